@@ -1,0 +1,45 @@
+// The one error family. Every failure is an Error with an exit code and a message that names the thing and what to do next.
+#pragma once
+#include <fmt/format.h>
+
+#include <stdexcept>
+#include <string>
+
+namespace tessera {
+
+/// Exit statuses of the program. docs/operations.md documents them and slurm scripts rely on them: never renumber.
+enum class ExitCode : int {
+  ok = 0,
+  internal = 1,     ///< a broken invariant: a defect of Tessera
+  usage = 2,        ///< command line or deck
+  data = 3,         ///< token files, prompts, other input
+  checkpoint = 4,   ///< a checkpoint that is missing, damaged or of another model
+  memory = 5,       ///< the plan does not fit
+  environment = 6,  ///< launch, MPI, permissions, missing device
+  storage = 7,      ///< a write failed: disk full, quota, input/output error
+  numerics = 8,     ///< loss or gradient is not finite, or fixed point overflowed
+  interrupted = 75  ///< SIGTERM, SIGINT or SIGUSR1 arrived; the state was saved; run again to go on
+};
+
+/// What is thrown. `code` becomes the exit status of the process; what() is shown to the user as it stands.
+class Error : public std::runtime_error {
+ public:
+  Error(ExitCode code, const std::string& message) : std::runtime_error(message), code(code) {}
+  ExitCode code;
+};
+
+/// Throws Error(code) with a formatted message. The message says what is wrong, where, and what to do next.
+template <class... Args>
+[[noreturn]] void fail(ExitCode code, fmt::format_string<Args...> format, Args&&... args) {
+  throw Error(code, fmt::format(format, std::forward<Args>(args)...));
+}
+
+[[noreturn]] void fail_require(const char* condition, const char* file, int line, const std::string& message);
+
+}  // namespace tessera
+
+/// An invariant of our own code: prints condition, file and line. Not for user input (use fail).
+#define TESSERA_REQUIRE(condition, ...)                                                                       \
+  do {                                                                                                        \
+    if (!(condition)) ::tessera::fail_require(#condition, __FILE__, __LINE__, ::fmt::format("" __VA_ARGS__)); \
+  } while (false)

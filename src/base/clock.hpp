@@ -1,0 +1,10 @@
+// Wall time for measurements.
+#pragma once
+#include <chrono>
+
+namespace tessera {
+
+/// Seconds on a steady clock since an arbitrary start.
+inline double now_seconds() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+
+}  // namespace tessera

@@ -1,0 +1,48 @@
+#include "base/log.hpp"
+
+#include <spdlog/sinks/stdout_sinks.h>
+#include <spdlog/spdlog.h>
+
+namespace tessera {
+namespace {
+int g_rank = 0, g_ranks = 1;
+
+spdlog::logger& logger() {
+  static std::shared_ptr<spdlog::logger> l = [] {
+    auto made = std::make_shared<spdlog::logger>("tessera", std::make_shared<spdlog::sinks::stderr_sink_mt>());
+    made->set_pattern("%v");
+    made->flush_on(spdlog::level::debug);
+    return made;
+  }();
+  return *l;
+}
+}  // namespace
+
+void log_identity(int rank, int ranks) { g_rank = rank, g_ranks = ranks; }
+
+void log_threshold(LogLevel lowest) {
+  logger().set_level(lowest == LogLevel::debug     ? spdlog::level::debug
+                     : lowest == LogLevel::info    ? spdlog::level::info
+                     : lowest == LogLevel::warning ? spdlog::level::warn
+                                                   : spdlog::level::err);
+}
+
+void log_line(LogLevel level, const std::string& message) {
+  std::string who = g_ranks > 1 ? fmt::format("rank {}: ", g_rank) : "";
+  switch (level) {
+    case LogLevel::debug:
+      if (g_rank == 0) logger().debug("{}", message);
+      break;
+    case LogLevel::info:
+      if (g_rank == 0) logger().info("{}", message);
+      break;
+    case LogLevel::warning:
+      logger().warn("tessera: {}warning: {}", who, message);
+      break;
+    case LogLevel::error:
+      logger().error("tessera: {}error: {}", who, message);
+      break;
+  }
+}
+
+}  // namespace tessera

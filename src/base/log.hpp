@@ -1,0 +1,31 @@
+// Lines for people, on standard error. Rank 0 speaks; a rank that fails speaks for itself.
+#pragma once
+#include <fmt/format.h>
+
+#include <string>
+
+namespace tessera {
+
+enum class LogLevel { debug, info, warning, error };
+
+/// Which rank this process is, for the prefix of warnings and errors, and whether it may print info lines. Before MPI starts: rank 0 of 1.
+void log_identity(int rank, int ranks);
+void log_threshold(LogLevel lowest);
+void log_line(LogLevel level, const std::string& message);
+
+/// Rank 0 only.
+template <class... Args>
+void info(fmt::format_string<Args...> format, Args&&... args) {
+  log_line(LogLevel::info, fmt::format(format, std::forward<Args>(args)...));
+}
+template <class... Args>
+void debug(fmt::format_string<Args...> format, Args&&... args) {
+  log_line(LogLevel::debug, fmt::format(format, std::forward<Args>(args)...));
+}
+/// Any rank.
+template <class... Args>
+void warning(fmt::format_string<Args...> format, Args&&... args) {
+  log_line(LogLevel::warning, fmt::format(format, std::forward<Args>(args)...));
+}
+
+}  // namespace tessera

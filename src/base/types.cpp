@@ -1,0 +1,60 @@
+#include "base/types.hpp"
+
+#include <fmt/format.h>
+#include <cmath>
+
+namespace tessera {
+
+std::size_t size_of(DType t) {
+  switch (t) {
+    case DType::f32:
+    case DType::u32:
+      return 4;
+    case DType::bf16:
+    case DType::u16:
+      return 2;
+    case DType::i64:
+      return 8;
+  }
+  return 0;
+}
+
+std::string_view name_of(DType t) {
+  switch (t) {
+    case DType::f32:
+      return "fp32";
+    case DType::bf16:
+      return "bf16";
+    case DType::i64:
+      return "int64";
+    case DType::u16:
+      return "uint16";
+    case DType::u32:
+      return "uint32";
+  }
+  return "?";
+}
+
+std::int64_t Shape::elements() const {
+  std::int64_t n = 1;
+  for (auto d : dims) n *= d;
+  return n;
+}
+
+std::string Shape::str() const { return dims.empty() ? "scalar" : fmt::format("{}", fmt::join(dims, " x ")); }
+
+std::string human_bytes(double bytes) {
+  const char* units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
+  int u = 0;
+  while (std::abs(bytes) >= 1024 && u < 5) bytes /= 1024, ++u;
+  return u == 0 ? fmt::format("{:.0f} B", bytes) : fmt::format("{:.2f} {}", bytes, units[u]);
+}
+
+std::string human_count(double count) {
+  const char* units[] = {"", " K", " M", " B", " T", " P", " E"};
+  int u = 0;
+  while (std::abs(count) >= 1000 && u < 6) count /= 1000, ++u;
+  return u == 0 ? fmt::format("{:.0f}", count) : fmt::format("{:.2f}{}", count, units[u]);
+}
+
+}  // namespace tessera
