@@ -1,0 +1,108 @@
+// Checkpoints that any HDF5 tool opens whole.
+//
+//   checkpoints/step-00001000/checkpoint.h5      virtual datasets /master, /adam_m, /adam_v: one per tensor, in its natural shape; deck,
+//   step, cursor checkpoints/step-00001000/shard-00000.h5     one per rank: /GROUP/UNIT is that rank's slice of the unit's flat range, 1-D
+//   fp32, and
+//                                                /GROUP/UNIT.xxh3 the XXH3-128 of each block of `hash_block` elements
+//   checkpoints/latest -> step-00001000          moved only when every file of the step is on disk
+//
+// This file knows nothing of models or ranks' layout beyond the numbers in CheckpointLayout.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/types.hpp"
+
+namespace tessera::io {
+
+inline constexpr int checkpoint_format = 1;
+inline constexpr std::int64_t hash_block = 262144;  // elements (1 MiB of fp32): what a checksum covers
+
+/// A unit's flat range of `elements`, cut into `shards` equal slices: shard r owns [r * elements/shards, (r+1) * elements/shards).
+struct CheckpointUnit {
+  std::string name;
+  std::int64_t elements = 0;
+};
+/// A tensor lies at [offset, offset + shape.elements()) of its unit, row-major.
+struct CheckpointTensor {
+  std::string name;
+  Shape shape;
+  int unit = 0;
+  std::int64_t offset = 0;
+};
+struct CheckpointLayout {
+  std::vector<CheckpointUnit> units;
+  std::vector<CheckpointTensor> tensors;
+  std::vector<std::string> groups;  // "master", "adam_m", "adam_v"
+  int shards = 1;
+};
+struct CheckpointMeta {
+  std::int64_t step = 0;           // steps finished
+  std::int64_t sample_cursor = 0;  // samples consumed: the whole state of the data order
+  std::uint64_t seed = 0;
+  std::string deck;      // resolved deck, TOML
+  std::string identity;  // deck_identity, hex
+  std::string version;   // of Tessera
+};
+
+/// One rank's slice of one unit for one group; `data` has elements/shards values.
+struct ShardSlice {
+  int group = 0, unit = 0;
+  std::span<const float> data;
+};
+
+/// "step-00001000"
+std::string checkpoint_name(std::int64_t step);
+
+/// Saving, in this order, by every rank of the run:
+///   rank 0:    begin_checkpoint(root, step)           makes root/step-N.partial, empty (an older .partial is removed)
+///   every rank after a barrier: write_shard(...)      writes, syncs and closes its shard file
+///   rank 0 after a barrier: write_index(...), commit_checkpoint(root, step, keep)
+/// A write that fails throws Error(storage) naming the file and the system's reason (disk full says so); the previous checkpoint is
+/// untouched.
+void begin_checkpoint(const std::string& root, std::int64_t step);
+void write_shard(const std::string& root, std::int64_t step, const CheckpointLayout&, int shard, std::span<const ShardSlice> slices);
+void write_index(const std::string& root, const CheckpointLayout&, const CheckpointMeta&);
+/// Renames .partial, syncs the folder, moves `latest` (a relative symbolic link, replaced atomically), then removes all but the newest
+/// `keep` (0: keep all).
+void commit_checkpoint(const std::string& root, std::int64_t step, std::int64_t keep);
+/// After a failed save: removes root/step-N.partial, ignoring errors.
+void discard_checkpoint(const std::string& root, std::int64_t step) noexcept;
+
+/// Newest complete checkpoint under root ("" where there is none). Removes nothing.
+std::string find_latest_checkpoint(const std::string& root);
+
+/// An open checkpoint. Opens shard files as needed (a bounded number at a time); every value that it returns was verified against its
+/// checksum. A shard that is missing, truncated or altered throws Error(checkpoint) with the file, tensor or unit, and what to do.
+class CheckpointReader {
+ public:
+  /// `path`: a step folder, `latest`, or its checkpoint.h5.
+  explicit CheckpointReader(const std::string& path);
+  ~CheckpointReader();
+  CheckpointReader(CheckpointReader&&) noexcept;
+
+  const CheckpointMeta& meta() const;
+  const CheckpointLayout& layout() const;
+  const std::string& folder() const;
+  /// Tensor by name, or null.
+  const CheckpointTensor* find(const std::string& tensor) const;
+  /// Elements [begin, begin + out.size()) of the tensor in row-major order. Reads whole hash blocks and verifies them; memory is bounded by
+  /// one block.
+  void read(const std::string& group, const CheckpointTensor& tensor, std::int64_t begin, std::span<float> out) const;
+  /// A slice of a unit's flat range: the fast path where a run resumes with the same layout.
+  void read_unit(const std::string& group, int unit, std::int64_t begin, std::span<float> out) const;
+  /// Reads everything and compares all checksums. `progress(done_bytes, total_bytes)`.
+  void verify(const std::function<void(std::int64_t, std::int64_t)>& progress) const;
+  /// XXH3-128 (hex) of a whole tensor's fp32 values in natural order: does not depend on how it was sharded.
+  std::string tensor_hash(const std::string& group, const CheckpointTensor& tensor) const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace tessera::io

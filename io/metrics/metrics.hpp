@@ -1,0 +1,28 @@
+// metrics.jsonl: one JSON object a line, numbers written so that they read back bit for bit.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace tessera::io {
+
+using MetricValue = std::variant<std::int64_t, double, std::string>;
+using MetricRow = std::vector<std::pair<std::string, MetricValue>>;  // keys in the order they are written
+
+/// Appends rows to PATH; every row is one write followed by a flush to the system, so a kill loses at most the row under way.
+/// On opening an existing file for a resume at `first_step`, rows whose "step" is >= first_step and a torn last line are cut off.
+class MetricsFile {
+ public:
+  MetricsFile(const std::string& path, std::int64_t first_step);
+  ~MetricsFile();
+  void write(const MetricRow& row);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace tessera::io

@@ -1,0 +1,47 @@
+// Causal self-attention with grouped queries, tiled: memory linear in T, tiles above the diagonal skipped.
+// Dao et al., FlashAttention-2 (arXiv:2307.08691): online softmax, log-sum-exp saved for the backward pass.
+#pragma once
+#include "kernels/context.hpp"
+
+namespace tessera::kernels {
+
+/// Shapes: B sequences, T tokens, H query heads, G key/value heads (H % G == 0), D head dim (even).
+/// qkv is one row per token: (B*T, (H+2G)*D) = [H query heads | G key heads | G value heads], after RoPE.
+struct AttentionShape {
+  std::int64_t B = 0, T = 0, H = 0, G = 0, D = 0;
+  DType dtype = DType::f32;
+};
+
+struct AttentionForward {
+  void* out = nullptr;        ///< (B*T, H*D)
+  float* lse = nullptr;       ///< (B, H, T) log-sum-exp of the scaled scores
+  const void* qkv = nullptr;  ///< (B*T, (H+2G)*D)
+  AttentionShape shape;
+};
+void attention_forward(const Context&, const AttentionForward&);
+std::size_t attention_forward_workspace_bytes(const AttentionShape&);
+
+struct AttentionBackward {
+  void* d_qkv = nullptr;        ///< (B*T, (H+2G)*D), overwritten
+  const void* d_out = nullptr;  ///< (B*T, H*D)
+  const void* qkv = nullptr;    ///< as in the forward pass
+  const void* out = nullptr;    ///< (B*T, H*D)
+  const float* lse = nullptr;   ///< (B, H, T)
+  AttentionShape shape;
+};
+void attention_backward(const Context&, const AttentionBackward&);
+std::size_t attention_backward_workspace_bytes(const AttentionShape&);
+
+/// One new token per sequence against a cache, for generate. q (B, H*D), cache_k and cache_v (B, capacity, G*D) hold `length` tokens, the
+/// new one included.
+struct AttentionDecode {
+  void* out = nullptr;  ///< (B, H*D)
+  const void* q = nullptr;
+  const void* cache_k = nullptr;
+  const void* cache_v = nullptr;
+  std::int64_t capacity = 0, length = 0;
+  AttentionShape shape;  ///< T is not used
+};
+void attention_decode(const Context&, const AttentionDecode&);
+
+}  // namespace tessera::kernels

@@ -1,0 +1,25 @@
+// The head: logits, loss and their gradient in one pass over chunks of tokens. [tokens, V] never exists whole.
+#pragma once
+#include "kernels/context.hpp"
+
+namespace tessera::kernels {
+
+/// Shapes: M tokens, C width, V vocabulary. loss of a token = log sum exp(logits) - logits[target], sums in fp32 or better.
+/// With gradients: d_x is overwritten, d_weight (fp32) is added to; both are scaled by grad_scale (1 / tokens of the global batch).
+struct LinearCrossEntropy {
+  float* losses = nullptr;                ///< (M) loss of each token, not scaled
+  double* loss_sum = nullptr;             ///< 1 value: the sum of losses in a fixed order that does not depend on threads
+  void* d_x = nullptr;                    ///< (M,C) or null: loss only
+  float* d_weight = nullptr;              ///< (V,C) or null: loss only
+  const void* x = nullptr;                ///< (M,C) after the final norm
+  const void* weight = nullptr;           ///< (V,C)
+  const std::int32_t* targets = nullptr;  ///< (M)
+  float grad_scale = 1;
+  std::int64_t M = 0, C = 0, V = 0;
+  std::int64_t chunk = 0;    ///< tokens of logits held at once
+  DType dtype = DType::f32;  ///< of x, weight, d_x and of the logits' gradient
+};
+void linear_cross_entropy(const Context&, const LinearCrossEntropy&);
+std::size_t linear_cross_entropy_workspace_bytes(const LinearCrossEntropy&);
+
+}  // namespace tessera::kernels

@@ -1,0 +1,29 @@
+// Sums that do not depend on order: 64-bit fixed point for gradients, 128-bit for norms and losses. Integer addition is associative,
+// so any split over ranks, micro-batches and threads gives the same bits.
+#pragma once
+#include "kernels/context.hpp"
+
+namespace tessera::kernels {
+
+/// Gradients: value * 2^44 as int64. Resolution 2^-44 (5.7e-14), range of the whole sum +-2^19.
+inline constexpr int fixed_bits = 44;
+
+/// sum[i] += round_to_nearest_even(x[i] * 2^44). Sets *overflow to 1 (never clears it) for a value that is not finite or at least 2^18 in
+/// magnitude, or when |sum[i]| reaches 2^62.
+void fixed_accumulate(const Context&, std::int64_t* sum, const float* x, std::int64_t n, std::int32_t* overflow);
+/// sum[i] += x[i] with the same overflow rule on the result.
+void fixed_add(const Context&, std::int64_t* sum, const std::int64_t* x, std::int64_t n, std::int32_t* overflow);
+/// out[i] = sum[i] * 2^-44
+void fixed_to_float(const Context&, float* out, const std::int64_t* sum, std::int64_t n);
+
+/// A sum of doubles as 4 limbs of 32 bits held in int64 with headroom: limb i weighs 2^(32 i - 80). Adding two FixedSums, limb by limb, in
+/// any order (by MPI or NCCL as int64 too) gives the same value. Range +-2^46, resolution 2^-80; up to 2^30 additions.
+struct FixedSum {
+  std::int64_t limb[4] = {0, 0, 0, 0};
+  /// Not finite or too large: returns false and adds nothing.
+  bool add(double x);
+  void add(const FixedSum& other);
+  double value() const;
+};
+
+}  // namespace tessera::kernels

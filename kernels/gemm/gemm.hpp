@@ -1,0 +1,32 @@
+// Matrix product on oneDNN. Row-major everywhere.
+#pragma once
+#include "kernels/context.hpp"
+
+namespace tessera::kernels {
+
+/// c(M,N) = a(M,K) b(K,N), or c += with `accumulate`.
+/// Linear layers: forward y(M,N) = x(M,K) w(N,K)^T uses b_transposed; input gradient dx(M,K) = dy(M,N) w(N,K) uses neither;
+/// weight gradient dw(N,K) += dy(M,N)^T x(M,K) uses a_transposed, accumulate and an fp32 c.
+struct Gemm {
+  void* c = nullptr;
+  const void* a = nullptr;
+  const void* b = nullptr;
+  std::int64_t M = 0, N = 0, K = 0;
+  bool a_transposed = false;   ///< a is stored (K,M)
+  bool b_transposed = false;   ///< b is stored (N,K)
+  bool accumulate = false;     ///< c += instead of c =
+  DType in = DType::f32;       ///< of a and b: f32 or bf16. Sums are fp32.
+  DType out = DType::f32;      ///< of c: f32, or bf16 when in is bf16
+  const void* bias = nullptr;  ///< (N), of type `in`; added to each row
+  bool b_packed = false;       ///< b was written by gemm_pack_b for this very shape
+};
+
+void gemm(const Context&, const Gemm&);
+/// Workspace that gemm needs for this shape (pointers are not looked at).
+std::size_t gemm_workspace_bytes(const Gemm&);
+/// Bytes of b in the layout that oneDNN likes best for this shape; 0 where packing brings nothing.
+std::size_t gemm_packed_bytes(const Gemm&);
+/// Writes b (plain, from g.b) into `packed` (gemm_packed_bytes). Weights are packed once and used by every micro-batch.
+void gemm_pack_b(const Context&, void* packed, const Gemm& g);
+
+}  // namespace tessera::kernels

@@ -1,0 +1,33 @@
+// Host threads for kernels: Kokkos' OpenMP space behind a light header, so that a kernel file compiles in a second.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <type_traits>
+
+namespace tessera::kernels {
+
+/// A borrowed callable (begin, end) -> void.
+class RangeFunction {
+ public:
+  template <class F>
+  requires(!std::is_same_v<std::remove_cvref_t<F>, RangeFunction>) RangeFunction(F&& f)  // NOLINT: implicit on purpose
+      : object_(const_cast<void*>(static_cast<const void*>(std::addressof(f)))),
+        call_([](void* o, std::int64_t b, std::int64_t e) { (*static_cast<std::remove_reference_t<F>*>(o))(b, e); }) {}
+  void operator()(std::int64_t begin, std::int64_t end) const { call_(object_, begin, end); }
+
+ private:
+  void* object_;
+  void (*call_)(void*, std::int64_t, std::int64_t);
+};
+
+/// Calls f(begin, end) on disjoint pieces that cover [0, n), each a multiple of `grain` long (the last may be shorter), over the threads of
+/// Kokkos::DefaultHostExecutionSpace. Pieces are disjoint work: a kernel may only split a dim that it does not sum over.
+/// Small n (n <= grain) runs inline. Safe before Kokkos::initialize and inside a parallel region: then it runs inline.
+void parallel_ranges(std::int64_t n, std::int64_t grain, RangeFunction f);
+/// Calls f(i, i + 1) for each i, handed out dynamically: for uneven work such as causal attention tiles. Which thread runs a piece must not
+/// matter.
+void parallel_dynamic(std::int64_t n, RangeFunction f);
+/// Threads that parallel_ranges would use.
+int threads();
+
+}  // namespace tessera::kernels

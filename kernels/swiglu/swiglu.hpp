@@ -1,0 +1,24 @@
+// SwiGLU (Shazeer, arXiv:2002.05202): out = silu(gate) * up.
+#pragma once
+#include "kernels/context.hpp"
+
+namespace tessera::kernels {
+
+struct SwigluForward {
+  void* out = nullptr;            ///< (M,F)
+  const void* gate_up = nullptr;  ///< (M,2F): gate then up
+  std::int64_t M = 0, F = 0;
+  DType dtype = DType::f32;
+};
+void swiglu_forward(const Context&, const SwigluForward&);
+
+struct SwigluBackward {
+  void* d_gate_up = nullptr;      ///< (M,2F); may be the memory of gate_up
+  const void* d_out = nullptr;    ///< (M,F)
+  const void* gate_up = nullptr;  ///< (M,2F)
+  std::int64_t M = 0, F = 0;
+  DType dtype = DType::f32;
+};
+void swiglu_backward(const Context&, const SwigluBackward&);
+
+}  // namespace tessera::kernels

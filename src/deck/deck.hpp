@@ -1,0 +1,142 @@
+// The deck: everything that a run is told, as typed values. schema.cpp declares each key once and binds it to a field here.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/hash.hpp"
+#include "base/types.hpp"
+
+namespace tessera {
+
+struct RunKeys {
+  std::string name, output_dir, device, resume, lanes;
+  std::int64_t steps = 0, seed = 0, threads = 0, log_every = 1;
+  bool reproducible = false, overwrite = false;
+};
+
+struct ModelKeys {
+  std::int64_t layers = 0, width = 0, heads = 0, kv_heads = 0, head_dim = 0, ff_width = 0, vocab = 0;
+  double norm_eps = 1e-5, init_std = 0.02;
+  bool tied = false, qk_norm = false, qkv_bias = false;
+  double rope_theta = 10000;
+  std::string rope_scaling;  // none | llama3
+  double rope_factor = 8, rope_low_freq_factor = 1, rope_high_freq_factor = 4;
+  std::int64_t rope_original_context = 8192;
+};
+
+struct BatchKeys {
+  std::int64_t global = 0, micro = 0;  // sequences
+  std::int64_t sequence_length = 0;    // tokens
+};
+
+struct DataKeys {
+  std::string train, validation;  // token files: .h5 or .bin
+};
+
+struct OptimizerKeys {
+  std::string type;
+  double learning_rate = 0, beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0, gradient_clipping = 0;
+};
+
+struct LearningRateKeys {
+  std::string schedule;  // cosine | linear | constant | wsd
+  std::int64_t warmup_steps = 0, decay_steps = 0;
+  double min_ratio = 0.1;
+};
+
+struct PrecisionKeys {
+  DType compute = DType::bf16;
+};
+
+struct OffloadKeys {
+  std::string device;  // none (host, nvme: refused until they exist)
+};
+
+struct ZeroKeys {
+  std::int64_t stage = 0;
+  std::string overlap_comm;  // auto | true | false
+  bool contiguous_gradients = true, reduce_scatter = true, round_robin_gradients = false;
+  std::int64_t reduce_bucket_size = 0;           // elements
+  std::int64_t allgather_bucket_size = 0;        // elements
+  std::int64_t prefetch_bucket_size = 0;         // elements
+  std::int64_t param_persistence_threshold = 0;  // elements
+  std::int64_t max_live_parameters = 0;          // elements
+  std::int64_t max_reuse_distance = 0;           // elements
+  std::int64_t sub_group_size = 0;               // elements
+  std::int64_t hpz_partition_size = 1;
+  bool quantized_weights = false, quantized_gradients = false;
+  OffloadKeys offload_optimizer, offload_param;
+};
+
+struct MeshKeys {
+  std::int64_t dp = 0, tp = 1, pp = 1, cp = 1, ep = 1;  // dp 0: auto
+};
+
+struct CheckpointKeys {
+  std::int64_t every = 0, keep = 0;  // steps; checkpoints
+};
+
+struct EvaluateKeys {
+  std::int64_t every = 0, batches = 0;  // steps; micro-batches
+};
+
+struct KernelKeys {
+  std::int64_t loss_chunk = 0;  // tokens of logits held at once; 0: auto
+  std::string packed_weights;   // auto | on | off
+};
+
+struct MemoryKeys {
+  std::int64_t host_limit = 0;  // bytes a rank may plan for; 0: what the node has, shared by its ranks
+};
+
+/// A deck after parsing, overrides and resolution of `auto`.
+struct Deck {
+  RunKeys run;
+  ModelKeys model;
+  BatchKeys batch;
+  DataKeys data;
+  OptimizerKeys optimizer;
+  LearningRateKeys learning_rate;
+  PrecisionKeys precision;
+  ZeroKeys zero;
+  MeshKeys mesh;
+  CheckpointKeys checkpoint;
+  EvaluateKeys evaluate;
+  KernelKeys kernels;
+  MemoryKeys memory;
+};
+
+/// One thing wrong with a deck. `line` and `column` are 0 where the fault has no place in a file (an override, a missing key).
+struct Fault {
+  std::string file;
+  int line = 0, column = 0;
+  std::string key, message;  // message says what is wrong and what to do, nearest key included
+  std::string str() const;   // "file:line:column: key: message"
+};
+
+struct ParsedDeck {
+  Deck deck;
+  std::vector<Fault> faults;          // empty: the deck may be used
+  std::vector<std::string> resolved;  // "zero.overlap_comm = false (auto: one thread per rank)": what `auto` became and why
+};
+
+/// Reads a TOML file, applies `key=value` overrides in order, checks every key, its type, unit and range and the rules between keys.
+/// All faults are collected. `ranks` is the number of data-parallel ranks when it is known (0: not known; rules that need it are skipped).
+ParsedDeck parse_deck(const std::string& path, const std::vector<std::string>& overrides, int ranks);
+/// The same from text (checkpoints carry their deck); `name` stands for the file in messages.
+ParsedDeck parse_deck_text(const std::string& text, const std::string& name, const std::vector<std::string>& overrides, int ranks);
+/// Throws Error(usage) that lists every fault, one a line; otherwise the deck.
+Deck require_deck(const ParsedDeck& parsed);
+
+/// The whole deck as TOML, every key with its resolved value, in schema order. parse_deck_text(print_deck(d)) == d.
+std::string print_deck(const Deck& deck);
+/// Markdown table of all keys, made from the schema: docs/deck.md is this text.
+std::string deck_reference();
+/// Digest of print_deck: ranks compare it before they start.
+Hash128 deck_hash(const Deck& deck);
+/// Digest over the keys that define the trained function and its order of data (model, batch.global, batch.micro, sequence length, data,
+/// optimizer, learning rate, precision, seed, steps, reproducible), not how it is laid out: an output folder belongs to one such digest.
+Hash128 deck_identity(const Deck& deck);
+
+}  // namespace tessera

@@ -1,0 +1,133 @@
+#include "memory/arena.hpp"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <Kokkos_Core.hpp>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <utility>
+
+#include "base/check.hpp"
+#include "base/types.hpp"
+
+namespace tessera {
+namespace {
+
+constexpr std::size_t page = 4096, huge_page = std::size_t{2} << 20;
+
+std::byte* allocate_host(std::size_t bytes, const std::string& label) {
+  // Kokkos owns the allocation, so its tools see the label; the block is over-allocated to begin on a huge page.
+  void* raw = Kokkos::HostSpace().allocate(label.c_str(), bytes + huge_page);
+  auto* aligned =
+      reinterpret_cast<std::byte*>(round_up(reinterpret_cast<std::intptr_t>(raw) + static_cast<std::intptr_t>(sizeof(void*)), page));
+  std::memcpy(aligned - sizeof(void*), &raw, sizeof(void*));
+  // Advice only: without huge pages everything works, slower.
+  madvise(aligned, bytes, MADV_HUGEPAGE);
+  return aligned;
+}
+
+void free_host(std::byte* data, std::size_t bytes, const std::string& label) {
+  void* raw = nullptr;
+  std::memcpy(&raw, data - sizeof(void*), sizeof(void*));
+  Kokkos::HostSpace().deallocate(label.c_str(), raw, bytes + huge_page);
+}
+
+std::byte* allocate_shared(std::size_t bytes, const std::string& label, int& descriptor) {
+  descriptor = memfd_create(label.c_str(), MFD_CLOEXEC);
+  if (descriptor < 0)
+    fail(ExitCode::environment, "memfd_create for {} of shared memory failed: {}", human_bytes(static_cast<double>(bytes)),
+         std::strerror(errno));
+  void* data = MAP_FAILED;
+  if (ftruncate(descriptor, static_cast<off_t>(bytes)) == 0) data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
+  if (data == MAP_FAILED) {
+    int error = errno;
+    close(descriptor);
+    fail(ExitCode::memory, "mapping {} of memory shared by this node's ranks failed: {}", human_bytes(static_cast<double>(bytes)),
+         std::strerror(error));
+  }
+  madvise(data, bytes, MADV_HUGEPAGE);
+  return static_cast<std::byte*>(data);
+}
+
+std::size_t read_number(const char* path) {
+  std::ifstream in(path);
+  std::size_t value = 0;
+  return (in >> value) ? value : 0;
+}
+
+}  // namespace
+
+std::string_view name_of(Tier tier) {
+  switch (tier) {
+    case Tier::device:
+      return "device";
+    case Tier::pinned:
+      return "pinned";
+    case Tier::host:
+      return "host";
+    case Tier::shared:
+      return "shared";
+    case Tier::nvme:
+      return "nvme";
+  }
+  return "?";
+}
+
+Arena::Arena(Tier tier, std::size_t bytes, std::string_view label) : tier_(tier), bytes_(bytes), label_(label) {
+  if (bytes == 0) return;
+  TESSERA_REQUIRE(tier == Tier::host || tier == Tier::shared, "tier {} has no arena in this build", name_of(tier));
+  std::size_t available = node_memory().available;
+  if (bytes > available)
+    fail(ExitCode::memory,
+         "this rank's plan needs {} of {} memory and the node has {} free. Lower batch.micro, raise zero.stage or use more nodes; `tessera "
+         "plan` shows the table.",
+         human_bytes(static_cast<double>(bytes)), name_of(tier), human_bytes(static_cast<double>(available)));
+  data_ = tier == Tier::shared ? allocate_shared(bytes, label_, descriptor_) : allocate_host(bytes, label_);
+  std::memset(data_, 0, bytes);  // first touch here, not in the first step
+}
+
+Arena::~Arena() {
+  if (!data_) return;
+  if (tier_ == Tier::shared) {
+    munmap(data_, bytes_);
+    close(descriptor_);
+  } else {
+    free_host(data_, bytes_, label_);
+  }
+}
+
+Arena::Arena(Arena&& other) noexcept { *this = std::move(other); }
+
+Arena& Arena::operator=(Arena&& other) noexcept {
+  std::swap(tier_, other.tier_);
+  std::swap(data_, other.data_);
+  std::swap(bytes_, other.bytes_);
+  std::swap(descriptor_, other.descriptor_);
+  std::swap(label_, other.label_);
+  return *this;
+}
+
+NodeMemory node_memory() {
+  NodeMemory memory;
+  std::ifstream in("/proc/meminfo");
+  std::string key, unit;
+  std::size_t kib = 0;
+  while (in >> key >> kib >> unit) {
+    if (key == "MemTotal:") memory.total = kib << 10;
+    if (key == "MemAvailable:") memory.available = kib << 10;
+  }
+  // A container's limit (cgroup v2, then v1) counts where it is tighter; "max" reads as 0.
+  for (auto [limit_file, used_file] :
+       {std::pair{"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"},
+        std::pair{"/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes"}}) {
+    std::size_t limit = read_number(limit_file), used = read_number(used_file);
+    if (limit == 0 || limit >= memory.total) continue;
+    memory.total = limit;
+    memory.available = std::min(memory.available, limit > used ? limit - used : 0);
+  }
+  return memory;
+}
+
+}  // namespace tessera

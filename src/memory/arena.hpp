@@ -1,0 +1,48 @@
+// One allocation per tier, placed by the memory plan, never grown. The only place where training memory comes from.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace tessera {
+
+/// Where bytes lie. `shared` is host memory that the ranks of one node map from each other, so that collectives copy once; it is the host's
+/// counterpart of registered device memory. In a CPU build device is host.
+enum class Tier : std::uint8_t { device, pinned, host, shared, nvme };
+inline constexpr int tier_count = 5;
+std::string_view name_of(Tier);
+
+/// A tier's memory on this rank. host: Kokkos::HostSpace, huge pages asked for. shared: an anonymous memory file mapped by all ranks of a
+/// node.
+class Arena {
+ public:
+  Arena() = default;
+  /// Allocates and touches `bytes`, 4096-aligned. Throws Error(memory) that names tier, bytes and what the node has.
+  Arena(Tier tier, std::size_t bytes, std::string_view label);
+  ~Arena();
+  Arena(Arena&&) noexcept;
+  Arena& operator=(Arena&&) noexcept;
+
+  Tier tier() const { return tier_; }
+  std::byte* data() const { return data_; }
+  std::size_t bytes() const { return bytes_; }
+  /// File descriptor of a shared arena (-1 otherwise): peers open /proc/PID/fd/N to map it.
+  int descriptor() const { return descriptor_; }
+
+ private:
+  Tier tier_ = Tier::host;
+  std::byte* data_ = nullptr;
+  std::size_t bytes_ = 0;
+  int descriptor_ = -1;
+  std::string label_;
+};
+
+/// Bytes of memory that this node has (the smaller of physical memory and the cgroup's limit) and those still free.
+struct NodeMemory {
+  std::size_t total = 0, available = 0;
+};
+NodeMemory node_memory();
+
+}  // namespace tessera
