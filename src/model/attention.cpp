@@ -1,0 +1,271 @@
+// Attention segment: out = x + wo(attention(rope(qk_norm(wqkv(norm(x)) + b)))).
+#include "kernels/attention/attention.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "kernels/elementwise/elementwise.hpp"
+#include "kernels/rmsnorm/rmsnorm.hpp"
+#include "kernels/rope/rope.hpp"
+#include "model/linear.hpp"
+#include "model/segment.hpp"
+
+namespace tessera {
+namespace {
+
+using kernels::Context;
+
+linear::Dims qkv_dims(const ModelShape& s) { return {s.tokens(), s.qkv_width(), s.C, s.dtype}; }
+linear::Dims out_dims(const ModelShape& s) { return {s.tokens(), s.C, s.H * s.D, s.dtype}; }
+kernels::AttentionShape attention_shape(const ModelShape& s) {
+  return {.B = s.B, .T = s.T, .H = s.H, .G = s.G, .D = s.D, .dtype = s.dtype};
+}
+
+kernels::RmsnormForward norm_forward(const ModelShape& s) { return {.rows = s.tokens(), .C = s.C, .eps = s.norm_eps, .dtype = s.dtype}; }
+kernels::RmsnormBackward norm_backward(const ModelShape& s) { return {.rows = s.tokens(), .C = s.C, .dtype = s.dtype}; }
+
+/// Rows of D inside the fused qkv rows: `heads` of them from head `first` on.
+struct Heads {
+  std::int64_t first, count;
+};
+Heads query_heads(const ModelShape& s) { return {0, s.H}; }
+Heads key_heads(const ModelShape& s) { return {s.H, s.G}; }
+void* at_head(const ModelShape& s, void* qkv, const Heads& h) { return static_cast<std::byte*>(qkv) + s.bytes_of(h.first * s.D); }
+
+kernels::RmsnormBackward head_norm_backward(const ModelShape& s, const Heads& h) {
+  return {
+      .rows = s.tokens() * h.count, .C = s.D, .inner = h.count, .x_stride = s.qkv_width(), .out_stride = s.qkv_width(), .dtype = s.dtype};
+}
+
+void norm_heads(const Context& context, const ModelShape& s, const Heads& h, void* out, float* rstd, void* x, const void* weight) {
+  rmsnorm_forward(context, {.out = at_head(s, out, h),
+                            .rstd = rstd,
+                            .x = at_head(s, x, h),
+                            .weight = weight,
+                            .rows = s.tokens() * h.count,
+                            .C = s.D,
+                            .inner = h.count,
+                            .x_stride = s.qkv_width(),
+                            .out_stride = s.qkv_width(),
+                            .eps = s.norm_eps,
+                            .dtype = s.dtype});
+}
+
+kernels::Rope rope_arguments(const ModelShape& s, void* x, const float* table, bool inverse) {
+  return {.x = x,
+          .table = table,
+          .M = s.tokens(),
+          .T = s.T,
+          .heads = s.H + s.G,
+          .D = s.D,
+          .stride = s.qkv_width(),
+          .inverse = inverse,
+          .dtype = s.dtype};
+}
+
+/// Operands of the forward pass, in order. With QK-norm or bias the later ones exist; without, their index is not used.
+struct ForwardOperands {
+  enum : int { x, out, qkv, context, lse, rstd, normed, norm, wqkv, wo, table, workspace, optional };
+  int bias = -1, q_norm = -1, k_norm = -1, raw = -1, qk_rstd = -1;
+  explicit ForwardOperands(const ModelShape& s) {
+    int next = optional;
+    if (s.qkv_bias) bias = next++;
+    if (s.qk_norm) q_norm = next++, k_norm = next++, raw = next++, qk_rstd = next++;
+  }
+};
+
+struct BackwardOperands {
+  enum : int {
+    d_stream,
+    x,
+    qkv,
+    context,
+    lse,
+    rstd,
+    normed,
+    d_context,
+    d_qkv,
+    norm,
+    wqkv,
+    wo,
+    d_norm,
+    d_wqkv,
+    d_wo,
+    table,
+    workspace,
+    optional
+  };
+  int d_bias = -1, q_norm = -1, k_norm = -1, raw = -1, qk_rstd = -1, d_q_norm = -1, d_k_norm = -1;
+  explicit BackwardOperands(const ModelShape& s) {
+    int next = optional;
+    if (s.qkv_bias) d_bias = next++;
+    if (s.qk_norm) q_norm = next++, k_norm = next++, raw = next++, qk_rstd = next++, d_q_norm = next++, d_k_norm = next++;
+  }
+};
+
+void forward(const SegmentRun& r, std::size_t workspace_bytes) {
+  using O = ForwardOperands;
+  const ModelShape& s = r.shape;
+  const O o(s);
+  Context context{{r.get<std::byte>(O::workspace), workspace_bytes}, r.reproducible};
+
+  auto norm = norm_forward(s);
+  norm.out = r.get(O::normed), norm.rstd = r.get<float>(O::rstd), norm.x = r.get(O::x), norm.weight = r.get(O::norm);
+  rmsnorm_forward(context, norm);
+
+  void* projected = s.qk_norm ? r.get(o.raw) : r.get(O::qkv);
+  gemm(context, linear::forward(qkv_dims(s), projected, r.get(O::normed), r.get(O::wqkv), s.qkv_bias ? r.get(o.bias) : nullptr));
+  if (s.qk_norm) {
+    // The rows before the norm are kept for the backward pass; values pass through.
+    std::memcpy(r.get(O::qkv), projected, static_cast<std::size_t>(s.bytes_of(s.tokens() * s.qkv_width())));
+    norm_heads(context, s, query_heads(s), r.get(O::qkv), r.get<float>(o.qk_rstd), projected, r.get(o.q_norm));
+    norm_heads(context, s, key_heads(s), r.get(O::qkv), r.get<float>(o.qk_rstd) + s.tokens() * s.H, projected, r.get(o.k_norm));
+  }
+  rope(context, rope_arguments(s, r.get(O::qkv), r.get<float>(O::table), false));
+  attention_forward(context, {.out = r.get(O::context), .lse = r.get<float>(O::lse), .qkv = r.get(O::qkv), .shape = attention_shape(s)});
+
+  gemm(context, linear::forward(out_dims(s), r.get(O::normed), r.get(O::context), r.get(O::wo)));
+  add(context, r.get(O::out), r.get(O::x), r.get(O::normed), s.tokens() * s.C, s.dtype);
+}
+
+/// d_qkv, after the attention kernel, becomes the gradient of the projection's output: rotate back, then through QK-norm.
+void backward_heads(const Context& context, const SegmentRun& r) {
+  using O = BackwardOperands;
+  const ModelShape& s = r.shape;
+  const O o(s);
+  rope(context, rope_arguments(s, r.get(O::d_qkv), r.get<float>(O::table), true));
+  if (!s.qk_norm) return;
+  auto through_norm = [&](const Heads& h, int weight, int d_weight, const float* rstd) {
+    if (!r.adds(d_weight)) fill_zero(context, r.get(d_weight), static_cast<std::size_t>(s.D) * sizeof(float));
+    auto norm = head_norm_backward(s, h);
+    norm.d_x = at_head(s, r.get(O::d_qkv), h), norm.d_out = norm.d_x, norm.d_weight = r.get<float>(d_weight);
+    norm.x = at_head(s, r.get(o.raw), h), norm.weight = r.get(weight), norm.rstd = rstd;
+    rmsnorm_backward(context, norm);
+  };
+  through_norm(query_heads(s), o.q_norm, o.d_q_norm, r.get<float>(o.qk_rstd));
+  through_norm(key_heads(s), o.k_norm, o.d_k_norm, r.get<float>(o.qk_rstd) + s.tokens() * s.H);
+}
+
+void backward(const SegmentRun& r, std::size_t workspace_bytes) {
+  using O = BackwardOperands;
+  const ModelShape& s = r.shape;
+  const O o(s);
+  Context context{{r.get<std::byte>(O::workspace), workspace_bytes}, r.reproducible};
+
+  gemm(context, linear::weight_gradient(out_dims(s), r.get<float>(O::d_wo), r.get(O::d_stream), r.get(O::context), r.adds(O::d_wo)));
+  gemm(context, linear::input_gradient(out_dims(s), r.get(O::d_context), r.get(O::d_stream), r.get(O::wo)));
+  attention_backward(context, {.d_qkv = r.get(O::d_qkv),
+                               .d_out = r.get(O::d_context),
+                               .qkv = r.get(O::qkv),
+                               .out = r.get(O::context),
+                               .lse = r.get<float>(O::lse),
+                               .shape = attention_shape(s)});
+  backward_heads(context, r);
+  if (s.qkv_bias) {
+    if (!r.adds(o.d_bias)) fill_zero(context, r.get(o.d_bias), static_cast<std::size_t>(s.qkv_width()) * sizeof(float));
+    column_sums(context, r.get<float>(o.d_bias), r.get(O::d_qkv), s.tokens(), s.qkv_width(), s.dtype);
+  }
+
+  // The normed input is computed again rather than saved: one pass over memory against M x C values a layer.
+  auto norm = norm_forward(s);
+  norm.out = r.get(O::normed), norm.rstd = r.get<float>(O::rstd), norm.x = r.get(O::x), norm.weight = r.get(O::norm);
+  rmsnorm_forward(context, norm);
+  gemm(context, linear::weight_gradient(qkv_dims(s), r.get<float>(O::d_wqkv), r.get(O::d_qkv), r.get(O::normed), r.adds(O::d_wqkv)));
+  gemm(context, linear::input_gradient(qkv_dims(s), r.get(O::normed), r.get(O::d_qkv), r.get(O::wqkv)));
+
+  if (!r.adds(O::d_norm)) fill_zero(context, r.get(O::d_norm), static_cast<std::size_t>(s.C) * sizeof(float));
+  auto back = norm_backward(s);
+  back.d_x = r.get(O::d_stream), back.d_weight = r.get<float>(O::d_norm), back.d_out = r.get(O::normed),
+  back.d_residual = r.get(O::d_stream);
+  back.x = r.get(O::x), back.weight = r.get(O::norm), back.rstd = r.get<float>(O::rstd);
+  rmsnorm_backward(context, back);
+}
+
+std::size_t forward_workspace(const ModelShape& s) {
+  return std::max({linear::workspace_bytes(qkv_dims(s), s.qkv_bias), linear::workspace_bytes(out_dims(s)),
+                   kernels::attention_forward_workspace_bytes(attention_shape(s))});
+}
+
+std::size_t backward_workspace(const ModelShape& s) {
+  std::size_t bytes = std::max({linear::workspace_bytes(qkv_dims(s), s.qkv_bias), linear::workspace_bytes(out_dims(s)),
+                                kernels::attention_backward_workspace_bytes(attention_shape(s)),
+                                kernels::rmsnorm_backward_workspace_bytes(norm_backward(s))});
+  if (s.qkv_bias) bytes = std::max(bytes, kernels::column_sums_workspace_bytes(s.tokens(), s.qkv_width()));
+  if (s.qk_norm) {
+    bytes = std::max(bytes, kernels::rmsnorm_backward_workspace_bytes(head_norm_backward(s, query_heads(s))));
+    bytes = std::max(bytes, kernels::rmsnorm_backward_workspace_bytes(head_norm_backward(s, key_heads(s))));
+  }
+  return bytes;
+}
+
+double attention_flops(const ModelShape& s) {  // causal, forward
+  return 2.0 * static_cast<double>(s.B * s.H * s.D) * static_cast<double>(s.T) * static_cast<double>(s.T);
+}
+
+}  // namespace
+
+Segment attention_segment(const ModelShape& s, int layer) {
+  using namespace segment;
+  const std::string prefix = fmt::format("layers.{}.attention.", layer);
+  const std::int64_t M = s.tokens(), stream = s.bytes_of(M * s.C), qkv = s.bytes_of(M * s.qkv_width()), context = s.bytes_of(M * s.H * s.D);
+  const std::int64_t lse = 4 * s.B * s.H * s.T, rstd = 4 * M, qk_rstd = 4 * M * (s.H + s.G);
+  const std::size_t f = forward_workspace(s), b = backward_workspace(s);
+  const double gemms = linear::flops(qkv_dims(s)) + linear::flops(out_dims(s));
+
+  Segment result{.name = fmt::format("layers.{}.attention", layer), .layer = layer, .forward = {}, .backward = {}};
+  auto& forward_operands = result.forward.operands;
+  forward_operands = {stream_in(s),
+                      stream_out(s),
+                      saved("qkv", Access::write, qkv),
+                      saved("context", Access::write, context),
+                      saved("lse", Access::write, lse),
+                      saved("rstd", Access::write, rstd),
+                      scratch("normed", stream),
+                      weight(prefix + "norm"),
+                      weight(prefix + "wq"),
+                      weight(prefix + "wo"),
+                      {OperandKind::rope_table, Access::read, "rope", 0},
+                      workspace(f)};
+  auto& backward_operands = result.backward.operands;
+  backward_operands = {d_stream(s, Access::add),
+                       stream_in(s),
+                       saved("qkv", Access::read, qkv),
+                       saved("context", Access::read, context),
+                       saved("lse", Access::read, lse),
+                       saved("rstd", Access::read, rstd),
+                       scratch("normed", stream),
+                       scratch("d_context", context),
+                       scratch("d_qkv", qkv),
+                       weight(prefix + "norm"),
+                       weight(prefix + "wq"),
+                       weight(prefix + "wo"),
+                       gradient(prefix + "norm"),
+                       gradient(prefix + "wq"),
+                       gradient(prefix + "wo"),
+                       {OperandKind::rope_table, Access::read, "rope", 0},
+                       workspace(b)};
+  if (s.qkv_bias) {
+    forward_operands.push_back(weight(prefix + "bq"));
+    backward_operands.push_back(gradient(prefix + "bq"));
+  }
+  if (s.qk_norm) {
+    for (auto* operands : {&forward_operands, &backward_operands}) {
+      const Access access = operands == &forward_operands ? Access::write : Access::read;
+      operands->push_back(weight(prefix + "q_norm"));
+      operands->push_back(weight(prefix + "k_norm"));
+      operands->push_back(saved("qkv_before_norm", access, qkv));
+      operands->push_back(saved("qk_rstd", access, qk_rstd));
+    }
+    backward_operands.push_back(gradient(prefix + "q_norm"));
+    backward_operands.push_back(gradient(prefix + "k_norm"));
+  }
+  result.forward.run = [f](const SegmentRun& r) { forward(r, f); };
+  result.backward.run = [b](const SegmentRun& r) { backward(r, b); };
+  result.forward.flops = gemms + attention_flops(s);
+  result.backward.flops = 2 * gemms + 2.5 * attention_flops(s);
+  return result;
+}
+
+}  // namespace tessera

@@ -1,0 +1,57 @@
+// Units: the flat ranges in which parameters are gathered, reduced, owned and saved together.
+#pragma once
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "model/parameters.hpp"
+
+namespace tessera {
+
+/// Shards are cut on whole blocks of this many elements, so that sums over blocks do not depend on the number of shards.
+inline constexpr std::int64_t shard_block = 256;
+
+/// Where a tensor lies: elements [offset, offset + elements) of a unit.
+struct Slot {
+  int parameter = 0;  ///< row of the parameter table
+  std::int64_t offset = 0, elements = 0;
+};
+
+struct Unit {
+  std::string name;           ///< "embedding", "layers.3", "head", "persistent"
+  std::vector<Slot> slots;    ///< in table order
+  std::int64_t elements = 0;  ///< padded: a multiple of shards * shard_block
+  bool persistent = false;    ///< small tensors of all layers, of which every rank keeps a compute copy at stage 3
+};
+
+/// A tensor, or several joined ones, inside a unit.
+struct TensorRef {
+  int unit = 0;
+  std::int64_t offset = 0, elements = 0;
+};
+
+struct Layout {
+  std::vector<Parameter> table;
+  std::vector<Unit> units;
+  int shards = 1;
+
+  std::int64_t shard_elements(int unit) const { return units[static_cast<std::size_t>(unit)].elements / shards; }
+  /// The named tensor together with those joined to it. Throws Error(internal) for an unknown name.
+  TensorRef find(std::string_view tensor) const;
+};
+
+/// Tensors begin on shard_block (joined ones right after their neighbour). Tensors of at most `persistence_threshold` elements (0: none) go
+/// to the unit "persistent", joined ones together or not at all.
+Layout make_layout(std::vector<Parameter> table, int shards, std::int64_t persistence_threshold);
+
+/// A run of elements inside a unit that belong to one tensor: what lies in [begin, end) of the unit.
+struct Piece {
+  int parameter = 0;
+  std::int64_t unit_offset = 0;    ///< first element, in the unit
+  std::int64_t tensor_offset = 0;  ///< the same element, in the tensor
+  std::int64_t elements = 0;
+};
+std::vector<Piece> pieces_in(const Unit& unit, std::int64_t begin, std::int64_t end);
+
+}  // namespace tessera

@@ -1,0 +1,32 @@
+// The three products of a linear layer y(M,N) = x(M,K) w(N,K)^T.
+#pragma once
+#include "kernels/gemm/gemm.hpp"
+
+namespace tessera::linear {
+
+struct Dims {
+  std::int64_t M, N, K;
+  DType dtype;
+};
+
+inline kernels::Gemm forward(const Dims& d, void* y, const void* x, const void* w, const void* bias = nullptr) {
+  return {.c = y, .a = x, .b = w, .M = d.M, .N = d.N, .K = d.K, .b_transposed = true, .in = d.dtype, .out = d.dtype, .bias = bias};
+}
+inline kernels::Gemm input_gradient(const Dims& d, void* dx, const void* dy, const void* w) {
+  return {.c = dx, .a = dy, .b = w, .M = d.M, .N = d.K, .K = d.N, .in = d.dtype, .out = d.dtype};
+}
+inline kernels::Gemm weight_gradient(const Dims& d, float* dw, const void* dy, const void* x, bool adds) {
+  return {
+      .c = dw, .a = dy, .b = x, .M = d.N, .N = d.K, .K = d.M, .a_transposed = true, .accumulate = adds, .in = d.dtype, .out = DType::f32};
+}
+/// Workspace of all three.
+inline std::size_t workspace_bytes(const Dims& d, bool bias = false) {
+  const char present = 0;
+  std::size_t bytes = kernels::gemm_workspace_bytes(forward(d, nullptr, nullptr, nullptr, bias ? &present : nullptr));
+  bytes = std::max(bytes, kernels::gemm_workspace_bytes(input_gradient(d, nullptr, nullptr, nullptr)));
+  bytes = std::max(bytes, kernels::gemm_workspace_bytes(weight_gradient(d, nullptr, nullptr, nullptr, true)));
+  return std::max(bytes, kernels::gemm_workspace_bytes(weight_gradient(d, nullptr, nullptr, nullptr, false)));
+}
+inline double flops(const Dims& d) { return 2.0 * static_cast<double>(d.M) * static_cast<double>(d.N) * static_cast<double>(d.K); }
+
+}  // namespace tessera::linear

@@ -1,0 +1,84 @@
+#include "model/parameters.hpp"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+namespace tessera {
+namespace {
+
+void add_layer(std::vector<Parameter>& table, const ModelKeys& m, int layer) {
+  const std::int64_t C = m.width, D = m.head_dim, Q = m.heads * D, K = m.kv_heads * D, F = m.ff_width;
+  const std::string ours = fmt::format("layers.{}.", layer), theirs = fmt::format("model.layers.{}.", layer);
+  // Projections that write into the residual stream start smaller, so that its variance does not grow with depth (GPT-2).
+  const double std = m.init_std, residual_std = m.init_std / std::sqrt(2.0 * static_cast<double>(m.layers));
+  auto vector = [&](const char* name, std::int64_t n, Init init, const char* exported, int tp_dim = -1, bool joined = false) {
+    table.push_back({.name = ours + name,
+                     .shape = {n},
+                     .layer = layer,
+                     .init = init,
+                     .joined = joined,
+                     .tp_dim = tp_dim,
+                     .export_name = theirs + exported});
+  };
+  auto matrix = [&](const char* name, std::int64_t rows, std::int64_t columns, double s, int tp_dim, bool joined, const char* exported) {
+    table.push_back({.name = ours + name,
+                     .shape = {rows, columns},
+                     .layer = layer,
+                     .std = s,
+                     .decay = true,
+                     .joined = joined,
+                     .tp_dim = tp_dim,
+                     .export_name = theirs + exported});
+  };
+  vector("attention.norm", C, Init::ones, "input_layernorm.weight");
+  matrix("attention.wq", Q, C, std, 0, false, "self_attn.q_proj.weight");
+  matrix("attention.wk", K, C, std, 0, true, "self_attn.k_proj.weight");
+  matrix("attention.wv", K, C, std, 0, true, "self_attn.v_proj.weight");
+  if (m.qkv_bias) {
+    vector("attention.bq", Q, Init::zeros, "self_attn.q_proj.bias", 0);
+    vector("attention.bk", K, Init::zeros, "self_attn.k_proj.bias", 0, true);
+    vector("attention.bv", K, Init::zeros, "self_attn.v_proj.bias", 0, true);
+  }
+  if (m.qk_norm) {
+    vector("attention.q_norm", D, Init::ones, "self_attn.q_norm.weight");
+    vector("attention.k_norm", D, Init::ones, "self_attn.k_norm.weight");
+  }
+  matrix("attention.wo", C, Q, residual_std, 1, false, "self_attn.o_proj.weight");
+  vector("mlp.norm", C, Init::ones, "post_attention_layernorm.weight");
+  matrix("mlp.w_gate", F, C, std, 0, false, "mlp.gate_proj.weight");
+  matrix("mlp.w_up", F, C, std, 0, true, "mlp.up_proj.weight");
+  matrix("mlp.w_down", C, F, residual_std, 1, false, "mlp.down_proj.weight");
+}
+
+}  // namespace
+
+std::vector<Parameter> parameter_table(const ModelKeys& m) {
+  std::vector<Parameter> table;
+  table.push_back({.name = "embedding.weight",
+                   .shape = {m.vocab, m.width},
+                   .part = Part::embedding,
+                   .std = m.init_std,
+                   .decay = true,
+                   .tp_dim = 0,
+                   .export_name = "model.embed_tokens.weight"});
+  for (int layer = 0; layer < m.layers; ++layer) add_layer(table, m, layer);
+  table.push_back({.name = "head.norm", .shape = {m.width}, .part = Part::head, .init = Init::ones, .export_name = "model.norm.weight"});
+  if (!m.tied)
+    table.push_back({.name = "head.weight",
+                     .shape = {m.vocab, m.width},
+                     .part = Part::head,
+                     .std = m.init_std,
+                     .decay = true,
+                     .tp_dim = 0,
+                     .export_name = "lm_head.weight"});
+  return table;
+}
+
+std::int64_t parameter_count(const std::vector<Parameter>& table) {
+  std::int64_t n = 0;
+  for (const auto& p : table) n += p.shape.elements();
+  return n;
+}
+
+}  // namespace tessera

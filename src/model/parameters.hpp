@@ -1,0 +1,34 @@
+// THE table of tensors. Units, shards, initial weights, decay, checkpoints and exports derive from it.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/types.hpp"
+#include "deck/deck.hpp"
+
+namespace tessera {
+
+enum class Init : std::uint8_t { zeros, ones, normal };
+enum class Part : std::uint8_t { embedding, layer, head };
+
+/// One tensor of the model. Matrices are (out, in), as Hugging Face stores them.
+struct Parameter {
+  std::string name;  ///< "layers.3.attention.wq"
+  Shape shape;
+  Part part = Part::layer;
+  int layer = -1;  ///< for Part::layer
+  Init init = Init::normal;
+  double std = 0;           ///< of Init::normal
+  bool decay = false;       ///< weight decay: matrices only
+  bool joined = false;      ///< begins where the tensor before it ends, so that one GEMM takes both
+  int tp_dim = -1;          ///< the dim that the tp axis cuts; -1: replicated
+  std::string export_name;  ///< Hugging Face
+};
+
+/// Every tensor in table order: embedding, layers, head.
+std::vector<Parameter> parameter_table(const ModelKeys& model);
+/// Sum of elements.
+std::int64_t parameter_count(const std::vector<Parameter>& table);
+
+}  // namespace tessera

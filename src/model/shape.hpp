@@ -1,0 +1,30 @@
+// The numbers that segments need, and the arithmetic they cost.
+#pragma once
+#include "deck/deck.hpp"
+
+namespace tessera {
+
+/// Letters as everywhere: B batch, T time, C width, H query heads, G key/value heads, D head dim, F feed-forward width, V vocabulary, L
+/// layers.
+struct ModelShape {
+  std::int64_t B = 0, T = 0, C = 0, H = 0, G = 0, D = 0, F = 0, V = 0, L = 0;
+  DType dtype = DType::f32;  ///< compute type
+  float norm_eps = 1e-5f;
+  bool tied = false, qk_norm = false, qkv_bias = false;
+  std::int64_t loss_chunk = 0;  ///< tokens of logits held at once
+
+  std::int64_t tokens() const { return B * T; }  ///< M, of a micro-batch
+  std::int64_t qkv_width() const { return (H + 2 * G) * D; }
+  std::int64_t bytes_of(std::int64_t elements) const { return elements * static_cast<std::int64_t>(size_of(dtype)); }
+};
+
+/// Shape of a training micro-batch of this deck.
+ModelShape model_shape(const Deck& deck);
+
+/// FLOPs per token of a training step (forward and backward): 6 per matrix weight, plus attention 12 L H D T (full) or half of it (causal).
+struct FlopsPerToken {
+  double full = 0, causal = 0;
+};
+FlopsPerToken flops_per_token(const ModelShape& shape);
+
+}  // namespace tessera

@@ -1,0 +1,118 @@
+#include "schedule/operations.hpp"
+
+#include <cmath>
+#include <cstring>
+
+#include "kernels/adamw/adamw.hpp"
+#include "kernels/elementwise/elementwise.hpp"
+#include "kernels/fixed/fixed.hpp"
+#include "kernels/sums/sums.hpp"
+#include "schedule/state.hpp"
+
+namespace tessera {
+namespace {
+
+template <class T = void>
+T* at(const TaskRun& r, std::size_t i) {
+  return static_cast<T*>(r.at[i]);
+}
+
+/// A task's uses as its code needs them beside their addresses.
+struct Runner {
+  const HostBackend& backend;
+  const TaskRun& r;
+
+  kernels::Context context() const { return {{}, backend.reproducible}; }
+  std::int64_t bytes(std::size_t use) const { return r.task.uses[use].bytes; }
+
+  void operator()(const RunSegment& op) const {
+    const Segment& segment = backend.schedule->segments[static_cast<std::size_t>(op.segment)];
+    std::array<Access, 64> access;
+    for (std::size_t i = 0; i < r.task.uses.size(); ++i) access[i] = r.task.uses[i].access;
+    const SegmentRun run{r.at, {access.data(), r.task.uses.size()}, backend.schedule->shape, backend.reproducible, backend.grad_scale};
+    (op.backward ? segment.backward : segment.forward).run(run);
+  }
+
+  void operator()(const Gather& op) const { backend.gather->all_gather(at(r, 0), at(r, 1), op.count, op.dtype, op.stride); }
+  void operator()(const Reduce& op) const {
+    backend.reduce->reduce_scatter(at(r, 0), at(r, 1), op.count, op.dtype, op.stride, op.accumulate);
+  }
+  void operator()(const AllReduce& op) const { backend.reduce->all_reduce(at(r, 0), op.count, op.dtype); }
+
+  void operator()(const AccumulateFixed& op) const {
+    kernels::fixed_accumulate(context(), at<std::int64_t>(r, 0), at<float>(r, 1), op.count, &at<StepScalars>(r, 2)->overflow);
+  }
+
+  void operator()(const Zero&) const {
+    for (std::size_t i = 0; i < r.at.size(); ++i) kernels::fill_zero(context(), r.at[i], static_cast<std::size_t>(bytes(i)));
+  }
+
+  void operator()(const AddLoss&) const {
+    const double weight = *at<double>(r, 1);
+    if (weight == 0) return;  // a micro-batch that only keeps ranks in step
+    double sum;
+    std::memcpy(&sum, at<std::byte>(r, 0) + bytes(0) - sizeof(double), sizeof(double));
+    auto* scalars = at<StepScalars>(r, 2);
+    if (!scalars->loss.add(weight * sum)) scalars->not_finite = 1;
+  }
+
+  void operator()(const SumSquares& op) const {
+    auto* scalars = at<StepScalars>(r, 1);
+    const kernels::Context with_workspace{{at<std::byte>(r, 2), static_cast<std::size_t>(bytes(2))}, backend.reproducible};
+    kernels::sum_of_squares(
+        with_workspace, {.sum = &scalars->squares, .not_finite = &scalars->not_finite, .x = at(r, 0), .n = op.count, .dtype = op.dtype});
+  }
+
+  void operator()(const FinishStep& op) const {
+    auto* s = at<StepScalars>(r, 0);
+    const auto& in = *at<StepInputs>(r, 1);
+    auto* adamw = at<kernels::AdamwScalars>(r, 2);
+    auto* report = at<StepReport>(r, 3);
+    s->faults = (s->not_finite || s->overflow) ? 1 : 0;
+    s->stops = in.stop;
+    if (backend.reduce) {
+      static_assert(offsetof(StepScalars, faults) == 8 * sizeof(std::int64_t));
+      backend.reduce->all_reduce(s, 10, DType::i64);
+    }
+    report->loss = s->loss.value() / in.tokens;
+    report->not_finite = s->faults > 0;
+    report->overflow = s->overflow;
+    report->stop = s->stops > 0;
+    if (op.evaluation) return;
+    report->grad_norm = std::sqrt(s->squares.value());
+    // PyTorch's clip_grad_norm_: the norm plus 1e-6 divides.
+    const double factor = in.clipping > 0 ? std::min(1.0, in.clipping / (report->grad_norm + 1e-6)) : 1.0;
+    *adamw = {.learning_rate = in.learning_rate,
+              .beta1 = in.beta1,
+              .beta2 = in.beta2,
+              .eps = in.eps,
+              .bias_correction1 = in.bias_correction1,
+              .bias_correction2 = in.bias_correction2,
+              .grad_scale = static_cast<float>(factor),
+              .skip = report->not_finite};
+  }
+
+  void operator()(const OptimizerStep& op) const {
+    const auto gradient_size = static_cast<std::int64_t>(size_of(op.gradient));
+    for (std::size_t i = 0; i < op.pieces.size(); ++i) {
+      const std::int64_t offset = op.pieces[i].unit_offset - op.begin;
+      kernels::adamw(context(), {.master = at<float>(r, 0) + offset,
+                                 .m = at<float>(r, 1) + offset,
+                                 .v = at<float>(r, 2) + offset,
+                                 .param = op.copy ? at<bf16>(r, 5) + offset : nullptr,
+                                 .grad = at<std::byte>(r, 3) + offset * gradient_size,
+                                 .grad_dtype = op.gradient,
+                                 .n = op.pieces[i].elements,
+                                 .weight_decay = op.decay[i],
+                                 .scalars = at<kernels::AdamwScalars>(r, 4)});
+    }
+  }
+
+  void operator()(const CastShard& op) const { kernels::cast(context(), at(r, 0), DType::bf16, at(r, 1), DType::f32, op.count); }
+};
+
+}  // namespace
+
+void HostBackend::operator()(const TaskRun& run) const { std::visit(Runner{*this, run}, run.task.op); }
+
+}  // namespace tessera

@@ -1,0 +1,79 @@
+#include "schedule/task.hpp"
+
+#include <fmt/format.h>
+
+namespace tessera {
+
+const char* name_of(Lane lane) {
+  switch (lane) {
+    case Lane::compute:
+      return "compute";
+    case Lane::gather:
+      return "gather";
+    case Lane::reduce:
+      return "reduce";
+  }
+  return "?";
+}
+
+const char* name_of(Category category) {
+  static constexpr const char* names[category_count] = {"parameters", "master",      "adam_m",    "adam_v", "gradients",
+                                                        "gathered",   "activations", "workspace", "inputs", "scalars"};
+  return names[static_cast<int>(category)];
+}
+
+int Schedule::find_buffer(const std::string& name) const {
+  for (std::size_t i = 0; i < buffers.size(); ++i)
+    if (buffers[i].name == name) return static_cast<int>(i);
+  return -1;
+}
+
+Hash128 Schedule::hash() const {
+  Hasher hasher;
+  for (const Program* program : {&train, &evaluate, &publish})
+    for (const auto& phase : program->phases) hasher.update(fmt::format("{}:{}x{};", program->name, phase.section, phase.repeat));
+  for (const Section& section : sections) {
+    hasher.update(section.name);
+    for (const Task& task : section.tasks) {
+      hasher.update(fmt::format("{}|{}|{}|", task.name, name_of(task.lane), task.op.index()));
+      for (const Use& use : task.uses)
+        hasher.update(fmt::format("{},{},{};", buffers[static_cast<std::size_t>(use.buffer)].name,
+                                  buffers[static_cast<std::size_t>(use.buffer)].bytes, static_cast<int>(use.access)));
+    }
+  }
+  return hasher.digest();
+}
+
+namespace {
+std::string print_uses(const Schedule& schedule, const Task& task, bool writes) {
+  std::vector<std::string> names;
+  for (const Use& use : task.uses) {
+    if ((use.access != Access::read) != writes) continue;
+    const Buffer& buffer = schedule.buffers[static_cast<std::size_t>(use.buffer)];
+    std::string text = buffer.name;
+    if (use.offset != 0 || use.bytes != buffer.bytes) text += fmt::format("[{}+{}]", use.offset, use.bytes);
+    if (names.empty() || names.back() != text) names.push_back(text);
+  }
+  return names.empty() ? "-" : fmt::format("{}", fmt::join(names, ", "));
+}
+}  // namespace
+
+std::string print_schedule(const Schedule& schedule) {
+  std::string out;
+  for (const Program* program : {&schedule.train, &schedule.evaluate, &schedule.publish}) {
+    if (program->phases.empty()) continue;
+    out += fmt::format("program {}\n", program->name);
+    for (const auto& phase : program->phases) {
+      const Section& section = schedule.sections[static_cast<std::size_t>(phase.section)];
+      out += fmt::format("  section {} x {}\n", section.name, phase.repeat);
+      for (std::size_t i = 0; i < section.tasks.size(); ++i) {
+        const Task& task = section.tasks[i];
+        out += fmt::format("    {:4} {:8} {:44} reads {}  writes {}\n", i, name_of(task.lane), task.name, print_uses(schedule, task, false),
+                           print_uses(schedule, task, true));
+      }
+    }
+  }
+  return out;
+}
+
+}  // namespace tessera

@@ -1,0 +1,143 @@
+// A step is a list of named tasks on lanes, with the buffers that each reads and writes. Everything else reads this list.
+#pragma once
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "base/hash.hpp"
+#include "memory/arena.hpp"
+#include "model/segment.hpp"
+#include "zero/partition.hpp"
+
+namespace tessera {
+
+/// An ordered queue of tasks. Tasks of one lane run in the order of the list; lanes run side by side as far as buffers allow.
+enum class Lane : std::uint8_t { compute, gather, reduce };
+inline constexpr int lane_count = 3;
+const char* name_of(Lane);
+
+/// What the memory table counts.
+enum class Category : std::uint8_t { parameters, master, adam_m, adam_v, gradients, gathered, activations, workspace, inputs, scalars };
+inline constexpr int category_count = 10;
+const char* name_of(Category);
+
+struct Buffer {
+  std::string name;
+  Category category = Category::workspace;
+  Tier tier = Tier::host;
+  std::int64_t bytes = 0;
+  bool persistent = false;  ///< kept between tasks of different sections; otherwise alive from first to last use in each section
+};
+
+/// Bytes [offset, offset + bytes) of a buffer, moved by micro_stride for each micro-batch of a step.
+struct Use {
+  int buffer = 0;
+  std::int64_t offset = 0, bytes = 0;
+  Access access = Access::read;
+  std::int64_t micro_stride = 0;
+};
+
+// What a task does. The comment of each op gives the order of its uses.
+
+/// The segment's operands.
+struct RunSegment {
+  int segment = 0;
+  bool backward = false;
+};
+/// Whole (write), shard (read).
+struct Gather {
+  std::int64_t count = 0, stride = 0;
+  DType dtype{};
+};
+/// Shard (write or add), whole (read).
+struct Reduce {
+  std::int64_t count = 0, stride = 0;
+  DType dtype{};
+  bool accumulate = false;
+};
+/// Whole (add).
+struct AllReduce {
+  std::int64_t count = 0;
+  DType dtype{};
+};
+/// int64 sums (add), fp32 values (read), scalars (add).
+struct AccumulateFixed {
+  std::int64_t count = 0;
+};
+/// Any number of ranges (write).
+struct Zero {};
+/// Losses (read), weights of the micro-batches (read), scalars (add).
+struct AddLoss {};
+/// Gradient (read), scalars (add), workspace (write).
+struct SumSquares {
+  std::int64_t count = 0;
+  DType dtype{};
+};
+/// Scalars (add), step inputs (read), AdamW scalars (write), report (write).
+struct FinishStep {
+  bool evaluation = false;
+};
+/// Master (add), m (add), v (add), gradient (read), AdamW scalars (read), bf16 copy (write, where there is one).
+struct OptimizerStep {
+  DType gradient{};
+  bool copy = false;
+  std::int64_t begin = 0;     ///< element of the unit at which every use begins
+  std::vector<Piece> pieces;  ///< tensors inside, without the padding between them
+  std::vector<float> decay;   ///< weight decay of each piece
+};
+/// Compute copy (write), master (read).
+struct CastShard {
+  std::int64_t count = 0;
+};
+
+using Op =
+    std::variant<RunSegment, Gather, Reduce, AllReduce, AccumulateFixed, Zero, AddLoss, SumSquares, FinishStep, OptimizerStep, CastShard>;
+
+struct Task {
+  std::string name;  ///< "gather layers.12 (backward)"
+  Op op;
+  Lane lane = Lane::compute;
+  std::vector<Use> uses;
+  double flops = 0;
+  double bytes_moved = 0;  ///< by a collective, per rank
+};
+
+/// A run of tasks that is built once, however often it repeats.
+struct Section {
+  std::string name;
+  std::vector<Task> tasks;
+};
+
+/// Sections in order, each with its number of repetitions: "prologue, first, middle x 6, last, epilogue".
+struct Program {
+  struct Phase {
+    int section = 0;
+    std::int64_t repeat = 1;
+  };
+  std::string name;
+  std::vector<Phase> phases;
+};
+
+enum class ProgramKind : std::uint8_t { train, evaluate, publish };
+
+struct Schedule {
+  std::vector<Buffer> buffers;
+  std::vector<Section> sections;
+  Program train;     ///< one optimizer step
+  Program evaluate;  ///< forward passes over validation micro-batches
+  Program publish;   ///< makes the compute copies from the master weights: after initialisation and loading
+  std::vector<Segment> segments;
+  ModelShape shape;
+
+  /// Digest of what all ranks must agree on: sections, tasks, lanes, collectives and their sizes; not which shard a rank owns.
+  Hash128 hash() const;
+  const Program& program(ProgramKind kind) const {
+    return kind == ProgramKind::train ? train : kind == ProgramKind::evaluate ? evaluate : publish;
+  }
+  int find_buffer(const std::string& name) const;  ///< -1 where there is none
+};
+
+/// The tasks of a program as text, one a line: number, lane, name, reads and writes.
+std::string print_schedule(const Schedule& schedule);
+
+}  // namespace tessera

@@ -1,0 +1,28 @@
+#include "train/batches.hpp"
+
+#include <algorithm>
+
+#include "base/check.hpp"
+
+namespace tessera {
+
+SampleFile::SampleFile(const std::string& path, std::int64_t sequence_length, std::int64_t vocab)
+    : file_(path), T_(sequence_length), vocab_(vocab) {
+  if (file_.declared_vocab() > vocab)
+    fail(ExitCode::data, "{} was tokenized with a vocabulary of {} and model.vocab is {}. Set model.vocab={} (or a larger multiple of 64).",
+         path, file_.declared_vocab(), vocab, file_.declared_vocab());
+  samples_ = (file_.tokens() - 1) / T_;
+  if (samples_ < 1)
+    fail(ExitCode::data,
+         "{} holds {} tokens, fewer than one sample of batch.sequence_length + 1 = {}. Use more text or a shorter sequence.", path,
+         file_.tokens(), T_ + 1);
+  scratch_.resize(static_cast<std::size_t>(T_ + 1));
+}
+
+void SampleFile::read(std::int64_t sample, std::span<std::int32_t> inputs, std::span<std::int32_t> targets, std::int64_t row) {
+  file_.read(sample * T_, scratch_, vocab_);
+  std::copy(scratch_.begin(), scratch_.end() - 1, inputs.begin() + row * T_);
+  std::copy(scratch_.begin() + 1, scratch_.end(), targets.begin() + row * T_);
+}
+
+}  // namespace tessera

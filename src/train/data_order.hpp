@@ -1,0 +1,11 @@
+// Which sample of the data comes when: a keyed permutation, so that there are no index arrays and the whole state is one integer.
+#pragma once
+#include <cstdint>
+
+namespace tessera {
+
+/// Sample `cursor` of a run over `samples` samples. Each epoch is a permutation of its own (a Feistel network over the next power of four,
+/// walked until it lands inside: Black and Rogaway, CT-RSA 2002). Depends on (seed, cursor) alone, never on ranks.
+std::int64_t sample_at(std::uint64_t seed, std::int64_t samples, std::int64_t cursor);
+
+}  // namespace tessera

@@ -1,0 +1,301 @@
+#include "train/engine.hpp"
+
+#include <cmath>
+#include <cstring>
+
+#include "kernels/elementwise/elementwise.hpp"
+#include "kernels/fixed/fixed.hpp"
+#include "kernels/rope/rope.hpp"
+#include "optimizer/learning_rate.hpp"
+#include "topology/node.hpp"
+
+namespace tessera {
+namespace {
+
+constexpr const char* groups[] = {"master", "adam_m", "adam_v"};
+
+std::uint64_t stream_of(const Parameter& p) { return hash_text(p.name).low; }
+
+}  // namespace
+
+void require_fits(const Deck& deck, const MemoryPlan& plan, int ranks_on_node) {
+  std::int64_t needed = 0;
+  for (std::int64_t bytes : plan.bytes) needed += bytes;
+  const bool told = deck.memory.host_limit > 0;
+  const std::int64_t limit = told ? deck.memory.host_limit : static_cast<std::int64_t>(node_memory().available) / ranks_on_node;
+  if (needed > limit)
+    fail(ExitCode::memory,
+         "the plan needs {} on each rank and {} is {} ({}). Lower batch.micro or batch.sequence_length, raise zero.stage (now {}), lower "
+         "zero.max_live_parameters, "
+         "or use more ranks; `tessera plan` shows the table without allocating anything.",
+         human_bytes(static_cast<double>(needed)), told ? "memory.host_limit" : "the share of this node's free memory",
+         human_bytes(static_cast<double>(limit)), told ? "from the deck" : fmt::format("{} ranks on the node", ranks_on_node),
+         deck.zero.stage);
+}
+
+Engine::Engine(const Deck& deck, DataParallelGroup group, const EngineOptions& options)
+    : request_{.deck = deck,
+               .layout = layout_for(deck, group.ranks),
+               .rank = group.rank,
+               .ranks = group.ranks,
+               .training = options.training,
+               .evaluation_micro_batches = options.evaluation_micro_batches},
+      group_(std::move(group)),
+      schedule_(build_schedule(request_)),
+      plan_(place(schedule_)) {
+  require_fits(deck, plan_, group_.node ? group_.node->world().place().local_ranks : 1);
+  std::array<std::byte*, tier_count> bases{};
+  for (std::size_t t = 0; t < tier_count; ++t) {
+    if (plan_.bytes[t] == 0) continue;
+    arenas_[t] =
+        Arena(static_cast<Tier>(t), static_cast<std::size_t>(plan_.bytes[t]), fmt::format("tessera.{}", name_of(static_cast<Tier>(t))));
+    bases[t] = arenas_[t].data();
+  }
+  TESSERA_REQUIRE(used_bytes() == plan_.bytes, "used bytes differ from planned bytes");
+  if (group_.node && plan_.bytes[static_cast<std::size_t>(Tier::shared)] > 0)
+    group_.node->register_arena(arenas_[static_cast<std::size_t>(Tier::shared)]);
+
+  const HostBackend backend{.schedule = &schedule_,
+                            .gather = group_.gather.get(),
+                            .reduce = group_.reduce.get(),
+                            .reproducible = deck.run.reproducible,
+                            .grad_scale = static_cast<float>(1.0 / static_cast<double>(deck.batch.global * deck.batch.sequence_length))};
+  executor_ = std::make_unique<Executor>(schedule_, plan_, bases, options.lanes, backend);
+
+  tokens_ = schedule_.find_buffer("tokens"), targets_ = schedule_.find_buffer("targets"), weights_ = schedule_.find_buffer("weights");
+  const ModelKeys& m = deck.model;
+  kernels::RopeScaling scaling{.factor = m.rope_scaling == "llama3" ? m.rope_factor : 0,
+                               .low_freq_factor = m.rope_low_freq_factor,
+                               .high_freq_factor = m.rope_high_freq_factor,
+                               .original_context = m.rope_original_context};
+  kernels::rope_table(reinterpret_cast<float*>(address(schedule_.find_buffer("rope"))), 0, schedule_.shape.T, schedule_.shape.D,
+                      m.rope_theta, scaling);
+}
+
+Engine::~Engine() {
+  executor_.reset();
+  if (group_.node && plan_.bytes[static_cast<std::size_t>(Tier::shared)] > 0 && std::uncaught_exceptions() == 0)
+    group_.node->unregister_arena(arenas_[static_cast<std::size_t>(Tier::shared)]);
+}
+
+std::array<std::int64_t, tier_count> Engine::used_bytes() const {
+  std::array<std::int64_t, tier_count> used{};
+  for (std::size_t t = 0; t < tier_count; ++t) used[t] = static_cast<std::int64_t>(arenas_[t].bytes());
+  return used;
+}
+
+std::byte* Engine::address(int buffer, std::int64_t offset) const {
+  const auto b = static_cast<std::size_t>(buffer);
+  return arenas_[static_cast<std::size_t>(schedule_.buffers[b].tier)].data() + plan_.offset[b] + offset;
+}
+
+float* Engine::state_address(const std::string& group, int unit) const {
+  const StateRange s = state_range(schedule_, request_, group, unit);
+  return reinterpret_cast<float*>(address(s.buffer, s.offset_bytes));
+}
+
+void Engine::for_each_state(const std::function<void(int, const Range&)>& f) const {
+  for (int u = 0; u < static_cast<int>(layout().units.size()); ++u) f(u, state_range(schedule_, request_, "master", u).range);
+}
+
+void Engine::publish() { executor_->run(ProgramKind::publish); }
+
+void Engine::set_weights(const std::function<void(const Parameter&, std::int64_t, std::span<float>)>& source) {
+  for_each_state([&](int unit, const Range& range) {
+    float* master = state_address("master", unit);
+    for (const Piece& piece : pieces_in(layout().units[static_cast<std::size_t>(unit)], range.begin, range.end))
+      source(layout().table[static_cast<std::size_t>(piece.parameter)], piece.tensor_offset,
+             {master + (piece.unit_offset - range.begin), static_cast<std::size_t>(piece.elements)});
+    for (const char* moment : {"adam_m", "adam_v"})
+      std::memset(state_address(moment, unit), 0, static_cast<std::size_t>(range.size()) * sizeof(float));
+  });
+  publish();
+}
+
+void Engine::initialise_weights() {
+  const auto seed = static_cast<std::uint64_t>(request_.deck.run.seed);
+  set_weights([&](const Parameter& p, std::int64_t first, std::span<float> out) {
+    if (p.init == Init::normal)
+      kernels::normal({}, out.data(), static_cast<std::int64_t>(out.size()), static_cast<float>(p.std), seed, stream_of(p),
+                      static_cast<std::uint64_t>(first));
+    else
+      std::fill(out.begin(), out.end(), p.init == Init::ones ? 1.0f : 0.0f);
+  });
+}
+
+io::CheckpointLayout Engine::checkpoint_layout() const {
+  io::CheckpointLayout result;
+  for (const Unit& unit : layout().units) {
+    for (const Slot& slot : unit.slots) {
+      const Parameter& p = layout().table[static_cast<std::size_t>(slot.parameter)];
+      result.tensors.push_back({.name = p.name, .shape = p.shape, .unit = static_cast<int>(result.units.size()), .offset = slot.offset});
+    }
+    result.units.push_back({unit.name, unit.elements});
+  }
+  for (const char* group : groups) result.groups.emplace_back(group);
+  result.shards = ranks();
+  return result;
+}
+
+std::vector<io::ShardSlice> Engine::checkpoint_slices() const {
+  std::vector<io::ShardSlice> slices;
+  for_each_state([&](int unit, const Range& range) {
+    const Range mine = owned_range(layout(), unit, rank());
+    for (int g = 0; g < 3; ++g)
+      slices.push_back({.group = g,
+                        .unit = unit,
+                        .data = {state_address(groups[g], unit) + (mine.begin - range.begin), static_cast<std::size_t>(mine.size())}});
+  });
+  return slices;
+}
+
+namespace {
+
+/// Names the first tensor of the model that the checkpoint lacks or has in another shape.
+void require_same_model(const std::vector<Parameter>& table, const io::CheckpointReader& reader) {
+  for (const Parameter& p : table) {
+    const io::CheckpointTensor* found = reader.find(p.name);
+    if (!found)
+      fail(ExitCode::checkpoint, "{} holds another model: it has no tensor {} ({}). Check the deck's [model].", reader.folder(), p.name,
+           p.shape.str());
+    if (!(found->shape == p.shape))
+      fail(ExitCode::checkpoint, "{} holds another model: tensor {} is {} there and {} in this deck. Check the deck's [model].",
+           reader.folder(), p.name, found->shape.str(), p.shape.str());
+  }
+  if (reader.layout().tensors.size() != table.size())
+    for (const auto& t : reader.layout().tensors)
+      if (std::none_of(table.begin(), table.end(), [&](const Parameter& p) { return p.name == t.name; }))
+        fail(ExitCode::checkpoint, "{} holds another model: its tensor {} ({}) is not in this deck's model. Check the deck's [model].",
+             reader.folder(), t.name, t.shape.str());
+}
+
+/// The unit of the checkpoint with the same tensors at the same places, or -1: then whole ranges can be read at once.
+int same_unit(const Layout& layout, int unit, const io::CheckpointLayout& saved) {
+  const Unit& mine = layout.units[static_cast<std::size_t>(unit)];
+  for (int u = 0; u < static_cast<int>(saved.units.size()); ++u) {
+    if (saved.units[static_cast<std::size_t>(u)].name != mine.name || saved.units[static_cast<std::size_t>(u)].elements != mine.elements)
+      continue;
+    std::size_t matching = 0, total = 0;
+    for (const auto& t : saved.tensors) {
+      if (t.unit != u) continue;
+      ++total;
+      for (const Slot& slot : mine.slots)
+        matching += layout.table[static_cast<std::size_t>(slot.parameter)].name == t.name && slot.offset == t.offset;
+    }
+    return matching == total && total == mine.slots.size() ? u : -1;
+  }
+  return -1;
+}
+
+}  // namespace
+
+void Engine::load(const io::CheckpointReader& reader) {
+  require_same_model(layout().table, reader);
+  if (request_.training)
+    load_training_state(reader);
+  else
+    load_weights(reader);
+  publish();
+}
+
+void Engine::load_training_state(const io::CheckpointReader& reader) {
+  for_each_state([&](int unit, const Range& range) {
+    const int saved = same_unit(layout(), unit, reader.layout());
+    for (const char* group : groups) {
+      float* target = state_address(group, unit);
+      if (saved >= 0) {
+        reader.read_unit(group, saved, range.begin, {target, static_cast<std::size_t>(range.size())});
+        continue;
+      }
+      std::memset(target, 0, static_cast<std::size_t>(range.size()) * sizeof(float));
+      for (const Piece& piece : pieces_in(layout().units[static_cast<std::size_t>(unit)], range.begin, range.end))
+        reader.read(group, *reader.find(layout().table[static_cast<std::size_t>(piece.parameter)].name), piece.tensor_offset,
+                    {target + (piece.unit_offset - range.begin), static_cast<std::size_t>(piece.elements)});
+    }
+  });
+}
+
+void Engine::load_weights(const io::CheckpointReader& reader) {
+  std::vector<float> staging(static_cast<std::size_t>(io::hash_block));
+  const DType dtype = request_.deck.precision.compute;
+  for (const Unit& unit : layout().units) {
+    const int buffer = schedule_.find_buffer("parameters." + unit.name);
+    for (const Slot& slot : unit.slots) {
+      const io::CheckpointTensor& tensor = *reader.find(layout().table[static_cast<std::size_t>(slot.parameter)].name);
+      for (std::int64_t begin = 0; begin < slot.elements; begin += io::hash_block) {
+        const std::int64_t n = std::min(io::hash_block, slot.elements - begin);
+        reader.read("master", tensor, begin, {staging.data(), static_cast<std::size_t>(n)});
+        kernels::cast({}, address(buffer, (slot.offset + begin) * static_cast<std::int64_t>(size_of(dtype))), dtype, staging.data(),
+                      DType::f32, n);
+      }
+    }
+  }
+}
+
+std::span<std::int32_t> Engine::tokens(std::int64_t micro) {
+  const auto n = static_cast<std::size_t>(schedule_.shape.tokens());
+  return {reinterpret_cast<std::int32_t*>(address(tokens_)) + static_cast<std::size_t>(micro) * n, n};
+}
+
+std::span<std::int32_t> Engine::targets(std::int64_t micro) {
+  const auto n = static_cast<std::size_t>(schedule_.shape.tokens());
+  return {reinterpret_cast<std::int32_t*>(address(targets_)) + static_cast<std::size_t>(micro) * n, n};
+}
+
+double& Engine::weight(std::int64_t micro) { return reinterpret_cast<double*>(address(weights_))[micro]; }
+
+StepReport Engine::step(std::int64_t step, bool stop) {
+  const OptimizerKeys& o = request_.deck.optimizer;
+  value<StepInputs>("inputs") = {
+      .tokens = static_cast<double>(request_.deck.batch.global * request_.deck.batch.sequence_length),
+      .learning_rate = static_cast<float>(learning_rate_at(request_.deck.learning_rate, o.learning_rate, request_.deck.run.steps, step)),
+      .bias_correction1 = static_cast<float>(1 - std::pow(o.beta1, static_cast<double>(step + 1))),
+      .bias_correction2 = static_cast<float>(1 - std::pow(o.beta2, static_cast<double>(step + 1))),
+      .beta1 = static_cast<float>(o.beta1),
+      .beta2 = static_cast<float>(o.beta2),
+      .eps = static_cast<float>(o.eps),
+      .clipping = o.gradient_clipping,
+      .stop = stop};
+  for (std::int64_t m = 0; m < accumulation(); ++m) weight(m) = 1;
+  executor_->run(ProgramKind::train);
+  return value<StepReport>("report");
+}
+
+StepReport Engine::evaluate(double tokens) {
+  value<StepInputs>("inputs") = {.tokens = tokens};
+  executor_->run(ProgramKind::evaluate);
+  return value<StepReport>("report");
+}
+
+std::vector<float> Engine::gradient_of(const std::string& tensor) const {
+  for (int u = 0; u < static_cast<int>(layout().units.size()); ++u) {
+    const Unit& unit = layout().units[static_cast<std::size_t>(u)];
+    for (const Slot& slot : unit.slots) {
+      if (layout().table[static_cast<std::size_t>(slot.parameter)].name != tensor) continue;
+      std::vector<float> out(static_cast<std::size_t>(slot.elements));
+      const int buffer = schedule_.find_buffer("gradients." + unit.name);
+      if (request_.deck.run.reproducible)
+        kernels::fixed_to_float({}, out.data(), reinterpret_cast<std::int64_t*>(address(buffer)) + slot.offset, slot.elements);
+      else
+        std::memcpy(out.data(), reinterpret_cast<float*>(address(buffer)) + slot.offset, out.size() * sizeof(float));
+      return out;
+    }
+  }
+  fail(ExitCode::internal, "no tensor is called {}", tensor);
+}
+
+std::vector<float> Engine::weight_of(const std::string& tensor) const {
+  for (const Unit& unit : layout().units)
+    for (const Slot& slot : unit.slots) {
+      if (layout().table[static_cast<std::size_t>(slot.parameter)].name != tensor) continue;
+      std::vector<float> out(static_cast<std::size_t>(slot.elements));
+      const int buffer = schedule_.find_buffer("parameters." + unit.name);
+      const DType dtype = request_.deck.precision.compute;
+      kernels::cast({}, out.data(), DType::f32, address(buffer, slot.offset * static_cast<std::int64_t>(size_of(dtype))), dtype,
+                    slot.elements);
+      return out;
+    }
+  fail(ExitCode::internal, "no tensor is called {}", tensor);
+}
+
+}  // namespace tessera

@@ -1,0 +1,102 @@
+// One rank's model in memory: schedule, arenas, executor. Knows steps; knows nothing of files, logs or the order of data.
+#pragma once
+#include <memory>
+#include <optional>
+#include <span>
+
+#include "io/checkpoint/checkpoint.hpp"
+#include "schedule/builder.hpp"
+#include "schedule/executor.hpp"
+#include "schedule/memory_plan.hpp"
+#include "schedule/operations.hpp"
+#include "schedule/state.hpp"
+#include "topology/communicator.hpp"
+
+namespace tessera {
+
+class Node;
+
+/// The ranks that share the data. Alone: no communicators.
+struct DataParallelGroup {
+  int rank = 0, ranks = 1;
+  std::unique_ptr<Communicator> gather, reduce;  ///< one a lane
+  Node* node = nullptr;                          ///< where shared arenas are registered
+};
+
+struct EngineOptions {
+  bool training = true;                       ///< false: weights and forward passes only
+  std::int64_t evaluation_micro_batches = 0;  ///< per rank
+  LaneMode lanes = LaneMode::inline_order;
+};
+
+class Engine {
+ public:
+  /// Plans, then allocates. Throws Error(memory) before any allocation when memory.host_limit or the node is too small.
+  Engine(const Deck& deck, DataParallelGroup group, const EngineOptions& options);
+  ~Engine();
+  Engine(const Engine&) = delete;
+
+  const Schedule& schedule() const { return schedule_; }
+  const MemoryPlan& plan() const { return plan_; }
+  const Layout& layout() const { return request_.layout; }
+  int rank() const { return request_.rank; }
+  int ranks() const { return request_.ranks; }
+  std::int64_t accumulation() const { return accumulation_steps(request_.deck, request_.ranks); }
+  /// Bytes that the arenas hold, by tier; equal to plan().bytes, which is asserted.
+  std::array<std::int64_t, tier_count> used_bytes() const;
+
+  /// Weights from the deck's seed: each element depends on (seed, tensor name, element) alone.
+  void initialise_weights();
+  /// Weights, and moments when training. Throws Error(checkpoint) that names the first tensor that differs in name or shape.
+  void load(const io::CheckpointReader& reader);
+  /// For tests and import: `value(parameter row, first element, out)` gives a tensor's values; moments become zero.
+  void set_weights(const std::function<void(const Parameter&, std::int64_t, std::span<float>)>& value);
+
+  io::CheckpointLayout checkpoint_layout() const;
+  /// This rank's slices, borrowed from the arenas: valid until the next step.
+  std::vector<io::ShardSlice> checkpoint_slices() const;
+
+  /// Inputs of micro-batch m of this rank for the next run, (B*T) each.
+  std::span<std::int32_t> tokens(std::int64_t micro);
+  std::span<std::int32_t> targets(std::int64_t micro);
+  /// Weight of micro-batch m in the loss: 1, or 0 for one that only keeps ranks in step.
+  double& weight(std::int64_t micro);
+
+  /// One optimizer step, 0-based; collective over the group. `stop` asks all ranks to stop: the report says whether any rank asked.
+  StepReport step(std::int64_t step, bool stop = false);
+  /// Mean loss per token over the evaluation micro-batches; `tokens` is the number of tokens with weight 1 over all ranks.
+  StepReport evaluate(double tokens);
+  const LaneTimes& times() const { return executor_->times(); }
+  std::string where() const { return executor_->where(); }
+
+  /// Tests: this rank's copy of a tensor's summed gradient in fp32 after a step (whole gradients only: stage 0 or 1, or one rank), and its
+  /// compute copy.
+  std::vector<float> gradient_of(const std::string& tensor) const;
+  std::vector<float> weight_of(const std::string& tensor) const;
+
+ private:
+  std::byte* address(int buffer, std::int64_t offset = 0) const;
+  template <class T>
+  T& value(const char* buffer) const {
+    return *reinterpret_cast<T*>(address(schedule_.find_buffer(buffer)));
+  }
+  float* state_address(const std::string& group, int unit) const;
+  void for_each_state(const std::function<void(int unit, const Range&)>& f) const;
+  void load_training_state(const io::CheckpointReader& reader);
+  void load_weights(const io::CheckpointReader& reader);
+  void publish();
+
+  BuildRequest request_;
+  DataParallelGroup group_;
+  Schedule schedule_;
+  MemoryPlan plan_;
+  std::array<Arena, tier_count> arenas_;
+  std::unique_ptr<Executor> executor_;
+  int tokens_ = 0, targets_ = 0, weights_ = 0;
+};
+
+/// Bytes that a rank's plan may take of the host, from memory.host_limit or the node's memory divided by its ranks; throws Error(memory)
+/// with what to change.
+void require_fits(const Deck& deck, const MemoryPlan& plan, int ranks_on_node);
+
+}  // namespace tessera

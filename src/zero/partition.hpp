@@ -1,0 +1,36 @@
+// Who keeps what. Pure functions: no MPI, no memory.
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "model/layout.hpp"
+
+namespace tessera {
+
+/// What of a unit a rank keeps whole between tasks; the rest it keeps as its own shard (Rajbhandari et al., arXiv:1910.02054).
+struct UnitStorage {
+  bool parameters_whole = true;  ///< compute copy
+  bool gradients_whole = true;   ///< sums over micro-batches
+  bool optimizer_whole = true;   ///< master weights and moments
+};
+/// Stage 0 keeps all whole, 1 shards optimizer state, 2 also gradients, 3 also parameters (not those of the persistent unit). One shard is
+/// the whole.
+UnitStorage unit_storage(int stage, const Unit& unit, int shards);
+
+/// Elements [begin, end).
+struct Range {
+  std::int64_t begin = 0, end = 0;
+  std::int64_t size() const { return end - begin; }
+  friend bool operator==(const Range&, const Range&) = default;
+};
+/// What rank `rank` owns of a unit.
+Range owned_range(const Layout& layout, int unit, int rank);
+
+/// Cuts [0, shard_elements) so that a collective over `shards` ranks moves at most `bucket` elements, on whole blocks. At least one block a
+/// piece.
+std::vector<Range> cut_shard(std::int64_t shard_elements, int shards, std::int64_t bucket);
+
+/// Gaps of a unit: elements of [0, unit.elements) that belong to no tensor (alignment and tail padding).
+std::vector<Range> padding_of(const Unit& unit);
+
+}  // namespace tessera
