@@ -1,5 +1,6 @@
 // Host threads for kernels: Kokkos' OpenMP space behind a light header, so that a kernel file compiles in a second.
 #pragma once
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <type_traits>
@@ -29,5 +30,15 @@ void parallel_ranges(std::int64_t n, std::int64_t grain, RangeFunction f);
 void parallel_dynamic(std::int64_t n, RangeFunction f);
 /// Threads that parallel_ranges would use.
 int threads();
+
+/// Calls f(worker, i) for each i in [0, n), handed out dynamically; worker < threads(), and no two calls with the same worker overlap, so
+/// it may index temporary memory. Which worker runs a piece must not matter.
+template <class F>
+void parallel_workers(std::int64_t n, F&& f) {
+  std::atomic<std::int64_t> next{0};
+  parallel_ranges(threads(), 1, [&](std::int64_t worker, std::int64_t) {
+    for (std::int64_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < n;) f(worker, i);
+  });
+}
 
 }  // namespace tessera::kernels

@@ -16,7 +16,7 @@ struct LinearCrossEntropy {
   const std::int32_t* targets = nullptr;  ///< (M)
   float grad_scale = 1;
   std::int64_t M = 0, C = 0, V = 0;
-  std::int64_t chunk = 0;    ///< tokens of logits held at once
+  std::int64_t chunk = 0;    ///< tokens of logits held at once. Bits depend on it: it is part of the arithmetic.
   DType dtype = DType::f32;  ///< of x, weight, d_x and of the logits' gradient
 };
 void linear_cross_entropy(const Context&, const LinearCrossEntropy&);

@@ -1,0 +1,237 @@
+// Three ways to the same product:
+// whole     one oneDNN call on all threads. oneDNN may split K over threads (measured: small M and N, large K), so bits depend on them.
+// pieces    reproducible mode: c is cut into pieces that depend on the shape alone, each a single-threaded oneDNN call.
+// widened   bf16 where the processor's bf16 dot product is slower than its fp32 multiply-add: Xeons with AVX512_BF16 and no AMX do half the
+//           rate, and AVX2 has none. Pieces of a and b are widened to fp32 in the cache and multiplied there. Reproducible by construction.
+#include "kernels/gemm/gemm.hpp"
+
+#include <algorithm>
+
+#include "base/check.hpp"
+#include "kernels/gemm/matmul_host.hpp"
+#include "kernels/gemm/vector.hpp"
+#include "kernels/parallel.hpp"
+
+namespace tessera::kernels {
+namespace {
+
+constexpr std::size_t line = 64;
+std::size_t aligned(std::size_t bytes) { return (bytes + line - 1) / line * line; }
+
+bool is_widened(const Gemm& g) { return g.in == DType::bf16 && !bf16_is_faster(); }
+
+const std::byte* at(const void* p, std::int64_t elements, DType t) {
+  return static_cast<const std::byte*>(p) + elements * static_cast<std::int64_t>(size_of(t));
+}
+std::byte* at(void* p, std::int64_t elements, DType t) {
+  return static_cast<std::byte*>(p) + elements * static_cast<std::int64_t>(size_of(t));
+}
+
+Matmul whole_matmul(const Gemm& g) {
+  return {.M = g.M,
+          .N = g.N,
+          .K = g.K,
+          .a_stride = g.a_transposed ? g.M : g.K,
+          .b_stride = g.b_transposed ? g.K : g.N,
+          .c_stride = g.N,
+          .a_transposed = g.a_transposed,
+          .b_transposed = g.b_transposed,
+          .accumulate = g.accumulate,
+          .bias = g.bias != nullptr,
+          .b_packed = g.b_packed,
+          .in = g.in,
+          .out = g.out};
+}
+
+// The fixed cut of c: rows x columns of a piece. Functions of the shape alone.
+struct Cut {
+  std::int64_t rows = 0, columns = 0;
+};
+
+Cut cut_of(const Gemm& g) {
+  std::int64_t rows = std::min<std::int64_t>(g.M, g.M > 512 ? 256 : 128), row_pieces = ceil_div(g.M, rows);
+  // Packed b is one block. Otherwise few rows are compensated by cutting columns, so that there are some eight pieces.
+  if (g.b_packed || row_pieces >= 8) return {rows, g.N};
+  return {rows, std::min(g.N, std::max<std::int64_t>(128, round_up(ceil_div(g.N, ceil_div(8, row_pieces)), 64)))};
+}
+
+// Calls f(shape of the piece, row, column) for the distinct sizes: body and tails.
+template <class F>
+void for_each_piece_shape(const Gemm& g, F f) {
+  Cut cut = cut_of(g);
+  for (std::int64_t rows : {cut.rows, g.M % cut.rows})
+    for (std::int64_t columns : {cut.columns, g.N % cut.columns})
+      if (rows > 0 && columns > 0) {
+        Matmul m = whole_matmul(g);
+        m.M = rows;
+        m.N = columns;
+        f(m);
+      }
+}
+
+std::size_t piece_scratch_bytes(const Gemm& g) {
+  std::size_t most = 0;
+  for_each_piece_shape(g, [&](const Matmul& m) { most = std::max(most, matmul_scratch_bytes(m, 1)); });
+  return aligned(most);
+}
+
+void run_pieces(const Context& context, const Gemm& g) {
+  Cut cut = cut_of(g);
+  std::int64_t down = ceil_div(g.M, cut.rows), across = ceil_div(g.N, cut.columns);
+  std::size_t scratch = piece_scratch_bytes(g);
+  parallel_workers(down * across, [&](std::int64_t worker, std::int64_t piece) {
+    std::int64_t row = piece / across * cut.rows, column = piece % across * cut.columns;
+    Matmul m = whole_matmul(g);
+    m.M = std::min(cut.rows, g.M - row);
+    m.N = std::min(cut.columns, g.N - column);
+    run_matmul(m,
+               {.c = at(g.c, row * g.N + column, g.out),
+                .a = at(g.a, g.a_transposed ? row : row * g.K, g.in),
+                .b = at(g.b, g.b_transposed ? column * g.K : column, g.in),
+                .bias = g.bias ? at(g.bias, column, g.in) : nullptr,
+                .scratch = context.workspace.data() + static_cast<std::size_t>(worker) * scratch},
+               1);
+  });
+}
+
+// Widened pieces. K is cut as well: b's block of 384 x 512 floats stays in the second-level cache while a's rows stream past.
+constexpr std::int64_t wide_rows = 256, wide_columns = 384, wide_depth = 512;
+
+struct WideBuffers {
+  float* a;
+  float* b;
+  float* c;
+  std::byte* scratch;
+};
+
+constexpr std::size_t wide_floats = static_cast<std::size_t>(wide_rows * wide_depth + wide_depth * wide_columns + wide_rows * wide_columns);
+
+std::size_t wide_scratch_bytes(const Gemm& g) {
+  std::size_t most = 0;
+  for (std::int64_t rows : {std::min(wide_rows, g.M), g.M % wide_rows})
+    for (std::int64_t columns : {std::min(wide_columns, g.N), g.N % wide_columns})
+      for (std::int64_t depth : {std::min(wide_depth, g.K), g.K % wide_depth}) {
+        if (rows == 0 || columns == 0 || depth == 0) continue;
+        Matmul m{.M = rows,
+                 .N = columns,
+                 .K = depth,
+                 .a_stride = g.a_transposed ? rows : depth,
+                 .b_stride = g.b_transposed ? depth : columns,
+                 .c_stride = columns,
+                 .a_transposed = g.a_transposed,
+                 .b_transposed = g.b_transposed};
+        for (bool accumulate : {false, true}) {
+          m.accumulate = accumulate;
+          most = std::max(most, matmul_scratch_bytes(m, 1));
+        }
+      }
+  return aligned(most);
+}
+
+void widen(float* to, const bf16* from, std::int64_t rows, std::int64_t columns, std::int64_t stride) {
+  for (std::int64_t r = 0; r < rows; ++r) {
+    const bf16* f = from + r * stride;
+    float* t = to + r * columns;
+    std::int64_t i = 0;
+    for (; i + lane_count <= columns; i += lane_count) store(t + i, load(f + i));
+    for (; i < columns; ++i) t[i] = static_cast<float>(f[i]);
+  }
+}
+
+// c's piece = sums (+ bias) (+ c), in c's type.
+template <class Out>
+void finish(Out* c, std::int64_t stride, const float* sums, std::int64_t rows, std::int64_t columns, const bf16* bias, bool accumulate) {
+  for (std::int64_t r = 0; r < rows; ++r) {
+    Out* to = c + r * stride;
+    const float* from = sums + r * columns;
+    for (std::int64_t i = 0; i < columns; i += lane_count) {
+      std::int64_t n = std::min(lane_count, columns - i);
+      bool full = n == lane_count;
+      Lanes v = full ? load(from + i) : load_first(from + i, n);
+      if (bias) v += full ? load(bias + i) : load_first(bias + i, n);
+      if (accumulate) v += full ? load(to + i) : load_first(to + i, n);
+      full ? store(to + i, v) : store_first(to + i, v, n);
+    }
+  }
+}
+
+void run_widened_piece(const Gemm& g, const WideBuffers& w, std::int64_t row, std::int64_t column) {
+  std::int64_t rows = std::min(wide_rows, g.M - row), columns = std::min(wide_columns, g.N - column);
+  auto *a = static_cast<const bf16*>(g.a), *b = static_cast<const bf16*>(g.b), *bias = static_cast<const bf16*>(g.bias);
+  for (std::int64_t k = 0; k < g.K; k += wide_depth) {
+    std::int64_t depth = std::min(wide_depth, g.K - k);
+    if (g.a_transposed)
+      widen(w.a, a + k * g.M + row, depth, rows, g.M);
+    else
+      widen(w.a, a + row * g.K + k, rows, depth, g.K);
+    if (g.b_transposed)
+      widen(w.b, b + column * g.K + k, columns, depth, g.K);
+    else
+      widen(w.b, b + k * g.N + column, depth, columns, g.N);
+    run_matmul({.M = rows,
+                .N = columns,
+                .K = depth,
+                .a_stride = g.a_transposed ? rows : depth,
+                .b_stride = g.b_transposed ? depth : columns,
+                .c_stride = columns,
+                .a_transposed = g.a_transposed,
+                .b_transposed = g.b_transposed,
+                .accumulate = k > 0},
+               {.c = w.c, .a = w.a, .b = w.b, .scratch = w.scratch}, 1);
+  }
+  const bf16* piece_bias = bias ? bias + column : nullptr;
+  if (g.out == DType::f32)
+    finish(static_cast<float*>(g.c) + row * g.N + column, g.N, w.c, rows, columns, piece_bias, g.accumulate);
+  else
+    finish(static_cast<bf16*>(g.c) + row * g.N + column, g.N, w.c, rows, columns, piece_bias, g.accumulate);
+}
+
+void run_widened(const Context& context, const Gemm& g) {
+  std::int64_t down = ceil_div(g.M, wide_rows), across = ceil_div(g.N, wide_columns);
+  std::size_t bytes = wide_floats * sizeof(float) + wide_scratch_bytes(g);
+  parallel_workers(down * across, [&](std::int64_t worker, std::int64_t piece) {
+    std::byte* base = context.workspace.data() + static_cast<std::size_t>(worker) * bytes;
+    WideBuffers w{.a = reinterpret_cast<float*>(base), .b = nullptr, .c = nullptr, .scratch = base + wide_floats * sizeof(float)};
+    w.b = w.a + wide_rows * wide_depth;
+    w.c = w.b + wide_depth * wide_columns;
+    run_widened_piece(g, w, piece / across * wide_rows, piece % across * wide_columns);
+  });
+}
+
+void check(const Gemm& g) {
+  TESSERA_REQUIRE(g.M >= 0 && g.N >= 0 && g.K > 0, "gemm of M={} N={} K={}", g.M, g.N, g.K);
+  TESSERA_REQUIRE(g.in == DType::f32 || g.in == DType::bf16, "gemm of {}", name_of(g.in));
+  TESSERA_REQUIRE(g.out == DType::f32 || g.out == g.in, "gemm of {} into {}", name_of(g.in), name_of(g.out));
+}
+
+}  // namespace
+
+std::size_t gemm_workspace_bytes(const Gemm& g) {
+  check(g);
+  if (g.M == 0 || g.N == 0) return 0;
+  auto workers = static_cast<std::size_t>(threads());
+  if (is_widened(g)) return workers * (wide_floats * sizeof(float) + wide_scratch_bytes(g));
+  Matmul whole = whole_matmul(g);
+  std::size_t pieces = workers * piece_scratch_bytes(g);
+  return std::max({pieces, aligned(matmul_scratch_bytes(whole, threads())), aligned(matmul_scratch_bytes(whole, 1))});
+}
+
+void gemm(const Context& context, const Gemm& g) {
+  check(g);
+  if (g.M == 0 || g.N == 0) return;
+  if (is_widened(g)) {
+    TESSERA_REQUIRE(!g.b_packed, "gemm_packed_bytes said that packing brings nothing here");
+    return run_widened(context, g);
+  }
+  if (context.reproducible) return run_pieces(context, g);
+  run_matmul(whole_matmul(g), {.c = g.c, .a = g.a, .b = g.b, .bias = g.bias, .scratch = context.workspace.data()}, threads());
+}
+
+std::size_t gemm_packed_bytes(const Gemm& g) {
+  check(g);
+  return is_widened(g) || g.a_transposed ? 0 : matmul_packed_bytes(whole_matmul(g));
+}
+
+void gemm_pack_b(const Context&, void* packed, const Gemm& g) { matmul_pack(whole_matmul(g), packed, g.b, threads()); }
+
+}  // namespace tessera::kernels

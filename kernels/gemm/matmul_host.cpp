@@ -1,0 +1,175 @@
+#include "kernels/gemm/matmul_host.hpp"
+
+#include <omp.h>
+
+#include <dnnl.hpp>
+#include <unordered_map>
+
+#include "base/check.hpp"
+
+namespace tessera::kernels {
+namespace {
+
+dnnl::memory::data_type dnnl_type(DType t) {
+  TESSERA_REQUIRE(t == DType::f32 || t == DType::bf16, "matmul of {}", name_of(t));
+  return t == DType::f32 ? dnnl::memory::data_type::f32 : dnnl::memory::data_type::bf16;
+}
+
+const dnnl::engine& engine() {
+  static const dnnl::engine cpu(dnnl::engine::kind::cpu, 0);
+  return cpu;
+}
+
+// oneDNN asks OpenMP for its thread count when a primitive is made and when it runs; a thread other than the main one has OpenMP's default.
+class ThreadCount {
+ public:
+  explicit ThreadCount(int threads) : before_(omp_get_max_threads()) {
+    if (threads != before_) omp_set_num_threads(threads);
+  }
+  ~ThreadCount() {
+    if (omp_get_max_threads() != before_) omp_set_num_threads(before_);
+  }
+  ThreadCount(const ThreadCount&) = delete;
+  ThreadCount& operator=(const ThreadCount&) = delete;
+
+ private:
+  int before_;
+};
+
+struct Key {
+  Matmul m;
+  int threads = 1;
+  friend bool operator==(const Key&, const Key&) = default;
+};
+
+struct KeyHash {
+  std::size_t operator()(const Key& k) const {
+    const Matmul& m = k.m;
+    std::size_t h = 1469598103934665603u;
+    int flags = m.a_transposed | m.b_transposed << 1 | m.accumulate << 2 | m.bias << 3 | m.b_packed << 4;
+    for (std::int64_t v : {m.M, m.N, m.K, m.a_stride, m.b_stride, m.c_stride, std::int64_t{flags}, static_cast<std::int64_t>(m.in),
+                           static_cast<std::int64_t>(m.out), static_cast<std::int64_t>(k.threads)})
+      h = (h ^ static_cast<std::size_t>(v)) * 1099511628211u;
+    return h;
+  }
+};
+
+// oneDNN's favourite layout of b for many rows of a. It may want another for a few rows or other thread counts; asking always in the same
+// way gives one layout per (N, K), so that any batch and any piece of one can read it.
+dnnl::memory::desc packed_layout(const Matmul& m) {
+  ThreadCount one(1);
+  constexpr std::int64_t many = 1024;
+  auto in = dnnl_type(m.in);
+  dnnl::memory::desc a({many, m.K}, in, dnnl::memory::dims{m.K, 1}), b({m.K, m.N}, in, dnnl::memory::format_tag::any);
+  dnnl::memory::desc c({many, m.N}, in, dnnl::memory::dims{m.N, 1});
+  return dnnl::matmul::primitive_desc(dnnl::matmul::desc(a, b, c), engine()).weights_desc();
+}
+
+dnnl::matmul::primitive_desc describe(const Matmul& m) {
+  using Desc = dnnl::memory::desc;
+  auto in = dnnl_type(m.in), out = dnnl_type(m.out);
+  Desc a({m.M, m.K}, in, m.a_transposed ? dnnl::memory::dims{1, m.a_stride} : dnnl::memory::dims{m.a_stride, 1});
+  Desc b({m.K, m.N}, in, m.b_transposed ? dnnl::memory::dims{1, m.b_stride} : dnnl::memory::dims{m.b_stride, 1});
+  if (m.b_packed) b = packed_layout(m);
+  Desc c({m.M, m.N}, out, dnnl::memory::dims{m.c_stride, 1});
+  dnnl::primitive_attr attr;
+  attr.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+  if (m.accumulate) {
+    dnnl::post_ops sum;
+    sum.append_sum(1.f);
+    attr.set_post_ops(sum);
+  }
+  if (!m.bias) return {dnnl::matmul::desc(a, b, c), attr, engine()};
+  Desc bias({1, m.N}, in, dnnl::memory::dims{m.N, 1});
+  return {dnnl::matmul::desc(a, b, bias, c), attr, engine()};
+}
+
+// A primitive with memory objects that are pointed anew at each call. oneDNN keeps the generated code itself in a cache of the process, so
+// a second thread's plan of the same shape costs microseconds.
+struct Plan {
+  dnnl::matmul::primitive_desc description;
+  dnnl::matmul primitive;
+  dnnl::memory a, b, bias, c, scratch;
+
+  explicit Plan(const Matmul& m)
+      : description(describe(m)),
+        primitive(description),
+        a(description.src_desc(), engine(), nullptr),
+        b(description.weights_desc(), engine(), nullptr),
+        c(description.dst_desc(), engine(), nullptr),
+        scratch(description.scratchpad_desc(), engine(), nullptr) {
+    if (m.bias) bias = dnnl::memory(description.bias_desc(), engine(), nullptr);
+  }
+};
+
+// Per thread, so that a lookup takes no lock and memory objects are never shared. A model has tens of shapes.
+Plan& plan_of(const Matmul& m, int threads) {
+  thread_local std::unordered_map<Key, Plan, KeyHash> plans;
+  Key key{m, omp_in_parallel() ? 1 : threads};
+  auto found = plans.find(key);
+  if (found != plans.end()) return found->second;
+  try {
+    return plans.try_emplace(key, m).first->second;
+  } catch (const dnnl::error& e) {
+    fail(ExitCode::internal, "oneDNN has no matmul for M={} N={} K={} in {} out {}: {}", m.M, m.N, m.K, name_of(m.in), name_of(m.out),
+         e.message);
+  }
+}
+
+dnnl::stream& stream() {
+  thread_local dnnl::stream s(engine());
+  return s;
+}
+
+void point(dnnl::memory& memory, const void* data) {
+  dnnl_status_t status = dnnl_memory_set_data_handle(memory.get(), const_cast<void*>(data));
+  TESSERA_REQUIRE(status == dnnl_success, "oneDNN status {}", static_cast<int>(status));
+}
+
+}  // namespace
+
+void run_matmul(const Matmul& m, const MatmulOperands& o, int threads) {
+  ThreadCount count(threads);
+  Plan& plan = plan_of(m, threads);
+  point(plan.a, o.a);
+  point(plan.b, o.b);
+  point(plan.c, o.c);
+  point(plan.scratch, o.scratch);
+  if (m.bias) point(plan.bias, o.bias);
+  // The C entry point: the C++ one builds a hash map and a vector at each call.
+  dnnl_exec_arg_t args[] = {{DNNL_ARG_SRC, plan.a.get()},
+                            {DNNL_ARG_WEIGHTS, plan.b.get()},
+                            {DNNL_ARG_DST, plan.c.get()},
+                            {DNNL_ARG_SCRATCHPAD, plan.scratch.get()},
+                            {DNNL_ARG_BIAS, m.bias ? plan.bias.get() : nullptr}};
+  dnnl_status_t status = dnnl_primitive_execute(plan.primitive.get(), stream().get(), m.bias ? 5 : 4, args);
+  TESSERA_REQUIRE(status == dnnl_success, "oneDNN status {} for M={} N={} K={}", static_cast<int>(status), m.M, m.N, m.K);
+}
+
+std::size_t matmul_scratch_bytes(const Matmul& m, int threads) {
+  ThreadCount count(threads);
+  return plan_of(m, threads).description.scratchpad_desc().get_size();
+}
+
+std::size_t matmul_packed_bytes(const Matmul& m) { return packed_layout(m).get_size(); }
+
+void matmul_pack(const Matmul& m, void* packed, const void* b, int threads) {
+  ThreadCount count(threads);
+  dnnl::memory::desc plain({m.K, m.N}, dnnl_type(m.in),
+                           m.b_transposed ? dnnl::memory::dims{1, m.b_stride} : dnnl::memory::dims{m.b_stride, 1});
+  dnnl::memory from(plain, engine(), const_cast<void*>(b)), to(packed_layout(m), engine(), packed);
+  try {
+    dnnl::reorder(from, to).execute(stream(), from, to);
+  } catch (const dnnl::error& e) {
+    fail(ExitCode::internal, "oneDNN cannot reorder weights of N={} K={} {}: {}", m.N, m.K, name_of(m.in), e.message);
+  }
+}
+
+bool bf16_is_faster() {
+  int isa = static_cast<int>(dnnl::get_effective_cpu_isa());  // a set of bits, one more for each extension
+  auto has = [&](dnnl::cpu_isa level) { return (isa & static_cast<int>(level)) == static_cast<int>(level); };
+  if (has(dnnl::cpu_isa::avx512_core_amx)) return true;
+  return has(dnnl::cpu_isa::avx512_core_bf16) && !__builtin_cpu_is("intel");
+}
+
+}  // namespace tessera::kernels

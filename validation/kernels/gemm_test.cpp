@@ -1,0 +1,168 @@
+#include "kernels/gemm/gemm.hpp"
+
+#include <thread>
+
+#include "base/hash.hpp"
+#include "kernels/gemm/vector.hpp"
+#include "validation/kernels/gemm_test_support.hpp"
+
+namespace tessera::kernels {
+namespace {
+using namespace testing;
+
+struct Case {
+  std::int64_t M, N, K;
+  bool at = false, bt = false, accumulate = false, bias = false, packed = false;
+  DType in = DType::f32, out = DType::f32;
+};
+
+std::vector<Case> all_cases() {
+  std::vector<Case> cases;
+  struct Size {
+    std::int64_t M, N, K;
+  };
+  for (Size s :
+       {Size{1, 1, 1}, {1, 77, 5}, {7, 1, 33}, {64, 48, 96}, {77, 101, 513}, {129, 130, 1025}, {600, 33, 20}, {3, 1013, 48}, {5, 3, 4096}})
+    for (auto [in, out] : {std::pair{DType::f32, DType::f32}, {DType::bf16, DType::bf16}, {DType::bf16, DType::f32}})
+      for (int flags = 0; flags < 32; ++flags) {
+        Case c{s.M, s.N, s.K, (flags & 1) != 0, (flags & 2) != 0, (flags & 4) != 0, (flags & 8) != 0, (flags & 16) != 0, in, out};
+        if (c.packed && c.at) continue;
+        cases.push_back(c);
+      }
+  return cases;
+}
+
+std::vector<double> reference(const Case& s, const Tensor& a, const Tensor& b, const Tensor& bias, const std::vector<double>& c) {
+  std::vector<double> da = a.doubles(), db = b.doubles(), r(static_cast<std::size_t>(s.M * s.N));
+  for (std::int64_t i = 0; i < s.M; ++i)
+    for (std::int64_t j = 0; j < s.N; ++j) {
+      double sum = s.bias ? bias.get(j) : 0;
+      for (std::int64_t k = 0; k < s.K; ++k)
+        sum +=
+            da[static_cast<std::size_t>(s.at ? k * s.M + i : i * s.K + k)] * db[static_cast<std::size_t>(s.bt ? j * s.K + k : k * s.N + j)];
+      auto at = static_cast<std::size_t>(i * s.N + j);
+      r[at] = s.accumulate ? c[at] + sum : sum;
+    }
+  return r;
+}
+
+// Runs the case and returns c; `expected` is filled where asked for.
+Tensor run(const Case& s, bool reproducible, std::vector<double>* expected = nullptr) {
+  Tensor a(s.M * s.K, s.in), b(s.K * s.N, s.in), bias(s.N, s.in), c(s.M * s.N, s.out);
+  a.randomize(1);
+  b.randomize(2);
+  bias.randomize(3);
+  if (s.accumulate) c.randomize(4);
+  if (expected) *expected = reference(s, a, b, bias, c.doubles());
+  Gemm g{.c = c.data(),
+         .a = a.data(),
+         .b = b.data(),
+         .M = s.M,
+         .N = s.N,
+         .K = s.K,
+         .a_transposed = s.at,
+         .b_transposed = s.bt,
+         .accumulate = s.accumulate,
+         .in = s.in,
+         .out = s.out,
+         .bias = s.bias ? bias.data() : nullptr};
+  std::unique_ptr<Workspace> packed;
+  if (s.packed && gemm_packed_bytes(g) > 0) {
+    Workspace for_packing(0);
+    packed = std::make_unique<Workspace>(gemm_packed_bytes(g));
+    gemm_pack_b(for_packing.context(), packed->context().workspace.data(), g);
+    g.b = packed->context().workspace.data();
+    g.b_packed = true;
+  }
+  Workspace w(gemm_workspace_bytes(g));
+  gemm(w.context(reproducible), g);
+  EXPECT_TRUE(w.intact());
+  return c;
+}
+
+TEST(Gemm, MatchesFp64) {
+  for (const Case& s : all_cases())
+    for (bool reproducible : {false, true}) {
+      std::vector<double> expected;
+      Tensor c = run(s, reproducible, &expected);
+      EXPECT_LT(relative_error(c.doubles(), expected), s.out == DType::f32 ? 1e-5 : 1e-2)
+          << s.M << "x" << s.N << "x" << s.K << " at " << s.at << " bt " << s.bt << " accumulate " << s.accumulate << " bias " << s.bias
+          << " packed " << s.packed << " " << name_of(s.in) << " -> " << name_of(s.out) << " reproducible " << reproducible;
+    }
+}
+
+TEST(Gemm, EmptyOutputIsLeftAlone) {
+  Workspace w(0);
+  gemm(w.context(), {.M = 0, .N = 4, .K = 3});
+  EXPECT_ANY_THROW(gemm(w.context(), {.M = 1, .N = 4, .K = 0}));
+}
+
+TEST(Gemm, SameBitsTwice) {
+  for (Case s : {Case{77, 101, 4096}, Case{300, 768, 513, true, false, true}})
+    for (bool reproducible : {false, true}) {
+      s.in = DType::bf16;
+      EXPECT_EQ(run(s, reproducible).bytes(), run(s, reproducible).bytes());
+      s.in = DType::f32;
+      EXPECT_EQ(run(s, reproducible).bytes(), run(s, reproducible).bytes());
+    }
+}
+
+TEST(Gemm, OtherThreads) {
+  Case s{129, 300, 1025, false, true};
+  std::vector<double> expected;
+  Tensor c = run(s, false, &expected);
+  std::vector<std::byte> reproducible = run(s, true).bytes();
+  std::thread other([&] {
+    EXPECT_LT(relative_error(run(s, false).doubles(), expected), 1e-5);
+    EXPECT_EQ(run(s, true).bytes(), reproducible);
+  });
+  other.join();
+}
+
+// Printed by this very binary under 1, 2 and 3 threads. The shapes are those whose K oneDNN splits over threads, and more.
+TEST(Gemm, Digest) {
+  Hasher h;
+  for (std::int64_t M : {1, 2, 77, 300})
+    for (std::int64_t N : {1, 3, 64, 768})
+      for (std::int64_t K : {17, 4096, 9000})
+        for (int flags = 0; flags < 8; ++flags) {
+          if (M * N * K > 50'000'000) continue;
+          Case s{
+              M, N, K, (flags & 1) != 0, (flags & 2) != 0, false, false, flags == 2 || flags == 4, (flags & 4) ? DType::bf16 : DType::f32};
+          Tensor c = run(s, true);
+          h.update(c.data(), c.bytes().size());
+        }
+  print_digest(h.digest().hex());
+}
+TEST(Gemm, SameBitsForAnyThreadCount) { expect_same_digest("Gemm.Digest"); }
+
+TEST(Vector, RoundsLikeTheScalarType) {
+  std::uint32_t s = 12345;
+  for (int round = 0; round < 20000; ++round) {
+    float x[lane_count];
+    bf16 y[lane_count];
+    for (float& f : x) f = std::bit_cast<float>(s = s * 1664525u + 1013904223u);
+    store(y, load(x));
+    for (int i = 0; i < lane_count; ++i) EXPECT_EQ(y[i].bits, bf16(x[i]).bits);
+    Lanes back = load(y);
+    for (int i = 0; i < lane_count; ++i) EXPECT_EQ(std::bit_cast<std::uint32_t>(back[i]) >> 16, y[i].bits);
+  }
+}
+
+TEST(Vector, ExpIsAccurate) {
+  double worst = 0;
+  for (float x = -86.9f; x < 87.9f; x += 0.0031f) {
+    double truth = std::exp(static_cast<double>(x));
+    worst = std::max(worst, std::abs(exp(broadcast(x))[3] - truth) / truth);
+  }
+  EXPECT_LT(worst, 3e-7);
+  EXPECT_EQ(exp(broadcast(0.f))[0], 1.f);
+  EXPECT_EQ(exp(broadcast(-std::numeric_limits<float>::infinity()))[0], 0.f);
+  EXPECT_EQ(exp(broadcast(-1e30f))[0], 0.f);
+  EXPECT_TRUE(std::isnan(exp(broadcast(std::numeric_limits<float>::quiet_NaN()))[0]));
+}
+
+}  // namespace
+}  // namespace tessera::kernels
+
+int main(int argc, char** argv) { return tessera::kernels::testing::run_with_kokkos(argc, argv); }

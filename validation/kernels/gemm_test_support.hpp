@@ -1,0 +1,147 @@
+// What the tests of the matrix kernels share: random operands in both types, poisoned outputs, workspaces, thread counts.
+#pragma once
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <Kokkos_Core.hpp>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <limits>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/types.hpp"
+#include "kernels/context.hpp"
+
+namespace tessera::kernels::testing {
+
+/// A tensor in fp32 or bf16 that is compared and filled as doubles.
+class Tensor {
+ public:
+  Tensor(std::int64_t n, DType t) : n_(n), type_(t), bytes_(static_cast<std::size_t>(n) * size_of(t)) { poison(); }
+  void* data() { return bytes_.data(); }
+  const void* data() const { return bytes_.data(); }
+  template <class T>
+  T* as() {
+    return reinterpret_cast<T*>(bytes_.data());
+  }
+  std::int64_t size() const { return n_; }
+  DType type() const { return type_; }
+  double get(std::int64_t i) const {
+    const std::byte* p = bytes_.data() + static_cast<std::size_t>(i) * size_of(type_);
+    if (type_ == DType::f32) {
+      float f;
+      std::memcpy(&f, p, sizeof f);
+      return f;
+    }
+    std::uint16_t bits;
+    std::memcpy(&bits, p, sizeof bits);
+    return static_cast<double>(std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16));
+  }
+  void set(std::int64_t i, double v) {
+    std::byte* p = bytes_.data() + static_cast<std::size_t>(i) * size_of(type_);
+    float f = static_cast<float>(v);
+    bf16 h(f);
+    if (type_ == DType::f32)
+      std::memcpy(p, &f, sizeof f);
+    else
+      std::memcpy(p, &h.bits, sizeof h.bits);
+  }
+  void poison() {
+    for (std::int64_t i = 0; i < n_; ++i) set(i, std::numeric_limits<double>::quiet_NaN());
+  }
+  void zero() { std::fill(bytes_.begin(), bytes_.end(), std::byte{0}); }
+  void randomize(unsigned seed, double scale = 1) {
+    std::uint64_t s = seed * 0x9e3779b97f4a7c15u + 1;
+    for (std::int64_t i = 0; i < n_; ++i) {
+      s = s * 6364136223846793005u + 1442695040888963407u;
+      set(i, scale * (static_cast<double>(s >> 33) / static_cast<double>(1ull << 30) - 1));
+    }
+  }
+  std::vector<double> doubles() const {
+    std::vector<double> d(static_cast<std::size_t>(n_));
+    for (std::int64_t i = 0; i < n_; ++i) d[static_cast<std::size_t>(i)] = get(i);
+    return d;
+  }
+  const std::vector<std::byte>& bytes() const { return bytes_; }
+
+ private:
+  std::int64_t n_;
+  DType type_;
+  std::vector<std::byte> bytes_;
+};
+
+/// 64-byte aligned temporary memory, filled with NaN so that a kernel which trusts old contents is found out.
+class Workspace {
+ public:
+  explicit Workspace(std::size_t bytes) : bytes_(bytes), data_(static_cast<std::byte*>(std::aligned_alloc(64, (bytes + 127) / 64 * 64))) {
+    std::memset(data_.get(), 0xff, (bytes + 127) / 64 * 64);
+    std::memset(data_.get() + bytes, 0x5a, guard());
+  }
+  Context context(bool reproducible = false) { return {.workspace = {data_.get(), bytes_}, .reproducible = reproducible}; }
+  /// Whether the kernel stayed inside.
+  bool intact() const {
+    for (std::size_t i = 0; i < guard(); ++i)
+      if (data_.get()[bytes_ + i] != std::byte{0x5a}) return false;
+    return true;
+  }
+
+ private:
+  struct Free {
+    void operator()(std::byte* p) const { std::free(p); }
+  };
+  std::size_t guard() const { return (bytes_ + 127) / 64 * 64 - bytes_; }
+  std::size_t bytes_;
+  std::unique_ptr<std::byte, Free> data_;
+};
+
+/// |a - b| / |b|, NaN where anything is.
+inline double relative_error(const std::vector<double>& a, const std::vector<double>& b) {
+  double difference = 0, norm = 0;
+  for (std::size_t i = 0; i < b.size(); ++i) {
+    difference += (a[i] - b[i]) * (a[i] - b[i]);
+    norm += b[i] * b[i];
+  }
+  return norm > 0 ? std::sqrt(difference / norm) : std::sqrt(difference);
+}
+
+inline double tolerance(DType t) { return t == DType::f32 ? 1e-5 : 1e-2; }
+
+// Kokkos' thread count is fixed when it starts, so a test of other counts runs this binary again with TEST_THREADS set and compares the
+// digests of results that the named test prints.
+inline void print_digest(const std::string& hex) { std::printf("digest %s\n", hex.c_str()); }
+
+inline std::string digest_with_threads(const std::string& test, int threads) {
+  std::string self = std::filesystem::read_symlink("/proc/self/exe").string();
+  std::string command = fmt::format("TEST_THREADS={} OMP_NUM_THREADS={} '{}' --gtest_filter={} 2>/dev/null", threads, threads, self, test);
+  std::string digest;
+  char line[256];
+  FILE* pipe = popen(command.c_str(), "r");
+  while (pipe && std::fgets(line, sizeof line, pipe))
+    if (std::string_view(line).starts_with("digest ")) digest = line + 7;
+  if (!pipe || pclose(pipe) != 0) return fmt::format("failed: {}", command);
+  return digest;
+}
+
+inline void expect_same_digest(const std::string& test) {
+  std::string one = digest_with_threads(test, 1);
+  EXPECT_EQ(one.size(), 33u) << one;
+  for (int threads : {2, 3}) EXPECT_EQ(digest_with_threads(test, threads), one) << threads << " threads";
+}
+
+inline int run_with_kokkos(int argc, char** argv) {
+  ::testing::InitGoogleTest(&argc, argv);
+  const char* wanted = std::getenv("TEST_THREADS");
+  Kokkos::InitializationSettings settings;
+  settings.set_num_threads(wanted ? std::atoi(wanted) : 2);
+  Kokkos::initialize(settings);
+  int status = RUN_ALL_TESTS();
+  Kokkos::finalize();
+  return status;
+}
+
+}  // namespace tessera::kernels::testing
