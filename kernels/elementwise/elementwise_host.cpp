@@ -1,0 +1,75 @@
+#include "kernels/elementwise/elementwise.hpp"
+
+#include "kernels/row_blocks.hpp"
+
+namespace tessera::kernels {
+namespace {
+
+constexpr std::int64_t grain = 16384;
+
+template <bool Stream, class Out, class In>
+void cast_range(Out* out, const In* x, std::int64_t begin, std::int64_t end) {
+  for_vectors(begin, end, [&](std::int64_t i, auto n) { store<Stream>(out + i, load(x + i, n), n); });
+  if constexpr (Stream) stream_fence();
+}
+
+template <class T>
+void partial_column_sums(float* partial, const T* x, const RowBlocks& blocks, std::int64_t N) {
+  parallel_ranges(blocks.count, 1, [&](std::int64_t first, std::int64_t last) {
+    for (std::int64_t b = first; b < last; ++b) {
+      float* sum = partial + b * N;
+      std::fill_n(sum, N, 0.0f);
+      for (std::int64_t m = blocks.begin(b); m < blocks.end(b); ++m) {
+        for_vectors(0, N, [&](std::int64_t j, auto n) { store(sum + j, load(sum + j, n) + load(x + m * N + j, n), n); });
+      }
+    }
+  });
+}
+
+}  // namespace
+
+void add(const Context&, void* out, const void* x, const void* y, std::int64_t n, DType dtype) {
+  with_float_type(dtype, "add", [&](auto type) {
+    using T = decltype(type);
+    T* o = static_cast<T*>(out);
+    const T *a = static_cast<const T*>(x), *b = static_cast<const T*>(y);
+    parallel_ranges(n, grain, [&](std::int64_t begin, std::int64_t end) {
+      for_vectors(begin, end, [&](std::int64_t i, auto count) { store(o + i, load(a + i, count) + load(b + i, count), count); });
+    });
+  });
+}
+
+void accumulate(const Context& context, float* out, const float* x, std::int64_t n) { add(context, out, out, x, n, DType::f32); }
+
+void column_sums(const Context& context, float* sum, const void* x, std::int64_t M, std::int64_t N, DType dtype) {
+  if (M == 0 || N == 0) return;
+  std::size_t needed = column_sums_workspace_bytes(M, N);
+  TESSERA_REQUIRE(context.workspace.size() >= needed, "column_sums needs {} bytes of workspace, has {}", needed, context.workspace.size());
+  RowBlocks blocks(M);
+  float* partial = reinterpret_cast<float*>(context.workspace.data());  // (blocks,N)
+  with_float_type(dtype, "column_sums", [&](auto type) { partial_column_sums(partial, static_cast<const decltype(type)*>(x), blocks, N); });
+  add_partial_sums(sum, partial, blocks, N);
+}
+
+std::size_t column_sums_workspace_bytes(std::int64_t M, std::int64_t N) { return RowBlocks(M).bytes(N); }
+
+void cast(const Context&, void* out, DType out_dtype, const void* x, DType x_dtype, std::int64_t n) {
+  bool stream = worth_streaming(out, n * static_cast<std::int64_t>(size_of(out_dtype)), 64);
+  with_float_type(out_dtype, "cast", [&](auto out_type) {
+    with_float_type(x_dtype, "cast", [&](auto in_type) {
+      using Out = decltype(out_type);
+      using In = decltype(in_type);
+      auto* range = stream ? cast_range<true, Out, In> : cast_range<false, Out, In>;
+      parallel_ranges(n, grain,
+                      [&](std::int64_t begin, std::int64_t end) { range(static_cast<Out*>(out), static_cast<const In*>(x), begin, end); });
+    });
+  });
+}
+
+void fill_zero(const Context&, void* out, std::size_t bytes) {
+  parallel_ranges(static_cast<std::int64_t>(bytes), 65536, [&](std::int64_t begin, std::int64_t end) {
+    std::memset(static_cast<std::byte*>(out) + begin, 0, static_cast<std::size_t>(end - begin));
+  });
+}
+
+}  // namespace tessera::kernels

@@ -1,0 +1,99 @@
+// Forward copies rows. Backward sorts token positions by id (a stable counting sort), so that each table row is summed by one thread in
+// token order: no atomics, and the same bits for any number of threads.
+#include "kernels/embedding/embedding.hpp"
+
+#include "kernels/parallel.hpp"
+#include "kernels/vector.hpp"
+
+namespace tessera::kernels {
+namespace {
+
+/// Work is handed out as (group of rows, block of columns): the columns share the work of a token that is most of the batch.
+constexpr std::int64_t row_groups = 64, column_block = 256;
+
+/// starts (V+1): positions of id v are order[starts[v]] .. order[starts[v+1]-1], ascending.
+struct SortedTokens {
+  std::int32_t* starts;  ///< (V+1)
+  std::int32_t* order;   ///< (M)
+};
+
+SortedTokens sort_tokens(std::span<std::byte> workspace, const EmbeddingBackward& p) {
+  // Counts are taken one place up, so that placing the tokens moves each row's start to the next row's, one place down.
+  auto* counts = reinterpret_cast<std::int32_t*>(workspace.data());  // (V+2)
+  SortedTokens sorted{.starts = counts, .order = counts + p.V + 2};
+  std::fill_n(counts, p.V + 2, 0);
+  for (std::int64_t i = 0; i < p.M; ++i) {
+    TESSERA_REQUIRE(p.tokens[i] >= 0 && p.tokens[i] < p.V, "embedding_backward: token id {} at position {} of a vocabulary of {}",
+                    p.tokens[i], i, p.V);
+    ++counts[p.tokens[i] + 2];
+  }
+  for (std::int64_t v = 2; v < p.V + 2; ++v) counts[v] += counts[v - 1];
+  for (std::int64_t i = 0; i < p.M; ++i) sorted.order[counts[p.tokens[i] + 1]++] = static_cast<std::int32_t>(i);
+  return sorted;
+}
+
+/// d_row[0, C) += the rows of d_out named by positions, in their order. A group of registers holds 64 columns over all positions.
+template <class T>
+void add_rows(float* d_row, const T* d_out, std::span<const std::int32_t> positions, std::int64_t columns, std::int64_t C) {
+  std::int64_t j = 0;
+  for (; j + 4 * lanes <= columns; j += 4 * lanes) {
+    f32x16 sum[4];
+    for (int k = 0; k < 4; ++k) sum[k] = load(d_row + j + k * lanes, Whole{});
+    for (std::int32_t at : positions) {
+      for (int k = 0; k < 4; ++k) sum[k] += load(d_out + at * C + j + k * lanes, Whole{});
+    }
+    for (int k = 0; k < 4; ++k) store(d_row + j + k * lanes, sum[k], Whole{});
+  }
+  for_vectors(j, columns, [&](std::int64_t i, auto n) {
+    f32x16 sum = load(d_row + i, n);
+    for (std::int32_t at : positions) sum += load(d_out + at * C + i, n);
+    store(d_row + i, sum, n);
+  });
+}
+
+template <class T>
+void backward(const EmbeddingBackward& p, const SortedTokens& sorted) {
+  const T* d_out = static_cast<const T*>(p.d_out);
+  std::int64_t groups = std::min(row_groups, p.M), column_blocks = ceil_div(p.C, column_block);
+  parallel_dynamic(groups * column_blocks, [&](std::int64_t piece, std::int64_t) {
+    std::int64_t group = piece / column_blocks, j = piece % column_blocks * column_block;
+    // The rows whose first position lies in this group's share of the sorted positions.
+    const std::int32_t *first = sorted.starts, *last = sorted.starts + p.V;
+    const std::int32_t* row = std::lower_bound(first, last, p.M * group / groups);
+    const std::int32_t* end = std::lower_bound(first, last, p.M * (group + 1) / groups);
+    for (; row < end; ++row) {
+      std::span<const std::int32_t> positions{sorted.order + row[0], sorted.order + row[1]};
+      if (!positions.empty()) add_rows(p.d_table + (row - first) * p.C + j, d_out + j, positions, std::min(column_block, p.C - j), p.C);
+    }
+  });
+}
+
+}  // namespace
+
+void embedding_forward(const Context&, const EmbeddingForward& p) {
+  std::size_t row_bytes = static_cast<std::size_t>(p.C) * size_of(p.dtype);
+  if (p.M == 0 || row_bytes == 0) return;
+  auto* out = static_cast<std::byte*>(p.out);
+  const auto* table = static_cast<const std::byte*>(p.table);
+  std::int64_t grain = std::max<std::int64_t>(1, 16384 / p.C);
+  parallel_ranges(p.M, grain, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) {
+      std::memcpy(out + static_cast<std::size_t>(i) * row_bytes, table + static_cast<std::size_t>(p.tokens[i]) * row_bytes, row_bytes);
+    }
+  });
+}
+
+void embedding_backward(const Context& context, const EmbeddingBackward& p) {
+  if (p.M == 0 || p.C == 0) return;
+  std::size_t needed = embedding_backward_workspace_bytes(p);
+  TESSERA_REQUIRE(context.workspace.size() >= needed, "embedding_backward needs {} bytes of workspace, has {}", needed,
+                  context.workspace.size());
+  SortedTokens sorted = sort_tokens(context.workspace, p);
+  with_float_type(p.dtype, "embedding_backward", [&](auto type) { backward<decltype(type)>(p, sorted); });
+}
+
+std::size_t embedding_backward_workspace_bytes(const EmbeddingBackward& p) {
+  return static_cast<std::size_t>(p.V + 2 + p.M) * sizeof(std::int32_t);
+}
+
+}  // namespace tessera::kernels

@@ -1,0 +1,126 @@
+// Bound by memory: each row is read once from memory and a second time from cache, when its statistic is known.
+#include "kernels/rmsnorm/rmsnorm.hpp"
+#include "kernels/row_blocks.hpp"
+
+namespace tessera::kernels {
+namespace {
+
+/// Offset of row r where `inner` rows of C share a token row of `stride` elements; 0 stands for the dense inner * C.
+struct RowOffset {
+  std::int64_t C, inner, stride;
+  RowOffset(std::int64_t C, std::int64_t inner, std::int64_t stride) : C(C), inner(inner), stride(stride ? stride : inner * C) {}
+  std::int64_t operator()(std::int64_t r) const { return inner == 1 ? r * stride : r / inner * stride + r % inner * C; }
+  bool dense() const { return stride == inner * C; }
+};
+
+std::int64_t rows_per_piece(std::int64_t C) { return std::max<std::int64_t>(1, 16384 / C); }
+
+template <bool Stream, class T>
+void forward_row(T* out, const T* x, const T* weight, std::int64_t C, float rstd) {
+  for_vectors(0, C, [&](std::int64_t i, auto n) { store<Stream>(out + i, load(x + i, n) * rstd * load(weight + i, n), n); });
+}
+
+template <class T>
+void forward(const RmsnormForward& p) {
+  T* out = static_cast<T*>(p.out);
+  const T *x = static_cast<const T*>(p.x), *weight = static_cast<const T*>(p.weight);
+  RowOffset x_row(p.C, p.inner, p.x_stride), out_row(p.C, p.inner, p.out_stride);
+  std::int64_t row_bytes = p.C * static_cast<std::int64_t>(sizeof(T));
+  bool stream = out_row.dense() && worth_streaming(out, p.rows * row_bytes, row_bytes);
+  parallel_ranges(p.rows, rows_per_piece(p.C), [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t r = begin; r < end; ++r) {
+      const T* row = x + x_row(r);
+      float squares = fold(p.C, [&](std::int64_t i, auto n, f32x16 sum) {
+        f32x16 a = load(row + i, n);
+        return fma(a, a, sum);
+      });
+      float rstd = 1.0f / std::sqrt(squares / static_cast<float>(p.C) + p.eps);
+      if (p.rstd) p.rstd[r] = rstd;
+      if (stream) {
+        forward_row<true>(out + out_row(r), row, weight, p.C, rstd);
+      } else {
+        forward_row<false>(out + out_row(r), row, weight, p.C, rstd);
+      }
+    }
+    if (stream) stream_fence();
+  });
+}
+
+template <class T>
+struct BackwardRow {
+  T* d_x;
+  float* d_weight;
+  const T *d_out, *d_residual, *x, *weight;
+  std::int64_t C;
+  float rstd;
+};
+
+/// With y = d_out * weight and xhat = x * rstd: d_x = rstd * (y - xhat * mean(y * xhat)) [+ d_residual], d_weight += d_out * xhat.
+/// d_x may be d_out or d_residual: an element is written after the last read of it.
+template <bool Stream, bool Residual, class T>
+void backward_row(const BackwardRow<T>& p) {
+  float dot = fold(
+      p.C, [&](std::int64_t i, auto n, f32x16 sum) { return fma(load(p.d_out + i, n) * load(p.weight + i, n), load(p.x + i, n), sum); });
+  float along_x = -(dot / static_cast<float>(p.C)) * p.rstd * p.rstd * p.rstd;
+  for_vectors(0, p.C, [&](std::int64_t i, auto n) {
+    f32x16 g = load(p.d_out + i, n), x = load(p.x + i, n);
+    store(p.d_weight + i, fma(g, x * p.rstd, load(p.d_weight + i, n)), n);
+    f32x16 scaled = g * load(p.weight + i, n);
+    f32x16 d_x = Residual ? fma(x, splat(along_x), load(p.d_residual + i, n)) : x * along_x;
+    store<Stream>(p.d_x + i, fma(scaled, splat(p.rstd), d_x), n);
+  });
+}
+
+template <class T>
+void backward(const Context& context, const RmsnormBackward& p) {
+  T* d_x = static_cast<T*>(p.d_x);
+  const T *d_out = static_cast<const T*>(p.d_out), *d_residual = static_cast<const T*>(p.d_residual);
+  const T *x = static_cast<const T*>(p.x), *weight = static_cast<const T*>(p.weight);
+  float* partial = reinterpret_cast<float*>(context.workspace.data());  // (blocks,C)
+  RowBlocks blocks(p.rows);
+  RowOffset x_row(p.C, p.inner, p.x_stride), out_row(p.C, p.inner, p.out_stride);
+  std::int64_t row_bytes = p.C * static_cast<std::int64_t>(sizeof(T));
+  // In place the lines of d_x are in cache already, and a plain store costs no extra read.
+  bool in_place = d_x == d_out || d_x == d_residual;
+  bool stream = !in_place && x_row.dense() && worth_streaming(d_x, p.rows * row_bytes, row_bytes);
+  auto run_row = d_residual ? (stream ? backward_row<true, true, T> : backward_row<false, true, T>)
+                            : (stream ? backward_row<true, false, T> : backward_row<false, false, T>);
+  parallel_ranges(blocks.count, 1, [&](std::int64_t first, std::int64_t last) {
+    for (std::int64_t b = first; b < last; ++b) {
+      float* d_weight = partial + b * p.C;
+      std::fill_n(d_weight, p.C, 0.0f);
+      for (std::int64_t r = blocks.begin(b); r < blocks.end(b); ++r) {
+        std::int64_t at = x_row(r);
+        run_row({.d_x = d_x + at,
+                 .d_weight = d_weight,
+                 .d_out = d_out + out_row(r),
+                 .d_residual = d_residual ? d_residual + at : nullptr,
+                 .x = x + at,
+                 .weight = weight,
+                 .C = p.C,
+                 .rstd = p.rstd[r]});
+      }
+    }
+    if (stream) stream_fence();
+  });
+  add_partial_sums(p.d_weight, partial, blocks, p.C);
+}
+
+}  // namespace
+
+void rmsnorm_forward(const Context&, const RmsnormForward& p) {
+  if (p.rows == 0 || p.C == 0) return;
+  with_float_type(p.dtype, "rmsnorm_forward", [&](auto type) { forward<decltype(type)>(p); });
+}
+
+void rmsnorm_backward(const Context& context, const RmsnormBackward& p) {
+  if (p.rows == 0 || p.C == 0) return;
+  std::size_t needed = rmsnorm_backward_workspace_bytes(p);
+  TESSERA_REQUIRE(context.workspace.size() >= needed, "rmsnorm_backward needs {} bytes of workspace, has {}", needed,
+                  context.workspace.size());
+  with_float_type(p.dtype, "rmsnorm_backward", [&](auto type) { backward<decltype(type)>(context, p); });
+}
+
+std::size_t rmsnorm_backward_workspace_bytes(const RmsnormBackward& p) { return RowBlocks(p.rows).bytes(p.C); }
+
+}  // namespace tessera::kernels

@@ -1,0 +1,60 @@
+#include "kernels/sums/sums.hpp"
+
+#include <atomic>
+
+#include "kernels/parallel.hpp"
+#include "kernels/vector.hpp"
+
+namespace tessera::kernels {
+namespace {
+
+constexpr int chains = 32;  ///< partial sums of a block: element i goes to chain i % 32, and each chain runs in order
+
+double as_double(float x) { return static_cast<double>(x); }
+double as_double(std::int64_t x) { return static_cast<double>(x) * 0x1p-44; }
+
+template <class T>
+double block_sum(const T* x) {
+  double sum[chains] = {};
+  for (int i = 0; i < sum_block; i += chains) {
+    for (int k = 0; k < chains; ++k) {
+      double a = as_double(x[i + k]);
+      sum[k] = std::fma(a, a, sum[k]);
+    }
+  }
+  for (int width = chains / 2; width > 0; width /= 2) {
+    for (int k = 0; k < width; ++k) sum[k] += sum[k + width];
+  }
+  return sum[0];
+}
+
+/// The blocks' sums are fp64 in a fixed order; adding them is exact, so how they are split over threads, ranks and shards has no effect.
+template <class T>
+void run(const SumOfSquares& p) {
+  const T* x = static_cast<const T*>(p.x);
+  parallel_ranges(p.n / sum_block, 64, [&](std::int64_t begin, std::int64_t end) {
+    FixedSum local;
+    bool fits = true;
+    for (std::int64_t b = begin; b < end; ++b) fits &= local.add(block_sum(x + b * sum_block));
+    for (int i = 0; i < 4; ++i) std::atomic_ref<std::int64_t>(p.sum->limb[i]).fetch_add(local.limb[i], std::memory_order_relaxed);
+    if (!fits) std::atomic_ref<std::int32_t>(*p.not_finite).store(1, std::memory_order_relaxed);
+  });
+}
+
+}  // namespace
+
+void sum_of_squares(const Context&, const SumOfSquares& p) {
+  TESSERA_REQUIRE(p.n % sum_block == 0, "sum_of_squares takes whole blocks of {}, not {} elements", sum_block, p.n);
+  switch (p.dtype) {
+    case DType::f32:
+      return run<float>(p);
+    case DType::i64:
+      return run<std::int64_t>(p);
+    default:
+      fail(ExitCode::internal, "sum_of_squares takes fp32 or int64, not {}", name_of(p.dtype));
+  }
+}
+
+std::size_t sum_of_squares_workspace_bytes(const SumOfSquares&) { return 0; }
+
+}  // namespace tessera::kernels

@@ -1,0 +1,69 @@
+// Bound by memory: one pass, the exponential runs in registers.
+#include "kernels/exp.hpp"
+#include "kernels/parallel.hpp"
+#include "kernels/swiglu/swiglu.hpp"
+
+namespace tessera::kernels {
+namespace {
+
+std::int64_t rows_per_piece(std::int64_t F) { return std::max<std::int64_t>(1, 16384 / F); }
+
+template <bool Stream, class T>
+void forward_row(T* out, const T* gate, const T* up, std::int64_t F) {
+  for_vectors(0, F, [&](std::int64_t i, auto n) {
+    f32x16 g = load(gate + i, n);
+    store<Stream>(out + i, g / (exp(-g) + 1.0f) * load(up + i, n), n);
+  });
+}
+
+/// With s = sigmoid(g): d_gate = d_out * up * s * (1 + g (1 - s)), d_up = d_out * g * s. Where s is near 1, 1 - s would lose its digits,
+/// and e^-g s has them.
+template <bool Stream, class T>
+void backward_row(T* d_gate, T* d_up, const T* d_out, const T* gate, const T* up, std::int64_t F) {
+  for_vectors(0, F, [&](std::int64_t i, auto n) {
+    f32x16 g = load(gate + i, n), u = load(up + i, n), d = load(d_out + i, n);
+    f32x16 e = exp(-g), s = 1.0f / (e + 1.0f), ds = d * s;
+    f32x16 complement = e > 1.0f ? 1.0f - s : e * s;
+    store<Stream>(d_up + i, ds * g, n);
+    store<Stream>(d_gate + i, ds * u * fma(g, complement, splat(1.0f)), n);
+  });
+}
+
+}  // namespace
+
+void swiglu_forward(const Context&, const SwigluForward& p) {
+  if (p.M == 0 || p.F == 0) return;
+  with_float_type(p.dtype, "swiglu_forward", [&](auto type) {
+    using T = decltype(type);
+    T* out = static_cast<T*>(p.out);
+    const T* gate_up = static_cast<const T*>(p.gate_up);
+    std::int64_t row_bytes = p.F * static_cast<std::int64_t>(sizeof(T));
+    bool stream = worth_streaming(out, p.M * row_bytes, row_bytes);
+    auto run_row = stream ? forward_row<true, T> : forward_row<false, T>;
+    parallel_ranges(p.M, rows_per_piece(p.F), [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t m = begin; m < end; ++m) run_row(out + m * p.F, gate_up + 2 * m * p.F, gate_up + (2 * m + 1) * p.F, p.F);
+      if (stream) stream_fence();
+    });
+  });
+}
+
+void swiglu_backward(const Context&, const SwigluBackward& p) {
+  if (p.M == 0 || p.F == 0) return;
+  with_float_type(p.dtype, "swiglu_backward", [&](auto type) {
+    using T = decltype(type);
+    T* d_gate_up = static_cast<T*>(p.d_gate_up);
+    const T *d_out = static_cast<const T*>(p.d_out), *gate_up = static_cast<const T*>(p.gate_up);
+    std::int64_t row_bytes = p.F * static_cast<std::int64_t>(sizeof(T));
+    bool stream = d_gate_up != gate_up && worth_streaming(d_gate_up, 2 * p.M * row_bytes, row_bytes);
+    auto run_row = stream ? backward_row<true, T> : backward_row<false, T>;
+    parallel_ranges(p.M, rows_per_piece(p.F), [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t m = begin; m < end; ++m) {
+        std::int64_t gate = 2 * m * p.F, up = gate + p.F;
+        run_row(d_gate_up + gate, d_gate_up + up, d_out + m * p.F, gate_up + gate, gate_up + up, p.F);
+      }
+      if (stream) stream_fence();
+    });
+  });
+}
+
+}  // namespace tessera::kernels

@@ -1,0 +1,232 @@
+#include "kernels/rmsnorm/rmsnorm.hpp"
+
+#include "base/check.hpp"
+
+#include "same_bits.hpp"
+
+namespace tessera::kernels::testing {
+namespace {
+
+struct Case {
+  std::int64_t rows, C;
+};
+const Case cases[] = {{1, 1}, {1, 48}, {3, 1013}, {77, 1}, {77, 48}, {77, 128}, {130, 1013}, {2100, 80}};
+constexpr double eps = 1e-5;
+
+/// The definition, dense, in fp64.
+std::vector<double> reference_forward(const std::vector<double>& x, const std::vector<double>& weight) {
+  std::size_t C = weight.size();
+  std::vector<double> out(x.size());
+  for (std::size_t r = 0; r < x.size() / C; ++r) {
+    double squares = 0;
+    for (std::size_t i = 0; i < C; ++i) squares += x[r * C + i] * x[r * C + i];
+    double rstd = 1 / std::sqrt(squares / static_cast<double>(C) + static_cast<double>(static_cast<float>(eps)));
+    for (std::size_t i = 0; i < C; ++i) out[r * C + i] = x[r * C + i] * rstd * weight[i];
+  }
+  return out;
+}
+
+struct Gradients {
+  std::vector<double> d_x, d_weight;
+};
+Gradients reference_backward(const std::vector<double>& d_out, const std::vector<double>& x, const std::vector<double>& weight) {
+  std::size_t C = weight.size();
+  Gradients g{std::vector<double>(x.size()), std::vector<double>(C)};
+  for (std::size_t r = 0; r < x.size() / C; ++r) {
+    double squares = 0, along = 0;
+    for (std::size_t i = 0; i < C; ++i) {
+      squares += x[r * C + i] * x[r * C + i];
+      along += d_out[r * C + i] * weight[i] * x[r * C + i];
+    }
+    double rstd = 1 / std::sqrt(squares / static_cast<double>(C) + static_cast<double>(static_cast<float>(eps)));
+    for (std::size_t i = 0; i < C; ++i) {
+      std::size_t at = r * C + i;
+      g.d_x[at] = rstd * (d_out[at] * weight[i] - x[at] * rstd * rstd * along / static_cast<double>(C));
+      g.d_weight[i] += d_out[at] * x[at] * rstd;
+    }
+  }
+  return g;
+}
+
+template <class T>
+struct Trial {
+  std::vector<T> x, weight, d_out, residual, out, d_x;
+  std::vector<float> rstd, d_weight;
+  Case c;
+
+  explicit Trial(Case c) : c(c) {
+    std::int64_t n = c.rows * c.C;
+    x = random_values<T>(n, 1);
+    weight = random_values<T>(c.C, 2);
+    d_out = random_values<T>(n, 3);
+    residual = random_values<T>(n, 4);
+    out = poisoned<T>(n);
+    d_x = poisoned<T>(n);
+    rstd = poisoned<float>(c.rows);
+    d_weight = random_values<float>(c.C, 5);
+  }
+  void forward() {
+    rmsnorm_forward({}, {.out = out.data(),
+                         .rstd = rstd.data(),
+                         .x = x.data(),
+                         .weight = weight.data(),
+                         .rows = c.rows,
+                         .C = c.C,
+                         .eps = static_cast<float>(eps),
+                         .dtype = dtype_of<T>()});
+  }
+  RmsnormBackward arguments() {
+    return {.d_x = d_x.data(),
+            .d_weight = d_weight.data(),
+            .d_out = d_out.data(),
+            .d_residual = residual.data(),
+            .x = x.data(),
+            .weight = weight.data(),
+            .rstd = rstd.data(),
+            .rows = c.rows,
+            .C = c.C,
+            .dtype = dtype_of<T>()};
+  }
+  void backward(const RmsnormBackward& p) {
+    Workspace workspace(rmsnorm_backward_workspace_bytes(p));
+    rmsnorm_backward(workspace.context(), p);
+  }
+};
+
+template <class T>
+void check_against_reference() {
+  for (Case c : cases) {
+    SCOPED_TRACE(::testing::Message() << "rows " << c.rows << ", C " << c.C);
+    Trial<T> run(c);
+    run.forward();
+    EXPECT_LT(relative_error(run.out, reference_forward(doubles(run.x), doubles(run.weight))), tolerance<T>());
+
+    Gradients expected = reference_backward(doubles(run.d_out), doubles(run.x), doubles(run.weight));
+    std::vector<float> before = run.d_weight;
+    for (std::size_t i = 0; i < before.size(); ++i) expected.d_weight[i] += static_cast<double>(before[i]);
+    RmsnormBackward p = run.arguments();
+    p.d_residual = nullptr;
+    run.backward(p);
+    EXPECT_LT(relative_error(run.d_x, expected.d_x), tolerance<T>());
+    EXPECT_LT(relative_error(run.d_weight, expected.d_weight), 2e-6);
+
+    // With the residual joined, into fresh memory and over each operand that may share it.
+    for (std::size_t i = 0; i < run.residual.size(); ++i) expected.d_x[i] += static_cast<double>(static_cast<float>(run.residual[i]));
+    run.d_x = poisoned<T>(c.rows * c.C);
+    run.d_weight = before;
+    run.backward(run.arguments());
+    EXPECT_LT(relative_error(run.d_x, expected.d_x), tolerance<T>());
+    EXPECT_LT(relative_error(run.d_weight, expected.d_weight), 2e-6);
+    for (auto shared : {&Trial<T>::residual, &Trial<T>::d_out}) {
+      Trial<T> in_place(c);
+      in_place.forward();
+      p = in_place.arguments();
+      p.d_x = (in_place.*shared).data();
+      in_place.backward(p);
+      EXPECT_EQ(digest(in_place.*shared, in_place.d_weight).hex(), digest(run.d_x, run.d_weight).hex());
+    }
+  }
+}
+TEST(Rmsnorm, MatchesReferenceFp32) { check_against_reference<float>(); }
+TEST(Rmsnorm, MatchesReferenceBf16) { check_against_reference<bf16>(); }
+
+TEST(Rmsnorm, ReferenceGradientMatchesFiniteDifferences) {
+  std::vector<double> x = doubles(random_values<float>(3 * 19, 1)), weight = doubles(random_values<float>(19, 2));
+  std::vector<double> d_out = doubles(random_values<float>(3 * 19, 3));
+  Gradients g = reference_backward(d_out, x, weight);
+  auto by_x = finite_differences(x, [&](const std::vector<double>& v) { return dot(d_out, reference_forward(v, weight)); });
+  auto by_weight = finite_differences(weight, [&](const std::vector<double>& v) { return dot(d_out, reference_forward(x, v)); });
+  for (std::size_t i = 0; i < by_x.size(); ++i) EXPECT_NEAR(g.d_x[i], by_x[i], 1e-8);
+  for (std::size_t i = 0; i < by_weight.size(); ++i) EXPECT_NEAR(g.d_weight[i], by_weight[i], 1e-8);
+}
+
+// Heads inside a fused qkv row: what lies between them is neither read nor written, and the bits are those of the dense call.
+template <class T>
+void check_heads_inside_rows() {
+  constexpr std::int64_t M = 9, heads = 5, D = 24, x_stride = 7 * D, out_stride = 6 * D + 2;
+  Trial<T> dense({.rows = M * heads, .C = D});
+  dense.forward();
+  dense.backward(dense.arguments());
+  auto spread = [&](const std::vector<T>& v, std::int64_t stride) {
+    std::vector<T> wide = poisoned<T>(M * stride);
+    for (std::int64_t m = 0; m < M; ++m) std::copy_n(v.data() + m * heads * D, heads * D, wide.data() + m * stride);
+    return wide;
+  };
+  Trial<T> run({.rows = M * heads, .C = D});
+  std::vector<T> x = spread(run.x, x_stride), residual = spread(run.residual, x_stride), d_out = spread(run.d_out, out_stride);
+  std::vector<T> out = poisoned<T>(M * out_stride), d_x = poisoned<T>(M * x_stride);
+  rmsnorm_forward({}, {.out = out.data(),
+                       .rstd = run.rstd.data(),
+                       .x = x.data(),
+                       .weight = run.weight.data(),
+                       .rows = M * heads,
+                       .C = D,
+                       .inner = heads,
+                       .x_stride = x_stride,
+                       .out_stride = out_stride,
+                       .dtype = dtype_of<T>()});
+  EXPECT_EQ(digest(out, run.rstd).hex(), digest(spread(dense.out, out_stride), dense.rstd).hex());
+  run.backward({.d_x = d_x.data(),
+                .d_weight = run.d_weight.data(),
+                .d_out = d_out.data(),
+                .d_residual = residual.data(),
+                .x = x.data(),
+                .weight = run.weight.data(),
+                .rstd = run.rstd.data(),
+                .rows = M * heads,
+                .C = D,
+                .inner = heads,
+                .x_stride = x_stride,
+                .out_stride = out_stride,
+                .dtype = dtype_of<T>()});
+  EXPECT_EQ(digest(d_x, run.d_weight).hex(), digest(spread(dense.d_x, x_stride), dense.d_weight).hex());
+}
+TEST(Rmsnorm, NormsHeadsInsideAFusedRow) {
+  check_heads_inside_rows<float>();
+  check_heads_inside_rows<bf16>();
+}
+
+TEST(Rmsnorm, SameBitsForAnyThreadCount) {
+  for (Case c : {Case{77, 1013}, Case{4099, 48}}) {
+    expect_same_bits([c] {
+      Trial<float> run(c);
+      Trial<bf16> half(c);
+      run.forward(), half.forward();
+      run.backward(run.arguments()), half.backward(half.arguments());
+      return digest(run.out, run.rstd, run.d_x, run.d_weight, half.out, half.d_x, half.d_weight);
+    });
+  }
+}
+
+// Outputs beyond the caches are written with streaming stores: the bits are the same.
+TEST(Rmsnorm, LargeOutputsHaveTheBitsOfSmallOnes) {
+  constexpr std::int64_t rows = 8200, C = 1024;
+  auto out_memory = poisoned<float>(rows * C + 16), d_x_memory = out_memory;
+  auto aligned = [](std::vector<float>& v) { return v.data() + (64 - reinterpret_cast<std::uintptr_t>(v.data()) % 64) % 64 / 4; };
+  float *out = aligned(out_memory), *d_x = aligned(d_x_memory);
+  Trial<float> small({.rows = 8, .C = C});
+  auto x = poisoned<float>(rows * C), d_out = x, rstd = poisoned<float>(rows);
+  for (std::int64_t r = 0; r < rows; ++r) {
+    std::copy_n(small.x.data() + r % 8 * C, C, x.data() + r * C);
+    std::copy_n(small.d_out.data() + r % 8 * C, C, d_out.data() + r * C);
+  }
+  small.forward();
+  rmsnorm_forward({}, {.out = out, .rstd = rstd.data(), .x = x.data(), .weight = small.weight.data(), .rows = rows, .C = C});
+  RmsnormBackward p = small.arguments();
+  p.d_residual = nullptr;
+  small.backward(p);
+  p.d_x = d_x, p.d_out = d_out.data(), p.x = x.data(), p.rstd = rstd.data(), p.rows = rows;
+  small.backward(p);
+  for (std::int64_t r = 0; r < rows; ++r) {
+    ASSERT_EQ(std::memcmp(out + r * C, small.out.data() + r % 8 * C, C * sizeof(float)), 0) << r;
+    ASSERT_EQ(std::memcmp(d_x + r * C, small.d_x.data() + r % 8 * C, C * sizeof(float)), 0) << r;
+  }
+}
+
+TEST(Rmsnorm, RefusesAShortWorkspace) {
+  Trial<float> run({.rows = 77, .C = 48});
+  EXPECT_THROW(rmsnorm_backward({}, run.arguments()), Error);
+}
+
+}  // namespace
+}  // namespace tessera::kernels::testing

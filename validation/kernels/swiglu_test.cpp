@@ -1,0 +1,159 @@
+#include "kernels/swiglu/swiglu.hpp"
+
+#include "kernels/exp.hpp"
+#include "same_bits.hpp"
+
+namespace tessera::kernels::testing {
+namespace {
+
+struct Case {
+  std::int64_t M, F;
+};
+const Case cases[] = {{1, 1}, {1, 48}, {77, 1013}, {5, 15}, {77, 64}, {300, 129}};
+
+std::vector<double> reference_forward(const std::vector<double>& gate_up, std::size_t F) {
+  std::vector<double> out(gate_up.size() / 2);
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    double g = gate_up[i / F * 2 * F + i % F], u = gate_up[i / F * 2 * F + F + i % F];
+    out[i] = g / (1 + std::exp(-g)) * u;
+  }
+  return out;
+}
+
+std::vector<double> reference_backward(const std::vector<double>& d_out, const std::vector<double>& gate_up, std::size_t F) {
+  std::vector<double> d(gate_up.size());
+  for (std::size_t i = 0; i < d_out.size(); ++i) {
+    std::size_t gate = i / F * 2 * F + i % F, up = gate + F;
+    double g = gate_up[gate], s = 1 / (1 + std::exp(-g)), complement = 1 / (1 + std::exp(g));
+    d[gate] = d_out[i] * gate_up[up] * s * (1 + g * complement);
+    d[up] = d_out[i] * g * s;
+  }
+  return d;
+}
+
+template <class T>
+struct Trial {
+  Case c;
+  std::vector<T> gate_up, d_out, out, d_gate_up;
+  explicit Trial(Case c)
+      : c(c),
+        gate_up(random_values<T>(2 * c.M * c.F, 1, 3.0f)),
+        d_out(random_values<T>(c.M * c.F, 2)),
+        out(poisoned<T>(c.M * c.F)),
+        d_gate_up(poisoned<T>(2 * c.M * c.F)) {}
+  void forward() { swiglu_forward({}, {.out = out.data(), .gate_up = gate_up.data(), .M = c.M, .F = c.F, .dtype = dtype_of<T>()}); }
+  void backward(T* d) {
+    swiglu_backward({}, {.d_gate_up = d, .d_out = d_out.data(), .gate_up = gate_up.data(), .M = c.M, .F = c.F, .dtype = dtype_of<T>()});
+  }
+};
+
+template <class T>
+void check_against_reference() {
+  for (Case c : cases) {
+    SCOPED_TRACE(::testing::Message() << "M " << c.M << ", F " << c.F);
+    Trial<T> run(c);
+    auto F = static_cast<std::size_t>(c.F);
+    run.forward();
+    EXPECT_LT(relative_error(run.out, reference_forward(doubles(run.gate_up), F)), tolerance<T>());
+    run.backward(run.d_gate_up.data());
+    EXPECT_LT(relative_error(run.d_gate_up, reference_backward(doubles(run.d_out), doubles(run.gate_up), F)), tolerance<T>());
+    run.backward(run.gate_up.data());
+    EXPECT_EQ(digest(run.gate_up).hex(), digest(run.d_gate_up).hex()) << "in place";
+  }
+}
+TEST(Swiglu, MatchesReferenceFp32) { check_against_reference<float>(); }
+TEST(Swiglu, MatchesReferenceBf16) { check_against_reference<bf16>(); }
+
+TEST(Swiglu, ReferenceGradientMatchesFiniteDifferences) {
+  std::vector<double> gate_up = doubles(random_values<float>(2 * 3 * 7, 1, 2.0f)), d_out = doubles(random_values<float>(3 * 7, 2));
+  auto expected = finite_differences(gate_up, [&](const std::vector<double>& v) { return dot(d_out, reference_forward(v, 7)); });
+  auto gradient = reference_backward(d_out, gate_up, 7);
+  for (std::size_t i = 0; i < expected.size(); ++i) EXPECT_NEAR(gradient[i], expected[i], 1e-8);
+}
+
+// Each element against fp64 at its own size: large and tiny gates keep their digits, and nothing becomes NaN.
+TEST(Swiglu, KeepsDigitsOverTheWholeRange) {
+  std::vector<float> gates;
+  for (float g = -120; g <= 120; g += 0.37f) gates.push_back(g);
+  for (float g : {0.0f, -0.0f, 1e-30f, -1e-30f, 1e20f, -1e20f}) gates.push_back(g);
+  auto F = static_cast<std::int64_t>(gates.size());
+  Trial<float> run({.M = 1, .F = F});
+  std::copy(gates.begin(), gates.end(), run.gate_up.begin());
+  std::fill(run.gate_up.begin() + F, run.gate_up.end(), 1.0f);
+  std::fill(run.d_out.begin(), run.d_out.end(), 1.0f);
+  run.forward();
+  run.backward(run.d_gate_up.data());
+  auto out = reference_forward(doubles(run.gate_up), gates.size());
+  auto gradient = reference_backward(doubles(run.d_out), doubles(run.gate_up), gates.size());
+  for (std::size_t i = 0; i < gates.size(); ++i) {
+    EXPECT_NEAR(static_cast<double>(run.out[i]), out[i], 5e-7 * std::abs(out[i]) + 1e-36) << gates[i];
+    // Near g = -1.28 the gradient passes through 0 as a difference of terms of size 0.3.
+    double scale = std::abs(gradient[i]) + (std::abs(gates[i]) < 4 ? 0.3 : 0);
+    EXPECT_NEAR(static_cast<double>(run.d_gate_up[i]), gradient[i], 5e-7 * scale + 1e-36) << gates[i];
+  }
+}
+
+double ulp(double reference) {
+  int exponent = std::max(std::ilogb(reference), -126);
+  return std::ldexp(1.0, exponent - 23);
+}
+
+TEST(Swiglu, ExpIsWithinTwoUlp) {
+  double worst = 0;
+  std::mt19937 engine(7);
+  std::uniform_real_distribution<float> inputs(-104.5f, 88.8f);
+  for (int k = 0; k < 200000; ++k) {
+    f32x16 x, e;
+    for (int i = 0; i < lanes; ++i) x[i] = k % 2 ? inputs(engine) : inputs(engine) * 0.01f;
+    e = exp(x);
+    for (int i = 0; i < lanes; ++i) {
+      double expected = std::exp(static_cast<double>(x[i]));
+      if (expected > 0x1.fffffep127) continue;
+      worst = std::max(worst, std::abs(static_cast<double>(e[i]) - expected) / ulp(expected));
+    }
+  }
+  EXPECT_LT(worst, 1.5);
+  float infinity = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
+  f32x16 e = exp(f32x16{infinity, -infinity, nan, 0.0f, 88.73f, 1e30f, -1e30f, -105.0f});
+  EXPECT_EQ(e[0], infinity);
+  EXPECT_EQ(e[1], 0.0f);
+  EXPECT_TRUE(std::isnan(e[2]));
+  EXPECT_EQ(e[3], 1.0f);
+  EXPECT_EQ(e[4], infinity);
+  EXPECT_EQ(e[5], infinity);
+  EXPECT_EQ(e[6], 0.0f);
+  EXPECT_EQ(e[7], 0.0f);
+}
+
+TEST(Swiglu, LogIsWithinTwoUlp) {
+  double worst = 0;
+  std::mt19937 engine(8);
+  for (int k = 0; k < 200000; ++k) {
+    f32x16 x;
+    for (int i = 0; i < lanes; ++i) {
+      x[i] = std::bit_cast<float>(0x00800000u + static_cast<std::uint32_t>(engine()) % (k % 2 ? 0x3f000000u : 0x7f000000u));
+      if (k % 5 == 0) x[i] = 1.0f + 1e-3f * (static_cast<float>(engine() % 2001u) - 1000.0f) * 1e-3f;
+    }
+    f32x16 y = log_of_normal(x);
+    for (int i = 0; i < lanes; ++i) {
+      double expected = std::log(static_cast<double>(x[i]));
+      if (expected != 0) worst = std::max(worst, std::abs(static_cast<double>(y[i]) - expected) / ulp(expected));
+    }
+  }
+  EXPECT_LT(worst, 2.0);
+}
+
+TEST(Swiglu, SameBitsForAnyThreadCount) {
+  for (Case c : {Case{77, 1013}, Case{1200, 48}}) {
+    expect_same_bits([c] {
+      Trial<float> run(c);
+      Trial<bf16> half(c);
+      run.forward(), half.forward();
+      run.backward(run.d_gate_up.data()), half.backward(half.d_gate_up.data());
+      return digest(run.out, run.d_gate_up, half.out, half.d_gate_up);
+    });
+  }
+}
+
+}  // namespace
+}  // namespace tessera::kernels::testing
