@@ -1,0 +1,89 @@
+"""Reads an exported folder with nothing but numpy: config.json, and tensors from safetensors files whole or split."""
+
+import json
+import os
+import struct
+import sys
+
+import numpy as np
+
+DTYPES = {"F32": np.dtype("<f4"), "BF16": np.dtype("<u2"), "F16": np.dtype("<f2")}
+
+
+def fail(message):
+    print(message, file=sys.stderr)
+    raise SystemExit(1)
+
+
+def read_json(path):
+    try:
+        with open(path, encoding="utf-8") as file:
+            return json.load(file)
+    except FileNotFoundError:
+        fail(f"{path} is missing: is this a folder that `tessera consolidate` wrote?")
+    except json.JSONDecodeError as error:
+        fail(f"{path}: not JSON: {error}")
+
+
+def read_header(path):
+    """name -> (dtype, shape, first byte, last byte + 1) of one safetensors file."""
+    try:
+        size = os.path.getsize(path)
+        with open(path, "rb") as file:
+            (length,) = struct.unpack("<Q", file.read(8))
+            if 8 + length > size:
+                fail(f"{path}: the header claims {length} bytes, the file has {size}")
+            header = json.loads(file.read(length))
+    except FileNotFoundError:
+        fail(f"{path} is missing")
+    except (struct.error, json.JSONDecodeError) as error:
+        fail(f"{path}: not a safetensors file: {error}")
+    header.pop("__metadata__", None)
+    tensors = {name: (row["dtype"], tuple(row["shape"]), *(8 + length + o for o in row["data_offsets"])) for name, row in header.items()}
+    for name, (dtype, shape, begin, end) in tensors.items():
+        if dtype not in DTYPES:
+            fail(f"{path}: {name} has the dtype {dtype}; known are {', '.join(DTYPES)}")
+        if end > size or end - begin != DTYPES[dtype].itemsize * int(np.prod(shape, dtype=np.int64)):
+            fail(f"{path}: {name} {shape} {dtype} does not fit its bytes {begin} to {end} of {size}")
+    return tensors
+
+
+def read_export(folder):
+    """name -> (file, dtype, shape, begin, end) over all files of an exported folder."""
+    index = os.path.join(folder, "model.safetensors.index.json")
+    if not os.path.exists(index):
+        path = os.path.join(folder, "model.safetensors")
+        return {name: (path, *row) for name, row in read_header(path).items()}
+    places = read_json(index)["weight_map"]
+    tensors = {}
+    for file in sorted(set(places.values())):
+        path = os.path.join(folder, file)
+        for name, row in read_header(path).items():
+            if places.get(name) != file:
+                fail(f"{path} holds {name}, which {index} places in {places.get(name, 'no file')}")
+            tensors[name] = (path, *row)
+    for name, file in places.items():
+        if name not in tensors:
+            fail(f"{index} places {name} in {file}, which does not hold it")
+    return tensors
+
+
+def read_tensor(row):
+    """The values as stored; bf16 comes as its 16 bits."""
+    path, dtype, shape, begin, end = row
+    return np.fromfile(path, DTYPES[dtype], offset=begin, count=(end - begin) // DTYPES[dtype].itemsize).reshape(shape)
+
+
+def bf16_bits(values):
+    """fp32 to the nearest bf16, ties to even, as bits (finite values)."""
+    bits = values.view(np.uint32).astype(np.uint64)
+    return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
+
+
+def keys_of_config(config):
+    """The model keys that decide names and shapes, from config.json."""
+    heads = config["num_attention_heads"]
+    return {"layers": config["num_hidden_layers"], "width": config["hidden_size"], "heads": heads,
+            "kv_heads": config.get("num_key_value_heads", heads), "head_dim": config.get("head_dim") or config["hidden_size"] // heads,
+            "ff_width": config["intermediate_size"], "vocab": config["vocab_size"], "tied": config.get("tie_word_embeddings", False),
+            "qk_norm": config["model_type"] == "qwen3", "qkv_bias": config["model_type"] == "qwen2"}
