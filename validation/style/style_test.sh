@@ -63,11 +63,18 @@ expect_fault docs/a.md 1 "a path of one machine" 'see /ho''me/me/x\n'
 expect_fault docs/a.md 1 "a host that is not an upstream" 'see https:''//mirror.example.net/x\n'
 expect_fault scripts/a 1 "syntax error" '#!/usr/bin/env bash\nif true\n'
 
-# --fix mends what clang-format can mend, and the check then passes.
+# --fix mends what clang-format can mend and the deck that README shows, and the check then passes.
 sound_tree
+mkdir -p "$tree/inputs"
 printf 'int  f( ){return 1 ;}\n' >"$tree/src/base/a.cpp"
-if ! "$root/scripts/style" --fix --tree "$tree" >/dev/null || [ "$(cat "$tree/src/base/a.cpp")" != 'int f() { return 1; }' ]; then
-  echo "FAIL: --fix did not format"; failed=1
+printf '[run]\nsteps = 2\n' >"$tree/inputs/quickstart.toml"
+printf 'head\n```toml\n[run]\nsteps = 1\nold = 1\n```\ntail\n' >"$tree/README.md"
+if "$root/scripts/style" --tree "$tree" | grep -q 'README.md:1: its toml block'; then :; else
+  echo "FAIL: another deck in README was not refused"; failed=1
+fi
+if ! "$root/scripts/style" --fix --tree "$tree" >/dev/null || [ "$(cat "$tree/src/base/a.cpp")" != 'int f() { return 1; }' ] ||
+  [ "$(cat "$tree/README.md")" != "$(printf 'head\n```toml\n[run]\nsteps = 2\n```\ntail')" ]; then
+  echo "FAIL: --fix did not mend format and README"; failed=1
 fi
 
 [ $failed = 0 ] && echo "scripts/style refuses every fault and accepts a sound tree"
