@@ -1,0 +1,29 @@
+#!/usr/bin/env bash
+# Writes the weights of a run's newest checkpoint as Hugging Face safetensors. It streams: its memory does not grow with the model.
+#   sbatch slurm/consolidate.sh RUN_DIR OUT [options of tessera consolidate]
+# After a training job, once it has ended well, however often it was queued again:
+#   JOB=$(sbatch --parsable slurm/train_70b.sh run.output_dir=runs/70b)
+#   sbatch --dependency=afterok:$JOB slurm/consolidate.sh runs/70b out/70b --dtype bf16
+#SBATCH --job-name=tessera-consolidate
+#SBATCH --nodes=1
+#SBATCH --ntasks=1
+#SBATCH --cpus-per-task=2
+#SBATCH --mem=4G
+#SBATCH --time=12:00:00
+#SBATCH --kill-on-invalid-dep=yes
+#SBATCH --open-mode=append
+#SBATCH --output=slurm-%j.log
+set -uo pipefail
+. slurm/common.sh || { echo "submit from the repository's top folder" >&2; exit 6; }
+
+[ $# -ge 2 ] || die "usage: sbatch [--dependency=afterok:JOB] slurm/consolidate.sh RUN_DIR OUT [--format safetensors|hdf5] [--dtype fp32|bf16]"
+run=$1 out=$2
+shift 2
+tessera=$(find_tessera) || exit
+[ -e "$run/checkpoints/latest" ] || { say "$run holds no checkpoints/latest: is it the run's folder?" >&2; exit 4; }
+
+say "job $SLURM_JOB_ID: $tessera consolidate $run/checkpoints/latest $out $*"
+"$tessera" consolidate "$run/checkpoints/latest" "$out" "$@"
+status=$?
+[ $status -eq 0 ] && say "$out is written" || say "tessera ended with status $status (docs/operations.md has the table)"
+exit $status

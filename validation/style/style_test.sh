@@ -1,0 +1,81 @@
+#!/usr/bin/env bash
+# Feeds scripts/style one fault at a time and expects it to name the file, the line and the rule; and a sound tree, which it must accept.
+set -u
+root=$(cd "$(dirname "$0")/../.." && pwd)
+tree=$(mktemp -d)
+trap 'rm -rf "$tree"' EXIT
+failed=0
+
+sound_tree() {
+  rm -rf "${tree:?}"/*
+  mkdir -p "$tree"/src/{base,memory,deck,topology,model,zero,optimizer,schedule,train,commands} "$tree"/kernels/gemm "$tree"/io/{hdf5,tokens}
+  cp "$root/.clang-format" "$tree"
+  printf '#include <mpi.h>\n#include "deck/deck.hpp"\n\nint size() { return MPI_SUCCESS; }\n' >"$tree/src/topology/world.cpp"
+  printf '#include <hdf5.h>\n#include "base/check.hpp"\n\nhid_t none() { return H5P_DEFAULT; }\n' >"$tree/io/hdf5/file.cpp"
+  printf '#include <Kokkos_Core.hpp>\n#include "memory/arena.hpp"\n' >"$tree/kernels/gemm/gemm_host.cpp"
+  printf '// MPI_Finalize, H5Fopen, getenv( and <<< in a comment are words.\nconst char* text = "MPI_Init H5Fopen getenv( <<<";\n/* and\n   MPI_Init here */\nint quote = '"'\"'"';\n' >"$tree/src/base/words.cpp"
+}
+
+# expect_fault FILE LINE RULE TEXT: a tree with that file must be refused, naming FILE:LINE and words of the rule.
+expect_fault() {
+  local output
+  sound_tree
+  mkdir -p "$tree/$(dirname "$1")"
+  printf '%b' "$4" >"$tree/$1"
+  output=$("$root/scripts/style" --tree "$tree" 2>&1)
+  if [ $? -ne 1 ] || ! grep -qF -- "$1:$2: " <<<"$output" || ! grep -qF -- "$3" <<<"$output"; then
+    echo "FAIL: $1 with '$4' should be refused at line $2 for '$3'; scripts/style said:"
+    echo "$output"
+    failed=1
+  fi
+}
+
+sound_tree
+if ! output=$("$root/scripts/style" --tree "$tree" 2>&1); then
+  echo "FAIL: a sound tree was refused:"; echo "$output"; failed=1
+fi
+
+expect_fault src/base/a.cpp 1 "base sees base" '#include "memory/arena.hpp"\n'
+expect_fault src/zero/a.cpp 2 "zero sees" '#include "zero/partition.hpp"\n#include "optimizer/adamw.hpp"\n'
+expect_fault src/schedule/a.cpp 1 "schedule sees" '#include "train/trainer.hpp"\n'
+expect_fault src/model/a.cpp 1 "model sees" '#include "io/tokens/tokens.hpp"\n'
+expect_fault src/train/a.cpp 1 "train sees" '#include "commands/train.hpp"\n'
+expect_fault kernels/gemm/a.cpp 1 "kernels sees base memory" '#include "deck/deck.hpp"\n'
+expect_fault io/tokens/a.cpp 1 "io sees base memory" '#include "topology/mesh.hpp"\n'
+expect_fault src/model/a.cpp 1 "write the path from src/" '#include "../base/check.hpp"\n'
+expect_fault src/model/a.cpp 1 "write the path from src/" '#include "blocks.hpp"\n'
+expect_fault src/extra/a.cpp 1 "folder extra is no layer" 'int x;\n'
+expect_fault src/train/a.cpp 1 "MPI stands in src/topology" 'int f() { return MPI_SUCCESS; }\n'
+expect_fault src/train/a.cpp 1 "MPI stands in src/topology" '#include <mpi.h>\n'
+expect_fault io/hdf5/a.cpp 1 "NCCL stands in src/topology" 'ncclResult_t result;\n'
+expect_fault src/schedule/a.cu 2 "a kernel launch (<<<) stands in kernels" 'void f() {\n  kernel<<<1, 2>>>();\n}\n'
+expect_fault src/train/a.cpp 1 "HDF5 stands in io/hdf5" 'int f() { return H5Fclose(0); }\n'
+expect_fault io/tokens/a.cpp 1 "HDF5 stands in io/hdf5" 'hid_t file;\n'
+expect_fault src/topology/a.cpp 1 "getenv stands in src/deck" 'auto n = std::getenv("N");\n'
+expect_fault src/schedule/a.cpp 1 "a Kokkos header stands in" '#include <Kokkos_Core.hpp>\n'
+expect_fault kernels/gemm/gemm.hpp 1 "a Kokkos header stands in" '#include <Kokkos_Core.hpp>\n'
+expect_fault src/base/a.cpp 1 "not formatted" 'int  f( ){return 1 ;}\n'
+expect_fault docs/a.md 2 "trailing space" 'text\nmore \n'
+expect_fault docs/a.md 1 "tab; indent with spaces" 'a\tb\n'
+expect_fault docs/a.md 1 "carriage return" 'a\r\n'
+expect_fault docs/a.md 2 "no newline at the end" 'a\nb'
+expect_fault docs/a.md 1 "a path of one machine" 'see /ho''me/me/x\n'
+expect_fault docs/a.md 1 "a host that is not an upstream" 'see https:''//mirror.example.net/x\n'
+expect_fault scripts/a 1 "syntax error" '#!/usr/bin/env bash\nif true\n'
+
+# --fix mends what clang-format can mend and the deck that README shows, and the check then passes.
+sound_tree
+mkdir -p "$tree/inputs"
+printf 'int  f( ){return 1 ;}\n' >"$tree/src/base/a.cpp"
+printf '[run]\nsteps = 2\n' >"$tree/inputs/quickstart.toml"
+printf 'head\n```toml\n[run]\nsteps = 1\nold = 1\n```\ntail\n' >"$tree/README.md"
+if "$root/scripts/style" --tree "$tree" | grep -q 'README.md:1: its toml block'; then :; else
+  echo "FAIL: another deck in README was not refused"; failed=1
+fi
+if ! "$root/scripts/style" --fix --tree "$tree" >/dev/null || [ "$(cat "$tree/src/base/a.cpp")" != 'int f() { return 1; }' ] ||
+  [ "$(cat "$tree/README.md")" != "$(printf 'head\n```toml\n[run]\nsteps = 2\n```\ntail')" ]; then
+  echo "FAIL: --fix did not mend format and README"; failed=1
+fi
+
+[ $failed = 0 ] && echo "scripts/style refuses every fault and accepts a sound tree"
+exit $failed
