@@ -1,0 +1,24 @@
+// Where communicators come from: one for each lane along one mesh axis, on the fastest path that its ranks have.
+#pragma once
+#include <memory>
+#include <string>
+
+#include "topology/communicator.hpp"
+#include "topology/mesh.hpp"
+#include "topology/world.hpp"
+
+namespace tessera {
+
+enum class CommunicatorPath : std::uint8_t { fastest, mpi };
+
+struct CommunicatorOptions {
+  std::string lane = "main";   ///< named in messages
+  double timeout_seconds = 0;  ///< 0: the world's
+  CommunicatorPath path = CommunicatorPath::fastest;
+};
+
+/// Collective over all ranks of the world, from one thread, in the same order. The result may be used by one thread at a time; several
+/// communicators may be used at the same time from different threads. It must not outlive the world.
+std::unique_ptr<Communicator> make_communicator(const World& world, const Mesh& mesh, Axis axis, const CommunicatorOptions& options = {});
+
+}  // namespace tessera

@@ -1,0 +1,74 @@
+#include "topology/mesh.hpp"
+
+#include <fmt/format.h>
+
+#include "base/check.hpp"
+
+namespace tessera {
+
+std::string_view name_of(Axis axis) {
+  constexpr std::array<std::string_view, axis_count> names = {"pp", "dp", "cp", "ep", "tp"};
+  return names[static_cast<std::size_t>(axis)];
+}
+
+int Mesh::ranks() const {
+  int product = 1;
+  for (int extent : extents) product *= extent;
+  return product;
+}
+
+Mesh make_mesh(const MeshKeys& keys, int ranks) {
+  std::int64_t others = keys.pp * keys.cp * keys.ep * keys.tp;
+  if (keys.pp < 1 || keys.cp < 1 || keys.ep < 1 || keys.tp < 1 || keys.dp < 0)
+    fail(ExitCode::usage, "the mesh pp {} x dp {} x cp {} x ep {} x tp {} has an axis below 1", keys.pp, keys.dp, keys.cp, keys.ep,
+         keys.tp);
+  if (ranks % others != 0)
+    fail(ExitCode::usage, "{} ranks do not divide by mesh.pp x cp x ep x tp = {}: start {} or {} ranks", ranks, others,
+         std::max<std::int64_t>(1, ranks / others) * others, (ranks / others + 1) * others);
+  std::int64_t dp = keys.dp == 0 ? ranks / others : keys.dp;
+  if (dp * others != ranks)
+    fail(ExitCode::usage,
+         "mesh.dp = {} with {} ranks along the other axes needs {} ranks, and there are {}: set mesh.dp = {} or start {} ranks", dp, others,
+         dp * others, ranks, ranks / others, dp * others);
+  return {
+      {static_cast<int>(keys.pp), static_cast<int>(dp), static_cast<int>(keys.cp), static_cast<int>(keys.ep), static_cast<int>(keys.tp)}};
+}
+
+std::string describe(const Mesh& mesh) {
+  std::string text;
+  for (Axis axis : all_axes) text += fmt::format("{}{} {}", text.empty() ? "" : " x ", name_of(axis), mesh.size(axis));
+  return text;
+}
+
+Coordinates coordinates_of(const Mesh& mesh, int rank) {
+  TESSERA_REQUIRE(rank >= 0 && rank < mesh.ranks(), "rank {} in a mesh of {}", rank, mesh.ranks());
+  Coordinates at{};
+  for (std::size_t axis = axis_count; axis-- > 0; rank /= mesh.extents[axis]) at[axis] = rank % mesh.extents[axis];
+  return at;
+}
+
+int rank_of(const Mesh& mesh, const Coordinates& coordinates) {
+  int rank = 0;
+  for (std::size_t axis = 0; axis < axis_count; ++axis) {
+    TESSERA_REQUIRE(coordinates[axis] >= 0 && coordinates[axis] < mesh.extents[axis], "coordinate {} on axis {} of {}", coordinates[axis],
+                    name_of(all_axes[axis]), mesh.extents[axis]);
+    rank = rank * mesh.extents[axis] + coordinates[axis];
+  }
+  return rank;
+}
+
+AxisGroup axis_group(const Mesh& mesh, Axis axis, int rank) {
+  AxisGroup group;
+  Coordinates at = coordinates_of(mesh, rank);
+  auto& along = at[static_cast<std::size_t>(axis)];
+  group.key = along;
+  for (along = 0; along < mesh.size(axis); ++along) group.ranks.push_back(rank_of(mesh, at));
+  // The colour counts the groups: the rank number in the mesh without this axis.
+  Mesh rest = mesh;
+  rest.extents[static_cast<std::size_t>(axis)] = 1;
+  along = 0;
+  group.colour = rank_of(rest, at);
+  return group;
+}
+
+}  // namespace tessera

@@ -1,0 +1,53 @@
+#include "topology/mpi.hpp"
+
+#include <sched.h>
+#include <unistd.h>
+
+#include <string_view>
+
+#include "base/clock.hpp"
+
+namespace tessera {
+
+void fail_mpi(const char* call, int status, const char* file, int line) {
+  char text[MPI_MAX_ERROR_STRING] = "unknown MPI error";
+  int length = 0;
+  MPI_Error_string(status, text, &length);
+  std::string_view name(call);
+  fail(ExitCode::environment,
+       "{}:{}: {} failed: {}. See whether a node or the network went down, then run again; the run resumes from its "
+       "last checkpoint.",
+       file, line, name.substr(0, name.find('(')), text);
+}
+
+void wait_for(MPI_Request& request, const WaitLimit& limit) {
+  int done = 0;
+  for (int spin = 0; spin < 64; ++spin) {
+    MPI_CHECK(MPI_Test(&request, &done, MPI_STATUS_IGNORE));
+    if (done) return;
+  }
+  double start = now_seconds(), waited = 0;
+  while (true) {
+    for (int poll = 0; poll < 16; ++poll) {
+      MPI_CHECK(MPI_Test(&request, &done, MPI_STATUS_IGNORE));
+      if (done) return;
+      // At first another rank may only need the core; later whoever computes should have it.
+      if (waited < 2e-3)
+        sched_yield();
+      else
+        usleep(20);
+    }
+    waited = now_seconds() - start;
+    if (waited > limit.seconds) fail(ExitCode::environment, "waited {:.0f} s in {}", waited, limit.what());
+  }
+}
+
+void OwnedComm::reset() {
+  int finalized = 0;
+  if (comm_ == MPI_COMM_NULL) return;
+  MPI_Finalized(&finalized);
+  if (!finalized) MPI_Comm_free(&comm_);
+  comm_ = MPI_COMM_NULL;
+}
+
+}  // namespace tessera

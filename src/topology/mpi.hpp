@@ -1,0 +1,48 @@
+// What the files of this folder share about MPI. Not for other folders: MPI stands here alone.
+#pragma once
+#include <mpi.h>
+
+#include <functional>
+#include <string>
+
+#include "base/check.hpp"
+
+namespace tessera {
+
+[[noreturn]] void fail_mpi(const char* call, int status, const char* file, int line);
+
+/// Bounds a wait. `what` is asked only when the time is over; it names the collective, its lane and its number.
+struct WaitLimit {
+  double seconds = 300;
+  std::function<std::string()> what;
+};
+
+/// Completes a request by polling, so that ranks that share a core leave it to each other. Throws Error(environment) after the limit.
+void wait_for(MPI_Request& request, const WaitLimit& limit);
+
+/// A communicator handle that is freed with its owner (not after MPI_Finalize, where it is gone already).
+class OwnedComm {
+ public:
+  OwnedComm() = default;
+  explicit OwnedComm(MPI_Comm comm) : comm_(comm) {}
+  ~OwnedComm() { reset(); }
+  OwnedComm(OwnedComm&& other) noexcept : comm_(other.comm_) { other.comm_ = MPI_COMM_NULL; }
+  OwnedComm& operator=(OwnedComm&& other) noexcept {
+    std::swap(comm_, other.comm_);
+    return *this;
+  }
+  MPI_Comm get() const { return comm_; }
+  void reset();
+
+ private:
+  MPI_Comm comm_ = MPI_COMM_NULL;
+};
+
+}  // namespace tessera
+
+/// Every MPI call stands in this: a status other than success becomes Error(environment) with the call, MPI's words, file and line.
+#define MPI_CHECK(call)                                                                          \
+  do {                                                                                           \
+    int mpi_status_ = (call);                                                                    \
+    if (mpi_status_ != MPI_SUCCESS) ::tessera::fail_mpi(#call, mpi_status_, __FILE__, __LINE__); \
+  } while (false)

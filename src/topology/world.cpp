@@ -1,0 +1,250 @@
+#include "topology/world.hpp"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <mutex>
+#include <new>
+#include <thread>
+
+#include "base/log.hpp"
+#include "deck/environment.hpp"
+#include "topology/world_handles.hpp"
+
+namespace tessera {
+namespace {
+
+constexpr double abort_grace_seconds = 5;
+
+/// Ends the process with `status` unless it is destroyed within `seconds`.
+class ExitTimer {
+ public:
+  ExitTimer(double seconds, int status)
+      : thread_([this, seconds, status] {
+          std::unique_lock lock(mutex_);
+          if (!stopped_.wait_for(lock, std::chrono::duration<double>(seconds), [this] { return stop_; })) _exit(status);
+        }) {}
+  ~ExitTimer() {
+    {
+      std::lock_guard lock(mutex_);
+      stop_ = true;
+    }
+    stopped_.notify_all();
+    thread_.join();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable stopped_;
+  bool stop_ = false;
+  std::thread thread_;  // last: it uses the others
+};
+
+int environment_number(const char* name) {
+  std::string text = environment(name).value_or("");
+  return text.empty() ? 0 : std::atoi(text.c_str());
+}
+
+/// A launcher that speaks another process-management protocol than MPICH starts N processes that each believe to be alone.
+void refuse_singletons(int ranks) {
+  if (ranks > 1) return;
+  for (const char* name : {"PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_NTASKS"}) {
+    int promised = environment_number(name);
+    if (promised <= 1) continue;
+    fail(ExitCode::environment,
+         "the launcher started {} processes ({}={}), but MPI connected none of them: each would train alone. Start with `srun --mpi=pmi2` "
+         "or MPICH's own mpiexec; for one rank on purpose inside an allocation, `srun --mpi=pmi2 -n 1`.",
+         promised, name, promised);
+  }
+}
+
+std::string host_name() {
+  char name[256] = {};
+  gethostname(name, sizeof(name) - 1);
+  return name;
+}
+
+}  // namespace
+
+World::World(const WorldOptions& options) : options_(options), exceptions_at_start_(std::uncaught_exceptions()) {
+  int provided = MPI_THREAD_SINGLE;
+  MPI_CHECK(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided));
+  MPI_CHECK(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN));
+  MPI_CHECK(MPI_Comm_rank(MPI_COMM_WORLD, &place_.rank));
+  MPI_CHECK(MPI_Comm_size(MPI_COMM_WORLD, &place_.ranks));
+  log_identity(place_.rank, place_.ranks);
+  if (provided < MPI_THREAD_MULTIPLE)
+    fail(ExitCode::environment,
+         "this MPI library offers thread level {} and Tessera needs MPI_THREAD_MULTIPLE ({}): link an MPICH that was "
+         "built with --enable-threads=multiple",
+         provided, MPI_THREAD_MULTIPLE);
+  refuse_singletons(place_.ranks);
+
+  handles_ = std::make_unique<Handles>();
+  MPI_Comm comm = MPI_COMM_NULL;
+  MPI_CHECK(MPI_Comm_dup(MPI_COMM_WORLD, &comm));
+  handles_->world = OwnedComm(comm);
+  MPI_CHECK(MPI_Comm_split_type(comm, MPI_COMM_TYPE_SHARED, place_.rank, MPI_INFO_NULL, &comm));
+  handles_->node = OwnedComm(comm);
+  MPI_CHECK(MPI_Comm_rank(comm, &place_.local_rank));
+  MPI_CHECK(MPI_Comm_size(comm, &place_.local_ranks));
+
+  int leader = place_.rank;
+  MPI_CHECK(MPI_Bcast(&leader, 1, MPI_INT, 0, comm));
+  std::vector<int> leaders(static_cast<std::size_t>(place_.ranks));
+  MPI_CHECK(MPI_Allgather(&leader, 1, MPI_INT, leaders.data(), 1, MPI_INT, handles_->world.get()));
+  std::sort(leaders.begin(), leaders.end());
+  leaders.erase(std::unique(leaders.begin(), leaders.end()), leaders.end());
+  place_.nodes = static_cast<int>(leaders.size());
+  place_.node = static_cast<int>(std::lower_bound(leaders.begin(), leaders.end(), leader) - leaders.begin());
+  place_.host = host_name();
+}
+
+World::~World() {
+  if (finished_) return;
+  if (std::uncaught_exceptions() > exceptions_at_start_) abort_all(ExitCode::internal, "this rank left its work through an exception");
+  finish(0);
+}
+
+void World::barrier() const {
+  MPI_Request request = MPI_REQUEST_NULL;
+  MPI_CHECK(MPI_Ibarrier(handles_->world.get(), &request));
+  wait_for(request, {options_.collective_timeout_seconds, [this] {
+                       return fmt::format("the world's barrier on rank {} of {}; not all ranks have arrived", place_.rank, place_.ranks);
+                     }});
+}
+
+std::vector<std::string> World::gather_text(std::string_view mine) const {
+  std::size_t n = static_cast<std::size_t>(place_.ranks);
+  WaitLimit limit{options_.collective_timeout_seconds, [this] {
+                    return fmt::format("the world's gather of texts on rank {} of {}; not all ranks have arrived", place_.rank,
+                                       place_.ranks);
+                  }};
+  int length = static_cast<int>(mine.size());
+  std::vector<int> lengths(n), offsets(n);
+  MPI_Request request = MPI_REQUEST_NULL;
+  MPI_CHECK(MPI_Iallgather(&length, 1, MPI_INT, lengths.data(), 1, MPI_INT, handles_->world.get(), &request));
+  wait_for(request, limit);
+  for (std::size_t r = 1; r < n; ++r) offsets[r] = offsets[r - 1] + lengths[r - 1];
+  std::string all(static_cast<std::size_t>(offsets[n - 1] + lengths[n - 1]), '\0');
+  MPI_CHECK(MPI_Iallgatherv(mine.data(), length, MPI_CHAR, all.data(), lengths.data(), offsets.data(), MPI_CHAR, handles_->world.get(),
+                            &request));
+  wait_for(request, limit);
+  std::vector<std::string> texts(n);
+  for (std::size_t r = 0; r < n; ++r) texts[r] = all.substr(static_cast<std::size_t>(offsets[r]), static_cast<std::size_t>(lengths[r]));
+  return texts;
+}
+
+std::string World::broadcast_text(std::string_view mine, int root) const {
+  WaitLimit limit{options_.collective_timeout_seconds, [this, root] {
+                    return fmt::format("the world's broadcast from rank {} on rank {} of {}", root, place_.rank, place_.ranks);
+                  }};
+  std::string text(place_.rank == root ? mine : std::string_view());
+  int length = static_cast<int>(text.size());
+  MPI_Request request = MPI_REQUEST_NULL;
+  MPI_CHECK(MPI_Ibcast(&length, 1, MPI_INT, root, handles_->world.get(), &request));
+  wait_for(request, limit);
+  text.resize(static_cast<std::size_t>(length));
+  MPI_CHECK(MPI_Ibcast(text.data(), length, MPI_CHAR, root, handles_->world.get(), &request));
+  wait_for(request, limit);
+  return text;
+}
+
+void World::require_same(std::string_view what, const Hash128& mine) const {
+  auto all = gather_text(mine.hex());
+  std::string others;
+  for (std::size_t r = 1; r < all.size(); ++r)
+    if (all[r] != all[0]) others += fmt::format("{}{}", others.empty() ? "" : ", ", r);
+  if (others.empty()) return;
+  throw AgreedError(ExitCode::environment,
+                    fmt::format("the {} of rank {} differs from that of rank 0: all ranks must run the same binary with the same deck, "
+                                "overrides and input files; compare the nodes",
+                                what, others),
+                    0);
+}
+
+void World::together(const std::function<void()>& part) const {
+  int code = 0;
+  std::string message;
+  try {
+    part();
+  } catch (const Error& error) {
+    code = static_cast<int>(error.code), message = error.what();
+  } catch (const std::bad_alloc&) {
+    code = static_cast<int>(ExitCode::memory), message = "out of memory";
+  } catch (const std::exception& error) {
+    code = static_cast<int>(ExitCode::internal), message = error.what();
+  }
+  // A digit each first: on the common way, where nobody failed, that is the whole cost.
+  int first = code ? place_.rank : place_.ranks, agreed = place_.ranks;
+  MPI_Request request = MPI_REQUEST_NULL;
+  MPI_CHECK(MPI_Iallreduce(&first, &agreed, 1, MPI_INT, MPI_MIN, handles_->world.get(), &request));
+  wait_for(request, {options_.collective_timeout_seconds, [this] {
+                       return fmt::format("the world's agreement on rank {} of {}; not all ranks have arrived", place_.rank, place_.ranks);
+                     }});
+  if (agreed == place_.ranks) return;
+  std::string text = broadcast_text(fmt::format("{:3}{}", code, message), agreed);
+  throw AgreedError(static_cast<ExitCode>(std::atoi(text.substr(0, 3).c_str())), text.substr(3), agreed);
+}
+
+int World::finish(int status) {
+  finished_ = true;
+  std::fflush(nullptr);
+  int highest = status;
+  MPI_Request request = MPI_REQUEST_NULL;
+  MPI_CHECK(MPI_Iallreduce(&status, &highest, 1, MPI_INT, MPI_MAX, handles_->world.get(), &request));
+  wait_for(request, {options_.collective_timeout_seconds, [this] {
+                       return fmt::format("the end of the run on rank {} of {}; not all ranks have arrived", place_.rank, place_.ranks);
+                     }});
+  // From here all work of all ranks is done, so leaving without MPI_Finalize loses nothing.
+  ExitTimer timer(options_.finalize_timeout_seconds, highest);
+  handles_.reset();
+  MPI_CHECK(MPI_Finalize());
+  return highest;
+}
+
+void World::abort_all(ExitCode code, const std::string& message) const {
+  int status = code == ExitCode::ok ? static_cast<int>(ExitCode::internal) : static_cast<int>(code);
+  log_line(LogLevel::error, message);
+  std::fflush(nullptr);
+  // What MPI and its transports say while they are torn down would stand below the cause.
+  if (int null = open("/dev/null", O_WRONLY | O_CLOEXEC); null >= 0) dup2(null, STDERR_FILENO);
+  ExitTimer timer(abort_grace_seconds, status);
+  MPI_Abort(MPI_COMM_WORLD, status);
+  _exit(status);
+}
+
+int run_in_world(const WorldOptions& options, const std::function<int(World&)>& body) {
+  try {
+    World world(options);
+    try {
+      int status = 0;
+      try {
+        status = body(world);
+      } catch (const AgreedError& error) {
+        if (world.rank() == error.speaker) log_line(LogLevel::error, error.what());
+        status = static_cast<int>(error.code);
+      }
+      return world.finish(status);
+    } catch (const Error& error) {
+      world.abort_all(error.code, error.what());
+    } catch (const std::bad_alloc&) {
+      world.abort_all(ExitCode::memory, "out of memory");
+    } catch (const std::exception& error) {
+      world.abort_all(ExitCode::internal, error.what());
+    }
+  } catch (const Error& error) {
+    // The world could not be made, so there is nobody else to end.
+    log_line(LogLevel::error, error.what());
+    return static_cast<int>(error.code);
+  }
+}
+
+}  // namespace tessera

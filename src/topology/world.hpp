@@ -1,0 +1,84 @@
+// The MPI world of a run: who this rank is, how a run ends well, and how one rank's failure ends all.
+#pragma once
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/check.hpp"
+#include "base/hash.hpp"
+
+namespace tessera {
+
+struct WorldOptions {
+  double collective_timeout_seconds = 300;  ///< a collective that waits longer is an error
+  double finalize_timeout_seconds = 10;     ///< MPI_Finalize may hang (MPICH 4.0.2 over TCP); after this the process leaves without it
+};
+
+/// This rank's place. Ranks, nodes and local ranks come from MPI, never from the job manager's environment.
+struct Place {
+  int rank = 0, ranks = 1;
+  int node = 0, nodes = 1;              ///< nodes are numbered by their lowest rank
+  int local_rank = 0, local_ranks = 1;  ///< on this node
+  std::string host;
+};
+
+/// An error that all ranks have agreed on: they all throw it, rank `speaker` prints it, and all leave through finish().
+class AgreedError : public Error {
+ public:
+  AgreedError(ExitCode code, const std::string& message, int speaker) : Error(code, message), speaker(speaker) {}
+  int speaker;
+};
+
+/// One per process. Its functions are collective over all ranks unless they say otherwise.
+class World {
+ public:
+  /// Starts MPI with MPI_THREAD_MULTIPLE and sets the log's identity. Throws Error(environment) when the MPI library cannot run several
+  /// threads, or when a launcher started N processes that do not see each other.
+  explicit World(const WorldOptions& options = {});
+  /// Leaves as finish(0) would if nobody called finish; during an exception ends all ranks instead, since the others may wait.
+  ~World();
+  World(const World&) = delete;
+  World& operator=(const World&) = delete;
+
+  const Place& place() const { return place_; }
+  int rank() const { return place_.rank; }
+  int ranks() const { return place_.ranks; }
+  const WorldOptions& options() const { return options_; }
+
+  void barrier() const;
+  /// Every rank's text, by rank.
+  std::vector<std::string> gather_text(std::string_view mine) const;
+  /// Root's text on all ranks.
+  std::string broadcast_text(std::string_view mine, int root = 0) const;
+  /// Refuses ranks that differ: throws AgreedError(environment) that names `what` and the ranks. For decks and schedules, before step 0.
+  void require_same(std::string_view what, const Hash128& mine) const;
+  /// Runs `part` on this rank and waits for all. If it threw on any rank, all ranks throw AgreedError with the first failing rank's
+  /// message and code, so that a fault which every rank sees is printed once. `part` must not call collectives that another rank could
+  /// skip by failing.
+  void together(const std::function<void()>& part) const;
+
+  /// Normal end; results are on disk before. Waits for all ranks, leaves MPI within a time limit, returns the highest status of all ranks.
+  /// Under a launcher, mpiexec and srun return that status.
+  int finish(int status = 0);
+  /// One rank only, from any thread: prints the message and ends all ranks with `code` (mpiexec returns it; srun returns it or 128 + the
+  /// signal that it sent to the others). When several ranks of a node call it, the first one speaks.
+  [[noreturn]] void abort_all(ExitCode code, const std::string& message) const;
+
+  struct Handles;  ///< MPI communicators: topology/world_handles.hpp
+  const Handles& handles() const { return *handles_; }
+
+ private:
+  WorldOptions options_;
+  Place place_;
+  std::unique_ptr<Handles> handles_;
+  int exceptions_at_start_ = 0;
+  bool finished_ = false;
+};
+
+/// The frame of a program that needs MPI: starts a World, calls body, returns the exit status. An Error that leaves body ends all ranks; an
+/// AgreedError is printed once. Nothing that leaves body is lost, and no rank is left waiting.
+int run_in_world(const WorldOptions& options, const std::function<int(World&)>& body);
+
+}  // namespace tessera

@@ -1,0 +1,34 @@
+// main() of a GoogleTest binary that runs under mpiexec: rank 0 prints, a failure on any rank fails the run.
+#pragma once
+#include <gtest/gtest.h>
+
+#include "topology/world.hpp"
+
+namespace tessera::testing {
+
+inline World* current_world = nullptr;
+/// The world of this test binary.
+inline World& world() { return *current_world; }
+
+/// Short limits: a rank that leaves a test early must fail the run, not hang it.
+inline int run_tests(int argc, char** argv) {
+  ::testing::InitGoogleTest(&argc, argv);
+  return run_in_world({.collective_timeout_seconds = 60, .finalize_timeout_seconds = 5}, [](World& world) {
+    current_world = &world;
+    auto& listeners = ::testing::UnitTest::GetInstance()->listeners();
+    struct FailuresOnly : ::testing::EmptyTestEventListener {
+      void OnTestPartResult(const ::testing::TestPartResult& result) override {
+        if (result.failed())
+          fmt::print(stderr, "rank {}: {}:{}: {}\n", current_world->rank(), result.file_name() ? result.file_name() : "",
+                     result.line_number(), result.message());
+      }
+    };
+    if (world.rank() != 0) {
+      delete listeners.Release(listeners.default_result_printer());
+      listeners.Append(new FailuresOnly);
+    }
+    return RUN_ALL_TESTS();
+  });
+}
+
+}  // namespace tessera::testing

@@ -1,0 +1,72 @@
+#include "topology/world.hpp"
+
+#include <set>
+
+#include "world_main.hpp"
+
+namespace tessera {
+namespace {
+
+using testing::world;
+
+TEST(World, EveryRankHasItsOwnPlace) {
+  const Place& place = world().place();
+  auto texts = world().gather_text(
+      fmt::format("{}/{} {}/{} {}/{}", place.rank, place.ranks, place.node, place.nodes, place.local_rank, place.local_ranks));
+  ASSERT_EQ(static_cast<int>(texts.size()), world().ranks());
+  EXPECT_EQ(std::set<std::string>(texts.begin(), texts.end()).size(), texts.size());
+  EXPECT_EQ(texts[static_cast<std::size_t>(place.rank)].substr(0, 1), std::to_string(place.rank));
+  EXPECT_FALSE(place.host.empty());
+  // Under one mpiexec on one machine.
+  if (place.nodes == 1) {
+    EXPECT_EQ(place.local_rank, place.rank);
+  }
+}
+
+TEST(World, TextsKeepTheirLengths) {
+  std::string mine(static_cast<std::size_t>(world().rank()) * 1000, 'x');
+  auto texts = world().gather_text(mine);
+  for (int r = 0; r < world().ranks(); ++r) EXPECT_EQ(texts[static_cast<std::size_t>(r)].size(), static_cast<std::size_t>(r) * 1000);
+  EXPECT_EQ(world().broadcast_text(world().rank() == 0 ? "from the root" : "not this"), "from the root");
+  int last = world().ranks() - 1;
+  EXPECT_EQ(world().broadcast_text(std::to_string(world().rank()), last), std::to_string(last));
+}
+
+TEST(World, AFaultOnOneRankIsThrownOnAllWithItsMessageAndCode) {
+  world().together([] {});
+  int last = world().ranks() - 1;
+  try {
+    world().together([last] {
+      if (world().rank() == last) fail(ExitCode::data, "token file of rank {}", last);
+    });
+    FAIL() << "nothing was thrown";
+  } catch (const AgreedError& error) {
+    EXPECT_EQ(error.code, ExitCode::data);
+    EXPECT_EQ(error.what(), fmt::format("token file of rank {}", last));
+    EXPECT_EQ(error.speaker, last);
+  }
+  try {
+    world().together([] { throw std::runtime_error(fmt::format("seen by rank {}", world().rank())); });
+    FAIL() << "nothing was thrown";
+  } catch (const AgreedError& error) {
+    EXPECT_EQ(error.code, ExitCode::internal);
+    EXPECT_STREQ(error.what(), "seen by rank 0");
+  }
+}
+
+TEST(World, RanksThatDifferAreRefusedByName) {
+  world().require_same("deck", hash_text("the same"));
+  if (world().ranks() == 1) return;
+  try {
+    world().require_same("deck", hash_text(world().rank() == 1 ? "other" : "the same"));
+    FAIL() << "nothing was thrown";
+  } catch (const AgreedError& error) {
+    EXPECT_EQ(error.code, ExitCode::environment);
+    EXPECT_NE(std::string(error.what()).find("the deck of rank 1 differs from that of rank 0"), std::string::npos) << error.what();
+  }
+}
+
+}  // namespace
+}  // namespace tessera
+
+int main(int argc, char** argv) { return tessera::testing::run_tests(argc, argv); }
