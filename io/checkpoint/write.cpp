@@ -167,11 +167,11 @@ void write_shard(const std::string& root, std::int64_t step, const CheckpointLay
   }
   const std::string path = partial_folder(root, step) + "/" + shard_file(shard);
   auto out = PosixFile::create(path);
-  out.reserve(data_bytes);  // a full disk is found here, before any byte is written
+  // A full disk is found here, before any work. HDF5's own bytes are not known yet: this is more than they take.
+  out.reserve(data_bytes + static_cast<std::int64_t>(d.slices.size()) * (16 << 10) + (256 << 10));
   // Every number of a slice's entry may grow to 13 digits.
   auto block = user_block_for(static_cast<std::int64_t>(write_directory(d, layout).size() + d.slices.size() * 40));
   auto image = shard_image(path, block, layout, d);
-  out.reserve(image.bytes);
   copy_image(image, out);
   std::int64_t pending_from = 0;
   for (std::size_t i = 0; i < ordered.size(); ++i) d.slices[i].digest = write_slice(out, d.slices[i], ordered[i], pending_from);
