@@ -1,0 +1,57 @@
+// The directories inside checkpoint files, and names. docs/checkpoint_format.md describes them for other programs.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/hash.hpp"
+#include "io/checkpoint/checkpoint.hpp"
+#include "io/hdf5/hdf5.hpp"
+
+namespace tessera::io {
+
+inline constexpr const char* index_file = "checkpoint.h5";
+/// "shard-00003.h5"
+std::string shard_file(int shard);
+/// root/step-00001000.partial
+std::string partial_folder(const std::string& root, std::int64_t step);
+/// Shard `shard` owns [slice_begin(elements, shards, shard), slice_begin(elements, shards, shard + 1)).
+std::int64_t slice_begin(std::int64_t elements, int shards, int shard);
+
+/// Where one slice lies in a shard file.
+struct SliceEntry {
+  std::int64_t begin = 0, end = 0;          // of the unit's flat range
+  std::int64_t data_at = 0, hashes_at = 0;  // bytes in the file
+  Hash128 digest;                           // of the slice's table of block hashes
+  std::int64_t elements() const { return end - begin; }
+  std::int64_t blocks() const { return ceil_div(elements(), hash_block); }
+};
+struct ShardDirectory {
+  std::int64_t step = 0;
+  int shard = 0;
+  Hash128 layout;                  // of layout_text: which checkpoint layout it belongs to
+  Hash128 structure;               // of the HDF5 metadata: all bytes after the user block that are no data
+  std::vector<SliceEntry> slices;  // group-major: group * units + unit
+};
+struct IndexDirectory {
+  CheckpointMeta meta;
+  CheckpointLayout layout;
+  Hash128 structure;
+  std::vector<Hash128> shards;  // hash of each shard's directory: ties the files of one save together
+};
+
+/// The layout as JSON, the same text for the same layout.
+std::string layout_text(const CheckpointLayout& layout);
+/// A defect of the caller (a tensor outside its unit, a name twice) is an internal error.
+void require_layout(const CheckpointLayout& layout);
+
+std::string write_directory(const ShardDirectory& d, const CheckpointLayout& layout);
+std::string write_directory(const IndexDirectory& d);
+/// `file` is for messages. The text was verified by its checksum; what still does not fit is Error(checkpoint).
+ShardDirectory parse_shard_directory(const std::string& text, const std::string& file);
+IndexDirectory parse_index_directory(const std::string& text, const std::string& file);
+
+/// The boxes of a row-major array that together are its flat range [begin, end): at most one head and one tail per dim.
+std::vector<hdf5::Slab> flat_range_slabs(const std::vector<std::int64_t>& dims, std::int64_t begin, std::int64_t end);
+
+}  // namespace tessera::io

@@ -1,0 +1,275 @@
+// Reading: every block is compared with its checksum before a value of it is given out.
+#include <algorithm>
+#include <cstring>
+#include <filesystem>
+#include <list>
+#include <unordered_map>
+
+#include "io/checkpoint/envelope.hpp"
+#include "io/checkpoint/format.hpp"
+
+namespace tessera::io {
+namespace {
+
+namespace fs = std::filesystem;
+constexpr std::size_t open_files = 16;
+constexpr std::int64_t read_ahead_bytes = 16 << 20;
+constexpr std::string_view restore = "Restore the file from a copy, or use an older checkpoint of the run.";
+
+/// A shard file whose directory was verified. Tables of block hashes are loaded when first needed.
+struct OpenShard {
+  int number = 0;
+  PosixFile file;
+  Envelope envelope;
+  ShardDirectory directory;
+  std::unordered_map<std::size_t, std::vector<Hash128>> tables;
+  std::int64_t ahead_until = 0;  // bytes of the file that the kernel was asked for
+};
+
+/// The folder that holds the index: `path` is the folder, a link to it, or the index itself.
+std::string resolve_folder(const std::string& path) {
+  std::error_code e;
+  if (!fs::exists(path, e))
+    fail(ExitCode::checkpoint, "{}: no such checkpoint. Give a step folder, checkpoints/latest, or a checkpoint.h5.", path);
+  fs::path folder = fs::canonical(path, e);
+  if (e) fail(ExitCode::checkpoint, "{}: cannot resolve the path: {}.", path, e.message());
+  if (!fs::is_directory(folder, e)) folder = folder.parent_path();
+  if (folder.extension() == ".partial")
+    fail(ExitCode::checkpoint, "{}: this is an unfinished save. Use a step folder without .partial.", path);
+  if (!fs::exists(folder / index_file, e)) {
+    auto inside = find_latest_checkpoint(folder.string());
+    if (inside.empty()) inside = find_latest_checkpoint((folder / "checkpoints").string());
+    if (!inside.empty()) fail(ExitCode::checkpoint, "{}: this folder is not a checkpoint but holds some: use {}.", path, inside);
+    fail(ExitCode::checkpoint, "{}: the index {} is missing. {}", folder.string(), index_file, restore);
+  }
+  return folder.string();
+}
+
+}  // namespace
+
+struct CheckpointReader::Impl {
+  std::string folder;
+  Envelope envelope;
+  IndexDirectory index;
+  Hash128 layout_hash;
+  std::unordered_map<std::string, std::size_t> tensors;
+  std::list<OpenShard> shards;  // most recently used first
+  // The last block that was wanted only in part.
+  std::vector<float> scratch = std::vector<float>(static_cast<std::size_t>(hash_block));
+  int scratch_shard = -1;
+  std::size_t scratch_slice = 0;
+  std::int64_t scratch_block = -1;
+
+  std::size_t group_number(const std::string& group) const {
+    auto& groups = index.layout.groups;
+    auto it = std::find(groups.begin(), groups.end(), group);
+    if (it == groups.end()) fail(ExitCode::checkpoint, "{}: it holds no group '{}', only {}.", folder, group, fmt::join(groups, ", "));
+    return static_cast<std::size_t>(it - groups.begin());
+  }
+
+  /// The unit's elements [begin, end) and the tensors that they touch, for messages.
+  std::string describe(std::size_t slice, std::int64_t begin, std::int64_t end) const {
+    auto& layout = index.layout;
+    std::size_t group = slice / layout.units.size(), unit = slice % layout.units.size();
+    std::string text = fmt::format("/{}/{}, elements [{}, {}) of the unit", layout.groups[group], layout.units[unit].name, begin, end);
+    std::vector<std::string> touched;
+    for (auto& t : layout.tensors)
+      if (t.unit == static_cast<int>(unit) && t.offset < end && t.offset + t.shape.elements() > begin) touched.push_back(t.name);
+    if (!touched.empty())
+      text += fmt::format(
+          " (tensor{} {}{})", touched.size() > 1 ? "s" : "",
+          fmt::join(touched.begin(), touched.begin() + static_cast<std::ptrdiff_t>(std::min<std::size_t>(touched.size(), 4)), ", "),
+          touched.size() > 4 ? fmt::format(" and {} more", touched.size() - 4) : "");
+    return text;
+  }
+
+  OpenShard& shard(int number) {
+    for (auto it = shards.begin(); it != shards.end(); ++it)
+      if (it->number == number) {
+        shards.splice(shards.begin(), shards, it);
+        return shards.front();
+      }
+    if (shards.size() >= open_files) shards.pop_back();
+    shards.push_front(open_shard(number));
+    return shards.front();
+  }
+
+  OpenShard open_shard(int number) const {
+    const std::string path = folder + "/" + shard_file(number);
+    std::error_code e;
+    if (!fs::exists(path, e))
+      fail(ExitCode::checkpoint, "{}: this shard ({} of {}) is missing. {}", path, number, index.layout.shards, restore);
+    OpenShard s;
+    s.number = number;
+    s.file = PosixFile::open(path, ExitCode::checkpoint);
+    s.envelope = read_envelope(s.file, "shard");
+    if (s.envelope.hash != index.shards[static_cast<std::size_t>(number)])
+      fail(ExitCode::checkpoint, "{}: this shard was not written together with {} of the folder: files of two checkpoints are mixed. {}",
+           path, index_file, restore);
+    s.directory = parse_shard_directory(s.envelope.directory, path);
+    auto& layout = index.layout;
+    bool fits = s.directory.shard == number && s.directory.layout == layout_hash &&
+                s.directory.slices.size() == layout.units.size() * layout.groups.size();
+    for (std::size_t i = 0; fits && i < s.directory.slices.size(); ++i) {
+      auto& c = s.directory.slices[i];
+      auto elements = layout.units[i % layout.units.size()].elements;
+      fits = c.begin == slice_begin(elements, layout.shards, number) && c.end == slice_begin(elements, layout.shards, number + 1) &&
+             c.data_at >= 0 && c.hashes_at >= 0 && c.data_at + c.elements() * 4 <= s.envelope.file_bytes &&
+             c.hashes_at + c.blocks() * 16 <= s.envelope.file_bytes;
+    }
+    if (!fits) fail(ExitCode::checkpoint, "{}: its slices do not fit the layout in {}. {}", path, index_file, restore);
+    return s;
+  }
+
+  const std::vector<Hash128>& table(OpenShard& s, std::size_t slice) {
+    auto [it, fresh] = s.tables.try_emplace(slice);
+    if (!fresh) return it->second;
+    auto& c = s.directory.slices[slice];
+    std::vector<std::uint64_t> raw(static_cast<std::size_t>(c.blocks()) * 2);
+    auto got = s.file.read(c.hashes_at, raw.data(), raw.size() * 8);
+    if (got != raw.size() * 8 || hash_bytes(raw.data(), raw.size() * 8) != c.digest) {
+      s.tables.erase(it);
+      fail(ExitCode::checkpoint, "{}: the checksums of {} are damaged: the file was altered. {}", s.file.path(),
+           describe(slice, c.begin, c.end), restore);
+    }
+    for (std::size_t k = 0; k < raw.size(); k += 2) it->second.push_back({raw[k], raw[k + 1]});
+    return it->second;
+  }
+
+  /// Reads block `block` of a slice into `out` (its exact length) and verifies it.
+  void read_block(OpenShard& s, std::size_t slice, std::int64_t block, float* out) {
+    auto& c = s.directory.slices[slice];
+    std::int64_t from = block * hash_block, n = std::min(hash_block, c.elements() - from), at = c.data_at + from * 4;
+    if (at < s.ahead_until - read_ahead_bytes || at + n * 4 > s.ahead_until - read_ahead_bytes / 2) {
+      s.file.read_ahead(at, read_ahead_bytes);
+      s.ahead_until = at + read_ahead_bytes;
+    }
+    auto& expected = table(s, slice)[static_cast<std::size_t>(block)];
+    auto bytes = static_cast<std::size_t>(n) * 4;
+    if (s.file.read(at, out, bytes) != bytes)
+      fail(ExitCode::checkpoint, "{}: the file ends inside {}. {}", s.file.path(), describe(slice, c.begin + from, c.begin + from + n),
+           restore);
+    if (hash_bytes(out, bytes) != expected)
+      fail(ExitCode::checkpoint, "{}: {} do not match their checksum: the file was altered or the disk returned wrong data. {}",
+           s.file.path(), describe(slice, c.begin + from, c.begin + from + n), restore);
+  }
+
+  /// Elements [begin, begin + out.size()) of a slice, counted from the slice's own begin.
+  void read_slice(int number, std::size_t slice, std::int64_t begin, std::span<float> out) {
+    auto elements = index.layout.units[slice % index.layout.units.size()].elements;
+    auto length = slice_begin(elements, index.layout.shards, number + 1) - slice_begin(elements, index.layout.shards, number);
+    while (!out.empty()) {
+      std::int64_t block = begin / hash_block, inside = begin % hash_block, whole = std::min(hash_block, length - block * hash_block);
+      auto n = std::min<std::int64_t>(static_cast<std::int64_t>(out.size()), whole - inside);
+      if (n == whole) {
+        read_block(shard(number), slice, block, out.data());
+      } else {
+        if (scratch_shard != number || scratch_slice != slice || scratch_block != block) {
+          scratch_shard = -1;  // until the block has proved itself
+          read_block(shard(number), slice, block, scratch.data());
+          scratch_shard = number, scratch_slice = slice, scratch_block = block;
+        }
+        std::memcpy(out.data(), scratch.data() + inside, static_cast<std::size_t>(n) * 4);
+      }
+      begin += n;
+      out = out.subspan(static_cast<std::size_t>(n));
+    }
+  }
+
+  void read_unit(std::size_t group, int unit, std::int64_t begin, std::span<float> out) {
+    auto& layout = index.layout;
+    auto elements = layout.units[static_cast<std::size_t>(unit)].elements;
+    std::size_t slice = group * layout.units.size() + static_cast<std::size_t>(unit);
+    // The shard that holds `begin`: a first guess, then the exact one (slices differ by at most one element).
+    int number = static_cast<int>(out.empty() ? 0 : begin * layout.shards / elements);
+    while (!out.empty()) {
+      while (slice_begin(elements, layout.shards, number + 1) <= begin) ++number;
+      auto from = slice_begin(elements, layout.shards, number), to = slice_begin(elements, layout.shards, number + 1);
+      auto n = std::min<std::int64_t>(static_cast<std::int64_t>(out.size()), to - begin);
+      read_slice(number, slice, begin - from, out.first(static_cast<std::size_t>(n)));
+      begin += n;
+      out = out.subspan(static_cast<std::size_t>(n));
+    }
+  }
+
+  void verify_structure(const PosixFile& file, const Envelope& e, const Hash128& expected, std::vector<Extent> holes) const {
+    std::sort(holes.begin(), holes.end(), [](auto& a, auto& b) { return a.begin < b.begin; });
+    if (hash_outside(file, e.block_bytes, e.file_bytes, holes) != expected)
+      fail(ExitCode::checkpoint, "{}: its HDF5 metadata do not match their checksum: the file was altered. {}", file.path(), restore);
+  }
+};
+
+CheckpointReader::CheckpointReader(const std::string& path) : impl_(std::make_unique<Impl>()) {
+  impl_->folder = resolve_folder(path);
+  auto file = PosixFile::open(impl_->folder + "/" + index_file, ExitCode::checkpoint);
+  impl_->envelope = read_envelope(file, "index");
+  impl_->index = parse_index_directory(impl_->envelope.directory, file.path());
+  impl_->envelope.directory.clear();  // parsed: the deck and the layout are held once
+  impl_->layout_hash = hash_text(layout_text(impl_->index.layout));
+  for (std::size_t i = 0; i < impl_->index.layout.tensors.size(); ++i) impl_->tensors[impl_->index.layout.tensors[i].name] = i;
+}
+CheckpointReader::~CheckpointReader() = default;
+CheckpointReader::CheckpointReader(CheckpointReader&&) noexcept = default;
+
+const CheckpointMeta& CheckpointReader::meta() const { return impl_->index.meta; }
+const CheckpointLayout& CheckpointReader::layout() const { return impl_->index.layout; }
+const std::string& CheckpointReader::folder() const { return impl_->folder; }
+
+const CheckpointTensor* CheckpointReader::find(const std::string& tensor) const {
+  auto it = impl_->tensors.find(tensor);
+  return it == impl_->tensors.end() ? nullptr : &impl_->index.layout.tensors[it->second];
+}
+
+void CheckpointReader::read(const std::string& group, const CheckpointTensor& tensor, std::int64_t begin, std::span<float> out) const {
+  TESSERA_REQUIRE(begin >= 0 && begin + static_cast<std::int64_t>(out.size()) <= tensor.shape.elements(), "{}: [{}, +{})", tensor.name,
+                  begin, out.size());
+  read_unit(group, tensor.unit, tensor.offset + begin, out);
+}
+
+void CheckpointReader::read_unit(const std::string& group, int unit, std::int64_t begin, std::span<float> out) const {
+  auto& units = impl_->index.layout.units;
+  TESSERA_REQUIRE(unit >= 0 && unit < static_cast<int>(units.size()));
+  TESSERA_REQUIRE(begin >= 0 && begin + static_cast<std::int64_t>(out.size()) <= units[static_cast<std::size_t>(unit)].elements);
+  impl_->read_unit(impl_->group_number(group), unit, begin, out);
+}
+
+void CheckpointReader::verify(const std::function<void(std::int64_t, std::int64_t)>& progress) const {
+  auto& layout = impl_->index.layout;
+  const std::string index_path = impl_->folder + "/" + index_file;
+  auto index = PosixFile::open(index_path, ExitCode::checkpoint);
+  auto envelope = read_envelope(index, "index");
+  impl_->verify_structure(index, envelope, impl_->index.structure, {});
+  std::int64_t done = 0, total = 0;
+  for (auto& u : layout.units) total += u.elements * 4 * static_cast<std::int64_t>(layout.groups.size());
+  std::vector<float> block(static_cast<std::size_t>(hash_block));
+  for (int number = 0; number < layout.shards; ++number) {
+    auto shard = impl_->open_shard(number);
+    std::vector<Extent> holes;
+    for (std::size_t i = 0; i < shard.directory.slices.size(); ++i) {
+      auto& c = shard.directory.slices[i];
+      for (std::int64_t k = 0; k < c.blocks(); ++k) {
+        impl_->read_block(shard, i, k, block.data());
+        done += std::min(hash_block, c.elements() - k * hash_block) * 4;
+        if (progress) progress(done, total);
+      }
+      if (c.elements() == 0) continue;
+      holes.push_back({c.data_at, c.data_at + c.elements() * 4});
+      holes.push_back({c.hashes_at, c.hashes_at + c.blocks() * 16});
+    }
+    impl_->verify_structure(shard.file, shard.envelope, shard.directory.structure, std::move(holes));
+  }
+}
+
+std::string CheckpointReader::tensor_hash(const std::string& group, const CheckpointTensor& tensor) const {
+  Hasher hasher;
+  std::vector<float> chunk(static_cast<std::size_t>(hash_block));
+  for (std::int64_t at = 0, n = tensor.shape.elements(); at < n;) {
+    auto part = std::span(chunk).first(static_cast<std::size_t>(std::min(hash_block, n - at)));
+    read(group, tensor, at, part);
+    hasher.update(part.data(), part.size_bytes());
+    at += static_cast<std::int64_t>(part.size());
+  }
+  return hasher.digest().hex();
+}
+
+}  // namespace tessera::io

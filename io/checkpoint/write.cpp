@@ -1,0 +1,195 @@
+// Writing shards and the index. HDF5 lays the file out in memory (metadata only); the bytes go to the disk by our own large writes, hashed
+// on the way, because those are faster than HDF5's and tell why they failed.
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "io/checkpoint/envelope.hpp"
+#include "io/checkpoint/format.hpp"
+
+namespace tessera::io {
+namespace {
+
+constexpr std::int64_t writeback_bytes = 8 << 20;
+
+/// Slices ordered as the directory wants them, each given exactly once and of the right length.
+std::vector<std::span<const float>> order_slices(const CheckpointLayout& layout, int shard, std::span<const ShardSlice> slices) {
+  auto units = layout.units.size();
+  TESSERA_REQUIRE(slices.size() == units * layout.groups.size(), "{} slices given, {} expected", slices.size(),
+                  units * layout.groups.size());
+  std::vector<std::span<const float>> ordered(slices.size());
+  std::vector<bool> seen(slices.size());
+  for (auto& s : slices) {
+    TESSERA_REQUIRE(s.group >= 0 && s.group < static_cast<int>(layout.groups.size()) && s.unit >= 0 && s.unit < static_cast<int>(units));
+    auto elements = layout.units[static_cast<std::size_t>(s.unit)].elements;
+    auto expected = slice_begin(elements, layout.shards, shard + 1) - slice_begin(elements, layout.shards, shard);
+    auto at = static_cast<std::size_t>(s.group) * units + static_cast<std::size_t>(s.unit);
+    TESSERA_REQUIRE(!seen[at] && static_cast<std::int64_t>(s.data.size()) == expected, "group {} unit {}: {} elements, {} expected",
+                    s.group, s.unit, s.data.size(), expected);
+    seen[at] = true, ordered[at] = s.data;
+  }
+  return ordered;
+}
+
+/// HDF5's part of a shard file. Fills in where each slice lies.
+Image shard_image(const std::string& path, std::int64_t block, const CheckpointLayout& layout, ShardDirectory& d) {
+  return build_image(path, block, [&](hdf5::File& file) {
+    file.set_attribute("tessera_format", std::int64_t{checkpoint_format});
+    file.set_attribute("step", d.step);
+    file.set_attribute("shard", std::int64_t{d.shard});
+    file.set_attribute("shards", std::int64_t{layout.shards});
+    file.set_attribute("hash_block", hash_block);
+    std::size_t i = 0;
+    for (auto& group : layout.groups) {
+      file.create_group("/" + group);
+      for (auto& unit : layout.units) {
+        auto& s = d.slices[i++];
+        std::string name = "/" + group + "/" + unit.name;
+        auto data = file.create_contiguous(name, hdf5::Element::f32, {s.elements()});
+        data.set_attribute("begin", s.begin);
+        data.set_attribute("end", s.end);
+        data.set_attribute("unit_elements", unit.elements);
+        auto hashes = file.create_contiguous(name + ".xxh3", hdf5::Element::u64, {s.blocks(), 2});
+        s.data_at = data.raw_offset(), s.hashes_at = hashes.raw_offset();
+      }
+    }
+  });
+}
+
+/// Writes one slice and its table of block hashes; returns the table's digest.
+Hash128 write_slice(PosixFile& out, const SliceEntry& s, std::span<const float> data, std::int64_t& pending_from) {
+  std::vector<std::uint64_t> table;
+  table.reserve(static_cast<std::size_t>(s.blocks()) * 2);
+  for (std::int64_t from = 0; from < s.elements(); from += hash_block) {
+    auto block = data.subspan(static_cast<std::size_t>(from), static_cast<std::size_t>(std::min(hash_block, s.elements() - from)));
+    auto hash = hash_bytes(block.data(), block.size_bytes());
+    table.push_back(hash.high), table.push_back(hash.low);
+    std::int64_t at = s.data_at + from * 4;
+    out.write(at, block.data(), block.size_bytes());
+    if (at < pending_from || at - pending_from >= writeback_bytes) {
+      out.start_writeback(std::min(at, pending_from), std::abs(at - pending_from));
+      pending_from = at;
+    }
+  }
+  if (!table.empty()) out.write(s.hashes_at, table.data(), table.size() * 8);
+  return hash_bytes(table.data(), table.size() * 8);
+}
+
+std::vector<Extent> data_extents(const ShardDirectory& d) {
+  std::vector<Extent> out;
+  for (auto& s : d.slices)
+    if (s.elements() > 0) {
+      out.push_back({s.data_at, s.data_at + s.elements() * 4});
+      out.push_back({s.hashes_at, s.hashes_at + s.blocks() * 16});
+    }
+  std::sort(out.begin(), out.end(), [](auto& a, auto& b) { return a.begin < b.begin; });
+  return out;
+}
+
+/// The envelope last, then everything to the disk.
+void finish_file(PosixFile& out, std::string_view kind, std::string directory, std::int64_t file_bytes, std::int64_t block) {
+  Envelope e{.directory = std::move(directory), .hash = {}, .file_bytes = file_bytes, .block_bytes = block};
+  e.hash = hash_text(e.directory);
+  write_envelope(out, kind, e);
+  out.truncate(file_bytes);
+  out.sync();
+  out.close();
+}
+
+/// Every shard is there, whole, of this step and layout; returns the hashes of their directories.
+std::vector<Hash128> shard_hashes(const std::string& folder, const CheckpointLayout& layout, std::int64_t step) {
+  std::vector<Hash128> out;
+  auto digest = hash_text(layout_text(layout));
+  for (int shard = 0; shard < layout.shards; ++shard) {
+    auto file = PosixFile::open(folder + "/" + shard_file(shard), ExitCode::storage);
+    auto e = read_envelope(file, "shard");
+    auto d = parse_shard_directory(e.directory, file.path());
+    if (d.step != step || d.shard != shard || d.layout != digest)
+      fail(ExitCode::storage, "{}: it is not shard {} of step {} of this run's layout. Do not write two runs into one folder.", file.path(),
+           shard, step);
+    out.push_back(e.hash);
+  }
+  return out;
+}
+
+/// One virtual dataset: the tensor in its natural shape, mapped onto the shards that hold its elements.
+void map_tensor(hdf5::File& file, const std::string& group, const CheckpointLayout& layout, const CheckpointTensor& t) {
+  auto& unit = layout.units[static_cast<std::size_t>(t.unit)];
+  auto dims = t.shape.dims.empty() ? std::vector<std::int64_t>{1} : t.shape.dims;
+  std::vector<hdf5::VirtualSource> sources;
+  for (int shard = 0; shard < layout.shards; ++shard) {
+    auto begin = slice_begin(unit.elements, layout.shards, shard), end = slice_begin(unit.elements, layout.shards, shard + 1);
+    auto from = std::max(begin, t.offset), to = std::min(end, t.offset + t.shape.elements());
+    if (from >= to) continue;
+    std::int64_t at = from - begin;
+    for (auto& slab : flat_range_slabs(dims, from - t.offset, to - t.offset)) {
+      std::int64_t n = 1;
+      for (auto c : slab.count) n *= c;
+      sources.push_back({shard_file(shard), "/" + group + "/" + unit.name, end - begin, at, slab});
+      at += n;
+    }
+  }
+  file.create_virtual("/" + group + "/" + t.name, hdf5::Element::f32, dims, sources);
+}
+
+Image index_image(const std::string& path, std::int64_t block, const CheckpointLayout& layout, const CheckpointMeta& meta) {
+  return build_image(path, block, [&](hdf5::File& file) {
+    file.set_attribute("tessera_format", std::int64_t{checkpoint_format});
+    file.set_attribute("tessera_version", meta.version);
+    file.set_attribute("step", meta.step);
+    file.set_attribute("sample_cursor", meta.sample_cursor);
+    file.set_attribute("seed", meta.seed);
+    file.set_attribute("identity", meta.identity);
+    file.create_text("/deck", meta.deck);
+    file.create_text("/layout", layout_text(layout));
+    for (auto& group : layout.groups) {
+      file.create_group("/" + group);
+      for (auto& t : layout.tensors) map_tensor(file, group, layout, t);
+    }
+  });
+}
+
+}  // namespace
+
+void write_shard(const std::string& root, std::int64_t step, const CheckpointLayout& layout, int shard,
+                 std::span<const ShardSlice> slices) {
+  require_layout(layout);
+  TESSERA_REQUIRE(shard >= 0 && shard < layout.shards);
+  auto ordered = order_slices(layout, shard, slices);
+  ShardDirectory d{.step = step, .shard = shard, .layout = hash_text(layout_text(layout)), .structure = {}, .slices = {}};
+  std::int64_t data_bytes = 0;
+  for (std::size_t i = 0; i < ordered.size(); ++i) {
+    auto elements = layout.units[i % layout.units.size()].elements;
+    SliceEntry s{slice_begin(elements, layout.shards, shard), slice_begin(elements, layout.shards, shard + 1), 0, 0, {}};
+    data_bytes += s.elements() * 4 + s.blocks() * 16;
+    d.slices.push_back(s);
+  }
+  const std::string path = partial_folder(root, step) + "/" + shard_file(shard);
+  auto out = PosixFile::create(path);
+  // A full disk is found here, before any work. HDF5's own bytes are not known yet: this is more than they take.
+  out.reserve(data_bytes + static_cast<std::int64_t>(d.slices.size()) * (16 << 10) + (256 << 10));
+  // Every number of a slice's entry may grow to 13 digits.
+  auto block = user_block_for(static_cast<std::int64_t>(write_directory(d, layout).size() + d.slices.size() * 40));
+  auto image = shard_image(path, block, layout, d);
+  copy_image(image, out);
+  std::int64_t pending_from = 0;
+  for (std::size_t i = 0; i < ordered.size(); ++i) d.slices[i].digest = write_slice(out, d.slices[i], ordered[i], pending_from);
+  d.structure = hash_outside(image.memory, block, image.bytes, data_extents(d));
+  finish_file(out, "shard", write_directory(d, layout), image.bytes, block);
+}
+
+void write_index(const std::string& root, const CheckpointLayout& layout, const CheckpointMeta& meta) {
+  require_layout(layout);
+  const std::string folder = partial_folder(root, meta.step), path = folder + "/" + index_file;
+  IndexDirectory d{.meta = meta, .layout = layout, .structure = {}, .shards = shard_hashes(folder, layout, meta.step)};
+  auto block = user_block_for(static_cast<std::int64_t>(write_directory(d).size()));
+  auto image = index_image(path, block, layout, meta);
+  auto out = PosixFile::create(path);
+  out.reserve(image.bytes);
+  copy_image(image, out);
+  d.structure = hash_outside(image.memory, block, image.bytes, {});
+  finish_file(out, "index", write_directory(d), image.bytes, block);
+}
+
+}  // namespace tessera::io

@@ -1,0 +1,197 @@
+#include "io/files/posix_file.hpp"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <utility>
+
+#include "base/types.hpp"
+
+namespace tessera::io {
+namespace {
+
+std::string folder_of(const std::string& path) {
+  auto slash = path.rfind('/');
+  if (slash == std::string::npos) return ".";
+  return slash == 0 ? "/" : path.substr(0, slash);
+}
+
+std::string free_space(const std::string& path) {
+  struct statvfs s;
+  if (::statvfs(path.c_str(), &s) != 0 && ::statvfs(folder_of(path).c_str(), &s) != 0) return "";
+  return fmt::format(" ({} free)", human_bytes(static_cast<double>(s.f_bavail) * static_cast<double>(s.f_frsize)));
+}
+
+std::string advice(int error_number, const std::string& path) {
+  switch (error_number) {
+    case ENOSPC:
+      return fmt::format("The disk is full{}: free some space or write to another file system, then run again.", free_space(path));
+    case EDQUOT:
+      return "Your quota is used up: remove files or ask for more, then run again.";
+    case EFBIG:
+      return "The file would exceed the limit on file sizes (ulimit -f): raise it, then run again.";
+    case EACCES:
+    case EPERM:
+      return "Check the permissions of the folder, or write to another one.";
+    case EROFS:
+      return "The file system is mounted read-only: write to another one.";
+    case ENOENT:
+      return "Check that the folder exists.";
+    case ENAMETOOLONG:
+      return "Use a shorter name.";
+    default:
+      return "Check the file system (dmesg, the site's status page), then run again.";
+  }
+}
+
+}  // namespace
+
+void fail_storage(const std::string& action, const std::string& path, int error_number) {
+  fail(ExitCode::storage, "{}: cannot {}: {}. {}", path, action, std::strerror(error_number), advice(error_number, path));
+}
+
+PosixFile::PosixFile(int descriptor, std::string path, ExitCode on_error)
+    : descriptor_(descriptor), path_(std::move(path)), on_error_(on_error) {}
+
+PosixFile PosixFile::create(const std::string& path) {
+  int d = ::open(path.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  if (d < 0) fail_storage("create", path, errno);
+  return {d, path, ExitCode::storage};
+}
+
+PosixFile PosixFile::open(const std::string& path, ExitCode on_error) {
+  int d = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (d < 0) fail(on_error, "{}: cannot open: {}. Check the path and its permissions.", path, std::strerror(errno));
+  return {d, path, on_error};
+}
+
+PosixFile PosixFile::in_memory(const std::string& name) {
+  int d = ::memfd_create("tessera", MFD_CLOEXEC);
+  if (d < 0) fail_storage("make a file in memory", name, errno);
+  return {d, name, ExitCode::storage};
+}
+
+PosixFile::~PosixFile() {
+  if (descriptor_ >= 0) ::close(descriptor_);  // a file that mattered was closed by close()
+}
+
+PosixFile::PosixFile(PosixFile&& o) noexcept
+    : descriptor_(std::exchange(o.descriptor_, -1)), path_(std::move(o.path_)), on_error_(o.on_error_) {}
+
+PosixFile& PosixFile::operator=(PosixFile&& o) noexcept {
+  std::swap(descriptor_, o.descriptor_);
+  std::swap(path_, o.path_);
+  std::swap(on_error_, o.on_error_);
+  return *this;
+}
+
+std::string PosixFile::link_path() const { return fmt::format("/proc/self/fd/{}", descriptor_); }
+
+std::int64_t PosixFile::size() const {
+  struct stat s;
+  if (::fstat(descriptor_, &s) != 0) fail(on_error_, "{}: cannot read its size: {}.", path_, std::strerror(errno));
+  return s.st_size;
+}
+
+void PosixFile::reserve(std::int64_t bytes) {
+  if (bytes <= 0) return;
+  int r;
+  do r = ::fallocate(descriptor_, 0, 0, bytes);
+  while (r != 0 && errno == EINTR);
+  // A file system without fallocate is no failure: there a full disk shows at the write itself.
+  if (r != 0 && errno != EOPNOTSUPP && errno != ENOSYS) fail_storage(fmt::format("reserve {}", human_bytes(bytes)), path_, errno);
+}
+
+void PosixFile::write(std::int64_t offset, const void* data, std::size_t bytes) {
+  auto p = static_cast<const char*>(data);
+  while (bytes > 0) {
+    ssize_t n = ::pwrite(descriptor_, p, bytes, offset);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0)
+      fail_storage(fmt::format("write {} at byte {}", human_bytes(static_cast<double>(bytes)), offset), path_, n < 0 ? errno : EIO);
+    p += n, offset += n, bytes -= static_cast<std::size_t>(n);
+  }
+}
+
+void PosixFile::start_writeback(std::int64_t offset, std::int64_t bytes) {
+  // Only a hint: sync() reports what goes wrong.
+  (void)::sync_file_range(descriptor_, offset, bytes, SYNC_FILE_RANGE_WRITE);
+}
+
+void PosixFile::truncate(std::int64_t bytes) {
+  if (::ftruncate(descriptor_, bytes) != 0) fail_storage(fmt::format("set the length to {} bytes", bytes), path_, errno);
+}
+
+void PosixFile::sync() {
+  int r;
+  do r = ::fsync(descriptor_);
+  while (r != 0 && errno == EINTR);
+  if (r != 0) fail_storage("sync to the disk", path_, errno);
+}
+
+void PosixFile::close() {
+  int d = std::exchange(descriptor_, -1);
+  // On Linux the descriptor is gone even when close() is interrupted.
+  if (d >= 0 && ::close(d) != 0 && errno != EINTR) fail_storage("close", path_, errno);
+}
+
+std::size_t PosixFile::read(std::int64_t offset, void* data, std::size_t bytes) const {
+  auto p = static_cast<char*>(data);
+  std::size_t done = 0;
+  while (done < bytes) {
+    ssize_t n = ::pread(descriptor_, p + done, bytes - done, offset + static_cast<std::int64_t>(done));
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) fail(on_error_, "{}: cannot read {} bytes at {}: {}.", path_, bytes, offset, std::strerror(errno));
+    if (n == 0) break;
+    done += static_cast<std::size_t>(n);
+  }
+  return done;
+}
+
+void PosixFile::read_ahead(std::int64_t offset, std::int64_t bytes) const {
+  (void)::posix_fadvise(descriptor_, offset, bytes, POSIX_FADV_WILLNEED);  // only a hint
+}
+
+bool PosixFile::next_run(std::int64_t offset, std::int64_t& begin, std::int64_t& end) const {
+  begin = ::lseek(descriptor_, offset, SEEK_DATA);
+  if (begin < 0 && errno == ENXIO) return false;
+  end = begin < 0 ? -1 : ::lseek(descriptor_, begin, SEEK_HOLE);
+  if (end < 0) fail(on_error_, "{}: cannot find its data: {}.", path_, std::strerror(errno));
+  return true;
+}
+
+void sync_folder(const std::string& path) {
+  int d = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (d < 0) fail_storage("open the folder", path, errno);
+  int r = ::fsync(d), error_number = errno;
+  ::close(d);
+  // Some network file systems cannot sync a folder and say EINVAL: their renames are durable on their own terms.
+  if (r != 0 && error_number != EINVAL) fail_storage("sync the folder", path, error_number);
+}
+
+void rename_path(const std::string& from, const std::string& to) {
+  if (std::rename(from.c_str(), to.c_str()) != 0) fail_storage("rename to " + to, from, errno);
+}
+
+AtomicFile::AtomicFile(const std::string& path) : path_(path), temporary_(path + ".partial"), file_(PosixFile::create(temporary_)) {}
+
+AtomicFile::~AtomicFile() {
+  if (!committed_) ::unlink(temporary_.c_str());  // a failure here leaves a .partial that nobody reads
+}
+
+void AtomicFile::commit() {
+  file_.sync();
+  file_.close();
+  rename_path(temporary_, path_);
+  committed_ = true;
+  sync_folder(folder_of(path_));
+}
+
+}  // namespace tessera::io

@@ -1,0 +1,78 @@
+// Files by system call, where the reason of a failure must reach the user: every call is checked and errno is kept.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "base/check.hpp"
+
+namespace tessera::io {
+
+/// An open file descriptor. A failing write, reserve or sync throws Error(storage) with the path, the system's reason and what to do.
+class PosixFile {
+ public:
+  PosixFile() = default;
+  /// Creates or truncates.
+  static PosixFile create(const std::string& path);
+  /// Opens for reading; a failure is an Error(on_error).
+  static PosixFile open(const std::string& path, ExitCode on_error);
+  /// A sparse file in memory, reachable as link_path(). Its `path` is only a word for messages.
+  static PosixFile in_memory(const std::string& name);
+  ~PosixFile();
+  PosixFile(PosixFile&&) noexcept;
+  PosixFile& operator=(PosixFile&&) noexcept;
+
+  const std::string& path() const { return path_; }
+  /// /proc/self/fd/N: opens the same file again, for libraries that want a name.
+  std::string link_path() const;
+  std::int64_t size() const;
+
+  /// Asks the file system for the space now, so that a full disk is found before any work. Not all file systems can promise space.
+  void reserve(std::int64_t bytes);
+  void write(std::int64_t offset, const void* data, std::size_t bytes);
+  /// Starts moving written bytes to the disk without waiting: the next write overlaps with the disk.
+  void start_writeback(std::int64_t offset, std::int64_t bytes);
+  void truncate(std::int64_t bytes);
+  /// On return the bytes are on the disk.
+  void sync();
+  /// Closes and reports what close() reports (network file systems send their errors here).
+  void close();
+
+  /// Bytes read: fewer than asked only at the end of the file.
+  std::size_t read(std::int64_t offset, void* data, std::size_t bytes) const;
+  /// Tells the kernel that [offset, offset + bytes) is wanted soon.
+  void read_ahead(std::int64_t offset, std::int64_t bytes) const;
+  /// First byte at or after `offset` that is not in a hole, and the end of that run; false when there is none.
+  bool next_run(std::int64_t offset, std::int64_t& begin, std::int64_t& end) const;
+
+ private:
+  PosixFile(int descriptor, std::string path, ExitCode on_error);
+  int descriptor_ = -1;
+  std::string path_;
+  ExitCode on_error_ = ExitCode::storage;
+};
+
+/// Error(storage): what failed, where, the system's reason and what to do about it.
+[[noreturn]] void fail_storage(const std::string& action, const std::string& path, int error_number);
+/// Makes the entries of a folder durable.
+void sync_folder(const std::string& path);
+/// rename(2), reported as above.
+void rename_path(const std::string& from, const std::string& to);
+
+/// A file written under a temporary name beside PATH: commit() syncs and renames it; without commit the temporary is removed.
+class AtomicFile {
+ public:
+  explicit AtomicFile(const std::string& path);
+  ~AtomicFile();
+  AtomicFile(const AtomicFile&) = delete;
+  AtomicFile& operator=(const AtomicFile&) = delete;
+  PosixFile& file() { return file_; }
+  void commit();
+
+ private:
+  std::string path_, temporary_;
+  PosixFile file_;
+  bool committed_ = false;
+};
+
+}  // namespace tessera::io

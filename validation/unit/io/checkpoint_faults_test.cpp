@@ -1,0 +1,237 @@
+// Damage: every fault is an Error that names the file and the place, and no file, however broken, crashes the reader.
+#include <sys/mount.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <csignal>
+
+#include "checkpoint_model.hpp"
+
+namespace tessera::io::test {
+namespace {
+
+class Damage : public testing::Test {
+ protected:
+  Damage() : model(2) { folder = model.save(dir.path()); }
+  std::string error() {
+    return error_of(ExitCode::checkpoint, [&] { CheckpointReader(folder).verify({}); });
+  }
+  Scratch dir;
+  SmallModel model;
+  std::string folder;
+};
+
+TEST_F(Damage, NothingThere) {
+  EXPECT_HAS(error_of(ExitCode::checkpoint, [&] { CheckpointReader r(dir / "no-such"); }), "no such checkpoint");
+  // A folder of checkpoints says which one to use.
+  EXPECT_HAS(error_of(ExitCode::checkpoint, [&] { CheckpointReader r(dir.path()); }), "use " + folder);
+  fs::remove(folder + "/checkpoint.h5");
+  EXPECT_HAS(error(), "checkpoint.h5 is missing");
+}
+
+TEST_F(Damage, MissingShard) {
+  fs::remove(folder + "/shard-00001.h5");
+  auto text = error();
+  EXPECT_HAS(text, "shard-00001.h5");
+  EXPECT_HAS(text, "missing");
+  // What the other shard holds can still be read.
+  CheckpointReader r(folder);
+  std::vector<float> out(5);
+  r.read_unit("master", 1, 0, out);
+  EXPECT_TRUE(std::equal(out.begin(), out.end(), model.values[0][1].begin()));
+}
+
+TEST_F(Damage, TruncatedShard) {
+  auto path = folder + "/shard-00000.h5";
+  for (std::uintmax_t size : {fs::file_size(path) - 1, fs::file_size(path) / 2, std::uintmax_t{100}, std::uintmax_t{0}}) {
+    fs::resize_file(path, size);
+    auto text = error();
+    EXPECT_HAS(text, "shard-00000.h5");
+    EXPECT_TRUE(text.find("truncated") != std::string::npos || text.find("empty") != std::string::npos ||
+                text.find("damaged") != std::string::npos)
+        << text;
+  }
+}
+
+TEST_F(Damage, FlippedDataByteIsNamed) {
+  auto path = folder + "/shard-00001.h5";
+  auto bytes = slurp(path);
+  // Element 4050 of layers.0 lies in layers.0.norm; shard 1 holds it.
+  float value = model.values[1][1][4050];
+  auto at = bytes.find(std::string(reinterpret_cast<const char*>(&model.values[1][1][4048]), 16));
+  ASSERT_NE(at, std::string::npos);
+  ASSERT_EQ(std::memcmp(bytes.data() + at + 8, &value, 4), 0);
+  flip_byte(path, static_cast<std::int64_t>(at) + 8);
+  CheckpointReader r(folder);
+  std::vector<float> out(97);
+  auto text = error_of(ExitCode::checkpoint, [&] { r.read("adam_m", *r.find("layers.0.norm"), 0, out); });
+  EXPECT_HAS(text, "shard-00001.h5");
+  EXPECT_HAS(text, "/adam_m/layers.0");
+  EXPECT_HAS(text, "elements [2501, 5003)");
+  EXPECT_HAS(text, "layers.0.norm");
+  EXPECT_HAS(text, "checksum");
+  r.read("master", *r.find("layers.0.norm"), 0, out);  // the other group is untouched
+  EXPECT_EQ(out, model.tensor(0, *r.find("layers.0.norm")));
+  EXPECT_HAS(error(), "/adam_m/layers.0");
+}
+
+TEST_F(Damage, WrongFormatVersion) {
+  auto bytes = slurp(folder + "/checkpoint.h5");
+  auto at = bytes.find("format 1");
+  ASSERT_NE(at, std::string::npos);
+  bytes[at + 7] = '2';
+  spill(folder + "/checkpoint.h5", bytes);
+  EXPECT_HAS(error(), "checkpoint format 2 is not the one that this Tessera reads (1)");
+}
+
+TEST_F(Damage, MixedCheckpoints) {
+  SmallModel other(2, 1000, 99);  // same step and layout, other values
+  Scratch elsewhere;
+  fs::copy_file(other.save(elsewhere.path()) + "/shard-00001.h5", folder + "/shard-00001.h5", fs::copy_options::overwrite_existing);
+  EXPECT_HAS(error(), "mixed");
+  fs::copy_file(folder + "/shard-00000.h5", folder + "/shard-00001.h5", fs::copy_options::overwrite_existing);
+  EXPECT_HAS(error(), "shard-00001.h5");
+  spill(folder + "/shard-00001.h5", "not a checkpoint at all");
+  EXPECT_HAS(error(), "not a Tessera checkpoint shard");
+}
+
+TEST_F(Damage, UnknownGroup) {
+  CheckpointReader r(folder);
+  std::vector<float> out(1);
+  EXPECT_HAS(error_of(ExitCode::checkpoint, [&] { r.read_unit("adam_v", 0, 0, out); }), "no group 'adam_v', only master, adam_m");
+}
+
+/// Any flip anywhere is found by verify; without verify, values are right or refused.
+TEST_F(Damage, RandomFlips) {
+  std::mt19937_64 engine(11);
+  for (std::string file : {"checkpoint.h5", "shard-00000.h5"}) {
+    auto path = folder + "/" + file;
+    auto size = static_cast<std::int64_t>(fs::file_size(path));
+    for (int i = 0; i < 300; ++i) {
+      // Every other one in the head and the metadata, where the structure is.
+      auto at = static_cast<std::int64_t>(engine() % static_cast<std::uint64_t>(i % 2 ? size : std::min<std::int64_t>(size, 16384)));
+      flip_byte(path, at);
+      EXPECT_HAS(error_of(ExitCode::checkpoint, [&] { CheckpointReader(folder).verify({}); }), file) << " byte " << at;
+      try {
+        CheckpointReader r(folder);
+        auto& t = r.layout().tensors[engine() % r.layout().tensors.size()];
+        std::vector<float> out(static_cast<std::size_t>(t.shape.elements()));
+        r.read("master", t, 0, out);
+        EXPECT_EQ(out, model.tensor(0, t));
+      } catch (const Error& e) {
+        EXPECT_EQ(e.code, ExitCode::checkpoint);
+      }
+      flip_byte(path, at);
+    }
+  }
+  CheckpointReader(folder).verify({});
+}
+
+TEST_F(Damage, RandomTruncations) {
+  std::mt19937_64 engine(12);
+  for (std::string file : {"checkpoint.h5", "shard-00001.h5"}) {
+    auto path = folder + "/" + file, bytes = slurp(path);
+    for (int i = 0; i < 40; ++i) {
+      fs::resize_file(path, engine() % bytes.size());
+      EXPECT_HAS(error(), file);
+      spill(path, bytes);
+    }
+  }
+}
+
+// Writing where it cannot be written
+
+/// A full disk of `bytes`: a small tmpfs, or where one may not be mounted a limit on file sizes.
+class FullDisk {
+ public:
+  FullDisk(const std::string& folder, std::int64_t bytes) : folder_(folder) {
+    fs::create_directories(folder);
+    mounted_ = ::mount("none", folder.c_str(), "tmpfs", 0, fmt::format("size={}", bytes).c_str()) == 0;
+    if (mounted_) return;
+    handler_ = std::signal(SIGXFSZ, SIG_IGN);
+    ::getrlimit(RLIMIT_FSIZE, &before_);
+    rlimit limit{static_cast<rlim_t>(bytes), before_.rlim_max};
+    ::setrlimit(RLIMIT_FSIZE, &limit);
+  }
+  ~FullDisk() {
+    if (mounted_) {
+      ::umount2(folder_.c_str(), MNT_DETACH);
+    } else {
+      ::setrlimit(RLIMIT_FSIZE, &before_);
+      std::signal(SIGXFSZ, handler_);
+    }
+  }
+  bool mounted() const { return mounted_; }
+
+ private:
+  std::string folder_;
+  bool mounted_ = false;
+  rlimit before_{};
+  void (*handler_)(int) = nullptr;
+};
+
+TEST(Storage, FullDiskKeepsThePreviousCheckpoint) {
+  Scratch dir;
+  SmallModel first(2, 1), second(2, 2);
+  auto one = static_cast<std::int64_t>(2 * 4 * (300007 + 5003 + 3)) + (2 << 20);
+  FullDisk disk(dir / "full", one);  // room for one checkpoint
+  const std::string root = dir / "full/checkpoints";
+  first.save(root);
+  if (disk.mounted()) {
+    auto text = error_of(ExitCode::storage, [&] { second.save(root); });
+    EXPECT_HAS(text, "shard-0000");
+    EXPECT_HAS(text, "No space left on device");
+    EXPECT_HAS(text, "free");
+    discard_checkpoint(root, 2);
+  }
+  EXPECT_EQ(find_latest_checkpoint(root), root + "/step-00000001");
+  CheckpointReader(root + "/latest").verify({});
+  EXPECT_FALSE(fs::exists(root + "/step-00000002.partial"));
+}
+
+/// The limit on file sizes refuses at different places of the save: each is reported with the system's words.
+TEST(Storage, FileSizeLimit) {
+  auto handler = std::signal(SIGXFSZ, SIG_IGN);
+  Scratch dir;
+  SmallModel m(1);
+  auto path = partial_folder(dir.path(), 1000) + "/shard-00000.h5";
+  m.write_partial(dir.path());
+  auto size = fs::file_size(path);
+  rlimit before{};
+  ::getrlimit(RLIMIT_FSIZE, &before);
+  for (auto limit : {std::uintmax_t{100}, size / 2, size - 1}) {
+    begin_checkpoint(dir.path(), 1000);
+    rlimit now{limit, before.rlim_max};
+    ::setrlimit(RLIMIT_FSIZE, &now);
+    auto text = error_of(ExitCode::storage, [&] { m.write_one_shard(dir.path(), 0); });
+    ::setrlimit(RLIMIT_FSIZE, &before);
+    EXPECT_HAS(text, "shard-00000.h5");
+    EXPECT_HAS(text, "File too large");
+  }
+  std::signal(SIGXFSZ, handler);
+  m.save(dir.path());  // and afterwards all works
+  CheckpointReader(dir / "latest").verify({});
+}
+
+TEST(Storage, NoFolderAndNoPermission) {
+  Scratch dir;
+  SmallModel m(1);
+  spill(dir / "file", "");
+  EXPECT_HAS(error_of(ExitCode::storage, [&] { m.save(dir / "file"); }), "file");
+  EXPECT_HAS(error_of(ExitCode::storage, [&] { m.write_one_shard(dir.path(), 0); }), "No such file or directory");
+  // Root may write everywhere: become nobody for a moment.
+  bool root = ::geteuid() == 0;
+  fs::permissions(dir.path(), fs::perms::owner_all | fs::perms::others_read | fs::perms::others_exec);
+  if (root) {
+    ASSERT_EQ(::seteuid(65534), 0);
+  } else {
+    fs::permissions(dir.path(), fs::perms::owner_read | fs::perms::owner_exec);
+  }
+  auto text = error_of(ExitCode::storage, [&] { m.save(dir.path()); });
+  ASSERT_EQ(root ? ::seteuid(0) : 0, 0);
+  fs::permissions(dir.path(), fs::perms::owner_all);
+  EXPECT_HAS(text, "Permission denied");
+}
+
+}  // namespace
+}  // namespace tessera::io::test
