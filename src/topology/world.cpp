@@ -96,6 +96,9 @@ World::World(const WorldOptions& options) : options_(options), exceptions_at_sta
   MPI_CHECK(MPI_Comm_rank(comm, &place_.local_rank));
   MPI_CHECK(MPI_Comm_size(comm, &place_.local_ranks));
 
+  std::string reason;
+  handles_->block = make_shared_block(comm, sizeof(Failure), true, reason);
+
   int leader = place_.rank;
   MPI_CHECK(MPI_Bcast(&leader, 1, MPI_INT, 0, comm));
   std::vector<int> leaders(static_cast<std::size_t>(place_.ranks));
@@ -212,11 +215,17 @@ int World::finish(int status) {
 
 void World::abort_all(ExitCode code, const std::string& message) const {
   int status = code == ExitCode::ok ? static_cast<int>(ExitCode::internal) : static_cast<int>(code);
+  ExitTimer timer(abort_grace_seconds, status);
+  int nobody = 0;
+  if (Failure* failure = handles_ ? handles_->failure() : nullptr; failure && !failure->code.compare_exchange_strong(nobody, status)) {
+    // Another rank of this node speaks and ends us; should it not manage to, we follow with its status.
+    std::this_thread::sleep_for(std::chrono::duration<double>(abort_grace_seconds / 2));
+    _exit(nobody);
+  }
   log_line(LogLevel::error, message);
   std::fflush(nullptr);
   // What MPI and its transports say while they are torn down would stand below the cause.
   if (int null = open("/dev/null", O_WRONLY | O_CLOEXEC); null >= 0) dup2(null, STDERR_FILENO);
-  ExitTimer timer(abort_grace_seconds, status);
   MPI_Abort(MPI_COMM_WORLD, status);
   _exit(status);
 }

@@ -1,13 +1,23 @@
 // MPI's side of a World, for this folder and for the parallel HDF5 file access.
 #pragma once
+#include <atomic>
+
 #include "topology/mpi.hpp"
+#include "topology/shared_block.hpp"
 #include "topology/world.hpp"
 
 namespace tessera {
 
+/// Shared by the ranks of a node, so that of several that fail together one speaks.
+struct Failure {
+  std::atomic<int> code;  ///< 0: nobody has failed
+};
+
 struct World::Handles {
   OwnedComm world;  ///< a duplicate of MPI_COMM_WORLD: a library that uses MPI on its own cannot meet our messages
   OwnedComm node;   ///< the ranks of this node
+  Mapping block;    ///< a Failure; empty where the node's ranks cannot share memory: then each speaks for itself
+  Failure* failure() const { return reinterpret_cast<Failure*>(block.data()); }
 };
 
 }  // namespace tessera

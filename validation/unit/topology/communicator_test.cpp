@@ -2,11 +2,14 @@
 #include "topology/communicator.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <limits>
 #include <thread>
 
+#include "memory/arena.hpp"
 #include "topology/make_communicator.hpp"
+#include "topology/node.hpp"
 #include "world_main.hpp"
 
 namespace tessera {
@@ -69,6 +72,25 @@ struct Memory {
 struct HeapMemory : Memory {
   std::vector<std::vector<std::int64_t>> pieces;
   void* take(std::size_t bytes) override { return pieces.emplace_back(bytes / 8 + 2).data() + 1; }
+  using Memory::take;
+};
+
+/// Pieces of a registered arena: the peers read them where they lie.
+struct ArenaMemory : Memory {
+  Node& node;
+  Arena arena;
+  std::size_t used = 0;
+  explicit ArenaMemory(Node& node, std::size_t bytes = std::size_t{8} << 20) : node(node), arena(Tier::shared, bytes, "test") {
+    node.register_arena(arena);
+  }
+  ~ArenaMemory() override { node.unregister_arena(arena); }
+  void* take(std::size_t bytes) override {
+    // Ranks place their pieces differently; an old piece is overwritten, which no peer may still be reading.
+    if (used + bytes + 64 > arena.bytes()) used = 0;
+    void* piece = arena.data() + used + 8;
+    used += (bytes + 8 + 7) / 8 * 8 + 8 * static_cast<std::size_t>(world().rank());
+    return piece;
+  }
   using Memory::take;
 };
 
@@ -175,6 +197,168 @@ TEST(MpiCommunicator, AnAxisOfOneRankIsItself) {
   EXPECT_EQ(comm->size(), 1);
   HeapMemory memory;
   check_types(*comm, memory);
+}
+
+TEST(LocalCommunicator, AnAxisOfOneRankNeedsNobody) {
+  auto comm = make_communicator(world(), all_dp(), Axis::pp);
+  EXPECT_EQ(comm->path(), "one rank");
+  HeapMemory memory;
+  check_types(*comm, memory);
+}
+
+TEST(SharedCommunicator, EveryCollectiveIsItsDefinitionInAnyMemory) {
+  if (world().ranks() == 1 || world().place().nodes > 1) GTEST_SKIP() << "needs several ranks on one node";
+  Node node(world());
+  auto comm = make_communicator(world(), all_dp(), Axis::dp, {.node = &node});
+  EXPECT_EQ(comm->path(), "shared memory");
+  HeapMemory heap;
+  check_types(*comm, heap);
+  ArenaMemory arena(node);
+  check_types(*comm, arena);
+  // Some ranks' buffers are registered, others' are not.
+  if (world().rank() == 0)
+    check_types(*comm, heap);
+  else
+    check_types(*comm, arena);
+}
+
+TEST(SharedCommunicator, WorksWhereProcessesMayNotOpenEachOthersMemory) {
+  if (world().ranks() == 1 || world().place().nodes > 1) GTEST_SKIP() << "needs several ranks on one node";
+  Node node(world(), {.direct = false});
+  auto comm = make_communicator(world(), all_dp(), Axis::dp, {.node = &node});
+  EXPECT_EQ(comm->path(), "shared memory");
+  ArenaMemory arena(node);
+  check_types(*comm, arena);
+}
+
+TEST(SharedCommunicator, AnArenaThatIsNotSharedGoesThroughTheWindow) {
+  if (world().ranks() == 1 || world().place().nodes > 1) GTEST_SKIP() << "needs several ranks on one node";
+  Node node(world());
+  auto comm = make_communicator(world(), all_dp(), Axis::dp, {.node = &node});
+  Arena arena(world().rank() == 0 ? Tier::host : Tier::shared, 1 << 20, "test");
+  node.register_arena(arena);
+  EXPECT_FALSE(node.locate(arena.data(), 4).has_value());
+  auto* values = reinterpret_cast<std::int64_t*>(arena.data());
+  constexpr std::int64_t count = 100000;
+  std::fill_n(values, count, world().rank() + 1);
+  comm->all_reduce(values, count, DType::i64);
+  EXPECT_EQ(values[count - 1], world().ranks() * (world().ranks() + 1) / 2);
+  node.unregister_arena(arena);
+  EXPECT_THROW(node.unregister_arena(arena), Error);
+}
+
+TEST(SharedCommunicator, LocationsEndWithTheArena) {
+  Node node(world());
+  Arena arena(Tier::shared, 1 << 16, "test");
+  EXPECT_FALSE(node.locate(arena.data(), 1));
+  node.register_arena(arena);
+  EXPECT_TRUE(node.locate(arena.data(), arena.bytes()));
+  EXPECT_TRUE(node.locate(arena.data() + arena.bytes() - 1, 1));
+  EXPECT_FALSE(node.locate(arena.data() + 1, arena.bytes()));
+  EXPECT_FALSE(node.locate(arena.data() - 1, 2));
+  node.unregister_arena(arena);
+  EXPECT_FALSE(node.locate(arena.data(), 1));
+}
+
+/// Many small and some large calls on `comm`; returns false at the first wrong sum.
+bool hammer(Communicator& comm, Memory& memory, int seed) {
+  constexpr std::int64_t large = 50000;
+  auto* values = memory.take<std::int64_t>(large);
+  std::int64_t terms = comm.size() * (comm.size() - 1) / 2;
+  for (int call = 0; call < 60; ++call) {
+    std::int64_t count = call % 10 == 0 ? large : 1 + call;
+    for (std::int64_t i = 0; i < count; ++i) values[i] = comm.rank() + seed * call + i;
+    comm.all_reduce(values, count, DType::i64);
+    for (std::int64_t i = 0; i < count; ++i)
+      if (values[i] != terms + comm.size() * (seed * call + i)) return false;
+  }
+  return true;
+}
+
+TEST(Communicators, OfTwoLanesWorkAtTheSameTime) {
+  Node node(world());
+  bool one_node = world().place().nodes == 1;
+  for (auto path : {CommunicatorPath::fastest, CommunicatorPath::mpi}) {
+    auto gather = make_communicator(world(), all_dp(), Axis::dp, {.lane = "gather", .node = &node, .path = path});
+    auto reduce = make_communicator(world(), all_dp(), Axis::dp, {.lane = "reduce", .node = &node, .path = path});
+    if (path == CommunicatorPath::fastest && one_node && world().ranks() > 1) {
+      EXPECT_EQ(gather->path(), "shared memory");
+    }
+    ArenaMemory memory(node);
+    HeapMemory heap;
+    bool other_good = false;
+    std::thread other([&] { other_good = hammer(*gather, heap, 3); });
+    bool good = hammer(*reduce, memory, 5);
+    other.join();
+    EXPECT_TRUE(good) << reduce->path();
+    EXPECT_TRUE(other_good) << gather->path();
+  }
+}
+
+TEST(Communicators, AlongDifferentAxesStayApart) {
+  if (world().ranks() != 4) GTEST_SKIP() << "needs 4 ranks";
+  Node node(world());
+  Mesh mesh{{1, 2, 1, 1, 2}};
+  auto dp = make_communicator(world(), mesh, Axis::dp, {.node = &node});
+  auto tp = make_communicator(world(), mesh, Axis::tp, {.node = &node});
+  std::int64_t over_dp = world().rank(), over_tp = world().rank();
+  dp->all_reduce(&over_dp, 1, DType::i64);
+  tp->all_reduce(&over_tp, 1, DType::i64);
+  EXPECT_EQ(over_dp, world().rank() % 2 == 0 ? 0 + 2 : 1 + 3);
+  EXPECT_EQ(over_tp, world().rank() < 2 ? 0 + 1 : 2 + 3);
+  EXPECT_EQ(dp->rank(), world().rank() / 2);
+  EXPECT_EQ(tp->rank(), world().rank() % 2);
+}
+
+TEST(Communicators, AMaximumKeepsNaN) {
+  Node node(world());
+  for (auto path : {CommunicatorPath::fastest, CommunicatorPath::mpi}) {
+    auto comm = make_communicator(world(), all_dp(), Axis::dp, {.node = &node, .path = path});
+    float value = world().rank() == world().ranks() - 1 ? std::numeric_limits<float>::quiet_NaN() : 1.0f;
+    comm->all_reduce(&value, 1, DType::f32, Reduction::max);
+    EXPECT_TRUE(std::isnan(value)) << comm->path();
+  }
+}
+
+TEST(SharedCommunicator, RanksThatCallDifferentThingsAreRefused) {
+  if (world().ranks() == 1 || world().place().nodes > 1) GTEST_SKIP() << "needs several ranks on one node";
+  Node node(world());
+  auto comm = make_communicator(world(), all_dp(), Axis::dp, {.lane = "reduce", .node = &node});
+  float values[8] = {};
+  try {
+    comm->all_reduce(values, world().rank() == 0 ? 7 : 8, DType::f32);
+    FAIL() << "nothing was thrown";
+  } catch (const Error& error) {
+    std::string what = error.what();
+    EXPECT_NE(what.find("lane reduce"), std::string::npos) << what;
+    EXPECT_NE(what.find("all_reduce of 7 fp32"), std::string::npos) << what;
+    EXPECT_NE(what.find("all_reduce of 8 fp32"), std::string::npos) << what;
+  }
+}
+
+TEST(Communicators, AWaitEndsAndNamesWhoIsMissing) {
+  if (world().ranks() == 1 || world().place().nodes > 1) GTEST_SKIP() << "needs several ranks on one node";
+  Node node(world());
+  int last = world().ranks() - 1;
+  for (auto path : {CommunicatorPath::fastest, CommunicatorPath::mpi}) {
+    auto comm = make_communicator(world(), all_dp(), Axis::dp, {.lane = "gather", .node = &node, .path = path, .timeout_seconds = 0.3});
+    if (world().rank() != last) {
+      try {
+        comm->barrier();
+        ADD_FAILURE() << "the barrier passed";
+      } catch (const Error& error) {
+        std::string what = error.what();
+        EXPECT_NE(what.find("barrier"), std::string::npos) << what;
+        EXPECT_NE(what.find("lane gather"), std::string::npos) << what;
+        if (path == CommunicatorPath::fastest) {
+          EXPECT_NE(what.find(fmt::format("rank {} did not arrive", last)), std::string::npos) << what;
+        }
+      }
+    }
+    world().barrier();
+    // Leave MPI's barrier complete, or it would stay open under the end of the run.
+    if (path == CommunicatorPath::mpi && world().rank() == last) comm->barrier();
+  }
 }
 
 }  // namespace

@@ -1,0 +1,113 @@
+#include "topology/node.hpp"
+
+#include <poll.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <mutex>
+
+#include "base/check.hpp"
+#include "base/log.hpp"
+#include "base/types.hpp"
+#include "topology/shared_block.hpp"
+#include "topology/world_handles.hpp"
+
+namespace tessera {
+
+/// One call of register_arena: this rank's arena and the peers' as this process sees them. No peers: not shared, use the staging window.
+struct Node::Registration {
+  const std::byte* base = nullptr;
+  std::size_t bytes = 0;
+  std::vector<Mapping> peers;  // by local rank; empty at our own
+};
+
+Node::Node(const World& world, const NodeOptions& options) : world_(world), options_(options) {
+  pid_t mine = getpid();
+  auto local_ranks = static_cast<std::size_t>(world.place().local_ranks);
+  pids_.resize(local_ranks);
+  pidfds_.assign(local_ranks, -1);
+  MPI_CHECK(MPI_Allgather(&mine, sizeof(pid_t), MPI_BYTE, pids_.data(), sizeof(pid_t), MPI_BYTE, world.handles().node.get()));
+  for (std::size_t r = 0; r < local_ranks; ++r)
+    if (pids_[r] != mine) pidfds_[r] = static_cast<int>(syscall(SYS_pidfd_open, pids_[r], 0));
+}
+
+Node::~Node() {
+  for (int descriptor : pidfds_)
+    if (descriptor >= 0) close(descriptor);
+}
+
+bool Node::has_ended(int local_rank) const {
+  pollfd watched{pidfds_[static_cast<std::size_t>(local_rank)], POLLIN, 0};
+  return watched.fd >= 0 && poll(&watched, 1, 0) == 1;
+}
+
+void Node::register_arena(const Arena& arena) {
+  struct Offer {
+    int descriptor;
+    std::size_t bytes;
+  };
+  MPI_Comm comm = world_.handles().node.get();
+  auto me = static_cast<std::size_t>(world_.place().local_rank);
+  Offer mine{options_.direct ? arena.descriptor() : -1, arena.bytes()};
+  std::vector<Offer> offers(pids_.size());
+  MPI_CHECK(MPI_Allgather(&mine, sizeof(Offer), MPI_BYTE, offers.data(), sizeof(Offer), MPI_BYTE, comm));
+
+  auto registration = std::make_unique<Registration>();
+  registration->base = arena.data();
+  registration->bytes = arena.bytes();
+  registration->peers.resize(pids_.size());
+  std::string reason;
+  for (std::size_t r = 0; r < pids_.size() && reason.empty(); ++r) {
+    if (offers[r].bytes == 0) continue;
+    if (offers[r].descriptor < 0) {
+      reason = options_.direct ? fmt::format("the arena of local rank {} is not of tier shared", r) : "direct access is switched off";
+    } else if (r != me) {
+      registration->peers[r] = Mapping::of_peer(pids_[r], offers[r].descriptor, offers[r].bytes);
+      if (!registration->peers[r])
+        reason =
+            fmt::format("/proc/{}/fd/{} of local rank {} cannot be mapped: {}", pids_[r], offers[r].descriptor, r, std::strerror(errno));
+    }
+  }
+  // Also the point after which every peer has mapped what it needs.
+  if (!all_agree(comm, reason.empty())) {
+    registration->peers.clear();
+    if (!reason.empty() && options_.direct && pids_.size() > 1)
+      warning("collectives on this node copy through a staging window: {}", reason);
+  }
+  std::unique_lock lock(mutex_);
+  registrations_.push_back(std::move(registration));
+}
+
+void Node::unregister_arena(const Arena& arena) {
+  MPI_CHECK(MPI_Barrier(world_.handles().node.get()));
+  std::unique_lock lock(mutex_);
+  for (auto& registration : registrations_)
+    if (registration && registration->base == arena.data() && registration->bytes == arena.bytes()) {
+      registration.reset();
+      return;
+    }
+  TESSERA_REQUIRE(false, "an arena of {} is unregistered that was never registered", human_bytes(static_cast<double>(arena.bytes())));
+}
+
+std::optional<Node::Location> Node::locate(const void* data, std::size_t bytes) const {
+  auto begin = reinterpret_cast<std::uintptr_t>(data);
+  std::shared_lock lock(mutex_);
+  for (std::size_t id = 0; id < registrations_.size(); ++id) {
+    const Registration* registration = registrations_[id].get();
+    if (!registration || registration->peers.empty()) continue;
+    auto base = reinterpret_cast<std::uintptr_t>(registration->base);
+    if (begin >= base && begin + bytes <= base + registration->bytes) return Location{static_cast<int>(id), begin - base};
+  }
+  return std::nullopt;
+}
+
+const std::byte* Node::resolve(int local_rank, Location location) const {
+  std::shared_lock lock(mutex_);
+  const Registration& registration = *registrations_[static_cast<std::size_t>(location.arena)];
+  bool own = local_rank == world_.place().local_rank;
+  return (own ? registration.base : registration.peers[static_cast<std::size_t>(local_rank)].data()) + location.offset;
+}
+
+}  // namespace tessera
