@@ -189,13 +189,12 @@ int same_unit(const Layout& layout, int unit, const io::CheckpointLayout& saved)
 
 }  // namespace
 
-void Engine::load(const io::CheckpointReader& reader) {
+void Engine::read_state(const io::CheckpointReader& reader) {
   require_same_model(layout().table, reader);
   if (request_.training)
     load_training_state(reader);
   else
     load_weights(reader);
-  publish();
 }
 
 void Engine::load_training_state(const io::CheckpointReader& reader) {

@@ -47,8 +47,11 @@ class Engine {
 
   /// Weights from the deck's seed: each element depends on (seed, tensor name, element) alone.
   void initialise_weights();
-  /// Weights, and moments when training. Throws Error(checkpoint) that names the first tensor that differs in name or shape.
-  void load(const io::CheckpointReader& reader);
+  /// This rank's part of a checkpoint: weights, and moments when training; publish() follows. Throws Error(checkpoint) that names the first
+  /// tensor that differs in name or shape.
+  void read_state(const io::CheckpointReader& reader);
+  /// Makes the compute copies from the master weights; collective over the group.
+  void publish();
   /// For tests and import: `value(parameter row, first element, out)` gives a tensor's values; moments become zero.
   void set_weights(const std::function<void(const Parameter&, std::int64_t, std::span<float>)>& value);
 
@@ -84,7 +87,6 @@ class Engine {
   void for_each_state(const std::function<void(int unit, const Range&)>& f) const;
   void load_training_state(const io::CheckpointReader& reader);
   void load_weights(const io::CheckpointReader& reader);
-  void publish();
 
   BuildRequest request_;
   DataParallelGroup group_;

@@ -1,0 +1,6 @@
+// Version of the program, from CMake.
+#pragma once
+
+namespace tessera {
+const char* version();
+}  // namespace tessera

@@ -1,0 +1,27 @@
+#include "train/banner.hpp"
+
+#include <fmt/format.h>
+
+#include "base/log.hpp"
+#include "base/version.hpp"
+
+namespace tessera {
+
+void print_banner(const BannerFacts& f) {
+  const Deck& deck = f.parsed.deck;
+  const FlopsPerToken flops = flops_per_token(f.engine.schedule().shape);
+  info("Tessera {}", version());
+  info("\n{}", print_deck(deck));
+  for (const std::string& line : f.parsed.resolved) info("auto: {}", line);
+  info("mesh        {}; collectives by {}; lanes {}", f.mesh, f.path, f.lanes == LaneMode::threads ? "on threads" : "inline");
+  info("machine     {} threads a rank; {}; measured {} GEMM {:.0f} GFLOP/s over all ranks", f.threads, f.binding,
+       name_of(deck.precision.compute), f.gemm_rate * 1e-9);
+  info("model       {} parameters in {} units; {} FLOPs a token (causal: {})",
+       human_count(static_cast<double>(parameter_count(f.engine.layout().table))), f.engine.layout().units.size(), human_count(flops.full),
+       human_count(flops.causal));
+  info("batch       {} sequences of {} tokens: {} micro-batches of {} on each of {} ranks", deck.batch.global, deck.batch.sequence_length,
+       f.engine.accumulation(), deck.batch.micro, f.engine.ranks());
+  info("memory      of this rank, planned and allocated\n{}", print_memory(f.engine.schedule(), f.engine.plan()));
+}
+
+}  // namespace tessera

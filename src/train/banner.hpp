@@ -1,0 +1,22 @@
+// What a run says of itself before its first step.
+#pragma once
+#include <string>
+
+#include "train/engine.hpp"
+
+namespace tessera {
+
+struct BannerFacts {
+  const ParsedDeck& parsed;
+  std::string mesh, path;  ///< path of the collectives
+  LaneMode lanes = LaneMode::inline_order;
+  int threads = 1;  ///< a rank
+  std::string binding;
+  double gemm_rate = 0;  ///< measured, all ranks
+  const Engine& engine;
+};
+
+/// Resolved deck, mesh, parameters, FLOPs per token and the memory table, on rank 0.
+void print_banner(const BannerFacts& facts);
+
+}  // namespace tessera

@@ -1,0 +1,34 @@
+// What a person watches: a line a step, and on a terminal a bar with the time left.
+#pragma once
+#include <cstdint>
+#include <string>
+
+namespace tessera {
+
+/// "2 h 05 min", "3 min 20 s", "12 s".
+std::string human_duration(double seconds);
+
+/// The figures of one step.
+struct StepFigures {
+  std::int64_t step = 0;  ///< 1-based, as people count
+  double loss = 0, grad_norm = 0, learning_rate = 0, tokens_per_second = 0, seconds = 0;
+  double mfu_full = 0, mfu_causal = 0;  ///< of the measured GEMM rate, by both FLOP counts
+};
+
+class Progress {
+ public:
+  Progress(std::int64_t first_step, std::int64_t steps, std::int64_t log_every, std::string memory);
+  void step(const StepFigures& figures);
+  /// A line of its own, without tearing the bar.
+  void note(const std::string& line);
+  void finish();
+
+ private:
+  void draw_bar();
+  std::int64_t steps_, done_, log_every_;
+  std::string memory_;
+  bool terminal_;
+  double seconds_per_step_ = 0;
+};
+
+}  // namespace tessera

@@ -1,0 +1,247 @@
+#include "train/trainer.hpp"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "base/clock.hpp"
+#include "base/log.hpp"
+#include "io/metrics/metrics.hpp"
+#include "memory/runtime.hpp"
+#include "optimizer/learning_rate.hpp"
+#include "topology/binding.hpp"
+#include "topology/make_communicator.hpp"
+#include "topology/signals.hpp"
+#include "train/banner.hpp"
+#include "train/batches.hpp"
+#include "train/data_order.hpp"
+#include "train/engine.hpp"
+#include "train/machine_rate.hpp"
+#include "train/progress.hpp"
+#include "train/run_folder.hpp"
+#include "train/saving.hpp"
+
+namespace tessera {
+namespace {
+
+/// Where lanes run: threads for the communication lanes where this rank has a core to spare for them.
+LaneMode lane_mode(const Deck& deck, int ranks, int cores) {
+  if (ranks == 1 || deck.zero.overlap_comm == "false" || deck.run.lanes == "inline") return LaneMode::inline_order;
+  if (deck.run.lanes == "threads" || deck.zero.overlap_comm == "true") return LaneMode::threads;
+  return cores > 2 ? LaneMode::threads : LaneMode::inline_order;
+}
+
+StartPoint agree_on_start(const World& world, const Deck& deck) {
+  StartPoint start{.folder = {deck.run.output_dir}, .checkpoint = ""};
+  world.together([&] {
+    if (world.rank() == 0) start = open_run_folder(deck);
+  });
+  start.checkpoint = world.broadcast_text(start.checkpoint);
+  return start;
+}
+
+/// One run's moving parts.
+class Training {
+ public:
+  Training(World& world, const ParsedDeck& parsed) : world_(world), deck_(parsed.deck), parsed_(parsed), begin_(now_seconds()) {}
+
+  int run() {
+    // 1. What every rank must agree on, before anything is touched.
+    world_.require_same("deck", deck_hash(deck_));
+    install_signal_handlers();
+    // 2. The run folder and where to start from.
+    const StartPoint start = agree_on_start(world_, deck_);
+    // 3. Data.
+    world_.together([&] {
+      train_.emplace(deck_.data.train, deck_.batch.sequence_length, deck_.model.vocab);
+      if (deck_.evaluate.every > 0) validation_.emplace(deck_.data.validation, deck_.batch.sequence_length, deck_.model.vocab);
+    });
+    // 4. Plan, memory, lanes.
+    build_engine();
+    // 5. State: a checkpoint, or new weights.
+    first_step_ = restore(start.checkpoint);
+    // 6. Steps.
+    const int status = steps(start.folder);
+    return status;
+  }
+
+ private:
+  void build_engine() {
+    const Binding binding = bind_to_cores(world_.place());
+    const int threads = deck_.run.threads > 0 ? static_cast<int>(deck_.run.threads) : binding.threads;
+    runtime_.emplace(threads);
+    if (world_.ranks() > 1) node_.emplace(world_);
+    const Mesh mesh = make_mesh(deck_.mesh, world_.ranks());
+    DataParallelGroup group{
+        .rank = world_.rank(), .ranks = world_.ranks(), .gather = nullptr, .reduce = nullptr, .node = node_ ? &*node_ : nullptr};
+    if (world_.ranks() > 1) {
+      group.gather = make_communicator(world_, mesh, Axis::dp, {.lane = "gather", .node = &*node_});
+      group.reduce = make_communicator(world_, mesh, Axis::dp, {.lane = "reduce", .node = &*node_});
+      path_ = group.gather->path();
+    }
+    lanes_ = lane_mode(deck_, world_.ranks(), threads);
+    world_.together([&] { require_plan_fits(); });
+    engine_.emplace(deck_, std::move(group),
+                    EngineOptions{.training = true, .evaluation_micro_batches = evaluation_micro_batches(), .lanes = lanes_});
+    world_.require_same("schedule", engine_->schedule().hash());
+    gemm_rate_ = measure_gemm_rate(deck_.precision.compute) * world_.ranks();
+    print_banner({.parsed = parsed_,
+                  .mesh = describe(mesh),
+                  .path = path_,
+                  .lanes = lanes_,
+                  .threads = threads,
+                  .binding = binding.text,
+                  .gemm_rate = gemm_rate_,
+                  .engine = *engine_});
+  }
+
+  void require_plan_fits() const {
+    const BuildRequest request{.deck = deck_,
+                               .layout = layout_for(deck_, world_.ranks()),
+                               .rank = world_.rank(),
+                               .ranks = world_.ranks(),
+                               .training = true,
+                               .evaluation_micro_batches = evaluation_micro_batches()};
+    require_fits(deck_, place(build_schedule(request)), world_.place().local_ranks);
+  }
+
+  std::int64_t evaluation_micro_batches() const { return deck_.evaluate.every > 0 ? ceil_div(deck_.evaluate.batches, world_.ranks()) : 0; }
+
+  std::int64_t restore(const std::string& checkpoint) {
+    if (checkpoint.empty()) {
+      engine_->initialise_weights();
+      return 0;
+    }
+    std::int64_t step = 0;
+    world_.together([&] {
+      const io::CheckpointReader reader(checkpoint);
+      step = reader.meta().step;
+      const std::int64_t cursor = step * deck_.batch.global;
+      if (reader.meta().sample_cursor != cursor)
+        warning("{} had seen {} samples; with batch.global = {} this run goes on from sample {}", reader.folder(),
+                reader.meta().sample_cursor, deck_.batch.global, cursor);
+    });
+    load_checkpoint(world_, *engine_, checkpoint);
+    info("resumed from {} at step {} of {}", checkpoint, step, deck_.run.steps);
+    return step;
+  }
+
+  void fill_micro_batch(SampleFile& file, std::int64_t micro, const std::function<std::int64_t(std::int64_t row)>& sample) {
+    for (std::int64_t row = 0; row < deck_.batch.micro; ++row) file.read(sample(row), engine_->tokens(micro), engine_->targets(micro), row);
+  }
+
+  void load_batch(std::int64_t step) {
+    const std::int64_t A = engine_->accumulation();
+    for (std::int64_t m = 0; m < A; ++m) {
+      const std::int64_t first = step * deck_.batch.global + (world_.rank() * A + m) * deck_.batch.micro;
+      fill_micro_batch(*train_, m, [&](std::int64_t row) {
+        return sample_at(static_cast<std::uint64_t>(deck_.run.seed), train_->samples(), first + row);
+      });
+    }
+  }
+
+  double evaluate() {
+    const std::int64_t per_rank = evaluation_micro_batches(), B = deck_.batch.micro;
+    for (std::int64_t m = 0; m < per_rank; ++m) {
+      const std::int64_t number = m * world_.ranks() + world_.rank();
+      engine_->weight(m) = number < deck_.evaluate.batches ? 1 : 0;
+      fill_micro_batch(*validation_, m, [&](std::int64_t row) { return (number * B + row) % validation_->samples(); });
+    }
+    return engine_->evaluate(static_cast<double>(deck_.evaluate.batches * B * deck_.batch.sequence_length)).loss;
+  }
+
+  StepFigures figures(std::int64_t step, const StepReport& report, double seconds) const {
+    const double tokens = static_cast<double>(deck_.batch.global * deck_.batch.sequence_length), rate = tokens / seconds;
+    const FlopsPerToken flops = flops_per_token(engine_->schedule().shape);
+    return {.step = step + 1,
+            .loss = report.loss,
+            .grad_norm = report.grad_norm,
+            .learning_rate = learning_rate_at(deck_.learning_rate, deck_.optimizer.learning_rate, deck_.run.steps, step),
+            .tokens_per_second = rate,
+            .seconds = seconds,
+            .mfu_full = flops.full * rate / gemm_rate_,
+            .mfu_causal = flops.causal * rate / gemm_rate_};
+  }
+
+  void require_finite(std::int64_t step, const StepReport& report) const {
+    if (!report.not_finite) return;
+    world_.together([&] {
+      fail(ExitCode::numerics,
+           "step {}: loss {} and gradient norm {} are not finite or do not fit fixed point; weights were left as they were before this "
+           "step. Lower optimizer.learning_rate, "
+           "lengthen learning_rate.warmup_steps or look at the data of this step; the last checkpoint is untouched.",
+           step + 1, report.loss, report.grad_norm);
+    });
+  }
+
+  static io::MetricRow row_of(const StepFigures& f) {
+    return {{"step", f.step},
+            {"loss", f.loss},
+            {"grad_norm", f.grad_norm},
+            {"lr", f.learning_rate},
+            {"tokens_per_second", f.tokens_per_second},
+            {"seconds", f.seconds},
+            {"mfu", f.mfu_full},
+            {"mfu_causal", f.mfu_causal}};
+  }
+
+  int steps(const RunFolder& folder) {
+    std::optional<io::MetricsFile> metrics;
+    world_.together([&] {
+      if (world_.rank() == 0) metrics.emplace(folder.metrics(), first_step_ + 1);
+    });
+    std::int64_t planned = 0;
+    for (std::int64_t bytes : engine_->plan().bytes) planned += bytes;
+    std::int64_t used = 0;
+    for (std::int64_t bytes : engine_->used_bytes()) used += bytes;
+    Progress progress(first_step_, deck_.run.steps, deck_.run.log_every,
+                      fmt::format("{} of {}", human_bytes(static_cast<double>(used)), human_bytes(static_cast<double>(planned))));
+    Saver saver(world_, *engine_, deck_, folder.checkpoints());
+    if (first_step_ >= deck_.run.steps) info("all {} steps are done already; raise run.steps to go on", deck_.run.steps);
+    bool stopped = false;
+    for (std::int64_t step = first_step_; step < deck_.run.steps && !stopped; ++step) {
+      const double begin = now_seconds();
+      load_batch(step);
+      const StepReport report = engine_->step(step, stop_requested());
+      require_finite(step, report);
+      const StepFigures f = figures(step, report, now_seconds() - begin);
+      if (metrics) metrics->write(row_of(f));
+      progress.step(f);
+      if (step == first_step_) progress.note(fmt::format("first step done {:.2f} s after launch", now_seconds() - begin_));
+      const std::int64_t done = step + 1;
+      if (deck_.evaluate.every > 0 && (done % deck_.evaluate.every == 0 || done == deck_.run.steps)) {
+        const double loss = evaluate();
+        if (metrics) metrics->write({{"step", done}, {"val_loss", loss}});
+        progress.note(fmt::format("step {}: validation loss {:.4f}", done, loss));
+      }
+      stopped = report.stop != 0 && done < deck_.run.steps;
+      if (stopped || done == deck_.run.steps || (deck_.checkpoint.every > 0 && done % deck_.checkpoint.every == 0))
+        progress.note(saver.save(done));
+    }
+    progress.finish();
+    if (!stopped) return static_cast<int>(ExitCode::ok);
+    info("stopped by {} after saving; start the same command again to go on",
+         stop_signal() ? signal_name(stop_signal()) : "a signal to another rank");
+    return static_cast<int>(ExitCode::interrupted);
+  }
+
+  World& world_;
+  const Deck& deck_;
+  const ParsedDeck& parsed_;
+  double begin_, gemm_rate_ = 0;
+  std::string path_ = "none";
+  LaneMode lanes_ = LaneMode::inline_order;
+  std::int64_t first_step_ = 0;
+  std::optional<SampleFile> train_, validation_;
+  std::optional<KernelRuntime> runtime_;
+  std::optional<Node> node_;
+  std::optional<Engine> engine_;
+};
+
+}  // namespace
+
+int run_training(World& world, const ParsedDeck& parsed) { return Training(world, parsed).run(); }
+
+}  // namespace tessera
