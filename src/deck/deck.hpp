@@ -13,6 +13,7 @@ struct RunKeys {
   std::string name, output_dir, device, resume, lanes;
   std::int64_t steps = 0, seed = 0, threads = 0, log_every = 1;
   bool reproducible = false, overwrite = false;
+  friend bool operator==(const RunKeys&, const RunKeys&) = default;
 };
 
 struct ModelKeys {
@@ -23,34 +24,41 @@ struct ModelKeys {
   std::string rope_scaling;  // none | llama3
   double rope_factor = 8, rope_low_freq_factor = 1, rope_high_freq_factor = 4;
   std::int64_t rope_original_context = 8192;
+  friend bool operator==(const ModelKeys&, const ModelKeys&) = default;
 };
 
 struct BatchKeys {
   std::int64_t global = 0, micro = 0;  // sequences
   std::int64_t sequence_length = 0;    // tokens
+  friend bool operator==(const BatchKeys&, const BatchKeys&) = default;
 };
 
 struct DataKeys {
   std::string train, validation;  // token files: .h5 or .bin
+  friend bool operator==(const DataKeys&, const DataKeys&) = default;
 };
 
 struct OptimizerKeys {
   std::string type;
   double learning_rate = 0, beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0, gradient_clipping = 0;
+  friend bool operator==(const OptimizerKeys&, const OptimizerKeys&) = default;
 };
 
 struct LearningRateKeys {
   std::string schedule;  // cosine | linear | constant | wsd
   std::int64_t warmup_steps = 0, decay_steps = 0;
   double min_ratio = 0.1;
+  friend bool operator==(const LearningRateKeys&, const LearningRateKeys&) = default;
 };
 
 struct PrecisionKeys {
   DType compute = DType::bf16;
+  friend bool operator==(const PrecisionKeys&, const PrecisionKeys&) = default;
 };
 
 struct OffloadKeys {
   std::string device;  // none (host, nvme: refused until they exist)
+  friend bool operator==(const OffloadKeys&, const OffloadKeys&) = default;
 };
 
 struct ZeroKeys {
@@ -67,27 +75,33 @@ struct ZeroKeys {
   std::int64_t hpz_partition_size = 1;
   bool quantized_weights = false, quantized_gradients = false;
   OffloadKeys offload_optimizer, offload_param;
+  friend bool operator==(const ZeroKeys&, const ZeroKeys&) = default;
 };
 
 struct MeshKeys {
   std::int64_t dp = 0, tp = 1, pp = 1, cp = 1, ep = 1;  // dp 0: auto
+  friend bool operator==(const MeshKeys&, const MeshKeys&) = default;
 };
 
 struct CheckpointKeys {
   std::int64_t every = 0, keep = 0;  // steps; checkpoints
+  friend bool operator==(const CheckpointKeys&, const CheckpointKeys&) = default;
 };
 
 struct EvaluateKeys {
   std::int64_t every = 0, batches = 0;  // steps; micro-batches
+  friend bool operator==(const EvaluateKeys&, const EvaluateKeys&) = default;
 };
 
 struct KernelKeys {
   std::int64_t loss_chunk = 0;  // tokens of logits held at once; 0: auto
   std::string packed_weights;   // auto | on | off
+  friend bool operator==(const KernelKeys&, const KernelKeys&) = default;
 };
 
 struct MemoryKeys {
   std::int64_t host_limit = 0;  // bytes a rank may plan for; 0: what the node has, shared by its ranks
+  friend bool operator==(const MemoryKeys&, const MemoryKeys&) = default;
 };
 
 /// A deck after parsing, overrides and resolution of `auto`.
@@ -105,6 +119,7 @@ struct Deck {
   EvaluateKeys evaluate;
   KernelKeys kernels;
   MemoryKeys memory;
+  friend bool operator==(const Deck&, const Deck&) = default;
 };
 
 /// One thing wrong with a deck. `line` and `column` are 0 where the fault has no place in a file (an override, a missing key).

@@ -1,0 +1,30 @@
+// Subcommands. A new one is a file that defines add_NAME and a row in TESSERA_COMMANDS.
+#pragma once
+#include <CLI/CLI.hpp>
+#include <functional>
+#include <string>
+
+namespace tessera {
+
+/// What a command line asked for; returns the exit status. Commands start Kokkos and MPI themselves, so that those which need neither run
+/// on a login node.
+using Chosen = std::function<int()>;
+
+// One row a command, in the order of the help page.
+#define TESSERA_COMMANDS(row) row(deck)
+
+#define TESSERA_DECLARE_COMMAND(name) void add_##name(CLI::App& app, Chosen& chosen);
+TESSERA_COMMANDS(TESSERA_DECLARE_COMMAND)
+#undef TESSERA_DECLARE_COMMAND
+
+/// Adds every command to `app`; parsing sets `chosen`.
+inline void add_commands(CLI::App& app, Chosen& chosen) {
+#define TESSERA_ADD_COMMAND(name) add_##name(app, chosen);
+  TESSERA_COMMANDS(TESSERA_ADD_COMMAND)
+#undef TESSERA_ADD_COMMAND
+}
+
+/// Program, compiler and library versions, one a line.
+std::string version_text();
+
+}  // namespace tessera

@@ -1,0 +1,114 @@
+// tessera deck check | print | reference
+#include "deck/deck.hpp"
+
+#include <cstdio>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "base/check.hpp"
+#include "base/log.hpp"
+#include "commands/commands.hpp"
+#include "deck/value.hpp"
+
+namespace tessera {
+namespace {
+
+struct DeckOptions {
+  std::string path;
+  std::vector<std::string> overrides;
+  int ranks = 0;
+  bool json = false;
+};
+
+ParsedDeck parse(const DeckOptions& o) { return parse_deck(o.path, o.overrides, o.ranks); }
+
+/// Every key with its typed value, nested by section.
+nlohmann::ordered_json values_json(const Deck& deck) {
+  nlohmann::ordered_json values;
+  for (const Key& key : deck_keys()) {
+    std::string pointer = "/" + std::string(key.name);
+    for (char& c : pointer) c = c == '.' ? '/' : c;
+    auto& slot = values[nlohmann::ordered_json::json_pointer(pointer)];
+    std::visit(
+        [&](const auto& v) {
+          if constexpr (!std::is_same_v<std::decay_t<decltype(v)>, std::monostate>) slot = v;
+        },
+        read_value(key, deck).value);
+  }
+  return values;
+}
+
+int check_json(const DeckOptions& o, const ParsedDeck& parsed) {
+  nlohmann::ordered_json out;
+  out["deck"] = o.path;
+  out["ok"] = parsed.faults.empty();
+  out["faults"] = nlohmann::ordered_json::array();
+  for (const Fault& f : parsed.faults) {
+    out["faults"].push_back({{"file", f.file}, {"line", f.line}, {"column", f.column}, {"key", f.key}, {"message", f.message}});
+  }
+  if (parsed.faults.empty()) {
+    out["resolved"] = parsed.resolved;
+    out["hash"] = deck_hash(parsed.deck).hex();
+    out["identity"] = deck_identity(parsed.deck).hex();
+    out["values"] = values_json(parsed.deck);
+  }
+  // Text of a deck that is not UTF-8 is itself a fault, so it may stand in a message: replace it, do not throw.
+  std::puts(out.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace).c_str());
+  return static_cast<int>(parsed.faults.empty() ? ExitCode::ok : ExitCode::usage);
+}
+
+int check(const DeckOptions& o) {
+  ParsedDeck parsed = parse(o);
+  if (o.json) return check_json(o, parsed);
+  if (!parsed.faults.empty()) {
+    for (const Fault& f : parsed.faults) fmt::print("{}\n", f.str());
+    log_line(LogLevel::error, fmt::format("{}: {} fault{}", o.path, parsed.faults.size(), parsed.faults.size() == 1 ? "" : "s"));
+    return static_cast<int>(ExitCode::usage);
+  }
+  fmt::print("{}: ok\n", o.path);
+  for (const std::string& r : parsed.resolved) fmt::print("  {}\n", r);
+  return 0;
+}
+
+CLI::App* add_reader(CLI::App& deck, const char* name, const char* what, const char* example, const std::shared_ptr<DeckOptions>& o) {
+  CLI::App* app = deck.add_subcommand(name, what);
+  app->add_option("DECK", o->path, "TOML file")->required();
+  app->add_option("key=value", o->overrides, "Overrides, for example model.layers=4; applied in order");
+  app->add_option("--ranks", o->ranks, "Ranks of the launch: checks what depends on them too")->check(CLI::Range(1, 10000000));
+  app->footer(fmt::format("Example:\n  {}", example));
+  return app;
+}
+
+}  // namespace
+
+void add_deck(CLI::App& app, Chosen& chosen) {
+  CLI::App* deck = app.add_subcommand("deck", "Check or print a deck, or print the reference of all keys");
+  deck->require_subcommand(1);
+  deck->footer("Example:\n  tessera deck check inputs/quickstart.toml --ranks 2");
+  auto options = std::make_shared<DeckOptions>();
+
+  CLI::App* checker = add_reader(*deck, "check", "Print every fault of a deck, or the values that auto became",
+                                 "tessera deck check inputs/quickstart.toml batch.global=60 --ranks 4", options);
+  checker->add_flag("--json", options->json, "Print faults, or all values, as JSON");
+  checker->callback([options, &chosen] { chosen = [options] { return check(*options); }; });
+
+  CLI::App* printer = add_reader(*deck, "print", "Print the whole deck, every key with its resolved value",
+                                 "tessera deck print inputs/quickstart.toml zero.stage=2 > mine.toml", options);
+  printer->callback([options, &chosen] {
+    chosen = [options] {
+      fmt::print("{}", print_deck(require_deck(parse(*options))));
+      return 0;
+    };
+  });
+
+  CLI::App* reference = deck->add_subcommand("reference", "Print the table of all keys as Markdown");
+  reference->footer("Example:\n  tessera deck reference > docs/deck.md");
+  reference->callback([&chosen] {
+    chosen = [] {
+      fmt::print("{}", deck_reference());
+      return 0;
+    };
+  });
+}
+
+}  // namespace tessera

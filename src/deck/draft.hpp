@@ -1,0 +1,47 @@
+// A deck while it is read: which keys were given, where, and what is wrong so far. Shared by the parser and the rules.
+#pragma once
+#include <initializer_list>
+#include <map>
+
+#include "deck/value.hpp"
+
+namespace tessera {
+
+/// Where a key was written: a place in the file, or the override itself.
+struct Place {
+  std::string file;
+  int line = 0, column = 0;
+};
+
+struct Entry {
+  Literal literal;
+  Place place;
+  bool given = false;   ///< in the file or an override; otherwise the default or missing
+  bool faulty = false;  ///< missing, or its value was refused: rules that need it are skipped
+  bool is_auto = false;
+};
+
+struct Draft {
+  Deck deck;
+  std::string file;
+  std::map<std::string, Entry, std::less<>> entries;  // one for each key of the schema
+  std::vector<Fault> faults;
+  std::vector<std::string> resolved;
+
+  const Entry& entry(std::string_view key) const { return entries.find(key)->second; }
+  bool is_auto(std::string_view key) const { return entry(key).is_auto; }
+  /// All of these keys have a value that can be used.
+  bool good(std::initializer_list<std::string_view> keys) const;
+  /// The key was given and differs from its default: a printed deck gives every key, so being given alone says nothing.
+  bool differs(std::string_view key) const;
+  /// A fault of `keys` together, shown at one of them: an overridden key if there is one, else the first that was given.
+  void fault(std::initializer_list<std::string_view> keys, const std::string& message);
+  void note(std::string_view key, const std::string& value, const std::string& reason);
+};
+
+/// Puts values in the place of `auto` where they follow from the deck and the number of ranks (0: not known).
+void resolve_auto(Draft& draft, int ranks);
+/// Rules between keys.
+void check_rules(Draft& draft, int ranks);
+
+}  // namespace tessera

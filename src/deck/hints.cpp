@@ -1,0 +1,248 @@
+#include "deck/hints.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "deck/schema.hpp"
+
+namespace tessera {
+namespace {
+
+/// A word that users of other programs write. `ours` is a key or section here; where there is none, `note` says why.
+struct Alias {
+  std::string_view theirs, ours, note = "";
+};
+
+constexpr std::string_view no_recompute =
+    "activation recompute is not in this version; leave it out and lower batch.micro if memory is short";
+constexpr std::string_view no_offload = "offload is not in this version; leave it out";
+constexpr std::string_view not_needed_consolidate =
+    "it is not needed: every checkpoint opens as whole weights, and `tessera consolidate` writes them as safetensors; leave it out";
+constexpr std::string_view no_fp16 = "fp16 with loss scaling is not in this version; set precision.compute to bf16 or fp32";
+constexpr std::string_view accumulation = "accumulation steps = batch.global / (batch.micro x ranks)";
+
+// Looked up by full path first, then by the last word.
+constexpr Alias aliases[] = {
+    // DeepSpeed
+    {"zero_optimization", "zero"},
+    {"bf16", "precision.compute", "for example compute = \"bf16\""},
+    {"fp16", "precision.compute", no_fp16},
+    {"loss_scale", "", no_fp16},
+    {"train_batch_size", "batch.global"},
+    {"train_micro_batch_size_per_gpu", "batch.micro"},
+    {"gradient_accumulation_steps", "batch.global", accumulation},
+    {"stage3_prefetch_bucket_size", "zero.prefetch_bucket_size"},
+    {"stage3_param_persistence_threshold", "zero.param_persistence_threshold"},
+    {"stage3_max_live_parameters", "zero.max_live_parameters"},
+    {"stage3_max_reuse_distance", "zero.max_reuse_distance"},
+    {"zero_hpz_partition_size", "zero.hpz_partition_size"},
+    {"zero_quantized_weights", "zero.quantized_weights"},
+    {"zero_quantized_gradients", "zero.quantized_gradients"},
+    {"zero_quantized_nontrainable_weights", "", "all weights are trained in this version; leave it out"},
+    {"stage3_gather_16bit_weights_on_model_save", "", not_needed_consolidate},
+    {"stage3_gather_fp16_weights_on_model_save", "", not_needed_consolidate},
+    {"gather_16bit_weights_on_model_save", "", not_needed_consolidate},
+    {"stage3_model_persistence_threshold", "zero.param_persistence_threshold",
+     "a limit on the sum of persistent parameters is not in this version"},
+    {"model_persistence_threshold", "zero.param_persistence_threshold",
+     "a limit on the sum of persistent parameters is not in this version"},
+    {"stage3_module_granularity_threshold", "", "parameters are always gathered by unit (embedding, layer, head); leave it out"},
+    {"module_granularity_threshold", "", "parameters are always gathered by unit (embedding, layer, head); leave it out"},
+    {"allgather_partitions", "", "updated parameters are always all-gathered; leave it out"},
+    {"load_from_fp32_weights", "", "master weights are always restored in fp32; leave it out"},
+    {"elastic_checkpoint", "", "every checkpoint resumes at any number of ranks; leave it out"},
+    {"ignore_unused_parameters", "", "the schedule uses every parameter; leave it out"},
+    {"zero_allow_untested_optimizer", "", "optimizer.type lists the optimizers that work with ZeRO; leave it out"},
+    {"mics_shard_size", "zero.hpz_partition_size", "shard groups smaller than the data-parallel group are not in this version"},
+    {"zenflow", "", "it is not in this version; leave it out"},
+    {"cpu_offload", "zero.offload_optimizer.device", no_offload},
+    {"cpu_offload_param", "zero.offload_param.device", no_offload},
+    {"nvme_path", "", no_offload},
+    {"pin_memory", "", no_offload},
+    {"aio", "", no_offload},
+    {"activation_checkpointing", "", no_recompute},
+    {"gradient_checkpointing", "", no_recompute},
+    {"partition_activations", "", no_recompute},
+    {"tensor_parallel", "mesh.tp"},
+    {"pipeline_parallel", "mesh.pp"},
+    {"tp_size", "mesh.tp"},
+    {"pp_size", "mesh.pp"},
+    {"tensor_model_parallel_size", "mesh.tp"},
+    {"pipeline_model_parallel_size", "mesh.pp"},
+    {"context_parallel_size", "mesh.cp"},
+    {"expert_model_parallel_size", "mesh.ep"},
+    {"scheduler", "learning_rate"},
+    {"learning_rate.type", "learning_rate.schedule"},
+    {"warmup_num_steps", "learning_rate.warmup_steps"},
+    {"total_num_steps", "run.steps"},
+    {"steps_per_print", "run.log_every"},
+    {"wall_clock_breakdown", "", "it is not in this version; leave it out"},
+    {"communication_data_type", "", "gradients are reduced in fp32, or as exact integers with run.reproducible; leave it out"},
+    {"prescale_gradients", "", "gradients are averaged over the global batch; leave it out"},
+    // Hugging Face
+    {"hidden_size", "model.width"},
+    {"num_hidden_layers", "model.layers"},
+    {"num_attention_heads", "model.heads"},
+    {"num_key_value_heads", "model.kv_heads"},
+    {"intermediate_size", "model.ff_width"},
+    {"vocab_size", "model.vocab"},
+    {"rms_norm_eps", "model.norm_eps"},
+    {"layer_norm_epsilon", "model.norm_eps"},
+    {"initializer_range", "model.init_std"},
+    {"tie_word_embeddings", "model.tied"},
+    {"attention_bias", "model.qkv_bias"},
+    {"factor", "model.rope_factor"},
+    {"low_freq_factor", "model.rope_low_freq_factor"},
+    {"high_freq_factor", "model.rope_high_freq_factor"},
+    {"original_max_position_embeddings", "model.rope_original_context"},
+    {"max_position_embeddings", "batch.sequence_length"},
+    {"per_device_train_batch_size", "batch.micro"},
+    {"adam_beta1", "optimizer.beta1"},
+    {"adam_beta2", "optimizer.beta2"},
+    {"adam_epsilon", "optimizer.eps"},
+    {"betas", "optimizer.beta1", "and optimizer.beta2, one number each"},
+    {"max_grad_norm", "optimizer.gradient_clipping"},
+    {"lr_scheduler_type", "learning_rate.schedule"},
+    {"warmup_ratio", "learning_rate.warmup_steps", "in steps"},
+    {"max_steps", "run.steps"},
+    {"num_train_epochs", "run.steps", "steps = epochs x tokens / (batch.global x batch.sequence_length)"},
+    {"save_steps", "checkpoint.every"},
+    {"save_total_limit", "checkpoint.keep"},
+    {"eval_steps", "evaluate.every"},
+    {"logging_steps", "run.log_every"},
+    {"resume_from_checkpoint", "run.resume"},
+    // llm.c, nanoGPT, Megatron-LM, torchtitan
+    {"lr", "optimizer.learning_rate"},
+    {"max_lr", "optimizer.learning_rate"},
+    {"min_lr", "learning_rate.min_ratio", "as a share of the peak"},
+    {"warmup_iters", "learning_rate.warmup_steps"},
+    {"lr_warmup_iters", "learning_rate.warmup_steps"},
+    {"lr_decay_iters", "learning_rate.decay_steps"},
+    {"max_iters", "run.steps"},
+    {"train_iters", "run.steps"},
+    {"training_steps", "run.steps"},
+    {"num_iterations", "run.steps"},
+    {"n_layer", "model.layers"},
+    {"n_layers", "model.layers"},
+    {"num_layers", "model.layers"},
+    {"n_embd", "model.width"},
+    {"d_model", "model.width"},
+    {"channels", "model.width"},
+    {"n_head", "model.heads"},
+    {"n_heads", "model.heads"},
+    {"num_heads", "model.heads"},
+    {"n_kv_head", "model.kv_heads"},
+    {"n_kv_heads", "model.kv_heads"},
+    {"num_query_groups", "model.kv_heads"},
+    {"d_ff", "model.ff_width"},
+    {"ffn_hidden_size", "model.ff_width"},
+    {"padded_vocab_size", "model.vocab"},
+    {"block_size", "batch.sequence_length"},
+    {"seq_len", "batch.sequence_length"},
+    {"seq_length", "batch.sequence_length"},
+    {"max_seq_len", "batch.sequence_length"},
+    {"global_batch_size", "batch.global"},
+    {"micro_batch_size", "batch.micro"},
+    {"local_batch_size", "batch.micro"},
+    {"grad_clip", "optimizer.gradient_clipping"},
+    {"clip_grad", "optimizer.gradient_clipping"},
+    {"dtype", "precision.compute"},
+    {"out_dir", "run.output_dir"},
+    {"save_interval", "checkpoint.every"},
+    {"eval_interval", "evaluate.every"},
+    {"eval_iters", "evaluate.batches"},
+    {"val_loss_every", "evaluate.every"},
+    {"world_size", "mesh.dp"},
+};
+
+std::string_view last_word(std::string_view name) { return name.substr(name.rfind('.') + 1); }
+std::string_view section_of(std::string_view name) { return name.find('.') == name.npos ? "" : name.substr(0, name.rfind('.')); }
+
+const Alias* find_alias(std::string_view word) {
+  auto it = std::find_if(std::begin(aliases), std::end(aliases), [&](const Alias& a) { return a.theirs == word; });
+  return it == std::end(aliases) ? nullptr : it;
+}
+
+bool near_enough(int distance, std::size_t length) { return distance <= std::max(1, static_cast<int>(length) / 3); }
+
+std::string show(std::string_view name) { return is_section(name) ? fmt::format("[{}]", name) : std::string(name); }
+
+Hint from_alias(const Alias& alias, std::string_view what) {
+  if (alias.ours.empty()) return {fmt::format("is not a {} here: {}", what, alias.note), ""};
+  return {fmt::format("is not a {} here; use {}{}", what, show(alias.ours), alias.note.empty() ? "" : fmt::format(" ({})", alias.note)),
+          std::string(alias.ours)};
+}
+
+}  // namespace
+
+int edit_distance(std::string_view a, std::string_view b) {
+  std::vector<int> before, last(b.size() + 1), row(b.size() + 1);
+  std::iota(last.begin(), last.end(), 0);
+  for (std::size_t i = 1; i <= a.size(); ++i) {
+    row[0] = static_cast<int>(i);
+    for (std::size_t j = 1; j <= b.size(); ++j) {
+      row[j] = std::min({last[j] + 1, row[j - 1] + 1, last[j - 1] + (a[i - 1] != b[j - 1])});
+      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) row[j] = std::min(row[j], before[j - 2] + 1);
+    }
+    before = last;
+    last = row;
+  }
+  return last[b.size()];
+}
+
+std::string_view nearest(std::string_view word, std::span<const std::string_view> words) {
+  std::string_view best;
+  int least = 0;
+  for (std::string_view w : words) {
+    int d = edit_distance(word, w);
+    if (near_enough(d, std::max(word.size(), w.size())) && (best.empty() || d < least)) best = w, least = d;
+  }
+  return best;
+}
+
+Hint hint_for_key(std::string_view name) {
+  std::string_view leaf = last_word(name);
+  if (const Alias* alias = find_alias(name)) return from_alias(*alias, "key");
+  // The keys of DeepSpeed's offload sections have words that mean something else elsewhere (ratio, buffer_size).
+  if (section_of(name).starts_with("zero.offload_") && edit_distance(leaf, "device") > 2) {
+    return {fmt::format("is not a key here: {}", no_offload), ""};
+  }
+  // The same word in another section is a better guess than any other word: [run] learning_rate means optimizer.learning_rate.
+  for (const Key& key : deck_keys()) {
+    if (key.leaf() == leaf) return {fmt::format("is not a key; use {}", key.name), std::string(key.name)};
+  }
+  if (const Alias* alias = find_alias(leaf)) return from_alias(*alias, "key");
+  const Key* best = nullptr;
+  int least = 0;
+  for (const Key& key : deck_keys()) {
+    // A misspelt word in the right section, or a misspelt path.
+    int d = std::min(edit_distance(leaf, key.leaf()) + (key.section() == section_of(name) ? 0 : 1), edit_distance(name, key.name));
+    if (near_enough(d, std::max(leaf.size(), key.leaf().size())) && (!best || d < least)) best = &key, least = d;
+  }
+  if (best) return {fmt::format("is not a key; did you mean {}?", best->name), std::string(best->name)};
+  std::string list;
+  for (const Key& key : deck_keys()) {
+    if (key.section() == section_of(name)) list += (list.empty() ? "" : ", ") + std::string(key.leaf());
+  }
+  if (!list.empty()) return {fmt::format("is not a key; [{}] has {}", section_of(name), list), ""};
+  return {"is not a key, and none has a name near it; `tessera deck reference` lists them all", ""};
+}
+
+Hint hint_for_section(std::string_view name) {
+  if (const Alias* alias = find_alias(name)) return from_alias(*alias, "section");
+  if (const Alias* alias = find_alias(last_word(name))) return from_alias(*alias, "section");
+  std::vector<std::string_view> sections;
+  for (const Key& key : deck_keys()) {
+    if (sections.empty() || sections.back() != key.section()) sections.push_back(key.section());
+  }
+  if (std::string_view near = nearest(name, sections); !near.empty()) {
+    return {fmt::format("is not a section; did you mean [{}]?", near), std::string(near)};
+  }
+  std::string list;
+  for (auto s : sections) list += fmt::format("{}[{}]", list.empty() ? "" : " ", s);
+  return {fmt::format("is not a section; the sections are {}", list), ""};
+}
+
+}  // namespace tessera

@@ -1,0 +1,228 @@
+// From TOML text and overrides to a deck, or to the list of everything that is wrong with it.
+#include <fmt/format.h>
+#include <toml++/toml.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "base/check.hpp"
+#include "deck/draft.hpp"
+#include "deck/hints.hpp"
+#include "deck/syntax.hpp"
+
+namespace tessera {
+namespace {
+
+Literal to_literal(const toml::node& node) {
+  if (auto v = node.as_integer()) return {v->get(), ""};
+  if (auto v = node.as_floating_point()) return {v->get(), ""};
+  if (auto v = node.as_boolean()) return {v->get(), ""};
+  if (auto v = node.as_string()) return {v->get(), ""};
+  if (node.is_table()) return {std::monostate{}, "a section"};
+  if (node.is_array()) return {std::monostate{}, "an array"};
+  return {std::monostate{}, "a date or time"};
+}
+
+Place place_of(const std::string& file, const toml::source_region& region) {
+  return {file, static_cast<int>(region.begin.line), static_cast<int>(region.begin.column)};
+}
+
+std::string join(const std::string& section, std::string_view leaf) {
+  return section.empty() ? std::string(leaf) : fmt::format("{}.{}", section, leaf);
+}
+
+/// Walks the tables of a file. `section` is the path as written; `meant` the section that the user probably means, which differs from it
+/// inside an unknown section: there keys are only checked for their names.
+class Walker {
+ public:
+  explicit Walker(Draft& draft) : draft_(draft) {}
+
+  void table(const toml::table& t, const std::string& section, const std::string& meant) {
+    for (auto& [key, node] : t) {
+      std::string path = join(section, key.str()), target = join(meant, key.str());
+      Place at = place_of(draft_.file, key.source());
+      if (node.is_table() && !find_key(target)) {
+        sub_table(*node.as_table(), path, target, at);
+      } else if (is_section(target)) {
+        add(at, path, fmt::format("is a section, not a key; its keys are set under [{}]", target));
+      } else if (!find_key(target)) {
+        unknown_key(path, target, at);
+      } else if (path == target) {
+        Entry& entry = draft_.entries.find(path)->second;
+        entry.literal = to_literal(node), entry.given = true, entry.place = place_of(draft_.file, node.source());
+      } else {
+        mention(target);
+      }
+    }
+  }
+
+ private:
+  void sub_table(const toml::table& t, const std::string& path, const std::string& target, const Place& at) {
+    if (is_section(target)) return table(t, path, target);
+    Hint hint = hint_for_section(target);
+    // The section's own fault stands at its header, and then its keys are read as if they stood in the right one.
+    add(at, path, hint.message);
+    std::string meant = find_key(hint.replacement) ? "" : hint.replacement;
+    if (find_key(hint.replacement)) mention(hint.replacement);
+    if (!meant.empty()) table(t, path, meant);
+  }
+
+  void unknown_key(const std::string& path, const std::string& target, const Place& at) {
+    Hint hint = hint_for_key(target);
+    add(at, path, hint.message);
+    mention(hint.replacement);
+  }
+
+  /// A key that was written wrongly is not reported as missing too.
+  void mention(const std::string& key) {
+    if (auto it = draft_.entries.find(key); it != draft_.entries.end()) it->second.faulty = true;
+    for (auto& [name, entry] : draft_.entries) {
+      if (!key.empty() && name.starts_with(key + ".")) entry.faulty = true;
+    }
+  }
+
+  void add(const Place& at, const std::string& key, const std::string& message) {
+    draft_.faults.push_back({at.file, at.line, at.column, key, message});
+  }
+
+  Draft& draft_;
+};
+
+/// The value of an override: TOML where it is TOML, otherwise the bare text. Keys that hold text take anything but a quoted string as it
+/// is.
+Literal override_value(const Key& key, const std::string& text) {
+  bool quoted_text = text.starts_with('"') || text.starts_with('\'');
+  if (text.find('\n') == std::string::npos && (key.type != KeyType::text || quoted_text)) {
+    try {
+      return to_literal(*toml::parse("v = " + text).get("v"));
+    } catch (const toml::parse_error&) {
+      // Not TOML: a bare word.
+    }
+  }
+  return {text, ""};
+}
+
+bool is_valid_text(const Literal& literal) {
+  auto* text = std::get_if<std::string>(&literal.value);
+  if (!text) return true;
+  try {
+    [[maybe_unused]] toml::table ignored = toml::parse("v = " + toml_string(*text));
+    return true;
+  } catch (const toml::parse_error&) {
+    return false;
+  }
+}
+
+std::string override_name(const std::string& text) { return fmt::format("override '{}'", text); }
+
+void apply_override(Draft& draft, const std::string& text) {
+  Place at{override_name(text), 0, 0};
+  auto add = [&](const std::string& key, const std::string& message) { draft.faults.push_back({at.file, 0, 0, key, message}); };
+  auto equals = text.find('=');
+  auto trim = [](std::string s) {
+    s.erase(0, s.find_first_not_of(" \t"));
+    s.erase(s.find_last_not_of(" \t") + 1);
+    return s;
+  };
+  std::string name = trim(text.substr(0, equals));
+  if (equals == std::string::npos || name.empty()) return add("", "an override is written key=value, for example run.steps=100");
+  const Key* key = find_key(name);
+  if (!key && is_section(name))
+    return add(name, fmt::format("is a section, not a key; set one of its keys, for example {}.KEY=value", name));
+  if (!key) {
+    Hint hint = hint_for_key(name);
+    if (auto it = draft.entries.find(hint.replacement); it != draft.entries.end() && !it->second.given) it->second.faulty = true;
+    return add(name, hint.message);
+  }
+  Entry& entry = draft.entries.find(name)->second;
+  std::string value = trim(text.substr(equals + 1));
+  if (value.empty()) return entry.faulty = true, add(name, fmt::format("the override has no value; write {}=VALUE", name));
+  entry.literal = override_value(*key, value), entry.place = at, entry.given = true;
+}
+
+/// Converts every given value and every default; reports keys that are missing.
+void convert(Draft& draft, bool whole) {
+  for (const Key& key : deck_keys()) {
+    Entry& entry = draft.entries.find(key.name)->second;
+    if (!entry.given && (key.required() || entry.faulty)) {
+      if (whole && !entry.faulty) {
+        std::string help(key.help.substr(0, key.help.size() - 1));
+        draft.faults.push_back({draft.file, 0, 0, std::string(key.name),
+                                fmt::format("is required and missing: {}; add `{} = ...` under [{}]{}", help, key.leaf(), key.section(),
+                                            key.unit.empty() ? "" : fmt::format(" (unit: {})", key.unit))});
+      }
+      entry.faulty = true;
+      continue;
+    }
+    std::string message = !is_valid_text(entry.literal)
+                              ? "is not valid UTF-8 text"
+                              : assign(key, entry.given ? entry.literal : fallback_literal(key), draft.deck, entry.is_auto);
+    entry.faulty = !message.empty();
+    if (entry.faulty) draft.faults.push_back({entry.place.file, entry.place.line, entry.place.column, std::string(key.name), message});
+  }
+}
+
+/// By place in the file, then overrides in their order, then missing keys in schema order.
+void sort_faults(std::vector<Fault>& faults, const std::vector<std::string>& overrides) {
+  auto rank = [&](const Fault& f) {
+    auto same = std::find_if(overrides.begin(), overrides.end(), [&](const std::string& o) { return f.file == override_name(o); });
+    std::ptrdiff_t after_file = same - overrides.begin() + 1;
+    return std::tuple(f.line > 0 ? 0 : after_file, f.line, f.column);
+  };
+  std::stable_sort(faults.begin(), faults.end(), [&](const Fault& a, const Fault& b) { return rank(a) < rank(b); });
+}
+
+}  // namespace
+
+ParsedDeck parse_deck_text(const std::string& text, const std::string& name, const std::vector<std::string>& overrides, int ranks) {
+  Draft draft;
+  draft.file = name;
+  for (const Key& key : deck_keys()) draft.entries.emplace(std::string(key.name), Entry{});
+  toml::table tables;
+  bool whole = read_toml(text, name, tables, draft.faults);
+  Walker(draft).table(tables, "", "");
+  for (const std::string& o : overrides) apply_override(draft, o);
+  convert(draft, whole);
+  // After a syntax fault parts of the file were skipped, so rules between keys would report what is not wrong.
+  if (whole) {
+    resolve_auto(draft, ranks);
+    check_rules(draft, ranks);
+  }
+  sort_faults(draft.faults, overrides);
+  return {draft.deck, draft.faults, draft.resolved};
+}
+
+ParsedDeck parse_deck(const std::string& path, const std::vector<std::string>& overrides, int ranks) {
+  auto unreadable = [&](const std::string& why) {
+    ParsedDeck parsed;
+    parsed.faults.push_back({path, 0, 0, "", fmt::format("cannot be read: {}", why)});
+    return parsed;
+  };
+  std::error_code ignored;  // the stream below reports what matters
+  if (std::filesystem::is_directory(path, ignored)) return unreadable("it is a folder; name the deck's .toml file");
+  std::ifstream in(path, std::ios::binary);
+  if (!in) return unreadable(std::strerror(errno));
+  std::ostringstream text;
+  text << in.rdbuf();
+  if (in.bad()) return unreadable(std::strerror(errno));
+  return parse_deck_text(text.str(), path, overrides, ranks);
+}
+
+std::string Fault::str() const {
+  std::string out = file;
+  if (line > 0) out += fmt::format(":{}:{}", line, column);
+  return key.empty() ? fmt::format("{}: {}", out, message) : fmt::format("{}: {}: {}", out, key, message);
+}
+
+Deck require_deck(const ParsedDeck& parsed) {
+  if (parsed.faults.empty()) return parsed.deck;
+  std::string all = fmt::format("the deck has {}:", parsed.faults.size() == 1 ? "a fault" : fmt::format("{} faults", parsed.faults.size()));
+  for (const Fault& f : parsed.faults) all += "\n  " + f.str();
+  throw Error(ExitCode::usage, all);
+}
+
+}  // namespace tessera

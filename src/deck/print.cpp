@@ -1,0 +1,81 @@
+// A deck as text: TOML, the reference page, digests.
+#include <fmt/format.h>
+
+#include "deck/value.hpp"
+
+namespace tessera {
+namespace {
+
+std::string type_text(const Key& key) {
+  switch (key.type) {
+    case KeyType::integer:
+      return "integer";
+    case KeyType::elements:
+      return "integer, or a whole float such as 5e8";
+    case KeyType::bytes:
+      return "text with a unit";
+    case KeyType::real:
+      return "float";
+    case KeyType::boolean:
+      return "boolean";
+    case KeyType::toggle:
+      return "boolean";
+    case KeyType::text:
+      return "text";
+  }
+  return {};
+}
+
+std::string values_text(const Key& key) {
+  std::string values;
+  auto add = [&](const std::string& v) { values += (values.empty() ? "" : ", ") + v; };
+  if (key.automatic != Auto::no) add("`\"auto\"`");
+  for (auto c : key.choices) add(fmt::format("`{}`", toml_string(c)));
+  if (std::string limits = limits_text(key.limits); !limits.empty()) add(limits);
+  return values;
+}
+
+}  // namespace
+
+std::string print_deck(const Deck& deck) {
+  std::string out;
+  std::string_view section;
+  for (const Key& key : deck_keys()) {
+    if (key.section() != section) {
+      out += fmt::format("{}[{}]\n", section.empty() ? "" : "\n", key.section());
+      section = key.section();
+    }
+    out += fmt::format("{} = {}\n", key.leaf(), value_text(key, deck));
+  }
+  return out;
+}
+
+std::string deck_reference() {
+  std::string out =
+      "# Deck reference\n\n"
+      "Every key of a deck, as `tessera deck reference` prints it. A key can be overridden on the command line as `section.key=value`.\n"
+      "Quantities of elements may be written as whole floats (`5e8`); quantities of bytes carry their unit (`\"64 MiB\"`).\n";
+  std::string_view section;
+  for (const Key& key : deck_keys()) {
+    if (key.section() != section) {
+      section = key.section();
+      out += fmt::format("\n## [{}]\n\n| key | type | unit | values | default | meaning |\n|---|---|---|---|---|---|\n", section);
+    }
+    // The default as `tessera deck print` shows it; "auto" and quotes included.
+    std::string standard = key.required() ? "required" : fmt::format("`{}`", key.fallback);
+    out += fmt::format("| `{}` | {} | {} | {} | {} | {} |\n", key.leaf(), type_text(key), key.unit, values_text(key), standard, key.help);
+  }
+  return out;
+}
+
+Hash128 deck_hash(const Deck& deck) { return hash_text(print_deck(deck)); }
+
+Hash128 deck_identity(const Deck& deck) {
+  std::string text;
+  for (const Key& key : deck_keys()) {
+    if (key.identity) text += fmt::format("{} = {}\n", key.name, value_text(key, deck));
+  }
+  return hash_text(text);
+}
+
+}  // namespace tessera

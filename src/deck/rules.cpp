@@ -1,0 +1,275 @@
+// What follows from several keys together: values of `auto`, and contradictions.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <filesystem>
+
+#include "deck/draft.hpp"
+
+namespace tessera {
+namespace {
+
+/// The divisors of n nearest to `near`, in rising order: values that a user can put in the place of one that does not divide.
+std::vector<std::int64_t> divisors_near(std::int64_t n, std::int64_t near, std::size_t count = 4) {
+  std::vector<std::int64_t> all;
+  for (std::int64_t d = 1; d * d <= n; ++d) {
+    if (n % d != 0) continue;
+    all.push_back(d);
+    if (d != n / d) all.push_back(n / d);
+  }
+  std::stable_sort(all.begin(), all.end(), [&](auto a, auto b) { return std::abs(a - near) < std::abs(b - near); });
+  if (all.size() > count) all.resize(count);
+  std::sort(all.begin(), all.end());
+  return all;
+}
+
+std::string one_of(const std::vector<std::int64_t>& values) {
+  if (values.size() == 1) return fmt::format("{}", values[0]);
+  return fmt::format("{} or {}", fmt::join(values.begin(), values.end() - 1, ", "), values.back());
+}
+
+/// Multiples of `atom` on both sides of `value`.
+std::string multiples_around(std::int64_t value, std::int64_t atom) {
+  std::int64_t below = value / atom * atom;
+  return below > 0 ? fmt::format("{} or {}", below, below + atom) : fmt::format("{}", atom);
+}
+
+/// Ranks that split the batch: what the launch says, or what the deck says.
+std::int64_t known_ranks(const Draft& draft, int ranks) { return ranks > 0 ? ranks : draft.good({"mesh.dp"}) ? draft.deck.mesh.dp : 0; }
+
+void resolve_run(Draft& draft) {
+  RunKeys& run = draft.deck.run;
+  if (draft.is_auto("run.name")) {
+    std::string stem = std::filesystem::path(draft.file).stem().string();
+    run.name = stem.empty() ? "run" : stem;
+    draft.note("run.name", toml_string(run.name), "file name of the deck");
+  }
+  if (draft.is_auto("run.output_dir") && draft.good({"run.name"})) {
+    run.output_dir = "runs/" + run.name;
+    draft.note("run.output_dir", toml_string(run.output_dir), "runs/NAME");
+  }
+  if (draft.is_auto("run.device")) {
+    run.device = "host";
+    draft.note("run.device", toml_string(run.device), "the only backend of this build");
+  }
+}
+
+void resolve_model(Draft& draft) {
+  ModelKeys& m = draft.deck.model;
+  if (draft.is_auto("model.kv_heads") && draft.good({"model.heads"})) {
+    m.kv_heads = m.heads;
+    draft.note("model.kv_heads", fmt::format("{}", m.kv_heads), "model.heads: every query head has its own keys and values");
+  }
+  // 0 is auto too: it is what the field means before it is resolved.
+  bool wanted = draft.good({"model.head_dim", "model.width", "model.heads"}) && m.head_dim == 0;
+  if (wanted && m.width % m.heads != 0) {
+    draft.fault({"model.width", "model.heads"},
+                fmt::format("model.width {} is not divisible by model.heads {}, so model.head_dim = \"auto\" has no value; "
+                            "nearest valid model.width: {}; or give model.head_dim",
+                            m.width, m.heads, multiples_around(m.width, m.heads)));
+    draft.entries.find("model.head_dim")->second.faulty = true;
+  } else if (wanted) {
+    m.head_dim = m.width / m.heads;
+    draft.note("model.head_dim", fmt::format("{}", m.head_dim), fmt::format("model.width {} / model.heads {}", m.width, m.heads));
+  }
+}
+
+/// The rules by which Hugging Face fills `auto` in a DeepSpeed configuration.
+void resolve_zero(Draft& draft) {
+  ZeroKeys& z = draft.deck.zero;
+  std::int64_t width = draft.deck.model.width;
+  if (!draft.good({"model.width"})) return;
+  auto put = [&](std::string_view key, std::int64_t& field, std::int64_t value, std::string_view rule) {
+    if (!draft.is_auto(key)) return;
+    field = value;
+    draft.note(key, fmt::format("{}", value), fmt::format("{}, model.width {}", rule, width));
+  };
+  put("zero.reduce_bucket_size", z.reduce_bucket_size, width * width, "width squared");
+  put("zero.prefetch_bucket_size", z.prefetch_bucket_size, width * width * 9 / 10, "0.9 x width squared");
+  put("zero.param_persistence_threshold", z.param_persistence_threshold, 10 * width, "10 x width");
+}
+
+void check_names(Draft& draft) {
+  for (std::string_view key : {"run.name", "run.output_dir", "run.resume", "data.train"}) {
+    if (draft.good({key}) && std::get<std::string>(read_value(*find_key(key), draft.deck).value).empty()) {
+      draft.fault({key}, "must not be empty");
+    }
+  }
+  if (draft.good({"run.name"}) && draft.deck.run.name.find('/') != std::string::npos) {
+    draft.fault({"run.name"},
+                fmt::format("{} is a path, not a name; a folder is set with run.output_dir", toml_string(draft.deck.run.name)));
+  }
+}
+
+void check_model(Draft& draft) {
+  const ModelKeys& m = draft.deck.model;
+  if (draft.good({"model.heads", "model.kv_heads"}) && m.kv_heads > 0 && m.heads % m.kv_heads != 0) {
+    draft.fault({"model.kv_heads", "model.heads"},
+                fmt::format("model.heads {} is not divisible by model.kv_heads {}: each key and value head serves the same number of "
+                            "query heads; nearest valid model.kv_heads: {}",
+                            m.heads, m.kv_heads, one_of(divisors_near(m.heads, m.kv_heads))));
+  }
+  if (draft.good({"model.head_dim"}) && m.head_dim % 2 != 0) {
+    std::string from = draft.is_auto("model.head_dim") ? fmt::format(" (model.width {} / model.heads {})", m.width, m.heads) : "";
+    draft.fault({"model.head_dim", "model.heads", "model.width"},
+                fmt::format("a head dim of {}{} is odd, and rotary positions turn pairs of features; set model.head_dim to {} or {}",
+                            m.head_dim, from, std::max<std::int64_t>(2, m.head_dim - 1), m.head_dim + 1));
+  }
+  if (!draft.good({"model.rope_scaling"})) return;
+  if (m.rope_scaling == "none") {
+    for (std::string_view key :
+         {"model.rope_factor", "model.rope_low_freq_factor", "model.rope_high_freq_factor", "model.rope_original_context"}) {
+      if (draft.differs(key)) {
+        draft.fault({key}, "has no effect with model.rope_scaling = \"none\"; set model.rope_scaling = \"llama3\" or leave this key out");
+      }
+    }
+  } else if (draft.good({"model.rope_low_freq_factor", "model.rope_high_freq_factor"}) &&
+             m.rope_high_freq_factor <= m.rope_low_freq_factor) {
+    draft.fault({"model.rope_high_freq_factor", "model.rope_low_freq_factor"},
+                fmt::format("model.rope_high_freq_factor {} must be above model.rope_low_freq_factor {}", shortest(m.rope_high_freq_factor),
+                            shortest(m.rope_low_freq_factor)));
+  }
+}
+
+void check_learning_rate(Draft& draft) {
+  const LearningRateKeys& lr = draft.deck.learning_rate;
+  std::int64_t steps = draft.deck.run.steps;
+  bool warmup_fits = true;
+  if (draft.good({"learning_rate.warmup_steps", "run.steps"}) && lr.warmup_steps > steps) {
+    warmup_fits = false;
+    draft.fault(
+        {"learning_rate.warmup_steps", "run.steps"},
+        fmt::format("learning_rate.warmup_steps {} is more than run.steps {}; set it to at most {}", lr.warmup_steps, steps, steps));
+  }
+  if (!draft.good({"learning_rate.schedule"})) return;
+  if (lr.schedule == "constant" && draft.differs("learning_rate.min_ratio")) {
+    draft.fault({"learning_rate.min_ratio"},
+                "has no effect with learning_rate.schedule = \"constant\"; leave it out or choose another schedule");
+  }
+  if (!draft.good({"learning_rate.decay_steps"})) return;
+  if (lr.schedule != "wsd" && lr.decay_steps > 0) {
+    draft.fault({"learning_rate.decay_steps"}, fmt::format("has no effect with learning_rate.schedule = {}, which decays from the end of "
+                                                           "the warmup to the last step; leave it out or set \"wsd\"",
+                                                           toml_string(lr.schedule)));
+  } else if (lr.schedule == "wsd" && lr.decay_steps == 0) {
+    draft.fault({"learning_rate.decay_steps", "learning_rate.schedule"},
+                "learning_rate.schedule = \"wsd\" needs learning_rate.decay_steps, the steps of the decay at the end of the run; "
+                "10 to 20 % of run.steps is usual");
+  } else if (draft.good({"learning_rate.warmup_steps", "run.steps"}) && warmup_fits && lr.warmup_steps + lr.decay_steps > steps) {
+    draft.fault({"learning_rate.decay_steps", "learning_rate.warmup_steps", "run.steps"},
+                fmt::format("learning_rate.warmup_steps {} + learning_rate.decay_steps {} is more than run.steps {}; set decay_steps to at "
+                            "most {}",
+                            lr.warmup_steps, lr.decay_steps, steps, steps - lr.warmup_steps));
+  }
+}
+
+void check_mesh(Draft& draft, int ranks) {
+  std::int64_t& dp = draft.deck.mesh.dp;
+  if (!draft.good({"mesh.dp"}) || ranks <= 0) return;
+  if (dp == 0) {
+    dp = ranks;
+    draft.note("mesh.dp", fmt::format("{}", dp), "all ranks of the launch");
+  } else if (dp != ranks) {
+    draft.fault({"mesh.dp"}, fmt::format("mesh.dp is {} and there {} {} rank{}; start {} or set mesh.dp = \"auto\"", dp,
+                                         ranks == 1 ? "is" : "are", ranks, ranks == 1 ? "" : "s", dp));
+    draft.entries.find("mesh.dp")->second.faulty = true;
+  }
+}
+
+void check_batch(Draft& draft, int ranks) {
+  if (!draft.good({"batch.global", "batch.micro"})) return;
+  std::int64_t global = draft.deck.batch.global, micro = draft.deck.batch.micro, n = std::max<std::int64_t>(1, known_ranks(draft, ranks));
+  std::int64_t atom = micro * n;
+  if (global % atom == 0) return;
+  std::vector<std::string> ways{"nearest valid batch.global: " + multiples_around(global, atom)};
+  if (global % n == 0) ways.push_back("nearest valid batch.micro: " + one_of(divisors_near(global / n, micro)));
+  if (n > 1 && global % micro == 0) ways.push_back("nearest valid numbers of ranks: " + one_of(divisors_near(global / micro, n)));
+  std::string over = n > 1 ? fmt::format(" x {} ranks = {}", n, atom) : "";
+  draft.fault({"batch.global", "batch.micro"}, fmt::format("batch.global {} is not divisible by batch.micro {}{} (sequences); {}", global,
+                                                           micro, over, fmt::join(ways, "; ")));
+}
+
+void check_evaluation(Draft& draft) {
+  const Deck& d = draft.deck;
+  if (!draft.good({"evaluate.every", "data.validation"})) return;
+  if (d.evaluate.every > 0 && d.data.validation.empty()) {
+    draft.fault({"evaluate.every"}, "evaluation needs data.validation, a file of tokens; give it, or set evaluate.every = 0");
+  }
+}
+
+void check_lanes(Draft& draft) {
+  if (draft.deck.zero.overlap_comm == "true" && draft.deck.run.lanes == "inline") {
+    draft.fault({"zero.overlap_comm", "run.lanes"},
+                "zero.overlap_comm = true needs communication lanes of their own, and run.lanes = \"inline\" has none; set run.lanes to "
+                "\"auto\" or \"threads\", or overlap_comm to \"auto\" or false");
+  }
+}
+
+/// Limits that a stage does not use stay legal, so that one deck serves every stage; but they are not silent.
+void note_idle_limits(Draft& draft) {
+  if (!draft.good({"zero.stage"})) return;
+  std::int64_t stage = draft.deck.zero.stage;
+  auto idle = [&](std::string_view key, const char* stages) {
+    if (draft.differs(key))
+      draft.resolved.push_back(fmt::format("note: {} has no effect at zero.stage = {}; it is for {}", key, stage, stages));
+  };
+  if (stage < 3) {
+    for (auto key :
+         {"zero.prefetch_bucket_size", "zero.param_persistence_threshold", "zero.max_live_parameters", "zero.max_reuse_distance"}) {
+      idle(key, "stage 3");
+    }
+  }
+  if (stage == 0 || stage == 3) idle("zero.allgather_bucket_size", "stages 1 and 2");
+}
+
+}  // namespace
+
+bool Draft::good(std::initializer_list<std::string_view> keys) const {
+  return std::none_of(keys.begin(), keys.end(), [&](std::string_view k) { return entry(k).faulty; });
+}
+
+bool Draft::differs(std::string_view key) const {
+  const Entry& e = entry(key);
+  if (!e.given || e.faulty) return false;
+  const Key& row = *find_key(key);
+  if (row.required()) return true;
+  Deck standard;
+  bool is_auto = false;
+  assign(row, fallback_literal(row), standard, is_auto);
+  return e.is_auto != is_auto || value_text(row, deck) != value_text(row, standard);
+}
+
+void Draft::fault(std::initializer_list<std::string_view> keys, const std::string& message) {
+  // An override is the newest change, so it is named before the file; then the first key that was given.
+  auto overridden = std::find_if(keys.begin(), keys.end(), [&](auto k) { return entry(k).given && entry(k).place.line == 0; });
+  auto given = std::find_if(keys.begin(), keys.end(), [&](auto k) { return entry(k).given; });
+  auto at = overridden != keys.end() ? overridden : given != keys.end() ? given : keys.begin();
+  const Place place = entry(*at).given ? entry(*at).place : Place{file, 0, 0};
+  faults.push_back({place.file, place.line, place.column, std::string(*at), message});
+}
+
+void Draft::note(std::string_view key, const std::string& value, const std::string& reason) {
+  resolved.push_back(fmt::format("{} = {} (auto: {})", key, value, reason));
+}
+
+void resolve_auto(Draft& draft, int ranks) {
+  resolve_run(draft);
+  resolve_model(draft);
+  resolve_zero(draft);
+  check_mesh(draft, ranks);
+}
+
+void check_rules(Draft& draft, int ranks) {
+  check_names(draft);
+  check_model(draft);
+  check_learning_rate(draft);
+  check_batch(draft, ranks);
+  check_evaluation(draft);
+  check_lanes(draft);
+  note_idle_limits(draft);
+}
+
+}  // namespace tessera

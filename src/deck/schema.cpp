@@ -1,0 +1,238 @@
+// THE table of deck keys. A new key is a field in deck.hpp and a row here.
+#include "deck/schema.hpp"
+
+#include <algorithm>
+
+namespace tessera {
+namespace {
+
+// The name of a key is the path of its field: the two cannot drift apart.
+#define KEY(path) .name = #path, .field = +[](Deck& d) -> decltype((std::declval<Deck&>().path)) { return d.path; }
+
+constexpr double max_dim = 1 << 24;
+constexpr std::string_view one_axis = "only the mesh axis dp may exceed 1 in this version; leave it at 1";
+
+using enum KeyType;
+using Refusals = std::vector<std::pair<std::string_view, std::string_view>>;
+
+const Refusals no_offload = {
+    {"cpu", "offload to host memory is not in this version; set \"none\" and shard over more ranks"},
+    {"host", "offload to host memory is not in this version; set \"none\" and shard over more ranks"},
+    {"nvme", "offload to NVMe is not in this version; set \"none\" and shard over more ranks"},
+};
+
+const std::vector<Key> table = {
+    // [run]
+    {KEY(run.name), .type = text, .fallback = "\"auto\"", .automatic = Auto::resolved,
+     .help = "Name of the run; auto takes the file name of the deck without its extension."},
+    {KEY(run.output_dir), .type = text, .unit = "path", .fallback = "\"auto\"", .automatic = Auto::resolved,
+     .help = "Folder for checkpoints and metrics, relative to the current directory; auto is runs/NAME."},
+    {KEY(run.overwrite), .type = boolean, .fallback = "false",
+     .help = "Lets a run start in an output folder that holds the run of another deck."},
+    {KEY(run.resume), .type = text, .unit = "path", .fallback = "\"auto\"", .automatic = Auto::kept,
+     .help = "auto goes on from the latest checkpoint of the output folder if there is one; never starts anew; a path names a checkpoint."},
+    {KEY(run.steps), .type = integer, .unit = "optimizer steps", .limits = {.least = 1, .most = 1e12}, .identity = true,
+     .help = "Optimizer steps of the whole run; a resumed run goes on to the same total."},
+    {KEY(run.seed), .type = integer, .limits = {.least = 0}, .fallback = "1", .identity = true,
+     .help = "Seed of the initial weights and of the order of the data."},
+    {KEY(run.reproducible), .type = boolean, .fallback = "false", .identity = true,
+     .help = "Makes every sum exact, so that the same deck gives the same bits on any number of ranks and at any ZeRO stage."},
+    {KEY(run.device), .type = text, .choices = {"host"}, .fallback = "\"auto\"", .automatic = Auto::resolved,
+     .refused = {{"cuda", "this build has no CUDA backend; set \"host\" or \"auto\""}}, .help = "Where tensors live and kernels run."},
+    {KEY(run.threads), .type = integer, .unit = "threads a rank", .limits = {.least = 0, .most = 4096}, .fallback = "\"auto\"",
+     .automatic = Auto::kept, .help = "Compute threads of each rank; auto shares the cores of a node among its ranks."},
+    {KEY(run.lanes), .type = text, .choices = {"threads", "inline"}, .fallback = "\"auto\"", .automatic = Auto::kept,
+     .help = "threads runs communication lanes on threads of their own beside compute; inline runs every task in order on one thread."},
+    {KEY(run.log_every), .type = integer, .unit = "optimizer steps", .limits = {.least = 1, .most = 1e12}, .fallback = "1",
+     .help = "Steps between two progress lines; metrics.jsonl holds every step."},
+
+    // [model]
+    {KEY(model.layers), .type = integer, .unit = "layers", .limits = {.least = 1, .most = 100000}, .identity = true,
+     .help = "Number of transformer layers."},
+    {KEY(model.width), .type = integer, .unit = "features", .limits = {.least = 1, .most = max_dim}, .identity = true,
+     .help = "Width of the residual stream."},
+    {KEY(model.heads), .type = integer, .unit = "heads", .limits = {.least = 1, .most = max_dim}, .identity = true,
+     .help = "Query heads of attention."},
+    {KEY(model.kv_heads), .type = integer, .unit = "heads", .limits = {.least = 1, .most = max_dim}, .fallback = "\"auto\"",
+     .automatic = Auto::resolved, .identity = true, .help = "Key and value heads, a divisor of model.heads; auto is model.heads."},
+    {KEY(model.head_dim), .type = integer, .unit = "features", .limits = {.least = 0, .most = 65536}, .fallback = "\"auto\"",
+     .automatic = Auto::resolved, .identity = true, .help = "Features of one head, an even number; auto is model.width / model.heads."},
+    {KEY(model.ff_width), .type = integer, .unit = "features", .limits = {.least = 1, .most = max_dim}, .identity = true,
+     .help = "Inner width of the SwiGLU feed-forward block."},
+    {KEY(model.vocab), .type = integer, .unit = "tokens", .limits = {.least = 1, .most = 2147483647}, .identity = true,
+     .help = "Size of the vocabulary; every token id of the data is below it."},
+    {KEY(model.tied), .type = boolean, .fallback = "false", .identity = true, .help = "Uses the embedding matrix as the output head too."},
+    {KEY(model.qk_norm), .type = boolean, .fallback = "false", .identity = true,
+     .help = "Normalises queries and keys of each head before the rotation."},
+    {KEY(model.qkv_bias), .type = boolean, .fallback = "false", .identity = true,
+     .help = "Adds a bias to the query, key and value projections."},
+    {KEY(model.norm_eps), .type = real, .limits = {.above = 0, .below = 1}, .fallback = "1e-05", .identity = true,
+     .help = "Epsilon of RMSNorm, inside the square root."},
+    {KEY(model.init_std), .type = real, .limits = {.above = 0, .most = 10}, .fallback = "0.02", .identity = true,
+     .help = "Standard deviation of the initial weights."},
+    {KEY(model.rope_theta), .type = real, .limits = {.above = 1, .most = 1e12}, .fallback = "10000.0", .identity = true,
+     .help = "Base of the rotary frequencies."},
+    {KEY(model.rope_scaling), .type = text, .choices = {"none", "llama3"}, .fallback = "\"none\"", .identity = true,
+     .refused = {{"linear", "linear rotary scaling is not in this version; set \"none\" or \"llama3\""},
+                 {"dynamic", "dynamic rotary scaling is not in this version; set \"none\" or \"llama3\""},
+                 {"yarn", "YaRN rotary scaling is not in this version; set \"none\" or \"llama3\""},
+                 {"longrope", "LongRoPE scaling is not in this version; set \"none\" or \"llama3\""}},
+     .help = "Scaling of the rotary frequencies for long contexts."},
+    {KEY(model.rope_factor), .type = real, .unit = "ratio", .limits = {.least = 1, .most = 1e6}, .fallback = "8.0", .identity = true,
+     .help = "llama3 scaling: factor by which low frequencies are slowed."},
+    {KEY(model.rope_low_freq_factor), .type = real, .unit = "ratio", .limits = {.above = 0, .most = 1e6}, .fallback = "1.0",
+     .identity = true,
+     .help = "llama3 scaling: wavelengths longer than rope_original_context divided by this are slowed by the whole factor."},
+    {KEY(model.rope_high_freq_factor), .type = real, .unit = "ratio", .limits = {.above = 0, .most = 1e6}, .fallback = "4.0",
+     .identity = true, .help = "llama3 scaling: wavelengths shorter than rope_original_context divided by this are left as they are."},
+    {KEY(model.rope_original_context), .type = integer, .unit = "tokens", .limits = {.least = 1, .most = max_dim}, .fallback = "8192",
+     .identity = true, .help = "llama3 scaling: context length that the unscaled frequencies were made for."},
+
+    // [batch]
+    {KEY(batch.global), .type = integer, .unit = "sequences", .limits = {.least = 1, .most = 1e9}, .identity = true,
+     .help = "Sequences of one optimizer step over all ranks; accumulation steps = global / (micro x ranks)."},
+    {KEY(batch.micro), .type = integer, .unit = "sequences", .limits = {.least = 1, .most = 1e6}, .identity = true,
+     .help = "Sequences that a rank passes through the model at once."},
+    {KEY(batch.sequence_length), .type = integer, .unit = "tokens", .limits = {.least = 1, .most = max_dim}, .identity = true,
+     .help = "Tokens of a sequence."},
+
+    // [data]
+    {KEY(data.train), .type = text, .unit = "path", .identity = true,
+     .help = "Training tokens, relative to the current directory: .h5 as `tessera tokenize` writes it, or .bin of uint16."},
+    {KEY(data.validation), .type = text, .unit = "path", .fallback = "\"\"",
+     .help = "Validation tokens, relative to the current directory; empty: none."},
+
+    // [optimizer]
+    {KEY(optimizer.type), .type = text, .choices = {"adamw"}, .fallback = "\"adamw\"", .identity = true,
+     .refused = {{"adam", "plain Adam is not in this version; set \"adamw\" with weight_decay = 0.0, which is the same update"},
+                 {"lamb", "LAMB is not in this version; set \"adamw\""},
+                 {"onebit_adam", "1-bit Adam is not in this version; set \"adamw\""},
+                 {"lion", "Lion is not in this version; set \"adamw\""},
+                 {"muon", "Muon is not in this version; set \"adamw\""},
+                 {"sgd", "SGD is not in this version; set \"adamw\""}},
+     .help = "Update rule; weight decay applies to matrices only."},
+    {KEY(optimizer.learning_rate), .type = real, .limits = {.above = 0, .most = 1000}, .identity = true,
+     .help = "Peak learning rate, reached at the end of the warmup."},
+    {KEY(optimizer.beta1), .type = real, .limits = {.least = 0, .below = 1}, .fallback = "0.9", .identity = true,
+     .help = "Decay of the mean of the gradients."},
+    {KEY(optimizer.beta2), .type = real, .limits = {.least = 0, .below = 1}, .fallback = "0.95", .identity = true,
+     .help = "Decay of the mean of the squared gradients."},
+    {KEY(optimizer.eps), .type = real, .limits = {.above = 0, .most = 1}, .fallback = "1e-08", .identity = true,
+     .help = "Added to the square root of the second moment."},
+    {KEY(optimizer.weight_decay), .type = real, .limits = {.least = 0, .most = 1000}, .fallback = "0.1", .identity = true,
+     .help = "Decoupled weight decay of matrices, times the learning rate; biases and norm weights have none."},
+    {KEY(optimizer.gradient_clipping), .type = real, .unit = "norm", .limits = {.least = 0, .most = 1e12}, .fallback = "1.0",
+     .identity = true, .help = "Largest norm of the whole gradient, to which it is scaled down; 0: no clipping."},
+
+    // [learning_rate]
+    {KEY(learning_rate.schedule), .type = text, .choices = {"cosine", "linear", "constant", "wsd"}, .fallback = "\"cosine\"",
+     .identity = true, .help = "Shape of the learning rate after the warmup; wsd is constant and then falls linearly over decay_steps."},
+    {KEY(learning_rate.warmup_steps), .type = integer, .unit = "optimizer steps", .limits = {.least = 0, .most = 1e12}, .fallback = "0",
+     .identity = true, .help = "Steps of linear warmup from zero."},
+    {KEY(learning_rate.decay_steps), .type = integer, .unit = "optimizer steps", .limits = {.least = 0, .most = 1e12}, .fallback = "0",
+     .identity = true, .help = "wsd schedule: steps of the decay at the end of the run."},
+    {KEY(learning_rate.min_ratio), .type = real, .unit = "ratio", .limits = {.least = 0, .most = 1}, .fallback = "0.1", .identity = true,
+     .help = "Last learning rate as a share of the peak; a constant schedule has none."},
+
+    // [precision]
+    {KEY(precision.compute), .type = text, .choices = {"fp32", "bf16"}, .fallback = "\"bf16\"", .identity = true,
+     .refused = {{"fp16", "fp16 with loss scaling is not in this version; set \"bf16\" or \"fp32\""},
+                 {"fp8", "fp8 is not in this version; set \"bf16\""}},
+     .help = "Type of weights and activations in forward and backward; master weights, moments and sums are fp32."},
+
+    // [zero]
+    {KEY(zero.stage), .type = integer, .limits = {.least = 0, .most = 3}, .fallback = "0",
+     .beyond = "ZeRO has stages 0 to 3: 0 shards nothing, 1 the optimizer state, 2 also the gradients, 3 also the parameters",
+     .help = "What is sharded over ranks: 0 nothing, 1 optimizer state, 2 also gradients, 3 also parameters."},
+    {KEY(zero.overlap_comm), .type = toggle, .fallback = "\"auto\"", .automatic = Auto::kept,
+     .help = "Runs gathers and reductions beside compute; auto does so where a rank has a thread to spare."},
+    {KEY(zero.contiguous_gradients), .type = boolean, .fallback = "true",
+     .refused = {{"false", "gradients always stand in one contiguous buffer a unit; leave it at true"}},
+     .help = "Gradients stand in contiguous buffers; always so."},
+    {KEY(zero.reduce_scatter), .type = boolean, .fallback = "true",
+     .refused = {{"false",
+                  "stages 2 and 3 always reduce-scatter gradients, all-reduce in its place is not in this version; leave it at true"}},
+     .help = "Sharded gradients are averaged by reduce-scatter; always so."},
+    {KEY(zero.round_robin_gradients), .type = boolean, .fallback = "false",
+     .refused = {{"true", "every rank owns one contiguous slice of each unit, there is nothing to deal out in turns; leave it at false"}},
+     .help = "Not in this version: shards are contiguous slices of units."},
+    {KEY(zero.reduce_bucket_size), .type = elements, .unit = "elements", .limits = {.least = 1}, .fallback = "500000000",
+     .automatic = Auto::resolved, .help = "Gradient elements that are reduced together at most; auto is width squared."},
+    {KEY(zero.allgather_bucket_size), .type = elements, .unit = "elements", .limits = {.least = 1}, .fallback = "500000000",
+     .help = "Parameter elements that are gathered together after the update at most, stages 1 and 2."},
+    {KEY(zero.prefetch_bucket_size), .type = elements, .unit = "elements", .limits = {.least = 0}, .fallback = "50000000",
+     .automatic = Auto::resolved,
+     .help = "Stage 3: parameter elements that may be gathered ahead of their use; auto is 0.9 x width squared; 0: no prefetch."},
+    {KEY(zero.param_persistence_threshold), .type = elements, .unit = "elements", .limits = {.least = 0}, .fallback = "100000",
+     .automatic = Auto::resolved, .help = "Stage 3: parameters with fewer elements stay whole on every rank; auto is 10 x width."},
+    {KEY(zero.max_live_parameters), .type = elements, .unit = "elements", .limits = {.least = 0}, .fallback = "1000000000",
+     .help = "Stage 3: gathered parameter elements that a rank may hold at one time."},
+    {KEY(zero.max_reuse_distance), .type = elements, .unit = "elements", .limits = {.least = 0}, .fallback = "1000000000",
+     .help = "Stage 3: gathered parameters stay if they are used again within this many parameter elements."},
+    {KEY(zero.sub_group_size), .type = elements, .unit = "elements", .limits = {.least = 1}, .fallback = "1000000000",
+     .help = "Elements of a shard that the optimizer updates in one task at most."},
+    {KEY(zero.hpz_partition_size), .type = integer, .unit = "ranks", .limits = {.least = 1, .most = 1}, .fallback = "1",
+     .beyond = "hierarchical partitioning (ZeRO++ hpZ) is not in this version; leave it at 1",
+     .help = "Ranks of a secondary partition (ZeRO++ hpZ); only 1 in this version."},
+    {KEY(zero.quantized_weights), .type = boolean, .fallback = "false",
+     .refused = {{"true", "quantized weight gathers (ZeRO++ qwZ) are not in this version; leave it at false"}},
+     .help = "Gathers weights in 8 bits (ZeRO++ qwZ); not in this version."},
+    {KEY(zero.quantized_gradients), .type = boolean, .fallback = "false",
+     .refused = {{"true", "quantized gradient reduction (ZeRO++ qgZ) is not in this version; leave it at false"}},
+     .help = "Reduces gradients in 4 bits (ZeRO++ qgZ); not in this version."},
+    {KEY(zero.offload_optimizer.device), .type = text, .choices = {"none"}, .fallback = "\"none\"", .refused = no_offload,
+     .help = "Memory tier of the optimizer state when it is not kept with the kernels; only none in this version."},
+    {KEY(zero.offload_param.device), .type = text, .choices = {"none"}, .fallback = "\"none\"", .refused = no_offload,
+     .help = "Memory tier of the parameter shards when they are not kept with the kernels; only none in this version."},
+
+    // [mesh]
+    {KEY(mesh.dp), .type = integer, .unit = "ranks", .limits = {.least = 0, .most = 1e7}, .fallback = "\"auto\"", .automatic = Auto::kept,
+     .help = "Data-parallel ranks; auto is all ranks of the launch, a number must equal them."},
+    {KEY(mesh.tp), .type = integer, .unit = "ranks", .limits = {.least = 1, .most = 1}, .fallback = "1", .beyond = one_axis,
+     .help = "Tensor-parallel ranks; only 1 in this version."},
+    {KEY(mesh.pp), .type = integer, .unit = "ranks", .limits = {.least = 1, .most = 1}, .fallback = "1", .beyond = one_axis,
+     .help = "Pipeline stages; only 1 in this version."},
+    {KEY(mesh.cp), .type = integer, .unit = "ranks", .limits = {.least = 1, .most = 1}, .fallback = "1", .beyond = one_axis,
+     .help = "Context-parallel ranks; only 1 in this version."},
+    {KEY(mesh.ep), .type = integer, .unit = "ranks", .limits = {.least = 1, .most = 1}, .fallback = "1", .beyond = one_axis,
+     .help = "Expert-parallel ranks; only 1 in this version."},
+
+    // [checkpoint]
+    {KEY(checkpoint.every), .type = integer, .unit = "optimizer steps", .limits = {.least = 0, .most = 1e12}, .fallback = "0",
+     .help = "Steps between checkpoints; 0: only after the last step and on a signal."},
+    {KEY(checkpoint.keep), .type = integer, .unit = "checkpoints", .limits = {.least = 0, .most = 1e9}, .fallback = "2",
+     .help = "Newest checkpoints that stay on disk; 0: all."},
+
+    // [evaluate]
+    {KEY(evaluate.every), .type = integer, .unit = "optimizer steps", .limits = {.least = 0, .most = 1e12}, .fallback = "0",
+     .help = "Steps between evaluations on data.validation; 0: none."},
+    {KEY(evaluate.batches), .type = integer, .unit = "micro-batches", .limits = {.least = 1, .most = 1e9}, .fallback = "16",
+     .help = "Micro-batches of one evaluation over all ranks, the same ones each time."},
+
+    // [kernels]
+    {KEY(kernels.loss_chunk), .type = integer, .unit = "tokens", .limits = {.least = 0, .most = max_dim}, .fallback = "\"auto\"",
+     .automatic = Auto::kept, .help = "Tokens whose logits are held at one time; auto picks a number that fits the caches."},
+    {KEY(kernels.packed_weights), .type = text, .choices = {"on", "off"}, .fallback = "\"auto\"", .automatic = Auto::kept,
+     .help = "Keeps weights in the blocked layout of the matrix kernels, reused by all micro-batches; costs one compute copy."},
+
+    // [memory]
+    {KEY(memory.host_limit), .type = bytes, .unit = "bytes", .limits = {.least = 1}, .fallback = "\"auto\"", .automatic = Auto::kept,
+     .help = "Host memory that a rank may plan for, for example \"8 GiB\"; auto is what the node has, shared by its ranks."},
+};
+#undef KEY
+
+}  // namespace
+
+std::span<const Key> deck_keys() { return table; }
+
+const Key* find_key(std::string_view name) {
+  auto it = std::find_if(table.begin(), table.end(), [&](const Key& k) { return k.name == name; });
+  return it == table.end() ? nullptr : &*it;
+}
+
+bool is_section(std::string_view name) {
+  return std::any_of(table.begin(), table.end(),
+                     [&](const Key& k) { return k.name.size() > name.size() && k.name.starts_with(name) && k.name[name.size()] == '.'; });
+}
+
+}  // namespace tessera

@@ -1,0 +1,68 @@
+// One row a deck key. Parsing, defaults, printing, the reference page and the hints for misspelt keys are all read from this table.
+#pragma once
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "deck/deck.hpp"
+
+namespace tessera {
+
+/// How a key finds its field in a deck: one function for each type that a field can have.
+using FieldRef = std::variant<std::int64_t& (*)(Deck&), double& (*)(Deck&), bool& (*)(Deck&), std::string& (*)(Deck&), DType& (*)(Deck&)>;
+
+/// What a user writes for the value.
+enum class KeyType {
+  integer,   ///< 12
+  elements,  ///< a number of tensor elements: an integer, or a float that is whole: 5e8
+  bytes,     ///< text with a unit: "64 MiB"
+  real,      ///< 0.1
+  boolean,   ///< true
+  text,      ///< "cosine"; with choices: one of them
+  toggle     ///< "auto", true or false, kept as text
+};
+
+/// What "auto" means for a key.
+enum class Auto {
+  no,        ///< not a value of this key
+  resolved,  ///< the parser puts a value in its place
+  kept       ///< stays in the deck (0 for numbers), and the program decides at run time
+};
+
+struct Limits {
+  std::optional<double> least = {}, above = {};  ///< from: inclusive, exclusive
+  std::optional<double> most = {}, below = {};   ///< to: inclusive, exclusive
+};
+
+struct Key {
+  std::string_view name;  ///< "zero.stage": section, dot, leaf
+  FieldRef field;
+  KeyType type;
+  std::string_view unit = "";
+  Limits limits = {};
+  std::vector<std::string_view> choices = {};
+  std::string_view fallback = "";  ///< the default as it would be written after `=`; empty: the key must be given
+  Auto automatic = Auto::no;
+  bool identity = false;  ///< part of deck_identity
+  /// Values that name a mode which is not there, with the reason and what to set. Compared with the value as text.
+  std::vector<std::pair<std::string_view, std::string_view>> refused = {};
+  std::string_view beyond = "";  ///< said instead of the plain range when the value is over the upper limit
+  std::string_view help = "";
+
+  std::string_view section() const { return name.substr(0, name.rfind('.')); }
+  std::string_view leaf() const { return name.substr(name.rfind('.') + 1); }
+  bool required() const { return fallback.empty(); }
+};
+
+/// All keys, in the order in which a deck is printed; the keys of a section are neighbours.
+std::span<const Key> deck_keys();
+/// The row of a full name, or nullptr.
+const Key* find_key(std::string_view name);
+/// "[zero.offload_param]" exists: some key stands in it or below it.
+bool is_section(std::string_view name);
+
+}  // namespace tessera

@@ -1,0 +1,306 @@
+#include "deck/value.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <array>
+#include <charconv>
+#include <cmath>
+
+#include "base/check.hpp"
+#include "deck/hints.hpp"
+
+namespace tessera {
+namespace {
+
+struct Unit {
+  std::string_view name;
+  std::int64_t bytes;
+};
+// Largest first in each family: printing takes the first binary unit that divides the value.
+constexpr std::array<Unit, 9> units = {{{"TiB", 1ll << 40},
+                                        {"GiB", 1ll << 30},
+                                        {"MiB", 1ll << 20},
+                                        {"KiB", 1ll << 10},
+                                        {"TB", 1000000000000},
+                                        {"GB", 1000000000},
+                                        {"MB", 1000000},
+                                        {"KB", 1000},
+                                        {"B", 1}}};
+constexpr std::string_view unit_help = "write for example \"64 MiB\" (units: B, KiB, MiB, GiB, TiB, KB, MB, GB, TB)";
+
+template <class T>
+T& field(const Key& key, Deck& deck) {
+  return std::get<T& (*)(Deck&)>(key.field)(deck);
+}
+template <class T>
+const T& field(const Key& key, const Deck& deck) {
+  return std::get<T& (*)(Deck&)>(key.field)(const_cast<Deck&>(deck));  // the accessor only forms a reference
+}
+
+/// "the text "four"", "3.5", "an array": what was found, for messages.
+std::string found(const Literal& l) {
+  if (std::holds_alternative<std::monostate>(l.value)) return l.kind;
+  return (std::holds_alternative<std::string>(l.value) ? "the text " : "") + l.str();
+}
+
+std::string expected_text(const Key& key) {
+  std::string what;
+  switch (key.type) {
+    case KeyType::integer:
+      what = "an integer";
+      break;
+    case KeyType::elements:
+      what = "a whole number";
+      break;
+    case KeyType::real:
+      what = "a number";
+      break;
+    case KeyType::boolean:
+      what = "true or false";
+      break;
+    case KeyType::toggle:
+      return "true, false or \"auto\"";
+    case KeyType::text:
+      return "text in double quotes";
+    case KeyType::bytes:
+      what = "text with a unit";
+      break;
+  }
+  if (!key.unit.empty() && key.type != KeyType::bytes) what += fmt::format(" ({})", key.unit);
+  if (key.automatic != Auto::no) what += " or \"auto\"";
+  return what;
+}
+
+std::string wrong_type(const Key& key, const Literal& l) {
+  std::string message = fmt::format("expected {}, got {}", expected_text(key), found(l));
+  if (auto* text = std::get_if<std::string>(&l.value); text && (*text == "true" || *text == "false") && key.type == KeyType::boolean) {
+    message += "; drop the quotes";
+  } else if (text && !text->empty() && text->find_first_not_of("0123456789.eE+-_") == std::string::npos) {
+    message += "; drop the quotes";
+  } else if (key.type == KeyType::bytes) {
+    message += fmt::format("; {}", unit_help);
+  } else if (auto* real = std::get_if<double>(&l.value); real && std::floor(*real) == *real && std::abs(*real) < 1e15) {
+    message += fmt::format("; write {}", static_cast<std::int64_t>(*real));
+  }
+  return message;
+}
+
+/// Checks limits for any number; `shown` is the value as the user wrote it.
+std::string check_limits(const Key& key, double value, const std::string& shown) {
+  const Limits& l = key.limits;
+  bool over = (l.most && value > *l.most) || (l.below && value >= *l.below);
+  bool under = (l.least && value < *l.least) || (l.above && value <= *l.above);
+  if (over && !key.beyond.empty()) return fmt::format("{} is refused: {}", shown, key.beyond);
+  if (!over && !under) return {};
+  return fmt::format("{} is out of range: {}{}", shown, limits_text(l), key.unit.empty() ? "" : fmt::format(" ({})", key.unit));
+}
+
+std::string refusal(const Key& key, std::string_view value) {
+  for (auto& [refused, reason] : key.refused) {
+    if (refused == value)
+      return fmt::format("{} is refused: {}", key.type == KeyType::text ? toml_string(value) : std::string(value), reason);
+  }
+  return {};
+}
+
+std::string assign_choice(const Key& key, const std::string& text) {
+  for (auto c : key.choices) {
+    if (c == text) return {};
+  }
+  if (std::string r = refusal(key, text); !r.empty()) return r;
+  std::vector<std::string> all;
+  if (key.automatic != Auto::no) all.push_back("\"auto\"");
+  for (auto c : key.choices) all.push_back(toml_string(c));
+  std::string_view near = nearest(text, key.choices);
+  return fmt::format("{} is not a value of this key; it takes {}{}", toml_string(text), fmt::join(all, ", "),
+                     near.empty() ? "" : fmt::format("; did you mean {}?", toml_string(near)));
+}
+
+std::string assign_bytes(const Key& key, const std::string& text, std::int64_t& out) {
+  double number = 0;
+  auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  std::string_view unit(end, static_cast<std::size_t>(text.data() + text.size() - end));
+  while (unit.starts_with(' ')) unit.remove_prefix(1);
+  if (error != std::errc{}) return fmt::format("{} is not a quantity of bytes; {}", toml_string(text), unit_help);
+  if (unit.empty()) return fmt::format("{} has no unit; {}", toml_string(text), unit_help);
+  for (const Unit& u : units) {
+    if (u.name != unit) continue;
+    double bytes = number * static_cast<double>(u.bytes);
+    if (!std::isfinite(bytes) || std::abs(bytes) >= 9e18)
+      return fmt::format("{} is out of range: at most 8 million TiB", toml_string(text));
+    if (bytes != std::floor(bytes)) return fmt::format("{} is not a whole number of bytes", toml_string(text));
+    // Integers with a unit of one byte may exceed what a double holds: read those exactly.
+    out = static_cast<std::int64_t>(bytes);
+    if (std::int64_t whole = 0; std::from_chars(text.data(), end, whole).ptr == end) out = whole * u.bytes;
+    return check_limits(key, static_cast<double>(out), toml_string(text));
+  }
+  return fmt::format("{} is not a unit of bytes; {}", toml_string(unit), unit_help);
+}
+
+std::string assign_integer(const Key& key, const Literal& l, std::int64_t& out) {
+  if (auto* whole = std::get_if<std::int64_t>(&l.value)) {
+    out = *whole;
+  } else if (auto* real = std::get_if<double>(&l.value); real && key.type == KeyType::elements) {
+    if (!std::isfinite(*real) || *real != std::floor(*real)) return fmt::format("{} is not a whole number of elements", l.str());
+    if (std::abs(*real) >= 9.2e18) return fmt::format("{} is out of range: a count of elements is below 9.2e18", l.str());
+    out = static_cast<std::int64_t>(*real);
+  } else {
+    return wrong_type(key, l);
+  }
+  return check_limits(key, static_cast<double>(out), l.str());
+}
+
+std::string assign_real(const Key& key, const Literal& l, double& out) {
+  if (auto* real = std::get_if<double>(&l.value)) {
+    out = *real;
+  } else if (auto* whole = std::get_if<std::int64_t>(&l.value)) {
+    out = static_cast<double>(*whole);
+  } else {
+    return wrong_type(key, l);
+  }
+  if (!std::isfinite(out)) return fmt::format("{} is not a finite number", l.str());
+  return check_limits(key, out, l.str());
+}
+
+std::string assign_text(const Key& key, const std::string& text, Deck& deck) {
+  if (!key.choices.empty()) {
+    if (std::string fault = assign_choice(key, text); !fault.empty()) return fault;
+  }
+  if (auto* dtype = std::get_if<DType& (*)(Deck&)>(&key.field)) {
+    for (DType t : {DType::f32, DType::bf16}) {
+      if (name_of(t) == text) (*dtype)(deck) = t;
+    }
+  } else {
+    field<std::string>(key, deck) = text;
+  }
+  return {};
+}
+
+void assign_auto(const Key& key, Deck& deck) {
+  if (std::holds_alternative<std::int64_t& (*)(Deck&)>(key.field)) {
+    field<std::int64_t>(key, deck) = 0;
+  } else {
+    field<std::string>(key, deck) = "auto";
+  }
+}
+
+}  // namespace
+
+std::string assign(const Key& key, const Literal& literal, Deck& deck, bool& is_auto) {
+  auto* text = std::get_if<std::string>(&literal.value);
+  is_auto = text && *text == "auto" && key.automatic != Auto::no;
+  if (is_auto) return assign_auto(key, deck), "";
+  switch (key.type) {
+    case KeyType::integer:
+    case KeyType::elements:
+      return assign_integer(key, literal, field<std::int64_t>(key, deck));
+    case KeyType::real:
+      return assign_real(key, literal, field<double>(key, deck));
+    case KeyType::boolean: {
+      auto* truth = std::get_if<bool>(&literal.value);
+      if (!truth) return wrong_type(key, literal);
+      field<bool>(key, deck) = *truth;
+      return refusal(key, *truth ? "true" : "false");
+    }
+    case KeyType::toggle: {
+      auto* truth = std::get_if<bool>(&literal.value);
+      if (!truth) return wrong_type(key, literal);
+      field<std::string>(key, deck) = *truth ? "true" : "false";
+      return {};
+    }
+    case KeyType::text:
+      return text ? assign_text(key, *text, deck) : wrong_type(key, literal);
+    case KeyType::bytes:
+      return text ? assign_bytes(key, *text, field<std::int64_t>(key, deck)) : wrong_type(key, literal);
+  }
+  return {};
+}
+
+Literal read_value(const Key& key, const Deck& deck) {
+  if (std::holds_alternative<std::int64_t& (*)(Deck&)>(key.field)) {
+    std::int64_t v = field<std::int64_t>(key, deck);
+    if (v == 0 && key.automatic == Auto::kept) return {"auto", ""};
+    return {v, ""};
+  }
+  if (std::holds_alternative<double& (*)(Deck&)>(key.field)) return {field<double>(key, deck), ""};
+  if (std::holds_alternative<bool& (*)(Deck&)>(key.field)) return {field<bool>(key, deck), ""};
+  if (std::holds_alternative<DType& (*)(Deck&)>(key.field)) return {std::string(name_of(field<DType>(key, deck))), ""};
+  const std::string& text = field<std::string>(key, deck);
+  if (key.type == KeyType::toggle && text != "auto") return {text == "true", ""};
+  return {text, ""};
+}
+
+std::string value_text(const Key& key, const Deck& deck) {
+  Literal literal = read_value(key, deck);
+  auto* bytes = std::get_if<std::int64_t>(&literal.value);
+  if (key.type != KeyType::bytes || !bytes) return literal.str();
+  for (const Unit& u : units) {
+    if (*bytes % u.bytes == 0) return fmt::format("\"{} {}\"", *bytes / u.bytes, u.name);
+  }
+  return {};
+}
+
+Literal fallback_literal(const Key& key) {
+  std::string_view t = key.fallback;
+  if (t.starts_with('"')) return {std::string(t.substr(1, t.size() - 2)), ""};
+  if (t == "true" || t == "false") return {t == "true", ""};
+  if (key.type == KeyType::real) {
+    double v = 0;
+    std::from_chars(t.data(), t.data() + t.size(), v);
+    return {v, ""};
+  }
+  std::int64_t v = 0;
+  std::from_chars(t.data(), t.data() + t.size(), v);
+  return {v, ""};
+}
+
+std::string Literal::str() const {
+  if (auto* v = std::get_if<std::int64_t>(&value)) return fmt::format("{}", *v);
+  if (auto* v = std::get_if<double>(&value)) return shortest(*v);
+  if (auto* v = std::get_if<bool>(&value)) return *v ? "true" : "false";
+  if (auto* v = std::get_if<std::string>(&value)) return toml_string(*v);
+  return kind;
+}
+
+std::string limits_text(const Limits& l) {
+  auto number = [](double v) {
+    return v == std::floor(v) && std::abs(v) < 1e9 ? fmt::format("{}", static_cast<std::int64_t>(v)) : fmt::format("{}", v);
+  };
+  if (l.least && l.most && *l.least == *l.most) return "only " + number(*l.least);
+  std::vector<std::string> parts;
+  if (l.least) parts.push_back("at least " + number(*l.least));
+  if (l.above) parts.push_back("above " + number(*l.above));
+  if (l.most) parts.push_back("at most " + number(*l.most));
+  if (l.below) parts.push_back("below " + number(*l.below));
+  return fmt::format("{}", fmt::join(parts, " and "));
+}
+
+std::string toml_string(std::string_view text) {
+  std::string out = "\"";
+  for (char c : text) {
+    auto byte = static_cast<unsigned char>(c);
+    if (c == '"' || c == '\\') {
+      out += '\\';
+      out += c;
+    } else if (c == '\n') {
+      out += "\\n";
+    } else if (byte < 0x20 || byte == 0x7f) {
+      out += fmt::format("\\u{:04X}", byte);
+    } else {
+      out += c;
+    }
+  }
+  return out + '"';
+}
+
+std::string shortest(double value) {
+  if (std::isnan(value)) return "nan";
+  if (std::isinf(value)) return value > 0 ? "inf" : "-inf";
+  std::array<char, 32> buffer;
+  auto end = std::to_chars(buffer.data(), buffer.data() + buffer.size(), value).ptr;
+  std::string text(buffer.data(), end);
+  return text.find_first_of(".e") == std::string::npos ? text + ".0" : text;
+}
+
+}  // namespace tessera

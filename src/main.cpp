@@ -1,0 +1,68 @@
+// tessera: reads the command line, runs the chosen command, turns errors into exit statuses.
+#include "base/check.hpp"
+#include "base/log.hpp"
+#include "commands/commands.hpp"
+#include "deck/hints.hpp"
+
+namespace {
+
+using namespace tessera;
+
+/// The innermost command that was understood.
+const CLI::App& innermost(const CLI::App& app) {
+  auto chosen = app.get_subcommands();
+  return chosen.empty() ? app : innermost(*chosen.front());
+}
+
+/// "tessera deck check"
+std::string path_of(const CLI::App& app) { return app.get_parent() ? path_of(*app.get_parent()) + " " + app.get_name() : app.get_name(); }
+
+int usage_error(const CLI::App& app, const CLI::ParseError& error) {
+  const CLI::App& at = innermost(app);
+  std::string message = error.what();
+  std::vector<std::string> names, extra = at.remaining();
+  for (const CLI::App* c : at.get_subcommands([](const CLI::App*) { return true; })) names.push_back(c->get_name());
+  if (!names.empty() && !extra.empty() && !extra.front().starts_with('-')) {
+    std::vector<std::string_view> words(names.begin(), names.end());
+    std::string_view near = nearest(extra.front(), words);
+    message =
+        fmt::format("{} is not a command of {}{}", extra.front(), path_of(at), near.empty() ? "" : fmt::format("; did you mean {}?", near));
+  }
+  log_line(LogLevel::error, fmt::format("{}\n  try: {} --help", message, path_of(at)));
+  return static_cast<int>(ExitCode::usage);
+}
+
+int run(const Chosen& chosen) {
+  try {
+    return chosen();
+  } catch (const Error& error) {
+    log_line(LogLevel::error, error.what());
+    return static_cast<int>(error.code);
+  } catch (const std::exception& error) {
+    log_line(LogLevel::error, fmt::format("{}. This is a defect of Tessera; please report it with the command line.", error.what()));
+    return static_cast<int>(ExitCode::internal);
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  // 1. The commands and their options.
+  CLI::App app("Tessera trains transformers from an input deck on MPI ranks.", "tessera");
+  app.set_version_flag("--version", version_text());
+  app.require_subcommand(1);
+  app.footer("Example:\n  tessera deck check inputs/quickstart.toml\n\nEvery command has its own --help.");
+  Chosen chosen;
+  add_commands(app, chosen);
+
+  // 2. The command line.
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    // Help and version arrive as errors with status 0.
+    return error.get_exit_code() == 0 ? app.exit(error) : usage_error(app, error);
+  }
+
+  // 3. The command.
+  return run(chosen);
+}

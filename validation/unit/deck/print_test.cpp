@@ -1,0 +1,123 @@
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cmath>
+#include <fstream>
+#include <random>
+#include <sstream>
+
+#include "deck/value.hpp"
+#include "small_deck.hpp"
+
+namespace tessera {
+namespace {
+
+std::string read_text(const std::string& path) {
+  std::ifstream in(path);
+  std::ostringstream text;
+  text << in.rdbuf();
+  return text.str();
+}
+
+TEST(Print, ShippedDecksRoundTrip) {
+  for (std::string name : {"quickstart", "gpt2_124m", "train_70b"}) {
+    for (int ranks : {0, 1, 2}) {
+      ParsedDeck parsed = parse_deck(std::string(TESSERA_SOURCE_DIR) + "/inputs/" + name + ".toml", {}, ranks);
+      ASSERT_EQ(faults_of(parsed), "");
+      ParsedDeck again = parse_deck_text(print_deck(parsed.deck), "printed", {}, ranks);
+      EXPECT_EQ(faults_of(again), "");
+      EXPECT_EQ(again.deck, parsed.deck);
+      EXPECT_TRUE(again.resolved.empty() || again.resolved[0].starts_with("note:")) << again.resolved[0];
+      EXPECT_EQ(print_deck(again.deck), print_deck(parsed.deck));
+    }
+  }
+}
+
+/// A random value that the key accepts.
+void randomise(const Key& key, Deck& deck, std::mt19937_64& random) {
+  auto pick = [&](std::int64_t n) { return static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(n)); };
+  const std::string texts[] = {"a",           "runs/x y", "quote\"back\\slash", "tab\tnew\nline\x01", "gr\xc3\xbc\xc3\x9f",
+                               "#no comment", "'",        "1979-05-27"};
+  for (int tries = 0; tries < 1000; ++tries) {
+    Literal literal;
+    if (key.type == KeyType::boolean || key.type == KeyType::toggle) {
+      literal.value = pick(2) == 1;
+    } else if (key.type == KeyType::real) {
+      // Any bits that make a number in range: subnormal ones and 17-digit ones included.
+      double v = pick(2) ? std::bit_cast<double>(random()) : std::ldexp(static_cast<double>(random()), -64);
+      literal.value = std::abs(v);
+    } else if (key.type == KeyType::bytes) {
+      literal.value = fmt::format("{} {}", 1 + pick(std::int64_t{1} << 50), pick(2) ? "B" : "KiB");
+    } else if (key.type != KeyType::text) {
+      literal.value = pick(2) ? pick(std::int64_t{1} << 40) : pick(64);
+    } else if (!key.choices.empty()) {
+      literal.value = std::string(key.choices[static_cast<std::size_t>(pick(static_cast<std::int64_t>(key.choices.size())))]);
+    } else {
+      literal.value = texts[pick(std::size(texts))];
+    }
+    bool is_auto = false;
+    Deck trial = deck;
+    if (assign(key, literal, trial, is_auto).empty()) {
+      deck = trial;
+      return;
+    }
+  }
+  FAIL() << "no valid value was found for " << key.name;
+}
+
+// Each key in turn takes random values; whenever the rules between keys allow the deck, it must survive printing and parsing bit for bit.
+TEST(Print, RandomDecksRoundTrip) {
+  std::mt19937_64 random(7);
+  const Deck base = parse_small().deck;
+  int valid = 0;
+  for (const Key& key : deck_keys()) {
+    for (int round = 0; round < 12; ++round) {
+      Deck deck = base;
+      randomise(key, deck, random);
+      if (HasFatalFailure()) return;
+      std::string text = print_deck(deck);
+      ParsedDeck parsed = parse_deck_text(text, "printed", {}, 0);
+      // Rules between keys may refuse the value, but no key may refuse its own printed form.
+      for (const Fault& f : parsed.faults) {
+        EXPECT_EQ(f.message.find("expected"), std::string::npos) << f.str();
+        EXPECT_EQ(f.message.find("out of range"), std::string::npos) << f.str();
+        EXPECT_NE(f.key, "") << f.str();
+      }
+      if (!parsed.faults.empty()) continue;
+      ++valid;
+      // Zero means auto for some keys, and the parser resolves it.
+      if (deck.model.head_dim == 0) continue;
+      EXPECT_EQ(parsed.deck, deck) << text;
+      EXPECT_EQ(deck_hash(parsed.deck), deck_hash(deck));
+    }
+  }
+  EXPECT_GT(valid, 300);
+}
+
+TEST(Print, HashSeesEveryKey) {
+  std::mt19937_64 random(8);
+  const Deck base = parse_small().deck;
+  for (const Key& key : deck_keys()) {
+    Deck deck = base;
+    for (int i = 0; i < 50 && deck == base; ++i) randomise(key, deck, random);
+    if (deck == base) continue;  // keys with one legal value
+    EXPECT_NE(deck_hash(deck), deck_hash(base)) << key.name;
+    EXPECT_EQ(deck_identity(deck) != deck_identity(base), key.identity) << key.name;
+  }
+}
+
+TEST(Print, IdentityIsTheTrainedFunctionNotItsLayout) {
+  Hash128 identity = deck_identity(parse_small().deck);
+  EXPECT_EQ(deck_identity(parse_small({"zero.stage=3", "run.output_dir=x", "checkpoint.every=5", "run.threads=2"}, 4).deck), identity);
+  for (std::string change :
+       {"model.layers=3", "batch.global=32", "batch.micro=2", "batch.sequence_length=16", "data.train=y.h5", "optimizer.beta2=0.99",
+        "learning_rate.warmup_steps=1", "precision.compute=fp32", "run.seed=2", "run.steps=9", "run.reproducible=true"}) {
+    EXPECT_NE(deck_identity(parse_small({change}).deck), identity) << change;
+  }
+}
+
+// docs/deck.md is `tessera deck reference > docs/deck.md`.
+TEST(Print, ReferencePageIsCommitted) { EXPECT_EQ(read_text(std::string(TESSERA_SOURCE_DIR) + "/docs/deck.md"), deck_reference()); }
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,102 @@
+#include <gtest/gtest.h>
+
+#include "small_deck.hpp"
+
+namespace tessera {
+namespace {
+
+bool valid(const std::vector<std::string>& overrides, int ranks = 0) { return parse_small(overrides, ranks).faults.empty(); }
+std::string faults(const std::vector<std::string>& overrides, int ranks = 0) { return faults_of(parse_small(overrides, ranks)); }
+bool says(const std::string& text, const std::string& what) { return text.find(what) != std::string::npos; }
+
+// The values that a message proposes are themselves valid.
+TEST(Rules, BatchMessagesProposeValidValues) {
+  for (int ranks : {0, 1, 2, 3, 4, 6}) {
+    for (std::int64_t global : {1, 7, 12, 30, 60, 61}) {
+      for (std::int64_t micro : {1, 2, 4, 5}) {
+        auto with = [&](std::int64_t g, std::int64_t m) {
+          return std::vector{fmt::format("batch.global={}", g), fmt::format("batch.micro={}", m)};
+        };
+        std::int64_t atom = micro * std::max(1, ranks);
+        std::string found = faults(with(global, micro), ranks);
+        ASSERT_EQ(found.empty(), global % atom == 0) << found;
+        if (found.empty()) continue;
+        std::int64_t above = round_up(global, atom);
+        EXPECT_TRUE(says(found, fmt::format("{}", above)) && valid(with(above, micro), ranks)) << found;
+        if (above > atom) {
+          EXPECT_TRUE(says(found, fmt::format("{} or {}", above - atom, above)) && valid(with(above - atom, micro), ranks)) << found;
+        }
+      }
+    }
+  }
+}
+
+TEST(Rules, BatchNamesRanksAndMicroBatchesThatWork) {
+  std::string found = faults({"batch.global=60", "batch.micro=4"}, 4);
+  EXPECT_TRUE(says(found, "nearest valid numbers of ranks: 1, 3, 5 or 15")) << found;
+  EXPECT_TRUE(says(found, "nearest valid batch.micro: 1, 3, 5 or 15")) << found;
+  EXPECT_TRUE(valid({"batch.global=60"}, 5));
+  EXPECT_TRUE(valid({"batch.global=60", "batch.micro=3"}, 4));
+  EXPECT_TRUE(says(faults({"mesh.dp=3"}), "x 3 ranks = 12")) << "mesh.dp says the ranks where the launch does not";
+}
+
+TEST(Rules, MeshEqualsRanks) {
+  EXPECT_TRUE(valid({"mesh.dp=2"}, 2));
+  EXPECT_TRUE(valid({"mesh.dp=2"}, 0));
+  EXPECT_TRUE(says(faults({"mesh.dp=4"}, 2), "there are 2 ranks"));
+}
+
+TEST(Rules, HeadDim) {
+  EXPECT_EQ(parse_small({"model.width=96", "model.heads=2"}).deck.model.head_dim, 48);
+  EXPECT_EQ(parse_small({"model.head_dim=48"}).deck.model.head_dim, 48) << "heads x head_dim need not be the width";
+  EXPECT_EQ(parse_small({"model.head_dim=0"}).deck.model.head_dim, 16);
+  EXPECT_TRUE(says(faults({"model.head_dim=7"}), "odd"));
+  EXPECT_TRUE(says(faults({"model.head_dim=1"}), "set model.head_dim to 2"));
+  EXPECT_TRUE(says(faults({"model.width=65"}), "64 or 68"));
+  EXPECT_TRUE(valid({"model.width=65", "model.head_dim=16"}));
+}
+
+TEST(Rules, KeyValueHeads) {
+  EXPECT_TRUE(valid({"model.kv_heads=1"}));
+  EXPECT_TRUE(valid({"model.heads=14", "model.kv_heads=2", "model.head_dim=8"}));
+  EXPECT_TRUE(says(faults({"model.kv_heads=3"}), "nearest valid model.kv_heads: 1, 2 or 4"));
+  EXPECT_TRUE(says(faults({"model.kv_heads=8"}), "not divisible"));
+}
+
+TEST(Rules, RopeScaling) {
+  EXPECT_TRUE(valid({"model.rope_scaling=llama3", "model.rope_factor=32.0"}));
+  EXPECT_TRUE(says(faults({"model.rope_factor=32.0"}), "has no effect"));
+  EXPECT_TRUE(valid({"model.rope_factor=8.0"})) << "a default that is written down contradicts nothing";
+  EXPECT_TRUE(says(faults({"model.rope_scaling=llama3", "model.rope_low_freq_factor=4.0"}), "must be above"));
+}
+
+TEST(Rules, LearningRate) {
+  EXPECT_TRUE(valid({"learning_rate.warmup_steps=100"}));
+  EXPECT_FALSE(valid({"learning_rate.warmup_steps=101"}));
+  EXPECT_FALSE(valid({"learning_rate.schedule=wsd"}));
+  EXPECT_TRUE(valid({"learning_rate.schedule=wsd", "learning_rate.decay_steps=100"}));
+  EXPECT_FALSE(valid({"learning_rate.schedule=wsd", "learning_rate.decay_steps=100", "learning_rate.warmup_steps=1"}));
+  EXPECT_FALSE(valid({"learning_rate.decay_steps=10"}));
+  EXPECT_TRUE(valid({"learning_rate.schedule=linear", "learning_rate.min_ratio=0.0"}));
+  EXPECT_FALSE(valid({"learning_rate.schedule=constant", "learning_rate.min_ratio=0.0"}));
+}
+
+TEST(Rules, EvaluationLanesAndNames) {
+  EXPECT_TRUE(says(faults({"evaluate.every=10"}), "data.validation"));
+  EXPECT_TRUE(valid({"evaluate.every=10", "data.validation=val.h5"}));
+  EXPECT_FALSE(valid({"zero.overlap_comm=true", "run.lanes=inline"}));
+  EXPECT_TRUE(valid({"zero.overlap_comm=true", "run.lanes=threads"}));
+  EXPECT_FALSE(valid({"run.name=a/b"}));
+  EXPECT_FALSE(valid({"data.train=\"\""}));
+}
+
+TEST(Rules, IdleLimitsAreSaid) {
+  ParsedDeck parsed = parse_small({"zero.stage=2", "zero.prefetch_bucket_size=7", "zero.max_live_parameters=1e9"});
+  ASSERT_EQ(faults_of(parsed), "");
+  std::string all = fmt::format("{}", fmt::join(parsed.resolved, "\n"));
+  EXPECT_TRUE(says(all, "zero.prefetch_bucket_size has no effect at zero.stage = 2")) << all;
+  EXPECT_FALSE(says(all, "max_live_parameters")) << all;
+}
+
+}  // namespace
+}  // namespace tessera

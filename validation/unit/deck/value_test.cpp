@@ -1,0 +1,120 @@
+#include "deck/value.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "small_deck.hpp"
+
+namespace tessera {
+namespace {
+
+std::string fault_of(std::string_view key, Literal literal, Deck& deck) {
+  bool is_auto = false;
+  return assign(*find_key(key), literal, deck, is_auto);
+}
+
+TEST(Schema, EveryRowIsWholeAndItsDefaultIsValid) {
+  for (const Key& key : deck_keys()) {
+    SCOPED_TRACE(std::string(key.name));
+    EXPECT_NE(key.name.find('.'), std::string_view::npos);
+    EXPECT_EQ(find_key(key.name), &key) << "the name is given twice";
+    EXPECT_TRUE(key.help.ends_with('.'));
+    EXPECT_EQ(key.type == KeyType::toggle || key.type == KeyType::bytes ? key.automatic : Auto::kept, Auto::kept);
+    if (key.required()) continue;
+    Deck deck;
+    bool is_auto = false;
+    EXPECT_EQ(assign(key, fallback_literal(key), deck, is_auto), "");
+    // The default is written as a printed deck shows it.
+    if (!is_auto) {
+      EXPECT_EQ(value_text(key, deck), key.fallback);
+    }
+  }
+}
+
+TEST(Schema, SectionsAreTogether) {
+  std::vector<std::string_view> seen;
+  for (const Key& key : deck_keys()) {
+    if (!seen.empty() && seen.back() == key.section()) continue;
+    EXPECT_EQ(std::count(seen.begin(), seen.end(), key.section()), 0) << key.section() << " stands in two places of the table";
+    seen.push_back(key.section());
+  }
+  EXPECT_TRUE(is_section("zero"));
+  EXPECT_TRUE(is_section("zero.offload_param"));
+  EXPECT_FALSE(is_section("zer"));
+  EXPECT_FALSE(is_section("zero.stage"));
+}
+
+// Tests of other layers build decks by hand: what deck.hpp puts into a field must not contradict the table.
+TEST(Schema, InitialFieldsAgreeWithDefaults) {
+  Deck plain;
+  for (const Key& key : deck_keys()) {
+    Literal initial = read_value(key, plain);
+    bool empty = initial.str() == "0" || initial.str() == "0.0" || initial.str() == "\"\"" || initial.str() == "false";
+    if (empty || key.required()) continue;
+    EXPECT_EQ(initial.str(), fallback_literal(key).str()) << key.name;
+  }
+}
+
+TEST(Value, BytesCarryUnits) {
+  Deck deck;
+  auto bytes = [&](const std::string& text) {
+    deck.memory.host_limit = -7;
+    std::string fault = fault_of("memory.host_limit", {text, ""}, deck);
+    return fault.empty() ? deck.memory.host_limit : -1;
+  };
+  EXPECT_EQ(bytes("64 MiB"), 64ll << 20);
+  EXPECT_EQ(bytes("64MiB"), 64ll << 20);
+  EXPECT_EQ(bytes("1.5 GiB"), 3ll << 29);
+  EXPECT_EQ(bytes("2 TB"), 2000000000000);
+  EXPECT_EQ(bytes("9007199254740993 B"), 9007199254740993);
+  EXPECT_EQ(bytes("64"), -1);
+  EXPECT_EQ(bytes("64 mib"), -1);
+  EXPECT_EQ(bytes("64 MiB "), -1);
+  EXPECT_EQ(bytes("MiB"), -1);
+  EXPECT_EQ(bytes(""), -1);
+  EXPECT_EQ(bytes("-1 MiB"), -1);
+  EXPECT_EQ(bytes("0 B"), -1);
+  EXPECT_EQ(bytes("1e300 TiB"), -1);
+  EXPECT_EQ(bytes("nan MiB"), -1);
+  EXPECT_EQ(bytes("1.3 B"), -1);
+  EXPECT_NE(fault_of("memory.host_limit", {std::int64_t{64}, ""}, deck).find("64 MiB"), std::string::npos);
+}
+
+TEST(Value, BytesPrintInTheLargestWholeUnit) {
+  const Key& key = *find_key("memory.host_limit");
+  for (auto [bytes, text] :
+       {std::pair{std::int64_t{8} << 30, "\"8 GiB\""}, {1536ll << 20, "\"1536 MiB\""}, {1000, "\"1 KB\""}, {1001, "\"1001 B\""}}) {
+    Deck deck;
+    deck.memory.host_limit = bytes;
+    EXPECT_EQ(value_text(key, deck), text);
+  }
+}
+
+TEST(Value, ElementsTakeWholeFloats) {
+  Deck deck;
+  EXPECT_EQ(fault_of("zero.reduce_bucket_size", {5e8, ""}, deck), "");
+  EXPECT_EQ(deck.zero.reduce_bucket_size, 500000000);
+  EXPECT_NE(fault_of("zero.reduce_bucket_size", {0.5, ""}, deck), "");
+  EXPECT_NE(fault_of("zero.reduce_bucket_size", {1e19, ""}, deck), "");
+  EXPECT_NE(fault_of("zero.reduce_bucket_size", {std::nan(""), ""}, deck), "");
+  EXPECT_NE(fault_of("run.steps", {5e8, ""}, deck), "") << "only quantities of elements take floats";
+}
+
+TEST(Value, RealsTakeIntegersAndRefuseInfinity) {
+  Deck deck;
+  EXPECT_EQ(fault_of("optimizer.gradient_clipping", {std::int64_t{2}, ""}, deck), "");
+  EXPECT_EQ(deck.optimizer.gradient_clipping, 2.0);
+  EXPECT_NE(fault_of("optimizer.gradient_clipping", {std::numeric_limits<double>::infinity(), ""}, deck), "");
+}
+
+TEST(Value, TextIsQuotedForToml) {
+  EXPECT_EQ(toml_string("a\"b\\c\n\x01"), "\"a\\\"b\\\\c\\n\\u0001\"");
+  EXPECT_EQ(shortest(0.1), "0.1");
+  EXPECT_EQ(shortest(1), "1.0");
+  EXPECT_EQ(shortest(5e8), "5e+08");
+}
+
+}  // namespace
+}  // namespace tessera
