@@ -1,0 +1,198 @@
+// Forward pass and decode. One piece of work is a tile of 64 queries of one head: it walks the key tiles up to its diagonal with the online
+// softmax of FlashAttention-2. Bound by the fp32 multiply-add units; exponentials are a tenth of the time.
+#include "kernels/attention/attention.hpp"
+
+#include <cmath>
+#include <numbers>
+
+#include "base/check.hpp"
+#include "kernels/attention/tiles.hpp"
+#include "kernels/parallel.hpp"
+
+namespace tessera::kernels {
+namespace {
+using namespace tiles;
+
+constexpr float log2_e = std::numbers::log2e_v<float>, ln_2 = std::numbers::ln2_v<float>;
+
+std::size_t forward_floats(const AttentionShape& s) {
+  // Queries twice (rows, then transposed), keys, values, outputs transposed, scores.
+  return static_cast<std::size_t>(5 * tile * padded(s.D) + tile * tile);
+}
+
+struct ForwardBuffers {
+  float *q, *q_transposed, *k, *v, *out_transposed, *scores;
+  ForwardBuffers(std::byte* workspace, std::int64_t worker, const AttentionShape& s) {
+    q = reinterpret_cast<float*>(workspace) + static_cast<std::size_t>(worker) * forward_floats(s);
+    std::int64_t step = tile * padded(s.D);
+    q_transposed = q + step;
+    k = q + 2 * step;
+    v = q + 3 * step;
+    out_transposed = q + 4 * step;
+    scores = q + 5 * step;
+  }
+};
+
+struct Softmax {
+  Lanes maximum[tile_vectors], total[tile_vectors], rescale[tile_vectors];
+};
+
+// scores (keys, 64) = keys x queries; in the diagonal tile, keys after the query get -infinity. The running maximum follows.
+template <bool diagonal>
+void score(const ForwardBuffers& b, std::int64_t keys, std::int64_t D, Lanes (&most)[tile_vectors]) {
+  product(
+      keys, tile_vectors, {b.k, padded(D), 1}, b.q_transposed, tile, D, [](std::int64_t, std::int64_t) { return Lanes{}; },
+      [&](std::int64_t key, std::int64_t j, Lanes v) {
+        if constexpr (diagonal) v = indexes_from(j * lane_count) >= static_cast<std::int32_t>(key) ? v : broadcast(-INFINITY);
+        store(b.scores + key * tile + j * lane_count, v);
+        most[j] = max(most[j], v);
+      });
+}
+
+// scores become probabilities relative to the running maximum; totals follow.
+template <bool diagonal>
+void exponentiate(float* scores, std::int64_t keys, Softmax& s) {
+  for (std::int64_t j = 0; j < tile_vectors; ++j) {
+    Lanes total = s.total[j] * s.rescale[j], most = s.maximum[j];
+    float* column = scores + j * lane_count;
+    IntLanes query = indexes_from(j * lane_count);
+    for (std::int64_t key = 0; key < keys; ++key) {
+      Lanes p = exp2_nonpositive(load(column + key * tile) - most);
+      if constexpr (diagonal) p = query >= static_cast<std::int32_t>(key) ? p : Lanes{};
+      store(column + key * tile, p);
+      total += p;
+    }
+    s.total[j] = total;
+  }
+}
+
+template <bool diagonal>
+void forward_tile(const ForwardBuffers& b, std::int64_t keys, std::int64_t D, Softmax& s) {
+  std::int64_t rows = round_up(keys, block_rows);
+  Lanes most[tile_vectors];
+  std::copy_n(s.maximum, tile_vectors, most);
+  score<diagonal>(b, rows, D, most);
+  for (std::int64_t j = 0; j < tile_vectors; ++j) {
+    s.rescale[j] = exp2_nonpositive(s.maximum[j] - most[j]);
+    s.maximum[j] = most[j];
+  }
+  exponentiate<diagonal>(b.scores, rows, s);
+  // out^T (D, 64) = out^T * rescale + v^T probabilities.
+  product(
+      block_padded(D), tile_vectors, {b.v, 1, padded(D)}, b.scores, tile, rows,
+      [&](std::int64_t d, std::int64_t j) { return load(b.out_transposed + d * tile + j * lane_count) * s.rescale[j]; },
+      [&](std::int64_t d, std::int64_t j, Lanes v) { store(b.out_transposed + d * tile + j * lane_count, v); });
+}
+
+// Where a head's rows begin in qkv.
+template <class T>
+struct Heads {
+  const T *q, *k, *v;
+  std::int64_t stride;
+  Heads(const void* qkv, const AttentionShape& s, std::int64_t b, std::int64_t h) : stride((s.H + 2 * s.G) * s.D) {
+    std::int64_t g = h / (s.H / s.G);
+    q = static_cast<const T*>(qkv) + b * s.T * stride + h * s.D;
+    k = static_cast<const T*>(qkv) + b * s.T * stride + (s.H + g) * s.D;
+    v = k + s.G * s.D;
+  }
+};
+
+template <class T>
+void forward_piece(const AttentionForward& a, const ForwardBuffers& b, std::int64_t batch, std::int64_t h, std::int64_t query) {
+  const AttentionShape& s = a.shape;
+  Heads<T> heads(a.qkv, s, batch, h);
+  std::int64_t n = std::min(tile, s.T - query);
+  pack(b.q, heads.q + query * heads.stride, n, s.D, heads.stride);
+  transpose_tile(b.q_transposed, b.q, padded(s.D), log2_e / std::sqrt(static_cast<float>(s.D)));
+  std::fill_n(b.out_transposed, tile * padded(s.D), 0.f);
+  Softmax softmax;
+  for (std::int64_t j = 0; j < tile_vectors; ++j) {
+    softmax.maximum[j] = broadcast(-INFINITY);
+    softmax.total[j] = Lanes{};
+  }
+  for (std::int64_t key = 0; key <= query; key += tile) {
+    std::int64_t keys = std::min(tile, s.T - key);
+    pack(b.k, heads.k + key * heads.stride, keys, s.D, heads.stride);
+    pack(b.v, heads.v + key * heads.stride, keys, s.D, heads.stride);
+    key == query ? forward_tile<true>(b, keys, s.D, softmax) : forward_tile<false>(b, keys, s.D, softmax);
+  }
+  float inverse[tile], total[tile], most[tile];
+  for (std::int64_t j = 0; j < tile_vectors; ++j) {
+    store(inverse + j * lane_count, 1.f / softmax.total[j]);
+    store(total + j * lane_count, softmax.total[j]);
+    store(most + j * lane_count, softmax.maximum[j]);
+  }
+  float* lse = a.lse + (batch * s.H + h) * s.T + query;
+  for (std::int64_t i = 0; i < n; ++i) lse[i] = most[i] * ln_2 + std::log(total[i]);
+  unpack_transposed(static_cast<T*>(a.out) + (batch * s.T + query) * s.H * s.D + h * s.D, s.H * s.D, b.out_transposed, n, s.D, inverse);
+}
+
+template <class T>
+void forward(const Context& context, const AttentionForward& a) {
+  const AttentionShape& s = a.shape;
+  std::int64_t tiles = ceil_div(s.T, tile), heads = s.B * s.H;
+  parallel_workers(tiles * heads, [&](std::int64_t worker, std::int64_t piece) {
+    // Long rows first, so that the threads end together.
+    std::int64_t query = (tiles - 1 - piece / heads) * tile, head = piece % heads;
+    forward_piece<T>(a, ForwardBuffers(context.workspace.data(), worker, s), head / s.H, head % s.H, query);
+  });
+}
+
+template <class T>
+void decode_head(const AttentionDecode& a, std::int64_t b, std::int64_t h) {
+  const AttentionShape& s = a.shape;
+  constexpr std::int64_t most_vectors = 32;
+  std::int64_t vectors = ceil_div(s.D, lane_count), g = h / (s.H / s.G), stride = s.G * s.D;
+  auto width = [&](std::int64_t i) { return std::min(lane_count, s.D - i * lane_count); };
+  auto row = [&](const T* p, std::int64_t i) {
+    return width(i) == lane_count ? load(p + i * lane_count) : load_first(p + i * lane_count, width(i));
+  };
+  const T* keys = static_cast<const T*>(a.cache_k) + b * a.capacity * stride + g * s.D;
+  const T* values = static_cast<const T*>(a.cache_v) + b * a.capacity * stride + g * s.D;
+  Lanes q[most_vectors], out[most_vectors] = {};
+  float scale = log2_e / std::sqrt(static_cast<float>(s.D)), most = -INFINITY, total = 0;
+  for (std::int64_t i = 0; i < vectors; ++i) q[i] = row(static_cast<const T*>(a.q) + (b * s.H + h) * s.D, i) * scale;
+  for (std::int64_t t = 0; t < a.length; ++t) {
+    Lanes products{};
+    for (std::int64_t i = 0; i < vectors; ++i) products += q[i] * row(keys + t * stride, i);
+    float score = sum(products), before = most;
+    most = score > most || std::isnan(score) ? score : most;
+    float rescale = std::exp2(before - most), p = std::exp2(score - most);
+    total = total * rescale + p;
+    for (std::int64_t i = 0; i < vectors; ++i) out[i] = out[i] * rescale + row(values + t * stride, i) * p;
+  }
+  T* to = static_cast<T*>(a.out) + (b * s.H + h) * s.D;
+  for (std::int64_t i = 0; i < vectors; ++i) store_first(to + i * lane_count, out[i] / total, width(i));
+}
+
+}  // namespace
+
+void check_attention(const AttentionShape& s) {
+  TESSERA_REQUIRE(s.G > 0 && s.H % s.G == 0 && s.D > 0 && s.D % 2 == 0 && s.B >= 0 && s.T >= 0, "attention of B={} T={} H={} G={} D={}",
+                  s.B, s.T, s.H, s.G, s.D);
+  TESSERA_REQUIRE(s.dtype == DType::f32 || s.dtype == DType::bf16, "attention of {}", name_of(s.dtype));
+}
+
+std::size_t attention_forward_workspace_bytes(const AttentionShape& s) {
+  return static_cast<std::size_t>(threads()) * forward_floats(s) * sizeof(float);
+}
+
+void attention_forward(const Context& context, const AttentionForward& a) {
+  check_attention(a.shape);
+  TESSERA_REQUIRE(context.workspace.size() >= attention_forward_workspace_bytes(a.shape), "workspace of {} bytes",
+                  context.workspace.size());
+  a.shape.dtype == DType::f32 ? forward<float>(context, a) : forward<bf16>(context, a);
+}
+
+void attention_decode(const Context&, const AttentionDecode& a) {
+  check_attention(a.shape);
+  TESSERA_REQUIRE(a.length > 0 && a.length <= a.capacity && a.shape.D <= 512, "decode of length {} of {}, D={}", a.length, a.capacity,
+                  a.shape.D);
+  parallel_ranges(a.shape.B * a.shape.H, 1, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i)
+      a.shape.dtype == DType::f32 ? decode_head<float>(a, i / a.shape.H, i % a.shape.H)
+                                  : decode_head<bf16>(a, i / a.shape.H, i % a.shape.H);
+  });
+}
+
+}  // namespace tessera::kernels
