@@ -57,11 +57,11 @@ std::vector<double> doubles(const std::vector<T>& v) {
   return d;
 }
 
-/// Largest |value - reference|, against the largest |reference|; infinite where a value is NaN.
+/// Largest |value - reference|, against the largest |reference| (or term of it that cancels); infinite where a value is NaN.
 template <class T>
-double relative_error(const std::vector<T>& value, const std::vector<double>& reference) {
+double relative_error(const std::vector<T>& value, const std::vector<double>& reference, double largest_term = 0) {
   if (value.size() != reference.size()) return std::numeric_limits<double>::infinity();
-  double worst = 0, scale = 1e-300;
+  double worst = 0, scale = std::max(largest_term, 1e-300);
   for (std::size_t i = 0; i < value.size(); ++i) {
     double difference = std::abs(static_cast<double>(static_cast<float>(value[i])) - reference[i]);
     worst = std::isnan(difference) ? std::numeric_limits<double>::infinity() : std::max(worst, difference);

@@ -1,0 +1,145 @@
+#include "kernels/adamw/adamw.hpp"
+
+#include "base/check.hpp"
+#include "same_bits.hpp"
+
+namespace tessera::kernels::testing {
+namespace {
+
+constexpr double beta1 = 0.9, beta2 = 0.95;
+
+AdamwScalars scalars_of_step(int step, float learning_rate, float grad_scale) {
+  return {.learning_rate = learning_rate,
+          .beta1 = static_cast<float>(beta1),
+          .beta2 = static_cast<float>(beta2),
+          .eps = 1e-8f,
+          .bias_correction1 = static_cast<float>(1 - std::pow(beta1, step)),
+          .bias_correction2 = static_cast<float>(1 - std::pow(beta2, step)),
+          .grad_scale = grad_scale};
+}
+
+struct State {
+  std::vector<float> master, m, v;
+  std::vector<bf16> param;
+  explicit State(std::int64_t n)
+      : master(random_values<float>(n, 1)),
+        m(random_values<float>(n, 2, 1e-3f)),
+        v(random_values<float>(n, 3, 1e-6f)),
+        param(poisoned<bf16>(n)) {
+    for (float& x : v) x = std::abs(x);
+  }
+  void step(const void* grad, DType dtype, const AdamwScalars& s, float weight_decay, std::int64_t first = 0, std::int64_t n = -1) {
+    adamw({}, {.master = master.data() + first,
+               .m = m.data() + first,
+               .v = v.data() + first,
+               .param = param.data() + first,
+               .grad = grad,
+               .grad_dtype = dtype,
+               .n = n < 0 ? static_cast<std::int64_t>(master.size()) : n,
+               .weight_decay = weight_decay,
+               .scalars = &s});
+  }
+  Hash128 hash() const { return digest(master, m, v, param); }
+};
+
+/// torch.optim.AdamW's single-tensor path in fp64, one element.
+struct Reference {
+  double w, m, v;
+  void step(double grad, int t, double lr, double weight_decay) {
+    w *= 1 - lr * weight_decay;
+    m += (grad - m) * (1 - beta1);
+    v = v * beta2 + grad * grad * (1 - beta2);
+    double denominator = std::sqrt(v) / std::sqrt(1 - std::pow(beta2, t)) + 1e-8;
+    w -= lr / (1 - std::pow(beta1, t)) * m / denominator;
+  }
+};
+
+// Twenty steps from zero moments, as a run begins: every element stays within a few fp32 roundings of fp64.
+TEST(Adamw, FollowsTheReferenceOverSteps) {
+  for (std::int64_t n : {1, 77, 1013}) {
+    for (float weight_decay : {0.0f, 0.1f}) {
+      State state(n);
+      std::fill(state.m.begin(), state.m.end(), 0.0f);
+      std::fill(state.v.begin(), state.v.end(), 0.0f);
+      std::vector<Reference> expected;
+      for (float w : state.master) expected.push_back({static_cast<double>(w), 0, 0});
+      constexpr float lr = 3e-3f, scale = 0.25f;
+      for (int t = 1; t <= 20; ++t) {
+        auto grad = random_values<float>(n, 100 + static_cast<unsigned>(t));
+        state.step(grad.data(), DType::f32, scalars_of_step(t, lr, scale), weight_decay);
+        for (std::size_t i = 0; i < grad.size(); ++i) {
+          expected[i].step(static_cast<double>(grad[i] * scale), t, static_cast<double>(lr), static_cast<double>(weight_decay));
+        }
+      }
+      for (std::size_t i = 0; i < expected.size(); ++i) {
+        EXPECT_NEAR(static_cast<double>(state.master[i]), expected[i].w, 2e-6 + 1e-6 * std::abs(expected[i].w));
+        EXPECT_NEAR(static_cast<double>(state.m[i]), expected[i].m, 1e-6);
+        EXPECT_NEAR(static_cast<double>(state.v[i]), expected[i].v, 1e-6 * expected[i].v);
+        EXPECT_EQ(state.param[i], bf16(state.master[i]));
+      }
+    }
+  }
+}
+
+// An element's bits are its own: alone, in any place of a range, in a vector or in the remainder.
+TEST(Adamw, BitsDoNotDependOnThePlaceInTheRange) {
+  constexpr std::int64_t n = 131;
+  auto grad = random_values<float>(n, 9);
+  AdamwScalars s = scalars_of_step(7, 1e-2f, 0.7f);
+  State whole(n);
+  whole.step(grad.data(), DType::f32, s, 0.1f);
+  for (std::int64_t piece : {1, 3, 16, 17, 64, 130}) {
+    State pieces(n);
+    for (std::int64_t i = 0; i < n; i += piece) pieces.step(grad.data() + i, DType::f32, s, 0.1f, i, std::min(piece, n - i));
+    EXPECT_EQ(pieces.hash(), whole.hash()) << piece;
+  }
+}
+
+TEST(Adamw, TakesFixedPointGradients) {
+  for (std::int64_t n : {1, 16, 77, 1013}) {
+    auto grad = random_values<float>(n, 9, 0.01f);
+    std::vector<std::int64_t> fixed;
+    for (float& g : grad) {
+      fixed.push_back(std::llrint(std::ldexp(static_cast<double>(g), 44)));
+      g = std::ldexp(static_cast<float>(fixed.back()), -44);
+    }
+    State a(n), b(n);
+    a.step(grad.data(), DType::f32, scalars_of_step(3, 1e-2f, 0.5f), 0.1f);
+    b.step(fixed.data(), DType::i64, scalars_of_step(3, 1e-2f, 0.5f), 0.1f);
+    EXPECT_EQ(a.hash(), b.hash());
+  }
+}
+
+TEST(Adamw, RunsWithoutACopyAndSkipsWhenTold) {
+  auto grad = random_values<float>(77, 9);
+  AdamwScalars s = scalars_of_step(2, 1e-2f, 1);
+  State with(77), without(77), skipped(77);
+  with.step(grad.data(), DType::f32, s, 0);
+  adamw({}, {.master = without.master.data(), .m = without.m.data(), .v = without.v.data(), .grad = grad.data(), .n = 77, .scalars = &s});
+  EXPECT_EQ(digest(without.master, without.m, without.v), digest(with.master, with.m, with.v));
+  s.skip = 1;
+  std::string before = skipped.hash().hex();
+  skipped.step(poisoned<float>(77).data(), DType::f32, s, 0.1f);
+  EXPECT_EQ(skipped.hash().hex(), before);
+}
+
+TEST(Adamw, RefusesOtherGradientTypes) {
+  State state(16);
+  auto grad = poisoned<bf16>(16);
+  EXPECT_THROW(state.step(grad.data(), DType::bf16, scalars_of_step(1, 1, 1), 0), Error);
+}
+
+TEST(Adamw, SameBitsForAnyThreadCount) {
+  expect_same_bits([] {
+    constexpr std::int64_t n = 100003;
+    State state(n);
+    for (int t = 1; t <= 3; ++t) {
+      auto grad = random_values<float>(n, static_cast<unsigned>(t));
+      state.step(grad.data(), DType::f32, scalars_of_step(t, 1e-2f, 1), 0.1f);
+    }
+    return state.hash();
+  });
+}
+
+}  // namespace
+}  // namespace tessera::kernels::testing

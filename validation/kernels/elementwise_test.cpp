@@ -1,0 +1,220 @@
+#include "kernels/elementwise/elementwise.hpp"
+
+#include "base/check.hpp"
+#include "kernels/elementwise/philox.hpp"
+#include "kernels/vector.hpp"
+#include "same_bits.hpp"
+
+namespace tessera::kernels::testing {
+namespace {
+
+const std::int64_t lengths[] = {1, 15, 16, 77, 1013};
+
+template <class T>
+void check_add() {
+  for (std::int64_t n : lengths) {
+    auto x = random_values<T>(n, 1), y = random_values<T>(n, 2), out = poisoned<T>(n), expected = out;
+    for (std::size_t i = 0; i < x.size(); ++i) expected[i] = T(static_cast<float>(x[i]) + static_cast<float>(y[i]));
+    add({}, out.data(), x.data(), y.data(), n, dtype_of<T>());
+    EXPECT_EQ(out, expected);
+    auto in_place = x;
+    add({}, in_place.data(), in_place.data(), y.data(), n, dtype_of<T>());
+    EXPECT_EQ(in_place, expected);
+    in_place = y;
+    add({}, in_place.data(), x.data(), in_place.data(), n, dtype_of<T>());
+    EXPECT_EQ(in_place, expected);
+  }
+}
+TEST(Elementwise, AddRoundsOnce) {
+  check_add<float>();
+  check_add<bf16>();
+}
+
+TEST(Elementwise, AccumulateAndFillZero) {
+  for (std::int64_t n : lengths) {
+    auto x = random_values<float>(n, 1), out = random_values<float>(n, 2), expected = out;
+    for (std::size_t i = 0; i < x.size(); ++i) expected[i] += x[i];
+    accumulate({}, out.data(), x.data(), n);
+    EXPECT_EQ(out, expected);
+    auto bytes = poisoned<char>(n + 1);
+    fill_zero({}, bytes.data(), static_cast<std::size_t>(n));
+    EXPECT_EQ(std::count(bytes.begin(), bytes.end(), '\0'), n);
+    EXPECT_EQ(bytes.back(), '\xff');
+  }
+}
+
+template <class T>
+void check_column_sums() {
+  for (auto [M, N] : {std::pair<std::int64_t, std::int64_t>{1, 1}, {1, 1013}, {77, 48}, {77, 1}, {2100, 77}}) {
+    auto x = random_values<T>(M * N, 1);
+    auto sum = random_values<float>(N, 2);
+    std::vector<double> expected = doubles(sum);
+    for (std::size_t i = 0; i < x.size(); ++i) expected[i % static_cast<std::size_t>(N)] += static_cast<double>(static_cast<float>(x[i]));
+    Workspace workspace(column_sums_workspace_bytes(M, N));
+    column_sums(workspace.context(), sum.data(), x.data(), M, N, dtype_of<T>());
+    EXPECT_LT(relative_error(sum, expected), 2e-6) << M << " " << N;
+  }
+  float one = 1;
+  EXPECT_THROW(column_sums({}, &one, &one, 1, 1, DType::f32), Error) << "no workspace";
+}
+TEST(Elementwise, ColumnSumsMatchReference) {
+  check_column_sums<float>();
+  check_column_sums<bf16>();
+}
+
+/// Floats of every exponent, ties between two bf16 values, subnormals, infinities, NaNs.
+std::vector<float> awkward_floats() {
+  std::vector<float> x;
+  std::mt19937 engine(1);
+  for (std::uint32_t high = 0; high < 0x10000; high += 7) {
+    for (std::uint32_t low : {0u, 1u, 0x7fffu, 0x8000u, 0x8001u, 0xffffu, static_cast<std::uint32_t>(engine()) & 0xffffu}) {
+      x.push_back(std::bit_cast<float>(high << 16 | low));
+    }
+  }
+  for (std::uint32_t bits : {0x7f800000u, 0xff800000u, 0x7f800001u, 0xffffffffu, 0x7f7fffffu, 0x80000001u})
+    x.push_back(std::bit_cast<float>(bits));
+  return x;
+}
+
+TEST(Elementwise, CastHasTheBitsOfTheScalarConversion) {
+  std::vector<float> x = awkward_floats();
+  auto n = static_cast<std::int64_t>(x.size());
+  auto half = poisoned<bf16>(n);
+  auto back = poisoned<float>(n), copy = back;
+  cast({}, half.data(), DType::bf16, x.data(), DType::f32, n);
+  cast({}, back.data(), DType::f32, half.data(), DType::bf16, n);
+  cast({}, copy.data(), DType::f32, x.data(), DType::f32, n);
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    ASSERT_EQ(half[i].bits, bf16(x[i]).bits) << std::hex << std::bit_cast<std::uint32_t>(x[i]);
+    ASSERT_EQ(std::bit_cast<std::uint32_t>(back[i]), static_cast<std::uint32_t>(half[i].bits) << 16);
+  }
+  EXPECT_EQ(digest(copy).hex(), digest(x).hex());
+  EXPECT_THROW(cast({}, back.data(), DType::i64, x.data(), DType::f32, 1), Error);
+}
+
+TEST(Elementwise, CastOfManyElementsStreamsTheSameBits) {
+  constexpr std::int64_t n = (17 << 20) + 5;
+  std::vector<float> x = awkward_floats();
+  std::vector<float> wide(n);
+  for (std::size_t i = 0; i < wide.size(); ++i) wide[i] = x[i % x.size()];
+  auto memory = poisoned<bf16>(n + 32);
+  bf16* half = memory.data() + (64 - reinterpret_cast<std::uintptr_t>(memory.data()) % 64) % 64 / 2;
+  cast({}, half, DType::bf16, wide.data(), DType::f32, n);
+  for (std::size_t i = 0; i < wide.size(); ++i) ASSERT_EQ(half[i].bits, bf16(wide[i]).bits) << i;
+}
+
+/// The known answers published with Random123 (kat_vectors, philox4x32 10).
+TEST(Philox, MatchesThePublishedAnswers) {
+  struct Known {
+    std::uint32_t counter[4], key[2], answer[4];
+  };
+  const Known known[] = {
+      {{0, 0, 0, 0}, {0, 0}, {0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}},
+      {{0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff}, {0xffffffff, 0xffffffff}, {0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}},
+      {{0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}, {0xa4093822, 0x299f31d0}, {0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}}};
+  for (const Known& k : known) {
+    std::array<std::uint32_t, 3> words[4];
+    for (int w = 0; w < 4; ++w) words[w] = {k.counter[w], 1, k.counter[w]};
+    philox4x32<3>(words, k.key[0], k.key[1]);
+    for (int w = 0; w < 4; ++w) {
+      EXPECT_EQ(words[w][0], k.answer[w]);
+      EXPECT_EQ(words[w][2], k.answer[w]);
+    }
+  }
+}
+
+std::vector<float> normals(std::int64_t n, std::uint64_t first, float std = 1, std::uint64_t seed = 42, std::uint64_t stream = 7) {
+  auto x = poisoned<float>(n);
+  normal({}, x.data(), n, std, seed, stream, first);
+  return x;
+}
+
+// The definition: words 4 c .. 4 c + 3 of counter c make elements 4 c .. 4 c + 3 as two pairs of Box and Muller.
+TEST(Normal, MatchesTheDefinitionInFp64) {
+  constexpr std::uint64_t seed = 0x123456789abcdef0u, stream = 0xfedcba9876543210u;
+  auto x = normals(4001, 0xfffffff0u * std::uint64_t{4}, 1.5f, seed, stream);  // the counter's second word comes into use
+  for (std::size_t i = 0; i + 1 < x.size(); i += 2) {
+    std::uint64_t c = 0xfffffff0u + std::uint64_t{i / 4};
+    std::array<std::uint32_t, 1> w[4] = {
+        {static_cast<std::uint32_t>(c)}, {static_cast<std::uint32_t>(c >> 32)}, {0x76543210u}, {0xfedcba98u}};
+    philox4x32<1>(w, 0x9abcdef0u, 0x12345678u);
+    double u = (static_cast<double>(w[i % 4][0]) + 0.5) * 0x1p-32, angle = 2 * M_PI * static_cast<double>(w[i % 4 + 1][0]) * 0x1p-32;
+    double radius = 1.5 * std::sqrt(-2 * std::log(u));
+    // Near u = 1 the radius feels the rounding of u to fp32.
+    double allowed = 2e-6 + 1.5 * 0x1p-23 / std::max(radius, 1e-3);
+    ASSERT_NEAR(static_cast<double>(x[i]), radius * std::cos(angle), allowed) << i;
+    ASSERT_NEAR(static_cast<double>(x[i + 1]), radius * std::sin(angle), allowed) << i;
+  }
+}
+
+TEST(Normal, DoesNotDependOnHowTheRangeIsCut) {
+  auto whole = normals(1013, 0);
+  for (std::int64_t piece : {1, 3, 4, 63, 64, 65, 500}) {
+    for (std::int64_t i = 0; i < 1013; i += piece) {
+      std::int64_t n = std::min(piece, 1013 - i);
+      auto part = normals(n, static_cast<std::uint64_t>(i));
+      ASSERT_EQ(std::memcmp(part.data(), whole.data() + i, static_cast<std::size_t>(n) * sizeof(float)), 0) << piece << " " << i;
+    }
+  }
+}
+
+TEST(Normal, HasTheMomentsOfANormalAndIndependentStreams) {
+  constexpr std::int64_t n = 1 << 20;
+  auto x = normals(n, 0), other = normals(n, 0, 1, 42, 8), seeded = normals(n, 0, 1, 43);
+  double moment[5] = {}, with_other = 0, with_seeded = 0, with_next = 0;
+  std::int64_t beyond_two = 0;
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    double v = static_cast<double>(x[i]);
+    ASSERT_TRUE(std::isfinite(v));
+    for (int k = 1; k < 5; ++k) moment[k] += std::pow(v, k) / n;
+    with_other += v * static_cast<double>(other[i]) / n;
+    with_seeded += v * static_cast<double>(seeded[i]) / n;
+    with_next += v * static_cast<double>(x[(i + 1) % x.size()]) / n;
+    beyond_two += std::abs(v) > 2;
+  }
+  // Five standard deviations of each estimate.
+  constexpr double deviation = 5.0 / 1024;
+  EXPECT_NEAR(moment[1], 0, deviation);
+  EXPECT_NEAR(moment[2], 1, deviation * std::sqrt(2));
+  EXPECT_NEAR(moment[3], 0, deviation * std::sqrt(15));
+  EXPECT_NEAR(moment[4], 3, deviation * std::sqrt(96));
+  EXPECT_NEAR(with_other, 0, deviation);
+  EXPECT_NEAR(with_seeded, 0, deviation);
+  EXPECT_NEAR(with_next, 0, deviation);
+  EXPECT_NEAR(static_cast<double>(beyond_two) / n, 0.0455, 0.001);
+}
+
+// Weights of old runs must be found again: these bits are frozen.
+TEST(Normal, BitsAreFrozen) {
+  EXPECT_EQ(digest(normals(1000, 0, 0.02f)).hex(), "2ec336966408a22750b5e835ea4243aa");
+  EXPECT_EQ(counter_random(1, 2, 3), 4596455677072177004u);
+}
+
+TEST(CounterRandom, DependsOnEachArgument) {
+  std::uint64_t base = counter_random(1, 2, 3);
+  EXPECT_EQ(counter_random(1, 2, 3), base);
+  for (int shift : {0, 31, 32, 63}) {
+    std::uint64_t bit = std::uint64_t{1} << shift;
+    EXPECT_NE(counter_random(1 ^ bit, 2, 3), base);
+    EXPECT_NE(counter_random(1, 2 ^ bit, 3), base);
+    EXPECT_NE(counter_random(1, 2, 3 ^ bit), base);
+  }
+}
+
+TEST(Elementwise, SameBitsForAnyThreadCount) {
+  expect_same_bits([] {
+    constexpr std::int64_t M = 1200, N = 77, n = M * N;
+    auto x = random_values<float>(n, 1), out = poisoned<float>(n), sum = std::vector<float>(N, 0.5f);
+    auto half = poisoned<bf16>(n);
+    Workspace workspace(column_sums_workspace_bytes(M, N));
+    column_sums(workspace.context(), sum.data(), x.data(), M, N, DType::f32);
+    add({}, out.data(), x.data(), x.data(), n, DType::f32);
+    accumulate({}, out.data(), x.data(), n);
+    cast({}, half.data(), DType::bf16, out.data(), DType::f32, n);
+    fill_zero({}, x.data(), static_cast<std::size_t>(n) * 3);
+    return digest(sum, out, half, x, normals(n, 12345));
+  });
+}
+
+}  // namespace
+}  // namespace tessera::kernels::testing

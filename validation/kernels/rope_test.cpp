@@ -1,0 +1,152 @@
+#include "kernels/rope/rope.hpp"
+
+#include "same_bits.hpp"
+
+namespace tessera::kernels::testing {
+namespace {
+
+/// The frequencies of Llama 3.1 as its authors define them, in fp64: long waves are slowed by `factor`, those between blend smoothly.
+double frequency(std::int64_t i, std::int64_t D, double theta, const RopeScaling& s) {
+  double f = std::pow(theta, -2.0 * static_cast<double>(i) / static_cast<double>(D));
+  if (s.factor == 0) return f;
+  double wavelength = 2 * M_PI / f, context = static_cast<double>(s.original_context);
+  if (wavelength < context / s.high_freq_factor) return f;
+  if (wavelength > context / s.low_freq_factor) return f / s.factor;
+  double smooth = (context / wavelength - s.low_freq_factor) / (s.high_freq_factor - s.low_freq_factor);
+  return (1 - smooth) * f / s.factor + smooth * f;
+}
+
+struct TableCase {
+  std::int64_t D;
+  double theta;
+  RopeScaling scaling;
+};
+const TableCase table_cases[] = {{2, 10000, {}},
+                                 {48, 10000, {}},
+                                 {64, 500000, {.factor = 8, .low_freq_factor = 1, .high_freq_factor = 4, .original_context = 8192}},
+                                 {128, 500000, {.factor = 32, .low_freq_factor = 1, .high_freq_factor = 4, .original_context = 8192}},
+                                 {16, 10000, {.factor = 4, .low_freq_factor = 1, .high_freq_factor = 4, .original_context = 64}}};
+
+// Angles carry the rounding of a frequency whose exponent is held in fp32, as in Hugging Face: log(theta) ulp of the angle.
+TEST(Rope, TableHoldsCosineAndSineOfPositionTimesFrequency) {
+  for (const TableCase& c : table_cases) {
+    for (std::int64_t first : {0, 1000}) {
+      constexpr std::int64_t T = 77;
+      auto table = poisoned<float>(T * c.D);
+      rope_table(table.data(), first, T, c.D, c.theta, c.scaling);
+      for (std::int64_t t = 0; t < T; ++t) {
+        for (std::int64_t i = 0; i < c.D / 2; ++i) {
+          double angle = static_cast<double>(first + t) * frequency(i, c.D, c.theta, c.scaling);
+          double allowed = 1e-7 + angle * (std::log(c.theta) + 4) * 0x1p-25;
+          ASSERT_NEAR(static_cast<double>(table[(t * c.D / 2 + i) * 2]), std::cos(angle), allowed) << c.D << " " << t << " " << i;
+          ASSERT_NEAR(static_cast<double>(table[(t * c.D / 2 + i) * 2 + 1]), std::sin(angle), allowed) << c.D << " " << t << " " << i;
+        }
+      }
+    }
+  }
+}
+
+// All three bands of the scaling occur, so that the test above can fail on each.
+TEST(Rope, ScalingKeepsShortWavesAndSlowsLongOnes) {
+  const TableCase& c = table_cases[2];
+  int kept = 0, slowed = 0, between = 0;
+  for (std::int64_t i = 0; i < c.D / 2; ++i) {
+    double ratio = frequency(i, c.D, c.theta, {}) / frequency(i, c.D, c.theta, c.scaling);
+    (ratio == 1 ? kept : std::abs(ratio - 8) < 1e-12 ? slowed : between) += 1;
+  }
+  EXPECT_GT(kept, 0);
+  EXPECT_GT(slowed, 0);
+  EXPECT_GT(between, 0);
+}
+
+struct Case {
+  std::int64_t M, T, heads, D, stride;
+};
+const Case cases[] = {{1, 1, 1, 2, 2}, {6, 3, 2, 48, 3 * 48}, {77, 77, 3, 64, 5 * 64 + 1}, {10, 5, 7, 30, 9 * 30}, {300, 100, 2, 128, 256}};
+
+template <class T>
+struct Trial {
+  Case c;
+  std::vector<float> table;
+  std::vector<T> x;
+  explicit Trial(Case c) : c(c), table(poisoned<float>(c.T * c.D)), x(random_values<T>(c.M * c.stride, 1)) {
+    rope_table(table.data(), 0, c.T, c.D, 10000, {});
+  }
+  void rotate(bool inverse) {
+    rope({}, {.x = x.data(),
+              .table = table.data(),
+              .M = c.M,
+              .T = c.T,
+              .heads = c.heads,
+              .D = c.D,
+              .stride = c.stride,
+              .inverse = inverse,
+              .dtype = dtype_of<T>()});
+  }
+};
+
+/// Rotation by +angle or -angle with the table's own values; elements beyond the heads stay.
+std::vector<double> reference(const std::vector<double>& x, const std::vector<float>& table, Case c, double direction) {
+  std::vector<double> out = x;
+  for (std::int64_t m = 0; m < c.M; ++m) {
+    for (std::int64_t h = 0; h < c.heads; ++h) {
+      for (std::int64_t i = 0; i < c.D / 2; ++i) {
+        auto a = static_cast<std::size_t>(m * c.stride + h * c.D + i), b = a + static_cast<std::size_t>(c.D / 2);
+        auto pair = static_cast<std::size_t>((m % c.T * c.D / 2 + i) * 2);
+        double cos = static_cast<double>(table[pair]), sin = direction * static_cast<double>(table[pair + 1]);
+        out[a] = x[a] * cos - x[b] * sin;
+        out[b] = x[b] * cos + x[a] * sin;
+      }
+    }
+  }
+  return out;
+}
+
+template <class T>
+void check_against_reference() {
+  for (Case c : cases) {
+    SCOPED_TRACE(::testing::Message() << "M " << c.M << ", T " << c.T << ", heads " << c.heads << ", D " << c.D);
+    for (bool inverse : {false, true}) {
+      Trial<T> trial(c);
+      auto expected = reference(doubles(trial.x), trial.table, c, inverse ? -1 : 1);
+      trial.rotate(inverse);
+      EXPECT_LT(relative_error(trial.x, expected), tolerance<T>());
+    }
+  }
+}
+TEST(Rope, MatchesReferenceFp32) { check_against_reference<float>(); }
+TEST(Rope, MatchesReferenceBf16) { check_against_reference<bf16>(); }
+
+// What lies beyond the rotated heads (value heads, padding) keeps its bits.
+TEST(Rope, LeavesTheRestOfTheRowAlone) {
+  Trial<float> trial(cases[2]);
+  std::vector<float> before = trial.x;
+  trial.rotate(false);
+  const Case& c = trial.c;
+  for (std::int64_t m = 0; m < c.M; ++m) {
+    std::int64_t at = m * c.stride + c.heads * c.D;
+    ASSERT_EQ(std::memcmp(trial.x.data() + at, before.data() + at, static_cast<std::size_t>(c.stride - c.heads * c.D) * sizeof(float)), 0);
+  }
+}
+
+// The backward pass is the inverse rotation: the transpose of an orthogonal map.
+TEST(Rope, InverseIsTheGradient) {
+  Case c{4, 2, 2, 10, 25};
+  Trial<float> trial(c);
+  std::vector<double> d_out = doubles(trial.x), x = doubles(random_values<float>(c.M * c.stride, 2));
+  auto expected = finite_differences(x, [&](const std::vector<double>& v) { return dot(d_out, reference(v, trial.table, c, 1)); });
+  trial.rotate(true);
+  EXPECT_LT(relative_error(trial.x, expected), 2e-6);
+}
+
+TEST(Rope, SameBitsForAnyThreadCount) {
+  expect_same_bits([] {
+    Trial<float> trial({1500, 500, 3, 48, 200});
+    Trial<bf16> half({1500, 500, 3, 48, 200});
+    trial.rotate(false), half.rotate(true);
+    return digest(trial.table, trial.x, half.x);
+  });
+}
+
+}  // namespace
+}  // namespace tessera::kernels::testing
