@@ -10,9 +10,6 @@
 namespace tessera {
 namespace {
 
-// Below this a block may still be in a cache when it is used; glibc's own limit is a large part of the last-level cache, which on a shared
-// machine is far more than this rank's share of it.
-constexpr std::size_t stream_minimum = std::size_t{1} << 20;
 constexpr std::size_t line = 64, burst = 4 * line;
 
 #if defined(__AVX512F__)
@@ -33,21 +30,35 @@ void stream_burst(char* to, const char* from) {
 
 }  // namespace
 
-void copy_block(void* to, const void* from, std::size_t bytes) {
+void stream_piece(void* to, const void* from, std::size_t bytes) {
 #if defined(__AVX512F__) || defined(__AVX2__)
-  if (bytes >= stream_minimum) {
+  if (bytes >= line + burst) {
     char* target = static_cast<char*>(to);
     const char* source = static_cast<const char*>(from);
     std::size_t head = (line - reinterpret_cast<std::uintptr_t>(target) % line) % line;
-    std::memcpy(target, source, head);
     std::size_t body = (bytes - head) / burst * burst;
+    std::memcpy(target, source, head);
     for (std::size_t at = head; at < head + body; at += burst) stream_burst(target + at, source + at);
     std::memcpy(target + head + body, source + head + body, bytes - head - body);
-    _mm_sfence();
     return;
   }
 #endif
   std::memcpy(to, from, bytes);
+}
+
+void streams_done() {
+#if defined(__AVX512F__) || defined(__AVX2__)
+  _mm_sfence();
+#endif
+}
+
+void copy_block(void* to, const void* from, std::size_t bytes) {
+  if (bytes < stream_minimum) {
+    if (bytes > 0) std::memcpy(to, from, bytes);
+    return;
+  }
+  stream_piece(to, from, bytes);
+  streams_done();
 }
 
 }  // namespace tessera

@@ -4,6 +4,7 @@
 #include <array>
 
 #include "base/check.hpp"
+#include "topology/copy.hpp"
 
 namespace tessera {
 namespace {
@@ -30,35 +31,50 @@ T combine(T a, T b) {
   }
 }
 
+/// terms[i] = the reduction of element at + i over the sources, in their order.
 template <Reduction reduction, class T>
-void reduce_block(T* out, const void* const* sources, int source_count, std::int64_t at, std::int64_t n, bool accumulate) {
-  std::array<Sum<T>, block> sum;
+void reduce_terms(Sum<T>* __restrict terms, const void* const* sources, int source_count, std::int64_t at, std::int64_t n) {
   const T* first = static_cast<const T*>(sources[0]) + at;
-  for (std::int64_t i = 0; i < n; ++i) sum[static_cast<std::size_t>(i)] = wide(first[i]);
-  for (int s = 1; s < source_count; ++s) {
-    const T* source = static_cast<const T*>(sources[s]) + at;
-    for (std::int64_t i = 0; i < n; ++i) {
-      auto& partial = sum[static_cast<std::size_t>(i)];
-      partial = combine<reduction>(partial, wide(source[i]));
-    }
+  if (source_count == 1) {
+    for (std::int64_t i = 0; i < n; ++i) terms[i] = wide(first[i]);
+    return;
   }
-  T* to = out + at;
-  if (accumulate) {
-    for (std::int64_t i = 0; i < n; ++i) to[i] = static_cast<T>(combine<reduction>(sum[static_cast<std::size_t>(i)], wide(to[i])));
-  } else {
-    for (std::int64_t i = 0; i < n; ++i) to[i] = static_cast<T>(sum[static_cast<std::size_t>(i)]);
+  const T* second = static_cast<const T*>(sources[1]) + at;
+  for (std::int64_t i = 0; i < n; ++i) terms[i] = combine<reduction>(wide(first[i]), wide(second[i]));
+  for (int s = 2; s < source_count; ++s) {
+    const T* source = static_cast<const T*>(sources[s]) + at;
+    for (std::int64_t i = 0; i < n; ++i) terms[i] = combine<reduction>(terms[i], wide(source[i]));
   }
 }
 
-template <class T>
-void reduce_all(void* out, const void* const* sources, int source_count, std::int64_t count, Reduction reduction, bool accumulate) {
+template <Reduction reduction, class T>
+void reduce_all(T* out, const void* const* sources, int source_count, std::int64_t count, bool accumulate) {
+  alignas(64) std::array<Sum<T>, block> terms;
+  alignas(64) std::array<T, block> rounded;
+  // What is not read first is better not fetched at all.
+  bool stream = !accumulate && static_cast<std::size_t>(count) * sizeof(T) >= stream_minimum;
   for (std::int64_t at = 0; at < count; at += block) {
     std::int64_t n = std::min(block, count - at);
-    if (reduction == Reduction::sum)
-      reduce_block<Reduction::sum>(static_cast<T*>(out), sources, source_count, at, n, accumulate);
-    else
-      reduce_block<Reduction::max>(static_cast<T*>(out), sources, source_count, at, n, accumulate);
+    reduce_terms<reduction, T>(terms.data(), sources, source_count, at, n);
+    if (accumulate) {
+      for (std::int64_t i = 0; i < n; ++i) {
+        auto& term = terms[static_cast<std::size_t>(i)];
+        term = combine<reduction>(term, wide(out[at + i]));
+      }
+    }
+    T* to = stream ? rounded.data() : out + at;
+    for (std::int64_t i = 0; i < n; ++i) to[i] = static_cast<T>(terms[static_cast<std::size_t>(i)]);
+    if (stream) stream_piece(out + at, to, static_cast<std::size_t>(n) * sizeof(T));
   }
+  if (stream) streams_done();
+}
+
+template <class T>
+void reduce_typed(void* out, const void* const* sources, int source_count, std::int64_t count, Reduction reduction, bool accumulate) {
+  if (reduction == Reduction::sum)
+    reduce_all<Reduction::sum>(static_cast<T*>(out), sources, source_count, count, accumulate);
+  else
+    reduce_all<Reduction::max>(static_cast<T*>(out), sources, source_count, count, accumulate);
 }
 
 }  // namespace
@@ -71,11 +87,11 @@ void reduce_in_order(void* out, const void* const* sources, int source_count, st
                      bool accumulate) {
   require_reducible(dtype);
   if (dtype == DType::f32)
-    reduce_all<float>(out, sources, source_count, count, reduction, accumulate);
+    reduce_typed<float>(out, sources, source_count, count, reduction, accumulate);
   else if (dtype == DType::bf16)
-    reduce_all<bf16>(out, sources, source_count, count, reduction, accumulate);
+    reduce_typed<bf16>(out, sources, source_count, count, reduction, accumulate);
   else
-    reduce_all<std::int64_t>(out, sources, source_count, count, reduction, accumulate);
+    reduce_typed<std::int64_t>(out, sources, source_count, count, reduction, accumulate);
 }
 
 }  // namespace tessera

@@ -80,8 +80,9 @@ struct ArenaMemory : Memory {
   Node& node;
   Arena arena;
   std::size_t used = 0;
-  explicit ArenaMemory(Node& node, std::size_t bytes = std::size_t{8} << 20) : node(node), arena(Tier::shared, bytes, "test") {
+  explicit ArenaMemory(Node& node, std::size_t bytes = std::size_t{32} << 20) : node(node), arena(Tier::shared, bytes, "test") {
     node.register_arena(arena);
+    EXPECT_EQ(node.locate(arena.data(), bytes).has_value(), node.direct());
   }
   ~ArenaMemory() override { node.unregister_arena(arena); }
   void* take(std::size_t bytes) override {
@@ -164,7 +165,7 @@ void check_broadcast(Communicator& comm, Memory& memory, std::int64_t count, int
 
 template <class T>
 void check_all(Communicator& comm, Memory& memory) {
-  for (std::int64_t count : {1, 7, 255, 4097, 100003}) {
+  for (std::int64_t count : {1, 7, 255, 4097, 300007}) {
     for (std::int64_t stride : {std::int64_t{0}, count + 5}) {
       for (bool in_place : {false, true}) {
         check_gather<T>(comm, memory, count, stride, in_place);
