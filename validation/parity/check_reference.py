@@ -1,0 +1,139 @@
+#!/usr/bin/env python3
+"""Computes every fixture a second time: the model written out in fp64 from the deck's keys, without transformers.
+
+    check_reference.py [NAME ...]
+
+Shows how far the stored fp32 numbers are from exact ones (2-norm of the difference over the 2-norm, the worst tensor), so that a test's
+tolerance can be judged, and that the fixtures mean what README.md says. Exit status: 0 within the limits, 1 not, 77 without torch or h5py.
+"""
+
+import math
+import os
+import sys
+
+try:
+    import h5py
+    import numpy as np
+    import torch
+except ImportError as error:
+    print(f"skipped: {error}; run scripts/setup --peer", file=sys.stderr)
+    sys.exit(77)
+
+FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "fixtures")
+# Two to five times what was measured: noise of the reference, far under the tolerances that Tessera is held to. "moves" is how far a weight
+# went in ten steps: Adam divides by the gradient's size, so where gradients are small (key biases) their noise shows.
+LIMITS = {"logits": 2e-6, "loss": 5e-7, "gradients": 1e-5, "losses": 1e-6, "grad_norms": 3e-6, "moves": 2e-3}
+
+
+def frequencies(a):
+    """Angle per position of each pair; Llama 3 stretches the long waves and blends the middle ones."""
+    base = a["rope_theta"] ** (-torch.arange(0, a["head_dim"], 2, dtype=torch.float64) / a["head_dim"])
+    if a["rope_scaling"] != b"llama3":
+        return base
+    turns = a["rope_original_context"] * base / (2 * math.pi)  # how often a wave fits into the original context
+    low, high = a["rope_low_freq_factor"], a["rope_high_freq_factor"]
+    blend = ((turns - low) / (high - low)).clamp(0, 1)
+    return base * (blend + (1 - blend) / a["rope_factor"])
+
+
+def norm(x, weight, eps):
+    return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + eps) * weight
+
+
+def rotate(x, angle):
+    """RoPE on (B, T, heads, D): dim i pairs with dim i + D/2."""
+    first, second = x.chunk(2, -1)
+    cos, sin = torch.cos(angle)[:, None], torch.sin(angle)[:, None]
+    return torch.cat([first * cos - second * sin, second * cos + first * sin], -1)
+
+
+def forward(w, a, tokens):
+    x = w["embedding.weight"][tokens]
+    batch, length = tokens.shape
+    heads, kv_heads, dim, eps = (a[k] for k in ("heads", "kv_heads", "head_dim", "norm_eps"))
+    angle = torch.arange(length, dtype=torch.float64)[:, None] * frequencies(a)
+    future = torch.ones(length, length, dtype=torch.bool).triu(1)
+    for n in range(a["layers"]):
+        p = {k.removeprefix(f"layers.{n}."): v for k, v in w.items() if k.startswith(f"layers.{n}.")}
+        y = norm(x, p["attention.norm"], eps)
+        q, k, v = (y @ p[f"attention.w{c}"].T + (p[f"attention.b{c}"] if a["qkv_bias"] else 0) for c in "qkv")
+        q, k, v = q.view(batch, length, heads, dim), k.view(batch, length, kv_heads, dim), v.view(batch, length, kv_heads, dim)
+        if a["qk_norm"]:
+            q, k = norm(q, p["attention.q_norm"], eps), norm(k, p["attention.k_norm"], eps)
+        q, k = rotate(q, angle), rotate(k, angle)
+        k, v = (t.repeat_interleave(heads // kv_heads, 2) for t in (k, v))
+        scores = torch.einsum("bthd,bshd->bhts", q, k) / math.sqrt(dim)
+        weights = scores.masked_fill(future, -math.inf).softmax(-1)
+        x = x + torch.einsum("bhts,bshd->bthd", weights, v).reshape(batch, length, heads * dim) @ p["attention.wo"].T
+        y = norm(x, p["mlp.norm"], eps)
+        gate = y @ p["mlp.w_gate"].T
+        x = x + (gate * torch.sigmoid(gate) * (y @ p["mlp.w_up"].T)) @ p["mlp.w_down"].T
+    return norm(x, w["head.norm"], eps) @ w["embedding.weight" if a["tied"] else "head.weight"].T
+
+
+def gradients_of(w, a, tokens, targets):
+    logits = forward(w, a, torch.from_numpy(tokens).long())
+    chosen = logits.gather(-1, torch.from_numpy(targets).long()[..., None])[..., 0]
+    loss = (logits.logsumexp(-1) - chosen).mean()
+    return loss.item(), logits.detach(), dict(zip(w, torch.autograd.grad(loss, list(w.values()))))
+
+
+def adamw(w, moments, gradients, step, a):
+    """One update in place; returns the gradient norm before clipping."""
+    total = math.sqrt(sum(g.square().sum().item() for g in gradients.values()))
+    scale = min(1.0, a["gradient_clipping"] / (total + 1e-6))
+    for name, value in w.items():
+        first, second = moments[name]
+        g = gradients[name] * scale
+        first.mul_(a["beta1"]).add_(g, alpha=1 - a["beta1"])
+        second.mul_(a["beta2"]).add_(g.square(), alpha=1 - a["beta2"])
+        update = first / (1 - a["beta1"] ** step) / ((second / (1 - a["beta2"] ** step)).sqrt() + a["eps"])
+        with torch.no_grad():
+            if value.dim() > 1:
+                value.mul_(1 - a["learning_rate"] * a["weight_decay"])
+            value.sub_(update, alpha=a["learning_rate"])
+    return total
+
+
+def error(got, want):
+    got, want = np.asarray(got, np.float64), np.asarray(want, np.float64)
+    return float(np.linalg.norm(got - want) / np.linalg.norm(want))
+
+
+def compare(file):
+    """What differs by how much: kind -> (error, tensor)."""
+    a = dict(file.attrs)
+    start = {name: torch.from_numpy(file["weights"][name][()]).double() for name in file["weights"]}
+    w = {name: value.clone().requires_grad_() for name, value in start.items()}
+    loss, logits, gradients = gradients_of(w, a, file["tokens"][()], file["targets"][()])
+    found = {"logits": (error(file["logits"][()], logits), ""), "loss": (abs(file["loss"][()] - loss) / loss, "")}
+    found["gradients"] = max((error(file["gradients"][n][()], g), n) for n, g in gradients.items())
+    moments = {name: (torch.zeros_like(value), torch.zeros_like(value)) for name, value in start.items()}
+    losses, norms = [], []
+    for step in range(10):
+        loss, _, gradients = gradients_of(w, a, file["steps/tokens"][step], file["steps/targets"][step])
+        losses.append(loss)
+        norms.append(adamw(w, moments, gradients, step + 1, a))
+    found["losses"] = max((abs(x - y) / y, f"step {n}") for n, (x, y) in enumerate(zip(file["steps/losses"][()], losses)))
+    found["grad_norms"] = max((abs(x - y) / y, f"step {n}") for n, (x, y) in enumerate(zip(file["steps/grad_norms"][()], norms)))
+    found["moves"] = max((error(file["final_weights"][n][()] - start[n].numpy(), (w[n] - start[n]).detach()), n) for n in w)
+    return found
+
+
+def main():
+    names = sys.argv[1:] or sorted(f[:-3] for f in os.listdir(FOLDER) if f.endswith(".h5"))
+    torch.set_num_threads(1)
+    bad = 0
+    for name in names:
+        with h5py.File(os.path.join(FOLDER, f"{name}.h5")) as file:
+            found = compare(file)
+        print(f"{name:12}" + "  ".join(f"{kind} {value:.1e}{f' ({where})' if where else ''}" for kind, (value, where) in found.items()))
+        for kind, (value, where) in found.items():
+            if not value < LIMITS[kind]:
+                print(f"{name}: {kind} {where} differ by {value:.1e}, more than {LIMITS[kind]:.0e}")
+                bad += 1
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
