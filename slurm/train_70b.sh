@@ -26,7 +26,8 @@ tessera=$(find_tessera) || exit
 deck=${DECK:-inputs/train_70b.toml}
 [ -r "$deck" ] || die "cannot read the deck $deck (DECK names it, relative to $PWD)"
 
-# USR1 is passed on to all ranks. TERM comes when somebody cancels the job or Slurm takes its nodes: then Slurm decides what is next.
+# USR1 is passed on to all ranks. TERM comes when somebody cancels the job or Slurm takes its nodes: then Slurm decides what is next, and
+# srun's status means nothing (it may be 0).
 child='' signalled=false cancelled=false
 forward() { signalled=true; say "USR1: the ranks save their state"; [ -z "$child" ] || kill -USR1 "$child"; }
 trap forward USR1
@@ -35,7 +36,7 @@ trap 'signalled=true cancelled=true' TERM
 say "job $SLURM_JOB_ID, start $((${SLURM_RESTART_COUNT:-0} + 1)): $SLURM_NTASKS ranks on $SLURM_JOB_NUM_NODES nodes, $tessera train $deck $*"
 # pmi2 by name: with a site's other default every rank could be a world of its own. --wait ends what one lost rank leaves behind;
 # --kill-on-bad-exit would kill ranks that are leaving with 75 a moment after the first.
-srun --mpi=pmi2 --wait=60 --cpus-per-task="${SLURM_CPUS_PER_TASK:-1}" "$tessera" train "$deck" "$@" &
+srun --mpi=pmi2 --wait=30 --cpus-per-task="${SLURM_CPUS_PER_TASK:-1}" "$tessera" train "$deck" "$@" &
 child=$!
 while :; do
   signalled=false
@@ -44,6 +45,10 @@ while :; do
   $signalled || break  # else a signal ended `wait`, not srun
 done
 
+if $cancelled && [ $status -ne 75 ]; then
+  say "the job was cancelled or lost a node (status $status); the next start goes on from the last checkpoint"
+  exit 143
+fi
 case $status in
   0) say "the run is done" ;;
   75)

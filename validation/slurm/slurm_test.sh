@@ -2,7 +2,7 @@
 # slurm/train_70b.sh and slurm/consolidate.sh on a throw-away cluster of four virtual nodes, as a user submits them:
 #   a training job is signalled, saves, queues itself again, goes on and ends; the consolidation that depends on it then runs;
 #   a deck with a typo ends the job with its status, once, and its consolidation never runs;
-#   a job that may not be queued again saves and stops;
+#   a node that fails costs the steps since the last checkpoint, and a job that may not be queued again saves and stops;
 #   ranks that were started as worlds of one are refused, and the cause is named.
 # usage: slurm_test.sh TESSERA
 set -uo pipefail
@@ -44,6 +44,7 @@ within() {  # SECONDS COMMAND...
 give_up() { echo "FAIL: $*"; tail -n 40 "$work"/*.log; slurm/local_cluster log 15; failed=1; exit 1; }
 job_field() { scontrol show job "$1" | grep -oE "(^| )$2=[^ ]*" | cut -d= -f2-; }
 ended() { case "$(job_field "$1" JobState)" in COMPLETED | FAILED | CANCELLED | TIMEOUT | NODE_FAIL) ;; *) return 1 ;; esac; }
+queued_again() { [ "$(job_field "$1" JobState)" = PENDING ]; }
 steps_of() { grep '"loss"' "$1/metrics.jsonl" 2>/dev/null | sed -E 's/.*"step": *([0-9]+).*/\1/'; }
 has_steps() { [ "$(steps_of "$1" | wc -l)" -ge "$2" ]; }
 
@@ -107,8 +108,17 @@ check "the consolidation ended well" [ "$(job_field "$weights" JobState)" = COMP
 check "weights are written" test -s "$work/run-weights/model.safetensors"
 check "their configuration is written" test -s "$work/run-weights/config.json"
 
-submit stopped 2000
-within 60 has_steps "$work/stopped" 2 || give_up "the third run did not reach step 2"
+# 5. A node loses power; Slurm, told so at once and not after its time limits, queues the job again. Then stop for good.
+submit stopped 2000 checkpoint.every=5
+within 60 has_steps "$work/stopped" 8 || give_up "the third run did not reach step 8"
+slurm/local_cluster kill-node n3
+scontrol update NodeName=n3 State=DOWN Reason=test
+within 20 queued_again "$job" || give_up "Slurm did not queue the third run again after a node failed"
+before=$(steps_of "$work/stopped" | wc -l)
+slurm/local_cluster start-node n3
+scontrol update NodeName=n3 State=RESUME
+within 60 has_steps "$work/stopped" $((before + 2)) || give_up "the third run did not go on after a node failed"
+check "no step is lost or done twice when a node fails" diff <(seq 1 "$before") <(steps_of "$work/stopped" | head -n "$before")
 scontrol update JobId="$job" Requeue=0
 scancel --batch --signal=USR1 "$job"
 within 40 ended "$job" || give_up "the third run did not stop"
