@@ -19,11 +19,11 @@ struct BackwardOperands {
 void forward(const SegmentRun& r) {
   using O = ForwardOperands;
   embedding_forward(kernels::Context{}, {.out = r.get(O::out),
-                         .table = r.get(O::table),
-                         .tokens = r.get<std::int32_t>(O::tokens),
-                         .M = r.shape.tokens(),
-                         .C = r.shape.C,
-                         .dtype = r.shape.dtype});
+                                         .table = r.get(O::table),
+                                         .tokens = r.get<std::int32_t>(O::tokens),
+                                         .M = r.shape.tokens(),
+                                         .C = r.shape.C,
+                                         .dtype = r.shape.dtype});
 }
 
 void backward(const SegmentRun& r, std::size_t workspace_bytes) {

@@ -266,35 +266,39 @@ StepReport Engine::evaluate(double tokens) {
   return value<StepReport>("report");
 }
 
+namespace {
+
+/// A single tensor, without those joined to it.
+TensorRef find_alone(const Layout& layout, const std::string& tensor) {
+  TensorRef ref = layout.find(tensor);
+  for (const Parameter& p : layout.table)
+    if (p.name == tensor) ref.elements = p.shape.elements();
+  return ref;
+}
+
+}  // namespace
+
 std::vector<float> Engine::gradient_of(const std::string& tensor) const {
-  for (int u = 0; u < static_cast<int>(layout().units.size()); ++u) {
-    const Unit& unit = layout().units[static_cast<std::size_t>(u)];
-    for (const Slot& slot : unit.slots) {
-      if (layout().table[static_cast<std::size_t>(slot.parameter)].name != tensor) continue;
-      std::vector<float> out(static_cast<std::size_t>(slot.elements));
-      const int buffer = schedule_.find_buffer("gradients." + unit.name);
-      if (request_.deck.run.reproducible)
-        kernels::fixed_to_float({}, out.data(), reinterpret_cast<std::int64_t*>(address(buffer)) + slot.offset, slot.elements);
-      else
-        std::memcpy(out.data(), reinterpret_cast<float*>(address(buffer)) + slot.offset, out.size() * sizeof(float));
-      return out;
-    }
-  }
-  fail(ExitCode::internal, "no tensor is called {}", tensor);
+  const TensorRef ref = find_alone(layout(), tensor);
+  const int buffer = schedule_.find_buffer("gradients." + layout().units[static_cast<std::size_t>(ref.unit)].name);
+  std::vector<float> out(static_cast<std::size_t>(ref.elements));
+  if (request_.deck.run.reproducible)
+    kernels::fixed_to_float({}, out.data(), reinterpret_cast<std::int64_t*>(address(buffer)) + ref.offset, ref.elements);
+  else
+    std::memcpy(out.data(), reinterpret_cast<float*>(address(buffer)) + ref.offset, out.size() * sizeof(float));
+  return out;
+}
+
+const void* Engine::weight_address(const std::string& tensor) const {
+  const TensorRef ref = layout().find(tensor);
+  return address(schedule_.find_buffer("parameters." + layout().units[static_cast<std::size_t>(ref.unit)].name),
+                 schedule_.shape.bytes_of(ref.offset));
 }
 
 std::vector<float> Engine::weight_of(const std::string& tensor) const {
-  for (const Unit& unit : layout().units)
-    for (const Slot& slot : unit.slots) {
-      if (layout().table[static_cast<std::size_t>(slot.parameter)].name != tensor) continue;
-      std::vector<float> out(static_cast<std::size_t>(slot.elements));
-      const int buffer = schedule_.find_buffer("parameters." + unit.name);
-      const DType dtype = request_.deck.precision.compute;
-      kernels::cast({}, out.data(), DType::f32, address(buffer, slot.offset * static_cast<std::int64_t>(size_of(dtype))), dtype,
-                    slot.elements);
-      return out;
-    }
-  fail(ExitCode::internal, "no tensor is called {}", tensor);
+  std::vector<float> out(static_cast<std::size_t>(find_alone(layout(), tensor).elements));
+  kernels::cast({}, out.data(), DType::f32, weight_address(tensor), request_.deck.precision.compute, static_cast<std::int64_t>(out.size()));
+  return out;
 }
 
 }  // namespace tessera

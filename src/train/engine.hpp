@@ -76,6 +76,8 @@ class Engine {
   /// compute copy.
   std::vector<float> gradient_of(const std::string& tensor) const;
   std::vector<float> weight_of(const std::string& tensor) const;
+  /// Where a tensor's compute copy begins (whole parameters only).
+  const void* weight_address(const std::string& tensor) const;
 
  private:
   std::byte* address(int buffer, std::int64_t offset = 0) const;

@@ -1,0 +1,78 @@
+// tessera evaluate CHECKPOINT --data FILE
+#include <unistd.h>
+
+#include <cmath>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "base/clock.hpp"
+#include "commands/commands.hpp"
+#include "memory/runtime.hpp"
+#include "train/batches.hpp"
+#include "train/inference.hpp"
+#include "train/progress.hpp"
+
+namespace tessera {
+namespace {
+
+struct EvaluateOptions {
+  std::string checkpoint, data;
+  std::int64_t samples = 0;
+  bool json = false;
+};
+
+/// The largest micro-batch that divides the samples, so that each is seen once.
+std::int64_t micro_batch_for(std::int64_t samples, std::int64_t largest) {
+  while (samples % largest != 0) --largest;
+  return largest;
+}
+
+int evaluate(const EvaluateOptions& o) {
+  KernelRuntime runtime(static_cast<int>(std::thread::hardware_concurrency()));
+  const Deck deck = load_model(o.checkpoint, 0).deck;
+  SampleFile data(o.data, deck.batch.sequence_length, deck.model.vocab);
+  const std::int64_t samples = o.samples > 0 ? std::min(o.samples, data.samples()) : data.samples(), B = micro_batch_for(samples, 8),
+                     T = deck.batch.sequence_length;
+  LoadedModel model = load_model(o.checkpoint, B);
+  const bool terminal = isatty(STDERR_FILENO);
+  const double begin = now_seconds();
+  kernels::FixedSum sum;
+  for (std::int64_t first = 0; first < samples; first += B) {
+    for (std::int64_t row = 0; row < B; ++row) data.read(first + row, model.engine->tokens(0), model.engine->targets(0), row);
+    model.engine->weight(0) = 1;
+    sum.add(model.engine->evaluate(1).loss);
+    const double share = static_cast<double>(first + B) / static_cast<double>(samples);
+    if (terminal)
+      fmt::print(stderr, "\r\033[Kevaluate {:.0f} %, {} left", 100 * share, human_duration((now_seconds() - begin) * (1 - share) / share));
+  }
+  if (terminal) fmt::print(stderr, "\r\033[K");
+  const double loss = sum.value() / static_cast<double>(samples * T), perplexity = std::exp(loss),
+               rate = static_cast<double>(samples * T) / (now_seconds() - begin);
+  if (o.json)
+    fmt::print("{}\n",
+               nlohmann::ordered_json{
+                   {"loss", loss}, {"perplexity", perplexity}, {"tokens", samples * T}, {"step", model.step}, {"tokens_per_second", rate}}
+                   .dump());
+  else
+    fmt::print("loss {:.6f} a token, perplexity {:.3f}, over {} tokens ({} samples of {}) at step {}; {} tokens/s\n", loss, perplexity,
+               samples * T, samples, T, model.step, human_count(rate));
+  return 0;
+}
+
+}  // namespace
+
+void add_evaluate(CLI::App& app, Chosen& chosen) {
+  CLI::App* command = app.add_subcommand("evaluate", "Mean loss per token and perplexity of a checkpoint on a token file");
+  auto options = std::make_shared<EvaluateOptions>();
+  command->add_option("CHECKPOINT", options->checkpoint, "Step folder, for example runs/quickstart/checkpoints/latest")->required();
+  command->add_option("--data", options->data, "Token file: .h5 or .bin")->required();
+  command->add_option("--samples", options->samples, "Only the first N samples of batch.sequence_length tokens; 0: all")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  command->add_flag("--json", options->json, "Print one JSON object");
+  command->footer("Example:\n  tessera evaluate runs/quickstart/checkpoints/latest --data data/val.h5");
+  command->callback([options, &chosen] { chosen = [options] { return evaluate(*options); }; });
+}
+
+}  // namespace tessera

@@ -1,0 +1,44 @@
+// tessera train DECK [key=value ...]
+#include <memory>
+
+#include "commands/commands.hpp"
+#include "deck/deck.hpp"
+#include "topology/world.hpp"
+#include "train/trainer.hpp"
+
+namespace tessera {
+namespace {
+
+struct TrainOptions {
+  std::string path, resume;
+  std::vector<std::string> overrides;
+};
+
+int train(TrainOptions o) {
+  if (!o.resume.empty()) o.overrides.push_back("run.resume=" + o.resume);
+  return run_in_world({}, [&](World& world) {
+    ParsedDeck parsed;
+    world.together([&] {
+      parsed = parse_deck(o.path, o.overrides, world.ranks());
+      require_deck(parsed);
+    });
+    return run_training(world, parsed);
+  });
+}
+
+}  // namespace
+
+void add_train(CLI::App& app, Chosen& chosen) {
+  CLI::App* command = app.add_subcommand("train", "Train the model of a deck; under mpiexec or srun on many ranks");
+  auto options = std::make_shared<TrainOptions>();
+  command->add_option("DECK", options->path, "TOML file")->required();
+  command->add_option("key=value", options->overrides, "Overrides, for example zero.stage=2; applied in order");
+  command->add_option("--resume", options->resume,
+                      "auto (the default: go on where the run folder's last checkpoint stands), never, or the path of a checkpoint");
+  command->footer(
+      "Examples:\n  tessera train inputs/quickstart.toml\n  mpiexec -n 4 tessera train inputs/quickstart.toml zero.stage=2 run.steps=50\n\n"
+      "Exit status 0: all steps done. 75: stopped by a signal after saving; start the same command again to go on.");
+  command->callback([options, &chosen] { chosen = [options] { return train(*options); }; });
+}
+
+}  // namespace tessera

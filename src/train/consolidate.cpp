@@ -1,0 +1,133 @@
+#include "train/consolidate.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <filesystem>
+#include <functional>
+
+#include "base/check.hpp"
+#include "base/clock.hpp"
+#include "deck/deck.hpp"
+#include "io/checkpoint/checkpoint.hpp"
+#include "io/export/hdf5_export.hpp"
+#include "io/files/posix_file.hpp"
+#include "io/safetensors/safetensors.hpp"
+#include "model/huggingface.hpp"
+#include "model/parameters.hpp"
+#include "train/progress.hpp"
+
+namespace tessera {
+namespace fs = std::filesystem;
+namespace {
+
+/// A line on the terminal with the share done and the time left.
+class Meter {
+ public:
+  Meter(bool on, std::int64_t total) : on_(on && isatty(STDERR_FILENO)), total_(total), begin_(now_seconds()) {}
+  ~Meter() {
+    if (on_) std::fputs("\r\033[K", stderr);
+  }
+  void add(std::int64_t bytes) {
+    done_ += bytes;
+    const double now = now_seconds();
+    if (!on_ || now - shown_ < 0.2) return;
+    shown_ = now;
+    const double share = static_cast<double>(done_) / static_cast<double>(total_);
+    std::fputs(
+        fmt::format("\r\033[Kconsolidate {:.0f} %, {} left", 100 * share, human_duration((now - begin_) * (1 - share) / share)).c_str(),
+        stderr);
+    std::fflush(stderr);
+  }
+
+ private:
+  bool on_;
+  std::int64_t total_, done_ = 0;
+  double begin_, shown_ = 0;
+};
+
+/// Passes a tensor's fp32 values on in chunks.
+void stream(const io::CheckpointReader& reader, const Parameter& p, std::vector<float>& buffer, Meter& meter,
+            const std::function<void(std::span<const float>)>& sink) {
+  const io::CheckpointTensor* tensor = reader.find(p.name);
+  if (!tensor) fail(ExitCode::checkpoint, "{} has no tensor {}, which its own deck asks for", reader.folder(), p.name);
+  const std::int64_t n = p.shape.elements();
+  for (std::int64_t begin = 0; begin < n; begin += io::hash_block) {
+    const std::span<float> chunk(buffer.data(), static_cast<std::size_t>(std::min(io::hash_block, n - begin)));
+    reader.read("master", *tensor, begin, chunk);
+    sink(chunk);
+    meter.add(static_cast<std::int64_t>(chunk.size_bytes()));
+  }
+}
+
+void write_text(const std::string& path, const std::string& text) {
+  io::AtomicFile out(path);
+  out.file().write(0, text.data(), text.size());
+  out.commit();
+}
+
+struct Source {
+  const io::CheckpointReader& reader;
+  const Deck& deck;
+  std::vector<Parameter> table;
+};
+
+ConsolidateResult to_safetensors(const Source& source, const ConsolidateOptions& o, std::vector<float>& buffer, Meter& meter) {
+  const std::string config = huggingface_config(source.deck, o.dtype);  // refuses before anything is written
+  std::vector<io::SafetensorsEntry> entries;
+  for (const Parameter& p : source.table) entries.push_back({p.export_name, o.dtype, p.shape});
+  const auto files = io::plan_safetensors(entries, o.max_file_bytes);
+  ConsolidateResult result;
+  std::size_t row = 0;
+  std::vector<bf16> narrow(buffer.size());
+  for (const auto& file : files) {
+    io::SafetensorsWriter writer(o.output + "/" + file.name, file.entries);
+    for (std::size_t i = 0; i < file.entries.size(); ++i, ++row)
+      stream(source.reader, source.table[row], buffer, meter, [&](std::span<const float> values) {
+        if (o.dtype == DType::f32) return writer.append(std::as_bytes(values));
+        std::transform(values.begin(), values.end(), narrow.begin(), [](float f) { return bf16(f); });
+        writer.append(std::as_bytes(std::span<const bf16>(narrow.data(), values.size())));
+      });
+    writer.finish();
+    result.files.push_back(file.name);
+  }
+  if (files.size() > 1) {
+    write_text(o.output + "/model.safetensors.index.json", io::safetensors_index(files));
+    result.files.push_back("model.safetensors.index.json");
+  }
+  write_text(o.output + "/config.json", config);
+  result.files.push_back("config.json");
+  return result;
+}
+
+ConsolidateResult to_hdf5(const Source& source, const ConsolidateOptions& o, std::vector<float>& buffer, Meter& meter) {
+  if (o.dtype != DType::f32) fail(ExitCode::usage, "HDF5 has no bf16: use --dtype fp32, or --format safetensors");
+  std::vector<io::Hdf5ExportEntry> entries;
+  for (const Parameter& p : source.table) entries.push_back({p.name, p.shape});
+  io::Hdf5ExportWriter writer(o.output + "/model.h5", entries, source.reader.meta().deck);
+  for (const Parameter& p : source.table)
+    stream(source.reader, p, buffer, meter, [&](std::span<const float> values) { writer.append(values); });
+  writer.finish();
+  return {.files = {"model.h5"}};
+}
+
+}  // namespace
+
+ConsolidateResult consolidate(const ConsolidateOptions& o) {
+  const io::CheckpointReader reader(o.checkpoint);
+  const Deck deck = require_deck(parse_deck_text(reader.meta().deck, reader.folder() + "/checkpoint.h5:deck", {}, 0));
+  const Source source{reader, deck, parameter_table(deck.model)};
+  std::error_code error;
+  fs::create_directories(o.output, error);
+  if (error) fail(ExitCode::environment, "cannot make {}: {}", o.output, error.message());
+  const std::int64_t count = parameter_count(source.table);
+  std::vector<float> buffer(static_cast<std::size_t>(io::hash_block));
+  Meter meter(o.progress, 4 * count);
+  ConsolidateResult result = o.format == "hdf5" ? to_hdf5(source, o, buffer, meter) : to_safetensors(source, o, buffer, meter);
+  result.tensors = static_cast<std::int64_t>(source.table.size());
+  result.bytes = count * static_cast<std::int64_t>(size_of(o.dtype));
+  return result;
+}
+
+}  // namespace tessera
