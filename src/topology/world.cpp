@@ -1,6 +1,8 @@
 #include "topology/world.hpp"
 
 #include <fcntl.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -14,6 +16,7 @@
 #include <new>
 #include <thread>
 
+#include "base/clock.hpp"
 #include "base/log.hpp"
 #include "deck/environment.hpp"
 #include "topology/world_handles.hpp"
@@ -21,7 +24,7 @@
 namespace tessera {
 namespace {
 
-constexpr double abort_grace_seconds = 5;
+constexpr double abort_grace_seconds = 5, drain_seconds = 2;
 
 /// Ends the process with `status` unless it is destroyed within `seconds`.
 class ExitTimer {
@@ -63,6 +66,17 @@ void refuse_singletons(int ranks) {
          "or MPICH's own mpiexec; for one rank on purpose inside an allocation, `srun --mpi=pmi2 -n 1`.",
          promised, name, promised);
   }
+}
+
+/// Waits until the launcher has read what this process wrote to its standard error. Hydra throws away what is still in the pipe when it is
+/// told to end the run, and the cause of the failure would be lost.
+void drain_standard_error() {
+  struct stat status = {};
+  int unread = 0;
+  if (fstat(STDERR_FILENO, &status) != 0 || !S_ISFIFO(status.st_mode)) return;
+  double deadline = now_seconds() + drain_seconds;
+  while (ioctl(STDERR_FILENO, FIONREAD, &unread) == 0 && unread > 0 && now_seconds() < deadline) usleep(1000);
+  usleep(20000);  // the reader passes it on before it looks at anything else; let it start
 }
 
 std::string host_name() {
@@ -224,6 +238,7 @@ void World::abort_all(ExitCode code, const std::string& message) const {
   }
   log_line(LogLevel::error, message);
   std::fflush(nullptr);
+  drain_standard_error();
   // What MPI and its transports say while they are torn down would stand below the cause.
   if (int null = open("/dev/null", O_WRONLY | O_CLOEXEC); null >= 0) dup2(null, STDERR_FILENO);
   MPI_Abort(MPI_COMM_WORLD, status);

@@ -165,7 +165,7 @@ void check_broadcast(Communicator& comm, Memory& memory, std::int64_t count, int
 
 template <class T>
 void check_all(Communicator& comm, Memory& memory) {
-  for (std::int64_t count : {1, 7, 255, 4097, 300007}) {
+  for (std::int64_t count : {1, 7, 255, 4097, 50021}) {
     for (std::int64_t stride : {std::int64_t{0}, count + 5}) {
       for (bool in_place : {false, true}) {
         check_gather<T>(comm, memory, count, stride, in_place);
@@ -182,6 +182,11 @@ void check_types(Communicator& comm, Memory& memory) {
   check_all<float>(comm, memory);
   check_all<bf16>(comm, memory);
   check_all<std::int64_t>(comm, memory);
+  // Large enough to be streamed past the caches.
+  check_gather<float>(comm, memory, 300007, 300011, false);
+  check_scatter<float>(comm, memory, 300007, 300011, false, false);
+  check_scatter<float>(comm, memory, 300007, 300011, true, true);
+  check_reduce<float>(comm, memory, 300007 * comm.size());
 }
 
 TEST(MpiCommunicator, EveryCollectiveIsItsDefinition) {

@@ -1,7 +1,10 @@
 #include "topology/world.hpp"
 
+#include <sched.h>
+
 #include <set>
 
+#include "topology/binding.hpp"
 #include "world_main.hpp"
 
 namespace tessera {
@@ -63,6 +66,24 @@ TEST(World, RanksThatDifferAreRefusedByName) {
   } catch (const AgreedError& error) {
     EXPECT_EQ(error.code, ExitCode::environment);
     EXPECT_NE(std::string(error.what()).find("the deck of rank 1 differs from that of rank 0"), std::string::npos) << error.what();
+  }
+}
+
+TEST(World, RanksOfANodeAreBoundApart) {
+  Binding before = bind_process(world(), false);
+  EXPECT_NE(before.source, Binding::Source::tessera);
+  EXPECT_GE(before.threads, 1);
+  EXPECT_FALSE(before.units.empty());
+  Binding mine = bind_process(world());
+  cpu_set_t set;
+  ASSERT_EQ(sched_getaffinity(0, sizeof(set), &set), 0);
+  EXPECT_EQ(CPU_COUNT(&set), static_cast<int>(mine.units.size()));
+  for (int unit : mine.units) EXPECT_TRUE(CPU_ISSET(unit, &set));
+  if (mine.source == Binding::Source::tessera && world().place().nodes == 1) {
+    auto texts = world().gather_text(unit_ranges(mine.units));
+    EXPECT_EQ(std::set<std::string>(texts.begin(), texts.end()).size(), texts.size());
+    // Bound now, so a second look finds a binding that stands.
+    EXPECT_EQ(bind_process(world()).units, mine.units);
   }
 }
 

@@ -1,0 +1,92 @@
+#!/usr/bin/env python3
+"""Runs world_fault in every way that a run can fail, and checks how it ends: every process gone within seconds, the documented exit
+status, and the first cause as the last line.    world_faults.py PROGRAM [MPIEXEC]"""
+import os
+import re
+import subprocess
+import sys
+import time
+
+program = sys.argv[1]
+mpiexec = sys.argv[2] if len(sys.argv) > 2 else "mpiexec.mpich"
+limit_seconds = 25  # a failing run ends in under two; the rest is for a loaded machine
+
+
+def run(command, environment=None):
+    start = time.time()
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=limit_seconds,
+                          env={**os.environ, **(environment or {})})
+    return done.returncode, done.stdout, time.time() - start
+
+
+def alive(pid):
+    try:
+        with open(f"/proc/{pid}/stat") as stat:
+            return stat.read().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def check(name, command, status, last, once=None, ranks=3, environment=None):
+    """status: the exit status, or None for any but 0. last: a pattern for the last line. once: text that stands exactly once."""
+    faults = []
+    try:
+        code, output, seconds = run(command, environment)
+    except subprocess.TimeoutExpired as expired:
+        print(f"FAIL {name}: still running after {limit_seconds} s; output:\n{expired.stdout}")
+        return False
+    lines = [line for line in output.splitlines() if line.strip()]
+    pids = [int(pid) for pid in re.findall(r"^pid (\d+)$", output, re.M)]
+    if len(pids) != ranks:
+        faults.append(f"{len(pids)} ranks had started, not {ranks}")
+    deadline = time.time() + 5
+    while any(alive(pid) for pid in pids) and time.time() < deadline:
+        time.sleep(0.05)
+    left = [pid for pid in pids if alive(pid)]
+    if left:
+        faults.append(f"processes {left} outlived the run")
+    if code == 0 if status is None else code != status:
+        faults.append(f"exit status {code}, expected {'not 0' if status is None else status}")
+    if last and not (lines and re.search(last, lines[-1])):
+        faults.append(f"the last line does not match {last!r}")
+    if once and output.count(once) != 1:
+        faults.append(f"{once!r} stands {output.count(once)} times, not once")
+    print(f"{'FAIL' if faults else 'ok  '} {name}: status {code}, {seconds:.2f} s" + "".join(f"\n     {fault}" for fault in faults))
+    if faults:
+        print("     output:\n" + "\n".join("     | " + line for line in output.splitlines()))
+    return not faults
+
+
+def main():
+    launch = [mpiexec, "-n", "3"]
+    good = True
+
+    def expect(fault, status, last, launch=launch, **more):
+        nonlocal good
+        good &= check(f"{fault}{' unseen by the launcher' if len(launch) > 3 else ''}", [*launch, program, fault], status, last, **more)
+
+    expect("none", 0, "")
+    expect("status", 4, "")
+    for over in ("", "-over-mpi"):
+        expect("throw" + over, 3, "rank 1: error: train.h5: token 70000 at position 12", once="error:")
+        expect("lane" + over, 7, "rank 1: error: shard-00001.h5: no space left", once="error:")
+        # The launcher ends the others and has the last word, since the dead rank has none; its status says killed by signal 9.
+        expect("kill" + over, 9, "")
+    expect("exception", 1, "rank 1: error: something else went wrong", once="error:")
+    expect("together", 2, "rank 0: error: deck.toml:3: zero.stage = 7", once="error:")
+    expect("together-one", 3, "rank 1: error: train.h5 cannot be opened", once="error:")
+    expect("everybody", 8, "error: the loss is not finite at step 3", once="error:")
+    expect("stall", 6, "waited .* s in all_reduce of 1 fp32 .*lane reduce.*rank 1 did not arrive", once="error:")
+    expect("stall-over-mpi", 6, "waited .* s in all_reduce on rank . of 3 .*lane reduce.*not all ranks have arrived", once="error:")
+    # A launcher that does not see the death, as srun by default does not act on it (here a shell keeps the dead rank's place): the others
+    # find out by themselves.
+    expect("kill", 6, "the process of rank 1 has ended while rank", launch=[*launch, "sh", "-c", '"$0" "$@"; sleep 20'], once="error:")
+
+    for variable in ("SLURM_NTASKS", "PMI_SIZE", "OMPI_COMM_WORLD_SIZE"):
+        good &= check(f"one process and {variable}=4", [program, "none"], 6, "srun --mpi=pmi2", ranks=0, environment={variable: "4"})
+    good &= check("one process", [program, "none"], 0, "", ranks=1)
+    return 0 if good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
