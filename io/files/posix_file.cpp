@@ -66,6 +66,12 @@ PosixFile PosixFile::create(const std::string& path) {
   return {d, path, ExitCode::storage};
 }
 
+PosixFile PosixFile::update(const std::string& path) {
+  int d = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+  if (d < 0) fail_storage("open for writing", path, errno);
+  return {d, path, ExitCode::storage};
+}
+
 PosixFile PosixFile::open(const std::string& path, ExitCode on_error) {
   int d = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (d < 0) fail(on_error, "{}: cannot open: {}. Check the path and its permissions.", path, std::strerror(errno));

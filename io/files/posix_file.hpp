@@ -14,6 +14,8 @@ class PosixFile {
   PosixFile() = default;
   /// Creates or truncates.
   static PosixFile create(const std::string& path);
+  /// Opens for reading and writing; creates an empty file where there is none.
+  static PosixFile update(const std::string& path);
   /// Opens for reading; a failure is an Error(on_error).
   static PosixFile open(const std::string& path, ExitCode on_error);
   /// A sparse file in memory, reachable as link_path(). Its `path` is only a word for messages.

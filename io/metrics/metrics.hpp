@@ -1,4 +1,5 @@
-// metrics.jsonl: one JSON object a line, numbers written so that they read back bit for bit.
+// metrics.jsonl: one JSON object a line. Doubles are written with the fewest digits that read back to the same bits; infinities and NaN,
+// which JSON does not have, as null.
 #pragma once
 #include <cstdint>
 #include <memory>

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -14,8 +13,8 @@
 #include <vector>
 
 #include "base/check.hpp"
-#include "base/clock.hpp"
 #include "base/types.hpp"
+#include "io/files/byte_progress.hpp"
 #include "io/files/posix_file.hpp"
 #include "io/hdf5/hdf5.hpp"
 #include "io/tokens/tokens.hpp"
@@ -29,29 +28,6 @@ constexpr std::int64_t byte_vocab = 257;
 constexpr std::uint16_t separator = 256;
 constexpr std::size_t piece_bytes = 1 << 20;
 constexpr std::int64_t chunk_tokens = 1 << 18;
-
-/// One line on the terminal, rewritten a few times a second.
-class Progress {
- public:
-  Progress(bool wanted, std::int64_t total) : shown_(wanted && ::isatty(2)), total_(total) {}
-  ~Progress() {
-    if (shown_ && last_ > 0) std::fputs("\r\033[K", stderr);
-  }
-  void add(std::int64_t bytes) {
-    done_ += bytes;
-    double now = now_seconds();
-    if (!shown_ || now - last_ < 0.2) return;
-    last_ = now;
-    double spent = now - start_, rate = static_cast<double>(done_) / std::max(spent, 1e-9);
-    fmt::print(stderr, "\r\033[Ktokenize: {:3.0f} %, {}/s, {:.0f} s left", 100.0 * static_cast<double>(done_) / static_cast<double>(total_),
-               human_bytes(rate), static_cast<double>(total_ - done_) / rate);
-  }
-
- private:
-  bool shown_;
-  std::int64_t total_, done_ = 0;
-  double start_ = now_seconds(), last_ = 0;
-};
 
 struct Visitor {
   std::function<void(std::string_view)> text;  // a piece of the document under way
@@ -260,7 +236,7 @@ TokenizeResult tokenize(const TokenizeOptions& o) {
   if (fs::is_directory(o.input)) fail(ExitCode::data, "{}: this is a folder. Give a text file or a .jsonl file.", o.input);
   bool lines = o.input.ends_with(".jsonl") || o.input.ends_with(".ndjson");
   auto scan = lines ? scan_lines : scan_text;
-  Progress progress(o.progress, 2 * size);
+  ByteProgress progress("tokenize", 2 * size, o.progress);
   auto advance = [&](std::int64_t n) { progress.add(n); };
   std::int64_t bytes = 0, documents = 0;
   scan(o.input, {[&](std::string_view t) { bytes += static_cast<std::int64_t>(t.size()); }, [&] { ++documents; }, advance});

@@ -1,0 +1,168 @@
+#include "io/safetensors/safetensors.hpp"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "base/check.hpp"
+#include "io/files/posix_file.hpp"
+
+namespace tessera::io {
+namespace {
+
+using Json = nlohmann::ordered_json;
+constexpr std::size_t buffer_bytes = 1 << 20;
+constexpr std::int64_t writeback_bytes = 8 << 20;
+
+std::string_view format_name(DType t) {
+  TESSERA_REQUIRE(t == DType::f32 || t == DType::bf16, "safetensors of {}", name_of(t));
+  return t == DType::f32 ? "F32" : "BF16";
+}
+
+std::int64_t bytes_of(const SafetensorsEntry& e) { return e.shape.elements() * static_cast<std::int64_t>(size_of(e.dtype)); }
+
+/// Length and JSON; the tensors start at a multiple of 8.
+std::string header_text(const std::vector<SafetensorsEntry>& entries) {
+  Json header;
+  header["__metadata__"] = {{"format", "pt"}};
+  std::int64_t at = 0;
+  for (auto& e : entries) {
+    TESSERA_REQUIRE(!header.contains(e.name), "tensor {} comes twice", e.name);
+    header[e.name] = {{"dtype", format_name(e.dtype)}, {"shape", e.shape.dims}, {"data_offsets", {at, at + bytes_of(e)}}};
+    at += bytes_of(e);
+  }
+  std::string json = header.dump();
+  json.resize(static_cast<std::size_t>(round_up(static_cast<std::int64_t>(json.size()), 8)), ' ');
+  std::uint64_t length = json.size();
+  std::string text(8, '\0');
+  for (int i = 0; i < 8; ++i) text[static_cast<std::size_t>(i)] = static_cast<char>(length >> (8 * i));
+  return text + json;
+}
+
+SafetensorsTensor parse_tensor(const std::string& path, const std::string& name, const Json& j, std::int64_t data_begin,
+                               std::int64_t data_bytes) {
+  SafetensorsTensor t;
+  t.entry.name = name;
+  auto dtype = j.at("dtype").get<std::string>();
+  if (dtype != "F32" && dtype != "BF16")
+    fail(ExitCode::data, "{}: tensor {} is of type {}; F32 and BF16 can be read. Convert the file.", path, name, dtype);
+  t.entry.dtype = dtype == "F32" ? DType::f32 : DType::bf16;
+  t.entry.shape = Shape(j.at("shape").get<std::vector<std::int64_t>>());
+  auto offsets = j.at("data_offsets").get<std::vector<std::int64_t>>();
+  std::int64_t bytes = static_cast<std::int64_t>(size_of(t.entry.dtype));
+  for (auto d : t.entry.shape.dims)
+    if (d < 0 || __builtin_mul_overflow(bytes, d, &bytes)) fail(ExitCode::data, "{}: tensor {} has an impossible shape.", path, name);
+  if (offsets.size() != 2 || offsets[0] < 0 || offsets[0] > offsets[1] || offsets[1] - offsets[0] != bytes)
+    fail(ExitCode::data, "{}: the bytes of tensor {} do not fit its shape {}. The file is damaged: get it again.", path, name,
+         t.entry.shape.str());
+  if (offsets[1] > data_bytes) fail(ExitCode::data, "{}: the file is truncated inside tensor {}. Get it again.", path, name);
+  t.begin = data_begin + offsets[0], t.end = data_begin + offsets[1];
+  return t;
+}
+
+}  // namespace
+
+struct SafetensorsWriter::Impl {
+  AtomicFile out;
+  std::vector<SafetensorsEntry> entries;
+  std::int64_t at = 0, end = 0, written_back = 0;  // bytes of the file
+  std::vector<std::byte> buffer;
+
+  explicit Impl(const std::string& path, std::vector<SafetensorsEntry> e) : out(path), entries(std::move(e)) {}
+
+  void flush() {
+    out.file().write(at, buffer.data(), buffer.size());
+    at += static_cast<std::int64_t>(buffer.size());
+    buffer.clear();
+    if (at - written_back >= writeback_bytes) {
+      out.file().start_writeback(written_back, at - written_back);
+      written_back = at;
+    }
+  }
+};
+
+SafetensorsWriter::SafetensorsWriter(const std::string& path, std::vector<SafetensorsEntry> entries)
+    : impl_(std::make_unique<Impl>(path, std::move(entries))) {
+  auto header = header_text(impl_->entries);
+  impl_->end = static_cast<std::int64_t>(header.size());
+  for (auto& e : impl_->entries) impl_->end += bytes_of(e);
+  impl_->out.file().reserve(impl_->end);  // a full disk is found before any work
+  impl_->out.file().write(0, header.data(), header.size());
+  impl_->at = static_cast<std::int64_t>(header.size());
+  impl_->buffer.reserve(buffer_bytes);
+}
+SafetensorsWriter::~SafetensorsWriter() = default;
+
+void SafetensorsWriter::append(std::span<const std::byte> bytes) {
+  auto& w = *impl_;
+  TESSERA_REQUIRE(w.at + static_cast<std::int64_t>(w.buffer.size() + bytes.size()) <= w.end, "more bytes than were declared");
+  while (!bytes.empty()) {
+    auto n = std::min(bytes.size(), buffer_bytes - w.buffer.size());
+    w.buffer.insert(w.buffer.end(), bytes.begin(), bytes.begin() + static_cast<std::ptrdiff_t>(n));
+    if (w.buffer.size() == buffer_bytes) w.flush();
+    bytes = bytes.subspan(n);
+  }
+}
+
+void SafetensorsWriter::finish() {
+  impl_->flush();
+  TESSERA_REQUIRE(impl_->at == impl_->end, "{} of {} bytes were given", impl_->at, impl_->end);
+  impl_->out.commit();
+}
+
+std::vector<SafetensorsFile> plan_safetensors(const std::vector<SafetensorsEntry>& entries, std::int64_t max_bytes) {
+  std::vector<SafetensorsFile> files(1);
+  std::int64_t filled = 0;
+  for (auto& e : entries) {
+    if (filled > 0 && filled + bytes_of(e) > max_bytes) files.emplace_back(), filled = 0;
+    files.back().entries.push_back(e);
+    filled += bytes_of(e);
+  }
+  for (std::size_t i = 0; i < files.size(); ++i)
+    files[i].name = files.size() == 1 ? "model.safetensors" : fmt::format("model-{:05}-of-{:05}.safetensors", i + 1, files.size());
+  return files;
+}
+
+std::string safetensors_index(const std::vector<SafetensorsFile>& files) {
+  std::int64_t total = 0;
+  nlohmann::json map = nlohmann::json::object();  // sorted by name, as Hugging Face writes it
+  for (auto& f : files)
+    for (auto& e : f.entries) map[e.name] = f.name, total += bytes_of(e);
+  return Json{{"metadata", {{"total_size", total}}}, {"weight_map", map}}.dump(2) + "\n";
+}
+
+std::vector<SafetensorsTensor> read_safetensors_header(const std::string& path) {
+  auto file = PosixFile::open(path, ExitCode::data);
+  auto size = file.size();
+  unsigned char raw[8] = {};
+  std::uint64_t length = 0;
+  if (file.read(0, raw, 8) != 8) fail(ExitCode::data, "{}: {} bytes are no safetensors file. Get it again.", path, size);
+  for (int i = 0; i < 8; ++i) length |= static_cast<std::uint64_t>(raw[i]) << (8 * i);
+  if (length > static_cast<std::uint64_t>(size) - 8 || length > (100u << 20))
+    fail(ExitCode::data, "{}: a header of {} bytes does not fit a file of {}: it is truncated or no safetensors file. Get it again.", path,
+         length, size);
+  std::string text(length, '\0');
+  if (file.read(8, text.data(), length) != length) fail(ExitCode::data, "{}: the file is truncated. Get it again.", path);
+  std::vector<SafetensorsTensor> out;
+  auto data_begin = 8 + static_cast<std::int64_t>(length);
+  try {
+    auto header = Json::parse(text);
+    if (!header.is_object()) throw std::runtime_error("it is no object");
+    for (auto& [name, j] : header.items())
+      if (name != "__metadata__") out.push_back(parse_tensor(path, name, j, data_begin, size - data_begin));
+  } catch (const Error&) {
+    throw;
+  } catch (const std::exception& e) {
+    fail(ExitCode::data, "{}: its header cannot be understood ({}). The file is damaged: get it again.", path, e.what());
+  }
+  return out;
+}
+
+std::vector<std::byte> read_safetensors_tensor(const std::string& path, const SafetensorsTensor& tensor) {
+  auto file = PosixFile::open(path, ExitCode::data);
+  std::vector<std::byte> out(static_cast<std::size_t>(tensor.end - tensor.begin));
+  if (file.read(tensor.begin, out.data(), out.size()) != out.size())
+    fail(ExitCode::data, "{}: the file is truncated inside tensor {}. Get it again.", path, tensor.entry.name);
+  return out;
+}
+
+}  // namespace tessera::io

@@ -1,0 +1,256 @@
+// tessera inspect: what a checkpoint holds, and whether it is what was written.
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <filesystem>
+#include <limits>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <vector>
+
+#include "base/check.hpp"
+#include "base/hash.hpp"
+#include "base/types.hpp"
+#include "commands/commands.hpp"
+#include "io/checkpoint/checkpoint.hpp"
+#include "io/checkpoint/format.hpp"
+#include "io/files/byte_progress.hpp"
+
+namespace tessera {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct InspectOptions {
+  std::string path, tensor;
+  bool json = false, verify = false, deck = false, brief = false;
+};
+
+/// Of the finite values of a tensor; the hash is of all.
+struct Statistics {
+  double min = std::numeric_limits<double>::infinity(), max = -min, mean = 0, squares = 0;  // squares: sum of squared distances to the mean
+  std::int64_t finite = 0, not_finite = 0;
+  std::string hash;
+  double deviation() const { return finite > 0 ? std::sqrt(squares / static_cast<double>(finite)) : 0; }
+};
+
+/// Joins the moments of a piece to those before it (Chan, Golub and LeVeque 1983): exact enough for any length, one pass.
+void add_values(Statistics& s, std::span<const float> values) {
+  double n = 0, sum = 0;
+  for (double v : values) {
+    if (!std::isfinite(v)) continue;
+    n += 1, sum += v;
+    s.min = std::min(s.min, v), s.max = std::max(s.max, v);
+  }
+  s.not_finite += static_cast<std::int64_t>(values.size()) - static_cast<std::int64_t>(n);
+  if (n == 0) return;
+  double mean = sum / n, squares = 0, before = static_cast<double>(s.finite), shift = mean - s.mean;
+  for (double v : values)
+    if (std::isfinite(v)) squares += (v - mean) * (v - mean);
+  s.squares += squares + shift * shift * before * n / (before + n);
+  s.mean += shift * n / (before + n);
+  s.finite += static_cast<std::int64_t>(n);
+}
+
+Statistics measure(const io::CheckpointReader& reader, const std::string& group, const io::CheckpointTensor& tensor,
+                   io::ByteProgress& progress) {
+  Statistics s;
+  Hasher hasher;
+  std::vector<float> chunk(static_cast<std::size_t>(io::hash_block));
+  for (std::int64_t at = 0, n = tensor.shape.elements(); at < n;) {
+    auto part = std::span(chunk).first(static_cast<std::size_t>(std::min(io::hash_block, n - at)));
+    reader.read(group, tensor, at, part);
+    add_values(s, part);
+    hasher.update(part.data(), part.size_bytes());
+    at += static_cast<std::int64_t>(part.size());
+    progress.add(static_cast<std::int64_t>(part.size_bytes()));
+  }
+  s.hash = hasher.digest().hex();
+  return s;
+}
+
+struct Row {
+  std::string group;
+  const io::CheckpointTensor* tensor = nullptr;
+  std::optional<Statistics> statistics;
+};
+
+/// The weights; with --tensor that tensor in every group.
+std::vector<Row> rows_of(const io::CheckpointReader& reader, const InspectOptions& o) {
+  auto& layout = reader.layout();
+  std::vector<Row> rows;
+  if (o.tensor.empty()) {
+    for (auto& t : layout.tensors)
+      if (!layout.groups.empty()) rows.push_back({layout.groups.front(), &t, {}});
+    return rows;
+  }
+  auto* tensor = reader.find(o.tensor);
+  if (!tensor)
+    fail(ExitCode::usage, "{}: it holds no tensor '{}'. `tessera inspect {} --brief` lists them.", reader.folder(), o.tensor, o.path);
+  for (auto& g : layout.groups) rows.push_back({g, tensor, {}});
+  return rows;
+}
+
+/// The parts of a tensor that each shard holds, in elements of the tensor.
+struct Part {
+  int shard = 0;
+  std::int64_t begin = 0, end = 0;
+};
+std::vector<Part> parts_of(const io::CheckpointLayout& layout, const io::CheckpointTensor& t) {
+  std::vector<Part> parts;
+  auto elements = layout.units[static_cast<std::size_t>(t.unit)].elements;
+  for (int shard = 0; shard < layout.shards; ++shard) {
+    auto begin = std::max(io::slice_begin(elements, layout.shards, shard), t.offset);
+    auto end = std::min(io::slice_begin(elements, layout.shards, shard + 1), t.offset + t.shape.elements());
+    if (begin < end) parts.push_back({shard, begin - t.offset, end - t.offset});
+  }
+  return parts;
+}
+
+std::int64_t shard_bytes(const io::CheckpointReader& reader, int shard) {
+  std::error_code e;
+  auto bytes = std::filesystem::file_size(reader.folder() + "/" + io::shard_file(shard), e);
+  return e ? -1 : static_cast<std::int64_t>(bytes);
+}
+
+Json row_json(const io::CheckpointLayout& layout, const Row& r) {
+  Json j{{"name", r.tensor->name},
+         {"group", r.group},
+         {"shape", r.tensor->shape.dims},
+         {"unit", layout.units[static_cast<std::size_t>(r.tensor->unit)].name},
+         {"offset", r.tensor->offset}};
+  Json parts = Json::array();
+  for (auto& p : parts_of(layout, *r.tensor)) parts.push_back({{"shard", p.shard}, {"begin", p.begin}, {"end", p.end}});
+  j["parts"] = parts;
+  if (!r.statistics) return j;
+  auto& s = *r.statistics;
+  auto finite = [&](double v) { return s.finite > 0 ? Json(v) : Json(); };
+  j["min"] = finite(s.min), j["max"] = finite(s.max), j["mean"] = finite(s.mean), j["std"] = finite(s.deviation());
+  j["not_finite"] = s.not_finite, j["hash"] = s.hash;
+  return j;
+}
+
+void print_json(const io::CheckpointReader& reader, const InspectOptions& o, const std::vector<Row>& rows) {
+  auto& meta = reader.meta();
+  auto& layout = reader.layout();
+  Json units = Json::array(), shards = Json::array(), tensors = Json::array();
+  for (int s = 0; s < layout.shards; ++s) {
+    Json slices = Json::object();
+    for (auto& u : layout.units)
+      slices[u.name] = {io::slice_begin(u.elements, layout.shards, s), io::slice_begin(u.elements, layout.shards, s + 1)};
+    shards.push_back({{"file", io::shard_file(s)}, {"bytes", shard_bytes(reader, s)}, {"slices", slices}});
+  }
+  for (auto& u : layout.units) units.push_back({{"name", u.name}, {"elements", u.elements}});
+  for (auto& r : rows) tensors.push_back(row_json(layout, r));
+  Json j{{"folder", reader.folder()},
+         {"format", io::checkpoint_format},
+         {"version", meta.version},
+         {"step", meta.step},
+         {"sample_cursor", meta.sample_cursor},
+         {"seed", meta.seed},
+         {"identity", meta.identity},
+         {"groups", layout.groups},
+         {"units", units},
+         {"shards", shards},
+         {"tensors", tensors},
+         {"verified", o.verify}};
+  if (o.deck) j["deck"] = meta.deck;
+  std::puts(j.dump(2, ' ', false, Json::error_handler_t::replace).c_str());
+}
+
+void print_rows(const std::vector<Row>& rows, bool with_group) {
+  std::size_t wide = 6, shape = 5;
+  auto label = [&](const Row& r) { return with_group ? r.group + "/" + r.tensor->name : r.tensor->name; };
+  for (auto& r : rows) wide = std::max(wide, label(r).size()), shape = std::max(shape, r.tensor->shape.str().size());
+  bool values = std::any_of(rows.begin(), rows.end(), [](auto& r) { return r.statistics.has_value(); });
+  fmt::print("\n{:<{}}  {:<{}}{}\n", "tensor", wide, "shape", shape,
+             values ? fmt::format("  {:>11} {:>11} {:>11} {:>11}  {}", "min", "max", "mean", "std", "hash") : "");
+  for (auto& r : rows) {
+    fmt::print("{:<{}}  {:<{}}", label(r), wide, r.tensor->shape.str(), shape);
+    if (r.statistics) {
+      auto& s = *r.statistics;
+      if (s.finite > 0) {
+        fmt::print("  {:>11.4g} {:>11.4g} {:>11.4g} {:>11.4g}  {}", s.min, s.max, s.mean, s.deviation(), s.hash);
+      } else {
+        fmt::print("  {:>11} {:>11} {:>11} {:>11}  {}", "-", "-", "-", "-", s.hash);
+      }
+      if (s.not_finite > 0) fmt::print("  {} VALUES ARE NOT FINITE", s.not_finite);
+    }
+    fmt::print("\n");
+  }
+}
+
+void print_text(const io::CheckpointReader& reader, const InspectOptions& o, const std::vector<Row>& rows) {
+  auto& meta = reader.meta();
+  auto& layout = reader.layout();
+  std::int64_t elements = 0, bytes = 0;
+  for (auto& t : layout.tensors) elements += t.shape.elements();
+  int missing = 0;
+  for (int s = 0; s < layout.shards; ++s) {
+    auto b = shard_bytes(reader, s);
+    b < 0 ? ++missing : bytes += b;
+  }
+  fmt::print("{}\n  step {}, {} samples seen, seed {}\n  written by Tessera {}, format {}, identity {}\n", reader.folder(), meta.step,
+             meta.sample_cursor, meta.seed, meta.version, io::checkpoint_format, meta.identity);
+  fmt::print("  {} elements in {} tensors, {} units, groups {}\n", human_count(static_cast<double>(elements)), layout.tensors.size(),
+             layout.units.size(), fmt::join(layout.groups, ", "));
+  fmt::print("  {} shard{}, {}{}\n", layout.shards, layout.shards == 1 ? "" : "s", human_bytes(static_cast<double>(bytes)),
+             missing > 0 ? fmt::format(", {} MISSING", missing) : "");
+  if (o.tensor.empty()) {
+    std::size_t wide = 4;
+    for (auto& u : layout.units) wide = std::max(wide, u.name.size());
+    fmt::print("\n{:<{}}  {:>14}  shard s holds\n", "unit", wide, "elements");
+    for (auto& u : layout.units)
+      fmt::print("{:<{}}  {:>14}  [s * {} / {}, (s + 1) * {} / {})\n", u.name, wide, u.elements, u.elements, layout.shards, u.elements,
+                 layout.shards);
+  } else {
+    auto& t = *rows.front().tensor;
+    fmt::print("\n{} lies in unit {} at element {}:\n", t.name, layout.units[static_cast<std::size_t>(t.unit)].name, t.offset);
+    for (auto& p : parts_of(layout, t)) fmt::print("  {}: elements [{}, {})\n", io::shard_file(p.shard), p.begin, p.end);
+  }
+  print_rows(rows, !o.tensor.empty());
+  if (o.deck) fmt::print("\n{}", meta.deck);
+  if (o.verify) {
+    fmt::print("\nchecksums: every byte of the index and of {} shard{} is as it was written\n", layout.shards,
+               layout.shards == 1 ? "" : "s");
+  } else if (!o.brief && !rows.empty()) {
+    fmt::print("\nchecksums: what is shown was verified; --verify checks everything\n");
+  }
+}
+
+int run_inspect(const InspectOptions& o) {
+  io::CheckpointReader reader(o.path);
+  auto rows = rows_of(reader, o);
+  if (o.verify) {
+    std::int64_t total = 0;
+    for (auto& u : reader.layout().units) total += u.elements * 4 * static_cast<std::int64_t>(reader.layout().groups.size());
+    io::ByteProgress progress("verify", total);
+    reader.verify([&](std::int64_t done, std::int64_t) { progress.set(done); });
+  }
+  if (!o.brief) {
+    std::int64_t total = 0;
+    for (auto& r : rows) total += r.tensor->shape.elements() * 4;
+    io::ByteProgress progress("inspect", total);
+    for (auto& r : rows) r.statistics = measure(reader, r.group, *r.tensor, progress);
+  }
+  o.json ? print_json(reader, o, rows) : print_text(reader, o, rows);
+  return 0;
+}
+
+}  // namespace
+
+void add_inspect(CLI::App& app, std::function<int()>& chosen) {
+  CLI::App* command = app.add_subcommand("inspect", "Show what a checkpoint holds and check that it is whole");
+  auto o = std::make_shared<InspectOptions>();
+  command->add_option("CHECKPOINT", o->path, "Step folder, checkpoints/latest, or a checkpoint.h5")->required();
+  command->add_flag("--json", o->json, "Print JSON");
+  command->add_flag("--verify", o->verify, "Compare every byte of all files with the checksums");
+  command->add_flag("--deck", o->deck, "Print the run's deck too");
+  command->add_flag("--brief", o->brief, "Names and shapes only: reads no values");
+  command->add_option("--tensor", o->tensor, "Only this tensor, in every group (weights and optimizer state)");
+  command->footer("Example:\n  tessera inspect runs/quickstart/checkpoints/latest --verify");
+  command->callback([o, &chosen] { chosen = [o] { return run_inspect(*o); }; });
+}
+
+}  // namespace tessera

@@ -1,0 +1,37 @@
+// tessera tokenize: text to token files.
+#include <cstdio>
+#include <memory>
+
+#include "base/types.hpp"
+#include "commands/commands.hpp"
+#include "io/tokens/tokens.hpp"
+
+namespace tessera {
+namespace {
+
+int run_tokenize(const io::TokenizeOptions& o) {
+  auto result = io::tokenize(o);
+  auto documents = result.documents == 1 ? "1 document" : fmt::format("{} documents", result.documents);
+  fmt::print("{}: {}, {} tokenizer, vocabulary {}\n", o.input, documents, o.tokenizer, result.vocab);
+  fmt::print("  {}/train.h5: {} tokens\n", o.output_dir, result.train_tokens);
+  if (o.validation > 0) fmt::print("  {}/val.h5: {} tokens\n", o.output_dir, result.validation_tokens);
+  return 0;
+}
+
+}  // namespace
+
+void add_tokenize(CLI::App& app, std::function<int()>& chosen) {
+  CLI::App* command = app.add_subcommand("tokenize", "Turn text into token files for training");
+  auto options = std::make_shared<io::TokenizeOptions>();
+  options->progress = true;
+  command->add_option("INPUT", options->input, "Text file (one document), or .jsonl with a \"text\" a line (a document a line)")
+      ->required();
+  command->add_option("FOLDER", options->output_dir, "Where train.h5 (and val.h5) go; made where missing")->required();
+  command->add_option("--tokenizer", options->tokenizer, "byte: a token is a byte, 256 separates documents")->capture_default_str();
+  command->add_option("--validation", options->validation, "Share of the documents, or of the only one, that goes to val.h5: the tail")
+      ->capture_default_str();
+  command->footer("Example:\n  tessera tokenize --tokenizer byte input.txt data/ --validation 0.05");
+  command->callback([options, &chosen] { chosen = [options] { return run_tokenize(*options); }; });
+}
+
+}  // namespace tessera

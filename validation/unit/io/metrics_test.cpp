@@ -1,0 +1,65 @@
+#include "io/metrics/metrics.hpp"
+
+#include <bit>
+#include <cmath>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "scratch.hpp"
+
+namespace tessera::io::test {
+namespace {
+
+TEST(Metrics, DoublesReadBackBitForBit) {
+  Scratch dir;
+  std::mt19937_64 engine(1);
+  std::vector<double> values = {0.0, -0.0, 0.1, 1e300, 5e-324, 3.0, static_cast<double>(2.3456789f)};
+  while (values.size() < 2000) {
+    double v = std::bit_cast<double>(engine());
+    if (std::isfinite(v)) values.push_back(v);
+  }
+  {
+    MetricsFile m(dir / "metrics.jsonl", 0);
+    for (std::size_t i = 0; i < values.size(); ++i) m.write({{"step", static_cast<std::int64_t>(i)}, {"loss", values[i]}});
+  }
+  std::ifstream in(dir / "metrics.jsonl");
+  std::string line;
+  for (auto v : values) {
+    ASSERT_TRUE(std::getline(in, line));
+    auto row = nlohmann::json::parse(line);
+    ASSERT_EQ(row["loss"].get<double>(), v) << line;
+    ASSERT_EQ(std::bit_cast<std::uint64_t>(std::strtod(line.c_str() + line.rfind(' ') + 1, nullptr)), std::bit_cast<std::uint64_t>(v));
+  }
+}
+
+TEST(Metrics, Rows) {
+  Scratch dir;
+  MetricsFile m(dir / "m", 0);
+  m.write({{"step", std::int64_t{1}},
+           {"lr", 0.001},
+           {"bad", std::numeric_limits<double>::quiet_NaN()},
+           {"worse", -std::numeric_limits<double>::infinity()},
+           {"note", std::string("a \"quote\"\n\xff")}});
+  EXPECT_EQ(slurp(dir / "m"),
+            "{\"step\": 1, \"lr\": 0.001, \"bad\": null, \"worse\": null, \"note\": \"a \\\"quote\\\"\\n\xef\xbf\xbd\"}\n");
+  EXPECT_HAS(error_of(ExitCode::storage, [&] { MetricsFile f(dir / "no/m", 0); }), "No such file");
+}
+
+TEST(Metrics, ResumeCutsWhatWillBeWrittenAgain) {
+  Scratch dir;
+  auto path = dir / "m";
+  auto row = [](int step) { return fmt::format("{{\"step\": {}, \"loss\": {}.5}}\n", step, step); };
+  spill(path, row(1) + "{\"event\": \"eval\"}\nbroken\n" + row(2) + row(3) + row(4) + "{\"step\": 5, \"lo");
+  { MetricsFile m(path, 5); }
+  EXPECT_EQ(slurp(path), row(1) + "{\"event\": \"eval\"}\nbroken\n" + row(2) + row(3) + row(4));
+  {
+    MetricsFile m(path, 3);
+    m.write({{"step", std::int64_t{3}}, {"loss", 9.25}});
+  }
+  EXPECT_EQ(slurp(path), row(1) + "{\"event\": \"eval\"}\nbroken\n" + row(2) + "{\"step\": 3, \"loss\": 9.25}\n");
+  { MetricsFile m(path, 0); }
+  EXPECT_EQ(slurp(path), "");
+}
+
+}  // namespace
+}  // namespace tessera::io::test
