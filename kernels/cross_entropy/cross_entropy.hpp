@@ -22,4 +22,17 @@ struct LinearCrossEntropy {
 void linear_cross_entropy(const Context&, const LinearCrossEntropy&);
 std::size_t linear_cross_entropy_workspace_bytes(const LinearCrossEntropy&);
 
+/// The row pass by itself: losses of `rows` rows of logits, which are destroyed; with d_logits also (softmax - onehot) * grad_scale in
+/// dtype.
+struct SoftmaxLossRows {
+  float* losses = nullptr;                ///< (rows)
+  float* logits = nullptr;                ///< (rows,V)
+  void* d_logits = nullptr;               ///< (rows,V) of dtype, or null; may be the logits themselves where dtype is f32
+  const std::int32_t* targets = nullptr;  ///< (rows), each in [0, V)
+  float grad_scale = 1;
+  std::int64_t rows = 0, V = 0;
+  DType dtype = DType::f32;
+};
+void softmax_loss_rows(const SoftmaxLossRows&);
+
 }  // namespace tessera::kernels

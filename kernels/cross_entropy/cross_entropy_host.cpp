@@ -104,22 +104,23 @@ void scale_row(T* to, const float* from, std::int64_t V, float factor) {
   if (i < V) store_first(to + i, load_first(from + i, V - i) * factor, V - i);
 }
 
-void loss_row(const LinearCrossEntropy& l, const Chunk& c, std::int64_t r, bool gradient) {
-  float* row = c.logits + r * l.V;
-  std::int64_t target = l.targets[c.first + r];
-  float target_logit = row[target], shift = row_maximum(row, l.V);
-  double total = gradient ? row_exponentials<true>(row, l.V, shift) : row_exponentials<false>(row, l.V, shift);
-  l.losses[c.first + r] = static_cast<float>(std::log(total) + static_cast<double>(shift) - static_cast<double>(target_logit));
-  if (!gradient) return;
-  // d_logits = (softmax - onehot) * grad_scale; the target's probability minus one is formed before it is rounded to T.
-  float factor = static_cast<float>(static_cast<double>(l.grad_scale) / total);
-  float at_target = static_cast<float>((static_cast<double>(row[target]) / total - 1) * static_cast<double>(l.grad_scale));
-  if (l.dtype == DType::f32) {
-    scale_row(row, row, l.V, factor);
-    row[target] = at_target;
+void loss_row(const SoftmaxLossRows& s, std::int64_t r) {
+  float* row = s.logits + r * s.V;
+  std::int64_t target = s.targets[r];
+  float target_logit = row[target], shift = row_maximum(row, s.V);
+  double total = s.d_logits ? row_exponentials<true>(row, s.V, shift) : row_exponentials<false>(row, s.V, shift);
+  s.losses[r] = static_cast<float>(std::log(total) + static_cast<double>(shift) - static_cast<double>(target_logit));
+  if (!s.d_logits) return;
+  // The target's probability minus one is formed before it is rounded to dtype.
+  float factor = static_cast<float>(static_cast<double>(s.grad_scale) / total);
+  float at_target = static_cast<float>((static_cast<double>(row[target]) / total - 1) * static_cast<double>(s.grad_scale));
+  if (s.dtype == DType::f32) {
+    float* to = static_cast<float*>(s.d_logits) + r * s.V;
+    scale_row(to, row, s.V, factor);
+    to[target] = at_target;
   } else {
-    bf16* to = static_cast<bf16*>(c.d_logits) + r * l.V;
-    scale_row(to, row, l.V, factor);
+    bf16* to = static_cast<bf16*>(s.d_logits) + r * s.V;
+    scale_row(to, row, s.V, factor);
     to[target] = bf16(at_target);
   }
 }
@@ -159,6 +160,12 @@ std::size_t linear_cross_entropy_workspace_bytes(const LinearCrossEntropy& l) {
   return s.logits + s.d_logits + s.gemm;
 }
 
+void softmax_loss_rows(const SoftmaxLossRows& s) {
+  parallel_ranges(s.rows, 1, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t r = begin; r < end; ++r) loss_row(s, r);
+  });
+}
+
 void linear_cross_entropy(const Context& context, const LinearCrossEntropy& l) {
   Layout s = layout_of(l);
   TESSERA_REQUIRE(context.workspace.size() >= s.logits + s.d_logits + s.gemm, "workspace of {} bytes, {} needed", context.workspace.size(),
@@ -173,9 +180,14 @@ void linear_cross_entropy(const Context& context, const LinearCrossEntropy& l) {
             .first = first,
             .m = std::min(s.chunk, l.M - first)};
     gemm(inner, logits_gemm(l, c));
-    parallel_ranges(c.m, 1, [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t r = begin; r < end; ++r) loss_row(l, c, r, gradient);
-    });
+    softmax_loss_rows({.losses = l.losses + first,
+                       .logits = c.logits,
+                       .d_logits = gradient ? c.d_logits : nullptr,
+                       .targets = l.targets + first,
+                       .grad_scale = l.grad_scale,
+                       .rows = c.m,
+                       .V = l.V,
+                       .dtype = l.dtype});
     if (l.d_x) gemm(inner, d_x_gemm(l, c));
     if (l.d_weight) gemm(inner, d_weight_gemm(l, c));
   }

@@ -69,7 +69,7 @@ class Training {
 
  private:
   void build_engine() {
-    const Binding binding = bind_to_cores(world_.place());
+    const Binding binding = bind_process(world_);
     const int threads = deck_.run.threads > 0 ? static_cast<int>(deck_.run.threads) : binding.threads;
     runtime_.emplace(threads);
     if (world_.ranks() > 1) node_.emplace(world_);
@@ -92,7 +92,7 @@ class Training {
                   .path = path_,
                   .lanes = lanes_,
                   .threads = threads,
-                  .binding = binding.text,
+                  .binding = describe(binding),
                   .gemm_rate = gemm_rate_,
                   .engine = *engine_});
   }

@@ -1,0 +1,56 @@
+// Attention forward and backward against the measured GEMM rate of the same type. FLOPs are those of the causal half: 2 T^2 D a head
+// forward, 2.5 times that backward.
+#include "kernels/attention/attention.hpp"
+
+#include "validation/benchmarks/limits.hpp"
+
+namespace tessera::benchmarks {
+namespace {
+
+void run_attention(benchmark::State& state, const kernels::AttentionShape& s, bool backward) {
+  std::int64_t rows = s.B * s.T, width = (s.H + 2 * s.G) * s.D;
+  Data qkv(rows * width, s.dtype), out(rows * s.H * s.D, s.dtype), d_out(rows * s.H * s.D, s.dtype), d_qkv(rows * width, s.dtype);
+  Data lse(s.B * s.H * s.T, DType::f32);
+  Data workspace(std::max(kernels::attention_forward_workspace_bytes(s), kernels::attention_backward_workspace_bytes(s)));
+  auto forward = [&] {
+    kernels::attention_forward(workspace.context(), {.out = out.data(), .lse = lse.as<float>(), .qkv = qkv.data(), .shape = s});
+  };
+  forward();
+  double best = 1e30;
+  for (auto _ : state) {
+    double start = now_seconds();
+    if (backward)
+      kernels::attention_backward(
+          workspace.context(),
+          {.d_qkv = d_qkv.data(), .d_out = d_out.data(), .qkv = qkv.data(), .out = out.data(), .lse = lse.as<float>(), .shape = s});
+    else
+      forward();
+    best = std::min(best, now_seconds() - start);
+  }
+  static const double limits[] = {gemm_rate(DType::f32), gemm_rate(DType::bf16)};
+  double flops = 2. * static_cast<double>(s.T * s.T * s.D) * static_cast<double>(s.B * s.H) * (backward ? 2.5 : 1);
+  state.counters["GFLOP/s"] = flops / best * 1e-9;
+  state.counters["of_gemm"] = flops / best / limits[s.dtype == DType::bf16];
+}
+
+void register_all() {
+  using Shape = kernels::AttentionShape;
+  for (Shape s : {Shape{.B = 1, .T = 1024, .H = 12, .G = 12, .D = 64}, Shape{.B = 1, .T = 1024, .H = 8, .G = 2, .D = 128},
+                  Shape{.B = 4, .T = 256, .H = 12, .G = 12, .D = 64}, Shape{.B = 1, .T = 4096, .H = 4, .G = 1, .D = 64},
+                  Shape{.B = 1, .T = 1000, .H = 12, .G = 12, .D = 48}})
+    for (DType t : {DType::f32, DType::bf16})
+      for (bool backward : {false, true}) {
+        s.dtype = t;
+        std::string name =
+            fmt::format("attention/B{}_T{}_H{}_G{}_D{}/{}/{}", s.B, s.T, s.H, s.G, s.D, name_of(t), backward ? "backward" : "forward");
+        benchmark::RegisterBenchmark(name.c_str(), [=](benchmark::State& state) { run_attention(state, s, backward); })->UseRealTime();
+      }
+}
+
+}  // namespace
+}  // namespace tessera::benchmarks
+
+int main(int argc, char** argv) {
+  tessera::benchmarks::register_all();
+  return tessera::benchmarks::run(argc, argv);
+}
