@@ -179,18 +179,18 @@ TESSERA_INLINE void for_vectors(std::int64_t begin, std::int64_t end, F&& f) {
   if (i < end) f(i, static_cast<int>(end - i));
 }
 
-/// Sum over [0, n) in a fixed order: f(i, count, sum) returns sum plus the terms at i. Four chains hide the latency of the additions.
+/// Sum over [0, n) in a fixed order: f(i, count, sum) adds the terms at i to the vector sum. Four chains hide the latency of the additions.
 template <class F>
 TESSERA_INLINE float fold(std::int64_t n, F&& f) {
   f32x16 a{}, b{}, c{}, d{};
   std::int64_t i = 0;
   for (; i + 4 * lanes <= n; i += 4 * lanes) {
-    a = f(i, Whole{}, a);
-    b = f(i + lanes, Whole{}, b);
-    c = f(i + 2 * lanes, Whole{}, c);
-    d = f(i + 3 * lanes, Whole{}, d);
+    f(i, Whole{}, a);
+    f(i + lanes, Whole{}, b);
+    f(i + 2 * lanes, Whole{}, c);
+    f(i + 3 * lanes, Whole{}, d);
   }
-  for_vectors(i, n, [&](std::int64_t j, auto count) { a = f(j, count, a); });
+  for_vectors(i, n, [&](std::int64_t j, auto count) { f(j, count, a); });
   return horizontal_sum((a + b) + (c + d));
 }
 

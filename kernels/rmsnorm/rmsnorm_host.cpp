@@ -30,9 +30,9 @@ void forward(const RmsnormForward& p) {
   parallel_ranges(p.rows, rows_per_piece(p.C), [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t r = begin; r < end; ++r) {
       const T* row = x + x_row(r);
-      float squares = fold(p.C, [&](std::int64_t i, auto n, f32x16 sum) {
+      float squares = fold(p.C, [&](std::int64_t i, auto n, f32x16& sum) {
         f32x16 a = load(row + i, n);
-        return fma(a, a, sum);
+        sum = fma(a, a, sum);
       });
       float rstd = 1.0f / std::sqrt(squares / static_cast<float>(p.C) + p.eps);
       if (p.rstd) p.rstd[r] = rstd;
@@ -60,7 +60,7 @@ struct BackwardRow {
 template <bool Stream, bool Residual, class T>
 void backward_row(const BackwardRow<T>& p) {
   float dot = fold(
-      p.C, [&](std::int64_t i, auto n, f32x16 sum) { return fma(load(p.d_out + i, n) * load(p.weight + i, n), load(p.x + i, n), sum); });
+      p.C, [&](std::int64_t i, auto n, f32x16& sum) { sum = fma(load(p.d_out + i, n) * load(p.weight + i, n), load(p.x + i, n), sum); });
   float along_x = -(dot / static_cast<float>(p.C)) * p.rstd * p.rstd * p.rstd;
   for_vectors(0, p.C, [&](std::int64_t i, auto n) {
     f32x16 g = load(p.d_out + i, n), x = load(p.x + i, n);

@@ -1,6 +1,9 @@
 #include "topology/world.hpp"
 
 #include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -26,13 +29,13 @@ namespace {
 
 constexpr double abort_grace_seconds = 5, drain_seconds = 2;
 
-/// Ends the process with `status` unless it is destroyed within `seconds`.
+/// Calls `leave`, which does not return, unless it is destroyed within `seconds`.
 class ExitTimer {
  public:
-  ExitTimer(double seconds, int status)
-      : thread_([this, seconds, status] {
+  ExitTimer(double seconds, std::function<void()> leave)
+      : thread_([this, seconds, leave] {
           std::unique_lock lock(mutex_);
-          if (!stopped_.wait_for(lock, std::chrono::duration<double>(seconds), [this] { return stop_; })) _exit(status);
+          if (!stopped_.wait_for(lock, std::chrono::duration<double>(seconds), [this] { return stop_; })) leave();
         }) {}
   ~ExitTimer() {
     {
@@ -49,6 +52,31 @@ class ExitTimer {
   bool stop_ = false;
   std::thread thread_;  // last: it uses the others
 };
+
+extern "C" void stay_here(int) {
+  while (true) pause();
+}
+
+/// Leaves a finished run while MPI_Finalize hangs in `stuck`. A launcher takes an exit without its protocol's goodbye for a crash and kills
+/// the ranks that are still there, which would turn a good run's status into 9. So the stuck thread is stopped, or it would read the
+/// launcher's answer, and the goodbye is said here: one line on the socket that hydra and Slurm give to each rank (PMI-1).
+void leave_without_finalize(pthread_t stuck, int launcher_socket, int status) {
+  constexpr std::string_view goodbye = "cmd=finalize\n", answer = "finalize_ack";
+  struct sigaction action = {};
+  action.sa_handler = stay_here;
+  if (launcher_socket >= 0 && sigaction(SIGUSR2, &action, nullptr) == 0 && pthread_kill(stuck, SIGUSR2) == 0) {
+    usleep(50000);
+    std::string heard;
+    char text[256];
+    if (write(launcher_socket, goodbye.data(), goodbye.size()) < 0) _exit(status);
+    for (pollfd socket{launcher_socket, POLLIN, 0}; heard.find(answer) == std::string::npos && poll(&socket, 1, 2000) == 1;) {
+      ssize_t bytes = read(launcher_socket, text, sizeof(text));
+      if (bytes <= 0) break;
+      heard.append(text, static_cast<std::size_t>(bytes));
+    }
+  }
+  _exit(status);
+}
 
 int environment_number(const char* name) {
   std::string text = environment(name).value_or("");
@@ -221,7 +249,9 @@ int World::finish(int status) {
                        return fmt::format("the end of the run on rank {} of {}; not all ranks have arrived", place_.rank, place_.ranks);
                      }});
   // From here all work of all ranks is done, so leaving without MPI_Finalize loses nothing.
-  ExitTimer timer(options_.finalize_timeout_seconds, highest);
+  int launcher_socket = environment("PMI_FD") ? environment_number("PMI_FD") : -1;
+  ExitTimer timer(options_.finalize_timeout_seconds,
+                  [=, stuck = pthread_self()] { leave_without_finalize(stuck, launcher_socket, highest); });
   handles_.reset();
   MPI_CHECK(MPI_Finalize());
   return highest;
@@ -229,7 +259,7 @@ int World::finish(int status) {
 
 void World::abort_all(ExitCode code, const std::string& message) const {
   int status = code == ExitCode::ok ? static_cast<int>(ExitCode::internal) : static_cast<int>(code);
-  ExitTimer timer(abort_grace_seconds, status);
+  ExitTimer timer(abort_grace_seconds, [status] { _exit(status); });
   int nobody = 0;
   if (Failure* failure = handles_ ? handles_->failure() : nullptr; failure && !failure->code.compare_exchange_strong(nobody, status)) {
     // Another rank of this node speaks and ends us; should it not manage to, we follow with its status.

@@ -65,5 +65,6 @@ int run(World& world, const std::string& fault) {
 int main(int argc, char** argv) {
   std::string fault = argc == 2 ? argv[1] : "";
   double limit = fault.starts_with("stall") ? 1.5 : 60;
-  return tessera::run_in_world({.collective_timeout_seconds = limit}, [&](tessera::World& world) { return tessera::run(world, fault); });
+  return tessera::run_in_world({.collective_timeout_seconds = limit, .finalize_timeout_seconds = 2},
+                               [&](tessera::World& world) { return tessera::run(world, fault); });
 }

@@ -1,0 +1,282 @@
+// Memory-bound kernels against the stream bandwidth of this machine. Streams and kernels take turns in one run, since the speed of shared
+// machines drifts, and the best turn of each counts.
+//   memory_bound_benchmark [--threads 2] [--mib 640] [--repeat 10] [--only adamw] [--json]
+// GB/s counts the bytes that a kernel must read and write once; the share is of the best stream.
+#include <sys/mman.h>
+
+#include <Kokkos_Core.hpp>
+#include <algorithm>
+#include <cstring>
+#include <functional>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "base/clock.hpp"
+#include "kernels/adamw/adamw.hpp"
+#include "kernels/elementwise/elementwise.hpp"
+#include "kernels/fixed/fixed.hpp"
+#include "kernels/parallel.hpp"
+#include "kernels/rmsnorm/rmsnorm.hpp"
+#include "kernels/rope/rope.hpp"
+#include "kernels/sums/sums.hpp"
+#include "kernels/swiglu/swiglu.hpp"
+#include "kernels/vector.hpp"
+
+namespace tessera::kernels {
+namespace {
+
+struct Settings {
+  std::int64_t threads = 2, mib = 640, repeat = 10;
+  std::string only;
+  bool json = false;
+};
+
+/// Memory in huge pages, touched by the threads that will use it.
+class Memory {
+ public:
+  explicit Memory(std::size_t bytes) : bytes_(bytes) {
+    base_ = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (base_ == MAP_FAILED) fail(ExitCode::memory, "no {} bytes for the benchmark: pass a smaller --mib", bytes);
+    madvise(base_, bytes, MADV_HUGEPAGE);
+    refill();
+  }
+  Memory(const Memory&) = delete;
+  ~Memory() { munmap(base_, bytes_); }
+  /// Kernels leave each other what would be NaN or subnormal, and slow, in another type: so this runs before each turn.
+  void refill() {
+    // Small positive values are good for every kernel here, as fp32, as bf16 and as fixed point.
+    auto* words = static_cast<std::uint32_t*>(base_);
+    parallel_ranges(static_cast<std::int64_t>(bytes_ / 4), 1 << 20, [=](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t i = begin; i < end; ++i) words[i] = 0x3c003c00u + static_cast<std::uint32_t>(i % 61) * 0x10001u;
+    });
+  }
+  /// Cuts the memory into streams of `weights` bytes an element, each on a 4 KiB boundary; returns the number of elements.
+  std::int64_t cut(std::initializer_list<int> weights, std::byte** streams, std::int64_t multiple) const {
+    std::int64_t total = 0;
+    for (int w : weights) total += w;
+    std::int64_t n = static_cast<std::int64_t>(bytes_ - 4096 * weights.size()) / total / multiple * multiple;
+    auto* at = static_cast<std::byte*>(base_);
+    for (int w : weights) {
+      *streams++ = at;
+      at += round_up(n * w, 4096);
+    }
+    return n;
+  }
+
+ private:
+  std::size_t bytes_;
+  void* base_;
+};
+
+struct Contender {
+  std::string name;
+  double bytes;  ///< that must be read and written
+  std::function<void()> run;
+  bool is_stream = false;
+  double best_seconds = std::numeric_limits<double>::infinity();
+  double bandwidth() const { return bytes / best_seconds; }
+};
+
+/// in streams are read and out streams written with `s` times their sum: out beyond the caches; update rewrites what it read.
+void add_streams(std::vector<Contender>& list, const Memory& memory) {
+  std::byte* p[4];
+  auto f = [](std::byte* b) { return reinterpret_cast<float*>(b); };
+  std::int64_t n = memory.cut({4, 4}, p, 1024);
+  list.push_back({"stream copy (2)", 8.0 * static_cast<double>(n),
+                  [n, a = f(p[0]), b = f(p[1])] {
+                    parallel_ranges(n, 16384, [=](std::int64_t begin, std::int64_t end) {
+                      for_vectors(begin, end, [&](std::int64_t i, auto c) { store<true>(b + i, load(a + i, c), c); });
+                      stream_fence();
+                    });
+                  },
+                  true});
+  n = memory.cut({4, 4, 4}, p, 1024);
+  list.push_back({"stream triad (2+1)", 12.0 * static_cast<double>(n),
+                  [n, a = f(p[0]), b = f(p[1]), o = f(p[2])] {
+                    parallel_ranges(n, 16384, [=](std::int64_t begin, std::int64_t end) {
+                      for_vectors(begin, end,
+                                  [&](std::int64_t i, auto c) { store<true>(o + i, fma(load(a + i, c), splat(0.5f), load(b + i, c)), c); });
+                      stream_fence();
+                    });
+                  },
+                  true});
+  n = memory.cut({4, 4, 4, 4}, p, 1024);
+  list.push_back({"stream update (4+3)", 28.0 * static_cast<double>(n),
+                  [n, a = f(p[0]), b = f(p[1]), c = f(p[2]), g = f(p[3])] {
+                    parallel_ranges(n, 16384, [=](std::int64_t begin, std::int64_t end) {
+                      for_vectors(begin, end, [&](std::int64_t i, auto count) {
+                        f32x16 x = load(g + i, count);
+                        for (float* s : {a, b, c}) store(s + i, fma(load(s + i, count), splat(0.5f), x), count);
+                      });
+                    });
+                  },
+                  true});
+}
+
+void add_adamw(std::vector<Contender>& list, const Memory& memory, const AdamwScalars& scalars) {
+  std::byte* p[5];
+  auto f = [](std::byte* b) { return reinterpret_cast<float*>(b); };
+  auto add_variant = [&](const char* name, std::int64_t n, DType grad, void* param, double bytes) {
+    Adamw call{.master = f(p[0]),
+               .m = f(p[1]),
+               .v = f(p[2]),
+               .param = param,
+               .grad = p[3],
+               .grad_dtype = grad,
+               .n = n,
+               .weight_decay = 0.1f,
+               .scalars = &scalars};
+    list.push_back({name, bytes * static_cast<double>(n), [call] { adamw({}, call); }});
+  };
+  std::int64_t n = memory.cut({4, 4, 4, 4}, p, 1024);
+  add_variant("adamw", n, DType::f32, nullptr, 28);
+  n = memory.cut({4, 4, 4, 4, 2}, p, 1024);
+  add_variant("adamw, bf16 copy", n, DType::f32, p[4], 30);
+  n = memory.cut({4, 4, 4, 8, 2}, p, 1024);
+  add_variant("adamw, int64 gradient, bf16 copy", n, DType::i64, p[4], 34);
+}
+
+void add_rmsnorm(std::vector<Contender>& list, const Memory& memory, DType dtype, std::vector<float>& small, std::vector<float>& rstd) {
+  constexpr std::int64_t C = 2048;
+  int e = static_cast<int>(size_of(dtype));
+  std::string suffix = dtype == DType::f32 ? ", fp32" : ", bf16";
+  std::byte* p[4];
+  std::int64_t n = memory.cut({e, e}, p, C);
+  // Weights, statistics and workspace lie in small's three parts.
+  void* weight = small.data();
+  float* d_weight = small.data() + C;
+  RmsnormForward forward{.out = p[1], .rstd = rstd.data(), .x = p[0], .weight = weight, .rows = n / C, .C = C, .dtype = dtype};
+  list.push_back({"rmsnorm forward" + suffix, 2.0 * e * static_cast<double>(n), [=] { rmsnorm_forward({}, forward); }});
+  for (bool residual : {false, true}) {
+    n = residual ? memory.cut({e, e, e, e}, p, C) : memory.cut({e, e, e}, p, C);
+    RmsnormBackward backward{.d_x = p[2],
+                             .d_weight = d_weight,
+                             .d_out = p[0],
+                             .d_residual = residual ? p[3] : nullptr,
+                             .x = p[1],
+                             .weight = weight,
+                             .rstd = rstd.data(),
+                             .rows = n / C,
+                             .C = C,
+                             .dtype = dtype};
+    std::span<std::byte> workspace = std::as_writable_bytes(std::span(small)).subspan(2 * C * sizeof(float));
+    list.push_back({std::string("rmsnorm backward") + (residual ? " + residual" : "") + suffix,
+                    (residual ? 4.0 : 3.0) * e * static_cast<double>(n), [=] { rmsnorm_backward({.workspace = workspace}, backward); }});
+  }
+}
+
+void add_swiglu(std::vector<Contender>& list, const Memory& memory, DType dtype) {
+  constexpr std::int64_t F = 2816;
+  int e = static_cast<int>(size_of(dtype));
+  std::string suffix = dtype == DType::f32 ? ", fp32" : ", bf16";
+  std::byte* p[3];
+  std::int64_t n = memory.cut({e, 2 * e}, p, F);
+  SwigluForward forward{.out = p[0], .gate_up = p[1], .M = n / F, .F = F, .dtype = dtype};
+  list.push_back({"swiglu forward" + suffix, 3.0 * e * static_cast<double>(n), [=] { swiglu_forward({}, forward); }});
+  n = memory.cut({e, 2 * e, 2 * e}, p, F);
+  SwigluBackward backward{.d_gate_up = p[2], .d_out = p[0], .gate_up = p[1], .M = n / F, .F = F, .dtype = dtype};
+  list.push_back({"swiglu backward" + suffix, 5.0 * e * static_cast<double>(n), [=] { swiglu_backward({}, backward); }});
+}
+
+void add_others(std::vector<Contender>& list, const Memory& memory, std::int32_t& flag, FixedSum& sum, const std::vector<float>& table) {
+  std::byte* p[2];
+  auto count = [](std::int64_t n) { return static_cast<double>(n); };
+  std::int64_t n = memory.cut({8, 4}, p, 1024);
+  list.push_back({"fixed_accumulate", 20 * count(n),
+                  [=, &flag] { fixed_accumulate({}, reinterpret_cast<std::int64_t*>(p[0]), reinterpret_cast<float*>(p[1]), n, &flag); }});
+  list.push_back({"fixed_to_float", 12 * count(n),
+                  [=] { fixed_to_float({}, reinterpret_cast<float*>(p[1]), reinterpret_cast<std::int64_t*>(p[0]), n); }});
+  n = memory.cut({8, 8}, p, 1024);
+  list.push_back({"fixed_add", 24 * count(n),
+                  [=, &flag] { fixed_add({}, reinterpret_cast<std::int64_t*>(p[0]), reinterpret_cast<std::int64_t*>(p[1]), n, &flag); }});
+  n = memory.cut({4}, p, 1024);
+  list.push_back(
+      {"sum_of_squares", 4 * count(n), [=, &flag, &sum] { sum_of_squares({}, {.sum = &sum, .not_finite = &flag, .x = p[0], .n = n}); }});
+  list.push_back({"rope", 8 * count(n), [=, &table] {
+                    rope({}, {.x = p[0], .table = table.data(), .M = n / 1024, .T = 1024, .heads = 16, .D = 64, .stride = 1024});
+                  }});
+  n = memory.cut({4, 2}, p, 1024);
+  list.push_back({"cast fp32 to bf16", 6 * count(n), [=] { cast({}, p[1], DType::bf16, p[0], DType::f32, n); }});
+  list.push_back({"accumulate", 12 * count(n / 2),
+                  [=] { accumulate({}, reinterpret_cast<float*>(p[0]), reinterpret_cast<float*>(p[0]) + n / 2, n / 2); }});
+  list.push_back({"normal", 4 * count(n), [=] { normal({}, reinterpret_cast<float*>(p[0]), n, 0.01f, 1, 2, 0); }});
+}
+
+void print(const std::vector<Contender>& list, const Settings& settings) {
+  double best = 0;
+  for (const Contender& c : list) best = c.is_stream ? std::max(best, c.bandwidth()) : best;
+  nlohmann::json rows = nlohmann::json::array();
+  for (const Contender& c : list) {
+    rows.push_back({{"name", c.name}, {"bytes_per_second", c.bandwidth()}, {"of_stream", c.bandwidth() / best}});
+    if (!settings.json) fmt::print("{:36} {:7.2f} GB/s {:6.1f} %\n", c.name, c.bandwidth() * 1e-9, 100 * c.bandwidth() / best);
+  }
+  if (settings.json) fmt::print("{}\n", nlohmann::json{{"threads", settings.threads}, {"rows", rows}}.dump(1));
+}
+
+void run(const Settings& settings) {
+  Memory memory(static_cast<std::size_t>(settings.mib) << 20);
+  AdamwScalars scalars{.learning_rate = 1e-6f, .bias_correction1 = 0.5f, .bias_correction2 = 0.5f};
+  std::vector<float> small(2 * 2048 + 64 * 2048, 0.01f), rstd(static_cast<std::size_t>(settings.mib) << 7, 1.0f), table(1024 * 64);
+  rope_table(table.data(), 0, 1024, 64, 10000, {});
+  std::int32_t flag = 0;
+  FixedSum sum;
+  std::vector<Contender> list;
+  add_streams(list, memory);
+  add_adamw(list, memory, scalars);
+  for (DType dtype : {DType::f32, DType::bf16}) {
+    add_rmsnorm(list, memory, dtype, small, rstd);
+    add_swiglu(list, memory, dtype);
+  }
+  add_others(list, memory, flag, sum, table);
+  std::erase_if(list, [&](const Contender& c) { return !c.is_stream && c.name.find(settings.only) == std::string::npos; });
+  for (std::int64_t turn = 0; turn < settings.repeat; ++turn) {
+    for (Contender& c : list) {
+      memory.refill();
+      double start = now_seconds();
+      c.run();
+      c.best_seconds = std::min(c.best_seconds, now_seconds() - start);
+    }
+  }
+  print(list, settings);
+}
+
+Settings parse(int argc, char** argv) {
+  Settings s;
+  for (int i = 1; i < argc; ++i) {
+    std::string key = argv[i];
+    if (key == "--json") {
+      s.json = true;
+      continue;
+    }
+    if (i + 1 == argc) fail(ExitCode::usage, "{} is unknown or lacks its value: the head of this file lists the options", key);
+    std::string value = argv[++i];
+    if (key == "--threads")
+      s.threads = std::stoll(value);
+    else if (key == "--mib")
+      s.mib = std::stoll(value);
+    else if (key == "--repeat")
+      s.repeat = std::stoll(value);
+    else if (key == "--only")
+      s.only = value;
+    else
+      fail(ExitCode::usage, "{} is unknown: the head of this file lists the options", key);
+  }
+  return s;
+}
+
+}  // namespace
+}  // namespace tessera::kernels
+
+int main(int argc, char** argv) {
+  try {
+    auto settings = tessera::kernels::parse(argc, argv);
+    Kokkos::ScopeGuard kokkos(
+        Kokkos::InitializationSettings().set_num_threads(static_cast<int>(settings.threads)).set_disable_warnings(true));
+    tessera::kernels::run(settings);
+  } catch (const std::exception& e) {
+    fmt::print(stderr, "memory_bound_benchmark: {}\n", e.what());
+    return 1;
+  }
+}
