@@ -3,15 +3,20 @@
 #include <omp.h>
 
 #include <Kokkos_Core.hpp>
+#include <atomic>
 
 #include "base/types.hpp"
 
 namespace tessera::kernels {
 namespace {
+std::atomic<int> g_planned_threads{1};
+
 bool inline_only() { return !Kokkos::is_initialized() || omp_in_parallel() || threads() == 1; }
 }  // namespace
 
-int threads() { return Kokkos::is_initialized() ? Kokkos::DefaultHostExecutionSpace().concurrency() : 1; }
+int threads() { return Kokkos::is_initialized() ? Kokkos::DefaultHostExecutionSpace().concurrency() : g_planned_threads.load(); }
+
+void plan_for_threads(int threads) { g_planned_threads = threads; }
 
 void parallel_ranges(std::int64_t n, std::int64_t grain, RangeFunction f) {
   if (n <= 0) return;
