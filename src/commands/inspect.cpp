@@ -1,6 +1,8 @@
 // tessera inspect: what a checkpoint holds, and whether it is what was written.
+#include <fmt/format.h>
 #include <algorithm>
 #include <cmath>
+
 #include <cstdio>
 #include <filesystem>
 #include <limits>
@@ -240,7 +242,7 @@ int run_inspect(const InspectOptions& o) {
 
 }  // namespace
 
-void add_inspect(CLI::App& app, std::function<int()>& chosen) {
+void add_inspect(CLI::App& app, Chosen& chosen) {
   CLI::App* command = app.add_subcommand("inspect", "Show what a checkpoint holds and check that it is whole");
   auto o = std::make_shared<InspectOptions>();
   command->add_option("CHECKPOINT", o->path, "Step folder, checkpoints/latest, or a checkpoint.h5")->required();
