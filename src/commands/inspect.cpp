@@ -1,8 +1,8 @@
 // tessera inspect: what a checkpoint holds, and whether it is what was written.
 #include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
-
 #include <cstdio>
 #include <filesystem>
 #include <limits>
@@ -202,10 +202,10 @@ void print_text(const io::CheckpointReader& reader, const InspectOptions& o, con
   if (o.tensor.empty()) {
     std::size_t wide = 4;
     for (auto& u : layout.units) wide = std::max(wide, u.name.size());
-    fmt::print("\n{:<{}}  {:>14}  shard s holds\n", "unit", wide, "elements");
+    fmt::print("\n{:<{}}  {:>14}  {:>14}\n", "unit", wide, "elements", "a shard holds");
     for (auto& u : layout.units)
-      fmt::print("{:<{}}  {:>14}  [s * {} / {}, (s + 1) * {} / {})\n", u.name, wide, u.elements, u.elements, layout.shards, u.elements,
-                 layout.shards);
+      fmt::print("{:<{}}  {:>14}  {:>14}{}\n", u.name, wide, u.elements, u.elements / layout.shards,
+                 u.elements % layout.shards ? " or one more" : "");
   } else {
     auto& t = *rows.front().tensor;
     fmt::print("\n{} lies in unit {} at element {}:\n", t.name, layout.units[static_cast<std::size_t>(t.unit)].name, t.offset);
