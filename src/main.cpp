@@ -1,4 +1,6 @@
 // tessera: reads the command line, runs the chosen command, turns errors into exit statuses.
+#include <cstdio>
+
 #include "base/check.hpp"
 #include "base/log.hpp"
 #include "commands/commands.hpp"
@@ -32,13 +34,21 @@ int usage_error(const CLI::App& app, const CLI::ParseError& error) {
   return static_cast<int>(ExitCode::usage);
 }
 
+int output_error() {
+  log_line(LogLevel::error, "standard output could not be written; free space or print elsewhere");
+  return static_cast<int>(ExitCode::storage);
+}
+
 int run(const Chosen& chosen) {
   try {
-    return chosen();
+    int status = chosen();
+    // What was printed must have arrived: a full disk behind a redirection is a failure too.
+    return std::fflush(stdout) == 0 ? status : output_error();
   } catch (const Error& error) {
     log_line(LogLevel::error, error.what());
     return static_cast<int>(error.code);
   } catch (const std::exception& error) {
+    if (std::ferror(stdout)) return output_error();
     log_line(LogLevel::error, fmt::format("{}. This is a defect of Tessera; please report it with the command line.", error.what()));
     return static_cast<int>(ExitCode::internal);
   }

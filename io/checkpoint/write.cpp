@@ -7,11 +7,12 @@
 
 #include "io/checkpoint/envelope.hpp"
 #include "io/checkpoint/format.hpp"
+#include "io/files/task_queue.hpp"
 
 namespace tessera::io {
 namespace {
 
-constexpr std::int64_t writeback_bytes = 8 << 20;
+constexpr std::int64_t piece_elements = 8 * hash_block;  // one write
 
 /// Slices ordered as the directory wants them, each given exactly once and of the right length.
 std::vector<std::span<const float>> order_slices(const CheckpointLayout& layout, int shard, std::span<const ShardSlice> slices) {
@@ -57,23 +58,35 @@ Image shard_image(const std::string& path, std::int64_t block, const CheckpointL
   });
 }
 
-/// Writes one slice and its table of block hashes; returns the table's digest.
-Hash128 write_slice(PosixFile& out, const SliceEntry& s, std::span<const float> data, std::int64_t& pending_from) {
-  std::vector<std::uint64_t> table;
-  table.reserve(static_cast<std::size_t>(s.blocks()) * 2);
-  for (std::int64_t from = 0; from < s.elements(); from += hash_block) {
-    auto block = data.subspan(static_cast<std::size_t>(from), static_cast<std::size_t>(std::min(hash_block, s.elements() - from)));
+/// Writes a piece and gives the hash of each of its blocks, high and low words.
+void write_piece(PosixFile& out, std::int64_t at, std::span<const float> piece, std::uint64_t* hashes) {
+  for (std::size_t b = 0; b < piece.size(); b += static_cast<std::size_t>(hash_block)) {
+    auto block = piece.subspan(b, std::min(static_cast<std::size_t>(hash_block), piece.size() - b));
     auto hash = hash_bytes(block.data(), block.size_bytes());
-    table.push_back(hash.high), table.push_back(hash.low);
-    std::int64_t at = s.data_at + from * 4;
-    out.write(at, block.data(), block.size_bytes());
-    if (at < pending_from || at - pending_from >= writeback_bytes) {
-      out.start_writeback(std::min(at, pending_from), std::abs(at - pending_from));
-      pending_from = at;
-    }
+    *hashes++ = hash.high, *hashes++ = hash.low;
   }
-  if (!table.empty()) out.write(s.hashes_at, table.data(), table.size() * 8);
-  return hash_bytes(table.data(), table.size() * 8);
+  out.write(at, piece.data(), piece.size_bytes());
+  out.start_writeback(at, static_cast<std::int64_t>(piece.size_bytes()));
+}
+
+/// Writes all slices, hashed on the way, then their tables of block hashes; fills in the tables' digests.
+void write_slices(PosixFile& out, std::vector<SliceEntry>& slices, const std::vector<std::span<const float>>& data) {
+  std::vector<std::vector<std::uint64_t>> tables;
+  for (auto& s : slices) tables.emplace_back(static_cast<std::size_t>(s.blocks()) * 2);
+  TaskQueue queue;
+  for (std::size_t i = 0; i < slices.size(); ++i)
+    for (std::int64_t from = 0; from < slices[i].elements(); from += piece_elements) {
+      auto n = std::min(piece_elements, slices[i].elements() - from);
+      auto piece = data[i].subspan(static_cast<std::size_t>(from), static_cast<std::size_t>(n));
+      auto hashes = tables[i].data() + from / hash_block * 2;
+      queue.push([&out, piece, hashes, at = slices[i].data_at + from * 4] { write_piece(out, at, piece, hashes); });
+    }
+  queue.wait();
+  for (std::size_t i = 0; i < slices.size(); ++i) {
+    auto bytes = tables[i].size() * 8;
+    if (bytes > 0) out.write(slices[i].hashes_at, tables[i].data(), bytes);
+    slices[i].digest = hash_bytes(tables[i].data(), bytes);
+  }
 }
 
 std::vector<Extent> data_extents(const ShardDirectory& d) {
@@ -173,8 +186,8 @@ void write_shard(const std::string& root, std::int64_t step, const CheckpointLay
   auto block = user_block_for(static_cast<std::int64_t>(write_directory(d, layout).size() + d.slices.size() * 40));
   auto image = shard_image(path, block, layout, d);
   copy_image(image, out);
-  std::int64_t pending_from = 0;
-  for (std::size_t i = 0; i < ordered.size(); ++i) d.slices[i].digest = write_slice(out, d.slices[i], ordered[i], pending_from);
+  out.use_direct();
+  write_slices(out, d.slices, ordered);
   d.structure = hash_outside(image.memory, block, image.bytes, data_extents(d));
   finish_file(out, "shard", write_directory(d, layout), image.bytes, block);
 }

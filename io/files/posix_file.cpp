@@ -85,14 +85,19 @@ PosixFile PosixFile::in_memory(const std::string& name) {
 }
 
 PosixFile::~PosixFile() {
+  if (direct_ >= 0) ::close(direct_);
   if (descriptor_ >= 0) ::close(descriptor_);  // a file that mattered was closed by close()
 }
 
 PosixFile::PosixFile(PosixFile&& o) noexcept
-    : descriptor_(std::exchange(o.descriptor_, -1)), path_(std::move(o.path_)), on_error_(o.on_error_) {}
+    : descriptor_(std::exchange(o.descriptor_, -1)),
+      direct_(std::exchange(o.direct_, -1)),
+      path_(std::move(o.path_)),
+      on_error_(o.on_error_) {}
 
 PosixFile& PosixFile::operator=(PosixFile&& o) noexcept {
   std::swap(descriptor_, o.descriptor_);
+  std::swap(direct_, o.direct_);
   std::swap(path_, o.path_);
   std::swap(on_error_, o.on_error_);
   return *this;
@@ -115,11 +120,28 @@ void PosixFile::reserve(std::int64_t bytes) {
   if (r != 0 && errno != EOPNOTSUPP && errno != ENOSYS) fail_storage(fmt::format("reserve {}", human_bytes(bytes)), path_, errno);
 }
 
+void PosixFile::use_direct() {
+  int mode = ::fcntl(descriptor_, F_GETFL) & O_ACCMODE;
+  if (direct_ < 0) direct_ = ::open(link_path().c_str(), mode | O_DIRECT | O_CLOEXEC);  // refused: all goes through the page cache
+}
+
+std::size_t PosixFile::direct_bytes(std::int64_t offset, const void* data, std::size_t bytes) const {
+  constexpr std::size_t page = 4096, worth_it = 64 << 10;
+  if (direct_ < 0 || bytes < worth_it || offset % static_cast<std::int64_t>(page) != 0) return 0;
+  return reinterpret_cast<std::uintptr_t>(data) % 512 == 0 ? bytes / page * page : 0;
+}
+
 void PosixFile::write(std::int64_t offset, const void* data, std::size_t bytes) {
   auto p = static_cast<const char*>(data);
+  bool direct_works = true;
   while (bytes > 0) {
-    ssize_t n = ::pwrite(descriptor_, p, bytes, offset);
+    auto direct = direct_works ? direct_bytes(offset, p, bytes) : 0;
+    ssize_t n = ::pwrite(direct > 0 ? direct_ : descriptor_, p, direct > 0 ? direct : bytes, offset);
     if (n < 0 && errno == EINTR) continue;
+    if (n < 0 && errno == EINVAL && direct > 0) {  // a file system or device with other wishes
+      direct_works = false;
+      continue;
+    }
     if (n <= 0)
       fail_storage(fmt::format("write {} at byte {}", human_bytes(static_cast<double>(bytes)), offset), path_, n < 0 ? errno : EIO);
     p += n, offset += n, bytes -= static_cast<std::size_t>(n);
@@ -143,6 +165,7 @@ void PosixFile::sync() {
 }
 
 void PosixFile::close() {
+  if (direct_ >= 0) ::close(std::exchange(direct_, -1));  // its writes have been waited for
   int d = std::exchange(descriptor_, -1);
   // On Linux the descriptor is gone even when close() is interrupted.
   if (d >= 0 && ::close(d) != 0 && errno != EINTR) fail_storage("close", path_, errno);
@@ -151,9 +174,16 @@ void PosixFile::close() {
 std::size_t PosixFile::read(std::int64_t offset, void* data, std::size_t bytes) const {
   auto p = static_cast<char*>(data);
   std::size_t done = 0;
+  bool direct_works = true;
   while (done < bytes) {
-    ssize_t n = ::pread(descriptor_, p + done, bytes - done, offset + static_cast<std::int64_t>(done));
+    auto at = offset + static_cast<std::int64_t>(done);
+    auto direct = direct_works ? direct_bytes(at, p + done, bytes - done) : 0;
+    ssize_t n = ::pread(direct > 0 ? direct_ : descriptor_, p + done, direct > 0 ? direct : bytes - done, at);
     if (n < 0 && errno == EINTR) continue;
+    if (n < 0 && errno == EINVAL && direct > 0) {
+      direct_works = false;
+      continue;
+    }
     if (n < 0) fail(on_error_, "{}: cannot read {} bytes at {}: {}.", path_, bytes, offset, std::strerror(errno));
     if (n == 0) break;
     done += static_cast<std::size_t>(n);

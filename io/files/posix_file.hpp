@@ -29,6 +29,10 @@ class PosixFile {
   std::string link_path() const;
   std::int64_t size() const;
 
+  /// From here on large aligned reads and writes (memory on 512 bytes, file on 4096) go between memory and disk without a copy in the page
+  /// cache, where the file system can do that. Others go as before.
+  void use_direct();
+
   /// Asks the file system for the space now, so that a full disk is found before any work. Not all file systems can promise space.
   void reserve(std::int64_t bytes);
   void write(std::int64_t offset, const void* data, std::size_t bytes);
@@ -49,7 +53,10 @@ class PosixFile {
 
  private:
   PosixFile(int descriptor, std::string path, ExitCode on_error);
+  /// How many of `bytes` may go past the page cache.
+  std::size_t direct_bytes(std::int64_t offset, const void* data, std::size_t bytes) const;
   int descriptor_ = -1;
+  int direct_ = -1;  // the same file opened with O_DIRECT
   std::string path_;
   ExitCode on_error_ = ExitCode::storage;
 };

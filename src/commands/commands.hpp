@@ -1,5 +1,7 @@
 // Subcommands. A new one is a file that defines add_NAME and a row in TESSERA_COMMANDS.
 #pragma once
+#include <fmt/format.h>
+
 #include <CLI/CLI.hpp>
 #include <functional>
 #include <string>
@@ -11,7 +13,7 @@ namespace tessera {
 using Chosen = std::function<int()>;
 
 // One row a command, in the order of the help page.
-#define TESSERA_COMMANDS(row) row(train) row(plan) row(consolidate) row(generate) row(evaluate) row(deck)
+#define TESSERA_COMMANDS(row) row(tokenize) row(train) row(plan) row(consolidate) row(generate) row(evaluate) row(inspect) row(deck)
 
 #define TESSERA_DECLARE_COMMAND(name) void add_##name(CLI::App& app, Chosen& chosen);
 TESSERA_COMMANDS(TESSERA_DECLARE_COMMAND)

@@ -1,4 +1,6 @@
 // tessera inspect: what a checkpoint holds, and whether it is what was written.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -200,10 +202,10 @@ void print_text(const io::CheckpointReader& reader, const InspectOptions& o, con
   if (o.tensor.empty()) {
     std::size_t wide = 4;
     for (auto& u : layout.units) wide = std::max(wide, u.name.size());
-    fmt::print("\n{:<{}}  {:>14}  shard s holds\n", "unit", wide, "elements");
+    fmt::print("\n{:<{}}  {:>14}  {:>14}\n", "unit", wide, "elements", "a shard holds");
     for (auto& u : layout.units)
-      fmt::print("{:<{}}  {:>14}  [s * {} / {}, (s + 1) * {} / {})\n", u.name, wide, u.elements, u.elements, layout.shards, u.elements,
-                 layout.shards);
+      fmt::print("{:<{}}  {:>14}  {:>14}{}\n", u.name, wide, u.elements, u.elements / layout.shards,
+                 u.elements % layout.shards ? " or one more" : "");
   } else {
     auto& t = *rows.front().tensor;
     fmt::print("\n{} lies in unit {} at element {}:\n", t.name, layout.units[static_cast<std::size_t>(t.unit)].name, t.offset);
@@ -240,7 +242,7 @@ int run_inspect(const InspectOptions& o) {
 
 }  // namespace
 
-void add_inspect(CLI::App& app, std::function<int()>& chosen) {
+void add_inspect(CLI::App& app, Chosen& chosen) {
   CLI::App* command = app.add_subcommand("inspect", "Show what a checkpoint holds and check that it is whole");
   auto o = std::make_shared<InspectOptions>();
   command->add_option("CHECKPOINT", o->path, "Step folder, checkpoints/latest, or a checkpoint.h5")->required();

@@ -1,5 +1,6 @@
 // tessera tokenize: text to token files.
-#include <cstdio>
+#include <fmt/format.h>
+
 #include <memory>
 
 #include "base/types.hpp"
@@ -20,7 +21,7 @@ int run_tokenize(const io::TokenizeOptions& o) {
 
 }  // namespace
 
-void add_tokenize(CLI::App& app, std::function<int()>& chosen) {
+void add_tokenize(CLI::App& app, Chosen& chosen) {
   CLI::App* command = app.add_subcommand("tokenize", "Turn text into token files for training");
   auto options = std::make_shared<io::TokenizeOptions>();
   options->progress = true;

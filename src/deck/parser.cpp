@@ -31,8 +31,14 @@ Place place_of(const std::string& file, const toml::source_region& region) {
   return {file, static_cast<int>(region.begin.line), static_cast<int>(region.begin.column)};
 }
 
-std::string join(const std::string& section, std::string_view leaf) {
-  return section.empty() ? std::string(leaf) : fmt::format("{}.{}", section, leaf);
+/// A key as it has to be written: a quoted key stays quoted, so that "run.steps" in quotes is not taken for the key steps of [run].
+std::string written(std::string_view key) {
+  constexpr std::string_view bare = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-";
+  return !key.empty() && key.find_first_not_of(bare) == key.npos ? std::string(key) : toml_string(key);
+}
+
+std::string join(const std::string& section, std::string_view key) {
+  return section.empty() ? written(key) : fmt::format("{}.{}", section, written(key));
 }
 
 /// Walks the tables of a file. `section` is the path as written; `meant` the section that the user probably means, which differs from it

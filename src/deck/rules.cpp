@@ -201,10 +201,16 @@ void check_evaluation(Draft& draft) {
 }
 
 void check_lanes(Draft& draft) {
-  if (draft.deck.zero.overlap_comm == "true" && draft.deck.run.lanes == "inline") {
+  if (!draft.good({"zero.overlap_comm", "run.lanes"})) return;
+  const std::string &overlap = draft.deck.zero.overlap_comm, &lanes = draft.deck.run.lanes;
+  if (overlap == "true" && lanes == "inline") {
     draft.fault({"zero.overlap_comm", "run.lanes"},
                 "zero.overlap_comm = true needs communication lanes of their own, and run.lanes = \"inline\" has none; set run.lanes to "
                 "\"auto\" or \"threads\", or overlap_comm to \"auto\" or false");
+  } else if (overlap == "false" && lanes == "threads") {
+    draft.fault(
+        {"run.lanes", "zero.overlap_comm"},
+        "run.lanes = \"threads\" runs communication beside compute, which zero.overlap_comm = false forbids; set one of them to \"auto\"");
   }
 }
 

@@ -93,10 +93,13 @@ bool read_toml(const std::string& text, const std::string& file, toml::table& ou
       bool redefined = what.find("redefine") != std::string::npos;
       std::size_t at = static_cast<std::size_t>(line) - 1;
       std::string hint = at < lines.size() ? quote_hint(lines[at]) : "";
-      faults.push_back({file, line, column, "", redefined ? fmt::format("given twice: {}", what) : what + hint});
+      Fault fault{file, line, column, "", redefined ? fmt::format("given twice: {}", what) : what + hint};
+      if (!faults.empty() && faults.back().str() == fault.str()) return false;
+      faults.push_back(fault);
       if (!drop(lines, at, redefined)) return false;
     }
   }
+  faults.push_back({file, faults.back().line + 1, 1, "", "more lines follow that are not TOML; is this a deck?"});
   return false;
 }
 

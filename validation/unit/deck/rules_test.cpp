@@ -86,6 +86,7 @@ TEST(Rules, EvaluationLanesAndNames) {
   EXPECT_TRUE(valid({"evaluate.every=10", "data.validation=val.h5"}));
   EXPECT_FALSE(valid({"zero.overlap_comm=true", "run.lanes=inline"}));
   EXPECT_TRUE(valid({"zero.overlap_comm=true", "run.lanes=threads"}));
+  EXPECT_FALSE(valid({"zero.overlap_comm=false", "run.lanes=threads"}));
   EXPECT_FALSE(valid({"run.name=a/b"}));
   EXPECT_FALSE(valid({"data.train=\"\""}));
 }
