@@ -93,18 +93,6 @@ inline void add_product(float* sums, std::int64_t sums_stride, std::int64_t rows
       [&](std::int64_t i, std::int64_t j, Lanes v) { store(sums + i * sums_stride + j * lane_count, v); });
 }
 
-/// 2^x for x <= 0, within 2e-7 relative; below -126 it stays at 2^-126. NaN stays NaN. A degree-5 minimax polynomial on [-1/2, 1/2].
-inline Lanes exp2_nonpositive(Lanes x) {
-  constexpr float to_integer = 12582912.f;  // 1.5 * 2^23
-  Lanes lowest = broadcast(-126.f);
-  x = lowest > x ? lowest : x;
-  Lanes shifted = x + to_integer;
-  Lanes r = x - (shifted - to_integer);
-  Lanes p = broadcast(1.339086336e-03f);
-  for (float c : {9.676031918e-03f, 5.550357114e-02f, 2.402210749e-01f, 6.931471880e-01f, 1.000000075e+00f}) p = p * r + c;
-  return (Lanes)((IntLanes)p + ((IntLanes)shifted << 23));
-}
-
 /// Lane l of the result is i + l.
 inline IntLanes indexes_from(std::int64_t i) {
   return IntLanes{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15} + static_cast<std::int32_t>(i);

@@ -3,6 +3,7 @@
 // cache.
 #include <algorithm>
 #include <cmath>
+#include <numbers>
 
 #include "base/check.hpp"
 #include "kernels/cross_entropy/cross_entropy.hpp"
@@ -12,6 +13,8 @@
 
 namespace tessera::kernels {
 namespace {
+
+constexpr float log2_e = std::numbers::log2e_v<float>;
 
 std::size_t aligned(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
 
@@ -57,71 +60,90 @@ Gemm d_weight_gemm(const LinearCrossEntropy& l, const Chunk& c) {
           .out = DType::f32};
 }
 
-float row_maximum(const float* row, std::int64_t V) {
-  Lanes m0 = broadcast(-INFINITY), m1 = m0, m2 = m0, m3 = m0;
+float maximum_of(const float* x, std::int64_t n, float most) {
+  Lanes m0 = broadcast(most), m1 = m0;
   std::int64_t i = 0;
-  for (; i + 4 * lane_count <= V; i += 4 * lane_count) {
-    m0 = max(m0, load(row + i));
-    m1 = max(m1, load(row + i + lane_count));
-    m2 = max(m2, load(row + i + 2 * lane_count));
-    m3 = max(m3, load(row + i + 3 * lane_count));
+  for (; i + 2 * lane_count <= n; i += 2 * lane_count) {
+    m0 = max(m0, load(x + i));
+    m1 = max(m1, load(x + i + lane_count));
   }
-  float most = maximum(max(max(m0, m1), max(m2, m3)));
-  for (; i < V; ++i) most = std::max(most, row[i]);
+  most = maximum(max(m0, m1));
+  for (; i < n; ++i) most = std::max(most, x[i]);
   return most;
 }
 
-// Sum of e^(row - shift); `store_exponentials` leaves the terms in the row for the gradient.
-template <bool store_exponentials>
-double row_exponentials(float* row, std::int64_t V, float shift) {
-  // Partial sums of 1024 terms in fp32 and those in fp64: the error does not grow with V.
-  constexpr std::int64_t part = 1024;
-  double total = 0;
-  for (std::int64_t begin = 0; begin < V; begin += part) {
-    std::int64_t end = std::min(V, begin + part), i = begin;
-    Lanes s0{}, s1{};
-    for (; i + 2 * lane_count <= end; i += 2 * lane_count) {
-      Lanes e0 = exp(load(row + i) - shift), e1 = exp(load(row + i + lane_count) - shift);
-      if constexpr (store_exponentials) store(row + i, e0), store(row + i + lane_count, e1);
-      s0 += e0;
-      s1 += e1;
-    }
-    for (; i < end; i += lane_count) {
-      std::int64_t n = std::min(lane_count, end - i);
-      Lanes e = exp(load_first(row + i, n) - shift);
-      if constexpr (store_exponentials) store_first(row + i, e, n);
-      s0 += load_first(reinterpret_cast<const float*>(&e), n);
-    }
-    total += static_cast<double>(sum(s0 + s1));
+// Sum of e^(x - shift); `keep` leaves the terms in x.
+template <bool keep>
+float exponentials_of(float* x, std::int64_t n, float shift) {
+  Lanes total{};
+  std::int64_t i = 0;
+  for (; i + lane_count <= n; i += lane_count) {
+    Lanes e = exp2_nonpositive(load(x + i) - shift, log2_e);
+    if constexpr (keep) store(x + i, e);
+    total += e;
   }
-  return total;
+  if (i < n) {
+    float terms[lane_count];
+    store(terms, exp2_nonpositive(load_first(x + i, n - i) - shift, log2_e));
+    Lanes e = load_first(terms, n - i);
+    if constexpr (keep) store_first(x + i, e, n - i);
+    total += e;
+  }
+  return sum(total);
 }
 
 template <class T>
-void scale_row(T* to, const float* from, std::int64_t V, float factor) {
+void scale(T* to, const float* from, std::int64_t n, float factor) {
   std::int64_t i = 0;
-  for (; i + lane_count <= V; i += lane_count) store(to + i, load(from + i) * factor);
-  if (i < V) store_first(to + i, load_first(from + i, V - i) * factor, V - i);
+  for (; i + lane_count <= n; i += lane_count) store(to + i, load(from + i) * factor);
+  if (i < n) store_first(to + i, load_first(from + i, n - i) * factor, n - i);
 }
 
+// A row is walked once from memory, in blocks that stay in the first-level cache: each block's terms are relative to the maximum so far,
+// which is kept, so that the second walk (from the second-level cache) can bring all to one scale. Block sums are added in fp64, so the
+// error does not grow with V. Blocks begin on cache lines, since a vector that crosses lines costs two accesses; the workspace is aligned,
+// so where lines begin depends on the row alone.
+struct RowWalk {
+  static constexpr std::int64_t most_blocks = 512;
+  std::int64_t head, block, blocks;
+  RowWalk(const float* row, std::int64_t V) {
+    auto address = reinterpret_cast<std::uintptr_t>(row);
+    head = std::min<std::int64_t>(V, static_cast<std::int64_t>((64 - address % 64) % 64 / sizeof(float)));
+    block = std::max<std::int64_t>(1024, round_up(ceil_div(V, most_blocks - 2), lane_count));
+    blocks = 1 + ceil_div(V - head, block);
+  }
+  std::int64_t begin(std::int64_t i) const { return i == 0 ? 0 : head + (i - 1) * block; }
+  std::int64_t end(std::int64_t i, std::int64_t V) const { return i == 0 ? head : std::min(V, head + i * block); }
+};
+
+template <bool gradient>
 void loss_row(const SoftmaxLossRows& s, std::int64_t r) {
   float* row = s.logits + r * s.V;
   std::int64_t target = s.targets[r];
-  float target_logit = row[target], shift = row_maximum(row, s.V);
-  double total = s.d_logits ? row_exponentials<true>(row, s.V, shift) : row_exponentials<false>(row, s.V, shift);
-  s.losses[r] = static_cast<float>(std::log(total) + static_cast<double>(shift) - static_cast<double>(target_logit));
-  if (!s.d_logits) return;
-  // The target's probability minus one is formed before it is rounded to dtype.
-  float factor = static_cast<float>(static_cast<double>(s.grad_scale) / total);
-  float at_target = static_cast<float>((static_cast<double>(row[target]) / total - 1) * static_cast<double>(s.grad_scale));
-  if (s.dtype == DType::f32) {
-    float* to = static_cast<float*>(s.d_logits) + r * s.V;
-    scale_row(to, row, s.V, factor);
-    to[target] = at_target;
-  } else {
-    bf16* to = static_cast<bf16*>(s.d_logits) + r * s.V;
-    scale_row(to, row, s.V, factor);
-    to[target] = bf16(at_target);
+  double target_logit = static_cast<double>(row[target]), total = 0;
+  float most = -INFINITY, maxima[RowWalk::most_blocks];
+  RowWalk walk(row, s.V);
+  for (std::int64_t i = 0; i < walk.blocks; ++i) {
+    float *x = row + walk.begin(i), before = most;
+    std::int64_t n = walk.end(i, s.V) - walk.begin(i);
+    maxima[i] = most = maximum_of(x, n, most);
+    if (n == 0) continue;
+    if (most > before) total *= std::exp(static_cast<double>(before) - static_cast<double>(most));
+    total += static_cast<double>(exponentials_of<gradient>(x, n, most));
+  }
+  s.losses[r] = static_cast<float>(std::log(total) + static_cast<double>(most) - target_logit);
+  if constexpr (gradient) {
+    auto write = [&](auto* to) {
+      using T = std::remove_pointer_t<decltype(to)>;
+      for (std::int64_t i = 0; i < walk.blocks; ++i) {
+        double factor = static_cast<double>(s.grad_scale) / total * std::exp(static_cast<double>(maxima[i]) - static_cast<double>(most));
+        scale(to + walk.begin(i), row + walk.begin(i), walk.end(i, s.V) - walk.begin(i), static_cast<float>(factor));
+      }
+      // The target's probability minus one is formed before it is rounded to T.
+      double probability = std::exp(target_logit - static_cast<double>(most)) / total;
+      to[target] = static_cast<T>(static_cast<float>((probability - 1) * static_cast<double>(s.grad_scale)));
+    };
+    s.dtype == DType::f32 ? write(static_cast<float*>(s.d_logits) + r * s.V) : write(static_cast<bf16*>(s.d_logits) + r * s.V);
   }
 }
 
@@ -162,7 +184,7 @@ std::size_t linear_cross_entropy_workspace_bytes(const LinearCrossEntropy& l) {
 
 void softmax_loss_rows(const SoftmaxLossRows& s) {
   parallel_ranges(s.rows, 1, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t r = begin; r < end; ++r) loss_row(s, r);
+    for (std::int64_t r = begin; r < end; ++r) s.d_logits ? loss_row<true>(s, r) : loss_row<false>(s, r);
   });
 }
 

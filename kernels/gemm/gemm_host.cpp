@@ -49,7 +49,7 @@ struct Cut {
 };
 
 Cut cut_of(const Gemm& g) {
-  std::int64_t rows = std::min<std::int64_t>(g.M, g.M > 512 ? 256 : 128), row_pieces = ceil_div(g.M, rows);
+  std::int64_t rows = std::min<std::int64_t>(g.M, g.M >= 2048 ? 512 : 256), row_pieces = ceil_div(g.M, rows);
   // Packed b is one block. Otherwise few rows are compensated by cutting columns, so that there are some eight pieces.
   if (g.b_packed || row_pieces >= 8) return {rows, g.N};
   return {rows, std::min(g.N, std::max<std::int64_t>(128, round_up(ceil_div(g.N, ceil_div(8, row_pieces)), 64)))};

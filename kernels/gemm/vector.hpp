@@ -4,6 +4,9 @@
 #include <cstring>
 
 #include "base/types.hpp"
+#if defined(__AVX512BW__) && defined(__AVX512VL__)
+#include <immintrin.h>
+#endif
 
 namespace tessera::kernels {
 
@@ -12,7 +15,8 @@ using Lanes = float __attribute__((vector_size(64)));
 using IntLanes = std::int32_t __attribute__((vector_size(64)));
 using ShortLanes = std::uint16_t __attribute__((vector_size(32)));
 
-inline Lanes broadcast(float x) { return Lanes{} + x; }
+// x - 0 is x for every x, which the compiler knows; x + 0 is not (x = -0) and would cost an addition.
+inline Lanes broadcast(float x) { return x - Lanes{}; }
 
 inline Lanes load(const float* p) {
   Lanes v;
@@ -49,6 +53,30 @@ void store_first(T* p, Lanes v, std::int64_t n) {
   store(buffer, v);
   std::memcpy(static_cast<void*>(p), buffer, static_cast<std::size_t>(n) * sizeof(T));
 }
+#if defined(__AVX512BW__) && defined(__AVX512VL__)
+// A copy of unknown length is slow; these have masks.
+inline __mmask16 first_lanes(std::int64_t n) { return static_cast<__mmask16>((1u << n) - 1u); }
+template <>
+inline Lanes load_first(const float* p, std::int64_t n) {
+  return (Lanes)_mm512_maskz_loadu_ps(first_lanes(n), p);
+}
+template <>
+inline Lanes load_first(const bf16* p, std::int64_t n) {
+  return (Lanes)(__builtin_convertvector((ShortLanes)_mm256_maskz_loadu_epi16(first_lanes(n), p), IntLanes) << 16);
+}
+template <>
+inline void store_first(float* p, Lanes v, std::int64_t n) {
+  _mm512_mask_storeu_ps(p, first_lanes(n), (__m512)v);
+}
+template <>
+inline void store_first(bf16* p, Lanes v, std::int64_t n) {
+  bf16 buffer[lane_count];
+  store(buffer, v);
+  __m256i whole;
+  std::memcpy(&whole, buffer, sizeof whole);
+  _mm256_mask_storeu_epi16(p, first_lanes(n), whole);
+}
+#endif
 
 inline Lanes max(Lanes a, Lanes b) { return a > b ? a : b; }
 
@@ -68,21 +96,20 @@ inline float maximum(Lanes v) {
   return x[0];
 }
 
-/// e^x, within 2 units in the last place; 0 below -87, where fp32 would turn subnormal, and never infinite: inputs stop at 88.
-/// Cody-Waite reduction to |r| <= ln2 / 2, then the Taylor terms up to r^7.
-inline Lanes exp(Lanes x) {
-  constexpr float log2_e = 1.44269504f, ln2_high = 0.693359375f, ln2_low = -2.12194440e-4f, to_integer = 12582912.f;  // 1.5 * 2^23
-  Lanes lowest = broadcast(-87.f), highest = broadcast(88.f);
-  Lanes clamped = x < lowest ? lowest : x;
-  clamped = clamped > highest ? highest : clamped;
-  Lanes shifted = clamped * log2_e + to_integer;
-  Lanes n = shifted - to_integer;
-  Lanes r = clamped - n * ln2_high - n * ln2_low;
-  Lanes p = broadcast(1.f / 5040);
-  for (float c : {1.f / 720, 1.f / 120, 1.f / 24, 1.f / 6, 0.5f, 1.f, 1.f}) p = p * r + c;
-  IntLanes power = ((IntLanes)shifted - (IntLanes)broadcast(to_integer) + 127) << 23;
-  Lanes y = p * (Lanes)power;
-  return x < lowest ? Lanes{} : y;
+/// 2^(x * factor) for x * factor <= 0, within 2e-7 relative; below -126 it stays at 2^-126. NaN stays NaN. With factor = log2(e) this is
+/// e^x. Cody-Waite reduction to a remainder in [-1/2, 1/2], then a minimax polynomial of degree 5, written out so that nothing is loaded.
+inline Lanes exp2_nonpositive(Lanes x, float factor = 1) {
+  constexpr float to_integer = 12582912.f;  // 1.5 * 2^23: adding it rounds to an integer, kept in the low bits
+  Lanes lowest = broadcast(-126.f / factor);
+  x = lowest > x ? lowest : x;
+  Lanes shifted = x * factor + to_integer;
+  Lanes r = x * factor - (shifted - to_integer);
+  Lanes p = r * 1.339086336e-03f + 9.676031918e-03f;
+  p = p * r + 5.550357114e-02f;
+  p = p * r + 2.402210749e-01f;
+  p = p * r + 6.931471880e-01f;
+  p = p * r + 1.000000075e+00f;
+  return (Lanes)((IntLanes)p + ((IntLanes)shifted << 23));
 }
 
 }  // namespace tessera::kernels

@@ -66,7 +66,7 @@ std::unique_ptr<Communicator> make_communicator(const World& world, const Mesh& 
       if (!reason.empty()) warning("the ranks of this node cannot share memory ({}): {} goes over MPI, which is slower", reason, label);
     }
   }
-  return make_mpi_communicator(std::move(comm), label, timeout);
+  return make_mpi_communicator(std::move(comm), label, timeout, &world.handles().peers);
 }
 
 }  // namespace tessera

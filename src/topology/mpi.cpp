@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "base/clock.hpp"
+#include "topology/peers.hpp"
 
 namespace tessera {
 
@@ -26,7 +27,7 @@ void wait_for(MPI_Request& request, const WaitLimit& limit) {
     MPI_CHECK(MPI_Test(&request, &done, MPI_STATUS_IGNORE));
     if (done) return;
   }
-  double start = now_seconds(), waited = 0;
+  double start = now_seconds(), waited = 0, checked = 0;
   while (true) {
     for (int poll = 0; poll < 16; ++poll) {
       MPI_CHECK(MPI_Test(&request, &done, MPI_STATUS_IGNORE));
@@ -38,6 +39,15 @@ void wait_for(MPI_Request& request, const WaitLimit& limit) {
         usleep(20);
     }
     waited = now_seconds() - start;
+    if (limit.peers && waited - checked > 0.25) {
+      checked = waited;
+      if (auto rank = limit.peers->ended_rank())
+        fail(ExitCode::environment,
+             "the process of rank {} has ended during {}. Its own last lines, or the kernel's log when memory ran out, say why; run again "
+             "to "
+             "resume.",
+             *rank, limit.what());
+    }
     if (waited > limit.seconds) fail(ExitCode::environment, "waited {:.0f} s in {}", waited, limit.what());
   }
 }

@@ -11,13 +11,16 @@ namespace tessera {
 
 [[noreturn]] void fail_mpi(const char* call, int status, const char* file, int line);
 
-/// Bounds a wait. `what` is asked only when the time is over; it names the collective, its lane and its number.
+class Peers;
+
+/// Bounds a wait. `what` is asked only when it fails; it names the collective, its lane and its number.
 struct WaitLimit {
   double seconds = 300;
-  std::function<std::string()> what;
+  const Peers* peers = nullptr;  ///< a wait also fails when one of these processes has ended
+  std::function<std::string()> what = {};
 };
 
-/// Completes a request by polling, so that ranks that share a core leave it to each other. Throws Error(environment) after the limit.
+/// Completes a request by polling, so that ranks that share a core leave it to each other. Throws Error(environment) at the limit.
 void wait_for(MPI_Request& request, const WaitLimit& limit);
 
 /// A communicator handle that is freed with its owner (not after MPI_Finalize, where it is gone already).

@@ -54,8 +54,8 @@ class BlockType {
 /// Integer sums are exact in any order and use MPI's own.
 class MpiCommunicator final : public Communicator {
  public:
-  MpiCommunicator(OwnedComm comm, std::string label, double timeout_seconds)
-      : comm_(std::move(comm)), label_(std::move(label)), timeout_seconds_(timeout_seconds) {
+  MpiCommunicator(OwnedComm comm, std::string label, double timeout_seconds, const Peers* peers)
+      : comm_(std::move(comm)), label_(std::move(label)), timeout_seconds_(timeout_seconds), peers_(peers) {
     MPI_CHECK(MPI_Comm_rank(comm_.get(), &rank_));
     MPI_CHECK(MPI_Comm_size(comm_.get(), &size_));
   }
@@ -180,7 +180,7 @@ class MpiCommunicator final : public Communicator {
 
   void wait(MPI_Request& request, const char* what) {
     wait_for(request,
-             {timeout_seconds_, [this, what] {
+             {timeout_seconds_, peers_, [this, what] {
                 return fmt::format(
                     "{} on rank {} of {} ({}, call {}): not all ranks have arrived. See the other ranks' last lines for the one that "
                     "stopped",
@@ -191,6 +191,7 @@ class MpiCommunicator final : public Communicator {
   OwnedComm comm_;
   std::string label_;
   double timeout_seconds_;
+  const Peers* peers_;
   int rank_ = 0, size_ = 1;
   std::int64_t calls_ = 0;
   std::vector<char> stage_, padded_;  // grown at the first large call, then kept
@@ -198,8 +199,8 @@ class MpiCommunicator final : public Communicator {
 
 }  // namespace
 
-std::unique_ptr<Communicator> make_mpi_communicator(OwnedComm comm, const std::string& label, double timeout_seconds) {
-  return std::make_unique<MpiCommunicator>(std::move(comm), label, timeout_seconds);
+std::unique_ptr<Communicator> make_mpi_communicator(OwnedComm comm, const std::string& label, double timeout_seconds, const Peers* peers) {
+  return std::make_unique<MpiCommunicator>(std::move(comm), label, timeout_seconds, peers);
 }
 
 }  // namespace tessera

@@ -8,7 +8,7 @@
 
 namespace tessera {
 
-/// `label` names the lane and axis in messages. The communicator belongs to the result.
-std::unique_ptr<Communicator> make_mpi_communicator(OwnedComm comm, const std::string& label, double timeout_seconds);
+/// `peers` are watched during waits. `label` names the lane and axis in messages. The communicator belongs to the result.
+std::unique_ptr<Communicator> make_mpi_communicator(OwnedComm comm, const std::string& label, double timeout_seconds, const Peers* peers);
 
 }  // namespace tessera

@@ -1,9 +1,5 @@
 #include "topology/node.hpp"
 
-#include <poll.h>
-#include <sys/syscall.h>
-#include <unistd.h>
-
 #include <cerrno>
 #include <cstring>
 #include <mutex>
@@ -23,25 +19,11 @@ struct Node::Registration {
   std::vector<Mapping> peers;  // by local rank; empty at our own
 };
 
-Node::Node(const World& world, const NodeOptions& options) : world_(world), options_(options) {
-  pid_t mine = getpid();
-  auto local_ranks = static_cast<std::size_t>(world.place().local_ranks);
-  pids_.resize(local_ranks);
-  pidfds_.assign(local_ranks, -1);
-  MPI_CHECK(MPI_Allgather(&mine, sizeof(pid_t), MPI_BYTE, pids_.data(), sizeof(pid_t), MPI_BYTE, world.handles().node.get()));
-  for (std::size_t r = 0; r < local_ranks; ++r)
-    if (pids_[r] != mine) pidfds_[r] = static_cast<int>(syscall(SYS_pidfd_open, pids_[r], 0));
-}
+Node::Node(const World& world, const NodeOptions& options) : world_(world), options_(options) {}
 
-Node::~Node() {
-  for (int descriptor : pidfds_)
-    if (descriptor >= 0) close(descriptor);
-}
+Node::~Node() = default;
 
-bool Node::has_ended(int local_rank) const {
-  pollfd watched{pidfds_[static_cast<std::size_t>(local_rank)], POLLIN, 0};
-  return watched.fd >= 0 && poll(&watched, 1, 0) == 1;
-}
+bool Node::has_ended(int local_rank) const { return world_.handles().peers.has_ended(local_rank); }
 
 void Node::register_arena(const Arena& arena) {
   struct Offer {
@@ -49,31 +31,32 @@ void Node::register_arena(const Arena& arena) {
     std::size_t bytes;
   };
   MPI_Comm comm = world_.handles().node.get();
+  const std::vector<pid_t>& pids = world_.handles().peers.pids();
   auto me = static_cast<std::size_t>(world_.place().local_rank);
   Offer mine{options_.direct ? arena.descriptor() : -1, arena.bytes()};
-  std::vector<Offer> offers(pids_.size());
+  std::vector<Offer> offers(pids.size());
   MPI_CHECK(MPI_Allgather(&mine, sizeof(Offer), MPI_BYTE, offers.data(), sizeof(Offer), MPI_BYTE, comm));
 
   auto registration = std::make_unique<Registration>();
   registration->base = arena.data();
   registration->bytes = arena.bytes();
-  registration->peers.resize(pids_.size());
+  registration->peers.resize(pids.size());
   std::string reason;
-  for (std::size_t r = 0; r < pids_.size() && reason.empty(); ++r) {
+  for (std::size_t r = 0; r < pids.size() && reason.empty(); ++r) {
     if (offers[r].bytes == 0) continue;
     if (offers[r].descriptor < 0) {
       reason = options_.direct ? fmt::format("the arena of local rank {} is not of tier shared", r) : "direct access is switched off";
     } else if (r != me) {
-      registration->peers[r] = Mapping::of_peer(pids_[r], offers[r].descriptor, offers[r].bytes);
+      registration->peers[r] = Mapping::of_peer(pids[r], offers[r].descriptor, offers[r].bytes);
       if (!registration->peers[r])
         reason =
-            fmt::format("/proc/{}/fd/{} of local rank {} cannot be mapped: {}", pids_[r], offers[r].descriptor, r, std::strerror(errno));
+            fmt::format("/proc/{}/fd/{} of local rank {} cannot be mapped: {}", pids[r], offers[r].descriptor, r, std::strerror(errno));
     }
   }
   // Also the point after which every peer has mapped what it needs.
   if (!all_agree(comm, reason.empty())) {
     registration->peers.clear();
-    if (!reason.empty() && options_.direct && pids_.size() > 1)
+    if (!reason.empty() && options_.direct && pids.size() > 1)
       warning("collectives on this node copy through a staging window: {}", reason);
   }
   std::unique_lock lock(mutex_);

@@ -1,7 +1,5 @@
 // What the ranks of one node share: registered arenas, and who of them is alive. One Node serves the communicators of all lanes.
 #pragma once
-#include <sys/types.h>
-
 #include <cstddef>
 #include <memory>
 #include <optional>
@@ -22,7 +20,7 @@ struct NodeOptions {
 
 class Node {
  public:
-  /// Collective over the world. The world must outlive it.
+  /// The world must outlive it.
   explicit Node(const World& world, const NodeOptions& options = {});
   ~Node();
   Node(const Node&) = delete;
@@ -47,15 +45,13 @@ class Node {
 
   const World& world() const { return world_; }
   bool direct() const { return options_.direct; }
-  /// Whether the process of a peer has ended. False when that cannot be known.
+  /// Whether the process of a peer has ended. False also where that cannot be known.
   bool has_ended(int local_rank) const;
 
  private:
   struct Registration;
   const World& world_;
   NodeOptions options_;
-  std::vector<pid_t> pids_;          // by local rank
-  std::vector<int> pidfds_;          // by local rank; -1: not known
   mutable std::shared_mutex mutex_;  // registrations_ may grow while lanes look up
   std::vector<std::unique_ptr<Registration>> registrations_;
 };

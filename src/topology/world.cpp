@@ -83,6 +83,15 @@ int environment_number(const char* name) {
   return text.empty() ? 0 : std::atoi(text.c_str());
 }
 
+/// Each lane calls MPI from its own thread.
+void refuse_single_thread(int provided) {
+  if (provided < MPI_THREAD_MULTIPLE)
+    fail(ExitCode::environment,
+         "this MPI library offers thread level {} and Tessera needs MPI_THREAD_MULTIPLE ({}): link an MPICH that was "
+         "built with --enable-threads=multiple",
+         provided, MPI_THREAD_MULTIPLE);
+}
+
 /// A launcher that speaks another process-management protocol than MPICH starts N processes that each believe to be alone.
 void refuse_singletons(int ranks) {
   if (ranks > 1) return;
@@ -122,12 +131,14 @@ World::World(const WorldOptions& options) : options_(options), exceptions_at_sta
   MPI_CHECK(MPI_Comm_rank(MPI_COMM_WORLD, &place_.rank));
   MPI_CHECK(MPI_Comm_size(MPI_COMM_WORLD, &place_.ranks));
   log_identity(place_.rank, place_.ranks);
-  if (provided < MPI_THREAD_MULTIPLE)
-    fail(ExitCode::environment,
-         "this MPI library offers thread level {} and Tessera needs MPI_THREAD_MULTIPLE ({}): link an MPICH that was "
-         "built with --enable-threads=multiple",
-         provided, MPI_THREAD_MULTIPLE);
-  refuse_singletons(place_.ranks);
+  try {
+    refuse_single_thread(provided);
+    refuse_singletons(place_.ranks);
+  } catch (const Error&) {
+    // All ranks see the same fault, so all come here.
+    MPI_Finalize();
+    throw;
+  }
 
   handles_ = std::make_unique<Handles>();
   MPI_Comm comm = MPI_COMM_NULL;
@@ -138,6 +149,7 @@ World::World(const WorldOptions& options) : options_(options), exceptions_at_sta
   MPI_CHECK(MPI_Comm_rank(comm, &place_.local_rank));
   MPI_CHECK(MPI_Comm_size(comm, &place_.local_ranks));
 
+  handles_->peers = Peers(comm);
   std::string reason;
   handles_->block = make_shared_block(comm, sizeof(Failure), true, reason);
 
@@ -161,14 +173,14 @@ World::~World() {
 void World::barrier() const {
   MPI_Request request = MPI_REQUEST_NULL;
   MPI_CHECK(MPI_Ibarrier(handles_->world.get(), &request));
-  wait_for(request, {options_.collective_timeout_seconds, [this] {
+  wait_for(request, {options_.collective_timeout_seconds, &handles_->peers, [this] {
                        return fmt::format("the world's barrier on rank {} of {}; not all ranks have arrived", place_.rank, place_.ranks);
                      }});
 }
 
 std::vector<std::string> World::gather_text(std::string_view mine) const {
   std::size_t n = static_cast<std::size_t>(place_.ranks);
-  WaitLimit limit{options_.collective_timeout_seconds, [this] {
+  WaitLimit limit{options_.collective_timeout_seconds, &handles_->peers, [this] {
                     return fmt::format("the world's gather of texts on rank {} of {}; not all ranks have arrived", place_.rank,
                                        place_.ranks);
                   }};
@@ -188,7 +200,7 @@ std::vector<std::string> World::gather_text(std::string_view mine) const {
 }
 
 std::string World::broadcast_text(std::string_view mine, int root) const {
-  WaitLimit limit{options_.collective_timeout_seconds, [this, root] {
+  WaitLimit limit{options_.collective_timeout_seconds, &handles_->peers, [this, root] {
                     return fmt::format("the world's broadcast from rank {} on rank {} of {}", root, place_.rank, place_.ranks);
                   }};
   std::string text(place_.rank == root ? mine : std::string_view());
@@ -231,7 +243,7 @@ void World::together(const std::function<void()>& part) const {
   int first = code ? place_.rank : place_.ranks, agreed = place_.ranks;
   MPI_Request request = MPI_REQUEST_NULL;
   MPI_CHECK(MPI_Iallreduce(&first, &agreed, 1, MPI_INT, MPI_MIN, handles_->world.get(), &request));
-  wait_for(request, {options_.collective_timeout_seconds, [this] {
+  wait_for(request, {options_.collective_timeout_seconds, &handles_->peers, [this] {
                        return fmt::format("the world's agreement on rank {} of {}; not all ranks have arrived", place_.rank, place_.ranks);
                      }});
   if (agreed == place_.ranks) return;
@@ -245,7 +257,7 @@ int World::finish(int status) {
   int highest = status;
   MPI_Request request = MPI_REQUEST_NULL;
   MPI_CHECK(MPI_Iallreduce(&status, &highest, 1, MPI_INT, MPI_MAX, handles_->world.get(), &request));
-  wait_for(request, {options_.collective_timeout_seconds, [this] {
+  wait_for(request, {options_.collective_timeout_seconds, nullptr, [this] {
                        return fmt::format("the end of the run on rank {} of {}; not all ranks have arrived", place_.rank, place_.ranks);
                      }});
   // From here all work of all ranks is done, so leaving without MPI_Finalize loses nothing.

@@ -60,10 +60,11 @@ class World {
   void together(const std::function<void()>& part) const;
 
   /// Normal end; results are on disk before. Waits for all ranks, leaves MPI within a time limit, returns the highest status of all ranks.
-  /// Under a launcher, mpiexec and srun return that status.
+  /// mpiexec and srun return that status.
   int finish(int status = 0);
-  /// One rank only, from any thread: prints the message and ends all ranks with `code` (mpiexec returns it; srun returns it or 128 + the
-  /// signal that it sent to the others). When several ranks of a node call it, the first one speaks.
+  /// One rank only, from any thread: prints the message and ends all ranks. mpiexec then returns `code`; srun kills every task of the step
+  /// and returns 137, so what ranks can find out together belongs into together(), whose code srun does return. When several ranks of a
+  /// node call it, the first one speaks.
   [[noreturn]] void abort_all(ExitCode code, const std::string& message) const;
 
   struct Handles;  ///< MPI communicators: topology/world_handles.hpp

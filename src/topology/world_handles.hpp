@@ -3,6 +3,7 @@
 #include <atomic>
 
 #include "topology/mpi.hpp"
+#include "topology/peers.hpp"
 #include "topology/shared_block.hpp"
 #include "topology/world.hpp"
 
@@ -16,6 +17,7 @@ struct Failure {
 struct World::Handles {
   OwnedComm world;  ///< a duplicate of MPI_COMM_WORLD: a library that uses MPI on its own cannot meet our messages
   OwnedComm node;   ///< the ranks of this node
+  Peers peers;      ///< the processes of this node
   Mapping block;    ///< a Failure; empty where the node's ranks cannot share memory: then each speaks for itself
   Failure* failure() const { return reinterpret_cast<Failure*>(block.data()); }
 };

@@ -81,6 +81,8 @@ def main():
     expect("stall-over-mpi", 6, "waited .* s in all_reduce on rank . of 3 .*lane reduce.*not all ranks have arrived", once="error:")
     # A launcher that does not see the death, as srun by default does not act on it (here a shell keeps the dead rank's place): the others
     # find out by themselves.
+    expect("kill-over-mpi", 6, "the process of rank 1 has ended during all_reduce", launch=[*launch, "sh", "-c", '"$0" "$@"; sleep 20'],
+           once="error:")
     expect("kill", 6, "the process of rank 1 has ended while rank", launch=[*launch, "sh", "-c", '"$0" "$@"; sleep 20'], once="error:")
 
     # MPICH 4.0.2 hangs in MPI_Finalize in about every other run over TCP: the runs end all the same, with their own status.

@@ -13,7 +13,7 @@ inline World& world() { return *current_world; }
 /// Short limits: a rank that leaves a test early must fail the run, not hang it.
 inline int run_tests(int argc, char** argv) {
   ::testing::InitGoogleTest(&argc, argv);
-  return run_in_world({.collective_timeout_seconds = 60, .finalize_timeout_seconds = 5}, [](World& world) {
+  return run_in_world({.collective_timeout_seconds = 30, .finalize_timeout_seconds = 5}, [](World& world) {
     current_world = &world;
     auto& listeners = ::testing::UnitTest::GetInstance()->listeners();
     struct FailuresOnly : ::testing::EmptyTestEventListener {
