@@ -116,9 +116,12 @@ void Dataset::read_slab(const Slab& slab, Element memory, void* out) const {
   for (auto c : count)
     if (c == 0) return;
   Handle space = make(on_error_, file_, name_, "read", [&] { return H5Dget_space(handle_.id()); });
-  checked(on_error_, file_, name_, "read",
-          [&] { return H5Sselect_hyperslab(space.id(), H5S_SELECT_SET, start.data(), nullptr, count.data(), nullptr); });
-  Handle inside = dataspace(on_error_, file_, name_, slab.count);
+  // A scalar has no box to select: it is read whole.
+  if (!dims_.empty())
+    checked(on_error_, file_, name_, "read",
+            [&] { return H5Sselect_hyperslab(space.id(), H5S_SELECT_SET, start.data(), nullptr, count.data(), nullptr); });
+  Handle inside = dims_.empty() ? make(on_error_, file_, name_, "read", [&] { return H5Dget_space(handle_.id()); })
+                                : dataspace(on_error_, file_, name_, slab.count);
   checked(on_error_, file_, name_, "read",
           [&] { return H5Dread(handle_.id(), memory_type(memory), inside.id(), space.id(), H5P_DEFAULT, out); });
 }

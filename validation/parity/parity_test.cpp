@@ -1,0 +1,167 @@
+// The same numbers as PyTorch: logits, loss, every gradient and ten AdamW steps against the fixtures beside this file.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <filesystem>
+
+#include "io/hdf5/hdf5.hpp"
+#include "memory/runtime.hpp"
+#include "train/decoder.hpp"
+#include "train/engine.hpp"
+
+namespace tessera {
+namespace {
+
+namespace hdf5 = io::hdf5;
+
+std::vector<std::int64_t> dims_of(const hdf5::File& file, const std::string& name) { return file.open_dataset(name).dims(); }
+
+std::vector<float> floats(const hdf5::File& file, const std::string& name) {
+  const hdf5::Dataset d = file.open_dataset(name);
+  std::vector<float> out(static_cast<std::size_t>(d.elements()));
+  d.read_slab({std::vector<std::int64_t>(d.dims().size(), 0), d.dims()}, hdf5::Element::f32, out.data());
+  return out;
+}
+
+std::vector<std::uint32_t> integers(const hdf5::File& file, const std::string& name) {
+  const hdf5::Dataset d = file.open_dataset(name);
+  std::vector<std::uint32_t> out(static_cast<std::size_t>(d.elements()));
+  d.read_slab({std::vector<std::int64_t>(d.dims().size(), 0), d.dims()}, hdf5::Element::u32, out.data());
+  return out;
+}
+
+/// 2-norm of the difference over the 2-norm of the reference; NaN anywhere is an infinite difference.
+double relative_error(const std::vector<float>& ours, const std::vector<float>& theirs) {
+  if (ours.size() != theirs.size()) return INFINITY;
+  double difference = 0, norm = 0;
+  for (std::size_t i = 0; i < ours.size(); ++i) {
+    difference += std::pow(static_cast<double>(ours[i]) - theirs[i], 2);
+    norm += std::pow(static_cast<double>(theirs[i]), 2);
+  }
+  const double error = std::sqrt(difference / norm);
+  return std::isfinite(error) ? error : INFINITY;
+}
+
+struct Case {
+  std::string fixture;
+  bool bf16 = false, reproducible = false;
+};
+
+void PrintTo(const Case& c, std::ostream* out) { *out << c.fixture; }
+
+std::string path_of(const std::string& fixture) { return std::string(TESSERA_FIXTURES) + "/" + fixture + ".h5"; }
+
+Deck deck_of(const hdf5::File& file, const Case& c) {
+  const auto tokens = dims_of(file, "tokens");
+  std::string text = *file.text_attribute("model_toml");
+  text += fmt::format(
+      "[run]\nsteps = 1000\nreproducible = {}\n[batch]\nglobal = {}\nmicro = {}\nsequence_length = {}\n[data]\ntrain = \"none.bin\"\n"
+      "[optimizer]\nlearning_rate = 1e-3\nbeta1 = 0.9\nbeta2 = 0.95\neps = 1e-8\nweight_decay = 0.1\ngradient_clipping = 1.0\n"
+      "[learning_rate]\nschedule = \"constant\"\nwarmup_steps = 0\n[precision]\ncompute = \"{}\"\n",
+      c.reproducible, tokens[0], c.reproducible ? 1 : tokens[0], tokens[1], c.bf16 ? "bf16" : "fp32");
+  return require_deck(parse_deck_text(text, c.fixture, {}, 1));
+}
+
+class Parity : public testing::TestWithParam<Case> {
+ protected:
+  Parity() : file_(hdf5::File::open(path_of(GetParam().fixture), ExitCode::data)), deck_(deck_of(file_, GetParam())) {}
+
+  std::unique_ptr<Engine> make_engine(bool training) const {
+    auto engine = std::make_unique<Engine>(deck_, DataParallelGroup{}, EngineOptions{.training = training});
+    return engine;
+  }
+  void set_fixture_weights(Engine& engine) const {
+    engine.set_weights([&](const Parameter& p, std::int64_t first, std::span<float> out) {
+      const auto values = floats(file_, "weights/" + p.name);
+      std::copy_n(values.begin() + first, out.size(), out.begin());
+    });
+  }
+  /// Spreads (B,T) over the engine's micro-batches.
+  void set_batch(Engine& engine, const std::vector<std::uint32_t>& tokens, const std::vector<std::uint32_t>& targets,
+                 std::size_t first) const {
+    for (std::int64_t m = 0; m < engine.accumulation(); ++m)
+      for (std::size_t i = 0; i < engine.tokens(m).size(); ++i) {
+        const std::size_t at = first + static_cast<std::size_t>(m) * engine.tokens(m).size() + i;
+        engine.tokens(m)[i] = static_cast<std::int32_t>(tokens[at]);
+        engine.targets(m)[i] = static_cast<std::int32_t>(targets[at]);
+      }
+  }
+
+  hdf5::File file_;
+  Deck deck_;
+};
+
+TEST_P(Parity, LossAndEveryGradient) {
+  auto engine = make_engine(true);
+  set_fixture_weights(*engine);
+  set_batch(*engine, integers(file_, "tokens"), integers(file_, "targets"), 0);
+  const StepReport report = engine->step(0);
+  const bool bf16 = GetParam().bf16;
+  EXPECT_NEAR(report.loss / floats(file_, "loss")[0], 1, bf16 ? 2e-2 : 1e-5);
+  // In bf16 a tensor's own error says more of its size than of the code (a key's gradient nearly cancels in the softmax), so the promise is
+  // kept by the gradient as a whole and each tensor has a looser bound.
+  std::vector<float> ours, theirs;
+  for (const Parameter& p : engine->layout().table) {
+    const auto mine = engine->gradient_of(p.name), reference = floats(file_, "gradients/" + p.name);
+    EXPECT_LT(relative_error(mine, reference), bf16 ? 6e-2 : 1e-4) << p.name;
+    ours.insert(ours.end(), mine.begin(), mine.end());
+    theirs.insert(theirs.end(), reference.begin(), reference.end());
+  }
+  EXPECT_LT(relative_error(ours, theirs), bf16 ? 2e-2 : 1e-5);
+}
+
+TEST_P(Parity, TenSteps) {
+  auto engine = make_engine(true);
+  set_fixture_weights(*engine);
+  const auto tokens = integers(file_, "steps/tokens"), targets = integers(file_, "steps/targets");
+  const auto losses = floats(file_, "steps/losses"), norms = floats(file_, "steps/grad_norms");
+  const bool bf16 = GetParam().bf16;
+  for (std::size_t step = 0; step < losses.size(); ++step) {
+    set_batch(*engine, tokens, targets, step * tokens.size() / losses.size());
+    const StepReport report = engine->step(static_cast<std::int64_t>(step));
+    EXPECT_NEAR(report.loss / losses[step], 1, bf16 ? 2e-2 : 1e-5) << "step " << step;
+    EXPECT_NEAR(report.grad_norm / norms[step], 1, bf16 ? 2e-2 : 1e-4) << "step " << step;
+  }
+  for (const Parameter& p : engine->layout().table)
+    EXPECT_LT(relative_error(engine->weight_of(p.name), floats(file_, "final_weights/" + p.name)), bf16 ? 2e-2 : 1e-4) << p.name;
+}
+
+TEST_P(Parity, LogitsTokenByToken) {
+  auto engine = make_engine(true);
+  set_fixture_weights(*engine);
+  const auto tokens = integers(file_, "tokens");
+  const auto dims = dims_of(file_, "logits");
+  std::vector<float> ours;
+  for (std::int64_t b = 0; b < dims[0]; ++b) {
+    Decoder decoder(*engine, deck_, dims[1]);
+    for (std::int64_t t = 0; t < dims[1]; ++t) {
+      const auto& logits = decoder.next(static_cast<std::int32_t>(tokens[static_cast<std::size_t>(b * dims[1] + t)]));
+      ours.insert(ours.end(), logits.begin(), logits.end());
+    }
+  }
+  EXPECT_LT(relative_error(ours, floats(file_, "logits")), GetParam().bf16 ? 2e-2 : 1e-5);
+}
+
+std::vector<Case> cases() {
+  std::vector<Case> result;
+  for (const auto& entry : std::filesystem::directory_iterator(TESSERA_FIXTURES)) {
+    const std::string name = entry.path().stem();
+    result.push_back({name, false, false});
+    result.push_back({name, true, false});
+    result.push_back({name, false, true});
+  }
+  return result;
+}
+
+INSTANTIATE_TEST_SUITE_P(Fixtures, Parity, testing::ValuesIn(cases()), [](const auto& info) {
+  return info.param.fixture + (info.param.bf16 ? "_bf16" : "_fp32") + (info.param.reproducible ? "_reproducible" : "");
+});
+
+}  // namespace
+}  // namespace tessera
+
+int main(int argc, char** argv) {
+  testing::InitGoogleTest(&argc, argv);
+  tessera::KernelRuntime runtime(2);
+  return RUN_ALL_TESTS();
+}
