@@ -19,9 +19,7 @@ TESSERA_INLINE f32x16 scale_by_power(f32x16 p, f32x16 n) {
 TESSERA_INLINE f32x16 exp(f32x16 x) {
   constexpr float ln2_high = 0x1.62e4p-1f, ln2_low = 0x1.7f7d1cp-20f;  // ln2_high * n is exact for |n| < 2^10
   constexpr float round_to_whole = 0x1.8p23f;                          // adding and subtracting it rounds to nearest even
-  f32x16 low = splat(-104.0f), high = splat(89.0f);                    // beyond: 0 and infinity
-  x = high < x ? high : x;
-  x = x < low ? low : x;
+  x = clamp(x, -104.0f, 89.0f);                                        // beyond: 0 and infinity
   f32x16 n = fma(x, splat(0x1.715476p0f), splat(round_to_whole)) - round_to_whole;
   f32x16 r = fma(n, splat(-ln2_high), x);
   r = fma(n, splat(-ln2_low), r);

@@ -49,6 +49,16 @@ TESSERA_INLINE f32x16 fma(f32x16 a, f32x16 b, f32x16 c) {
 #endif
 }
 
+/// NaN stays NaN.
+TESSERA_INLINE f32x16 clamp(f32x16 x, float low, float high) {
+#ifdef TESSERA_AVX512
+  return _mm512_max_ps(_mm512_set1_ps(low), _mm512_min_ps(_mm512_set1_ps(high), x));  // both return the second operand for NaN
+#else
+  x = high < x ? splat(high) : x;
+  return x < low ? splat(low) : x;
+#endif
+}
+
 TESSERA_INLINE f32x16 sqrt(f32x16 a) {
 #ifdef TESSERA_AVX512
   return _mm512_sqrt_ps(a);
@@ -104,9 +114,32 @@ TESSERA_INLINE f32x16 load(const bf16* p, Count count) {
 #endif
 }
 
-/// bf16(float) of each lane: the integer form, because VCVTNEPS2BF16 flushes subnormals and the bits must not depend on the target.
+/// Whole numbers as fp32, each rounded once.
+template <class Count>
+TESSERA_INLINE f32x16 load(const std::int64_t* p, Count count) {
+  std::int64_t part[lanes] = {};
+  if constexpr (!is_whole<Count>) {
+    std::memcpy(part, p, static_cast<std::size_t>(count) * sizeof(std::int64_t));
+    p = part;
+  }
+#ifdef TESSERA_AVX512
+  __m256 low = _mm512_cvtepi64_ps(_mm512_loadu_si512(p)), high = _mm512_cvtepi64_ps(_mm512_loadu_si512(p + 8));
+  return _mm512_insertf32x8(_mm512_castps256_ps512(low), high, 1);
+#else
+  f32x16 r;
+  for (int i = 0; i < lanes; ++i) r[i] = static_cast<float>(p[i]);
+  return r;
+#endif
+}
+
+/// bf16(float) of each lane, with the same bits on every target. VCVTNEPS2BF16 has them too, save that it flushes subnormals: those are so
+/// rare that a branch to the integer form costs less than running it always.
 TESSERA_INLINE u16x16 to_bf16(f32x16 x) {
 #ifdef TESSERA_AVX512
+#ifdef __AVX512BF16__
+  constexpr int subnormal = 0x20;
+  if (__builtin_expect(_mm512_fpclass_ps_mask(x, subnormal) == 0, 1)) return std::bit_cast<u16x16>(_mm512_cvtneps_pbh(x));
+#endif
   __m512i u = _mm512_castps_si512(x);
   __m512i odd = _mm512_and_si512(_mm512_srli_epi32(u, 16), _mm512_set1_epi32(1));
   __m512i rounded = _mm512_add_epi32(_mm512_add_epi32(u, _mm512_set1_epi32(0x7fff)), odd);
@@ -151,6 +184,10 @@ TESSERA_INLINE void store(bf16* p, f32x16 x, Count count) {
   std::memcpy(static_cast<void*>(p), &half, count * sizeof(bf16));
 #endif
 }
+
+/// Asks for the line of p. One a vector: rows that follow each other are asked for a row ahead, which keeps memory busy while this row is
+/// being computed, and across the pages at which the hardware's own prefetch stops.
+TESSERA_INLINE void prefetch(const void* p) { __builtin_prefetch(p); }
 
 /// Streaming stores are weakly ordered: a piece that used them ends with this.
 TESSERA_INLINE void stream_fence() {

@@ -31,25 +31,13 @@ TESSERA_INLINE f32x16 load_grad(const float* p, Count n) {
 }
 template <class Count>
 TESSERA_INLINE f32x16 load_grad(const std::int64_t* p, Count n) {
-  std::int64_t part[lanes] = {};
-  if constexpr (!is_whole<Count>) {
-    std::memcpy(part, p, static_cast<std::size_t>(n) * sizeof(std::int64_t));
-    p = part;
-  }
-#ifdef TESSERA_AVX512
-  __m256 low = _mm512_cvtepi64_ps(_mm512_loadu_si512(p)), high = _mm512_cvtepi64_ps(_mm512_loadu_si512(p + 8));
-  f32x16 value = _mm512_insertf32x8(_mm512_castps256_ps512(low), high, 1);
-#else
-  f32x16 value;
-  for (int i = 0; i < lanes; ++i) value[i] = static_cast<float>(p[i]);
-#endif
-  return value * 0x1p-44f;
+  return load(p, n) * 0x1p-44f;
 }
 
 enum class Copy { none, cached, streamed };
 
 template <class Grad, Copy copy>
-void update(const Adamw& p, const Coefficients& c, std::int64_t begin, std::int64_t end) {
+void update(Adamw p, Coefficients c, std::int64_t begin, std::int64_t end) {  // by value: known not to alias the stores
   const Grad* grad = static_cast<const Grad*>(p.grad);
   bf16* param = static_cast<bf16*>(p.param);
   for_vectors(begin, end, [&](std::int64_t i, auto n) {

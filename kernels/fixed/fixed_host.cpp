@@ -47,6 +47,12 @@ bool accumulate_range(std::int64_t* sum, const float* x, std::int64_t begin, std
   return bad;
 }
 
+template <bool Stream>
+void to_float_range(float* out, const std::int64_t* sum, std::int64_t begin, std::int64_t end) {
+  for_vectors(begin, end, [&](std::int64_t i, auto n) { store<Stream>(out + i, load(sum + i, n) * 0x1p-44f, n); });
+  if constexpr (Stream) stream_fence();
+}
+
 /// A double as sign * mantissa * 2^-80 with an exact or once-rounded (to nearest even) mantissa below 2^126.
 unsigned __int128 scaled_magnitude(double x) {
   std::uint64_t bits = std::bit_cast<std::uint64_t>(x);
@@ -82,9 +88,8 @@ void fixed_add(const Context&, std::int64_t* sum, const std::int64_t* x, std::in
 }
 
 void fixed_to_float(const Context&, float* out, const std::int64_t* sum, std::int64_t n) {
-  parallel_ranges(n, grain, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t i = begin; i < end; ++i) out[i] = static_cast<float>(sum[i]) * 0x1p-44f;
-  });
+  auto* range = worth_streaming(out, n * 4, 64) ? to_float_range<true> : to_float_range<false>;
+  parallel_ranges(n, grain, [&](std::int64_t begin, std::int64_t end) { range(out, sum, begin, end); });
 }
 
 bool FixedSum::add(double x) {

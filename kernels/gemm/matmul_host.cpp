@@ -165,11 +165,15 @@ void matmul_pack(const Matmul& m, void* packed, const void* b, int threads) {
   }
 }
 
-bool bf16_is_faster() {
-  int isa = static_cast<int>(dnnl::get_effective_cpu_isa());  // a set of bits, one more for each extension
-  auto has = [&](dnnl::cpu_isa level) { return (isa & static_cast<int>(level)) == static_cast<int>(level); };
-  if (has(dnnl::cpu_isa::avx512_core_amx)) return true;
-  return has(dnnl::cpu_isa::avx512_core_bf16) && !__builtin_cpu_is("intel");
+namespace {
+// oneDNN's instruction sets are sets of bits, one more for each extension.
+bool has(dnnl::cpu_isa level) {
+  return (static_cast<int>(dnnl::get_effective_cpu_isa()) & static_cast<int>(level)) == static_cast<int>(level);
 }
+}  // namespace
+
+bool has_bf16_product() { return has(dnnl::cpu_isa::avx512_core_bf16); }
+
+bool bf16_is_faster() { return has(dnnl::cpu_isa::avx512_core_amx) || (has_bf16_product() && !__builtin_cpu_is("intel")); }
 
 }  // namespace tessera::kernels

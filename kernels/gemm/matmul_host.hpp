@@ -30,6 +30,8 @@ std::size_t matmul_scratch_bytes(const Matmul&, int threads);
 std::size_t matmul_packed_bytes(const Matmul&);
 /// Reorders plain b into that layout.
 void matmul_pack(const Matmul&, void* packed, const void* b, int threads);
+/// Whether the processor has instructions for oneDNN's bf16 product.
+bool has_bf16_product();
 /// Whether oneDNN multiplies bf16 faster than fp32 on this processor: see gemm_host.cpp.
 bool bf16_is_faster();
 

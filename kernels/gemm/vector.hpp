@@ -8,11 +8,16 @@
 #include <immintrin.h>
 #endif
 
+// Targets without 512-bit registers pass Lanes in memory, and GCC notes that this differs from AVX-512's way. All code that passes Lanes is
+// inline and compiled with one -march, so nothing can disagree.
+#pragma GCC diagnostic ignored "-Wpsabi"
+
 namespace tessera::kernels {
 
 inline constexpr std::int64_t lane_count = 16;
 using Lanes = float __attribute__((vector_size(64)));
 using IntLanes = std::int32_t __attribute__((vector_size(64)));
+using BitLanes = std::uint32_t __attribute__((vector_size(64)));
 using ShortLanes = std::uint16_t __attribute__((vector_size(32)));
 
 // x - 0 is x for every x, which the compiler knows; x + 0 is not (x = -0) and would cost an addition.
@@ -28,14 +33,13 @@ inline void store(float* p, Lanes v) { std::memcpy(p, &v, sizeof v); }
 inline Lanes load(const bf16* p) {
   ShortLanes s;
   std::memcpy(&s, p, sizeof s);
-  return (Lanes)(__builtin_convertvector(s, IntLanes) << 16);
+  return (Lanes)(__builtin_convertvector(s, BitLanes) << 16);
 }
 
 /// Rounds to nearest even exactly as bf16(float) does, NaN included.
 inline void store(bf16* p, Lanes v) {
-  using Bits = std::uint32_t __attribute__((vector_size(64)));
-  Bits u = (Bits)v, rounded = (u + 0x7fffu + ((u >> 16) & 1u)) >> 16, quiet = (u >> 16) | 0x40u;
-  Bits bits = v == v ? rounded : quiet;
+  BitLanes u = (BitLanes)v, rounded = (u + 0x7fffu + ((u >> 16) & 1u)) >> 16, quiet = (u >> 16) | 0x40u;
+  BitLanes bits = v == v ? rounded : quiet;
   ShortLanes s = __builtin_convertvector(bits, ShortLanes);
   std::memcpy(static_cast<void*>(p), &s, sizeof s);
 }
@@ -62,7 +66,7 @@ inline Lanes load_first(const float* p, std::int64_t n) {
 }
 template <>
 inline Lanes load_first(const bf16* p, std::int64_t n) {
-  return (Lanes)(__builtin_convertvector((ShortLanes)_mm256_maskz_loadu_epi16(first_lanes(n), p), IntLanes) << 16);
+  return (Lanes)(__builtin_convertvector((ShortLanes)_mm256_maskz_loadu_epi16(first_lanes(n), p), BitLanes) << 16);
 }
 template <>
 inline void store_first(float* p, Lanes v, std::int64_t n) {
@@ -109,7 +113,7 @@ inline Lanes exp2_nonpositive(Lanes x, float factor = 1) {
   p = p * r + 2.402210749e-01f;
   p = p * r + 6.931471880e-01f;
   p = p * r + 1.000000075e+00f;
-  return (Lanes)((IntLanes)p + ((IntLanes)shifted << 23));
+  return (Lanes)((BitLanes)p + ((BitLanes)shifted << 23));
 }
 
 }  // namespace tessera::kernels

@@ -15,9 +15,13 @@ struct RowOffset {
 
 std::int64_t rows_per_piece(std::int64_t C) { return std::max<std::int64_t>(1, 16384 / C); }
 
+/// `next` is the row of x that comes after: its second half is asked for here, its first half while this row's statistic was computed.
 template <bool Stream, class T>
-void forward_row(T* out, const T* x, const T* weight, std::int64_t C, float rstd) {
-  for_vectors(0, C, [&](std::int64_t i, auto n) { store<Stream>(out + i, load(x + i, n) * rstd * load(weight + i, n), n); });
+void forward_row(T* out, const T* x, const T* next, const T* weight, std::int64_t C, float rstd) {
+  for_vectors(0, C, [&](std::int64_t i, auto n) {
+    prefetch(next + (C + i) / 2);
+    store<Stream>(out + i, load(x + i, n) * rstd * load(weight + i, n), n);
+  });
 }
 
 template <class T>
@@ -29,17 +33,18 @@ void forward(const RmsnormForward& p) {
   bool stream = out_row.dense() && worth_streaming(out, p.rows * row_bytes, row_bytes);
   parallel_ranges(p.rows, rows_per_piece(p.C), [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t r = begin; r < end; ++r) {
-      const T* row = x + x_row(r);
+      const T *row = x + x_row(r), *next = x + x_row(std::min(r + 1, p.rows - 1));
       float squares = fold(p.C, [&](std::int64_t i, auto n, f32x16& sum) {
+        prefetch(next + i / 2);
         f32x16 a = load(row + i, n);
         sum = fma(a, a, sum);
       });
       float rstd = 1.0f / std::sqrt(squares / static_cast<float>(p.C) + p.eps);
       if (p.rstd) p.rstd[r] = rstd;
       if (stream) {
-        forward_row<true>(out + out_row(r), row, weight, p.C, rstd);
+        forward_row<true>(out + out_row(r), row, next, weight, p.C, rstd);
       } else {
-        forward_row<false>(out + out_row(r), row, weight, p.C, rstd);
+        forward_row<false>(out + out_row(r), row, next, weight, p.C, rstd);
       }
     }
     if (stream) stream_fence();
@@ -53,16 +58,21 @@ struct BackwardRow {
   const T *d_out, *d_residual, *x, *weight;
   std::int64_t C;
   float rstd;
+  std::int64_t out_ahead, x_ahead;  ///< how far the next row of d_out and those of x and d_residual lie ahead: they are asked for early
 };
 
 /// With y = d_out * weight and xhat = x * rstd: d_x = rstd * (y - xhat * mean(y * xhat)) [+ d_residual], d_weight += d_out * xhat.
 /// d_x may be d_out or d_residual: an element is written after the last read of it.
 template <bool Stream, bool Residual, class T>
-void backward_row(const BackwardRow<T>& p) {
-  float dot = fold(
-      p.C, [&](std::int64_t i, auto n, f32x16& sum) { sum = fma(load(p.d_out + i, n) * load(p.weight + i, n), load(p.x + i, n), sum); });
+void backward_row(BackwardRow<T> p) {
+  float dot = fold(p.C, [&](std::int64_t i, auto n, f32x16& sum) {
+    prefetch(p.d_out + p.out_ahead + i);
+    sum = fma(load(p.d_out + i, n) * load(p.weight + i, n), load(p.x + i, n), sum);
+  });
   float along_x = -(dot / static_cast<float>(p.C)) * p.rstd * p.rstd * p.rstd;
   for_vectors(0, p.C, [&](std::int64_t i, auto n) {
+    prefetch(p.x + p.x_ahead + i);
+    if constexpr (Residual) prefetch(p.d_residual + p.x_ahead + i);
     f32x16 g = load(p.d_out + i, n), x = load(p.x + i, n);
     store(p.d_weight + i, fma(g, x * p.rstd, load(p.d_weight + i, n)), n);
     f32x16 scaled = g * load(p.weight + i, n);
@@ -90,7 +100,7 @@ void backward(const Context& context, const RmsnormBackward& p) {
       float* d_weight = partial + b * p.C;
       std::fill_n(d_weight, p.C, 0.0f);
       for (std::int64_t r = blocks.begin(b); r < blocks.end(b); ++r) {
-        std::int64_t at = x_row(r);
+        std::int64_t at = x_row(r), next = std::min(r + 1, p.rows - 1);
         run_row({.d_x = d_x + at,
                  .d_weight = d_weight,
                  .d_out = d_out + out_row(r),
@@ -98,7 +108,9 @@ void backward(const Context& context, const RmsnormBackward& p) {
                  .x = x + at,
                  .weight = weight,
                  .C = p.C,
-                 .rstd = p.rstd[r]});
+                 .rstd = p.rstd[r],
+                 .out_ahead = out_row(next) - out_row(r),
+                 .x_ahead = x_row(next) - at});
       }
     }
     if (stream) stream_fence();

@@ -46,7 +46,7 @@ TESSERA_INLINE Rotation load_rotation(const float* pairs, Count n) {
 }
 
 template <class T>
-void rotate_row(T* row, const float* table, const Rope& p) {
+void rotate_row(T* row, const float* table, Rope p) {
   std::int64_t half = p.D / 2;
   for_vectors(0, half, [&](std::int64_t i, auto n) {
     Rotation r = load_rotation(table + 2 * i, n);

@@ -8,24 +8,46 @@
 namespace tessera::kernels {
 namespace {
 
-constexpr int chains = 32;  ///< partial sums of a block: element i goes to chain i % 32, and each chain runs in order
+typedef double f64x8 __attribute__((vector_size(64)));  // NOLINT: attributes need typedef
 
-double as_double(float x) { return static_cast<double>(x); }
-double as_double(std::int64_t x) { return static_cast<double>(x) * 0x1p-44; }
+TESSERA_INLINE f64x8 load8(const float* x) {
+  typedef float f32x8 __attribute__((vector_size(32)));  // NOLINT
+  f32x8 v;
+  std::memcpy(&v, x, sizeof v);
+  return __builtin_convertvector(v, f64x8);
+}
+TESSERA_INLINE f64x8 load8(const std::int64_t* x) {
+  typedef std::int64_t i64x8 __attribute__((vector_size(64)));  // NOLINT
+  i64x8 v;
+  std::memcpy(&v, x, sizeof v);
+  return __builtin_convertvector(v, f64x8) * 0x1p-44;
+}
 
+/// sum + a * a, rounded once.
+TESSERA_INLINE f64x8 add_square(f64x8 sum, f64x8 a) {
+#ifdef TESSERA_AVX512
+  return _mm512_fmadd_pd(a, a, sum);
+#else
+  for (int k = 0; k < 8; ++k) sum[k] = std::fma(a[k], a[k], sum[k]);
+  return sum;
+#endif
+}
+
+/// Element i of a block goes to chain i % 32; each chain runs in order, and the chains are joined by halves.
 template <class T>
 double block_sum(const T* x) {
-  double sum[chains] = {};
-  for (int i = 0; i < sum_block; i += chains) {
-    for (int k = 0; k < chains; ++k) {
-      double a = as_double(x[i + k]);
-      sum[k] = std::fma(a, a, sum[k]);
-    }
+  f64x8 sum[4] = {};
+  for (int i = 0; i < sum_block; i += 32) {
+    // Two blocks ahead, over the gap in which a block's sum is joined.
+    prefetch(x + i + 2 * sum_block);
+    prefetch(x + i + 2 * sum_block + 16);
+    for (int k = 0; k < 4; ++k) sum[k] = add_square(sum[k], load8(x + i + 8 * k));
   }
-  for (int width = chains / 2; width > 0; width /= 2) {
-    for (int k = 0; k < width; ++k) sum[k] += sum[k + width];
+  f64x8 total = (sum[0] + sum[2]) + (sum[1] + sum[3]);
+  for (int width = 4; width > 0; width /= 2) {
+    for (int k = 0; k < width; ++k) total[k] += total[k + width];
   }
-  return sum[0];
+  return total[0];
 }
 
 /// The blocks' sums are fp64 in a fixed order; adding them is exact, so how they are split over threads, ranks and shards has no effect.

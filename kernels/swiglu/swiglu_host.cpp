@@ -8,9 +8,12 @@ namespace {
 
 std::int64_t rows_per_piece(std::int64_t F) { return std::max<std::int64_t>(1, 16384 / F); }
 
+/// `ahead` is how far the next row of (M,2F) lies ahead, 0 in the last: it is asked for early.
 template <bool Stream, class T>
-void forward_row(T* out, const T* gate, const T* up, std::int64_t F) {
+void forward_row(T* out, const T* gate, const T* up, std::int64_t F, std::int64_t ahead) {
   for_vectors(0, F, [&](std::int64_t i, auto n) {
+    prefetch(gate + ahead + i);
+    prefetch(up + ahead + i);
     f32x16 g = load(gate + i, n);
     store<Stream>(out + i, g / (exp(-g) + 1.0f) * load(up + i, n), n);
   });
@@ -19,8 +22,11 @@ void forward_row(T* out, const T* gate, const T* up, std::int64_t F) {
 /// With s = sigmoid(g): d_gate = d_out * up * s * (1 + g (1 - s)), d_up = d_out * g * s. Where s is near 1, 1 - s would lose its digits,
 /// and e^-g s has them.
 template <bool Stream, class T>
-void backward_row(T* d_gate, T* d_up, const T* d_out, const T* gate, const T* up, std::int64_t F) {
+void backward_row(T* d_gate, T* d_up, const T* d_out, const T* gate, const T* up, std::int64_t F, std::int64_t ahead) {
   for_vectors(0, F, [&](std::int64_t i, auto n) {
+    prefetch(gate + ahead + i);
+    prefetch(up + ahead + i);
+    prefetch(d_out + ahead / 2 + i);
     f32x16 g = load(gate + i, n), u = load(up + i, n), d = load(d_out + i, n);
     f32x16 e = exp(-g), s = 1.0f / (e + 1.0f), ds = d * s;
     f32x16 complement = e > 1.0f ? 1.0f - s : e * s;
@@ -41,7 +47,10 @@ void swiglu_forward(const Context&, const SwigluForward& p) {
     bool stream = worth_streaming(out, p.M * row_bytes, row_bytes);
     auto run_row = stream ? forward_row<true, T> : forward_row<false, T>;
     parallel_ranges(p.M, rows_per_piece(p.F), [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t m = begin; m < end; ++m) run_row(out + m * p.F, gate_up + 2 * m * p.F, gate_up + (2 * m + 1) * p.F, p.F);
+      for (std::int64_t m = begin; m < end; ++m) {
+        const T* gate = gate_up + 2 * m * p.F;
+        run_row(out + m * p.F, gate, gate + p.F, p.F, m + 1 < p.M ? 2 * p.F : 0);
+      }
       if (stream) stream_fence();
     });
   });
@@ -59,7 +68,7 @@ void swiglu_backward(const Context&, const SwigluBackward& p) {
     parallel_ranges(p.M, rows_per_piece(p.F), [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t m = begin; m < end; ++m) {
         std::int64_t gate = 2 * m * p.F, up = gate + p.F;
-        run_row(d_gate_up + gate, d_gate_up + up, d_out + m * p.F, gate_up + gate, gate_up + up, p.F);
+        run_row(d_gate_up + gate, d_gate_up + up, d_out + m * p.F, gate_up + gate, gate_up + up, p.F, m + 1 < p.M ? 2 * p.F : 0);
       }
       if (stream) stream_fence();
     });

@@ -1,14 +1,18 @@
 // Memory-bound kernels against the stream bandwidth of this machine. Streams and kernels take turns in one run, since the speed of shared
 // machines drifts, and the best turn of each counts.
-//   memory_bound_benchmark [--threads 2] [--mib 640] [--repeat 10] [--only adamw] [--json]
-// GB/s counts the bytes that a kernel must read and write once; the share is of the best stream.
+//   memory_bound_benchmark [--threads 2] [--mib 640] [--repeat 10] [--only adamw] [--cpu-time] [--json]
+// GB/s counts the bytes that a kernel must read and write once. The first share is of the stream that reads and writes in the kernel's
+// proportion (writes are cheaper than reads, and rewriting is cheapest), the second of the best stream. --cpu-time counts the process's
+// processor time instead of wall time: with 1 thread, the number to look at while others use the machine.
 #include <sys/mman.h>
+#include <time.h>
 
 #include <Kokkos_Core.hpp>
 #include <algorithm>
 #include <cstring>
 #include <functional>
 #include <limits>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -30,7 +34,7 @@ namespace {
 struct Settings {
   std::int64_t threads = 2, mib = 640, repeat = 10;
   std::string only;
-  bool json = false;
+  bool json = false, cpu_time = false;
 };
 
 /// Memory in huge pages, touched by the threads that will use it.
@@ -70,49 +74,54 @@ class Memory {
   void* base_;
 };
 
+double seconds(const Settings& s) {
+  if (!s.cpu_time) return now_seconds();
+  timespec t{};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+  return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
+}
+
 struct Contender {
   std::string name;
-  double bytes;  ///< that must be read and written
+  double bytes;      ///< that must be read and written
+  std::string peer;  ///< the stream to compare with; empty for a stream
   std::function<void()> run;
-  bool is_stream = false;
   double best_seconds = std::numeric_limits<double>::infinity();
   double bandwidth() const { return bytes / best_seconds; }
 };
 
-/// in streams are read and out streams written with `s` times their sum: out beyond the caches; update rewrites what it read.
+/// read sums, copy and triad write around the caches, update rewrites three of the four streams it reads.
 void add_streams(std::vector<Contender>& list, const Memory& memory) {
   std::byte* p[4];
   auto f = [](std::byte* b) { return reinterpret_cast<float*>(b); };
-  std::int64_t n = memory.cut({4, 4}, p, 1024);
-  list.push_back({"stream copy (2)", 8.0 * static_cast<double>(n),
-                  [n, a = f(p[0]), b = f(p[1])] {
-                    parallel_ranges(n, 16384, [=](std::int64_t begin, std::int64_t end) {
-                      for_vectors(begin, end, [&](std::int64_t i, auto c) { store<true>(b + i, load(a + i, c), c); });
-                      stream_fence();
-                    });
-                  },
-                  true});
-  n = memory.cut({4, 4, 4}, p, 1024);
-  list.push_back({"stream triad (2+1)", 12.0 * static_cast<double>(n),
-                  [n, a = f(p[0]), b = f(p[1]), o = f(p[2])] {
-                    parallel_ranges(n, 16384, [=](std::int64_t begin, std::int64_t end) {
-                      for_vectors(begin, end,
-                                  [&](std::int64_t i, auto c) { store<true>(o + i, fma(load(a + i, c), splat(0.5f), load(b + i, c)), c); });
-                      stream_fence();
-                    });
-                  },
-                  true});
-  n = memory.cut({4, 4, 4, 4}, p, 1024);
-  list.push_back({"stream update (4+3)", 28.0 * static_cast<double>(n),
-                  [n, a = f(p[0]), b = f(p[1]), c = f(p[2]), g = f(p[3])] {
-                    parallel_ranges(n, 16384, [=](std::int64_t begin, std::int64_t end) {
-                      for_vectors(begin, end, [&](std::int64_t i, auto count) {
-                        f32x16 x = load(g + i, count);
-                        for (float* s : {a, b, c}) store(s + i, fma(load(s + i, count), splat(0.5f), x), count);
+  auto over = [&](const char* name, std::int64_t n, double bytes, auto body) {
+    list.push_back({name, bytes * static_cast<double>(n), "", [n, body] {
+                      parallel_ranges(n, 16384, [&](std::int64_t begin, std::int64_t end) {
+                        body(begin, end);
+                        stream_fence();
                       });
-                    });
-                  },
-                  true});
+                    }});
+  };
+  std::int64_t n = memory.cut({4}, p, 1024);
+  over("read", n, 4, [a = f(p[0])](std::int64_t begin, std::int64_t end) {
+    volatile float sink = fold(end - begin, [&](std::int64_t i, auto c, f32x16& sum) { sum += load(a + begin + i, c); });
+    static_cast<void>(sink);
+  });
+  n = memory.cut({4, 4}, p, 1024);
+  over("copy", n, 8, [a = f(p[0]), b = f(p[1])](std::int64_t begin, std::int64_t end) {
+    for_vectors(begin, end, [&](std::int64_t i, auto c) { store<true>(b + i, load(a + i, c), c); });
+  });
+  n = memory.cut({4, 4, 4}, p, 1024);
+  over("triad", n, 12, [a = f(p[0]), b = f(p[1]), o = f(p[2])](std::int64_t begin, std::int64_t end) {
+    for_vectors(begin, end, [&](std::int64_t i, auto c) { store<true>(o + i, fma(load(a + i, c), splat(0.5f), load(b + i, c)), c); });
+  });
+  n = memory.cut({4, 4, 4, 4}, p, 1024);
+  over("update", n, 28, [a = f(p[0]), b = f(p[1]), c = f(p[2]), g = f(p[3])](std::int64_t begin, std::int64_t end) {
+    for_vectors(begin, end, [&](std::int64_t i, auto count) {
+      f32x16 x = load(g + i, count);
+      for (float* s : {a, b, c}) store(s + i, fma(load(s + i, count), splat(0.5f), x), count);
+    });
+  });
 }
 
 void add_adamw(std::vector<Contender>& list, const Memory& memory, const AdamwScalars& scalars) {
@@ -128,7 +137,7 @@ void add_adamw(std::vector<Contender>& list, const Memory& memory, const AdamwSc
                .n = n,
                .weight_decay = 0.1f,
                .scalars = &scalars};
-    list.push_back({name, bytes * static_cast<double>(n), [call] { adamw({}, call); }});
+    list.push_back({name, bytes * static_cast<double>(n), "update", [call] { adamw({}, call); }});
   };
   std::int64_t n = memory.cut({4, 4, 4, 4}, p, 1024);
   add_variant("adamw", n, DType::f32, nullptr, 28);
@@ -138,17 +147,20 @@ void add_adamw(std::vector<Contender>& list, const Memory& memory, const AdamwSc
   add_variant("adamw, int64 gradient, bf16 copy", n, DType::i64, p[4], 34);
 }
 
-void add_rmsnorm(std::vector<Contender>& list, const Memory& memory, DType dtype, std::vector<float>& small, std::vector<float>& rstd) {
-  constexpr std::int64_t C = 2048;
+void add_rmsnorm(std::vector<Contender>& list, const Memory& memory, DType dtype, const Memory& small, std::vector<float>& rstd) {
+  constexpr int C = 2048;
   int e = static_cast<int>(size_of(dtype));
   std::string suffix = dtype == DType::f32 ? ", fp32" : ", bf16";
   std::byte* p[4];
   std::int64_t n = memory.cut({e, e}, p, C);
   // Weights, statistics and workspace lie in small's three parts.
-  void* weight = small.data();
-  float* d_weight = small.data() + C;
+  std::byte* parts[3];
+  small.cut({C * 4, C * 4, 64 * C * 4}, parts, 1);
+  void* weight = parts[0];
+  auto* d_weight = reinterpret_cast<float*>(parts[1]);
+  std::span<std::byte> workspace(parts[2], 64 * C * 4);
   RmsnormForward forward{.out = p[1], .rstd = rstd.data(), .x = p[0], .weight = weight, .rows = n / C, .C = C, .dtype = dtype};
-  list.push_back({"rmsnorm forward" + suffix, 2.0 * e * static_cast<double>(n), [=] { rmsnorm_forward({}, forward); }});
+  list.push_back({"rmsnorm forward" + suffix, 2.0 * e * static_cast<double>(n), "copy", [=] { rmsnorm_forward({}, forward); }});
   for (bool residual : {false, true}) {
     n = residual ? memory.cut({e, e, e, e}, p, C) : memory.cut({e, e, e}, p, C);
     RmsnormBackward backward{.d_x = p[2],
@@ -161,9 +173,9 @@ void add_rmsnorm(std::vector<Contender>& list, const Memory& memory, DType dtype
                              .rows = n / C,
                              .C = C,
                              .dtype = dtype};
-    std::span<std::byte> workspace = std::as_writable_bytes(std::span(small)).subspan(2 * C * sizeof(float));
     list.push_back({std::string("rmsnorm backward") + (residual ? " + residual" : "") + suffix,
-                    (residual ? 4.0 : 3.0) * e * static_cast<double>(n), [=] { rmsnorm_backward({.workspace = workspace}, backward); }});
+                    (residual ? 4.0 : 3.0) * e * static_cast<double>(n), "triad",
+                    [=] { rmsnorm_backward({.workspace = workspace}, backward); }});
   }
 }
 
@@ -174,43 +186,50 @@ void add_swiglu(std::vector<Contender>& list, const Memory& memory, DType dtype)
   std::byte* p[3];
   std::int64_t n = memory.cut({e, 2 * e}, p, F);
   SwigluForward forward{.out = p[0], .gate_up = p[1], .M = n / F, .F = F, .dtype = dtype};
-  list.push_back({"swiglu forward" + suffix, 3.0 * e * static_cast<double>(n), [=] { swiglu_forward({}, forward); }});
+  list.push_back({"swiglu forward" + suffix, 3.0 * e * static_cast<double>(n), "triad", [=] { swiglu_forward({}, forward); }});
   n = memory.cut({e, 2 * e, 2 * e}, p, F);
   SwigluBackward backward{.d_gate_up = p[2], .d_out = p[0], .gate_up = p[1], .M = n / F, .F = F, .dtype = dtype};
-  list.push_back({"swiglu backward" + suffix, 5.0 * e * static_cast<double>(n), [=] { swiglu_backward({}, backward); }});
+  list.push_back({"swiglu backward" + suffix, 5.0 * e * static_cast<double>(n), "triad", [=] { swiglu_backward({}, backward); }});
 }
 
 void add_others(std::vector<Contender>& list, const Memory& memory, std::int32_t& flag, FixedSum& sum, const std::vector<float>& table) {
   std::byte* p[2];
   auto count = [](std::int64_t n) { return static_cast<double>(n); };
   std::int64_t n = memory.cut({8, 4}, p, 1024);
-  list.push_back({"fixed_accumulate", 20 * count(n),
+  list.push_back({"fixed_accumulate", 20 * count(n), "update",
                   [=, &flag] { fixed_accumulate({}, reinterpret_cast<std::int64_t*>(p[0]), reinterpret_cast<float*>(p[1]), n, &flag); }});
-  list.push_back({"fixed_to_float", 12 * count(n),
+  list.push_back({"fixed_to_float", 12 * count(n), "triad",
                   [=] { fixed_to_float({}, reinterpret_cast<float*>(p[1]), reinterpret_cast<std::int64_t*>(p[0]), n); }});
   n = memory.cut({8, 8}, p, 1024);
-  list.push_back({"fixed_add", 24 * count(n),
+  list.push_back({"fixed_add", 24 * count(n), "update",
                   [=, &flag] { fixed_add({}, reinterpret_cast<std::int64_t*>(p[0]), reinterpret_cast<std::int64_t*>(p[1]), n, &flag); }});
   n = memory.cut({4}, p, 1024);
-  list.push_back(
-      {"sum_of_squares", 4 * count(n), [=, &flag, &sum] { sum_of_squares({}, {.sum = &sum, .not_finite = &flag, .x = p[0], .n = n}); }});
-  list.push_back({"rope", 8 * count(n), [=, &table] {
+  list.push_back({"sum_of_squares", 4 * count(n), "read",
+                  [=, &flag, &sum] { sum_of_squares({}, {.sum = &sum, .not_finite = &flag, .x = p[0], .n = n}); }});
+  list.push_back({"rope", 8 * count(n), "update", [=, &table] {
                     rope({}, {.x = p[0], .table = table.data(), .M = n / 1024, .T = 1024, .heads = 16, .D = 64, .stride = 1024});
                   }});
   n = memory.cut({4, 2}, p, 1024);
-  list.push_back({"cast fp32 to bf16", 6 * count(n), [=] { cast({}, p[1], DType::bf16, p[0], DType::f32, n); }});
-  list.push_back({"accumulate", 12 * count(n / 2),
+  list.push_back({"cast fp32 to bf16", 6 * count(n), "triad", [=] { cast({}, p[1], DType::bf16, p[0], DType::f32, n); }});
+  list.push_back({"accumulate", 12 * count(n / 2), "update",
                   [=] { accumulate({}, reinterpret_cast<float*>(p[0]), reinterpret_cast<float*>(p[0]) + n / 2, n / 2); }});
-  list.push_back({"normal", 4 * count(n), [=] { normal({}, reinterpret_cast<float*>(p[0]), n, 0.01f, 1, 2, 0); }});
+  list.push_back({"normal", 4 * count(n), "copy", [=] { normal({}, reinterpret_cast<float*>(p[0]), n, 0.01f, 1, 2, 0); }});
 }
 
 void print(const std::vector<Contender>& list, const Settings& settings) {
+  std::map<std::string, double> streams;
   double best = 0;
-  for (const Contender& c : list) best = c.is_stream ? std::max(best, c.bandwidth()) : best;
+  for (const Contender& c : list) {
+    if (c.peer.empty()) best = std::max(best, streams[c.name] = c.bandwidth());
+  }
   nlohmann::json rows = nlohmann::json::array();
   for (const Contender& c : list) {
-    rows.push_back({{"name", c.name}, {"bytes_per_second", c.bandwidth()}, {"of_stream", c.bandwidth() / best}});
-    if (!settings.json) fmt::print("{:36} {:7.2f} GB/s {:6.1f} %\n", c.name, c.bandwidth() * 1e-9, 100 * c.bandwidth() / best);
+    const std::string& peer = c.peer.empty() ? c.name : c.peer;
+    double of_peer = c.bandwidth() / streams[peer], of_best = c.bandwidth() / best;
+    rows.push_back({{"name", c.name}, {"bytes_per_second", c.bandwidth()}, {"peer", peer}, {"of_peer", of_peer}, {"of_best", of_best}});
+    if (settings.json) continue;
+    fmt::print("{:36} {:7.2f} GB/s {:6.1f} % of {:6} {:6.1f} % of best\n", c.name, c.bandwidth() * 1e-9, 100 * of_peer, peer,
+               100 * of_best);
   }
   if (settings.json) fmt::print("{}\n", nlohmann::json{{"threads", settings.threads}, {"rows", rows}}.dump(1));
 }
@@ -218,7 +237,8 @@ void print(const std::vector<Contender>& list, const Settings& settings) {
 void run(const Settings& settings) {
   Memory memory(static_cast<std::size_t>(settings.mib) << 20);
   AdamwScalars scalars{.learning_rate = 1e-6f, .bias_correction1 = 0.5f, .bias_correction2 = 0.5f};
-  std::vector<float> small(2 * 2048 + 64 * 2048, 0.01f), rstd(static_cast<std::size_t>(settings.mib) << 7, 1.0f), table(1024 * 64);
+  Memory small(68 * 2048 * 4);  // on a page, as arenas lay weights and workspaces out
+  std::vector<float> rstd(static_cast<std::size_t>(settings.mib) << 7, 1.0f), table(1024 * 64);
   rope_table(table.data(), 0, 1024, 64, 10000, {});
   std::int32_t flag = 0;
   FixedSum sum;
@@ -230,13 +250,13 @@ void run(const Settings& settings) {
     add_swiglu(list, memory, dtype);
   }
   add_others(list, memory, flag, sum, table);
-  std::erase_if(list, [&](const Contender& c) { return !c.is_stream && c.name.find(settings.only) == std::string::npos; });
+  std::erase_if(list, [&](const Contender& c) { return !c.peer.empty() && c.name.find(settings.only) == std::string::npos; });
   for (std::int64_t turn = 0; turn < settings.repeat; ++turn) {
     for (Contender& c : list) {
       memory.refill();
-      double start = now_seconds();
+      double start = seconds(settings);
       c.run();
-      c.best_seconds = std::min(c.best_seconds, now_seconds() - start);
+      c.best_seconds = std::min(c.best_seconds, seconds(settings) - start);
     }
   }
   print(list, settings);
@@ -246,8 +266,8 @@ Settings parse(int argc, char** argv) {
   Settings s;
   for (int i = 1; i < argc; ++i) {
     std::string key = argv[i];
-    if (key == "--json") {
-      s.json = true;
+    if (key == "--json" || key == "--cpu-time") {
+      (key == "--json" ? s.json : s.cpu_time) = true;
       continue;
     }
     if (i + 1 == argc) fail(ExitCode::usage, "{} is unknown or lacks its value: the head of this file lists the options", key);
@@ -263,6 +283,7 @@ Settings parse(int argc, char** argv) {
     else
       fail(ExitCode::usage, "{} is unknown: the head of this file lists the options", key);
   }
+  if (s.cpu_time && s.threads != 1) fail(ExitCode::usage, "--cpu-time needs --threads 1: threads that wait also use processor time");
   return s;
 }
 

@@ -3,6 +3,7 @@
 #include <thread>
 
 #include "base/hash.hpp"
+#include "kernels/gemm/matmul_host.hpp"
 #include "kernels/gemm/vector.hpp"
 #include "validation/kernels/gemm_test_support.hpp"
 
@@ -22,7 +23,7 @@ std::vector<Case> all_cases() {
     std::int64_t M, N, K;
   };
   for (Size s :
-       {Size{1, 1, 1}, {1, 77, 5}, {7, 1, 33}, {64, 48, 96}, {77, 101, 513}, {129, 130, 1025}, {600, 33, 20}, {3, 1013, 48}, {5, 3, 4096}})
+       {Size{1, 1, 1}, {1, 77, 5}, {7, 1, 33}, {64, 48, 96}, {40, 101, 513}, {66, 390, 515}, {600, 33, 20}, {3, 1013, 48}, {5, 3, 4096}})
     for (auto [in, out] : {std::pair{DType::f32, DType::f32}, {DType::bf16, DType::bf16}, {DType::bf16, DType::f32}})
       for (int flags = 0; flags < 32; ++flags) {
         Case c{s.M, s.N, s.K, (flags & 1) != 0, (flags & 2) != 0, (flags & 4) != 0, (flags & 8) != 0, (flags & 16) != 0, in, out};
@@ -81,14 +82,15 @@ Tensor run(const Case& s, bool reproducible, std::vector<double>* expected = nul
 }
 
 TEST(Gemm, MatchesFp64) {
-  for (const Case& s : all_cases())
-    for (bool reproducible : {false, true}) {
-      std::vector<double> expected;
-      Tensor c = run(s, reproducible, &expected);
-      EXPECT_LT(relative_error(c.doubles(), expected), s.out == DType::f32 ? 1e-5 : 1e-2)
-          << s.M << "x" << s.N << "x" << s.K << " at " << s.at << " bt " << s.bt << " accumulate " << s.accumulate << " bias " << s.bias
-          << " packed " << s.packed << " " << name_of(s.in) << " -> " << name_of(s.out) << " reproducible " << reproducible;
-    }
+  unsigned index = 0;
+  for (const Case& s : all_cases()) {
+    bool reproducible = (++index * 2654435761u >> 16 & 1) != 0;  // half the cases each way, without a pattern
+    std::vector<double> expected;
+    Tensor c = run(s, reproducible, &expected);
+    EXPECT_LT(relative_error(c.doubles(), expected), s.out == DType::f32 ? 1e-5 : 1e-2)
+        << s.M << "x" << s.N << "x" << s.K << " at " << s.at << " bt " << s.bt << " accumulate " << s.accumulate << " bias " << s.bias
+        << " packed " << s.packed << " " << name_of(s.in) << " -> " << name_of(s.out) << " reproducible " << reproducible;
+  }
 }
 
 TEST(Gemm, EmptyOutputIsLeftAlone) {
@@ -107,6 +109,36 @@ TEST(Gemm, SameBitsTwice) {
     }
 }
 
+// gemm takes oneDNN's bf16 product only on processors where it is the faster way; it must be right on every one that has it.
+TEST(Gemm, Bf16ProductOfOneDnn) {
+  constexpr std::int64_t M = 77, N = 65, K = 130;
+  if (!has_bf16_product()) GTEST_SKIP() << "no bf16 product on this processor";
+  Case s{M, N, K, false, true, false, true, false, DType::bf16, DType::bf16};
+  Tensor a(M * K, s.in), b(K * N, s.in), bias(N, s.in), c(M * N, s.out);
+  a.randomize(1);
+  b.randomize(2);
+  bias.randomize(3);
+  std::vector<double> expected = reference(s, a, b, bias, {});
+  Matmul m{
+      .M = M, .N = N, .K = K, .a_stride = K, .b_stride = K, .c_stride = N, .b_transposed = true, .bias = true, .in = s.in, .out = s.out};
+  for (bool packed : {false, true}) {
+    Workspace weights(matmul_packed_bytes(m));
+    const void* b_data = b.data();
+    m.b_packed = packed;
+    if (packed) {
+      matmul_pack(m, weights.context().workspace.data(), b.data(), 2);
+      b_data = weights.context().workspace.data();
+    }
+    for (int threads : {1, 2}) {
+      c.poison();
+      Workspace w(matmul_scratch_bytes(m, threads));
+      run_matmul(m, {.c = c.data(), .a = a.data(), .b = b_data, .bias = bias.data(), .scratch = w.context().workspace.data()}, threads);
+      EXPECT_TRUE(w.intact());
+      EXPECT_LT(relative_error(c.doubles(), expected), 1e-2) << packed << threads;
+    }
+  }
+}
+
 TEST(Gemm, OtherThreads) {
   Case s{129, 300, 1025, false, true};
   std::vector<double> expected;
@@ -122,11 +154,11 @@ TEST(Gemm, OtherThreads) {
 // Printed by this very binary under 1, 2 and 3 threads. The shapes are those whose K oneDNN splits over threads, and more.
 TEST(Gemm, Digest) {
   Hasher h;
-  for (std::int64_t M : {1, 2, 77, 300})
+  for (std::int64_t M : {1, 77, 300})
     for (std::int64_t N : {1, 3, 64, 768})
-      for (std::int64_t K : {17, 4096, 9000})
+      for (std::int64_t K : {17, 4096})
         for (int flags = 0; flags < 8; ++flags) {
-          if (M * N * K > 50'000'000) continue;
+          if (M * N * K > 21'000'000) continue;
           Case s{
               M, N, K, (flags & 1) != 0, (flags & 2) != 0, false, false, flags == 2 || flags == 4, (flags & 4) ? DType::bf16 : DType::f32};
           Tensor c = run(s, true);

@@ -41,7 +41,13 @@ within() {  # SECONDS COMMAND...
   shift
   until "$@"; do [ $SECONDS -lt $end ] || return 1; sleep 0.1; done
 }
-give_up() { echo "FAIL: $*"; tail -n 40 "$work"/*.log; slurm/local_cluster log 15; failed=1; exit 1; }
+give_up() {
+  echo "FAIL: $*"
+  tail -n 40 "$work"/*.log
+  [ -z "${LOCAL_CLUSTER_DIR:-}" ] || slurm/local_cluster log 15
+  failed=1
+  exit 1
+}
 job_field() { scontrol show job "$1" | grep -oE "(^| )$2=[^ ]*" | cut -d= -f2-; }
 ended() { case "$(job_field "$1" JobState)" in COMPLETED | FAILED | CANCELLED | TIMEOUT | NODE_FAIL) ;; *) return 1 ;; esac; }
 queued_again() { [ "$(job_field "$1" JobState)" = PENDING ]; }

@@ -1,0 +1,53 @@
+#!/usr/bin/env bash
+# tessera tokenize and tessera inspect as a user runs them.  commands_test.sh TESSERA MAKE_CHECKPOINT
+set -uo pipefail
+tessera=$1 make_checkpoint=$2
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+failures=0
+
+# expect STATUS WORDS COMMAND...: the exit status and words of the output
+expect() {
+  local status=$1 words=$2 text got
+  shift 2
+  text=$("$@" 2>&1)
+  got=$?
+  if [ "$got" != "$status" ] || [[ $text != *"$words"* ]]; then
+    printf 'FAILED: %s\n  status %s (expected %s), expected words: %s\n%s\n' "$*" "$got" "$status" "$words" "$text"
+    failures=$((failures + 1))
+  fi
+}
+
+# 1. tokenize
+printf 'In the beginning\n' > "$dir/a.txt"
+expect 0 "$dir/data/train.h5: 17 tokens" "$tessera" tokenize --tokenizer byte "$dir/a.txt" "$dir/data"
+expect 0 "val.h5: 5 tokens" "$tessera" tokenize "$dir/a.txt" "$dir/data" --validation 0.3
+printf '{"text": "one"}\n{"text": "two"}\n' > "$dir/b.jsonl"
+expect 0 "2 documents" "$tessera" tokenize "$dir/b.jsonl" "$dir/data2"
+expect 3 "holds no text" "$tessera" tokenize /dev/null "$dir/data3"
+printf 'bad \377 byte' > "$dir/c.txt"
+expect 3 "c.txt:1: not UTF-8 at byte offset 4" "$tessera" tokenize "$dir/c.txt" "$dir/data3"
+expect 2 "tokenizer 'bpe' does not exist" "$tessera" tokenize --tokenizer bpe "$dir/a.txt" "$dir/data3"
+[ -e "$dir/data3" ] && { echo "FAILED: a refused input left $dir/data3"; failures=$((failures + 1)); }
+
+# 2. inspect
+"$make_checkpoint" "$dir/run" 3 || exit 1
+expect 0 "step 1000, 123456789 samples seen" "$tessera" inspect "$dir/run/latest"
+expect 0 "every byte of the index and of 3 shards" "$tessera" inspect "$dir/run/latest" --verify --brief
+expect 0 'name = "tiny"' "$tessera" inspect "$dir/run/latest/checkpoint.h5" --deck --brief
+expect 0 "shard-00002.h5: elements [0, 97)" "$tessera" inspect "$dir/run/latest" --tensor layers.0.norm
+expect 2 "no tensor 'none'" "$tessera" inspect "$dir/run/latest" --tensor none
+expect 4 "use $dir/run/step-00001000" "$tessera" inspect "$dir/run"
+expect 0 "" "$tessera" inspect "$dir/run/latest" --json
+"$tessera" inspect "$dir/run/latest" --json --verify | python3 -c '
+import json, sys
+j = json.load(sys.stdin)
+assert j["step"] == 1000 and j["seed"] == 0xfedcba9876543210 and j["verified"]
+assert [s["file"] for s in j["shards"]] == ["shard-%05d.h5" % i for i in range(3)]
+t = {t["name"]: t for t in j["tensors"]}
+assert t["layers.0.conv"]["shape"] == [3, 5, 7, 11] and t["embedding.weight"]["min"] < 0 < t["embedding.weight"]["std"]
+' || { echo "FAILED: inspect --json"; failures=$((failures + 1)); }
+rm "$dir/run/step-00001000/shard-00001.h5"
+expect 4 "shard-00001.h5: this shard (1 of 3) is missing" "$tessera" inspect "$dir/run/latest"
+expect 0 "1 MISSING" "$tessera" inspect "$dir/run/latest" --brief
+exit $((failures > 0))
