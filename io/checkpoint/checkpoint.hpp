@@ -1,10 +1,10 @@
 // Checkpoints that any HDF5 tool opens whole.
 //
-//   checkpoints/step-00001000/checkpoint.h5      virtual datasets /master, /adam_m, /adam_v: one per tensor, in its natural shape; deck,
-//   step, cursor checkpoints/step-00001000/shard-00000.h5     one per rank: /GROUP/UNIT is that rank's slice of the unit's flat range, 1-D
-//   fp32, and
-//                                                /GROUP/UNIT.xxh3 the XXH3-128 of each block of `hash_block` elements
-//   checkpoints/latest -> step-00001000          moved only when every file of the step is on disk
+//   checkpoints/step-00001000/checkpoint.h5   the index: virtual datasets /master, /adam_m, /adam_v, one per tensor in its natural shape;
+//                                             deck, step, cursor
+//   checkpoints/step-00001000/shard-00000.h5  one per rank: /GROUP/UNIT is that rank's slice of the unit's flat range, 1-D fp32, and
+//                                             /GROUP/UNIT.xxh3 the XXH3-128 of each block of `hash_block` elements
+//   checkpoints/latest -> step-00001000       moved only when every file of the step is on disk
 //
 // This file knows nothing of models or ranks' layout beyond the numbers in CheckpointLayout.
 #pragma once
@@ -49,7 +49,8 @@ struct CheckpointMeta {
   std::string version;   // of Tessera
 };
 
-/// One rank's slice of one unit for one group; `data` has elements/shards values.
+/// One rank's slice of one unit for one group; `data` has the values that the rule above gives it. Memory aligned to 512 bytes goes to the
+/// disk without a copy.
 struct ShardSlice {
   int group = 0, unit = 0;
   std::span<const float> data;
@@ -76,8 +77,9 @@ void discard_checkpoint(const std::string& root, std::int64_t step) noexcept;
 /// Newest complete checkpoint under root ("" where there is none). Removes nothing.
 std::string find_latest_checkpoint(const std::string& root);
 
-/// An open checkpoint. Opens shard files as needed (a bounded number at a time); every value that it returns was verified against its
-/// checksum. A shard that is missing, truncated or altered throws Error(checkpoint) with the file, tensor or unit, and what to do.
+/// An open checkpoint. Opens shard files as needed (a bounded number at a time), one thread at a time per reader; every value that it
+/// returns was verified against its checksum. A shard that is missing, truncated or altered throws Error(checkpoint) with the file, tensor
+/// or unit, and what to do.
 class CheckpointReader {
  public:
   /// `path`: a step folder, `latest`, or its checkpoint.h5.

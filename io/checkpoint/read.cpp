@@ -15,7 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 constexpr std::size_t open_files = 16;
-constexpr std::int64_t run_blocks = 8;  // one read
+constexpr std::int64_t run_blocks = 4;  // one read
 constexpr std::int64_t read_ahead_bytes = 16 << 20;
 constexpr std::string_view restore = "Restore the file from a copy, or use an older checkpoint of the run.";
 

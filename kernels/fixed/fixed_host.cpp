@@ -75,15 +75,16 @@ void fixed_accumulate(const Context&, std::int64_t* sum, const float* x, std::in
 
 void fixed_add(const Context&, std::int64_t* sum, const std::int64_t* x, std::int64_t n, std::int32_t* overflow) {
   parallel_ranges(n, grain, [&](std::int64_t begin, std::int64_t end) {
-    // Bits, not branches, so that the loop vectorises: the sign bit of `bad` is set by a wrap, or by a total outside (-2^62, 2^62), which
-    // is where the distance to either bound is negative.
-    std::int64_t bad = 0;
+    // Bits, not branches, so that the loop vectorises: the sign bit of `bad` is set by a sum that wraps, and where the distance of the
+    // total to a bound is negative.
+    std::uint64_t bad = 0;
     for (std::int64_t i = begin; i < end; ++i) {
-      std::int64_t total = wrapping_add(sum[i], x[i]);
-      bad |= ((sum[i] ^ total) & (x[i] ^ total)) | wrapping_add(limit - 1, total) | wrapping_add(limit - 1, wrapping_add(0, ~total + 1));
-      sum[i] = total;
+      auto a = static_cast<std::uint64_t>(sum[i]), b = static_cast<std::uint64_t>(x[i]), total = a + b,
+           last = static_cast<std::uint64_t>(limit - 1);
+      bad |= ((a ^ total) & (b ^ total)) | (last + total) | (last - total);
+      sum[i] = static_cast<std::int64_t>(total);
     }
-    if (bad < 0) raise_flag(overflow);
+    if (bad >> 63) raise_flag(overflow);
   });
 }
 

@@ -8,10 +8,6 @@
 #include <immintrin.h>
 #endif
 
-// Targets without 512-bit registers pass Lanes in memory, and GCC notes that this differs from AVX-512's way. All code that passes Lanes is
-// inline and compiled with one -march, so nothing can disagree.
-#pragma GCC diagnostic ignored "-Wpsabi"
-
 namespace tessera::kernels {
 
 inline constexpr std::int64_t lane_count = 16;

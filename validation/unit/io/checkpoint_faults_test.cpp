@@ -101,6 +101,36 @@ TEST_F(Damage, UnknownGroup) {
   EXPECT_HAS(error_of(ExitCode::checkpoint, [&] { r.read_unit("adam_v", 0, 0, out); }), "no group 'adam_v', only master, adam_m");
 }
 
+/// Units of many blocks go in several pieces at a time: the values and the block that is named stay right.
+TEST(LargeUnit, ManyBlocks) {
+  Scratch dir;
+  CheckpointLayout layout{{{"big", 21 * hash_block + 77}}, {{"w", {21 * hash_block + 77}, 0, 0}}, {"master"}, 1};
+  auto values = random_values(layout.units[0].elements, 5);
+  ShardSlice slice{0, 0, values};
+  begin_checkpoint(dir.path(), 1);
+  write_shard(dir.path(), 1, layout, 0, {&slice, 1});
+  write_index(dir.path(), layout, {1, 0, 0, "", "", ""});
+  commit_checkpoint(dir.path(), 1, 0);
+  auto read_from = [&](std::int64_t begin) {
+    std::vector<float> out(values.size() - static_cast<std::size_t>(begin));
+    CheckpointReader(dir / "latest").read_unit("master", 0, begin, out);
+    return std::equal(out.begin(), out.end(), values.begin() + begin);
+  };
+  for (std::int64_t begin : {std::int64_t{0}, std::int64_t{1}, hash_block, 3 * hash_block + 11, 21 * hash_block})
+    EXPECT_TRUE(read_from(begin));
+  auto path = dir / "latest/shard-00000.h5", bytes = slurp(path);
+  auto data = bytes.find(std::string(reinterpret_cast<const char*>(values.data()), 32));
+  ASSERT_NE(data, std::string::npos);
+  for (std::int64_t block : {0, 17, 21}) {
+    auto at = static_cast<std::int64_t>(data) + (block * hash_block + 70) * 4;
+    flip_byte(path, at);
+    auto text = error_of(ExitCode::checkpoint, [&] { read_from(0); });
+    EXPECT_HAS(text, fmt::format("/master/big, elements [{},", block * hash_block));
+    EXPECT_HAS(error_of(ExitCode::checkpoint, [&] { CheckpointReader(dir / "latest").verify({}); }), "do not match their checksum");
+    flip_byte(path, at);
+  }
+}
+
 /// Any flip anywhere is found by verify; without verify, values are right or refused.
 TEST_F(Damage, RandomFlips) {
   std::mt19937_64 engine(11);
