@@ -30,7 +30,8 @@ void parallel_ranges(std::int64_t n, std::int64_t grain, RangeFunction f);
 void parallel_dynamic(std::int64_t n, RangeFunction f);
 /// Threads that parallel_ranges would use.
 int threads();
-/// What threads() says where Kokkos is not running (1 until this is called): workspace sizes depend on it, and a plan must come out as the run will have it.
+/// What threads() says where Kokkos is not running (1 until this is called): workspace sizes depend on it, and a plan must come out as the
+/// run will have it.
 void plan_for_threads(int threads);
 
 /// Calls f(worker, i) for each i in [0, n), handed out dynamically; worker < threads(), and no two calls with the same worker overlap, so

@@ -49,24 +49,34 @@ nlohmann::ordered_json plan_json(const PlanOptions& o, const BuildRequest& reque
     nlohmann::ordered_json categories;
     for (std::size_t c = 0; c < category_count; ++c)
       if (plan.by_category[t][c] > 0) categories[name_of(static_cast<Category>(c))] = plan.by_category[t][c];
-    tiers[std::string(name_of(static_cast<Tier>(t)))] = {{"bytes", plan.bytes[t]}, {"persistent", plan.persistent[t]}, {"transient", plan.transient[t]}, {"categories", categories}};
+    tiers[std::string(name_of(static_cast<Tier>(t)))] = {
+        {"bytes", plan.bytes[t]}, {"persistent", plan.persistent[t]}, {"transient", plan.transient[t]}, {"categories", categories}};
   }
   const FlopsPerToken flops = flops_per_token(schedule.shape);
-  return {{"deck", o.path}, {"ranks", request.ranks}, {"zero_stage", request.deck.zero.stage}, {"parameters", parameter_count(request.layout.table)},
-          {"units", request.layout.units.size()}, {"micro_batches_per_rank", accumulation_steps(request.deck, request.ranks)}, {"flops_per_token", {{"full", flops.full}, {"causal", flops.causal}}},
-          {"bytes_per_rank", total_bytes(plan)}, {"tiers", tiers}, {"step", {{"tasks", cost.tasks}, {"flops", cost.flops}, {"bytes_moved", cost.bytes_moved}}},
+  return {{"deck", o.path},
+          {"ranks", request.ranks},
+          {"zero_stage", request.deck.zero.stage},
+          {"parameters", parameter_count(request.layout.table)},
+          {"units", request.layout.units.size()},
+          {"micro_batches_per_rank", accumulation_steps(request.deck, request.ranks)},
+          {"flops_per_token", {{"full", flops.full}, {"causal", flops.causal}}},
+          {"bytes_per_rank", total_bytes(plan)},
+          {"tiers", tiers},
+          {"step", {{"tasks", cost.tasks}, {"flops", cost.flops}, {"bytes_moved", cost.bytes_moved}}},
           {"schedule_hash", schedule.hash().hex()}};
 }
 
 void print_plan(const BuildRequest& request, const Schedule& schedule, const MemoryPlan& plan) {
   const StepCost cost = step_cost(schedule);
   const FlopsPerToken flops = flops_per_token(schedule.shape);
-  fmt::print("model     {} parameters in {} units; {} FLOPs a token (causal: {})\n", human_count(static_cast<double>(parameter_count(request.layout.table))), request.layout.units.size(),
-             human_count(flops.full), human_count(flops.causal));
+  fmt::print("model     {} parameters in {} units; {} FLOPs a token (causal: {})\n",
+             human_count(static_cast<double>(parameter_count(request.layout.table))), request.layout.units.size(), human_count(flops.full),
+             human_count(flops.causal));
   fmt::print("mesh      {} data-parallel ranks, ZeRO stage {}\n", request.ranks, request.deck.zero.stage);
-  fmt::print("batch     {} sequences of {} tokens: {} micro-batches of {} on each rank\n", request.deck.batch.global, request.deck.batch.sequence_length,
-             accumulation_steps(request.deck, request.ranks), request.deck.batch.micro);
-  fmt::print("step      {} tasks, {} FLOPs and {} moved by collectives, on each rank\n", cost.tasks, human_count(cost.flops), human_bytes(cost.bytes_moved));
+  fmt::print("batch     {} sequences of {} tokens: {} micro-batches of {} on each rank\n", request.deck.batch.global,
+             request.deck.batch.sequence_length, accumulation_steps(request.deck, request.ranks), request.deck.batch.micro);
+  fmt::print("step      {} tasks, {} FLOPs and {} moved by collectives, on each rank\n", cost.tasks, human_count(cost.flops),
+             human_bytes(cost.bytes_moved));
   fmt::print("memory    {} on each rank\n{}", human_bytes(static_cast<double>(total_bytes(plan))), print_memory(schedule, plan));
 }
 
@@ -74,9 +84,15 @@ int run(const PlanOptions& o) {
   const ParsedDeck parsed = parse_deck(o.path, o.overrides, o.ranks);
   const Deck deck = require_deck(parsed);
   const int per_node = o.ranks_per_node > 0 ? o.ranks_per_node : o.ranks;
-  const int threads = o.threads > 0 ? o.threads : deck.run.threads > 0 ? static_cast<int>(deck.run.threads) : std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / per_node);
+  const int threads = o.threads > 0          ? o.threads
+                      : deck.run.threads > 0 ? static_cast<int>(deck.run.threads)
+                                             : std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / per_node);
   kernels::plan_for_threads(threads);
-  const BuildRequest request{.deck = deck, .layout = layout_for(deck, o.ranks), .rank = 0, .ranks = o.ranks, .training = true,
+  const BuildRequest request{.deck = deck,
+                             .layout = layout_for(deck, o.ranks),
+                             .rank = 0,
+                             .ranks = o.ranks,
+                             .training = true,
                              .evaluation_micro_batches = deck.evaluate.every > 0 ? ceil_div(deck.evaluate.batches, o.ranks) : 0};
   const Schedule schedule = build_schedule(request);
   const MemoryPlan plan = place(schedule);
@@ -96,16 +112,25 @@ int run(const PlanOptions& o) {
 }  // namespace
 
 void add_plan(CLI::App& app, Chosen& chosen) {
-  CLI::App* command = app.add_subcommand("plan", "Memory, FLOPs, traffic and tasks of a run, before it runs; allocates nothing and needs no MPI");
+  CLI::App* command =
+      app.add_subcommand("plan", "Memory, FLOPs, traffic and tasks of a run, before it runs; allocates nothing and needs no MPI");
   auto options = std::make_shared<PlanOptions>();
   command->add_option("DECK", options->path, "TOML file")->required();
   command->add_option("key=value", options->overrides, "Overrides, for example zero.stage=3; applied in order");
   command->add_option("--ranks", options->ranks, "Data-parallel ranks of the launch")->check(CLI::Range(1, 1000000))->capture_default_str();
-  command->add_option("--ranks-per-node", options->ranks_per_node, "Ranks that share a node's cores; 0: all")->check(CLI::NonNegativeNumber)->capture_default_str();
-  command->add_option("--threads", options->threads, "Threads a rank computes with (workspace depends on it); 0: this machine's cores over the ranks of a node")->check(CLI::NonNegativeNumber)->capture_default_str();
+  command->add_option("--ranks-per-node", options->ranks_per_node, "Ranks that share a node's cores; 0: all")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  command
+      ->add_option("--threads", options->threads,
+                   "Threads a rank computes with (workspace depends on it); 0: this machine's cores over the ranks of a node")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
   command->add_flag("--schedule", options->schedule, "Print every task with its lane and buffers");
   command->add_flag("--json", options->json, "Print one JSON object");
-  command->footer("Examples:\n  tessera plan inputs/quickstart.toml --ranks 4\n  tessera plan inputs/train_70b.toml --ranks 64 --ranks-per-node 8 --json");
+  command->footer(
+      "Examples:\n  tessera plan inputs/quickstart.toml --ranks 4\n  tessera plan inputs/train_70b.toml --ranks 64 --ranks-per-node 8 "
+      "--json");
   command->callback([options, &chosen] { chosen = [options] { return run(*options); }; });
 }
 

@@ -23,7 +23,7 @@ struct StepInputs {
   float learning_rate = 0, bias_correction1 = 1, bias_correction2 = 1;
   float beta1 = 0.9f, beta2 = 0.95f, eps = 1e-8f;
   double clipping = 0;  ///< largest global norm; 0: none
-  bool stop = false;  ///< this rank was asked to stop
+  bool stop = false;    ///< this rank was asked to stop
 };
 
 /// Read by the host after a step.
