@@ -95,7 +95,6 @@ struct EvaluateKeys {
 
 struct KernelKeys {
   std::int64_t loss_chunk = 0;  // tokens of logits held at once; 0: auto
-  std::string packed_weights;   // auto | on | off
   friend bool operator==(const KernelKeys&, const KernelKeys&) = default;
 };
 

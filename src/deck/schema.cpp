@@ -212,8 +212,6 @@ const std::vector<Key> table = {
     // [kernels]
     {KEY(kernels.loss_chunk), .type = integer, .unit = "tokens", .limits = {.least = 0, .most = max_dim}, .fallback = "\"auto\"",
      .automatic = Auto::kept, .help = "Tokens whose logits are held at one time; auto picks a number that fits the caches."},
-    {KEY(kernels.packed_weights), .type = text, .choices = {"on", "off"}, .fallback = "\"auto\"", .automatic = Auto::kept,
-     .help = "Keeps weights in the blocked layout of the matrix kernels, reused by all micro-batches; costs one compute copy."},
 
     // [memory]
     {KEY(memory.host_limit), .type = bytes, .unit = "bytes", .limits = {.least = 1}, .fallback = "\"auto\"", .automatic = Auto::kept,

@@ -51,10 +51,48 @@ std::byte* allocate_shared(std::size_t bytes, const std::string& label, int& des
   return static_cast<std::byte*>(data);
 }
 
+#ifdef KOKKOS_ENABLE_CUDA
+/// Kokkos names the failure; here it becomes ours.
+template <class Space>
+std::byte* allocate_with_kokkos(std::size_t bytes, const std::string& label, Tier tier) {
+  try {
+    return static_cast<std::byte*>(Space().allocate(label.c_str(), bytes));
+  } catch (const std::exception& error) {
+    fail(ExitCode::memory, "{} of {} memory could not be had: {}", human_bytes(static_cast<double>(bytes)), name_of(tier), error.what());
+  }
+}
+#endif
+
+/// Memory of the tiers that only a CUDA build has.
+std::byte* allocate_device_tier([[maybe_unused]] std::size_t bytes, [[maybe_unused]] const std::string& label, Tier tier) {
+#ifdef KOKKOS_ENABLE_CUDA
+  if (tier == Tier::device) return allocate_with_kokkos<Kokkos::CudaSpace>(bytes, label, tier);
+  if (tier == Tier::pinned) return allocate_with_kokkos<Kokkos::CudaHostPinnedSpace>(bytes, label, tier);
+#endif
+  fail(ExitCode::internal, "tier {} has no arena in this build", name_of(tier));
+}
+
+void free_device_tier([[maybe_unused]] std::byte* data, [[maybe_unused]] std::size_t bytes, [[maybe_unused]] const std::string& label,
+                      [[maybe_unused]] Tier tier) {
+#ifdef KOKKOS_ENABLE_CUDA
+  if (tier == Tier::device) Kokkos::CudaSpace().deallocate(label.c_str(), data, bytes);
+  if (tier == Tier::pinned) Kokkos::CudaHostPinnedSpace().deallocate(label.c_str(), data, bytes);
+#endif
+}
+
 std::size_t read_number(const char* path) {
   std::ifstream in(path);
   std::size_t value = 0;
   return (in >> value) ? value : 0;
+}
+
+std::size_t read_statistic(const char* path, std::string_view wanted) {
+  std::ifstream in(path);
+  std::string name;
+  std::size_t value = 0;
+  while (in >> name >> value)
+    if (name == wanted) return value;
+  return 0;
 }
 
 }  // namespace
@@ -77,7 +115,10 @@ std::string_view name_of(Tier tier) {
 
 Arena::Arena(Tier tier, std::size_t bytes, std::string_view label) : tier_(tier), bytes_(bytes), label_(label) {
   if (bytes == 0) return;
-  TESSERA_REQUIRE(tier == Tier::host || tier == Tier::shared, "tier {} has no arena in this build", name_of(tier));
+  if (tier == Tier::device || tier == Tier::pinned || tier == Tier::nvme) {
+    data_ = allocate_device_tier(bytes, label_, tier);
+    return;
+  }
   std::size_t available = node_memory().available;
   if (bytes > available)
     fail(ExitCode::memory,
@@ -93,6 +134,8 @@ Arena::~Arena() {
   if (tier_ == Tier::shared) {
     munmap(data_, bytes_);
     close(descriptor_);
+  } else if (tier_ != Tier::host) {
+    free_device_tier(data_, bytes_, label_, tier_);
   } else {
     free_host(data_, bytes_, label_);
   }
@@ -118,11 +161,17 @@ NodeMemory node_memory() {
     if (key == "MemTotal:") memory.total = kib << 10;
     if (key == "MemAvailable:") memory.available = kib << 10;
   }
-  // A container's limit (cgroup v2, then v1) counts where it is tighter; "max" reads as 0.
-  for (auto [limit_file, used_file] :
-       {std::pair{"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"},
-        std::pair{"/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes"}}) {
-    std::size_t limit = read_number(limit_file), used = read_number(used_file);
+  // A container's limit (cgroup v2, then v1) counts where it is tighter; "max" reads as 0. Cached file pages count as used there although
+  // they are given back when memory is asked for.
+  struct Group {
+    const char *limit, *used, *statistics;
+  };
+  for (const Group& group : {Group{"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current", "/sys/fs/cgroup/memory.stat"},
+                             Group{"/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes",
+                                   "/sys/fs/cgroup/memory/memory.stat"}}) {
+    const std::size_t limit = read_number(group.limit), cached = read_statistic(group.statistics, "inactive_file");
+    std::size_t used = read_number(group.used);
+    used -= std::min(used, cached);
     if (limit == 0 || limit >= memory.total) continue;
     memory.total = limit;
     memory.available = std::min(memory.available, limit > used ? limit - used : 0);
