@@ -3,7 +3,6 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include <Kokkos_Core.hpp>
 #include <cerrno>
 #include <cstring>
 #include <fstream>
@@ -11,6 +10,7 @@
 
 #include "base/check.hpp"
 #include "base/types.hpp"
+#include "memory/kokkos_memory.hpp"
 
 namespace tessera {
 namespace {
@@ -19,7 +19,7 @@ constexpr std::size_t page = 4096, huge_page = std::size_t{2} << 20;
 
 std::byte* allocate_host(std::size_t bytes, const std::string& label) {
   // Kokkos owns the allocation, so its tools see the label; the block is over-allocated to begin on a huge page.
-  void* raw = Kokkos::HostSpace().allocate(label.c_str(), bytes + huge_page);
+  void* raw = kokkos_allocate(Tier::host, bytes + huge_page, label);
   auto* aligned =
       reinterpret_cast<std::byte*>(round_up(reinterpret_cast<std::intptr_t>(raw) + static_cast<std::intptr_t>(sizeof(void*)), page));
   std::memcpy(aligned - sizeof(void*), &raw, sizeof(void*));
@@ -31,7 +31,7 @@ std::byte* allocate_host(std::size_t bytes, const std::string& label) {
 void free_host(std::byte* data, std::size_t bytes, const std::string& label) {
   void* raw = nullptr;
   std::memcpy(&raw, data - sizeof(void*), sizeof(void*));
-  Kokkos::HostSpace().deallocate(label.c_str(), raw, bytes + huge_page);
+  kokkos_free(Tier::host, static_cast<std::byte*>(raw), bytes + huge_page, label);
 }
 
 std::byte* allocate_shared(std::size_t bytes, const std::string& label, int& descriptor) {
@@ -51,33 +51,14 @@ std::byte* allocate_shared(std::size_t bytes, const std::string& label, int& des
   return static_cast<std::byte*>(data);
 }
 
-#ifdef KOKKOS_ENABLE_CUDA
 /// Kokkos names the failure; here it becomes ours.
-template <class Space>
-std::byte* allocate_with_kokkos(std::size_t bytes, const std::string& label, Tier tier) {
+std::byte* allocate_device_tier(std::size_t bytes, const std::string& label, Tier tier) {
+  TESSERA_REQUIRE(kokkos_has(tier), "tier {} has no arena in this build", name_of(tier));
   try {
-    return static_cast<std::byte*>(Space().allocate(label.c_str(), bytes));
+    return kokkos_allocate(tier, bytes, label);
   } catch (const std::exception& error) {
     fail(ExitCode::memory, "{} of {} memory could not be had: {}", human_bytes(static_cast<double>(bytes)), name_of(tier), error.what());
   }
-}
-#endif
-
-/// Memory of the tiers that only a CUDA build has.
-std::byte* allocate_device_tier([[maybe_unused]] std::size_t bytes, [[maybe_unused]] const std::string& label, Tier tier) {
-#ifdef KOKKOS_ENABLE_CUDA
-  if (tier == Tier::device) return allocate_with_kokkos<Kokkos::CudaSpace>(bytes, label, tier);
-  if (tier == Tier::pinned) return allocate_with_kokkos<Kokkos::CudaHostPinnedSpace>(bytes, label, tier);
-#endif
-  fail(ExitCode::internal, "tier {} has no arena in this build", name_of(tier));
-}
-
-void free_device_tier([[maybe_unused]] std::byte* data, [[maybe_unused]] std::size_t bytes, [[maybe_unused]] const std::string& label,
-                      [[maybe_unused]] Tier tier) {
-#ifdef KOKKOS_ENABLE_CUDA
-  if (tier == Tier::device) Kokkos::CudaSpace().deallocate(label.c_str(), data, bytes);
-  if (tier == Tier::pinned) Kokkos::CudaHostPinnedSpace().deallocate(label.c_str(), data, bytes);
-#endif
 }
 
 std::size_t read_number(const char* path) {
@@ -135,7 +116,7 @@ Arena::~Arena() {
     munmap(data_, bytes_);
     close(descriptor_);
   } else if (tier_ != Tier::host) {
-    free_device_tier(data_, bytes_, label_, tier_);
+    kokkos_free(tier_, data_, bytes_, label_);
   } else {
     free_host(data_, bytes_, label_);
   }

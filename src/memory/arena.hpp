@@ -6,13 +6,9 @@
 #include <string>
 #include <string_view>
 
-namespace tessera {
+#include "memory/tier.hpp"
 
-/// Where bytes lie. `shared` is host memory that the ranks of one node map from each other, so that collectives copy once; it is the host's
-/// counterpart of registered device memory. In a CPU build device is host.
-enum class Tier : std::uint8_t { device, pinned, host, shared, nvme };
-inline constexpr int tier_count = 5;
-std::string_view name_of(Tier);
+namespace tessera {
 
 /// A tier's memory on this rank. host: Kokkos::HostSpace, huge pages asked for. shared: an anonymous memory file mapped by all ranks of a
 /// node.

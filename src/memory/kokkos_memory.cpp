@@ -1,0 +1,39 @@
+#include "memory/kokkos_memory.hpp"
+
+#include <Kokkos_Core.hpp>
+
+namespace tessera {
+namespace {
+
+/// Calls f with the memory space of a tier; false where there is none.
+template <class F>
+bool with_space(Tier tier, F f) {
+  if (tier == Tier::host) return f(Kokkos::HostSpace()), true;
+#ifdef KOKKOS_ENABLE_CUDA
+  if (tier == Tier::device) return f(Kokkos::CudaSpace()), true;
+  if (tier == Tier::pinned) return f(Kokkos::CudaHostPinnedSpace()), true;
+#endif
+  return false;
+}
+
+}  // namespace
+
+bool kokkos_has(Tier tier) {
+#ifdef KOKKOS_ENABLE_CUDA
+  return tier == Tier::host || tier == Tier::device || tier == Tier::pinned;
+#else
+  return tier == Tier::host;
+#endif
+}
+
+std::byte* kokkos_allocate(Tier tier, std::size_t bytes, const std::string& label) {
+  void* data = nullptr;
+  with_space(tier, [&](auto space) { data = space.allocate(label.c_str(), bytes); });
+  return static_cast<std::byte*>(data);
+}
+
+void kokkos_free(Tier tier, std::byte* data, std::size_t bytes, const std::string& label) {
+  with_space(tier, [&](auto space) { space.deallocate(label.c_str(), data, bytes); });
+}
+
+}  // namespace tessera

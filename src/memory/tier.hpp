@@ -1,0 +1,14 @@
+// Where bytes lie.
+#pragma once
+#include <cstdint>
+#include <string_view>
+
+namespace tessera {
+
+/// `shared` is host memory that the ranks of one node map from each other, so that collectives copy once; it is the host's counterpart of
+/// registered device memory. In a CPU build device is host.
+enum class Tier : std::uint8_t { device, pinned, host, shared, nvme };
+inline constexpr int tier_count = 5;
+std::string_view name_of(Tier);
+
+}  // namespace tessera
