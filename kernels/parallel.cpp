@@ -4,17 +4,43 @@
 
 #include <Kokkos_Core.hpp>
 #include <atomic>
+#include <mutex>
 
 #include "base/types.hpp"
 
 namespace tessera::kernels {
 namespace {
+using Host = Kokkos::DefaultHostExecutionSpace;
+
 std::atomic<int> g_planned_threads{1};
 
-bool inline_only() { return !Kokkos::is_initialized() || omp_in_parallel() || threads() == 1; }
+/// Making an execution space allocates, and asking it for its threads makes one: so one is kept while Kokkos runs, and given back before it
+/// ends.
+struct KeptSpace {
+  Host space;
+  int threads = space.concurrency();
+};
+std::atomic<KeptSpace*> g_kept{nullptr};
+std::mutex g_making;
+
+KeptSpace* kept_space() {
+  if (KeptSpace* kept = g_kept.load(std::memory_order_acquire)) return kept;
+  if (!Kokkos::is_initialized()) return nullptr;
+  std::lock_guard lock(g_making);
+  if (!g_kept.load()) {
+    g_kept = new KeptSpace;
+    Kokkos::push_finalize_hook([] { delete g_kept.exchange(nullptr); });
+  }
+  return g_kept;
+}
+
+bool inline_only() { return omp_in_parallel() || threads() == 1 || !kept_space(); }
 }  // namespace
 
-int threads() { return Kokkos::is_initialized() ? Kokkos::DefaultHostExecutionSpace().concurrency() : g_planned_threads.load(); }
+int threads() {
+  const KeptSpace* kept = kept_space();
+  return kept ? kept->threads : g_planned_threads.load();
+}
 
 void plan_for_threads(int threads) { g_planned_threads = threads; }
 
@@ -22,7 +48,7 @@ void parallel_ranges(std::int64_t n, std::int64_t grain, RangeFunction f) {
   if (n <= 0) return;
   std::int64_t pieces = ceil_div(n, grain), workers = inline_only() ? 1 : std::min<std::int64_t>(threads(), pieces);
   if (workers == 1) return f(0, n);
-  Kokkos::parallel_for("tessera.ranges", Kokkos::RangePolicy<Kokkos::DefaultHostExecutionSpace>(0, workers), [=](std::int64_t w) {
+  Kokkos::parallel_for("tessera.ranges", Kokkos::RangePolicy<Host>(kept_space()->space, 0, workers), [=](std::int64_t w) {
     std::int64_t begin = pieces * w / workers * grain, end = std::min(n, pieces * (w + 1) / workers * grain);
     if (begin < end) f(begin, end);
   });
@@ -34,8 +60,8 @@ void parallel_dynamic(std::int64_t n, RangeFunction f) {
     for (std::int64_t i = 0; i < n; ++i) f(i, i + 1);
     return;
   }
-  using Policy = Kokkos::RangePolicy<Kokkos::DefaultHostExecutionSpace, Kokkos::Schedule<Kokkos::Dynamic>>;
-  Kokkos::parallel_for("tessera.dynamic", Policy(0, n, Kokkos::ChunkSize(1)), [=](std::int64_t i) { f(i, i + 1); });
+  using Policy = Kokkos::RangePolicy<Host, Kokkos::Schedule<Kokkos::Dynamic>>;
+  Kokkos::parallel_for("tessera.tiles", Policy(kept_space()->space, 0, n, Kokkos::ChunkSize(1)), [=](std::int64_t i) { f(i, i + 1); });
 }
 
 }  // namespace tessera::kernels
