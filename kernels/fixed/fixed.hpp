@@ -8,10 +8,14 @@ namespace tessera::kernels {
 /// Gradients: value * 2^44 as int64. Resolution 2^-44 (5.7e-14), range of the whole sum +-2^19.
 inline constexpr int fixed_bits = 44;
 
+/// What no sum may reach: half of what an int64 holds.
+inline constexpr std::int64_t fixed_limit = std::int64_t{1} << 62;
+
 /// sum[i] += round_to_nearest_even(x[i] * 2^44). Sets *overflow to 1 (never clears it) for a value that is not finite or at least 2^18 in
-/// magnitude, or when |sum[i]| reaches 2^62.
-void fixed_accumulate(const Context&, std::int64_t* sum, const float* x, std::int64_t n, std::int32_t* overflow);
-/// sum[i] += x[i] with the same overflow rule on the result.
+/// magnitude, or when |sum[i]| reaches `limit`. A sum that will be added to those of k - 1 others is safe with limit = fixed_limit / k.
+void fixed_accumulate(const Context&, std::int64_t* sum, const float* x, std::int64_t n, std::int32_t* overflow,
+                      std::int64_t limit = fixed_limit);
+/// sum[i] += x[i] with the same rule at fixed_limit.
 void fixed_add(const Context&, std::int64_t* sum, const std::int64_t* x, std::int64_t n, std::int32_t* overflow);
 /// out[i] = sum[i] * 2^-44
 void fixed_to_float(const Context&, float* out, const std::int64_t* sum, std::int64_t n);

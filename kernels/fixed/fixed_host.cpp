@@ -10,7 +10,7 @@
 namespace tessera::kernels {
 namespace {
 
-constexpr std::int64_t grain = 16384, limit = std::int64_t{1} << 62;
+constexpr std::int64_t grain = 16384;
 
 void raise_flag(std::int32_t* overflow) { std::atomic_ref<std::int32_t>(*overflow).store(1, std::memory_order_relaxed); }
 
@@ -20,13 +20,13 @@ std::int64_t wrapping_add(std::int64_t sum, std::int64_t x) {
 }
 
 /// One element; true where it overflowed. A value out of range adds nothing.
-bool accumulate_one(std::int64_t& sum, float x) {
+bool accumulate_one(std::int64_t& sum, float x, std::int64_t limit) {
   bool fits = std::fabs(x) < 0x1p18f;  // false for NaN
   sum = wrapping_add(sum, fits ? std::llrint(static_cast<double>(x) * 0x1p44) : 0);
   return !fits || sum >= limit || sum <= -limit;
 }
 
-bool accumulate_range(std::int64_t* sum, const float* x, std::int64_t begin, std::int64_t end) {
+bool accumulate_range(std::int64_t* sum, const float* x, std::int64_t begin, std::int64_t end, std::int64_t limit) {
   std::int64_t i = begin;
   bool bad = false;
 #ifdef TESSERA_AVX512
@@ -43,7 +43,7 @@ bool accumulate_range(std::int64_t* sum, const float* x, std::int64_t begin, std
   }
   bad = bad_lanes != 0;
 #endif
-  for (; i < end; ++i) bad |= accumulate_one(sum[i], x[i]);
+  for (; i < end; ++i) bad |= accumulate_one(sum[i], x[i], limit);
   return bad;
 }
 
@@ -67,9 +67,9 @@ unsigned __int128 scaled_magnitude(double x) {
 
 }  // namespace
 
-void fixed_accumulate(const Context&, std::int64_t* sum, const float* x, std::int64_t n, std::int32_t* overflow) {
+void fixed_accumulate(const Context&, std::int64_t* sum, const float* x, std::int64_t n, std::int32_t* overflow, std::int64_t limit) {
   parallel_ranges(n, grain, [&](std::int64_t begin, std::int64_t end) {
-    if (accumulate_range(sum, x, begin, end)) raise_flag(overflow);
+    if (accumulate_range(sum, x, begin, end, limit)) raise_flag(overflow);
   });
 }
 
@@ -80,7 +80,7 @@ void fixed_add(const Context&, std::int64_t* sum, const std::int64_t* x, std::in
     std::uint64_t bad = 0;
     for (std::int64_t i = begin; i < end; ++i) {
       auto a = static_cast<std::uint64_t>(sum[i]), b = static_cast<std::uint64_t>(x[i]), total = a + b,
-           last = static_cast<std::uint64_t>(limit - 1);
+           last = static_cast<std::uint64_t>(fixed_limit - 1);
       bad |= ((a ^ total) & (b ^ total)) | (last + total) | (last - total);
       sum[i] = static_cast<std::int64_t>(total);
     }

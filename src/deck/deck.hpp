@@ -152,5 +152,7 @@ Hash128 deck_hash(const Deck& deck);
 /// Digest over the keys that define the trained function and its order of data (model, batch.global, batch.micro, sequence length, data,
 /// optimizer, learning rate, precision, seed, steps, reproducible), not how it is laid out: an output folder belongs to one such digest.
 Hash128 deck_identity(const Deck& deck);
+/// The keys of that digest in which two decks differ: "model.layers = 4, here 6".
+std::vector<std::string> identity_differences(const Deck& there, const Deck& here);
 
 }  // namespace tessera

@@ -78,4 +78,13 @@ Hash128 deck_identity(const Deck& deck) {
   return hash_text(text);
 }
 
+std::vector<std::string> identity_differences(const Deck& there, const Deck& here) {
+  std::vector<std::string> differences;
+  for (const Key& key : deck_keys()) {
+    if (!key.identity || value_text(key, there) == value_text(key, here)) continue;
+    differences.push_back(fmt::format("{} = {}, here {}", key.name, value_text(key, there), value_text(key, here)));
+  }
+  return differences;
+}
+
 }  // namespace tessera

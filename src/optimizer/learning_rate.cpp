@@ -18,7 +18,7 @@ double learning_rate_at(const LearningRateKeys& keys, double peak, std::int64_t 
     const double done = std::min(1.0, static_cast<double>(step - decay_begin + 1) / static_cast<double>(keys.decay_steps));
     return peak + (floor - peak) * done;
   }
-  const std::int64_t span = keys.decay_steps > 0 ? keys.decay_steps : steps - keys.warmup_steps;
+  const std::int64_t span = steps - keys.warmup_steps;
   const double done = span <= 1 ? 1.0 : std::min(1.0, static_cast<double>(step - keys.warmup_steps) / static_cast<double>(span - 1));
   if (keys.schedule == "linear") return peak + (floor - peak) * done;
   TESSERA_REQUIRE(keys.schedule == "cosine", "learning_rate.schedule = {}", keys.schedule);

@@ -7,7 +7,7 @@
 namespace tessera {
 
 /// Learning rate of step `step` (0-based) of `steps`. Warmup is linear from 1/warmup_steps of the peak and reaches it on its last step;
-/// then cosine and linear fall to min_ratio x peak on the last step (or over decay_steps steps after the warmup, where given); constant
+/// then cosine and linear fall to min_ratio x peak on the last step; constant
 /// stays; wsd stays and falls linearly to min_ratio x peak over the last decay_steps steps.
 double learning_rate_at(const LearningRateKeys& keys, double peak, std::int64_t steps, std::int64_t step);
 

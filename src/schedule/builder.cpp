@@ -287,7 +287,7 @@ class Builder {
       if (!st.gradients_whole) target = buffer("fixed_gradients." + name, Category::gradients, comm_tier_, 8 * P, false);
       if (!st.gradients_whole || first) emit({.name = "clear sums " + name, .op = Zero{}, .uses = {whole(target, Access::write)}});
       emit({.name = "accumulate " + name,
-            .op = AccumulateFixed{P},
+            .op = AccumulateFixed{P, fixed_limit_for(st)},
             .uses = {whole(target, Access::add), whole(source, Access::read), whole(named("scalars"), Access::add)}});
       source = target;
     }
@@ -304,6 +304,11 @@ class Builder {
     } else if (last) {
       emit_reduce(unit, "reduce", sum, gradient_bytes(request_.rank * S), sum, false);
     }
+  }
+
+  /// A whole sum meets those of the other ranks; a micro-batch's meets those of all micro-batches of all ranks.
+  std::int64_t fixed_limit_for(const UnitStorage& st) const {
+    return kernels::fixed_limit / (st.gradients_whole ? request_.ranks : request_.ranks * accumulation_steps(deck_, request_.ranks));
   }
 
   /// Reduce-scatter of a whole buffer into this rank's shard at `target` + `target_offset`.

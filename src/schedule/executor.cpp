@@ -96,7 +96,6 @@ void Executor::run_lane(const OrderedProgram& program, std::size_t lane) {
         for (int t = 0; t < static_cast<int>(tasks.size()); ++t) {
           const auto i = static_cast<std::size_t>(t);
           if (static_cast<std::size_t>(tasks[i].lane) != lane) continue;
-          current_[lane].store(&tasks[i], std::memory_order_relaxed);
           const double begin = now_seconds();
           if (!wait_for(lane, waits[i], start)) return;
           const double ready = now_seconds();
@@ -112,7 +111,6 @@ void Executor::run_lane(const OrderedProgram& program, std::size_t lane) {
   } catch (...) {
     fail_with(std::current_exception());
   }
-  current_[lane].store(nullptr, std::memory_order_relaxed);
 }
 
 bool Executor::wait_for(std::size_t lane, const Waits& waits, const std::array<std::int64_t, lane_count>& start) {
@@ -132,7 +130,12 @@ void Executor::run_task(int section, int task, std::int64_t micro) {
   const Addresses& a = addresses_[static_cast<std::size_t>(section)][static_cast<std::size_t>(task)];
   std::array<void*, max_uses> at;
   for (std::size_t i = 0; i < a.base.size(); ++i) at[i] = static_cast<std::byte*>(a.base[i]) + a.stride[i] * micro;
-  run_({schedule_.sections[static_cast<std::size_t>(section)].tasks[static_cast<std::size_t>(task)], {at.data(), a.base.size()}});
+  const Task& what = schedule_.sections[static_cast<std::size_t>(section)].tasks[static_cast<std::size_t>(task)];
+  try {
+    run_({what, {at.data(), a.base.size()}});
+  } catch (const Error& error) {
+    throw Error(error.code, fmt::format("{} (in task `{}`)", error.what(), what.name));
+  }
 }
 
 void Executor::fail_with(std::exception_ptr error) {
@@ -146,14 +149,6 @@ void Executor::fail_with(std::exception_ptr error) {
     done.fetch_add(std::int64_t{1} << 40, std::memory_order_release);
     done.notify_all();
   }
-}
-
-std::string Executor::where() const {
-  std::string text;
-  for (std::size_t lane = 0; lane < lane_count; ++lane)
-    if (const Task* task = current_[lane].load(std::memory_order_relaxed))
-      text += fmt::format("{}{}: {}", text.empty() ? "" : "; ", name_of(static_cast<Lane>(lane)), task->name);
-  return text;
 }
 
 }  // namespace tessera

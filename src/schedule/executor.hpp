@@ -40,8 +40,6 @@ class Executor {
   void run(ProgramKind kind);
   /// Of the last run.
   const LaneTimes& times() const { return times_; }
-  /// The task that a lane is in or waits for, for messages.
-  std::string where() const;
 
  private:
   struct Addresses {
@@ -64,7 +62,6 @@ class Executor {
 
   std::array<std::atomic<std::int64_t>, lane_count> done_{};
   std::atomic<bool> failed_{false};
-  std::array<std::atomic<const Task*>, lane_count> current_{};
   std::vector<std::thread> threads_;
   std::mutex mutex_;
   std::condition_variable wake_, finished_;

@@ -8,8 +8,6 @@
 namespace tessera {
 namespace {
 
-constexpr std::int64_t alignment = 4096;
-
 /// A buffer's life in one section: task numbers of first and last use.
 struct Life {
   int section = 0, first = 0, last = 0;
@@ -72,8 +70,8 @@ MemoryPlan place(const Schedule& schedule) {
     const auto tier = static_cast<std::size_t>(buffer.tier);
     if (!buffer.persistent) continue;
     plan.offset[b] = plan.bytes[tier];
-    plan.bytes[tier] += round_up(buffer.bytes, alignment);
-    plan.by_category[tier][static_cast<std::size_t>(buffer.category)] += round_up(buffer.bytes, alignment);
+    plan.bytes[tier] += round_up(buffer.bytes, plan_alignment);
+    plan.by_category[tier][static_cast<std::size_t>(buffer.category)] += round_up(buffer.bytes, plan_alignment);
   }
   plan.persistent = plan.bytes;
 
@@ -89,15 +87,15 @@ MemoryPlan place(const Schedule& schedule) {
     std::vector<std::pair<std::int64_t, std::int64_t>> taken;  // of those alive at the same time
     for (std::size_t other : placed)
       if (schedule.buffers[other].tier == buffer.tier && meet(lives[b], lives[other]))
-        taken.push_back({plan.offset[other], plan.offset[other] + round_up(schedule.buffers[other].bytes, alignment)});
+        taken.push_back({plan.offset[other], plan.offset[other] + round_up(schedule.buffers[other].bytes, plan_alignment)});
     std::sort(taken.begin(), taken.end());
     std::int64_t at = plan.persistent[tier];
     for (auto [begin, end] : taken) {
-      if (begin - at >= round_up(buffer.bytes, alignment)) break;
+      if (begin - at >= round_up(buffer.bytes, plan_alignment)) break;
       at = std::max(at, end);
     }
     plan.offset[b] = at;
-    plan.bytes[tier] = std::max(plan.bytes[tier], at + round_up(buffer.bytes, alignment));
+    plan.bytes[tier] = std::max(plan.bytes[tier], at + round_up(buffer.bytes, plan_alignment));
     placed.push_back(b);
   }
   for (std::size_t t = 0; t < tier_count; ++t) {

@@ -40,7 +40,7 @@ struct Runner {
   void operator()(const AllReduce& op) const { backend.reduce->all_reduce(at(r, 0), op.count, op.dtype); }
 
   void operator()(const AccumulateFixed& op) const {
-    kernels::fixed_accumulate(context(), at<std::int64_t>(r, 0), at<float>(r, 1), op.count, &at<StepScalars>(r, 2)->overflow);
+    kernels::fixed_accumulate(context(), at<std::int64_t>(r, 0), at<float>(r, 1), op.count, &at<StepScalars>(r, 2)->overflow, op.limit);
   }
 
   void operator()(const Zero&) const {

@@ -28,6 +28,18 @@ int Schedule::find_buffer(const std::string& name) const {
   return -1;
 }
 
+namespace {
+
+/// What ranks must agree on of an op besides its kind: collectives must match to the element.
+std::string collective_text(const Op& op) {
+  if (const auto* g = std::get_if<Gather>(&op)) return fmt::format("{},{},{}", g->count, g->stride, name_of(g->dtype));
+  if (const auto* r = std::get_if<Reduce>(&op)) return fmt::format("{},{},{},{}", r->count, r->stride, name_of(r->dtype), r->accumulate);
+  if (const auto* a = std::get_if<AllReduce>(&op)) return fmt::format("{},{}", a->count, name_of(a->dtype));
+  return "";
+}
+
+}  // namespace
+
 Hash128 Schedule::hash() const {
   Hasher hasher;
   for (const Program* program : {&train, &evaluate, &publish})
@@ -35,10 +47,13 @@ Hash128 Schedule::hash() const {
   for (const Section& section : sections) {
     hasher.update(section.name);
     for (const Task& task : section.tasks) {
-      hasher.update(fmt::format("{}|{}|{}|", task.name, name_of(task.lane), task.op.index()));
-      for (const Use& use : task.uses)
-        hasher.update(fmt::format("{},{},{};", buffers[static_cast<std::size_t>(use.buffer)].name,
-                                  buffers[static_cast<std::size_t>(use.buffer)].bytes, static_cast<int>(use.access)));
+      hasher.update(fmt::format("{}|{}|{}|{}|", task.name, name_of(task.lane), task.op.index(), collective_text(task.op)));
+      for (const Use& use : task.uses) {
+        const Buffer& buffer = buffers[static_cast<std::size_t>(use.buffer)];
+        // Workspace depends on a rank's threads, which may differ where cores do not divide by ranks.
+        const std::int64_t bytes = buffer.category == Category::workspace ? 0 : buffer.bytes;
+        hasher.update(fmt::format("{},{},{};", buffer.name, bytes, static_cast<int>(use.access)));
+      }
     }
   }
   return hasher.digest();

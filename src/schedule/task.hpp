@@ -63,6 +63,7 @@ struct AllReduce {
 /// int64 sums (add), fp32 values (read), scalars (add).
 struct AccumulateFixed {
   std::int64_t count = 0;
+  std::int64_t limit = 0;  ///< of a sum's magnitude, so that the sum over all that it is added to cannot wrap
 };
 /// Any number of ranges (write).
 struct Zero {};

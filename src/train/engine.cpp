@@ -51,7 +51,7 @@ Engine::Engine(const Deck& deck, DataParallelGroup group, const EngineOptions& o
         Arena(static_cast<Tier>(t), static_cast<std::size_t>(plan_.bytes[t]), fmt::format("tessera.{}", name_of(static_cast<Tier>(t))));
     bases[t] = arenas_[t].data();
   }
-  TESSERA_REQUIRE(used_bytes() == plan_.bytes, "used bytes differ from planned bytes");
+  if (options.training) TESSERA_REQUIRE(used_bytes() == plan_.bytes, "the bytes that tasks touch differ from the planned ones");
   if (group_.node && plan_.bytes[static_cast<std::size_t>(Tier::shared)] > 0)
     group_.node->register_arena(arenas_[static_cast<std::size_t>(Tier::shared)]);
 
@@ -80,7 +80,13 @@ Engine::~Engine() {
 
 std::array<std::int64_t, tier_count> Engine::used_bytes() const {
   std::array<std::int64_t, tier_count> used{};
-  for (std::size_t t = 0; t < tier_count; ++t) used[t] = static_cast<std::int64_t>(arenas_[t].bytes());
+  for (const Section& section : schedule_.sections)
+    for (const Task& task : section.tasks)
+      for (const Use& use : task.uses) {
+        const auto b = static_cast<std::size_t>(use.buffer), tier = static_cast<std::size_t>(schedule_.buffers[b].tier);
+        const std::int64_t end = use.micro_stride ? schedule_.buffers[b].bytes : use.offset + use.bytes;
+        used[tier] = std::max(used[tier], round_up(plan_.offset[b] + end, plan_alignment));
+      }
   return used;
 }
 

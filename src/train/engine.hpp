@@ -42,7 +42,7 @@ class Engine {
   int rank() const { return request_.rank; }
   int ranks() const { return request_.ranks; }
   std::int64_t accumulation() const { return accumulation_steps(request_.deck, request_.ranks); }
-  /// Bytes that the arenas hold, by tier; equal to plan().bytes, which is asserted.
+  /// Bytes that tasks touch, by tier, as the executor addresses them; equal to plan().bytes, which is asserted when training.
   std::array<std::int64_t, tier_count> used_bytes() const;
 
   /// Weights from the deck's seed: each element depends on (seed, tensor name, element) alone.
@@ -70,7 +70,6 @@ class Engine {
   /// Mean loss per token over the evaluation micro-batches; `tokens` is the number of tokens with weight 1 over all ranks.
   StepReport evaluate(double tokens);
   const LaneTimes& times() const { return executor_->times(); }
-  std::string where() const { return executor_->where(); }
 
   /// Tests: this rank's copy of a tensor's summed gradient in fp32 after a step (whole gradients only: stage 0 or 1, or one rank), and its
   /// compute copy.

@@ -24,18 +24,6 @@ std::string read_text(const std::string& path) {
   return text.str();
 }
 
-/// Lines of two printed decks that differ, as "key: there -> here". Printed decks have the same keys in the same order.
-std::string differences(const std::string& there, const std::string& here) {
-  std::istringstream a(there), b(here);
-  std::string x, y, section, out;
-  while (std::getline(a, x) && std::getline(b, y)) {
-    if (!y.empty() && y.front() == '[') section = y.substr(1, y.find(']') - 1);
-    if (x != y && section != "zero" && section != "mesh" && section != "kernels")
-      out += fmt::format("\n  [{}] {}   here: {}", section, x, y);
-  }
-  return out;
-}
-
 void move_aside(const std::string& path) {
   for (int n = 1;; ++n) {
     const std::string target = fmt::format("{}.old-{}", path, n);
@@ -45,14 +33,33 @@ void move_aside(const std::string& path) {
   }
 }
 
+/// What makes the folder's run another one than this deck's; run.steps alone does not: a run may be made longer.
+std::vector<std::string> foreign_keys(const Deck& deck, const RunFolder& folder) {
+  ParsedDeck there = parse_deck_text(read_text(folder.deck()), folder.deck(), {}, 0);
+  if (!there.faults.empty()) return {fmt::format("{} cannot be read: {}", folder.deck(), there.faults.front().str())};
+  if (there.deck.run.steps != deck.run.steps)
+    info("run.steps was {} in {} and is {} now; the learning rate follows the new number", there.deck.run.steps, folder.path,
+         deck.run.steps);
+  there.deck.run.steps = deck.run.steps;
+  return identity_differences(there.deck, deck);
+}
+
 void require_own_folder(const Deck& deck, const RunFolder& folder) {
-  const std::string text = read_text(folder.deck());
-  const ParsedDeck there = parse_deck_text(text, folder.deck(), {}, 0);
-  if (there.faults.empty() && deck_identity(there.deck) == deck_identity(deck)) return;
+  const std::vector<std::string> foreign = foreign_keys(deck, folder);
+  const bool anew = deck.run.resume == "never" && !io::find_latest_checkpoint(folder.checkpoints()).empty();
+  if (foreign.empty() && !anew) return;
+  if (deck.run.overwrite) return move_aside(folder.path);
+  if (foreign.empty())
+    fail(ExitCode::usage,
+         "run.resume = \"never\" and {} holds checkpoints that a new run would mix with. Set run.overwrite=true to move them aside, or "
+         "choose "
+         "another run.output_dir.",
+         folder.path);
   fail(ExitCode::usage,
-       "{} holds a run of another deck:{}\nChoose another run.output_dir, put these keys back, or set run.overwrite=true (the earlier run "
+       "{} holds a run of another deck:\n  {}\nChoose another run.output_dir, put these keys back, or set run.overwrite=true (the earlier "
+       "run "
        "is kept beside it as {}.old-N).",
-       folder.path, differences(text, print_deck(deck)), folder.path);
+       folder.path, fmt::join(foreign, "\n  "), folder.path);
 }
 
 }  // namespace
@@ -60,7 +67,7 @@ void require_own_folder(const Deck& deck, const RunFolder& folder) {
 StartPoint open_run_folder(const Deck& deck) {
   StartPoint start{.folder = {deck.run.output_dir}, .checkpoint = ""};
   const RunFolder& folder = start.folder;
-  if (deck.run.overwrite && fs::exists(folder.deck())) move_aside(folder.path);
+  if (fs::exists(folder.deck())) require_own_folder(deck, folder);
   std::error_code error;
   fs::create_directories(folder.checkpoints(), error);
   if (error)
@@ -68,17 +75,11 @@ StartPoint open_run_folder(const Deck& deck) {
          error.message());
   if (access(folder.path.c_str(), W_OK) != 0 || access(folder.checkpoints().c_str(), W_OK) != 0)
     fail(ExitCode::environment, "no permission to write in {}: {}. Choose another run.output_dir.", folder.path, std::strerror(errno));
-  if (fs::exists(folder.deck())) require_own_folder(deck, folder);
 
   if (deck.run.resume == "auto") {
     start.checkpoint = io::find_latest_checkpoint(folder.checkpoints());
   } else if (deck.run.resume != "never") {
     start.checkpoint = deck.run.resume;
-  } else if (!io::find_latest_checkpoint(folder.checkpoints()).empty()) {
-    fail(ExitCode::usage,
-         "run.resume = \"never\" and {} holds checkpoints that a new run would mix with. Set run.overwrite=true to move them aside, or "
-         "choose another run.output_dir.",
-         folder.path);
   }
 
   std::ofstream out(folder.deck());

@@ -28,8 +28,9 @@ namespace {
 
 /// Where lanes run: threads for the communication lanes where this rank has a core to spare for them.
 LaneMode lane_mode(const Deck& deck, int ranks, int cores) {
-  if (ranks == 1 || deck.zero.overlap_comm == "false" || deck.run.lanes == "inline") return LaneMode::inline_order;
+  if (deck.zero.overlap_comm == "false" || deck.run.lanes == "inline") return LaneMode::inline_order;
   if (deck.run.lanes == "threads" || deck.zero.overlap_comm == "true") return LaneMode::threads;
+  if (ranks == 1) return LaneMode::inline_order;
   return cores > 2 ? LaneMode::threads : LaneMode::inline_order;
 }
 
