@@ -28,17 +28,30 @@ int Schedule::find_buffer(const std::string& name) const {
   return -1;
 }
 
+namespace {
+
+/// What a collective asks of its peers.
+std::string collective_text(const Op& op) {
+  if (const auto* o = std::get_if<Gather>(&op)) return fmt::format("{},{},{}", o->count, o->stride, name_of(o->dtype));
+  if (const auto* o = std::get_if<Reduce>(&op)) return fmt::format("{},{},{},{}", o->count, o->stride, name_of(o->dtype), o->accumulate);
+  if (const auto* o = std::get_if<AllReduce>(&op)) return fmt::format("{},{}", o->count, name_of(o->dtype));
+  return "";
+}
+
+}  // namespace
+
 Hash128 Schedule::hash() const {
   Hasher hasher;
+  for (const Buffer& b : buffers) hasher.update(fmt::format("{},{},{},{};", b.name, name_of(b.tier), b.bytes, b.persistent));
   for (const Program* program : {&train, &evaluate, &publish})
     for (const auto& phase : program->phases) hasher.update(fmt::format("{}:{}x{};", program->name, phase.section, phase.repeat));
   for (const Section& section : sections) {
     hasher.update(section.name);
     for (const Task& task : section.tasks) {
-      hasher.update(fmt::format("{}|{}|{}|", task.name, name_of(task.lane), task.op.index()));
+      hasher.update(fmt::format("{}|{}|{}|{}|", task.name, name_of(task.lane), task.op.index(), collective_text(task.op)));
+      // Not the offset: it says which shard is this rank's.
       for (const Use& use : task.uses)
-        hasher.update(fmt::format("{},{},{};", buffers[static_cast<std::size_t>(use.buffer)].name,
-                                  buffers[static_cast<std::size_t>(use.buffer)].bytes, static_cast<int>(use.access)));
+        hasher.update(fmt::format("{},{},{},{};", use.buffer, use.bytes, use.micro_stride, static_cast<int>(use.access)));
     }
   }
   return hasher.digest();
