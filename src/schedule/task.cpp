@@ -42,6 +42,7 @@ std::string collective_text(const Op& op) {
 
 Hash128 Schedule::hash() const {
   Hasher hasher;
+  for (const Buffer& b : buffers) hasher.update(fmt::format("{},{},{},{};", b.name, name_of(b.tier), b.bytes, b.persistent));
   for (const Program* program : {&train, &evaluate, &publish})
     for (const auto& phase : program->phases) hasher.update(fmt::format("{}:{}x{};", program->name, phase.section, phase.repeat));
   for (const Section& section : sections) {
@@ -50,9 +51,9 @@ Hash128 Schedule::hash() const {
       hasher.update(fmt::format("{}|{}|{}|{}|", task.name, name_of(task.lane), task.op.index(), collective_text(task.op)));
       for (const Use& use : task.uses) {
         const Buffer& buffer = buffers[static_cast<std::size_t>(use.buffer)];
-        // Workspace depends on a rank's threads, which may differ where cores do not divide by ranks.
-        const std::int64_t bytes = buffer.category == Category::workspace ? 0 : buffer.bytes;
-        hasher.update(fmt::format("{},{},{};", buffer.name, bytes, static_cast<int>(use.access)));
+        // Workspace depends on a rank's threads, which may differ where cores do not divide by ranks. Offsets say which shard is this rank's.
+        const std::int64_t bytes = buffer.category == Category::workspace ? 0 : use.bytes;
+        hasher.update(fmt::format("{},{},{},{};", use.buffer, bytes, use.micro_stride, static_cast<int>(use.access)));
       }
     }
   }

@@ -67,6 +67,18 @@ void write_text(const std::string& path, const std::string& text) {
   out.commit();
 }
 
+/// transformers takes model.safetensors before an index: weights of another split would be loaded in the place of these.
+void refuse_other_weights(const std::string& folder, const std::vector<std::string>& planned) {
+  for (const auto& entry : fs::directory_iterator(folder)) {
+    const std::string name = entry.path().filename();
+    const bool weights = name.starts_with("model") && (name.ends_with(".safetensors") || name.ends_with(".safetensors.index.json"));
+    if (weights && std::find(planned.begin(), planned.end(), name) == planned.end())
+      fail(ExitCode::usage,
+           "{}/{} belongs to another export, and transformers could load it in the place of this one. Remove it or choose another folder.",
+           folder, name);
+  }
+}
+
 struct Source {
   const io::CheckpointReader& reader;
   const Deck& deck;
@@ -79,6 +91,9 @@ ConsolidateResult to_safetensors(const Source& source, const ConsolidateOptions&
   for (const Parameter& p : source.table) entries.push_back({p.export_name, o.dtype, p.shape});
   const auto files = io::plan_safetensors(entries, o.max_file_bytes);
   ConsolidateResult result;
+  for (const auto& file : files) result.files.push_back(file.name);
+  if (files.size() > 1) result.files.push_back("model.safetensors.index.json");
+  refuse_other_weights(o.output, result.files);
   std::size_t row = 0;
   std::vector<bf16> narrow(buffer.size());
   for (const auto& file : files) {
@@ -90,12 +105,8 @@ ConsolidateResult to_safetensors(const Source& source, const ConsolidateOptions&
         writer.append(std::as_bytes(std::span<const bf16>(narrow.data(), values.size())));
       });
     writer.finish();
-    result.files.push_back(file.name);
   }
-  if (files.size() > 1) {
-    write_text(o.output + "/model.safetensors.index.json", io::safetensors_index(files));
-    result.files.push_back("model.safetensors.index.json");
-  }
+  if (files.size() > 1) write_text(o.output + "/model.safetensors.index.json", io::safetensors_index(files));
   write_text(o.output + "/config.json", config);
   result.files.push_back("config.json");
   return result;

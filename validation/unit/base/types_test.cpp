@@ -1,0 +1,160 @@
+// bf16 rounding against a search for the nearest value, shapes, and numbers for people.
+#include "base/types.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <random>
+
+#include "base/check.hpp"
+
+namespace tessera {
+namespace {
+
+float from_bits(std::uint32_t bits) { return std::bit_cast<float>(bits); }
+
+double value_of(std::uint16_t bits) {
+  bf16 b;
+  b.bits = bits;
+  return static_cast<double>(static_cast<float>(b));
+}
+
+/// Nearest bf16 of a finite fp32 found from its two neighbours in exact arithmetic; a tie goes to the even one.
+std::uint16_t nearest(float f) {
+  const auto below = static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(f) >> 16);  // towards zero
+  const auto above = static_cast<std::uint16_t>(below + 1);
+  // The largest finite bf16 is followed by what would be the next power of two, were there one.
+  const bool last = (below & 0x7fffu) == 0x7f7fu;
+  const double high = last ? std::copysign(0x1p128, f) : value_of(above), low = value_of(below);
+  const double down = std::abs(f - low), up = std::abs(high - f);
+  if (down != up) return down < up ? below : above;
+  return (below & 1u) == 0 ? below : above;
+}
+
+TEST(Bf16, RoundsToNearestEven) {
+  std::mt19937 random(1);
+  for (int i = 0; i < 300000; ++i) {
+    std::uint32_t bits = random();
+    if (i % 3 == 0) bits = (bits & 0xffff0000u) | 0x8000u;                           // ties
+    if (i % 3 == 1) bits = (bits & 0xffff0000u) | (0x7fffu + random() % 3u);         // just beside ties
+    if (i % 7 == 0) bits &= 0x807fffffu;                                             // denormals
+    if (i % 11 == 0) bits = (bits & 0x80000000u) | (0x7f7f0000u + bits % 0x10000u);  // around the largest value
+    const float f = from_bits(bits);
+    if (!std::isfinite(f)) continue;
+    ASSERT_EQ(bf16(f).bits, nearest(f)) << std::hexfloat << f;
+  }
+}
+
+TEST(Bf16, KeepsItsOwnValues) {
+  for (std::uint32_t bits = 0; bits < 0x10000u; ++bits) {
+    bf16 b;
+    b.bits = static_cast<std::uint16_t>(bits);
+    const auto f = static_cast<float>(b);
+    if (std::isnan(f))
+      EXPECT_TRUE(std::isnan(static_cast<float>(bf16(f)))) << bits;
+    else
+      ASSERT_EQ(bf16(f).bits, bits);
+  }
+}
+
+TEST(Bf16, NanOfAnyPayloadStaysNan) {
+  // A payload in the lower half alone would round to infinity, and one of all ones would wrap to zero.
+  for (std::uint32_t bits : {0x7f800001u, 0x7f80ffffu, 0x7fffffffu, 0xffffffffu, 0xff800001u, 0x7fc00000u}) {
+    const bf16 b(from_bits(bits));
+    EXPECT_TRUE(std::isnan(static_cast<float>(b))) << std::hex << bits;
+    EXPECT_EQ(b.bits >> 15, bits >> 31) << "the sign of " << std::hex << bits;
+  }
+}
+
+TEST(Bf16, InfinityZeroAndOverflow) {
+  constexpr float infinity = std::numeric_limits<float>::infinity();
+  EXPECT_EQ(bf16(infinity).bits, 0x7f80);
+  EXPECT_EQ(bf16(-infinity).bits, 0xff80);
+  EXPECT_EQ(bf16(std::numeric_limits<float>::max()).bits, 0x7f80);
+  EXPECT_EQ(bf16(from_bits(0x7f7f7fffu)).bits, 0x7f7f);  // below the tie
+  EXPECT_EQ(bf16(from_bits(0x7f7f8000u)).bits, 0x7f80);  // the tie: the odd largest value gives way
+  EXPECT_EQ(bf16(-0.0f).bits, 0x8000);
+  EXPECT_EQ(bf16(from_bits(0x00000001u)).bits, 0);
+  EXPECT_EQ(bf16(from_bits(0x00008001u)).bits, 1);
+}
+
+TEST(Types, SizesAndNames) {
+  EXPECT_EQ(size_of(DType::f32), sizeof(float));
+  EXPECT_EQ(size_of(DType::bf16), sizeof(bf16));
+  EXPECT_EQ(size_of(DType::i64), 8u);
+  EXPECT_EQ(size_of(DType::u16), 2u);
+  EXPECT_EQ(size_of(DType::u32), 4u);
+  EXPECT_EQ(name_of(dtype_of<float>()), "fp32");
+  EXPECT_EQ(name_of(dtype_of<bf16>()), "bf16");
+  EXPECT_EQ(name_of(dtype_of<std::int64_t>()), "int64");
+  EXPECT_EQ(name_of(dtype_of<std::uint16_t>()), "uint16");
+  EXPECT_EQ(name_of(dtype_of<std::uint32_t>()), "uint32");
+}
+
+TEST(Shape, ElementsAndText) {
+  EXPECT_EQ(Shape{}.elements(), 1);
+  EXPECT_EQ(Shape{}.str(), "scalar");
+  EXPECT_EQ((Shape{3, 0, 5}).elements(), 0);
+  EXPECT_EQ((Shape{4096, 1024}).str(), "4096 x 1024");
+  EXPECT_EQ((Shape{1 << 20, 1 << 20}).elements(), std::int64_t{1} << 40);
+  EXPECT_NE((Shape{6}), (Shape{2, 3}));
+}
+
+TEST(Types, DivisionUp) {
+  EXPECT_EQ(ceil_div(0, 4), 0);
+  EXPECT_EQ(ceil_div(1, 4), 1);
+  EXPECT_EQ(ceil_div(8, 4), 2);
+  EXPECT_EQ(round_up(513, 256), 768);
+  EXPECT_EQ(round_up(512, 256), 512);
+}
+
+TEST(Human, Bytes) {
+  EXPECT_EQ(human_bytes(0), "0 B");
+  EXPECT_EQ(human_bytes(1023), "1023 B");
+  EXPECT_EQ(human_bytes(1024), "1.00 KiB");
+  EXPECT_EQ(human_bytes(1.5 * (1 << 30)), "1.50 GiB");
+  EXPECT_EQ(human_bytes(3 * 0x1p60), "3072.00 PiB");
+}
+
+TEST(Human, NoUnitIsShownAsAThousandOrMoreOfItself) {
+  // 1023.999 KiB must not print as "1024.00 KiB", nor 999,999 as "1000.00 K".
+  EXPECT_EQ(human_bytes(1048575), "1.00 MiB");
+  EXPECT_EQ(human_bytes(1023.7), "1.00 KiB");
+  EXPECT_EQ(human_count(999999), "1.00 M");
+  EXPECT_EQ(human_count(999.7), "1.00 K");
+}
+
+TEST(Human, Counts) {
+  EXPECT_EQ(human_count(0), "0");
+  EXPECT_EQ(human_count(999), "999");
+  EXPECT_EQ(human_count(1000), "1.00 K");
+  EXPECT_EQ(human_count(124.4e6), "124.40 M");
+  EXPECT_EQ(human_count(70e9), "70.00 B");
+  EXPECT_EQ(human_count(8.5e14), "850.00 T");
+}
+
+TEST(Check, AnErrorCarriesCodeAndText) {
+  try {
+    fail(ExitCode::data, "{} at {}", "bad token", 7);
+    FAIL();
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code, ExitCode::data);
+    EXPECT_STREQ(e.what(), "bad token at 7");
+  }
+}
+
+TEST(Check, ABrokenInvariantNamesConditionFileAndLine) {
+  try {
+    TESSERA_REQUIRE(1 > 2, "with {}", 3);
+    FAIL();
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code, ExitCode::internal);
+    const std::string text = e.what();
+    for (const char* part : {"types_test.cpp:", "1 > 2", "with 3"}) EXPECT_NE(text.find(part), std::string::npos) << text;
+  }
+  EXPECT_NO_THROW(TESSERA_REQUIRE(true));
+}
+
+}  // namespace
+}  // namespace tessera

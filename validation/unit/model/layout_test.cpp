@@ -1,0 +1,149 @@
+// Layouts of random models: every tensor once, on blocks, never overlapping, joined ones together.
+#include "model/layout.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "base/check.hpp"
+#include "random_models.hpp"
+
+namespace tessera {
+namespace {
+
+const Parameter& row(const Layout& layout, const Slot& slot) { return layout.table[static_cast<std::size_t>(slot.parameter)]; }
+
+void check_slots(const Layout& layout, const Unit& unit) {
+  ASSERT_EQ(unit.elements % (layout.shards * shard_block), 0) << unit.name;
+  std::int64_t end = 0;
+  for (std::size_t s = 0; s < unit.slots.size(); ++s) {
+    const Slot& slot = unit.slots[s];
+    ASSERT_EQ(slot.elements, row(layout, slot).shape.elements());
+    if (row(layout, slot).joined) {
+      ASSERT_GT(s, 0u);
+      ASSERT_EQ(slot.offset, end) << row(layout, slot).name << " does not begin where its neighbour ends";
+      ASSERT_EQ(slot.parameter, unit.slots[s - 1].parameter + 1) << "joined to another tensor than in the table";
+    } else {
+      ASSERT_EQ(slot.offset % shard_block, 0) << row(layout, slot).name;
+      ASSERT_GE(slot.offset, end) << row(layout, slot).name << " overlaps the tensor before it";
+      ASSERT_LT(slot.offset - end, shard_block) << "more padding than alignment needs";
+    }
+    if (s > 0) {
+      ASSERT_GT(slot.parameter, unit.slots[s - 1].parameter) << "not in table order";
+    }
+    end = slot.offset + slot.elements;
+  }
+  ASSERT_LE(end, unit.elements);
+  ASSERT_LT(unit.elements - end, layout.shards * shard_block) << "more padding than the shards need";
+}
+
+TEST(Layout, RandomModels) {
+  test::Random random(1);
+  for (int trial = 0; trial < 500; ++trial) {
+    const Layout layout = test::random_layout(random);
+    std::vector<int> seen(layout.table.size(), 0);
+    for (const Unit& unit : layout.units) {
+      check_slots(layout, unit);
+      if (testing::Test::HasFatalFailure()) {
+        FAIL() << "trial " << trial << ", unit " << unit.name;
+      }
+      for (const Slot& slot : unit.slots) {
+        ++seen[static_cast<std::size_t>(slot.parameter)];
+        const Parameter& p = row(layout, slot);
+        const std::string home = p.part == Part::embedding ? "embedding"
+                                 : p.part == Part::head    ? "head"
+                                                           : fmt::format("layers.{}", p.layer);
+        EXPECT_EQ(unit.name, unit.persistent ? "persistent" : home) << p.name;
+      }
+    }
+    EXPECT_TRUE(std::all_of(seen.begin(), seen.end(), [](int n) { return n == 1; })) << "a tensor is missing or there twice";
+  }
+}
+
+TEST(Layout, ShardsDoNotMoveTensors) {
+  // Checkpoints are read at another number of shards: only the tail's padding may differ.
+  test::Random random(2);
+  for (int trial = 0; trial < 100; ++trial) {
+    const auto table = parameter_table(test::random_model(random));
+    const std::int64_t threshold = random(0, 500);
+    const Layout one = make_layout(table, 1, threshold), many = make_layout(table, static_cast<int>(random(2, 9)), threshold);
+    ASSERT_EQ(one.units.size(), many.units.size());
+    for (std::size_t u = 0; u < one.units.size(); ++u)
+      for (std::size_t s = 0; s < one.units[u].slots.size(); ++s) EXPECT_EQ(one.units[u].slots[s].offset, many.units[u].slots[s].offset);
+  }
+}
+
+TEST(Layout, TheThresholdTakesSmallTensorsAndWholeGroups) {
+  test::Random random(3);
+  for (int trial = 0; trial < 300; ++trial) {
+    const auto table = parameter_table(test::random_model(random));
+    const std::int64_t threshold = random(0, 3000);
+    const Layout layout = make_layout(table, 2, threshold);
+    for (const Unit& unit : layout.units)
+      for (std::size_t s = 0; s < unit.slots.size(); ++s) {
+        // The group of this slot: back to the tensor that is not joined, then on.
+        auto first = static_cast<std::size_t>(unit.slots[s].parameter), last = first + 1;
+        while (table[first].joined) --first;
+        while (last < table.size() && table[last].joined) ++last;
+        const bool all_small =
+            std::all_of(table.begin() + static_cast<std::ptrdiff_t>(first), table.begin() + static_cast<std::ptrdiff_t>(last),
+                        [&](const Parameter& p) { return p.shape.elements() <= threshold; });
+        ASSERT_EQ(unit.persistent, all_small) << table[first].name << " at threshold " << threshold;
+      }
+  }
+}
+
+TEST(Layout, WithoutThresholdNothingIsPersistent) {
+  for (const Unit& unit : make_layout(parameter_table(test::tiny_deck().model), 4, 0).units) EXPECT_FALSE(unit.persistent) << unit.name;
+}
+
+TEST(Layout, AThresholdAboveAllLeavesOneUnit) {
+  const Layout layout = make_layout(parameter_table(test::tiny_deck().model), 4, 1 << 30);
+  ASSERT_EQ(layout.units.size(), 1u);
+  EXPECT_EQ(layout.units[0].name, "persistent");
+}
+
+TEST(Layout, FindGivesATensorWithThoseJoinedToIt) {
+  const ModelKeys m = test::tiny_deck({"model.qkv_bias=true"}).model;
+  const Layout layout = make_layout(parameter_table(m), 3, 0);
+  const std::int64_t Q = m.heads * m.head_dim, K = m.kv_heads * m.head_dim;
+  const TensorRef q = layout.find("layers.1.attention.wq"), k = layout.find("layers.1.attention.wk"),
+                  b = layout.find("layers.0.attention.bq");
+  EXPECT_EQ(q.elements, (Q + 2 * K) * m.width);
+  EXPECT_EQ(k.elements, 2 * K * m.width);
+  EXPECT_EQ(k.offset, q.offset + Q * m.width);
+  EXPECT_EQ(b.elements, Q + 2 * K);
+  EXPECT_EQ(layout.units[static_cast<std::size_t>(q.unit)].name, "layers.1");
+  EXPECT_EQ(layout.find("layers.0.mlp.w_gate").elements, 2 * m.ff_width * m.width);
+  EXPECT_EQ(layout.find("layers.0.mlp.w_down").elements, m.ff_width * m.width);
+  EXPECT_THROW(layout.find("layers.9.mlp.w_up"), Error);
+}
+
+TEST(PiecesIn, AnyRangeIsCoveredExactly) {
+  test::Random random(4);
+  for (int trial = 0; trial < 400; ++trial) {
+    const Layout layout = test::random_layout(random);
+    for (const Unit& unit : layout.units) {
+      const std::int64_t begin = random(0, unit.elements), end = random(begin, unit.elements);
+      std::vector<int> wanted(static_cast<std::size_t>(unit.elements), 0), got(static_cast<std::size_t>(unit.elements), 0);
+      for (const Slot& slot : unit.slots)
+        for (std::int64_t i = std::max(begin, slot.offset); i < std::min(end, slot.offset + slot.elements); ++i)
+          wanted[static_cast<std::size_t>(i)] = slot.parameter + 1;
+      for (const Piece& piece : pieces_in(unit, begin, end)) {
+        ASSERT_GT(piece.elements, 0);
+        const auto slot = std::find_if(unit.slots.begin(), unit.slots.end(), [&](const Slot& s) { return s.parameter == piece.parameter; });
+        ASSERT_NE(slot, unit.slots.end());
+        ASSERT_EQ(piece.tensor_offset, piece.unit_offset - slot->offset);
+        for (std::int64_t i = 0; i < piece.elements; ++i) {
+          auto& owner = got[static_cast<std::size_t>(piece.unit_offset + i)];
+          ASSERT_EQ(owner, 0) << "an element in two pieces";
+          owner = piece.parameter + 1;
+        }
+      }
+      ASSERT_EQ(got, wanted) << unit.name << " [" << begin << ", " << end << ")";
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,139 @@
+// The table of tensors and config.json against what transformers itself writes for the same models.
+#include "model/parameters.hpp"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <sstream>
+
+#include "base/check.hpp"
+#include "model/huggingface.hpp"
+#include "random_models.hpp"
+
+namespace tessera {
+namespace {
+
+using Json = nlohmann::json;
+
+struct Export {
+  std::string name;
+  std::vector<std::string> overrides;
+};
+
+void PrintTo(const Export& e, std::ostream* out) { *out << e.name; }
+
+/// The models of validation/parity/models.py whose exports are stored.
+const std::vector<Export> exports = {
+    {"tied", {"model.ff_width=64", "model.tied=true"}},
+    {"gqa4", {"model.heads=8", "model.kv_heads=2"}},
+    {"rope_llama3",
+     {"model.heads=2", "model.kv_heads=1", "model.head_dim=16", "model.rope_scaling=llama3", "model.rope_original_context=32"}},
+    {"qk_norm",
+     {"model.kv_heads=2", "model.head_dim=12", "model.qk_norm=true", "model.norm_eps=1e-6", "model.rope_theta=1000000.0",
+      "model.tied=true"}},
+    {"qkv_bias", {"model.kv_heads=2", "model.qkv_bias=true", "model.norm_eps=1e-6", "model.rope_theta=1000000.0", "model.vocab=131"}},
+};
+
+Deck deck_of(const Export& e) {
+  std::vector<std::string> overrides{"model.vocab=96", "model.kv_heads=4", "model.init_std=0.02", "batch.sequence_length=8192"};
+  overrides.insert(overrides.end(), e.overrides.begin(), e.overrides.end());
+  return test::tiny_deck(overrides);
+}
+
+class AgainstTransformers : public testing::TestWithParam<Export> {};
+
+TEST_P(AgainstTransformers, NamesAndShapes) {
+  std::set<std::string> ours, theirs;
+  for (const Parameter& p : parameter_table(deck_of(GetParam()).model))
+    ours.insert(fmt::format("{} F32 {}", p.export_name, fmt::join(p.shape.dims, "x")));
+  std::ifstream list(std::string(TESSERA_EXPORTS) + "/" + GetParam().name + ".txt");
+  for (std::string line; std::getline(list, line);) theirs.insert(line);
+  ASSERT_FALSE(theirs.empty()) << "the stored list is missing";
+  EXPECT_EQ(ours, theirs);
+}
+
+/// transformers 5 writes rope_parameters, version 4 wrote rope_theta and rope_scaling: one form of both.
+Json rope_of(const Json& config) {
+  Json rope = config.contains("rope_parameters") ? config["rope_parameters"] : config["rope_scaling"];
+  if (rope.is_null()) rope = {{"rope_type", "default"}};
+  if (config.contains("rope_theta")) rope["rope_theta"] = config["rope_theta"];
+  return rope;
+}
+
+TEST_P(AgainstTransformers, Configuration) {
+  const Json ours = Json::parse(huggingface_config(deck_of(GetParam()), DType::f32));
+  std::ifstream file(std::string(TESSERA_EXPORTS) + "/" + GetParam().name + ".json");
+  const Json theirs = Json::parse(file);
+  EXPECT_EQ(rope_of(ours), rope_of(theirs));
+  EXPECT_EQ(ours.at("torch_dtype"), theirs.at("dtype"));
+  // What has no bearing on the numbers: ids of tokens, the cache, versions, windows that are switched off.
+  const std::set<std::string> aside = {"rope_parameters",      "dtype",          "bos_token_id",      "eos_token_id", "pad_token_id",
+                                       "transformers_version", "pretraining_tp", "max_window_layers", "layer_types",  "sliding_window",
+                                       "use_sliding_window"};
+  for (const auto& [key, value] : theirs.items()) {
+    if (aside.contains(key)) continue;
+    ASSERT_TRUE(ours.contains(key)) << key;
+    EXPECT_EQ(ours[key], value) << key;
+  }
+  if (theirs.contains("use_sliding_window")) {
+    EXPECT_EQ(theirs["use_sliding_window"], false);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, AgainstTransformers, testing::ValuesIn(exports), [](const auto& info) { return info.param.name; });
+
+TEST(HuggingfaceConfig, SaysItsType) {
+  EXPECT_EQ(Json::parse(huggingface_config(test::tiny_deck(), DType::bf16)).at("torch_dtype"), "bfloat16");
+}
+
+TEST(HuggingfaceConfig, RefusesWhatNoClassHolds) {
+  const Deck deck = test::tiny_deck({"model.qk_norm=true", "model.qkv_bias=true"});
+  try {
+    huggingface_config(deck, DType::f32);
+    FAIL();
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code, ExitCode::usage);
+    EXPECT_NE(std::string(e.what()).find("hdf5"), std::string::npos) << e.what();
+  }
+}
+
+TEST(ParameterTable, NamesAreUniqueInBothWorlds) {
+  test::Random random(1);
+  for (int trial = 0; trial < 50; ++trial) {
+    const auto table = parameter_table(test::random_model(random));
+    std::set<std::string> ours, theirs;
+    for (const Parameter& p : table) ours.insert(p.name), theirs.insert(p.export_name);
+    EXPECT_EQ(ours.size(), table.size());
+    EXPECT_EQ(theirs.size(), table.size());
+  }
+}
+
+TEST(ParameterTable, OnlyMatricesDecayAndOnlyThey) {
+  for (const Parameter& p : parameter_table(test::tiny_deck({"model.qk_norm=true", "model.qkv_bias=true"}).model)) {
+    EXPECT_EQ(p.decay, p.shape.dims.size() == 2) << p.name;
+    EXPECT_EQ(p.init == Init::normal, p.shape.dims.size() == 2) << p.name;
+    if (p.init == Init::normal) {
+      EXPECT_GT(p.std, 0) << p.name;
+    }
+    if (p.name.ends_with("norm")) {
+      EXPECT_EQ(p.init, Init::ones) << p.name;
+    }
+    if (p.joined) {
+      EXPECT_FALSE(p.name.ends_with("wq") || p.name.ends_with("norm")) << p.name;
+    }
+    EXPECT_LT(p.tp_dim, static_cast<int>(p.shape.dims.size())) << p.name;
+  }
+}
+
+TEST(ParameterTable, CountsByHand) {
+  // GPT-2-124M-sized Llama: 2 x 50257 x 768 + 768 + 12 x (2 x 768 + 4 x 768^2 + 3 x 768 x 2048)
+  const ModelKeys m = test::tiny_deck({"model.layers=12", "model.width=768", "model.heads=12", "model.kv_heads=12", "model.head_dim=64",
+                                       "model.ff_width=2048", "model.vocab=50257"})
+                          .model;
+  EXPECT_EQ(parameter_count(parameter_table(m)), 162148608);
+}
+
+}  // namespace
+}  // namespace tessera

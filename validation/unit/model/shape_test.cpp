@@ -1,0 +1,47 @@
+// Numbers of a model by hand.
+#include "model/shape.hpp"
+
+#include <gtest/gtest.h>
+
+#include "random_models.hpp"
+
+namespace tessera {
+namespace {
+
+TEST(Flops, Gpt2SizedLlamaByHand) {
+  const ModelShape s =
+      model_shape(test::tiny_deck({"model.layers=12", "model.width=768", "model.heads=12", "model.kv_heads=12", "model.head_dim=64",
+                                   "model.ff_width=2048", "model.vocab=50257", "batch.sequence_length=1024"}));
+  // 6 x (12 x (768 x 2304 + 768 x 768 + 3 x 768 x 2048) + 50257 x 768) + 12 x 12 x 12 x 64 x 1024
+  EXPECT_DOUBLE_EQ(flops_per_token(s).full, 854438400.0);
+  EXPECT_DOUBLE_EQ(flops_per_token(s).causal, 797815296.0);
+}
+
+TEST(Flops, Llama3With70BillionByHand) {
+  const ModelShape s =
+      model_shape(test::tiny_deck({"model.layers=80", "model.width=8192", "model.heads=64", "model.kv_heads=8", "model.head_dim=128",
+                                   "model.ff_width=28672", "model.vocab=128256", "batch.sequence_length=8192"}));
+  // A layer: 8192 x (64 + 16) x 128 + 8192 x 8192 + 3 x 8192 x 28672 = 855,638,016; the head 1,050,673,152; attention 12 x 80 x 64 x 128 x
+  // 8192.
+  EXPECT_DOUBLE_EQ(flops_per_token(s).full, 6 * (80 * 855638016.0 + 1050673152.0) + 64424509440.0);
+}
+
+TEST(Flops, ATiedHeadCostsAsMuch) {
+  EXPECT_EQ(flops_per_token(model_shape(test::tiny_deck({"model.tied=true"}))).full, flops_per_token(model_shape(test::tiny_deck())).full);
+}
+
+TEST(Shape, TheLossChunkIsBoundedByTheMicroBatch) {
+  EXPECT_EQ(model_shape(test::tiny_deck()).loss_chunk, 24);
+  EXPECT_EQ(model_shape(test::tiny_deck({"kernels.loss_chunk=7"})).loss_chunk, 7);
+  EXPECT_EQ(model_shape(test::tiny_deck({"kernels.loss_chunk=7000"})).loss_chunk, 24);
+  // 32 MiB of fp32 logits of 128256 tokens: 65 rows; never fewer than 64.
+  const auto large = [](const std::string& vocab) {
+    return model_shape(test::tiny_deck({"model.vocab=" + vocab, "batch.sequence_length=8192"})).loss_chunk;
+  };
+  EXPECT_EQ(large("128256"), 65);
+  EXPECT_EQ(large("1000000"), 64);
+  EXPECT_EQ(large("257"), 4096);
+}
+
+}  // namespace
+}  // namespace tessera

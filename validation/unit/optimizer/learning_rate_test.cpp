@@ -1,0 +1,98 @@
+// Learning rates at the edges of warmup, decay and run.
+#include "optimizer/learning_rate.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "base/check.hpp"
+
+namespace tessera {
+namespace {
+
+constexpr double peak = 3e-4;
+
+LearningRateKeys keys(const std::string& schedule, std::int64_t warmup, double min_ratio = 0.1, std::int64_t decay = 0) {
+  return {.schedule = schedule, .warmup_steps = warmup, .decay_steps = decay, .min_ratio = min_ratio};
+}
+
+class EverySchedule : public testing::TestWithParam<const char*> {
+ protected:
+  LearningRateKeys with_warmup(std::int64_t warmup, double min_ratio = 0.1) const {
+    return keys(GetParam(), warmup, min_ratio, std::string(GetParam()) == "wsd" ? 20 : 0);
+  }
+};
+
+TEST_P(EverySchedule, WarmsUpFromOneShareToThePeak) {
+  for (std::int64_t step = 0; step < 10; ++step)
+    EXPECT_DOUBLE_EQ(learning_rate_at(with_warmup(10), peak, 100, step), peak * static_cast<double>(step + 1) / 10) << step;
+}
+
+TEST_P(EverySchedule, BeginsAtThePeakWithoutWarmup) { EXPECT_DOUBLE_EQ(learning_rate_at(with_warmup(0), peak, 100, 0), peak); }
+
+TEST_P(EverySchedule, NeverRisesAfterTheWarmupAndStaysInItsRange) {
+  for (double min_ratio : {0.0, 0.1, 1.0}) {
+    double before = peak;
+    for (std::int64_t step = 10; step < 130; ++step) {  // beyond the end too
+      const double now = learning_rate_at(with_warmup(10, min_ratio), peak, 100, step);
+      EXPECT_LE(now, before * (1 + 1e-12)) << step;
+      EXPECT_GE(now, min_ratio * peak * (1 - 1e-12)) << step;
+      before = now;
+    }
+  }
+}
+
+TEST_P(EverySchedule, EndsAtTheFloorOnTheLastStep) {
+  if (std::string(GetParam()) == "constant") {
+    EXPECT_EQ(learning_rate_at(with_warmup(10), peak, 100, 99), peak);
+    return;
+  }
+  for (double min_ratio : {0.0, 0.1, 0.5}) {
+    EXPECT_NEAR(learning_rate_at(with_warmup(10, min_ratio), peak, 100, 99), min_ratio * peak, 1e-18);
+    EXPECT_GT(learning_rate_at(with_warmup(10, min_ratio), peak, 100, 98), min_ratio * peak) << "the floor is reached too early";
+    EXPECT_NEAR(learning_rate_at(with_warmup(10, min_ratio), peak, 100, 500), min_ratio * peak, 1e-18);
+  }
+}
+
+TEST_P(EverySchedule, ARunThatIsAllWarmupNeverDecays) { EXPECT_DOUBLE_EQ(learning_rate_at(keys(GetParam(), 5), peak, 5, 4), peak); }
+
+TEST_P(EverySchedule, OneStepIsFinite) {
+  for (std::int64_t warmup : {0, 1})
+    for (std::int64_t decay : {0, 1}) {
+      const double rate = learning_rate_at(keys(GetParam(), warmup, 0.1, decay), peak, 1, 0);
+      EXPECT_TRUE(std::isfinite(rate));
+      EXPECT_GE(rate, 0.1 * peak * (1 - 1e-12));
+      EXPECT_LE(rate, peak);
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, EverySchedule, testing::Values("cosine", "linear", "constant", "wsd"),
+                         [](const auto& info) { return std::string(info.param); });
+
+TEST(Cosine, IsHalfWayInTheMiddle) {
+  EXPECT_DOUBLE_EQ(learning_rate_at(keys("cosine", 0, 0.2), peak, 101, 50), 0.6 * peak);
+  EXPECT_DOUBLE_EQ(learning_rate_at(keys("cosine", 0, 0.0), peak, 5, 1), peak * 0.5 * (1 + std::sqrt(0.5)));
+}
+
+TEST(Linear, FallsByEqualSteps) {
+  for (std::int64_t step = 0; step < 11; ++step)
+    EXPECT_NEAR(learning_rate_at(keys("linear", 0, 0.0), 1.0, 11, step), 1 - 0.1 * static_cast<double>(step), 1e-12);
+}
+
+TEST(Wsd, StaysThenFallsLinearlyOverTheLastSteps) {
+  const auto k = keys("wsd", 10, 0.0, 20);
+  EXPECT_EQ(learning_rate_at(k, 1.0, 100, 79), 1.0);
+  for (std::int64_t step = 80; step < 100; ++step)
+    EXPECT_NEAR(learning_rate_at(k, 1.0, 100, step), 1 - static_cast<double>(step - 79) / 20, 1e-12) << step;
+}
+
+TEST(Wsd, DecayMayBeginRightAfterTheWarmup) {
+  const auto k = keys("wsd", 80, 0.5, 20);
+  EXPECT_DOUBLE_EQ(learning_rate_at(k, 1.0, 100, 79), 1.0);
+  EXPECT_DOUBLE_EQ(learning_rate_at(k, 1.0, 100, 80), 1 - 0.5 / 20);
+}
+
+TEST(LearningRate, AnUnknownScheduleIsADefect) { EXPECT_THROW(learning_rate_at(keys("cubic", 0), peak, 10, 5), Error); }
+
+}  // namespace
+}  // namespace tessera

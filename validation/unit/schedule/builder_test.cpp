@@ -1,0 +1,223 @@
+// Schedules as built: what every stage gathers, reduces and keeps, and a digest that tells ranks apart that would not agree.
+#include "schedule/builder.hpp"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <set>
+
+#include "schedules.hpp"
+
+namespace tessera {
+namespace {
+
+Hash128 hash_of(const std::vector<std::string>& overrides, int rank = 0, int ranks = 4, std::int64_t evaluation = 2) {
+  return test::schedule_of({.name = "", .overrides = overrides, .rank = rank, .ranks = ranks, .evaluation = evaluation}).hash();
+}
+
+class Built : public testing::TestWithParam<test::Setting> {
+ protected:
+  BuildRequest request_ = test::request_of(GetParam());
+  Schedule schedule_ = build_schedule(request_);
+};
+
+TEST_P(Built, TheDigestIsTheSameOnAllRanks) {
+  for (int rank = 0; rank < GetParam().ranks; ++rank) {
+    test::Setting other = GetParam();
+    other.rank = rank;
+    EXPECT_EQ(test::schedule_of(other).hash(), schedule_.hash()) << "rank " << rank;
+  }
+}
+
+TEST_P(Built, BufferNamesAreUniqueAndUsed) {
+  std::set<std::string> names;
+  for (const Buffer& b : schedule_.buffers) EXPECT_TRUE(names.insert(b.name).second) << b.name;
+  std::set<int> used;
+  for (const Section& section : schedule_.sections)
+    for (const Task& task : section.tasks) {
+      EXPECT_FALSE(task.name.empty());
+      for (const Use& use : task.uses) used.insert(use.buffer);
+    }
+  for (int b = 0; b < static_cast<int>(schedule_.buffers.size()); ++b)
+    if (!schedule_.buffers[static_cast<std::size_t>(b)].persistent) {
+      EXPECT_TRUE(used.contains(b)) << schedule_.buffers[static_cast<std::size_t>(b)].name;
+    }
+}
+
+TEST_P(Built, MicroBatchesOfAStepAreAllRun) {
+  if (!GetParam().training) return;
+  std::int64_t micro = 0;
+  for (const auto& phase : schedule_.train.phases)
+    for (const Task& task : schedule_.sections[static_cast<std::size_t>(phase.section)].tasks)
+      if (task.name == "forward embedding") micro += phase.repeat;
+  EXPECT_EQ(micro * GetParam().ranks * request_.deck.batch.micro, request_.deck.batch.global);
+}
+
+/// Elements that a section moves on a lane, by what the task is called.
+std::map<std::string, std::int64_t> moved(const Schedule& schedule, Lane lane) {
+  std::map<std::string, std::int64_t> result;
+  for (const auto& phase : schedule.train.phases)
+    for (const Task& task : schedule.sections[static_cast<std::size_t>(phase.section)].tasks) {
+      if (task.lane != lane) continue;
+      std::int64_t count = 0;
+      if (const auto* gather = std::get_if<Gather>(&task.op)) count = gather->count;
+      if (const auto* reduce = std::get_if<Reduce>(&task.op)) count = reduce->count;
+      if (const auto* all = std::get_if<AllReduce>(&task.op)) count = all->count;
+      if (count > 0) result[task.name] += count * phase.repeat;
+    }
+  return result;
+}
+
+TEST_P(Built, EachStageMovesWhatItMust) {
+  if (!GetParam().training) return;
+  const auto stage = request_.deck.zero.stage;
+  const std::int64_t micros = accumulation_steps(request_.deck, GetParam().ranks);
+  auto gathers = moved(schedule_, Lane::gather), reduces = moved(schedule_, Lane::reduce);
+  if (GetParam().ranks == 1) {
+    EXPECT_TRUE(gathers.empty() && reduces.empty());
+    return;
+  }
+  for (int u = 0; u < static_cast<int>(request_.layout.units.size()); ++u) {
+    const Unit& unit = request_.layout.units[static_cast<std::size_t>(u)];
+    const std::int64_t S = request_.layout.shard_elements(u);
+    EXPECT_EQ(reduces["all-reduce " + unit.name], stage == 0 ? unit.elements : 0) << unit.name;
+    EXPECT_EQ(reduces["reduce " + unit.name], stage == 0 ? 0 : stage == 1 ? S : micros * S) << unit.name;
+    const bool whole = stage < 3 || unit.persistent;
+    EXPECT_EQ(gathers["gather " + unit.name + " (updated)"], stage > 0 && whole ? S : 0) << unit.name;
+    EXPECT_EQ(gathers["gather " + unit.name + " (forward)"] + gathers["gather " + unit.name + " (backward)"] > 0, !whole) << unit.name;
+  }
+}
+
+TEST_P(Built, CollectivesRespectTheBucket) {
+  for (const Section& section : schedule_.sections)
+    for (const Task& task : section.tasks) {
+      if (const auto* r = std::get_if<Reduce>(&task.op)) {
+        EXPECT_TRUE(r->count * GetParam().ranks <= request_.deck.zero.reduce_bucket_size || r->count == shard_block) << task.name;
+      }
+      if (const auto* r = std::get_if<AllReduce>(&task.op)) {
+        EXPECT_TRUE(r->count <= request_.deck.zero.reduce_bucket_size || r->count == shard_block) << task.name;
+      }
+    }
+}
+
+TEST_P(Built, TheOptimizerTouchesEveryOwnedElementOnce) {
+  if (!GetParam().training) return;
+  std::vector<int> seen(request_.layout.table.size(), 0);
+  std::vector<std::int64_t> count(request_.layout.table.size(), 0);
+  for (int rank = 0; rank < GetParam().ranks; ++rank) {
+    test::Setting other = GetParam();
+    other.rank = rank;
+    const Schedule schedule = test::schedule_of(other);
+    for (const Section& section : schedule.sections)
+      for (const Task& task : section.tasks)
+        if (const auto* step = std::get_if<OptimizerStep>(&task.op))
+          for (std::size_t i = 0; i < step->pieces.size(); ++i) {
+            const auto row = static_cast<std::size_t>(step->pieces[i].parameter);
+            count[row] += step->pieces[i].elements;
+            EXPECT_EQ(step->decay[i] > 0, request_.layout.table[row].decay) << request_.layout.table[row].name;
+          }
+  }
+  const std::int64_t copies = request_.deck.zero.stage == 0 ? GetParam().ranks : 1;
+  for (std::size_t row = 0; row < count.size(); ++row)
+    EXPECT_EQ(count[row], copies * request_.layout.table[row].shape.elements()) << request_.layout.table[row].name;
+}
+
+TEST_P(Built, StateRangesLieInTheirBuffers) {
+  if (!GetParam().training) return;
+  for (const char* group : {"master", "adam_m", "adam_v"})
+    for (int u = 0; u < static_cast<int>(request_.layout.units.size()); ++u) {
+      const StateRange s = state_range(schedule_, request_, group, u);
+      ASSERT_GE(s.buffer, 0);
+      EXPECT_LE(s.offset_bytes + 4 * s.range.size(), schedule_.buffers[static_cast<std::size_t>(s.buffer)].bytes);
+      EXPECT_EQ(s.range.size(), request_.deck.zero.stage == 0 || GetParam().ranks == 1
+                                    ? request_.layout.units[static_cast<std::size_t>(u)].elements
+                                    : request_.layout.shard_elements(u));
+    }
+}
+
+TEST_P(Built, PrintsEveryTask) {
+  const std::string text = print_schedule(schedule_);
+  for (const Section& section : schedule_.sections)
+    for (const Task& task : section.tasks) EXPECT_NE(text.find(task.name), std::string::npos) << task.name;
+}
+
+INSTANTIATE_TEST_SUITE_P(Grid, Built, testing::ValuesIn(test::settings()), [](const auto& info) { return info.param.name; });
+
+TEST(ScheduleHash, TellsApartWhatRanksMustAgreeOn) {
+  const std::vector<std::vector<std::string>> variants = {
+      {},
+      {"zero.stage=1"},
+      {"zero.stage=2"},
+      {"zero.stage=3"},
+      {"zero.stage=3", "zero.param_persistence_threshold=0"},
+      {"zero.stage=3", "zero.param_persistence_threshold=0", "zero.prefetch_bucket_size=0"},
+      {"zero.stage=3", "zero.param_persistence_threshold=0", "zero.max_reuse_distance=0"},
+      {"zero.stage=3", "zero.param_persistence_threshold=0", "zero.max_live_parameters=20000"},
+      {"zero.stage=3", "zero.param_persistence_threshold=1100"},
+      {"zero.stage=2", "zero.reduce_bucket_size=2048"},
+      {"zero.stage=2", "zero.allgather_bucket_size=2048"},
+      {"zero.sub_group_size=512"},
+      {"batch.global=40"},
+      {"batch.global=48", "batch.micro=4"},
+      {"batch.sequence_length=16"},
+      {"model.layers=3"},
+      {"model.width=40"},
+      {"model.ff_width=56"},
+      {"model.vocab=64"},
+      {"model.heads=2"},
+      {"model.tied=true"},
+      {"model.qk_norm=true"},
+      {"precision.compute=bf16"},
+      {"run.reproducible=true"},
+      {"kernels.loss_chunk=8"},
+  };
+  std::map<std::string, std::size_t> seen;
+  for (std::size_t i = 0; i < variants.size(); ++i) {
+    auto overrides = variants[i];
+    if (overrides.empty() || overrides[0].find("batch.global") != 0) overrides.insert(overrides.begin(), "batch.global=24");
+    const auto [it, fresh] = seen.try_emplace(hash_of(overrides).hex(), i);
+    EXPECT_TRUE(fresh) << fmt::format("{}", fmt::join(variants[i], " ")) << " is taken for "
+                       << fmt::format("{}", fmt::join(variants[it->second], " "));
+  }
+  EXPECT_FALSE(hash_of({"batch.global=24"}) == hash_of({"batch.global=24"}, 0, 3)) << "ranks";
+  EXPECT_FALSE(hash_of({"batch.global=24"}) == hash_of({"batch.global=24"}, 0, 4, 3)) << "evaluation micro-batches";
+}
+
+TEST(ScheduleHash, TellsApartCutsOfTheSameNumber) {
+  // Both buckets cut every shard into as many collectives, of other sizes: ranks that mix them would wait for ever.
+  const std::vector<std::string> common = {"batch.global=24", "zero.stage=2", "model.vocab=300"};
+  std::map<std::string, std::vector<std::size_t>> by_cuts;
+  auto with = [&](std::int64_t bucket) {
+    auto overrides = common;
+    overrides.push_back(fmt::format("zero.reduce_bucket_size={}", bucket));
+    return test::schedule_of({.name = "", .overrides = overrides, .ranks = 4});
+  };
+  auto counts = [](const Schedule& schedule) {
+    std::vector<std::int64_t> sizes;
+    for (const Task& task : schedule.sections[1].tasks)
+      if (const auto* r = std::get_if<Reduce>(&task.op)) sizes.push_back(r->count);
+    return sizes;
+  };
+  int same_number = 0;
+  for (std::int64_t a = 1; a < 12; ++a)
+    for (std::int64_t b = a + 1; b < 12; ++b) {
+      const Schedule x = with(a * 1024), y = with(b * 1024);
+      if (counts(x).size() != counts(y).size() || counts(x) == counts(y)) continue;
+      ++same_number;
+      EXPECT_FALSE(x.hash() == y.hash()) << a << " and " << b;
+    }
+  EXPECT_GT(same_number, 0) << "the model has no such cuts";
+}
+
+TEST(LayoutFor, OnlyStage3KeepsSmallTensorsApart) {
+  for (int stage = 0; stage <= 3; ++stage)
+    for (int ranks : {1, 4}) {
+      const Deck deck = test::tiny_deck({fmt::format("zero.stage={}", stage), "batch.global=8"}, ranks);
+      const Layout layout = layout_for(deck, ranks);
+      EXPECT_EQ(layout.units.back().persistent, stage == 3 && ranks > 1);
+      EXPECT_EQ(layout.shards, ranks);
+    }
+}
+
+}  // namespace
+}  // namespace tessera

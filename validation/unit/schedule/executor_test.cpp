@@ -1,0 +1,290 @@
+// Running programs: lanes on threads give what one thread gives, errors end all lanes, and nothing is allocated.
+#include "schedule/executor.hpp"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <cstring>
+#include <mutex>
+#include <new>
+
+#include "schedules.hpp"
+
+namespace {
+std::atomic<std::int64_t> allocations{0};
+
+void* counted(std::size_t bytes, std::size_t alignment) {
+  ++allocations;
+  void* memory = alignment > alignof(std::max_align_t) ? std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment)
+                                                       : std::malloc(bytes ? bytes : 1);
+  if (!memory) throw std::bad_alloc();
+  return memory;
+}
+}  // namespace
+
+// Every allocation of this program by new goes through here.
+void* operator new(std::size_t bytes) { return counted(bytes, 0); }
+void* operator new[](std::size_t bytes) { return counted(bytes, 0); }
+void* operator new(std::size_t bytes, std::align_val_t a) { return counted(bytes, static_cast<std::size_t>(a)); }
+void* operator new[](std::size_t bytes, std::align_val_t a) { return counted(bytes, static_cast<std::size_t>(a)); }
+void operator delete(void* p) noexcept { std::free(p); }
+void operator delete[](void* p) noexcept { std::free(p); }
+void operator delete(void* p, std::size_t) noexcept { std::free(p); }
+void operator delete[](void* p, std::size_t) noexcept { std::free(p); }
+void operator delete(void* p, std::align_val_t) noexcept { std::free(p); }
+void operator delete[](void* p, std::align_val_t) noexcept { std::free(p); }
+void operator delete(void* p, std::size_t, std::align_val_t) noexcept { std::free(p); }
+void operator delete[](void* p, std::size_t, std::align_val_t) noexcept { std::free(p); }
+
+namespace tessera {
+namespace {
+
+/// Plain memory in the place of arenas.
+struct Memory {
+  std::array<std::vector<std::byte>, tier_count> tiers;
+  explicit Memory(const MemoryPlan& plan) {
+    for (std::size_t t = 0; t < tier_count; ++t) tiers[t].resize(static_cast<std::size_t>(plan.bytes[t]));
+  }
+  std::array<std::byte*, tier_count> bases() {
+    std::array<std::byte*, tier_count> out{};
+    for (std::size_t t = 0; t < tier_count; ++t) out[t] = tiers[t].data();
+    return out;
+  }
+};
+
+/// Stands for every task: what it writes becomes a mixture of its name and of all that it reads, so that a task that runs too early or too
+/// late changes what is found in the end. Reads what it adds to.
+void mix(const TaskRun& run) {
+  std::uint64_t state = 1469598103934665603u;
+  auto eat = [&](const void* data, std::int64_t bytes) {
+    for (std::int64_t i = 0; i < bytes; i += 8) {
+      std::uint64_t word = 0;
+      std::memcpy(&word, static_cast<const std::byte*>(data) + i, static_cast<std::size_t>(std::min<std::int64_t>(8, bytes - i)));
+      state = (state ^ word) * 0x9e3779b97f4a7c15u;
+      state ^= state >> 29;
+    }
+  };
+  eat(run.task.name.data(), static_cast<std::int64_t>(run.task.name.size()));
+  const auto& uses = run.task.uses;
+  for (std::size_t i = 0; i < uses.size(); ++i)
+    if (uses[i].access != Access::write) eat(run.at[i], uses[i].bytes);
+  for (std::size_t i = 0; i < uses.size(); ++i) {
+    if (uses[i].access == Access::read) continue;
+    for (std::int64_t b = 0; b < uses[i].bytes; b += 8) {
+      state = state * 6364136223846793005u + 1442695040888963407u;
+      std::memcpy(static_cast<std::byte*>(run.at[i]) + b, &state, static_cast<std::size_t>(std::min<std::int64_t>(8, uses[i].bytes - b)));
+    }
+  }
+}
+
+std::vector<test::Setting> some_settings() {
+  std::vector<test::Setting> some;
+  for (const auto& s : test::settings())
+    if (s.ranks == 1 || s.ranks == 3 || s.name.find("stage3") == 0) some.push_back(s);
+  for (auto& s : some)
+    s.overrides.insert(s.overrides.end(), {"model.width=16", "model.ff_width=24", "model.vocab=31", "batch.sequence_length=6"});
+  return some;
+}
+
+class Run : public testing::TestWithParam<test::Setting> {};
+
+TEST_P(Run, ThreadsGiveWhatOneThreadGives) {
+  const Schedule schedule = test::schedule_of(GetParam());
+  const MemoryPlan plan = place(schedule);
+  Memory one(plan), many(plan);
+  Executor inline_executor(schedule, plan, one.bases(), LaneMode::inline_order, mix);
+  Executor threads(schedule, plan, many.bases(), LaneMode::threads, [](const TaskRun& run) {
+    // Some tasks dawdle, and others with each run, so that lanes come to meet in many ways.
+    static std::atomic<unsigned> counter{0};
+    if (counter++ % 5 == 0) std::this_thread::yield();
+    mix(run);
+  });
+  for (ProgramKind kind : {ProgramKind::publish, ProgramKind::train, ProgramKind::evaluate, ProgramKind::train}) {
+    inline_executor.run(kind);
+    threads.run(kind);
+    for (std::size_t t = 0; t < tier_count; ++t) ASSERT_EQ(one.tiers[t], many.tiers[t]) << "tier " << t;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Grid, Run, testing::ValuesIn(some_settings()), [](const auto& info) { return info.param.name; });
+
+/// begin (compute), body x 4 (gather writes, compute adds up micro-batches, reduce copies out), end (compute).
+Schedule toy() {
+  Schedule s;
+  s.buffers = {{"numbers", Category::inputs, Tier::host, 6 * 8, true},
+               {"sum", Category::scalars, Tier::host, 8, true},
+               {"copies", Category::scalars, Tier::shared, 8, true},
+               {"gathered", Category::gathered, Tier::shared, 8, false}};
+  const Use number{0, 0, 8, Access::read, 8};
+  auto body = [&](const std::string& name) {
+    return Section{
+        name,
+        {{.name = "gather", .op = Zero{}, .lane = Lane::gather, .uses = {{3, 0, 8, Access::write, 0}}},
+         {.name = "add", .op = Zero{}, .lane = Lane::compute, .uses = {{1, 0, 8, Access::add, 0}, number, {3, 0, 8, Access::read, 0}}},
+         {.name = "reduce", .op = Zero{}, .lane = Lane::reduce, .uses = {{2, 0, 8, Access::add, 0}, {1, 0, 8, Access::read, 0}}}}};
+  };
+  s.sections = {{"begin", {{.name = "clear", .op = Zero{}, .uses = {{1, 0, 8, Access::write, 0}, {2, 0, 8, Access::write, 0}}}}},
+                body("first"),
+                body("middle"),
+                body("last"),
+                {"end", {{.name = "double", .op = Zero{}, .uses = {{1, 0, 8, Access::add, 0}, {2, 0, 8, Access::read, 0}}}}}};
+  s.train = {"train", {{0, 1}, {1, 1}, {2, 4}, {3, 1}, {4, 1}}};
+  return s;
+}
+
+std::int64_t& number(const TaskRun& run, std::size_t i) { return *static_cast<std::int64_t*>(run.at[i]); }
+
+void run_toy(const TaskRun& run) {
+  switch (run.task.name[0]) {
+    case 'c':
+      number(run, 0) = number(run, 1) = 0;
+      return;
+    case 'g':
+      number(run, 0) = 100;
+      return;
+    case 'a':
+      number(run, 0) += number(run, 1) + number(run, 2);
+      return;
+    case 'r':
+      number(run, 0) += number(run, 1);
+      return;
+    default:
+      number(run, 0) = 2 * number(run, 0) + number(run, 1);
+  }
+}
+
+class InEachMode : public testing::TestWithParam<LaneMode> {
+ protected:
+  Schedule schedule_ = toy();
+  MemoryPlan plan_ = place(schedule_);
+  Memory memory_{plan_};
+  std::int64_t at(int buffer) {
+    const auto b = static_cast<std::size_t>(buffer);
+    std::int64_t value;
+    std::memcpy(&value, memory_.tiers[static_cast<std::size_t>(schedule_.buffers[b].tier)].data() + plan_.offset[b], 8);
+    return value;
+  }
+  void set_numbers() {
+    for (std::int64_t i = 0; i < 6; ++i) {
+      const std::int64_t value = i == 0 ? 1 : 10 * i;
+      std::memcpy(memory_.tiers[static_cast<std::size_t>(Tier::host)].data() + plan_.offset[0] + 8 * i, &value, 8);
+    }
+  }
+};
+
+TEST_P(InEachMode, EveryRepetitionSeesItsMicroBatchInEveryRun) {
+  set_numbers();
+  Executor executor(schedule_, plan_, memory_.bases(), GetParam(), run_toy);
+  // Sums after each micro-batch: 101, 211, 331, 461, 601, 751; in all 2456.
+  for (int i = 0; i < 200; ++i) {
+    executor.run(ProgramKind::train);
+    ASSERT_EQ(at(2), 2456) << "run " << i;
+    ASSERT_EQ(at(1), 2 * 751 + 2456) << "run " << i;
+  }
+}
+
+TEST_P(InEachMode, AProgramWithoutPhasesDoesNothing) {
+  Executor executor(schedule_, plan_, memory_.bases(), GetParam(), [](const TaskRun&) { FAIL(); });
+  executor.run(ProgramKind::evaluate);
+}
+
+TEST_P(InEachMode, AnErrorOfAnyLaneEndsAllAndIsTheOneThrown) {
+  set_numbers();
+  for (const char* name : {"gather", "add", "reduce", "clear", "double"})
+    for (int after : {0, 3}) {
+      if (after > 0 && (name[0] == 'c' || name[0] == 'd')) continue;
+      std::atomic<int> calls{0}, countdown{after};
+      std::atomic<bool> armed{true};
+      Executor executor(schedule_, plan_, memory_.bases(), GetParam(), [&](const TaskRun& run) {
+        ++calls;
+        if (armed && run.task.name == name && countdown-- == 0) fail(ExitCode::data, "{} broke", name);
+        run_toy(run);
+      });
+      try {
+        executor.run(ProgramKind::train);
+        FAIL() << name;
+      } catch (const Error& e) {
+        EXPECT_EQ(std::string(e.what()), std::string(name) + " broke");
+      }
+      if (name[0] != 'd') {
+        EXPECT_LT(calls, 20) << "lanes went on after the error";
+      }
+      // The executor is as good as before.
+      armed = false;
+      executor.run(ProgramKind::train);
+      EXPECT_EQ(at(2), 2456) << "after an error in " << name;
+    }
+}
+
+TEST_P(InEachMode, TheFirstOfTwoErrorsIsKept) {
+  Executor executor(schedule_, plan_, memory_.bases(), GetParam(), [&](const TaskRun& run) {
+    if (run.task.name == "gather") throw std::runtime_error("first");
+    if (run.task.name == "add") throw std::runtime_error("second");
+    run_toy(run);
+  });
+  try {
+    executor.run(ProgramKind::train);
+    FAIL();
+  } catch (const std::runtime_error& e) {
+    EXPECT_STREQ(e.what(), "first");
+  }
+}
+
+TEST_P(InEachMode, RunningAllocatesNothing) {
+  Executor executor(schedule_, plan_, memory_.bases(), GetParam(), run_toy);
+  executor.run(ProgramKind::train);
+  const std::int64_t before = allocations;
+  for (int i = 0; i < 50; ++i) executor.run(ProgramKind::train);
+  EXPECT_EQ(allocations - before, 0);
+}
+
+TEST_P(InEachMode, TimesCountEveryLane) {
+  Executor executor(schedule_, plan_, memory_.bases(), GetParam(), [](const TaskRun& run) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    run_toy(run);
+  });
+  executor.run(ProgramKind::train);
+  for (int lane = 0; lane < lane_count; ++lane) EXPECT_GE(executor.times().busy[static_cast<std::size_t>(lane)], 6e-3) << lane;
+}
+
+TEST_P(InEachMode, SaysWhereItIs) {
+  Executor* self = nullptr;
+  std::string seen;
+  Executor executor(schedule_, plan_, memory_.bases(), GetParam(), [&](const TaskRun& run) {
+    if (run.task.name == "double") seen = self->where();
+    run_toy(run);
+  });
+  self = &executor;
+  executor.run(ProgramKind::train);
+  EXPECT_EQ(seen.find("compute: double"), 0u) << seen;
+  EXPECT_EQ(executor.where(), "");
+}
+
+INSTANTIATE_TEST_SUITE_P(Modes, InEachMode, testing::Values(LaneMode::inline_order, LaneMode::threads),
+                         [](const auto& info) { return info.param == LaneMode::threads ? "threads" : "inline"; });
+
+TEST(Executor, LanesOverlapWhereNothingForbidsIt) {
+  // The reduce lane's task waits until the compute lane has gone on: on one thread in list order this would never end.
+  Schedule s = toy();
+  s.sections = {{"both",
+                 {{.name = "reduce", .op = Zero{}, .lane = Lane::reduce, .uses = {{2, 0, 8, Access::write, 0}}},
+                  {.name = "add", .op = Zero{}, .lane = Lane::compute, .uses = {{1, 0, 8, Access::write, 0}}}}}};
+  s.train = {"train", {{0, 1}}};
+  const MemoryPlan plan = place(s);
+  Memory memory(plan);
+  std::atomic<bool> added{false};
+  Executor executor(s, plan, memory.bases(), LaneMode::threads, [&](const TaskRun& run) {
+    if (run.task.name == "add") {
+      added = true;
+      added.notify_all();
+    } else {
+      added.wait(false);
+    }
+  });
+  executor.run(ProgramKind::train);
+  EXPECT_TRUE(added);
+}
+
+}  // namespace
+}  // namespace tessera

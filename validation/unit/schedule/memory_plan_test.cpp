@@ -1,0 +1,160 @@
+// Places of buffers, by brute force: what is alive together never shares a byte.
+#include "schedule/memory_plan.hpp"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "schedules.hpp"
+
+namespace tessera {
+namespace {
+
+struct Place {
+  Tier tier;
+  std::int64_t begin, end;
+};
+
+Place place_of(const Schedule& schedule, const MemoryPlan& plan, int buffer) {
+  const auto b = static_cast<std::size_t>(buffer);
+  return {schedule.buffers[b].tier, plan.offset[b], plan.offset[b] + schedule.buffers[b].bytes};
+}
+
+bool overlap(const Place& a, const Place& b) { return a.tier == b.tier && a.begin < b.end && b.begin < a.end; }
+
+/// Transient buffers that hold something during task `t`: used at or before it, and at or after it.
+std::set<int> alive_at(const Schedule& schedule, const Section& section, std::size_t t) {
+  std::set<int> before, after, both;
+  for (std::size_t i = 0; i < section.tasks.size(); ++i)
+    for (const Use& use : section.tasks[i].uses) {
+      if (schedule.buffers[static_cast<std::size_t>(use.buffer)].persistent) continue;
+      if (i <= t) before.insert(use.buffer);
+      if (i >= t) after.insert(use.buffer);
+    }
+  for (int b : before)
+    if (after.contains(b)) both.insert(b);
+  return both;
+}
+
+/// "" or the first pair that shares bytes while both are alive.
+std::string clash(const Schedule& schedule, const MemoryPlan& plan) {
+  std::vector<int> persistent;
+  for (int b = 0; b < static_cast<int>(schedule.buffers.size()); ++b)
+    if (schedule.buffers[static_cast<std::size_t>(b)].persistent) persistent.push_back(b);
+  auto compare = [&](int a, int b) -> std::string {
+    if (a == b || !overlap(place_of(schedule, plan, a), place_of(schedule, plan, b))) return "";
+    return schedule.buffers[static_cast<std::size_t>(a)].name + " and " + schedule.buffers[static_cast<std::size_t>(b)].name;
+  };
+  for (int a : persistent)
+    for (int b = 0; b < static_cast<int>(schedule.buffers.size()); ++b)
+      if (auto text = compare(a, b); !text.empty()) return text;
+  for (const Section& section : schedule.sections)
+    for (std::size_t t = 0; t < section.tasks.size(); ++t) {
+      const auto alive = alive_at(schedule, section, t);
+      for (int a : alive)
+        for (int b : alive)
+          if (auto text = compare(a, b); !text.empty()) return text + " during " + section.tasks[t].name;
+    }
+  return "";
+}
+
+class Placed : public testing::TestWithParam<test::Setting> {
+ protected:
+  Schedule schedule_ = test::schedule_of(GetParam());
+  MemoryPlan plan_ = place(schedule_);
+};
+
+TEST_P(Placed, WhatIsAliveTogetherSharesNoByte) { EXPECT_EQ(clash(schedule_, plan_), ""); }
+
+TEST_P(Placed, ArenasAreAsLongAsTheirLastBuffer) {
+  std::array<std::int64_t, tier_count> end{}, persistent{};
+  for (std::size_t b = 0; b < schedule_.buffers.size(); ++b) {
+    const Buffer& buffer = schedule_.buffers[b];
+    const auto tier = static_cast<std::size_t>(buffer.tier);
+    EXPECT_EQ(plan_.offset[b] % 4096, 0) << buffer.name;
+    const std::int64_t last = plan_.offset[b] + round_up(buffer.bytes, 4096);
+    end[tier] = std::max(end[tier], last);
+    if (buffer.persistent) persistent[tier] = std::max(persistent[tier], last);
+    if (!buffer.persistent) {
+      EXPECT_GE(plan_.offset[b], plan_.persistent[tier]) << buffer.name;
+    }
+  }
+  EXPECT_EQ(plan_.bytes, end);
+  EXPECT_EQ(plan_.persistent, persistent);
+  for (std::size_t t = 0; t < tier_count; ++t) EXPECT_EQ(plan_.transient[t], end[t] - persistent[t]);
+}
+
+TEST_P(Placed, IsTheSameOnEveryRankAndEveryTime) {
+  for (int rank = 0; rank < GetParam().ranks; ++rank) {
+    test::Setting other = GetParam();
+    other.rank = rank;
+    const MemoryPlan theirs = place(test::schedule_of(other));
+    // Peers address each other's arenas by offset.
+    EXPECT_EQ(theirs.offset, plan_.offset) << "rank " << rank;
+    EXPECT_EQ(theirs.bytes, plan_.bytes) << "rank " << rank;
+  }
+}
+
+TEST_P(Placed, CategoriesOfThePersistentPartAddUp) {
+  for (std::size_t t = 0; t < tier_count; ++t) {
+    std::int64_t sum = 0;
+    for (std::int64_t bytes : plan_.by_category[t]) sum += bytes;
+    EXPECT_GE(sum, plan_.persistent[t]);
+    if (plan_.transient[t] == 0) {
+      EXPECT_EQ(sum, plan_.persistent[t]);
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Grid, Placed, testing::ValuesIn(test::settings()), [](const auto& info) { return info.param.name; });
+
+TEST(MemoryPlan, TheTestFindsAClash) {
+  const Schedule schedule = test::schedule_of({.name = "", .overrides = {}});
+  MemoryPlan plan = place(schedule);
+  const auto a = static_cast<std::size_t>(schedule.find_buffer("layers.0.attention.qkv")),
+             b = static_cast<std::size_t>(schedule.find_buffer("stream.1"));
+  plan.offset[a] = plan.offset[b];
+  EXPECT_NE(clash(schedule, plan), "");
+}
+
+Schedule small_schedule() {
+  Schedule s;
+  s.buffers = {{"kept", Category::master, Tier::host, 100, true},
+               {"a", Category::activations, Tier::host, 5000, false},
+               {"b", Category::workspace, Tier::host, 9000, false}};
+  s.sections = {{"one",
+                 {{.name = "make a", .op = Zero{}, .uses = {{1, 0, 5000, Access::write, 0}}},
+                  {.name = "use a", .op = Zero{}, .uses = {{1, 0, 5000, Access::read, 0}, {0, 0, 100, Access::write, 0}}},
+                  {.name = "make b", .op = Zero{}, .uses = {{2, 0, 9000, Access::write, 0}}}}}};
+  s.train = {"train", {{0, 1}}};
+  return s;
+}
+
+TEST(MemoryPlan, BuffersOfDifferentTimesShareBytes) {
+  const MemoryPlan plan = place(small_schedule());
+  EXPECT_EQ(plan.offset, (std::vector<std::int64_t>{0, 4096, 4096}));
+  EXPECT_EQ(plan.bytes[static_cast<std::size_t>(Tier::host)], 4096 + 12288);
+  EXPECT_EQ(plan.by_category[static_cast<std::size_t>(Tier::host)][static_cast<std::size_t>(Category::activations)], 5000);
+}
+
+TEST(MemoryPlan, BuffersOfOneTaskDoNot) {
+  Schedule s = small_schedule();
+  s.sections[0].tasks[2].uses.push_back({1, 0, 10, Access::read, 0});
+  const MemoryPlan plan = place(s);
+  EXPECT_NE(plan.offset[1], plan.offset[2]);
+}
+
+TEST(MemoryPlan, ReadingBeforeWritingIsADefect) {
+  Schedule s = small_schedule();
+  std::swap(s.sections[0].tasks[0], s.sections[0].tasks[1]);
+  EXPECT_THROW(place(s), Error);
+}
+
+TEST(MemoryPlan, AUseOutsideItsBufferIsADefect) {
+  Schedule s = small_schedule();
+  s.sections[0].tasks[0].uses[0].offset = 1;
+  EXPECT_THROW(place(s), Error);
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,211 @@
+// Waits between lanes: whatever speeds the lanes have, no two tasks that touch the same bytes change places, and none waits for ever.
+#include "schedule/order.hpp"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "instances.hpp"
+#include "schedules.hpp"
+
+namespace tessera {
+namespace {
+
+using test::Instance;
+using test::unroll;
+
+constexpr std::array kinds = {ProgramKind::train, ProgramKind::evaluate, ProgramKind::publish};
+
+/// Pairs (earlier, later) of different lanes that must keep their order.
+std::vector<std::pair<std::size_t, std::size_t>> conflicts(const std::vector<Instance>& all) {
+  std::vector<std::pair<std::size_t, std::size_t>> pairs;
+  for (std::size_t j = 0; j < all.size(); ++j)
+    for (std::size_t i = 0; i < j; ++i)
+      if (all[i].lane != all[j].lane && conflict(all[i], all[j])) pairs.push_back({i, j});
+  return pairs;
+}
+
+/// What is certain to be finished, by lane, when a task starts: its own waits and, through them, the waits of what it waits for.
+std::vector<std::array<std::int64_t, lane_count>> certainly_done(const std::vector<Instance>& all) {
+  std::vector<std::array<std::int64_t, lane_count>> done(all.size());
+  std::array<std::vector<std::size_t>, lane_count> lanes;  // instances by lane and number
+  for (std::size_t j = 0; j < all.size(); ++j) {
+    auto& mine = done[j];
+    auto join = [&](std::size_t i) {
+      for (std::size_t l = 0; l < lane_count; ++l) mine[l] = std::max(mine[l], done[i][l]);
+      mine[all[i].lane] = std::max(mine[all[i].lane], all[i].number + 1);
+    };
+    if (!lanes[all[j].lane].empty()) join(lanes[all[j].lane].back());
+    for (std::size_t l = 0; l < lane_count; ++l)
+      if (l != all[j].lane && all[j].target[l] > 0) {
+        // A wait for a task that comes later in the list could be one that waits for this one.
+        if (all[j].target[l] > static_cast<std::int64_t>(lanes[l].size())) throw std::logic_error("a wait reaches forward in the list");
+        join(lanes[l][static_cast<std::size_t>(all[j].target[l] - 1)]);
+      }
+    lanes[all[j].lane].push_back(j);
+  }
+  return done;
+}
+
+/// "" or the first pair whose order is not certain: true of all speeds at once.
+std::string unordered_pair(const std::vector<Instance>& all) {
+  const auto done = certainly_done(all);
+  for (auto [i, j] : conflicts(all))
+    if (done[j][all[i].lane] <= all[i].number)
+      return fmt::format("{} (number {} of its lane) and {} (number {})", all[i].task->name, all[i].number, all[j].task->name,
+                         all[j].number);
+  return "";
+}
+
+/// Lanes that start and finish tasks at random; `greed[l]` is how eager a lane is. Returns begin and end time of each task, or nothing
+/// where all lanes wait.
+std::vector<std::pair<std::int64_t, std::int64_t>> simulate(const std::vector<Instance>& all, test::Random& random) {
+  std::array<std::vector<std::size_t>, lane_count> lanes;
+  for (std::size_t i = 0; i < all.size(); ++i) lanes[all[i].lane].push_back(i);
+  std::array<std::size_t, lane_count> done{};
+  std::array<bool, lane_count> running{};
+  std::array<std::int64_t, lane_count> greed{};
+  for (auto& g : greed) g = random(0, 1) ? 1 : 50;
+  std::vector<std::pair<std::int64_t, std::int64_t>> times(all.size());
+  std::int64_t now = 0;
+  while (true) {
+    std::vector<std::size_t> may;  // lanes that can do something, each as often as it is eager
+    for (std::size_t l = 0; l < lane_count; ++l) {
+      if (done[l] == lanes[l].size()) continue;
+      const Instance& next = all[lanes[l][done[l]]];
+      bool ready = true;
+      for (std::size_t o = 0; o < lane_count; ++o) ready &= o == l || static_cast<std::int64_t>(done[o]) >= next.target[o];
+      if (running[l] || ready) may.insert(may.end(), static_cast<std::size_t>(greed[l]), l);
+    }
+    if (may.empty()) break;
+    const std::size_t l = may[static_cast<std::size_t>(random(0, static_cast<std::int64_t>(may.size()) - 1))];
+    auto& time = times[lanes[l][done[l]]];
+    running[l] = !running[l];
+    if (running[l]) {
+      time.first = ++now;
+    } else {
+      time.second = ++now;
+      ++done[l];
+    }
+  }
+  for (std::size_t l = 0; l < lane_count; ++l)
+    if (done[l] != lanes[l].size()) return {};
+  return times;
+}
+
+class Ordered : public testing::TestWithParam<test::Setting> {
+ protected:
+  Schedule schedule_ = test::schedule_of(GetParam());
+  MemoryPlan plan_ = place(schedule_);
+  std::vector<Instance> instances(ProgramKind kind) const {
+    return unroll(schedule_, plan_, order(schedule_, plan_, schedule_.program(kind)));
+  }
+};
+
+TEST_P(Ordered, ConflictsKeepTheOrderOfTheListAtAllSpeeds) {
+  for (ProgramKind kind : kinds) EXPECT_EQ(unordered_pair(instances(kind)), "");
+}
+
+TEST_P(Ordered, RandomSpeedsNeitherReorderNorBlock) {
+  test::Random random(7);
+  for (ProgramKind kind : kinds) {
+    const auto all = instances(kind);
+    const auto pairs = conflicts(all);
+    for (int trial = 0; trial < 3 && !all.empty(); ++trial) {
+      const auto times = simulate(all, random);
+      ASSERT_FALSE(times.empty()) << "all lanes wait";
+      for (auto [i, j] : pairs) ASSERT_LT(times[i].second, times[j].first) << all[i].task->name << " and " << all[j].task->name;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Grid, Ordered, testing::ValuesIn(test::settings()), [](const auto& info) { return info.param.name; });
+
+test::Setting stage3() {
+  return {.name = "stage3",
+          .overrides = {"zero.stage=3", "zero.param_persistence_threshold=0", "zero.prefetch_bucket_size=20000",
+                        "zero.max_reuse_distance=0", "batch.global=40", "model.layers=5"},
+          .ranks = 4};
+}
+
+TEST(Order, TheTestFindsAMissingWait) {
+  const Schedule schedule = test::schedule_of(stage3());
+  const MemoryPlan plan = place(schedule);
+  const auto all = unroll(schedule, plan, order(schedule, plan, schedule.train));
+  ASSERT_EQ(unordered_pair(all), "");
+  // Every wait that order() gives is there for a reason: without it some pair is free.
+  int waits = 0, needed = 0;
+  for (std::size_t i = 0; i < all.size(); ++i)
+    for (std::size_t l = 0; l < lane_count; ++l) {
+      if (all[i].target[l] <= 0) continue;
+      auto fewer = all;
+      fewer[i].target[l] = 0;
+      ++waits;
+      needed += !unordered_pair(fewer).empty();
+    }
+  EXPECT_GT(waits, 20);
+  EXPECT_GT(needed, waits / 2) << needed << " of " << waits;
+}
+
+TEST(Order, GathersRunAheadOfCompute) {
+  const Schedule schedule = test::schedule_of(stage3());
+  const MemoryPlan plan = place(schedule);
+  const auto all = unroll(schedule, plan, order(schedule, plan, schedule.train));
+  const auto done = certainly_done(all);
+  const auto compute = static_cast<std::size_t>(Lane::compute), gather = static_cast<std::size_t>(Lane::gather);
+  int ahead = 0;
+  std::set<std::size_t> read;
+  for (auto [i, j] : conflicts(all)) {
+    if (all[i].lane != gather || all[j].lane != compute || !read.insert(i).second) continue;
+    ahead += all[j].number - done[i][compute] >= 2;  // a compute task and more may run between a gather's start and its first reader's
+  }
+  EXPECT_GT(ahead, 0) << "the waits leave nothing to overlap";
+}
+
+/// Two lanes hand one buffer back and forth over repetitions.
+Schedule ping_pong() {
+  Schedule s;
+  s.buffers = {{"a", Category::inputs, Tier::host, 64, true}, {"strided", Category::inputs, Tier::host, 64, true}};
+  s.sections = {{"begin", {{.name = "make", .op = Zero{}, .lane = Lane::gather, .uses = {{0, 0, 64, Access::write, 0}}}}},
+                {"body",
+                 {{.name = "read", .op = Zero{}, .lane = Lane::compute, .uses = {{0, 0, 64, Access::read, 0}, {1, 0, 8, Access::read, 8}}},
+                  {.name = "write", .op = Zero{}, .lane = Lane::reduce, .uses = {{0, 0, 64, Access::write, 0}}}}}};
+  s.train = {"train", {{0, 1}, {1, 5}, {0, 1}}};
+  return s;
+}
+
+TEST(Order, RepetitionsWaitForTheOnesBefore) {
+  const Schedule schedule = ping_pong();
+  const MemoryPlan plan = place(schedule);
+  const OrderedProgram program = order(schedule, plan, schedule.train);
+  const auto compute = static_cast<std::size_t>(Lane::compute), gather = static_cast<std::size_t>(Lane::gather),
+             reduce = static_cast<std::size_t>(Lane::reduce);
+  const OrderedPhase& body = program[1];
+  EXPECT_EQ(body.first[0][gather], 0);  // all that the gather lane had before
+  EXPECT_FALSE(body.first[0][reduce]);
+  EXPECT_EQ(body.first[1][compute], 1);  // this repetition's read
+  EXPECT_EQ(body.steady[0][reduce], 0);  // the write of the repetition before
+  EXPECT_FALSE(body.steady[0][gather]);
+  EXPECT_EQ(body.steady[1][compute], 1);
+  EXPECT_EQ(unordered_pair(unroll(schedule, plan, program)), "");
+}
+
+TEST(Order, OnlySectionsThatReadMicroBatchesCountThem) {
+  const Schedule schedule = ping_pong();
+  const OrderedProgram program = order(schedule, place(schedule), schedule.train);
+  EXPECT_EQ(program[0].micro_begin, 0);
+  EXPECT_EQ(program[1].micro_begin, 0);
+  EXPECT_EQ(program[2].micro_begin, 5);
+}
+
+TEST(Order, ReadersDoNotWaitForReaders) {
+  Schedule s = ping_pong();
+  s.sections[1].tasks[1].uses[0].access = Access::read;
+  const OrderedProgram program = order(s, place(s), s.train);
+  const auto compute = static_cast<std::size_t>(Lane::compute), reduce = static_cast<std::size_t>(Lane::reduce);
+  EXPECT_FALSE(program[1].first[1][compute]);
+  EXPECT_FALSE(program[1].steady[0][reduce]);
+}
+
+}  // namespace
+}  // namespace tessera

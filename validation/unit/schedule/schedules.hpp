@@ -1,0 +1,68 @@
+// A grid of real schedules: stages, ranks, types, limits. What the tests of memory plan, order and executor run over.
+#pragma once
+#include <fmt/format.h>
+
+#include <string>
+#include <vector>
+
+#include "../model/random_models.hpp"
+#include "schedule/builder.hpp"
+#include "schedule/memory_plan.hpp"
+
+namespace tessera::test {
+
+struct Setting {
+  std::string name;
+  std::vector<std::string> overrides;
+  int rank = 0, ranks = 1;
+  std::int64_t evaluation = 0;
+  bool training = true;
+};
+
+inline BuildRequest request_of(const Setting& s) {
+  const Deck deck = tiny_deck(s.overrides, s.ranks);
+  return {.deck = deck,
+          .layout = layout_for(deck, s.ranks),
+          .rank = s.rank,
+          .ranks = s.ranks,
+          .training = s.training,
+          .evaluation_micro_batches = s.evaluation};
+}
+
+inline Schedule schedule_of(const Setting& s) { return build_schedule(request_of(s)); }
+
+/// Stages 0-3 x ranks 1-5 x fp32 and bf16 x reproducible or not, with limits that bite and limits that do not.
+inline std::vector<Setting> settings() {
+  const std::vector<std::string> tight = {
+      "zero.prefetch_bucket_size=12000", "zero.max_live_parameters=16000",      "zero.max_reuse_distance=0", "zero.reduce_bucket_size=3000",
+      "zero.allgather_bucket_size=3000", "zero.param_persistence_threshold=40", "zero.sub_group_size=1024"};
+  const std::vector<std::string> wide = {"zero.prefetch_bucket_size=50000000", "zero.max_reuse_distance=0",
+                                         "zero.param_persistence_threshold=1000"};
+  std::vector<Setting> all;
+  for (int stage = 0; stage <= 3; ++stage)
+    for (int ranks = 1; ranks <= 5; ++ranks)
+      for (bool bf16 : {false, true})
+        for (bool reproducible : {false, true}) {
+          const bool narrow = (stage + ranks + bf16) % 2 == 0;
+          Setting s{.name = fmt::format("stage{}_ranks{}_{}{}{}", stage, ranks, bf16 ? "bf16" : "fp32", reproducible ? "_reproducible" : "",
+                                        narrow ? "_tight" : ""),
+                    .overrides = narrow ? tight : wide,
+                    .rank = ranks - 1,
+                    .ranks = ranks,
+                    .evaluation = ranks % 2 ? 3 : 0};
+          s.overrides.push_back(fmt::format("zero.stage={}", stage));
+          s.overrides.push_back(fmt::format("precision.compute={}", bf16 ? "bf16" : "fp32"));
+          s.overrides.push_back(fmt::format("run.reproducible={}", reproducible));
+          // One, two, three and many micro-batches a rank: each builds its sections in another way.
+          s.overrides.push_back(fmt::format("batch.global={}", 2 * ranks * ((stage + 2 * reproducible + bf16) % 4 + 1)));
+          if (ranks == 2) s.overrides.push_back("model.tied=true");
+          if (ranks == 3) s.overrides.push_back("model.qk_norm=true");
+          if (ranks == 4) s.overrides.push_back("model.qkv_bias=true");
+          if (ranks == 5) s.overrides.push_back("model.layers=4");
+          all.push_back(s);
+        }
+  all.push_back({.name = "inference", .overrides = {}, .evaluation = 2, .training = false});
+  return all;
+}
+
+}  // namespace tessera::test

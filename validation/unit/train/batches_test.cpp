@@ -1,0 +1,67 @@
+// Samples cut from a token file.
+#include "train/batches.hpp"
+
+#include <gtest/gtest.h>
+
+#include "scratch.hpp"
+
+namespace tessera {
+namespace {
+
+/// Token i of the file is i % 50.
+std::string tokens_file(const test::Scratch& scratch, int count) {
+  const std::string path = scratch / "t.bin";
+  std::string bytes;
+  for (int i = 0; i < count; ++i) bytes += static_cast<char>(i % 50), bytes += '\0';
+  test::spill(path, bytes);
+  return path;
+}
+
+TEST(SampleFile, TargetsAreInputsOneFurtherOn) {
+  const test::Scratch scratch;
+  SampleFile file(tokens_file(scratch, 36), 5, 50);  // 7 samples need 36 tokens
+  ASSERT_EQ(file.samples(), 7);
+  std::vector<std::int32_t> inputs(15, -1), targets(15, -1);
+  for (std::int64_t sample = 0; sample < 7; ++sample) {
+    file.read(sample, inputs, targets, 2);
+    for (std::int64_t t = 0; t < 5; ++t) {
+      EXPECT_EQ(inputs[static_cast<std::size_t>(10 + t)], sample * 5 + t);
+      EXPECT_EQ(targets[static_cast<std::size_t>(10 + t)], sample * 5 + t + 1);
+    }
+  }
+  for (std::size_t i = 0; i < 10; ++i) EXPECT_TRUE(inputs[i] == -1 && targets[i] == -1) << "another row was touched";
+}
+
+TEST(SampleFile, CountsOnlyWholeSamples) {
+  const test::Scratch scratch;
+  EXPECT_EQ(SampleFile(tokens_file(scratch, 35), 5, 50).samples(), 6);
+  EXPECT_EQ(SampleFile(tokens_file(scratch, 6), 5, 50).samples(), 1);
+}
+
+TEST(SampleFile, TooFewTokensSaySo) {
+  const test::Scratch scratch;
+  const std::string path = tokens_file(scratch, 5);
+  const std::string text = test::error_of(ExitCode::data, [&] { SampleFile(path, 5, 50); });
+  for (const char* part : {"t.bin", "5 tokens", "6"}) EXPECT_TRUE(test::has(text, part)) << text;
+}
+
+TEST(SampleFile, ATokenAboveTheVocabularyIsNamed) {
+  const test::Scratch scratch;
+  SampleFile file(tokens_file(scratch, 60), 5, 49);
+  std::vector<std::int32_t> inputs(5), targets(5);
+  EXPECT_NO_THROW(file.read(0, inputs, targets, 0));
+  const std::string text = test::error_of(ExitCode::data, [&] { file.read(9, inputs, targets, 0); });
+  EXPECT_TRUE(test::has(text, "49")) << text;
+}
+
+TEST(SampleFile, ALargerDeclaredVocabularyIsRefused) {
+  const test::Scratch scratch;
+  test::spill(scratch / "a.txt", std::string(2000, 'x'));
+  io::tokenize({.input = scratch / "a.txt", .output_dir = scratch / "data"});
+  const std::string text = test::error_of(ExitCode::data, [&] { SampleFile(scratch / "data/train.h5", 8, 256); });
+  EXPECT_TRUE(test::has(text, "model.vocab=257")) << text;
+  EXPECT_EQ(SampleFile(scratch / "data/train.h5", 8, 257).tokenizer(), "byte");
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,167 @@
+// Whole weights out of shards: names, shapes, types and every value.
+#include "train/consolidate.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "../model/random_models.hpp"
+#include "io/hdf5/hdf5.hpp"
+#include "io/safetensors/safetensors.hpp"
+#include "scratch.hpp"
+#include "sharded_checkpoint.hpp"
+
+namespace tessera {
+namespace {
+
+using test::Scratch;
+
+/// Names and raw bytes of all tensors in the given files.
+std::map<std::string, std::pair<io::SafetensorsEntry, std::vector<std::byte>>> read_all(const std::vector<std::string>& paths) {
+  std::map<std::string, std::pair<io::SafetensorsEntry, std::vector<std::byte>>> all;
+  for (const auto& path : paths)
+    for (const auto& tensor : io::read_safetensors_header(path)) {
+      EXPECT_FALSE(all.contains(tensor.entry.name)) << "twice";
+      all[tensor.entry.name] = {tensor.entry, io::read_safetensors_tensor(path, tensor)};
+    }
+  return all;
+}
+
+template <class T>
+void expect_values(const Deck& deck, const std::vector<std::string>& paths) {
+  const auto all = read_all(paths);
+  const auto table = parameter_table(deck.model);
+  ASSERT_EQ(all.size(), table.size());
+  for (const Parameter& p : table) {
+    ASSERT_TRUE(all.contains(p.export_name)) << p.export_name;
+    const auto& [entry, bytes] = all.at(p.export_name);
+    EXPECT_EQ(entry.shape, p.shape) << p.name;
+    EXPECT_EQ(entry.dtype, dtype_of<T>()) << p.name;
+    ASSERT_EQ(bytes.size(), static_cast<std::size_t>(p.shape.elements()) * sizeof(T));
+    for (std::int64_t i = 0; i < p.shape.elements(); ++i) {
+      T value;
+      std::memcpy(&value, bytes.data() + static_cast<std::size_t>(i) * sizeof(T), sizeof(T));
+      ASSERT_EQ(value, T(test::value_at("master", p.name, i))) << p.name << " element " << i;
+    }
+  }
+}
+
+/// The stored list of what transformers writes, and the same deck.
+struct Export {
+  std::string name;
+  std::vector<std::string> overrides;
+};
+const std::vector<Export> exports = {
+    {"tied", {"model.ff_width=64", "model.tied=true", "model.kv_heads=4"}},
+    {"gqa4", {"model.heads=8", "model.kv_heads=2"}},
+    {"qk_norm", {"model.kv_heads=2", "model.head_dim=12", "model.qk_norm=true", "model.tied=true"}},
+    {"qkv_bias", {"model.kv_heads=2", "model.qkv_bias=true", "model.vocab=131"}},
+};
+
+TEST(Consolidate, EveryModelAsItsStoredListAndEveryValue) {
+  for (const Export& e : exports)
+    for (int shards : {1, 3}) {
+      const Scratch scratch;
+      std::vector<std::string> overrides{"model.vocab=96"};
+      overrides.insert(overrides.end(), e.overrides.begin(), e.overrides.end());
+      const Deck deck = test::tiny_deck(overrides);
+      const auto result = consolidate({.checkpoint = test::write_sharded(scratch.path(), deck, shards), .output = scratch / "out"});
+      EXPECT_EQ(result.files, (std::vector<std::string>{"model.safetensors", "config.json"}));
+      std::set<std::string> ours, theirs;
+      for (const auto& t : io::read_safetensors_header(scratch / "out/model.safetensors"))
+        ours.insert(fmt::format("{} F32 {}", t.entry.name, fmt::join(t.entry.shape.dims, "x")));
+      std::ifstream list(std::string(TESSERA_EXPORTS) + "/" + e.name + ".txt");
+      for (std::string line; std::getline(list, line);) theirs.insert(line);
+      EXPECT_EQ(ours, theirs) << e.name;
+      expect_values<float>(deck, {scratch / "out/model.safetensors"});
+      EXPECT_EQ(nlohmann::json::parse(test::slurp(scratch / "out/config.json")).at("torch_dtype"), "float32");
+    }
+}
+
+TEST(Consolidate, Bf16IsTheRoundedValue) {
+  const Scratch scratch;
+  const Deck deck = test::tiny_deck({"zero.stage=3", "zero.param_persistence_threshold=100"});
+  consolidate({.checkpoint = test::write_sharded(scratch.path(), deck, 4), .output = scratch / "out", .dtype = DType::bf16});
+  expect_values<bf16>(deck, {scratch / "out/model.safetensors"});
+  EXPECT_EQ(nlohmann::json::parse(test::slurp(scratch / "out/config.json")).at("torch_dtype"), "bfloat16");
+}
+
+TEST(Consolidate, SplitFilesHoldEachTensorOnceAndTheIndexSaysWhere) {
+  const Scratch scratch;
+  const Deck deck = test::tiny_deck();
+  const auto result =
+      consolidate({.checkpoint = test::write_sharded(scratch.path(), deck, 2), .output = scratch / "out", .max_file_bytes = 20000});
+  const auto index = nlohmann::json::parse(test::slurp(scratch / "out/model.safetensors.index.json"));
+  std::vector<std::string> paths;
+  for (const auto& file : result.files)
+    if (file.ends_with(".safetensors")) paths.push_back(scratch / ("out/" + file));
+  ASSERT_GT(paths.size(), 2u);
+  expect_values<float>(deck, paths);
+  for (const auto& path : paths)
+    for (const auto& t : io::read_safetensors_header(path))
+      EXPECT_EQ(index.at("weight_map").at(t.entry.name), test::fs::path(path).filename().string());
+  EXPECT_EQ(index.at("metadata").at("total_size"), result.bytes);
+}
+
+TEST(Consolidate, Hdf5HoldsOurNamesInNaturalShape) {
+  const Scratch scratch;
+  const Deck deck = test::tiny_deck({"model.qk_norm=true", "model.qkv_bias=true"});  // no Hugging Face class: HDF5 takes it
+  consolidate({.checkpoint = test::write_sharded(scratch.path(), deck, 3), .output = scratch / "out", .format = "hdf5"});
+  const auto file = io::hdf5::File::open(scratch / "out/model.h5", ExitCode::data);
+  for (const Parameter& p : parameter_table(deck.model)) {
+    const auto data = file.open_dataset(p.name);
+    ASSERT_EQ(data.dims(), p.shape.dims) << p.name;
+    std::vector<float> values(static_cast<std::size_t>(p.shape.elements()));
+    data.read_slab({std::vector<std::int64_t>(p.shape.dims.size(), 0), p.shape.dims}, io::hdf5::Element::f32, values.data());
+    for (std::size_t i = 0; i < values.size(); ++i)
+      ASSERT_EQ(values[i], test::value_at("master", p.name, static_cast<std::int64_t>(i))) << p.name;
+  }
+}
+
+TEST(Consolidate, RefusalsLeaveNothing) {
+  const Scratch scratch;
+  const std::string both = test::write_sharded(scratch / "both", test::tiny_deck({"model.qk_norm=true", "model.qkv_bias=true"}), 1);
+  test::error_of(ExitCode::usage, [&] { consolidate({.checkpoint = both, .output = scratch / "out"}); });
+  EXPECT_FALSE(test::fs::exists(scratch / "out/model.safetensors"));
+  test::error_of(ExitCode::usage,
+                 [&] { consolidate({.checkpoint = both, .output = scratch / "out", .format = "hdf5", .dtype = DType::bf16}); });
+  EXPECT_FALSE(test::fs::exists(scratch / "out/model.h5"));
+  test::error_of(ExitCode::checkpoint, [&] { consolidate({.checkpoint = scratch / "nothing", .output = scratch / "out"}); });
+  test::spill(scratch / "file", "");
+  const std::string text =
+      test::error_of(ExitCode::environment, [&] { consolidate({.checkpoint = both, .output = scratch / "file", .format = "hdf5"}); });
+  EXPECT_TRUE(test::has(text, scratch / "file")) << text;
+}
+
+TEST(Consolidate, ADamagedShardIsNamedAndLeavesNoModel) {
+  const Scratch scratch;
+  const std::string folder = test::write_sharded(scratch.path(), test::tiny_deck(), 2);
+  const std::string shard = folder + "/shard-00001.h5";
+  std::string bytes = test::slurp(shard);
+  bytes[bytes.size() / 8] = static_cast<char>(bytes[bytes.size() / 8] ^ 1);  // in the first group: the weights
+  test::spill(shard, bytes);
+  const std::string text = test::error_of(ExitCode::checkpoint, [&] { consolidate({.checkpoint = folder, .output = scratch / "out"}); });
+  EXPECT_TRUE(test::has(text, "shard-00001.h5")) << text;
+  EXPECT_FALSE(test::fs::exists(scratch / "out/model.safetensors"));
+}
+
+TEST(Consolidate, WeightsOfAnotherSplitAreNotLeftBeside) {
+  // transformers takes model.safetensors before an index: a stale one would be loaded in the place of the new weights.
+  const Scratch scratch;
+  const Deck deck = test::tiny_deck();
+  const std::string folder = test::write_sharded(scratch.path(), deck, 2);
+  consolidate({.checkpoint = folder, .output = scratch / "out"});
+  const std::string before = test::slurp(scratch / "out/model.safetensors");
+  const std::string text =
+      test::error_of(ExitCode::usage, [&] { consolidate({.checkpoint = folder, .output = scratch / "out", .max_file_bytes = 20000}); });
+  EXPECT_TRUE(test::has(text, "model.safetensors")) << text;
+  EXPECT_EQ(test::slurp(scratch / "out/model.safetensors"), before);
+  EXPECT_FALSE(test::fs::exists(scratch / "out/model.safetensors.index.json"));
+  // The same split is written again, as after training on.
+  EXPECT_NO_THROW(consolidate({.checkpoint = folder, .output = scratch / "out"}));
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,127 @@
+// The token-by-token path against the training path, and drawing of tokens.
+#include "train/decoder.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <map>
+
+#include "../model/random_models.hpp"
+#include "memory/runtime.hpp"
+
+namespace tessera {
+namespace {
+
+struct Model {
+  std::string name;
+  std::vector<std::string> overrides;
+  double tolerance = 2e-6;
+};
+void PrintTo(const Model& m, std::ostream* out) { *out << m.name; }
+
+class DecoderOf : public testing::TestWithParam<Model> {};
+
+TEST_P(DecoderOf, ItsLogitsGiveTheLossOfTheTrainingPath) {
+  auto overrides = GetParam().overrides;
+  overrides.push_back("batch.global=2");
+  const Deck deck = test::tiny_deck(overrides);
+  Engine engine(deck, {}, {.training = false, .evaluation_micro_batches = 1});
+  // Weights without a training engine: through a copy of one.
+  Engine source(deck, {}, {.training = true});
+  source.initialise_weights();
+  for (const Parameter& p : engine.layout().table) {
+    const std::size_t bytes = static_cast<std::size_t>(p.shape.elements()) * size_of(deck.precision.compute);
+    std::memcpy(const_cast<void*>(engine.weight_address(p.name)), source.weight_address(p.name), bytes);
+  }
+  test::Random random(5);
+  for (auto& token : engine.tokens(0)) token = static_cast<std::int32_t>(random(0, deck.model.vocab - 1));
+  for (auto& token : engine.targets(0)) token = static_cast<std::int32_t>(random(0, deck.model.vocab - 1));
+  const std::int64_t B = deck.batch.micro, T = deck.batch.sequence_length;
+  double sum = 0;
+  for (std::int64_t b = 0; b < B; ++b) {
+    Decoder decoder(engine, deck, T);
+    for (std::int64_t t = 0; t < T; ++t) {
+      EXPECT_EQ(decoder.length(), t);
+      const auto at = static_cast<std::size_t>(b * T + t);
+      const auto& logits = decoder.next(engine.tokens(0)[at]);
+      ASSERT_EQ(logits.size(), static_cast<std::size_t>(deck.model.vocab));
+      double normaliser = 0;
+      for (float x : logits) normaliser += std::exp(static_cast<double>(x));
+      sum += std::log(normaliser) - logits[static_cast<std::size_t>(engine.targets(0)[at])];
+    }
+  }
+  engine.weight(0) = 1;
+  const double loss = engine.evaluate(static_cast<double>(B * T)).loss;
+  EXPECT_NEAR(sum / static_cast<double>(B * T) / loss, 1, GetParam().tolerance);
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, DecoderOf,
+                         testing::Values(Model{"untied", {}}, Model{"tied", {"model.tied=true"}}, Model{"qk_norm", {"model.qk_norm=true"}},
+                                         Model{"qkv_bias", {"model.qkv_bias=true"}}, Model{"one_kv_head", {"model.kv_heads=1"}},
+                                         Model{"llama3", {"model.rope_scaling=llama3", "model.rope_original_context=6"}},
+                                         Model{"odd",
+                                               {"model.width=23", "model.ff_width=29", "model.head_dim=6", "batch.sequence_length=7"}},
+                                         Model{"bf16", {"precision.compute=bf16"}, 1e-2}),
+                         [](const auto& info) { return info.param.name; });
+
+TEST(Decoder, TextLongerThanItsCacheIsADefect) {
+  const Deck deck = test::tiny_deck();
+  const Engine engine(deck, {}, {.training = false});
+  Decoder decoder(engine, deck, 2);
+  decoder.next(1);
+  decoder.next(2);
+  EXPECT_THROW(decoder.next(3), Error);
+}
+
+const std::vector<float> logits = {0.0f, 2.0f, 1.0f, -1.0f, 1.5f};
+
+std::map<std::int32_t, double> shares(double temperature, std::int64_t top_k, std::uint64_t seed = 1) {
+  std::map<std::int32_t, double> share;
+  constexpr int draws = 20000;
+  for (int i = 0; i < draws; ++i) share[sample_token(logits, temperature, top_k, seed, i)] += 1.0 / draws;
+  return share;
+}
+
+TEST(SampleToken, ZeroTemperatureTakesTheLargest) {
+  for (std::int64_t position = 0; position < 20; ++position) EXPECT_EQ(sample_token(logits, 0, 0, 1, position), 1);
+}
+
+TEST(SampleToken, DrawsByTheirProbability) {
+  for (double temperature : {0.5, 1.0, 2.0}) {
+    double sum = 0;
+    for (float x : logits) sum += std::exp(x / temperature);
+    auto share = shares(temperature, 0);
+    for (std::int32_t token = 0; token < 5; ++token)
+      EXPECT_NEAR(share[token], std::exp(logits[static_cast<std::size_t>(token)] / temperature) / sum, 0.015)
+          << token << " at " << temperature;
+  }
+}
+
+TEST(SampleToken, TopKLeavesTheRestOut) {
+  auto share = shares(1.0, 2);
+  EXPECT_EQ(share.size(), 2u);
+  EXPECT_NEAR(share[1], 1 / (1 + std::exp(-0.5)), 0.015);
+  EXPECT_EQ(shares(1.0, 1).size(), 1u);
+  EXPECT_EQ(shares(1.0, 100).size(), 5u) << "more than there are: all";
+}
+
+TEST(SampleToken, DependsOnSeedAndPositionAlone) {
+  EXPECT_EQ(sample_token(logits, 1, 0, 3, 7), sample_token(logits, 1, 0, 3, 7));
+  EXPECT_NE(shares(1.0, 0, 1), shares(1.0, 0, 2));
+}
+
+TEST(SampleToken, HugeLogitsAndTinyTemperaturesStayFinite) {
+  for (std::int64_t i = 0; i < 100; ++i) {
+    EXPECT_EQ(sample_token({1e30f, -1e30f, 0.0f}, 1, 0, 1, i), 0);
+    EXPECT_EQ(sample_token(logits, 1e-6, 0, 1, i), 1);
+  }
+}
+
+}  // namespace
+}  // namespace tessera
+
+int main(int argc, char** argv) {
+  testing::InitGoogleTest(&argc, argv);
+  tessera::KernelRuntime runtime(1);
+  return RUN_ALL_TESTS();
+}

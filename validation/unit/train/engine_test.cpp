@@ -1,0 +1,262 @@
+// One rank's model as a whole: its gradient against differences of its loss, its memory against its plan, its weights and its steps.
+#include "train/engine.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <map>
+
+#include "../model/random_models.hpp"
+#include "memory/runtime.hpp"
+#include "scratch.hpp"
+
+namespace tessera {
+namespace {
+
+using Weights = std::map<std::string, std::vector<float>>;
+
+Weights random_weights(const Deck& deck, std::uint32_t seed) {
+  test::Random random(seed);
+  Weights weights;
+  for (const Parameter& p : parameter_table(deck.model))
+    for (std::int64_t i = 0; i < p.shape.elements(); ++i) {
+      const double x = std::sqrt(12.0) * (random.unit() - 0.5);
+      weights[p.name].push_back(static_cast<float>(p.init == Init::ones ? 1 + 0.2 * x : p.init == Init::zeros ? 0.2 * x : 0.25 * x));
+    }
+  return weights;
+}
+
+void set(Engine& engine, const Weights& weights) {
+  engine.set_weights([&](const Parameter& p, std::int64_t first, std::span<float> out) {
+    std::copy_n(weights.at(p.name).begin() + first, out.size(), out.begin());
+  });
+}
+
+void fill_batch(Engine& engine, const Deck& deck, std::int64_t micro_batches, std::uint32_t seed) {
+  test::Random random(seed);
+  for (std::int64_t m = 0; m < micro_batches; ++m) {
+    for (auto& token : engine.tokens(m)) token = static_cast<std::int32_t>(random(0, deck.model.vocab - 1));
+    for (auto& token : engine.targets(m)) token = static_cast<std::int32_t>(random(0, deck.model.vocab - 1));
+  }
+}
+
+struct Model {
+  std::string name;
+  std::vector<std::string> overrides;
+};
+void PrintTo(const Model& m, std::ostream* out) { *out << m.name; }
+
+class GradientOf : public testing::TestWithParam<Model> {};
+
+TEST_P(GradientOf, TheLossAlongDirections) {
+  auto overrides = GetParam().overrides;
+  overrides.insert(overrides.end(), {"batch.global=4", "optimizer.gradient_clipping=0.5"});
+  const Deck deck = test::tiny_deck(overrides);
+  Engine engine(deck, {}, {.training = true, .evaluation_micro_batches = 2});
+  const Weights weights = random_weights(deck, 1);
+  set(engine, weights);
+  fill_batch(engine, deck, 2, 2);
+  const StepReport report = engine.step(0);
+  Weights gradient;
+  double norm = 0;
+  for (const Parameter& p : engine.layout().table) {
+    gradient[p.name] = engine.gradient_of(p.name);
+    for (float g : gradient[p.name]) norm += static_cast<double>(g) * g;
+  }
+  norm = std::sqrt(norm);
+  EXPECT_NEAR(report.grad_norm / norm, 1, 1e-6) << "the norm that is reported is not that of the gradient";
+  const double tokens = static_cast<double>(4 * deck.batch.sequence_length);
+  auto loss_at = [&](const Weights& direction, double e) {
+    Weights moved = weights;
+    for (const auto& [name, d] : direction)
+      for (std::size_t i = 0; i < d.size(); ++i) moved[name][i] += static_cast<float>(e * d[i]);
+    set(engine, moved);
+    return engine.evaluate(tokens).loss;
+  };
+  EXPECT_NEAR(loss_at({}, 0), report.loss, 1e-6 * report.loss) << "evaluation and training see another loss";
+  // Central differences of fourth order: the loss in fp32 carries noise of some 1e-7, the step's own error is of order e^4.
+  auto check = [&](const std::string& what, const Weights& direction) {
+    double length = 0, product = 0;
+    for (const auto& [name, d] : direction)
+      for (std::size_t i = 0; i < d.size(); ++i)
+        length += static_cast<double>(d[i]) * d[i], product += static_cast<double>(d[i]) * gradient.at(name)[i];
+    length = std::sqrt(length);
+    const double e = 0.02 / length;
+    const double slope =
+        (8 * (loss_at(direction, e) - loss_at(direction, -e)) - (loss_at(direction, 2 * e) - loss_at(direction, -2 * e))) / (12 * e);
+    const double scale = std::abs(product) / length;
+    EXPECT_NEAR(slope / length, product / length, 2e-3 * scale + 3e-5) << what;
+  };
+  // Along each tensor's own gradient: a wrong part of it would lengthen it without steepening the slope.
+  for (const auto& [name, g] : gradient) check(name, {{name, g}});
+  // Along random directions of all weights at once, leaned on the gradient so that the slope is not noise.
+  for (std::uint32_t seed = 10; seed < 13; ++seed) {
+    Weights direction = random_weights(deck, seed);
+    double length = 0;
+    for (auto& [name, d] : direction)
+      for (float x : d) length += static_cast<double>(x) * x;
+    for (auto& [name, d] : direction)
+      for (std::size_t i = 0; i < d.size(); ++i) d[i] = static_cast<float>(d[i] / std::sqrt(length) + gradient.at(name)[i] / norm);
+    check(fmt::format("random direction {}", seed), direction);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, GradientOf,
+                         testing::Values(Model{"untied", {}}, Model{"tied", {"model.tied=true"}}, Model{"qk_norm", {"model.qk_norm=true"}},
+                                         Model{"qkv_bias", {"model.qkv_bias=true"}},
+                                         Model{"both", {"model.qk_norm=true", "model.qkv_bias=true", "model.tied=true"}},
+                                         Model{"chunks", {"kernels.loss_chunk=5"}},
+                                         Model{"odd",
+                                               {"model.width=23", "model.ff_width=29", "model.head_dim=6", "batch.sequence_length=7"}},
+                                         Model{"one_kv_head", {"model.kv_heads=1"}}, Model{"reproducible", {"run.reproducible=true"}}),
+                         [](const auto& info) { return info.param.name; });
+
+TEST(Engine, UsesThePlannedBytes) {
+  for (const char* type : {"fp32", "bf16"})
+    for (bool training : {true, false}) {
+      const Deck deck = test::tiny_deck({fmt::format("precision.compute={}", type)});
+      const Engine engine(deck, {}, {.training = training, .evaluation_micro_batches = 3});
+      EXPECT_EQ(engine.used_bytes(), engine.plan().bytes);
+      const BuildRequest request{
+          .deck = deck, .layout = layout_for(deck, 1), .rank = 0, .ranks = 1, .training = training, .evaluation_micro_batches = 3};
+      EXPECT_EQ(engine.used_bytes(), place(build_schedule(request)).bytes) << "what a plan says before the run";
+    }
+}
+
+TEST(Engine, InitialWeightsDependOnSeedNameAndElementAlone) {
+  auto weight = [](const std::vector<std::string>& overrides, const std::string& name) {
+    Engine engine(test::tiny_deck(overrides), {}, {});
+    engine.initialise_weights();
+    return engine.weight_of(name);
+  };
+  const auto wq = weight({}, "layers.1.attention.wq");
+  EXPECT_EQ(weight({"model.layers=3", "model.init_std=0.3"}, "layers.1.attention.wq"), wq) << "another tensor's size moved it";
+  EXPECT_NE(weight({"run.seed=2"}, "layers.1.attention.wq"), wq);
+  EXPECT_NE(weight({}, "layers.0.attention.wq"), wq);
+  double sum = 0, squares = 0;
+  for (float x : wq) sum += x, squares += static_cast<double>(x) * x;
+  const auto n = static_cast<double>(wq.size());
+  EXPECT_NEAR(sum / n, 0, 0.04);
+  EXPECT_NEAR(std::sqrt(squares / n), 0.3, 0.03);
+  for (float x : weight({}, "layers.0.mlp.norm")) EXPECT_EQ(x, 1.0f);
+  for (float x : weight({"model.qkv_bias=true"}, "layers.0.attention.bk")) EXPECT_EQ(x, 0.0f);
+}
+
+TEST(Engine, StepsAreTheSameInBothLaneModesAndForAnySplitOfTheBatch) {
+  // The global batch as 1, 2 or 4 micro-batches of one sequence each is another order of sums: fp32 agrees to rounding.
+  auto losses = [](const std::vector<std::string>& overrides, LaneMode lanes) {
+    auto all = overrides;
+    all.push_back("batch.global=4");
+    const Deck deck = test::tiny_deck(all);
+    Engine engine(deck, {}, {.training = true, .evaluation_micro_batches = 0, .lanes = lanes});
+    engine.initialise_weights();
+    std::vector<double> result;
+    for (std::int64_t step = 0; step < 4; ++step) {
+      for (std::int64_t row = 0; row < 4; ++row)
+        for (std::int64_t t = 0; t < deck.batch.sequence_length; ++t) {
+          const std::int64_t B = deck.batch.micro, T = deck.batch.sequence_length;
+          engine.tokens(row / B)[static_cast<std::size_t>(row % B * T + t)] = static_cast<std::int32_t>((step * 7 + row * 13 + t * t) % 61);
+          engine.targets(row / B)[static_cast<std::size_t>(row % B * T + t)] =
+              static_cast<std::int32_t>((step * 7 + row * 13 + (t + 1) * (t + 1)) % 61);
+        }
+      result.push_back(engine.step(step).loss);
+    }
+    return result;
+  };
+  const auto whole = losses({"batch.micro=4"}, LaneMode::inline_order);
+  EXPECT_EQ(losses({"batch.micro=4"}, LaneMode::threads), whole);
+  for (const char* micro : {"batch.micro=2", "batch.micro=1"}) {
+    const auto split = losses({micro}, LaneMode::inline_order);
+    for (std::size_t i = 0; i < whole.size(); ++i) EXPECT_NEAR(split[i] / whole[i], 1, 1e-5) << micro << " step " << i;
+  }
+}
+
+TEST(Engine, ANanLeavesTheWeightsAsTheyWere) {
+  const Deck deck = test::tiny_deck({"batch.global=4"});
+  Engine engine(deck, {}, {.training = true});
+  Weights weights = random_weights(deck, 1);
+  weights["layers.1.mlp.w_up"][5] = std::numeric_limits<float>::quiet_NaN();
+  set(engine, weights);
+  fill_batch(engine, deck, 2, 3);
+  const StepReport report = engine.step(0);
+  EXPECT_EQ(report.not_finite, 1);
+  for (const char* name : {"layers.0.attention.wq", "head.weight", "embedding.weight"})
+    EXPECT_EQ(engine.weight_of(name), weights[name]) << name;
+}
+
+TEST(Engine, AStopThatIsAskedForIsReported) {
+  const Deck deck = test::tiny_deck({"batch.global=4"});
+  Engine engine(deck, {}, {.training = true});
+  engine.initialise_weights();
+  fill_batch(engine, deck, 2, 3);
+  EXPECT_EQ(engine.step(0, false).stop, 0);
+  EXPECT_EQ(engine.step(1, true).stop, 1);
+  EXPECT_EQ(engine.step(2, false).stop, 0);
+}
+
+TEST(Engine, EvaluationChangesNothingAndCountsWeights) {
+  const Deck deck = test::tiny_deck({"batch.global=4"});
+  Engine engine(deck, {}, {.training = true, .evaluation_micro_batches = 2});
+  set(engine, random_weights(deck, 1));
+  fill_batch(engine, deck, 2, 3);
+  const double per_micro = static_cast<double>(deck.batch.micro * deck.batch.sequence_length);
+  auto evaluate = [&](double first, double second) {
+    engine.weight(0) = first, engine.weight(1) = second;
+    return engine.evaluate(per_micro * (first + second)).loss;
+  };
+  const double both = evaluate(1, 1), one = evaluate(1, 0), other = evaluate(0, 1);
+  EXPECT_NEAR((one + other) / 2, both, 1e-9);
+  EXPECT_GT(std::abs(one - other), 1e-6);
+  EXPECT_NEAR(engine.step(0).loss, both, 1e-9) << "a step after an evaluation must count every micro-batch";
+}
+
+TEST(Engine, APlanThatDoesNotFitIsRefusedWithWhatToChange) {
+  const Deck deck = test::tiny_deck({"memory.host_limit=64 KiB"});
+  const std::string text = test::error_of(ExitCode::memory, [&] { Engine(deck, {}, {}); });
+  for (const char* part : {"memory.host_limit", "64.00 KiB", "batch.micro", "zero.stage"}) EXPECT_TRUE(test::has(text, part)) << text;
+}
+
+TEST(Engine, AnotherModelsCheckpointIsRefusedByItsFirstTensor) {
+  const test::Scratch scratch;
+  const Deck deck = test::tiny_deck({"batch.global=4"});
+  Engine engine(deck, {}, {.training = true});
+  engine.initialise_weights();
+  fill_batch(engine, deck, 2, 3);
+  engine.step(0);
+  io::begin_checkpoint(scratch.path(), 1);
+  io::write_shard(scratch.path(), 1, engine.checkpoint_layout(), 0, engine.checkpoint_slices());
+  io::write_index(scratch.path(), engine.checkpoint_layout(),
+                  {.step = 1, .sample_cursor = 4, .seed = 1, .deck = print_deck(deck), .identity = "", .version = "test"});
+  io::commit_checkpoint(scratch.path(), 1, 0);
+  const io::CheckpointReader reader(scratch / "latest");
+
+  Engine same(deck, {}, {.training = true});
+  same.read_state(reader);
+  same.publish();
+  for (const Parameter& p : engine.layout().table) EXPECT_EQ(same.weight_of(p.name), engine.weight_of(p.name)) << p.name;
+  fill_batch(engine, deck, 2, 4);
+  fill_batch(same, deck, 2, 4);
+  const StepReport a = engine.step(1), b = same.step(1);
+  EXPECT_EQ(a.loss, b.loss);
+  EXPECT_EQ(a.grad_norm, b.grad_norm);
+  EXPECT_EQ(same.weight_of("layers.0.mlp.w_down"), engine.weight_of("layers.0.mlp.w_down")) << "moments were lost";
+
+  const std::vector<std::pair<std::string, std::string>> others = {{"model.ff_width=56", "layers.0.mlp.w_gate"},
+                                                                   {"model.layers=3", "layers.2.attention.norm"},
+                                                                   {"model.layers=1", "layers.1.attention.norm"},
+                                                                   {"model.tied=true", "head.weight"}};
+  for (const auto& [change, tensor] : others) {
+    Engine other(test::tiny_deck({"batch.global=4", change}), {}, {.training = true});
+    const std::string text = test::error_of(ExitCode::checkpoint, [&] { other.read_state(reader); });
+    EXPECT_TRUE(test::has(text, tensor)) << change << ": " << text;
+  }
+}
+
+}  // namespace
+}  // namespace tessera
+
+int main(int argc, char** argv) {
+  testing::InitGoogleTest(&argc, argv);
+  tessera::KernelRuntime runtime(1);  // tensors are tiny, and a second thread spins where the machine is busy
+  return RUN_ALL_TESTS();
+}

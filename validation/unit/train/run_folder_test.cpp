@@ -1,0 +1,170 @@
+// The folder of a run: made, taken again, refused, moved aside.
+#include "train/run_folder.hpp"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include "../model/random_models.hpp"
+#include "io/checkpoint/checkpoint.hpp"
+#include "scratch.hpp"
+
+namespace tessera {
+namespace {
+
+namespace fs = std::filesystem;
+
+class Folder : public testing::Test {
+ protected:
+  test::Scratch scratch_;
+  std::string path_ = scratch_ / "run";
+  Deck deck(std::vector<std::string> overrides = {}) const {
+    overrides.push_back("run.output_dir=" + path_);
+    return test::tiny_deck(overrides);
+  }
+  /// What rank 0 does at a start.
+  static StartPoint open_run_folder(const Deck& deck) {
+    const StartPoint start = examine_run_folder(deck);
+    claim_run_folder(deck, start);
+    return start;
+  }
+  /// A complete checkpoint of one small tensor.
+  void save(std::int64_t step) const {
+    const std::string root = path_ + "/checkpoints";
+    io::CheckpointLayout layout{.units = {{"u", 512}}, .tensors = {{"t", {16, 32}, 0, 0}}, .groups = {"master"}, .shards = 1};
+    const std::vector<float> values(512, 1.0f);
+    const std::vector<io::ShardSlice> slices = {{0, 0, values}};
+    io::begin_checkpoint(root, step);
+    io::write_shard(root, step, layout, 0, slices);
+    io::write_index(root, layout,
+                    {.step = step, .sample_cursor = 0, .seed = 1, .deck = print_deck(deck()), .identity = "", .version = "test"});
+    io::commit_checkpoint(root, step, 0);
+  }
+};
+
+TEST_F(Folder, ANewRunHasItsDeckAndNoCheckpoint) {
+  const StartPoint start = open_run_folder(deck());
+  EXPECT_EQ(start.checkpoint, "");
+  EXPECT_TRUE(fs::is_directory(path_ + "/checkpoints"));
+  EXPECT_EQ(test::slurp(path_ + "/deck.toml"), print_deck(deck()));
+}
+
+TEST_F(Folder, ExaminingLeavesNoTrace) {
+  examine_run_folder(deck());
+  EXPECT_FALSE(fs::exists(path_));
+  open_run_folder(deck());
+  examine_run_folder(deck({"model.width=40", "run.overwrite=true"}));
+  EXPECT_FALSE(fs::exists(path_ + ".old-1"));
+}
+
+TEST_F(Folder, OverwriteKeepsARunOfTheSameDeckGoing) {
+  // A requeued job starts with the same command line: it must go on, not begin anew.
+  open_run_folder(deck({"run.overwrite=true"}));
+  save(3);
+  EXPECT_TRUE(test::has(open_run_folder(deck({"run.overwrite=true"})).checkpoint, "step-00000003"));
+}
+
+TEST_F(Folder, TheSameDeckGoesOnFromTheLatestCheckpoint) {
+  open_run_folder(deck());
+  save(3);
+  save(7);
+  const StartPoint start = open_run_folder(deck());
+  EXPECT_TRUE(test::has(start.checkpoint, "step-00000007")) << start.checkpoint;
+}
+
+TEST_F(Folder, LayoutMayChangeBetweenRuns) {
+  open_run_folder(deck());
+  EXPECT_NO_THROW(open_run_folder(deck({"zero.stage=3", "run.log_every=5", "kernels.loss_chunk=8", "checkpoint.every=3"})));
+}
+
+TEST_F(Folder, AnotherDeckIsRefusedByTheKeysThatDiffer) {
+  open_run_folder(deck());
+  const std::string before = test::slurp(path_ + "/deck.toml");
+  const std::string text = test::error_of(ExitCode::usage, [&] {
+    open_run_folder(deck({"model.width=40", "run.steps=99", "zero.stage=2"}));
+  });
+  for (const char* part : {"[model] width = 32", "width = 40", "[run] steps = 10", "steps = 99", "run.overwrite=true"})
+    EXPECT_TRUE(test::has(text, part)) << text;
+  EXPECT_FALSE(test::has(text, "stage")) << "keys that may differ are not the cause: " << text;
+  EXPECT_EQ(test::slurp(path_ + "/deck.toml"), before) << "the other run's deck was overwritten";
+}
+
+TEST_F(Folder, OnlyKeysThatMatterAreNamed) {
+  open_run_folder(deck());
+  const std::string text = test::error_of(ExitCode::usage, [&] {
+    open_run_folder(deck({"model.width=40", "run.log_every=7", "checkpoint.keep=5", "run.lanes=inline"}));
+  });
+  EXPECT_TRUE(test::has(text, "width")) << text;
+  for (const char* harmless : {"log_every", "keep", "lanes"}) EXPECT_FALSE(test::has(text, harmless)) << text;
+}
+
+TEST_F(Folder, OverwriteMovesTheOtherRunAside) {
+  open_run_folder(deck());
+  save(3);
+  const StartPoint start = open_run_folder(deck({"model.width=40", "run.overwrite=true"}));
+  EXPECT_EQ(start.checkpoint, "");
+  EXPECT_EQ(test::slurp(path_ + ".old-1/deck.toml"), print_deck(deck()));
+  EXPECT_TRUE(fs::exists(path_ + ".old-1/checkpoints/step-00000003/checkpoint.h5"));
+  open_run_folder(deck({"model.width=48", "run.overwrite=true"}));
+  EXPECT_TRUE(fs::exists(path_ + ".old-2/deck.toml")) << "an earlier run was lost";
+  EXPECT_TRUE(fs::exists(path_ + ".old-1/deck.toml"));
+}
+
+TEST_F(Folder, OverwriteWorksWithATrailingSlash) {
+  open_run_folder(deck());
+  Deck other = deck({"model.width=40", "run.overwrite=true"});
+  other.run.output_dir += "/";
+  open_run_folder(other);
+  EXPECT_TRUE(fs::exists(path_ + ".old-1/deck.toml")) << "moved into itself or elsewhere";
+}
+
+TEST_F(Folder, NeverRefusesCheckpointsToMixWith) {
+  EXPECT_NO_THROW(open_run_folder(deck({"run.resume=never"})));
+  EXPECT_NO_THROW(open_run_folder(deck({"run.resume=never"})));
+  save(3);
+  const std::string text = test::error_of(ExitCode::usage, [&] { open_run_folder(deck({"run.resume=never"})); });
+  EXPECT_TRUE(test::has(text, "run.overwrite=true")) << text;
+  EXPECT_EQ(open_run_folder(deck({"run.resume=never", "run.overwrite=true"})).checkpoint, "");
+}
+
+TEST_F(Folder, ResumeMayNameACheckpoint) {
+  open_run_folder(deck());
+  save(3);
+  save(7);
+  const std::string named = path_ + "/checkpoints/step-00000003";
+  EXPECT_EQ(open_run_folder(deck({"run.resume=" + named})).checkpoint, named);
+  const std::string text = test::error_of(ExitCode::checkpoint, [&] { examine_run_folder(deck({"run.resume=elsewhere/step-00000009"})); });
+  EXPECT_TRUE(test::has(text, "elsewhere/step-00000009")) << text;
+}
+
+TEST_F(Folder, AFileInTheWayIsNamed) {
+  test::spill(path_, "a file");
+  const std::string text = test::error_of(ExitCode::environment, [&] { open_run_folder(deck()); });
+  EXPECT_TRUE(test::has(text, path_)) << text;
+  EXPECT_TRUE(test::has(text, "run.output_dir")) << text;
+}
+
+TEST_F(Folder, NoPermissionIsNamed) {
+  if (geteuid() == 0) GTEST_SKIP() << "root may write anywhere";
+  fs::create_directories(path_ + "/checkpoints");
+  fs::permissions(path_, fs::perms::owner_read | fs::perms::owner_exec);
+  const std::string text = test::error_of(ExitCode::environment, [&] { open_run_folder(deck()); });
+  fs::permissions(path_, fs::perms::owner_all);
+  EXPECT_TRUE(test::has(text, "permission")) << text;
+}
+
+TEST_F(Folder, ADeckCutShortByAKillDoesNotBlockTheRun) {
+  // deck.toml is replaced at every start: a kill in between must leave the old text or the new one.
+  open_run_folder(deck());
+  int writes = 0;
+  for (const auto& entry : fs::directory_iterator(path_))
+    writes += entry.path().filename() != "deck.toml" && entry.path().filename() != "checkpoints";
+  EXPECT_EQ(writes, 0) << "a temporary file stayed";
+  const auto before = fs::hard_link_count(path_ + "/deck.toml");
+  fs::create_hard_link(path_ + "/deck.toml", scratch_ / "old-deck");
+  open_run_folder(deck({"run.log_every=5"}));
+  EXPECT_EQ(test::slurp(scratch_ / "old-deck"), print_deck(deck())) << "the file was rewritten in place, not replaced";
+  EXPECT_EQ(before, 1u);
+}
+
+}  // namespace
+}  // namespace tessera

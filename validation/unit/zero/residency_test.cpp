@@ -1,0 +1,167 @@
+// When gathered units live: every limit checked by counting, over random orders of use.
+#include "zero/residency.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "../model/random_models.hpp"
+
+namespace tessera {
+namespace {
+
+struct Case {
+  std::vector<std::vector<int>> events;
+  std::vector<std::int64_t> elements;
+  ResidencyLimits limits;
+
+  std::int64_t size(int unit) const { return elements[static_cast<std::size_t>(unit)]; }
+  const std::vector<int>& at(int event) const { return events[static_cast<std::size_t>(event)]; }
+  int count() const { return static_cast<int>(events.size()); }
+  bool uses(int event, int unit) const { return std::find(at(event).begin(), at(event).end(), unit) != at(event).end(); }
+};
+
+Case random_case(test::Random& random) {
+  Case c;
+  const int units = static_cast<int>(random(1, 6));
+  for (int u = 0; u < units; ++u) c.elements.push_back(random(1, 100));
+  for (int e = 0, n = static_cast<int>(random(1, 20)); e < n; ++e) {
+    std::set<int> used;
+    for (int k = static_cast<int>(random(0, 2)); k > 0; --k) used.insert(static_cast<int>(random(0, units - 1)));
+    c.events.emplace_back(used.begin(), used.end());
+  }
+  c.limits = {.prefetch_elements = random(0, 200), .max_live_elements = random(0, 300), .max_reuse_elements = random(0, 200)};
+  return c;
+}
+
+/// Forward over a model of layers and back again, as a training section has it.
+Case there_and_back(int layers, std::int64_t size, ResidencyLimits limits) {
+  Case c{.events = {}, .elements = std::vector<std::int64_t>(static_cast<std::size_t>(layers), size), .limits = limits};
+  for (int u = 0; u < layers; ++u) c.events.push_back({u}), c.events.push_back({u});
+  for (int u = layers - 1; u >= 0; --u) c.events.push_back({u}), c.events.push_back({u});
+  return c;
+}
+
+std::vector<Residency> plan(const Case& c) { return plan_residencies(c.events, c.elements, c.limits); }
+
+void check_uses_and_order(const Case& c, const std::vector<Residency>& residencies) {
+  for (std::size_t i = 0; i < residencies.size(); ++i) {
+    const Residency& r = residencies[i];
+    ASSERT_LE(0, r.issue);
+    ASSERT_LE(r.issue, r.first);
+    ASSERT_LE(r.first, r.last);
+    ASSERT_LT(r.last, c.count());
+    ASSERT_TRUE(c.uses(r.first, r.unit) && c.uses(r.last, r.unit)) << "a residency begins or ends without a use";
+    if (i > 0) {
+      ASSERT_LE(residencies[i - 1].issue, r.issue) << "a lane works in order";
+      ASSERT_LE(residencies[i - 1].first, r.first);
+    }
+  }
+  for (int e = 0; e < c.count(); ++e)
+    for (int unit : c.at(e))
+      ASSERT_EQ(std::count_if(residencies.begin(), residencies.end(),
+                              [&](const Residency& r) { return r.unit == unit && r.first <= e && e <= r.last; }),
+                1)
+          << "unit " << unit << " in event " << e;
+}
+
+void check_limits(const Case& c, const std::vector<Residency>& residencies) {
+  for (int e = 0; e < c.count(); ++e) {
+    std::int64_t live = 0, needed = 0, waiting = 0;
+    std::map<int, int> copies;
+    for (const Residency& r : residencies) {
+      if (e < r.issue || e > r.last) continue;
+      ASSERT_EQ(++copies[r.unit], 1) << "unit " << r.unit << " exists twice in event " << e;
+      live += c.size(r.unit);
+      if (c.uses(e, r.unit)) needed += c.size(r.unit);
+      if (e < r.first) waiting += c.size(r.unit);
+    }
+    ASSERT_LE(live, std::max(needed, c.limits.max_live_elements)) << "event " << e;
+    ASSERT_LE(waiting, c.limits.prefetch_elements) << "event " << e;
+  }
+}
+
+/// Elements of other units used strictly between two events.
+std::int64_t used_between(const Case& c, int unit, int from, int to) {
+  std::set<int> others;
+  for (int e = from + 1; e < to; ++e)
+    for (int u : c.at(e))
+      if (u != unit) others.insert(u);
+  std::int64_t sum = 0;
+  for (int u : others) sum += c.size(u);
+  return sum;
+}
+
+void check_reuse(const Case& c, const std::vector<Residency>& residencies) {
+  for (const Residency& r : residencies) {
+    int before = r.first;
+    for (int e = r.first + 1; e <= r.last; ++e)
+      if (c.uses(e, r.unit)) {
+        ASSERT_LE(used_between(c, r.unit, before, e), c.limits.max_reuse_elements) << "unit " << r.unit << " stays too long";
+        before = e;
+      }
+  }
+}
+
+TEST(Residency, HoldsForRandomOrdersOfUse) {
+  test::Random random(1);
+  for (int trial = 0; trial < 3000; ++trial) {
+    const Case c = random_case(random);
+    const auto residencies = plan(c);
+    check_uses_and_order(c, residencies);
+    check_limits(c, residencies);
+    check_reuse(c, residencies);
+    if (testing::Test::HasFatalFailure()) {
+      FAIL() << "trial " << trial;
+    }
+  }
+}
+
+TEST(Residency, HoldsForLayersThereAndBack) {
+  test::Random random(2);
+  for (int trial = 0; trial < 300; ++trial) {
+    const std::int64_t size = random(1, 50);
+    const Case c = there_and_back(
+        static_cast<int>(random(1, 12)), size,
+        {.prefetch_elements = random(0, 4 * size), .max_live_elements = random(0, 8 * size), .max_reuse_elements = random(0, 8 * size)});
+    const auto residencies = plan(c);
+    check_uses_and_order(c, residencies);
+    check_limits(c, residencies);
+    check_reuse(c, residencies);
+    if (testing::Test::HasFatalFailure()) {
+      FAIL() << "trial " << trial;
+    }
+  }
+}
+
+TEST(Residency, WithoutReuseOnlyAdjacentUsesAreJoined) {
+  const auto residencies = plan(there_and_back(4, 10, {.prefetch_elements = 0, .max_live_elements = 1000, .max_reuse_elements = 0}));
+  ASSERT_EQ(residencies.size(), 7u);  // the last layer goes straight from forward to backward
+  for (const Residency& r : residencies) {
+    EXPECT_EQ(r.issue, r.first);
+    EXPECT_EQ(r.last - r.first, r.unit == 3 ? 3 : 1);
+  }
+}
+
+TEST(Residency, WithRoomForAllEachUnitIsGatheredOnce) {
+  const auto residencies = plan(there_and_back(5, 10, {.prefetch_elements = 1000, .max_live_elements = 1000, .max_reuse_elements = 1000}));
+  ASSERT_EQ(residencies.size(), 5u);
+  for (const Residency& r : residencies) EXPECT_EQ(r.issue, 0) << "nothing stands against gathering all at once";
+}
+
+TEST(Residency, WithRoomForNothingWhatAnEventNeedsStillComes) {
+  const auto residencies = plan(there_and_back(3, 10, {.prefetch_elements = 1000, .max_live_elements = 0, .max_reuse_elements = 1000}));
+  for (const Residency& r : residencies) EXPECT_EQ(r.issue, r.first);
+}
+
+TEST(Residency, PrefetchReachesOneUnitAhead) {
+  const auto residencies = plan(there_and_back(4, 10, {.prefetch_elements = 10, .max_live_elements = 20, .max_reuse_elements = 0}));
+  for (std::size_t i = 1; i < residencies.size(); ++i) EXPECT_LT(residencies[i].issue, residencies[i].first) << i;
+}
+
+TEST(Residency, NoEventsNoResidencies) { EXPECT_TRUE(plan_residencies({}, {}, {}).empty()); }
+
+}  // namespace
+}  // namespace tessera
