@@ -11,7 +11,9 @@
 
 #include "base/check.hpp"
 #include "base/log.hpp"
+#include "deck/schema.hpp"
 #include "io/checkpoint/checkpoint.hpp"
+#include "io/files/posix_file.hpp"
 
 namespace tessera {
 namespace fs = std::filesystem;
@@ -24,14 +26,15 @@ std::string read_text(const std::string& path) {
   return text.str();
 }
 
-/// Lines of two printed decks that differ, as "key: there -> here". Printed decks have the same keys in the same order.
+/// The keys of two printed decks that make them two different runs, as "key: there -> here". Printed decks have the same keys in the same
+/// order.
 std::string differences(const std::string& there, const std::string& here) {
   std::istringstream a(there), b(here);
   std::string x, y, section, out;
   while (std::getline(a, x) && std::getline(b, y)) {
     if (!y.empty() && y.front() == '[') section = y.substr(1, y.find(']') - 1);
-    if (x != y && section != "zero" && section != "mesh" && section != "kernels")
-      out += fmt::format("\n  [{}] {}   here: {}", section, x, y);
+    const Key* key = find_key(section + "." + y.substr(0, y.find(' ')));
+    if (x != y && key && key->identity) out += fmt::format("\n  [{}] {}   here: {}", section, x, y);
   }
   return out;
 }
@@ -40,52 +43,80 @@ void move_aside(const std::string& path) {
   for (int n = 1;; ++n) {
     const std::string target = fmt::format("{}.old-{}", path, n);
     if (fs::exists(target)) continue;
-    fs::rename(path, target);
+    io::rename_path(path, target);
     return info("run.overwrite: the earlier run was moved to {}", target);
   }
 }
 
-void require_own_folder(const Deck& deck, const RunFolder& folder) {
+/// Whether the folder holds a run of another deck; `why` then says what differs.
+bool holds_another_deck(const Deck& deck, const RunFolder& folder, std::string& why) {
+  std::error_code ignored;  // a folder that may not be entered is refused by require_writable
+  if (!fs::exists(folder.deck(), ignored)) return false;
   const std::string text = read_text(folder.deck());
   const ParsedDeck there = parse_deck_text(text, folder.deck(), {}, 0);
-  if (there.faults.empty() && deck_identity(there.deck) == deck_identity(deck)) return;
-  fail(ExitCode::usage,
-       "{} holds a run of another deck:{}\nChoose another run.output_dir, put these keys back, or set run.overwrite=true (the earlier run "
-       "is kept beside it as {}.old-N).",
-       folder.path, differences(text, print_deck(deck)), folder.path);
+  if (there.faults.empty() && deck_identity(there.deck) == deck_identity(deck)) return false;
+  why = there.faults.empty() ? differences(text, print_deck(deck)) : fmt::format("\n  {} cannot be understood", folder.deck());
+  return true;
+}
+
+/// Refuses a folder that cannot be written, or be made. Makes nothing.
+void require_writable(const std::string& path) {
+  fs::path at = fs::absolute(path).lexically_normal();
+  std::error_code error;
+  while (at.has_relative_path() && !fs::exists(at, error)) at = at.parent_path();
+  if (!fs::is_directory(at, error))
+    fail(ExitCode::environment, "cannot make {}: {} is not a folder. Choose another run.output_dir.", path, at.string());
+  if (access(at.c_str(), W_OK | X_OK) != 0)
+    fail(ExitCode::environment, "no permission to write in {}: {}. Choose a run.output_dir that you may write to.", at.string(),
+         std::strerror(errno));
 }
 
 }  // namespace
 
-StartPoint open_run_folder(const Deck& deck) {
-  StartPoint start{.folder = {deck.run.output_dir}, .checkpoint = ""};
+StartPoint examine_run_folder(const Deck& deck) {
+  StartPoint start{.folder = {deck.run.output_dir}, .checkpoint = "", .move_aside = false};
+  std::string& path = start.folder.path;
+  while (path.size() > 1 && path.ends_with('/')) path.pop_back();  // NAME/.old-1 would lie inside what is moved
   const RunFolder& folder = start.folder;
-  if (deck.run.overwrite && fs::exists(folder.deck())) move_aside(folder.path);
+  require_writable(folder.path);
+  require_writable(folder.checkpoints());
+  const std::string last = io::find_latest_checkpoint(folder.checkpoints());
+  std::string why;
+  if (holds_another_deck(deck, folder, why)) {
+    if (!deck.run.overwrite)
+      fail(ExitCode::usage,
+           "{} holds a run of another deck:{}\nChoose another run.output_dir, put these keys back, or set run.overwrite=true (the earlier "
+           "run is kept beside it as {}.old-N).",
+           folder.path, why, folder.path);
+    start.move_aside = true;
+  } else if (deck.run.resume == "never" && !last.empty()) {
+    if (!deck.run.overwrite)
+      fail(ExitCode::usage,
+           "run.resume = \"never\" and {} holds checkpoints that a new run would mix with. Set run.overwrite=true to move them aside, or "
+           "choose another run.output_dir.",
+           folder.path);
+    start.move_aside = true;
+  }
+  if (start.move_aside) require_writable(fs::absolute(folder.path).lexically_normal().parent_path().string());
+  if (deck.run.resume == "auto")
+    start.checkpoint = start.move_aside ? "" : last;
+  else if (deck.run.resume != "never")
+    start.checkpoint = deck.run.resume;
+  if (!start.checkpoint.empty()) io::CheckpointReader check(start.checkpoint);  // refuses here, before memory and time are spent
+  return start;
+}
+
+void claim_run_folder(const Deck& deck, const StartPoint& start) {
+  const RunFolder& folder = start.folder;
+  if (start.move_aside) move_aside(folder.path);
   std::error_code error;
   fs::create_directories(folder.checkpoints(), error);
-  if (error)
-    fail(ExitCode::environment, "cannot make {}: {}. Choose a run.output_dir that you may write to.", folder.checkpoints(),
-         error.message());
-  if (access(folder.path.c_str(), W_OK) != 0 || access(folder.checkpoints().c_str(), W_OK) != 0)
-    fail(ExitCode::environment, "no permission to write in {}: {}. Choose another run.output_dir.", folder.path, std::strerror(errno));
-  if (fs::exists(folder.deck())) require_own_folder(deck, folder);
-
-  if (deck.run.resume == "auto") {
-    start.checkpoint = io::find_latest_checkpoint(folder.checkpoints());
-  } else if (deck.run.resume != "never") {
-    start.checkpoint = deck.run.resume;
-  } else if (!io::find_latest_checkpoint(folder.checkpoints()).empty()) {
-    fail(ExitCode::usage,
-         "run.resume = \"never\" and {} holds checkpoints that a new run would mix with. Set run.overwrite=true to move them aside, or "
-         "choose another run.output_dir.",
-         folder.path);
-  }
-
-  std::ofstream out(folder.deck());
-  out << print_deck(deck);
-  out.close();
-  if (!out) fail(ExitCode::storage, "cannot write {}: {}", folder.deck(), std::strerror(errno));
-  return start;
+  if (error) io::fail_storage("make the folder", folder.checkpoints(), error.value());
+  // At once or not at all: a deck.toml that a kill cut short would look like the run of another deck.
+  io::AtomicFile out(folder.deck());
+  const std::string text = print_deck(deck);
+  out.file().write(0, text.data(), text.size());
+  out.commit();
 }
 
 }  // namespace tessera
