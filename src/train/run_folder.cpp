@@ -71,6 +71,18 @@ void require_writable(const std::string& path) {
          std::strerror(errno));
 }
 
+/// run.resume = PATH: another run's checkpoint begins a run, and the same command started again goes on with what it has saved itself; one
+/// of the run's own checkpoints takes it back to that step.
+std::string named_or_own(const std::string& named, const RunFolder& folder, const std::string& last) {
+  std::error_code missing;  // a path that does not exist is refused where it is opened
+  if (last.empty() || !fs::exists(named, missing)) return named;
+  const fs::path own = fs::weakly_canonical(folder.checkpoints(), missing);
+  for (fs::path at = fs::weakly_canonical(named, missing); at.has_relative_path(); at = at.parent_path())
+    if (at == own) return named;
+  info("run.resume: this run has begun from {} already and goes on from its own {}", named, last);
+  return last;
+}
+
 }  // namespace
 
 StartPoint examine_run_folder(const Deck& deck) {
@@ -101,7 +113,7 @@ StartPoint examine_run_folder(const Deck& deck) {
   if (deck.run.resume == "auto")
     start.checkpoint = start.move_aside ? "" : last;
   else if (deck.run.resume != "never")
-    start.checkpoint = deck.run.resume;
+    start.checkpoint = start.move_aside ? deck.run.resume : named_or_own(deck.run.resume, folder, last);
   if (!start.checkpoint.empty()) io::CheckpointReader check(start.checkpoint);  // refuses here, before memory and time are spent
   return start;
 }

@@ -124,6 +124,8 @@ def data(folder):
     refused_data("a file with fewer tokens than a sample", "short.bin", whole[:20], ["10 tokens", "13"])
     refused_data("an ending that means nothing", "tokens.txt", whole, [".h5", ".bin"])
     refused_data("the data's vocabulary is above the model's", "vocab.h5", h5, ["257", "model.vocab"])
+    validation = {"evaluate__every": 2, "data__validation": folder.path + "/missing.bin"}
+    refused("no validation data", folder.command("data", 2, **validation, **COMMON), DATA, ["missing.bin"], [folder.run("data")])
     # 60 samples of 12 tokens, all of which the first steps read: one token is not in the vocabulary of 211.
     tokens = [n % 211 for n in range(12 * 60 + 1)]
     tokens[345] = 211
@@ -239,6 +241,11 @@ def permissions(folder):
     for where in ("closed/new/run", "closed"):
         command = become + folder.command(where, 1, **COMMON)
         refused(f"no permission to write in {where}", command, ENVIRONMENT, ["no permission", closed], [closed])
+    if os.geteuid() == 0 and subprocess.run(["mount", "-t", "tmpfs", "-o", "ro", "tessera-test", closed], capture_output=True).returncode == 0:
+        refused("a file system that is mounted read-only", folder.command("closed/run", 2, **COMMON), ENVIRONMENT, [closed, "Read-only"])
+        subprocess.run(["umount", closed], check=True)
+    else:
+        print("SKIP a read-only file system: mounting one needs root")
     file = os.path.join(folder.path, "file")
     with open(file, "w") as out:
         out.write("not a folder")
@@ -292,6 +299,11 @@ def full_disk(folder):
         with open(disk + "/filler", "wb") as file:
             file.write(bytes(room.f_bavail * room.f_frsize - 100000))
         save_fails(folder, "disk", 2, keys, "a full disk during a save", ["shard-0000", "disk is full"])
+        os.remove(disk + "/filler")
+        with open(disk + "/filler", "wb") as file:
+            room = os.statvfs(disk)
+            file.write(bytes(room.f_bavail * room.f_frsize))
+        refused("a disk that is full at the start", folder.command("disk", 2, **keys), STORAGE, ["deck.toml", "disk is full"], [disk])
         os.remove(disk + "/filler")
         goes_on("disk", 2)
     finally:

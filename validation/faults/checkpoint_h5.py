@@ -115,9 +115,16 @@ def resume_rules(folder):
     check("run.overwrite with the same deck goes on", "all 3 steps are done already" in kept.stderr and not os.path.exists(folder.run("run.old-2")))
     folder.train("fresh", 1, run__resume="never", **COMMON)
     check("never in a new folder", folder.hashes("fresh") == before)
-    folder.train("from", 2, run__resume=folder.latest("run"), **COMMON)
-    check("a path to a checkpoint that is at the end", "all 3 steps are done already" in folder.train("from", 1, run__resume=folder.latest("run"),
-                                                                                                  **COMMON).stderr)
+    done = folder.train("from", 2, run__resume=folder.latest("run"), **COMMON)
+    check("a path to a checkpoint that is at the end", "all 3 steps are done already" in done.stderr)
+    folder.train("steps", 1, checkpoint__every=1, checkpoint__keep=0, **COMMON)
+    first = folder.run("steps") + "/checkpoints/step-00000001"
+    begun = folder.train("branch", 2, run__resume=first, **COMMON)
+    check("a path to another run's checkpoint begins with it", "at step 1 of 3" in begun.stderr and folder.hashes("branch") == before)
+    again = folder.train("branch", 2, run__resume=first, **COMMON)
+    check("the same command goes on with what it saved", "all 3 steps are done already" in again.stderr and "its own" in again.stderr)
+    back = folder.train("steps", 2, run__resume=first, **COMMON)
+    check("a path to an own checkpoint goes back to it", "at step 1 of 3" in back.stderr and folder.hashes("steps") == before)
     print("run.resume: auto, never and a path do what docs/operations.md says")
 
 
