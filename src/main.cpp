@@ -1,4 +1,5 @@
 // tessera: reads the command line, runs the chosen command, turns errors into exit statuses.
+#include <csignal>
 #include <cstdio>
 
 #include "base/check.hpp"
@@ -73,6 +74,7 @@ int main(int argc, char** argv) {
     return error.get_exit_code() == 0 ? app.exit(error) : usage_error(app, error);
   }
 
-  // 3. The command.
+  // 3. The command. A file above the limit of `ulimit -f` is an error that says so, not a signal that kills.
+  std::signal(SIGXFSZ, SIG_IGN);
   return run(chosen);
 }

@@ -79,11 +79,9 @@ void Executor::run_inline(const OrderedProgram& program) {
       const auto& tasks = schedule_.sections[static_cast<std::size_t>(phase.section)].tasks;
       for (int t = 0; t < static_cast<int>(tasks.size()); ++t) {
         const auto lane = static_cast<std::size_t>(tasks[static_cast<std::size_t>(t)].lane);
-        current_[lane].store(&tasks[static_cast<std::size_t>(t)], std::memory_order_relaxed);
         const double begin = now_seconds();
         run_task(phase.section, t, phase.micro_begin + repetition);
         times_.busy[lane] += now_seconds() - begin;
-        current_[lane].store(nullptr, std::memory_order_relaxed);
       }
     }
 }

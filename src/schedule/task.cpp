@@ -51,7 +51,8 @@ Hash128 Schedule::hash() const {
       hasher.update(fmt::format("{}|{}|{}|{}|", task.name, name_of(task.lane), task.op.index(), collective_text(task.op)));
       for (const Use& use : task.uses) {
         const Buffer& buffer = buffers[static_cast<std::size_t>(use.buffer)];
-        // Workspace depends on a rank's threads, which may differ where cores do not divide by ranks. Offsets say which shard is this rank's.
+        // Workspace depends on a rank's threads, which may differ where cores do not divide by ranks. Offsets say which shard is this
+        // rank's.
         const std::int64_t bytes = buffer.category == Category::workspace ? 0 : use.bytes;
         hasher.update(fmt::format("{},{},{},{};", use.buffer, bytes, use.micro_stride, static_cast<int>(use.access)));
       }

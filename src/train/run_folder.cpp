@@ -7,11 +7,13 @@
 #include <filesystem>
 #include <fstream>
 #include <sstream>
+#include <utility>
 #include <vector>
 
 #include "base/check.hpp"
 #include "base/log.hpp"
 #include "io/checkpoint/checkpoint.hpp"
+#include "io/files/posix_file.hpp"
 
 namespace tessera {
 namespace fs = std::filesystem;
@@ -28,65 +30,98 @@ void move_aside(const std::string& path) {
   for (int n = 1;; ++n) {
     const std::string target = fmt::format("{}.old-{}", path, n);
     if (fs::exists(target)) continue;
-    fs::rename(path, target);
+    io::rename_path(path, target);
     return info("run.overwrite: the earlier run was moved to {}", target);
   }
 }
 
-/// What makes the folder's run another one than this deck's; run.steps alone does not: a run may be made longer.
-std::vector<std::string> foreign_keys(const Deck& deck, const RunFolder& folder) {
+/// Whether the folder holds a run of another deck; `why` then says what differs. run.steps alone makes no other run: one may be made
+/// longer.
+bool holds_another_deck(const Deck& deck, const RunFolder& folder, std::string& why) {
+  std::error_code ignored;  // a folder that may not be entered is refused by require_writable
+  if (!fs::exists(folder.deck(), ignored)) return false;
   ParsedDeck there = parse_deck_text(read_text(folder.deck()), folder.deck(), {}, 0);
-  if (!there.faults.empty()) return {fmt::format("{} cannot be read: {}", folder.deck(), there.faults.front().str())};
-  if (there.deck.run.steps != deck.run.steps)
-    info("run.steps was {} in {} and is {} now; the learning rate follows the new number", there.deck.run.steps, folder.path,
-         deck.run.steps);
-  there.deck.run.steps = deck.run.steps;
-  return identity_differences(there.deck, deck);
+  if (!there.faults.empty()) {
+    why = fmt::format("\n  {} cannot be understood", folder.deck());
+    return true;
+  }
+  const std::int64_t steps = std::exchange(there.deck.run.steps, deck.run.steps);
+  for (const std::string& difference : identity_differences(there.deck, deck)) why += "\n  " + difference;
+  if (why.empty() && steps != deck.run.steps)
+    info("run.steps was {} in {} and is {} now; the learning rate follows the new number", steps, folder.path, deck.run.steps);
+  return !why.empty();
 }
 
-void require_own_folder(const Deck& deck, const RunFolder& folder) {
-  const std::vector<std::string> foreign = foreign_keys(deck, folder);
-  const bool anew = deck.run.resume == "never" && !io::find_latest_checkpoint(folder.checkpoints()).empty();
-  if (foreign.empty() && !anew) return;
-  if (deck.run.overwrite) return move_aside(folder.path);
-  if (foreign.empty())
-    fail(ExitCode::usage,
-         "run.resume = \"never\" and {} holds checkpoints that a new run would mix with. Set run.overwrite=true to move them aside, or "
-         "choose "
-         "another run.output_dir.",
-         folder.path);
-  fail(ExitCode::usage,
-       "{} holds a run of another deck:\n  {}\nChoose another run.output_dir, put these keys back, or set run.overwrite=true (the earlier "
-       "run "
-       "is kept beside it as {}.old-N).",
-       folder.path, fmt::join(foreign, "\n  "), folder.path);
+/// Refuses a folder that cannot be written, or be made. Makes nothing.
+void require_writable(const std::string& path) {
+  fs::path at = fs::absolute(path).lexically_normal();
+  std::error_code error;
+  while (at.has_relative_path() && !fs::exists(at, error)) at = at.parent_path();
+  if (!fs::is_directory(at, error))
+    fail(ExitCode::environment, "cannot make {}: {} is not a folder. Choose another run.output_dir.", path, at.string());
+  if (access(at.c_str(), W_OK | X_OK) != 0)
+    fail(ExitCode::environment, "no permission to write in {}: {}. Choose a run.output_dir that you may write to.", at.string(),
+         std::strerror(errno));
+}
+
+/// run.resume = PATH: another run's checkpoint begins a run, and the same command started again goes on with what it has saved itself; one
+/// of the run's own checkpoints takes it back to that step.
+std::string named_or_own(const std::string& named, const RunFolder& folder, const std::string& last) {
+  std::error_code missing;  // a path that does not exist is refused where it is opened
+  if (last.empty() || !fs::exists(named, missing)) return named;
+  const fs::path own = fs::weakly_canonical(folder.checkpoints(), missing);
+  for (fs::path at = fs::weakly_canonical(named, missing); at.has_relative_path(); at = at.parent_path())
+    if (at == own) return named;
+  info("run.resume: this run has begun from {} already and goes on from its own {}", named, last);
+  return last;
 }
 
 }  // namespace
 
-StartPoint open_run_folder(const Deck& deck) {
-  StartPoint start{.folder = {deck.run.output_dir}, .checkpoint = ""};
+StartPoint examine_run_folder(const Deck& deck) {
+  StartPoint start{.folder = {deck.run.output_dir}, .checkpoint = "", .move_aside = false};
+  std::string& path = start.folder.path;
+  while (path.size() > 1 && path.ends_with('/')) path.pop_back();  // NAME/.old-1 would lie inside what is moved
   const RunFolder& folder = start.folder;
-  if (fs::exists(folder.deck())) require_own_folder(deck, folder);
+  require_writable(folder.path);
+  require_writable(folder.checkpoints());
+  const std::string last = io::find_latest_checkpoint(folder.checkpoints());
+  std::string why;
+  if (holds_another_deck(deck, folder, why)) {
+    if (!deck.run.overwrite)
+      fail(ExitCode::usage,
+           "{} holds a run of another deck:{}\nChoose another run.output_dir, put these keys back, or set run.overwrite=true (the earlier "
+           "run is kept beside it as {}.old-N).",
+           folder.path, why, folder.path);
+    start.move_aside = true;
+  } else if (deck.run.resume == "never" && !last.empty()) {
+    if (!deck.run.overwrite)
+      fail(ExitCode::usage,
+           "run.resume = \"never\" and {} holds checkpoints that a new run would mix with. Set run.overwrite=true to move them aside, or "
+           "choose another run.output_dir.",
+           folder.path);
+    start.move_aside = true;
+  }
+  if (start.move_aside) require_writable(fs::absolute(folder.path).lexically_normal().parent_path().string());
+  if (deck.run.resume == "auto")
+    start.checkpoint = start.move_aside ? "" : last;
+  else if (deck.run.resume != "never")
+    start.checkpoint = start.move_aside ? deck.run.resume : named_or_own(deck.run.resume, folder, last);
+  if (!start.checkpoint.empty()) io::CheckpointReader check(start.checkpoint);  // refuses here, before memory and time are spent
+  return start;
+}
+
+void claim_run_folder(const Deck& deck, const StartPoint& start) {
+  const RunFolder& folder = start.folder;
+  if (start.move_aside) move_aside(folder.path);
   std::error_code error;
   fs::create_directories(folder.checkpoints(), error);
-  if (error)
-    fail(ExitCode::environment, "cannot make {}: {}. Choose a run.output_dir that you may write to.", folder.checkpoints(),
-         error.message());
-  if (access(folder.path.c_str(), W_OK) != 0 || access(folder.checkpoints().c_str(), W_OK) != 0)
-    fail(ExitCode::environment, "no permission to write in {}: {}. Choose another run.output_dir.", folder.path, std::strerror(errno));
-
-  if (deck.run.resume == "auto") {
-    start.checkpoint = io::find_latest_checkpoint(folder.checkpoints());
-  } else if (deck.run.resume != "never") {
-    start.checkpoint = deck.run.resume;
-  }
-
-  std::ofstream out(folder.deck());
-  out << print_deck(deck);
-  out.close();
-  if (!out) fail(ExitCode::storage, "cannot write {}: {}", folder.deck(), std::strerror(errno));
-  return start;
+  if (error) io::fail_storage("make the folder", folder.checkpoints(), error.value());
+  // At once or not at all: a deck.toml that a kill cut short would look like the run of another deck.
+  io::AtomicFile out(folder.deck());
+  const std::string text = print_deck(deck);
+  out.file().write(0, text.data(), text.size());
+  out.commit();
 }
 
 }  // namespace tessera

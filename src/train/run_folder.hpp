@@ -16,12 +16,16 @@ struct RunFolder {
 /// What a run starts from.
 struct StartPoint {
   RunFolder folder;
-  std::string checkpoint;  ///< step folder to load; "" starts from new weights
+  std::string checkpoint;   ///< step folder to load; "" starts from new weights
+  bool move_aside = false;  ///< an earlier run stands in the folder and run.overwrite says to move it
 };
 
-/// Rank 0 only, before any work: makes the folder, checks that it may be written, that it belongs to this deck (else refuses, naming the
-/// keys that differ), and finds the checkpoint that run.resume asks for. With run.overwrite an existing folder is moved aside, never
-/// deleted.
-StartPoint open_run_folder(const Deck& deck);
+/// Rank 0 only, before any work: checks that the folder may be written and that it belongs to this deck (else refuses, naming the keys
+/// that differ), and finds the checkpoint that run.resume asks for. Changes nothing, so that a run that is refused leaves no trace.
+StartPoint examine_run_folder(const Deck& deck);
+
+/// Rank 0 only, when everything else of the start has succeeded: moves an earlier run aside (never deletes one), makes the folder and
+/// writes deck.toml.
+void claim_run_folder(const Deck& deck, const StartPoint& start);
 
 }  // namespace tessera

@@ -37,7 +37,7 @@ LaneMode lane_mode(const Deck& deck, int ranks, int cores) {
 StartPoint agree_on_start(const World& world, const Deck& deck) {
   StartPoint start{.folder = {deck.run.output_dir}, .checkpoint = ""};
   world.together([&] {
-    if (world.rank() == 0) start = open_run_folder(deck);
+    if (world.rank() == 0) start = examine_run_folder(deck);
   });
   start.checkpoint = world.broadcast_text(start.checkpoint);
   return start;
@@ -63,9 +63,12 @@ class Training {
     build_engine();
     // 5. State: a checkpoint, or new weights.
     first_step_ = restore(start.checkpoint);
-    // 6. Steps.
-    const int status = steps(start.folder);
-    return status;
+    // 6. Nothing can be refused any more: the folder is ours.
+    world_.together([&] {
+      if (world_.rank() == 0) claim_run_folder(deck_, start);
+    });
+    // 7. Steps.
+    return steps(start.folder);
   }
 
  private:
@@ -168,12 +171,13 @@ class Training {
 
   void require_finite(std::int64_t step, const StepReport& report) const {
     if (!report.not_finite) return;
+    // The sums leave out what is not a number, so loss and norm would say nothing here.
     world_.together([&] {
       fail(ExitCode::numerics,
-           "step {}: loss {} and gradient norm {} are not finite or do not fit fixed point; weights were left as they were before this "
-           "step. Lower optimizer.learning_rate, "
+           "step {}: the loss or a gradient is not finite{}; weights were left as they were before this step. Lower "
+           "optimizer.learning_rate, "
            "lengthen learning_rate.warmup_steps or look at the data of this step; the last checkpoint is untouched.",
-           step + 1, report.loss, report.grad_norm);
+           step + 1, deck_.run.reproducible ? " or exceeds the range of exact sums" : "");
     });
   }
 

@@ -1,10 +1,13 @@
 """Starts tessera on small decks and reads what it left: shared by the tests of bits, resume and faults. Standard library only."""
+import hashlib
 import json
 import os
+import signal
 import struct
 import subprocess
 import sys
 import tempfile
+import time
 
 TESSERA = os.environ.get("TESSERA", "build/host/tessera")
 MPIEXEC = os.environ.get("MPIEXEC", "mpiexec.mpich")
@@ -73,11 +76,140 @@ class Folder:
         return losses
 
     def hashes(self, name):
-        """Tensor name -> digest of its values, for weights and both moments."""
-        done = subprocess.run([TESSERA, "inspect", self.latest(name), "--json"], capture_output=True, text=True, timeout=120)
-        if done.returncode != 0:
-            sys.exit(f"inspect {name}: status {done.returncode}\n{done.stderr}")
-        return {(t["group"], t["name"]): t["hash"] for t in json.loads(done.stdout)["tensors"]}
+        """(group, tensor) -> digest of its values, for weights and both moments."""
+        return state_digests(self.latest(name))
+
+    def start(self, name, ranks, **keys):
+        return Running(self.command(name, ranks, **keys), self.run(name), os.path.join(self.path, name + ".log"))
+
+
+def children(pid):
+    """Every living process below `pid`, nearest first."""
+    found = []
+    try:
+        with open(f"/proc/{pid}/task/{pid}/children") as text:
+            for child in text.read().split():
+                found += [int(child)] + children(int(child))
+    except OSError:
+        pass  # gone in the meantime
+    return found
+
+
+def alive(pid):
+    try:
+        with open(f"/proc/{pid}/stat") as stat:
+            return stat.read().rsplit(")", 1)[1].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+class Running:
+    """A run under way, which a test signals and kills. Its output goes to a file, so that nobody has to read along."""
+
+    def __init__(self, command, folder, log):
+        self.folder, self.log, self.begin = folder, log, time.time()
+        with open(log, "wb") as out:
+            self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, start_new_session=True)
+
+    def everybody(self):
+        """The launcher, its helpers and the ranks."""
+        return [self.process.pid] + children(self.process.pid)
+
+    def ranks(self):
+        def is_rank(pid):
+            try:
+                return os.path.samefile(f"/proc/{pid}/exe", TESSERA)
+            except OSError:
+                return False
+        return [pid for pid in self.everybody() if is_rank(pid)]
+
+    def signal_ranks(self, number, which=None):
+        pids = self.ranks()
+        for pid in pids if which is None else [sorted(pids)[which]]:
+            try:
+                os.kill(pid, number)
+            except ProcessLookupError:
+                pass
+
+    def kill(self):
+        """SIGKILL to every process, ranks first and all in the same instant; returns when all are gone and whether the run was still on."""
+        going = self.process.poll() is None
+        pids = self.everybody()
+        for pid in reversed(pids):
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        self.process.wait(60)
+        wait_until(lambda: not any(alive(pid) for pid in pids), "the killed processes to be gone")
+        return going
+
+    def wait(self, seconds=120):
+        """Exit status."""
+        try:
+            return self.process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            print(self.output())
+            self.kill()
+            sys.exit(f"FAIL {self.folder}: still running after {seconds} s")
+
+    def output(self):
+        with open(self.log, errors="replace") as text:
+            return text.read()
+
+    def steps_done(self):
+        """The step of the last whole line of metrics.jsonl, 0 before there is one."""
+        try:
+            with open(os.path.join(self.folder, "metrics.jsonl"), "rb") as lines:
+                whole = lines.read().rpartition(b"\n")[0]
+            return json.loads(whole.rpartition(b"\n")[2])["step"] if whole else 0
+        except OSError:
+            return 0
+
+    def wait_for_step(self, step):
+        wait_until(lambda: self.steps_done() >= step or self.process.poll() is not None, f"step {step}")
+
+
+def wait_until(condition, what, seconds=60, pause=0.001):
+    deadline = time.time() + seconds
+    while not condition():
+        if time.time() > deadline:
+            sys.exit(f"FAIL waited {seconds} s for {what}")
+        time.sleep(pause)
+
+
+def directory(path):
+    """The first line of a checkpoint file says how long the directory behind it is; the directory is JSON."""
+    with open(path, "rb") as file:
+        head = file.read(160).decode()
+        return json.loads(file.read(int(head.split("directory ")[1].split(",")[0])))
+
+
+def read_state(folder):
+    """(group, tensor) -> (shape, the bytes of its fp32 values), put together from the shard files without any of the program's code."""
+    layout = directory(os.path.join(folder, "checkpoint.h5"))["layout"]
+    units = {}
+    for shard in range(layout["shards"]):
+        path = os.path.join(folder, f"shard-{shard:05d}.h5")
+        with open(path, "rb") as file:
+            for part in directory(path)["slices"]:
+                file.seek(part["data_at"])
+                units.setdefault((part["group"], part["unit"]), bytearray()).extend(file.read(4 * (part["end"] - part["begin"])))
+    state = {}
+    for group in layout["groups"]:
+        for tensor in layout["tensors"]:
+            count = 1
+            for dim in tensor["shape"]:
+                count *= dim
+            begin = 4 * tensor["offset"]
+            state[group, tensor["name"]] = (tensor["shape"], bytes(units[group, tensor["unit"]][begin:begin + 4 * count]))
+            if len(state[group, tensor["name"]][1]) != 4 * count:
+                sys.exit(f"FAIL {folder}: {group}/{tensor['name']} is not whole")
+    return state
+
+
+def state_digests(folder):
+    return {key: hashlib.sha256(data).hexdigest() for key, (_, data) in read_state(folder).items()}
 
 
 def same(what, ours, reference):

@@ -1,0 +1,78 @@
+#!/usr/bin/env python3
+"""SIGTERM, SIGINT and SIGUSR1 to all ranks or to one: the run saves, ends with 75, and the same command goes on to the bits of a run that was
+never stopped. The same signals to mpiexec itself, which passes them on to the ranks; a Ctrl-C on a terminal comes that way too, since the ranks
+have sessions of their own."""
+import os
+import signal
+import sys
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "resume"))
+import runs  # noqa: E402
+
+STEPS = 400
+COMMON = {"run__steps": STEPS, "run__reproducible": True, "run__threads": 1, "batch__global": 12}
+good = True
+
+
+def check(what, condition, output=""):
+    global good
+    print(f"{'ok  ' if condition else 'FAIL'} {what}", flush=True)
+    if not condition:
+        print("\n".join("     | " + line for line in output.splitlines()[-20:]))
+        good = False
+
+
+def saved_step(folder, name):
+    link = folder.latest(name)
+    return int(os.readlink(link)[-8:]) if os.path.islink(link) else 0
+
+
+def stop_and_resume(folder, reference, number, ranks, which=None, launcher=False, resume=None):
+    """which: the rank that gets the signal, None for all of them. launcher: mpiexec gets it instead."""
+    short = signal.Signals(number).name
+    to = "mpiexec" if launcher else "all ranks" if which is None else f"rank {which} alone"
+    name, what = f"{short}-{to}-{ranks}".replace(" ", "-"), f"{short} to {to} of {ranks}"
+    run = folder.start(name, ranks, zero__stage=ranks % 4, **COMMON)
+    run.wait_for_step(3)
+    begin = time.time()
+    if launcher and number == signal.SIGINT:
+        os.killpg(run.process.pid, number)  # as a terminal does
+    elif launcher:
+        os.kill(run.process.pid, number)
+    else:
+        run.signal_ranks(number, which)
+    pids = run.everybody()
+    status, seconds, output = run.wait(), time.time() - begin, run.output()
+    # MPICH 4.0.2's mpiexec sometimes ends with 0 after a SIGINT or SIGTERM to itself, whatever the ranks ended with.
+    allowed = (75, 0) if launcher and number != signal.SIGUSR1 else (75,)
+    check(f"{what}: status {status}, {seconds:.2f} s", status in allowed and seconds < 20, output)
+    left = [pid for pid in pids if runs.alive(pid)]
+    check(f"{what}: no process is left", not left)
+    step, last = saved_step(folder, name), run.steps_done()
+    check(f"{what}: saved after step {step}, the last one that was done ({last})", 0 < step == last < STEPS, output)
+    check(f"{what}: says what to do next", "after saving; start the same command again to go on" in output, output)
+    folder.train(name, resume or ranks, zero__stage=(ranks + 1) % 4, **COMMON)
+    check(f"{what}: resumed losses", runs.same(name, folder.losses(name), reference[0]))
+    check(f"{what}: resumed state", runs.same(name, folder.hashes(name), reference[1]))
+
+
+def main():
+    with runs.Folder() as folder:
+        folder.train("reference", 1, zero__stage=0, **COMMON)
+        reference = folder.losses("reference"), folder.hashes("reference")
+        stop_and_resume(folder, reference, signal.SIGTERM, 2, resume=3)
+        stop_and_resume(folder, reference, signal.SIGINT, 2, resume=1)
+        stop_and_resume(folder, reference, signal.SIGUSR1, 3, resume=2)
+        stop_and_resume(folder, reference, signal.SIGTERM, 2, which=1)
+        stop_and_resume(folder, reference, signal.SIGUSR1, 2, which=0)
+        stop_and_resume(folder, reference, signal.SIGINT, 3, which=2, resume=2)
+        stop_and_resume(folder, reference, signal.SIGTERM, 1, resume=2)
+        stop_and_resume(folder, reference, signal.SIGINT, 1)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
+            stop_and_resume(folder, reference, number, 2, launcher=True)
+    return 0 if good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
