@@ -248,17 +248,18 @@ TEST_P(InEachMode, TimesCountEveryLane) {
   for (int lane = 0; lane < lane_count; ++lane) EXPECT_GE(executor.times().busy[static_cast<std::size_t>(lane)], 6e-3) << lane;
 }
 
-TEST_P(InEachMode, SaysWhereItIs) {
-  Executor* self = nullptr;
-  std::string seen;
+TEST_P(InEachMode, AnErrorNamesItsTask) {
   Executor executor(schedule_, plan_, memory_.bases(), GetParam(), [&](const TaskRun& run) {
-    if (run.task.name == "double") seen = self->where();
+    if (run.task.name == "double") fail(ExitCode::storage, "broken");
     run_toy(run);
   });
-  self = &executor;
-  executor.run(ProgramKind::train);
-  EXPECT_EQ(seen.find("compute: double"), 0u) << seen;
-  EXPECT_EQ(executor.where(), "");
+  try {
+    executor.run(ProgramKind::train);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code, ExitCode::storage);
+    EXPECT_STREQ(error.what(), "broken (in task `double`)");
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Modes, InEachMode, testing::Values(LaneMode::inline_order, LaneMode::threads),
