@@ -218,7 +218,7 @@ def another_deck(folder, keys):
     before = snapshot(folder.run("made"))
     other = {**keys, "optimizer__learning_rate": 0.004, "run__steps": 3}
     refused("the output folder of another deck", folder.command("made", 2, **other), USAGE,
-            [folder.run("made"), "learning_rate = 0.003", "learning_rate = 0.004", "run.overwrite=true"], [folder.run("made")])
+            [folder.run("made"), "learning_rate = 0.003", "optimizer.learning_rate = 0.003, here 0.004", "run.overwrite=true"], [folder.run("made")])
     folder.train("made", 2, run__overwrite=True, **other)
     old = {path.replace(".old-1", ""): value for path, value in snapshot(folder.run("made") + ".old-1").items()}
     complain("with run.overwrite=true the other run lies whole beside the new one", [] if old == before else ["it was changed"], "")

@@ -205,7 +205,7 @@ TEST_P(InEachMode, AnErrorOfAnyLaneEndsAllAndIsTheOneThrown) {
         executor.run(ProgramKind::train);
         FAIL() << name;
       } catch (const Error& e) {
-        EXPECT_EQ(std::string(e.what()), std::string(name) + " broke");
+        EXPECT_EQ(std::string(e.what()), std::string(name) + " broke (in task `" + name + "`)");
       }
       if (name[0] != 'd') {
         EXPECT_LT(calls, 20) << "lanes went on after the error";
