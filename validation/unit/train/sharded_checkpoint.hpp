@@ -8,11 +8,15 @@
 
 namespace tessera::test {
 
-/// Element i of a tensor in a group.
-inline float value_at(const std::string& group, const std::string& tensor, std::int64_t i) {
-  const std::uint64_t x = (hash_text(group + tensor).low + static_cast<std::uint64_t>(i)) * 0x9e3779b97f4a7c15u;
+/// What the values of a tensor in a group are made from.
+inline std::uint64_t key_of(const std::string& group, const std::string& tensor) { return hash_text(group + tensor).low; }
+
+/// Element i of such a tensor.
+inline float value_at(std::uint64_t key, std::int64_t i) {
+  const std::uint64_t x = (key + static_cast<std::uint64_t>(i)) * 0x9e3779b97f4a7c15u;
   return (static_cast<float>(x >> 40) - 8388608.0f) * 0x1p-23f;
 }
+inline float value_at(const std::string& group, const std::string& tensor, std::int64_t i) { return value_at(key_of(group, tensor), i); }
 
 /// Writes root/step-N and returns its folder.
 inline std::string write_sharded(const std::string& root, const Deck& deck, int shards, std::int64_t step = 5) {
@@ -33,11 +37,12 @@ inline std::string write_sharded(const std::string& root, const Deck& deck, int 
       for (int u = 0; u < static_cast<int>(layout.units.size()); ++u) {
         const Range mine = owned_range(layout, u, shard);
         auto& out = values.emplace_back(static_cast<std::size_t>(mine.size()), 0.0f);
-        for (const Piece& piece : pieces_in(layout.units[static_cast<std::size_t>(u)], mine.begin, mine.end))
+        for (const Piece& piece : pieces_in(layout.units[static_cast<std::size_t>(u)], mine.begin, mine.end)) {
+          const std::uint64_t key =
+              key_of(saved.groups[static_cast<std::size_t>(group)], layout.table[static_cast<std::size_t>(piece.parameter)].name);
           for (std::int64_t i = 0; i < piece.elements; ++i)
-            out[static_cast<std::size_t>(piece.unit_offset - mine.begin + i)] =
-                value_at(saved.groups[static_cast<std::size_t>(group)], layout.table[static_cast<std::size_t>(piece.parameter)].name,
-                         piece.tensor_offset + i);
+            out[static_cast<std::size_t>(piece.unit_offset - mine.begin + i)] = value_at(key, piece.tensor_offset + i);
+        }
         slices.push_back({group, u, {}});
       }
     for (std::size_t i = 0; i < slices.size(); ++i) slices[i].data = values[i];
