@@ -234,7 +234,7 @@ Segment attention_segment(const ModelShape& s, int layer) {
                        saved("qkv", Access::read, qkv),
                        saved("context", Access::read, context),
                        saved("lse", Access::read, lse),
-                       saved("rstd", Access::read, rstd),
+                       saved("rstd", Access::add, rstd),
                        scratch("normed", stream),
                        scratch("d_context", context),
                        scratch("d_qkv", qkv),

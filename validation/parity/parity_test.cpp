@@ -4,31 +4,15 @@
 #include <cmath>
 #include <filesystem>
 
-#include "io/hdf5/hdf5.hpp"
 #include "memory/runtime.hpp"
 #include "train/decoder.hpp"
 #include "train/engine.hpp"
+#include "validation/parity/fixture.hpp"
 
 namespace tessera {
 namespace {
 
-namespace hdf5 = io::hdf5;
-
-std::vector<std::int64_t> dims_of(const hdf5::File& file, const std::string& name) { return file.open_dataset(name).dims(); }
-
-std::vector<float> floats(const hdf5::File& file, const std::string& name) {
-  const hdf5::Dataset d = file.open_dataset(name);
-  std::vector<float> out(static_cast<std::size_t>(d.elements()));
-  d.read_slab({std::vector<std::int64_t>(d.dims().size(), 0), d.dims()}, hdf5::Element::f32, out.data());
-  return out;
-}
-
-std::vector<std::uint32_t> integers(const hdf5::File& file, const std::string& name) {
-  const hdf5::Dataset d = file.open_dataset(name);
-  std::vector<std::uint32_t> out(static_cast<std::size_t>(d.elements()));
-  d.read_slab({std::vector<std::int64_t>(d.dims().size(), 0), d.dims()}, hdf5::Element::u32, out.data());
-  return out;
-}
+using namespace fixture;
 
 /// 2-norm of the difference over the 2-norm of the reference; NaN anywhere is an infinite difference.
 double relative_error(const std::vector<float>& ours, const std::vector<float>& theirs) {
@@ -51,20 +35,11 @@ void PrintTo(const Case& c, std::ostream* out) { *out << c.fixture; }
 
 std::string path_of(const std::string& fixture) { return std::string(TESSERA_FIXTURES) + "/" + fixture + ".h5"; }
 
-Deck deck_of(const hdf5::File& file, const Case& c) {
-  const auto tokens = dims_of(file, "tokens");
-  std::string text = *file.text_attribute("model_toml");
-  text += fmt::format(
-      "[run]\nsteps = 1000\nreproducible = {}\n[batch]\nglobal = {}\nmicro = {}\nsequence_length = {}\n[data]\ntrain = \"none.bin\"\n"
-      "[optimizer]\nlearning_rate = 1e-3\nbeta1 = 0.9\nbeta2 = 0.95\neps = 1e-8\nweight_decay = 0.1\ngradient_clipping = 1.0\n"
-      "[learning_rate]\nschedule = \"constant\"\nwarmup_steps = 0\n[precision]\ncompute = \"{}\"\n",
-      c.reproducible, tokens[0], c.reproducible ? 1 : tokens[0], tokens[1], c.bf16 ? "bf16" : "fp32");
-  return require_deck(parse_deck_text(text, c.fixture, {}, 1));
-}
-
 class Parity : public testing::TestWithParam<Case> {
  protected:
-  Parity() : file_(hdf5::File::open(path_of(GetParam().fixture), ExitCode::data)), deck_(deck_of(file_, GetParam())) {}
+  Parity()
+      : file_(hdf5::File::open(path_of(GetParam().fixture), ExitCode::data)),
+        deck_(deck_of(file_, GetParam().bf16, GetParam().reproducible)) {}
 
   std::unique_ptr<Engine> make_engine(bool training) const {
     auto engine = std::make_unique<Engine>(deck_, DataParallelGroup{}, EngineOptions{.training = training});

@@ -97,6 +97,12 @@ TEST_F(Folder, OnlyKeysThatMatterAreNamed) {
   for (const char* harmless : {"log_every", "keep", "lanes"}) EXPECT_FALSE(test::has(text, harmless)) << text;
 }
 
+TEST_F(Folder, ARunMayBeMadeLonger) {
+  open_run_folder(deck());
+  save(3);
+  EXPECT_TRUE(test::has(open_run_folder(deck({"run.steps=99"})).checkpoint, "step-00000003"));
+}
+
 TEST_F(Folder, OverwriteMovesTheOtherRunAside) {
   open_run_folder(deck());
   save(3);
