@@ -42,20 +42,20 @@ std::string collective_text(const Op& op) {
 
 Hash128 Schedule::hash() const {
   Hasher hasher;
-  for (const Buffer& b : buffers) hasher.update(fmt::format("{},{},{},{};", b.name, name_of(b.tier), b.bytes, b.persistent));
+  // Workspace depends on a rank's threads, which may differ where cores do not divide by ranks.
+  auto agreed_bytes = [&](const Buffer& b, std::int64_t bytes) { return b.category == Category::workspace ? 0 : bytes; };
+  for (const Buffer& b : buffers)
+    hasher.update(fmt::format("{},{},{},{};", b.name, name_of(b.tier), agreed_bytes(b, b.bytes), b.persistent));
   for (const Program* program : {&train, &evaluate, &publish})
     for (const auto& phase : program->phases) hasher.update(fmt::format("{}:{}x{};", program->name, phase.section, phase.repeat));
   for (const Section& section : sections) {
     hasher.update(section.name);
     for (const Task& task : section.tasks) {
       hasher.update(fmt::format("{}|{}|{}|{}|", task.name, name_of(task.lane), task.op.index(), collective_text(task.op)));
-      for (const Use& use : task.uses) {
-        const Buffer& buffer = buffers[static_cast<std::size_t>(use.buffer)];
-        // Workspace depends on a rank's threads, which may differ where cores do not divide by ranks. Offsets say which shard is this
-        // rank's.
-        const std::int64_t bytes = buffer.category == Category::workspace ? 0 : use.bytes;
-        hasher.update(fmt::format("{},{},{},{};", use.buffer, bytes, use.micro_stride, static_cast<int>(use.access)));
-      }
+      // Offsets say which shard is this rank's: they differ.
+      for (const Use& use : task.uses)
+        hasher.update(fmt::format("{},{},{},{};", use.buffer, agreed_bytes(buffers[static_cast<std::size_t>(use.buffer)], use.bytes),
+                                  use.micro_stride, static_cast<int>(use.access)));
     }
   }
   return hasher.digest();

@@ -6,6 +6,8 @@
 #include <map>
 #include <set>
 
+#include "kernels/parallel.hpp"
+#include "schedule/memory_plan.hpp"
 #include "schedules.hpp"
 
 namespace tessera {
@@ -169,7 +171,6 @@ TEST(ScheduleHash, TellsApartWhatRanksMustAgreeOn) {
       {"model.qk_norm=true"},
       {"precision.compute=bf16"},
       {"run.reproducible=true"},
-      {"kernels.loss_chunk=8"},
   };
   std::map<std::string, std::size_t> seen;
   for (std::size_t i = 0; i < variants.size(); ++i) {
@@ -207,6 +208,16 @@ TEST(ScheduleHash, TellsApartCutsOfTheSameNumber) {
       EXPECT_FALSE(x.hash() == y.hash()) << a << " and " << b;
     }
   EXPECT_GT(same_number, 0) << "the model has no such cuts";
+}
+
+TEST(ScheduleHash, IsTheSameForRanksOfDifferentThreads) {
+  kernels::plan_for_threads(1);
+  const Schedule one = test::schedule_of({.name = "", .overrides = {}, .rank = 0, .ranks = 2});
+  kernels::plan_for_threads(2);
+  const Schedule two = test::schedule_of({.name = "", .overrides = {}, .rank = 1, .ranks = 2});
+  kernels::plan_for_threads(1);
+  ASSERT_NE(place(one).bytes, place(two).bytes) << "threads should change the workspace";
+  EXPECT_EQ(one.hash(), two.hash());
 }
 
 TEST(LayoutFor, OnlyStage3KeepsSmallTensorsApart) {
