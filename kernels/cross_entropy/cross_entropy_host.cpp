@@ -3,6 +3,7 @@
 // cache.
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numbers>
 
 #include "base/check.hpp"
@@ -92,11 +93,17 @@ float exponentials_of(float* x, std::int64_t n, float shift) {
   return sum(total);
 }
 
+// Positive values times a factor; what would be subnormal becomes zero. A subnormal operand costs a processor a hundred cycles and more,
+// and a confident model's tail is full of them: the products after this took 70 times as long.
 template <class T>
 void scale(T* to, const float* from, std::int64_t n, float factor) {
+  auto scaled = [=](Lanes x) {
+    const Lanes v = x * factor;
+    return v >= broadcast(std::numeric_limits<float>::min()) ? v : Lanes{};
+  };
   std::int64_t i = 0;
-  for (; i + lane_count <= n; i += lane_count) store(to + i, load(from + i) * factor);
-  if (i < n) store_first(to + i, load_first(from + i, n - i) * factor, n - i);
+  for (; i + lane_count <= n; i += lane_count) store(to + i, scaled(load(from + i)));
+  if (i < n) store_first(to + i, scaled(load_first(from + i, n - i)), n - i);
 }
 
 // A row is walked once from memory, in blocks that stay in the first-level cache: each block's terms are relative to the maximum so far,

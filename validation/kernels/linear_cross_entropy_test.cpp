@@ -161,6 +161,29 @@ TEST(LinearCrossEntropy, AnyChunkGivesTheSameLosses) {
   }
 }
 
+// A confident model: most probabilities are far below what fp32 holds normally. Subnormal gradients would slow the products after this by
+// far.
+TEST(SoftmaxLossRows, LeavesNoSubnormalGradient) {
+  constexpr std::int64_t V = 1013;
+  std::vector<float> logits(V), losses(1);
+  for (std::int64_t i = 0; i < V; ++i) logits[static_cast<std::size_t>(i)] = -0.2f * static_cast<float>(i);
+  const std::int32_t target = 3;
+  softmax_loss_rows({.losses = losses.data(),
+                     .logits = logits.data(),
+                     .d_logits = logits.data(),
+                     .targets = &target,
+                     .grad_scale = 1e-3f,
+                     .rows = 1,
+                     .V = V,
+                     .dtype = DType::f32});
+  int normal = 0;
+  for (float g : logits) {
+    EXPECT_TRUE(g == 0 || std::isnormal(g)) << g;
+    normal += g != 0;
+  }
+  EXPECT_GT(normal, 300) << "what fp32 holds must stay";
+}
+
 TEST(LinearCrossEntropy, RefusesBadTargets) {
   Case s{4, 8, 10, 2};
   Inputs in(s);
