@@ -94,7 +94,7 @@ float exponentials_of(float* x, std::int64_t n, float shift) {
 }
 
 // Positive values times a factor; what would be subnormal becomes zero. A subnormal operand costs a processor a hundred cycles and more,
-// and a confident model's tail is full of them: the products after this took 70 times as long.
+// and a confident model's tail is full of them: the products after this once took 177 s in place of 1.9 s.
 template <class T>
 void scale(T* to, const float* from, std::int64_t n, float factor) {
   auto scaled = [=](Lanes x) {

@@ -16,6 +16,9 @@ class SampleFile {
   SampleFile(const std::string& path, std::int64_t sequence_length, std::int64_t vocab);
   std::int64_t samples() const { return samples_; }
   std::int64_t tokens() const { return file_.tokens(); }
+  /// Reads part `part` of `parts` of the file and throws Error(data) with file and position at a token outside the vocabulary. A file that
+  /// declares its vocabulary was checked when it was written, and is not read.
+  void require_tokens_inside(std::int64_t part, std::int64_t parts) const;
   std::string tokenizer() const { return file_.tokenizer(); }
   /// Row `row` of a micro-batch: T inputs and T targets.
   void read(std::int64_t sample, std::span<std::int32_t> inputs, std::span<std::int32_t> targets, std::int64_t row);

@@ -58,6 +58,8 @@ class Training {
     world_.together([&] {
       train_.emplace(deck_.data.train, deck_.batch.sequence_length, deck_.model.vocab);
       if (deck_.evaluate.every > 0) validation_.emplace(deck_.data.validation, deck_.batch.sequence_length, deck_.model.vocab);
+      train_->require_tokens_inside(world_.rank(), world_.ranks());
+      if (validation_) validation_->require_tokens_inside(world_.rank(), world_.ranks());
     });
     // 4. Plan, memory, lanes.
     build_engine();

@@ -54,6 +54,14 @@ TEST(SampleFile, ATokenAboveTheVocabularyIsNamed) {
   EXPECT_TRUE(test::has(text, "49")) << text;
 }
 
+TEST(SampleFile, TheWholeFileIsCheckedInParts) {
+  const test::Scratch scratch;
+  const SampleFile file(tokens_file(scratch, 36), 5, 35);  // token 35 is the last one, beyond every sample that a part could hold
+  EXPECT_NO_THROW(file.require_tokens_inside(0, 3));
+  EXPECT_NO_THROW(file.require_tokens_inside(1, 3));
+  EXPECT_TRUE(test::has(test::error_of(ExitCode::data, [&] { file.require_tokens_inside(2, 3); }), "position 35"));
+}
+
 TEST(SampleFile, ALargerDeclaredVocabularyIsRefused) {
   const test::Scratch scratch;
   test::spill(scratch / "a.txt", std::string(2000, 'x'));
