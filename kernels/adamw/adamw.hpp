@@ -26,6 +26,6 @@ struct Adamw {
   float weight_decay = 0;
   const AdamwScalars* scalars = nullptr;
 };
-void adamw(const Context&, const Adamw&);
+TESSERA_OP(adamw, (const Context& context, const Adamw& arguments), (context, arguments))
 
 }  // namespace tessera::kernels

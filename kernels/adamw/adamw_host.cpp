@@ -5,7 +5,7 @@
 #include "kernels/parallel.hpp"
 #include "kernels/vector.hpp"
 
-namespace tessera::kernels {
+namespace tessera::kernels::host {
 namespace {
 
 /// The step's values as the inner loop uses them.
@@ -76,4 +76,4 @@ void adamw(const Context&, const Adamw& p) {
   }
 }
 
-}  // namespace tessera::kernels
+}  // namespace tessera::kernels::host

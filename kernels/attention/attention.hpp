@@ -18,8 +18,8 @@ struct AttentionForward {
   const void* qkv = nullptr;  ///< (B*T, (H+2G)*D)
   AttentionShape shape;
 };
-void attention_forward(const Context&, const AttentionForward&);
-std::size_t attention_forward_workspace_bytes(const AttentionShape&);
+TESSERA_OP(attention_forward, (const Context& context, const AttentionForward& arguments), (context, arguments))
+TESSERA_WORKSPACE(attention_forward_workspace_bytes, AttentionShape)
 
 struct AttentionBackward {
   void* d_qkv = nullptr;        ///< (B*T, (H+2G)*D), overwritten
@@ -29,8 +29,8 @@ struct AttentionBackward {
   const float* lse = nullptr;   ///< (B, H, T)
   AttentionShape shape;
 };
-void attention_backward(const Context&, const AttentionBackward&);
-std::size_t attention_backward_workspace_bytes(const AttentionShape&);
+TESSERA_OP(attention_backward, (const Context& context, const AttentionBackward& arguments), (context, arguments))
+TESSERA_WORKSPACE(attention_backward_workspace_bytes, AttentionShape)
 
 /// One new token per sequence against a cache, for generate. q (B, H*D), cache_k and cache_v (B, capacity, G*D) hold `length` tokens, the
 /// new one included.
@@ -42,6 +42,6 @@ struct AttentionDecode {
   std::int64_t capacity = 0, length = 0;
   AttentionShape shape;  ///< T is not used
 };
-void attention_decode(const Context&, const AttentionDecode&);
+TESSERA_OP(attention_decode, (const Context& context, const AttentionDecode& arguments), (context, arguments))
 
 }  // namespace tessera::kernels

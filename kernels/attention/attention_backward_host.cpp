@@ -9,7 +9,7 @@
 #include "kernels/attention/tiles.hpp"
 #include "kernels/parallel.hpp"
 
-namespace tessera::kernels {
+namespace tessera::kernels::host {
 
 namespace {
 using namespace tiles;
@@ -181,9 +181,9 @@ std::size_t attention_backward_workspace_bytes(const AttentionShape& s) {
 }
 
 void attention_backward(const Context& context, const AttentionBackward& a) {
-  TESSERA_REQUIRE(context.workspace.size() >= attention_backward_workspace_bytes(a.shape), "workspace of {} bytes",
+  TESSERA_REQUIRE(context.workspace.size() >= host::attention_backward_workspace_bytes(a.shape), "workspace of {} bytes",
                   context.workspace.size());
   a.shape.dtype == DType::f32 ? backward<float>(context, a) : backward<bf16>(context, a);
 }
 
-}  // namespace tessera::kernels
+}  // namespace tessera::kernels::host

@@ -9,7 +9,7 @@
 #include "kernels/attention/tiles.hpp"
 #include "kernels/parallel.hpp"
 
-namespace tessera::kernels {
+namespace tessera::kernels::host {
 namespace {
 using namespace tiles;
 
@@ -179,7 +179,7 @@ std::size_t attention_forward_workspace_bytes(const AttentionShape& s) {
 
 void attention_forward(const Context& context, const AttentionForward& a) {
   check_attention(a.shape);
-  TESSERA_REQUIRE(context.workspace.size() >= attention_forward_workspace_bytes(a.shape), "workspace of {} bytes",
+  TESSERA_REQUIRE(context.workspace.size() >= host::attention_forward_workspace_bytes(a.shape), "workspace of {} bytes",
                   context.workspace.size());
   a.shape.dtype == DType::f32 ? forward<float>(context, a) : forward<bf16>(context, a);
 }
@@ -195,4 +195,4 @@ void attention_decode(const Context&, const AttentionDecode& a) {
   });
 }
 
-}  // namespace tessera::kernels
+}  // namespace tessera::kernels::host

@@ -6,10 +6,10 @@
 #include "kernels/attention/attention.hpp"
 #include "kernels/gemm/vector.hpp"
 
-namespace tessera::kernels {
+namespace tessera::kernels::host {
 /// Throws where the shape makes no sense.
 void check_attention(const AttentionShape&);
-}  // namespace tessera::kernels
+}  // namespace tessera::kernels::host
 
 namespace tessera::kernels::tiles {
 

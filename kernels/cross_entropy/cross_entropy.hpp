@@ -19,8 +19,8 @@ struct LinearCrossEntropy {
   std::int64_t chunk = 0;    ///< tokens of logits held at once. Bits depend on it: it is part of the arithmetic.
   DType dtype = DType::f32;  ///< of x, weight, d_x and of the logits' gradient
 };
-void linear_cross_entropy(const Context&, const LinearCrossEntropy&);
-std::size_t linear_cross_entropy_workspace_bytes(const LinearCrossEntropy&);
+TESSERA_OP(linear_cross_entropy, (const Context& context, const LinearCrossEntropy& arguments), (context, arguments))
+TESSERA_WORKSPACE(linear_cross_entropy_workspace_bytes, LinearCrossEntropy)
 
 /// The row pass by itself: losses of `rows` rows of logits, which are destroyed; with d_logits also (softmax - onehot) * grad_scale in
 /// dtype.
@@ -33,6 +33,6 @@ struct SoftmaxLossRows {
   std::int64_t rows = 0, V = 0;
   DType dtype = DType::f32;
 };
-void softmax_loss_rows(const SoftmaxLossRows&);
+TESSERA_OP(softmax_loss_rows, (const Context& context, const SoftmaxLossRows& arguments), (context, arguments))
 
 }  // namespace tessera::kernels

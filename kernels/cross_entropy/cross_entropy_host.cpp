@@ -12,7 +12,7 @@
 #include "kernels/gemm/vector.hpp"
 #include "kernels/parallel.hpp"
 
-namespace tessera::kernels {
+namespace tessera::kernels::host {
 namespace {
 
 constexpr float log2_e = std::numbers::log2e_v<float>;
@@ -172,7 +172,7 @@ Layout layout_of(const LinearCrossEntropy& l) {
     LinearCrossEntropy shape = l;
     shape.x = shape.d_x = nullptr;
     for (const Gemm& g : {logits_gemm(shape, c), d_x_gemm(shape, c), d_weight_gemm(shape, c)})
-      s.gemm = std::max(s.gemm, gemm_workspace_bytes(g));
+      s.gemm = std::max(s.gemm, host::gemm_workspace_bytes(g));
   }
   return s;
 }
@@ -189,7 +189,7 @@ std::size_t linear_cross_entropy_workspace_bytes(const LinearCrossEntropy& l) {
   return s.logits + s.d_logits + s.gemm;
 }
 
-void softmax_loss_rows(const SoftmaxLossRows& s) {
+void softmax_loss_rows(const Context&, const SoftmaxLossRows& s) {
   parallel_ranges(s.rows, 1, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t r = begin; r < end; ++r) s.d_logits ? loss_row<true>(s, r) : loss_row<false>(s, r);
   });
@@ -208,21 +208,21 @@ void linear_cross_entropy(const Context& context, const LinearCrossEntropy& l) {
             .d_logits = context.workspace.data() + (s.d_logits ? s.logits : 0),
             .first = first,
             .m = std::min(s.chunk, l.M - first)};
-    gemm(inner, logits_gemm(l, c));
-    softmax_loss_rows({.losses = l.losses + first,
-                       .logits = c.logits,
-                       .d_logits = gradient ? c.d_logits : nullptr,
-                       .targets = l.targets + first,
-                       .grad_scale = l.grad_scale,
-                       .rows = c.m,
-                       .V = l.V,
-                       .dtype = l.dtype});
-    if (l.d_x) gemm(inner, d_x_gemm(l, c));
-    if (l.d_weight) gemm(inner, d_weight_gemm(l, c));
+    host::gemm(inner, logits_gemm(l, c));
+    host::softmax_loss_rows(context, {.losses = l.losses + first,
+                                      .logits = c.logits,
+                                      .d_logits = gradient ? c.d_logits : nullptr,
+                                      .targets = l.targets + first,
+                                      .grad_scale = l.grad_scale,
+                                      .rows = c.m,
+                                      .V = l.V,
+                                      .dtype = l.dtype});
+    if (l.d_x) host::gemm(inner, d_x_gemm(l, c));
+    if (l.d_weight) host::gemm(inner, d_weight_gemm(l, c));
   }
   double total = 0;
   for (std::int64_t i = 0; i < l.M; ++i) total += static_cast<double>(l.losses[i]);
   if (l.loss_sum) *l.loss_sum = total;
 }
 
-}  // namespace tessera::kernels
+}  // namespace tessera::kernels::host

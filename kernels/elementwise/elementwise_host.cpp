@@ -2,7 +2,7 @@
 
 #include "kernels/row_blocks.hpp"
 
-namespace tessera::kernels {
+namespace tessera::kernels::host {
 namespace {
 
 constexpr std::int64_t grain = 16384;
@@ -39,19 +39,20 @@ void add(const Context&, void* out, const void* x, const void* y, std::int64_t n
   });
 }
 
-void accumulate(const Context& context, float* out, const float* x, std::int64_t n) { add(context, out, out, x, n, DType::f32); }
+void accumulate(const Context& context, float* out, const float* x, std::int64_t n) { host::add(context, out, out, x, n, DType::f32); }
 
-void column_sums(const Context& context, float* sum, const void* x, std::int64_t M, std::int64_t N, DType dtype) {
-  if (M == 0 || N == 0) return;
-  std::size_t needed = column_sums_workspace_bytes(M, N);
+void column_sums(const Context& context, const ColumnSums& p) {
+  if (p.M == 0 || p.N == 0) return;
+  std::size_t needed = host::column_sums_workspace_bytes(p);
   TESSERA_REQUIRE(context.workspace.size() >= needed, "column_sums needs {} bytes of workspace, has {}", needed, context.workspace.size());
-  RowBlocks blocks(M);
+  RowBlocks blocks(p.M);
   float* partial = reinterpret_cast<float*>(context.workspace.data());  // (blocks,N)
-  with_float_type(dtype, "column_sums", [&](auto type) { partial_column_sums(partial, static_cast<const decltype(type)*>(x), blocks, N); });
-  add_partial_sums(sum, partial, blocks, N);
+  with_float_type(p.dtype, "column_sums",
+                  [&](auto type) { partial_column_sums(partial, static_cast<const decltype(type)*>(p.x), blocks, p.N); });
+  add_partial_sums(p.sum, partial, blocks, p.N);
 }
 
-std::size_t column_sums_workspace_bytes(std::int64_t M, std::int64_t N) { return RowBlocks(M).bytes(N); }
+std::size_t column_sums_workspace_bytes(const ColumnSums& p) { return RowBlocks(p.M).bytes(p.N); }
 
 void cast(const Context&, void* out, DType out_dtype, const void* x, DType x_dtype, std::int64_t n) {
   bool stream = worth_streaming(out, n * static_cast<std::int64_t>(size_of(out_dtype)), 64);
@@ -72,4 +73,4 @@ void fill_zero(const Context&, void* out, std::size_t bytes) {
   });
 }
 
-}  // namespace tessera::kernels
+}  // namespace tessera::kernels::host

@@ -6,6 +6,7 @@
 #include "kernels/parallel.hpp"
 
 namespace tessera::kernels {
+namespace host {
 namespace {
 
 using Words = std::array<std::uint32_t, lanes>;
@@ -66,6 +67,8 @@ void normal(const Context&, float* out, std::int64_t n, float std, std::uint64_t
     }
   });
 }
+
+}  // namespace host
 
 std::uint64_t counter_random(std::uint64_t seed, std::uint64_t stream, std::uint64_t index) {
   // Another key than normal(), so that the two never draw the same words.

@@ -11,7 +11,7 @@ struct EmbeddingForward {
   std::int64_t M = 0, C = 0;
   DType dtype = DType::f32;
 };
-void embedding_forward(const Context&, const EmbeddingForward&);
+TESSERA_OP(embedding_forward, (const Context& context, const EmbeddingForward& arguments), (context, arguments))
 
 struct EmbeddingBackward {
   float* d_table = nullptr;              ///< (V,C), added to
@@ -20,7 +20,7 @@ struct EmbeddingBackward {
   std::int64_t M = 0, C = 0, V = 0;
   DType dtype = DType::f32;  ///< of d_out
 };
-void embedding_backward(const Context&, const EmbeddingBackward&);
-std::size_t embedding_backward_workspace_bytes(const EmbeddingBackward&);
+TESSERA_OP(embedding_backward, (const Context& context, const EmbeddingBackward& arguments), (context, arguments))
+TESSERA_WORKSPACE(embedding_backward_workspace_bytes, EmbeddingBackward)
 
 }  // namespace tessera::kernels

@@ -5,7 +5,7 @@
 #include "kernels/parallel.hpp"
 #include "kernels/vector.hpp"
 
-namespace tessera::kernels {
+namespace tessera::kernels::host {
 namespace {
 
 /// Work is handed out as (group of rows, block of columns): the columns share the work of a token that is most of the batch.
@@ -85,7 +85,7 @@ void embedding_forward(const Context&, const EmbeddingForward& p) {
 
 void embedding_backward(const Context& context, const EmbeddingBackward& p) {
   if (p.M == 0 || p.C == 0) return;
-  std::size_t needed = embedding_backward_workspace_bytes(p);
+  std::size_t needed = host::embedding_backward_workspace_bytes(p);
   TESSERA_REQUIRE(context.workspace.size() >= needed, "embedding_backward needs {} bytes of workspace, has {}", needed,
                   context.workspace.size());
   SortedTokens sorted = sort_tokens(context.workspace, p);
@@ -96,4 +96,4 @@ std::size_t embedding_backward_workspace_bytes(const EmbeddingBackward& p) {
   return static_cast<std::size_t>(p.V + 2 + p.M) * sizeof(std::int32_t);
 }
 
-}  // namespace tessera::kernels
+}  // namespace tessera::kernels::host

@@ -2,6 +2,7 @@
 // so any split over ranks, micro-batches and threads gives the same bits.
 #pragma once
 #include "kernels/context.hpp"
+#include "kernels/fixed/fixed_sum.hpp"
 
 namespace tessera::kernels {
 
@@ -13,21 +14,13 @@ inline constexpr std::int64_t fixed_limit = std::int64_t{1} << 62;
 
 /// sum[i] += round_to_nearest_even(x[i] * 2^44). Sets *overflow to 1 (never clears it) for a value that is not finite or at least 2^18 in
 /// magnitude, or when |sum[i]| reaches `limit`. A sum that will be added to those of k - 1 others is safe with limit = fixed_limit / k.
-void fixed_accumulate(const Context&, std::int64_t* sum, const float* x, std::int64_t n, std::int32_t* overflow,
-                      std::int64_t limit = fixed_limit);
+TESSERA_OP(fixed_accumulate,
+           (const Context& context, std::int64_t* sum, const float* x, std::int64_t n, std::int32_t* overflow, std::int64_t limit),
+           (context, sum, x, n, overflow, limit))
 /// sum[i] += x[i] with the same rule at fixed_limit.
-void fixed_add(const Context&, std::int64_t* sum, const std::int64_t* x, std::int64_t n, std::int32_t* overflow);
+TESSERA_OP(fixed_add, (const Context& context, std::int64_t* sum, const std::int64_t* x, std::int64_t n, std::int32_t* overflow),
+           (context, sum, x, n, overflow))
 /// out[i] = sum[i] * 2^-44
-void fixed_to_float(const Context&, float* out, const std::int64_t* sum, std::int64_t n);
-
-/// A sum of doubles as 4 limbs of 32 bits held in int64 with headroom: limb i weighs 2^(32 i - 80). Adding two FixedSums, limb by limb, in
-/// any order (by MPI or NCCL as int64 too) gives the same value. Range +-2^46, resolution 2^-80; up to 2^30 additions.
-struct FixedSum {
-  std::int64_t limb[4] = {0, 0, 0, 0};
-  /// Not finite or too large: returns false and adds nothing.
-  bool add(double x);
-  void add(const FixedSum& other);
-  double value() const;
-};
+TESSERA_OP(fixed_to_float, (const Context& context, float* out, const std::int64_t* sum, std::int64_t n), (context, out, sum, n))
 
 }  // namespace tessera::kernels

@@ -7,7 +7,7 @@
 #include "kernels/parallel.hpp"
 #include "kernels/vector.hpp"
 
-namespace tessera::kernels {
+namespace tessera::kernels::host {
 namespace {
 
 constexpr std::int64_t grain = 16384;
@@ -53,18 +53,6 @@ void to_float_range(float* out, const std::int64_t* sum, std::int64_t begin, std
   if constexpr (Stream) stream_fence();
 }
 
-/// A double as sign * mantissa * 2^-80 with an exact or once-rounded (to nearest even) mantissa below 2^126.
-unsigned __int128 scaled_magnitude(double x) {
-  std::uint64_t bits = std::bit_cast<std::uint64_t>(x);
-  int biased = static_cast<int>(bits >> 52 & 0x7ff);
-  std::uint64_t mantissa = (bits & ((std::uint64_t{1} << 52) - 1)) | (biased ? std::uint64_t{1} << 52 : 0);
-  int shift = (biased ? biased : 1) - 1075 + 80;
-  if (shift >= 0) return static_cast<unsigned __int128>(mantissa) << shift;
-  if (shift < -54) return 0;
-  std::uint64_t quotient = mantissa >> -shift, rest = mantissa - (quotient << -shift), half = std::uint64_t{1} << (-shift - 1);
-  return quotient + (rest > half || (rest == half && (quotient & 1)));
-}
-
 }  // namespace
 
 void fixed_accumulate(const Context&, std::int64_t* sum, const float* x, std::int64_t n, std::int32_t* overflow, std::int64_t limit) {
@@ -93,39 +81,4 @@ void fixed_to_float(const Context&, float* out, const std::int64_t* sum, std::in
   parallel_ranges(n, grain, [&](std::int64_t begin, std::int64_t end) { range(out, sum, begin, end); });
 }
 
-bool FixedSum::add(double x) {
-  if (!(std::fabs(x) < 0x1p46)) return false;  // NaN too
-  unsigned __int128 magnitude = scaled_magnitude(x);
-  std::int64_t sign = std::signbit(x) ? -1 : 1;
-  for (std::int64_t& l : limb) {
-    l += sign * static_cast<std::int64_t>(static_cast<std::uint32_t>(magnitude));
-    magnitude >>= 32;
-  }
-  return true;
-}
-
-void FixedSum::add(const FixedSum& other) {
-  for (int i = 0; i < 4; ++i) limb[i] += other.limb[i];
-}
-
-double FixedSum::value() const {
-  // Carries first: then (high, low) is the one two's complement number, rounded once below.
-  __int128 low_limbs = static_cast<__int128>(limb[0]) + (static_cast<__int128>(limb[1]) << 32);
-  __int128 high = static_cast<__int128>(limb[2]) + (static_cast<__int128>(limb[3]) << 32) + (low_limbs >> 64);
-  std::uint64_t low = static_cast<std::uint64_t>(low_limbs);
-  bool negative = high < 0;
-  if (negative) {
-    low = ~low + 1;
-    high = ~high + (low == 0);
-  }
-  double magnitude;
-  if (high >> 62 == 0) {
-    magnitude = std::ldexp(static_cast<double>(static_cast<unsigned __int128>(high) << 64 | low), -80);
-  } else {
-    // Beyond 126 bits the low word is far below the last digit: one sticky bit stands for it.
-    magnitude = std::ldexp(static_cast<double>(high << 1 | (low != 0)), -17);
-  }
-  return negative ? -magnitude : magnitude;
-}
-
-}  // namespace tessera::kernels
+}  // namespace tessera::kernels::host

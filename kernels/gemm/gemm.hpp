@@ -21,12 +21,12 @@ struct Gemm {
   bool b_packed = false;       ///< b was written by gemm_pack_b for this very shape
 };
 
-void gemm(const Context&, const Gemm&);
+TESSERA_OP(gemm, (const Context& context, const Gemm& arguments), (context, arguments))
 /// Workspace that gemm needs for this shape (pointers are not looked at).
-std::size_t gemm_workspace_bytes(const Gemm&);
+TESSERA_WORKSPACE(gemm_workspace_bytes, Gemm)
 /// Bytes of b in the layout that oneDNN likes best for this shape; 0 where packing brings nothing.
-std::size_t gemm_packed_bytes(const Gemm&);
+TESSERA_WORKSPACE(gemm_packed_bytes, Gemm)
 /// Writes b (plain, from g.b) into `packed` (gemm_packed_bytes). Weights are packed once and used by every micro-batch.
-void gemm_pack_b(const Context&, void* packed, const Gemm& g);
+TESSERA_OP(gemm_pack_b, (const Context& context, void* packed, const Gemm& g), (context, packed, g))
 
 }  // namespace tessera::kernels

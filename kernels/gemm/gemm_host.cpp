@@ -12,7 +12,7 @@
 #include "kernels/gemm/vector.hpp"
 #include "kernels/parallel.hpp"
 
-namespace tessera::kernels {
+namespace tessera::kernels::host {
 namespace {
 
 constexpr std::size_t line = 64;
@@ -234,4 +234,4 @@ std::size_t gemm_packed_bytes(const Gemm& g) {
 
 void gemm_pack_b(const Context&, void* packed, const Gemm& g) { matmul_pack(whole_matmul(g), packed, g.b, threads()); }
 
-}  // namespace tessera::kernels
+}  // namespace tessera::kernels::host

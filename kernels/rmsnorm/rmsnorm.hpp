@@ -15,7 +15,7 @@ struct RmsnormForward {
   float eps = 1e-5f;
   DType dtype = DType::f32;
 };
-void rmsnorm_forward(const Context&, const RmsnormForward&);
+TESSERA_OP(rmsnorm_forward, (const Context& context, const RmsnormForward& arguments), (context, arguments))
 
 /// d_x = gradient (+ d_residual where given: the residual branch joins here in the same pass); d_weight (fp32) is added to.
 struct RmsnormBackward {
@@ -29,8 +29,8 @@ struct RmsnormBackward {
   std::int64_t rows = 0, C = 0, inner = 1, x_stride = 0, out_stride = 0;  ///< d_x has x's strides, d_out has out's
   DType dtype = DType::f32;
 };
-void rmsnorm_backward(const Context&, const RmsnormBackward&);
+TESSERA_OP(rmsnorm_backward, (const Context& context, const RmsnormBackward& arguments), (context, arguments))
 /// For partial sums of d_weight: a fixed number of row blocks, summed in a fixed order, whatever the number of threads.
-std::size_t rmsnorm_backward_workspace_bytes(const RmsnormBackward&);
+TESSERA_WORKSPACE(rmsnorm_backward_workspace_bytes, RmsnormBackward)
 
 }  // namespace tessera::kernels

@@ -2,7 +2,7 @@
 #include "kernels/rmsnorm/rmsnorm.hpp"
 #include "kernels/row_blocks.hpp"
 
-namespace tessera::kernels {
+namespace tessera::kernels::host {
 namespace {
 
 /// Offset of row r where `inner` rows of C share a token row of `stride` elements; 0 stands for the dense inner * C.
@@ -127,7 +127,7 @@ void rmsnorm_forward(const Context&, const RmsnormForward& p) {
 
 void rmsnorm_backward(const Context& context, const RmsnormBackward& p) {
   if (p.rows == 0 || p.C == 0) return;
-  std::size_t needed = rmsnorm_backward_workspace_bytes(p);
+  std::size_t needed = host::rmsnorm_backward_workspace_bytes(p);
   TESSERA_REQUIRE(context.workspace.size() >= needed, "rmsnorm_backward needs {} bytes of workspace, has {}", needed,
                   context.workspace.size());
   with_float_type(p.dtype, "rmsnorm_backward", [&](auto type) { backward<decltype(type)>(context, p); });
@@ -135,4 +135,4 @@ void rmsnorm_backward(const Context& context, const RmsnormBackward& p) {
 
 std::size_t rmsnorm_backward_workspace_bytes(const RmsnormBackward& p) { return RowBlocks(p.rows).bytes(p.C); }
 
-}  // namespace tessera::kernels
+}  // namespace tessera::kernels::host

@@ -21,6 +21,6 @@ struct Rope {
   bool inverse = false;  ///< rotate back: the backward pass
   DType dtype = DType::f32;
 };
-void rope(const Context&, const Rope&);
+TESSERA_OP(rope, (const Context& context, const Rope& arguments), (context, arguments))
 
 }  // namespace tessera::kernels

@@ -7,6 +7,7 @@
 #include "kernels/vector.hpp"
 
 namespace tessera::kernels {
+namespace host {
 namespace {
 
 /// theta^(-2i/D) with the scaling of Llama 3.1. Hugging Face holds every intermediate value of this in fp32, and a weight trained with
@@ -62,11 +63,13 @@ void rotate_row(T* row, const float* table, Rope p) {
 
 }  // namespace
 
+}  // namespace host
+
 void rope_table(float* table, std::int64_t first, std::int64_t T, std::int64_t D, double theta, const RopeScaling& scaling) {
   std::int64_t half = D / 2;
   parallel_ranges(half, 1, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i) {
-      float inv = frequency(i, D, theta, scaling);
+      float inv = host::frequency(i, D, theta, scaling);
       for (std::int64_t t = 0; t < T; ++t) {
         float angle = static_cast<float>(first + t) * inv;
         table[2 * (t * half + i)] = static_cast<float>(std::cos(static_cast<double>(angle)));
@@ -76,7 +79,7 @@ void rope_table(float* table, std::int64_t first, std::int64_t T, std::int64_t D
   });
 }
 
-void rope(const Context&, const Rope& p) {
+void host::rope(const Context&, const Rope& p) {
   if (p.M == 0 || p.heads == 0) return;
   TESSERA_REQUIRE(p.D % 2 == 0 && p.T > 0 && p.stride >= p.heads * p.D, "rope: D {}, T {}, heads {}, stride {}", p.D, p.T, p.heads,
                   p.stride);

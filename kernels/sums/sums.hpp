@@ -16,7 +16,7 @@ struct SumOfSquares {
   std::int64_t n = 0;
   DType dtype = DType::f32;  ///< f32 or i64
 };
-void sum_of_squares(const Context&, const SumOfSquares&);
-std::size_t sum_of_squares_workspace_bytes(const SumOfSquares&);
+TESSERA_OP(sum_of_squares, (const Context& context, const SumOfSquares& arguments), (context, arguments))
+TESSERA_WORKSPACE(sum_of_squares_workspace_bytes, SumOfSquares)
 
 }  // namespace tessera::kernels

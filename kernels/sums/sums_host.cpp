@@ -5,7 +5,7 @@
 #include "kernels/parallel.hpp"
 #include "kernels/vector.hpp"
 
-namespace tessera::kernels {
+namespace tessera::kernels::host {
 namespace {
 
 typedef double f64x8 __attribute__((vector_size(64)));  // NOLINT: attributes need typedef
@@ -79,4 +79,4 @@ void sum_of_squares(const Context&, const SumOfSquares& p) {
 
 std::size_t sum_of_squares_workspace_bytes(const SumOfSquares&) { return 0; }
 
-}  // namespace tessera::kernels
+}  // namespace tessera::kernels::host

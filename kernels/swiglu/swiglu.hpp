@@ -10,7 +10,7 @@ struct SwigluForward {
   std::int64_t M = 0, F = 0;
   DType dtype = DType::f32;
 };
-void swiglu_forward(const Context&, const SwigluForward&);
+TESSERA_OP(swiglu_forward, (const Context& context, const SwigluForward& arguments), (context, arguments))
 
 struct SwigluBackward {
   void* d_gate_up = nullptr;      ///< (M,2F); may be the memory of gate_up
@@ -19,6 +19,6 @@ struct SwigluBackward {
   std::int64_t M = 0, F = 0;
   DType dtype = DType::f32;
 };
-void swiglu_backward(const Context&, const SwigluBackward&);
+TESSERA_OP(swiglu_backward, (const Context& context, const SwigluBackward& arguments), (context, arguments))
 
 }  // namespace tessera::kernels

@@ -3,7 +3,7 @@
 #include "kernels/parallel.hpp"
 #include "kernels/swiglu/swiglu.hpp"
 
-namespace tessera::kernels {
+namespace tessera::kernels::host {
 namespace {
 
 std::int64_t rows_per_piece(std::int64_t F) { return std::max<std::int64_t>(1, 16384 / F); }
@@ -75,4 +75,4 @@ void swiglu_backward(const Context&, const SwigluBackward& p) {
   });
 }
 
-}  // namespace tessera::kernels
+}  // namespace tessera::kernels::host

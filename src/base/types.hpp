@@ -8,6 +8,13 @@
 #include <string_view>
 #include <vector>
 
+// Functions that host code and device code share.
+#ifdef __CUDACC__
+#define TESSERA_BOTH __host__ __device__
+#else
+#define TESSERA_BOTH
+#endif
+
 namespace tessera {
 
 enum class DType : std::uint8_t { f32, bf16, i64, u16, u32 };

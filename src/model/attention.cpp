@@ -165,7 +165,7 @@ void backward(const SegmentRun& r, std::size_t workspace_bytes) {
   backward_heads(context, r);
   if (s.qkv_bias) {
     if (!r.adds(o.d_bias)) fill_zero(context, r.get(o.d_bias), static_cast<std::size_t>(s.qkv_width()) * sizeof(float));
-    column_sums(context, r.get<float>(o.d_bias), r.get(O::d_qkv), s.tokens(), s.qkv_width(), s.dtype);
+    column_sums(context, {.sum = r.get<float>(o.d_bias), .x = r.get(O::d_qkv), .M = s.tokens(), .N = s.qkv_width(), .dtype = s.dtype});
   }
 
   // The normed input is computed again rather than saved: one pass over memory against M x C values a layer.
@@ -192,7 +192,7 @@ std::size_t backward_workspace(const ModelShape& s) {
   std::size_t bytes = std::max({linear::workspace_bytes(qkv_dims(s), s.qkv_bias), linear::workspace_bytes(out_dims(s)),
                                 kernels::attention_backward_workspace_bytes(attention_shape(s)),
                                 kernels::rmsnorm_backward_workspace_bytes(norm_backward(s))});
-  if (s.qkv_bias) bytes = std::max(bytes, kernels::column_sums_workspace_bytes(s.tokens(), s.qkv_width()));
+  if (s.qkv_bias) bytes = std::max(bytes, kernels::column_sums_workspace_bytes({.M = s.tokens(), .N = s.qkv_width()}));
   if (s.qk_norm) {
     bytes = std::max(bytes, kernels::rmsnorm_backward_workspace_bytes(head_norm_backward(s, query_heads(s))));
     bytes = std::max(bytes, kernels::rmsnorm_backward_workspace_bytes(head_norm_backward(s, key_heads(s))));

@@ -47,14 +47,14 @@ void run_rows(benchmark::State& state, DType t) {
   double best = 1e30;
   for (auto _ : state) {
     double start = now_seconds();
-    kernels::softmax_loss_rows({.losses = losses.as<float>(),
-                                .logits = logits.as<float>(),
-                                .d_logits = gradient,
-                                .targets = target,
-                                .grad_scale = 1e-3f,
-                                .rows = m,
-                                .V = V,
-                                .dtype = t});
+    kernels::softmax_loss_rows({}, {.losses = losses.as<float>(),
+                                    .logits = logits.as<float>(),
+                                    .d_logits = gradient,
+                                    .targets = target,
+                                    .grad_scale = 1e-3f,
+                                    .rows = m,
+                                    .V = V,
+                                    .dtype = t});
     best = std::min(best, now_seconds() - start);
   }
   static const double limit = stream_rate();

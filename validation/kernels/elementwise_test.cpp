@@ -50,12 +50,12 @@ void check_column_sums() {
     auto sum = random_values<float>(N, 2);
     std::vector<double> expected = doubles(sum);
     for (std::size_t i = 0; i < x.size(); ++i) expected[i % static_cast<std::size_t>(N)] += static_cast<double>(static_cast<float>(x[i]));
-    Workspace workspace(column_sums_workspace_bytes(M, N));
-    column_sums(workspace.context(), sum.data(), x.data(), M, N, dtype_of<T>());
+    Workspace workspace(column_sums_workspace_bytes({.M = M, .N = N}));
+    column_sums(workspace.context(), {sum.data(), x.data(), M, N, dtype_of<T>()});
     EXPECT_LT(relative_error(sum, expected), 2e-6) << M << " " << N;
   }
   float one = 1;
-  EXPECT_THROW(column_sums({}, &one, &one, 1, 1, DType::f32), Error) << "no workspace";
+  EXPECT_THROW(column_sums({}, {&one, &one, 1, 1, DType::f32}), Error) << "no workspace";
 }
 TEST(Elementwise, ColumnSumsMatchReference) {
   check_column_sums<float>();
@@ -206,8 +206,8 @@ TEST(Elementwise, SameBitsForAnyThreadCount) {
     constexpr std::int64_t M = 1200, N = 77, n = M * N;
     auto x = random_values<float>(n, 1), out = poisoned<float>(n), sum = std::vector<float>(N, 0.5f);
     auto half = poisoned<bf16>(n);
-    Workspace workspace(column_sums_workspace_bytes(M, N));
-    column_sums(workspace.context(), sum.data(), x.data(), M, N, DType::f32);
+    Workspace workspace(column_sums_workspace_bytes({.M = M, .N = N}));
+    column_sums(workspace.context(), {sum.data(), x.data(), M, N, DType::f32});
     add({}, out.data(), x.data(), x.data(), n, DType::f32);
     accumulate({}, out.data(), x.data(), n);
     cast({}, half.data(), DType::bf16, out.data(), DType::f32, n);

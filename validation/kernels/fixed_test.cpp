@@ -22,7 +22,7 @@ TEST(Fixed, AccumulateRoundsToNearestEven) {
       expected[i] += whole + (rest > 0.5 || (rest == 0.5 && whole % 2 != 0));
     }
     std::int32_t overflow = 0;
-    fixed_accumulate({}, sum.data(), x.data(), n, &overflow);
+    fixed_accumulate({}, sum.data(), x.data(), n, &overflow, fixed_limit);
     EXPECT_EQ(sum, expected);
     EXPECT_EQ(overflow, 0);
   }
@@ -38,7 +38,7 @@ TEST(Fixed, SumsDoNotDependOnOrder) {
     std::vector<std::int64_t> sum(n, 0);
     for (std::size_t g = 0; g < groups; ++g) {
       std::vector<std::int64_t> part(n, 0);
-      for (std::size_t k = g; k < terms; k += groups) fixed_accumulate({}, part.data(), x[k].data(), n, &overflow);
+      for (std::size_t k = g; k < terms; k += groups) fixed_accumulate({}, part.data(), x[k].data(), n, &overflow, fixed_limit);
       fixed_add({}, sum.data(), part.data(), n, &overflow);
     }
     return sum;
@@ -60,7 +60,7 @@ int flags_of_accumulate(std::int64_t start, float x) {
     std::vector<std::int64_t> sum(21, 0);
     values[at] = x, sum[at] = start;
     std::int32_t overflow = 0;
-    fixed_accumulate({}, sum.data(), values.data(), 21, &overflow);
+    fixed_accumulate({}, sum.data(), values.data(), 21, &overflow, fixed_limit);
     raised += overflow;
   }
   return raised;
@@ -98,7 +98,7 @@ TEST(Fixed, OverflowIsSeenAtEveryPosition) {
   std::int32_t overflow = 1;
   std::int64_t sum = 0;
   float x = 1;
-  fixed_accumulate({}, &sum, &x, 1, &overflow);
+  fixed_accumulate({}, &sum, &x, 1, &overflow, fixed_limit);
   EXPECT_EQ(overflow, 1);
 }
 
@@ -113,7 +113,7 @@ TEST(Fixed, BackToFloatRoundsOnce) {
   std::vector<std::int64_t> fixed(4, 0);
   std::vector<float> back = poisoned<float>(4);
   std::int32_t overflow = 0;
-  fixed_accumulate({}, fixed.data(), x.data(), 4, &overflow);
+  fixed_accumulate({}, fixed.data(), x.data(), 4, &overflow, fixed_limit);
   fixed_to_float({}, back.data(), fixed.data(), 4);
   EXPECT_EQ(back, x);
 }
@@ -224,9 +224,9 @@ TEST(Fixed, SameBitsForAnyThreadCount) {
     std::vector<std::int64_t> sum(n, 3);
     auto out = poisoned<float>(n);
     std::vector<std::int32_t> overflow(2, 0);
-    fixed_accumulate({}, sum.data(), x.data(), n, overflow.data());
+    fixed_accumulate({}, sum.data(), x.data(), n, overflow.data(), fixed_limit);
     x[70001] = 1e10f;
-    fixed_accumulate({}, sum.data(), x.data(), n, overflow.data() + 1);
+    fixed_accumulate({}, sum.data(), x.data(), n, overflow.data() + 1, fixed_limit);
     fixed_add({}, sum.data(), std::vector<std::int64_t>(sum).data(), n, overflow.data());
     fixed_to_float({}, out.data(), sum.data(), n);
     return digest(sum, out, overflow);

@@ -168,14 +168,14 @@ TEST(SoftmaxLossRows, LeavesNoSubnormalGradient) {
   std::vector<float> logits(V), losses(1);
   for (std::int64_t i = 0; i < V; ++i) logits[static_cast<std::size_t>(i)] = -0.2f * static_cast<float>(i);
   const std::int32_t target = 3;
-  softmax_loss_rows({.losses = losses.data(),
-                     .logits = logits.data(),
-                     .d_logits = logits.data(),
-                     .targets = &target,
-                     .grad_scale = 1e-3f,
-                     .rows = 1,
-                     .V = V,
-                     .dtype = DType::f32});
+  softmax_loss_rows({}, {.losses = losses.data(),
+                         .logits = logits.data(),
+                         .d_logits = logits.data(),
+                         .targets = &target,
+                         .grad_scale = 1e-3f,
+                         .rows = 1,
+                         .V = V,
+                         .dtype = DType::f32});
   int normal = 0;
   for (float g : logits) {
     EXPECT_TRUE(g == 0 || std::isnormal(g)) << g;

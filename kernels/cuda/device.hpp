@@ -1,0 +1,56 @@
+// What a .cu file is written in: qualifiers, built-in variables, warp functions and launches. nvcc compiles it for GPUs; with
+// TESSERA_EMULATED_GPU the same source is compiled for the host and runs under validation/emulator, so that its arithmetic, its barriers
+// and its bounds are tested where there is no GPU.
+#pragma once
+#include <cuda_bf16.h>
+
+#include <cstdint>
+
+#include "base/types.hpp"
+#include "kernels/context.hpp"
+#include "kernels/cuda/runtime.hpp"
+
+#ifdef TESSERA_EMULATED_GPU
+#include <emulator.hpp>  // validation/emulator
+#endif
+
+namespace tessera::cuda {
+
+inline constexpr int warp_lanes = 32;
+inline constexpr unsigned all_lanes = 0xffffffffu;
+
+inline cudaStream_t stream_of(const kernels::Context& context) { return static_cast<cudaStream_t>(context.stream); }
+
+#ifdef TESSERA_EMULATED_GPU
+
+/// Shared memory whose size the launch gives, 1024-byte aligned.
+template <class T>
+T* dynamic_shared() {
+  return static_cast<T*>(emulator::dynamic_shared());
+}
+
+template <class... Parameters, class... Arguments>
+void launch(cudaStream_t, dim3 grid, dim3 block, std::size_t shared_bytes, void (*kernel)(Parameters...), Arguments... arguments) {
+  emulator::launch(grid, block, shared_bytes, [&] { kernel(arguments...); });
+}
+
+#else
+
+template <class T>
+__device__ T* dynamic_shared() {
+  extern __shared__ __align__(1024) unsigned char tessera_dynamic_shared[];
+  return reinterpret_cast<T*>(tessera_dynamic_shared);
+}
+
+/// Starts a kernel on the stream. More than 48 KiB of dynamic shared memory is asked for here.
+template <class... Parameters, class... Arguments>
+void launch(cudaStream_t stream, dim3 grid, dim3 block, std::size_t shared_bytes, void (*kernel)(Parameters...), Arguments... arguments) {
+  if (shared_bytes > 48 * 1024)
+    TESSERA_CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared_bytes)));
+  kernel<<<grid, block, shared_bytes, stream> > >(arguments...);
+  TESSERA_CUDA_CHECK(cudaGetLastError());
+}
+
+#endif
+
+}  // namespace tessera::cuda

@@ -1,0 +1,198 @@
+#include "emulator.hpp"
+
+#include <boost/context/fiber.hpp>
+#include <exception>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace tessera::emulator {
+
+uint3 thread_index, block_index;
+dim3 block_size, grid_size;
+
+namespace {
+
+namespace context = boost::context;
+constexpr std::size_t slot_bytes = 128, stack_bytes = 256 << 10;
+
+/// A place where `expected` threads meet.
+struct Meeting {
+  int arrived = 0;
+  std::int64_t round = 0;
+};
+
+/// What the lanes of a warp (or of a warpgroup) show each other. Two sets of slots: a lane can be one exchange ahead of the slowest.
+struct Board {
+  Meeting meeting;
+  std::vector<std::byte> slots[2];
+};
+
+struct Thread {
+  context::fiber fiber;
+  uint3 index{};
+  bool ended = false;
+  const Meeting* waits = nullptr;
+  std::int64_t round = 0;
+};
+
+struct Block {
+  std::vector<Thread> threads;
+  std::vector<Board> warps, warpgroups;
+  Meeting barrier, named[16];
+  context::fiber scheduler;
+  Thread* current = nullptr;
+  std::exception_ptr error;
+};
+
+Block* g_block = nullptr;
+Order g_order = Order::forward;
+std::vector<std::byte> g_shared_storage;
+std::byte* g_shared = nullptr;
+
+int number(const Thread& t) { return static_cast<int>(t.index.x + block_size.x * (t.index.y + block_size.y * t.index.z)); }
+
+void yield() {
+  Thread& self = *g_block->current;
+  g_block->scheduler = std::move(g_block->scheduler).resume();
+  thread_index = self.index;
+}
+
+/// The last thread to come opens the next round; the others wait for it.
+void meet(Meeting& m, int expected) {
+  if (++m.arrived == expected) {
+    m.arrived = 0;
+    ++m.round;
+    return;
+  }
+  Thread& self = *g_block->current;
+  self.waits = &m;
+  self.round = m.round;
+  yield();
+}
+
+const std::byte* show(Board& board, int place, int members, int expected, const void* value, std::size_t bytes) {
+  if (bytes > slot_bytes) throw std::logic_error("emulator: an exchange of more than 128 bytes a lane");
+  auto& slots = board.slots[board.meeting.round & 1];
+  slots.resize(static_cast<std::size_t>(members) * slot_bytes);
+  std::memcpy(slots.data() + static_cast<std::size_t>(place) * bytes, value, bytes);
+  meet(board.meeting, expected);
+  return slots.data();
+}
+
+[[noreturn]] void stuck(const Block& block) {
+  std::string waiting;
+  int ended = 0;
+  for (const Thread& t : block.threads) {
+    if (t.ended) {
+      ++ended;
+    } else if (waiting.empty()) {
+      const char* where = t.waits == &block.barrier ? "__syncthreads" : "a warp function or named barrier";
+      waiting = "thread " + std::to_string(number(t)) + " waits in " + where;
+    }
+  }
+  throw std::logic_error("emulator: block " + std::to_string(block_index.x) + "," + std::to_string(block_index.y) + "," +
+                         std::to_string(block_index.z) + " is stuck: " + waiting + ", " + std::to_string(ended) + " of " +
+                         std::to_string(block.threads.size()) + " threads have ended");
+}
+
+void schedule(Block& block) {
+  const int n = static_cast<int>(block.threads.size());
+  for (int left = n; left > 0;) {
+    bool moved = false;
+    for (int k = 0; k < n; ++k) {
+      Thread& t = block.threads[static_cast<std::size_t>(g_order == Order::forward ? k : n - 1 - k)];
+      if (t.ended || (t.waits && t.waits->round == t.round)) continue;
+      t.waits = nullptr;
+      block.current = &t;
+      thread_index = t.index;
+      t.fiber = std::move(t.fiber).resume();
+      moved = true;
+      if (t.ended) --left;
+      if (block.error) return;
+    }
+    if (!moved) stuck(block);
+  }
+}
+
+void run_block(const std::function<void()>& body) {
+  Block block;
+  const std::size_t n = std::size_t{block_size.x} * block_size.y * block_size.z;
+  block.threads.resize(n);
+  block.warps.resize((n + 31) / 32);
+  block.warpgroups.resize((n + 127) / 128);
+  g_block = &block;
+  for (std::size_t i = 0; i < n; ++i) {
+    Thread& t = block.threads[i];
+    const auto u = static_cast<unsigned>(i);
+    t.index = {u % block_size.x, u / block_size.x % block_size.y, u / block_size.x / block_size.y};
+    t.fiber = context::fiber(std::allocator_arg, context::fixedsize_stack(stack_bytes), [&block, &t, &body](context::fiber&& from) {
+      block.scheduler = std::move(from);
+      try {
+        body();
+      } catch (const context::detail::forced_unwind&) {
+        throw;
+      } catch (...) {
+        block.error = std::current_exception();
+      }
+      t.ended = true;
+      return std::move(block.scheduler);
+    });
+  }
+  schedule(block);
+  if (block.error) {
+    const std::exception_ptr error = block.error;
+    std::rethrow_exception(error);
+  }
+}
+
+}  // namespace
+
+void set_order(Order order) { g_order = order; }
+
+void launch(dim3 grid, dim3 block, std::size_t shared_bytes, const std::function<void()>& body) {
+  if (g_block) throw std::logic_error("emulator: a kernel started from a kernel");
+  if (block.x * block.y * block.z > 1024 || block.x * block.y * block.z == 0 || grid.x * grid.y * grid.z == 0)
+    throw std::logic_error("emulator: a launch that CUDA refuses: " + std::to_string(grid.x) + " blocks of " + std::to_string(block.x));
+  if (shared_bytes > (227 << 10)) throw std::logic_error("emulator: more than 227 KiB of shared memory");
+  grid_size = grid;
+  block_size = block;
+  constexpr std::size_t alignment = 1024;
+  struct Leave {
+    ~Leave() { g_block = nullptr; }
+  } leave;
+  for (block_index.z = 0; block_index.z < grid.z; ++block_index.z)
+    for (block_index.y = 0; block_index.y < grid.y; ++block_index.y)
+      for (block_index.x = 0; block_index.x < grid.x; ++block_index.x) {
+        // A new allocation of just this size for each block: the sanitizer sees its end, and 0xff bytes are NaN.
+        g_shared_storage = std::vector<std::byte>();
+        g_shared_storage.resize(shared_bytes + alignment, std::byte{0xff});
+        const auto address = reinterpret_cast<std::uintptr_t>(g_shared_storage.data());
+        g_shared = g_shared_storage.data() + (alignment - address % alignment) % alignment;
+        run_block(body);
+        g_block = nullptr;
+      }
+}
+
+void* dynamic_shared() { return g_shared; }
+
+void sync_block() { meet(g_block->barrier, static_cast<int>(g_block->threads.size())); }
+void sync_named(int barrier, int threads) { meet(g_block->named[barrier], threads); }
+
+int lane() { return number(*g_block->current) % 32; }
+
+const std::byte* exchange(unsigned mask, const void* value, std::size_t bytes) {
+  const int place = lane();
+  if (!(mask >> place & 1)) throw std::logic_error("emulator: a warp function without its own lane in the mask");
+  const int warp = number(*g_block->current) / 32, present = std::min<int>(32, static_cast<int>(g_block->threads.size()) - 32 * warp);
+  const unsigned there = present == 32 ? 0xffffffffu : (1u << present) - 1;
+  return show(g_block->warps[static_cast<std::size_t>(warp)], place, 32, std::popcount(mask & there), value, bytes);
+}
+
+const std::byte* exchange_warpgroup(const void* value, std::size_t bytes) {
+  const int n = number(*g_block->current);
+  return show(g_block->warpgroups[static_cast<std::size_t>(n / 128)], n % 128, 128, 128, value, bytes);
+}
+
+}  // namespace tessera::emulator

@@ -1,0 +1,160 @@
+// Runs CUDA kernels on a CPU thread, for tests: every GPU thread is a fiber, and barriers and warp functions are where fibers change. It
+// checks what a GPU does not: that all threads of a barrier arrive, and (run forward, then backward) that results do not depend on the
+// order of threads between two barriers. Built with the address sanitizer it finds accesses out of bounds. It says nothing about speed.
+#pragma once
+#include <cuda_bf16.h>
+#include <cuda_runtime.h>
+
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <type_traits>
+
+#undef __shared__
+#define __shared__ static  // blocks run one after the other
+#undef __launch_bounds__
+#define __launch_bounds__(...)
+#undef __global__
+#define __global__
+#undef __device__
+#define __device__
+#undef __forceinline__
+#define __forceinline__ inline
+#undef __grid_constant__
+#define __grid_constant__
+
+namespace tessera::emulator {
+
+/// In which order the threads of a block run between two barriers.
+enum class Order { forward, backward };
+void set_order(Order order);
+
+/// Runs `body` once for each thread of each block. Throws what a thread throws, and an error that names block and thread where threads wait
+/// for others that have ended or wait elsewhere.
+void launch(dim3 grid, dim3 block, std::size_t shared_bytes, const std::function<void()>& body);
+void* dynamic_shared();
+
+void sync_block();
+/// bar.sync of a named barrier: `threads` of the block meet.
+void sync_named(int barrier, int threads);
+
+/// All lanes of `mask` give `bytes` (at most 128) and get everybody's: a pointer to 32 slots of `bytes`, valid until the lane's next
+/// exchange.
+const std::byte* exchange(unsigned mask, const void* value, std::size_t bytes);
+/// The same over the 128 threads of a warpgroup.
+const std::byte* exchange_warpgroup(const void* value, std::size_t bytes);
+int lane();
+
+template <class T>
+T exchanged(unsigned mask, T value, int from) {
+  static_assert(std::is_trivially_copyable_v<T> && sizeof(T) <= 128);
+  T result;
+  std::memcpy(static_cast<void*>(&result), exchange(mask, &value, sizeof value) + static_cast<std::size_t>(from & 31) * sizeof value,
+              sizeof value);
+  return result;
+}
+
+extern uint3 thread_index, block_index;
+extern dim3 block_size, grid_size;
+
+}  // namespace tessera::emulator
+
+#define threadIdx (::tessera::emulator::thread_index)
+#define blockIdx (::tessera::emulator::block_index)
+#define blockDim (::tessera::emulator::block_size)
+#define gridDim (::tessera::emulator::grid_size)
+
+inline void __syncthreads() { ::tessera::emulator::sync_block(); }
+inline void __syncwarp(unsigned mask = 0xffffffffu) { ::tessera::emulator::exchanged(mask, 0, 0); }
+template <class T>
+T __shfl_sync(unsigned mask, T value, int from, int width = 32) {
+  const int lane = ::tessera::emulator::lane();
+  return ::tessera::emulator::exchanged(mask, value, (lane & ~(width - 1)) | (from & (width - 1)));
+}
+template <class T>
+T __shfl_xor_sync(unsigned mask, T value, int bits, int width = 32) {
+  const int lane = ::tessera::emulator::lane(), from = lane ^ bits;
+  return ::tessera::emulator::exchanged(mask, value, (from & ~(width - 1)) <= (lane & ~(width - 1)) ? from : lane);
+}
+template <class T>
+T __shfl_down_sync(unsigned mask, T value, unsigned by, int width = 32) {
+  const int lane = ::tessera::emulator::lane(), from = lane + static_cast<int>(by);
+  return ::tessera::emulator::exchanged(mask, value, (lane & (width - 1)) + static_cast<int>(by) < width ? from : lane);
+}
+template <class T>
+T __shfl_up_sync(unsigned mask, T value, unsigned by, int width = 32) {
+  const int lane = ::tessera::emulator::lane(), from = lane - static_cast<int>(by);
+  return ::tessera::emulator::exchanged(mask, value, (lane & (width - 1)) >= static_cast<int>(by) ? from : lane);
+}
+inline unsigned __ballot_sync(unsigned mask, int predicate) {
+  const std::byte* all = ::tessera::emulator::exchange(mask, &predicate, sizeof predicate);
+  unsigned result = 0;
+  for (unsigned i = 0; i < 32; ++i) {
+    int value;
+    std::memcpy(&value, all + i * sizeof value, sizeof value);
+    if ((mask >> i & 1) && value) result |= 1u << i;
+  }
+  return result;
+}
+inline int __any_sync(unsigned mask, int predicate) { return __ballot_sync(mask, predicate) != 0; }
+inline int __all_sync(unsigned mask, int predicate) { return __ballot_sync(mask, !predicate) == 0; }
+
+// Fibers change at barriers alone, so plain operations are atomic.
+template <class T>
+T atomicAdd(T* p, std::type_identity_t<T> x) {
+  T old = *p;
+  *p = old + x;
+  return old;
+}
+template <class T>
+T atomicOr(T* p, std::type_identity_t<T> x) {
+  T old = *p;
+  *p = old | x;
+  return old;
+}
+template <class T>
+T atomicMax(T* p, std::type_identity_t<T> x) {
+  T old = *p;
+  *p = old < x ? x : old;
+  return old;
+}
+template <class T>
+T atomicExch(T* p, std::type_identity_t<T> x) {
+  T old = *p;
+  *p = x;
+  return old;
+}
+inline void __threadfence() {}
+inline void __threadfence_block() {}
+
+template <class T>
+T __ldg(const T* p) {
+  return *p;
+}
+template <class T>
+T __ldcs(const T* p) {
+  return *p;
+}
+template <class T>
+void __stcs(T* p, const T& value) {
+  *p = value;
+}
+inline float __expf(float x) { return std::exp(x); }
+inline float __logf(float x) { return std::log(x); }
+inline float __fdividef(float x, float y) { return x / y; }
+inline float rsqrtf(float x) { return 1.0f / std::sqrt(x); }
+inline float __frcp_rn(float x) { return 1.0f / x; }
+inline float __fmaf_rn(float x, float y, float z) { return std::fma(x, y, z); }
+inline unsigned __umulhi(unsigned a, unsigned b) { return static_cast<unsigned>((std::uint64_t{a} * b) >> 32); }
+inline int __popc(unsigned x) { return std::popcount(x); }
+inline int __ffs(int x) { return __builtin_ffs(x); }
+inline int __clz(int x) { return std::countl_zero(static_cast<unsigned>(x)); }
+inline float __int_as_float(int x) { return std::bit_cast<float>(x); }
+inline int __float_as_int(float x) { return std::bit_cast<int>(x); }
+inline float __uint_as_float(unsigned x) { return std::bit_cast<float>(x); }
+inline unsigned __float_as_uint(float x) { return std::bit_cast<unsigned>(x); }
+inline long long __float2ll_rn(float x) { return std::llrint(x); }
+inline float __ll2float_rn(long long x) { return static_cast<float>(x); }
+using std::isfinite;

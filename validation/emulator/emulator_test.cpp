@@ -1,0 +1,80 @@
+// The emulator itself: barriers, warp functions, and that it finds what it is there to find.
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "kernels/cuda/device.hpp"
+
+namespace tessera {
+namespace {
+
+using cuda::launch;
+using emulator::Order;
+
+__global__ void reverse(int* out, const int* x, int n) {
+  __shared__ int tile[256];
+  const auto i = static_cast<int>(threadIdx.x);
+  tile[i] = x[i];
+  __syncthreads();
+  out[i] = tile[n - 1 - i];
+}
+
+__global__ void reverse_without_barrier(int* out, const int* x, int n) {
+  __shared__ int tile[256];
+  const auto i = static_cast<int>(threadIdx.x);
+  tile[i] = x[i];
+  out[i] = tile[n - 1 - i];
+}
+
+__global__ void warp_sum(float* out, const float* x) {
+  float v = x[blockIdx.x * blockDim.x + threadIdx.x];
+  for (int bits = 16; bits > 0; bits /= 2) v += __shfl_xor_sync(cuda::all_lanes, v, bits);
+  if (threadIdx.x % 32 == 0) out[blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32] = v;
+}
+
+__global__ void half_meets(int*) {
+  if (threadIdx.x < 32) __syncthreads();
+}
+
+class EmulatorTest : public testing::TestWithParam<Order> {
+ protected:
+  void SetUp() override { emulator::set_order(GetParam()); }
+  void TearDown() override { emulator::set_order(Order::forward); }
+};
+INSTANTIATE_TEST_SUITE_P(Orders, EmulatorTest, testing::Values(Order::forward, Order::backward));
+
+TEST_P(EmulatorTest, ABarrierSeparates) {
+  std::vector<int> x(256), out(256);
+  for (int i = 0; i < 256; ++i) x[static_cast<std::size_t>(i)] = i;
+  launch(nullptr, 1, 256, 0, reverse, out.data(), x.data(), 256);
+  for (int i = 0; i < 256; ++i) EXPECT_EQ(out[static_cast<std::size_t>(i)], 255 - i);
+}
+
+TEST(Emulator, AMissingBarrierShowsInOneOfTheOrders) {
+  std::vector<int> x(256), forward(256), backward(256);
+  for (int i = 0; i < 256; ++i) x[static_cast<std::size_t>(i)] = i + 1;
+  emulator::set_order(Order::forward);
+  launch(nullptr, 1, 256, 0, reverse_without_barrier, forward.data(), x.data(), 256);
+  emulator::set_order(Order::backward);
+  launch(nullptr, 1, 256, 0, reverse_without_barrier, backward.data(), x.data(), 256);
+  emulator::set_order(Order::forward);
+  EXPECT_NE(forward, backward);
+}
+
+TEST_P(EmulatorTest, WarpsExchange) {
+  std::vector<float> x(3 * 64), out(6);
+  for (std::size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(i);
+  launch(nullptr, 3, 64, 0, warp_sum, out.data(), x.data());
+  for (std::size_t w = 0; w < 6; ++w) EXPECT_EQ(out[w], static_cast<float>(32 * 32 * w + 31 * 16));
+}
+
+TEST(Emulator, ABarrierThatSomeSkipIsAnError) {
+  EXPECT_THROW(launch(nullptr, 1, 64, 0, half_meets, static_cast<int*>(nullptr)), std::logic_error);
+}
+
+TEST(Emulator, RefusesWhatCudaRefuses) {
+  EXPECT_THROW(launch(nullptr, 1, 2048, 0, half_meets, static_cast<int*>(nullptr)), std::logic_error);
+}
+
+}  // namespace
+}  // namespace tessera
