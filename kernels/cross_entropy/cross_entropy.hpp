@@ -13,6 +13,8 @@ struct LinearCrossEntropy {
   float* d_weight = nullptr;              ///< (V,C) or null: loss only
   const void* x = nullptr;                ///< (M,C) after the final norm
   const void* weight = nullptr;           ///< (V,C)
+  const void* packed_logits = nullptr;    ///< weight packed for logits_product (products.hpp), or null
+  const void* packed_d_x = nullptr;       ///< weight packed for d_x_product, or null
   const std::int32_t* targets = nullptr;  ///< (M)
   float grad_scale = 1;
   std::int64_t M = 0, C = 0, V = 0;

@@ -7,8 +7,7 @@
 #include <numbers>
 
 #include "base/check.hpp"
-#include "kernels/cross_entropy/cross_entropy.hpp"
-#include "kernels/gemm/gemm.hpp"
+#include "kernels/cross_entropy/products.hpp"
 #include "kernels/gemm/vector.hpp"
 #include "kernels/parallel.hpp"
 
@@ -18,48 +17,6 @@ namespace {
 constexpr float log2_e = std::numbers::log2e_v<float>;
 
 std::size_t aligned(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
-
-struct Chunk {
-  float* logits = nullptr;   // (m,V)
-  void* d_logits = nullptr;  // (m,V) of dtype; the logits themselves in fp32
-  std::int64_t first = 0, m = 0;
-};
-
-Gemm logits_gemm(const LinearCrossEntropy& l, const Chunk& c) {
-  return {.c = c.logits,
-          .a = static_cast<const std::byte*>(l.x) + static_cast<std::size_t>(c.first * l.C) * size_of(l.dtype),
-          .b = l.weight,
-          .M = c.m,
-          .N = l.V,
-          .K = l.C,
-          .b_transposed = true,
-          .in = l.dtype,
-          .out = DType::f32};
-}
-
-Gemm d_x_gemm(const LinearCrossEntropy& l, const Chunk& c) {
-  return {.c = static_cast<std::byte*>(l.d_x) + static_cast<std::size_t>(c.first * l.C) * size_of(l.dtype),
-          .a = c.d_logits,
-          .b = l.weight,
-          .M = c.m,
-          .N = l.C,
-          .K = l.V,
-          .in = l.dtype,
-          .out = l.dtype};
-}
-
-Gemm d_weight_gemm(const LinearCrossEntropy& l, const Chunk& c) {
-  return {.c = l.d_weight,
-          .a = c.d_logits,
-          .b = static_cast<const std::byte*>(l.x) + static_cast<std::size_t>(c.first * l.C) * size_of(l.dtype),
-          .M = l.V,
-          .N = l.C,
-          .K = c.m,
-          .a_transposed = true,
-          .accumulate = true,
-          .in = l.dtype,
-          .out = DType::f32};
-}
 
 float maximum_of(const float* x, std::int64_t n, float most) {
   Lanes m0 = broadcast(most), m1 = m0;
@@ -171,7 +128,7 @@ Layout layout_of(const LinearCrossEntropy& l) {
     Chunk c{.m = m};
     LinearCrossEntropy shape = l;
     shape.x = shape.d_x = nullptr;
-    for (const Gemm& g : {logits_gemm(shape, c), d_x_gemm(shape, c), d_weight_gemm(shape, c)})
+    for (const Gemm& g : {logits_product(shape, c), d_x_product(shape, c), d_weight_product(shape, c)})
       s.gemm = std::max(s.gemm, host::gemm_workspace_bytes(g));
   }
   return s;
@@ -208,7 +165,7 @@ void linear_cross_entropy(const Context& context, const LinearCrossEntropy& l) {
             .d_logits = context.workspace.data() + (s.d_logits ? s.logits : 0),
             .first = first,
             .m = std::min(s.chunk, l.M - first)};
-    host::gemm(inner, logits_gemm(l, c));
+    host::gemm(inner, logits_product(l, c));
     host::softmax_loss_rows(context, {.losses = l.losses + first,
                                       .logits = c.logits,
                                       .d_logits = gradient ? c.d_logits : nullptr,
@@ -217,8 +174,8 @@ void linear_cross_entropy(const Context& context, const LinearCrossEntropy& l) {
                                       .rows = c.m,
                                       .V = l.V,
                                       .dtype = l.dtype});
-    if (l.d_x) host::gemm(inner, d_x_gemm(l, c));
-    if (l.d_weight) host::gemm(inner, d_weight_gemm(l, c));
+    if (l.d_x) host::gemm(inner, d_x_product(l, c));
+    if (l.d_weight) host::gemm(inner, d_weight_product(l, c));
   }
   double total = 0;
   for (std::int64_t i = 0; i < l.M; ++i) total += static_cast<double>(l.losses[i]);

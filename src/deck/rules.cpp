@@ -214,6 +214,16 @@ void check_lanes(Draft& draft) {
   }
 }
 
+void check_packing(Draft& draft) {
+  if (!draft.good({"kernels.pack_weights", "run.reproducible", "zero.stage"}) || !draft.deck.kernels.pack_weights) return;
+  if (draft.deck.run.reproducible)
+    draft.fault({"kernels.pack_weights", "run.reproducible"},
+                "packed products sum in an order of their own, and only some stages have them; leave one of the two out");
+  if (draft.deck.zero.stage == 3)
+    draft.fault({"kernels.pack_weights", "zero.stage"},
+                "stage 3 gathers weights for each use and keeps none to pack; set kernels.pack_weights = false or zero.stage to 0, 1 or 2");
+}
+
 /// Limits that a stage does not use stay legal, so that one deck serves every stage; but they are not silent.
 void note_idle_limits(Draft& draft) {
   if (!draft.good({"zero.stage"})) return;
@@ -275,6 +285,7 @@ void check_rules(Draft& draft, int ranks) {
   check_batch(draft, ranks);
   check_evaluation(draft);
   check_lanes(draft);
+  check_packing(draft);
   note_idle_limits(draft);
 }
 

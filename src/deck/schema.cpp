@@ -216,6 +216,10 @@ const std::vector<Key> table = {
     // [kernels]
     {KEY(kernels.loss_chunk), .type = integer, .unit = "tokens", .limits = {.least = 0, .most = max_dim}, .fallback = "\"auto\"",
      .automatic = Auto::kept, .help = "Tokens whose logits are held at one time; auto picks a number that fits the caches."},
+    {KEY(kernels.pack_weights), .type = boolean, .fallback = "false",
+     .help =
+         "Keep weight matrices also in the layouts that the host's matrix product reads fastest, packed once a step for all micro-batches. "
+         "Costs two more copies of them; only weights that a rank keeps whole (stages 0 to 2), not in reproducible mode."},
 
     // [memory]
     {KEY(memory.host_limit), .type = bytes, .unit = "bytes", .limits = {.least = 1}, .fallback = "\"auto\"", .automatic = Auto::kept,

@@ -67,7 +67,7 @@ kernels::Rope rope_arguments(const ModelShape& s, void* x, const float* table, b
 
 /// Operands of the forward pass, in order. With QK-norm or bias the later ones exist; without, their index is not used.
 struct ForwardOperands {
-  enum : int { x, out, qkv, context, lse, rstd, normed, norm, wqkv, wo, table, workspace, optional };
+  enum : int { x, out, qkv, context, lse, rstd, normed, norm, wqkv, wo, table, workspace, packed_qkv, packed_o, optional };
   int bias = -1, q_norm = -1, k_norm = -1, raw = -1, qk_rstd = -1;
   explicit ForwardOperands(const ModelShape& s) {
     int next = optional;
@@ -95,6 +95,8 @@ struct BackwardOperands {
     d_wo,
     table,
     workspace,
+    packed_qkv,
+    packed_o,
     optional
   };
   int d_bias = -1, q_norm = -1, k_norm = -1, raw = -1, qk_rstd = -1, d_q_norm = -1, d_k_norm = -1;
@@ -116,7 +118,8 @@ void forward(const SegmentRun& r, std::size_t workspace_bytes) {
   rmsnorm_forward(context, norm);
 
   void* projected = s.qk_norm ? r.get(o.raw) : r.get(O::qkv);
-  gemm(context, linear::forward(qkv_dims(s), projected, r.get(O::normed), r.get(O::wqkv), s.qkv_bias ? r.get(o.bias) : nullptr));
+  const linear::Weight wqkv{r.get(O::wqkv), r.get(O::packed_qkv)}, wo{r.get(O::wo), r.get(O::packed_o)};
+  gemm(context, linear::forward(qkv_dims(s), projected, r.get(O::normed), wqkv, s.qkv_bias ? r.get(o.bias) : nullptr));
   if (s.qk_norm) {
     // The rows before the norm are kept for the backward pass; values pass through.
     std::memcpy(r.get(O::qkv), projected, static_cast<std::size_t>(s.bytes_of(s.tokens() * s.qkv_width())));
@@ -126,7 +129,7 @@ void forward(const SegmentRun& r, std::size_t workspace_bytes) {
   rope(context, rope_arguments(s, r.get(O::qkv), r.get<float>(O::table), false));
   attention_forward(context, {.out = r.get(O::context), .lse = r.get<float>(O::lse), .qkv = r.get(O::qkv), .shape = attention_shape(s)});
 
-  gemm(context, linear::forward(out_dims(s), r.get(O::normed), r.get(O::context), r.get(O::wo)));
+  gemm(context, linear::forward(out_dims(s), r.get(O::normed), r.get(O::context), wo));
   add(context, r.get(O::out), r.get(O::x), r.get(O::normed), s.tokens() * s.C, s.dtype);
 }
 
@@ -155,7 +158,7 @@ void backward(const SegmentRun& r, std::size_t workspace_bytes) {
   Context context{{r.get<std::byte>(O::workspace), workspace_bytes}, r.reproducible};
 
   gemm(context, linear::weight_gradient(out_dims(s), r.get<float>(O::d_wo), r.get(O::d_stream), r.get(O::context), r.adds(O::d_wo)));
-  gemm(context, linear::input_gradient(out_dims(s), r.get(O::d_context), r.get(O::d_stream), r.get(O::wo)));
+  gemm(context, linear::input_gradient(out_dims(s), r.get(O::d_context), r.get(O::d_stream), {r.get(O::wo), r.get(O::packed_o)}));
   attention_backward(context, {.d_qkv = r.get(O::d_qkv),
                                .d_out = r.get(O::d_context),
                                .qkv = r.get(O::qkv),
@@ -173,7 +176,7 @@ void backward(const SegmentRun& r, std::size_t workspace_bytes) {
   norm.out = r.get(O::normed), norm.rstd = r.get<float>(O::rstd), norm.x = r.get(O::x), norm.weight = r.get(O::norm);
   rmsnorm_forward(context, norm);
   gemm(context, linear::weight_gradient(qkv_dims(s), r.get<float>(O::d_wqkv), r.get(O::d_qkv), r.get(O::normed), r.adds(O::d_wqkv)));
-  gemm(context, linear::input_gradient(qkv_dims(s), r.get(O::normed), r.get(O::d_qkv), r.get(O::wqkv)));
+  gemm(context, linear::input_gradient(qkv_dims(s), r.get(O::normed), r.get(O::d_qkv), {r.get(O::wqkv), r.get(O::packed_qkv)}));
 
   if (!r.adds(O::d_norm)) fill_zero(context, r.get(O::d_norm), static_cast<std::size_t>(s.C) * sizeof(float));
   auto back = norm_backward(s);
@@ -226,8 +229,10 @@ Segment attention_segment(const ModelShape& s, int layer) {
                       weight(prefix + "norm"),
                       weight(prefix + "wq"),
                       weight(prefix + "wo"),
-                      {OperandKind::rope_table, Access::read, "rope", 0},
-                      workspace(f)};
+                      {OperandKind::rope_table, Access::read, "rope", 0, {}},
+                      workspace(f),
+                      packed_weight(s, prefix + "wq", linear::packed_forward(qkv_dims(s))),
+                      packed_weight(s, prefix + "wo", linear::packed_forward(out_dims(s)))};
   auto& backward_operands = result.backward.operands;
   backward_operands = {d_stream(s, Access::add),
                        stream_in(s),
@@ -244,8 +249,10 @@ Segment attention_segment(const ModelShape& s, int layer) {
                        gradient(prefix + "norm"),
                        gradient(prefix + "wq"),
                        gradient(prefix + "wo"),
-                       {OperandKind::rope_table, Access::read, "rope", 0},
-                       workspace(b)};
+                       {OperandKind::rope_table, Access::read, "rope", 0, {}},
+                       workspace(b),
+                       packed_weight(s, prefix + "wq", linear::packed_input_gradient(qkv_dims(s))),
+                       packed_weight(s, prefix + "wo", linear::packed_input_gradient(out_dims(s)))};
   if (s.qkv_bias) {
     forward_operands.push_back(weight(prefix + "bq"));
     backward_operands.push_back(gradient(prefix + "bq"));

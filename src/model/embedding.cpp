@@ -41,9 +41,11 @@ Segment embedding_segment(const ModelShape& s) {
   using namespace segment;
   const std::size_t b = kernels::embedding_backward_workspace_bytes(backward_arguments(s));
   Segment result{.name = "embedding", .layer = -1, .forward = {}, .backward = {}};
-  result.forward.operands = {stream_out(s), weight("embedding.weight"), {OperandKind::tokens, Access::read, "tokens", 4 * s.tokens()}};
-  result.backward.operands = {
-      d_stream(s, Access::read), {OperandKind::tokens, Access::read, "tokens", 4 * s.tokens()}, gradient("embedding.weight"), workspace(b)};
+  result.forward.operands = {stream_out(s), weight("embedding.weight"), {OperandKind::tokens, Access::read, "tokens", 4 * s.tokens(), {}}};
+  result.backward.operands = {d_stream(s, Access::read),
+                              {OperandKind::tokens, Access::read, "tokens", 4 * s.tokens(), {}},
+                              gradient("embedding.weight"),
+                              workspace(b)};
   result.forward.run = forward;
   result.backward.run = [b](const SegmentRun& r) { backward(r, b); };
   return result;

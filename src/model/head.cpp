@@ -1,7 +1,7 @@
 // Head segment: final norm, logits, loss. Its backward pass computes loss and gradient together; its forward pass is the loss alone.
 #include <algorithm>
 
-#include "kernels/cross_entropy/cross_entropy.hpp"
+#include "kernels/cross_entropy/products.hpp"
 #include "kernels/elementwise/elementwise.hpp"
 #include "kernels/rmsnorm/rmsnorm.hpp"
 #include "model/linear.hpp"
@@ -13,10 +13,10 @@ namespace {
 using kernels::Context;
 
 struct ForwardOperands {
-  enum : int { x, losses, targets, normed, rstd, norm, weight, workspace };
+  enum : int { x, losses, targets, normed, rstd, norm, weight, workspace, packed_logits };
 };
 struct BackwardOperands {
-  enum : int { d_stream, x, losses, targets, normed, rstd, d_normed, norm, weight, d_norm, d_weight, workspace };
+  enum : int { d_stream, x, losses, targets, normed, rstd, d_normed, norm, weight, d_norm, d_weight, workspace, packed_logits, packed_d_x };
 };
 
 /// The losses operand: M fp32 values, padded to 8 bytes, then their sum as a double.
@@ -56,6 +56,7 @@ void forward(const SegmentRun& r, std::size_t workspace_bytes) {
   auto loss = loss_arguments(r.shape);
   loss.losses = r.get<float>(O::losses), loss.loss_sum = loss_sum(r.shape, r.get(O::losses));
   loss.x = r.get(O::normed), loss.weight = r.get(O::weight), loss.targets = r.get<std::int32_t>(O::targets);
+  loss.packed_logits = r.get(O::packed_logits);
   linear_cross_entropy(context, loss);
 }
 
@@ -69,6 +70,7 @@ void backward(const SegmentRun& r, std::size_t workspace_bytes) {
   loss.losses = r.get<float>(O::losses), loss.loss_sum = loss_sum(s, r.get(O::losses));
   loss.d_x = r.get(O::d_normed), loss.d_weight = r.get<float>(O::d_weight);
   loss.x = r.get(O::normed), loss.weight = r.get(O::weight), loss.targets = r.get<std::int32_t>(O::targets), loss.grad_scale = r.grad_scale;
+  loss.packed_logits = r.get(O::packed_logits), loss.packed_d_x = r.get(O::packed_d_x);
   linear_cross_entropy(context, loss);
   if (!r.adds(O::d_norm)) fill_zero(context, r.get(O::d_norm), static_cast<std::size_t>(s.C) * sizeof(float));
   rmsnorm_backward(context, {.d_x = r.get(O::d_stream),
@@ -92,12 +94,14 @@ Segment head_segment(const ModelShape& s) {
   const std::size_t b =
       std::max(loss_workspace(s, true), kernels::rmsnorm_backward_workspace_bytes({.rows = s.tokens(), .C = s.C, .dtype = s.dtype}));
   const double flops = linear::flops({s.tokens(), s.V, s.C, s.dtype});
-  const Operand targets{OperandKind::targets, Access::read, "targets", 4 * s.tokens()},
-      loss_values{OperandKind::losses, Access::write, "losses", losses};
+  const Operand targets{OperandKind::targets, Access::read, "targets", 4 * s.tokens(), {}},
+      loss_values{OperandKind::losses, Access::write, "losses", losses, {}},
+      packed_logits = packed_weight(s, matrix, kernels::logits_product(loss_arguments(s), {.m = s.loss_chunk}));
 
   Segment result{.name = "head", .layer = -1, .forward = {}, .backward = {}};
-  result.forward.operands = {stream_in(s),        loss_values,    targets,     scratch("normed", stream), scratch("rstd", 4 * s.tokens()),
-                             weight("head.norm"), weight(matrix), workspace(f)};
+  result.forward.operands = {
+      stream_in(s),   loss_values,  targets,      scratch("normed", stream), scratch("rstd", 4 * s.tokens()), weight("head.norm"),
+      weight(matrix), workspace(f), packed_logits};
   result.backward.operands = {d_stream(s, Access::write),
                               stream_in(s),
                               loss_values,
@@ -109,7 +113,9 @@ Segment head_segment(const ModelShape& s) {
                               weight(matrix),
                               gradient("head.norm"),
                               gradient(matrix),
-                              workspace(b)};
+                              workspace(b),
+                              packed_logits,
+                              packed_weight(s, matrix, kernels::d_x_product(loss_arguments(s), {.m = s.loss_chunk}))};
   result.forward.run = [f](const SegmentRun& r) { forward(r, f); };
   result.backward.run = [b](const SegmentRun& r) { backward(r, b); };
   result.forward.flops = flops;

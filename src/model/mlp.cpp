@@ -18,10 +18,27 @@ linear::Dims up_dims(const ModelShape& s) { return {s.tokens(), 2 * s.F, s.C, s.
 linear::Dims down_dims(const ModelShape& s) { return {s.tokens(), s.C, s.F, s.dtype}; }
 
 struct ForwardOperands {
-  enum : int { x, out, gate_up, rstd, normed, activated, norm, w_up, w_down, workspace };
+  enum : int { x, out, gate_up, rstd, normed, activated, norm, w_up, w_down, workspace, packed_up, packed_down };
 };
 struct BackwardOperands {
-  enum : int { d_stream, x, gate_up, rstd, normed, activated, d_activated, norm, w_up, w_down, d_norm, d_w_up, d_w_down, workspace };
+  enum : int {
+    d_stream,
+    x,
+    gate_up,
+    rstd,
+    normed,
+    activated,
+    d_activated,
+    norm,
+    w_up,
+    w_down,
+    d_norm,
+    d_w_up,
+    d_w_down,
+    workspace,
+    packed_up,
+    packed_down
+  };
 };
 
 void normalise(const Context& context, const SegmentRun& r, int out, int rstd, int x, int weight) {
@@ -41,9 +58,9 @@ void forward(const SegmentRun& r, std::size_t workspace_bytes) {
   const ModelShape& s = r.shape;
   Context context{{r.get<std::byte>(O::workspace), workspace_bytes}, r.reproducible};
   normalise(context, r, O::normed, O::rstd, O::x, O::norm);
-  gemm(context, linear::forward(up_dims(s), r.get(O::gate_up), r.get(O::normed), r.get(O::w_up)));
+  gemm(context, linear::forward(up_dims(s), r.get(O::gate_up), r.get(O::normed), {r.get(O::w_up), r.get(O::packed_up)}));
   swiglu_forward(context, {.out = r.get(O::activated), .gate_up = r.get(O::gate_up), .M = s.tokens(), .F = s.F, .dtype = s.dtype});
-  gemm(context, linear::forward(down_dims(s), r.get(O::normed), r.get(O::activated), r.get(O::w_down)));
+  gemm(context, linear::forward(down_dims(s), r.get(O::normed), r.get(O::activated), {r.get(O::w_down), r.get(O::packed_down)}));
   add(context, r.get(O::out), r.get(O::x), r.get(O::normed), s.tokens() * s.C, s.dtype);
 }
 
@@ -55,7 +72,7 @@ void backward(const SegmentRun& r, std::size_t workspace_bytes) {
   swiglu_forward(context, {.out = r.get(O::activated), .gate_up = r.get(O::gate_up), .M = s.tokens(), .F = s.F, .dtype = s.dtype});
   gemm(context,
        linear::weight_gradient(down_dims(s), r.get<float>(O::d_w_down), r.get(O::d_stream), r.get(O::activated), r.adds(O::d_w_down)));
-  gemm(context, linear::input_gradient(down_dims(s), r.get(O::d_activated), r.get(O::d_stream), r.get(O::w_down)));
+  gemm(context, linear::input_gradient(down_dims(s), r.get(O::d_activated), r.get(O::d_stream), {r.get(O::w_down), r.get(O::packed_down)}));
   // gate_up is not needed again: its gradient takes its place.
   swiglu_backward(context, {.d_gate_up = r.get(O::gate_up),
                             .d_out = r.get(O::d_activated),
@@ -66,7 +83,7 @@ void backward(const SegmentRun& r, std::size_t workspace_bytes) {
 
   normalise(context, r, O::normed, O::rstd, O::x, O::norm);
   gemm(context, linear::weight_gradient(up_dims(s), r.get<float>(O::d_w_up), r.get(O::gate_up), r.get(O::normed), r.adds(O::d_w_up)));
-  gemm(context, linear::input_gradient(up_dims(s), r.get(O::normed), r.get(O::gate_up), r.get(O::w_up)));
+  gemm(context, linear::input_gradient(up_dims(s), r.get(O::normed), r.get(O::gate_up), {r.get(O::w_up), r.get(O::packed_up)}));
 
   if (!r.adds(O::d_norm)) fill_zero(context, r.get(O::d_norm), static_cast<std::size_t>(s.C) * sizeof(float));
   rmsnorm_backward(context, {.d_x = r.get(O::d_stream),
@@ -101,7 +118,9 @@ Segment mlp_segment(const ModelShape& s, int layer) {
                              weight(prefix + "norm"),
                              weight(prefix + "w_gate"),
                              weight(prefix + "w_down"),
-                             workspace(gemms)};
+                             workspace(gemms),
+                             packed_weight(s, prefix + "w_gate", linear::packed_forward(up_dims(s))),
+                             packed_weight(s, prefix + "w_down", linear::packed_forward(down_dims(s)))};
   result.backward.operands = {d_stream(s, Access::add),
                               stream_in(s),
                               saved("gate_up", Access::add, gate_up),
@@ -115,7 +134,9 @@ Segment mlp_segment(const ModelShape& s, int layer) {
                               gradient(prefix + "norm"),
                               gradient(prefix + "w_gate"),
                               gradient(prefix + "w_down"),
-                              workspace(b)};
+                              workspace(b),
+                              packed_weight(s, prefix + "w_gate", linear::packed_input_gradient(up_dims(s))),
+                              packed_weight(s, prefix + "w_down", linear::packed_input_gradient(down_dims(s)))};
   result.forward.run = [gemms](const SegmentRun& r) { forward(r, gemms); };
   result.backward.run = [b](const SegmentRun& r) { backward(r, b); };
   result.forward.flops = flops;

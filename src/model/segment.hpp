@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/check.hpp"
-#include "kernels/context.hpp"
+#include "kernels/gemm/gemm.hpp"
 #include "model/shape.hpp"
 
 namespace tessera {
@@ -21,6 +21,7 @@ enum class OperandKind : std::uint8_t {
   scratch,          ///< lives inside the task
   workspace,        ///< kernels' temporary memory
   weight,           ///< a tensor (with those joined to it) in the compute type
+  packed_weight,    ///< the same as `product` likes it best; null where no packed copy is kept
   weight_gradient,  ///< its fp32 gradient: access `write` starts a sum, `add` goes on with it
   rope_table,       ///< (T, D/2, 2) fp32
   tokens,           ///< (M) int32 inputs of this micro-batch
@@ -34,7 +35,8 @@ struct Operand {
   OperandKind kind = OperandKind::scratch;
   Access access = Access::read;
   std::string name;        ///< tensor name, or what the buffer holds
-  std::int64_t bytes = 0;  ///< of saved, scratch and workspace
+  std::int64_t bytes = 0;  ///< of saved, scratch, workspace and packed weights
+  kernels::Gemm product;   ///< of a packed weight: the shape that reads it
 };
 
 /// What a segment's code is handed: one address an operand, in the order in which it declared them.
@@ -75,16 +77,23 @@ std::vector<Segment> model_segments(const ModelShape& shape);
 
 /// Convenience of the segment files.
 namespace segment {
-inline Operand stream_in(const ModelShape& s) { return {OperandKind::stream_in, Access::read, "stream", s.bytes_of(s.tokens() * s.C)}; }
-inline Operand stream_out(const ModelShape& s) { return {OperandKind::stream_out, Access::write, "stream", s.bytes_of(s.tokens() * s.C)}; }
-inline Operand d_stream(const ModelShape& s, Access a) { return {OperandKind::d_stream, a, "d_stream", s.bytes_of(s.tokens() * s.C)}; }
-inline Operand saved(const char* name, Access a, std::int64_t bytes) { return {OperandKind::saved, a, name, bytes}; }
-inline Operand scratch(const char* name, std::int64_t bytes) { return {OperandKind::scratch, Access::write, name, bytes}; }
-inline Operand workspace(std::size_t bytes) {
-  return {OperandKind::workspace, Access::write, "workspace", static_cast<std::int64_t>(bytes)};
+inline Operand stream_in(const ModelShape& s) { return {OperandKind::stream_in, Access::read, "stream", s.bytes_of(s.tokens() * s.C), {}}; }
+inline Operand stream_out(const ModelShape& s) {
+  return {OperandKind::stream_out, Access::write, "stream", s.bytes_of(s.tokens() * s.C), {}};
 }
-inline Operand weight(std::string tensor) { return {OperandKind::weight, Access::read, std::move(tensor), 0}; }
-inline Operand gradient(std::string tensor) { return {OperandKind::weight_gradient, Access::add, std::move(tensor), 0}; }
+inline Operand d_stream(const ModelShape& s, Access a) { return {OperandKind::d_stream, a, "d_stream", s.bytes_of(s.tokens() * s.C), {}}; }
+inline Operand saved(const char* name, Access a, std::int64_t bytes) { return {OperandKind::saved, a, name, bytes, {}}; }
+inline Operand scratch(const char* name, std::int64_t bytes) { return {OperandKind::scratch, Access::write, name, bytes, {}}; }
+inline Operand workspace(std::size_t bytes) {
+  return {OperandKind::workspace, Access::write, "workspace", static_cast<std::int64_t>(bytes), {}};
+}
+inline Operand weight(std::string tensor) { return {OperandKind::weight, Access::read, std::move(tensor), 0, {}}; }
+/// `product` reads the tensor as its b.
+inline Operand packed_weight(const ModelShape& s, std::string tensor, const kernels::Gemm& product) {
+  const std::size_t bytes = s.pack_weights ? kernels::gemm_packed_bytes(product) : 0;
+  return {OperandKind::packed_weight, Access::read, std::move(tensor), static_cast<std::int64_t>(bytes), product};
+}
+inline Operand gradient(std::string tensor) { return {OperandKind::weight_gradient, Access::add, std::move(tensor), 0, {}}; }
 }  // namespace segment
 
 }  // namespace tessera

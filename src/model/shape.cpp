@@ -20,7 +20,8 @@ ModelShape model_shape(const Deck& deck) {
                .tied = m.tied,
                .qk_norm = m.qk_norm,
                .qkv_bias = m.qkv_bias,
-               .loss_chunk = deck.kernels.loss_chunk};
+               .loss_chunk = deck.kernels.loss_chunk,
+               .pack_weights = deck.kernels.pack_weights};
   // Auto: a chunk of fp32 logits of about 32 MiB keeps the GEMM large and the chunk inside the last-level cache.
   if (s.loss_chunk == 0) s.loss_chunk = std::clamp<std::int64_t>((std::int64_t{32} << 20) / (4 * s.V), 64, 4096);
   s.loss_chunk = std::min(s.loss_chunk, s.tokens());

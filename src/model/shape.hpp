@@ -12,6 +12,7 @@ struct ModelShape {
   float norm_eps = 1e-5f;
   bool tied = false, qk_norm = false, qkv_bias = false;
   std::int64_t loss_chunk = 0;  ///< tokens of logits held at once
+  bool pack_weights = false;    ///< segments read packed copies of matrices where the builder binds them
 
   std::int64_t tokens() const { return B * T; }  ///< M, of a micro-batch
   std::int64_t qkv_width() const { return (H + 2 * G) * D; }

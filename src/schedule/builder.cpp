@@ -48,6 +48,7 @@ class Builder {
     return it->second;
   }
   Use whole(int id, Access access) const { return {id, 0, schedule_.buffers[index(id)].bytes, access, 0}; }
+  Use absent() const { return {named("scalars"), 0, 0, Access::read, 0}; }
   int named(const std::string& name) const { return by_name_.at(name); }
 
   UnitStorage storage(int unit) const {
@@ -80,6 +81,11 @@ class Builder {
       buffer("gradients." + name, Category::gradients, st.gradients_whole ? comm_tier_ : Tier::host,
              gradient_bytes(st.gradients_whole ? P : S), true);
     }
+    for_each_packed([&](const Operand& o) { buffer(packed_name(o), Category::packed, Tier::host, o.bytes, true); });
+    if (deck_.kernels.pack_weights && request_.training &&
+        std::none_of(schedule_.buffers.begin(), schedule_.buffers.end(), [](const Buffer& b) { return b.category == Category::packed; }))
+      fail(ExitCode::usage, "kernels.pack_weights = true, and this processor's {} product has no packed form: leave the key out",
+           name_of(compute()));
     buffer("tokens", Category::inputs, Tier::host, 4 * s.tokens() * micros, true);
     buffer("targets", Category::inputs, Tier::host, 4 * s.tokens() * micros, true);
     buffer("weights", Category::inputs, Tier::host, 8 * std::max<std::int64_t>(micros, 1), true);
@@ -88,6 +94,36 @@ class Builder {
     buffer("inputs", Category::scalars, Tier::host, sizeof(StepInputs), true);
     buffer("adamw", Category::scalars, Tier::host, sizeof(kernels::AdamwScalars), true);
     buffer("report", Category::scalars, Tier::host, sizeof(StepReport), true);
+  }
+
+  // ---- Packed copies of weights ----
+
+  bool keeps_packed(const Operand& o) const {
+    return request_.training && o.bytes > 0 && storage(layout_.find(o.name).unit).parameters_whole;
+  }
+  static std::string packed_name(const Operand& o) {
+    return fmt::format("packed.{}.{}", o.name, o.product.b_transposed ? "forward" : "backward");
+  }
+  /// Each packed copy once: the head's passes share one.
+  template <class F>
+  void for_each_packed(F&& f) const {
+    std::set<std::string> seen;
+    for (const Segment& segment : schedule_.segments)
+      for (const SegmentPass* p : {&segment.forward, &segment.backward})
+        for (const Operand& o : p->operands)
+          if (o.kind == OperandKind::packed_weight && keeps_packed(o) && seen.insert(packed_name(o)).second) f(o);
+  }
+
+  /// After a unit's compute copies have changed.
+  void emit_pack(int unit) {
+    for_each_packed([&](const Operand& o) {
+      const TensorRef ref = layout_.find(o.name);
+      if (ref.unit != unit) return;
+      const Use weight{named("parameters." + unit_at(unit).name), compute_bytes(ref.offset), compute_bytes(ref.elements), Access::read, 0};
+      emit({.name = fmt::format("pack {} ({})", o.name, o.product.b_transposed ? "forward" : "backward"),
+            .op = PackWeight{o.product},
+            .uses = {whole(named(packed_name(o)), Access::write), weight}});
+    });
   }
 
   // ---- Tasks ----
@@ -221,11 +257,14 @@ class Builder {
                        Tier::host, o.bytes, false),
                 0, o.bytes, o.access, 0};
       case OperandKind::workspace:
+        if (o.bytes == 0) return absent();
         return {buffer(fmt::format("workspace.{}.{}", segment.name, e.backward ? "backward" : "forward"), Category::workspace, Tier::host,
                        o.bytes, false),
                 0, o.bytes, o.access, 0};
       case OperandKind::weight:
         return weight_use(o.name, live, event);
+      case OperandKind::packed_weight:
+        return keeps_packed(o) ? whole(named(packed_name(o)), Access::read) : absent();
       case OperandKind::weight_gradient:
         return gradient_use(o.name, first);
       case OperandKind::rope_table:
@@ -252,11 +291,7 @@ class Builder {
               .lane = Lane::compute,
               .uses = {},
               .flops = pass(e).flops};
-    for (const Operand& o : pass(e).operands)
-      if (o.kind != OperandKind::workspace || o.bytes > 0)
-        task.uses.push_back(bind(o, e, live, event, first));
-      else
-        task.uses.push_back({named("scalars"), 0, 0, Access::read, 0});  // nothing asked for: an address that is not used
+    for (const Operand& o : pass(e).operands) task.uses.push_back(bind(o, e, live, event, first));
     emit(std::move(task));
   }
 
@@ -379,6 +414,7 @@ class Builder {
       emit_optimizer(u);
       emit_publish_gather(u);
     }
+    for (int u = 0; u < units(); ++u) emit_pack(u);
   }
 
   void emit_finish(bool evaluation) {
@@ -463,6 +499,7 @@ class Builder {
                        whole(named("master." + unit_at(u).name), Access::read)}});
       }
       emit_publish_gather(u);
+      emit_pack(u);
     }
     schedule_.publish.phases.push_back({last_section(), 1});
   }

@@ -19,7 +19,8 @@ Executor::Executor(const Schedule& schedule, const MemoryPlan& plan, std::array<
       auto& a = tasks.emplace_back();
       for (const Use& use : task.uses) {
         const auto b = static_cast<std::size_t>(use.buffer);
-        a.base.push_back(bases[static_cast<std::size_t>(schedule.buffers[b].tier)] + plan.offset[b] + use.offset);
+        std::byte* base = bases[static_cast<std::size_t>(schedule.buffers[b].tier)];
+        a.base.push_back(use.bytes == 0 ? nullptr : base + plan.offset[b] + use.offset);
         a.stride.push_back(use.micro_stride);
       }
       TESSERA_REQUIRE(a.base.size() <= max_uses, "{} has {} uses", task.name, a.base.size());

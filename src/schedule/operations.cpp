@@ -6,6 +6,7 @@
 #include "kernels/adamw/adamw.hpp"
 #include "kernels/elementwise/elementwise.hpp"
 #include "kernels/fixed/fixed.hpp"
+#include "kernels/gemm/gemm.hpp"
 #include "kernels/sums/sums.hpp"
 #include "schedule/state.hpp"
 
@@ -106,6 +107,12 @@ struct Runner {
                                  .weight_decay = op.decay[i],
                                  .scalars = at<kernels::AdamwScalars>(r, 4)});
     }
+  }
+
+  void operator()(const PackWeight& op) const {
+    kernels::Gemm product = op.product;
+    product.b = at(r, 1);
+    kernels::gemm_pack_b(context(), at(r, 0), product);
   }
 
   void operator()(const CastShard& op) const { kernels::cast(context(), at(r, 0), DType::bf16, at(r, 1), DType::f32, op.count); }

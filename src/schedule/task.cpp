@@ -17,8 +17,8 @@ const char* name_of(Lane lane) {
 }
 
 const char* name_of(Category category) {
-  static constexpr const char* names[category_count] = {"parameters", "master",      "adam_m",    "adam_v", "gradients",
-                                                        "gathered",   "activations", "workspace", "inputs", "scalars"};
+  static constexpr const char* names[category_count] = {"parameters", "master",      "adam_m",    "adam_v", "gradients", "gathered",
+                                                        "packed",     "activations", "workspace", "inputs", "scalars"};
   return names[static_cast<int>(category)];
 }
 

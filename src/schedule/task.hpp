@@ -17,8 +17,20 @@ inline constexpr int lane_count = 3;
 const char* name_of(Lane);
 
 /// What the memory table counts.
-enum class Category : std::uint8_t { parameters, master, adam_m, adam_v, gradients, gathered, activations, workspace, inputs, scalars };
-inline constexpr int category_count = 10;
+enum class Category : std::uint8_t {
+  parameters,
+  master,
+  adam_m,
+  adam_v,
+  gradients,
+  gathered,
+  packed,
+  activations,
+  workspace,
+  inputs,
+  scalars
+};
+inline constexpr int category_count = 11;
 const char* name_of(Category);
 
 struct Buffer {
@@ -29,7 +41,8 @@ struct Buffer {
   bool persistent = false;  ///< kept between tasks of different sections; otherwise alive from first to last use in each section
 };
 
-/// Bytes [offset, offset + bytes) of a buffer, moved by micro_stride for each micro-batch of a step.
+/// Bytes [offset, offset + bytes) of a buffer, moved by micro_stride for each micro-batch of a step. Of no bytes: the task gets a null
+/// address.
 struct Use {
   int buffer = 0;
   std::int64_t offset = 0, bytes = 0;
@@ -91,8 +104,13 @@ struct CastShard {
   std::int64_t count = 0;
 };
 
-using Op =
-    std::variant<RunSegment, Gather, Reduce, AllReduce, AccumulateFixed, Zero, AddLoss, SumSquares, FinishStep, OptimizerStep, CastShard>;
+/// Packed copy (write), weight (read).
+struct PackWeight {
+  kernels::Gemm product;  ///< that will read the copy
+};
+
+using Op = std::variant<RunSegment, Gather, Reduce, AllReduce, AccumulateFixed, Zero, AddLoss, SumSquares, FinishStep, OptimizerStep,
+                        CastShard, PackWeight>;
 
 struct Task {
   std::string name;  ///< "gather layers.12 (backward)"

@@ -37,7 +37,7 @@ Decoder::Decoder(const Engine& engine, const Deck& deck, std::int64_t capacity)
 }
 
 void Decoder::linear(void* y, const void* x, const std::string& tensor, std::int64_t N, std::int64_t K, const std::string& bias) {
-  const kernels::Gemm product = linear::forward({1, N, K, shape_.dtype}, y, x, weight(tensor), bias.empty() ? nullptr : weight(bias));
+  const kernels::Gemm product = linear::forward({1, N, K, shape_.dtype}, y, x, {weight(tensor)}, bias.empty() ? nullptr : weight(bias));
   const std::size_t needed = kernels::gemm_workspace_bytes(product) + 64;
   if (workspace_.size() < needed) workspace_.resize(needed);
   void* aligned = workspace_.data();
@@ -107,7 +107,7 @@ const std::vector<float>& Decoder::next(std::int32_t token) {
                               .dtype = s.dtype});
   // Logits in fp32, whatever the compute type.
   kernels::Gemm product =
-      linear::forward({1, s.V, s.C, s.dtype}, logits_.data(), normed_.data(), weight(s.tied ? "embedding.weight" : "head.weight"));
+      linear::forward({1, s.V, s.C, s.dtype}, logits_.data(), normed_.data(), {weight(s.tied ? "embedding.weight" : "head.weight")});
   product.out = DType::f32;
   workspace_.resize(std::max(workspace_.size(), kernels::gemm_workspace_bytes(product) + 64));
   void* aligned = workspace_.data();

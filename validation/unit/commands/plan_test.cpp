@@ -29,7 +29,8 @@ TEST(PlanCommand, PromisesTheBytesThatAnEngineUses) {
                                                           {"run.reproducible=true"},
                                                           {"model.qk_norm=true", "model.tied=true"},
                                                           {"batch.micro=4", "kernels.loss_chunk=7"},
-                                                          {"model.qkv_bias=true", "batch.sequence_length=33"}};
+                                                          {"model.qkv_bias=true", "batch.sequence_length=33"},
+                                                          {"kernels.pack_weights=true"}};
   for (const auto& overrides : variants) {
     const auto plan = plan_of(scratch, overrides);
     const Engine engine(test::tiny_deck(overrides), {}, {});

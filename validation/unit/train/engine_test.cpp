@@ -108,7 +108,9 @@ INSTANTIATE_TEST_SUITE_P(Models, GradientOf,
                                          Model{"chunks", {"kernels.loss_chunk=5"}},
                                          Model{"odd",
                                                {"model.width=23", "model.ff_width=29", "model.head_dim=6", "batch.sequence_length=7"}},
-                                         Model{"one_kv_head", {"model.kv_heads=1"}}, Model{"reproducible", {"run.reproducible=true"}}),
+                                         Model{"one_kv_head", {"model.kv_heads=1"}}, Model{"packed", {"kernels.pack_weights=true"}},
+                                         Model{"packed_tied", {"kernels.pack_weights=true", "model.tied=true"}},
+                                         Model{"reproducible", {"run.reproducible=true"}}),
                          [](const auto& info) { return info.param.name; });
 
 TEST(Engine, UsesThePlannedBytes) {
