@@ -1,16 +1,21 @@
 #include "train/run_folder.hpp"
 
+#include <fcntl.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
+#include <thread>
 #include <utility>
 #include <vector>
 
 #include "base/check.hpp"
+#include "base/clock.hpp"
 #include "base/log.hpp"
 #include "io/checkpoint/checkpoint.hpp"
 #include "io/files/posix_file.hpp"
@@ -76,15 +81,45 @@ std::string named_or_own(const std::string& named, const RunFolder& folder, cons
   return last;
 }
 
+/// The locked file, waited for up to `patience` seconds; -1 where the file system has no locks.
+int lock_file(const RunFolder& folder, double patience) {
+  const int file = open(folder.lock().c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+  if (file < 0) io::fail_storage("open", folder.lock(), errno);
+  for (const double begin = now_seconds(); flock(file, LOCK_EX | LOCK_NB) != 0;) {
+    const int reason = errno;
+    if (reason == EINTR) continue;
+    if (reason == EWOULDBLOCK && now_seconds() - begin < patience) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      continue;
+    }
+    close(file);
+    if (reason == EWOULDBLOCK)
+      fail(ExitCode::environment, "another run is writing in {}: {}. Wait for it or stop it, or choose another run.output_dir.",
+           folder.path, read_text(folder.lock()));
+    warning("{} cannot be locked ({}): nothing keeps a second run out", folder.lock(), std::strerror(reason));
+    return -1;
+  }
+  return file;
+}
+
+/// Refuses a folder in which a run is at work.
+void require_idle(const RunFolder& folder, double patience) {
+  std::error_code ignored;
+  if (!fs::exists(folder.lock(), ignored)) return;
+  const int file = lock_file(folder, patience);
+  if (file >= 0) close(file);
+}
+
 }  // namespace
 
-StartPoint examine_run_folder(const Deck& deck) {
+StartPoint examine_run_folder(const Deck& deck, double patience) {
   StartPoint start{.folder = {deck.run.output_dir}, .checkpoint = "", .move_aside = false};
   std::string& path = start.folder.path;
   while (path.size() > 1 && path.ends_with('/')) path.pop_back();  // NAME/.old-1 would lie inside what is moved
   const RunFolder& folder = start.folder;
   require_writable(folder.path);
   require_writable(folder.checkpoints());
+  require_idle(folder, patience);
   const std::string last = io::find_latest_checkpoint(folder.checkpoints());
   std::string why;
   if (holds_another_deck(deck, folder, why)) {
@@ -111,17 +146,37 @@ StartPoint examine_run_folder(const Deck& deck) {
   return start;
 }
 
-void claim_run_folder(const Deck& deck, const StartPoint& start) {
+RunLock::RunLock(const RunFolder& folder, double patience) : descriptor_(lock_file(folder, patience)) {
+  if (descriptor_ < 0) return;
+  char host[256] = "";
+  gethostname(host, sizeof host - 1);
+  const std::string owner = fmt::format("process {} on {}", getpid(), host);
+  if (ftruncate(descriptor_, 0) != 0 || pwrite(descriptor_, owner.data(), owner.size(), 0) != static_cast<ssize_t>(owner.size()))
+    io::fail_storage("write", folder.lock(), errno);
+}
+
+RunLock::~RunLock() {
+  if (descriptor_ >= 0) close(descriptor_);
+}
+RunLock::RunLock(RunLock&& other) noexcept : descriptor_(std::exchange(other.descriptor_, -1)) {}
+RunLock& RunLock::operator=(RunLock&& other) noexcept {
+  std::swap(descriptor_, other.descriptor_);
+  return *this;
+}
+
+RunLock claim_run_folder(const Deck& deck, const StartPoint& start, double patience) {
   const RunFolder& folder = start.folder;
   if (start.move_aside) move_aside(folder.path);
   std::error_code error;
   fs::create_directories(folder.checkpoints(), error);
   if (error) io::fail_storage("make the folder", folder.checkpoints(), error.value());
+  RunLock lock(folder, patience);
   // At once or not at all: a deck.toml that a kill cut short would look like the run of another deck.
   io::AtomicFile out(folder.deck());
   const std::string text = print_deck(deck);
   out.file().write(0, text.data(), text.size());
   out.commit();
+  return lock;
 }
 
 }  // namespace tessera

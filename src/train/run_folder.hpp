@@ -11,6 +11,22 @@ struct RunFolder {
   std::string checkpoints() const { return path + "/checkpoints"; }
   std::string metrics() const { return path + "/metrics.jsonl"; }
   std::string deck() const { return path + "/deck.toml"; }
+  std::string lock() const { return path + "/run.lock"; }
+};
+
+/// Held while a run writes in its folder, so that a second one cannot. Ends with the process, however that ends.
+class RunLock {
+ public:
+  RunLock() = default;
+  /// Waits up to `patience` seconds for an earlier process to go, then throws Error(environment) that names it. A file system without locks
+  /// is said and let pass.
+  RunLock(const RunFolder& folder, double patience);
+  ~RunLock();
+  RunLock(RunLock&& other) noexcept;
+  RunLock& operator=(RunLock&& other) noexcept;
+
+ private:
+  int descriptor_ = -1;
 };
 
 /// What a run starts from.
@@ -22,10 +38,11 @@ struct StartPoint {
 
 /// Rank 0 only, before any work: checks that the folder may be written and that it belongs to this deck (else refuses, naming the keys
 /// that differ), and finds the checkpoint that run.resume asks for. Changes nothing, so that a run that is refused leaves no trace.
-StartPoint examine_run_folder(const Deck& deck);
+/// A run that is at work in the folder is waited for, `patience` seconds: rank 0 of a killed run may take a moment to go.
+StartPoint examine_run_folder(const Deck& deck, double patience = 10);
 
-/// Rank 0 only, when everything else of the start has succeeded: moves an earlier run aside (never deletes one), makes the folder and
-/// writes deck.toml.
-void claim_run_folder(const Deck& deck, const StartPoint& start);
+/// Rank 0 only, when everything else of the start has succeeded: moves an earlier run aside (never deletes one), makes the folder, locks it
+/// and writes deck.toml.
+[[nodiscard]] RunLock claim_run_folder(const Deck& deck, const StartPoint& start, double patience = 10);
 
 }  // namespace tessera

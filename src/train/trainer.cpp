@@ -67,7 +67,7 @@ class Training {
     first_step_ = restore(start.checkpoint);
     // 6. Nothing can be refused any more: the folder is ours.
     world_.together([&] {
-      if (world_.rank() == 0) claim_run_folder(deck_, start);
+      if (world_.rank() == 0) lock_ = claim_run_folder(deck_, start);
     });
     // 7. Steps.
     return steps(start.folder);
@@ -242,6 +242,7 @@ class Training {
   LaneMode lanes_ = LaneMode::inline_order;
   std::int64_t first_step_ = 0;
   std::optional<SampleFile> train_, validation_;
+  RunLock lock_;  ///< rank 0's
   std::optional<KernelRuntime> runtime_;
   std::optional<Node> node_;
   std::optional<Engine> engine_;

@@ -21,10 +21,10 @@ good = True
 
 
 def snapshot(path):
-    """Everything below a path: names, links, contents."""
+    """Everything below a path: names, links, contents; but for the lock, which names the last process that wrote there."""
     found = {}
     for root, folders, files in os.walk(path):
-        for name in folders + files:
+        for name in folders + [file for file in files if file != "run.lock"]:
             at = os.path.join(root, name)
             if os.path.islink(at):
                 found[at] = os.readlink(at)
@@ -263,6 +263,18 @@ def save_fails(folder, name, ranks, keys, what, words, limits=None, prefix=()):
     complain(what + ": the checkpoint before is whole", faults, "")
 
 
+def two_runs(folder):
+    """Two runs must not write into one folder: the second waits ten seconds, in case the first is about to go, and is refused."""
+    keys = {**COMMON, "run__steps": 1000000}
+    run = folder.start("busy", 1, **keys)
+    run.wait_for_step(2)
+    refused("a second run in the folder of a running one", folder.command("busy", 1, **keys), ENVIRONMENT,
+            ["another run is writing in", folder.run("busy"), "process"])
+    refused("run.overwrite moves no running run away", folder.command("busy", 1, **keys, run__overwrite=True, optimizer__learning_rate=0.004),
+            ENVIRONMENT, ["another run is writing in"], [folder.run("busy") + ".old-1"])
+    run.kill()
+
+
 def start_and_stop(folder, name, ranks, keys):
     run = folder.start(name, ranks, **keys)
     run.wait_for_step(4)
@@ -362,7 +374,7 @@ def numbers(folder):
         complain(f"{name}: the checkpoint of the step before is whole", faults, "")
 
 
-PARTS = {part.__name__: part for part in (decks, data, checkpoints, permissions, full_disk, tokenize, resources, one_rank_dies, numbers)}
+PARTS = {part.__name__: part for part in (decks, data, checkpoints, permissions, two_runs, full_disk, tokenize, resources, one_rank_dies, numbers)}
 
 
 def main():

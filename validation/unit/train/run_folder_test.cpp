@@ -24,7 +24,7 @@ class Folder : public testing::Test {
   /// What rank 0 does at a start.
   static StartPoint open_run_folder(const Deck& deck) {
     const StartPoint start = examine_run_folder(deck);
-    claim_run_folder(deck, start);
+    const RunLock lock = claim_run_folder(deck, start, 0);
     return start;
   }
   /// A complete checkpoint of one small tensor.
@@ -46,6 +46,24 @@ TEST_F(Folder, ANewRunHasItsDeckAndNoCheckpoint) {
   EXPECT_EQ(start.checkpoint, "");
   EXPECT_TRUE(fs::is_directory(path_ + "/checkpoints"));
   EXPECT_EQ(test::slurp(path_ + "/deck.toml"), print_deck(deck()));
+}
+
+TEST_F(Folder, ASecondRunIsRefusedWhileTheFirstIsAtWork) {
+  const StartPoint start = examine_run_folder(deck());
+  {
+    const RunLock first = claim_run_folder(deck(), start);
+    for (const auto& overrides : {std::vector<std::string>{}, {"model.width=40", "run.overwrite=true"}}) try {
+        examine_run_folder(deck(overrides), 0.05);
+        FAIL() << "a second run was let in";
+      } catch (const Error& error) {
+        EXPECT_EQ(error.code, ExitCode::environment);
+        EXPECT_TRUE(test::has(error.what(), path_)) << error.what();
+        EXPECT_TRUE(test::has(error.what(), fmt::format("process {} on ", getpid()))) << error.what();
+      }
+    EXPECT_THROW((void)claim_run_folder(deck(), start, 0.05), Error) << "two that started together";
+  }
+  EXPECT_NO_THROW(examine_run_folder(deck(), 0));
+  EXPECT_NO_THROW((void)claim_run_folder(deck(), start, 0)) << "the lock outlived its run";
 }
 
 TEST_F(Folder, ExaminingLeavesNoTrace) {
@@ -161,10 +179,10 @@ TEST_F(Folder, NoPermissionIsNamed) {
 TEST_F(Folder, ADeckCutShortByAKillDoesNotBlockTheRun) {
   // deck.toml is replaced at every start: a kill in between must leave the old text or the new one.
   open_run_folder(deck());
-  int writes = 0;
-  for (const auto& entry : fs::directory_iterator(path_))
-    writes += entry.path().filename() != "deck.toml" && entry.path().filename() != "checkpoints";
-  EXPECT_EQ(writes, 0) << "a temporary file stayed";
+  for (const auto& entry : fs::directory_iterator(path_)) {
+    const std::string name = entry.path().filename();
+    EXPECT_TRUE(name == "deck.toml" || name == "checkpoints" || name == "run.lock") << name << " stayed";
+  }
   const auto before = fs::hard_link_count(path_ + "/deck.toml");
   fs::create_hard_link(path_ + "/deck.toml", scratch_ / "old-deck");
   open_run_folder(deck({"run.log_every=5"}));
