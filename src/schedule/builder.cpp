@@ -6,8 +6,8 @@
 #include <map>
 #include <set>
 
+#include "kernels/step/step.hpp"
 #include "kernels/sums/sums.hpp"
-#include "schedule/state.hpp"
 #include "zero/residency.hpp"
 
 namespace tessera {
@@ -90,10 +90,10 @@ class Builder {
     buffer("targets", Category::inputs, Tier::host, 4 * s.tokens() * micros, true);
     buffer("weights", Category::inputs, Tier::host, 8 * std::max<std::int64_t>(micros, 1), true);
     buffer("rope", Category::inputs, Tier::host, 4 * s.T * s.D, true);
-    buffer("scalars", Category::scalars, Tier::host, sizeof(StepScalars), true);
-    buffer("inputs", Category::scalars, Tier::host, sizeof(StepInputs), true);
+    buffer("scalars", Category::scalars, Tier::host, sizeof(kernels::StepScalars), true);
+    buffer("inputs", Category::scalars, Tier::host, sizeof(kernels::StepInputs), true);
     buffer("adamw", Category::scalars, Tier::host, sizeof(kernels::AdamwScalars), true);
-    buffer("report", Category::scalars, Tier::host, sizeof(StepReport), true);
+    buffer("report", Category::scalars, Tier::host, sizeof(kernels::StepReport), true);
   }
 
   // ---- Packed copies of weights ----
@@ -418,10 +418,16 @@ class Builder {
   }
 
   void emit_finish(bool evaluation) {
+    const Use scalars = whole(named("scalars"), Access::add), inputs = whole(named("inputs"), Access::read);
+    emit({.name = "count flags", .op = CountFlags{}, .uses = {scalars, inputs}});
+    if (request_.ranks > 1)
+      emit({.name = "all-reduce loss, norm and flags",
+            .op = AllReduce{kernels::step_sums, DType::i64},
+            .lane = Lane::reduce,
+            .uses = {{named("scalars"), 0, 8 * kernels::step_sums, Access::add, 0}}});
     emit({.name = evaluation ? "finish evaluation" : "norm, clip factor and learning rate",
-          .op = FinishStep{evaluation},
-          .lane = Lane::reduce,
-          .uses = {whole(named("scalars"), Access::add), whole(named("inputs"), Access::read), whole(named("adamw"), Access::write),
+          .op = FinishStep{},
+          .uses = {whole(named("scalars"), Access::read), inputs, evaluation ? absent() : whole(named("adamw"), Access::write),
                    whole(named("report"), Access::write)}});
   }
 

@@ -1,17 +1,16 @@
 #include "schedule/operations.hpp"
 
-#include <cmath>
-#include <cstring>
-
 #include "kernels/adamw/adamw.hpp"
 #include "kernels/elementwise/elementwise.hpp"
 #include "kernels/fixed/fixed.hpp"
 #include "kernels/gemm/gemm.hpp"
+#include "kernels/step/step.hpp"
 #include "kernels/sums/sums.hpp"
-#include "schedule/state.hpp"
 
 namespace tessera {
 namespace {
+
+using kernels::StepInputs, kernels::StepReport, kernels::StepScalars;
 
 template <class T = void>
 T* at(const TaskRun& r, std::size_t i) {
@@ -49,13 +48,11 @@ struct Runner {
   }
 
   void operator()(const AddLoss&) const {
-    const double weight = *at<double>(r, 1);
-    if (weight == 0) return;  // a micro-batch that only keeps ranks in step
-    double sum;
-    std::memcpy(&sum, at<std::byte>(r, 0) + bytes(0) - sizeof(double), sizeof(double));
-    auto* scalars = at<StepScalars>(r, 2);
-    if (!scalars->loss.add(weight * sum)) scalars->not_finite = 1;
+    const auto* sum = reinterpret_cast<const double*>(at<std::byte>(r, 0) + bytes(0) - sizeof(double));
+    kernels::add_loss(context(), {.scalars = at<StepScalars>(r, 2), .loss_sum = sum, .weight = at<double>(r, 1)});
   }
+
+  void operator()(const CountFlags&) const { kernels::count_flags(context(), at<StepScalars>(r, 0), at<StepInputs>(r, 1)); }
 
   void operator()(const SumSquares& op) const {
     auto* scalars = at<StepScalars>(r, 1);
@@ -64,33 +61,11 @@ struct Runner {
         with_workspace, {.sum = &scalars->squares, .not_finite = &scalars->not_finite, .x = at(r, 0), .n = op.count, .dtype = op.dtype});
   }
 
-  void operator()(const FinishStep& op) const {
-    auto* s = at<StepScalars>(r, 0);
-    const auto& in = *at<StepInputs>(r, 1);
-    auto* adamw = at<kernels::AdamwScalars>(r, 2);
-    auto* report = at<StepReport>(r, 3);
-    s->faults = (s->not_finite || s->overflow) ? 1 : 0;
-    s->stops = in.stop;
-    if (backend.reduce) {
-      static_assert(offsetof(StepScalars, faults) == 8 * sizeof(std::int64_t));
-      backend.reduce->all_reduce(s, 10, DType::i64);
-    }
-    report->loss = s->loss.value() / in.tokens;
-    report->not_finite = s->faults > 0;
-    report->overflow = s->overflow;
-    report->stop = s->stops > 0;
-    if (op.evaluation) return;
-    report->grad_norm = std::sqrt(s->squares.value());
-    // PyTorch's clip_grad_norm_: the norm plus 1e-6 divides.
-    const double factor = in.clipping > 0 ? std::min(1.0, in.clipping / (report->grad_norm + 1e-6)) : 1.0;
-    *adamw = {.learning_rate = in.learning_rate,
-              .beta1 = in.beta1,
-              .beta2 = in.beta2,
-              .eps = in.eps,
-              .bias_correction1 = in.bias_correction1,
-              .bias_correction2 = in.bias_correction2,
-              .grad_scale = static_cast<float>(factor),
-              .skip = report->not_finite};
+  void operator()(const FinishStep&) const {
+    kernels::finish_step(context(), {.scalars = at<StepScalars>(r, 0),
+                                     .inputs = at<StepInputs>(r, 1),
+                                     .adamw = at<kernels::AdamwScalars>(r, 2),
+                                     .report = at<StepReport>(r, 3)});
   }
 
   void operator()(const OptimizerStep& op) const {

@@ -82,15 +82,15 @@ struct AccumulateFixed {
 struct Zero {};
 /// Losses (read), weights of the micro-batches (read), scalars (add).
 struct AddLoss {};
+/// Scalars (add), step inputs (read).
+struct CountFlags {};
 /// Gradient (read), scalars (add), workspace (write).
 struct SumSquares {
   std::int64_t count = 0;
   DType dtype{};
 };
-/// Scalars (add), step inputs (read), AdamW scalars (write), report (write).
-struct FinishStep {
-  bool evaluation = false;
-};
+/// Scalars (read), step inputs (read), AdamW scalars (write; of no bytes in an evaluation), report (write).
+struct FinishStep {};
 /// Master (add), m (add), v (add), gradient (read), AdamW scalars (read), bf16 copy (write, where there is one).
 struct OptimizerStep {
   DType gradient{};
@@ -109,8 +109,8 @@ struct PackWeight {
   kernels::Gemm product;  ///< that will read the copy
 };
 
-using Op = std::variant<RunSegment, Gather, Reduce, AllReduce, AccumulateFixed, Zero, AddLoss, SumSquares, FinishStep, OptimizerStep,
-                        CastShard, PackWeight>;
+using Op = std::variant<RunSegment, Gather, Reduce, AllReduce, AccumulateFixed, Zero, AddLoss, CountFlags, SumSquares, FinishStep,
+                        OptimizerStep, CastShard, PackWeight>;
 
 struct Task {
   std::string name;  ///< "gather layers.12 (backward)"

@@ -251,7 +251,7 @@ double& Engine::weight(std::int64_t micro) { return reinterpret_cast<double*>(ad
 
 StepReport Engine::step(std::int64_t step, bool stop) {
   const OptimizerKeys& o = request_.deck.optimizer;
-  value<StepInputs>("inputs") = {
+  value<kernels::StepInputs>("inputs") = {
       .tokens = static_cast<double>(request_.deck.batch.global * request_.deck.batch.sequence_length),
       .learning_rate = static_cast<float>(learning_rate_at(request_.deck.learning_rate, o.learning_rate, request_.deck.run.steps, step)),
       .bias_correction1 = static_cast<float>(1 - std::pow(o.beta1, static_cast<double>(step + 1))),
@@ -267,7 +267,7 @@ StepReport Engine::step(std::int64_t step, bool stop) {
 }
 
 StepReport Engine::evaluate(double tokens) {
-  value<StepInputs>("inputs") = {.tokens = tokens};
+  value<kernels::StepInputs>("inputs") = {.tokens = tokens};
   executor_->run(ProgramKind::evaluate);
   return value<StepReport>("report");
 }

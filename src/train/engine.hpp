@@ -5,14 +5,16 @@
 #include <span>
 
 #include "io/checkpoint/checkpoint.hpp"
+#include "kernels/step/step.hpp"
 #include "schedule/builder.hpp"
 #include "schedule/executor.hpp"
 #include "schedule/memory_plan.hpp"
 #include "schedule/operations.hpp"
-#include "schedule/state.hpp"
 #include "topology/communicator.hpp"
 
 namespace tessera {
+
+using kernels::StepReport;
 
 class Node;
 

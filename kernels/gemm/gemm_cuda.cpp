@@ -1,0 +1,149 @@
+// Matrix product on cuBLASLt. Our matrices are row-major and cuBLAS' column-major, where ours read as their transposes:
+// c(M,N) = a b is c^T = b^T a^T, so cuBLAS' first operand is b, its second a, and its m, n are our N, M.
+#include <cublasLt.h>
+
+#include <mutex>
+#include <optional>
+#include <unordered_map>
+
+#include "base/check.hpp"
+#include "kernels/cuda/runtime.hpp"
+#include "kernels/gemm/gemm.hpp"
+
+namespace tessera::kernels::cuda {
+namespace {
+
+// What NVIDIA recommends for Hopper; a constant, so that plans need no device.
+constexpr std::size_t workspace_bytes = std::size_t{32} << 20;
+
+void check(cublasStatus_t status, const char* call, const Gemm& g) {
+  if (status == CUBLAS_STATUS_SUCCESS) return;
+  fail(ExitCode::environment, "{}: {} for M={} N={} K={} in {} out {}", call, cublasLtGetStatusString(status), g.M, g.N, g.K, name_of(g.in),
+       name_of(g.out));
+}
+#define TESSERA_CUBLAS_CHECK(call, g) check((call), #call, (g))
+
+cudaDataType_t type_of(DType t) {
+  TESSERA_REQUIRE(t == DType::f32 || t == DType::bf16, "gemm of {}", name_of(t));
+  return t == DType::f32 ? CUDA_R_32F : CUDA_R_16BF;
+}
+
+cublasLtHandle_t handle() {
+  static const cublasLtHandle_t made = [] {
+    cublasLtHandle_t h = nullptr;
+    TESSERA_CUBLAS_CHECK(cublasLtCreate(&h), Gemm{});
+    return h;
+  }();
+  return made;
+}
+
+struct Key {
+  std::int64_t M, N, K;
+  int flags;
+  friend bool operator==(const Key&, const Key&) = default;
+};
+struct KeyHash {
+  std::size_t operator()(const Key& k) const {
+    std::size_t h = 1469598103934665603u;
+    for (std::int64_t v : {k.M, k.N, k.K, std::int64_t{k.flags}}) h = (h ^ static_cast<std::size_t>(v)) * 1099511628211u;
+    return h;
+  }
+};
+Key key_of(const Context& context, const Gemm& g) {
+  return {g.M, g.N, g.K,
+          g.a_transposed | g.b_transposed << 1 | g.accumulate << 2 | (g.bias != nullptr) << 3 | (g.in == DType::bf16) << 4 |
+              (g.out == DType::bf16) << 5 | context.reproducible << 6};
+}
+
+/// A product's description and the algorithm that runs it; kept for the life of the process.
+class Plan {
+ public:
+  Plan(const Context& context, const Gemm& g) {
+    TESSERA_CUBLAS_CHECK(cublasLtMatmulDescCreate(&description_, CUBLAS_COMPUTE_32F, CUDA_R_32F), g);
+    set(CUBLASLT_MATMUL_DESC_TRANSA, g.b_transposed ? CUBLAS_OP_T : CUBLAS_OP_N, g);
+    set(CUBLASLT_MATMUL_DESC_TRANSB, g.a_transposed ? CUBLAS_OP_T : CUBLAS_OP_N, g);
+    if (g.bias) {
+      set(CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS, g);
+      set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, type_of(g.in), g);
+    }
+    b_ = layout(g.in, g.b_transposed ? g.K : g.N, g.b_transposed ? g.N : g.K, g);
+    a_ = layout(g.in, g.a_transposed ? g.M : g.K, g.a_transposed ? g.K : g.M, g);
+    c_ = layout(g.out, g.N, g.M, g);
+    choose(context, g);
+  }
+  Plan(const Plan&) = delete;
+
+  void run(const Context& context, const Gemm& g) const {
+    // The description holds the bias' address; calls of one plan come from one lane's thread at a time.
+    if (g.bias) set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, g.bias, g);
+    const float alpha = 1, beta = g.accumulate ? 1 : 0;
+    TESSERA_CUBLAS_CHECK(
+        cublasLtMatmul(handle(), description_, &alpha, g.b, b_, g.a, a_, &beta, g.c, c_, g.c, c_, &algorithm_, context.workspace.data(),
+                       std::min(context.workspace.size(), workspace_bytes), static_cast<cudaStream_t>(context.stream)),
+        g);
+  }
+
+ private:
+  template <class T>
+  void set(cublasLtMatmulDescAttributes_t attribute, const T& value, const Gemm& g) const {
+    TESSERA_CUBLAS_CHECK(cublasLtMatmulDescSetAttribute(description_, attribute, &value, sizeof value), g);
+  }
+  static cublasLtMatrixLayout_t layout(DType dtype, std::int64_t rows, std::int64_t columns, const Gemm& g) {
+    cublasLtMatrixLayout_t made = nullptr;
+    TESSERA_CUBLAS_CHECK(
+        cublasLtMatrixLayoutCreate(&made, type_of(dtype), static_cast<std::uint64_t>(rows), static_cast<std::uint64_t>(columns), rows), g);
+    return made;
+  }
+
+  /// cuBLAS' first choice. Reproducible: one that does not split K, so that the sum's order is the algorithm's own.
+  void choose(const Context& context, const Gemm& g) {
+    cublasLtMatmulPreference_t preference = nullptr;
+    TESSERA_CUBLAS_CHECK(cublasLtMatmulPreferenceCreate(&preference), g);
+    auto prefer = [&](cublasLtMatmulPreferenceAttributes_t attribute, const auto& value) {
+      TESSERA_CUBLAS_CHECK(cublasLtMatmulPreferenceSetAttribute(preference, attribute, &value, sizeof value), g);
+    };
+    prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, workspace_bytes);
+    if (context.reproducible)
+      prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, static_cast<std::uint32_t>(CUBLASLT_REDUCTION_SCHEME_NONE));
+    cublasLtMatmulHeuristicResult_t found{};
+    int count = 0;
+    TESSERA_CUBLAS_CHECK(cublasLtMatmulAlgoGetHeuristic(handle(), description_, b_, a_, c_, c_, preference, 1, &found, &count), g);
+    cublasLtMatmulPreferenceDestroy(preference);
+    if (count == 0)
+      fail(ExitCode::environment, "cuBLASLt has no algorithm for M={} N={} K={} in {} out {}", g.M, g.N, g.K, name_of(g.in),
+           name_of(g.out));
+    algorithm_ = found.algo;
+  }
+
+  cublasLtMatmulDesc_t description_ = nullptr;
+  cublasLtMatrixLayout_t a_ = nullptr, b_ = nullptr, c_ = nullptr;
+  cublasLtMatmulAlgo_t algorithm_{};
+};
+
+const Plan& plan_of(const Context& context, const Gemm& g) {
+  static std::mutex mutex;
+  static std::unordered_map<Key, Plan, KeyHash> plans;
+  std::lock_guard lock(mutex);
+  const Key key = key_of(context, g);
+  if (auto found = plans.find(key); found != plans.end()) return found->second;
+  return plans.try_emplace(key, context, g).first->second;
+}
+
+}  // namespace
+
+std::size_t gemm_workspace_bytes(const Gemm&) { return workspace_bytes; }
+
+void gemm(const Context& context, const Gemm& g) {
+  TESSERA_REQUIRE(g.M >= 0 && g.N >= 0 && g.K > 0, "gemm of M={} N={} K={}", g.M, g.N, g.K);
+  TESSERA_REQUIRE(g.out == DType::f32 || g.out == g.in, "gemm of {} into {}", name_of(g.in), name_of(g.out));
+  TESSERA_REQUIRE(!g.b_packed, "a GPU has no packed form");
+  TESSERA_REQUIRE(context.workspace.size() >= workspace_bytes, "gemm needs {} bytes of workspace, has {}", workspace_bytes,
+                  context.workspace.size());
+  if (g.M == 0 || g.N == 0) return;
+  plan_of(context, g).run(context, g);
+}
+
+std::size_t gemm_packed_bytes(const Gemm&) { return 0; }
+void gemm_pack_b(const Context&, void*, const Gemm&) { fail(ExitCode::internal, "a GPU has no packed form"); }
+
+}  // namespace tessera::kernels::cuda

@@ -1,0 +1,9 @@
+#include "kernels/step/step_code.hpp"
+
+namespace tessera::kernels::host {
+
+void add_loss(const Context&, const AddLoss& p) { step::add_loss(p); }
+void count_flags(const Context&, StepScalars* scalars, const StepInputs* inputs) { step::count_flags(scalars, inputs); }
+void finish_step(const Context&, const FinishStep& p) { step::finish(p); }
+
+}  // namespace tessera::kernels::host

@@ -1,0 +1,127 @@
+// The calls of cuBLASLt that our code makes: one algorithm, plain loops with fp32 sums.
+#include <cublasLt.h>
+
+#include <cstring>
+#include <vector>
+
+#include "base/types.hpp"
+
+namespace {
+
+using tessera::bf16;
+
+struct Description {
+  cublasOperation_t first = CUBLAS_OP_N, second = CUBLAS_OP_N;
+  cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
+  cudaDataType_t bias_type = CUDA_R_32F;
+  const void* bias = nullptr;
+};
+struct Layout {
+  cudaDataType_t type;
+  std::uint64_t rows, columns;
+  std::int64_t stride;
+};
+
+float element(const void* p, cudaDataType_t type, std::int64_t i) {
+  return type == CUDA_R_32F ? static_cast<const float*>(p)[i] : static_cast<float>(static_cast<const bf16*>(p)[i]);
+}
+/// A whole operand as columns of fp32.
+std::vector<float> whole(const void* p, const Layout& l) {
+  std::vector<float> out(l.rows * l.columns);
+  for (std::uint64_t c = 0; c < l.columns; ++c)
+    for (std::uint64_t r = 0; r < l.rows; ++r)
+      out[c * l.rows + r] = element(p, l.type, static_cast<std::int64_t>(c) * l.stride + static_cast<std::int64_t>(r));
+  return out;
+}
+/// Rows of op(x), each of `depth` values.
+std::vector<float> rows_of(const std::vector<float>& x, const Layout& l, bool transposed) {
+  if (transposed) return x;
+  std::vector<float> out(x.size());
+  for (std::uint64_t c = 0; c < l.columns; ++c)
+    for (std::uint64_t r = 0; r < l.rows; ++r) out[r * l.columns + c] = x[c * l.rows + r];
+  return out;
+}
+
+template <class T>
+void assign(T& to, const void* from) {
+  std::memcpy(&to, from, sizeof to);
+}
+
+}  // namespace
+
+extern "C" {
+const char* cublasLtGetStatusString(cublasStatus_t) { return "emulated"; }
+cublasStatus_t cublasLtCreate(cublasLtHandle_t* handle) {
+  *handle = nullptr;
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t* description, cublasComputeType_t, cudaDataType_t) {
+  *description = reinterpret_cast<cublasLtMatmulDesc_t>(new Description);
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t description, cublasLtMatmulDescAttributes_t attribute, const void* value,
+                                              std::size_t) {
+  auto& d = *reinterpret_cast<Description*>(description);
+  switch (attribute) {
+    case CUBLASLT_MATMUL_DESC_TRANSA:
+      return assign(d.first, value), CUBLAS_STATUS_SUCCESS;
+    case CUBLASLT_MATMUL_DESC_TRANSB:
+      return assign(d.second, value), CUBLAS_STATUS_SUCCESS;
+    case CUBLASLT_MATMUL_DESC_EPILOGUE:
+      return assign(d.epilogue, value), CUBLAS_STATUS_SUCCESS;
+    case CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE:
+      return assign(d.bias_type, value), CUBLAS_STATUS_SUCCESS;
+    case CUBLASLT_MATMUL_DESC_BIAS_POINTER:
+      return assign(d.bias, value), CUBLAS_STATUS_SUCCESS;
+    default:
+      return CUBLAS_STATUS_NOT_SUPPORTED;
+  }
+}
+cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t* layout, cudaDataType_t type, std::uint64_t rows, std::uint64_t columns,
+                                          std::int64_t stride) {
+  *layout = reinterpret_cast<cublasLtMatrixLayout_t>(new Layout{type, rows, columns, stride});
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t* preference) {
+  *preference = nullptr;
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t, cublasLtMatmulPreferenceAttributes_t, const void*,
+                                                    std::size_t) {
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t) { return CUBLAS_STATUS_SUCCESS; }
+cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t, cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
+                                              cublasLtMatrixLayout_t, cublasLtMatrixLayout_t, cublasLtMatmulPreference_t, int,
+                                              cublasLtMatmulHeuristicResult_t*, int* count) {
+  *count = 1;
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t description, const void* alpha, const void* first,
+                              cublasLtMatrixLayout_t first_layout, const void* second, cublasLtMatrixLayout_t second_layout,
+                              const void* beta, const void* c, cublasLtMatrixLayout_t c_layout, void* d, cublasLtMatrixLayout_t,
+                              const cublasLtMatmulAlgo_t*, void*, std::size_t, cudaStream_t) {
+  const auto& what = *reinterpret_cast<const Description*>(description);
+  const auto &x = *reinterpret_cast<const Layout*>(first_layout), &y = *reinterpret_cast<const Layout*>(second_layout),
+             &out = *reinterpret_cast<const Layout*>(c_layout);
+  const std::uint64_t depth = what.first == CUBLAS_OP_N ? x.columns : x.rows;
+  const std::uint64_t m = what.first == CUBLAS_OP_N ? x.rows : x.columns, n = what.second == CUBLAS_OP_N ? y.columns : y.rows;
+  if (m != out.rows || n != out.columns || depth != (what.second == CUBLAS_OP_N ? y.rows : y.columns)) return CUBLAS_STATUS_INVALID_VALUE;
+  const std::vector<float> rows = rows_of(whole(first, x), x, what.first == CUBLAS_OP_T);
+  const std::vector<float> columns = rows_of(whole(second, y), y, what.second == CUBLAS_OP_N);
+  const float a = *static_cast<const float*>(alpha), b = *static_cast<const float*>(beta);
+  for (std::uint64_t j = 0; j < n; ++j)
+    for (std::uint64_t i = 0; i < m; ++i) {
+      float sum = 0;
+      for (std::uint64_t k = 0; k < depth; ++k) sum += rows[i * depth + k] * columns[j * depth + k];
+      const auto at = static_cast<std::int64_t>(j) * out.stride + static_cast<std::int64_t>(i);
+      float value = a * sum + (b != 0 ? b * element(c, out.type, at) : 0);
+      if (what.epilogue == CUBLASLT_EPILOGUE_BIAS) value += element(what.bias, what.bias_type, static_cast<std::int64_t>(i));
+      if (out.type == CUDA_R_32F)
+        static_cast<float*>(d)[at] = value;
+      else
+        static_cast<bf16*>(d)[at] = bf16(value);
+    }
+  return CUBLAS_STATUS_SUCCESS;
+}
+}
