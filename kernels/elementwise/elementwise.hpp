@@ -23,6 +23,8 @@ TESSERA_WORKSPACE(column_sums_workspace_bytes, ColumnSums)
 /// Copies n elements with conversion between f32 and bf16.
 TESSERA_OP(cast, (const Context& context, void* out, DType out_dtype, const void* x, DType x_dtype, std::int64_t n),
            (context, out, out_dtype, x, x_dtype, n))
+/// The same bytes elsewhere: memory of either backend, from and to.
+TESSERA_OP(copy, (const Context& context, void* to, const void* from, std::size_t bytes), (context, to, from, bytes))
 TESSERA_OP(fill_zero, (const Context& context, void* out, std::size_t bytes), (context, out, bytes))
 
 /// out[i] = std * normal(seed, stream, first + i): Philox4x32-10 (Salmon et al., SC 2011) and Box-Muller. Depends on (seed, stream,

@@ -67,6 +67,12 @@ void cast(const Context&, void* out, DType out_dtype, const void* x, DType x_dty
   });
 }
 
+void copy(const Context&, void* to, const void* from, std::size_t bytes) {
+  parallel_ranges(static_cast<std::int64_t>(bytes), 1 << 20, [&](std::int64_t begin, std::int64_t end) {
+    std::memcpy(static_cast<std::byte*>(to) + begin, static_cast<const std::byte*>(from) + begin, static_cast<std::size_t>(end - begin));
+  });
+}
+
 void fill_zero(const Context&, void* out, std::size_t bytes) {
   parallel_ranges(static_cast<std::int64_t>(bytes), 65536, [&](std::int64_t begin, std::int64_t end) {
     std::memset(static_cast<std::byte*>(out) + begin, 0, static_cast<std::size_t>(end - begin));

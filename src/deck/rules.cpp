@@ -214,6 +214,14 @@ void check_lanes(Draft& draft) {
   }
 }
 
+void check_device(Draft& draft, int ranks) {
+  if (!draft.good({"run.device"}) || draft.deck.run.device != "cuda") return;
+  const std::int64_t known = known_ranks(draft, ranks);
+  if (known > 1)
+    draft.fault({"run.device"},
+                fmt::format("\"cuda\" runs on one rank as yet, and there are {}: collectives between GPUs are not there", known));
+}
+
 void check_packing(Draft& draft) {
   if (!draft.good({"kernels.pack_weights", "run.reproducible", "zero.stage"}) || !draft.deck.kernels.pack_weights) return;
   if (draft.deck.run.reproducible)
@@ -286,6 +294,7 @@ void check_rules(Draft& draft, int ranks) {
   check_evaluation(draft);
   check_lanes(draft);
   check_packing(draft);
+  check_device(draft, ranks);
   note_idle_limits(draft);
 }
 

@@ -12,6 +12,8 @@ bool with_space(Tier tier, F f) {
 #ifdef KOKKOS_ENABLE_CUDA
   if (tier == Tier::device) return f(Kokkos::CudaSpace()), true;
   if (tier == Tier::pinned) return f(Kokkos::CudaHostPinnedSpace()), true;
+#elif defined(TESSERA_EMULATED_GPU)
+  if (tier == Tier::device || tier == Tier::pinned) return f(Kokkos::HostSpace()), true;
 #endif
   return false;
 }
@@ -19,7 +21,7 @@ bool with_space(Tier tier, F f) {
 }  // namespace
 
 bool kokkos_has(Tier tier) {
-#ifdef KOKKOS_ENABLE_CUDA
+#if defined(KOKKOS_ENABLE_CUDA) || defined(TESSERA_EMULATED_GPU)
   return tier == Tier::host || tier == Tier::device || tier == Tier::pinned;
 #else
   return tier == Tier::host;

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstring>
 
 #include "kernels/elementwise/elementwise.hpp"
 #include "kernels/rmsnorm/rmsnorm.hpp"
@@ -111,7 +110,7 @@ void forward(const SegmentRun& r, std::size_t workspace_bytes) {
   using O = ForwardOperands;
   const ModelShape& s = r.shape;
   const O o(s);
-  Context context{{r.get<std::byte>(O::workspace), workspace_bytes}, r.reproducible};
+  const kernels::Context context = r.with_workspace(O::workspace, workspace_bytes);
 
   auto norm = norm_forward(s);
   norm.out = r.get(O::normed), norm.rstd = r.get<float>(O::rstd), norm.x = r.get(O::x), norm.weight = r.get(O::norm);
@@ -122,7 +121,7 @@ void forward(const SegmentRun& r, std::size_t workspace_bytes) {
   gemm(context, linear::forward(qkv_dims(s), projected, r.get(O::normed), wqkv, s.qkv_bias ? r.get(o.bias) : nullptr));
   if (s.qk_norm) {
     // The rows before the norm are kept for the backward pass; values pass through.
-    std::memcpy(r.get(O::qkv), projected, static_cast<std::size_t>(s.bytes_of(s.tokens() * s.qkv_width())));
+    copy(context, r.get(O::qkv), projected, static_cast<std::size_t>(s.bytes_of(s.tokens() * s.qkv_width())));
     norm_heads(context, s, query_heads(s), r.get(O::qkv), r.get<float>(o.qk_rstd), projected, r.get(o.q_norm));
     norm_heads(context, s, key_heads(s), r.get(O::qkv), r.get<float>(o.qk_rstd) + s.tokens() * s.H, projected, r.get(o.k_norm));
   }
@@ -155,7 +154,7 @@ void backward(const SegmentRun& r, std::size_t workspace_bytes) {
   using O = BackwardOperands;
   const ModelShape& s = r.shape;
   const O o(s);
-  Context context{{r.get<std::byte>(O::workspace), workspace_bytes}, r.reproducible};
+  const kernels::Context context = r.with_workspace(O::workspace, workspace_bytes);
 
   gemm(context, linear::weight_gradient(out_dims(s), r.get<float>(O::d_wo), r.get(O::d_stream), r.get(O::context), r.adds(O::d_wo)));
   gemm(context, linear::input_gradient(out_dims(s), r.get(O::d_context), r.get(O::d_stream), {r.get(O::wo), r.get(O::packed_o)}));
@@ -187,18 +186,19 @@ void backward(const SegmentRun& r, std::size_t workspace_bytes) {
 }
 
 std::size_t forward_workspace(const ModelShape& s) {
-  return std::max({linear::workspace_bytes(qkv_dims(s), s.qkv_bias), linear::workspace_bytes(out_dims(s)),
-                   kernels::attention_forward_workspace_bytes(attention_shape(s))});
+  return std::max({linear::workspace_bytes(qkv_dims(s), s.backend, s.qkv_bias), linear::workspace_bytes(out_dims(s), s.backend),
+                   kernels::attention_forward_workspace_bytes(attention_shape(s), s.backend)});
 }
 
 std::size_t backward_workspace(const ModelShape& s) {
-  std::size_t bytes = std::max({linear::workspace_bytes(qkv_dims(s), s.qkv_bias), linear::workspace_bytes(out_dims(s)),
-                                kernels::attention_backward_workspace_bytes(attention_shape(s)),
-                                kernels::rmsnorm_backward_workspace_bytes(norm_backward(s))});
-  if (s.qkv_bias) bytes = std::max(bytes, kernels::column_sums_workspace_bytes({.M = s.tokens(), .N = s.qkv_width()}));
+  std::size_t bytes =
+      std::max({linear::workspace_bytes(qkv_dims(s), s.backend, s.qkv_bias), linear::workspace_bytes(out_dims(s), s.backend),
+                kernels::attention_backward_workspace_bytes(attention_shape(s), s.backend),
+                kernels::rmsnorm_backward_workspace_bytes(norm_backward(s), s.backend)});
+  if (s.qkv_bias) bytes = std::max(bytes, kernels::column_sums_workspace_bytes({.M = s.tokens(), .N = s.qkv_width()}, s.backend));
   if (s.qk_norm) {
-    bytes = std::max(bytes, kernels::rmsnorm_backward_workspace_bytes(head_norm_backward(s, query_heads(s))));
-    bytes = std::max(bytes, kernels::rmsnorm_backward_workspace_bytes(head_norm_backward(s, key_heads(s))));
+    bytes = std::max(bytes, kernels::rmsnorm_backward_workspace_bytes(head_norm_backward(s, query_heads(s)), s.backend));
+    bytes = std::max(bytes, kernels::rmsnorm_backward_workspace_bytes(head_norm_backward(s, key_heads(s)), s.backend));
   }
   return bytes;
 }

@@ -18,17 +18,17 @@ struct BackwardOperands {
 
 void forward(const SegmentRun& r) {
   using O = ForwardOperands;
-  embedding_forward(kernels::Context{}, {.out = r.get(O::out),
-                                         .table = r.get(O::table),
-                                         .tokens = r.get<std::int32_t>(O::tokens),
-                                         .M = r.shape.tokens(),
-                                         .C = r.shape.C,
-                                         .dtype = r.shape.dtype});
+  embedding_forward(r.context, {.out = r.get(O::out),
+                                .table = r.get(O::table),
+                                .tokens = r.get<std::int32_t>(O::tokens),
+                                .M = r.shape.tokens(),
+                                .C = r.shape.C,
+                                .dtype = r.shape.dtype});
 }
 
 void backward(const SegmentRun& r, std::size_t workspace_bytes) {
   using O = BackwardOperands;
-  kernels::Context context{{r.get<std::byte>(O::workspace), workspace_bytes}, r.reproducible};
+  const kernels::Context context = r.with_workspace(O::workspace, workspace_bytes);
   if (!r.adds(O::d_table)) fill_zero(context, r.get(O::d_table), static_cast<std::size_t>(r.shape.V * r.shape.C) * sizeof(float));
   auto arguments = backward_arguments(r.shape);
   arguments.d_table = r.get<float>(O::d_table), arguments.d_out = r.get(O::d_stream), arguments.tokens = r.get<std::int32_t>(O::tokens);
@@ -39,7 +39,7 @@ void backward(const SegmentRun& r, std::size_t workspace_bytes) {
 
 Segment embedding_segment(const ModelShape& s) {
   using namespace segment;
-  const std::size_t b = kernels::embedding_backward_workspace_bytes(backward_arguments(s));
+  const std::size_t b = kernels::embedding_backward_workspace_bytes(backward_arguments(s), s.backend);
   Segment result{.name = "embedding", .layer = -1, .forward = {}, .backward = {}};
   result.forward.operands = {stream_out(s), weight("embedding.weight"), {OperandKind::tokens, Access::read, "tokens", 4 * s.tokens(), {}}};
   result.backward.operands = {d_stream(s, Access::read),

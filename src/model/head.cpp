@@ -34,7 +34,7 @@ std::size_t loss_workspace(const ModelShape& s, bool gradients) {
   auto arguments = loss_arguments(s);
   float present = 0;
   if (gradients) arguments.d_x = &present, arguments.d_weight = &present;
-  return kernels::linear_cross_entropy_workspace_bytes(arguments);
+  return kernels::linear_cross_entropy_workspace_bytes(arguments, s.backend);
 }
 
 void normalise(const Context& context, const SegmentRun& r, int out, int rstd, int x, int weight) {
@@ -51,7 +51,7 @@ void normalise(const Context& context, const SegmentRun& r, int out, int rstd, i
 
 void forward(const SegmentRun& r, std::size_t workspace_bytes) {
   using O = ForwardOperands;
-  Context context{{r.get<std::byte>(O::workspace), workspace_bytes}, r.reproducible};
+  const kernels::Context context = r.with_workspace(O::workspace, workspace_bytes);
   normalise(context, r, O::normed, O::rstd, O::x, O::norm);
   auto loss = loss_arguments(r.shape);
   loss.losses = r.get<float>(O::losses), loss.loss_sum = loss_sum(r.shape, r.get(O::losses));
@@ -63,7 +63,7 @@ void forward(const SegmentRun& r, std::size_t workspace_bytes) {
 void backward(const SegmentRun& r, std::size_t workspace_bytes) {
   using O = BackwardOperands;
   const ModelShape& s = r.shape;
-  Context context{{r.get<std::byte>(O::workspace), workspace_bytes}, r.reproducible};
+  const kernels::Context context = r.with_workspace(O::workspace, workspace_bytes);
   normalise(context, r, O::normed, O::rstd, O::x, O::norm);
   if (!r.adds(O::d_weight)) fill_zero(context, r.get(O::d_weight), static_cast<std::size_t>(s.V * s.C) * sizeof(float));
   auto loss = loss_arguments(s);
@@ -91,8 +91,8 @@ Segment head_segment(const ModelShape& s) {
   const std::string matrix = s.tied ? "embedding.weight" : "head.weight";
   const std::int64_t stream = s.bytes_of(s.tokens() * s.C), losses = losses_bytes(s);
   const std::size_t f = loss_workspace(s, false);
-  const std::size_t b =
-      std::max(loss_workspace(s, true), kernels::rmsnorm_backward_workspace_bytes({.rows = s.tokens(), .C = s.C, .dtype = s.dtype}));
+  const std::size_t b = std::max(loss_workspace(s, true),
+                                 kernels::rmsnorm_backward_workspace_bytes({.rows = s.tokens(), .C = s.C, .dtype = s.dtype}, s.backend));
   const double flops = linear::flops({s.tokens(), s.V, s.C, s.dtype});
   const Operand targets{OperandKind::targets, Access::read, "targets", 4 * s.tokens(), {}},
       loss_values{OperandKind::losses, Access::write, "losses", losses, {}},

@@ -33,12 +33,12 @@ inline kernels::Gemm packed_forward(const Dims& d) { return forward(d, nullptr, 
 inline kernels::Gemm packed_input_gradient(const Dims& d) { return input_gradient(d, nullptr, nullptr, {}); }
 
 /// Workspace of all three, with plain and with packed weights.
-inline std::size_t workspace_bytes(const Dims& d, bool bias = false) {
+inline std::size_t workspace_bytes(const Dims& d, kernels::Backend backend, bool bias = false) {
   const char present = 0;
-  std::size_t bytes = kernels::gemm_workspace_bytes(forward(d, nullptr, nullptr, {}, bias ? &present : nullptr));
-  bytes = std::max(bytes, kernels::gemm_workspace_bytes(input_gradient(d, nullptr, nullptr, {})));
-  bytes = std::max(bytes, kernels::gemm_workspace_bytes(weight_gradient(d, nullptr, nullptr, nullptr, true)));
-  return std::max(bytes, kernels::gemm_workspace_bytes(weight_gradient(d, nullptr, nullptr, nullptr, false)));
+  std::size_t bytes = kernels::gemm_workspace_bytes(forward(d, nullptr, nullptr, {}, bias ? &present : nullptr), backend);
+  bytes = std::max(bytes, kernels::gemm_workspace_bytes(input_gradient(d, nullptr, nullptr, {}), backend));
+  bytes = std::max(bytes, kernels::gemm_workspace_bytes(weight_gradient(d, nullptr, nullptr, nullptr, true), backend));
+  return std::max(bytes, kernels::gemm_workspace_bytes(weight_gradient(d, nullptr, nullptr, nullptr, false), backend));
 }
 inline double flops(const Dims& d) { return 2.0 * static_cast<double>(d.M) * static_cast<double>(d.N) * static_cast<double>(d.K); }
 

@@ -56,7 +56,7 @@ void normalise(const Context& context, const SegmentRun& r, int out, int rstd, i
 void forward(const SegmentRun& r, std::size_t workspace_bytes) {
   using O = ForwardOperands;
   const ModelShape& s = r.shape;
-  Context context{{r.get<std::byte>(O::workspace), workspace_bytes}, r.reproducible};
+  const kernels::Context context = r.with_workspace(O::workspace, workspace_bytes);
   normalise(context, r, O::normed, O::rstd, O::x, O::norm);
   gemm(context, linear::forward(up_dims(s), r.get(O::gate_up), r.get(O::normed), {r.get(O::w_up), r.get(O::packed_up)}));
   swiglu_forward(context, {.out = r.get(O::activated), .gate_up = r.get(O::gate_up), .M = s.tokens(), .F = s.F, .dtype = s.dtype});
@@ -67,7 +67,7 @@ void forward(const SegmentRun& r, std::size_t workspace_bytes) {
 void backward(const SegmentRun& r, std::size_t workspace_bytes) {
   using O = BackwardOperands;
   const ModelShape& s = r.shape;
-  Context context{{r.get<std::byte>(O::workspace), workspace_bytes}, r.reproducible};
+  const kernels::Context context = r.with_workspace(O::workspace, workspace_bytes);
   // The activation is computed again from gate and up rather than saved.
   swiglu_forward(context, {.out = r.get(O::activated), .gate_up = r.get(O::gate_up), .M = s.tokens(), .F = s.F, .dtype = s.dtype});
   gemm(context,
@@ -104,8 +104,8 @@ Segment mlp_segment(const ModelShape& s, int layer) {
   using namespace segment;
   const std::string prefix = fmt::format("layers.{}.mlp.", layer);
   const std::int64_t M = s.tokens(), stream = s.bytes_of(M * s.C), gate_up = s.bytes_of(M * 2 * s.F), activated = s.bytes_of(M * s.F);
-  const std::size_t gemms = std::max(linear::workspace_bytes(up_dims(s)), linear::workspace_bytes(down_dims(s)));
-  const std::size_t b = std::max(gemms, kernels::rmsnorm_backward_workspace_bytes({.rows = M, .C = s.C, .dtype = s.dtype}));
+  const std::size_t gemms = std::max(linear::workspace_bytes(up_dims(s), s.backend), linear::workspace_bytes(down_dims(s), s.backend));
+  const std::size_t b = std::max(gemms, kernels::rmsnorm_backward_workspace_bytes({.rows = M, .C = s.C, .dtype = s.dtype}, s.backend));
   const double flops = linear::flops(up_dims(s)) + linear::flops(down_dims(s));
 
   Segment result{.name = fmt::format("layers.{}.mlp", layer), .layer = layer, .forward = {}, .backward = {}};

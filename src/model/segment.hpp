@@ -44,12 +44,17 @@ struct SegmentRun {
   std::span<void* const> at;
   std::span<const Access> access;
   const ModelShape& shape;
-  bool reproducible = false;
-  float grad_scale = 1;  ///< 1 / tokens of the global batch
+  kernels::Context context;  ///< without workspace
+  float grad_scale = 1;      ///< 1 / tokens of the global batch
 
   template <class T = void>
   T* get(int i) const {
     return static_cast<T*>(at[static_cast<std::size_t>(i)]);
+  }
+  kernels::Context with_workspace(int i, std::size_t bytes) const {
+    kernels::Context result = context;
+    result.workspace = {get<std::byte>(i), bytes};
+    return result;
   }
   bool adds(int i) const { return access[static_cast<std::size_t>(i)] == Access::add; }
 };
@@ -90,7 +95,7 @@ inline Operand workspace(std::size_t bytes) {
 inline Operand weight(std::string tensor) { return {OperandKind::weight, Access::read, std::move(tensor), 0, {}}; }
 /// `product` reads the tensor as its b.
 inline Operand packed_weight(const ModelShape& s, std::string tensor, const kernels::Gemm& product) {
-  const std::size_t bytes = s.pack_weights ? kernels::gemm_packed_bytes(product) : 0;
+  const std::size_t bytes = s.pack_weights ? kernels::gemm_packed_bytes(product, s.backend) : 0;
   return {OperandKind::packed_weight, Access::read, std::move(tensor), static_cast<std::int64_t>(bytes), product};
 }
 inline Operand gradient(std::string tensor) { return {OperandKind::weight_gradient, Access::add, std::move(tensor), 0, {}}; }

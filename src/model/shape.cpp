@@ -16,6 +16,7 @@ ModelShape model_shape(const Deck& deck) {
                .V = m.vocab,
                .L = m.layers,
                .dtype = deck.precision.compute,
+               .backend = deck.run.device == "cuda" ? kernels::Backend::cuda : kernels::Backend::host,
                .norm_eps = static_cast<float>(m.norm_eps),
                .tied = m.tied,
                .qk_norm = m.qk_norm,

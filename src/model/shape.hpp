@@ -1,6 +1,7 @@
 // The numbers that segments need, and the arithmetic they cost.
 #pragma once
 #include "deck/deck.hpp"
+#include "kernels/context.hpp"
 
 namespace tessera {
 
@@ -9,6 +10,7 @@ namespace tessera {
 struct ModelShape {
   std::int64_t B = 0, T = 0, C = 0, H = 0, G = 0, D = 0, F = 0, V = 0, L = 0;
   DType dtype = DType::f32;  ///< compute type
+  kernels::Backend backend = kernels::Backend::host;
   float norm_eps = 1e-5f;
   bool tied = false, qk_norm = false, qkv_bias = false;
   std::int64_t loss_chunk = 0;  ///< tokens of logits held at once

@@ -21,7 +21,9 @@ class Builder {
   explicit Builder(const BuildRequest& request) : request_(request), deck_(request.deck), layout_(request.layout) {
     schedule_.shape = model_shape(deck_);
     schedule_.segments = model_segments(schedule_.shape);
-    comm_tier_ = request.ranks > 1 ? Tier::shared : Tier::host;
+    const bool device = deck_.run.device == "cuda";
+    local_tier_ = device ? Tier::device : Tier::host;
+    comm_tier_ = request.ranks > 1 && !device ? Tier::shared : local_tier_;
     fixed_ = deck_.run.reproducible;
   }
 
@@ -30,6 +32,7 @@ class Builder {
     if (request_.training) build_train();
     if (request_.evaluation_micro_batches > 0) build_evaluate();
     build_publish();
+    build_snapshot();
     return std::move(schedule_);
   }
 
@@ -74,26 +77,56 @@ class Builder {
       const std::int64_t P = unit_at(u).elements, S = shard(u);
       buffer("parameters." + name, Category::parameters, comm_tier_, compute_bytes(st.parameters_whole ? P : S), true);
       if (!request_.training) continue;
-      const std::int64_t state = 4 * (st.optimizer_whole ? P : S);
-      if (compute() != DType::f32) buffer("master." + name, Category::master, Tier::host, state, true);
-      buffer("adam_m." + name, Category::adam_m, Tier::host, state, true);
-      buffer("adam_v." + name, Category::adam_v, Tier::host, state, true);
-      buffer("gradients." + name, Category::gradients, st.gradients_whole ? comm_tier_ : Tier::host,
+      const std::int64_t state_bytes = 4 * (st.optimizer_whole ? P : S);
+      if (compute() != DType::f32) buffer("master." + name, Category::master, local_tier_, state_bytes, true);
+      buffer("adam_m." + name, Category::adam_m, local_tier_, state_bytes, true);
+      buffer("adam_v." + name, Category::adam_v, local_tier_, state_bytes, true);
+      buffer("gradients." + name, Category::gradients, st.gradients_whole ? comm_tier_ : local_tier_,
              gradient_bytes(st.gradients_whole ? P : S), true);
+      if (local_tier_ == Tier::device)
+        for (const std::string& held : state_names(u)) buffer(host_side(held), Category::snapshot, Tier::host, state_bytes, true);
     }
-    for_each_packed([&](const Operand& o) { buffer(packed_name(o), Category::packed, Tier::host, o.bytes, true); });
+    for_each_packed([&](const Operand& o) { buffer(packed_name(o), Category::packed, local_tier_, o.bytes, true); });
     if (deck_.kernels.pack_weights && request_.training &&
         std::none_of(schedule_.buffers.begin(), schedule_.buffers.end(), [](const Buffer& b) { return b.category == Category::packed; }))
       fail(ExitCode::usage, "kernels.pack_weights = true, and this processor's {} product has no packed form: leave the key out",
            name_of(compute()));
-    buffer("tokens", Category::inputs, Tier::host, 4 * s.tokens() * micros, true);
-    buffer("targets", Category::inputs, Tier::host, 4 * s.tokens() * micros, true);
-    buffer("weights", Category::inputs, Tier::host, 8 * std::max<std::int64_t>(micros, 1), true);
-    buffer("rope", Category::inputs, Tier::host, 4 * s.T * s.D, true);
-    buffer("scalars", Category::scalars, Tier::host, sizeof(kernels::StepScalars), true);
-    buffer("inputs", Category::scalars, Tier::host, sizeof(kernels::StepInputs), true);
-    buffer("adamw", Category::scalars, Tier::host, sizeof(kernels::AdamwScalars), true);
-    buffer("report", Category::scalars, Tier::host, sizeof(kernels::StepReport), true);
+    input("tokens", Category::inputs, 4 * s.tokens() * micros);
+    input("targets", Category::inputs, 4 * s.tokens() * micros);
+    input("weights", Category::inputs, 8 * std::max<std::int64_t>(micros, 1));
+    input("rope", Category::inputs, 4 * s.T * s.D);
+    buffer("scalars", Category::scalars, local_tier_, sizeof(kernels::StepScalars), true);
+    input("inputs", Category::scalars, sizeof(kernels::StepInputs));
+    buffer("adamw", Category::scalars, local_tier_, sizeof(kernels::AdamwScalars), true);
+    input("report", Category::scalars, sizeof(kernels::StepReport));
+  }
+
+  // ---- What the host writes and reads where kernels work in a GPU's memory ----
+
+  /// A buffer that the host fills before a program, with its twin in pinned memory where kernels cannot read what the host writes.
+  void input(const std::string& name, Category category, std::int64_t bytes) {
+    buffer(name, category, local_tier_, bytes, true);
+    if (local_tier_ == Tier::device) buffer(host_side(name), category, Tier::pinned, bytes, true);
+  }
+  static std::string host_side(const std::string& name) { return "host." + name; }
+
+  void emit_copy(const char* verb, const std::string& to, const std::string& from) {
+    emit({.name = fmt::format("{} {}", verb, to),
+          .op = Copy{},
+          .uses = {whole(named(to), Access::write), whole(named(from), Access::read)}});
+  }
+  void emit_upload(const std::vector<std::string>& names) {
+    if (local_tier_ != Tier::device) return;
+    for (const std::string& name : names) emit_copy("upload", name, host_side(name));
+  }
+  void emit_download(const std::string& name) {
+    if (local_tier_ == Tier::device) emit_copy("download", host_side(name), name);
+  }
+
+  /// Names of the buffers that hold a unit's fp32 state.
+  std::vector<std::string> state_names(int unit) const {
+    const std::string& name = unit_at(unit).name;
+    return {(compute() == DType::f32 ? "parameters." : "master.") + name, "adam_m." + name, "adam_v." + name};
   }
 
   // ---- Packed copies of weights ----
@@ -215,7 +248,7 @@ class Builder {
   int gradient_buffer(int unit) {
     const std::string& name = unit_at(unit).name;
     if (gradient_direct(unit)) return named("gradients." + name);
-    const Tier tier = fixed_ ? Tier::host : comm_tier_;
+    const Tier tier = fixed_ ? local_tier_ : comm_tier_;
     return buffer("micro_gradients." + name, Category::gradients, tier, 4 * unit_at(unit).elements, false);
   }
 
@@ -245,20 +278,20 @@ class Builder {
     switch (o.kind) {
       case OperandKind::stream_in:
       case OperandKind::stream_out:
-        return {buffer(fmt::format("stream.{}", stream_number(e, o.kind == OperandKind::stream_out)), Category::activations, Tier::host,
+        return {buffer(fmt::format("stream.{}", stream_number(e, o.kind == OperandKind::stream_out)), Category::activations, local_tier_,
                        o.bytes, false),
                 0, o.bytes, o.access, 0};
       case OperandKind::d_stream:
-        return {buffer("d_stream", Category::activations, Tier::host, o.bytes, false), 0, o.bytes, o.access, 0};
+        return {buffer("d_stream", Category::activations, local_tier_, o.bytes, false), 0, o.bytes, o.access, 0};
       case OperandKind::saved:
-        return {buffer(segment.name + "." + o.name, Category::activations, Tier::host, o.bytes, false), 0, o.bytes, o.access, 0};
+        return {buffer(segment.name + "." + o.name, Category::activations, local_tier_, o.bytes, false), 0, o.bytes, o.access, 0};
       case OperandKind::scratch:
         return {buffer(fmt::format("scratch.{}.{}.{}", segment.name, e.backward ? "backward" : "forward", o.name), Category::activations,
-                       Tier::host, o.bytes, false),
+                       local_tier_, o.bytes, false),
                 0, o.bytes, o.access, 0};
       case OperandKind::workspace:
         if (o.bytes == 0) return absent();
-        return {buffer(fmt::format("workspace.{}.{}", segment.name, e.backward ? "backward" : "forward"), Category::workspace, Tier::host,
+        return {buffer(fmt::format("workspace.{}.{}", segment.name, e.backward ? "backward" : "forward"), Category::workspace, local_tier_,
                        o.bytes, false),
                 0, o.bytes, o.access, 0};
       case OperandKind::weight:
@@ -274,7 +307,7 @@ class Builder {
       case OperandKind::targets:
         return {named("targets"), 0, micro_bytes, Access::read, micro_bytes};
       case OperandKind::losses:
-        return {buffer("losses", Category::activations, Tier::host, o.bytes, false), 0, o.bytes, o.access, 0};
+        return {buffer("losses", Category::activations, local_tier_, o.bytes, false), 0, o.bytes, o.access, 0};
     }
     return {};
   }
@@ -377,7 +410,7 @@ class Builder {
     schedule_.train.name = "train";
     auto add = [&](std::int64_t repeat) { schedule_.train.phases.push_back({last_section(), repeat}); };
     begin_section("begin");
-    emit({.name = "clear scalars", .op = Zero{}, .uses = {whole(named("scalars"), Access::write)}});
+    emit_begin();
     add(1);
     auto micro = [&](const char* name, bool first, bool last, std::int64_t repeat) {
       begin_section(name);
@@ -396,13 +429,18 @@ class Builder {
     add(1);
   }
 
+  void emit_begin() {
+    emit_upload({"tokens", "targets", "weights", "inputs"});
+    emit({.name = "clear scalars", .op = Zero{}, .uses = {whole(named("scalars"), Access::write)}});
+  }
+
   void emit_epilogue() {
     for (int u = 0; u < units(); ++u) {
       const UnitStorage st = storage(u);
       const std::int64_t S = shard(u), begin = st.gradients_whole ? request_.rank * S : 0;
       const std::size_t bytes = kernels::sum_of_squares_workspace_bytes({.n = S, .dtype = gradient_type()});
       const int workspace =
-          buffer("workspace.norm", Category::workspace, Tier::host, static_cast<std::int64_t>(std::max<std::size_t>(bytes, 64)), false);
+          buffer("workspace.norm", Category::workspace, local_tier_, static_cast<std::int64_t>(std::max<std::size_t>(bytes, 64)), false);
       emit({.name = "norm " + unit_at(u).name,
             .op = SumSquares{S, gradient_type()},
             .uses = {{named("gradients." + unit_at(u).name), gradient_bytes(begin), gradient_bytes(S), Access::read, 0},
@@ -429,6 +467,7 @@ class Builder {
           .op = FinishStep{},
           .uses = {whole(named("scalars"), Access::read), inputs, evaluation ? absent() : whole(named("adamw"), Access::write),
                    whole(named("report"), Access::write)}});
+    emit_download("report");
   }
 
   Range state(int unit) const {
@@ -481,7 +520,7 @@ class Builder {
   void build_evaluate() {
     schedule_.evaluate.name = "evaluate";
     begin_section("begin evaluation");
-    emit({.name = "clear scalars", .op = Zero{}, .uses = {whole(named("scalars"), Access::write)}});
+    emit_begin();
     schedule_.evaluate.phases.push_back({last_section(), 1});
     begin_section("evaluation micro-batch");
     std::vector<Event> events;
@@ -496,6 +535,8 @@ class Builder {
   void build_publish() {
     schedule_.publish.name = "publish";
     begin_section("publish");
+    emit_upload({"rope"});
+    for (int u = 0; u < units(); ++u) emit_state_upload(u);
     for (int u = 0; u < units(); ++u) {
       if (request_.training && compute() != DType::f32) {
         const std::int64_t n = state(u).size();
@@ -510,6 +551,31 @@ class Builder {
     schedule_.publish.phases.push_back({last_section(), 1});
   }
 
+  /// The bytes of this rank's state in each of state_names.
+  Use state_use(const std::string& name, int unit, Access access) const {
+    const bool in_parameters = name.starts_with("parameters.");
+    return {named(name), in_parameters ? parameter_offset(unit) : 0, 4 * state(unit).size(), access, 0};
+  }
+  void emit_state_upload(int unit) {
+    if (local_tier_ != Tier::device || !request_.training) return;
+    for (const std::string& name : state_names(unit))
+      emit({.name = "upload " + name,
+            .op = Copy{},
+            .uses = {state_use(name, unit, Access::write), whole(named(host_side(name)), Access::read)}});
+  }
+
+  void build_snapshot() {
+    schedule_.snapshot.name = "snapshot";
+    if (local_tier_ != Tier::device || !request_.training) return;
+    begin_section("snapshot");
+    for (int u = 0; u < units(); ++u)
+      for (const std::string& name : state_names(u))
+        emit({.name = "download " + name,
+              .op = Copy{},
+              .uses = {whole(named(host_side(name)), Access::write), state_use(name, u, Access::read)}});
+    schedule_.snapshot.phases.push_back({last_section(), 1});
+  }
+
   const BuildRequest& request_;
   const Deck& deck_;
   const Layout& layout_;
@@ -517,7 +583,8 @@ class Builder {
   std::map<std::string, int> by_name_;
   std::set<std::string> touched_;  ///< tensors whose gradient this section has begun
   std::set<int> touched_units_;    ///< units whose micro-batch buffer is live
-  Tier comm_tier_ = Tier::host;
+  Tier local_tier_ = Tier::host;   ///< where kernels work
+  Tier comm_tier_ = Tier::host;    ///< what collectives touch
   bool fixed_ = false;
 };
 
@@ -531,9 +598,10 @@ StateRange state_range(const Schedule& schedule, const BuildRequest& request, co
   const Unit& u = request.layout.units[index(unit)];
   const UnitStorage st = unit_storage(static_cast<int>(request.deck.zero.stage), u, request.ranks);
   const Range range = st.optimizer_whole ? Range{0, u.elements} : owned_range(request.layout, unit, request.rank);
-  if (group == "master" && request.deck.precision.compute == DType::f32)
-    return {schedule.find_buffer("parameters." + u.name), st.parameters_whole ? 4 * range.begin : 0, range};
-  return {schedule.find_buffer(group + "." + u.name), 0, range};
+  const bool in_parameters = group == "master" && request.deck.precision.compute == DType::f32;
+  const std::string name = (in_parameters ? "parameters" : group) + "." + u.name;
+  if (const int twin = schedule.find_buffer("host." + name); twin >= 0) return {twin, 0, range};
+  return {schedule.find_buffer(name), in_parameters && st.parameters_whole ? 4 * range.begin : 0, range};
 }
 
 Layout layout_for(const Deck& deck, int ranks) {

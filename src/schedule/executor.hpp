@@ -1,23 +1,14 @@
-// Runs a program: lanes in order, waits between them. It knows no word of models, ZeRO or ranks.
+// Runs a program: lanes in order, waits between them. An executor knows no word of models, ZeRO or ranks.
 #pragma once
 #include <atomic>
 #include <condition_variable>
 #include <exception>
-#include <functional>
 #include <mutex>
-#include <span>
 #include <thread>
 
-#include "schedule/order.hpp"
+#include "schedule/task_table.hpp"
 
 namespace tessera {
-
-/// What a task's code gets: the address of each use.
-struct TaskRun {
-  const Task& task;
-  std::span<void* const> at;
-};
-using TaskFunction = std::function<void(const TaskRun&)>;
 
 enum class LaneMode : std::uint8_t {
   inline_order,  ///< one thread runs all tasks in the order of the list, which satisfies every wait
@@ -31,33 +22,32 @@ struct LaneTimes {
 
 class Executor {
  public:
-  /// `bases[tier]` is where each arena begins. Addresses of all uses are worked out here; running allocates nothing.
-  Executor(const Schedule& schedule, const MemoryPlan& plan, std::array<std::byte*, tier_count> bases, LaneMode mode, TaskFunction run);
-  ~Executor();
-  Executor(const Executor&) = delete;
-
+  virtual ~Executor() = default;
   /// Runs a program to its end. The first error of any lane is thrown after all lanes have stopped.
-  void run(ProgramKind kind);
+  virtual void run(ProgramKind kind) = 0;
   /// Of the last run.
-  const LaneTimes& times() const { return times_; }
+  virtual const LaneTimes& times() const = 0;
+};
+
+/// On host threads.
+class HostExecutor final : public Executor {
+ public:
+  HostExecutor(TaskTable table, LaneMode mode);
+  ~HostExecutor() override;
+  HostExecutor(const HostExecutor&) = delete;
+
+  void run(ProgramKind kind) override;
+  const LaneTimes& times() const override { return times_; }
 
  private:
-  struct Addresses {
-    std::vector<void*> base;  ///< of each use, micro-batch 0
-    std::vector<std::int64_t> stride;
-  };
   void run_inline(const OrderedProgram& program);
   void run_lane(const OrderedProgram& program, std::size_t lane);
-  void run_task(int section, int task, std::int64_t micro);
   bool wait_for(std::size_t lane, const Waits& waits, const std::array<std::int64_t, lane_count>& start);
   void worker(std::size_t lane);
   void fail_with(std::exception_ptr error);
 
-  const Schedule& schedule_;
+  TaskTable table_;
   LaneMode mode_;
-  TaskFunction run_;
-  std::array<OrderedProgram, 3> programs_;
-  std::vector<std::vector<Addresses>> addresses_;  ///< [section][task]
   LaneTimes times_;
 
   std::array<std::atomic<std::int64_t>, lane_count> done_{};

@@ -19,17 +19,19 @@ T* at(const TaskRun& r, std::size_t i) {
 
 /// A task's uses as its code needs them beside their addresses.
 struct Runner {
-  const HostBackend& backend;
+  const TaskBackend& backend;
   const TaskRun& r;
 
-  kernels::Context context() const { return {{}, backend.reproducible}; }
+  kernels::Context context(std::span<std::byte> workspace = {}) const {
+    return {workspace, backend.reproducible, backend.backend, backend.streams[static_cast<std::size_t>(r.task.lane)]};
+  }
   std::int64_t bytes(std::size_t use) const { return r.task.uses[use].bytes; }
 
   void operator()(const RunSegment& op) const {
     const Segment& segment = backend.schedule->segments[static_cast<std::size_t>(op.segment)];
     std::array<Access, 64> access;
     for (std::size_t i = 0; i < r.task.uses.size(); ++i) access[i] = r.task.uses[i].access;
-    const SegmentRun run{r.at, {access.data(), r.task.uses.size()}, backend.schedule->shape, backend.reproducible, backend.grad_scale};
+    const SegmentRun run{r.at, {access.data(), r.task.uses.size()}, backend.schedule->shape, context(), backend.grad_scale};
     (op.backward ? segment.backward : segment.forward).run(run);
   }
 
@@ -56,7 +58,7 @@ struct Runner {
 
   void operator()(const SumSquares& op) const {
     auto* scalars = at<StepScalars>(r, 1);
-    const kernels::Context with_workspace{{at<std::byte>(r, 2), static_cast<std::size_t>(bytes(2))}, backend.reproducible};
+    const kernels::Context with_workspace = context({at<std::byte>(r, 2), static_cast<std::size_t>(bytes(2))});
     kernels::sum_of_squares(
         with_workspace, {.sum = &scalars->squares, .not_finite = &scalars->not_finite, .x = at(r, 0), .n = op.count, .dtype = op.dtype});
   }
@@ -90,11 +92,13 @@ struct Runner {
     kernels::gemm_pack_b(context(), at(r, 0), product);
   }
 
+  void operator()(const Copy&) const { kernels::copy(context(), at(r, 0), at(r, 1), static_cast<std::size_t>(bytes(0))); }
+
   void operator()(const CastShard& op) const { kernels::cast(context(), at(r, 0), DType::bf16, at(r, 1), DType::f32, op.count); }
 };
 
 }  // namespace
 
-void HostBackend::operator()(const TaskRun& run) const { std::visit(Runner{*this, run}, run.task.op); }
+void TaskBackend::operator()(const TaskRun& run) const { std::visit(Runner{*this, run}, run.task.op); }
 
 }  // namespace tessera

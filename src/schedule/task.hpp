@@ -28,9 +28,10 @@ enum class Category : std::uint8_t {
   activations,
   workspace,
   inputs,
-  scalars
+  scalars,
+  snapshot
 };
-inline constexpr int category_count = 11;
+inline constexpr int category_count = 12;
 const char* name_of(Category);
 
 struct Buffer {
@@ -109,8 +110,11 @@ struct PackWeight {
   kernels::Gemm product;  ///< that will read the copy
 };
 
+/// Target (write), source (read): the same bytes in another tier.
+struct Copy {};
+
 using Op = std::variant<RunSegment, Gather, Reduce, AllReduce, AccumulateFixed, Zero, AddLoss, CountFlags, SumSquares, FinishStep,
-                        OptimizerStep, CastShard, PackWeight>;
+                        OptimizerStep, CastShard, PackWeight, Copy>;
 
 struct Task {
   std::string name;  ///< "gather layers.12 (backward)"
@@ -137,7 +141,8 @@ struct Program {
   std::vector<Phase> phases;
 };
 
-enum class ProgramKind : std::uint8_t { train, evaluate, publish };
+enum class ProgramKind : std::uint8_t { train, evaluate, publish, snapshot };
+inline constexpr int program_count = 4;
 
 struct Schedule {
   std::vector<Buffer> buffers;
@@ -145,13 +150,15 @@ struct Schedule {
   Program train;     ///< one optimizer step
   Program evaluate;  ///< forward passes over validation micro-batches
   Program publish;   ///< makes the compute copies from the master weights: after initialisation and loading
+  Program snapshot;  ///< brings the state to where the host can read it: before a save; empty where it lies there already
   std::vector<Segment> segments;
   ModelShape shape;
 
   /// Digest of what all ranks must agree on: sections, tasks, lanes, collectives and their sizes; not which shard a rank owns.
   Hash128 hash() const;
   const Program& program(ProgramKind kind) const {
-    return kind == ProgramKind::train ? train : kind == ProgramKind::evaluate ? evaluate : publish;
+    const Program* programs[] = {&train, &evaluate, &publish, &snapshot};
+    return *programs[static_cast<std::size_t>(kind)];
   }
   int find_buffer(const std::string& name) const;  ///< -1 where there is none
 };

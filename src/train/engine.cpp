@@ -55,21 +55,21 @@ Engine::Engine(const Deck& deck, DataParallelGroup group, const EngineOptions& o
   if (group_.node && plan_.bytes[static_cast<std::size_t>(Tier::shared)] > 0)
     group_.node->register_arena(arenas_[static_cast<std::size_t>(Tier::shared)]);
 
-  const HostBackend backend{.schedule = &schedule_,
-                            .gather = group_.gather.get(),
-                            .reduce = group_.reduce.get(),
-                            .reproducible = deck.run.reproducible,
-                            .grad_scale = static_cast<float>(1.0 / static_cast<double>(deck.batch.global * deck.batch.sequence_length))};
-  executor_ = std::make_unique<Executor>(schedule_, plan_, bases, options.lanes, backend);
+  executor_ = make_executor(schedule_, plan_, bases, options.lanes,
+                            {.schedule = &schedule_,
+                             .gather = group_.gather.get(),
+                             .reduce = group_.reduce.get(),
+                             .reproducible = deck.run.reproducible,
+                             .backend = schedule_.shape.backend,
+                             .grad_scale = static_cast<float>(1.0 / static_cast<double>(deck.batch.global * deck.batch.sequence_length))});
 
-  tokens_ = schedule_.find_buffer("tokens"), targets_ = schedule_.find_buffer("targets"), weights_ = schedule_.find_buffer("weights");
+  tokens_ = host_side("tokens"), targets_ = host_side("targets"), weights_ = host_side("weights");
   const ModelKeys& m = deck.model;
   kernels::RopeScaling scaling{.factor = m.rope_scaling == "llama3" ? m.rope_factor : 0,
                                .low_freq_factor = m.rope_low_freq_factor,
                                .high_freq_factor = m.rope_high_freq_factor,
                                .original_context = m.rope_original_context};
-  kernels::rope_table(reinterpret_cast<float*>(address(schedule_.find_buffer("rope"))), 0, schedule_.shape.T, schedule_.shape.D,
-                      m.rope_theta, scaling);
+  kernels::rope_table(reinterpret_cast<float*>(address(host_side("rope"))), 0, schedule_.shape.T, schedule_.shape.D, m.rope_theta, scaling);
 }
 
 Engine::~Engine() {
@@ -93,6 +93,19 @@ std::array<std::int64_t, tier_count> Engine::used_bytes() const {
 std::byte* Engine::address(int buffer, std::int64_t offset) const {
   const auto b = static_cast<std::size_t>(buffer);
   return arenas_[static_cast<std::size_t>(schedule_.buffers[b].tier)].data() + plan_.offset[b] + offset;
+}
+
+int Engine::host_side(const std::string& buffer) const {
+  const int twin = schedule_.find_buffer("host." + buffer);
+  return twin >= 0 ? twin : schedule_.find_buffer(buffer);
+}
+
+std::vector<std::byte> Engine::bytes_at(const void* from, std::int64_t bytes) const {
+  std::vector<std::byte> out(static_cast<std::size_t>(bytes));
+  kernels::Context context;
+  context.backend = schedule_.shape.backend;
+  kernels::copy(context, out.data(), from, out.size());  // to pageable memory: done when it returns
+  return out;
 }
 
 float* Engine::state_address(const std::string& group, int unit) const {
@@ -144,6 +157,7 @@ io::CheckpointLayout Engine::checkpoint_layout() const {
 }
 
 std::vector<io::ShardSlice> Engine::checkpoint_slices() const {
+  executor_->run(ProgramKind::snapshot);
   std::vector<io::ShardSlice> slices;
   for_each_state([&](int unit, const Range& range) {
     const Range mine = owned_range(layout(), unit, rank());
@@ -287,11 +301,14 @@ TensorRef find_alone(const Layout& layout, const std::string& tensor) {
 std::vector<float> Engine::gradient_of(const std::string& tensor) const {
   const TensorRef ref = find_alone(layout(), tensor);
   const int buffer = schedule_.find_buffer("gradients." + layout().units[static_cast<std::size_t>(ref.unit)].name);
+  const bool fixed = request_.deck.run.reproducible;
+  const std::int64_t size = fixed ? 8 : 4;
+  const std::vector<std::byte> sums = bytes_at(address(buffer, size * ref.offset), size * ref.elements);
   std::vector<float> out(static_cast<std::size_t>(ref.elements));
-  if (request_.deck.run.reproducible)
-    kernels::fixed_to_float({}, out.data(), reinterpret_cast<std::int64_t*>(address(buffer)) + ref.offset, ref.elements);
+  if (fixed)
+    kernels::fixed_to_float({}, out.data(), reinterpret_cast<const std::int64_t*>(sums.data()), ref.elements);
   else
-    std::memcpy(out.data(), reinterpret_cast<float*>(address(buffer)) + ref.offset, out.size() * sizeof(float));
+    std::memcpy(out.data(), sums.data(), sums.size());
   return out;
 }
 
@@ -303,7 +320,9 @@ const void* Engine::weight_address(const std::string& tensor) const {
 
 std::vector<float> Engine::weight_of(const std::string& tensor) const {
   std::vector<float> out(static_cast<std::size_t>(find_alone(layout(), tensor).elements));
-  kernels::cast({}, out.data(), DType::f32, weight_address(tensor), request_.deck.precision.compute, static_cast<std::int64_t>(out.size()));
+  const DType dtype = request_.deck.precision.compute;
+  const std::vector<std::byte> copy = bytes_at(weight_address(tensor), schedule_.shape.bytes_of(static_cast<std::int64_t>(out.size())));
+  kernels::cast({}, out.data(), DType::f32, copy.data(), dtype, static_cast<std::int64_t>(out.size()));
   return out;
 }
 

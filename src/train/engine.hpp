@@ -7,9 +7,8 @@
 #include "io/checkpoint/checkpoint.hpp"
 #include "kernels/step/step.hpp"
 #include "schedule/builder.hpp"
-#include "schedule/executor.hpp"
+#include "schedule/make_executor.hpp"
 #include "schedule/memory_plan.hpp"
-#include "schedule/operations.hpp"
 #include "topology/communicator.hpp"
 
 namespace tessera {
@@ -58,7 +57,7 @@ class Engine {
   void set_weights(const std::function<void(const Parameter&, std::int64_t, std::span<float>)>& value);
 
   io::CheckpointLayout checkpoint_layout() const;
-  /// This rank's slices, borrowed from the arenas: valid until the next step.
+  /// This rank's slices, borrowed from the arenas: valid until the next step. On a GPU they are brought to the host first.
   std::vector<io::ShardSlice> checkpoint_slices() const;
 
   /// Inputs of micro-batch m of this rank for the next run, (B*T) each.
@@ -82,9 +81,12 @@ class Engine {
 
  private:
   std::byte* address(int buffer, std::int64_t offset = 0) const;
+  /// The buffer that the host writes or reads in place of a buffer in a GPU's memory; the buffer itself where the host reaches it.
+  int host_side(const std::string& buffer) const;
+  std::vector<std::byte> bytes_at(const void* from, std::int64_t bytes) const;
   template <class T>
   T& value(const char* buffer) const {
-    return *reinterpret_cast<T*>(address(schedule_.find_buffer(buffer)));
+    return *reinterpret_cast<T*>(address(host_side(buffer)));
   }
   float* state_address(const std::string& group, int unit) const;
   void for_each_state(const std::function<void(int unit, const Range&)>& f) const;

@@ -42,6 +42,11 @@ void* counted(std::size_t bytes, std::size_t alignment) {
 namespace tessera {
 namespace {
 
+HostExecutor on_host(const Schedule& schedule, const MemoryPlan& plan, std::array<std::byte*, tier_count> bases, LaneMode mode,
+                     TaskFunction run) {
+  return HostExecutor({schedule, plan, bases, std::move(run)}, mode);
+}
+
 /// Plain memory in the place of arenas.
 struct Memory {
   std::array<std::vector<std::byte>, tier_count> tiers;
@@ -95,8 +100,8 @@ TEST_P(Run, ThreadsGiveWhatOneThreadGives) {
   const Schedule schedule = test::schedule_of(GetParam());
   const MemoryPlan plan = place(schedule);
   Memory one(plan), many(plan);
-  Executor inline_executor(schedule, plan, one.bases(), LaneMode::inline_order, mix);
-  Executor threads(schedule, plan, many.bases(), LaneMode::threads, [](const TaskRun& run) {
+  HostExecutor inline_executor = on_host(schedule, plan, one.bases(), LaneMode::inline_order, mix);
+  HostExecutor threads = on_host(schedule, plan, many.bases(), LaneMode::threads, [](const TaskRun& run) {
     // Some tasks dawdle, and others with each run, so that lanes come to meet in many ways.
     static std::atomic<unsigned> counter{0};
     if (counter++ % 5 == 0) std::this_thread::yield();
@@ -177,7 +182,7 @@ class InEachMode : public testing::TestWithParam<LaneMode> {
 
 TEST_P(InEachMode, EveryRepetitionSeesItsMicroBatchInEveryRun) {
   set_numbers();
-  Executor executor(schedule_, plan_, memory_.bases(), GetParam(), run_toy);
+  HostExecutor executor = on_host(schedule_, plan_, memory_.bases(), GetParam(), run_toy);
   // Sums after each micro-batch: 101, 211, 331, 461, 601, 751; in all 2456.
   for (int i = 0; i < 200; ++i) {
     executor.run(ProgramKind::train);
@@ -187,7 +192,7 @@ TEST_P(InEachMode, EveryRepetitionSeesItsMicroBatchInEveryRun) {
 }
 
 TEST_P(InEachMode, AProgramWithoutPhasesDoesNothing) {
-  Executor executor(schedule_, plan_, memory_.bases(), GetParam(), [](const TaskRun&) { FAIL(); });
+  HostExecutor executor = on_host(schedule_, plan_, memory_.bases(), GetParam(), [](const TaskRun&) { FAIL(); });
   executor.run(ProgramKind::evaluate);
 }
 
@@ -198,7 +203,7 @@ TEST_P(InEachMode, AnErrorOfAnyLaneEndsAllAndIsTheOneThrown) {
       if (after > 0 && (name[0] == 'c' || name[0] == 'd')) continue;
       std::atomic<int> calls{0}, countdown{after};
       std::atomic<bool> armed{true};
-      Executor executor(schedule_, plan_, memory_.bases(), GetParam(), [&](const TaskRun& run) {
+      HostExecutor executor = on_host(schedule_, plan_, memory_.bases(), GetParam(), [&](const TaskRun& run) {
         ++calls;
         if (armed && run.task.name == name && countdown-- == 0) fail(ExitCode::data, "{} broke", name);
         run_toy(run);
@@ -220,7 +225,7 @@ TEST_P(InEachMode, AnErrorOfAnyLaneEndsAllAndIsTheOneThrown) {
 }
 
 TEST_P(InEachMode, TheFirstOfTwoErrorsIsKept) {
-  Executor executor(schedule_, plan_, memory_.bases(), GetParam(), [&](const TaskRun& run) {
+  HostExecutor executor = on_host(schedule_, plan_, memory_.bases(), GetParam(), [&](const TaskRun& run) {
     if (run.task.name == "gather") throw std::runtime_error("first");
     if (run.task.name == "add") throw std::runtime_error("second");
     run_toy(run);
@@ -234,7 +239,7 @@ TEST_P(InEachMode, TheFirstOfTwoErrorsIsKept) {
 }
 
 TEST_P(InEachMode, RunningAllocatesNothing) {
-  Executor executor(schedule_, plan_, memory_.bases(), GetParam(), run_toy);
+  HostExecutor executor = on_host(schedule_, plan_, memory_.bases(), GetParam(), run_toy);
   executor.run(ProgramKind::train);
   const std::int64_t before = allocations;
   for (int i = 0; i < 50; ++i) executor.run(ProgramKind::train);
@@ -242,7 +247,7 @@ TEST_P(InEachMode, RunningAllocatesNothing) {
 }
 
 TEST_P(InEachMode, TimesCountEveryLane) {
-  Executor executor(schedule_, plan_, memory_.bases(), GetParam(), [](const TaskRun& run) {
+  HostExecutor executor = on_host(schedule_, plan_, memory_.bases(), GetParam(), [](const TaskRun& run) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
     run_toy(run);
   });
@@ -251,7 +256,7 @@ TEST_P(InEachMode, TimesCountEveryLane) {
 }
 
 TEST_P(InEachMode, AnErrorNamesItsTask) {
-  Executor executor(schedule_, plan_, memory_.bases(), GetParam(), [&](const TaskRun& run) {
+  HostExecutor executor = on_host(schedule_, plan_, memory_.bases(), GetParam(), [&](const TaskRun& run) {
     if (run.task.name == "double") fail(ExitCode::storage, "broken");
     run_toy(run);
   });
@@ -277,7 +282,7 @@ TEST(Executor, LanesOverlapWhereNothingForbidsIt) {
   const MemoryPlan plan = place(s);
   Memory memory(plan);
   std::atomic<bool> added{false};
-  Executor executor(s, plan, memory.bases(), LaneMode::threads, [&](const TaskRun& run) {
+  HostExecutor executor = on_host(s, plan, memory.bases(), LaneMode::threads, [&](const TaskRun& run) {
     if (run.task.name == "add") {
       added = true;
       added.notify_all();

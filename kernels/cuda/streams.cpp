@@ -1,0 +1,50 @@
+#include "kernels/cuda/streams.hpp"
+
+namespace tessera::cuda {
+namespace {
+cudaEvent_t make_event() {
+  cudaEvent_t event = nullptr;
+  TESSERA_CUDA_CHECK(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+  return event;
+}
+}  // namespace
+
+Streams::Streams(std::size_t lanes) : lanes_(lanes) {
+  for (Lane& lane : lanes_) {
+    TESSERA_CUDA_CHECK(cudaStreamCreateWithFlags(&lane.stream, cudaStreamNonBlocking));
+    for (std::size_t i = 0; i < ring; ++i) lane.events.push_back(make_event());
+    lane.joined = make_event();
+  }
+}
+
+Streams::~Streams() {
+  for (Lane& lane : lanes_) {
+    for (cudaEvent_t event : lane.events) cudaEventDestroy(event);
+    if (lane.joined) cudaEventDestroy(lane.joined);
+    if (lane.stream) cudaStreamDestroy(lane.stream);
+  }
+}
+
+void Streams::record(std::size_t lane, std::int64_t count) const {
+  TESSERA_CUDA_CHECK(cudaEventRecord(lanes_[lane].events[static_cast<std::size_t>(count) % ring], lanes_[lane].stream));
+}
+
+void Streams::wait(std::size_t lane, std::size_t other, std::int64_t count) const {
+  TESSERA_CUDA_CHECK(cudaStreamWaitEvent(lanes_[lane].stream, lanes_[other].events[static_cast<std::size_t>(count) % ring], 0));
+}
+
+void Streams::fork() const {
+  TESSERA_CUDA_CHECK(cudaEventRecord(lanes_[0].joined, lanes_[0].stream));
+  for (std::size_t l = 1; l < lanes_.size(); ++l) TESSERA_CUDA_CHECK(cudaStreamWaitEvent(lanes_[l].stream, lanes_[0].joined, 0));
+}
+
+void Streams::join() const {
+  for (std::size_t l = 1; l < lanes_.size(); ++l) {
+    TESSERA_CUDA_CHECK(cudaEventRecord(lanes_[l].joined, lanes_[l].stream));
+    TESSERA_CUDA_CHECK(cudaStreamWaitEvent(lanes_[0].stream, lanes_[l].joined, 0));
+  }
+}
+
+void Streams::synchronize() const { TESSERA_CUDA_CHECK(cudaStreamSynchronize(lanes_[0].stream)); }
+
+}  // namespace tessera::cuda

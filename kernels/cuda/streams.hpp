@@ -1,0 +1,41 @@
+// Streams that wait for each other's progress.
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "kernels/cuda/runtime.hpp"
+
+namespace tessera::cuda {
+
+/// One stream a lane, and for each a ring of events: event n is recorded after the lane's n-th task.
+class Streams {
+ public:
+  explicit Streams(std::size_t lanes);
+  ~Streams();
+  Streams(const Streams&) = delete;
+  Streams& operator=(const Streams&) = delete;
+
+  cudaStream_t operator[](std::size_t lane) const { return lanes_[lane].stream; }
+  /// The lane's `count`-th task of the run has been issued.
+  void record(std::size_t lane, std::int64_t count) const;
+  /// What is issued on `lane` from now on waits for the `count`-th task of `other`. An event that the ring has taken for a later task that
+  /// is issued already is waited for in its place.
+  void wait(std::size_t lane, std::size_t other, std::int64_t count) const;
+  /// All lanes wait for what lane 0 has been given so far.
+  void fork() const;
+  /// Lane 0 waits for all lanes.
+  void join() const;
+  /// The host waits for lane 0.
+  void synchronize() const;
+
+ private:
+  static constexpr std::size_t ring = 64;
+  struct Lane {
+    cudaStream_t stream = nullptr;
+    std::vector<cudaEvent_t> events;
+    cudaEvent_t joined = nullptr;
+  };
+  std::vector<Lane> lanes_;
+};
+
+}  // namespace tessera::cuda

@@ -1,0 +1,14 @@
+// The executor of a backend.
+#pragma once
+#include <memory>
+
+#include "schedule/executor.hpp"
+#include "schedule/operations.hpp"
+
+namespace tessera {
+
+/// `backend` says whose kernels run; on a GPU the executor makes the lanes' streams. `mode` is for host threads.
+std::unique_ptr<Executor> make_executor(const Schedule& schedule, const MemoryPlan& plan, std::array<std::byte*, tier_count> bases,
+                                        LaneMode mode, TaskBackend backend);
+
+}  // namespace tessera
