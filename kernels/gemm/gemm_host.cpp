@@ -9,8 +9,8 @@
 
 #include "base/check.hpp"
 #include "kernels/gemm/matmul_host.hpp"
-#include "kernels/gemm/vector.hpp"
 #include "kernels/parallel.hpp"
+#include "kernels/vector.hpp"
 
 namespace tessera::kernels {
 namespace {
@@ -132,9 +132,7 @@ void widen(float* to, const bf16* from, std::int64_t rows, std::int64_t columns,
   for (std::int64_t r = 0; r < rows; ++r) {
     const bf16* f = from + r * stride;
     float* t = to + r * columns;
-    std::int64_t i = 0;
-    for (; i + lane_count <= columns; i += lane_count) store(t + i, load(f + i));
-    for (; i < columns; ++i) t[i] = static_cast<float>(f[i]);
+    for_vectors(0, columns, [&](std::int64_t i, auto n) { store(t + i, load(f + i, n), n); });
   }
 }
 
@@ -144,14 +142,12 @@ void finish(Out* c, std::int64_t stride, const float* sums, std::int64_t rows, s
   for (std::int64_t r = 0; r < rows; ++r) {
     Out* to = c + r * stride;
     const float* from = sums + r * columns;
-    for (std::int64_t i = 0; i < columns; i += lane_count) {
-      std::int64_t n = std::min(lane_count, columns - i);
-      bool full = n == lane_count;
-      Lanes v = full ? load(from + i) : load_first(from + i, n);
-      if (bias) v += full ? load(bias + i) : load_first(bias + i, n);
-      if (accumulate) v += full ? load(to + i) : load_first(to + i, n);
-      full ? store(to + i, v) : store_first(to + i, v, n);
-    }
+    for_vectors(0, columns, [&](std::int64_t i, auto n) {
+      f32x16 v = load(from + i, n);
+      if (bias) v += load(bias + i, n);
+      if (accumulate) v += load(to + i, n);
+      store(to + i, v, n);
+    });
   }
 }
 
