@@ -243,7 +243,16 @@ TESSERA_INLINE f32x16 min(const f32x16& a, const f32x16& b) {
 #endif
 }
 
-TESSERA_INLINE f32x16 abs(const f32x16& a) { return bits_as<f32x16>(bits_as<u32x16>(a) & 0x7fffffffu); }
+/// a where the sign bit of `sign` is set, else b.
+TESSERA_INLINE f32x16 select_by_sign(const f32x16& sign, const f32x16& a, const f32x16& b) {
+#ifdef TESSERA_AVX2
+  return by_parts<f32x16>(
+      [](auto s, auto x, auto y) __attribute__((always_inline)) { return static_cast<f32x16::Part>(_mm256_blendv_ps(y, x, s)); }, sign, a,
+      b);
+#else
+  return select(bits_as<i32x16>(sign) < 0, a, b);
+#endif
+}
 
 TESSERA_INLINE f32x16 sqrt(const f32x16& a) {
   return by_parts<f32x16>(

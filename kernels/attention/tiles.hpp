@@ -75,7 +75,9 @@ inline void product(std::int64_t rows, std::int64_t vectors, Left left, const fl
                     Begin begin, End end) {
   std::int64_t i0 = 0;
   for (; i0 + block_rows <= rows; i0 += block_rows) block_row<block_rows>(i0, vectors, left, right, stride, depth, begin, end);
-  for (; i0 < rows; i0 += row_step) block_row<row_step>(i0, vectors, left, right, stride, depth, begin, end);
+  if constexpr (row_step < block_rows) {
+    for (; i0 < rows; i0 += row_step) block_row<row_step>(i0, vectors, left, right, stride, depth, begin, end);
+  }
 }
 
 /// The product added to `sums`, rows of `sums_stride`.

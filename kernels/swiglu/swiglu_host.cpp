@@ -10,7 +10,7 @@ std::int64_t rows_per_piece(std::int64_t F) { return std::max<std::int64_t>(1, 1
 
 /// e^-|g| in [0, 1], from which the sigmoids of g and -g come without a difference; what would be subnormal is 0.
 TESSERA_INLINE f32x16 exp_of_minus_abs(f32x16 g) {
-  f32x16 x = -abs(g);
+  f32x16 x = bits_as<f32x16>(bits_as<u32x16>(g) | 0x80000000u);
   return select(x >= splat(lowest_exponent), exp_nonpositive_in_range(x), f32x16{});
 }
 
@@ -21,7 +21,7 @@ void forward_row(T* out, const T* gate, const T* up, std::int64_t F, std::int64_
     prefetch(gate + ahead + i);
     prefetch(up + ahead + i);
     f32x16 g = load(gate + i, n), e = exp_of_minus_abs(g);
-    f32x16 numerator = select(g < 0.0f, g * e, g);
+    f32x16 numerator = select_by_sign(g, g * e, g);
     store<Stream>(out + i, numerator / (e + 1.0f) * load(up + i, n), n);
   });
 }
@@ -35,8 +35,7 @@ void backward_row(T* d_gate, T* d_up, const T* d_out, const T* gate, const T* up
     prefetch(d_out + ahead / 2 + i);
     f32x16 g = load(gate + i, n), u = load(up + i, n), d = load(d_out + i, n);
     f32x16 e = exp_of_minus_abs(g), larger = 1.0f / (e + 1.0f), smaller = e * larger;
-    i32x16 negative = g < 0.0f;
-    f32x16 ds = d * select(negative, smaller, larger), complement = select(negative, larger, smaller);
+    f32x16 ds = d * select_by_sign(g, smaller, larger), complement = select_by_sign(g, larger, smaller);
     store<Stream>(d_up + i, ds * g, n);
     store<Stream>(d_gate + i, ds * u * fma(g, complement, splat(1.0f)), n);
   });
