@@ -434,13 +434,33 @@ TESSERA_INLINE f32x16 load(const std::int64_t* p, Count count = {}) {
   return r;
 }
 
-/// fp32 to the upper halves of words, rounded to nearest even; NaN stays NaN where `nans` is set.
-template <bool nans>
+/// fp32 to the upper halves of words, rounded to nearest even; NaN stays NaN.
 TESSERA_INLINE u32x16 round_to_bf16(const f32x16& x) {
   u32x16 u = bits_as<u32x16>(x), rounded = u + 0x7fffu + ((u >> 16) & 1u);
-  if constexpr (nans) rounded = select(x != x, u | 0x400000u, rounded);
-  return rounded;
+#ifdef TESSERA_AVX2
+  // One comparison finds a NaN of either part: so rare that a branch costs less than two selections.
+  if (__builtin_expect(_mm256_movemask_ps(_mm256_cmp_ps(x.part[0], x.part[1], _CMP_UNORD_Q)) == 0, 1)) return rounded;
+#endif
+  return select(x != x, u | 0x400000u, rounded);
 }
+
+#if defined(TESSERA_AVX512) || defined(TESSERA_AVX2)
+/// Sixteen bf16.
+template <bool Stream, class Count>
+TESSERA_INLINE void store_bits(bf16* p, __m256i bits, Count count) {
+  if constexpr (!is_whole<Count>) {
+#ifdef TESSERA_AVX512
+    _mm256_mask_storeu_epi16(p, first_lanes(count), bits);
+#else
+    std::memcpy(static_cast<void*>(p), &bits, static_cast<std::size_t>(count) * sizeof(bf16));
+#endif
+  } else if constexpr (Stream) {
+    _mm256_stream_si256(reinterpret_cast<__m256i*>(p), bits);
+  } else {
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), bits);
+  }
+}
+#endif
 
 /// Stores bf16(float) of each of the first `count` lanes, with the same bits on every target. Stream = true writes around the caches: p
 /// must lie on a whole vector.
@@ -455,28 +475,12 @@ TESSERA_INLINE void store(bf16* p, const f32x16& x, Count count = {}) {
     bits = std::bit_cast<__m256i>(_mm512_cvtneps_pbh(x.part[0]));
   } else
 #endif
-    bits = _mm512_cvtepi32_epi16(std::bit_cast<__m512i>(round_to_bf16<true>(x) >> 16));
-  if constexpr (!is_whole<Count>) {
-    _mm256_mask_storeu_epi16(p, first_lanes(count), bits);
-  } else if constexpr (Stream) {
-    _mm256_stream_si256(reinterpret_cast<__m256i*>(p), bits);
-  } else {
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), bits);
-  }
+    bits = _mm512_cvtepi32_epi16(std::bit_cast<__m512i>(round_to_bf16(x) >> 16));
+  store_bits<Stream>(p, bits, count);
 #elif defined(TESSERA_AVX2)
-  u32x16 rounded = round_to_bf16<false>(x);
-  // One comparison finds a NaN of either part: so rare that a branch costs less than two selections.
-  if (__builtin_expect(_mm256_movemask_ps(_mm256_cmp_ps(x.part[0], x.part[1], _CMP_UNORD_Q)), 0)) rounded = round_to_bf16<true>(x);
-  rounded = rounded >> 16;
+  u32x16 rounded = round_to_bf16(x) >> 16;
   __m256i packed = _mm256_packus_epi32(std::bit_cast<__m256i>(rounded.part[0]), std::bit_cast<__m256i>(rounded.part[1]));
-  __m256i bits = _mm256_permute4x64_epi64(packed, 0xd8);
-  if constexpr (!is_whole<Count>) {
-    std::memcpy(static_cast<void*>(p), &bits, static_cast<std::size_t>(count) * sizeof(bf16));
-  } else if constexpr (Stream) {
-    _mm256_stream_si256(reinterpret_cast<__m256i*>(p), bits);
-  } else {
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), bits);
-  }
+  store_bits<Stream>(p, _mm256_permute4x64_epi64(packed, 0xd8), count);
 #else
   for (int i = 0; i < count; ++i) p[i] = bf16(x[i]);
 #endif
@@ -507,6 +511,65 @@ TESSERA_INLINE void store(float* p, const f32x16& x, Count count = {}) {
   } else {
     std::memcpy(p, &x, static_cast<std::size_t>(count) * sizeof(float));
   }
+#endif
+}
+
+// Work that is the same for each lane need not keep lanes in order. On AVX2 taking bf16 apart in order costs the shuffle units more than
+// the work itself, while even elements are one shift away from fp32 and odd ones one mask. So load_any and store_any hold T in an order of
+// their own, in which all operands of one T agree, and in_order brings a vector of them, such as a sum, into the order of memory.
+
+/// `count` elements in the order of T; lanes of elements beyond are 0.
+template <class Count = Whole>
+TESSERA_INLINE f32x16 load_any(const float* p, Count count = {}) {
+  return load(p, count);
+}
+template <class Count = Whole>
+TESSERA_INLINE f32x16 load_any(const bf16* p, Count count = {}) {
+#ifdef TESSERA_AVX2
+  __m256i pairs;
+  if constexpr (is_whole<Count>) {
+    pairs = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+  } else {
+    pairs = _mm256_setzero_si256();
+    std::memcpy(&pairs, p, static_cast<std::size_t>(count) * sizeof(bf16));
+  }
+  f32x16 r;
+  r.part[0] = _mm256_castsi256_ps(_mm256_slli_epi32(pairs, 16));
+  r.part[1] = _mm256_castsi256_ps(_mm256_and_si256(pairs, _mm256_set1_epi32(static_cast<int>(0xffff0000u))));
+  return r;
+#else
+  return load(p, count);
+#endif
+}
+
+/// The order of memory from that of T.
+template <class T>
+TESSERA_INLINE f32x16 in_order(const f32x16& x) {
+#ifdef TESSERA_AVX2
+  if constexpr (std::is_same_v<T, bf16>) {
+    __m256 low = _mm256_unpacklo_ps(x.part[0], x.part[1]), high = _mm256_unpackhi_ps(x.part[0], x.part[1]);
+    f32x16 r;
+    r.part[0] = _mm256_permute2f128_ps(low, high, 0x20);
+    r.part[1] = _mm256_permute2f128_ps(low, high, 0x31);
+    return r;
+  }
+#endif
+  return x;
+}
+
+/// Writes the first `count` elements of a vector in the order of T.
+template <bool Stream = false, class Count = Whole>
+TESSERA_INLINE void store_any(float* p, const f32x16& x, Count count = {}) {
+  store<Stream>(p, x, count);
+}
+template <bool Stream = false, class Count = Whole>
+TESSERA_INLINE void store_any(bf16* p, const f32x16& x, Count count = {}) {
+#ifdef TESSERA_AVX2
+  u32x16 rounded = round_to_bf16(x);
+  __m256i even = _mm256_srli_epi32(std::bit_cast<__m256i>(rounded.part[0]), 16);
+  store_bits<Stream>(p, _mm256_blend_epi16(even, std::bit_cast<__m256i>(rounded.part[1]), 0xaa), count);
+#else
+  store<Stream>(p, x, count);
 #endif
 }
 
@@ -541,8 +604,9 @@ TESSERA_INLINE void for_vectors(std::int64_t begin, std::int64_t end, F&& f) {
   if (i < end) f(i, static_cast<int>(end - i));
 }
 
-/// Sum over [0, n) in a fixed order: f(i, count, sum) adds the terms at i to the vector sum. Four chains hide the latency of the additions.
-template <class F>
+/// Sum over [0, n) in a fixed order: f(i, count, sum) adds the terms at i to the vector sum, whose lanes are in the order of T. Four chains
+/// hide the latency of the additions.
+template <class T = float, class F>
 TESSERA_INLINE float fold(std::int64_t n, F&& f) {
   f32x16 a{}, b{}, c{}, d{};
   std::int64_t i = 0;
@@ -553,7 +617,7 @@ TESSERA_INLINE float fold(std::int64_t n, F&& f) {
     f(i + 3 * lanes, Whole{}, d);
   }
   for_vectors(i, n, [&](std::int64_t j, auto count) { f(j, count, a); });
-  return horizontal_sum((a + b) + (c + d));
+  return horizontal_sum(in_order<T>((a + b) + (c + d)));
 }
 
 /// Calls f with a float or a bf16 value: the element type that dtype names.

@@ -20,9 +20,9 @@ void forward_row(T* out, const T* gate, const T* up, std::int64_t F, std::int64_
   for_vectors(0, F, [&](std::int64_t i, auto n) {
     prefetch(gate + ahead + i);
     prefetch(up + ahead + i);
-    f32x16 g = load(gate + i, n), e = exp_of_minus_abs(g);
+    f32x16 g = load_any(gate + i, n), e = exp_of_minus_abs(g);
     f32x16 numerator = select_by_sign(g, g * e, g);
-    store<Stream>(out + i, numerator / (e + 1.0f) * load(up + i, n), n);
+    store_any<Stream>(out + i, numerator / (e + 1.0f) * load_any(up + i, n), n);
   });
 }
 
@@ -33,11 +33,11 @@ void backward_row(T* d_gate, T* d_up, const T* d_out, const T* gate, const T* up
     prefetch(gate + ahead + i);
     prefetch(up + ahead + i);
     prefetch(d_out + ahead / 2 + i);
-    f32x16 g = load(gate + i, n), u = load(up + i, n), d = load(d_out + i, n);
+    f32x16 g = load_any(gate + i, n), u = load_any(up + i, n), d = load_any(d_out + i, n);
     f32x16 e = exp_of_minus_abs(g), larger = 1.0f / (e + 1.0f), smaller = e * larger;
     f32x16 ds = d * select_by_sign(g, smaller, larger), complement = select_by_sign(g, larger, smaller);
-    store<Stream>(d_up + i, ds * g, n);
-    store<Stream>(d_gate + i, ds * u * fma(g, complement, splat(1.0f)), n);
+    store_any<Stream>(d_up + i, ds * g, n);
+    store_any<Stream>(d_gate + i, ds * u * fma(g, complement, splat(1.0f)), n);
   });
 }
 
