@@ -70,23 +70,23 @@ struct Pointers {
 
 // p = 2^(scores - lse), then d_scores = p (d_p - delta), rows = keys, lanes = queries.
 template <bool diagonal>
-void score_gradients(const Buffers& b, std::int64_t keys, std::int64_t D, const Lanes (&lse)[tile_vectors],
-                     const Lanes (&delta)[tile_vectors]) {
-  auto zero = [](std::int64_t, std::int64_t) { return Lanes{}; };
-  product(keys, tile_vectors, {b.k, padded(D), 1}, b.q_transposed, tile, D, zero, [&](std::int64_t key, std::int64_t j, Lanes v) {
-    Lanes p = exp2_nonpositive(v - lse[j]);
-    if constexpr (diagonal) p = indexes_from(j * lane_count) >= static_cast<std::int32_t>(key) ? p : Lanes{};
-    store(b.p + key * tile + j * lane_count, p);
+void score_gradients(const Buffers& b, std::int64_t keys, std::int64_t D, const f32x16 (&lse)[tile_vectors],
+                     const f32x16 (&delta)[tile_vectors]) {
+  auto zero = [](std::int64_t, std::int64_t) { return f32x16{}; };
+  product(keys, tile_vectors, {b.k, padded(D), 1}, b.q_transposed, tile, D, zero, [&](std::int64_t key, std::int64_t j, f32x16 v) {
+    f32x16 p = exp2_nonpositive(v - lse[j]);
+    if constexpr (diagonal) p = select(indexes_from(j * lanes) >= static_cast<std::int32_t>(key), p, f32x16{});
+    store(b.p + key * tile + j * lanes, p);
   });
-  product(keys, tile_vectors, {b.v, padded(D), 1}, b.d_out_transposed, tile, D, zero, [&](std::int64_t key, std::int64_t j, Lanes v) {
-    std::int64_t at = key * tile + j * lane_count;
+  product(keys, tile_vectors, {b.v, padded(D), 1}, b.d_out_transposed, tile, D, zero, [&](std::int64_t key, std::int64_t j, f32x16 v) {
+    std::int64_t at = key * tile + j * lanes;
     store(b.d_scores + at, load(b.p + at) * (v - delta[j]));
   });
 }
 
 template <class T>
 void backward_pair(const AttentionShape& s, const Pointers<T>& x, const Buffers& b, std::int64_t query, float* d_k, float* d_v) {
-  std::int64_t Dp = padded(s.D), n = std::min(tile, s.T - query), vectors = Dp / lane_count;
+  std::int64_t Dp = padded(s.D), n = std::min(tile, s.T - query), vectors = Dp / lanes;
   float scale = 1 / std::sqrt(static_cast<float>(s.D));
   pack(b.q, x.q + query * x.stride, n, s.D, x.stride);
   pack(b.d_out, x.d_out + query * x.out_stride, n, s.D, x.out_stride);
@@ -95,20 +95,20 @@ void backward_pair(const AttentionShape& s, const Pointers<T>& x, const Buffers&
   transpose_tile(b.d_out_transposed, b.d_out, Dp, 1);
   float lse_base2[tile] = {}, factors[tile];
   for (std::int64_t i = 0; i < tile; ++i) {
-    Lanes products{};
-    for (std::int64_t d = 0; d < Dp; d += lane_count) products += load(b.d_out + i * Dp + d) * load(b.out + i * Dp + d);
-    b.delta[i] = sum(products);
+    f32x16 products{};
+    for (std::int64_t d = 0; d < Dp; d += lanes) products = fma(load(b.d_out + i * Dp + d), load(b.out + i * Dp + d), products);
+    b.delta[i] = horizontal_sum(products);
     if (i < n) lse_base2[i] = x.lse[query + i] * std::numbers::log2e_v<float>;
     factors[i] = scale;
   }
-  Lanes lse[tile_vectors], delta[tile_vectors];
+  f32x16 lse[tile_vectors], delta[tile_vectors];
   for (std::int64_t j = 0; j < tile_vectors; ++j) {
-    lse[j] = load(lse_base2 + j * lane_count);
-    delta[j] = load(b.delta + j * lane_count);
+    lse[j] = load(lse_base2 + j * lanes);
+    delta[j] = load(b.delta + j * lanes);
   }
   std::fill_n(b.d_q_transposed, tile * Dp, 0.f);
   for (std::int64_t key = 0; key <= query; key += tile) {
-    std::int64_t valid = std::min(tile, s.T - key), keys = round_up(valid, block_rows);
+    std::int64_t valid = std::min(tile, s.T - key), keys = round_up(valid, row_step);
     pack(b.k, x.k + key * x.stride, valid, s.D, x.stride);
     pack(b.v, x.v + key * x.stride, valid, s.D, x.stride);
     key == query ? score_gradients<true>(b, keys, s.D, lse, delta) : score_gradients<false>(b, keys, s.D, lse, delta);
@@ -122,10 +122,7 @@ void backward_pair(const AttentionShape& s, const Pointers<T>& x, const Buffers&
 template <class T>
 void write_rows(T* to, std::int64_t stride, const float* from, std::int64_t n, std::int64_t D, float factor) {
   for (std::int64_t r = 0; r < n; ++r)
-    for (std::int64_t d = 0; d < D; d += lane_count) {
-      Lanes v = load(from + r * padded(D) + d) * factor;
-      D - d >= lane_count ? store(to + r * stride + d, v) : store_first(to + r * stride + d, v, D - d);
-    }
+    for_vectors(0, D, [&](std::int64_t d, auto count) { store(to + r * stride + d, load(from + r * padded(D) + d) * factor, count); });
 }
 
 // Adds the other parts' sums of rows [begin, end) to the first part's, in order, and writes them.
@@ -136,7 +133,7 @@ void finish_rows(const AttentionShape& s, const Pointers<T>& x, float* sums, con
     float* first = sums + static_cast<std::size_t>(which) * deal.sums;
     for (std::int64_t part = 1; part < deal.parts; ++part) {
       const float* other = first + static_cast<std::size_t>(2 * part) * deal.sums;
-      for (std::int64_t i = begin * Dp; i < end * Dp; i += lane_count) store(first + i, load(first + i) + load(other + i));
+      for (std::int64_t i = begin * Dp; i < end * Dp; i += lanes) store(first + i, load(first + i) + load(other + i));
     }
     T* to = (which == 0 ? x.d_k : x.d_v) + begin * x.stride;
     write_rows(to, x.stride, first + begin * Dp, end - begin, s.D, which == 0 ? 1 / std::sqrt(static_cast<float>(s.D)) : 1.f);

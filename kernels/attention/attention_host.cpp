@@ -34,17 +34,17 @@ struct ForwardBuffers {
 };
 
 struct Softmax {
-  Lanes maximum[tile_vectors], total[tile_vectors], rescale[tile_vectors];
+  f32x16 maximum[tile_vectors], total[tile_vectors], rescale[tile_vectors];
 };
 
 // scores (keys, 64) = keys x queries; in the diagonal tile, keys after the query get -infinity. The running maximum follows.
 template <bool diagonal>
-void score(const ForwardBuffers& b, std::int64_t keys, std::int64_t D, Lanes (&most)[tile_vectors]) {
+void score(const ForwardBuffers& b, std::int64_t keys, std::int64_t D, f32x16 (&most)[tile_vectors]) {
   product(
-      keys, tile_vectors, {b.k, padded(D), 1}, b.q_transposed, tile, D, [](std::int64_t, std::int64_t) { return Lanes{}; },
-      [&](std::int64_t key, std::int64_t j, Lanes v) {
-        if constexpr (diagonal) v = indexes_from(j * lane_count) >= static_cast<std::int32_t>(key) ? v : broadcast(-INFINITY);
-        store(b.scores + key * tile + j * lane_count, v);
+      keys, tile_vectors, {b.k, padded(D), 1}, b.q_transposed, tile, D, [](std::int64_t, std::int64_t) { return f32x16{}; },
+      [&](std::int64_t key, std::int64_t j, f32x16 v) {
+        if constexpr (diagonal) v = select(indexes_from(j * lanes) >= static_cast<std::int32_t>(key), v, splat(-INFINITY));
+        store(b.scores + key * tile + j * lanes, v);
         most[j] = max(most[j], v);
       });
 }
@@ -53,12 +53,12 @@ void score(const ForwardBuffers& b, std::int64_t keys, std::int64_t D, Lanes (&m
 template <bool diagonal>
 void exponentiate(float* scores, std::int64_t keys, Softmax& s) {
   for (std::int64_t j = 0; j < tile_vectors; ++j) {
-    Lanes total = s.total[j] * s.rescale[j], most = s.maximum[j];
-    float* column = scores + j * lane_count;
-    IntLanes query = indexes_from(j * lane_count);
+    f32x16 total = s.total[j] * s.rescale[j], most = s.maximum[j];
+    float* column = scores + j * lanes;
+    i32x16 query = indexes_from(j * lanes);
     for (std::int64_t key = 0; key < keys; ++key) {
-      Lanes p = exp2_nonpositive(load(column + key * tile) - most);
-      if constexpr (diagonal) p = query >= static_cast<std::int32_t>(key) ? p : Lanes{};
+      f32x16 p = exp2_nonpositive(load(column + key * tile) - most);
+      if constexpr (diagonal) p = select(query >= static_cast<std::int32_t>(key), p, f32x16{});
       store(column + key * tile, p);
       total += p;
     }
@@ -68,8 +68,8 @@ void exponentiate(float* scores, std::int64_t keys, Softmax& s) {
 
 template <bool diagonal>
 void forward_tile(const ForwardBuffers& b, std::int64_t keys, std::int64_t D, Softmax& s) {
-  std::int64_t rows = round_up(keys, block_rows);
-  Lanes most[tile_vectors];
+  std::int64_t rows = round_up(keys, row_step);
+  f32x16 most[tile_vectors];
   std::copy_n(s.maximum, tile_vectors, most);
   score<diagonal>(b, rows, D, most);
   for (std::int64_t j = 0; j < tile_vectors; ++j) {
@@ -80,8 +80,8 @@ void forward_tile(const ForwardBuffers& b, std::int64_t keys, std::int64_t D, So
   // out^T (D, 64) = out^T * rescale + v^T probabilities.
   product(
       block_padded(D), tile_vectors, {b.v, 1, padded(D)}, b.scores, tile, rows,
-      [&](std::int64_t d, std::int64_t j) { return load(b.out_transposed + d * tile + j * lane_count) * s.rescale[j]; },
-      [&](std::int64_t d, std::int64_t j, Lanes v) { store(b.out_transposed + d * tile + j * lane_count, v); });
+      [&](std::int64_t d, std::int64_t j) { return load(b.out_transposed + d * tile + j * lanes) * s.rescale[j]; },
+      [&](std::int64_t d, std::int64_t j, f32x16 v) { store(b.out_transposed + d * tile + j * lanes, v); });
 }
 
 // Where a head's rows begin in qkv.
@@ -107,8 +107,8 @@ void forward_piece(const AttentionForward& a, const ForwardBuffers& b, std::int6
   std::fill_n(b.out_transposed, tile * padded(s.D), 0.f);
   Softmax softmax;
   for (std::int64_t j = 0; j < tile_vectors; ++j) {
-    softmax.maximum[j] = broadcast(-INFINITY);
-    softmax.total[j] = Lanes{};
+    softmax.maximum[j] = splat(-INFINITY);
+    softmax.total[j] = f32x16{};
   }
   for (std::int64_t key = 0; key <= query; key += tile) {
     std::int64_t keys = std::min(tile, s.T - key);
@@ -118,9 +118,9 @@ void forward_piece(const AttentionForward& a, const ForwardBuffers& b, std::int6
   }
   float inverse[tile], total[tile], most[tile];
   for (std::int64_t j = 0; j < tile_vectors; ++j) {
-    store(inverse + j * lane_count, 1.f / softmax.total[j]);
-    store(total + j * lane_count, softmax.total[j]);
-    store(most + j * lane_count, softmax.maximum[j]);
+    store(inverse + j * lanes, 1.f / softmax.total[j]);
+    store(total + j * lanes, softmax.total[j]);
+    store(most + j * lanes, softmax.maximum[j]);
   }
   float* lse = a.lse + (batch * s.H + h) * s.T + query;
   for (std::int64_t i = 0; i < n; ++i) lse[i] = most[i] * ln_2 + std::log(total[i]);
@@ -142,27 +142,25 @@ template <class T>
 void decode_head(const AttentionDecode& a, std::int64_t b, std::int64_t h) {
   const AttentionShape& s = a.shape;
   constexpr std::int64_t most_vectors = 32;
-  std::int64_t vectors = ceil_div(s.D, lane_count), g = h / (s.H / s.G), stride = s.G * s.D;
-  auto width = [&](std::int64_t i) { return std::min(lane_count, s.D - i * lane_count); };
-  auto row = [&](const T* p, std::int64_t i) {
-    return width(i) == lane_count ? load(p + i * lane_count) : load_first(p + i * lane_count, width(i));
-  };
+  std::int64_t vectors = ceil_div(s.D, lanes), g = h / (s.H / s.G), stride = s.G * s.D;
+  auto width = [&](std::int64_t i) { return static_cast<int>(std::min<std::int64_t>(lanes, s.D - i * lanes)); };
+  auto row = [&](const T* p, std::int64_t i) { return width(i) == lanes ? load(p + i * lanes) : load(p + i * lanes, width(i)); };
   const T* keys = static_cast<const T*>(a.cache_k) + b * a.capacity * stride + g * s.D;
   const T* values = static_cast<const T*>(a.cache_v) + b * a.capacity * stride + g * s.D;
-  Lanes q[most_vectors], out[most_vectors] = {};
+  f32x16 q[most_vectors], out[most_vectors] = {};
   float scale = log2_e / std::sqrt(static_cast<float>(s.D)), most = -INFINITY, total = 0;
   for (std::int64_t i = 0; i < vectors; ++i) q[i] = row(static_cast<const T*>(a.q) + (b * s.H + h) * s.D, i) * scale;
   for (std::int64_t t = 0; t < a.length; ++t) {
-    Lanes products{};
-    for (std::int64_t i = 0; i < vectors; ++i) products += q[i] * row(keys + t * stride, i);
-    float score = sum(products), before = most;
+    f32x16 products{};
+    for (std::int64_t i = 0; i < vectors; ++i) products = fma(q[i], row(keys + t * stride, i), products);
+    float score = horizontal_sum(products), before = most;
     most = score > most || std::isnan(score) ? score : most;
     float rescale = std::exp2(before - most), p = std::exp2(score - most);
     total = total * rescale + p;
-    for (std::int64_t i = 0; i < vectors; ++i) out[i] = out[i] * rescale + row(values + t * stride, i) * p;
+    for (std::int64_t i = 0; i < vectors; ++i) out[i] = fma(row(values + t * stride, i), splat(p), out[i] * rescale);
   }
   T* to = static_cast<T*>(a.out) + (b * s.H + h) * s.D;
-  for (std::int64_t i = 0; i < vectors; ++i) store_first(to + i * lane_count, out[i] / total, width(i));
+  for (std::int64_t i = 0; i < vectors; ++i) store(to + i * lanes, out[i] / total, width(i));
 }
 
 }  // namespace

@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "kernels/attention/attention.hpp"
-#include "kernels/gemm/vector.hpp"
+#include "kernels/exp.hpp"
 
 namespace tessera::kernels::host {
 /// Throws where the shape makes no sense.
@@ -13,18 +13,19 @@ void check_attention(const AttentionShape&);
 
 namespace tessera::kernels::tiles {
 
-inline constexpr std::int64_t tile = 64, tile_vectors = tile / lane_count;
-// Rows and vectors that a block of sums keeps in registers: 4 x 4 sums and 4 + 1 operands of 32 registers, or 2 x 2 pairs of 16.
-#ifdef __AVX512F__
-inline constexpr int block_rows = 4, block_vectors = 4;
+inline constexpr std::int64_t tile = 64, tile_vectors = tile / lanes;
+// Rows and vectors whose sums a block keeps in registers: 4 x 4 sums and 4 + 1 operands of 32 registers, or 6 x 1 sums and 1 + 1 operands,
+// pairs but for the last, of 16. A product has a multiple of row_step rows; what block_rows leaves over is a smaller block.
+#ifdef TESSERA_AVX512
+inline constexpr int block_rows = 4, block_vectors = 4, row_step = 4;
 #else
-inline constexpr int block_rows = 2, block_vectors = 2;
+inline constexpr int block_rows = 6, block_vectors = 1, row_step = 2;
 #endif
 
 /// Head dims are padded with zeros to whole vectors inside tiles.
-inline std::int64_t padded(std::int64_t D) { return round_up(D, lane_count); }
+inline std::int64_t padded(std::int64_t D) { return round_up(D, lanes); }
 /// Rows that a product with D rows computes.
-inline std::int64_t block_padded(std::int64_t D) { return round_up(D, block_rows); }
+inline std::int64_t block_padded(std::int64_t D) { return round_up(D, row_step); }
 
 /// The left operand of a product: element (i, k) is data[i * row + k * column].
 struct Left {
@@ -35,123 +36,131 @@ struct Left {
 /// Sums over k < depth of left(i, k) * right[k * stride + lanes] for rows x vectors; `begin(i, j)` starts a vector, `end(i, j, v)` takes
 /// it.
 template <int rows, int vectors, class Begin, class End>
-[[gnu::always_inline]] inline void block(Left left, const float* right, std::int64_t stride, std::int64_t depth, Begin begin, End end) {
-  Lanes sums[rows][vectors];
-#pragma GCC unroll 8
-  for (int i = 0; i < rows; ++i)
-#pragma GCC unroll 8
-    for (int j = 0; j < vectors; ++j) sums[i][j] = begin(i, j);
+TESSERA_INLINE void block(Left left, const float* right, std::int64_t stride, std::int64_t depth, Begin begin, End end) {
+  f32x16 sums[rows][vectors];
+  unrolled<rows>([&](auto i) { unrolled<vectors>([&](auto j) { sums[i][j] = begin(i, j); }); });
   for (std::int64_t k = 0; k < depth; ++k) {
-    Lanes r[vectors];
-#pragma GCC unroll 8
-    for (int j = 0; j < vectors; ++j) r[j] = load(right + k * stride + j * lane_count);
-#pragma GCC unroll 8
-    for (int i = 0; i < rows; ++i) {
-      Lanes l = broadcast(left.data[i * left.row + k * left.column]);
-#pragma GCC unroll 8
-      for (int j = 0; j < vectors; ++j) sums[i][j] += l * r[j];
-    }
+    f32x16 r[vectors];
+    unrolled<vectors>([&](auto j) { r[j] = load(right + k * stride + j * lanes); });
+    unrolled<rows>([&](auto i) {
+      f32x16 l = splat(left.data[i * left.row + k * left.column]);
+      unrolled<vectors>([&](auto j) { sums[i][j] = fma(l, r[j], sums[i][j]); });
+    });
   }
-#pragma GCC unroll 8
-  for (int i = 0; i < rows; ++i)
-#pragma GCC unroll 8
-    for (int j = 0; j < vectors; ++j) end(i, j, sums[i][j]);
+  unrolled<rows>([&](auto i) { unrolled<vectors>([&](auto j) { end(i, j, sums[i][j]); }); });
 }
 
-/// The whole product: `rows` a multiple of block_rows, any number of vectors. begin and end are told absolute row and vector.
+/// `rows` rows of the product, from row i0, over all vectors.
+template <int rows, class Begin, class End>
+TESSERA_INLINE void block_row(std::int64_t i0, std::int64_t vectors, Left left, const float* right, std::int64_t stride, std::int64_t depth,
+                              Begin begin, End end) {
+  Left l{left.data + i0 * left.row, left.row, left.column};
+  auto blocks = [&](auto width, std::int64_t j0) {
+    block<rows, width>(
+        l, right + j0 * lanes, stride, depth, [&](int i, int j) { return begin(i0 + i, j0 + j); },
+        [&](int i, int j, const f32x16& v) { end(i0 + i, j0 + j, v); });
+  };
+  std::int64_t j0 = 0;
+  for (; j0 + block_vectors <= vectors; j0 += block_vectors) blocks(std::integral_constant<int, block_vectors>{}, j0);
+  unrolled<block_vectors>([&](auto rest) {
+    if constexpr (rest > 0) {
+      if (vectors - j0 == rest) blocks(rest, j0);
+    }
+  });
+}
+
+/// The whole product: `rows` a multiple of row_step, any number of vectors. begin and end are told absolute row and vector.
 template <class Begin, class End>
 inline void product(std::int64_t rows, std::int64_t vectors, Left left, const float* right, std::int64_t stride, std::int64_t depth,
                     Begin begin, End end) {
-  for (std::int64_t j0 = 0; j0 < vectors; j0 += block_vectors)
-    for (std::int64_t i0 = 0; i0 < rows; i0 += block_rows) {
-      Left l{left.data + i0 * left.row, left.row, left.column};
-      const float* r = right + j0 * lane_count;
-      auto b = [&](int i, int j) { return begin(i0 + i, j0 + j); };
-      auto e = [&](int i, int j, Lanes v) { end(i0 + i, j0 + j, v); };
-      switch (std::min<std::int64_t>(block_vectors, vectors - j0)) {
-        case 4:
-          if constexpr (block_vectors >= 4) block<block_rows, 4>(l, r, stride, depth, b, e);
-          break;
-        case 3:
-          if constexpr (block_vectors >= 3) block<block_rows, 3>(l, r, stride, depth, b, e);
-          break;
-        case 2:
-          block<block_rows, 2>(l, r, stride, depth, b, e);
-          break;
-        default:
-          block<block_rows, 1>(l, r, stride, depth, b, e);
-      }
-    }
+  std::int64_t i0 = 0;
+  for (; i0 + block_rows <= rows; i0 += block_rows) block_row<block_rows>(i0, vectors, left, right, stride, depth, begin, end);
+  if constexpr (row_step < block_rows) {
+    for (; i0 < rows; i0 += row_step) block_row<row_step>(i0, vectors, left, right, stride, depth, begin, end);
+  }
 }
 
 /// The product added to `sums`, rows of `sums_stride`.
 inline void add_product(float* sums, std::int64_t sums_stride, std::int64_t rows, std::int64_t vectors, Left left, const float* right,
                         std::int64_t stride, std::int64_t depth) {
   product(
-      rows, vectors, left, right, stride, depth,
-      [&](std::int64_t i, std::int64_t j) { return load(sums + i * sums_stride + j * lane_count); },
-      [&](std::int64_t i, std::int64_t j, Lanes v) { store(sums + i * sums_stride + j * lane_count, v); });
+      rows, vectors, left, right, stride, depth, [&](std::int64_t i, std::int64_t j) { return load(sums + i * sums_stride + j * lanes); },
+      [&](std::int64_t i, std::int64_t j, f32x16 v) { store(sums + i * sums_stride + j * lanes, v); });
 }
 
 /// Lane l of the result is i + l.
-inline IntLanes indexes_from(std::int64_t i) {
-  return IntLanes{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15} + static_cast<std::int32_t>(i);
+inline i32x16 indexes_from(std::int64_t i) { return lane_indexes() + static_cast<std::int32_t>(i); }
+
+/// Transposes a square of registers in place: rounds that exchange halves, quarters, ... of pairs of rows.
+template <int distance = f32x16::part_size / 2>
+TESSERA_INLINE void transpose_square(f32x16::Part (&v)[f32x16::part_size]) {
+  constexpr int n = f32x16::part_size;
+  [&]<int... lane>(std::integer_sequence<int, lane...>) {
+    // The first row keeps its lanes without bit `distance` and takes the second row's; the second row gets what is left.
+    const i32x16::Part low{(lane & distance ? n + lane - distance : lane)...}, high{(lane & distance ? n + lane : lane + distance)...};
+    unrolled<n>([&](auto i) {
+      if constexpr ((i & distance) == 0) {
+        f32x16::Part a = v[i], b = v[i + distance];
+        v[i] = __builtin_shuffle(a, b, low);
+        v[i + distance] = __builtin_shuffle(a, b, high);
+      }
+    });
+  }
+  (std::make_integer_sequence<int, n>{});
+  if constexpr (distance > 1) transpose_square<distance / 2>(v);
 }
 
-/// Transposes 16 vectors in place: four rounds that exchange halves, quarters, ... of pairs of rows.
-inline void transpose(Lanes (&v)[lane_count]) {
-  auto round = [&](int distance, IntLanes low, IntLanes high) {
-    for (int i = 0; i < lane_count; ++i) {
-      if (i & distance) continue;
-      Lanes a = v[i], b = v[i + distance];
-      v[i] = __builtin_shuffle(a, b, low);
-      v[i + distance] = __builtin_shuffle(a, b, high);
-    }
-  };
-  round(8, IntLanes{0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23},
-        IntLanes{8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30, 31});
-  round(4, IntLanes{0, 1, 2, 3, 16, 17, 18, 19, 8, 9, 10, 11, 24, 25, 26, 27},
-        IntLanes{4, 5, 6, 7, 20, 21, 22, 23, 12, 13, 14, 15, 28, 29, 30, 31});
-  round(2, IntLanes{0, 1, 16, 17, 4, 5, 20, 21, 8, 9, 24, 25, 12, 13, 28, 29},
-        IntLanes{2, 3, 18, 19, 6, 7, 22, 23, 10, 11, 26, 27, 14, 15, 30, 31});
-  round(1, IntLanes{0, 16, 2, 18, 4, 20, 6, 22, 8, 24, 10, 26, 12, 28, 14, 30},
-        IntLanes{1, 17, 3, 19, 5, 21, 7, 23, 9, 25, 11, 27, 13, 29, 15, 31});
+/// Transposes 16 vectors in place, square by square.
+TESSERA_INLINE void transpose(f32x16 (&v)[lanes]) {
+  constexpr int n = f32x16::part_size;
+  unrolled<parts>([&](auto i) {
+    unrolled<parts>([&](auto j) {
+      if constexpr (i <= j) {
+        f32x16::Part upper[n], lower[n];
+        unrolled<n>([&](auto r) { upper[r] = v[i * n + r].part[j], lower[r] = v[j * n + r].part[i]; });
+        transpose_square(upper);
+        if constexpr (i < j) transpose_square(lower);
+        unrolled<n>([&](auto r) {
+          v[j * n + r].part[i] = upper[r];
+          if constexpr (i < j) v[i * n + r].part[j] = lower[r];
+        });
+      }
+    });
+  });
 }
 
 /// to (64, Dp) = the first n rows of `from` (rows of `stride`, D wide), zeros elsewhere.
 template <class T>
 inline void pack(float* to, const T* from, std::int64_t n, std::int64_t D, std::int64_t stride) {
-  std::int64_t Dp = padded(D), whole = D / lane_count * lane_count;
-  for (std::int64_t r = 0; r < n; ++r) {
-    for (std::int64_t d = 0; d < whole; d += lane_count) store(to + r * Dp + d, load(from + r * stride + d));
-    if (whole < D) store(to + r * Dp + whole, load_first(from + r * stride + whole, D - whole));
-  }
+  std::int64_t Dp = padded(D);
+  for (std::int64_t r = 0; r < n; ++r)
+    for_vectors(0, D, [&](std::int64_t d, auto count) { store(to + r * Dp + d, load(from + r * stride + d, count)); });
   std::fill(to + n * Dp, to + tile * Dp, 0.f);
 }
 
 /// to (Dp, 64) = from (64, Dp) transposed, times factor.
 inline void transpose_tile(float* to, const float* from, std::int64_t Dp, float factor) {
-  for (std::int64_t q = 0; q < tile; q += lane_count)
-    for (std::int64_t d = 0; d < Dp; d += lane_count) {
-      Lanes v[lane_count];
-      for (int i = 0; i < lane_count; ++i) v[i] = load(from + (q + i) * Dp + d);
+  for (std::int64_t q = 0; q < tile; q += lanes)
+    for (std::int64_t d = 0; d < Dp; d += lanes) {
+      f32x16 v[lanes];
+      for (int i = 0; i < lanes; ++i) v[i] = load(from + (q + i) * Dp + d);
       transpose(v);
-      for (int i = 0; i < lane_count; ++i) store(to + (d + i) * tile + q, v[i] * factor);
+      for (int i = 0; i < lanes; ++i) store(to + (d + i) * tile + q, v[i] * factor);
     }
 }
 
 /// The first n columns of from (Dp, 64), times their factors, become rows of `to` in T.
 template <class T>
 inline void unpack_transposed(T* to, std::int64_t stride, const float* from, std::int64_t n, std::int64_t D, const float* factors) {
-  for (std::int64_t q = 0; q < n; q += lane_count)
-    for (std::int64_t d = 0; d < D; d += lane_count) {
-      Lanes v[lane_count], factor = load(factors + q);
-      for (int i = 0; i < lane_count; ++i) v[i] = load(from + (d + i) * tile + q) * factor;
+  for (std::int64_t q = 0; q < n; q += lanes)
+    for (std::int64_t d = 0; d < D; d += lanes) {
+      f32x16 v[lanes], factor = load(factors + q);
+      for (int i = 0; i < lanes; ++i) v[i] = load(from + (d + i) * tile + q) * factor;
       transpose(v);
-      std::int64_t width = std::min(lane_count, D - d), rows = std::min(lane_count, n - q);
+      std::int64_t rows = std::min<std::int64_t>(lanes, n - q), width = D - d;
       for (std::int64_t i = 0; i < rows; ++i) {
         T* row = to + (q + i) * stride + d;
-        width == lane_count ? store(row, v[i]) : store_first(row, v[i], width);
+        width >= lanes ? store(row, v[i]) : store(row, v[i], static_cast<int>(width));
       }
     }
 }

@@ -4,28 +4,25 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <numbers>
 
 #include "base/check.hpp"
 #include "kernels/cross_entropy/products.hpp"
-#include "kernels/gemm/vector.hpp"
+#include "kernels/exp.hpp"
 #include "kernels/parallel.hpp"
 
 namespace tessera::kernels::host {
 namespace {
 
-constexpr float log2_e = std::numbers::log2e_v<float>;
-
 std::size_t aligned(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
 
 float maximum_of(const float* x, std::int64_t n, float most) {
-  Lanes m0 = broadcast(most), m1 = m0;
+  f32x16 m0 = splat(most), m1 = m0;
   std::int64_t i = 0;
-  for (; i + 2 * lane_count <= n; i += 2 * lane_count) {
+  for (; i + 2 * lanes <= n; i += 2 * lanes) {
     m0 = max(m0, load(x + i));
-    m1 = max(m1, load(x + i + lane_count));
+    m1 = max(m1, load(x + i + lanes));
   }
-  most = maximum(max(m0, m1));
+  most = horizontal_max(max(m0, m1));
   for (; i < n; ++i) most = std::max(most, x[i]);
   return most;
 }
@@ -33,34 +30,27 @@ float maximum_of(const float* x, std::int64_t n, float most) {
 // Sum of e^(x - shift); `keep` leaves the terms in x.
 template <bool keep>
 float exponentials_of(float* x, std::int64_t n, float shift) {
-  Lanes total{};
-  std::int64_t i = 0;
-  for (; i + lane_count <= n; i += lane_count) {
-    Lanes e = exp2_nonpositive(load(x + i) - shift, log2_e);
-    if constexpr (keep) store(x + i, e);
-    total += e;
-  }
-  if (i < n) {
-    float terms[lane_count];
-    store(terms, exp2_nonpositive(load_first(x + i, n - i) - shift, log2_e));
-    Lanes e = load_first(terms, n - i);
-    if constexpr (keep) store_first(x + i, e, n - i);
-    total += e;
-  }
-  return sum(total);
+  f32x16 total{};
+  for_vectors(0, n, [&](std::int64_t i, auto count) {
+    f32x16 e = exp_nonpositive(load(x + i, count) - shift);
+    if constexpr (keep) store(x + i, e, count);
+    if constexpr (is_whole<decltype(count)>) {
+      total += e;
+    } else {
+      total += select(lane_indexes() < count, e, f32x16{});
+    }
+  });
+  return horizontal_sum(total);
 }
 
 // Positive values times a factor; what would be subnormal becomes zero. A subnormal operand costs a processor a hundred cycles and more,
 // and a confident model's tail is full of them: the products after this once took 177 s in place of 1.9 s.
 template <class T>
 void scale(T* to, const float* from, std::int64_t n, float factor) {
-  auto scaled = [=](Lanes x) {
-    const Lanes v = x * factor;
-    return v >= broadcast(std::numeric_limits<float>::min()) ? v : Lanes{};
-  };
-  std::int64_t i = 0;
-  for (; i + lane_count <= n; i += lane_count) store(to + i, scaled(load(from + i)));
-  if (i < n) store_first(to + i, scaled(load_first(from + i, n - i)), n - i);
+  for_vectors(0, n, [&](std::int64_t i, auto count) {
+    f32x16 v = load(from + i, count) * factor;
+    store(to + i, select(v >= splat(std::numeric_limits<float>::min()), v, f32x16{}), count);
+  });
 }
 
 // A row is walked once from memory, in blocks that stay in the first-level cache: each block's terms are relative to the maximum so far,
@@ -73,7 +63,7 @@ struct RowWalk {
   RowWalk(const float* row, std::int64_t V) {
     auto address = reinterpret_cast<std::uintptr_t>(row);
     head = std::min<std::int64_t>(V, static_cast<std::int64_t>((64 - address % 64) % 64 / sizeof(float)));
-    block = std::max<std::int64_t>(1024, round_up(ceil_div(V, most_blocks - 2), lane_count));
+    block = std::max<std::int64_t>(1024, round_up(ceil_div(V, most_blocks - 2), lanes));
     blocks = 1 + ceil_div(V - head, block);
   }
   std::int64_t begin(std::int64_t i) const { return i == 0 ? 0 : head + (i - 1) * block; }

@@ -17,10 +17,10 @@ template <class T>
 void partial_column_sums(float* partial, const T* x, const RowBlocks& blocks, std::int64_t N) {
   parallel_ranges(blocks.count, 1, [&](std::int64_t first, std::int64_t last) {
     for (std::int64_t b = first; b < last; ++b) {
-      float* sum = partial + b * N;
-      std::fill_n(sum, N, 0.0f);
+      float* sum = partial + b * blocks.stride(N);
+      std::fill_n(sum, blocks.stride(N), 0.0f);
       for (std::int64_t m = blocks.begin(b); m < blocks.end(b); ++m) {
-        for_vectors(0, N, [&](std::int64_t j, auto n) { store(sum + j, load(sum + j, n) + load(x + m * N + j, n), n); });
+        for_vectors(0, N, [&](std::int64_t j, auto n) { store(sum + j, load(sum + j) + load_any(x + m * N + j, n)); });
       }
     }
   });
@@ -34,7 +34,8 @@ void add(const Context&, void* out, const void* x, const void* y, std::int64_t n
     T* o = static_cast<T*>(out);
     const T *a = static_cast<const T*>(x), *b = static_cast<const T*>(y);
     parallel_ranges(n, grain, [&](std::int64_t begin, std::int64_t end) {
-      for_vectors(begin, end, [&](std::int64_t i, auto count) { store(o + i, load(a + i, count) + load(b + i, count), count); });
+      for_vectors(begin, end,
+                  [&](std::int64_t i, auto count) { store_any(o + i, load_any(a + i, count) + load_any(b + i, count), count); });
     });
   });
 }
@@ -47,9 +48,11 @@ void column_sums(const Context& context, const ColumnSums& p) {
   TESSERA_REQUIRE(context.workspace.size() >= needed, "column_sums needs {} bytes of workspace, has {}", needed, context.workspace.size());
   RowBlocks blocks(p.M);
   float* partial = reinterpret_cast<float*>(context.workspace.data());  // (blocks,N)
-  with_float_type(p.dtype, "column_sums",
-                  [&](auto type) { partial_column_sums(partial, static_cast<const decltype(type)*>(p.x), blocks, p.N); });
-  add_partial_sums(p.sum, partial, blocks, p.N);
+  with_float_type(p.dtype, "column_sums", [&](auto type) {
+    using T = decltype(type);
+    partial_column_sums(partial, static_cast<const T*>(p.x), blocks, p.N);
+    add_partial_sums<T>(p.sum, partial, blocks, p.N);
+  });
 }
 
 std::size_t column_sums_workspace_bytes(const ColumnSums& p) { return RowBlocks(p.M).bytes(p.N); }

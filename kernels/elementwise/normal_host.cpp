@@ -1,5 +1,7 @@
 // Normal numbers from a counter. Logarithm, sine and cosine are our own fixed sequences of fp32 operations, so that initial weights have
 // the same bits with every compiler, C library and vector width.
+#include <algorithm>
+
 #include "kernels/elementwise/elementwise.hpp"
 #include "kernels/elementwise/philox.hpp"
 #include "kernels/exp.hpp"
@@ -9,48 +11,66 @@ namespace tessera::kernels {
 namespace host {
 namespace {
 
-using Words = std::array<std::uint32_t, lanes>;
+TESSERA_INLINE f32x16::Part zip(f32x16::Part a, f32x16::Part b, auto upper) {
+  constexpr int n = f32x16::part_size, from = upper * n / 2;
+  return [&]<int... i>(std::integer_sequence<int, i...>) __attribute__((always_inline)) {
+    return __builtin_shuffle(a, b, i32x16::Part{(from + i / 2 + i % 2 * n)...});
+  }
+  (std::make_integer_sequence<int, n>{});
+}
+
+/// a[0] b[0] c[0] d[0] a[1] ...
+TESSERA_INLINE void store_interleaved(float* out, const f32x16& a, const f32x16& b, const f32x16& c, const f32x16& d) {
+  unrolled<parts>([&](auto k) {
+    unrolled<4>([&](auto quarter) {
+      std::integral_constant<int, quarter / 2> outer;
+      std::integral_constant<int, quarter % 2> inner;
+      f32x16::Part v = zip(zip(a.part[k], c.part[k], outer), zip(b.part[k], d.part[k], outer), inner);
+      std::memcpy(out + (4 * k + quarter) * f32x16::part_size, &v, sizeof v);
+    });
+  });
+}
 
 struct SinCos {
   f32x16 sin, cos;
 };
 
 /// Sine and cosine of 2 pi u / 2^32. Quarter turns come off exactly in integers; what is left is at most an eighth of a turn.
-SinCos sin_cos_of_turns(u32x16 u) {
+TESSERA_INLINE SinCos sin_cos_of_turns(u32x16 u) {
   u32x16 quarter = (u + 0x20000000u) >> 30;
-  i32x16 rest = std::bit_cast<i32x16>(u - (quarter << 30));
-  f32x16 t = __builtin_convertvector(rest, f32x16) * 0x1.921fb6p-30f, z = t * t;  // pi / 2^31
+  i32x16 rest = bits_as<i32x16>(u - (quarter << 30));
+  f32x16 t = convert<f32x16>(rest) * 0x1.921fb6p-30f, z = t * t;  // pi / 2^31
   f32x16 s = fma(fma(splat(-1.958763909873762e-4f), z, splat(8.33274710466453e-3f)), z, splat(-1.6666664656312208e-1f));
   f32x16 sin = fma(s * z, t, t);
   f32x16 c = fma(fma(splat(2.454768977246003e-5f), z, splat(-1.388830186756237e-3f)), z, splat(4.166666465348879e-2f));
   f32x16 cos = fma(c * z, z, fma(z, splat(-0.5f), splat(1.0f)));
-  f32x16 turned_sin = (quarter & 1u) != 0u ? cos : sin, turned_cos = (quarter & 1u) != 0u ? sin : cos;
-  return {.sin = (quarter & 2u) != 0u ? -turned_sin : turned_sin, .cos = ((quarter + 1u) & 2u) != 0u ? -turned_cos : turned_cos};
+  i32x16 odd = (quarter & 1u) != 0u;
+  f32x16 turned_sin = select(odd, cos, sin), turned_cos = select(odd, sin, cos);
+  return {.sin = select((quarter & 2u) != 0u, -turned_sin, turned_sin),
+          .cos = select(((quarter + 1u) & 2u) != 0u, -turned_cos, turned_cos)};
 }
+
+struct Pair {
+  f32x16 first, second;
+};
 
 /// Box and Muller (1958): two uniform words to two normals.
-void box_muller(float* first, float* second, const Words& radius_words, const Words& angle_words, float std) {
-  u32x16 a = std::bit_cast<u32x16>(radius_words);
-  f32x16 uniform = fma(__builtin_convertvector(a, f32x16), splat(0x1p-32f), splat(0x1p-33f));  // in (0, 1]
+TESSERA_INLINE Pair box_muller(u32x16 radius_words, u32x16 angle_words, float std) {
+  f32x16 uniform = fma(convert<f32x16>(radius_words), splat(0x1p-32f), splat(0x1p-33f));  // in (0, 1]
   f32x16 radius = sqrt(log_of_normal(uniform) * -2.0f) * std;
-  SinCos angle = sin_cos_of_turns(std::bit_cast<u32x16>(angle_words));
-  store(first, radius * angle.cos, Whole{});
-  store(second, radius * angle.sin, Whole{});
+  SinCos angle = sin_cos_of_turns(angle_words);
+  return {radius * angle.cos, radius * angle.sin};
 }
 
-/// The normals of sixteen counters: element 4 c + k of the stream is value[k][c - first].
-void normals_of_counters(float (&value)[4][lanes], std::uint64_t first, float std, std::uint64_t seed, std::uint64_t stream) {
-  Words counter[4];
-  for (int i = 0; i < lanes; ++i) {
-    std::uint64_t c = first + static_cast<std::uint64_t>(i);
-    counter[0][i] = static_cast<std::uint32_t>(c);
-    counter[1][i] = static_cast<std::uint32_t>(c >> 32);
-    counter[2][i] = static_cast<std::uint32_t>(stream);
-    counter[3][i] = static_cast<std::uint32_t>(stream >> 32);
-  }
-  philox4x32<lanes>(counter, static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32));
-  box_muller(value[0], value[1], counter[0], counter[1], std);
-  box_muller(value[2], value[3], counter[2], counter[3], std);
+/// The normals of sixteen counters, in the order of the stream: elements 4 first .. 4 first + 63.
+void normals_of_counters(float* out, std::uint64_t first, float std, std::uint64_t seed, std::uint64_t stream) {
+  u32x16 low = bits_as<u32x16>(lane_indexes()) + static_cast<std::uint32_t>(first);
+  u32x16 carry = bits_as<u32x16>(low < static_cast<std::uint32_t>(first));  // all ones, that is -1, where the low word wrapped
+  u32x16 counter[4] = {low, static_cast<std::uint32_t>(first >> 32) - carry, static_cast<std::uint32_t>(stream),
+                       static_cast<std::uint32_t>(stream >> 32)};
+  philox4x32(counter, static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32));
+  Pair a = box_muller(counter[0], counter[1], std), b = box_muller(counter[2], counter[3], std);
+  store_interleaved(out, a.first, a.second, b.first, b.second);
 }
 
 }  // namespace
@@ -58,12 +78,18 @@ void normals_of_counters(float (&value)[4][lanes], std::uint64_t first, float st
 void normal(const Context&, float* out, std::int64_t n, float std, std::uint64_t seed, std::uint64_t stream, std::uint64_t first) {
   parallel_ranges(n, 4096, [&](std::int64_t begin, std::int64_t end) {
     std::uint64_t element = first + static_cast<std::uint64_t>(begin), last = first + static_cast<std::uint64_t>(end);
-    float value[4][lanes];
     float* next = out + begin;
     while (element < last) {
-      std::uint64_t counter = element / 4, stop = std::min(last, (counter + lanes) * 4);
-      normals_of_counters(value, counter, std, seed, stream);
-      for (; element < stop; ++element) *next++ = value[element % 4][element / 4 - counter];
+      std::uint64_t counter = element / 4, skip = element % 4, count = std::min<std::uint64_t>(last - element, 4 * lanes - skip);
+      if (count == 4 * lanes) {
+        normals_of_counters(next, counter, std, seed, stream);
+      } else {
+        float value[4 * lanes];
+        normals_of_counters(value, counter, std, seed, stream);
+        std::copy_n(value + skip, count, next);
+      }
+      next += count;
+      element += count;
     }
   });
 }
@@ -73,12 +99,10 @@ void normal(const Context&, float* out, std::int64_t n, float std, std::uint64_t
 std::uint64_t counter_random(std::uint64_t seed, std::uint64_t stream, std::uint64_t index) {
   // Another key than normal(), so that the two never draw the same words.
   seed ^= 0x6a09e667f3bcc908u;
-  std::array<std::uint32_t, 1> counter[4] = {{static_cast<std::uint32_t>(index)},
-                                             {static_cast<std::uint32_t>(index >> 32)},
-                                             {static_cast<std::uint32_t>(stream)},
-                                             {static_cast<std::uint32_t>(stream >> 32)}};
-  philox4x32<1>(counter, static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32));
-  return static_cast<std::uint64_t>(counter[1][0]) << 32 | counter[0][0];
+  std::uint32_t counter[4] = {static_cast<std::uint32_t>(index), static_cast<std::uint32_t>(index >> 32),
+                              static_cast<std::uint32_t>(stream), static_cast<std::uint32_t>(stream >> 32)};
+  philox4x32(counter, static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32));
+  return static_cast<std::uint64_t>(counter[1]) << 32 | counter[0];
 }
 
 }  // namespace tessera::kernels

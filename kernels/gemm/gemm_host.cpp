@@ -9,8 +9,8 @@
 
 #include "base/check.hpp"
 #include "kernels/gemm/matmul_host.hpp"
-#include "kernels/gemm/vector.hpp"
 #include "kernels/parallel.hpp"
+#include "kernels/vector.hpp"
 
 namespace tessera::kernels::host {
 namespace {
@@ -95,7 +95,9 @@ void run_pieces(const Context& context, const Gemm& g) {
 }
 
 // Widened pieces. K is cut as well: b's block of 384 x 512 floats stays in the second-level cache while a's rows stream past.
-constexpr std::int64_t wide_rows = 256, wide_columns = 384, wide_depth = 512;
+// Rows of the buffers are a cache line longer than what they hold: lines a power of two apart would fall into the same few sets of the
+// first-level cache, and a product that walks down a column would miss it (measured on Zen 3: weight gradients took 1.2 times as long).
+constexpr std::int64_t wide_rows = 256, wide_columns = 384, wide_depth = 512, wide_pad = line / sizeof(float);
 
 struct WideBuffers {
   float* a;
@@ -104,7 +106,22 @@ struct WideBuffers {
   std::byte* scratch;
 };
 
-constexpr std::size_t wide_floats = static_cast<std::size_t>(wide_rows * wide_depth + wide_depth * wide_columns + wide_rows * wide_columns);
+// Either operand may be stored either way round.
+constexpr std::int64_t wide_a = wide_rows * wide_depth + wide_pad * std::max(wide_rows, wide_depth);
+constexpr std::int64_t wide_b = wide_depth * wide_columns + wide_pad * std::max(wide_depth, wide_columns);
+constexpr std::size_t wide_floats = static_cast<std::size_t>(wide_a + wide_b + wide_rows * wide_columns);
+
+Matmul wide_matmul(const Gemm& g, std::int64_t rows, std::int64_t columns, std::int64_t depth, bool accumulate) {
+  return {.M = rows,
+          .N = columns,
+          .K = depth,
+          .a_stride = (g.a_transposed ? rows : depth) + wide_pad,
+          .b_stride = (g.b_transposed ? depth : columns) + wide_pad,
+          .c_stride = columns,
+          .a_transposed = g.a_transposed,
+          .b_transposed = g.b_transposed,
+          .accumulate = accumulate};
+}
 
 std::size_t wide_scratch_bytes(const Gemm& g) {
   std::size_t most = 0;
@@ -112,18 +129,8 @@ std::size_t wide_scratch_bytes(const Gemm& g) {
     for (std::int64_t columns : {std::min(wide_columns, g.N), g.N % wide_columns})
       for (std::int64_t depth : {std::min(wide_depth, g.K), g.K % wide_depth}) {
         if (rows == 0 || columns == 0 || depth == 0) continue;
-        Matmul m{.M = rows,
-                 .N = columns,
-                 .K = depth,
-                 .a_stride = g.a_transposed ? rows : depth,
-                 .b_stride = g.b_transposed ? depth : columns,
-                 .c_stride = columns,
-                 .a_transposed = g.a_transposed,
-                 .b_transposed = g.b_transposed};
-        for (bool accumulate : {false, true}) {
-          m.accumulate = accumulate;
-          most = std::max(most, matmul_scratch_bytes(m, 1));
-        }
+        for (bool accumulate : {false, true})
+          most = std::max(most, matmul_scratch_bytes(wide_matmul(g, rows, columns, depth, accumulate), 1));
       }
   return aligned(most);
 }
@@ -131,10 +138,8 @@ std::size_t wide_scratch_bytes(const Gemm& g) {
 void widen(float* to, const bf16* from, std::int64_t rows, std::int64_t columns, std::int64_t stride) {
   for (std::int64_t r = 0; r < rows; ++r) {
     const bf16* f = from + r * stride;
-    float* t = to + r * columns;
-    std::int64_t i = 0;
-    for (; i + lane_count <= columns; i += lane_count) store(t + i, load(f + i));
-    for (; i < columns; ++i) t[i] = static_cast<float>(f[i]);
+    float* t = to + r * (columns + wide_pad);
+    for_vectors(0, columns, [&](std::int64_t i, auto n) { store(t + i, load(f + i, n), n); });
   }
 }
 
@@ -144,14 +149,12 @@ void finish(Out* c, std::int64_t stride, const float* sums, std::int64_t rows, s
   for (std::int64_t r = 0; r < rows; ++r) {
     Out* to = c + r * stride;
     const float* from = sums + r * columns;
-    for (std::int64_t i = 0; i < columns; i += lane_count) {
-      std::int64_t n = std::min(lane_count, columns - i);
-      bool full = n == lane_count;
-      Lanes v = full ? load(from + i) : load_first(from + i, n);
-      if (bias) v += full ? load(bias + i) : load_first(bias + i, n);
-      if (accumulate) v += full ? load(to + i) : load_first(to + i, n);
-      full ? store(to + i, v) : store_first(to + i, v, n);
-    }
+    for_vectors(0, columns, [&](std::int64_t i, auto n) {
+      f32x16 v = load(from + i, n);
+      if (bias) v += load(bias + i, n);
+      if (accumulate) v += load(to + i, n);
+      store(to + i, v, n);
+    });
   }
 }
 
@@ -168,16 +171,7 @@ void run_widened_piece(const Gemm& g, const WideBuffers& w, std::int64_t row, st
       widen(w.b, b + column * g.K + k, columns, depth, g.K);
     else
       widen(w.b, b + k * g.N + column, depth, columns, g.N);
-    run_matmul({.M = rows,
-                .N = columns,
-                .K = depth,
-                .a_stride = g.a_transposed ? rows : depth,
-                .b_stride = g.b_transposed ? depth : columns,
-                .c_stride = columns,
-                .a_transposed = g.a_transposed,
-                .b_transposed = g.b_transposed,
-                .accumulate = k > 0},
-               {.c = w.c, .a = w.a, .b = w.b, .scratch = w.scratch}, 1);
+    run_matmul(wide_matmul(g, rows, columns, depth, k > 0), {.c = w.c, .a = w.a, .b = w.b, .scratch = w.scratch}, 1);
   }
   const bf16* piece_bias = bias ? bias + column : nullptr;
   if (g.out == DType::f32)
@@ -192,8 +186,8 @@ void run_widened(const Context& context, const Gemm& g) {
   parallel_workers(down * across, [&](std::int64_t worker, std::int64_t piece) {
     std::byte* base = context.workspace.data() + static_cast<std::size_t>(worker) * bytes;
     WideBuffers w{.a = reinterpret_cast<float*>(base), .b = nullptr, .c = nullptr, .scratch = base + wide_floats * sizeof(float)};
-    w.b = w.a + wide_rows * wide_depth;
-    w.c = w.b + wide_depth * wide_columns;
+    w.b = w.a + wide_a;
+    w.c = w.b + wide_b;
     run_widened_piece(g, w, piece / across * wide_rows, piece % across * wide_columns);
   });
 }

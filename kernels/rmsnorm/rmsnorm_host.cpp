@@ -20,7 +20,7 @@ template <bool Stream, class T>
 void forward_row(T* out, const T* x, const T* next, const T* weight, std::int64_t C, float rstd) {
   for_vectors(0, C, [&](std::int64_t i, auto n) {
     prefetch(next + (C + i) / 2);
-    store<Stream>(out + i, load(x + i, n) * rstd * load(weight + i, n), n);
+    store_any<Stream>(out + i, load_any(x + i, n) * rstd * load_any(weight + i, n), n);
   });
 }
 
@@ -34,9 +34,9 @@ void forward(const RmsnormForward& p) {
   parallel_ranges(p.rows, rows_per_piece(p.C), [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t r = begin; r < end; ++r) {
       const T *row = x + x_row(r), *next = x + x_row(std::min(r + 1, p.rows - 1));
-      float squares = fold(p.C, [&](std::int64_t i, auto n, f32x16& sum) {
+      float squares = fold<T>(p.C, [&](std::int64_t i, auto n, f32x16& sum) {
         prefetch(next + i / 2);
-        f32x16 a = load(row + i, n);
+        f32x16 a = load_any(row + i, n);
         sum = fma(a, a, sum);
       });
       float rstd = 1.0f / std::sqrt(squares / static_cast<float>(p.C) + p.eps);
@@ -54,7 +54,7 @@ void forward(const RmsnormForward& p) {
 template <class T>
 struct BackwardRow {
   T* d_x;
-  float* d_weight;
+  float* d_weight;  ///< whole vectors in the order of T
   const T *d_out, *d_residual, *x, *weight;
   std::int64_t C;
   float rstd;
@@ -65,19 +65,19 @@ struct BackwardRow {
 /// d_x may be d_out or d_residual: an element is written after the last read of it.
 template <bool Stream, bool Residual, class T>
 void backward_row(BackwardRow<T> p) {
-  float dot = fold(p.C, [&](std::int64_t i, auto n, f32x16& sum) {
+  float dot = fold<T>(p.C, [&](std::int64_t i, auto n, f32x16& sum) {
     prefetch(p.d_out + p.out_ahead + i);
-    sum = fma(load(p.d_out + i, n) * load(p.weight + i, n), load(p.x + i, n), sum);
+    sum = fma(load_any(p.d_out + i, n) * load_any(p.weight + i, n), load_any(p.x + i, n), sum);
   });
   float along_x = -(dot / static_cast<float>(p.C)) * p.rstd * p.rstd * p.rstd;
   for_vectors(0, p.C, [&](std::int64_t i, auto n) {
     prefetch(p.x + p.x_ahead + i);
     if constexpr (Residual) prefetch(p.d_residual + p.x_ahead + i);
-    f32x16 g = load(p.d_out + i, n), x = load(p.x + i, n);
-    store(p.d_weight + i, fma(g, x * p.rstd, load(p.d_weight + i, n)), n);
-    f32x16 scaled = g * load(p.weight + i, n);
-    f32x16 d_x = Residual ? fma(x, splat(along_x), load(p.d_residual + i, n)) : x * along_x;
-    store<Stream>(p.d_x + i, fma(scaled, splat(p.rstd), d_x), n);
+    f32x16 g = load_any(p.d_out + i, n), x = load_any(p.x + i, n);
+    store(p.d_weight + i, fma(g, x * p.rstd, load(p.d_weight + i)));
+    f32x16 scaled = g * load_any(p.weight + i, n);
+    f32x16 d_x = Residual ? fma(x, splat(along_x), load_any(p.d_residual + i, n)) : x * along_x;
+    store_any<Stream>(p.d_x + i, fma(scaled, splat(p.rstd), d_x), n);
   });
 }
 
@@ -86,7 +86,7 @@ void backward(const Context& context, const RmsnormBackward& p) {
   T* d_x = static_cast<T*>(p.d_x);
   const T *d_out = static_cast<const T*>(p.d_out), *d_residual = static_cast<const T*>(p.d_residual);
   const T *x = static_cast<const T*>(p.x), *weight = static_cast<const T*>(p.weight);
-  float* partial = reinterpret_cast<float*>(context.workspace.data());  // (blocks,C)
+  float* partial = reinterpret_cast<float*>(context.workspace.data());  // (blocks, stride(C))
   RowBlocks blocks(p.rows);
   RowOffset x_row(p.C, p.inner, p.x_stride), out_row(p.C, p.inner, p.out_stride);
   std::int64_t row_bytes = p.C * static_cast<std::int64_t>(sizeof(T));
@@ -97,8 +97,8 @@ void backward(const Context& context, const RmsnormBackward& p) {
                             : (stream ? backward_row<true, false, T> : backward_row<false, false, T>);
   parallel_ranges(blocks.count, 1, [&](std::int64_t first, std::int64_t last) {
     for (std::int64_t b = first; b < last; ++b) {
-      float* d_weight = partial + b * p.C;
-      std::fill_n(d_weight, p.C, 0.0f);
+      float* d_weight = partial + b * blocks.stride(p.C);
+      std::fill_n(d_weight, blocks.stride(p.C), 0.0f);
       for (std::int64_t r = blocks.begin(b); r < blocks.end(b); ++r) {
         std::int64_t at = x_row(r), next = std::min(r + 1, p.rows - 1);
         run_row({.d_x = d_x + at,
@@ -115,7 +115,7 @@ void backward(const Context& context, const RmsnormBackward& p) {
     }
     if (stream) stream_fence();
   });
-  add_partial_sums(p.d_weight, partial, blocks, p.C);
+  add_partial_sums<T>(p.d_weight, partial, blocks, p.C);
 }
 
 }  // namespace

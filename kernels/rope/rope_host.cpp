@@ -1,6 +1,7 @@
 // Bound by memory when rows leave the caches; a row's cosines and sines are read once and used for all of its heads.
 #include "kernels/rope/rope.hpp"
 
+#include <algorithm>
 #include <numbers>
 
 #include "kernels/parallel.hpp"
@@ -36,13 +37,12 @@ struct Rotation {
 template <class Count>
 TESSERA_INLINE Rotation load_rotation(const float* pairs, Count n) {
   if constexpr (is_whole<Count>) {
-    f32x16 a = load(pairs, n), b = load(pairs + lanes, n);
-    return {__builtin_shuffle(a, b, i32x16{0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30}),
-            __builtin_shuffle(a, b, i32x16{1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31})};
+    f32x16 a = load(pairs), b = load(pairs + lanes);
+    return {.cos = every_other<0>(a, b), .sin = every_other<1>(a, b)};
   } else {
-    Rotation r{};
-    for (int k = 0; k < n; ++k) r.cos[k] = pairs[2 * k], r.sin[k] = pairs[2 * k + 1];
-    return r;
+    float whole[2 * lanes] = {};
+    std::copy_n(pairs, 2 * n, whole);
+    return load_rotation(whole, Whole{});
   }
 }
 

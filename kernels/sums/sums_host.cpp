@@ -8,30 +8,8 @@
 namespace tessera::kernels::host {
 namespace {
 
-typedef double f64x8 __attribute__((vector_size(64)));  // NOLINT: attributes need typedef
-
-TESSERA_INLINE f64x8 load8(const float* x) {
-  typedef float f32x8 __attribute__((vector_size(32)));  // NOLINT
-  f32x8 v;
-  std::memcpy(&v, x, sizeof v);
-  return __builtin_convertvector(v, f64x8);
-}
-TESSERA_INLINE f64x8 load8(const std::int64_t* x) {
-  typedef std::int64_t i64x8 __attribute__((vector_size(64)));  // NOLINT
-  i64x8 v;
-  std::memcpy(&v, x, sizeof v);
-  return __builtin_convertvector(v, f64x8) * 0x1p-44;
-}
-
-/// sum + a * a, rounded once.
-TESSERA_INLINE f64x8 add_square(f64x8 sum, f64x8 a) {
-#ifdef TESSERA_AVX512
-  return _mm512_fmadd_pd(a, a, sum);
-#else
-  for (int k = 0; k < 8; ++k) sum[k] = std::fma(a[k], a[k], sum[k]);
-  return sum;
-#endif
-}
+TESSERA_INLINE f64x8 load8(const float* x) { return to_f64(x); }
+TESSERA_INLINE f64x8 load8(const std::int64_t* x) { return to_f64(x) * 0x1p-44; }
 
 /// Element i of a block goes to chain i % 32; each chain runs in order, and the chains are joined by halves.
 template <class T>
@@ -41,13 +19,12 @@ double block_sum(const T* x) {
     // Two blocks ahead, over the gap in which a block's sum is joined.
     prefetch(x + i + 2 * sum_block);
     prefetch(x + i + 2 * sum_block + 16);
-    for (int k = 0; k < 4; ++k) sum[k] = add_square(sum[k], load8(x + i + 8 * k));
+    unrolled<4>([&](auto k) {
+      f64x8 v = load8(x + i + 8 * k);
+      sum[k] = fma(v, v, sum[k]);
+    });
   }
-  f64x8 total = (sum[0] + sum[2]) + (sum[1] + sum[3]);
-  for (int width = 4; width > 0; width /= 2) {
-    for (int k = 0; k < width; ++k) total[k] += total[k + width];
-  }
-  return total[0];
+  return horizontal_sum((sum[0] + sum[2]) + (sum[1] + sum[3]));
 }
 
 /// The blocks' sums are fp64 in a fixed order; adding them is exact, so how they are split over threads, ranks and shards has no effect.

@@ -8,30 +8,36 @@ namespace {
 
 std::int64_t rows_per_piece(std::int64_t F) { return std::max<std::int64_t>(1, 16384 / F); }
 
+/// e^-|g| in [0, 1], from which the sigmoids of g and -g come without a difference; what would be subnormal is 0.
+TESSERA_INLINE f32x16 exp_of_minus_abs(f32x16 g) {
+  f32x16 x = bits_as<f32x16>(bits_as<u32x16>(g) | 0x80000000u);
+  return select(x >= splat(lowest_exponent), exp_nonpositive_in_range(x), f32x16{});
+}
+
 /// `ahead` is how far the next row of (M,2F) lies ahead, 0 in the last: it is asked for early.
 template <bool Stream, class T>
 void forward_row(T* out, const T* gate, const T* up, std::int64_t F, std::int64_t ahead) {
   for_vectors(0, F, [&](std::int64_t i, auto n) {
     prefetch(gate + ahead + i);
     prefetch(up + ahead + i);
-    f32x16 g = load(gate + i, n);
-    store<Stream>(out + i, g / (exp(-g) + 1.0f) * load(up + i, n), n);
+    f32x16 g = load_any(gate + i, n), e = exp_of_minus_abs(g);
+    f32x16 numerator = select_by_sign(g, g * e, g);
+    store_any<Stream>(out + i, numerator / (e + 1.0f) * load_any(up + i, n), n);
   });
 }
 
-/// With s = sigmoid(g): d_gate = d_out * up * s * (1 + g (1 - s)), d_up = d_out * g * s. Where s is near 1, 1 - s would lose its digits,
-/// and e^-g s has them.
+/// With s = sigmoid(g) and 1 - s = sigmoid(-g): d_gate = d_out * up * s * (1 + g (1 - s)), d_up = d_out * g * s.
 template <bool Stream, class T>
 void backward_row(T* d_gate, T* d_up, const T* d_out, const T* gate, const T* up, std::int64_t F, std::int64_t ahead) {
   for_vectors(0, F, [&](std::int64_t i, auto n) {
     prefetch(gate + ahead + i);
     prefetch(up + ahead + i);
     prefetch(d_out + ahead / 2 + i);
-    f32x16 g = load(gate + i, n), u = load(up + i, n), d = load(d_out + i, n);
-    f32x16 e = exp(-g), s = 1.0f / (e + 1.0f), ds = d * s;
-    f32x16 complement = e > 1.0f ? 1.0f - s : e * s;
-    store<Stream>(d_up + i, ds * g, n);
-    store<Stream>(d_gate + i, ds * u * fma(g, complement, splat(1.0f)), n);
+    f32x16 g = load_any(gate + i, n), u = load_any(up + i, n), d = load_any(d_out + i, n);
+    f32x16 e = exp_of_minus_abs(g), larger = 1.0f / (e + 1.0f), smaller = e * larger;
+    f32x16 ds = d * select_by_sign(g, smaller, larger), complement = select_by_sign(g, larger, smaller);
+    store_any<Stream>(d_up + i, ds * g, n);
+    store_any<Stream>(d_gate + i, ds * u * fma(g, complement, splat(1.0f)), n);
   });
 }
 

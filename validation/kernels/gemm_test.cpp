@@ -4,7 +4,6 @@
 
 #include "base/hash.hpp"
 #include "kernels/gemm/matmul_host.hpp"
-#include "kernels/gemm/vector.hpp"
 #include "validation/kernels/gemm_test_support.hpp"
 
 namespace tessera::kernels {
@@ -168,34 +167,6 @@ TEST(Gemm, Digest) {
   print_digest(h.digest().hex());
 }
 TEST(Gemm, SameBitsForAnyThreadCount) { expect_same_digest("Gemm.Digest"); }
-
-TEST(Vector, RoundsLikeTheScalarType) {
-  std::uint32_t s = 12345;
-  for (int round = 0; round < 20000; ++round) {
-    float x[lane_count];
-    bf16 y[lane_count];
-    for (float& f : x) f = std::bit_cast<float>(s = s * 1664525u + 1013904223u);
-    store(y, load(x));
-    for (int i = 0; i < lane_count; ++i) EXPECT_EQ(y[i].bits, bf16(x[i]).bits);
-    Lanes back = load(y);
-    for (int i = 0; i < lane_count; ++i) EXPECT_EQ(std::bit_cast<std::uint32_t>(back[i]) >> 16, y[i].bits);
-  }
-}
-
-TEST(Vector, ExponentialIsAccurate) {
-  constexpr float log2_e = 1.44269504f;
-  double worst = 0, worst_e = 0;
-  for (float x = -60; x <= 0; x += 0.0031f) {
-    double d = static_cast<double>(x);
-    worst = std::max(worst, std::abs(static_cast<double>(exp2_nonpositive(broadcast(x))[3]) / std::exp2(d) - 1));
-    // e^x carries the rounding of log2(e), which grows with x.
-    worst_e = std::max(worst_e, std::abs(static_cast<double>(exp2_nonpositive(broadcast(x), log2_e)[3]) / std::exp(d) - 1) / (1 - d));
-  }
-  EXPECT_LT(worst, 3e-7);
-  EXPECT_LT(worst_e, 3e-7);
-  for (float x : {-126.f, -1000.f, -std::numeric_limits<float>::infinity()}) EXPECT_NEAR(exp2_nonpositive(broadcast(x))[0], 0, 2e-38);
-  EXPECT_TRUE(std::isnan(exp2_nonpositive(broadcast(std::numeric_limits<float>::quiet_NaN()))[0]));
-}
 
 }  // namespace
 }  // namespace tessera::kernels

@@ -1,0 +1,204 @@
+// Prints a digest of what each kernel makes of fixed inputs. Built twice, with the target's vectors and with the generic ones: see
+// vector_test.cpp. Sizes leave remainders everywhere.
+#include "kernels/adamw/adamw.hpp"
+#include "kernels/attention/attention.hpp"
+#include "kernels/cross_entropy/cross_entropy.hpp"
+#include "kernels/elementwise/elementwise.hpp"
+#include "kernels/embedding/embedding.hpp"
+#include "kernels/fixed/fixed.hpp"
+#include "kernels/gemm/gemm.hpp"
+#include "kernels/rmsnorm/rmsnorm.hpp"
+#include "kernels/rope/rope.hpp"
+#include "kernels/sums/sums.hpp"
+#include "kernels/swiglu/swiglu.hpp"
+#include "same_bits.hpp"
+
+namespace tessera::kernels::testing {
+namespace {
+
+template <class... V>
+void print(const char* name, DType dtype, const V&... values) {
+  std::printf("%s %s %s\n", name, std::string(name_of(dtype)).c_str(), digest(values...).hex().c_str());
+}
+
+/// Every exponent, subnormals, infinities and NaN among ordinary values.
+std::vector<float> awkward_values(std::int64_t n) {
+  auto x = random_values<float>(n, 3, 3.0f);
+  std::mt19937 engine(5);
+  for (std::size_t i = 0; i < x.size(); i += 3) x[i] = std::bit_cast<float>(static_cast<std::uint32_t>(engine()));
+  return x;
+}
+
+std::vector<std::int64_t> whole_numbers(std::int64_t n) {
+  std::mt19937_64 engine(6);
+  std::vector<std::int64_t> x(static_cast<std::size_t>(n));
+  // Small ones beside numbers that need more digits than fp64 has.
+  for (std::size_t i = 0; i < x.size(); ++i) x[i] = static_cast<std::int64_t>(engine()) >> (i / 64 % 2 ? 2 : 20);
+  return x;
+}
+
+void elementwise() {
+  constexpr std::int64_t n = 100003;
+  auto x = awkward_values(n), back = poisoned<float>(n), normals = poisoned<float>(n);
+  auto half = poisoned<bf16>(n);
+  cast({}, half.data(), DType::bf16, x.data(), DType::f32, n);
+  cast({}, back.data(), DType::f32, half.data(), DType::bf16, n);
+  normal({}, normals.data(), n, 0.7f, 1, 2, 0xfffffff0u * std::uint64_t{4} + 1);
+  print("cast", DType::bf16, half, back);
+  print("normal", DType::f32, normals);
+  auto sums = random_values<float>(77, 1);
+  Workspace workspace(column_sums_workspace_bytes({.M = 1000, .N = 77}));
+  column_sums(workspace.context(), {sums.data(), normals.data(), 1000, 77, DType::f32});
+  print("column_sums", DType::f32, sums);
+}
+
+void optimizer() {
+  constexpr std::int64_t n = 5003, blocks = 512 * 256;
+  AdamwScalars scalars{.learning_rate = 1e-3f, .bias_correction1 = 0.3f, .bias_correction2 = 0.2f, .grad_scale = 0.7f};
+  auto whole = whole_numbers(blocks);
+  auto floats = random_values<float>(blocks, 9);
+  for (DType dtype : {DType::f32, DType::i64}) {
+    auto w = random_values<float>(n, 1), m = random_values<float>(n, 2), v = random_values<float>(n, 3);
+    for (float& f : v) f *= f;
+    auto copy = poisoned<bf16>(n);
+    const void* grad = dtype == DType::f32 ? static_cast<const void*>(floats.data()) : whole.data();
+    adamw({}, {.master = w.data(),
+               .m = m.data(),
+               .v = v.data(),
+               .param = copy.data(),
+               .grad = grad,
+               .grad_dtype = dtype,
+               .n = n,
+               .weight_decay = 0.1f,
+               .scalars = &scalars});
+    print("adamw", dtype, w, m, v, copy);
+    FixedSum sum;
+    std::int32_t flag = 0;
+    sum_of_squares({}, {.sum = &sum, .not_finite = &flag, .x = grad, .n = blocks, .dtype = dtype});
+    print("sum_of_squares", dtype, std::vector<std::int64_t>(sum.limb, sum.limb + 4));
+  }
+  auto sum = std::vector<std::int64_t>(n, 3), out = whole;
+  std::int32_t flag = 0;
+  fixed_accumulate({}, sum.data(), floats.data(), n, &flag, fixed_limit);
+  auto back = poisoned<float>(n);
+  fixed_to_float({}, back.data(), whole.data(), n);
+  print("fixed", DType::i64, sum, back);
+}
+
+template <class T>
+void rows() {
+  constexpr DType dtype = dtype_of<T>();
+  constexpr std::int64_t M = 70, C = 173;
+  auto x = random_values<T>(M * C, 1), weight = random_values<T>(C, 2), d_out = random_values<T>(M * C, 3), out = poisoned<T>(M * C),
+       d_x = poisoned<T>(M * C);
+  std::vector<float> rstd(M), d_weight(C, 0.5f);
+  Workspace workspace(1 << 20);
+  rmsnorm_forward({}, {.out = out.data(), .rstd = rstd.data(), .x = x.data(), .weight = weight.data(), .rows = M, .C = C, .dtype = dtype});
+  rmsnorm_backward(workspace.context(), {.d_x = d_x.data(),
+                                         .d_weight = d_weight.data(),
+                                         .d_out = d_out.data(),
+                                         .d_residual = x.data(),
+                                         .x = x.data(),
+                                         .weight = weight.data(),
+                                         .rstd = rstd.data(),
+                                         .rows = M,
+                                         .C = C,
+                                         .dtype = dtype});
+  print("rmsnorm", dtype, out, rstd, d_x, d_weight);
+
+  std::vector<T> gate_up;
+  for (float f : awkward_values(2 * M * C)) gate_up.push_back(T(std::isnan(f) ? 1.0f : f));
+  auto d_gate_up = poisoned<T>(2 * M * C);
+  swiglu_forward({}, {.out = out.data(), .gate_up = gate_up.data(), .M = M, .F = C, .dtype = dtype});
+  swiglu_backward({}, {.d_gate_up = d_gate_up.data(), .d_out = d_out.data(), .gate_up = gate_up.data(), .M = M, .F = C, .dtype = dtype});
+  // Which NaN an operation makes of two is the processor's choice.
+  for (std::vector<T>* values : {&out, &d_gate_up})
+    for (T& v : *values)
+      if (std::isnan(static_cast<float>(v))) v = T(0.0f);
+  print("swiglu", dtype, out, d_gate_up);
+
+  constexpr std::int64_t D = 86;
+  std::vector<float> table(M * D);
+  rope_table(table.data(), 3, M, D, 10000, {});
+  rope({}, {.x = x.data(), .table = table.data(), .M = M, .T = M, .heads = 2, .D = D, .stride = C, .dtype = dtype});
+  print("rope", dtype, x, table);
+
+  std::vector<std::int32_t> tokens(M);
+  for (std::size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<std::int32_t>(i * i % 7);
+  auto d_table = random_values<float>(7 * C, 4);
+  embedding_backward(workspace.context(),
+                     {.d_table = d_table.data(), .d_out = d_out.data(), .tokens = tokens.data(), .M = M, .C = C, .V = 7, .dtype = dtype});
+  print("embedding", dtype, d_table);
+
+  constexpr std::int64_t V = 3001;
+  auto logits = random_values<float>(7 * V, 5, 20.0f);
+  std::vector<float> losses(7);
+  auto d_logits = poisoned<T>(7 * V);
+  softmax_loss_rows({}, {.losses = losses.data(),
+                         .logits = logits.data(),
+                         .d_logits = d_logits.data(),
+                         .targets = tokens.data(),
+                         .grad_scale = 0.1f,
+                         .rows = 7,
+                         .V = V,
+                         .dtype = dtype});
+  print("softmax_loss_rows", dtype, losses, d_logits);
+}
+
+template <class T>
+void attention() {
+  constexpr DType dtype = dtype_of<T>();
+  for (std::int64_t D : {22, 48, 64}) {
+    AttentionShape shape{.B = 2, .T = 93, .H = 4, .G = 2, .D = D, .dtype = dtype};
+    std::int64_t tokens = shape.B * shape.T, width = (shape.H + 2 * shape.G) * D;
+    auto qkv = random_values<T>(tokens * width, 1), d_out = random_values<T>(tokens * shape.H * D, 2);
+    auto out = poisoned<T>(tokens * shape.H * D), d_qkv = poisoned<T>(tokens * width), decoded = poisoned<T>(shape.B * shape.H * D);
+    auto lse = poisoned<float>(shape.B * shape.H * shape.T);
+    Workspace workspace(std::max(attention_forward_workspace_bytes(shape), attention_backward_workspace_bytes(shape)));
+    attention_forward(workspace.context(), {.out = out.data(), .lse = lse.data(), .qkv = qkv.data(), .shape = shape});
+    attention_backward(
+        workspace.context(),
+        {.d_qkv = d_qkv.data(), .d_out = d_out.data(), .qkv = qkv.data(), .out = out.data(), .lse = lse.data(), .shape = shape});
+    attention_decode({}, {.out = decoded.data(),
+                          .q = d_out.data(),
+                          .cache_k = qkv.data(),
+                          .cache_v = out.data(),
+                          .capacity = 40,
+                          .length = 37,
+                          .shape = shape});
+    print("attention", dtype, out, lse, d_qkv, decoded);
+  }
+}
+
+void product() {
+  constexpr std::int64_t M = 70, N = 101, K = 530;
+  auto a = random_values<bf16>(M * K, 1), b = random_values<bf16>(K * N, 2), bias = random_values<bf16>(N, 3),
+       c = random_values<bf16>(M * N, 4);
+  Gemm g{.c = c.data(),
+         .a = a.data(),
+         .b = b.data(),
+         .M = M,
+         .N = N,
+         .K = K,
+         .accumulate = true,
+         .in = DType::bf16,
+         .out = DType::bf16,
+         .bias = bias.data()};
+  Workspace workspace(gemm_workspace_bytes(g));
+  gemm(workspace.context(), g);
+  print("gemm", DType::bf16, c);
+}
+
+}  // namespace
+}  // namespace tessera::kernels::testing
+
+int main() {
+  using namespace tessera::kernels::testing;
+  elementwise();
+  optimizer();
+  rows<float>();
+  rows<tessera::bf16>();
+  attention<float>();
+  attention<tessera::bf16>();
+  product();
+}

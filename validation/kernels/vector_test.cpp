@@ -1,0 +1,133 @@
+#include "kernels/vector.hpp"
+
+#include <cstdio>
+#include <string>
+
+#include "kernels/exp.hpp"
+#include "same_bits.hpp"
+
+namespace tessera::kernels::testing {
+namespace {
+
+std::uint32_t bits_of(float x) { return std::bit_cast<std::uint32_t>(x); }
+
+TEST(Vector, RoundsLikeTheScalarType) {
+  std::uint32_t s = 12345;
+  for (int round = 0; round < 20000; ++round) {
+    float x[lanes];
+    bf16 y[lanes];
+    for (float& f : x) f = std::bit_cast<float>(s = s * 1664525u + 1013904223u);
+    store(y, load(x));
+    for (int i = 0; i < lanes; ++i) EXPECT_EQ(y[i].bits, bf16(x[i]).bits);
+    f32x16 back = load(y);
+    for (int i = 0; i < lanes; ++i) EXPECT_EQ(bits_of(back[i]) >> 16, y[i].bits);
+  }
+}
+
+template <class T>
+void check_remainders() {
+  auto x = random_values<T>(lanes, 1);
+  for (int n = 1; n < lanes; ++n) {
+    f32x16 v = load(x.data(), n);
+    auto out = poisoned<T>(lanes), expected = out;
+    store(out.data(), v + 1.0f, n);
+    for (int i = 0; i < lanes; ++i) {
+      auto at = static_cast<std::size_t>(i);
+      EXPECT_EQ(v[i], i < n ? static_cast<float>(x[at]) : 0.0f);
+      if (i < n) expected[at] = T(static_cast<float>(x[at]) + 1.0f);
+    }
+    EXPECT_EQ(std::memcmp(out.data(), expected.data(), sizeof(T) * lanes), 0) << n;
+  }
+}
+TEST(Vector, RemaindersTouchNothingElse) {
+  check_remainders<float>();
+  check_remainders<bf16>();
+}
+
+TEST(Vector, MultiplyAddRoundsOnce) {
+  auto x = random_values<float>(3 * lanes, 1);
+  f32x16 r = fma(load(x.data()), load(x.data() + lanes), load(x.data() + 2 * lanes));
+  for (int i = 0; i < lanes; ++i) {
+    auto at = static_cast<std::size_t>(i);
+    EXPECT_EQ(r[i], std::fma(x[at], x[at + lanes], x[at + 2 * lanes]));
+  }
+}
+
+TEST(Vector, SumsAsATree) {
+  auto x = random_values<float>(lanes, 1);
+  auto tree = x;
+  for (std::size_t width = 8; width > 0; width /= 2)
+    for (std::size_t i = 0; i < width; ++i) tree[i] += tree[i + width];
+  EXPECT_EQ(horizontal_sum(load(x.data())), tree[0]);
+  EXPECT_EQ(horizontal_max(load(x.data())), *std::max_element(x.begin(), x.end()));
+}
+
+// Numbers beyond the digits of fp32 and of fp64, and halfway cases that rounding twice gets wrong.
+TEST(Vector, WholeNumbersRoundOnce) {
+  std::mt19937_64 engine(1);
+  for (int round = 0; round < 20000; ++round) {
+    std::int64_t x[lanes];
+    for (std::int64_t& v : x) v = static_cast<std::int64_t>(engine()) >> (round % 64);
+    if (round % 3 == 0) x[round % lanes] = (std::int64_t{1} << 60) + (std::int64_t{1} << 36) + round % 2;
+    f32x16 r = load(x);
+    f64x8 d = to_f64(x);
+    for (int i = 0; i < lanes; ++i) EXPECT_EQ(r[i], static_cast<float>(x[i])) << x[i];
+    for (int i = 0; i < 8; ++i) EXPECT_EQ(d[i], static_cast<double>(x[i])) << x[i];
+  }
+}
+
+TEST(Vector, ExponentialsAreAccurate) {
+  double worst = 0, worst_e = 0;
+  for (float x = -87; x <= 0; x += 0.0031f) {
+    double d = static_cast<double>(x);
+    worst = std::max(worst, std::abs(static_cast<double>(exp2_nonpositive(x)[3]) / std::exp2(d) - 1));
+    worst_e = std::max(worst_e, std::abs(static_cast<double>(exp_nonpositive(x)[3]) / std::exp(d) - 1));
+  }
+  EXPECT_LT(worst, 2.5e-7);
+  EXPECT_LT(worst_e, 2.5e-7);
+  float infinity = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
+  for (float x : {-126.f, -1000.f, -infinity}) {
+    EXPECT_NEAR(exp2_nonpositive(x)[0], 0, 2e-38);
+    EXPECT_NEAR(exp_nonpositive(x)[0], 0, 2e-38);
+  }
+  EXPECT_GE(exp_nonpositive(lowest_exponent)[0], std::numeric_limits<float>::min());
+  EXPECT_TRUE(std::isnan(exp2_nonpositive(nan)[0]));
+  EXPECT_TRUE(std::isnan(exp_nonpositive(nan)[0]));
+}
+
+TEST(Vector, LogIsWithinTwoUlp) {
+  double worst = 0;
+  std::mt19937 engine(8);
+  for (int k = 0; k < 50000; ++k) {
+    float x[lanes];
+    for (float& v : x) {
+      v = std::bit_cast<float>(0x00800000u + static_cast<std::uint32_t>(engine()) % (k % 2 ? 0x3f000000u : 0x7f000000u));
+      if (k % 5 == 0) v = 1.0f + 1e-3f * (static_cast<float>(engine() % 2001u) - 1000.0f) * 1e-3f;
+    }
+    f32x16 y = log_of_normal(load(x));
+    for (int i = 0; i < lanes; ++i) {
+      double expected = std::log(static_cast<double>(x[i])), ulp = std::ldexp(1.0, std::max(std::ilogb(expected), -126) - 23);
+      if (expected != 0) worst = std::max(worst, std::abs(static_cast<double>(y[i]) - expected) / ulp);
+    }
+  }
+  EXPECT_LT(worst, 2);
+}
+
+std::string output_of(const char* program) {
+  std::string text;
+  FILE* pipe = popen(program, "r");
+  if (!pipe) return text;
+  char buffer[4096];
+  for (std::size_t n; (n = fread(buffer, 1, sizeof buffer, pipe)) > 0;) text.append(buffer, n);
+  return pclose(pipe) == 0 ? text : "failed: " + text;
+}
+
+// The target's vectors against the generic ones, over all kernels: each line names a kernel and the digest of its results.
+TEST(Vector, KernelsHaveTheSameBitsWithGenericVectors) {
+  std::string native = output_of(TESSERA_NATIVE_DIGEST);
+  EXPECT_GT(std::count(native.begin(), native.end(), '\n'), 20);
+  EXPECT_EQ(native, output_of(TESSERA_GENERIC_DIGEST));
+}
+
+}  // namespace
+}  // namespace tessera::kernels::testing
