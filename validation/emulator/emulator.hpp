@@ -47,6 +47,13 @@ const std::byte* exchange(unsigned mask, const void* value, std::size_t bytes);
 const std::byte* exchange_warpgroup(const void* value, std::size_t bytes);
 int lane();
 
+/// cp.async. Until the wait that covers it the target is 0xff bytes, and the source is read only there: a missing wait shows as NaN, and so
+/// does a copy into memory that others still read.
+void copy_async(void* to, const void* from, int size, int bytes);
+void copy_async_commit();
+/// Does the copies of all but the `left` youngest groups of this thread.
+void copy_async_wait(int left);
+
 template <class T>
 T exchanged(unsigned mask, T value, int from) {
   static_assert(std::is_trivially_copyable_v<T> && sizeof(T) <= 128);
