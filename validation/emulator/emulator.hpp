@@ -5,6 +5,7 @@
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstdint>
@@ -165,3 +166,5 @@ inline unsigned __float_as_uint(float x) { return std::bit_cast<unsigned>(x); }
 inline long long __float2ll_rn(float x) { return std::llrint(x); }
 inline float __ll2float_rn(long long x) { return static_cast<float>(x); }
 using std::isfinite;
+using std::max;
+using std::min;
