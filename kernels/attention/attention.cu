@@ -9,27 +9,6 @@ using namespace tessera::cuda;
 
 constexpr int term_threads = 128;
 
-__device__ __forceinline__ float as_float(float x) { return x; }
-__device__ __forceinline__ float as_float(bf16 x) { return __uint_as_float(static_cast<unsigned>(x.bits) << 16); }
-
-// Products of 8 elements of two rows, of which the first `valid` are there.
-template <class T>
-__device__ __forceinline__ float dot_of_8(const T* x, const T* y, int valid, bool wide) {
-  alignas(16) T a[8], b[8];
-  if (wide) {
-    constexpr int vectors = sizeof(T) * 8 / sizeof(uint4);
-    for (int i = 0; i < vectors; ++i) {
-      reinterpret_cast<uint4*>(a)[i] = reinterpret_cast<const uint4*>(x)[i];
-      reinterpret_cast<uint4*>(b)[i] = reinterpret_cast<const uint4*>(y)[i];
-    }
-  } else {
-    for (int i = 0; i < 8; ++i) a[i] = i < valid ? x[i] : T{}, b[i] = i < valid ? y[i] : T{};
-  }
-  float sum = 0;
-  for (int i = 0; i < 8; ++i) sum += as_float(a[i]) * as_float(b[i]);
-  return sum;
-}
-
 // Lanes of a group of `lanes` share a row, 8 elements each; a block takes a few rows of one head. Bound by memory: reads out and d_out
 // once. Not yet measured.
 template <class T>
@@ -40,7 +19,11 @@ __global__ void __launch_bounds__(term_threads) row_terms(RowTerms terms, Attent
   float delta = 0;
   if (row < T_ && 8 * place < D) {
     const std::int64_t at = ((batch * T_ + row) * a.shape.H + head) * D + 8 * place;
-    delta = dot_of_8(static_cast<const T*>(a.out) + at, static_cast<const T*>(a.d_out) + at, D - 8 * place, wide);
+    float out[8], d_out[8];
+    load_8(out, static_cast<const T*>(a.out) + at, D - 8 * place, wide);
+    load_8(d_out, static_cast<const T*>(a.d_out) + at, D - 8 * place, wide);
+#pragma unroll
+    for (int i = 0; i < 8; ++i) delta += out[i] * d_out[i];
   }
   for (int bits = lanes / 2; bits > 0; bits /= 2) delta += __shfl_xor_sync(all_lanes, delta, bits);
   if (place != 0 || row >= terms.rows) return;
@@ -52,21 +35,20 @@ __global__ void __launch_bounds__(term_threads) row_terms(RowTerms terms, Attent
 template <class T>
 void launch_row_terms(const Context& context, const AttentionBackward& a, const RowTerms& terms) {
   const AttentionShape& s = a.shape;
-  int lanes = 1;
-  while (8 * lanes < s.D) lanes *= 2;
+  const int lanes = lanes_of_row(s.D);
   const auto address = reinterpret_cast<std::uintptr_t>(a.out) | reinterpret_cast<std::uintptr_t>(a.d_out);
   const dim3 grid(static_cast<unsigned>(ceil_div(terms.rows, term_threads / lanes)), static_cast<unsigned>(s.H),
                   static_cast<unsigned>(s.B));
   launch(stream_of(context), grid, term_threads, 0, row_terms<T>, terms, a, lanes, s.D % 8 == 0 && address % 16 == 0);
 }
 
+}  // namespace
+
 void check_shape(const AttentionShape& s) {
   TESSERA_CUDA_REQUIRE(s.G > 0 && s.H % s.G == 0 && s.D > 0 && s.D % 2 == 0 && s.B >= 0 && s.T >= 0);
   TESSERA_CUDA_REQUIRE(s.D <= 256 && s.B < 65536 && s.T < (1 << 30));
   TESSERA_CUDA_REQUIRE(s.dtype == DType::f32 || s.dtype == DType::bf16);
 }
-
-}  // namespace
 
 std::size_t attention_forward_workspace_bytes(const AttentionShape& s) {
   check_shape(s);

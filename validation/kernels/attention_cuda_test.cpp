@@ -162,5 +162,70 @@ TEST(AttentionCuda, SameBitsTwice) {
     }
 }
 
+struct Cache {
+  Tensor q, k, v;
+  AttentionDecode arguments;
+  Cache(const AttentionShape& s, std::int64_t capacity, std::int64_t length)
+      : q(s.B * s.H * s.D, s.dtype), k(s.B * capacity * s.G * s.D, s.dtype), v(k.size(), s.dtype) {
+    arguments = {.capacity = capacity, .length = length, .shape = s};
+    q.randomize(1, 3);
+    k.randomize(2);
+    v.randomize(3);
+    for (std::int64_t i = 0; i < k.size(); ++i)
+      if (i / (s.G * s.D) % capacity >= length) k.set(i, std::nan("")), v.set(i, std::nan(""));
+  }
+  Tensor on_host() {
+    Tensor out(q.size(), q.type());
+    AttentionDecode a = arguments;
+    a.out = out.data(), a.q = q.data(), a.cache_k = k.data(), a.cache_v = v.data();
+    host::attention_decode({}, a);
+    return out;
+  }
+  Tensor on_device() {
+    Tensor out(q.size(), q.type());
+    DeviceArray q_there(q.bytes()), k_there(k.bytes()), v_there(v.bytes()), out_there(out.bytes().size());
+    DeviceArray workspace(cuda::attention_decode_workspace_bytes(arguments));
+    AttentionDecode a = arguments;
+    a.out = out_there.data(), a.q = q_there.data(), a.cache_k = k_there.data(), a.cache_v = v_there.data();
+    cuda::attention_decode(workspace.context(), a);
+    fetch(out, out_there);
+    EXPECT_TRUE(out_there.intact() && workspace.intact());
+    return out;
+  }
+};
+
+TEST(AttentionCuda, DecodeMatchesTheHost) {
+  TESSERA_NEEDS_DEVICE();
+  for (DType t : {DType::f32, DType::bf16})
+    for (std::int64_t length : {1, 5, 128, 129, 300})
+      for (AttentionShape s : {AttentionShape{.B = 2, .H = 4, .G = 4, .D = 64},
+                               {.B = 1, .H = 7, .G = 1, .D = 128},
+                               {.B = 1, .H = 4, .G = 2, .D = 96},
+                               {.B = 2, .H = 2, .G = 1, .D = 6},
+                               {.B = 1, .H = 2, .G = 1, .D = 16},
+                               {.B = 1, .H = 2, .G = 2, .D = 250}}) {
+        s.dtype = t;
+        Cache cache(s, 310, length);
+        EXPECT_LT(relative_error(cache.on_device().doubles(), cache.on_host().doubles()), tolerance(t))
+            << length << " tokens, D " << s.D << ", " << name_of(t);
+      }
+}
+
+TEST(AttentionCuda, DecodeGivesTheSameBitsTwice) {
+  TESSERA_NEEDS_DEVICE();
+  for (DType t : {DType::f32, DType::bf16}) {
+    Cache cache({.B = 1, .H = 4, .G = 2, .D = 64, .dtype = t}, 400, 333);
+    const Tensor first = cache.on_device();
+#ifdef TESSERA_EMULATED_GPU
+    emulator::set_order(emulator::Order::backward);
+#endif
+    const Tensor second = cache.on_device();
+#ifdef TESSERA_EMULATED_GPU
+    emulator::set_order(emulator::Order::forward);
+#endif
+    EXPECT_EQ(first.bytes(), second.bytes());
+  }
+}
+
 }  // namespace
 }  // namespace tessera::kernels
