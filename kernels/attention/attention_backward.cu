@@ -173,14 +173,15 @@ __global__ void __launch_bounds__(threads) backward_of_queries(AttentionBackward
   const int head = static_cast<int>(blockIdx.x), batch = static_cast<int>(blockIdx.z);
   const int first = static_cast<int>(gridDim.y - 1 - blockIdx.y) * queries;  // long rows first
   const int row = first + warp_index() * 16 * M, key_tiles = (min(first + queries, T) + step - 1) / step;
-  const Heads<const bf16> heads(static_cast<const bf16*>(a.qkv), a.shape, batch, head);
   const std::int64_t out_stride = a.shape.H * D;
   auto load_keys = [&](int j) {
+    const Heads<const bf16> heads(static_cast<const bf16*>(a.qkv), a.shape, hidden(blockIdx.z), hidden(blockIdx.x));
     bf16* stage = stages + j % 2 * 2 * step * Dp;
     load_rows<Dp, step>(stage, heads.k + j * step * heads.stride, heads.stride, T - j * step, D, wide);
     load_rows<Dp, step>(stage + step * Dp, heads.v + j * step * heads.stride, heads.stride, T - j * step, D, wide);
     copy_async_commit();
   };
+  const Heads<const bf16> heads(static_cast<const bf16*>(a.qkv), a.shape, batch, head);
   load_rows<Dp, queries>(q, heads.q + first * heads.stride, heads.stride, T - first, D, wide);
   load_rows<Dp, queries>(d_out, static_cast<const bf16*>(a.d_out) + (batch * a.shape.T + first) * out_stride + head * D, out_stride,
                          T - first, D, wide);
