@@ -29,7 +29,7 @@ __global__ void __launch_bounds__(term_threads) row_terms(RowTerms terms, Attent
   if (place != 0 || row >= terms.rows) return;
   const std::int64_t of_head = batch * a.shape.H + head;
   terms.delta[of_head * terms.rows + row] = delta;
-  terms.lse_base2[of_head * terms.rows + row] = row < T_ ? a.lse[of_head * T_ + row] * log2_e : INFINITY;
+  terms.lse_base2[of_head * terms.rows + row] = row < T_ ? a.lse[of_head * T_ + row] * log2_e : 0;
 }
 
 template <class T>

@@ -48,7 +48,7 @@ struct QueryStage {
   }
 };
 
-// Rows are keys, columns queries: scores become probabilities. Padded queries have an infinite lse.
+// Rows are keys, columns queries: scores become probabilities.
 template <int M, int N>
 __device__ __forceinline__ void probabilities(float (&scores)[M][N][4], const float* lse, int key, int query, float scale_base2) {
   const int lane = lane_index();

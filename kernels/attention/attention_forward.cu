@@ -16,51 +16,6 @@ struct ForwardTiles {
   static constexpr std::size_t shared_bytes = sizeof(bf16) * Dp * (queries + 4 * keys);
 };
 
-// Scores of keys after the query become -infinity. `row` and `key` are the first of the warp's tile.
-template <int M, int N>
-__device__ __forceinline__ void mask_later_keys(float (&scores)[M][N][4], int row, int key) {
-  const int lane = lane_index();
-#pragma unroll
-  for (int m = 0; m < M; ++m)
-#pragma unroll
-    for (int n = 0; n < N; ++n)
-#pragma unroll
-      for (int i = 0; i < 4; ++i)
-        if (key + 8 * n + lane % 4 * 2 + i % 2 > row + 16 * m + lane / 4 + i / 2 * 8) scores[m][n][i] = -INFINITY;
-}
-
-// Scores become probabilities relative to the running maximum `most` (of raw scores); `total` (this lane's columns alone) and `out` follow
-// it. Four lanes share a row.
-template <int M, int N, int O>
-__device__ __forceinline__ void online_softmax(float (&scores)[M][N][4], float (&out)[M][O][4], float (&most)[M][2], float (&total)[M][2],
-                                               float scale_base2) {
-#pragma unroll
-  for (int m = 0; m < M; ++m)
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      float row_most = most[m][half];
-#pragma unroll
-      for (int n = 0; n < N; ++n) row_most = fmaxf(row_most, fmaxf(scores[m][n][2 * half], scores[m][n][2 * half + 1]));
-      row_most = fmaxf(row_most, __shfl_xor_sync(all_lanes, row_most, 1));
-      row_most = fmaxf(row_most, __shfl_xor_sync(all_lanes, row_most, 2));
-      const float rescale = exp2_approximate((most[m][half] - row_most) * scale_base2), shift = row_most * scale_base2;
-      most[m][half] = row_most;
-      total[m][half] *= rescale;
-#pragma unroll
-      for (int n = 0; n < N; ++n)
-#pragma unroll
-        for (int i = 2 * half; i < 2 * half + 2; ++i) {
-          scores[m][n][i] = exp2_approximate(fmaf(scores[m][n][i], scale_base2, -shift));
-          total[m][half] += scores[m][n][i];
-        }
-#pragma unroll
-      for (int n = 0; n < O; ++n) {
-        out[m][n][2 * half] *= rescale;
-        out[m][n][2 * half + 1] *= rescale;
-      }
-    }
-}
-
 template <int Dp>
 __global__ void __launch_bounds__(threads) forward(AttentionForward a, float scale, bool wide) {
   using Tiles = ForwardTiles<Dp>;
@@ -97,22 +52,13 @@ __global__ void __launch_bounds__(threads) forward(AttentionForward a, float sca
     float scores[M][keys / 8][4];
     multiply_rows<Dp>(scores, q, row - first, stage);
     if (j * keys + keys - 1 > row) mask_later_keys(scores, row, j * keys);
-    online_softmax(scores, out, most, total, scale * log2_e);
+    float rescale[M][2];
+    online_softmax(scores, most, total, rescale, scale * log2_e);
+    scale_rows(out, rescale);
     add_product<Dp>(out, scores, stage + keys * Dp);
   }
-  float* lse = a.lse + (batch * a.shape.H + head) * T;
   float inverse[M][2];
-#pragma unroll
-  for (int m = 0; m < M; ++m)
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      float sum = total[m][half];
-      sum += __shfl_xor_sync(all_lanes, sum, 1);
-      sum += __shfl_xor_sync(all_lanes, sum, 2);
-      inverse[m][half] = 1 / sum;
-      const int query = row + 16 * m + 8 * half + lane_index() / 4;
-      if (query < T && lane_index() % 4 == 0) lse[query] = most[m][half] * scale + logf(sum);
-    }
+  finish_softmax(inverse, a.lse + (batch * a.shape.H + head) * T, most, total, row, T, scale);
   bf16* to = static_cast<bf16*>(a.out) + batch * a.shape.T * a.shape.H * D + head * D;
   store_rows<Dp>(to, a.shape.H * D, out, inverse, row, T, D);
 }

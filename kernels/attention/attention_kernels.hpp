@@ -13,8 +13,8 @@ void check_shape(const AttentionShape& shape);
 void attention_forward_bf16(const Context& context, const AttentionForward& arguments);
 void attention_forward_fp32(const Context& context, const AttentionForward& arguments);
 
-/// delta (B, H, rows) = rowsum(d_out * out) and lse_base2 (B, H, rows) = lse log2 e, where rows is T padded to whole tiles; in padding, 0
-/// and infinity, so that a probability 2^(score - lse_base2) is 0 there.
+/// delta (B, H, rows) = rowsum(d_out * out) and lse_base2 (B, H, rows) = lse log2 e, where rows is T padded to whole tiles. Both are 0 in
+/// padding, and so are the rows of Q and dO that tiles hold there: they add nothing.
 struct RowTerms {
   float *delta, *lse_base2;
   std::int64_t rows;

@@ -138,6 +138,75 @@ __device__ __forceinline__ void add_product(float (&c)[M][Dp / 8][4], const floa
   }
 }
 
+/// Scores of keys after the query become -infinity. `row` and `key` are the first of the warp's tile.
+template <int M, int N>
+__device__ __forceinline__ void mask_later_keys(float (&scores)[M][N][4], int row, int key) {
+  const int lane = lane_index();
+#pragma unroll
+  for (int m = 0; m < M; ++m)
+#pragma unroll
+    for (int n = 0; n < N; ++n)
+#pragma unroll
+      for (int i = 0; i < 4; ++i)
+        if (key + 8 * n + lane % 4 * 2 + i % 2 > row + 16 * m + lane / 4 + i / 2 * 8) scores[m][n][i] = -INFINITY;
+}
+
+/// Scores become probabilities relative to the running maximum `most` (of raw scores); `total` (this lane's columns alone) follows it, and
+/// the output is to be multiplied by `rescale`. Four lanes share a row.
+template <int M, int N>
+__device__ __forceinline__ void online_softmax(float (&scores)[M][N][4], float (&most)[M][2], float (&total)[M][2], float (&rescale)[M][2],
+                                               float scale_base2) {
+#pragma unroll
+  for (int m = 0; m < M; ++m)
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      float row_most = most[m][half];
+#pragma unroll
+      for (int n = 0; n < N; ++n) row_most = fmaxf(row_most, fmaxf(scores[m][n][2 * half], scores[m][n][2 * half + 1]));
+      row_most = fmaxf(row_most, __shfl_xor_sync(all_lanes, row_most, 1));
+      row_most = fmaxf(row_most, __shfl_xor_sync(all_lanes, row_most, 2));
+      const float shift = row_most * scale_base2;
+      rescale[m][half] = exp2_approximate((most[m][half] - row_most) * scale_base2);
+      most[m][half] = row_most;
+      total[m][half] *= rescale[m][half];
+#pragma unroll
+      for (int n = 0; n < N; ++n)
+#pragma unroll
+        for (int i = 2 * half; i < 2 * half + 2; ++i) {
+          scores[m][n][i] = exp2_approximate(fmaf(scores[m][n][i], scale_base2, -shift));
+          total[m][half] += scores[m][n][i];
+        }
+    }
+}
+
+/// inverse = 1 / total over the row's four lanes, and the log-sum-exp of rows row.. of a head that are below T.
+template <int M>
+__device__ __forceinline__ void finish_softmax(float (&inverse)[M][2], float* lse, const float (&most)[M][2], const float (&total)[M][2],
+                                               int row, int T, float scale) {
+#pragma unroll
+  for (int m = 0; m < M; ++m)
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      float sum = total[m][half];
+      sum += __shfl_xor_sync(all_lanes, sum, 1);
+      sum += __shfl_xor_sync(all_lanes, sum, 2);
+      inverse[m][half] = 1 / sum;
+      const int query = row + 16 * m + 8 * half + lane_index() / 4;
+      if (query < T && lane_index() % 4 == 0) lse[query] = most[m][half] * scale + logf(sum);
+    }
+}
+
+/// c *= factor, by row.
+template <int M, int N>
+__device__ __forceinline__ void scale_rows(float (&c)[M][N][4], const float (&factor)[M][2]) {
+#pragma unroll
+  for (int m = 0; m < M; ++m)
+#pragma unroll
+    for (int n = 0; n < N; ++n)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) c[m][n][i] *= factor[m][i / 2];
+}
+
 /// Rows first.. of `to` (rows of D elements, `stride` apart) = c * factor[m][half], where the row is below `rows`.
 template <int Dp, int M>
 __device__ __forceinline__ void store_rows(bf16* to, std::int64_t stride, const float (&c)[M][Dp / 8][4], const float (&factor)[M][2],
