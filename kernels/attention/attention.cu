@@ -42,6 +42,15 @@ void launch_row_terms(const Context& context, const AttentionBackward& a, const 
   launch(stream_of(context), grid, term_threads, 0, row_terms<T>, terms, a, lanes, s.D % 8 == 0 && address % 16 == 0);
 }
 
+// Code for sm_90a runs on compute capability 9.0 alone.
+bool is_hopper() {
+  int device = 0, major = 0, minor = 0;
+  TESSERA_CUDA_CHECK(cudaGetDevice(&device));
+  TESSERA_CUDA_CHECK(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
+  TESSERA_CUDA_CHECK(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device));
+  return major == 9 && minor == 0;
+}
+
 }  // namespace
 
 void check_shape(const AttentionShape& s) {
@@ -63,7 +72,12 @@ std::size_t attention_backward_workspace_bytes(const AttentionShape& s) {
 void attention_forward(const Context& context, const AttentionForward& a) {
   check_shape(a.shape);
   if (a.shape.B == 0 || a.shape.T == 0) return;
-  a.shape.dtype == DType::f32 ? attention_forward_fp32(context, a) : attention_forward_bf16(context, a);
+  if (a.shape.dtype == DType::f32)
+    attention_forward_fp32(context, a);
+  else if (is_hopper() && warpgroup_head_dim(a.shape.D))
+    attention_forward_warpgroup(context, a);
+  else
+    attention_forward_bf16(context, a);
 }
 
 void attention_backward(const Context& context, const AttentionBackward& a) {

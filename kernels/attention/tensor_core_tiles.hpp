@@ -138,6 +138,15 @@ __device__ __forceinline__ void add_product(float (&c)[M][Dp / 8][4], const floa
   }
 }
 
+/// p, rounded to bf16, as left operands of products over its 8 N columns.
+template <int N>
+__device__ __forceinline__ void pack_left(std::uint32_t (&a)[N / 2][4], const float (&p)[N][4]) {
+#pragma unroll
+  for (int k = 0; k < N / 2; ++k)
+#pragma unroll
+    for (int i = 0; i < 4; ++i) a[k][i] = pack_bf16(p[2 * k + i / 2][i % 2 * 2], p[2 * k + i / 2][i % 2 * 2 + 1]);
+}
+
 /// Scores of keys after the query become -infinity. `row` and `key` are the first of the warp's tile.
 template <int M, int N>
 __device__ __forceinline__ void mask_later_keys(float (&scores)[M][N][4], int row, int key) {

@@ -32,6 +32,9 @@ namespace tessera::emulator {
 enum class Order { forward, backward };
 void set_order(Order order);
 
+/// Which GPU the runtime claims to be: 8 or 9, for x.0. At first 8.
+void set_compute_capability(int major);
+
 /// Runs `body` once for each thread of each block. Throws what a thread throws, and an error that names block and thread where threads wait
 /// for others that have ended or wait elsewhere.
 void launch(dim3 grid, dim3 block, std::size_t shared_bytes, const std::function<void()>& body);

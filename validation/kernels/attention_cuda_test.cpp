@@ -162,6 +162,48 @@ TEST(AttentionCuda, SameBitsTwice) {
     }
 }
 
+#ifdef TESSERA_EMULATED_GPU
+// On a Hopper GPU the tests above take this path.
+struct OnHopper {
+  OnHopper() { emulator::set_compute_capability(9); }
+  ~OnHopper() { emulator::set_compute_capability(8); }
+};
+
+Result forward_on_device(const AttentionShape& s, const Operands& x) {
+  Result r(s);
+  DeviceArray qkv(x.qkv.bytes()), out(r.out.bytes().size()), lse(r.lse.bytes().size());
+  cuda::attention_forward({}, {.out = out.data(), .lse = lse.floats(), .qkv = qkv.data(), .shape = s});
+  fetch(r.out, out);
+  fetch(r.lse, lse);
+  r.intact = out.intact() && lse.intact();
+  return r;
+}
+
+TEST(AttentionCuda, ForwardOnHopperMatchesTheHost) {
+  const OnHopper hopper;
+  for (const AttentionShape& s : {AttentionShape{.B = 2, .T = 1, .H = 7, .G = 1, .D = 64},
+                                  {.B = 1, .T = 77, .H = 2, .G = 2, .D = 128},
+                                  {.B = 1, .T = 257, .H = 4, .G = 1, .D = 64},
+                                  {.B = 2, .T = 128, .H = 2, .G = 1, .D = 104},
+                                  {.B = 1, .T = 200, .H = 1, .G = 1, .D = 122},
+                                  {.B = 1, .T = 65, .H = 2, .G = 1, .D = 40},
+                                  {.B = 1, .T = 330, .H = 1, .G = 1, .D = 128}}) {
+    AttentionShape shape = s;
+    shape.dtype = DType::bf16;
+    const Operands x(shape);
+    const Result got = forward_on_device(shape, x), want = on_host(shape, x);
+    EXPECT_TRUE(got.intact);
+    EXPECT_LT(relative_error(got.out.doubles(), want.out.doubles()), 1e-2) << s.T << " tokens, D " << s.D;
+    EXPECT_LT(relative_error(got.lse.doubles(), want.lse.doubles()), 1e-5) << s.T << " tokens, D " << s.D;
+    emulator::set_order(emulator::Order::backward);
+    const Result again = forward_on_device(shape, x);
+    emulator::set_order(emulator::Order::forward);
+    EXPECT_EQ(got.out.bytes(), again.out.bytes());
+    EXPECT_EQ(got.lse.bytes(), again.lse.bytes());
+  }
+}
+#endif
+
 struct Cache {
   Tensor q, k, v;
   AttentionDecode arguments;
