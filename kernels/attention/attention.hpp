@@ -43,5 +43,7 @@ struct AttentionDecode {
   AttentionShape shape;  ///< T is not used
 };
 TESSERA_OP(attention_decode, (const Context& context, const AttentionDecode& arguments), (context, arguments))
+/// Enough for any length up to `capacity`; pointers are not looked at.
+TESSERA_WORKSPACE(attention_decode_workspace_bytes, AttentionDecode)
 
 }  // namespace tessera::kernels

@@ -182,6 +182,8 @@ void attention_forward(const Context& context, const AttentionForward& a) {
   a.shape.dtype == DType::f32 ? forward<float>(context, a) : forward<bf16>(context, a);
 }
 
+std::size_t attention_decode_workspace_bytes(const AttentionDecode&) { return 0; }
+
 void attention_decode(const Context&, const AttentionDecode& a) {
   check_attention(a.shape);
   TESSERA_REQUIRE(a.length > 0 && a.length <= a.capacity && a.shape.D <= 512, "decode of length {} of {}, D={}", a.length, a.capacity,

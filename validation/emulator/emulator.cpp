@@ -29,8 +29,18 @@ struct Board {
   std::vector<std::byte> slots[2];
 };
 
+/// A cp.async that was issued and not yet waited for.
+struct Copy {
+  std::byte* to;
+  const std::byte* from;
+  int size, bytes;
+  std::int64_t group;
+};
+
 struct Thread {
   context::fiber fiber;
+  std::vector<Copy> copies;
+  std::int64_t copy_group = 0;  // the one that is open
   uint3 index{};
   bool ended = false;
   const Meeting* waits = nullptr;
@@ -179,6 +189,27 @@ void* dynamic_shared() { return g_shared; }
 
 void sync_block() { meet(g_block->barrier, static_cast<int>(g_block->threads.size())); }
 void sync_named(int barrier, int threads) { meet(g_block->named[barrier], threads); }
+
+void copy_async(void* to, const void* from, int size, int bytes) {
+  const auto address = reinterpret_cast<std::uintptr_t>(to) | (bytes ? reinterpret_cast<std::uintptr_t>(from) : 0);
+  if (address % static_cast<unsigned>(size) != 0) throw std::logic_error("emulator: cp.async between addresses that are not aligned");
+  if (bytes < 0 || bytes > size) throw std::logic_error("emulator: cp.async of more bytes than its size");
+  std::memset(to, 0xff, static_cast<std::size_t>(size));
+  Thread& self = *g_block->current;
+  self.copies.push_back({static_cast<std::byte*>(to), static_cast<const std::byte*>(from), size, bytes, self.copy_group});
+}
+
+void copy_async_commit() { ++g_block->current->copy_group; }
+
+void copy_async_wait(int left) {
+  Thread& self = *g_block->current;
+  auto copy = self.copies.begin();
+  for (; copy != self.copies.end() && copy->group < self.copy_group - left; ++copy) {
+    std::memset(copy->to, 0, static_cast<std::size_t>(copy->size));
+    if (copy->bytes) std::memcpy(copy->to, copy->from, static_cast<std::size_t>(copy->bytes));
+  }
+  self.copies.erase(self.copies.begin(), copy);
+}
 
 int lane() { return number(*g_block->current) % 32; }
 

@@ -5,6 +5,7 @@
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstdint>
@@ -31,6 +32,9 @@ namespace tessera::emulator {
 enum class Order { forward, backward };
 void set_order(Order order);
 
+/// Which GPU the runtime claims to be: 8 or 9, for x.0. At first 8.
+void set_compute_capability(int major);
+
 /// Runs `body` once for each thread of each block. Throws what a thread throws, and an error that names block and thread where threads wait
 /// for others that have ended or wait elsewhere.
 void launch(dim3 grid, dim3 block, std::size_t shared_bytes, const std::function<void()>& body);
@@ -46,6 +50,13 @@ const std::byte* exchange(unsigned mask, const void* value, std::size_t bytes);
 /// The same over the 128 threads of a warpgroup.
 const std::byte* exchange_warpgroup(const void* value, std::size_t bytes);
 int lane();
+
+/// cp.async. Until the wait that covers it the target is 0xff bytes, and the source is read only there: a missing wait shows as NaN, and so
+/// does a copy into memory that others still read.
+void copy_async(void* to, const void* from, int size, int bytes);
+void copy_async_commit();
+/// Does the copies of all but the `left` youngest groups of this thread.
+void copy_async_wait(int left);
 
 template <class T>
 T exchanged(unsigned mask, T value, int from) {
@@ -158,3 +169,5 @@ inline unsigned __float_as_uint(float x) { return std::bit_cast<unsigned>(x); }
 inline long long __float2ll_rn(float x) { return std::llrint(x); }
 inline float __ll2float_rn(long long x) { return static_cast<float>(x); }
 using std::isfinite;
+using std::max;
+using std::min;

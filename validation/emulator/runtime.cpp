@@ -1,5 +1,5 @@
 // The calls of the CUDA runtime that our code makes, on host memory: device memory is memory, a stream does its work at once.
-#include <cuda_runtime.h>
+#include "emulator.hpp"
 
 #include <chrono>
 #include <cstdlib>
@@ -11,8 +11,13 @@ cudaError_t give(void** p, std::size_t bytes) {
   if (*p) std::memset(*p, 0xff, bytes);  // NaN: reading what nobody wrote shows
   return *p ? cudaSuccess : cudaErrorMemoryAllocation;
 }
+int g_major = 8;
 double now() { return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 }  // namespace
+
+namespace tessera::emulator {
+void set_compute_capability(int major) { g_major = major; }
+}  // namespace tessera::emulator
 
 struct CUevent_st {
   double time = 0;
@@ -85,7 +90,7 @@ cudaError_t cudaGetDevice(int* device) {
 }
 cudaError_t cudaSetDevice(int) { return cudaSuccess; }
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
-  *value = attribute == cudaDevAttrMultiProcessorCount ? 4 : attribute == cudaDevAttrComputeCapabilityMajor ? 8 : 0;
+  *value = attribute == cudaDevAttrMultiProcessorCount ? 4 : attribute == cudaDevAttrComputeCapabilityMajor ? g_major : 0;
   return cudaSuccess;
 }
 cudaError_t cudaMemGetInfo(std::size_t* available, std::size_t* total) {

@@ -1,0 +1,95 @@
+// The GPU backend of attention: checks, workspace, the terms that both backward passes share, and the choice by element type.
+#include "kernels/attention/attention.hpp"
+
+#include "kernels/attention/attention_kernels.hpp"
+
+namespace tessera::kernels::cuda {
+namespace {
+using namespace tessera::cuda;
+
+constexpr int term_threads = 128;
+
+// Lanes of a group of `lanes` share a row, 8 elements each; a block takes a few rows of one head. Bound by memory: reads out and d_out
+// once. Not yet measured.
+template <class T>
+__global__ void __launch_bounds__(term_threads) row_terms(RowTerms terms, AttentionBackward a, int lanes, bool wide) {
+  const int T_ = static_cast<int>(a.shape.T), D = static_cast<int>(a.shape.D), place = static_cast<int>(threadIdx.x) % lanes;
+  const int row = static_cast<int>(blockIdx.x) * (term_threads / lanes) + static_cast<int>(threadIdx.x) / lanes;
+  const std::int64_t head = blockIdx.y, batch = blockIdx.z;
+  float delta = 0;
+  if (row < T_ && 8 * place < D) {
+    const std::int64_t at = ((batch * T_ + row) * a.shape.H + head) * D + 8 * place;
+    float out[8], d_out[8];
+    load_8(out, static_cast<const T*>(a.out) + at, D - 8 * place, wide);
+    load_8(d_out, static_cast<const T*>(a.d_out) + at, D - 8 * place, wide);
+#pragma unroll
+    for (int i = 0; i < 8; ++i) delta += out[i] * d_out[i];
+  }
+  for (int bits = lanes / 2; bits > 0; bits /= 2) delta += __shfl_xor_sync(all_lanes, delta, bits);
+  if (place != 0 || row >= terms.rows) return;
+  const std::int64_t of_head = batch * a.shape.H + head;
+  terms.delta[of_head * terms.rows + row] = delta;
+  terms.lse_base2[of_head * terms.rows + row] = row < T_ ? a.lse[of_head * T_ + row] * log2_e : 0;
+}
+
+template <class T>
+void launch_row_terms(const Context& context, const AttentionBackward& a, const RowTerms& terms) {
+  const AttentionShape& s = a.shape;
+  const int lanes = lanes_of_row(s.D);
+  const auto address = reinterpret_cast<std::uintptr_t>(a.out) | reinterpret_cast<std::uintptr_t>(a.d_out);
+  const dim3 grid(static_cast<unsigned>(ceil_div(terms.rows, term_threads / lanes)), static_cast<unsigned>(s.H),
+                  static_cast<unsigned>(s.B));
+  launch(stream_of(context), grid, term_threads, 0, row_terms<T>, terms, a, lanes, s.D % 8 == 0 && address % 16 == 0);
+}
+
+// Code for sm_90a runs on compute capability 9.0 alone.
+bool is_hopper() {
+  int device = 0, major = 0, minor = 0;
+  TESSERA_CUDA_CHECK(cudaGetDevice(&device));
+  TESSERA_CUDA_CHECK(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
+  TESSERA_CUDA_CHECK(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device));
+  return major == 9 && minor == 0;
+}
+
+}  // namespace
+
+void check_shape(const AttentionShape& s) {
+  TESSERA_CUDA_REQUIRE(s.G > 0 && s.H % s.G == 0 && s.D > 0 && s.D % 2 == 0 && s.B >= 0 && s.T >= 0);
+  TESSERA_CUDA_REQUIRE(s.D <= 256 && s.B < 65536 && s.T < (1 << 30));
+  TESSERA_CUDA_REQUIRE(s.dtype == DType::f32 || s.dtype == DType::bf16);
+}
+
+std::size_t attention_forward_workspace_bytes(const AttentionShape& s) {
+  check_shape(s);
+  return 0;
+}
+
+std::size_t attention_backward_workspace_bytes(const AttentionShape& s) {
+  check_shape(s);
+  return static_cast<std::size_t>(2 * s.B * s.H * padded_rows(s.T)) * sizeof(float);
+}
+
+void attention_forward(const Context& context, const AttentionForward& a) {
+  check_shape(a.shape);
+  if (a.shape.B == 0 || a.shape.T == 0) return;
+  if (a.shape.dtype == DType::f32)
+    attention_forward_fp32(context, a);
+  else if (is_hopper() && warpgroup_head_dim(a.shape.D))
+    attention_forward_warpgroup(context, a);
+  else
+    attention_forward_bf16(context, a);
+}
+
+void attention_backward(const Context& context, const AttentionBackward& a) {
+  const AttentionShape& s = a.shape;
+  check_shape(s);
+  TESSERA_CUDA_REQUIRE(context.workspace.size() >= cuda::attention_backward_workspace_bytes(s));
+  if (s.B == 0 || s.T == 0) return;
+  const std::int64_t rows = padded_rows(s.T);
+  auto* base = reinterpret_cast<float*>(context.workspace.data());
+  const RowTerms terms{.delta = base, .lse_base2 = base + s.B * s.H * rows, .rows = rows};
+  s.dtype == DType::f32 ? launch_row_terms<float>(context, a, terms) : launch_row_terms<bf16>(context, a, terms);
+  s.dtype == DType::f32 ? attention_backward_fp32(context, a, terms) : attention_backward_bf16(context, a, terms);
+}
+
+}  // namespace tessera::kernels::cuda

@@ -1,0 +1,238 @@
+// Backward pass in bf16, without atomics: every sum is taken by one warp in a fixed order.
+//
+//   P = 2^(S - lse), dV = P^T dO, dP = dO V^T, dS = P (dP - delta), dK = dS^T Q / sqrt D, dQ = dS K / sqrt D
+//
+// One kernel owns key tiles and sums dK and dV over the query heads of the group and their query tiles; another owns query tiles and sums
+// dQ over key tiles. Both compute S and dP, so a pair of query and visible key costs 14 D flops and not 10. The other way, one kernel that
+// adds each tile's dQ to partial sums of its own, would read and write them once a tile: 8 D bytes for each row of dQ that a tile of 64
+// keys saves 256 D flops on, and memory for as many copies of dQ in fp32 as there are splits; a GPU that does 800 TFLOP/s with 4 TB/s of
+// memory recomputes faster.
+//
+// Bound by tensor-core flops; where a warp owns 16 rows, by shared memory that feeds them. Not yet measured.
+#include "kernels/attention/tensor_core_tiles.hpp"
+
+namespace tessera::kernels::cuda {
+namespace {
+using namespace tensor_core_tiles;
+
+// A block owns warps * 16 M rows of one kind and walks tiles of `step` rows of the other. Above head dim 128, registers hold dK or dV but
+// not both: each is made by a launch of its own.
+template <int Dp>
+struct KeyTiles {
+  static constexpr bool together = Dp <= 128;
+  static constexpr int M = Dp <= 64 ? 2 : 1, keys = warps * 16 * M, step = Dp == 96 ? 64 : 32;
+  static constexpr std::size_t shared_bytes = sizeof(bf16) * Dp * (2 * keys + 4 * step) + sizeof(float) * 4 * step;
+};
+template <int Dp>
+struct QueryTiles {
+  static constexpr int M = Dp <= 128 ? 2 : 1, queries = warps * 16 * M, step = 32;
+  static constexpr std::size_t shared_bytes = sizeof(bf16) * Dp * (2 * queries + 4 * step) + sizeof(float) * 2 * queries;
+};
+
+// What one step needs of a query head: Q (step, Dp), dO (step, Dp), lse and delta (step), in shared memory.
+template <int Dp, int step>
+struct QueryStage {
+  bf16 *q, *d_out;
+  float *lse, *delta;
+  __device__ __forceinline__ QueryStage(bf16* stages, int which)
+      : q(stages + which * 2 * step * Dp),
+        d_out(q + step * Dp),
+        lse(reinterpret_cast<float*>(stages + 4 * step * Dp) + which * 2 * step),
+        delta(lse + step) {}
+  __device__ __forceinline__ void load_terms(const RowTerms& terms, std::int64_t at) const {
+    const int i = static_cast<int>(threadIdx.x) * 4;
+    if (i < step)
+      copy_async_16(lse + i, terms.lse_base2 + at + i, 16);
+    else if (i < 2 * step)
+      copy_async_16(lse + i, terms.delta + at + i - step, 16);
+  }
+};
+
+// Rows are keys, columns queries: scores become probabilities.
+template <int M, int N>
+__device__ __forceinline__ void probabilities(float (&scores)[M][N][4], const float* lse, int key, int query, float scale_base2) {
+  const int lane = lane_index();
+  const bool diagonal = query < key + 16 * M - 1;
+#pragma unroll
+  for (int n = 0; n < N; ++n) {
+    const int column = 8 * n + lane % 4 * 2;
+    const float shift[2] = {lse[column], lse[column + 1]};
+#pragma unroll
+    for (int m = 0; m < M; ++m)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const float p = exp2_approximate(fmaf(scores[m][n][i], scale_base2, -shift[i % 2]));
+        scores[m][n][i] = diagonal && key + 16 * m + lane / 4 + i / 2 * 8 > query + column + i % 2 ? 0 : p;
+      }
+  }
+}
+
+// p (d_p - delta), delta by column.
+template <int M, int N>
+__device__ __forceinline__ void times_difference(float (&p)[M][N][4], const float (&d_p)[M][N][4], const float* delta) {
+#pragma unroll
+  for (int n = 0; n < N; ++n) {
+    const int column = 8 * n + lane_index() % 4 * 2;
+    const float subtract[2] = {delta[column], delta[column + 1]};
+#pragma unroll
+    for (int m = 0; m < M; ++m)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) p[m][n][i] *= d_p[m][n][i] - subtract[i % 2];
+  }
+}
+
+template <int Dp, bool with_keys, bool with_values>
+__global__ void __launch_bounds__(threads) backward_of_keys(AttentionBackward a, RowTerms terms, float scale, bool wide) {
+  using Tiles = KeyTiles<Dp>;
+  constexpr int M = Tiles::M, keys = Tiles::keys, step = Tiles::step;
+  using Stage = QueryStage<Dp, step>;
+  bf16* k = dynamic_shared<bf16>();
+  bf16* v = k + keys * Dp;
+  bf16* stages = v + keys * Dp;
+  const int T = static_cast<int>(a.shape.T), D = static_cast<int>(a.shape.D), group = static_cast<int>(a.shape.H / a.shape.G);
+  const int first = static_cast<int>(blockIdx.y) * keys, row = first + warp_index() * 16 * M;
+  auto load_queries = [&](int h, int query, int which) {
+    const std::int64_t head = hidden(blockIdx.x) * group + h, batch = hidden(blockIdx.z), out_stride = a.shape.H * D;
+    const Heads<const bf16> heads(static_cast<const bf16*>(a.qkv), a.shape, batch, head);
+    const Stage stage(stages, which);
+    load_rows<Dp, step>(stage.q, heads.q + query * heads.stride, heads.stride, T - query, D, wide);
+    load_rows<Dp, step>(stage.d_out, static_cast<const bf16*>(a.d_out) + (batch * T + query) * out_stride + head * D, out_stride, T - query,
+                        D, wide);
+    stage.load_terms(terms, (batch * a.shape.H + head) * terms.rows + query);
+    copy_async_commit();
+  };
+  const Heads<const bf16> heads(static_cast<const bf16*>(a.qkv), a.shape, blockIdx.z, blockIdx.x * group);
+  load_rows<Dp, keys>(k, heads.k + first * heads.stride, heads.stride, T - first, D, wide);
+  if (with_keys) load_rows<Dp, keys>(v, heads.v + first * heads.stride, heads.stride, T - first, D, wide);
+  load_queries(0, first, 0);
+  float d_k[M][Dp / 8][4], d_v[M][Dp / 8][4];
+  set_zero(d_k);
+  set_zero(d_v);
+  int h = 0, query = first, which = 0;
+#pragma unroll 1
+  while (h < group) {
+    copy_async_wait<0>();
+    __syncthreads();  // this tile is there for all, and nobody reads the other stage any more
+    const Stage stage(stages, which);
+    const int at = query;
+    query += step;
+    if (query >= T) query = first, ++h;  // the next head begins at its diagonal
+    which ^= 1;
+    if (h < group) load_queries(h, query, which);
+    if (at + step - 1 < row) continue;  // all before this warp's keys
+    float p[M][step / 8][4];
+    multiply_rows<Dp>(p, k, row - first, stage.q);
+    probabilities(p, stage.lse, row, at, scale * log2_e);
+    if (with_values) add_product<Dp>(d_v, p, stage.d_out);
+    if (!with_keys) continue;
+    float d_p[M][step / 8][4];
+    multiply_rows<Dp>(d_p, v, row - first, stage.d_out);
+    times_difference(p, d_p, stage.delta);
+    add_product<Dp>(d_k, p, stage.q);
+  }
+  const Heads<bf16> to(static_cast<bf16*>(a.d_qkv), a.shape, blockIdx.z, blockIdx.x * group);
+  float factor[M][2];
+  for (int i = 0; i < 2 * M; ++i) factor[i / 2][i % 2] = scale;
+  if (with_keys) store_rows<Dp>(to.k, to.stride, d_k, factor, row, T, D);
+  for (int i = 0; i < 2 * M; ++i) factor[i / 2][i % 2] = 1;
+  if (with_values) store_rows<Dp>(to.v, to.stride, d_v, factor, row, T, D);
+}
+
+// Rows are queries, columns keys: scores become their gradients. lse and delta are by row.
+template <int M, int N>
+__device__ __forceinline__ void score_gradients(float (&scores)[M][N][4], const float (&d_p)[M][N][4], const float* lse, const float* delta,
+                                                int query, int key, float scale_base2) {
+  const int lane = lane_index();
+  const bool diagonal = key + 8 * N - 1 > query;
+#pragma unroll
+  for (int m = 0; m < M; ++m)
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int row = 16 * m + 8 * half + lane / 4;
+      const float shift = lse[row], subtract = delta[row];
+#pragma unroll
+      for (int n = 0; n < N; ++n)
+#pragma unroll
+        for (int i = 2 * half; i < 2 * half + 2; ++i) {
+          const float d_s = exp2_approximate(fmaf(scores[m][n][i], scale_base2, -shift)) * (d_p[m][n][i] - subtract);
+          scores[m][n][i] = diagonal && key + 8 * n + lane % 4 * 2 + i % 2 > query + row ? 0 : d_s;
+        }
+    }
+}
+
+template <int Dp>
+__global__ void __launch_bounds__(threads) backward_of_queries(AttentionBackward a, RowTerms terms, float scale, bool wide) {
+  using Tiles = QueryTiles<Dp>;
+  constexpr int M = Tiles::M, queries = Tiles::queries, step = Tiles::step;
+  bf16* q = dynamic_shared<bf16>();
+  bf16* d_out = q + queries * Dp;
+  bf16* stages = d_out + queries * Dp;                            // two of K (step, Dp), V (step, Dp)
+  float* lse = reinterpret_cast<float*>(stages + 4 * step * Dp);  // here and not in registers, which are short
+  float* delta = lse + queries;
+  const int T = static_cast<int>(a.shape.T), D = static_cast<int>(a.shape.D);
+  const int head = static_cast<int>(blockIdx.x), batch = static_cast<int>(blockIdx.z);
+  const int first = static_cast<int>(gridDim.y - 1 - blockIdx.y) * queries;  // long rows first
+  const int row = first + warp_index() * 16 * M, key_tiles = (min(first + queries, T) + step - 1) / step;
+  const std::int64_t out_stride = a.shape.H * D;
+  auto load_keys = [&](int j) {
+    const Heads<const bf16> heads(static_cast<const bf16*>(a.qkv), a.shape, hidden(blockIdx.z), hidden(blockIdx.x));
+    bf16* stage = stages + j % 2 * 2 * step * Dp;
+    load_rows<Dp, step>(stage, heads.k + j * step * heads.stride, heads.stride, T - j * step, D, wide);
+    load_rows<Dp, step>(stage + step * Dp, heads.v + j * step * heads.stride, heads.stride, T - j * step, D, wide);
+    copy_async_commit();
+  };
+  const Heads<const bf16> heads(static_cast<const bf16*>(a.qkv), a.shape, batch, head);
+  load_rows<Dp, queries>(q, heads.q + first * heads.stride, heads.stride, T - first, D, wide);
+  load_rows<Dp, queries>(d_out, static_cast<const bf16*>(a.d_out) + (batch * a.shape.T + first) * out_stride + head * D, out_stride,
+                         T - first, D, wide);
+  load_keys(0);
+  for (int i = static_cast<int>(threadIdx.x); i < queries; i += threads) {
+    lse[i] = terms.lse_base2[(batch * a.shape.H + head) * terms.rows + first + i];
+    delta[i] = terms.delta[(batch * a.shape.H + head) * terms.rows + first + i];
+  }
+  float d_q[M][Dp / 8][4], factor[M][2];
+  set_zero(d_q);
+#pragma unroll 1
+  for (int j = 0; j < key_tiles; ++j) {
+    copy_async_wait<0>();
+    __syncthreads();  // tile j is there for all, and nobody reads the other stage any more
+    if (j + 1 < key_tiles) load_keys(j + 1);
+    if (j * step > row + 16 * M - 1) continue;  // all after this warp's queries
+    const bf16* stage = stages + j % 2 * 2 * step * Dp;
+    float p[M][step / 8][4], d_p[M][step / 8][4];
+    multiply_rows<Dp>(p, q, row - first, stage);
+    multiply_rows<Dp>(d_p, d_out, row - first, stage + step * Dp);
+    score_gradients(p, d_p, lse + row - first, delta + row - first, row, j * step, scale * log2_e);
+    add_product<Dp>(d_q, p, stage);
+  }
+  const Heads<bf16> to(static_cast<bf16*>(a.d_qkv), a.shape, batch, head);
+  for (int i = 0; i < 2 * M; ++i) factor[i / 2][i % 2] = scale;
+  store_rows<Dp>(to.q, to.stride, d_q, factor, row, T, D);
+}
+
+}  // namespace
+
+void attention_backward_bf16(const Context& context, const AttentionBackward& a, const RowTerms& terms) {
+  const AttentionShape& s = a.shape;
+  const float scale = 1 / sqrtf(static_cast<float>(s.D));
+  const bool wide = copies_16_bytes(a.qkv, s.D) && copies_16_bytes(a.d_out, s.D);
+  with_head_dim(s.D, [&](auto head_dim) {
+    constexpr int Dp = decltype(head_dim)::value;
+    using Keys = KeyTiles<Dp>;
+    using Queries = QueryTiles<Dp>;
+    const dim3 key_grid(static_cast<unsigned>(s.G), static_cast<unsigned>(ceil_div(s.T, Keys::keys)), static_cast<unsigned>(s.B));
+    auto launch_keys = [&](auto kernel) {
+      launch(stream_of(context), key_grid, threads, Keys::shared_bytes, kernel, a, terms, scale, wide);
+    };
+    if constexpr (Keys::together) {
+      launch_keys(backward_of_keys<Dp, true, true>);
+    } else {
+      launch_keys(backward_of_keys<Dp, true, false>);
+      launch_keys(backward_of_keys<Dp, false, true>);
+    }
+    const dim3 query_grid(static_cast<unsigned>(s.H), static_cast<unsigned>(ceil_div(s.T, Queries::queries)), static_cast<unsigned>(s.B));
+    launch(stream_of(context), query_grid, threads, Queries::shared_bytes, backward_of_queries<Dp>, a, terms, scale, wide);
+  });
+}
+
+}  // namespace tessera::kernels::cuda

@@ -1,0 +1,71 @@
+// The GPU code of attention by element type, and what its files share. attention.cu chooses.
+#pragma once
+#include "kernels/attention/attention.hpp"
+#include "kernels/cuda/device.hpp"
+
+namespace tessera::kernels::cuda {
+
+inline constexpr float log2_e = 1.4426950408889634f, ln_2 = 0.6931471805599453f;
+
+/// Stops where the shape makes no sense or exceeds what the kernels are compiled for.
+void check_shape(const AttentionShape& shape);
+
+void attention_forward_bf16(const Context& context, const AttentionForward& arguments);
+/// The same on Hopper's asynchronous products, for GPUs of compute capability 9.0 and head dims that warpgroup_head_dim() names.
+void attention_forward_warpgroup(const Context& context, const AttentionForward& arguments);
+constexpr bool warpgroup_head_dim(std::int64_t D) { return (D > 32 && D <= 64) || (D > 96 && D <= 128); }
+
+void attention_forward_fp32(const Context& context, const AttentionForward& arguments);
+
+/// delta (B, H, rows) = rowsum(d_out * out) and lse_base2 (B, H, rows) = lse log2 e, where rows is T padded to whole tiles. Both are 0 in
+/// padding, and so are the rows of Q and dO that tiles hold there: they add nothing.
+struct RowTerms {
+  float *delta, *lse_base2;
+  std::int64_t rows;
+};
+constexpr std::int64_t padded_rows(std::int64_t T) { return round_up(T, 128); }
+
+void attention_backward_bf16(const Context& context, const AttentionBackward& arguments, const RowTerms& terms);
+void attention_backward_fp32(const Context& context, const AttentionBackward& arguments, const RowTerms& terms);
+
+__device__ __forceinline__ float as_float(float x) { return x; }
+__device__ __forceinline__ float as_float(bf16 x) { return __uint_as_float(static_cast<unsigned>(x.bits) << 16); }
+
+/// Eight elements of a row of which `valid` are left, zeros after them; 16 bytes a load if `wide`.
+template <class T>
+__device__ __forceinline__ void load_8(float (&to)[8], const T* from, int valid, bool wide) {
+  alignas(16) T x[8];
+  if (wide) {
+#pragma unroll
+    for (int i = 0; i < static_cast<int>(sizeof(T) * 8 / sizeof(uint4)); ++i)
+      reinterpret_cast<uint4*>(x)[i] = reinterpret_cast<const uint4*>(from)[i];
+  } else {
+#pragma unroll
+    for (int i = 0; i < 8; ++i) x[i] = i < valid ? from[i] : T{};
+  }
+#pragma unroll
+  for (int i = 0; i < 8; ++i) to[i] = as_float(x[i]);
+}
+
+/// How many lanes share a row of D elements, eight each: a power of two.
+constexpr int lanes_of_row(std::int64_t D) {
+  int lanes = 1;
+  while (8 * lanes < D) lanes *= 2;
+  return lanes;
+}
+
+/// Where a query head's rows, and those of its key/value head, begin in a tensor of qkv's shape.
+template <class T>
+struct Heads {
+  T *q, *k, *v;
+  std::int64_t stride;
+  __device__ __forceinline__ Heads(T* qkv, const AttentionShape& s, std::int64_t batch, std::int64_t head) : stride((s.H + 2 * s.G) * s.D) {
+    const std::int64_t group = head / (s.H / s.G);
+    T* row = qkv + batch * s.T * stride;
+    q = row + head * s.D;
+    k = row + (s.H + group) * s.D;
+    v = k + s.G * s.D;
+  }
+};
+
+}  // namespace tessera::kernels::cuda

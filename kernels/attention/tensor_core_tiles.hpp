@@ -1,0 +1,239 @@
+// What the bf16 attention kernels for GPUs share: tiles of rows in shared memory, and the two kinds of product that attention is made of,
+// on the tensor cores by mma.sync. A block is four warps; each warp owns 16 M consecutive rows of the block's tile.
+//
+// Head dims are padded with zeros to the next of 32, 64, 96, 128, 192 and 256 inside a block, so those lose nothing. Head dims that are no
+// multiple of 8 are copied in pieces of 4 bytes and not 16.
+#pragma once
+#include <bit>
+#include <type_traits>
+
+#include "kernels/attention/attention_kernels.hpp"
+#include "kernels/cuda/tensor_core.hpp"
+
+namespace tessera::kernels::cuda::tensor_core_tiles {
+
+using namespace tessera::cuda;
+
+inline constexpr int warps = 4, threads = warps * warp_lanes;
+
+/// Calls f with the compiled head dim that D is padded to, as a type.
+template <class F>
+void with_head_dim(std::int64_t D, F f) {
+  if (D <= 32)
+    f(std::integral_constant<int, 32>());
+  else if (D <= 64)
+    f(std::integral_constant<int, 64>());
+  else if (D <= 96)
+    f(std::integral_constant<int, 96>());
+  else if (D <= 128)
+    f(std::integral_constant<int, 128>());
+  else if (D <= 192)
+    f(std::integral_constant<int, 192>());
+  else
+    f(std::integral_constant<int, 256>());
+}
+
+/// Whether rows of D elements from p on can be copied 16 bytes at a time.
+inline bool copies_16_bytes(const void* p, std::int64_t D) { return reinterpret_cast<std::uintptr_t>(p) % 16 == 0 && D % 8 == 0; }
+
+__device__ __forceinline__ int lane_index() { return static_cast<int>(threadIdx.x) % warp_lanes; }
+__device__ __forceinline__ int warp_index() { return static_cast<int>(threadIdx.x) / warp_lanes; }
+
+/// x, but the compiler does not know: it would compute every address of a loop's products and copies before the loop and keep them all in
+/// registers.
+__device__ __forceinline__ int hidden(unsigned x) {
+#ifndef TESSERA_EMULATED_GPU
+  asm volatile("" : "+r"(x));
+#endif
+  return static_cast<int>(x);
+}
+
+/// Where 16-byte chunk `chunk` of a row of a tile (rows, Dp) lies, in elements. Chunks are permuted within groups of 8 (or 4) so that the
+/// same chunk of 8 consecutive rows lies in 8 different groups of banks: what load_matrices reads at once.
+template <int Dp>
+__device__ __forceinline__ int chunk_at(int row, int chunk) {
+  static_assert(Dp % 32 == 0);
+  const int swizzle = Dp % 64 == 0 ? row & 7 : row >> 1 & 3;
+  return row * Dp + (chunk ^ swizzle) * 8;
+}
+
+/// Starts the copy of `rows` rows of D elements, `stride` apart, into a tile; rows from `valid` on and elements from D on become zero. A
+/// thread copies one chunk of every few rows.
+template <int Dp, int rows>
+__device__ __forceinline__ void load_rows(bf16* tile, const bf16* from, std::int64_t stride, int valid, int D, bool wide) {
+  constexpr int chunks = Dp / 8, places = static_cast<int>(std::bit_ceil(unsigned{chunks})), step = threads / places;
+  static_assert(rows % step == 0);
+  const int thread = hidden(threadIdx.x), chunk = thread % places, first = thread / places;
+  if (chunk >= chunks) return;
+  const int bytes = min(max(2 * (D - 8 * chunk), 0), 16);
+  const bf16* source = from + first * stride + 8 * chunk;  // not read where no bytes are asked for
+#pragma unroll
+  for (int i = 0; i < rows; i += step) {
+    const int there = first + i < valid ? bytes : 0;
+    bf16* target = tile + chunk_at<Dp>(first + i, chunk);
+    if (wide) {
+      copy_async_16(target, source, there);
+    } else {
+      for (int j = 0; j < 4; ++j) copy_async_4(target + 2 * j, source + 2 * j, there > 4 * j ? 4 : 0);
+    }
+    source += step * stride;
+  }
+}
+
+template <int M, int N>
+__device__ __forceinline__ void set_zero(float (&c)[M][N][4]) {
+#pragma unroll
+  for (int m = 0; m < M; ++m)
+#pragma unroll
+    for (int n = 0; n < N; ++n)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) c[m][n][i] = 0;
+}
+
+/// c (16 M rows of `left` from `row` on, the first 8 N rows of `right`) = left right^T, over all Dp columns.
+template <int Dp, int M, int N>
+__device__ __forceinline__ void multiply_rows(float (&c)[M][N][4], const bf16* left, int row, const bf16* right) {
+  const int lane = hidden(threadIdx.x) % warp_lanes;
+  set_zero(c);
+#pragma unroll(Dp > 64 ? 4 : 2)
+  for (int k = 0; k < Dp / 16; ++k) {
+    std::uint32_t a[M][4];
+#pragma unroll
+    for (int m = 0; m < M; ++m) load_matrices(a[m], left + chunk_at<Dp>(row + 16 * m + lane % 16, 2 * k + lane / 16));
+#pragma unroll
+    for (int n = 0; n < N; n += 2) {
+      std::uint32_t b[4];
+      load_matrices(b, right + chunk_at<Dp>(8 * n + lane % 8 + lane / 16 * 8, 2 * k + lane / 8 % 2));
+#pragma unroll
+      for (int m = 0; m < M; ++m) {
+        multiply_add(c[m][n], a[m], b[0], b[1]);
+        multiply_add(c[m][n + 1], a[m], b[2], b[3]);
+      }
+    }
+  }
+}
+
+/// c (16 M, Dp) += p (16 M, 8 N), rounded to bf16, times the first 8 N rows of `right`. p is a result of multiply_rows: as fragments, a
+/// pair of its 16 x 8 results is a left operand.
+template <int Dp, int M, int N>
+__device__ __forceinline__ void add_product(float (&c)[M][Dp / 8][4], const float (&p)[M][N][4], const bf16* right) {
+  const int lane = hidden(threadIdx.x) % warp_lanes;
+#pragma unroll
+  for (int k = 0; k < N / 2; ++k) {
+    std::uint32_t a[M][4];
+#pragma unroll
+    for (int m = 0; m < M; ++m)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) a[m][i] = pack_bf16(p[m][2 * k + i / 2][i % 2 * 2], p[m][2 * k + i / 2][i % 2 * 2 + 1]);
+#pragma unroll
+    for (int n = 0; n < Dp / 8; n += 2) {
+      std::uint32_t b[4];
+      load_matrices_transposed(b, right + chunk_at<Dp>(16 * k + lane % 16, n + lane / 16));
+#pragma unroll
+      for (int m = 0; m < M; ++m) {
+        multiply_add(c[m][n], a[m], b[0], b[1]);
+        multiply_add(c[m][n + 1], a[m], b[2], b[3]);
+      }
+    }
+  }
+}
+
+/// p, rounded to bf16, as left operands of products over its 8 N columns.
+template <int N>
+__device__ __forceinline__ void pack_left(std::uint32_t (&a)[N / 2][4], const float (&p)[N][4]) {
+#pragma unroll
+  for (int k = 0; k < N / 2; ++k)
+#pragma unroll
+    for (int i = 0; i < 4; ++i) a[k][i] = pack_bf16(p[2 * k + i / 2][i % 2 * 2], p[2 * k + i / 2][i % 2 * 2 + 1]);
+}
+
+/// Scores of keys after the query become -infinity. `row` and `key` are the first of the warp's tile.
+template <int M, int N>
+__device__ __forceinline__ void mask_later_keys(float (&scores)[M][N][4], int row, int key) {
+  const int lane = lane_index();
+#pragma unroll
+  for (int m = 0; m < M; ++m)
+#pragma unroll
+    for (int n = 0; n < N; ++n)
+#pragma unroll
+      for (int i = 0; i < 4; ++i)
+        if (key + 8 * n + lane % 4 * 2 + i % 2 > row + 16 * m + lane / 4 + i / 2 * 8) scores[m][n][i] = -INFINITY;
+}
+
+/// Scores become probabilities relative to the running maximum `most` (of raw scores); `total` (this lane's columns alone) follows it, and
+/// the output is to be multiplied by `rescale`. Four lanes share a row.
+template <int M, int N>
+__device__ __forceinline__ void online_softmax(float (&scores)[M][N][4], float (&most)[M][2], float (&total)[M][2], float (&rescale)[M][2],
+                                               float scale_base2) {
+#pragma unroll
+  for (int m = 0; m < M; ++m)
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      float row_most = most[m][half];
+#pragma unroll
+      for (int n = 0; n < N; ++n) row_most = fmaxf(row_most, fmaxf(scores[m][n][2 * half], scores[m][n][2 * half + 1]));
+      row_most = fmaxf(row_most, __shfl_xor_sync(all_lanes, row_most, 1));
+      row_most = fmaxf(row_most, __shfl_xor_sync(all_lanes, row_most, 2));
+      const float shift = row_most * scale_base2;
+      rescale[m][half] = exp2_approximate((most[m][half] - row_most) * scale_base2);
+      most[m][half] = row_most;
+      total[m][half] *= rescale[m][half];
+#pragma unroll
+      for (int n = 0; n < N; ++n)
+#pragma unroll
+        for (int i = 2 * half; i < 2 * half + 2; ++i) {
+          scores[m][n][i] = exp2_approximate(fmaf(scores[m][n][i], scale_base2, -shift));
+          total[m][half] += scores[m][n][i];
+        }
+    }
+}
+
+/// inverse = 1 / total over the row's four lanes, and the log-sum-exp of rows row.. of a head that are below T.
+template <int M>
+__device__ __forceinline__ void finish_softmax(float (&inverse)[M][2], float* lse, const float (&most)[M][2], const float (&total)[M][2],
+                                               int row, int T, float scale) {
+#pragma unroll
+  for (int m = 0; m < M; ++m)
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      float sum = total[m][half];
+      sum += __shfl_xor_sync(all_lanes, sum, 1);
+      sum += __shfl_xor_sync(all_lanes, sum, 2);
+      inverse[m][half] = 1 / sum;
+      const int query = row + 16 * m + 8 * half + lane_index() / 4;
+      if (query < T && lane_index() % 4 == 0) lse[query] = most[m][half] * scale + logf(sum);
+    }
+}
+
+/// c *= factor, by row.
+template <int M, int N>
+__device__ __forceinline__ void scale_rows(float (&c)[M][N][4], const float (&factor)[M][2]) {
+#pragma unroll
+  for (int m = 0; m < M; ++m)
+#pragma unroll
+    for (int n = 0; n < N; ++n)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) c[m][n][i] *= factor[m][i / 2];
+}
+
+/// Rows first.. of `to` (rows of D elements, `stride` apart) = c * factor[m][half], where the row is below `rows`.
+template <int Dp, int M>
+__device__ __forceinline__ void store_rows(bf16* to, std::int64_t stride, const float (&c)[M][Dp / 8][4], const float (&factor)[M][2],
+                                           int first, int rows, int D) {
+  const int lane = lane_index();
+#pragma unroll
+  for (int m = 0; m < M; ++m)
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int row = first + 16 * m + 8 * half + lane / 4;
+      if (row >= rows) continue;
+      bf16* out = to + row * stride + lane % 4 * 2;
+#pragma unroll
+      for (int n = 0; n < Dp / 8; ++n)
+        if (8 * n + lane % 4 * 2 < D)
+          *reinterpret_cast<std::uint32_t*>(out + 8 * n) =
+              pack_bf16(c[m][n][2 * half] * factor[m][half], c[m][n][2 * half + 1] * factor[m][half]);
+    }
+}
+
+}  // namespace tessera::kernels::cuda::tensor_core_tiles

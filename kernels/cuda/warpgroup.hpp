@@ -1,0 +1,161 @@
+// Products of a warpgroup (four warps) on Hopper's tensor cores, wgmma: they run beside other code, with the right operand in shared
+// memory. sm_90a alone; code for other targets traps. The emulator's twins do the work at the wait, so a missing wait shows as NaN.
+//
+// The right operand lies in panels of 64 columns: rows of 128 bytes whose eight 16-byte chunks are permuted, chunk ^ (row % 8), from an
+// address that is a multiple of 1024. The PTX ISA calls this the 128-byte swizzle; a descriptor names it (section "Matrix descriptor").
+#pragma once
+#include "kernels/cuda/tensor_core.hpp"
+#ifdef TESSERA_EMULATED_GPU
+#include <vector>
+#endif
+
+namespace tessera::cuda {
+
+inline constexpr int warpgroup_lanes = 4 * warp_lanes, panel_columns = 64;
+
+/// Where chunk `chunk` of a row lies, in elements, in `rows` rows of consecutive panels.
+template <int rows>
+__device__ __forceinline__ int panel_chunk_at(int row, int chunk) {
+  return (chunk / 8 * rows + row) * panel_columns + ((chunk % 8) ^ (row % 8)) * 8;
+}
+
+/// A descriptor of the operand that begins at a shared address: 128-byte swizzle, groups of 8 rows 1024 bytes apart.
+__device__ __forceinline__ std::uint64_t panel_descriptor(std::uint32_t address) {
+  return (address & 0x3ffffu) >> 4 | std::uint64_t{1} << 16 | std::uint64_t{1024 >> 4} << 32 | std::uint64_t{1} << 62;
+}
+
+#ifndef TESSERA_EMULATED_GPU
+
+#if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
+#define TESSERA_WARPGROUP_PTX(code) code
+#else
+#define TESSERA_WARPGROUP_PTX(code) __trap()
+#endif
+
+/// Registers are written before, and read after, what the compiler cannot see: between the two calls around products they belong to those.
+template <int N>
+__device__ __forceinline__ void fence_registers(float (&c)[N][4]) {
+#pragma unroll
+  for (int n = 0; n < N; ++n)
+#pragma unroll
+    for (int i = 0; i < 4; ++i) asm volatile("" : "+f"(c[n][i])::"memory");
+}
+template <int N>
+__device__ __forceinline__ void fence_registers(std::uint32_t (&a)[N][4]) {
+#pragma unroll
+  for (int n = 0; n < N; ++n)
+#pragma unroll
+    for (int i = 0; i < 4; ++i) asm volatile("" : "+r"(a[n][i])::"memory");
+}
+
+/// Before products that use registers written by ordinary code.
+__device__ __forceinline__ void warpgroup_fence() { TESSERA_WARPGROUP_PTX(asm volatile("wgmma.fence.sync.aligned;" ::: "memory")); }
+__device__ __forceinline__ void warpgroup_commit() { TESSERA_WARPGROUP_PTX(asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory")); }
+/// Waits until all but the `left` youngest groups of products are done.
+template <int left>
+__device__ __forceinline__ void warpgroup_wait() {
+  TESSERA_WARPGROUP_PTX(asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(left) : "memory"));
+}
+
+/// What this thread wrote to shared memory (copies of its own that have arrived included) becomes visible to products after a barrier.
+__device__ __forceinline__ void shared_to_products() { TESSERA_WARPGROUP_PTX(asm volatile("fence.proxy.async.shared::cta;" ::: "memory")); }
+
+/// c (64 x 64, fp32) = (add ? c : 0) + a (64 x 16) b (16 x 64). Warp w of the warpgroup holds rows 16 w.. of a and c as fragments of
+/// multiply_add. b, at the descriptor: its 64 columns as rows of a panel (16 elements from a 32-byte step on), or, if `transposed`, its 16
+/// rows as rows of a panel.
+template <bool transposed>
+__device__ __forceinline__ void start_product(float (&c)[8][4], const std::uint32_t (&a)[4], std::uint64_t b, bool add) {
+  TESSERA_WARPGROUP_PTX(
+      asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %37, 0;\n"
+                   "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 "
+                   "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, "
+                   "%25, %26, %27, %28, %29, %30, %31}, "
+                   "{%32, %33, %34, %35}, %36, p, 1, 1, %38;\n}"
+                   : "+f"(c[0][0]), "+f"(c[0][1]), "+f"(c[0][2]), "+f"(c[0][3]), "+f"(c[1][0]), "+f"(c[1][1]), "+f"(c[1][2]), "+f"(c[1][3]),
+                     "+f"(c[2][0]), "+f"(c[2][1]), "+f"(c[2][2]), "+f"(c[2][3]), "+f"(c[3][0]), "+f"(c[3][1]), "+f"(c[3][2]), "+f"(c[3][3]),
+                     "+f"(c[4][0]), "+f"(c[4][1]), "+f"(c[4][2]), "+f"(c[4][3]), "+f"(c[5][0]), "+f"(c[5][1]), "+f"(c[5][2]), "+f"(c[5][3]),
+                     "+f"(c[6][0]), "+f"(c[6][1]), "+f"(c[6][2]), "+f"(c[6][3]), "+f"(c[7][0]), "+f"(c[7][1]), "+f"(c[7][2]), "+f"(c[7][3])
+                   : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(static_cast<int>(add)), "n"(static_cast<int>(transposed))));
+}
+
+#else
+
+namespace products {
+struct Product {
+  float (*c)[4];
+  float before[8][4];
+  std::uint32_t a[4];
+  std::uint64_t b;
+  bool transposed, chained;  // chained: adds to what an earlier product of the queue leaves in c
+  std::int64_t group;
+};
+struct Queue {
+  std::vector<Product> started;
+  std::int64_t group = 0;
+};
+/// Each thread's, while its kernel runs.
+inline Queue& queue() {
+  static std::vector<Queue> all(1024);
+  return all[threadIdx.x];
+}
+
+/// Element (k, n) of the right operand.
+inline float right(const Product& p, int k, int n) {
+  const auto field = [&](int at) { return static_cast<std::uint32_t>(p.b >> at & 0x3fff) << 4; };
+  const int row = p.transposed ? k : n, column = p.transposed ? n : k;
+  std::uint32_t address =
+      field(0) + static_cast<std::uint32_t>(row / 8) * field(32) + static_cast<std::uint32_t>(row % 8 * 128 + column * 2);
+  if (p.b >> 62 != 1) throw std::logic_error("emulator: a descriptor without the 128-byte swizzle");
+  address ^= address >> 3 & 0x70;
+  std::uint16_t bits;
+  std::memcpy(&bits, static_cast<const std::byte*>(emulator::dynamic_shared()) + address, sizeof bits);
+  return fragments::element(bits, 0);
+}
+
+inline void finish(const Product& p) {
+  const auto* all = reinterpret_cast<const std::uint32_t(*)[4]>(emulator::exchange(all_lanes, p.a, sizeof p.a));
+  const int g = emulator::lane() / 4, t = emulator::lane() % 4;
+  if (!p.chained) std::memcpy(p.c, p.before, sizeof p.before);
+  for (int k = 0; k < 16; ++k) {
+    float left[2];
+    for (int half = 0; half < 2; ++half) left[half] = fragments::element(all[4 * g + k % 8 / 2][k / 8 * 2 + half], k % 2);
+    for (int n = 0; n < 8; ++n)
+      for (int i = 0; i < 4; ++i) p.c[n][i] += left[i / 2] * right(p, k, 8 * n + 2 * t + i % 2);
+  }
+}
+}  // namespace products
+
+inline std::uint32_t shared_address(const void* shared) {
+  return static_cast<std::uint32_t>(static_cast<const std::byte*>(shared) - static_cast<const std::byte*>(emulator::dynamic_shared()));
+}
+template <class Registers>
+void fence_registers(Registers&) {}
+inline void warpgroup_fence() {}
+inline void warpgroup_commit() { ++products::queue().group; }
+template <int left>
+void warpgroup_wait() {
+  products::Queue& queue = products::queue();
+  auto p = queue.started.begin();
+  for (; p != queue.started.end() && p->group < queue.group - left; ++p) products::finish(*p);
+  queue.started.erase(queue.started.begin(), p);
+}
+inline void shared_to_products() {}
+
+template <bool transposed>
+void start_product(float (&c)[8][4], const std::uint32_t (&a)[4], std::uint64_t b, bool add) {
+  products::Product p{.c = c,
+                      .before = {},
+                      .a = {a[0], a[1], a[2], a[3]},
+                      .b = b,
+                      .transposed = transposed,
+                      .chained = false,
+                      .group = products::queue().group};
+  for (const products::Product& other : products::queue().started) p.chained = p.chained || (add && other.c == c);
+  if (add && !p.chained) std::memcpy(p.before, c, sizeof p.before);
+  std::memset(static_cast<void*>(c), 0xff, sizeof c);
+  products::queue().started.push_back(p);
+}
+
+#endif
+
+}  // namespace tessera::cuda

@@ -1,0 +1,273 @@
+// Attention on a GPU (or in the emulator) against the host's on the same inputs.
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "kernels/attention/attention.hpp"
+#include "validation/kernels/device_array.hpp"
+#include "validation/kernels/gemm_test_support.hpp"
+#ifdef TESSERA_EMULATED_GPU
+#include <emulator.hpp>
+#endif
+
+namespace tessera::kernels {
+namespace {
+using namespace testing;
+
+struct Result {
+  Tensor out, lse, d_qkv;
+  bool intact = true;
+  explicit Result(const AttentionShape& s)
+      : out(s.B * s.T * s.H * s.D, s.dtype), lse(s.B * s.H * s.T, DType::f32), d_qkv(s.B * s.T * (s.H + 2 * s.G) * s.D, s.dtype) {}
+};
+
+struct Operands {
+  Tensor qkv, d_out;
+  explicit Operands(const AttentionShape& s, double size = 1)
+      : qkv(s.B * s.T * (s.H + 2 * s.G) * s.D, s.dtype), d_out(s.B * s.T * s.H * s.D, s.dtype) {
+    qkv.randomize(1, size);
+    d_out.randomize(2);
+  }
+};
+
+void fetch(Tensor& to, const DeviceArray& from) {
+  const std::vector<std::byte> bytes = from.download();
+  std::memcpy(to.data(), bytes.data(), bytes.size());
+}
+
+Result on_host(const AttentionShape& s, const Operands& x) {
+  Result r(s);
+  Workspace forward(host::attention_forward_workspace_bytes(s)), backward(host::attention_backward_workspace_bytes(s));
+  host::attention_forward(forward.context(), {.out = r.out.data(), .lse = r.lse.as<float>(), .qkv = x.qkv.data(), .shape = s});
+  host::attention_backward(
+      backward.context(),
+      {.d_qkv = r.d_qkv.data(), .d_out = x.d_out.data(), .qkv = x.qkv.data(), .out = r.out.data(), .lse = r.lse.as<float>(), .shape = s});
+  return r;
+}
+
+// Operands lie `offset` bytes after a multiple of 256.
+Result on_device(const AttentionShape& s, const Operands& x, std::size_t offset = 0) {
+  Result r(s);
+  auto shifted = [&](const Tensor& t) {
+    std::vector<std::byte> bytes(offset, std::byte{0});
+    bytes.insert(bytes.end(), t.bytes().begin(), t.bytes().end());
+    return bytes;
+  };
+  DeviceArray qkv(shifted(x.qkv)), d_out(shifted(x.d_out)), out(r.out.bytes().size()), lse(r.lse.bytes().size());
+  DeviceArray d_qkv(r.d_qkv.bytes().size()), forward(cuda::attention_forward_workspace_bytes(s)),
+      backward(cuda::attention_backward_workspace_bytes(s));
+  cuda::attention_forward(forward.context(), {.out = out.data(), .lse = lse.floats(), .qkv = qkv.data() + offset, .shape = s});
+  cuda::attention_backward(backward.context(), {.d_qkv = d_qkv.data(),
+                                                .d_out = d_out.data() + offset,
+                                                .qkv = qkv.data() + offset,
+                                                .out = out.data(),
+                                                .lse = lse.floats(),
+                                                .shape = s});
+  fetch(r.out, out);
+  fetch(r.lse, lse);
+  fetch(r.d_qkv, d_qkv);
+  for (const DeviceArray* a : {&qkv, &d_out, &out, &lse, &d_qkv, &forward, &backward}) r.intact = r.intact && a->intact();
+  return r;
+}
+
+// d_qkv's three parts have different sizes: each is compared by itself.
+std::vector<double> part_of(const Tensor& rows, const AttentionShape& s, int part) {
+  const std::int64_t stride = (s.H + 2 * s.G) * s.D, begin = part == 0 ? 0 : (s.H + (part - 1) * s.G) * s.D;
+  const std::int64_t width = (part == 0 ? s.H : s.G) * s.D;
+  std::vector<double> r;
+  for (std::int64_t i = 0; i < s.B * s.T; ++i)
+    for (std::int64_t d = 0; d < width; ++d) r.push_back(rows.get(i * stride + begin + d));
+  return r;
+}
+
+void expect_close(const AttentionShape& s, const Result& got, const Result& want) {
+  SCOPED_TRACE(fmt::format("B{} T{} H{} G{} D{} {}", s.B, s.T, s.H, s.G, s.D, name_of(s.dtype)));
+  EXPECT_TRUE(got.intact);
+  EXPECT_LT(relative_error(got.out.doubles(), want.out.doubles()), tolerance(s.dtype));
+  EXPECT_LT(relative_error(got.lse.doubles(), want.lse.doubles()), 1e-5);
+  for (int part = 0; part < 3; ++part) {
+    if (s.T == 1 && part < 2) {  // one token attends to itself alone: dQ and dK are zero but for rounding
+      for (double d : part_of(got.d_qkv, s, part)) EXPECT_NEAR(d, 0, s.dtype == DType::f32 ? 1e-5 : 1e-1);
+    } else {
+      EXPECT_LT(relative_error(part_of(got.d_qkv, s, part), part_of(want.d_qkv, s, part)), tolerance(s.dtype)) << "qkv"[part];
+    }
+  }
+}
+
+std::vector<AttentionShape> shapes(DType t) {
+  return {{.B = 2, .T = 1, .H = 7, .G = 1, .D = 64, .dtype = t},    {.B = 2, .T = 77, .H = 4, .G = 4, .D = 16, .dtype = t},
+          {.B = 1, .T = 257, .H = 4, .G = 1, .D = 64, .dtype = t},  {.B = 1, .T = 77, .H = 7, .G = 1, .D = 128, .dtype = t},
+          {.B = 1, .T = 200, .H = 2, .G = 2, .D = 96, .dtype = t},  {.B = 2, .T = 128, .H = 4, .G = 2, .D = 48, .dtype = t},
+          {.B = 1, .T = 257, .H = 1, .G = 1, .D = 128, .dtype = t}, {.B = 1, .T = 130, .H = 2, .G = 1, .D = 192, .dtype = t},
+          {.B = 1, .T = 130, .H = 1, .G = 1, .D = 256, .dtype = t}, {.B = 1, .T = 65, .H = 2, .G = 1, .D = 90, .dtype = t},
+          {.B = 2, .T = 67, .H = 3, .G = 1, .D = 6, .dtype = t}};
+}
+
+TEST(AttentionCuda, MatchesTheHost) {
+  TESSERA_NEEDS_DEVICE();
+  for (DType t : {DType::f32, DType::bf16})
+    for (const AttentionShape& s : shapes(t)) {
+      const Operands x(s);
+      expect_close(s, on_device(s, x), on_host(s, x));
+    }
+}
+
+TEST(AttentionCuda, OperandsThatAreNotAlignedTo16Bytes) {
+  TESSERA_NEEDS_DEVICE();
+  for (DType t : {DType::f32, DType::bf16}) {
+    const AttentionShape s{.B = 1, .T = 70, .H = 2, .G = 1, .D = 32, .dtype = t};
+    const Operands x(s);
+    expect_close(s, on_device(s, x, 4), on_host(s, x));
+  }
+}
+
+TEST(AttentionCuda, LargeScoresDoNotOverflow) {
+  TESSERA_NEEDS_DEVICE();
+  const AttentionShape s{.B = 1, .T = 150, .H = 2, .G = 1, .D = 64, .dtype = DType::bf16};
+  const Operands x(s, 30);
+  const Result got = on_device(s, x), want = on_host(s, x);
+  EXPECT_LT(relative_error(got.out.doubles(), want.out.doubles()), 1e-2);
+  EXPECT_LT(relative_error(got.lse.doubles(), want.lse.doubles()), 1e-5);
+}
+
+TEST(AttentionCuda, NanIsNotSwallowed) {
+  TESSERA_NEEDS_DEVICE();
+  for (DType t : {DType::f32, DType::bf16}) {
+    const AttentionShape s{.B = 1, .T = 150, .H = 1, .G = 1, .D = 32, .dtype = t};
+    Operands x(s);
+    x.qkv.set(20 * 96 + 3, std::nan(""));        // a query: its own row alone
+    x.qkv.set(130 * 96 + 32 + 2, std::nan(""));  // a key: its row and those after
+    const Result got = on_device(s, x);
+    for (std::int64_t i = 0; i < s.T; ++i) EXPECT_EQ(std::isnan(got.out.get(i * 32)), i == 20 || i >= 130) << i;
+  }
+}
+
+TEST(AttentionCuda, SameBitsTwice) {
+  TESSERA_NEEDS_DEVICE();
+  for (DType t : {DType::f32, DType::bf16})
+    for (std::int64_t D : {64, 128}) {
+      const AttentionShape s{.B = 1, .T = 200, .H = 2, .G = 1, .D = D, .dtype = t};
+      const Operands x(s);
+      const Result first = on_device(s, x);
+#ifdef TESSERA_EMULATED_GPU
+      emulator::set_order(emulator::Order::backward);  // a missing barrier shows
+#endif
+      const Result second = on_device(s, x);
+#ifdef TESSERA_EMULATED_GPU
+      emulator::set_order(emulator::Order::forward);
+#endif
+      EXPECT_EQ(first.out.bytes(), second.out.bytes());
+      EXPECT_EQ(first.lse.bytes(), second.lse.bytes());
+      EXPECT_EQ(first.d_qkv.bytes(), second.d_qkv.bytes());
+    }
+}
+
+#ifdef TESSERA_EMULATED_GPU
+// On a Hopper GPU the tests above take this path.
+struct OnHopper {
+  OnHopper() { emulator::set_compute_capability(9); }
+  ~OnHopper() { emulator::set_compute_capability(8); }
+};
+
+Result forward_on_device(const AttentionShape& s, const Operands& x) {
+  Result r(s);
+  DeviceArray qkv(x.qkv.bytes()), out(r.out.bytes().size()), lse(r.lse.bytes().size());
+  cuda::attention_forward({}, {.out = out.data(), .lse = lse.floats(), .qkv = qkv.data(), .shape = s});
+  fetch(r.out, out);
+  fetch(r.lse, lse);
+  r.intact = out.intact() && lse.intact();
+  return r;
+}
+
+TEST(AttentionCuda, ForwardOnHopperMatchesTheHost) {
+  const OnHopper hopper;
+  for (const AttentionShape& s : {AttentionShape{.B = 2, .T = 1, .H = 7, .G = 1, .D = 64},
+                                  {.B = 1, .T = 77, .H = 2, .G = 2, .D = 128},
+                                  {.B = 1, .T = 257, .H = 4, .G = 1, .D = 64},
+                                  {.B = 2, .T = 128, .H = 2, .G = 1, .D = 104},
+                                  {.B = 1, .T = 200, .H = 1, .G = 1, .D = 122},
+                                  {.B = 1, .T = 65, .H = 2, .G = 1, .D = 40},
+                                  {.B = 1, .T = 330, .H = 1, .G = 1, .D = 128}}) {
+    AttentionShape shape = s;
+    shape.dtype = DType::bf16;
+    const Operands x(shape);
+    const Result got = forward_on_device(shape, x), want = on_host(shape, x);
+    EXPECT_TRUE(got.intact);
+    EXPECT_LT(relative_error(got.out.doubles(), want.out.doubles()), 1e-2) << s.T << " tokens, D " << s.D;
+    EXPECT_LT(relative_error(got.lse.doubles(), want.lse.doubles()), 1e-5) << s.T << " tokens, D " << s.D;
+    emulator::set_order(emulator::Order::backward);
+    const Result again = forward_on_device(shape, x);
+    emulator::set_order(emulator::Order::forward);
+    EXPECT_EQ(got.out.bytes(), again.out.bytes());
+    EXPECT_EQ(got.lse.bytes(), again.lse.bytes());
+  }
+}
+#endif
+
+struct Cache {
+  Tensor q, k, v;
+  AttentionDecode arguments;
+  Cache(const AttentionShape& s, std::int64_t capacity, std::int64_t length)
+      : q(s.B * s.H * s.D, s.dtype), k(s.B * capacity * s.G * s.D, s.dtype), v(k.size(), s.dtype) {
+    arguments = {.capacity = capacity, .length = length, .shape = s};
+    q.randomize(1, 3);
+    k.randomize(2);
+    v.randomize(3);
+    for (std::int64_t i = 0; i < k.size(); ++i)
+      if (i / (s.G * s.D) % capacity >= length) k.set(i, std::nan("")), v.set(i, std::nan(""));
+  }
+  Tensor on_host() {
+    Tensor out(q.size(), q.type());
+    AttentionDecode a = arguments;
+    a.out = out.data(), a.q = q.data(), a.cache_k = k.data(), a.cache_v = v.data();
+    host::attention_decode({}, a);
+    return out;
+  }
+  Tensor on_device() {
+    Tensor out(q.size(), q.type());
+    DeviceArray q_there(q.bytes()), k_there(k.bytes()), v_there(v.bytes()), out_there(out.bytes().size());
+    DeviceArray workspace(cuda::attention_decode_workspace_bytes(arguments));
+    AttentionDecode a = arguments;
+    a.out = out_there.data(), a.q = q_there.data(), a.cache_k = k_there.data(), a.cache_v = v_there.data();
+    cuda::attention_decode(workspace.context(), a);
+    fetch(out, out_there);
+    EXPECT_TRUE(out_there.intact() && workspace.intact());
+    return out;
+  }
+};
+
+TEST(AttentionCuda, DecodeMatchesTheHost) {
+  TESSERA_NEEDS_DEVICE();
+  for (DType t : {DType::f32, DType::bf16})
+    for (std::int64_t length : {1, 5, 128, 129, 300})
+      for (AttentionShape s : {AttentionShape{.B = 2, .H = 4, .G = 4, .D = 64},
+                               {.B = 1, .H = 7, .G = 1, .D = 128},
+                               {.B = 1, .H = 4, .G = 2, .D = 96},
+                               {.B = 2, .H = 2, .G = 1, .D = 6},
+                               {.B = 1, .H = 2, .G = 1, .D = 16},
+                               {.B = 1, .H = 2, .G = 2, .D = 250}}) {
+        s.dtype = t;
+        Cache cache(s, 310, length);
+        EXPECT_LT(relative_error(cache.on_device().doubles(), cache.on_host().doubles()), tolerance(t))
+            << length << " tokens, D " << s.D << ", " << name_of(t);
+      }
+}
+
+TEST(AttentionCuda, DecodeGivesTheSameBitsTwice) {
+  TESSERA_NEEDS_DEVICE();
+  for (DType t : {DType::f32, DType::bf16}) {
+    Cache cache({.B = 1, .H = 4, .G = 2, .D = 64, .dtype = t}, 400, 333);
+    const Tensor first = cache.on_device();
+#ifdef TESSERA_EMULATED_GPU
+    emulator::set_order(emulator::Order::backward);
+#endif
+    const Tensor second = cache.on_device();
+#ifdef TESSERA_EMULATED_GPU
+    emulator::set_order(emulator::Order::forward);
+#endif
+    EXPECT_EQ(first.bytes(), second.bytes());
+  }
+}
+
+}  // namespace
+}  // namespace tessera::kernels
