@@ -9,6 +9,7 @@
 
 #include "base/check.hpp"
 #include "base/types.hpp"
+#include "kernels/arithmetic.hpp"
 
 #if defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512DQ__) && defined(__AVX512VL__) && !defined(TESSERA_GENERIC_VECTORS)
 #define TESSERA_AVX512 1
@@ -22,7 +23,6 @@
 // Vectors wider than the target's registers are passed in memory; every function here is inlined, so no interface depends on it.
 #pragma GCC diagnostic ignored "-Wpsabi"
 #endif
-#define TESSERA_INLINE inline __attribute__((always_inline))
 
 namespace tessera::kernels {
 
@@ -68,6 +68,26 @@ TESSERA_INLINE f32x16 sqrt(f32x16 a) {
   return r;
 #endif
 }
+
+template <>
+struct Arithmetic<f32x16> {
+  using Int = i32x16;
+  using Unsigned = u32x16;
+  TESSERA_INLINE static f32x16 splat(float x) { return kernels::splat(x); }
+  TESSERA_INLINE static f32x16 fma(f32x16 a, f32x16 b, f32x16 c) { return kernels::fma(a, b, c); }
+  TESSERA_INLINE static f32x16 sqrt(f32x16 x) { return kernels::sqrt(x); }
+  TESSERA_INLINE static f32x16 clamp(f32x16 x, float low, float high) { return kernels::clamp(x, low, high); }
+  TESSERA_INLINE static f32x16 to_float(Int x) { return __builtin_convertvector(x, f32x16); }
+  TESSERA_INLINE static f32x16 to_float(Unsigned x) { return __builtin_convertvector(x, f32x16); }
+  TESSERA_INLINE static f32x16 scale_by_power(f32x16 p, f32x16 n) {
+#ifdef TESSERA_AVX512
+    return _mm512_scalef_ps(p, n);
+#else
+    i32x16 e = __builtin_convertvector(n, i32x16), half = e >> 1;
+    return p * std::bit_cast<f32x16>((half + 127) << 23) * std::bit_cast<f32x16>((e - half + 127) << 23);
+#endif
+  }
+};
 
 /// Sum of the lanes as a tree: halves are added until one lane is left.
 TESSERA_INLINE float horizontal_sum(f32x16 a) {

@@ -47,7 +47,10 @@ template <class... Parameters, class... Arguments>
 void launch(cudaStream_t stream, dim3 grid, dim3 block, std::size_t shared_bytes, void (*kernel)(Parameters...), Arguments... arguments) {
   if (shared_bytes > 48 * 1024)
     TESSERA_CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared_bytes)));
-  kernel<<<grid, block, shared_bytes, stream> > >(arguments...);
+  // It would take the launch apart.
+  // clang-format off
+  kernel<<<grid, block, shared_bytes, stream>>>(arguments...);
+  // clang-format on
   TESSERA_CUDA_CHECK(cudaGetLastError());
 }
 

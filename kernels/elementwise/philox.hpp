@@ -3,11 +3,13 @@
 #include <array>
 #include <cstdint>
 
+#include "base/types.hpp"
+
 namespace tessera::kernels {
 
 /// Four words for a counter and a key. Lanes computes that many counters at once: word w of counter i is counter[w][i].
 template <int Lanes>
-inline void philox4x32(std::array<std::uint32_t, Lanes> (&counter)[4], std::uint32_t key0, std::uint32_t key1) {
+TESSERA_BOTH inline void philox4x32(std::array<std::uint32_t, Lanes> (&counter)[4], std::uint32_t key0, std::uint32_t key1) {
   for (int round = 0; round < 10; ++round) {
     for (int i = 0; i < Lanes; ++i) {
       std::uint64_t a = std::uint64_t{0xD2511F53u} * counter[0][i], b = std::uint64_t{0xCD9E8D57u} * counter[2][i];
