@@ -30,8 +30,8 @@ template <class Grad>
 inline constexpr int elements = vector_elements<Grad>;  // four, or two with fixed-point gradients
 constexpr int unroll = 2;
 
-template <class Grad>
-__global__ void __launch_bounds__(block_threads) adamw_kernel(Adamw p, bool aligned) {
+template <class Grad, class Whole>
+__global__ void __launch_bounds__(block_threads) adamw_kernel(Adamw p) {
   constexpr int N = elements<Grad>;
   if (p.scalars->skip) return;
   const Tile<N, unroll> tile;
@@ -40,23 +40,25 @@ __global__ void __launch_bounds__(block_threads) adamw_kernel(Adamw p, bool alig
 #pragma unroll
   for (int u = 0; u < unroll; ++u) {
     const std::int64_t i = tile.at(u);
-    grad[u] = load<N>(static_cast<const Grad*>(p.grad), i, p.n, aligned);
-    load(w[u], p.master, i, p.n, aligned), load(m[u], p.m, i, p.n, aligned), load(v[u], p.v, i, p.n, aligned);
+    grad[u] = load<Whole, N>(static_cast<const Grad*>(p.grad), i, p.n);
+    load<Whole>(w[u], p.master, i, p.n), load<Whole>(m[u], p.m, i, p.n), load<Whole>(v[u], p.v, i, p.n);
   }
   const AdamwCoefficients c(*p.scalars, p.weight_decay);
 #pragma unroll
   for (int u = 0; u < unroll; ++u) {
     const std::int64_t i = tile.at(u);
     update(w[u], m[u], v[u], grad[u], c);
-    store(p.m, i, p.n, aligned, m[u]), store(p.v, i, p.n, aligned, v[u]), store(p.master, i, p.n, aligned, w[u]);
-    if (p.param) store(static_cast<bf16*>(p.param), i, p.n, aligned, w[u]);
+    store<Whole>(p.m, i, p.n, m[u]), store<Whole>(p.v, i, p.n, v[u]), store<Whole>(p.master, i, p.n, w[u]);
+    if (p.param) store<Whole>(static_cast<bf16*>(p.param), i, p.n, w[u]);
   }
 }
 
 template <class Grad>
 void run(const Context& context, const Adamw& p) {
-  launch(stream_of(context), Tile<elements<Grad>, unroll>::blocks(p.n), block_threads, 0, adamw_kernel<Grad>, p,
-         on_sixteen_bytes(p.master, p.m, p.v, p.param, p.grad));
+  constexpr int N = elements<Grad>;
+  with_whole(on_sixteen_bytes(p.master, p.m, p.v, p.param, p.grad) && whole_vectors(N, {p.n}), [&](auto whole) {
+    launch(stream_of(context), Tile<N, unroll>::blocks(p.n), block_threads, 0, adamw_kernel<Grad, decltype(whole)>, p);
+  });
 }
 
 }  // namespace

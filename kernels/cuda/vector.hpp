@@ -1,9 +1,10 @@
 // What a memory-bound GPU kernel is written in: up to sixteen bytes of each operand a thread and access, with neighbours in neighbouring
-// threads. Which thread has which elements depends on shapes alone: where an operand does not lie on sixteen bytes (`aligned` is false),
-// or fewer elements are left than a vector has, the same thread takes the same elements one by one.
+// threads. Which thread has which elements depends on shapes alone. Where operands do not lie on sixteen bytes, or rows are no whole
+// vectors, another instance of the kernel (`Whole` is false_type) has the same thread take the same elements one by one.
 #pragma once
 #include <bit>
 #include <cstring>
+#include <type_traits>
 
 #include "kernels/cuda/device.hpp"
 
@@ -40,34 +41,50 @@ template <>
 struct Access<16> {
   using type = uint4;
 };
+/// N elements of T as accesses of at most sixteen bytes.
+template <class T, int N>
+struct Accesses {
+  static constexpr int bytes = static_cast<int>(N * sizeof(T)), count = bytes <= 16 ? 1 : bytes / 16;
+  using Word = typename Access<bytes / count>::type;
+  Word word[count];
+};
 }  // namespace detail
 
-/// Elements i .. i + N - 1 of p; those from n on are zero.
-template <int N, class T>
-__device__ Vector<T, N> load(const T* p, std::int64_t i, std::int64_t n, bool aligned) {
-  using Access = typename detail::Access<N * sizeof(T)>::type;
-  Vector<T, N> v;
-  if (aligned && i + N <= n) {
-    const Access access = *reinterpret_cast<const Access*>(p + i);
-    memcpy(static_cast<void*>(&v), &access, sizeof v);
-    return v;
-  }
+/// Elements i .. i + N - 1 of p; those from n on are zero. Whole: p lies on sixteen bytes, and i and n are multiples of N.
+template <class Whole, int N, class T>
+__device__ Vector<T, N> load(const T* p, std::int64_t i, std::int64_t n) {
+  Vector<T, N> v{};
+  if constexpr (Whole::value) {
+    using Accesses = detail::Accesses<T, N>;
+    if (i < n) {
+      Accesses a;
 #pragma unroll
-  for (int k = 0; k < N; ++k) v.value[k] = i + k < n ? p[i + k] : T{};
+      for (int k = 0; k < Accesses::count; ++k) a.word[k] = reinterpret_cast<const typename Accesses::Word*>(p + i)[k];
+      memcpy(static_cast<void*>(&v), &a, sizeof v);
+    }
+  } else {
+#pragma unroll
+    for (int k = 0; k < N; ++k) {
+      if (i + k < n) v.value[k] = p[i + k];
+    }
+  }
   return v;
 }
-template <int N, class T>
-__device__ void store(T* p, std::int64_t i, std::int64_t n, bool aligned, const Vector<T, N>& v) {
-  using Access = typename detail::Access<N * sizeof(T)>::type;
-  if (aligned && i + N <= n) {
-    Access access;
-    memcpy(&access, &v, sizeof v);
-    *reinterpret_cast<Access*>(p + i) = access;
-    return;
-  }
+template <class Whole, int N, class T>
+__device__ void store(T* p, std::int64_t i, std::int64_t n, const Vector<T, N>& v) {
+  if constexpr (Whole::value) {
+    using Accesses = detail::Accesses<T, N>;
+    Accesses a;
+    memcpy(&a, &v, sizeof v);
+    if (i < n) {
 #pragma unroll
-  for (int k = 0; k < N; ++k) {
-    if (i + k < n) p[i + k] = v.value[k];
+      for (int k = 0; k < Accesses::count; ++k) reinterpret_cast<typename Accesses::Word*>(p + i)[k] = a.word[k];
+    }
+  } else {
+#pragma unroll
+    for (int k = 0; k < N; ++k) {
+      if (i + k < n) p[i + k] = v.value[k];
+    }
   }
 }
 
@@ -103,15 +120,15 @@ struct Converter<bf16, N> {
 };
 
 /// The same with conversion: N elements as fp32, and N floats rounded to T.
-template <int N, class T>
-__device__ void load(float (&x)[N], const T* p, std::int64_t i, std::int64_t n, bool aligned) {
-  const Vector<T, N> v = load<N>(p, i, n, aligned);
+template <class Whole, int N, class T>
+__device__ void load(float (&x)[N], const T* p, std::int64_t i, std::int64_t n) {
+  const Vector<T, N> v = load<Whole, N>(p, i, n);
 #pragma unroll
   for (int k = 0; k < N; ++k) x[k] = to_float(v.value[k]);
 }
-template <int N, class T>
-__device__ void store(T* p, std::int64_t i, std::int64_t n, bool aligned, const float (&x)[N]) {
-  store<N>(p, i, n, aligned, Converter<T, N>::of(x));
+template <class Whole, int N, class T>
+__device__ void store(T* p, std::int64_t i, std::int64_t n, const float (&x)[N]) {
+  store<Whole, N>(p, i, n, Converter<T, N>::of(x));
 }
 template <class T>
 __device__ T rounded(float x) {
@@ -133,14 +150,15 @@ struct Tile {
   }
 };
 
-/// Whether all pointers (null ones too) and strides of that many bytes allow accesses of sixteen bytes.
+/// Whether all pointers (null ones too) lie on sixteen bytes.
 template <class... Pointers>
 bool on_sixteen_bytes(const Pointers*... pointers) {
   return ((reinterpret_cast<std::uintptr_t>(pointers) % 16 == 0) && ...);
 }
-inline bool whole_vectors(std::initializer_list<std::int64_t> bytes) {
-  for (const std::int64_t b : bytes) {
-    if (b % 16 != 0) return false;
+/// Whether all lengths and strides are whole vectors of so many elements.
+inline bool whole_vectors(int elements, std::initializer_list<std::int64_t> lengths) {
+  for (const std::int64_t n : lengths) {
+    if (n % elements != 0) return false;
   }
   return true;
 }
@@ -150,6 +168,11 @@ template <class F>
 void with_float_type(DType dtype, F&& f) {
   TESSERA_CUDA_REQUIRE(dtype == DType::f32 || dtype == DType::bf16);
   dtype == DType::f32 ? f(float{}) : f(bf16{});
+}
+/// Calls f with std::true_type or std::false_type: Whole.
+template <class F>
+void with_whole(bool whole, F&& f) {
+  whole ? f(std::true_type{}) : f(std::false_type{});
 }
 
 }  // namespace tessera::cuda

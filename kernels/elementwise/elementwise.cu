@@ -10,36 +10,36 @@ namespace {
 using namespace tessera::cuda;
 
 /// Reads 2 and writes 1 element of T.
-template <class T>
-__global__ void __launch_bounds__(block_threads) add_kernel(T* out, const T* x, const T* y, std::int64_t n, bool aligned) {
+template <class T, class Whole>
+__global__ void __launch_bounds__(block_threads) add_kernel(T* out, const T* x, const T* y, std::int64_t n) {
   constexpr int N = vector_elements<T>, unroll = 2;
   const Tile<N, unroll> tile;
   Vector<T, N> a[unroll], b[unroll];
 #pragma unroll
-  for (int u = 0; u < unroll; ++u) a[u] = load<N>(x, tile.at(u), n, aligned), b[u] = load<N>(y, tile.at(u), n, aligned);
+  for (int u = 0; u < unroll; ++u) a[u] = load<Whole, N>(x, tile.at(u), n), b[u] = load<Whole, N>(y, tile.at(u), n);
 #pragma unroll
   for (int u = 0; u < unroll; ++u) {
     float sum[N];
 #pragma unroll
     for (int k = 0; k < N; ++k) sum[k] = to_float(a[u].value[k]) + to_float(b[u].value[k]);
-    store<N>(out, tile.at(u), n, aligned, sum);
+    store<Whole>(out, tile.at(u), n, sum);
   }
 }
 
 /// Reads an element of In and writes one of Out.
-template <class Out, class In>
-__global__ void __launch_bounds__(block_threads) cast_kernel(Out* out, const In* x, std::int64_t n, bool aligned) {
+template <class Out, class In, class Whole>
+__global__ void __launch_bounds__(block_threads) cast_kernel(Out* out, const In* x, std::int64_t n) {
   constexpr int N = std::min(vector_elements<Out>, vector_elements<In>), unroll = 4;
   const Tile<N, unroll> tile;
   Vector<In, N> a[unroll];
 #pragma unroll
-  for (int u = 0; u < unroll; ++u) a[u] = load<N>(x, tile.at(u), n, aligned);
+  for (int u = 0; u < unroll; ++u) a[u] = load<Whole, N>(x, tile.at(u), n);
 #pragma unroll
   for (int u = 0; u < unroll; ++u) {
     float value[N];
 #pragma unroll
     for (int k = 0; k < N; ++k) value[k] = to_float(a[u].value[k]);
-    store<N>(out, tile.at(u), n, aligned, value);
+    store<Whole>(out, tile.at(u), n, value);
   }
 }
 
@@ -47,9 +47,8 @@ constexpr int row_shares = 8;
 
 /// Reads M N elements of T. Block (x, y) has 32 vectors of columns and row block y; thread (x, y) sums the rows y, y + 8, ... of them, and
 /// the eight sums are added in the order of y.
-template <class T>
-__global__ void __launch_bounds__(warp_lanes* row_shares)
-    column_sums_kernel(float* partial, const T* x, RowBlocks blocks, std::int64_t N, bool aligned) {
+template <class T, class Whole>
+__global__ void __launch_bounds__(warp_lanes* row_shares) column_sums_kernel(float* partial, const T* x, RowBlocks blocks, std::int64_t N) {
   constexpr int V = vector_elements<T>;
   __shared__ float of_share[row_shares][warp_lanes * V];
   const std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * warp_lanes * V, j = first + threadIdx.x * V;
@@ -58,7 +57,7 @@ __global__ void __launch_bounds__(warp_lanes* row_shares)
 #pragma unroll 4
     for (std::int64_t m = blocks.begin(blockIdx.y) + threadIdx.y; m < blocks.end(blockIdx.y); m += row_shares) {
       float value[V];
-      load(value, x + m * N, j, N, aligned);
+      load<Whole>(value, x + m * N, j, N);
 #pragma unroll
       for (int k = 0; k < V; ++k) sum[k] += value[k];
     }
@@ -81,8 +80,11 @@ void add(const Context& context, void* out, const void* x, const void* y, std::i
   if (n == 0) return;
   with_float_type(dtype, [&](auto type) {
     using T = decltype(type);
-    launch(stream_of(context), Tile<vector_elements<T>, 2>::blocks(n), block_threads, 0, add_kernel<T>, static_cast<T*>(out),
-           static_cast<const T*>(x), static_cast<const T*>(y), n, on_sixteen_bytes(out, x, y));
+    constexpr int N = vector_elements<T>;
+    with_whole(on_sixteen_bytes(out, x, y) && whole_vectors(N, {n}), [&](auto whole) {
+      launch(stream_of(context), Tile<N, 2>::blocks(n), block_threads, 0, add_kernel<T, decltype(whole)>, static_cast<T*>(out),
+             static_cast<const T*>(x), static_cast<const T*>(y), n);
+    });
   });
 }
 
@@ -95,10 +97,12 @@ void column_sums(const Context& context, const ColumnSums& p) {
   const RowBlocks blocks = column_sum_blocks(p.M);
   with_float_type(p.dtype, [&](auto type) {
     using T = decltype(type);
-    const bool aligned = on_sixteen_bytes(p.x) && whole_vectors({p.N * static_cast<std::int64_t>(sizeof(T))});
-    const dim3 grid(static_cast<unsigned>(ceil_div(p.N, warp_lanes * vector_elements<T>)), static_cast<unsigned>(blocks.count));
-    launch(stream_of(context), grid, dim3(warp_lanes, row_shares), 0, column_sums_kernel<T>, partial, static_cast<const T*>(p.x), blocks,
-           p.N, aligned);
+    constexpr int V = vector_elements<T>;
+    const dim3 grid(static_cast<unsigned>(ceil_div(p.N, warp_lanes * V)), static_cast<unsigned>(blocks.count));
+    with_whole(on_sixteen_bytes(p.x) && whole_vectors(V, {p.N}), [&](auto whole) {
+      launch(stream_of(context), grid, dim3(warp_lanes, row_shares), 0, column_sums_kernel<T, decltype(whole)>, partial,
+             static_cast<const T*>(p.x), blocks, p.N);
+    });
   });
   add_partial_sums(stream_of(context), p.sum, partial, blocks.count, p.N);
 }
@@ -112,8 +116,10 @@ void cast(const Context& context, void* out, DType out_dtype, const void* x, DTy
       using Out = decltype(out_type);
       using In = decltype(in_type);
       constexpr int N = std::min(vector_elements<Out>, vector_elements<In>);
-      launch(stream_of(context), Tile<N, 4>::blocks(n), block_threads, 0, cast_kernel<Out, In>, static_cast<Out*>(out),
-             static_cast<const In*>(x), n, on_sixteen_bytes(out, x));
+      with_whole(on_sixteen_bytes(out, x) && whole_vectors(N, {n}), [&](auto whole) {
+        launch(stream_of(context), Tile<N, 4>::blocks(n), block_threads, 0, cast_kernel<Out, In, decltype(whole)>, static_cast<Out*>(out),
+               static_cast<const In*>(x), n);
+      });
     });
   });
 }

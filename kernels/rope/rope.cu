@@ -10,9 +10,8 @@ namespace {
 using namespace tessera::cuda;
 
 /// A thread has N pairs of one head: N elements of its first half and the N that lie D / 2 further on.
-template <class T>
-__global__ void __launch_bounds__(block_threads)
-    rope_kernel(Rope p, RowVectors vectors, unsigned in_head, bool aligned, bool table_aligned) {
+template <class T, class Whole>
+__global__ void __launch_bounds__(block_threads) rope_kernel(Rope p, RowVectors vectors, unsigned in_head) {
   constexpr int N = vector_elements<T>;
   const auto [m, vector] = vectors.place();
   if (m >= vectors.rows) return;
@@ -20,11 +19,11 @@ __global__ void __launch_bounds__(block_threads)
   T* first = static_cast<T*>(p.x) + m * p.stride + vector / in_head * p.D;
   const float* table = p.table + m % p.T * p.D;
   float a[N], b[N], pairs[2 * N];
-  load(a, first, i, half, aligned), load(b, first + half, i, half, aligned);
+  load<Whole>(a, first, i, half), load<Whole>(b, first + half, i, half);
 #pragma unroll
   for (int k = 0; k < 2 * N; k += 4) {
     float part[4];
-    load(part, table, 2 * i + k, p.D, table_aligned);
+    load<Whole>(part, table, 2 * i + k, p.D);
     for (int e = 0; e < 4; ++e) pairs[k + e] = part[e];
   }
 #pragma unroll
@@ -33,7 +32,7 @@ __global__ void __launch_bounds__(block_threads)
     a[k] = fmaf(x, cos, -(y * sin));
     b[k] = fmaf(y, cos, x * sin);
   }
-  store(first, i, half, aligned, a), store(first + half, i, half, aligned, b);
+  store<Whole>(first, i, half, a), store<Whole>(first + half, i, half, b);
 }
 
 }  // namespace
@@ -43,13 +42,14 @@ void rope(const Context& context, const Rope& p) {
   TESSERA_CUDA_REQUIRE(p.D > 0 && p.D % 2 == 0 && p.T > 0 && p.stride >= p.heads * p.D);
   with_float_type(p.dtype, [&](auto type) {
     using T = decltype(type);
-    constexpr std::int64_t N = vector_elements<T>, bytes = sizeof(T);
+    constexpr std::int64_t N = vector_elements<T>;
     const std::int64_t in_head = ceil_div(p.D / 2, N);
     const RowVectors vectors(p.M, p.heads * in_head * N, static_cast<int>(N));
-    const bool aligned = on_sixteen_bytes(p.x) && whole_vectors({p.D / 2 * bytes, p.stride * bytes});
-    const bool table_aligned = on_sixteen_bytes(p.table) && whole_vectors({p.D * 4});
-    launch(stream_of(context), vectors.blocks(), block_threads, 0, rope_kernel<T>, p, vectors, static_cast<unsigned>(in_head), aligned,
-           table_aligned);
+    const bool whole_rows = whole_vectors(static_cast<int>(N), {p.D / 2, p.stride});
+    with_whole(on_sixteen_bytes(p.x, p.table) && whole_rows, [&](auto whole) {
+      launch(stream_of(context), vectors.blocks(), block_threads, 0, rope_kernel<T, decltype(whole)>, p, vectors,
+             static_cast<unsigned>(in_head));
+    });
   });
 }
 
