@@ -88,6 +88,22 @@ __device__ void store(T* p, std::int64_t i, std::int64_t n, const Vector<T, N>& 
   }
 }
 
+/// Has the compiler keep v as it lies in memory. Where a value is converted on both sides of a barrier, it would keep the converted floats
+/// in place of the packed words, twice the registers.
+template <class T, int N>
+__device__ void keep_packed(Vector<T, N>& v) {
+#ifdef __CUDA_ARCH__
+  static_assert(N * sizeof(T) % 4 == 0);
+  unsigned word[N * sizeof(T) / 4];
+  memcpy(word, &v, sizeof v);
+#pragma unroll
+  for (unsigned& w : word) asm volatile("" : "+r"(w));
+  memcpy(&v, word, sizeof v);
+#else
+  static_cast<void>(v);
+#endif
+}
+
 __device__ inline float to_float(float x) { return x; }
 __device__ inline float to_float(bf16 x) { return std::bit_cast<float>(static_cast<std::uint32_t>(x.bits) << 16); }
 

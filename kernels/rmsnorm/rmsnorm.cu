@@ -18,25 +18,29 @@ constexpr int most_threads = 512;
 struct Grouping {
   int group = 1;    ///< threads of a row, a power of two
   int threads = 0;  ///< of a block: one or more groups
-  int vectors = 1;  ///< that a thread holds of a row. What is beyond group * vectors is read again from the caches.
-  Grouping(std::int64_t C, int elements, int most_vectors) {
+  int vectors = 1;  ///< that a thread holds of a row. A longer row's rest is read again from the caches.
+  int elements;     ///< of a vector
+  Grouping(std::int64_t C, int elements, int most_vectors) : elements(elements) {
     const std::int64_t all = ceil_div(C, elements);
     while (vectors < most_vectors && all > std::int64_t{block_threads} * vectors) vectors *= 2;
     while (group < most_threads && std::int64_t{group} * vectors < all) group *= 2;
     threads = group < block_threads ? block_threads : group;
   }
   int rows() const { return threads / group; }
+  std::int64_t held() const { return std::int64_t{group} * vectors * elements; }
 };
 
-/// A thread's vectors of a row of C elements: f(k, i) for those that it holds in registers, f(-1, i) for the rest.
-template <int N, int K>
+/// A thread's vectors of a row of C elements: at(0) .. at(K - 1), which it holds in registers, and the rest of a Long row.
+template <int N, int K, bool Long>
 struct Share {
   int group, lane;
   std::int64_t C;
   __device__ std::int64_t at(int k) const { return static_cast<std::int64_t>(k * group + lane) * N; }
   template <class F>
   __device__ void rest(F&& f) const {
-    for (std::int64_t i = at(K); i < C; i += static_cast<std::int64_t>(group) * N) f(i);
+    if constexpr (Long) {
+      for (std::int64_t i = at(K); i < C; i += static_cast<std::int64_t>(group) * N) f(i);
+    }
   }
 };
 
@@ -48,12 +52,12 @@ __device__ void scale_vector(T* out, std::int64_t i, std::int64_t C, const Vecto
   store<Whole>(out, i, C, value);
 }
 
-template <class T, int K, class Whole>
+template <class T, int K, bool Long, class Whole>
 __global__ void __launch_bounds__(most_threads) forward_kernel(RmsnormForward p, RowOffset x_row, RowOffset out_row, int group) {
   constexpr int N = vector_elements<T>;
   const int lane = static_cast<int>(threadIdx.x) % group, in_block = static_cast<int>(threadIdx.x) / group;
   const std::int64_t r = static_cast<std::int64_t>(blockIdx.x) * (static_cast<int>(blockDim.x) / group) + in_block;
-  const Share<N, K> share{group, lane, r < p.rows ? p.C : 0};  // a group without a row takes part in barriers
+  const Share<N, K, Long> share{group, lane, r < p.rows ? p.C : 0};  // a group without a row takes part in barriers
   const T *x = static_cast<const T*>(p.x) + x_row(r), *weight = static_cast<const T*>(p.weight);
   T* out = static_cast<T*>(p.out) + out_row(r);
 
@@ -74,7 +78,7 @@ __global__ void __launch_bounds__(most_threads) forward_kernel(RmsnormForward p,
   if (p.rstd && lane == 0 && r < p.rows) p.rstd[r] = rstd;
 
 #pragma unroll
-  for (int k = 0; k < K; ++k) scale_vector<Whole, N>(out, share.at(k), share.C, row[k], w[k], rstd);
+  for (int k = 0; k < K; ++k) keep_packed(row[k]), scale_vector<Whole, N>(out, share.at(k), share.C, row[k], w[k], rstd);
   share.rest([&](std::int64_t i) {
     scale_vector<Whole, N>(out, i, share.C, load<Whole, N>(x, i, share.C), load<Whole, N>(weight, i, share.C), rstd);
   });
@@ -103,8 +107,8 @@ struct BackwardVector {
 
 /// partial[i] = d_weight of this block: the groups' sums are added in the order of the groups. They lie in one vector each, since rows
 /// that take several vectors a thread take the whole block.
-template <class Whole, int N, int K>
-__device__ void write_partial(float* partial, const float (&d_weight)[K][N], const Share<N, K>& share) {
+template <class Whole, int N, int K, bool Long>
+__device__ void write_partial(float* partial, const float (&d_weight)[K][N], const Share<N, K, Long>& share) {
   __shared__ float of_group[block_threads * N];
   if (static_cast<int>(blockDim.x) == share.group) {
 #pragma unroll
@@ -125,13 +129,13 @@ __device__ void write_partial(float* partial, const float (&d_weight)[K][N], con
 /// A block has one of the row blocks: its groups take the rows in turn, and sum d_weight in registers.
 /// With y = d_out * weight and xhat = x * rstd: d_x = rstd * (y - xhat * mean(y * xhat)) [+ d_residual], d_weight += d_out * xhat.
 /// d_x may be d_out or d_residual: a thread has read what it writes.
-template <class T, int K, class Whole>
+template <class T, int K, bool Long, class Whole>
 __global__ void __launch_bounds__(most_threads)
     backward_kernel(RmsnormBackward p, float* partial, RowBlocks blocks, RowOffset x_row, RowOffset out_row, int group) {
   constexpr int N = vector_elements<T>;
   const int lane = static_cast<int>(threadIdx.x) % group, groups = static_cast<int>(blockDim.x) / group;
   const T* weight = static_cast<const T*>(p.weight);
-  const Share<N, K> columns{group, lane, p.C};
+  const Share<N, K, Long> columns{group, lane, p.C};
   partial += blockIdx.x * p.C;
   float d_weight[K][N] = {};
   columns.rest([&](std::int64_t i) { store<Whole>(partial, i, p.C, d_weight[0]); });
@@ -142,7 +146,7 @@ __global__ void __launch_bounds__(most_threads)
   const std::int64_t end = blocks.end(blockIdx.x);
   for (std::int64_t first = blocks.begin(blockIdx.x); first < end; first += groups) {
     const std::int64_t r = first + static_cast<int>(threadIdx.x) / group;
-    const Share<N, K> share{group, lane, r < end ? p.C : 0};
+    const Share<N, K, Long> share{group, lane, r < end ? p.C : 0};
     const T *d_out = static_cast<const T*>(p.d_out) + out_row(r), *x = static_cast<const T*>(p.x) + x_row(r);
     const T* d_residual = p.d_residual ? static_cast<const T*>(p.d_residual) + x_row(r) : nullptr;
     T* d_x = static_cast<T*>(p.d_x) + x_row(r);
@@ -167,6 +171,7 @@ __global__ void __launch_bounds__(most_threads)
     float value[N];
 #pragma unroll
     for (int k = 0; k < K; ++k) {
+      keep_packed(held[k].d_out), keep_packed(held[k].x), keep_packed(held[k].weight);
       held[k].finish(d_weight[k], value, residual[k], rstd, along_x);
       store<Whole>(d_x, share.at(k), share.C, value);
     }
@@ -182,10 +187,10 @@ __global__ void __launch_bounds__(most_threads)
 
 constexpr int forward_vectors = 4, backward_vectors = 2;
 
-/// Three blocks an SM of an H200 (six where a thread has one vector), each of at least eight rows a group.
+/// What fits into an H200 at once (four blocks an SM, two where threads have two vectors), each of at least eight rows a group.
 RowBlocks backward_blocks(const RmsnormBackward& p, int elements) {
   const Grouping g(p.C, elements, backward_vectors);
-  return {p.rows, 8 * g.rows(), g.vectors == 1 ? 792 : 396};
+  return {p.rows, 8 * g.rows(), g.vectors == 1 ? 528 : 264};
 }
 
 template <class T>
@@ -195,7 +200,10 @@ void forward(const Context& context, const RmsnormForward& p) {
   const RowOffset x_row(p.C, p.inner, p.x_stride), out_row(p.C, p.inner, p.out_stride);
   with_whole(on_sixteen_bytes(p.out, p.x, p.weight) && whole_vectors(N, {p.C, x_row.stride, out_row.stride}), [&](auto whole) {
     using W = decltype(whole);
-    auto* kernel = g.vectors == 1 ? forward_kernel<T, 1, W> : g.vectors == 2 ? forward_kernel<T, 2, W> : forward_kernel<T, 4, W>;
+    auto* kernel = g.held() < p.C   ? forward_kernel<T, forward_vectors, true, W>
+                   : g.vectors == 1 ? forward_kernel<T, 1, false, W>
+                   : g.vectors == 2 ? forward_kernel<T, 2, false, W>
+                                    : forward_kernel<T, forward_vectors, false, W>;
     launch(stream_of(context), static_cast<unsigned>(ceil_div(p.rows, g.rows())), static_cast<unsigned>(g.threads), 0, kernel, p, x_row,
            out_row, g.group);
   });
@@ -211,8 +219,11 @@ void backward(const Context& context, const RmsnormBackward& p) {
   auto* partial = reinterpret_cast<float*>(context.workspace.data());  // (blocks,C)
   with_whole(on_sixteen && whole_vectors(N, {p.C, x_row.stride, out_row.stride}), [&](auto whole) {
     using W = decltype(whole);
-    launch(stream_of(context), static_cast<unsigned>(blocks.count), static_cast<unsigned>(g.threads), 0,
-           g.vectors == 1 ? backward_kernel<T, 1, W> : backward_kernel<T, 2, W>, p, partial, blocks, x_row, out_row, g.group);
+    auto* kernel = g.held() < p.C   ? backward_kernel<T, 1, true, W>
+                   : g.vectors == 1 ? backward_kernel<T, 1, false, W>
+                                    : backward_kernel<T, backward_vectors, false, W>;
+    launch(stream_of(context), static_cast<unsigned>(blocks.count), static_cast<unsigned>(g.threads), 0, kernel, p, partial, blocks, x_row,
+           out_row, g.group);
   });
   add_partial_sums(stream_of(context), p.d_weight, partial, blocks.count, p.C);
 }

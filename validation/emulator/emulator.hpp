@@ -156,5 +156,6 @@ inline int __float_as_int(float x) { return std::bit_cast<int>(x); }
 inline float __uint_as_float(unsigned x) { return std::bit_cast<float>(x); }
 inline unsigned __float_as_uint(float x) { return std::bit_cast<unsigned>(x); }
 inline long long __float2ll_rn(float x) { return std::llrint(x); }
+inline long long __double2ll_rn(double x) { return std::llrint(x); }
 inline float __ll2float_rn(long long x) { return static_cast<float>(x); }
 using std::isfinite;
