@@ -1,14 +1,11 @@
-// Per chunk of tokens: logits = x W^T (fp32), a row-wise pass that turns them into losses and d_logits, then d_x = d_logits W and
-// d_weight += d_logits^T x. The row pass is bound by memory: a row (V floats) is read once from memory and revisited in the second-level
-// cache.
+// The row pass is bound by memory: a row (V floats) is read once from memory and revisited in the second-level cache.
 #include <algorithm>
 #include <cmath>
 #include <limits>
 #include <numbers>
 
 #include "base/check.hpp"
-#include "kernels/cross_entropy/cross_entropy.hpp"
-#include "kernels/gemm/gemm.hpp"
+#include "kernels/cross_entropy/chunks.hpp"
 #include "kernels/gemm/vector.hpp"
 #include "kernels/parallel.hpp"
 
@@ -16,50 +13,6 @@ namespace tessera::kernels::host {
 namespace {
 
 constexpr float log2_e = std::numbers::log2e_v<float>;
-
-std::size_t aligned(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
-
-struct Chunk {
-  float* logits = nullptr;   // (m,V)
-  void* d_logits = nullptr;  // (m,V) of dtype; the logits themselves in fp32
-  std::int64_t first = 0, m = 0;
-};
-
-Gemm logits_gemm(const LinearCrossEntropy& l, const Chunk& c) {
-  return {.c = c.logits,
-          .a = static_cast<const std::byte*>(l.x) + static_cast<std::size_t>(c.first * l.C) * size_of(l.dtype),
-          .b = l.weight,
-          .M = c.m,
-          .N = l.V,
-          .K = l.C,
-          .b_transposed = true,
-          .in = l.dtype,
-          .out = DType::f32};
-}
-
-Gemm d_x_gemm(const LinearCrossEntropy& l, const Chunk& c) {
-  return {.c = static_cast<std::byte*>(l.d_x) + static_cast<std::size_t>(c.first * l.C) * size_of(l.dtype),
-          .a = c.d_logits,
-          .b = l.weight,
-          .M = c.m,
-          .N = l.C,
-          .K = l.V,
-          .in = l.dtype,
-          .out = l.dtype};
-}
-
-Gemm d_weight_gemm(const LinearCrossEntropy& l, const Chunk& c) {
-  return {.c = l.d_weight,
-          .a = c.d_logits,
-          .b = static_cast<const std::byte*>(l.x) + static_cast<std::size_t>(c.first * l.C) * size_of(l.dtype),
-          .M = l.V,
-          .N = l.C,
-          .K = c.m,
-          .a_transposed = true,
-          .accumulate = true,
-          .in = l.dtype,
-          .out = DType::f32};
-}
 
 float maximum_of(const float* x, std::int64_t n, float most) {
   Lanes m0 = broadcast(most), m1 = m0;
@@ -154,27 +107,9 @@ void loss_row(const SoftmaxLossRows& s, std::int64_t r) {
   }
 }
 
-struct Layout {
-  std::int64_t chunk = 0;
-  std::size_t logits = 0, d_logits = 0, gemm = 0;  // bytes
-};
-
-Layout layout_of(const LinearCrossEntropy& l) {
+LossLayout layout_of(const LinearCrossEntropy& l) {
   TESSERA_REQUIRE(l.M > 0 && l.C > 0 && l.V > 0 && l.chunk > 0, "M={} C={} V={} chunk={}", l.M, l.C, l.V, l.chunk);
-  Layout s;
-  s.chunk = std::min(l.chunk, l.M);
-  auto elements = static_cast<std::size_t>(s.chunk * l.V);
-  s.logits = aligned(elements * sizeof(float));
-  s.d_logits = l.dtype == DType::f32 ? 0 : aligned(elements * size_of(l.dtype));
-  for (std::int64_t m : {s.chunk, l.M % s.chunk}) {
-    if (m == 0) continue;
-    Chunk c{.m = m};
-    LinearCrossEntropy shape = l;
-    shape.x = shape.d_x = nullptr;
-    for (const Gemm& g : {logits_gemm(shape, c), d_x_gemm(shape, c), d_weight_gemm(shape, c)})
-      s.gemm = std::max(s.gemm, host::gemm_workspace_bytes(g));
-  }
-  return s;
+  return {l, 64, host::gemm_workspace_bytes};
 }
 
 void check_targets(const LinearCrossEntropy& l) {
@@ -184,10 +119,7 @@ void check_targets(const LinearCrossEntropy& l) {
 
 }  // namespace
 
-std::size_t linear_cross_entropy_workspace_bytes(const LinearCrossEntropy& l) {
-  Layout s = layout_of(l);
-  return s.logits + s.d_logits + s.gemm;
-}
+std::size_t linear_cross_entropy_workspace_bytes(const LinearCrossEntropy& l) { return layout_of(l).bytes(); }
 
 void softmax_loss_rows(const Context&, const SoftmaxLossRows& s) {
   parallel_ranges(s.rows, 1, [&](std::int64_t begin, std::int64_t end) {
@@ -196,30 +128,10 @@ void softmax_loss_rows(const Context&, const SoftmaxLossRows& s) {
 }
 
 void linear_cross_entropy(const Context& context, const LinearCrossEntropy& l) {
-  Layout s = layout_of(l);
-  TESSERA_REQUIRE(context.workspace.size() >= s.logits + s.d_logits + s.gemm, "workspace of {} bytes, {} needed", context.workspace.size(),
-                  s.logits + s.d_logits + s.gemm);
+  const LossLayout s = layout_of(l);
+  TESSERA_REQUIRE(context.workspace.size() >= s.bytes(), "workspace of {} bytes, {} needed", context.workspace.size(), s.bytes());
   check_targets(l);
-  Context inner = context;
-  inner.workspace = context.workspace.subspan(s.logits + s.d_logits);
-  bool gradient = l.d_x || l.d_weight;
-  for (std::int64_t first = 0; first < l.M; first += s.chunk) {
-    Chunk c{.logits = reinterpret_cast<float*>(context.workspace.data()),
-            .d_logits = context.workspace.data() + (s.d_logits ? s.logits : 0),
-            .first = first,
-            .m = std::min(s.chunk, l.M - first)};
-    host::gemm(inner, logits_gemm(l, c));
-    host::softmax_loss_rows(context, {.losses = l.losses + first,
-                                      .logits = c.logits,
-                                      .d_logits = gradient ? c.d_logits : nullptr,
-                                      .targets = l.targets + first,
-                                      .grad_scale = l.grad_scale,
-                                      .rows = c.m,
-                                      .V = l.V,
-                                      .dtype = l.dtype});
-    if (l.d_x) host::gemm(inner, d_x_gemm(l, c));
-    if (l.d_weight) host::gemm(inner, d_weight_gemm(l, c));
-  }
+  run_loss_chunks(context, l, s, host::gemm, host::softmax_loss_rows);
   double total = 0;
   for (std::int64_t i = 0; i < l.M; ++i) total += static_cast<double>(l.losses[i]);
   if (l.loss_sum) *l.loss_sum = total;

@@ -50,10 +50,12 @@ struct Accesses {
 };
 }  // namespace detail
 
-/// Elements i .. i + N - 1 of p; those from n on are zero. Whole: p lies on sixteen bytes, and i and n are multiples of N.
+/// Elements i .. i + N - 1 of p; those from n on are `beyond`. Whole: p lies on sixteen bytes, and i and n are multiples of N.
 template <class Whole, int N, class T>
-__device__ Vector<T, N> load(const T* p, std::int64_t i, std::int64_t n) {
-  Vector<T, N> v{};
+__device__ Vector<T, N> load(const T* p, std::int64_t i, std::int64_t n, T beyond = T{}) {
+  Vector<T, N> v;
+#pragma unroll
+  for (int k = 0; k < N; ++k) v.value[k] = beyond;
   if constexpr (Whole::value) {
     using Accesses = detail::Accesses<T, N>;
     if (i < n) {
