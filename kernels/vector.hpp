@@ -11,6 +11,7 @@
 
 #include "base/check.hpp"
 #include "base/types.hpp"
+#include "kernels/arithmetic.hpp"
 
 #ifndef TESSERA_GENERIC_VECTORS
 #if defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512DQ__) && defined(__AVX512VL__)
@@ -27,7 +28,6 @@
 #include <immintrin.h>
 #pragma GCC diagnostic pop
 #endif
-#define TESSERA_INLINE inline __attribute__((always_inline))
 
 namespace tessera::kernels {
 
@@ -267,6 +267,49 @@ TESSERA_INLINE f32x16 sqrt(const f32x16& a) {
 #endif
       },
       a);
+}
+
+template <>
+struct Arithmetic<f32x16> {
+  using Int = i32x16;
+  using Unsigned = u32x16;
+  TESSERA_INLINE static f32x16 splat(float x) { return kernels::splat(x); }
+  TESSERA_INLINE static f32x16 fma(const f32x16& a, const f32x16& b, const f32x16& c) { return kernels::fma(a, b, c); }
+  TESSERA_INLINE static f32x16 sqrt(const f32x16& x) { return kernels::sqrt(x); }
+  TESSERA_INLINE static f32x16 at_least(const f32x16& low, const f32x16& x) { return kernels::max(low, x); }
+  TESSERA_INLINE static f32x16 select(const i32x16& mask, const f32x16& a, const f32x16& b) { return kernels::select(mask, a, b); }
+  TESSERA_INLINE static f32x16 to_float(const Int& x) { return convert<f32x16>(x); }
+  TESSERA_INLINE static f32x16 to_float(const Unsigned& x) { return convert<f32x16>(x); }
+  template <class To, class From>
+  TESSERA_INLINE static To bits(const From& x) {
+    return bits_as<To>(x);
+  }
+};
+
+TESSERA_INLINE WideProduct<u32x16> multiply_wide(const u32x16& a, std::uint32_t b) {
+  WideProduct<u32x16> r;
+#if defined(TESSERA_AVX512)
+  __m512i x = std::bit_cast<__m512i>(a), m = _mm512_set1_epi32(static_cast<int>(b));
+  __m512i even = _mm512_mul_epu32(x, m), odd = _mm512_mul_epu32(_mm512_srli_epi64(x, 32), m);
+  r.high = std::bit_cast<u32x16>(_mm512_mask_blend_epi32(0xaaaa, _mm512_srli_epi64(even, 32), odd));
+  r.low = std::bit_cast<u32x16>(_mm512_mask_blend_epi32(0xaaaa, even, _mm512_slli_epi64(odd, 32)));
+#elif defined(TESSERA_AVX2)
+  unrolled<parts>([&](auto k) __attribute__((always_inline)) {
+    __m256i x = std::bit_cast<__m256i>(a.part[k]), m = _mm256_set1_epi32(static_cast<int>(b));
+    __m256i even = _mm256_mul_epu32(x, m), odd = _mm256_mul_epu32(_mm256_srli_epi64(x, 32), m);
+    r.high.part[k] = std::bit_cast<u32x16::Part>(_mm256_blend_epi32(_mm256_srli_epi64(even, 32), odd, 0xaa));
+    r.low.part[k] = std::bit_cast<u32x16::Part>(_mm256_blend_epi32(even, _mm256_slli_epi64(odd, 32), 0xaa));
+  });
+#else
+  unrolled<parts>([&](auto k) {
+    for (int i = 0; i < u32x16::part_size; ++i) {
+      auto product = multiply_wide(a.part[k][i], b);
+      r.high.part[k][i] = product.high;
+      r.low.part[k][i] = product.low;
+    }
+  });
+#endif
+  return r;
 }
 
 /// Sum of the lanes as a tree: halves are added until one lane is left.

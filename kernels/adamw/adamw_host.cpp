@@ -2,26 +2,27 @@
 // written, so plain stores cost nothing extra; the compute copy is only written, so it streams when it is large.
 #include "kernels/adamw/adamw.hpp"
 
+#include "kernels/adamw/coefficients.hpp"
 #include "kernels/parallel.hpp"
 #include "kernels/vector.hpp"
 
 namespace tessera::kernels::host {
 namespace {
 
-/// The step's values as the inner loop uses them.
+/// The step's values in every lane.
 struct Coefficients {
   f32x16 grad_scale, beta1, rest1, beta2, rest2, step, root_scale, eps, keep;
 
-  Coefficients(const AdamwScalars& s, float weight_decay)
-      : grad_scale(splat(s.grad_scale)),
-        beta1(splat(s.beta1)),
-        rest1(splat(1.0f - s.beta1)),
-        beta2(splat(s.beta2)),
-        rest2(splat(1.0f - s.beta2)),
-        step(splat(s.learning_rate / s.bias_correction1)),
-        root_scale(splat(static_cast<float>(1.0 / std::sqrt(static_cast<double>(s.bias_correction2))))),
-        eps(splat(s.eps)),
-        keep(splat(static_cast<float>(1.0 - static_cast<double>(s.learning_rate) * static_cast<double>(weight_decay)))) {}
+  explicit Coefficients(const AdamwCoefficients& c)
+      : grad_scale(splat(c.grad_scale)),
+        beta1(splat(c.beta1)),
+        rest1(splat(c.rest1)),
+        beta2(splat(c.beta2)),
+        rest2(splat(c.rest2)),
+        step(splat(c.step)),
+        root_scale(splat(c.root_scale)),
+        eps(splat(c.eps)),
+        keep(splat(c.keep)) {}
 };
 
 /// Sixteen gradients; fixed point is rounded to fp32 as fixed_to_float does.
@@ -56,7 +57,7 @@ void update(Adamw p, Coefficients c, std::int64_t begin, std::int64_t end) {  //
 
 template <class Grad>
 void run(const Adamw& p) {
-  Coefficients c(*p.scalars, p.weight_decay);
+  Coefficients c(AdamwCoefficients(*p.scalars, p.weight_decay));
   bool stream = p.param && worth_streaming(p.param, p.n * 2, 64);
   auto* range = !p.param ? update<Grad, Copy::none> : stream ? update<Grad, Copy::streamed> : update<Grad, Copy::cached>;
   parallel_ranges(p.n, 4096, [&](std::int64_t begin, std::int64_t end) { range(p, c, begin, end); });

@@ -5,6 +5,7 @@
 
 #include "kernels/attention/attention.hpp"
 #include "kernels/exp.hpp"
+#include "kernels/vector.hpp"
 
 namespace tessera::kernels::host {
 /// Throws where the shape makes no sense.

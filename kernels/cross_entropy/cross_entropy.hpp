@@ -5,6 +5,8 @@
 namespace tessera::kernels {
 
 /// Shapes: M tokens, C width, V vocabulary. loss of a token = log sum exp(logits) - logits[target], sums in fp32 or better.
+/// A target outside [0, V) is an error: the host's code throws before any work; a GPU's, which cannot look at targets before it runs, ends
+/// the kernel, and the next check of the CUDA runtime throws. The reader of the data refuses such tokens before either.
 /// With gradients: d_x is overwritten, d_weight (fp32) is added to; both are scaled by grad_scale (1 / tokens of the global batch).
 struct LinearCrossEntropy {
   float* losses = nullptr;                ///< (M) loss of each token, not scaled

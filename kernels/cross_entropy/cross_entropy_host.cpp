@@ -6,14 +6,13 @@
 #include <limits>
 
 #include "base/check.hpp"
-#include "kernels/cross_entropy/products.hpp"
+#include "kernels/cross_entropy/chunks.hpp"
 #include "kernels/exp.hpp"
 #include "kernels/parallel.hpp"
+#include "kernels/vector.hpp"
 
 namespace tessera::kernels::host {
 namespace {
-
-std::size_t aligned(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
 
 float maximum_of(const float* x, std::int64_t n, float most) {
   f32x16 m0 = splat(most), m1 = m0;
@@ -101,27 +100,9 @@ void loss_row(const SoftmaxLossRows& s, std::int64_t r) {
   }
 }
 
-struct Layout {
-  std::int64_t chunk = 0;
-  std::size_t logits = 0, d_logits = 0, gemm = 0;  // bytes
-};
-
-Layout layout_of(const LinearCrossEntropy& l) {
+LossLayout layout_of(const LinearCrossEntropy& l) {
   TESSERA_REQUIRE(l.M > 0 && l.C > 0 && l.V > 0 && l.chunk > 0, "M={} C={} V={} chunk={}", l.M, l.C, l.V, l.chunk);
-  Layout s;
-  s.chunk = std::min(l.chunk, l.M);
-  auto elements = static_cast<std::size_t>(s.chunk * l.V);
-  s.logits = aligned(elements * sizeof(float));
-  s.d_logits = l.dtype == DType::f32 ? 0 : aligned(elements * size_of(l.dtype));
-  for (std::int64_t m : {s.chunk, l.M % s.chunk}) {
-    if (m == 0) continue;
-    Chunk c{.m = m};
-    LinearCrossEntropy shape = l;
-    shape.x = shape.d_x = nullptr;
-    for (const Gemm& g : {logits_product(shape, c), d_x_product(shape, c), d_weight_product(shape, c)})
-      s.gemm = std::max(s.gemm, host::gemm_workspace_bytes(g));
-  }
-  return s;
+  return {l, 64, host::gemm_workspace_bytes};
 }
 
 void check_targets(const LinearCrossEntropy& l) {
@@ -131,10 +112,7 @@ void check_targets(const LinearCrossEntropy& l) {
 
 }  // namespace
 
-std::size_t linear_cross_entropy_workspace_bytes(const LinearCrossEntropy& l) {
-  Layout s = layout_of(l);
-  return s.logits + s.d_logits + s.gemm;
-}
+std::size_t linear_cross_entropy_workspace_bytes(const LinearCrossEntropy& l) { return layout_of(l).bytes(); }
 
 void softmax_loss_rows(const Context&, const SoftmaxLossRows& s) {
   parallel_ranges(s.rows, 1, [&](std::int64_t begin, std::int64_t end) {
@@ -143,30 +121,10 @@ void softmax_loss_rows(const Context&, const SoftmaxLossRows& s) {
 }
 
 void linear_cross_entropy(const Context& context, const LinearCrossEntropy& l) {
-  Layout s = layout_of(l);
-  TESSERA_REQUIRE(context.workspace.size() >= s.logits + s.d_logits + s.gemm, "workspace of {} bytes, {} needed", context.workspace.size(),
-                  s.logits + s.d_logits + s.gemm);
+  const LossLayout s = layout_of(l);
+  TESSERA_REQUIRE(context.workspace.size() >= s.bytes(), "workspace of {} bytes, {} needed", context.workspace.size(), s.bytes());
   check_targets(l);
-  Context inner = context;
-  inner.workspace = context.workspace.subspan(s.logits + s.d_logits);
-  bool gradient = l.d_x || l.d_weight;
-  for (std::int64_t first = 0; first < l.M; first += s.chunk) {
-    Chunk c{.logits = reinterpret_cast<float*>(context.workspace.data()),
-            .d_logits = context.workspace.data() + (s.d_logits ? s.logits : 0),
-            .first = first,
-            .m = std::min(s.chunk, l.M - first)};
-    host::gemm(inner, logits_product(l, c));
-    host::softmax_loss_rows(context, {.losses = l.losses + first,
-                                      .logits = c.logits,
-                                      .d_logits = gradient ? c.d_logits : nullptr,
-                                      .targets = l.targets + first,
-                                      .grad_scale = l.grad_scale,
-                                      .rows = c.m,
-                                      .V = l.V,
-                                      .dtype = l.dtype});
-    if (l.d_x) host::gemm(inner, d_x_product(l, c));
-    if (l.d_weight) host::gemm(inner, d_weight_product(l, c));
-  }
+  run_loss_chunks(context, l, s, host::gemm, host::softmax_loss_rows);
   double total = 0;
   for (std::int64_t i = 0; i < l.M; ++i) total += static_cast<double>(l.losses[i]);
   if (l.loss_sum) *l.loss_sum = total;

@@ -21,6 +21,11 @@ inline constexpr unsigned all_lanes = 0xffffffffu;
 
 inline cudaStream_t stream_of(const kernels::Context& context) { return static_cast<cudaStream_t>(context.stream); }
 
+/// A broken invariant ends the kernel, and the next check of the CUDA runtime throws.
+__device__ inline void require(bool condition) {
+  if (!condition) __trap();
+}
+
 #ifdef TESSERA_EMULATED_GPU
 
 /// Shared memory whose size the launch gives, 1024-byte aligned.

@@ -1,13 +1,14 @@
-// Normal numbers from a counter. Logarithm, sine and cosine are our own fixed sequences of fp32 operations, so that initial weights have
-// the same bits with every compiler, C library and vector width.
+// Normal numbers from a counter, sixteen counters at a time.
 #include <algorithm>
 
+#include "kernels/elementwise/box_muller.hpp"
 #include "kernels/elementwise/elementwise.hpp"
 #include "kernels/elementwise/philox.hpp"
-#include "kernels/exp.hpp"
 #include "kernels/parallel.hpp"
+#include "kernels/vector.hpp"
 
 namespace tessera::kernels {
+
 namespace host {
 namespace {
 
@@ -31,37 +32,6 @@ TESSERA_INLINE void store_interleaved(float* out, const f32x16& a, const f32x16&
   });
 }
 
-struct SinCos {
-  f32x16 sin, cos;
-};
-
-/// Sine and cosine of 2 pi u / 2^32. Quarter turns come off exactly in integers; what is left is at most an eighth of a turn.
-TESSERA_INLINE SinCos sin_cos_of_turns(u32x16 u) {
-  u32x16 quarter = (u + 0x20000000u) >> 30;
-  i32x16 rest = bits_as<i32x16>(u - (quarter << 30));
-  f32x16 t = convert<f32x16>(rest) * 0x1.921fb6p-30f, z = t * t;  // pi / 2^31
-  f32x16 s = fma(fma(splat(-1.958763909873762e-4f), z, splat(8.33274710466453e-3f)), z, splat(-1.6666664656312208e-1f));
-  f32x16 sin = fma(s * z, t, t);
-  f32x16 c = fma(fma(splat(2.454768977246003e-5f), z, splat(-1.388830186756237e-3f)), z, splat(4.166666465348879e-2f));
-  f32x16 cos = fma(c * z, z, fma(z, splat(-0.5f), splat(1.0f)));
-  i32x16 odd = (quarter & 1u) != 0u;
-  f32x16 turned_sin = select(odd, cos, sin), turned_cos = select(odd, sin, cos);
-  return {.sin = select((quarter & 2u) != 0u, -turned_sin, turned_sin),
-          .cos = select(((quarter + 1u) & 2u) != 0u, -turned_cos, turned_cos)};
-}
-
-struct Pair {
-  f32x16 first, second;
-};
-
-/// Box and Muller (1958): two uniform words to two normals.
-TESSERA_INLINE Pair box_muller(u32x16 radius_words, u32x16 angle_words, float std) {
-  f32x16 uniform = fma(convert<f32x16>(radius_words), splat(0x1p-32f), splat(0x1p-33f));  // in (0, 1]
-  f32x16 radius = sqrt(log_of_normal(uniform) * -2.0f) * std;
-  SinCos angle = sin_cos_of_turns(angle_words);
-  return {radius * angle.cos, radius * angle.sin};
-}
-
 /// The normals of sixteen counters, in the order of the stream: elements 4 first .. 4 first + 63.
 void normals_of_counters(float* out, std::uint64_t first, float std, std::uint64_t seed, std::uint64_t stream) {
   u32x16 low = bits_as<u32x16>(lane_indexes()) + static_cast<std::uint32_t>(first);
@@ -69,7 +39,7 @@ void normals_of_counters(float* out, std::uint64_t first, float std, std::uint64
   u32x16 counter[4] = {low, static_cast<std::uint32_t>(first >> 32) - carry, static_cast<std::uint32_t>(stream),
                        static_cast<std::uint32_t>(stream >> 32)};
   philox4x32(counter, static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32));
-  Pair a = box_muller(counter[0], counter[1], std), b = box_muller(counter[2], counter[3], std);
+  auto a = box_muller<f32x16>(counter[0], counter[1], std), b = box_muller<f32x16>(counter[2], counter[3], std);
   store_interleaved(out, a.first, a.second, b.first, b.second);
 }
 

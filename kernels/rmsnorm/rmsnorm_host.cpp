@@ -1,17 +1,11 @@
 // Bound by memory: each row is read once from memory and a second time from cache, when its statistic is known.
 #include "kernels/rmsnorm/rmsnorm.hpp"
+
+#include "kernels/rmsnorm/row_offset.hpp"
 #include "kernels/row_blocks.hpp"
 
 namespace tessera::kernels::host {
 namespace {
-
-/// Offset of row r where `inner` rows of C share a token row of `stride` elements; 0 stands for the dense inner * C.
-struct RowOffset {
-  std::int64_t C, inner, stride;
-  RowOffset(std::int64_t C, std::int64_t inner, std::int64_t stride) : C(C), inner(inner), stride(stride ? stride : inner * C) {}
-  std::int64_t operator()(std::int64_t r) const { return inner == 1 ? r * stride : r / inner * stride + r % inner * C; }
-  bool dense() const { return stride == inner * C; }
-};
 
 std::int64_t rows_per_piece(std::int64_t C) { return std::max<std::int64_t>(1, 16384 / C); }
 

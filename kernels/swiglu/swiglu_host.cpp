@@ -2,6 +2,7 @@
 #include "kernels/exp.hpp"
 #include "kernels/parallel.hpp"
 #include "kernels/swiglu/swiglu.hpp"
+#include "kernels/vector.hpp"
 
 namespace tessera::kernels::host {
 namespace {

@@ -47,6 +47,29 @@ struct Thread {
   std::int64_t round = 0;
 };
 
+/// Stacks of threads that have ended serve those that come: mapping a new one for each took most of the time.
+class Stacks {
+ public:
+  context::stack_context allocate() {
+    if (free_.empty()) return context::fixedsize_stack(stack_bytes).allocate();
+    const context::stack_context stack = free_.back();
+    free_.pop_back();
+    return stack;
+  }
+  void give_back(const context::stack_context& stack) { free_.push_back(stack); }
+  ~Stacks() {
+    for (context::stack_context& stack : free_) context::fixedsize_stack(stack_bytes).deallocate(stack);
+  }
+
+ private:
+  std::vector<context::stack_context> free_;
+} g_stacks;
+
+struct StackAllocator {
+  context::stack_context allocate() { return g_stacks.allocate(); }
+  void deallocate(context::stack_context& stack) { g_stacks.give_back(stack); }
+};
+
 struct Block {
   std::vector<Thread> threads;
   std::vector<Board> warps, warpgroups;
@@ -137,7 +160,7 @@ void run_block(const std::function<void()>& body) {
     Thread& t = block.threads[i];
     const auto u = static_cast<unsigned>(i);
     t.index = {u % block_size.x, u / block_size.x % block_size.y, u / block_size.x / block_size.y};
-    t.fiber = context::fiber(std::allocator_arg, context::fixedsize_stack(stack_bytes), [&block, &t, &body](context::fiber&& from) {
+    t.fiber = context::fiber(std::allocator_arg, StackAllocator{}, [&block, &t, &body](context::fiber&& from) {
       block.scheduler = std::move(from);
       try {
         body();

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <cstring>
 #include <functional>
+#include <stdexcept>
 #include <type_traits>
 
 #undef __shared__
@@ -109,6 +110,18 @@ inline unsigned __ballot_sync(unsigned mask, int predicate) {
   }
   return result;
 }
+/// The lanes of the mask that have the same value.
+template <class T>
+unsigned __match_any_sync(unsigned mask, T value) {
+  const std::byte* all = ::tessera::emulator::exchange(mask, &value, sizeof value);
+  unsigned result = 0;
+  for (unsigned i = 0; i < 32; ++i) {
+    T other;
+    std::memcpy(&other, all + i * sizeof other, sizeof other);
+    if ((mask >> i & 1) && other == value) result |= 1u << i;
+  }
+  return result;
+}
 inline int __any_sync(unsigned mask, int predicate) { return __ballot_sync(mask, predicate) != 0; }
 inline int __all_sync(unsigned mask, int predicate) { return __ballot_sync(mask, !predicate) == 0; }
 
@@ -137,6 +150,7 @@ T atomicExch(T* p, std::type_identity_t<T> x) {
   *p = x;
   return old;
 }
+[[noreturn]] inline void __trap() { throw std::logic_error("emulator: a kernel called __trap"); }
 inline void __threadfence() {}
 inline void __threadfence_block() {}
 
@@ -167,6 +181,7 @@ inline int __float_as_int(float x) { return std::bit_cast<int>(x); }
 inline float __uint_as_float(unsigned x) { return std::bit_cast<float>(x); }
 inline unsigned __float_as_uint(float x) { return std::bit_cast<unsigned>(x); }
 inline long long __float2ll_rn(float x) { return std::llrint(x); }
+inline long long __double2ll_rn(double x) { return std::llrint(x); }
 inline float __ll2float_rn(long long x) { return static_cast<float>(x); }
 using std::isfinite;
 using std::max;

@@ -30,7 +30,7 @@ struct Operands {
   }
 };
 
-void fetch(Tensor& to, const DeviceArray& from) {
+void fetch(Tensor& to, const DeviceBytes& from) {
   const std::vector<std::byte> bytes = from.download();
   std::memcpy(to.data(), bytes.data(), bytes.size());
 }
@@ -53,8 +53,8 @@ Result on_device(const AttentionShape& s, const Operands& x, std::size_t offset 
     bytes.insert(bytes.end(), t.bytes().begin(), t.bytes().end());
     return bytes;
   };
-  DeviceArray qkv(shifted(x.qkv)), d_out(shifted(x.d_out)), out(r.out.bytes().size()), lse(r.lse.bytes().size());
-  DeviceArray d_qkv(r.d_qkv.bytes().size()), forward(cuda::attention_forward_workspace_bytes(s)),
+  DeviceBytes qkv(shifted(x.qkv)), d_out(shifted(x.d_out)), out(r.out.bytes().size()), lse(r.lse.bytes().size());
+  DeviceBytes d_qkv(r.d_qkv.bytes().size()), forward(cuda::attention_forward_workspace_bytes(s)),
       backward(cuda::attention_backward_workspace_bytes(s));
   cuda::attention_forward(forward.context(), {.out = out.data(), .lse = lse.floats(), .qkv = qkv.data() + offset, .shape = s});
   cuda::attention_backward(backward.context(), {.d_qkv = d_qkv.data(),
@@ -66,7 +66,7 @@ Result on_device(const AttentionShape& s, const Operands& x, std::size_t offset 
   fetch(r.out, out);
   fetch(r.lse, lse);
   fetch(r.d_qkv, d_qkv);
-  for (const DeviceArray* a : {&qkv, &d_out, &out, &lse, &d_qkv, &forward, &backward}) r.intact = r.intact && a->intact();
+  for (const DeviceBytes* a : {&qkv, &d_out, &out, &lse, &d_qkv, &forward, &backward}) r.intact = r.intact && a->intact();
   return r;
 }
 
@@ -171,7 +171,7 @@ struct OnHopper {
 
 Result forward_on_device(const AttentionShape& s, const Operands& x) {
   Result r(s);
-  DeviceArray qkv(x.qkv.bytes()), out(r.out.bytes().size()), lse(r.lse.bytes().size());
+  DeviceBytes qkv(x.qkv.bytes()), out(r.out.bytes().size()), lse(r.lse.bytes().size());
   cuda::attention_forward({}, {.out = out.data(), .lse = lse.floats(), .qkv = qkv.data(), .shape = s});
   fetch(r.out, out);
   fetch(r.lse, lse);
@@ -225,8 +225,8 @@ struct Cache {
   }
   Tensor on_device() {
     Tensor out(q.size(), q.type());
-    DeviceArray q_there(q.bytes()), k_there(k.bytes()), v_there(v.bytes()), out_there(out.bytes().size());
-    DeviceArray workspace(cuda::attention_decode_workspace_bytes(arguments));
+    DeviceBytes q_there(q.bytes()), k_there(k.bytes()), v_there(v.bytes()), out_there(out.bytes().size());
+    DeviceBytes workspace(cuda::attention_decode_workspace_bytes(arguments));
     AttentionDecode a = arguments;
     a.out = out_there.data(), a.q = q_there.data(), a.cache_k = k_there.data(), a.cache_v = v_there.data();
     cuda::attention_decode(workspace.context(), a);

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "base/hash.hpp"
-#include "kernels/context.hpp"
+#include "validation/kernels/workspace.hpp"
 
 namespace tessera::kernels::testing {
 
@@ -25,20 +25,6 @@ std::vector<T> poisoned(std::int64_t n) {
   std::memset(static_cast<void*>(v.data()), 0xff, v.size() * sizeof(T));
   return v;
 }
-
-/// Aligned, poisoned workspace and the context that lends it.
-class Workspace {
- public:
-  explicit Workspace(std::size_t bytes) : memory_(bytes + 64, std::byte{0xff}), bytes_(bytes) {}
-  Context context() {
-    auto address = reinterpret_cast<std::uintptr_t>(memory_.data());
-    return {.workspace = {memory_.data() + (64 - address % 64) % 64, bytes_}, .reproducible = true};
-  }
-
- private:
-  std::vector<std::byte> memory_;
-  std::size_t bytes_;
-};
 
 /// Normal values, rounded to T.
 template <class T>

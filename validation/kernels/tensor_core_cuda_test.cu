@@ -19,7 +19,7 @@ std::vector<std::byte> bytes_of(const std::vector<T>& v) {
   return b;
 }
 template <class T>
-std::vector<T> values_of(const DeviceArray& a) {
+std::vector<T> values_of(const DeviceBytes& a) {
   const std::vector<std::byte> b = a.download();
   std::vector<T> v(b.size() / sizeof(T));
   std::memcpy(static_cast<void*>(v.data()), b.data(), b.size());
@@ -56,7 +56,7 @@ TEST(TensorCore, MultiplyAddIsAProductOfMatrices) {
       want[r * 8 + n] = c[r * 8 + n];
       for (std::size_t k = 0; k < 16; ++k) want[r * 8 + n] += whole(r * 16 + k, 7) * whole(k * 8 + n, 11);
     }
-  DeviceArray on_c(bytes_of(c)), on_a(bytes_of(a)), on_b(bytes_of(b));
+  DeviceBytes on_c(bytes_of(c)), on_a(bytes_of(a)), on_b(bytes_of(b));
   launch(nullptr, 1, 32, 0, multiply, on_c.floats(), reinterpret_cast<const std::uint16_t*>(on_a.data()),
          reinterpret_cast<const std::uint16_t*>(on_b.data()));
   EXPECT_EQ(values_of<float>(on_c), want);
@@ -77,7 +77,7 @@ __global__ void load(std::uint32_t* plain, std::uint32_t* transposed) {
 
 TEST(TensorCore, LoadMatricesHandsOutPairs) {
   TESSERA_NEEDS_DEVICE();
-  DeviceArray plain(512), transposed(512);
+  DeviceBytes plain(512), transposed(512);
   launch(nullptr, 1, 32, 0, load, reinterpret_cast<std::uint32_t*>(plain.data()), reinterpret_cast<std::uint32_t*>(transposed.data()));
   const auto rows = values_of<std::uint16_t>(plain), columns = values_of<std::uint16_t>(transposed);
   for (std::size_t lane = 0; lane < 32; ++lane)
@@ -111,7 +111,7 @@ TEST(TensorCore, CopiesArriveAndTheRestIsZero) {
   std::vector<float> x(160);
   for (std::size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(i + 1);
   for (int bytes : {0, 4, 12, 16}) {
-    DeviceArray from(bytes_of(x)), early(512), to(640);
+    DeviceBytes from(bytes_of(x)), early(512), to(640);
     launch(nullptr, 1, 32, 0, copy, early.floats(), to.floats(), static_cast<const float*>(from.floats()), bytes);
     std::vector<float> want = x;
     for (std::size_t i = 0; i < 128; ++i)
@@ -136,7 +136,7 @@ TEST(TensorCore, PacksAndPowers) {
   x[0] = -std::numeric_limits<float>::infinity();
   x[1] = -127.5f;
   x[2] = 1 + 0x1.8p-8f;  // halfway between two bf16
-  DeviceArray from(bytes_of(x)), packed(128), powers(128);
+  DeviceBytes from(bytes_of(x)), packed(128), powers(128);
   launch(nullptr, 1, 32, 0, arithmetic, reinterpret_cast<std::uint32_t*>(packed.data()), powers.floats(),
          static_cast<const float*>(from.floats()));
   const auto pairs = values_of<std::uint16_t>(packed);
@@ -158,14 +158,14 @@ __global__ void copy_without_wait(float* out, const float* x) {
 }
 
 TEST(TensorCore, AMissingWaitShows) {
-  DeviceArray from(512), to(128);
+  DeviceBytes from(512), to(128);
   TESSERA_CUDA_CHECK(cudaMemset(from.data(), 0, 512));
   launch(nullptr, 1, 32, 0, copy_without_wait, to.floats(), static_cast<const float*>(from.floats()));
   for (float v : values_of<float>(to)) EXPECT_TRUE(std::isnan(v));
 }
 
 TEST(TensorCore, AMisalignedCopyIsAnError) {
-  DeviceArray from(1024), to(128);
+  DeviceBytes from(1024), to(128);
   EXPECT_THROW(launch(nullptr, 1, 32, 0, copy_without_wait, to.floats(), static_cast<const float*>(from.floats() + 1)), std::logic_error);
 }
 #endif

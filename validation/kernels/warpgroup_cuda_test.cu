@@ -53,7 +53,7 @@ void expect_product() {
       want[r * 64 + n] = c[r * 64 + n];
       for (std::size_t k = 0; k < 64; ++k) want[r * 64 + n] += whole(r * 64 + k, 7) * whole(transposed ? k * 64 + n : n * 64 + k, 11);
     }
-  DeviceArray on_a(8192), on_b(8192), on_c(16384);
+  DeviceBytes on_a(8192), on_b(8192), on_c(16384);
   TESSERA_CUDA_CHECK(cudaMemcpy(on_a.data(), a.data(), 8192, cudaMemcpyHostToDevice));
   TESSERA_CUDA_CHECK(cudaMemcpy(on_b.data(), b.data(), 8192, cudaMemcpyHostToDevice));
   TESSERA_CUDA_CHECK(cudaMemcpy(on_c.data(), c.data(), 16384, cudaMemcpyHostToDevice));

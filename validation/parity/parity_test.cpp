@@ -4,6 +4,7 @@
 #include <cmath>
 #include <filesystem>
 
+#include "kernels/cuda/devices.hpp"
 #include "memory/runtime.hpp"
 #include "train/decoder.hpp"
 #include "train/engine.hpp"
@@ -29,6 +30,7 @@ double relative_error(const std::vector<float>& ours, const std::vector<float>& 
 struct Case {
   std::string fixture;
   bool bf16 = false, reproducible = false;
+  std::string device = "host";
 };
 
 void PrintTo(const Case& c, std::ostream* out) { *out << c.fixture; }
@@ -39,8 +41,13 @@ class Parity : public testing::TestWithParam<Case> {
  protected:
   Parity()
       : file_(hdf5::File::open(path_of(GetParam().fixture), ExitCode::data)),
-        deck_(deck_of(file_, GetParam().bf16, GetParam().reproducible)) {}
+        deck_(deck_of(file_, GetParam().bf16, GetParam().reproducible, GetParam().device)) {}
 
+  void SetUp() override {
+#ifdef TESSERA_CUDA
+    if (GetParam().device == "cuda" && cuda::device_count() == 0) GTEST_SKIP() << "no GPU: not tested on one";
+#endif
+  }
   std::unique_ptr<Engine> make_engine(bool training) const {
     auto engine = std::make_unique<Engine>(deck_, DataParallelGroup{}, EngineOptions{.training = training});
     return engine;
@@ -78,7 +85,7 @@ TEST_P(Parity, LossAndEveryGradient) {
   std::vector<float> ours, theirs;
   for (const Parameter& p : engine->layout().table) {
     const auto mine = engine->gradient_of(p.name), reference = floats(file_, "gradients/" + p.name);
-    EXPECT_LT(relative_error(mine, reference), bf16 ? 6e-2 : 1e-4) << p.name;
+    EXPECT_LT(relative_error(mine, reference), bf16 ? 8e-2 : 1e-4) << p.name;
     ours.insert(ours.end(), mine.begin(), mine.end());
     theirs.insert(theirs.end(), reference.begin(), reference.end());
   }
@@ -102,6 +109,7 @@ TEST_P(Parity, TenSteps) {
 }
 
 TEST_P(Parity, LogitsTokenByToken) {
+  if (GetParam().device == "cuda") GTEST_SKIP() << "the decoder runs on the host";
   auto engine = make_engine(true);
   set_fixture_weights(*engine);
   const auto tokens = integers(file_, "tokens");
@@ -124,12 +132,18 @@ std::vector<Case> cases() {
     result.push_back({name, false, false});
     result.push_back({name, true, false});
     result.push_back({name, false, true});
+#ifdef TESSERA_CUDA
+    result.push_back({name, false, false, "cuda"});
+    result.push_back({name, true, false, "cuda"});
+    result.push_back({name, false, true, "cuda"});
+#endif
   }
   return result;
 }
 
 INSTANTIATE_TEST_SUITE_P(Fixtures, Parity, testing::ValuesIn(cases()), [](const auto& info) {
-  return info.param.fixture + (info.param.bf16 ? "_bf16" : "_fp32") + (info.param.reproducible ? "_reproducible" : "");
+  return info.param.fixture + (info.param.bf16 ? "_bf16" : "_fp32") + (info.param.reproducible ? "_reproducible" : "") +
+         (info.param.device == "cuda" ? "_cuda" : "");
 });
 
 }  // namespace

@@ -1,0 +1,36 @@
+#include "kernels/cross_entropy/chunks.hpp"
+#include "kernels/cuda/reduce.hpp"
+
+namespace tessera::kernels::cuda {
+namespace {
+
+using namespace tessera::cuda;
+
+constexpr int sum_threads = 1024;
+
+/// One block: thread t sums the losses t, t + 1024, ... in fp64, and the threads' sums are added in a fixed order. Bound by latency.
+__global__ void __launch_bounds__(sum_threads) sum_losses_kernel(double* sum, const float* losses, std::int64_t M) {
+  double total = 0;
+#pragma unroll 8
+  for (std::int64_t i = threadIdx.x; i < M; i += sum_threads) total += static_cast<double>(losses[i]);
+  total = block_sum(total);
+  if (threadIdx.x == 0) *sum = total;
+}
+
+LossLayout layout_of(const LinearCrossEntropy& l) {
+  TESSERA_CUDA_REQUIRE(l.M > 0 && l.C > 0 && l.V > 0 && l.chunk > 0);
+  return {l, 256, cuda::gemm_workspace_bytes};
+}
+
+}  // namespace
+
+std::size_t linear_cross_entropy_workspace_bytes(const LinearCrossEntropy& l) { return layout_of(l).bytes(); }
+
+void linear_cross_entropy(const Context& context, const LinearCrossEntropy& l) {
+  const LossLayout s = layout_of(l);
+  TESSERA_CUDA_REQUIRE(context.workspace.size() >= s.bytes());
+  run_loss_chunks(context, l, s, cuda::gemm, cuda::softmax_loss_rows);
+  if (l.loss_sum) launch(stream_of(context), 1, sum_threads, 0, sum_losses_kernel, l.loss_sum, static_cast<const float*>(l.losses), l.M);
+}
+
+}  // namespace tessera::kernels::cuda

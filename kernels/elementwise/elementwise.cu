@@ -1,0 +1,131 @@
+// Passes over memory: each is bound by the bytes it moves, none has been measured yet.
+#include "kernels/elementwise/elementwise.hpp"
+
+#include "kernels/cuda/row_blocks.hpp"
+#include "kernels/cuda/vector.hpp"
+
+namespace tessera::kernels::cuda {
+namespace {
+
+using namespace tessera::cuda;
+
+/// Reads 2 and writes 1 element of T.
+template <class T, class Whole>
+__global__ void __launch_bounds__(block_threads) add_kernel(T* out, const T* x, const T* y, std::int64_t n) {
+  constexpr int N = vector_elements<T>, unroll = 2;
+  const Tile<N, unroll> tile;
+  Vector<T, N> a[unroll], b[unroll];
+#pragma unroll
+  for (int u = 0; u < unroll; ++u) a[u] = load<Whole, N>(x, tile.at(u), n), b[u] = load<Whole, N>(y, tile.at(u), n);
+#pragma unroll
+  for (int u = 0; u < unroll; ++u) {
+    float sum[N];
+#pragma unroll
+    for (int k = 0; k < N; ++k) sum[k] = to_float(a[u].value[k]) + to_float(b[u].value[k]);
+    store<Whole>(out, tile.at(u), n, sum);
+  }
+}
+
+/// Reads an element of In and writes one of Out.
+template <class Out, class In, class Whole>
+__global__ void __launch_bounds__(block_threads) cast_kernel(Out* out, const In* x, std::int64_t n) {
+  constexpr int N = std::min(vector_elements<Out>, vector_elements<In>), unroll = 4;
+  const Tile<N, unroll> tile;
+  Vector<In, N> a[unroll];
+#pragma unroll
+  for (int u = 0; u < unroll; ++u) a[u] = load<Whole, N>(x, tile.at(u), n);
+#pragma unroll
+  for (int u = 0; u < unroll; ++u) {
+    float value[N];
+#pragma unroll
+    for (int k = 0; k < N; ++k) value[k] = to_float(a[u].value[k]);
+    store<Whole>(out, tile.at(u), n, value);
+  }
+}
+
+constexpr int row_shares = 8;
+
+/// Reads M N elements of T. Block (x, y) has 32 vectors of columns and row block y; thread (x, y) sums the rows y, y + 8, ... of them, and
+/// the eight sums are added in the order of y.
+template <class T, class Whole>
+__global__ void __launch_bounds__(warp_lanes* row_shares) column_sums_kernel(float* partial, const T* x, RowBlocks blocks, std::int64_t N) {
+  constexpr int V = vector_elements<T>;
+  __shared__ float of_share[row_shares][warp_lanes * V];
+  const std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * warp_lanes * V, j = first + threadIdx.x * V;
+  float sum[V] = {};
+  if (j < N) {
+#pragma unroll 4
+    for (std::int64_t m = blocks.begin(blockIdx.y) + threadIdx.y; m < blocks.end(blockIdx.y); m += row_shares) {
+      float value[V];
+      load<Whole>(value, x + m * N, j, N);
+#pragma unroll
+      for (int k = 0; k < V; ++k) sum[k] += value[k];
+    }
+  }
+#pragma unroll
+  for (int k = 0; k < V; ++k) of_share[threadIdx.y][threadIdx.x * V + k] = sum[k];
+  __syncthreads();
+  for (int i = static_cast<int>(threadIdx.y * warp_lanes + threadIdx.x); i < warp_lanes * V; i += warp_lanes * row_shares) {
+    float total = 0;
+    for (int y = 0; y < row_shares; ++y) total += of_share[y][i];
+    if (first + i < N) partial[blockIdx.y * N + first + i] = total;
+  }
+}
+
+RowBlocks column_sum_blocks(std::int64_t M) { return {M, 64, 128}; }
+
+}  // namespace
+
+void add(const Context& context, void* out, const void* x, const void* y, std::int64_t n, DType dtype) {
+  if (n == 0) return;
+  with_float_type(dtype, [&](auto type) {
+    using T = decltype(type);
+    constexpr int N = vector_elements<T>;
+    with_whole(on_sixteen_bytes(out, x, y) && whole_vectors(N, {n}), [&](auto whole) {
+      launch(stream_of(context), Tile<N, 2>::blocks(n), block_threads, 0, add_kernel<T, decltype(whole)>, static_cast<T*>(out),
+             static_cast<const T*>(x), static_cast<const T*>(y), n);
+    });
+  });
+}
+
+void accumulate(const Context& context, float* out, const float* x, std::int64_t n) { cuda::add(context, out, out, x, n, DType::f32); }
+
+void column_sums(const Context& context, const ColumnSums& p) {
+  if (p.M == 0 || p.N == 0) return;
+  TESSERA_CUDA_REQUIRE(context.workspace.size() >= cuda::column_sums_workspace_bytes(p));
+  auto* partial = reinterpret_cast<float*>(context.workspace.data());  // (blocks,N)
+  const RowBlocks blocks = column_sum_blocks(p.M);
+  with_float_type(p.dtype, [&](auto type) {
+    using T = decltype(type);
+    constexpr int V = vector_elements<T>;
+    const dim3 grid(static_cast<unsigned>(ceil_div(p.N, warp_lanes * V)), static_cast<unsigned>(blocks.count));
+    with_whole(on_sixteen_bytes(p.x) && whole_vectors(V, {p.N}), [&](auto whole) {
+      launch(stream_of(context), grid, dim3(warp_lanes, row_shares), 0, column_sums_kernel<T, decltype(whole)>, partial,
+             static_cast<const T*>(p.x), blocks, p.N);
+    });
+  });
+  add_partial_sums(stream_of(context), p.sum, partial, blocks.count, p.N);
+}
+
+std::size_t column_sums_workspace_bytes(const ColumnSums& p) { return column_sum_blocks(p.M).bytes(p.N); }
+
+void cast(const Context& context, void* out, DType out_dtype, const void* x, DType x_dtype, std::int64_t n) {
+  if (n == 0) return;
+  with_float_type(out_dtype, [&](auto out_type) {
+    with_float_type(x_dtype, [&](auto in_type) {
+      using Out = decltype(out_type);
+      using In = decltype(in_type);
+      constexpr int N = std::min(vector_elements<Out>, vector_elements<In>);
+      with_whole(on_sixteen_bytes(out, x) && whole_vectors(N, {n}), [&](auto whole) {
+        launch(stream_of(context), Tile<N, 4>::blocks(n), block_threads, 0, cast_kernel<Out, In, decltype(whole)>, static_cast<Out*>(out),
+               static_cast<const In*>(x), n);
+      });
+    });
+  });
+}
+
+void fill_zero(const Context& context, void* out, std::size_t bytes) {
+  if (bytes > 0) TESSERA_CUDA_CHECK(cudaMemsetAsync(out, 0, bytes, stream_of(context)));
+}
+
+}  // namespace tessera::kernels::cuda

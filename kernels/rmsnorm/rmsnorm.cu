@@ -1,0 +1,252 @@
+// Bound by memory: a row is read once into registers, its statistic is summed by the group of threads that holds it, and the row is
+// written. Forward moves two elements of T a value, backward three (four with a residual). Not yet measured.
+#include "kernels/rmsnorm/rmsnorm.hpp"
+
+#include "kernels/cuda/reduce.hpp"
+#include "kernels/cuda/row_blocks.hpp"
+#include "kernels/cuda/vector.hpp"
+#include "kernels/rmsnorm/row_offset.hpp"
+
+namespace tessera::kernels::cuda {
+namespace {
+
+using namespace tessera::cuda;
+
+constexpr int most_threads = 512;
+
+/// How rows are laid over threads: by C alone, since it decides the order of sums.
+struct Grouping {
+  int group = 1;    ///< threads of a row, a power of two
+  int threads = 0;  ///< of a block: one or more groups
+  int vectors = 1;  ///< that a thread holds of a row. A longer row's rest is read again from the caches.
+  int elements;     ///< of a vector
+  Grouping(std::int64_t C, int elements, int most_vectors) : elements(elements) {
+    const std::int64_t all = ceil_div(C, elements);
+    while (vectors < most_vectors && all > std::int64_t{block_threads} * vectors) vectors *= 2;
+    while (group < most_threads && std::int64_t{group} * vectors < all) group *= 2;
+    threads = group < block_threads ? block_threads : group;
+  }
+  int rows() const { return threads / group; }
+  std::int64_t held() const { return std::int64_t{group} * vectors * elements; }
+};
+
+/// A thread's vectors of a row of C elements: at(0) .. at(K - 1), which it holds in registers, and the rest of a Long row.
+template <int N, int K, bool Long>
+struct Share {
+  int group, lane;
+  std::int64_t C;
+  __device__ std::int64_t at(int k) const { return static_cast<std::int64_t>(k * group + lane) * N; }
+  template <class F>
+  __device__ void rest(F&& f) const {
+    if constexpr (Long) {
+      for (std::int64_t i = at(K); i < C; i += static_cast<std::int64_t>(group) * N) f(i);
+    }
+  }
+};
+
+template <class Whole, int N, class T>
+__device__ void scale_vector(T* out, std::int64_t i, std::int64_t C, const Vector<T, N>& x, const Vector<T, N>& weight, float rstd) {
+  float value[N];
+#pragma unroll
+  for (int e = 0; e < N; ++e) value[e] = to_float(x.value[e]) * rstd * to_float(weight.value[e]);
+  store<Whole>(out, i, C, value);
+}
+
+template <class T, int K, bool Long, class Whole>
+__global__ void __launch_bounds__(most_threads) forward_kernel(RmsnormForward p, RowOffset x_row, RowOffset out_row, int group) {
+  constexpr int N = vector_elements<T>;
+  const int lane = static_cast<int>(threadIdx.x) % group, in_block = static_cast<int>(threadIdx.x) / group;
+  const std::int64_t r = static_cast<std::int64_t>(blockIdx.x) * (static_cast<int>(blockDim.x) / group) + in_block;
+  const Share<N, K, Long> share{group, lane, r < p.rows ? p.C : 0};  // a group without a row takes part in barriers
+  const T *x = static_cast<const T*>(p.x) + x_row(r), *weight = static_cast<const T*>(p.weight);
+  T* out = static_cast<T*>(p.out) + out_row(r);
+
+  Vector<T, N> row[K], w[K];
+#pragma unroll
+  for (int k = 0; k < K; ++k) row[k] = load<Whole, N>(x, share.at(k), share.C);
+#pragma unroll
+  for (int k = 0; k < K; ++k) w[k] = load<Whole, N>(weight, share.at(k), share.C);
+  float squares = 0;
+  const auto add_squares = [&](const Vector<T, N>& v) {
+#pragma unroll
+    for (int e = 0; e < N; ++e) squares = fmaf(to_float(v.value[e]), to_float(v.value[e]), squares);
+  };
+#pragma unroll
+  for (int k = 0; k < K; ++k) add_squares(row[k]);
+  share.rest([&](std::int64_t i) { add_squares(load<Whole, N>(x, i, share.C)); });
+  const float rstd = 1.0f / sqrtf(group_sum(squares, group) / static_cast<float>(p.C) + p.eps);
+  if (p.rstd && lane == 0 && r < p.rows) p.rstd[r] = rstd;
+
+#pragma unroll
+  for (int k = 0; k < K; ++k) keep_packed(row[k]), scale_vector<Whole, N>(out, share.at(k), share.C, row[k], w[k], rstd);
+  share.rest([&](std::int64_t i) {
+    scale_vector<Whole, N>(out, i, share.C, load<Whole, N>(x, i, share.C), load<Whole, N>(weight, i, share.C), rstd);
+  });
+}
+
+/// What one vector of a row needs for its part of the backward pass.
+template <class T, int N>
+struct BackwardVector {
+  Vector<T, N> d_out, x, weight;
+  /// sum + d_out weight x
+  __device__ float dot(float sum) const {
+#pragma unroll
+    for (int e = 0; e < N; ++e) sum = fmaf(to_float(d_out.value[e]) * to_float(weight.value[e]), to_float(x.value[e]), sum);
+    return sum;
+  }
+  /// d_weight += d_out x rstd; d_x = rstd d_out weight + along_x x + residual (zeros where there is none).
+  __device__ void finish(float (&d_weight)[N], float (&d_x)[N], const Vector<T, N>& residual, float rstd, float along_x) const {
+#pragma unroll
+    for (int e = 0; e < N; ++e) {
+      const float g = to_float(d_out.value[e]), v = to_float(x.value[e]);
+      d_weight[e] = fmaf(g, v * rstd, d_weight[e]);
+      d_x[e] = fmaf(g * to_float(weight.value[e]), rstd, fmaf(v, along_x, to_float(residual.value[e])));
+    }
+  }
+};
+
+/// partial[i] = d_weight of this block: the groups' sums are added in the order of the groups. They lie in one vector each, since rows
+/// that take several vectors a thread take the whole block.
+template <class Whole, int N, int K, bool Long>
+__device__ void write_partial(float* partial, const float (&d_weight)[K][N], const Share<N, K, Long>& share) {
+  __shared__ float of_group[block_threads * N];
+  if (static_cast<int>(blockDim.x) == share.group) {
+#pragma unroll
+    for (int k = 0; k < K; ++k) store<Whole>(partial, share.at(k), share.C, d_weight[k]);
+    return;
+  }
+#pragma unroll
+  for (int e = 0; e < N; ++e) of_group[threadIdx.x * N + e] = d_weight[0][e];
+  __syncthreads();
+  const int in_group = share.group * N;
+  for (int i = static_cast<int>(threadIdx.x); i < in_group && i < share.C; i += block_threads) {
+    float sum = 0;
+    for (int at = i; at < block_threads * N; at += in_group) sum += of_group[at];
+    partial[i] = sum;
+  }
+}
+
+/// A block has one of the row blocks: its groups take the rows in turn, and sum d_weight in registers.
+/// With y = d_out * weight and xhat = x * rstd: d_x = rstd * (y - xhat * mean(y * xhat)) [+ d_residual], d_weight += d_out * xhat.
+/// d_x may be d_out or d_residual: a thread has read what it writes.
+template <class T, int K, bool Long, class Whole>
+__global__ void __launch_bounds__(most_threads)
+    backward_kernel(RmsnormBackward p, float* partial, RowBlocks blocks, RowOffset x_row, RowOffset out_row, int group) {
+  constexpr int N = vector_elements<T>;
+  const int lane = static_cast<int>(threadIdx.x) % group, groups = static_cast<int>(blockDim.x) / group;
+  const T* weight = static_cast<const T*>(p.weight);
+  const Share<N, K, Long> columns{group, lane, p.C};
+  partial += blockIdx.x * p.C;
+  float d_weight[K][N] = {};
+  columns.rest([&](std::int64_t i) { store<Whole>(partial, i, p.C, d_weight[0]); });
+  BackwardVector<T, N> held[K];
+#pragma unroll
+  for (int k = 0; k < K; ++k) held[k].weight = load<Whole, N>(weight, columns.at(k), p.C);
+
+  const std::int64_t end = blocks.end(blockIdx.x);
+  for (std::int64_t first = blocks.begin(blockIdx.x); first < end; first += groups) {
+    const std::int64_t r = first + static_cast<int>(threadIdx.x) / group;
+    const Share<N, K, Long> share{group, lane, r < end ? p.C : 0};
+    const T *d_out = static_cast<const T*>(p.d_out) + out_row(r), *x = static_cast<const T*>(p.x) + x_row(r);
+    const T* d_residual = p.d_residual ? static_cast<const T*>(p.d_residual) + x_row(r) : nullptr;
+    T* d_x = static_cast<T*>(p.d_x) + x_row(r);
+    const float rstd = r < end ? p.rstd[r] : 0;
+    const auto residual_at = [&](std::int64_t i) { return d_residual ? load<Whole, N>(d_residual, i, share.C) : Vector<T, N>{}; };
+
+    Vector<T, N> residual[K];
+#pragma unroll
+    for (int k = 0; k < K; ++k) {
+      held[k].d_out = load<Whole, N>(d_out, share.at(k), share.C), held[k].x = load<Whole, N>(x, share.at(k), share.C);
+      residual[k] = residual_at(share.at(k));
+    }
+    const auto read_again = [&](std::int64_t i) {
+      return BackwardVector<T, N>{load<Whole, N>(d_out, i, share.C), load<Whole, N>(x, i, share.C), load<Whole, N>(weight, i, share.C)};
+    };
+    float dot = 0;
+#pragma unroll
+    for (int k = 0; k < K; ++k) dot = held[k].dot(dot);
+    share.rest([&](std::int64_t i) { dot = read_again(i).dot(dot); });
+    const float along_x = -(group_sum(dot, group) / static_cast<float>(p.C)) * rstd * rstd * rstd;
+
+    float value[N];
+#pragma unroll
+    for (int k = 0; k < K; ++k) {
+      keep_packed(held[k].d_out), keep_packed(held[k].x), keep_packed(held[k].weight);
+      held[k].finish(d_weight[k], value, residual[k], rstd, along_x);
+      store<Whole>(d_x, share.at(k), share.C, value);
+    }
+    share.rest([&](std::int64_t i) {
+      float sum[N];
+      load<Whole>(sum, partial, i, share.C);
+      read_again(i).finish(sum, value, residual_at(i), rstd, along_x);
+      store<Whole>(d_x, i, share.C, value), store<Whole>(partial, i, share.C, sum);
+    });
+  }
+  write_partial<Whole>(partial, d_weight, columns);
+}
+
+constexpr int forward_vectors = 4, backward_vectors = 2;
+
+/// What fits into an H200 at once (four blocks an SM, two where threads have two vectors), each of at least eight rows a group.
+RowBlocks backward_blocks(const RmsnormBackward& p, int elements) {
+  const Grouping g(p.C, elements, backward_vectors);
+  return {p.rows, 8 * g.rows(), g.vectors == 1 ? 528 : 264};
+}
+
+template <class T>
+void forward(const Context& context, const RmsnormForward& p) {
+  constexpr int N = vector_elements<T>;
+  const Grouping g(p.C, N, forward_vectors);
+  const RowOffset x_row(p.C, p.inner, p.x_stride), out_row(p.C, p.inner, p.out_stride);
+  with_whole(on_sixteen_bytes(p.out, p.x, p.weight) && whole_vectors(N, {p.C, x_row.stride, out_row.stride}), [&](auto whole) {
+    using W = decltype(whole);
+    auto* kernel = g.held() < p.C   ? forward_kernel<T, forward_vectors, true, W>
+                   : g.vectors == 1 ? forward_kernel<T, 1, false, W>
+                   : g.vectors == 2 ? forward_kernel<T, 2, false, W>
+                                    : forward_kernel<T, forward_vectors, false, W>;
+    launch(stream_of(context), static_cast<unsigned>(ceil_div(p.rows, g.rows())), static_cast<unsigned>(g.threads), 0, kernel, p, x_row,
+           out_row, g.group);
+  });
+}
+
+template <class T>
+void backward(const Context& context, const RmsnormBackward& p) {
+  constexpr int N = vector_elements<T>;
+  const Grouping g(p.C, N, backward_vectors);
+  const RowBlocks blocks = backward_blocks(p, N);
+  const RowOffset x_row(p.C, p.inner, p.x_stride), out_row(p.C, p.inner, p.out_stride);
+  const bool on_sixteen = on_sixteen_bytes(p.d_x, p.d_out, p.d_residual, p.x, p.weight);
+  auto* partial = reinterpret_cast<float*>(context.workspace.data());  // (blocks,C)
+  with_whole(on_sixteen && whole_vectors(N, {p.C, x_row.stride, out_row.stride}), [&](auto whole) {
+    using W = decltype(whole);
+    auto* kernel = g.held() < p.C   ? backward_kernel<T, 1, true, W>
+                   : g.vectors == 1 ? backward_kernel<T, 1, false, W>
+                                    : backward_kernel<T, backward_vectors, false, W>;
+    launch(stream_of(context), static_cast<unsigned>(blocks.count), static_cast<unsigned>(g.threads), 0, kernel, p, partial, blocks, x_row,
+           out_row, g.group);
+  });
+  add_partial_sums(stream_of(context), p.d_weight, partial, blocks.count, p.C);
+}
+
+bool rows_fit(std::int64_t rows) { return rows < std::int64_t{1} << 31; }
+
+}  // namespace
+
+void rmsnorm_forward(const Context& context, const RmsnormForward& p) {
+  if (p.rows == 0 || p.C == 0) return;
+  TESSERA_CUDA_REQUIRE(rows_fit(p.rows));
+  with_float_type(p.dtype, [&](auto type) { forward<decltype(type)>(context, p); });
+}
+
+void rmsnorm_backward(const Context& context, const RmsnormBackward& p) {
+  if (p.rows == 0 || p.C == 0) return;
+  TESSERA_CUDA_REQUIRE(rows_fit(p.rows));
+  TESSERA_CUDA_REQUIRE(context.workspace.size() >= cuda::rmsnorm_backward_workspace_bytes(p));
+  with_float_type(p.dtype, [&](auto type) { backward<decltype(type)>(context, p); });
+}
+
+std::size_t rmsnorm_backward_workspace_bytes(const RmsnormBackward& p) {
+  return backward_blocks(p, static_cast<int>(16 / size_of(p.dtype))).bytes(p.C);
+}
+
+}  // namespace tessera::kernels::cuda

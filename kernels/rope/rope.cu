@@ -1,0 +1,56 @@
+// Bound by memory: each element of the rotated heads is read and written once; the table comes from the caches, since all heads of a
+// token share its row. The host's operations, and so its bits. Not yet measured.
+#include "kernels/rope/rope.hpp"
+
+#include "kernels/cuda/rows.hpp"
+
+namespace tessera::kernels::cuda {
+namespace {
+
+using namespace tessera::cuda;
+
+/// A thread has N pairs of one head: N elements of its first half and the N that lie D / 2 further on.
+template <class T, class Whole>
+__global__ void __launch_bounds__(block_threads) rope_kernel(Rope p, RowVectors vectors, unsigned in_head) {
+  constexpr int N = vector_elements<T>;
+  const auto [m, vector] = vectors.place();
+  if (m >= vectors.rows) return;
+  const std::int64_t half = p.D / 2, i = static_cast<std::int64_t>(vector % in_head) * N;
+  T* first = static_cast<T*>(p.x) + m * p.stride + vector / in_head * p.D;
+  const float* table = p.table + m % p.T * p.D;
+  float a[N], b[N], pairs[2 * N];
+  load<Whole>(a, first, i, half), load<Whole>(b, first + half, i, half);
+#pragma unroll
+  for (int k = 0; k < 2 * N; k += 4) {
+    float part[4];
+    load<Whole>(part, table, 2 * i + k, p.D);
+    for (int e = 0; e < 4; ++e) pairs[k + e] = part[e];
+  }
+#pragma unroll
+  for (int k = 0; k < N; ++k) {
+    const float cos = pairs[2 * k], sin = p.inverse ? -pairs[2 * k + 1] : pairs[2 * k + 1], x = a[k], y = b[k];
+    a[k] = fmaf(x, cos, -(y * sin));
+    b[k] = fmaf(y, cos, x * sin);
+  }
+  store<Whole>(first, i, half, a), store<Whole>(first + half, i, half, b);
+}
+
+}  // namespace
+
+void rope(const Context& context, const Rope& p) {
+  if (p.M == 0 || p.heads == 0) return;
+  TESSERA_CUDA_REQUIRE(p.D > 0 && p.D % 2 == 0 && p.T > 0 && p.stride >= p.heads * p.D);
+  with_float_type(p.dtype, [&](auto type) {
+    using T = decltype(type);
+    constexpr std::int64_t N = vector_elements<T>;
+    const std::int64_t in_head = ceil_div(p.D / 2, N);
+    const RowVectors vectors(p.M, p.heads * in_head * N, static_cast<int>(N));
+    const bool whole_rows = whole_vectors(static_cast<int>(N), {p.D / 2, p.stride});
+    with_whole(on_sixteen_bytes(p.x, p.table) && whole_rows, [&](auto whole) {
+      launch(stream_of(context), vectors.blocks(), block_threads, 0, rope_kernel<T, decltype(whole)>, p, vectors,
+             static_cast<unsigned>(in_head));
+    });
+  });
+}
+
+}  // namespace tessera::kernels::cuda

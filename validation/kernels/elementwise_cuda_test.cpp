@@ -1,0 +1,111 @@
+#include "device_array.hpp"
+#include "kernels/elementwise/elementwise.hpp"
+
+namespace tessera::kernels::testing {
+namespace {
+
+class ElementwiseCuda : public OnDevice {};
+const std::int64_t sizes[] = {1, 7, 8, 77, 1013, 4096, 10001};
+
+template <class T>
+void expect_bits_of_host(std::int64_t shift) {
+  for (std::int64_t n : sizes) {
+    SCOPED_TRACE(n);
+    const auto x = random_values<T>(n, 1), y = random_values<T>(n, 2);
+    std::vector<T> expected = poisoned<T>(n);
+    host::add({}, expected.data(), x.data(), y.data(), n, dtype_of<T>());
+    DeviceArray<T> dx(x, shift), dy(y, shift), out(n, shift);
+    cuda::add({}, out.data(), dx.data(), dy.data(), n, dtype_of<T>());
+    EXPECT_EQ(digest(out.host()).hex(), digest(expected).hex());
+    cuda::add({}, dx.data(), dx.data(), dy.data(), n, dtype_of<T>());
+    EXPECT_EQ(digest(dx.host()).hex(), digest(expected).hex()) << "in place";
+  }
+}
+TEST_F(ElementwiseCuda, AddHasTheBitsOfTheHost) {
+  for (std::int64_t shift : {0, 1}) expect_bits_of_host<float>(shift), expect_bits_of_host<bf16>(shift);
+}
+
+TEST_F(ElementwiseCuda, AccumulateHasTheBitsOfTheHost) {
+  const auto x = random_values<float>(1013, 1), y = random_values<float>(1013, 2);
+  auto expected = x;
+  host::accumulate({}, expected.data(), y.data(), 1013);
+  DeviceArray<float> dx(x), dy(y);
+  cuda::accumulate({}, dx.data(), dy.data(), 1013);
+  EXPECT_EQ(digest(dx.host()).hex(), digest(expected).hex());
+}
+
+template <class Out, class In>
+void check_cast(std::int64_t shift) {
+  for (std::int64_t n : sizes) {
+    auto x = random_values<In>(n, 1);
+    if (n > 3) x[0] = In(0x1p-130f), x[1] = In(INFINITY), x[2] = In(-0.0f), x[3] = In(0x1.ffffp127f);
+    std::vector<Out> expected = poisoned<Out>(n);
+    host::cast({}, expected.data(), dtype_of<Out>(), x.data(), dtype_of<In>(), n);
+    DeviceArray<In> dx(x, shift);
+    DeviceArray<Out> out(n, shift);
+    cuda::cast({}, out.data(), dtype_of<Out>(), dx.data(), dtype_of<In>(), n);
+    EXPECT_EQ(digest(out.host()).hex(), digest(expected).hex()) << n;
+  }
+}
+TEST_F(ElementwiseCuda, CastHasTheBitsOfTheHost) {
+  for (std::int64_t shift : {0, 3}) {
+    check_cast<bf16, float>(shift), check_cast<float, bf16>(shift), check_cast<float, float>(shift), check_cast<bf16, bf16>(shift);
+  }
+}
+
+TEST_F(ElementwiseCuda, FillZeroFills) {
+  DeviceArray<std::uint32_t> x(77);
+  cuda::fill_zero({}, x.data(), 77 * 4);
+  EXPECT_EQ(x.host(), std::vector<std::uint32_t>(77, 0));
+}
+
+template <class T>
+Hash128 column_sums_of(std::int64_t M, std::int64_t N, bool compare) {
+  const auto x = random_values<T>(M * N, 3);
+  auto expected = random_values<float>(N, 4);
+  DeviceArray<float> sum(expected);
+  DeviceArray<T> dx(x);
+  ColumnSums p{.sum = expected.data(), .x = x.data(), .M = M, .N = N, .dtype = dtype_of<T>()};
+  if (compare) {
+    Workspace workspace(host::column_sums_workspace_bytes(p));
+    host::column_sums(workspace.context(), p);
+  }
+  p.sum = sum.data(), p.x = dx.data();
+  DeviceBytes workspace(cuda::column_sums_workspace_bytes(p));
+  cuda::column_sums(workspace.context(), p);
+  if (compare) {
+    EXPECT_LT(norm_error(sum.host(), expected), 1e-5) << M << " x " << N;
+  }
+  return digest(sum.host());
+}
+TEST_F(ElementwiseCuda, ColumnSumsMatchTheHost) {
+  const std::int64_t shapes[][2] = {{1, 1}, {1, 48}, {3, 1013}, {77, 1}, {77, 128}, {130, 300}, {2100, 80}};
+  for (auto [M, N] : shapes) column_sums_of<float>(M, N, true), column_sums_of<bf16>(M, N, true);
+  expect_same_bits_on_device([] { return column_sums_of<float>(300, 300, false); });
+  expect_same_bits_on_device([] { return column_sums_of<bf16>(300, 304, false); });
+}
+
+// Initial weights do not depend on the backend.
+TEST_F(ElementwiseCuda, NormalHasTheBitsOfTheHost) {
+  for (std::int64_t n : sizes) {
+    for (std::uint64_t first : {std::uint64_t{0}, std::uint64_t{3}, std::uint64_t{0xfffffffe} * 4 + 1}) {
+      std::vector<float> expected = poisoned<float>(n);
+      host::normal({}, expected.data(), n, 0.02f, 0x123456789abcdef0u, 77, first);
+      DeviceArray<float> x(n);
+      cuda::normal({}, x.data(), n, 0.02f, 0x123456789abcdef0u, 77, first);
+      EXPECT_EQ(digest(x.host()).hex(), digest(expected).hex()) << n << " from " << first;
+    }
+  }
+}
+
+TEST_F(ElementwiseCuda, AHundredThousandNormalsHaveTheBitsOfTheHost) {
+  constexpr std::int64_t n = 100000;
+  std::vector<float> expected = poisoned<float>(n);
+  host::normal({}, expected.data(), n, 1, 42, 7, 0);
+  DeviceArray<float> x(n);
+  cuda::normal({}, x.data(), n, 1, 42, 7, 0);
+  EXPECT_EQ(digest(x.host()).hex(), digest(expected).hex());
+}
+
+}  // namespace
+}  // namespace tessera::kernels::testing

@@ -1,0 +1,177 @@
+#include "device_array.hpp"
+#include "kernels/rmsnorm/rmsnorm.hpp"
+
+namespace tessera::kernels::testing {
+namespace {
+
+class RmsnormCuda : public OnDevice {};
+
+struct Case {
+  std::int64_t rows, C, inner = 1, x_stride = 0, out_stride = 0;
+  std::int64_t elements(std::int64_t stride) const { return stride ? rows / inner * stride : rows * C; }
+};
+// From a row on part of a warp to rows that registers do not hold; heads inside token rows; lengths that are no whole vectors.
+const Case cases[] = {{1, 1},
+                      {1, 48},
+                      {77, 1},
+                      {77, 128},
+                      {9, 1013},
+                      {130, 80},
+                      {40, 1000},
+                      {33, 2048},
+                      {9, 4096},
+                      {3, 8192},
+                      {3, 16448},
+                      {45, 24, 5, 7 * 24, 6 * 24 + 2},
+                      {64, 128, 4, 6 * 128, 4 * 128}};
+
+enum class Place { apart, in_residual, in_d_out };
+
+template <class T>
+struct Trial {
+  Case c;
+  std::vector<T> x, weight, d_out, residual;
+  std::vector<float> d_weight;
+  explicit Trial(const Case& c)
+      : c(c),
+        x(random_values<T>(c.elements(c.x_stride), 1)),
+        weight(random_values<T>(c.C, 2)),
+        d_out(random_values<T>(c.elements(c.out_stride), 3)),
+        residual(random_values<T>(c.elements(c.x_stride), 4)),
+        d_weight(random_values<float>(c.C, 5)) {}
+
+  struct Forward {
+    std::vector<T> out;
+    std::vector<float> rstd;
+  };
+  Forward forward(bool on_host, std::int64_t shift = 0) {
+    Forward f{poisoned<T>(c.elements(c.out_stride)), poisoned<float>(c.rows)};
+    DeviceArray<T> out(c.elements(c.out_stride), shift), dx(x, shift), w(weight, shift);
+    DeviceArray<float> rstd(c.rows);
+    RmsnormForward p{.out = f.out.data(),
+                     .rstd = f.rstd.data(),
+                     .x = x.data(),
+                     .weight = weight.data(),
+                     .rows = c.rows,
+                     .C = c.C,
+                     .inner = c.inner,
+                     .x_stride = c.x_stride,
+                     .out_stride = c.out_stride,
+                     .dtype = dtype_of<T>()};
+    if (on_host) {
+      host::rmsnorm_forward({}, p);
+      return f;
+    }
+    p.out = out.data(), p.rstd = rstd.data(), p.x = dx.data(), p.weight = w.data();
+    cuda::rmsnorm_forward({}, p);
+    return {out.host(), rstd.host()};
+  }
+
+  struct Backward {
+    std::vector<T> d_x;
+    std::vector<float> d_weight;
+    std::string hash() const { return digest(d_x, d_weight).hex(); }
+  };
+  RmsnormBackward arguments(const std::vector<float>& rstd) {
+    return {.d_out = d_out.data(),
+            .d_residual = residual.data(),
+            .x = x.data(),
+            .weight = weight.data(),
+            .rstd = rstd.data(),
+            .rows = c.rows,
+            .C = c.C,
+            .inner = c.inner,
+            .x_stride = c.x_stride,
+            .out_stride = c.out_stride,
+            .dtype = dtype_of<T>()};
+  }
+  Backward host_backward(bool with_residual) {
+    Backward b{poisoned<T>(c.elements(c.x_stride)), d_weight};
+    const auto rstd = forward(true).rstd;
+    RmsnormBackward p = arguments(rstd);
+    p.d_x = b.d_x.data(), p.d_weight = b.d_weight.data();
+    if (!with_residual) p.d_residual = nullptr;
+    Workspace workspace(host::rmsnorm_backward_workspace_bytes(p));
+    host::rmsnorm_backward(workspace.context(), p);
+    return b;
+  }
+  Backward backward(bool with_residual, Place place = Place::apart, std::int64_t shift = 0) {
+    const auto host_rstd = forward(true).rstd;
+    RmsnormBackward p = arguments(host_rstd);
+    DeviceArray<T> d_x(c.elements(c.x_stride), shift), dy(d_out, shift), r(residual, shift), dx(x, shift), w(weight, shift);
+    DeviceArray<float> rstd(host_rstd), dw(d_weight);
+    DeviceArray<T>& to = place == Place::in_residual ? r : place == Place::in_d_out ? dy : d_x;
+    p.d_x = to.data(), p.d_weight = dw.data(), p.d_out = dy.data(), p.x = dx.data(), p.weight = w.data(), p.rstd = rstd.data();
+    p.d_residual = with_residual ? r.data() : nullptr;
+    DeviceBytes workspace(cuda::rmsnorm_backward_workspace_bytes(p));
+    cuda::rmsnorm_backward(workspace.context(), p);
+    return {to.host(), dw.host()};
+  }
+};
+
+/// Rows without what lies between them.
+template <class T>
+std::vector<T> gathered(const std::vector<T>& v, const Case& c, std::int64_t stride) {
+  std::vector<T> rows;
+  for (std::int64_t r = 0; r < c.rows; ++r) {
+    const auto begin = v.begin() + (stride ? r / c.inner * stride + r % c.inner * c.C : r * c.C);
+    rows.insert(rows.end(), begin, begin + c.C);
+  }
+  return rows;
+}
+/// How many values are still poison: those between rows, and no others.
+template <class T>
+std::int64_t untouched(const std::vector<T>& v) {
+  return std::count_if(v.begin(), v.end(), [](T x) { return digest(std::vector<T>{x}) == digest(poisoned<T>(1)); });
+}
+
+template <class T>
+void compare_with_host() {
+  for (const Case& c : cases) {
+    SCOPED_TRACE(::testing::Message() << "rows " << c.rows << ", C " << c.C << ", inner " << c.inner);
+    Trial<T> t(c);
+    const auto out = t.forward(false), expected = t.forward(true);
+    EXPECT_LT(norm_error(gathered(out.out, c, c.out_stride), gathered(expected.out, c, c.out_stride)), sizeof(T) == 4 ? 1e-6 : 2e-3);
+    EXPECT_LT(norm_error(out.rstd, expected.rstd), 1e-6);
+    EXPECT_EQ(untouched(out.out), c.elements(c.out_stride) - c.rows * c.C);
+    for (bool residual : {false, true}) {
+      const auto b = t.backward(residual), wanted = t.host_backward(residual);
+      // With C = 1 all of d_x cancels: what is left is compared with what cancelled.
+      const double allowed = c.C == 1 ? 1 : sizeof(T) == 4 ? 1e-6 : 2e-3;
+      EXPECT_LT(norm_error(gathered(b.d_x, c, c.x_stride), gathered(wanted.d_x, c, c.x_stride)), allowed);
+      EXPECT_EQ(untouched(b.d_x), c.elements(c.x_stride) - c.rows * c.C);
+      EXPECT_LT(norm_error(b.d_weight, wanted.d_weight), 2e-6);
+    }
+  }
+}
+TEST_F(RmsnormCuda, MatchesTheHostInFp32) { compare_with_host<float>(); }
+TEST_F(RmsnormCuda, MatchesTheHostInBf16) { compare_with_host<bf16>(); }
+
+// Sums are taken in an order that depends on shapes alone: not on where operands lie, on which memory is shared, or on timing.
+template <class T>
+void same_bits(const Case& c) {
+  SCOPED_TRACE(::testing::Message() << "rows " << c.rows << ", C " << c.C);
+  Trial<T> t(c);
+  EXPECT_EQ(digest(t.forward(false).out), digest(t.forward(false, 1).out));
+  const std::string expected = t.backward(true).hash();
+  EXPECT_EQ(t.backward(true, Place::apart, 1).hash(), expected);
+  if (c.x_stride == c.out_stride) {
+    EXPECT_EQ(t.backward(true, Place::in_residual).hash(), expected);
+    EXPECT_EQ(t.backward(true, Place::in_d_out).hash(), expected);
+  }
+  expect_same_bits_on_device([&] {
+    const auto f = t.forward(false);
+    const auto b = t.backward(true);
+    return digest(f.out, f.rstd, b.d_x, b.d_weight);
+  });
+}
+TEST_F(RmsnormCuda, SameBitsWhereverOperandsLie) {
+  for (const Case& c : {Case{77, 128}, Case{33, 1024}, Case{9, 4096}, Case{2, 16448}, Case{64, 128, 4, 6 * 128, 4 * 128}}) {
+    same_bits<float>(c), same_bits<bf16>(c);
+  }
+}
+
+TEST_F(RmsnormCuda, RefusesAShortWorkspace) { EXPECT_THROW(cuda::rmsnorm_backward({}, {.rows = 77, .C = 48}), Error); }
+
+}  // namespace
+}  // namespace tessera::kernels::testing

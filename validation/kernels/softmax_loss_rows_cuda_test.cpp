@@ -1,0 +1,145 @@
+#include "device_array.hpp"
+#include "kernels/cross_entropy/cross_entropy.hpp"
+
+namespace tessera::kernels::testing {
+namespace {
+
+class SoftmaxLossRowsCuda : public OnDevice {};
+
+struct Case {
+  std::int64_t rows, V;
+  float spread = 3;
+};
+// Rows shorter than a block, several tiles, longer than what shared memory keeps, no whole vectors; peaked rows with a subnormal tail.
+const Case cases[] = {{1, 1}, {3, 7}, {5, 64}, {3, 1013}, {2, 2048}, {2, 16384}, {2, 20001}, {1, 45056}, {1, 50257}, {3, 1000, 60}};
+
+struct Inputs {
+  std::vector<float> logits;
+  std::vector<std::int32_t> targets;
+  explicit Inputs(const Case& c) : logits(random_values<float>(c.rows * c.V, 1, c.spread)) {
+    for (std::int64_t r = 0; r < c.rows; ++r) targets.push_back(static_cast<std::int32_t>(r == 0 ? c.V - 1 : (r * 7919) % c.V));
+  }
+};
+
+struct Result {
+  std::vector<float> losses;
+  std::vector<double> d_logits;
+  Hash128 hash() const { return digest(losses, d_logits); }
+};
+
+enum class Mode { loss, gradient, in_place };
+constexpr float grad_scale = 0x1p-10f;
+
+template <class T>
+Result on_host(const Case& c, Mode mode) {
+  Inputs in(c);
+  auto losses = poisoned<float>(c.rows);
+  auto d = poisoned<T>(c.rows * c.V);
+  host::softmax_loss_rows({}, {.losses = losses.data(),
+                               .logits = in.logits.data(),
+                               .d_logits = mode == Mode::loss ? nullptr : d.data(),
+                               .targets = in.targets.data(),
+                               .grad_scale = grad_scale,
+                               .rows = c.rows,
+                               .V = c.V,
+                               .dtype = dtype_of<T>()});
+  return {losses, mode == Mode::loss ? std::vector<double>() : doubles(d)};
+}
+
+template <class T>
+Result on_device(const Case& c, Mode mode, std::int64_t shift = 0) {
+  Inputs in(c);
+  DeviceArray<float> losses(c.rows), logits(in.logits, shift);
+  DeviceArray<std::int32_t> targets(in.targets);
+  DeviceArray<T> d(c.rows * c.V, shift);
+  void* to = mode == Mode::loss ? nullptr : mode == Mode::in_place ? static_cast<void*>(logits.data()) : d.data();
+  cuda::softmax_loss_rows({}, {.losses = losses.data(),
+                               .logits = logits.data(),
+                               .d_logits = to,
+                               .targets = targets.data(),
+                               .grad_scale = grad_scale,
+                               .rows = c.rows,
+                               .V = c.V,
+                               .dtype = dtype_of<T>()});
+  if (mode == Mode::loss) return {losses.host(), {}};
+  return {losses.host(), mode == Mode::in_place ? doubles(logits.host()) : doubles(d.host())};
+}
+
+double largest(const std::vector<double>& v) {
+  double most = 0;
+  for (double x : v) most = std::max(most, std::abs(x));
+  return most;
+}
+
+template <class T>
+void compare() {
+  for (const Case& c : cases) {
+    SCOPED_TRACE(::testing::Message() << c.rows << " rows of " << c.V);
+    const Result expected = on_host<T>(c, Mode::gradient), result = on_device<T>(c, Mode::gradient);
+    for (std::size_t r = 0; r < expected.losses.size(); ++r) {
+      EXPECT_NEAR(result.losses[r], expected.losses[r], 1e-6 * std::max(1.0, std::abs(static_cast<double>(expected.losses[r]))));
+    }
+    ASSERT_EQ(result.d_logits.size(), expected.d_logits.size());
+    if (c.V == 1) {  // probability - 1 is nothing but rounding
+      EXPECT_LT(largest(result.d_logits), 1e-6 * static_cast<double>(grad_scale));
+      continue;
+    }
+    double difference = 0, norm = 0;
+    for (std::size_t i = 0; i < expected.d_logits.size(); ++i) {
+      const double a = result.d_logits[i], b = expected.d_logits[i];
+      difference += (a - b) * (a - b), norm += b * b;
+      EXPECT_TRUE(a == 0 || std::abs(a) >= static_cast<double>(std::numeric_limits<float>::min())) << a;
+    }
+    EXPECT_LT(std::sqrt(difference / norm), sizeof(T) == 4 ? 1e-6 : 1e-3);
+    EXPECT_EQ(result.losses, on_device<T>(c, Mode::loss).losses);
+  }
+}
+TEST_F(SoftmaxLossRowsCuda, MatchesTheHostInFp32) { compare<float>(); }
+TEST_F(SoftmaxLossRowsCuda, MatchesTheHostInBf16) { compare<bf16>(); }
+
+TEST_F(SoftmaxLossRowsCuda, SameBitsInPlaceAndWhereverOperandsLie) {
+  for (const Case& c : {Case{3, 64}, Case{2, 20000}, Case{1, 45056}}) {
+    const Hash128 expected = on_device<float>(c, Mode::gradient).hash();
+    EXPECT_EQ(on_device<float>(c, Mode::in_place).hash(), expected);
+    EXPECT_EQ(on_device<float>(c, Mode::gradient, 1).hash(), expected);
+    EXPECT_EQ(on_device<float>(c, Mode::in_place, 1).hash(), expected);
+    expect_same_bits_on_device([&] { return on_device<bf16>(c, Mode::gradient).hash(); });
+    expect_same_bits_on_device([&] { return on_device<float>(c, Mode::in_place).hash(); });
+  }
+}
+
+// Equal logits of any size: no overflow, and the loss is log V.
+TEST_F(SoftmaxLossRowsCuda, LargeLogitsDoNotOverflow) {
+  for (float level : {-1e30f, -100.0f, 0.0f, 1e30f}) {
+    DeviceArray<float> logits(std::vector<float>(1013, level)), losses(1);
+    DeviceArray<std::int32_t> targets(std::vector<std::int32_t>{5});
+    cuda::softmax_loss_rows({}, {.losses = losses.data(), .logits = logits.data(), .targets = targets.data(), .rows = 1, .V = 1013});
+    EXPECT_NEAR(losses.host()[0], std::log(1013.0), 1e-5) << level;
+  }
+}
+
+TEST_F(SoftmaxLossRowsCuda, WhatIsNotANumberShows) {
+  for (float bad : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
+    std::vector<float> row(1013, 1.0f);
+    row[700] = bad;
+    DeviceArray<float> logits(row), losses(1);
+    DeviceArray<std::int32_t> targets(std::vector<std::int32_t>{5});
+    cuda::softmax_loss_rows({}, {.losses = losses.data(), .logits = logits.data(), .targets = targets.data(), .rows = 1, .V = 1013});
+    EXPECT_FALSE(std::isfinite(losses.host()[0]));
+  }
+}
+
+#ifdef TESSERA_EMULATED_GPU  // on a GPU a trap ends the process's work on it
+TEST_F(SoftmaxLossRowsCuda, ATargetOutsideTheVocabularyTraps) {
+  for (std::int32_t target : {-1, 64}) {
+    DeviceArray<float> logits(random_values<float>(64, 1)), losses(1);
+    DeviceArray<std::int32_t> targets(std::vector<std::int32_t>{target});
+    EXPECT_THROW(
+        cuda::softmax_loss_rows({}, {.losses = losses.data(), .logits = logits.data(), .targets = targets.data(), .rows = 1, .V = 64}),
+        std::logic_error);
+  }
+}
+#endif
+
+}  // namespace
+}  // namespace tessera::kernels::testing
