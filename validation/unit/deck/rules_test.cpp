@@ -99,5 +99,27 @@ TEST(Rules, IdleLimitsAreSaid) {
   EXPECT_FALSE(says(all, "max_live_parameters")) << all;
 }
 
+// Where kernels run is chosen when a run starts; a build without kernels for GPUs says so at once.
+TEST(Rules, DeviceOfABuild) {
+  EXPECT_EQ(parse_small({"run.device=host"}).deck.run.device, "host");
+#ifdef TESSERA_CUDA
+  EXPECT_EQ(faults_of(parse_small({"run.device=cuda"})), "");
+#else
+  EXPECT_NE(faults_of(parse_small({"run.device=cuda"})).find("no CUDA backend"), std::string::npos);
+#endif
+}
+
+// A checkpoint that was written on GPUs is read by any build.
+TEST(Rules, StoredDecksBindNoDevice) {
+  std::string text = print_deck(parse_small().deck);
+  const std::string here = "device = \"auto\"";
+  ASSERT_NE(text.find(here), std::string::npos);
+  text.replace(text.find(here), here.size(), "device = \"cuda\"");
+  const ParsedDeck stored = parse_stored_deck(text, "checkpoint.h5:deck");
+  EXPECT_EQ(faults_of(stored), "");
+  EXPECT_EQ(stored.deck.run.device, "auto");
+  EXPECT_EQ(parse_stored_deck(text, "checkpoint.h5:deck", "host").deck.run.device, "host");
+}
+
 }  // namespace
 }  // namespace tessera
