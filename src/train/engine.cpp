@@ -259,6 +259,7 @@ void Engine::load_weights(const io::CheckpointReader& reader) {
     }
   }
   wait_for_device(request_.deck.run.device);  // lanes do not wait for these copies
+  publish();                                  // brings the table of rotations to the device too
 }
 
 std::span<std::int32_t> Engine::tokens(std::int64_t micro) {
