@@ -27,6 +27,7 @@ if 'train' in sys.argv:
     loss = 5.0 + (0.1 if DRIFTS and 'zero.stage=2' in sys.argv else 0)
     with open(folder + '/metrics.jsonl', 'w') as file:
         for step in range(1, 7): file.write(json.dumps({'step': step, 'loss': loss / step}) + '\\n')
+    print('resumed from a checkpoint at step 3 of 6')
 print('tessera 0')
 """
 
