@@ -214,12 +214,16 @@ void check_lanes(Draft& draft) {
   }
 }
 
-void check_device(Draft& draft, int ranks) {
+void check_device(Draft& draft, [[maybe_unused]] int ranks) {
   if (!draft.good({"run.device"}) || draft.deck.run.device != "cuda") return;
+#ifdef TESSERA_CUDA
   const std::int64_t known = known_ranks(draft, ranks);
   if (known > 1)
     draft.fault({"run.device"},
                 fmt::format("\"cuda\" runs on one rank as yet, and there are {}: collectives between GPUs are not there", known));
+#else
+  draft.fault({"run.device"}, "\"cuda\" is refused: this build has no CUDA backend; set \"host\" or \"auto\", or build the cuda preset");
+#endif
 }
 
 void check_packing(Draft& draft) {

@@ -40,13 +40,8 @@ const std::vector<Key> table = {
      .help = "Seed of the initial weights and of the order of the data."},
     {KEY(run.reproducible), .type = boolean, .fallback = "false", .identity = true,
      .help = "Makes every sum exact, so that the same deck gives the same bits on any number of ranks and at any ZeRO stage."},
-#ifdef TESSERA_CUDA
     {KEY(run.device), .type = text, .choices = {"host", "cuda"}, .fallback = "\"auto\"", .automatic = Auto::resolved,
-     .help = "Where tensors live and kernels run."},
-#else
-    {KEY(run.device), .type = text, .choices = {"host"}, .fallback = "\"auto\"", .automatic = Auto::resolved,
-     .refused = {{"cuda", "this build has no CUDA backend; set \"host\" or \"auto\""}}, .help = "Where tensors live and kernels run."},
-#endif
+     .help = "Where tensors live and kernels run; cuda needs a build with the CUDA backend."},
     {KEY(run.threads), .type = integer, .unit = "threads a rank", .limits = {.least = 0, .most = 4096}, .fallback = "\"auto\"",
      .automatic = Auto::kept, .help = "Compute threads of each rank; auto shares the cores of a node among its ranks."},
     {KEY(run.lanes), .type = text, .choices = {"threads", "inline"}, .fallback = "\"auto\"", .automatic = Auto::kept,

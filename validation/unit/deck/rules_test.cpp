@@ -46,6 +46,16 @@ TEST(Rules, MeshEqualsRanks) {
   EXPECT_TRUE(says(faults({"mesh.dp=4"}, 2), "there are 2 ranks"));
 }
 
+TEST(Rules, DeviceNeedsItsBackend) {
+  EXPECT_TRUE(valid({"run.device=host"}));
+#ifdef TESSERA_CUDA
+  EXPECT_TRUE(valid({"run.device=cuda"}, 1));
+#else
+  EXPECT_TRUE(says(faults({"run.device=cuda"}), "no CUDA backend"));
+#endif
+  EXPECT_TRUE(says(faults({"run.device=cdua"}), "\"cuda\""));
+}
+
 TEST(Rules, HeadDim) {
   EXPECT_EQ(parse_small({"model.width=96", "model.heads=2"}).deck.model.head_dim, 48);
   EXPECT_EQ(parse_small({"model.head_dim=48"}).deck.model.head_dim, 48) << "heads x head_dim need not be the width";
