@@ -37,25 +37,40 @@ cublasLtHandle_t handle() {
   return made;
 }
 
+/// Bytes that a pointer is a multiple of, up to the 256 that cuBLASLt takes for granted when it is not told.
+std::uint32_t alignment_of(const void* p) {
+  const auto address = reinterpret_cast<std::uintptr_t>(p) | 256;
+  return static_cast<std::uint32_t>(address & ~(address - 1));
+}
+
 struct Key {
   std::int64_t M, N, K;
+  std::uint32_t a_alignment, b_alignment, c_alignment;
   int flags;
   friend bool operator==(const Key&, const Key&) = default;
 };
 struct KeyHash {
   std::size_t operator()(const Key& k) const {
     std::size_t h = 1469598103934665603u;
-    for (std::int64_t v : {k.M, k.N, k.K, std::int64_t{k.flags}}) h = (h ^ static_cast<std::size_t>(v)) * 1099511628211u;
+    const std::uint32_t alignment = k.a_alignment << 20 | k.b_alignment << 10 | k.c_alignment;
+    for (std::int64_t v : {k.M, k.N, k.K, std::int64_t{alignment}, std::int64_t{k.flags}})
+      h = (h ^ static_cast<std::size_t>(v)) * 1099511628211u;
     return h;
   }
 };
 Key key_of(const Context& context, const Gemm& g) {
-  return {g.M, g.N, g.K,
+  return {g.M,
+          g.N,
+          g.K,
+          alignment_of(g.a),
+          alignment_of(g.b),
+          alignment_of(g.c),
           g.a_transposed | g.b_transposed << 1 | g.accumulate << 2 | (g.bias != nullptr) << 3 | (g.in == DType::bf16) << 4 |
               (g.out == DType::bf16) << 5 | context.reproducible << 6};
 }
 
-/// A product's description and the algorithm that runs it; kept for the life of the process.
+/// A product's description and the algorithm that runs it; kept for the life of the process. Operands inside a buffer may lie on any
+/// element: an algorithm that was chosen for better aligned ones would fault.
 class Plan {
  public:
   Plan(const Context& context, const Gemm& g) {
@@ -103,6 +118,10 @@ class Plan {
       TESSERA_CUBLAS_CHECK(cublasLtMatmulPreferenceSetAttribute(preference, attribute, &value, sizeof value), g);
     };
     prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, workspace_bytes);
+    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignment_of(g.b));
+    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignment_of(g.a));
+    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignment_of(g.c));
+    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignment_of(g.c));
     if (context.reproducible)
       prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, static_cast<std::uint32_t>(CUBLASLT_REDUCTION_SCHEME_NONE));
     cublasLtMatmulHeuristicResult_t found{};

@@ -22,6 +22,13 @@ struct Layout {
   std::int64_t stride;
 };
 
+/// What the code promised of its operands when it asked for an algorithm; the algorithm carries it, and a product that breaks it fails.
+struct Promise {
+  std::uint32_t first = 256, second = 256, c = 256, d = 256;
+};
+static_assert(sizeof(Promise) <= sizeof(cublasLtMatmulAlgo_t));
+bool lies_on(const void* p, std::uint32_t alignment) { return reinterpret_cast<std::uintptr_t>(p) % alignment == 0; }
+
 float element(const void* p, cudaDataType_t type, std::int64_t i) {
   return type == CUDA_R_32F ? static_cast<const float*>(p)[i] : static_cast<float>(static_cast<const bf16*>(p)[i]);
 }
@@ -83,24 +90,46 @@ cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t* layout, cudaDa
   return CUBLAS_STATUS_SUCCESS;
 }
 cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t* preference) {
-  *preference = nullptr;
+  *preference = reinterpret_cast<cublasLtMatmulPreference_t>(new Promise);
   return CUBLAS_STATUS_SUCCESS;
 }
-cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t, cublasLtMatmulPreferenceAttributes_t, const void*,
-                                                    std::size_t) {
+cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t preference, cublasLtMatmulPreferenceAttributes_t attribute,
+                                                    const void* value, std::size_t) {
+  auto& promise = *reinterpret_cast<Promise*>(preference);
+  switch (attribute) {
+    case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES:
+      return assign(promise.first, value), CUBLAS_STATUS_SUCCESS;
+    case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES:
+      return assign(promise.second, value), CUBLAS_STATUS_SUCCESS;
+    case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES:
+      return assign(promise.c, value), CUBLAS_STATUS_SUCCESS;
+    case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES:
+      return assign(promise.d, value), CUBLAS_STATUS_SUCCESS;
+    default:
+      return CUBLAS_STATUS_SUCCESS;
+  }
+}
+cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t preference) {
+  delete reinterpret_cast<Promise*>(preference);
   return CUBLAS_STATUS_SUCCESS;
 }
-cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t) { return CUBLAS_STATUS_SUCCESS; }
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t, cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
-                                              cublasLtMatrixLayout_t, cublasLtMatrixLayout_t, cublasLtMatmulPreference_t, int,
-                                              cublasLtMatmulHeuristicResult_t*, int* count) {
+                                              cublasLtMatrixLayout_t, cublasLtMatrixLayout_t, cublasLtMatmulPreference_t preference, int,
+                                              cublasLtMatmulHeuristicResult_t* found, int* count) {
+  *found = {};
+  std::memcpy(&found->algo, reinterpret_cast<const Promise*>(preference), sizeof(Promise));
   *count = 1;
   return CUBLAS_STATUS_SUCCESS;
 }
 cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t description, const void* alpha, const void* first,
                               cublasLtMatrixLayout_t first_layout, const void* second, cublasLtMatrixLayout_t second_layout,
                               const void* beta, const void* c, cublasLtMatrixLayout_t c_layout, void* d, cublasLtMatrixLayout_t,
-                              const cublasLtMatmulAlgo_t*, void*, std::size_t, cudaStream_t) {
+                              const cublasLtMatmulAlgo_t* algorithm, void* workspace, std::size_t, cudaStream_t) {
+  Promise promise;
+  assign(promise, algorithm);
+  if (!lies_on(first, promise.first) || !lies_on(second, promise.second) || !lies_on(c, promise.c) || !lies_on(d, promise.d) ||
+      !lies_on(workspace, 256))
+    return CUBLAS_STATUS_INVALID_VALUE;
   const auto& what = *reinterpret_cast<const Description*>(description);
   const auto &x = *reinterpret_cast<const Layout*>(first_layout), &y = *reinterpret_cast<const Layout*>(second_layout),
              &out = *reinterpret_cast<const Layout*>(c_layout);
