@@ -1,6 +1,6 @@
 #include "kernels/cuda/devices.hpp"
 
-#include <cuda_runtime.h>
+#include "kernels/cuda/runtime.hpp"
 
 namespace tessera::cuda {
 
@@ -8,5 +8,7 @@ int device_count() {
   int count = 0;
   return cudaGetDeviceCount(&count) == cudaSuccess ? count : 0;
 }
+
+void synchronize() { TESSERA_CUDA_CHECK(cudaDeviceSynchronize()); }
 
 }  // namespace tessera::cuda

@@ -220,6 +220,10 @@ const std::vector<Key> table = {
      .help =
          "Keep weight matrices also in the layouts that the host's matrix product reads fastest, packed once a step for all micro-batches. "
          "Costs two more copies of them; only weights that a rank keeps whole (stages 0 to 2), not in reproducible mode."},
+    {KEY(kernels.gemm_search), .type = boolean, .fallback = "true",
+     .help =
+         "On a GPU, times cuBLASLt's algorithms for each matrix product at the start and keeps the fastest in a file of the user's cache "
+         "folder, for this kind of GPU; false takes cuBLASLt's first choice, and so does reproducible mode."},
 
     // [memory]
     {KEY(memory.host_limit), .type = bytes, .unit = "bytes", .limits = {.least = 1}, .fallback = "\"auto\"", .automatic = Auto::kept,

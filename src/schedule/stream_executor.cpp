@@ -15,6 +15,16 @@ void StreamExecutor::run(ProgramKind kind) {
   streams_->synchronize();
 }
 
+void StreamExecutor::warm_up(ProgramKind kind) {
+  for (const OrderedPhase& phase : table_.program(kind)) {
+    const auto& tasks = table_.tasks(phase.section);
+    for (std::size_t i = 0; i < tasks.size(); ++i)
+      if (tasks[i].lane == Lane::compute) table_.run(phase.section, static_cast<int>(i), phase.micro_begin);
+  }
+  streams_->join();
+  streams_->synchronize();
+}
+
 void StreamExecutor::issue(const OrderedPhase& phase, std::int64_t repetition) {
   const auto& tasks = table_.tasks(phase.section);
   const auto& waits = repetition == 0 ? phase.first : phase.steady;

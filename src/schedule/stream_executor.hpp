@@ -14,6 +14,7 @@ class StreamExecutor final : public Executor {
 
   /// Issues a program and waits until the device has done it.
   void run(ProgramKind kind) override;
+  void warm_up(ProgramKind kind) override;
   /// Seconds that the host took to issue tasks.
   const LaneTimes& times() const override { return times_; }
 

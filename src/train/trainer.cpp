@@ -3,11 +3,13 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
 
 #include "base/clock.hpp"
 #include "base/log.hpp"
+#include "deck/environment.hpp"
 #include "io/metrics/metrics.hpp"
 #include "memory/runtime.hpp"
 #include "optimizer/learning_rate.hpp"
@@ -47,6 +49,13 @@ StartPoint agree_on_start(const World& world, const Deck& deck) {
 class Training {
  public:
   Training(World& world, const ParsedDeck& parsed) : world_(world), deck_(parsed.deck), parsed_(parsed), begin_(now_seconds()) {}
+
+  /// Where this machine's choices of matrix products are kept; empty: none are searched.
+  std::string product_choices() const {
+    if (!deck_.kernels.gemm_search || deck_.run.reproducible) return "";
+    const auto cache = environment("XDG_CACHE_HOME"), home = environment("HOME");
+    return (cache ? *cache : home ? *home + "/.cache" : std::filesystem::temp_directory_path().string()) + "/tessera/gemm.json";
+  }
 
   int run() {
     // 1. What every rank must agree on, before anything is touched.
@@ -89,10 +98,13 @@ class Training {
     }
     lanes_ = lane_mode(deck_, world_.ranks(), threads);
     world_.together([&] { require_plan_fits(); });
+    gemm_rate_ = measure_gemm_rate(deck_.precision.compute, model_shape(deck_).backend) * world_.ranks();
     engine_.emplace(deck_, std::move(group),
-                    EngineOptions{.training = true, .evaluation_micro_batches = evaluation_micro_batches(), .lanes = lanes_});
+                    EngineOptions{.training = true,
+                                  .evaluation_micro_batches = evaluation_micro_batches(),
+                                  .lanes = lanes_,
+                                  .product_choices = product_choices()});
     world_.require_same("schedule", engine_->schedule().hash());
-    gemm_rate_ = measure_gemm_rate(deck_.precision.compute) * world_.ranks();
     print_banner({.parsed = parsed_,
                   .mesh = describe(mesh),
                   .path = path_,

@@ -1,10 +1,14 @@
 // The calls of cuBLASLt that our code makes: one algorithm, plain loops with fp32 sums.
 #include <cublasLt.h>
 
+#include <algorithm>
+#include <chrono>
 #include <cstring>
+#include <thread>
 #include <vector>
 
 #include "base/types.hpp"
+#include "emulator.hpp"
 
 namespace {
 
@@ -25,8 +29,12 @@ struct Layout {
 /// What the code promised of its operands when it asked for an algorithm; the algorithm carries it, and a product that breaks it fails.
 struct Promise {
   std::uint32_t first = 256, second = 256, c = 256, d = 256;
+  std::uint32_t number = 0;  // of the algorithm
+  std::uint32_t slow = 0;    // where several were asked for: all but the third
 };
 static_assert(sizeof(Promise) <= sizeof(cublasLtMatmulAlgo_t));
+constexpr int algorithms = 4;
+int g_products[algorithms] = {};
 bool lies_on(const void* p, std::uint32_t alignment) { return reinterpret_cast<std::uintptr_t>(p) % alignment == 0; }
 
 float element(const void* p, cudaDataType_t type, std::int64_t i) {
@@ -56,7 +64,12 @@ void assign(T& to, const void* from) {
 
 }  // namespace
 
+namespace tessera::emulator {
+int products_of_algorithm(int number) { return g_products[number]; }
+}  // namespace tessera::emulator
+
 extern "C" {
+std::size_t cublasLtGetVersion() { return 130000; }
 const char* cublasLtGetStatusString(cublasStatus_t) { return "emulated"; }
 cublasStatus_t cublasLtCreate(cublasLtHandle_t* handle) {
   *handle = nullptr;
@@ -114,11 +127,16 @@ cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t prefer
   return CUBLAS_STATUS_SUCCESS;
 }
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t, cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
-                                              cublasLtMatrixLayout_t, cublasLtMatrixLayout_t, cublasLtMatmulPreference_t preference, int,
-                                              cublasLtMatmulHeuristicResult_t* found, int* count) {
-  *found = {};
-  std::memcpy(&found->algo, reinterpret_cast<const Promise*>(preference), sizeof(Promise));
-  *count = 1;
+                                              cublasLtMatrixLayout_t, cublasLtMatrixLayout_t, cublasLtMatmulPreference_t preference,
+                                              int asked, cublasLtMatmulHeuristicResult_t* found, int* count) {
+  Promise promise = *reinterpret_cast<const Promise*>(preference);
+  *count = std::min(asked, algorithms);
+  for (int i = 0; i < *count; ++i) {
+    found[i] = {};
+    promise.number = static_cast<std::uint32_t>(i);
+    promise.slow = asked > 1 && i != 2;
+    std::memcpy(&found[i].algo, &promise, sizeof promise);
+  }
   return CUBLAS_STATUS_SUCCESS;
 }
 cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t description, const void* alpha, const void* first,
@@ -128,8 +146,10 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t description
   Promise promise;
   assign(promise, algorithm);
   if (!lies_on(first, promise.first) || !lies_on(second, promise.second) || !lies_on(c, promise.c) || !lies_on(d, promise.d) ||
-      !lies_on(workspace, 256))
+      !lies_on(workspace, 256) || promise.number >= algorithms)
     return CUBLAS_STATUS_INVALID_VALUE;
+  ++g_products[promise.number];
+  if (promise.slow) std::this_thread::sleep_for(std::chrono::microseconds(500));
   const auto& what = *reinterpret_cast<const Description*>(description);
   const auto &x = *reinterpret_cast<const Layout*>(first_layout), &y = *reinterpret_cast<const Layout*>(second_layout),
              &out = *reinterpret_cast<const Layout*>(c_layout);

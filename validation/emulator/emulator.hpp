@@ -36,6 +36,9 @@ void set_order(Order order);
 /// Which GPU the runtime claims to be: 8 or 9, for x.0. At first 8.
 void set_compute_capability(int major);
 
+/// Products that the stand-in for cuBLASLt has run with its algorithm `number`, 0 to 3. Of several that it offers the third is the fastest.
+int products_of_algorithm(int number);
+
 /// Runs `body` once for each thread of each block. Throws what a thread throws, and an error that names block and thread where threads wait
 /// for others that have ended or wait elsewhere.
 void launch(dim3 grid, dim3 block, std::size_t shared_bytes, const std::function<void()>& body);

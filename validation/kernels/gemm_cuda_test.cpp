@@ -1,6 +1,12 @@
 #include "kernels/gemm/gemm.hpp"
 
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
 #include "device_array.hpp"
+#include "kernels/gemm/gemm_search.hpp"
 
 namespace tessera::kernels::testing {
 namespace {
@@ -53,8 +59,10 @@ struct Trial {
     DeviceArray<T> there_a(a, shift), there_b(b, shift), there_bias(bias, shift);
     DeviceArray<Out> c(start<Out>(accumulate), shift);
     const Gemm g = product(c.data(), there_a.data(), there_b.data(), with_bias ? there_bias.data() : nullptr, accumulate, dtype_of<Out>());
-    DeviceBytes workspace(cuda::gemm_workspace_bytes(g));
-    cuda::gemm(workspace.context(), g);
+    static auto& workspace = *new DeviceBytes(cuda::gemm_workspace_bytes(g));  // the same for every shape
+    Context context = workspace.context();
+    context.reproducible = false;
+    cuda::gemm(context, g);
     return c.host();
   }
   template <class Out>
@@ -90,6 +98,71 @@ TEST_F(GemmCuda, TakesOperandsOnAnyElement) {
 TEST_F(GemmCuda, SameBitsTwice) {
   expect_same_bits_on_device([] { return digest(Trial<bf16>({77, 48, 130}, true, false).on_device<float>(true, false)); });
 }
+
+// A shape that no other test of this file has met: a product keeps its algorithm for the life of the process.
+TEST_F(GemmCuda, SearchKeepsItsChoicesInAFile) {
+  const std::string file = ::testing::TempDir() + fmt::format("gemm-{}/choices.json", getpid());
+  auto run = [](Shape s) { return Trial<float>(s, false, false).on_device<float>(false, false); };
+  std::string chosen, product;
+  {
+    cuda::GemmSearch search(file);
+    run({29, 31, 37});
+    EXPECT_EQ(search.searched(), 1);
+    run({29, 31, 37});
+    EXPECT_EQ(search.searched(), 1) << "a product is searched once";
+    EXPECT_TRUE(search.save());
+    product = "29 x 31 x 37, flags 0, on 256 256 256";
+    ASSERT_TRUE(search.find(product));
+    chosen = *search.find(product);
+  }
+  {
+    cuda::GemmSearch search(file);
+    ASSERT_TRUE(search.find(product));
+    EXPECT_EQ(*search.find(product), chosen);
+  }
+  // Damaged files and choices of other machines are none.
+  for (const char* text : {"{", "[]", "{\"another GPU\": {\"29 x 31 x 37, flags 0, on 256 256 256\": \"0\"}}"}) {
+    std::ofstream(file) << text;
+    cuda::GemmSearch search(file);
+    EXPECT_FALSE(search.find(product)) << text;
+  }
+  std::filesystem::remove_all(std::filesystem::path(file).parent_path());
+}
+
+TEST_F(GemmCuda, SearchReadsWhatItWrote) {
+  const std::string file = ::testing::TempDir() + fmt::format("gemm-{}.json", getpid());
+  const Trial<float> t({41, 43, 47}, false, false);
+  {
+    cuda::GemmSearch search(file);
+    t.on_device<float>(false, false);
+    ASSERT_TRUE(search.save());
+  }
+  std::string text;
+  std::getline(std::ifstream(file), text, '\0');
+  // The same words for a product that this process has not met: it must run with them and search nothing.
+  const std::string known = "41 x 43 x 47", fresh = "43 x 43 x 47";
+  text.replace(text.find(known), known.size(), fresh);
+  std::ofstream(file) << text;
+  cuda::GemmSearch search(file);
+  const Trial<float> other({43, 43, 47}, false, false);
+  EXPECT_LT(norm_error(other.on_device<float>(false, false), other.on_host<float>(false, false)), 1e-5);
+  EXPECT_EQ(search.searched(), 0);
+  std::filesystem::remove(file);
+}
+
+#ifdef TESSERA_EMULATED_GPU
+TEST_F(GemmCuda, SearchTakesTheFastest) {
+  const std::string file = ::testing::TempDir() + fmt::format("gemm-{}.json", getpid());
+  const Trial<float> t({53, 59, 61}, false, false);
+  {
+    cuda::GemmSearch search(file);
+    t.on_device<float>(false, false);
+  }
+  const int before = emulator::products_of_algorithm(2);
+  t.on_device<float>(false, false);
+  EXPECT_EQ(emulator::products_of_algorithm(2), before + 1);
+}
+#endif
 
 }  // namespace
 }  // namespace tessera::kernels::testing
