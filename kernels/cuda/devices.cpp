@@ -9,6 +9,21 @@ int device_count() {
   return cudaGetDeviceCount(&count) == cudaSuccess ? count : 0;
 }
 
+std::string why_no_device() {
+  int count = 0;
+  const cudaError_t status = cudaGetDeviceCount(&count);
+  if (status == cudaErrorInsufficientDriver) {
+    // The same error stands for a driver that is too old and for none; the versions tell them apart.
+    int driver = 0, runtime = 0;
+    if (cudaDriverGetVersion(&driver) != cudaSuccess || driver == 0) return "there is no NVIDIA driver";
+    cudaRuntimeGetVersion(&runtime);
+    const auto version = [](int v) { return std::to_string(v / 1000) + "." + std::to_string(v % 1000 / 10); };
+    return "the driver is of CUDA " + version(driver) + " and this program needs " + version(runtime);
+  }
+  if (status != cudaSuccess) return cudaGetErrorString(status);
+  return count == 0 ? cudaGetErrorString(cudaErrorNoDevice) : "";
+}
+
 void synchronize() { TESSERA_CUDA_CHECK(cudaDeviceSynchronize()); }
 
 }  // namespace tessera::cuda

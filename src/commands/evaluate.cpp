@@ -10,6 +10,7 @@
 #include "commands/commands.hpp"
 #include "memory/runtime.hpp"
 #include "train/batches.hpp"
+#include "train/device.hpp"
 #include "train/inference.hpp"
 #include "train/progress.hpp"
 
@@ -17,7 +18,7 @@ namespace tessera {
 namespace {
 
 struct EvaluateOptions {
-  std::string checkpoint, data;
+  std::string checkpoint, data, device = "auto";
   std::int64_t samples = 0;
   bool json = false;
 };
@@ -29,12 +30,13 @@ std::int64_t micro_batch_for(std::int64_t samples, std::int64_t largest) {
 }
 
 int evaluate(const EvaluateOptions& o) {
-  KernelRuntime runtime(static_cast<int>(std::thread::hardware_concurrency()));
-  const Deck deck = load_model(o.checkpoint, 0).deck;
+  const std::string device = choose_device(o.device);
+  KernelRuntime runtime(static_cast<int>(std::thread::hardware_concurrency()), spaces_of(device));
+  const Deck deck = load_model(o.checkpoint, 0, "host").deck;
   SampleFile data(o.data, deck.batch.sequence_length, deck.model.vocab);
   const std::int64_t samples = o.samples > 0 ? std::min(o.samples, data.samples()) : data.samples(), B = micro_batch_for(samples, 8),
                      T = deck.batch.sequence_length;
-  LoadedModel model = load_model(o.checkpoint, B);
+  LoadedModel model = load_model(o.checkpoint, B, device);
   const bool terminal = isatty(STDERR_FILENO);
   const double begin = now_seconds();
   kernels::FixedSum sum;
@@ -69,6 +71,9 @@ void add_evaluate(CLI::App& app, Chosen& chosen) {
   command->add_option("--data", options->data, "Token file: .h5 or .bin")->required();
   command->add_option("--samples", options->samples, "Only the first N samples of batch.sequence_length tokens; 0: all")
       ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  command->add_option("--device", options->device, "host, cuda, or auto: a GPU where this build has kernels for one and sees one")
+      ->check(CLI::IsMember({"auto", "host", "cuda"}))
       ->capture_default_str();
   command->add_flag("--json", options->json, "Print one JSON object");
   command->footer("Example:\n  tessera evaluate runs/quickstart/checkpoints/latest --data data/val.h5");

@@ -49,7 +49,7 @@ std::vector<std::int32_t> prompt_of(const GenerateOptions& o, const Deck& deck, 
 
 int generate(const GenerateOptions& o) {
   KernelRuntime runtime(static_cast<int>(std::thread::hardware_concurrency()));
-  const LoadedModel model = load_model(o.checkpoint, 0);
+  const LoadedModel model = load_model(o.checkpoint, 0, "host");
   const bool bytes = model.deck.model.vocab == byte_tokenizer_vocab;
   const std::vector<std::int32_t> prompt = prompt_of(o, model.deck, bytes);
   Decoder decoder(*model.engine, model.deck, static_cast<std::int64_t>(prompt.size()) + o.tokens);
@@ -74,7 +74,7 @@ int generate(const GenerateOptions& o) {
 }  // namespace
 
 void add_generate(CLI::App& app, Chosen& chosen) {
-  CLI::App* command = app.add_subcommand("generate", "Continue a text with a checkpoint's model");
+  CLI::App* command = app.add_subcommand("generate", "Continue a text with a checkpoint's model, on the host");
   auto options = std::make_shared<GenerateOptions>();
   command->add_option("CHECKPOINT", options->checkpoint, "Step folder, for example runs/quickstart/checkpoints/latest")->required();
   command->add_option("--prompt", options->prompt, "Text to continue (models of the byte tokenizer)");

@@ -7,6 +7,7 @@
 #include "kernels/parallel.hpp"
 #include "schedule/builder.hpp"
 #include "schedule/memory_plan.hpp"
+#include "train/device.hpp"
 
 namespace tessera {
 namespace {
@@ -104,6 +105,9 @@ int run(const PlanOptions& o) {
     return 0;
   }
   for (const std::string& line : parsed.resolved) fmt::print("auto      {}\n", line);
+  if (deck.run.device == "auto")
+    fmt::print("auto      run.device: planned for the host; run.device=cuda plans for a GPU{}\n",
+               has_gpu_backend() ? "" : " (in a build with CUDA)");
   print_plan(request, schedule, plan);
   if (o.schedule) fmt::print("\n{}", print_schedule(schedule));
   return 0;

@@ -4,6 +4,7 @@
 #include "commands/commands.hpp"
 #include "deck/deck.hpp"
 #include "topology/world.hpp"
+#include "train/device.hpp"
 #include "train/trainer.hpp"
 
 namespace tessera {
@@ -22,6 +23,7 @@ int train(TrainOptions o) {
       parsed = parse_deck(o.path, o.overrides, world.ranks());
       require_deck(parsed);
     });
+    choose_device(world, parsed);
     return run_training(world, parsed);
   });
 }

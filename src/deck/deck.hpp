@@ -142,6 +142,8 @@ struct ParsedDeck {
 ParsedDeck parse_deck(const std::string& path, const std::vector<std::string>& overrides, int ranks);
 /// The same from text (checkpoints carry their deck); `name` stands for the file in messages.
 ParsedDeck parse_deck_text(const std::string& text, const std::string& name, const std::vector<std::string>& overrides, int ranks);
+/// The deck that a run left in its folder or a checkpoint. Where that run's kernels worked binds nobody: run.device becomes `device`.
+ParsedDeck parse_stored_deck(const std::string& text, const std::string& name, const std::string& device = "auto");
 /// Throws Error(usage) that lists every fault, one a line; otherwise the deck.
 Deck require_deck(const ParsedDeck& parsed);
 

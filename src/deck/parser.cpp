@@ -202,6 +202,10 @@ ParsedDeck parse_deck_text(const std::string& text, const std::string& name, con
   return {draft.deck, draft.faults, draft.resolved};
 }
 
+ParsedDeck parse_stored_deck(const std::string& text, const std::string& name, const std::string& device) {
+  return parse_deck_text(text, name, {"run.device=" + device}, 0);
+}
+
 ParsedDeck parse_deck(const std::string& path, const std::vector<std::string>& overrides, int ranks) {
   auto unreadable = [&](const std::string& why) {
     ParsedDeck parsed;

@@ -51,10 +51,6 @@ void resolve_run(Draft& draft) {
     run.output_dir = "runs/" + run.name;
     draft.note("run.output_dir", toml_string(run.output_dir), "runs/NAME");
   }
-  if (draft.is_auto("run.device")) {
-    run.device = "host";
-    draft.note("run.device", toml_string(run.device), "the only backend of this build");
-  }
 }
 
 void resolve_model(Draft& draft) {
@@ -214,16 +210,15 @@ void check_lanes(Draft& draft) {
   }
 }
 
-void check_device(Draft& draft, [[maybe_unused]] int ranks) {
+void check_device(Draft& draft, int ranks) {
   if (!draft.good({"run.device"}) || draft.deck.run.device != "cuda") return;
-#ifdef TESSERA_CUDA
+#ifndef TESSERA_CUDA
+  draft.fault({"run.device"}, "this build has no CUDA backend; set \"host\" or \"auto\", or build with the cuda preset");
+#endif
   const std::int64_t known = known_ranks(draft, ranks);
   if (known > 1)
     draft.fault({"run.device"},
                 fmt::format("\"cuda\" runs on one rank as yet, and there are {}: collectives between GPUs are not there", known));
-#else
-  draft.fault({"run.device"}, "\"cuda\" is refused: this build has no CUDA backend; set \"host\" or \"auto\", or build the cuda preset");
-#endif
 }
 
 void check_packing(Draft& draft) {

@@ -40,8 +40,9 @@ const std::vector<Key> table = {
      .help = "Seed of the initial weights and of the order of the data."},
     {KEY(run.reproducible), .type = boolean, .fallback = "false", .identity = true,
      .help = "Makes every sum exact, so that the same deck gives the same bits on any number of ranks and at any ZeRO stage."},
-    {KEY(run.device), .type = text, .choices = {"host", "cuda"}, .fallback = "\"auto\"", .automatic = Auto::resolved,
-     .help = "Where tensors live and kernels run; cuda needs a build with the CUDA backend."},
+    {KEY(run.device), .type = text, .choices = {"host", "cuda"}, .fallback = "\"auto\"", .automatic = Auto::kept,
+     .help = "Where tensors live and kernels run; cuda needs a build with CUDA. auto takes cuda when a run starts on one rank of such a "
+             "build and sees a GPU, else host. tessera plan looks for no GPU: auto plans for the host, cuda for a GPU."},
     {KEY(run.threads), .type = integer, .unit = "threads a rank", .limits = {.least = 0, .most = 4096}, .fallback = "\"auto\"",
      .automatic = Auto::kept, .help = "Compute threads of each rank; auto shares the cores of a node among its ranks."},
     {KEY(run.lanes), .type = text, .choices = {"threads", "inline"}, .fallback = "\"auto\"", .automatic = Auto::kept,

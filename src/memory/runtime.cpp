@@ -3,15 +3,42 @@
 #include <Kokkos_Core.hpp>
 
 namespace tessera {
+namespace {
+using Host = Kokkos::DefaultHostExecutionSpace;
 
-KernelRuntime::KernelRuntime(int threads) {
+bool starts_whole(Spaces spaces) {
+#ifdef KOKKOS_ENABLE_CUDA
+  return spaces == Spaces::host_and_gpu;
+#else
+  (void)spaces;  // the host's spaces are all that this Kokkos has
+  return true;
+#endif
+}
+}  // namespace
+
+KernelRuntime::KernelRuntime(int threads, Spaces spaces) : whole_(starts_whole(spaces)) {
   Kokkos::InitializationSettings settings;
   // Kokkos advises on OMP_PROC_BIND at every start; ranks are bound by the topology layer.
   settings.set_disable_warnings(true);
   if (threads > 0) settings.set_num_threads(threads);
-  Kokkos::initialize(settings);
+  if (whole_) {
+    Kokkos::initialize(settings);
+    return;
+  }
+  // What Kokkos::initialize does, for one execution space.
+  Kokkos::Impl::pre_initialize(settings);
+  Host::impl_initialize(settings);
+  Kokkos::Impl::post_initialize(settings);
 }
 
-KernelRuntime::~KernelRuntime() { Kokkos::finalize(); }
+KernelRuntime::~KernelRuntime() {
+  if (whole_) {
+    Kokkos::finalize();
+    return;
+  }
+  Kokkos::Impl::pre_finalize();
+  Host::impl_finalize();
+  Kokkos::Impl::post_finalize();
+}
 
 }  // namespace tessera

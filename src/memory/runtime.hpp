@@ -3,13 +3,20 @@
 
 namespace tessera {
 
+/// What Kokkos starts. Its GPU part ends the program where there is no GPU, and takes memory of one where there is; so a run on the host
+/// starts the host's part alone, also in a build with CUDA.
+enum class Spaces { host, host_and_gpu };
+
 /// While it lives, host kernels run on `threads` threads (0: what Kokkos chooses). One at a time.
 class KernelRuntime {
  public:
-  explicit KernelRuntime(int threads);
+  explicit KernelRuntime(int threads, Spaces spaces = Spaces::host);
   ~KernelRuntime();
   KernelRuntime(const KernelRuntime&) = delete;
   KernelRuntime& operator=(const KernelRuntime&) = delete;
+
+ private:
+  bool whole_;  ///< all of Kokkos was started
 };
 
 }  // namespace tessera

@@ -127,7 +127,7 @@ ConsolidateResult to_hdf5(const Source& source, const ConsolidateOptions& o, std
 
 ConsolidateResult consolidate(const ConsolidateOptions& o) {
   const io::CheckpointReader reader(o.checkpoint);
-  const Deck deck = require_deck(parse_deck_text(reader.meta().deck, reader.folder() + "/checkpoint.h5:deck", {}, 0));
+  const Deck deck = require_deck(parse_stored_deck(reader.meta().deck, reader.folder() + "/checkpoint.h5:deck"));
   const Source source{reader, deck, parameter_table(deck.model)};
   std::error_code error;
   fs::create_directories(o.output, error);

@@ -11,6 +11,7 @@
 #include "kernels/rope/rope.hpp"
 #include "optimizer/learning_rate.hpp"
 #include "topology/node.hpp"
+#include "train/device.hpp"
 
 namespace tessera {
 namespace {
@@ -129,6 +130,12 @@ std::vector<std::byte> Engine::bytes_at(const void* from, std::int64_t bytes) co
   context.backend = schedule_.shape.backend;
   kernels::copy(context, out.data(), from, out.size());  // to pageable memory: done when it returns
   return out;
+}
+
+void Engine::bytes_to(void* to, const void* from, std::int64_t bytes) const {
+  kernels::Context context;
+  context.backend = schedule_.shape.backend;
+  kernels::copy(context, to, from, static_cast<std::size_t>(bytes));  // from pageable memory: read when it returns
 }
 
 float* Engine::state_address(const std::string& group, int unit) const {
@@ -258,8 +265,10 @@ void Engine::load_training_state(const io::CheckpointReader& reader) {
 }
 
 void Engine::load_weights(const io::CheckpointReader& reader) {
-  std::vector<float> staging(static_cast<std::size_t>(io::hash_block));
+  // By blocks: read, rounded on the host, then copied to where the kernels are.
   const DType dtype = request_.deck.precision.compute;
+  std::vector<float> staging(static_cast<std::size_t>(io::hash_block));
+  std::vector<std::byte> rounded(staging.size() * size_of(dtype));
   for (const Unit& unit : layout().units) {
     const int buffer = schedule_.find_buffer("parameters." + unit.name);
     for (const Slot& slot : unit.slots) {
@@ -267,11 +276,13 @@ void Engine::load_weights(const io::CheckpointReader& reader) {
       for (std::int64_t begin = 0; begin < slot.elements; begin += io::hash_block) {
         const std::int64_t n = std::min(io::hash_block, slot.elements - begin);
         reader.read("master", tensor, begin, {staging.data(), static_cast<std::size_t>(n)});
-        kernels::cast({}, address(buffer, (slot.offset + begin) * static_cast<std::int64_t>(size_of(dtype))), dtype, staging.data(),
-                      DType::f32, n);
+        kernels::cast({}, rounded.data(), dtype, staging.data(), DType::f32, n);
+        bytes_to(address(buffer, schedule_.shape.bytes_of(slot.offset + begin)), rounded.data(), schedule_.shape.bytes_of(n));
       }
     }
   }
+  wait_for_device(request_.deck.run.device);  // lanes do not wait for these copies
+  publish();                                  // brings the table of rotations to the device too
 }
 
 std::span<std::int32_t> Engine::tokens(std::int64_t micro) {

@@ -85,6 +85,7 @@ class Engine {
   /// The buffer that the host writes or reads in place of a buffer in a GPU's memory; the buffer itself where the host reaches it.
   int host_side(const std::string& buffer) const;
   std::vector<std::byte> bytes_at(const void* from, std::int64_t bytes) const;
+  void bytes_to(void* to, const void* from, std::int64_t bytes) const;
   template <class T>
   T& value(const char* buffer) const {
     return *reinterpret_cast<T*>(address(host_side(buffer)));

@@ -2,9 +2,9 @@
 
 namespace tessera {
 
-LoadedModel load_model(const std::string& checkpoint, std::int64_t micro_batch) {
+LoadedModel load_model(const std::string& checkpoint, std::int64_t micro_batch, const std::string& device) {
   const io::CheckpointReader reader(checkpoint);
-  LoadedModel model{.deck = require_deck(parse_deck_text(reader.meta().deck, reader.folder() + "/checkpoint.h5:deck", {}, 0)),
+  LoadedModel model{.deck = require_deck(parse_stored_deck(reader.meta().deck, reader.folder() + "/checkpoint.h5:deck", device)),
                     .step = reader.meta().step,
                     .engine = nullptr};
   model.deck.zero.stage = 0;

@@ -13,7 +13,8 @@ struct LoadedModel {
   std::unique_ptr<Engine> engine;
 };
 
-/// Reads the weights of a checkpoint, whatever ranks wrote it. `micro_batch` sequences a forward pass (0: no forward passes, weights only).
-LoadedModel load_model(const std::string& checkpoint, std::int64_t micro_batch);
+/// Reads the weights of a checkpoint, whatever ranks wrote it, to where `device` ("host" or "cuda") has its kernels. `micro_batch`
+/// sequences a forward pass (0: no forward passes, weights only).
+LoadedModel load_model(const std::string& checkpoint, std::int64_t micro_batch, const std::string& device);
 
 }  // namespace tessera

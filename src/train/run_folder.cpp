@@ -45,7 +45,7 @@ void move_aside(const std::string& path) {
 bool holds_another_deck(const Deck& deck, const RunFolder& folder, std::string& why) {
   std::error_code ignored;  // a folder that may not be entered is refused by require_writable
   if (!fs::exists(folder.deck(), ignored)) return false;
-  ParsedDeck there = parse_deck_text(read_text(folder.deck()), folder.deck(), {}, 0);
+  ParsedDeck there = parse_stored_deck(read_text(folder.deck()), folder.deck());
   if (!there.faults.empty()) {
     why = fmt::format("\n  {} cannot be understood", folder.deck());
     return true;

@@ -19,6 +19,7 @@
 #include "train/banner.hpp"
 #include "train/batches.hpp"
 #include "train/data_order.hpp"
+#include "train/device.hpp"
 #include "train/engine.hpp"
 #include "train/machine_rate.hpp"
 #include "train/progress.hpp"
@@ -86,7 +87,7 @@ class Training {
   void build_engine() {
     const Binding binding = bind_process(world_);
     const int threads = deck_.run.threads > 0 ? static_cast<int>(deck_.run.threads) : binding.threads;
-    runtime_.emplace(threads);
+    runtime_.emplace(threads, spaces_of(deck_.run.device));
     if (world_.ranks() > 1) node_.emplace(world_);
     const Mesh mesh = make_mesh(deck_.mesh, world_.ranks());
     DataParallelGroup group{

@@ -3,6 +3,7 @@
 
 #include <cmath>
 
+#include "base/check.hpp"
 #include "kernels/attention/attention.hpp"
 #include "validation/kernels/device_array.hpp"
 #include "validation/kernels/gemm_test_support.hpp"

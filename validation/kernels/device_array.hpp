@@ -6,7 +6,6 @@
 #include <cstring>
 #include <vector>
 
-#include "base/check.hpp"
 #include "kernels/context.hpp"
 #include "kernels/cuda/devices.hpp"
 #include "kernels/cuda/runtime.hpp"
@@ -83,7 +82,7 @@ class DeviceArray {
     *this = values;
   }
   DeviceArray& operator=(const std::vector<T>& values) {
-    TESSERA_REQUIRE(static_cast<std::int64_t>(values.size()) == size(), "{} values for {}", values.size(), size());
+    TESSERA_CUDA_REQUIRE(static_cast<std::int64_t>(values.size()) == size());
     memory_.upload(values.data());
     return *this;
   }

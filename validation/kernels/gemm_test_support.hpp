@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include <Kokkos_Core.hpp>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -16,6 +15,7 @@
 
 #include "base/types.hpp"
 #include "kernels/context.hpp"
+#include "memory/runtime.hpp"
 #include "validation/kernels/workspace.hpp"
 
 namespace tessera::kernels::testing {
@@ -113,12 +113,8 @@ inline void expect_same_digest(const std::string& test) {
 inline int run_with_kokkos(int argc, char** argv) {
   ::testing::InitGoogleTest(&argc, argv);
   const char* wanted = std::getenv("TEST_THREADS");
-  Kokkos::InitializationSettings settings;
-  settings.set_num_threads(wanted ? std::atoi(wanted) : 2);
-  Kokkos::initialize(settings);
-  int status = RUN_ALL_TESTS();
-  Kokkos::finalize();
-  return status;
+  const KernelRuntime runtime(wanted ? std::atoi(wanted) : 2);
+  return RUN_ALL_TESTS();
 }
 
 }  // namespace tessera::kernels::testing

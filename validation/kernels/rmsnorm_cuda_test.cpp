@@ -1,3 +1,4 @@
+#include "base/check.hpp"
 #include "device_array.hpp"
 #include "kernels/rmsnorm/rmsnorm.hpp"
 

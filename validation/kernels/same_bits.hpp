@@ -4,7 +4,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <Kokkos_Core.hpp>
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -14,6 +13,7 @@
 #include <vector>
 
 #include "base/hash.hpp"
+#include "memory/runtime.hpp"
 #include "validation/kernels/workspace.hpp"
 
 namespace tessera::kernels::testing {
@@ -79,7 +79,7 @@ inline Hash128 digest_with_threads(int threads, const std::function<Hash128()>& 
   if (child == 0) {
     int status = 1;
     try {
-      Kokkos::initialize(Kokkos::InitializationSettings().set_num_threads(threads).set_disable_warnings(true));
+      const KernelRuntime runtime(threads);
       Hash128 h = f();
       status = write(ends[1], &h, sizeof h) == sizeof h ? 0 : 1;
     } catch (...) {

@@ -2,13 +2,16 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstdlib>
 #include <filesystem>
 
 #include "kernels/cuda/devices.hpp"
 #include "memory/runtime.hpp"
 #include "train/decoder.hpp"
+#include "train/device.hpp"
 #include "train/engine.hpp"
 #include "validation/parity/fixture.hpp"
+#include "validation/skips.hpp"
 
 namespace tessera {
 namespace {
@@ -35,7 +38,12 @@ struct Case {
 
 void PrintTo(const Case& c, std::ostream* out) { *out << c.fixture; }
 
-std::string path_of(const std::string& fixture) { return std::string(TESSERA_FIXTURES) + "/" + fixture + ".h5"; }
+/// Where the build found them, or where a bundle that was unpacked on another machine has them.
+std::string fixtures() {
+  const char* moved = std::getenv("TESSERA_FIXTURES");
+  return moved ? moved : TESSERA_FIXTURES;
+}
+std::string path_of(const std::string& fixture) { return fixtures() + "/" + fixture + ".h5"; }
 
 class Parity : public testing::TestWithParam<Case> {
  protected:
@@ -127,7 +135,7 @@ TEST_P(Parity, LogitsTokenByToken) {
 
 std::vector<Case> cases() {
   std::vector<Case> result;
-  for (const auto& entry : std::filesystem::directory_iterator(TESSERA_FIXTURES)) {
+  for (const auto& entry : std::filesystem::directory_iterator(fixtures())) {
     const std::string name = entry.path().stem();
     result.push_back({name, false, false});
     result.push_back({name, true, false});
@@ -151,6 +159,6 @@ INSTANTIATE_TEST_SUITE_P(Fixtures, Parity, testing::ValuesIn(cases()), [](const 
 
 int main(int argc, char** argv) {
   testing::InitGoogleTest(&argc, argv);
-  tessera::KernelRuntime runtime(2);
-  return RUN_ALL_TESTS();
+  tessera::KernelRuntime runtime(2, tessera::spaces_of(tessera::choose_device("auto")));
+  return tessera::run_all_tests();
 }

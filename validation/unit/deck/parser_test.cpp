@@ -17,7 +17,7 @@ TEST(Parser, SmallDeckAndItsDefaults) {
   EXPECT_EQ(d.run.steps, 100);
   EXPECT_EQ(d.run.name, "small");
   EXPECT_EQ(d.run.output_dir, "runs/small");
-  EXPECT_EQ(d.run.device, "host");
+  EXPECT_EQ(d.run.device, "auto");
   EXPECT_EQ(d.run.resume, "auto");
   EXPECT_EQ(d.model.head_dim, 16);
   EXPECT_EQ(d.model.kv_heads, 4);

@@ -46,16 +46,6 @@ TEST(Rules, MeshEqualsRanks) {
   EXPECT_TRUE(says(faults({"mesh.dp=4"}, 2), "there are 2 ranks"));
 }
 
-TEST(Rules, DeviceNeedsItsBackend) {
-  EXPECT_TRUE(valid({"run.device=host"}));
-#ifdef TESSERA_CUDA
-  EXPECT_TRUE(valid({"run.device=cuda"}, 1));
-#else
-  EXPECT_TRUE(says(faults({"run.device=cuda"}), "no CUDA backend"));
-#endif
-  EXPECT_TRUE(says(faults({"run.device=cdua"}), "\"cuda\""));
-}
-
 TEST(Rules, HeadDim) {
   EXPECT_EQ(parse_small({"model.width=96", "model.heads=2"}).deck.model.head_dim, 48);
   EXPECT_EQ(parse_small({"model.head_dim=48"}).deck.model.head_dim, 48) << "heads x head_dim need not be the width";
@@ -107,6 +97,28 @@ TEST(Rules, IdleLimitsAreSaid) {
   std::string all = fmt::format("{}", fmt::join(parsed.resolved, "\n"));
   EXPECT_TRUE(says(all, "zero.prefetch_bucket_size has no effect at zero.stage = 2")) << all;
   EXPECT_FALSE(says(all, "max_live_parameters")) << all;
+}
+
+// Where kernels run is chosen when a run starts; a build without kernels for GPUs says so at once.
+TEST(Rules, DeviceOfABuild) {
+  EXPECT_EQ(parse_small({"run.device=host"}).deck.run.device, "host");
+#ifdef TESSERA_CUDA
+  EXPECT_EQ(faults_of(parse_small({"run.device=cuda"})), "");
+#else
+  EXPECT_NE(faults_of(parse_small({"run.device=cuda"})).find("no CUDA backend"), std::string::npos);
+#endif
+}
+
+// A checkpoint that was written on GPUs is read by any build.
+TEST(Rules, StoredDecksBindNoDevice) {
+  std::string text = print_deck(parse_small().deck);
+  const std::string here = "device = \"auto\"";
+  ASSERT_NE(text.find(here), std::string::npos);
+  text.replace(text.find(here), here.size(), "device = \"cuda\"");
+  const ParsedDeck stored = parse_stored_deck(text, "checkpoint.h5:deck");
+  EXPECT_EQ(faults_of(stored), "");
+  EXPECT_EQ(stored.deck.run.device, "auto");
+  EXPECT_EQ(parse_stored_deck(text, "checkpoint.h5:deck", "host").deck.run.device, "host");
 }
 
 }  // namespace

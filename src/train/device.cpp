@@ -1,0 +1,61 @@
+#include "train/device.hpp"
+
+#include "base/check.hpp"
+#include "kernels/cuda/devices.hpp"
+
+namespace tessera {
+namespace {
+
+/// A GPU that auto may take. The emulator is none: it serves those who ask for it.
+bool sees_gpu() {
+#if defined(TESSERA_CUDA) && !defined(TESSERA_EMULATED_GPU)
+  return cuda::device_count() > 0;
+#else
+  return false;
+#endif
+}
+
+void require_device(const std::string& device) {
+  if (device != "cuda") return;
+#ifdef TESSERA_CUDA
+  if (const std::string why = cuda::why_no_device(); !why.empty())
+    fail(ExitCode::environment,
+         "there is no GPU to use on this machine ({}): run where there is one, or set run.device = \"host\" (or \"auto\")", why);
+#else
+  fail(ExitCode::environment, "this build has no CUDA backend: build with the cuda preset, or choose the host");
+#endif
+}
+
+}  // namespace
+
+std::string choose_device(const std::string& asked) {
+  require_device(asked);
+  return asked == "auto" ? sees_gpu() ? "cuda" : "host" : asked;
+}
+
+void choose_device(const World& world, ParsedDeck& parsed) {
+  std::string& device = parsed.deck.run.device;
+  if (device == "auto") {
+    // The first rank looks for all: where ranks see different machines, those without a GPU say so below.
+    const bool seen = !world.broadcast_text(sees_gpu() ? "seen" : "").empty();
+    device = seen && world.ranks() == 1 ? "cuda" : "host";
+    parsed.resolved.push_back(fmt::format("run.device = \"{}\" (auto: {})", device,
+                                          !has_gpu_backend()   ? "the only backend of this build"
+                                          : !seen              ? "no GPU is seen"
+                                          : world.ranks() == 1 ? "a GPU is seen"
+                                                               : "GPUs serve one rank as yet"));
+  }
+  world.together([&] { require_device(device); });
+}
+
+Spaces spaces_of(const std::string& device) { return device == "cuda" ? Spaces::host_and_gpu : Spaces::host; }
+
+void wait_for_device(const std::string& device) {
+#ifdef TESSERA_CUDA
+  if (device == "cuda") cuda::synchronize();
+#else
+  (void)device;
+#endif
+}
+
+}  // namespace tessera

@@ -1,0 +1,30 @@
+// Whether a run works on the host or on a GPU: what run.device = "auto" becomes, and what is said where there is no GPU.
+#pragma once
+#include <string>
+
+#include "deck/deck.hpp"
+#include "memory/runtime.hpp"
+#include "topology/world.hpp"
+
+namespace tessera {
+
+/// Whether this build has kernels for GPUs.
+constexpr bool has_gpu_backend() {
+#ifdef TESSERA_CUDA
+  return true;
+#else
+  return false;
+#endif
+}
+
+/// "host" or "cuda" for one process: what was asked for, or for "auto" a GPU where one is seen. Throws Error(environment) where "cuda" was
+/// asked for and there is no GPU, with the cause and what to set.
+std::string choose_device(const std::string& asked);
+/// The same for the ranks of a run, whose deck then says what was chosen. Collective; all ranks choose alike.
+void choose_device(const World& world, ParsedDeck& parsed);
+/// What Kokkos must start for a device.
+Spaces spaces_of(const std::string& device);
+/// Returns when a GPU has done all that this process gave it; at once on the host.
+void wait_for_device(const std::string& device);
+
+}  // namespace tessera

@@ -1,0 +1,79 @@
+// What the parts of device_benchmark share: memory of the GPU, and work that is timed in turns with other work.
+#pragma once
+#include <cuda_runtime.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/types.hpp"
+#include "kernels/context.hpp"
+#include "kernels/cuda/runtime.hpp"
+
+namespace tessera::benchmarks {
+
+/// Sizes of the run. The defaults suit a GPU with 80 GB or more; in the emulator take --mib 1 --tokens 64 --width 128 --context 64.
+struct Settings {
+  std::int64_t mib = 1024;      ///< of the largest operand of a kernel that memory bounds
+  std::int64_t tokens = 8192;   ///< rows of the matrix products
+  std::int64_t width = 4096;    ///< model width: C of rows, and N and K of the products
+  std::int64_t context = 4096;  ///< tokens of a sequence for attention; there are tokens / context sequences
+  std::int64_t repeat = 20;     ///< turns; each times every contender once
+  std::string only;             ///< contenders with this in their name, beside the limits
+  bool json = false, describe = false;
+};
+
+/// Memory of the GPU until the end of the program's part; all contenders of a part share what they can.
+class DeviceMemory {
+ public:
+  explicit DeviceMemory(std::size_t bytes);
+  ~DeviceMemory();
+  DeviceMemory(const DeviceMemory&) = delete;
+  DeviceMemory& operator=(const DeviceMemory&) = delete;
+  void* data() const { return data_; }
+  template <class T>
+  T* as() const {
+    return static_cast<T*>(data_);
+  }
+  std::size_t size() const { return size_; }
+
+ private:
+  void* data_ = nullptr;
+  std::size_t size_ = 0;
+};
+
+/// One thing that is timed. `limit` is the name of the contender that bounds it; empty for the limits themselves.
+struct Contender {
+  std::string name = {}, limit = {};
+  double amount = 0;   ///< bytes moved (read and written) or FLOPs, of one call
+  bool flops = false;  ///< what `amount` counts
+  double target = 0;   ///< wanted share of the limit; 0: none is set
+  std::function<void(cudaStream_t)> run = {};
+  std::vector<double> seconds = {};  ///< one a turn
+
+  double rate() const;  ///< amount a second, of the median turn
+};
+
+/// A part of the benchmark: its contenders and the memory they work in.
+struct Part {
+  std::vector<std::shared_ptr<DeviceMemory>> memory;
+  std::vector<Contender> contenders;
+
+  /// n values: normal numbers of f32 or bf16.
+  void* values(std::int64_t n, DType dtype);
+  void* bytes(std::size_t bytes);
+  void* copy_of(const void* host, std::size_t bytes);
+};
+
+/// Kernels that memory bounds: limits `copy` (ours) and `cudaMemcpy`.
+void add_memory_bound(Part& part, const Settings& settings);
+/// gemm against the fastest of all algorithms that cuBLASLt offers for the shape.
+void add_products(Part& part, const Settings& settings);
+/// Attention against the fastest product of matrices.
+void add_attention(Part& part, const Settings& settings);
+
+/// Seconds of one call, between two events on the stream.
+double time_once(cudaStream_t stream, const std::function<void(cudaStream_t)>& run);
+
+}  // namespace tessera::benchmarks

@@ -1,0 +1,136 @@
+#!/usr/bin/env python3
+"""Tests of scripts/gpu_check with programs that only pretend: what it counts, and when it fails."""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+
+SCRIPT = os.path.abspath(os.path.join(os.path.dirname(__file__), "../../../scripts/gpu_check"))
+DEVICE = {"gpu": "pretended", "compute_capability": "9.0", "driver_cuda": "13.0"}
+
+# Stands for device_benchmark: describes a GPU, and measures two things of which one misses its target.
+BENCHMARK = f"""import sys
+if '--describe' in sys.argv: print('{json.dumps(DEVICE)}'); sys.exit(0)
+row = '{{"name": "%s", "unit": "GB/s", "value": 90, "limit": "copy", "limit_value": 100, "share": 0.9, "target": %s}}'
+print('{{"rows": [' + row % ("near", 0.85) + ',' + row % ("far", 0.95) + ']}}')
+"""
+NO_GPU = "import sys; print('device_benchmark: there is no GPU to measure on this machine (none)', file=sys.stderr); sys.exit(6)"
+
+# Stands for the program: the same losses whatever it is told, from the step that it resumes at.
+TESSERA = """import json, os, sys
+if 'train' in sys.argv:
+    folder = next(a.split('=')[1] for a in sys.argv if a.startswith('run.output_dir='))
+    os.makedirs(folder, exist_ok=True)
+    loss = 5.0 + (0.1 if DRIFTS and 'zero.stage=2' in sys.argv else 0)
+    with open(folder + '/metrics.jsonl', 'w') as file:
+        for step in range(1, 7): file.write(json.dumps({'step': step, 'loss': loss / step}) + '\\n')
+print('tessera 0')
+"""
+
+# Stands for a GoogleTest binary: writes results in GoogleTest's words, and ends with a status.
+BINARY = """import json, sys
+path = next(a.split(':', 1)[1] for a in sys.argv if a.startswith('--gtest_output=json:'))
+cases = CASES
+if cases is not None:
+    tests = [{'name': n, 'status': 'RUN', 'result': r, 'time': '0.5s', **({'failures': [{'failure': 'wrong bits'}]} if f else {})} for n, r, f in cases]
+    json.dump({'testsuites': [{'name': 'Suite', 'testsuite': tests + [{'name': 'filtered', 'status': 'NOTRUN', 'result': 'SUPPRESSED'}]}]}, open(path, 'w'))
+sys.exit(STATUS)
+"""
+
+
+class GpuCheck(unittest.TestCase):
+    def setUp(self):
+        self.scratch = tempfile.TemporaryDirectory()
+        self.addCleanup(self.scratch.cleanup)
+        self.tests = []
+        self.write("validation/benchmarks/device_benchmark", BENCHMARK)
+        self.write("tessera", TESSERA.replace("DRIFTS", "False"))
+
+    def write(self, name, text):
+        path = os.path.join(self.scratch.name, name)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "w") as file:
+            file.write(f"#!{sys.executable}\n{text}")
+        os.chmod(path, 0o755)
+        return path
+
+    def binary(self, name, cases, status):
+        path = self.write(name, BINARY.replace("CASES", repr(cases)).replace("STATUS", str(status)))
+        self.tests.append({"name": name, "kind": "kernels", "path": path, "arguments": []})
+
+    def check(self):
+        with open(os.path.join(self.scratch.name, "gpu_tests.json"), "w") as file:
+            json.dump(self.tests, file)
+        done = subprocess.run([sys.executable, SCRIPT, "--quick", "--build", self.scratch.name, "--report", "report.json"], cwd=self.scratch.name,
+                              capture_output=True, text=True)
+        path = os.path.join(self.scratch.name, "report.json")
+        if not os.path.exists(path):
+            return done, None
+        with open(path) as file:
+            return done, json.load(file)
+
+    def results(self, report, group):
+        return {r["name"]: r["result"] for r in report["tests"] if r["group"] == group}
+
+    def test_skipped_is_not_passed(self):
+        self.binary("mixed", [("one", "COMPLETED", False), ("two", "SKIPPED", False)], 0)
+        self.binary("all_skipped", [("three", "SKIPPED", False)], 77)
+        self.binary("skipped_with_status_0", [("four", "SKIPPED", False)], 0)
+        done, report = self.check()
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertEqual(self.results(report, "mixed"), {"Suite.one": "passed", "Suite.two": "skipped"})
+        self.assertEqual(self.results(report, "all_skipped"), {"Suite.three": "skipped"})
+        self.assertEqual(self.results(report, "skipped_with_status_0"), {"Suite.four": "skipped"})
+        self.assertEqual(report["totals"]["skipped"], 3)
+        self.assertIn("3 skipped", done.stdout)
+        self.assertEqual(report["device"], DEVICE)
+
+    def test_failures_are_kept_with_their_words(self):
+        self.binary("wrong", [("one", "COMPLETED", True), ("two", "COMPLETED", False)], 1)
+        done, report = self.check()
+        self.assertEqual(done.returncode, 1)
+        self.assertEqual(report["verdict"], "failed")
+        self.assertEqual(self.results(report, "wrong"), {"Suite.one": "failed", "Suite.two": "passed"})
+        self.assertIn("wrong bits", done.stdout)
+
+    def test_ends_that_are_no_results_fail(self):
+        for name, cases, status in (("crashed", None, 139), ("silent", None, 0), ("empty", [], 0), ("late", [("one", "COMPLETED", False)], 134)):
+            with self.subTest(name):
+                self.tests = []
+                self.binary(name, cases, status)
+                done, report = self.check()
+                self.assertEqual(done.returncode, 1)
+                self.assertEqual(self.results(report, name)["(the program)"], "failed")
+
+    def test_training_that_differs_fails(self):
+        self.binary("good", [("one", "COMPLETED", False)], 0)
+        self.write("tessera", TESSERA.replace("DRIFTS", "True"))
+        done, report = self.check()
+        self.assertEqual(done.returncode, 1)
+        self.assertEqual(self.results(report, "training")["same bits over ZeRO stages 0 to 3"], "failed")
+        self.assertEqual(self.results(report, "training")["same bits twice"], "passed")
+
+    def test_a_missed_target_is_shown_and_fails_nothing(self):
+        self.binary("good", [("one", "COMPLETED", False)], 0)
+        done, report = self.check()
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertRegex(done.stdout, r"near .*target 85 %: met")
+        self.assertRegex(done.stdout, r"far .*target 95 %: missed")
+        self.assertEqual([r["name"] for r in report["benchmarks"]], ["near", "far"])
+
+    def test_without_a_gpu_it_says_so_in_a_line(self):
+        self.binary("good", [("one", "COMPLETED", False)], 0)
+        self.write("validation/benchmarks/device_benchmark", NO_GPU)
+        done, report = self.check()
+        self.assertEqual(done.returncode, 1)
+        self.assertIsNone(report)
+        self.assertEqual(done.stdout, "")
+        self.assertEqual(len(done.stderr.splitlines()), 1)
+        self.assertIn("there is no GPU", done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
