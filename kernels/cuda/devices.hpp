@@ -1,9 +1,16 @@
 // The GPUs of this machine, for code that knows no CUDA.
 #pragma once
+#include <string>
 
 namespace tessera::cuda {
 
 /// GPUs that this process may use; 0 where there is none, or no driver.
 int device_count();
+
+/// The device's place on the PCI bus, "0000:17:00.0": the same for every process of the machine.
+std::string device_id(int device);
+
+/// What this thread does on a GPU from now on is done on this one.
+void use_device(int device);
 
 }  // namespace tessera::cuda

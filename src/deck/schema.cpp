@@ -206,6 +206,11 @@ const std::vector<Key> table = {
     {KEY(mesh.ep), .type = integer, .unit = "ranks", .limits = {.least = 1, .most = 1}, .fallback = "1", .beyond = one_axis,
      .help = "Expert-parallel ranks; only 1 in this version."},
 
+    // [topology]
+    {KEY(topology.share_gpu), .type = boolean, .fallback = "false",
+     .help = "Lets several ranks of a node share a GPU where there are fewer GPUs than ranks, for tests: their collectives go through "
+             "sockets. false refuses such a launch."},
+
     // [checkpoint]
     {KEY(checkpoint.every), .type = integer, .unit = "optimizer steps", .limits = {.least = 0, .most = 1e12}, .fallback = "0",
      .help = "Steps between checkpoints; 0: only after the last step and on a signal."},

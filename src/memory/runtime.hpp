@@ -3,10 +3,11 @@
 
 namespace tessera {
 
-/// While it lives, host kernels run on `threads` threads (0: what Kokkos chooses). One at a time.
+/// While it lives, host kernels run on `threads` threads (0: what Kokkos chooses), and Kokkos' memory on GPUs is that of `device` (-1: what
+/// Kokkos chooses). One at a time.
 class KernelRuntime {
  public:
-  explicit KernelRuntime(int threads);
+  explicit KernelRuntime(int threads, int device = -1);
   ~KernelRuntime();
   KernelRuntime(const KernelRuntime&) = delete;
   KernelRuntime& operator=(const KernelRuntime&) = delete;

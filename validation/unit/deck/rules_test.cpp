@@ -1,5 +1,7 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "small_deck.hpp"
 
 namespace tessera {
@@ -98,6 +100,20 @@ TEST(Rules, IdleLimitsAreSaid) {
   EXPECT_TRUE(says(all, "zero.prefetch_bucket_size has no effect at zero.stage = 2")) << all;
   EXPECT_FALSE(says(all, "max_live_parameters")) << all;
 }
+
+TEST(Rules, AKeyForGpusAloneIsNotedOnTheHost) {
+  const ParsedDeck parsed = parse_small({"topology.share_gpu=true"});
+  EXPECT_TRUE(parsed.faults.empty());
+  EXPECT_EQ(std::count(parsed.resolved.begin(), parsed.resolved.end(), "note: topology.share_gpu has no effect with run.device = \"host\""),
+            1);
+}
+
+#ifdef TESSERA_CUDA
+TEST(Rules, GpusTakeAnyStageOnManyRanks) {
+  for (int stage = 0; stage < 4; ++stage)
+    EXPECT_TRUE(parse_small({"run.device=cuda", fmt::format("zero.stage={}", stage), "topology.share_gpu=true"}, 4).faults.empty());
+}
+#endif
 
 }  // namespace
 }  // namespace tessera
