@@ -14,6 +14,7 @@
 #include "memory/runtime.hpp"
 #include "optimizer/learning_rate.hpp"
 #include "topology/binding.hpp"
+#include "topology/gpu_binding.hpp"
 #include "topology/make_communicator.hpp"
 #include "topology/signals.hpp"
 #include "train/banner.hpp"
@@ -87,14 +88,17 @@ class Training {
   void build_engine() {
     const Binding binding = bind_process(world_);
     const int threads = deck_.run.threads > 0 ? static_cast<int>(deck_.run.threads) : binding.threads;
-    runtime_.emplace(threads, spaces_of(deck_.run.device));
+    const bool on_gpus = deck_.run.device == "cuda";
+    const GpuBinding gpu = on_gpus ? bind_gpu(world_, binding, deck_.topology.share_gpu) : GpuBinding{};
+    runtime_.emplace(threads, spaces_of(deck_.run.device), gpu.device);
     if (world_.ranks() > 1) node_.emplace(world_);
     const Mesh mesh = make_mesh(deck_.mesh, world_.ranks());
     DataParallelGroup group{
         .rank = world_.rank(), .ranks = world_.ranks(), .gather = nullptr, .reduce = nullptr, .node = node_ ? &*node_ : nullptr};
     if (world_.ranks() > 1) {
-      group.gather = make_communicator(world_, mesh, Axis::dp, {.lane = "gather", .node = &*node_});
-      group.reduce = make_communicator(world_, mesh, Axis::dp, {.lane = "reduce", .node = &*node_});
+      const CommunicatorPath path = on_gpus ? CommunicatorPath::nccl : CommunicatorPath::fastest;
+      group.gather = make_communicator(world_, mesh, Axis::dp, {.lane = "gather", .node = &*node_, .path = path});
+      group.reduce = make_communicator(world_, mesh, Axis::dp, {.lane = "reduce", .node = &*node_, .path = path});
       path_ = group.gather->path();
     }
     lanes_ = lane_mode(deck_, world_.ranks(), threads);
@@ -111,7 +115,7 @@ class Training {
                   .path = path_,
                   .lanes = lanes_,
                   .threads = threads,
-                  .binding = describe(binding),
+                  .binding = on_gpus ? fmt::format("{}; {}", describe(binding), describe(gpu)) : describe(binding),
                   .gemm_rate = gemm_rate_,
                   .engine = *engine_});
   }
