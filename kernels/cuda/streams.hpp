@@ -21,8 +21,7 @@ class Streams {
 
   /// The lane's `count`-th task of the run has been issued.
   void record(std::size_t lane, std::int64_t count) const;
-  /// What is issued on `lane` from now on waits for the `count`-th task of `other`. An event that the ring has taken for a later task that
-  /// is issued already is waited for in its place.
+  /// What is issued on `lane` from now on waits for the `count`-th task of `other`, which is among its last `ring` ones.
   void wait(std::size_t lane, std::size_t other, std::int64_t count) const;
   /// All lanes wait for what lane 0 has been given so far.
   void fork() const;

@@ -50,7 +50,7 @@ void StreamExecutor::issue(const OrderedPhase& phase, std::int64_t repetition) {
     const double begin = now_seconds();
     for (std::size_t other = 0; other < lane_count; ++other)
       // The list's order satisfies every wait, so what is waited for has been issued.
-      if (other != lane && waits[i][other] && start_[other] + *waits[i][other] > 0)
+      if (other != lane && waits[i][other] && start_[other] + *waits[i][other] > done_[other])
         streams_->wait(lane, other, start_[other] + *waits[i][other]);
     table_.run(phase.section, static_cast<int>(i), phase.micro_begin + repetition);
     record(lane, tasks[i]);

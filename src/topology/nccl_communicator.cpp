@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "base/clock.hpp"
-#include "base/log.hpp"
 #include "kernels/elementwise/elementwise.hpp"
 #include "topology/peers.hpp"
 #include "topology/reduce.hpp"

@@ -231,6 +231,20 @@ TEST(NcclCommunicator, AnErrorThatComesLaterEndsTheWait) {
   stream.wait(*comm);
 }
 
+TEST(NcclCommunicator, TwoRanksOfAHostOnOneGpuAreRefusedByNccl) {
+  if (world().ranks() == 1) GTEST_SKIP() << "needs several ranks";
+  cuda::use_device(0);
+  std::string what;
+  try {
+    make_communicator(world(), all_dp(), Axis::dp, {.lane = "reduce", .path = CommunicatorPath::nccl});
+  } catch (const Error& error) {
+    what = error.what();
+  }
+  cuda::use_device(world().rank());
+  EXPECT_NE(what.find("Duplicate GPU detected"), std::string::npos) << what;
+  EXPECT_NE(what.find("lane reduce"), std::string::npos) << what;
+}
+
 TEST(NcclCommunicator, WhatDoesNotWaitForACollectiveFindsItUndone) {
   if (world().ranks() == 1) GTEST_SKIP() << "needs several ranks";
   Pair pair;
