@@ -35,8 +35,11 @@ T* dynamic_shared() {
 }
 
 template <class... Parameters, class... Arguments>
-void launch(cudaStream_t, dim3 grid, dim3 block, std::size_t shared_bytes, void (*kernel)(Parameters...), Arguments... arguments) {
-  emulator::launch(grid, block, shared_bytes, [&] { kernel(arguments...); });
+void launch(cudaStream_t stream, dim3 grid, dim3 block, std::size_t shared_bytes, void (*kernel)(Parameters...), Arguments... arguments) {
+  emulator::enqueue(stream, [=] {
+    emulator::launch(grid, block, shared_bytes, [&] { kernel(arguments...); });
+    return true;
+  });
 }
 
 #else

@@ -25,5 +25,12 @@ std::string why_no_device() {
 }
 
 void synchronize() { TESSERA_CUDA_CHECK(cudaDeviceSynchronize()); }
+std::string device_id(int device) {
+  char id[64] = {};
+  TESSERA_CUDA_CHECK(cudaDeviceGetPCIBusId(id, sizeof id, device));
+  return id;
+}
+
+void use_device(int device) { TESSERA_CUDA_CHECK(cudaSetDevice(device)); }
 
 }  // namespace tessera::cuda

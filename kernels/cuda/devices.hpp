@@ -11,4 +11,10 @@ std::string why_no_device();
 /// Returns when all work that this process gave its GPU is done. Throws Error(environment) when some of it failed.
 void synchronize();
 
+/// The device's place on the PCI bus, "0000:17:00.0": the same for every process of the machine.
+std::string device_id(int device);
+
+/// What this thread does on a GPU from now on is done on this one.
+void use_device(int device);
+
 }  // namespace tessera::cuda

@@ -45,6 +45,10 @@ void Streams::join() const {
   }
 }
 
-void Streams::synchronize() const { TESSERA_CUDA_CHECK(cudaStreamSynchronize(lanes_[0].stream)); }
+bool Streams::done(std::size_t lane, std::int64_t count) const {
+  const cudaError_t status = cudaEventQuery(lanes_[lane].events[static_cast<std::size_t>(count) % ring]);
+  if (status != cudaErrorNotReady) TESSERA_CUDA_CHECK(status);
+  return status == cudaSuccess;
+}
 
 }  // namespace tessera::cuda

@@ -16,20 +16,21 @@ class Streams {
   Streams& operator=(const Streams&) = delete;
 
   cudaStream_t operator[](std::size_t lane) const { return lanes_[lane].stream; }
+  /// Events of a lane that are kept: what is more than so many tasks behind the last one can no longer be asked for.
+  static constexpr std::size_t ring = 256;
+
   /// The lane's `count`-th task of the run has been issued.
   void record(std::size_t lane, std::int64_t count) const;
-  /// What is issued on `lane` from now on waits for the `count`-th task of `other`. An event that the ring has taken for a later task that
-  /// is issued already is waited for in its place.
+  /// What is issued on `lane` from now on waits for the `count`-th task of `other`, which is among its last `ring` ones.
   void wait(std::size_t lane, std::size_t other, std::int64_t count) const;
   /// All lanes wait for what lane 0 has been given so far.
   void fork() const;
   /// Lane 0 waits for all lanes.
   void join() const;
-  /// The host waits for lane 0.
-  void synchronize() const;
+  /// Whether the device has done the lane's `count`-th task.
+  bool done(std::size_t lane, std::int64_t count) const;
 
  private:
-  static constexpr std::size_t ring = 64;
   struct Lane {
     cudaStream_t stream = nullptr;
     std::vector<cudaEvent_t> events;

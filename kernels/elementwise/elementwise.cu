@@ -19,10 +19,22 @@ __global__ void __launch_bounds__(block_threads) add_kernel(T* out, const T* x, 
   for (int u = 0; u < unroll; ++u) a[u] = load<Whole, N>(x, tile.at(u), n), b[u] = load<Whole, N>(y, tile.at(u), n);
 #pragma unroll
   for (int u = 0; u < unroll; ++u) {
-    float sum[N];
+    std::conditional_t<std::is_integral_v<T>, T, float> sum[N];
 #pragma unroll
-    for (int k = 0; k < N; ++k) sum[k] = to_float(a[u].value[k]) + to_float(b[u].value[k]);
-    store<Whole>(out, tile.at(u), n, sum);
+    for (int k = 0; k < N; ++k) {
+      if constexpr (std::is_integral_v<T>)
+        sum[k] = static_cast<T>(static_cast<std::uint64_t>(a[u].value[k]) + static_cast<std::uint64_t>(b[u].value[k]));
+      else
+        sum[k] = to_float(a[u].value[k]) + to_float(b[u].value[k]);
+    }
+    if constexpr (std::is_integral_v<T>) {
+      Vector<T, N> whole;
+#pragma unroll
+      for (int k = 0; k < N; ++k) whole.value[k] = sum[k];
+      store<Whole>(out, tile.at(u), n, whole);
+    } else {
+      store<Whole>(out, tile.at(u), n, sum);
+    }
   }
 }
 
@@ -78,14 +90,16 @@ RowBlocks column_sum_blocks(std::int64_t M) { return {M, 64, 128}; }
 
 void add(const Context& context, void* out, const void* x, const void* y, std::int64_t n, DType dtype) {
   if (n == 0) return;
-  with_float_type(dtype, [&](auto type) {
+  auto add_values = [&](auto type) {
     using T = decltype(type);
     constexpr int N = vector_elements<T>;
     with_whole(on_sixteen_bytes(out, x, y) && whole_vectors(N, {n}), [&](auto whole) {
       launch(stream_of(context), Tile<N, 2>::blocks(n), block_threads, 0, add_kernel<T, decltype(whole)>, static_cast<T*>(out),
              static_cast<const T*>(x), static_cast<const T*>(y), n);
     });
-  });
+  };
+  if (dtype == DType::i64) return add_values(std::int64_t{});
+  with_float_type(dtype, add_values);
 }
 
 void accumulate(const Context& context, float* out, const float* x, std::int64_t n) { cuda::add(context, out, out, x, n, DType::f32); }

@@ -4,7 +4,7 @@
 
 namespace tessera::kernels {
 
-/// out = x + y; out may be x or y. f32 or bf16, the sum in fp32.
+/// out = x + y; out may be x or y. f32 or bf16, the sum in fp32; or i64, which wraps.
 TESSERA_OP(add, (const Context& context, void* out, const void* x, const void* y, std::int64_t n, DType dtype),
            (context, out, x, y, n, dtype))
 /// out += x in fp32.

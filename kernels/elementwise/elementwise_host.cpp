@@ -13,6 +13,13 @@ void cast_range(Out* out, const In* x, std::int64_t begin, std::int64_t end) {
   if constexpr (Stream) stream_fence();
 }
 
+void add_integers(std::int64_t* out, const std::int64_t* x, const std::int64_t* y, std::int64_t n) {
+  parallel_ranges(n, grain, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i)
+      out[i] = static_cast<std::int64_t>(static_cast<std::uint64_t>(x[i]) + static_cast<std::uint64_t>(y[i]));
+  });
+}
+
 template <class T>
 void partial_column_sums(float* partial, const T* x, const RowBlocks& blocks, std::int64_t N) {
   parallel_ranges(blocks.count, 1, [&](std::int64_t first, std::int64_t last) {
@@ -29,6 +36,8 @@ void partial_column_sums(float* partial, const T* x, const RowBlocks& blocks, st
 }  // namespace
 
 void add(const Context&, void* out, const void* x, const void* y, std::int64_t n, DType dtype) {
+  if (dtype == DType::i64)
+    return add_integers(static_cast<std::int64_t*>(out), static_cast<const std::int64_t*>(x), static_cast<const std::int64_t*>(y), n);
   with_float_type(dtype, "add", [&](auto type) {
     using T = decltype(type);
     T* o = static_cast<T*>(out);

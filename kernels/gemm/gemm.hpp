@@ -1,4 +1,4 @@
-// Matrix product on oneDNN. Row-major everywhere.
+// Matrix product: oneDNN on the host, cuBLASLt on a GPU. Row-major everywhere.
 #pragma once
 #include "kernels/context.hpp"
 

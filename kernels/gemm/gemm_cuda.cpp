@@ -2,13 +2,17 @@
 // c(M,N) = a b is c^T = b^T a^T, so cuBLAS' first operand is b, its second a, and its m, n are our N, M.
 #include <cublasLt.h>
 
+#include <limits>
 #include <mutex>
-#include <optional>
+#include <sstream>
 #include <unordered_map>
+#include <utility>
+#include <vector>
 
 #include "base/check.hpp"
 #include "kernels/cuda/runtime.hpp"
 #include "kernels/gemm/gemm.hpp"
+#include "kernels/gemm/gemm_search.hpp"
 
 namespace tessera::kernels::cuda {
 namespace {
@@ -37,25 +41,47 @@ cublasLtHandle_t handle() {
   return made;
 }
 
+/// Bytes that a pointer is a multiple of, up to the 256 that cuBLASLt takes for granted when it is not told.
+std::uint32_t alignment_of(const void* p) {
+  const auto address = reinterpret_cast<std::uintptr_t>(p) | 256;
+  return static_cast<std::uint32_t>(address & ~(address - 1));
+}
+
 struct Key {
   std::int64_t M, N, K;
+  std::uint32_t a_alignment, b_alignment, c_alignment;
   int flags;
   friend bool operator==(const Key&, const Key&) = default;
 };
 struct KeyHash {
   std::size_t operator()(const Key& k) const {
     std::size_t h = 1469598103934665603u;
-    for (std::int64_t v : {k.M, k.N, k.K, std::int64_t{k.flags}}) h = (h ^ static_cast<std::size_t>(v)) * 1099511628211u;
+    const std::uint32_t alignment = k.a_alignment << 20 | k.b_alignment << 10 | k.c_alignment;
+    for (std::int64_t v : {k.M, k.N, k.K, std::int64_t{alignment}, std::int64_t{k.flags}})
+      h = (h ^ static_cast<std::size_t>(v)) * 1099511628211u;
     return h;
   }
 };
 Key key_of(const Context& context, const Gemm& g) {
-  return {g.M, g.N, g.K,
+  return {g.M,
+          g.N,
+          g.K,
+          alignment_of(g.a),
+          alignment_of(g.b),
+          alignment_of(g.c),
           g.a_transposed | g.b_transposed << 1 | g.accumulate << 2 | (g.bias != nullptr) << 3 | (g.in == DType::bf16) << 4 |
               (g.out == DType::bf16) << 5 | context.reproducible << 6};
 }
 
-/// A product's description and the algorithm that runs it; kept for the life of the process.
+/// The product's name in the file of a search.
+std::string words_of(const Key& k) {
+  return fmt::format("{} x {} x {}, flags {}, on {} {} {}", k.M, k.N, k.K, k.flags, k.a_alignment, k.b_alignment, k.c_alignment);
+}
+
+constexpr int most_candidates = 16;
+
+/// A product's description and the algorithm that runs it; kept for the life of the process. Operands inside a buffer may lie on any
+/// element: an algorithm that was chosen for better aligned ones would fault.
 class Plan {
  public:
   Plan(const Context& context, const Gemm& g) {
@@ -95,24 +121,87 @@ class Plan {
     return made;
   }
 
-  /// cuBLAS' first choice. Reproducible: one that does not split K, so that the sum's order is the algorithm's own.
+  /// cuBLAS' first choice, or the fastest where a search is under way. Reproducible: the first that does not split K, so that the sum's
+  /// order is the algorithm's own, and the same in every run.
   void choose(const Context& context, const Gemm& g) {
+    GemmSearch* search = context.reproducible ? nullptr : GemmSearch::active();
+    const std::string product = search ? words_of(key_of(context, g)) : "";
+    if (const std::string* known = search ? search->find(product) : nullptr; known && from_words(*known)) return;
+    const std::vector<cublasLtMatmulHeuristicResult_t> found = candidates(context, g, search ? most_candidates : 1);
+    if (found.empty())
+      fail(ExitCode::environment, "cuBLASLt has no algorithm for M={} N={} K={} in {} out {}", g.M, g.N, g.K, name_of(g.in),
+           name_of(g.out));
+    algorithm_ = found.front().algo;
+    if (!search) return;
+    float best = std::numeric_limits<float>::infinity();
+    for (const cublasLtMatmulHeuristicResult_t& candidate : found) {
+      const cublasLtMatmulAlgo_t fastest = std::exchange(algorithm_, candidate.algo);
+      const float time = seconds(context, g);
+      if (time < best)
+        best = time;
+      else
+        algorithm_ = fastest;
+    }
+    search->keep(product, to_words());
+  }
+
+  std::vector<cublasLtMatmulHeuristicResult_t> candidates(const Context& context, const Gemm& g, int most) const {
     cublasLtMatmulPreference_t preference = nullptr;
     TESSERA_CUBLAS_CHECK(cublasLtMatmulPreferenceCreate(&preference), g);
     auto prefer = [&](cublasLtMatmulPreferenceAttributes_t attribute, const auto& value) {
       TESSERA_CUBLAS_CHECK(cublasLtMatmulPreferenceSetAttribute(preference, attribute, &value, sizeof value), g);
     };
     prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, workspace_bytes);
+    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignment_of(g.b));
+    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignment_of(g.a));
+    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignment_of(g.c));
+    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignment_of(g.c));
     if (context.reproducible)
       prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, static_cast<std::uint32_t>(CUBLASLT_REDUCTION_SCHEME_NONE));
-    cublasLtMatmulHeuristicResult_t found{};
+    std::vector<cublasLtMatmulHeuristicResult_t> found(static_cast<std::size_t>(most));
     int count = 0;
-    TESSERA_CUBLAS_CHECK(cublasLtMatmulAlgoGetHeuristic(handle(), description_, b_, a_, c_, c_, preference, 1, &found, &count), g);
+    TESSERA_CUBLAS_CHECK(cublasLtMatmulAlgoGetHeuristic(handle(), description_, b_, a_, c_, c_, preference, most, found.data(), &count), g);
     cublasLtMatmulPreferenceDestroy(preference);
-    if (count == 0)
-      fail(ExitCode::environment, "cuBLASLt has no algorithm for M={} N={} K={} in {} out {}", g.M, g.N, g.K, name_of(g.in),
-           name_of(g.out));
-    algorithm_ = found.algo;
+    found.resize(static_cast<std::size_t>(count));
+    std::erase_if(found, [](const auto& candidate) { return candidate.state != CUBLAS_STATUS_SUCCESS; });
+    return found;
+  }
+
+  /// The best of a few runs with the algorithm of now.
+  float seconds(const Context& context, const Gemm& g) const {
+    constexpr int runs = 4;
+    const auto stream = static_cast<cudaStream_t>(context.stream);
+    cudaEvent_t event[runs + 1];
+    for (cudaEvent_t& e : event) TESSERA_CUDA_CHECK(cudaEventCreate(&e));
+    run(context, g);  // loads the code
+    for (int i = 0; i <= runs; ++i) {
+      if (i > 0) run(context, g);
+      TESSERA_CUDA_CHECK(cudaEventRecord(event[i], stream));
+    }
+    TESSERA_CUDA_CHECK(cudaEventSynchronize(event[runs]));
+    float best = std::numeric_limits<float>::infinity(), milliseconds = 0;
+    for (int i = 0; i < runs; ++i) {
+      TESSERA_CUDA_CHECK(cudaEventElapsedTime(&milliseconds, event[i], event[i + 1]));
+      best = std::min(best, milliseconds);
+    }
+    for (cudaEvent_t e : event) cudaEventDestroy(e);
+    return best * 1e-3f;
+  }
+
+  /// cuBLASLt lets an algorithm be kept as it stands for the same version of the library.
+  std::string to_words() const {
+    std::string words;
+    for (std::uint64_t word : algorithm_.data) words += fmt::format("{:016x} ", word);
+    words.pop_back();
+    return words;
+  }
+  bool from_words(const std::string& words) {
+    std::istringstream in(words);
+    cublasLtMatmulAlgo_t read{};
+    for (std::uint64_t& word : read.data) in >> std::hex >> word;
+    if (in.fail()) return false;
+    algorithm_ = read;
+    return true;
   }
 
   cublasLtMatmulDesc_t description_ = nullptr;

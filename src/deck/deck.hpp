@@ -83,6 +83,11 @@ struct MeshKeys {
   friend bool operator==(const MeshKeys&, const MeshKeys&) = default;
 };
 
+struct TopologyKeys {
+  bool share_gpu = false;  // several ranks on one GPU
+  friend bool operator==(const TopologyKeys&, const TopologyKeys&) = default;
+};
+
 struct CheckpointKeys {
   std::int64_t every = 0, keep = 0;  // steps; checkpoints
   friend bool operator==(const CheckpointKeys&, const CheckpointKeys&) = default;
@@ -96,6 +101,7 @@ struct EvaluateKeys {
 struct KernelKeys {
   std::int64_t loss_chunk = 0;  // tokens of logits held at once; 0: auto
   bool pack_weights = false;    // packed copies of whole weight matrices
+  bool gemm_search = true;      // on a GPU: times algorithms of matrix products at the start
   friend bool operator==(const KernelKeys&, const KernelKeys&) = default;
 };
 
@@ -115,6 +121,7 @@ struct Deck {
   PrecisionKeys precision;
   ZeroKeys zero;
   MeshKeys mesh;
+  TopologyKeys topology;
   CheckpointKeys checkpoint;
   EvaluateKeys evaluate;
   KernelKeys kernels;

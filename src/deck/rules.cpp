@@ -210,15 +210,17 @@ void check_lanes(Draft& draft) {
   }
 }
 
-void check_device(Draft& draft, int ranks) {
+void check_device(Draft& draft) {
   if (!draft.good({"run.device"}) || draft.deck.run.device != "cuda") return;
 #ifndef TESSERA_CUDA
   draft.fault({"run.device"}, "this build has no CUDA backend; set \"host\" or \"auto\", or build with the cuda preset");
 #endif
-  const std::int64_t known = known_ranks(draft, ranks);
-  if (known > 1)
-    draft.fault({"run.device"},
-                fmt::format("\"cuda\" runs on one rank as yet, and there are {}: collectives between GPUs are not there", known));
+}
+
+/// One deck serves both backends, so a key for GPUs alone is legal on the host; but it is not silent.
+void note_idle_device_keys(Draft& draft) {
+  if (draft.good({"run.device"}) && draft.deck.run.device == "host" && draft.differs("topology.share_gpu"))
+    draft.resolved.push_back("note: topology.share_gpu has no effect with run.device = \"host\"");
 }
 
 void check_packing(Draft& draft) {
@@ -293,8 +295,9 @@ void check_rules(Draft& draft, int ranks) {
   check_evaluation(draft);
   check_lanes(draft);
   check_packing(draft);
-  check_device(draft, ranks);
   note_idle_limits(draft);
+  check_device(draft);
+  note_idle_device_keys(draft);
 }
 
 }  // namespace tessera

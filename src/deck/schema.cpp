@@ -41,8 +41,8 @@ const std::vector<Key> table = {
     {KEY(run.reproducible), .type = boolean, .fallback = "false", .identity = true,
      .help = "Makes every sum exact, so that the same deck gives the same bits on any number of ranks and at any ZeRO stage."},
     {KEY(run.device), .type = text, .choices = {"host", "cuda"}, .fallback = "\"auto\"", .automatic = Auto::kept,
-     .help = "Where tensors live and kernels run; cuda needs a build with CUDA. auto takes cuda when a run starts on one rank of such a "
-             "build and sees a GPU, else host. tessera plan looks for no GPU: auto plans for the host, cuda for a GPU."},
+     .help = "Where tensors live and kernels run; cuda needs a build with CUDA. auto takes cuda when a run of such a "
+             "build starts and sees a GPU, else host. tessera plan looks for no GPU: auto plans for the host, cuda for a GPU."},
     {KEY(run.threads), .type = integer, .unit = "threads a rank", .limits = {.least = 0, .most = 4096}, .fallback = "\"auto\"",
      .automatic = Auto::kept, .help = "Compute threads of each rank; auto shares the cores of a node among its ranks."},
     {KEY(run.lanes), .type = text, .choices = {"threads", "inline"}, .fallback = "\"auto\"", .automatic = Auto::kept,
@@ -202,6 +202,11 @@ const std::vector<Key> table = {
     {KEY(mesh.ep), .type = integer, .unit = "ranks", .limits = {.least = 1, .most = 1}, .fallback = "1", .beyond = one_axis,
      .help = "Expert-parallel ranks; only 1 in this version."},
 
+    // [topology]
+    {KEY(topology.share_gpu), .type = boolean, .fallback = "false",
+     .help = "Lets several ranks of a node share a GPU where there are fewer GPUs than ranks, for tests: their collectives go through "
+             "sockets. false refuses such a launch."},
+
     // [checkpoint]
     {KEY(checkpoint.every), .type = integer, .unit = "optimizer steps", .limits = {.least = 0, .most = 1e12}, .fallback = "0",
      .help = "Steps between checkpoints; 0: only after the last step and on a signal."},
@@ -221,6 +226,10 @@ const std::vector<Key> table = {
      .help =
          "Keep weight matrices also in the layouts that the host's matrix product reads fastest, packed once a step for all micro-batches. "
          "Costs two more copies of them; only weights that a rank keeps whole (stages 0 to 2), not in reproducible mode."},
+    {KEY(kernels.gemm_search), .type = boolean, .fallback = "true",
+     .help =
+         "On a GPU, times cuBLASLt's algorithms for each matrix product at the start and keeps the fastest in a file of the user's cache "
+         "folder, for this kind of GPU; false takes cuBLASLt's first choice, and so does reproducible mode."},
 
     // [memory]
     {KEY(memory.host_limit), .type = bytes, .unit = "bytes", .limits = {.least = 1}, .fallback = "\"auto\"", .automatic = Auto::kept,

@@ -1,9 +1,18 @@
 #include "memory/kokkos_memory.hpp"
 
 #include <Kokkos_Core.hpp>
+#include <cstdlib>
 
 namespace tessera {
 namespace {
+
+#ifdef TESSERA_EMULATED_GPU
+/// A GPU's memory on the host, on pages as the real ones are.
+struct EmulatedSpace {
+  void* allocate(const char*, std::size_t bytes) const { return std::aligned_alloc(4096, (bytes + 4095) / 4096 * 4096); }
+  void deallocate(const char*, void* data, std::size_t) const { std::free(data); }
+};
+#endif
 
 /// Calls f with the memory space of a tier; false where there is none.
 template <class F>
@@ -13,7 +22,7 @@ bool with_space(Tier tier, F f) {
   if (tier == Tier::device) return f(Kokkos::CudaSpace()), true;
   if (tier == Tier::pinned) return f(Kokkos::CudaHostPinnedSpace()), true;
 #elif defined(TESSERA_EMULATED_GPU)
-  if (tier == Tier::device || tier == Tier::pinned) return f(Kokkos::HostSpace()), true;
+  if (tier == Tier::device || tier == Tier::pinned) return f(EmulatedSpace()), true;
 #endif
   return false;
 }

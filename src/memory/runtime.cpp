@@ -16,11 +16,14 @@ bool starts_whole(Spaces spaces) {
 }
 }  // namespace
 
-KernelRuntime::KernelRuntime(int threads, Spaces spaces) : whole_(starts_whole(spaces)) {
+KernelRuntime::KernelRuntime(int threads, Spaces spaces, [[maybe_unused]] int device) : whole_(starts_whole(spaces)) {
   Kokkos::InitializationSettings settings;
   // Kokkos advises on OMP_PROC_BIND at every start; ranks are bound by the topology layer.
   settings.set_disable_warnings(true);
   if (threads > 0) settings.set_num_threads(threads);
+#ifdef KOKKOS_ENABLE_CUDA
+  if (device >= 0) settings.set_device_id(device);
+#endif
   if (whole_) {
     Kokkos::initialize(settings);
     return;

@@ -7,10 +7,11 @@ namespace tessera {
 /// starts the host's part alone, also in a build with CUDA.
 enum class Spaces { host, host_and_gpu };
 
-/// While it lives, host kernels run on `threads` threads (0: what Kokkos chooses). One at a time.
+/// While it lives, host kernels run on `threads` threads (0: what Kokkos chooses), and Kokkos' memory on GPUs is that of `device` (-1: what
+/// Kokkos chooses). One at a time.
 class KernelRuntime {
  public:
-  explicit KernelRuntime(int threads, Spaces spaces = Spaces::host);
+  explicit KernelRuntime(int threads, Spaces spaces = Spaces::host, int device = -1);
   ~KernelRuntime();
   KernelRuntime(const KernelRuntime&) = delete;
   KernelRuntime& operator=(const KernelRuntime&) = delete;

@@ -8,6 +8,7 @@
 
 #include "kernels/step/step.hpp"
 #include "kernels/sums/sums.hpp"
+#include "topology/communicator.hpp"
 #include "zero/residency.hpp"
 
 namespace tessera {
@@ -390,9 +391,16 @@ class Builder {
             .lane = Lane::reduce,
             .uses = {{target, target_offset + gradient_bytes(cut.begin), gradient_bytes(cut.size()),
                       accumulate ? Access::add : Access::write, 0},
-                     read},
+                     read,
+                     reduce_workspace(cut.size(), accumulate)},
             .bytes_moved = static_cast<double>(gradient_bytes(cut.size())) * (request_.ranks - 1)});
     }
+  }
+
+  Use reduce_workspace(std::int64_t count, bool accumulate) {
+    const std::int64_t bytes = reduce_scatter_workspace_bytes(schedule_.shape.backend, count, gradient_type(), accumulate);
+    if (bytes == 0) return absent();
+    return {buffer("workspace.reduce", Category::workspace, local_tier_, bytes, false), 0, bytes, Access::write, 0};
   }
 
   // ---- Programs ----

@@ -25,6 +25,9 @@ class Executor {
   virtual ~Executor() = default;
   /// Runs a program to its end. The first error of any lane is thrown after all lanes have stopped.
   virtual void run(ProgramKind kind) = 0;
+  /// Runs each compute task of a program once, in the order of the list and without regard to results: what a backend does when it meets a
+  /// task for the first time (loading code, choosing algorithms) is done before the first step. Leaves garbage in memory.
+  virtual void warm_up(ProgramKind) {}
   /// Of the last run.
   virtual const LaneTimes& times() const = 0;
 };

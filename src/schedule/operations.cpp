@@ -35,11 +35,12 @@ struct Runner {
     (op.backward ? segment.backward : segment.forward).run(run);
   }
 
-  void operator()(const Gather& op) const { backend.gather->all_gather(at(r, 0), at(r, 1), op.count, op.dtype, op.stride); }
+  void operator()(const Gather& op) const { backend.gather->all_gather(at(r, 0), at(r, 1), op.count, op.dtype, op.stride, context()); }
   void operator()(const Reduce& op) const {
-    backend.reduce->reduce_scatter(at(r, 0), at(r, 1), op.count, op.dtype, op.stride, op.accumulate);
+    const kernels::Context with_workspace = context({at<std::byte>(r, 2), static_cast<std::size_t>(bytes(2))});
+    backend.reduce->reduce_scatter(at(r, 0), at(r, 1), op.count, op.dtype, op.stride, op.accumulate, with_workspace);
   }
-  void operator()(const AllReduce& op) const { backend.reduce->all_reduce(at(r, 0), op.count, op.dtype); }
+  void operator()(const AllReduce& op) const { backend.reduce->all_reduce(at(r, 0), op.count, op.dtype, Reduction::sum, context()); }
 
   void operator()(const AccumulateFixed& op) const {
     kernels::fixed_accumulate(context(), at<std::int64_t>(r, 0), at<float>(r, 1), op.count, &at<StepScalars>(r, 2)->overflow, op.limit);

@@ -1,4 +1,5 @@
-// Runs a program on a GPU: lanes are streams, waits are events. The host issues tasks in the order of the list and runs ahead.
+// Runs a program on a GPU: lanes are streams, waits are events. The host issues tasks in the order of the list and runs ahead, as far as
+// the streams keep events, so that what a lane is at can always be named.
 #pragma once
 #include <memory>
 
@@ -7,24 +8,39 @@
 
 namespace tessera {
 
+/// Tasks that return before they are done may wait on the device for what never comes. Whoever waits for them asks.
+struct StreamWatch {
+  std::function<void(double waited)> check = [](double) {};  ///< after `waited` seconds in which no task has ended; throws to give up
+  std::function<void()> abort = [] {};                       ///< ends such tasks, undone: called once, before an error leaves run()
+};
+
 class StreamExecutor final : public Executor {
  public:
   /// `streams` has one stream a lane, which the table's tasks work on.
-  StreamExecutor(TaskTable table, std::unique_ptr<cuda::Streams> streams) : table_(std::move(table)), streams_(std::move(streams)) {}
+  StreamExecutor(TaskTable table, std::unique_ptr<cuda::Streams> streams, StreamWatch watch = {});
 
   /// Issues a program and waits until the device has done it.
   void run(ProgramKind kind) override;
+  void warm_up(ProgramKind kind) override;
   /// Seconds that the host took to issue tasks.
   const LaneTimes& times() const override { return times_; }
 
  private:
   void issue(const OrderedPhase& phase, std::int64_t repetition);
+  void record(std::size_t lane, const Task& task);
+  /// Until the device has done the lane's `count`-th task.
+  void await(std::size_t lane, std::int64_t count);
+  bool see_progress();
+  std::string unfinished() const;
 
   TaskTable table_;
   std::unique_ptr<cuda::Streams> streams_;
+  StreamWatch watch_;
   LaneTimes times_;
-  std::array<std::int64_t, lane_count> issued_{};  ///< tasks of this run, by lane
-  std::array<std::int64_t, lane_count> start_{};   ///< of them before this repetition of the section
+  std::array<std::int64_t, lane_count> issued_{};                  ///< tasks of this run, by lane
+  std::array<std::int64_t, lane_count> done_{};                    ///< of them that are known to be done
+  std::array<std::int64_t, lane_count> start_{};                   ///< of them before this repetition of the section
+  std::array<std::vector<const Task*>, lane_count> issued_tasks_;  ///< the last ones, by number modulo the ring of events
 };
 
 }  // namespace tessera

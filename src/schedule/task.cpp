@@ -65,7 +65,7 @@ namespace {
 std::string print_uses(const Schedule& schedule, const Task& task, bool writes) {
   std::vector<std::string> names;
   for (const Use& use : task.uses) {
-    if ((use.access != Access::read) != writes) continue;
+    if ((use.access != Access::read) != writes || use.bytes == 0) continue;
     const Buffer& buffer = schedule.buffers[static_cast<std::size_t>(use.buffer)];
     std::string text = buffer.name;
     if (use.offset != 0 || use.bytes != buffer.bytes) text += fmt::format("[{}+{}]", use.offset, use.bytes);

@@ -63,7 +63,7 @@ struct Gather {
   std::int64_t count = 0, stride = 0;
   DType dtype{};
 };
-/// Shard (write or add), whole (read).
+/// Shard (write or add), whole (read), workspace (write; of no bytes where sums are made in place).
 struct Reduce {
   std::int64_t count = 0, stride = 0;
   DType dtype{};

@@ -1,10 +1,12 @@
-// Collectives along one mesh axis. Blocking calls; a lane calls them from its own thread, so each lane owns its own communicator.
+// Collectives along one mesh axis. Each lane owns its own communicator: on host ranks calls block and a lane is a thread; on GPUs a call
+// enqueues on the lane's stream and returns.
 #pragma once
 #include <cstdint>
 #include <memory>
 #include <string>
 
 #include "base/types.hpp"
+#include "kernels/context.hpp"
 #include "memory/arena.hpp"
 
 namespace tessera {
@@ -13,7 +15,7 @@ enum class Reduction { sum, max };
 
 /// All ranks of the axis call the same functions in the same order with the same counts.
 /// `stride` (elements, 0: count) is the distance between the blocks of consecutive ranks in the larger buffer, so that a piece of every
-/// shard can be moved.
+/// shard can be moved. `context` holds the stream and the workspace of a GPU; communicators of host memory take the default.
 class Communicator {
  public:
   virtual ~Communicator() = default;
@@ -23,14 +25,30 @@ class Communicator {
   virtual std::string path() const = 0;
 
   /// recv[r * stride + i] = send of rank r, i < count. In place when send == recv + rank * stride.
-  virtual void all_gather(void* recv, const void* send, std::int64_t count, DType, std::int64_t stride = 0) = 0;
-  /// recv[i] (+)= sum over ranks of send[rank() * stride + i], i < count. Sums in rank order, fp32 for bf16. `accumulate` adds to recv.
-  virtual void reduce_scatter(void* recv, const void* send, std::int64_t count, DType, std::int64_t stride = 0,
-                              bool accumulate = false) = 0;
+  virtual void all_gather(void* recv, const void* send, std::int64_t count, DType, std::int64_t stride = 0,
+                          const kernels::Context& context = {}) = 0;
+  /// recv[i] (+)= sum over ranks of send[rank() * stride + i], i < count. On host ranks sums go in rank order, in fp32 for bf16; on GPUs in
+  /// an order that NCCL keeps while ranks and machine stay the same. `accumulate` adds to recv; it needs reduce_scatter_workspace_bytes.
+  virtual void reduce_scatter(void* recv, const void* send, std::int64_t count, DType, std::int64_t stride = 0, bool accumulate = false,
+                              const kernels::Context& context = {}) = 0;
   /// In place. The result has the same bits on all ranks.
-  virtual void all_reduce(void* buffer, std::int64_t count, DType, Reduction = Reduction::sum) = 0;
-  virtual void broadcast(void* buffer, std::int64_t count, DType, int root) = 0;
+  virtual void all_reduce(void* buffer, std::int64_t count, DType, Reduction = Reduction::sum, const kernels::Context& context = {}) = 0;
+  virtual void broadcast(void* buffer, std::int64_t count, DType, int root, const kernels::Context& context = {}) = 0;
+  /// The host threads of the ranks meet; what streams were given may still be under way.
   virtual void barrier() = 0;
+
+  // For whoever waits for streams. Calls that block find their errors themselves: there is nothing to ask them.
+
+  /// Throws Error(environment) where a call that has returned failed later, where a process that it waits for has ended, and where nothing
+  /// has moved for `waited` seconds and the time limit is shorter.
+  virtual void check(double waited) { static_cast<void>(waited); }
+  /// Ends what is under way, undone, so that streams end; nothing can be called afterwards.
+  virtual void abort() {}
 };
+
+/// Bytes of workspace for reduce_scatter: NCCL cannot add to what is there.
+constexpr std::int64_t reduce_scatter_workspace_bytes(kernels::Backend backend, std::int64_t count, DType dtype, bool accumulate) {
+  return backend == kernels::Backend::cuda && accumulate ? count * static_cast<std::int64_t>(size_of(dtype)) : 0;
+}
 
 }  // namespace tessera

@@ -4,6 +4,7 @@
 
 #include "base/log.hpp"
 #include "topology/mpi_communicator.hpp"
+#include "topology/nccl_communicator.hpp"
 #include "topology/reduce.hpp"
 #include "topology/shared_block.hpp"
 #include "topology/shared_communicator.hpp"
@@ -19,14 +20,15 @@ class LocalCommunicator final : public Communicator {
   int size() const override { return 1; }
   std::string path() const override { return "one rank"; }
 
-  void all_gather(void* recv, const void* send, std::int64_t count, DType dtype, std::int64_t) override {
+  void all_gather(void* recv, const void* send, std::int64_t count, DType dtype, std::int64_t, const kernels::Context&) override {
     if (recv != send && count > 0) std::memcpy(recv, send, static_cast<std::size_t>(count) * size_of(dtype));
   }
-  void reduce_scatter(void* recv, const void* send, std::int64_t count, DType dtype, std::int64_t, bool accumulate) override {
+  void reduce_scatter(void* recv, const void* send, std::int64_t count, DType dtype, std::int64_t, bool accumulate,
+                      const kernels::Context&) override {
     reduce_in_order(recv, &send, 1, count, dtype, Reduction::sum, accumulate);
   }
-  void all_reduce(void*, std::int64_t, DType dtype, Reduction) override { require_reducible(dtype); }
-  void broadcast(void*, std::int64_t, DType, int) override {}
+  void all_reduce(void*, std::int64_t, DType dtype, Reduction, const kernels::Context&) override { require_reducible(dtype); }
+  void broadcast(void*, std::int64_t, DType, int, const kernels::Context&) override {}
   void barrier() override {}
 };
 
@@ -43,6 +45,14 @@ std::vector<int> members_on_node(const World& world, MPI_Comm comm, int size) {
   return members;
 }
 
+#ifdef TESSERA_CUDA
+constexpr auto make_on_gpus = make_nccl_communicator;
+#else
+std::unique_ptr<Communicator> make_on_gpus(OwnedComm, const std::string& label, double, const Peers*) {
+  fail(ExitCode::environment, "{}: this build has no CUDA backend, so no NCCL; build with the cuda preset", label);
+}
+#endif
+
 }  // namespace
 
 std::unique_ptr<Communicator> make_communicator(const World& world, const Mesh& mesh, Axis axis, const CommunicatorOptions& options) {
@@ -57,6 +67,7 @@ std::unique_ptr<Communicator> make_communicator(const World& world, const Mesh& 
   MPI_Comm split = MPI_COMM_NULL;
   MPI_CHECK(MPI_Comm_split(world.handles().world.get(), group.colour, group.key, &split));
   OwnedComm comm(split);
+  if (options.path == CommunicatorPath::nccl) return make_on_gpus(std::move(comm), label, timeout, &world.handles().peers);
 
   if (fastest && options.node) {
     std::string reason;

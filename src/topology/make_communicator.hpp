@@ -10,7 +10,7 @@
 
 namespace tessera {
 
-enum class CommunicatorPath : std::uint8_t { fastest, mpi };
+enum class CommunicatorPath : std::uint8_t { fastest, mpi, nccl };
 
 struct CommunicatorOptions {
   std::string lane = "main";   ///< named in messages
@@ -19,7 +19,8 @@ struct CommunicatorOptions {
   double timeout_seconds = 0;  ///< 0: the world's
 };
 
-/// fastest: nothing to do for an axis of one rank, shared memory where the ranks of the axis are on one node, else MPI.
+/// fastest: nothing to do for an axis of one rank, shared memory where the ranks of the axis are on one node, else MPI. nccl: for memory of
+/// the GPUs that the ranks are bound to (bind_gpu), of one rank too.
 /// Collective over all ranks of the world, from one thread, in the same order. The result may be used by one thread at a time; several
 /// communicators may be used at the same time from different threads. It must not outlive the world.
 std::unique_ptr<Communicator> make_communicator(const World& world, const Mesh& mesh, Axis axis, const CommunicatorOptions& options = {});

@@ -64,7 +64,7 @@ class MpiCommunicator final : public Communicator {
   int size() const override { return size_; }
   std::string path() const override { return "mpi"; }
 
-  void all_gather(void* recv, const void* send, std::int64_t count, DType dtype, std::int64_t stride) override {
+  void all_gather(void* recv, const void* send, std::int64_t count, DType dtype, std::int64_t stride, const kernels::Context&) override {
     ++calls_;
     stride = stride == 0 ? count : stride;
     std::int64_t element = static_cast<std::int64_t>(size_of(dtype));
@@ -81,7 +81,8 @@ class MpiCommunicator final : public Communicator {
     }
   }
 
-  void reduce_scatter(void* recv, const void* send, std::int64_t count, DType dtype, std::int64_t stride, bool accumulate) override {
+  void reduce_scatter(void* recv, const void* send, std::int64_t count, DType dtype, std::int64_t stride, bool accumulate,
+                      const kernels::Context&) override {
     ++calls_;
     require_reducible(dtype);
     stride = stride == 0 ? count : stride;
@@ -97,7 +98,7 @@ class MpiCommunicator final : public Communicator {
     }
   }
 
-  void all_reduce(void* buffer, std::int64_t count, DType dtype, Reduction reduction) override {
+  void all_reduce(void* buffer, std::int64_t count, DType dtype, Reduction reduction, const kernels::Context&) override {
     ++calls_;
     require_reducible(dtype);
     std::int64_t element = static_cast<std::int64_t>(size_of(dtype));
@@ -118,7 +119,7 @@ class MpiCommunicator final : public Communicator {
       all_reduce_chunk(static_cast<char*>(buffer) + at * element, std::min(step * size_, count - at), dtype, reduction);
   }
 
-  void broadcast(void* buffer, std::int64_t count, DType dtype, int root) override {
+  void broadcast(void* buffer, std::int64_t count, DType dtype, int root, const kernels::Context&) override {
     ++calls_;
     for (std::int64_t at = 0; at < count; at += count_limit) {
       MPI_Request request = MPI_REQUEST_NULL;

@@ -29,7 +29,7 @@ class SharedCommunicator final : public Communicator {
   int size() const override { return rounds_.size(); }
   std::string path() const override { return "shared memory"; }
 
-  void all_gather(void* recv, const void* send, std::int64_t count, DType dtype, std::int64_t stride) override {
+  void all_gather(void* recv, const void* send, std::int64_t count, DType dtype, std::int64_t stride, const kernels::Context&) override {
     std::int64_t element = bytes_of(dtype), block = count * element, apart = stride == 0 ? block : stride * element;
     auto* to = static_cast<std::byte*>(recv);
     const auto* from = static_cast<const std::byte*>(send);
@@ -48,7 +48,8 @@ class SharedCommunicator final : public Communicator {
     copy_own(to + rank() * apart, from, block);
   }
 
-  void reduce_scatter(void* recv, const void* send, std::int64_t count, DType dtype, std::int64_t stride, bool accumulate) override {
+  void reduce_scatter(void* recv, const void* send, std::int64_t count, DType dtype, std::int64_t stride, bool accumulate,
+                      const kernels::Context&) override {
     require_reducible(dtype);
     std::int64_t element = bytes_of(dtype), apart = (stride == 0 ? count : stride) * element;
     const auto* from = static_cast<const std::byte*>(send);
@@ -71,7 +72,7 @@ class SharedCommunicator final : public Communicator {
     });
   }
 
-  void all_reduce(void* buffer, std::int64_t count, DType dtype, Reduction reduction) override {
+  void all_reduce(void* buffer, std::int64_t count, DType dtype, Reduction reduction, const kernels::Context&) override {
     require_reducible(dtype);
     std::int64_t element = bytes_of(dtype);
     bool direct = begin({.kind = CallKind::all_reduce, .dtype = dtype, .reduction = reduction, .count = count}, buffer, count * element);
@@ -87,7 +88,7 @@ class SharedCommunicator final : public Communicator {
     });
   }
 
-  void broadcast(void* buffer, std::int64_t count, DType dtype, int root) override {
+  void broadcast(void* buffer, std::int64_t count, DType dtype, int root, const kernels::Context&) override {
     std::int64_t block = count * bytes_of(dtype);
     Call call{.kind = CallKind::broadcast, .dtype = dtype, .root = root, .count = count};
     if (begin(call, buffer, block, root)) {

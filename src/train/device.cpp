@@ -38,12 +38,11 @@ void choose_device(const World& world, ParsedDeck& parsed) {
   if (device == "auto") {
     // The first rank looks for all: where ranks see different machines, those without a GPU say so below.
     const bool seen = !world.broadcast_text(sees_gpu() ? "seen" : "").empty();
-    device = seen && world.ranks() == 1 ? "cuda" : "host";
+    device = seen ? "cuda" : "host";
     parsed.resolved.push_back(fmt::format("run.device = \"{}\" (auto: {})", device,
-                                          !has_gpu_backend()   ? "the only backend of this build"
-                                          : !seen              ? "no GPU is seen"
-                                          : world.ranks() == 1 ? "a GPU is seen"
-                                                               : "GPUs serve one rank as yet"));
+                                          !has_gpu_backend() ? "the only backend of this build"
+                                          : seen             ? "a GPU is seen"
+                                                             : "no GPU is seen"));
   }
   world.together([&] { require_device(device); });
 }

@@ -3,8 +3,11 @@
 #include <cmath>
 #include <cstring>
 
+#include "base/log.hpp"
+#include "kernels/cuda/devices.hpp"
 #include "kernels/elementwise/elementwise.hpp"
 #include "kernels/fixed/fixed.hpp"
+#include "kernels/gemm/gemm_search.hpp"
 #include "kernels/rope/rope.hpp"
 #include "optimizer/learning_rate.hpp"
 #include "topology/node.hpp"
@@ -64,6 +67,9 @@ Engine::Engine(const Deck& deck, DataParallelGroup group, const EngineOptions& o
                              .backend = schedule_.shape.backend,
                              .grad_scale = static_cast<float>(1.0 / static_cast<double>(deck.batch.global * deck.batch.sequence_length))});
 
+  if (schedule_.shape.backend == kernels::Backend::cuda && options.training && !options.product_choices.empty())
+    warm_up(options.product_choices);
+
   tokens_ = host_side("tokens"), targets_ = host_side("targets"), weights_ = host_side("weights");
   const ModelKeys& m = deck.model;
   kernels::RopeScaling scaling{.factor = m.rope_scaling == "llama3" ? m.rope_factor : 0,
@@ -71,6 +77,23 @@ Engine::Engine(const Deck& deck, DataParallelGroup group, const EngineOptions& o
                                .high_freq_factor = m.rope_high_freq_factor,
                                .original_context = m.rope_original_context};
   kernels::rope_table(reinterpret_cast<float*>(address(host_side("rope"))), 0, schedule_.shape.T, schedule_.shape.D, m.rope_theta, scaling);
+}
+
+void Engine::warm_up([[maybe_unused]] const std::string& product_choices) {
+#ifdef TESSERA_CUDA
+  auto clear = [&] {
+    for (Tier tier : {Tier::device, Tier::pinned}) {
+      const Arena& arena = arenas_[static_cast<std::size_t>(tier)];
+      if (arena.bytes() > 0) kernels::cuda::fill_zero({}, arena.data(), arena.bytes());
+    }
+    cuda::synchronize();  // lanes do not wait for the stream of this
+  };
+  clear();  // tokens are 0 and so valid, and products do not slow down on NaN
+  kernels::cuda::GemmSearch search(product_choices);
+  executor_->warm_up(ProgramKind::train);
+  if (!search.save() && group_.rank == 0) warning("could not write {}: the next start searches matrix products again", product_choices);
+  clear();
+#endif
 }
 
 Engine::~Engine() {

@@ -6,31 +6,72 @@
 #include "base/clock.hpp"
 #include "kernels/elementwise/elementwise.hpp"
 #include "kernels/gemm/gemm.hpp"
+#include "memory/arena.hpp"
 
 namespace tessera {
+namespace {
 
-double measure_gemm_rate(DType dtype) {
-  constexpr std::int64_t n = 1024;
-  std::vector<float> values(n * n);
-  kernels::normal({}, values.data(), n * n, 1.0f, 1, 1, 0);
-  const auto bytes = static_cast<std::size_t>(n * n) * size_of(dtype);
-  std::vector<std::byte> a(bytes), b(bytes), c(bytes);
-  kernels::cast({}, a.data(), dtype, values.data(), DType::f32, n * n);
-  kernels::cast({}, b.data(), dtype, values.data(), DType::f32, n * n);
-  const kernels::Gemm product{
-      .c = c.data(), .a = a.data(), .b = b.data(), .M = n, .N = n, .K = n, .b_transposed = true, .in = dtype, .out = dtype};
-  // 64-byte aligned, as kernels ask.
-  const std::size_t workspace_bytes = kernels::gemm_workspace_bytes(product);
-  std::vector<std::byte> raw(workspace_bytes + 64);
-  auto* aligned = reinterpret_cast<std::byte*>(round_up(reinterpret_cast<std::intptr_t>(raw.data()), 64));
-  const kernels::Context context{{aligned, workspace_bytes}, false};
-  double best = 1e30;
-  for (int i = 0; i < 6; ++i) {
-    const double begin = now_seconds();
-    kernels::gemm(context, product);
-    best = std::min(best, now_seconds() - begin);
+/// A square product of normal numbers in memory of its own.
+class Product {
+ public:
+  Product(std::int64_t n, DType dtype, kernels::Backend backend) : n_(n), backend_(backend) {
+    gemm_ = {.M = n, .N = n, .K = n, .b_transposed = true, .in = dtype, .out = dtype};
+    const std::size_t matrix = round_up(static_cast<std::size_t>(n * n) * size_of(dtype), std::size_t{256});
+    workspace_bytes_ = kernels::gemm_workspace_bytes(gemm_, backend);
+    memory_ = Arena(backend == kernels::Backend::cuda ? Tier::device : Tier::host, 3 * matrix + workspace_bytes_, "tessera.rate");
+    gemm_.c = memory_.data(), gemm_.a = memory_.data() + matrix, gemm_.b = memory_.data() + 2 * matrix;
+    workspace_ = memory_.data() + 3 * matrix;
+    std::vector<float> values(static_cast<std::size_t>(n * n));
+    std::vector<std::byte> rounded(matrix);
+    for (std::uint64_t stream : {1, 2}) {
+      kernels::normal({}, values.data(), n * n, 1.0f, 1, stream, 0);
+      kernels::cast({}, rounded.data(), dtype, values.data(), DType::f32, n * n);
+      kernels::copy(context(), const_cast<void*>(stream == 1 ? gemm_.a : gemm_.b), rounded.data(), matrix);
+    }
+    wait();
   }
-  return 2.0 * n * n * n / best;
+
+  double seconds() const {
+    const double begin = now_seconds();
+    kernels::gemm(context(), gemm_);
+    wait();
+    return now_seconds() - begin;
+  }
+
+ private:
+  kernels::Context context() const {
+    kernels::Context c;
+    c.workspace = {workspace_, workspace_bytes_};
+    c.backend = backend_;
+    return c;
+  }
+  /// A copy to the host ends when what was asked for before it has.
+  void wait() const {
+    std::byte last{};
+    kernels::copy(context(), &last, gemm_.c, 1);
+  }
+
+  std::int64_t n_;
+  kernels::Backend backend_;
+  kernels::Gemm gemm_;
+  Arena memory_;
+  std::byte* workspace_ = nullptr;
+  std::size_t workspace_bytes_ = 0;
+};
+
+}  // namespace
+
+double measure_gemm_rate(DType dtype, kernels::Backend backend) {
+  constexpr double long_enough = 4e-3;
+  double rate = 0;
+  for (double n = 256; n <= 8192; n *= 2) {
+    const Product product(static_cast<std::int64_t>(n), dtype, backend);
+    double best = product.seconds();
+    for (int i = 0; i < 5; ++i) best = std::min(best, product.seconds());
+    rate = std::max(rate, 2 * n * n * n / best);
+    if (best >= long_enough) break;
+  }
+  return rate;
 }
 
 }  // namespace tessera

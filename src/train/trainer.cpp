@@ -3,15 +3,18 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
 
 #include "base/clock.hpp"
 #include "base/log.hpp"
+#include "deck/environment.hpp"
 #include "io/metrics/metrics.hpp"
 #include "memory/runtime.hpp"
 #include "optimizer/learning_rate.hpp"
 #include "topology/binding.hpp"
+#include "topology/gpu_binding.hpp"
 #include "topology/make_communicator.hpp"
 #include "topology/signals.hpp"
 #include "train/banner.hpp"
@@ -49,6 +52,13 @@ class Training {
  public:
   Training(World& world, const ParsedDeck& parsed) : world_(world), deck_(parsed.deck), parsed_(parsed), begin_(now_seconds()) {}
 
+  /// Where this machine's choices of matrix products are kept; empty: none are searched.
+  std::string product_choices() const {
+    if (!deck_.kernels.gemm_search || deck_.run.reproducible) return "";
+    const auto cache = environment("XDG_CACHE_HOME"), home = environment("HOME");
+    return (cache ? *cache : home ? *home + "/.cache" : std::filesystem::temp_directory_path().string()) + "/tessera/gemm.json";
+  }
+
   int run() {
     // 1. What every rank must agree on, before anything is touched.
     world_.require_same("deck", deck_hash(deck_));
@@ -78,28 +88,34 @@ class Training {
   void build_engine() {
     const Binding binding = bind_process(world_);
     const int threads = deck_.run.threads > 0 ? static_cast<int>(deck_.run.threads) : binding.threads;
-    runtime_.emplace(threads, spaces_of(deck_.run.device));
+    const bool on_gpus = deck_.run.device == "cuda";
+    const GpuBinding gpu = on_gpus ? bind_gpu(world_, binding, deck_.topology.share_gpu) : GpuBinding{};
+    runtime_.emplace(threads, spaces_of(deck_.run.device), gpu.device);
     if (world_.ranks() > 1) node_.emplace(world_);
     const Mesh mesh = make_mesh(deck_.mesh, world_.ranks());
     DataParallelGroup group{
         .rank = world_.rank(), .ranks = world_.ranks(), .gather = nullptr, .reduce = nullptr, .node = node_ ? &*node_ : nullptr};
     if (world_.ranks() > 1) {
-      group.gather = make_communicator(world_, mesh, Axis::dp, {.lane = "gather", .node = &*node_});
-      group.reduce = make_communicator(world_, mesh, Axis::dp, {.lane = "reduce", .node = &*node_});
+      const CommunicatorPath path = on_gpus ? CommunicatorPath::nccl : CommunicatorPath::fastest;
+      group.gather = make_communicator(world_, mesh, Axis::dp, {.lane = "gather", .node = &*node_, .path = path});
+      group.reduce = make_communicator(world_, mesh, Axis::dp, {.lane = "reduce", .node = &*node_, .path = path});
       path_ = group.gather->path();
     }
     lanes_ = lane_mode(deck_, world_.ranks(), threads);
     world_.together([&] { require_plan_fits(); });
+    gemm_rate_ = measure_gemm_rate(deck_.precision.compute, model_shape(deck_).backend) * world_.ranks();
     engine_.emplace(deck_, std::move(group),
-                    EngineOptions{.training = true, .evaluation_micro_batches = evaluation_micro_batches(), .lanes = lanes_});
+                    EngineOptions{.training = true,
+                                  .evaluation_micro_batches = evaluation_micro_batches(),
+                                  .lanes = lanes_,
+                                  .product_choices = product_choices()});
     world_.require_same("schedule", engine_->schedule().hash());
-    gemm_rate_ = measure_gemm_rate(deck_.precision.compute) * world_.ranks();
     print_banner({.parsed = parsed_,
                   .mesh = describe(mesh),
                   .path = path_,
                   .lanes = lanes_,
                   .threads = threads,
-                  .binding = describe(binding),
+                  .binding = on_gpus ? fmt::format("{}; {}", describe(binding), describe(gpu)) : describe(binding),
                   .gemm_rate = gemm_rate_,
                   .engine = *engine_});
   }

@@ -1,10 +1,14 @@
 // The calls of cuBLASLt that our code makes: one algorithm, plain loops with fp32 sums.
 #include <cublasLt.h>
 
+#include <algorithm>
+#include <chrono>
 #include <cstring>
+#include <thread>
 #include <vector>
 
 #include "base/types.hpp"
+#include "emulator.hpp"
 
 namespace {
 
@@ -21,6 +25,17 @@ struct Layout {
   std::uint64_t rows, columns;
   std::int64_t stride;
 };
+
+/// What the code promised of its operands when it asked for an algorithm; the algorithm carries it, and a product that breaks it fails.
+struct Promise {
+  std::uint32_t first = 256, second = 256, c = 256, d = 256;
+  std::uint32_t number = 0;  // of the algorithm
+  std::uint32_t slow = 0;    // where several were asked for: all but the third
+};
+static_assert(sizeof(Promise) <= sizeof(cublasLtMatmulAlgo_t));
+constexpr int algorithms = 4;
+int g_products[algorithms] = {};
+bool lies_on(const void* p, std::uint32_t alignment) { return reinterpret_cast<std::uintptr_t>(p) % alignment == 0; }
 
 float element(const void* p, cudaDataType_t type, std::int64_t i) {
   return type == CUDA_R_32F ? static_cast<const float*>(p)[i] : static_cast<float>(static_cast<const bf16*>(p)[i]);
@@ -42,6 +57,35 @@ std::vector<float> rows_of(const std::vector<float>& x, const Layout& l, bool tr
   return out;
 }
 
+/// A call of cublasLtMatmul as its stream keeps it.
+struct Product {
+  Description what;
+  Layout x, y, out;
+  float alpha, beta;
+
+  std::uint64_t m() const { return what.first == CUBLAS_OP_N ? x.rows : x.columns; }
+  std::uint64_t n() const { return what.second == CUBLAS_OP_N ? y.columns : y.rows; }
+  std::uint64_t depth() const { return what.first == CUBLAS_OP_N ? x.columns : x.rows; }
+  std::uint64_t second_depth() const { return what.second == CUBLAS_OP_N ? y.rows : y.columns; }
+
+  void run(const void* first, const void* second, const void* c, void* d) const {
+    const std::vector<float> rows = rows_of(whole(first, x), x, what.first == CUBLAS_OP_T);
+    const std::vector<float> columns = rows_of(whole(second, y), y, what.second == CUBLAS_OP_N);
+    for (std::uint64_t j = 0; j < n(); ++j)
+      for (std::uint64_t i = 0; i < m(); ++i) {
+        float sum = 0;
+        for (std::uint64_t k = 0; k < depth(); ++k) sum += rows[i * depth() + k] * columns[j * depth() + k];
+        const auto at = static_cast<std::int64_t>(j) * out.stride + static_cast<std::int64_t>(i);
+        float value = alpha * sum + (beta != 0 ? beta * element(c, out.type, at) : 0);
+        if (what.epilogue == CUBLASLT_EPILOGUE_BIAS) value += element(what.bias, what.bias_type, static_cast<std::int64_t>(i));
+        if (out.type == CUDA_R_32F)
+          static_cast<float*>(d)[at] = value;
+        else
+          static_cast<bf16*>(d)[at] = bf16(value);
+      }
+  }
+};
+
 template <class T>
 void assign(T& to, const void* from) {
   std::memcpy(&to, from, sizeof to);
@@ -49,7 +93,12 @@ void assign(T& to, const void* from) {
 
 }  // namespace
 
+namespace tessera::emulator {
+int products_of_algorithm(int number) { return g_products[number]; }
+}  // namespace tessera::emulator
+
 extern "C" {
+std::size_t cublasLtGetVersion() { return 130000; }
 const char* cublasLtGetStatusString(cublasStatus_t) { return "emulated"; }
 cublasStatus_t cublasLtCreate(cublasLtHandle_t* handle) {
   *handle = nullptr;
@@ -83,45 +132,64 @@ cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t* layout, cudaDa
   return CUBLAS_STATUS_SUCCESS;
 }
 cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t* preference) {
-  *preference = nullptr;
+  *preference = reinterpret_cast<cublasLtMatmulPreference_t>(new Promise);
   return CUBLAS_STATUS_SUCCESS;
 }
-cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t, cublasLtMatmulPreferenceAttributes_t, const void*,
-                                                    std::size_t) {
+cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t preference, cublasLtMatmulPreferenceAttributes_t attribute,
+                                                    const void* value, std::size_t) {
+  auto& promise = *reinterpret_cast<Promise*>(preference);
+  switch (attribute) {
+    case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES:
+      return assign(promise.first, value), CUBLAS_STATUS_SUCCESS;
+    case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES:
+      return assign(promise.second, value), CUBLAS_STATUS_SUCCESS;
+    case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES:
+      return assign(promise.c, value), CUBLAS_STATUS_SUCCESS;
+    case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES:
+      return assign(promise.d, value), CUBLAS_STATUS_SUCCESS;
+    default:
+      return CUBLAS_STATUS_SUCCESS;
+  }
+}
+cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t preference) {
+  delete reinterpret_cast<Promise*>(preference);
   return CUBLAS_STATUS_SUCCESS;
 }
-cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t) { return CUBLAS_STATUS_SUCCESS; }
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t, cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
-                                              cublasLtMatrixLayout_t, cublasLtMatrixLayout_t, cublasLtMatmulPreference_t, int,
-                                              cublasLtMatmulHeuristicResult_t*, int* count) {
-  *count = 1;
+                                              cublasLtMatrixLayout_t, cublasLtMatrixLayout_t, cublasLtMatmulPreference_t preference,
+                                              int asked, cublasLtMatmulHeuristicResult_t* found, int* count) {
+  Promise promise = *reinterpret_cast<const Promise*>(preference);
+  *count = std::min(asked, algorithms);
+  for (int i = 0; i < *count; ++i) {
+    found[i] = {};
+    promise.number = static_cast<std::uint32_t>(i);
+    promise.slow = asked > 1 && i != 2;
+    std::memcpy(&found[i].algo, &promise, sizeof promise);
+  }
   return CUBLAS_STATUS_SUCCESS;
 }
 cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t description, const void* alpha, const void* first,
                               cublasLtMatrixLayout_t first_layout, const void* second, cublasLtMatrixLayout_t second_layout,
                               const void* beta, const void* c, cublasLtMatrixLayout_t c_layout, void* d, cublasLtMatrixLayout_t,
-                              const cublasLtMatmulAlgo_t*, void*, std::size_t, cudaStream_t) {
-  const auto& what = *reinterpret_cast<const Description*>(description);
-  const auto &x = *reinterpret_cast<const Layout*>(first_layout), &y = *reinterpret_cast<const Layout*>(second_layout),
-             &out = *reinterpret_cast<const Layout*>(c_layout);
-  const std::uint64_t depth = what.first == CUBLAS_OP_N ? x.columns : x.rows;
-  const std::uint64_t m = what.first == CUBLAS_OP_N ? x.rows : x.columns, n = what.second == CUBLAS_OP_N ? y.columns : y.rows;
-  if (m != out.rows || n != out.columns || depth != (what.second == CUBLAS_OP_N ? y.rows : y.columns)) return CUBLAS_STATUS_INVALID_VALUE;
-  const std::vector<float> rows = rows_of(whole(first, x), x, what.first == CUBLAS_OP_T);
-  const std::vector<float> columns = rows_of(whole(second, y), y, what.second == CUBLAS_OP_N);
-  const float a = *static_cast<const float*>(alpha), b = *static_cast<const float*>(beta);
-  for (std::uint64_t j = 0; j < n; ++j)
-    for (std::uint64_t i = 0; i < m; ++i) {
-      float sum = 0;
-      for (std::uint64_t k = 0; k < depth; ++k) sum += rows[i * depth + k] * columns[j * depth + k];
-      const auto at = static_cast<std::int64_t>(j) * out.stride + static_cast<std::int64_t>(i);
-      float value = a * sum + (b != 0 ? b * element(c, out.type, at) : 0);
-      if (what.epilogue == CUBLASLT_EPILOGUE_BIAS) value += element(what.bias, what.bias_type, static_cast<std::int64_t>(i));
-      if (out.type == CUDA_R_32F)
-        static_cast<float*>(d)[at] = value;
-      else
-        static_cast<bf16*>(d)[at] = bf16(value);
-    }
+                              const cublasLtMatmulAlgo_t* algorithm, void* workspace, std::size_t, cudaStream_t stream) {
+  Promise promise;
+  assign(promise, algorithm);
+  if (!lies_on(first, promise.first) || !lies_on(second, promise.second) || !lies_on(c, promise.c) || !lies_on(d, promise.d) ||
+      !lies_on(workspace, 256) || promise.number >= algorithms)
+    return CUBLAS_STATUS_INVALID_VALUE;
+  ++g_products[promise.number];
+  const Product product{.what = *reinterpret_cast<const Description*>(description),
+                        .x = *reinterpret_cast<const Layout*>(first_layout),
+                        .y = *reinterpret_cast<const Layout*>(second_layout),
+                        .out = *reinterpret_cast<const Layout*>(c_layout),
+                        .alpha = *static_cast<const float*>(alpha),
+                        .beta = *static_cast<const float*>(beta)};
+  if (product.m() != product.out.rows || product.n() != product.out.columns || product.depth() != product.second_depth())
+    return CUBLAS_STATUS_INVALID_VALUE;
+  tessera::emulator::enqueue(stream, [=] {
+    if (promise.slow) std::this_thread::sleep_for(std::chrono::microseconds(500));
+    return product.run(first, second, c, d), true;
+  });
   return CUBLAS_STATUS_SUCCESS;
 }
 }

@@ -36,10 +36,22 @@ void set_order(Order order);
 /// Which GPU the runtime claims to be: 8 or 9, for x.0. At first 8.
 void set_compute_capability(int major);
 
+/// Products that the stand-in for cuBLASLt has run with its algorithm `number`, 0 to 3. Of several that it offers the third is the fastest.
+int products_of_algorithm(int number);
+
 /// Runs `body` once for each thread of each block. Throws what a thread throws, and an error that names block and thread where threads wait
 /// for others that have ended or wait elsewhere.
 void launch(dim3 grid, dim3 block, std::size_t shared_bytes, const std::function<void()>& body);
 void* dynamic_shared();
+
+/// Work of a stream: returns whether it is done, and is asked again until it is.
+using Work = std::function<bool()>;
+/// A stream does its work at once for as long as it can. Work that has to wait (a collective, another stream's event) holds what is issued
+/// behind it on its stream until a call asks for a stream's or an event's state, or waits for it: a wait that is missing between two
+/// streams shows. The null stream has its work done on return.
+void enqueue(cudaStream_t stream, Work work);
+/// From now on every NCCL communicator of this process reports this error (an ncclResult_t); 0: none.
+void set_nccl_error(int error);
 
 void sync_block();
 /// bar.sync of a named barrier: `threads` of the block meet.

@@ -48,26 +48,23 @@ class DeviceBytes {
   void upload(const void* from) { TESSERA_CUDA_CHECK(cudaMemcpy(data(), from, bytes_, cudaMemcpyHostToDevice)); }
 
   /// The bytes after all work on the device.
-  std::vector<std::byte> download() const {
-    std::vector<std::byte> all = everything();
-    return {all.begin() + static_cast<std::ptrdiff_t>(first_), all.end() - static_cast<std::ptrdiff_t>(guard)};
-  }
+  std::vector<std::byte> download() const { return read(first_, bytes_); }
   bool intact() const {
-    std::vector<std::byte> all = everything();
-    for (std::size_t i = 0; i < all.size(); ++i) {
-      if ((i < first_ || i >= first_ + bytes_) && all[i] != std::byte{0x5a}) return false;
+    for (const auto& guards : {read(0, first_), read(first_ + bytes_, guard)}) {
+      for (std::byte b : guards)
+        if (b != std::byte{0x5a}) return false;
     }
     return true;
   }
 
  private:
   static constexpr std::size_t guard = 256;
-  std::vector<std::byte> everything() const {
-    std::vector<std::byte> all(first_ + bytes_ + guard);
-    const bool read =
-        cudaDeviceSynchronize() == cudaSuccess && cudaMemcpy(all.data(), base_, all.size(), cudaMemcpyDeviceToHost) == cudaSuccess;
-    EXPECT_TRUE(read) << "the device failed: " << cudaGetErrorString(cudaGetLastError());
-    return all;
+  std::vector<std::byte> read(std::size_t begin, std::size_t bytes) const {
+    std::vector<std::byte> out(bytes);
+    const bool done =
+        cudaDeviceSynchronize() == cudaSuccess && cudaMemcpy(out.data(), base_ + begin, bytes, cudaMemcpyDeviceToHost) == cudaSuccess;
+    EXPECT_TRUE(done) << "the device failed: " << cudaGetErrorString(cudaGetLastError());
+    return out;
   }
 
   std::size_t bytes_, first_;

@@ -25,6 +25,24 @@ TEST_F(ElementwiseCuda, AddHasTheBitsOfTheHost) {
   for (std::int64_t shift : {0, 1}) expect_bits_of_host<float>(shift), expect_bits_of_host<bf16>(shift);
 }
 
+TEST_F(ElementwiseCuda, SumsOfIntegersWrapAsOnTheHost) {
+  for (std::int64_t n : sizes) {
+    std::vector<std::int64_t> x(static_cast<std::size_t>(n)), y = x, expected = x;
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      x[i] = std::numeric_limits<std::int64_t>::max() - static_cast<std::int64_t>(i), y[i] = static_cast<std::int64_t>(i * i) - 7;
+      expected[i] = static_cast<std::int64_t>(static_cast<std::uint64_t>(x[i]) + static_cast<std::uint64_t>(y[i]));
+    }
+    std::vector<std::int64_t> host = x;
+    host::add({}, host.data(), host.data(), y.data(), n, DType::i64);
+    EXPECT_EQ(host, expected) << n;
+    for (std::int64_t shift : {0, 1}) {
+      DeviceArray<std::int64_t> dx(x, shift), dy(y, shift);
+      cuda::add({}, dx.data(), dx.data(), dy.data(), n, DType::i64);
+      EXPECT_EQ(dx.host(), expected) << n;
+    }
+  }
+}
+
 TEST_F(ElementwiseCuda, AccumulateHasTheBitsOfTheHost) {
   const auto x = random_values<float>(1013, 1), y = random_values<float>(1013, 2);
   auto expected = x;

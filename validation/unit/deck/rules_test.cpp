@@ -1,5 +1,7 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "small_deck.hpp"
 
 namespace tessera {
@@ -120,6 +122,19 @@ TEST(Rules, StoredDecksBindNoDevice) {
   EXPECT_EQ(stored.deck.run.device, "auto");
   EXPECT_EQ(parse_stored_deck(text, "checkpoint.h5:deck", "host").deck.run.device, "host");
 }
+TEST(Rules, AKeyForGpusAloneIsNotedOnTheHost) {
+  const ParsedDeck parsed = parse_small({"topology.share_gpu=true", "run.device=host"});
+  EXPECT_TRUE(parsed.faults.empty());
+  EXPECT_EQ(std::count(parsed.resolved.begin(), parsed.resolved.end(), "note: topology.share_gpu has no effect with run.device = \"host\""),
+            1);
+}
+
+#ifdef TESSERA_CUDA
+TEST(Rules, GpusTakeAnyStageOnManyRanks) {
+  for (int stage = 0; stage < 4; ++stage)
+    EXPECT_TRUE(parse_small({"run.device=cuda", fmt::format("zero.stage={}", stage), "topology.share_gpu=true"}, 4).faults.empty());
+}
+#endif
 
 }  // namespace
 }  // namespace tessera

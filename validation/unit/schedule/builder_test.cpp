@@ -220,6 +220,27 @@ TEST(ScheduleHash, IsTheSameForRanksOfDifferentThreads) {
   EXPECT_EQ(one.hash(), two.hash());
 }
 
+#ifdef TESSERA_CUDA
+TEST(Schedules, ReductionsThatAddHaveTheirWorkspacePlannedOnGpus) {
+  for (const char* device : {"host", "cuda"}) {
+    const Schedule schedule = test::schedule_of(
+        {.name = "", .overrides = {fmt::format("run.device={}", device), "zero.stage=2", "batch.global=24"}, .rank = 1, .ranks = 2});
+    int adding = 0;
+    for (const Section& section : schedule.sections)
+      for (const Task& task : section.tasks)
+        if (const auto* r = std::get_if<Reduce>(&task.op)) {
+          const bool has_workspace = r->accumulate && device == std::string("cuda");
+          EXPECT_EQ(task.uses[2].bytes, has_workspace ? r->count * 4 : 0) << device << ": " << task.name;
+          if (has_workspace) {
+            EXPECT_EQ(schedule.buffers[static_cast<std::size_t>(task.uses[2].buffer)].tier, Tier::device);
+          }
+          adding += r->accumulate;
+        }
+    EXPECT_GT(adding, 0);
+  }
+}
+#endif
+
 TEST(LayoutFor, OnlyStage3KeepsSmallTensorsApart) {
   for (int stage = 0; stage <= 3; ++stage)
     for (int ranks : {1, 4}) {

@@ -10,11 +10,13 @@ inline World* current_world = nullptr;
 /// The world of this test binary.
 inline World& world() { return *current_world; }
 
-/// Short limits: a rank that leaves a test early must fail the run, not hang it.
-inline int run_tests(int argc, char** argv) {
+/// `prepare` runs once before the tests. Short limits: a rank that leaves a test early must fail the run, not hang it.
+inline int run_tests(
+    int argc, char** argv, const std::function<void(const World&)>& prepare = [](const World&) {}) {
   ::testing::InitGoogleTest(&argc, argv);
-  return run_in_world({.collective_timeout_seconds = 30, .finalize_timeout_seconds = 5}, [](World& world) {
+  return run_in_world({.collective_timeout_seconds = 30, .finalize_timeout_seconds = 5}, [&](World& world) {
     current_world = &world;
+    prepare(world);
     auto& listeners = ::testing::UnitTest::GetInstance()->listeners();
     struct FailuresOnly : ::testing::EmptyTestEventListener {
       void OnTestPartResult(const ::testing::TestPartResult& result) override {

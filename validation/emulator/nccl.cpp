@@ -1,0 +1,336 @@
+// The calls of NCCL that our code makes, over MPI: non-blocking communicators, group calls, asynchronous errors. A collective begins only
+// when the host asks for its stream: nothing that fails to wait for it finds it done. Every call that NCCL would answer with
+// ncclInvalidUsage is refused here too.
+#include <mpi.h>
+#include <nccl.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/types.hpp"
+#include "emulator.hpp"
+
+namespace {
+
+using tessera::bf16;
+
+/// What a member tells the others at the start.
+struct Member {
+  int rank = 0, world_rank = 0, device = 0;
+  char host[32] = {};
+};
+/// What an ncclUniqueId holds here.
+struct Id {
+  int root = 0, tag = 0;
+};
+
+MPI_Request receive(void* to, std::size_t bytes, int from, int tag) {
+  MPI_Request request = MPI_REQUEST_NULL;
+  MPI_Irecv(to, static_cast<int>(bytes), MPI_BYTE, from, tag, MPI_COMM_WORLD, &request);
+  return request;
+}
+MPI_Request send(const void* from, std::size_t bytes, int to, int tag) {
+  MPI_Request request = MPI_REQUEST_NULL;
+  MPI_Isend(from, static_cast<int>(bytes), MPI_BYTE, to, tag, MPI_COMM_WORLD, &request);
+  return request;
+}
+bool all_done(std::vector<MPI_Request>& requests) {
+  int done = 0;
+  MPI_Testall(static_cast<int>(requests.size()), requests.data(), &done, MPI_STATUSES_IGNORE);
+  return done != 0;
+}
+
+ncclResult_t g_error = ncclSuccess;
+
+}  // namespace
+
+namespace tessera::emulator {
+void set_nccl_error(int error) { g_error = static_cast<ncclResult_t>(error); }
+}  // namespace tessera::emulator
+
+struct ncclComm {
+  int size = 0, tag = 0;
+  Member mine;
+  std::vector<Member> members;
+  std::vector<MPI_Request> requests;  // of the start
+  bool told = false;                  // rank 0 has told the members of each other
+  ncclResult_t state = ncclInProgress;
+  std::string error;
+  /// Work that streams still have to do; it outlives a communicator that is aborted.
+  struct Life {
+    bool aborted = false;
+    int under_way = 0;
+  };
+  std::shared_ptr<Life> life = std::make_shared<Life>();
+
+  /// Goes on with the start: all tell rank 0 of themselves, and rank 0 tells all of all.
+  void start() {
+    if (!all_done(requests)) return;
+    requests.clear();
+    if (mine.rank == 0 && !told) {
+      told = true;
+      std::sort(members.begin(), members.end(), [](const Member& a, const Member& b) { return a.rank < b.rank; });
+      for (int r = 1; r < size; ++r)
+        requests.push_back(send(members.data(), members.size() * sizeof(Member), members[static_cast<std::size_t>(r)].world_rank, tag + 1));
+      return;
+    }
+    state = ncclSuccess;
+    for (const Member& a : members)
+      for (const Member& b : members)
+        if (a.rank < b.rank && a.device == b.device && std::string(a.host) == b.host) {
+          state = ncclInvalidUsage;
+          error = "Duplicate GPU detected : rank " + std::to_string(a.rank) + " and rank " + std::to_string(b.rank) + " both on device " +
+                  std::to_string(a.device);
+        }
+  }
+};
+
+namespace {
+
+enum class Kind { all_gather, reduce_scatter, all_reduce, broadcast, reduce };
+
+struct Call {
+  Kind kind;
+  const void* send;
+  void* recv;
+  std::size_t count;
+  ncclDataType_t type;
+  ncclRedOp_t op;
+  int root;
+  ncclComm_t comm;
+  cudaStream_t stream;
+};
+
+std::size_t size_of(ncclDataType_t type) {
+  switch (type) {
+    case ncclInt64:
+      return 8;
+    case ncclFloat32:
+      return 4;
+    case ncclBfloat16:
+      return 2;
+    case ncclUint8:
+      return 1;
+    default:
+      return 0;  // refused by submit
+  }
+}
+
+template <class T, class Wide>
+void combine(void* into, const void* term, std::size_t n, ncclRedOp_t op) {
+  auto* a = static_cast<T*>(into);
+  const auto* b = static_cast<const T*>(term);
+  for (std::size_t i = 0; i < n; ++i) {
+    const auto x = static_cast<Wide>(a[i]), y = static_cast<Wide>(b[i]);
+    a[i] = static_cast<T>(op == ncclSum ? x + y : std::max(static_cast<T>(x), static_cast<T>(y)));
+  }
+}
+void combine(void* into, const void* term, std::size_t n, ncclDataType_t type, ncclRedOp_t op) {
+  if (type == ncclFloat32) combine<float, float>(into, term, n, op);
+  if (type == ncclInt64) combine<std::int64_t, std::uint64_t>(into, term, n, op);
+  if (type == ncclBfloat16) {  // rounded at every term, as NCCL does on its way round a ring
+    auto* a = static_cast<bf16*>(into);
+    const auto* b = static_cast<const bf16*>(term);
+    for (std::size_t i = 0; i < n; ++i) {
+      const auto x = static_cast<float>(a[i]), y = static_cast<float>(b[i]);
+      a[i] = bf16(op == ncclSum ? x + y : std::max(x, y));
+    }
+  }
+}
+
+/// One call under way: messages to and from the members, then sums in rank order.
+class Transfer {
+ public:
+  Transfer(const Call& call, std::vector<MPI_Request>& requests) : call_(call), comm_(*call.comm), requests_(requests) {
+    const std::size_t bytes = call.count * size_of(call.type);
+    if (call.kind == Kind::all_gather || call.kind == Kind::broadcast) {
+      move(bytes);
+      return;
+    }
+    const auto n = static_cast<std::size_t>(comm_.size), me = static_cast<std::size_t>(comm_.mine.rank);
+    const bool scatter = call.kind == Kind::reduce_scatter;
+    const auto* from = static_cast<const std::byte*>(call.send);
+    sums_ = call.kind != Kind::reduce || comm_.mine.rank == call.root;
+    if (sums_) terms_.assign(n, std::vector<std::byte>(bytes));
+    if (sums_) std::memcpy(terms_[me].data(), from + (scatter ? me * bytes : 0), bytes);
+    for (std::size_t r = 0; r < n; ++r) {
+      if (r == me) continue;
+      if (call.kind != Kind::reduce || static_cast<int>(r) == call.root) put(from + (scatter ? r * bytes : 0), bytes, r);
+      if (sums_) get(terms_[r].data(), bytes, r);
+    }
+  }
+  void finish() {
+    if (!sums_) return;
+    for (std::size_t r = 1; r < terms_.size(); ++r) combine(terms_[0].data(), terms_[r].data(), call_.count, call_.type, call_.op);
+    std::memcpy(call_.recv, terms_[0].data(), terms_[0].size());
+  }
+
+ private:
+  void move(std::size_t bytes) {
+    const auto n = static_cast<std::size_t>(comm_.size), me = static_cast<std::size_t>(comm_.mine.rank);
+    const bool gather = call_.kind == Kind::all_gather;
+    for (std::size_t root = 0; root < n; ++root) {
+      if (!gather && static_cast<int>(root) != call_.root) continue;
+      std::byte* to = static_cast<std::byte*>(call_.recv) + (gather ? root * bytes : 0);
+      if (root != me) {
+        get(to, bytes, root);
+        continue;
+      }
+      for (std::size_t r = 0; r < n; ++r)
+        if (r != me) put(call_.send, bytes, r);
+      if (to != call_.send) std::memmove(to, call_.send, bytes);
+    }
+  }
+  void put(const void* from, std::size_t bytes, std::size_t to) {
+    requests_.push_back(send(from, bytes, comm_.members[to].world_rank, comm_.tag));
+  }
+  void get(void* to, std::size_t bytes, std::size_t from) {
+    requests_.push_back(receive(to, bytes, comm_.members[from].world_rank, comm_.tag));
+  }
+
+  Call call_;
+  const ncclComm& comm_;
+  std::vector<MPI_Request>& requests_;
+  bool sums_ = false;
+  std::vector<std::vector<std::byte>> terms_;  // of each rank
+};
+
+/// The calls of a group on one communicator: one piece of work of their stream.
+struct Group {
+  std::vector<Call> calls;
+  std::shared_ptr<ncclComm::Life> life;
+  std::vector<MPI_Request> requests;
+  std::vector<Transfer> transfers;
+  bool asked = false, begun = false;
+
+  bool work() {
+    if (life->aborted) return true;
+    if (!asked) {
+      asked = true;
+      return false;
+    }
+    if (!begun) {
+      begun = true;
+      for (const Call& call : calls) transfers.emplace_back(call, requests);
+    }
+    if (!all_done(requests)) return false;
+    for (Transfer& transfer : transfers) transfer.finish();
+    --life->under_way;
+    return true;
+  }
+};
+
+thread_local int g_depth = 0;
+thread_local std::vector<Call> g_calls;
+
+ncclResult_t launch() {
+  while (!g_calls.empty()) {
+    auto group = std::make_shared<Group>();
+    ncclComm_t comm = g_calls.front().comm;
+    const cudaStream_t stream = g_calls.front().stream;
+    for (const Call& call : g_calls)
+      if (call.comm == comm) group->calls.push_back(call);
+    std::erase_if(g_calls, [&](const Call& call) { return call.comm == comm; });
+    for (const Call& call : group->calls)
+      if (call.stream != stream) return ncclInvalidUsage;
+    group->life = comm->life;
+    ++comm->life->under_way;
+    comm->state = ncclInProgress;
+    tessera::emulator::enqueue(stream, [group] { return group->work(); });
+  }
+  return ncclInProgress;
+}
+
+ncclResult_t submit(const Call& call) {
+  if (!call.comm || call.comm->state != ncclSuccess || size_of(call.type) == 0 || call.root < 0 || call.root >= call.comm->size)
+    return ncclInvalidUsage;
+  g_calls.push_back(call);
+  return g_depth > 0 ? ncclSuccess : launch();
+}
+
+}  // namespace
+
+extern "C" {
+const char* ncclGetErrorString(ncclResult_t result) { return result == ncclInvalidUsage ? "invalid usage" : "emulated"; }
+const char* ncclGetLastError(ncclComm_t comm) { return comm ? comm->error.c_str() : ""; }
+
+ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
+  static int made = 0;
+  Id value;
+  MPI_Comm_rank(MPI_COMM_WORLD, &value.root);
+  value.tag = 2 * (value.root * 4096 + made++ % 4096);
+  std::memcpy(static_cast<void*>(id), &value, sizeof value);
+  return ncclSuccess;
+}
+
+ncclResult_t ncclCommInitRankConfig(ncclComm_t* made, int size, ncclUniqueId unique, int rank, ncclConfig_t* config) {
+  if (!config || config->blocking != 0 || rank < 0 || rank >= size) return ncclInvalidUsage;
+  Id id;
+  std::memcpy(static_cast<void*>(&id), &unique, sizeof id);
+  auto* comm = *made = new ncclComm;
+  comm->size = size;
+  comm->tag = id.tag;
+  comm->members.resize(static_cast<std::size_t>(size));
+  comm->mine.rank = rank;
+  MPI_Comm_rank(MPI_COMM_WORLD, &comm->mine.world_rank);
+  cudaGetDevice(&comm->mine.device);
+  if (const char* host = std::getenv("NCCL_HOSTID")) std::strncpy(comm->mine.host, host, sizeof comm->mine.host - 1);
+  if (rank == 0) {
+    comm->members[0] = comm->mine;
+    for (int r = 1; r < size; ++r)
+      comm->requests.push_back(receive(&comm->members[static_cast<std::size_t>(r)], sizeof(Member), MPI_ANY_SOURCE, id.tag));
+  } else {
+    comm->requests = {send(&comm->mine, sizeof(Member), id.root, id.tag),
+                      receive(comm->members.data(), comm->members.size() * sizeof(Member), id.root, id.tag + 1)};
+  }
+  return ncclInProgress;
+}
+
+ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* error) {
+  if (comm->state == ncclInProgress) {
+    if (comm->requests.empty() && (comm->told || comm->mine.rank != 0))
+      comm->state = ncclSuccess;  // a group's launch
+    else
+      comm->start();
+  }
+  *error = g_error != ncclSuccess ? g_error : comm->state;
+  return ncclSuccess;
+}
+
+ncclResult_t ncclCommFinalize(ncclComm_t comm) { return comm->life->under_way == 0 ? ncclSuccess : ncclInProgress; }
+ncclResult_t ncclCommDestroy(ncclComm_t comm) { return ncclCommAbort(comm); }
+ncclResult_t ncclCommAbort(ncclComm_t comm) {
+  comm->life->aborted = true;
+  delete comm;
+  return ncclSuccess;
+}
+
+ncclResult_t ncclGroupStart() {
+  ++g_depth;
+  return ncclSuccess;
+}
+ncclResult_t ncclGroupEnd() { return --g_depth > 0 ? ncclSuccess : launch(); }
+
+ncclResult_t ncclAllGather(const void* send, void* recv, std::size_t count, ncclDataType_t type, ncclComm_t comm, cudaStream_t stream) {
+  return submit({Kind::all_gather, send, recv, count, type, ncclSum, 0, comm, stream});
+}
+ncclResult_t ncclReduceScatter(const void* send, void* recv, std::size_t count, ncclDataType_t type, ncclRedOp_t op, ncclComm_t comm,
+                               cudaStream_t stream) {
+  return submit({Kind::reduce_scatter, send, recv, count, type, op, 0, comm, stream});
+}
+ncclResult_t ncclAllReduce(const void* send, void* recv, std::size_t count, ncclDataType_t type, ncclRedOp_t op, ncclComm_t comm,
+                           cudaStream_t stream) {
+  return submit({Kind::all_reduce, send, recv, count, type, op, 0, comm, stream});
+}
+ncclResult_t ncclBroadcast(const void* send, void* recv, std::size_t count, ncclDataType_t type, int root, ncclComm_t comm,
+                           cudaStream_t stream) {
+  return submit({Kind::broadcast, send, recv, count, type, ncclSum, root, comm, stream});
+}
+ncclResult_t ncclReduce(const void* send, void* recv, std::size_t count, ncclDataType_t type, ncclRedOp_t op, int root, ncclComm_t comm,
+                        cudaStream_t stream) {
+  return submit({Kind::reduce, send, recv, count, type, op, root, comm, stream});
+}
+}

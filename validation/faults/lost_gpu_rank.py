@@ -1,0 +1,65 @@
+#!/usr/bin/env python3
+"""A rank on a GPU is killed in the middle of a run and the launcher does not see it: the others end within seconds and name the rank and the task
+that waits for it; the same command then goes on from the last checkpoint. Too few GPUs are refused unless ranks may share. Emulated GPUs or real
+ones."""
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "resume"))
+import runs  # noqa: E402
+
+KEYS = {"run__device": "cuda", "topology__share_gpu": True, "batch__global": 6, "batch__sequence_length": 8, "run__steps": 2000, "zero__stage": 3,
+        "zero__param_persistence_threshold": 0, "checkpoint__every": 2}
+ENVIRONMENT = 6  # exit status
+good = True
+
+
+def check(what, condition, output=""):
+    global good
+    print(f"{'ok  ' if condition else 'FAIL'} {what}", flush=True)
+    if not condition:
+        print("\n".join("     | " + line for line in output.splitlines()[-20:]))
+        good = False
+
+
+def lose_a_rank(folder):
+    launch = folder.command("lost", 3, **KEYS)
+    at = launch.index(runs.TESSERA)
+    # A shell keeps the dead rank's place, so the launcher has nothing to notice.
+    run = runs.Running(launch[:at] + ["sh", "-c", '"$0" "$@"; sleep 30'] + launch[at:], folder.run("lost"), os.path.join(folder.path, "lost.log"))
+    run.wait_for_step(3)
+    begin = time.time()
+    run.signal_ranks(signal.SIGKILL, 1)
+    status, seconds, output = run.wait(60), time.time() - begin, run.output()
+    check(f"the others end with {status} after {seconds:.1f} s", status == ENVIRONMENT and seconds < 15, output)
+    check("the lost rank is named", re.search(r"the process of rank \d has ended during", output), output)
+    check("its task is named", re.search(r"(lane \w+ is at|in task) `(gather|reduce|all-reduce)", output), output)
+    folder.train("lost", 2, **{**KEYS, "run__steps": run.steps_done() + 3})
+
+
+def too_few(folder):
+    done = subprocess.run(folder.command("few", 3, **{**KEYS, "topology__share_gpu": False}), stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                          env={**os.environ, "CUDA_VISIBLE_DEVICES": "0", "TESSERA_EMULATED_GPUS": "1"}, timeout=120)
+    check("three ranks on one GPU are refused", done.returncode == 2 and "3 ranks on" in done.stderr and "topology.share_gpu = true" in done.stderr,
+          done.stderr)
+    done = subprocess.run(folder.command("few", 3, **{**KEYS, "run__steps": 2}), stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                          env={**os.environ, "CUDA_VISIBLE_DEVICES": "0", "TESSERA_EMULATED_GPUS": "1"}, timeout=120)
+    check("and train where they may share it", done.returncode == 0 and "shared by 3 ranks" in done.stderr + done.stdout, done.stderr)
+
+
+def main():
+    with runs.Folder() as folder:
+        if not runs.has_gpu(folder):
+            print("skipped: no GPU")
+            return 77
+        lose_a_rank(folder)
+        too_few(folder)
+    return 0 if good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,168 @@
+#include "kernels/gemm/gemm.hpp"
+
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "device_array.hpp"
+#include "kernels/gemm/gemm_search.hpp"
+
+namespace tessera::kernels::testing {
+namespace {
+
+class GemmCuda : public OnDevice {};
+
+struct Shape {
+  std::int64_t M, N, K;
+};
+const Shape shapes[] = {{1, 1, 1}, {1, 64, 33}, {77, 48, 64}, {64, 1013, 16}, {33, 7, 130}};
+
+template <class T>
+struct Trial {
+  Shape s;
+  bool a_transposed, b_transposed;
+  std::vector<T> a, b, bias;
+  Trial(Shape s, bool a_transposed, bool b_transposed)
+      : s(s),
+        a_transposed(a_transposed),
+        b_transposed(b_transposed),
+        a(random_values<T>(s.M * s.K, 1)),
+        b(random_values<T>(s.K * s.N, 2)),
+        bias(random_values<T>(s.N, 3)) {}
+
+  Gemm product(void* c, const T* at_a, const T* at_b, const T* at_bias, bool accumulate, DType out) const {
+    return {.c = c,
+            .a = at_a,
+            .b = at_b,
+            .M = s.M,
+            .N = s.N,
+            .K = s.K,
+            .a_transposed = a_transposed,
+            .b_transposed = b_transposed,
+            .accumulate = accumulate,
+            .in = dtype_of<T>(),
+            .out = out,
+            .bias = at_bias};
+  }
+  template <class Out>
+  std::vector<Out> on_host(bool accumulate, bool with_bias) const {
+    std::vector<Out> c = start<Out>(accumulate);
+    const Gemm g = product(c.data(), a.data(), b.data(), with_bias ? bias.data() : nullptr, accumulate, dtype_of<Out>());
+    Workspace workspace(host::gemm_workspace_bytes(g));
+    host::gemm(workspace.context(), g);
+    return c;
+  }
+  /// Operands lie `shift` elements off a 256-byte boundary.
+  template <class Out>
+  std::vector<Out> on_device(bool accumulate, bool with_bias, std::int64_t shift = 0) const {
+    DeviceArray<T> there_a(a, shift), there_b(b, shift), there_bias(bias, shift);
+    DeviceArray<Out> c(start<Out>(accumulate), shift);
+    const Gemm g = product(c.data(), there_a.data(), there_b.data(), with_bias ? there_bias.data() : nullptr, accumulate, dtype_of<Out>());
+    static auto& workspace = *new DeviceBytes(cuda::gemm_workspace_bytes(g));  // the same for every shape
+    Context context = workspace.context();
+    context.reproducible = false;
+    cuda::gemm(context, g);
+    return c.host();
+  }
+  template <class Out>
+  std::vector<Out> start(bool accumulate) const {
+    return accumulate ? random_values<Out>(s.M * s.N, 4) : poisoned<Out>(s.M * s.N);
+  }
+};
+
+template <class T>
+void expect_all_layouts() {
+  for (Shape s : shapes) {
+    for (int layout = 0; layout < 3; ++layout) {  // nothing transposed, a, b: what linear layers use
+      const Trial<T> t(s, layout == 1, layout == 2);
+      const auto where = fmt::format("{} x {} x {}, layout {}", s.M, s.N, s.K, layout);
+      EXPECT_LT(norm_error(t.template on_device<float>(false, false), t.template on_host<float>(false, false)), 1e-5) << where;
+      EXPECT_LT(norm_error(t.template on_device<float>(true, false), t.template on_host<float>(true, false)), 1e-5) << where;
+      EXPECT_LT(norm_error(t.template on_device<T>(false, false), t.template on_host<T>(false, false)), device_tolerance<T>()) << where;
+      EXPECT_LT(norm_error(t.template on_device<T>(false, true), t.template on_host<T>(false, true)), device_tolerance<T>()) << where;
+    }
+  }
+}
+
+TEST_F(GemmCuda, MatchesTheHostInFp32) { expect_all_layouts<float>(); }
+TEST_F(GemmCuda, MatchesTheHostInBf16) { expect_all_layouts<bf16>(); }
+
+// A chunk of tokens may begin on any element. The aligned product comes first: its algorithm must not serve the others.
+TEST_F(GemmCuda, TakesOperandsOnAnyElement) {
+  const Trial<bf16> t({33, 40, 64}, false, true);
+  const auto expected = t.on_host<bf16>(false, true);
+  for (std::int64_t shift : {0, 1, 2, 8}) EXPECT_LT(norm_error(t.on_device<bf16>(false, true, shift), expected), 1e-2) << shift;
+}
+
+TEST_F(GemmCuda, SameBitsTwice) {
+  expect_same_bits_on_device([] { return digest(Trial<bf16>({77, 48, 130}, true, false).on_device<float>(true, false)); });
+}
+
+// A shape that no other test of this file has met: a product keeps its algorithm for the life of the process.
+TEST_F(GemmCuda, SearchKeepsItsChoicesInAFile) {
+  const std::string file = ::testing::TempDir() + fmt::format("gemm-{}/choices.json", getpid());
+  auto run = [](Shape s) { return Trial<float>(s, false, false).on_device<float>(false, false); };
+  std::string chosen, product;
+  {
+    cuda::GemmSearch search(file);
+    run({29, 31, 37});
+    EXPECT_EQ(search.searched(), 1);
+    run({29, 31, 37});
+    EXPECT_EQ(search.searched(), 1) << "a product is searched once";
+    EXPECT_TRUE(search.save());
+    product = "29 x 31 x 37, flags 0, on 256 256 256";
+    ASSERT_TRUE(search.find(product));
+    chosen = *search.find(product);
+  }
+  {
+    cuda::GemmSearch search(file);
+    ASSERT_TRUE(search.find(product));
+    EXPECT_EQ(*search.find(product), chosen);
+  }
+  // Damaged files and choices of other machines are none.
+  for (const char* text : {"{", "[]", "{\"another GPU\": {\"29 x 31 x 37, flags 0, on 256 256 256\": \"0\"}}"}) {
+    std::ofstream(file) << text;
+    cuda::GemmSearch search(file);
+    EXPECT_FALSE(search.find(product)) << text;
+  }
+  std::filesystem::remove_all(std::filesystem::path(file).parent_path());
+}
+
+TEST_F(GemmCuda, SearchReadsWhatItWrote) {
+  const std::string file = ::testing::TempDir() + fmt::format("gemm-{}.json", getpid());
+  const Trial<float> t({41, 43, 47}, false, false);
+  {
+    cuda::GemmSearch search(file);
+    t.on_device<float>(false, false);
+    ASSERT_TRUE(search.save());
+  }
+  std::string text;
+  std::getline(std::ifstream(file), text, '\0');
+  // The same words for a product that this process has not met: it must run with them and search nothing.
+  const std::string known = "41 x 43 x 47", fresh = "43 x 43 x 47";
+  text.replace(text.find(known), known.size(), fresh);
+  std::ofstream(file) << text;
+  cuda::GemmSearch search(file);
+  const Trial<float> other({43, 43, 47}, false, false);
+  EXPECT_LT(norm_error(other.on_device<float>(false, false), other.on_host<float>(false, false)), 1e-5);
+  EXPECT_EQ(search.searched(), 0);
+  std::filesystem::remove(file);
+}
+
+#ifdef TESSERA_EMULATED_GPU
+TEST_F(GemmCuda, SearchTakesTheFastest) {
+  const std::string file = ::testing::TempDir() + fmt::format("gemm-{}.json", getpid());
+  const Trial<float> t({53, 59, 61}, false, false);
+  {
+    cuda::GemmSearch search(file);
+    t.on_device<float>(false, false);
+  }
+  const int before = emulator::products_of_algorithm(2);
+  t.on_device<float>(false, false);
+  EXPECT_EQ(emulator::products_of_algorithm(2), before + 1);
+}
+#endif
+
+}  // namespace
+}  // namespace tessera::kernels::testing

@@ -1,0 +1,126 @@
+// Running programs on streams, in the emulator: lanes wait for each other alone and as far as the schedule says, also when more tasks are
+// under way than streams keep events; a task that never ends is named, and given up before the error leaves.
+#include "schedule/stream_executor.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <emulator.hpp>
+#include <random>
+
+#include "schedule/memory_plan.hpp"
+
+namespace tessera {
+namespace {
+
+constexpr std::int64_t repetitions = 2 * static_cast<std::int64_t>(cuda::Streams::ring) + 7;
+
+/// `gather` writes the number of its repetition, `add` sums it up, `reduce` sums up the sums.
+Schedule counting() {
+  Schedule s;
+  s.buffers = {{"sum", Category::scalars, Tier::host, 8, true},
+               {"sums", Category::scalars, Tier::host, 8, true},
+               {"gathered", Category::gathered, Tier::host, 8, false}};
+  s.sections = {
+      {"body",
+       {{.name = "gather", .op = Zero{}, .lane = Lane::gather, .uses = {{2, 0, 8, Access::write, 0}}},
+        {.name = "add", .op = Zero{}, .lane = Lane::compute, .uses = {{0, 0, 8, Access::add, 0}, {2, 0, 8, Access::read, 0}}},
+        {.name = "reduce", .op = Zero{}, .lane = Lane::reduce, .uses = {{1, 0, 8, Access::add, 0}, {0, 0, 8, Access::read, 0}}}}}};
+  s.train = {"train", {{0, repetitions}}};
+  return s;
+}
+
+std::int64_t& number(void* at) { return *static_cast<std::int64_t*>(at); }
+
+/// Does what the task says, later: after `polls` questions for the stream.
+emulator::Work work_of(const TaskRun& run, std::int64_t repetition, int polls) {
+  return [name = run.task.name, to = run.at[0], from = run.at.size() > 1 ? run.at[1] : nullptr, repetition, polls]() mutable {
+    if (polls-- > 0) return false;
+    if (name == "gather")
+      number(to) = repetition;
+    else
+      number(to) += number(from);
+    return true;
+  };
+}
+
+struct LaggingLanes {
+  Schedule schedule = counting();
+  MemoryPlan plan = place(schedule);
+  std::vector<std::byte> memory = std::vector<std::byte>(static_cast<std::size_t>(plan.bytes[static_cast<std::size_t>(Tier::host)]));
+  std::unique_ptr<cuda::Streams> streams = std::make_unique<cuda::Streams>(lane_count);
+  std::array<cudaStream_t, lane_count> of_lane{(*streams)[0], (*streams)[1], (*streams)[2]};
+  std::int64_t gathers = 0;
+
+  StreamExecutor executor(TaskFunction run, StreamWatch watch = {}) {
+    std::array<std::byte*, tier_count> bases{};
+    bases[static_cast<std::size_t>(Tier::host)] = memory.data();
+    return StreamExecutor({schedule, plan, bases, std::move(run)}, std::move(streams), std::move(watch));
+  }
+  cudaStream_t stream(const TaskRun& run) const { return of_lane[static_cast<std::size_t>(run.task.lane)]; }
+  std::int64_t value(std::size_t buffer) { return number(memory.data() + plan.offset[buffer]); }
+};
+
+TEST(StreamExecutor, LanesThatLagGiveWhatOneThreadGives) {
+  std::mt19937 random(1);
+  LaggingLanes lanes;
+  auto executor = lanes.executor([&](const TaskRun& run) {
+    if (run.task.name == "gather") ++lanes.gathers;
+    emulator::enqueue(lanes.stream(run), work_of(run, lanes.gathers, static_cast<int>(random() % 4)));
+  });
+  executor.run(ProgramKind::train);
+  std::int64_t sum = 0, sums = 0;
+  for (std::int64_t i = 1; i <= repetitions; ++i) sum += i, sums += sum;
+  EXPECT_EQ(lanes.value(0), sum);
+  EXPECT_EQ(lanes.value(1), sums);
+}
+
+/// The error of a run whose `stuck`-th gather ends only when it is given up.
+std::string error_of_stuck_run(std::int64_t stuck, int& aborts) {
+  LaggingLanes lanes;
+  bool given_up = false;
+  StreamWatch watch{.check =
+                        [](double waited) {
+                          if (waited > 0.2) fail(ExitCode::environment, "somebody does not come");
+                        },
+                    .abort = [&] { ++aborts, given_up = true; }};
+  auto executor = lanes.executor(
+      [&](const TaskRun& run) {
+        if (run.task.name == "gather" && ++lanes.gathers == stuck)
+          emulator::enqueue(lanes.stream(run), [&] { return given_up; });
+        else
+          emulator::enqueue(lanes.stream(run), work_of(run, lanes.gathers, 0));
+      },
+      watch);
+  try {
+    executor.run(ProgramKind::train);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code, ExitCode::environment);
+    return error.what();
+  }
+  return "";
+}
+
+TEST(StreamExecutor, ATaskThatNeverEndsIsNamedAndGivenUp) {
+  // While tasks are issued, and at the end when all have been.
+  for (std::int64_t stuck : {std::int64_t{3}, repetitions}) {
+    int aborts = 0;
+    const std::string what = error_of_stuck_run(stuck, aborts);
+    EXPECT_EQ(what.find("somebody does not come"), 0u) << what;
+    EXPECT_NE(what.find("lane gather is at `gather`"), std::string::npos) << what;
+    EXPECT_NE(what.find("lane compute is at `add`"), std::string::npos) << what;
+    EXPECT_EQ(aborts, 1);
+  }
+}
+
+TEST(StreamExecutor, AnErrorOfATaskGivesUpTheOthersToo) {
+  LaggingLanes lanes;
+  int aborts = 0;
+  auto executor = lanes.executor([](const TaskRun& run) { fail(ExitCode::data, "{} broke", run.task.name); },
+                                 {.check = [](double) {}, .abort = [&] { ++aborts; }});
+  EXPECT_THROW(executor.run(ProgramKind::train), Error);
+  EXPECT_EQ(aborts, 1);
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,279 @@
+// Collectives between GPUs against those of the host on the same values: types, odd counts, strides, in place, accumulation; and how a wait
+// for a stream ends. On a GPU, or in the emulator.
+#include "topology/nccl_communicator.hpp"
+
+#include <cstring>
+#include <functional>
+#include <vector>
+
+#include "base/clock.hpp"
+#include "kernels/cuda/devices.hpp"
+#include "kernels/cuda/runtime.hpp"
+#include "topology/gpu_binding.hpp"
+#include "topology/make_communicator.hpp"
+#include "world_main.hpp"
+
+#ifdef TESSERA_EMULATED_GPU
+#include <emulator.hpp>
+#endif
+
+namespace tessera {
+namespace {
+
+using testing::world;
+
+Mesh all_dp() { return {{1, world().ranks(), 1, 1, 1}}; }
+
+struct Stream {
+  cudaStream_t stream = nullptr;
+  Stream() { TESSERA_CUDA_CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking)); }
+  ~Stream() { cudaStreamDestroy(stream); }
+  kernels::Context context(std::span<std::byte> workspace = {}) const { return {workspace, false, kernels::Backend::cuda, stream}; }
+  /// As an executor waits.
+  void wait(Communicator& comm) const {
+    for (const double begin = now_seconds(); cudaStreamQuery(stream) == cudaErrorNotReady;) comm.check(now_seconds() - begin);
+    TESSERA_CUDA_CHECK(cudaStreamSynchronize(stream));
+  }
+};
+
+/// Values in device memory.
+template <class T>
+struct Values {
+  std::size_t count;
+  T* data = nullptr;
+  explicit Values(const std::vector<T>& from) : count(from.size()) {
+    TESSERA_CUDA_CHECK(cudaMalloc(reinterpret_cast<void**>(&data), count * sizeof(T)));
+    TESSERA_CUDA_CHECK(cudaMemcpy(data, from.data(), count * sizeof(T), cudaMemcpyHostToDevice));
+  }
+  ~Values() { cudaFree(data); }
+  Values(const Values&) = delete;
+  std::vector<T> host() const {
+    std::vector<T> values(count);
+    TESSERA_CUDA_CHECK(cudaMemcpy(values.data(), data, count * sizeof(T), cudaMemcpyDeviceToHost));
+    return values;
+  }
+};
+
+template <class T>
+std::vector<T> values(std::int64_t n, int salt) {
+  std::vector<T> out;
+  for (std::int64_t i = 0; i < n; ++i) {
+    std::uint64_t x =
+        (static_cast<std::uint64_t>(i) * 64 + static_cast<std::uint64_t>(world().rank())) * 64 + static_cast<std::uint64_t>(salt);
+    x = (x ^ (x >> 31)) * 0x94d049bb133111ebu;
+    x = (x ^ (x >> 29)) * 0xbf58476d1ce4e5b9u;
+    if constexpr (std::is_same_v<T, std::int64_t>)
+      out.push_back(static_cast<T>(x));  // sums wrap
+    else
+      out.push_back(T(static_cast<float>(static_cast<std::int32_t>(x >> 32)) * 0x1p-31f));
+  }
+  return out;
+}
+
+/// Integers and copies bit for bit; float sums as far as their order may differ from the host's, bf16 where it is rounded on the way.
+template <class T>
+void expect_near(const std::vector<T>& got, const std::vector<T>& expected, bool sums, const std::string& what) {
+  const double bound = !sums || std::is_same_v<T, std::int64_t> ? 0 : sizeof(T) == 4 ? 1e-6 : 0.03;
+  for (std::size_t i = 0; i < got.size(); ++i) {
+    bool same = std::memcmp(&got[i], &expected[i], sizeof(T)) == 0;
+    if constexpr (!std::is_same_v<T, std::int64_t>)
+      same |= std::abs(static_cast<double>(static_cast<float>(got[i])) - static_cast<double>(static_cast<float>(expected[i]))) <=
+              bound * world().ranks();
+    if (!same) {
+      ADD_FAILURE() << what << ": element " << i << " of " << got.size() << " differs";
+      return;
+    }
+  }
+}
+
+struct Pair {
+  std::unique_ptr<Communicator> host = make_communicator(world(), all_dp(), Axis::dp, {.path = CommunicatorPath::mpi}),
+                                device = make_communicator(world(), all_dp(), Axis::dp, {.lane = "reduce", .path = CommunicatorPath::nccl});
+  Stream stream;
+
+  /// Does `call` on host and device with the same two buffers, and compares both.
+  template <class T>
+  void expect_same(const std::vector<T>& a, const std::vector<T>& b, bool sums, const std::string& what,
+                   const std::function<void(Communicator&, T* a, T* b, const kernels::Context&)>& call, std::int64_t workspace_bytes = 0) {
+    std::vector<T> host_a = a, host_b = b;
+    call(*host, host_a.data(), host_b.data(), {});
+    const Values<T> device_a(a), device_b(b);
+    const Values<std::byte> workspace(std::vector<std::byte>(static_cast<std::size_t>(std::max<std::int64_t>(workspace_bytes, 1))));
+    call(*device, device_a.data, device_b.data, stream.context({workspace.data, static_cast<std::size_t>(workspace_bytes)}));
+    stream.wait(*device);
+    const std::string full = fmt::format("{} of {}", what, name_of(dtype_of<T>()));
+    expect_near(device_a.host(), host_a, sums, full);
+    expect_near(device_b.host(), host_b, sums, full);
+  }
+};
+
+template <class T>
+void check_moves(Pair& pair, std::int64_t count, std::int64_t stride) {
+  const std::int64_t apart = stride ? stride : count, all = apart * (world().ranks() - 1) + count + 3, mine = world().rank() * apart;
+  const std::string text = fmt::format(" {} stride {}", count, stride);
+  pair.expect_same<T>(values<T>(all, 1), values<T>(count, 2), false, "all_gather" + text,
+                      [&](Communicator& c, T* recv, T* send, auto& on) { c.all_gather(recv, send, count, dtype_of<T>(), stride, on); });
+  pair.expect_same<T>(values<T>(all, 1), std::vector<T>(1), false, "all_gather in place" + text,
+                      [&](Communicator& c, T* recv, T*, auto& on) { c.all_gather(recv, recv + mine, count, dtype_of<T>(), stride, on); });
+}
+
+template <class T>
+void check_scatter(Pair& pair, std::int64_t count, std::int64_t stride, bool accumulate) {
+  const std::int64_t apart = stride ? stride : count, all = apart * (world().ranks() - 1) + count + 3, mine = world().rank() * apart;
+  const std::int64_t workspace = reduce_scatter_workspace_bytes(kernels::Backend::cuda, count, dtype_of<T>(), accumulate);
+  const std::string text = fmt::format(" {} stride {}{}", count, stride, accumulate ? " accumulated" : "");
+  pair.expect_same<T>(
+      values<T>(count, 3), values<T>(all, 4), true, "reduce_scatter" + text,
+      [&](Communicator& c, T* recv, T* send, auto& on) { c.reduce_scatter(recv, send, count, dtype_of<T>(), stride, accumulate, on); },
+      workspace);
+  // In place the other ranks' blocks of the buffer are free to change: only the result is looked at.
+  std::vector<T> host = values<T>(all, 4);
+  const Values<T> device(host);
+  const Values<std::byte> space(std::vector<std::byte>(static_cast<std::size_t>(std::max<std::int64_t>(workspace, 1))));
+  pair.host->reduce_scatter(host.data() + mine, host.data(), count, dtype_of<T>(), stride, accumulate);
+  pair.device->reduce_scatter(device.data + mine, device.data, count, dtype_of<T>(), stride, accumulate,
+                              pair.stream.context({space.data, static_cast<std::size_t>(workspace)}));
+  pair.stream.wait(*pair.device);
+  const std::vector<T> got = device.host();
+  expect_near<T>({got.begin() + mine, got.begin() + mine + count}, {host.begin() + mine, host.begin() + mine + count}, true,
+                 "reduce_scatter in place" + text);
+}
+
+template <class T>
+void check_all(Pair& pair) {
+  for (std::int64_t count : {1, 7, 255, 5000})
+    for (std::int64_t stride : {std::int64_t{0}, count + 5}) {
+      check_moves<T>(pair, count, stride);
+      for (bool accumulate : {false, true}) check_scatter<T>(pair, count, stride, accumulate);
+    }
+  for (Reduction reduction : {Reduction::sum, Reduction::max})
+    pair.expect_same<T>(values<T>(1013, 5), std::vector<T>(1), reduction == Reduction::sum, "all_reduce",
+                        [&](Communicator& c, T* buffer, T*, auto& on) { c.all_reduce(buffer, 1013, dtype_of<T>(), reduction, on); });
+  for (int root = 0; root < world().ranks(); ++root)
+    pair.expect_same<T>(values<T>(77, 6), std::vector<T>(1), false, "broadcast",
+                        [&](Communicator& c, T* buffer, T*, auto& on) { c.broadcast(buffer, 77, dtype_of<T>(), root, on); });
+}
+
+TEST(NcclCommunicator, EveryCollectiveIsThatOfTheHost) {
+  Pair pair;
+  EXPECT_EQ(pair.device->path(), "nccl");
+  EXPECT_EQ(pair.device->size(), world().ranks());
+  EXPECT_EQ(pair.device->rank(), world().rank());
+  check_all<float>(pair);
+  check_all<bf16>(pair);
+  check_all<std::int64_t>(pair);
+  pair.device->barrier();
+}
+
+TEST(NcclCommunicator, CollectivesOfTwoLanesAreUnderWayTogether) {
+  Pair first, second;
+  const auto a = values<std::int64_t>(4097, 1), b = values<std::int64_t>(4097, 2);
+  const Values<std::int64_t> one(a), two(b);
+  first.device->all_reduce(one.data, 4097, DType::i64, Reduction::sum, first.stream.context());
+  second.device->all_reduce(two.data, 4097, DType::i64, Reduction::sum, second.stream.context());
+  // Waited for in another order than issued.
+  second.stream.wait(*second.device);
+  first.stream.wait(*first.device);
+  auto host_a = a, host_b = b;
+  first.host->all_reduce(host_a.data(), 4097, DType::i64);
+  first.host->all_reduce(host_b.data(), 4097, DType::i64);
+  EXPECT_EQ(one.host(), host_a);
+  EXPECT_EQ(two.host(), host_b);
+}
+
+/// What is thrown by waiting for a stream, or an empty text.
+std::string error_of_wait(const Stream& stream, Communicator& comm) {
+  try {
+    stream.wait(comm);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code, ExitCode::environment);
+    return error.what();
+  }
+  return "";
+}
+
+TEST(NcclCommunicator, AWaitForARankThatDoesNotComeEnds) {
+  if (world().ranks() == 1) GTEST_SKIP() << "needs several ranks";
+  const int last = world().ranks() - 1;
+  auto comm = make_communicator(world(), all_dp(), Axis::dp, {.lane = "gather", .path = CommunicatorPath::nccl, .timeout_seconds = 0.5});
+  const Stream stream;
+  const Values<float> buffer(values<float>(64, 1));
+  if (world().rank() != last) {
+    comm->all_reduce(buffer.data, 64, DType::f32, Reduction::sum, stream.context());
+    const std::string what = error_of_wait(stream, *comm);
+    EXPECT_NE(what.find("lane gather"), std::string::npos) << what;
+    EXPECT_NE(what.find("not all ranks have arrived"), std::string::npos) << what;
+    comm->abort();
+    EXPECT_EQ(cudaStreamSynchronize(stream.stream), cudaSuccess);  // ends, now that the collective has been given up
+  }
+  world().barrier();
+}
+
+#ifdef TESSERA_EMULATED_GPU
+
+TEST(NcclCommunicator, AnErrorThatComesLaterEndsTheWait) {
+  if (world().ranks() == 1) GTEST_SKIP() << "needs several ranks";
+  auto comm = make_communicator(world(), all_dp(), Axis::dp, {.lane = "reduce", .path = CommunicatorPath::nccl});
+  const Stream stream;
+  const Values<float> buffer(values<float>(64, 1));
+  comm->all_reduce(buffer.data, 64, DType::f32, Reduction::sum, stream.context());
+  constexpr int system_error = 2, none = 0;
+  emulator::set_nccl_error(system_error);
+  std::string what;
+  try {
+    comm->check(0);
+  } catch (const Error& error) {
+    what = error.what();
+  }
+  emulator::set_nccl_error(none);
+  EXPECT_NE(what.find("a collective failed on rank"), std::string::npos) << what;
+  EXPECT_NE(what.find("lane reduce"), std::string::npos) << what;
+  stream.wait(*comm);
+}
+
+TEST(NcclCommunicator, TwoRanksOfAHostOnOneGpuAreRefusedByNccl) {
+  if (world().ranks() == 1) GTEST_SKIP() << "needs several ranks";
+  cuda::use_device(0);
+  std::string what;
+  try {
+    make_communicator(world(), all_dp(), Axis::dp, {.lane = "reduce", .path = CommunicatorPath::nccl});
+  } catch (const Error& error) {
+    what = error.what();
+  }
+  cuda::use_device(world().rank());
+  EXPECT_NE(what.find("Duplicate GPU detected"), std::string::npos) << what;
+  EXPECT_NE(what.find("lane reduce"), std::string::npos) << what;
+}
+
+TEST(NcclCommunicator, WhatDoesNotWaitForACollectiveFindsItUndone) {
+  if (world().ranks() == 1) GTEST_SKIP() << "needs several ranks";
+  Pair pair;
+  const Values<std::int64_t> sum(std::vector<std::int64_t>(8, 1)), early(std::vector<std::int64_t>(8, 0)),
+      late(std::vector<std::int64_t>(8, 0));
+  const Stream other;
+  pair.device->all_reduce(sum.data, 8, DType::i64, Reduction::sum, pair.stream.context());
+  cudaEvent_t event = nullptr;
+  TESSERA_CUDA_CHECK(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+  TESSERA_CUDA_CHECK(cudaEventRecord(event, pair.stream.stream));
+  TESSERA_CUDA_CHECK(cudaMemcpyAsync(early.data, sum.data, 64, cudaMemcpyDeviceToDevice, other.stream));
+  TESSERA_CUDA_CHECK(cudaStreamWaitEvent(other.stream, event, 0));
+  TESSERA_CUDA_CHECK(cudaMemcpyAsync(late.data, sum.data, 64, cudaMemcpyDeviceToDevice, other.stream));
+  other.wait(*pair.device);
+  pair.stream.wait(*pair.device);
+  EXPECT_EQ(early.host(), std::vector<std::int64_t>(8, 1));
+  EXPECT_EQ(late.host(), std::vector<std::int64_t>(8, world().ranks()));
+  cudaEventDestroy(event);
+}
+
+#endif
+
+}  // namespace
+}  // namespace tessera
+
+int main(int argc, char** argv) {
+  if (tessera::cuda::device_count() == 0) {
+    fmt::print("skipped: no GPU\n");
+    return 77;
+  }
+  return tessera::testing::run_tests(argc, argv, [](const tessera::World& world) { tessera::bind_gpu(world, {}, true); });
+}
