@@ -27,6 +27,7 @@ if 'train' in sys.argv:
     loss = 5.0 + (0.1 if DRIFTS and 'zero.stage=2' in sys.argv else 0)
     with open(folder + '/metrics.jsonl', 'w') as file:
         for step in range(1, 7): file.write(json.dumps({'step': step, 'loss': loss / step}) + '\\n')
+    print('resumed from a checkpoint at step 3 of 6')
 print('tessera 0')
 """
 
@@ -59,13 +60,13 @@ class GpuCheck(unittest.TestCase):
 
     def binary(self, name, cases, status):
         path = self.write(name, BINARY.replace("CASES", repr(cases)).replace("STATUS", str(status)))
-        self.tests.append({"name": name, "kind": "kernels", "path": path, "arguments": []})
+        self.tests.append({"name": name, "kind": "kernels", "path": path, "ranks": 1, "arguments": []})
 
-    def check(self):
+    def check(self, **environment):
         with open(os.path.join(self.scratch.name, "gpu_tests.json"), "w") as file:
             json.dump(self.tests, file)
         done = subprocess.run([sys.executable, SCRIPT, "--quick", "--build", self.scratch.name, "--report", "report.json"], cwd=self.scratch.name,
-                              capture_output=True, text=True)
+                              capture_output=True, text=True, env={**os.environ, **environment})
         path = os.path.join(self.scratch.name, "report.json")
         if not os.path.exists(path):
             return done, None
@@ -104,6 +105,16 @@ class GpuCheck(unittest.TestCase):
                 done, report = self.check()
                 self.assertEqual(done.returncode, 1)
                 self.assertEqual(self.results(report, name)["(the program)"], "failed")
+
+    def test_scripts_and_ranks_are_known_by_their_status(self):
+        for name, status, result in (("good", 0, "passed"), ("none", 77, "skipped"), ("bad", 1, "failed")):
+            path = self.write(name, f"import os, sys; sys.exit({status} if os.environ['TESSERA'] and sys.argv[1:] == ['--word'] else 3)")
+            for ranks, kind in ((1, "script"), (2, "program")):
+                self.tests = [{"name": name, "kind": kind, "path": path, "ranks": ranks, "arguments": ["--word"]}]
+                launcher = self.write("launcher", "import subprocess, sys; sys.exit(subprocess.call(sys.argv[3:]) if sys.argv[1:3] == ['-n', '2'] else 3)")
+                done, report = self.check(MPIEXEC=launcher)
+                self.assertEqual(self.results(report, name), {"(the program)": result})
+                self.assertEqual(done.returncode, 1 if result == "failed" else 0)
 
     def test_training_that_differs_fails(self):
         self.binary("good", [("one", "COMPLETED", False)], 0)
