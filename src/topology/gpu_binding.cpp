@@ -112,11 +112,7 @@ GpuBinding bind_gpu(const World& world, const Binding& cores, bool share) {
   std::vector<VisibleGpu> mine;
   world.together([&] {
     mine = visible_gpus(cores.units);
-    if (mine.empty())
-      fail(ExitCode::environment,
-           "rank {} sees no GPU on {}: start it where there is one (on Slurm with --gpus-per-node), see whether `nvidia-smi` lists it and "
-           "CUDA_VISIBLE_DEVICES hides it, or set run.device = \"host\"",
-           place.rank, place.host);
+    TESSERA_REQUIRE(!mine.empty(), "rank {} was to use a GPU of {} and sees none", place.rank, place.host);
   });
   const auto visible = gather_gpus(world, mine);
   const auto plan = plan_gpu_binding(visible);
@@ -130,7 +126,7 @@ GpuBinding bind_gpu(const World& world, const Binding& cores, bool share) {
     if (!share)
       fail(ExitCode::usage,
            "{} ranks on {} have {} GPU{} between them, and a rank needs one of its own. Start at most {} rank{} on a node, or set "
-           "topology.share_gpu = true to let ranks share, which is for tests: it is slow",
+           "topology.share_gpu = true to let ranks share, which is for tests: it is slow, or run.device = \"host\"",
            place.local_ranks, place.host, ids.size(), ids.size() == 1 ? "" : "s", ids.size(), ids.size() == 1 ? "" : "s");
     // NCCL refuses two ranks of one host on one GPU; ranks of different hosts it does not compare.
     default_environment("NCCL_HOSTID", fmt::format("rank{}", place.rank).c_str());

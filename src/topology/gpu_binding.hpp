@@ -24,7 +24,7 @@ struct GpuBinding {
 std::vector<GpuBinding> plan_gpu_binding(const std::vector<std::vector<VisibleGpu>>& visible);
 
 /// Collective over the world, after bind_process and before anything else touches a GPU: this process uses its GPU from now on. Throws
-/// AgreedError(environment) where a rank sees no GPU, and AgreedError(usage) where ranks would share one and `share` is false.
+/// AgreedError(usage) where ranks would share one and `share` is false. Every rank must see a GPU.
 GpuBinding bind_gpu(const World& world, const Binding& cores, bool share);
 
 /// "GPU 3 (0000:4d:00.0)"

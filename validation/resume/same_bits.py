@@ -26,7 +26,8 @@ DEVICES = {
         "bf16": [(0, 2), (3, 2)],
         "fast": [(0, 1), (2, 3), (3, 2)],
         "resumes": ((3, 3, 2), (1, 1, 3), (2, 2, 4)),
-        "keys": {"run__device": "cuda", "topology__share_gpu": True, "batch__global": 6, "batch__sequence_length": 8},
+        "keys": {"run__device": "cuda", "topology__share_gpu": True, "kernels__gemm_search": False,
+                 "batch__global": 6, "batch__sequence_length": 8},
     },
 }
 
