@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "base/check.hpp"
 #include "device_array.hpp"
 #include "kernels/gemm/gemm_search.hpp"
 
