@@ -24,7 +24,14 @@ std::string why_no_device() {
   return count == 0 ? cudaGetErrorString(cudaErrorNoDevice) : "";
 }
 
+std::size_t free_memory() {
+  std::size_t free = 0, total = 0;
+  TESSERA_CUDA_CHECK(cudaMemGetInfo(&free, &total));
+  return free;
+}
+
 void synchronize() { TESSERA_CUDA_CHECK(cudaDeviceSynchronize()); }
+
 std::string device_id(int device) {
   char id[64] = {};
   TESSERA_CUDA_CHECK(cudaDeviceGetPCIBusId(id, sizeof id, device));

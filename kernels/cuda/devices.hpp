@@ -1,5 +1,6 @@
 // The GPUs of this machine, for code that knows no CUDA.
 #pragma once
+#include <cstddef>
 #include <string>
 
 namespace tessera::cuda {
@@ -8,6 +9,8 @@ namespace tessera::cuda {
 int device_count();
 /// Why there is none, in CUDA's words; empty where there is one.
 std::string why_no_device();
+/// Bytes that are free on the GPU of this process.
+std::size_t free_memory();
 /// Returns when all work that this process gave its GPU is done. Throws Error(environment) when some of it failed.
 void synchronize();
 

@@ -22,19 +22,34 @@ std::uint64_t stream_of(const Parameter& p) { return hash_text(p.name).low; }
 
 }  // namespace
 
+namespace {
+
+constexpr const char* what_to_do =
+    "Lower batch.micro or batch.sequence_length, raise zero.stage (now {}), lower zero.max_live_parameters, or use more ranks; `tessera "
+    "plan` "
+    "shows the table without allocating anything.";
+
+void require_fits_device([[maybe_unused]] const Deck& deck, [[maybe_unused]] std::int64_t needed) {
+#ifdef TESSERA_CUDA
+  const auto free = static_cast<std::int64_t>(needed > 0 ? cuda::free_memory() : 0);
+  if (needed > free)
+    fail(ExitCode::memory, "the plan needs {} of the GPU and {} of it are free. {}", human_bytes(static_cast<double>(needed)),
+         human_bytes(static_cast<double>(free)), fmt::format(what_to_do, deck.zero.stage));
+#endif
+}
+
+}  // namespace
+
 void require_fits(const Deck& deck, const MemoryPlan& plan, int ranks_on_node) {
   std::int64_t needed = 0;
-  for (std::int64_t bytes : plan.bytes) needed += bytes;
+  for (Tier tier : {Tier::host, Tier::shared, Tier::pinned}) needed += plan.bytes[static_cast<std::size_t>(tier)];
   const bool told = deck.memory.host_limit > 0;
   const std::int64_t limit = told ? deck.memory.host_limit : static_cast<std::int64_t>(node_memory().available) / ranks_on_node;
   if (needed > limit)
-    fail(ExitCode::memory,
-         "the plan needs {} on each rank and {} is {} ({}). Lower batch.micro or batch.sequence_length, raise zero.stage (now {}), lower "
-         "zero.max_live_parameters, "
-         "or use more ranks; `tessera plan` shows the table without allocating anything.",
-         human_bytes(static_cast<double>(needed)), told ? "memory.host_limit" : "the share of this node's free memory",
-         human_bytes(static_cast<double>(limit)), told ? "from the deck" : fmt::format("{} ranks on the node", ranks_on_node),
-         deck.zero.stage);
+    fail(ExitCode::memory, "the plan needs {} on each rank and {} is {} ({}). {}", human_bytes(static_cast<double>(needed)),
+         told ? "memory.host_limit" : "the share of this node's free memory", human_bytes(static_cast<double>(limit)),
+         told ? "from the deck" : fmt::format("{} ranks on the node", ranks_on_node), fmt::format(what_to_do, deck.zero.stage));
+  require_fits_device(deck, plan.bytes[static_cast<std::size_t>(Tier::device)]);
 }
 
 Engine::Engine(const Deck& deck, DataParallelGroup group, const EngineOptions& options)

@@ -16,6 +16,7 @@ MODEL = {
     "model.layers": 2, "model.width": 32, "model.heads": 4, "model.kv_heads": 2, "model.ff_width": 48, "model.vocab": 211,
     "batch.global": 60, "batch.micro": 1, "batch.sequence_length": 12,
     "optimizer.learning_rate": 3e-3, "learning_rate.warmup_steps": 2, "evaluate.every": 0, "checkpoint.every": 0, "run.log_every": 1000,
+    "run.device": "host",
 }
 
 

@@ -49,6 +49,22 @@ TEST_F(OnDevice, EvaluatesAsTheHostDoes) {
   EXPECT_NEAR(losses[1] / losses[0], 1, 1e-5);
 }
 
+// The plan of a GPU counts against its own memory, and nothing is allocated when it does not fit.
+TEST_F(OnDevice, RefusesAPlanAboveTheFreeMemoryOfTheGpu) {
+  Deck deck = test::tiny_deck({"run.device=cuda"});
+  MemoryPlan plan;
+  plan.bytes[static_cast<std::size_t>(Tier::device)] = static_cast<std::int64_t>(cuda::free_memory() / 2);
+  require_fits(deck, plan, 1);
+  plan.bytes[static_cast<std::size_t>(Tier::device)] *= 4;
+  try {
+    require_fits(deck, plan, 1);
+    FAIL() << "a plan of twice the GPU's memory was taken";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code, ExitCode::memory);
+    EXPECT_NE(std::string(error.what()).find("of the GPU"), std::string::npos) << error.what();
+  }
+}
+
 }  // namespace
 }  // namespace tessera
 
