@@ -2,6 +2,7 @@
 """A rank on a GPU is killed in the middle of a run and the launcher does not see it: the others end within seconds and name the rank and the task
 that waits for it; the same command then goes on from the last checkpoint. Too few GPUs are refused unless ranks may share. Emulated GPUs or real
 ones."""
+import json
 import os
 import re
 import signal
@@ -51,6 +52,20 @@ def too_few(folder):
     check("and train where they may share it", done.returncode == 0 and "shared by 3 ranks" in done.stderr + done.stdout, done.stderr)
 
 
+def searches_products(folder):
+    """The choices of matrix products are in the cache folder, and a second start adds none to them."""
+    file = os.path.join(os.environ["XDG_CACHE_HOME"], "tessera", "gemm.json")
+    check("choices of matrix products are kept", os.path.exists(file) and all(json.load(open(file)).values()))
+    before = os.stat(file).st_mtime_ns
+    folder.train("again", 1, **{**KEYS, "run__steps": 2, "run__reproducible": True})
+    check("reproducible runs search none", os.stat(file).st_mtime_ns == before)
+    folder.train("once", 1, **{**KEYS, "run__steps": 2, "batch__sequence_length": 9})
+    searched = os.stat(file).st_mtime_ns
+    check("new shapes are searched", searched != before)
+    folder.train("twice", 1, **{**KEYS, "run__steps": 2, "batch__sequence_length": 9})
+    check("known shapes are not", os.stat(file).st_mtime_ns == searched)
+
+
 def main():
     with runs.Folder() as folder:
         if not runs.has_gpu(folder):
@@ -58,6 +73,7 @@ def main():
             return 77
         lose_a_rank(folder)
         too_few(folder)
+        searches_products(folder)
     return 0 if good else 1
 
 

@@ -26,6 +26,7 @@ class Folder:
     def __enter__(self):
         self._temporary = tempfile.TemporaryDirectory(prefix="tessera-test-")
         self.path = self._temporary.name
+        os.environ["XDG_CACHE_HOME"] = os.path.join(self.path, "cache")  # not the user's
         self.data = os.path.join(self.path, "train.bin")
         state = 12345
         tokens = []
