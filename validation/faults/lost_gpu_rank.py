@@ -16,15 +16,7 @@ import runs  # noqa: E402
 KEYS = {"run__device": "cuda", "topology__share_gpu": True, "batch__global": 6, "batch__sequence_length": 8, "run__steps": 2000, "zero__stage": 3,
         "zero__param_persistence_threshold": 0, "checkpoint__every": 2}
 ENVIRONMENT = 6  # exit status
-good = True
-
-
-def check(what, condition, output=""):
-    global good
-    print(f"{'ok  ' if condition else 'FAIL'} {what}", flush=True)
-    if not condition:
-        print("\n".join("     | " + line for line in output.splitlines()[-20:]))
-        good = False
+check = runs.Checks()
 
 
 def lose_a_rank(folder):
@@ -74,7 +66,7 @@ def main():
         lose_a_rank(folder)
         too_few(folder)
         searches_products(folder)
-    return 0 if good else 1
+    return 0 if check.good else 1
 
 
 if __name__ == "__main__":

@@ -12,15 +12,7 @@ import runs  # noqa: E402
 
 STEPS = 400
 COMMON = {"run__steps": STEPS, "run__reproducible": True, "run__threads": 1, "batch__global": 12}
-good = True
-
-
-def check(what, condition, output=""):
-    global good
-    print(f"{'ok  ' if condition else 'FAIL'} {what}", flush=True)
-    if not condition:
-        print("\n".join("     | " + line for line in output.splitlines()[-20:]))
-        good = False
+check = runs.Checks()
 
 
 def saved_step(folder, name):
@@ -71,7 +63,7 @@ def main():
         stop_and_resume(folder, reference, signal.SIGINT, 1)
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
             stop_and_resume(folder, reference, number, 2, launcher=True)
-    return 0 if good else 1
+    return 0 if check.good else 1
 
 
 if __name__ == "__main__":

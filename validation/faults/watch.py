@@ -13,15 +13,7 @@ import runs  # noqa: E402
 
 STEPS = 10
 COMMON = {"run__steps": STEPS, "run__reproducible": True, "run__threads": 1, "batch__global": 12, "run__log_every": 1}
-good = True
-
-
-def check(what, condition, output=""):
-    global good
-    print(f"{'ok  ' if condition else 'FAIL'} {what}", flush=True)
-    if not condition:
-        print("\n".join("     | " + line for line in output.splitlines()[-60:]))
-        good = False
+check = runs.Checks()
 
 
 def human_bytes(count):
@@ -122,7 +114,7 @@ def main():
     with runs.Folder() as folder:
         for part in (banner, metrics, memory, terminal):
             part(folder)
-    return 0 if good else 1
+    return 0 if check.good else 1
 
 
 if __name__ == "__main__":

@@ -85,6 +85,19 @@ class Folder:
         return Running(self.command(name, ranks, **keys), self.run(name), os.path.join(self.path, name + ".log"))
 
 
+class Checks:
+    """check(what, condition, output) prints a line for each condition, and the end of the output where it fails."""
+
+    def __init__(self):
+        self.good = True
+
+    def __call__(self, what, condition, output=""):
+        print(f"{'ok  ' if condition else 'FAIL'} {what}", flush=True)
+        if not condition:
+            print("\n".join("     | " + line for line in output.splitlines()[-60:]))
+            self.good = False
+
+
 def has_gpu(folder):
     """Whether this machine has a GPU (or an emulated one) that tessera sees."""
     run = subprocess.run(folder.command("has-gpu", 1, run__device="cuda", run__steps=2, batch__global=1), stdin=subprocess.DEVNULL, capture_output=True,
