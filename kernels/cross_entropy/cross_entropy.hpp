@@ -4,10 +4,14 @@
 
 namespace tessera::kernels {
 
+/// The target of a token that counts for nothing: its loss is 0, and so is its gradient.
+inline constexpr std::int32_t no_target = -1;
+
 /// Shapes: M tokens, C width, V vocabulary. loss of a token = log sum exp(logits) - logits[target], sums in fp32 or better.
-/// A target outside [0, V) is an error: the host's code throws before any work; a GPU's, which cannot look at targets before it runs, ends
-/// the kernel, and the next check of the CUDA runtime throws. The reader of the data refuses such tokens before either.
-/// With gradients: d_x is overwritten, d_weight (fp32) is added to; both are scaled by grad_scale (1 / tokens of the global batch).
+/// A target that is neither no_target nor in [0, V) is an error: the host's code throws before any work; a GPU's, which cannot look at
+/// targets before it runs, ends the kernel, and the next check of the CUDA runtime throws. The reader of the data refuses such tokens
+/// before either. With gradients: d_x is overwritten, d_weight (fp32) is added to; both are scaled by grad_scale (1 / tokens of the global
+/// batch).
 struct LinearCrossEntropy {
   float* losses = nullptr;                ///< (M) loss of each token, not scaled
   double* loss_sum = nullptr;             ///< 1 value: the sum of losses in a fixed order that does not depend on threads
@@ -32,7 +36,7 @@ struct SoftmaxLossRows {
   float* losses = nullptr;                ///< (rows)
   float* logits = nullptr;                ///< (rows,V)
   void* d_logits = nullptr;               ///< (rows,V) of dtype, or null; may be the logits themselves where dtype is f32
-  const std::int32_t* targets = nullptr;  ///< (rows), each in [0, V)
+  const std::int32_t* targets = nullptr;  ///< (rows), each in [0, V) or no_target
   float grad_scale = 1;
   std::int64_t rows = 0, V = 0;
   DType dtype = DType::f32;

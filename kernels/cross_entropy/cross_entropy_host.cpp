@@ -3,6 +3,7 @@
 // cache.
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
 
 #include "base/check.hpp"
@@ -69,10 +70,17 @@ struct RowWalk {
   std::int64_t end(std::int64_t i, std::int64_t V) const { return i == 0 ? head : std::min(V, head + i * block); }
 };
 
+void row_without_loss(const SoftmaxLossRows& s, std::int64_t r) {
+  s.losses[r] = 0;
+  const std::size_t bytes = static_cast<std::size_t>(s.V) * size_of(s.dtype);
+  if (s.d_logits) std::memset(static_cast<std::byte*>(s.d_logits) + static_cast<std::size_t>(r) * bytes, 0, bytes);
+}
+
 template <bool gradient>
 void loss_row(const SoftmaxLossRows& s, std::int64_t r) {
   float* row = s.logits + r * s.V;
   std::int64_t target = s.targets[r];
+  if (target == no_target) return row_without_loss(s, r);
   double target_logit = static_cast<double>(row[target]), total = 0;
   float most = -INFINITY, maxima[RowWalk::most_blocks];
   RowWalk walk(row, s.V);
@@ -107,7 +115,8 @@ LossLayout layout_of(const LinearCrossEntropy& l) {
 
 void check_targets(const LinearCrossEntropy& l) {
   for (std::int64_t i = 0; i < l.M; ++i)
-    TESSERA_REQUIRE(l.targets[i] >= 0 && l.targets[i] < l.V, "target {} of token {} is outside the vocabulary of {}", l.targets[i], i, l.V);
+    TESSERA_REQUIRE(l.targets[i] == no_target || (l.targets[i] >= 0 && l.targets[i] < l.V),
+                    "target {} of token {} is outside the vocabulary of {}", l.targets[i], i, l.V);
 }
 
 }  // namespace

@@ -58,11 +58,23 @@ __device__ RowResult finish_row(const SoftmaxLossRows& s, std::int64_t r, double
 
 /// Where d_logits are the logits, a thread has read what it writes.
 template <bool gradient, class T, class Whole>
+__device__ void row_without_loss(const SoftmaxLossRows& s, std::int64_t r) {
+  if (threadIdx.x == 0) s.losses[r] = 0;
+  if constexpr (gradient) {
+    const int V = static_cast<int>(s.V);
+    const float zero[N] = {};
+    for (int i = static_cast<int>(threadIdx.x) * N; i < V; i += row_threads * N)
+      store<Whole>(static_cast<T*>(s.d_logits) + r * s.V, i, V, zero);
+  }
+}
+
+template <bool gradient, class T, class Whole>
 __global__ void __launch_bounds__(row_threads) row_kernel(SoftmaxLossRows s, int kept) {
   auto* keep = dynamic_shared<float>();  // (kept)
   const std::int64_t r = blockIdx.x;
   const int V = static_cast<int>(s.V), target = s.targets[r], mine = static_cast<int>(threadIdx.x) * N;
-  require(target >= 0 && target < V);
+  require(target == no_target || (target >= 0 && target < V));
+  if (target == no_target) return row_without_loss<gradient, T, Whole>(s, r);
   const float* row = s.logits + r * s.V;
   const double target_logit = static_cast<double>(row[target]);
 

@@ -7,6 +7,7 @@
 #include "kernels/parallel.hpp"
 #include "schedule/builder.hpp"
 #include "schedule/memory_plan.hpp"
+#include "schedule/micro_batches.hpp"
 #include "train/device.hpp"
 
 namespace tessera {
@@ -74,8 +75,7 @@ void print_plan(const BuildRequest& request, const Schedule& schedule, const Mem
              human_count(static_cast<double>(parameter_count(request.layout.table))), request.layout.units.size(), human_count(flops.full),
              human_count(flops.causal));
   fmt::print("mesh      {} data-parallel ranks, ZeRO stage {}\n", request.ranks, request.deck.zero.stage);
-  fmt::print("batch     {} sequences of {} tokens: {} micro-batches of {} on each rank\n", request.deck.batch.global,
-             request.deck.batch.sequence_length, accumulation_steps(request.deck, request.ranks), request.deck.batch.micro);
+  fmt::print("batch     {}\n", describe_batch(request.deck, request.ranks));
   fmt::print("step      {} tasks, {} FLOPs and {} moved by collectives, on each rank\n", cost.tasks, human_count(cost.flops),
              human_bytes(cost.bytes_moved));
   fmt::print("memory    {} on each rank\n{}", human_bytes(static_cast<double>(total_bytes(plan))), print_memory(schedule, plan));

@@ -42,6 +42,6 @@ struct Draft {
 /// Puts values in the place of `auto` where they follow from the deck and the number of ranks (0: not known).
 void resolve_auto(Draft& draft, int ranks);
 /// Rules between keys.
-void check_rules(Draft& draft, int ranks);
+void check_rules(Draft& draft);
 
 }  // namespace tessera

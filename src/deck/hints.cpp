@@ -21,7 +21,7 @@ constexpr std::string_view no_offload = "offload is not in this version; leave i
 constexpr std::string_view not_needed_consolidate =
     "it is not needed: every checkpoint opens as whole weights, and `tessera consolidate` writes them as safetensors; leave it out";
 constexpr std::string_view no_fp16 = "fp16 with loss scaling is not in this version; set precision.compute to bf16 or fp32";
-constexpr std::string_view accumulation = "accumulation steps = batch.global / (batch.micro x ranks)";
+constexpr std::string_view accumulation = "accumulation steps = batch.global / (batch.micro x ranks), rounded up";
 
 // Looked up by full path first, then by the last word.
 constexpr Alias aliases[] = {

@@ -196,7 +196,7 @@ ParsedDeck parse_deck_text(const std::string& text, const std::string& name, con
   // After a syntax fault parts of the file were skipped, so rules between keys would report what is not wrong.
   if (whole) {
     resolve_auto(draft, ranks);
-    check_rules(draft, ranks);
+    check_rules(draft);
   }
   sort_faults(draft.faults, overrides);
   return {draft.deck, draft.faults, draft.resolved};

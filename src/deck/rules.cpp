@@ -37,9 +37,6 @@ std::string multiples_around(std::int64_t value, std::int64_t atom) {
   return below > 0 ? fmt::format("{} or {}", below, below + atom) : fmt::format("{}", atom);
 }
 
-/// Ranks that split the batch: what the launch says, or what the deck says.
-std::int64_t known_ranks(const Draft& draft, int ranks) { return ranks > 0 ? ranks : draft.good({"mesh.dp"}) ? draft.deck.mesh.dp : 0; }
-
 void resolve_run(Draft& draft) {
   RunKeys& run = draft.deck.run;
   if (draft.is_auto("run.name")) {
@@ -175,17 +172,14 @@ void check_mesh(Draft& draft, int ranks) {
   }
 }
 
-void check_batch(Draft& draft, int ranks) {
+void check_batch(Draft& draft) {
   if (!draft.good({"batch.global", "batch.micro"})) return;
-  std::int64_t global = draft.deck.batch.global, micro = draft.deck.batch.micro, n = std::max<std::int64_t>(1, known_ranks(draft, ranks));
-  std::int64_t atom = micro * n;
-  if (global % atom == 0) return;
-  std::vector<std::string> ways{"nearest valid batch.global: " + multiples_around(global, atom)};
-  if (global % n == 0) ways.push_back("nearest valid batch.micro: " + one_of(divisors_near(global / n, micro)));
-  if (n > 1 && global % micro == 0) ways.push_back("nearest valid numbers of ranks: " + one_of(divisors_near(global / micro, n)));
-  std::string over = n > 1 ? fmt::format(" x {} ranks = {}", n, atom) : "";
-  draft.fault({"batch.global", "batch.micro"}, fmt::format("batch.global {} is not divisible by batch.micro {}{} (sequences); {}", global,
-                                                           micro, over, fmt::join(ways, "; ")));
+  const std::int64_t global = draft.deck.batch.global, micro = draft.deck.batch.micro;
+  if (global % micro == 0) return;
+  draft.fault({"batch.global", "batch.micro"},
+              fmt::format("batch.global {} is not divisible by batch.micro {} (sequences); nearest valid batch.global: {}; nearest valid "
+                          "batch.micro: {}",
+                          global, micro, multiples_around(global, micro), one_of(divisors_near(global, micro))));
 }
 
 void check_evaluation(Draft& draft) {
@@ -287,11 +281,11 @@ void resolve_auto(Draft& draft, int ranks) {
   check_mesh(draft, ranks);
 }
 
-void check_rules(Draft& draft, int ranks) {
+void check_rules(Draft& draft) {
   check_names(draft);
   check_model(draft);
   check_learning_rate(draft);
-  check_batch(draft, ranks);
+  check_batch(draft);
   check_evaluation(draft);
   check_lanes(draft);
   check_packing(draft);

@@ -94,7 +94,7 @@ const std::vector<Key> table = {
 
     // [batch]
     {KEY(batch.global), .type = integer, .unit = "sequences", .limits = {.least = 1, .most = 1e9}, .identity = true,
-     .help = "Sequences of one optimizer step over all ranks; accumulation steps = global / (micro x ranks)."},
+     .help = "Sequences of one optimizer step over all ranks; each rank runs global / (micro x ranks) micro-batches, rounded up."},
     {KEY(batch.micro), .type = integer, .unit = "sequences", .limits = {.least = 1, .most = 1e6}, .identity = true,
      .help = "Sequences that a rank passes through the model at once."},
     {KEY(batch.sequence_length), .type = integer, .unit = "tokens", .limits = {.least = 1, .most = max_dim}, .identity = true,

@@ -8,6 +8,7 @@
 
 #include "kernels/step/step.hpp"
 #include "kernels/sums/sums.hpp"
+#include "schedule/micro_batches.hpp"
 #include "topology/communicator.hpp"
 #include "zero/residency.hpp"
 
@@ -597,8 +598,6 @@ class Builder {
 };
 
 }  // namespace
-
-std::int64_t accumulation_steps(const Deck& deck, int ranks) { return deck.batch.global / (deck.batch.micro * ranks); }
 
 Schedule build_schedule(const BuildRequest& request) { return Builder(request).build(); }
 

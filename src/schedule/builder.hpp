@@ -14,9 +14,6 @@ struct BuildRequest {
   std::int64_t evaluation_micro_batches = 0;  ///< per rank; 0: no evaluation program
 };
 
-/// Micro-batches that a rank runs in one step.
-std::int64_t accumulation_steps(const Deck& deck, int ranks);
-
 /// Names of persistent buffers: "parameters.UNIT", "master.UNIT", "adam_m.UNIT", "adam_v.UNIT", "gradients.UNIT", "tokens", "targets",
 /// "weights", "rope", "scalars", "inputs", "adamw", "report".
 Schedule build_schedule(const BuildRequest& request);

@@ -4,6 +4,7 @@
 
 #include "base/log.hpp"
 #include "base/version.hpp"
+#include "schedule/micro_batches.hpp"
 
 namespace tessera {
 
@@ -19,8 +20,7 @@ void print_banner(const BannerFacts& f) {
   info("model       {} parameters in {} units; {} FLOPs a token (causal: {})",
        human_count(static_cast<double>(parameter_count(f.engine.layout().table))), f.engine.layout().units.size(), human_count(flops.full),
        human_count(flops.causal));
-  info("batch       {} sequences of {} tokens: {} micro-batches of {} on each of {} ranks", deck.batch.global, deck.batch.sequence_length,
-       f.engine.accumulation(), deck.batch.micro, f.engine.ranks());
+  info("batch       {}", describe_batch(deck, f.engine.ranks()));
   info("memory      of this rank, planned and allocated\n{}", print_memory(f.engine.schedule(), f.engine.plan()));
 }
 

@@ -324,7 +324,7 @@ StepReport Engine::step(std::int64_t step, bool stop) {
       .eps = static_cast<float>(o.eps),
       .clipping = o.gradient_clipping,
       .stop = stop};
-  for (std::int64_t m = 0; m < accumulation(); ++m) weight(m) = 1;
+  for (std::int64_t m = 0; m < accumulation(); ++m) weight(m) = 1;  // empty ones have no loss to weigh
   executor_->run(ProgramKind::train);
   return value<StepReport>("report");
 }

@@ -9,6 +9,7 @@
 #include "schedule/builder.hpp"
 #include "schedule/make_executor.hpp"
 #include "schedule/memory_plan.hpp"
+#include "schedule/micro_batches.hpp"
 #include "topology/communicator.hpp"
 
 namespace tessera {

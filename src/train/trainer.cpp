@@ -11,8 +11,10 @@
 #include "base/log.hpp"
 #include "deck/environment.hpp"
 #include "io/metrics/metrics.hpp"
+#include "kernels/cross_entropy/cross_entropy.hpp"
 #include "memory/runtime.hpp"
 #include "optimizer/learning_rate.hpp"
+#include "schedule/micro_batches.hpp"
 #include "topology/binding.hpp"
 #include "topology/gpu_binding.hpp"
 #include "topology/make_communicator.hpp"
@@ -158,7 +160,13 @@ class Training {
   void load_batch(std::int64_t step) {
     const std::int64_t A = engine_->accumulation();
     for (std::int64_t m = 0; m < A; ++m) {
-      const std::int64_t first = step * deck_.batch.global + (world_.rank() * A + m) * deck_.batch.micro;
+      const std::optional<std::int64_t> number = micro_batch_at(deck_, world_.ranks(), world_.rank(), m);
+      if (!number) {
+        std::ranges::fill(engine_->tokens(m), 0);
+        std::ranges::fill(engine_->targets(m), kernels::no_target);
+        continue;
+      }
+      const std::int64_t first = step * deck_.batch.global + *number * deck_.batch.micro;
       fill_micro_batch(*train_, m, [&](std::int64_t row) {
         return sample_at(static_cast<std::uint64_t>(deck_.run.seed), train_->samples(), first + row);
       });

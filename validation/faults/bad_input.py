@@ -87,7 +87,8 @@ def decks(folder):
               ["model.layers", "model.width", "types.toml:"])
     with_deck("syntax.toml", deck + "[batch\n", "a deck that is not TOML", ["syntax.toml:"])
     with_deck("whole.toml", deck, "a typo on the command line", ["'zero.stag=1'", "zero.stage?"], zero__stag=1)
-    with_deck("whole.toml", deck, "a batch that 2 ranks cannot share", ["batch.global 61 is not divisible", "60 or 62"], ranks=2, batch__global=61)
+    with_deck("whole.toml", deck, "a batch of no whole number of micro-batches", ["batch.global 61 is not divisible", "60 or 62"], ranks=2,
+              batch__global=61, batch__micro=2)
     command = folder.command("deck", 1)
     command[command.index(folder.deck)] = folder.path + "/missing.toml"
     refused("a deck that is not there", command, USAGE, ["missing.toml"], [out])

@@ -22,7 +22,7 @@ struct Inputs {
     x.randomize(1, s.logit_scale);
     weight.randomize(2);
     d_weight.randomize(3, 1e-3);
-    for (std::int64_t i = 0; i < s.M; ++i) targets.push_back(static_cast<std::int32_t>((i * 7919 + 3) % s.V));
+    for (std::int64_t i = 0; i < s.M; ++i) targets.push_back(i % 5 == 4 ? no_target : static_cast<std::int32_t>((i * 7919 + 3) % s.V));
   }
 };
 
@@ -34,8 +34,7 @@ struct Outputs {
 
 constexpr float grad_scale = 1.f / 64;
 
-Outputs run(const Case& s, bool gradients = true) {
-  Inputs in(s);
+Outputs run(const Case& s, Inputs in, bool gradients = true) {
   Tensor losses(s.M, DType::f32), d_x(s.M * s.C, s.dtype);
   Outputs o;
   LinearCrossEntropy l{.losses = losses.as<float>(),
@@ -61,6 +60,8 @@ Outputs run(const Case& s, bool gradients = true) {
   return o;
 }
 
+Outputs run(const Case& s, bool gradients = true) { return run(s, Inputs(s), gradients); }
+
 // In doubles. `x` and `weight` are given so that finite differences can move them.
 std::vector<double> reference_losses(const Case& s, const Inputs& in, const std::vector<double>& x, const std::vector<double>& weight,
                                      std::vector<double>* probability = nullptr) {
@@ -72,7 +73,8 @@ std::vector<double> reference_losses(const Case& s, const Inputs& in, const std:
         logits[static_cast<std::size_t>(v)] += x[static_cast<std::size_t>(i * s.C + c)] * weight[static_cast<std::size_t>(v * s.C + c)];
     double most = *std::max_element(logits.begin(), logits.end()), total = 0;
     for (double l : logits) total += std::exp(l - most);
-    losses.push_back(std::log(total) + most - logits[static_cast<std::size_t>(in.targets[static_cast<std::size_t>(i)])]);
+    const std::int32_t target = in.targets[static_cast<std::size_t>(i)];
+    losses.push_back(target == no_target ? 0 : std::log(total) + most - logits[static_cast<std::size_t>(target)]);
     if (probability)
       for (double l : logits) probability->push_back(std::exp(l - most) / total);
   }
@@ -90,6 +92,7 @@ Outputs reference(const Case& s) {
   o.d_weight = in.d_weight.doubles();
   for (std::int64_t i = 0; i < s.M; ++i)
     for (std::int64_t v = 0; v < s.V; ++v) {
+      if (in.targets[static_cast<std::size_t>(i)] == no_target) continue;
       double d = static_cast<double>(grad_scale) *
                  (p[static_cast<std::size_t>(i * s.V + v)] - (in.targets[static_cast<std::size_t>(i)] == v ? 1 : 0));
       for (std::int64_t c = 0; c < s.C; ++c) {
@@ -182,6 +185,20 @@ TEST(SoftmaxLossRows, LeavesNoSubnormalGradient) {
     normal += g != 0;
   }
   EXPECT_GT(normal, 300) << "what fp32 holds must stay";
+}
+
+// A micro-batch that only fills a place: whatever its tokens are, it must change no bit.
+TEST(LinearCrossEntropy, NoTargetsNoChange) {
+  for (DType t : {DType::f32, DType::bf16}) {
+    Case s{7, 48, 1013, 3, t};
+    Inputs in(s);
+    std::fill(in.targets.begin(), in.targets.end(), no_target);
+    Outputs got = run(s, in);
+    EXPECT_EQ(got.loss_sum, 0);
+    for (double l : got.losses) EXPECT_EQ(l, 0);
+    for (double d : got.d_x) EXPECT_EQ(d, 0);
+    EXPECT_EQ(got.d_weight, Inputs(s).d_weight.doubles());
+  }
 }
 
 TEST(LinearCrossEntropy, RefusesBadTargets) {

@@ -7,6 +7,7 @@ import sys
 
 import runs
 
+# 30 micro-batches (5 on GPUs): some numbers of ranks cannot share them evenly, and run empty ones.
 HOST_MATRIX = [(stage, ranks) for stage in range(4) for ranks in (1, 2, 3, 4)] + [(3, 5), (2, 6)]  # 5 and 6 ranks once each
 
 # Of each device: layouts (stage, ranks) by mode and type, those that resume one another after the step that is named last, and keys. Ranks may
@@ -18,7 +19,7 @@ DEVICES = {
         "bf16": [(0, 2), (1, 3), (2, 4), (3, 2), (3, 3)],
         "fast": HOST_MATRIX,
         "resumes": ((3, 3, 7), (1, 4, 10), (2, 2, 15)),
-        "keys": {},
+        "keys": {"batch__micro": 2},
     },
     "cuda": {
         "steps": 5,
@@ -27,7 +28,7 @@ DEVICES = {
         "fast": [(0, 1), (2, 3), (3, 2)],
         "resumes": ((3, 3, 2), (1, 1, 3), (2, 2, 4)),
         "keys": {"run__device": "cuda", "topology__share_gpu": True, "kernels__gemm_search": False,
-                 "batch__global": 6, "batch__sequence_length": 8},
+                 "batch__global": 5, "batch__sequence_length": 8},
     },
 }
 

@@ -8,6 +8,7 @@
 
 #include "kernels/parallel.hpp"
 #include "schedule/memory_plan.hpp"
+#include "schedule/micro_batches.hpp"
 #include "schedules.hpp"
 
 namespace tessera {

@@ -1,0 +1,21 @@
+// How a global batch is cut into micro-batches, and which rank runs which.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "deck/deck.hpp"
+
+namespace tessera {
+
+/// Micro-batches that every rank runs in one step. All ranks run the same schedule, so where the micro-batches of the global batch cannot
+/// be shared evenly, some ranks run empty ones: without targets they add exactly nothing to loss and gradients.
+std::int64_t accumulation_steps(const Deck& deck, int ranks);
+
+/// Number, within the global batch, of the micro-batch that a rank runs as its `place`-th; none for an empty one.
+std::optional<std::int64_t> micro_batch_at(const Deck& deck, int ranks, int rank, std::int64_t place);
+
+/// What a user is told: sequences, micro-batches, and what empty ones cost.
+std::string describe_batch(const Deck& deck, int ranks);
+
+}  // namespace tessera
