@@ -3,7 +3,6 @@
 #include <benchmark/benchmark.h>
 #include <fmt/format.h>
 
-#include <Kokkos_Core.hpp>
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -12,6 +11,7 @@
 #include "kernels/gemm/gemm.hpp"
 #include "kernels/parallel.hpp"
 #include "memory/arena.hpp"
+#include "memory/runtime.hpp"
 
 namespace tessera::benchmarks {
 
@@ -84,9 +84,9 @@ inline double stream_rate() {
          });
 }
 
-/// Runs the registered benchmarks under Kokkos with OMP_NUM_THREADS threads (all cores without it).
+/// Runs the registered benchmarks with OMP_NUM_THREADS threads (all cores without it).
 inline int run(int argc, char** argv) {
-  Kokkos::ScopeGuard kokkos(argc, argv);
+  KernelRuntime runtime(0);
   benchmark::Initialize(&argc, argv);
   benchmark::AddCustomContext("threads", std::to_string(kernels::threads()));
   benchmark::RunSpecifiedBenchmarks();

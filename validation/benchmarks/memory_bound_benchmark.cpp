@@ -7,7 +7,6 @@
 #include <sys/mman.h>
 #include <time.h>
 
-#include <Kokkos_Core.hpp>
 #include <algorithm>
 #include <cstring>
 #include <functional>
@@ -294,8 +293,7 @@ Settings parse(int argc, char** argv) {
 int main(int argc, char** argv) {
   try {
     auto settings = tessera::kernels::parse(argc, argv);
-    Kokkos::ScopeGuard kokkos(
-        Kokkos::InitializationSettings().set_num_threads(static_cast<int>(settings.threads)).set_disable_warnings(true));
+    tessera::KernelRuntime runtime(static_cast<int>(settings.threads));
     tessera::kernels::run(settings);
   } catch (const std::exception& e) {
     fmt::print(stderr, "memory_bound_benchmark: {}\n", e.what());

@@ -49,6 +49,6 @@ int run(const std::string& dtype, int steps) {
 }  // namespace tessera
 
 int main(int argc, char** argv) {
-  Kokkos::ScopeGuard kokkos;
+  tessera::KernelRuntime runtime(0);
   return tessera::run(argc > 1 ? argv[1] : "bf16", argc > 2 ? std::atoi(argv[2]) : 7);
 }
