@@ -66,7 +66,8 @@ TEST(PlanCommand, MoreRanksNeedLessEach) {
 TEST(PlanCommand, FaultsOfTheDeckAreAllShown) {
   const test::Scratch scratch;
   test::spill(scratch / "tiny.toml", test::tiny_deck_text);
-  const auto done = test::run_program(scratch, {"plan", scratch / "tiny.toml", "model.widht=3", "zero.stage=7", "batch.global=7", "batch.micro=2"});
+  const auto done =
+      test::run_program(scratch, {"plan", scratch / "tiny.toml", "model.widht=3", "zero.stage=7", "batch.global=7", "batch.micro=2"});
   EXPECT_EQ(done.status, 2);
   for (const char* part : {"model.width", "zero.stage", "batch.global"}) EXPECT_TRUE(test::has(done.err, part)) << done.err;
 }
