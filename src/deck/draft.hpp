@@ -8,14 +8,14 @@
 namespace tessera {
 
 /// Where a key was written: a place in the file, or the override itself.
-struct Place {
+struct DeckPlace {
   std::string file;
   int line = 0, column = 0;
 };
 
 struct Entry {
   Literal literal;
-  Place place;
+  DeckPlace place;
   bool given = false;   ///< in the file or an override; otherwise the default or missing
   bool faulty = false;  ///< missing, or its value was refused: rules that need it are skipped
   bool is_auto = false;

@@ -27,7 +27,7 @@ Literal to_literal(const toml::node& node) {
   return {std::monostate{}, "a date or time"};
 }
 
-Place place_of(const std::string& file, const toml::source_region& region) {
+DeckPlace place_of(const std::string& file, const toml::source_region& region) {
   return {file, static_cast<int>(region.begin.line), static_cast<int>(region.begin.column)};
 }
 
@@ -50,7 +50,7 @@ class Walker {
   void table(const toml::table& t, const std::string& section, const std::string& meant) {
     for (auto& [key, node] : t) {
       std::string path = join(section, key.str()), target = join(meant, key.str());
-      Place at = place_of(draft_.file, key.source());
+      DeckPlace at = place_of(draft_.file, key.source());
       if (node.is_table() && !find_key(target)) {
         sub_table(*node.as_table(), path, target, at);
       } else if (is_section(target)) {
@@ -67,7 +67,7 @@ class Walker {
   }
 
  private:
-  void sub_table(const toml::table& t, const std::string& path, const std::string& target, const Place& at) {
+  void sub_table(const toml::table& t, const std::string& path, const std::string& target, const DeckPlace& at) {
     if (is_section(target)) return table(t, path, target);
     Hint hint = hint_for_section(target);
     // The section's own fault stands at its header, and then its keys are read as if they stood in the right one.
@@ -77,7 +77,7 @@ class Walker {
     if (!meant.empty()) table(t, path, meant);
   }
 
-  void unknown_key(const std::string& path, const std::string& target, const Place& at) {
+  void unknown_key(const std::string& path, const std::string& target, const DeckPlace& at) {
     Hint hint = hint_for_key(target);
     add(at, path, hint.message);
     mention(hint.replacement);
@@ -91,7 +91,7 @@ class Walker {
     }
   }
 
-  void add(const Place& at, const std::string& key, const std::string& message) {
+  void add(const DeckPlace& at, const std::string& key, const std::string& message) {
     draft_.faults.push_back({at.file, at.line, at.column, key, message});
   }
 
@@ -126,7 +126,7 @@ bool is_valid_text(const Literal& literal) {
 std::string override_name(const std::string& text) { return fmt::format("override '{}'", text); }
 
 void apply_override(Draft& draft, const std::string& text) {
-  Place at{override_name(text), 0, 0};
+  DeckPlace at{override_name(text), 0, 0};
   auto add = [&](const std::string& key, const std::string& message) { draft.faults.push_back({at.file, 0, 0, key, message}); };
   auto equals = text.find('=');
   auto trim = [](std::string s) {

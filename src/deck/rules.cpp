@@ -266,7 +266,7 @@ void Draft::fault(std::initializer_list<std::string_view> keys, const std::strin
   auto overridden = std::find_if(keys.begin(), keys.end(), [&](auto k) { return entry(k).given && entry(k).place.line == 0; });
   auto given = std::find_if(keys.begin(), keys.end(), [&](auto k) { return entry(k).given; });
   auto at = overridden != keys.end() ? overridden : given != keys.end() ? given : keys.begin();
-  const Place place = entry(*at).given ? entry(*at).place : Place{file, 0, 0};
+  const DeckPlace place = entry(*at).given ? entry(*at).place : DeckPlace{file, 0, 0};
   faults.push_back({place.file, place.line, place.column, std::string(*at), message});
 }
 
