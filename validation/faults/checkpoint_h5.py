@@ -11,9 +11,12 @@ import sys
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "resume"))
 import runs  # noqa: E402
 
+DEBIAN_PYTHON = "/usr/bin/python3"  # scripts/setup installs its h5py; another Python may come first on PATH
 try:
     import h5py
 except ImportError:
+    if os.path.exists(DEBIAN_PYTHON) and os.path.realpath(sys.executable) != os.path.realpath(DEBIAN_PYTHON):
+        os.execv(DEBIAN_PYTHON, [DEBIAN_PYTHON, *sys.argv])
     h5py = None
 
 COMMON = {"run__steps": 3, "run__reproducible": True, "run__threads": 1, "batch__global": 12, "zero__stage": 3}
