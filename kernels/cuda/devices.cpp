@@ -30,6 +30,12 @@ std::size_t free_memory() {
   return free;
 }
 
+std::size_t used_memory() {
+  std::size_t free = 0, total = 0;
+  TESSERA_CUDA_CHECK(cudaMemGetInfo(&free, &total));
+  return total - free;
+}
+
 void synchronize() { TESSERA_CUDA_CHECK(cudaDeviceSynchronize()); }
 
 std::string device_id(int device) {

@@ -11,6 +11,8 @@ int device_count();
 std::string why_no_device();
 /// Bytes that are free on the GPU of this process.
 std::size_t free_memory();
+/// Bytes of it that anyone uses.
+std::size_t used_memory();
 /// Returns when all work that this process gave its GPU is done. Throws Error(environment) when some of it failed.
 void synchronize();
 

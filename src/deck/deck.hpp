@@ -84,7 +84,8 @@ struct MeshKeys {
 };
 
 struct TopologyKeys {
-  bool share_gpu = false;  // several ranks on one GPU
+  bool share_gpu = false;               // several ranks on one GPU
+  std::int64_t collective_timeout = 0;  // seconds
   friend bool operator==(const TopologyKeys&, const TopologyKeys&) = default;
 };
 

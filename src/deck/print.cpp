@@ -13,6 +13,7 @@ std::string type_text(const Key& key) {
     case KeyType::elements:
       return "integer, or a whole float such as 5e8";
     case KeyType::bytes:
+    case KeyType::duration:
       return "text with a unit";
     case KeyType::real:
       return "float";
@@ -54,7 +55,8 @@ std::string deck_reference() {
   std::string out =
       "# Deck reference\n\n"
       "Every key of a deck, as `tessera deck reference` prints it. A key can be overridden on the command line as `section.key=value`.\n"
-      "Quantities of elements may be written as whole floats (`5e8`); quantities of bytes carry their unit (`\"64 MiB\"`).\n";
+      "Quantities of elements may be written as whole floats (`5e8`); quantities of bytes and time carry their unit (`\"64 MiB\"`,\n`\"30 "
+      "min\"`).\n";
   std::string_view section;
   for (const Key& key : deck_keys()) {
     if (key.section() != section) {

@@ -206,6 +206,9 @@ const std::vector<Key> table = {
     {KEY(topology.share_gpu), .type = boolean, .fallback = "false",
      .help = "Lets several ranks of a node share a GPU where there are fewer GPUs than ranks, for tests: their collectives go through "
              "sockets. false refuses such a launch."},
+    {KEY(topology.collective_timeout), .type = duration, .unit = "time", .limits = {.least = 1, .most = 31536000}, .fallback = "\"5 min\"",
+     .help =
+         "A rank that waits for the others longer than this ends the run with a message. Longer than a save of the slowest disk takes."},
 
     // [checkpoint]
     {KEY(checkpoint.every), .type = integer, .unit = "optimizer steps", .limits = {.least = 0, .most = 1e12}, .fallback = "0",

@@ -20,6 +20,7 @@ enum class KeyType {
   integer,   ///< 12
   elements,  ///< a number of tensor elements: an integer, or a float that is whole: 5e8
   bytes,     ///< text with a unit: "64 MiB"
+  duration,  ///< text with a unit: "30 min"; the field holds seconds
   real,      ///< 0.1
   boolean,   ///< true
   text,      ///< "cosine"; with choices: one of them

@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <array>
 #include <charconv>
 #include <cmath>
+#include <span>
 
 #include "base/check.hpp"
 #include "deck/hints.hpp"
@@ -15,19 +15,28 @@ namespace {
 
 struct Unit {
   std::string_view name;
-  std::int64_t bytes;
+  std::int64_t size;
 };
-// Largest first in each family: printing takes the first binary unit that divides the value.
-constexpr std::array<Unit, 9> units = {{{"TiB", 1ll << 40},
-                                        {"GiB", 1ll << 30},
-                                        {"MiB", 1ll << 20},
-                                        {"KiB", 1ll << 10},
-                                        {"TB", 1000000000000},
-                                        {"GB", 1000000000},
-                                        {"MB", 1000000},
-                                        {"KB", 1000},
-                                        {"B", 1}}};
-constexpr std::string_view unit_help = "write for example \"64 MiB\" (units: B, KiB, MiB, GiB, TiB, KB, MB, GB, TB)";
+// Largest first in each family: printing takes the first unit (of bytes: the first binary one) that divides the value.
+constexpr Unit byte_units[] = {{"TiB", 1ll << 40}, {"GiB", 1ll << 30},    {"MiB", 1ll << 20},
+                               {"KiB", 1ll << 10}, {"TB", 1000000000000}, {"GB", 1000000000},
+                               {"MB", 1000000},    {"KB", 1000},          {"B", 1}};
+constexpr Unit time_units[] = {{"d", 86400}, {"h", 3600}, {"min", 60}, {"s", 1}};
+
+/// What is written as text with a unit, and held as a whole number of the smallest unit.
+struct Quantity {
+  std::string_view of, smallest;
+  std::span<const Unit> units;
+  std::string_view help, most;
+};
+constexpr Quantity bytes_quantity{"bytes", "bytes", byte_units,
+                                  "write for example \"64 MiB\" (units: B, KiB, MiB, GiB, TiB, KB, MB, GB, TB)", "8 million TiB"};
+constexpr Quantity time_quantity{"time", "seconds", time_units, "write for example \"30 min\" (units: s, min, h, d)",
+                                 "100 million million d"};
+
+const Quantity* quantity_of(const Key& key) {
+  return key.type == KeyType::bytes ? &bytes_quantity : key.type == KeyType::duration ? &time_quantity : nullptr;
+}
 
 template <class T>
 T& field(const Key& key, Deck& deck) {
@@ -64,10 +73,11 @@ std::string expected_text(const Key& key) {
     case KeyType::text:
       return "text in double quotes";
     case KeyType::bytes:
+    case KeyType::duration:
       what = "text with a unit";
       break;
   }
-  if (!key.unit.empty() && key.type != KeyType::bytes) what += fmt::format(" ({})", key.unit);
+  if (!key.unit.empty() && !quantity_of(key)) what += fmt::format(" ({})", key.unit);
   if (key.automatic != Auto::no) what += " or \"auto\"";
   return what;
 }
@@ -78,8 +88,8 @@ std::string wrong_type(const Key& key, const Literal& l) {
     message += "; drop the quotes";
   } else if (text && !text->empty() && text->find_first_not_of("0123456789.eE+-_") == std::string::npos) {
     message += "; drop the quotes";
-  } else if (key.type == KeyType::bytes) {
-    message += fmt::format("; {}", unit_help);
+  } else if (const Quantity* q = quantity_of(key)) {
+    message += fmt::format("; {}", q->help);
   } else if (auto* real = std::get_if<double>(&l.value); real && std::floor(*real) == *real && std::abs(*real) < 1e15) {
     message += fmt::format("; write {}", static_cast<std::int64_t>(*real));
   }
@@ -117,25 +127,25 @@ std::string assign_choice(const Key& key, const std::string& text) {
                      near.empty() ? "" : fmt::format("; did you mean {}?", toml_string(near)));
 }
 
-std::string assign_bytes(const Key& key, const std::string& text, std::int64_t& out) {
+std::string assign_quantity(const Key& key, const std::string& text, std::int64_t& out) {
+  const Quantity& q = *quantity_of(key);
   double number = 0;
   auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   std::string_view unit(end, static_cast<std::size_t>(text.data() + text.size() - end));
   while (unit.starts_with(' ')) unit.remove_prefix(1);
-  if (error != std::errc{}) return fmt::format("{} is not a quantity of bytes; {}", toml_string(text), unit_help);
-  if (unit.empty()) return fmt::format("{} has no unit; {}", toml_string(text), unit_help);
-  for (const Unit& u : units) {
+  if (error != std::errc{}) return fmt::format("{} is not a quantity of {}; {}", toml_string(text), q.of, q.help);
+  if (unit.empty()) return fmt::format("{} has no unit; {}", toml_string(text), q.help);
+  for (const Unit& u : q.units) {
     if (u.name != unit) continue;
-    double bytes = number * static_cast<double>(u.bytes);
-    if (!std::isfinite(bytes) || std::abs(bytes) >= 9e18)
-      return fmt::format("{} is out of range: at most 8 million TiB", toml_string(text));
-    if (bytes != std::floor(bytes)) return fmt::format("{} is not a whole number of bytes", toml_string(text));
-    // Integers with a unit of one byte may exceed what a double holds: read those exactly.
-    out = static_cast<std::int64_t>(bytes);
-    if (std::int64_t whole = 0; std::from_chars(text.data(), end, whole).ptr == end) out = whole * u.bytes;
+    double value = number * static_cast<double>(u.size);
+    if (!std::isfinite(value) || std::abs(value) >= 9e18) return fmt::format("{} is out of range: at most {}", toml_string(text), q.most);
+    if (value != std::floor(value)) return fmt::format("{} is not a whole number of {}", toml_string(text), q.smallest);
+    // Integers of the smallest unit may exceed what a double holds: read those exactly.
+    out = static_cast<std::int64_t>(value);
+    if (std::int64_t whole = 0; std::from_chars(text.data(), end, whole).ptr == end) out = whole * u.size;
     return check_limits(key, static_cast<double>(out), toml_string(text));
   }
-  return fmt::format("{} is not a unit of bytes; {}", toml_string(unit), unit_help);
+  return fmt::format("{} is not a unit of {}; {}", toml_string(unit), q.of, q.help);
 }
 
 std::string assign_integer(const Key& key, const Literal& l, std::int64_t& out) {
@@ -212,7 +222,8 @@ std::string assign(const Key& key, const Literal& literal, Deck& deck, bool& is_
     case KeyType::text:
       return text ? assign_text(key, *text, deck) : wrong_type(key, literal);
     case KeyType::bytes:
-      return text ? assign_bytes(key, *text, field<std::int64_t>(key, deck)) : wrong_type(key, literal);
+    case KeyType::duration:
+      return text ? assign_quantity(key, *text, field<std::int64_t>(key, deck)) : wrong_type(key, literal);
   }
   return {};
 }
@@ -233,10 +244,11 @@ Literal read_value(const Key& key, const Deck& deck) {
 
 std::string value_text(const Key& key, const Deck& deck) {
   Literal literal = read_value(key, deck);
-  auto* bytes = std::get_if<std::int64_t>(&literal.value);
-  if (key.type != KeyType::bytes || !bytes) return literal.str();
-  for (const Unit& u : units) {
-    if (*bytes % u.bytes == 0) return fmt::format("\"{} {}\"", *bytes / u.bytes, u.name);
+  auto* value = std::get_if<std::int64_t>(&literal.value);
+  const Quantity* q = quantity_of(key);
+  if (!q || !value) return literal.str();
+  for (const Unit& u : q->units) {
+    if (*value % u.size == 0) return fmt::format("\"{} {}\"", *value / u.size, u.name);
   }
   return {};
 }

@@ -46,6 +46,8 @@ class World {
   int rank() const { return place_.rank; }
   int ranks() const { return place_.ranks; }
   const WorldOptions& options() const { return options_; }
+  /// From now on a collective of this world, or of a communicator made in it, that waits longer is an error. This rank only.
+  void limit_waits(double seconds) { options_.collective_timeout_seconds = seconds; }
 
   void barrier() const;
   /// Every rank's text, by rank.

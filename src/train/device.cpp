@@ -49,6 +49,14 @@ void choose_device(const World& world, ParsedDeck& parsed) {
 
 Spaces spaces_of(const std::string& device) { return device == "cuda" ? Spaces::host_and_gpu : Spaces::host; }
 
+std::int64_t used_device_memory() {
+#ifdef TESSERA_CUDA
+  return static_cast<std::int64_t>(cuda::used_memory());
+#else
+  return 0;
+#endif
+}
+
 void wait_for_device(const std::string& device) {
 #ifdef TESSERA_CUDA
   if (device == "cuda") cuda::synchronize();

@@ -24,6 +24,8 @@ std::string choose_device(const std::string& asked);
 void choose_device(const World& world, ParsedDeck& parsed);
 /// What Kokkos must start for a device.
 Spaces spaces_of(const std::string& device);
+/// Bytes of this process's GPU that anyone uses.
+std::int64_t used_device_memory();
 /// Returns when a GPU has done all that this process gave it; at once on the host.
 void wait_for_device(const std::string& device);
 

@@ -23,6 +23,7 @@
 #include "train/batches.hpp"
 #include "train/data_order.hpp"
 #include "train/device.hpp"
+#include "train/device_overhead.hpp"
 #include "train/engine.hpp"
 #include "train/machine_rate.hpp"
 #include "train/progress.hpp"
@@ -64,6 +65,7 @@ class Training {
   int run() {
     // 1. What every rank must agree on, before anything is touched.
     world_.require_same("deck", deck_hash(deck_));
+    world_.limit_waits(static_cast<double>(deck_.topology.collective_timeout));
     install_signal_handlers();
     // 2. The run folder and where to start from.
     const StartPoint start = agree_on_start(world_, deck_);
@@ -93,6 +95,7 @@ class Training {
     const bool on_gpus = deck_.run.device == "cuda";
     const GpuBinding gpu = on_gpus ? bind_gpu(world_, binding, deck_.topology.share_gpu) : GpuBinding{};
     runtime_.emplace(threads, spaces_of(deck_.run.device), gpu.device);
+    if (on_gpus) overhead_.emplace(used_device_memory), overhead_->count("CUDA context");
     if (world_.ranks() > 1) node_.emplace(world_);
     const Mesh mesh = make_mesh(deck_.mesh, world_.ranks());
     DataParallelGroup group{
@@ -102,6 +105,7 @@ class Training {
       group.gather = make_communicator(world_, mesh, Axis::dp, {.lane = "gather", .node = &*node_, .path = path});
       group.reduce = make_communicator(world_, mesh, Axis::dp, {.lane = "reduce", .node = &*node_, .path = path});
       path_ = group.gather->path();
+      if (overhead_) overhead_->count("NCCL");
     }
     lanes_ = lane_mode(deck_, world_.ranks(), threads);
     world_.together([&] { require_plan_fits(); });
@@ -111,6 +115,7 @@ class Training {
                                   .evaluation_micro_batches = evaluation_micro_batches(),
                                   .lanes = lanes_,
                                   .product_choices = product_choices()});
+    if (overhead_) overhead_->pass_over();
     world_.require_same("schedule", engine_->schedule().hash());
     print_banner({.parsed = parsed_,
                   .mesh = describe(mesh),
@@ -219,6 +224,13 @@ class Training {
             {"mfu_causal", f.mfu_causal}};
   }
 
+  void note_first_step(Progress& progress) {
+    progress.note(fmt::format("first step done {:.2f} s after launch", now_seconds() - begin_));
+    if (!overhead_) return;
+    overhead_->count("first step");
+    progress.note("beside the plan, on the GPU of rank 0: " + overhead_->text());
+  }
+
   int steps(const RunFolder& folder) {
     std::optional<io::MetricsFile> metrics;
     world_.together([&] {
@@ -241,7 +253,7 @@ class Training {
       const StepFigures f = figures(step, report, now_seconds() - begin);
       if (metrics) metrics->write(row_of(f));
       progress.step(f);
-      if (step == first_step_) progress.note(fmt::format("first step done {:.2f} s after launch", now_seconds() - begin_));
+      if (step == first_step_) note_first_step(progress);
       const std::int64_t done = step + 1;
       if (deck_.evaluate.every > 0 && (done % deck_.evaluate.every == 0 || done == deck_.run.steps)) {
         const double loss = evaluate();
@@ -271,6 +283,7 @@ class Training {
   std::optional<KernelRuntime> runtime_;
   std::optional<Node> node_;
   std::optional<Engine> engine_;
+  std::optional<DeviceOverhead> overhead_;
 };
 
 }  // namespace

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """SIGTERM, SIGINT and SIGUSR1 to all ranks or to one: the run saves, ends with 75, and the same command goes on to the bits of a run that was
-never stopped. The same signals to mpiexec itself, which passes them on to the ranks; a Ctrl-C on a terminal comes that way too, since the ranks
+never stopped. SIGSTOP to one: the others end the run in time. The same signals to mpiexec itself, which passes them on to the ranks; a Ctrl-C on a terminal comes that way too, since the ranks
 have sessions of their own."""
 import os
 import signal
@@ -49,6 +49,21 @@ def stop_and_resume(folder, reference, number, ranks, which=None, launcher=False
     check(f"{what}: resumed state", runs.same(name, folder.hashes(name), reference[1]))
 
 
+def stalled(folder):
+    """A rank that neither works nor dies: the others give up after topology.collective_timeout."""
+    run = folder.start("stalled", 2, topology__collective_timeout="2 s", **COMMON)
+    run.wait_for_step(3)
+    pids, begin = run.everybody(), time.time()
+    run.signal_ranks(signal.SIGSTOP, 1)
+    status, seconds, output = run.wait(), time.time() - begin, run.output()
+    check(f"a stalled rank: status {status} after {seconds:.1f} s", status not in (0, 75) and 2 < seconds < 15, output)
+    check("a stalled rank: says how long it waited, and for what", "waited 2 s in" in output and "rank 1 did not arrive" in output, output)
+    left = [pid for pid in pids if runs.alive(pid)]
+    check("a stalled rank: no process is left", not left)
+    for pid in left:
+        os.kill(pid, signal.SIGKILL)
+
+
 def main():
     with runs.Folder() as folder:
         folder.train("reference", 1, zero__stage=0, **COMMON)
@@ -63,6 +78,7 @@ def main():
         stop_and_resume(folder, reference, signal.SIGINT, 1)
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
             stop_and_resume(folder, reference, number, 2, launcher=True)
+        stalled(folder)
     return 0 if check.good else 1
 
 

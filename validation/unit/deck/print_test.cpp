@@ -48,6 +48,8 @@ void randomise(const Key& key, Deck& deck, std::mt19937_64& random) {
       literal.value = std::abs(v);
     } else if (key.type == KeyType::bytes) {
       literal.value = fmt::format("{} {}", 1 + pick(std::int64_t{1} << 50), pick(2) ? "B" : "KiB");
+    } else if (key.type == KeyType::duration) {
+      literal.value = fmt::format("{} {}", 1 + pick(300), pick(2) ? "s" : "min");
     } else if (key.type != KeyType::text) {
       literal.value = pick(2) ? pick(std::int64_t{1} << 40) : pick(64);
     } else if (!key.choices.empty()) {

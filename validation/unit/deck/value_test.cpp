@@ -82,6 +82,25 @@ TEST(Value, BytesCarryUnits) {
   EXPECT_NE(fault_of("memory.host_limit", {std::int64_t{64}, ""}, deck).find("64 MiB"), std::string::npos);
 }
 
+TEST(Value, DurationsCarryUnits) {
+  Deck deck;
+  auto seconds = [&](const std::string& text) {
+    std::string fault = fault_of("topology.collective_timeout", {text, ""}, deck);
+    return fault.empty() ? deck.topology.collective_timeout : -1;
+  };
+  EXPECT_EQ(seconds("30 min"), 1800);
+  EXPECT_EQ(seconds("1.5h"), 5400);
+  EXPECT_EQ(seconds("2 d"), 172800);
+  EXPECT_EQ(value_text(*find_key("topology.collective_timeout"), deck), "\"2 d\"");
+  EXPECT_EQ(seconds("90 s"), 90);
+  EXPECT_EQ(value_text(*find_key("topology.collective_timeout"), deck), "\"90 s\"");
+  EXPECT_EQ(seconds("0 s"), -1);
+  EXPECT_EQ(seconds("0.5 s"), -1);
+  EXPECT_EQ(seconds("5 MiB"), -1);
+  EXPECT_EQ(seconds("300"), -1);
+  EXPECT_NE(fault_of("topology.collective_timeout", {std::int64_t{300}, ""}, deck).find("30 min"), std::string::npos);
+}
+
 TEST(Value, BytesPrintInTheLargestWholeUnit) {
   const Key& key = *find_key("memory.host_limit");
   for (auto [bytes, text] :
