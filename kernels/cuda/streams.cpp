@@ -1,5 +1,9 @@
 #include "kernels/cuda/streams.hpp"
 
+#include <algorithm>
+
+#include "kernels/cuda/mark.hpp"
+
 namespace tessera::cuda {
 namespace {
 cudaEvent_t make_event() {
@@ -10,6 +14,8 @@ cudaEvent_t make_event() {
 }  // namespace
 
 Streams::Streams(std::size_t lanes) : lanes_(lanes) {
+  TESSERA_CUDA_CHECK(cudaHostAlloc(reinterpret_cast<void**>(&marks_), lanes * sizeof(std::int64_t), cudaHostAllocDefault));
+  clear_marks();
   for (Lane& lane : lanes_) {
     TESSERA_CUDA_CHECK(cudaStreamCreateWithFlags(&lane.stream, cudaStreamNonBlocking));
     for (std::size_t i = 0; i < ring; ++i) lane.events.push_back(make_event());
@@ -23,6 +29,7 @@ Streams::~Streams() {
     if (lane.joined) cudaEventDestroy(lane.joined);
     if (lane.stream) cudaStreamDestroy(lane.stream);
   }
+  if (marks_) cudaFreeHost(marks_);
 }
 
 void Streams::record(std::size_t lane, std::int64_t count) const {
@@ -44,6 +51,38 @@ void Streams::join() const {
     TESSERA_CUDA_CHECK(cudaStreamWaitEvent(lanes_[0].stream, lanes_[l].joined, 0));
   }
 }
+
+void Streams::begin_capture() const {
+  // Of this thread: NCCL's and cuBLASLt's own threads go on as they like.
+  TESSERA_CUDA_CHECK(cudaStreamBeginCapture(lanes_[0].stream, cudaStreamCaptureModeThreadLocal));
+}
+
+std::unique_ptr<Graph> Streams::end_capture() const {
+  cudaGraph_t graph = nullptr;
+  TESSERA_CUDA_CHECK(cudaStreamEndCapture(lanes_[0].stream, &graph));
+  cudaGraphExec_t made = nullptr;
+  const cudaError_t status = cudaGraphInstantiate(&made, graph, 0);
+  cudaGraphDestroy(graph);
+  TESSERA_CUDA_CHECK(status);
+  return std::make_unique<Graph>(made);
+}
+
+void Streams::drop_capture() const {
+  cudaGraph_t graph = nullptr;
+  cudaStreamEndCapture(lanes_[0].stream, &graph);  // an error is on its way already
+  if (graph) cudaGraphDestroy(graph);
+  cudaGetLastError();
+}
+
+Graph::~Graph() { cudaGraphExecDestroy(graph_); }
+
+void Graph::launch(cudaStream_t stream) const { TESSERA_CUDA_CHECK(cudaGraphLaunch(graph_, stream)); }
+
+void Streams::mark(std::size_t lane, std::int64_t number) const { cuda::mark(lanes_[lane].stream, marks_ + lane, number); }
+
+std::int64_t Streams::reached(std::size_t lane) const { return *static_cast<volatile std::int64_t*>(marks_ + lane); }
+
+void Streams::clear_marks() const { std::fill_n(marks_, lanes_.size(), 0); }
 
 bool Streams::done(std::size_t lane, std::int64_t count) const {
   const cudaError_t status = cudaEventQuery(lanes_[lane].events[static_cast<std::size_t>(count) % ring]);

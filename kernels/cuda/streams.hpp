@@ -1,11 +1,24 @@
 // Streams that wait for each other's progress.
 #pragma once
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "kernels/cuda/runtime.hpp"
 
 namespace tessera::cuda {
+
+/// What streams were given while they were captured, to be given again by one call.
+class Graph {
+ public:
+  explicit Graph(cudaGraphExec_t graph) : graph_(graph) {}
+  ~Graph();
+  Graph(const Graph&) = delete;
+  void launch(cudaStream_t stream) const;
+
+ private:
+  cudaGraphExec_t graph_;
+};
 
 /// One stream a lane, and for each a ring of events: event n is recorded after the lane's n-th task.
 class Streams {
@@ -27,6 +40,18 @@ class Streams {
   void fork() const;
   /// Lane 0 waits for all lanes.
   void join() const;
+  /// From here to end_capture nothing that lanes are given is done; it becomes a graph. Lanes must begin with fork and end with join.
+  /// Throws what CUDA says where something was given that no graph can hold.
+  void begin_capture() const;
+  std::unique_ptr<Graph> end_capture() const;
+  /// Ends a capture that an error broke off.
+  void drop_capture() const;
+
+  /// When the lane gets there, reached(lane) says `number`; also inside a graph.
+  void mark(std::size_t lane, std::int64_t number) const;
+  std::int64_t reached(std::size_t lane) const;
+  void clear_marks() const;
+
   /// Whether the device has done the lane's `count`-th task.
   bool done(std::size_t lane, std::int64_t count) const;
 
@@ -37,6 +62,7 @@ class Streams {
     cudaEvent_t joined = nullptr;
   };
   std::vector<Lane> lanes_;
+  std::int64_t* marks_ = nullptr;  ///< in pinned memory, one a lane
 };
 
 }  // namespace tessera::cuda

@@ -103,6 +103,7 @@ struct KernelKeys {
   std::int64_t loss_chunk = 0;  // tokens of logits held at once; 0: auto
   bool pack_weights = false;    // packed copies of whole weight matrices
   bool gemm_search = true;      // on a GPU: times algorithms of matrix products at the start
+  std::string cuda_graph;       // auto, on, off
   friend bool operator==(const KernelKeys&, const KernelKeys&) = default;
 };
 

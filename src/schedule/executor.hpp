@@ -15,6 +15,13 @@ enum class LaneMode : std::uint8_t {
   threads        ///< the compute lane on the calling thread, a thread for each other lane
 };
 
+/// Whether a GPU's executor makes a graph of a program the second time it runs, and launches that from then on.
+enum class GraphMode : std::uint8_t {
+  off,
+  on,
+  automatic  ///< on, but for programs of very many tasks and where CUDA refuses
+};
+
 /// Seconds spent in tasks and in waits, by lane.
 struct LaneTimes {
   std::array<double, lane_count> busy{}, waited{};

@@ -26,12 +26,12 @@ StreamWatch watch_over(const TaskBackend& backend) {
 #endif
 
 std::unique_ptr<Executor> make_executor(const Schedule& schedule, const MemoryPlan& plan, std::array<std::byte*, tier_count> bases,
-                                        LaneMode mode, TaskBackend backend) {
+                                        LaneMode mode, [[maybe_unused]] GraphMode graphs, TaskBackend backend) {
   if (backend.backend == kernels::Backend::host) return std::make_unique<HostExecutor>(TaskTable(schedule, plan, bases, backend), mode);
 #ifdef TESSERA_CUDA
   auto streams = std::make_unique<cuda::Streams>(lane_count);
   for (std::size_t lane = 0; lane < lane_count; ++lane) backend.streams[lane] = (*streams)[lane];
-  return std::make_unique<StreamExecutor>(TaskTable(schedule, plan, bases, backend), std::move(streams), watch_over(backend));
+  return std::make_unique<StreamExecutor>(TaskTable(schedule, plan, bases, backend), std::move(streams), graphs, watch_over(backend));
 #else
   fail(ExitCode::environment, "this build has no CUDA backend: build with the cuda preset, or set run.device = \"host\"");
 #endif

@@ -4,33 +4,93 @@
 #include <sched.h>
 #include <unistd.h>
 
+#include <utility>
+
 #include "base/clock.hpp"
+#include "base/log.hpp"
 #include "kernels/cuda/devices.hpp"
 
 namespace tessera {
 namespace {
 constexpr std::int64_t ring = cuda::Streams::ring;
 constexpr double check_seconds = 0.05;
+/// A graph's nodes cost memory and a first launch that grows with them.
+constexpr std::int64_t most_graph_tasks = 20000;
 }  // namespace
 
-StreamExecutor::StreamExecutor(TaskTable table, std::unique_ptr<cuda::Streams> streams, StreamWatch watch)
-    : table_(std::move(table)), streams_(std::move(streams)), watch_(std::move(watch)) {
+StreamExecutor::StreamExecutor(TaskTable table, std::unique_ptr<cuda::Streams> streams, GraphMode graphs, StreamWatch watch)
+    : table_(std::move(table)), streams_(std::move(streams)), graphs_(graphs), watch_(std::move(watch)) {
   for (auto& tasks : issued_tasks_) tasks.resize(cuda::Streams::ring);
 }
 
 void StreamExecutor::run(ProgramKind kind) {
   times_ = {};
   issued_ = done_ = start_ = {};
+  Recorded& program = programs_[static_cast<std::size_t>(kind)];
   try {
-    streams_->fork();
-    for (const OrderedPhase& phase : table_.program(kind))
-      for (std::int64_t repetition = 0; repetition < phase.repeat; ++repetition) issue(phase, repetition);
-    streams_->join();
-    for (std::size_t lane = 0; lane < lane_count; ++lane) await(lane, issued_[lane]);
+    if (program.graph || (program.ran && wants_graph(kind) && capture(kind)))
+      run_graph(program);
+    else
+      run_tasks(kind);
   } catch (...) {
     watch_.abort();  // or freeing memory on the way out would wait for the device for ever
     throw;
   }
+  program.ran = true;
+}
+
+bool StreamExecutor::wants_graph(ProgramKind kind) const {
+  if (graphs_ != GraphMode::automatic) return graphs_ == GraphMode::on;
+  std::int64_t tasks = 0;
+  for (const OrderedPhase& phase : table_.program(kind))
+    tasks += phase.repeat * static_cast<std::int64_t>(table_.tasks(phase.section).size());
+  return tasks <= most_graph_tasks && (kind == ProgramKind::train || kind == ProgramKind::evaluate);
+}
+
+bool StreamExecutor::capture(ProgramKind kind) {
+  Recorded& program = programs_[static_cast<std::size_t>(kind)];
+  streams_->begin_capture();
+  capturing_ = &program;
+  try {
+    issue_all(kind);
+    capturing_ = nullptr;
+    program.graph = streams_->end_capture();
+  } catch (const Error& error) {
+    if (std::exchange(capturing_, nullptr)) streams_->drop_capture();
+    issued_ = done_ = start_ = {};
+    program.tasks = {};
+    if (graphs_ == GraphMode::on) throw;
+    warning("a step cannot be a CUDA graph here ({}): its tasks are issued one by one. Set kernels.cuda_graph = \"off\" to do so at once",
+            error.what());
+    graphs_ = GraphMode::off;
+    return false;
+  }
+  program.whole.name = fmt::format("the graph of {}", table_.name(kind));
+  return true;
+}
+
+void StreamExecutor::run_graph(const Recorded& program) {
+  const double begin = now_seconds();
+  issued_ = done_ = start_ = {};
+  streams_->clear_marks();
+  program.graph->launch((*streams_)[0]);
+  record(0, program.whole);
+  times_.busy[0] = now_seconds() - begin;
+  running_ = &program;
+  await(0, 1);
+  running_ = nullptr;
+}
+
+void StreamExecutor::run_tasks(ProgramKind kind) {
+  issue_all(kind);
+  for (std::size_t lane = 0; lane < lane_count; ++lane) await(lane, issued_[lane]);
+}
+
+void StreamExecutor::issue_all(ProgramKind kind) {
+  streams_->fork();
+  for (const OrderedPhase& phase : table_.program(kind))
+    for (std::int64_t repetition = 0; repetition < phase.repeat; ++repetition) issue(phase, repetition);
+  streams_->join();
 }
 
 void StreamExecutor::warm_up(ProgramKind kind) {
@@ -52,6 +112,10 @@ void StreamExecutor::issue(const OrderedPhase& phase, std::int64_t repetition) {
       // The list's order satisfies every wait, so what is waited for has been issued.
       if (other != lane && waits[i][other] && start_[other] + *waits[i][other] > done_[other])
         streams_->wait(lane, other, start_[other] + *waits[i][other]);
+    if (capturing_ && tasks[i].lane != Lane::compute) {
+      capturing_->tasks[lane].push_back(&tasks[i]);
+      streams_->mark(lane, static_cast<std::int64_t>(capturing_->tasks[lane].size()));
+    }
     table_.run(phase.section, static_cast<int>(i), phase.micro_begin + repetition);
     record(lane, tasks[i]);
     times_.busy[lane] += now_seconds() - begin;
@@ -61,7 +125,7 @@ void StreamExecutor::issue(const OrderedPhase& phase, std::int64_t repetition) {
 
 void StreamExecutor::record(std::size_t lane, const Task& task) {
   const std::int64_t number = issued_[lane] + 1;
-  await(lane, number - ring);
+  if (!capturing_) await(lane, number - ring);
   issued_tasks_[lane][static_cast<std::size_t>(number % ring)] = &task;
   streams_->record(lane, number);
   issued_[lane] = number;
@@ -97,10 +161,15 @@ bool StreamExecutor::see_progress() {
 
 std::string StreamExecutor::unfinished() const {
   std::string text;
+  auto add = [&](std::size_t lane, const char* verb, const std::string& task) {
+    text += fmt::format("{}lane {} {} `{}`", text.empty() ? "" : ", ", name_of(static_cast<Lane>(lane)), verb, task);
+  };
   for (std::size_t lane = 0; lane < lane_count; ++lane)
-    if (done_[lane] < issued_[lane])
-      text += fmt::format("{}lane {} is at `{}`", text.empty() ? "" : ", ", name_of(static_cast<Lane>(lane)),
-                          issued_tasks_[lane][static_cast<std::size_t>((done_[lane] + 1) % ring)]->name);
+    if (done_[lane] < issued_[lane]) add(lane, "is at", issued_tasks_[lane][static_cast<std::size_t>((done_[lane] + 1) % ring)]->name);
+  if (!running_) return text;
+  for (std::size_t lane = 0; lane < lane_count; ++lane)
+    if (const std::int64_t begun = streams_->reached(lane); begun > 0)
+      add(lane, "has come to", running_->tasks[lane][static_cast<std::size_t>(begun - 1)]->name);
   return text;
 }
 

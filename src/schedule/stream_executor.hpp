@@ -1,5 +1,5 @@
 // Runs a program on a GPU: lanes are streams, waits are events. The host issues tasks in the order of the list and runs ahead, as far as
-// the streams keep events, so that what a lane is at can always be named.
+// the streams keep events, so that what a lane is at can always be named. From its second run on a program is a CUDA graph: one launch.
 #pragma once
 #include <memory>
 
@@ -17,7 +17,7 @@ struct StreamWatch {
 class StreamExecutor final : public Executor {
  public:
   /// `streams` has one stream a lane, which the table's tasks work on.
-  StreamExecutor(TaskTable table, std::unique_ptr<cuda::Streams> streams, StreamWatch watch = {});
+  StreamExecutor(TaskTable table, std::unique_ptr<cuda::Streams> streams, GraphMode graphs, StreamWatch watch = {});
 
   /// Issues a program and waits until the device has done it.
   void run(ProgramKind kind) override;
@@ -26,6 +26,20 @@ class StreamExecutor final : public Executor {
   const LaneTimes& times() const override { return times_; }
 
  private:
+  /// What is known of a program beside its tasks.
+  struct Recorded {
+    bool ran = false;                                        ///< once, task by task: what CUDA, cuBLASLt and NCCL do at first use is done
+    std::unique_ptr<cuda::Graph> graph;                      ///< of the whole program
+    Task whole;                                              ///< stands for it in messages
+    std::array<std::vector<const Task*>, lane_count> tasks;  ///< of the lanes of collectives, in the graph's order
+  };
+
+  bool wants_graph(ProgramKind kind) const;
+  /// False where CUDA refuses and the deck leaves the choice to us.
+  bool capture(ProgramKind kind);
+  void run_tasks(ProgramKind kind);
+  void run_graph(const Recorded& program);
+  void issue_all(ProgramKind kind);
   void issue(const OrderedPhase& phase, std::int64_t repetition);
   void record(std::size_t lane, const Task& task);
   /// Until the device has done the lane's `count`-th task.
@@ -35,7 +49,11 @@ class StreamExecutor final : public Executor {
 
   TaskTable table_;
   std::unique_ptr<cuda::Streams> streams_;
+  GraphMode graphs_;
   StreamWatch watch_;
+  std::array<Recorded, program_count> programs_;
+  Recorded* capturing_ = nullptr;      ///< what is being captured
+  const Recorded* running_ = nullptr;  ///< whose graph is under way
   LaneTimes times_;
   std::array<std::int64_t, lane_count> issued_{};                  ///< tasks of this run, by lane
   std::array<std::int64_t, lane_count> done_{};                    ///< of them that are known to be done

@@ -18,6 +18,11 @@ namespace {
 
 constexpr const char* groups[] = {"master", "adam_m", "adam_v"};
 
+GraphMode graph_mode(const Deck& deck) {
+  const std::string& said = deck.kernels.cuda_graph;
+  return said == "on" ? GraphMode::on : said == "off" ? GraphMode::off : GraphMode::automatic;
+}
+
 std::uint64_t stream_of(const Parameter& p) { return hash_text(p.name).low; }
 
 }  // namespace
@@ -74,7 +79,7 @@ Engine::Engine(const Deck& deck, DataParallelGroup group, const EngineOptions& o
   if (group_.node && plan_.bytes[static_cast<std::size_t>(Tier::shared)] > 0)
     group_.node->register_arena(arenas_[static_cast<std::size_t>(Tier::shared)]);
 
-  executor_ = make_executor(schedule_, plan_, bases, options.lanes,
+  executor_ = make_executor(schedule_, plan_, bases, options.lanes, graph_mode(deck),
                             {.schedule = &schedule_,
                              .gather = group_.gather.get(),
                              .reduce = group_.reduce.get(),

@@ -26,6 +26,7 @@
 #include "kernels/sums/sums.hpp"
 #include "kernels/swiglu/swiglu.hpp"
 #include "kernels/vector.hpp"
+#include "memory/runtime.hpp"
 
 namespace tessera::kernels {
 namespace {

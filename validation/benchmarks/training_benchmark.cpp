@@ -5,6 +5,7 @@
 #include <cstdio>
 
 #include "limits.hpp"
+#include "memory/runtime.hpp"
 #include "train/engine.hpp"
 
 namespace tessera {

@@ -204,12 +204,14 @@ struct Group {
   std::shared_ptr<ncclComm::Life> life;
   std::vector<MPI_Request> requests;
   std::vector<Transfer> transfers;
-  bool asked = false, begun = false;
+  bool counted = true, asked = false, begun = false;
 
+  /// In a graph it is done again and again.
   bool work() {
     if (life->aborted) return true;
     if (!asked) {
-      asked = true;
+      life->under_way += !counted;
+      asked = counted = true;
       return false;
     }
     if (!begun) {
@@ -219,6 +221,9 @@ struct Group {
     if (!all_done(requests)) return false;
     for (Transfer& transfer : transfers) transfer.finish();
     --life->under_way;
+    counted = asked = begun = false;
+    transfers.clear();
+    requests.clear();
     return true;
   }
 };

@@ -10,6 +10,8 @@
 #include <cstring>
 #include <deque>
 #include <memory>
+#include <set>
+#include <stdexcept>
 #include <vector>
 
 /// What an event was recorded as last.
@@ -17,11 +19,38 @@ struct CUevent_st {
   struct Moment {
     bool reached = false;
     double time = 0;
+    CUgraph_st* graph = nullptr;    ///< recorded while this was captured: never reached itself
+    CUstream_st* stream = nullptr;  ///< of the capture
+    std::size_t after = 0;          ///< nodes that the stream had been given before
   };
   std::shared_ptr<Moment> last = std::make_shared<Moment>(Moment{.reached = true});
 };
+using MomentRef = std::shared_ptr<CUevent_st::Moment>;
 struct CUstream_st {
   std::deque<tessera::emulator::Work> queue;
+  CUgraph_st* capturing = nullptr;
+  std::size_t merged = 0;  ///< nodes of a capture that its origin waits for
+};
+
+/// What streams were given during a capture: work, and events that are recorded and waited for.
+struct CUgraph_st {
+  struct Node {
+    tessera::emulator::Work work;
+    MomentRef record, wait;
+  };
+  CUstream_st* origin = nullptr;
+  std::vector<std::pair<CUstream_st*, std::deque<Node>>> streams;
+
+  std::deque<Node>& nodes(CUstream_st* stream) {
+    for (auto& [known, list] : streams)
+      if (known == stream) return list;
+    stream->capturing = this;
+    stream->merged = 0;
+    return streams.emplace_back(stream, std::deque<Node>()).second;
+  }
+};
+struct CUgraphExec_st {
+  CUgraph_st graph;
 };
 
 namespace {
@@ -41,8 +70,35 @@ void progress() {
       for (; !stream->queue.empty() && stream->queue.front()(); moved = true) stream->queue.pop_front();
   }
 }
+bool capturing() {
+  return std::any_of(g_streams.begin(), g_streams.end(), [](auto* stream) { return stream->capturing != nullptr; });
+}
+
+/// A graph that runs: each stream in its order, the one that was met last first, so that what lacks a wait comes too early.
+struct Replay {
+  CUgraph_st graph;
+  std::set<MomentRef> reached;
+
+  bool step(const CUgraph_st::Node& node) {
+    if (node.record) reached.insert(node.record);
+    return node.work ? node.work() : !node.wait || reached.contains(node.wait);
+  }
+  bool work() {
+    bool left = false;
+    for (bool moved = true; moved;) {
+      moved = left = false;
+      for (auto stream = graph.streams.rbegin(); stream != graph.streams.rend(); ++stream) {
+        for (auto& nodes = stream->second; !nodes.empty() && step(nodes.front()); moved = true) nodes.pop_front();
+        left |= !stream->second.empty();
+      }
+    }
+    return !left;
+  }
+};
+
 template <class Condition>
 cudaError_t wait_until(Condition condition) {
+  if (capturing()) return cudaErrorStreamCaptureUnsupported;
   for (progress(); !condition(); progress()) sched_yield();
   return cudaSuccess;
 }
@@ -64,15 +120,18 @@ namespace tessera::emulator {
 void set_compute_capability(int major) { g_major = major; }
 
 void enqueue(cudaStream_t stream, Work work) {
+  if (!stream && capturing()) throw std::logic_error("the default stream is given work while another is captured");
   if (!stream)
     wait_until(work);
+  else if (stream->capturing)
+    stream->capturing->nodes(stream).push_back({.work = std::move(work), .record = nullptr, .wait = nullptr});
   else if (!stream->queue.empty() || !work())
     stream->queue.push_back(std::move(work));
 }
 }  // namespace tessera::emulator
 
 extern "C" {
-cudaError_t cudaMalloc(void** p, std::size_t bytes) { return give(p, bytes); }
+cudaError_t cudaMalloc(void** p, std::size_t bytes) { return capturing() ? cudaErrorStreamCaptureUnsupported : give(p, bytes); }
 cudaError_t cudaFree(void* p) {
   std::free(p);
   return cudaSuccess;
@@ -111,7 +170,49 @@ cudaError_t cudaStreamQuery(cudaStream_t stream) {
   return !stream || stream->queue.empty() ? cudaSuccess : cudaErrorNotReady;
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
-  tessera::emulator::enqueue(stream, [moment = event->last] { return moment->reached; });
+  const MomentRef moment = event->last;
+  if (moment->graph) {  // the stream joins the capture, where it is not in it yet
+    if (stream->capturing && stream->capturing != moment->graph) return cudaErrorStreamCaptureMerge;
+    moment->graph->nodes(stream).push_back({.work = nullptr, .record = nullptr, .wait = moment});
+    if (stream == moment->graph->origin) moment->stream->merged = std::max(moment->stream->merged, moment->after);
+    return cudaSuccess;
+  }
+  if (stream && stream->capturing) return cudaErrorStreamCaptureIsolation;
+  tessera::emulator::enqueue(stream, [moment] { return moment->reached; });
+  return cudaSuccess;
+}
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
+  if (!stream || stream->capturing) return cudaErrorIllegalState;
+  auto* graph = new CUgraph_st;
+  graph->origin = stream;
+  graph->nodes(stream);
+  return cudaSuccess;
+}
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
+  *graph = stream->capturing;
+  if (!*graph || (*graph)->origin != stream) return cudaErrorIllegalState;
+  bool joined = true;
+  for (auto& [captured, nodes] : (*graph)->streams) {
+    captured->capturing = nullptr;
+    joined &= captured == stream || captured->merged + 1 >= nodes.size();  // the record itself comes after what it stands for
+  }
+  return joined ? cudaSuccess : cudaErrorStreamCaptureUnjoined;
+}
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t* made, cudaGraph_t graph, unsigned long long) {
+  *made = new CUgraphExec_st{*graph};
+  return cudaSuccess;
+}
+cudaError_t cudaGraphLaunch(cudaGraphExec_t graph, cudaStream_t stream) {
+  auto replay = std::make_shared<Replay>(Replay{graph->graph, {}});
+  tessera::emulator::enqueue(stream, [replay] { return replay->work(); });
+  return cudaSuccess;
+}
+cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
+  delete graph;
+  return cudaSuccess;
+}
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t graph) {
+  delete graph;
   return cudaSuccess;
 }
 cudaError_t cudaDeviceSynchronize() {
@@ -128,12 +229,19 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
 }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   event->last = std::make_shared<CUevent_st::Moment>();
+  if (stream && stream->capturing) {
+    auto& nodes = stream->capturing->nodes(stream);
+    *event->last = {.graph = stream->capturing, .stream = stream, .after = nodes.size()};
+    nodes.push_back({.work = nullptr, .record = event->last, .wait = nullptr});
+    return cudaSuccess;
+  }
   return do_on(stream, [moment = event->last] { *moment = {.reached = true, .time = now()}; });
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   return wait_until([=] { return event->last->reached; });
 }
 cudaError_t cudaEventQuery(cudaEvent_t event) {
+  if (event->last->graph) return cudaErrorCapturedEvent;
   if (!event->last->reached) progress();
   return event->last->reached ? cudaSuccess : cudaErrorNotReady;
 }

@@ -30,7 +30,7 @@ def lose_a_rank(folder):
     status, seconds, output = run.wait(60), time.time() - begin, run.output()
     check(f"the others end with {status} after {seconds:.1f} s", status == ENVIRONMENT and seconds < 15, output)
     check("the lost rank is named", re.search(r"the process of rank \d has ended during", output), output)
-    check("its task is named", re.search(r"(lane \w+ is at|in task) `(gather|reduce|all-reduce)", output), output)
+    check("its task is named", re.search(r"(lane \w+ (?:is at|has come to)|in task) `(gather|reduce|all-reduce)", output), output)
     folder.train("lost", 2, **{**KEYS, "run__steps": run.steps_done() + 3})
 
 

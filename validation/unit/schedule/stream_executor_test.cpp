@@ -52,10 +52,10 @@ struct LaggingLanes {
   std::array<cudaStream_t, lane_count> of_lane{(*streams)[0], (*streams)[1], (*streams)[2]};
   std::int64_t gathers = 0;
 
-  StreamExecutor executor(TaskFunction run, StreamWatch watch = {}) {
+  StreamExecutor executor(TaskFunction run, StreamWatch watch = {}, GraphMode graphs = GraphMode::off) {
     std::array<std::byte*, tier_count> bases{};
     bases[static_cast<std::size_t>(Tier::host)] = memory.data();
-    return StreamExecutor({schedule, plan, bases, std::move(run)}, std::move(streams), std::move(watch));
+    return StreamExecutor({schedule, plan, bases, std::move(run)}, std::move(streams), graphs, std::move(watch));
   }
   cudaStream_t stream(const TaskRun& run) const { return of_lane[static_cast<std::size_t>(run.task.lane)]; }
   std::int64_t value(std::size_t buffer) { return number(memory.data() + plan.offset[buffer]); }
@@ -75,8 +75,52 @@ TEST(StreamExecutor, LanesThatLagGiveWhatOneThreadGives) {
   EXPECT_EQ(lanes.value(1), sums);
 }
 
+/// Runs `times` times; returns how many gathers the host issued in each run. Each run must add the same to the sums.
+std::vector<std::int64_t> run_with_graphs(
+    GraphMode graphs, int times, const std::function<void()>& in_each_gather = [] {}) {
+  std::mt19937 random(1);
+  LaggingLanes lanes;
+  auto executor = lanes.executor(
+      [&](const TaskRun& run) {
+        if (run.task.name == "gather") in_each_gather(), ++lanes.gathers;
+        emulator::enqueue(lanes.stream(run), work_of(run, (lanes.gathers - 1) % repetitions + 1, static_cast<int>(random() % 4)));
+      },
+      {}, graphs);
+  std::vector<std::int64_t> issued;
+  std::int64_t sum = 0, sums = 0;
+  for (int run = 0; run < times; ++run) {
+    const std::int64_t before = lanes.gathers;
+    executor.run(ProgramKind::train);
+    issued.push_back(lanes.gathers - before);
+    for (std::int64_t i = 1; i <= repetitions; ++i) sum += i, sums += sum;
+    EXPECT_EQ(lanes.value(0), sum) << run;
+    EXPECT_EQ(lanes.value(1), sums) << run;
+    lanes.gathers = repetitions * (run + 1);
+  }
+  return issued;
+}
+
+TEST(StreamExecutor, AGraphOfTheSecondRunGivesWhatTasksGive) {
+  constexpr std::int64_t all = repetitions;
+  EXPECT_EQ(run_with_graphs(GraphMode::on, 4), (std::vector<std::int64_t>{all, all, 0, 0}));
+  EXPECT_EQ(run_with_graphs(GraphMode::automatic, 4), (std::vector<std::int64_t>{all, all, 0, 0}));
+  EXPECT_EQ(run_with_graphs(GraphMode::off, 3), (std::vector<std::int64_t>{all, all, all}));
+}
+
+// What waits for a stream cannot be captured.
+TEST(StreamExecutor, WhereCudaRefusesAGraphTasksGoOn) {
+  std::int64_t calls = 0;
+  auto wait_for_all = [&] {
+    ++calls;
+    cuda::check(cudaDeviceSynchronize(), "cudaDeviceSynchronize()", __FILE__, __LINE__);
+  };
+  run_with_graphs(GraphMode::automatic, 3, wait_for_all);
+  EXPECT_EQ(calls, 3 * repetitions + 1) << "a graph was tried once";
+  EXPECT_THROW(run_with_graphs(GraphMode::on, 2, wait_for_all), Error);
+}
+
 /// The error of a run whose `stuck`-th gather ends only when it is given up.
-std::string error_of_stuck_run(std::int64_t stuck, int& aborts) {
+std::string error_of_stuck_run(std::int64_t stuck, int& aborts, GraphMode graphs = GraphMode::off) {
   LaggingLanes lanes;
   bool given_up = false;
   StreamWatch watch{.check =
@@ -91,8 +135,9 @@ std::string error_of_stuck_run(std::int64_t stuck, int& aborts) {
         else
           emulator::enqueue(lanes.stream(run), work_of(run, lanes.gathers, 0));
       },
-      watch);
+      watch, graphs);
   try {
+    executor.run(ProgramKind::train);
     executor.run(ProgramKind::train);
   } catch (const Error& error) {
     EXPECT_EQ(error.code, ExitCode::environment);
@@ -111,6 +156,14 @@ TEST(StreamExecutor, ATaskThatNeverEndsIsNamedAndGivenUp) {
     EXPECT_NE(what.find("lane compute is at `add`"), std::string::npos) << what;
     EXPECT_EQ(aborts, 1);
   }
+}
+
+TEST(StreamExecutor, AGraphThatNeverEndsIsNamed) {
+  int aborts = 0;
+  const std::string what = error_of_stuck_run(repetitions + 3, aborts, GraphMode::on);
+  EXPECT_NE(what.find("lane compute is at `the graph of train`"), std::string::npos) << what;
+  EXPECT_NE(what.find("lane gather has come to `gather`"), std::string::npos) << what;
+  EXPECT_EQ(aborts, 1);
 }
 
 TEST(StreamExecutor, AnErrorOfATaskGivesUpTheOthersToo) {
