@@ -13,6 +13,7 @@ Exit status 77: torch is not installed, or there is no GPU.
 
 import argparse
 import json
+import os
 import statistics
 import sys
 import time
@@ -26,12 +27,8 @@ except ImportError as error:
     print(f"skipped: {error}", file=sys.stderr)
     sys.exit(77)
 
-SHAPES = {  # layers, width, heads, key heads, ff, vocabulary, tied, T, micro-batch
-    "124m": dict(layers=12, width=768, heads=12, kv_heads=12, ff=2048, vocab=50304, tied=True, length=1024, batch=16),
-    "1.5b": dict(layers=28, width=2048, heads=16, kv_heads=16, ff=5632, vocab=50304, tied=True, length=2048, batch=8),
-    "8b-cut": dict(layers=8, width=4096, heads=32, kv_heads=8, ff=14336, vocab=128256, tied=False, length=8192, batch=1),
-    "tiny": dict(layers=2, width=64, heads=4, kv_heads=2, ff=128, vocab=256, tied=True, length=32, batch=2),
-}
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from shapes import SHAPES  # noqa: E402
 
 
 class RMSNorm(nn.Module):

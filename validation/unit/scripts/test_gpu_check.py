@@ -26,8 +26,13 @@ if 'train' in sys.argv:
     os.makedirs(folder, exist_ok=True)
     loss = 5.0 + (0.1 if DRIFTS and 'zero.stage=2' in sys.argv else 0)
     with open(folder + '/metrics.jsonl', 'w') as file:
-        for step in range(1, 7): file.write(json.dumps({'step': step, 'loss': loss / step}) + '\\n')
+        steps = 30 if 'run.steps=1000000' in sys.argv else 6
+        for step in range(1, steps + 1):
+            file.write(json.dumps({'step': step, 'loss': loss / step, 'tokens_per_second': 1000 + step, 'mfu': 0.5, 'mfu_causal': 0.4}) + '\\n')
     print('resumed from a checkpoint at step 3 of 6')
+if 'plan' in sys.argv:
+    print(json.dumps({'tiers': {'device': {'bytes': 1 << 30}}}))
+    sys.exit()
 print('tessera 0')
 """
 
@@ -130,7 +135,8 @@ class GpuCheck(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         self.assertRegex(done.stdout, r"near .*target 85 %: met")
         self.assertRegex(done.stdout, r"far .*target 95 %: missed")
-        self.assertEqual([r["name"] for r in report["benchmarks"]], ["near", "far"])
+        self.assertEqual([r["name"] for r in report["benchmarks"]], ["near", "far", "training 124m"])
+        self.assertRegex(done.stdout, r"training 124m +1018.00 tokens/s")
 
     def test_without_a_gpu_it_says_so_in_a_line(self):
         self.binary("good", [("one", "COMPLETED", False)], 0)
