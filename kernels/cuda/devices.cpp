@@ -24,16 +24,18 @@ std::string why_no_device() {
   return count == 0 ? cudaGetErrorString(cudaErrorNoDevice) : "";
 }
 
-std::size_t free_memory() {
+namespace {
+struct MemoryInfo {
   std::size_t free = 0, total = 0;
-  TESSERA_CUDA_CHECK(cudaMemGetInfo(&free, &total));
-  return free;
-}
+  MemoryInfo() { TESSERA_CUDA_CHECK(cudaMemGetInfo(&free, &total)); }
+};
+}  // namespace
+
+std::size_t free_memory() { return MemoryInfo().free; }
 
 std::size_t used_memory() {
-  std::size_t free = 0, total = 0;
-  TESSERA_CUDA_CHECK(cudaMemGetInfo(&free, &total));
-  return total - free;
+  const MemoryInfo info;
+  return info.total - info.free;
 }
 
 void synchronize() { TESSERA_CUDA_CHECK(cudaDeviceSynchronize()); }

@@ -21,8 +21,9 @@ std::string describe_batch(const Deck& deck, int ranks) {
   std::string text = fmt::format("{} sequences of {} tokens: {} micro-batches of {} on each of {} ranks", deck.batch.global,
                                  deck.batch.sequence_length, each, deck.batch.micro, ranks);
   if (empty > 0)
-    text += fmt::format("; {} of these {} are empty, which wastes {:.1f} % of a step: batch.global = {} would leave none empty", empty,
-                        places, 100.0 * static_cast<double>(empty) / static_cast<double>(places), places * deck.batch.micro);
+    text +=
+        fmt::format("; {} of these {} {} empty, which wastes {:.1f} % of a step: batch.global = {} would leave none empty", empty, places,
+                    empty == 1 ? "is" : "are", 100.0 * static_cast<double>(empty) / static_cast<double>(places), places * deck.batch.micro);
   return text;
 }
 

@@ -49,9 +49,9 @@ bool StreamExecutor::wants_graph(ProgramKind kind) const {
 
 bool StreamExecutor::capture(ProgramKind kind) {
   Recorded& program = programs_[static_cast<std::size_t>(kind)];
-  streams_->begin_capture();
-  capturing_ = &program;
   try {
+    streams_->begin_capture();
+    capturing_ = &program;
     issue_all(kind);
     capturing_ = nullptr;
     program.graph = streams_->end_capture();
