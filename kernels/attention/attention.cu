@@ -1,4 +1,4 @@
-// The GPU backend of attention: checks, workspace, the terms that both backward passes share, and the choice by element type.
+// Our own attention on a GPU: checks, workspace, the terms that both backward passes share, and the choice by element type.
 #include "kernels/attention/attention.hpp"
 
 #include "kernels/attention/attention_kernels.hpp"
@@ -59,19 +59,12 @@ void check_shape(const AttentionShape& s) {
   TESSERA_CUDA_REQUIRE(s.dtype == DType::f32 || s.dtype == DType::bf16);
 }
 
-std::size_t attention_forward_workspace_bytes(const AttentionShape& s) {
-  check_shape(s);
-  return 0;
-}
-
-std::size_t attention_backward_workspace_bytes(const AttentionShape& s) {
+std::size_t native_backward_workspace_bytes(const AttentionShape& s) {
   check_shape(s);
   return static_cast<std::size_t>(2 * s.B * s.H * padded_rows(s.T)) * sizeof(float);
 }
 
-void attention_forward(const Context& context, const AttentionForward& a) {
-  check_shape(a.shape);
-  if (a.shape.B == 0 || a.shape.T == 0) return;
+void native_attention_forward(const Context& context, const AttentionForward& a) {
   if (a.shape.dtype == DType::f32)
     attention_forward_fp32(context, a);
   else if (is_hopper() && warpgroup_head_dim(a.shape.D))
@@ -80,11 +73,8 @@ void attention_forward(const Context& context, const AttentionForward& a) {
     attention_forward_bf16(context, a);
 }
 
-void attention_backward(const Context& context, const AttentionBackward& a) {
+void native_attention_backward(const Context& context, const AttentionBackward& a) {
   const AttentionShape& s = a.shape;
-  check_shape(s);
-  TESSERA_CUDA_REQUIRE(context.workspace.size() >= cuda::attention_backward_workspace_bytes(s));
-  if (s.B == 0 || s.T == 0) return;
   const std::int64_t rows = padded_rows(s.T);
   auto* base = reinterpret_cast<float*>(context.workspace.data());
   const RowTerms terms{.delta = base, .lse_base2 = base + s.B * s.H * rows, .rows = rows};

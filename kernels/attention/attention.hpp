@@ -5,11 +5,17 @@
 
 namespace tessera::kernels {
 
+/// Whose code runs attention on a GPU: ours, cuDNN's (bf16 alone), or the faster of the two, which is found while a KernelSearch lives
+/// (ours where none has). The host has its own.
+enum class AttentionPath : std::uint8_t { native, cudnn, fastest };
+
 /// Shapes: B sequences, T tokens, H query heads, G key/value heads (H % G == 0), D head dim (even).
 /// qkv is one row per token: (B*T, (H+2G)*D) = [H query heads | G key heads | G value heads], after RoPE.
 struct AttentionShape {
   std::int64_t B = 0, T = 0, H = 0, G = 0, D = 0;
   DType dtype = DType::f32;
+  AttentionPath path = AttentionPath::native;
+  bool deterministic = false;  ///< cuDNN's backward pass too must give the same bits twice (ours always does); costs T x T of workspace
 };
 
 struct AttentionForward {

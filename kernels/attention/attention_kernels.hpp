@@ -1,14 +1,11 @@
-// The GPU code of attention by element type, and what its files share. attention.cu chooses.
+// Our GPU code of attention by element type, and what its files share. attention.cu chooses among it.
 #pragma once
-#include "kernels/attention/attention.hpp"
+#include "kernels/attention/native_attention.hpp"
 #include "kernels/cuda/device.hpp"
 
 namespace tessera::kernels::cuda {
 
 inline constexpr float log2_e = 1.4426950408889634f, ln_2 = 0.6931471805599453f;
-
-/// Stops where the shape makes no sense or exceeds what the kernels are compiled for.
-void check_shape(const AttentionShape& shape);
 
 void attention_forward_bf16(const Context& context, const AttentionForward& arguments);
 /// The same on Hopper's asynchronous products, for GPUs of compute capability 9.0 and head dims that warpgroup_head_dim() names.

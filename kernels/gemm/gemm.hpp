@@ -4,7 +4,7 @@
 
 namespace tessera::kernels {
 
-/// c(M,N) = a(M,K) b(K,N), or c += with `accumulate`.
+/// c(M,N) = a(M,K) b(K,N) + addend(M,N), or c += with `accumulate`. Sums are rounded once, after all has been added.
 /// Linear layers: forward y(M,N) = x(M,K) w(N,K)^T uses b_transposed; input gradient dx(M,K) = dy(M,N) w(N,K) uses neither;
 /// weight gradient dw(N,K) += dy(M,N)^T x(M,K) uses a_transposed, accumulate and an fp32 c.
 struct Gemm {
@@ -12,13 +12,14 @@ struct Gemm {
   const void* a = nullptr;
   const void* b = nullptr;
   std::int64_t M = 0, N = 0, K = 0;
-  bool a_transposed = false;   ///< a is stored (K,M)
-  bool b_transposed = false;   ///< b is stored (N,K)
-  bool accumulate = false;     ///< c += instead of c =
-  DType in = DType::f32;       ///< of a and b: f32 or bf16. Sums are fp32.
-  DType out = DType::f32;      ///< of c: f32, or bf16 when in is bf16
-  const void* bias = nullptr;  ///< (N), of type `in`; added to each row
-  bool b_packed = false;       ///< b was written by gemm_pack_b for this very shape
+  bool a_transposed = false;     ///< a is stored (K,M)
+  bool b_transposed = false;     ///< b is stored (N,K)
+  bool accumulate = false;       ///< c += instead of c =; the same as c for an addend
+  DType in = DType::f32;         ///< of a and b: f32 or bf16. Sums are fp32.
+  DType out = DType::f32;        ///< of c: f32, or bf16 when in is bf16
+  const void* bias = nullptr;    ///< (N), of type `in`; added to each row
+  const void* addend = nullptr;  ///< of c's type and shape: a residual stream, joined without a pass of its own
+  bool b_packed = false;         ///< b was written by gemm_pack_b for this very shape
 };
 
 TESSERA_OP(gemm, (const Context& context, const Gemm& arguments), (context, arguments))

@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "base/check.hpp"
+#include "kernels/cuda/kernel_search.hpp"
 #include "kernels/cuda/runtime.hpp"
 #include "kernels/gemm/gemm.hpp"
-#include "kernels/gemm/gemm_search.hpp"
 
 namespace tessera::kernels::cuda {
 namespace {
@@ -47,9 +47,12 @@ std::uint32_t alignment_of(const void* p) {
   return static_cast<std::uint32_t>(address & ~(address - 1));
 }
 
+/// What cuBLAS calls C, and calls D where it is written.
+const void* added_to(const Gemm& g) { return g.addend ? g.addend : g.c; }
+
 struct Key {
   std::int64_t M, N, K;
-  std::uint32_t a_alignment, b_alignment, c_alignment;
+  std::uint32_t a_alignment, b_alignment, c_alignment;  ///< of c and addend the lesser
   int flags;
   friend bool operator==(const Key&, const Key&) = default;
 };
@@ -68,9 +71,9 @@ Key key_of(const Context& context, const Gemm& g) {
           g.K,
           alignment_of(g.a),
           alignment_of(g.b),
-          alignment_of(g.c),
+          std::min(alignment_of(g.c), alignment_of(added_to(g))),
           g.a_transposed | g.b_transposed << 1 | g.accumulate << 2 | (g.bias != nullptr) << 3 | (g.in == DType::bf16) << 4 |
-              (g.out == DType::bf16) << 5 | context.reproducible << 6};
+              (g.out == DType::bf16) << 5 | context.reproducible << 6 | (g.addend != nullptr) << 7};
 }
 
 /// The product's name in the file of a search.
@@ -102,11 +105,11 @@ class Plan {
   void run(const Context& context, const Gemm& g) const {
     // The description holds the bias' address; calls of one plan come from one lane's thread at a time.
     if (g.bias) set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, g.bias, g);
-    const float alpha = 1, beta = g.accumulate ? 1 : 0;
-    TESSERA_CUBLAS_CHECK(
-        cublasLtMatmul(handle(), description_, &alpha, g.b, b_, g.a, a_, &beta, g.c, c_, g.c, c_, &algorithm_, context.workspace.data(),
-                       std::min(context.workspace.size(), workspace_bytes), static_cast<cudaStream_t>(context.stream)),
-        g);
+    const float alpha = 1, beta = g.accumulate || g.addend ? 1 : 0;
+    TESSERA_CUBLAS_CHECK(cublasLtMatmul(handle(), description_, &alpha, g.b, b_, g.a, a_, &beta, added_to(g), c_, g.c, c_, &algorithm_,
+                                        context.workspace.data(), std::min(context.workspace.size(), workspace_bytes),
+                                        static_cast<cudaStream_t>(context.stream)),
+                         g);
   }
 
  private:
@@ -124,7 +127,8 @@ class Plan {
   /// cuBLAS' first choice, or the fastest where a search is under way. Reproducible: the first that does not split K, so that the sum's
   /// order is the algorithm's own, and the same in every run.
   void choose(const Context& context, const Gemm& g) {
-    GemmSearch* search = context.reproducible ? nullptr : GemmSearch::active();
+    KernelSearch* search = context.reproducible ? nullptr : KernelSearch::active();
+    if (search && !search->wanted().products) search = nullptr;
     const std::string product = search ? words_of(key_of(context, g)) : "";
     if (const std::string* known = search ? search->find(product) : nullptr; known && from_words(*known)) return;
     const std::vector<cublasLtMatmulHeuristicResult_t> found = candidates(context, g, search ? most_candidates : 1);
@@ -136,7 +140,7 @@ class Plan {
     float best = std::numeric_limits<float>::infinity();
     for (const cublasLtMatmulHeuristicResult_t& candidate : found) {
       const cublasLtMatmulAlgo_t fastest = std::exchange(algorithm_, candidate.algo);
-      const float time = seconds(context, g);
+      const float time = best_seconds(context.stream, [&] { run(context, g); });
       if (time < best)
         best = time;
       else
@@ -154,7 +158,7 @@ class Plan {
     prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, workspace_bytes);
     prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignment_of(g.b));
     prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignment_of(g.a));
-    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignment_of(g.c));
+    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignment_of(added_to(g)));
     prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignment_of(g.c));
     if (context.reproducible)
       prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, static_cast<std::uint32_t>(CUBLASLT_REDUCTION_SCHEME_NONE));
@@ -165,27 +169,6 @@ class Plan {
     found.resize(static_cast<std::size_t>(count));
     std::erase_if(found, [](const auto& candidate) { return candidate.state != CUBLAS_STATUS_SUCCESS; });
     return found;
-  }
-
-  /// The best of a few runs with the algorithm of now.
-  float seconds(const Context& context, const Gemm& g) const {
-    constexpr int runs = 4;
-    const auto stream = static_cast<cudaStream_t>(context.stream);
-    cudaEvent_t event[runs + 1];
-    for (cudaEvent_t& e : event) TESSERA_CUDA_CHECK(cudaEventCreate(&e));
-    run(context, g);  // loads the code
-    for (int i = 0; i <= runs; ++i) {
-      if (i > 0) run(context, g);
-      TESSERA_CUDA_CHECK(cudaEventRecord(event[i], stream));
-    }
-    TESSERA_CUDA_CHECK(cudaEventSynchronize(event[runs]));
-    float best = std::numeric_limits<float>::infinity(), milliseconds = 0;
-    for (int i = 0; i < runs; ++i) {
-      TESSERA_CUDA_CHECK(cudaEventElapsedTime(&milliseconds, event[i], event[i + 1]));
-      best = std::min(best, milliseconds);
-    }
-    for (cudaEvent_t e : event) cudaEventDestroy(e);
-    return best * 1e-3f;
   }
 
   /// cuBLASLt lets an algorithm be kept as it stands for the same version of the library.
@@ -225,6 +208,7 @@ std::size_t gemm_workspace_bytes(const Gemm&) { return workspace_bytes; }
 void gemm(const Context& context, const Gemm& g) {
   TESSERA_REQUIRE(g.M >= 0 && g.N >= 0 && g.K > 0, "gemm of M={} N={} K={}", g.M, g.N, g.K);
   TESSERA_REQUIRE(g.out == DType::f32 || g.out == g.in, "gemm of {} into {}", name_of(g.in), name_of(g.out));
+  TESSERA_REQUIRE(!g.addend || !g.accumulate, "gemm adds to c or to an addend");
   TESSERA_REQUIRE(!g.b_packed, "a GPU has no packed form");
   TESSERA_REQUIRE(context.workspace.size() >= workspace_bytes, "gemm needs {} bytes of workspace, has {}", workspace_bytes,
                   context.workspace.size());

@@ -6,6 +6,7 @@
 #include "kernels/gemm/gemm.hpp"
 
 #include <algorithm>
+#include <cstring>
 
 #include "base/check.hpp"
 #include "kernels/gemm/matmul_host.hpp"
@@ -36,7 +37,7 @@ Matmul whole_matmul(const Gemm& g) {
           .c_stride = g.N,
           .a_transposed = g.a_transposed,
           .b_transposed = g.b_transposed,
-          .accumulate = g.accumulate,
+          .accumulate = g.accumulate || g.addend,
           .bias = g.bias != nullptr,
           .b_packed = g.b_packed,
           .in = g.in,
@@ -75,6 +76,14 @@ std::size_t piece_scratch_bytes(const Gemm& g) {
   return aligned(most);
 }
 
+// oneDNN adds to c alone: an addend that lies elsewhere is laid there first.
+void lay_addend(const Gemm& g, std::int64_t row, std::int64_t column, std::int64_t rows, std::int64_t columns) {
+  if (!g.addend || g.addend == g.c) return;
+  const std::size_t bytes = static_cast<std::size_t>(columns) * size_of(g.out);
+  for (std::int64_t r = row; r < row + rows; ++r)
+    std::memcpy(at(g.c, r * g.N + column, g.out), at(g.addend, r * g.N + column, g.out), bytes);
+}
+
 void run_pieces(const Context& context, const Gemm& g) {
   Cut cut = cut_of(g);
   std::int64_t down = ceil_div(g.M, cut.rows), across = ceil_div(g.N, cut.columns);
@@ -84,6 +93,7 @@ void run_pieces(const Context& context, const Gemm& g) {
     Matmul m = whole_matmul(g);
     m.M = std::min(cut.rows, g.M - row);
     m.N = std::min(cut.columns, g.N - column);
+    lay_addend(g, row, column, m.M, m.N);
     run_matmul(m,
                {.c = at(g.c, row * g.N + column, g.out),
                 .a = at(g.a, g.a_transposed ? row : row * g.K, g.in),
@@ -143,16 +153,19 @@ void widen(float* to, const bf16* from, std::int64_t rows, std::int64_t columns,
   }
 }
 
-// c's piece = sums (+ bias) (+ c), in c's type.
+// c's piece = sums (+ bias) (+ addend), in c's type.
 template <class Out>
-void finish(Out* c, std::int64_t stride, const float* sums, std::int64_t rows, std::int64_t columns, const bf16* bias, bool accumulate) {
+void finish(const Gemm& g, const float* sums, std::int64_t row, std::int64_t column, std::int64_t rows, std::int64_t columns) {
+  const bf16* bias = g.bias ? static_cast<const bf16*>(g.bias) + column : nullptr;
+  const auto* addend = static_cast<const Out*>(g.accumulate ? g.c : g.addend);
   for (std::int64_t r = 0; r < rows; ++r) {
-    Out* to = c + r * stride;
+    const std::int64_t first = (row + r) * g.N + column;
+    Out* to = static_cast<Out*>(g.c) + first;
     const float* from = sums + r * columns;
     for_vectors(0, columns, [&](std::int64_t i, auto n) {
       f32x16 v = load(from + i, n);
       if (bias) v += load(bias + i, n);
-      if (accumulate) v += load(to + i, n);
+      if (addend) v += load(addend + first + i, n);
       store(to + i, v, n);
     });
   }
@@ -160,7 +173,7 @@ void finish(Out* c, std::int64_t stride, const float* sums, std::int64_t rows, s
 
 void run_widened_piece(const Gemm& g, const WideBuffers& w, std::int64_t row, std::int64_t column) {
   std::int64_t rows = std::min(wide_rows, g.M - row), columns = std::min(wide_columns, g.N - column);
-  auto *a = static_cast<const bf16*>(g.a), *b = static_cast<const bf16*>(g.b), *bias = static_cast<const bf16*>(g.bias);
+  auto *a = static_cast<const bf16*>(g.a), *b = static_cast<const bf16*>(g.b);
   for (std::int64_t k = 0; k < g.K; k += wide_depth) {
     std::int64_t depth = std::min(wide_depth, g.K - k);
     if (g.a_transposed)
@@ -173,11 +186,7 @@ void run_widened_piece(const Gemm& g, const WideBuffers& w, std::int64_t row, st
       widen(w.b, b + k * g.N + column, depth, columns, g.N);
     run_matmul(wide_matmul(g, rows, columns, depth, k > 0), {.c = w.c, .a = w.a, .b = w.b, .scratch = w.scratch}, 1);
   }
-  const bf16* piece_bias = bias ? bias + column : nullptr;
-  if (g.out == DType::f32)
-    finish(static_cast<float*>(g.c) + row * g.N + column, g.N, w.c, rows, columns, piece_bias, g.accumulate);
-  else
-    finish(static_cast<bf16*>(g.c) + row * g.N + column, g.N, w.c, rows, columns, piece_bias, g.accumulate);
+  g.out == DType::f32 ? finish<float>(g, w.c, row, column, rows, columns) : finish<bf16>(g, w.c, row, column, rows, columns);
 }
 
 void run_widened(const Context& context, const Gemm& g) {
@@ -196,6 +205,7 @@ void check(const Gemm& g) {
   TESSERA_REQUIRE(g.M >= 0 && g.N >= 0 && g.K > 0, "gemm of M={} N={} K={}", g.M, g.N, g.K);
   TESSERA_REQUIRE(g.in == DType::f32 || g.in == DType::bf16, "gemm of {}", name_of(g.in));
   TESSERA_REQUIRE(g.out == DType::f32 || g.out == g.in, "gemm of {} into {}", name_of(g.in), name_of(g.out));
+  TESSERA_REQUIRE(!g.addend || !g.accumulate, "gemm adds to c or to an addend");
 }
 
 }  // namespace
@@ -218,6 +228,8 @@ void gemm(const Context& context, const Gemm& g) {
     return run_widened(context, g);
   }
   if (context.reproducible) return run_pieces(context, g);
+  const std::int64_t rows = std::max<std::int64_t>(1, 16384 / g.N);
+  if (g.addend) parallel_ranges(g.M, rows, [&](std::int64_t begin, std::int64_t end) { lay_addend(g, begin, 0, end - begin, g.N); });
   run_matmul(whole_matmul(g), {.c = g.c, .a = g.a, .b = g.b, .bias = g.bias, .scratch = context.workspace.data()}, threads());
 }
 

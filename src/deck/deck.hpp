@@ -104,6 +104,7 @@ struct KernelKeys {
   bool pack_weights = false;    // packed copies of whole weight matrices
   bool gemm_search = true;      // on a GPU: times algorithms of matrix products at the start
   std::string cuda_graph;       // auto, on, off
+  std::string attention;        // on a GPU: auto, native, cudnn
   friend bool operator==(const KernelKeys&, const KernelKeys&) = default;
 };
 

@@ -214,8 +214,19 @@ void check_device(Draft& draft) {
 /// One deck serves both backends, so a key for GPUs alone is legal on the host; but it is not silent.
 void note_idle_device_keys(Draft& draft) {
   if (!draft.good({"run.device"}) || draft.deck.run.device != "host") return;
-  for (std::string_view key : {"topology.share_gpu", "kernels.gemm_search", "kernels.cuda_graph"})
+  for (std::string_view key : {"topology.share_gpu", "kernels.gemm_search", "kernels.cuda_graph", "kernels.attention"})
     if (draft.differs(key)) draft.resolved.push_back(fmt::format("note: {} has no effect with run.device = \"host\"", key));
+}
+
+void check_attention(Draft& draft) {
+  if (!draft.good({"kernels.attention", "precision.compute", "model.head_dim", "run.device"})) return;
+  if (draft.deck.kernels.attention != "cudnn" || draft.deck.run.device == "host") return;
+  if (draft.deck.precision.compute != DType::bf16)
+    draft.fault({"kernels.attention", "precision.compute"},
+                "cuDNN has attention in bf16 alone; set precision.compute = \"bf16\" or "
+                "kernels.attention = \"native\"");
+  if (draft.deck.model.head_dim % 8 != 0)
+    draft.fault({"kernels.attention", "model.head_dim"}, "cuDNN's head dims are multiples of 8; set kernels.attention = \"native\"");
 }
 
 void check_packing(Draft& draft) {
@@ -289,6 +300,7 @@ void check_rules(Draft& draft) {
   check_batch(draft);
   check_evaluation(draft);
   check_lanes(draft);
+  check_attention(draft);
   check_packing(draft);
   note_idle_limits(draft);
   check_device(draft);

@@ -237,6 +237,12 @@ const std::vector<Key> table = {
      .help = "On a GPU, makes a CUDA graph of the step when it runs for the second time, and launches that from then on; auto does so for "
              "steps of up to 20000 tasks, and goes on without where CUDA refuses."},
 
+    {KEY(kernels.attention), .type = text, .choices = {"native", "cudnn"}, .fallback = "\"auto\"", .automatic = Auto::kept,
+     .help =
+         "On a GPU, whose attention runs: ours, or cuDNN's (bf16, head dims that are multiples of 8), which plans more workspace. auto "
+         "times both at the start, forward and backward apart, says which it took, and keeps that with gemm_search's choices; it is ours "
+         "in fp32, where there is no cuDNN and in reproducible mode, where cuDNN's workspace grows with the square of the sequence."},
+
     // [memory]
     {KEY(memory.host_limit), .type = bytes, .unit = "bytes", .limits = {.least = 1}, .fallback = "\"auto\"", .automatic = Auto::kept,
      .help = "Host memory that a rank may plan for, for example \"8 GiB\"; auto is what the node has, shared by its ranks."},

@@ -18,9 +18,6 @@ using kernels::Context;
 
 linear::Dims qkv_dims(const ModelShape& s) { return {s.tokens(), s.qkv_width(), s.C, s.dtype}; }
 linear::Dims out_dims(const ModelShape& s) { return {s.tokens(), s.C, s.H * s.D, s.dtype}; }
-kernels::AttentionShape attention_shape(const ModelShape& s) {
-  return {.B = s.B, .T = s.T, .H = s.H, .G = s.G, .D = s.D, .dtype = s.dtype};
-}
 
 kernels::RmsnormForward norm_forward(const ModelShape& s) { return {.rows = s.tokens(), .C = s.C, .eps = s.norm_eps, .dtype = s.dtype}; }
 kernels::RmsnormBackward norm_backward(const ModelShape& s) { return {.rows = s.tokens(), .C = s.C, .dtype = s.dtype}; }
@@ -128,8 +125,9 @@ void forward(const SegmentRun& r, std::size_t workspace_bytes) {
   rope(context, rope_arguments(s, r.get(O::qkv), r.get<float>(O::table), false));
   attention_forward(context, {.out = r.get(O::context), .lse = r.get<float>(O::lse), .qkv = r.get(O::qkv), .shape = attention_shape(s)});
 
-  gemm(context, linear::forward(out_dims(s), r.get(O::normed), r.get(O::context), wo));
-  add(context, r.get(O::out), r.get(O::x), r.get(O::normed), s.tokens() * s.C, s.dtype);
+  auto output = linear::forward(out_dims(s), r.get(O::out), r.get(O::context), wo);
+  output.addend = r.get(O::x);
+  gemm(context, output);
 }
 
 /// d_qkv, after the attention kernel, becomes the gradient of the projection's output: rotate back, then through QK-norm.

@@ -60,8 +60,9 @@ void forward(const SegmentRun& r, std::size_t workspace_bytes) {
   normalise(context, r, O::normed, O::rstd, O::x, O::norm);
   gemm(context, linear::forward(up_dims(s), r.get(O::gate_up), r.get(O::normed), {r.get(O::w_up), r.get(O::packed_up)}));
   swiglu_forward(context, {.out = r.get(O::activated), .gate_up = r.get(O::gate_up), .M = s.tokens(), .F = s.F, .dtype = s.dtype});
-  gemm(context, linear::forward(down_dims(s), r.get(O::normed), r.get(O::activated), {r.get(O::w_down), r.get(O::packed_down)}));
-  add(context, r.get(O::out), r.get(O::x), r.get(O::normed), s.tokens() * s.C, s.dtype);
+  auto down = linear::forward(down_dims(s), r.get(O::out), r.get(O::activated), {r.get(O::w_down), r.get(O::packed_down)});
+  down.addend = r.get(O::x);
+  gemm(context, down);
 }
 
 void backward(const SegmentRun& r, std::size_t workspace_bytes) {

@@ -1,7 +1,7 @@
 // The numbers that segments need, and the arithmetic they cost.
 #pragma once
 #include "deck/deck.hpp"
-#include "kernels/context.hpp"
+#include "kernels/attention/attention.hpp"
 
 namespace tessera {
 
@@ -15,6 +15,8 @@ struct ModelShape {
   bool tied = false, qk_norm = false, qkv_bias = false;
   std::int64_t loss_chunk = 0;  ///< tokens of logits held at once
   bool pack_weights = false;    ///< segments read packed copies of matrices where the builder binds them
+  kernels::AttentionPath attention = kernels::AttentionPath::native;
+  bool deterministic = false;  ///< every kernel must give the same bits twice
 
   std::int64_t tokens() const { return B * T; }  ///< M, of a micro-batch
   std::int64_t qkv_width() const { return (H + 2 * G) * D; }
@@ -23,6 +25,8 @@ struct ModelShape {
 
 /// Shape of a training micro-batch of this deck.
 ModelShape model_shape(const Deck& deck);
+
+kernels::AttentionShape attention_shape(const ModelShape& shape);
 
 /// FLOPs per token of a training step (forward and backward): 6 per matrix weight, plus attention 12 L H D T (full) or half of it (causal).
 struct FlopsPerToken {

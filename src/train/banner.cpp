@@ -17,6 +17,7 @@ void print_banner(const BannerFacts& f) {
   info("mesh        {}; collectives by {}; lanes {}", f.mesh, f.path, f.lanes == LaneMode::threads ? "on threads" : "inline");
   info("machine     {} threads a rank; {}; measured {} GEMM {:.0f} GFLOP/s over all ranks", f.threads, f.binding,
        name_of(deck.precision.compute), f.gemm_rate * 1e-9);
+  for (const std::string& line : f.attention) info("kernels     {}", line);
   info("model       {} parameters in {} units; {} FLOPs a token (causal: {})",
        human_count(static_cast<double>(parameter_count(f.engine.layout().table))), f.engine.layout().units.size(), human_count(flops.full),
        human_count(flops.causal));

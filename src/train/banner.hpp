@@ -12,7 +12,8 @@ struct BannerFacts {
   LaneMode lanes = LaneMode::inline_order;
   int threads = 1;  ///< a rank
   std::string binding;
-  double gemm_rate = 0;  ///< measured, all ranks
+  double gemm_rate = 0;                ///< measured, all ranks
+  std::vector<std::string> attention;  ///< describe_attention()
   const Engine& engine;
 };
 

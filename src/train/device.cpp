@@ -1,6 +1,8 @@
 #include "train/device.hpp"
 
 #include "base/check.hpp"
+#include "kernels/attention/attention_path.hpp"
+#include "kernels/attention/cudnn_attention.hpp"
 #include "kernels/cuda/devices.hpp"
 
 namespace tessera {
@@ -48,6 +50,28 @@ void choose_device(const World& world, ParsedDeck& parsed) {
 }
 
 Spaces spaces_of(const std::string& device) { return device == "cuda" ? Spaces::host_and_gpu : Spaces::host; }
+
+void require_attention([[maybe_unused]] const ModelShape& shape) {
+#ifdef TESSERA_CUDA
+  using kernels::cuda::AttentionPass;
+  if (shape.backend != kernels::Backend::cuda || shape.attention != kernels::AttentionPath::cudnn) return;
+  for (AttentionPass pass : {AttentionPass::forward, AttentionPass::backward})
+    if (const std::string reason = kernels::cuda::why_not_cudnn(attention_shape(shape), pass); !reason.empty())
+      fail(ExitCode::environment,
+           "kernels.attention = \"cudnn\", and cuDNN cannot run this model's attention here: {}. Set \"native\" or \"auto\"", reason);
+#endif
+}
+
+std::vector<std::string> describe_attention([[maybe_unused]] const ModelShape& shape) {
+#ifdef TESSERA_CUDA
+  if (shape.backend != kernels::Backend::cuda) return {};
+  if (shape.attention == kernels::AttentionPath::cudnn) return {"attention: " + kernels::cuda::cudnn_name()};
+  if (const auto choices = kernels::cuda::attention_choices(); !choices.empty()) return choices;
+  return {"attention: ours"};
+#else
+  return {};
+#endif
+}
 
 std::int64_t used_device_memory() {
 #ifdef TESSERA_CUDA

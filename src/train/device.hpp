@@ -1,9 +1,11 @@
 // Whether a run works on the host or on a GPU: what run.device = "auto" becomes, and what is said where there is no GPU.
 #pragma once
 #include <string>
+#include <vector>
 
 #include "deck/deck.hpp"
 #include "memory/runtime.hpp"
+#include "model/shape.hpp"
 #include "topology/world.hpp"
 
 namespace tessera {
@@ -24,6 +26,10 @@ std::string choose_device(const std::string& asked);
 void choose_device(const World& world, ParsedDeck& parsed);
 /// What Kokkos must start for a device.
 Spaces spaces_of(const std::string& device);
+/// Throws Error(environment) with the reason where attention is to be cuDNN's and cuDNN cannot run this shape here.
+void require_attention(const ModelShape& shape);
+/// Lines that say whose attention runs on a GPU; none on the host.
+std::vector<std::string> describe_attention(const ModelShape& shape);
 /// Bytes of this process's GPU that anyone uses.
 std::int64_t used_device_memory();
 /// Returns when a GPU has done all that this process gave it; at once on the host.

@@ -5,9 +5,9 @@
 
 #include "base/log.hpp"
 #include "kernels/cuda/devices.hpp"
+#include "kernels/cuda/kernel_search.hpp"
 #include "kernels/elementwise/elementwise.hpp"
 #include "kernels/fixed/fixed.hpp"
-#include "kernels/gemm/gemm_search.hpp"
 #include "kernels/rope/rope.hpp"
 #include "optimizer/learning_rate.hpp"
 #include "topology/node.hpp"
@@ -87,8 +87,8 @@ Engine::Engine(const Deck& deck, DataParallelGroup group, const EngineOptions& o
                              .backend = schedule_.shape.backend,
                              .grad_scale = static_cast<float>(1.0 / static_cast<double>(deck.batch.global * deck.batch.sequence_length))});
 
-  if (schedule_.shape.backend == kernels::Backend::cuda && options.training && !options.product_choices.empty())
-    warm_up(options.product_choices);
+  if (schedule_.shape.backend == kernels::Backend::cuda && options.training && !options.kernel_choices.empty())
+    warm_up(options.kernel_choices);
 
   tokens_ = host_side("tokens"), targets_ = host_side("targets"), weights_ = host_side("weights");
   const ModelKeys& m = deck.model;
@@ -99,7 +99,7 @@ Engine::Engine(const Deck& deck, DataParallelGroup group, const EngineOptions& o
   kernels::rope_table(reinterpret_cast<float*>(address(host_side("rope"))), 0, schedule_.shape.T, schedule_.shape.D, m.rope_theta, scaling);
 }
 
-void Engine::warm_up([[maybe_unused]] const std::string& product_choices) {
+void Engine::warm_up([[maybe_unused]] const std::string& kernel_choices) {
 #ifdef TESSERA_CUDA
   auto clear = [&] {
     for (Tier tier : {Tier::device, Tier::pinned}) {
@@ -109,9 +109,10 @@ void Engine::warm_up([[maybe_unused]] const std::string& product_choices) {
     cuda::synchronize();  // lanes do not wait for the stream of this
   };
   clear();  // tokens are 0 and so valid, and products do not slow down on NaN
-  kernels::cuda::GemmSearch search(product_choices);
+  kernels::cuda::KernelSearch search(kernel_choices, {.products = request_.deck.kernels.gemm_search, .attention = true});
   executor_->warm_up(ProgramKind::train);
-  if (!search.save() && group_.rank == 0) warning("could not write {}: the next start searches matrix products again", product_choices);
+  if (!search.save() && group_.rank == 0)
+    warning("could not write {}: the next start searches for the fastest kernels again", kernel_choices);
   clear();
 #endif
 }

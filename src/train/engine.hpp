@@ -29,7 +29,8 @@ struct EngineOptions {
   bool training = true;                       ///< false: weights and forward passes only
   std::int64_t evaluation_micro_batches = 0;  ///< per rank
   LaneMode lanes = LaneMode::inline_order;
-  std::string product_choices = {};  ///< file of cuBLASLt's algorithms (GemmSearch); empty: no search, their first choice
+  /// File of a KernelSearch: which algorithms run products, whose attention; empty: no search.
+  std::string kernel_choices = {};
 };
 
 class Engine {
@@ -91,8 +92,8 @@ class Engine {
   T& value(const char* buffer) const {
     return *reinterpret_cast<T*>(address(host_side(buffer)));
   }
-  /// On a GPU: searches matrix products and loads kernels, on zeros.
-  void warm_up(const std::string& product_choices);
+  /// On a GPU: searches for the fastest kernels and loads all of them, on zeros.
+  void warm_up(const std::string& kernel_choices);
   float* state_address(const std::string& group, int unit) const;
   void for_each_state(const std::function<void(int unit, const Range&)>& f) const;
   void load_training_state(const io::CheckpointReader& reader);

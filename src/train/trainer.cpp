@@ -55,11 +55,12 @@ class Training {
  public:
   Training(World& world, const ParsedDeck& parsed) : world_(world), deck_(parsed.deck), parsed_(parsed), begin_(now_seconds()) {}
 
-  /// Where this machine's choices of matrix products are kept; empty: none are searched.
-  std::string product_choices() const {
-    if (!deck_.kernels.gemm_search || deck_.run.reproducible) return "";
+  /// Where this machine's choices of kernels are kept; empty: none are searched.
+  std::string kernel_choices() const {
+    const bool attention = model_shape(deck_).attention == kernels::AttentionPath::fastest;
+    if ((!deck_.kernels.gemm_search && !attention) || deck_.run.reproducible) return "";
     const auto cache = environment("XDG_CACHE_HOME"), home = environment("HOME");
-    return (cache ? *cache : home ? *home + "/.cache" : std::filesystem::temp_directory_path().string()) + "/tessera/gemm.json";
+    return (cache ? *cache : home ? *home + "/.cache" : std::filesystem::temp_directory_path().string()) + "/tessera/kernels.json";
   }
 
   int run() {
@@ -110,11 +111,11 @@ class Training {
     lanes_ = lane_mode(deck_, world_.ranks(), threads);
     world_.together([&] { require_plan_fits(); });
     gemm_rate_ = measure_gemm_rate(deck_.precision.compute, model_shape(deck_).backend) * world_.ranks();
-    engine_.emplace(deck_, std::move(group),
-                    EngineOptions{.training = true,
-                                  .evaluation_micro_batches = evaluation_micro_batches(),
-                                  .lanes = lanes_,
-                                  .product_choices = product_choices()});
+    world_.together([&] { require_attention(model_shape(deck_)); });
+    engine_.emplace(
+        deck_, std::move(group),
+        EngineOptions{
+            .training = true, .evaluation_micro_batches = evaluation_micro_batches(), .lanes = lanes_, .kernel_choices = kernel_choices()});
     if (overhead_) overhead_->pass_over();
     world_.require_same("schedule", engine_->schedule().hash());
     print_banner({.parsed = parsed_,
@@ -124,6 +125,7 @@ class Training {
                   .threads = threads,
                   .binding = on_gpus ? fmt::format("{}; {}", describe(binding), describe(gpu)) : describe(binding),
                   .gemm_rate = gemm_rate_,
+                  .attention = describe_attention(engine_->schedule().shape),
                   .engine = *engine_});
   }
 

@@ -12,6 +12,7 @@
 #include <cstdio>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "base/check.hpp"
 #include "kernels/cuda/devices.hpp"
@@ -99,7 +100,14 @@ nlohmann::ordered_json describe() {
 
 /// One warm call of each, then turns.
 void measure(Part& part, const Settings& settings) {
-  std::erase_if(part.contenders, [&](const Contender& c) { return !c.limit.empty() && c.name.find(settings.only) == std::string::npos; });
+  std::set<std::string> limits;  // of those that are wanted; each may have one of its own
+  const auto wanted = [&](const Contender& c) {
+    return c.limit.empty() || c.name.find(settings.only) != std::string::npos || limits.contains(c.name);
+  };
+  for (int depth = 0; depth < 2; ++depth)
+    for (const Contender& c : part.contenders)
+      if (wanted(c)) limits.insert(c.limit);
+  std::erase_if(part.contenders, [&](const Contender& c) { return !wanted(c); });
   for (Contender& c : part.contenders) time_once(nullptr, c.run);
   for (std::int64_t turn = 0; turn < settings.repeat; ++turn)
     for (Contender& c : part.contenders) c.seconds.push_back(time_once(nullptr, c.run));
@@ -107,8 +115,7 @@ void measure(Part& part, const Settings& settings) {
 
 nlohmann::ordered_json rows_of(const Part& part) {
   std::map<std::string, double> limits;
-  for (const Contender& c : part.contenders)
-    if (c.limit.empty()) limits[c.name] = c.rate();
+  for (const Contender& c : part.contenders) limits[c.name] = c.rate();
   auto rows = nlohmann::ordered_json::array();
   for (const Contender& c : part.contenders) {
     const double unit = c.flops ? 1e12 : 1e9;

@@ -43,7 +43,7 @@ class DeviceMemory {
   std::size_t size_ = 0;
 };
 
-/// One thing that is timed. `limit` is the name of the contender that bounds it; empty for the limits themselves.
+/// One thing that is timed. `limit` is the name of the contender that bounds it or is its peer; empty for what nothing bounds.
 struct Contender {
   std::string name = {}, limit = {};
   double amount = 0;   ///< bytes moved (read and written) or FLOPs, of one call

@@ -7,6 +7,8 @@
 #include "base/check.hpp"
 #include "device_benchmark.hpp"
 #include "kernels/attention/attention.hpp"
+#include "kernels/attention/cudnn_attention.hpp"
+#include "kernels/cuda/kernel_search.hpp"
 #include "kernels/gemm/gemm.hpp"
 
 namespace tessera::benchmarks {
@@ -125,6 +127,80 @@ void add_products(Part& part, const Settings& s) {
   }
 }
 
+namespace {
+
+/// Attention's operands on the device, and its passes as contenders.
+struct Attention {
+  AttentionShape shape;
+  const void *qkv, *d_out;
+  void *out, *d_qkv;
+  float* lse;
+  void* workspace;
+  std::size_t bytes;
+
+  Attention(Part& part, const AttentionShape& s) : shape(s) {
+    const std::int64_t rows = s.B * s.T, in = rows * (s.H + 2 * s.G) * s.D;
+    qkv = part.values(in, s.dtype), d_out = part.values(rows * s.H * s.D, s.dtype);
+    out = part.values(rows * s.H * s.D, s.dtype), d_qkv = part.values(in, s.dtype);
+    lse = static_cast<float*>(part.values(s.B * s.H * s.T, DType::f32));
+    AttentionShape largest = s;
+    largest.path = AttentionPath::cudnn;
+    bytes = std::max(attention_forward_workspace_bytes(largest, Backend::cuda), attention_backward_workspace_bytes(largest, Backend::cuda));
+    workspace = part.bytes(bytes);
+  }
+  Attention by(AttentionPath path) const {
+    Attention a = *this;
+    a.shape.path = path;
+    return a;
+  }
+  void forward(cudaStream_t stream) const {
+    attention_forward(on(stream, workspace, bytes), {.out = out, .lse = lse, .qkv = qkv, .shape = shape});
+  }
+  void backward(cudaStream_t stream) const {
+    attention_backward(on(stream, workspace, bytes), {.d_qkv = d_qkv, .d_out = d_out, .qkv = qkv, .out = out, .lse = lse, .shape = shape});
+  }
+  /// Causal: half of the two products of T x T x D a head; the backward pass has five.
+  double flops(bool backward) const {
+    const double half = static_cast<double>(shape.B * shape.H) * static_cast<double>(shape.T * shape.T) * static_cast<double>(shape.D);
+    return (backward ? 5 : 2) * half;
+  }
+};
+
+/// Ours, cuDNN's and what a run's start would choose, forward and backward. Ours is measured against cuDNN's where there is one.
+void add_attention_of(Part& part, const AttentionShape& shape, const std::string& product) {
+  const Attention attention(part, shape);
+  for (bool backward : {false, true}) {
+    const auto pass = backward ? kernels::cuda::AttentionPass::backward : kernels::cuda::AttentionPass::forward;
+    const auto named = [&](const char* whose) {
+      return fmt::format("{}attention {} T={} D={} H={} G={}", whose, backward ? "backward" : "forward", shape.T, shape.D, shape.H,
+                         shape.G);
+    };
+    const auto add = [&](const char* whose, AttentionPath path, const std::string& limit, double target) {
+      part.contenders.push_back(
+          {.name = named(whose),
+           .limit = limit,
+           .amount = attention.flops(backward),
+           .flops = true,
+           .target = target,
+           .run = [a = attention.by(path), backward](cudaStream_t stream) { backward ? a.backward(stream) : a.forward(stream); }});
+    };
+    AttentionShape theirs = shape;
+    theirs.path = AttentionPath::cudnn;
+    if (!kernels::cuda::why_not_cudnn(theirs, pass).empty()) {
+      add("", AttentionPath::native, product, 0);
+      continue;
+    }
+    add("cuDNN ", AttentionPath::cudnn, product, 0);
+    add("", AttentionPath::native, named("cuDNN "), backward ? 0.6 : 0.7);
+    add("chosen ", AttentionPath::fastest, named("cuDNN "), 0.98);
+    kernels::cuda::KernelSearch search("");  // as at a run's start
+    const Attention chosen = attention.by(AttentionPath::fastest);
+    backward ? chosen.backward(nullptr) : chosen.forward(nullptr);
+  }
+}
+
+}  // namespace
+
 void add_attention(Part& part, const Settings& s) {
   // The limit: what a product of the same precision reaches, so that the share says how well tensor cores are fed.
   Part products;
@@ -134,32 +210,8 @@ void add_attention(Part& part, const Settings& s) {
   part.memory = products.memory;
   part.contenders.push_back(limit);
   for (std::int64_t D : {64, 96, 128}) {
-    const std::int64_t G = std::max<std::int64_t>(1, s.width / D / 4), H = 4 * G, T = std::min(s.context, s.tokens), B = s.tokens / T;
-    const AttentionShape shape{.B = B, .T = T, .H = H, .G = G, .D = D, .dtype = DType::bf16};
-    const void *qkv = part.values(B * T * (H + 2 * G) * D, DType::bf16), *d_out = part.values(B * T * H * D, DType::bf16);
-    void *out = part.values(B * T * H * D, DType::bf16), *d_qkv = part.values(B * T * (H + 2 * G) * D, DType::bf16);
-    auto* lse = static_cast<float*>(part.values(B * H * T, DType::f32));
-    const std::size_t forward_bytes = attention_forward_workspace_bytes(shape, Backend::cuda),
-                      backward_bytes = attention_backward_workspace_bytes(shape, Backend::cuda);
-    void *forward_workspace = part.bytes(forward_bytes), *backward_workspace = part.bytes(backward_bytes);
-    // Causal: half of the two products of T x T x D a head; the backward pass has five.
-    const double half = static_cast<double>(B * H) * static_cast<double>(T) * static_cast<double>(T) * static_cast<double>(D);
-    part.contenders.push_back({.name = fmt::format("attention forward D={} H={} G={}", D, H, G),
-                               .limit = limit.name,
-                               .amount = 2 * half,
-                               .flops = true,
-                               .run = [=](cudaStream_t stream) {
-                                 attention_forward(on(stream, forward_workspace, forward_bytes),
-                                                   {.out = out, .lse = lse, .qkv = qkv, .shape = shape});
-                               }});
-    part.contenders.push_back({.name = fmt::format("attention backward D={} H={} G={}", D, H, G),
-                               .limit = limit.name,
-                               .amount = 5 * half,
-                               .flops = true,
-                               .run = [=](cudaStream_t stream) {
-                                 attention_backward(on(stream, backward_workspace, backward_bytes),
-                                                    {.d_qkv = d_qkv, .d_out = d_out, .qkv = qkv, .out = out, .lse = lse, .shape = shape});
-                               }});
+    const std::int64_t G = std::max<std::int64_t>(1, s.width / D / 4), H = 4 * G, T = std::min(s.context, s.tokens);
+    add_attention_of(part, {.B = s.tokens / T, .T = T, .H = H, .G = G, .D = D, .dtype = DType::bf16}, limit.name);
   }
 }
 

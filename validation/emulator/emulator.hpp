@@ -12,6 +12,7 @@
 #include <cstring>
 #include <functional>
 #include <stdexcept>
+#include <string>
 #include <type_traits>
 
 #undef __shared__
@@ -38,6 +39,14 @@ void set_compute_capability(int major);
 
 /// Products that the stand-in for cuBLASLt has run with its algorithm `number`, 0 to 3. Of several that it offers the third is the fastest.
 int products_of_algorithm(int number);
+
+/// Passes of attention that the stand-in for cuDNN has run.
+std::int64_t cudnn_executions();
+/// While hidden, this machine has no cuDNN.
+void hide_cudnn(bool hidden);
+/// From now on questions to cuDNN (all but execution) go to the real library; `driver_stub` is the toolkit's stub of libcuda.so.1. Empty, or
+/// why that failed.
+std::string use_real_cudnn(const std::string& driver_stub);
 
 /// Runs `body` once for each thread of each block. Throws what a thread throws, and an error that names block and thread where threads wait
 /// for others that have ended or wait elsewhere.

@@ -5,8 +5,7 @@
 
 #include "base/check.hpp"
 #include "kernels/attention/attention.hpp"
-#include "validation/kernels/device_array.hpp"
-#include "validation/kernels/gemm_test_support.hpp"
+#include "validation/kernels/attention_runs.hpp"
 #ifdef TESSERA_EMULATED_GPU
 #include <emulator.hpp>
 #endif
@@ -14,86 +13,6 @@
 namespace tessera::kernels {
 namespace {
 using namespace testing;
-
-struct Result {
-  Tensor out, lse, d_qkv;
-  bool intact = true;
-  explicit Result(const AttentionShape& s)
-      : out(s.B * s.T * s.H * s.D, s.dtype), lse(s.B * s.H * s.T, DType::f32), d_qkv(s.B * s.T * (s.H + 2 * s.G) * s.D, s.dtype) {}
-};
-
-struct Operands {
-  Tensor qkv, d_out;
-  explicit Operands(const AttentionShape& s, double size = 1)
-      : qkv(s.B * s.T * (s.H + 2 * s.G) * s.D, s.dtype), d_out(s.B * s.T * s.H * s.D, s.dtype) {
-    qkv.randomize(1, size);
-    d_out.randomize(2);
-  }
-};
-
-void fetch(Tensor& to, const DeviceBytes& from) {
-  const std::vector<std::byte> bytes = from.download();
-  std::memcpy(to.data(), bytes.data(), bytes.size());
-}
-
-Result on_host(const AttentionShape& s, const Operands& x) {
-  Result r(s);
-  Workspace forward(host::attention_forward_workspace_bytes(s)), backward(host::attention_backward_workspace_bytes(s));
-  host::attention_forward(forward.context(), {.out = r.out.data(), .lse = r.lse.as<float>(), .qkv = x.qkv.data(), .shape = s});
-  host::attention_backward(
-      backward.context(),
-      {.d_qkv = r.d_qkv.data(), .d_out = x.d_out.data(), .qkv = x.qkv.data(), .out = r.out.data(), .lse = r.lse.as<float>(), .shape = s});
-  return r;
-}
-
-// Operands lie `offset` bytes after a multiple of 256.
-Result on_device(const AttentionShape& s, const Operands& x, std::size_t offset = 0) {
-  Result r(s);
-  auto shifted = [&](const Tensor& t) {
-    std::vector<std::byte> bytes(offset, std::byte{0});
-    bytes.insert(bytes.end(), t.bytes().begin(), t.bytes().end());
-    return bytes;
-  };
-  DeviceBytes qkv(shifted(x.qkv)), d_out(shifted(x.d_out)), out(r.out.bytes().size()), lse(r.lse.bytes().size());
-  DeviceBytes d_qkv(r.d_qkv.bytes().size()), forward(cuda::attention_forward_workspace_bytes(s)),
-      backward(cuda::attention_backward_workspace_bytes(s));
-  cuda::attention_forward(forward.context(), {.out = out.data(), .lse = lse.floats(), .qkv = qkv.data() + offset, .shape = s});
-  cuda::attention_backward(backward.context(), {.d_qkv = d_qkv.data(),
-                                                .d_out = d_out.data() + offset,
-                                                .qkv = qkv.data() + offset,
-                                                .out = out.data(),
-                                                .lse = lse.floats(),
-                                                .shape = s});
-  fetch(r.out, out);
-  fetch(r.lse, lse);
-  fetch(r.d_qkv, d_qkv);
-  for (const DeviceBytes* a : {&qkv, &d_out, &out, &lse, &d_qkv, &forward, &backward}) r.intact = r.intact && a->intact();
-  return r;
-}
-
-// d_qkv's three parts have different sizes: each is compared by itself.
-std::vector<double> part_of(const Tensor& rows, const AttentionShape& s, int part) {
-  const std::int64_t stride = (s.H + 2 * s.G) * s.D, begin = part == 0 ? 0 : (s.H + (part - 1) * s.G) * s.D;
-  const std::int64_t width = (part == 0 ? s.H : s.G) * s.D;
-  std::vector<double> r;
-  for (std::int64_t i = 0; i < s.B * s.T; ++i)
-    for (std::int64_t d = 0; d < width; ++d) r.push_back(rows.get(i * stride + begin + d));
-  return r;
-}
-
-void expect_close(const AttentionShape& s, const Result& got, const Result& want) {
-  SCOPED_TRACE(fmt::format("B{} T{} H{} G{} D{} {}", s.B, s.T, s.H, s.G, s.D, name_of(s.dtype)));
-  EXPECT_TRUE(got.intact);
-  EXPECT_LT(relative_error(got.out.doubles(), want.out.doubles()), tolerance(s.dtype));
-  EXPECT_LT(relative_error(got.lse.doubles(), want.lse.doubles()), 1e-5);
-  for (int part = 0; part < 3; ++part) {
-    if (s.T == 1 && part < 2) {  // one token attends to itself alone: dQ and dK are zero but for rounding
-      for (double d : part_of(got.d_qkv, s, part)) EXPECT_NEAR(d, 0, s.dtype == DType::f32 ? 1e-5 : 1e-1);
-    } else {
-      EXPECT_LT(relative_error(part_of(got.d_qkv, s, part), part_of(want.d_qkv, s, part)), tolerance(s.dtype)) << "qkv"[part];
-    }
-  }
-}
 
 std::vector<AttentionShape> shapes(DType t) {
   return {{.B = 2, .T = 1, .H = 7, .G = 1, .D = 64, .dtype = t},    {.B = 2, .T = 77, .H = 4, .G = 4, .D = 16, .dtype = t},
@@ -108,7 +27,7 @@ TEST(AttentionCuda, MatchesTheHost) {
   TESSERA_NEEDS_DEVICE();
   for (DType t : {DType::f32, DType::bf16})
     for (const AttentionShape& s : shapes(t)) {
-      const Operands x(s);
+      const AttentionOperands x(s);
       expect_close(s, on_device(s, x), on_host(s, x));
     }
 }
@@ -117,7 +36,7 @@ TEST(AttentionCuda, OperandsThatAreNotAlignedTo16Bytes) {
   TESSERA_NEEDS_DEVICE();
   for (DType t : {DType::f32, DType::bf16}) {
     const AttentionShape s{.B = 1, .T = 70, .H = 2, .G = 1, .D = 32, .dtype = t};
-    const Operands x(s);
+    const AttentionOperands x(s);
     expect_close(s, on_device(s, x, 4), on_host(s, x));
   }
 }
@@ -125,8 +44,8 @@ TEST(AttentionCuda, OperandsThatAreNotAlignedTo16Bytes) {
 TEST(AttentionCuda, LargeScoresDoNotOverflow) {
   TESSERA_NEEDS_DEVICE();
   const AttentionShape s{.B = 1, .T = 150, .H = 2, .G = 1, .D = 64, .dtype = DType::bf16};
-  const Operands x(s, 30);
-  const Result got = on_device(s, x), want = on_host(s, x);
+  const AttentionOperands x(s, 30);
+  const AttentionResult got = on_device(s, x), want = on_host(s, x);
   EXPECT_LT(relative_error(got.out.doubles(), want.out.doubles()), 1e-2);
   EXPECT_LT(relative_error(got.lse.doubles(), want.lse.doubles()), 1e-5);
 }
@@ -135,10 +54,10 @@ TEST(AttentionCuda, NanIsNotSwallowed) {
   TESSERA_NEEDS_DEVICE();
   for (DType t : {DType::f32, DType::bf16}) {
     const AttentionShape s{.B = 1, .T = 150, .H = 1, .G = 1, .D = 32, .dtype = t};
-    Operands x(s);
+    AttentionOperands x(s);
     x.qkv.set(20 * 96 + 3, std::nan(""));        // a query: its own row alone
     x.qkv.set(130 * 96 + 32 + 2, std::nan(""));  // a key: its row and those after
-    const Result got = on_device(s, x);
+    const AttentionResult got = on_device(s, x);
     for (std::int64_t i = 0; i < s.T; ++i) EXPECT_EQ(std::isnan(got.out.get(i * 32)), i == 20 || i >= 130) << i;
   }
 }
@@ -148,12 +67,12 @@ TEST(AttentionCuda, SameBitsTwice) {
   for (DType t : {DType::f32, DType::bf16})
     for (std::int64_t D : {64, 128}) {
       const AttentionShape s{.B = 1, .T = 200, .H = 2, .G = 1, .D = D, .dtype = t};
-      const Operands x(s);
-      const Result first = on_device(s, x);
+      const AttentionOperands x(s);
+      const AttentionResult first = on_device(s, x);
 #ifdef TESSERA_EMULATED_GPU
       emulator::set_order(emulator::Order::backward);  // a missing barrier shows
 #endif
-      const Result second = on_device(s, x);
+      const AttentionResult second = on_device(s, x);
 #ifdef TESSERA_EMULATED_GPU
       emulator::set_order(emulator::Order::forward);
 #endif
@@ -170,8 +89,8 @@ struct OnHopper {
   ~OnHopper() { emulator::set_compute_capability(8); }
 };
 
-Result forward_on_device(const AttentionShape& s, const Operands& x) {
-  Result r(s);
+AttentionResult forward_on_device(const AttentionShape& s, const AttentionOperands& x) {
+  AttentionResult r(s);
   DeviceBytes qkv(x.qkv.bytes()), out(r.out.bytes().size()), lse(r.lse.bytes().size());
   cuda::attention_forward({}, {.out = out.data(), .lse = lse.floats(), .qkv = qkv.data(), .shape = s});
   fetch(r.out, out);
@@ -191,13 +110,13 @@ TEST(AttentionCuda, ForwardOnHopperMatchesTheHost) {
                                   {.B = 1, .T = 330, .H = 1, .G = 1, .D = 128}}) {
     AttentionShape shape = s;
     shape.dtype = DType::bf16;
-    const Operands x(shape);
-    const Result got = forward_on_device(shape, x), want = on_host(shape, x);
+    const AttentionOperands x(shape);
+    const AttentionResult got = forward_on_device(shape, x), want = on_host(shape, x);
     EXPECT_TRUE(got.intact);
     EXPECT_LT(relative_error(got.out.doubles(), want.out.doubles()), 1e-2) << s.T << " tokens, D " << s.D;
     EXPECT_LT(relative_error(got.lse.doubles(), want.lse.doubles()), 1e-5) << s.T << " tokens, D " << s.D;
     emulator::set_order(emulator::Order::backward);
-    const Result again = forward_on_device(shape, x);
+    const AttentionResult again = forward_on_device(shape, x);
     emulator::set_order(emulator::Order::forward);
     EXPECT_EQ(got.out.bytes(), again.out.bytes());
     EXPECT_EQ(got.lse.bytes(), again.lse.bytes());

@@ -7,7 +7,7 @@
 
 #include "base/check.hpp"
 #include "device_array.hpp"
-#include "kernels/gemm/gemm_search.hpp"
+#include "kernels/cuda/kernel_search.hpp"
 
 namespace tessera::kernels::testing {
 namespace {
@@ -66,6 +66,20 @@ struct Trial {
     cuda::gemm(context, g);
     return c.host();
   }
+  /// x + a b, on the host and on the device.
+  std::vector<T> joined(bool device, std::int64_t shift = 0) const {
+    const std::vector<T> x = random_values<T>(s.M * s.N, 5);
+    std::vector<T> c = poisoned<T>(s.M * s.N);
+    DeviceArray<T> there_a(a, shift), there_b(b, shift), there_x(x, shift), there_c(c, shift);
+    Gemm g = device ? product(there_c.data(), there_a.data(), there_b.data(), nullptr, false, dtype_of<T>())
+                    : product(c.data(), a.data(), b.data(), nullptr, false, dtype_of<T>());
+    g.addend = device ? there_x.data() : x.data();
+    DeviceBytes there(cuda::gemm_workspace_bytes(g));
+    Workspace here(host::gemm_workspace_bytes(g));
+    device ? cuda::gemm(there.context(), g) : host::gemm(here.context(), g);
+    EXPECT_EQ(there_x.host(), x) << "an addend is only read";
+    return device ? there_c.host() : c;
+  }
   template <class Out>
   std::vector<Out> start(bool accumulate) const {
     return accumulate ? random_values<Out>(s.M * s.N, 4) : poisoned<Out>(s.M * s.N);
@@ -89,6 +103,16 @@ void expect_all_layouts() {
 TEST_F(GemmCuda, MatchesTheHostInFp32) { expect_all_layouts<float>(); }
 TEST_F(GemmCuda, MatchesTheHostInBf16) { expect_all_layouts<bf16>(); }
 
+template <class T>
+void expect_addend() {
+  for (Shape s : shapes)
+    for (std::int64_t shift : {0, 1}) {
+      const Trial<T> t(s, false, true);
+      EXPECT_LT(norm_error(t.joined(true, shift), t.joined(false)), device_tolerance<T>()) << s.M << "x" << s.N << "x" << s.K;
+    }
+}
+TEST_F(GemmCuda, AddsAResidual) { expect_addend<float>(), expect_addend<bf16>(); }
+
 // A chunk of tokens may begin on any element. The aligned product comes first: its algorithm must not serve the others.
 TEST_F(GemmCuda, TakesOperandsOnAnyElement) {
   const Trial<bf16> t({33, 40, 64}, false, true);
@@ -106,7 +130,7 @@ TEST_F(GemmCuda, SearchKeepsItsChoicesInAFile) {
   auto run = [](Shape s) { return Trial<float>(s, false, false).on_device<float>(false, false); };
   std::string chosen, product;
   {
-    cuda::GemmSearch search(file);
+    cuda::KernelSearch search(file);
     run({29, 31, 37});
     EXPECT_EQ(search.searched(), 1);
     run({29, 31, 37});
@@ -117,14 +141,14 @@ TEST_F(GemmCuda, SearchKeepsItsChoicesInAFile) {
     chosen = *search.find(product);
   }
   {
-    cuda::GemmSearch search(file);
+    cuda::KernelSearch search(file);
     ASSERT_TRUE(search.find(product));
     EXPECT_EQ(*search.find(product), chosen);
   }
   // Damaged files and choices of other machines are none.
   for (const char* text : {"{", "[]", "{\"another GPU\": {\"29 x 31 x 37, flags 0, on 256 256 256\": \"0\"}}"}) {
     std::ofstream(file) << text;
-    cuda::GemmSearch search(file);
+    cuda::KernelSearch search(file);
     EXPECT_FALSE(search.find(product)) << text;
   }
   std::filesystem::remove_all(std::filesystem::path(file).parent_path());
@@ -134,7 +158,7 @@ TEST_F(GemmCuda, SearchReadsWhatItWrote) {
   const std::string file = ::testing::TempDir() + fmt::format("gemm-{}.json", getpid());
   const Trial<float> t({41, 43, 47}, false, false);
   {
-    cuda::GemmSearch search(file);
+    cuda::KernelSearch search(file);
     t.on_device<float>(false, false);
     ASSERT_TRUE(search.save());
   }
@@ -144,7 +168,7 @@ TEST_F(GemmCuda, SearchReadsWhatItWrote) {
   const std::string known = "41 x 43 x 47", fresh = "43 x 43 x 47";
   text.replace(text.find(known), known.size(), fresh);
   std::ofstream(file) << text;
-  cuda::GemmSearch search(file);
+  cuda::KernelSearch search(file);
   const Trial<float> other({43, 43, 47}, false, false);
   EXPECT_LT(norm_error(other.on_device<float>(false, false), other.on_host<float>(false, false)), 1e-5);
   EXPECT_EQ(search.searched(), 0);
@@ -156,7 +180,7 @@ TEST_F(GemmCuda, SearchTakesTheFastest) {
   const std::string file = ::testing::TempDir() + fmt::format("gemm-{}.json", getpid());
   const Trial<float> t({53, 59, 61}, false, false);
   {
-    cuda::GemmSearch search(file);
+    cuda::KernelSearch search(file);
     t.on_device<float>(false, false);
   }
   const int before = emulator::products_of_algorithm(2);

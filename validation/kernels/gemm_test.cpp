@@ -1,5 +1,6 @@
 #include "kernels/gemm/gemm.hpp"
 
+#include <cstring>
 #include <thread>
 
 #include "base/hash.hpp"
@@ -14,6 +15,7 @@ struct Case {
   std::int64_t M, N, K;
   bool at = false, bt = false, accumulate = false, bias = false, packed = false;
   DType in = DType::f32, out = DType::f32;
+  bool addend = false;
 };
 
 std::vector<Case> all_cases() {
@@ -27,6 +29,7 @@ std::vector<Case> all_cases() {
       for (int flags = 0; flags < 32; ++flags) {
         Case c{s.M, s.N, s.K, (flags & 1) != 0, (flags & 2) != 0, (flags & 4) != 0, (flags & 8) != 0, (flags & 16) != 0, in, out};
         if (c.packed && c.at) continue;
+        c.addend = !c.accumulate && (flags + s.K) % 2 == 0;
         // Making a primitive costs milliseconds: a third of the combinations for each size, another third for the next.
         if ((flags + flags / 4 + static_cast<int>(s.M + s.N)) % 3 == 0) cases.push_back(c);
       }
@@ -42,19 +45,20 @@ std::vector<double> reference(const Case& s, const Tensor& a, const Tensor& b, c
         sum +=
             da[static_cast<std::size_t>(s.at ? k * s.M + i : i * s.K + k)] * db[static_cast<std::size_t>(s.bt ? j * s.K + k : k * s.N + j)];
       auto at = static_cast<std::size_t>(i * s.N + j);
-      r[at] = s.accumulate ? c[at] + sum : sum;
+      r[at] = s.accumulate || s.addend ? c[at] + sum : sum;
     }
   return r;
 }
 
 // Runs the case and returns c; `expected` is filled where asked for.
 Tensor run(const Case& s, bool reproducible, std::vector<double>* expected = nullptr) {
-  Tensor a(s.M * s.K, s.in), b(s.K * s.N, s.in), bias(s.N, s.in), c(s.M * s.N, s.out);
+  Tensor a(s.M * s.K, s.in), b(s.K * s.N, s.in), bias(s.N, s.in), c(s.M * s.N, s.out), addend(s.addend ? s.M * s.N : 0, s.out);
   a.randomize(1);
   b.randomize(2);
   bias.randomize(3);
   if (s.accumulate) c.randomize(4);
-  if (expected) *expected = reference(s, a, b, bias, c.doubles());
+  if (s.addend) addend.randomize(5);
+  if (expected) *expected = reference(s, a, b, bias, (s.addend ? addend : c).doubles());
   Gemm g{.c = c.data(),
          .a = a.data(),
          .b = b.data(),
@@ -66,7 +70,8 @@ Tensor run(const Case& s, bool reproducible, std::vector<double>* expected = nul
          .accumulate = s.accumulate,
          .in = s.in,
          .out = s.out,
-         .bias = s.bias ? bias.data() : nullptr};
+         .bias = s.bias ? bias.data() : nullptr,
+         .addend = s.addend ? addend.data() : nullptr};
   std::unique_ptr<Workspace> packed;
   if (s.packed && gemm_packed_bytes(g) > 0) {
     Workspace for_packing(0);
@@ -91,6 +96,29 @@ TEST(Gemm, MatchesFp64) {
         << s.M << "x" << s.N << "x" << s.K << " at " << s.at << " bt " << s.bt << " accumulate " << s.accumulate << " bias " << s.bias
         << " packed " << s.packed << " " << name_of(s.in) << " -> " << name_of(s.out) << " reproducible " << reproducible;
   }
+}
+
+// An addend is rounded with the sum, once; c's own values count as an addend too.
+TEST(Gemm, AddendIsWhatAccumulateWouldFind) {
+  for (bool reproducible : {false, true})
+    for (DType t : {DType::f32, DType::bf16}) {
+      constexpr std::int64_t M = 70, N = 390, K = 65;
+      Tensor a(M * K, t), b(K * N, t), stream(M * N, t), apart(M * N, t), in_place(M * N, t);
+      a.randomize(1), b.randomize(2), stream.randomize(3);
+      std::memcpy(in_place.data(), stream.data(), stream.bytes().size());
+      Gemm g{.c = apart.data(), .a = a.data(), .b = b.data(), .M = M, .N = N, .K = K, .in = t, .out = t, .addend = stream.data()};
+      Workspace w(gemm_workspace_bytes(g));
+      gemm(w.context(reproducible), g);
+      Tensor same = stream;
+      g.c = same.data(), g.addend = same.data();
+      gemm(w.context(reproducible), g);
+      g.c = in_place.data(), g.addend = nullptr, g.accumulate = true;
+      gemm(w.context(reproducible), g);
+      EXPECT_EQ(apart.bytes(), in_place.bytes());
+      EXPECT_EQ(same.bytes(), in_place.bytes());
+      g.addend = stream.data();
+      EXPECT_ANY_THROW(gemm(w.context(reproducible), g));
+    }
 }
 
 TEST(Gemm, EmptyOutputIsLeftAlone) {

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """A run on the GPU follows the host's loss, step for step. Both round differently, and training magnifies that, so the curves are compared by a
 bound that grows with the steps: |device / host - 1| <= START + GROWTH x step, and the run must learn.
-Usage: loss_curve.py [--steps 200] [--dtype fp32|bf16]"""
+Usage: loss_curve.py [--steps 200] [--dtype fp32|bf16] [--attention native|cudnn]"""
 import argparse
 import os
 import struct
@@ -23,7 +23,7 @@ def learnable(folder):
 
 def curve(folder, device, options):
     folder.train(device, 1, data__train=learnable(folder), run__device=device, run__steps=options.steps, precision__compute=options.dtype, topology__share_gpu=True,
-                 kernels__gemm_search=False, batch__global=4, batch__micro=2, batch__sequence_length=16)
+                 kernels__gemm_search=False, kernels__attention=options.attention, batch__global=4, batch__micro=2, batch__sequence_length=16)
     losses = folder.losses(device)
     if len(losses) != options.steps:
         sys.exit(f"FAIL {device} has {len(losses)} steps of {options.steps}")
@@ -34,10 +34,14 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--dtype", choices=BOUNDS, default="fp32")
+    parser.add_argument("--attention", choices=("native", "cudnn"), default="native")
     options = parser.parse_args()
     with runs.Folder() as folder:
         if not runs.has_gpu(folder):
             print("skipped: no GPU")
+            return 77
+        if options.attention == "cudnn" and not runs.has_cudnn(folder):
+            print("skipped: no cuDNN")
             return 77
         host, device = (curve(folder, device, options) for device in ("host", "cuda"))
     start, growth = BOUNDS[options.dtype]

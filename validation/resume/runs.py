@@ -98,13 +98,23 @@ class Checks:
             self.good = False
 
 
-def has_gpu(folder):
-    """Whether this machine has a GPU (or an emulated one) that tessera sees."""
-    run = subprocess.run(folder.command("has-gpu", 1, run__device="cuda", run__steps=2, batch__global=1), stdin=subprocess.DEVNULL, capture_output=True,
-                         text=True, timeout=300)
-    if run.returncode and "no GPU" not in run.stderr:
+def runs_unless(folder, missing, name, **keys):
+    """Whether a short run on the GPU succeeds; it may fail only with these words."""
+    run = subprocess.run(folder.command(name, 1, run__device="cuda", run__steps=2, batch__global=1, **keys), stdin=subprocess.DEVNULL,
+                         capture_output=True, text=True, timeout=300)
+    if run.returncode and missing not in run.stderr:
         sys.exit(f"status {run.returncode}\n{run.stderr[-4000:]}")
     return run.returncode == 0
+
+
+def has_gpu(folder):
+    """Whether this machine has a GPU (or an emulated one) that tessera sees."""
+    return runs_unless(folder, "no GPU", "has-gpu")
+
+
+def has_cudnn(folder):
+    """Whether it has cuDNN as well."""
+    return runs_unless(folder, "libcudnn.so.9 was not found", "has-cudnn", precision__compute="bf16", kernels__attention="cudnn")
 
 
 def children(pid):

@@ -1,0 +1,96 @@
+// Attention on a GPU: our kernels or cuDNN's.
+#include "kernels/attention/attention_path.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <mutex>
+
+#include "kernels/attention/attention.hpp"
+#include "kernels/attention/cudnn_attention.hpp"
+#include "kernels/attention/native_attention.hpp"
+#include "kernels/cuda/kernel_search.hpp"
+#include "kernels/cuda/runtime.hpp"
+
+namespace tessera::kernels::cuda {
+namespace {
+
+constexpr const char* words[] = {"forward", "backward"};
+
+/// The shape's name in the file of a search.
+std::string name_of_choice(const AttentionShape& s, AttentionPass pass) {
+  return fmt::format("attention {}, B {} T {} H {} G {} D {}{}, {}", words[static_cast<int>(pass)], s.B, s.T, s.H, s.G, s.D,
+                     s.deterministic ? " deterministic" : "", cudnn_name());
+}
+
+struct Choice {
+  bool cudnn;
+  std::string said;
+};
+std::mutex g_mutex;
+std::map<std::string, Choice> g_choices;
+
+/// Times both codes on the operands.
+template <class Native, class Cudnn>
+Choice search(const Context& context, const std::string& name, KernelSearch& search, AttentionPass pass, Native native, Cudnn cudnn) {
+  const auto line = [&](bool chosen, const std::string& why) {
+    return Choice{chosen, fmt::format("attention {}: {} ({})", words[static_cast<int>(pass)], chosen ? cudnn_name() : "ours", why)};
+  };
+  if (const std::string* known = search.find(name)) return line(*known == "cudnn", "known from an earlier start");
+  const float ours = best_seconds(context.stream, native), theirs = best_seconds(context.stream, cudnn);
+  search.keep(name, theirs < ours ? "cudnn" : "native");
+  return line(theirs < ours, fmt::format("ours {:.3f} ms, {} {:.3f} ms", 1e3f * ours, cudnn_name(), 1e3f * theirs));
+}
+
+/// Whether cuDNN runs this pass.
+template <class Native, class Cudnn>
+bool takes_cudnn(const Context& context, const AttentionShape& s, AttentionPass pass, Native native, Cudnn cudnn) {
+  if (s.path != AttentionPath::fastest || s.dtype != DType::bf16) return s.path == AttentionPath::cudnn;
+  const std::lock_guard lock(g_mutex);
+  const std::string name = name_of_choice(s, pass);
+  if (const auto found = g_choices.find(name); found != g_choices.end()) return found->second.cudnn;
+  KernelSearch* active = KernelSearch::active();
+  if (!active || !active->wanted().attention) return false;
+  const std::string reason = why_not_cudnn(s, pass);
+  const Choice choice = reason.empty() ? search(context, name, *active, pass, native, cudnn)
+                                       : Choice{false, fmt::format("attention {}: ours ({})", words[static_cast<int>(pass)], reason)};
+  return g_choices.emplace(name, choice).first->second.cudnn;
+}
+
+std::size_t workspace_bytes(const AttentionShape& s, AttentionPass pass) {
+  check_shape(s);
+  const std::size_t native = pass == AttentionPass::forward ? 0 : native_backward_workspace_bytes(s);
+  if (s.path == AttentionPath::native || s.dtype != DType::bf16) return native;
+  return std::max(native, cudnn_workspace_bytes(s, pass));
+}
+
+}  // namespace
+
+std::size_t attention_forward_workspace_bytes(const AttentionShape& s) { return workspace_bytes(s, AttentionPass::forward); }
+std::size_t attention_backward_workspace_bytes(const AttentionShape& s) { return workspace_bytes(s, AttentionPass::backward); }
+
+void attention_forward(const Context& context, const AttentionForward& a) {
+  TESSERA_CUDA_REQUIRE(context.workspace.size() >= workspace_bytes(a.shape, AttentionPass::forward));
+  if (a.shape.B == 0 || a.shape.T == 0) return;
+  const auto native = [&] { native_attention_forward(context, a); };
+  const auto cudnn = [&] { cudnn_attention_forward(context, a); };
+  takes_cudnn(context, a.shape, AttentionPass::forward, native, cudnn) ? cudnn() : native();
+}
+
+void attention_backward(const Context& context, const AttentionBackward& a) {
+  TESSERA_CUDA_REQUIRE(context.workspace.size() >= workspace_bytes(a.shape, AttentionPass::backward));
+  if (a.shape.B == 0 || a.shape.T == 0) return;
+  const auto native = [&] { native_attention_backward(context, a); };
+  const auto cudnn = [&] { cudnn_attention_backward(context, a); };
+  takes_cudnn(context, a.shape, AttentionPass::backward, native, cudnn) ? cudnn() : native();
+}
+
+std::vector<std::string> attention_choices() {
+  const std::lock_guard lock(g_mutex);
+  std::vector<std::string> lines;
+  for (const auto& [name, choice] : g_choices) lines.push_back(choice.said);
+  return lines;
+}
+
+}  // namespace tessera::kernels::cuda

@@ -1,0 +1,101 @@
+#include "kernels/cuda/kernel_search.hpp"
+
+#include <cublasLt.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "base/check.hpp"
+#include "kernels/cuda/runtime.hpp"
+
+namespace tessera::kernels::cuda {
+namespace {
+
+using Json = nlohmann::json;
+
+KernelSearch* g_active = nullptr;
+
+std::string this_machine() {
+  int device = 0;
+  cudaDeviceProp properties{};
+  TESSERA_CUDA_CHECK(cudaGetDevice(&device));
+  TESSERA_CUDA_CHECK(cudaGetDeviceProperties(&properties, device));
+  return fmt::format("{}, cuBLASLt {}", properties.name, cublasLtGetVersion());
+}
+
+/// The file's object, empty where there is none that can be read.
+Json object_in(const std::string& file) {
+  std::ifstream in(file);
+  Json all = Json::parse(in, nullptr, false);
+  return all.is_object() ? all : Json::object();
+}
+
+}  // namespace
+
+KernelSearch::KernelSearch(std::string file, Wanted wanted) : file_(std::move(file)), machine_(this_machine()), wanted_(wanted) {
+  TESSERA_REQUIRE(!g_active, "a search is under way already");
+  const Json all = object_in(file_);
+  if (auto mine = all.find(machine_); mine != all.end() && mine->is_object())
+    for (const auto& [operation, choice] : mine->items())
+      if (choice.is_string()) choices_[operation] = choice;
+  g_active = this;
+}
+
+KernelSearch::~KernelSearch() { g_active = nullptr; }
+
+KernelSearch* KernelSearch::active() { return g_active; }
+
+bool KernelSearch::save() const {
+  if (searched_ == 0) return true;
+  namespace fs = std::filesystem;
+  std::error_code error;
+  const fs::path path = file_;
+  if (path.has_parent_path()) fs::create_directories(path.parent_path(), error);
+  Json all = object_in(file_);
+  for (const auto& [operation, choice] : choices_) all[machine_][operation] = choice;
+  // Written aside and moved: runs that start together leave one of their files, whole.
+  const std::string aside = fmt::format("{}.{}", file_, getpid());
+  {
+    std::ofstream out(aside);
+    out << all.dump(1) << "\n";
+    if (!out.good()) return fs::remove(aside, error), false;
+  }
+  fs::rename(aside, path, error);
+  return !error;
+}
+
+const std::string* KernelSearch::find(const std::string& operation) const {
+  const auto found = choices_.find(operation);
+  return found == choices_.end() ? nullptr : &found->second;
+}
+
+void KernelSearch::keep(const std::string& operation, std::string choice) {
+  choices_[operation] = std::move(choice);
+  ++searched_;
+}
+
+float best_seconds(void* on, const std::function<void()>& run) {
+  constexpr int runs = 4;
+  const auto stream = static_cast<cudaStream_t>(on);
+  cudaEvent_t event[runs + 1];
+  for (cudaEvent_t& e : event) TESSERA_CUDA_CHECK(cudaEventCreate(&e));
+  run();  // loads the code
+  for (int i = 0; i <= runs; ++i) {
+    if (i > 0) run();
+    TESSERA_CUDA_CHECK(cudaEventRecord(event[i], stream));
+  }
+  TESSERA_CUDA_CHECK(cudaEventSynchronize(event[runs]));
+  float best = std::numeric_limits<float>::infinity(), milliseconds = 0;
+  for (int i = 0; i < runs; ++i) {
+    TESSERA_CUDA_CHECK(cudaEventElapsedTime(&milliseconds, event[i], event[i + 1]));
+    best = std::min(best, milliseconds);
+  }
+  for (cudaEvent_t e : event) cudaEventDestroy(e);
+  return best * 1e-3f;
+}
+
+}  // namespace tessera::kernels::cuda
