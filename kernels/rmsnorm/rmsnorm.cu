@@ -5,7 +5,7 @@
 #include "kernels/cuda/reduce.hpp"
 #include "kernels/cuda/row_blocks.hpp"
 #include "kernels/cuda/vector.hpp"
-#include "kernels/rmsnorm/row_offset.hpp"
+#include "kernels/rmsnorm/formulas.hpp"
 
 namespace tessera::kernels::cuda {
 namespace {
@@ -48,18 +48,18 @@ template <class Whole, int N, class T>
 __device__ void scale_vector(T* out, std::int64_t i, std::int64_t C, const Vector<T, N>& x, const Vector<T, N>& weight, float rstd) {
   float value[N];
 #pragma unroll
-  for (int e = 0; e < N; ++e) value[e] = to_float(x.value[e]) * rstd * to_float(weight.value[e]);
+  for (int e = 0; e < N; ++e) value[e] = norm::scaled(to_float(x.value[e]), to_float(weight.value[e]), rstd);
   store<Whole>(out, i, C, value);
 }
 
 template <class T, int K, bool Long, class Whole>
-__global__ void __launch_bounds__(most_threads) forward_kernel(RmsnormForward p, RowOffset x_row, RowOffset out_row, int group) {
+__global__ void __launch_bounds__(most_threads) forward_kernel(RmsnormForward p, int group) {
   constexpr int N = vector_elements<T>;
   const int lane = static_cast<int>(threadIdx.x) % group, in_block = static_cast<int>(threadIdx.x) / group;
   const std::int64_t r = static_cast<std::int64_t>(blockIdx.x) * (static_cast<int>(blockDim.x) / group) + in_block;
   const Share<N, K, Long> share{group, lane, r < p.rows ? p.C : 0};  // a group without a row takes part in barriers
-  const T *x = static_cast<const T*>(p.x) + x_row(r), *weight = static_cast<const T*>(p.weight);
-  T* out = static_cast<T*>(p.out) + out_row(r);
+  const T *x = static_cast<const T*>(p.x) + r * p.C, *weight = static_cast<const T*>(p.weight);
+  T* out = static_cast<T*>(p.out) + r * p.C;
 
   Vector<T, N> row[K], w[K];
 #pragma unroll
@@ -74,7 +74,7 @@ __global__ void __launch_bounds__(most_threads) forward_kernel(RmsnormForward p,
 #pragma unroll
   for (int k = 0; k < K; ++k) add_squares(row[k]);
   share.rest([&](std::int64_t i) { add_squares(load<Whole, N>(x, i, share.C)); });
-  const float rstd = 1.0f / sqrtf(group_sum(squares, group) / static_cast<float>(p.C) + p.eps);
+  const float rstd = norm::reciprocal_rms(group_sum(squares, group), p.C, p.eps);
   if (p.rstd && lane == 0 && r < p.rows) p.rstd[r] = rstd;
 
 #pragma unroll
@@ -91,7 +91,7 @@ struct BackwardVector {
   /// sum + d_out weight x
   __device__ float dot(float sum) const {
 #pragma unroll
-    for (int e = 0; e < N; ++e) sum = fmaf(to_float(d_out.value[e]) * to_float(weight.value[e]), to_float(x.value[e]), sum);
+    for (int e = 0; e < N; ++e) sum = norm::add_dot(to_float(d_out.value[e]), to_float(weight.value[e]), to_float(x.value[e]), sum);
     return sum;
   }
   /// d_weight += d_out x rstd; d_x = rstd d_out weight + along_x x + residual (zeros where there is none).
@@ -99,39 +99,30 @@ struct BackwardVector {
 #pragma unroll
     for (int e = 0; e < N; ++e) {
       const float g = to_float(d_out.value[e]), v = to_float(x.value[e]);
-      d_weight[e] = fmaf(g, v * rstd, d_weight[e]);
-      d_x[e] = fmaf(g * to_float(weight.value[e]), rstd, fmaf(v, along_x, to_float(residual.value[e])));
+      d_weight[e] = norm::add_weight_gradient(g, v, rstd, d_weight[e]);
+      d_x[e] = norm::gradient(g, to_float(weight.value[e]), rstd, fmaf(v, along_x, to_float(residual.value[e])));
     }
   }
 };
 
-/// partial[i] = d_weight of this block: the groups' sums are added in the order of the groups. They lie in one vector each, since rows
-/// that take several vectors a thread take the whole block.
+/// partial[i] = d_weight of this block. Rows that take several vectors a thread take the whole block, so there is one sum to write.
 template <class Whole, int N, int K, bool Long>
 __device__ void write_partial(float* partial, const float (&d_weight)[K][N], const Share<N, K, Long>& share) {
-  __shared__ float of_group[block_threads * N];
   if (static_cast<int>(blockDim.x) == share.group) {
 #pragma unroll
     for (int k = 0; k < K; ++k) store<Whole>(partial, share.at(k), share.C, d_weight[k]);
     return;
   }
-#pragma unroll
-  for (int e = 0; e < N; ++e) of_group[threadIdx.x * N + e] = d_weight[0][e];
-  __syncthreads();
-  const int in_group = share.group * N;
-  for (int i = static_cast<int>(threadIdx.x); i < in_group && i < share.C; i += block_threads) {
-    float sum = 0;
-    for (int at = i; at < block_threads * N; at += in_group) sum += of_group[at];
-    partial[i] = sum;
-  }
+  sum_over_groups(d_weight[0], share.group, [&](int lane, int e, float sum) {
+    const int i = lane * N + e;
+    if (i < share.C) partial[i] = sum;
+  });
 }
 
 /// A block has one of the row blocks: its groups take the rows in turn, and sum d_weight in registers.
-/// With y = d_out * weight and xhat = x * rstd: d_x = rstd * (y - xhat * mean(y * xhat)) [+ d_residual], d_weight += d_out * xhat.
 /// d_x may be d_out or d_residual: a thread has read what it writes.
 template <class T, int K, bool Long, class Whole>
-__global__ void __launch_bounds__(most_threads)
-    backward_kernel(RmsnormBackward p, float* partial, RowBlocks blocks, RowOffset x_row, RowOffset out_row, int group) {
+__global__ void __launch_bounds__(most_threads) backward_kernel(RmsnormBackward p, float* partial, RowBlocks blocks, int group) {
   constexpr int N = vector_elements<T>;
   const int lane = static_cast<int>(threadIdx.x) % group, groups = static_cast<int>(blockDim.x) / group;
   const T* weight = static_cast<const T*>(p.weight);
@@ -147,9 +138,9 @@ __global__ void __launch_bounds__(most_threads)
   for (std::int64_t first = blocks.begin(blockIdx.x); first < end; first += groups) {
     const std::int64_t r = first + static_cast<int>(threadIdx.x) / group;
     const Share<N, K, Long> share{group, lane, r < end ? p.C : 0};
-    const T *d_out = static_cast<const T*>(p.d_out) + out_row(r), *x = static_cast<const T*>(p.x) + x_row(r);
-    const T* d_residual = p.d_residual ? static_cast<const T*>(p.d_residual) + x_row(r) : nullptr;
-    T* d_x = static_cast<T*>(p.d_x) + x_row(r);
+    const T *d_out = static_cast<const T*>(p.d_out) + r * p.C, *x = static_cast<const T*>(p.x) + r * p.C;
+    const T* d_residual = p.d_residual ? static_cast<const T*>(p.d_residual) + r * p.C : nullptr;
+    T* d_x = static_cast<T*>(p.d_x) + r * p.C;
     const float rstd = r < end ? p.rstd[r] : 0;
     const auto residual_at = [&](std::int64_t i) { return d_residual ? load<Whole, N>(d_residual, i, share.C) : Vector<T, N>{}; };
 
@@ -166,7 +157,7 @@ __global__ void __launch_bounds__(most_threads)
 #pragma unroll
     for (int k = 0; k < K; ++k) dot = held[k].dot(dot);
     share.rest([&](std::int64_t i) { dot = read_again(i).dot(dot); });
-    const float along_x = -(group_sum(dot, group) / static_cast<float>(p.C)) * rstd * rstd * rstd;
+    const float along_x = norm::along_x(group_sum(dot, group), p.C, rstd);
 
     float value[N];
 #pragma unroll
@@ -197,15 +188,13 @@ template <class T>
 void forward(const Context& context, const RmsnormForward& p) {
   constexpr int N = vector_elements<T>;
   const Grouping g(p.C, N, forward_vectors);
-  const RowOffset x_row(p.C, p.inner, p.x_stride), out_row(p.C, p.inner, p.out_stride);
-  with_whole(on_sixteen_bytes(p.out, p.x, p.weight) && whole_vectors(N, {p.C, x_row.stride, out_row.stride}), [&](auto whole) {
+  with_whole(on_sixteen_bytes(p.out, p.x, p.weight) && whole_vectors(N, {p.C}), [&](auto whole) {
     using W = decltype(whole);
     auto* kernel = g.held() < p.C   ? forward_kernel<T, forward_vectors, true, W>
                    : g.vectors == 1 ? forward_kernel<T, 1, false, W>
                    : g.vectors == 2 ? forward_kernel<T, 2, false, W>
                                     : forward_kernel<T, forward_vectors, false, W>;
-    launch(stream_of(context), static_cast<unsigned>(ceil_div(p.rows, g.rows())), static_cast<unsigned>(g.threads), 0, kernel, p, x_row,
-           out_row, g.group);
+    launch(stream_of(context), static_cast<unsigned>(ceil_div(p.rows, g.rows())), static_cast<unsigned>(g.threads), 0, kernel, p, g.group);
   });
 }
 
@@ -214,16 +203,15 @@ void backward(const Context& context, const RmsnormBackward& p) {
   constexpr int N = vector_elements<T>;
   const Grouping g(p.C, N, backward_vectors);
   const RowBlocks blocks = backward_blocks(p, N);
-  const RowOffset x_row(p.C, p.inner, p.x_stride), out_row(p.C, p.inner, p.out_stride);
   const bool on_sixteen = on_sixteen_bytes(p.d_x, p.d_out, p.d_residual, p.x, p.weight);
   auto* partial = reinterpret_cast<float*>(context.workspace.data());  // (blocks,C)
-  with_whole(on_sixteen && whole_vectors(N, {p.C, x_row.stride, out_row.stride}), [&](auto whole) {
+  with_whole(on_sixteen && whole_vectors(N, {p.C}), [&](auto whole) {
     using W = decltype(whole);
     auto* kernel = g.held() < p.C   ? backward_kernel<T, 1, true, W>
                    : g.vectors == 1 ? backward_kernel<T, 1, false, W>
                                     : backward_kernel<T, backward_vectors, false, W>;
-    launch(stream_of(context), static_cast<unsigned>(blocks.count), static_cast<unsigned>(g.threads), 0, kernel, p, partial, blocks, x_row,
-           out_row, g.group);
+    launch(stream_of(context), static_cast<unsigned>(blocks.count), static_cast<unsigned>(g.threads), 0, kernel, p, partial, blocks,
+           g.group);
   });
   add_partial_sums(stream_of(context), p.d_weight, partial, blocks.count, p.C);
 }

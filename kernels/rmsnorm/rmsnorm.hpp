@@ -4,14 +4,12 @@
 
 namespace tessera::kernels {
 
-/// Rows of C elements. `inner` rows share one token row of `x_stride` (`out_stride`) elements, so that the heads inside a fused qkv row can
-/// be normed: row r begins at (r / inner) * stride + (r % inner) * C. The default, inner = 1 and strides 0, is a dense (rows, C) matrix.
 struct RmsnormForward {
-  void* out = nullptr;
-  float* rstd = nullptr;  ///< (rows)
-  const void* x = nullptr;
+  void* out = nullptr;           ///< (rows, C)
+  float* rstd = nullptr;         ///< (rows), or null
+  const void* x = nullptr;       ///< (rows, C)
   const void* weight = nullptr;  ///< (C)
-  std::int64_t rows = 0, C = 0, inner = 1, x_stride = 0, out_stride = 0;
+  std::int64_t rows = 0, C = 0;
   float eps = 1e-5f;
   DType dtype = DType::f32;
 };
@@ -19,14 +17,14 @@ TESSERA_OP(rmsnorm_forward, (const Context& context, const RmsnormForward& argum
 
 /// d_x = gradient (+ d_residual where given: the residual branch joins here in the same pass); d_weight (fp32) is added to.
 struct RmsnormBackward {
-  void* d_x = nullptr;               ///< layout of x; may be the same memory as d_residual or d_out
+  void* d_x = nullptr;               ///< (rows, C); may be the same memory as d_residual or d_out
   float* d_weight = nullptr;         ///< (C)
-  const void* d_out = nullptr;       ///< layout of out
-  const void* d_residual = nullptr;  ///< layout of x, or null
-  const void* x = nullptr;
-  const void* weight = nullptr;
-  const float* rstd = nullptr;
-  std::int64_t rows = 0, C = 0, inner = 1, x_stride = 0, out_stride = 0;  ///< d_x has x's strides, d_out has out's
+  const void* d_out = nullptr;       ///< (rows, C)
+  const void* d_residual = nullptr;  ///< (rows, C), or null
+  const void* x = nullptr;           ///< (rows, C)
+  const void* weight = nullptr;      ///< (C)
+  const float* rstd = nullptr;       ///< (rows), of the forward pass
+  std::int64_t rows = 0, C = 0;
   DType dtype = DType::f32;
 };
 TESSERA_OP(rmsnorm_backward, (const Context& context, const RmsnormBackward& arguments), (context, arguments))

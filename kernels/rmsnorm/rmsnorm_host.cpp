@@ -1,7 +1,7 @@
 // Bound by memory: each row is read once from memory and a second time from cache, when its statistic is known.
 #include "kernels/rmsnorm/rmsnorm.hpp"
 
-#include "kernels/rmsnorm/row_offset.hpp"
+#include "kernels/rmsnorm/row_host.hpp"
 #include "kernels/row_blocks.hpp"
 
 namespace tessera::kernels::host {
@@ -14,7 +14,7 @@ template <bool Stream, class T>
 void forward_row(T* out, const T* x, const T* next, const T* weight, std::int64_t C, float rstd) {
   for_vectors(0, C, [&](std::int64_t i, auto n) {
     prefetch(next + (C + i) / 2);
-    store_any<Stream>(out + i, load_any(x + i, n) * rstd * load_any(weight + i, n), n);
+    store_any<Stream>(out + i, norm::scaled(load_any(x + i, n), load_any(weight + i, n), rstd), n);
   });
 }
 
@@ -22,23 +22,17 @@ template <class T>
 void forward(const RmsnormForward& p) {
   T* out = static_cast<T*>(p.out);
   const T *x = static_cast<const T*>(p.x), *weight = static_cast<const T*>(p.weight);
-  RowOffset x_row(p.C, p.inner, p.x_stride), out_row(p.C, p.inner, p.out_stride);
   std::int64_t row_bytes = p.C * static_cast<std::int64_t>(sizeof(T));
-  bool stream = out_row.dense() && worth_streaming(out, p.rows * row_bytes, row_bytes);
+  bool stream = worth_streaming(out, p.rows * row_bytes, row_bytes);
   parallel_ranges(p.rows, rows_per_piece(p.C), [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t r = begin; r < end; ++r) {
-      const T *row = x + x_row(r), *next = x + x_row(std::min(r + 1, p.rows - 1));
-      float squares = fold<T>(p.C, [&](std::int64_t i, auto n, f32x16& sum) {
-        prefetch(next + i / 2);
-        f32x16 a = load_any(row + i, n);
-        sum = fma(a, a, sum);
-      });
-      float rstd = 1.0f / std::sqrt(squares / static_cast<float>(p.C) + p.eps);
+      const T *row = x + r * p.C, *next = x + std::min(r + 1, p.rows - 1) * p.C;
+      const float rstd = row_reciprocal_rms(row, next, p.C, p.eps);
       if (p.rstd) p.rstd[r] = rstd;
       if (stream) {
-        forward_row<true>(out + out_row(r), row, next, weight, p.C, rstd);
+        forward_row<true>(out + r * p.C, row, next, weight, p.C, rstd);
       } else {
-        forward_row<false>(out + out_row(r), row, next, weight, p.C, rstd);
+        forward_row<false>(out + r * p.C, row, next, weight, p.C, rstd);
       }
     }
     if (stream) stream_fence();
@@ -52,26 +46,24 @@ struct BackwardRow {
   const T *d_out, *d_residual, *x, *weight;
   std::int64_t C;
   float rstd;
-  std::int64_t out_ahead, x_ahead;  ///< how far the next row of d_out and those of x and d_residual lie ahead: they are asked for early
+  std::int64_t ahead;  ///< how far the next row lies ahead: it is asked for early
 };
 
-/// With y = d_out * weight and xhat = x * rstd: d_x = rstd * (y - xhat * mean(y * xhat)) [+ d_residual], d_weight += d_out * xhat.
 /// d_x may be d_out or d_residual: an element is written after the last read of it.
 template <bool Stream, bool Residual, class T>
 void backward_row(BackwardRow<T> p) {
   float dot = fold<T>(p.C, [&](std::int64_t i, auto n, f32x16& sum) {
-    prefetch(p.d_out + p.out_ahead + i);
-    sum = fma(load_any(p.d_out + i, n) * load_any(p.weight + i, n), load_any(p.x + i, n), sum);
+    prefetch(p.d_out + p.ahead + i);
+    sum = norm::add_dot(load_any(p.d_out + i, n), load_any(p.weight + i, n), load_any(p.x + i, n), sum);
   });
-  float along_x = -(dot / static_cast<float>(p.C)) * p.rstd * p.rstd * p.rstd;
+  const float along_x = norm::along_x(dot, p.C, p.rstd);
   for_vectors(0, p.C, [&](std::int64_t i, auto n) {
-    prefetch(p.x + p.x_ahead + i);
-    if constexpr (Residual) prefetch(p.d_residual + p.x_ahead + i);
+    prefetch(p.x + p.ahead + i);
+    if constexpr (Residual) prefetch(p.d_residual + p.ahead + i);
     f32x16 g = load_any(p.d_out + i, n), x = load_any(p.x + i, n);
-    store(p.d_weight + i, fma(g, x * p.rstd, load(p.d_weight + i)));
-    f32x16 scaled = g * load_any(p.weight + i, n);
-    f32x16 d_x = Residual ? fma(x, splat(along_x), load_any(p.d_residual + i, n)) : x * along_x;
-    store_any<Stream>(p.d_x + i, fma(scaled, splat(p.rstd), d_x), n);
+    store(p.d_weight + i, norm::add_weight_gradient(g, x, p.rstd, load(p.d_weight + i)));
+    f32x16 rest = Residual ? fma(x, splat(along_x), load_any(p.d_residual + i, n)) : x * along_x;
+    store_any<Stream>(p.d_x + i, norm::gradient(g, load_any(p.weight + i, n), p.rstd, rest), n);
   });
 }
 
@@ -82,11 +74,10 @@ void backward(const Context& context, const RmsnormBackward& p) {
   const T *x = static_cast<const T*>(p.x), *weight = static_cast<const T*>(p.weight);
   float* partial = reinterpret_cast<float*>(context.workspace.data());  // (blocks, stride(C))
   RowBlocks blocks(p.rows);
-  RowOffset x_row(p.C, p.inner, p.x_stride), out_row(p.C, p.inner, p.out_stride);
   std::int64_t row_bytes = p.C * static_cast<std::int64_t>(sizeof(T));
   // In place the lines of d_x are in cache already, and a plain store costs no extra read.
   bool in_place = d_x == d_out || d_x == d_residual;
-  bool stream = !in_place && x_row.dense() && worth_streaming(d_x, p.rows * row_bytes, row_bytes);
+  bool stream = !in_place && worth_streaming(d_x, p.rows * row_bytes, row_bytes);
   auto run_row = d_residual ? (stream ? backward_row<true, true, T> : backward_row<false, true, T>)
                             : (stream ? backward_row<true, false, T> : backward_row<false, false, T>);
   parallel_ranges(blocks.count, 1, [&](std::int64_t first, std::int64_t last) {
@@ -94,17 +85,16 @@ void backward(const Context& context, const RmsnormBackward& p) {
       float* d_weight = partial + b * blocks.stride(p.C);
       std::fill_n(d_weight, blocks.stride(p.C), 0.0f);
       for (std::int64_t r = blocks.begin(b); r < blocks.end(b); ++r) {
-        std::int64_t at = x_row(r), next = std::min(r + 1, p.rows - 1);
+        std::int64_t at = r * p.C;
         run_row({.d_x = d_x + at,
                  .d_weight = d_weight,
-                 .d_out = d_out + out_row(r),
+                 .d_out = d_out + at,
                  .d_residual = d_residual ? d_residual + at : nullptr,
                  .x = x + at,
                  .weight = weight,
                  .C = p.C,
                  .rstd = p.rstd[r],
-                 .out_ahead = out_row(next) - out_row(r),
-                 .x_ahead = x_row(next) - at});
+                 .ahead = r + 1 < p.rows ? p.C : 0});
       }
     }
     if (stream) stream_fence();

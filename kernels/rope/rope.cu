@@ -3,6 +3,7 @@
 #include "kernels/rope/rope.hpp"
 
 #include "kernels/cuda/rows.hpp"
+#include "kernels/rope/rotation_cuda.hpp"
 
 namespace tessera::kernels::cuda {
 namespace {
@@ -17,21 +18,9 @@ __global__ void __launch_bounds__(block_threads) rope_kernel(Rope p, RowVectors 
   if (m >= vectors.rows) return;
   const std::int64_t half = p.D / 2, i = static_cast<std::int64_t>(vector % in_head) * N;
   T* first = static_cast<T*>(p.x) + m * p.stride + vector / in_head * p.D;
-  const float* table = p.table + m % p.T * p.D;
-  float a[N], b[N], pairs[2 * N];
+  float a[N], b[N];
   load<Whole>(a, first, i, half), load<Whole>(b, first + half, i, half);
-#pragma unroll
-  for (int k = 0; k < 2 * N; k += 4) {
-    float part[4];
-    load<Whole>(part, table, 2 * i + k, p.D);
-    for (int e = 0; e < 4; ++e) pairs[k + e] = part[e];
-  }
-#pragma unroll
-  for (int k = 0; k < N; ++k) {
-    const float cos = pairs[2 * k], sin = p.inverse ? -pairs[2 * k + 1] : pairs[2 * k + 1], x = a[k], y = b[k];
-    a[k] = fmaf(x, cos, -(y * sin));
-    b[k] = fmaf(y, cos, x * sin);
-  }
+  rotate_pairs(a, b, load_rotation<Whole, N>(p.table + m % p.T * p.D, i, half), p.inverse);
   store<Whole>(first, i, half, a), store<Whole>(first + half, i, half, b);
 }
 

@@ -5,7 +5,7 @@
 #include <numbers>
 
 #include "kernels/parallel.hpp"
-#include "kernels/vector.hpp"
+#include "kernels/rope/rotation_host.hpp"
 
 namespace tessera::kernels {
 namespace host {
@@ -30,22 +30,6 @@ float frequency(std::int64_t i, std::int64_t D, double theta, const RopeScaling&
   return (1.0f - smooth) * base / factor + plain_part;
 }
 
-/// Sixteen pairs (cos, sin) of the table as two vectors.
-struct Rotation {
-  f32x16 cos, sin;
-};
-template <class Count>
-TESSERA_INLINE Rotation load_rotation(const float* pairs, Count n) {
-  if constexpr (is_whole<Count>) {
-    f32x16 a = load(pairs), b = load(pairs + lanes);
-    return {.cos = every_other<0>(a, b), .sin = every_other<1>(a, b)};
-  } else {
-    float whole[2 * lanes] = {};
-    std::copy_n(pairs, 2 * n, whole);
-    return load_rotation(whole, Whole{});
-  }
-}
-
 template <class T>
 void rotate_row(T* row, const float* table, Rope p) {
   std::int64_t half = p.D / 2;
@@ -55,8 +39,8 @@ void rotate_row(T* row, const float* table, Rope p) {
     for (std::int64_t h = 0; h < p.heads; ++h) {
       T *first = row + h * p.D + i, *second = first + half;
       f32x16 a = load(first, n), b = load(second, n);
-      store(first, fma(a, r.cos, -(b * sin)), n);
-      store(second, fma(b, r.cos, a * sin), n);
+      rotate_pair(a, b, r.cos, sin);
+      store(first, a, n), store(second, b, n);
     }
   });
 }

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "kernels/elementwise/elementwise.hpp"
+#include "kernels/qk_norm_rope/qk_norm_rope.hpp"
 #include "kernels/rmsnorm/rmsnorm.hpp"
 #include "kernels/rope/rope.hpp"
 #include "model/linear.hpp"
@@ -22,33 +23,6 @@ linear::Dims out_dims(const ModelShape& s) { return {s.tokens(), s.C, s.H * s.D,
 kernels::RmsnormForward norm_forward(const ModelShape& s) { return {.rows = s.tokens(), .C = s.C, .eps = s.norm_eps, .dtype = s.dtype}; }
 kernels::RmsnormBackward norm_backward(const ModelShape& s) { return {.rows = s.tokens(), .C = s.C, .dtype = s.dtype}; }
 
-/// Rows of D inside the fused qkv rows: `heads` of them from head `first` on.
-struct Heads {
-  std::int64_t first, count;
-};
-Heads query_heads(const ModelShape& s) { return {0, s.H}; }
-Heads key_heads(const ModelShape& s) { return {s.H, s.G}; }
-void* at_head(const ModelShape& s, void* qkv, const Heads& h) { return static_cast<std::byte*>(qkv) + s.bytes_of(h.first * s.D); }
-
-kernels::RmsnormBackward head_norm_backward(const ModelShape& s, const Heads& h) {
-  return {
-      .rows = s.tokens() * h.count, .C = s.D, .inner = h.count, .x_stride = s.qkv_width(), .out_stride = s.qkv_width(), .dtype = s.dtype};
-}
-
-void norm_heads(const Context& context, const ModelShape& s, const Heads& h, void* out, float* rstd, void* x, const void* weight) {
-  rmsnorm_forward(context, {.out = at_head(s, out, h),
-                            .rstd = rstd,
-                            .x = at_head(s, x, h),
-                            .weight = weight,
-                            .rows = s.tokens() * h.count,
-                            .C = s.D,
-                            .inner = h.count,
-                            .x_stride = s.qkv_width(),
-                            .out_stride = s.qkv_width(),
-                            .eps = s.norm_eps,
-                            .dtype = s.dtype});
-}
-
 kernels::Rope rope_arguments(const ModelShape& s, void* x, const float* table, bool inverse) {
   return {.x = x,
           .table = table,
@@ -59,6 +33,9 @@ kernels::Rope rope_arguments(const ModelShape& s, void* x, const float* table, b
           .stride = s.qkv_width(),
           .inverse = inverse,
           .dtype = s.dtype};
+}
+kernels::QkNormRopeBackward qk_norm_rope_arguments(const ModelShape& s) {
+  return {.M = s.tokens(), .T = s.T, .H = s.H, .G = s.G, .D = s.D, .dtype = s.dtype};
 }
 
 /// Operands of the forward pass, in order. With QK-norm or bias the later ones exist; without, their index is not used.
@@ -117,12 +94,23 @@ void forward(const SegmentRun& r, std::size_t workspace_bytes) {
   const linear::Weight wqkv{r.get(O::wqkv), r.get(O::packed_qkv)}, wo{r.get(O::wo), r.get(O::packed_o)};
   gemm(context, linear::forward(qkv_dims(s), projected, r.get(O::normed), wqkv, s.qkv_bias ? r.get(o.bias) : nullptr));
   if (s.qk_norm) {
-    // The rows before the norm are kept for the backward pass; values pass through.
-    copy(context, r.get(O::qkv), projected, static_cast<std::size_t>(s.bytes_of(s.tokens() * s.qkv_width())));
-    norm_heads(context, s, query_heads(s), r.get(O::qkv), r.get<float>(o.qk_rstd), projected, r.get(o.q_norm));
-    norm_heads(context, s, key_heads(s), r.get(O::qkv), r.get<float>(o.qk_rstd) + s.tokens() * s.H, projected, r.get(o.k_norm));
+    // The rows before the norm are kept for the backward pass.
+    qk_norm_rope_forward(context, {.out = r.get(O::qkv),
+                                   .rstd = r.get<float>(o.qk_rstd),
+                                   .x = projected,
+                                   .q_norm = r.get(o.q_norm),
+                                   .k_norm = r.get(o.k_norm),
+                                   .table = r.get<float>(O::table),
+                                   .M = s.tokens(),
+                                   .T = s.T,
+                                   .H = s.H,
+                                   .G = s.G,
+                                   .D = s.D,
+                                   .eps = s.norm_eps,
+                                   .dtype = s.dtype});
+  } else {
+    rope(context, rope_arguments(s, r.get(O::qkv), r.get<float>(O::table), false));
   }
-  rope(context, rope_arguments(s, r.get(O::qkv), r.get<float>(O::table), false));
   attention_forward(context, {.out = r.get(O::context), .lse = r.get<float>(O::lse), .qkv = r.get(O::qkv), .shape = attention_shape(s)});
 
   auto output = linear::forward(out_dims(s), r.get(O::out), r.get(O::context), wo);
@@ -130,22 +118,19 @@ void forward(const SegmentRun& r, std::size_t workspace_bytes) {
   gemm(context, output);
 }
 
-/// d_qkv, after the attention kernel, becomes the gradient of the projection's output: rotate back, then through QK-norm.
+/// d_qkv, after the attention kernel, becomes the gradient of the projection's output: rotated back, and through QK-norm.
 void backward_heads(const Context& context, const SegmentRun& r) {
   using O = BackwardOperands;
   const ModelShape& s = r.shape;
   const O o(s);
-  rope(context, rope_arguments(s, r.get(O::d_qkv), r.get<float>(O::table), true));
-  if (!s.qk_norm) return;
-  auto through_norm = [&](const Heads& h, int weight, int d_weight, const float* rstd) {
+  if (!s.qk_norm) return rope(context, rope_arguments(s, r.get(O::d_qkv), r.get<float>(O::table), true));
+  for (const int d_weight : {o.d_q_norm, o.d_k_norm})
     if (!r.adds(d_weight)) fill_zero(context, r.get(d_weight), static_cast<std::size_t>(s.D) * sizeof(float));
-    auto norm = head_norm_backward(s, h);
-    norm.d_x = at_head(s, r.get(O::d_qkv), h), norm.d_out = norm.d_x, norm.d_weight = r.get<float>(d_weight);
-    norm.x = at_head(s, r.get(o.raw), h), norm.weight = r.get(weight), norm.rstd = rstd;
-    rmsnorm_backward(context, norm);
-  };
-  through_norm(query_heads(s), o.q_norm, o.d_q_norm, r.get<float>(o.qk_rstd));
-  through_norm(key_heads(s), o.k_norm, o.d_k_norm, r.get<float>(o.qk_rstd) + s.tokens() * s.H);
+  auto heads = qk_norm_rope_arguments(s);
+  heads.d_qkv = r.get(O::d_qkv), heads.d_q_norm = r.get<float>(o.d_q_norm), heads.d_k_norm = r.get<float>(o.d_k_norm);
+  heads.x = r.get(o.raw), heads.q_norm = r.get(o.q_norm), heads.k_norm = r.get(o.k_norm);
+  heads.rstd = r.get<float>(o.qk_rstd), heads.table = r.get<float>(O::table);
+  qk_norm_rope_backward(context, heads);
 }
 
 void backward(const SegmentRun& r, std::size_t workspace_bytes) {
@@ -194,10 +179,7 @@ std::size_t backward_workspace(const ModelShape& s) {
                 kernels::attention_backward_workspace_bytes(attention_shape(s), s.backend),
                 kernels::rmsnorm_backward_workspace_bytes(norm_backward(s), s.backend)});
   if (s.qkv_bias) bytes = std::max(bytes, kernels::column_sums_workspace_bytes({.M = s.tokens(), .N = s.qkv_width()}, s.backend));
-  if (s.qk_norm) {
-    bytes = std::max(bytes, kernels::rmsnorm_backward_workspace_bytes(head_norm_backward(s, query_heads(s)), s.backend));
-    bytes = std::max(bytes, kernels::rmsnorm_backward_workspace_bytes(head_norm_backward(s, key_heads(s)), s.backend));
-  }
+  if (s.qk_norm) bytes = std::max(bytes, kernels::qk_norm_rope_backward_workspace_bytes(qk_norm_rope_arguments(s), s.backend));
   return bytes;
 }
 

@@ -8,6 +8,7 @@
 #include "kernels/attention/attention.hpp"
 #include "kernels/elementwise/elementwise.hpp"
 #include "kernels/embedding/embedding.hpp"
+#include "kernels/qk_norm_rope/qk_norm_rope.hpp"
 #include "kernels/rmsnorm/rmsnorm.hpp"
 #include "kernels/rope/rope.hpp"
 #include "kernels/swiglu/swiglu.hpp"
@@ -25,7 +26,6 @@ Decoder::Decoder(const Engine& engine, const Deck& deck, std::int64_t capacity)
   stream_ = bytes(s.C), normed_ = bytes(s.C), projected_ = bytes(s.C), context_ = bytes(s.H * s.D), qkv_ = bytes(s.qkv_width());
   gate_up_ = bytes(2 * s.F), activated_ = bytes(s.F);
   for (std::int64_t l = 0; l < s.L; ++l) keys_.push_back(bytes(capacity * s.G * s.D)), values_.push_back(bytes(capacity * s.G * s.D));
-  rstd_.resize(static_cast<std::size_t>(s.H + s.G));
   logits_.resize(static_cast<std::size_t>(s.V));
   rope_.resize(static_cast<std::size_t>(capacity * s.D));
   const ModelKeys& m = deck.model;
@@ -46,31 +46,41 @@ void Decoder::linear(void* y, const void* x, const std::string& tensor, std::int
   kernels::gemm({{static_cast<std::byte*>(aligned), needed - 64}, false}, product);
 }
 
+void Decoder::norm(const std::string& tensor) {
+  rmsnorm_forward(Context{}, {.out = normed_.data(),
+                              .x = stream_.data(),
+                              .weight = weight(tensor),
+                              .rows = 1,
+                              .C = shape_.C,
+                              .eps = shape_.norm_eps,
+                              .dtype = shape_.dtype});
+}
+
 void Decoder::layer(int number) {
   const ModelShape& s = shape_;
   const std::string attention = fmt::format("layers.{}.attention.", number), mlp = fmt::format("layers.{}.mlp.", number);
-  auto norm = [&](void* out, const void* x, const std::string& tensor, std::int64_t rows, std::int64_t C) {
-    rmsnorm_forward(
-        Context{},
-        {.out = out, .rstd = rstd_.data(), .x = x, .weight = weight(tensor), .rows = rows, .C = C, .eps = s.norm_eps, .dtype = s.dtype});
-  };
   auto* q = qkv_.data();
   auto* k = q + s.bytes_of(s.H * s.D);
   auto* v = k + s.bytes_of(s.G * s.D);
-  norm(normed_.data(), stream_.data(), attention + "norm", 1, s.C);
+  norm(attention + "norm");
   linear(qkv_.data(), normed_.data(), attention + "wq", s.qkv_width(), s.C, s.qkv_bias ? attention + "bq" : "");
+  const float* table = rope_.data() + length_ * s.D;
   if (s.qk_norm) {
-    norm(q, q, attention + "q_norm", s.H, s.D);
-    norm(k, k, attention + "k_norm", s.G, s.D);
+    qk_norm_rope_forward(Context{}, {.out = q,
+                                     .x = q,
+                                     .q_norm = weight(attention + "q_norm"),
+                                     .k_norm = weight(attention + "k_norm"),
+                                     .table = table,
+                                     .M = 1,
+                                     .T = 1,
+                                     .H = s.H,
+                                     .G = s.G,
+                                     .D = s.D,
+                                     .eps = s.norm_eps,
+                                     .dtype = s.dtype});
+  } else {
+    rope(Context{}, {.x = q, .table = table, .M = 1, .T = 1, .heads = s.H + s.G, .D = s.D, .stride = s.qkv_width(), .dtype = s.dtype});
   }
-  rope(Context{}, {.x = q,
-                   .table = rope_.data() + length_ * s.D,
-                   .M = 1,
-                   .T = 1,
-                   .heads = s.H + s.G,
-                   .D = s.D,
-                   .stride = s.qkv_width(),
-                   .dtype = s.dtype});
   const auto row = static_cast<std::size_t>(s.bytes_of(s.G * s.D)), l = static_cast<std::size_t>(number);
   std::memcpy(keys_[l].data() + static_cast<std::size_t>(length_) * row, k, row);
   std::memcpy(values_[l].data() + static_cast<std::size_t>(length_) * row, v, row);
@@ -84,7 +94,7 @@ void Decoder::layer(int number) {
   linear(projected_.data(), context_.data(), attention + "wo", s.C, s.H * s.D);
   add(Context{}, stream_.data(), stream_.data(), projected_.data(), s.C, s.dtype);
 
-  norm(normed_.data(), stream_.data(), mlp + "norm", 1, s.C);
+  norm(mlp + "norm");
   linear(gate_up_.data(), normed_.data(), mlp + "w_gate", 2 * s.F, s.C);
   swiglu_forward(Context{}, {.out = activated_.data(), .gate_up = gate_up_.data(), .M = 1, .F = s.F, .dtype = s.dtype});
   linear(projected_.data(), activated_.data(), mlp + "w_down", s.C, s.F);
@@ -97,14 +107,7 @@ const std::vector<float>& Decoder::next(std::int32_t token) {
   embedding_forward(Context{},
                     {.out = stream_.data(), .table = weight("embedding.weight"), .tokens = &token, .M = 1, .C = s.C, .dtype = s.dtype});
   for (int l = 0; l < s.L; ++l) layer(l);
-  rmsnorm_forward(Context{}, {.out = normed_.data(),
-                              .rstd = rstd_.data(),
-                              .x = stream_.data(),
-                              .weight = weight("head.norm"),
-                              .rows = 1,
-                              .C = s.C,
-                              .eps = s.norm_eps,
-                              .dtype = s.dtype});
+  norm("head.norm");
   // Logits in fp32, whatever the compute type.
   kernels::Gemm product =
       linear::forward({1, s.V, s.C, s.dtype}, logits_.data(), normed_.data(), {weight(s.tied ? "embedding.weight" : "head.weight")});

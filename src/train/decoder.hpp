@@ -18,12 +18,13 @@ class Decoder {
  private:
   void layer(int number);
   void linear(void* y, const void* x, const std::string& weight, std::int64_t N, std::int64_t K, const std::string& bias = "");
+  void norm(const std::string& tensor);  ///< of the stream
   const void* weight(const std::string& tensor) const { return engine_.weight_address(tensor); }
 
   const Engine& engine_;
   ModelShape shape_;  // of one token: B = T = 1
   std::int64_t capacity_, length_ = 0;
-  std::vector<float> rope_, rstd_, logits_;
+  std::vector<float> rope_, logits_;
   std::vector<std::vector<std::byte>> keys_, values_;  // by layer: (capacity, G*D)
   std::vector<std::byte> stream_, normed_, qkv_, projected_, context_, gate_up_, activated_, workspace_;
 };

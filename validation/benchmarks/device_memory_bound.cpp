@@ -9,6 +9,7 @@
 #include "kernels/cross_entropy/cross_entropy.hpp"
 #include "kernels/elementwise/elementwise.hpp"
 #include "kernels/embedding/embedding.hpp"
+#include "kernels/qk_norm_rope/qk_norm_rope.hpp"
 #include "kernels/rmsnorm/rmsnorm.hpp"
 #include "kernels/rope/rope.hpp"
 #include "kernels/swiglu/swiglu.hpp"
@@ -162,6 +163,56 @@ void add_rope(Part& part, const Settings& s, DType dtype) {
        }});
 }
 
+/// Four query heads on each key head. Backward leaves the value heads alone.
+void add_qk_norm_rope(Part& part, const Settings& s, DType dtype) {
+  const std::int64_t H = std::max<std::int64_t>(1, s.width / head_dim), G = std::max<std::int64_t>(1, H / 4), D = head_dim, T = s.context,
+                     width = (H + 2 * G) * D,
+                     M = std::max<std::int64_t>(1, (s.mib << 20) / (width * static_cast<std::int64_t>(size_of(dtype)))),
+                     turned = M * (H + G);
+  std::vector<float> table(static_cast<std::size_t>(T * D));
+  rope_table(table.data(), 0, T, D, 500000, {});
+  auto* on_device = static_cast<float*>(part.copy_of(table.data(), table.size() * 4));
+  void *x = part.values(M * width, dtype), *out = part.values(M * width, dtype), *weight = part.values(D, dtype);
+  auto* rstd = static_cast<float*>(part.values(turned, DType::f32));
+  auto* d_weight = static_cast<float*>(part.values(D, DType::f32));
+  const QkNormRopeForward forward{.out = out,
+                                  .rstd = rstd,
+                                  .x = x,
+                                  .q_norm = weight,
+                                  .k_norm = weight,
+                                  .table = on_device,
+                                  .M = M,
+                                  .T = T,
+                                  .H = H,
+                                  .G = G,
+                                  .D = D,
+                                  .dtype = dtype};
+  part.contenders.push_back({.name = named("qk_norm_rope forward", dtype),
+                             .limit = "copy",
+                             .amount = 2 * bytes_of(M * width, dtype) + 4 * count(turned),
+                             .run = [=](cudaStream_t stream) { qk_norm_rope_forward(on(stream), forward); }});
+  const QkNormRopeBackward backward{.d_qkv = out,
+                                    .d_q_norm = d_weight,
+                                    .d_k_norm = d_weight,
+                                    .x = x,
+                                    .q_norm = weight,
+                                    .k_norm = weight,
+                                    .rstd = rstd,
+                                    .table = on_device,
+                                    .M = M,
+                                    .T = T,
+                                    .H = H,
+                                    .G = G,
+                                    .D = D,
+                                    .dtype = dtype};
+  const std::size_t workspace_bytes = qk_norm_rope_backward_workspace_bytes(backward, Backend::cuda);
+  void* workspace = part.bytes(workspace_bytes);
+  part.contenders.push_back({.name = named("qk_norm_rope backward", dtype),
+                             .limit = "copy",
+                             .amount = 3 * bytes_of(turned * D, dtype) + 4 * count(turned),
+                             .run = [=](cudaStream_t stream) { qk_norm_rope_backward(on(stream, workspace, workspace_bytes), backward); }});
+}
+
 void add_embedding(Part& part, const Settings& s, DType dtype) {
   const std::int64_t C = s.width, V = std::min<std::int64_t>(50304, s.mib << 12),
                      M = std::max<std::int64_t>(1, (s.mib << 20) / (C * static_cast<std::int64_t>(size_of(dtype))));
@@ -202,6 +253,7 @@ void add_memory_bound(Part& part, const Settings& settings) {
     add_swiglu(part, settings, dtype);
     add_cross_entropy(part, settings, dtype);
     add_rope(part, settings, dtype);
+    add_qk_norm_rope(part, settings, dtype);
     add_embedding(part, settings, dtype);
   }
   add_adamw(part, settings);

@@ -21,6 +21,7 @@
 #include "kernels/elementwise/elementwise.hpp"
 #include "kernels/fixed/fixed.hpp"
 #include "kernels/parallel.hpp"
+#include "kernels/qk_norm_rope/qk_norm_rope.hpp"
 #include "kernels/rmsnorm/rmsnorm.hpp"
 #include "kernels/rope/rope.hpp"
 #include "kernels/sums/sums.hpp"
@@ -179,6 +180,38 @@ void add_rmsnorm(std::vector<Contender>& list, const Memory& memory, DType dtype
   }
 }
 
+/// Eight query heads on two key heads. Backward leaves the value heads alone. `table` has 512 * 128 values.
+void add_qk_norm_rope(std::vector<Contender>& list, const Memory& memory, DType dtype, const Memory& small, std::vector<float>& rstd,
+                      const std::vector<float>& table) {
+  constexpr int H = 8, G = 2, T = 512, D = 128, width = (H + 2 * G) * D;
+  const int e = static_cast<int>(size_of(dtype));
+  const std::string suffix = dtype == DType::f32 ? ", fp32" : ", bf16";
+  std::byte* p[2];
+  const std::int64_t n = memory.cut({e, e}, p, width), M = n / width;
+  QkNormRopeBackward backward{.rstd = rstd.data(), .table = table.data(), .M = M, .T = T, .H = H, .G = G, .D = D, .dtype = dtype};
+  std::byte* parts[3];
+  const std::size_t workspace_bytes = qk_norm_rope_backward_workspace_bytes(backward);
+  small.cut({D * 4, D * 4, static_cast<int>(workspace_bytes)}, parts, 1);
+  backward.d_qkv = p[0], backward.x = p[1], backward.q_norm = backward.k_norm = parts[0];
+  backward.d_q_norm = backward.d_k_norm = reinterpret_cast<float*>(parts[1]);
+  const std::span<std::byte> workspace(parts[2], workspace_bytes);
+  const QkNormRopeForward forward{.out = p[1],
+                                  .rstd = rstd.data(),
+                                  .x = p[0],
+                                  .q_norm = parts[0],
+                                  .k_norm = parts[0],
+                                  .table = table.data(),
+                                  .M = M,
+                                  .T = T,
+                                  .H = H,
+                                  .G = G,
+                                  .D = D,
+                                  .dtype = dtype};
+  list.push_back({"qk_norm_rope forward" + suffix, 2.0 * e * static_cast<double>(n), "copy", [=] { qk_norm_rope_forward({}, forward); }});
+  list.push_back({"qk_norm_rope backward" + suffix, 3.0 * e * static_cast<double>(M * (H + G) * D), "update",
+                  [=] { qk_norm_rope_backward({.workspace = workspace}, backward); }});
+}
+
 void add_swiglu(std::vector<Contender>& list, const Memory& memory, DType dtype) {
   constexpr std::int64_t F = 2816;
   int e = static_cast<int>(size_of(dtype));
@@ -239,7 +272,7 @@ void run(const Settings& settings) {
   Memory memory(static_cast<std::size_t>(settings.mib) << 20);
   AdamwScalars scalars{.learning_rate = 1e-6f, .bias_correction1 = 0.5f, .bias_correction2 = 0.5f};
   Memory small(68 * 2048 * 4);  // on a page, as arenas lay weights and workspaces out
-  std::vector<float> rstd(static_cast<std::size_t>(settings.mib) << 7, 1.0f), table(1024 * 64);
+  std::vector<float> rstd(static_cast<std::size_t>(settings.mib) << 11, 1.0f), table(1024 * 64);
   rope_table(table.data(), 0, 1024, 64, 10000, {});
   std::int32_t flag = 0;
   FixedSum sum;
@@ -248,6 +281,7 @@ void run(const Settings& settings) {
   add_adamw(list, memory, scalars);
   for (DType dtype : {DType::f32, DType::bf16}) {
     add_rmsnorm(list, memory, dtype, small, rstd);
+    add_qk_norm_rope(list, memory, dtype, small, rstd, table);
     add_swiglu(list, memory, dtype);
   }
   add_others(list, memory, flag, sum, table);

@@ -142,52 +142,6 @@ TEST(Rmsnorm, ReferenceGradientMatchesFiniteDifferences) {
   for (std::size_t i = 0; i < by_weight.size(); ++i) EXPECT_NEAR(g.d_weight[i], by_weight[i], 1e-8);
 }
 
-// Heads inside a fused qkv row: what lies between them is neither read nor written, and the bits are those of the dense call.
-template <class T>
-void check_heads_inside_rows() {
-  constexpr std::int64_t M = 9, heads = 5, D = 24, x_stride = 7 * D, out_stride = 6 * D + 2;
-  Trial<T> dense({.rows = M * heads, .C = D});
-  dense.forward();
-  dense.backward(dense.arguments());
-  auto spread = [&](const std::vector<T>& v, std::int64_t stride) {
-    std::vector<T> wide = poisoned<T>(M * stride);
-    for (std::int64_t m = 0; m < M; ++m) std::copy_n(v.data() + m * heads * D, heads * D, wide.data() + m * stride);
-    return wide;
-  };
-  Trial<T> run({.rows = M * heads, .C = D});
-  std::vector<T> x = spread(run.x, x_stride), residual = spread(run.residual, x_stride), d_out = spread(run.d_out, out_stride);
-  std::vector<T> out = poisoned<T>(M * out_stride), d_x = poisoned<T>(M * x_stride);
-  rmsnorm_forward({}, {.out = out.data(),
-                       .rstd = run.rstd.data(),
-                       .x = x.data(),
-                       .weight = run.weight.data(),
-                       .rows = M * heads,
-                       .C = D,
-                       .inner = heads,
-                       .x_stride = x_stride,
-                       .out_stride = out_stride,
-                       .dtype = dtype_of<T>()});
-  EXPECT_EQ(digest(out, run.rstd).hex(), digest(spread(dense.out, out_stride), dense.rstd).hex());
-  run.backward({.d_x = d_x.data(),
-                .d_weight = run.d_weight.data(),
-                .d_out = d_out.data(),
-                .d_residual = residual.data(),
-                .x = x.data(),
-                .weight = run.weight.data(),
-                .rstd = run.rstd.data(),
-                .rows = M * heads,
-                .C = D,
-                .inner = heads,
-                .x_stride = x_stride,
-                .out_stride = out_stride,
-                .dtype = dtype_of<T>()});
-  EXPECT_EQ(digest(d_x, run.d_weight).hex(), digest(spread(dense.d_x, x_stride), dense.d_weight).hex());
-}
-TEST(Rmsnorm, NormsHeadsInsideAFusedRow) {
-  check_heads_inside_rows<float>();
-  check_heads_inside_rows<bf16>();
-}
-
 TEST(Rmsnorm, SameBitsForAnyThreadCount) {
   for (Case c : {Case{77, 1013}, Case{4099, 48}}) {
     expect_same_bits([c] {

@@ -7,6 +7,7 @@
 #include "kernels/embedding/embedding.hpp"
 #include "kernels/fixed/fixed.hpp"
 #include "kernels/gemm/gemm.hpp"
+#include "kernels/qk_norm_rope/qk_norm_rope.hpp"
 #include "kernels/rmsnorm/rmsnorm.hpp"
 #include "kernels/rope/rope.hpp"
 #include "kernels/sums/sums.hpp"
@@ -83,6 +84,44 @@ void optimizer() {
   auto back = poisoned<float>(n);
   fixed_to_float({}, back.data(), whole.data(), n);
   print("fixed", DType::i64, sum, back);
+}
+
+template <class T>
+void heads() {
+  constexpr DType dtype = dtype_of<T>();
+  constexpr std::int64_t M = 70, period = 33, H = 3, G = 1, D = 86, n = M * (H + 2 * G) * D;
+  auto x = random_values<T>(n, 1), q_norm = random_values<T>(D, 2), k_norm = random_values<T>(D, 3), d_qkv = random_values<T>(n, 4),
+       out = poisoned<T>(n);
+  std::vector<float> table(period * D), rstd(M * (H + G)), d_q_norm(D, 0.5f), d_k_norm(D, 0.25f);
+  rope_table(table.data(), 3, period, D, 10000, {});
+  Workspace workspace(1 << 20);
+  qk_norm_rope_forward({}, {.out = out.data(),
+                            .rstd = rstd.data(),
+                            .x = x.data(),
+                            .q_norm = q_norm.data(),
+                            .k_norm = k_norm.data(),
+                            .table = table.data(),
+                            .M = M,
+                            .T = period,
+                            .H = H,
+                            .G = G,
+                            .D = D,
+                            .dtype = dtype});
+  qk_norm_rope_backward(workspace.context(), {.d_qkv = d_qkv.data(),
+                                              .d_q_norm = d_q_norm.data(),
+                                              .d_k_norm = d_k_norm.data(),
+                                              .x = x.data(),
+                                              .q_norm = q_norm.data(),
+                                              .k_norm = k_norm.data(),
+                                              .rstd = rstd.data(),
+                                              .table = table.data(),
+                                              .M = M,
+                                              .T = period,
+                                              .H = H,
+                                              .G = G,
+                                              .D = D,
+                                              .dtype = dtype});
+  print("qk_norm_rope", dtype, out, rstd, d_qkv, d_q_norm, d_k_norm);
 }
 
 template <class T>
@@ -198,6 +237,8 @@ int main() {
   optimizer();
   rows<float>();
   rows<tessera::bf16>();
+  heads<float>();
+  heads<tessera::bf16>();
   attention<float>();
   attention<tessera::bf16>();
   product();

@@ -1,0 +1,174 @@
+// Bound by memory when rows leave the caches: a head is read once from memory and a second time from cache, when its statistic is known.
+#include "kernels/qk_norm_rope/qk_norm_rope.hpp"
+
+#include <algorithm>
+
+#include "kernels/rmsnorm/row_host.hpp"
+#include "kernels/rope/rotation_host.hpp"
+#include "kernels/row_blocks.hpp"
+
+namespace tessera::kernels::host {
+namespace {
+
+/// Takes a part of a token's row of the table apart into cosines and sines, for all heads of the token.
+void split_pairs(float* cos, float* sin, const float* pairs, std::int64_t n) {
+  for_vectors(0, n, [&](std::int64_t i, auto count) {
+    Rotation r = load_rotation(pairs + 2 * i, count);
+    store(cos + i, r.cos, count), store(sin + i, r.sin, count);
+  });
+}
+
+/// A query or key head of a token's row.
+template <class T>
+struct Head {
+  const T* weight;  ///< (D)
+  std::int64_t at;  ///< where the head begins in the row
+};
+template <class T, class P>
+Head<T> head_of(const P& p, std::int64_t h) {
+  return {static_cast<const T*>(h < p.H ? p.q_norm : p.k_norm), h * p.D};
+}
+
+/// Pairs begin .. end of a head: `out` is x, normed and rotated. Each pair is written after it was read, so out may be x.
+template <bool Stream, class T>
+void norm_and_rotate(T* out, const T* x, const T* next, const T* weight, float rstd, const float* cos, const float* sin, std::int64_t begin,
+                     std::int64_t end, std::int64_t half) {
+  for_vectors(begin, end, [&](std::int64_t i, auto n) {
+    prefetch(next + half + i);
+    f32x16 a = norm::scaled(load(x + i, n), load(weight + i, n), rstd);
+    f32x16 b = norm::scaled(load(x + half + i, n), load(weight + half + i, n), rstd);
+    rotate_pair(a, b, load(cos + i - begin, n), load(sin + i - begin, n));
+    store<Stream>(out + i, a, n), store<Stream>(out + half + i, b, n);
+  });
+}
+
+/// `next` is the row of x that comes after: it is asked for while this one is being computed.
+template <bool Stream, class T>
+void forward_row(const QkNormRopeForward& p, T* out, float* rstd, const T* x, const T* next, const float* table) {
+  // Statistics of several heads come first, since each is a chain of operations that wait for each other. Cosines and sines are kept for
+  // all pairs, unless heads are very wide.
+  constexpr std::int64_t most_heads = 16, most_pairs = 128;
+  float of_head[most_heads], cos[most_pairs], sin[most_pairs];
+  const std::int64_t half = p.D / 2, heads = p.H + p.G;
+  for (std::int64_t first = 0; first < heads; first += most_heads) {
+    const std::int64_t last = std::min(first + most_heads, heads);
+    for (std::int64_t h = first; h < last; ++h) of_head[h - first] = row_reciprocal_rms(x + h * p.D, next + h * p.D, p.D, p.eps);
+    if (rstd) std::copy_n(of_head, last - first, rstd + first);
+    for (std::int64_t h = first; h < last; ++h) {
+      const auto [weight, at] = head_of<T>(p, h);
+      for (std::int64_t i = 0; i < half; i += most_pairs) {
+        const std::int64_t end = std::min(i + most_pairs, half);
+        if (h == 0 || half > most_pairs) split_pairs(cos, sin, table + 2 * i, end - i);
+        norm_and_rotate<Stream>(out + at, x + at, next + at, weight, of_head[h - first], cos, sin, i, end, half);
+      }
+    }
+  }
+  const std::int64_t values = (p.H + p.G) * p.D;
+  if (out != x) std::copy_n(x + values, p.G * p.D, out + values);
+}
+
+template <class T>
+void forward(const QkNormRopeForward& p) {
+  T* out = static_cast<T*>(p.out);
+  const T* x = static_cast<const T*>(p.x);
+  const std::int64_t width = (p.H + 2 * p.G) * p.D, row_bytes = width * static_cast<std::int64_t>(sizeof(T));
+  // In place the lines of out are in cache already. Where half a head is whole vectors, so is all that is streamed.
+  const bool stream = out != x && p.D / 2 % lanes == 0 && worth_streaming(out, p.M * row_bytes, row_bytes);
+  auto run_row = stream ? forward_row<true, T> : forward_row<false, T>;
+  parallel_ranges(p.M, std::max<std::int64_t>(1, 16384 / width), [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t m = begin; m < end; ++m) {
+      const T* next = x + std::min(m + 1, p.M - 1) * width;
+      run_row(p, out + m * width, p.rstd ? p.rstd + m * (p.H + p.G) : nullptr, x + m * width, next, p.table + m % p.T * p.D);
+    }
+    if (stream) stream_fence();
+  });
+}
+
+/// A row block's parts of the workspace: partial sums of both weights' gradients, and what is kept of a token and of a head meanwhile.
+struct Scratch {
+  static constexpr std::int64_t parts = 4;  ///< (blocks, stride(D)) each
+  float *d_q_norm, *d_k_norm;               ///< (D)
+  float *cos, *sin;                         ///< (D/2)
+  float* d_normed;                          ///< (D): a head's gradient before the rotation
+
+  Scratch(float* memory, const RowBlocks& blocks, std::int64_t block, std::int64_t D) {
+    const auto part = [&](std::int64_t i) { return memory + (i * blocks.count + block) * RowBlocks::stride(D); };
+    d_q_norm = part(0), d_k_norm = part(1), cos = part(2), sin = cos + D / 2, d_normed = part(3);
+  }
+};
+
+/// The gradient of one head, in place: rotated back, then through the norm.
+template <class T>
+void backward_head(T* d, float* d_weight, const T* x, const T* weight, float rstd, std::int64_t D, std::int64_t ahead, const Scratch& s) {
+  const std::int64_t half = D / 2;
+  const float dot = fold(half, [&](std::int64_t i, auto n, f32x16& sum) {
+    prefetch(d + ahead + i), prefetch(d + ahead + half + i);
+    f32x16 a = load(d + i, n), b = load(d + half + i, n);
+    rotate_pair(a, b, load(s.cos + i, n), -load(s.sin + i, n));
+    sum = norm::add_dot(a, load(weight + i, n), load(x + i, n), sum);
+    sum = norm::add_dot(b, load(weight + half + i, n), load(x + half + i, n), sum);
+    store(s.d_normed + i, a, n), store(s.d_normed + half + i, b, n);
+  });
+  const float along_x = norm::along_x(dot, D, rstd);
+  for_vectors(0, D, [&](std::int64_t i, auto n) {
+    prefetch(x + ahead + i);
+    f32x16 g = load(s.d_normed + i, n), v = load(x + i, n);
+    store(d_weight + i, norm::add_weight_gradient(g, v, rstd, load(d_weight + i, n)), n);
+    store(d + i, norm::gradient(g, load(weight + i, n), rstd, v * along_x), n);
+  });
+}
+
+template <class T>
+void backward(const Context& context, const QkNormRopeBackward& p) {
+  T* d_qkv = static_cast<T*>(p.d_qkv);
+  const T* x = static_cast<const T*>(p.x);
+  const RowBlocks blocks(p.M);
+  const std::int64_t heads = p.H + p.G, width = (heads + p.G) * p.D;
+  auto* memory = reinterpret_cast<float*>(context.workspace.data());
+  parallel_ranges(blocks.count, 1, [&](std::int64_t first, std::int64_t last) {
+    for (std::int64_t b = first; b < last; ++b) {
+      const Scratch s(memory, blocks, b, p.D);
+      for (float* sums : {s.d_q_norm, s.d_k_norm}) std::fill_n(sums, RowBlocks::stride(p.D), 0.0f);
+      for (std::int64_t m = blocks.begin(b); m < blocks.end(b); ++m) {
+        split_pairs(s.cos, s.sin, p.table + m % p.T * p.D, p.D / 2);
+        const std::int64_t ahead = m + 1 < p.M ? width : 0;
+        for (std::int64_t h = 0; h < heads; ++h) {
+          const auto [weight, at] = head_of<T>(p, h);
+          float* d_weight = h < p.H ? s.d_q_norm : s.d_k_norm;
+          backward_head(d_qkv + m * width + at, d_weight, x + m * width + at, weight, p.rstd[m * heads + h], p.D, ahead, s);
+        }
+      }
+    }
+  });
+  const Scratch first(memory, blocks, 0, p.D);
+  add_partial_sums<float>(p.d_q_norm, first.d_q_norm, blocks, p.D);
+  add_partial_sums<float>(p.d_k_norm, first.d_k_norm, blocks, p.D);
+}
+
+template <class P>
+void check(const P& p) {
+  TESSERA_REQUIRE(p.D > 0 && p.D % 2 == 0 && p.T > 0 && p.H > 0 && p.G > 0, "qk_norm_rope: D {}, T {}, H {}, G {}", p.D, p.T, p.H, p.G);
+}
+
+}  // namespace
+
+void qk_norm_rope_forward(const Context&, const QkNormRopeForward& p) {
+  if (p.M == 0) return;
+  check(p);
+  with_float_type(p.dtype, "qk_norm_rope_forward", [&](auto type) { forward<decltype(type)>(p); });
+}
+
+void qk_norm_rope_backward(const Context& context, const QkNormRopeBackward& p) {
+  if (p.M == 0) return;
+  check(p);
+  const std::size_t needed = host::qk_norm_rope_backward_workspace_bytes(p);
+  TESSERA_REQUIRE(context.workspace.size() >= needed, "qk_norm_rope_backward needs {} bytes of workspace, has {}", needed,
+                  context.workspace.size());
+  with_float_type(p.dtype, "qk_norm_rope_backward", [&](auto type) { backward<decltype(type)>(context, p); });
+}
+
+std::size_t qk_norm_rope_backward_workspace_bytes(const QkNormRopeBackward& p) {
+  return static_cast<std::size_t>(Scratch::parts) * RowBlocks(p.M).bytes(p.D);
+}
+
+}  // namespace tessera::kernels::host
