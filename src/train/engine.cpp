@@ -78,6 +78,10 @@ Engine::Engine(const Deck& deck, DataParallelGroup group, const EngineOptions& o
   if (options.training) TESSERA_REQUIRE(used_bytes() == plan_.bytes, "the bytes that tasks touch differ from the planned ones");
   if (group_.node && plan_.bytes[static_cast<std::size_t>(Tier::shared)] > 0)
     group_.node->register_arena(arenas_[static_cast<std::size_t>(Tier::shared)]);
+  if (const Arena& device = arenas_[static_cast<std::size_t>(Tier::device)]; device.bytes() > 0 && group_.ranks > 1) {
+    registered_[0].emplace(*group_.gather, std::span(device.data(), device.bytes()));
+    registered_[1].emplace(*group_.reduce, std::span(device.data(), device.bytes()));
+  }
 
   executor_ = make_executor(schedule_, plan_, bases, options.lanes, graph_mode(deck),
                             {.schedule = &schedule_,

@@ -103,6 +103,7 @@ class Engine {
   Schedule schedule_;
   MemoryPlan plan_;
   std::array<Arena, tier_count> arenas_;
+  std::array<std::optional<RegisteredMemory>, 2> registered_;  ///< the device's arena, with the communicators of both lanes
   std::unique_ptr<Executor> executor_;
   int tokens_ = 0, targets_ = 0, weights_ = 0;
 };
