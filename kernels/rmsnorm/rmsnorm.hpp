@@ -7,7 +7,7 @@ namespace tessera::kernels {
 /// Rows of C elements. `inner` rows share one token row of `x_stride` (`out_stride`) elements, so that the heads inside a fused qkv row can
 /// be normed: row r begins at (r / inner) * stride + (r % inner) * C. The default, inner = 1 and strides 0, is a dense (rows, C) matrix.
 struct RmsnormForward {
-  void* out = nullptr;
+  void* out = nullptr;    ///< may be x, with the same strides
   float* rstd = nullptr;  ///< (rows)
   const void* x = nullptr;
   const void* weight = nullptr;  ///< (C)

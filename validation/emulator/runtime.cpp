@@ -158,6 +158,14 @@ cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes, cudaMemcpy
 cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind, cudaStream_t stream) {
   return do_on(stream, [=] { cudaMemcpy(to, from, bytes, kind); });
 }
+cudaError_t cudaMemcpy2DAsync(void* to, std::size_t to_stride, const void* from, std::size_t from_stride, std::size_t bytes,
+                              std::size_t rows, cudaMemcpyKind kind, cudaStream_t stream) {
+  if (to_stride < bytes || from_stride < bytes) return cudaErrorInvalidPitchValue;
+  return do_on(stream, [=] {
+    for (std::size_t r = 0; r < rows; ++r)
+      cudaMemcpy(static_cast<std::byte*>(to) + r * to_stride, static_cast<const std::byte*>(from) + r * from_stride, bytes, kind);
+  });
+}
 cudaError_t cudaMemset(void* to, int value, std::size_t bytes) {
   std::memset(to, value, bytes);
   return cudaSuccess;

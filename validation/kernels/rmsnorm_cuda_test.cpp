@@ -24,7 +24,8 @@ const Case cases[] = {{1, 1},
                       {3, 8192},
                       {3, 16448},
                       {45, 24, 5, 7 * 24, 6 * 24 + 2},
-                      {64, 128, 4, 6 * 128, 4 * 128}};
+                      {64, 128, 4, 6 * 128, 4 * 128},
+                      {45, 24, 5, 7 * 24, 7 * 24}};
 
 enum class Place { apart, in_residual, in_d_out };
 
@@ -65,7 +66,19 @@ struct Trial {
     }
     p.out = out.data(), p.rstd = rstd.data(), p.x = dx.data(), p.weight = w.data();
     cuda::rmsnorm_forward({}, p);
+    if (c.x_stride == c.out_stride) {
+      p.out = dx.data();
+      cuda::rmsnorm_forward({}, p);
+      EXPECT_EQ(digest(between(dx.host(), x)).hex(), digest(between(out.host(), x)).hex()) << "in place";
+    }
     return {out.host(), rstd.host()};
+  }
+  /// `rows` with what lies between them taken from `others`.
+  std::vector<T> between(std::vector<T> rows, const std::vector<T>& others) const {
+    const std::int64_t stride = c.x_stride ? c.x_stride : c.inner * c.C;
+    for (std::int64_t i = 0; i < static_cast<std::int64_t>(rows.size()); ++i)
+      if (i % stride >= c.inner * c.C) rows[static_cast<std::size_t>(i)] = others[static_cast<std::size_t>(i)];
+    return rows;
   }
 
   struct Backward {

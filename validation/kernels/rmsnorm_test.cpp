@@ -168,6 +168,17 @@ void check_heads_inside_rows() {
                        .out_stride = out_stride,
                        .dtype = dtype_of<T>()});
   EXPECT_EQ(digest(out, run.rstd).hex(), digest(spread(dense.out, out_stride), dense.rstd).hex());
+  std::vector<T> in_place = x;
+  rmsnorm_forward({}, {.out = in_place.data(),
+                       .x = in_place.data(),
+                       .weight = run.weight.data(),
+                       .rows = M * heads,
+                       .C = D,
+                       .inner = heads,
+                       .x_stride = x_stride,
+                       .out_stride = x_stride,
+                       .dtype = dtype_of<T>()});
+  EXPECT_EQ(digest(in_place).hex(), digest(spread(dense.out, x_stride)).hex()) << "in place";
   run.backward({.d_x = d_x.data(),
                 .d_weight = run.d_weight.data(),
                 .d_out = d_out.data(),
