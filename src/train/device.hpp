@@ -24,6 +24,21 @@ std::string choose_device(const std::string& asked);
 void choose_device(const World& world, ParsedDeck& parsed);
 /// What Kokkos must start for a device.
 Spaces spaces_of(const std::string& device);
+/// The queue of a single user of a device. On the host there is none: calls there return when they are done.
+class DeviceStream {
+ public:
+  explicit DeviceStream(const std::string& device);
+  ~DeviceStream();
+  DeviceStream(const DeviceStream&) = delete;
+  DeviceStream& operator=(const DeviceStream&) = delete;
+  void* get() const { return stream_; }
+  /// Returns when all that it was given is done. Throws Error(environment) when some of it failed.
+  void wait() const;
+
+ private:
+  void* stream_ = nullptr;
+};
+
 /// Bytes of this process's GPU that anyone uses.
 std::int64_t used_device_memory();
 /// Returns when a GPU has done all that this process gave it; at once on the host.

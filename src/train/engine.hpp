@@ -25,11 +25,18 @@ struct DataParallelGroup {
   Node* node = nullptr;                          ///< where shared arenas are registered
 };
 
+/// Memory that its owner takes beside an engine's plan, which must fit too, and what its user can do where it does not.
+struct Beside {
+  TierBytes bytes{};
+  std::string advice = {};  ///< empty: what training can do
+};
+
 struct EngineOptions {
   bool training = true;                       ///< false: weights and forward passes only
   std::int64_t evaluation_micro_batches = 0;  ///< per rank
   LaneMode lanes = LaneMode::inline_order;
   std::string product_choices = {};  ///< file of cuBLASLt's algorithms (GemmSearch); empty: no search, their first choice
+  Beside beside = {};
 };
 
 class Engine {
@@ -108,8 +115,8 @@ class Engine {
   int tokens_ = 0, targets_ = 0, weights_ = 0;
 };
 
-/// Bytes that a rank's plan may take of the host, from memory.host_limit or the node's memory divided by its ranks; throws Error(memory)
-/// with what to change.
-void require_fits(const Deck& deck, const MemoryPlan& plan, int ranks_on_node);
+/// Bytes that a rank's plan, and what is taken beside it, may take of the host, from memory.host_limit or the node's memory divided by its
+/// ranks, and of the GPU; throws Error(memory) with what to change.
+void require_fits(const Deck& deck, const MemoryPlan& plan, int ranks_on_node, const Beside& beside = {});
 
 }  // namespace tessera
