@@ -25,6 +25,14 @@ TESSERA_OP(cast, (const Context& context, void* out, DType out_dtype, const void
            (context, out, out_dtype, x, x_dtype, n))
 /// The same bytes elsewhere: memory of either backend, from and to.
 TESSERA_OP(copy, (const Context& context, void* to, const void* from, std::size_t bytes), (context, to, from, bytes))
+/// Row r of `bytes` bytes from `from + r * from_stride` to `to + r * to_stride` (bytes); rows of `to` must not overlap.
+struct CopyRows {
+  void* to = nullptr;
+  std::int64_t to_stride = 0;
+  const void* from = nullptr;
+  std::int64_t from_stride = 0, bytes = 0, rows = 0;
+};
+TESSERA_OP(copy_rows, (const Context& context, const CopyRows& arguments), (context, arguments))
 TESSERA_OP(fill_zero, (const Context& context, void* out, std::size_t bytes), (context, out, bytes))
 
 /// out[i] = std * normal(seed, stream, first + i): Philox4x32-10 (Salmon et al., SC 2011) and Box-Muller. Depends on (seed, stream,

@@ -85,6 +85,15 @@ void copy(const Context&, void* to, const void* from, std::size_t bytes) {
   });
 }
 
+void copy_rows(const Context&, const CopyRows& p) {
+  if (p.bytes == 0) return;
+  parallel_ranges(p.rows, std::max<std::int64_t>(1, (1 << 20) / p.bytes), [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t r = begin; r < end; ++r)
+      std::memcpy(static_cast<std::byte*>(p.to) + r * p.to_stride, static_cast<const std::byte*>(p.from) + r * p.from_stride,
+                  static_cast<std::size_t>(p.bytes));
+  });
+}
+
 void fill_zero(const Context&, void* out, std::size_t bytes) {
   parallel_ranges(static_cast<std::int64_t>(bytes), 65536, [&](std::int64_t begin, std::int64_t end) {
     std::memset(static_cast<std::byte*>(out) + begin, 0, static_cast<std::size_t>(end - begin));

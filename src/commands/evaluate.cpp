@@ -32,7 +32,7 @@ std::int64_t micro_batch_for(std::int64_t samples, std::int64_t largest) {
 int evaluate(const EvaluateOptions& o) {
   const std::string device = choose_device(o.device);
   KernelRuntime runtime(static_cast<int>(std::thread::hardware_concurrency()), spaces_of(device));
-  const Deck deck = load_model(o.checkpoint, 0, "host").deck;
+  const Deck deck = load_deck(o.checkpoint, device);
   SampleFile data(o.data, deck.batch.sequence_length, deck.model.vocab);
   const std::int64_t samples = o.samples > 0 ? std::min(o.samples, data.samples()) : data.samples(), B = micro_batch_for(samples, 8),
                      T = deck.batch.sequence_length;

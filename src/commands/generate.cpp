@@ -2,11 +2,13 @@
 #include <charconv>
 #include <cstdio>
 #include <memory>
+#include <span>
 #include <thread>
 
 #include "commands/commands.hpp"
 #include "memory/runtime.hpp"
 #include "train/decoder.hpp"
+#include "train/device.hpp"
 #include "train/inference.hpp"
 
 namespace tessera {
@@ -15,7 +17,7 @@ namespace {
 constexpr std::int32_t byte_tokenizer_vocab = 257, byte_separator = 256;
 
 struct GenerateOptions {
-  std::string checkpoint, prompt, prompt_tokens;
+  std::string checkpoint, prompt, prompt_tokens, device = "auto";
   std::int64_t tokens = 200, top_k = 0, seed = 1;
   double temperature = 0.8;
 };
@@ -48,16 +50,22 @@ std::vector<std::int32_t> prompt_of(const GenerateOptions& o, const Deck& deck, 
 }
 
 int generate(const GenerateOptions& o) {
-  KernelRuntime runtime(static_cast<int>(std::thread::hardware_concurrency()));
-  const LoadedModel model = load_model(o.checkpoint, 0, "host");
-  const bool bytes = model.deck.model.vocab == byte_tokenizer_vocab;
-  const std::vector<std::int32_t> prompt = prompt_of(o, model.deck, bytes);
-  Decoder decoder(*model.engine, model.deck, static_cast<std::int64_t>(prompt.size()) + o.tokens);
+  const std::string device = choose_device(o.device);
+  KernelRuntime runtime(static_cast<int>(std::thread::hardware_concurrency()), spaces_of(device));
+  // 1. The prompt, which says how much memory the text takes.
+  const Deck deck = load_deck(o.checkpoint, device);
+  const bool bytes = deck.model.vocab == byte_tokenizer_vocab && o.prompt_tokens.empty();
+  const std::vector<std::int32_t> prompt = prompt_of(o, deck, bytes);
+  const auto length = static_cast<std::int64_t>(prompt.size());
+  const DecoderSize size{.prompt = length, .capacity = length + o.tokens};
+  // 2. The model.
+  const LoadedModel model = load_model(o.checkpoint, 0, device, Decoder::bytes(deck, size));
+  Decoder decoder(*model.engine, model.deck, size);
+  // 3. The text.
   std::fputs(o.prompt.c_str(), stdout);
-  const std::vector<float>* logits = nullptr;
-  for (std::int32_t token : prompt) logits = &decoder.next(token);
+  std::span<const float> logits = decoder.start(prompt);
   for (std::int64_t i = 0; i < o.tokens; ++i) {
-    const std::int32_t token = sample_token(*logits, o.temperature, o.top_k, static_cast<std::uint64_t>(o.seed), decoder.length());
+    const std::int32_t token = sample_token(logits, o.temperature, o.top_k, static_cast<std::uint64_t>(o.seed), decoder.length());
     if (!bytes)
       fmt::print("{}{}", i ? "," : "", token);
     else if (token == byte_separator)
@@ -65,7 +73,7 @@ int generate(const GenerateOptions& o) {
     else
       std::fputc(token, stdout);
     std::fflush(stdout);
-    if (i + 1 < o.tokens) logits = &decoder.next(token);
+    if (i + 1 < o.tokens) logits = decoder.next(token);
   }
   std::fputc('\n', stdout);
   return 0;
@@ -74,7 +82,7 @@ int generate(const GenerateOptions& o) {
 }  // namespace
 
 void add_generate(CLI::App& app, Chosen& chosen) {
-  CLI::App* command = app.add_subcommand("generate", "Continue a text with a checkpoint's model, on the host");
+  CLI::App* command = app.add_subcommand("generate", "Continue a text with a checkpoint's model");
   auto options = std::make_shared<GenerateOptions>();
   command->add_option("CHECKPOINT", options->checkpoint, "Step folder, for example runs/quickstart/checkpoints/latest")->required();
   command->add_option("--prompt", options->prompt, "Text to continue (models of the byte tokenizer)");
@@ -88,6 +96,9 @@ void add_generate(CLI::App& app, Chosen& chosen) {
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   command->add_option("--seed", options->seed, "The same seed gives the same text")->capture_default_str();
+  command->add_option("--device", options->device, "host, cuda, or auto: a GPU where this build has kernels for one and sees one")
+      ->check(CLI::IsMember({"auto", "host", "cuda"}))
+      ->capture_default_str();
   command->footer("Example:\n  tessera generate runs/quickstart/checkpoints/latest --prompt \"In the beginning\" --tokens 200");
   command->callback([options, &chosen] { chosen = [options] { return generate(*options); }; });
 }

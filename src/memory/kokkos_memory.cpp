@@ -2,6 +2,9 @@
 
 #include <Kokkos_Core.hpp>
 #include <cstdlib>
+#ifdef TESSERA_EMULATED_GPU
+#include <cuda_runtime.h>
+#endif
 
 namespace tessera {
 namespace {
@@ -10,7 +13,7 @@ namespace {
 /// A GPU's memory on the host, on pages as the real ones are.
 struct EmulatedSpace {
   void* allocate(const char*, std::size_t bytes) const { return std::aligned_alloc(4096, (bytes + 4095) / 4096 * 4096); }
-  void deallocate(const char*, void* data, std::size_t) const { std::free(data); }
+  void deallocate(const char*, void* data, std::size_t) const { cudaFree(data); }  // which knows memory that must not be freed yet
 };
 #endif
 

@@ -1,5 +1,6 @@
 // Where bytes lie.
 #pragma once
+#include <array>
 #include <cstdint>
 #include <string_view>
 
@@ -9,6 +10,8 @@ namespace tessera {
 /// registered device memory. In a CPU build device is host.
 enum class Tier : std::uint8_t { device, pinned, host, shared, nvme };
 inline constexpr int tier_count = 5;
+/// Bytes of each tier.
+using TierBytes = std::array<std::int64_t, tier_count>;
 std::string_view name_of(Tier);
 
 }  // namespace tessera

@@ -1,8 +1,11 @@
 // Collectives along one mesh axis. Each lane owns its own communicator: on host ranks calls block and a lane is a thread; on GPUs a call
 // enqueues on the lane's stream and returns.
 #pragma once
+#include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <memory>
+#include <span>
 #include <string>
 
 #include "base/types.hpp"
@@ -37,6 +40,12 @@ class Communicator {
   /// The host threads of the ranks meet; what streams were given may still be under way.
   virtual void barrier() = 0;
 
+  /// Collectives will use this memory from now on, and may then move it without copies of their own. Collective; at most one range. Where
+  /// it cannot be done, collectives go on as before: that is no error. The memory must stay until deregister_memory (RegisteredMemory).
+  virtual void register_memory(std::span<std::byte> memory) { static_cast<void>(memory); }
+  /// No collective may be under way. Does not throw: nothing depends on it any more.
+  virtual void deregister_memory() {}
+
   // For whoever waits for streams. Calls that block find their errors themselves: there is nothing to ask them.
 
   /// Throws Error(environment) where a call that has returned failed later, where a process that it waits for has ended, and where nothing
@@ -44,6 +53,21 @@ class Communicator {
   virtual void check(double waited) { static_cast<void>(waited); }
   /// Ends what is under way, undone, so that streams end; nothing can be called afterwards.
   virtual void abort() {}
+};
+
+/// Memory is registered while this lives, which is shorter than communicator and memory.
+class RegisteredMemory {
+ public:
+  RegisteredMemory(Communicator& communicator, std::span<std::byte> memory) : communicator_(communicator) {
+    communicator_.register_memory(memory);
+  }
+  /// While an error is on its way a peer may be gone, and taking back what it maps would wait for it: then the communicator goes with it.
+  ~RegisteredMemory() { std::uncaught_exceptions() > 0 ? communicator_.abort() : communicator_.deregister_memory(); }
+  RegisteredMemory(const RegisteredMemory&) = delete;
+  RegisteredMemory& operator=(const RegisteredMemory&) = delete;
+
+ private:
+  Communicator& communicator_;
 };
 
 /// Bytes of workspace for reduce_scatter: NCCL cannot add to what is there.

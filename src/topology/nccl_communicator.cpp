@@ -5,9 +5,11 @@
 #include <unistd.h>
 
 #include <exception>
+#include <optional>
 #include <utility>
 
 #include "base/clock.hpp"
+#include "base/log.hpp"
 #include "kernels/elementwise/elementwise.hpp"
 #include "topology/peers.hpp"
 #include "topology/reduce.hpp"
@@ -98,6 +100,34 @@ class NcclCommunicator final : public Communicator {
     wait_for(request, {timeout_seconds_, peers_, [this] { return "barrier on " + who(); }});
   }
 
+  // NCCL's user guide, "User Buffer Registration" and "Environment Variables" (NCCL_LEGACY_CUDA_REGISTER). What is relied on: a range
+  // covers every buffer inside it; if any rank passes registered buffers to a call, all must, send and receive buffers alike; and without
+  // registration every call works as before. Arenas come from cudaMalloc. NCCL then uses the registration with InfiniBand SHARP, and on
+  // networks where PXN is off; between the GPUs of a node it asks for memory of the cuMem calls (ncclMemAlloc) and leaves cudaMalloc's
+  // alone, unless NCCL_LEGACY_CUDA_REGISTER=1 is set, of which the guide says that it may hang.
+  void register_memory(std::span<std::byte> memory) override {
+    TESSERA_REQUIRE(!registered_, "memory is registered with {} already", who());
+    void* handle = nullptr;
+    const ncclResult_t result = settled(ncclCommRegister(nccl_, memory.data(), memory.size(), &handle), "ncclCommRegister");
+    if (result == ncclSuccess) registered_ = handle;
+    int everywhere = result == ncclSuccess;
+    MPI_Request request = MPI_REQUEST_NULL;
+    MPI_CHECK(MPI_Iallreduce(MPI_IN_PLACE, &everywhere, 1, MPI_INT, MPI_MIN, mpi_.get(), &request));
+    wait_for(request, {timeout_seconds_, peers_, [this] { return "the registration of memory on " + who(); }});
+    if (everywhere) return;
+    deregister_memory();
+    info(
+        "NCCL cannot register the GPU's memory ({}: {}), so collectives copy through NCCL's own buffers; NCCL_DEBUG=INFO with "
+        "NCCL_DEBUG_SUBSYS=REG says why",
+        label_, result == ncclSuccess ? "refused on another rank" : ncclGetErrorString(result));
+  }
+
+  void deregister_memory() override {
+    if (!registered_ || !nccl_) return;
+    if (ended(ncclCommDeregister(nccl_, *std::exchange(registered_, std::nullopt))) != ncclSuccess)
+      debug("NCCL could not deregister memory ({}): {}", label_, ncclGetLastError(nccl_));
+  }
+
   void check(double waited) override {
     ncclResult_t state = ncclSuccess;
     const ncclResult_t asked = ncclCommGetAsyncError(nccl_, &state);
@@ -108,6 +138,7 @@ class NcclCommunicator final : public Communicator {
 
   void abort() override {
     if (nccl_) ncclCommAbort(std::exchange(nccl_, nullptr));  // what it answers changes nothing: an error is on its way already
+    registered_.reset();                                      // gone with the communicator
   }
 
  private:
@@ -138,8 +169,12 @@ class NcclCommunicator final : public Communicator {
     settle(first == ncclSuccess ? ended : first, call);
   }
 
-  /// Until the communicator takes another call: connections are made at first use, which needs the other ranks.
   void settle(ncclResult_t result, const char* call) {
+    result = settled(result, call);
+    if (result != ncclSuccess) fail_nccl(result, call);
+  }
+  /// What a call has come to, when the communicator takes another one: connections are made at first use, which needs the other ranks.
+  ncclResult_t settled(ncclResult_t result, const char* call) {
     const double begin = now_seconds();
     for (double waited = 0; result == ncclInProgress; waited = now_seconds() - begin) {
       const ncclResult_t asked = ncclCommGetAsyncError(nccl_, &result);
@@ -148,7 +183,7 @@ class NcclCommunicator final : public Communicator {
       require_peers(waited, call);
       waited < 2e-3 ? sched_yield() : usleep(20);
     }
-    if (result != ncclSuccess) fail_nccl(result, call);
+    return result;
   }
 
   void require_peers(double waited, const char* what) {
@@ -179,13 +214,18 @@ class NcclCommunicator final : public Communicator {
          call, who(), ncclGetErrorString(result), detail && *detail ? ", " : "", detail ? detail : "");
   }
 
+  /// What a call of the good end has come to within the time that the end may take; ncclInProgress where it lasts longer.
+  ncclResult_t ended(ncclResult_t state) const {
+    for (const double begin = now_seconds(); state == ncclInProgress && now_seconds() - begin < finalize_seconds; usleep(20))
+      if (const ncclResult_t asked = ncclCommGetAsyncError(nccl_, &state); asked != ncclSuccess) return asked;
+    return state;
+  }
+
   /// The good end, which waits for what is under way; false where that fails or lasts.
   bool finalize() {
     if (!nccl_) return true;
-    ncclResult_t state = ncclCommFinalize(nccl_);
-    for (const double begin = now_seconds(); state == ncclInProgress && now_seconds() - begin < finalize_seconds; usleep(20))
-      if (ncclCommGetAsyncError(nccl_, &state) != ncclSuccess) return false;
-    if (state != ncclSuccess) return false;
+    deregister_memory();
+    if (ended(ncclCommFinalize(nccl_)) != ncclSuccess) return false;
     return ncclCommDestroy(std::exchange(nccl_, nullptr)) == ncclSuccess;
   }
 
@@ -194,6 +234,7 @@ class NcclCommunicator final : public Communicator {
   double timeout_seconds_;
   const Peers* peers_;
   ncclComm_t nccl_ = nullptr;
+  std::optional<void*> registered_;  ///< NCCL's handle, which may be null where it has nothing to do
   int rank_ = 0, size_ = 1;
   double looked_ = 0;
 };

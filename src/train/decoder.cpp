@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <numeric>
 
 #include "kernels/attention/attention.hpp"
@@ -15,113 +14,253 @@
 #include "model/linear.hpp"
 
 namespace tessera {
+namespace {
 
-using kernels::Context;
+/// Buffers begin where cuBLASLt and vector loads like them best.
+constexpr std::int64_t alignment = 256;
 
-Decoder::Decoder(const Engine& engine, const Deck& deck, std::int64_t capacity)
-    : engine_(engine), shape_(model_shape(deck)), capacity_(capacity) {
-  ModelShape& s = shape_;
-  s.B = s.T = 1;
-  auto bytes = [&](std::int64_t elements) { return std::vector<std::byte>(static_cast<std::size_t>(s.bytes_of(elements))); };
-  stream_ = bytes(s.C), normed_ = bytes(s.C), projected_ = bytes(s.C), context_ = bytes(s.H * s.D), qkv_ = bytes(s.qkv_width());
-  gate_up_ = bytes(2 * s.F), activated_ = bytes(s.F);
-  for (std::int64_t l = 0; l < s.L; ++l) keys_.push_back(bytes(capacity * s.G * s.D)), values_.push_back(bytes(capacity * s.G * s.D));
-  logits_.resize(static_cast<std::size_t>(s.V));
-  rope_.resize(static_cast<std::size_t>(capacity * s.D));
-  const ModelKeys& m = deck.model;
-  kernels::rope_table(rope_.data(), 0, capacity, s.D, m.rope_theta,
+/// The products of a pass over `rows` tokens.
+struct Products {
+  linear::Dims qkv, out, gate_up, down;
+  Products(const ModelShape& s, std::int64_t rows)
+      : qkv{rows, s.qkv_width(), s.C, s.dtype},
+        out{rows, s.C, s.H * s.D, s.dtype},
+        gate_up{rows, 2 * s.F, s.C, s.dtype},
+        down{rows, s.C, s.F, s.dtype} {}
+};
+
+/// Logits of one token, in fp32 whatever the compute type.
+kernels::Gemm logits_product(const ModelShape& s, float* logits, const void* x, const void* weight) {
+  kernels::Gemm product = linear::forward({1, s.V, s.C, s.dtype}, logits, x, {weight});
+  product.out = DType::f32;
+  return product;
+}
+
+kernels::AttentionShape attention_shape(const ModelShape& s, std::int64_t rows) {
+  return {.B = 1, .T = rows, .H = s.H, .G = s.G, .D = s.D, .dtype = s.dtype};
+}
+
+/// Hands out a tier's bytes, one buffer after the other.
+class Places {
+ public:
+  explicit Places(std::uintptr_t base) : base_(base) {}
+  template <class T = std::byte>
+  T* take(std::int64_t bytes) {
+    T* at = reinterpret_cast<T*>(base_ + static_cast<std::uintptr_t>(used_));
+    used_ += round_up(bytes, alignment);
+    return at;
+  }
+  std::int64_t used() const { return used_; }
+
+ private:
+  std::uintptr_t base_;
+  std::int64_t used_ = 0;
+};
+
+std::int64_t floats(std::int64_t n) { return n * static_cast<std::int64_t>(sizeof(float)); }
+
+}  // namespace
+
+ModelShape Decoder::shape_of(const Deck& deck) {
+  ModelShape shape = model_shape(deck);
+  shape.B = shape.T = 1;
+  return shape;
+}
+
+std::size_t Decoder::workspace_bytes(const ModelShape& s, const DecoderSize& size) {
+  std::size_t most = kernels::gemm_workspace_bytes(logits_product(s, nullptr, nullptr, nullptr), s.backend);
+  const char present = 0;
+  for (const std::int64_t rows : {std::int64_t{1}, size.prompt}) {
+    const Products p(s, rows);
+    most = std::max(
+        most, kernels::gemm_workspace_bytes(linear::forward(p.qkv, nullptr, nullptr, {}, s.qkv_bias ? &present : nullptr), s.backend));
+    for (const linear::Dims& dims : {p.out, p.gate_up, p.down})
+      most = std::max(most, kernels::gemm_workspace_bytes(linear::forward(dims, nullptr, nullptr, {}), s.backend));
+  }
+  most = std::max(most, kernels::attention_forward_workspace_bytes(attention_shape(s, size.prompt), s.backend));
+  return std::max(most, kernels::attention_decode_workspace_bytes({.capacity = size.capacity, .shape = attention_shape(s, 1)}, s.backend));
+}
+
+Decoder::Buffers Decoder::lay_out(const ModelShape& s, const DecoderSize& size, std::uintptr_t base) {
+  Places places(base);
+  const std::int64_t R = size.prompt;
+  Buffers b;
+  b.cache_bytes = round_up(s.bytes_of(size.capacity * s.G * s.D), alignment);
+  b.rope = places.take<float>(floats(size.capacity * s.D));
+  b.keys = places.take(s.L * b.cache_bytes);
+  b.values = places.take(s.L * b.cache_bytes);
+  b.tokens = places.take<std::int32_t>(R * static_cast<std::int64_t>(sizeof(std::int32_t)));
+  b.stream = places.take(s.bytes_of(R * s.C));
+  b.normed = places.take(s.bytes_of(R * s.C));
+  b.qkv = places.take(s.bytes_of(R * s.qkv_width()));
+  b.context = places.take(s.bytes_of(R * s.H * s.D));
+  b.gate_up = places.take(s.bytes_of(R * 2 * s.F));
+  b.activated = places.take(s.bytes_of(R * s.F));
+  b.lse = places.take<float>(floats(R * s.H));
+  b.logits = places.take<float>(floats(s.V));
+  const std::size_t workspace = workspace_bytes(s, size);
+  b.workspace = {places.take(static_cast<std::int64_t>(workspace)), workspace};
+  b.bytes = places.used();
+  return b;
+}
+
+namespace {
+
+/// The host's side of what crosses each pass.
+std::int64_t pinned_tokens_bytes(const DecoderSize& size) {
+  return round_up(size.prompt * static_cast<std::int64_t>(sizeof(std::int32_t)), alignment);
+}
+std::int64_t pinned_bytes(const ModelShape& s, const DecoderSize& size) { return pinned_tokens_bytes(size) + floats(s.V); }
+
+}  // namespace
+
+TierBytes Decoder::bytes(const Deck& deck, const DecoderSize& size) {
+  const ModelShape s = shape_of(deck);
+  const bool on_gpu = s.backend == kernels::Backend::cuda;
+  TierBytes bytes{};
+  bytes[static_cast<std::size_t>(on_gpu ? Tier::device : Tier::host)] = lay_out(s, size, 0).bytes;
+  if (on_gpu) bytes[static_cast<std::size_t>(Tier::pinned)] = pinned_bytes(s, size);
+  return bytes;
+}
+
+Decoder::Decoder(const Engine& engine, const Deck& deck, const DecoderSize& size)
+    : shape_(shape_of(deck)), size_(size), stream_(deck.run.device) {
+  TESSERA_REQUIRE(size.prompt > 0 && size.prompt <= size.capacity, "a prompt of {} in a text of {}", size.prompt, size.capacity);
+  const TierBytes needed = bytes(deck, size);
+  auto arena = [&](Tier tier) {
+    return Arena(tier, static_cast<std::size_t>(needed[static_cast<std::size_t>(tier)]), fmt::format("tessera.decoder.{}", name_of(tier)));
+  };
+  const bool on_gpu = shape_.backend == kernels::Backend::cuda;
+  arena_ = arena(on_gpu ? Tier::device : Tier::host);
+  at_ = lay_out(shape_, size, reinterpret_cast<std::uintptr_t>(arena_.data()));
+  host_tokens_ = at_.tokens, host_logits_ = at_.logits;
+  if (on_gpu) {
+    pinned_ = arena(Tier::pinned);
+    host_tokens_ = reinterpret_cast<std::int32_t*>(pinned_.data());
+    host_logits_ = reinterpret_cast<float*>(pinned_.data() + pinned_tokens_bytes(size));
+  }
+  context_ = {.workspace = at_.workspace, .backend = shape_.backend, .stream = stream_.get()};
+  fill_rope_table(deck.model);
+
+  for (std::int64_t l = 0; l < shape_.L; ++l) {
+    auto weight = [&](const char* tensor) { return engine.weight_address(fmt::format("layers.{}.{}", l, tensor)); };
+    auto optional = [&](bool present, const char* tensor) { return present ? weight(tensor) : nullptr; };
+    layers_.push_back({.norm = weight("attention.norm"),
+                       .wqkv = weight("attention.wq"),
+                       .bias = optional(shape_.qkv_bias, "attention.bq"),
+                       .q_norm = optional(shape_.qk_norm, "attention.q_norm"),
+                       .k_norm = optional(shape_.qk_norm, "attention.k_norm"),
+                       .wo = weight("attention.wo"),
+                       .mlp_norm = weight("mlp.norm"),
+                       .gate_up = weight("mlp.w_gate"),
+                       .down = weight("mlp.w_down")});
+  }
+  embedding_ = engine.weight_address("embedding.weight");
+  head_norm_ = engine.weight_address("head.norm");
+  head_ = shape_.tied ? embedding_ : engine.weight_address("head.weight");
+}
+
+void Decoder::fill_rope_table(const ModelKeys& m) {
+  std::vector<float> table(static_cast<std::size_t>(size_.capacity * shape_.D));
+  kernels::rope_table(table.data(), 0, size_.capacity, shape_.D, m.rope_theta,
                       {.factor = m.rope_scaling == "llama3" ? m.rope_factor : 0,
                        .low_freq_factor = m.rope_low_freq_factor,
                        .high_freq_factor = m.rope_high_freq_factor,
                        .original_context = m.rope_original_context});
+  copy(context_, at_.rope, table.data(), table.size() * sizeof(float));
+  stream_.wait();
 }
 
-void Decoder::linear(void* y, const void* x, const std::string& tensor, std::int64_t N, std::int64_t K, const std::string& bias) {
-  const kernels::Gemm product = linear::forward({1, N, K, shape_.dtype}, y, x, {weight(tensor)}, bias.empty() ? nullptr : weight(bias));
-  const std::size_t needed = kernels::gemm_workspace_bytes(product) + 64;
-  if (workspace_.size() < needed) workspace_.resize(needed);
-  void* aligned = workspace_.data();
-  std::size_t space = workspace_.size();
-  std::align(64, needed - 64, aligned, space);
-  kernels::gemm({{static_cast<std::byte*>(aligned), needed - 64}, false}, product);
+void Decoder::norm(void* out, const void* x, const void* weight, std::int64_t rows) {
+  rmsnorm_forward(
+      context_,
+      {.out = out, .x = x, .weight = weight, .rows = rows, .C = shape_.C, .eps = shape_.norm_eps, .dtype = shape_.dtype});
 }
 
-void Decoder::norm(const std::string& tensor) {
-  rmsnorm_forward(Context{}, {.out = normed_.data(),
-                              .x = stream_.data(),
-                              .weight = weight(tensor),
-                              .rows = 1,
-                              .C = shape_.C,
-                              .eps = shape_.norm_eps,
-                              .dtype = shape_.dtype});
+void Decoder::add_product(kernels::Gemm product) {
+  product.addend = product.c;
+  gemm(context_, product);
 }
 
-void Decoder::layer(int number) {
+void Decoder::attention(const LayerWeights& w, std::int64_t layer, std::int64_t rows) {
   const ModelShape& s = shape_;
-  const std::string attention = fmt::format("layers.{}.attention.", number), mlp = fmt::format("layers.{}.mlp.", number);
-  auto* q = qkv_.data();
-  auto* k = q + s.bytes_of(s.H * s.D);
-  auto* v = k + s.bytes_of(s.G * s.D);
-  norm(attention + "norm");
-  linear(qkv_.data(), normed_.data(), attention + "wq", s.qkv_width(), s.C, s.qkv_bias ? attention + "bq" : "");
-  const float* table = rope_.data() + length_ * s.D;
-  if (s.qk_norm) {
-    qk_norm_rope_forward(Context{}, {.out = q,
-                                     .x = q,
-                                     .q_norm = weight(attention + "q_norm"),
-                                     .k_norm = weight(attention + "k_norm"),
-                                     .table = table,
-                                     .M = 1,
-                                     .T = 1,
-                                     .H = s.H,
-                                     .G = s.G,
-                                     .D = s.D,
-                                     .eps = s.norm_eps,
-                                     .dtype = s.dtype});
-  } else {
-    rope(Context{}, {.x = q, .table = table, .M = 1, .T = 1, .heads = s.H + s.G, .D = s.D, .stride = s.qkv_width(), .dtype = s.dtype});
+  const Products products(s, rows);
+  const std::int64_t width = s.bytes_of(s.qkv_width()), cached = s.bytes_of(s.G * s.D);
+  std::byte *q = at_.qkv, *k = q + s.bytes_of(s.H * s.D), *v = k + cached;
+  std::byte *keys = at_.keys + layer * at_.cache_bytes, *values = at_.values + layer * at_.cache_bytes;
+  norm(at_.normed, at_.stream, w.norm, rows);
+  gemm(context_, linear::forward(products.qkv, at_.qkv, at_.normed, {w.wqkv}, w.bias));
+  const float* table = at_.rope + length_ * s.D;
+  if (s.qk_norm)
+    qk_norm_rope_forward(context_, {.out = q,
+                                    .x = q,
+                                    .q_norm = w.q_norm,
+                                    .k_norm = w.k_norm,
+                                    .table = table,
+                                    .M = rows,
+                                    .T = rows,
+                                    .H = s.H,
+                                    .G = s.G,
+                                    .D = s.D,
+                                    .eps = s.norm_eps,
+                                    .dtype = s.dtype});
+  else
+    rope(context_,
+         {.x = q, .table = table, .M = rows, .T = rows, .heads = s.H + s.G, .D = s.D, .stride = s.qkv_width(), .dtype = s.dtype});
+  for (auto [cache, from] : {std::pair{keys, k}, std::pair{values, v}})
+    copy_rows(context_,
+              {.to = cache + length_ * cached, .to_stride = cached, .from = from, .from_stride = width, .bytes = cached, .rows = rows});
+  if (rows == 1)
+    attention_decode(context_, {.out = at_.context,
+                                .q = q,
+                                .cache_k = keys,
+                                .cache_v = values,
+                                .capacity = size_.capacity,
+                                .length = length_ + 1,
+                                .shape = attention_shape(s, 1)});
+  else  // the text begins here: its tokens see each other alone, not the cache
+    attention_forward(context_, {.out = at_.context, .lse = at_.lse, .qkv = at_.qkv, .shape = attention_shape(s, rows)});
+  add_product(linear::forward(products.out, at_.stream, at_.context, {w.wo}));
+}
+
+void Decoder::mlp(const LayerWeights& w, std::int64_t rows) {
+  const ModelShape& s = shape_;
+  const Products products(s, rows);
+  norm(at_.normed, at_.stream, w.mlp_norm, rows);
+  gemm(context_, linear::forward(products.gate_up, at_.gate_up, at_.normed, {w.gate_up}));
+  swiglu_forward(context_, {.out = at_.activated, .gate_up = at_.gate_up, .M = rows, .F = s.F, .dtype = s.dtype});
+  add_product(linear::forward(products.down, at_.stream, at_.activated, {w.down}));
+}
+
+std::span<const float> Decoder::pass(std::span<const std::int32_t> tokens) {
+  const ModelShape& s = shape_;
+  const auto rows = static_cast<std::int64_t>(tokens.size());
+  TESSERA_REQUIRE(length_ + rows <= size_.capacity, "the cache holds {} tokens", size_.capacity);
+  std::copy(tokens.begin(), tokens.end(), host_tokens_);
+  if (host_tokens_ != at_.tokens) copy(context_, at_.tokens, host_tokens_, tokens.size_bytes());
+  embedding_forward(context_, {.out = at_.stream, .table = embedding_, .tokens = at_.tokens, .M = rows, .C = s.C, .dtype = s.dtype});
+  for (std::int64_t l = 0; l < s.L; ++l) {
+    const LayerWeights& weights = layers_[static_cast<std::size_t>(l)];
+    attention(weights, l, rows);
+    mlp(weights, rows);
   }
-  const auto row = static_cast<std::size_t>(s.bytes_of(s.G * s.D)), l = static_cast<std::size_t>(number);
-  std::memcpy(keys_[l].data() + static_cast<std::size_t>(length_) * row, k, row);
-  std::memcpy(values_[l].data() + static_cast<std::size_t>(length_) * row, v, row);
-  attention_decode(Context{}, {.out = context_.data(),
-                               .q = q,
-                               .cache_k = keys_[l].data(),
-                               .cache_v = values_[l].data(),
-                               .capacity = capacity_,
-                               .length = length_ + 1,
-                               .shape = {.B = 1, .T = 1, .H = s.H, .G = s.G, .D = s.D, .dtype = s.dtype}});
-  linear(projected_.data(), context_.data(), attention + "wo", s.C, s.H * s.D);
-  add(Context{}, stream_.data(), stream_.data(), projected_.data(), s.C, s.dtype);
-
-  norm(mlp + "norm");
-  linear(gate_up_.data(), normed_.data(), mlp + "w_gate", 2 * s.F, s.C);
-  swiglu_forward(Context{}, {.out = activated_.data(), .gate_up = gate_up_.data(), .M = 1, .F = s.F, .dtype = s.dtype});
-  linear(projected_.data(), activated_.data(), mlp + "w_down", s.C, s.F);
-  add(Context{}, stream_.data(), stream_.data(), projected_.data(), s.C, s.dtype);
+  norm(at_.normed, at_.stream + s.bytes_of((rows - 1) * s.C), head_norm_, 1);
+  gemm(context_, logits_product(s, at_.logits, at_.normed, head_));
+  if (host_logits_ != at_.logits) copy(context_, host_logits_, at_.logits, static_cast<std::size_t>(floats(s.V)));
+  stream_.wait();
+  length_ += rows;
+  return {host_logits_, static_cast<std::size_t>(s.V)};
 }
 
-const std::vector<float>& Decoder::next(std::int32_t token) {
-  const ModelShape& s = shape_;
-  TESSERA_REQUIRE(length_ < capacity_, "the cache holds {} tokens", capacity_);
-  embedding_forward(Context{},
-                    {.out = stream_.data(), .table = weight("embedding.weight"), .tokens = &token, .M = 1, .C = s.C, .dtype = s.dtype});
-  for (int l = 0; l < s.L; ++l) layer(l);
-  norm("head.norm");
-  // Logits in fp32, whatever the compute type.
-  kernels::Gemm product =
-      linear::forward({1, s.V, s.C, s.dtype}, logits_.data(), normed_.data(), {weight(s.tied ? "embedding.weight" : "head.weight")});
-  product.out = DType::f32;
-  workspace_.resize(std::max(workspace_.size(), kernels::gemm_workspace_bytes(product) + 64));
-  void* aligned = workspace_.data();
-  std::size_t space = workspace_.size();
-  std::align(64, kernels::gemm_workspace_bytes(product), aligned, space);
-  kernels::gemm({{static_cast<std::byte*>(aligned), kernels::gemm_workspace_bytes(product)}, false}, product);
-  ++length_;
-  return logits_;
+std::span<const float> Decoder::start(std::span<const std::int32_t> tokens) {
+  TESSERA_REQUIRE(length_ == 0 && static_cast<std::int64_t>(tokens.size()) == size_.prompt, "a start with {} tokens after {}",
+                  tokens.size(), length_);
+  return pass(tokens);
 }
 
-std::int32_t sample_token(const std::vector<float>& logits, double temperature, std::int64_t top_k, std::uint64_t seed,
+std::span<const float> Decoder::next(std::int32_t token) { return pass({&token, 1}); }
+
+std::int32_t sample_token(std::span<const float> logits, double temperature, std::int64_t top_k, std::uint64_t seed,
                           std::int64_t position) {
   if (temperature <= 0) return static_cast<std::int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
   std::vector<std::int32_t> order(logits.size());

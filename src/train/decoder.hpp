@@ -1,36 +1,78 @@
-// Token-by-token inference with a key/value cache, for `tessera generate`.
+// Inference with a key/value cache, for `tessera generate`: the prompt in one pass, then token by token, on the host or on a GPU.
 #pragma once
-#include <memory>
+#include <span>
 #include <vector>
 
+#include "train/device.hpp"
 #include "train/engine.hpp"
 
 namespace tessera {
 
+/// What a Decoder has room for, in tokens.
+struct DecoderSize {
+  std::int64_t prompt = 1;    ///< that start() takes in one pass
+  std::int64_t capacity = 1;  ///< the longest text, prompt and continuation
+};
+
 class Decoder {
  public:
-  /// `engine` holds the weights (training = false); `capacity` is the longest text, prompt and continuation.
-  Decoder(const Engine& engine, const Deck& deck, std::int64_t capacity);
-  /// Takes the next token and returns the logits (V, fp32) of the one that follows it.
-  const std::vector<float>& next(std::int32_t token);
+  /// `engine` holds the weights (training = false) where the deck's run.device has its kernels. Allocates once, bytes(deck, size).
+  Decoder(const Engine& engine, const Deck& deck, const DecoderSize& size);
+  /// Bytes of each tier that a Decoder takes. Kernels must have been started (KernelRuntime): workspace depends on their threads.
+  static TierBytes bytes(const Deck& deck, const DecoderSize& size);
+
+  /// Takes the first tokens, size.prompt of them, and returns the logits (V, fp32) of the one that follows. The next call overwrites them.
+  std::span<const float> start(std::span<const std::int32_t> tokens);
+  /// The same for one token more.
+  std::span<const float> next(std::int32_t token);
   std::int64_t length() const { return length_; }
 
  private:
-  void layer(int number);
-  void linear(void* y, const void* x, const std::string& weight, std::int64_t N, std::int64_t K, const std::string& bias = "");
-  void norm(const std::string& tensor);  ///< of the stream
-  const void* weight(const std::string& tensor) const { return engine_.weight_address(tensor); }
+  /// Where a pass over `size.prompt` tokens and the caches of all layers lie; R rows are the tokens of a pass.
+  struct Buffers {
+    float* rope = nullptr;                                                 ///< (capacity, D/2, 2)
+    std::byte* keys = nullptr;                                             ///< (L) caches of (capacity, G*D), cache_bytes apart
+    std::byte* values = nullptr;                                           ///< the same
+    std::int32_t* tokens = nullptr;                                        ///< (R)
+    std::byte *stream = nullptr, *normed = nullptr;  ///< (R, C)
+    std::byte* qkv = nullptr;                                              ///< (R, (H+2G)*D)
+    std::byte* context = nullptr;                                          ///< (R, H*D)
+    std::byte* gate_up = nullptr;                                          ///< (R, 2F)
+    std::byte* activated = nullptr;                                        ///< (R, F)
+    float* lse = nullptr;                                                  ///< (H, R)
+    float* logits = nullptr;                                               ///< (V)
+    std::span<std::byte> workspace;
+    std::int64_t cache_bytes = 0, bytes = 0;
+  };
+  struct LayerWeights {
+    const void *norm, *wqkv, *bias, *q_norm, *k_norm, *wo, *mlp_norm, *gate_up, *down;
+  };
 
-  const Engine& engine_;
+  static ModelShape shape_of(const Deck& deck);
+  static Buffers lay_out(const ModelShape& shape, const DecoderSize& size, std::uintptr_t base);
+  static std::size_t workspace_bytes(const ModelShape& shape, const DecoderSize& size);
+  void fill_rope_table(const ModelKeys& model);
+  std::span<const float> pass(std::span<const std::int32_t> tokens);
+  void attention(const LayerWeights& weights, std::int64_t layer, std::int64_t rows);
+  void mlp(const LayerWeights& weights, std::int64_t rows);
+  void norm(void* out, const void* x, const void* weight, std::int64_t rows);
+  /// stream += product
+  void add_product(kernels::Gemm product);
+
   ModelShape shape_;  // of one token: B = T = 1
-  std::int64_t capacity_, length_ = 0;
-  std::vector<float> rope_, logits_;
-  std::vector<std::vector<std::byte>> keys_, values_;  // by layer: (capacity, G*D)
-  std::vector<std::byte> stream_, normed_, qkv_, projected_, context_, gate_up_, activated_, workspace_;
+  DecoderSize size_;
+  std::int64_t length_ = 0;
+  Arena arena_, pinned_;  // pinned: the host's side of tokens and logits, on a GPU
+  Buffers at_;
+  std::int32_t* host_tokens_ = nullptr;
+  float* host_logits_ = nullptr;
+  std::vector<LayerWeights> layers_;
+  const void *embedding_, *head_norm_, *head_;
+  DeviceStream stream_;
+  kernels::Context context_;
 };
 
 /// Draws a token: temperature 0 takes the largest logit; top_k 0 considers all. Depends on (seed, position) alone.
-std::int32_t sample_token(const std::vector<float>& logits, double temperature, std::int64_t top_k, std::uint64_t seed,
-                          std::int64_t position);
+std::int32_t sample_token(std::span<const float> logits, double temperature, std::int64_t top_k, std::uint64_t seed, std::int64_t position);
 
 }  // namespace tessera

@@ -73,6 +73,24 @@ std::vector<std::string> describe_attention([[maybe_unused]] const ModelShape& s
 #endif
 }
 
+DeviceStream::DeviceStream([[maybe_unused]] const std::string& device) {
+#ifdef TESSERA_CUDA
+  if (device == "cuda") stream_ = cuda::make_stream();
+#endif
+}
+
+DeviceStream::~DeviceStream() {
+#ifdef TESSERA_CUDA
+  if (stream_) cuda::destroy_stream(stream_);
+#endif
+}
+
+void DeviceStream::wait() const {
+#ifdef TESSERA_CUDA
+  if (stream_) cuda::synchronize(stream_);
+#endif
+}
+
 std::int64_t used_device_memory() {
 #ifdef TESSERA_CUDA
   return static_cast<std::int64_t>(cuda::used_memory());

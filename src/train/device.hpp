@@ -30,6 +30,21 @@ Spaces spaces_of(const std::string& device);
 void require_attention(const ModelShape& shape);
 /// Lines that say whose attention runs on a GPU; none on the host.
 std::vector<std::string> describe_attention(const ModelShape& shape);
+/// The queue of a single user of a device. On the host there is none: calls there return when they are done.
+class DeviceStream {
+ public:
+  explicit DeviceStream(const std::string& device);
+  ~DeviceStream();
+  DeviceStream(const DeviceStream&) = delete;
+  DeviceStream& operator=(const DeviceStream&) = delete;
+  void* get() const { return stream_; }
+  /// Returns when all that it was given is done. Throws Error(environment) when some of it failed.
+  void wait() const;
+
+ private:
+  void* stream_ = nullptr;
+};
+
 /// Bytes of this process's GPU that anyone uses.
 std::int64_t used_device_memory();
 /// Returns when a GPU has done all that this process gave it; at once on the host.

@@ -29,32 +29,37 @@ std::uint64_t stream_of(const Parameter& p) { return hash_text(p.name).low; }
 
 namespace {
 
-constexpr const char* what_to_do =
-    "Lower batch.micro or batch.sequence_length, raise zero.stage (now {}), lower zero.max_live_parameters, or use more ranks; `tessera "
-    "plan` "
-    "shows the table without allocating anything.";
+std::string what_to_do(const Deck& deck, const Beside& beside) {
+  if (!beside.advice.empty()) return beside.advice;
+  return fmt::format(
+      "Lower batch.micro or batch.sequence_length, raise zero.stage (now {}), lower zero.max_live_parameters, or use more ranks; `tessera "
+      "plan` shows the table without allocating anything.",
+      deck.zero.stage);
+}
 
-void require_fits_device([[maybe_unused]] const Deck& deck, [[maybe_unused]] std::int64_t needed) {
+void require_fits_device([[maybe_unused]] std::int64_t needed, [[maybe_unused]] const std::string& advice) {
 #ifdef TESSERA_CUDA
   const auto free = static_cast<std::int64_t>(needed > 0 ? cuda::free_memory() : 0);
   if (needed > free)
     fail(ExitCode::memory, "the plan needs {} of the GPU and {} of it are free. {}", human_bytes(static_cast<double>(needed)),
-         human_bytes(static_cast<double>(free)), fmt::format(what_to_do, deck.zero.stage));
+         human_bytes(static_cast<double>(free)), advice);
 #endif
 }
 
 }  // namespace
 
-void require_fits(const Deck& deck, const MemoryPlan& plan, int ranks_on_node) {
+void require_fits(const Deck& deck, const MemoryPlan& plan, int ranks_on_node, const Beside& beside) {
+  auto bytes = [&](Tier tier) { return plan.bytes[static_cast<std::size_t>(tier)] + beside.bytes[static_cast<std::size_t>(tier)]; };
+  const std::string advice = what_to_do(deck, beside);
   std::int64_t needed = 0;
-  for (Tier tier : {Tier::host, Tier::shared, Tier::pinned}) needed += plan.bytes[static_cast<std::size_t>(tier)];
+  for (Tier tier : {Tier::host, Tier::shared, Tier::pinned}) needed += bytes(tier);
   const bool told = deck.memory.host_limit > 0;
   const std::int64_t limit = told ? deck.memory.host_limit : static_cast<std::int64_t>(node_memory().available) / ranks_on_node;
   if (needed > limit)
     fail(ExitCode::memory, "the plan needs {} on each rank and {} is {} ({}). {}", human_bytes(static_cast<double>(needed)),
          told ? "memory.host_limit" : "the share of this node's free memory", human_bytes(static_cast<double>(limit)),
-         told ? "from the deck" : fmt::format("{} ranks on the node", ranks_on_node), fmt::format(what_to_do, deck.zero.stage));
-  require_fits_device(deck, plan.bytes[static_cast<std::size_t>(Tier::device)]);
+         told ? "from the deck" : fmt::format("{} ranks on the node", ranks_on_node), advice);
+  require_fits_device(bytes(Tier::device), advice);
 }
 
 Engine::Engine(const Deck& deck, DataParallelGroup group, const EngineOptions& options)
@@ -67,7 +72,7 @@ Engine::Engine(const Deck& deck, DataParallelGroup group, const EngineOptions& o
       group_(std::move(group)),
       schedule_(build_schedule(request_)),
       plan_(place(schedule_)) {
-  require_fits(deck, plan_, group_.node ? group_.node->world().place().local_ranks : 1);
+  require_fits(deck, plan_, group_.node ? group_.node->world().place().local_ranks : 1, options.beside);
   std::array<std::byte*, tier_count> bases{};
   for (std::size_t t = 0; t < tier_count; ++t) {
     if (plan_.bytes[t] == 0) continue;
@@ -78,6 +83,10 @@ Engine::Engine(const Deck& deck, DataParallelGroup group, const EngineOptions& o
   if (options.training) TESSERA_REQUIRE(used_bytes() == plan_.bytes, "the bytes that tasks touch differ from the planned ones");
   if (group_.node && plan_.bytes[static_cast<std::size_t>(Tier::shared)] > 0)
     group_.node->register_arena(arenas_[static_cast<std::size_t>(Tier::shared)]);
+  if (const Arena& device = arenas_[static_cast<std::size_t>(Tier::device)]; device.bytes() > 0 && group_.ranks > 1) {
+    registered_[0].emplace(*group_.gather, std::span(device.data(), device.bytes()));
+    registered_[1].emplace(*group_.reduce, std::span(device.data(), device.bytes()));
+  }
 
   executor_ = make_executor(schedule_, plan_, bases, options.lanes, graph_mode(deck),
                             {.schedule = &schedule_,

@@ -25,12 +25,19 @@ struct DataParallelGroup {
   Node* node = nullptr;                          ///< where shared arenas are registered
 };
 
+/// Memory that its owner takes beside an engine's plan, which must fit too, and what its user can do where it does not.
+struct Beside {
+  TierBytes bytes{};
+  std::string advice = {};  ///< empty: what training can do
+};
+
 struct EngineOptions {
   bool training = true;                       ///< false: weights and forward passes only
   std::int64_t evaluation_micro_batches = 0;  ///< per rank
   LaneMode lanes = LaneMode::inline_order;
   /// File of a KernelSearch: which algorithms run products, whose attention; empty: no search.
   std::string kernel_choices = {};
+  Beside beside = {};
 };
 
 class Engine {
@@ -104,12 +111,13 @@ class Engine {
   Schedule schedule_;
   MemoryPlan plan_;
   std::array<Arena, tier_count> arenas_;
+  std::array<std::optional<RegisteredMemory>, 2> registered_;  ///< the device's arena, with the communicators of both lanes
   std::unique_ptr<Executor> executor_;
   int tokens_ = 0, targets_ = 0, weights_ = 0;
 };
 
-/// Bytes that a rank's plan may take of the host, from memory.host_limit or the node's memory divided by its ranks; throws Error(memory)
-/// with what to change.
-void require_fits(const Deck& deck, const MemoryPlan& plan, int ranks_on_node);
+/// Bytes that a rank's plan, and what is taken beside it, may take of the host, from memory.host_limit or the node's memory divided by its
+/// ranks, and of the GPU; throws Error(memory) with what to change.
+void require_fits(const Deck& deck, const MemoryPlan& plan, int ranks_on_node, const Beside& beside = {});
 
 }  // namespace tessera

@@ -61,6 +61,18 @@ using Work = std::function<bool()>;
 void enqueue(cudaStream_t stream, Work work);
 /// From now on every NCCL communicator of this process reports this error (an ncclResult_t); 0: none.
 void set_nccl_error(int error);
+/// From now on ncclCommRegister fails, or no longer.
+void refuse_nccl_registration(bool refused);
+/// Buffers that NCCL's collectives were given so far in this process: inside memory that is registered with their communicator, and others.
+struct NcclBuffers {
+  std::int64_t registered = 0, unregistered = 0;
+  int registrations = 0;  ///< that are live now
+};
+NcclBuffers nccl_buffers();
+
+/// Someone relies on this memory until let_go: cudaFree of it, or of what it lies in, ends the program with a message.
+void hold(const void* memory, std::size_t bytes);
+void let_go(const void* memory);
 
 void sync_block();
 /// bar.sync of a named barrier: `threads` of the block meet.

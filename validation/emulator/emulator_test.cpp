@@ -76,5 +76,14 @@ TEST(Emulator, RefusesWhatCudaRefuses) {
   EXPECT_THROW(launch(nullptr, 1, 2048, 0, half_meets, static_cast<int*>(nullptr)), std::logic_error);
 }
 
+TEST(Emulator, MemoryThatIsHeldMustNotBeFreed) {
+  void* memory = nullptr;
+  ASSERT_EQ(cudaMalloc(&memory, 1000), cudaSuccess);
+  emulator::hold(static_cast<std::byte*>(memory), 1000);
+  EXPECT_DEATH(cudaFree(memory), "registered with NCCL");
+  emulator::let_go(memory);
+  EXPECT_EQ(cudaFree(memory), cudaSuccess);
+}
+
 }  // namespace
 }  // namespace tessera

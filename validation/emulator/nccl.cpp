@@ -5,6 +5,7 @@
 #include <nccl.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <cstdlib>
 #include <memory>
 #include <string>
@@ -44,11 +45,24 @@ bool all_done(std::vector<MPI_Request>& requests) {
 }
 
 ncclResult_t g_error = ncclSuccess;
+bool g_registration_refused = false;
+tessera::emulator::NcclBuffers g_buffers;
+
+/// Memory that a communicator knows; what NCCL calls a handle points to one.
+struct Registration {
+  const std::byte* begin;
+  std::size_t bytes;
+  bool covers(const void* from, std::size_t length) const {
+    return begin <= from && static_cast<const std::byte*>(from) + length <= begin + bytes;
+  }
+};
 
 }  // namespace
 
 namespace tessera::emulator {
 void set_nccl_error(int error) { g_error = static_cast<ncclResult_t>(error); }
+void refuse_nccl_registration(bool refused) { g_registration_refused = refused; }
+NcclBuffers nccl_buffers() { return g_buffers; }
 }  // namespace tessera::emulator
 
 struct ncclComm {
@@ -59,6 +73,7 @@ struct ncclComm {
   bool told = false;                  // rank 0 has told the members of each other
   ncclResult_t state = ncclInProgress;
   std::string error;
+  std::vector<std::unique_ptr<Registration>> registrations;
   /// Work that streams still have to do; it outlives a communicator that is aborted.
   struct Life {
     bool aborted = false;
@@ -249,9 +264,28 @@ ncclResult_t launch() {
   return ncclInProgress;
 }
 
+void forget(ncclComm& comm, std::vector<std::unique_ptr<Registration>>::iterator registration) {
+  tessera::emulator::let_go((*registration)->begin);
+  --g_buffers.registrations;
+  comm.registrations.erase(registration);
+}
+
+/// Counts the buffers of a call by whether they lie in registered memory.
+void count_buffers(const Call& call) {
+  const std::size_t bytes = call.count * size_of(call.type), all = bytes * static_cast<std::size_t>(call.comm->size);
+  auto count = [&](const void* buffer, std::size_t length) {
+    const auto& known = call.comm->registrations;
+    const bool inside = std::any_of(known.begin(), known.end(), [&](const auto& r) { return r->covers(buffer, length); });
+    ++(inside ? g_buffers.registered : g_buffers.unregistered);
+  };
+  count(call.send, call.kind == Kind::reduce_scatter ? all : bytes);
+  count(call.recv, call.kind == Kind::all_gather ? all : bytes);
+}
+
 ncclResult_t submit(const Call& call) {
   if (!call.comm || call.comm->state != ncclSuccess || size_of(call.type) == 0 || call.root < 0 || call.root >= call.comm->size)
     return ncclInvalidUsage;
+  count_buffers(call);
   g_calls.push_back(call);
   return g_depth > 0 ? ncclSuccess : launch();
 }
@@ -305,10 +339,37 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* error) {
   return ncclSuccess;
 }
 
+/// NCCL counts how often a range is registered; we register once. It answers at once; here the caller must wait, as after any other call.
+ncclResult_t ncclCommRegister(const ncclComm_t comm, void* memory, std::size_t bytes, void** handle) {
+  if (g_registration_refused) return ncclUnhandledCudaError;
+  const auto* begin = static_cast<const std::byte*>(memory);
+  if (!comm || comm->state != ncclSuccess || !memory || bytes == 0) return ncclInvalidUsage;
+  for (const auto& known : comm->registrations)
+    if (begin < known->begin + known->bytes && known->begin < begin + bytes) return ncclInvalidUsage;
+  *handle = comm->registrations.emplace_back(std::make_unique<Registration>(Registration{begin, bytes})).get();
+  tessera::emulator::hold(memory, bytes);
+  ++g_buffers.registrations;
+  return comm->state = ncclInProgress;
+}
+
+ncclResult_t ncclCommDeregister(const ncclComm_t comm, void* handle) {
+  const auto found = std::find_if(comm->registrations.begin(), comm->registrations.end(), [=](const auto& r) { return r.get() == handle; });
+  if (found == comm->registrations.end() || comm->life->under_way > 0) return ncclInvalidUsage;
+  forget(*comm, found);
+  return ncclSuccess;
+}
+
 ncclResult_t ncclCommFinalize(ncclComm_t comm) { return comm->life->under_way == 0 ? ncclSuccess : ncclInProgress; }
-ncclResult_t ncclCommDestroy(ncclComm_t comm) { return ncclCommAbort(comm); }
+ncclResult_t ncclCommDestroy(ncclComm_t comm) {
+  if (!comm->registrations.empty()) {
+    std::fprintf(stderr, "emulator: a communicator of NCCL is destroyed while memory is registered with it\n");
+    std::abort();
+  }
+  return ncclCommAbort(comm);
+}
 ncclResult_t ncclCommAbort(ncclComm_t comm) {
   comm->life->aborted = true;
+  while (!comm->registrations.empty()) forget(*comm, comm->registrations.end() - 1);
   delete comm;
   return ncclSuccess;
 }

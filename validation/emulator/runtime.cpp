@@ -60,6 +60,7 @@ cudaError_t give(void** p, std::size_t bytes) {
   return *p ? cudaSuccess : cudaErrorMemoryAllocation;
 }
 int g_major = 8, g_device = 0;
+std::vector<std::pair<const std::byte*, std::size_t>> g_held;
 std::vector<CUstream_st*> g_streams;
 
 /// Lets every stream go on as far as it can.
@@ -119,6 +120,12 @@ double now() { return std::chrono::duration<double, std::milli>(std::chrono::ste
 namespace tessera::emulator {
 void set_compute_capability(int major) { g_major = major; }
 
+void hold(const void* memory, std::size_t bytes) { g_held.emplace_back(static_cast<const std::byte*>(memory), bytes); }
+void let_go(const void* memory) {
+  const auto found = std::find_if(g_held.begin(), g_held.end(), [=](const auto& range) { return range.first == memory; });
+  if (found != g_held.end()) g_held.erase(found);
+}
+
 void enqueue(cudaStream_t stream, Work work) {
   if (!stream && capturing()) throw std::logic_error("the default stream is given work while another is captured");
   if (!stream)
@@ -133,6 +140,11 @@ void enqueue(cudaStream_t stream, Work work) {
 extern "C" {
 cudaError_t cudaMalloc(void** p, std::size_t bytes) { return capturing() ? cudaErrorStreamCaptureUnsupported : give(p, bytes); }
 cudaError_t cudaFree(void* p) {
+  for (const auto& [memory, bytes] : g_held)
+    if (p && memory <= p && p < memory + bytes) {
+      std::fprintf(stderr, "emulator: memory is freed that is registered with NCCL\n");
+      std::abort();
+    }
   std::free(p);
   return cudaSuccess;
 }
@@ -145,6 +157,14 @@ cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes, cudaMemcpy
 }
 cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind, cudaStream_t stream) {
   return do_on(stream, [=] { cudaMemcpy(to, from, bytes, kind); });
+}
+cudaError_t cudaMemcpy2DAsync(void* to, std::size_t to_stride, const void* from, std::size_t from_stride, std::size_t bytes,
+                              std::size_t rows, cudaMemcpyKind kind, cudaStream_t stream) {
+  if (to_stride < bytes || from_stride < bytes) return cudaErrorInvalidPitchValue;
+  return do_on(stream, [=] {
+    for (std::size_t r = 0; r < rows; ++r)
+      cudaMemcpy(static_cast<std::byte*>(to) + r * to_stride, static_cast<const std::byte*>(from) + r * from_stride, bytes, kind);
+  });
 }
 cudaError_t cudaMemset(void* to, int value, std::size_t bytes) {
   std::memset(to, value, bytes);

@@ -71,6 +71,21 @@ TEST_F(ElementwiseCuda, CastHasTheBitsOfTheHost) {
   }
 }
 
+TEST_F(ElementwiseCuda, CopyRowsIsThatOfTheHost) {
+  for (const auto& [rows, n] : {std::pair<std::int64_t, std::int64_t>{1, 24}, {7, 24}, {300, 5}, {0, 5}}) {
+    const std::int64_t from_stride = 2 * (3 * n + 1), to_stride = 2 * n, all = std::max<std::int64_t>(rows, 1);
+    const auto from = random_values<bf16>(all * from_stride / 2, 1);
+    auto expected = poisoned<bf16>(all * to_stride / 2);
+    CopyRows p{
+        .to = expected.data(), .to_stride = to_stride, .from = from.data(), .from_stride = from_stride, .bytes = 2 * n, .rows = rows};
+    host::copy_rows({}, p);
+    DeviceArray<bf16> source(from), target(poisoned<bf16>(all * to_stride / 2));
+    p.to = target.data(), p.from = source.data();
+    cuda::copy_rows({}, p);
+    EXPECT_EQ(digest(target.host()).hex(), digest(expected).hex()) << rows << " rows of " << n;
+  }
+}
+
 TEST_F(ElementwiseCuda, FillZeroFills) {
   DeviceArray<std::uint32_t> x(77);
   cuda::fill_zero({}, x.data(), 77 * 4);

@@ -92,6 +92,17 @@ TEST(Elementwise, CastHasTheBitsOfTheScalarConversion) {
   EXPECT_THROW(cast({}, back.data(), DType::i64, x.data(), DType::f32, 1), Error);
 }
 
+TEST(Elementwise, CopyRowsLeavesWhatLiesBetween) {
+  for (const auto& [rows, bytes] : {std::pair<std::int64_t, std::int64_t>{1, 12}, {5, 12}, {0, 12}, {3, 0}, {3, 1 << 20}}) {
+    const std::int64_t from_stride = bytes + 20, to_stride = bytes + 4;
+    const auto from = random_values<float>((rows * from_stride) / 4 + 1, 1);
+    auto to = poisoned<float>(rows * to_stride / 4 + 1), expected = to;
+    for (std::int64_t r = 0; r < rows; ++r) std::copy_n(from.data() + r * from_stride / 4, bytes / 4, expected.data() + r * to_stride / 4);
+    copy_rows({}, {.to = to.data(), .to_stride = to_stride, .from = from.data(), .from_stride = from_stride, .bytes = bytes, .rows = rows});
+    EXPECT_EQ(digest(to).hex(), digest(expected).hex()) << rows << " rows of " << bytes;
+  }
+}
+
 TEST(Elementwise, CastOfManyElementsStreamsTheSameBits) {
   constexpr std::int64_t n = (17 << 20) + 5;
   std::vector<float> x = awkward_floats();

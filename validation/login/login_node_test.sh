@@ -80,6 +80,8 @@ if [ -e cuda ]; then echo "FAILED: a refused run left its folder"; failures=$((f
 expect 0 "" "$tessera" inspect host/checkpoints/latest --verify --brief
 expect 0 "" "$tessera" consolidate host/checkpoints/latest weights
 expect 0 "In the" "$tessera" generate host/checkpoints/latest --prompt "In the" --tokens 5
+expect 6 'no GPU' "$tessera" generate host/checkpoints/latest --prompt "In the" --tokens 5 --device cuda
+one_line
 expect 0 "loss " "$tessera" evaluate host/checkpoints/latest --data data/train.h5 --samples 4
 expect 6 'no GPU' "$tessera" evaluate host/checkpoints/latest --data data/train.h5 --device cuda
 one_line

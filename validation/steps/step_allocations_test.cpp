@@ -1,5 +1,5 @@
-// Nothing allocates in the step loop after the first step: every allocation of the process is counted, whoever makes it (ours, oneDNN's,
-// OpenMP's, MPICH's).
+// Nothing allocates in the step loop after the first step, nor for a token of a decoder after the first: every allocation of the process is
+// counted, whoever makes it (ours, oneDNN's, OpenMP's, MPICH's).
 #include <dlfcn.h>
 #include <execinfo.h>
 #include <gtest/gtest.h>
@@ -11,6 +11,7 @@
 
 #include "memory/runtime.hpp"
 #include "topology/make_communicator.hpp"
+#include "train/decoder.hpp"
 #include "train/engine.hpp"
 
 extern "C" {
@@ -111,6 +112,26 @@ TEST_P(StepAllocations, NoneAfterTheFirstStep) {
 INSTANTIATE_TEST_SUITE_P(Grid, StepAllocations,
                          testing::Values(Case{0, "fp32", false, LaneMode::inline_order}, Case{3, "bf16", false, LaneMode::inline_order},
                                          Case{2, "fp32", true, LaneMode::inline_order}, Case{3, "bf16", true, LaneMode::threads}));
+
+TEST(DecoderAllocations, NoneAfterTheFirstTokens) {
+  if (world->rank() != 0) return;  // one process generates
+  const Deck deck = require_deck(parse_deck_text(
+      "[run]\nsteps = 8\n[model]\nlayers = 2\nwidth = 64\nheads = 4\nkv_heads = 2\nff_width = 96\nvocab = 301\nqk_norm = true\n"
+      "[batch]\nglobal = 2\nmicro = 2\nsequence_length = 40\n[data]\ntrain = \"none.bin\"\n[optimizer]\nlearning_rate = 1e-3\n"
+      "[precision]\ncompute = \"bf16\"\n",
+      "test", {}, 1));
+  const Engine engine(deck, {}, {.training = false});
+  const std::vector<std::int32_t> prompt{1, 2, 3, 4, 5};
+  Decoder decoder(engine, deck, {.prompt = 5, .capacity = 40});
+  decoder.start(prompt);
+  decoder.next(6);
+  allocations = 0;
+  counting = true;
+  for (std::int32_t token = 7; token < 30; ++token) decoder.next(token);
+  counting = false;
+  if (allocations > 0) backtrace_symbols_fd(first_trace, first_depth, 2);
+  EXPECT_EQ(allocations.load(), 0);
+}
 
 }  // namespace
 }  // namespace tessera

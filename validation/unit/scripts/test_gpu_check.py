@@ -19,7 +19,7 @@ print('{{"rows": [' + row % ("near", 0.85) + ',' + row % ("far", 0.95) + ']}}')
 """
 NO_GPU = "import sys; print('device_benchmark: there is no GPU to measure on this machine (none)', file=sys.stderr); sys.exit(6)"
 
-# Stands for the program: the same losses whatever it is told, from the step that it resumes at.
+# Stands for the program: the same losses and the same text whatever it is told, from the step that it resumes at.
 TESSERA = """import json, os, sys
 if 'train' in sys.argv:
     folder = next(a.split('=')[1] for a in sys.argv if a.startswith('run.output_dir='))
@@ -30,6 +30,9 @@ if 'train' in sys.argv:
         for step in range(1, steps + 1):
             file.write(json.dumps({'step': step, 'loss': loss / step, 'tokens_per_second': 1000 + step, 'mfu': 0.5, 'mfu_causal': 0.4}) + '\\n')
     print('resumed from a checkpoint at step 3 of 6')
+if 'generate' in sys.argv:
+    print('1,2,4' if SPEAKS and 'cuda' in sys.argv else '1,2,3')
+    sys.exit()
 if 'plan' in sys.argv:
     print(json.dumps({'tiers': {'device': {'bytes': 1 << 30}}}))
     sys.exit()
@@ -53,7 +56,7 @@ class GpuCheck(unittest.TestCase):
         self.addCleanup(self.scratch.cleanup)
         self.tests = []
         self.write("validation/benchmarks/device_benchmark", BENCHMARK)
-        self.write("tessera", TESSERA.replace("DRIFTS", "False"))
+        self.program()
 
     def write(self, name, text):
         path = os.path.join(self.scratch.name, name)
@@ -62,6 +65,10 @@ class GpuCheck(unittest.TestCase):
             file.write(f"#!{sys.executable}\n{text}")
         os.chmod(path, 0o755)
         return path
+
+    def program(self, drifts=False, speaks=False):
+        """`drifts`: its losses depend on the stage. `speaks`: a device's text is its own."""
+        self.write("tessera", TESSERA.replace("DRIFTS", str(drifts)).replace("SPEAKS", str(speaks)))
 
     def binary(self, name, cases, status):
         path = self.write(name, BINARY.replace("CASES", repr(cases)).replace("STATUS", str(status)))
@@ -123,11 +130,18 @@ class GpuCheck(unittest.TestCase):
 
     def test_training_that_differs_fails(self):
         self.binary("good", [("one", "COMPLETED", False)], 0)
-        self.write("tessera", TESSERA.replace("DRIFTS", "True"))
+        self.program(drifts=True)
         done, report = self.check()
         self.assertEqual(done.returncode, 1)
         self.assertEqual(self.results(report, "training")["same bits over ZeRO stages 0 to 3"], "failed")
         self.assertEqual(self.results(report, "training")["same bits twice"], "passed")
+
+    def test_a_text_that_differs_fails(self):
+        self.binary("good", [("one", "COMPLETED", False)], 0)
+        self.program(speaks=True)
+        done, report = self.check()
+        self.assertEqual(done.returncode, 1)
+        self.assertEqual([name for name, result in self.results(report, "training").items() if result == "failed"], ["the host's text"])
 
     def test_a_missed_target_is_shown_and_fails_nothing(self):
         self.binary("good", [("one", "COMPLETED", False)], 0)

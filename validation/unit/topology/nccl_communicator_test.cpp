@@ -181,6 +181,70 @@ TEST(NcclCommunicator, CollectivesOfTwoLanesAreUnderWayTogether) {
   EXPECT_EQ(two.host(), host_b);
 }
 
+/// Sums a vector of each rank in device memory; whether the sum is the host's.
+bool sums_as_the_host(Pair& pair, std::int64_t* at, std::int64_t n) {
+  auto host = values<std::int64_t>(n, 8);
+  TESSERA_CUDA_CHECK(cudaMemcpy(at, host.data(), host.size() * sizeof(std::int64_t), cudaMemcpyHostToDevice));
+  pair.device->all_reduce(at, n, DType::i64, Reduction::sum, pair.stream.context());
+  pair.stream.wait(*pair.device);
+  pair.host->all_reduce(host.data(), n, DType::i64);
+  std::vector<std::int64_t> got(host.size());
+  TESSERA_CUDA_CHECK(cudaMemcpy(got.data(), at, got.size() * sizeof(std::int64_t), cudaMemcpyDeviceToHost));
+  return got == host;
+}
+
+/// Buffers of collectives since the last question: inside and outside registered memory. On a GPU NCCL does not tell.
+struct Seen {
+  std::int64_t registered = 0, unregistered = 0;
+  friend bool operator==(const Seen&, const Seen&) = default;
+};
+Seen seen() {
+#ifdef TESSERA_EMULATED_GPU
+  static emulator::NcclBuffers before;
+  const emulator::NcclBuffers last = std::exchange(before, emulator::nccl_buffers());
+  return {before.registered - last.registered, before.unregistered - last.unregistered};
+#else
+  return {};
+#endif
+}
+void expect_seen(const Seen& expected) {
+  [[maybe_unused]] const Seen got = seen();
+#ifdef TESSERA_EMULATED_GPU
+  EXPECT_TRUE(got == expected) << got.registered << " inside registered memory, " << got.unregistered << " outside";
+#else
+  static_cast<void>(expected);
+#endif
+}
+
+TEST(NcclCommunicator, RegisteredMemoryGivesTheSameSums) {
+  Pair pair;
+  const Values<std::int64_t> memory(std::vector<std::int64_t>(1 << 16)), other(std::vector<std::int64_t>(1 << 10));
+  seen();
+  {
+    const RegisteredMemory registered(*pair.device, std::as_writable_bytes(std::span(memory.data, memory.count)));
+    EXPECT_TRUE(sums_as_the_host(pair, memory.data, 1 << 16));
+    EXPECT_TRUE(sums_as_the_host(pair, memory.data + 4099, 1013));
+    expect_seen({.registered = 4, .unregistered = 0});
+    EXPECT_TRUE(sums_as_the_host(pair, other.data, 1 << 10));
+    expect_seen({.registered = 0, .unregistered = 2});
+    EXPECT_THROW(pair.device->register_memory(std::as_writable_bytes(std::span(other.data, other.count))), Error);
+  }
+  EXPECT_TRUE(sums_as_the_host(pair, memory.data, 1013));
+  expect_seen({.registered = 0, .unregistered = 2});
+  pair.device->register_memory(std::as_writable_bytes(std::span(memory.data, memory.count)));  // a second time, until the communicator ends
+  EXPECT_TRUE(sums_as_the_host(pair, memory.data, 1013));
+  expect_seen({.registered = 2, .unregistered = 0});
+  pair.device.reset();
+}
+
+TEST(NcclCommunicator, RegisteredMemoryOutlivesAnAbortedCommunicator) {
+  Pair pair;
+  const Values<std::int64_t> memory(std::vector<std::int64_t>(1 << 10));
+  const RegisteredMemory registered(*pair.device, std::as_writable_bytes(std::span(memory.data, memory.count)));
+  EXPECT_TRUE(sums_as_the_host(pair, memory.data, 1 << 10));
+  pair.device->abort();
+}
+
 /// What is thrown by waiting for a stream, or an empty text.
 std::string error_of_wait(const Stream& stream, Communicator& comm) {
   try {
@@ -210,6 +274,37 @@ TEST(NcclCommunicator, AWaitForARankThatDoesNotComeEnds) {
 }
 
 #ifdef TESSERA_EMULATED_GPU
+
+// Some ranks with registered buffers and others without is what NCCL leaves undefined.
+TEST(NcclCommunicator, MemoryThatOneRankCannotRegisterIsRegisteredOnNone) {
+  Pair pair;
+  const Values<std::int64_t> memory(std::vector<std::int64_t>(1 << 10));
+  emulator::refuse_nccl_registration(world().rank() == world().ranks() - 1);
+  {
+    const RegisteredMemory registered(*pair.device, std::as_writable_bytes(std::span(memory.data, memory.count)));
+    emulator::refuse_nccl_registration(false);
+    EXPECT_EQ(emulator::nccl_buffers().registrations, 0);
+    seen();
+    EXPECT_TRUE(sums_as_the_host(pair, memory.data, 1 << 10));
+    expect_seen({.registered = 0, .unregistered = 2});
+  }
+  pair.device->register_memory(std::as_writable_bytes(std::span(memory.data, memory.count)));
+  EXPECT_EQ(emulator::nccl_buffers().registrations, 1);
+  pair.device.reset();  // deregisters first, or its destruction would end the program
+  EXPECT_EQ(emulator::nccl_buffers().registrations, 0);
+}
+
+TEST(NcclCommunicator, AnErrorOnItsWayEndsTheCommunicatorBeforeItsMemory) {
+  Pair pair;
+  try {
+    const Values<std::int64_t> memory(std::vector<std::int64_t>(1 << 10));  // whose end refuses to free what is registered
+    const RegisteredMemory registered(*pair.device, std::as_writable_bytes(std::span(memory.data, memory.count)));
+    fail(ExitCode::storage, "the disk is full");
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code, ExitCode::storage);
+  }
+  EXPECT_EQ(emulator::nccl_buffers().registrations, 0);
+}
 
 TEST(NcclCommunicator, AnErrorThatComesLaterEndsTheWait) {
   if (world().ranks() == 1) GTEST_SKIP() << "needs several ranks";

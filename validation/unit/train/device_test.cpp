@@ -1,13 +1,15 @@
-// A checkpoint's model in a GPU's memory, for evaluate. The emulator's device memory is host memory: there a copy that is missing goes
-// unseen, on a GPU it does not.
+// A checkpoint's model in a GPU's memory, for evaluate and generate. The emulator's device memory is host memory: there a copy that is
+// missing goes unseen, on a GPU it does not.
 #include "train/device.hpp"
 
 #include <gtest/gtest.h>
 
 #include "../model/random_models.hpp"
 #include "kernels/cuda/devices.hpp"
+#include "relative_difference.hpp"
 #include "scratch.hpp"
 #include "sharded_checkpoint.hpp"
+#include "train/decoder.hpp"
 #include "train/inference.hpp"
 #include "validation/skips.hpp"
 
@@ -47,6 +49,91 @@ TEST_F(OnDevice, EvaluatesAsTheHostDoes) {
   }
   EXPECT_GT(losses[0], 0);
   EXPECT_NEAR(losses[1] / losses[0], 1, 1e-5);
+}
+
+/// A checkpoint with the deck's initial weights.
+std::string write_initial(const test::Scratch& scratch, const Deck& deck) {
+  Engine engine(deck, {}, {.training = true});
+  engine.initialise_weights();
+  io::begin_checkpoint(scratch.path(), 1);
+  io::write_shard(scratch.path(), 1, engine.checkpoint_layout(), 0, engine.checkpoint_slices());
+  io::write_index(scratch.path(), engine.checkpoint_layout(),
+                  {.step = 1, .sample_cursor = 0, .seed = 1, .deck = print_deck(deck), .identity = "", .version = "test"});
+  io::commit_checkpoint(scratch.path(), 1, 0);
+  return scratch / io::checkpoint_name(1);
+}
+
+/// A checkpoint's model with a decoder on a device.
+struct Generator {
+  LoadedModel model;
+  Decoder decoder;
+  Generator(const std::string& checkpoint, const std::string& device, const DecoderSize& size)
+      : model(load_model(checkpoint, 0, device, Decoder::bytes(load_deck(checkpoint, device), size))),
+        decoder(*model.engine, model.deck, size) {}
+};
+
+std::vector<std::int32_t> some_tokens(std::int64_t n, std::int64_t vocab) {
+  test::Random random(3);
+  std::vector<std::int32_t> tokens;
+  for (std::int64_t i = 0; i < n; ++i) tokens.push_back(static_cast<std::int32_t>(random(0, vocab - 1)));
+  return tokens;
+}
+
+// Prompts of one token and of more than a piece of the cache; tokens after it see the cache that the prompt has left. Weights as a model
+// begins with: with those of tiny_deck bf16 alone, on either device, lies further from fp32 than the bound.
+TEST_F(OnDevice, DecodesAsTheHostDoes) {
+  const std::vector<std::vector<std::string>> models = {{},
+                                                        {"model.tied=true", "model.qk_norm=true"},
+                                                        {"model.qkv_bias=true", "model.kv_heads=1"},
+                                                        {"model.width=23", "model.ff_width=29", "model.head_dim=6"}};
+  for (const auto& [compute, bound] : {std::pair{"fp32", 1e-4}, std::pair{"bf16", 2e-2}})
+    for (auto overrides : models) {
+      overrides.insert(overrides.end(), {"batch.global=2", "model.init_std=0.1", std::string("precision.compute=") + compute});
+      const Deck deck = test::tiny_deck(overrides);
+      const test::Scratch scratch;
+      const std::string checkpoint = write_initial(scratch, deck);
+      const auto tokens = some_tokens(140, deck.model.vocab);
+      for (const std::int64_t prompt : {1, 133}) {
+        const DecoderSize size{.prompt = prompt, .capacity = 140};
+        Generator host(checkpoint, "host", size), device(checkpoint, "cuda", size);
+        const auto first = std::span(tokens).first(static_cast<std::size_t>(prompt));
+        const std::span<const float> expected = host.decoder.start(first), got = device.decoder.start(first);
+        EXPECT_LT(test::relative_difference(got, expected), bound) << compute << ", prompt " << prompt;
+        for (std::int64_t i = prompt; i < prompt + 4; ++i) {
+          host.decoder.next(tokens[static_cast<std::size_t>(i)]), device.decoder.next(tokens[static_cast<std::size_t>(i)]);
+          EXPECT_LT(test::relative_difference(got, expected), bound) << compute << ", prompt " << prompt << ", then " << i;
+        }
+      }
+    }
+}
+
+TEST_F(OnDevice, TheLikeliestTextIsTheHosts) {
+  const test::Scratch scratch;
+  const std::string checkpoint = write_initial(scratch, test::tiny_deck({"batch.global=2"}));
+  std::vector<std::int32_t> texts[2];
+  for (int on_device = 0; on_device < 2; ++on_device) {
+    Generator generator(checkpoint, on_device ? "cuda" : "host", {.prompt = 5, .capacity = 45});
+    std::span<const float> logits = generator.decoder.start(some_tokens(5, 61));
+    while (generator.decoder.length() < 45) {
+      texts[on_device].push_back(sample_token(logits, 0, 0, 1, generator.decoder.length()));
+      logits = generator.decoder.next(texts[on_device].back());
+    }
+  }
+  EXPECT_EQ(texts[1], texts[0]);
+  EXPECT_EQ(texts[0].size(), 40u);
+}
+
+TEST_F(OnDevice, TheCachesOfALongTextCountBeforeTheModelIsLoaded) {
+  const test::Scratch scratch;
+  const std::string checkpoint = write_initial(scratch, test::tiny_deck({"batch.global=2"}));
+  const Deck deck = load_deck(checkpoint, "cuda");
+  const TierBytes one = Decoder::bytes(deck, {.prompt = 1, .capacity = 1});
+  EXPECT_GT(one[static_cast<std::size_t>(Tier::device)], 0);
+  EXPECT_GT(one[static_cast<std::size_t>(Tier::pinned)], 0);
+  EXPECT_EQ(one[static_cast<std::size_t>(Tier::host)], 0);
+  const std::string text = test::error_of(
+      ExitCode::memory, [&] { load_model(checkpoint, 0, "cuda", Decoder::bytes(deck, {.prompt = 1, .capacity = std::int64_t{1} << 40})); });
+  for (const char* part : {"of the GPU", "--tokens"}) EXPECT_TRUE(test::has(text, part)) << text;
 }
 
 // The plan of a GPU counts against its own memory, and nothing is allocated when it does not fit.

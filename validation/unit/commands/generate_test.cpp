@@ -1,0 +1,98 @@
+// tessera generate: what it prints, on the host and, where there is one (the emulator too), on a GPU.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "../model/random_models.hpp"
+#include "../train/sharded_checkpoint.hpp"
+#include "program.hpp"
+#ifdef TESSERA_CUDA
+#include "kernels/cuda/devices.hpp"
+#endif
+
+namespace tessera {
+namespace {
+
+bool has_device() {
+#ifdef TESSERA_CUDA
+  return cuda::device_count() > 0;
+#else
+  return false;
+#endif
+}
+
+test::Finished generate(const test::Scratch& scratch, const std::string& checkpoint, std::vector<std::string> more) {
+  std::vector<std::string> arguments{"generate", checkpoint};
+  arguments.insert(arguments.end(), more.begin(), more.end());
+  return test::run_program(scratch, arguments);
+}
+
+std::ptrdiff_t commas(const std::string& text) { return std::count(text.begin(), text.end(), ','); }
+
+TEST(GenerateCommand, ContinuesIdsTheSameWayEachTime) {
+  const test::Scratch scratch;
+  const std::string checkpoint = test::write_sharded(scratch.path(), test::tiny_deck(), 2);
+  const std::vector<std::string> arguments{"--prompt-tokens", "1,2,3", "--tokens", "20"};
+  const auto first = generate(scratch, checkpoint, arguments);
+  EXPECT_EQ(first.status, 0) << first.err;
+  EXPECT_EQ(commas(first.out), 19) << first.out;
+  EXPECT_EQ(generate(scratch, checkpoint, arguments).out, first.out);
+  auto other = arguments;
+  other.insert(other.end(), {"--seed", "2"});
+  EXPECT_NE(generate(scratch, checkpoint, other).out, first.out);
+  const auto longer = generate(scratch, checkpoint, {"--prompt-tokens", "1,2,3", "--tokens", "25"});
+  EXPECT_EQ(longer.out.substr(0, first.out.size() - 1), first.out.substr(0, first.out.size() - 1)) << "the text's room changed the text";
+}
+
+TEST(GenerateCommand, ADeviceSaysTheLikeliestTextOfTheHost) {
+  if (!has_device()) GTEST_SKIP() << "no GPU: not tested on one";
+  const test::Scratch scratch;
+  const std::string checkpoint = test::write_sharded(scratch.path(), test::tiny_deck(), 1);
+  const std::vector<std::string> arguments{"--prompt-tokens", "5,6,7,8", "--tokens", "20", "--temperature", "0", "--device"};
+  auto on = [&](const char* device) {
+    auto all = arguments;
+    all.push_back(device);
+    const auto done = generate(scratch, checkpoint, all);
+    EXPECT_EQ(done.status, 0) << done.err;
+    return done.out;
+  };
+  const std::string host = on("host");
+  EXPECT_EQ(commas(host), 19) << host;
+  EXPECT_EQ(on("cuda"), host);
+}
+
+TEST(GenerateCommand, WithoutADeviceCudaIsRefusedInALine) {
+  if (has_device()) GTEST_SKIP() << "there is a GPU, or the emulator";
+  const test::Scratch scratch;
+  const std::string checkpoint = test::write_sharded(scratch.path(), test::tiny_deck(), 1);
+  const auto done = generate(scratch, checkpoint, {"--prompt-tokens", "1", "--device", "cuda"});
+  EXPECT_EQ(done.status, 6);
+  EXPECT_EQ(std::count(done.err.begin(), done.err.end(), '\n'), 1) << done.err;
+  EXPECT_EQ(generate(scratch, checkpoint, {"--prompt-tokens", "1", "--tokens", "2"}).status, 0) << "auto takes the host";
+}
+
+// A model of the byte tokenizer prints text after text, and ids after ids.
+TEST(GenerateCommand, PrintsIdsWhereIdsWereGiven) {
+  const test::Scratch scratch;
+  const std::string checkpoint = test::write_sharded(scratch.path(), test::tiny_deck({"model.vocab=257"}), 1);
+  const auto ids = generate(scratch, checkpoint, {"--prompt-tokens", "65,66", "--tokens", "6"});
+  EXPECT_EQ(commas(ids.out), 5) << ids.out;
+  EXPECT_EQ(ids.out.find_first_not_of("0123456789,\n"), std::string::npos) << ids.out;
+  const auto text = generate(scratch, checkpoint, {"--prompt", "AB", "--tokens", "1"});
+  EXPECT_EQ(text.out.substr(0, 2), "AB");
+}
+
+TEST(GenerateCommand, BadUseSaysWhatToDo) {
+  const test::Scratch scratch;
+  const std::string checkpoint = test::write_sharded(scratch.path(), test::tiny_deck({"memory.host_limit=8 MiB"}), 1);
+  EXPECT_EQ(generate(scratch, checkpoint, {"--device", "tpu"}).status, 2);
+  const auto text = generate(scratch, checkpoint, {"--prompt", "AB"});
+  EXPECT_EQ(text.status, 2);
+  EXPECT_TRUE(test::has(text.err, "--prompt-tokens")) << text.err;
+  const auto large = generate(scratch, checkpoint, {"--prompt-tokens", "1", "--tokens", "100000", "--device", "host"});
+  EXPECT_EQ(large.status, 5);
+  EXPECT_TRUE(test::has(large.err, "fewer --tokens")) << large.err;
+}
+
+}  // namespace
+}  // namespace tessera
