@@ -16,8 +16,8 @@ struct TraceOrigin {
 /// What a task is of, for colours: "forward", "backward", "gather", "reduce", "optimizer" or "step".
 const char* kind_of(const Task& task);
 
-/// JSON text: a process for the rank, a row for each lane, a complete event for each task in microseconds; the summary stands in
-/// "otherData", in seconds. It is read and written with whole precision: `busy` of a lane there is the sum over its events.
+/// JSON text: a process for the rank, a row for each lane, a complete event for each task in microseconds; "otherData" holds the summary,
+/// in seconds and shares. A line an event, so that the file can be searched by lines.
 std::string chrome_trace(const Timeline& timeline, const UntracedRuns& untraced, const TraceOrigin& origin);
 
 }  // namespace tessera

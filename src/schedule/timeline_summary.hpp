@@ -34,7 +34,7 @@ struct UntracedRuns {
 /// longer when they were traced. None where there is nothing to compare with.
 std::optional<double> launch_gap_share(const TimelineSummary& summary, const UntracedRuns& untraced);
 
-/// A few lines for people, the first without an end: a row a lane, then exposed communication, idle share, and launch gaps.
+/// Lines for people, each after a line break: the run, its lanes, exposed communication, idle time, and launch gaps.
 std::string print_summary(const TimelineSummary& summary, const UntracedRuns& untraced);
 
 }  // namespace tessera
