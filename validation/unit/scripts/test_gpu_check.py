@@ -68,7 +68,7 @@ class GpuCheck(unittest.TestCase):
         path = os.path.join(self.scratch.name, name)
         os.makedirs(os.path.dirname(path), exist_ok=True)
         with open(path, "w") as file:
-            file.write(f"#!{sys.executable}\n{text}")
+            file.write(f"#!{sys.executable} -SE\n{text}")  # they need nothing of the site, and are started hundreds of times
         os.chmod(path, 0o755)
         return path
 
