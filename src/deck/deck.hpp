@@ -12,6 +12,7 @@ namespace tessera {
 struct RunKeys {
   std::string name, output_dir, device, resume, lanes;
   std::int64_t steps = 0, seed = 0, threads = 0, log_every = 1;
+  std::int64_t trace_step = 0;  // 0: none
   bool reproducible = false, overwrite = false;
   friend bool operator==(const RunKeys&, const RunKeys&) = default;
 };

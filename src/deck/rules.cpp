@@ -190,6 +190,16 @@ void check_evaluation(Draft& draft) {
   }
 }
 
+void check_trace(Draft& draft) {
+  if (!draft.good({"run.trace_step", "run.steps"})) return;
+  const RunKeys& run = draft.deck.run;
+  if (run.trace_step > run.steps)
+    draft.fault({"run.trace_step", "run.steps"},
+                fmt::format("run.trace_step {} is more than run.steps {}, so that step never comes; set it to at most {}, or to 0 for no "
+                            "timeline",
+                            run.trace_step, run.steps, run.steps));
+}
+
 void check_lanes(Draft& draft) {
   if (!draft.good({"zero.overlap_comm", "run.lanes"})) return;
   const std::string &overlap = draft.deck.zero.overlap_comm, &lanes = draft.deck.run.lanes;
@@ -299,6 +309,7 @@ void check_rules(Draft& draft) {
   check_learning_rate(draft);
   check_batch(draft);
   check_evaluation(draft);
+  check_trace(draft);
   check_lanes(draft);
   check_attention(draft);
   check_packing(draft);

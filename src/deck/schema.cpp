@@ -49,6 +49,11 @@ const std::vector<Key> table = {
      .help = "threads runs communication lanes on threads of their own beside compute; inline runs every task in order on one thread."},
     {KEY(run.log_every), .type = integer, .unit = "optimizer steps", .limits = {.least = 1, .most = 1e12}, .fallback = "1",
      .help = "Steps between two progress lines; metrics.jsonl holds every step."},
+    {KEY(run.trace_step), .type = integer, .unit = "optimizer steps", .limits = {.least = 0, .most = 1e12}, .fallback = "0",
+     .help =
+         "Step whose tasks are timed, as the log counts steps: each rank writes trace/step-N/rank-R.json into the output folder, which "
+         "Perfetto and scripts/plot_run open, and rank 0 prints a table; 0: none. On a GPU that step issues its tasks one by one, where "
+         "others may be one CUDA graph: times of tasks are close to those in the graph, gaps between them are not."},
 
     // [model]
     {KEY(model.layers), .type = integer, .unit = "layers", .limits = {.least = 1, .most = 100000}, .identity = true,

@@ -19,6 +19,23 @@ HostExecutor::~HostExecutor() {
 }
 
 void HostExecutor::run(ProgramKind kind) {
+  timeline_.reset();
+  execute(kind);
+}
+
+Timeline HostExecutor::run_traced(ProgramKind kind) {
+  timeline_.emplace(room_for(table_, kind));
+  const double begin = now_seconds();
+  execute(kind);
+  Timeline done = std::move(*timeline_);
+  timeline_.reset();
+  done.seconds = now_seconds() - begin;
+  for (auto& lane : done.lanes)
+    for (TaskTime& task : lane) task.begin -= begin, task.end -= begin;
+  return done;
+}
+
+void HostExecutor::execute(ProgramKind kind) {
   const OrderedProgram& program = table_.program(kind);
   times_ = {};
   if (mode_ == LaneMode::inline_order) return run_inline(program);
@@ -57,13 +74,19 @@ void HostExecutor::run_inline(const OrderedProgram& program) {
   for (const OrderedPhase& phase : program)
     for (std::int64_t repetition = 0; repetition < phase.repeat; ++repetition) {
       const auto& tasks = table_.tasks(phase.section);
-      for (int t = 0; t < static_cast<int>(tasks.size()); ++t) {
-        const auto lane = static_cast<std::size_t>(tasks[static_cast<std::size_t>(t)].lane);
-        const double begin = now_seconds();
-        table_.run(phase.section, t, phase.micro_begin + repetition);
-        times_.busy[lane] += now_seconds() - begin;
-      }
+      for (int t = 0; t < static_cast<int>(tasks.size()); ++t) run_task(phase, t, repetition);
     }
+}
+
+/// The one place where a task is called, and its time is taken.
+void HostExecutor::run_task(const OrderedPhase& phase, int task, std::int64_t repetition) {
+  const Task& what = table_.tasks(phase.section)[static_cast<std::size_t>(task)];
+  const auto lane = static_cast<std::size_t>(what.lane);
+  const double begin = now_seconds();
+  table_.run(phase.section, task, phase.micro_begin + repetition);
+  const double end = now_seconds();
+  times_.busy[lane] += end - begin;
+  if (timeline_) timeline_->lanes[lane].push_back({&what, micro_batch_of(phase, repetition), begin, end});
 }
 
 void HostExecutor::run_lane(const OrderedProgram& program, std::size_t lane) {
@@ -78,10 +101,8 @@ void HostExecutor::run_lane(const OrderedProgram& program, std::size_t lane) {
           if (static_cast<std::size_t>(tasks[i].lane) != lane) continue;
           const double begin = now_seconds();
           if (!wait_for(lane, waits[i], start)) return;
-          const double ready = now_seconds();
-          table_.run(phase.section, t, phase.micro_begin + repetition);
-          times_.waited[lane] += ready - begin;
-          times_.busy[lane] += now_seconds() - ready;
+          times_.waited[lane] += now_seconds() - begin;
+          run_task(phase, t, repetition);
           done_[lane].fetch_add(1, std::memory_order_release);
           done_[lane].notify_all();
         }

@@ -4,9 +4,10 @@
 #include <condition_variable>
 #include <exception>
 #include <mutex>
+#include <optional>
 #include <thread>
 
-#include "schedule/task_table.hpp"
+#include "schedule/timeline.hpp"
 
 namespace tessera {
 
@@ -32,6 +33,8 @@ class Executor {
   virtual ~Executor() = default;
   /// Runs a program to its end. The first error of any lane is thrown after all lanes have stopped.
   virtual void run(ProgramKind kind) = 0;
+  /// The same, and notes when each task began and ended; other runs pay nothing for it. The timeline refers to the schedule's tasks.
+  virtual Timeline run_traced(ProgramKind kind) = 0;
   /// Runs each compute task of a program once, in the order of the list and without regard to results: what a backend does when it meets a
   /// task for the first time (loading code, choosing algorithms) is done before the first step. Leaves garbage in memory.
   virtual void warm_up(ProgramKind) {}
@@ -47,9 +50,12 @@ class HostExecutor final : public Executor {
   HostExecutor(const HostExecutor&) = delete;
 
   void run(ProgramKind kind) override;
+  Timeline run_traced(ProgramKind kind) override;
   const LaneTimes& times() const override { return times_; }
 
  private:
+  void execute(ProgramKind kind);
+  void run_task(const OrderedPhase& phase, int task, std::int64_t repetition);
   void run_inline(const OrderedProgram& program);
   void run_lane(const OrderedProgram& program, std::size_t lane);
   bool wait_for(std::size_t lane, const Waits& waits, const std::array<std::int64_t, lane_count>& start);
@@ -59,6 +65,7 @@ class HostExecutor final : public Executor {
   TaskTable table_;
   LaneMode mode_;
   LaneTimes times_;
+  std::optional<Timeline> timeline_;  ///< of the run under way, where it is traced
 
   std::array<std::atomic<std::int64_t>, lane_count> done_{};
   std::atomic<bool> failed_{false};

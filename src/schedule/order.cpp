@@ -127,12 +127,16 @@ OrderedProgram order(const Schedule& schedule, const MemoryPlan& plan, const Pro
   std::int64_t micro = 0;
   for (const auto& phase : program.phases) {
     const Section& section = schedule.sections[static_cast<std::size_t>(phase.section)];
-    OrderedPhase ordered{
-        .section = phase.section, .repeat = phase.repeat, .micro_begin = micro, .first = orderer.run_section(section), .steady = {}};
+    OrderedPhase ordered{.section = phase.section,
+                         .repeat = phase.repeat,
+                         .micro_begin = micro,
+                         .micro_batches = moves_with_micro_batch(section),
+                         .first = orderer.run_section(section),
+                         .steady = {}};
     // The second repetition sees the first as its past; every later one sees the same past.
     if (phase.repeat > 1) ordered.steady = orderer.run_section(section);
     for (const Task& task : section.tasks) ++ordered.tasks[static_cast<std::size_t>(task.lane)];
-    if (moves_with_micro_batch(section)) micro += phase.repeat;
+    if (ordered.micro_batches) micro += phase.repeat;
     result.push_back(std::move(ordered));
   }
   return result;

@@ -15,6 +15,7 @@ struct OrderedPhase {
   int section = 0;
   std::int64_t repeat = 1;
   std::int64_t micro_begin = 0;                  ///< number of the first repetition's micro-batch in the step
+  bool micro_batches = false;                    ///< each repetition is a micro-batch
   std::vector<Waits> first;                      ///< waits of each task in the first repetition
   std::vector<Waits> steady;                     ///< and in all later ones
   std::array<std::int64_t, lane_count> tasks{};  ///< of one repetition, by lane

@@ -4,6 +4,8 @@
 #include <sched.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <tuple>
 #include <utility>
 
 #include "base/clock.hpp"
@@ -24,11 +26,35 @@ StreamExecutor::StreamExecutor(TaskTable table, std::unique_ptr<cuda::Streams> s
 }
 
 void StreamExecutor::run(ProgramKind kind) {
+  trace_.reset();
+  execute(kind);
+}
+
+Timeline StreamExecutor::run_traced(ProgramKind kind) {
+  Timeline timeline = room_for(table_, kind);
+  std::vector<std::size_t> laps;
+  for (const auto& lane : timeline.lanes) laps.push_back(lane.capacity());
+  trace_.emplace(std::move(timeline), cuda::Stopwatch(*streams_, laps));
+  trace_->stopwatch.zero();
+  execute(kind);
+  Timeline done = std::move(trace_->timeline);
+  for (std::size_t lane = 0; lane < lane_count; ++lane)
+    for (std::size_t i = 0; i < done.lanes[lane].size(); ++i) {
+      TaskTime& task = done.lanes[lane][i];
+      std::tie(task.begin, task.end) = trace_->stopwatch.lap(lane, i);
+      done.seconds = std::max(done.seconds, task.end);
+    }
+  done.graph = programs_[static_cast<std::size_t>(kind)].graph != nullptr;
+  trace_.reset();  // its events are not the next run's to destroy
+  return done;
+}
+
+void StreamExecutor::execute(ProgramKind kind) {
   times_ = {};
   issued_ = done_ = start_ = {};
   Recorded& program = programs_[static_cast<std::size_t>(kind)];
   try {
-    if (program.graph || (program.ran && wants_graph(kind) && capture(kind)))
+    if (!trace_ && (program.graph || (program.ran && wants_graph(kind) && capture(kind))))
       run_graph(program);
     else
       run_tasks(kind);
@@ -116,11 +142,22 @@ void StreamExecutor::issue(const OrderedPhase& phase, std::int64_t repetition) {
       capturing_->tasks[lane].push_back(&tasks[i]);
       streams_->mark(lane, static_cast<std::int64_t>(capturing_->tasks[lane].size()));
     }
-    table_.run(phase.section, static_cast<int>(i), phase.micro_begin + repetition);
+    run_task(phase, static_cast<int>(i), repetition);
     record(lane, tasks[i]);
     times_.busy[lane] += now_seconds() - begin;
   }
   for (std::size_t l = 0; l < lane_count; ++l) start_[l] += phase.tasks[l];
+}
+
+void StreamExecutor::run_task(const OrderedPhase& phase, int task, std::int64_t repetition) {
+  const auto run = [&] { table_.run(phase.section, task, phase.micro_begin + repetition); };
+  if (!trace_) return run();
+  const Task& what = table_.tasks(phase.section)[static_cast<std::size_t>(task)];
+  const auto lane = static_cast<std::size_t>(what.lane);
+  trace_->stopwatch.start(lane);
+  run();
+  trace_->stopwatch.stop(lane);
+  trace_->timeline.lanes[lane].push_back({.task = &what, .micro_batch = micro_batch_of(phase, repetition)});
 }
 
 void StreamExecutor::record(std::size_t lane, const Task& task) {

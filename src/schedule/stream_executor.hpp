@@ -3,7 +3,7 @@
 #pragma once
 #include <memory>
 
-#include "kernels/cuda/streams.hpp"
+#include "kernels/cuda/stopwatch.hpp"
 #include "schedule/executor.hpp"
 
 namespace tessera {
@@ -21,6 +21,8 @@ class StreamExecutor final : public Executor {
 
   /// Issues a program and waits until the device has done it.
   void run(ProgramKind kind) override;
+  /// Issues tasks one by one, whether or not the program has become a graph, whose insides cannot be timed.
+  Timeline run_traced(ProgramKind kind) override;
   void warm_up(ProgramKind kind) override;
   /// Seconds that the host took to issue tasks.
   const LaneTimes& times() const override { return times_; }
@@ -34,6 +36,13 @@ class StreamExecutor final : public Executor {
     std::array<std::vector<const Task*>, lane_count> tasks;  ///< of the lanes of collectives, in the graph's order
   };
 
+  /// Of a run that is traced.
+  struct Trace {
+    Timeline timeline;
+    cuda::Stopwatch stopwatch;
+  };
+
+  void execute(ProgramKind kind);
   bool wants_graph(ProgramKind kind) const;
   /// False where CUDA refuses and the deck leaves the choice to us.
   bool capture(ProgramKind kind);
@@ -41,6 +50,7 @@ class StreamExecutor final : public Executor {
   void run_graph(const Recorded& program);
   void issue_all(ProgramKind kind);
   void issue(const OrderedPhase& phase, std::int64_t repetition);
+  void run_task(const OrderedPhase& phase, int task, std::int64_t repetition);
   void record(std::size_t lane, const Task& task);
   /// Until the device has done the lane's `count`-th task.
   void await(std::size_t lane, std::int64_t count);
@@ -54,6 +64,7 @@ class StreamExecutor final : public Executor {
   std::array<Recorded, program_count> programs_;
   Recorded* capturing_ = nullptr;      ///< what is being captured
   const Recorded* running_ = nullptr;  ///< whose graph is under way
+  std::optional<Trace> trace_;         ///< of the run under way, where it is traced
   LaneTimes times_;
   std::array<std::int64_t, lane_count> issued_{};                  ///< tasks of this run, by lane
   std::array<std::int64_t, lane_count> done_{};                    ///< of them that are known to be done

@@ -327,7 +327,7 @@ std::span<std::int32_t> Engine::targets(std::int64_t micro) {
 
 double& Engine::weight(std::int64_t micro) { return reinterpret_cast<double*>(address(weights_))[micro]; }
 
-StepReport Engine::step(std::int64_t step, bool stop) {
+StepReport Engine::step(std::int64_t step, bool stop, Timeline* timeline) {
   const OptimizerKeys& o = request_.deck.optimizer;
   value<kernels::StepInputs>("inputs") = {
       .tokens = static_cast<double>(request_.deck.batch.global * request_.deck.batch.sequence_length),
@@ -340,7 +340,10 @@ StepReport Engine::step(std::int64_t step, bool stop) {
       .clipping = o.gradient_clipping,
       .stop = stop};
   for (std::int64_t m = 0; m < accumulation(); ++m) weight(m) = 1;  // empty ones have no loss to weigh
-  executor_->run(ProgramKind::train);
+  if (timeline)
+    *timeline = executor_->run_traced(ProgramKind::train);
+  else
+    executor_->run(ProgramKind::train);
   return value<StepReport>("report");
 }
 

@@ -77,7 +77,8 @@ class Engine {
   double& weight(std::int64_t micro);
 
   /// One optimizer step, 0-based; collective over the group. `stop` asks all ranks to stop: the report says whether any rank asked.
-  StepReport step(std::int64_t step, bool stop = false);
+  /// Where there is a `timeline`, it becomes that of the step's tasks.
+  StepReport step(std::int64_t step, bool stop = false, Timeline* timeline = nullptr);
   /// Mean loss per token over the evaluation micro-batches; `tokens` is the number of tokens with weight 1 over all ranks.
   StepReport evaluate(double tokens);
   const LaneTimes& times() const { return executor_->times(); }

@@ -1,5 +1,7 @@
-// The folder of a run: deck.toml, metrics.jsonl, checkpoints/. It belongs to one deck.
+// The folder of a run: deck.toml, metrics.jsonl, checkpoints/, trace/. It belongs to one deck.
 #pragma once
+#include <fmt/format.h>
+
 #include <string>
 
 #include "deck/deck.hpp"
@@ -11,6 +13,7 @@ struct RunFolder {
   std::string checkpoints() const { return path + "/checkpoints"; }
   std::string metrics() const { return path + "/metrics.jsonl"; }
   std::string deck() const { return path + "/deck.toml"; }
+  std::string trace(std::int64_t step) const { return fmt::format("{}/trace/step-{:08}", path, step); }
   std::string lock() const { return path + "/run.lock"; }
 };
 

@@ -29,6 +29,7 @@
 #include "train/progress.hpp"
 #include "train/run_folder.hpp"
 #include "train/saving.hpp"
+#include "train/step_trace.hpp"
 
 namespace tessera {
 namespace {
@@ -244,18 +245,20 @@ class Training {
     for (std::int64_t bytes : engine_->used_bytes()) used += bytes;
     Progress progress(first_step_, deck_.run.steps, deck_.run.log_every,
                       fmt::format("{} of {}", human_bytes(static_cast<double>(used)), human_bytes(static_cast<double>(planned))));
+    StepTrace trace(world_, deck_, folder, first_step_);
     Saver saver(world_, *engine_, deck_, folder.checkpoints());
     if (first_step_ >= deck_.run.steps) info("all {} steps are done already; raise run.steps to go on", deck_.run.steps);
     bool stopped = false;
     for (std::int64_t step = first_step_; step < deck_.run.steps && !stopped; ++step) {
       const double begin = now_seconds();
       load_batch(step);
-      const StepReport report = engine_->step(step, stop_requested());
+      const StepReport report = engine_->step(step, stop_requested(), trace.of(step));
       require_finite(step, report);
       const StepFigures f = figures(step, report, now_seconds() - begin);
       if (metrics) metrics->write(row_of(f));
       progress.step(f);
       if (step == first_step_) note_first_step(progress);
+      if (const std::string table = trace.after(step, f.seconds); !table.empty()) progress.note(table);
       const std::int64_t done = step + 1;
       if (deck_.evaluate.every > 0 && (done % deck_.evaluate.every == 0 || done == deck_.run.steps)) {
         const double loss = evaluate();

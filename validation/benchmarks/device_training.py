@@ -5,6 +5,8 @@
 
 Both train in bf16 with fp32 master weights on random tokens, one micro-batch a step, and the median of the steps after the fifth counts. Ours runs first,
 then peer_gpu.py in a process of its own, so neither holds the other's memory. Where the peer's Python has no torch, ours stands alone and the line says so.
+The step behind those that count is traced (run.trace_step), for the share of a step in which the GPU is idle: a lower bound, since gaps inside a task count as
+busy. A second run times ZeRO stage 3 with one rank, which gathers and reduces nothing and so should cost nothing.
 Exit status 77: there is no GPU.
 """
 
@@ -12,6 +14,7 @@ import argparse
 import json
 import os
 import random
+import re
 import statistics
 import struct
 import subprocess
@@ -45,32 +48,51 @@ compute = "bf16"
 """
 
 
-def steps_of(scratch):
-    path = os.path.join(scratch, "run", "metrics.jsonl")
+WARM_UP = 5  # steps that do not count: the first two make the CUDA graph
+
+
+def steps_of(run):
+    path = os.path.join(run, "metrics.jsonl")
     if not os.path.exists(path):
         return []
     with open(path) as file:
         return [json.loads(line) for line in file if line.endswith("}\n") and '"loss"' in line]
 
 
-def train(arguments, scratch):
-    """Ends the run when it has done enough steps: a checkpoint of the last one, tens of gigabytes, is of no use here. Returns what it said."""
-    command = [arguments.tessera, "train", "deck.toml", "run.steps=1000000", "run.device=cuda", "run.output_dir=run", f"zero.stage={arguments.stage}"]
+def train(arguments, scratch, stage):
+    """Ends the run after the step that is traced, which comes behind all that count: a checkpoint of the last one, tens of gigabytes, is of no use here.
+    Returns the steps that count, the summary of the timeline, and what the run said."""
+    run, last = os.path.join(scratch, f"stage{stage}"), arguments.steps + WARM_UP
+    timeline = os.path.join(run, "trace", f"step-{last + 1:08d}", "rank-0000.json")
+    command = [arguments.tessera, "train", "deck.toml", "run.steps=1000000", "run.device=cuda", f"run.output_dir={run}", f"zero.stage={stage}",
+               f"run.trace_step={last + 1}"]
     log = os.path.join(scratch, "log")
     with open(log, "w") as out:
         process = subprocess.Popen(command, cwd=scratch, stdin=subprocess.DEVNULL, stdout=out, stderr=out)
-        while process.poll() is None and len(steps_of(scratch)) < arguments.steps + 5:
+        while process.poll() is None and not os.path.exists(timeline):
             time.sleep(0.05)
         process.kill()
         process.wait()
     with open(log) as file:
         said = file.read()
-    if len(steps_of(scratch)) < arguments.steps + 5:
+    if not os.path.exists(timeline):
         if "there is no GPU" in said or "no CUDA backend" in said:
             print("skipped: " + said.strip().splitlines()[-1], file=sys.stderr)
             sys.exit(77)
         sys.exit(f"device_training: {arguments.tessera} train ended with status {process.returncode}\n{said[-4000:]}")
-    return said
+    with open(timeline) as file:
+        return steps_of(run)[WARM_UP:last], json.load(file)["otherData"], said
+
+
+def median(rows, key):
+    return statistics.median(row[key] for row in rows)
+
+
+def idle_of(timeline):
+    """The share of a step in which the GPU does nothing, and of which steps it is. Of the steps as they run, where the timeline can tell: what their tasks,
+    timed one by one, leave of them. Else of the step whose tasks were timed, which has no CUDA graph."""
+    gaps = timeline.get("launch_gap_share", -1)
+    return (gaps, "steps as they run") if gaps >= 0 else (timeline["idle_share"], "traced step")
 
 
 def ours(arguments, shape):
@@ -81,14 +103,17 @@ def ours(arguments, shape):
             out.write(struct.pack(f"<{tokens}H", *(chance.randrange(top) for _ in range(tokens))))
         with open(os.path.join(scratch, "deck.toml"), "w") as out:
             out.write(DECK.format(**{**shape, "tied": str(shape["tied"]).lower()}))
-        said = train(arguments, scratch)
+        rows, timeline, said = train(arguments, scratch, arguments.stage)
         plan = subprocess.run([arguments.tessera, "plan", "deck.toml", "--ranks", "1", "--json", "run.steps=1", "run.device=cuda",
                                f"zero.stage={arguments.stage}"], cwd=scratch, capture_output=True, text=True, check=True)
         device_bytes = json.loads(plan.stdout)["tiers"]["device"]["bytes"]
-        rows = steps_of(scratch)[5:]
         outside = [line for line in said.splitlines() if "beside the plan" in line]
-    return {"tokens_per_second": statistics.median(row["tokens_per_second"] for row in rows), "mfu_full": statistics.median(row["mfu"] for row in rows),
-            "mfu_causal": statistics.median(row["mfu_causal"] for row in rows), "outside_the_plan": outside[-1].strip() if outside else "", "device_bytes": device_bytes}
+        start = re.search(r"first step done ([0-9.]+) s after launch", said)
+        sharded = train(arguments, scratch, 3)[0] if arguments.stage != 3 else rows
+    idle, idle_in = idle_of(timeline)
+    return {"tokens_per_second": median(rows, "tokens_per_second"), "mfu_full": median(rows, "mfu"), "mfu_causal": median(rows, "mfu_causal"),
+            "outside_the_plan": outside[-1].strip() if outside else "", "device_bytes": device_bytes, "idle_share": idle, "idle_in": idle_in, "timeline": timeline,
+            "start_seconds": float(start[1]) if start else None, "stage3_tokens_per_second": median(sharded, "tokens_per_second")}
 
 
 def peer(arguments, name):
@@ -118,7 +143,8 @@ def main():
         theirs, why = peer(arguments, name)
         result = {"shape": name, "ours": mine, "peer": theirs, "no_peer": why}
         text = f"{name}: {mine['tokens_per_second']:.0f} tokens/s, MFU {100 * mine['mfu_full']:.1f} % full, {100 * mine['mfu_causal']:.1f} % causal, " \
-               f"{mine['device_bytes'] / 2**30:.2f} GiB planned"
+               f"{mine['device_bytes'] / 2**30:.2f} GiB planned; idle {100 * mine['idle_share']:.1f} % ({mine['idle_in']}, target below 3 %); " \
+               f"stage 3 {mine['stage3_tokens_per_second']:.0f} tokens/s; first step done {mine['start_seconds']} s after launch"
         if theirs:
             result["ratio"] = mine["tokens_per_second"] / theirs["tokens_per_second"]
             result["memory_ratio"] = mine["device_bytes"] / theirs["peak_bytes"]

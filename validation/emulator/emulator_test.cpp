@@ -1,6 +1,8 @@
 // The emulator itself: barriers, warp functions, and that it finds what it is there to find.
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <thread>
 #include <vector>
 
 #include "kernels/cuda/device.hpp"
@@ -70,6 +72,29 @@ TEST_P(EmulatorTest, WarpsExchange) {
 
 TEST(Emulator, ABarrierThatSomeSkipIsAnError) {
   EXPECT_THROW(launch(nullptr, 1, 64, 0, half_meets, static_cast<int*>(nullptr)), std::logic_error);
+}
+
+TEST(Emulator, EventsTellTheTimeBetweenThem) {
+  cudaStream_t stream = nullptr;
+  cudaEvent_t begin = nullptr, end = nullptr, untimed = nullptr;
+  ASSERT_EQ(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), cudaSuccess);
+  for (cudaEvent_t* event : {&begin, &end}) ASSERT_EQ(cudaEventCreate(event), cudaSuccess);
+  ASSERT_EQ(cudaEventCreateWithFlags(&untimed, cudaEventDisableTiming), cudaSuccess);
+  float milliseconds = -1;
+  EXPECT_EQ(cudaEventElapsedTime(&milliseconds, begin, end), cudaErrorInvalidResourceHandle) << "not recorded";
+  cudaEventRecord(begin, stream);
+  bool open = false;
+  emulator::enqueue(stream, [&] { return open; });
+  cudaEventRecord(end, stream);
+  cudaEventRecord(untimed, stream);
+  EXPECT_EQ(cudaEventElapsedTime(&milliseconds, begin, end), cudaErrorNotReady);
+  std::this_thread::sleep_for(std::chrono::milliseconds(3));
+  open = true;
+  EXPECT_EQ(cudaEventElapsedTime(&milliseconds, begin, end), cudaSuccess);
+  EXPECT_GE(milliseconds, 3.0f);
+  EXPECT_EQ(cudaEventElapsedTime(&milliseconds, begin, untimed), cudaErrorInvalidResourceHandle) << "made without a time";
+  for (cudaEvent_t event : {begin, end, untimed}) cudaEventDestroy(event);
+  cudaStreamDestroy(stream);
 }
 
 TEST(Emulator, RefusesWhatCudaRefuses) {

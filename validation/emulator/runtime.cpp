@@ -24,6 +24,7 @@ struct CUevent_st {
     std::size_t after = 0;          ///< nodes that the stream had been given before
   };
   std::shared_ptr<Moment> last = std::make_shared<Moment>(Moment{.reached = true});
+  bool timed = true, recorded = false;
 };
 using MomentRef = std::shared_ptr<CUevent_st::Moment>;
 struct CUstream_st {
@@ -238,8 +239,9 @@ cudaError_t cudaGraphExecDestroy(cudaGraphExec_t graph) {
 cudaError_t cudaDeviceSynchronize() {
   return wait_until([] { return std::all_of(g_streams.begin(), g_streams.end(), [](auto* stream) { return stream->queue.empty(); }); });
 }
-cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
   *event = new CUevent_st;
+  (*event)->timed = (flags & cudaEventDisableTiming) == 0;
   return cudaSuccess;
 }
 cudaError_t cudaEventCreate(cudaEvent_t* event) { return cudaEventCreateWithFlags(event, 0); }
@@ -249,6 +251,7 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
 }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   event->last = std::make_shared<CUevent_st::Moment>();
+  event->recorded = true;
   if (stream && stream->capturing) {
     auto& nodes = stream->capturing->nodes(stream);
     *event->last = {.graph = stream->capturing, .stream = stream, .after = nodes.size()};
@@ -266,6 +269,10 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
   return event->last->reached ? cudaSuccess : cudaErrorNotReady;
 }
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t from, cudaEvent_t to) {
+  for (cudaEvent_t event : {from, to})
+    if (!event->timed || !event->recorded || event->last->graph) return cudaErrorInvalidResourceHandle;
+  for (cudaEvent_t event : {from, to})
+    if (cudaEventQuery(event) != cudaSuccess) return cudaErrorNotReady;
   *milliseconds = static_cast<float>(to->last->time - from->last->time);
   return cudaSuccess;
 }

@@ -10,6 +10,7 @@
 #include <new>
 
 #include "schedules.hpp"
+#include "timelines.hpp"
 
 namespace {
 std::atomic<std::int64_t> allocations{0};
@@ -111,6 +112,20 @@ TEST_P(Run, ThreadsGiveWhatOneThreadGives) {
     inline_executor.run(kind);
     threads.run(kind);
     for (std::size_t t = 0; t < tier_count; ++t) ASSERT_EQ(one.tiers[t], many.tiers[t]) << "tier " << t;
+  }
+}
+
+TEST_P(Run, TimelinesAreTrueToTheProgram) {
+  const Schedule schedule = test::schedule_of(GetParam());
+  const MemoryPlan plan = place(schedule);
+  for (LaneMode mode : {LaneMode::inline_order, LaneMode::threads}) {
+    Memory traced(plan), plain(plan);
+    HostExecutor executor = on_host(schedule, plan, traced.bases(), mode, mix), other = on_host(schedule, plan, plain.bases(), mode, mix);
+    for (ProgramKind kind : {ProgramKind::publish, ProgramKind::train, ProgramKind::evaluate}) {
+      test::expect_true_to(executor.run_traced(kind), schedule, plan, kind);
+      other.run(kind);
+    }
+    for (std::size_t t = 0; t < tier_count; ++t) ASSERT_EQ(traced.tiers[t], plain.tiers[t]) << "tier " << t;
   }
 }
 
@@ -244,6 +259,46 @@ TEST_P(InEachMode, RunningAllocatesNothing) {
   const std::int64_t before = allocations;
   for (int i = 0; i < 50; ++i) executor.run(ProgramKind::train);
   EXPECT_EQ(allocations - before, 0);
+  // Of a timeline only the three lanes themselves: none for each task.
+  executor.run_traced(ProgramKind::train);
+  EXPECT_EQ(allocations - before, lane_count);
+}
+
+TEST_P(InEachMode, ATimelineKnowsMicroBatchesAndHowLongTasksTook) {
+  set_numbers();
+  HostExecutor executor = on_host(schedule_, plan_, memory_.bases(), GetParam(), [](const TaskRun& run) {
+    if (run.task.name == "add") std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    run_toy(run);
+  });
+  executor.run(ProgramKind::train);
+  const Timeline timeline = executor.run_traced(ProgramKind::train);
+  test::expect_true_to(timeline, schedule_, plan_, ProgramKind::train);
+  EXPECT_EQ(at(2), 2456) << "a run that is traced does what others do";
+  std::vector<std::optional<std::int64_t>> micro_batches;
+  for (const TaskTime& task : timeline.lanes[0]) micro_batches.push_back(task.micro_batch);
+  EXPECT_EQ(micro_batches, (std::vector<std::optional<std::int64_t>>{{}, 0, 1, 2, 3, 4, 5, {}}));
+  for (const TaskTime& task : timeline.lanes[0])
+    if (task.task->name == "add") {
+      EXPECT_GE(task.end - task.begin, 2e-3);
+    }
+  EXPECT_GE(timeline.seconds, 12e-3);
+  EXPECT_FALSE(timeline.graph);
+}
+
+TEST_P(InEachMode, ARunAfterOneThatFailedWhileTracedIsNotTraced) {
+  set_numbers();
+  bool broken = true;
+  HostExecutor executor = on_host(schedule_, plan_, memory_.bases(), GetParam(), [&](const TaskRun& run) {
+    if (broken && run.task.name == "double") fail(ExitCode::data, "broken");
+    run_toy(run);
+  });
+  EXPECT_THROW(executor.run_traced(ProgramKind::train), Error);
+  broken = false;
+  executor.run(ProgramKind::train);
+  const std::int64_t before = allocations;
+  executor.run(ProgramKind::train);
+  EXPECT_EQ(allocations - before, 0) << "nobody asked for a timeline";
+  test::expect_true_to(executor.run_traced(ProgramKind::train), schedule_, plan_, ProgramKind::train);
 }
 
 TEST_P(InEachMode, TimesCountEveryLane) {

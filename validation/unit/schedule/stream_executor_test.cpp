@@ -9,6 +9,7 @@
 #include <random>
 
 #include "schedule/memory_plan.hpp"
+#include "timelines.hpp"
 
 namespace tessera {
 namespace {
@@ -105,6 +106,48 @@ TEST(StreamExecutor, AGraphOfTheSecondRunGivesWhatTasksGive) {
   EXPECT_EQ(run_with_graphs(GraphMode::on, 4), (std::vector<std::int64_t>{all, all, 0, 0}));
   EXPECT_EQ(run_with_graphs(GraphMode::automatic, 4), (std::vector<std::int64_t>{all, all, 0, 0}));
   EXPECT_EQ(run_with_graphs(GraphMode::off, 3), (std::vector<std::int64_t>{all, all, all}));
+}
+
+// In any state of the graph, and with more tasks than a ring of events; a graph that was there runs again afterwards.
+TEST(StreamExecutor, TimelinesAreTrueToTheProgram) {
+  for (GraphMode graphs : {GraphMode::off, GraphMode::on}) {
+    std::mt19937 random(1);
+    LaggingLanes lanes;
+    auto executor = lanes.executor(
+        [&](const TaskRun& run) {
+          if (run.task.name == "gather") ++lanes.gathers;
+          emulator::enqueue(lanes.stream(run), work_of(run, (lanes.gathers - 1) % repetitions + 1, static_cast<int>(random() % 4)));
+        },
+        {}, graphs);
+    std::int64_t sum = 0, sums = 0;
+    for (int run = 0; run < 6; ++run) {
+      const bool traced = run % 2 == 0;
+      lanes.gathers = 0;
+      if (traced) {
+        const Timeline timeline = executor.run_traced(ProgramKind::train);
+        test::expect_true_to(timeline, lanes.schedule, lanes.plan, ProgramKind::train);
+        EXPECT_GT(timeline.seconds, 0);
+        EXPECT_EQ(timeline.graph, graphs == GraphMode::on && run > 1) << run;
+        EXPECT_EQ(lanes.gathers, repetitions) << "tasks of a run that is traced are issued one by one";
+      } else {
+        executor.run(ProgramKind::train);
+        EXPECT_EQ(lanes.gathers, graphs == GraphMode::on && run > 1 ? 0 : repetitions) << run;
+      }
+      for (std::int64_t i = 1; i <= repetitions; ++i) sum += i, sums += sum;
+      EXPECT_EQ(lanes.value(0), sum) << run;
+      EXPECT_EQ(lanes.value(1), sums) << run;
+    }
+  }
+}
+
+TEST(StreamExecutor, ATracedTaskThatNeverEndsIsNamedToo) {
+  LaggingLanes lanes;
+  bool given_up = false;
+  auto executor =
+      lanes.executor([&](const TaskRun& run) { emulator::enqueue(lanes.stream(run), [&] { return given_up; }); },
+                     {.check = [](double) { fail(ExitCode::environment, "somebody does not come"); }, .abort = [&] { given_up = true; }});
+  EXPECT_THROW(executor.run_traced(ProgramKind::train), Error);
+  EXPECT_TRUE(given_up);
 }
 
 // What waits for a stream cannot be captured.

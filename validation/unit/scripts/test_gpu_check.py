@@ -28,7 +28,16 @@ if 'train' in sys.argv:
     with open(folder + '/metrics.jsonl', 'w') as file:
         steps = 30 if 'run.steps=1000000' in sys.argv else 6
         for step in range(1, steps + 1):
-            file.write(json.dumps({'step': step, 'loss': loss / step, 'tokens_per_second': 1000 + step, 'mfu': 0.5, 'mfu_causal': 0.4}) + '\\n')
+            file.write(json.dumps({'step': step, 'loss': loss / step, 'tokens_per_second': (1000 + step) * (0.5 if 'zero.stage=3' in sys.argv else 1), 'mfu': 0.5, 'mfu_causal': 0.4}) + '\\n')
+    traced = [a.split('=')[1] for a in sys.argv if a.startswith('run.trace_step=')]
+    if traced:
+        where = folder + f'/trace/step-{int(traced[0]):08d}'
+        os.makedirs(where)
+        with open(where + '/partial', 'w') as file:
+            json.dump({'traceEvents': [], 'otherData': {'idle_share': 0.25, **TIMELINE}}, file)
+        os.rename(where + '/partial', where + '/rank-0000.json')
+        print('first step done 1.25 s after launch', flush=True)
+        import time; time.sleep(60)  # ended when the timeline is there
     print('resumed from a checkpoint at step 3 of 6')
 if 'generate' in sys.argv:
     print('1,2,4' if SPEAKS and 'cuda' in sys.argv else '1,2,3')
@@ -62,13 +71,14 @@ class GpuCheck(unittest.TestCase):
         path = os.path.join(self.scratch.name, name)
         os.makedirs(os.path.dirname(path), exist_ok=True)
         with open(path, "w") as file:
-            file.write(f"#!{sys.executable}\n{text}")
+            file.write(f"#!{sys.executable} -SE\n{text}")  # they need nothing of the site, and are started hundreds of times
         os.chmod(path, 0o755)
         return path
 
-    def program(self, drifts=False, speaks=False):
+    def program(self, drifts=False, speaks=False, launch_gap_share=0.02):
         """`drifts`: its losses depend on the stage. `speaks`: a device's text is its own."""
-        self.write("tessera", TESSERA.replace("DRIFTS", str(drifts)).replace("SPEAKS", str(speaks)))
+        self.write("tessera", TESSERA.replace("DRIFTS", str(drifts)).replace("SPEAKS", str(speaks))
+                   .replace("TIMELINE", repr({"launch_gap_share": launch_gap_share})))
 
     def binary(self, name, cases, status):
         path = self.write(name, BINARY.replace("CASES", repr(cases)).replace("STATUS", str(status)))
@@ -130,11 +140,13 @@ class GpuCheck(unittest.TestCase):
 
     def test_training_that_differs_fails(self):
         self.binary("good", [("one", "COMPLETED", False)], 0)
-        self.program(drifts=True)
+        self.program(drifts=True, launch_gap_share=-0.1)
         done, report = self.check()
         self.assertEqual(done.returncode, 1)
         self.assertEqual(self.results(report, "training")["same bits over ZeRO stages 0 to 3"], "failed")
         self.assertEqual(self.results(report, "training")["same bits twice"], "passed")
+        # Tasks that took longer while they were traced say nothing of other steps: the traced step speaks for itself.
+        self.assertRegex(done.stdout, r"training 124m idle share \(traced step\) +25.00 % \(target below 3 %: missed\)")
 
     def test_a_text_that_differs_fails(self):
         self.binary("good", [("one", "COMPLETED", False)], 0)
@@ -149,8 +161,21 @@ class GpuCheck(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         self.assertRegex(done.stdout, r"near .*target 85 %: met")
         self.assertRegex(done.stdout, r"far .*target 95 %: missed")
-        self.assertEqual([r["name"] for r in report["benchmarks"]], ["near", "far", "training 124m"])
-        self.assertRegex(done.stdout, r"training 124m +1018.00 tokens/s")
+        self.assertEqual([r["name"] for r in report["benchmarks"]],
+                         ["near", "far", "training 124m", "training 124m idle share (steps as they run)", "training 124m ZeRO stage 3, one rank",
+                          "training 124m start to first step"])
+        self.assertRegex(done.stdout, r"training 124m +1015.50 tokens/s")
+        self.assertRegex(done.stdout, r"idle share \(steps as they run\) +2.00 % \(target below 3 %: met\)")
+        self.assertRegex(done.stdout, r"stage 3, one rank +507.75 tokens/s +50.0 % of stage 0 \(target 99 %: missed\)")
+        self.assertRegex(done.stdout, r"start to first step +1.25 s\n")
+
+    def test_the_emulator_meets_no_target_and_misses_none(self):
+        self.binary("good", [("one", "COMPLETED", False)], 0)
+        self.write("validation/benchmarks/device_benchmark", BENCHMARK.replace("pretended", "emulator"))
+        done, report = self.check()
+        self.assertTrue(report["emulated"])
+        self.assertNotRegex(done.stdout, ": (met|missed)\\)")
+        self.assertRegex(done.stdout, r"training tiny idle share .*target below 3 %: emulated, so it says nothing")
 
     def test_without_a_gpu_it_says_so_in_a_line(self):
         self.binary("good", [("one", "COMPLETED", False)], 0)

@@ -130,6 +130,48 @@ class PlotRun(unittest.TestCase):
         folder = self.run_folder("a", rows(3))
         self.refused("-o", os.path.join(self.root, "no/such/place.png"), folder, says=["cannot be written", "-o"])
 
+    def trace_file(self, tasks, **more):
+        """A timeline of `tasks` tasks on three lanes, in the words of run.trace_step."""
+        events = [{"name": "thread_name", "ph": "M", "pid": 0, "tid": t, "args": {"name": n}} for t, n in enumerate(("compute", "gather", "reduce"))]
+        kinds = ("forward", "gather", "reduce", "backward")
+        for i in range(tasks):
+            events.append({"name": f"task {i}", "cat": kinds[i % 4], "ph": "X", "pid": 0, "tid": i % 4 % 3, "ts": 10.0 * i, "dur": 12.0, "args": {}})
+        summary = {"step": 7, "rank": 0, "ranks": 2, "seconds": 1e-5 * tasks + 1e-4, "idle_share": 0.02, "exposed_communication_share": 0.3,
+                   "lanes": {"compute": {"busy_share": 0.6}}, **more}
+        path = os.path.join(self.root, "rank-0000.json")
+        with open(path, "w") as file:
+            json.dump({"traceEvents": events, "otherData": summary}, file)
+        return path
+
+    def test_draws_timelines_of_few_and_of_many_tasks(self):
+        for tasks in (1, 8, 20000):
+            with self.subTest(tasks=tasks):
+                path = self.trace_file(tasks)
+                result = plot("--trace", path)
+                self.assertEqual(result.returncode, 0, result.stderr)
+                self.assertEqual(result.stdout, path[: -len("json")] + "png\n")
+                width, height = size_of_png(path[: -len("json")] + "png")
+                self.assertGreater(width, 1500)
+                self.assertGreater(height, 800)
+                self.assertGreater(ink_of(path[: -len("json")] + "png"), 0.02 if tasks > 1 else 0.002)
+        target = os.path.join(self.root, "mine.png")
+        self.assertEqual(plot("--trace", "-o", target, self.trace_file(8)).stdout, target + "\n")
+
+    def test_summary_of_a_timeline(self):
+        self.assertEqual(json.loads(plot("--trace", "--json", self.trace_file(8)).stdout)["exposed_communication_share"], 0.3)
+
+    def test_what_is_no_timeline_is_refused(self):
+        self.refused("--trace", os.path.join(self.root, "nope.json"), says=["nope.json: No such file", "run.trace_step"])
+        self.refused("--trace", self.root, says=["Is a directory"])
+        self.refused("--trace", self.trace_file(8, seconds="long"), says=["not a timeline"])
+        self.refused("--trace", self.trace_file(0), says=["holds no task"])
+        for text in ("", "[]", "{}", '{"traceEvents": [{}], "otherData": {}}'):
+            path = os.path.join(self.root, "other.json")
+            with open(path, "w") as file:
+                file.write(text)
+            self.refused("--trace", path, says=["other.json: not a timeline that run.trace_step wrote"])
+        self.assertEqual(plot("--trace", path, path).returncode, 2)
+
     def test_no_matplotlib_says_what_to_install(self):
         hidden = os.path.join(self.root, "hidden")
         os.makedirs(hidden)
