@@ -172,9 +172,8 @@ void Decoder::fill_rope_table(const ModelKeys& m) {
 }
 
 void Decoder::norm(void* out, const void* x, const void* weight, std::int64_t rows) {
-  rmsnorm_forward(
-      context_,
-      {.out = out, .x = x, .weight = weight, .rows = rows, .C = shape_.C, .eps = shape_.norm_eps, .dtype = shape_.dtype});
+  rmsnorm_forward(context_,
+                  {.out = out, .x = x, .weight = weight, .rows = rows, .C = shape_.C, .eps = shape_.norm_eps, .dtype = shape_.dtype});
 }
 
 void Decoder::add_product(kernels::Gemm product) {
@@ -205,8 +204,7 @@ void Decoder::attention(const LayerWeights& w, std::int64_t layer, std::int64_t 
                                     .eps = s.norm_eps,
                                     .dtype = s.dtype});
   else
-    rope(context_,
-         {.x = q, .table = table, .M = rows, .T = rows, .heads = s.H + s.G, .D = s.D, .stride = s.qkv_width(), .dtype = s.dtype});
+    rope(context_, {.x = q, .table = table, .M = rows, .T = rows, .heads = s.H + s.G, .D = s.D, .stride = s.qkv_width(), .dtype = s.dtype});
   for (auto [cache, from] : {std::pair{keys, k}, std::pair{values, v}})
     copy_rows(context_,
               {.to = cache + length_ * cached, .to_stride = cached, .from = from, .from_stride = width, .bytes = cached, .rows = rows});

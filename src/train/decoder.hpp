@@ -30,17 +30,17 @@ class Decoder {
  private:
   /// Where a pass over `size.prompt` tokens and the caches of all layers lie; R rows are the tokens of a pass.
   struct Buffers {
-    float* rope = nullptr;                                                 ///< (capacity, D/2, 2)
-    std::byte* keys = nullptr;                                             ///< (L) caches of (capacity, G*D), cache_bytes apart
-    std::byte* values = nullptr;                                           ///< the same
-    std::int32_t* tokens = nullptr;                                        ///< (R)
+    float* rope = nullptr;                           ///< (capacity, D/2, 2)
+    std::byte* keys = nullptr;                       ///< (L) caches of (capacity, G*D), cache_bytes apart
+    std::byte* values = nullptr;                     ///< the same
+    std::int32_t* tokens = nullptr;                  ///< (R)
     std::byte *stream = nullptr, *normed = nullptr;  ///< (R, C)
-    std::byte* qkv = nullptr;                                              ///< (R, (H+2G)*D)
-    std::byte* context = nullptr;                                          ///< (R, H*D)
-    std::byte* gate_up = nullptr;                                          ///< (R, 2F)
-    std::byte* activated = nullptr;                                        ///< (R, F)
-    float* lse = nullptr;                                                  ///< (H, R)
-    float* logits = nullptr;                                               ///< (V)
+    std::byte* qkv = nullptr;                        ///< (R, (H+2G)*D)
+    std::byte* context = nullptr;                    ///< (R, H*D)
+    std::byte* gate_up = nullptr;                    ///< (R, 2F)
+    std::byte* activated = nullptr;                  ///< (R, F)
+    float* lse = nullptr;                            ///< (H, R)
+    float* logits = nullptr;                         ///< (V)
     std::span<std::byte> workspace;
     std::int64_t cache_bytes = 0, bytes = 0;
   };

@@ -44,8 +44,8 @@ int products_of_algorithm(int number);
 std::int64_t cudnn_executions();
 /// While hidden, this machine has no cuDNN.
 void hide_cudnn(bool hidden);
-/// From now on questions to cuDNN (all but execution) go to the real library; `driver_stub` is the toolkit's stub of libcuda.so.1. Empty, or
-/// why that failed.
+/// From now on questions to cuDNN (all but execution) go to the real library; `driver_stub` is the toolkit's stub of libcuda.so.1. Empty,
+/// or why that failed.
 std::string use_real_cudnn(const std::string& driver_stub);
 
 /// Runs `body` once for each thread of each block. Throws what a thread throws, and an error that names block and thread where threads wait

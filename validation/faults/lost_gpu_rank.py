@@ -46,7 +46,7 @@ def too_few(folder):
 
 def searches_products(folder):
     """The choices of matrix products are in the cache folder, and a second start adds none to them."""
-    file = os.path.join(os.environ["XDG_CACHE_HOME"], "tessera", "gemm.json")
+    file = os.path.join(os.environ["XDG_CACHE_HOME"], "tessera", "kernels.json")
     check("choices of matrix products are kept", os.path.exists(file) and all(json.load(open(file)).values()))
     before = os.stat(file).st_mtime_ns
     folder.train("again", 1, **{**KEYS, "run__steps": 2, "run__reproducible": True})
