@@ -150,7 +150,7 @@ TEST(MemoryPlan, CudnnsWorkspaceIsPlanned) {
   const auto workspace = [](const char* attention, bool reproducible) {
     const MemoryPlan plan =
         place(test::schedule_of({.name = "",
-                                 .overrides = {"run.device=cuda", "precision.compute=bf16", "batch.sequence_length=65536", "batch.micro=1",
+                                 .overrides = {"run.device=cuda", "precision.compute=bf16", "batch.sequence_length=262144", "batch.micro=1",
                                                "model.heads=4", "model.width=64", fmt::format("kernels.attention={}", attention),
                                                fmt::format("run.reproducible={}", reproducible)}}));
     return plan.by_category[static_cast<std::size_t>(Tier::device)][static_cast<std::size_t>(Category::workspace)];
@@ -158,7 +158,7 @@ TEST(MemoryPlan, CudnnsWorkspaceIsPlanned) {
   EXPECT_LT(workspace("native", false), workspace("cudnn", false));
   EXPECT_EQ(workspace("auto", false), workspace("cudnn", false));
   EXPECT_EQ(workspace("auto", true), workspace("native", true));
-  EXPECT_GT(workspace("cudnn", true), std::int64_t{2} * 4 * 65536 * 65536) << "all pairs of tokens";
+  EXPECT_GT(workspace("cudnn", true), std::int64_t{2} * 4 * 262144 * 262144) << "all pairs of tokens";
 }
 #endif
 
