@@ -31,13 +31,17 @@ struct Choice {
 std::mutex g_mutex;
 std::map<std::string, Choice> g_choices;
 
-/// Times both codes on the operands.
+/// What an earlier start found, or what timing both codes on the operands finds. A plan of cuDNN's takes seconds to build: not for nothing.
 template <class Native, class Cudnn>
-Choice search(const Context& context, const std::string& name, KernelSearch& search, AttentionPass pass, Native native, Cudnn cudnn) {
+Choice search(const Context& context, const std::string& name, KernelSearch& search, const AttentionShape& s, AttentionPass pass,
+              Native native, Cudnn cudnn) {
   const auto line = [&](bool chosen, const std::string& why) {
     return Choice{chosen, fmt::format("attention {}: {} ({})", words[static_cast<int>(pass)], chosen ? cudnn_name() : "ours", why)};
   };
-  if (const std::string* known = search.find(name)) return line(*known == "cudnn", "known from an earlier start");
+  const std::string* known = search.find(name);
+  if (known && *known == "native") return line(false, "known from an earlier start");
+  if (const std::string reason = why_not_cudnn(s, pass); !reason.empty()) return line(false, reason);
+  if (known) return line(true, "known from an earlier start");
   const float ours = best_seconds(context.stream, native), theirs = best_seconds(context.stream, cudnn);
   search.keep(name, theirs < ours ? "cudnn" : "native");
   return line(theirs < ours, fmt::format("ours {:.3f} ms, {} {:.3f} ms", 1e3f * ours, cudnn_name(), 1e3f * theirs));
@@ -52,10 +56,7 @@ bool takes_cudnn(const Context& context, const AttentionShape& s, AttentionPass 
   if (const auto found = g_choices.find(name); found != g_choices.end()) return found->second.cudnn;
   KernelSearch* active = KernelSearch::active();
   if (!active || !active->wanted().attention) return false;
-  const std::string reason = why_not_cudnn(s, pass);
-  const Choice choice = reason.empty() ? search(context, name, *active, pass, native, cudnn)
-                                       : Choice{false, fmt::format("attention {}: ours ({})", words[static_cast<int>(pass)], reason)};
-  return g_choices.emplace(name, choice).first->second.cudnn;
+  return g_choices.emplace(name, search(context, name, *active, s, pass, native, cudnn)).first->second.cudnn;
 }
 
 std::size_t workspace_bytes(const AttentionShape& s, AttentionPass pass) {

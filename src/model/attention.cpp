@@ -7,9 +7,9 @@
 
 #include "kernels/elementwise/elementwise.hpp"
 #include "kernels/qk_norm_rope/qk_norm_rope.hpp"
-#include "kernels/rmsnorm/rmsnorm.hpp"
 #include "kernels/rope/rope.hpp"
 #include "model/linear.hpp"
+#include "model/norm.hpp"
 #include "model/segment.hpp"
 
 namespace tessera {
@@ -19,9 +19,6 @@ using kernels::Context;
 
 linear::Dims qkv_dims(const ModelShape& s) { return {s.tokens(), s.qkv_width(), s.C, s.dtype}; }
 linear::Dims out_dims(const ModelShape& s) { return {s.tokens(), s.C, s.H * s.D, s.dtype}; }
-
-kernels::RmsnormForward norm_forward(const ModelShape& s) { return {.rows = s.tokens(), .C = s.C, .eps = s.norm_eps, .dtype = s.dtype}; }
-kernels::RmsnormBackward norm_backward(const ModelShape& s) { return {.rows = s.tokens(), .C = s.C, .dtype = s.dtype}; }
 
 kernels::Rope rope_arguments(const ModelShape& s, void* x, const float* table, bool inverse) {
   return {.x = x,
@@ -86,9 +83,7 @@ void forward(const SegmentRun& r, std::size_t workspace_bytes) {
   const O o(s);
   const kernels::Context context = r.with_workspace(O::workspace, workspace_bytes);
 
-  auto norm = norm_forward(s);
-  norm.out = r.get(O::normed), norm.rstd = r.get<float>(O::rstd), norm.x = r.get(O::x), norm.weight = r.get(O::norm);
-  rmsnorm_forward(context, norm);
+  norm::forward(context, r, {.out = O::normed, .rstd = O::rstd, .x = O::x, .weight = O::norm});
 
   void* projected = s.qk_norm ? r.get(o.raw) : r.get(O::qkv);
   const linear::Weight wqkv{r.get(O::wqkv), r.get(O::packed_qkv)}, wo{r.get(O::wo), r.get(O::packed_o)};
@@ -154,18 +149,13 @@ void backward(const SegmentRun& r, std::size_t workspace_bytes) {
   }
 
   // The normed input is computed again rather than saved: one pass over memory against M x C values a layer.
-  auto norm = norm_forward(s);
-  norm.out = r.get(O::normed), norm.rstd = r.get<float>(O::rstd), norm.x = r.get(O::x), norm.weight = r.get(O::norm);
-  rmsnorm_forward(context, norm);
+  norm::forward(context, r, {.out = O::normed, .rstd = O::rstd, .x = O::x, .weight = O::norm});
   gemm(context, linear::weight_gradient(qkv_dims(s), r.get<float>(O::d_wqkv), r.get(O::d_qkv), r.get(O::normed), r.adds(O::d_wqkv)));
   gemm(context, linear::input_gradient(qkv_dims(s), r.get(O::normed), r.get(O::d_qkv), {r.get(O::wqkv), r.get(O::packed_qkv)}));
 
-  if (!r.adds(O::d_norm)) fill_zero(context, r.get(O::d_norm), static_cast<std::size_t>(s.C) * sizeof(float));
-  auto back = norm_backward(s);
-  back.d_x = r.get(O::d_stream), back.d_weight = r.get<float>(O::d_norm), back.d_out = r.get(O::normed),
-  back.d_residual = r.get(O::d_stream);
-  back.x = r.get(O::x), back.weight = r.get(O::norm), back.rstd = r.get<float>(O::rstd);
-  rmsnorm_backward(context, back);
+  norm::backward(
+      context, r,
+      {.d_x = O::d_stream, .d_weight = O::d_norm, .d_out = O::normed, .x = O::x, .weight = O::norm, .rstd = O::rstd, .residual = true});
 }
 
 std::size_t forward_workspace(const ModelShape& s) {
@@ -176,8 +166,7 @@ std::size_t forward_workspace(const ModelShape& s) {
 std::size_t backward_workspace(const ModelShape& s) {
   std::size_t bytes =
       std::max({linear::workspace_bytes(qkv_dims(s), s.backend, s.qkv_bias), linear::workspace_bytes(out_dims(s), s.backend),
-                kernels::attention_backward_workspace_bytes(attention_shape(s), s.backend),
-                kernels::rmsnorm_backward_workspace_bytes(norm_backward(s), s.backend)});
+                kernels::attention_backward_workspace_bytes(attention_shape(s), s.backend), norm::backward_workspace_bytes(s)});
   if (s.qkv_bias) bytes = std::max(bytes, kernels::column_sums_workspace_bytes({.M = s.tokens(), .N = s.qkv_width()}, s.backend));
   if (s.qk_norm) bytes = std::max(bytes, kernels::qk_norm_rope_backward_workspace_bytes(qk_norm_rope_arguments(s), s.backend));
   return bytes;

@@ -2,9 +2,8 @@
 #include <algorithm>
 
 #include "kernels/cross_entropy/products.hpp"
-#include "kernels/elementwise/elementwise.hpp"
-#include "kernels/rmsnorm/rmsnorm.hpp"
 #include "model/linear.hpp"
+#include "model/norm.hpp"
 #include "model/segment.hpp"
 
 namespace tessera {
@@ -37,22 +36,10 @@ std::size_t loss_workspace(const ModelShape& s, bool gradients) {
   return kernels::linear_cross_entropy_workspace_bytes(arguments, s.backend);
 }
 
-void normalise(const Context& context, const SegmentRun& r, int out, int rstd, int x, int weight) {
-  const ModelShape& s = r.shape;
-  rmsnorm_forward(context, {.out = r.get(out),
-                            .rstd = r.get<float>(rstd),
-                            .x = r.get(x),
-                            .weight = r.get(weight),
-                            .rows = s.tokens(),
-                            .C = s.C,
-                            .eps = s.norm_eps,
-                            .dtype = s.dtype});
-}
-
 void forward(const SegmentRun& r, std::size_t workspace_bytes) {
   using O = ForwardOperands;
   const kernels::Context context = r.with_workspace(O::workspace, workspace_bytes);
-  normalise(context, r, O::normed, O::rstd, O::x, O::norm);
+  norm::forward(context, r, {.out = O::normed, .rstd = O::rstd, .x = O::x, .weight = O::norm});
   auto loss = loss_arguments(r.shape);
   loss.losses = r.get<float>(O::losses), loss.loss_sum = loss_sum(r.shape, r.get(O::losses));
   loss.x = r.get(O::normed), loss.weight = r.get(O::weight), loss.targets = r.get<std::int32_t>(O::targets);
@@ -64,7 +51,7 @@ void backward(const SegmentRun& r, std::size_t workspace_bytes) {
   using O = BackwardOperands;
   const ModelShape& s = r.shape;
   const kernels::Context context = r.with_workspace(O::workspace, workspace_bytes);
-  normalise(context, r, O::normed, O::rstd, O::x, O::norm);
+  norm::forward(context, r, {.out = O::normed, .rstd = O::rstd, .x = O::x, .weight = O::norm});
   if (!r.adds(O::d_weight)) fill_zero(context, r.get(O::d_weight), static_cast<std::size_t>(s.V * s.C) * sizeof(float));
   auto loss = loss_arguments(s);
   loss.losses = r.get<float>(O::losses), loss.loss_sum = loss_sum(s, r.get(O::losses));
@@ -72,16 +59,9 @@ void backward(const SegmentRun& r, std::size_t workspace_bytes) {
   loss.x = r.get(O::normed), loss.weight = r.get(O::weight), loss.targets = r.get<std::int32_t>(O::targets), loss.grad_scale = r.grad_scale;
   loss.packed_logits = r.get(O::packed_logits), loss.packed_d_x = r.get(O::packed_d_x);
   linear_cross_entropy(context, loss);
-  if (!r.adds(O::d_norm)) fill_zero(context, r.get(O::d_norm), static_cast<std::size_t>(s.C) * sizeof(float));
-  rmsnorm_backward(context, {.d_x = r.get(O::d_stream),
-                             .d_weight = r.get<float>(O::d_norm),
-                             .d_out = r.get(O::d_normed),
-                             .x = r.get(O::x),
-                             .weight = r.get(O::norm),
-                             .rstd = r.get<float>(O::rstd),
-                             .rows = s.tokens(),
-                             .C = s.C,
-                             .dtype = s.dtype});
+  norm::backward(
+      context, r,
+      {.d_x = O::d_stream, .d_weight = O::d_norm, .d_out = O::d_normed, .x = O::x, .weight = O::norm, .rstd = O::rstd, .residual = false});
 }
 
 }  // namespace
@@ -91,8 +71,7 @@ Segment head_segment(const ModelShape& s) {
   const std::string matrix = s.tied ? "embedding.weight" : "head.weight";
   const std::int64_t stream = s.bytes_of(s.tokens() * s.C), losses = losses_bytes(s);
   const std::size_t f = loss_workspace(s, false);
-  const std::size_t b = std::max(loss_workspace(s, true),
-                                 kernels::rmsnorm_backward_workspace_bytes({.rows = s.tokens(), .C = s.C, .dtype = s.dtype}, s.backend));
+  const std::size_t b = std::max(loss_workspace(s, true), norm::backward_workspace_bytes(s));
   const double flops = linear::flops({s.tokens(), s.V, s.C, s.dtype});
   const Operand targets{OperandKind::targets, Access::read, "targets", 4 * s.tokens(), {}},
       loss_values{OperandKind::losses, Access::write, "losses", losses, {}},

@@ -3,10 +3,9 @@
 
 #include <algorithm>
 
-#include "kernels/elementwise/elementwise.hpp"
-#include "kernels/rmsnorm/rmsnorm.hpp"
 #include "kernels/swiglu/swiglu.hpp"
 #include "model/linear.hpp"
+#include "model/norm.hpp"
 #include "model/segment.hpp"
 
 namespace tessera {
@@ -41,23 +40,11 @@ struct BackwardOperands {
   };
 };
 
-void normalise(const Context& context, const SegmentRun& r, int out, int rstd, int x, int weight) {
-  const ModelShape& s = r.shape;
-  rmsnorm_forward(context, {.out = r.get(out),
-                            .rstd = r.get<float>(rstd),
-                            .x = r.get(x),
-                            .weight = r.get(weight),
-                            .rows = s.tokens(),
-                            .C = s.C,
-                            .eps = s.norm_eps,
-                            .dtype = s.dtype});
-}
-
 void forward(const SegmentRun& r, std::size_t workspace_bytes) {
   using O = ForwardOperands;
   const ModelShape& s = r.shape;
   const kernels::Context context = r.with_workspace(O::workspace, workspace_bytes);
-  normalise(context, r, O::normed, O::rstd, O::x, O::norm);
+  norm::forward(context, r, {.out = O::normed, .rstd = O::rstd, .x = O::x, .weight = O::norm});
   gemm(context, linear::forward(up_dims(s), r.get(O::gate_up), r.get(O::normed), {r.get(O::w_up), r.get(O::packed_up)}));
   swiglu_forward(context, {.out = r.get(O::activated), .gate_up = r.get(O::gate_up), .M = s.tokens(), .F = s.F, .dtype = s.dtype});
   auto down = linear::forward(down_dims(s), r.get(O::out), r.get(O::activated), {r.get(O::w_down), r.get(O::packed_down)});
@@ -82,21 +69,13 @@ void backward(const SegmentRun& r, std::size_t workspace_bytes) {
                             .F = s.F,
                             .dtype = s.dtype});
 
-  normalise(context, r, O::normed, O::rstd, O::x, O::norm);
+  norm::forward(context, r, {.out = O::normed, .rstd = O::rstd, .x = O::x, .weight = O::norm});
   gemm(context, linear::weight_gradient(up_dims(s), r.get<float>(O::d_w_up), r.get(O::gate_up), r.get(O::normed), r.adds(O::d_w_up)));
   gemm(context, linear::input_gradient(up_dims(s), r.get(O::normed), r.get(O::gate_up), {r.get(O::w_up), r.get(O::packed_up)}));
 
-  if (!r.adds(O::d_norm)) fill_zero(context, r.get(O::d_norm), static_cast<std::size_t>(s.C) * sizeof(float));
-  rmsnorm_backward(context, {.d_x = r.get(O::d_stream),
-                             .d_weight = r.get<float>(O::d_norm),
-                             .d_out = r.get(O::normed),
-                             .d_residual = r.get(O::d_stream),
-                             .x = r.get(O::x),
-                             .weight = r.get(O::norm),
-                             .rstd = r.get<float>(O::rstd),
-                             .rows = s.tokens(),
-                             .C = s.C,
-                             .dtype = s.dtype});
+  norm::backward(
+      context, r,
+      {.d_x = O::d_stream, .d_weight = O::d_norm, .d_out = O::normed, .x = O::x, .weight = O::norm, .rstd = O::rstd, .residual = true});
 }
 
 }  // namespace
@@ -106,7 +85,7 @@ Segment mlp_segment(const ModelShape& s, int layer) {
   const std::string prefix = fmt::format("layers.{}.mlp.", layer);
   const std::int64_t M = s.tokens(), stream = s.bytes_of(M * s.C), gate_up = s.bytes_of(M * 2 * s.F), activated = s.bytes_of(M * s.F);
   const std::size_t gemms = std::max(linear::workspace_bytes(up_dims(s), s.backend), linear::workspace_bytes(down_dims(s), s.backend));
-  const std::size_t b = std::max(gemms, kernels::rmsnorm_backward_workspace_bytes({.rows = M, .C = s.C, .dtype = s.dtype}, s.backend));
+  const std::size_t b = std::max(gemms, norm::backward_workspace_bytes(s));
   const double flops = linear::flops(up_dims(s)) + linear::flops(down_dims(s));
 
   Segment result{.name = fmt::format("layers.{}.mlp", layer), .layer = layer, .forward = {}, .backward = {}};

@@ -22,6 +22,15 @@ AttentionShape shape(std::int64_t B, std::int64_t T, std::int64_t H, std::int64_
   return {.B = B, .T = T, .H = H, .G = G, .D = D, .dtype = DType::bf16, .path = AttentionPath::cudnn};
 }
 
+// Only the emulator counts.
+#ifdef TESSERA_EMULATED_GPU
+constexpr int counts_runs = 1;
+std::int64_t cudnn_runs() { return emulator::cudnn_executions(); }
+#else
+constexpr int counts_runs = 0;
+std::int64_t cudnn_runs() { return 0; }
+#endif
+
 class CudnnAttention : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -107,6 +116,18 @@ TEST_F(CudnnAttention, FastestIsOursUntilASearchHasTimedBoth) {
     const std::string* kept = search.find(fmt::format("attention forward, B 1 T 61 H 2 G 1 D 64, {}", cuda::cudnn_name()));
     ASSERT_TRUE(kept);
     EXPECT_TRUE(*kept == "cudnn" || *kept == "native") << *kept;
+  }
+  for (const char* known : {"native", "cudnn"}) {
+    AttentionShape other = s;
+    other.T = *known == 'n' ? 57 : 58;
+    cuda::KernelSearch search(file);
+    for (const char* pass : {"forward", "backward"})
+      search.keep(fmt::format("attention {}, B 1 T {} H 2 G 1 D 64, {}", pass, other.T, cuda::cudnn_name()), known);
+    const AttentionOperands y(other);
+    const std::int64_t executed = cudnn_runs();
+    expect_close(other, on_device(other, y), on_host(other, y));
+    EXPECT_EQ(cudnn_runs() - executed, *known == 'n' ? 0 : 2 * counts_runs) << "what an earlier start found is taken";
+    EXPECT_EQ(search.searched(), 2) << "those that the test kept";
   }
   {
     AttentionShape other = s;

@@ -22,6 +22,7 @@ class Launcher(unittest.TestCase):
         shutil.copy(SCRIPT, os.path.join(self.root, "bin", "launcher"))
         self.program("tessera", 'echo "$LD_LIBRARY_PATH"; echo "$@"')
         self.needs(glibc=["2.1"], processor=[], nvidia=[LIBRARY])
+        self.uses()
 
     def program(self, name, text):
         path = os.path.join(self.root, "libexec", name)
@@ -35,10 +36,14 @@ class Launcher(unittest.TestCase):
             with open(os.path.join(self.root, "lib", f"needs.{name}"), "w") as file:
                 file.writelines(word + "\n" for word in words)
 
-    def library(self, *parts):
+    def uses(self, *libraries):
+        with open(os.path.join(self.root, "lib", "uses.nvidia"), "w") as file:
+            file.writelines(library + "\n" for library in libraries)
+
+    def library(self, *parts, name=LIBRARY):
         folder = os.path.join(self.folder, *parts)
         os.makedirs(folder)
-        open(os.path.join(folder, LIBRARY), "w").close()
+        open(os.path.join(folder, name), "w").close()
         return folder
 
     def start(self, *arguments, name="tessera", **environment):
@@ -62,6 +67,13 @@ class Launcher(unittest.TestCase):
         self.expect_found(packages, VIRTUAL_ENV=os.path.join(self.folder, "venv"))
         user = self.library(".local", "lib", "python3.12", "site-packages", "nvidia", "cublas", "lib")
         self.expect_found(user)
+
+    def test_does_without_what_it_only_uses(self):
+        given = self.library("given")
+        self.uses("libmissing.so.9", "libopened.so.9")
+        self.expect_found(given, LD_LIBRARY_PATH=given)
+        opened = self.library(".local", "lib", "python3.12", "site-packages", "nvidia", "opened", "lib", name="libopened.so.9")
+        self.expect_found(opened, LD_LIBRARY_PATH=given)
 
     def test_names_what_is_missing_in_a_line(self):
         done = self.start()
