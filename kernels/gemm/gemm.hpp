@@ -4,7 +4,7 @@
 
 namespace tessera::kernels {
 
-/// c(M,N) = a(M,K) b(K,N) + addend(M,N), or c += with `accumulate`. Sums are rounded once, after all has been added.
+/// c(M,N) = a(M,K) b(K,N) + addend(M,N), or c += with `accumulate`. On a GPU the product reads the addend and the sum is rounded once.
 /// Linear layers: forward y(M,N) = x(M,K) w(N,K)^T uses b_transposed; input gradient dx(M,K) = dy(M,N) w(N,K) uses neither;
 /// weight gradient dw(N,K) += dy(M,N)^T x(M,K) uses a_transposed, accumulate and an fp32 c.
 struct Gemm {
@@ -14,11 +14,11 @@ struct Gemm {
   std::int64_t M = 0, N = 0, K = 0;
   bool a_transposed = false;     ///< a is stored (K,M)
   bool b_transposed = false;     ///< b is stored (N,K)
-  bool accumulate = false;       ///< c += instead of c =; the same as c for an addend
+  bool accumulate = false;       ///< c += instead of c =
   DType in = DType::f32;         ///< of a and b: f32 or bf16. Sums are fp32.
   DType out = DType::f32;        ///< of c: f32, or bf16 when in is bf16
   const void* bias = nullptr;    ///< (N), of type `in`; added to each row
-  const void* addend = nullptr;  ///< of c's type and shape: a residual stream, joined without a pass of its own
+  const void* addend = nullptr;  ///< of c's type and shape, not c itself: a residual stream
   bool b_packed = false;         ///< b was written by gemm_pack_b for this very shape
 };
 

@@ -208,7 +208,7 @@ std::size_t gemm_workspace_bytes(const Gemm&) { return workspace_bytes; }
 void gemm(const Context& context, const Gemm& g) {
   TESSERA_REQUIRE(g.M >= 0 && g.N >= 0 && g.K > 0, "gemm of M={} N={} K={}", g.M, g.N, g.K);
   TESSERA_REQUIRE(g.out == DType::f32 || g.out == g.in, "gemm of {} into {}", name_of(g.in), name_of(g.out));
-  TESSERA_REQUIRE(!g.addend || !g.accumulate, "gemm adds to c or to an addend");
+  TESSERA_REQUIRE(!g.addend || (!g.accumulate && g.addend != g.c), "gemm adds to c, or an addend that lies elsewhere");
   TESSERA_REQUIRE(!g.b_packed, "a GPU has no packed form");
   TESSERA_REQUIRE(context.workspace.size() >= workspace_bytes, "gemm needs {} bytes of workspace, has {}", workspace_bytes,
                   context.workspace.size());

@@ -6,7 +6,6 @@
 #include "kernels/gemm/gemm.hpp"
 
 #include <algorithm>
-#include <cstring>
 
 #include "base/check.hpp"
 #include "kernels/gemm/matmul_host.hpp"
@@ -37,7 +36,7 @@ Matmul whole_matmul(const Gemm& g) {
           .c_stride = g.N,
           .a_transposed = g.a_transposed,
           .b_transposed = g.b_transposed,
-          .accumulate = g.accumulate || g.addend,
+          .accumulate = g.accumulate,
           .bias = g.bias != nullptr,
           .b_packed = g.b_packed,
           .in = g.in,
@@ -76,12 +75,18 @@ std::size_t piece_scratch_bytes(const Gemm& g) {
   return aligned(most);
 }
 
-// oneDNN adds to c alone: an addend that lies elsewhere is laid there first.
-void lay_addend(const Gemm& g, std::int64_t row, std::int64_t column, std::int64_t rows, std::int64_t columns) {
-  if (!g.addend || g.addend == g.c) return;
-  const std::size_t bytes = static_cast<std::size_t>(columns) * size_of(g.out);
-  for (std::int64_t r = row; r < row + rows; ++r)
-    std::memcpy(at(g.c, r * g.N + column, g.out), at(g.addend, r * g.N + column, g.out), bytes);
+// A piece of c += addend, while it is in the cache where pieces are computed one by one.
+template <class Out>
+void add_addend(const Gemm& g, std::int64_t row, std::int64_t column, std::int64_t rows, std::int64_t columns) {
+  for (std::int64_t r = row; r < row + rows; ++r) {
+    Out* c = static_cast<Out*>(g.c) + r * g.N + column;
+    const Out* addend = static_cast<const Out*>(g.addend) + r * g.N + column;
+    for_vectors(0, columns, [&](std::int64_t i, auto n) { store(c + i, load(c + i, n) + load(addend + i, n), n); });
+  }
+}
+void join_addend(const Gemm& g, std::int64_t row, std::int64_t column, std::int64_t rows, std::int64_t columns) {
+  if (!g.addend) return;
+  g.out == DType::f32 ? add_addend<float>(g, row, column, rows, columns) : add_addend<bf16>(g, row, column, rows, columns);
 }
 
 void run_pieces(const Context& context, const Gemm& g) {
@@ -93,7 +98,6 @@ void run_pieces(const Context& context, const Gemm& g) {
     Matmul m = whole_matmul(g);
     m.M = std::min(cut.rows, g.M - row);
     m.N = std::min(cut.columns, g.N - column);
-    lay_addend(g, row, column, m.M, m.N);
     run_matmul(m,
                {.c = at(g.c, row * g.N + column, g.out),
                 .a = at(g.a, g.a_transposed ? row : row * g.K, g.in),
@@ -101,6 +105,7 @@ void run_pieces(const Context& context, const Gemm& g) {
                 .bias = g.bias ? at(g.bias, column, g.in) : nullptr,
                 .scratch = context.workspace.data() + static_cast<std::size_t>(worker) * scratch},
                1);
+    join_addend(g, row, column, m.M, m.N);
   });
 }
 
@@ -205,7 +210,7 @@ void check(const Gemm& g) {
   TESSERA_REQUIRE(g.M >= 0 && g.N >= 0 && g.K > 0, "gemm of M={} N={} K={}", g.M, g.N, g.K);
   TESSERA_REQUIRE(g.in == DType::f32 || g.in == DType::bf16, "gemm of {}", name_of(g.in));
   TESSERA_REQUIRE(g.out == DType::f32 || g.out == g.in, "gemm of {} into {}", name_of(g.in), name_of(g.out));
-  TESSERA_REQUIRE(!g.addend || !g.accumulate, "gemm adds to c or to an addend");
+  TESSERA_REQUIRE(!g.addend || (!g.accumulate && g.addend != g.c), "gemm adds to c, or an addend that lies elsewhere");
 }
 
 }  // namespace
@@ -228,9 +233,9 @@ void gemm(const Context& context, const Gemm& g) {
     return run_widened(context, g);
   }
   if (context.reproducible) return run_pieces(context, g);
-  const std::int64_t rows = std::max<std::int64_t>(1, 16384 / g.N);
-  if (g.addend) parallel_ranges(g.M, rows, [&](std::int64_t begin, std::int64_t end) { lay_addend(g, begin, 0, end - begin, g.N); });
   run_matmul(whole_matmul(g), {.c = g.c, .a = g.a, .b = g.b, .bias = g.bias, .scratch = context.workspace.data()}, threads());
+  const std::int64_t rows = std::max<std::int64_t>(1, 16384 / g.N);
+  if (g.addend) parallel_ranges(g.M, rows, [&](std::int64_t begin, std::int64_t end) { join_addend(g, begin, 0, end - begin, g.N); });
 }
 
 std::size_t gemm_packed_bytes(const Gemm& g) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <utility>
 
 #include "kernels/attention/attention.hpp"
 #include "kernels/elementwise/elementwise.hpp"
@@ -177,8 +178,9 @@ void Decoder::norm(void* out, const void* x, const void* weight, std::int64_t ro
 }
 
 void Decoder::add_product(kernels::Gemm product) {
-  product.addend = product.c;
+  product.c = at_.normed, product.addend = at_.stream;
   gemm(context_, product);
+  std::swap(at_.stream, at_.normed);
 }
 
 void Decoder::attention(const LayerWeights& w, std::int64_t layer, std::int64_t rows) {
@@ -218,7 +220,7 @@ void Decoder::attention(const LayerWeights& w, std::int64_t layer, std::int64_t 
                                 .shape = attention_shape(s, 1)});
   else  // the text begins here: its tokens see each other alone, not the cache
     attention_forward(context_, {.out = at_.context, .lse = at_.lse, .qkv = at_.qkv, .shape = attention_shape(s, rows)});
-  add_product(linear::forward(products.out, at_.stream, at_.context, {w.wo}));
+  add_product(linear::forward(products.out, nullptr, at_.context, {w.wo}));
 }
 
 void Decoder::mlp(const LayerWeights& w, std::int64_t rows) {
@@ -227,7 +229,7 @@ void Decoder::mlp(const LayerWeights& w, std::int64_t rows) {
   norm(at_.normed, at_.stream, w.mlp_norm, rows);
   gemm(context_, linear::forward(products.gate_up, at_.gate_up, at_.normed, {w.gate_up}));
   swiglu_forward(context_, {.out = at_.activated, .gate_up = at_.gate_up, .M = rows, .F = s.F, .dtype = s.dtype});
-  add_product(linear::forward(products.down, at_.stream, at_.activated, {w.down}));
+  add_product(linear::forward(products.down, nullptr, at_.activated, {w.down}));
 }
 
 std::span<const float> Decoder::pass(std::span<const std::int32_t> tokens) {

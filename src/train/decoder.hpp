@@ -56,7 +56,7 @@ class Decoder {
   void attention(const LayerWeights& weights, std::int64_t layer, std::int64_t rows);
   void mlp(const LayerWeights& weights, std::int64_t rows);
   void norm(void* out, const void* x, const void* weight, std::int64_t rows);
-  /// stream += product
+  /// The stream becomes stream + product, in the buffer of the norm, which is no longer needed; product.c is not looked at.
   void add_product(kernels::Gemm product);
 
   ModelShape shape_;  // of one token: B = T = 1
