@@ -3,6 +3,7 @@
 
 #include "commands/commands.hpp"
 #include "deck/deck.hpp"
+#include "topology/signals.hpp"
 #include "topology/world.hpp"
 #include "train/device.hpp"
 #include "train/trainer.hpp"
@@ -17,6 +18,7 @@ struct TrainOptions {
 
 int train(TrainOptions o) {
   if (!o.resume.empty()) o.overrides.push_back("run.resume=" + o.resume);
+  watch_stop_signals();  // before MPI starts threads
   return run_in_world({}, [&](World& world) {
     ParsedDeck parsed;
     world.together([&] {

@@ -68,7 +68,7 @@ class Training {
     // 1. What every rank must agree on, before anything is touched.
     world_.require_same("deck", deck_hash(deck_));
     world_.limit_waits(static_cast<double>(deck_.topology.collective_timeout));
-    install_signal_handlers();
+    take_stop_signals();
     // 2. The run folder and where to start from.
     const StartPoint start = agree_on_start(world_, deck_);
     // 3. Data.

@@ -22,7 +22,7 @@ int wait_for_ever(Communicator& comm) {
 }
 
 int run(World& world, const std::string& fault) {
-  install_signal_handlers();  // as the trainer does
+  take_stop_signals();  // as the trainer does
   Node node(world);
   bool over_mpi = fault.ends_with("-over-mpi"), failing = world.rank() == 1;
   auto comm = communicator(world, node, over_mpi ? CommunicatorPath::mpi : CommunicatorPath::fastest);
@@ -64,6 +64,7 @@ int run(World& world, const std::string& fault) {
 
 int main(int argc, char** argv) {
   std::string fault = argc == 2 ? argv[1] : "";
+  tessera::watch_stop_signals();
   double limit = fault.starts_with("stall") ? 1.5 : 60;
   return tessera::run_in_world({.collective_timeout_seconds = limit, .finalize_timeout_seconds = 2},
                                [&](tessera::World& world) { return tessera::run(world, fault); });

@@ -2,24 +2,56 @@
 
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <functional>
+#include <thread>
 
 namespace tessera {
 namespace {
 
+void wait_until(const std::function<bool()>& condition) {
+  const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  while (!condition() && std::chrono::steady_clock::now() < limit) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  ASSERT_TRUE(condition());
+}
+
 // One test: the flag is the process's, and nothing ever clears it.
 TEST(Signals, TheFirstSignalIsKeptAndASecondInterruptLeavesAtOnce) {
-  install_signal_handlers();
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT((watch_stop_signals(), kill(getpid(), SIGTERM), pause()), ::testing::KilledBySignal(SIGTERM), "");
+  watch_stop_signals();
+  take_stop_signals();
   EXPECT_FALSE(stop_requested());
   EXPECT_EQ(stop_signal(), 0);
-  raise(SIGUSR1);
-  EXPECT_TRUE(stop_requested());
+  kill(getpid(), SIGUSR1);
+  wait_until(stop_requested);
   EXPECT_EQ(stop_signal(), SIGUSR1);
   EXPECT_STREQ(signal_name(stop_signal()), "SIGUSR1");
-  raise(SIGTERM);
-  raise(SIGTERM);
+  // The signals wait for the thread that takes them, so that none is left says that it has seen them.
+  for (int signal : {SIGTERM, SIGTERM, SIGINT}) {
+    kill(getpid(), signal);
+    wait_until([signal] {
+      sigset_t pending;
+      sigpending(&pending);
+      return sigismember(&pending, signal) == 0;
+    });
+  }
   EXPECT_EQ(stop_signal(), SIGUSR1);
-  raise(SIGINT);
-  EXPECT_EXIT(raise(SIGINT), ::testing::ExitedWithCode(130), "");
+  EXPECT_EXIT((watch_stop_signals(), take_stop_signals(), kill(getpid(), SIGINT), usleep(300000), kill(getpid(), SIGINT), pause()),
+              ::testing::ExitedWithCode(130), "");
+}
+
+// No frame of a handler can land on a stack that is not one (see signals.hpp): every thread blocks the signals.
+TEST(Signals, NoThreadCanBeInterrupted) {
+  watch_stop_signals();
+#pragma omp parallel num_threads(3)
+  {
+    sigset_t blocked;
+    pthread_sigmask(SIG_SETMASK, nullptr, &blocked);
+    for (int signal : {SIGTERM, SIGINT, SIGUSR1}) EXPECT_EQ(sigismember(&blocked, signal), 1) << signal_name(signal);
+  }
 }
 
 }  // namespace
