@@ -7,6 +7,7 @@
 #include <map>
 #include <mutex>
 
+#include "base/check.hpp"
 #include "kernels/attention/attention.hpp"
 #include "kernels/attention/cudnn_attention.hpp"
 #include "kernels/attention/native_attention.hpp"
@@ -42,7 +43,14 @@ Choice search(const Context& context, const std::string& name, KernelSearch& sea
   if (known && *known == "native") return line(false, "known from an earlier start");
   if (const std::string reason = why_not_cudnn(s, pass); !reason.empty()) return line(false, reason);
   if (known) return line(true, "known from an earlier start");
-  const float ours = best_seconds(context.stream, native), theirs = best_seconds(context.stream, cudnn);
+  const float ours = best_seconds(context.stream, native);
+  float theirs = 0;
+  try {
+    theirs = best_seconds(context.stream, cudnn);
+  } catch (const Error& error) {
+    cudaGetLastError();
+    return line(false, error.what());
+  }
   search.keep(name, theirs < ours ? "cudnn" : "native");
   return line(theirs < ours, fmt::format("ours {:.3f} ms, {} {:.3f} ms", 1e3f * ours, cudnn_name(), 1e3f * theirs));
 }

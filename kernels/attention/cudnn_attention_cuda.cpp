@@ -137,7 +137,7 @@ cudnnHandle_t handle() {
   return made;
 }
 
-std::string build(Plan& plan, const AttentionShape& s, AttentionPass pass) {
+std::string build(Plan& plan, const AttentionShape& s, AttentionPass pass) try {
   if (std::string reason = why_never(s); !reason.empty()) return reason;
   if (std::string reason = cudnn_library::why_not(); !reason.empty()) return reason;
   if (std::string reason = find_engines(plan.graph, s, pass, handle(), nullptr); !reason.empty()) return reason;
@@ -147,12 +147,17 @@ std::string build(Plan& plan, const AttentionShape& s, AttentionPass pass) {
   const auto planned = static_cast<std::int64_t>(cudnn_workspace_bytes(s, pass));
   if (needed > planned) return fmt::format("it needs {} bytes of workspace and {} are planned", needed, planned);
   return "";
+} catch (const std::exception& error) {
+  // cuDNN is there and does not work: libraries of several versions, no memory left for its handle.
+  cudaGetLastError();
+  return error.what();
 }
 
 const Plan& plan_of(const AttentionShape& s, AttentionPass pass) {
   using Key = std::tuple<std::int64_t, std::int64_t, std::int64_t, std::int64_t, std::int64_t, DType, bool, AttentionPass>;
   static std::mutex mutex;
-  static std::map<Key, std::unique_ptr<Plan>> plans;
+  // Never destroyed: at exit cuDNN's own libraries may be gone before it.
+  static auto& plans = *new std::map<Key, std::unique_ptr<Plan>>;
   const std::lock_guard lock(mutex);
   auto [found, is_new] = plans.try_emplace(Key{s.B, s.T, s.H, s.G, s.D, s.dtype, s.deterministic, pass});
   if (is_new) {

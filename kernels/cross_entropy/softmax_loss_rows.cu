@@ -84,7 +84,7 @@ __global__ void __launch_bounds__(row_threads) row_kernel(SoftmaxLossRows s, int
 #pragma unroll
     for (int u = 0; u < unroll; ++u) x[u] = load<Whole, N>(row, begin + u * row_threads * N, V, lowest);
 #pragma unroll
-    for (int u = 0; u < unroll; ++u) store<std::true_type>(keep, begin + u * row_threads * N, kept, x[u]);
+    for (int u = 0; u < unroll; ++u) store_shared(keep, begin + u * row_threads * N, kept, x[u]);
     running.add(x);
   }
   const float most = block_max(running.most);

@@ -64,14 +64,17 @@ std::unique_ptr<Graph> Streams::end_capture() const {
   const cudaError_t status = cudaGraphInstantiate(&made, graph, 0);
   cudaGraphDestroy(graph);
   TESSERA_CUDA_CHECK(status);
-  return std::make_unique<Graph>(made);
+  auto whole = std::make_unique<Graph>(made);
+  // Now, and not at the first launch: where its memory cannot be had, the tasks can still be issued one by one.
+  TESSERA_CUDA_CHECK(cudaGraphUpload(made, lanes_[0].stream));
+  return whole;
 }
 
 void Streams::drop_capture() const {
   cudaGraph_t graph = nullptr;
-  cudaStreamEndCapture(lanes_[0].stream, &graph);  // an error is on its way already
+  cudaStreamEndCapture(lanes_[0].stream, &graph);  // an error is on its way already; of a capture that has ended this one too
   if (graph) cudaGraphDestroy(graph);
-  cudaGetLastError();
+  cudaGetLastError();  // or the next launch would report it
 }
 
 Graph::~Graph() { cudaGraphExecDestroy(graph_); }
@@ -86,8 +89,12 @@ void Streams::clear_marks() const { std::fill_n(marks_, lanes_.size(), 0); }
 
 bool Streams::done(std::size_t lane, std::int64_t count) const {
   const cudaError_t status = cudaEventQuery(lanes_[lane].events[static_cast<std::size_t>(count) % ring]);
-  if (status != cudaErrorNotReady) TESSERA_CUDA_CHECK(status);
-  return status == cudaSuccess;
+  if (status == cudaErrorNotReady) {
+    cudaGetLastError();  // by the guide it is not kept as one; where it is, the next launch would report it
+    return false;
+  }
+  TESSERA_CUDA_CHECK(status);
+  return true;
 }
 
 }  // namespace tessera::cuda

@@ -48,6 +48,21 @@ struct Accesses {
   using Word = typename Access<bytes / count>::type;
   Word word[count];
 };
+
+/// To device memory. Where the compiler sees what sixteen bytes are made of, it makes four stores of four bytes of them, each of which
+/// touches all the sectors: so the instruction is written out.
+template <class Word>
+__device__ void put(Word* to, const Word& word) {
+#ifdef __CUDA_ARCH__
+  if constexpr (sizeof(Word) == 16) {
+    asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(__cvta_generic_to_global(to)), "r"(word.x), "r"(word.y), "r"(word.z),
+                 "r"(word.w)
+                 : "memory");
+    return;
+  }
+#endif
+  *to = word;
+}
 }  // namespace detail
 
 /// Elements i .. i + N - 1 of p; those from n on are `beyond`. Whole: p lies on sixteen bytes, and i and n are multiples of N.
@@ -72,6 +87,7 @@ __device__ Vector<T, N> load(const T* p, std::int64_t i, std::int64_t n, T beyon
   }
   return v;
 }
+/// p is device memory, as all operands are: not shared memory.
 template <class Whole, int N, class T>
 __device__ void store(T* p, std::int64_t i, std::int64_t n, const Vector<T, N>& v) {
   if constexpr (Whole::value) {
@@ -80,7 +96,7 @@ __device__ void store(T* p, std::int64_t i, std::int64_t n, const Vector<T, N>& 
     memcpy(&a, &v, sizeof v);
     if (i < n) {
 #pragma unroll
-      for (int k = 0; k < Accesses::count; ++k) reinterpret_cast<typename Accesses::Word*>(p + i)[k] = a.word[k];
+      for (int k = 0; k < Accesses::count; ++k) detail::put(reinterpret_cast<typename Accesses::Word*>(p + i) + k, a.word[k]);
     }
   } else {
 #pragma unroll
@@ -88,6 +104,15 @@ __device__ void store(T* p, std::int64_t i, std::int64_t n, const Vector<T, N>& 
       if (i + k < n) p[i + k] = v.value[k];
     }
   }
+}
+
+/// The same into shared memory, with whole vectors.
+template <int N, class T>
+__device__ void store_shared(T* p, std::int64_t i, std::int64_t n, const Vector<T, N>& v) {
+  using Accesses = detail::Accesses<T, N>;
+  Accesses a;
+  memcpy(&a, &v, sizeof v);
+  if (i < n) *reinterpret_cast<Accesses*>(p + i) = a;
 }
 
 /// Has the compiler keep v as it lies in memory. Where a value is converted on both sides of a barrier, it would keep the converted floats

@@ -2,6 +2,7 @@
 // c(M,N) = a b is c^T = b^T a^T, so cuBLAS' first operand is b, its second a, and its m, n are our N, M.
 #include <cublasLt.h>
 
+#include <cmath>
 #include <limits>
 #include <mutex>
 #include <sstream>
@@ -94,6 +95,7 @@ class Plan {
     if (g.bias) {
       set(CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS, g);
       set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, type_of(g.in), g);
+      set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, g.bias, g);  // the heuristic looks at its alignment
     }
     b_ = layout(g.in, g.b_transposed ? g.K : g.N, g.b_transposed ? g.N : g.K, g);
     a_ = layout(g.in, g.a_transposed ? g.M : g.K, g.a_transposed ? g.K : g.M, g);
@@ -102,17 +104,18 @@ class Plan {
   }
   Plan(const Plan&) = delete;
 
-  void run(const Context& context, const Gemm& g) const {
+  void run(const Context& context, const Gemm& g) const { TESSERA_CUBLAS_CHECK(start(context, g), g); }
+
+ private:
+  cublasStatus_t start(const Context& context, const Gemm& g) const {
     // The description holds the bias' address; calls of one plan come from one lane's thread at a time.
     if (g.bias) set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, g.bias, g);
     const float alpha = 1, beta = g.accumulate || g.addend ? 1 : 0;
-    TESSERA_CUBLAS_CHECK(cublasLtMatmul(handle(), description_, &alpha, g.b, b_, g.a, a_, &beta, added_to(g), c_, g.c, c_, &algorithm_,
-                                        context.workspace.data(), std::min(context.workspace.size(), workspace_bytes),
-                                        static_cast<cudaStream_t>(context.stream)),
-                         g);
+    return cublasLtMatmul(handle(), description_, &alpha, g.b, b_, g.a, a_, &beta, added_to(g), c_, g.c, c_, &algorithm_,
+                          context.workspace.data(), std::min(context.workspace.size(), workspace_bytes),
+                          static_cast<cudaStream_t>(context.stream));
   }
 
- private:
   template <class T>
   void set(cublasLtMatmulDescAttributes_t attribute, const T& value, const Gemm& g) const {
     TESSERA_CUBLAS_CHECK(cublasLtMatmulDescSetAttribute(description_, attribute, &value, sizeof value), g);
@@ -140,13 +143,25 @@ class Plan {
     float best = std::numeric_limits<float>::infinity();
     for (const cublasLtMatmulHeuristicResult_t& candidate : found) {
       const cublasLtMatmulAlgo_t fastest = std::exchange(algorithm_, candidate.algo);
-      const float time = best_seconds(context.stream, [&] { run(context, g); });
+      const float time = seconds_of_candidate(context, g);
       if (time < best)
         best = time;
       else
         algorithm_ = fastest;
     }
+    if (!std::isfinite(best))
+      fail(ExitCode::environment, "cuBLASLt proposes {} algorithms for M={} N={} K={} in {} out {} and runs none of them", found.size(),
+           g.M, g.N, g.K, name_of(g.in), name_of(g.out));
     search->keep(product, to_words());
+  }
+
+  /// The heuristic also lists algorithms that refuse the product when they are started.
+  float seconds_of_candidate(const Context& context, const Gemm& g) const {
+    if (start(context, g) != CUBLAS_STATUS_SUCCESS) {
+      cudaGetLastError();  // or the next launch would report it
+      return std::numeric_limits<float>::infinity();
+    }
+    return best_seconds(context.stream, [&] { run(context, g); });
   }
 
   std::vector<cublasLtMatmulHeuristicResult_t> candidates(const Context& context, const Gemm& g, int most) const {
@@ -158,10 +173,14 @@ class Plan {
     prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, workspace_bytes);
     prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignment_of(g.b));
     prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignment_of(g.a));
-    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignment_of(added_to(g)));
-    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignment_of(g.c));
+    // The lesser for both, as in the key: calls of one plan may have them the other way round.
+    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, std::min(alignment_of(g.c), alignment_of(added_to(g))));
+    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, std::min(alignment_of(g.c), alignment_of(added_to(g))));
+    // Where K is split, partial sums may be kept in c's type unless it is asked otherwise.
     if (context.reproducible)
       prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, static_cast<std::uint32_t>(CUBLASLT_REDUCTION_SCHEME_NONE));
+    else if (g.out != DType::f32)
+      prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, static_cast<std::uint32_t>(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
     std::vector<cublasLtMatmulHeuristicResult_t> found(static_cast<std::size_t>(most));
     int count = 0;
     TESSERA_CUBLAS_CHECK(cublasLtMatmulAlgoGetHeuristic(handle(), description_, b_, a_, c_, c_, preference, most, found.data(), &count), g);
@@ -182,7 +201,10 @@ class Plan {
     std::istringstream in(words);
     cublasLtMatmulAlgo_t read{};
     for (std::uint64_t& word : read.data) in >> std::hex >> word;
-    if (in.fail()) return false;
+    cublasLtMatmulHeuristicResult_t checked{};
+    if (in.fail() || cublasLtMatmulAlgoCheck(handle(), description_, b_, a_, c_, c_, &read, &checked) != CUBLAS_STATUS_SUCCESS ||
+        checked.workspaceSize > workspace_bytes)
+      return false;
     algorithm_ = read;
     return true;
   }
@@ -209,6 +231,7 @@ void gemm(const Context& context, const Gemm& g) {
   TESSERA_REQUIRE(g.M >= 0 && g.N >= 0 && g.K > 0, "gemm of M={} N={} K={}", g.M, g.N, g.K);
   TESSERA_REQUIRE(g.out == DType::f32 || g.out == g.in, "gemm of {} into {}", name_of(g.in), name_of(g.out));
   TESSERA_REQUIRE(!g.addend || (!g.accumulate && g.addend != g.c), "gemm adds to c, or an addend that lies elsewhere");
+  TESSERA_REQUIRE(!g.bias || (g.out == g.in && alignment_of(g.bias) >= 16), "a bias has c's type and begins on 16 bytes");
   TESSERA_REQUIRE(!g.b_packed, "a GPU has no packed form");
   TESSERA_REQUIRE(context.workspace.size() >= workspace_bytes, "gemm needs {} bytes of workspace, has {}", workspace_bytes,
                   context.workspace.size());

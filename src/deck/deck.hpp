@@ -17,6 +17,9 @@ struct RunKeys {
   friend bool operator==(const RunKeys&, const RunKeys&) = default;
 };
 
+/// The device kernels keep a head's features in a block's shared memory and registers.
+inline constexpr std::int64_t largest_head_dim = 256;
+
 struct ModelKeys {
   std::int64_t layers = 0, width = 0, heads = 0, kv_heads = 0, head_dim = 0, ff_width = 0, vocab = 0;
   double norm_eps = 1e-5, init_std = 0.02;

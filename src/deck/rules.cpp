@@ -105,8 +105,12 @@ void check_model(Draft& draft) {
                             "query heads; nearest valid model.kv_heads: {}",
                             m.heads, m.kv_heads, one_of(divisors_near(m.heads, m.kv_heads))));
   }
+  const std::string from = draft.is_auto("model.head_dim") ? fmt::format(" (model.width {} / model.heads {})", m.width, m.heads) : "";
+  if (draft.good({"model.head_dim"}) && m.head_dim > largest_head_dim)
+    draft.fault({"model.head_dim", "model.heads", "model.width"},
+                fmt::format("a head dim of {}{} is more than {}, the most that attention takes; set model.head_dim, or more model.heads",
+                            m.head_dim, from, largest_head_dim));
   if (draft.good({"model.head_dim"}) && m.head_dim % 2 != 0) {
-    std::string from = draft.is_auto("model.head_dim") ? fmt::format(" (model.width {} / model.heads {})", m.width, m.heads) : "";
     draft.fault({"model.head_dim", "model.heads", "model.width"},
                 fmt::format("a head dim of {}{} is odd, and rotary positions turn pairs of features; set model.head_dim to {} or {}",
                             m.head_dim, from, std::max<std::int64_t>(2, m.head_dim - 1), m.head_dim + 1));

@@ -64,7 +64,7 @@ const std::vector<Key> table = {
      .help = "Query heads of attention."},
     {KEY(model.kv_heads), .type = integer, .unit = "heads", .limits = {.least = 1, .most = max_dim}, .fallback = "\"auto\"",
      .automatic = Auto::resolved, .identity = true, .help = "Key and value heads, a divisor of model.heads; auto is model.heads."},
-    {KEY(model.head_dim), .type = integer, .unit = "features", .limits = {.least = 0, .most = 65536}, .fallback = "\"auto\"",
+    {KEY(model.head_dim), .type = integer, .unit = "features", .limits = {.least = 0, .most = largest_head_dim}, .fallback = "\"auto\"",
      .automatic = Auto::resolved, .identity = true, .help = "Features of one head, an even number; auto is model.width / model.heads."},
     {KEY(model.ff_width), .type = integer, .unit = "features", .limits = {.least = 1, .most = max_dim}, .identity = true,
      .help = "Inner width of the SwiGLU feed-forward block."},

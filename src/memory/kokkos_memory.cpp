@@ -2,8 +2,12 @@
 
 #include <Kokkos_Core.hpp>
 #include <cstdlib>
+#include <cstring>
 #ifdef TESSERA_EMULATED_GPU
 #include <cuda_runtime.h>
+#endif
+#ifdef KOKKOS_ENABLE_CUDA
+#include "kernels/cuda/devices.hpp"
 #endif
 
 namespace tessera {
@@ -12,7 +16,11 @@ namespace {
 #ifdef TESSERA_EMULATED_GPU
 /// A GPU's memory on the host, on pages as the real ones are.
 struct EmulatedSpace {
-  void* allocate(const char*, std::size_t bytes) const { return std::aligned_alloc(4096, (bytes + 4095) / 4096 * 4096); }
+  void* allocate(const char*, std::size_t bytes) const {
+    void* data = std::aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
+    if (data) std::memset(data, 0xff, bytes);  // NaN: reading what nobody wrote shows
+    return data;
+  }
   void deallocate(const char*, void* data, std::size_t) const { cudaFree(data); }  // which knows memory that must not be freed yet
 };
 #endif
@@ -47,6 +55,10 @@ std::byte* kokkos_allocate(Tier tier, std::size_t bytes, const std::string& labe
 }
 
 void kokkos_free(Tier tier, std::byte* data, std::size_t bytes, const std::string& label) {
+#ifdef KOKKOS_ENABLE_CUDA
+  // Kokkos ends the process where a GPU has failed. It is on its way out then, and has something to say first.
+  if (tier != Tier::host && cuda::has_failed()) return;
+#endif
   with_space(tier, [&](auto space) { space.deallocate(label.c_str(), data, bytes); });
 }
 

@@ -2,6 +2,8 @@
 
 #include <Kokkos_Core.hpp>
 
+#include "kernels/cuda/devices.hpp"
+
 namespace tessera {
 namespace {
 using Host = Kokkos::DefaultHostExecutionSpace;
@@ -35,6 +37,9 @@ KernelRuntime::KernelRuntime(int threads, Spaces spaces, [[maybe_unused]] int de
 }
 
 KernelRuntime::~KernelRuntime() {
+#ifdef KOKKOS_ENABLE_CUDA
+  if (whole_ && cuda::has_failed()) return;  // see kokkos_free
+#endif
   if (whole_) {
     Kokkos::finalize();
     return;

@@ -13,6 +13,17 @@ kernels::AttentionPath attention_path(const Deck& deck) {
   return deck.run.reproducible ? AttentionPath::native : AttentionPath::fastest;
 }
 
+/// Tokens of a chunk of logits where the deck says auto.
+/// On the host a chunk of about 32 MiB of fp32 keeps the products large and the chunk inside the last-level cache.
+/// On a GPU each chunk moves the head's gradient twice and its weight twice, 12 bytes an element beside 6 floating-point operations a
+/// token: that is small from some 2000 tokens on. Chunks are made equal.
+std::int64_t loss_chunk(const ModelShape& s) {
+  const std::int64_t row = 4 * s.V;  // bytes
+  if (s.backend == kernels::Backend::host) return std::clamp<std::int64_t>((std::int64_t{32} << 20) / row, 64, 4096);
+  const std::int64_t most = std::clamp<std::int64_t>((std::int64_t{512} << 20) / row, 2048, 8192);
+  return round_up(ceil_div(s.tokens(), ceil_div(s.tokens(), most)), std::int64_t{128});
+}
+
 }  // namespace
 
 ModelShape model_shape(const Deck& deck) {
@@ -36,9 +47,7 @@ ModelShape model_shape(const Deck& deck) {
                .pack_weights = deck.kernels.pack_weights,
                .attention = attention_path(deck),
                .deterministic = deck.run.reproducible};
-  // Auto: a chunk of fp32 logits of about 32 MiB keeps the GEMM large and the chunk inside the last-level cache.
-  if (s.loss_chunk == 0) s.loss_chunk = std::clamp<std::int64_t>((std::int64_t{32} << 20) / (4 * s.V), 64, 4096);
-  s.loss_chunk = std::min(s.loss_chunk, s.tokens());
+  s.loss_chunk = std::min(s.loss_chunk == 0 ? loss_chunk(s) : s.loss_chunk, s.tokens());
   return s;
 }
 

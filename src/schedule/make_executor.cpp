@@ -1,6 +1,12 @@
 #include "schedule/make_executor.hpp"
 
 #ifdef TESSERA_CUDA
+#include <unistd.h>
+
+#include <atomic>
+#include <thread>
+
+#include "base/clock.hpp"
 #include "schedule/stream_executor.hpp"
 #endif
 
@@ -8,6 +14,19 @@ namespace tessera {
 
 #ifdef TESSERA_CUDA
 namespace {
+/// Ends the communicators' collectives, each on a thread of its own: giving one up may wait for the device, on which another's kernels
+/// still spin. One that does not come back is left behind: an error is on its way that ends the process.
+void abort_all(const std::vector<Communicator*>& communicators) {
+  constexpr double limit_seconds = 10;
+  auto ended = std::make_shared<std::atomic<std::size_t>>(0);
+  for (Communicator* c : communicators)
+    std::thread([c, ended] {
+      c->abort();
+      ++*ended;
+    }).detach();
+  for (const double begin = now_seconds(); *ended < communicators.size() && now_seconds() - begin < limit_seconds;) usleep(100);
+}
+
 /// Asks the communicators whose collectives wait on streams.
 StreamWatch watch_over(const TaskBackend& backend) {
   std::vector<Communicator*> communicators;
@@ -17,10 +36,7 @@ StreamWatch watch_over(const TaskBackend& backend) {
               [=](double waited) {
                 for (Communicator* c : communicators) c->check(waited);
               },
-          .abort =
-              [=] {
-                for (Communicator* c : communicators) c->abort();
-              }};
+          .abort = [=] { abort_all(communicators); }};
 }
 }  // namespace
 #endif

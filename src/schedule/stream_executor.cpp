@@ -18,6 +18,15 @@ constexpr std::int64_t ring = cuda::Streams::ring;
 constexpr double check_seconds = 0.05;
 /// A graph's nodes cost memory and a first launch that grows with them.
 constexpr std::int64_t most_graph_tasks = 20000;
+
+/// Kernels run here for the first time: a fault of one is named as its task's.
+void synchronize_after(const Task& task) {
+  try {
+    cuda::synchronize();
+  } catch (const Error& error) {
+    throw Error(error.code, fmt::format("{} (in task `{}`)", error.what(), task.name));
+  }
+}
 }  // namespace
 
 StreamExecutor::StreamExecutor(TaskTable table, std::unique_ptr<cuda::Streams> streams, GraphMode graphs, StreamWatch watch)
@@ -58,19 +67,31 @@ void StreamExecutor::execute(ProgramKind kind) {
       run_graph(program);
     else
       run_tasks(kind);
+  } catch (const Error& error) {
+    const std::string where = unfinished();
+    end_all();
+    throw Error(error.code, where.empty() ? error.what() : fmt::format("{} ({})", error.what(), where));
   } catch (...) {
-    watch_.abort();  // or freeing memory on the way out would wait for the device for ever
+    end_all();
     throw;
   }
   program.ran = true;
 }
 
+void StreamExecutor::end_all() {
+  // NCCL gives up a communicator only when no graph holds its collectives any more.
+  for (Recorded& program : programs_) program.graph.reset();
+  watch_.abort();  // or freeing memory on the way out would wait for the device for ever
+}
+
 bool StreamExecutor::wants_graph(ProgramKind kind) const {
-  if (graphs_ != GraphMode::automatic) return graphs_ == GraphMode::on;
+  // Others run seldom, and copy to memory that a graph may not know.
+  if (graphs_ == GraphMode::off || (kind != ProgramKind::train && kind != ProgramKind::evaluate)) return false;
+  if (graphs_ == GraphMode::on) return true;
   std::int64_t tasks = 0;
   for (const OrderedPhase& phase : table_.program(kind))
     tasks += phase.repeat * static_cast<std::int64_t>(table_.tasks(phase.section).size());
-  return tasks <= most_graph_tasks && (kind == ProgramKind::train || kind == ProgramKind::evaluate);
+  return tasks <= most_graph_tasks;
 }
 
 bool StreamExecutor::capture(ProgramKind kind) {
@@ -82,9 +103,11 @@ bool StreamExecutor::capture(ProgramKind kind) {
     capturing_ = nullptr;
     program.graph = streams_->end_capture();
   } catch (const Error& error) {
-    if (std::exchange(capturing_, nullptr)) streams_->drop_capture();
+    capturing_ = nullptr;
+    streams_->drop_capture();
     issued_ = done_ = start_ = {};
     program.tasks = {};
+    watch_.check(0);  // a rank that was lost meanwhile is not CUDA's refusal
     if (graphs_ == GraphMode::on) throw;
     warning("a step cannot be a CUDA graph here ({}): its tasks are issued one by one. Set kernels.cuda_graph = \"off\" to do so at once",
             error.what());
@@ -99,6 +122,7 @@ void StreamExecutor::run_graph(const Recorded& program) {
   const double begin = now_seconds();
   issued_ = done_ = start_ = {};
   streams_->clear_marks();
+  marks_ = 0;
   program.graph->launch((*streams_)[0]);
   record(0, program.whole);
   times_.busy[0] = now_seconds() - begin;
@@ -123,9 +147,11 @@ void StreamExecutor::warm_up(ProgramKind kind) {
   for (const OrderedPhase& phase : table_.program(kind)) {
     const auto& tasks = table_.tasks(phase.section);
     for (std::size_t i = 0; i < tasks.size(); ++i)
-      if (tasks[i].lane == Lane::compute) table_.run(phase.section, static_cast<int>(i), phase.micro_begin);
+      if (tasks[i].lane == Lane::compute) {
+        table_.run(phase.section, static_cast<int>(i), phase.micro_begin);
+        synchronize_after(tasks[i]);
+      }
   }
-  cuda::synchronize();
 }
 
 void StreamExecutor::issue(const OrderedPhase& phase, std::int64_t repetition) {
@@ -178,11 +204,7 @@ void StreamExecutor::await(std::size_t lane, std::int64_t count) {
     const double now = now_seconds();
     if (now - checked > check_seconds) {
       checked = now;
-      try {
-        watch_.check(now - begin);
-      } catch (const Error& error) {
-        throw Error(error.code, fmt::format("{} ({})", error.what(), unfinished()));
-      }
+      watch_.check(now - begin);
     }
     now - begin < 2e-3 ? sched_yield() : usleep(20);
   }
@@ -193,7 +215,11 @@ bool StreamExecutor::see_progress() {
   bool moved = false;
   for (std::size_t lane = 0; lane < lane_count; ++lane)
     for (; done_[lane] < issued_[lane] && streams_->done(lane, done_[lane] + 1); moved = true) ++done_[lane];
-  return moved;
+  if (!running_) return moved;
+  // A graph is one task here, however long it is; its marks show that it goes on.
+  std::int64_t marks = 0;
+  for (std::size_t lane = 0; lane < lane_count; ++lane) marks += streams_->reached(lane);
+  return std::exchange(marks_, marks) != marks || moved;
 }
 
 std::string StreamExecutor::unfinished() const {

@@ -55,6 +55,8 @@ class StreamExecutor final : public Executor {
   /// Until the device has done the lane's `count`-th task.
   void await(std::size_t lane, std::int64_t count);
   bool see_progress();
+  /// Ends what will never end by itself.
+  void end_all();
   std::string unfinished() const;
 
   TaskTable table_;
@@ -64,6 +66,7 @@ class StreamExecutor final : public Executor {
   std::array<Recorded, program_count> programs_;
   Recorded* capturing_ = nullptr;      ///< what is being captured
   const Recorded* running_ = nullptr;  ///< whose graph is under way
+  std::int64_t marks_ = 0;             ///< of it, as seen last
   std::optional<Trace> trace_;         ///< of the run under way, where it is traced
   LaneTimes times_;
   std::array<std::int64_t, lane_count> issued_{};                  ///< tasks of this run, by lane

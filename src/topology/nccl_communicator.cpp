@@ -137,8 +137,9 @@ class NcclCommunicator final : public Communicator {
   }
 
   void abort() override {
-    if (nccl_) ncclCommAbort(std::exchange(nccl_, nullptr));  // what it answers changes nothing: an error is on its way already
-    registered_.reset();                                      // gone with the communicator
+    registered_.reset();  // gone with the communicator
+    // The last that is done here: it may last longer than this object. What it answers changes nothing: an error is on its way already.
+    if (ncclComm_t given_up = std::exchange(nccl_, nullptr)) ncclCommAbort(given_up);
   }
 
  private:

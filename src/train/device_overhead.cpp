@@ -8,9 +8,9 @@
 
 namespace tessera {
 
-void DeviceOverhead::count(const std::string& what) {
+void DeviceOverhead::count(const std::string& what, std::int64_t planned) {
   const std::int64_t now = used_();
-  parts_.emplace_back(what, std::max<std::int64_t>(0, now - before_));
+  parts_.emplace_back(what, std::max<std::int64_t>(0, now - before_ - planned));
   before_ = now;
 }
 

@@ -12,10 +12,8 @@ class DeviceOverhead {
  public:
   /// `used` says how many bytes of the GPU are in use by now, by anyone: what other processes take meanwhile is counted too.
   explicit DeviceOverhead(std::function<std::int64_t()> used) : used_(std::move(used)) {}
-  /// All that was taken since the last call is `what`'s.
-  void count(const std::string& what);
-  /// All that was taken since the last call is in the plan.
-  void pass_over() { before_ = used_(); }
+  /// All that was taken since the last call is `what`'s, but for `planned` bytes.
+  void count(const std::string& what, std::int64_t planned = 0);
   /// "CUDA context 512 MiB, NCCL 96 MiB: 608 MiB"
   std::string text() const;
 

@@ -102,6 +102,9 @@ class Engine {
   }
   /// On a GPU: searches for the fastest kernels and loads all of them, on zeros.
   void warm_up(const std::string& kernel_choices);
+  /// Zeroes the memory of a GPU and what is pinned for it.
+  void clear_device();
+  void fill_parameters_with_noise();
   float* state_address(const std::string& group, int unit) const;
   void for_each_state(const std::function<void(int unit, const Range&)>& f) const;
   void load_training_state(const io::CheckpointReader& reader);

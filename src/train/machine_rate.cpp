@@ -1,7 +1,6 @@
 #include "train/machine_rate.hpp"
 
 #include <algorithm>
-#include <vector>
 
 #include "base/clock.hpp"
 #include "kernels/elementwise/elementwise.hpp"
@@ -17,16 +16,15 @@ class Product {
   Product(std::int64_t n, DType dtype, kernels::Backend backend) : n_(n), backend_(backend) {
     gemm_ = {.M = n, .N = n, .K = n, .b_transposed = true, .in = dtype, .out = dtype};
     const std::size_t matrix = round_up(static_cast<std::size_t>(n * n) * size_of(dtype), std::size_t{256});
+    const std::size_t wide = round_up(static_cast<std::size_t>(n * n) * sizeof(float), std::size_t{256});
     workspace_bytes_ = kernels::gemm_workspace_bytes(gemm_, backend);
-    memory_ = Arena(backend == kernels::Backend::cuda ? Tier::device : Tier::host, 3 * matrix + workspace_bytes_, "tessera.rate");
+    memory_ = Arena(backend == kernels::Backend::cuda ? Tier::device : Tier::host, 3 * matrix + wide + workspace_bytes_, "tessera.rate");
     gemm_.c = memory_.data(), gemm_.a = memory_.data() + matrix, gemm_.b = memory_.data() + 2 * matrix;
-    workspace_ = memory_.data() + 3 * matrix;
-    std::vector<float> values(static_cast<std::size_t>(n * n));
-    std::vector<std::byte> rounded(matrix);
+    auto* values = reinterpret_cast<float*>(memory_.data() + 3 * matrix);
+    workspace_ = memory_.data() + 3 * matrix + wide;
     for (std::uint64_t stream : {1, 2}) {
-      kernels::normal({}, values.data(), n * n, 1.0f, 1, stream, 0);
-      kernels::cast({}, rounded.data(), dtype, values.data(), DType::f32, n * n);
-      kernels::copy(context(), const_cast<void*>(stream == 1 ? gemm_.a : gemm_.b), rounded.data(), matrix);
+      kernels::normal(context(), values, n * n, 1.0f, 1, stream, 0);
+      kernels::cast(context(), const_cast<void*>(stream == 1 ? gemm_.a : gemm_.b), dtype, values, DType::f32, n * n);
     }
     wait();
   }

@@ -117,7 +117,7 @@ class Training {
         deck_, std::move(group),
         EngineOptions{
             .training = true, .evaluation_micro_batches = evaluation_micro_batches(), .lanes = lanes_, .kernel_choices = kernel_choices()});
-    if (overhead_) overhead_->pass_over();
+    if (overhead_) overhead_->count("libraries", engine_->plan().bytes[static_cast<std::size_t>(Tier::device)]);
     world_.require_same("schedule", engine_->schedule().hash());
     print_banner({.parsed = parsed_,
                   .mesh = describe(mesh),
@@ -293,6 +293,16 @@ class Training {
 
 }  // namespace
 
-int run_training(World& world, const ParsedDeck& parsed) { return Training(world, parsed).run(); }
+int run_training(World& world, const ParsedDeck& parsed) {
+  Training training(world, parsed);
+  try {
+    return training.run();
+  } catch (const AgreedError&) {
+    throw;
+  } catch (const Error& error) {
+    // Said while the run's memory still stands: after a fault of a GPU, freeing it may end the process or wait for ever.
+    world.abort_all(error.code, error.what());
+  }
+}
 
 }  // namespace tessera

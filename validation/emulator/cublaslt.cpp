@@ -29,8 +29,10 @@ struct Layout {
 /// What the code promised of its operands when it asked for an algorithm; the algorithm carries it, and a product that breaks it fails.
 struct Promise {
   std::uint32_t first = 256, second = 256, c = 256, d = 256;
-  std::uint32_t number = 0;  // of the algorithm
-  std::uint32_t slow = 0;    // where several were asked for: all but the third
+  std::uint32_t reduction = CUBLASLT_REDUCTION_SCHEME_MASK;
+  std::uint32_t number = 0;   // of the algorithm
+  std::uint32_t slow = 0;     // where several were asked for: all but the third
+  std::uint32_t refuses = 0;  // where several were asked for: the first, when it is started
 };
 static_assert(sizeof(Promise) <= sizeof(cublasLtMatmulAlgo_t));
 constexpr int algorithms = 4;
@@ -147,6 +149,8 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p
       return assign(promise.c, value), CUBLAS_STATUS_SUCCESS;
     case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES:
       return assign(promise.d, value), CUBLAS_STATUS_SUCCESS;
+    case CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK:
+      return assign(promise.reduction, value), CUBLAS_STATUS_SUCCESS;
     default:
       return CUBLAS_STATUS_SUCCESS;
   }
@@ -155,18 +159,34 @@ cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t prefer
   delete reinterpret_cast<Promise*>(preference);
   return CUBLAS_STATUS_SUCCESS;
 }
-cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t, cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
-                                              cublasLtMatrixLayout_t, cublasLtMatrixLayout_t, cublasLtMatmulPreference_t preference,
-                                              int asked, cublasLtMatmulHeuristicResult_t* found, int* count) {
+// The real one reads the bias' alignment off its address; and ours promises fp32 sums, which a K that is split may not keep.
+cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t description, cublasLtMatrixLayout_t,
+                                              cublasLtMatrixLayout_t, cublasLtMatrixLayout_t c_layout, cublasLtMatrixLayout_t,
+                                              cublasLtMatmulPreference_t preference, int asked, cublasLtMatmulHeuristicResult_t* found,
+                                              int* count) {
   Promise promise = *reinterpret_cast<const Promise*>(preference);
+  const auto& what = *reinterpret_cast<const Description*>(description);
+  const bool lossy = promise.reduction & (CUBLASLT_REDUCTION_SCHEME_INPLACE | CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE);
+  *count = 0;
+  if (what.epilogue == CUBLASLT_EPILOGUE_BIAS && (!what.bias || !lies_on(what.bias, 16))) return CUBLAS_STATUS_INVALID_VALUE;
+  if (reinterpret_cast<const Layout*>(c_layout)->type != CUDA_R_32F && lossy) return CUBLAS_STATUS_NOT_SUPPORTED;
   *count = std::min(asked, algorithms);
   for (int i = 0; i < *count; ++i) {
     found[i] = {};
     promise.number = static_cast<std::uint32_t>(i);
     promise.slow = asked > 1 && i != 2;
+    promise.refuses = asked > 1 && i == 0;
     std::memcpy(&found[i].algo, &promise, sizeof promise);
   }
   return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t, cublasLtMatmulDesc_t, cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
+                                       cublasLtMatrixLayout_t, cublasLtMatrixLayout_t, const cublasLtMatmulAlgo_t* algorithm,
+                                       cublasLtMatmulHeuristicResult_t* result) {
+  Promise promise;
+  assign(promise, algorithm);
+  *result = {};
+  return promise.number < algorithms && !promise.refuses ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_INVALID_VALUE;
 }
 cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t description, const void* alpha, const void* first,
                               cublasLtMatrixLayout_t first_layout, const void* second, cublasLtMatrixLayout_t second_layout,
@@ -177,6 +197,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t description
   if (!lies_on(first, promise.first) || !lies_on(second, promise.second) || !lies_on(c, promise.c) || !lies_on(d, promise.d) ||
       !lies_on(workspace, 256) || promise.number >= algorithms)
     return CUBLAS_STATUS_INVALID_VALUE;
+  if (promise.refuses) return CUBLAS_STATUS_NOT_SUPPORTED;
   ++g_products[promise.number];
   const Product product{.what = *reinterpret_cast<const Description*>(description),
                         .x = *reinterpret_cast<const Layout*>(first_layout),

@@ -40,6 +40,9 @@ void set_compute_capability(int major);
 /// Products that the stand-in for cuBLASLt has run with its algorithm `number`, 0 to 3. Of several that it offers the third is the fastest.
 int products_of_algorithm(int number);
 
+/// Executable graphs that have not been destroyed.
+int live_graphs();
+
 /// Passes of attention that the stand-in for cuDNN has run.
 std::int64_t cudnn_executions();
 /// While hidden, this machine has no cuDNN.

@@ -3,6 +3,7 @@
 // ncclInvalidUsage is refused here too.
 #include <mpi.h>
 #include <nccl.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -369,6 +370,8 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm) {
 }
 ncclResult_t ncclCommAbort(ncclComm_t comm) {
   comm->life->aborted = true;
+  // The real one waits for every graph that holds its collectives to be destroyed.
+  while (tessera::emulator::live_graphs() > 0) usleep(100);
   while (!comm->registrations.empty()) forget(*comm, comm->registrations.end() - 1);
   delete comm;
   return ncclSuccess;

@@ -4,6 +4,7 @@
 
 #include <sched.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -63,6 +64,7 @@ cudaError_t give(void** p, std::size_t bytes) {
 int g_major = 8, g_device = 0;
 std::vector<std::pair<const std::byte*, std::size_t>> g_held;
 std::vector<CUstream_st*> g_streams;
+std::atomic<int> g_graphs = 0;
 
 /// Lets every stream go on as far as it can.
 void progress() {
@@ -119,6 +121,7 @@ double now() { return std::chrono::duration<double, std::milli>(std::chrono::ste
 }  // namespace
 
 namespace tessera::emulator {
+int live_graphs() { return g_graphs; }
 void set_compute_capability(int major) { g_major = major; }
 
 void hold(const void* memory, std::size_t bytes) { g_held.emplace_back(static_cast<const std::byte*>(memory), bytes); }
@@ -221,8 +224,10 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
 }
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t* made, cudaGraph_t graph, unsigned long long) {
   *made = new CUgraphExec_st{*graph};
+  ++g_graphs;
   return cudaSuccess;
 }
+cudaError_t cudaGraphUpload(cudaGraphExec_t, cudaStream_t) { return cudaSuccess; }
 cudaError_t cudaGraphLaunch(cudaGraphExec_t graph, cudaStream_t stream) {
   auto replay = std::make_shared<Replay>(Replay{graph->graph, {}});
   tessera::emulator::enqueue(stream, [replay] { return replay->work(); });
@@ -233,6 +238,7 @@ cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
   return cudaSuccess;
 }
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t graph) {
+  --g_graphs;
   delete graph;
   return cudaSuccess;
 }

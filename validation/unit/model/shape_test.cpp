@@ -43,5 +43,17 @@ TEST(Shape, TheLossChunkIsBoundedByTheMicroBatch) {
   EXPECT_EQ(large("257"), 4096);
 }
 
+TEST(Shape, OnAGpuLossChunksAreLargeAndEqual) {
+  const auto chunk = [](const std::string& vocab, const std::string& length) {
+    return model_shape(test::tiny_deck({"run.device=cuda", "model.vocab=" + vocab, "batch.sequence_length=" + length, "batch.micro=1",
+                                        "batch.global=16"}))
+        .loss_chunk;
+  };
+  EXPECT_EQ(chunk("50304", "4096"), 2048);   // two of at most 2668
+  EXPECT_EQ(chunk("128256", "8192"), 2048);  // four
+  EXPECT_EQ(chunk("50304", "1024"), 1024);   // one
+  EXPECT_EQ(chunk("257", "100"), 100);
+}
+
 }  // namespace
 }  // namespace tessera
