@@ -40,11 +40,6 @@ std::size_t used_memory() {
 
 void synchronize() { TESSERA_CUDA_CHECK(cudaDeviceSynchronize()); }
 
-bool has_failed() {
-  const cudaError_t status = cudaStreamQuery(nullptr);
-  return status != cudaSuccess && status != cudaErrorNotReady;
-}
-
 void* make_stream() {
   cudaStream_t stream = nullptr;
   TESSERA_CUDA_CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));

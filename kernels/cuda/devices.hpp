@@ -16,9 +16,6 @@ std::size_t used_memory();
 /// Returns when all work that this process gave its GPU is done. Throws Error(environment) when some of it failed.
 void synchronize();
 
-/// Whether a kernel has ended in a fault that no later call of this process gets past. Does not wait.
-bool has_failed();
-
 /// A stream (cudaStream_t) that does not wait for the default one.
 void* make_stream();
 void destroy_stream(void* stream);

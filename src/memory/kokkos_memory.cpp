@@ -6,9 +6,6 @@
 #ifdef TESSERA_EMULATED_GPU
 #include <cuda_runtime.h>
 #endif
-#ifdef KOKKOS_ENABLE_CUDA
-#include "kernels/cuda/devices.hpp"
-#endif
 
 namespace tessera {
 namespace {
@@ -48,6 +45,15 @@ bool kokkos_has(Tier tier) {
 #endif
 }
 
+bool gpu_has_failed() {
+#ifdef KOKKOS_ENABLE_CUDA
+  const cudaError_t status = cudaStreamQuery(nullptr);
+  return status != cudaSuccess && status != cudaErrorNotReady;
+#else
+  return false;
+#endif
+}
+
 std::byte* kokkos_allocate(Tier tier, std::size_t bytes, const std::string& label) {
   void* data = nullptr;
   with_space(tier, [&](auto space) { data = space.allocate(label.c_str(), bytes); });
@@ -55,10 +61,8 @@ std::byte* kokkos_allocate(Tier tier, std::size_t bytes, const std::string& labe
 }
 
 void kokkos_free(Tier tier, std::byte* data, std::size_t bytes, const std::string& label) {
-#ifdef KOKKOS_ENABLE_CUDA
   // Kokkos ends the process where a GPU has failed. It is on its way out then, and has something to say first.
-  if (tier != Tier::host && cuda::has_failed()) return;
-#endif
+  if (tier != Tier::host && gpu_has_failed()) return;
   with_space(tier, [&](auto space) { space.deallocate(label.c_str(), data, bytes); });
 }
 

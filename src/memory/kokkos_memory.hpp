@@ -10,6 +10,8 @@ namespace tessera {
 
 /// Whether this build has a memory space for the tier (shared and nvme are not Kokkos').
 bool kokkos_has(Tier tier);
+/// Whether a kernel has ended in a fault that no later call of this process to the GPU gets past. Does not wait.
+bool gpu_has_failed();
 /// Kokkos' tools see the label. Throws std::exception with Kokkos' reason.
 std::byte* kokkos_allocate(Tier tier, std::size_t bytes, const std::string& label);
 void kokkos_free(Tier tier, std::byte* data, std::size_t bytes, const std::string& label);

@@ -2,7 +2,7 @@
 
 #include <Kokkos_Core.hpp>
 
-#include "kernels/cuda/devices.hpp"
+#include "memory/kokkos_memory.hpp"
 
 namespace tessera {
 namespace {
@@ -37,9 +37,7 @@ KernelRuntime::KernelRuntime(int threads, Spaces spaces, [[maybe_unused]] int de
 }
 
 KernelRuntime::~KernelRuntime() {
-#ifdef KOKKOS_ENABLE_CUDA
-  if (whole_ && cuda::has_failed()) return;  // see kokkos_free
-#endif
+  if (whole_ && gpu_has_failed()) return;  // see kokkos_free
   if (whole_) {
     Kokkos::finalize();
     return;
