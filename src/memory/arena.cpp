@@ -94,7 +94,7 @@ std::string_view name_of(Tier tier) {
   return "?";
 }
 
-Arena::Arena(Tier tier, std::size_t bytes, std::string_view label) : tier_(tier), bytes_(bytes), label_(label) {
+Arena::Arena(Tier tier, std::size_t bytes, std::string_view label, FirstTouch touch) : tier_(tier), bytes_(bytes), label_(label) {
   if (bytes == 0) return;
   if (tier == Tier::device || tier == Tier::pinned || tier == Tier::nvme) {
     data_ = allocate_device_tier(bytes, label_, tier);
@@ -107,7 +107,7 @@ Arena::Arena(Tier tier, std::size_t bytes, std::string_view label) : tier_(tier)
          "plan` shows the table.",
          human_bytes(static_cast<double>(bytes)), name_of(tier), human_bytes(static_cast<double>(available)));
   data_ = tier == Tier::shared ? allocate_shared(bytes, label_, descriptor_) : allocate_host(bytes, label_);
-  std::memset(data_, 0, bytes);  // first touch here, not in the first step
+  if (touch == FirstTouch::now) std::memset(data_, 0, bytes);  // not in the first step
 }
 
 Arena::~Arena() {

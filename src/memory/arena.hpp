@@ -10,13 +10,17 @@
 
 namespace tessera {
 
+/// When a host arena's pages are taken: at once, so that no step waits for them, or by whoever comes first.
+enum class FirstTouch : std::uint8_t { now, when_used };
+
 /// A tier's memory on this rank. host: Kokkos::HostSpace, huge pages asked for. shared: an anonymous memory file mapped by all ranks of a
 /// node.
 class Arena {
  public:
   Arena() = default;
-  /// Allocates and touches `bytes`, 4096-aligned. Throws Error(memory) that names tier, bytes and what the node has.
-  Arena(Tier tier, std::size_t bytes, std::string_view label);
+  /// Allocates `bytes`, zeroed where the host touches them now, 4096-aligned. Throws Error(memory) that names tier, bytes and what the node
+  /// has.
+  Arena(Tier tier, std::size_t bytes, std::string_view label, FirstTouch touch = FirstTouch::now);
   ~Arena();
   Arena(Arena&&) noexcept;
   Arena& operator=(Arena&&) noexcept;

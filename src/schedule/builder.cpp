@@ -20,6 +20,7 @@ Schedule ScheduleBuilder::build() {
   if (request_.evaluation_micro_batches > 0) build_evaluate();
   build_publish();
   build_snapshot();
+  build_restore();
   return std::move(schedule_);
 }
 
@@ -66,7 +67,6 @@ void ScheduleBuilder::build_publish() {
   schedule_.publish.name = "publish";
   begin_section("publish");
   emit_upload({"rope"});
-  for (int u = 0; u < units(); ++u) emit_state_upload(u);
   for (int u = 0; u < units(); ++u) {
     if (request_.training && compute() != DType::f32) {
       const std::int64_t n = state(u).size();
@@ -91,6 +91,18 @@ void ScheduleBuilder::build_snapshot() {
             .op = Copy{},
             .uses = {whole(named(host_side(name)), Access::write), state_use(name, u, Access::read)}});
   schedule_.snapshot.phases.push_back({last_section(), 1});
+}
+
+void ScheduleBuilder::build_restore() {
+  schedule_.restore.name = "restore";
+  if (local_tier_ != Tier::device || !request_.training) return;
+  begin_section("restore");
+  for (int u = 0; u < units(); ++u)
+    for (const std::string& name : state_names(u))
+      emit({.name = "upload " + name,
+            .op = Copy{},
+            .uses = {state_use(name, u, Access::write), whole(named(host_side(name)), Access::read)}});
+  schedule_.restore.phases.push_back({last_section(), 1});
 }
 
 void ScheduleBuilder::emit_begin() {
@@ -120,13 +132,14 @@ Range ScheduleBuilder::state(int unit) const {
 
 Schedule build_schedule(const BuildRequest& request) { return ScheduleBuilder(request).build(); }
 
-StateRange state_range(const Schedule& schedule, const BuildRequest& request, const std::string& group, int unit) {
+StateRange state_range(const Schedule& schedule, const BuildRequest& request, const std::string& group, int unit, StateSide side) {
   const Unit& u = request.layout.units[static_cast<std::size_t>(unit)];
   const UnitStorage st = unit_storage(static_cast<int>(request.deck.zero.stage), u, request.ranks);
   const Range range = st.optimizer_whole ? Range{0, u.elements} : owned_range(request.layout, unit, request.rank);
   const bool in_parameters = group == "master" && request.deck.precision.compute == DType::f32;
   const std::string name = (in_parameters ? "parameters" : group) + "." + u.name;
-  if (const int twin = schedule.find_buffer("host." + name); twin >= 0) return {twin, 0, range};
+  const int twin = side == StateSide::host ? schedule.find_buffer("host." + name) : -1;
+  if (twin >= 0) return {twin, 0, range};
   return {schedule.find_buffer(name), in_parameters && st.parameters_whole ? 4 * range.begin : 0, range};
 }
 

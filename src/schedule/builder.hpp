@@ -25,7 +25,12 @@ struct StateRange {
   std::int64_t offset_bytes = 0;  ///< of the first element of `range`
   Range range;                    ///< elements of the unit
 };
-StateRange state_range(const Schedule& schedule, const BuildRequest& request, const std::string& group, int unit);
+enum class StateSide : std::uint8_t {
+  host,   ///< where the host reads and writes it: after snapshot, before restore
+  tasks,  ///< where tasks use it, which may be a GPU's memory
+};
+StateRange state_range(const Schedule& schedule, const BuildRequest& request, const std::string& group, int unit,
+                       StateSide side = StateSide::host);
 
 /// The layout that a deck asks for on `ranks` data-parallel ranks.
 Layout layout_for(const Deck& deck, int ranks);

@@ -82,14 +82,6 @@ Use ScheduleBuilder::state_use(const std::string& name, int unit, Access access)
   return {named(name), in_parameters ? parameter_offset(unit) : 0, 4 * state(unit).size(), access, 0};
 }
 
-void ScheduleBuilder::emit_state_upload(int unit) {
-  if (local_tier_ != Tier::device || !request_.training) return;
-  for (const std::string& name : state_names(unit))
-    emit({.name = "upload " + name,
-          .op = Copy{},
-          .uses = {state_use(name, unit, Access::write), whole(named(host_side(name)), Access::read)}});
-}
-
 bool ScheduleBuilder::keeps_packed(const Operand& o) const {
   return request_.training && o.bytes > 0 && storage(layout_.find(o.name).unit).parameters_whole;
 }

@@ -30,6 +30,7 @@ class ScheduleBuilder {
   void build_evaluate();
   void build_publish();
   void build_snapshot();
+  void build_restore();
   void emit_begin();
   void begin_section(const std::string& name);
   Task& emit(Task task);
@@ -71,7 +72,6 @@ class ScheduleBuilder {
   std::vector<std::string> state_names(int unit) const;
   /// The bytes of this rank's state in each of state_names.
   Use state_use(const std::string& name, int unit, Access access) const;
-  void emit_state_upload(int unit);
 
   bool keeps_packed(const Operand& o) const;
   static std::string packed_name(const Operand& o);

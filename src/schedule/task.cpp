@@ -46,7 +46,7 @@ Hash128 Schedule::hash() const {
   auto agreed_bytes = [&](const Buffer& b, std::int64_t bytes) { return b.category == Category::workspace ? 0 : bytes; };
   for (const Buffer& b : buffers)
     hasher.update(fmt::format("{},{},{},{};", b.name, name_of(b.tier), agreed_bytes(b, b.bytes), b.persistent));
-  for (const Program* program : {&train, &evaluate, &publish, &snapshot})
+  for (const Program* program : {&train, &evaluate, &publish, &snapshot, &restore})
     for (const auto& phase : program->phases) hasher.update(fmt::format("{}:{}x{};", program->name, phase.section, phase.repeat));
   for (const Section& section : sections) {
     hasher.update(section.name);
@@ -77,7 +77,7 @@ std::string print_uses(const Schedule& schedule, const Task& task, bool writes) 
 
 std::string print_schedule(const Schedule& schedule) {
   std::string out;
-  for (const Program* program : {&schedule.train, &schedule.evaluate, &schedule.publish, &schedule.snapshot}) {
+  for (const Program* program : {&schedule.train, &schedule.evaluate, &schedule.publish, &schedule.snapshot, &schedule.restore}) {
     if (program->phases.empty()) continue;
     out += fmt::format("program {}\n", program->name);
     for (const auto& phase : program->phases) {

@@ -141,8 +141,8 @@ struct Program {
   std::vector<Phase> phases;
 };
 
-enum class ProgramKind : std::uint8_t { train, evaluate, publish, snapshot };
-inline constexpr int program_count = 4;
+enum class ProgramKind : std::uint8_t { train, evaluate, publish, snapshot, restore };
+inline constexpr int program_count = 5;
 
 struct Schedule {
   std::vector<Buffer> buffers;
@@ -151,13 +151,14 @@ struct Schedule {
   Program evaluate;  ///< forward passes over validation micro-batches
   Program publish;   ///< makes the compute copies from the master weights: after initialisation and loading
   Program snapshot;  ///< brings the state to where the host can read it: before a save; empty where it lies there already
+  Program restore;  ///< brings what the host has read of the state to where tasks use it: before publish; empty where it lies there already
   std::vector<Segment> segments;
   ModelShape shape;
 
   /// Digest of what all ranks must agree on: sections, tasks, lanes, collectives and their sizes; not which shard a rank owns.
   Hash128 hash() const;
   const Program& program(ProgramKind kind) const {
-    const Program* programs[] = {&train, &evaluate, &publish, &snapshot};
+    const Program* programs[] = {&train, &evaluate, &publish, &snapshot, &restore};
     return *programs[static_cast<std::size_t>(kind)];
   }
   int find_buffer(const std::string& name) const;  ///< -1 where there is none

@@ -82,7 +82,9 @@ Engine::Engine(const Deck& deck, DataParallelGroup group, const EngineOptions& o
   for (std::size_t t = 0; t < tier_count; ++t) {
     if (plan_.bytes[t] == 0) continue;
     arenas_[t] =
-        Arena(static_cast<Tier>(t), static_cast<std::size_t>(plan_.bytes[t]), fmt::format("tessera.{}", name_of(static_cast<Tier>(t))));
+        Arena(static_cast<Tier>(t), static_cast<std::size_t>(plan_.bytes[t]), fmt::format("tessera.{}", name_of(static_cast<Tier>(t))),
+              // Beside a GPU the host holds what is saved and loaded: a new run need not wait for its pages.
+              schedule_.shape.backend == kernels::Backend::cuda ? FirstTouch::when_used : FirstTouch::now);
     bases[t] = arenas_[t].data();
   }
   if (options.training) TESSERA_REQUIRE(used_bytes() == plan_.bytes, "the bytes that tasks touch differ from the planned ones");
@@ -199,8 +201,8 @@ void Engine::bytes_to(void* to, const void* from, std::int64_t bytes) const {
   kernels::copy(context, to, from, static_cast<std::size_t>(bytes));  // from pageable memory: read when it returns
 }
 
-float* Engine::state_address(const std::string& group, int unit) const {
-  const StateRange s = state_range(schedule_, request_, group, unit);
+float* Engine::state_address(const std::string& group, int unit, StateSide side) const {
+  const StateRange s = state_range(schedule_, request_, group, unit, side);
   return reinterpret_cast<float*>(address(s.buffer, s.offset_bytes));
 }
 
@@ -208,11 +210,15 @@ void Engine::for_each_state(const std::function<void(int, const Range&)>& f) con
   for (int u = 0; u < static_cast<int>(layout().units.size()); ++u) f(u, state_range(schedule_, request_, "master", u).range);
 }
 
-void Engine::publish() { executor_->run(ProgramKind::publish); }
+void Engine::publish() {
+  executor_->run(ProgramKind::restore);
+  executor_->run(ProgramKind::publish);
+}
 
 void Engine::set_weights(const std::function<void(const Parameter&, std::int64_t, std::span<float>)>& source) {
   for_each_state([&](int unit, const Range& range) {
     float* master = state_address("master", unit);
+    std::memset(master, 0, static_cast<std::size_t>(range.size()) * sizeof(float));  // the gaps between tensors too
     for (const Piece& piece : pieces_in(layout().units[static_cast<std::size_t>(unit)], range.begin, range.end))
       source(layout().table[static_cast<std::size_t>(piece.parameter)], piece.tensor_offset,
              {master + (piece.unit_offset - range.begin), static_cast<std::size_t>(piece.elements)});
@@ -223,14 +229,27 @@ void Engine::set_weights(const std::function<void(const Parameter&, std::int64_t
 }
 
 void Engine::initialise_weights() {
+  // Where tasks use the state: a GPU makes numbers, the host's bits, faster than they would travel.
+  kernels::Context context;
+  context.backend = schedule_.shape.backend;
   const auto seed = static_cast<std::uint64_t>(request_.deck.run.seed);
-  set_weights([&](const Parameter& p, std::int64_t first, std::span<float> out) {
-    if (p.init == Init::normal)
-      kernels::normal({}, out.data(), static_cast<std::int64_t>(out.size()), static_cast<float>(p.std), seed, stream_of(p),
-                      static_cast<std::uint64_t>(first));
-    else
-      std::fill(out.begin(), out.end(), p.init == Init::ones ? 1.0f : 0.0f);
+  for_each_state([&](int unit, const Range& range) {
+    for (const char* group : groups)
+      kernels::fill_zero(context, state_address(group, unit, StateSide::tasks), static_cast<std::size_t>(range.size()) * sizeof(float));
+    float* master = state_address("master", unit, StateSide::tasks);
+    for (const Piece& piece : pieces_in(layout().units[static_cast<std::size_t>(unit)], range.begin, range.end)) {
+      const Parameter& p = layout().table[static_cast<std::size_t>(piece.parameter)];
+      float* out = master + (piece.unit_offset - range.begin);
+      if (p.init == Init::normal)
+        kernels::normal(context, out, piece.elements, static_cast<float>(p.std), seed, stream_of(p),
+                        static_cast<std::uint64_t>(piece.tensor_offset));
+      else if (p.init == Init::ones)
+        bytes_to(out, std::vector<float>(static_cast<std::size_t>(piece.elements), 1.0f).data(),
+                 piece.elements * static_cast<std::int64_t>(sizeof(float)));
+    }
   });
+  wait_for_device(request_.deck.run.device);  // lanes do not wait for this stream
+  executor_->run(ProgramKind::publish);
 }
 
 io::CheckpointLayout Engine::checkpoint_layout() const {

@@ -105,7 +105,7 @@ class Engine {
   /// Zeroes the memory of a GPU and what is pinned for it.
   void clear_device();
   void fill_parameters_with_noise();
-  float* state_address(const std::string& group, int unit) const;
+  float* state_address(const std::string& group, int unit, StateSide side = StateSide::host) const;
   void for_each_state(const std::function<void(int unit, const Range&)>& f) const;
   void load_training_state(const io::CheckpointReader& reader);
   void load_weights(const io::CheckpointReader& reader);
