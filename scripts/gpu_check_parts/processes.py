@@ -122,8 +122,10 @@ def run(command, seconds, cwd=None, environment=None, on_line=None):
             end(process)
     if not late:
         signal_group(process.pid, signal.SIGKILL)  # helpers that outlived it
-    for thread in readers:
+    for thread, stream in zip(readers, (process.stdout, process.stderr)):
         thread.join(GRACE)  # not for ever: a stray process may hold the pipe
+        if not thread.is_alive():
+            stream.close()
     took = time.monotonic() - begin
     if late:
         return Done(124, "".join(out), "".join(err) + f"\nended after {took:.0f} s", took, True)
