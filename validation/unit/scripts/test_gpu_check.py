@@ -68,6 +68,24 @@ sys.exit(STATUS)
 """
 
 
+# Stands for compute-sanitizer: runs what it wraps, and ends with a summary.
+SANITIZER = """import subprocess, sys
+at = next(i for i, word in enumerate(sys.argv) if i > 0 and word.startswith('/'))
+assert sys.argv[sys.argv.index('--kernel-name') + 1] == 'kns=tessera'
+if REFUSES: print('========= Error: Device not supported'); sys.exit(0)
+status = subprocess.call(sys.argv[at:])
+if not SILENT or 'device_benchmark' in sys.argv[at]:  # the trial works in any case
+    print('========= ' + ('RACECHECK SUMMARY: 0 hazards displayed (0 errors, 0 warnings)' if 'racecheck' in sys.argv else 'ERROR SUMMARY: 0 errors'))
+sys.exit(status)
+"""
+
+# Stands for nvidia-smi where it lists no process: the device holds 1100 MiB more once somebody asked for the processes.
+NVIDIA_SMI = """import os, sys
+asked = os.path.join(os.path.dirname(sys.argv[0]), 'asked')
+if '--query-compute-apps' in sys.argv[1]: open(asked, 'w').close()
+else: print(1600 if os.path.exists(asked) else 500)
+"""
+
 # Stands for a Python with PyTorch: peer_gpu.py's numbers, by the options that it is given.
 PEER = """import json, sys
 speed = 500 + 100 * ('reduce-overhead' in sys.argv)
@@ -354,6 +372,29 @@ time.sleep(300)
         done, _ = self.check("--part", "tests", "--continue", "first.json")
         self.assertEqual(done.returncode, 1)
         self.assertIn("another GPU or another program", done.stderr)
+
+    def test_the_sanitizer_passes_by_its_summary(self):
+        self.binary("kernel", [("a", "COMPLETED", False)], 0)
+        listing = self.tests[0]["path"]
+        with open(listing) as file:
+            text = file.read()
+        with open(listing, "w") as file:  # the tool starts it without a report
+            file.write(text.replace("path = next", "if '--gtest_list_tests' in sys.argv: print('Suite.\\n  a\\n  b'); sys.exit()\npath = next")
+                       .replace("json:'))", "json:')) if any('output' in a for a in sys.argv) else '/dev/null'"))
+        for refuses, silent, result in ((False, False, "passed"), (False, True, "failed"), (True, False, "skipped")):
+            tool = self.write("path/compute-sanitizer", SANITIZER.replace("REFUSES", str(refuses)).replace("SILENT", str(silent)))
+            done, report = self.check("--part", "memcheck,racecheck", PATH=os.path.dirname(tool) + os.pathsep + os.environ["PATH"])
+            for kind in ("memcheck", "racecheck"):
+                self.assertEqual(self.results(report, kind), {"kernel": result}, done.stdout)
+            if refuses:
+                self.assertIn("Device not supported", done.stdout)
+
+    def test_memory_in_use_stands_beside_plan_and_overhead(self):
+        self.write("tessera", TESSERA.replace("DRIFTS", "False").replace("SPEAKS", "False").replace("TIMELINE", "{}")
+                   .replace("print('first step done", "print('beside the plan, on the GPU of rank 0: CUDA context 76 MiB: 76 MiB'); print('first step done"))
+        smi = self.write("path/nvidia-smi", NVIDIA_SMI)
+        done, report = self.check("--part", "speed:124m", PATH=os.path.dirname(smi) + os.pathsep + os.environ["PATH"])
+        self.assertRegex(done.stdout, r"memory in use beyond plan and overhead +0.00 % \(target at most 1 %: met\); 1.07 GiB by what the device holds more")
 
 
 if __name__ == "__main__":
