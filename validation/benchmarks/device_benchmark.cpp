@@ -1,7 +1,10 @@
 // Speed of the GPU's kernels, each beside a limit measured in the same run: memory-bound kernels beside a copy, products beside the best of
 // cuBLASLt, attention beside a product. Contenders take turns, so that clocks and heat weigh on all alike; medians over turns, timed by
-// events. On validation/emulator it runs too, where the numbers mean nothing.
-//   device_benchmark [--mib N] [--tokens N] [--width N] [--context N] [--repeat N] [--only TEXT] [--json]
+// events. With --json each number is one object on a line of its own, and so is the failure of a group, which costs the others nothing
+// (but where CUDA itself stays broken: then start each group in a process of its own). On validation/emulator it runs too, where the
+// numbers mean nothing.
+//   device_benchmark [--mib N] [--tokens N] [--width N] [--context N] [--repeat N] [--group NAME] [--only TEXT] [--json]
+//   device_benchmark --list          names of the groups; each is measured and printed before the next one starts
 //   device_benchmark --describe      one JSON object: the GPU and the versions of CUDA; fails where there is no GPU
 #include "device_benchmark.hpp"
 
@@ -102,7 +105,7 @@ nlohmann::ordered_json describe() {
 void measure(Part& part, const Settings& settings) {
   std::set<std::string> limits;  // of those that are wanted; each may have one of its own
   const auto wanted = [&](const Contender& c) {
-    return c.limit.empty() || c.name.find(settings.only) != std::string::npos || limits.contains(c.name);
+    return c.limit.empty() || c.name.find(settings.only) != std::string::npos || limits.contains(c.name) || limits.contains(c.stands_for);
   };
   for (int depth = 0; depth < 2; ++depth)
     for (const Contender& c : part.contenders)
@@ -114,16 +117,23 @@ void measure(Part& part, const Settings& settings) {
 }
 
 nlohmann::ordered_json rows_of(const Part& part) {
-  std::map<std::string, double> limits;
-  for (const Contender& c : part.contenders) limits[c.name] = c.rate();
+  struct Limit {
+    double rate = 0;
+    std::string name;
+  };
+  std::map<std::string, Limit> limits;
+  for (const Contender& c : part.contenders)
+    for (const std::string& name : {c.name, c.stands_for})
+      if (!name.empty() && c.rate() > limits[name].rate) limits[name] = {c.rate(), c.name};
   auto rows = nlohmann::ordered_json::array();
   for (const Contender& c : part.contenders) {
     const double unit = c.flops ? 1e12 : 1e9;
     nlohmann::ordered_json row{{"name", c.name}, {"unit", c.flops ? "TFLOP/s" : "GB/s"}, {"value", c.rate() / unit}, {"amount", c.amount}};
     if (!c.limit.empty()) {
-      row["limit"] = c.limit;
-      row["limit_value"] = limits.at(c.limit) / unit;
-      row["share"] = c.rate() / limits.at(c.limit);
+      const Limit& limit = limits.at(c.limit);
+      row["limit"] = limit.name == c.limit ? c.limit : fmt::format("{} ({})", c.limit, limit.name);
+      row["limit_value"] = limit.rate / unit;
+      row["share"] = c.rate() / limit.rate;
       if (c.target > 0) row["target"] = c.target;
     }
     rows.push_back(row);
@@ -131,32 +141,63 @@ nlohmann::ordered_json rows_of(const Part& part) {
   return rows;
 }
 
-void print(const nlohmann::ordered_json& rows) {
+void print(const nlohmann::ordered_json& rows, bool json) {
   for (const auto& row : rows) {
+    if (json) {
+      fmt::print("{}\n", row.dump());
+      continue;
+    }
     fmt::print("{:44} {:9.2f} {}", row["name"].get<std::string>(), row["value"].get<double>(), row["unit"].get<std::string>());
     if (row.contains("share")) fmt::print("  {:6.1f} % of {}", 100 * row["share"].get<double>(), row["limit"].get<std::string>());
     fmt::print("\n");
   }
+  std::fflush(stdout);
+}
+
+std::vector<Group> groups_of(const Settings& settings) {
+  std::vector<Group> groups;
+  for (auto* some : {memory_bound_groups, product_groups, attention_groups})
+    for (Group& group : some())
+      if (settings.group.empty() || group.name == settings.group) groups.push_back(std::move(group));
+  if (groups.empty()) fail(ExitCode::usage, "there is no group {}: device_benchmark --list names them", settings.group);
+  return groups;
+}
+
+/// What the group failed of; empty where it was measured.
+std::string measure_group(const Group& group, const Settings& settings) {
+  try {
+    Part part;
+    group.add(part, settings);
+    measure(part, settings);
+    print(rows_of(part), settings.json);
+    return "";
+  } catch (const std::exception& error) {
+    return error.what();
+  }
 }
 
 int run(const Settings& settings) {
+  const std::vector<Group> groups = groups_of(settings);
+  if (settings.list) {
+    for (const Group& group : groups) fmt::print("{}\n", group.name);
+    return 0;
+  }
   if (const std::string why = cuda::why_no_device(); !why.empty())
     fail(ExitCode::environment, "there is no GPU to measure on this machine ({})", why);
   if (settings.describe) {
     fmt::print("{}\n", describe().dump());
     return 0;
   }
-  auto all = nlohmann::ordered_json::array();
-  for (auto* add : {add_memory_bound, add_products, add_attention}) {
-    Part part;
-    add(part, settings);
-    measure(part, settings);
-    const auto rows = rows_of(part);
-    if (!settings.json) print(rows);
-    all.insert(all.end(), rows.begin(), rows.end());
+  bool good = true;
+  for (const Group& group : groups) {
+    const std::string error = measure_group(group, settings);
+    if (error.empty()) continue;
+    good = false;
+    if (settings.json) fmt::print("{}\n", nlohmann::ordered_json{{"name", group.name}, {"error", error}}.dump());
+    std::fflush(stdout);
+    fmt::print(stderr, "device_benchmark: {}: {}\n", group.name, error);
   }
-  if (settings.json) fmt::print("{}\n", nlohmann::ordered_json{{"device", describe()}, {"rows", all}}.dump(1));
-  return 0;
+  return good ? 0 : static_cast<int>(ExitCode::environment);
 }
 
 std::int64_t number(const std::string& option, const std::string& text) {
@@ -171,7 +212,8 @@ Settings parse(int argc, char** argv) {
   Settings s;
   const std::map<std::string, std::int64_t*> numbers{
       {"--mib", &s.mib}, {"--tokens", &s.tokens}, {"--width", &s.width}, {"--context", &s.context}, {"--repeat", &s.repeat}};
-  const std::map<std::string, bool*> flags{{"--json", &s.json}, {"--describe", &s.describe}};
+  const std::map<std::string, std::string*> texts{{"--only", &s.only}, {"--group", &s.group}};
+  const std::map<std::string, bool*> flags{{"--json", &s.json}, {"--describe", &s.describe}, {"--list", &s.list}};
   for (int i = 1; i < argc; ++i) {
     const std::string option = argv[i];
     if (auto flag = flags.find(option); flag != flags.end()) {
@@ -179,10 +221,11 @@ Settings parse(int argc, char** argv) {
       continue;
     }
     auto found = numbers.find(option);
-    if ((found == numbers.end() && option != "--only") || i + 1 == argc)
+    auto text = texts.find(option);
+    if ((found == numbers.end() && text == texts.end()) || i + 1 == argc)
       fail(ExitCode::usage, "{} is unknown or lacks its value: the head of device_benchmark.cpp lists the options", option);
-    if (option == "--only")
-      s.only = argv[++i];
+    if (text != texts.end())
+      *text->second = argv[++i];
     else
       *found->second = number(option, argv[++i]);
   }

@@ -21,7 +21,8 @@ struct Settings {
   std::int64_t context = 4096;  ///< tokens of a sequence for attention; there are tokens / context sequences
   std::int64_t repeat = 20;     ///< turns; each times every contender once
   std::string only;             ///< contenders with this in their name, beside the limits
-  bool json = false, describe = false;
+  std::string group;            ///< the only group to measure; empty: all
+  bool json = false, describe = false, list = false;
 };
 
 /// Memory of the GPU until the end of the program's part; all contenders of a part share what they can.
@@ -43,9 +44,10 @@ class DeviceMemory {
   std::size_t size_ = 0;
 };
 
-/// One thing that is timed. `limit` is the name of the contender that bounds it or is its peer; empty for what nothing bounds.
+/// One thing that is timed. `limit` is the name of what bounds it or is its peer: of a contender, or of several that `stand_for` it, of
+/// which the fastest counts; empty for what nothing bounds.
 struct Contender {
-  std::string name = {}, limit = {};
+  std::string name = {}, limit = {}, stands_for = {};
   double amount = 0;   ///< bytes moved (read and written) or FLOPs, of one call
   bool flops = false;  ///< what `amount` counts
   double target = 0;   ///< wanted share of the limit; 0: none is set
@@ -55,7 +57,7 @@ struct Contender {
   double rate() const;  ///< amount a second, of the median turn
 };
 
-/// A part of the benchmark: its contenders and the memory they work in.
+/// What takes turns with one another, and the memory they work in.
 struct Part {
   std::vector<std::shared_ptr<DeviceMemory>> memory;
   std::vector<Contender> contenders;
@@ -66,12 +68,18 @@ struct Part {
   void* copy_of(const void* host, std::size_t bytes);
 };
 
-/// Kernels that memory bounds: limits `copy` (ours) and `cudaMemcpy`.
-void add_memory_bound(Part& part, const Settings& settings);
-/// gemm against the fastest of all algorithms that cuBLASLt offers for the shape.
-void add_products(Part& part, const Settings& settings);
-/// Attention against the fastest product of matrices.
-void add_attention(Part& part, const Settings& settings);
+/// A part that is made, measured and printed before the next one is; a failure ends it alone.
+struct Group {
+  std::string name;
+  std::function<void(Part&, const Settings&)> add;
+};
+
+/// The limit "copy" itself, and kernels that memory bounds beside it.
+std::vector<Group> memory_bound_groups();
+/// gemm as a run's start chooses it, against the fastest of all that cuBLASLt has for the shape.
+std::vector<Group> product_groups();
+/// Attention against the fastest product of matrices, and against cuDNN's.
+std::vector<Group> attention_groups();
 
 /// Seconds of one call, between two events on the stream.
 double time_once(cudaStream_t stream, const std::function<void(cudaStream_t)>& run);

@@ -3,20 +3,27 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "base/check.hpp"
+#include "base/clock.hpp"
 #include "device_benchmark.hpp"
 #include "kernels/attention/attention.hpp"
 #include "kernels/attention/cudnn_attention.hpp"
 #include "kernels/cuda/kernel_search.hpp"
 #include "kernels/gemm/gemm.hpp"
 
+// The emulator has no algorithms to number.
+#pragma weak cublasLtMatmulAlgoGetIds
+#pragma weak cublasLtMatmulAlgoInit
+
 namespace tessera::benchmarks {
 namespace {
 
 using namespace kernels;
 
-constexpr int most_algorithms = 256;  // more than cuBLASLt returns for any shape
+constexpr int most_algorithms = 256;    // of one call of the heuristic
+constexpr double search_seconds = 4.0;  // for one product
 
 void check(cublasStatus_t status, const char* what) {
   if (status != CUBLAS_STATUS_SUCCESS) fail(ExitCode::environment, "{}: {}", what, cublasLtGetStatusString(status));
@@ -31,8 +38,10 @@ cublasLtHandle_t handle() {
   return made;
 }
 
-/// One product with every algorithm that cuBLASLt's heuristic returns for it, set up apart from our own gemm. Row-major operands are read
-/// as transposed ones, so cuBLASLt's first operand is our b.
+cudaDataType_t type_of(DType dtype) { return dtype == DType::f32 ? CUDA_R_32F : CUDA_R_16BF; }
+
+/// One product with all that cuBLASLt's heuristic returns for it, for any algorithm and for each one by its number, set up apart from our
+/// own gemm. Row-major operands are read as transposed ones, so cuBLASLt's first operand is our b.
 class Search {
  public:
   Search(const Gemm& g, void* workspace, std::size_t workspace_bytes) : g_(g), workspace_(workspace), workspace_bytes_(workspace_bytes) {
@@ -43,35 +52,32 @@ class Search {
     b_ = layout(g.in, g.b_transposed ? g.K : g.N, g.b_transposed ? g.N : g.K);
     a_ = layout(g.in, g.a_transposed ? g.M : g.K, g.a_transposed ? g.K : g.M);
     c_ = layout(g.out, g.N, g.M);
-    cublasLtMatmulPreference_t preference = nullptr;
-    check(cublasLtMatmulPreferenceCreate(&preference), "cublasLtMatmulPreferenceCreate");
-    check(cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace_bytes_,
-                                               sizeof workspace_bytes_),
-          "MAX_WORKSPACE_BYTES");
-    found_.resize(most_algorithms);
-    int count = 0;
-    check(cublasLtMatmulAlgoGetHeuristic(handle(), description_, b_, a_, c_, c_, preference, most_algorithms, found_.data(), &count),
-          "cublasLtMatmulAlgoGetHeuristic");
-    found_.resize(static_cast<std::size_t>(count));
-    cublasLtMatmulPreferenceDestroy(preference);
+    ask(std::nullopt);
+    for (int id : ids()) ask(id);
   }
 
-  std::size_t algorithms() const { return found_.size(); }
+  /// How many were timed, of how many that there are.
+  std::string size() const {
+    return timed_ == found_.size() ? fmt::format("{}", timed_) : fmt::format("the first {} of {}", timed_, found_.size());
+  }
   cublasStatus_t run(std::size_t algorithm, cudaStream_t stream) const {
     const float alpha = 1, beta = g_.accumulate ? 1 : 0;
     return cublasLtMatmul(handle(), description_, &alpha, g_.b, b_, g_.a, a_, &beta, g_.c, c_, g_.c, c_, &found_[algorithm].algo,
                           workspace_, workspace_bytes_, stream);
   }
-  /// The algorithm whose fastest of three calls is the fastest.
-  std::size_t fastest(cudaStream_t stream) const {
+  /// The algorithm whose fastest of three calls is the fastest, of those that there is time for: the heuristic's own come first.
+  std::size_t fastest(cudaStream_t stream) {
     std::size_t best = 0;
     double best_seconds = 1e30;
-    for (std::size_t a = 0; a < found_.size(); ++a) {
-      if (run(a, stream) != CUBLAS_STATUS_SUCCESS) continue;  // the heuristic lists some that a shape then refuses
+    const double begin = now_seconds();
+    for (timed_ = 0; timed_ < found_.size() && now_seconds() - begin < search_seconds; ++timed_) {
+      if (run(timed_, stream) != CUBLAS_STATUS_SUCCESS) continue;  // the heuristic lists some that a shape then refuses
+      double seconds = 1e30;
       for (int turn = 0; turn < 3; ++turn) {
-        const double seconds = time_once(stream, [&](cudaStream_t s) { run(a, s); });
-        if (seconds < best_seconds) best = a, best_seconds = seconds;
+        seconds = std::min(seconds, time_once(stream, [&](cudaStream_t s) { run(timed_, s); }));
+        if (turn == 0 && seconds > 1.5 * best_seconds) break;  // not worth two more calls
       }
+      if (seconds < best_seconds) best = timed_, best_seconds = seconds;
     }
     return best;
   }
@@ -79,10 +85,50 @@ class Search {
  private:
   static cublasLtMatrixLayout_t layout(DType dtype, std::int64_t rows, std::int64_t columns) {
     cublasLtMatrixLayout_t made = nullptr;
-    check(cublasLtMatrixLayoutCreate(&made, dtype == DType::f32 ? CUDA_R_32F : CUDA_R_16BF, static_cast<std::uint64_t>(rows),
-                                     static_cast<std::uint64_t>(columns), rows),
+    check(cublasLtMatrixLayoutCreate(&made, type_of(dtype), static_cast<std::uint64_t>(rows), static_cast<std::uint64_t>(columns), rows),
           "cublasLtMatrixLayoutCreate");
     return made;
+  }
+
+  /// Numbers of all algorithms for these types; none in the emulator.
+  std::vector<int> ids() const {
+    if (cublasLtMatmulAlgoGetIds == nullptr || cublasLtMatmulAlgoInit == nullptr) return {};
+    std::vector<int> ids(most_algorithms);
+    int count = 0;
+    check(cublasLtMatmulAlgoGetIds(handle(), CUBLAS_COMPUTE_32F, CUDA_R_32F, type_of(g_.in), type_of(g_.in), type_of(g_.out),
+                                   type_of(g_.out), most_algorithms, ids.data(), &count),
+          "cublasLtMatmulAlgoGetIds");
+    ids.resize(static_cast<std::size_t>(count));
+    return ids;
+  }
+
+  /// Adds what the heuristic proposes of one algorithm, or of all.
+  void ask(std::optional<int> id) {
+    cublasLtMatmulPreference_t preference = nullptr;
+    check(cublasLtMatmulPreferenceCreate(&preference), "cublasLtMatmulPreferenceCreate");
+    check(cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace_bytes_,
+                                               sizeof workspace_bytes_),
+          "MAX_WORKSPACE_BYTES");
+    // Sums of pieces of K in fp32, as ours are: what rounds them to bf16 in between is no peer.
+    const std::uint32_t sums = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+    check(cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &sums, sizeof sums),
+          "REDUCTION_SCHEME");
+    std::vector<cublasLtMatmulHeuristicResult_t> found(most_algorithms);
+    if (id) {
+      const std::uint32_t mode = CUBLASLT_SEARCH_LIMITED_BY_ALGO_ID;
+      check(cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_SEARCH_MODE, &mode, sizeof mode), "SEARCH_MODE");
+      check(cublasLtMatmulAlgoInit(handle(), CUBLAS_COMPUTE_32F, CUDA_R_32F, type_of(g_.in), type_of(g_.in), type_of(g_.out),
+                                   type_of(g_.out), *id, &found[0].algo),
+            "cublasLtMatmulAlgoInit");
+    }
+    int count = 0;
+    const cublasStatus_t status =
+        cublasLtMatmulAlgoGetHeuristic(handle(), description_, b_, a_, c_, c_, preference, most_algorithms, found.data(), &count);
+    cublasLtMatmulPreferenceDestroy(preference);
+    if (id && status != CUBLAS_STATUS_SUCCESS) return;  // this algorithm does not serve the shape
+    check(status, "cublasLtMatmulAlgoGetHeuristic");
+    for (int i = 0; i < count; ++i)
+      if (found[static_cast<std::size_t>(i)].state == CUBLAS_STATUS_SUCCESS) found_.push_back(found[static_cast<std::size_t>(i)]);
   }
 
   Gemm g_;
@@ -91,12 +137,14 @@ class Search {
   cublasLtMatmulDesc_t description_ = nullptr;
   cublasLtMatrixLayout_t a_ = nullptr, b_ = nullptr, c_ = nullptr;
   std::vector<cublasLtMatmulHeuristicResult_t> found_;
+  std::size_t timed_ = 0;
 };
 
 Context on(cudaStream_t stream, void* workspace, std::size_t bytes) {
   return {.workspace = {static_cast<std::byte*>(workspace), bytes}, .backend = Backend::cuda, .stream = stream};
 }
 
+/// The product as a run has it, which chooses among cuBLASLt's proposals at its start, beside the fastest of all.
 void add_product(Part& part, const std::string& name, Gemm g) {
   g.a = part.values(g.M * g.K, g.in), g.b = part.values(g.N * g.K, g.in), g.c = part.values(g.M * g.N, g.out);
   const std::size_t bytes = gemm_workspace_bytes(g, Backend::cuda);
@@ -104,7 +152,11 @@ void add_product(Part& part, const std::string& name, Gemm g) {
   const auto search = std::make_shared<Search>(g, workspace, bytes);
   const std::size_t best = search->fastest(nullptr);
   const double flops = 2.0 * static_cast<double>(g.M) * static_cast<double>(g.N) * static_cast<double>(g.K);
-  const std::string limit = fmt::format("best of {} for {}", search->algorithms(), name);
+  const std::string limit = fmt::format("best of {} for {}", search->size(), name);
+  {
+    kernels::cuda::KernelSearch chosen("");  // no file: nothing is known, and nothing kept for others
+    gemm(on(nullptr, workspace, bytes), g);
+  }
   part.contenders.push_back({.name = limit, .amount = flops, .flops = true, .run = [=](cudaStream_t stream) {
                                check(search->run(best, stream), "cublasLtMatmul");
                              }});
@@ -115,16 +167,53 @@ void add_product(Part& part, const std::string& name, Gemm g) {
 
 }  // namespace
 
-void add_products(Part& part, const Settings& s) {
-  const std::int64_t M = s.tokens, C = s.width, F = 4 * s.width;
-  for (DType in : {DType::bf16, DType::f32}) {
-    const auto named = [&](const char* what) { return fmt::format("gemm {} {}", what, name_of(in)); };
-    add_product(part, named("forward"), {.M = M, .N = F, .K = C, .b_transposed = true, .in = in, .out = in});
-    add_product(part, named("input gradient"), {.M = M, .N = C, .K = F, .in = in, .out = in});
-    add_product(part, named("weight gradient"),
-                {.M = F, .N = C, .K = M, .a_transposed = true, .accumulate = true, .in = in, .out = DType::f32});
-    add_product(part, named("square"), {.M = C, .N = C, .K = C, .b_transposed = true, .in = in, .out = in});
-  }
+namespace {
+
+/// A layer's products in bf16, and the head's, of one step of validation/benchmarks/shapes.py.
+struct Model {
+  const char* name;
+  std::int64_t tokens, C, QKV, F, V;
+};
+constexpr std::int64_t round_to_64(std::int64_t n) { return std::max<std::int64_t>(64, (n + 63) / 64 * 64); }
+constexpr Model models[] = {{"124m", 16 * 1024, 768, 3 * 768, 2048, 50304},
+                            {"1.5b", 8 * 2048, 2048, 3 * 2048, 5632, 50304},
+                            {"8b-cut", 8192, 4096, 6144, 14336, 128256}};
+
+/// Forward with the weights' rows as columns of the result, and both gradients.
+void add_linear(Part& part, const std::string& name, std::int64_t M, std::int64_t N, std::int64_t K, DType in) {
+  const auto named = [&](const char* what) { return fmt::format("gemm {} {} {}", name, what, name_of(in)); };
+  add_product(part, named("forward"), {.M = M, .N = N, .K = K, .b_transposed = true, .in = in, .out = in});
+  add_product(part, named("input gradient"), {.M = M, .N = K, .K = N, .in = in, .out = in});
+  add_product(part, named("weight gradient"),
+              {.M = N, .N = K, .K = M, .a_transposed = true, .accumulate = true, .in = in, .out = DType::f32});
+}
+
+/// In the emulator, whose settings are small, all sizes shrink alike.
+void add_model(Part& part, const Settings& s, const Model& model) {
+  const std::int64_t by = std::max<std::int64_t>(1, 8192 / s.tokens), M = model.tokens / by, C = std::max<std::int64_t>(64, model.C / by);
+  const auto size = [&](std::int64_t n) { return round_to_64(n / by); };
+  add_linear(part, fmt::format("{} qkv", model.name), M, size(model.QKV), C, DType::bf16);
+  add_linear(part, fmt::format("{} gate and up", model.name), M, size(2 * model.F), C, DType::bf16);
+  add_linear(part, fmt::format("{} down", model.name), M, C, size(model.F), DType::bf16);
+  // The head in pieces of rows: its logits are never whole.
+  add_product(
+      part, fmt::format("gemm {} head bf16", model.name),
+      {.M = std::min<std::int64_t>(M, 4096 / by), .N = size(model.V), .K = C, .b_transposed = true, .in = DType::bf16, .out = DType::f32});
+}
+
+}  // namespace
+
+std::vector<Group> product_groups() {
+  std::vector<Group> groups;
+  for (DType in : {DType::bf16, DType::f32})
+    groups.push_back({fmt::format("products-{}", name_of(in)), [in](Part& part, const Settings& s) {
+                        add_linear(part, "wide", s.tokens, 4 * s.width, s.width, in);
+                        add_product(part, fmt::format("gemm square {}", name_of(in)),
+                                    {.M = s.width, .N = s.width, .K = s.width, .b_transposed = true, .in = in, .out = in});
+                      }});
+  for (const Model& model : models)
+    groups.push_back({fmt::format("products-{}", model.name), [model](Part& part, const Settings& s) { add_model(part, s, model); }});
+  return groups;
 }
 
 namespace {
@@ -166,6 +255,17 @@ struct Attention {
   }
 };
 
+/// The limit: what a product of the same precision reaches, so that the share says how well tensor cores are fed. Returns its name.
+std::string add_fastest_product(Part& part, const Settings& s) {
+  Part products;
+  add_product(products, "gemm", {.M = s.tokens, .N = s.width, .K = s.width, .b_transposed = true, .in = DType::bf16, .out = DType::bf16});
+  Contender limit = products.contenders.back();
+  limit.name = "bf16 product", limit.limit = "", limit.target = 0;
+  part.memory = products.memory;
+  part.contenders.push_back(limit);
+  return limit.name;
+}
+
 /// Ours, cuDNN's and what a run's start would choose, forward and backward. Ours is measured against cuDNN's where there is one.
 void add_attention_of(Part& part, const AttentionShape& shape, const std::string& product) {
   const Attention attention(part, shape);
@@ -201,18 +301,24 @@ void add_attention_of(Part& part, const AttentionShape& shape, const std::string
 
 }  // namespace
 
-void add_attention(Part& part, const Settings& s) {
-  // The limit: what a product of the same precision reaches, so that the share says how well tensor cores are fed.
-  Part products;
-  add_product(products, "gemm", {.M = s.tokens, .N = s.width, .K = s.width, .b_transposed = true, .in = DType::bf16, .out = DType::bf16});
-  Contender limit = products.contenders.back();
-  limit.name = "bf16 product", limit.limit = "", limit.target = 0;
-  part.memory = products.memory;
-  part.contenders.push_back(limit);
-  for (std::int64_t D : {64, 96, 128}) {
-    const std::int64_t G = std::max<std::int64_t>(1, s.width / D / 4), H = 4 * G, T = std::min(s.context, s.tokens);
-    add_attention_of(part, {.B = s.tokens / T, .T = T, .H = H, .G = G, .D = D, .dtype = DType::bf16}, limit.name);
+std::vector<Group> attention_groups() {
+  struct Shape {
+    std::int64_t T, D, H, G;  // 0: of the settings
+  };
+  std::vector<Group> groups;
+  // Those of the settings, by their head's width; then the models' of validation/benchmarks/shapes.py.
+  for (const Shape& of : {Shape{0, 64, 0, 0}, Shape{0, 96, 0, 0}, Shape{0, 128, 0, 0}, Shape{1024, 64, 12, 12}, Shape{2048, 128, 16, 16},
+                          Shape{8192, 128, 32, 8}}) {
+    const std::string name =
+        of.T == 0 ? fmt::format("attention-D{}", of.D) : fmt::format("attention-T{}-D{}-H{}-G{}", of.T, of.D, of.H, of.G);
+    groups.push_back({name, [of](Part& part, const Settings& s) {
+                        const std::int64_t G = of.G > 0 ? of.G : std::max<std::int64_t>(1, s.width / of.D / 4), H = of.H > 0 ? of.H : 4 * G,
+                                           T = std::min(of.T > 0 ? of.T : s.context, s.tokens);
+                        add_attention_of(part, {.B = s.tokens / T, .T = T, .H = H, .G = G, .D = of.D, .dtype = DType::bf16},
+                                         add_fastest_product(part, s));
+                      }});
   }
+  return groups;
 }
 
 }  // namespace tessera::benchmarks

@@ -1,13 +1,16 @@
 #!/usr/bin/env python3
 """`tessera train` on one GPU beside PyTorch on the same one: tokens/s, MFU, memory, and the ratio of the two, for the shapes of shapes.py.
 
-    device_training.py [--shape 124m,1.5b,8b-cut] [--steps 20] [--tessera build/cuda/tessera] [--peer-python python3] [--json]
+    device_training.py [--shape 124m,1.5b,8b-cut] [--steps 20] [--tessera build/cuda/tessera] [--peer-python python3] [--keep FOLDER] [--json]
 
-Both train in bf16 with fp32 master weights on random tokens, one micro-batch a step, and the median of the steps after the fifth counts. Ours runs first,
-then peer_gpu.py in a process of its own, so neither holds the other's memory. Where the peer's Python has no torch, ours stands alone and the line says so.
+Both train in bf16 with fp32 master weights on random tokens, one micro-batch a step; the steps behind the first few count. Every run is a process of its
+own, so none holds another's memory. Ours runs at ZeRO stages 0, 3, 0, 3 (stage 3 on one rank gathers and reduces nothing and so should cost nothing),
+then the peer in each of the ways in which it may be fastest, then ours at stage 0 again: clocks and heat weigh on both. Where the peer's Python has no
+torch, ours stands alone and the line says so. Utilisation is of the rate of the faster of both programs' square products.
 The step behind those that count is traced (run.trace_step), for the share of a step in which the GPU is idle: a lower bound, since gaps inside a task count as
-busy. A second run times ZeRO stage 3 with one rank, which gathers and reduces nothing and so should cost nothing.
-Exit status 77: there is no GPU.
+busy. Then, before the run is ended, nvidia-smi is asked for the memory in use.
+With --json, what is known of a shape is printed after each run, as one object a line; the last line of a shape is whole.
+Exit status 77: there is no GPU; 1: a shape failed, and the others were run.
 """
 
 import argparse
@@ -15,16 +18,19 @@ import json
 import os
 import random
 import re
+import shutil
+import signal
 import statistics
 import struct
-import subprocess
 import sys
 import tempfile
 import time
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path.insert(0, HERE)
-from shapes import SHAPES  # noqa: E402
+sys.dont_write_bytecode = True
+HERE = os.path.dirname(os.path.realpath(__file__))
+sys.path[:0] = [HERE, os.path.join(os.path.dirname(os.path.dirname(HERE)), "scripts")]
+from gpu_check_parts import processes  # noqa: E402
+from shapes import SHAPES, flops_per_token  # noqa: E402
 
 DECK = """
 [model]
@@ -46,9 +52,20 @@ learning_rate = 1e-4
 [precision]
 compute = "bf16"
 """
-
-
 WARM_UP = 5  # steps that do not count: the first two make the CUDA graph
+UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
+# Ways of the peer: a name, and peer_gpu.py's options. CUDA graphs save what launches cost, which small shapes feel most.
+PEERS = {"compiled": ["--mode", "bf16"], "compiled, CUDA graphs": ["--mode", "bf16", "--compile", "reduce-overhead"],
+         "autocast, compiled": ["--mode", "autocast"]}
+PEERS_OF = {"124m": list(PEERS), "1.5b": list(PEERS), "8b-cut": ["compiled", "autocast, compiled"], "tiny": ["compiled"]}
+
+
+class NoGpu(Exception):
+    pass
+
+
+class Failed(Exception):
+    """A run of ours, or all that depends on it."""
 
 
 def steps_of(run):
@@ -59,101 +76,238 @@ def steps_of(run):
         return [json.loads(line) for line in file if line.endswith("}\n") and '"loss"' in line]
 
 
-def train(arguments, scratch, stage):
-    """Ends the run after the step that is traced, which comes behind all that count: a checkpoint of the last one, tens of gigabytes, is of no use here.
-    Returns the steps that count, the summary of the timeline, and what the run said."""
-    run, last = os.path.join(scratch, f"stage{stage}"), arguments.steps + WARM_UP
-    timeline = os.path.join(run, "trace", f"step-{last + 1:08d}", "rank-0000.json")
-    command = [arguments.tessera, "train", "deck.toml", "run.steps=1000000", "run.device=cuda", f"run.output_dir={run}", f"zero.stage={stage}",
-               f"run.trace_step={last + 1}"]
-    log = os.path.join(scratch, "log")
-    with open(log, "w") as out:
-        process = subprocess.Popen(command, cwd=scratch, stdin=subprocess.DEVNULL, stdout=out, stderr=out)
-        while process.poll() is None and not os.path.exists(timeline):
-            time.sleep(0.05)
-        process.kill()
-        process.wait()
-    with open(log) as file:
-        said = file.read()
-    if not os.path.exists(timeline):
-        if "there is no GPU" in said or "no CUDA backend" in said:
-            print("skipped: " + said.strip().splitlines()[-1], file=sys.stderr)
-            sys.exit(77)
-        sys.exit(f"device_training: {arguments.tessera} train ended with status {process.returncode}\n{said[-4000:]}")
-    with open(timeline) as file:
-        return steps_of(run)[WARM_UP:last], json.load(file)["otherData"], said
+def device_memory():
+    """Bytes of the first GPU that are in use, by anyone; None where nvidia-smi does not say."""
+    done = processes.run(["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits"], 20)
+    first = done.out.split()[:1]
+    return int(first[0]) << 20 if done.status == 0 and first and first[0].isdigit() else None
 
 
-def median(rows, key):
-    return statistics.median(row[key] for row in rows)
+def used_memory(pid, before):
+    """(bytes of the GPU that the process uses, by whose word), None where nobody says. In some machines nvidia-smi lists no process, or numbers them
+    otherwise: then it is what the device holds more than before the run."""
+    done = processes.run(["nvidia-smi", "--query-compute-apps=pid,used_memory", "--format=csv,noheader,nounits"], 20)
+    for line in done.out.splitlines() if done.status == 0 else []:
+        words = [word.strip() for word in line.split(",")]
+        if words[0] == str(pid) and words[-1].isdigit():
+            return int(words[-1]) << 20, "nvidia-smi's list of processes"
+    now = device_memory()
+    return (now - before, "what the device holds more than before") if now is not None and before is not None else (None, "")
 
 
-def idle_of(timeline):
-    """The share of a step in which the GPU does nothing, and of which steps it is. Of the steps as they run, where the timeline can tell: what their tasks,
-    timed one by one, leave of them. Else of the step whose tasks were timed, which has no CUDA graph."""
-    gaps = timeline.get("launch_gap_share", -1)
-    return (gaps, "steps as they run") if gaps >= 0 else (timeline["idle_share"], "traced step")
+def overhead_bytes(said):
+    """The sum that the run gives for what stands beside the plan, of its last such line."""
+    found = re.findall(r"beside the plan.*: ([0-9.]+) ([KMGT]?i?B)\s*$", said, re.MULTILINE)
+    return float(found[-1][0]) * UNITS[found[-1][1]] if found else 0
 
 
-def ours(arguments, shape):
-    with tempfile.TemporaryDirectory() as scratch:
-        tokens, chance = shape["length"] * shape["batch"] * 4 + 1, random.Random(1)
-        top = min(shape["vocab"], 65536)
+class Ours:
+    """Runs of tessera train of one shape."""
+
+    def __init__(self, options, name, scratch):
+        self.options, self.name, self.shape, self.scratch, self.count = options, name, SHAPES[name], scratch, 0
+        libraries = {"LD_LIBRARY_PATH": options.library_path} if options.library_path else {}
+        # Choices of kernels are found anew, and kept for the later runs, as with a user.
+        self.environment = {**os.environ, **libraries, "XDG_CACHE_HOME": os.path.join(scratch, "cache")}
+        tokens, chance = self.shape["length"] * self.shape["batch"] * 4 + 1, random.Random(1)
+        top = min(self.shape["vocab"], 65536)
         with open(os.path.join(scratch, "tokens.bin"), "wb") as out:
             out.write(struct.pack(f"<{tokens}H", *(chance.randrange(top) for _ in range(tokens))))
         with open(os.path.join(scratch, "deck.toml"), "w") as out:
-            out.write(DECK.format(**{**shape, "tied": str(shape["tied"]).lower()}))
-        rows, timeline, said = train(arguments, scratch, arguments.stage)
-        plan = subprocess.run([arguments.tessera, "plan", "deck.toml", "--ranks", "1", "--json", "run.steps=1", "run.device=cuda",
-                               f"zero.stage={arguments.stage}"], cwd=scratch, capture_output=True, text=True, check=True)
-        device_bytes = json.loads(plan.stdout)["tiers"]["device"]["bytes"]
-        outside = [line for line in said.splitlines() if "beside the plan" in line]
-        start = re.search(r"first step done ([0-9.]+) s after launch", said)
-        sharded = train(arguments, scratch, 3)[0] if arguments.stage != 3 else rows
-    idle, idle_in = idle_of(timeline)
-    return {"tokens_per_second": median(rows, "tokens_per_second"), "mfu_full": median(rows, "mfu"), "mfu_causal": median(rows, "mfu_causal"),
-            "outside_the_plan": outside[-1].strip() if outside else "", "device_bytes": device_bytes, "idle_share": idle, "idle_in": idle_in, "timeline": timeline,
-            "start_seconds": float(start[1]) if start else None, "stage3_tokens_per_second": median(sharded, "tokens_per_second")}
+            out.write(DECK.format(**{**self.shape, "tied": str(self.shape["tied"]).lower()}))
+
+    def train(self, stage):
+        """Ends the run after the step that is traced, which comes behind all that count: a checkpoint of the last one, tens of gigabytes, is of no use."""
+        self.count += 1
+        last = self.options.steps + WARM_UP
+        run = os.path.join(self.scratch, f"run{self.count}-stage{stage}")
+        timeline = os.path.join(run, "trace", f"step-{last + 1:08d}", "rank-0000.json")
+        command = [self.options.tessera, "train", "deck.toml", "run.steps=1000000", "run.device=cuda", f"run.output_dir={run}", f"zero.stage={stage}",
+                   f"run.trace_step={last + 1}"]
+        log, before, start_seconds = run + ".log", device_memory(), None
+        with open(log, "w") as out:
+            begin = time.monotonic()
+            process = processes.start(command, cwd=self.scratch, stdout=out, stderr=out, env=self.environment)
+            try:
+                while process.poll() is None and not os.path.exists(timeline) and time.monotonic() - begin < self.options.limit:
+                    if start_seconds is None and steps_of(run):
+                        start_seconds = time.monotonic() - begin
+                    time.sleep(0.02 if start_seconds is None else 0.05)
+                late = process.poll() is None and not os.path.exists(timeline)
+                used, used_by = used_memory(process.pid, before) if os.path.exists(timeline) else (None, "")
+            finally:
+                processes.end(process)
+        with open(log, errors="replace") as file:
+            said = file.read()
+        if not os.path.exists(timeline):
+            if "there is no GPU" in said or "no CUDA backend" in said:
+                raise NoGpu(said.strip().splitlines()[-1])
+            how = f"did not trace step {last + 1} within {self.options.limit:.0f} s" if late else f"ended with status {process.returncode}"
+            raise Failed(f"{self.options.tessera} train at stage {stage} {how}\n{said[-4000:]}")
+        with open(timeline) as file:
+            summary = json.load(file)["otherData"]
+        rows = steps_of(run)
+        return {"stage": stage, "rows": rows[WARM_UP:last], "timeline": summary, "overhead_bytes": overhead_bytes(said), "used": (used, used_by),
+                "start_seconds": start_seconds if start_seconds is not None else time.monotonic() - begin}
+
+    def planned_bytes(self):
+        plan = processes.run([self.options.tessera, "plan", "deck.toml", "--ranks", "1", "--json", "run.steps=1", "run.device=cuda", "zero.stage=0"], 60,
+                             self.scratch, self.environment)
+        if plan.status != 0:
+            raise Failed(f"tessera plan: status {plan.status}\n{plan.text()}")
+        return json.loads(plan.out)["tiers"]["device"]["bytes"]
+
+    def keep(self, folder):
+        """Logs, metrics and timelines, without tokens and checkpoints."""
+        for where, _, files in os.walk(self.scratch):
+            for name in files:
+                if name.endswith((".log", ".jsonl", ".toml", ".json")):
+                    to = os.path.join(folder, os.path.relpath(where, self.scratch))
+                    os.makedirs(to, exist_ok=True)
+                    shutil.copy2(os.path.join(where, name), to)
 
 
-def peer(arguments, name):
-    done = subprocess.run([arguments.peer_python, os.path.join(HERE, "peer_gpu.py"), "--shape", name, "--steps", str(arguments.steps), "--json"],
-                          capture_output=True, text=True, stdin=subprocess.DEVNULL)
-    if done.returncode == 77:
-        return None, (done.stderr.strip().splitlines() or ["no torch"])[-1]
-    if done.returncode != 0:
-        return None, f"peer_gpu.py ended with status {done.returncode}: {done.stderr[-1000:]}"
-    return json.loads(done.stdout.strip().splitlines()[-1]), ""
+def speed(run):
+    """Tokens a second over all steps that count, as the peer is timed."""
+    return statistics.harmonic_mean([row["tokens_per_second"] for row in run["rows"]])
 
 
-def main():
+def idle_of(timeline):
+    """The least share of a step in which the GPU does nothing: of the steps as they run, what their tasks, timed one by one, leave of them. None where
+    tasks took longer while they were timed than a step does, which says nothing."""
+    gaps = timeline.get("launch_gap_share", -1)
+    return gaps if gaps >= 0 else None
+
+
+def ours_of(runs, device_bytes, shape):
+    whole, sharded = [run for run in runs if run["stage"] == 0], [run for run in runs if run["stage"] == 3]
+    first, beside = whole[0], whole[:max(1, len(sharded))]
+    rates = [speed(run) for run in whole]
+    tokens = statistics.mean(rates)
+    used, used_by = first["used"]
+    full = flops_per_token(shape)[0]
+    return {"tokens_per_second": tokens, "runs": " ".join(f"{rate:.0f}" for rate in rates), "device_bytes": device_bytes,
+            "overhead_bytes": first["overhead_bytes"], "used_bytes": used, "used_by": used_by, "expected_bytes": device_bytes + first["overhead_bytes"],
+            "idle_share": idle_of(first["timeline"]), "timeline": first["timeline"], "start_seconds": first["start_seconds"],
+            "later_start_seconds": whole[1]["start_seconds"] if len(whole) > 1 else None,
+            "stage3_tokens_per_second": statistics.mean(map(speed, sharded)) if sharded else None,
+            "stage0_beside_stage3": statistics.mean(map(speed, beside)),
+            # The program's utilisation is of the rate that it measured of its own products.
+            "matmul_flops": statistics.median(row["tokens_per_second"] * full / row["mfu"] for row in first["rows"])}
+
+
+def peer(options, name, how):
+    """(what peer_gpu.py measured, None) or (None, why not, with whether it is merely not there)"""
+    done = processes.run([options.peer_python, os.path.join(HERE, "peer_gpu.py"), "--shape", name, "--steps", str(options.steps), "--json", *PEERS[how]],
+                         options.peer_limit)
+    rows = [line for line in done.out.splitlines() if line.startswith("{")]
+    if done.status == 0 and rows:
+        return {**json.loads(rows[-1]), "how": how}, None
+    absent = done.status == 77
+    why = (done.err.strip().splitlines() or ["no torch"])[-1] if absent else f"peer_gpu.py ended with status {done.status}: {done.err[-1500:]}"
+    return None, {"how": how, "why": why, "absent": absent}
+
+
+def compare(result, runs, device_bytes, peers):
+    """What the runs so far come to."""
+    shape = SHAPES[result["shape"]]
+    ours = result["ours"] = ours_of(runs, device_bytes, shape)
+    best = result["peer"] = max(peers, key=lambda p: p["tokens_per_second"]) if peers else None
+    result["peers"] = {p["how"]: p["tokens_per_second"] for p in peers}
+    rates = {"ours": ours["matmul_flops"], **({"PyTorch's": best["matmul_flops"]} if best else {})}
+    result["matmul_of"] = max(rates, key=rates.get)
+    result["matmul_flops"] = rates[result["matmul_of"]]
+    full, causal = flops_per_token(shape)
+    result["flops_full"] = ours["tokens_per_second"] * full
+    result["mfu_full"], result["mfu_causal"] = result["flops_full"] / result["matmul_flops"], ours["tokens_per_second"] * causal / result["matmul_flops"]
+    if best:
+        result["ratio"] = ours["tokens_per_second"] / best["tokens_per_second"]
+        result["peer_mfu_full"] = best["tokens_per_second"] * full / result["matmul_flops"]
+        if best["peak_bytes"]:
+            result["memory_ratio"] = ours["device_bytes"] / best["peak_bytes"]
+
+
+def measure(options, name, say):
+    """Runs a shape's schedule; `say` is given the result after each run."""
+    result = {"shape": name, "whole": False, "ours": None, "peer": None, "no_peer": []}
+    runs, peers = [], []
+    with tempfile.TemporaryDirectory() as scratch:
+        ours = Ours(options, name, scratch)
+        try:
+            device_bytes = ours.planned_bytes()
+            schedule = [0, 3, 0, 3, *PEERS_OF[name], 0]
+            while schedule:
+                what = schedule.pop(0)
+                if isinstance(what, int):
+                    runs.append(ours.train(what))
+                else:
+                    theirs, why = peer(options, name, what)
+                    if theirs:
+                        peers.append(theirs)
+                    else:
+                        result["no_peer"].append(why)
+                        if why["absent"]:
+                            break  # neither is there in another way, and ours needs no turn behind it
+                compare(result, runs, device_bytes, peers)
+                say(result)
+            result["whole"] = True
+        except Failed as error:
+            result["error"] = str(error)
+        finally:
+            if options.keep:
+                ours.keep(os.path.join(options.keep, name) if "," in options.shape else options.keep)
+    return result
+
+
+def text_of(result):
+    name, ours, theirs = result["shape"], result["ours"], result["peer"]
+    if result.get("error"):
+        return f"{name}: failed: {result['error']}"
+    idle = "not measurable" if ours["idle_share"] is None else f"at least {100 * ours['idle_share']:.1f} %"
+    text = f"{name}: {ours['tokens_per_second']:.0f} tokens/s (runs {ours['runs']}), MFU {100 * result['mfu_full']:.1f} % full, " \
+           f"{100 * result['mfu_causal']:.1f} % causal of {result['matmul_flops'] / 1e12:.1f} TFLOP/s, {ours['device_bytes'] / 2**30:.2f} GiB planned; idle " \
+           f"{idle} (target below 3 %); stage 3 {ours['stage3_tokens_per_second']:.0f} tokens/s; first step {ours['start_seconds']:.2f} s after launch"
+    if theirs:
+        text += f"; PyTorch ({theirs['how']}) {theirs['tokens_per_second']:.0f} tokens/s: ratio {result['ratio']:.2f} (target 1.15)"
+        if theirs["peak_bytes"]:
+            text += f", memory {result['memory_ratio']:.2f} of {theirs['peak_bytes'] / 2**30:.2f} GiB (target 0.85)"
+    return text + "".join(f"; no peer, {why['how']} ({why['why']})" for why in result["no_peer"])
+
+
+def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shape", default="124m,1.5b,8b-cut")
     parser.add_argument("--steps", type=int, default=20)
-    parser.add_argument("--stage", type=int, default=0, help="ZeRO stage of ours")
     parser.add_argument("--tessera", default=os.environ.get("TESSERA", "build/cuda/tessera"))
+    parser.add_argument("--library-path", help="LD_LIBRARY_PATH of tessera alone; the peer keeps its own libraries")
     parser.add_argument("--peer-python", default="python3")
-    parser.add_argument("--json", action="store_true", help="one JSON object a shape")
-    arguments = parser.parse_args()
-    arguments.tessera = os.path.abspath(arguments.tessera)
-    for name in arguments.shape.split(","):
+    parser.add_argument("--limit", type=float, default=240, help="seconds that a run of ours may take")
+    parser.add_argument("--peer-limit", type=float, default=480, help="seconds that a run of the peer may take, its compiler included")
+    parser.add_argument("--keep", help="folder for logs, metrics and timelines")
+    parser.add_argument("--json", action="store_true", help="one JSON object after each run")
+    options = parser.parse_args()
+    options.tessera = os.path.abspath(options.tessera)
+    for name in options.shape.split(","):
         if name not in SHAPES:
             parser.error(f"no shape {name}; there are {', '.join(SHAPES)}")
-        mine = ours(arguments, SHAPES[name])
-        theirs, why = peer(arguments, name)
-        result = {"shape": name, "ours": mine, "peer": theirs, "no_peer": why}
-        text = f"{name}: {mine['tokens_per_second']:.0f} tokens/s, MFU {100 * mine['mfu_full']:.1f} % full, {100 * mine['mfu_causal']:.1f} % causal, " \
-               f"{mine['device_bytes'] / 2**30:.2f} GiB planned; idle {100 * mine['idle_share']:.1f} % ({mine['idle_in']}, target below 3 %); " \
-               f"stage 3 {mine['stage3_tokens_per_second']:.0f} tokens/s; first step done {mine['start_seconds']} s after launch"
-        if theirs:
-            result["ratio"] = mine["tokens_per_second"] / theirs["tokens_per_second"]
-            result["memory_ratio"] = mine["device_bytes"] / theirs["peak_bytes"]
-            text += f"; PyTorch {theirs['tokens_per_second']:.0f} tokens/s in {theirs['peak_bytes'] / 2**30:.2f} GiB: ratio {result['ratio']:.2f} " \
-                    f"(target 1.15), memory {result['memory_ratio']:.2f} (target 0.85)"
-        else:
-            text += f"; no peer ({why})"
-        print(json.dumps(result) if arguments.json else text, flush=True)
-    return 0
+    return options
+
+
+def main():
+    options = arguments()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what runs is ended too
+    failed = False
+    for name in options.shape.split(","):
+        try:
+            result = measure(options, name, lambda part: options.json and print(json.dumps(part), flush=True))
+        except NoGpu as error:
+            print(f"skipped: {error}", file=sys.stderr)
+            return 77
+        except (OSError, ValueError, KeyError, ArithmeticError, statistics.StatisticsError) as error:  # the next shape has its turn all the same
+            result = {"shape": name, "whole": False, "ours": None, "peer": None, "no_peer": [], "error": repr(error)}
+        failed |= "error" in result or any(not why["absent"] for why in result["no_peer"])
+        print(json.dumps(result) if options.json else text_of(result), flush=True)
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":

@@ -6,15 +6,15 @@
 A step is forward, backward, clipping by the global norm and fused AdamW. The model is what a user of PyTorch writes for speed: bf16 weights and gradients
 with fp32 masters and moments (what Tessera keeps too), torch.compile over the whole model, scaled_dot_product_attention restricted to its fast
 backends (cuDNN, then flash), fused cross-entropy by the compiler. --master none keeps bf16 weights alone, --mode autocast keeps fp32 weights
-under torch.autocast. Prints tokens/s (median), MFU by both FLOP counts against the matmul rate that the same PyTorch reaches in the same run, and the peak
-of allocated memory. --device cpu with a small shape tries the script itself.
+under torch.autocast, --compile reduce-overhead runs forward and backward as CUDA graphs. The steps that count are timed together, between two
+synchronizations, so that launches run ahead as they do in training. Prints tokens/s, MFU by both FLOP counts against the matmul rate that the same PyTorch
+reaches in the same run, and the peak of allocated memory in those steps. --device cpu with a small shape tries the script itself.
 Exit status 77: torch is not installed, or there is no GPU.
 """
 
 import argparse
 import json
 import os
-import statistics
 import sys
 import time
 
@@ -28,7 +28,10 @@ except ImportError as error:
     sys.exit(77)
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from shapes import SHAPES  # noqa: E402
+from shapes import SHAPES, flops_per_token  # noqa: E402
+
+
+WARM_UP = 5  # steps that do not count: they compile, and record CUDA graphs
 
 
 class RMSNorm(nn.Module):
@@ -120,9 +123,11 @@ def make_step(shape, arguments):
     masters = bf16 and arguments.master == "fp32"
     master = [p.detach().float() for p in parameters] if masters else parameters
     optimizer = torch.optim.AdamW(master, lr=1e-4, betas=(0.9, 0.95), weight_decay=0.1, fused=True)
-    compiled = model if arguments.eager else torch.compile(model)
+    compiled = model if arguments.eager else torch.compile(model, mode=arguments.compile)
 
     def step(tokens, targets):
+        if arguments.compile == "reduce-overhead":
+            torch.compiler.cudagraph_mark_step_begin()
         with torch.autocast(arguments.device, torch.bfloat16, enabled=not bf16):
             loss = compiled(tokens, targets)
         loss.backward()
@@ -135,35 +140,36 @@ def make_step(shape, arguments):
         if masters:
             with torch.no_grad():
                 torch._foreach_copy_(parameters, master)
-        return loss
+        return loss.detach().clone()  # a CUDA graph writes the next loss to the same place
 
-    return step, sum(p.numel() for p in parameters), model
+    return step, sum(p.numel() for p in parameters)
 
 
 def measure(shape, arguments):
-    step, parameters, model = make_step(shape, arguments)
-    matrices = sum(p.numel() for p in model.parameters() if p.dim() > 1) - (0 if shape["tied"] else model.embedding.weight.numel())
-    batch, length = shape["batch"], shape["length"]
-    seconds, losses = [], []
-    for _ in range(arguments.steps + 3):  # the first ones compile and warm up
-        ids = torch.randint(shape["vocab"], (batch, length + 1), device=arguments.device)
-        synchronize(arguments.device)
-        start = time.perf_counter()
-        loss = step(ids[:, :-1], ids[:, 1:].contiguous())
-        synchronize(arguments.device)
-        seconds.append(time.perf_counter() - start)
-        losses.append(loss.item())
+    step, parameters = make_step(shape, arguments)
+    batch, length, device = shape["batch"], shape["length"], arguments.device
+    batches = [torch.randint(shape["vocab"], (batch, length + 1), device=device) for _ in range(4)]
+    inputs = [(ids[:, :-1].contiguous(), ids[:, 1:].contiguous()) for ids in batches]
+    losses = [step(*inputs[i % 4]) for i in range(WARM_UP)]
+    synchronize(device)
+    if device == "cuda":
+        torch.cuda.reset_peak_memory_stats()
+    start = time.perf_counter()
+    losses += [step(*inputs[i % 4]) for i in range(arguments.steps)]
+    synchronize(device)
+    seconds = (time.perf_counter() - start) / arguments.steps
+    peak_bytes = torch.cuda.max_memory_allocated() if device == "cuda" else None
+    losses = [loss.item() for loss in losses]
     if not all(0 < loss < 20 for loss in losses):
         raise SystemExit(f"losses {losses}")
-    median = statistics.median(seconds[3:])
-    attention = 12 * shape["layers"] * shape["width"] * length
-    tokens = batch * length / median
+    full, causal = flops_per_token(shape)
+    tokens = batch * length / seconds
     peak = matmul_rate(arguments.device, 8192 if arguments.device == "cuda" else 1024)
     return {"peer": "PyTorch " + torch.__version__, "device": torch.cuda.get_device_name() if arguments.device == "cuda" else "cpu", "shape": shape,
             "mode": arguments.mode, "master": arguments.master if arguments.mode == "bf16" else "fp32", "compiled": not arguments.eager,
-            "parameters": parameters, "tokens_per_second": tokens, "seconds_per_step": median, "matmul_flops": peak,
-            "mfu_full": tokens * (6 * matrices + attention) / peak, "mfu_causal": tokens * (6 * matrices + attention / 2) / peak,
-            "peak_bytes": torch.cuda.max_memory_allocated() if arguments.device == "cuda" else None, "losses": losses}
+            "compile": arguments.compile,
+            "parameters": parameters, "tokens_per_second": tokens, "seconds_per_step": seconds, "matmul_flops": peak,
+            "mfu_full": tokens * full / peak, "mfu_causal": tokens * causal / peak, "peak_bytes": peak_bytes, "losses": losses}
 
 
 def main():
@@ -175,6 +181,7 @@ def main():
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--mode", choices=("bf16", "autocast"), default="bf16")
     parser.add_argument("--master", choices=("fp32", "none"), default="fp32")
+    parser.add_argument("--compile", choices=("default", "reduce-overhead"), default="default", help="torch.compile's mode")
     parser.add_argument("--eager", action="store_true", help="without torch.compile")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--json", action="store_true", help="one JSON object")

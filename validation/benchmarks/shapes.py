@@ -6,3 +6,14 @@ SHAPES = {
     "8b-cut": dict(layers=8, width=4096, heads=32, kv_heads=8, ff=14336, vocab=128256, tied=False, length=8192, batch=1),
     "tiny": dict(layers=2, width=64, heads=4, kv_heads=2, ff=128, vocab=256, tied=True, length=32, batch=2),
 }
+
+
+def flops_per_token(shape):
+    """(full, causal): 6 for each weight of a matrix, the head's among them, and attention's 12 x layers x width x T, of which causal attention needs
+    half."""
+    width, heads, layers = shape["width"], shape["heads"], shape["layers"]
+    dim = width // heads
+    layer = width * (heads + 2 * shape["kv_heads"]) * dim + width * heads * dim + 3 * width * shape["ff"]
+    matrices = layers * layer + shape["vocab"] * width
+    attention = 12 * layers * heads * dim * shape["length"]
+    return 6 * matrices + attention, 6 * matrices + attention / 2

@@ -150,9 +150,12 @@ class Running:
         return [self.process.pid] + children(self.process.pid)
 
     def ranks(self):
+        # In a bundle bin/tessera is a shell script, which becomes the program in libexec.
+        programs = [TESSERA, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(TESSERA))), "libexec", "tessera")]
+
         def is_rank(pid):
             try:
-                return os.path.samefile(f"/proc/{pid}/exe", TESSERA)
+                return any(os.path.samefile(f"/proc/{pid}/exe", program) for program in programs if os.path.exists(program))
             except OSError:
                 return False
         return [pid for pid in self.everybody() if is_rank(pid)]

@@ -23,7 +23,7 @@ DEVICES = {
     },
     "cuda": {
         "steps": 5,
-        "fp32": [(stage, ranks) for stage in range(4) for ranks in (2, 3)] + [(3, 1)],
+        "fp32": [(stage, ranks) for stage in range(4) for ranks in (2, 3, 4)] + [(3, 1)],
         "bf16": [(0, 2), (3, 2)],
         "fast": [(0, 1), (2, 3), (3, 2)],
         "resumes": ((3, 3, 2), (1, 1, 3), (2, 2, 4)),

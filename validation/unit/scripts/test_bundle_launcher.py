@@ -68,6 +68,17 @@ class Launcher(unittest.TestCase):
         user = self.library(".local", "lib", "python3.12", "site-packages", "nvidia", "cublas", "lib")
         self.expect_found(user)
 
+    def test_prints_what_it_would_set(self):
+        given = self.library("given")
+        done = self.start("--env", name="launcher", LD_LIBRARY_PATH=given)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        said = dict(line.split("=", 1) for line in done.stdout.splitlines())
+        self.assertEqual(said["LD_LIBRARY_PATH"].split(":")[0], os.path.join(self.root, "lib"))
+        self.assertIn(given, said["LD_LIBRARY_PATH"].split(":"))
+        self.assertEqual((said["TESSERA_BUNDLE"], said["TESSERA_FIXTURES"]), (self.root, os.path.join(self.root, "fixtures")))
+        # The launcher of a bundle that is told so takes it as it is.
+        self.assertEqual(self.start(LD_LIBRARY_PATH="mine", TESSERA_BUNDLE=self.root).stdout.splitlines()[0], "mine")
+
     def test_does_without_what_it_only_uses(self):
         given = self.library("given")
         self.uses("libmissing.so.9", "libopened.so.9")

@@ -1,0 +1,65 @@
+"""Tests with label gpu: a row for each test of a GoogleTest binary; one row for a script, or for a program on several ranks."""
+
+import json
+import os
+import re
+import sys
+import tempfile
+
+from .report import row
+
+SCRIPT_TIMES = 4  # a script starts many programs, so it may take as often the time of one
+
+
+def cases_of(report):
+    """GoogleTest's JSON: (name, result, seconds, message) of each test that was to run."""
+    for suite in report.get("testsuites", []):
+        for case in suite.get("testsuite", []):
+            if case.get("status") == "NOTRUN":
+                continue
+            name = f"{suite['name']}.{case['name']}"
+            seconds = float(case.get("time", "0s").rstrip("s"))
+            failures = "\n".join(failure["failure"] for failure in case.get("failures", []))
+            skipped = case.get("result") == "SKIPPED"
+            yield name, "failed" if failures else "skipped" if skipped else "passed", seconds, failures
+
+
+def cases_in(output):
+    """The same of what a binary printed until it was ended, which leaves no JSON. A test that failed has its words in the whole output."""
+    words = {"OK": "passed", "SKIPPED": "skipped", "FAILED": "failed"}
+    for found in re.finditer(r"^\[ +(OK|SKIPPED|FAILED) +\] (\S+\.\S+?),? .*\((\d+) ms\)$", output, re.MULTILINE):
+        failed = found[1] == "FAILED"
+        yield found[2], words[found[1]], int(found[3]) / 1e3, output if failed else ""
+
+
+def run_test_binary(programs, entry, seconds):
+    """A binary that ends by itself, by a signal or without a report is a failed row of its own."""
+    with tempfile.TemporaryDirectory() as scratch:
+        report = os.path.join(scratch, "report.json")
+        done = programs.run([programs.test(entry), *entry["arguments"], f"--gtest_output=json:{report}"], seconds)
+        try:
+            with open(report) as file:
+                rows = [row(entry["name"], *case) for case in cases_of(json.load(file))]
+        except (OSError, ValueError):
+            rows = [row(entry["name"], *case) for case in cases_in(done.out)]
+    failed = any(r["result"] == "failed" for r in rows)
+    if done.status not in (0, 77) and (done.late or not failed):
+        rows.append(row(entry["name"], "(the program)", "failed", done.seconds, f"{done.text()}\nstatus {done.status}", done.late))
+    elif not rows:
+        rows.append(row(entry["name"], "(the program)", "failed", done.seconds, f"{done.text()}\nran no test"))
+    return rows
+
+
+def run_whole(programs, entry, seconds):
+    """One row for what only its status tells of."""
+    script = entry["kind"] == "script"
+    command = [sys.executable, programs.test(entry)] if script else [programs.mpiexec(), "-n", str(entry["ranks"]), programs.test(entry)]
+    done = programs.run([*command, *entry["arguments"]], seconds * (SCRIPT_TIMES if script else 1), TESSERA=programs.tessera(),
+                        MPIEXEC=programs.mpiexec(), PYTHONDONTWRITEBYTECODE="1")
+    result = {0: "passed", 77: "skipped"}.get(done.status, "failed")
+    return [row(entry["name"], "(the program)", result, done.seconds, "" if done.status == 0 else f"{done.text()}\nstatus {done.status}", done.late)]
+
+
+def run_test(programs, entry, seconds):
+    whole = entry["kind"] == "script" or entry["ranks"] > 1
+    return (run_whole if whole else run_test_binary)(programs, entry, seconds)
