@@ -40,8 +40,8 @@ class CudnnAttention : public ::testing::Test {
 };
 
 TEST_F(CudnnAttention, MatchesTheHost) {
-  for (AttentionShape s : {shape(2, 77, 4, 4, 64), shape(1, 257, 4, 1, 64), shape(1, 130, 7, 1, 128), shape(2, 128, 2, 2, 96),
-                           shape(1, 65, 4, 2, 48), shape(1, 300, 2, 2, 128)})
+  for (AttentionShape s : {shape(2, 77, 4, 4, 64), shape(1, 257, 4, 1, 64), shape(1, 77, 7, 1, 64), shape(1, 130, 7, 1, 128),
+                           shape(2, 128, 2, 2, 96), shape(1, 65, 4, 2, 48), shape(1, 300, 2, 2, 128)})
     for (bool deterministic : {false, true}) {
       s.deterministic = deterministic;
       SCOPED_TRACE(deterministic ? "deterministic" : "");
