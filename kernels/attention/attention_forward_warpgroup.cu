@@ -103,18 +103,10 @@ __global__ void __launch_bounds__(block_threads, 1) forward(AttentionForward a, 
   start_scores<Dp>(scores[0], q, stage(0));
   warpgroup_wait<0>();
   softmax(0);
-  pack_left(p, scores[0]);
-#pragma unroll 1
-  for (int j = 0; j + 1 < key_tiles; ++j) {  // p holds tile j
-    copy_async_wait<0>();                    // tile j + 1
-    shared_to_products();
-    __syncthreads();  // all see it, and all are done with tile j - 1, where j + 2 goes
-    load_keys(j + 2);
-    start_scores<Dp>(scores[0], q, stage(j + 1));
-    start_outputs<Dp>(out, p, stage(j) + keys * Dp);
-    warpgroup_wait<1>();  // the scores
-    softmax(j + 1);
-    warpgroup_wait<0>();  // the outputs
+  // The wait for the outputs stands before the next tile and not behind the softmax: within one pass of the loop the compiler moves it up,
+  // and the softmax would wait for the products that it is to run beside.
+  auto finish_tile = [&] {
+    warpgroup_wait<0>();  // the outputs of the tile before; none yet for tile 0, where out is 0
 #pragma unroll
     for (int n = 0; n < Dp / 64; ++n) fence_registers(out[n]);
     pack_left(p, scores[0]);
@@ -122,7 +114,20 @@ __global__ void __launch_bounds__(block_threads, 1) forward(AttentionForward a, 
     for (int n = 0; n < Dp / 64; ++n)
 #pragma unroll
       for (int i = 0; i < 32; ++i) out[n][i / 4][i % 4] *= rescale[0][i % 4 / 2];
+  };
+#pragma unroll 1
+  for (int j = 0; j + 1 < key_tiles; ++j) {  // scores hold the probabilities of tile j
+    finish_tile();
+    copy_async_wait<0>();  // tile j + 1
+    shared_to_products();
+    __syncthreads();  // all see it, and all are done with tile j - 1, where j + 2 goes
+    load_keys(j + 2);
+    start_scores<Dp>(scores[0], q, stage(j + 1));
+    start_outputs<Dp>(out, p, stage(j) + keys * Dp);
+    warpgroup_wait<1>();  // the scores
+    softmax(j + 1);
   }
+  finish_tile();
   start_outputs<Dp>(out, p, stage(key_tiles - 1) + keys * Dp);
   warpgroup_wait<0>();
 #pragma unroll
