@@ -4,38 +4,16 @@
 //
 // Q stays in registers, so that products read one operand from shared memory: 2 KiB for 65536 multiply-adds.
 // Bound by tensor-core flops, 4 D a pair of query and visible key. Not yet measured.
-#include "kernels/attention/tensor_core_tiles.hpp"
-#include "kernels/cuda/warpgroup.hpp"
+#include "kernels/attention/warpgroup_tiles.hpp"
 
 namespace tessera::kernels::cuda {
 namespace {
-using namespace tessera::cuda;
-using namespace tensor_core_tiles;
+using namespace warpgroup_tiles;
 
-constexpr int warpgroups = 2, queries = warpgroups * 64, keys = 64, stages = 3, block_threads = warpgroups * warpgroup_lanes;
+constexpr int queries = warpgroups * 64, keys = 64, stages = 3;
 
 template <int Dp>
 constexpr std::size_t shared_bytes = sizeof(bf16) * Dp*(queries + stages * 2 * keys);
-
-// Like load_rows, into panels.
-template <int Dp, int rows>
-__device__ __forceinline__ void load_panels(bf16* tile, const bf16* from, std::int64_t stride, int valid, int D, bool wide) {
-  constexpr int chunks = Dp / 8, step = block_threads / chunks;
-  const int thread = hidden(threadIdx.x), chunk = thread % chunks, first = thread / chunks;
-  const int bytes = min(max(2 * (D - 8 * chunk), 0), 16);
-  const bf16* source = from + first * stride + 8 * chunk;  // not read where no bytes are asked for
-#pragma unroll
-  for (int i = 0; i < rows; i += step) {
-    const int there = first + i < valid ? bytes : 0;
-    bf16* target = tile + panel_chunk_at<rows>(first + i, chunk);
-    if (wide) {
-      copy_async_16(target, source, there);
-    } else {
-      for (int j = 0; j < 4; ++j) copy_async_4(target + 2 * j, source + 2 * j, there > 4 * j ? 4 : 0);
-    }
-    source += step * stride;
-  }
-}
 
 // A warpgroup's scores of a key tile are started: one group of products.
 template <int Dp>
@@ -64,8 +42,9 @@ __device__ __forceinline__ void start_outputs(float (&out)[Dp / 64][8][4], std::
   warpgroup_commit();
 }
 
-template <int Dp>
-__global__ void __launch_bounds__(block_threads, 1) forward(AttentionForward a, float scale, bool wide) {
+// A head dim of 64 leaves room for two blocks on a multiprocessor: the registers that a later start of copies would cost are the second's.
+template <int Dp, bool wide>
+__global__ void __launch_bounds__(block_threads, Dp == 64 ? 2 : 1) forward(AttentionForward a, float scale) {
   bf16* shared_q = dynamic_shared<bf16>();
   bf16* ring = shared_q + queries * Dp;  // stages of K (keys, Dp), V (keys, Dp)
   const int T = static_cast<int>(a.shape.T), D = static_cast<int>(a.shape.D);
@@ -76,12 +55,12 @@ __global__ void __launch_bounds__(block_threads, 1) forward(AttentionForward a, 
   auto stage = [&](int j) { return ring + j % stages * 2 * keys * Dp; };
   auto load_keys = [&](int j) {
     if (j < key_tiles) {
-      load_panels<Dp, keys>(stage(j), heads.k + j * keys * heads.stride, heads.stride, T - j * keys, D, wide);
-      load_panels<Dp, keys>(stage(j) + keys * Dp, heads.v + j * keys * heads.stride, heads.stride, T - j * keys, D, wide);
+      load_panels<Dp, keys, wide>(stage(j), heads.k + j * keys * heads.stride, heads.stride, T - j * keys, D);
+      load_panels<Dp, keys, wide>(stage(j) + keys * Dp, heads.v + j * keys * heads.stride, heads.stride, T - j * keys, D);
     }
     copy_async_commit();
   };
-  load_panels<Dp, queries>(shared_q, heads.q + first * heads.stride, heads.stride, T - first, D, wide);
+  load_panels<Dp, queries, wide>(shared_q, heads.q + first * heads.stride, heads.stride, T - first, D);
   load_keys(0);
   load_keys(1);
   copy_async_wait<1>();
@@ -121,10 +100,11 @@ __global__ void __launch_bounds__(block_threads, 1) forward(AttentionForward a, 
     copy_async_wait<0>();  // tile j + 1
     shared_to_products();
     __syncthreads();  // all see it, and all are done with tile j - 1, where j + 2 goes
-    load_keys(j + 2);
+    if (Dp == 64) load_keys(j + 2);
     start_scores<Dp>(scores[0], q, stage(j + 1));
     start_outputs<Dp>(out, p, stage(j) + keys * Dp);
-    warpgroup_wait<1>();  // the scores
+    if (Dp != 64) load_keys(j + 2);  // beside the products
+    warpgroup_wait<1>();             // the scores
     softmax(j + 1);
   }
   finish_tile();
@@ -147,10 +127,12 @@ __global__ void __launch_bounds__(block_threads, 1) forward(AttentionForward a, 
 void attention_forward_warpgroup(const Context& context, const AttentionForward& a) {
   const AttentionShape& s = a.shape;
   const dim3 grid(static_cast<unsigned>(s.H), static_cast<unsigned>(ceil_div(s.T, queries)), static_cast<unsigned>(s.B));
-  auto launch_kernel = [&](auto kernel, std::size_t bytes) {
-    launch(stream_of(context), grid, block_threads, bytes, kernel, a, 1 / sqrtf(static_cast<float>(s.D)), copies_16_bytes(a.qkv, s.D));
-  };
-  s.D <= 64 ? launch_kernel(forward<64>, shared_bytes<64>) : launch_kernel(forward<128>, shared_bytes<128>);
+  with_wide(copies_16_bytes(a.qkv, s.D), [&](auto wide) {
+    auto launch_kernel = [&](auto kernel, std::size_t bytes) {
+      launch(stream_of(context), grid, block_threads, bytes, kernel, a, 1 / sqrtf(static_cast<float>(s.D)));
+    };
+    s.D <= 64 ? launch_kernel(forward<64, wide>, shared_bytes<64>) : launch_kernel(forward<128, wide>, shared_bytes<128>);
+  });
 }
 
 }  // namespace tessera::kernels::cuda

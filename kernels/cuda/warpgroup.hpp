@@ -19,9 +19,10 @@ __device__ __forceinline__ int panel_chunk_at(int row, int chunk) {
   return (chunk / 8 * rows + row) * panel_columns + ((chunk % 8) ^ (row % 8)) * 8;
 }
 
-/// A descriptor of the operand that begins at a shared address: 128-byte swizzle, groups of 8 rows 1024 bytes apart.
+/// A descriptor of the operand that begins at a shared address: 128-byte swizzle, groups of 8 rows 1024 bytes apart. Both of its offsets
+/// say so: where rows are the product's depth, the PTX ISA can be read to take either.
 __device__ __forceinline__ std::uint64_t panel_descriptor(std::uint32_t address) {
-  return (address & 0x3ffffu) >> 4 | std::uint64_t{1} << 16 | std::uint64_t{1024 >> 4} << 32 | std::uint64_t{1} << 62;
+  return (address & 0x3ffffu) >> 4 | std::uint64_t{1024 >> 4} << 16 | std::uint64_t{1024 >> 4} << 32 | std::uint64_t{1} << 62;
 }
 
 #ifndef TESSERA_EMULATED_GPU
@@ -106,6 +107,7 @@ inline float right(const Product& p, int k, int n) {
   std::uint32_t address =
       field(0) + static_cast<std::uint32_t>(row / 8) * field(32) + static_cast<std::uint32_t>(row % 8 * 128 + column * 2);
   if (p.b >> 62 != 1) throw std::logic_error("emulator: a descriptor without the 128-byte swizzle");
+  if (field(16) != field(32)) throw std::logic_error("emulator: a descriptor with two offsets, of which it is not known which one counts");
   address ^= address >> 3 & 0x70;
   std::uint16_t bits;
   std::memcpy(&bits, static_cast<const std::byte*>(emulator::dynamic_shared()) + address, sizeof bits);
