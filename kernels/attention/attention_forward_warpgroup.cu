@@ -3,7 +3,7 @@
 // warpgroup of FlashAttention-3 (Shah et al., arXiv:2407.08608), without its producer warps.
 //
 // Q stays in registers, so that products read one operand from shared memory: 2 KiB for 65536 multiply-adds.
-// Bound by tensor-core flops, 4 D a pair of query and visible key. Not yet measured.
+// Bound by tensor-core flops, 4 D a pair of query and visible key; D counts as 64 or 128, for the scores also as 96. Not yet measured.
 #include "kernels/attention/warpgroup_tiles.hpp"
 
 namespace tessera::kernels::cuda {
@@ -12,17 +12,19 @@ using namespace warpgroup_tiles;
 
 constexpr int queries = warpgroups * 64, keys = 64, stages = 3;
 
-template <int Dp>
-constexpr std::size_t shared_bytes = sizeof(bf16) * Dp*(queries + stages * 2 * keys);
+// Head dims are padded with zeros to `columns`: 64, 96 or 128. The scores are products over those; panels, and the outputs, have 64 or 128.
+constexpr int panels_of(int columns) { return (columns + panel_columns - 1) / panel_columns; }
+template <int columns>
+constexpr std::size_t shared_bytes = sizeof(bf16) * panels_of(columns) * panel_columns*(queries + stages * 2 * keys);
 
 // A warpgroup's scores of a key tile are started: one group of products.
-template <int Dp>
-__device__ __forceinline__ void start_scores(float (&scores)[8][4], const std::uint32_t (&q)[Dp / 16][4], const bf16* k) {
+template <int steps>
+__device__ __forceinline__ void start_scores(float (&scores)[8][4], const std::uint32_t (&q)[steps][4], const bf16* k) {
   const std::uint32_t address = shared_address(k);
   fence_registers(scores);
   warpgroup_fence();
 #pragma unroll
-  for (int i = 0; i < Dp / 16; ++i)  // 16 columns are 32 bytes of a panel's rows
+  for (int i = 0; i < steps; ++i)  // 16 columns are 32 bytes of a panel's rows
     start_product<false>(scores, q[i], panel_descriptor(address + i / 4 * keys * 128 + i % 4 * 32), i > 0);
   warpgroup_commit();
 }
@@ -43,8 +45,9 @@ __device__ __forceinline__ void start_outputs(float (&out)[Dp / 64][8][4], std::
 }
 
 // A head dim of 64 leaves room for two blocks on a multiprocessor: the registers that a later start of copies would cost are the second's.
-template <int Dp, bool wide>
-__global__ void __launch_bounds__(block_threads, Dp == 64 ? 2 : 1) forward(AttentionForward a, float scale) {
+template <int columns, bool wide>
+__global__ void __launch_bounds__(block_threads, columns == 64 ? 2 : 1) forward(AttentionForward a, float scale) {
+  constexpr int Dp = panels_of(columns) * panel_columns;
   bf16* shared_q = dynamic_shared<bf16>();
   bf16* ring = shared_q + queries * Dp;  // stages of K (keys, Dp), V (keys, Dp)
   const int T = static_cast<int>(a.shape.T), D = static_cast<int>(a.shape.D);
@@ -66,9 +69,10 @@ __global__ void __launch_bounds__(block_threads, Dp == 64 ? 2 : 1) forward(Atten
   copy_async_wait<1>();
   shared_to_products();
   __syncthreads();
-  std::uint32_t q[Dp / 16][4];
+  std::uint32_t q[columns / 16][4];
 #pragma unroll
-  for (int i = 0; i < Dp / 16; ++i) load_matrices(q[i], shared_q + panel_chunk_at<queries>(row - first + lane % 16, 2 * i + lane / 16));
+  for (int i = 0; i < columns / 16; ++i)
+    load_matrices(q[i], shared_q + panel_chunk_at<queries>(row - first + lane % 16, 2 * i + lane / 16));
   fence_registers(q);
   float scores[1][8][4], out[Dp / 64][8][4], most[1][2] = {{-INFINITY, -INFINITY}}, total[1][2] = {{0, 0}}, rescale[1][2];
   std::uint32_t p[keys / 16][4];
@@ -79,7 +83,7 @@ __global__ void __launch_bounds__(block_threads, Dp == 64 ? 2 : 1) forward(Atten
     if (j * keys + keys - 1 > row) mask_later_keys(scores, row, j * keys);
     online_softmax(scores, most, total, rescale, scale * log2_e);
   };
-  start_scores<Dp>(scores[0], q, stage(0));
+  start_scores(scores[0], q, stage(0));
   warpgroup_wait<0>();
   softmax(0);
   // The wait for the outputs stands before the next tile and not behind the softmax: within one pass of the loop the compiler moves it up,
@@ -101,7 +105,7 @@ __global__ void __launch_bounds__(block_threads, Dp == 64 ? 2 : 1) forward(Atten
     shared_to_products();
     __syncthreads();  // all see it, and all are done with tile j - 1, where j + 2 goes
     if (Dp == 64) load_keys(j + 2);
-    start_scores<Dp>(scores[0], q, stage(j + 1));
+    start_scores(scores[0], q, stage(j + 1));
     start_outputs<Dp>(out, p, stage(j) + keys * Dp);
     if (Dp != 64) load_keys(j + 2);  // beside the products
     warpgroup_wait<1>();             // the scores
@@ -117,8 +121,8 @@ __global__ void __launch_bounds__(block_threads, Dp == 64 ? 2 : 1) forward(Atten
   bf16* to = static_cast<bf16*>(a.out) + batch * a.shape.T * a.shape.H * D + head * D;
 #pragma unroll
   for (int n = 0; n < Dp / 64; ++n) {
-    const auto& columns = reinterpret_cast<const float(&)[1][8][4]>(out[n]);
-    store_rows<64>(to + 64 * n, a.shape.H * D, columns, inverse, row, T, D - 64 * n);
+    const auto& panel = reinterpret_cast<const float(&)[1][8][4]>(out[n]);
+    store_rows<64>(to + 64 * n, a.shape.H * D, panel, inverse, row, T, D - 64 * n);
   }
 }
 
@@ -128,10 +132,15 @@ void attention_forward_warpgroup(const Context& context, const AttentionForward&
   const AttentionShape& s = a.shape;
   const dim3 grid(static_cast<unsigned>(s.H), static_cast<unsigned>(ceil_div(s.T, queries)), static_cast<unsigned>(s.B));
   with_wide(copies_16_bytes(a.qkv, s.D), [&](auto wide) {
-    auto launch_kernel = [&](auto kernel, std::size_t bytes) {
-      launch(stream_of(context), grid, block_threads, bytes, kernel, a, 1 / sqrtf(static_cast<float>(s.D)));
+    auto launch_kernel = [&](auto padded) {
+      launch(stream_of(context), grid, block_threads, shared_bytes<padded>, forward<padded, wide>, a, 1 / sqrtf(static_cast<float>(s.D)));
     };
-    s.D <= 64 ? launch_kernel(forward<64, wide>, shared_bytes<64>) : launch_kernel(forward<128, wide>, shared_bytes<128>);
+    if (s.D <= 64)
+      launch_kernel(std::integral_constant<int, 64>());
+    else if (s.D <= 96)
+      launch_kernel(std::integral_constant<int, 96>());
+    else
+      launch_kernel(std::integral_constant<int, 128>());
   });
 }
 

@@ -107,6 +107,8 @@ TEST(AttentionCuda, ForwardOnHopperMatchesTheHost) {
                                   {.B = 2, .T = 128, .H = 2, .G = 1, .D = 104},
                                   {.B = 1, .T = 200, .H = 1, .G = 1, .D = 122},
                                   {.B = 1, .T = 65, .H = 2, .G = 1, .D = 40},
+                                  {.B = 1, .T = 200, .H = 2, .G = 1, .D = 96},
+                                  {.B = 1, .T = 130, .H = 1, .G = 1, .D = 70},
                                   {.B = 1, .T = 330, .H = 1, .G = 1, .D = 128}}) {
     AttentionShape shape = s;
     shape.dtype = DType::bf16;
