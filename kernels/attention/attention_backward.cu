@@ -48,39 +48,6 @@ struct QueryStage {
   }
 };
 
-// Rows are keys, columns queries: scores become probabilities.
-template <int M, int N>
-__device__ __forceinline__ void probabilities(float (&scores)[M][N][4], const float* lse, int key, int query, float scale_base2) {
-  const int lane = lane_index();
-  const bool diagonal = query < key + 16 * M - 1;
-#pragma unroll
-  for (int n = 0; n < N; ++n) {
-    const int column = 8 * n + lane % 4 * 2;
-    const float shift[2] = {lse[column], lse[column + 1]};
-#pragma unroll
-    for (int m = 0; m < M; ++m)
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const float p = exp2_approximate(fmaf(scores[m][n][i], scale_base2, -shift[i % 2]));
-        scores[m][n][i] = diagonal && key + 16 * m + lane / 4 + i / 2 * 8 > query + column + i % 2 ? 0 : p;
-      }
-  }
-}
-
-// p (d_p - delta), delta by column.
-template <int M, int N>
-__device__ __forceinline__ void times_difference(float (&p)[M][N][4], const float (&d_p)[M][N][4], const float* delta) {
-#pragma unroll
-  for (int n = 0; n < N; ++n) {
-    const int column = 8 * n + lane_index() % 4 * 2;
-    const float subtract[2] = {delta[column], delta[column + 1]};
-#pragma unroll
-    for (int m = 0; m < M; ++m)
-#pragma unroll
-      for (int i = 0; i < 4; ++i) p[m][n][i] *= d_p[m][n][i] - subtract[i % 2];
-  }
-}
-
 template <int Dp, bool wide, bool with_keys, bool with_values>
 __global__ void __launch_bounds__(threads) backward_of_keys(AttentionBackward a, RowTerms terms, float scale) {
   using Tiles = KeyTiles<Dp>;

@@ -10,44 +10,15 @@ namespace tessera::kernels::cuda {
 namespace {
 using namespace warpgroup_tiles;
 
-constexpr int queries = warpgroups * 64, keys = 64, stages = 3;
+constexpr int queries = rows, keys = step;
 
-// Head dims are padded with zeros to `columns`: 64, 96 or 128. The scores are products over those; panels, and the outputs, have 64 or 128.
-constexpr int panels_of(int columns) { return (columns + panel_columns - 1) / panel_columns; }
 template <int columns>
-constexpr std::size_t shared_bytes = sizeof(bf16) * panels_of(columns) * panel_columns*(queries + stages * 2 * keys);
-
-// A warpgroup's scores of a key tile are started: one group of products.
-template <int steps>
-__device__ __forceinline__ void start_scores(float (&scores)[8][4], const std::uint32_t (&q)[steps][4], const bf16* k) {
-  const std::uint32_t address = shared_address(k);
-  fence_registers(scores);
-  warpgroup_fence();
-#pragma unroll
-  for (int i = 0; i < steps; ++i)  // 16 columns are 32 bytes of a panel's rows
-    start_product<false>(scores, q[i], panel_descriptor(address + i / 4 * keys * 128 + i % 4 * 32), i > 0);
-  warpgroup_commit();
-}
-
-// The products of a tile with V are started: one group. Output columns 64 n.. come from panel n.
-template <int Dp>
-__device__ __forceinline__ void start_outputs(float (&out)[Dp / 64][8][4], std::uint32_t (&p)[keys / 16][4], const bf16* v) {
-  const std::uint32_t address = shared_address(v);
-#pragma unroll
-  for (int n = 0; n < Dp / 64; ++n) fence_registers(out[n]);
-  fence_registers(p);
-  warpgroup_fence();
-#pragma unroll
-  for (int n = 0; n < Dp / 64; ++n)
-#pragma unroll
-    for (int k = 0; k < keys / 16; ++k) start_product<true>(out[n], p[k], panel_descriptor(address + n * keys * 128 + k * 16 * 128), true);
-  warpgroup_commit();
-}
+constexpr std::size_t shared_bytes = sizeof(bf16) * padded_columns(columns) * (queries + stages * 2 * keys);
 
 // A head dim of 64 leaves room for two blocks on a multiprocessor: the registers that a later start of copies would cost are the second's.
 template <int columns, bool wide>
 __global__ void __launch_bounds__(block_threads, columns == 64 ? 2 : 1) forward(AttentionForward a, float scale) {
-  constexpr int Dp = panels_of(columns) * panel_columns;
+  constexpr int Dp = padded_columns(columns);
   bf16* shared_q = dynamic_shared<bf16>();
   bf16* ring = shared_q + queries * Dp;  // stages of K (keys, Dp), V (keys, Dp)
   const int T = static_cast<int>(a.shape.T), D = static_cast<int>(a.shape.D);
@@ -119,11 +90,7 @@ __global__ void __launch_bounds__(block_threads, columns == 64 ? 2 : 1) forward(
   float inverse[1][2];
   finish_softmax(inverse, a.lse + (batch * a.shape.H + head) * T, most, total, row, T, scale);
   bf16* to = static_cast<bf16*>(a.out) + batch * a.shape.T * a.shape.H * D + head * D;
-#pragma unroll
-  for (int n = 0; n < Dp / 64; ++n) {
-    const auto& panel = reinterpret_cast<const float(&)[1][8][4]>(out[n]);
-    store_rows<64>(to + 64 * n, a.shape.H * D, panel, inverse, row, T, D - 64 * n);
-  }
+  store_panels<Dp>(to, a.shape.H * D, out, inverse, row, T, D);
 }
 
 }  // namespace
@@ -131,16 +98,10 @@ __global__ void __launch_bounds__(block_threads, columns == 64 ? 2 : 1) forward(
 void attention_forward_warpgroup(const Context& context, const AttentionForward& a) {
   const AttentionShape& s = a.shape;
   const dim3 grid(static_cast<unsigned>(s.H), static_cast<unsigned>(ceil_div(s.T, queries)), static_cast<unsigned>(s.B));
-  with_wide(copies_16_bytes(a.qkv, s.D), [&](auto wide) {
-    auto launch_kernel = [&](auto padded) {
-      launch(stream_of(context), grid, block_threads, shared_bytes<padded>, forward<padded, wide>, a, 1 / sqrtf(static_cast<float>(s.D)));
-    };
-    if (s.D <= 64)
-      launch_kernel(std::integral_constant<int, 64>());
-    else if (s.D <= 96)
-      launch_kernel(std::integral_constant<int, 96>());
-    else
-      launch_kernel(std::integral_constant<int, 128>());
+  with_columns(s.D, [&](auto columns) {
+    with_wide(copies_16_bytes(a.qkv, s.D), [&](auto wide) {
+      launch(stream_of(context), grid, block_threads, shared_bytes<columns>, forward<columns, wide>, a, 1 / sqrtf(static_cast<float>(s.D)));
+    });
   });
 }
 

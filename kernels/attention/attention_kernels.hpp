@@ -23,6 +23,8 @@ struct RowTerms {
 constexpr std::int64_t padded_rows(std::int64_t T) { return round_up(T, 128); }
 
 void attention_backward_bf16(const Context& context, const AttentionBackward& arguments, const RowTerms& terms);
+/// The same on Hopper's asynchronous products, where the forward pass has them.
+void attention_backward_warpgroup(const Context& context, const AttentionBackward& arguments, const RowTerms& terms);
 void attention_backward_fp32(const Context& context, const AttentionBackward& arguments, const RowTerms& terms);
 
 __device__ __forceinline__ float as_float(float x) { return x; }
