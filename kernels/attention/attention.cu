@@ -79,7 +79,12 @@ void native_attention_backward(const Context& context, const AttentionBackward& 
   auto* base = reinterpret_cast<float*>(context.workspace.data());
   const RowTerms terms{.delta = base, .lse_base2 = base + s.B * s.H * rows, .rows = rows};
   s.dtype == DType::f32 ? launch_row_terms<float>(context, a, terms) : launch_row_terms<bf16>(context, a, terms);
-  s.dtype == DType::f32 ? attention_backward_fp32(context, a, terms) : attention_backward_bf16(context, a, terms);
+  if (s.dtype == DType::f32)
+    attention_backward_fp32(context, a, terms);
+  else if (is_hopper() && warpgroup_head_dim(s.D))
+    attention_backward_warpgroup(context, a, terms);
+  else
+    attention_backward_bf16(context, a, terms);
 }
 
 }  // namespace tessera::kernels::cuda

@@ -48,41 +48,8 @@ struct QueryStage {
   }
 };
 
-// Rows are keys, columns queries: scores become probabilities.
-template <int M, int N>
-__device__ __forceinline__ void probabilities(float (&scores)[M][N][4], const float* lse, int key, int query, float scale_base2) {
-  const int lane = lane_index();
-  const bool diagonal = query < key + 16 * M - 1;
-#pragma unroll
-  for (int n = 0; n < N; ++n) {
-    const int column = 8 * n + lane % 4 * 2;
-    const float shift[2] = {lse[column], lse[column + 1]};
-#pragma unroll
-    for (int m = 0; m < M; ++m)
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const float p = exp2_approximate(fmaf(scores[m][n][i], scale_base2, -shift[i % 2]));
-        scores[m][n][i] = diagonal && key + 16 * m + lane / 4 + i / 2 * 8 > query + column + i % 2 ? 0 : p;
-      }
-  }
-}
-
-// p (d_p - delta), delta by column.
-template <int M, int N>
-__device__ __forceinline__ void times_difference(float (&p)[M][N][4], const float (&d_p)[M][N][4], const float* delta) {
-#pragma unroll
-  for (int n = 0; n < N; ++n) {
-    const int column = 8 * n + lane_index() % 4 * 2;
-    const float subtract[2] = {delta[column], delta[column + 1]};
-#pragma unroll
-    for (int m = 0; m < M; ++m)
-#pragma unroll
-      for (int i = 0; i < 4; ++i) p[m][n][i] *= d_p[m][n][i] - subtract[i % 2];
-  }
-}
-
-template <int Dp, bool with_keys, bool with_values>
-__global__ void __launch_bounds__(threads) backward_of_keys(AttentionBackward a, RowTerms terms, float scale, bool wide) {
+template <int Dp, bool wide, bool with_keys, bool with_values>
+__global__ void __launch_bounds__(threads) backward_of_keys(AttentionBackward a, RowTerms terms, float scale) {
   using Tiles = KeyTiles<Dp>;
   constexpr int M = Tiles::M, keys = Tiles::keys, step = Tiles::step;
   using Stage = QueryStage<Dp, step>;
@@ -95,15 +62,15 @@ __global__ void __launch_bounds__(threads) backward_of_keys(AttentionBackward a,
     const std::int64_t head = hidden(blockIdx.x) * group + h, batch = hidden(blockIdx.z), out_stride = a.shape.H * D;
     const Heads<const bf16> heads(static_cast<const bf16*>(a.qkv), a.shape, batch, head);
     const Stage stage(stages, which);
-    load_rows<Dp, step>(stage.q, heads.q + query * heads.stride, heads.stride, T - query, D, wide);
-    load_rows<Dp, step>(stage.d_out, static_cast<const bf16*>(a.d_out) + (batch * T + query) * out_stride + head * D, out_stride, T - query,
-                        D, wide);
+    load_rows<Dp, step, wide>(stage.q, heads.q + query * heads.stride, heads.stride, T - query, D);
+    load_rows<Dp, step, wide>(stage.d_out, static_cast<const bf16*>(a.d_out) + (batch * T + query) * out_stride + head * D, out_stride,
+                              T - query, D);
     stage.load_terms(terms, (batch * a.shape.H + head) * terms.rows + query);
     copy_async_commit();
   };
   const Heads<const bf16> heads(static_cast<const bf16*>(a.qkv), a.shape, blockIdx.z, blockIdx.x * group);
-  load_rows<Dp, keys>(k, heads.k + first * heads.stride, heads.stride, T - first, D, wide);
-  if (with_keys) load_rows<Dp, keys>(v, heads.v + first * heads.stride, heads.stride, T - first, D, wide);
+  load_rows<Dp, keys, wide>(k, heads.k + first * heads.stride, heads.stride, T - first, D);
+  if (with_keys) load_rows<Dp, keys, wide>(v, heads.v + first * heads.stride, heads.stride, T - first, D);
   load_queries(0, first, 0);
   float d_k[M][Dp / 8][4], d_v[M][Dp / 8][4];
   set_zero(d_k);
@@ -160,8 +127,8 @@ __device__ __forceinline__ void score_gradients(float (&scores)[M][N][4], const 
     }
 }
 
-template <int Dp>
-__global__ void __launch_bounds__(threads) backward_of_queries(AttentionBackward a, RowTerms terms, float scale, bool wide) {
+template <int Dp, bool wide>
+__global__ void __launch_bounds__(threads) backward_of_queries(AttentionBackward a, RowTerms terms, float scale) {
   using Tiles = QueryTiles<Dp>;
   constexpr int M = Tiles::M, queries = Tiles::queries, step = Tiles::step;
   bf16* q = dynamic_shared<bf16>();
@@ -177,14 +144,14 @@ __global__ void __launch_bounds__(threads) backward_of_queries(AttentionBackward
   auto load_keys = [&](int j) {
     const Heads<const bf16> heads(static_cast<const bf16*>(a.qkv), a.shape, hidden(blockIdx.z), hidden(blockIdx.x));
     bf16* stage = stages + j % 2 * 2 * step * Dp;
-    load_rows<Dp, step>(stage, heads.k + j * step * heads.stride, heads.stride, T - j * step, D, wide);
-    load_rows<Dp, step>(stage + step * Dp, heads.v + j * step * heads.stride, heads.stride, T - j * step, D, wide);
+    load_rows<Dp, step, wide>(stage, heads.k + j * step * heads.stride, heads.stride, T - j * step, D);
+    load_rows<Dp, step, wide>(stage + step * Dp, heads.v + j * step * heads.stride, heads.stride, T - j * step, D);
     copy_async_commit();
   };
   const Heads<const bf16> heads(static_cast<const bf16*>(a.qkv), a.shape, batch, head);
-  load_rows<Dp, queries>(q, heads.q + first * heads.stride, heads.stride, T - first, D, wide);
-  load_rows<Dp, queries>(d_out, static_cast<const bf16*>(a.d_out) + (batch * a.shape.T + first) * out_stride + head * D, out_stride,
-                         T - first, D, wide);
+  load_rows<Dp, queries, wide>(q, heads.q + first * heads.stride, heads.stride, T - first, D);
+  load_rows<Dp, queries, wide>(d_out, static_cast<const bf16*>(a.d_out) + (batch * a.shape.T + first) * out_stride + head * D, out_stride,
+                               T - first, D);
   load_keys(0);
   for (int i = static_cast<int>(threadIdx.x); i < queries; i += threads) {
     lse[i] = terms.lse_base2[(batch * a.shape.H + head) * terms.rows + first + i];
@@ -210,28 +177,30 @@ __global__ void __launch_bounds__(threads) backward_of_queries(AttentionBackward
   store_rows<Dp>(to.q, to.stride, d_q, factor, row, T, D);
 }
 
+template <int Dp, bool wide>
+void launch_both(const Context& context, const AttentionBackward& a, const RowTerms& terms) {
+  using Keys = KeyTiles<Dp>;
+  using Queries = QueryTiles<Dp>;
+  const AttentionShape& s = a.shape;
+  const float scale = 1 / sqrtf(static_cast<float>(s.D));
+  const dim3 key_grid(static_cast<unsigned>(s.G), static_cast<unsigned>(ceil_div(s.T, Keys::keys)), static_cast<unsigned>(s.B));
+  auto launch_keys = [&](auto kernel) { launch(stream_of(context), key_grid, threads, Keys::shared_bytes, kernel, a, terms, scale); };
+  if constexpr (Keys::together) {
+    launch_keys(backward_of_keys<Dp, wide, true, true>);
+  } else {
+    launch_keys(backward_of_keys<Dp, wide, true, false>);
+    launch_keys(backward_of_keys<Dp, wide, false, true>);
+  }
+  const dim3 query_grid(static_cast<unsigned>(s.H), static_cast<unsigned>(ceil_div(s.T, Queries::queries)), static_cast<unsigned>(s.B));
+  launch(stream_of(context), query_grid, threads, Queries::shared_bytes, backward_of_queries<Dp, wide>, a, terms, scale);
+}
+
 }  // namespace
 
 void attention_backward_bf16(const Context& context, const AttentionBackward& a, const RowTerms& terms) {
-  const AttentionShape& s = a.shape;
-  const float scale = 1 / sqrtf(static_cast<float>(s.D));
-  const bool wide = copies_16_bytes(a.qkv, s.D) && copies_16_bytes(a.d_out, s.D);
-  with_head_dim(s.D, [&](auto head_dim) {
-    constexpr int Dp = decltype(head_dim)::value;
-    using Keys = KeyTiles<Dp>;
-    using Queries = QueryTiles<Dp>;
-    const dim3 key_grid(static_cast<unsigned>(s.G), static_cast<unsigned>(ceil_div(s.T, Keys::keys)), static_cast<unsigned>(s.B));
-    auto launch_keys = [&](auto kernel) {
-      launch(stream_of(context), key_grid, threads, Keys::shared_bytes, kernel, a, terms, scale, wide);
-    };
-    if constexpr (Keys::together) {
-      launch_keys(backward_of_keys<Dp, true, true>);
-    } else {
-      launch_keys(backward_of_keys<Dp, true, false>);
-      launch_keys(backward_of_keys<Dp, false, true>);
-    }
-    const dim3 query_grid(static_cast<unsigned>(s.H), static_cast<unsigned>(ceil_div(s.T, Queries::queries)), static_cast<unsigned>(s.B));
-    launch(stream_of(context), query_grid, threads, Queries::shared_bytes, backward_of_queries<Dp>, a, terms, scale, wide);
+  with_head_dim(a.shape.D, [&](auto head_dim) {
+    with_wide(copies_16_bytes(a.qkv, a.shape.D) && copies_16_bytes(a.d_out, a.shape.D),
+              [&](auto wide) { launch_both<head_dim, wide>(context, a, terms); });
   });
 }
 

@@ -16,8 +16,8 @@ struct ForwardTiles {
   static constexpr std::size_t shared_bytes = sizeof(bf16) * Dp * (queries + 4 * keys);
 };
 
-template <int Dp>
-__global__ void __launch_bounds__(threads) forward(AttentionForward a, float scale, bool wide) {
+template <int Dp, bool wide>
+__global__ void __launch_bounds__(threads) forward(AttentionForward a, float scale) {
   using Tiles = ForwardTiles<Dp>;
   constexpr int M = Tiles::M, queries = Tiles::queries, keys = Tiles::keys;
   bf16* q = dynamic_shared<bf16>();
@@ -29,11 +29,11 @@ __global__ void __launch_bounds__(threads) forward(AttentionForward a, float sca
   const Heads<const bf16> heads(static_cast<const bf16*>(a.qkv), a.shape, batch, head);
   auto load_keys = [&](int j) {
     bf16* stage = stages + j % 2 * 2 * keys * Dp;
-    load_rows<Dp, keys>(stage, heads.k + j * keys * heads.stride, heads.stride, T - j * keys, D, wide);
-    load_rows<Dp, keys>(stage + keys * Dp, heads.v + j * keys * heads.stride, heads.stride, T - j * keys, D, wide);
+    load_rows<Dp, keys, wide>(stage, heads.k + j * keys * heads.stride, heads.stride, T - j * keys, D);
+    load_rows<Dp, keys, wide>(stage + keys * Dp, heads.v + j * keys * heads.stride, heads.stride, T - j * keys, D);
     copy_async_commit();
   };
-  load_rows<Dp, queries>(q, heads.q + first * heads.stride, heads.stride, T - first, D, wide);
+  load_rows<Dp, queries, wide>(q, heads.q + first * heads.stride, heads.stride, T - first, D);
   load_keys(0);
   float out[M][Dp / 8][4], most[M][2], total[M][2];
   set_zero(out);
@@ -70,8 +70,9 @@ void attention_forward_bf16(const Context& context, const AttentionForward& a) {
   with_head_dim(s.D, [&](auto head_dim) {
     using Tiles = ForwardTiles<decltype(head_dim)::value>;
     const dim3 grid(static_cast<unsigned>(s.H), static_cast<unsigned>(ceil_div(s.T, Tiles::queries)), static_cast<unsigned>(s.B));
-    launch(stream_of(context), grid, threads, Tiles::shared_bytes, forward<decltype(head_dim)::value>, a,
-           1 / sqrtf(static_cast<float>(s.D)), copies_16_bytes(a.qkv, s.D));
+    with_wide(copies_16_bytes(a.qkv, s.D), [&](auto wide) {
+      launch(stream_of(context), grid, threads, Tiles::shared_bytes, forward<head_dim, wide>, a, 1 / sqrtf(static_cast<float>(s.D)));
+    });
   });
 }
 

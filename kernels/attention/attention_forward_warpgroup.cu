@@ -3,69 +3,22 @@
 // warpgroup of FlashAttention-3 (Shah et al., arXiv:2407.08608), without its producer warps.
 //
 // Q stays in registers, so that products read one operand from shared memory: 2 KiB for 65536 multiply-adds.
-// Bound by tensor-core flops, 4 D a pair of query and visible key. Not yet measured.
-#include "kernels/attention/tensor_core_tiles.hpp"
-#include "kernels/cuda/warpgroup.hpp"
+// Bound by tensor-core flops, 4 D a pair of query and visible key; D counts as 64 or 128, for the scores also as 96. Not yet measured.
+#include "kernels/attention/warpgroup_tiles.hpp"
 
 namespace tessera::kernels::cuda {
 namespace {
-using namespace tessera::cuda;
-using namespace tensor_core_tiles;
+using namespace warpgroup_tiles;
 
-constexpr int warpgroups = 2, queries = warpgroups * 64, keys = 64, stages = 3, block_threads = warpgroups * warpgroup_lanes;
+constexpr int queries = rows, keys = step;
 
-template <int Dp>
-constexpr std::size_t shared_bytes = sizeof(bf16) * Dp*(queries + stages * 2 * keys);
+template <int columns>
+constexpr std::size_t shared_bytes = sizeof(bf16) * padded_columns(columns) * (queries + stages * 2 * keys);
 
-// Like load_rows, into panels.
-template <int Dp, int rows>
-__device__ __forceinline__ void load_panels(bf16* tile, const bf16* from, std::int64_t stride, int valid, int D, bool wide) {
-  constexpr int chunks = Dp / 8, step = block_threads / chunks;
-  const int thread = hidden(threadIdx.x), chunk = thread % chunks, first = thread / chunks;
-  const int bytes = min(max(2 * (D - 8 * chunk), 0), 16);
-  const bf16* source = from + first * stride + 8 * chunk;  // not read where no bytes are asked for
-#pragma unroll
-  for (int i = 0; i < rows; i += step) {
-    const int there = first + i < valid ? bytes : 0;
-    bf16* target = tile + panel_chunk_at<rows>(first + i, chunk);
-    if (wide) {
-      copy_async_16(target, source, there);
-    } else {
-      for (int j = 0; j < 4; ++j) copy_async_4(target + 2 * j, source + 2 * j, there > 4 * j ? 4 : 0);
-    }
-    source += step * stride;
-  }
-}
-
-// A warpgroup's scores of a key tile are started: one group of products.
-template <int Dp>
-__device__ __forceinline__ void start_scores(float (&scores)[8][4], const std::uint32_t (&q)[Dp / 16][4], const bf16* k) {
-  const std::uint32_t address = shared_address(k);
-  fence_registers(scores);
-  warpgroup_fence();
-#pragma unroll
-  for (int i = 0; i < Dp / 16; ++i)  // 16 columns are 32 bytes of a panel's rows
-    start_product<false>(scores, q[i], panel_descriptor(address + i / 4 * keys * 128 + i % 4 * 32), i > 0);
-  warpgroup_commit();
-}
-
-// The products of a tile with V are started: one group. Output columns 64 n.. come from panel n.
-template <int Dp>
-__device__ __forceinline__ void start_outputs(float (&out)[Dp / 64][8][4], std::uint32_t (&p)[keys / 16][4], const bf16* v) {
-  const std::uint32_t address = shared_address(v);
-#pragma unroll
-  for (int n = 0; n < Dp / 64; ++n) fence_registers(out[n]);
-  fence_registers(p);
-  warpgroup_fence();
-#pragma unroll
-  for (int n = 0; n < Dp / 64; ++n)
-#pragma unroll
-    for (int k = 0; k < keys / 16; ++k) start_product<true>(out[n], p[k], panel_descriptor(address + n * keys * 128 + k * 16 * 128), true);
-  warpgroup_commit();
-}
-
-template <int Dp>
-__global__ void __launch_bounds__(block_threads, 1) forward(AttentionForward a, float scale, bool wide) {
+// A head dim of 64 leaves room for two blocks on a multiprocessor: the registers that a later start of copies would cost are the second's.
+template <int columns, bool wide>
+__global__ void __launch_bounds__(block_threads, columns == 64 ? 2 : 1) forward(AttentionForward a, float scale) {
+  constexpr int Dp = padded_columns(columns);
   bf16* shared_q = dynamic_shared<bf16>();
   bf16* ring = shared_q + queries * Dp;  // stages of K (keys, Dp), V (keys, Dp)
   const int T = static_cast<int>(a.shape.T), D = static_cast<int>(a.shape.D);
@@ -76,20 +29,21 @@ __global__ void __launch_bounds__(block_threads, 1) forward(AttentionForward a, 
   auto stage = [&](int j) { return ring + j % stages * 2 * keys * Dp; };
   auto load_keys = [&](int j) {
     if (j < key_tiles) {
-      load_panels<Dp, keys>(stage(j), heads.k + j * keys * heads.stride, heads.stride, T - j * keys, D, wide);
-      load_panels<Dp, keys>(stage(j) + keys * Dp, heads.v + j * keys * heads.stride, heads.stride, T - j * keys, D, wide);
+      load_panels<Dp, keys, wide>(stage(j), heads.k + j * keys * heads.stride, heads.stride, T - j * keys, D);
+      load_panels<Dp, keys, wide>(stage(j) + keys * Dp, heads.v + j * keys * heads.stride, heads.stride, T - j * keys, D);
     }
     copy_async_commit();
   };
-  load_panels<Dp, queries>(shared_q, heads.q + first * heads.stride, heads.stride, T - first, D, wide);
+  load_panels<Dp, queries, wide>(shared_q, heads.q + first * heads.stride, heads.stride, T - first, D);
   load_keys(0);
   load_keys(1);
   copy_async_wait<1>();
   shared_to_products();
   __syncthreads();
-  std::uint32_t q[Dp / 16][4];
+  std::uint32_t q[columns / 16][4];
 #pragma unroll
-  for (int i = 0; i < Dp / 16; ++i) load_matrices(q[i], shared_q + panel_chunk_at<queries>(row - first + lane % 16, 2 * i + lane / 16));
+  for (int i = 0; i < columns / 16; ++i)
+    load_matrices(q[i], shared_q + panel_chunk_at<queries>(row - first + lane % 16, 2 * i + lane / 16));
   fence_registers(q);
   float scores[1][8][4], out[Dp / 64][8][4], most[1][2] = {{-INFINITY, -INFINITY}}, total[1][2] = {{0, 0}}, rescale[1][2];
   std::uint32_t p[keys / 16][4];
@@ -100,21 +54,13 @@ __global__ void __launch_bounds__(block_threads, 1) forward(AttentionForward a, 
     if (j * keys + keys - 1 > row) mask_later_keys(scores, row, j * keys);
     online_softmax(scores, most, total, rescale, scale * log2_e);
   };
-  start_scores<Dp>(scores[0], q, stage(0));
+  start_scores(scores[0], q, stage(0));
   warpgroup_wait<0>();
   softmax(0);
-  pack_left(p, scores[0]);
-#pragma unroll 1
-  for (int j = 0; j + 1 < key_tiles; ++j) {  // p holds tile j
-    copy_async_wait<0>();                    // tile j + 1
-    shared_to_products();
-    __syncthreads();  // all see it, and all are done with tile j - 1, where j + 2 goes
-    load_keys(j + 2);
-    start_scores<Dp>(scores[0], q, stage(j + 1));
-    start_outputs<Dp>(out, p, stage(j) + keys * Dp);
-    warpgroup_wait<1>();  // the scores
-    softmax(j + 1);
-    warpgroup_wait<0>();  // the outputs
+  // The wait for the outputs stands before the next tile and not behind the softmax: within one pass of the loop the compiler moves it up,
+  // and the softmax would wait for the products that it is to run beside.
+  auto finish_tile = [&] {
+    warpgroup_wait<0>();  // the outputs of the tile before; none yet for tile 0, where out is 0
 #pragma unroll
     for (int n = 0; n < Dp / 64; ++n) fence_registers(out[n]);
     pack_left(p, scores[0]);
@@ -122,7 +68,21 @@ __global__ void __launch_bounds__(block_threads, 1) forward(AttentionForward a, 
     for (int n = 0; n < Dp / 64; ++n)
 #pragma unroll
       for (int i = 0; i < 32; ++i) out[n][i / 4][i % 4] *= rescale[0][i % 4 / 2];
+  };
+#pragma unroll 1
+  for (int j = 0; j + 1 < key_tiles; ++j) {  // scores hold the probabilities of tile j
+    finish_tile();
+    copy_async_wait<0>();  // tile j + 1
+    shared_to_products();
+    __syncthreads();  // all see it, and all are done with tile j - 1, where j + 2 goes
+    if (Dp == 64) load_keys(j + 2);
+    start_scores(scores[0], q, stage(j + 1));
+    start_outputs<Dp>(out, p, stage(j) + keys * Dp);
+    if (Dp != 64) load_keys(j + 2);  // beside the products
+    warpgroup_wait<1>();             // the scores
+    softmax(j + 1);
   }
+  finish_tile();
   start_outputs<Dp>(out, p, stage(key_tiles - 1) + keys * Dp);
   warpgroup_wait<0>();
 #pragma unroll
@@ -130,11 +90,7 @@ __global__ void __launch_bounds__(block_threads, 1) forward(AttentionForward a, 
   float inverse[1][2];
   finish_softmax(inverse, a.lse + (batch * a.shape.H + head) * T, most, total, row, T, scale);
   bf16* to = static_cast<bf16*>(a.out) + batch * a.shape.T * a.shape.H * D + head * D;
-#pragma unroll
-  for (int n = 0; n < Dp / 64; ++n) {
-    const auto& columns = reinterpret_cast<const float(&)[1][8][4]>(out[n]);
-    store_rows<64>(to + 64 * n, a.shape.H * D, columns, inverse, row, T, D - 64 * n);
-  }
+  store_panels<Dp>(to, a.shape.H * D, out, inverse, row, T, D);
 }
 
 }  // namespace
@@ -142,10 +98,11 @@ __global__ void __launch_bounds__(block_threads, 1) forward(AttentionForward a, 
 void attention_forward_warpgroup(const Context& context, const AttentionForward& a) {
   const AttentionShape& s = a.shape;
   const dim3 grid(static_cast<unsigned>(s.H), static_cast<unsigned>(ceil_div(s.T, queries)), static_cast<unsigned>(s.B));
-  auto launch_kernel = [&](auto kernel, std::size_t bytes) {
-    launch(stream_of(context), grid, block_threads, bytes, kernel, a, 1 / sqrtf(static_cast<float>(s.D)), copies_16_bytes(a.qkv, s.D));
-  };
-  s.D <= 64 ? launch_kernel(forward<64>, shared_bytes<64>) : launch_kernel(forward<128>, shared_bytes<128>);
+  with_columns(s.D, [&](auto columns) {
+    with_wide(copies_16_bytes(a.qkv, s.D), [&](auto wide) {
+      launch(stream_of(context), grid, block_threads, shared_bytes<columns>, forward<columns, wide>, a, 1 / sqrtf(static_cast<float>(s.D)));
+    });
+  });
 }
 
 }  // namespace tessera::kernels::cuda

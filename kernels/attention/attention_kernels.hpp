@@ -10,7 +10,7 @@ inline constexpr float log2_e = 1.4426950408889634f, ln_2 = 0.6931471805599453f;
 void attention_forward_bf16(const Context& context, const AttentionForward& arguments);
 /// The same on Hopper's asynchronous products, for GPUs of compute capability 9.0 and head dims that warpgroup_head_dim() names.
 void attention_forward_warpgroup(const Context& context, const AttentionForward& arguments);
-constexpr bool warpgroup_head_dim(std::int64_t D) { return (D > 32 && D <= 64) || (D > 96 && D <= 128); }
+constexpr bool warpgroup_head_dim(std::int64_t D) { return D > 32 && D <= 128; }
 
 void attention_forward_fp32(const Context& context, const AttentionForward& arguments);
 
@@ -23,6 +23,8 @@ struct RowTerms {
 constexpr std::int64_t padded_rows(std::int64_t T) { return round_up(T, 128); }
 
 void attention_backward_bf16(const Context& context, const AttentionBackward& arguments, const RowTerms& terms);
+/// The same on Hopper's asynchronous products, where the forward pass has them.
+void attention_backward_warpgroup(const Context& context, const AttentionBackward& arguments, const RowTerms& terms);
 void attention_backward_fp32(const Context& context, const AttentionBackward& arguments, const RowTerms& terms);
 
 __device__ __forceinline__ float as_float(float x) { return x; }

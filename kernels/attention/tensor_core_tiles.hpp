@@ -36,6 +36,13 @@ void with_head_dim(std::int64_t D, F f) {
 /// Whether rows of D elements from p on can be copied 16 bytes at a time.
 inline bool copies_16_bytes(const void* p, std::int64_t D) { return reinterpret_cast<std::uintptr_t>(p) % 16 == 0 && D % 8 == 0; }
 
+/// Calls f with std::true_type or std::false_type. Compiled for one width each: with both behind a flag, the copies that are not taken cost
+/// more instructions than those that are.
+template <class F>
+void with_wide(bool wide, F f) {
+  wide ? f(std::true_type()) : f(std::false_type());
+}
+
 __device__ __forceinline__ int lane_index() { return static_cast<int>(threadIdx.x) % warp_lanes; }
 __device__ __forceinline__ int warp_index() { return static_cast<int>(threadIdx.x) / warp_lanes; }
 
@@ -57,10 +64,21 @@ __device__ __forceinline__ int chunk_at(int row, int chunk) {
   return row * Dp + (chunk ^ swizzle) * 8;
 }
 
+/// Starts the copy of the first `bytes` of a chunk of 16; the others become zero.
+template <bool wide>
+__device__ __forceinline__ void copy_chunk(bf16* to, const bf16* from, int bytes) {
+  if constexpr (wide) {
+    copy_async_16(to, from, bytes);
+  } else {
+#pragma unroll
+    for (int j = 0; j < 4; ++j) copy_async_4(to + 2 * j, from + 2 * j, bytes > 4 * j ? 4 : 0);
+  }
+}
+
 /// Starts the copy of `rows` rows of D elements, `stride` apart, into a tile; rows from `valid` on and elements from D on become zero. A
 /// thread copies one chunk of every few rows.
-template <int Dp, int rows>
-__device__ __forceinline__ void load_rows(bf16* tile, const bf16* from, std::int64_t stride, int valid, int D, bool wide) {
+template <int Dp, int rows, bool wide>
+__device__ __forceinline__ void load_rows(bf16* tile, const bf16* from, std::int64_t stride, int valid, int D) {
   constexpr int chunks = Dp / 8, places = static_cast<int>(std::bit_ceil(unsigned{chunks})), step = threads / places;
   static_assert(rows % step == 0);
   const int thread = hidden(threadIdx.x), chunk = thread % places, first = thread / places;
@@ -69,13 +87,7 @@ __device__ __forceinline__ void load_rows(bf16* tile, const bf16* from, std::int
   const bf16* source = from + first * stride + 8 * chunk;  // not read where no bytes are asked for
 #pragma unroll
   for (int i = 0; i < rows; i += step) {
-    const int there = first + i < valid ? bytes : 0;
-    bf16* target = tile + chunk_at<Dp>(first + i, chunk);
-    if (wide) {
-      copy_async_16(target, source, there);
-    } else {
-      for (int j = 0; j < 4; ++j) copy_async_4(target + 2 * j, source + 2 * j, there > 4 * j ? 4 : 0);
-    }
+    copy_chunk<wide>(tile + chunk_at<Dp>(first + i, chunk), source, first + i < valid ? bytes : 0);
     source += step * stride;
   }
 }
@@ -203,6 +215,39 @@ __device__ __forceinline__ void finish_softmax(float (&inverse)[M][2], float* ls
       const int query = row + 16 * m + 8 * half + lane_index() / 4;
       if (query < T && lane_index() % 4 == 0) lse[query] = most[m][half] * scale + logf(sum);
     }
+}
+
+/// Rows are keys, columns queries: scores become probabilities, by the queries' lse in shared memory.
+template <int M, int N>
+__device__ __forceinline__ void probabilities(float (&scores)[M][N][4], const float* lse, int key, int query, float scale_base2) {
+  const int lane = lane_index();
+  const bool diagonal = query < key + 16 * M - 1;
+#pragma unroll
+  for (int n = 0; n < N; ++n) {
+    const int column = 8 * n + lane % 4 * 2;
+    const float shift[2] = {lse[column], lse[column + 1]};
+#pragma unroll
+    for (int m = 0; m < M; ++m)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const float p = exp2_approximate(fmaf(scores[m][n][i], scale_base2, -shift[i % 2]));
+        scores[m][n][i] = diagonal && key + 16 * m + lane / 4 + i / 2 * 8 > query + column + i % 2 ? 0 : p;
+      }
+  }
+}
+
+/// p (d_p - delta), delta by column.
+template <int M, int N>
+__device__ __forceinline__ void times_difference(float (&p)[M][N][4], const float (&d_p)[M][N][4], const float* delta) {
+#pragma unroll
+  for (int n = 0; n < N; ++n) {
+    const int column = 8 * n + lane_index() % 4 * 2;
+    const float subtract[2] = {delta[column], delta[column + 1]};
+#pragma unroll
+    for (int m = 0; m < M; ++m)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) p[m][n][i] *= d_p[m][n][i] - subtract[i % 2];
+  }
 }
 
 /// c *= factor, by row.

@@ -1,0 +1,215 @@
+// Backward pass in bf16 for Hopper: the two kernels of attention_backward.cu, one that owns keys and one that owns queries, on products
+// that run beside other code. No atomics: every sum is taken by one warpgroup in a fixed order.
+//
+//   P = 2^(S - lse), dV = P^T dO, dP = dO V^T, dS = P (dP - delta), dK = dS^T Q / sqrt D, dQ = dS K / sqrt D
+//
+// Bound by tensor-core flops, 14 D a pair of query and visible key: 8 D for dK and dV, 6 D for dQ; D counts as in the forward pass. Shared
+// memory comes close: for its 65536 multiply-adds a product of 64 x 64 x 16 reads 2 KiB, or 4 KiB where the left operand too is there and
+// not in registers: half of the products in the kernel of keys, a third in that of queries. Not yet measured.
+#include "kernels/attention/warpgroup_tiles.hpp"
+
+namespace tessera::kernels::cuda {
+namespace {
+using namespace warpgroup_tiles;
+
+template <int columns>
+constexpr std::size_t shared_bytes = sizeof(bf16) * padded_columns(columns) * (2 * rows + stages * 2 * step) +
+                                     sizeof(float) * stages * 2 * step;
+
+// What a tile of queries of one head brings: Q (step, Dp), dO (step, Dp), lse and delta (step), in shared memory.
+template <int Dp>
+struct QueryStage {
+  bf16 *q, *d_out;
+  float *lse, *delta;
+  __device__ __forceinline__ QueryStage(bf16* ring, int which)
+      : q(ring + which * 2 * step * Dp),
+        d_out(q + step * Dp),
+        lse(reinterpret_cast<float*>(ring + stages * 2 * step * Dp) + which * 2 * step),
+        delta(lse + step) {}
+  template <bool wide>
+  __device__ __forceinline__ void load(const AttentionBackward& a, const RowTerms& terms, std::int64_t batch, std::int64_t head,
+                                       int query) const {
+    const int T = static_cast<int>(a.shape.T), D = static_cast<int>(a.shape.D), i = static_cast<int>(threadIdx.x) * 4;
+    const std::int64_t out_stride = a.shape.H * D, at = (batch * a.shape.H + head) * terms.rows + query;
+    const Heads<const bf16> heads(static_cast<const bf16*>(a.qkv), a.shape, batch, head);
+    const bf16* d_out_rows = static_cast<const bf16*>(a.d_out) + (batch * T + query) * out_stride + head * D;
+    load_panels<Dp, step, wide>(q, heads.q + query * heads.stride, heads.stride, T - query, D);
+    load_panels<Dp, step, wide>(d_out, d_out_rows, out_stride, T - query, D);
+    if (i < step)
+      copy_async_16(lse + i, terms.lse_base2 + at + i, 16);
+    else if (i < 2 * step)
+      copy_async_16(delta + i - step, terms.delta + at + i - step, 16);
+  }
+};
+
+// A warpgroup owns 64 keys and walks the query tiles from the diagonal on, head by head of the group. Exponentials run beside dP, its
+// difference from delta beside the product for dV, and the next tile's start beside that for dK.
+template <int columns, bool wide>
+__global__ void __launch_bounds__(block_threads, 1) backward_of_keys(AttentionBackward a, RowTerms terms, float scale) {
+  constexpr int Dp = padded_columns(columns);
+  using Stage = QueryStage<Dp>;
+  bf16* k = dynamic_shared<bf16>();
+  bf16* v = k + rows * Dp;
+  bf16* ring = v + rows * Dp;
+  const int T = static_cast<int>(a.shape.T), D = static_cast<int>(a.shape.D), group = static_cast<int>(a.shape.H / a.shape.G);
+  const int first = static_cast<int>(blockIdx.y) * rows;
+  auto load_queries = [&](int which, int h, int query) {
+    if (h < group) Stage(ring, which).template load<wide>(a, terms, hidden(blockIdx.z), hidden(blockIdx.x) * group + h, query);
+    copy_async_commit();
+  };
+  const Heads<const bf16> heads(static_cast<const bf16*>(a.qkv), a.shape, blockIdx.z, blockIdx.x * group);
+  load_panels<Dp, rows, wide>(k, heads.k + first * heads.stride, heads.stride, T - first, D);
+  load_panels<Dp, rows, wide>(v, heads.v + first * heads.stride, heads.stride, T - first, D);
+  load_queries(0, 0, first);
+  float scores[1][8][4], d_p[1][8][4], d_k[Dp / 64][8][4], d_v[Dp / 64][8][4];
+  std::uint32_t p[step / 16][4], d_s[step / 16][4];
+  set_zero(scores);
+  set_zero(d_p);
+  set_zero(d_k);
+  set_zero(d_v);
+  int h = 0, query = first, which = 0;
+  do {  // There is a tile. ptxas must see it: of a loop that may not run it makes one product after the other (C7515).
+    copy_async_wait<0>();
+    shared_to_products();
+    __syncthreads();  // this tile is there for all, and all are done with the one before the last, where the next goes
+    const Stage stage(ring, which);
+    const int at = query;
+    const int own = hidden(threadIdx.x) / warpgroup_lanes * 64 * panel_columns;  // this warpgroup's rows in a tile's first panel
+    start_scores<columns / 16>(scores[0], k + own, stage.q);
+    start_scores<columns / 16>(d_p[0], v + own, stage.d_out);
+    query += step;
+    if (query >= T) query = first, ++h;  // the next head begins at its diagonal
+    which = which == stages - 1 ? 0 : which + 1;
+    load_queries(which, h, query);
+    warpgroup_wait<1>();  // the scores, and all of the tile before
+    fence_registers(scores[0]);
+    probabilities(scores, stage.lse, first + hidden(threadIdx.x) / warp_lanes * 16, at, scale * log2_e);
+    pack_left(p, scores[0]);
+    start_outputs<Dp>(d_v, p, stage.d_out);
+    warpgroup_wait<1>();  // dP
+    fence_registers(d_p[0]);
+    times_difference(scores, d_p, stage.delta);
+    pack_left(d_s, scores[0]);
+    start_outputs<Dp>(d_k, d_s, stage.q);
+  } while (h < group);
+  warpgroup_wait<0>();
+#pragma unroll
+  for (int n = 0; n < Dp / 64; ++n) fence_registers(d_k[n]), fence_registers(d_v[n]);
+  const Heads<bf16> to(static_cast<bf16*>(a.d_qkv), a.shape, blockIdx.z, blockIdx.x * group);
+  const int row = first + warp_index() * 16;
+  store_panels<Dp>(to.k, to.stride, d_k, {{scale, scale}}, row, T, D);
+  store_panels<Dp>(to.v, to.stride, d_v, {{1, 1}}, row, T, D);
+}
+
+// Rows are queries, columns keys: scores become probabilities, those of later keys 0. lse is that of the lane's two rows.
+__device__ __forceinline__ void probabilities_of_queries(float (&scores)[8][4], const float (&lse)[2], int query, int key,
+                                                         float scale_base2) {
+  const int lane = lane_index();
+  const bool diagonal = key + step - 1 > query;
+#pragma unroll
+  for (int n = 0; n < 8; ++n)
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const float p = exp2_approximate(fmaf(scores[n][i], scale_base2, -lse[i / 2]));
+      scores[n][i] = diagonal && key + 8 * n + lane % 4 * 2 + i % 2 > query + lane / 4 + i / 2 * 8 ? 0 : p;
+    }
+}
+
+// A warpgroup owns 64 queries, with Q in registers, and walks the key tiles up to its diagonal. Exponentials of tile j + 1 run beside its
+// dP and the product of tile j for dQ.
+template <int columns, bool wide>
+__global__ void __launch_bounds__(block_threads, 1) backward_of_queries(AttentionBackward a, RowTerms terms, float scale) {
+  constexpr int Dp = padded_columns(columns);
+  bf16* shared_q = dynamic_shared<bf16>();
+  bf16* d_out = shared_q + rows * Dp;
+  bf16* ring = d_out + rows * Dp;  // stages of K (step, Dp), V (step, Dp)
+  const int T = static_cast<int>(a.shape.T), D = static_cast<int>(a.shape.D), lane = lane_index();
+  const int head = static_cast<int>(blockIdx.x), batch = static_cast<int>(blockIdx.z);
+  const int first = static_cast<int>(gridDim.y - 1 - blockIdx.y) * rows;  // long rows first
+  const int row = first + warp_index() * 16, key_tiles = (min(first + rows, T) + step - 1) / step;
+  const std::int64_t out_stride = a.shape.H * D, term = (batch * a.shape.H + head) * terms.rows + row + lane / 4;
+  const Heads<const bf16> heads(static_cast<const bf16*>(a.qkv), a.shape, batch, head);
+  auto stage = [&](int j) { return ring + j % stages * 2 * step * Dp; };
+  auto load_keys = [&](int j) {
+    if (j < key_tiles) {
+      load_panels<Dp, step, wide>(stage(j), heads.k + j * step * heads.stride, heads.stride, T - j * step, D);
+      load_panels<Dp, step, wide>(stage(j) + step * Dp, heads.v + j * step * heads.stride, heads.stride, T - j * step, D);
+    }
+    copy_async_commit();
+  };
+  load_panels<Dp, rows, wide>(shared_q, heads.q + first * heads.stride, heads.stride, T - first, D);
+  load_panels<Dp, rows, wide>(d_out, static_cast<const bf16*>(a.d_out) + (batch * a.shape.T + first) * out_stride + head * D, out_stride,
+                              T - first, D);
+  load_keys(0);
+  load_keys(1);
+  const float lse[2] = {terms.lse_base2[term], terms.lse_base2[term + 8]}, delta[2] = {terms.delta[term], terms.delta[term + 8]};
+  copy_async_wait<1>();
+  shared_to_products();
+  __syncthreads();
+  std::uint32_t q[columns / 16][4], d_s[step / 16][4];
+#pragma unroll
+  for (int i = 0; i < columns / 16; ++i) load_matrices(q[i], shared_q + panel_chunk_at<rows>(row - first + lane % 16, 2 * i + lane / 16));
+  fence_registers(q);
+  d_out += warp_index() / 4 * 64 * panel_columns;  // this warpgroup's rows
+  float scores[8][4], d_p[1][8][4], d_q[Dp / 64][8][4];
+#pragma unroll
+  for (int i = 0; i < 32; ++i) scores[i / 4][i % 4] = 0;
+  set_zero(d_p);
+  set_zero(d_q);
+  // The wait stands before the next tile for the reason that it does in the forward pass.
+  auto finish_tile = [&] {
+    warpgroup_wait<0>();  // dP, and dQ of the tile before
+#pragma unroll
+    for (int n = 0; n < Dp / 64; ++n) fence_registers(d_q[n]);
+    fence_registers(d_p[0]);
+#pragma unroll
+    for (int i = 0; i < 32; ++i) scores[i / 4][i % 4] *= d_p[0][i / 4][i % 4] - delta[i % 4 / 2];
+    pack_left(d_s, scores);
+  };
+  start_scores(scores, q, stage(0));
+  start_scores<columns / 16>(d_p[0], d_out, stage(0) + step * Dp);
+  warpgroup_wait<0>();
+  fence_registers(scores);
+  probabilities_of_queries(scores, lse, row, 0, scale * log2_e);
+#pragma unroll 1
+  for (int j = 0; j + 1 < key_tiles; ++j) {  // scores hold the probabilities of tile j
+    finish_tile();
+    copy_async_wait<0>();  // tile j + 1
+    shared_to_products();
+    __syncthreads();  // all see it, and all are done with tile j - 1, where j + 2 goes
+    start_scores(scores, q, stage(j + 1));
+    start_scores<columns / 16>(d_p[0], d_out, stage(j + 1) + step * Dp);
+    start_outputs<Dp>(d_q, d_s, stage(j));
+    load_keys(j + 2);
+    warpgroup_wait<2>();  // the scores
+    fence_registers(scores);
+    probabilities_of_queries(scores, lse, row, (j + 1) * step, scale * log2_e);
+  }
+  finish_tile();
+  start_outputs<Dp>(d_q, d_s, stage(key_tiles - 1));
+  warpgroup_wait<0>();
+#pragma unroll
+  for (int n = 0; n < Dp / 64; ++n) fence_registers(d_q[n]);
+  const Heads<bf16> to(static_cast<bf16*>(a.d_qkv), a.shape, batch, head);
+  store_panels<Dp>(to.q, to.stride, d_q, {{scale, scale}}, row, T, D);
+}
+
+}  // namespace
+
+void attention_backward_warpgroup(const Context& context, const AttentionBackward& a, const RowTerms& terms) {
+  const AttentionShape& s = a.shape;
+  const float scale = 1 / sqrtf(static_cast<float>(s.D));
+  const auto row_tiles = static_cast<unsigned>(ceil_div(s.T, rows)), batches = static_cast<unsigned>(s.B);
+  with_columns(s.D, [&](auto columns) {
+    with_wide(copies_16_bytes(a.qkv, s.D) && copies_16_bytes(a.d_out, s.D), [&](auto wide) {
+      auto launch_kernel = [&](auto kernel, std::int64_t heads) {
+        const dim3 grid(static_cast<unsigned>(heads), row_tiles, batches);
+        launch(stream_of(context), grid, block_threads, shared_bytes<columns>, kernel, a, terms, scale);
+      };
+      launch_kernel(backward_of_keys<columns, wide>, s.G);
+      launch_kernel(backward_of_queries<columns, wide>, s.H);
+    });
+  });
+}
+
+}  // namespace tessera::kernels::cuda

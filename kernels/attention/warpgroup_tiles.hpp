@@ -1,0 +1,94 @@
+// What the bf16 attention kernels for Hopper share: tiles of rows in panels, where the products of a warpgroup read them.
+#pragma once
+#include "kernels/attention/tensor_core_tiles.hpp"
+#include "kernels/cuda/warpgroup.hpp"
+
+namespace tessera::kernels::cuda::warpgroup_tiles {
+
+using namespace tensor_core_tiles;
+
+/// Two warpgroups own 64 rows each of one kind (queries or keys); both walk tiles of `step` rows of the other kind, in a ring of stages.
+inline constexpr int warpgroups = 2, rows = warpgroups * 64, step = 64, stages = 3, block_threads = warpgroups * warpgroup_lanes;
+
+/// Head dims are padded with zeros to `columns`: 64, 96 or 128. Scores are products over those; panels, and outputs, have whole 64s.
+constexpr int padded_columns(int columns) { return (columns + panel_columns - 1) / panel_columns * panel_columns; }
+
+/// Calls f with the compiled number of columns that D is padded to, as a type.
+template <class F>
+void with_columns(std::int64_t D, F f) {
+  if (D <= 64)
+    f(std::integral_constant<int, 64>());
+  else if (D <= 96)
+    f(std::integral_constant<int, 96>());
+  else
+    f(std::integral_constant<int, 128>());
+}
+
+/// Like load_rows, into panels.
+template <int Dp, int count, bool wide>
+__device__ __forceinline__ void load_panels(bf16* tile, const bf16* from, std::int64_t stride, int valid, int D) {
+  constexpr int chunks = Dp / 8, stride_rows = block_threads / chunks;
+  static_assert(count % stride_rows == 0);
+  const int thread = hidden(threadIdx.x), chunk = thread % chunks, first = thread / chunks;
+  const int bytes = min(max(2 * (D - 8 * chunk), 0), 16);
+  const bf16* source = from + first * stride + 8 * chunk;  // not read where no bytes are asked for
+#pragma unroll
+  for (int i = 0; i < count; i += stride_rows) {
+    copy_chunk<wide>(tile + panel_chunk_at<count>(first + i, chunk), source, first + i < valid ? bytes : 0);
+    source += stride_rows * stride;
+  }
+}
+
+/// The 16 columns from 16 i on of the 64 rows at a shared address, in a tile of `count` rows: 32 bytes of a panel's rows.
+template <int count>
+__device__ __forceinline__ std::uint64_t columns_at(std::uint32_t address, int i) {
+  return panel_descriptor(address + static_cast<std::uint32_t>(i / 4 * count * 128 + i % 4 * 32));
+}
+
+/// A warpgroup's scores = left right^T over 16 `steps` columns are started, as one group of products. The left operand is in registers,
+template <int steps>
+__device__ __forceinline__ void start_scores(float (&scores)[8][4], const std::uint32_t (&left)[steps][4], const bf16* right) {
+  const std::uint32_t address = shared_address(right);
+  fence_registers(scores);
+  warpgroup_fence();
+#pragma unroll
+  for (int i = 0; i < steps; ++i) start_product<false>(scores, left[i], columns_at<step>(address, i), i > 0);
+  warpgroup_commit();
+}
+
+/// or in shared memory: 64 rows of a tile of `rows`.
+template <int steps>
+__device__ __forceinline__ void start_scores(float (&scores)[8][4], const bf16* left, const bf16* right) {
+  const std::uint32_t left_address = shared_address(left), address = shared_address(right);
+  fence_registers(scores);
+  warpgroup_fence();
+#pragma unroll
+  for (int i = 0; i < steps; ++i) start_product<false>(scores, columns_at<rows>(left_address, i), columns_at<step>(address, i), i > 0);
+  warpgroup_commit();
+}
+
+/// out += p times a tile of `step` rows is started, as one group. Output columns 64 n.. come from panel n.
+template <int Dp>
+__device__ __forceinline__ void start_outputs(float (&out)[Dp / 64][8][4], std::uint32_t (&p)[step / 16][4], const bf16* right) {
+  const std::uint32_t address = shared_address(right);
+#pragma unroll
+  for (int n = 0; n < Dp / 64; ++n) fence_registers(out[n]);
+  fence_registers(p);
+  warpgroup_fence();
+#pragma unroll
+  for (int n = 0; n < Dp / 64; ++n)
+#pragma unroll
+    for (int k = 0; k < step / 16; ++k) start_product<true>(out[n], p[k], panel_descriptor(address + n * step * 128 + k * 16 * 128), true);
+  warpgroup_commit();
+}
+
+/// Like store_rows, of a warp's 16 rows.
+template <int Dp>
+__device__ __forceinline__ void store_panels(bf16* to, std::int64_t stride, const float (&c)[Dp / 64][8][4], const float (&factor)[1][2],
+                                             int first, int end, int D) {
+#pragma unroll
+  for (int n = 0; n < Dp / 64; ++n)
+    store_rows<64>(to + 64 * n, stride, reinterpret_cast<const float(&)[1][8][4]>(c[n]), factor, first, end, D - 64 * n);
+}
+
+}  // namespace tessera::kernels::cuda::warpgroup_tiles
