@@ -229,7 +229,8 @@ const std::vector<Key> table = {
 
     // [kernels]
     {KEY(kernels.loss_chunk), .type = integer, .unit = "tokens", .limits = {.least = 0, .most = max_dim}, .fallback = "\"auto\"",
-     .automatic = Auto::kept, .help = "Tokens whose logits are held at one time; auto picks a number that fits the caches."},
+     .automatic = Auto::kept,
+     .help = "Tokens whose logits are held at one time; auto picks some that fit the caches of a host, or some thousands on a GPU."},
     {KEY(kernels.pack_weights), .type = boolean, .fallback = "false",
      .help =
          "Keep weight matrices also in the layouts that the host's matrix product reads fastest, packed once a step for all micro-batches. "
