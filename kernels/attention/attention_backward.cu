@@ -57,7 +57,7 @@ __global__ void __launch_bounds__(threads) backward_of_keys(AttentionBackward a,
   bf16* v = k + keys * Dp;
   bf16* stages = v + keys * Dp;
   const int T = static_cast<int>(a.shape.T), D = static_cast<int>(a.shape.D), group = static_cast<int>(a.shape.H / a.shape.G);
-  const int first = static_cast<int>(blockIdx.y) * keys, row = first + warp_index() * 16 * M;
+  const int first = static_cast<int>(blockIdx.y) * keys;
   auto load_queries = [&](int h, int query, int which) {
     const std::int64_t head = hidden(blockIdx.x) * group + h, batch = hidden(blockIdx.z), out_stride = a.shape.H * D;
     const Heads<const bf16> heads(static_cast<const bf16*>(a.qkv), a.shape, batch, head);
@@ -86,7 +86,8 @@ __global__ void __launch_bounds__(threads) backward_of_keys(AttentionBackward a,
     if (query >= T) query = first, ++h;  // the next head begins at its diagonal
     which ^= 1;
     if (h < group) load_queries(h, query, which);
-    if (at + step - 1 < row) continue;  // all before this warp's keys
+    const int row = first + hidden(threadIdx.x) / warp_lanes * 16 * M;  // here and not before the loop: registers are short
+    if (at + step - 1 < row) continue;                                  // all before this warp's keys
     float p[M][step / 8][4];
     multiply_rows<Dp>(p, k, row - first, stage.q);
     probabilities(p, stage.lse, row, at, scale * log2_e);
@@ -98,6 +99,7 @@ __global__ void __launch_bounds__(threads) backward_of_keys(AttentionBackward a,
     add_product<Dp>(d_k, p, stage.q);
   }
   const Heads<bf16> to(static_cast<bf16*>(a.d_qkv), a.shape, blockIdx.z, blockIdx.x * group);
+  const int row = first + warp_index() * 16 * M;
   float factor[M][2];
   for (int i = 0; i < 2 * M; ++i) factor[i / 2][i % 2] = scale;
   if (with_keys) store_rows<Dp>(to.k, to.stride, d_k, factor, row, T, D);
@@ -139,7 +141,7 @@ __global__ void __launch_bounds__(threads) backward_of_queries(AttentionBackward
   const int T = static_cast<int>(a.shape.T), D = static_cast<int>(a.shape.D);
   const int head = static_cast<int>(blockIdx.x), batch = static_cast<int>(blockIdx.z);
   const int first = static_cast<int>(gridDim.y - 1 - blockIdx.y) * queries;  // long rows first
-  const int row = first + warp_index() * 16 * M, key_tiles = (min(first + queries, T) + step - 1) / step;
+  const int key_tiles = (min(first + queries, T) + step - 1) / step;
   const std::int64_t out_stride = a.shape.H * D;
   auto load_keys = [&](int j) {
     const Heads<const bf16> heads(static_cast<const bf16*>(a.qkv), a.shape, hidden(blockIdx.z), hidden(blockIdx.x));
@@ -164,6 +166,7 @@ __global__ void __launch_bounds__(threads) backward_of_queries(AttentionBackward
     copy_async_wait<0>();
     __syncthreads();  // tile j is there for all, and nobody reads the other stage any more
     if (j + 1 < key_tiles) load_keys(j + 1);
+    const int row = first + hidden(threadIdx.x) / warp_lanes * 16 * M;
     if (j * step > row + 16 * M - 1) continue;  // all after this warp's queries
     const bf16* stage = stages + j % 2 * 2 * step * Dp;
     float p[M][step / 8][4], d_p[M][step / 8][4];
@@ -174,6 +177,7 @@ __global__ void __launch_bounds__(threads) backward_of_queries(AttentionBackward
   }
   const Heads<bf16> to(static_cast<bf16*>(a.d_qkv), a.shape, batch, head);
   for (int i = 0; i < 2 * M; ++i) factor[i / 2][i % 2] = scale;
+  const int row = first + warp_index() * 16 * M;
   store_rows<Dp>(to.q, to.stride, d_q, factor, row, T, D);
 }
 
