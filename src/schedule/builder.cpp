@@ -19,8 +19,8 @@ Schedule ScheduleBuilder::build() {
   if (request_.training) build_train();
   if (request_.evaluation_micro_batches > 0) build_evaluate();
   build_publish();
-  build_snapshot();
-  build_restore();
+  build_state_copies(schedule_.snapshot, "snapshot", true);
+  build_state_copies(schedule_.restore, "restore", false);
   return std::move(schedule_);
 }
 
@@ -81,28 +81,17 @@ void ScheduleBuilder::build_publish() {
   schedule_.publish.phases.push_back({last_section(), 1});
 }
 
-void ScheduleBuilder::build_snapshot() {
-  schedule_.snapshot.name = "snapshot";
+void ScheduleBuilder::build_state_copies(Program& program, const std::string& name, bool to_host) {
+  program.name = name;
   if (local_tier_ != Tier::device || !request_.training) return;
-  begin_section("snapshot");
+  begin_section(name);
   for (int u = 0; u < units(); ++u)
-    for (const std::string& name : state_names(u))
-      emit({.name = "download " + name,
-            .op = Copy{},
-            .uses = {whole(named(host_side(name)), Access::write), state_use(name, u, Access::read)}});
-  schedule_.snapshot.phases.push_back({last_section(), 1});
-}
-
-void ScheduleBuilder::build_restore() {
-  schedule_.restore.name = "restore";
-  if (local_tier_ != Tier::device || !request_.training) return;
-  begin_section("restore");
-  for (int u = 0; u < units(); ++u)
-    for (const std::string& name : state_names(u))
-      emit({.name = "upload " + name,
-            .op = Copy{},
-            .uses = {state_use(name, u, Access::write), whole(named(host_side(name)), Access::read)}});
-  schedule_.restore.phases.push_back({last_section(), 1});
+    for (const std::string& state : state_names(u)) {
+      const Use twin = whole(named(host_side(state)), to_host ? Access::write : Access::read);
+      const Use used = state_use(state, u, to_host ? Access::read : Access::write);
+      emit({.name = (to_host ? "download " : "upload ") + state, .op = Copy{}, .uses = {to_host ? twin : used, to_host ? used : twin}});
+    }
+  program.phases.push_back({last_section(), 1});
 }
 
 void ScheduleBuilder::emit_begin() {

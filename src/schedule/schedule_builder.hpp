@@ -29,8 +29,7 @@ class ScheduleBuilder {
   void build_train();
   void build_evaluate();
   void build_publish();
-  void build_snapshot();
-  void build_restore();
+  void build_state_copies(Program& program, const std::string& name, bool to_host);
   void emit_begin();
   void begin_section(const std::string& name);
   Task& emit(Task task);

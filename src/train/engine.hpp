@@ -100,7 +100,7 @@ class Engine {
   T& value(const char* buffer) const {
     return *reinterpret_cast<T*>(address(host_side(buffer)));
   }
-  /// On a GPU: searches for the fastest kernels and loads all of them, on zeros.
+  /// On a GPU: searches for the fastest kernels and loads all of them, on weights of noise, which it leaves zeroed.
   void warm_up(const std::string& kernel_choices);
   /// Zeroes the memory of a GPU and what is pinned for it.
   void clear_device();
