@@ -74,6 +74,9 @@ void commit_checkpoint(const std::string& root, std::int64_t step, std::int64_t 
 /// After a failed save: removes root/step-N.partial, ignoring errors.
 void discard_checkpoint(const std::string& root, std::int64_t step) noexcept;
 
+/// Removes every step-*.partial under root: what a save or a removal left that was killed or failed. For the run that owns the folder.
+void remove_unfinished(const std::string& root);
+
 /// Newest complete checkpoint under root ("" where there is none). Removes nothing.
 std::string find_latest_checkpoint(const std::string& root);
 

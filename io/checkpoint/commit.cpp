@@ -101,11 +101,8 @@ void prune(const std::string& root, std::int64_t step, std::int64_t keep) {
 
 }  // namespace
 
-void begin_checkpoint(const std::string& root, std::int64_t step) {
+void remove_unfinished(const std::string& root) {
   std::error_code e;
-  fs::create_directories(root, e);
-  if (e) fail_storage("create the folder", root, e.value());
-  // Whatever is .partial is what a failed or killed save left.
   for (fs::directory_iterator it(root, e), end; !e && it != end; it.increment(e))
     if (it->path().filename().string().starts_with("step-") && it->path().extension() == ".partial") {
       std::error_code failed;
@@ -113,6 +110,13 @@ void begin_checkpoint(const std::string& root, std::int64_t step) {
       if (failed) fail_storage("remove what an unfinished save left", it->path().string(), failed.value());
     }
   if (e) fail_storage("list the folder", root, e.value());
+}
+
+void begin_checkpoint(const std::string& root, std::int64_t step) {
+  std::error_code e;
+  fs::create_directories(root, e);
+  if (e) fail_storage("create the folder", root, e.value());
+  remove_unfinished(root);
   const std::string partial = partial_folder(root, step);
   fs::create_directory(partial, e);
   if (e) fail_storage("create the folder", partial, e.value());

@@ -171,6 +171,8 @@ RunLock claim_run_folder(const Deck& deck, const StartPoint& start, double patie
   fs::create_directories(folder.checkpoints(), error);
   if (error) io::fail_storage("make the folder", folder.checkpoints(), error.value());
   RunLock lock(folder, patience);
+  // The next save would do this too, but a run killed after its last one has no next save.
+  io::remove_unfinished(folder.checkpoints());
   // At once or not at all: a deck.toml that a kill cut short would look like the run of another deck.
   io::AtomicFile out(folder.deck());
   const std::string text = print_deck(deck);

@@ -89,6 +89,19 @@ TEST_F(Folder, TheSameDeckGoesOnFromTheLatestCheckpoint) {
   EXPECT_TRUE(test::has(start.checkpoint, "step-00000007")) << start.checkpoint;
 }
 
+/// A run killed while it removes an old checkpoint after its last save: the next start has nothing to save, so it must clear this away itself.
+TEST_F(Folder, AStartRemovesWhatAKilledSaveLeft) {
+  open_run_folder(deck());
+  save(59);
+  save(60);
+  const std::string root = path_ + "/checkpoints";
+  fs::rename(root + "/step-00000059", root + "/step-00000059.removed.partial");
+  fs::create_directory(root + "/step-00000061.partial");
+  EXPECT_TRUE(test::has(open_run_folder(deck()).checkpoint, "step-00000060"));
+  for (const auto& entry : fs::directory_iterator(root)) EXPECT_NE(entry.path().extension(), ".partial") << entry.path();
+  EXPECT_NO_THROW(io::CheckpointReader(root + "/latest").verify({}));
+}
+
 TEST_F(Folder, LayoutMayChangeBetweenRuns) {
   open_run_folder(deck());
   EXPECT_NO_THROW(open_run_folder(deck({"zero.stage=3", "run.log_every=5", "kernels.loss_chunk=8", "checkpoint.every=3"})));
