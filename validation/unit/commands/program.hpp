@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "../train/scratch.hpp"
+#include "../scratch.hpp"
 
 namespace tessera::test {
 

@@ -10,6 +10,14 @@
 namespace tessera::io::test {
 namespace {
 
+inline void flip_byte(const std::string& path, std::int64_t at) {
+  std::fstream f(path, std::ios::binary | std::ios::in | std::ios::out);
+  f.seekg(at);
+  char c = static_cast<char>(f.get());
+  f.seekp(at);
+  f.put(static_cast<char>(c ^ 0x10));
+}
+
 class Damage : public testing::Test {
  protected:
   Damage() : model(2) { folder = model.save(dir.path()); }

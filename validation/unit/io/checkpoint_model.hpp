@@ -1,10 +1,20 @@
 // A small model for checkpoint tests: uneven units, tensors of every rank, gaps between tensors, one unit larger than a hash block.
 #pragma once
+#include <random>
+
+#include "../scratch.hpp"
 #include "io/checkpoint/checkpoint.hpp"
 #include "io/checkpoint/format.hpp"
-#include "scratch.hpp"
 
 namespace tessera::io::test {
+using namespace tessera::test;
+
+inline std::vector<float> random_values(std::int64_t n, std::uint32_t seed) {
+  std::mt19937 engine(seed);
+  std::vector<float> v(static_cast<std::size_t>(n));
+  for (auto& x : v) x = static_cast<float>(engine()) * 1e-9f - 2.f;
+  return v;
+}
 
 struct SmallModel {
   CheckpointLayout layout;

@@ -4,10 +4,12 @@
 #include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <random>
 
-#include "scratch.hpp"
+#include "../scratch.hpp"
 
 namespace tessera::io::test {
+using namespace tessera::test;
 namespace {
 
 TEST(Metrics, DoublesReadBackBitForBit) {

@@ -2,9 +2,10 @@
 
 #include <nlohmann/json.hpp>
 
-#include "scratch.hpp"
+#include "../scratch.hpp"
 
 namespace tessera::io::test {
+using namespace tessera::test;
 namespace {
 
 std::vector<SafetensorsEntry> some_entries() {

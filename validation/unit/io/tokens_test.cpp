@@ -1,10 +1,11 @@
 // Token files: what is read is what was written, and bad input is refused by place.
 #include "io/tokens/tokens.hpp"
+#include "../scratch.hpp"
 #include "io/hdf5/hdf5.hpp"
 #include "io/tokens/utf8.hpp"
-#include "scratch.hpp"
 
 namespace tessera::io::test {
+using namespace tessera::test;
 namespace {
 
 std::string bytes_of(const TokenFile& f) {  // separators as '|'

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "scratch.hpp"
+#include "../scratch.hpp"
 
 namespace tessera {
 namespace {

@@ -8,9 +8,9 @@
 #include <set>
 
 #include "../model/random_models.hpp"
+#include "../scratch.hpp"
 #include "io/hdf5/hdf5.hpp"
 #include "io/safetensors/safetensors.hpp"
-#include "scratch.hpp"
 #include "sharded_checkpoint.hpp"
 
 namespace tessera {

@@ -7,9 +7,9 @@
 #include <map>
 
 #include "../model/random_models.hpp"
+#include "../scratch.hpp"
 #include "memory/runtime.hpp"
 #include "relative_difference.hpp"
-#include "scratch.hpp"
 #include "sharded_checkpoint.hpp"
 #include "train/inference.hpp"
 

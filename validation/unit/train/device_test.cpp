@@ -5,9 +5,9 @@
 #include <gtest/gtest.h>
 
 #include "../model/random_models.hpp"
+#include "../scratch.hpp"
 #include "kernels/cuda/devices.hpp"
 #include "relative_difference.hpp"
-#include "scratch.hpp"
 #include "sharded_checkpoint.hpp"
 #include "train/decoder.hpp"
 #include "train/inference.hpp"

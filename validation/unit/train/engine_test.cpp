@@ -7,8 +7,8 @@
 #include <map>
 
 #include "../model/random_models.hpp"
+#include "../scratch.hpp"
 #include "memory/runtime.hpp"
-#include "scratch.hpp"
 
 namespace tessera {
 namespace {

@@ -5,8 +5,8 @@
 #include <unistd.h>
 
 #include "../model/random_models.hpp"
+#include "../scratch.hpp"
 #include "io/checkpoint/checkpoint.hpp"
-#include "scratch.hpp"
 
 namespace tessera {
 namespace {

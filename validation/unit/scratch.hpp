@@ -1,4 +1,4 @@
-// A folder of a test's own, and errors as text.
+// What tests share: a folder of their own, errors as text, bytes of files.
 #pragma once
 #include <gtest/gtest.h>
 
@@ -15,10 +15,11 @@ namespace tessera::test {
 
 namespace fs = std::filesystem;
 
+/// A new folder, removed at the end of the test.
 class Scratch {
  public:
   Scratch() {
-    std::string pattern = (fs::temp_directory_path() / "tessera-train-XXXXXX").string();
+    std::string pattern = (fs::temp_directory_path() / "tessera-test-XXXXXX").string();
     path_ = ::mkdtemp(pattern.data());
   }
   ~Scratch() {
@@ -37,7 +38,7 @@ inline std::string slurp(const std::string& path) {
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
-inline void spill(const std::string& path, const std::string& text) { std::ofstream(path, std::ios::binary | std::ios::trunc) << text; }
+inline void spill(const std::string& path, const std::string& bytes) { std::ofstream(path, std::ios::binary | std::ios::trunc) << bytes; }
 
 /// Runs f, which must throw an Error of this code; its text.
 inline std::string error_of(ExitCode code, const std::function<void()>& f) {
@@ -52,5 +53,7 @@ inline std::string error_of(ExitCode code, const std::function<void()>& f) {
 }
 
 inline bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+#define EXPECT_HAS(text, part) EXPECT_NE((text).find(part), std::string::npos) << text
 
 }  // namespace tessera::test
