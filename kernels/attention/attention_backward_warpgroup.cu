@@ -42,6 +42,22 @@ struct QueryStage {
   }
 };
 
+// A warp's 16 rows of a part (T, D), in fp32.
+template <int Dp>
+__device__ __forceinline__ void store_part(float* to, const float (&c)[Dp / 64][8][4], float factor, int first, int T, int D) {
+  const int lane = lane_index();
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const int row = first + 8 * half + lane / 4;
+    if (row >= T) continue;
+    float* out = to + static_cast<std::int64_t>(row) * D + lane % 4 * 2;
+#pragma unroll
+    for (int n = 0; n < Dp / 8; ++n)
+      if (8 * n + lane % 4 * 2 < D)
+        *reinterpret_cast<float2*>(out + 8 * n) = {c[n / 8][n % 8][2 * half] * factor, c[n / 8][n % 8][2 * half + 1] * factor};
+  }
+}
+
 // A warpgroup owns 64 keys and walks the query tiles from the diagonal on, head by head of the group. Exponentials run beside dP, its
 // difference from delta beside the product for dV, and the next tile's start beside that for dK.
 template <int columns, bool wide>
@@ -51,7 +67,8 @@ __global__ void __launch_bounds__(block_threads, 1) backward_of_keys(AttentionBa
   bf16* k = dynamic_shared<bf16>();
   bf16* v = k + rows * Dp;
   bf16* ring = v + rows * Dp;
-  const int T = static_cast<int>(a.shape.T), D = static_cast<int>(a.shape.D), group = static_cast<int>(a.shape.H / a.shape.G);
+  const int T = static_cast<int>(a.shape.T), D = static_cast<int>(a.shape.D),
+            group = terms.parts ? 1 : static_cast<int>(a.shape.H / a.shape.G);
   const int first = static_cast<int>(blockIdx.y) * rows;
   auto load_queries = [&](int which, int h, int query) {
     if (h < group) Stage(ring, which).template load<wide>(a, terms, hidden(blockIdx.z), hidden(blockIdx.x) * group + h, query);
@@ -95,8 +112,15 @@ __global__ void __launch_bounds__(block_threads, 1) backward_of_keys(AttentionBa
   warpgroup_wait<0>();
 #pragma unroll
   for (int n = 0; n < Dp / 64; ++n) fence_registers(d_k[n]), fence_registers(d_v[n]);
-  const Heads<bf16> to(static_cast<bf16*>(a.d_qkv), a.shape, blockIdx.z, blockIdx.x * group);
   const int row = first + warp_index() * 16;
+  if (terms.parts) {
+    const std::int64_t size = a.shape.H * T * D;
+    float* part = terms.parts + blockIdx.z * size + blockIdx.x * static_cast<std::int64_t>(T) * D;
+    store_part<Dp>(part, d_k, scale, row, T, D);
+    store_part<Dp>(part + a.shape.B * size, d_v, 1, row, T, D);
+    return;
+  }
+  const Heads<bf16> to(static_cast<bf16*>(a.d_qkv), a.shape, blockIdx.z, blockIdx.x * group);
   store_panels<Dp>(to.k, to.stride, d_k, {{scale, scale}}, row, T, D);
   store_panels<Dp>(to.v, to.stride, d_v, {{1, 1}}, row, T, D);
 }
@@ -194,6 +218,24 @@ __global__ void __launch_bounds__(block_threads, 1) backward_of_queries(Attentio
   store_panels<Dp>(to.q, to.stride, d_q, {{scale, scale}}, row, T, D);
 }
 
+// dK and dV of key/value heads: the parts of a group's query heads, added in order; a thread takes two columns of one. Bound by memory:
+// reads the parts once, 8 H D bytes a token. Not yet measured.
+__global__ void __launch_bounds__(block_threads) add_parts(AttentionBackward a, const float* parts) {
+  const AttentionShape& s = a.shape;
+  const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * block_threads + threadIdx.x, pairs = s.D / 2;
+  if (i >= 2 * s.B * s.G * s.T * pairs) return;
+  const std::int64_t column = i % pairs * 2, g = i / pairs % s.G, t = i / (pairs * s.G) % s.T, b = i / (pairs * s.G * s.T) % s.B;
+  const std::int64_t which = i / (pairs * s.G * s.T * s.B), group = s.H / s.G;
+  const float* part = parts + (((which * s.B + b) * s.H + g * group) * s.T + t) * s.D + column;
+  float2 sum = {0, 0};
+  for (std::int64_t h = 0; h < group; ++h, part += s.T * s.D) {
+    const float2 x = *reinterpret_cast<const float2*>(part);
+    sum = {sum.x + x.x, sum.y + x.y};
+  }
+  const Heads<bf16> to(static_cast<bf16*>(a.d_qkv), s, b, g * group);
+  *reinterpret_cast<std::uint32_t*>((which == 0 ? to.k : to.v) + t * to.stride + column) = pack_bf16(sum.x, sum.y);
+}
+
 }  // namespace
 
 void attention_backward_warpgroup(const Context& context, const AttentionBackward& a, const RowTerms& terms) {
@@ -206,10 +248,15 @@ void attention_backward_warpgroup(const Context& context, const AttentionBackwar
         const dim3 grid(static_cast<unsigned>(heads), row_tiles, batches);
         launch(stream_of(context), grid, block_threads, shared_bytes<columns>, kernel, a, terms, scale);
       };
-      launch_kernel(backward_of_keys<columns, wide>, s.G);
+      launch_kernel(backward_of_keys<columns, wide>, terms.parts ? s.H : s.G);
       launch_kernel(backward_of_queries<columns, wide>, s.H);
     });
   });
+  if (terms.parts) {
+    const auto blocks =
+        static_cast<unsigned>(ceil_div(s.B * s.G * s.T * s.D, std::int64_t{block_threads}));  // two kinds, two columns a thread
+    launch(stream_of(context), blocks, block_threads, 0, add_parts, a, terms.parts);
+  }
 }
 
 }  // namespace tessera::kernels::cuda
