@@ -61,7 +61,7 @@ void check_shape(const AttentionShape& s) {
 
 std::size_t native_backward_workspace_bytes(const AttentionShape& s) {
   check_shape(s);
-  const std::int64_t parts = splits_groups(s) ? 2 * s.B * s.H * s.T * s.D : 0;
+  const std::int64_t parts = has_parts(s) ? 2 * s.B * s.H * s.T * s.D : 0;
   return static_cast<std::size_t>(2 * s.B * s.H * padded_rows(s.T) + parts) * sizeof(float);
 }
 
@@ -79,7 +79,7 @@ void native_attention_backward(const Context& context, const AttentionBackward& 
   const std::int64_t rows = padded_rows(s.T);
   auto* base = reinterpret_cast<float*>(context.workspace.data());
   const std::int64_t count = s.B * s.H * rows;
-  const RowTerms terms{.delta = base, .lse_base2 = base + count, .rows = rows, .parts = splits_groups(s) ? base + 2 * count : nullptr};
+  const RowTerms terms{.delta = base, .lse_base2 = base + count, .rows = rows, .parts = has_parts(s) ? base + 2 * count : nullptr};
   s.dtype == DType::f32 ? launch_row_terms<float>(context, a, terms) : launch_row_terms<bf16>(context, a, terms);
   if (s.dtype == DType::f32)
     attention_backward_fp32(context, a, terms);

@@ -1,5 +1,7 @@
 // Backward pass in bf16 for Hopper: the two kernels of attention_backward.cu, one that owns keys and one that owns queries, on products
-// that run beside other code. No atomics: every sum is taken by one warpgroup in a fixed order.
+// that run beside other code. No atomics: every sum is taken by one warpgroup in a fixed order. A block of keys walks the queries of one
+// head; where a group has several, dK and dV of each go to the workspace and a third kernel adds them in order. With the walk over a
+// whole group few and long blocks would leave multiprocessors idle: Llama 3 70B over eight tensor-parallel ranks has one group.
 //
 //   P = 2^(S - lse), dV = P^T dO, dP = dO V^T, dS = P (dP - delta), dK = dS^T Q / sqrt D, dQ = dS K / sqrt D
 //
@@ -7,6 +9,7 @@
 // memory comes close: for its 65536 multiply-adds a product of 64 x 64 x 16 reads 2 KiB, or 4 KiB where the left operand too is there and
 // not in registers: half of the products in the kernel of keys, a third in that of queries. Not yet measured.
 #include "kernels/attention/warpgroup_tiles.hpp"
+#include "kernels/cuda/vector.hpp"
 
 namespace tessera::kernels::cuda {
 namespace {
@@ -58,8 +61,8 @@ __device__ __forceinline__ void store_part(float* to, const float (&c)[Dp / 64][
   }
 }
 
-// A warpgroup owns 64 keys and walks the query tiles from the diagonal on, head by head of the group. Exponentials run beside dP, its
-// difference from delta beside the product for dV, and the next tile's start beside that for dK.
+// A warpgroup owns 64 keys and walks the query tiles of a head from the diagonal on. Exponentials run beside dP, its difference from delta
+// beside the product for dV, and the next tile's start beside that for dK.
 template <int columns, bool wide>
 __global__ void __launch_bounds__(block_threads, 1) backward_of_keys(AttentionBackward a, RowTerms terms, float scale) {
   constexpr int Dp = padded_columns(columns);
@@ -67,24 +70,22 @@ __global__ void __launch_bounds__(block_threads, 1) backward_of_keys(AttentionBa
   bf16* k = dynamic_shared<bf16>();
   bf16* v = k + rows * Dp;
   bf16* ring = v + rows * Dp;
-  const int T = static_cast<int>(a.shape.T), D = static_cast<int>(a.shape.D),
-            group = terms.parts ? 1 : static_cast<int>(a.shape.H / a.shape.G);
-  const int first = static_cast<int>(blockIdx.y) * rows;
-  auto load_queries = [&](int which, int h, int query) {
-    if (h < group) Stage(ring, which).template load<wide>(a, terms, hidden(blockIdx.z), hidden(blockIdx.x) * group + h, query);
+  const int T = static_cast<int>(a.shape.T), D = static_cast<int>(a.shape.D), first = static_cast<int>(blockIdx.y) * rows;
+  auto load_queries = [&](int which, int query) {
+    if (query < T) Stage(ring, which).template load<wide>(a, terms, hidden(blockIdx.z), hidden(blockIdx.x), query);
     copy_async_commit();
   };
-  const Heads<const bf16> heads(static_cast<const bf16*>(a.qkv), a.shape, blockIdx.z, blockIdx.x * group);
+  const Heads<const bf16> heads(static_cast<const bf16*>(a.qkv), a.shape, blockIdx.z, blockIdx.x);
   load_panels<Dp, rows, wide>(k, heads.k + first * heads.stride, heads.stride, T - first, D);
   load_panels<Dp, rows, wide>(v, heads.v + first * heads.stride, heads.stride, T - first, D);
-  load_queries(0, 0, first);
+  load_queries(0, first);
   float scores[1][8][4], d_p[1][8][4], d_k[Dp / 64][8][4], d_v[Dp / 64][8][4];
   std::uint32_t p[step / 16][4], d_s[step / 16][4];
   set_zero(scores);
   set_zero(d_p);
   set_zero(d_k);
   set_zero(d_v);
-  int h = 0, query = first, which = 0;
+  int query = first, which = 0;
   do {  // There is a tile. ptxas must see it: of a loop that may not run it makes one product after the other (C7515).
     copy_async_wait<0>();
     shared_to_products();
@@ -95,9 +96,8 @@ __global__ void __launch_bounds__(block_threads, 1) backward_of_keys(AttentionBa
     start_scores<columns / 16>(scores[0], k + own, stage.q);
     start_scores<columns / 16>(d_p[0], v + own, stage.d_out);
     query += step;
-    if (query >= T) query = first, ++h;  // the next head begins at its diagonal
     which = which == stages - 1 ? 0 : which + 1;
-    load_queries(which, h, query);
+    load_queries(which, query);
     warpgroup_wait<1>();  // the scores, and all of the tile before
     fence_registers(scores[0]);
     probabilities(scores, stage.lse, first + hidden(threadIdx.x) / warp_lanes * 16, at, scale * log2_e);
@@ -108,7 +108,7 @@ __global__ void __launch_bounds__(block_threads, 1) backward_of_keys(AttentionBa
     times_difference(scores, d_p, stage.delta);
     pack_left(d_s, scores[0]);
     start_outputs<Dp>(d_k, d_s, stage.q);
-  } while (h < group);
+  } while (query < T);
   warpgroup_wait<0>();
 #pragma unroll
   for (int n = 0; n < Dp / 64; ++n) fence_registers(d_k[n]), fence_registers(d_v[n]);
@@ -120,7 +120,7 @@ __global__ void __launch_bounds__(block_threads, 1) backward_of_keys(AttentionBa
     store_part<Dp>(part + a.shape.B * size, d_v, 1, row, T, D);
     return;
   }
-  const Heads<bf16> to(static_cast<bf16*>(a.d_qkv), a.shape, blockIdx.z, blockIdx.x * group);
+  const Heads<bf16> to(static_cast<bf16*>(a.d_qkv), a.shape, blockIdx.z, blockIdx.x);
   store_panels<Dp>(to.k, to.stride, d_k, {{scale, scale}}, row, T, D);
   store_panels<Dp>(to.v, to.stride, d_v, {{1, 1}}, row, T, D);
 }
@@ -218,22 +218,28 @@ __global__ void __launch_bounds__(block_threads, 1) backward_of_queries(Attentio
   store_panels<Dp>(to.q, to.stride, d_q, {{scale, scale}}, row, T, D);
 }
 
-// dK and dV of key/value heads: the parts of a group's query heads, added in order; a thread takes two columns of one. Bound by memory:
-// reads the parts once, 8 H D bytes a token. Not yet measured.
+// dK and dV of a key/value head: the parts of its group's query heads, added in order; a thread takes N columns of each. Bound by memory:
+// reads the parts, 8 H D bytes a token, once. Not yet measured.
+template <int N>
 __global__ void __launch_bounds__(block_threads) add_parts(AttentionBackward a, const float* parts) {
   const AttentionShape& s = a.shape;
-  const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * block_threads + threadIdx.x, pairs = s.D / 2;
-  if (i >= 2 * s.B * s.G * s.T * pairs) return;
-  const std::int64_t column = i % pairs * 2, g = i / pairs % s.G, t = i / (pairs * s.G) % s.T, b = i / (pairs * s.G * s.T) % s.B;
-  const std::int64_t which = i / (pairs * s.G * s.T * s.B), group = s.H / s.G;
-  const float* part = parts + (((which * s.B + b) * s.H + g * group) * s.T + t) * s.D + column;
-  float2 sum = {0, 0};
-  for (std::int64_t h = 0; h < group; ++h, part += s.T * s.D) {
-    const float2 x = *reinterpret_cast<const float2*>(part);
-    sum = {sum.x + x.x, sum.y + x.y};
+  const std::int64_t size = s.T * s.D, i = (static_cast<std::int64_t>(blockIdx.x) * block_threads + threadIdx.x) * N;
+  if (i >= size) return;
+  const std::int64_t group = s.H / s.G, head = blockIdx.y * group, t = i / s.D, column = i - t * s.D;
+  const Heads<bf16> to(static_cast<bf16*>(a.d_qkv), s, blockIdx.z, head);
+#pragma unroll
+  for (int which = 0; which < 2; ++which) {
+    const float* part = parts + ((which * s.B + blockIdx.z) * s.H + head) * size + i;
+    float sum[N] = {};
+    for (std::int64_t h = 0; h < group; ++h, part += size) {
+      const Vector<float, N> x = load<std::true_type, N>(part, 0, N);
+#pragma unroll
+      for (int e = 0; e < N; ++e) sum[e] += x.value[e];
+    }
+    bf16* row = (which == 0 ? to.k : to.v) + t * to.stride + column;
+#pragma unroll
+    for (int e = 0; e < N; e += 2) *reinterpret_cast<std::uint32_t*>(row + e) = pack_bf16(sum[e], sum[e + 1]);
   }
-  const Heads<bf16> to(static_cast<bf16*>(a.d_qkv), s, b, g * group);
-  *reinterpret_cast<std::uint32_t*>((which == 0 ? to.k : to.v) + t * to.stride + column) = pack_bf16(sum.x, sum.y);
 }
 
 }  // namespace
@@ -248,14 +254,14 @@ void attention_backward_warpgroup(const Context& context, const AttentionBackwar
         const dim3 grid(static_cast<unsigned>(heads), row_tiles, batches);
         launch(stream_of(context), grid, block_threads, shared_bytes<columns>, kernel, a, terms, scale);
       };
-      launch_kernel(backward_of_keys<columns, wide>, terms.parts ? s.H : s.G);
+      launch_kernel(backward_of_keys<columns, wide>, s.H);
       launch_kernel(backward_of_queries<columns, wide>, s.H);
     });
   });
   if (terms.parts) {
-    const auto blocks =
-        static_cast<unsigned>(ceil_div(s.B * s.G * s.T * s.D, std::int64_t{block_threads}));  // two kinds, two columns a thread
-    launch(stream_of(context), blocks, block_threads, 0, add_parts, a, terms.parts);
+    const int columns = s.D % 4 == 0 ? 4 : 2;
+    const dim3 grid(static_cast<unsigned>(ceil_div(s.T * s.D, std::int64_t{block_threads} * columns)), static_cast<unsigned>(s.G), batches);
+    launch(stream_of(context), grid, block_threads, 0, columns == 4 ? add_parts<4> : add_parts<2>, a, terms.parts);
   }
 }
 

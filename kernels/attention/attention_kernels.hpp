@@ -19,16 +19,12 @@ void attention_forward_fp32(const Context& context, const AttentionForward& argu
 struct RowTerms {
   float *delta, *lse_base2;
   std::int64_t rows;
-  float* parts;  ///< (2, B, H, T, D): dK, dV of each query head, where splits_groups(); else null
+  float* parts;  ///< (2, B, H, T, D): dK, dV of each query head, where has_parts(); else null
 };
 constexpr std::int64_t padded_rows(std::int64_t T) { return round_up(T, 128); }
 
-/// Whether Hopper's backward pass sums dK and dV of each query head by itself and adds a group's heads afterwards: where a block a
-/// key/value head and 128 keys would be fewer than two for each of a large GPU's 132 multiprocessors. The shape alone decides, so that
-/// bits and workspace do not depend on the GPU.
-constexpr bool splits_groups(const AttentionShape& s) {
-  return s.dtype == DType::bf16 && warpgroup_head_dim(s.D) && s.G < s.H && s.B * s.G * ceil_div(s.T, std::int64_t{128}) < 264;
-}
+/// Whether Hopper's backward pass has parts of dK and dV to add.
+constexpr bool has_parts(const AttentionShape& s) { return s.dtype == DType::bf16 && warpgroup_head_dim(s.D) && s.G < s.H; }
 
 void attention_backward_bf16(const Context& context, const AttentionBackward& arguments, const RowTerms& terms);
 /// The same on Hopper's asynchronous products, where the forward pass has them.
