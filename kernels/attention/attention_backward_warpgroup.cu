@@ -18,6 +18,7 @@ using namespace warpgroup_tiles;
 template <int columns>
 constexpr std::size_t shared_bytes = sizeof(bf16) * padded_columns(columns) * (2 * rows + stages * 2 * step) +
                                      sizeof(float) * stages * 2 * step;
+static_assert(1024 + shared_bytes<128> < 1 << 18);  // with what the driver takes: further() counts on it
 
 // What a tile of queries of one head brings: Q (step, Dp), dO (step, Dp), lse and delta (step), in shared memory.
 template <int Dp>
@@ -133,10 +134,13 @@ __device__ __forceinline__ void probabilities_of_queries(float (&scores)[8][4], 
 #pragma unroll
   for (int n = 0; n < 8; ++n)
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const float p = exp2_approximate(fmaf(scores[n][i], scale_base2, -lse[i / 2]));
-      scores[n][i] = diagonal && key + 8 * n + lane % 4 * 2 + i % 2 > query + lane / 4 + i / 2 * 8 ? 0 : p;
-    }
+    for (int i = 0; i < 4; ++i) scores[n][i] = exp2_approximate(fmaf(scores[n][i], scale_base2, -lse[i / 2]));
+  if (!diagonal) return;
+#pragma unroll
+  for (int n = 0; n < 8; ++n)
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+      if (key + 8 * n + lane % 4 * 2 + i % 2 > query + lane / 4 + i / 2 * 8) scores[n][i] = 0;
 }
 
 // A warpgroup owns 64 queries, with Q in registers, and walks the key tiles up to its diagonal. Exponentials of tile j + 1 run beside its

@@ -14,6 +14,7 @@ constexpr int queries = rows, keys = step;
 
 template <int columns>
 constexpr std::size_t shared_bytes = sizeof(bf16) * padded_columns(columns) * (queries + stages * 2 * keys);
+static_assert(1024 + shared_bytes<128> < 1 << 18);  // with what the driver takes: further() counts on it
 
 // A head dim of 64 leaves room for two blocks on a multiprocessor: the registers that a later start of copies would cost are the second's.
 template <int columns, bool wide>

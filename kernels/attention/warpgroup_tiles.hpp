@@ -39,38 +39,38 @@ __device__ __forceinline__ void load_panels(bf16* tile, const bf16* from, std::i
   }
 }
 
-/// The 16 columns from 16 i on of the 64 rows at a shared address, in a tile of `count` rows: 32 bytes of a panel's rows.
+/// The 16 columns from 16 i on of the 64 rows at a descriptor, in a tile of `count` rows: 32 bytes of a panel's rows.
 template <int count>
-__device__ __forceinline__ std::uint64_t columns_at(std::uint32_t address, int i) {
-  return panel_descriptor(address + static_cast<std::uint32_t>(i / 4 * count * 128 + i % 4 * 32));
+__device__ __forceinline__ std::uint64_t columns_at(std::uint64_t descriptor, int i) {
+  return further(descriptor, i / 4 * count * 128 + i % 4 * 32);
 }
 
 /// A warpgroup's scores = left right^T over 16 `steps` columns are started, as one group of products. The left operand is in registers,
 template <int steps>
 __device__ __forceinline__ void start_scores(float (&scores)[8][4], const std::uint32_t (&left)[steps][4], const bf16* right) {
-  const std::uint32_t address = shared_address(right);
+  const std::uint64_t from = panel_descriptor(shared_address(right));
   fence_registers(scores);
   warpgroup_fence();
 #pragma unroll
-  for (int i = 0; i < steps; ++i) start_product<false>(scores, left[i], columns_at<step>(address, i), i > 0);
+  for (int i = 0; i < steps; ++i) start_product<false>(scores, left[i], columns_at<step>(from, i), i > 0);
   warpgroup_commit();
 }
 
 /// or in shared memory: 64 rows of a tile of `rows`.
 template <int steps>
 __device__ __forceinline__ void start_scores(float (&scores)[8][4], const bf16* left, const bf16* right) {
-  const std::uint32_t left_address = shared_address(left), address = shared_address(right);
+  const std::uint64_t from_left = panel_descriptor(shared_address(left)), from = panel_descriptor(shared_address(right));
   fence_registers(scores);
   warpgroup_fence();
 #pragma unroll
-  for (int i = 0; i < steps; ++i) start_product<false>(scores, columns_at<rows>(left_address, i), columns_at<step>(address, i), i > 0);
+  for (int i = 0; i < steps; ++i) start_product<false>(scores, columns_at<rows>(from_left, i), columns_at<step>(from, i), i > 0);
   warpgroup_commit();
 }
 
 /// out += p times a tile of `step` rows is started, as one group. Output columns 64 n.. come from panel n.
 template <int Dp>
 __device__ __forceinline__ void start_outputs(float (&out)[Dp / 64][8][4], std::uint32_t (&p)[step / 16][4], const bf16* right) {
-  const std::uint32_t address = shared_address(right);
+  const std::uint64_t from = panel_descriptor(shared_address(right));
 #pragma unroll
   for (int n = 0; n < Dp / 64; ++n) fence_registers(out[n]);
   fence_registers(p);
@@ -78,7 +78,7 @@ __device__ __forceinline__ void start_outputs(float (&out)[Dp / 64][8][4], std::
 #pragma unroll
   for (int n = 0; n < Dp / 64; ++n)
 #pragma unroll
-    for (int k = 0; k < step / 16; ++k) start_product<true>(out[n], p[k], panel_descriptor(address + n * step * 128 + k * 16 * 128), true);
+    for (int k = 0; k < step / 16; ++k) start_product<true>(out[n], p[k], further(from, n * step * 128 + k * 16 * 128), true);
   warpgroup_commit();
 }
 
