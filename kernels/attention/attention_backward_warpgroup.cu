@@ -30,19 +30,30 @@ struct QueryStage {
         d_out(q + step * Dp),
         lse(reinterpret_cast<float*>(ring + stages * 2 * step * Dp) + which * 2 * step),
         delta(lse + step) {}
-  template <bool wide>
-  __device__ __forceinline__ void load(const AttentionBackward& a, const RowTerms& terms, std::int64_t batch, std::int64_t head,
-                                       int query) const {
-    const int T = static_cast<int>(a.shape.T), D = static_cast<int>(a.shape.D), i = static_cast<int>(threadIdx.x) * 4;
-    const std::int64_t out_stride = a.shape.H * D, at = (batch * a.shape.H + head) * terms.rows + query;
-    const Heads<const bf16> heads(static_cast<const bf16*>(a.qkv), a.shape, batch, head);
-    const bf16* d_out_rows = static_cast<const bf16*>(a.d_out) + (batch * T + query) * out_stride + head * D;
-    load_panels<Dp, step, wide>(q, heads.q + query * heads.stride, heads.stride, T - query, D);
-    load_panels<Dp, step, wide>(d_out, d_out_rows, out_stride, T - query, D);
-    if (i < step)
-      copy_async_16(lse + i, terms.lse_base2 + at + i, 16);
-    else if (i < 2 * step)
-      copy_async_16(delta + i - step, terms.delta + at + i - step, 16);
+};
+
+// A thread's copies of a head's tiles of queries, from row `query` on. The strides are not kept: registers are short.
+template <int Dp, bool wide>
+struct QueryCopies {
+  const bf16 *q, *d_out;
+  const float* term;  // lse, then delta, which follows it in a stage
+  __device__ __forceinline__ QueryCopies(const AttentionBackward& a, const RowTerms& terms, const Heads<const bf16>& heads,
+                                         std::int64_t batch, std::int64_t head, int query) {
+    const Copies<Dp> mine;
+    const std::int64_t out_stride = a.shape.H * a.shape.D, at = (batch * a.shape.H + head) * terms.rows + query;
+    const int i = static_cast<int>(threadIdx.x) * 4;
+    q = mine.source(heads.q + query * heads.stride, heads.stride);
+    d_out = mine.source(static_cast<const bf16*>(a.d_out) + (batch * a.shape.T + query) * out_stride + head * a.shape.D, out_stride);
+    term = i < step ? terms.lse_base2 + at + i : terms.delta + at + i - step;
+  }
+  __device__ __forceinline__ void load(const QueryStage<Dp>& stage, std::int64_t stride, std::int64_t out_stride, int valid, int D) {
+    load_panels_from<Dp, step, wide>(stage.q, q, stride, valid, D);
+    load_panels_from<Dp, step, wide>(stage.d_out, d_out, out_stride, valid, D);
+    const int i = static_cast<int>(threadIdx.x) * 4;
+    if (i < 2 * step) copy_async_16(stage.lse + i, term, 16);
+    q += step * stride;
+    d_out += step * out_stride;
+    term += step;
   }
 };
 
@@ -72,11 +83,12 @@ __global__ void __launch_bounds__(block_threads, 1) backward_of_keys(AttentionBa
   bf16* v = k + rows * Dp;
   bf16* ring = v + rows * Dp;
   const int T = static_cast<int>(a.shape.T), D = static_cast<int>(a.shape.D), first = static_cast<int>(blockIdx.y) * rows;
+  const Heads<const bf16> heads(static_cast<const bf16*>(a.qkv), a.shape, blockIdx.z, blockIdx.x);
+  QueryCopies<Dp, wide> next(a, terms, heads, blockIdx.z, blockIdx.x, first);
   auto load_queries = [&](int which, int query) {
-    if (query < T) Stage(ring, which).template load<wide>(a, terms, hidden(blockIdx.z), hidden(blockIdx.x), query);
+    if (query < T) next.load(Stage(ring, which), heads.stride, a.shape.H * D, T - query, D);
     copy_async_commit();
   };
-  const Heads<const bf16> heads(static_cast<const bf16*>(a.qkv), a.shape, blockIdx.z, blockIdx.x);
   load_panels<Dp, rows, wide>(k, heads.k + first * heads.stride, heads.stride, T - first, D);
   load_panels<Dp, rows, wide>(v, heads.v + first * heads.stride, heads.stride, T - first, D);
   load_queries(0, first);
@@ -158,11 +170,9 @@ __global__ void __launch_bounds__(block_threads, 1) backward_of_queries(Attentio
   const std::int64_t out_stride = a.shape.H * D, term = (batch * a.shape.H + head) * terms.rows + row + lane / 4;
   const Heads<const bf16> heads(static_cast<const bf16*>(a.qkv), a.shape, batch, head);
   auto stage = [&](int j) { return ring + j % stages * 2 * step * Dp; };
+  KeyCopies<Dp, wide> next(heads);
   auto load_keys = [&](int j) {
-    if (j < key_tiles) {
-      load_panels<Dp, step, wide>(stage(j), heads.k + j * step * heads.stride, heads.stride, T - j * step, D);
-      load_panels<Dp, step, wide>(stage(j) + step * Dp, heads.v + j * step * heads.stride, heads.stride, T - j * step, D);
-    }
+    if (j < key_tiles) next.load(stage(j), T - j * step, D);
     copy_async_commit();
   };
   load_panels<Dp, rows, wide>(shared_q, heads.q + first * heads.stride, heads.stride, T - first, D);

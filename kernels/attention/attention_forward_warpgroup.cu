@@ -28,11 +28,9 @@ __global__ void __launch_bounds__(block_threads, columns == 64 ? 2 : 1) forward(
   const int row = first + warp_index() * 16, key_tiles = (min(first + queries, T) + keys - 1) / keys;
   const Heads<const bf16> heads(static_cast<const bf16*>(a.qkv), a.shape, batch, head);
   auto stage = [&](int j) { return ring + j % stages * 2 * keys * Dp; };
+  KeyCopies<Dp, wide> next(heads);
   auto load_keys = [&](int j) {
-    if (j < key_tiles) {
-      load_panels<Dp, keys, wide>(stage(j), heads.k + j * keys * heads.stride, heads.stride, T - j * keys, D);
-      load_panels<Dp, keys, wide>(stage(j) + keys * Dp, heads.v + j * keys * heads.stride, heads.stride, T - j * keys, D);
-    }
+    if (j < key_tiles) next.load(stage(j), T - j * keys, D);
     copy_async_commit();
   };
   load_panels<Dp, queries, wide>(shared_q, heads.q + first * heads.stride, heads.stride, T - first, D);

@@ -24,20 +24,48 @@ void with_columns(std::int64_t D, F f) {
     f(std::integral_constant<int, 128>());
 }
 
-/// Like load_rows, into panels.
+/// What a thread copies of tiles of Dp columns: one chunk of every few rows from row `first` on. Unsigned, so that divisions are shifts and
+/// the places of a thread's chunks differ by constants.
+template <int Dp>
+struct Copies {
+  static constexpr unsigned chunks = Dp / 8, stride_rows = block_threads / chunks;
+  unsigned thread = static_cast<unsigned>(hidden(threadIdx.x)), chunk = thread % chunks, first = thread / chunks;
+  /// Where it begins in rows `stride` apart.
+  __device__ __forceinline__ const bf16* source(const bf16* from, std::int64_t stride) const { return from + first * stride + 8 * chunk; }
+};
+
+/// Like load_rows, into panels. `source` is the thread's own, and is not read where no bytes are asked for.
 template <int Dp, int count, bool wide>
-__device__ __forceinline__ void load_panels(bf16* tile, const bf16* from, std::int64_t stride, int valid, int D) {
-  constexpr int chunks = Dp / 8, stride_rows = block_threads / chunks;
+__device__ __forceinline__ void load_panels_from(bf16* tile, const bf16* source, std::int64_t stride, int valid, int D) {
+  constexpr int stride_rows = Copies<Dp>::stride_rows;
   static_assert(count % stride_rows == 0);
-  const int thread = hidden(threadIdx.x), chunk = thread % chunks, first = thread / chunks;
-  const int bytes = min(max(2 * (D - 8 * chunk), 0), 16);
-  const bf16* source = from + first * stride + 8 * chunk;  // not read where no bytes are asked for
+  const Copies<Dp> mine;
+  const int left = D - static_cast<int>(8 * mine.chunk), first = static_cast<int>(mine.first);
+  const int bytes = wide ? (left > 0 ? 16 : 0) : min(max(2 * left, 0), 16);  // all or none of 16 take one predicate
 #pragma unroll
   for (int i = 0; i < count; i += stride_rows) {
-    copy_chunk<wide>(tile + panel_chunk_at<count>(first + i, chunk), source, first + i < valid ? bytes : 0);
+    copy_chunk<wide>(tile + panel_chunk_at<count>(mine.first + i, mine.chunk), source, first + i < valid ? bytes : 0);
     source += stride_rows * stride;
   }
 }
+template <int Dp, int count, bool wide>
+__device__ __forceinline__ void load_panels(bf16* tile, const bf16* from, std::int64_t stride, int valid, int D) {
+  load_panels_from<Dp, count, wide>(tile, Copies<Dp>().source(from, stride), stride, valid, D);
+}
+
+/// A thread's copies of a head's keys and values, tile after tile: stages of K (step, Dp), V (step, Dp).
+template <int Dp, bool wide>
+struct KeyCopies {
+  const bf16* k;
+  std::int64_t stride, to_values;
+  __device__ __forceinline__ explicit KeyCopies(const Heads<const bf16>& heads)
+      : k(Copies<Dp>().source(heads.k, heads.stride)), stride(heads.stride), to_values(heads.v - heads.k) {}
+  __device__ __forceinline__ void load(bf16* stage, int valid, int D) {
+    load_panels_from<Dp, step, wide>(stage, k, stride, valid, D);
+    load_panels_from<Dp, step, wide>(stage + step * Dp, k + to_values, stride, valid, D);
+    k += step * stride;
+  }
+};
 
 /// The 16 columns from 16 i on of the 64 rows at a descriptor, in a tile of `count` rows: 32 bytes of a panel's rows.
 template <int count>

@@ -17,7 +17,7 @@ inline constexpr int warpgroup_lanes = 4 * warp_lanes, panel_columns = 64;
 
 /// Where chunk `chunk` of a row lies, in elements, in `rows` rows of consecutive panels.
 template <int rows>
-__device__ __forceinline__ int panel_chunk_at(int row, int chunk) {
+__device__ __forceinline__ unsigned panel_chunk_at(unsigned row, unsigned chunk) {
   return (chunk / 8 * rows + row) * panel_columns + ((chunk % 8) ^ (row % 8)) * 8;
 }
 
