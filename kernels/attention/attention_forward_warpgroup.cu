@@ -16,7 +16,7 @@ template <int columns>
 constexpr std::size_t shared_bytes = sizeof(bf16) * padded_columns(columns) * (queries + stages * 2 * keys);
 static_assert(1024 + shared_bytes<128> < 1 << 18);  // with what the driver takes: further() counts on it
 
-// A head dim of 64 leaves room for two blocks on a multiprocessor: the registers that a later start of copies would cost are the second's.
+// A head dim of 64 leaves room for two blocks on a multiprocessor.
 template <int columns, bool wide>
 __global__ void __launch_bounds__(block_threads, columns == 64 ? 2 : 1) forward(AttentionForward a, float scale) {
   constexpr int Dp = padded_columns(columns);
@@ -74,11 +74,10 @@ __global__ void __launch_bounds__(block_threads, columns == 64 ? 2 : 1) forward(
     copy_async_wait<0>();  // tile j + 1
     shared_to_products();
     __syncthreads();  // all see it, and all are done with tile j - 1, where j + 2 goes
-    if (Dp == 64) load_keys(j + 2);
     start_scores(scores[0], q, stage(j + 1));
     start_outputs<Dp>(out, p, stage(j) + keys * Dp);
-    if (Dp != 64) load_keys(j + 2);  // beside the products
-    warpgroup_wait<1>();             // the scores
+    load_keys(j + 2);     // beside the products
+    warpgroup_wait<1>();  // the scores
     softmax(j + 1);
   }
   finish_tile();
