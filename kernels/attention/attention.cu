@@ -61,7 +61,8 @@ void check_shape(const AttentionShape& s) {
 
 std::size_t native_backward_workspace_bytes(const AttentionShape& s) {
   check_shape(s);
-  return static_cast<std::size_t>(2 * s.B * s.H * padded_rows(s.T)) * sizeof(float);
+  const std::int64_t parts = has_parts(s) ? 2 * s.B * s.H * s.T * s.D : 0;
+  return static_cast<std::size_t>(2 * s.B * s.H * padded_rows(s.T) + parts) * sizeof(float);
 }
 
 void native_attention_forward(const Context& context, const AttentionForward& a) {
@@ -77,7 +78,8 @@ void native_attention_backward(const Context& context, const AttentionBackward& 
   const AttentionShape& s = a.shape;
   const std::int64_t rows = padded_rows(s.T);
   auto* base = reinterpret_cast<float*>(context.workspace.data());
-  const RowTerms terms{.delta = base, .lse_base2 = base + s.B * s.H * rows, .rows = rows};
+  const std::int64_t count = s.B * s.H * rows;
+  const RowTerms terms{.delta = base, .lse_base2 = base + count, .rows = rows, .parts = has_parts(s) ? base + 2 * count : nullptr};
   s.dtype == DType::f32 ? launch_row_terms<float>(context, a, terms) : launch_row_terms<bf16>(context, a, terms);
   if (s.dtype == DType::f32)
     attention_backward_fp32(context, a, terms);

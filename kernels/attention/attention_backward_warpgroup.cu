@@ -1,5 +1,7 @@
 // Backward pass in bf16 for Hopper: the two kernels of attention_backward.cu, one that owns keys and one that owns queries, on products
-// that run beside other code. No atomics: every sum is taken by one warpgroup in a fixed order.
+// that run beside other code. No atomics: every sum is taken by one warpgroup in a fixed order. A block of keys walks the queries of one
+// head; where a group has several, dK and dV of each go to the workspace and a third kernel adds them in order. With the walk over a
+// whole group few and long blocks would leave multiprocessors idle: Llama 3 70B over eight tensor-parallel ranks has one group.
 //
 //   P = 2^(S - lse), dV = P^T dO, dP = dO V^T, dS = P (dP - delta), dK = dS^T Q / sqrt D, dQ = dS K / sqrt D
 //
@@ -7,6 +9,7 @@
 // memory comes close: for its 65536 multiply-adds a product of 64 x 64 x 16 reads 2 KiB, or 4 KiB where the left operand too is there and
 // not in registers: half of the products in the kernel of keys, a third in that of queries. Not yet measured.
 #include "kernels/attention/warpgroup_tiles.hpp"
+#include "kernels/cuda/vector.hpp"
 
 namespace tessera::kernels::cuda {
 namespace {
@@ -15,6 +18,7 @@ using namespace warpgroup_tiles;
 template <int columns>
 constexpr std::size_t shared_bytes = sizeof(bf16) * padded_columns(columns) * (2 * rows + stages * 2 * step) +
                                      sizeof(float) * stages * 2 * step;
+static_assert(1024 + shared_bytes<128> < 1 << 18);  // with what the driver takes: further() counts on it
 
 // What a tile of queries of one head brings: Q (step, Dp), dO (step, Dp), lse and delta (step), in shared memory.
 template <int Dp>
@@ -26,24 +30,51 @@ struct QueryStage {
         d_out(q + step * Dp),
         lse(reinterpret_cast<float*>(ring + stages * 2 * step * Dp) + which * 2 * step),
         delta(lse + step) {}
-  template <bool wide>
-  __device__ __forceinline__ void load(const AttentionBackward& a, const RowTerms& terms, std::int64_t batch, std::int64_t head,
-                                       int query) const {
-    const int T = static_cast<int>(a.shape.T), D = static_cast<int>(a.shape.D), i = static_cast<int>(threadIdx.x) * 4;
-    const std::int64_t out_stride = a.shape.H * D, at = (batch * a.shape.H + head) * terms.rows + query;
-    const Heads<const bf16> heads(static_cast<const bf16*>(a.qkv), a.shape, batch, head);
-    const bf16* d_out_rows = static_cast<const bf16*>(a.d_out) + (batch * T + query) * out_stride + head * D;
-    load_panels<Dp, step, wide>(q, heads.q + query * heads.stride, heads.stride, T - query, D);
-    load_panels<Dp, step, wide>(d_out, d_out_rows, out_stride, T - query, D);
-    if (i < step)
-      copy_async_16(lse + i, terms.lse_base2 + at + i, 16);
-    else if (i < 2 * step)
-      copy_async_16(delta + i - step, terms.delta + at + i - step, 16);
+};
+
+// A thread's copies of a head's tiles of queries, from row `query` on. The strides are not kept: registers are short.
+template <int Dp, bool wide>
+struct QueryCopies {
+  const bf16 *q, *d_out;
+  const float* term;  // lse, then delta, which follows it in a stage
+  __device__ __forceinline__ QueryCopies(const AttentionBackward& a, const RowTerms& terms, const Heads<const bf16>& heads,
+                                         std::int64_t batch, std::int64_t head, int query) {
+    const Copies<Dp> mine;
+    const std::int64_t out_stride = a.shape.H * a.shape.D, at = (batch * a.shape.H + head) * terms.rows + query;
+    const int i = static_cast<int>(threadIdx.x) * 4;
+    q = mine.source(heads.q + query * heads.stride, heads.stride);
+    d_out = mine.source(static_cast<const bf16*>(a.d_out) + (batch * a.shape.T + query) * out_stride + head * a.shape.D, out_stride);
+    term = i < step ? terms.lse_base2 + at + i : terms.delta + at + i - step;
+  }
+  __device__ __forceinline__ void load(const QueryStage<Dp>& stage, std::int64_t stride, std::int64_t out_stride, int valid, int D) {
+    load_panels_from<Dp, step, wide>(stage.q, q, stride, valid, D);
+    load_panels_from<Dp, step, wide>(stage.d_out, d_out, out_stride, valid, D);
+    const int i = static_cast<int>(threadIdx.x) * 4;
+    if (i < 2 * step) copy_async_16(stage.lse + i, term, 16);
+    q += step * stride;
+    d_out += step * out_stride;
+    term += step;
   }
 };
 
-// A warpgroup owns 64 keys and walks the query tiles from the diagonal on, head by head of the group. Exponentials run beside dP, its
-// difference from delta beside the product for dV, and the next tile's start beside that for dK.
+// A warp's 16 rows of a part (T, D), in fp32.
+template <int Dp>
+__device__ __forceinline__ void store_part(float* to, const float (&c)[Dp / 64][8][4], float factor, int first, int T, int D) {
+  const int lane = lane_index();
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const int row = first + 8 * half + lane / 4;
+    if (row >= T) continue;
+    float* out = to + static_cast<std::int64_t>(row) * D + lane % 4 * 2;
+#pragma unroll
+    for (int n = 0; n < Dp / 8; ++n)
+      if (8 * n + lane % 4 * 2 < D)
+        *reinterpret_cast<float2*>(out + 8 * n) = {c[n / 8][n % 8][2 * half] * factor, c[n / 8][n % 8][2 * half + 1] * factor};
+  }
+}
+
+// A warpgroup owns 64 keys and walks the query tiles of a head from the diagonal on. Exponentials run beside dP, its difference from delta
+// beside the product for dV, and the next tile's start beside that for dK.
 template <int columns, bool wide>
 __global__ void __launch_bounds__(block_threads, 1) backward_of_keys(AttentionBackward a, RowTerms terms, float scale) {
   constexpr int Dp = padded_columns(columns);
@@ -51,23 +82,23 @@ __global__ void __launch_bounds__(block_threads, 1) backward_of_keys(AttentionBa
   bf16* k = dynamic_shared<bf16>();
   bf16* v = k + rows * Dp;
   bf16* ring = v + rows * Dp;
-  const int T = static_cast<int>(a.shape.T), D = static_cast<int>(a.shape.D), group = static_cast<int>(a.shape.H / a.shape.G);
-  const int first = static_cast<int>(blockIdx.y) * rows;
-  auto load_queries = [&](int which, int h, int query) {
-    if (h < group) Stage(ring, which).template load<wide>(a, terms, hidden(blockIdx.z), hidden(blockIdx.x) * group + h, query);
+  const int T = static_cast<int>(a.shape.T), D = static_cast<int>(a.shape.D), first = static_cast<int>(blockIdx.y) * rows;
+  const Heads<const bf16> heads(static_cast<const bf16*>(a.qkv), a.shape, blockIdx.z, blockIdx.x);
+  QueryCopies<Dp, wide> next(a, terms, heads, blockIdx.z, blockIdx.x, first);
+  auto load_queries = [&](int which, int query) {
+    if (query < T) next.load(Stage(ring, which), heads.stride, a.shape.H * D, T - query, D);
     copy_async_commit();
   };
-  const Heads<const bf16> heads(static_cast<const bf16*>(a.qkv), a.shape, blockIdx.z, blockIdx.x * group);
   load_panels<Dp, rows, wide>(k, heads.k + first * heads.stride, heads.stride, T - first, D);
   load_panels<Dp, rows, wide>(v, heads.v + first * heads.stride, heads.stride, T - first, D);
-  load_queries(0, 0, first);
+  load_queries(0, first);
   float scores[1][8][4], d_p[1][8][4], d_k[Dp / 64][8][4], d_v[Dp / 64][8][4];
   std::uint32_t p[step / 16][4], d_s[step / 16][4];
   set_zero(scores);
   set_zero(d_p);
   set_zero(d_k);
   set_zero(d_v);
-  int h = 0, query = first, which = 0;
+  int query = first, which = 0;
   do {  // There is a tile. ptxas must see it: of a loop that may not run it makes one product after the other (C7515).
     copy_async_wait<0>();
     shared_to_products();
@@ -78,9 +109,8 @@ __global__ void __launch_bounds__(block_threads, 1) backward_of_keys(AttentionBa
     start_scores<columns / 16>(scores[0], k + own, stage.q);
     start_scores<columns / 16>(d_p[0], v + own, stage.d_out);
     query += step;
-    if (query >= T) query = first, ++h;  // the next head begins at its diagonal
     which = which == stages - 1 ? 0 : which + 1;
-    load_queries(which, h, query);
+    load_queries(which, query);
     warpgroup_wait<1>();  // the scores, and all of the tile before
     fence_registers(scores[0]);
     probabilities(scores, stage.lse, first + hidden(threadIdx.x) / warp_lanes * 16, at, scale * log2_e);
@@ -91,12 +121,19 @@ __global__ void __launch_bounds__(block_threads, 1) backward_of_keys(AttentionBa
     times_difference(scores, d_p, stage.delta);
     pack_left(d_s, scores[0]);
     start_outputs<Dp>(d_k, d_s, stage.q);
-  } while (h < group);
+  } while (query < T);
   warpgroup_wait<0>();
 #pragma unroll
   for (int n = 0; n < Dp / 64; ++n) fence_registers(d_k[n]), fence_registers(d_v[n]);
-  const Heads<bf16> to(static_cast<bf16*>(a.d_qkv), a.shape, blockIdx.z, blockIdx.x * group);
   const int row = first + warp_index() * 16;
+  if (terms.parts) {
+    const std::int64_t size = a.shape.H * T * D;
+    float* part = terms.parts + blockIdx.z * size + blockIdx.x * static_cast<std::int64_t>(T) * D;
+    store_part<Dp>(part, d_k, scale, row, T, D);
+    store_part<Dp>(part + a.shape.B * size, d_v, 1, row, T, D);
+    return;
+  }
+  const Heads<bf16> to(static_cast<bf16*>(a.d_qkv), a.shape, blockIdx.z, blockIdx.x);
   store_panels<Dp>(to.k, to.stride, d_k, {{scale, scale}}, row, T, D);
   store_panels<Dp>(to.v, to.stride, d_v, {{1, 1}}, row, T, D);
 }
@@ -109,10 +146,13 @@ __device__ __forceinline__ void probabilities_of_queries(float (&scores)[8][4], 
 #pragma unroll
   for (int n = 0; n < 8; ++n)
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const float p = exp2_approximate(fmaf(scores[n][i], scale_base2, -lse[i / 2]));
-      scores[n][i] = diagonal && key + 8 * n + lane % 4 * 2 + i % 2 > query + lane / 4 + i / 2 * 8 ? 0 : p;
-    }
+    for (int i = 0; i < 4; ++i) scores[n][i] = exp2_approximate(fmaf(scores[n][i], scale_base2, -lse[i / 2]));
+  if (!diagonal) return;
+#pragma unroll
+  for (int n = 0; n < 8; ++n)
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+      if (key + 8 * n + lane % 4 * 2 + i % 2 > query + lane / 4 + i / 2 * 8) scores[n][i] = 0;
 }
 
 // A warpgroup owns 64 queries, with Q in registers, and walks the key tiles up to its diagonal. Exponentials of tile j + 1 run beside its
@@ -130,11 +170,9 @@ __global__ void __launch_bounds__(block_threads, 1) backward_of_queries(Attentio
   const std::int64_t out_stride = a.shape.H * D, term = (batch * a.shape.H + head) * terms.rows + row + lane / 4;
   const Heads<const bf16> heads(static_cast<const bf16*>(a.qkv), a.shape, batch, head);
   auto stage = [&](int j) { return ring + j % stages * 2 * step * Dp; };
+  KeyCopies<Dp, wide> next(heads);
   auto load_keys = [&](int j) {
-    if (j < key_tiles) {
-      load_panels<Dp, step, wide>(stage(j), heads.k + j * step * heads.stride, heads.stride, T - j * step, D);
-      load_panels<Dp, step, wide>(stage(j) + step * Dp, heads.v + j * step * heads.stride, heads.stride, T - j * step, D);
-    }
+    if (j < key_tiles) next.load(stage(j), T - j * step, D);
     copy_async_commit();
   };
   load_panels<Dp, rows, wide>(shared_q, heads.q + first * heads.stride, heads.stride, T - first, D);
@@ -194,6 +232,30 @@ __global__ void __launch_bounds__(block_threads, 1) backward_of_queries(Attentio
   store_panels<Dp>(to.q, to.stride, d_q, {{scale, scale}}, row, T, D);
 }
 
+// dK and dV of a key/value head: the parts of its group's query heads, added in order; a thread takes N columns of each. Bound by memory:
+// reads the parts, 8 H D bytes a token, once. Not yet measured.
+template <int N>
+__global__ void __launch_bounds__(block_threads) add_parts(AttentionBackward a, const float* parts) {
+  const AttentionShape& s = a.shape;
+  const std::int64_t size = s.T * s.D, i = (static_cast<std::int64_t>(blockIdx.x) * block_threads + threadIdx.x) * N;
+  if (i >= size) return;
+  const std::int64_t group = s.H / s.G, head = blockIdx.y * group, t = i / s.D, column = i - t * s.D;
+  const Heads<bf16> to(static_cast<bf16*>(a.d_qkv), s, blockIdx.z, head);
+#pragma unroll
+  for (int which = 0; which < 2; ++which) {
+    const float* part = parts + ((which * s.B + blockIdx.z) * s.H + head) * size + i;
+    float sum[N] = {};
+    for (std::int64_t h = 0; h < group; ++h, part += size) {
+      const Vector<float, N> x = load<std::true_type, N>(part, 0, N);
+#pragma unroll
+      for (int e = 0; e < N; ++e) sum[e] += x.value[e];
+    }
+    bf16* row = (which == 0 ? to.k : to.v) + t * to.stride + column;
+#pragma unroll
+    for (int e = 0; e < N; e += 2) *reinterpret_cast<std::uint32_t*>(row + e) = pack_bf16(sum[e], sum[e + 1]);
+  }
+}
+
 }  // namespace
 
 void attention_backward_warpgroup(const Context& context, const AttentionBackward& a, const RowTerms& terms) {
@@ -206,10 +268,15 @@ void attention_backward_warpgroup(const Context& context, const AttentionBackwar
         const dim3 grid(static_cast<unsigned>(heads), row_tiles, batches);
         launch(stream_of(context), grid, block_threads, shared_bytes<columns>, kernel, a, terms, scale);
       };
-      launch_kernel(backward_of_keys<columns, wide>, s.G);
+      launch_kernel(backward_of_keys<columns, wide>, s.H);
       launch_kernel(backward_of_queries<columns, wide>, s.H);
     });
   });
+  if (terms.parts) {
+    const int columns = s.D % 4 == 0 ? 4 : 2;
+    const dim3 grid(static_cast<unsigned>(ceil_div(s.T * s.D, std::int64_t{block_threads} * columns)), static_cast<unsigned>(s.G), batches);
+    launch(stream_of(context), grid, block_threads, 0, columns == 4 ? add_parts<4> : add_parts<2>, a, terms.parts);
+  }
 }
 
 }  // namespace tessera::kernels::cuda

@@ -14,8 +14,9 @@ constexpr int queries = rows, keys = step;
 
 template <int columns>
 constexpr std::size_t shared_bytes = sizeof(bf16) * padded_columns(columns) * (queries + stages * 2 * keys);
+static_assert(1024 + shared_bytes<128> < 1 << 18);  // with what the driver takes: further() counts on it
 
-// A head dim of 64 leaves room for two blocks on a multiprocessor: the registers that a later start of copies would cost are the second's.
+// A head dim of 64 leaves room for two blocks on a multiprocessor.
 template <int columns, bool wide>
 __global__ void __launch_bounds__(block_threads, columns == 64 ? 2 : 1) forward(AttentionForward a, float scale) {
   constexpr int Dp = padded_columns(columns);
@@ -27,11 +28,9 @@ __global__ void __launch_bounds__(block_threads, columns == 64 ? 2 : 1) forward(
   const int row = first + warp_index() * 16, key_tiles = (min(first + queries, T) + keys - 1) / keys;
   const Heads<const bf16> heads(static_cast<const bf16*>(a.qkv), a.shape, batch, head);
   auto stage = [&](int j) { return ring + j % stages * 2 * keys * Dp; };
+  KeyCopies<Dp, wide> next(heads);
   auto load_keys = [&](int j) {
-    if (j < key_tiles) {
-      load_panels<Dp, keys, wide>(stage(j), heads.k + j * keys * heads.stride, heads.stride, T - j * keys, D);
-      load_panels<Dp, keys, wide>(stage(j) + keys * Dp, heads.v + j * keys * heads.stride, heads.stride, T - j * keys, D);
-    }
+    if (j < key_tiles) next.load(stage(j), T - j * keys, D);
     copy_async_commit();
   };
   load_panels<Dp, queries, wide>(shared_q, heads.q + first * heads.stride, heads.stride, T - first, D);
@@ -75,11 +74,10 @@ __global__ void __launch_bounds__(block_threads, columns == 64 ? 2 : 1) forward(
     copy_async_wait<0>();  // tile j + 1
     shared_to_products();
     __syncthreads();  // all see it, and all are done with tile j - 1, where j + 2 goes
-    if (Dp == 64) load_keys(j + 2);
     start_scores(scores[0], q, stage(j + 1));
     start_outputs<Dp>(out, p, stage(j) + keys * Dp);
-    if (Dp != 64) load_keys(j + 2);  // beside the products
-    warpgroup_wait<1>();             // the scores
+    load_keys(j + 2);     // beside the products
+    warpgroup_wait<1>();  // the scores
     softmax(j + 1);
   }
   finish_tile();

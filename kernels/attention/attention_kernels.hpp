@@ -19,8 +19,12 @@ void attention_forward_fp32(const Context& context, const AttentionForward& argu
 struct RowTerms {
   float *delta, *lse_base2;
   std::int64_t rows;
+  float* parts;  ///< (2, B, H, T, D): dK, dV of each query head, where has_parts(); else null
 };
 constexpr std::int64_t padded_rows(std::int64_t T) { return round_up(T, 128); }
+
+/// Whether Hopper's backward pass has parts of dK and dV to add.
+constexpr bool has_parts(const AttentionShape& s) { return s.dtype == DType::bf16 && warpgroup_head_dim(s.D) && s.G < s.H; }
 
 void attention_backward_bf16(const Context& context, const AttentionBackward& arguments, const RowTerms& terms);
 /// The same on Hopper's asynchronous products, where the forward pass has them.

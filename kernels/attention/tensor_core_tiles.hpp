@@ -229,11 +229,16 @@ __device__ __forceinline__ void probabilities(float (&scores)[M][N][4], const fl
 #pragma unroll
     for (int m = 0; m < M; ++m)
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const float p = exp2_approximate(fmaf(scores[m][n][i], scale_base2, -shift[i % 2]));
-        scores[m][n][i] = diagonal && key + 16 * m + lane / 4 + i / 2 * 8 > query + column + i % 2 ? 0 : p;
-      }
+      for (int i = 0; i < 4; ++i) scores[m][n][i] = exp2_approximate(fmaf(scores[m][n][i], scale_base2, -shift[i % 2]));
   }
+  if (!diagonal) return;
+#pragma unroll
+  for (int m = 0; m < M; ++m)
+#pragma unroll
+    for (int n = 0; n < N; ++n)
+#pragma unroll
+      for (int i = 0; i < 4; ++i)
+        if (key + 16 * m + lane / 4 + i / 2 * 8 > query + 8 * n + lane % 4 * 2 + i % 2) scores[m][n][i] = 0;
 }
 
 /// p (d_p - delta), delta by column.

@@ -24,53 +24,81 @@ void with_columns(std::int64_t D, F f) {
     f(std::integral_constant<int, 128>());
 }
 
-/// Like load_rows, into panels.
+/// What a thread copies of tiles of Dp columns: one chunk of every few rows from row `first` on. Unsigned, so that divisions are shifts and
+/// the places of a thread's chunks differ by constants.
+template <int Dp>
+struct Copies {
+  static constexpr unsigned chunks = Dp / 8, stride_rows = block_threads / chunks;
+  unsigned thread = static_cast<unsigned>(hidden(threadIdx.x)), chunk = thread % chunks, first = thread / chunks;
+  /// Where it begins in rows `stride` apart.
+  __device__ __forceinline__ const bf16* source(const bf16* from, std::int64_t stride) const { return from + first * stride + 8 * chunk; }
+};
+
+/// Like load_rows, into panels. `source` is the thread's own, and is not read where no bytes are asked for.
 template <int Dp, int count, bool wide>
-__device__ __forceinline__ void load_panels(bf16* tile, const bf16* from, std::int64_t stride, int valid, int D) {
-  constexpr int chunks = Dp / 8, stride_rows = block_threads / chunks;
+__device__ __forceinline__ void load_panels_from(bf16* tile, const bf16* source, std::int64_t stride, int valid, int D) {
+  constexpr int stride_rows = Copies<Dp>::stride_rows;
   static_assert(count % stride_rows == 0);
-  const int thread = hidden(threadIdx.x), chunk = thread % chunks, first = thread / chunks;
-  const int bytes = min(max(2 * (D - 8 * chunk), 0), 16);
-  const bf16* source = from + first * stride + 8 * chunk;  // not read where no bytes are asked for
+  const Copies<Dp> mine;
+  const int left = D - static_cast<int>(8 * mine.chunk), first = static_cast<int>(mine.first);
+  const int bytes = wide ? (left > 0 ? 16 : 0) : min(max(2 * left, 0), 16);  // all or none of 16 take one predicate
 #pragma unroll
   for (int i = 0; i < count; i += stride_rows) {
-    copy_chunk<wide>(tile + panel_chunk_at<count>(first + i, chunk), source, first + i < valid ? bytes : 0);
+    copy_chunk<wide>(tile + panel_chunk_at<count>(mine.first + i, mine.chunk), source, first + i < valid ? bytes : 0);
     source += stride_rows * stride;
   }
 }
+template <int Dp, int count, bool wide>
+__device__ __forceinline__ void load_panels(bf16* tile, const bf16* from, std::int64_t stride, int valid, int D) {
+  load_panels_from<Dp, count, wide>(tile, Copies<Dp>().source(from, stride), stride, valid, D);
+}
 
-/// The 16 columns from 16 i on of the 64 rows at a shared address, in a tile of `count` rows: 32 bytes of a panel's rows.
+/// A thread's copies of a head's keys and values, tile after tile: stages of K (step, Dp), V (step, Dp).
+template <int Dp, bool wide>
+struct KeyCopies {
+  const bf16* k;
+  std::int64_t stride, to_values;
+  __device__ __forceinline__ explicit KeyCopies(const Heads<const bf16>& heads)
+      : k(Copies<Dp>().source(heads.k, heads.stride)), stride(heads.stride), to_values(heads.v - heads.k) {}
+  __device__ __forceinline__ void load(bf16* stage, int valid, int D) {
+    load_panels_from<Dp, step, wide>(stage, k, stride, valid, D);
+    load_panels_from<Dp, step, wide>(stage + step * Dp, k + to_values, stride, valid, D);
+    k += step * stride;
+  }
+};
+
+/// The 16 columns from 16 i on of the 64 rows at a descriptor, in a tile of `count` rows: 32 bytes of a panel's rows.
 template <int count>
-__device__ __forceinline__ std::uint64_t columns_at(std::uint32_t address, int i) {
-  return panel_descriptor(address + static_cast<std::uint32_t>(i / 4 * count * 128 + i % 4 * 32));
+__device__ __forceinline__ std::uint64_t columns_at(std::uint64_t descriptor, int i) {
+  return further(descriptor, i / 4 * count * 128 + i % 4 * 32);
 }
 
 /// A warpgroup's scores = left right^T over 16 `steps` columns are started, as one group of products. The left operand is in registers,
 template <int steps>
 __device__ __forceinline__ void start_scores(float (&scores)[8][4], const std::uint32_t (&left)[steps][4], const bf16* right) {
-  const std::uint32_t address = shared_address(right);
+  const std::uint64_t from = panel_descriptor(shared_address(right));
   fence_registers(scores);
   warpgroup_fence();
 #pragma unroll
-  for (int i = 0; i < steps; ++i) start_product<false>(scores, left[i], columns_at<step>(address, i), i > 0);
+  for (int i = 0; i < steps; ++i) start_product<false>(scores, left[i], columns_at<step>(from, i), i > 0);
   warpgroup_commit();
 }
 
 /// or in shared memory: 64 rows of a tile of `rows`.
 template <int steps>
 __device__ __forceinline__ void start_scores(float (&scores)[8][4], const bf16* left, const bf16* right) {
-  const std::uint32_t left_address = shared_address(left), address = shared_address(right);
+  const std::uint64_t from_left = panel_descriptor(shared_address(left)), from = panel_descriptor(shared_address(right));
   fence_registers(scores);
   warpgroup_fence();
 #pragma unroll
-  for (int i = 0; i < steps; ++i) start_product<false>(scores, columns_at<rows>(left_address, i), columns_at<step>(address, i), i > 0);
+  for (int i = 0; i < steps; ++i) start_product<false>(scores, columns_at<rows>(from_left, i), columns_at<step>(from, i), i > 0);
   warpgroup_commit();
 }
 
 /// out += p times a tile of `step` rows is started, as one group. Output columns 64 n.. come from panel n.
 template <int Dp>
 __device__ __forceinline__ void start_outputs(float (&out)[Dp / 64][8][4], std::uint32_t (&p)[step / 16][4], const bf16* right) {
-  const std::uint32_t address = shared_address(right);
+  const std::uint64_t from = panel_descriptor(shared_address(right));
 #pragma unroll
   for (int n = 0; n < Dp / 64; ++n) fence_registers(out[n]);
   fence_registers(p);
@@ -78,7 +106,7 @@ __device__ __forceinline__ void start_outputs(float (&out)[Dp / 64][8][4], std::
 #pragma unroll
   for (int n = 0; n < Dp / 64; ++n)
 #pragma unroll
-    for (int k = 0; k < step / 16; ++k) start_product<true>(out[n], p[k], panel_descriptor(address + n * step * 128 + k * 16 * 128), true);
+    for (int k = 0; k < step / 16; ++k) start_product<true>(out[n], p[k], further(from, n * step * 128 + k * 16 * 128), true);
   warpgroup_commit();
 }
 

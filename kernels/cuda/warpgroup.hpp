@@ -17,7 +17,7 @@ inline constexpr int warpgroup_lanes = 4 * warp_lanes, panel_columns = 64;
 
 /// Where chunk `chunk` of a row lies, in elements, in `rows` rows of consecutive panels.
 template <int rows>
-__device__ __forceinline__ int panel_chunk_at(int row, int chunk) {
+__device__ __forceinline__ unsigned panel_chunk_at(unsigned row, unsigned chunk) {
   return (chunk / 8 * rows + row) * panel_columns + ((chunk % 8) ^ (row % 8)) * 8;
 }
 
@@ -25,6 +25,12 @@ __device__ __forceinline__ int panel_chunk_at(int row, int chunk) {
 /// say so: where rows are the product's depth, the PTX ISA can be read to take either.
 __device__ __forceinline__ std::uint64_t panel_descriptor(std::uint32_t address) {
   return (address & 0x3ffffu) >> 4 | std::uint64_t{1024 >> 4} << 16 | std::uint64_t{1024 >> 4} << 32 | std::uint64_t{1} << 62;
+}
+
+/// The descriptor of what lies `bytes`, a multiple of 16, further. Shared memory ends below 2^18, so nothing is carried out of the address.
+/// A sum, which the compiler folds; of a descriptor built from each address it repeats the mask and the fields.
+__device__ __forceinline__ std::uint64_t further(std::uint64_t descriptor, int bytes) {
+  return descriptor + static_cast<std::uint64_t>(bytes / 16);
 }
 
 #ifndef TESSERA_EMULATED_GPU
@@ -116,6 +122,7 @@ inline Queue& queue() {
 inline float element(std::uint64_t descriptor, int row, int column) {
   const auto field = [&](int at) { return static_cast<std::uint32_t>(descriptor >> at & 0x3fff) << 4; };
   if (descriptor >> 62 != 1) throw std::logic_error("emulator: a descriptor without the 128-byte swizzle");
+  if ((descriptor >> 14 & 3) != 0) throw std::logic_error("emulator: a descriptor of an address beyond what it can hold");
   if (field(16) != field(32)) throw std::logic_error("emulator: a descriptor with two offsets, of which it is not known which one counts");
   std::uint32_t address =
       field(0) + static_cast<std::uint32_t>(row / 8) * field(32) + static_cast<std::uint32_t>(row % 8 * 128 + column * 2);

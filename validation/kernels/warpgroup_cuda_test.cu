@@ -1,7 +1,14 @@
-// Products of a warpgroup (kernels/cuda/warpgroup.hpp) against plain ones: on a Hopper GPU this tests our reading of the PTX ISA, in the
-// emulator its twins.
+// Products of a warpgroup (kernels/cuda/warpgroup.hpp) against plain ones, by themselves and on tiles as attention uses them: on a Hopper
+// GPU this tests our reading of the PTX ISA, in the emulator its twins. Where an operand is not read as it was stored, the message says
+// which of its elements was read instead, and which field of the descriptor decides that.
 #include "kernels/cuda/warpgroup.hpp"
 
+#include <cmath>
+#include <iomanip>
+#include <span>
+#include <sstream>
+
+#include "kernels/attention/warpgroup_tiles.hpp"
 #include "validation/kernels/device_array.hpp"
 
 namespace tessera::kernels::testing {
@@ -64,6 +71,264 @@ void expect_product() {
   EXPECT_EQ(c, want);
 }
 
+// Tiles as attention has them, by its own code: left (128 rows, 128 columns) and right (64, 128) in panels, 64 rows of left for each of two
+// warpgroups. left_right = left right^T and q_right = q right^T (128, 64), first products not adding; p_right (128, 128) += p right.
+namespace tiles = kernels::cuda::warpgroup_tiles;
+constexpr int columns = 128, gap = 8192;  // gap: elements after each tile, of the value `elsewhere`
+constexpr float elsewhere = -1;
+constexpr std::size_t shared_elements = (tiles::rows + tiles::step) * columns + 2 * gap;
+
+struct Tiles {
+  const bf16 *left, *right;  // for shared memory
+  const bf16 *q, *p;         // (128, 128) and (128, 64), for registers
+  float *left_right, *q_right, *p_right;
+  std::uint64_t* descriptors;  // of each warpgroup's rows in left, and of right
+};
+
+// A warp's 16 rows of a (rows, width) from `row` on, as left operands.
+template <int width>
+__device__ void load_left(std::uint32_t (&left)[width / 16][4], const bf16* a, int row) {
+  const int lane = tiles::lane_index();
+  for (int k = 0; k < width / 16; ++k)
+    for (int i = 0; i < 4; ++i) {
+      const bf16* at = a + (row + lane / 4 + i % 2 * 8) * width + 16 * k + i / 2 * 8 + lane % 4 * 2;
+      left[k][i] = at[0].bits | static_cast<std::uint32_t>(at[1].bits) << 16;
+    }
+}
+
+// Calls f(sum, its place in c) for a warp's sums; c has rows of `width`.
+template <class F>
+__device__ void for_sums(float (&sums)[8][4], float* c, int width, int row, F f) {
+  const int lane = tiles::lane_index();
+#pragma unroll
+  for (int i = 0; i < 32; ++i) f(sums[i / 4][i % 4], c[(row + lane / 4 + i % 4 / 2 * 8) * width + i / 4 * 8 + lane % 4 * 2 + i % 2]);
+}
+
+__global__ void __launch_bounds__(tiles::block_threads) multiply_tiles(Tiles x) {
+  bf16* left = dynamic_shared<bf16>();
+  bf16* right = left + tiles::rows * columns + gap;
+  const int thread = static_cast<int>(threadIdx.x), row = tiles::warp_index() * 16;
+  for (int i = thread; i < static_cast<int>(shared_elements); i += tiles::block_threads) left[i].bits = 0xbf80;  // elsewhere
+  __syncthreads();
+  tiles::load_panels<columns, tiles::rows, true>(left, x.left, columns, tiles::rows, columns);
+  tiles::load_panels<columns, tiles::step, true>(right, x.right, columns, tiles::step, columns);
+  copy_async_commit();
+  copy_async_wait<0>();
+  shared_to_products();
+  __syncthreads();
+  if (thread == 0) x.descriptors[2] = panel_descriptor(shared_address(right));
+  left += thread / warpgroup_lanes * 64 * panel_columns;
+  if (thread % warpgroup_lanes == 0) x.descriptors[thread / warpgroup_lanes] = panel_descriptor(shared_address(left));
+  const auto load = [](float& sum, const float& from) { sum = from; };
+  const auto store = [](const float& sum, float& to) { to = sum; };
+  std::uint32_t q[columns / 16][4], p[tiles::step / 16][4];
+  float first[8][4], last[8][4], out[columns / 64][8][4];
+  load_left<columns>(q, x.q, row);
+  load_left<tiles::step>(p, x.p, row);
+  fence_registers(q);
+  for_sums(first, x.left_right, 64, row, load);  // NaN at first: a first product must not add
+  for_sums(last, x.q_right, 64, row, load);
+#pragma unroll
+  for (int n = 0; n < columns / 64; ++n) for_sums(out[n], x.p_right + 64 * n, columns, row, load);
+  tiles::start_scores<columns / 16>(first, left, right);
+  tiles::start_outputs<columns>(out, p, right);
+  warpgroup_wait<1>();
+  fence_registers(first);
+  for_sums(first, x.left_right, 64, row, store);  // while the outputs are on their way
+  tiles::start_scores(last, q, right);
+  warpgroup_wait<1>();
+#pragma unroll
+  for (int n = 0; n < columns / 64; ++n) {
+    fence_registers(out[n]);
+    for_sums(out[n], x.p_right + 64 * n, columns, row, store);
+  }
+  warpgroup_wait<0>();
+  fence_registers(last);
+  for_sums(last, x.q_right, 64, row, store);
+}
+
+using Matrix = std::vector<float>;  // row by row
+
+// (rows, width) of f(row, column).
+template <class F>
+Matrix matrix(int rows, int width, F f) {
+  Matrix m;
+  for (int i = 0; i < rows * width; ++i) m.push_back(static_cast<float>(f(i / width, i % width)));
+  return m;
+}
+
+struct Products {
+  Matrix left_right, q_right, p_right;
+  std::vector<std::uint64_t> descriptors;
+};
+
+Products multiply_tiles(const Matrix& left, const Matrix& right, const Matrix& q, const Matrix& p, const Matrix& sums) {
+  const auto rounded = [](const Matrix& m) {
+    std::vector<bf16> r;
+    for (float x : m) r.emplace_back(x);
+    return r;
+  };
+  DeviceArray<bf16> on_left(rounded(left)), on_right(rounded(right)), on_q(rounded(q)), on_p(rounded(p));
+  DeviceArray<float> left_right(128 * 64), q_right(128 * 64), p_right(sums);
+  DeviceArray<std::uint64_t> descriptors(3);
+  launch(nullptr, 1, tiles::block_threads, shared_elements * sizeof(bf16), multiply_tiles,
+         Tiles{on_left.data(), on_right.data(), on_q.data(), on_p.data(), left_right.data(), q_right.data(), p_right.data(),
+               descriptors.data()});
+  return {left_right.host(), q_right.host(), p_right.host(), descriptors.host()};
+}
+
+// The element of a tile that a product read in place of another. Element (r, c) holds r + 2 in one run and c + 2 in a second, which bf16
+// holds exactly; the other operand of these runs is 0 but for a 1.
+std::string element_read(float row, float column) {
+  std::ostringstream s;
+  const auto inside = [](float x) { return x >= 2 && x < 130 && x == std::floor(x); };
+  if (inside(row) && inside(column))
+    s << "row " << std::setw(3) << row - 2 << ", column " << std::setw(3) << column - 2;
+  else if (row == elsewhere && column == elsewhere)
+    s << "what lies outside of the tiles";
+  else if (row == column && (row == 0 || row == 1))
+    s << "nothing, or the other operand";
+  else if (std::isnan(row) && std::isnan(column))
+    s << "NaN: no product, or one that should not have added";
+  else
+    s << "sums " << row << " and " << column << ", of several elements";
+  return s.str();
+}
+
+// An element of a tile, and what its place depends on besides that of those above it.
+struct Probe {
+  int row, column;
+  const char* decides;
+};
+constexpr Probe of_rows[] = {{0, 0, "start address, bits 0-13"},
+                             {0, 1, "order within 16 bytes"},
+                             {0, 8, "second 16 bytes of a row: swizzle mode, bits 62-63; in another mode leading offset, bits 16-29"},
+                             {0, 16, "start address moved by 32 bytes"},
+                             {0, 32, "start address moved by 64 bytes"},
+                             {0, 64, "start address of the next panel"},
+                             {1, 0, "rows of 128 bytes, chunk ^ row % 8: swizzle mode, bits 62-63; base offset, bits 49-51"},
+                             {2, 0, "the same"},
+                             {4, 0, "the same"},
+                             {5, 56, "the same where the start address is moved"},
+                             {8, 0, "stride offset, bits 32-45"},
+                             {16, 0, "stride offset; of left the second warp"},
+                             {32, 0, "stride offset; of left the third warp"},
+                             {64, 0, "of left, the second warpgroup's start address"}};
+constexpr Probe of_columns[] = {{0, 0, "start address, bits 0-13"},
+                                {0, 1, "transposition (the instruction's last operand), order within 16 bytes"},
+                                {0, 8, "further 16 bytes of a row: swizzle mode, bits 62-63; in another mode an offset"},
+                                {0, 16, "the same"},
+                                {0, 32, "the same"},
+                                {0, 64, "start address of the next panel"},
+                                {1, 0, "rows of 128 bytes, chunk ^ row % 8: swizzle mode, bits 62-63; base offset, bits 49-51"},
+                                {2, 0, "the same"},
+                                {4, 0, "the same"},
+                                {5, 56, "the same"},
+                                {8, 0, "rows 8 to 15 of a product: stride offset, bits 32-45, or leading offset, bits 16-29"},
+                                {16, 0, "start address of the second product of 16 rows"},
+                                {32, 0, "start address of the third product of 16 rows"}};
+
+// rows and columns (n, 128): what the two runs gave in place of each element of a tile of n rows.
+void expect_read_in_place(const std::string& operand, std::uint64_t descriptor, const Matrix& rows, const Matrix& columns_read,
+                          std::span<const Probe> probes) {
+  const auto in_place = [&](std::size_t i) {
+    return rows[i] == static_cast<float>(i / columns + 2) && columns_read[i] == static_cast<float>(i % columns + 2);
+  };
+  std::size_t wrong = 0;
+  for (std::size_t i = 0; i < rows.size(); ++i) wrong += !in_place(i);
+  if (wrong == 0) return;
+  std::ostringstream table;
+  table << operand << ", descriptor 0x" << std::hex << descriptor << std::dec << ": " << wrong << " of " << rows.size()
+        << " elements are not read from where they are\n";
+  for (const Probe& p : probes) {
+    const auto i = static_cast<std::size_t>(p.row * columns + p.column);
+    if (i >= rows.size()) continue;
+    table << "  for row " << std::setw(3) << p.row << ", column " << std::setw(3) << p.column << " came "
+          << (in_place(i) ? "      that element     " : element_read(rows[i], columns_read[i])) << "   (" << p.decides << ")\n";
+  }
+  ADD_FAILURE() << table.str();
+}
+
+const auto row_number = [](int r, int) { return r + 2; };
+const auto column_number = [](int, int c) { return c + 2; };
+
+// q is the identity, and so are the two halves of p: a sum is the element of right that was read as (its column, its row), or transposed.
+void expect_right_in_place() {
+  const Matrix outside(128 * 128, elsewhere), q = matrix(128, 128, [](int r, int c) { return r == c; }),
+                                              p = matrix(128, 64, [](int r, int c) { return r % 64 == c; }), zero(128 * 128);
+  const Products by_row = multiply_tiles(outside, matrix(64, 128, row_number), q, p, zero);
+  const Products by_column = multiply_tiles(outside, matrix(64, 128, column_number), q, p, zero);
+  const auto turned = [](const Matrix& sums) {
+    return matrix(64, 128, [&](int n, int k) { return sums[static_cast<std::size_t>(k * 64 + n)]; });
+  };
+  expect_read_in_place("right, its rows as columns of the product", by_row.descriptors[2], turned(by_row.q_right),
+                       turned(by_column.q_right), of_rows);
+  for (std::size_t warpgroup : {0, 1}) {
+    const auto half = [&](const Matrix& sums) {
+      const auto begin = sums.begin() + static_cast<std::ptrdiff_t>(warpgroup * 64 * 128);
+      return Matrix(begin, begin + 64 * 128);
+    };
+    expect_read_in_place(warpgroup == 0 ? "right, its rows as the product's depth" : "the same by the second warpgroup",
+                         by_row.descriptors[2], half(by_row.p_right), half(by_column.p_right), of_columns);
+  }
+}
+
+// right's rows are halves of the identity: a sum is the element of left that was read as (its row, its column).
+void expect_left_in_place() {
+  const Matrix q(128 * 128), p(128 * 64), zero(128 * 128);
+  Matrix read[2];
+  std::vector<std::uint64_t> descriptors;
+  for (int which : {0, 1}) {
+    Matrix halves[2];
+    for (int h : {0, 1}) {
+      const Matrix right = matrix(64, 128, [&](int n, int k) { return k == n + 64 * h; });
+      const Products x = multiply_tiles(which == 0 ? matrix(128, 128, row_number) : matrix(128, 128, column_number), right, q, p, zero);
+      halves[h] = x.left_right;
+      descriptors = x.descriptors;
+    }
+    read[which] = matrix(128, 128, [&](int m, int k) { return halves[k / 64][static_cast<std::size_t>(m * 64 + k % 64)]; });
+  }
+  std::ostringstream name;
+  name << "left (true where right is read in place; the second warpgroup's descriptor is 0x" << std::hex << descriptors[1] << ")";
+  expect_read_in_place(name.str(), descriptors[0], read[0], read[1], of_rows);
+}
+
+void expect_equal(const char* name, const Matrix& got, const Matrix& want, int width) {
+  std::size_t wrong = 0, first = 0;
+  for (std::size_t i = want.size(); i-- > 0;)
+    if (got[i] != want[i]) ++wrong, first = i;
+  const auto w = static_cast<std::size_t>(width);
+  EXPECT_EQ(wrong, 0u) << name << ": the first is (" << first / w << ", " << first % w << "): " << got[first] << " for " << want[first];
+}
+
+// Whole numbers, so that every sum is exact.
+void expect_products_of_tiles() {
+  const auto numbers = [](int rows, int width, std::size_t prime) {
+    return matrix(rows, width, [&](int r, int c) { return whole(static_cast<std::size_t>(r * width + c), prime); });
+  };
+  const Matrix left = numbers(128, 128, 7), right = numbers(64, 128, 11), q = numbers(128, 128, 17), p = numbers(128, 64, 19),
+               sums = numbers(128, 128, 13);
+  const Products got = multiply_tiles(left, right, q, p, sums);
+  const auto by_rows = [&](const Matrix& a) {
+    return matrix(128, 64, [&](int m, int n) {
+      float sum = 0;
+      for (int k = 0; k < 128; ++k) sum += a[static_cast<std::size_t>(m * 128 + k)] * right[static_cast<std::size_t>(n * 128 + k)];
+      return sum;
+    });
+  };
+  expect_equal("left right^T, left by descriptor", got.left_right, by_rows(left), 64);
+  expect_equal("q right^T, q in registers", got.q_right, by_rows(q), 64);
+  expect_equal("sums + p right", got.p_right,
+               matrix(128, 128,
+                      [&](int m, int n) {
+                        float sum = sums[static_cast<std::size_t>(m * 128 + n)];
+                        for (int k = 0; k < 64; ++k)
+                          sum += p[static_cast<std::size_t>(m * 64 + k)] * right[static_cast<std::size_t>(k * 128 + n)];
+                        return sum;
+                      }),
+               128);
+}
+
 class Warpgroup : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -78,6 +343,9 @@ class Warpgroup : public ::testing::Test {
 
 TEST_F(Warpgroup, MultipliesRowsByRows) { expect_product<false>(); }
 TEST_F(Warpgroup, MultipliesRowsByColumns) { expect_product<true>(); }
+TEST_F(Warpgroup, ReadsTheRightTileInPlace) { expect_right_in_place(); }
+TEST_F(Warpgroup, ReadsTheLeftTileInPlace) { expect_left_in_place(); }
+TEST_F(Warpgroup, MultipliesTilesOfAttention) { expect_products_of_tiles(); }
 
 }  // namespace
 }  // namespace tessera::kernels::testing
