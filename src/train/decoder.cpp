@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
 #include <utility>
 
@@ -59,6 +60,8 @@ class Places {
 };
 
 std::int64_t floats(std::int64_t n) { return n * static_cast<std::int64_t>(sizeof(float)); }
+/// Ids and positions of the tokens of a pass.
+std::int64_t input_bytes(std::int64_t rows) { return 2 * rows * static_cast<std::int64_t>(sizeof(std::int32_t)); }
 
 }  // namespace
 
@@ -90,7 +93,8 @@ Decoder::Buffers Decoder::lay_out(const ModelShape& s, const DecoderSize& size, 
   b.rope = places.take<float>(floats(size.capacity * s.D));
   b.keys = places.take(s.L * b.cache_bytes);
   b.values = places.take(s.L * b.cache_bytes);
-  b.tokens = places.take<std::int32_t>(R * static_cast<std::int64_t>(sizeof(std::int32_t)));
+  b.inputs = places.take<std::int32_t>(input_bytes(R));
+  b.rotations = places.take<float>(floats(R * s.D));
   b.stream = places.take(s.bytes_of(R * s.C));
   b.normed = places.take(s.bytes_of(R * s.C));
   b.qkv = places.take(s.bytes_of(R * s.qkv_width()));
@@ -108,10 +112,8 @@ Decoder::Buffers Decoder::lay_out(const ModelShape& s, const DecoderSize& size, 
 namespace {
 
 /// The host's side of what crosses each pass.
-std::int64_t pinned_tokens_bytes(const DecoderSize& size) {
-  return round_up(size.prompt * static_cast<std::int64_t>(sizeof(std::int32_t)), alignment);
-}
-std::int64_t pinned_bytes(const ModelShape& s, const DecoderSize& size) { return pinned_tokens_bytes(size) + floats(s.V); }
+std::int64_t pinned_inputs_bytes(const DecoderSize& size) { return round_up(input_bytes(size.prompt), alignment); }
+std::int64_t pinned_bytes(const ModelShape& s, const DecoderSize& size) { return pinned_inputs_bytes(size) + floats(s.V); }
 
 }  // namespace
 
@@ -125,8 +127,9 @@ TierBytes Decoder::bytes(const Deck& deck, const DecoderSize& size) {
 }
 
 Decoder::Decoder(const Engine& engine, const Deck& deck, const DecoderSize& size)
-    : shape_(shape_of(deck)), size_(size), stream_(deck.run.device) {
+    : shape_(shape_of(deck)), size_(size), stream_(deck.run.device, graph_mode(deck)) {
   TESSERA_REQUIRE(size.prompt > 0 && size.prompt <= size.capacity, "a prompt of {} in a text of {}", size.prompt, size.capacity);
+  TESSERA_REQUIRE(size.capacity <= std::numeric_limits<std::int32_t>::max(), "positions of a text of {} are no int32", size.capacity);
   const TierBytes needed = bytes(deck, size);
   auto arena = [&](Tier tier) {
     return Arena(tier, static_cast<std::size_t>(needed[static_cast<std::size_t>(tier)]), fmt::format("tessera.decoder.{}", name_of(tier)));
@@ -134,11 +137,11 @@ Decoder::Decoder(const Engine& engine, const Deck& deck, const DecoderSize& size
   const bool on_gpu = shape_.backend == kernels::Backend::cuda;
   arena_ = arena(on_gpu ? Tier::device : Tier::host);
   at_ = lay_out(shape_, size, reinterpret_cast<std::uintptr_t>(arena_.data()));
-  host_tokens_ = at_.tokens, host_logits_ = at_.logits;
+  host_inputs_ = at_.inputs, host_logits_ = at_.logits;
   if (on_gpu) {
     pinned_ = arena(Tier::pinned);
-    host_tokens_ = reinterpret_cast<std::int32_t*>(pinned_.data());
-    host_logits_ = reinterpret_cast<float*>(pinned_.data() + pinned_tokens_bytes(size));
+    host_inputs_ = reinterpret_cast<std::int32_t*>(pinned_.data());
+    host_logits_ = reinterpret_cast<float*>(pinned_.data() + pinned_inputs_bytes(size));
   }
   context_ = {.workspace = at_.workspace, .backend = shape_.backend, .stream = stream_.get()};
   fill_rope_table(deck.model);
@@ -191,13 +194,12 @@ void Decoder::attention(const LayerWeights& w, std::int64_t layer, std::int64_t 
   std::byte *keys = at_.keys + layer * at_.cache_bytes, *values = at_.values + layer * at_.cache_bytes;
   norm(at_.normed, at_.stream, w.norm, rows);
   gemm(context_, linear::forward(products.qkv, at_.qkv, at_.normed, {w.wqkv}, w.bias));
-  const float* table = at_.rope + length_ * s.D;
   if (s.qk_norm)
     qk_norm_rope_forward(context_, {.out = q,
                                     .x = q,
                                     .q_norm = w.q_norm,
                                     .k_norm = w.k_norm,
-                                    .table = table,
+                                    .table = at_.rotations,
                                     .M = rows,
                                     .T = rows,
                                     .H = s.H,
@@ -206,20 +208,21 @@ void Decoder::attention(const LayerWeights& w, std::int64_t layer, std::int64_t 
                                     .eps = s.norm_eps,
                                     .dtype = s.dtype});
   else
-    rope(context_, {.x = q, .table = table, .M = rows, .T = rows, .heads = s.H + s.G, .D = s.D, .stride = s.qkv_width(), .dtype = s.dtype});
-  for (auto [cache, from] : {std::pair{keys, k}, std::pair{values, v}})
-    copy_rows(context_,
-              {.to = cache + length_ * cached, .to_stride = cached, .from = from, .from_stride = width, .bytes = cached, .rows = rows});
-  if (rows == 1)
+    rope(context_,
+         {.x = q, .table = at_.rotations, .M = rows, .T = rows, .heads = s.H + s.G, .D = s.D, .stride = s.qkv_width(), .dtype = s.dtype});
+  if (rows == 1) {
     attention_decode(context_, {.out = at_.context,
-                                .q = q,
+                                .qkv = at_.qkv,
                                 .cache_k = keys,
                                 .cache_v = values,
+                                .position = at_.inputs + rows,
                                 .capacity = size_.capacity,
-                                .length = length_ + 1,
                                 .shape = attention_shape(s, 1)});
-  else  // the text begins here: its tokens see each other alone, not the cache
+  } else {  // the text begins here: its tokens see each other alone, not the cache
+    for (auto [cache, from] : {std::pair{keys, k}, std::pair{values, v}})
+      copy_rows(context_, {.to = cache, .to_stride = cached, .from = from, .from_stride = width, .bytes = cached, .rows = rows});
     attention_forward(context_, {.out = at_.context, .lse = at_.lse, .qkv = at_.qkv, .shape = attention_shape(s, rows)});
+  }
   add_product(linear::forward(products.out, nullptr, at_.context, {w.wo}));
 }
 
@@ -232,13 +235,13 @@ void Decoder::mlp(const LayerWeights& w, std::int64_t rows) {
   add_product(linear::forward(products.down, nullptr, at_.activated, {w.down}));
 }
 
-std::span<const float> Decoder::pass(std::span<const std::int32_t> tokens) {
+void Decoder::issue(std::int64_t rows) {
   const ModelShape& s = shape_;
-  const auto rows = static_cast<std::int64_t>(tokens.size());
-  TESSERA_REQUIRE(length_ + rows <= size_.capacity, "the cache holds {} tokens", size_.capacity);
-  std::copy(tokens.begin(), tokens.end(), host_tokens_);
-  if (host_tokens_ != at_.tokens) copy(context_, at_.tokens, host_tokens_, tokens.size_bytes());
-  embedding_forward(context_, {.out = at_.stream, .table = embedding_, .tokens = at_.tokens, .M = rows, .C = s.C, .dtype = s.dtype});
+  const std::int32_t *tokens = at_.inputs, *positions = tokens + rows;
+  if (host_inputs_ != at_.inputs) copy(context_, at_.inputs, host_inputs_, static_cast<std::size_t>(input_bytes(rows)));
+  embedding_forward(context_, {.out = at_.stream, .table = embedding_, .tokens = tokens, .M = rows, .C = s.C, .dtype = s.dtype});
+  // Rows of another table: with those of their positions, all layers rotate as if the pass began the text.
+  embedding_forward(context_, {.out = at_.rotations, .table = at_.rope, .tokens = positions, .M = rows, .C = s.D, .dtype = DType::f32});
   for (std::int64_t l = 0; l < s.L; ++l) {
     const LayerWeights& weights = layers_[static_cast<std::size_t>(l)];
     attention(weights, l, rows);
@@ -247,9 +250,20 @@ std::span<const float> Decoder::pass(std::span<const std::int32_t> tokens) {
   norm(at_.normed, at_.stream + s.bytes_of((rows - 1) * s.C), head_norm_, 1);
   gemm(context_, logits_product(s, at_.logits, at_.normed, head_));
   if (host_logits_ != at_.logits) copy(context_, host_logits_, at_.logits, static_cast<std::size_t>(floats(s.V)));
+}
+
+std::span<const float> Decoder::pass(std::span<const std::int32_t> tokens) {
+  const auto rows = static_cast<std::int64_t>(tokens.size());
+  TESSERA_REQUIRE(length_ + rows <= size_.capacity, "the cache holds {} tokens", size_.capacity);
+  std::copy(tokens.begin(), tokens.end(), host_inputs_);
+  std::iota(host_inputs_ + rows, host_inputs_ + 2 * rows, static_cast<std::int32_t>(length_));
+  if (rows == 1)
+    stream_.repeat([this] { issue(1); });
+  else
+    issue(rows);
   stream_.wait();
   length_ += rows;
-  return {host_logits_, static_cast<std::size_t>(s.V)};
+  return {host_logits_, static_cast<std::size_t>(shape_.V)};
 }
 
 std::span<const float> Decoder::start(std::span<const std::int32_t> tokens) {

@@ -33,7 +33,8 @@ class Decoder {
     float* rope = nullptr;                           ///< (capacity, D/2, 2)
     std::byte* keys = nullptr;                       ///< (L) caches of (capacity, G*D), cache_bytes apart
     std::byte* values = nullptr;                     ///< the same
-    std::int32_t* tokens = nullptr;                  ///< (R)
+    std::int32_t* inputs = nullptr;                  ///< (2, rows of the pass): ids, positions
+    float* rotations = nullptr;                      ///< (R, D/2, 2): the positions' rows of rope
     std::byte *stream = nullptr, *normed = nullptr;  ///< (R, C)
     std::byte* qkv = nullptr;                        ///< (R, (H+2G)*D)
     std::byte* context = nullptr;                    ///< (R, H*D)
@@ -53,6 +54,9 @@ class Decoder {
   static std::size_t workspace_bytes(const ModelShape& shape, const DecoderSize& size);
   void fill_rope_table(const ModelKeys& model);
   std::span<const float> pass(std::span<const std::int32_t> tokens);
+  /// Gives the stream a pass over `rows` tokens. All that differs between two tokens lies in memory (the inputs), and no address does: the
+  /// buffers of stream and norm change places an even number of times. So a CUDA graph of it serves every token.
+  void issue(std::int64_t rows);
   void attention(const LayerWeights& weights, std::int64_t layer, std::int64_t rows);
   void mlp(const LayerWeights& weights, std::int64_t rows);
   void norm(void* out, const void* x, const void* weight, std::int64_t rows);
@@ -62,9 +66,9 @@ class Decoder {
   ModelShape shape_;  // of one token: B = T = 1
   DecoderSize size_;
   std::int64_t length_ = 0;
-  Arena arena_, pinned_;  // pinned: the host's side of tokens and logits, on a GPU
+  Arena arena_, pinned_;  // pinned: the host's side of inputs and logits, on a GPU
   Buffers at_;
-  std::int32_t* host_tokens_ = nullptr;
+  std::int32_t* host_inputs_ = nullptr;
   float* host_logits_ = nullptr;
   std::vector<LayerWeights> layers_;
   const void *embedding_, *head_norm_, *head_;
