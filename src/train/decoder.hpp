@@ -21,19 +21,29 @@ class Decoder {
   /// Bytes of each tier that a Decoder takes. Kernels must have been started (KernelRuntime): workspace depends on their threads.
   static TierBytes bytes(const Deck& deck, const DecoderSize& size);
 
-  /// Takes the first tokens, size.prompt of them, and returns the logits (V, fp32) of the one that follows. The next call overwrites them.
-  std::span<const float> start(std::span<const std::int32_t> tokens);
+  /// Takes the first tokens, size.prompt of them. Returns before the device is done.
+  void start(std::span<const std::int32_t> tokens);
   /// The same for one token more.
-  std::span<const float> next(std::int32_t token);
+  void next(std::int32_t token);
+  /// Logits (V, fp32) of the token that follows; valid until the next pass.
+  std::span<const float> logits();
+  /// The id of the largest of them, the first of equals: on a GPU nothing else crosses.
+  std::int32_t likeliest();
   std::int64_t length() const { return length_; }
 
  private:
-  /// Where a pass over `size.prompt` tokens and the caches of all layers lie; R rows are the tokens of a pass.
-  struct Buffers {
+  class Places;
+  /// What host and device exchange. R rows are the tokens of a pass.
+  struct Crossing {
+    std::int32_t* inputs = nullptr;     ///< (2, R): ids, positions
+    float* logits = nullptr;            ///< (V)
+    std::int32_t* likeliest = nullptr;  ///< (1)
+  };
+  /// Where a pass over `size.prompt` tokens and the caches of all layers lie.
+  struct Buffers : Crossing {
     float* rope = nullptr;                           ///< (capacity, D/2, 2)
     std::byte* keys = nullptr;                       ///< (L) caches of (capacity, G*D), cache_bytes apart
     std::byte* values = nullptr;                     ///< the same
-    std::int32_t* inputs = nullptr;                  ///< (2, rows of the pass): ids, positions
     float* rotations = nullptr;                      ///< (R, D/2, 2): the positions' rows of rope
     std::byte *stream = nullptr, *normed = nullptr;  ///< (R, C)
     std::byte* qkv = nullptr;                        ///< (R, (H+2G)*D)
@@ -41,7 +51,6 @@ class Decoder {
     std::byte* gate_up = nullptr;                    ///< (R, 2F)
     std::byte* activated = nullptr;                  ///< (R, F)
     float* lse = nullptr;                            ///< (H, R)
-    float* logits = nullptr;                         ///< (V)
     std::span<std::byte> workspace;
     std::int64_t cache_bytes = 0, bytes = 0;
   };
@@ -50,10 +59,11 @@ class Decoder {
   };
 
   static ModelShape shape_of(const Deck& deck);
+  static Crossing crossing(Places& places, const ModelShape& shape, const DecoderSize& size);
   static Buffers lay_out(const ModelShape& shape, const DecoderSize& size, std::uintptr_t base);
   static std::size_t workspace_bytes(const ModelShape& shape, const DecoderSize& size);
   void fill_rope_table(const ModelKeys& model);
-  std::span<const float> pass(std::span<const std::int32_t> tokens);
+  void pass(std::span<const std::int32_t> tokens);
   /// Gives the stream a pass over `rows` tokens. All that differs between two tokens lies in memory (the inputs), and no address does: the
   /// buffers of stream and norm change places an even number of times. So a CUDA graph of it serves every token.
   void issue(std::int64_t rows);
@@ -66,17 +76,13 @@ class Decoder {
   ModelShape shape_;  // of one token: B = T = 1
   DecoderSize size_;
   std::int64_t length_ = 0;
-  Arena arena_, pinned_;  // pinned: the host's side of inputs and logits, on a GPU
+  Arena arena_, pinned_;
   Buffers at_;
-  std::int32_t* host_inputs_ = nullptr;
-  float* host_logits_ = nullptr;
+  Crossing host_;  // the host's side, where it is another
   std::vector<LayerWeights> layers_;
   const void *embedding_, *head_norm_, *head_;
   DeviceStream stream_;
   kernels::Context context_;
 };
-
-/// Draws a token: temperature 0 takes the largest logit; top_k 0 considers all. Depends on (seed, position) alone.
-std::int32_t sample_token(std::span<const float> logits, double temperature, std::int64_t top_k, std::uint64_t seed, std::int64_t position);
 
 }  // namespace tessera
