@@ -1,4 +1,14 @@
 // Inference with a key/value cache, for `tessera generate`: the prompt in one pass, then token by token, on the host or on a GPU.
+//
+// Memory bounds a token: it reads each weight of the layers and the head once, and its cache once. On a GPU no token is made in less than
+//     (bytes of those weights + 2 L G D length bytes of an element) / bandwidth:
+// 0.63 ms for 1.5 G parameters in bf16 at 4.8 TB/s, and 0.05 ms for 8192 tokens in the cache where L = 28, G = 2 and D = 128.
+// What stands in its way, and what is done about it:
+//  - 10 L + 5 calls of kernels and libraries, which the host gives more slowly than the GPU works them off: from the second token on they
+//    are one CUDA graph. Nothing in it may differ between tokens, so id and position lie in memory.
+//  - The kernels of a graph wait for each other, and a product of ten megabytes is two microseconds: the gap between two kernels, in which
+//    the memory is idle, counts as much. Hence few kernels, with as much of their operands on the way at once as fits. Not yet measured.
+//  - What crosses to the host, which must see a token before the next one begins: its id, or where tokens are drawn all logits.
 #pragma once
 #include <span>
 #include <vector>
