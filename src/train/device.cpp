@@ -81,14 +81,19 @@ GraphMode graph_mode(const Deck& deck) {
 
 #ifdef TESSERA_CUDA
 struct DeviceStream::Queue {
+  explicit Queue(GraphMode graphs) : graphs(graphs) {}
+
   GraphMode graphs;
   bool ran = false;  ///< what is repeated, once
   cuda::Streams streams{1};
   std::unique_ptr<cuda::Graph> graph = nullptr;
+
+  /// What is under way uses memory that its owner frees next. Whoever wants to know whether it failed has waited.
+  ~Queue() { cudaStreamSynchronize(streams[0]); }
 };
 
 DeviceStream::DeviceStream(const std::string& device, GraphMode graphs)
-    : queue_(device == "cuda" ? new Queue{.graphs = graphs} : nullptr) {}
+    : queue_(device == "cuda" ? std::make_unique<Queue>(graphs) : nullptr) {}
 
 void* DeviceStream::get() const { return queue_ ? queue_->streams[0] : nullptr; }
 
