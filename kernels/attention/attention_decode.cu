@@ -1,12 +1,11 @@
 // One new token a sequence against the cache, which its key and value join on the way. The cache is cut into pieces of a fixed number of
-// tokens (64 where D is above 8): a block takes one piece of one key/value head and leaves, for each query head of the group, its largest
+// tokens (64 where D is above 8): a block takes a piece of one key/value head and leaves, for each query head of the group, its largest
 // score, its sum and its unscaled output; a second kernel joins the pieces in order. Pieces depend on the position alone, so bits depend
-// neither on the device nor on the cache's capacity. The position is read on the device, so that a launch is the same for each token: the
-// grid has the capacity's pieces, and blocks beyond the text end at once.
+// neither on the device nor on the cache's capacity. The position is read on the device, so that a launch is the same for each token.
 //
 // Bound by memory: 4 G D bytes a token of the cache in bf16, each read once for all query heads of its group; the floor is 4 G D length /
 // bandwidth. A thread asks for four tokens' keys and values before it uses any, so that a block has its whole piece (32 KiB at D = 128) on
-// the way at once. 8192 tokens of two key/value heads are 256 blocks. Not yet measured.
+// the way at once, and a multiprocessor two of them: 8192 tokens of two key/value heads are 256 blocks. Not yet measured.
 #include <algorithm>
 
 #include "kernels/attention/attention_kernels.hpp"
@@ -17,7 +16,9 @@ namespace tessera::kernels::cuda {
 namespace {
 using namespace tessera::cuda;
 
-constexpr int tokens_of_thread = 4, heads_at_once = 4, most_threads = 512, join_warps = 8;
+constexpr int tokens_of_thread = 4, heads_at_once = 4, most_threads = 512, join_warps = 8, joined_at_once = 8;
+// Twice what 132 multiprocessors hold at D = 128. More would only be blocks that find nothing to do in a text far below the capacity.
+constexpr std::int64_t most_blocks = 528;
 
 /// How a block shares out a piece: `lanes` threads, a power of two, have a token, eight columns each, and groups of so many threads have
 /// four tokens each.
@@ -86,39 +87,40 @@ __device__ __forceinline__ void weigh(float* scores, int tokens, int lane, float
   total = warp_sum(total);
 }
 
+/// What a thread holds of its block's key/value head and of the piece at hand.
 template <class T, class Whole>
-__global__ void __launch_bounds__(most_threads) decode_piece(AttentionDecode a, float* workspace, float scale_base2, Split split) {
-  const int position = position_of(a), begin = static_cast<int>(blockIdx.x) * split.tokens;
-  if (begin > position) return;
-  float *scores = dynamic_shared<float>(), *partial = scores + heads_at_once * split.tokens;
-  const int D = static_cast<int>(a.shape.D), thread = static_cast<int>(threadIdx.x), threads = static_cast<int>(blockDim.x);
-  const int place = split.place(thread), mine = split.group(thread), column = 8 * place, row = 8 * split.lanes;
-  const int heads = static_cast<int>(a.shape.H) / static_cast<int>(a.shape.G), first_head = static_cast<int>(blockIdx.y) * heads;
-  const std::int64_t stride = a.shape.G * D, in_cache = (blockIdx.z * a.capacity * a.shape.G + blockIdx.y) * D;
+struct Decoding {
+  const AttentionDecode& a;
+  const Split& split;
+  int position, thread = static_cast<int>(threadIdx.x), D = static_cast<int>(a.shape.D);
+  int place = split.place(thread), mine = split.group(thread), column = 8 * place, row = 8 * split.lanes;
+  std::int64_t stride = a.shape.G * D, in_cache = (blockIdx.z * a.capacity * a.shape.G + blockIdx.y) * D;
   T *keys = static_cast<T*>(a.cache_k) + in_cache, *cached_values = static_cast<T*>(a.cache_v) + in_cache;
   const T* q = static_cast<const T*>(a.qkv) + blockIdx.z * (a.shape.H + 2 * a.shape.G) * D;
-  const T *new_key = q + (a.shape.H + blockIdx.y) * D, *new_value = new_key + stride;
-
-  // 1. The piece, into registers. The new token comes from qkv, and goes into the cache.
+  float *scores = dynamic_shared<float>(), *partial = scores + heads_at_once * split.tokens;
   Vector<T, 8> k[tokens_of_thread], v[tokens_of_thread];
-#pragma unroll
-  for (int i = 0; i < tokens_of_thread; ++i) {
-    const int token = begin + i * split.groups + mine;
-    k[i] = load<Whole, 8>(token == position ? new_key : keys + token * stride, column, token <= position ? D : 0);
-    v[i] = load<Whole, 8>(token == position ? new_value : cached_values + token * stride, column, token <= position ? D : 0);
-  }
-#pragma unroll
-  for (int i = 0; i < tokens_of_thread; ++i)
-    if (const int token = begin + i * split.groups + mine; token == position) {
-      store<Whole>(keys + token * stride, column, D, k[i]);
-      store<Whole>(cached_values + token * stride, column, D, v[i]);
-    }
 
-  for (int head = first_head; head < first_head + heads; head += heads_at_once) {
-    const int count = min(heads_at_once, first_head + heads - head);
+  __device__ __forceinline__ Decoding(const AttentionDecode& a, const Split& split) : a(a), split(split), position(position_of(a)) {}
+
+  /// The piece, into registers. The new token comes from qkv, and goes into the cache.
+  __device__ __forceinline__ void load_piece(int begin) {
+    const T *new_key = q + (a.shape.H + blockIdx.y) * D, *new_value = new_key + stride;
 #pragma unroll
-    for (int i = 0; i < tokens_of_thread; ++i) keep_packed(k[i]), keep_packed(v[i]);
-    // 2. Scores: a lane has eight columns of each of its tokens.
+    for (int i = 0; i < tokens_of_thread; ++i) {
+      const int token = begin + i * split.groups + mine;
+      k[i] = load<Whole, 8>(token == position ? new_key : keys + token * stride, column, token <= position ? D : 0);
+      v[i] = load<Whole, 8>(token == position ? new_value : cached_values + token * stride, column, token <= position ? D : 0);
+    }
+#pragma unroll
+    for (int i = 0; i < tokens_of_thread; ++i)
+      if (const int token = begin + i * split.groups + mine; token == position) {
+        store<Whole>(keys + token * stride, column, D, k[i]);
+        store<Whole>(cached_values + token * stride, column, D, v[i]);
+      }
+  }
+
+  /// Scores of `count` heads: a lane has eight columns of each of its tokens.
+  __device__ __forceinline__ void score(int begin, int head, int count, float scale_base2) {
     float x[values] = {};
 #pragma unroll
     for (int h = 0; h < heads_at_once; ++h) {
@@ -137,16 +139,10 @@ __global__ void __launch_bounds__(most_threads) decode_piece(AttentionDecode a, 
         const int i = (first + j) / heads_at_once, h = (first + j) % heads_at_once, in_piece = i * split.groups + mine;
         scores[h * split.tokens + in_piece] = begin + in_piece <= position ? x[j] * scale_base2 : -INFINITY;
       }
-    __syncthreads();
-    // 3. Weights: a warp has a head.
-    for (int h = thread / warp_lanes; h < count; h += threads / warp_lanes) {
-      const Piece piece(workspace, a, gridDim.x, blockIdx.z, head + h, blockIdx.x);
-      float most, total;
-      weigh(scores + h * split.tokens, split.tokens, thread % warp_lanes, most, total);
-      if (thread % warp_lanes == 0) piece.most() = most, piece.total() = total;
-    }
-    __syncthreads();
-    // 4. Each thread's tokens, weighted; then the groups in order.
+  }
+
+  /// This thread's tokens by their weights.
+  __device__ __forceinline__ void add_values(int count) {
 #pragma unroll
     for (int h = 0; h < heads_at_once; ++h) {
       if (h >= count) break;
@@ -159,19 +155,51 @@ __global__ void __launch_bounds__(most_threads) decode_piece(AttentionDecode a, 
       }
       store_shared(partial + (mine * heads_at_once + h) * row, column, row, Converter<float, 8>::of(out));
     }
-    __syncthreads();
-    for (int c = thread; c < count * D; c += threads) {
-      const int h = c / D, d = c % D;
-      float sum_of_groups = 0;
-      for (int g = 0; g < split.groups; ++g) sum_of_groups += partial[(g * heads_at_once + h) * row + d];
-      Piece(workspace, a, gridDim.x, blockIdx.z, head + h, blockIdx.x).out()[d] = sum_of_groups;
+  }
+
+  /// Column d of a head, over the groups in order.
+  __device__ __forceinline__ float sum_of_groups(int h, int d) const {
+    float sum = 0;
+    for (int g = 0; g < split.groups; ++g) sum += partial[(g * heads_at_once + h) * row + d];
+    return sum;
+  }
+};
+
+/// The workspace has room for so many pieces a head. A block takes a piece, then the one gridDim.x further on.
+template <class T, class Whole>
+__global__ void __launch_bounds__(most_threads)
+    decode_pieces(AttentionDecode a, float* workspace, std::int64_t pieces, float scale_base2, Split split) {
+  Decoding<T, Whole> work(a, split);
+  const int thread = work.thread, threads = static_cast<int>(blockDim.x), lane = thread % warp_lanes;
+  const int heads = static_cast<int>(a.shape.H) / static_cast<int>(a.shape.G), first_head = static_cast<int>(blockIdx.y) * heads;
+  for (int piece = static_cast<int>(blockIdx.x); piece <= work.position / split.tokens; piece += static_cast<int>(gridDim.x)) {
+    const int begin = piece * split.tokens;
+    work.load_piece(begin);
+    for (int head = first_head; head < first_head + heads; head += heads_at_once) {
+      const int count = min(heads_at_once, first_head + heads - head);
+      const auto result = [&](int h) { return Piece(workspace, a, pieces, blockIdx.z, head + h, piece); };
+#pragma unroll
+      for (int i = 0; i < tokens_of_thread; ++i) keep_packed(work.k[i]), keep_packed(work.v[i]);
+      work.score(begin, head, count, scale_base2);
+      __syncthreads();
+      for (int h = thread / warp_lanes; h < count; h += threads / warp_lanes) {  // a warp has a head
+        float most, total;
+        weigh(work.scores + h * split.tokens, split.tokens, lane, most, total);
+        if (lane == 0) result(h).most() = most, result(h).total() = total;
+      }
+      __syncthreads();
+      work.add_values(count);
+      __syncthreads();  // the next scores and sums are written after those that follow it
+      for (int c = thread; c < count * work.D; c += threads)
+        result(c / work.D).out()[c % work.D] = work.sum_of_groups(c / work.D, c % work.D);
     }
   }
 }
 
-/// A block joins 32 columns of one query head: each warp has every eighth piece, and the warps are added in order.
+/// A block joins 32 columns of one query head: each warp has every eighth piece, and the warps are added in order. Asked for two blocks a
+/// multiprocessor the compiler gives a thread registers for all that it loads at once; by itself it takes 32, and loads in turns.
 template <class T>
-__global__ void __launch_bounds__(join_warps* warp_lanes)
+__global__ void __launch_bounds__(join_warps* warp_lanes, 2)
     join_pieces(AttentionDecode a, float* workspace, std::int64_t pieces, int tokens) {
   __shared__ float totals[join_warps], outs[join_warps][warp_lanes];
   const int present = position_of(a) / tokens + 1, lane = static_cast<int>(threadIdx.x) % warp_lanes;
@@ -181,12 +209,22 @@ __global__ void __launch_bounds__(join_warps* warp_lanes)
   float most = -INFINITY, total = 0, out = 0;
   for (int i = static_cast<int>(threadIdx.x); i < present; i += join_warps * warp_lanes) most = fmaxf(most, piece_of(i).most());
   most = block_max(most);
-#pragma unroll 8
-  for (int i = warp; i < present; i += join_warps) {
-    const Piece piece = piece_of(i);
-    const float weight = exp2f(piece.most() - most);
-    total = fmaf(piece.total(), weight, total);
-    out = fmaf(d < a.shape.D ? piece.out()[d] : 0, weight, out);
+  for (int first = warp; first < present; first += joined_at_once * join_warps) {
+    float mosts[joined_at_once], sums[joined_at_once], columns[joined_at_once];
+#pragma unroll
+    for (int u = 0; u < joined_at_once; ++u) {  // all are asked for before any is used: each is a way to the second-level cache
+      const int i = first + u * join_warps;
+      const bool there = i < present;
+      mosts[u] = there ? piece_of(i).most() : -INFINITY;
+      sums[u] = there ? piece_of(i).total() : 0;
+      columns[u] = there && d < a.shape.D ? piece_of(i).out()[d] : 0;
+    }
+#pragma unroll
+    for (int u = 0; u < joined_at_once; ++u) {
+      const float weight = exp2f(mosts[u] - most);
+      total = fmaf(sums[u], weight, total);
+      out = fmaf(columns[u], weight, out);
+    }
   }
   outs[warp][lane] = out;
   if (lane == 0) totals[warp] = total;
@@ -203,10 +241,11 @@ void decode(const Context& context, const AttentionDecode& a) {
   const Split split(s.D);
   const std::int64_t pieces = split.pieces(a.capacity);
   auto* workspace = reinterpret_cast<float*>(context.workspace.data());
-  const dim3 grid(static_cast<unsigned>(pieces), static_cast<unsigned>(s.G), static_cast<unsigned>(s.B));
+  const std::int64_t blocks = std::min(pieces, std::max<std::int64_t>(1, most_blocks / (s.G * s.B)));
+  const dim3 grid(static_cast<unsigned>(blocks), static_cast<unsigned>(s.G), static_cast<unsigned>(s.B));
   with_whole(on_sixteen_bytes(a.qkv, a.cache_k, a.cache_v) && whole_vectors(8, {s.D}), [&](auto whole) {
-    launch(stream_of(context), grid, static_cast<unsigned>(split.threads()), split.shared_bytes(), decode_piece<T, decltype(whole)>, a,
-           workspace, log2_e / sqrtf(static_cast<float>(s.D)), split);
+    launch(stream_of(context), grid, static_cast<unsigned>(split.threads()), split.shared_bytes(), decode_pieces<T, decltype(whole)>, a,
+           workspace, pieces, log2_e / sqrtf(static_cast<float>(s.D)), split);
   });
   launch(stream_of(context), dim3(static_cast<unsigned>(ceil_div(s.D, warp_lanes)), static_cast<unsigned>(s.H), static_cast<unsigned>(s.B)),
          join_warps * warp_lanes, 0, join_pieces<T>, a, workspace, pieces, split.tokens);

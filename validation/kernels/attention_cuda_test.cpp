@@ -215,6 +215,19 @@ TEST(AttentionCuda, DecodeMatchesTheHost) {
       }
 }
 
+// So many heads that a block takes all of its head's pieces, one after the other; five query heads are two turns in each.
+TEST(AttentionCuda, DecodeByBlocksOfSeveralPieces) {
+  TESSERA_NEEDS_DEVICE();
+  Cache cache({.B = 66, .H = 40, .G = 8, .D = 16, .dtype = DType::bf16}, 200, 150);
+  EXPECT_LT(relative_error(cache.on_device().out.doubles(), cache.on_host().out.doubles()), tolerance(DType::bf16));
+#ifdef TESSERA_EMULATED_GPU
+  const Tensor forward = cache.on_device().out;
+  emulator::set_order(emulator::Order::backward);
+  EXPECT_EQ(cache.on_device().out.bytes(), forward.bytes());
+  emulator::set_order(emulator::Order::forward);
+#endif
+}
+
 TEST(AttentionCuda, DecodeOfOperandsThatAreNotAlignedTo16Bytes) {
   TESSERA_NEEDS_DEVICE();
   for (DType t : {DType::f32, DType::bf16}) {
