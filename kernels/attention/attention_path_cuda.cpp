@@ -21,8 +21,8 @@ constexpr const char* words[] = {"forward", "backward"};
 
 /// The shape's name in the file of a search.
 std::string name_of_choice(const AttentionShape& s, AttentionPass pass) {
-  return fmt::format("attention {}, B {} T {} H {} G {} D {}{}, {}", words[static_cast<int>(pass)], s.B, s.T, s.H, s.G, s.D,
-                     s.deterministic ? " deterministic" : "", cudnn_name());
+  return fmt::format("attention {}, B {} T {} H {} G {} D {}{}, ours {}, {}", words[static_cast<int>(pass)], s.B, s.T, s.H, s.G, s.D,
+                     s.deterministic ? " deterministic" : "", native_revision, cudnn_name());
 }
 
 struct Choice {
@@ -43,9 +43,11 @@ Choice search(const Context& context, const std::string& name, KernelSearch& sea
   if (known && *known == "native") return line(false, "known from an earlier start");
   if (const std::string reason = why_not_cudnn(s, pass); !reason.empty()) return line(false, reason);
   if (known) return line(true, "known from an earlier start");
+  native();  // loads the code
   const float ours = best_seconds(context.stream, native);
   float theirs = 0;
   try {
+    cudnn();
     theirs = best_seconds(context.stream, cudnn);
   } catch (const Error& error) {
     cudaGetLastError();

@@ -3,6 +3,7 @@
 #pragma once
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <map>
 #include <string>
 
@@ -42,7 +43,8 @@ class KernelSearch {
   std::int64_t searched_ = 0;
 };
 
-/// The best of a few runs in seconds, after one that is not counted. `run` gives its work to `stream` (cudaStream_t).
-float best_seconds(void* stream, const std::function<void()>& run);
+/// The best of a few runs in seconds, or the first one's where that already is hopeless beside `known`. `run` gives its work to `stream`
+/// (cudaStream_t) and has run before, so that its code is loaded.
+float best_seconds(void* stream, const std::function<void()>& run, float known = std::numeric_limits<float>::infinity());
 
 }  // namespace tessera::kernels::cuda

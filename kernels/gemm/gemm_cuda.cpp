@@ -143,7 +143,7 @@ class Plan {
     float best = std::numeric_limits<float>::infinity();
     for (const cublasLtMatmulHeuristicResult_t& candidate : found) {
       const cublasLtMatmulAlgo_t fastest = std::exchange(algorithm_, candidate.algo);
-      const float time = seconds_of_candidate(context, g);
+      const float time = seconds_of_candidate(context, g, best);
       if (time < best)
         best = time;
       else
@@ -156,12 +156,13 @@ class Plan {
   }
 
   /// The heuristic also lists algorithms that refuse the product when they are started.
-  float seconds_of_candidate(const Context& context, const Gemm& g) const {
+  float seconds_of_candidate(const Context& context, const Gemm& g, float best) const {
     if (start(context, g) != CUBLAS_STATUS_SUCCESS) {
       cudaGetLastError();  // or the next launch would report it
       return std::numeric_limits<float>::infinity();
     }
-    return best_seconds(context.stream, [&] { run(context, g); });
+    return best_seconds(
+        context.stream, [&] { run(context, g); }, best);
   }
 
   std::vector<cublasLtMatmulHeuristicResult_t> candidates(const Context& context, const Gemm& g, int most) const {

@@ -65,15 +65,16 @@ def signal_group(group, number):
         pass
 
 
-def end(process):
+def end(process, grace=GRACE):
     """Ends a program of start(): what stays behind holds memory of the GPU, and time of what is measured next. Launchers of ranks and compilers of
-    kernels put their processes into sessions of their own, so the group alone is not all."""
+    kernels put their processes into sessions of their own, so the group alone is not all. Without grace it is not asked, but killed."""
     everybody = below(process.pid)
-    signal_group(process.pid, signal.SIGTERM)
-    try:
-        process.wait(GRACE)
-    except subprocess.TimeoutExpired:
-        everybody += below(process.pid)
+    if grace:
+        signal_group(process.pid, signal.SIGTERM)
+        try:
+            process.wait(grace)
+        except subprocess.TimeoutExpired:
+            everybody += below(process.pid)
     signal_group(process.pid, signal.SIGKILL)
     for pid in everybody:
         try:

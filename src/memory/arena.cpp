@@ -100,8 +100,9 @@ Arena::Arena(Tier tier, std::size_t bytes, std::string_view label, FirstTouch to
     data_ = allocate_device_tier(bytes, label_, tier);
     return;
   }
-  std::size_t available = node_memory().available;
-  if (bytes > available)
+  // Pages that are not touched now need not be there now: some virtual machines get their memory as they use it.
+  const std::size_t available = node_memory().available;
+  if (touch == FirstTouch::now && bytes > available)
     fail(ExitCode::memory,
          "this rank's plan needs {} of {} memory and the node has {} free. Lower batch.micro, raise zero.stage or use more nodes; `tessera "
          "plan` shows the table.",

@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "base/clock.hpp"
-#include "kernels/cuda/devices.hpp"
+#include "base/log.hpp"
 #include "schedule/graph_capture.hpp"
 
 namespace tessera {
@@ -19,14 +19,6 @@ constexpr double check_seconds = 0.05;
 /// A graph's nodes cost memory and a first launch that grows with them.
 constexpr std::int64_t most_graph_tasks = 20000;
 
-/// Kernels run here for the first time: a fault of one is named as its task's.
-void synchronize_after(const Task& task) {
-  try {
-    cuda::synchronize();
-  } catch (const Error& error) {
-    throw Error(error.code, fmt::format("{} (in task `{}`)", error.what(), task.name));
-  }
-}
 }  // namespace
 
 StreamExecutor::StreamExecutor(TaskTable table, std::unique_ptr<cuda::Streams> streams, GraphMode graphs, StreamWatch watch)
@@ -136,13 +128,20 @@ void StreamExecutor::issue_all(ProgramKind kind) {
 }
 
 void StreamExecutor::warm_up(ProgramKind kind) {
+  constexpr auto lane = static_cast<std::size_t>(Lane::compute);
+  issued_ = done_ = start_ = {};
   for (const OrderedPhase& phase : table_.program(kind)) {
     const auto& tasks = table_.tasks(phase.section);
-    for (std::size_t i = 0; i < tasks.size(); ++i)
-      if (tasks[i].lane == Lane::compute) {
-        table_.run(phase.section, static_cast<int>(i), phase.micro_begin);
-        synchronize_after(tasks[i]);
+    for (std::size_t i = 0; i < tasks.size(); ++i) {
+      if (tasks[i].lane != Lane::compute) continue;
+      table_.run(phase.section, static_cast<int>(i), phase.micro_begin);
+      try {  // Kernels run here for the first time: a fault of one is named as its task's.
+        record(lane, tasks[i]);
+        await(lane, issued_[lane]);
+      } catch (const Error& error) {
+        throw Error(error.code, fmt::format("{} (in task `{}`)", error.what(), tasks[i].name));
       }
+    }
   }
 }
 
@@ -187,16 +186,20 @@ void StreamExecutor::record(std::size_t lane, const Task& task) {
 }
 
 void StreamExecutor::await(std::size_t lane, std::int64_t count) {
-  double begin = now_seconds(), checked = begin;
+  double begin = now_seconds(), checked = begin, say_after = watch_.say_after;
   while (done_[lane] < count) {
     if (see_progress()) {
-      begin = now_seconds();
+      begin = now_seconds(), say_after = watch_.say_after;
       continue;
     }
     const double now = now_seconds();
     if (now - checked > check_seconds) {
       checked = now;
       watch_.check(now - begin);
+      if (!running_ && now - begin > say_after) {  // a graph may take as long as a step does
+        say_after *= 2;
+        warning("on this GPU no task has ended for {:.0f} s: {}", now - begin, unfinished());
+      }
     }
     now - begin < 2e-3 ? sched_yield() : usleep(20);
   }

@@ -12,6 +12,7 @@ namespace tessera {
 struct StreamWatch {
   std::function<void(double waited)> check = [](double) {};  ///< after `waited` seconds in which no task has ended; throws to give up
   std::function<void()> abort = [] {};                       ///< ends such tasks, undone: called once, before an error leaves run()
+  double say_after = 30;                                     ///< seconds without an end after which a task is named in the log, and again
 };
 
 class StreamExecutor final : public Executor {

@@ -21,17 +21,34 @@ void fail_mpi(const char* call, int status, const char* file, int line) {
        file, line, name.substr(0, name.find('(')), text);
 }
 
-void wait_for(MPI_Request& request, const WaitLimit& limit) {
+namespace {
+
+void require_peers(const WaitLimit& limit) {
+  if (!limit.peers) return;
+  if (auto rank = limit.peers->ended_rank())
+    fail(ExitCode::environment,
+         "the process of rank {} has ended during {}. Its own last lines, or the kernel's log when memory ran out, say why; run again to "
+         "resume.",
+         *rank, limit.what());
+}
+
+bool is_done(MPI_Request& request, const WaitLimit& limit) {
   int done = 0;
-  for (int spin = 0; spin < 64; ++spin) {
-    MPI_CHECK(MPI_Test(&request, &done, MPI_STATUS_IGNORE));
-    if (done) return;
-  }
+  const int status = MPI_Test(&request, &done, MPI_STATUS_IGNORE);
+  if (status == MPI_SUCCESS) return done != 0;
+  require_peers(limit);  // says more than what MPI makes of it
+  fail_mpi("MPI_Test", status, __FILE__, __LINE__);
+}
+
+}  // namespace
+
+void wait_for(MPI_Request& request, const WaitLimit& limit) {
+  for (int spin = 0; spin < 64; ++spin)
+    if (is_done(request, limit)) return;
   double start = now_seconds(), waited = 0, checked = 0;
   while (true) {
     for (int poll = 0; poll < 16; ++poll) {
-      MPI_CHECK(MPI_Test(&request, &done, MPI_STATUS_IGNORE));
-      if (done) return;
+      if (is_done(request, limit)) return;
       // At first another rank may only need the core; later whoever computes should have it.
       if (waited < 2e-3)
         sched_yield();
@@ -39,14 +56,9 @@ void wait_for(MPI_Request& request, const WaitLimit& limit) {
         usleep(20);
     }
     waited = now_seconds() - start;
-    if (limit.peers && waited - checked > 0.25) {
+    if (waited - checked > 0.25) {
       checked = waited;
-      if (auto rank = limit.peers->ended_rank())
-        fail(ExitCode::environment,
-             "the process of rank {} has ended during {}. Its own last lines, or the kernel's log when memory ran out, say why; run again "
-             "to "
-             "resume.",
-             *rank, limit.what());
+      require_peers(limit);
     }
     if (waited > limit.seconds) fail(ExitCode::environment, "waited {:.0f} s in {}", waited, limit.what());
   }

@@ -126,6 +126,9 @@ std::string host_name() {
 
 World::World(const WorldOptions& options) : options_(options), exceptions_at_start_(std::uncaught_exceptions()) {
   int provided = MPI_THREAD_SINGLE;
+  // By CMA ranks of a node read each other's memory. Where the other has died meanwhile UCX ends the reader with a backtrace, before it can
+  // say which rank was lost. What is large goes through shared memory of ours inside a node, so little is lost by doing without.
+  default_environment("UCX_TLS", "^cma");
   MPI_CHECK(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided));
   MPI_CHECK(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN));
   MPI_CHECK(MPI_Comm_rank(MPI_COMM_WORLD, &place_.rank));

@@ -126,11 +126,9 @@ std::int64_t used_device_memory() {
 #endif
 }
 
-void wait_for_device(const std::string& device) {
+void wait_for_device([[maybe_unused]] kernels::Backend backend) {
 #ifdef TESSERA_CUDA
-  if (device == "cuda") cuda::synchronize();
-#else
-  (void)device;
+  if (backend == kernels::Backend::cuda) cuda::synchronize();
 #endif
 }
 

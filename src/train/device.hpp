@@ -56,6 +56,6 @@ class DeviceStream {
 /// Bytes of this process's GPU that anyone uses.
 std::int64_t used_device_memory();
 /// Returns when a GPU has done all that this process gave it; at once on the host.
-void wait_for_device(const std::string& device);
+void wait_for_device(kernels::Backend backend);
 
 }  // namespace tessera

@@ -35,13 +35,14 @@ std::string what_to_do(const Deck& deck, const Beside& beside) {
 /// by its plan would end at its first step.
 [[maybe_unused]] constexpr std::int64_t device_reserve = std::int64_t{1} << 30;
 
-void require_fits_device([[maybe_unused]] std::int64_t needed, [[maybe_unused]] const std::string& advice) {
+void require_fits_device([[maybe_unused]] std::int64_t needed, [[maybe_unused]] int ranks, [[maybe_unused]] const std::string& advice) {
 #ifdef TESSERA_CUDA
   const auto free = static_cast<std::int64_t>(needed > 0 ? cuda::free_memory() : 0);
-  if (needed > 0 && needed + device_reserve > free)
-    fail(ExitCode::memory, "the plan needs {} of the GPU, with {} beside it for the libraries' code and buffers, and {} of it are free. {}",
-         human_bytes(static_cast<double>(needed)), human_bytes(static_cast<double>(device_reserve)), human_bytes(static_cast<double>(free)),
-         advice);
+  if (needed > 0 && ranks * (needed + device_reserve) > free)
+    fail(ExitCode::memory,
+         "the plan needs {} of the GPU{}, with {} beside it for the libraries' code and buffers, and {} of it are free. {}",
+         human_bytes(static_cast<double>(needed)), ranks > 1 ? fmt::format(" for each of the {} ranks that share it", ranks) : "",
+         human_bytes(static_cast<double>(device_reserve)), human_bytes(static_cast<double>(free)), advice);
 #endif
 }
 
@@ -55,10 +56,11 @@ void require_fits(const Deck& deck, const MemoryPlan& plan, int ranks_on_node, c
   const bool told = deck.memory.host_limit > 0;
   const std::int64_t limit = told ? deck.memory.host_limit : static_cast<std::int64_t>(node_memory().available) / ranks_on_node;
   if (needed > limit)
-    fail(ExitCode::memory, "the plan needs {} on each rank and {} is {} ({}). {}", human_bytes(static_cast<double>(needed)),
+    fail(ExitCode::memory, "the plan needs {} on each rank and {} is {} ({}). {}{}", human_bytes(static_cast<double>(needed)),
          told ? "memory.host_limit" : "the share of this node's free memory", human_bytes(static_cast<double>(limit)),
-         told ? "from the deck" : fmt::format("{} ranks on the node", ranks_on_node), advice);
-  require_fits_device(bytes(Tier::device), advice);
+         told ? "from the deck" : fmt::format("{} ranks on the node", ranks_on_node), advice,
+         told ? "" : " Where the system gives a machine its memory as it is used, set memory.host_limit to what it can have.");
+  require_fits_device(bytes(Tier::device), beside.ranks_on_gpu, advice);
 }
 
 Engine::Engine(const Deck& deck, DataParallelGroup group, const EngineOptions& options)
@@ -142,14 +144,16 @@ std::vector<std::byte> Engine::bytes_at(const void* from, std::int64_t bytes) co
   std::vector<std::byte> out(static_cast<std::size_t>(bytes));
   kernels::Context context;
   context.backend = schedule_.shape.backend;
-  kernels::copy(context, out.data(), from, out.size());  // to pageable memory: done when it returns
+  kernels::copy(context, out.data(), from, out.size());
+  wait_for_device(context.backend);
   return out;
 }
 
 void Engine::bytes_to(void* to, const void* from, std::int64_t bytes) const {
   kernels::Context context;
   context.backend = schedule_.shape.backend;
-  kernels::copy(context, to, from, static_cast<std::size_t>(bytes));  // from pageable memory: read when it returns
+  kernels::copy(context, to, from, static_cast<std::size_t>(bytes));
+  wait_for_device(context.backend);  // CUDA promises not even of pageable memory that it has been read
 }
 
 float* Engine::state_address(const std::string& group, int unit, StateSide side) const {
@@ -199,7 +203,7 @@ void Engine::initialise_weights() {
                  piece.elements * static_cast<std::int64_t>(sizeof(float)));
     }
   });
-  wait_for_device(request_.deck.run.device);  // lanes do not wait for this stream
+  wait_for_device(context.backend);  // lanes do not wait for this stream
   executor_->run(ProgramKind::publish);
 }
 
@@ -312,8 +316,7 @@ void Engine::load_weights(const io::CheckpointReader& reader) {
       }
     }
   }
-  wait_for_device(request_.deck.run.device);  // lanes do not wait for these copies
-  publish();                                  // brings the table of rotations to the device too
+  publish();  // brings the table of rotations to the device too
 }
 
 std::span<std::int32_t> Engine::tokens(std::int64_t micro) {

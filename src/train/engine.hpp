@@ -29,6 +29,7 @@ struct DataParallelGroup {
 struct Beside {
   TierBytes bytes{};
   std::string advice = {};  ///< empty: what training can do
+  int ranks_on_gpu = 1;     ///< that take as much of it and have not done so yet
 };
 
 struct EngineOptions {

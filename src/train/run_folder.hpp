@@ -44,8 +44,8 @@ struct StartPoint {
 /// A run that is at work in the folder is waited for, `patience` seconds: rank 0 of a killed run may take a moment to go.
 StartPoint examine_run_folder(const Deck& deck, double patience = 10);
 
-/// Rank 0 only, when everything else of the start has succeeded: moves an earlier run aside (never deletes one), makes the folder, locks it,
-/// removes what killed saves left there, and writes deck.toml.
+/// Rank 0 only, when everything else of the start has succeeded: moves an earlier run aside (never deletes one), makes the folder, locks
+/// it, removes what killed saves left there, and writes deck.toml.
 [[nodiscard]] RunLock claim_run_folder(const Deck& deck, const StartPoint& start, double patience = 10);
 
 }  // namespace tessera

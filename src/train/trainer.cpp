@@ -56,10 +56,11 @@ class Training {
  public:
   Training(World& world, const ParsedDeck& parsed) : world_(world), deck_(parsed.deck), parsed_(parsed), begin_(now_seconds()) {}
 
-  /// Where this machine's choices of kernels are kept; empty: none are searched.
-  std::string kernel_choices() const {
+  /// Where this machine's choices of kernels are kept; empty: none are searched. Times that ranks took from each other would mislead all
+  /// later runs.
+  std::string kernel_choices(const GpuBinding& gpu) const {
     const bool attention = model_shape(deck_).attention == kernels::AttentionPath::fastest;
-    if ((!deck_.kernels.gemm_search && !attention) || deck_.run.reproducible) return "";
+    if ((!deck_.kernels.gemm_search && !attention) || deck_.run.reproducible || gpu.sharing > 1) return "";
     const auto cache = environment("XDG_CACHE_HOME"), home = environment("HOME");
     return (cache ? *cache : home ? *home + "/.cache" : std::filesystem::temp_directory_path().string()) + "/tessera/kernels.json";
   }
@@ -110,13 +111,14 @@ class Training {
       if (overhead_) overhead_->count("NCCL");
     }
     lanes_ = lane_mode(deck_, world_.ranks(), threads);
-    world_.together([&] { require_plan_fits(); });
+    world_.together([&] { require_plan_fits(gpu); });
     gemm_rate_ = measure_gemm_rate(deck_.precision.compute, model_shape(deck_).backend) * world_.ranks();
     world_.together([&] { require_attention(model_shape(deck_)); });
-    engine_.emplace(
-        deck_, std::move(group),
-        EngineOptions{
-            .training = true, .evaluation_micro_batches = evaluation_micro_batches(), .lanes = lanes_, .kernel_choices = kernel_choices()});
+    engine_.emplace(deck_, std::move(group),
+                    EngineOptions{.training = true,
+                                  .evaluation_micro_batches = evaluation_micro_batches(),
+                                  .lanes = lanes_,
+                                  .kernel_choices = kernel_choices(gpu)});
     if (overhead_) overhead_->count("libraries", engine_->plan().bytes[static_cast<std::size_t>(Tier::device)]);
     world_.require_same("schedule", engine_->schedule().hash());
     print_banner({.parsed = parsed_,
@@ -130,14 +132,14 @@ class Training {
                   .engine = *engine_});
   }
 
-  void require_plan_fits() const {
+  void require_plan_fits(const GpuBinding& gpu) const {
     const BuildRequest request{.deck = deck_,
                                .layout = layout_for(deck_, world_.ranks()),
                                .rank = world_.rank(),
                                .ranks = world_.ranks(),
                                .training = true,
                                .evaluation_micro_batches = evaluation_micro_batches()};
-    require_fits(deck_, place(build_schedule(request)), world_.place().local_ranks);
+    require_fits(deck_, place(build_schedule(request)), world_.place().local_ranks, {.ranks_on_gpu = gpu.sharing});
   }
 
   std::int64_t evaluation_micro_batches() const { return deck_.evaluate.every > 0 ? ceil_div(deck_.evaluate.batches, world_.ranks()) : 0; }

@@ -32,6 +32,7 @@ sys.path[:0] = [HERE, os.path.join(os.path.dirname(os.path.dirname(HERE)), "scri
 from gpu_check_parts import processes  # noqa: E402
 from shapes import SHAPES, flops_per_token  # noqa: E402
 
+# Of the host's memory only checkpoints would use much, and none is written; a virtual machine may have little of it at first.
 DECK = """
 [model]
 layers = {layers}
@@ -51,6 +52,8 @@ train = "tokens.bin"
 learning_rate = 1e-4
 [precision]
 compute = "bf16"
+[memory]
+host_limit = "100 GiB"
 """
 WARM_UP = 5  # steps that do not count: the first two make the CUDA graph
 UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
@@ -117,7 +120,8 @@ class Ours:
             out.write(DECK.format(**{**self.shape, "tied": str(self.shape["tied"]).lower()}))
 
     def train(self, stage):
-        """Ends the run after the step that is traced, which comes behind all that count: a checkpoint of the last one, tens of gigabytes, is of no use."""
+        """Kills the run after the step that is traced, which comes behind all that count: a checkpoint, tens of gigabytes, is of no use, and its pages on
+        their way to the disk would slow the next start."""
         self.count += 1
         last = self.options.steps + WARM_UP
         run = os.path.join(self.scratch, f"run{self.count}-stage{stage}")
@@ -136,7 +140,7 @@ class Ours:
                 late = process.poll() is None and not os.path.exists(timeline)
                 used, used_by = used_memory(process.pid, before) if os.path.exists(timeline) else (None, "")
             finally:
-                processes.end(process)
+                processes.end(process, 0)
         with open(log, errors="replace") as file:
             said = file.read()
         if not os.path.exists(timeline):

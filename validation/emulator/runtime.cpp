@@ -56,6 +56,7 @@ struct CUgraphExec_st {
 };
 
 namespace {
+constexpr std::size_t device_memory = std::size_t{16} << 30;
 cudaError_t give(void** p, std::size_t bytes) {
   *p = std::aligned_alloc(256, (bytes + 255) / 256 * 256);
   if (*p) std::memset(*p, 0xff, bytes);  // NaN: reading what nobody wrote shows
@@ -313,7 +314,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
   std::strcpy(properties->name, "emulator");
   properties->major = g_major;
   properties->multiProcessorCount = 4;
-  properties->totalGlobalMem = std::size_t{4} << 30;
+  properties->totalGlobalMem = device_memory;
   return cudaSuccess;
 }
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
@@ -321,7 +322,7 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
   return cudaSuccess;
 }
 cudaError_t cudaMemGetInfo(std::size_t* available, std::size_t* total) {
-  *available = *total = std::size_t{4} << 30;
+  *available = *total = device_memory;
   return cudaSuccess;
 }
 }

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <thread>
+#include <vector>
 
 #include "base/log.hpp"
 #include "topology/make_communicator.hpp"
@@ -19,6 +20,21 @@ std::unique_ptr<Communicator> communicator(const World& world, const Node& node,
 int wait_for_ever(Communicator& comm) {
   float value = 1;
   while (true) comm.all_reduce(&value, 1, DType::f32);
+}
+
+/// Rank 1 dies while what it sends still lies in its memory; the others ask for it afterwards.
+void send_and_die(Communicator& comm, bool failing) {
+  std::vector<float> values(std::size_t{1} << 18);
+  const auto send = [&] { comm.broadcast(values.data(), static_cast<std::int64_t>(values.size()), DType::f32, 1); };
+  send();  // ranks meet: UCX reads another's memory from the second message on
+  if (failing)
+    std::thread([] {
+      usleep(300000);
+      raise(SIGKILL);
+    }).detach();
+  else
+    usleep(600000);
+  send();
 }
 
 int run(World& world, const std::string& fault) {
@@ -41,6 +57,7 @@ int run(World& world, const std::string& fault) {
     world.together([&] {
       if (failing) fail(ExitCode::data, "train.h5 cannot be opened");
     });
+  if (kind == "kill-sending") send_and_die(*comm, failing);
   usleep(100000);  // lines written in the same instant may reach the launcher in any order
   if (kind == "everybody") fail(ExitCode::numerics, "the loss is not finite at step 3");
   if (kind == "lane" && failing) {

@@ -85,6 +85,8 @@ def main():
            once="error:")
     expect("kill", 6, "the process of rank 1 has ended while rank", launch=[*launch, "sh", "-c", '"$0" "$@"; sleep 20'], once="error:")
 
+    expect("kill-sending-over-mpi", 6, "the process of rank 1 has ended during", launch=[*launch, "sh", "-c", '"$0" "$@"; sleep 20'], once="error:")
+
     # MPICH 4.0.2 hangs in MPI_Finalize in about every other run over TCP: the runs end all the same, with their own status.
     over_tcp = {"MPIR_CVAR_NOLOCAL": "1", "UCX_TLS": "tcp,self"}
     for _ in range(3):

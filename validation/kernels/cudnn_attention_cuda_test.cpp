@@ -8,6 +8,7 @@
 
 #include "base/check.hpp"
 #include "kernels/attention/attention_path.hpp"
+#include "kernels/attention/native_attention.hpp"
 #include "kernels/cuda/kernel_search.hpp"
 #include "validation/kernels/attention_runs.hpp"
 #ifdef TESSERA_EMULATED_GPU
@@ -113,7 +114,8 @@ TEST_F(CudnnAttention, FastestIsOursUntilASearchHasTimedBoth) {
   for (const std::string& line : cuda::attention_choices()) EXPECT_NE(line.find(" ms"), std::string::npos) << line;
   {
     cuda::KernelSearch search(file);
-    const std::string* kept = search.find(fmt::format("attention forward, B 1 T 61 H 2 G 1 D 64, {}", cuda::cudnn_name()));
+    const std::string* kept =
+        search.find(fmt::format("attention forward, B 1 T 61 H 2 G 1 D 64, ours {}, {}", cuda::native_revision, cuda::cudnn_name()));
     ASSERT_TRUE(kept);
     EXPECT_TRUE(*kept == "cudnn" || *kept == "native") << *kept;
   }
@@ -122,7 +124,8 @@ TEST_F(CudnnAttention, FastestIsOursUntilASearchHasTimedBoth) {
     other.T = *known == 'n' ? 57 : 58;
     cuda::KernelSearch search(file);
     for (const char* pass : {"forward", "backward"})
-      search.keep(fmt::format("attention {}, B 1 T {} H 2 G 1 D 64, {}", pass, other.T, cuda::cudnn_name()), known);
+      search.keep(fmt::format("attention {}, B 1 T {} H 2 G 1 D 64, ours {}, {}", pass, other.T, cuda::native_revision, cuda::cudnn_name()),
+                  known);
     const AttentionOperands y(other);
     const std::int64_t executed = cudnn_runs();
     expect_close(other, on_device(other, y), on_host(other, y));

@@ -8,6 +8,7 @@
 #include <emulator.hpp>
 #include <random>
 
+#include "base/clock.hpp"
 #include "schedule/memory_plan.hpp"
 #include "timelines.hpp"
 
@@ -207,6 +208,39 @@ TEST(StreamExecutor, AGraphThatNeverEndsIsNamed) {
   EXPECT_NE(what.find("lane compute is at `the graph of train`"), std::string::npos) << what;
   EXPECT_NE(what.find("lane gather has come to `gather`"), std::string::npos) << what;
   EXPECT_EQ(aborts, 1);
+}
+
+// Also where nobody watches over collectives: a kernel that hangs on a single GPU.
+TEST(StreamExecutor, ATaskThatTakesLongIsNamedInTheLog) {
+  for (bool warm_up : {false, true}) {
+    LaggingLanes lanes;
+    bool slow = true;  // the first
+    auto executor = lanes.executor(
+        [&](const TaskRun& run) {
+          const double end = run.task.lane == Lane::compute && std::exchange(slow, false) ? now_seconds() + 0.5 : 0;
+          emulator::enqueue(lanes.stream(run), [end] { return now_seconds() > end; });
+        },
+        {.say_after = 0.1});
+    testing::internal::CaptureStderr();
+    warm_up ? executor.warm_up(ProgramKind::train) : executor.run(ProgramKind::train);
+    const std::string said = testing::internal::GetCapturedStderr();
+    EXPECT_NE(said.find("no task has ended for"), std::string::npos) << said;
+    EXPECT_NE(said.find("lane compute is at `add`"), std::string::npos) << said;
+    EXPECT_FALSE(slow);
+  }
+}
+
+TEST(StreamExecutor, AKernelThatFailsInTheWarmUpIsNamed) {
+  LaggingLanes lanes;
+  auto executor = lanes.executor([&](const TaskRun& run) {
+    emulator::enqueue(lanes.stream(run), [] { return fail(ExitCode::environment, "an illegal address"), false; });
+  });
+  try {
+    executor.warm_up(ProgramKind::train);
+    FAIL() << "no error";
+  } catch (const Error& error) {
+    EXPECT_STREQ(error.what(), "an illegal address (in task `add`)");
+  }
 }
 
 TEST(StreamExecutor, AnErrorOfATaskGivesUpTheOthersToo) {

@@ -206,14 +206,12 @@ TEST_F(OnDevice, RefusesAPlanAboveTheFreeMemoryOfTheGpu) {
   MemoryPlan plan;
   plan.bytes[static_cast<std::size_t>(Tier::device)] = static_cast<std::int64_t>(cuda::free_memory() / 2);
   require_fits(deck, plan, 1);
+  const auto refused = [&](const Beside& beside) { return test::error_of(ExitCode::memory, [&] { require_fits(deck, plan, 1, beside); }); };
+  const std::string shared = refused({.ranks_on_gpu = 3});
+  EXPECT_TRUE(test::has(shared, "for each of the 3 ranks that share it")) << shared;
   plan.bytes[static_cast<std::size_t>(Tier::device)] *= 4;
-  try {
-    require_fits(deck, plan, 1);
-    FAIL() << "a plan of twice the GPU's memory was taken";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code, ExitCode::memory);
-    EXPECT_NE(std::string(error.what()).find("of the GPU"), std::string::npos) << error.what();
-  }
+  const std::string alone = refused({});
+  EXPECT_TRUE(test::has(alone, "of the GPU, with")) << alone;
 }
 
 }  // namespace

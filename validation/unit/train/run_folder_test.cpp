@@ -89,7 +89,8 @@ TEST_F(Folder, TheSameDeckGoesOnFromTheLatestCheckpoint) {
   EXPECT_TRUE(test::has(start.checkpoint, "step-00000007")) << start.checkpoint;
 }
 
-/// A run killed while it removes an old checkpoint after its last save: the next start has nothing to save, so it must clear this away itself.
+/// A run killed while it removes an old checkpoint after its last save: the next start has nothing to save, so it must clear this away
+/// itself.
 TEST_F(Folder, AStartRemovesWhatAKilledSaveLeft) {
   open_run_folder(deck());
   save(59);
