@@ -38,18 +38,19 @@ struct AttentionBackward {
 TESSERA_OP(attention_backward, (const Context& context, const AttentionBackward& arguments), (context, arguments))
 TESSERA_WORKSPACE(attention_backward_workspace_bytes, AttentionShape)
 
-/// One new token per sequence against a cache, for generate. q (B, H*D), cache_k and cache_v (B, capacity, G*D) hold `length` tokens, the
-/// new one included.
+/// One new token per sequence against a cache, for generate. Its key and value are written into the caches at `position`, the same place in
+/// all sequences; its queries see them and all that lies before.
 struct AttentionDecode {
-  void* out = nullptr;  ///< (B, H*D)
-  const void* q = nullptr;
-  const void* cache_k = nullptr;
-  const void* cache_v = nullptr;
-  std::int64_t capacity = 0, length = 0;
+  void* out = nullptr;                     ///< (B, H*D)
+  const void* qkv = nullptr;               ///< (B, (H+2G)*D), after RoPE
+  void* cache_k = nullptr;                 ///< (B, capacity, G*D)
+  void* cache_v = nullptr;                 ///< the same
+  const std::int32_t* position = nullptr;  ///< below capacity; memory of the backend, so that a CUDA graph serves every position
+  std::int64_t capacity = 0;
   AttentionShape shape;  ///< T is not used
 };
 TESSERA_OP(attention_decode, (const Context& context, const AttentionDecode& arguments), (context, arguments))
-/// Enough for any length up to `capacity`; pointers are not looked at.
+/// Pointers are not looked at.
 TESSERA_WORKSPACE(attention_decode_workspace_bytes, AttentionDecode)
 
 }  // namespace tessera::kernels

@@ -1,20 +1,39 @@
-// One new token a sequence against the cache. The cache is split into pieces of 128 tokens: a block takes one piece of one key/value head
-// and leaves, for each query head of the group, its largest score, its sum and its unscaled output; a second kernel joins the pieces in
-// order. Pieces depend on the length alone, so bits do not depend on the device.
+// One new token a sequence against the cache, which its key and value join on the way. The cache is cut into pieces of a fixed number of
+// tokens (64 where D is above 8): a block takes a piece of one key/value head and leaves, for each query head of the group, its largest
+// score, its sum and its unscaled output; a second kernel joins the pieces in order. Pieces depend on the position alone, so bits depend
+// neither on the device nor on the cache's capacity. The position is read on the device, so that a launch is the same for each token.
 //
-// Bound by memory: the cache's `length` tokens are read once (a group's second head finds its piece in the first cache), 4 G D bytes a
-// token in bf16. Not yet measured.
+// Bound by memory: 4 G D bytes a token of the cache in bf16, each read once for all query heads of its group; the floor is 4 G D length /
+// bandwidth. A thread asks for four tokens' keys and values before it uses any, so that a block has its whole piece (32 KiB at D = 128) on
+// the way at once, and a multiprocessor two of them: 8192 tokens of two key/value heads are 256 blocks. Not yet measured.
+#include <algorithm>
+
 #include "kernels/attention/attention_kernels.hpp"
+#include "kernels/cuda/reduce.hpp"
+#include "kernels/cuda/vector.hpp"
 
 namespace tessera::kernels::cuda {
 namespace {
 using namespace tessera::cuda;
 
-constexpr int piece_tokens = 128, threads = 128, tokens_at_once = 4;
+constexpr int tokens_of_thread = 4, heads_at_once = 4, most_threads = 512, join_warps = 8, joined_at_once = 8;
+// Twice what 132 multiprocessors hold at D = 128. More would only be blocks that find nothing to do in a text far below the capacity.
+constexpr std::int64_t most_blocks = 528;
 
-std::int64_t pieces_of(std::int64_t length) { return ceil_div(length, piece_tokens); }
+/// How a block shares out a piece: `lanes` threads, a power of two, have a token, eight columns each, and groups of so many threads have
+/// four tokens each.
+struct Split {
+  int lanes, groups, tokens;
+  explicit Split(std::int64_t D) : lanes(lanes_of_row(D)), groups(std::max(16, warp_lanes / lanes)), tokens(tokens_of_thread * groups) {}
+  __device__ __forceinline__ int place(int thread) const { return thread & (lanes - 1); }
+  __device__ __forceinline__ int group(int thread) const { return thread >> (__ffs(lanes) - 1); }
+  int threads() const { return groups * lanes; }
+  std::int64_t pieces(std::int64_t length) const { return ceil_div(length, tokens); }
+  /// Scores (heads_at_once, tokens) and partial sums (groups, heads_at_once, 8 * lanes).
+  std::size_t shared_bytes() const { return static_cast<std::size_t>(heads_at_once * (tokens + 8 * threads())) * sizeof(float); }
+};
 
-// A piece's result for one query head, in workspace (B, H, pieces, D + 2): largest score (base 2), sum, output.
+// A piece's result for one query head, in workspace (B, H, pieces of the capacity, D + 2): largest score (base 2), sum, output.
 struct Piece {
   float* base;
   __device__ __forceinline__ Piece(float* workspace, const AttentionDecode& a, std::int64_t pieces, std::int64_t batch, std::int64_t head,
@@ -25,136 +44,223 @@ struct Piece {
   __device__ __forceinline__ float* out() const { return base + 2; }
 };
 
-// A softmax on its way over tokens: what lanes that share a token hold of it, eight columns each.
-struct Running {
-  float most = -INFINITY, total = 0, out[8] = {};
+__device__ __forceinline__ int position_of(const AttentionDecode& a) {
+  const int position = *a.position;
+  require(position >= 0 && position < a.capacity);
+  return position;
+}
+
+constexpr int values = tokens_of_thread * heads_at_once;
+
+/// Sums each value over the lanes of a token. With each halving of the lanes a lane gives half of its values away and adds up the other
+/// half, so that this takes as many exchanges as there are values. Returns the first value that x[0] is now the sum of; x[i] is that of the
+/// i-th after it, and there are values / lanes of them, or one.
+template <int held = values>
+__device__ __forceinline__ int sum_over_lanes(float (&x)[values], int lanes, int place) {
+  constexpr int half = held / 2;
+  if (lanes == 1) return 0;
+  const int bits = lanes / 2;
+  if constexpr (half == 0) {
+    x[0] += __shfl_xor_sync(all_lanes, x[0], bits);
+    return 0;
+  } else {
+    const bool upper = (place & bits) != 0;
+#pragma unroll
+    for (int i = 0; i < half; ++i) {
+      const float keep = upper ? x[i + half] : x[i], give = upper ? x[i] : x[i + half];
+      x[i] = keep + __shfl_xor_sync(all_lanes, give, bits);
+    }
+    return (upper ? half : 0) + sum_over_lanes<half>(x, bits, place);
+  }
+}
+
+/// Scores (tokens) become weights. One warp.
+__device__ __forceinline__ void weigh(float* scores, int tokens, int lane, float& most, float& total) {
+  most = -INFINITY, total = 0;
+  for (int c = lane; c < tokens; c += warp_lanes) most = fmaxf(most, scores[c]);
+  most = warp_max(most);
+  for (int c = lane; c < tokens; c += warp_lanes) {
+    const float weight = exp2f(scores[c] - most);
+    scores[c] = weight;
+    total += weight;
+  }
+  total = warp_sum(total);
+}
+
+/// What a thread holds of its block's key/value head and of the piece at hand.
+template <class T, class Whole>
+struct Decoding {
+  const AttentionDecode& a;
+  const Split& split;
+  int position, thread = static_cast<int>(threadIdx.x), D = static_cast<int>(a.shape.D);
+  int place = split.place(thread), mine = split.group(thread), column = 8 * place, row = 8 * split.lanes;
+  std::int64_t stride = a.shape.G * D, in_cache = (blockIdx.z * a.capacity * a.shape.G + blockIdx.y) * D;
+  T *keys = static_cast<T*>(a.cache_k) + in_cache, *cached_values = static_cast<T*>(a.cache_v) + in_cache;
+  const T* q = static_cast<const T*>(a.qkv) + blockIdx.z * (a.shape.H + 2 * a.shape.G) * D;
+  float *scores = dynamic_shared<float>(), *partial = scores + heads_at_once * split.tokens;
+  Vector<T, 8> k[tokens_of_thread], v[tokens_of_thread];
+
+  __device__ __forceinline__ Decoding(const AttentionDecode& a, const Split& split) : a(a), split(split), position(position_of(a)) {}
+
+  /// The piece, into registers. The new token comes from qkv, and goes into the cache.
+  __device__ __forceinline__ void load_piece(int begin) {
+    const T *new_key = q + (a.shape.H + blockIdx.y) * D, *new_value = new_key + stride;
+#pragma unroll
+    for (int i = 0; i < tokens_of_thread; ++i) {
+      const int token = begin + i * split.groups + mine;
+      k[i] = load<Whole, 8>(token == position ? new_key : keys + token * stride, column, token <= position ? D : 0);
+      v[i] = load<Whole, 8>(token == position ? new_value : cached_values + token * stride, column, token <= position ? D : 0);
+    }
+#pragma unroll
+    for (int i = 0; i < tokens_of_thread; ++i)
+      if (const int token = begin + i * split.groups + mine; token == position) {
+        store<Whole>(keys + token * stride, column, D, k[i]);
+        store<Whole>(cached_values + token * stride, column, D, v[i]);
+      }
+  }
+
+  /// Scores of `count` heads: a lane has eight columns of each of its tokens.
+  __device__ __forceinline__ void score(int begin, int head, int count, float scale_base2) {
+    float x[values] = {};
+#pragma unroll
+    for (int h = 0; h < heads_at_once; ++h) {
+      if (h >= count) break;
+      float of_head[8];
+      load<Whole>(of_head, q + (head + h) * static_cast<std::int64_t>(D), column, D);
+#pragma unroll
+      for (int i = 0; i < tokens_of_thread; ++i)
+#pragma unroll
+        for (int d = 0; d < 8; ++d) x[i * heads_at_once + h] = fmaf(of_head[d], to_float(k[i].value[d]), x[i * heads_at_once + h]);
+    }
+    const int first = sum_over_lanes(x, split.lanes, place);
+#pragma unroll
+    for (int j = 0; j < values; ++j)
+      if (split.lanes <= values ? j * split.lanes < values : j == 0 && place % 2 == 0) {  // two of 32 lanes have the same sum
+        const int i = (first + j) / heads_at_once, h = (first + j) % heads_at_once, in_piece = i * split.groups + mine;
+        scores[h * split.tokens + in_piece] = begin + in_piece <= position ? x[j] * scale_base2 : -INFINITY;
+      }
+  }
+
+  /// This thread's tokens by their weights.
+  __device__ __forceinline__ void add_values(int count) {
+#pragma unroll
+    for (int h = 0; h < heads_at_once; ++h) {
+      if (h >= count) break;
+      float out[8] = {};
+#pragma unroll
+      for (int i = 0; i < tokens_of_thread; ++i) {
+        const float weight = scores[h * split.tokens + i * split.groups + mine];
+#pragma unroll
+        for (int d = 0; d < 8; ++d) out[d] = fmaf(weight, to_float(v[i].value[d]), out[d]);
+      }
+      store_shared(partial + (mine * heads_at_once + h) * row, column, row, Converter<float, 8>::of(out));
+    }
+  }
+
+  /// Column d of a head, over the groups in order.
+  __device__ __forceinline__ float sum_of_groups(int h, int d) const {
+    float sum = 0;
+    for (int g = 0; g < split.groups; ++g) sum += partial[(g * heads_at_once + h) * row + d];
+    return sum;
+  }
 };
 
-// Tokens first, first + step, ... of the next few, up to end. `lanes` lanes of a row add up a score.
-template <class T>
-__device__ __forceinline__ void take_tokens(Running& r, const float (&q)[8], const T* keys, const T* values, std::int64_t stride, int first,
-                                            int step, int end, int lanes, int valid, bool wide) {
-  float scores[tokens_at_once], v[tokens_at_once][8];
+/// The workspace has room for so many pieces a head. A block takes a piece, then the one gridDim.x further on.
+template <class T, class Whole>
+__global__ void __launch_bounds__(most_threads)
+    decode_pieces(AttentionDecode a, float* workspace, std::int64_t pieces, float scale_base2, Split split) {
+  Decoding<T, Whole> work(a, split);
+  const int thread = work.thread, threads = static_cast<int>(blockDim.x), lane = thread % warp_lanes;
+  const int heads = static_cast<int>(a.shape.H) / static_cast<int>(a.shape.G), first_head = static_cast<int>(blockIdx.y) * heads;
+  for (int piece = static_cast<int>(blockIdx.x); piece <= work.position / split.tokens; piece += static_cast<int>(gridDim.x)) {
+    const int begin = piece * split.tokens;
+    work.load_piece(begin);
+    for (int head = first_head; head < first_head + heads; head += heads_at_once) {
+      const int count = min(heads_at_once, first_head + heads - head);
+      const auto result = [&](int h) { return Piece(workspace, a, pieces, blockIdx.z, head + h, piece); };
 #pragma unroll
-  for (int i = 0; i < tokens_at_once; ++i) {
-    const int token = first + i * step;
-    float k[8] = {};
-    for (float& x : v[i]) x = 0;
-    if (token < end && valid > 0) {
-      load_8(k, keys + token * stride, valid, wide);
-      load_8(v[i], values + token * stride, valid, wide);
-    }
-    scores[i] = 0;
-#pragma unroll
-    for (int d = 0; d < 8; ++d) scores[i] = fmaf(q[d], k[d], scores[i]);
-  }
-  float most = r.most;
-#pragma unroll
-  for (int i = 0; i < tokens_at_once; ++i) {
-    for (int bits = lanes / 2; bits > 0; bits /= 2) scores[i] += __shfl_xor_sync(all_lanes, scores[i], bits);
-    if (first + i * step >= end) scores[i] = -INFINITY;
-    most = fmaxf(most, scores[i]);
-  }
-  if (first >= end) return;
-  const float rescale = exp2f(r.most - most);
-  r.most = most;
-  r.total *= rescale;
-#pragma unroll
-  for (int d = 0; d < 8; ++d) r.out[d] *= rescale;
-#pragma unroll
-  for (int i = 0; i < tokens_at_once; ++i) {
-    const float p = exp2f(scores[i] - most);
-    r.total += p;
-#pragma unroll
-    for (int d = 0; d < 8; ++d) r.out[d] = fmaf(p, v[i][d], r.out[d]);
-  }
-}
-
-template <class T>
-__global__ void __launch_bounds__(threads) decode_piece(AttentionDecode a, float* workspace, float scale_base2, int lanes, bool wide) {
-  __shared__ float most[threads], total[threads], out[threads * 8];  // of each group of lanes
-  const int D = static_cast<int>(a.shape.D), thread = static_cast<int>(threadIdx.x);
-  const int place = thread % lanes, mine = thread / lanes, groups = threads / lanes, heads = static_cast<int>(a.shape.H / a.shape.G);
-  const int begin = static_cast<int>(blockIdx.x) * piece_tokens, end = min(begin + piece_tokens, static_cast<int>(a.length));
-  const std::int64_t stride = a.shape.G * D, at = (blockIdx.z * a.capacity * a.shape.G + blockIdx.y) * D + 8 * place;
-  const T *keys = static_cast<const T*>(a.cache_k) + at, *values = static_cast<const T*>(a.cache_v) + at;
-  for (int h = 0; h < heads; ++h) {
-    const std::int64_t head = blockIdx.y * heads + h;
-    float q[8] = {};
-    if (8 * place < D) load_8(q, static_cast<const T*>(a.q) + (blockIdx.z * a.shape.H + head) * D + 8 * place, D - 8 * place, wide);
-    for (float& x : q) x *= scale_base2;
-    Running running;
-    for (int first = begin; first < end; first += groups * tokens_at_once)
-      take_tokens(running, q, keys, values, stride, first + mine, groups, end, lanes, D - 8 * place, wide);
-    __syncthreads();  // all have read the last head's
-    if (place == 0) {
-      most[mine] = running.most;
-      total[mine] = running.total;
-    }
-    for (int d = 0; d < 8; ++d) out[mine * lanes * 8 + 8 * place + d] = running.out[d];
-    __syncthreads();
-    float piece_most = -INFINITY;
-    for (int g = 0; g < groups; ++g) piece_most = fmaxf(piece_most, most[g]);
-    const Piece piece(workspace, a, gridDim.x, blockIdx.z, head, blockIdx.x);
-    for (int d = thread; d < D; d += threads) {
-      float sum = 0;
-      for (int g = 0; g < groups; ++g) sum = fmaf(out[g * lanes * 8 + d], exp2f(most[g] - piece_most), sum);
-      piece.out()[d] = sum;
-    }
-    if (thread == 0) {
-      float sum = 0;
-      for (int g = 0; g < groups; ++g) sum = fmaf(total[g], exp2f(most[g] - piece_most), sum);
-      piece.most() = piece_most;
-      piece.total() = sum;
+      for (int i = 0; i < tokens_of_thread; ++i) keep_packed(work.k[i]), keep_packed(work.v[i]);
+      work.score(begin, head, count, scale_base2);
+      __syncthreads();
+      for (int h = thread / warp_lanes; h < count; h += threads / warp_lanes) {  // a warp has a head
+        float most, total;
+        weigh(work.scores + h * split.tokens, split.tokens, lane, most, total);
+        if (lane == 0) result(h).most() = most, result(h).total() = total;
+      }
+      __syncthreads();
+      work.add_values(count);
+      __syncthreads();  // the next scores and sums are written after those that follow it
+      for (int c = thread; c < count * work.D; c += threads)
+        result(c / work.D).out()[c % work.D] = work.sum_of_groups(c / work.D, c % work.D);
     }
   }
 }
 
-__device__ __forceinline__ void store(float* to, float x) { *to = x; }
-__device__ __forceinline__ void store(bf16* to, float x) { to->bits = __bfloat16_as_ushort(__float2bfloat16_rn(x)); }
-
-// Thread d joins column d of a query head's pieces.
+/// A block joins 32 columns of one query head: each warp has every eighth piece, and the warps are added in order. Asked for two blocks a
+/// multiprocessor the compiler gives a thread registers for all that it loads at once; by itself it takes 32, and loads in turns.
 template <class T>
-__global__ void join_pieces(AttentionDecode a, float* workspace, std::int64_t pieces) {
-  const std::int64_t head = blockIdx.x, batch = blockIdx.y;
-  const auto d = static_cast<int>(threadIdx.x);
-  if (d >= a.shape.D) return;
+__global__ void __launch_bounds__(join_warps* warp_lanes, 2)
+    join_pieces(AttentionDecode a, float* workspace, std::int64_t pieces, int tokens) {
+  __shared__ float totals[join_warps], outs[join_warps][warp_lanes];
+  const int present = position_of(a) / tokens + 1, lane = static_cast<int>(threadIdx.x) % warp_lanes;
+  const int warp = static_cast<int>(threadIdx.x) / warp_lanes;
+  const std::int64_t head = blockIdx.y, batch = blockIdx.z, d = static_cast<std::int64_t>(blockIdx.x) * warp_lanes + lane;
+  const auto piece_of = [&](int i) { return Piece(workspace, a, pieces, batch, head, i); };
   float most = -INFINITY, total = 0, out = 0;
-  for (std::int64_t i = 0; i < pieces; ++i) most = fmaxf(most, Piece(workspace, a, pieces, batch, head, i).most());
-#pragma unroll 4
-  for (std::int64_t i = 0; i < pieces; ++i) {
-    const Piece piece(workspace, a, pieces, batch, head, i);
-    const float weight = exp2f(piece.most() - most);
-    total = fmaf(piece.total(), weight, total);
-    out = fmaf(piece.out()[d], weight, out);
+  for (int i = static_cast<int>(threadIdx.x); i < present; i += join_warps * warp_lanes) most = fmaxf(most, piece_of(i).most());
+  most = block_max(most);
+  for (int first = warp; first < present; first += joined_at_once * join_warps) {
+    float mosts[joined_at_once], sums[joined_at_once], columns[joined_at_once];
+#pragma unroll
+    for (int u = 0; u < joined_at_once; ++u) {  // all are asked for before any is used: each is a way to the second-level cache
+      const int i = first + u * join_warps;
+      const bool there = i < present;
+      mosts[u] = there ? piece_of(i).most() : -INFINITY;
+      sums[u] = there ? piece_of(i).total() : 0;
+      columns[u] = there && d < a.shape.D ? piece_of(i).out()[d] : 0;
+    }
+#pragma unroll
+    for (int u = 0; u < joined_at_once; ++u) {
+      const float weight = exp2f(mosts[u] - most);
+      total = fmaf(sums[u], weight, total);
+      out = fmaf(columns[u], weight, out);
+    }
   }
-  store(static_cast<T*>(a.out) + (batch * a.shape.H + head) * a.shape.D + d, out / total);
+  outs[warp][lane] = out;
+  if (lane == 0) totals[warp] = total;
+  __syncthreads();
+  if (warp > 0 || d >= a.shape.D) return;
+  total = out = 0;
+  for (int w = 0; w < join_warps; ++w) total += totals[w], out += outs[w][lane];
+  static_cast<T*>(a.out)[(batch * a.shape.H + head) * a.shape.D + d] = rounded<T>(out / total);
 }
 
 template <class T>
 void decode(const Context& context, const AttentionDecode& a) {
   const AttentionShape& s = a.shape;
-  const std::int64_t pieces = pieces_of(a.length);
+  const Split split(s.D);
+  const std::int64_t pieces = split.pieces(a.capacity);
   auto* workspace = reinterpret_cast<float*>(context.workspace.data());
-  const auto address =
-      reinterpret_cast<std::uintptr_t>(a.q) | reinterpret_cast<std::uintptr_t>(a.cache_k) | reinterpret_cast<std::uintptr_t>(a.cache_v);
-  const dim3 grid(static_cast<unsigned>(pieces), static_cast<unsigned>(s.G), static_cast<unsigned>(s.B));
-  launch(stream_of(context), grid, threads, 0, decode_piece<T>, a, workspace, log2_e / sqrtf(static_cast<float>(s.D)), lanes_of_row(s.D),
-         s.D % 8 == 0 && address % 16 == 0);
-  launch(stream_of(context), dim3(static_cast<unsigned>(s.H), static_cast<unsigned>(s.B)), static_cast<unsigned>(round_up(s.D, warp_lanes)),
-         0, join_pieces<T>, a, workspace, pieces);
+  const std::int64_t blocks = std::min(pieces, std::max<std::int64_t>(1, most_blocks / (s.G * s.B)));
+  const dim3 grid(static_cast<unsigned>(blocks), static_cast<unsigned>(s.G), static_cast<unsigned>(s.B));
+  with_whole(on_sixteen_bytes(a.qkv, a.cache_k, a.cache_v) && whole_vectors(8, {s.D}), [&](auto whole) {
+    launch(stream_of(context), grid, static_cast<unsigned>(split.threads()), split.shared_bytes(), decode_pieces<T, decltype(whole)>, a,
+           workspace, pieces, log2_e / sqrtf(static_cast<float>(s.D)), split);
+  });
+  launch(stream_of(context), dim3(static_cast<unsigned>(ceil_div(s.D, warp_lanes)), static_cast<unsigned>(s.H), static_cast<unsigned>(s.B)),
+         join_warps * warp_lanes, 0, join_pieces<T>, a, workspace, pieces, split.tokens);
 }
 
 }  // namespace
 
 std::size_t attention_decode_workspace_bytes(const AttentionDecode& a) {
   check_shape(a.shape);
-  return static_cast<std::size_t>(a.shape.B * a.shape.H * pieces_of(a.capacity) * (a.shape.D + 2)) * sizeof(float);
+  return static_cast<std::size_t>(a.shape.B * a.shape.H * Split(a.shape.D).pieces(a.capacity) * (a.shape.D + 2)) * sizeof(float);
 }
 
 void attention_decode(const Context& context, const AttentionDecode& a) {
   check_shape(a.shape);
-  TESSERA_CUDA_REQUIRE(a.length > 0 && a.length <= a.capacity && a.length < (1 << 30));
+  TESSERA_CUDA_REQUIRE(a.capacity > 0 && a.capacity < (1 << 30) && a.shape.H < 65536);
   TESSERA_CUDA_REQUIRE(context.workspace.size() >= cuda::attention_decode_workspace_bytes(a));
   if (a.shape.B == 0) return;
   a.shape.dtype == DType::f32 ? decode<float>(context, a) : decode<bf16>(context, a);

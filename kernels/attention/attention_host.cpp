@@ -3,6 +3,7 @@
 #include "kernels/attention/attention.hpp"
 
 #include <cmath>
+#include <cstring>
 #include <numbers>
 
 #include "base/check.hpp"
@@ -149,8 +150,8 @@ void decode_head(const AttentionDecode& a, std::int64_t b, std::int64_t h) {
   const T* values = static_cast<const T*>(a.cache_v) + b * a.capacity * stride + g * s.D;
   f32x16 q[most_vectors], out[most_vectors] = {};
   float scale = log2_e / std::sqrt(static_cast<float>(s.D)), most = -INFINITY, total = 0;
-  for (std::int64_t i = 0; i < vectors; ++i) q[i] = row(static_cast<const T*>(a.q) + (b * s.H + h) * s.D, i) * scale;
-  for (std::int64_t t = 0; t < a.length; ++t) {
+  for (std::int64_t i = 0; i < vectors; ++i) q[i] = row(static_cast<const T*>(a.qkv) + (b * (s.H + 2 * s.G) + h) * s.D, i) * scale;
+  for (std::int64_t t = 0; t <= *a.position; ++t) {
     f32x16 products{};
     for (std::int64_t i = 0; i < vectors; ++i) products = fma(q[i], row(keys + t * stride, i), products);
     float score = horizontal_sum(products), before = most;
@@ -161,6 +162,18 @@ void decode_head(const AttentionDecode& a, std::int64_t b, std::int64_t h) {
   }
   T* to = static_cast<T*>(a.out) + (b * s.H + h) * s.D;
   for (std::int64_t i = 0; i < vectors; ++i) store(to + i * lanes, out[i] / total, width(i));
+}
+
+/// The new tokens' keys and values into the caches.
+void append(const AttentionDecode& a) {
+  const AttentionShape& s = a.shape;
+  const auto row = static_cast<std::size_t>(s.G * s.D) * size_of(s.dtype), queries = static_cast<std::size_t>(s.H * s.D) * size_of(s.dtype);
+  for (std::int64_t b = 0; b < s.B; ++b) {
+    const std::byte* k = static_cast<const std::byte*>(a.qkv) + static_cast<std::size_t>(b) * (queries + 2 * row) + queries;
+    const std::size_t at = static_cast<std::size_t>(b * a.capacity + *a.position) * row;
+    std::memcpy(static_cast<std::byte*>(a.cache_k) + at, k, row);
+    std::memcpy(static_cast<std::byte*>(a.cache_v) + at, k + row, row);
+  }
 }
 
 }  // namespace
@@ -186,8 +199,9 @@ std::size_t attention_decode_workspace_bytes(const AttentionDecode&) { return 0;
 
 void attention_decode(const Context&, const AttentionDecode& a) {
   check_attention(a.shape);
-  TESSERA_REQUIRE(a.length > 0 && a.length <= a.capacity && a.shape.D <= 512, "decode of length {} of {}, D={}", a.length, a.capacity,
+  TESSERA_REQUIRE(*a.position >= 0 && *a.position < a.capacity && a.shape.D <= 512, "decode at {} of {}, D={}", *a.position, a.capacity,
                   a.shape.D);
+  append(a);
   parallel_ranges(a.shape.B * a.shape.H, 1, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i)
       a.shape.dtype == DType::f32 ? decode_head<float>(a, i / a.shape.H, i % a.shape.H)

@@ -40,12 +40,6 @@ std::size_t used_memory() {
 
 void synchronize() { TESSERA_CUDA_CHECK(cudaDeviceSynchronize()); }
 
-void* make_stream() {
-  cudaStream_t stream = nullptr;
-  TESSERA_CUDA_CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
-  return stream;
-}
-void destroy_stream(void* stream) { cudaStreamDestroy(static_cast<cudaStream_t>(stream)); }
 void synchronize(void* stream) { TESSERA_CUDA_CHECK(cudaStreamSynchronize(static_cast<cudaStream_t>(stream))); }
 
 std::string device_id(int device) {

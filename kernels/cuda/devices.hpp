@@ -15,11 +15,7 @@ std::size_t free_memory();
 std::size_t used_memory();
 /// Returns when all work that this process gave its GPU is done. Throws Error(environment) when some of it failed.
 void synchronize();
-
-/// A stream (cudaStream_t) that does not wait for the default one.
-void* make_stream();
-void destroy_stream(void* stream);
-/// Returns when the stream's work is done. Throws Error(environment) when some of it failed.
+/// Returns when the work of a stream (cudaStream_t) is done. Throws Error(environment) when some of it failed.
 void synchronize(void* stream);
 
 /// The device's place on the PCI bus, "0000:17:00.0": the same for every process of the machine.

@@ -2,7 +2,6 @@
 #include <charconv>
 #include <cstdio>
 #include <memory>
-#include <span>
 #include <thread>
 
 #include "commands/commands.hpp"
@@ -10,6 +9,7 @@
 #include "train/decoder.hpp"
 #include "train/device.hpp"
 #include "train/inference.hpp"
+#include "train/sampling.hpp"
 
 namespace tessera {
 namespace {
@@ -63,9 +63,11 @@ int generate(const GenerateOptions& o) {
   Decoder decoder(*model.engine, model.deck, size);
   // 3. The text.
   std::fputs(o.prompt.c_str(), stdout);
-  std::span<const float> logits = decoder.start(prompt);
+  decoder.start(prompt);
   for (std::int64_t i = 0; i < o.tokens; ++i) {
-    const std::int32_t token = sample_token(logits, o.temperature, o.top_k, static_cast<std::uint64_t>(o.seed), decoder.length());
+    const std::int32_t token =
+        o.temperature > 0 ? sample_token(decoder.logits(), o.temperature, o.top_k, static_cast<std::uint64_t>(o.seed), decoder.length())
+                          : decoder.likeliest();
     if (!bytes)
       fmt::print("{}{}", i ? "," : "", token);
     else if (token == byte_separator)
@@ -73,7 +75,7 @@ int generate(const GenerateOptions& o) {
     else
       std::fputc(token, stdout);
     std::fflush(stdout);
-    if (i + 1 < o.tokens) logits = decoder.next(token);
+    if (i + 1 < o.tokens) decoder.next(token);
   }
   std::fputc('\n', stdout);
   return 0;

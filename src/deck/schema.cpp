@@ -240,8 +240,9 @@ const std::vector<Key> table = {
          "On a GPU, times cuBLASLt's algorithms for each matrix product at the start and keeps the fastest in a file of the user's cache "
          "folder, for this kind of GPU; false takes cuBLASLt's first choice, and so does reproducible mode."},
     {KEY(kernels.cuda_graph), .type = text, .choices = {"on", "off"}, .fallback = "\"auto\"", .automatic = Auto::kept,
-     .help = "On a GPU, makes a CUDA graph of the step when it runs for the second time, and launches that from then on; auto does so for "
-             "steps of up to 20000 tasks, and goes on without where CUDA refuses."},
+     .help =
+         "On a GPU, makes a CUDA graph of the step (of a token in generate) when it runs for the second time, and launches that from then "
+         "on; auto does so for steps of up to 20000 tasks, and goes on without where CUDA refuses."},
 
     {KEY(kernels.attention), .type = text, .choices = {"native", "cudnn"}, .fallback = "\"auto\"", .automatic = Auto::kept,
      .help =

@@ -10,7 +10,7 @@
 
 #include "base/clock.hpp"
 #include "base/log.hpp"
-#include "kernels/cuda/devices.hpp"
+#include "schedule/graph_capture.hpp"
 
 namespace tessera {
 namespace {
@@ -88,26 +88,18 @@ bool StreamExecutor::wants_graph(ProgramKind kind) const {
 
 bool StreamExecutor::capture(ProgramKind kind) {
   Recorded& program = programs_[static_cast<std::size_t>(kind)];
-  try {
-    streams_->begin_capture();
-    capturing_ = &program;
-    issue_all(kind);
-    capturing_ = nullptr;
-    program.graph = streams_->end_capture();
-  } catch (const Error& error) {
-    capturing_ = nullptr;
-    streams_->drop_capture();
-    issued_ = done_ = start_ = {};
-    program.tasks = {};
-    watch_.check(0);  // a rank that was lost meanwhile is not CUDA's refusal
-    if (graphs_ == GraphMode::on) throw;
-    warning("a step cannot be a CUDA graph here ({}): its tasks are issued one by one. Set kernels.cuda_graph = \"off\" to do so at once",
-            error.what());
-    graphs_ = GraphMode::off;
-    return false;
-  }
+  capturing_ = &program;
+  program.graph = capture_graph(
+      *streams_, graphs_, [&] { issue_all(kind); },
+      [&] {
+        capturing_ = nullptr;
+        issued_ = done_ = start_ = {};
+        program.tasks = {};
+        watch_.check(0);  // a rank that was lost meanwhile is not CUDA's refusal
+      });
+  capturing_ = nullptr;
   program.whole.name = fmt::format("the graph of {}", table_.name(kind));
-  return true;
+  return program.graph != nullptr;
 }
 
 void StreamExecutor::run_graph(const Recorded& program) {

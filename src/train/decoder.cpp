@@ -1,10 +1,11 @@
 #include "train/decoder.hpp"
 
 #include <algorithm>
-#include <cmath>
+#include <limits>
 #include <numeric>
 #include <utility>
 
+#include "kernels/argmax/argmax.hpp"
 #include "kernels/attention/attention.hpp"
 #include "kernels/elementwise/elementwise.hpp"
 #include "kernels/embedding/embedding.hpp"
@@ -41,8 +42,14 @@ kernels::AttentionShape attention_shape(const ModelShape& s, std::int64_t rows) 
   return {.B = 1, .T = rows, .H = s.H, .G = s.G, .D = s.D, .dtype = s.dtype};
 }
 
+std::int64_t floats(std::int64_t n) { return n * static_cast<std::int64_t>(sizeof(float)); }
+/// Ids and positions of the tokens of a pass.
+std::int64_t input_bytes(std::int64_t rows) { return 2 * rows * static_cast<std::int64_t>(sizeof(std::int32_t)); }
+
+}  // namespace
+
 /// Hands out a tier's bytes, one buffer after the other.
-class Places {
+class Decoder::Places {
  public:
   explicit Places(std::uintptr_t base) : base_(base) {}
   template <class T = std::byte>
@@ -57,10 +64,6 @@ class Places {
   std::uintptr_t base_;
   std::int64_t used_ = 0;
 };
-
-std::int64_t floats(std::int64_t n) { return n * static_cast<std::int64_t>(sizeof(float)); }
-
-}  // namespace
 
 ModelShape Decoder::shape_of(const Deck& deck) {
   ModelShape shape = model_shape(deck);
@@ -82,6 +85,12 @@ std::size_t Decoder::workspace_bytes(const ModelShape& s, const DecoderSize& siz
   return std::max(most, kernels::attention_decode_workspace_bytes({.capacity = size.capacity, .shape = attention_shape(s, 1)}, s.backend));
 }
 
+Decoder::Crossing Decoder::crossing(Places& places, const ModelShape& s, const DecoderSize& size) {
+  return {.inputs = places.take<std::int32_t>(input_bytes(size.prompt)),
+          .logits = places.take<float>(floats(s.V)),
+          .likeliest = places.take<std::int32_t>(sizeof(std::int32_t))};
+}
+
 Decoder::Buffers Decoder::lay_out(const ModelShape& s, const DecoderSize& size, std::uintptr_t base) {
   Places places(base);
   const std::int64_t R = size.prompt;
@@ -90,7 +99,7 @@ Decoder::Buffers Decoder::lay_out(const ModelShape& s, const DecoderSize& size, 
   b.rope = places.take<float>(floats(size.capacity * s.D));
   b.keys = places.take(s.L * b.cache_bytes);
   b.values = places.take(s.L * b.cache_bytes);
-  b.tokens = places.take<std::int32_t>(R * static_cast<std::int64_t>(sizeof(std::int32_t)));
+  b.rotations = places.take<float>(floats(R * s.D));
   b.stream = places.take(s.bytes_of(R * s.C));
   b.normed = places.take(s.bytes_of(R * s.C));
   b.qkv = places.take(s.bytes_of(R * s.qkv_width()));
@@ -98,35 +107,30 @@ Decoder::Buffers Decoder::lay_out(const ModelShape& s, const DecoderSize& size, 
   b.gate_up = places.take(s.bytes_of(R * 2 * s.F));
   b.activated = places.take(s.bytes_of(R * s.F));
   b.lse = places.take<float>(floats(R * s.H));
-  b.logits = places.take<float>(floats(s.V));
+  static_cast<Crossing&>(b) = crossing(places, s, size);
   const std::size_t workspace = workspace_bytes(s, size);
   b.workspace = {places.take(static_cast<std::int64_t>(workspace)), workspace};
   b.bytes = places.used();
   return b;
 }
 
-namespace {
-
-/// The host's side of what crosses each pass.
-std::int64_t pinned_tokens_bytes(const DecoderSize& size) {
-  return round_up(size.prompt * static_cast<std::int64_t>(sizeof(std::int32_t)), alignment);
-}
-std::int64_t pinned_bytes(const ModelShape& s, const DecoderSize& size) { return pinned_tokens_bytes(size) + floats(s.V); }
-
-}  // namespace
-
 TierBytes Decoder::bytes(const Deck& deck, const DecoderSize& size) {
   const ModelShape s = shape_of(deck);
   const bool on_gpu = s.backend == kernels::Backend::cuda;
   TierBytes bytes{};
   bytes[static_cast<std::size_t>(on_gpu ? Tier::device : Tier::host)] = lay_out(s, size, 0).bytes;
-  if (on_gpu) bytes[static_cast<std::size_t>(Tier::pinned)] = pinned_bytes(s, size);
+  if (on_gpu) {
+    Places pinned(0);
+    crossing(pinned, s, size);
+    bytes[static_cast<std::size_t>(Tier::pinned)] = pinned.used();
+  }
   return bytes;
 }
 
 Decoder::Decoder(const Engine& engine, const Deck& deck, const DecoderSize& size)
-    : shape_(shape_of(deck)), size_(size), stream_(deck.run.device) {
+    : shape_(shape_of(deck)), size_(size), stream_(deck.run.device, graph_mode(deck)) {
   TESSERA_REQUIRE(size.prompt > 0 && size.prompt <= size.capacity, "a prompt of {} in a text of {}", size.prompt, size.capacity);
+  TESSERA_REQUIRE(size.capacity <= std::numeric_limits<std::int32_t>::max(), "positions of a text of {} are no int32", size.capacity);
   const TierBytes needed = bytes(deck, size);
   auto arena = [&](Tier tier) {
     return Arena(tier, static_cast<std::size_t>(needed[static_cast<std::size_t>(tier)]), fmt::format("tessera.decoder.{}", name_of(tier)));
@@ -134,11 +138,11 @@ Decoder::Decoder(const Engine& engine, const Deck& deck, const DecoderSize& size
   const bool on_gpu = shape_.backend == kernels::Backend::cuda;
   arena_ = arena(on_gpu ? Tier::device : Tier::host);
   at_ = lay_out(shape_, size, reinterpret_cast<std::uintptr_t>(arena_.data()));
-  host_tokens_ = at_.tokens, host_logits_ = at_.logits;
+  host_ = at_;
   if (on_gpu) {
     pinned_ = arena(Tier::pinned);
-    host_tokens_ = reinterpret_cast<std::int32_t*>(pinned_.data());
-    host_logits_ = reinterpret_cast<float*>(pinned_.data() + pinned_tokens_bytes(size));
+    Places pinned(reinterpret_cast<std::uintptr_t>(pinned_.data()));
+    host_ = crossing(pinned, shape_, size);
   }
   context_ = {.workspace = at_.workspace, .backend = shape_.backend, .stream = stream_.get()};
   fill_rope_table(deck.model);
@@ -191,13 +195,12 @@ void Decoder::attention(const LayerWeights& w, std::int64_t layer, std::int64_t 
   std::byte *keys = at_.keys + layer * at_.cache_bytes, *values = at_.values + layer * at_.cache_bytes;
   norm(at_.normed, at_.stream, w.norm, rows);
   gemm(context_, linear::forward(products.qkv, at_.qkv, at_.normed, {w.wqkv}, w.bias));
-  const float* table = at_.rope + length_ * s.D;
   if (s.qk_norm)
     qk_norm_rope_forward(context_, {.out = q,
                                     .x = q,
                                     .q_norm = w.q_norm,
                                     .k_norm = w.k_norm,
-                                    .table = table,
+                                    .table = at_.rotations,
                                     .M = rows,
                                     .T = rows,
                                     .H = s.H,
@@ -206,20 +209,21 @@ void Decoder::attention(const LayerWeights& w, std::int64_t layer, std::int64_t 
                                     .eps = s.norm_eps,
                                     .dtype = s.dtype});
   else
-    rope(context_, {.x = q, .table = table, .M = rows, .T = rows, .heads = s.H + s.G, .D = s.D, .stride = s.qkv_width(), .dtype = s.dtype});
-  for (auto [cache, from] : {std::pair{keys, k}, std::pair{values, v}})
-    copy_rows(context_,
-              {.to = cache + length_ * cached, .to_stride = cached, .from = from, .from_stride = width, .bytes = cached, .rows = rows});
-  if (rows == 1)
+    rope(context_,
+         {.x = q, .table = at_.rotations, .M = rows, .T = rows, .heads = s.H + s.G, .D = s.D, .stride = s.qkv_width(), .dtype = s.dtype});
+  if (rows == 1) {
     attention_decode(context_, {.out = at_.context,
-                                .q = q,
+                                .qkv = at_.qkv,
                                 .cache_k = keys,
                                 .cache_v = values,
+                                .position = at_.inputs + rows,
                                 .capacity = size_.capacity,
-                                .length = length_ + 1,
                                 .shape = attention_shape(s, 1)});
-  else  // the text begins here: its tokens see each other alone, not the cache
+  } else {  // the text begins here: its tokens see each other alone, not the cache
+    for (auto [cache, from] : {std::pair{keys, k}, std::pair{values, v}})
+      copy_rows(context_, {.to = cache, .to_stride = cached, .from = from, .from_stride = width, .bytes = cached, .rows = rows});
     attention_forward(context_, {.out = at_.context, .lse = at_.lse, .qkv = at_.qkv, .shape = attention_shape(s, rows)});
+  }
   add_product(linear::forward(products.out, nullptr, at_.context, {w.wo}));
 }
 
@@ -232,13 +236,13 @@ void Decoder::mlp(const LayerWeights& w, std::int64_t rows) {
   add_product(linear::forward(products.down, nullptr, at_.activated, {w.down}));
 }
 
-std::span<const float> Decoder::pass(std::span<const std::int32_t> tokens) {
+void Decoder::issue(std::int64_t rows) {
   const ModelShape& s = shape_;
-  const auto rows = static_cast<std::int64_t>(tokens.size());
-  TESSERA_REQUIRE(length_ + rows <= size_.capacity, "the cache holds {} tokens", size_.capacity);
-  std::copy(tokens.begin(), tokens.end(), host_tokens_);
-  if (host_tokens_ != at_.tokens) copy(context_, at_.tokens, host_tokens_, tokens.size_bytes());
-  embedding_forward(context_, {.out = at_.stream, .table = embedding_, .tokens = at_.tokens, .M = rows, .C = s.C, .dtype = s.dtype});
+  const std::int32_t *tokens = at_.inputs, *positions = tokens + rows;
+  if (host_.inputs != at_.inputs) copy(context_, at_.inputs, host_.inputs, static_cast<std::size_t>(input_bytes(rows)));
+  embedding_forward(context_, {.out = at_.stream, .table = embedding_, .tokens = tokens, .M = rows, .C = s.C, .dtype = s.dtype});
+  // Rows of another table: with those of their positions, all layers rotate as if the pass began the text.
+  embedding_forward(context_, {.out = at_.rotations, .table = at_.rope, .tokens = positions, .M = rows, .C = s.D, .dtype = DType::f32});
   for (std::int64_t l = 0; l < s.L; ++l) {
     const LayerWeights& weights = layers_[static_cast<std::size_t>(l)];
     attention(weights, l, rows);
@@ -246,37 +250,40 @@ std::span<const float> Decoder::pass(std::span<const std::int32_t> tokens) {
   }
   norm(at_.normed, at_.stream + s.bytes_of((rows - 1) * s.C), head_norm_, 1);
   gemm(context_, logits_product(s, at_.logits, at_.normed, head_));
-  if (host_logits_ != at_.logits) copy(context_, host_logits_, at_.logits, static_cast<std::size_t>(floats(s.V)));
-  stream_.wait();
-  length_ += rows;
-  return {host_logits_, static_cast<std::size_t>(s.V)};
 }
 
-std::span<const float> Decoder::start(std::span<const std::int32_t> tokens) {
+void Decoder::pass(std::span<const std::int32_t> tokens) {
+  const auto rows = static_cast<std::int64_t>(tokens.size());
+  TESSERA_REQUIRE(length_ + rows <= size_.capacity, "the cache holds {} tokens", size_.capacity);
+  stream_.wait();  // or the last pass's inputs might change before they have been read
+  std::copy(tokens.begin(), tokens.end(), host_.inputs);
+  std::iota(host_.inputs + rows, host_.inputs + 2 * rows, static_cast<std::int32_t>(length_));
+  if (rows == 1)
+    stream_.repeat([this] { issue(1); });
+  else
+    issue(rows);
+  length_ += rows;
+}
+
+void Decoder::start(std::span<const std::int32_t> tokens) {
   TESSERA_REQUIRE(length_ == 0 && static_cast<std::int64_t>(tokens.size()) == size_.prompt, "a start with {} tokens after {}",
                   tokens.size(), length_);
-  return pass(tokens);
+  pass(tokens);
 }
 
-std::span<const float> Decoder::next(std::int32_t token) { return pass({&token, 1}); }
+void Decoder::next(std::int32_t token) { pass({&token, 1}); }
 
-std::int32_t sample_token(std::span<const float> logits, double temperature, std::int64_t top_k, std::uint64_t seed,
-                          std::int64_t position) {
-  if (temperature <= 0) return static_cast<std::int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
-  std::vector<std::int32_t> order(logits.size());
-  std::iota(order.begin(), order.end(), 0);
-  const std::size_t considered = top_k > 0 ? std::min(static_cast<std::size_t>(top_k), order.size()) : order.size();
-  std::partial_sort(
-      order.begin(), order.begin() + static_cast<std::ptrdiff_t>(considered), order.end(),
-      [&](std::int32_t a, std::int32_t b) { return logits[static_cast<std::size_t>(a)] > logits[static_cast<std::size_t>(b)]; });
-  std::vector<double> cumulative;
-  double sum = 0;
-  const double largest = logits[static_cast<std::size_t>(order[0])];
-  for (std::size_t i = 0; i < considered; ++i)
-    cumulative.push_back(sum += std::exp((logits[static_cast<std::size_t>(order[i])] - largest) / temperature));
-  const double uniform = static_cast<double>(kernels::counter_random(seed, 0x67656e, static_cast<std::uint64_t>(position)) >> 11) * 0x1p-53;
-  const auto at = std::upper_bound(cumulative.begin(), cumulative.end(), uniform * sum) - cumulative.begin();
-  return order[std::min(static_cast<std::size_t>(at), considered - 1)];
+std::span<const float> Decoder::logits() {
+  if (host_.logits != at_.logits) copy(context_, host_.logits, at_.logits, static_cast<std::size_t>(floats(shape_.V)));
+  stream_.wait();
+  return {host_.logits, static_cast<std::size_t>(shape_.V)};
+}
+
+std::int32_t Decoder::likeliest() {
+  argmax(context_, {.index = at_.likeliest, .x = at_.logits, .n = shape_.V});
+  if (host_.likeliest != at_.likeliest) copy(context_, host_.likeliest, at_.likeliest, sizeof(std::int32_t));
+  stream_.wait();
+  return *host_.likeliest;
 }
 
 }  // namespace tessera

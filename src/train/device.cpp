@@ -4,6 +4,7 @@
 #include "kernels/attention/attention_path.hpp"
 #include "kernels/attention/cudnn_attention.hpp"
 #include "kernels/cuda/devices.hpp"
+#include "schedule/graph_capture.hpp"
 
 namespace tessera {
 namespace {
@@ -73,23 +74,49 @@ std::vector<std::string> describe_attention([[maybe_unused]] const ModelShape& s
 #endif
 }
 
-DeviceStream::DeviceStream([[maybe_unused]] const std::string& device) {
-#ifdef TESSERA_CUDA
-  if (device == "cuda") stream_ = cuda::make_stream();
-#endif
+GraphMode graph_mode(const Deck& deck) {
+  const std::string& said = deck.kernels.cuda_graph;
+  return said == "on" ? GraphMode::on : said == "off" ? GraphMode::off : GraphMode::automatic;
 }
 
-DeviceStream::~DeviceStream() {
 #ifdef TESSERA_CUDA
-  if (stream_) cuda::destroy_stream(stream_);
-#endif
+struct DeviceStream::Queue {
+  explicit Queue(GraphMode graphs) : graphs(graphs) {}
+
+  GraphMode graphs;
+  bool ran = false;  ///< what is repeated, once
+  cuda::Streams streams{1};
+  std::unique_ptr<cuda::Graph> graph = nullptr;
+
+  /// What is under way uses memory that its owner frees next. Whoever wants to know whether it failed has waited.
+  ~Queue() { cudaStreamSynchronize(streams[0]); }
+};
+
+DeviceStream::DeviceStream(const std::string& device, GraphMode graphs)
+    : queue_(device == "cuda" ? std::make_unique<Queue>(graphs) : nullptr) {}
+
+void* DeviceStream::get() const { return queue_ ? queue_->streams[0] : nullptr; }
+
+void DeviceStream::repeat(const std::function<void()>& work) {
+  if (!queue_) return work();
+  if (queue_->ran && !queue_->graph && queue_->graphs != GraphMode::off)
+    queue_->graph = capture_graph(queue_->streams, queue_->graphs, work);
+  queue_->graph ? queue_->graph->launch(queue_->streams[0]) : work();
+  queue_->ran = true;
 }
 
 void DeviceStream::wait() const {
-#ifdef TESSERA_CUDA
-  if (stream_) cuda::synchronize(stream_);
-#endif
+  if (queue_) cuda::synchronize(get());
 }
+#else
+struct DeviceStream::Queue {};
+DeviceStream::DeviceStream(const std::string&, GraphMode) {}
+void* DeviceStream::get() const { return nullptr; }
+void DeviceStream::repeat(const std::function<void()>& work) { work(); }
+void DeviceStream::wait() const {}
+#endif
+
+DeviceStream::~DeviceStream() = default;
 
 std::int64_t used_device_memory() {
 #ifdef TESSERA_CUDA

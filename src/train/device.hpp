@@ -1,11 +1,14 @@
 // Whether a run works on the host or on a GPU: what run.device = "auto" becomes, and what is said where there is no GPU.
 #pragma once
+#include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "deck/deck.hpp"
 #include "memory/runtime.hpp"
 #include "model/shape.hpp"
+#include "schedule/executor.hpp"
 #include "topology/world.hpp"
 
 namespace tessera {
@@ -30,19 +33,24 @@ Spaces spaces_of(const std::string& device);
 void require_attention(const ModelShape& shape);
 /// Lines that say whose attention runs on a GPU; none on the host.
 std::vector<std::string> describe_attention(const ModelShape& shape);
+/// What the deck says of CUDA graphs.
+GraphMode graph_mode(const Deck& deck);
 /// The queue of a single user of a device. On the host there is none: calls there return when they are done.
 class DeviceStream {
  public:
-  explicit DeviceStream(const std::string& device);
+  explicit DeviceStream(const std::string& device, GraphMode graphs = GraphMode::off);
   ~DeviceStream();
   DeviceStream(const DeviceStream&) = delete;
   DeviceStream& operator=(const DeviceStream&) = delete;
-  void* get() const { return stream_; }
+  void* get() const;
+  /// Does `work`, which gives this stream the same each time: from the second time on as a CUDA graph, as the executor does with a program.
+  void repeat(const std::function<void()>& work);
   /// Returns when all that it was given is done. Throws Error(environment) when some of it failed.
   void wait() const;
 
  private:
-  void* stream_ = nullptr;
+  struct Queue;
+  std::unique_ptr<Queue> queue_;  ///< null on the host
 };
 
 /// Bytes of this process's GPU that anyone uses.

@@ -17,11 +17,6 @@ namespace {
 
 constexpr const char* groups[] = {"master", "adam_m", "adam_v"};
 
-GraphMode graph_mode(const Deck& deck) {
-  const std::string& said = deck.kernels.cuda_graph;
-  return said == "on" ? GraphMode::on : said == "off" ? GraphMode::off : GraphMode::automatic;
-}
-
 std::uint64_t stream_of(const Parameter& p) { return hash_text(p.name).low; }
 
 }  // namespace

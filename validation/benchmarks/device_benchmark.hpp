@@ -74,10 +74,15 @@ struct Group {
   std::function<void(Part&, const Settings&)> add;
 };
 
+/// Adds the limit "copy".
+void add_limits(Part& part, const Settings& settings);
+
 /// The limit "copy" itself, and kernels that memory bounds beside it.
 std::vector<Group> memory_bound_groups();
 /// gemm as a run's start chooses it, against the fastest of all that cuBLASLt has for the shape.
 std::vector<Group> product_groups();
+/// What a token of generate is made of, beside the copy.
+std::vector<Group> decode_groups();
 /// Attention against the fastest product of matrices, and against cuDNN's.
 std::vector<Group> attention_groups();
 

@@ -29,6 +29,8 @@ double count(std::int64_t n) { return static_cast<double>(n); }
 double bytes_of(std::int64_t n, DType dtype) { return count(n) * static_cast<double>(size_of(dtype)); }
 std::string named(const char* name, DType dtype) { return fmt::format("{} {}", name, name_of(dtype)); }
 
+}  // namespace
+
 /// Our own kernel and CUDA's copy: the faster of them is the limit, so that no slowness of ours lowers it.
 void add_limits(Part& part, const Settings& s) {
   const std::int64_t n = s.mib << 18;
@@ -41,6 +43,8 @@ void add_limits(Part& part, const Settings& s) {
                                    cudaMemcpyAsync(to, from, static_cast<std::size_t>(4 * n), cudaMemcpyDeviceToDevice, stream));
                              }});
 }
+
+namespace {
 
 void add_rmsnorm(Part& part, const Settings& s, DType dtype) {
   const std::int64_t C = s.width, rows = std::max<std::int64_t>(1, (s.mib << 20) / (C * static_cast<std::int64_t>(size_of(dtype)))),

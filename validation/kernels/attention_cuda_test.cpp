@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <memory>
 
 #include "base/check.hpp"
 #include "kernels/attention/attention.hpp"
@@ -167,61 +168,122 @@ TEST_F(AttentionOnHopper, OperandsThatAreNotAlignedTo16Bytes) {
   expect_close(s, on_device(s, x, 4), on_host(s, x));
 }
 
+/// A new token at `position` before caches that are NaN from there on. What decoding leaves: its result and the caches.
+struct Decoding {
+  Tensor out, k, v;
+  Decoding(const AttentionShape& s, std::int64_t capacity)
+      : out(s.B * s.H * s.D, s.dtype), k(s.B * capacity * s.G * s.D, s.dtype), v(k.size(), s.dtype) {}
+};
 struct Cache {
-  Tensor q, k, v;
+  Tensor qkv;
+  Decoding before;
+  std::int32_t position;
   AttentionDecode arguments;
-  Cache(const AttentionShape& s, std::int64_t capacity, std::int64_t length)
-      : q(s.B * s.H * s.D, s.dtype), k(s.B * capacity * s.G * s.D, s.dtype), v(k.size(), s.dtype) {
-    arguments = {.capacity = capacity, .length = length, .shape = s};
-    q.randomize(1, 3);
-    k.randomize(2);
-    v.randomize(3);
-    for (std::int64_t i = 0; i < k.size(); ++i)
-      if (i / (s.G * s.D) % capacity >= length) k.set(i, std::nan("")), v.set(i, std::nan(""));
+  Cache(const AttentionShape& s, std::int64_t capacity, std::int64_t position, double spread = 3)
+      : qkv(s.B * (s.H + 2 * s.G) * s.D, s.dtype), before(s, capacity), position(static_cast<std::int32_t>(position)) {
+    arguments = {.capacity = capacity, .shape = s};
+    qkv.randomize(1, spread);
+    before.k.randomize(2);
+    before.v.randomize(3);
+    for (std::int64_t i = 0; i < before.k.size(); ++i)
+      if (i / (s.G * s.D) % capacity >= position) before.k.set(i, std::nan("")), before.v.set(i, std::nan(""));
   }
-  Tensor on_host() {
-    Tensor out(q.size(), q.type());
+  Decoding on_host() {
+    Decoding after = before;
     AttentionDecode a = arguments;
-    a.out = out.data(), a.q = q.data(), a.cache_k = k.data(), a.cache_v = v.data();
+    a.out = after.out.data(), a.qkv = qkv.data(), a.cache_k = after.k.data(), a.cache_v = after.v.data(), a.position = &position;
     host::attention_decode({}, a);
-    return out;
+    return after;
   }
-  Tensor on_device() {
-    Tensor out(q.size(), q.type());
-    DeviceBytes q_there(q.bytes()), k_there(k.bytes()), v_there(v.bytes()), out_there(out.bytes().size());
+  Decoding on_device(std::size_t offset = 0) {
+    Decoding after = before;
+    const auto there = [&](const Tensor& x) { return std::make_unique<DeviceBytes>(x.bytes().size(), offset); };
+    auto qkv_there = there(qkv), k = there(before.k), v = there(before.v), out = there(before.out);
+    qkv_there->upload(qkv.bytes().data()), k->upload(before.k.bytes().data()), v->upload(before.v.bytes().data());
+    DeviceArray<std::int32_t> at(std::vector<std::int32_t>{position});
     DeviceBytes workspace(cuda::attention_decode_workspace_bytes(arguments));
     AttentionDecode a = arguments;
-    a.out = out_there.data(), a.q = q_there.data(), a.cache_k = k_there.data(), a.cache_v = v_there.data();
+    a.out = out->data(), a.qkv = qkv_there->data(), a.cache_k = k->data(), a.cache_v = v->data(), a.position = at.data();
     cuda::attention_decode(workspace.context(), a);
-    fetch(out, out_there);
-    EXPECT_TRUE(out_there.intact() && workspace.intact());
-    return out;
+    fetch(after.out, *out), fetch(after.k, *k), fetch(after.v, *v);
+    return after;
   }
 };
 
+// Groups of one, of what is taken at once, and of more; positions at the first and last token of a piece, which is 64 tokens, or 128 of
+// heads of up to eight elements.
 TEST(AttentionCuda, DecodeMatchesTheHost) {
   TESSERA_NEEDS_DEVICE();
   for (DType t : {DType::f32, DType::bf16})
-    for (std::int64_t length : {1, 5, 128, 129, 300})
+    for (std::int64_t position : {0, 1, 62, 63, 64, 127, 128, 300})
       for (AttentionShape s : {AttentionShape{.B = 2, .H = 4, .G = 4, .D = 64},
                                {.B = 1, .H = 7, .G = 1, .D = 128},
-                               {.B = 1, .H = 4, .G = 2, .D = 96},
+                               {.B = 1, .H = 14, .G = 2, .D = 64},
+                               {.B = 1, .H = 10, .G = 2, .D = 96},
+                               {.B = 1, .H = 8, .G = 2, .D = 128},
                                {.B = 2, .H = 2, .G = 1, .D = 6},
                                {.B = 1, .H = 2, .G = 1, .D = 16},
                                {.B = 1, .H = 2, .G = 2, .D = 250}}) {
         s.dtype = t;
-        Cache cache(s, 310, length);
-        EXPECT_LT(relative_error(cache.on_device().doubles(), cache.on_host().doubles()), tolerance(t))
-            << length << " tokens, D " << s.D << ", " << name_of(t);
+        Cache cache(s, 310, position);
+        const Decoding got = cache.on_device(), want = cache.on_host();
+        EXPECT_LT(relative_error(got.out.doubles(), want.out.doubles()), tolerance(t))
+            << "at " << position << ", D " << s.D << ", " << name_of(t);
+        EXPECT_EQ(got.k.bytes(), want.k.bytes()) << "at " << position << ", D " << s.D << ", " << name_of(t);
+        EXPECT_EQ(got.v.bytes(), want.v.bytes()) << "at " << position << ", D " << s.D << ", " << name_of(t);
       }
+}
+
+// So many heads that a block takes all of its head's pieces, one after the other; five query heads are two turns in each.
+TEST(AttentionCuda, DecodeByBlocksOfSeveralPieces) {
+  TESSERA_NEEDS_DEVICE();
+  Cache cache({.B = 66, .H = 40, .G = 8, .D = 16, .dtype = DType::bf16}, 200, 150);
+  EXPECT_LT(relative_error(cache.on_device().out.doubles(), cache.on_host().out.doubles()), tolerance(DType::bf16));
+#ifdef TESSERA_EMULATED_GPU
+  const Tensor forward = cache.on_device().out;
+  emulator::set_order(emulator::Order::backward);
+  EXPECT_EQ(cache.on_device().out.bytes(), forward.bytes());
+  emulator::set_order(emulator::Order::forward);
+#endif
+}
+
+TEST(AttentionCuda, DecodeOfOperandsThatAreNotAlignedTo16Bytes) {
+  TESSERA_NEEDS_DEVICE();
+  for (DType t : {DType::f32, DType::bf16}) {
+    Cache cache({.B = 1, .H = 6, .G = 2, .D = 64, .dtype = t}, 80, 70);
+    EXPECT_EQ(cache.on_device(4).out.bytes(), cache.on_device().out.bytes()) << name_of(t);
+  }
+}
+
+TEST(AttentionCuda, DecodeOfLargeScoresDoesNotOverflow) {
+  TESSERA_NEEDS_DEVICE();
+  Cache cache({.B = 1, .H = 7, .G = 1, .D = 128, .dtype = DType::bf16}, 200, 170, 300);
+  EXPECT_LT(relative_error(cache.on_device().out.doubles(), cache.on_host().out.doubles()), 1e-2);
+}
+
+TEST(AttentionCuda, DecodeDoesNotSwallowNan) {
+  TESSERA_NEEDS_DEVICE();
+  for (bool in_value : {false, true}) {
+    Cache cache({.B = 1, .H = 2, .G = 1, .D = 64, .dtype = DType::bf16}, 200, 170);
+    (in_value ? cache.before.v : cache.before.k).set(100 * 64 + 9, std::nan(""));
+    const std::vector<double> out = cache.on_device().out.doubles();
+    for (std::size_t i = 0; i < out.size(); ++i) EXPECT_EQ(std::isnan(out[i]), !in_value || i % 64 == 9) << i;
+  }
+}
+
+// The pieces, and so the bits, are those of the position: how much room there is beyond it does not matter.
+TEST(AttentionCuda, DecodeDoesNotDependOnTheCapacity) {
+  TESSERA_NEEDS_DEVICE();
+  const AttentionShape s{.B = 1, .H = 7, .G = 1, .D = 64, .dtype = DType::bf16};
+  EXPECT_EQ(Cache(s, 131, 130).on_device().out.bytes(), Cache(s, 1000, 130).on_device().out.bytes());
 }
 
 TEST(AttentionCuda, DecodeGivesTheSameBitsTwice) {
   TESSERA_NEEDS_DEVICE();
   for (DType t : {DType::f32, DType::bf16}) {
-    Cache cache({.B = 1, .H = 4, .G = 2, .D = 64, .dtype = t}, 400, 333);
-    const Tensor first = cache.on_device();
-    const Tensor second = again([&] { return cache.on_device(); });
+    Cache cache({.B = 1, .H = 10, .G = 2, .D = 64, .dtype = t}, 400, 333);
+    const Tensor first = cache.on_device().out;
+    const Tensor second = again([&] { return cache.on_device().out; });
     EXPECT_EQ(first.bytes(), second.bytes());
   }
 }

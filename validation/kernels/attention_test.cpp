@@ -158,22 +158,25 @@ TEST(Attention, DecodeMatchesTheLastRow) {
       AttentionShape s{.B = 2, .T = 77, .H = 6, .G = 2, .D = D, .dtype = t};
       Result r(s);
       std::int64_t capacity = 90, stride = (s.H + 2 * s.G) * D;
-      Tensor q(s.B * s.H * D, t), k(s.B * capacity * s.G * D, t), v(k.size(), t), out(q.size(), t);
+      Tensor row(s.B * stride, t), k(s.B * capacity * s.G * D, t), v(k.size(), t), out(s.B * s.H * D, t);
       std::vector<double> want, full = reference(s, r.qkv.doubles(), {}).out;
       for (std::int64_t b = 0; b < s.B; ++b) {
-        for (std::int64_t u = 0; u < s.T; ++u)
+        for (std::int64_t u = 0; u + 1 < s.T; ++u)
           for (std::int64_t i = 0; i < s.G * D; ++i) {
             k.set((b * capacity + u) * s.G * D + i, r.qkv.get((b * s.T + u) * stride + s.H * D + i));
             v.set((b * capacity + u) * s.G * D + i, r.qkv.get((b * s.T + u) * stride + (s.H + s.G) * D + i));
           }
-        for (std::int64_t i = 0; i < s.H * D; ++i) {
-          q.set(b * s.H * D + i, r.qkv.get((b * s.T + s.T - 1) * stride + i));
-          want.push_back(full[z((b * s.T + s.T - 1) * s.H * D + i)]);
-        }
+        for (std::int64_t i = 0; i < stride; ++i) row.set(b * stride + i, r.qkv.get((b * s.T + s.T - 1) * stride + i));
+        for (std::int64_t i = 0; i < s.H * D; ++i) want.push_back(full[z((b * s.T + s.T - 1) * s.H * D + i)]);
       }
-      attention_decode(
-          {},
-          {.out = out.data(), .q = q.data(), .cache_k = k.data(), .cache_v = v.data(), .capacity = capacity, .length = s.T, .shape = s});
+      const auto last = static_cast<std::int32_t>(s.T - 1);
+      attention_decode({}, {.out = out.data(),
+                            .qkv = row.data(),
+                            .cache_k = k.data(),
+                            .cache_v = v.data(),
+                            .position = &last,
+                            .capacity = capacity,
+                            .shape = s});
       EXPECT_LT(relative_error(out.doubles(), want), tolerance(t)) << D;
     }
 }

@@ -198,12 +198,14 @@ void attention() {
     attention_backward(
         workspace.context(),
         {.d_qkv = d_qkv.data(), .d_out = d_out.data(), .qkv = qkv.data(), .out = out.data(), .lse = lse.data(), .shape = shape});
+    const std::int32_t position = 36;
+    auto row = random_values<T>(shape.B * width, 3);
     attention_decode({}, {.out = decoded.data(),
-                          .q = d_out.data(),
+                          .qkv = row.data(),
                           .cache_k = qkv.data(),
                           .cache_v = out.data(),
+                          .position = &position,
                           .capacity = 40,
-                          .length = 37,
                           .shape = shape});
     print("attention", dtype, out, lse, d_qkv, decoded);
   }

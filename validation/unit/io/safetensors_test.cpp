@@ -1,6 +1,7 @@
 #include "io/safetensors/safetensors.hpp"
 
 #include <nlohmann/json.hpp>
+#include <random>
 
 #include "../scratch.hpp"
 

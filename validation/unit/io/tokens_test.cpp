@@ -1,5 +1,8 @@
 // Token files: what is read is what was written, and bad input is refused by place.
 #include "io/tokens/tokens.hpp"
+
+#include <random>
+
 #include "../scratch.hpp"
 #include "io/hdf5/hdf5.hpp"
 #include "io/tokens/utf8.hpp"

@@ -1,10 +1,9 @@
-// The token-by-token path against the training path, the prompt in one pass against token by token, and drawing of tokens.
+// The token-by-token path against the training path, and the prompt in one pass against token by token.
 #include "train/decoder.hpp"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <map>
 
 #include "../model/random_models.hpp"
 #include "../scratch.hpp"
@@ -51,7 +50,8 @@ TEST_P(DecoderOf, ItsLogitsGiveTheLossOfTheTrainingPath) {
     for (std::int64_t t = 0; t < T; ++t) {
       EXPECT_EQ(decoder.length(), t);
       const auto at = static_cast<std::size_t>(b * T + t);
-      const auto logits = decoder.next(engine.tokens(0)[at]);
+      decoder.next(engine.tokens(0)[at]);
+      const auto logits = decoder.logits();
       ASSERT_EQ(logits.size(), static_cast<std::size_t>(deck.model.vocab));
       double normaliser = 0;
       for (float x : logits) normaliser += std::exp(static_cast<double>(x));
@@ -75,14 +75,14 @@ TEST_P(DecoderOf, APromptInOnePassIsThatOfTokenByToken) {
   for (std::int64_t i = 0; i < capacity; ++i) tokens.push_back(static_cast<std::int32_t>(random(0, deck.model.vocab - 1)));
   for (const std::int64_t prompt : {1, 2, 7, 131}) {
     Decoder whole(engine, deck, {.prompt = prompt, .capacity = capacity}), single(engine, deck, {.prompt = 1, .capacity = capacity});
-    std::span<const float> expected, got = whole.start(std::span(tokens).first(static_cast<std::size_t>(prompt)));
-    for (std::int64_t i = 0; i < prompt; ++i) expected = single.next(tokens[static_cast<std::size_t>(i)]);
+    whole.start(std::span(tokens).first(static_cast<std::size_t>(prompt)));
+    for (std::int64_t i = 0; i < prompt; ++i) single.next(tokens[static_cast<std::size_t>(i)]);
     const double bound = 10 * GetParam().tolerance;  // of logits, where that of the loss is of their mean
-    EXPECT_LT(test::relative_difference(got, expected), bound) << prompt;
+    EXPECT_LT(test::relative_difference(whole.logits(), single.logits()), bound) << prompt;
     EXPECT_EQ(whole.length(), prompt);
     for (std::int64_t i = prompt; i < prompt + 3; ++i) {  // which see the prompt in the cache
-      got = whole.next(tokens[static_cast<std::size_t>(i)]), expected = single.next(tokens[static_cast<std::size_t>(i)]);
-      EXPECT_LT(test::relative_difference(got, expected), bound) << prompt << ", then " << i;
+      whole.next(tokens[static_cast<std::size_t>(i)]), single.next(tokens[static_cast<std::size_t>(i)]);
+      EXPECT_LT(test::relative_difference(whole.logits(), single.logits()), bound) << prompt << ", then " << i;
     }
   }
 }
@@ -127,50 +127,6 @@ TEST(Decoder, TheModelIsRefusedWhereItDoesNotFitWithTheTextsCaches) {
   load_model(checkpoint, 0, "host", small);
   const std::string text = test::error_of(ExitCode::memory, [&] { load_model(checkpoint, 0, "host", large); });
   for (const char* part : {"memory.host_limit", "8.00 MiB", "--tokens", "--device"}) EXPECT_TRUE(test::has(text, part)) << text;
-}
-
-const std::vector<float> logits = {0.0f, 2.0f, 1.0f, -1.0f, 1.5f};
-
-std::map<std::int32_t, double> shares(double temperature, std::int64_t top_k, std::uint64_t seed = 1) {
-  std::map<std::int32_t, double> share;
-  constexpr int draws = 20000;
-  for (int i = 0; i < draws; ++i) share[sample_token(logits, temperature, top_k, seed, i)] += 1.0 / draws;
-  return share;
-}
-
-TEST(SampleToken, ZeroTemperatureTakesTheLargest) {
-  for (std::int64_t position = 0; position < 20; ++position) EXPECT_EQ(sample_token(logits, 0, 0, 1, position), 1);
-}
-
-TEST(SampleToken, DrawsByTheirProbability) {
-  for (double temperature : {0.5, 1.0, 2.0}) {
-    double sum = 0;
-    for (float x : logits) sum += std::exp(x / temperature);
-    auto share = shares(temperature, 0);
-    for (std::int32_t token = 0; token < 5; ++token)
-      EXPECT_NEAR(share[token], std::exp(logits[static_cast<std::size_t>(token)] / temperature) / sum, 0.015)
-          << token << " at " << temperature;
-  }
-}
-
-TEST(SampleToken, TopKLeavesTheRestOut) {
-  auto share = shares(1.0, 2);
-  EXPECT_EQ(share.size(), 2u);
-  EXPECT_NEAR(share[1], 1 / (1 + std::exp(-0.5)), 0.015);
-  EXPECT_EQ(shares(1.0, 1).size(), 1u);
-  EXPECT_EQ(shares(1.0, 100).size(), 5u) << "more than there are: all";
-}
-
-TEST(SampleToken, DependsOnSeedAndPositionAlone) {
-  EXPECT_EQ(sample_token(logits, 1, 0, 3, 7), sample_token(logits, 1, 0, 3, 7));
-  EXPECT_NE(shares(1.0, 0, 1), shares(1.0, 0, 2));
-}
-
-TEST(SampleToken, HugeLogitsAndTinyTemperaturesStayFinite) {
-  for (std::int64_t i = 0; i < 100; ++i) {
-    EXPECT_EQ(sample_token(std::vector<float>{1e30f, -1e30f, 0.0f}, 1, 0, 1, i), 0);
-    EXPECT_EQ(sample_token(logits, 1e-6, 0, 1, i), 1);
-  }
 }
 
 }  // namespace
