@@ -4,7 +4,44 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <csignal>
+#include <cstdio>
+
 namespace tessera {
+namespace {
+
+// The process's own, as its signals are.
+std::atomic<const Peers*> g_watched{nullptr};
+std::atomic<int> g_own_rank{0};
+
+/// In the middle of abort(): nothing may be locked or allocated here.
+void on_abort(int) {
+  constexpr int tries = 50, pause_microseconds = 10000;  // a process is gone a little later than its memory
+  for (int i = 0; i < tries; ++i) {
+    const Peers* peers = g_watched.load();
+    if (!peers) break;
+    if (const std::optional<int> lost = peers->ended_rank()) {
+      char text[256];
+      const int length = std::snprintf(text, sizeof text,
+                                       "tessera: rank %d: error: the process of rank %d has ended, and MPI gave up over it. Its own last "
+                                       "lines, or the kernel's log when memory ran out, say why; run again to resume.\n",
+                                       g_own_rank.load(), *lost);
+      if (length > 0 && write(STDERR_FILENO, text, static_cast<std::size_t>(length)) != length) _exit(static_cast<int>(ExitCode::internal));
+      _exit(static_cast<int>(ExitCode::environment));
+    }
+    usleep(pause_microseconds);
+  }
+  std::signal(SIGABRT, SIG_DFL);  // abort() raises it once more
+}
+
+}  // namespace
+
+void explain_aborts(const Peers* peers, int rank) {
+  g_own_rank = rank;
+  g_watched = peers;
+  std::signal(SIGABRT, peers ? on_abort : SIG_DFL);
+}
 
 Peers::Peers(MPI_Comm node) {
   struct Entry {

@@ -32,4 +32,8 @@ class Peers {
   std::vector<int> descriptors_;  // of processes; -1: our own, or not known
 };
 
+/// Where MPI ends this process by abort(), names a process of `peers` that ended before, and leaves with ExitCode::environment: by CMA
+/// ranks of a node read each other's memory, and UCX aborts the reader when the other is gone. Until called with null.
+void explain_aborts(const Peers* peers, int rank);
+
 }  // namespace tessera

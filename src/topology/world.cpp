@@ -126,9 +126,6 @@ std::string host_name() {
 
 World::World(const WorldOptions& options) : options_(options), exceptions_at_start_(std::uncaught_exceptions()) {
   int provided = MPI_THREAD_SINGLE;
-  // By CMA ranks of a node read each other's memory. Where the other has died meanwhile UCX ends the reader with a backtrace, before it can
-  // say which rank was lost. What is large goes through shared memory of ours inside a node, so little is lost by doing without.
-  default_environment("UCX_TLS", "^cma");
   MPI_CHECK(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided));
   MPI_CHECK(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN));
   MPI_CHECK(MPI_Comm_rank(MPI_COMM_WORLD, &place_.rank));
@@ -153,6 +150,7 @@ World::World(const WorldOptions& options) : options_(options), exceptions_at_sta
   MPI_CHECK(MPI_Comm_size(comm, &place_.local_ranks));
 
   handles_->peers = Peers(comm);
+  explain_aborts(&handles_->peers, place_.rank);
   std::string reason;
   handles_->block = make_shared_block(comm, sizeof(Failure), true, reason);
 
@@ -256,6 +254,7 @@ void World::together(const std::function<void()>& part) const {
 
 int World::finish(int status) {
   finished_ = true;
+  explain_aborts(nullptr, place_.rank);  // from here on others may end as they should
   std::fflush(nullptr);
   int highest = status;
   MPI_Request request = MPI_REQUEST_NULL;

@@ -13,7 +13,6 @@
 #include <vector>
 
 #include "base/clock.hpp"
-#include "deck/environment.hpp"
 #include "memory/arena.hpp"
 #include "topology/copy.hpp"
 #include "topology/make_communicator.hpp"
@@ -178,6 +177,5 @@ int run(World& world, int argc, char** argv) {
 }  // namespace tessera
 
 int main(int argc, char** argv) {
-  tessera::default_environment("UCX_TLS", "all");  // MPICH at its best, not as our ranks set it
   return tessera::run_in_world({}, [&](tessera::World& world) { return tessera::run(world, argc, argv); });
 }
