@@ -9,6 +9,7 @@ import time
 
 program = sys.argv[1]
 mpiexec = sys.argv[2] if len(sys.argv) > 2 else "mpiexec.mpich"
+ANY = "any"
 limit_seconds = 25  # a failing run ends in under two; the rest is for a loaded machine
 
 
@@ -28,7 +29,7 @@ def alive(pid):
 
 
 def check(name, command, status, last, once=None, ranks=3, environment=None, has=""):
-    """status: the exit status, or None for any but 0. last: a pattern for the last line. once: text that stands exactly once. has: at least once."""
+    """status: the exit status, None for any but 0, ANY. last: a pattern for the last line. once: text that stands exactly once. has: at least once."""
     faults = []
     try:
         code, output, seconds = run(command, environment)
@@ -45,7 +46,7 @@ def check(name, command, status, last, once=None, ranks=3, environment=None, has
     left = [pid for pid in pids if alive(pid)]
     if left:
         faults.append(f"processes {left} outlived the run")
-    if code == 0 if status is None else code != status:
+    if status != ANY and (code == 0 if status is None else code != status):
         faults.append(f"exit status {code}, expected {'not 0' if status is None else status}")
     if last and not (lines and re.search(last, lines[-1])):
         faults.append(f"the last line does not match {last!r}")
@@ -87,11 +88,10 @@ def main():
            once="error:")
     expect("kill", 6, "the process of rank 1 has ended while rank", launch=[*launch, "sh", "-c", '"$0" "$@"; sleep 20'], once="error:")
 
-    # UCX ends the rank that reads the dead one's memory with a backtrace, before or after another says what happened.
-    expect("kill-sending-over-mpi", 6, "", launch=[*launch, "sh", "-c", '"$0" "$@"; sleep 20'], has="the process of rank 1 has ended")
-    pair = [mpiexec, "-n", "2", "sh", "-c", '"$0" "$@"; echo "status $?"; sleep 1']
-    expect("kill-sending-over-mpi", 0, "", launch=pair, has="rank 0: error: the process of rank 1 has ended, and MPI gave up over it", ranks=2)
-    expect("kill-sending-over-mpi", 0, "", launch=pair, has="status 6", ranks=2)
+    # UCX aborts the rank that reads the dead one's memory. The status is the rank's: the launcher's is that of the shells, or of killing them.
+    pair = [mpiexec, "-n", "2", "sh", "-c", '"$0" "$@"; echo "a rank ended with $?"; sleep 3']
+    for words in ("rank 0: error: the process of rank 1 has ended, and MPI gave up over it", "a rank ended with 6"):
+        expect("kill-sending-over-mpi", ANY, "", launch=pair, has=words, ranks=2)
 
     # MPICH 4.0.2 hangs in MPI_Finalize in about every other run over TCP: the runs end all the same, with their own status.
     over_tcp = {"MPIR_CVAR_NOLOCAL": "1", "UCX_TLS": "tcp,self"}
