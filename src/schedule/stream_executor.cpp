@@ -54,6 +54,7 @@ void StreamExecutor::execute(ProgramKind kind) {
   times_ = {};
   issued_ = done_ = start_ = {};
   Recorded& program = programs_[static_cast<std::size_t>(kind)];
+  const double begin = now_seconds();
   try {
     if (!trace_ && (program.graph || (program.ran && wants_graph(kind) && capture(kind))))
       run_graph(program);
@@ -68,6 +69,7 @@ void StreamExecutor::execute(ProgramKind kind) {
     throw;
   }
   program.ran = true;
+  program.seconds = std::max(program.seconds, now_seconds() - begin);
 }
 
 void StreamExecutor::end_all() {
@@ -186,23 +188,28 @@ void StreamExecutor::record(std::size_t lane, const Task& task) {
 }
 
 void StreamExecutor::await(std::size_t lane, std::int64_t count) {
-  double begin = now_seconds(), checked = begin, say_after = watch_.say_after;
+  double begin = now_seconds(), checked = begin, say_after = patience();
   while (done_[lane] < count) {
     if (see_progress()) {
-      begin = now_seconds(), say_after = watch_.say_after;
+      begin = now_seconds(), say_after = patience();
       continue;
     }
     const double now = now_seconds();
     if (now - checked > check_seconds) {
       checked = now;
       watch_.check(now - begin);
-      if (!running_ && now - begin > say_after) {  // a graph may take as long as a step does
+      if (now - begin > say_after) {
         say_after *= 2;
-        warning("on this GPU no task has ended for {:.0f} s: {}", now - begin, unfinished());
+        warning("on this GPU no task has ended for {:.0f} s: {}{}", now - begin, unfinished(),
+                running_ ? " (kernels.cuda_graph=\"off\" would name the task)" : "");
       }
     }
     now - begin < 2e-3 ? sched_yield() : usleep(20);
   }
+}
+
+double StreamExecutor::patience() const {
+  return running_ ? std::max(watch_.say_after, watch_.patience * running_->seconds) : watch_.say_after;
 }
 
 /// Whether a task has ended since the last call.

@@ -12,7 +12,10 @@ namespace tessera {
 struct StreamWatch {
   std::function<void(double waited)> check = [](double) {};  ///< after `waited` seconds in which no task has ended; throws to give up
   std::function<void()> abort = [] {};                       ///< ends such tasks, undone: called once, before an error leaves run()
-  double say_after = 30;                                     ///< seconds without an end after which a task is named in the log, and again
+  /// Seconds without an end after which a task is named in the log, and again. A graph has at least `patience` times as long as any run
+  /// of its program took: it is one task here.
+  double say_after = 30;
+  double patience = 10;
 };
 
 class StreamExecutor final : public Executor {
@@ -32,6 +35,7 @@ class StreamExecutor final : public Executor {
   /// What is known of a program beside its tasks.
   struct Recorded {
     bool ran = false;                                        ///< once, task by task: what CUDA, cuBLASLt and NCCL do at first use is done
+    double seconds = 0;                                      ///< that the longest run took
     std::unique_ptr<cuda::Graph> graph;                      ///< of the whole program
     Task whole;                                              ///< stands for it in messages
     std::array<std::vector<const Task*>, lane_count> tasks;  ///< of the lanes of collectives, in the graph's order
@@ -49,6 +53,8 @@ class StreamExecutor final : public Executor {
   bool capture(ProgramKind kind);
   void run_tasks(ProgramKind kind);
   void run_graph(const Recorded& program);
+  /// Seconds after which something is wrong, by the looks of it.
+  double patience() const;
   void issue_all(ProgramKind kind);
   void issue(const OrderedPhase& phase, std::int64_t repetition);
   void run_task(const OrderedPhase& phase, int task, std::int64_t repetition);

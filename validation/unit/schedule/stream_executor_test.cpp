@@ -230,6 +230,36 @@ TEST(StreamExecutor, ATaskThatTakesLongIsNamedInTheLog) {
   }
 }
 
+// A graph may take as long as a step does, and no longer.
+TEST(StreamExecutor, AGraphThatTakesMuchLongerThanAStepIsNamedInTheLog) {
+  LaggingLanes lanes;
+  std::int64_t adds = 0;
+  std::size_t runs = 0;
+  auto executor = lanes.executor(
+      [&](const TaskRun& run) {
+        if (run.task.lane != Lane::compute) return;
+        // In each run one task lasts, of the second and third, which are the graph, the same.
+        const bool lasts = ++adds == 3 || adds == repetitions + 3;
+        emulator::enqueue(lanes.stream(run), [&runs, lasts, end = 0.0]() mutable {
+          constexpr std::array<double, 3> seconds{0.1, 0.3, 4};
+          if (lasts && end == 0) end = now_seconds() + seconds[runs];
+          return now_seconds() > end;
+        });
+      },
+      {.say_after = 0.05, .patience = 8}, GraphMode::on);
+  const auto said_in_a_run = [&] {
+    testing::internal::CaptureStderr();
+    executor.run(ProgramKind::train);
+    ++runs;
+    return testing::internal::GetCapturedStderr();
+  };
+  EXPECT_NE(said_in_a_run().find("lane compute is at `add`"), std::string::npos);
+  EXPECT_EQ(said_in_a_run().find("no task has ended"), std::string::npos) << "three times as long as the first";
+  const std::string said = said_in_a_run();
+  EXPECT_NE(said.find("lane compute is at `the graph of train`"), std::string::npos) << said;
+  EXPECT_NE(said.find("kernels.cuda_graph=\"off\""), std::string::npos) << said;
+}
+
 TEST(StreamExecutor, AKernelThatFailsInTheWarmUpIsNamed) {
   LaggingLanes lanes;
   auto executor = lanes.executor([&](const TaskRun& run) {
