@@ -2,6 +2,7 @@
 #pragma once
 #include <sys/types.h>
 
+#include <atomic>
 #include <optional>
 #include <vector>
 
@@ -23,17 +24,27 @@ class Peers {
   const std::vector<pid_t>& pids() const { return pids_; }
   /// False also where it cannot be known.
   bool has_ended(int local_rank) const;
-  /// The world rank of a process of this node that has ended.
+  /// The world rank of a process of this node that has ended, of several one that was lost.
   std::optional<int> ended_rank() const;
+
+  /// Takes a mark for each local rank, all false, in memory that the node's ranks share.
+  void share_marks(std::atomic<bool>* aborting) { aborting_ = aborting; }
+  /// Marks this process: it is in abort(), for a fault of its own or over a lost rank, and no other rank is to be told that it was lost.
+  void mark_aborting() const;
+  /// The world rank of a process of this node that has ended unmarked. None where nothing is shared.
+  std::optional<int> lost_rank() const;
 
  private:
   std::vector<pid_t> pids_;
   std::vector<int> world_ranks_;
   std::vector<int> descriptors_;  // of processes; -1: our own, or not known
+  int own_ = 0;                   // local rank
+  std::atomic<bool>* aborting_ = nullptr;
 };
 
-/// Where MPI ends this process by abort(), names a process of `peers` that ended before, and leaves with ExitCode::environment: by CMA
-/// ranks of a node read each other's memory, and UCX aborts the reader when the other is gone. Until called with null.
+/// Where abort() ends this process, looks for half a second for a lost rank among `peers`, names it and leaves with ExitCode::environment:
+/// by CMA ranks of a node read each other's memory, and UCX aborts the reader when the other is gone. Where none is lost, and for SIGABRT
+/// from another process, the process ends by the signal. `peers` must stay where it is until a call with null.
 void explain_aborts(const Peers* peers, int rank);
 
 }  // namespace tessera

@@ -150,9 +150,9 @@ World::World(const WorldOptions& options) : options_(options), exceptions_at_sta
   MPI_CHECK(MPI_Comm_size(comm, &place_.local_ranks));
 
   handles_->peers = Peers(comm);
-  explain_aborts(&handles_->peers, place_.rank);
   std::string reason;
-  handles_->block = make_shared_block(comm, sizeof(Failure), true, reason);
+  handles_->block = make_shared_block(comm, Handles::block_bytes(place_.local_ranks), true, reason);
+  handles_->peers.share_marks(handles_->marks());
 
   int leader = place_.rank;
   MPI_CHECK(MPI_Bcast(&leader, 1, MPI_INT, 0, comm));
@@ -163,6 +163,8 @@ World::World(const WorldOptions& options) : options_(options), exceptions_at_sta
   place_.nodes = static_cast<int>(leaders.size());
   place_.node = static_cast<int>(std::lower_bound(leaders.begin(), leaders.end(), leader) - leaders.begin());
   place_.host = host_name();
+  // Last: were anything to throw after it, the handler would be left with what is freed. Without marks nobody can tell who was lost.
+  if (handles_->marks() && place_.local_ranks > 1) explain_aborts(&handles_->peers, place_.rank);
 }
 
 World::~World() {

@@ -1,6 +1,7 @@
 // MPI's side of a World, for this folder and for the parallel HDF5 file access.
 #pragma once
 #include <atomic>
+#include <cstddef>
 
 #include "topology/mpi.hpp"
 #include "topology/peers.hpp"
@@ -18,8 +19,12 @@ struct World::Handles {
   OwnedComm world;  ///< a duplicate of MPI_COMM_WORLD: a library that uses MPI on its own cannot meet our messages
   OwnedComm node;   ///< the ranks of this node
   Peers peers;      ///< the processes of this node
-  Mapping block;    ///< a Failure; empty where the node's ranks cannot share memory: then each speaks for itself
+  Mapping block;    ///< a Failure and `peers`' marks; empty where the node's ranks cannot share memory: then each speaks for itself
+  static std::size_t block_bytes(int local_ranks) {
+    return sizeof(Failure) + static_cast<std::size_t>(local_ranks) * sizeof(std::atomic<bool>);
+  }
   Failure* failure() const { return reinterpret_cast<Failure*>(block.data()); }
+  std::atomic<bool>* marks() const { return block ? reinterpret_cast<std::atomic<bool>*>(block.data() + sizeof(Failure)) : nullptr; }
 };
 
 }  // namespace tessera

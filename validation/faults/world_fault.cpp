@@ -2,6 +2,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <thread>
 #include <vector>
 
@@ -37,6 +38,15 @@ void send_and_die(Communicator& comm, bool failing) {
   send();
 }
 
+/// Ranks that end by SIGABRT, a while apart, and never meet again. The last one is killed before where `fault` says so.
+[[noreturn]] void abort_apart(const std::string& fault, int rank, int ranks) {
+  if (fault.ends_with("-beside-kill") && rank == ranks - 1) raise(SIGKILL);
+  usleep(200000U * static_cast<unsigned>(rank + 1));
+  // From another process, as timeout or scancel sends it.
+  if (fault.starts_with("abort-from-outside") && std::system(fmt::format("kill -ABRT {}", getpid()).c_str()) == 0) sleep(3600);
+  std::abort();
+}
+
 int run(World& world, const std::string& fault) {
   take_stop_signals();  // as the trainer does
   Node node(world);
@@ -58,6 +68,7 @@ int run(World& world, const std::string& fault) {
       if (failing) fail(ExitCode::data, "train.h5 cannot be opened");
     });
   if (kind == "kill-sending") send_and_die(*comm, failing);
+  if (kind.starts_with("abort-")) abort_apart(kind, world.rank(), world.ranks());
   usleep(100000);  // lines written in the same instant may reach the launcher in any order
   if (kind == "everybody") fail(ExitCode::numerics, "the loss is not finite at step 3");
   if (kind == "lane" && failing) {

@@ -1,6 +1,10 @@
 #include "topology/world.hpp"
 
 #include <sched.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <set>
 
@@ -85,6 +89,23 @@ TEST(World, RanksOfANodeAreBoundApart) {
     // Bound now, so a second look finds a binding that stands.
     EXPECT_EQ(bind_process(world()).units, mine.units);
   }
+}
+
+// What a job manager or a person sends for a core of a rank that hangs. The child has the rank's handlers.
+TEST(World, AnAbortFromOutsideIsNotSwallowed) {
+  const pid_t child = fork();
+  if (child == 0) {
+    const rlimit no_core{0, 0};
+    setrlimit(RLIMIT_CORE, &no_core);
+    pause();
+    _exit(0);  // the signal was taken, and nothing came of it
+  }
+  ASSERT_GT(child, 0);
+  usleep(20000);
+  EXPECT_EQ(kill(child, SIGABRT), 0);
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT) << "wait status " << status;
 }
 
 }  // namespace
