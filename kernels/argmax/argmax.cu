@@ -11,6 +11,7 @@ using namespace tessera::cuda;
 
 constexpr int threads = 1024, warps = threads / warp_lanes, unroll = 8;
 
+/// NaN is held as infinity at -1: nothing is larger, and no equal comes before it.
 struct Best {
   float value;
   int index;
@@ -29,7 +30,7 @@ __global__ void __launch_bounds__(threads) argmax_kernel(Argmax p) {
   __shared__ Best of_warp[warps];
   const int thread = static_cast<int>(threadIdx.x), lane = thread % warp_lanes, warp = thread / warp_lanes;
   const int n = static_cast<int>(p.n);
-  Best best{-INFINITY, 0};
+  Best best{-INFINITY, -1};
   for (int first = 0; first < n; first += threads * unroll) {
     float x[unroll];
 #pragma unroll
@@ -39,7 +40,7 @@ __global__ void __launch_bounds__(threads) argmax_kernel(Argmax p) {
     }
 #pragma unroll
     for (int u = 0; u < unroll; ++u)
-      if (x[u] > best.value) best = {x[u], first + u * threads + thread};
+      if (!(x[u] <= best.value)) best = x[u] == x[u] ? Best{x[u], first + u * threads + thread} : Best{INFINITY, -1};
   }
   best.take_lanes();
   if (lane == 0) of_warp[warp] = best;

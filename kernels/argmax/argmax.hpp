@@ -5,7 +5,7 @@
 namespace tessera::kernels {
 
 struct Argmax {
-  std::int32_t* index = nullptr;  ///< (1) of the first of the largest; NaN is never the largest, and 0 stands for none
+  std::int32_t* index = nullptr;  ///< (1) of the first of the largest; -1 where any is NaN or none is above -infinity
   const float* x = nullptr;       ///< (n)
   std::int64_t n = 0;             ///< up to 2^30
 };

@@ -14,6 +14,7 @@
 #include "kernels/rope/rope.hpp"
 #include "kernels/swiglu/swiglu.hpp"
 #include "model/linear.hpp"
+#include "train/sampling.hpp"
 
 namespace tessera {
 namespace {
@@ -283,6 +284,7 @@ std::int32_t Decoder::likeliest() {
   argmax(context_, {.index = at_.likeliest, .x = at_.logits, .n = shape_.V});
   if (host_.likeliest != at_.likeliest) copy(context_, host_.likeliest, at_.likeliest, sizeof(std::int32_t));
   stream_.wait();
+  if (*host_.likeliest < 0) fail_of_logits(length_);
   return *host_.likeliest;
 }
 

@@ -37,7 +37,7 @@ class Decoder {
   void next(std::int32_t token);
   /// Logits (V, fp32) of the token that follows; valid until the next pass.
   std::span<const float> logits();
-  /// The id of the largest of them, the first of equals: on a GPU nothing else crosses.
+  /// The id of the largest of them, the first of equals: on a GPU nothing else crosses. Fails where they are no numbers.
   std::int32_t likeliest();
   std::int64_t length() const { return length_; }
 

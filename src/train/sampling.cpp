@@ -1,46 +1,49 @@
 #include "train/sampling.hpp"
 
-#include <algorithm>
-#include <cmath>
-#include <numeric>
 #include <vector>
 
+#include "base/check.hpp"
+#include "kernels/argmax/argmax.hpp"
+#include "kernels/draw/draw.hpp"
 #include "kernels/elementwise/elementwise.hpp"
-#include "kernels/parallel.hpp"
 
 namespace tessera {
 namespace {
 
-/// The `k` largest, in descending order.
-std::vector<std::int32_t> largest(std::span<const float> logits, std::size_t k) {
-  std::vector<std::int32_t> order(logits.size());
-  std::iota(order.begin(), order.end(), 0);
-  std::partial_sort(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(k), order.end(), [&](std::int32_t a, std::int32_t b) {
-    return logits[static_cast<std::size_t>(a)] > logits[static_cast<std::size_t>(b)];
-  });
-  order.resize(k);
-  return order;
+/// Of the k largest alone.
+std::int32_t draw_of_largest(std::span<const float> logits, std::int64_t k, double temperature, double uniform) {
+  const std::vector<std::int32_t> ids = kernels::largest(logits, k);
+  std::vector<float> of_ids;
+  of_ids.reserve(ids.size());
+  for (const std::int32_t id : ids) of_ids.push_back(logits[static_cast<std::size_t>(id)]);
+  const std::int32_t at = kernels::draw(of_ids, temperature, uniform);
+  return at < 0 ? at : ids[static_cast<std::size_t>(at)];
 }
 
 }  // namespace
 
+void fail_of_logits(std::int64_t position) {
+  fail(ExitCode::numerics,
+       "the logits of token {} of the text (the first is 0) are not finite numbers: the checkpoint is damaged, or the training that wrote "
+       "it "
+       "diverged; `tessera inspect CHECKPOINT --verify` compares its files with their checksums, and `tessera evaluate CHECKPOINT` shows "
+       "its loss",
+       position);
+}
+
 std::int32_t sample_token(std::span<const float> logits, double temperature, std::int64_t top_k, std::uint64_t seed,
                           std::int64_t position) {
-  const auto likeliest = std::max_element(logits.begin(), logits.end());
-  if (temperature <= 0) return static_cast<std::int32_t>(likeliest - logits.begin());
-  // Where all are considered they need no order: sorting a vocabulary takes a hundred times as long as a GPU takes for the next token.
-  const bool some = top_k > 0 && static_cast<std::size_t>(top_k) < logits.size();
-  const std::vector<std::int32_t> order = some ? largest(logits, static_cast<std::size_t>(top_k)) : std::vector<std::int32_t>();
-  std::vector<double> cumulative(some ? order.size() : logits.size());
-  kernels::parallel_ranges(static_cast<std::int64_t>(cumulative.size()), 4096, [&](std::int64_t begin, std::int64_t end) {
-    for (auto i = static_cast<std::size_t>(begin); i < static_cast<std::size_t>(end); ++i)
-      cumulative[i] = std::exp((static_cast<double>(logits[some ? static_cast<std::size_t>(order[i]) : i]) - *likeliest) / temperature);
-  });
-  std::partial_sum(cumulative.begin(), cumulative.end(), cumulative.begin());
-  const double uniform = static_cast<double>(kernels::counter_random(seed, 0x67656e, static_cast<std::uint64_t>(position)) >> 11) * 0x1p-53;
-  const auto above = std::upper_bound(cumulative.begin(), cumulative.end(), uniform * cumulative.back());
-  const auto at = static_cast<std::size_t>(std::min(above, cumulative.end() - 1) - cumulative.begin());
-  return some ? order[at] : static_cast<std::int32_t>(at);
+  const auto V = static_cast<std::int64_t>(logits.size());
+  std::int32_t token = -1;
+  if (temperature > 0) {
+    const double uniform =
+        static_cast<double>(kernels::counter_random(seed, 0x67656e, static_cast<std::uint64_t>(position)) >> 11) * 0x1p-53;
+    token = top_k > 0 && top_k < V ? draw_of_largest(logits, top_k, temperature, uniform) : kernels::draw(logits, temperature, uniform);
+  } else {
+    kernels::argmax({}, {.index = &token, .x = logits.data(), .n = V});
+  }
+  if (token < 0) fail_of_logits(position);
+  return token;
 }
 
 }  // namespace tessera

@@ -34,16 +34,25 @@ TEST_F(ArgmaxCuda, IsTheHosts) {
 }
 
 // Of a thread, of a warp, of two warps, and of two rounds.
-TEST_F(ArgmaxCuda, TheFirstOfEqualsAndNeverNan) {
+TEST_F(ArgmaxCuda, TheFirstOfEquals) {
   std::vector<float> x(20000, -3.0f);
   EXPECT_EQ(on_device(x), 0);
   for (std::size_t at : {19999u, 9000u, 8500u, 5000u, 4001u, 4000u, 900u, 3u}) {
     x[at] = 7;
     EXPECT_EQ(on_device(x), static_cast<std::int32_t>(at));
   }
-  x[1] = std::nanf("");
-  EXPECT_EQ(on_device(x), 3);
-  for (float value : {std::nanf(""), -INFINITY}) EXPECT_EQ(on_device(std::vector<float>(3000, value)), 0) << value;
+}
+
+TEST_F(ArgmaxCuda, NoneWhereAnyIsNanOrAllAreMinusInfinity) {
+  for (float value : {std::nanf(""), -std::nanf(""), -INFINITY}) EXPECT_EQ(on_device(std::vector<float>(3000, value)), -1) << value;
+  for (float other : {-3.0f, INFINITY})
+    for (std::size_t at : {0u, 31u, 1024u, 9000u, 19999u}) {  // before and after the largest of its thread and of its warp
+      std::vector<float> x(20000, -4.0f);
+      x[1025] = x[40] = other;
+      x[at] = std::nanf("");
+      EXPECT_EQ(on_device(x), -1) << at;
+      EXPECT_EQ(on_host(x), -1) << at;
+    }
 }
 
 TEST_F(ArgmaxCuda, DoesNotDependOnTheOrderOfThreads) {

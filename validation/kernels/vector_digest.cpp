@@ -1,8 +1,10 @@
 // Prints a digest of what each kernel makes of fixed inputs. Built twice, with the target's vectors and with the generic ones: see
 // vector_test.cpp. Sizes leave remainders everywhere.
 #include "kernels/adamw/adamw.hpp"
+#include "kernels/argmax/argmax.hpp"
 #include "kernels/attention/attention.hpp"
 #include "kernels/cross_entropy/cross_entropy.hpp"
+#include "kernels/draw/draw.hpp"
 #include "kernels/elementwise/elementwise.hpp"
 #include "kernels/embedding/embedding.hpp"
 #include "kernels/fixed/fixed.hpp"
@@ -51,6 +53,14 @@ void elementwise() {
   Workspace workspace(column_sums_workspace_bytes({.M = 1000, .N = 77}));
   column_sums(workspace.context(), {sums.data(), normals.data(), 1000, 77, DType::f32});
   print("column_sums", DType::f32, sums);
+}
+
+void tokens() {
+  const auto x = random_values<float>(10007, 4, 3.0f);
+  std::vector<std::int32_t> drawn(1);
+  argmax({}, {.index = drawn.data(), .x = x.data(), .n = 10007});
+  for (int i = 0; i < 400; ++i) drawn.push_back(draw(x, 0.8, (i + 0.5) / 400));
+  print("draw", DType::f32, drawn, largest(x, 40));
 }
 
 void optimizer() {
@@ -237,6 +247,7 @@ int main() {
   using namespace tessera::kernels::testing;
   elementwise();
   optimizer();
+  tokens();
   rows<float>();
   rows<tessera::bf16>();
   heads<float>();

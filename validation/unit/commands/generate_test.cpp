@@ -82,6 +82,22 @@ TEST(GenerateCommand, PrintsIdsWhereIdsWereGiven) {
   EXPECT_EQ(text.out.substr(0, 2), "AB");
 }
 
+// A model of the byte tokenizer whose logits are NaN once drew the separator: an empty text and status 0.
+TEST(GenerateCommand, AModelWhoseLogitsAreNoNumbersIsRefused) {
+  const test::Scratch scratch;
+  const std::string checkpoint = test::write_sharded(scratch.path(), test::tiny_deck({"model.vocab=257"}), 1, 5, "head.norm");
+  std::vector<std::string> devices{"host"};
+  if (has_device()) devices.push_back("cuda");
+  for (const std::string& device : devices)
+    for (const char* temperature : {"0", "0.8"})
+      for (const char* top_k : {"0", "40"}) {
+        const auto done =
+            generate(scratch, checkpoint, {"--prompt", "AB", "--device", device, "--temperature", temperature, "--top-k", top_k});
+        EXPECT_EQ(done.status, 8) << device << " " << temperature << " " << top_k;
+        EXPECT_TRUE(test::has(done.err, "tessera inspect CHECKPOINT --verify")) << done.err;
+      }
+}
+
 TEST(GenerateCommand, BadUseSaysWhatToDo) {
   const test::Scratch scratch;
   const std::string checkpoint = test::write_sharded(scratch.path(), test::tiny_deck({"memory.host_limit=8 MiB"}), 1);

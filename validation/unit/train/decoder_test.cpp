@@ -117,6 +117,20 @@ TEST(Decoder, APromptAfterTheFirstTokenOrOfAnotherLengthIsADefect) {
   EXPECT_EQ(decoder.length(), 2);
 }
 
+// Without a word, they once gave token 0 for ever.
+TEST(Decoder, LogitsThatAreNoNumbersHaveNoLikeliest) {
+  const Deck deck = test::tiny_deck();
+  Engine engine(deck, {}, {.training = false});
+  take_initial_weights(engine, deck);
+  Decoder decoder(engine, deck, {.prompt = 1, .capacity = 2});
+  decoder.next(1);
+  EXPECT_GE(decoder.likeliest(), 0);
+  static_cast<float*>(const_cast<void*>(engine.weight_address("head.norm")))[0] = std::nanf("");
+  decoder.next(2);
+  const std::string text = test::error_of(ExitCode::numerics, [&] { decoder.likeliest(); });
+  for (const char* part : {"token 2", "tessera inspect CHECKPOINT --verify"}) EXPECT_TRUE(test::has(text, part)) << text;
+}
+
 TEST(Decoder, TheModelIsRefusedWhereItDoesNotFitWithTheTextsCaches) {
   const test::Scratch scratch;
   const std::string checkpoint = test::write_sharded(scratch.path(), test::tiny_deck({"memory.host_limit=8 MiB"}), 1);

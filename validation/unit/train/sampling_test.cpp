@@ -7,6 +7,7 @@
 #include <map>
 #include <vector>
 
+#include "../scratch.hpp"
 #include "memory/runtime.hpp"
 
 namespace tessera {
@@ -67,6 +68,42 @@ TEST(SampleToken, ReachesAllOfALargeVocabulary) {
     EXPECT_EQ(flat[static_cast<std::size_t>(token)], 3.0f) << token;
     EXPECT_NEAR(times, 100, 35) << token;
   }
+}
+
+TEST(SampleToken, OfEqualsTheLowerIdComesFirst) {
+  std::vector<float> flat(10000, 1.0f);
+  for (std::size_t i : {9000u, 4096u, 70u}) flat[i] = 2.0f;
+  for (std::int64_t i = 0; i < 100; ++i) {
+    EXPECT_EQ(sample_token(flat, 0.8, 1, 1, i), 70) << "the token of temperature 0";
+    const std::int32_t of_two = sample_token(flat, 0.8, 2, 1, i), of_five = sample_token(flat, 100, 5, 1, i);
+    EXPECT_TRUE(of_two == 70 || of_two == 4096) << of_two;
+    EXPECT_TRUE(of_five < 2 || of_five == 70 || of_five == 4096 || of_five == 9000) << of_five;
+  }
+}
+
+// A NaN once gave the last id of the vocabulary, which for the byte tokenizer ends the text as if all were well.
+TEST(SampleToken, LogitsThatAreNoNumbersAreRefusedWithTheTokensNumber) {
+  const float nan = std::nanf("");
+  for (double temperature : {0.0, 0.8})
+    for (std::int64_t top_k : {0, 1, 3})
+      for (std::size_t size : {5u, 9000u}) {
+        const auto expect_refused = [&](const std::vector<float>& x) {
+          const std::string text = test::error_of(ExitCode::numerics, [&] { sample_token(x, temperature, top_k, 1, 12); });
+          for (const char* part : {"token 12", "tessera inspect CHECKPOINT --verify"}) EXPECT_TRUE(test::has(text, part)) << text;
+        };
+        expect_refused(std::vector<float>(size, nan));
+        expect_refused(std::vector<float>(size, -INFINITY));
+        for (std::size_t at : {std::size_t{0}, size / 2, size - 1}) {
+          std::vector<float> x(size, 1.0f);
+          x[at] = nan;
+          expect_refused(x);
+        }
+      }
+  EXPECT_TRUE(test::has(test::error_of(ExitCode::numerics,
+                                       [&] {
+                                         sample_token(std::vector<float>{1, INFINITY, 2}, 1, 0, 1, 0);
+                                       }),
+                        "token 0"));
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 // A checkpoint of a deck's model written by any number of ranks, without ranks: every value is known.
 #pragma once
+#include <limits>
 #include <string>
 
 #include "base/hash.hpp"
@@ -18,8 +19,9 @@ inline float value_at(std::uint64_t key, std::int64_t i) {
 }
 inline float value_at(const std::string& group, const std::string& tensor, std::int64_t i) { return value_at(key_of(group, tensor), i); }
 
-/// Writes root/step-N and returns its folder.
-inline std::string write_sharded(const std::string& root, const Deck& deck, int shards, std::int64_t step = 5) {
+/// Writes root/step-N and returns its folder. Every value of the tensor `of_nan` is NaN.
+inline std::string write_sharded(const std::string& root, const Deck& deck, int shards, std::int64_t step = 5,
+                                 const std::string& of_nan = "") {
   const Layout layout = layout_for(deck, shards);
   io::CheckpointLayout saved{.units = {}, .tensors = {}, .groups = {"master", "adam_m", "adam_v"}, .shards = shards};
   for (const Unit& unit : layout.units) {
@@ -38,10 +40,11 @@ inline std::string write_sharded(const std::string& root, const Deck& deck, int 
         const Range mine = owned_range(layout, u, shard);
         auto& out = values.emplace_back(static_cast<std::size_t>(mine.size()), 0.0f);
         for (const Piece& piece : pieces_in(layout.units[static_cast<std::size_t>(u)], mine.begin, mine.end)) {
-          const std::uint64_t key =
-              key_of(saved.groups[static_cast<std::size_t>(group)], layout.table[static_cast<std::size_t>(piece.parameter)].name);
+          const std::string& tensor = layout.table[static_cast<std::size_t>(piece.parameter)].name;
+          const std::uint64_t key = key_of(saved.groups[static_cast<std::size_t>(group)], tensor);
           for (std::int64_t i = 0; i < piece.elements; ++i)
-            out[static_cast<std::size_t>(piece.unit_offset - mine.begin + i)] = value_at(key, piece.tensor_offset + i);
+            out[static_cast<std::size_t>(piece.unit_offset - mine.begin + i)] =
+                tensor == of_nan ? std::numeric_limits<float>::quiet_NaN() : value_at(key, piece.tensor_offset + i);
         }
         slices.push_back({group, u, {}});
       }
