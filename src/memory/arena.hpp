@@ -13,8 +13,8 @@ namespace tessera {
 /// When a host arena's pages are taken: at once, so that no step waits for them, or by whoever comes first.
 enum class FirstTouch : std::uint8_t { now, when_used };
 
-/// A tier's memory on this rank. host: Kokkos::HostSpace, or addresses alone until they are used; huge pages asked for. shared: an anonymous memory file mapped by all ranks of a
-/// node.
+/// A tier's memory on this rank. host: Kokkos::HostSpace, or addresses alone until they are used; huge pages asked for. shared: an
+/// anonymous memory file mapped by all ranks of a node.
 class Arena {
  public:
   Arena() = default;
