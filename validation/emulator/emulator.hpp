@@ -46,6 +46,8 @@ int products_of_algorithm(int number);
 
 /// Executable graphs that have not been destroyed.
 int live_graphs();
+/// Calls so far that took memory of the GPU, or pinned memory: cudaMalloc and its like.
+std::int64_t allocations();
 
 /// Passes of attention that the stand-in for cuDNN has run.
 std::int64_t cudnn_executions();
