@@ -143,9 +143,11 @@ inline void finish(const Product& p) {
       left[half] =
           p.left != 0 ? element(p.left, first_row + g + 8 * half, k) : fragments::element(all[4 * g + k % 8 / 2][k / 8 * 2 + half], k % 2);
     for (int n = 0; n < 8; ++n)
-      for (int i = 0; i < 4; ++i) {
-        const int column = 8 * n + 2 * t + i % 2;
-        p.c[n][i] += left[i / 2] * (p.transposed ? element(p.b, k, column) : element(p.b, column, k));
+      for (int i = 0; i < 2; ++i) {
+        const int column = 8 * n + 2 * t + i;
+        const float right = p.transposed ? element(p.b, k, column) : element(p.b, column, k);
+        p.c[n][i] += left[0] * right;
+        p.c[n][2 + i] += left[1] * right;
       }
   }
 }

@@ -17,9 +17,23 @@ namespace {
 
 constexpr std::size_t page = 4096, huge_page = std::size_t{2} << 20;
 
+[[noreturn]] void refuse(Tier tier, std::size_t bytes, const std::string& why) {
+  fail(ExitCode::memory, "{} of {} memory could not be had: {}", human_bytes(static_cast<double>(bytes)), name_of(tier), why);
+}
+
+/// Kokkos names the failure; here it becomes ours.
+std::byte* allocate(Tier tier, std::size_t bytes, const std::string& label) {
+  TESSERA_REQUIRE(kokkos_has(tier), "tier {} has no arena in this build", name_of(tier));
+  try {
+    return kokkos_allocate(tier, bytes, label);
+  } catch (const std::exception& error) {
+    refuse(tier, bytes, error.what());
+  }
+}
+
 std::byte* allocate_host(std::size_t bytes, const std::string& label) {
   // Kokkos owns the allocation, so its tools see the label; the block is over-allocated to begin on a huge page.
-  void* raw = kokkos_allocate(Tier::host, bytes + huge_page, label);
+  void* raw = allocate(Tier::host, bytes + huge_page, label);
   auto* aligned =
       reinterpret_cast<std::byte*>(round_up(reinterpret_cast<std::intptr_t>(raw) + static_cast<std::intptr_t>(sizeof(void*)), page));
   std::memcpy(aligned - sizeof(void*), &raw, sizeof(void*));
@@ -32,6 +46,21 @@ void free_host(std::byte* data, std::size_t bytes, const std::string& label) {
   void* raw = nullptr;
   std::memcpy(&raw, data - sizeof(void*), sizeof(void*));
   kokkos_free(Tier::host, static_cast<std::byte*>(raw), bytes + huge_page, label);
+}
+
+/// Addresses whose pages come when they are touched. An allocation of more than the machine has at this moment would be refused, and some
+/// virtual machines get their memory as they use it.
+std::byte* reserve_host(std::size_t bytes, const std::string& label) {
+  void* data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (data == MAP_FAILED) refuse(Tier::host, bytes, std::strerror(errno));
+  madvise(data, bytes, MADV_HUGEPAGE);
+  kokkos_note_taken(static_cast<std::byte*>(data), bytes, label);
+  return static_cast<std::byte*>(data);
+}
+
+void release_host(std::byte* data, std::size_t bytes, const std::string& label) {
+  kokkos_note_freed(data, bytes, label);
+  munmap(data, bytes);
 }
 
 std::byte* allocate_shared(std::size_t bytes, const std::string& label, int& descriptor) {
@@ -49,16 +78,6 @@ std::byte* allocate_shared(std::size_t bytes, const std::string& label, int& des
   }
   madvise(data, bytes, MADV_HUGEPAGE);
   return static_cast<std::byte*>(data);
-}
-
-/// Kokkos names the failure; here it becomes ours.
-std::byte* allocate_device_tier(std::size_t bytes, const std::string& label, Tier tier) {
-  TESSERA_REQUIRE(kokkos_has(tier), "tier {} has no arena in this build", name_of(tier));
-  try {
-    return kokkos_allocate(tier, bytes, label);
-  } catch (const std::exception& error) {
-    fail(ExitCode::memory, "{} of {} memory could not be had: {}", human_bytes(static_cast<double>(bytes)), name_of(tier), error.what());
-  }
 }
 
 std::size_t read_number(const char* path) {
@@ -94,13 +113,17 @@ std::string_view name_of(Tier tier) {
   return "?";
 }
 
-Arena::Arena(Tier tier, std::size_t bytes, std::string_view label, FirstTouch touch) : tier_(tier), bytes_(bytes), label_(label) {
+Arena::Arena(Tier tier, std::size_t bytes, std::string_view label, FirstTouch touch)
+    : tier_(tier), touch_(touch), bytes_(bytes), label_(label) {
   if (bytes == 0) return;
   if (tier == Tier::device || tier == Tier::pinned || tier == Tier::nvme) {
-    data_ = allocate_device_tier(bytes, label_, tier);
+    data_ = allocate(tier, bytes, label_);
     return;
   }
-  // Pages that are not touched now need not be there now: some virtual machines get their memory as they use it.
+  if (tier == Tier::host && touch == FirstTouch::when_used) {
+    data_ = reserve_host(bytes, label_);
+    return;
+  }
   const std::size_t available = node_memory().available;
   if (touch == FirstTouch::now && bytes > available)
     fail(ExitCode::memory,
@@ -118,6 +141,8 @@ Arena::~Arena() {
     close(descriptor_);
   } else if (tier_ != Tier::host) {
     kokkos_free(tier_, data_, bytes_, label_);
+  } else if (touch_ == FirstTouch::when_used) {
+    release_host(data_, bytes_, label_);
   } else {
     free_host(data_, bytes_, label_);
   }
@@ -127,6 +152,7 @@ Arena::Arena(Arena&& other) noexcept { *this = std::move(other); }
 
 Arena& Arena::operator=(Arena&& other) noexcept {
   std::swap(tier_, other.tier_);
+  std::swap(touch_, other.touch_);
   std::swap(data_, other.data_);
   std::swap(bytes_, other.bytes_);
   std::swap(descriptor_, other.descriptor_);

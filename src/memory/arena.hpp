@@ -13,8 +13,8 @@ namespace tessera {
 /// When a host arena's pages are taken: at once, so that no step waits for them, or by whoever comes first.
 enum class FirstTouch : std::uint8_t { now, when_used };
 
-/// A tier's memory on this rank. host: Kokkos::HostSpace, huge pages asked for. shared: an anonymous memory file mapped by all ranks of a
-/// node.
+/// A tier's memory on this rank. host: Kokkos::HostSpace, or addresses alone until they are used; huge pages asked for. shared: an
+/// anonymous memory file mapped by all ranks of a node.
 class Arena {
  public:
   Arena() = default;
@@ -33,6 +33,7 @@ class Arena {
 
  private:
   Tier tier_ = Tier::host;
+  FirstTouch touch_ = FirstTouch::now;
   std::byte* data_ = nullptr;
   std::size_t bytes_ = 0;
   int descriptor_ = -1;

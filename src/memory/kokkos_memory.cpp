@@ -66,4 +66,12 @@ void kokkos_free(Tier tier, std::byte* data, std::size_t bytes, const std::strin
   with_space(tier, [&](auto space) { space.deallocate(label.c_str(), data, bytes); });
 }
 
+void kokkos_note_taken(std::byte* data, std::size_t bytes, const std::string& label) {
+  Kokkos::Tools::allocateData(Kokkos::Tools::make_space_handle(Kokkos::HostSpace::name()), label, data, bytes);
+}
+
+void kokkos_note_freed(std::byte* data, std::size_t bytes, const std::string& label) {
+  Kokkos::Tools::deallocateData(Kokkos::Tools::make_space_handle(Kokkos::HostSpace::name()), label, data, bytes);
+}
+
 }  // namespace tessera

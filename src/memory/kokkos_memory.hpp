@@ -15,5 +15,8 @@ bool gpu_has_failed();
 /// Kokkos' tools see the label. Throws std::exception with Kokkos' reason.
 std::byte* kokkos_allocate(Tier tier, std::size_t bytes, const std::string& label);
 void kokkos_free(Tier tier, std::byte* data, std::size_t bytes, const std::string& label);
+/// Tells Kokkos' tools of host memory that comes from elsewhere, and when it goes.
+void kokkos_note_taken(std::byte* data, std::size_t bytes, const std::string& label);
+void kokkos_note_freed(std::byte* data, std::size_t bytes, const std::string& label);
 
 }  // namespace tessera

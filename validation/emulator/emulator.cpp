@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "races.hpp"
+
 namespace tessera::emulator {
 
 uint3 thread_index, block_index;
@@ -15,15 +17,16 @@ dim3 block_size, grid_size;
 namespace {
 
 namespace context = boost::context;
-constexpr std::size_t slot_bytes = 128, stack_bytes = 256 << 10;
+constexpr std::size_t warp_lanes = 32, slot_bytes = 128, stack_bytes = 256 << 10;
 
 /// A place where `expected` threads meet.
 struct Meeting {
   int arrived = 0;
   std::int64_t round = 0;
+  std::byte places[2]{};  ///< for the thread sanitizer. Some may come to a round while others have yet to leave the one before.
 };
 
-/// What the lanes of a warp (or of a warpgroup) show each other. Two sets of slots: a lane can be one exchange ahead of the slowest.
+/// What the lanes of a warp show each other. Two sets of slots: a lane can be one exchange ahead of the slowest.
 struct Board {
   Meeting meeting;
   std::vector<std::byte> slots[2];
@@ -39,6 +42,8 @@ struct Copy {
 
 struct Thread {
   context::fiber fiber;
+  races::Fiber watched{};
+  std::vector<std::byte> seen;  ///< of an exchange, where races are watched: the slots are everybody's
   std::vector<Copy> copies;
   std::int64_t copy_group = 0;  // the one that is open
   uint3 index{};
@@ -70,13 +75,33 @@ struct StackAllocator {
   void deallocate(context::stack_context& stack) { g_stacks.give_back(stack); }
 };
 
+/// The emulator's own thread, where it waits for a block's.
+struct Scheduler {
+  context::fiber fiber;
+  races::Fiber watched = races::current();
+  std::byte begin{}, end{};  ///< of a block, for the thread sanitizer
+};
+
 struct Block {
   std::vector<Thread> threads;
-  std::vector<Board> warps, warpgroups;
+  std::vector<Board> warps;
   Meeting barrier, named[16];
-  context::fiber scheduler;
+  Scheduler scheduler;
   Thread* current = nullptr;
   std::exception_ptr error;
+
+  Block() = default;
+  Block(const Block&) = delete;
+  /// Threads that have not ended unwind their stacks.
+  ~Block() {
+    for (Thread& t : threads) {
+      races::change_to(t.watched);
+      t.fiber = {};
+      races::leave(&scheduler.end);
+      races::change_to(scheduler.watched);
+    }
+    races::come(&scheduler.end);
+  }
 };
 
 Block* g_block = nullptr;
@@ -88,30 +113,42 @@ int number(const Thread& t) { return static_cast<int>(t.index.x + block_size.x *
 
 void yield() {
   Thread& self = *g_block->current;
-  g_block->scheduler = std::move(g_block->scheduler).resume();
+  races::change_to(g_block->scheduler.watched);
+  g_block->scheduler.fiber = std::move(g_block->scheduler.fiber).resume();
   thread_index = self.index;
 }
 
 /// The last thread to come opens the next round; the others wait for it.
-void meet(Meeting& m, int expected) {
+void meet(Meeting& m, int expected, Orders orders) {
+  std::byte* place = &m.places[m.round & 1];
+  if (orders == Orders::memory) races::leave(place);
   if (++m.arrived == expected) {
     m.arrived = 0;
     ++m.round;
-    return;
+  } else {
+    Thread& self = *g_block->current;
+    self.waits = &m;
+    self.round = m.round;
+    yield();
   }
-  Thread& self = *g_block->current;
-  self.waits = &m;
-  self.round = m.round;
-  yield();
+  if (orders == Orders::memory) races::come(place);
 }
 
-const std::byte* show(Board& board, int place, int members, int expected, const void* value, std::size_t bytes) {
+const std::byte* show(Board& board, int place, int expected, const void* value, std::size_t bytes, Orders orders) {
   if (bytes > slot_bytes) throw std::logic_error("emulator: an exchange of more than 128 bytes a lane");
+  races::reads(value, bytes);
   auto& slots = board.slots[board.meeting.round & 1];
-  slots.resize(static_cast<std::size_t>(members) * slot_bytes);
-  std::memcpy(slots.data() + static_cast<std::size_t>(place) * bytes, value, bytes);
-  meet(board.meeting, expected);
-  return slots.data();
+  {
+    const races::Unwatched ours;
+    slots.resize(warp_lanes * slot_bytes);
+    std::memcpy(slots.data() + static_cast<std::size_t>(place) * bytes, value, bytes);
+  }
+  meet(board.meeting, expected, orders);
+  if (!races::watched) return slots.data();
+  const races::Unwatched ours;
+  std::vector<std::byte>& seen = g_block->current->seen;
+  seen.assign(slots.begin(), slots.begin() + static_cast<std::ptrdiff_t>(warp_lanes * bytes));
+  return seen.data();
 }
 
 [[noreturn]] void stuck(const Block& block) {
@@ -140,6 +177,7 @@ void schedule(Block& block) {
       t.waits = nullptr;
       block.current = &t;
       thread_index = t.index;
+      races::change_to(t.watched);
       t.fiber = std::move(t.fiber).resume();
       moved = true;
       if (t.ended) --left;
@@ -154,14 +192,15 @@ void run_block(const std::function<void()>& body) {
   const std::size_t n = std::size_t{block_size.x} * block_size.y * block_size.z;
   block.threads.resize(n);
   block.warps.resize((n + 31) / 32);
-  block.warpgroups.resize((n + 127) / 128);
   g_block = &block;
   for (std::size_t i = 0; i < n; ++i) {
     Thread& t = block.threads[i];
     const auto u = static_cast<unsigned>(i);
     t.index = {u % block_size.x, u / block_size.x % block_size.y, u / block_size.x / block_size.y};
+    t.watched = races::fiber(i);
     t.fiber = context::fiber(std::allocator_arg, StackAllocator{}, [&block, &t, &body](context::fiber&& from) {
-      block.scheduler = std::move(from);
+      block.scheduler.fiber = std::move(from);
+      races::come(&block.scheduler.begin);
       try {
         body();
       } catch (const context::detail::forced_unwind&) {
@@ -170,9 +209,11 @@ void run_block(const std::function<void()>& body) {
         block.error = std::current_exception();
       }
       t.ended = true;
-      return std::move(block.scheduler);
+      races::change_to(block.scheduler.watched);
+      return std::move(block.scheduler.fiber);
     });
   }
+  races::leave(&block.scheduler.begin);
   schedule(block);
   if (block.error) {
     const std::exception_ptr error = block.error;
@@ -183,10 +224,12 @@ void run_block(const std::function<void()>& body) {
 }  // namespace
 
 void set_order(Order order) { g_order = order; }
+bool watches_races() { return races::watched; }
 
 void launch(dim3 grid, dim3 block, std::size_t shared_bytes, const std::function<void()>& body) {
   if (g_block) throw std::logic_error("emulator: a kernel started from a kernel");
-  if (block.x * block.y * block.z > 1024 || block.x * block.y * block.z == 0 || grid.x * grid.y * grid.z == 0)
+  if (block.x * block.y * block.z > 1024 || block.x * block.y * block.z == 0 || grid.x == 0 || grid.y == 0 || grid.z == 0 ||
+      grid.x > 0x7fffffff || grid.y > 65535 || grid.z > 65535)
     throw std::logic_error("emulator: a launch that CUDA refuses: " + std::to_string(grid.x) + " blocks of " + std::to_string(block.x));
   if (shared_bytes > (227 << 10)) throw std::logic_error("emulator: more than 227 KiB of shared memory");
   grid_size = grid;
@@ -195,23 +238,24 @@ void launch(dim3 grid, dim3 block, std::size_t shared_bytes, const std::function
   struct Leave {
     ~Leave() { g_block = nullptr; }
   } leave;
-  for (block_index.z = 0; block_index.z < grid.z; ++block_index.z)
-    for (block_index.y = 0; block_index.y < grid.y; ++block_index.y)
-      for (block_index.x = 0; block_index.x < grid.x; ++block_index.x) {
-        // A new allocation of just this size for each block: the sanitizer sees its end, and 0xff bytes are NaN.
-        g_shared_storage = std::vector<std::byte>();
-        g_shared_storage.resize(shared_bytes + alignment, std::byte{0xff});
-        const auto address = reinterpret_cast<std::uintptr_t>(g_shared_storage.data());
-        g_shared = g_shared_storage.data() + (alignment - address % alignment) % alignment;
-        run_block(body);
-        g_block = nullptr;
-      }
+  const std::int64_t blocks = std::int64_t{grid.x} * grid.y * grid.z;
+  for (std::int64_t i = 0; i < blocks; ++i) {
+    const auto at = static_cast<unsigned>(g_order == Order::forward ? i : blocks - 1 - i);
+    block_index = {at % grid.x, at / grid.x % grid.y, at / grid.x / grid.y};
+    // A new allocation of just this size for each block: the sanitizer sees its end, and 0xff bytes are NaN.
+    g_shared_storage = std::vector<std::byte>();
+    g_shared_storage.resize(shared_bytes + alignment, std::byte{0xff});
+    const auto address = reinterpret_cast<std::uintptr_t>(g_shared_storage.data());
+    g_shared = g_shared_storage.data() + (alignment - address % alignment) % alignment;
+    run_block(body);
+    g_block = nullptr;
+  }
 }
 
 void* dynamic_shared() { return g_shared; }
 
-void sync_block() { meet(g_block->barrier, static_cast<int>(g_block->threads.size())); }
-void sync_named(int barrier, int threads) { meet(g_block->named[barrier], threads); }
+void sync_block() { meet(g_block->barrier, static_cast<int>(g_block->threads.size()), Orders::memory); }
+void sync_named(int barrier, int threads) { meet(g_block->named[barrier], threads, Orders::memory); }
 
 void copy_async(void* to, const void* from, int size, int bytes) {
   const auto address = reinterpret_cast<std::uintptr_t>(to) | (bytes ? reinterpret_cast<std::uintptr_t>(from) : 0);
@@ -236,17 +280,12 @@ void copy_async_wait(int left) {
 
 int lane() { return number(*g_block->current) % 32; }
 
-const std::byte* exchange(unsigned mask, const void* value, std::size_t bytes) {
+const std::byte* exchange(unsigned mask, const void* value, std::size_t bytes, Orders orders) {
   const int place = lane();
   if (!(mask >> place & 1)) throw std::logic_error("emulator: a warp function without its own lane in the mask");
   const int warp = number(*g_block->current) / 32, present = std::min<int>(32, static_cast<int>(g_block->threads.size()) - 32 * warp);
   const unsigned there = present == 32 ? 0xffffffffu : (1u << present) - 1;
-  return show(g_block->warps[static_cast<std::size_t>(warp)], place, 32, std::popcount(mask & there), value, bytes);
-}
-
-const std::byte* exchange_warpgroup(const void* value, std::size_t bytes) {
-  const int n = number(*g_block->current);
-  return show(g_block->warpgroups[static_cast<std::size_t>(n / 128)], n % 128, 128, 128, value, bytes);
+  return show(g_block->warps[static_cast<std::size_t>(warp)], place, std::popcount(mask & there), value, bytes, orders);
 }
 
 }  // namespace tessera::emulator

@@ -1,6 +1,7 @@
 // Runs CUDA kernels on a CPU thread, for tests: every GPU thread is a fiber, and barriers and warp functions are where fibers change. It
 // checks what a GPU does not: that all threads of a barrier arrive, and (run forward, then backward) that results do not depend on the
-// order of threads between two barriers. Built with the address sanitizer it finds accesses out of bounds. It says nothing about speed.
+// order of threads between two barriers. Built with the address sanitizer it finds accesses out of bounds, with the thread sanitizer
+// (preset races) what threads of a block do to the same memory with no barrier between them. It says nothing about speed.
 #pragma once
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
@@ -30,9 +31,12 @@
 
 namespace tessera::emulator {
 
-/// In which order the threads of a block run between two barriers.
+/// In which order the threads of a block run between two barriers, and blocks one after the other.
 enum class Order { forward, backward };
 void set_order(Order order);
+
+/// Whether this is a build with the thread sanitizer, which takes twenty times as long.
+bool watches_races();
 
 /// Which GPU the runtime claims to be: 8 or 9, for x.0. At first 8.
 void set_compute_capability(int major);
@@ -42,6 +46,8 @@ int products_of_algorithm(int number);
 
 /// Executable graphs that have not been destroyed.
 int live_graphs();
+/// Calls so far that took memory of the GPU, or pinned memory: cudaMalloc and its like.
+std::int64_t allocations();
 
 /// Passes of attention that the stand-in for cuDNN has run.
 std::int64_t cudnn_executions();
@@ -81,11 +87,11 @@ void sync_block();
 /// bar.sync of a named barrier: `threads` of the block meet.
 void sync_named(int barrier, int threads);
 
+/// Whether what lanes did to memory before they meet comes before what the others do afterwards. CUDA promises it of barriers alone.
+enum class Orders { nothing, memory };
 /// All lanes of `mask` give `bytes` (at most 128) and get everybody's: a pointer to 32 slots of `bytes`, valid until the lane's next
 /// exchange.
-const std::byte* exchange(unsigned mask, const void* value, std::size_t bytes);
-/// The same over the 128 threads of a warpgroup.
-const std::byte* exchange_warpgroup(const void* value, std::size_t bytes);
+const std::byte* exchange(unsigned mask, const void* value, std::size_t bytes, Orders orders = Orders::nothing);
 int lane();
 
 /// cp.async. Until the wait that covers it the target is 0xff bytes, and the source is read only there: a missing wait shows as NaN, and so
@@ -115,7 +121,10 @@ extern dim3 block_size, grid_size;
 #define gridDim (::tessera::emulator::grid_size)
 
 inline void __syncthreads() { ::tessera::emulator::sync_block(); }
-inline void __syncwarp(unsigned mask = 0xffffffffu) { ::tessera::emulator::exchanged(mask, 0, 0); }
+inline void __syncwarp(unsigned mask = 0xffffffffu) {
+  const int nothing = 0;
+  ::tessera::emulator::exchange(mask, &nothing, sizeof nothing, ::tessera::emulator::Orders::memory);
+}
 template <class T>
 T __shfl_sync(unsigned mask, T value, int from, int width = 32) {
   const int lane = ::tessera::emulator::lane();
@@ -161,29 +170,13 @@ unsigned __match_any_sync(unsigned mask, T value) {
 inline int __any_sync(unsigned mask, int predicate) { return __ballot_sync(mask, predicate) != 0; }
 inline int __all_sync(unsigned mask, int predicate) { return __ballot_sync(mask, !predicate) == 0; }
 
-// Fibers change at barriers alone, so plain operations are atomic.
+// Fibers change at barriers alone, so any load and store would do. These tell the thread sanitizer that it is no race.
 template <class T>
 T atomicAdd(T* p, std::type_identity_t<T> x) {
-  T old = *p;
-  *p = old + x;
-  return old;
-}
-template <class T>
-T atomicOr(T* p, std::type_identity_t<T> x) {
-  T old = *p;
-  *p = old | x;
-  return old;
-}
-template <class T>
-T atomicMax(T* p, std::type_identity_t<T> x) {
-  T old = *p;
-  *p = old < x ? x : old;
-  return old;
-}
-template <class T>
-T atomicExch(T* p, std::type_identity_t<T> x) {
-  T old = *p;
-  *p = x;
+  T old;
+  __atomic_load(p, &old, __ATOMIC_RELAXED);
+  x += old;
+  __atomic_store(p, &x, __ATOMIC_RELAXED);
   return old;
 }
 [[noreturn]] inline void __trap() { throw std::logic_error("emulator: a kernel called __trap"); }

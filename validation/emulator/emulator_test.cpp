@@ -2,10 +2,11 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <cstdlib>
 #include <thread>
 #include <vector>
 
-#include "kernels/cuda/device.hpp"
+#include "kernels/cuda/tensor_core.hpp"
 
 namespace tessera {
 namespace {
@@ -52,6 +53,7 @@ TEST_P(EmulatorTest, ABarrierSeparates) {
   for (int i = 0; i < 256; ++i) EXPECT_EQ(out[static_cast<std::size_t>(i)], 255 - i);
 }
 
+#ifndef TESSERA_RACES
 TEST(Emulator, AMissingBarrierShowsInOneOfTheOrders) {
   std::vector<int> x(256), forward(256), backward(256);
   for (int i = 0; i < 256; ++i) x[static_cast<std::size_t>(i)] = i + 1;
@@ -62,6 +64,71 @@ TEST(Emulator, AMissingBarrierShowsInOneOfTheOrders) {
   emulator::set_order(Order::forward);
   EXPECT_NE(forward, backward);
 }
+
+__global__ void shift_by_blocks(int* x) {
+  if (threadIdx.x == 0) x[blockIdx.x + 1] = x[blockIdx.x] + 1;
+}
+
+TEST(Emulator, ABlockThatReadsWhatAnotherWritesShowsInOneOfTheOrders) {
+  std::vector<int> forward(5), backward(5);
+  launch(nullptr, 4, 32, 0, shift_by_blocks, forward.data());
+  emulator::set_order(Order::backward);
+  launch(nullptr, 4, 32, 0, shift_by_blocks, backward.data());
+  emulator::set_order(Order::forward);
+  EXPECT_NE(forward, backward);
+}
+#else
+__global__ void reverse_in_a_warp(int* out, const int* x, bool barrier) {
+  __shared__ int tile[32];
+  const unsigned i = threadIdx.x;
+  tile[i] = x[i];
+  const int first = __shfl_sync(cuda::all_lanes, x[i], 0);  // lanes meet here, and that orders nothing
+  if (barrier) __syncwarp();
+  out[i] = tile[31 - i] + first;
+}
+
+__global__ void copy_in_a_block(int* out, const int* x, bool barrier) {
+  __shared__ __align__(16) int tile[256];
+  if (threadIdx.x < 64) cuda::copy_async_16(tile + 4 * threadIdx.x, x + 4 * threadIdx.x, 16);
+  cuda::copy_async_commit();
+  cuda::copy_async_wait<0>();
+  if (barrier) __syncthreads();
+  out[threadIdx.x] = tile[threadIdx.x];
+}
+
+class Races : public testing::Test {
+ protected:
+  /// Whether the thread sanitizer ends a process that starts this with its status.
+  template <class... Parameters, class... Arguments>
+  void expect_race(bool race, unsigned threads, void (*kernel)(Parameters...), Arguments... arguments) {
+    const auto start = [&] {
+      for (int blocks : {1, 3}) launch(nullptr, static_cast<unsigned>(blocks), threads, 0, kernel, arguments...);
+      std::exit(0);
+    };
+    EXPECT_EXIT(start(), testing::ExitedWithCode(race ? 66 : 0), race ? "data race" : "");
+  }
+  std::vector<int> x_ = std::vector<int>(256, 1), out_ = std::vector<int>(256);
+};
+
+TEST_F(Races, AMissingBarrierIsARaceInEitherOrder) {
+  for (Order order : {Order::forward, Order::backward}) {
+    emulator::set_order(order);
+    expect_race(true, 256, reverse_without_barrier, out_.data(), x_.data(), 256);
+    expect_race(false, 256, reverse, out_.data(), x_.data(), 256);
+  }
+  emulator::set_order(Order::forward);
+}
+
+TEST_F(Races, AWarpFunctionIsNoBarrier) {
+  expect_race(true, 32, reverse_in_a_warp, out_.data(), x_.data(), false);
+  expect_race(false, 32, reverse_in_a_warp, out_.data(), x_.data(), true);
+}
+
+TEST_F(Races, ACopyThatHasArrivedHasForItsOwnThreadAlone) {
+  expect_race(true, 256, copy_in_a_block, out_.data(), x_.data(), false);
+  expect_race(false, 256, copy_in_a_block, out_.data(), x_.data(), true);
+}
+#endif
 
 TEST_P(EmulatorTest, WarpsExchange) {
   std::vector<float> x(3 * 64), out(6);

@@ -57,7 +57,9 @@ struct CUgraphExec_st {
 
 namespace {
 constexpr std::size_t device_memory = std::size_t{16} << 30;
+std::int64_t g_allocations = 0;
 cudaError_t give(void** p, std::size_t bytes) {
+  ++g_allocations;
   *p = std::aligned_alloc(256, (bytes + 255) / 256 * 256);
   if (*p) std::memset(*p, 0xff, bytes);  // NaN: reading what nobody wrote shows
   return *p ? cudaSuccess : cudaErrorMemoryAllocation;
@@ -123,6 +125,7 @@ double now() { return std::chrono::duration<double, std::milli>(std::chrono::ste
 
 namespace tessera::emulator {
 int live_graphs() { return g_graphs; }
+std::int64_t allocations() { return g_allocations; }
 void set_compute_capability(int major) { g_major = major; }
 
 void hold(const void* memory, std::size_t bytes) { g_held.emplace_back(static_cast<const std::byte*>(memory), bytes); }

@@ -120,44 +120,52 @@ AttentionResult forward_on_device(const AttentionShape& s, const AttentionOperan
   return r;
 }
 
+/// Under the thread sanitizer the first of each head dim that has kernels of its own: more lengths are no other races.
+std::vector<AttentionShape> hopper_shapes(std::vector<AttentionShape> shapes) {
+#ifdef TESSERA_EMULATED_GPU
+  if (emulator::watches_races()) shapes.resize(3);
+#endif
+  for (AttentionShape& s : shapes) s.dtype = DType::bf16;
+  return shapes;
+}
+
 TEST_F(AttentionOnHopper, ForwardMatchesTheHost) {
-  for (const AttentionShape& s : {AttentionShape{.B = 2, .T = 1, .H = 7, .G = 1, .D = 64},
-                                  {.B = 1, .T = 77, .H = 2, .G = 2, .D = 128},
-                                  {.B = 1, .T = 257, .H = 4, .G = 1, .D = 64},
-                                  {.B = 2, .T = 128, .H = 2, .G = 1, .D = 104},
-                                  {.B = 1, .T = 200, .H = 1, .G = 1, .D = 122},
-                                  {.B = 1, .T = 65, .H = 2, .G = 1, .D = 40},
-                                  {.B = 1, .T = 200, .H = 2, .G = 1, .D = 96},
-                                  {.B = 1, .T = 130, .H = 1, .G = 1, .D = 70},
-                                  {.B = 1, .T = 330, .H = 1, .G = 1, .D = 128}}) {
-    AttentionShape shape = s;
-    shape.dtype = DType::bf16;
-    const AttentionOperands x(shape);
-    const AttentionResult got = forward_on_device(shape, x), want = on_host(shape, x);
+  for (const AttentionShape& s : hopper_shapes({{.B = 1, .T = 257, .H = 1, .G = 1, .D = 128},
+                                                {.B = 1, .T = 200, .H = 2, .G = 1, .D = 96},
+                                                {.B = 1, .T = 257, .H = 4, .G = 1, .D = 64},
+                                                {.B = 2, .T = 1, .H = 7, .G = 1, .D = 64},
+                                                {.B = 1, .T = 77, .H = 2, .G = 2, .D = 128},
+                                                {.B = 2, .T = 128, .H = 2, .G = 1, .D = 104},
+                                                {.B = 1, .T = 200, .H = 1, .G = 1, .D = 122},
+                                                {.B = 1, .T = 65, .H = 2, .G = 1, .D = 40},
+                                                {.B = 1, .T = 130, .H = 1, .G = 1, .D = 70},
+                                                {.B = 1, .T = 330, .H = 1, .G = 1, .D = 128}})) {
+    const AttentionOperands x(s);
+    const AttentionResult got = forward_on_device(s, x), want = on_host(s, x);
     EXPECT_TRUE(got.intact);
     EXPECT_LT(relative_error(got.out.doubles(), want.out.doubles()), 1e-2) << s.T << " tokens, D " << s.D;
     EXPECT_LT(relative_error(got.lse.doubles(), want.lse.doubles()), 1e-5) << s.T << " tokens, D " << s.D;
-    const AttentionResult second = again([&] { return forward_on_device(shape, x); });
+    const AttentionResult second = again([&] { return forward_on_device(s, x); });
     EXPECT_EQ(got.out.bytes(), second.out.bytes()) << s.T << " tokens, D " << s.D;
     EXPECT_EQ(got.lse.bytes(), second.lse.bytes()) << s.T << " tokens, D " << s.D;
   }
 }
 
 TEST_F(AttentionOnHopper, BackwardMatchesTheHost) {
-  for (const AttentionShape& s : {AttentionShape{.B = 2, .T = 1, .H = 3, .G = 1, .D = 64},
-                                  {.B = 1, .T = 77, .H = 4, .G = 2, .D = 128},
-                                  {.B = 1, .T = 257, .H = 2, .G = 1, .D = 64},
-                                  {.B = 2, .T = 128, .H = 2, .G = 1, .D = 104},
-                                  {.B = 1, .T = 200, .H = 3, .G = 1, .D = 96},
-                                  {.B = 1, .T = 65, .H = 2, .G = 1, .D = 42},
-                                  {.B = 1, .T = 130, .H = 1, .G = 1, .D = 70},
-                                  {.B = 1, .T = 330, .H = 1, .G = 1, .D = 128}}) {
-    AttentionShape shape = s;
-    shape.dtype = DType::bf16;
-    const AttentionOperands x(shape);
-    const AttentionResult got = on_device(shape, x);
-    expect_close(shape, got, on_host(shape, x));
-    const AttentionResult second = again([&] { return on_device(shape, x); });
+  for (const AttentionShape& s : hopper_shapes({{.B = 1, .T = 257, .H = 1, .G = 1, .D = 128},
+                                                {.B = 1, .T = 200, .H = 2, .G = 1, .D = 96},
+                                                {.B = 1, .T = 257, .H = 2, .G = 1, .D = 64},
+                                                {.B = 2, .T = 1, .H = 3, .G = 1, .D = 64},
+                                                {.B = 1, .T = 77, .H = 4, .G = 2, .D = 128},
+                                                {.B = 2, .T = 128, .H = 2, .G = 1, .D = 104},
+                                                {.B = 1, .T = 200, .H = 3, .G = 1, .D = 96},
+                                                {.B = 1, .T = 65, .H = 2, .G = 1, .D = 42},
+                                                {.B = 1, .T = 130, .H = 1, .G = 1, .D = 70},
+                                                {.B = 1, .T = 330, .H = 1, .G = 1, .D = 128}})) {
+    const AttentionOperands x(s);
+    const AttentionResult got = on_device(s, x);
+    expect_close(s, got, on_host(s, x));
+    const AttentionResult second = again([&] { return on_device(s, x); });
     EXPECT_EQ(got.d_qkv.bytes(), second.d_qkv.bytes()) << s.T << " tokens, D " << s.D;
   }
 }
@@ -240,6 +248,7 @@ TEST(AttentionCuda, DecodeByBlocksOfSeveralPieces) {
   Cache cache({.B = 66, .H = 40, .G = 8, .D = 16, .dtype = DType::bf16}, 200, 150);
   EXPECT_LT(relative_error(cache.on_device().out.doubles(), cache.on_host().out.doubles()), tolerance(DType::bf16));
 #ifdef TESSERA_EMULATED_GPU
+  if (emulator::watches_races()) return;  // and takes long: so many blocks
   const Tensor forward = cache.on_device().out;
   emulator::set_order(emulator::Order::backward);
   EXPECT_EQ(cache.on_device().out.bytes(), forward.bytes());

@@ -52,6 +52,26 @@ TEST_P(ArenaOf, TooLargeIsRefusedBeforeItIsTouched) {
 INSTANTIATE_TEST_SUITE_P(Tiers, ArenaOf, testing::Values(Tier::host, Tier::shared),
                          [](const auto& info) { return std::string(name_of(info.param)); });
 
+// As on a virtual machine that has less memory now than it will have when the pages are used.
+TEST(Arena, MemoryForLaterNeedNotBeThereNow) {
+  const std::size_t bytes = node_memory().total + (std::size_t{8} << 30);
+  Arena arena(Tier::host, bytes, "later", FirstTouch::when_used);
+  EXPECT_EQ(reinterpret_cast<std::uintptr_t>(arena.data()) % 4096, 0u);
+  arena.data()[0] = arena.data()[bytes - 1] = std::byte{9};
+  const Arena moved(std::move(arena));
+  EXPECT_EQ(moved.data()[bytes - 1], std::byte{9});
+}
+
+TEST(Arena, WhatTheSystemRefusesIsNamed) {
+  try {
+    const Arena arena(Tier::host, std::size_t{1} << 60, "huge", FirstTouch::when_used);
+    FAIL();
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code, ExitCode::memory);
+    EXPECT_NE(std::string(e.what()).find("of host memory could not be had"), std::string::npos) << e.what();
+  }
+}
+
 TEST(Arena, EmptyHoldsNothing) {
   const Arena arena(Tier::host, 0, "none");
   EXPECT_EQ(arena.data(), nullptr);

@@ -200,6 +200,26 @@ TEST_F(OnDevice, TheCachesOfALongTextCountBeforeTheModelIsLoaded) {
   for (const char* part : {"of the GPU", "--tokens"}) EXPECT_TRUE(test::has(text, part)) << text;
 }
 
+#ifdef TESSERA_EMULATED_GPU
+TEST_F(OnDevice, MemoryOfTheGpuIsTakenWhileStartingAlone) {
+  const Deck deck = test::tiny_deck({"run.device=cuda", "precision.compute=bf16"});
+  Engine engine(deck, {}, {.training = true});
+  engine.initialise_weights();
+  for (std::int64_t m = 0; m < engine.accumulation(); ++m) {
+    for (auto& t : engine.tokens(m)) t = 1;
+    for (auto& t : engine.targets(m)) t = 2;
+  }
+  engine.step(0);
+  engine.evaluate(1);
+  const std::int64_t before = emulator::allocations();
+  EXPECT_GT(before, 0) << "at the start something is taken, or this counts nothing";
+  for (int step = 1; step < 4; ++step) engine.step(step);
+  engine.evaluate(1);
+  engine.checkpoint_slices();
+  EXPECT_EQ(emulator::allocations(), before);
+}
+#endif
+
 // The plan of a GPU counts against its own memory, and nothing is allocated when it does not fit.
 TEST_F(OnDevice, RefusesAPlanAboveTheFreeMemoryOfTheGpu) {
   Deck deck = test::tiny_deck({"run.device=cuda"});
