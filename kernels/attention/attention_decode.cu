@@ -29,8 +29,8 @@ struct Split {
   __device__ __forceinline__ int group(int thread) const { return thread >> (__ffs(lanes) - 1); }
   int threads() const { return groups * lanes; }
   std::int64_t pieces(std::int64_t length) const { return ceil_div(length, tokens); }
-  /// Scores (heads_at_once, tokens) and partial sums (groups, heads_at_once, 8 * lanes).
-  std::size_t shared_bytes() const { return static_cast<std::size_t>(heads_at_once * (tokens + 8 * threads())) * sizeof(float); }
+  /// Scores (heads_at_once, tokens), partial sums (groups, heads_at_once, 8 * lanes) and queries (heads_at_once, 8 * lanes).
+  std::size_t shared_bytes() const { return static_cast<std::size_t>(heads_at_once * (tokens + 8 * (threads() + lanes))) * sizeof(float); }
 };
 
 // A piece's result for one query head, in workspace (B, H, pieces of the capacity, D + 2): largest score (base 2), sum, output.
@@ -98,6 +98,7 @@ struct Decoding {
   T *keys = static_cast<T*>(a.cache_k) + in_cache, *cached_values = static_cast<T*>(a.cache_v) + in_cache;
   const T* q = static_cast<const T*>(a.qkv) + blockIdx.z * (a.shape.H + 2 * a.shape.G) * D;
   float *scores = dynamic_shared<float>(), *partial = scores + heads_at_once * split.tokens;
+  float* queries = partial + heads_at_once * row * split.groups;
   Vector<T, 8> k[tokens_of_thread], v[tokens_of_thread];
 
   __device__ __forceinline__ Decoding(const AttentionDecode& a, const Split& split) : a(a), split(split), position(position_of(a)) {}
@@ -119,14 +120,22 @@ struct Decoding {
       }
   }
 
+  /// Queries of `count` heads, into shared memory: read by each lane itself they would be as many waits for the second-level cache.
+  __device__ __forceinline__ void share_queries(int head, int count) {
+    for (int c = thread; c < count * row; c += static_cast<int>(blockDim.x)) {
+      const int d = c & (row - 1);
+      queries[c] = d < D ? to_float(q[(head + c / row) * static_cast<std::int64_t>(D) + d]) : 0;
+    }
+  }
+
   /// Scores of `count` heads: a lane has eight columns of each of its tokens.
-  __device__ __forceinline__ void score(int begin, int head, int count, float scale_base2) {
+  __device__ __forceinline__ void score(int begin, int count, float scale_base2) {
     float x[values] = {};
 #pragma unroll
     for (int h = 0; h < heads_at_once; ++h) {
       if (h >= count) break;
       float of_head[8];
-      load<Whole>(of_head, q + (head + h) * static_cast<std::int64_t>(D), column, D);
+      load<std::true_type>(of_head, queries + h * row, column, row);
 #pragma unroll
       for (int i = 0; i < tokens_of_thread; ++i)
 #pragma unroll
@@ -175,13 +184,21 @@ __global__ void __launch_bounds__(most_threads)
   for (int piece = static_cast<int>(blockIdx.x); piece <= work.position / split.tokens; piece += static_cast<int>(gridDim.x)) {
     const int begin = piece * split.tokens;
     work.load_piece(begin);
+    if (piece == static_cast<int>(blockIdx.x)) {
+      work.share_queries(first_head, min(heads_at_once, heads));
+      __syncthreads();
+    }
     for (int head = first_head; head < first_head + heads; head += heads_at_once) {
       const int count = min(heads_at_once, first_head + heads - head);
       const auto result = [&](int h) { return Piece(workspace, a, pieces, blockIdx.z, head + h, piece); };
 #pragma unroll
       for (int i = 0; i < tokens_of_thread; ++i) keep_packed(work.k[i]), keep_packed(work.v[i]);
-      work.score(begin, head, count, scale_base2);
+      work.score(begin, count, scale_base2);
       __syncthreads();
+      if (heads > heads_at_once) {  // or they stay: the next turn's, or of the next piece's first
+        const int next = head + heads_at_once < first_head + heads ? head + heads_at_once : first_head;
+        work.share_queries(next, min(heads_at_once, first_head + heads - next));
+      }
       for (int h = thread / warp_lanes; h < count; h += threads / warp_lanes) {  // a warp has a head
         float most, total;
         weigh(work.scores + h * split.tokens, split.tokens, lane, most, total);
