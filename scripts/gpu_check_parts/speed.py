@@ -54,8 +54,8 @@ def rows_of_training(result):
         speed.update(share=result["ratio"], limit=f"PyTorch ({peer['how']}, attention of {peer.get('attention', 'unknown')})", target=1.15)
     yield speed
     yield {"name": f"{name} MFU, full count, of measured products", "value": 100 * result["mfu_full"], "unit": "%",
-           "note": f"the rate that counts is {result['matmul_flops'] / 1e12:.1f} TFLOP/s, measured of a product in this call, the faster of both programs' "
-           f"({result['matmul_of']}); of the datasheet's {DATASHEET / 1e12:.0f} TFLOP/s it is {100 * result['flops_full'] / DATASHEET:.1f} %",
+           "note": f"the rate that counts is {result['matmul_flops'] / 1e12:.1f} TFLOP/s, measured of a product beside it, the faster of both programs' "
+           f"({result['matmul_of']}); this training reaches {100 * result['flops_full'] / DATASHEET:.1f} % of the datasheet's {DATASHEET / 1e12:.0f} TFLOP/s",
            **({"at_least": MFU_WANTED[shape]} if shape in MFU_WANTED else {})}
     yield {"name": f"{name} MFU, causal count, of measured products", "value": 100 * result["mfu_causal"], "unit": "%"}
     yield {"name": f"{name} FLOP/s, full count", "value": result["flops_full"] / 1e12, "unit": "TFLOP/s", "share": result["flops_full"] / DATASHEET,
