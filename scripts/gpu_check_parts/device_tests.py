@@ -9,6 +9,22 @@ import tempfile
 from .report import row
 
 SCRIPT_TIMES = 4  # a script starts many programs, so it may take as often the time of one
+ORDER = ("kernels", "parity", "program", "script")
+
+
+def in_order(entries):
+    """What stands alone comes first, and programs on few ranks before those on many: ranks that hang over one GPU cost nothing else its turn."""
+    return sorted(entries, key=lambda entry: (ORDER.index(entry["kind"]), entry["ranks"]))
+
+
+def why_skipped(entries, entry, report):
+    """The row of an entry on several ranks where the first of those in order, NCCL on two ranks of one GPU, has failed; none for what is to be run."""
+    first = next((other["name"] for other in entries if other["ranks"] > 1), None)
+    failed = any(r["job"] == f"tests/{first}" and r["result"] == "failed" for r in report.tests)
+    if entry["ranks"] == 1 or entry["name"] == first or not failed:
+        return []
+    return [row(entry["name"], "(the program)", "skipped", 0, f"not run on several ranks of one GPU, since {first} failed; once that passes, run it with "
+                f"--only {entry['name']}")]
 
 
 def cases_of(report):
@@ -42,6 +58,9 @@ def run_test_binary(programs, entry, seconds):
                 rows = [row(entry["name"], *case) for case in cases_of(json.load(file))]
         except (OSError, ValueError):
             rows = [row(entry["name"], *case) for case in cases_in(done.out)]
+    for r in rows:
+        if r["result"] == "failed":  # not in front: a row keeps the end of its words
+            r["message"] += f"\nrandom values of --seed {programs.environment.get('TESSERA_TEST_SEED', '0')}"
     failed = any(r["result"] == "failed" for r in rows)
     if done.status not in (0, 77) and (done.late or not failed):
         rows.append(row(entry["name"], "(the program)", "failed", done.seconds, f"{done.text()}\nstatus {done.status}", done.late))

@@ -32,7 +32,7 @@ class Report:
     def __init__(self, path, about):
         self.path, self.about = path, about
         self.planned, self.finished, self.tests, self.benchmarks, self.calls = [], [], [], [], []
-        self.job = None
+        self.job, self.before = None, []
 
     def identity(self):
         """What the reports of several calls must have in common: the kind of GPU and the program, to the byte."""
@@ -72,6 +72,8 @@ class Report:
         self.finished = [k for k in self.finished if k != key]
 
     def begin(self, key):
+        """`before` keeps the numbers that an earlier call, cut within the job, left of it."""
+        self.before = [r for r in self.benchmarks if r["job"] == key]
         self.forget(key)
         self.job = key
 
@@ -142,6 +144,8 @@ def show(rows):
                 print(f"  FAILED {r['name']}\n    " + r["message"].strip().replace("\n", "\n    "), flush=True)
             elif r["result"] == "skipped" and r["message"]:
                 print(f"  skipped {r['name']}: {r['message'].strip().splitlines()[-1]}", flush=True)
+            elif r["result"] == "passed" and r["message"]:
+                print(f"  {r['name']}: {r['message']}", flush=True)
 
 
 # Key of a target in a row: (what is compared, how it reads, when it is met).
@@ -161,7 +165,9 @@ def show_benchmarks(rows, emulated):
             line += f"  {100 * r['share']:6.1f} % of {r['limit']}"
         for key, (compared, words, met) in TARGETS.items():
             if key in r and r.get(compared) is not None:
-                verdict = "emulated, so it says nothing" if emulated else "met" if met(r[compared], r[key]) else "missed"
+                # A lower bound can miss such a target, but not meet it.
+                good = "not decided" if r.get("lower_bound") else "met"
+                verdict = "emulated, so it says nothing" if emulated else good if met(r[compared], r[key]) else "missed"
                 line += f" ({words.format(r[key], unit=r['unit'])}: {verdict})"
         if r.get("value") is not None and r.get("note"):
             line += f"; {r['note']}"

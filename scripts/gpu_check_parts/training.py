@@ -87,6 +87,10 @@ class Training:
     def again(self):
         return None if self.train("again", *EXACT, "zero.stage=0")[0] == self.exact() else "two runs differ"
 
+    def graph(self):
+        with_, without = (self.train(f"graph_{mode}", *EXACT, "zero.stage=0", f"kernels.cuda_graph={mode}")[0] for mode in ("on", "off"))
+        return None if with_ == without else "losses of a step that is a CUDA graph differ from those of one that is not"
+
     def resume(self):
         saves = (*EXACT, "checkpoint.every=3", "checkpoint.keep=0")
         whole = self.train("resumed", *saves)[0]
@@ -110,8 +114,8 @@ class Training:
                                  "0", "--device", device).out for device in ("host", "cuda")}
         return None if said["cuda"] == said["host"] else f"the device says\n{said['cuda']}the host\n{said['host']}"
 
-    CHECKS = {"same bits over ZeRO stages 0 to 3": stages, "same bits twice": again, "same bits after a resume at another stage": resume,
-              "the host's losses": host, "the host's text": text}
+    CHECKS = {"same bits over ZeRO stages 0 to 3": stages, "same bits twice": again, "same bits without a CUDA graph": graph,
+              "same bits after a resume at another stage": resume, "the host's losses": host, "the host's text": text}
 
     def check(self, name):
         begin, late = self.programs.clock.seconds(), False

@@ -3,7 +3,7 @@
 // events. With --json each number is one object on a line of its own, and so is the failure of a group, which costs the others nothing
 // (but where CUDA itself stays broken: then start each group in a process of its own). On validation/emulator it runs too, where the
 // numbers mean nothing.
-//   device_benchmark [--mib N] [--tokens N] [--width N] [--context N] [--repeat N] [--group NAME] [--only TEXT] [--json]
+//   device_benchmark [--mib N] [--tokens N] [--width N] [--context N] [--repeat N] [--search SECONDS] [--group NAME] [--only TEXT] [--json]
 //   device_benchmark --list          names of the groups; each is measured and printed before the next one starts
 //   device_benchmark --describe      one JSON object: the GPU and the versions of CUDA; fails where there is no GPU
 #include "device_benchmark.hpp"
@@ -210,8 +210,8 @@ std::int64_t number(const std::string& option, const std::string& text) {
 
 Settings parse(int argc, char** argv) {
   Settings s;
-  const std::map<std::string, std::int64_t*> numbers{
-      {"--mib", &s.mib}, {"--tokens", &s.tokens}, {"--width", &s.width}, {"--context", &s.context}, {"--repeat", &s.repeat}};
+  const std::map<std::string, std::int64_t*> numbers{{"--mib", &s.mib},         {"--tokens", &s.tokens}, {"--width", &s.width},
+                                                     {"--context", &s.context}, {"--repeat", &s.repeat}, {"--search", &s.search}};
   const std::map<std::string, std::string*> texts{{"--only", &s.only}, {"--group", &s.group}};
   const std::map<std::string, bool*> flags{{"--json", &s.json}, {"--describe", &s.describe}, {"--list", &s.list}};
   for (int i = 1; i < argc; ++i) {

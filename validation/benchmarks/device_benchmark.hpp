@@ -20,6 +20,7 @@ struct Settings {
   std::int64_t width = 4096;    ///< model width: C of rows, and N and K of the products
   std::int64_t context = 4096;  ///< tokens of a sequence for attention; there are tokens / context sequences
   std::int64_t repeat = 20;     ///< turns; each times every contender once
+  std::int64_t search = 4;      ///< seconds that the search for the fastest algorithm of a product may take
   std::string only;             ///< contenders with this in their name, beside the limits
   std::string group;            ///< the only group to measure; empty: all
   bool json = false, describe = false, list = false;

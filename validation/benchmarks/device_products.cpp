@@ -22,8 +22,7 @@ namespace {
 
 using namespace kernels;
 
-constexpr int most_algorithms = 256;    // of one call of the heuristic
-constexpr double search_seconds = 4.0;  // for one product
+constexpr int most_algorithms = 256;  // of one call of the heuristic
 
 void check(cublasStatus_t status, const char* what) {
   if (status != CUBLAS_STATUS_SUCCESS) fail(ExitCode::environment, "{}: {}", what, cublasLtGetStatusString(status));
@@ -66,7 +65,7 @@ class Search {
                           workspace_, workspace_bytes_, stream);
   }
   /// The algorithm whose fastest of three calls is the fastest, of those that there is time for: the heuristic's own come first.
-  std::size_t fastest(cudaStream_t stream) {
+  std::size_t fastest(cudaStream_t stream, double search_seconds) {
     std::size_t best = 0;
     double best_seconds = 1e30;
     const double begin = now_seconds();
@@ -144,25 +143,41 @@ Context on(cudaStream_t stream, void* workspace, std::size_t bytes) {
   return {.workspace = {static_cast<std::byte*>(workspace), bytes}, .backend = Backend::cuda, .stream = stream};
 }
 
-/// The product as a run has it, which chooses among cuBLASLt's proposals at its start, beside the fastest of all.
-void add_product(Part& part, const std::string& name, Gemm g) {
-  g.a = part.values(g.M * g.K, g.in), g.b = part.values(g.N * g.K, g.in), g.c = part.values(g.M * g.N, g.out);
-  const std::size_t bytes = gemm_workspace_bytes(g, Backend::cuda);
-  void* workspace = part.bytes(bytes);
-  const auto search = std::make_shared<Search>(g, workspace, bytes);
-  const std::size_t best = search->fastest(nullptr);
-  const double flops = 2.0 * static_cast<double>(g.M) * static_cast<double>(g.N) * static_cast<double>(g.K);
-  const std::string limit = fmt::format("best of {} for {}", search->size(), name);
-  {
-    kernels::cuda::KernelSearch chosen("");  // no file: nothing is known, and nothing kept for others
-    gemm(on(nullptr, workspace, bytes), g);
+/// A product with its operands and workspace.
+struct Product {
+  Gemm g;
+  void* workspace;
+  std::size_t bytes;
+
+  Product(Part& part, const Gemm& of) : g(of) {
+    g.a = part.values(g.M * g.K, g.in), g.b = part.values(g.N * g.K, g.in), g.c = part.values(g.M * g.N, g.out);
+    bytes = gemm_workspace_bytes(g, Backend::cuda);
+    workspace = part.bytes(bytes);
   }
-  part.contenders.push_back({.name = limit, .amount = flops, .flops = true, .run = [=](cudaStream_t stream) {
+  double flops() const { return 2.0 * static_cast<double>(g.M) * static_cast<double>(g.N) * static_cast<double>(g.K); }
+  /// As a run has it, which chooses among cuBLASLt's proposals at its start.
+  Contender chosen(const std::string& name) const {
+    {
+      kernels::cuda::KernelSearch search("");  // no file: nothing is known, and nothing kept for others
+      gemm(on(nullptr, workspace, bytes), g);
+    }
+    return {.name = name, .amount = flops(), .flops = true, .run = [p = *this](cudaStream_t stream) {
+              gemm(on(stream, p.workspace, p.bytes), p.g);
+            }};
+  }
+};
+
+/// The product as a run has it beside the fastest of all.
+void add_product(Part& part, const Settings& s, const std::string& name, const Gemm& g) {
+  const Product product(part, g);
+  const auto search = std::make_shared<Search>(product.g, product.workspace, product.bytes);
+  const std::size_t best = search->fastest(nullptr, static_cast<double>(s.search));
+  const std::string limit = fmt::format("best of {} for {}", search->size(), name);
+  part.contenders.push_back({.name = limit, .amount = product.flops(), .flops = true, .run = [=](cudaStream_t stream) {
                                check(search->run(best, stream), "cublasLtMatmul");
                              }});
-  part.contenders.push_back({.name = name, .limit = limit, .amount = flops, .flops = true, .target = 0.98, .run = [=](cudaStream_t stream) {
-                               gemm(on(stream, workspace, bytes), g);
-                             }});
+  part.contenders.push_back(product.chosen(name));
+  part.contenders.back().limit = limit, part.contenders.back().target = 0.98;
 }
 
 }  // namespace
@@ -180,11 +195,11 @@ constexpr Model models[] = {{"124m", 16 * 1024, 768, 3 * 768, 2048, 50304},
                             {"8b-cut", 8192, 4096, 6144, 14336, 128256}};
 
 /// Forward with the weights' rows as columns of the result, and both gradients.
-void add_linear(Part& part, const std::string& name, std::int64_t M, std::int64_t N, std::int64_t K, DType in) {
+void add_linear(Part& part, const Settings& s, const std::string& name, std::int64_t M, std::int64_t N, std::int64_t K, DType in) {
   const auto named = [&](const char* what) { return fmt::format("gemm {} {} {}", name, what, name_of(in)); };
-  add_product(part, named("forward"), {.M = M, .N = N, .K = K, .b_transposed = true, .in = in, .out = in});
-  add_product(part, named("input gradient"), {.M = M, .N = K, .K = N, .in = in, .out = in});
-  add_product(part, named("weight gradient"),
+  add_product(part, s, named("forward"), {.M = M, .N = N, .K = K, .b_transposed = true, .in = in, .out = in});
+  add_product(part, s, named("input gradient"), {.M = M, .N = K, .K = N, .in = in, .out = in});
+  add_product(part, s, named("weight gradient"),
               {.M = N, .N = K, .K = M, .a_transposed = true, .accumulate = true, .in = in, .out = DType::f32});
 }
 
@@ -192,12 +207,12 @@ void add_linear(Part& part, const std::string& name, std::int64_t M, std::int64_
 void add_model(Part& part, const Settings& s, const Model& model) {
   const std::int64_t by = std::max<std::int64_t>(1, 8192 / s.tokens), M = model.tokens / by, C = std::max<std::int64_t>(64, model.C / by);
   const auto size = [&](std::int64_t n) { return round_to_64(n / by); };
-  add_linear(part, fmt::format("{} qkv", model.name), M, size(model.QKV), C, DType::bf16);
-  add_linear(part, fmt::format("{} gate and up", model.name), M, size(2 * model.F), C, DType::bf16);
-  add_linear(part, fmt::format("{} down", model.name), M, C, size(model.F), DType::bf16);
+  add_linear(part, s, fmt::format("{} qkv", model.name), M, size(model.QKV), C, DType::bf16);
+  add_linear(part, s, fmt::format("{} gate and up", model.name), M, size(2 * model.F), C, DType::bf16);
+  add_linear(part, s, fmt::format("{} down", model.name), M, C, size(model.F), DType::bf16);
   // The head in pieces of rows: its logits are never whole.
   add_product(
-      part, fmt::format("gemm {} head bf16", model.name),
+      part, s, fmt::format("gemm {} head bf16", model.name),
       {.M = std::min<std::int64_t>(M, 4096 / by), .N = size(model.V), .K = C, .b_transposed = true, .in = DType::bf16, .out = DType::f32});
 }
 
@@ -207,8 +222,8 @@ std::vector<Group> product_groups() {
   std::vector<Group> groups;
   for (DType in : {DType::bf16, DType::f32})
     groups.push_back({fmt::format("products-{}", name_of(in)), [in](Part& part, const Settings& s) {
-                        add_linear(part, "wide", s.tokens, 4 * s.width, s.width, in);
-                        add_product(part, fmt::format("gemm square {}", name_of(in)),
+                        add_linear(part, s, "wide", s.tokens, 4 * s.width, s.width, in);
+                        add_product(part, s, fmt::format("gemm square {}", name_of(in)),
                                     {.M = s.width, .N = s.width, .K = s.width, .b_transposed = true, .in = in, .out = in});
                       }});
   for (const Model& model : models)
@@ -256,14 +271,10 @@ struct Attention {
 };
 
 /// The limit: what a product of the same precision reaches, so that the share says how well tensor cores are fed. Returns its name.
-std::string add_fastest_product(Part& part, const Settings& s) {
-  Part products;
-  add_product(products, "gemm", {.M = s.tokens, .N = s.width, .K = s.width, .b_transposed = true, .in = DType::bf16, .out = DType::bf16});
-  Contender limit = products.contenders.back();
-  limit.name = "bf16 product", limit.limit = "", limit.target = 0;
-  part.memory = products.memory;
-  part.contenders.push_back(limit);
-  return limit.name;
+std::string add_limit_of_products(Part& part, const Settings& s) {
+  const Product product(part, {.M = s.tokens, .N = s.width, .K = s.width, .b_transposed = true, .in = DType::bf16, .out = DType::bf16});
+  part.contenders.push_back(product.chosen("bf16 product"));
+  return part.contenders.back().name;
 }
 
 /// Ours, cuDNN's and what a run's start would choose, forward and backward. Ours is measured against cuDNN's where there is one.
@@ -315,7 +326,7 @@ std::vector<Group> attention_groups() {
                         const std::int64_t G = of.G > 0 ? of.G : std::max<std::int64_t>(1, s.width / of.D / 4), H = of.H > 0 ? of.H : 4 * G,
                                            T = std::min(of.T > 0 ? of.T : s.context, s.tokens);
                         add_attention_of(part, {.B = s.tokens / T, .T = T, .H = H, .G = G, .D = of.D, .dtype = DType::bf16},
-                                         add_fastest_product(part, s));
+                                         add_limit_of_products(part, s));
                       }});
   }
   return groups;

@@ -9,7 +9,8 @@ then the peer in each of the ways in which it may be fastest, then ours at stage
 torch, ours stands alone and the line says so. Utilisation is of the rate of the faster of both programs' square products.
 The step behind those that count is traced (run.trace_step), for the share of a step in which the GPU is idle: a lower bound, since gaps inside a task count as
 busy. Then, before the run is ended, nvidia-smi is asked for the memory in use.
-With --json, what is known of a shape is printed after each run, as one object a line; the last line of a shape is whole.
+With --json, what is known of a shape is printed after each run, as one object a line; the last line of a shape is whole. --done FILE takes such an object
+of an earlier call that was cut, and goes on after the last of its runs.
 Exit status 77: there is no GPU; 1: a shape failed, and the others were run.
 """
 
@@ -60,7 +61,9 @@ UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 # Ways of the peer: a name, and peer_gpu.py's options. CUDA graphs save what launches cost, which small shapes feel most.
 PEERS = {"compiled": ["--mode", "bf16"], "compiled, CUDA graphs": ["--mode", "bf16", "--compile", "reduce-overhead"],
          "autocast, compiled": ["--mode", "autocast"]}
-PEERS_OF = {"124m": list(PEERS), "1.5b": list(PEERS), "8b-cut": ["compiled", "autocast, compiled"], "tiny": ["compiled"]}
+PEERS_OF = {"124m": list(PEERS), "1.5b": ["compiled", "compiled, CUDA graphs"], "8b-cut": ["compiled"], "tiny": ["compiled"]}
+# Ways that are left out: they cannot be the fastest, and would take minutes of a GPU.
+SLOW_PEERS = {shape: "autocast not tried: at this size it casts all weights in each step, and its residual stream is fp32" for shape in ("1.5b", "8b-cut")}
 
 
 class NoGpu(Exception):
@@ -108,7 +111,7 @@ class Ours:
     """Runs of tessera train of one shape."""
 
     def __init__(self, options, name, scratch):
-        self.options, self.name, self.shape, self.scratch, self.count = options, name, SHAPES[name], scratch, 0
+        self.options, self.shape, self.scratch, self.count = options, SHAPES[name], scratch, 0
         libraries = {"LD_LIBRARY_PATH": options.library_path} if options.library_path else {}
         # Choices of kernels are found anew, and kept for the later runs, as with a user.
         self.environment = {**os.environ, **libraries, "XDG_CACHE_HOME": os.path.join(scratch, "cache")}
@@ -151,7 +154,12 @@ class Ours:
         with open(timeline) as file:
             summary = json.load(file)["otherData"]
         rows = steps_of(run)
-        return {"stage": stage, "rows": rows[WARM_UP:last], "timeline": summary, "overhead_bytes": overhead_bytes(said), "used": (used, used_by),
+        counted = rows[WARM_UP:last]
+        full = flops_per_token(self.shape)[0]
+        # Tokens a second over all steps that count, as the peer is timed. The program's utilisation is of the rate that it measured of its own products.
+        return {"stage": stage, "tokens_per_second": statistics.harmonic_mean([row["tokens_per_second"] for row in counted]),
+                "matmul_flops": statistics.median(row["tokens_per_second"] * full / row["mfu"] for row in counted), "timeline": summary,
+                "overhead_bytes": overhead_bytes(said), "used": (used, used_by), "choices_kept": self.count > 1,
                 "start_seconds": start_seconds if start_seconds is not None else time.monotonic() - begin}
 
     def planned_bytes(self):
@@ -171,11 +179,6 @@ class Ours:
                     shutil.copy2(os.path.join(where, name), to)
 
 
-def speed(run):
-    """Tokens a second over all steps that count, as the peer is timed."""
-    return statistics.harmonic_mean([row["tokens_per_second"] for row in run["rows"]])
-
-
 def idle_of(timeline):
     """The least share of a step in which the GPU does nothing: of the steps as they run, what their tasks, timed one by one, leave of them. None where
     tasks took longer while they were timed than a step does, which says nothing."""
@@ -183,21 +186,19 @@ def idle_of(timeline):
     return gaps if gaps >= 0 else None
 
 
-def ours_of(runs, device_bytes, shape):
+def ours_of(runs, device_bytes):
     whole, sharded = [run for run in runs if run["stage"] == 0], [run for run in runs if run["stage"] == 3]
     first, beside = whole[0], whole[:max(1, len(sharded))]
-    rates = [speed(run) for run in whole]
+    rates = [run["tokens_per_second"] for run in whole]
     tokens = statistics.mean(rates)
     used, used_by = first["used"]
-    full = flops_per_token(shape)[0]
+    later = (run["start_seconds"] for run in whole if run["choices_kept"])
     return {"tokens_per_second": tokens, "runs": " ".join(f"{rate:.0f}" for rate in rates), "device_bytes": device_bytes,
             "overhead_bytes": first["overhead_bytes"], "used_bytes": used, "used_by": used_by, "expected_bytes": device_bytes + first["overhead_bytes"],
             "idle_share": idle_of(first["timeline"]), "timeline": first["timeline"], "start_seconds": first["start_seconds"],
-            "later_start_seconds": whole[1]["start_seconds"] if len(whole) > 1 else None,
-            "stage3_tokens_per_second": statistics.mean(map(speed, sharded)) if sharded else None,
-            "stage0_beside_stage3": statistics.mean(map(speed, beside)),
-            # The program's utilisation is of the rate that it measured of its own products.
-            "matmul_flops": statistics.median(row["tokens_per_second"] * full / row["mfu"] for row in first["rows"])}
+            "later_start_seconds": next(later, None),
+            "stage3_tokens_per_second": statistics.mean(run["tokens_per_second"] for run in sharded) if sharded else None,
+            "stage0_beside_stage3": statistics.mean(run["tokens_per_second"] for run in beside), "matmul_flops": first["matmul_flops"]}
 
 
 def peer(options, name, how):
@@ -212,10 +213,12 @@ def peer(options, name, how):
     return None, {"how": how, "why": why, "absent": absent}
 
 
-def compare(result, runs, device_bytes, peers):
+def compare(result, device_bytes):
     """What the runs so far come to."""
-    shape = SHAPES[result["shape"]]
-    ours = result["ours"] = ours_of(runs, device_bytes, shape)
+    shape, done = SHAPES[result["shape"]], result["done"]
+    peers = [each["peer"] for each in done if each.get("peer")]
+    result["no_peer"] = [each["no_peer"] for each in done if each.get("no_peer")]
+    ours = result["ours"] = ours_of([each["ours"] for each in done if each.get("ours")], device_bytes)
     best = result["peer"] = max(peers, key=lambda p: p["tokens_per_second"]) if peers else None
     result["peers"] = {p["how"]: p["tokens_per_second"] for p in peers}
     rates = {"ours": ours["matmul_flops"], **({"PyTorch's": best["matmul_flops"]} if best else {})}
@@ -231,29 +234,35 @@ def compare(result, runs, device_bytes, peers):
             result["memory_ratio"] = ours["device_bytes"] / best["peak_bytes"]
 
 
+def earlier(options, name):
+    """The runs of this shape that another call has done already."""
+    if not options.done:
+        return []
+    with open(options.done) as file:
+        result = json.load(file)
+    return result["done"] if result["shape"] == name else []
+
+
 def measure(options, name, say):
-    """Runs a shape's schedule; `say` is given the result after each run."""
-    result = {"shape": name, "whole": False, "ours": None, "peer": None, "no_peer": []}
-    runs, peers = [], []
+    """Runs what is left of a shape's schedule; `say` is given the result after each run."""
+    done = earlier(options, name)
+    result = {"shape": name, "whole": False, "ours": None, "peer": None, "no_peer": [], "not_tried": SLOW_PEERS.get(name), "done": done,
+              "runs_of_earlier_calls": len(done)}
     with tempfile.TemporaryDirectory() as scratch:
         ours = Ours(options, name, scratch)
         try:
             device_bytes = ours.planned_bytes()
-            schedule = [0, 3, 0, 3, *PEERS_OF[name], 0]
-            while schedule:
-                what = schedule.pop(0)
+            for what in [0, 3, 0, 3, *PEERS_OF[name], 0][len(done):]:
                 if isinstance(what, int):
-                    runs.append(ours.train(what))
+                    done.append({"ours": ours.train(what)})
                 else:
                     theirs, why = peer(options, name, what)
-                    if theirs:
-                        peers.append(theirs)
-                    else:
-                        result["no_peer"].append(why)
-                        if why["absent"]:
-                            break  # neither is there in another way, and ours needs no turn behind it
-                compare(result, runs, device_bytes, peers)
+                    done.append({"peer": theirs, "no_peer": why})
+                    if why and why["absent"]:
+                        break  # neither is there in another way, and ours needs no turn behind it
+                compare(result, device_bytes)
                 say(result)
+            compare(result, device_bytes)
             result["whole"] = True
         except Failed as error:
             result["error"] = str(error)
@@ -272,9 +281,10 @@ def text_of(result):
            f"{100 * result['mfu_causal']:.1f} % causal of {result['matmul_flops'] / 1e12:.1f} TFLOP/s, {ours['device_bytes'] / 2**30:.2f} GiB planned; idle " \
            f"{idle} (target below 3 %); stage 3 {ours['stage3_tokens_per_second']:.0f} tokens/s; first step {ours['start_seconds']:.2f} s after launch"
     if theirs:
-        text += f"; PyTorch ({theirs['how']}) {theirs['tokens_per_second']:.0f} tokens/s: ratio {result['ratio']:.2f} (target 1.15)"
+        text += f"; PyTorch ({theirs['how']}, attention of {theirs.get('attention', 'unknown')}) {theirs['tokens_per_second']:.0f} tokens/s: ratio {result['ratio']:.2f} (target 1.15)"
         if theirs["peak_bytes"]:
             text += f", memory {result['memory_ratio']:.2f} of {theirs['peak_bytes'] / 2**30:.2f} GiB (target 0.85)"
+    text += f"; {result['not_tried']}" if theirs and result["not_tried"] else ""
     return text + "".join(f"; no peer, {why['how']} ({why['why']})" for why in result["no_peer"])
 
 
@@ -287,6 +297,7 @@ def arguments():
     parser.add_argument("--peer-python", default="python3")
     parser.add_argument("--limit", type=float, default=240, help="seconds that a run of ours may take")
     parser.add_argument("--peer-limit", type=float, default=480, help="seconds that a run of the peer may take, its compiler included")
+    parser.add_argument("--done", metavar="FILE", help="a line that --json printed in an earlier call: its runs are not run again")
     parser.add_argument("--keep", help="folder for logs, metrics and timelines")
     parser.add_argument("--json", action="store_true", help="one JSON object after each run")
     options = parser.parse_args()

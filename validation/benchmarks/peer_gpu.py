@@ -8,7 +8,7 @@ with fp32 masters and moments (what Tessera keeps too), torch.compile over the w
 backends (cuDNN, then flash), fused cross-entropy by the compiler. --master none keeps bf16 weights alone, --mode autocast keeps fp32 weights
 under torch.autocast, --compile reduce-overhead runs forward and backward as CUDA graphs. The steps that count are timed together, between two
 synchronizations, so that launches run ahead as they do in training. Prints tokens/s, MFU by both FLOP counts against the matmul rate that the same PyTorch
-reaches in the same run, and the peak of allocated memory in those steps. --device cpu with a small shape tries the script itself.
+reaches in the same run, the peak of allocated memory in those steps, and which backend attention took. --device cpu with a small shape tries the script itself.
 Exit status 77: torch is not installed, or there is no GPU.
 """
 
@@ -113,10 +113,27 @@ def matmul_rate(device, width):
     return 2 * width**3 / best
 
 
+def attention_of(shape, device, backends):
+    """The first of the backends allowed, in their order, that PyTorch says it can use for attention of this shape; what it runs follows the same test. To
+    be called where they are in force. Unknown where this version of PyTorch has no such test."""
+    if device != "cuda":
+        return "math"
+    try:
+        cuda, dim = torch.backends.cuda, shape["width"] // shape["heads"]
+        q, k, v = (torch.zeros(shape["batch"], shape["length"], heads, dim, device=device, dtype=torch.bfloat16).transpose(1, 2).requires_grad_()
+                   for heads in (shape["heads"], shape["kv_heads"], shape["kv_heads"]))
+        arguments = cuda.SDPAParams(q, k, v, None, 0.0, True, shape["kv_heads"] != shape["heads"])
+        tests = {SDPBackend.CUDNN_ATTENTION: ("cuDNN", cuda.can_use_cudnn_attention), SDPBackend.FLASH_ATTENTION: ("flash", cuda.can_use_flash_attention)}
+        return next((tests[backend][0] for backend in backends if backend in tests and tests[backend][1](arguments)), "neither cuDNN nor flash")
+    except (AttributeError, TypeError, RuntimeError) as error:
+        return f"unknown ({type(error).__name__})"
+
+
 def make_step(shape, arguments):
     torch.manual_seed(1)
     bf16 = arguments.mode == "bf16"
-    model = Llama(shape).to(arguments.device)
+    with torch.device(arguments.device):  # a billion random numbers take a processor half a minute
+        model = Llama(shape)
     if bf16:
         model = model.to(torch.bfloat16)
     parameters = list(model.parameters())
@@ -193,11 +210,13 @@ def main():
     shape = {**SHAPES[arguments.shape], **{key: value for key, value in given.items() if value}}
     backends = [SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION] if arguments.device == "cuda" else [SDPBackend.MATH]
     with sdpa_kernel(backends, set_priority=True):
-        row = measure(shape, arguments)
+        attention = attention_of(shape, arguments.device, backends)
+        print(f"attention: {attention}", file=sys.stderr)
+        row = {**measure(shape, arguments), "attention": attention}
     memory = f"  peak {row['peak_bytes'] / 2**30:.2f} GiB" if row["peak_bytes"] else ""
     print(json.dumps(row) if arguments.json else
           f"{arguments.shape} {row['mode']}: {row['tokens_per_second']:.0f} tokens/s  {row['seconds_per_step']:.4f} s/step  MFU {100 * row['mfu_full']:.1f} % full, "
-          f"{100 * row['mfu_causal']:.1f} % causal of {row['matmul_flops'] / 1e12:.1f} TFLOP/s{memory}")
+          f"{100 * row['mfu_causal']:.1f} % causal of {row['matmul_flops'] / 1e12:.1f} TFLOP/s{memory}; attention: {attention}")
     return 0
 
 

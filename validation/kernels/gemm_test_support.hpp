@@ -16,6 +16,7 @@
 #include "base/types.hpp"
 #include "kernels/context.hpp"
 #include "memory/runtime.hpp"
+#include "validation/kernels/seed.hpp"
 #include "validation/kernels/workspace.hpp"
 
 namespace tessera::kernels::testing {
@@ -57,7 +58,7 @@ class Tensor {
   }
   void zero() { std::fill(bytes_.begin(), bytes_.end(), std::byte{0}); }
   void randomize(unsigned seed, double scale = 1) {
-    std::uint64_t s = seed * 0x9e3779b97f4a7c15u + 1;
+    std::uint64_t s = (seed + test_seed()) * 0x9e3779b97f4a7c15u + 1;
     for (std::int64_t i = 0; i < n_; ++i) {
       s = s * 6364136223846793005u + 1442695040888963407u;
       set(i, scale * (static_cast<double>(s >> 33) / static_cast<double>(1ull << 30) - 1));

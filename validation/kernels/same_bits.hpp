@@ -14,6 +14,7 @@
 
 #include "base/hash.hpp"
 #include "memory/runtime.hpp"
+#include "validation/kernels/seed.hpp"
 #include "validation/kernels/workspace.hpp"
 
 namespace tessera::kernels::testing {
@@ -26,10 +27,10 @@ std::vector<T> poisoned(std::int64_t n) {
   return v;
 }
 
-/// Normal values, rounded to T.
+/// Normal values, rounded to T; others with another test_seed().
 template <class T>
 std::vector<T> random_values(std::int64_t n, unsigned seed, float std = 1.0f) {
-  std::mt19937 engine(seed);
+  std::mt19937 engine(seed + test_seed());
   std::normal_distribution<float> normal(0.0f, std);
   std::vector<T> v(static_cast<std::size_t>(n));
   for (T& x : v) x = T(normal(engine));

@@ -27,6 +27,7 @@ DEVICES = {
         "bf16": [(0, 2), (3, 2)],
         "fast": [(0, 1), (2, 3), (3, 2)],
         "resumes": ((3, 3, 2), (1, 1, 3), (2, 2, 4)),
+        "graph_off": (0, 1),  # beside a reference whose steps must be a CUDA graph
         "keys": {"run__device": "cuda", "topology__share_gpu": True, "kernels__gemm_search": False,
                  "batch__global": 5, "batch__sequence_length": 8},
     },
@@ -47,7 +48,8 @@ def reproducible(folder, dtype, device):
     steps = device["steps"]
     common = {"run__reproducible": True, "precision__compute": dtype, "run__steps": steps, **device["keys"]}
     saves = [after for _, _, after in device["resumes"]] + [steps]
-    folder.train("reference", 1, zero__stage=0, checkpoint__every=saves[0], checkpoint__keep=0, **common)
+    graph = {"kernels__cuda_graph": "on"} if "graph_off" in device else {}
+    folder.train("reference", 1, zero__stage=0, checkpoint__every=saves[0], checkpoint__keep=0, **graph, **common)
     losses, hashes = folder.losses("reference"), folder.hashes("reference")
     if len(losses) != steps:
         sys.exit(f"FAIL the reference run has {len(losses)} steps")
@@ -58,9 +60,11 @@ def reproducible(folder, dtype, device):
     else:
         folder.train("on-host", 1, zero__stage=0, **{**common, "run__device": "host"})
         good = near("the reference", losses, folder.losses("on-host"), dtype)
-    for stage, ranks in device[dtype]:
-        name = f"stage{stage}-ranks{ranks}"
-        folder.train(name, ranks, **layout_keys(stage, ranks), **common)
+    layouts = [(f"stage{stage}-ranks{ranks}", stage, ranks, {}) for stage, ranks in device[dtype]]
+    if "graph_off" in device:
+        layouts.insert(0, ("graph-off", *device["graph_off"], {"kernels__cuda_graph": "off"}))
+    for name, stage, ranks, more in layouts:
+        folder.train(name, ranks, **layout_keys(stage, ranks), **more, **common)
         good &= runs.same(name + " losses", folder.losses(name), losses)
         good &= runs.same(name + " state", folder.hashes(name), hashes)
     # From the reference's first checkpoint on, at other layouts, and from one of those on again.

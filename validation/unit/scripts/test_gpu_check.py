@@ -12,87 +12,9 @@ import tempfile
 import time
 import unittest
 
+from pretended import BENCHMARK, BINARY, DEVICE, LISTED_TESTS, NO_GPU, NVIDIA_SMI, PEER, SANITIZER, TESSERA
+
 SCRIPT = os.path.abspath(os.path.join(os.path.dirname(__file__), "../../../scripts/gpu_check"))
-DEVICE = {"gpu": "pretended", "compute_capability": "9.0", "driver_cuda": "13.0"}
-
-# Stands for device_benchmark: describes a GPU, and measures two things in two groups, of which one misses its target. It is talkative.
-BENCHMARK = f"""import sys
-print('a warning of some library', file=sys.stderr)
-if '--describe' in sys.argv: print('{json.dumps(DEVICE)}'); sys.exit(0)
-if '--list' in sys.argv: print('near\\nfar'); sys.exit(0)
-name = sys.argv[sys.argv.index('--group') + 1]
-print('{{not a number}}')
-print('{{"name": "%s", "unit": "GB/s", "value": 90, "limit": "copy", "limit_value": 100, "share": 0.9, "target": %s}}' %
-      (name, 0.85 if name == 'near' else 0.95), flush=True)
-if name in BROKEN: print('{{"name": "%s", "error": "misaligned address"}}' % name); sys.exit(6)
-"""
-NO_GPU = "import sys; print('device_benchmark: there is no GPU to measure on this machine (none)', file=sys.stderr); sys.exit(6)"
-
-# Stands for the program: the same losses and the same text whatever it is told, from the step that it resumes at.
-TESSERA = """import json, os, sys
-if 'train' in sys.argv:
-    folder = next(a.split('=')[1] for a in sys.argv if a.startswith('run.output_dir='))
-    os.makedirs(folder, exist_ok=True)
-    loss = 5.0 + (0.1 if DRIFTS and 'zero.stage=2' in sys.argv else 0)
-    with open(folder + '/metrics.jsonl', 'w') as file:
-        steps = 30 if 'run.steps=1000000' in sys.argv else 6
-        for step in range(1, steps + 1):
-            file.write(json.dumps({'step': step, 'loss': loss / step, 'tokens_per_second': (1000 + step) * (0.5 if 'zero.stage=3' in sys.argv else 1), 'mfu': 0.5, 'mfu_causal': 0.4}) + '\\n')
-    traced = [a.split('=')[1] for a in sys.argv if a.startswith('run.trace_step=')]
-    if traced:
-        where = folder + f'/trace/step-{int(traced[0]):08d}'
-        os.makedirs(where)
-        with open(where + '/partial', 'w') as file:
-            json.dump({'traceEvents': [], 'otherData': {'idle_share': 0.25, **TIMELINE}}, file)
-        os.rename(where + '/partial', where + '/rank-0000.json')
-        print('first step done 1.25 s after launch', flush=True)
-        import time; time.sleep(60)  # ended when the timeline is there
-    print('resumed from a checkpoint at step 3 of 6')
-if 'generate' in sys.argv:
-    print('1,2,4' if SPEAKS and 'cuda' in sys.argv else '1,2,3')
-    sys.exit()
-if 'plan' in sys.argv:
-    print(json.dumps({'tiers': {'device': {'bytes': 1 << 30}}}))
-    sys.exit()
-print('tessera 0')
-"""
-
-# Stands for a GoogleTest binary: writes results in GoogleTest's words, and ends with a status.
-BINARY = """import json, sys
-path = next(a.split(':', 1)[1] for a in sys.argv if a.startswith('--gtest_output=json:'))
-cases = CASES
-if cases is not None:
-    tests = [{'name': n, 'status': 'RUN', 'result': r, 'time': '0.5s', **({'failures': [{'failure': 'wrong bits'}]} if f else {})} for n, r, f in cases]
-    json.dump({'testsuites': [{'name': 'Suite', 'testsuite': tests + [{'name': 'filtered', 'status': 'NOTRUN', 'result': 'SUPPRESSED'}]}]}, open(path, 'w'))
-sys.exit(STATUS)
-"""
-
-
-# Stands for compute-sanitizer: runs what it wraps, and ends with a summary.
-SANITIZER = """import subprocess, sys
-at = next(i for i, word in enumerate(sys.argv) if i > 0 and word.startswith('/'))
-assert sys.argv[sys.argv.index('--kernel-name') + 1] == 'kns=tessera'
-if REFUSES: print('========= Error: Device not supported'); sys.exit(0)
-status = subprocess.call(sys.argv[at:])
-if not SILENT or 'device_benchmark' in sys.argv[at]:  # the trial works in any case
-    print('========= ' + ('RACECHECK SUMMARY: 0 hazards displayed (0 errors, 0 warnings)' if 'racecheck' in sys.argv else 'ERROR SUMMARY: 0 errors'))
-sys.exit(status)
-"""
-
-# Stands for nvidia-smi where it lists no process: the device holds 1100 MiB more once somebody asked for the processes.
-NVIDIA_SMI = """import os, sys
-asked = os.path.join(os.path.dirname(sys.argv[0]), 'asked')
-if '--query-compute-apps' in sys.argv[1]: open(asked, 'w').close()
-else: print(1600 if os.path.exists(asked) else 500)
-"""
-
-# Stands for a Python with PyTorch: peer_gpu.py's numbers, by the options that it is given.
-PEER = """import json, sys
-speed = 500 + 100 * ('reduce-overhead' in sys.argv)
-print('compiling', file=sys.stderr)
-if 'autocast' in sys.argv and CRASHES: sys.exit('out of memory')
-print(json.dumps({'tokens_per_second': speed, 'matmul_flops': 1e12, 'peak_bytes': 2 << 30}))
-"""
 
 
 def alive(pid):
@@ -139,6 +61,11 @@ class GpuCheck(unittest.TestCase):
         """PATH with a python3 that has PyTorch."""
         path = self.write("path/python3", PEER.replace("CRASHES", str(crashes)))
         return os.path.dirname(path) + os.pathsep + os.environ["PATH"]
+
+    def tools_path(self, refuses, silent):
+        """PATH with a compute-sanitizer."""
+        tool = self.write("path/compute-sanitizer", SANITIZER.replace("REFUSES", str(refuses)).replace("SILENT", str(silent)))
+        return os.path.dirname(tool) + os.pathsep + os.environ["PATH"]
 
     def binary(self, name, cases, status):
         path = self.write(name, BINARY.replace("CASES", repr(cases)).replace("STATUS", str(status)))
@@ -204,6 +131,39 @@ class GpuCheck(unittest.TestCase):
                 self.assertEqual(self.results(report, name), {"(the program)": result})
                 self.assertEqual(done.returncode, 0 if result == "passed" else 1)  # nothing passed where all skipped
 
+    def test_ranks_that_cannot_share_the_gpu_cost_nothing_else_its_turn(self):
+        """What stands alone comes first, and one hang on two ranks is enough."""
+        stuck = self.write("stuck", "import time; time.sleep(300)")
+        for ranks in (1, 4, 2, 3):
+            self.tests.append({"name": f"nccl.ranks{ranks}", "kind": "program", "path": stuck, "ranks": ranks, "arguments": []})
+        self.binary("kernel", [("a", "COMPLETED", False)], 0)
+        self.tests[0]["path"] = self.tests[-1]["path"]
+        good = self.write("good", "pass")
+        self.tests.insert(0, {"name": "matrix", "kind": "script", "path": good, "ranks": 4, "arguments": []})
+        self.tests.append({"name": "curve", "kind": "script", "path": good, "ranks": 1, "arguments": []})
+        launcher = self.write("launcher", "import subprocess, sys; sys.exit(subprocess.call(sys.argv[3:]))")
+        for more in ((), ("--continue", "report.json")):
+            done, report = self.check("--part", "tests", "--timeout", "1", *more, MPIEXEC=launcher)
+            self.assertEqual(report["finished"], [f"tests/{name}" for name in ("kernel", "nccl.ranks1", "nccl.ranks2", "nccl.ranks3", "nccl.ranks4", "curve",
+                                                                              "matrix")])
+            self.assertEqual([r["result"] for r in report["tests"]], ["passed", "passed", "failed", "skipped", "skipped", "passed", "skipped"])
+            self.assertIn("skipped (the program): not run on several ranks of one GPU, since nccl.ranks2 failed", done.stdout if not more else first)
+            first = done.stdout
+
+    def test_random_values_can_be_drawn_again(self):
+        self.binary("kernel", [("a", "COMPLETED", True)], 1)
+        with open(self.tests[0]["path"]) as file:
+            text = file.read()
+        self.write("kernel", text.replace("wrong bits", "wrong bits of ' + __import__('os').environ['TESSERA_TEST_SEED'] + '").partition("\n")[2])
+        seeds = []
+        for options in ((), (), ("--seed", "77")):
+            done, report = self.check("--part", "tests", *options)
+            seeds.append(report["calls"][-1]["seed"])
+            self.assertIn(f"wrong bits of {seeds[-1]}\n", done.stdout)
+            self.assertIn(f"random values of --seed {seeds[-1]}", report["tests"][0]["message"])
+        self.assertNotEqual(seeds[0], seeds[1])
+        self.assertEqual(seeds[2], 77)
+
     def test_training_that_differs_fails(self):
         self.binary("good", [("one", "COMPLETED", False)], 0)
         self.program(drifts=True, launch_gap_share=-0.1)
@@ -229,10 +189,11 @@ class GpuCheck(unittest.TestCase):
         self.assertRegex(done.stdout, r"far .*target 95%: missed")
         self.assertEqual([r["name"] for r in report["benchmarks"]],
                          ["near", "far", *("training 124m" + words for words in (
-                             "", " MFU, full count", " MFU, causal count", " FLOP/s, full count", " idle share, at least", " ZeRO stage 3, one rank",
+                             "", " MFU, full count, of measured products", " MFU, causal count, of measured products", " FLOP/s, full count", " idle share, at least", " ZeRO stage 3, one rank",
                              " start to first step", " start to first step, choices of kernels kept"))])
         self.assertRegex(done.stdout, r"training 124m +1015.4\d tokens/s")
-        self.assertRegex(done.stdout, r"idle share, at least +2.00 % \(target below 3 %: met\); a lower bound")
+        self.assertRegex(done.stdout, r"idle share, at least +2.00 % \(target below 3 %: not decided\); a lower bound")
+        self.assertRegex(done.stdout, r"of measured products .*the rate that counts is .* reaches \d+\.\d % of the datasheet's 989 TFLOP/s")
         self.assertRegex(done.stdout, r"stage 3, one rank +507.7\d tokens/s +50.0 % of stage 0 \(target 99%: missed\)")
         self.assertRegex(done.stdout, r"start to first step +\d+\.\d\d s\n")
 
@@ -265,9 +226,9 @@ class GpuCheck(unittest.TestCase):
     def test_the_peer_counts_at_its_fastest(self):
         done, report = self.check("--part", "speed:124m", "--keep", "kept", PATH=self.peer())
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-        self.assertRegex(done.stdout, r"tokens/s +169.2 % of PyTorch \(compiled, CUDA graphs\) \(target 115%: met\)")
+        self.assertRegex(done.stdout, r"tokens/s +169.2 % of PyTorch \(compiled, CUDA graphs, attention of cuDNN\) \(target 115%: met\)")
         self.assertRegex(done.stdout, r"planned memory by PyTorch's peak +0.50 times \(target at most 0.85 times: met\)")
-        self.assertRegex(done.stdout, r"MFU, full count .* of 1.7 TFLOP/s.*\(ours\)")
+        self.assertRegex(done.stdout, r"MFU, full count.* 1.7 TFLOP/s.*\(ours\)")
         self.assertIn("gpu_check_runs.tar.gz", report["calls"][0]["runs"])
         self.assertTrue(os.path.exists(os.path.join(self.scratch.name, report["calls"][0]["runs"])))
 
@@ -276,7 +237,7 @@ class GpuCheck(unittest.TestCase):
         self.assertEqual(done.returncode, 1)
         self.assertEqual(self.results(report, "benchmark")["peer 124m (autocast, compiled)"], "failed")
         self.assertIn("out of memory", done.stdout)
-        self.assertRegex(done.stdout, r"% of PyTorch \(compiled, CUDA graphs\)")
+        self.assertRegex(done.stdout, r"% of PyTorch \(compiled, CUDA graphs, attention of cuDNN\)")
 
     def test_a_shape_that_fails_costs_no_other_its_turn(self):
         self.write("tessera", "import sys; print('plan is out of order', file=sys.stderr); sys.exit(3)")
@@ -325,6 +286,46 @@ time.sleep(300)
         self.assertEqual(self.results(self.report(), "slow"), {"Suite.first": "passed", "(the program)": "unfinished"})
         self.assertEqual((self.report()["verdict"], self.report()["left_over"]), ("unfinished", ["tests/slow"]))
         self.assertEqual(made.status(), 3)
+
+    def test_a_speed_job_goes_on_after_its_last_whole_run(self):
+        gpu_check = load()
+        from gpu_check_parts import processes, programs, report, speed
+        self.command()
+        count, gate = (os.path.join(self.scratch.name, name) for name in ("count", "gate"))
+        self.write("tessera", TESSERA.replace("DRIFTS", "False").replace("SPEAKS", "False").replace("TIMELINE", "{}")
+                   .replace("if 'train' in sys.argv:", f"if 'train' in sys.argv:\n    open({count!r}, 'a').write('x')", 1))
+        hangs = f"import os, sys, time\nwhile 'reduce-overhead' in sys.argv and not os.path.exists({gate!r}): time.sleep(0.05)\n"
+        path = os.path.dirname(self.write("path/python3", hangs + PEER.replace("CRASHES", "False"))) + os.pathsep + os.environ["PATH"]
+        made = report.Report(os.path.join(self.scratch.name, "report.json"), {"device": DEVICE, "driver": "", "emulated": False, "version": [], "program": ""})
+        made.planned = ["speed/124m"]
+        before, os.environ["PATH"] = os.environ["PATH"], path
+        try:
+            for seconds, runs, left in ((10, "xxxx", ["speed/124m"]), (60, "xxxxx", [])):
+                where = programs.Programs(self.scratch.name, processes.Clock(processes.Clock.RESERVE + seconds))
+                job = gpu_check.Job("speed/124m", 0, lambda to: speed.training(where, "124m", False, 90, None, to))
+                gpu_check.run_job(job, made, where.clock, False)
+                self.assertEqual(made.left_over(), left)
+                with open(count) as file:
+                    self.assertEqual(file.read(), runs)
+                made = report.Report.read(made.path)
+                open(gate, "w").close()
+        finally:
+            os.environ["PATH"] = before
+        rows = {r["name"]: r for r in made.benchmarks}
+        self.assertIn("5 runs of both are of an earlier call", rows["training 124m"]["note"])
+        self.assertIn("compiled, CUDA graphs", rows["training 124m"]["limit"])
+        self.assertEqual(len(rows["training 124m"]["details"]["done"]), 8)
+
+    def test_a_part_may_take_its_share_of_a_call(self):
+        gpu_check = load()
+        from gpu_check_parts import processes, report
+        made = report.Report(os.path.join(self.scratch.name, "report.json"), {"device": DEVICE})
+        jobs = [gpu_check.Job(f"{part}/{n}", 0, lambda _: time.sleep(0.3) or [], share) for part, share in (("memcheck", 0.02), ("speed", 1)) for n in range(4)]
+        made.planned = [job.key for job in jobs]
+        gpu_check.run_jobs(jobs, made, processes.Clock(30), False, 30)
+        self.assertEqual(made.left_over(), ["memcheck/2", "memcheck/3"])
+        gpu_check.run_jobs(jobs, made, processes.Clock(30), False, 30)
+        self.assertEqual(made.left_over(), [])
 
     def test_a_killed_call_leaves_a_whole_report_that_goes_on(self):
         self.binary("one", [("a", "COMPLETED", False)], 0)
@@ -379,15 +380,28 @@ time.sleep(300)
         with open(listing) as file:
             text = file.read()
         with open(listing, "w") as file:  # the tool starts it without a report
-            file.write(text.replace("path = next", "if '--gtest_list_tests' in sys.argv: print('Suite.\\n  a\\n  b'); sys.exit()\npath = next")
+            file.write(text.replace("path = next", LISTED_TESTS + "path = next")
                        .replace("json:'))", "json:')) if any('output' in a for a in sys.argv) else '/dev/null'"))
+        gate = os.path.join(self.scratch.name, "hang")
+        path = self.tools_path(False, False)
         for refuses, silent, result in ((False, False, "passed"), (False, True, "failed"), (True, False, "skipped")):
-            tool = self.write("path/compute-sanitizer", SANITIZER.replace("REFUSES", str(refuses)).replace("SILENT", str(silent)))
-            done, report = self.check("--part", "memcheck,racecheck", PATH=os.path.dirname(tool) + os.pathsep + os.environ["PATH"])
+            self.tools_path(refuses, silent)
+            done, report = self.check("--part", "memcheck,racecheck", PATH=path)
             for kind in ("memcheck", "racecheck"):
                 self.assertEqual(self.results(report, kind), {"kernel": result}, done.stdout)
             if refuses:
                 self.assertIn("Device not supported", done.stdout)
+            elif not silent:
+                self.assertRegex(done.stdout, r"(?s)  kernel: 2 of 3 tests\n.*  kernel: 2 of 3 tests; shared memory only\n")
+        # Out of time without a fault is not clean; with one it is a failure.
+        self.tools_path(False, False)
+        for words, result in (("", "skipped"), ("========= Invalid __global__ read of size 4 bytes", "failed")):
+            with open(gate, "w") as file:
+                file.write(words)
+            done, report = self.check("--part", "memcheck", "--timeout", "3", PATH=path, HANG=gate)
+            self.assertEqual(self.results(report, "memcheck"), {"kernel": result}, done.stdout)
+            if result == "skipped":
+                self.assertRegex(done.stdout, r"1 of 3 tests; no fault until its 3 s were over")
 
     def test_memory_in_use_stands_beside_plan_and_overhead(self):
         self.write("tessera", TESSERA.replace("DRIFTS", "False").replace("SPEAKS", "False").replace("TIMELINE", "{}")
