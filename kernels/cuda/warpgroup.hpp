@@ -118,8 +118,8 @@ inline Queue& queue() {
   return all[threadIdx.x];
 }
 
-/// Element `column` of a row of the panel at a descriptor.
-inline float element(std::uint64_t descriptor, int row, int column) {
+/// Where element `column` of a row of the panel at a descriptor lies.
+inline const std::byte* place(std::uint64_t descriptor, int row, int column) {
   const auto field = [&](int at) { return static_cast<std::uint32_t>(descriptor >> at & 0x3fff) << 4; };
   if (descriptor >> 62 != 1) throw std::logic_error("emulator: a descriptor without the 128-byte swizzle");
   if ((descriptor >> 14 & 3) != 0) throw std::logic_error("emulator: a descriptor of an address beyond what it can hold");
@@ -127,15 +127,31 @@ inline float element(std::uint64_t descriptor, int row, int column) {
   std::uint32_t address =
       field(0) + static_cast<std::uint32_t>(row / 8) * field(32) + static_cast<std::uint32_t>(row % 8 * 128 + column * 2);
   address ^= address >> 3 & 0x70;
+  return static_cast<const std::byte*>(emulator::dynamic_shared()) + address;
+}
+
+inline float element(std::uint64_t descriptor, int row, int column) {
   std::uint16_t bits;
-  std::memcpy(&bits, static_cast<const std::byte*>(emulator::dynamic_shared()) + address, sizeof bits);
+  std::memcpy(&bits, place(descriptor, row, column), sizeof bits);
   return fragments::element(bits, 0);
+}
+
+inline int row_of_warp() { return static_cast<int>(threadIdx.x) % warpgroup_lanes / warp_lanes * 16; }
+
+/// What a warp's part of a product reads while it runs, by one of its lanes.
+inline void watch(const Product& p) {
+  if (!emulator::watches_races() || emulator::lane() != 0) return;
+  const auto read = [](std::uint64_t descriptor, int first_row, int rows, int columns) {
+    for (int row = first_row; row < first_row + rows; ++row)
+      for (int column = 0; column < columns; column += 8) emulator::products_read(place(descriptor, row, column), 16);
+  };
+  if (p.left != 0) read(p.left, row_of_warp(), 16, 16);
+  p.transposed ? read(p.b, 0, 16, 64) : read(p.b, 0, 64, 16);
 }
 
 inline void finish(const Product& p) {
   const auto* all = reinterpret_cast<const std::uint32_t(*)[4]>(emulator::exchange(all_lanes, p.a, sizeof p.a));
-  const int g = emulator::lane() / 4, t = emulator::lane() % 4,
-            first_row = static_cast<int>(threadIdx.x) % warpgroup_lanes / warp_lanes * 16;
+  const int g = emulator::lane() / 4, t = emulator::lane() % 4, first_row = row_of_warp();
   if (!p.chained) std::memcpy(p.c, p.before, sizeof p.before);
   for (int k = 0; k < 16; ++k) {
     float left[2];
@@ -159,6 +175,7 @@ inline void start(Product p, float (&c)[8][4], bool add) {
   if (add && !p.chained) std::memcpy(p.before, c, sizeof p.before);
   std::memset(static_cast<void*>(c), 0xff, sizeof c);
   queue().started.push_back(p);
+  watch(p);
 }
 }  // namespace products
 
@@ -175,8 +192,9 @@ void warpgroup_wait() {
   auto p = queue.started.begin();
   for (; p != queue.started.end() && p->group < queue.group - left; ++p) products::finish(*p);
   queue.started.erase(queue.started.begin(), p);
+  emulator::products_done();
 }
-inline void shared_to_products() {}
+inline void shared_to_products() { emulator::products_see(); }
 
 template <bool transposed>
 void start_product(float (&c)[8][4], const std::uint32_t (&a)[4], std::uint64_t b, bool add) {

@@ -23,7 +23,8 @@ constexpr std::size_t warp_lanes = 32, slot_bytes = 128, stack_bytes = 256 << 10
 struct Meeting {
   int arrived = 0;
   std::int64_t round = 0;
-  std::byte places[2]{};  ///< for the thread sanitizer. Some may come to a round while others have yet to leave the one before.
+  // For the thread sanitizer, of threads and of their products. Some may come to a round while others have yet to leave the one before.
+  std::byte places[2]{}, product_places[2]{};
 };
 
 /// What the lanes of a warp show each other. Two sets of slots: a lane can be one exchange ahead of the slowest.
@@ -42,8 +43,9 @@ struct Copy {
 
 struct Thread {
   context::fiber fiber;
-  races::Fiber watched{};
-  std::vector<std::byte> seen;  ///< of an exchange, where races are watched: the slots are everybody's
+  races::Fiber watched{}, products{};
+  std::byte seen_by_products{}, read_by_products{};  ///< for the thread sanitizer
+  std::vector<std::byte> seen;                       ///< of an exchange, where races are watched: the slots are everybody's
   std::vector<Copy> copies;
   std::int64_t copy_group = 0;  // the one that is open
   uint3 index{};
@@ -88,6 +90,7 @@ struct Block {
   Meeting barrier, named[16];
   Scheduler scheduler;
   Thread* current = nullptr;
+  bool products = false;  ///< of warpgroups were started or are about to be
   std::exception_ptr error;
 
   Block() = default;
@@ -118,10 +121,22 @@ void yield() {
   thread_index = self.index;
 }
 
+/// As this thread's products, for the thread sanitizer.
+template <class F>
+void as_products(F f) {
+  Thread& self = *g_block->current;
+  races::change_to(self.products);
+  f();
+  races::change_to(self.watched);
+}
+
 /// The last thread to come opens the next round; the others wait for it.
 void meet(Meeting& m, int expected, Orders orders) {
-  std::byte* place = &m.places[m.round & 1];
-  if (orders == Orders::memory) races::leave(place);
+  std::byte *place = &m.places[m.round & 1], *product_place = &m.product_places[m.round & 1];
+  if (orders == Orders::memory) {
+    races::leave(place);
+    if (g_block->products) as_products([=] { races::leave(product_place); });
+  }
   if (++m.arrived == expected) {
     m.arrived = 0;
     ++m.round;
@@ -131,7 +146,10 @@ void meet(Meeting& m, int expected, Orders orders) {
     self.round = m.round;
     yield();
   }
-  if (orders == Orders::memory) races::come(place);
+  if (orders == Orders::memory) {
+    races::come(place);
+    if (g_block->products) as_products([=] { races::come(product_place); });
+  }
 }
 
 const std::byte* show(Board& board, int place, int expected, const void* value, std::size_t bytes, Orders orders) {
@@ -197,7 +215,7 @@ void run_block(const std::function<void()>& body) {
     Thread& t = block.threads[i];
     const auto u = static_cast<unsigned>(i);
     t.index = {u % block_size.x, u / block_size.x % block_size.y, u / block_size.x / block_size.y};
-    t.watched = races::fiber(i);
+    t.watched = races::fiber(2 * i), t.products = races::fiber(2 * i + 1);
     t.fiber = context::fiber(std::allocator_arg, StackAllocator{}, [&block, &t, &body](context::fiber&& from) {
       block.scheduler.fiber = std::move(from);
       races::come(&block.scheduler.begin);
@@ -264,6 +282,25 @@ void copy_async(void* to, const void* from, int size, int bytes) {
   std::memset(to, 0xff, static_cast<std::size_t>(size));
   Thread& self = *g_block->current;
   self.copies.push_back({static_cast<std::byte*>(to), static_cast<const std::byte*>(from), size, bytes, self.copy_group});
+}
+
+void products_see() {
+  if (!races::watched) return;
+  Thread& self = *g_block->current;
+  g_block->products = true;
+  races::leave(&self.seen_by_products);
+  as_products([&] { races::come(&self.seen_by_products); });
+}
+
+void products_read(const void* from, std::size_t bytes) {
+  if (races::watched) as_products([=] { races::reads(from, bytes); });
+}
+
+void products_done() {
+  if (!races::watched) return;
+  Thread& self = *g_block->current;
+  as_products([&] { races::leave(&self.read_by_products); });
+  races::come(&self.read_by_products);
 }
 
 void copy_async_commit() { ++g_block->current->copy_group; }

@@ -101,6 +101,13 @@ void copy_async_commit();
 /// Does the copies of all but the `left` youngest groups of this thread.
 void copy_async_wait(int left);
 
+/// Products of a warpgroup read shared memory by a way of their own (the PTX ISA's async proxy). Under the thread sanitizer they are
+/// another thread beside this one: what this thread wrote it sees after products_see() and a barrier, and this thread comes after what it
+/// read after products_done().
+void products_see();
+void products_read(const void* from, std::size_t bytes);
+void products_done();
+
 template <class T>
 T exchanged(unsigned mask, T value, int from) {
   static_assert(std::is_trivially_copyable_v<T> && sizeof(T) <= 128);

@@ -6,7 +6,7 @@
 #include <thread>
 #include <vector>
 
-#include "kernels/cuda/tensor_core.hpp"
+#include "kernels/cuda/warpgroup.hpp"
 
 namespace tessera {
 namespace {
@@ -96,13 +96,32 @@ __global__ void copy_in_a_block(int* out, const int* x, bool barrier) {
   out[threadIdx.x] = tile[threadIdx.x];
 }
 
+/// A warpgroup multiplies by a panel of its own making. `left_out`: what it does without.
+enum class LeftOut { nothing, fence, barrier, wait };
+__global__ void product_of_a_panel(int* out, LeftOut left_out) {
+  auto* panel = cuda::dynamic_shared<bf16>();
+  for (unsigned i = threadIdx.x; i < 64 * cuda::panel_columns; i += blockDim.x) panel[i] = bf16(1);
+  if (left_out != LeftOut::fence) cuda::shared_to_products();
+  if (left_out != LeftOut::barrier) __syncthreads();
+  float sums[8][4] = {};
+  const std::uint32_t ones[4] = {0x3f803f80u, 0x3f803f80u, 0x3f803f80u, 0x3f803f80u};
+  cuda::warpgroup_fence();
+  cuda::start_product<false>(sums, ones, cuda::panel_descriptor(cuda::shared_address(panel)), true);
+  cuda::warpgroup_commit();
+  if (left_out != LeftOut::wait) cuda::warpgroup_wait<0>();
+  __syncthreads();
+  panel[threadIdx.x] = bf16(2);
+  if (left_out == LeftOut::wait) cuda::warpgroup_wait<0>();
+  out[threadIdx.x] = static_cast<int>(sums[0][0]);
+}
+
 class Races : public testing::Test {
  protected:
   /// Whether the thread sanitizer ends a process that starts this with its status.
   template <class... Parameters, class... Arguments>
   void expect_race(bool race, unsigned threads, void (*kernel)(Parameters...), Arguments... arguments) {
     const auto start = [&] {
-      for (int blocks : {1, 3}) launch(nullptr, static_cast<unsigned>(blocks), threads, 0, kernel, arguments...);
+      for (unsigned blocks : {1u, 3u}) launch(nullptr, blocks, threads, 16384, kernel, arguments...);
       std::exit(0);
     };
     EXPECT_EXIT(start(), testing::ExitedWithCode(race ? 66 : 0), race ? "data race" : "");
@@ -127,6 +146,12 @@ TEST_F(Races, AWarpFunctionIsNoBarrier) {
 TEST_F(Races, ACopyThatHasArrivedHasForItsOwnThreadAlone) {
   expect_race(true, 256, copy_in_a_block, out_.data(), x_.data(), false);
   expect_race(false, 256, copy_in_a_block, out_.data(), x_.data(), true);
+}
+
+TEST_F(Races, ProductsNeedAFenceABarrierAndAWait) {
+  expect_race(false, 128, product_of_a_panel, out_.data(), LeftOut::nothing);
+  for (LeftOut left_out : {LeftOut::fence, LeftOut::barrier, LeftOut::wait})
+    expect_race(true, 128, product_of_a_panel, out_.data(), left_out);
 }
 #endif
 
