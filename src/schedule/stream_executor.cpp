@@ -188,18 +188,18 @@ void StreamExecutor::record(std::size_t lane, const Task& task) {
 }
 
 void StreamExecutor::await(std::size_t lane, std::int64_t count) {
-  double begin = now_seconds(), checked = begin, say_after = patience();
+  double begin = now_seconds(), checked = begin, limit = say_after();
   while (done_[lane] < count) {
     if (see_progress()) {
-      begin = now_seconds(), say_after = patience();
+      begin = now_seconds(), limit = say_after();
       continue;
     }
     const double now = now_seconds();
     if (now - checked > check_seconds) {
       checked = now;
       watch_.check(now - begin);
-      if (now - begin > say_after) {
-        say_after *= 2;
+      if (now - begin > limit) {
+        limit *= 2;
         warning("on this GPU no task has ended for {:.0f} s: {}{}", now - begin, unfinished(),
                 running_ ? " (kernels.cuda_graph=\"off\" would name the task)" : "");
       }
@@ -208,7 +208,7 @@ void StreamExecutor::await(std::size_t lane, std::int64_t count) {
   }
 }
 
-double StreamExecutor::patience() const {
+double StreamExecutor::say_after() const {
   return running_ ? std::max(watch_.say_after, watch_.patience * running_->seconds) : watch_.say_after;
 }
 

@@ -53,8 +53,8 @@ class StreamExecutor final : public Executor {
   bool capture(ProgramKind kind);
   void run_tasks(ProgramKind kind);
   void run_graph(const Recorded& program);
-  /// Seconds after which something is wrong, by the looks of it.
-  double patience() const;
+  /// Seconds without an end after which what is under way is named in the log.
+  double say_after() const;
   void issue_all(ProgramKind kind);
   void issue(const OrderedPhase& phase, std::int64_t repetition);
   void run_task(const OrderedPhase& phase, int task, std::int64_t repetition);

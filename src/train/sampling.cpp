@@ -24,10 +24,8 @@ std::int32_t draw_of_largest(std::span<const float> logits, std::int64_t k, doub
 
 void fail_of_logits(std::int64_t position) {
   fail(ExitCode::numerics,
-       "the logits of token {} of the text (the first is 0) are not finite numbers: the checkpoint is damaged, or the training that wrote "
-       "it "
-       "diverged; `tessera inspect CHECKPOINT --verify` compares its files with their checksums, and `tessera evaluate CHECKPOINT` shows "
-       "its loss",
+       "the logits of token {} of the text (the first is 0) are not finite numbers: the checkpoint is damaged, or its training diverged. "
+       "`tessera inspect CHECKPOINT --verify` compares its files with their checksums, `tessera evaluate CHECKPOINT` shows its loss",
        position);
 }
 
