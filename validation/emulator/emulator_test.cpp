@@ -53,7 +53,7 @@ TEST_P(EmulatorTest, ABarrierSeparates) {
   for (int i = 0; i < 256; ++i) EXPECT_EQ(out[static_cast<std::size_t>(i)], 255 - i);
 }
 
-#ifndef TESSERA_RACES
+#ifndef TESSERA_RACES  // which ends the process over what these do on purpose, as the tests of Races below expect
 TEST(Emulator, AMissingBarrierShowsInOneOfTheOrders) {
   std::vector<int> x(256), forward(256), backward(256);
   for (int i = 0; i < 256; ++i) x[static_cast<std::size_t>(i)] = i + 1;
