@@ -16,13 +16,6 @@ COMMON = {"run__steps": STEPS, "run__reproducible": True, "run__threads": 1, "ba
 check = runs.Checks()
 
 
-def human_bytes(count):
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if count < 1024:
-            return f"{count:.2f} {unit}"
-        count /= 1024
-
-
 def rows(folder, name):
     """Each line with its numbers as they are written."""
     with open(os.path.join(folder.run(name), "metrics.jsonl")) as lines:
@@ -63,15 +56,6 @@ def metrics(folder):
     check("a run that was done already leaves them alone", rows(folder, "second") == second)
 
 
-def plan(folder, ranks, keys):
-    command = [runs.TESSERA, "plan", folder.deck, "--ranks", str(ranks), "--threads", "1", "--json"]
-    command += [f"{key.replace('__', '.')}={str(value).lower() if isinstance(value, bool) else value}" for key, value in keys.items()]
-    done = subprocess.run(command, capture_output=True, text=True)
-    if done.returncode != 0:
-        sys.exit(f"FAIL plan: status {done.returncode}\n{done.stderr}")
-    return json.loads(done.stdout)
-
-
 def memory(folder):
     width, ff, vocab, layers = 32, 48, 211, 2
     count = 2 * vocab * width + width + layers * (2 * width + width * (width + 2 * width // 2 + width) + 3 * width * ff)
@@ -79,7 +63,7 @@ def memory(folder):
     for stage in range(4):
         for dtype, ranks in (("fp32", 2), ("bf16", 3)):
             keys = {**COMMON, "zero__stage": stage, "precision__compute": dtype, "run__reproducible": dtype == "fp32"}
-            said = plan(folder, ranks, keys)
+            said = folder.plan(ranks, "--threads", "1", **keys)
             check(f"plan: {said['parameters']} parameters", said["parameters"] == count)
             total = said["bytes_per_rank"]
             totals.append((dtype, total))
@@ -87,7 +71,7 @@ def memory(folder):
             folder.train(name + "-less", ranks, expect=5, **keys, memory__host_limit=f'"{total - 1} B"')
             output = folder.train(name, ranks, **keys, memory__host_limit=f'"{total} B"').stderr
             check(f"{what}; the run fits into that and not into one less", not os.path.exists(folder.run(name + "-less")))
-            check(f"{what}; the run's lines say so", f"memory {human_bytes(total)} of {human_bytes(total)}" in output, output)
+            check(f"{what}; the run's lines say so", f"memory {runs.human_bytes(total)} of {runs.human_bytes(total)}" in output, output)
     fp32 = [total for dtype, total in totals if dtype == "fp32"][:3]  # stage 3's buffers of gathered units outweigh so small a model
     check(f"stages 0, 1, 2 need less and less: {fp32}", fp32 == sorted(fp32, reverse=True) and len(set(fp32)) == 3)
 

@@ -20,6 +20,25 @@ MODEL = {
 }
 
 
+# A bound against hangs, for what takes well under a second: no test passes or fails by how fast the machine is.
+HANG_SECONDS = 600
+# More steps than any run does before a test stops it. The learning rate must not depend on them: ENDLESS has both keys.
+ENDLESS = {"run__steps": 10**9, "learning_rate__schedule": "constant"}
+
+
+def overrides(keys):
+    """The keys of a call as they stand on a command line."""
+    return [f"{k.replace('__', '.')}={str(v).lower() if isinstance(v, bool) else v}" for k, v in keys.items()]
+
+
+def human_bytes(count):
+    """As the program writes them."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count < 1024:
+            return f"{count:.2f} {unit}"
+        count /= 1024
+
+
 class Folder:
     """A temporary folder with token data; removed at the end."""
 
@@ -51,9 +70,16 @@ class Folder:
         self._temporary.cleanup()
 
     def command(self, name, ranks, **keys):
-        overrides = [f"{k.replace('__', '.')}={str(v).lower() if isinstance(v, bool) else v}" for k, v in keys.items()]
-        run = [TESSERA, "train", self.deck, f"run.output_dir={self.run(name)}"] + overrides
+        run = [TESSERA, "train", self.deck, f"run.output_dir={self.run(name)}"] + overrides(keys)
         return run if ranks == 1 else [MPIEXEC, "-n", str(ranks)] + run
+
+    def plan(self, ranks, *options, **keys):
+        """What `tessera plan --json` says of such a run."""
+        done = subprocess.run([TESSERA, "plan", self.deck, "--ranks", str(ranks), "--json", *options, *overrides(keys)], stdin=subprocess.DEVNULL,
+                              capture_output=True, text=True, timeout=HANG_SECONDS)
+        if done.returncode != 0:
+            sys.exit(f"FAIL plan: status {done.returncode}\n{done.stderr}")
+        return json.loads(done.stdout)
 
     def run(self, name):
         return os.path.join(self.path, name)
