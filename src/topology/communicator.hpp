@@ -48,8 +48,8 @@ class Communicator {
 
   // For whoever waits for streams. Calls that block find their errors themselves: there is nothing to ask them.
 
-  /// Throws Error(environment) where a call that has returned failed later, where a process that it waits for has ended, and where nothing
-  /// has moved for `waited` seconds and the time limit is shorter.
+  /// Throws Error(environment) where a call that has returned failed later, and Error(lost) where a process that it waits for has ended or
+  /// nothing has moved for `waited` seconds and the time limit is shorter.
   virtual void check(double waited) { static_cast<void>(waited); }
   /// Ends what is under way, undone, so that streams end; nothing can be called afterwards.
   virtual void abort() {}

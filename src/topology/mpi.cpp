@@ -14,8 +14,11 @@ void fail_mpi(const char* call, int status, const char* file, int line) {
   char text[MPI_MAX_ERROR_STRING] = "unknown MPI error";
   int length = 0;
   MPI_Error_string(status, text, &length);
+  // In a world that stands, a peer or the way to it is gone; one that was never made is a launch that would fail again.
+  int in_world = 0;
+  MPI_Initialized(&in_world);
   std::string_view name(call);
-  fail(ExitCode::environment,
+  fail(in_world ? ExitCode::lost : ExitCode::environment,
        "{}:{}: {} failed: {}. See whether a node or the network went down, then run again; the run resumes from its "
        "last checkpoint.",
        file, line, name.substr(0, name.find('(')), text);
@@ -26,7 +29,7 @@ namespace {
 void require_peers(const WaitLimit& limit) {
   if (!limit.peers) return;
   if (auto rank = limit.peers->ended_rank())
-    fail(ExitCode::environment,
+    fail(ExitCode::lost,
          "the process of rank {} has ended during {}. Its own last lines, or the kernel's log when memory ran out, say why; run again to "
          "resume.",
          *rank, limit.what());
@@ -60,7 +63,7 @@ void wait_for(MPI_Request& request, const WaitLimit& limit) {
       checked = waited;
       require_peers(limit);
     }
-    if (waited > limit.seconds) fail(ExitCode::environment, "waited {:.0f} s in {}", waited, limit.what());
+    if (waited > limit.seconds) fail(ExitCode::lost, "waited {:.0f} s in {}", waited, limit.what());
   }
 }
 

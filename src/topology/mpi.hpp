@@ -20,7 +20,8 @@ struct WaitLimit {
   std::function<std::string()> what = {};
 };
 
-/// Completes a request by polling, so that ranks that share a core leave it to each other. Throws Error(environment) at the limit.
+/// Completes a request by polling, so that ranks that share a core leave it to each other. Throws Error(lost) at the limit, and where a
+/// peer has ended.
 void wait_for(MPI_Request& request, const WaitLimit& limit);
 
 /// A communicator handle that is freed with its owner (not after MPI_Finalize, where it is gone already).
@@ -43,7 +44,8 @@ class OwnedComm {
 
 }  // namespace tessera
 
-/// Every MPI call stands in this: a status other than success becomes Error(environment) with the call, MPI's words, file and line.
+/// Every MPI call stands in this: a status other than success becomes Error(lost), before MPI has started Error(environment),
+/// with the call, MPI's words, file and line.
 #define MPI_CHECK(call)                                                                          \
   do {                                                                                           \
     int mpi_status_ = (call);                                                                    \

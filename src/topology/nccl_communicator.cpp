@@ -193,14 +193,14 @@ class NcclCommunicator final : public Communicator {
       require_processes(what);
     }
     if (waited > timeout_seconds_)
-      fail(ExitCode::environment,
+      fail(ExitCode::lost,
            "waited {:.0f} s in {} on {}: not all ranks have arrived. See the other ranks' last lines for the one that stopped", waited,
            what, who());
   }
   void require_processes(const char* what) const {
     if (!peers_) return;
     if (const auto ended = peers_->ended_rank())
-      fail(ExitCode::environment,
+      fail(ExitCode::lost,
            "the process of rank {} has ended during {} on {}. Its own last lines, or the kernel's log when memory ran out, say why; run "
            "again to resume.",
            *ended, what, who());
@@ -209,7 +209,7 @@ class NcclCommunicator final : public Communicator {
   [[noreturn]] void fail_nccl(ncclResult_t result, const char* call) const {
     require_processes(call);  // a lost connection is only what it looks like from here
     const char* detail = nccl_ ? ncclGetLastError(nccl_) : "";
-    fail(ExitCode::environment,
+    fail(result == ncclRemoteError ? ExitCode::lost : ExitCode::environment,
          "{} failed on {}: {}{}{}. Set NCCL_DEBUG=WARN to see NCCL's own account; the run resumes from its last "
          "checkpoint.",
          call, who(), ncclGetErrorString(result), detail && *detail ? ", " : "", detail ? detail : "");

@@ -45,7 +45,7 @@ class Line {
   line.add(lost);
   line.add(
       " has ended, and MPI gave up over it. Its own last lines, or the kernel's log when memory ran out, say why; run again to resume.\n");
-  _exit(static_cast<int>(line.write_out() ? ExitCode::environment : ExitCode::internal));
+  _exit(static_cast<int>(line.write_out() ? ExitCode::lost : ExitCode::internal));
 }
 
 /// In the middle of abort(): nothing may be locked or allocated here. Returns when no lost rank is found. Not inlined: see on_abort.

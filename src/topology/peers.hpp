@@ -42,7 +42,7 @@ class Peers {
   std::atomic<bool>* aborting_ = nullptr;
 };
 
-/// Where abort() ends this process, looks for half a second for a lost rank among `peers`, names it and leaves with ExitCode::environment:
+/// Where abort() ends this process, looks for half a second for a lost rank among `peers`, names it and leaves with ExitCode::lost:
 /// by CMA ranks of a node read each other's memory, and UCX aborts the reader when the other is gone. Where none is lost, and for SIGABRT
 /// from another process, the process ends by the signal. `peers` must stay where it is until a call with null.
 void explain_aborts(const Peers* peers, int rank);

@@ -134,14 +134,14 @@ void Rounds::check_waiting(double waited_seconds) const {
   for (int r = 0; r < size(); ++r) {
     if (reached(seat(r).round.load(std::memory_order_acquire), round_ + 1)) continue;
     if (node_.has_ended(members_[static_cast<std::size_t>(r)]))
-      fail(ExitCode::environment,
+      fail(ExitCode::lost,
            "the process of rank {} has ended while rank {} waited for it in {} ({}). Its own last lines, or the "
            "kernel's log when it ran out of memory, say why; run again to resume.",
            r, rank_, call_.describe(), where());
     missing += fmt::format("{}{}", missing.empty() ? "" : ", ", r);
   }
   if (waited_seconds > timeout_seconds_)
-    fail(ExitCode::environment, "rank {} of {} waited {:.0f} s in {} ({}): rank {} did not arrive", rank_, size(), waited_seconds,
+    fail(ExitCode::lost, "rank {} of {} waited {:.0f} s in {} ({}): rank {} did not arrive", rank_, size(), waited_seconds,
          call_.describe(), where(), missing);
 }
 

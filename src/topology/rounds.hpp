@@ -50,7 +50,7 @@ class Rounds {
   std::byte* window() { return window_of(rank_, round_ + 1); }
   const std::byte* window(int peer) const { return window_of(peer, round_); }
   std::size_t window_bytes() const { return window_bytes_; }
-  /// Arrives in the coming round and waits for the others. Throws Error(environment) that names who is missing after the time limit or when
+  /// Arrives in the coming round and waits for the others. Throws Error(lost) that names who is missing after the time limit or when
   /// a missing rank's process has ended, and Error(internal) when the ranks call different things.
   void pass();
   /// What a peer called in the round just passed.

@@ -15,7 +15,7 @@ import runs  # noqa: E402
 
 KEYS = {"run__device": "cuda", "topology__share_gpu": True, "batch__global": 6, "batch__sequence_length": 8, "run__steps": 2000, "zero__stage": 3,
         "zero__param_persistence_threshold": 0, "checkpoint__every": 2}
-ENVIRONMENT = 6  # exit status
+LOST = 76  # exit status
 check = runs.Checks()
 
 
@@ -31,7 +31,7 @@ def lose_a_rank(folder):
     begin = time.time()
     run.signal_ranks(signal.SIGKILL, 1)
     status, seconds, output = run.wait(60), time.time() - begin, run.output()
-    check(f"the others end with {status} after {seconds:.1f} s", status == ENVIRONMENT and seconds < 15, output)
+    check(f"the others end with {status} after {seconds:.1f} s", status == LOST and seconds < 15, output)
     check("the lost rank is named", re.search(r"the process of rank \d has ended during", output), output)
     check("its task is named", re.search(r"(lane \w+ (?:is at|has come to)|in task) `(gather|reduce|all-reduce)", output), output)
     folder.train("lost", 2, **{**KEYS, "run__steps": run.steps_done() + 3})

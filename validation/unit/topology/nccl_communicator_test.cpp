@@ -251,7 +251,7 @@ std::string error_of_sum(const Values<float>& buffer, const Stream& stream, Comm
     comm.all_reduce(buffer.data, static_cast<std::int64_t>(buffer.count), DType::f32, Reduction::sum, stream.context());
     stream.wait(comm);
   } catch (const Error& error) {
-    EXPECT_EQ(error.code, ExitCode::environment);
+    EXPECT_EQ(error.code, ExitCode::lost);
     return error.what();
   }
   return "";
