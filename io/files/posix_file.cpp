@@ -73,9 +73,20 @@ PosixFile PosixFile::update(const std::string& path) {
 }
 
 PosixFile PosixFile::open(const std::string& path, ExitCode on_error) {
-  int d = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  // O_NONBLOCK: opening a pipe that nobody writes to would wait for ever. It means nothing to a regular file.
+  int d = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (d < 0) fail(on_error, "{}: cannot open: {}. Check the path and its permissions.", path, std::strerror(errno));
-  return {d, path, on_error};
+  PosixFile file(d, path, on_error);
+  if (const char* other = file.other_than_regular())
+    fail(on_error, "{}: this is a {}, and a regular file is needed, whose size is known and which is read at any place. Give a file.", path,
+         other);
+  return file;
+}
+
+PosixFile PosixFile::open_stream(const std::string& path, ExitCode on_error) {
+  int d = path == "-" ? ::fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 0) : ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (d < 0) fail(on_error, "{}: cannot open: {}. Check the path and its permissions.", path, std::strerror(errno));
+  return {d, path == "-" ? "standard input" : path, on_error};
 }
 
 PosixFile PosixFile::in_memory(const std::string& name) {
@@ -109,6 +120,15 @@ std::int64_t PosixFile::size() const {
   struct stat s;
   if (::fstat(descriptor_, &s) != 0) fail(on_error_, "{}: cannot read its size: {}.", path_, std::strerror(errno));
   return s.st_size;
+}
+
+const char* PosixFile::other_than_regular() const {
+  struct stat s;
+  if (::fstat(descriptor_, &s) != 0) fail(on_error_, "{}: cannot read what it is: {}.", path_, std::strerror(errno));
+  if (S_ISREG(s.st_mode)) return nullptr;
+  if (S_ISDIR(s.st_mode)) return "folder";
+  if (S_ISFIFO(s.st_mode)) return "pipe";
+  return S_ISSOCK(s.st_mode) ? "socket" : "device";
 }
 
 void PosixFile::reserve(std::int64_t bytes) {
@@ -189,6 +209,14 @@ std::size_t PosixFile::read(std::int64_t offset, void* data, std::size_t bytes) 
     done += static_cast<std::size_t>(n);
   }
   return done;
+}
+
+std::size_t PosixFile::read_next(void* data, std::size_t bytes) const {
+  ssize_t n;
+  do n = ::read(descriptor_, data, bytes);
+  while (n < 0 && errno == EINTR);
+  if (n < 0) fail(on_error_, "{}: cannot read on: {}.", path_, std::strerror(errno));
+  return static_cast<std::size_t>(n);
 }
 
 void PosixFile::read_ahead(std::int64_t offset, std::int64_t bytes) const {

@@ -16,8 +16,10 @@ class PosixFile {
   static PosixFile create(const std::string& path);
   /// Opens for reading and writing; creates an empty file where there is none.
   static PosixFile update(const std::string& path);
-  /// Opens for reading; a failure is an Error(on_error).
+  /// Opens a regular file for reading; a failure, a folder, a pipe or a device is an Error(on_error).
   static PosixFile open(const std::string& path, ExitCode on_error);
+  /// Opens for reading what read_next() reads from front to back, of any kind: "-" is standard input. Opening a pipe waits for its writer.
+  static PosixFile open_stream(const std::string& path, ExitCode on_error);
   /// A sparse file in memory, reachable as link_path(). Its `path` is only a word for messages.
   static PosixFile in_memory(const std::string& name);
   ~PosixFile();
@@ -28,6 +30,8 @@ class PosixFile {
   /// /proc/self/fd/N: opens the same file again, for libraries that want a name.
   std::string link_path() const;
   std::int64_t size() const;
+  /// "folder", "pipe", "socket" or "device"; null where it is a regular file.
+  const char* other_than_regular() const;
 
   /// From here on large aligned reads and writes (memory on 512 bytes, file on 4096) go between memory and disk without a copy in the page
   /// cache, where the file system can do that. Others go as before.
@@ -46,6 +50,8 @@ class PosixFile {
 
   /// Bytes read: fewer than asked only at the end of the file.
   std::size_t read(std::int64_t offset, void* data, std::size_t bytes) const;
+  /// What a stream has next, as much as is there: at least a byte, 0 at its end.
+  std::size_t read_next(void* data, std::size_t bytes) const;
   /// Tells the kernel that [offset, offset + bytes) is wanted soon.
   void read_ahead(std::int64_t offset, std::int64_t bytes) const;
   /// First byte at or after `offset` that is not in a hole, and the end of that run; false when there is none.

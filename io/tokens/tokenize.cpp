@@ -233,7 +233,6 @@ TokenizeResult tokenize(const TokenizeOptions& o) {
   if (!(o.validation >= 0 && o.validation < 1)) fail(ExitCode::usage, "--validation {} is not in [0, 1).", o.validation);
   // 1. Check and count.
   auto size = PosixFile::open(o.input, ExitCode::data).size();
-  if (fs::is_directory(o.input)) fail(ExitCode::data, "{}: this is a folder. Give a text file or a .jsonl file.", o.input);
   bool lines = o.input.ends_with(".jsonl") || o.input.ends_with(".ndjson");
   auto scan = lines ? scan_lines : scan_text;
   ByteProgress progress("tokenize", 2 * size, o.progress);

@@ -1,0 +1,44 @@
+// Files by system call: what is no regular file is refused before anything waits for it.
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <thread>
+
+#include "../scratch.hpp"
+#include "io/files/posix_file.hpp"
+
+namespace tessera::io::test {
+using namespace tessera::test;
+namespace {
+
+TEST(PosixFile, OpensRegularFilesOnly) {
+  Scratch dir;
+  ASSERT_EQ(::mkfifo((dir / "pipe").c_str(), 0600), 0);
+  struct {
+    std::string path, kind;
+  } cases[] = {{dir / "pipe", "pipe"}, {dir.path(), "folder"}, {"/dev/zero", "device"}, {"/dev/null", "device"}};
+  for (auto& c : cases) {
+    auto text = error_of(ExitCode::checkpoint, [&] { PosixFile::open(c.path, ExitCode::checkpoint); });
+    EXPECT_HAS(text, c.path + ": this is a " + c.kind);
+  }
+  spill(dir / "file", "four");
+  fs::create_symlink("file", dir / "link");
+  EXPECT_EQ(PosixFile::open(dir / "link", ExitCode::data).size(), 4);
+  EXPECT_HAS(error_of(ExitCode::data, [&] { PosixFile::open(dir / "none", ExitCode::data); }), "No such file");
+}
+
+TEST(PosixFile, AStreamIsReadToItsEnd) {
+  Scratch dir;
+  ASSERT_EQ(::mkfifo((dir / "pipe").c_str(), 0600), 0);
+  std::thread writer([&] { spill(dir / "pipe", std::string(100000, 'x')); });
+  auto file = PosixFile::open_stream(dir / "pipe", ExitCode::data);
+  EXPECT_STREQ(file.other_than_regular(), "pipe");
+  std::string all, piece(4096, '\0');
+  while (auto n = file.read_next(piece.data(), piece.size())) all.append(piece, 0, n);
+  writer.join();
+  EXPECT_EQ(all, std::string(100000, 'x'));
+}
+
+}  // namespace
+}  // namespace tessera::io::test
