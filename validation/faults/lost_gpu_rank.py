@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A rank on a GPU is killed in the middle of a run and the launcher does not see it: the others end within seconds and name the rank and the task
+"""A rank on a GPU is killed in the middle of a run and the launcher does not see it: the others end and name the rank and the task
 that waits for it; the same command then goes on from the last checkpoint. Too few GPUs are refused unless ranks may share. Emulated GPUs or real
 ones."""
 import json
@@ -8,13 +8,12 @@ import re
 import signal
 import subprocess
 import sys
-import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "resume"))
 import runs  # noqa: E402
 
-KEYS = {"run__device": "cuda", "topology__share_gpu": True, "batch__global": 6, "batch__sequence_length": 8, "run__steps": 2000, "zero__stage": 3,
-        "zero__param_persistence_threshold": 0, "checkpoint__every": 2}
+KEYS = {"run__device": "cuda", "topology__share_gpu": True, "batch__global": 6, "batch__sequence_length": 8, "zero__stage": 3,
+        "zero__param_persistence_threshold": 0, "checkpoint__every": 2, **runs.ENDLESS}
 LOST = 76  # exit status
 check = runs.Checks()
 
@@ -25,13 +24,12 @@ def lose_a_rank(folder):
     # The emulator's NCCL sends by MPI, and UCX aborts who reads a dead process's memory; NCCL does not. world_faults.py looks at MPI itself.
     os.environ["UCX_TLS"] = "^cma"
     # A shell keeps the dead rank's place, so the launcher has nothing to notice.
-    run = runs.Running(launch[:at] + ["sh", "-c", '"$0" "$@"; sleep 30'] + launch[at:], folder.run("lost"), os.path.join(folder.path, "lost.log"))
+    run = runs.Running(launch[:at] + ["sh", "-c", f'"$0" "$@"; exec sleep {runs.HANG_SECONDS}'] + launch[at:], folder.run("lost"), os.path.join(folder.path, "lost.log"))
     del os.environ["UCX_TLS"]
     run.wait_for_step(3)
-    begin = time.time()
     run.signal_ranks(signal.SIGKILL, 1)
-    status, seconds, output = run.wait(60), time.time() - begin, run.output()
-    check(f"the others end with {status} after {seconds:.1f} s", status == LOST and seconds < 15, output)
+    status, output = run.wait(), run.output()
+    check(f"the others end with {status}", status == LOST, output)
     check("the lost rank is named", re.search(r"the process of rank \d has ended during", output), output)
     check("its task is named", re.search(r"(lane \w+ (?:is at|has come to)|in task) `(gather|reduce|all-reduce)", output), output)
     folder.train("lost", 2, **{**KEYS, "run__steps": run.steps_done() + 3})
@@ -39,11 +37,11 @@ def lose_a_rank(folder):
 
 def too_few(folder):
     done = subprocess.run(folder.command("few", 3, **{**KEYS, "topology__share_gpu": False}), stdin=subprocess.DEVNULL, capture_output=True, text=True,
-                          env={**os.environ, "CUDA_VISIBLE_DEVICES": "0", "TESSERA_EMULATED_GPUS": "1"}, timeout=120)
+                          env={**os.environ, "CUDA_VISIBLE_DEVICES": "0", "TESSERA_EMULATED_GPUS": "1"}, timeout=runs.HANG_SECONDS)
     check("three ranks on one GPU are refused", done.returncode == 2 and "3 ranks on" in done.stderr and "topology.share_gpu = true" in done.stderr,
           done.stderr)
     done = subprocess.run(folder.command("few", 3, **{**KEYS, "run__steps": 2}), stdin=subprocess.DEVNULL, capture_output=True, text=True,
-                          env={**os.environ, "CUDA_VISIBLE_DEVICES": "0", "TESSERA_EMULATED_GPUS": "1"}, timeout=120)
+                          env={**os.environ, "CUDA_VISIBLE_DEVICES": "0", "TESSERA_EMULATED_GPUS": "1"}, timeout=runs.HANG_SECONDS)
     check("and train where they may share it", done.returncode == 0 and "shared by 3 ranks" in done.stderr + done.stdout, done.stderr)
 
 

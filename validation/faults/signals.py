@@ -1,18 +1,19 @@
 #!/usr/bin/env python3
 """SIGTERM, SIGINT and SIGUSR1 to all ranks or to one: the run saves, ends with 75, and the same command goes on to the bits of a run that was
-never stopped. SIGSTOP to one: the others end the run in time. The same signals to mpiexec itself, which passes them on to the ranks; a Ctrl-C on a terminal comes that way too, since the ranks
-have sessions of their own."""
+never stopped. SIGSTOP to one: the others end the run. The same signals to mpiexec itself, which passes them on to the ranks; a Ctrl-C on a terminal
+comes that way too, since the ranks have sessions of their own."""
 import os
+import re
 import signal
 import sys
-import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "resume"))
 import runs  # noqa: E402
 
-STEPS = 400
+LOST = 76  # exit status
+MORE = 5  # steps after the one at which a run was stopped
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
-COMMON = {"run__steps": STEPS, "run__reproducible": True, "run__threads": 1, "batch__global": 12}
+COMMON = {**runs.ENDLESS, "run__reproducible": True, "run__threads": 1, "batch__global": 12}
 check = runs.Checks()
 
 
@@ -42,51 +43,45 @@ def stop_and_resume(folder, reference, number, ranks, which=None, launcher=False
     name, what = f"{short}-{to}-{ranks}".replace(" ", "-"), f"{short} to {to} of {ranks}"
     run = folder.start(name, ranks, zero__stage=ranks % 4, **COMMON)
     run.wait_for_step(3)
-    open_to = interruptible(run.ranks())
+    pids, open_to = run.everybody(), interruptible(run.ranks())
     check(f"{what}: no thread can be interrupted", not open_to, ", ".join(open_to))
-    begin = time.time()
     if launcher and number == signal.SIGINT:
         os.killpg(run.process.pid, number)  # as a terminal does
     elif launcher:
         os.kill(run.process.pid, number)
     else:
         run.signal_ranks(number, which)
-    pids = run.everybody()
-    status, seconds, output = run.wait(), time.time() - begin, run.output()
+    status, output = run.wait(), run.output()
     # MPICH 4.0.2's mpiexec sometimes ends with 0 after a signal to itself, whatever the ranks ended with.
     allowed = (75, 0) if launcher else (75,)
-    check(f"{what}: status {status}, {seconds:.2f} s", status in allowed and seconds < 20, output)
-    left = [pid for pid in pids if runs.alive(pid)]
-    check(f"{what}: no process is left", not left)
+    check(f"{what}: status {status}", status in allowed, output)
+    runs.wait_until_gone(pids)
     step, last = saved_step(folder, name), run.steps_done()
-    check(f"{what}: saved after step {step}, the last one that was done ({last})", 0 < step == last < STEPS, output)
+    check(f"{what}: saved after step {step}, the last one that was done ({last})", 0 < step == last, output)
     check(f"{what}: says what to do next", "after saving; start the same command again to go on" in output, output)
-    folder.train(name, resume or ranks, zero__stage=(ranks + 1) % 4, **COMMON)
-    check(f"{what}: resumed losses", runs.same(name, folder.losses(name), reference[0]))
-    check(f"{what}: resumed state", runs.same(name, folder.hashes(name), reference[1]))
+    end = last + MORE
+    resumed = folder.train(name, resume or ranks, zero__stage=(ranks + 1) % 4, **{**COMMON, "run__steps": end})
+    check(f"{what}: goes on after that step", f"at step {last} of {end}" in resumed.stderr, resumed.stderr)
+    losses, state = reference.at(end)
+    check(f"{what}: resumed losses", runs.same(name, folder.losses(name), losses))
+    check(f"{what}: resumed state", runs.same(name, folder.hashes(name), state))
 
 
 def stalled(folder):
-    """A rank that neither works nor dies: the others give up after topology.collective_timeout."""
-    run = folder.start("stalled", 2, topology__collective_timeout="2 s", **COMMON)
+    """A rank that neither works nor dies: the others give up after topology.collective_timeout, which leaves time to start on a busy machine."""
+    run = folder.start("stalled", 2, topology__collective_timeout="5 s", **COMMON)
     run.wait_for_step(3)
-    pids, begin = run.everybody(), time.time()
+    pids = run.everybody()
     run.signal_ranks(signal.SIGSTOP, 1)
-    status, seconds, output = run.wait(), time.time() - begin, run.output()
-    check(f"a stalled rank: status {status} after {seconds:.1f} s", status == 76 and 2 < seconds < 15, output)
-    check("a stalled rank: says how long it waited, and for what", "waited 2 s in" in output and "rank 1 did not arrive" in output, output)
-    deadline = time.time() + 5  # the launcher kills the stopped rank and does not see it die
-    while (left := [pid for pid in pids if runs.alive(pid)]) and time.time() < deadline:
-        time.sleep(0.05)
-    check("a stalled rank: no process is left", not left)
-    for pid in left:
-        os.kill(pid, signal.SIGKILL)
+    status, output = run.wait(), run.output()
+    check(f"a stalled rank: status {status}", status == LOST, output)
+    check("a stalled rank: says how long it waited, and for what", re.search(r"waited \d+ s in", output) and "rank 1 did not arrive" in output, output)
+    runs.wait_until_gone(pids)
 
 
 def main():
     with runs.Folder() as folder:
-        folder.train("reference", 1, zero__stage=0, **COMMON)
-        reference = folder.losses("reference"), folder.hashes("reference")
+        reference = runs.Reference(folder, **COMMON)
         stop_and_resume(folder, reference, signal.SIGTERM, 2, resume=3)
         stop_and_resume(folder, reference, signal.SIGINT, 2, resume=1)
         stop_and_resume(folder, reference, signal.SIGUSR1, 3, resume=2)

@@ -87,7 +87,7 @@ def terminal(folder):
             output += piece
     except OSError:
         pass  # how Linux says that the other end is closed
-    status, output = process.wait(60), output.decode()
+    status, output = process.wait(runs.HANG_SECONDS), output.decode()
     bars = re.findall(r"\r\033\[K\[([#.]{30})\] (\d+)/10 steps, (\d+ s|\d+ min \d\d s) left", output)
     check("a bar with the time left on a terminal", status == 0 and [int(bar[1]) for bar in bars][-1:] == [STEPS], output)
     check("the bar grows", bars and bars[0][0] != bars[-1][0] and bars[-1][0] == "#" * 30, output)

@@ -88,7 +88,7 @@ class Folder:
         return os.path.join(self.run(name), "checkpoints", "latest")
 
     def train(self, name, ranks, expect=0, **keys):
-        done = subprocess.run(self.command(name, ranks, **keys), stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300)
+        done = subprocess.run(self.command(name, ranks, **keys), stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=HANG_SECONDS)
         if done.returncode != expect:
             sys.exit(f"{name}: status {done.returncode}, expected {expect}\n{done.stderr[-4000:]}")
         return done
@@ -127,7 +127,7 @@ class Checks:
 def runs_unless(folder, missing, name, **keys):
     """Whether a short run on the GPU succeeds; it may fail only with these words."""
     run = subprocess.run(folder.command(name, 1, run__device="cuda", run__steps=2, batch__global=1, **keys), stdin=subprocess.DEVNULL,
-                         capture_output=True, text=True, timeout=300)
+                         capture_output=True, text=True, timeout=HANG_SECONDS)
     if run.returncode and missing not in run.stderr:
         sys.exit(f"status {run.returncode}\n{run.stderr[-4000:]}")
     return run.returncode == 0
@@ -203,18 +203,18 @@ class Running:
                 os.kill(pid, signal.SIGKILL)
             except ProcessLookupError:
                 pass
-        self.process.wait(60)
-        wait_until(lambda: not any(alive(pid) for pid in pids), "the killed processes to be gone")
+        self.process.wait(HANG_SECONDS)
+        wait_until_gone(pids)
         return going
 
-    def wait(self, seconds=120):
+    def wait(self):
         """Exit status."""
         try:
-            return self.process.wait(seconds)
+            return self.process.wait(HANG_SECONDS)
         except subprocess.TimeoutExpired:
             print(self.output())
             self.kill()
-            sys.exit(f"FAIL {self.folder}: still running after {seconds} s")
+            sys.exit(f"FAIL {self.folder}: still running after {HANG_SECONDS} s")
 
     def output(self):
         with open(self.log, errors="replace") as text:
@@ -229,16 +229,43 @@ class Running:
         except OSError:
             return 0
 
+    def ended(self):
+        return self.process.poll() is not None
+
     def wait_for_step(self, step):
-        wait_until(lambda: self.steps_done() >= step or self.process.poll() is not None, f"step {step}")
+        """Returns when that step is done. A run that has ended before is a fault of the test: what it meets alive must be ENDLESS."""
+        wait_until(lambda: self.steps_done() >= step or self.ended(), f"step {step} of {self.folder}")
+        if self.ended():
+            sys.exit(f"FAIL {self.folder} ended with status {self.process.returncode} before the test stopped it\n{self.output()}")
 
 
-def wait_until(condition, what, seconds=60, pause=0.001):
-    deadline = time.time() + seconds
+def wait_until(condition, what, pause=0.001):
+    deadline = time.monotonic() + HANG_SECONDS
     while not condition():
-        if time.time() > deadline:
-            sys.exit(f"FAIL waited {seconds} s for {what}")
+        if time.monotonic() > deadline:
+            sys.exit(f"FAIL waited {HANG_SECONDS} s for {what}")
         time.sleep(pause)
+
+
+def wait_until_gone(pids):
+    """What the launcher kills it does not always see die."""
+    wait_until(lambda: not any(alive(pid) for pid in pids), "processes to be gone", pause=0.01)
+
+
+class Reference:
+    """Runs that nobody disturbs, of one rank, from the first step to the one that is asked for: their losses and state are those that a run which
+    was stopped and went on must come to. With a schedule that does not depend on run.steps a run of N steps is the first N of any longer one."""
+
+    def __init__(self, folder, **keys):
+        self.folder, self.keys, self.known = folder, keys, {}
+
+    def at(self, step):
+        """(losses of all steps up to this one, digests of the state after it)"""
+        if step not in self.known:
+            name = f"reference-{step}"
+            self.folder.train(name, 1, **{**self.keys, "zero__stage": 0, "checkpoint__every": 0, "run__steps": step})
+            self.known[step] = self.folder.losses(name), self.folder.hashes(name)
+        return self.known[step]
 
 
 def directory(path):

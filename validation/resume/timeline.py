@@ -24,7 +24,7 @@ def plan_of(folder, **keys):
     command = folder.command("plan", 1, **keys)
     at = command.index("train")
     command[at] = "plan"
-    done = subprocess.run([*command, "--ranks", str(RANKS), "--json", "--schedule"], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
+    done = subprocess.run([*command, "--ranks", str(RANKS), "--json", "--schedule"], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=runs.HANG_SECONDS)
     if done.returncode:
         sys.exit(f"plan: status {done.returncode}\n{done.stderr}")
     plan = json.loads(done.stdout)
