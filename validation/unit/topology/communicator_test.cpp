@@ -347,7 +347,7 @@ TEST(Communicators, AWaitEndsAndNamesWhoIsMissing) {
   Node node(world());
   int last = world().ranks() - 1;
   for (auto path : {CommunicatorPath::fastest, CommunicatorPath::mpi}) {
-    auto comm = make_communicator(world(), all_dp(), Axis::dp, {.lane = "gather", .node = &node, .path = path, .timeout_seconds = 0.3});
+    auto comm = make_communicator(world(), all_dp(), Axis::dp, {.lane = "gather", .node = &node, .path = path, .timeout_seconds = 2});
     if (world().rank() != last) {
       try {
         comm->barrier();
@@ -357,7 +357,8 @@ TEST(Communicators, AWaitEndsAndNamesWhoIsMissing) {
         EXPECT_NE(what.find("barrier"), std::string::npos) << what;
         EXPECT_NE(what.find("lane gather"), std::string::npos) << what;
         if (path == CommunicatorPath::fastest) {
-          EXPECT_NE(what.find(fmt::format("rank {} did not arrive", last)), std::string::npos) << what;
+          // On a busy machine others may have been late too: the last one is named behind them.
+          EXPECT_NE(what.find(fmt::format("{} did not arrive", last)), std::string::npos) << what;
         }
       }
     }

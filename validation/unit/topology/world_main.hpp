@@ -10,11 +10,11 @@ inline World* current_world = nullptr;
 /// The world of this test binary.
 inline World& world() { return *current_world; }
 
-/// `prepare` runs once before the tests. Short limits: a rank that leaves a test early must fail the run, not hang it.
+/// `prepare` runs once before the tests. A rank that leaves a test early fails the run, by a limit below CTest's, and does not hang it.
 inline int run_tests(
     int argc, char** argv, const std::function<void(const World&)>& prepare = [](const World&) {}) {
   ::testing::InitGoogleTest(&argc, argv);
-  return run_in_world({.collective_timeout_seconds = 30, .finalize_timeout_seconds = 5}, [&](World& world) {
+  return run_in_world({.collective_timeout_seconds = 120, .finalize_timeout_seconds = 5}, [&](World& world) {
     current_world = &world;
     prepare(world);
     auto& listeners = ::testing::UnitTest::GetInstance()->listeners();

@@ -93,18 +93,22 @@ TEST(World, RanksOfANodeAreBoundApart) {
 
 // What a job manager or a person sends for a core of a rank that hangs. The child has the rank's handlers.
 TEST(World, AnAbortFromOutsideIsNotSwallowed) {
+  int ready[2];
+  ASSERT_EQ(pipe(ready), 0);
   const pid_t child = fork();
   if (child == 0) {
     const rlimit no_core{0, 0};
     setrlimit(RLIMIT_CORE, &no_core);
-    pause();
+    if (write(ready[1], "", 1) == 1) pause();
     _exit(0);  // the signal was taken, and nothing came of it
   }
   ASSERT_GT(child, 0);
-  usleep(20000);
+  char byte = 0;
+  EXPECT_EQ(read(ready[0], &byte, 1), 1);
   EXPECT_EQ(kill(child, SIGABRT), 0);
   int status = 0;
   ASSERT_EQ(waitpid(child, &status, 0), child);
+  close(ready[0]), close(ready[1]);
   EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT) << "wait status " << status;
 }
 
