@@ -37,8 +37,9 @@ TEST(Signals, TheFirstSignalIsKeptAndASecondInterruptLeavesAtOnce) {
     });
   }
   EXPECT_EQ(stop_signal(), SIGUSR1);
-  EXPECT_EXIT((watch_stop_signals(), take_stop_signals(), kill(getpid(), SIGINT), wait_until(stop_requested), kill(getpid(), SIGINT), pause()),
-              ::testing::ExitedWithCode(130), "");
+  EXPECT_EXIT(
+      (watch_stop_signals(), take_stop_signals(), kill(getpid(), SIGINT), wait_until(stop_requested), kill(getpid(), SIGINT), pause()),
+      ::testing::ExitedWithCode(130), "");
 }
 
 // No frame of a handler can land on a stack that is not one (see signals.hpp).
