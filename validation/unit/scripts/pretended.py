@@ -36,7 +36,7 @@ if 'train' in sys.argv:
             json.dump({'traceEvents': [], 'otherData': {'idle_share': 0.25, **TIMELINE}}, file)
         os.rename(where + '/partial', where + '/rank-0000.json')
         print('first step done 1.25 s after launch', flush=True)
-        import time; time.sleep(60)  # ended when the timeline is there
+        import time; time.sleep(3000)  # ended when the timeline is there
     print('resumed from a checkpoint at step 3 of 6')
 if 'generate' in sys.argv:
     print('1,2,4' if SPEAKS and 'cuda' in sys.argv else '1,2,3')
@@ -63,7 +63,7 @@ LISTED_TESTS = """import os, time
 if '--gtest_list_tests' in sys.argv: print('Suite.\\n  a\\n  b\\n  ATokenTraps'); sys.exit()
 for name in next((a.split('=')[1].split(':') for a in sys.argv if 'filter' in a), []):
     print(f'[       OK ] {name} (1 ms)', flush=True)
-    if 'HANG' in os.environ: print(open(os.environ['HANG']).read(), flush=True); time.sleep(60)
+    if 'HANG' in os.environ: print(open(os.environ['HANG']).read(), flush=True); time.sleep(3000)
 """
 
 # Stands for compute-sanitizer: runs what it wraps, and ends with a summary.
