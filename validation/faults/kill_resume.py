@@ -1,40 +1,29 @@
 #!/usr/bin/env python3
-"""Kills all ranks at random moments, saves included, and goes on each time with the same command at another rank count and ZeRO stage. After
-every kill the newest checkpoint must be whole and have the bits of a run that was never killed; so must the losses and the state at the end.
-    kill_resume.py [--kills 50] [--seed N]"""
+"""Chains of runs that are killed and stopped by signals at many moments, saves included, and go on each time with the same command at another rank
+count and ZeRO stage. After every end the newest checkpoint must be whole and have the bits of a run that nobody disturbed; so must the losses and
+the state at the end of the chain. Moments are states of the run's folder, in which the ranks are frozen before they are killed: no speed of the
+machine decides what is met.
+    kill_resume.py [--chains 2] [--ends 10] [--seed 1]      ends: kills and signals of each chain
+TESSERA_TEST_FULL=1: 15 chains with 60 ends"""
 import argparse
 import collections
 import glob
 import os
 import random
+import signal
 import sys
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "resume"))
 import runs  # noqa: E402
 
-STEPS = 60
-COMMON = {"run__steps": STEPS, "run__reproducible": True, "run__threads": 1, "batch__global": 12}
+COMMON = {**runs.ENDLESS, "run__reproducible": True, "run__threads": 1, "batch__global": 12}
+LAST = 3  # steps of a chain after its last end
+INTERRUPTED = 75  # exit status
 
 
-class Reference:
-    """The run that nobody disturbs, with all its checkpoints."""
-
-    def __init__(self, folder):
-        self.folder, self.digests = folder, {}
-        folder.train("reference", 1, zero__stage=0, checkpoint__every=1, checkpoint__keep=0, **COMMON)
-        self.losses = folder.losses("reference")
-        if sorted(self.losses) != list(range(1, STEPS + 1)) or len(set(self.losses.values())) != STEPS or self.state(1) == self.state(2):
-            sys.exit(f"FAIL the reference did not train: {self.losses}")
-
-    def state(self, step):
-        if step not in self.digests:
-            self.digests[step] = runs.state_digests(f"{self.folder.run('reference')}/checkpoints/step-{step:08d}")
-        return self.digests[step]
-
-
-def partials(root):
-    return glob.glob(root + "/step-*.partial")
+def entries(root, pattern):
+    return sorted(os.path.basename(path) for path in glob.glob(f"{root}/{pattern}"))
 
 
 def link(root):
@@ -44,92 +33,169 @@ def link(root):
         return ""
 
 
-def aim(chance, run, root, moment):
-    """Waits for the moment of the kill, or the end of the run."""
-    ended = lambda: run.process.poll() is not None
-    first, before = run.steps_done(), link(root)
-    if moment == "start":  # MPI's start, the reading of the checkpoint, deck.toml and metrics.jsonl
-        time.sleep(chance.uniform(0, 0.35))
-    elif moment == "steps":
-        runs.wait_until(lambda: ended() or run.steps_done() not in (0, first), "a step")
-        time.sleep(chance.uniform(0, 0.2))
-    elif moment == "save":  # shards and the index are being written
-        runs.wait_until(lambda: ended() or partials(root), "a save to begin", pause=0.0002)
-        time.sleep(chance.uniform(0, 0.008))
-    elif moment == "commit":  # the link has just moved: old checkpoints are being removed, or the next save begins
-        runs.wait_until(lambda: ended() or link(root) != before, "a checkpoint", pause=0.0002)
-        time.sleep(chance.uniform(0, 0.004))
+def written(root):
+    """Files of the save that is under way."""
+    return [file for partial in entries(root, "step-*[0-9].partial") for file in entries(f"{root}/{partial}", "*")]
 
 
-def layout(chance):
-    ranks = chance.choice([1, 2, 2, 2, 3])
-    return ranks, {"zero__stage": chance.randrange(4), "checkpoint__every": chance.choice([1, 1, 2]), "checkpoint__keep": chance.choice([1, 2])}
+def whole(root):
+    return [name for name in entries(root, "step-*") if not name.endswith(".partial")]
 
 
-def check_after_kill(reference, root, number):
-    """The checkpoint that the next start will find has the right bits."""
-    name = link(root)
-    if not name:  # no checkpoint yet, or killed between the first one's rename and its link
-        whole = [path for path in glob.glob(root + "/step-*") if not path.endswith(".partial")]
-        if not whole:
+# What the folder of checkpoints looks like at each moment. Those of a save last for milliseconds or less, so a look may come too late: then the next
+# save is met, and after so many of them the run is ended where it is.
+MOMENTS = {
+    "a save has begun": lambda root: entries(root, "step-*[0-9].partial"),
+    "shards are being written": lambda root: any(file.startswith("shard-") for file in written(root)),
+    "the index is being written": lambda root: "checkpoint.h5" in written(root),
+    "renamed, and not yet the latest": lambda root: whole(root) and max(whole(root)) != link(root),
+    "an old checkpoint is being removed": lambda root: entries(root, "step-*.removed.partial"),
+}
+SAVES = 20
+
+
+def freeze(run, pids, number):
+    for pid in pids:
+        try:
+            os.kill(pid, number)
+        except ProcessLookupError:
+            pass
+
+
+def catch(run, moment, root):
+    """Leaves the ranks frozen in the moment, and says whether it was met."""
+    condition, first = MOMENTS[moment], run.steps_done()
+    while not run.ended():
+        runs.wait_until(lambda: condition(root) or run.steps_done() > first + SAVES or run.ended(), moment, pause=0)
+        pids = run.ranks()
+        freeze(run, pids, signal.SIGSTOP)
+        if condition(root):
             return True
-        name = os.path.basename(max(whole))
-    return runs.same(f"kill {number}: {name}", runs.state_digests(f"{root}/{name}"), reference.state(int(name[-8:])))
-
-
-def finish(reference, folder, name, chance):
-    """Without a kill to the end: losses of all steps and the state are those of the reference."""
-    ranks, keys = layout(chance)
-    folder.train(name, ranks, **keys, **COMMON)
-    good = runs.same(name + " losses", folder.losses(name), reference.losses)
-    good &= runs.same(name + " state", folder.hashes(name), reference.state(STEPS))
-    left = partials(folder.run(name) + "/checkpoints")
-    if left:
-        print(f"FAIL {name}: {left} was left behind")
-    return good and not left
-
-
-def kill_many(folder, chance, kills):
-    reference = Reference(folder)
-    good, lives, done, moments = True, 1, 0, collections.Counter()
-    last = ""
-    while done < kills and good:
-        name = f"life{lives}"
-        root = folder.run(name) + "/checkpoints"
-        ranks, keys = layout(chance)
-        moment = chance.choices(["start", "steps", "save", "commit"], [15, 25, 40, 20])[0]
-        run = folder.start(name, ranks, **keys, **COMMON)
-        aim(chance, run, root, moment)
-        if run.kill():
-            done += 1
-            moments[moment] += 1
-            moments["with a save under way"] += bool(partials(root))
-            good &= check_after_kill(reference, root, done)
-            last = f"kill {done} ({moment}, {ranks} ranks, {keys})"
-        elif run.process.returncode != 0:
-            print(f"FAIL after {last}: {ranks} ranks, {keys}: status {run.process.returncode}\n{run.output()[-3000:]}")
+        if run.steps_done() > first + SAVES:
             return False
-        else:  # the run was done before its kill: what came out of all kills before is compared, and a new life begins
-            good &= finish(reference, folder, name, chance)
-            lives += 1
-    good = good and finish(reference, folder, f"life{lives}", chance)
-    print(f"{done} kills in {lives} runs: {dict(moments)}")
-    if moments["with a save under way"] < kills // 10:
-        print("FAIL too few kills came in the middle of a save")
-        good = False
-    return good
+        freeze(run, pids, signal.SIGCONT)
+    return False
+
+
+def aim(chance, run, root):
+    """Waits for a moment of the run, which is named. In a moment of a save the ranks are frozen."""
+    kind = chance.choices(["start", "step", "save"], [15, 25, 60])[0]
+    first = run.steps_done()
+    if kind == "start":  # MPI's start, the reading of the checkpoint, deck.toml and metrics.jsonl
+        time.sleep(chance.uniform(0, 0.35))  # a random moment, of which nothing depends
+        return kind
+    runs.wait_until(lambda: run.steps_done() > first or run.ended(), "a step")
+    if kind == "step":
+        time.sleep(chance.uniform(0, 0.05))
+        return kind
+    moment = chance.choice(list(MOMENTS))
+    return moment if catch(run, moment, root) else "after " + moment
+
+
+class Chain:
+    """Starts of one folder, each of which but the last is ended from outside."""
+
+    def __init__(self, folder, reference, number, chance):
+        self.folder, self.reference, self.chance, self.name = folder, reference, chance, f"chain{number}"
+        self.root = folder.run(self.name) + "/checkpoints"
+        self.said = collections.Counter()
+        self.good = True
+
+    def layout(self):
+        ranks = self.chance.choice([1, 2, 2, 2, 3])
+        keys = {"zero__stage": self.chance.randrange(4), "checkpoint__every": self.chance.choice([1, 1, 2]), "checkpoint__keep": self.chance.choice([1, 2])}
+        return ranks, {**COMMON, **keys}
+
+    def newest(self):
+        """The checkpoint that the next start finds. Before there is a link, or between a rename and its link, it is the newest that is whole."""
+        return link(self.root) or max(whole(self.root), default="")
+
+    def end(self):
+        """One start and its end; whether the chain is still sound."""
+        ranks, keys = self.layout()
+        run = self.folder.start(self.name, ranks, **keys)
+        moment = aim(self.chance, run, self.root)
+        number = self.chance.choices([signal.SIGKILL, *runs.STOP_SIGNALS], [70, 10, 10, 10])[0]
+        if moment == "start":  # the signals have their own tests of the first moments
+            number = signal.SIGKILL
+        what = f"{signal.Signals(number).name}, {moment}, {ranks} ranks, {keys}"
+        if run.ended():
+            print(f"FAIL {self.name}: ended by itself with status {run.process.returncode} ({what})\n{run.output()[-3000:]}")
+            return False
+        self.said[f"{signal.Signals(number).name} {moment}"] += 1
+        if number == signal.SIGKILL:
+            run.kill()
+        else:
+            pids = run.everybody()
+            run.signal_ranks(number)
+            freeze(run, pids, signal.SIGCONT)
+            if run.wait() != INTERRUPTED:
+                print(f"FAIL {self.name}: status {run.process.returncode} ({what})\n{run.output()[-3000:]}")
+                return False
+            runs.wait_until_gone(pids)
+        name = self.newest()
+        return not name or runs.same(f"{self.name}: {name} after {what}", runs.state_digests(f"{self.root}/{name}"), self.reference.state(int(name[-8:])))
+
+    def finish(self):
+        """Without an end from outside, some steps more: all losses and the state are those of a run that was never disturbed."""
+        ranks, keys = self.layout()
+        name = self.newest()
+        last = (int(name[-8:]) if name else 0) + LAST
+        self.folder.train(self.name, ranks, **{**keys, "run__steps": last})
+        good = runs.same(self.name + " losses", self.folder.losses(self.name), self.reference.losses(last))
+        good &= runs.same(self.name + " state", self.folder.hashes(self.name), self.reference.state(last))
+        left = entries(self.root, "*.partial")
+        if left:
+            print(f"FAIL {self.name}: {left} was left behind")
+        return good and not left
+
+
+class Reference:
+    """A run that nobody disturbs, with all its checkpoints; made longer as it is asked for later steps."""
+
+    def __init__(self, folder):
+        self.folder, self.steps, self.digests = folder, 0, {}
+
+    def reach(self, step):
+        if step > self.steps:
+            self.steps = step + 50
+            self.folder.train("reference", 1, **{**COMMON, "zero__stage": 0, "checkpoint__every": 1, "checkpoint__keep": 0, "run__steps": self.steps})
+
+    def state(self, step):
+        if step not in self.digests:
+            self.reach(step)
+            self.digests[step] = runs.state_digests(f"{self.folder.run('reference')}/checkpoints/step-{step:08d}")
+        return self.digests[step]
+
+    def losses(self, last):
+        self.reach(last)
+        return {step: loss for step, loss in self.folder.losses("reference").items() if step <= last}
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--kills", type=int, default=50)
-    parser.add_argument("--seed", type=int, default=int.from_bytes(os.urandom(3), "big"))
+    full = bool(os.environ.get("TESSERA_TEST_FULL"))
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--chains", type=int, default=15 if full else 2)
+    parser.add_argument("--ends", type=int, default=60 if full else 10)
+    parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
-    print(f"seed {options.seed}", flush=True)
-    begin = time.time()
+    good, said = True, collections.Counter()
     with runs.Folder() as folder:
-        good = kill_many(folder, random.Random(options.seed), options.kills)
-    print(f"{'ok' if good else 'FAIL'}: {time.time() - begin:.0f} s")
+        reference = Reference(folder)
+        if reference.state(1) == reference.state(2) or len(set(reference.losses(50).values())) != 50:
+            sys.exit("FAIL the reference did not train")
+        for number in range(options.chains):
+            chain = Chain(folder, reference, number, random.Random(f"{options.seed} {number}"))
+            good &= all(chain.end() for _ in range(options.ends)) and chain.finish()
+            said += chain.said
+    for moment, count in sorted(said.items()):
+        print(f"{count:5d}  {moment}")
+    met = {moment for moment in MOMENTS if any(what.endswith(" " + moment) for what in said)}
+    # Which are met is a matter of luck; that a save is met at all is not: it lasts as long as a step does here.
+    if not met:
+        print("FAIL no end came in the middle of a save")
+        good = False
+    print(f"{'ok' if good else 'FAIL'}: seed {options.seed}")
     return 0 if good else 1
 
 

@@ -12,7 +12,6 @@ import runs  # noqa: E402
 
 LOST = 76  # exit status
 MORE = 5  # steps after the one at which a run was stopped
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 COMMON = {**runs.ENDLESS, "run__reproducible": True, "run__threads": 1, "batch__global": 12}
 check = runs.Checks()
 
@@ -31,7 +30,7 @@ def interruptible(pids):
             with open(f"/proc/{pid}/task/{task}/status") as status:
                 fields = dict(line.rstrip("\n").split(":\t", 1) for line in status)
             blocked = int(fields["SigBlk"], 16)
-            if fields["Name"] != "signals" and any(not blocked >> (n - 1) & 1 for n in SIGNALS):
+            if fields["Name"] != "signals" and any(not blocked >> (n - 1) & 1 for n in runs.STOP_SIGNALS):
                 found.append(f"{fields['Name']} of {pid}")
     return found
 
@@ -90,7 +89,7 @@ def main():
         stop_and_resume(folder, reference, signal.SIGINT, 3, which=2, resume=2)
         stop_and_resume(folder, reference, signal.SIGTERM, 1, resume=2)
         stop_and_resume(folder, reference, signal.SIGINT, 1)
-        for number in SIGNALS:
+        for number in runs.STOP_SIGNALS:
             stop_and_resume(folder, reference, number, 2, launcher=True)
         stalled(folder)
     return 0 if check.good else 1

@@ -22,6 +22,7 @@ MODEL = {
 
 # A bound against hangs, for what takes well under a second: no test passes or fails by how fast the machine is.
 HANG_SECONDS = 600
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)  # after which a run saves and leaves
 # More steps than any run does before a test stops it. The learning rate must not depend on them: ENDLESS has both keys.
 ENDLESS = {"run__steps": 10**9, "learning_rate__schedule": "constant"}
 
