@@ -3,60 +3,99 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <numeric>
+#include <optional>
+
+#include "schedule/taken_addresses.hpp"
 
 namespace tessera {
 namespace {
 
-/// A buffer's life in one section: task numbers of first and last use.
-struct Life {
-  int section = 0, first = 0, last = 0;
-};
+/// Moments are numbers of tasks, counted through all sections.
+using Lives = std::vector<std::vector<Moments>>;
 
-std::vector<std::vector<Life>> lifetimes(const Schedule& schedule) {
-  std::vector<std::vector<Life>> lives(schedule.buffers.size());
-  for (int s = 0; s < static_cast<int>(schedule.sections.size()); ++s) {
-    const Section& section = schedule.sections[static_cast<std::size_t>(s)];
-    for (int t = 0; t < static_cast<int>(section.tasks.size()); ++t)
-      for (const Use& use : section.tasks[static_cast<std::size_t>(t)].uses) {
+std::int64_t moments_of(const Schedule& schedule) {
+  std::int64_t count = 0;
+  for (const Section& section : schedule.sections) count += static_cast<std::int64_t>(section.tasks.size());
+  return count;
+}
+
+/// Of each buffer, from its first to its last use in each section that uses it.
+Lives lives_of(const Schedule& schedule) {
+  Lives lives(schedule.buffers.size());
+  std::int64_t now = 0;
+  for (const Section& section : schedule.sections) {
+    const std::int64_t begin = now;
+    for (const Task& task : section.tasks) {
+      for (const Use& use : task.uses) {
         auto& life = lives[static_cast<std::size_t>(use.buffer)];
         const Buffer& buffer = schedule.buffers[static_cast<std::size_t>(use.buffer)];
-        TESSERA_REQUIRE(use.offset >= 0 && use.offset + use.bytes <= buffer.bytes, "{} reads or writes outside {}",
-                        section.tasks[static_cast<std::size_t>(t)].name, buffer.name);
-        if (life.empty() || life.back().section != s) {
-          TESSERA_REQUIRE(buffer.persistent || use.access == Access::write, "{} reads {} before it is written",
-                          section.tasks[static_cast<std::size_t>(t)].name, buffer.name);
-          life.push_back({s, t, t});
+        TESSERA_REQUIRE(use.offset >= 0 && use.offset + use.bytes <= buffer.bytes, "{} reads or writes outside {}", task.name, buffer.name);
+        if (life.empty() || life.back().first < begin) {
+          TESSERA_REQUIRE(buffer.persistent || use.access == Access::write, "{} reads {} before it is written", task.name, buffer.name);
+          life.push_back({now, now});
         }
-        life.back().last = t;
+        life.back().last = now;
       }
+      ++now;
+    }
   }
   return lives;
 }
 
-bool meet(const std::vector<Life>& a, const std::vector<Life>& b) {
-  for (const Life& x : a)
-    for (const Life& y : b)
-      if (x.section == y.section && x.first <= y.last && y.first <= x.last) return true;
-  return false;
+std::int64_t placed_bytes(const Buffer& buffer) { return round_up(buffer.bytes, plan_alignment); }
+
+void place_persistent(const Schedule& schedule, MemoryPlan& plan) {
+  for (std::size_t b = 0; b < schedule.buffers.size(); ++b) {
+    const Buffer& buffer = schedule.buffers[b];
+    const auto tier = static_cast<std::size_t>(buffer.tier);
+    if (!buffer.persistent) continue;
+    plan.offset[b] = plan.bytes[tier];
+    plan.bytes[tier] += placed_bytes(buffer);
+    plan.by_category[tier][static_cast<std::size_t>(buffer.category)] += placed_bytes(buffer);
+  }
+  plan.persistent = plan.bytes;
 }
 
-/// The most bytes that a category's transient buffers hold at one moment.
-std::int64_t worst_moment(const Schedule& schedule, const std::vector<std::vector<Life>>& lives, Tier tier, Category category) {
-  std::int64_t worst = 0;
-  for (int s = 0; s < static_cast<int>(schedule.sections.size()); ++s) {
-    std::vector<std::int64_t> change(schedule.sections[static_cast<std::size_t>(s)].tasks.size() + 1, 0);
-    for (std::size_t b = 0; b < lives.size(); ++b) {
-      const Buffer& buffer = schedule.buffers[b];
-      if (buffer.persistent || buffer.tier != tier || buffer.category != category) continue;
-      for (const Life& life : lives[b])
-        if (life.section == s)
-          change[static_cast<std::size_t>(life.first)] += buffer.bytes, change[static_cast<std::size_t>(life.last) + 1] -= buffer.bytes;
-    }
-    std::int64_t live = 0;
-    for (std::int64_t c : change) worst = std::max(worst, live += c);
+/// Largest first, each at the lowest place that is free while it lives.
+void place_transient(const Schedule& schedule, const Lives& lives, MemoryPlan& plan) {
+  std::vector<std::size_t> falling;
+  for (std::size_t b = 0; b < schedule.buffers.size(); ++b)
+    if (!schedule.buffers[b].persistent && !lives[b].empty()) falling.push_back(b);
+  std::stable_sort(falling.begin(), falling.end(),
+                   [&](std::size_t a, std::size_t b) { return schedule.buffers[a].bytes > schedule.buffers[b].bytes; });
+  std::array<std::optional<TakenAddresses>, tier_count> taken;
+  for (std::size_t b : falling) {
+    const auto tier = static_cast<std::size_t>(schedule.buffers[b].tier);
+    const std::int64_t bytes = placed_bytes(schedule.buffers[b]);
+    if (!taken[tier]) taken[tier].emplace(moments_of(schedule));
+    const std::int64_t at = taken[tier]->first_fit(lives[b], plan.persistent[tier], bytes);
+    taken[tier]->take(lives[b], {at, at + bytes});
+    plan.offset[b] = at;
+    plan.bytes[tier] = std::max(plan.bytes[tier], at + bytes);
   }
-  return worst;
+}
+
+/// Adds the most bytes that each category's transient buffers hold at one moment.
+void count_worst_moments(const Schedule& schedule, const Lives& lives, MemoryPlan& plan) {
+  std::array<std::array<std::vector<std::size_t>, category_count>, tier_count> transient;
+  for (std::size_t b = 0; b < lives.size(); ++b) {
+    const Buffer& buffer = schedule.buffers[b];
+    if (!buffer.persistent) transient[static_cast<std::size_t>(buffer.tier)][static_cast<std::size_t>(buffer.category)].push_back(b);
+  }
+  const auto moments = static_cast<std::size_t>(moments_of(schedule));
+  for (std::size_t t = 0; t < tier_count; ++t)
+    for (std::size_t c = 0; c < category_count; ++c) {
+      if (transient[t][c].empty()) continue;
+      std::vector<std::int64_t> change(moments + 1, 0);
+      for (std::size_t b : transient[t][c])
+        for (const Moments& life : lives[b]) {
+          change[static_cast<std::size_t>(life.first)] += schedule.buffers[b].bytes;
+          change[static_cast<std::size_t>(life.last) + 1] -= schedule.buffers[b].bytes;
+        }
+      std::int64_t live = 0, worst = 0;
+      for (std::int64_t by : change) worst = std::max(worst, live += by);
+      plan.by_category[t][c] += worst;
+    }
 }
 
 }  // namespace
@@ -64,45 +103,11 @@ std::int64_t worst_moment(const Schedule& schedule, const std::vector<std::vecto
 MemoryPlan place(const Schedule& schedule) {
   MemoryPlan plan;
   plan.offset.assign(schedule.buffers.size(), 0);
-  const auto lives = lifetimes(schedule);
-  for (std::size_t b = 0; b < schedule.buffers.size(); ++b) {
-    const Buffer& buffer = schedule.buffers[b];
-    const auto tier = static_cast<std::size_t>(buffer.tier);
-    if (!buffer.persistent) continue;
-    plan.offset[b] = plan.bytes[tier];
-    plan.bytes[tier] += round_up(buffer.bytes, plan_alignment);
-    plan.by_category[tier][static_cast<std::size_t>(buffer.category)] += round_up(buffer.bytes, plan_alignment);
-  }
-  plan.persistent = plan.bytes;
-
-  std::vector<std::size_t> order;
-  for (std::size_t b = 0; b < schedule.buffers.size(); ++b)
-    if (!schedule.buffers[b].persistent && !lives[b].empty()) order.push_back(b);
-  std::stable_sort(order.begin(), order.end(),
-                   [&](std::size_t a, std::size_t b) { return schedule.buffers[a].bytes > schedule.buffers[b].bytes; });
-  std::vector<std::size_t> placed;
-  for (std::size_t b : order) {
-    const Buffer& buffer = schedule.buffers[b];
-    const auto tier = static_cast<std::size_t>(buffer.tier);
-    std::vector<std::pair<std::int64_t, std::int64_t>> taken;  // of those alive at the same time
-    for (std::size_t other : placed)
-      if (schedule.buffers[other].tier == buffer.tier && meet(lives[b], lives[other]))
-        taken.push_back({plan.offset[other], plan.offset[other] + round_up(schedule.buffers[other].bytes, plan_alignment)});
-    std::sort(taken.begin(), taken.end());
-    std::int64_t at = plan.persistent[tier];
-    for (auto [begin, end] : taken) {
-      if (begin - at >= round_up(buffer.bytes, plan_alignment)) break;
-      at = std::max(at, end);
-    }
-    plan.offset[b] = at;
-    plan.bytes[tier] = std::max(plan.bytes[tier], at + round_up(buffer.bytes, plan_alignment));
-    placed.push_back(b);
-  }
-  for (std::size_t t = 0; t < tier_count; ++t) {
-    plan.transient[t] = plan.bytes[t] - plan.persistent[t];
-    for (std::size_t c = 0; c < category_count; ++c)
-      plan.by_category[t][c] += worst_moment(schedule, lives, static_cast<Tier>(t), static_cast<Category>(c));
-  }
+  const Lives lives = lives_of(schedule);
+  place_persistent(schedule, plan);
+  place_transient(schedule, lives, plan);
+  for (std::size_t t = 0; t < tier_count; ++t) plan.transient[t] = plan.bytes[t] - plan.persistent[t];
+  count_worst_moments(schedule, lives, plan);
   return plan;
 }
 
