@@ -48,10 +48,25 @@ std::string unit_name(const Parameter& p) {
   return "";
 }
 
+/// Where each tensor lies, together with those joined to it.
+std::map<std::string, TensorRef, std::less<>> places_of(const Layout& layout) {
+  std::map<std::string, TensorRef, std::less<>> places;
+  for (std::size_t u = 0; u < layout.units.size(); ++u) {
+    std::int64_t joined = 0;  // elements that follow and belong to the tensor before them
+    for (auto slot = layout.units[u].slots.rbegin(); slot != layout.units[u].slots.rend(); ++slot) {
+      const Parameter& p = layout.table[static_cast<std::size_t>(slot->parameter)];
+      const std::int64_t elements = slot->elements + joined;
+      places[p.name] = {static_cast<int>(u), slot->offset, elements};
+      joined = p.joined ? elements : 0;
+    }
+  }
+  return places;
+}
+
 }  // namespace
 
 Layout make_layout(std::vector<Parameter> table, int shards, std::int64_t persistence_threshold) {
-  Layout layout{.table = std::move(table), .units = {}, .shards = shards};
+  Layout layout{.table = std::move(table), .units = {}, .shards = shards, .places = {}};
   Unit persistent{.name = "persistent", .slots = {}, .elements = 0, .persistent = true};
   for (const Group& group : groups_of(layout.table, persistence_threshold)) {
     if (group.small) {
@@ -64,20 +79,14 @@ Layout make_layout(std::vector<Parameter> table, int shards, std::int64_t persis
   }
   if (!persistent.slots.empty()) layout.units.push_back(std::move(persistent));
   for (Unit& unit : layout.units) unit.elements = round_up(unit.elements, shards * shard_block);
+  layout.places = places_of(layout);
   return layout;
 }
 
 TensorRef Layout::find(std::string_view tensor) const {
-  for (std::size_t u = 0; u < units.size(); ++u) {
-    const auto& slots = units[u].slots;
-    for (std::size_t s = 0; s < slots.size(); ++s) {
-      if (table[static_cast<std::size_t>(slots[s].parameter)].name != tensor) continue;
-      TensorRef ref{static_cast<int>(u), slots[s].offset, slots[s].elements};
-      for (++s; s < slots.size() && table[static_cast<std::size_t>(slots[s].parameter)].joined; ++s) ref.elements += slots[s].elements;
-      return ref;
-    }
-  }
-  fail(ExitCode::internal, "no tensor is called {}", tensor);
+  const auto it = places.find(tensor);
+  if (it == places.end()) fail(ExitCode::internal, "no tensor is called {}", tensor);
+  return it->second;
 }
 
 std::vector<Piece> pieces_in(const Unit& unit, std::int64_t begin, std::int64_t end) {

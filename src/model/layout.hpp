@@ -1,5 +1,6 @@
 // Units: the flat ranges in which parameters are gathered, reduced, owned and saved together.
 #pragma once
+#include <map>
 #include <span>
 #include <string>
 #include <string_view>
@@ -35,6 +36,7 @@ struct Layout {
   std::vector<Parameter> table;
   std::vector<Unit> units;
   int shards = 1;
+  std::map<std::string, TensorRef, std::less<>> places;  ///< of each tensor, with those joined to it
 
   std::int64_t shard_elements(int unit) const { return units[static_cast<std::size_t>(unit)].elements / shards; }
   /// The named tensor together with those joined to it. Throws Error(internal) for an unknown name.

@@ -39,11 +39,7 @@ void ScheduleBuilder::declare_persistent() {
     if (local_tier_ == Tier::device)
       for (const std::string& held : state_names(u)) buffer(host_side(held), Category::snapshot, Tier::host, state_bytes, true);
   }
-  for_each_packed([&](const Operand& o) { buffer(packed_name(o), Category::packed, local_tier_, o.bytes, true); });
-  if (deck_.kernels.pack_weights && request_.training &&
-      std::none_of(schedule_.buffers.begin(), schedule_.buffers.end(), [](const Buffer& b) { return b.category == Category::packed; }))
-    fail(ExitCode::usage, "kernels.pack_weights = true, and this processor's {} product has no packed form: leave the key out",
-         name_of(compute()));
+  declare_packed();
   input("tokens", Category::inputs, 4 * s.tokens() * micros);
   input("targets", Category::inputs, 4 * s.tokens() * micros);
   input("weights", Category::inputs, 8 * std::max<std::int64_t>(micros, 1));
@@ -86,19 +82,33 @@ bool ScheduleBuilder::keeps_packed(const Operand& o) const {
   return request_.training && o.bytes > 0 && storage(layout_.find(o.name).unit).parameters_whole;
 }
 
+void ScheduleBuilder::declare_packed() {
+  std::set<std::string> seen;
+  packed_.resize(layout_.units.size());
+  for (const Segment& segment : schedule_.segments)
+    for (const SegmentPass* p : {&segment.forward, &segment.backward})
+      for (const Operand& o : p->operands) {
+        if (o.kind != OperandKind::packed_weight || !keeps_packed(o) || !seen.insert(packed_name(o)).second) continue;
+        buffer(packed_name(o), Category::packed, local_tier_, o.bytes, true);
+        packed_[index(layout_.find(o.name).unit)].push_back(&o);
+      }
+  if (deck_.kernels.pack_weights && request_.training && seen.empty())
+    fail(ExitCode::usage, "kernels.pack_weights = true, and this processor's {} product has no packed form: leave the key out",
+         name_of(compute()));
+}
+
 std::string ScheduleBuilder::packed_name(const Operand& o) {
   return fmt::format("packed.{}.{}", o.name, o.product.b_transposed ? "forward" : "backward");
 }
 
 void ScheduleBuilder::emit_pack(int unit) {
-  for_each_packed([&](const Operand& o) {
-    const TensorRef ref = layout_.find(o.name);
-    if (ref.unit != unit) return;
+  for (const Operand* o : packed_[index(unit)]) {
+    const TensorRef ref = layout_.find(o->name);
     const Use weight{named("parameters." + unit_at(unit).name), compute_bytes(ref.offset), compute_bytes(ref.elements), Access::read, 0};
-    emit({.name = fmt::format("pack {} ({})", o.name, o.product.b_transposed ? "forward" : "backward"),
-          .op = PackWeight{o.product},
-          .uses = {whole(named(packed_name(o)), Access::write), weight}});
-  });
+    emit({.name = fmt::format("pack {} ({})", o->name, o->product.b_transposed ? "forward" : "backward"),
+          .op = PackWeight{o->product},
+          .uses = {whole(named(packed_name(*o)), Access::write), weight}});
+  }
 }
 
 }  // namespace tessera

@@ -43,18 +43,18 @@ std::vector<Residency> ScheduleBuilder::residencies(const std::vector<Event>& ev
 
 void ScheduleBuilder::emit_events(const std::vector<Event>& events, bool first, bool last) {
   const std::vector<Residency> live = residencies(events);
-  const std::map<int, int> last_gradient = last_gradient_event(events);
+  const std::vector<std::vector<int>> done = gradients_done(events);
+  gathered_.assign(layout_.units.size(), {});
   std::size_t next = 0;
   for (int e = 0; e < static_cast<int>(events.size()); ++e) {
     for (; next < live.size() && live[next].issue <= e; ++next) emit_gather(live[next], static_cast<int>(next), events);
-    emit_segment(events[index(e)], live, e, first);
+    emit_segment(events[index(e)], e, first);
     if (schedule_.segments[index(events[index(e)].segment)].name == "head") emit_loss();
-    for (auto [unit, event] : last_gradient)
-      if (event == e) emit_gradient_done(unit, first, last);
+    for (int unit : done[index(e)]) emit_gradient_done(unit, first, last);
   }
 }
 
-void ScheduleBuilder::emit_segment(const Event& e, const std::vector<Residency>& live, int event, bool first) {
+void ScheduleBuilder::emit_segment(const Event& e, int event, bool first) {
   const Segment& segment = schedule_.segments[index(e.segment)];
   const bool loss = segment.name == "head";
   Task task{.name = fmt::format("{} {}",
@@ -66,11 +66,11 @@ void ScheduleBuilder::emit_segment(const Event& e, const std::vector<Residency>&
             .lane = Lane::compute,
             .uses = {},
             .flops = pass(e).flops};
-  for (const Operand& o : pass(e).operands) task.uses.push_back(bind(o, e, live, event, first));
+  for (const Operand& o : pass(e).operands) task.uses.push_back(bind(o, e, event, first));
   emit(std::move(task));
 }
 
-Use ScheduleBuilder::bind(const Operand& o, const Event& e, const std::vector<Residency>& live, int event, bool first) {
+Use ScheduleBuilder::bind(const Operand& o, const Event& e, int event, bool first) {
   const Segment& segment = schedule_.segments[index(e.segment)];
   const std::int64_t micro_bytes = 4 * schedule_.shape.tokens();
   switch (o.kind) {
@@ -93,7 +93,7 @@ Use ScheduleBuilder::bind(const Operand& o, const Event& e, const std::vector<Re
                      o.bytes, false),
               0, o.bytes, o.access, 0};
     case OperandKind::weight:
-      return weight_use(o.name, live, event);
+      return weight_use(o.name, event);
     case OperandKind::packed_weight:
       return keeps_packed(o) ? whole(named(packed_name(o)), Access::read) : absent();
     case OperandKind::weight_gradient:
@@ -116,13 +116,11 @@ void ScheduleBuilder::emit_loss() {
         .uses = {whole(named("losses"), Access::read), {named("weights"), 0, 8, Access::read, 8}, whole(named("scalars"), Access::add)}});
 }
 
-std::string ScheduleBuilder::gathered_name(const Residency& r, int number) const {
-  return fmt::format("gathered.{}#{}", unit_at(r.unit).name, number);
-}
-
 void ScheduleBuilder::emit_gather(const Residency& r, int number, const std::vector<Event>& events) {
   const std::int64_t P = unit_at(r.unit).elements, S = shard(r.unit);
-  const int target = buffer(gathered_name(r, number), Category::gathered, comm_tier_, compute_bytes(P), false);
+  const int target =
+      buffer(fmt::format("gathered.{}#{}", unit_at(r.unit).name, number), Category::gathered, comm_tier_, compute_bytes(P), false);
+  gathered_[index(r.unit)].push_back({r, target});
   const char* phase =
       events[index(r.first)].backward && schedule_.segments[index(events[index(r.first)].segment)].name != "head" ? "backward" : "forward";
   emit({.name = fmt::format("gather {} ({})", unit_at(r.unit).name, phase),
@@ -132,13 +130,12 @@ void ScheduleBuilder::emit_gather(const Residency& r, int number, const std::vec
         .bytes_moved = static_cast<double>(compute_bytes(P - S))});
 }
 
-Use ScheduleBuilder::weight_use(const std::string& tensor, const std::vector<Residency>& live, int event) const {
+Use ScheduleBuilder::weight_use(const std::string& tensor, int event) const {
   const TensorRef ref = layout_.find(tensor);
   const std::int64_t offset = compute_bytes(ref.offset), bytes = compute_bytes(ref.elements);
   if (storage(ref.unit).parameters_whole) return {named("parameters." + unit_at(ref.unit).name), offset, bytes, Access::read, 0};
-  for (std::size_t i = 0; i < live.size(); ++i)
-    if (live[i].unit == ref.unit && live[i].first <= event && event <= live[i].last)
-      return {named(gathered_name(live[i], static_cast<int>(i))), offset, bytes, Access::read, 0};
+  for (const Gathered& copy : gathered_[index(ref.unit)])
+    if (copy.live.first <= event && event <= copy.live.last) return {copy.buffer, offset, bytes, Access::read, 0};
   fail(ExitCode::internal, "{} is not gathered where it is read", tensor);
 }
 
@@ -165,12 +162,14 @@ void ScheduleBuilder::emit_zero_padding(int unit, int target) {
   if (!gaps.empty()) emit({.name = fmt::format("clear padding {}", unit_at(unit).name), .op = Zero{}, .uses = gaps});
 }
 
-std::map<int, int> ScheduleBuilder::last_gradient_event(const std::vector<Event>& events) const {
-  std::map<int, int> last;
+std::vector<std::vector<int>> ScheduleBuilder::gradients_done(const std::vector<Event>& events) const {
+  std::map<int, int> last;  // event by unit
   for (int e = 0; e < static_cast<int>(events.size()); ++e)
     for (const Operand& o : pass(events[index(e)]).operands)
       if (o.kind == OperandKind::weight_gradient) last[layout_.find(o.name).unit] = e;
-  return last;
+  std::vector<std::vector<int>> done(events.size());
+  for (auto [unit, event] : last) done[index(event)].push_back(unit);
+  return done;
 }
 
 void ScheduleBuilder::emit_gradient_done(int unit, bool first, bool last) {

@@ -4,6 +4,7 @@
 #include <map>
 #include <set>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "schedule/builder.hpp"
@@ -22,6 +23,12 @@ class ScheduleBuilder {
   struct Event {
     int segment;
     bool backward;
+  };
+
+  /// A residency's gathered copy.
+  struct Gathered {
+    Residency live;
+    int buffer;
   };
 
   // ---- Programs (builder.cpp) ----
@@ -74,15 +81,7 @@ class ScheduleBuilder {
 
   bool keeps_packed(const Operand& o) const;
   static std::string packed_name(const Operand& o);
-  /// Each packed copy once: the head's passes share one.
-  template <class F>
-  void for_each_packed(F&& f) const {
-    std::set<std::string> seen;
-    for (const Segment& segment : schedule_.segments)
-      for (const SegmentPass* p : {&segment.forward, &segment.backward})
-        for (const Operand& o : p->operands)
-          if (o.kind == OperandKind::packed_weight && keeps_packed(o) && seen.insert(packed_name(o)).second) f(o);
-  }
+  void declare_packed();
   /// After a unit's compute copies have changed.
   void emit_pack(int unit);
 
@@ -95,13 +94,12 @@ class ScheduleBuilder {
   std::vector<Residency> residencies(const std::vector<Event>& events) const;
   /// Emits the events of a section with the gathers they need. `first` and `last` say which micro-batch of the step this is.
   void emit_events(const std::vector<Event>& events, bool first, bool last);
-  void emit_segment(const Event& e, const std::vector<Residency>& live, int event, bool first);
-  Use bind(const Operand& o, const Event& e, const std::vector<Residency>& live, int event, bool first);
+  void emit_segment(const Event& e, int event, bool first);
+  Use bind(const Operand& o, const Event& e, int event, bool first);
   void emit_loss();
 
-  std::string gathered_name(const Residency& r, int number) const;
   void emit_gather(const Residency& r, int number, const std::vector<Event>& events);
-  Use weight_use(const std::string& tensor, const std::vector<Residency>& live, int event) const;
+  Use weight_use(const std::string& tensor, int event) const;
 
   /// Where a unit's fp32 gradient of this micro-batch is written: straight into the step's sum where that is whole and fp32, else into a
   /// buffer of its own.
@@ -109,7 +107,8 @@ class ScheduleBuilder {
   int gradient_buffer(int unit);
   Use gradient_use(const std::string& tensor, bool first);
   void emit_zero_padding(int unit, int target);
-  std::map<int, int> last_gradient_event(const std::vector<Event>& events) const;
+  /// Units whose gradient is complete after each event.
+  std::vector<std::vector<int>> gradients_done(const std::vector<Event>& events) const;
   /// A unit's gradient of this micro-batch is complete: into the step's sum, and to its owner where the stage says so.
   void emit_gradient_done(int unit, bool first, bool last);
   /// A whole sum meets those of the other ranks; a micro-batch's meets those of all micro-batches of all ranks.
@@ -131,11 +130,13 @@ class ScheduleBuilder {
   const Deck& deck_;
   const Layout& layout_;
   Schedule schedule_;
-  std::map<std::string, int> by_name_;
-  std::set<std::string> touched_;  ///< tensors whose gradient this section has begun
-  std::set<int> touched_units_;    ///< units whose micro-batch buffer is live
-  Tier local_tier_ = Tier::host;   ///< where kernels work
-  Tier comm_tier_ = Tier::host;    ///< what collectives touch
+  std::unordered_map<std::string, int> by_name_;
+  std::vector<std::vector<const Operand*>> packed_;  ///< of each unit, every packed copy once: the head's passes share one
+  std::vector<std::vector<Gathered>> gathered_;      ///< of each unit, in this section
+  std::set<std::string> touched_;                    ///< tensors whose gradient this section has begun
+  std::set<int> touched_units_;                      ///< units whose micro-batch buffer is live
+  Tier local_tier_ = Tier::host;                     ///< where kernels work
+  Tier comm_tier_ = Tier::host;                      ///< what collectives touch
   bool fixed_ = false;
 };
 

@@ -82,6 +82,21 @@ TEST(PlanCommand, PrintsTheScheduleOnRequest) {
     EXPECT_TRUE(test::has(done.out, part)) << part;
 }
 
+// Of processor time, which depends on neither the machine's speed nor its load as the time of day does. Five times the layers take five
+// times as long, or 25 times where the work grows with their square.
+TEST(PlanCommand, GrowsWithTheLayersAndNotWithTheirSquare) {
+  const test::Scratch scratch;
+  test::spill(scratch / "tiny.toml", test::tiny_deck_text);
+  auto seconds = [&](int layers) {
+    const auto done = test::run_program(scratch, {"plan", scratch / "tiny.toml", fmt::format("model.layers={}", layers), "zero.stage=3",
+                                                  "zero.param_persistence_threshold=0", "--ranks", "2"});
+    EXPECT_EQ(done.status, 0) << done.err;
+    return done.cpu_seconds;
+  };
+  const double few = seconds(600), many = seconds(3000);
+  EXPECT_LT(many, 15 * few);
+}
+
 }  // namespace
 }  // namespace tessera
 

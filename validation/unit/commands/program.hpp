@@ -16,6 +16,7 @@ struct Finished {
   int status = -1;
   std::string out, err;
   std::int64_t peak_bytes = 0;  ///< of resident memory
+  double cpu_seconds = 0;       ///< of all its threads
 };
 
 inline Finished run_program(const Scratch& scratch, std::vector<std::string> arguments) {
@@ -34,7 +35,9 @@ inline Finished run_program(const Scratch& scratch, std::vector<std::string> arg
   int status = 0;
   rusage used{};
   if (child < 0 || wait4(child, &status, 0, &used) != child) return {};
-  return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), slurp(out), slurp(err), used.ru_maxrss * 1024};
+  auto seconds = [](const timeval& t) { return static_cast<double>(t.tv_sec) + 1e-6 * static_cast<double>(t.tv_usec); };
+  return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), slurp(out), slurp(err), used.ru_maxrss * 1024,
+          seconds(used.ru_utime) + seconds(used.ru_stime)};
 }
 
 }  // namespace tessera::test

@@ -58,6 +58,55 @@ std::string clash(const Schedule& schedule, const MemoryPlan& plan) {
   return "";
 }
 
+/// First fit as one would write it down: each buffer against all that are placed. What place() must return to the byte, because a job's
+/// memory and its peers' addresses come from it.
+std::vector<std::int64_t> first_fit(const Schedule& schedule) {
+  struct Life {
+    std::size_t section, first, last;
+  };
+  std::vector<std::vector<Life>> lives(schedule.buffers.size());
+  for (std::size_t s = 0; s < schedule.sections.size(); ++s)
+    for (std::size_t t = 0; t < schedule.sections[s].tasks.size(); ++t)
+      for (const Use& use : schedule.sections[s].tasks[t].uses) {
+        auto& life = lives[static_cast<std::size_t>(use.buffer)];
+        if (life.empty() || life.back().section != s) life.push_back({s, t, t});
+        life.back().last = t;
+      }
+  auto meet = [&](std::size_t a, std::size_t b) {
+    for (const Life& x : lives[a])
+      for (const Life& y : lives[b])
+        if (x.section == y.section && x.first <= y.last && y.first <= x.last) return true;
+    return false;
+  };
+  auto bytes = [&](std::size_t b) { return round_up(schedule.buffers[b].bytes, plan_alignment); };
+  std::vector<std::int64_t> offset(schedule.buffers.size(), 0);
+  std::array<std::int64_t, tier_count> persistent{};
+  std::vector<std::size_t> falling, placed;
+  for (std::size_t b = 0; b < schedule.buffers.size(); ++b) {
+    auto& end = persistent[static_cast<std::size_t>(schedule.buffers[b].tier)];
+    if (schedule.buffers[b].persistent)
+      offset[b] = end, end += bytes(b);
+    else if (!lives[b].empty())
+      falling.push_back(b);
+  }
+  std::stable_sort(falling.begin(), falling.end(),
+                   [&](std::size_t a, std::size_t b) { return schedule.buffers[a].bytes > schedule.buffers[b].bytes; });
+  for (std::size_t b : falling) {
+    std::vector<std::pair<std::int64_t, std::int64_t>> taken;
+    for (std::size_t other : placed)
+      if (schedule.buffers[other].tier == schedule.buffers[b].tier && meet(b, other))
+        taken.push_back({offset[other], offset[other] + bytes(other)});
+    std::sort(taken.begin(), taken.end());
+    offset[b] = persistent[static_cast<std::size_t>(schedule.buffers[b].tier)];
+    for (auto [begin, end] : taken) {
+      if (begin - offset[b] >= bytes(b)) break;
+      offset[b] = std::max(offset[b], end);
+    }
+    placed.push_back(b);
+  }
+  return offset;
+}
+
 class Placed : public testing::TestWithParam<test::Setting> {
  protected:
   Schedule schedule_ = test::schedule_of(GetParam());
@@ -65,6 +114,8 @@ class Placed : public testing::TestWithParam<test::Setting> {
 };
 
 TEST_P(Placed, WhatIsAliveTogetherSharesNoByte) { EXPECT_EQ(clash(schedule_, plan_), ""); }
+
+TEST_P(Placed, IsFirstFit) { EXPECT_EQ(plan_.offset, first_fit(schedule_)); }
 
 TEST_P(Placed, ArenasAreAsLongAsTheirLastBuffer) {
   std::array<std::int64_t, tier_count> end{}, persistent{};
@@ -115,6 +166,36 @@ TEST(MemoryPlan, TheTestFindsAClash) {
              b = static_cast<std::size_t>(schedule.find_buffer("stream.1"));
   plan.offset[a] = plan.offset[b];
   EXPECT_NE(clash(schedule, plan), "");
+}
+
+/// Buffers of few sizes with lives of all lengths in several sections, so that first fit meets holes of every kind.
+Schedule random_schedule(test::Random& random) {
+  Schedule s;
+  const auto buffers = static_cast<std::size_t>(random(1, 40));
+  for (std::size_t b = 0; b < buffers; ++b)
+    s.buffers.push_back({fmt::format("b{}", b), Category::activations, random(0, 3) ? Tier::host : Tier::shared,
+                         random(0, 6) * plan_alignment / (random(0, 1) ? 1 : 2), random(0, 9) == 0});
+  for (auto n = random(1, 3); n > 0; --n) {
+    Section section{.name = "s", .tasks = std::vector<Task>(static_cast<std::size_t>(random(1, 33)))};
+    const auto last = static_cast<std::int64_t>(section.tasks.size()) - 1;
+    for (std::size_t b = 0; b < buffers; ++b) {
+      if (random(0, 4) == 0) continue;
+      std::int64_t from = random(0, last), to = random(0, last);
+      if (random(0, 2) == 0) to = from;
+      for (std::int64_t t : {std::min(from, to), std::max(from, to)})
+        section.tasks[static_cast<std::size_t>(t)].uses.push_back({static_cast<int>(b), 0, s.buffers[b].bytes, Access::write, 0});
+    }
+    s.sections.push_back(std::move(section));
+  }
+  return s;
+}
+
+TEST(MemoryPlan, RandomLivesAreFirstFit) {
+  test::Random random(3);
+  for (int trial = 0; trial < 1000; ++trial) {
+    const Schedule schedule = random_schedule(random);
+    ASSERT_EQ(place(schedule).offset, first_fit(schedule)) << "trial " << trial;
+  }
 }
 
 Schedule small_schedule() {

@@ -1,6 +1,7 @@
 // When gathered units live: every limit checked by counting, over random orders of use.
 #include "zero/residency.hpp"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -102,6 +103,75 @@ void check_reuse(const Case& c, const std::vector<Residency>& residencies) {
         ASSERT_LE(used_between(c, r.unit, before, e), c.limits.max_reuse_elements) << "unit " << r.unit << " stays too long";
         before = e;
       }
+  }
+}
+
+/// The rules as one would write them down, each counted anew: what plan_residencies() must return to the event, because the schedules of
+/// all ranks come from it.
+std::vector<Residency> by_the_rules(const Case& c) {
+  std::vector<Residency> result;
+  for (int e = 0; e < c.count(); ++e)
+    for (int unit : c.at(e)) result.push_back({unit, e, e, e});
+  auto live = [&](int e) {
+    std::int64_t sum = 0;
+    for (const Residency& r : result)
+      if (r.issue <= e && e <= r.last) sum += c.size(r.unit);
+    return sum;
+  };
+  struct Gap {
+    std::int64_t distance;
+    int unit, from, to;
+  };
+  std::vector<Gap> gaps;
+  for (std::size_t i = 0; i < result.size(); ++i) {
+    const auto next = std::find_if(result.begin() + static_cast<std::ptrdiff_t>(i) + 1, result.end(),
+                                   [&](const Residency& r) { return r.unit == result[i].unit; });
+    if (next != result.end())
+      gaps.push_back({used_between(c, next->unit, result[i].last, next->first), next->unit, result[i].last, next->first});
+  }
+  std::stable_sort(gaps.begin(), gaps.end(), [](const Gap& a, const Gap& b) { return a.distance < b.distance; });
+  for (const Gap& gap : gaps) {
+    bool fits = gap.distance <= c.limits.max_reuse_elements;
+    for (int e = gap.from + 1; e < gap.to; ++e) fits &= live(e) + c.size(gap.unit) <= c.limits.max_live_elements;
+    if (!fits) continue;
+    const auto ends = [&](const Residency& r) { return r.unit == gap.unit && r.last == gap.from; };
+    const auto begins = [&](const Residency& r) { return r.unit == gap.unit && r.first == gap.to; };
+    const auto right = std::find_if(result.begin(), result.end(), begins);
+    std::find_if(result.begin(), result.end(), ends)->last = right->last;
+    result.erase(right);
+  }
+  for (std::size_t i = 0; i < result.size(); ++i) {
+    Residency& r = result[i];
+    for (int e = r.issue - 1; e >= (i == 0 ? 0 : result[i - 1].issue); --e) {
+      std::int64_t waiting = 0;
+      bool twice = false;
+      for (std::size_t j = 0; j < i; ++j) {
+        if (result[j].issue <= e && result[j].first > e) waiting += c.size(result[j].unit);
+        twice |= result[j].unit == r.unit && result[j].last >= e;
+      }
+      if (twice || live(e) + c.size(r.unit) > c.limits.max_live_elements || waiting + c.size(r.unit) > c.limits.prefetch_elements) break;
+      r.issue = e;
+    }
+  }
+  return result;
+}
+
+std::string text(const std::vector<Residency>& residencies) {
+  std::string out;
+  for (const Residency& r : residencies) out += fmt::format("{}:{}-{}-{} ", r.unit, r.issue, r.first, r.last);
+  return out;
+}
+
+TEST(Residency, FollowsTheRules) {
+  test::Random random(5);
+  for (int trial = 0; trial < 3000; ++trial) {
+    const std::int64_t size = random(1, 50);
+    const Case c = trial % 2 ? random_case(random)
+                             : there_and_back(static_cast<int>(random(1, 12)), size,
+                                              {.prefetch_elements = random(0, 4 * size),
+                                               .max_live_elements = random(0, 8 * size),
+                                               .max_reuse_elements = random(0, 8 * size)});
+    ASSERT_EQ(text(plan(c)), text(by_the_rules(c))) << "trial " << trial;
   }
 }
 
