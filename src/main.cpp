@@ -60,7 +60,7 @@ int run(const Chosen& chosen) {
 int main(int argc, char** argv) {
   // 1. The commands and their options.
   CLI::App app("Tessera trains transformers from an input deck on MPI ranks.", "tessera");
-  app.set_version_flag("--version", version_text());
+  app.set_version_flag("--version", version_text);
   app.require_subcommand(1);
   app.footer("Example:\n  tessera deck check inputs/quickstart.toml\n\nEvery command has its own --help.");
   Chosen chosen;

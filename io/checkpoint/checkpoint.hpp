@@ -44,9 +44,10 @@ struct CheckpointMeta {
   std::int64_t step = 0;           // steps finished
   std::int64_t sample_cursor = 0;  // samples consumed: the whole state of the data order
   std::uint64_t seed = 0;
-  std::string deck;      // resolved deck, TOML
-  std::string identity;  // deck_identity, hex
-  std::string version;   // of Tessera
+  std::string deck;          // resolved deck, TOML
+  std::string identity;      // deck_identity, hex
+  std::string version;       // of Tessera
+  std::string program = {};  // that wrote it: commit, digest, libraries; empty in older checkpoints
 };
 
 /// One rank's slice of one unit for one group; `data` has the values that the rule above gives it. Memory aligned to 512 bytes goes to the

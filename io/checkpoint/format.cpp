@@ -144,15 +144,11 @@ std::string write_directory(const ShardDirectory& d, const CheckpointLayout& lay
 std::string write_directory(const IndexDirectory& d) {
   std::vector<std::string> shards;
   for (auto& h : d.shards) shards.push_back(h.hex());
-  return Json{{"step", d.meta.step},
-              {"sample_cursor", d.meta.sample_cursor},
-              {"seed", d.meta.seed},
-              {"identity", d.meta.identity},
-              {"version", d.meta.version},
-              {"hash_block", hash_block},
-              {"structure_xxh3", d.structure.hex()},
-              {"shard_xxh3", shards},
-              {"layout", layout_json(d.layout)},
+  return Json{{"step", d.meta.step},       {"sample_cursor", d.meta.sample_cursor},
+              {"seed", d.meta.seed},       {"identity", d.meta.identity},
+              {"version", d.meta.version}, {"program", d.meta.program},
+              {"hash_block", hash_block},  {"structure_xxh3", d.structure.hex()},
+              {"shard_xxh3", shards},      {"layout", layout_json(d.layout)},
               {"deck", d.meta.deck}}
       .dump();
 }
@@ -176,6 +172,7 @@ IndexDirectory parse_index_directory(const std::string& text, const std::string&
     IndexDirectory d;
     d.meta.step = j.at("step"), d.meta.sample_cursor = j.at("sample_cursor"), d.meta.seed = j.at("seed");
     d.meta.identity = j.at("identity"), d.meta.version = j.at("version"), d.meta.deck = j.at("deck");
+    d.meta.program = j.value("program", "");
     if (j.at("hash_block") != hash_block) throw std::runtime_error("another block size of checksums");
     d.structure = parse_digest(j.at("structure_xxh3"));
     for (auto& h : j.at("shard_xxh3")) d.shards.push_back(parse_digest(h));

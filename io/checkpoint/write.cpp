@@ -150,6 +150,7 @@ Image index_image(const std::string& path, std::int64_t block, const CheckpointL
   return build_image(path, block, [&](hdf5::File& file) {
     file.set_attribute("tessera_format", std::int64_t{checkpoint_format});
     file.set_attribute("tessera_version", meta.version);
+    file.set_attribute("program", meta.program);
     file.set_attribute("step", meta.step);
     file.set_attribute("sample_cursor", meta.sample_cursor);
     file.set_attribute("seed", meta.seed);

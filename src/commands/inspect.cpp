@@ -145,17 +145,12 @@ void print_json(const io::CheckpointReader& reader, const InspectOptions& o, con
   }
   for (auto& u : layout.units) units.push_back({{"name", u.name}, {"elements", u.elements}});
   for (auto& r : rows) tensors.push_back(row_json(layout, r));
-  Json j{{"folder", reader.folder()},
-         {"format", io::checkpoint_format},
-         {"version", meta.version},
-         {"step", meta.step},
-         {"sample_cursor", meta.sample_cursor},
-         {"seed", meta.seed},
-         {"identity", meta.identity},
-         {"groups", layout.groups},
-         {"units", units},
-         {"shards", shards},
-         {"tensors", tensors},
+  Json j{{"folder", reader.folder()}, {"format", io::checkpoint_format},
+         {"version", meta.version},   {"program", meta.program},
+         {"step", meta.step},         {"sample_cursor", meta.sample_cursor},
+         {"seed", meta.seed},         {"identity", meta.identity},
+         {"groups", layout.groups},   {"units", units},
+         {"shards", shards},          {"tensors", tensors},
          {"verified", o.verify}};
   if (o.deck) j["deck"] = meta.deck;
   std::puts(j.dump(2, ' ', false, Json::error_handler_t::replace).c_str());

@@ -6,6 +6,7 @@
 #include "topology/signals.hpp"
 #include "topology/world.hpp"
 #include "train/device.hpp"
+#include "train/program_identity.hpp"
 #include "train/trainer.hpp"
 
 namespace tessera {
@@ -16,10 +17,21 @@ struct TrainOptions {
   std::vector<std::string> overrides;
 };
 
+/// What the start of the world needs of the deck. Its faults are not for now: all ranks will find them together.
+WorldOptions world_options(const TrainOptions& o) {
+  WorldOptions options{.identity = program_identity()};
+  try {
+    const TopologyKeys keys = parse_deck(o.path, o.overrides, 0).deck.topology;
+    options.mixed_processors = keys.mixed_processors;
+  } catch (const Error&) {
+  }
+  return options;
+}
+
 int train(TrainOptions o) {
   if (!o.resume.empty()) o.overrides.push_back("run.resume=" + o.resume);
   watch_stop_signals();  // before MPI starts threads
-  return run_in_world({}, [&](World& world) {
+  return run_in_world(world_options(o), [&](World& world) {
     ParsedDeck parsed;
     world.together([&] {
       parsed = parse_deck(o.path, o.overrides, world.ranks());

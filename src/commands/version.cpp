@@ -1,9 +1,15 @@
 #include <fmt/core.h>
 
 #include "commands/commands.hpp"
+#include "train/program_identity.hpp"
 
 namespace tessera {
 
-std::string version_text() { return fmt::format("tessera {}\ncompiler {}\n{}", TESSERA_VERSION, TESSERA_COMPILER, TESSERA_LIBRARIES); }
+std::string version_text() {
+  std::string text;
+  for (const IdentityField& field : program_identity())
+    text += field.name == "version" ? fmt::format("tessera {}", field.value) : fmt::format("\n{} {}", field.name, field.value);
+  return text + "\n" + TESSERA_LIBRARIES;
+}
 
 }  // namespace tessera

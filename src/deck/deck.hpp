@@ -89,6 +89,7 @@ struct MeshKeys {
 
 struct TopologyKeys {
   bool share_gpu = false;               // several ranks on one GPU
+  bool mixed_processors = false;        // ranks may compute with other instructions
   std::int64_t collective_timeout = 0;  // seconds
   friend bool operator==(const TopologyKeys&, const TopologyKeys&) = default;
 };
@@ -171,5 +172,7 @@ Hash128 deck_hash(const Deck& deck);
 Hash128 deck_identity(const Deck& deck);
 /// The keys of that digest in which two decks differ: "model.layers = 4, here 6".
 std::vector<std::string> identity_differences(const Deck& there, const Deck& here);
+/// The same over all keys.
+std::vector<std::string> deck_differences(const Deck& there, const Deck& here);
 
 }  // namespace tessera

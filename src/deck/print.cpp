@@ -80,13 +80,18 @@ Hash128 deck_identity(const Deck& deck) {
   return hash_text(text);
 }
 
-std::vector<std::string> identity_differences(const Deck& there, const Deck& here) {
+namespace {
+std::vector<std::string> differences_of(const Deck& there, const Deck& here, bool identity_alone) {
   std::vector<std::string> differences;
   for (const Key& key : deck_keys()) {
-    if (!key.identity || value_text(key, there) == value_text(key, here)) continue;
+    if ((identity_alone && !key.identity) || value_text(key, there) == value_text(key, here)) continue;
     differences.push_back(fmt::format("{} = {}, here {}", key.name, value_text(key, there), value_text(key, here)));
   }
   return differences;
 }
+}  // namespace
+
+std::vector<std::string> identity_differences(const Deck& there, const Deck& here) { return differences_of(there, here, true); }
+std::vector<std::string> deck_differences(const Deck& there, const Deck& here) { return differences_of(there, here, false); }
 
 }  // namespace tessera

@@ -243,6 +243,15 @@ void check_attention(Draft& draft) {
     draft.fault({"kernels.attention", "model.head_dim"}, "cuDNN's head dims are multiples of 8; set kernels.attention = \"native\"");
 }
 
+void check_processors(Draft& draft) {
+  if (!draft.good({"topology.mixed_processors", "run.reproducible"})) return;
+  if (draft.deck.topology.mixed_processors && draft.deck.run.reproducible)
+    draft.fault(
+        {"topology.mixed_processors", "run.reproducible"},
+        "the same bits need the same instructions on all ranks; leave one of the two out, or set ONEDNN_MAX_CPU_ISA on all nodes to "
+        "what all of them have");
+}
+
 void check_packing(Draft& draft) {
   if (!draft.good({"kernels.pack_weights", "run.reproducible", "zero.stage"}) || !draft.deck.kernels.pack_weights) return;
   if (draft.deck.run.reproducible)
@@ -316,6 +325,7 @@ void check_rules(Draft& draft) {
   check_trace(draft);
   check_lanes(draft);
   check_attention(draft);
+  check_processors(draft);
   check_packing(draft);
   note_idle_limits(draft);
   check_device(draft);

@@ -211,6 +211,11 @@ const std::vector<Key> table = {
     {KEY(topology.share_gpu), .type = boolean, .fallback = "false",
      .help = "Lets several ranks of a node share a GPU where there are fewer GPUs than ranks, for tests: their collectives go through "
              "sockets. false refuses such a launch."},
+    {KEY(topology.mixed_processors), .type = boolean, .fallback = "false",
+     .help =
+         "Lets ranks compute with other instructions than each other (as oneDNN chooses them on nodes of several kinds), so that results "
+         "depend on which rank computes what; not with run.reproducible. false refuses such a launch. The program is the same on all "
+         "ranks in any case."},
     {KEY(topology.collective_timeout), .type = duration, .unit = "time", .limits = {.least = 1, .most = 31536000}, .fallback = "\"5 min\"",
      .help =
          "A rank that waits for the others longer than this ends the run with a message. Longer than a save of the slowest disk takes."},

@@ -55,6 +55,10 @@ std::unique_ptr<Communicator> make_on_gpus(OwnedComm, const std::string& label, 
 
 }  // namespace
 
+#ifndef TESSERA_CUDA
+std::string nccl_version() { return ""; }
+#endif
+
 std::unique_ptr<Communicator> make_communicator(const World& world, const Mesh& mesh, Axis axis, const CommunicatorOptions& options) {
   TESSERA_REQUIRE(mesh.ranks() == world.ranks(), "a mesh of {} in a world of {}", mesh.ranks(), world.ranks());
   bool fastest = options.path == CommunicatorPath::fastest;

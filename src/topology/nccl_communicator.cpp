@@ -13,6 +13,7 @@
 #include "kernels/elementwise/elementwise.hpp"
 #include "topology/peers.hpp"
 #include "topology/reduce.hpp"
+#include "topology/world.hpp"
 
 namespace tessera {
 namespace {
@@ -241,6 +242,12 @@ class NcclCommunicator final : public Communicator {
 };
 
 }  // namespace
+
+std::string nccl_version() {
+  int version = 0;
+  if (ncclGetVersion(&version) != ncclSuccess) return "unknown";
+  return fmt::format("{}.{}.{}", version / 10000, version % 10000 / 100, version % 100);
+}
 
 std::unique_ptr<Communicator> make_nccl_communicator(OwnedComm comm, const std::string& label, double timeout_seconds, const Peers* peers) {
   return std::make_unique<NcclCommunicator>(std::move(comm), label, timeout_seconds, peers);

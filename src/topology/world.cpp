@@ -218,16 +218,39 @@ std::string World::broadcast_text(std::string_view mine, int root) const {
 }
 
 void World::require_same(std::string_view what, const Hash128& mine) const {
-  auto all = gather_text(mine.hex());
+  auto all = gather_text(fmt::format("{} {}", mine.hex(), place_.host));
+  constexpr std::size_t digits = 32;
   std::string others;
   for (std::size_t r = 1; r < all.size(); ++r)
-    if (all[r] != all[0]) others += fmt::format("{}{}", others.empty() ? "" : ", ", r);
+    if (all[r].substr(0, digits) != all[0].substr(0, digits))
+      others += fmt::format("{}{} on {}", others.empty() ? "" : ", ", r, all[r].substr(digits + 1));
   if (others.empty()) return;
-  throw AgreedError(ExitCode::environment,
-                    fmt::format("the {} of rank {} differs from that of rank 0: all ranks must run the same binary with the same deck, "
-                                "overrides and input files; compare the nodes",
-                                what, others),
-                    0);
+  throw AgreedError(
+      ExitCode::environment,
+      fmt::format("the {} of rank {} differs from that of rank 0 on {}: all ranks must run the same binary with the same deck, "
+                  "overrides and input files; compare the nodes",
+                  what, others, all[0].substr(digits + 1)),
+      0);
+}
+
+void World::require_like_rank_0(std::string_view mine, const std::function<std::string(const std::string&)>& differences) const {
+  const std::string theirs = broadcast_text(mine);
+  const std::vector<std::string> all = gather_text(theirs == mine ? "" : differences(theirs));
+  for (const std::string& text : all)
+    if (!text.empty()) throw AgreedError(ExitCode::environment, text, 0);
+}
+
+void World::require_same_program() const {
+  const std::vector<std::string> all =
+      gather_text(fmt::format("{}{}\n{}", options_.mixed_processors ? 1 : 0, place_.host, print_identity(options_.identity)));
+  std::vector<Member> members;
+  bool mixed = true;
+  for (const std::string& text : all) {
+    const std::size_t end = text.find('\n');
+    mixed = mixed && text[0] == '1';
+    members.push_back({static_cast<int>(members.size()), text.substr(1, end - 1), parse_identity(std::string_view(text).substr(end + 1))});
+  }
+  if (const std::string text = identity_differences(members, mixed); !text.empty()) throw AgreedError(ExitCode::environment, text, 0);
 }
 
 void World::together(const std::function<void()>& part) const {
@@ -291,12 +314,28 @@ void World::abort_all(ExitCode code, const std::string& message) const {
   _exit(status);
 }
 
+std::string mpi_version() {
+  char text[MPI_MAX_LIBRARY_VERSION_STRING] = {};
+  int length = 0;
+  MPI_CHECK(MPI_Get_library_version(text, &length));
+  // MPICH's is a page, whose first line is "MPICH Version:" and the number.
+  std::string line(text, static_cast<std::size_t>(length));
+  line = line.substr(0, line.find('\n'));
+  std::string version;
+  for (char c : line)
+    if (c != '\t' || version.empty() || version.back() != ' ') version += c == '\t' ? ' ' : c;
+  if (const std::size_t at = version.find(" Version:"); at != std::string::npos)
+    version = version.substr(0, at) + " " + version.substr(version.find_first_not_of(' ', at + 9));
+  return version;
+}
+
 int run_in_world(const WorldOptions& options, const std::function<int(World&)>& body) {
   try {
     World world(options);
     try {
       int status = 0;
       try {
+        world.require_same_program();
         status = body(world);
       } catch (const AgreedError& error) {
         if (world.rank() == error.speaker) log_line(LogLevel::error, error.what());

@@ -7,13 +7,15 @@
 #include <vector>
 
 #include "base/check.hpp"
-#include "base/hash.hpp"
+#include "base/identity.hpp"
 
 namespace tessera {
 
 struct WorldOptions {
   double collective_timeout_seconds = 300;  ///< a collective that waits longer is an error
   double finalize_timeout_seconds = 10;     ///< MPI_Finalize may hang (MPICH 4.0.2 over TCP); after this the process leaves without it
+  Identity identity = {};                   ///< of this program: ranks whose identities differ are refused before anything else
+  bool mixed_processors = false;            ///< what differs may follow from the processor; all ranks must say so
 };
 
 /// This rank's place. Ranks, nodes and local ranks come from MPI, never from the job manager's environment.
@@ -54,8 +56,12 @@ class World {
   std::vector<std::string> gather_text(std::string_view mine) const;
   /// Root's text on all ranks.
   std::string broadcast_text(std::string_view mine, int root = 0) const;
-  /// Refuses ranks that differ: throws AgreedError(environment) that names `what` and the ranks. For decks and schedules, before step 0.
+  /// Refuses ranks that differ: throws AgreedError(environment) that names `what`, the ranks and their hosts. For schedules, before step 0.
   void require_same(std::string_view what, const Hash128& mine) const;
+  /// Throws AgreedError(environment) with the text that `differences` makes of rank 0's text on the first rank where it is not empty.
+  void require_like_rank_0(std::string_view mine, const std::function<std::string(const std::string& of_rank_0)>& differences) const;
+  /// Refuses ranks that run another program or, unless all allow it, compute with other instructions: AgreedError(environment).
+  void require_same_program() const;
   /// Runs `part` on this rank and waits for all. If it threw on any rank, all ranks throw AgreedError with the first failing rank's
   /// message and code, so that a fault which every rank sees is printed once. `part` must not call collectives that another rank could
   /// skip by failing.
@@ -80,8 +86,13 @@ class World {
   bool finished_ = false;
 };
 
-/// The frame of a program that needs MPI: starts a World, calls body, returns the exit status. An Error that leaves body ends all ranks; an
-/// AgreedError is printed once. Nothing that leaves body is lost, and no rank is left waiting.
+/// The MPI library that this process runs with: "MPICH 4.0.2". MPI need not have been started.
+std::string mpi_version();
+/// The NCCL that this process runs with; of a build without CUDA empty.
+std::string nccl_version();
+
+/// The frame of a program that needs MPI: starts a World, has its ranks compare their programs, calls body, returns the exit status. An
+/// Error that leaves body ends all ranks; an AgreedError is printed once. Nothing that leaves body is lost, and no rank is left waiting.
 int run_in_world(const WorldOptions& options, const std::function<int(World&)>& body);
 
 }  // namespace tessera

@@ -5,13 +5,14 @@
 #include "base/log.hpp"
 #include "base/version.hpp"
 #include "schedule/micro_batches.hpp"
+#include "train/program_identity.hpp"
 
 namespace tessera {
 
 void print_banner(const BannerFacts& f) {
   const Deck& deck = f.parsed.deck;
   const FlopsPerToken flops = flops_per_token(f.engine.schedule().shape);
-  info("Tessera {}", version());
+  info("Tessera {}: {}", version(), describe(program_identity()));
   info("\n{}", print_deck(deck));
   for (const std::string& line : f.parsed.resolved) info("auto: {}", line);
   info("mesh        {}; collectives by {}; lanes {}", f.mesh, f.path, f.lanes == LaneMode::threads ? "on threads" : "inline");

@@ -4,6 +4,7 @@
 
 #include "base/clock.hpp"
 #include "base/version.hpp"
+#include "train/program_identity.hpp"
 
 namespace tessera {
 
@@ -27,7 +28,8 @@ std::string Saver::save(std::int64_t step) {
                        .seed = static_cast<std::uint64_t>(deck_.run.seed),
                        .deck = print_deck(deck_),
                        .identity = deck_identity(deck_).hex(),
-                       .version = version()});
+                       .version = version(),
+                       .program = describe(program_identity())});
       io::commit_checkpoint(root_, step, deck_.checkpoint.keep);
     });
   } catch (const AgreedError& error) {

@@ -1,8 +1,10 @@
 #include "train/trainer.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -26,6 +28,7 @@
 #include "train/device_overhead.hpp"
 #include "train/engine.hpp"
 #include "train/machine_rate.hpp"
+#include "train/program_identity.hpp"
 #include "train/progress.hpp"
 #include "train/run_folder.hpp"
 #include "train/saving.hpp"
@@ -67,7 +70,7 @@ class Training {
 
   int run() {
     // 1. What every rank must agree on, before anything is touched.
-    world_.require_same("deck", deck_hash(deck_));
+    require_same_deck();
     world_.limit_waits(static_cast<double>(deck_.topology.collective_timeout));
     take_stop_signals();
     // 2. The run folder and where to start from.
@@ -92,6 +95,16 @@ class Training {
   }
 
  private:
+  void require_same_deck() const {
+    world_.require_like_rank_0(print_deck(deck_), [&](const std::string& of_rank_0) {
+      const std::vector<std::string> differing = deck_differences(parse_deck_text(of_rank_0, "the deck of rank 0", {}, 0).deck, deck_);
+      return fmt::format(
+          "the deck of rank {} on {} differs from that of rank 0: {}. All ranks must read the same deck with the same "
+          "overrides; compare the nodes",
+          world_.rank(), world_.place().host, fmt::join(differing, "; "));
+    });
+  }
+
   void build_engine() {
     const Binding binding = bind_process(world_);
     const int threads = deck_.run.threads > 0 ? static_cast<int>(deck_.run.threads) : binding.threads;
@@ -229,6 +242,17 @@ class Training {
             {"mfu_causal", f.mfu_causal}};
   }
 
+  /// At the head of what a start adds: which program wrote the rows below it. Its step is the last one before them.
+  io::MetricRow start_row(std::int64_t first_step) const {
+    io::MetricRow row{{"step", first_step}, {"ranks", static_cast<std::int64_t>(world_.ranks())}};
+    for (const IdentityField& field : program_identity()) {
+      std::string name = field.name;
+      std::ranges::replace(name, ' ', '_');
+      row.push_back({name, field.value});
+    }
+    return row;
+  }
+
   void note_first_step(Progress& progress) {
     progress.note(fmt::format("first step done {:.2f} s after launch", now_seconds() - begin_));
     if (!overhead_) return;
@@ -239,7 +263,9 @@ class Training {
   int steps(const RunFolder& folder) {
     std::optional<io::MetricsFile> metrics;
     world_.together([&] {
-      if (world_.rank() == 0) metrics.emplace(folder.metrics(), first_step_ + 1);
+      if (world_.rank() != 0) return;
+      metrics.emplace(folder.metrics(), first_step_ + 1);
+      metrics->write(start_row(first_step_));
     });
     std::int64_t planned = 0;
     for (std::int64_t bytes : engine_->plan().bytes) planned += bytes;

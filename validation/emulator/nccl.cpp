@@ -297,6 +297,11 @@ extern "C" {
 const char* ncclGetErrorString(ncclResult_t result) { return result == ncclInvalidUsage ? "invalid usage" : "emulated"; }
 const char* ncclGetLastError(ncclComm_t comm) { return comm ? comm->error.c_str() : ""; }
 
+ncclResult_t ncclGetVersion(int* version) {
+  *version = NCCL_VERSION_CODE;
+  return ncclSuccess;
+}
+
 ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
   static int made = 0;
   Id value;

@@ -17,9 +17,9 @@ check = runs.Checks()
 
 
 def rows(folder, name):
-    """Each line with its numbers as they are written."""
+    """Each step's line with its numbers as they are written."""
     with open(os.path.join(folder.run(name), "metrics.jsonl")) as lines:
-        return [json.loads(line, parse_float=str) for line in lines]
+        return [row for row in (json.loads(line, parse_float=str) for line in lines) if "loss" in row]
 
 
 def banner(folder):

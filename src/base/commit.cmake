@@ -1,0 +1,16 @@
+# Writes OUT, which defines commit() for the sources in ROOT. A file of the same text is left alone, or the program would be linked at every build.
+find_program(GIT git)
+if(GIT AND EXISTS ${ROOT}/.git)
+  execute_process(COMMAND ${GIT} -C ${ROOT} describe --always --dirty --abbrev=12 --exclude=* OUTPUT_VARIABLE commit ERROR_QUIET
+    OUTPUT_STRIP_TRAILING_WHITESPACE RESULT_VARIABLE failed)
+endif()
+if(failed OR NOT commit)
+  set(commit unknown)
+endif()
+set(text "#include \"base/commit.hpp\"\nnamespace tessera {\nconst char* commit() { return \"${commit}\"; }\n}  // namespace tessera\n")
+if(EXISTS ${OUT})
+  file(READ ${OUT} before)
+endif()
+if(NOT "${before}" STREQUAL "${text}")
+  file(WRITE ${OUT} "${text}")
+endif()

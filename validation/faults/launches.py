@@ -1,0 +1,88 @@
+#!/usr/bin/env python3
+"""Launches whose ranks do not fit together: another program on a rank, other instructions, another deck, and ranks that never come. None of them may
+train; each says which rank of which host it is."""
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "resume"))
+import runs  # noqa: E402
+
+ENVIRONMENT, USAGE = 6, 2
+HOST = socket.gethostname()
+check = runs.Checks()
+
+
+def launch(*parts):
+    """One rank a part, each (environment, command); the launch is over when all are."""
+    command = [runs.MPIEXEC]
+    for number, (environment, rank) in enumerate(parts):
+        command += [":"] * (number > 0) + ["-n", "1"] + [word for pair in environment.items() for word in ("-env", *pair)] + rank
+    return subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120)
+
+
+def refused(what, folder, name, done, status, words):
+    output = done.stdout + done.stderr
+    check(f"{what}: status {done.returncode}", done.returncode == status, output)
+    for word in words:
+        check(f"{what}: says {word!r}", word in output, output)
+    check(f"{what}: says it once", output.count("error:") == 1, output)
+    check(f"{what}: leaves no folder", not os.path.exists(folder.run(name)), output)
+
+
+def other_program(folder):
+    other = os.path.join(folder.path, "tessera")
+    shutil.copy(runs.TESSERA, other)
+    with open(other, "ab") as file:
+        file.write(b"\0")  # the loader does not read it
+    mine = folder.command("other", 1)
+    done = launch(({}, mine), ({}, [other] + mine[1:]))
+    refused("another program on rank 1", folder, "other", done, ENVIRONMENT, [f"rank 1 on {HOST}: program file ", f"that rank 0 on {HOST} runs"])
+
+
+def other_instructions(folder):
+    def ranks(name, **keys):
+        return [({"ONEDNN_MAX_CPU_ISA": isa}, folder.command(name, 1, **{"run__steps": 2, **keys})) for isa in ("SSE41", "AVX2")]
+
+    done = launch(*ranks("instructions"))
+    refused("other instructions on rank 1", folder, "instructions", done, ENVIRONMENT,
+            [f"rank 1 on {HOST}: oneDNN instructions AVX2 and not SSE41", "topology.mixed_processors"])
+    done = launch(*ranks("allowed", topology__mixed_processors=True))
+    check("other instructions train where the deck allows it", done.returncode == 0, done.stderr)
+    done = launch(*ranks("same-bits", topology__mixed_processors=True, run__reproducible=True))
+    refused("other instructions and the same bits", folder, "same-bits", done, USAGE, ["topology.mixed_processors", "ONEDNN_MAX_CPU_ISA"])
+
+
+def other_deck(folder):
+    done = launch(({}, folder.command("deck", 1)), ({}, folder.command("deck", 1, run__seed=7, optimizer__beta2=0.5)))
+    refused("another deck on rank 1", folder, "deck", done, ENVIRONMENT,
+            [f"the deck of rank 1 on {HOST}", "run.seed = 1, here 7", "optimizer.beta2", "here 0.5"])
+
+
+def carried(folder):
+    """What --version prints stands in the metrics and in the checkpoint."""
+    version = subprocess.run([runs.TESSERA, "--version"], capture_output=True, text=True, check=True).stdout
+    digest = next(line.split()[-1] for line in version.splitlines() if line.startswith("program file "))
+    commit = next(line.split()[-1] for line in version.splitlines() if line.startswith("commit "))
+    folder.train("carried", 2, run__steps=2)
+    with open(os.path.join(folder.run("carried"), "metrics.jsonl")) as lines:
+        start = json.loads(lines.readline())
+    check("metrics begin with the program that wrote them", (start["step"], start["ranks"], start["program_file"], start["commit"]) == (0, 2, digest, commit), str(start))
+    program = runs.directory(os.path.join(folder.latest("carried"), "checkpoint.h5"))["program"]
+    check("a checkpoint says which program wrote it", f"program file {digest}" in program and f"commit {commit}" in program, program)
+
+
+def main():
+    with runs.Folder() as folder:
+        other_program(folder)
+        other_instructions(folder)
+        other_deck(folder)
+        carried(folder)
+    return 0 if check.good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
