@@ -3,13 +3,19 @@
 #include <cstdio>
 
 #include "base/check.hpp"
+#include "base/end_report.hpp"
 #include "base/log.hpp"
 #include "commands/commands.hpp"
+#include "deck/environment.hpp"
 #include "deck/hints.hpp"
+#include "topology/signals.hpp"
 
 namespace {
 
 using namespace tessera;
+
+// The loader calls it before the constructors of any library (ELF's .preinit_array), so that a signal which comes at once is not lost.
+[[gnu::section(".preinit_array"), gnu::used]] void (*const first_instruction)() noexcept = hold_stop_signals;
 
 /// The innermost command that was understood.
 const CLI::App& innermost(const CLI::App& app) {
@@ -55,9 +61,7 @@ int run(const Chosen& chosen) {
   }
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
+int run_command_line(int argc, char** argv) {
   // 1. The commands and their options.
   CLI::App app("Tessera trains transformers from an input deck on MPI ranks.", "tessera");
   app.set_version_flag("--version", version_text);
@@ -74,7 +78,19 @@ int main(int argc, char** argv) {
     return error.get_exit_code() == 0 ? app.exit(error) : usage_error(app, error);
   }
 
-  // 3. The command. A file above the limit of `ulimit -f` is an error that says so, not a signal that kills.
+  // 3. Signals: training alone has something to save.
+  if (!app.got_subcommand("train")) release_stop_signals();
+
+  // 4. The command. A file above the limit of `ulimit -f` is an error that says so, not a signal that kills.
   std::signal(SIGXFSZ, SIG_IGN);
   return run(chosen);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (const auto path = environment("TESSERA_STATUS_FILE")) prepare_end_report(*path);
+  const int status = run_command_line(argc, argv);
+  report_end(status);
+  return status;
 }

@@ -18,7 +18,7 @@ enum class ExitCode : int {
   environment = 6,   ///< launch, MPI, permissions, missing device
   storage = 7,       ///< a write failed: disk full, quota, input/output error
   numerics = 8,      ///< loss or gradient is not finite, or fixed point overflowed
-  interrupted = 75,  ///< SIGTERM, SIGINT or SIGUSR1 arrived; the state was saved; run again to go on
+  interrupted = 75,  ///< SIGTERM, SIGINT, SIGUSR1 or SIGHUP arrived; what there was to save is saved; run again to go on
   lost = 76          ///< a rank or node was lost, or a collective's time limit passed; the last checkpoint is whole; run again to go on
 };
 

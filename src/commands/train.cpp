@@ -32,8 +32,10 @@ int train(TrainOptions o) {
   if (!o.resume.empty()) o.overrides.push_back("run.resume=" + o.resume);
   watch_stop_signals();  // before MPI starts threads
   return run_in_world(world_options(o), [&](World& world) {
+    take_stop_signals();
     ParsedDeck parsed;
     world.together([&] {
+      leave_if_stopped();
       parsed = parse_deck(o.path, o.overrides, world.ranks());
       require_deck(parsed);
     });
@@ -53,7 +55,8 @@ void add_train(CLI::App& app, Chosen& chosen) {
                       "auto (the default: go on where the run folder's last checkpoint stands), never, or the path of a checkpoint");
   command->footer(
       "Examples:\n  tessera train inputs/quickstart.toml\n  mpiexec -n 4 tessera train inputs/quickstart.toml zero.stage=2 run.steps=50\n\n"
-      "Exit status 0: all steps done. 75: stopped by a signal after saving; start the same command again to go on.");
+      "Exit status 0: all steps done. 75: stopped by a signal after saving; start the same command again to go on.\n"
+      "76: a rank or node was lost; the same command goes on from the last checkpoint.");
   command->callback([options, &chosen] { chosen = [options] { return train(*options); }; });
 }
 

@@ -11,6 +11,8 @@
 #include <string_view>
 #include <utility>
 
+#include "base/end_report.hpp"
+
 namespace tessera {
 namespace {
 
@@ -38,6 +40,7 @@ class Line {
 };
 
 [[noreturn]] void leave_over(int lost) {
+  report_end(static_cast<int>(ExitCode::lost));
   Line line;
   line.add("tessera: rank ");
   line.add(g_own_rank.load());

@@ -20,6 +20,7 @@
 #include <thread>
 
 #include "base/clock.hpp"
+#include "base/end_report.hpp"
 #include "base/log.hpp"
 #include "deck/environment.hpp"
 #include "topology/world_handles.hpp"
@@ -287,6 +288,10 @@ int World::finish(int status) {
   wait_for(request, {options_.collective_timeout_seconds, nullptr, [this] {
                        return fmt::format("the end of the run on rank {} of {}; not all ranks have arrived", place_.rank, place_.ranks);
                      }});
+  if (place_.rank == 0)
+    report_end(highest);
+  else
+    leave_end_report_to_others();
   // From here all work of all ranks is done, so leaving without MPI_Finalize loses nothing.
   int launcher_socket = environment("PMI_FD") ? environment_number("PMI_FD") : -1;
   ExitTimer timer(options_.finalize_timeout_seconds,
@@ -302,9 +307,11 @@ void World::abort_all(ExitCode code, const std::string& message) const {
   int nobody = 0;
   if (Failure* failure = handles_ ? handles_->failure() : nullptr; failure && !failure->code.compare_exchange_strong(nobody, status)) {
     // Another rank of this node speaks and ends us; should it not manage to, we follow with its status.
+    leave_end_report_to_others();
     std::this_thread::sleep_for(std::chrono::duration<double>(abort_grace_seconds / 2));
     _exit(nobody);
   }
+  report_end(status);  // before any other rank can notice, and report what follows from this
   log_line(LogLevel::error, message);
   std::fflush(nullptr);
   drain_standard_error();
@@ -338,7 +345,11 @@ int run_in_world(const WorldOptions& options, const std::function<int(World&)>& 
         world.require_same_program();
         status = body(world);
       } catch (const AgreedError& error) {
-        if (world.rank() == error.speaker) log_line(LogLevel::error, error.what());
+        // To be stopped is no fault. Info lines are rank 0's; the request may have come to another one.
+        if (error.code == ExitCode::interrupted)
+          info("{}", error.what());
+        else if (world.rank() == error.speaker)
+          log_line(LogLevel::error, error.what());
         status = static_cast<int>(error.code);
       }
       return world.finish(status);
@@ -351,6 +362,7 @@ int run_in_world(const WorldOptions& options, const std::function<int(World&)>& 
     }
   } catch (const Error& error) {
     // The world could not be made, so there is nobody else to end.
+    report_end(static_cast<int>(error.code));
     log_line(LogLevel::error, error.what());
     return static_cast<int>(error.code);
   }

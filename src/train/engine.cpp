@@ -10,6 +10,7 @@
 #include "kernels/rope/rope.hpp"
 #include "optimizer/learning_rate.hpp"
 #include "topology/node.hpp"
+#include "topology/signals.hpp"
 #include "train/device.hpp"
 
 namespace tessera {
@@ -286,6 +287,7 @@ void Engine::load_training_state(const io::CheckpointReader& reader) {
   for_each_state([&](int unit, const Range& range) {
     const int saved = same_unit(layout(), unit, reader.layout());
     for (const char* group : groups) {
+      leave_if_stopped();
       float* target = state_address(group, unit);
       if (saved >= 0) {
         reader.read_unit(group, saved, range.begin, {target, static_cast<std::size_t>(range.size())});

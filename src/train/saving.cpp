@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "base/clock.hpp"
+#include "base/end_report.hpp"
 #include "base/version.hpp"
 #include "train/program_identity.hpp"
 
@@ -39,6 +40,7 @@ std::string Saver::save(std::int64_t step) {
         fmt::format("{}\nThe checkpoint of step {} was not written; the one before it is intact. Training stops here.", error.what(), step),
         error.speaker);
   }
+  note_saved(step);
   std::int64_t bytes = 0;
   for (const auto& unit : layout.units) bytes += unit.elements * 4 * static_cast<std::int64_t>(layout.groups.size());
   const double seconds = now_seconds() - begin;

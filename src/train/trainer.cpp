@@ -72,11 +72,10 @@ class Training {
     // 1. What every rank must agree on, before anything is touched.
     require_same_deck();
     world_.limit_waits(static_cast<double>(deck_.topology.collective_timeout));
-    take_stop_signals();
     // 2. The run folder and where to start from.
     const StartPoint start = agree_on_start(world_, deck_);
     // 3. Data.
-    world_.together([&] {
+    together([&] {
       train_.emplace(deck_.data.train, deck_.batch.sequence_length, deck_.model.vocab);
       if (deck_.evaluate.every > 0) validation_.emplace(deck_.data.validation, deck_.batch.sequence_length, deck_.model.vocab);
       train_->require_tokens_inside(world_.rank(), world_.ranks());
@@ -87,7 +86,7 @@ class Training {
     // 5. State: a checkpoint, or new weights.
     first_step_ = restore(start.checkpoint);
     // 6. Nothing can be refused any more: the folder is ours.
-    world_.together([&] {
+    together([&] {
       if (world_.rank() == 0) lock_ = claim_run_folder(deck_, start);
     });
     // 7. Steps.
@@ -102,6 +101,14 @@ class Training {
           "the deck of rank {} on {} differs from that of rank 0: {}. All ranks must read the same deck with the same "
           "overrides; compare the nodes",
           world_.rank(), world_.place().host, fmt::join(differing, "; "));
+    });
+  }
+
+  /// A part of the start. Whoever was asked to stop before it takes all ranks out of it: there is nothing to save yet.
+  void together(const std::function<void()>& part) {
+    world_.together([&] {
+      leave_if_stopped();
+      part();
     });
   }
 
@@ -124,9 +131,9 @@ class Training {
       if (overhead_) overhead_->count("NCCL");
     }
     lanes_ = lane_mode(deck_, world_.ranks(), threads);
-    world_.together([&] { require_plan_fits(gpu); });
+    together([&] { require_plan_fits(gpu); });
     gemm_rate_ = measure_gemm_rate(deck_.precision.compute, model_shape(deck_).backend) * world_.ranks();
-    world_.together([&] { require_attention(model_shape(deck_)); });
+    together([&] { require_attention(model_shape(deck_)); });
     engine_.emplace(deck_, std::move(group),
                     EngineOptions{.training = true,
                                   .evaluation_micro_batches = evaluation_micro_batches(),
@@ -163,7 +170,7 @@ class Training {
       return 0;
     }
     std::int64_t step = 0;
-    world_.together([&] {
+    together([&] {
       const io::CheckpointReader reader(checkpoint);
       step = reader.meta().step;
       const std::int64_t cursor = step * deck_.batch.global;
@@ -262,7 +269,7 @@ class Training {
 
   int steps(const RunFolder& folder) {
     std::optional<io::MetricsFile> metrics;
-    world_.together([&] {
+    together([&] {
       if (world_.rank() != 0) return;
       metrics.emplace(folder.metrics(), first_step_ + 1);
       metrics->write(start_row(first_step_));

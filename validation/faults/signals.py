@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""SIGTERM, SIGINT and SIGUSR1 to all ranks or to one: the run saves, ends with 75, and the same command goes on to the bits of a run that was
-never stopped. SIGSTOP to one: the others end the run. The same signals to mpiexec itself, which passes them on to the ranks; a Ctrl-C on a terminal
-comes that way too, since the ranks have sessions of their own."""
+"""SIGTERM, SIGINT, SIGUSR1 and SIGHUP to all ranks or to one: the run saves, ends with 75, and the same command goes on to the bits of a run
+that was never stopped. SIGSTOP to one: the others end the run. The same signals (but SIGHUP, which ends it) to mpiexec itself, which passes them on
+to the ranks; a Ctrl-C on a terminal comes that way too, since the ranks have sessions of their own."""
 import os
 import re
 import signal
@@ -22,7 +22,7 @@ def saved_step(folder, name):
 
 
 def interruptible(pids):
-    """Threads that do not block the three signals, but for the one that waits for them. There must be none: a handler's frame would land wherever a product has put its stack
+    """Threads that do not block the signals, but for the one that waits for them. There must be none: a handler's frame would land wherever a product has put its stack
     pointer, oneDNN's in the middle of the heap."""
     found = []
     for pid in pids:
@@ -30,7 +30,7 @@ def interruptible(pids):
             with open(f"/proc/{pid}/task/{task}/status") as status:
                 fields = dict(line.rstrip("\n").split(":\t", 1) for line in status)
             blocked = int(fields["SigBlk"], 16)
-            if fields["Name"] != "signals" and any(not blocked >> (n - 1) & 1 for n in runs.STOP_SIGNALS):
+            if fields["Name"] != "signals" and any(not blocked >> (n - 1) & 1 for n in (*runs.STOP_SIGNALS, signal.SIGHUP)):
                 found.append(f"{fields['Name']} of {pid}")
     return found
 
@@ -89,6 +89,7 @@ def main():
         stop_and_resume(folder, reference, signal.SIGINT, 3, which=2, resume=2)
         stop_and_resume(folder, reference, signal.SIGTERM, 1, resume=2)
         stop_and_resume(folder, reference, signal.SIGINT, 1)
+        stop_and_resume(folder, reference, signal.SIGHUP, 2)
         for number in runs.STOP_SIGNALS:
             stop_and_resume(folder, reference, number, 2, launcher=True)
         stalled(folder)

@@ -10,7 +10,9 @@
 #include <thread>
 #include <vector>
 
+#include "base/end_report.hpp"
 #include "base/log.hpp"
+#include "deck/environment.hpp"
 #include "topology/make_communicator.hpp"
 #include "topology/signals.hpp"
 
@@ -122,6 +124,8 @@ int run(World& world, const std::string& fault) {
 
 int main(int argc, char** argv) {
   std::string fault = argc == 2 ? argv[1] : "";
+  tessera::hold_stop_signals();
+  tessera::prepare_end_report(tessera::environment("TESSERA_STATUS_FILE").value_or(""));
   tessera::watch_stop_signals();
   const double limit = fault.starts_with("stall") ? 4 : 300;  // the start of a busy machine's ranks must not pass it
   return tessera::run_in_world({.collective_timeout_seconds = limit, .finalize_timeout_seconds = 2},

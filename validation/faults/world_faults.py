@@ -20,9 +20,17 @@ TELLING = ["sh", "-c", '"$0" "$@"; echo "a rank ended with $?"; : >"$ENDED/$$"; 
 
 def run(command, environment=None):
     start = time.time()
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=HANG_SECONDS,
-                          env={**os.environ, **(environment or {})})
-    return done.returncode, done.stdout, time.time() - start
+    with tempfile.TemporaryDirectory() as folder:
+        report = os.path.join(folder, "status")
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=HANG_SECONDS,
+                              env={**os.environ, "TESSERA_STATUS_FILE": report, **(environment or {})})
+        said = ""
+        if os.path.exists(report):
+            with open(report) as text:
+                said = text.read()
+        if left := set(os.listdir(folder)) - {"status"}:
+            said += f"beside it: {left}"
+    return done.returncode, done.stdout, time.time() - start, said
 
 
 def alive(pid):
@@ -33,12 +41,12 @@ def alive(pid):
         return False
 
 
-def check(name, command, status, last, once=None, ranks=3, environment=None, has="", times=None):
+def check(name, command, status, last, once=None, ranks=3, environment=None, has="", times=None, reported=None):
     """status: the exit status, or several that are allowed; None for any but 0, ANY. last: a pattern for the last line. once: text that stands exactly once. has: at least
-    once. times: how often each of these texts stands."""
+    once. times: how often each of these texts stands. reported: the status in the report, where the launcher's says less."""
     faults = []
     try:
-        code, output, seconds = run(command, environment)
+        code, output, seconds, report = run(command, environment)
     except subprocess.TimeoutExpired as expired:
         print(f"FAIL {name}: still running after {HANG_SECONDS} s; output:\n{expired.stdout}")
         return False
@@ -55,6 +63,9 @@ def check(name, command, status, last, once=None, ranks=3, environment=None, has
         faults.append(f"processes {left} outlived the run")
     if status != ANY and (code == 0 if status is None else code not in (status if isinstance(status, tuple) else (status,))):
         faults.append(f"exit status {code}, expected {'not 0' if status is None else status}")
+    reported = status if reported is None else reported
+    if isinstance(reported, int) and report != f"status {reported}\nsaved nothing\n":
+        faults.append(f"{report!r} is reported")
     if last and not (lines and re.search(last, lines[-1])):
         faults.append(f"the last line does not match {last!r}")
     if has not in output:
@@ -101,13 +112,13 @@ def main():
     # UCX aborts the rank that reads the dead one's memory. The status is the rank's: the launcher's is that of the shells, or of killing them.
     pair, told = [mpiexec, "-n", "2", *TELLING], [*launch, *TELLING]
     for words in ("rank 0: error: the process of rank 1 has ended, and MPI gave up over it", "a rank ended with 76"):
-        expect("kill-sending-over-mpi", ANY, "", launch=pair, has=words, ranks=2)
+        expect("kill-sending-over-mpi", ANY, "", launch=pair, has=words, ranks=2, reported=LOST)
 
     # Ranks that abort: a fault of their own in each is nobody else's; of the ended, the one that was lost is named, not one that MPI gave up
     # in over it; a signal from outside ends the rank at once, whoever was lost. The shells keep the launcher out of it.
     lost = "error: the process of rank 2 has ended, and MPI gave up over it"
     expect("abort-everywhere", ANY, "", launch=pair, ranks=2, times={"has ended": 0, "a rank ended with 134": 2})
-    expect("abort-beside-kill", ANY, "", launch=told, times={lost: 2, "has ended": 2, "a rank ended with 76": 2, "a rank ended with 137": 1})
+    expect("abort-beside-kill", ANY, "", launch=told, times={lost: 2, "has ended": 2, "a rank ended with 76": 2, "a rank ended with 137": 1}, reported=LOST)
     expect("abort-from-outside-beside-kill", ANY, "", launch=told, times={"has ended": 0, "a rank ended with 134": 2, "a rank ended with 137": 1})
 
     # MPICH 4.0.2 hangs in MPI_Finalize in about every other run over TCP: the runs end all the same, with their own status.

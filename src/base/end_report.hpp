@@ -1,0 +1,23 @@
+// How a run ended, for whoever started it, in a file. An exit status does not always arrive: srun kills every rank of a step when one of
+// them ends the run, and returns the number of the signal.
+#pragma once
+#include <cstdint>
+#include <string>
+
+namespace tessera {
+
+/// From now on the end of this process is reported in the file `path`, if nobody has reported one there. Call it once, first.
+void prepare_end_report(const std::string& path);
+
+/// A checkpoint of this step was written by this start of the run: it has made progress.
+void note_saved(std::int64_t step);
+
+/// Writes "status N" and "saved STEP" (or "saved nothing"), a line each. The first end that is reported stands: the file appears whole and
+/// is never replaced, also where ranks of several nodes write over a shared file system. Does nothing without a path, and in all calls of a
+/// process but the first. May be called in a signal's handler. A file that cannot be written is not worth another error here.
+void report_end(int status) noexcept;
+
+/// Another rank reports for this one.
+void leave_end_report_to_others() noexcept;
+
+}  // namespace tessera
