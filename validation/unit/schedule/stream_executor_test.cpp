@@ -168,7 +168,7 @@ std::string error_of_stuck_run(std::int64_t stuck, int& aborts, GraphMode graphs
   LaggingLanes lanes;
   bool given_up = false;
   StreamWatch watch{.check =
-                        [](double waited) {
+                        [&lanes, stuck](double waited) {
                           if (lanes.gathers >= stuck && waited > 0.2) fail(ExitCode::environment, "somebody does not come");
                         },
                     .abort = [&] { ++aborts, given_up = true; }};
