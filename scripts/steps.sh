@@ -1,27 +1,41 @@
-# Sourced by scripts/test and scripts/quickstart: named steps with their time, so that a reader of a log sees where it stands.
+# Sourced by scripts/test, scripts/quickstart and .ci/run: named steps with their time, so that a reader of a log sees where it stands.
+# STEPS_FILE in the environment: steps are listed there too, for a caller who runs several such scripts.
 
-step_names=() step_seconds=()
+step_lines=() failed_steps=0
 
-# step NAME COMMAND...: runs the command under a heading. A failure ends the script and names the step.
-step() {
-  local name=$1 begin=$SECONDS status=0
+# try_step NAME COMMAND...: runs the command under a heading. Its status is the command's; a failure is said again in the summary.
+try_step() {
+  local name=$1 begin=$SECONDS status=0 line options=$-
   shift
   printf '\n== %s: %s\n' "$program" "$name"
   # Without `if` or `||` around it, so that `set -e` holds inside a function that is run as a step.
+  set +e
   ( set -e; "$@" )
   status=$?
-  step_names+=("$name")
-  step_seconds+=($((SECONDS - begin)))
+  [[ $options != *e* ]] || set -e
+  line=$(printf '%6d  %s' $((SECONDS - begin)) "$name")
+  [ $status -eq 0 ] || line+=": failed with status $status"
+  step_lines+=("$line")
+  [ -z "${STEPS_FILE:-}" ] || printf '%s\n' "$line" >>"$STEPS_FILE"
   if [ $status -ne 0 ]; then
+    failed_steps=$((failed_steps + 1))
     printf '== %s: "%s" failed with status %d after %d s\n' "$program" "$name" $status $((SECONDS - begin)) >&2
-    exit $status
+  else
+    printf '== %s: %s done in %d s\n' "$program" "$name" $((SECONDS - begin))
   fi
-  printf '== %s: %s done in %d s\n' "$program" "$name" $((SECONDS - begin))
+  return $status
+}
+
+# step NAME COMMAND...: the same, and a failure ends the script.
+step() {
+  try_step "$@"
+  local status=$?
+  [ $status -eq 0 ] || exit $status
 }
 
 step_summary() {
-  local i
+  local line
   printf '\n== %s: time in seconds\n' "$program"
-  for i in "${!step_names[@]}"; do printf '   %6d  %s\n' "${step_seconds[$i]}" "${step_names[$i]}"; done
+  for line in "${step_lines[@]}"; do printf '   %s\n' "$line"; done
   printf '   %6d  in all\n' "$SECONDS"
 }

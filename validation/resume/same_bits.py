@@ -1,8 +1,12 @@
 #!/usr/bin/env python3
 """The same deck gives the same bits over ZeRO stages, numbers of ranks, lanes, and across resume at another layout; in fast mode the same numbers
 to 1e-5. Usage: same_bits.py reproducible|fast [--dtype fp32|bf16] [--device host|cuda]
+                same_bits.py shapes [--seed 1]      models and layouts drawn at random: 2 models of 3 layouts; with TESSERA_TEST_FULL=1 in the
+                                                    environment 8 of 12
 The reference of a fast mode on GPUs runs on the host: both devices must agree."""
 import argparse
+import os
+import random
 import sys
 
 import runs
@@ -79,6 +83,41 @@ def reproducible(folder, dtype, device):
     return good
 
 
+def random_shape(chance):
+    kv_heads = chance.choice([1, 2, 3])
+    return {"model__layers": chance.randint(1, 4), "model__width": chance.randint(5, 70), "model__kv_heads": kv_heads, "model__heads": kv_heads * chance.choice([1, 2, 3]),
+            "model__head_dim": 2 * chance.randint(1, 12), "model__ff_width": chance.randint(3, 90), "model__vocab": chance.randint(211, 400),
+            "model__tied": chance.random() < 0.5, "model__qk_norm": chance.random() < 0.5, "model__qkv_bias": chance.random() < 0.5,
+            "batch__micro": chance.choice([1, 2]), "batch__global": 2 * chance.randint(2, 9), "batch__sequence_length": chance.randint(2, 33),
+            "precision__compute": chance.choice(["fp32", "bf16"])}
+
+
+def random_layout(chance):
+    """Number of ranks and keys: sizes of buckets and limits from single elements to all."""
+    keys = {"zero__stage": chance.randrange(4), "run__lanes": chance.choice(["threads", "inline"])}
+    for name in ("reduce_bucket_size", "allgather_bucket_size", "sub_group_size", "prefetch_bucket_size", "max_live_parameters", "max_reuse_distance",
+                 "param_persistence_threshold"):
+        if chance.random() < 0.5:
+            keys["zero__" + name] = int(10 ** chance.uniform(1.5, 6))
+    return chance.choice([1, 2, 2, 3, 4, 5]), keys
+
+
+def shapes(folder, seed):
+    count, layouts = (8, 12) if os.environ.get("TESSERA_TEST_FULL") else (2, 3)
+    good = True
+    for number in range(count):
+        chance = random.Random(f"{seed} {number}")
+        common = {"run__reproducible": True, "run__steps": 4, "run__threads": 1, **random_shape(chance)}
+        folder.train(f"shape{number}", 1, zero__stage=0, **common)
+        losses, hashes = folder.losses(f"shape{number}"), folder.hashes(f"shape{number}")
+        for layout in range(layouts):
+            name, (ranks, keys) = f"shape{number}-layout{layout}", random_layout(chance)
+            folder.train(name, ranks, **keys, **common)
+            what = f"{name} of seed {seed} ({ranks} ranks, {keys}, {common})"
+            good &= runs.same(what + " losses", folder.losses(name), losses) and runs.same(what + " state", folder.hashes(name), hashes)
+    return good
+
+
 def near(name, losses, reference, dtype):
     """Complains where losses differ by more than the order of their sums explains."""
     worst = max(abs(losses[s][0] / reference[s][0] - 1) for s in reference)
@@ -109,15 +148,19 @@ def fast(folder, dtype, device):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("mode", choices=["reproducible", "fast"])
+    parser.add_argument("mode", choices=["reproducible", "fast", "shapes"])
     parser.add_argument("--dtype", choices=["fp32", "bf16"], default="fp32")
     parser.add_argument("--device", choices=DEVICES, default="host")
+    parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
     with runs.Folder() as folder:
         if options.device == "cuda" and not runs.has_gpu(folder):
             print("skipped: no GPU")
             return 77
-        good = {"reproducible": reproducible, "fast": fast}[options.mode](folder, options.dtype, DEVICES[options.device])
+        if options.mode == "shapes":
+            good = shapes(folder, options.seed)
+        else:
+            good = {"reproducible": reproducible, "fast": fast}[options.mode](folder, options.dtype, DEVICES[options.device])
     print("same" if good else "different")
     return 0 if good else 1
 
