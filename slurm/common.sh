@@ -1,4 +1,6 @@
-# Sourced by the job scripts: says things with the job's name, sets up the site, finds the program.
+# Sourced by the job scripts: says things with the job's name, sets up the site, finds the program, and starts ranks that save and leave when they
+# are asked to (run_ranks). Such a script remembers signals before it sources this, since a site's set-up may take its time:
+#   asked=false ended=false; trap 'asked=true' USR1; trap 'ended=true' TERM
 
 say() { printf '%s slurm: %s\n' "$(date '+%F %T')" "$*"; }
 die() { say "$*" >&2; exit 6; }
@@ -15,4 +17,146 @@ find_tessera() {
     [ -z "$program" ] || [ "$program" != "${TESSERA:-}" ] || die "TESSERA=$program is no program that can be run"
   done
   die "found no tessera: set TESSERA to it, put it on PATH, or build it here with scripts/quickstart"
+}
+
+# What Slurm says of this job. TERM, which comes to the whole job when it is to end, must not end the question.
+job_field() { (trap '' TERM; scontrol show job "$SLURM_JOB_ID") | grep -oE "(^| )$1=[^ ]*" | head -n 1 | cut -d= -f2-; }
+
+# A job that is not given more time than Slurm's notice would be asked to save as soon as it began, at every start. A notice that was given on
+# sbatch's command line is not to be seen from here.
+warn_of_short_limit() {
+  local notice limit
+  notice=${SBATCH_SIGNAL:-$(grep -m 1 -oE '^#SBATCH +--signal=[^ ]+' "$0")}
+  notice=$(grep -oE '@[0-9]+$' <<<"$notice" | tr -d @)
+  limit=$(job_field TimeLimit | awk -F '[-:]' '/^[0-9:-]+$/ { print $NF + 60 * $(NF - 1) + 3600 * $(NF - 2) + (NF > 3 ? 86400 * $1 : 0) }')
+  [ -z "$notice" ] || [ -z "$limit" ] || [ "$limit" -gt $((notice + 60)) ] || say "the time limit of $limit s leaves no time to train: Slurm asks the" \
+    "ranks to save $notice s before it, and up to a minute earlier. Give more (sbatch --time), or less notice (sbatch --signal=B:USR1@SECONDS)"
+}
+
+# USR1 asks the ranks to save and leave. Slurm drops a signal to ranks that it is still starting, so it is sent until they have left.
+child='' repeater=''
+forward() {
+  asked=true
+  say "USR1: the ranks save their state"
+  if [ -n "$child" ] && [ -z "$repeater" ]; then
+    (while kill -USR1 "$child" 2>/dev/null; do sleep 10; done) &
+    repeater=$!
+  fi
+}
+
+# Sets `status` to what srun returns.
+start_ranks() {
+  # pmi2 by name: with a site's other default every rank could be a world of its own. --wait ends what one lost rank leaves behind;
+  # --kill-on-bad-exit would kill ranks that are leaving with 75 a moment after the first.
+  srun --mpi=pmi2 --wait=30 --cpus-per-task="${SLURM_CPUS_PER_TASK:-1}" "$@" &
+  child=$!
+  if $asked; then forward; fi  # it came while there was no child to pass it on to
+  # A signal ends `wait`, not srun.
+  until wait "$child"; ! kill -0 "$child" 2>/dev/null; do :; done
+  wait "$child"
+  status=$?
+  [ -z "$repeater" ] || kill "$repeater" 2>/dev/null
+}
+
+# Sets `status` to the cause of the end and `saved` to the newest step that was saved. srun returns the signal by which it ended the ranks
+# where one of them had a fault or was lost, so what the first of them reported counts. Where none could speak, all were killed or none came up.
+find_cause() {
+  saved=nothing
+  ls "${report%/*}" >/dev/null  # NFS may remember that the file was not there
+  if [ -s "$report" ]; then
+    status=$(sed -n 's/^status //p' "$report")
+    saved=$(sed -n 's/^saved //p' "$report")
+    return
+  fi
+  case $status in
+    0 | [2-8] | 75 | 76 | 126 | 127) ;;
+    *)
+      say "no rank could say how it ended, and srun returned $status"
+      if $ended; then status=143; elif $asked; then status=75; else status=76; fi ;;
+  esac
+}
+
+# The job goes back into the queue, and starts no sooner than in so many seconds. Slurm ends all of the job at once, so this ignores TERM.
+queue_again() {
+  (
+    trap '' TERM
+    scontrol requeue "$SLURM_JOB_ID" && { [ "$1" = 0 ] || scontrol update JobId="$SLURM_JOB_ID" StartTime=now+"$1"; }
+  )
+}
+
+# Why Slurm ends this job, where it does: then it is not for the script to queue it again.
+why_slurm_ends_it() {
+  local restarts
+  if [ "$(job_field JobState)" = RUNNING ] && ! $ended; then return 1; fi
+  restarts=$(job_field Restarts)
+  if [ "$(job_field Reason)" = TimeLimit ]; then
+    echo "the time limit came before the ranks had left; --signal=B:USR1@SECONDS gives them more time to save"
+  elif [ "${restarts:-0}" -gt "${SLURM_RESTART_COUNT:-0}" ]; then
+    echo "Slurm takes its nodes and has queued it again"
+  else
+    echo "it was cancelled"
+  fi
+}
+
+# After 75 or 76: queues the job again, unless Slurm ends it or start after start has saved nothing.
+go_on_later() {
+  local why tries pause=0
+  if why=$(why_slurm_ends_it); then
+    say "$what; the job does not queue itself: $why. The next start goes on from the last checkpoint"
+    return
+  fi
+  # Starts in a row, up to this one, that saved nothing.
+  tries=$(awk '{ n = / saved nothing$/ ? n + 1 : 0 } END { print n + 0 }' "$record")
+  if [ "$tries" -ge "$TESSERA_LOST_TRIES" ]; then
+    say "$what; the last $tries starts saved nothing, so the job is not queued again. What they said stands above; the same sbatch line goes on" \
+      "from the last checkpoint, and so does scontrol requeue $SLURM_JOB_ID"
+    echo "$(date '+%F %T') given up" >>"$record"
+    return
+  fi
+  # Slurm may take minutes to see that a node is gone: each try in a row waits twice as long as the one before.
+  [ "$status" != 76 ] || pause=$((TESSERA_LOST_PAUSE << (tries > 1 ? tries - 1 : 0)))
+  if queue_again $pause; then
+    say "$what; the job is queued again$([ $pause = 0 ] || echo " for $pause s from now") and will go on from the last checkpoint"
+  else
+    say "$what, and Slurm does not queue the job again; the same sbatch line goes on from the last checkpoint"
+  fi
+}
+
+# run_ranks PROGRAM [ARGUMENT...]: runs it on all ranks and ends the job, with 0 when the run is done, else with the status of its cause
+# (docs/operations.md has the table). After 75 (asked to stop) and 76 (lost a rank, a node or patience) the job queues itself again; a fault
+# that would repeat does not. Beside the job's log stands NAME.ends, a line for each start: how it ended, and what it saved.
+run_ranks() {
+  local base report record status saved what
+  : "${TESSERA_LOST_TRIES:=3}" "${TESSERA_LOST_PAUSE:=120}"
+  base=$(job_field StdOut)
+  if [ -f "$base" ]; then base=${base%.log}; else base=$PWD/slurm-$SLURM_JOB_ID; fi
+  report=$base.status record=$base.ends
+  export TESSERA_STATUS_FILE=$report
+  rm -f "$report"
+  say "job $SLURM_JOB_ID, start $((${SLURM_RESTART_COUNT:-0} + 1)): $SLURM_NTASKS ranks on $SLURM_JOB_NUM_NODES nodes, $*"
+  warn_of_short_limit
+
+  trap forward USR1
+  if $asked; then
+    say "USR1 came before there were ranks"
+    status=75 saved=nothing
+  else
+    start_ranks "$@"
+    find_cause
+  fi
+  rm -f "$report"
+  echo "$(date '+%F %T') start $((${SLURM_RESTART_COUNT:-0} + 1)): status $status, saved $saved" >>"$record"
+
+  case $status in
+    0) say "the run is done" ;;
+    75)
+      if [ "$saved" = nothing ]; then what="the ranks have left with nothing to save"; else what="the state is saved"; fi
+      go_on_later ;;
+    76)
+      what="the run lost a rank, a node or patience"
+      go_on_later ;;
+    143) say "Slurm ended the ranks: $(why_slurm_ends_it). The next start goes on from the last checkpoint" ;;
+    *) say "tessera ended with status $status (docs/operations.md has the table); not queued again" ;;
+  esac
+  exit "$status"
 }

@@ -52,18 +52,18 @@ last_step() { steps_of "$1" | tail -n 1; }
 ENDLESS=1000000000
 deck() { sed "s/^steps = .*/steps = $1/" validation/slurm/small.toml >"$work/deck.toml"; }
 
-# submit NAME [OVERRIDE...]: the sbatch line of a user with a smaller cluster and a smaller deck; sets `job`.
+# submit NAME [OVERRIDE...]: the sbatch line of a user with a smaller cluster and a smaller deck, and `options` of sbatch; sets `job`.
+options=()
 submit() {
   local name=$1
   shift
   job=$(DECK=$work/deck.toml sbatch --parsable --nodes=4 --ntasks-per-node=1 --gpus-per-node=1 --cpus-per-task=1 --output="$work/$name.log" \
-    slurm/train_70b.sh data.train="$work/data/train.h5" run.output_dir="$work/$name" "$@") || give_up "sbatch refused $name"
+    "${options[@]}" slurm/train_70b.sh data.train="$work/data/train.h5" run.output_dir="$work/$name" "$@") || give_up "sbatch refused $name"
 }
 consolidate_after() {  # JOB NAME
   consolidation=$(sbatch --parsable --dependency=afterok:"$1" --output="$work/$2-consolidate.log" \
     slurm/consolidate.sh "$work/$2" "$work/$2-weights") || give_up "sbatch refused the consolidation of $2"
 }
-
 
 # start_cluster [NAME=VALUE...]: the data, the deck and the cluster. Settings of slurm/local_cluster may be given.
 start_cluster() {

@@ -1,0 +1,101 @@
+#!/usr/bin/env bash
+# How slurm/train_70b.sh ends a job that Slurm itself would let fail, or start for ever, on a throw-away cluster of five virtual nodes:
+#   a node that dies before Slurm notices costs the steps since the last checkpoint: the job queues itself again;
+#   a run that loses ranks at every start is given up after the bound, and says so;
+#   USR1 while the site is set up, and before the ranks have begun, queues the job again with nothing lost;
+#   a hard time limit is called one, and a time limit that leaves no time is said at the start.
+# usage: lost_test.sh TESSERA
+set -uo pipefail
+. "$(dirname "$0")/cluster.sh"
+start_cluster NODES=5 NODE_TIMEOUT=3600
+program=$TESSERA
+export TESSERA_LOST_PAUSE=1
+
+# wrapper FILE: a program around tessera, from standard input. SLURM_PROCID is the rank, SLURM_RESTART_COUNT is set from the second start on.
+wrapper() {
+  { echo '#!/usr/bin/env bash'; cat; } >"$work/$1"
+  chmod +x "$work/$1"
+  export TESSERA=$work/$1
+}
+starts_of() { grep -c ' ranks on [0-9]* nodes, ' "$work/$1.log"; }
+
+# 1. The time limit of a job that nobody asks to save: a minute is the least that Slurm has, so it runs beside the others.
+options=(--nodes=1 --nodelist=n5 --time=1 --signal=B:CONT@1)
+submit limit
+limit=$job
+options=(--exclude=n5)
+
+# 2. A node dies, and the ranks' patience ends before Slurm's.
+submit node checkpoint.every=5 topology.collective_timeout=3s
+wait_for has_steps "$work/node" 8 || give_up "the run did not reach step 8"
+before=$(last_step "$work/node")
+slurm/local_cluster kill-node n3
+wait_for grep -q "queued again" "$work/node.log" || give_up "the job did not queue itself after a node was lost"
+check "the end is told as lost" grep -q "start 1: status 76, saved [0-9]" "$work/node.ends"
+check "the job says so" grep -q "the run lost a rank, a node or patience; the job is queued again for 1 s from now" "$work/node.log"
+slurm/local_cluster start-node n3
+wait_for has_steps "$work/node" $((before + 8)) || give_up "the run did not go on after a node was lost"
+check "no step is lost or done twice" diff <(seq 1 "$before") <(steps_of "$work/node" | head -n "$before")
+scancel --batch --signal=USR1 "$job"
+wait_for grep -q "start 2: status 75, saved [0-9]" "$work/node.ends" || give_up "the second start did not save"
+scancel "$job"
+wait_for ended "$job" || give_up "the job was not cancelled"
+
+# 3. Rank 2 is killed in the first steps of every start.
+wrapper losing.sh <<END
+log=$work/losing.log
+if [ "\$SLURM_PROCID" != 2 ]; then exec "$program" "\$@"; fi
+"$program" "\$@" &
+until [ "\$(grep -c 'first step done' "\$log")" -gt "\${SLURM_RESTART_COUNT:-0}" ]; do sleep 0.1; done
+kill -KILL \$!
+wait
+END
+TESSERA_LOST_TRIES=2 submit losing topology.collective_timeout=3s
+wait_for ended "$job" || give_up "the run that loses rank 2 for ever did not end"
+check "a run that makes no progress ends with status 76" [ "$(job_field "$job" ExitCode)" = 76:0 ]
+check "it is tried as often as was said" [ "$(starts_of losing)" = 2 ]
+check "both ends are written down" [ "$(grep -c 'status 76, saved nothing' "$work/losing.ends")" = 2 ]
+check "it says why it gives up" grep -q "the last 2 starts saved nothing, so the job is not queued again" "$work/losing.log"
+
+# 4. USR1 before the ranks have begun: they wait for it, and it kills them as it would any program that has not come to its first line.
+deck 5
+wrapper early.sh <<END
+if [ -z "\${SLURM_RESTART_COUNT:-}" ]; then
+  [ "\$SLURM_PROCID" != 0 ] || scancel --batch --signal=USR1 "\$SLURM_JOB_ID"
+  while :; do sleep 0.1; done
+fi
+exec "$program" "\$@"
+END
+submit early
+early=$job
+wait_for ended "$early" || give_up "the job that was signalled before its ranks began did not end"
+check "USR1 before the ranks began: the job ends well" [ "$(job_field "$early" JobState)" = COMPLETED ]
+check "USR1 before the ranks began: two starts" [ "$(starts_of early)" = 2 ]
+check "USR1 before the ranks began: nothing to save" grep -q "start 1: status 75, saved nothing" "$work/early.ends"
+check "the steps are done" diff <(seq 1 5) <(steps_of "$work/early")
+
+# 5. USR1 while the site is set up, from a copy of the scripts whose site.sh sends it.
+export TESSERA=$program
+mkdir "$work/site"
+cp -r slurm "$work/site"
+echo '[ -n "${SLURM_RESTART_COUNT:-}" ] || kill -USR1 $$' >"$work/site/slurm/site.sh"
+options+=(--chdir="$work/site")
+submit site
+wait_for ended "$job" || give_up "the job that was signalled while its site was set up did not end"
+check "USR1 in site.sh: the job ends well" [ "$(job_field "$job" JobState)" = COMPLETED ]
+check "USR1 in site.sh: it was queued again" grep -q "USR1 came before there were ranks" "$work/site.log"
+check "the steps are done" diff <(seq 1 5) <(steps_of "$work/site")
+
+# 6. Less time than Slurm's notice. The command line's --signal keeps Slurm itself from sending USR1 here; the script sees its own line.
+options=(--exclude=n5 --time=5 --signal=B:CONT@1)
+submit short optimizer.learning_rat=1e-3
+wait_for ended "$job" || give_up "the job with a typo did not end"
+check "a time limit without time to train is said" grep -q "the time limit of 300 s leaves no time to train" "$work/short.log"
+check "and a longer one is not" bash -c '! grep -q "no time to train" "$1"' _ "$work/early.log"
+
+# 7. The hard limit of the first job.
+wait_for ended "$limit" || give_up "the time limit did not end the job"
+check "Slurm calls it a timeout" [ "$(job_field "$limit" JobState)" = TIMEOUT ]
+check "the job does too" grep -q "the time limit came before the ranks had left" "$work/limit.log"
+check "and not cancelled" bash -c '! grep -q "it was cancelled" "$1"' _ "$work/limit.log"
+finish
