@@ -117,7 +117,7 @@ TEST(LargeUnit, ManyBlocks) {
   ShardSlice slice{0, 0, values};
   begin_checkpoint(dir.path(), 1);
   write_shard(dir.path(), 1, layout, 0, {&slice, 1});
-  write_index(dir.path(), layout, {1, 0, 0, "", "", ""});
+  write_index(dir.path(), layout, {1, 0, 0, "", "", "", Lineage(1)});
   commit_checkpoint(dir.path(), 1, 0);
   auto read_from = [&](std::int64_t begin) {
     std::vector<float> out(values.size() - static_cast<std::size_t>(begin));
@@ -222,7 +222,7 @@ TEST(Storage, FullDiskKeepsThePreviousCheckpoint) {
     EXPECT_HAS(text, "free");
     discard_checkpoint(root, 2);
   }
-  EXPECT_EQ(find_latest_checkpoint(root), root + "/step-00000001");
+  EXPECT_EQ(head_path(root), root + "/step-00000001");
   CheckpointReader(root + "/latest").verify({});
   EXPECT_FALSE(fs::exists(root + "/step-00000002.partial"));
 }
