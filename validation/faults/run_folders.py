@@ -29,6 +29,13 @@ def steps_there(folder, name):
     return sorted(int(entry[5:]) for entry in os.listdir(folder.run(name) + "/checkpoints") if re.fullmatch(r"step-\d+", entry))
 
 
+def steps_of(metrics):
+    """In the order in which they stand there; starts have rows of their own."""
+    with open(metrics) as lines:
+        rows = [json.loads(line) for line in lines]
+    return [row["step"] for row in rows if "loss" in row]
+
+
 def link(folder, name):
     try:
         return os.readlink(folder.latest(name))
@@ -156,8 +163,7 @@ def going_back(folder):
     said = start(folder, name, 2, run__steps=last + 1, **back)
     check("the same command goes on without step 4", f"at step {last} of {last + 1}" in said, said)
     check("only the newest is left of both lines", steps_there(folder, name) == [last + 1], str(steps_there(folder, name)))
-    with open(folder.run(name) + "/metrics.jsonl") as lines:
-        rows = [json.loads(line)["step"] for line in lines]
+    rows = steps_of(folder.run(name) + "/metrics.jsonl")
     check("metrics.jsonl has each step once, in order", rows == list(range(1, last + 2)), str(rows))
     losses, reference = folder.losses(name), folder.losses("reference")
     check("the bits of an undisturbed run", all(losses[step] == reference[step] for step in reference if step in losses))
@@ -205,7 +211,7 @@ def moved_while_running(folder):
     status, said = run.wait(), run.output()
     check(f"moved: status {status}", status == 75, said)
     check("moved: each was said once", said.count("metrics.jsonl was moved, removed or replaced") == 2 and said.count(path + " is gone") == 1, said)
-    steps = [json.loads(line)["step"] for line in open(metrics)]
+    steps = steps_of(metrics)
     check("moved: metrics.jsonl has every step", steps == list(range(1, len(steps) + 1)) and len(steps) >= 6, str(steps[:50]))
     said = start(folder, name, 1, run__steps=len(steps) + 1)
     check("moved: goes on in the folder that was made again", f"at step {len(steps)} of" in said, said)

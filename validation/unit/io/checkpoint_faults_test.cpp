@@ -117,7 +117,7 @@ TEST(LargeUnit, ManyBlocks) {
   ShardSlice slice{0, 0, values};
   begin_checkpoint(dir.path(), 1);
   write_shard(dir.path(), 1, layout, 0, {&slice, 1});
-  write_index(dir.path(), layout, {1, 0, 0, "", "", "", Lineage(1)});
+  write_index(dir.path(), layout, {1, 0, 0, "", "", ""});
   commit_checkpoint(dir.path(), 1, 0);
   auto read_from = [&](std::int64_t begin) {
     std::vector<float> out(values.size() - static_cast<std::size_t>(begin));
