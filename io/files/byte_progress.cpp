@@ -25,10 +25,12 @@ void ByteProgress::set(std::int64_t done_bytes) {
   if (!shown_ || now - std::max(last_, start_) < 0.2) return;
   last_ = now;
   double rate = static_cast<double>(done_) / (now - start_), left = static_cast<double>(std::max<std::int64_t>(total_ - done_, 0));
-  std::string line =
-      fmt::format("\r\033[K{}: {:3.0f} %, {}/s", label_,
-                  100.0 * static_cast<double>(done_) / static_cast<double>(std::max<std::int64_t>(total_, 1)), human_bytes(rate));
-  if (rate > 0) line += fmt::format(", {:.0f} s left", left / rate);
+  std::string line = fmt::format("\r\033[K{}: ", label_);
+  if (total_ > 0)
+    line += fmt::format("{:3.0f} %, {}/s", 100.0 * static_cast<double>(done_) / static_cast<double>(total_), human_bytes(rate));
+  else
+    line += fmt::format("{}, {}/s", human_bytes(static_cast<double>(done_)), human_bytes(rate));
+  if (total_ > 0 && rate > 0) line += fmt::format(", {:.0f} s left", left / rate);
   std::fputs(line.c_str(), stderr);
 }
 

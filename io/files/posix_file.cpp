@@ -89,6 +89,14 @@ PosixFile PosixFile::open_stream(const std::string& path, ExitCode on_error) {
   return {d, path == "-" ? "standard input" : path, on_error};
 }
 
+PosixFile PosixFile::unnamed(const std::string& folder) {
+  std::string name = folder + "/.tessera-XXXXXX";
+  int d = ::mkostemp(name.data(), O_CLOEXEC);
+  if (d < 0) fail_storage("create a temporary file in the folder", folder, errno);
+  ::unlink(name.c_str());  // if this fails an empty name stays
+  return {d, name, ExitCode::storage};
+}
+
 PosixFile PosixFile::in_memory(const std::string& name) {
   int d = ::memfd_create("tessera", MFD_CLOEXEC);
   if (d < 0) fail_storage("make a file in memory", name, errno);
@@ -122,6 +130,12 @@ std::int64_t PosixFile::size() const {
   return s.st_size;
 }
 
+std::int64_t PosixFile::modified_ns() const {
+  struct stat s;
+  if (::fstat(descriptor_, &s) != 0) fail(on_error_, "{}: cannot read when it was changed: {}.", path_, std::strerror(errno));
+  return std::int64_t{s.st_mtim.tv_sec} * 1'000'000'000 + s.st_mtim.tv_nsec;
+}
+
 const char* PosixFile::other_than_regular() const {
   struct stat s;
   if (::fstat(descriptor_, &s) != 0) fail(on_error_, "{}: cannot read what it is: {}.", path_, std::strerror(errno));
@@ -130,8 +144,6 @@ const char* PosixFile::other_than_regular() const {
   if (S_ISFIFO(s.st_mode)) return "pipe";
   return S_ISSOCK(s.st_mode) ? "socket" : "device";
 }
-
-PathState PosixFile::state() const { return look_at(descriptor_); }
 
 void PosixFile::reserve(std::int64_t bytes) {
   if (bytes <= 0) return;

@@ -5,7 +5,6 @@
 #include <string>
 
 #include "base/check.hpp"
-#include "io/files/path_state.hpp"
 
 namespace tessera::io {
 
@@ -21,6 +20,8 @@ class PosixFile {
   static PosixFile open(const std::string& path, ExitCode on_error);
   /// Opens for reading what read_next() reads from front to back, of any kind: "-" is standard input. Opening a pipe waits for its writer.
   static PosixFile open_stream(const std::string& path, ExitCode on_error);
+  /// A file on the disk of `folder` that has no name and goes with its descriptor.
+  static PosixFile unnamed(const std::string& folder);
   /// A sparse file in memory, reachable as link_path(). Its `path` is only a word for messages.
   static PosixFile in_memory(const std::string& name);
   ~PosixFile();
@@ -31,9 +32,10 @@ class PosixFile {
   /// /proc/self/fd/N: opens the same file again, for libraries that want a name.
   std::string link_path() const;
   std::int64_t size() const;
+  /// When its content last changed, in nanoseconds since 1970.
+  std::int64_t modified_ns() const;
   /// "folder", "pipe", "socket" or "device"; null where it is a regular file.
   const char* other_than_regular() const;
-  PathState state() const;
 
   /// From here on large aligned reads and writes (memory on 512 bytes, file on 4096) go between memory and disk without a copy in the page
   /// cache, where the file system can do that. Others go as before.

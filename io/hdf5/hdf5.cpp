@@ -1,6 +1,5 @@
 #include "io/hdf5/hdf5.hpp"
 
-#include <limits>
 #include <utility>
 
 #include "io/hdf5/library.hpp"
@@ -111,6 +110,46 @@ std::int64_t Dataset::raw_offset() const {
   return static_cast<std::int64_t>(at);
 }
 
+std::string Dataset::missing() const {
+  Handle creation = make(on_error_, file_, name_, "open", [&] { return H5Dget_create_plist(handle_.id()); });
+  Handle type = make(on_error_, file_, name_, "open", [&] { return H5Dget_type(handle_.id()); });
+  Handle owner = make(on_error_, file_, name_, "open", [&] { return H5Iget_file_id(handle_.id()); });
+  Handle space = make(on_error_, file_, name_, "open", [&] { return H5Dget_space(handle_.id()); });
+  std::lock_guard guard(library_lock());
+  hsize_t elements = 1;
+  for (auto d : dims_) {
+    if (d == 0) return "";
+    if (__builtin_mul_overflow(elements, static_cast<hsize_t>(d), &elements)) return "its dims have more elements than a file can hold";
+  }
+  switch (H5Pget_layout(creation.id())) {
+    case H5D_COMPACT:
+      return "";
+    case H5D_CONTIGUOUS: {
+      if (H5Pget_external_count(creation.id()) > 0) return "its elements lie in other files";
+      const haddr_t at = H5Dget_offset(handle_.id());
+      if (at == HADDR_UNDEF) return "none of its elements was ever written";
+      hsize_t file_bytes = 0, bytes = 0;
+      checked(on_error_, file_, name_, "open", [&] { return H5Fget_filesize(owner.id(), &file_bytes); });
+      const bool fits = !__builtin_mul_overflow(elements, static_cast<hsize_t>(H5Tget_size(type.id())), &bytes) && bytes <= file_bytes &&
+                        at <= file_bytes - bytes;
+      return fits ? "" : fmt::format("it declares {} elements, and the file has {} bytes", elements, file_bytes);
+    }
+    case H5D_CHUNKED: {
+      std::vector<hsize_t> chunk(dims_.size());
+      checked(on_error_, file_, name_, "open", [&] { return H5Pget_chunk(creation.id(), static_cast<int>(chunk.size()), chunk.data()); });
+      hsize_t declared = 1, present = 0;
+      for (std::size_t k = 0; k < chunk.size(); ++k) {
+        const auto d = static_cast<hsize_t>(dims_[k]);
+        declared *= d / chunk[k] + (d % chunk[k] != 0);  // cannot exceed `elements`
+      }
+      checked(on_error_, file_, name_, "open", [&] { return H5Dget_num_chunks(handle_.id(), space.id(), &present); });
+      return present >= declared ? "" : fmt::format("{} of its {} chunks are not in the file", declared - present, declared);
+    }
+    default:
+      return "it is a virtual dataset, whose elements lie in other files";
+  }
+}
+
 void Dataset::read_slab(const Slab& slab, Element memory, void* out) const {
   TESSERA_REQUIRE(slab.start.size() == dims_.size() && slab.count.size() == dims_.size(), "{}: {}", file_, name_);
   auto start = sizes(slab.start), count = sizes(slab.count);
@@ -203,10 +242,6 @@ void File::create_virtual(const std::string& name, Element element, const std::v
                           std::span<const VirtualSource> sources) {
   Handle space = dataspace(on_error_, file_, name, dims);
   Handle creation = make(on_error_, file_, name, "create", [] { return H5Pcreate(H5P_DATASET_CREATE); });
-  if (element == Element::f32) {
-    const float missing = std::numeric_limits<float>::quiet_NaN();
-    checked(on_error_, file_, name, "create", [&] { return H5Pset_fill_value(creation.id(), H5T_NATIVE_FLOAT, &missing); });
-  }
   for (const auto& s : sources) {
     auto start = sizes(s.target.start), count = sizes(s.target.count);
     hsize_t from = static_cast<hsize_t>(s.begin), n = 1;

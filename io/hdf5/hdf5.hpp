@@ -99,6 +99,9 @@ class Dataset : public Object {
   /// Byte position of a contiguous dataset in the file; 0 where it has no bytes.
   std::int64_t raw_offset() const;
 
+  /// What of the declared elements is not in this file and would read as zeros; "" where all of them are.
+  std::string missing() const;
+
   /// 1-D: [begin, begin + out.size()), converted to T where the file's type differs.
   template <class T>
   void read(std::int64_t begin, std::span<T> out) const {
@@ -146,7 +149,6 @@ class File : public Object {
   Dataset create_extendible(const std::string& name, Element element, std::int64_t chunk_elements);
   /// A text of any length.
   void create_text(const std::string& name, std::string_view text);
-  /// Where a source file is missing, HDF5 reads a virtual dataset's fill value: NaN for f32, so that nobody takes it for weights.
   void create_virtual(const std::string& name, Element element, const std::vector<std::int64_t>& dims,
                       std::span<const VirtualSource> sources);
   /// Chunked datasets are read without a chunk cache: our reads are small windows at random places.

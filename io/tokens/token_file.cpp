@@ -1,9 +1,12 @@
+#include <algorithm>
 #include <cstring>
 #include <optional>
+#include <vector>
 
 #include "base/check.hpp"
 #include "io/files/posix_file.hpp"
 #include "io/hdf5/hdf5.hpp"
+#include "io/tokens/bin_layout.hpp"
 #include "io/tokens/tokens.hpp"
 
 namespace tessera::io {
@@ -15,17 +18,27 @@ bool ends_with_any(const std::string& path, std::initializer_list<std::string_vi
   return false;
 }
 
+std::int64_t id_at(const char* ids, std::size_t i, std::size_t token_bytes) {
+  std::uint32_t id = 0;  // little-endian, as the machine
+  std::memcpy(&id, ids + i * token_bytes, token_bytes);
+  return id;
+}
+
 }  // namespace
 
 struct TokenFile::Impl {
   std::string path;
-  std::int64_t tokens = 0, documents = 0, vocab = 0;
+  std::int64_t documents = 0, vocab = 0;
   std::string tokenizer;
-  std::size_t width = 2;  // bytes of a token in the file
-  // One of the two forms:
-  std::optional<hdf5::Dataset> dataset;
+  BinLayout layout;
   PosixFile raw;
-  std::int64_t raw_begin = 0;  // byte of the first token
+  FileStamp stamp;                         // when it was opened
+  std::optional<hdf5::Dataset> dataset;    // the tokens, where the file is HDF5
+  std::optional<TokenFacts> facts;         // once all tokens have been read
+  std::optional<hdf5::Dataset> checksums;  // one a block: in the file, or
+  TokenSums sums;                          // in memory
+  mutable std::vector<bool> verified;      // blocks that were compared with their checksum
+  mutable std::vector<char> scratch;       // a block
 
   void open_hdf5() {
     auto file = hdf5::File::open(path, ExitCode::data);
@@ -36,82 +49,180 @@ struct TokenFile::Impl {
     auto element = dataset->element();
     if (dataset->dims().size() != 1 || (element != hdf5::Element::u16 && element != hdf5::Element::u32))
       fail(ExitCode::data, "{}: the dataset 'tokens' must be one-dimensional and of type uint16 or uint32.", path);
-    width = element == hdf5::Element::u16 ? 2 : 4;
-    tokens = dataset->elements();
+    if (const auto missing = dataset->missing(); !missing.empty())
+      fail(ExitCode::data, "{}: the dataset 'tokens' is not whole: {}. Copy the file again, or tokenize again.", path, missing);
+    layout = {0, dataset->elements(), element == hdf5::Element::u16 ? std::size_t{2} : std::size_t{4}};
     if (file.has("documents")) documents = file.open_dataset("documents").elements();
     vocab = file.integer_attribute("vocab").value_or(0);
     tokenizer = file.text_attribute("tokenizer").value_or("");
+    if (file.has(checksums_name)) open_checksums(file);
   }
 
-  /// nanoGPT: uint16 and nothing else. llm.c: 256 int32, of which magic, version and number of tokens come first.
-  void open_bin() {
-    raw = PosixFile::open(path, ExitCode::data);
-    auto bytes = raw.size();
-    std::int32_t header[3] = {0, 0, 0};
-    bool has_header =
-        bytes >= 1024 && raw.read(0, header, sizeof header) == sizeof header && (header[0] == 20240520 || header[0] == 20240801);
-    if (has_header) {
-      width = header[0] == 20240520 ? 2 : 4;  // the second is llm.c's form for Llama-3 tokens
-      raw_begin = 1024, tokens = header[2];
-      auto expected = raw_begin + tokens * static_cast<std::int64_t>(width);
-      if (bytes != expected)
-        fail(ExitCode::data, "{}: its header promises {} tokens ({} bytes) but the file has {} bytes: it is {}. Copy or make it again.",
-             path, tokens, expected, bytes, bytes < expected ? "truncated" : "too long");
-    } else {
-      if (bytes % 2 != 0)
-        fail(ExitCode::data, "{}: {} bytes are not whole uint16 tokens: the file is truncated. Copy or make it again.", path, bytes);
-      tokens = bytes / 2;
-    }
+  bool describes(const TokenFacts& f) const {
+    return f.tokens == layout.tokens && f.token_bytes == static_cast<std::int64_t>(layout.token_bytes) && f.documents == documents &&
+           f.vocab == vocab && f.tokenizer == tokenizer;
   }
 
-  /// The file's own numbers, into the last bytes of `out`.
-  void load(std::int64_t begin, char* to, std::size_t count) const {
+  void open_checksums(const hdf5::File& file) {
+    const std::string text = file.text_attribute("facts").value_or("");
+    facts = TokenFacts::parse(text);
+    checksums.emplace(file.open_dataset(checksums_name));
+    const bool whole = facts && file.text_attribute("facts.xxh3") == hash_text(text).hex() && describes(*facts) &&
+                       checksums->element() == hdf5::Element::u64 && checksums->dims().size() == 1 &&
+                       checksums->elements() == ceil_div(layout.tokens, block_tokens);
+    if (!whole)
+      fail(ExitCode::data,
+           "{}: its facts and checksums are not those of its tokens: the file was damaged, or changed after it was written. Restore it or "
+           "tokenize again; where it was changed on purpose, remove its dataset '{}', and it is checked anew at the next start.",
+           path, checksums_name);
+  }
+
+  /// The file's own numbers.
+  void load(std::int64_t begin, char* to, std::int64_t count) const {
+    const auto bytes = static_cast<std::size_t>(count) * layout.token_bytes;
     if (dataset) {
-      hdf5::Slab slab{{begin}, {static_cast<std::int64_t>(count)}};
-      dataset->read_slab(slab, width == 2 ? hdf5::Element::u16 : hdf5::Element::u32, to);
-    } else if (raw.read(raw_begin + begin * static_cast<std::int64_t>(width), to, count * width) != count * width) {
-      fail(ExitCode::data, "{}: the file ends before token {}: it was cut after it was opened.", path,
-           begin + static_cast<std::int64_t>(count));
+      dataset->read_slab({{begin}, {count}}, layout.token_bytes == 2 ? hdf5::Element::u16 : hdf5::Element::u32, to);
+    } else if (raw.read(layout.begin + begin * static_cast<std::int64_t>(layout.token_bytes), to, bytes) != bytes) {
+      fail(ExitCode::data, "{}: the file ends before token {}: it was cut after it was opened. Restore it.", path, begin + count);
     }
   }
+
+  /// Block `block` is in `scratch` and is what it was when all tokens were read.
+  void verify(std::int64_t block) const {
+    const std::int64_t begin = block * block_tokens, count = std::min(block_tokens, layout.tokens - begin);
+    load(begin, scratch.data(), count);
+    std::uint64_t expected = 0;
+    if (checksums)
+      checksums->read<std::uint64_t>(block, {&expected, 1});
+    else
+      expected = sums.blocks[static_cast<std::size_t>(block)];
+    if (block_checksum(scratch.data(), static_cast<std::size_t>(count) * layout.token_bytes) != expected)
+      fail(ExitCode::data,
+           "{}: tokens {} to {} (block {} of {}) are not what they were when the file was {}: their checksum differs, so the file or its "
+           "disk "
+           "is damaged. Restore the file from a copy, or make it again.",
+           path, begin, begin + count - 1, block, ceil_div(layout.tokens, block_tokens), checksums ? "written" : "checked");
+    verified[static_cast<std::size_t>(block)] = true;
+  }
+
+  /// As load(), through the checksums where there are any.
+  void load_verified(std::int64_t begin, char* to, std::int64_t count) const {
+    const auto width = layout.token_bytes;
+    for (const std::int64_t end = begin + count; begin < end;) {
+      const std::int64_t block = begin / block_tokens;
+      std::int64_t part = std::min(end, (block + 1) * block_tokens) - begin;
+      if (!facts || verified[static_cast<std::size_t>(block)]) {
+        if (!facts) part = end - begin;
+        load(begin, to, part);
+      } else {
+        verify(block);
+        std::memcpy(to, scratch.data() + static_cast<std::size_t>(begin - block * block_tokens) * width,
+                    static_cast<std::size_t>(part) * width);
+      }
+      begin += part, to += static_cast<std::size_t>(part) * width;
+    }
+  }
+
+  /// Every block is read against its checksum from here on.
+  void begin_verifying() {
+    verified.assign(static_cast<std::size_t>(ceil_div(layout.tokens, block_tokens)), false);
+    scratch.resize(static_cast<std::size_t>(std::min(block_tokens, layout.tokens)) * layout.token_bytes);
+  }
+
+  [[noreturn]] void refuse_id(std::int64_t id, std::int64_t at, std::int64_t limit) const {
+    fail(ExitCode::data,
+         "{}: token {} at position {} is outside the vocabulary of {}.{} Set model.vocab to that of the tokenizer, or tokenize again.",
+         path, id, at, limit, vocab > 0 ? fmt::format(" The file declares a vocabulary of {}.", vocab) : "");
+  }
+
+  static constexpr const char* checksums_name = "tokens.xxh3";
 };
 
 TokenFile::TokenFile(const std::string& path) : impl_(std::make_unique<Impl>()) {
   impl_->path = path;
-  PosixFile::open(path, ExitCode::data);  // says why, where the file is missing or closed to us
+  impl_->raw = PosixFile::open(path, ExitCode::data);  // says why, where the file is missing or closed to us
+  impl_->stamp = FileStamp::of(impl_->raw);
   if (ends_with_any(path, {".h5", ".hdf5"})) {
     impl_->open_hdf5();
   } else if (path.ends_with(".bin")) {
-    impl_->open_bin();
+    impl_->layout = bin_layout(impl_->raw);
   } else {
     fail(ExitCode::data, "{}: a token file ends in .h5, .hdf5 or .bin. Make one from text with `tessera tokenize`.", path);
   }
-  if (impl_->tokens <= 0) fail(ExitCode::data, "{}: it holds no tokens.", path);
+  if (tokens() <= 0) fail(ExitCode::data, "{}: it holds no tokens.", path);
+  if (!impl_->facts)
+    if (auto kept = KeptChecks::read(path, impl_->stamp); kept && impl_->describes(kept->facts)) {
+      impl_->facts = kept->facts;
+      impl_->sums = std::move(kept->sums);
+    }
+  if (impl_->facts) impl_->begin_verifying();
 }
 TokenFile::~TokenFile() = default;
 TokenFile::TokenFile(TokenFile&&) noexcept = default;
 
-std::int64_t TokenFile::tokens() const { return impl_->tokens; }
+const std::string& TokenFile::path() const { return impl_->path; }
+std::int64_t TokenFile::tokens() const { return impl_->layout.tokens; }
+std::int64_t TokenFile::bytes() const { return impl_->stamp.bytes; }
 std::int64_t TokenFile::documents() const { return impl_->documents; }
 std::int64_t TokenFile::declared_vocab() const { return impl_->vocab; }
 std::string TokenFile::tokenizer() const { return impl_->tokenizer; }
+std::size_t TokenFile::token_bytes() const { return impl_->layout.token_bytes; }
+const TokenFacts* TokenFile::facts() const { return impl_->facts ? &*impl_->facts : nullptr; }
+
+TokenSums TokenFile::scan(std::int64_t first, std::int64_t last, std::int64_t vocab) const {
+  constexpr std::int64_t piece = 32 * block_tokens;
+  TokenSums sums;
+  std::vector<char> ids;
+  for (std::int64_t at = first * block_tokens, end = std::min(last * block_tokens, tokens()); at < end; at += piece) {
+    const std::int64_t count = std::min(piece, end - at);
+    ids.resize(static_cast<std::size_t>(count) * token_bytes());
+    impl_->load(at, ids.data(), count);
+    sums.add(ids.data(), count, token_bytes(), at);
+    if (sums.largest_id < vocab) continue;
+    for (std::int64_t i = 0; i < count; ++i)  // the first such token, not the largest
+      if (const auto id = id_at(ids.data(), static_cast<std::size_t>(i), token_bytes()); id >= vocab) impl_->refuse_id(id, at + i, vocab);
+  }
+  return sums;
+}
+
+void TokenFile::accept(TokenSums all) {
+  TESSERA_REQUIRE(static_cast<std::int64_t>(all.blocks.size()) == blocks(), "{}: {} blocks", path(), all.blocks.size());
+  if (FileStamp::of(impl_->raw) != impl_->stamp)
+    fail(ExitCode::data, "{}: the file changed while it was checked. Start again when it is complete.", path());
+  impl_->facts = TokenFacts{.tokens = tokens(),
+                            .token_bytes = static_cast<std::int64_t>(token_bytes()),
+                            .largest_id = all.largest_id,
+                            .largest_at = all.largest_at,
+                            .content = all.content(),
+                            .documents = impl_->documents,
+                            .vocab = impl_->vocab,
+                            .tokenizer = impl_->tokenizer};
+  impl_->sums = std::move(all);
+  impl_->checksums.reset();
+  impl_->begin_verifying();
+}
+
+void TokenFile::require_ids_below(std::int64_t vocab) const {
+  TESSERA_REQUIRE(impl_->facts, "{}", path());
+  if (impl_->facts->largest_id >= vocab) impl_->refuse_id(impl_->facts->largest_id, impl_->facts->largest_at, vocab);
+}
+
+void TokenFile::keep() const {
+  TESSERA_REQUIRE(impl_->facts, "{}", path());
+  KeptChecks{*impl_->facts, impl_->sums}.write(path(), impl_->stamp);
+}
 
 void TokenFile::read(std::int64_t begin, std::span<std::int32_t> out, std::int64_t vocab) const {
-  TESSERA_REQUIRE(begin >= 0 && begin + static_cast<std::int64_t>(out.size()) <= impl_->tokens, "{}: [{}, +{}) of {}", impl_->path, begin,
-                  out.size(), impl_->tokens);
+  const auto count = static_cast<std::int64_t>(out.size());
+  TESSERA_REQUIRE(begin >= 0 && begin + count <= tokens(), "{}: [{}, +{}) of {}", path(), begin, count, tokens());
   // The narrow numbers land in the tail of `out` and are widened from the front: each is read before its place is overwritten, and no
   // second buffer is needed.
-  auto width = impl_->width;
+  const auto width = token_bytes();
   char* narrow = reinterpret_cast<char*>(out.data()) + out.size() * (4 - width);
-  impl_->load(begin, narrow, out.size());
+  impl_->load_verified(begin, narrow, count);
   for (std::size_t i = 0; i < out.size(); ++i) {
-    std::uint32_t id = 0;
-    std::memcpy(&id, narrow + i * width, width);
-    if (static_cast<std::int64_t>(id) >= vocab)
-      fail(ExitCode::data,
-           "{}: token {} at position {} is outside the vocabulary of {}.{} Set model.vocab to that of the tokenizer, or tokenize again.",
-           impl_->path, id, begin + static_cast<std::int64_t>(i), vocab,
-           impl_->vocab > 0 ? fmt::format(" The file declares a vocabulary of {}.", impl_->vocab) : "");
+    const auto id = id_at(narrow, i, width);
+    if (id >= vocab) impl_->refuse_id(id, begin + static_cast<std::int64_t>(i), vocab);
     out[i] = static_cast<std::int32_t>(id);
   }
 }

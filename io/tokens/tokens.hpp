@@ -1,28 +1,48 @@
-// Token files: HDF5 (dataset "tokens" uint16 or uint32, dataset "documents" int64 offsets) or plain little-endian uint16 .bin as nanoGPT
-// and llm.c write it.
+// Token files: HDF5 (dataset "tokens" uint16 or uint32, dataset "documents" int64 offsets) or little-endian .bin as nanoGPT and llm.c write
+// it.
 #pragma once
 #include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
 
+#include "base/types.hpp"
+#include "io/tokens/token_checks.hpp"
+
 namespace tessera::io {
 
-/// An open token file. Errors (ExitCode::data) name the file and the position and say what to do.
+/// An open token file, used by one thread at a time. Errors (ExitCode::data) name the file and the position and say what to do.
 class TokenFile {
  public:
-  /// Opens .h5/.hdf5 or .bin (nanoGPT's headerless form, or llm.c's with its 1024-byte header of magic 20240520). Checks that the file is
-  /// whole.
+  /// Opens .h5/.hdf5 or .bin. Holds what the file declares against its size, and takes its checksums from itself or from the file beside
+  /// it.
   explicit TokenFile(const std::string& path);
   ~TokenFile();
   TokenFile(TokenFile&&) noexcept;
 
+  const std::string& path() const;
   std::int64_t tokens() const;
+  std::int64_t bytes() const;      ///< of the file
   std::int64_t documents() const;  ///< 0 where the format does not say
   /// Vocabulary that the writer declared (attribute "vocab"), 0 where it did not.
   std::int64_t declared_vocab() const;
   std::string tokenizer() const;  ///< attribute "tokenizer", "" where unknown
-  /// Tokens [begin, begin + out.size()). A token id >= vocab fails, naming file, position and id.
+  std::size_t token_bytes() const;
+
+  /// What is known of all tokens; null where nobody has read them all: scan them, then accept.
+  const TokenFacts* facts() const;
+  std::int64_t blocks() const { return ceil_div(tokens(), block_tokens); }
+  /// Reads blocks [first, last) for the first time. An id >= vocab fails, naming file, position and id.
+  TokenSums scan(std::int64_t first, std::int64_t last, std::int64_t vocab) const;
+  /// Takes what scans of all blocks found. Fails where the file has changed since it was opened.
+  void accept(TokenSums all);
+  /// Fails where facts() knows of an id >= vocab.
+  void require_ids_below(std::int64_t vocab) const;
+  /// Keeps what was accepted in the file beside, so that the next start need not scan. Throws Error(storage).
+  void keep() const;
+
+  /// Tokens [begin, begin + out.size()). Where there are checksums, each block is read whole and compared the first time that one of its
+  /// tokens is wanted. A token id >= vocab fails, naming file, position and id.
   void read(std::int64_t begin, std::span<std::int32_t> out, std::int64_t vocab) const;
 
  private:
@@ -32,7 +52,8 @@ class TokenFile {
 
 struct TokenizeOptions {
   std::string tokenizer = "byte";  ///< byte: token = byte value, 256 separates documents (vocab 257)
-  std::string input;               ///< text file (one document), or .jsonl with a "text" field a line (a document a line)
+  std::string input;               ///< text (one document), or JSON lines with a "text" field (a document a line); "-" is standard input
+  std::string format = "auto";     ///< text, jsonl, or auto: jsonl where the name ends in .jsonl or .ndjson
   std::string output_dir;          ///< writes train.h5 and, with validation > 0, val.h5
   double validation = 0;           ///< share of the documents (of the tokens, when there is one document) that goes to val.h5: the tail
   bool progress = false;           ///< a progress line on the terminal
@@ -40,8 +61,8 @@ struct TokenizeOptions {
 struct TokenizeResult {
   std::int64_t train_tokens = 0, validation_tokens = 0, documents = 0, vocab = 0;
 };
-/// Streams the input: memory does not grow with the file. Invalid UTF-8 (file, line, byte offset), an empty file, broken JSON (line) are
-/// refused before anything is left in output_dir.
+/// Streams the input, a file or a pipe: memory does not grow with it. Invalid UTF-8 (file, line, byte offset), an empty file, broken JSON
+/// (line) are refused before anything is left in output_dir.
 TokenizeResult tokenize(const TokenizeOptions&);
 
 }  // namespace tessera::io

@@ -34,6 +34,7 @@ int evaluate(const EvaluateOptions& o) {
   KernelRuntime runtime(static_cast<int>(std::thread::hardware_concurrency()), spaces_of(device));
   const Deck deck = load_deck(o.checkpoint, device);
   SampleFile data(o.data, deck.batch.sequence_length, deck.model.vocab);
+  data.check(nullptr);
   const std::int64_t samples = o.samples > 0 ? std::min(o.samples, data.samples()) : data.samples(), B = micro_batch_for(samples, 8),
                      T = deck.batch.sequence_length;
   LoadedModel model = load_model(o.checkpoint, B, device);

@@ -25,13 +25,20 @@ void add_tokenize(CLI::App& app, Chosen& chosen) {
   CLI::App* command = app.add_subcommand("tokenize", "Turn text into token files for training");
   auto options = std::make_shared<io::TokenizeOptions>();
   options->progress = true;
-  command->add_option("INPUT", options->input, "Text file (one document), or .jsonl with a \"text\" a line (a document a line)")
+  command
+      ->add_option("INPUT", options->input,
+                   "Text (one document), or .jsonl with a \"text\" a line (a document a line); a pipe, or - for standard input")
       ->required();
   command->add_option("FOLDER", options->output_dir, "Where train.h5 (and val.h5) go; made where missing")->required();
   command->add_option("--tokenizer", options->tokenizer, "byte: a token is a byte, 256 separates documents")->capture_default_str();
+  command->add_option("--format", options->format, "text, jsonl, or auto: jsonl where INPUT ends in .jsonl or .ndjson")
+      ->check(CLI::IsMember({"auto", "text", "jsonl"}))
+      ->capture_default_str();
   command->add_option("--validation", options->validation, "Share of the documents, or of the only one, that goes to val.h5: the tail")
       ->capture_default_str();
-  command->footer("Example:\n  tessera tokenize --tokenizer byte input.txt data/ --validation 0.05");
+  command->footer(
+      "Example:\n  tessera tokenize --tokenizer byte input.txt data/ --validation 0.05\n  zcat text.jsonl.gz | tessera tokenize - data/ "
+      "--format jsonl");
   command->callback([options, &chosen] { chosen = [options] { return run_tokenize(*options); }; });
 }
 

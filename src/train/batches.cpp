@@ -19,15 +19,6 @@ SampleFile::SampleFile(const std::string& path, std::int64_t sequence_length, st
   scratch_.resize(static_cast<std::size_t>(T_ + 1));
 }
 
-void SampleFile::require_tokens_inside(std::int64_t part, std::int64_t parts) const {
-  if (file_.declared_vocab() > 0) return;
-  constexpr std::int64_t piece = std::int64_t{1} << 20;
-  std::vector<std::int32_t> tokens(static_cast<std::size_t>(std::min(piece, file_.tokens())));
-  const std::int64_t begin = file_.tokens() * part / parts, end = file_.tokens() * (part + 1) / parts;
-  for (std::int64_t at = begin; at < end; at += piece)
-    file_.read(at, std::span(tokens).first(static_cast<std::size_t>(std::min(piece, end - at))), vocab_);
-}
-
 void SampleFile::read(std::int64_t sample, std::span<std::int32_t> inputs, std::span<std::int32_t> targets, std::int64_t row) {
   file_.read(sample * T_, scratch_, vocab_);
   std::copy(scratch_.begin(), scratch_.end() - 1, inputs.begin() + row * T_);

@@ -6,6 +6,7 @@
 
 #include "deck/deck.hpp"
 #include "io/tokens/tokens.hpp"
+#include "train/token_check.hpp"
 
 namespace tessera {
 
@@ -16,9 +17,8 @@ class SampleFile {
   SampleFile(const std::string& path, std::int64_t sequence_length, std::int64_t vocab);
   std::int64_t samples() const { return samples_; }
   std::int64_t tokens() const { return file_.tokens(); }
-  /// Reads part `part` of `parts` of the file and throws Error(data) with file and position at a token outside the vocabulary. A file that
-  /// declares its vocabulary was checked when it was written, and is not read.
-  void require_tokens_inside(std::int64_t part, std::int64_t parts) const;
+  /// Throws Error(data) where a token is outside the vocabulary or not what was written; see check_tokens.
+  void check(const World* world) { check_tokens(file_, vocab_, world); }
   std::string tokenizer() const { return file_.tokenizer(); }
   /// Row `row` of a micro-batch: T inputs and T targets.
   void read(std::int64_t sample, std::span<std::int32_t> inputs, std::span<std::int32_t> targets, std::int64_t row);

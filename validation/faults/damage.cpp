@@ -100,7 +100,7 @@ std::vector<Subject> make_subjects(const test::Scratch& scratch) {
   std::memcpy(header.data(), fields, sizeof(fields));
   test::spill(llm, header + ids);
   test::spill(toml, print_deck(deck));
-  all.push_back({"tokens .h5", ExitCode::data, false, {h5}, [h5] { return tokens_digest(h5, 257); }});
+  all.push_back({"tokens .h5", ExitCode::data, true, {h5}, [h5] { return tokens_digest(h5, 257); }});
   all.push_back({"tokens .bin", ExitCode::data, false, {bin}, [bin] { return tokens_digest(bin, 211); }});
   all.push_back({"tokens of llm.c", ExitCode::data, false, {llm}, [llm] { return tokens_digest(llm, 211); }});
   all.push_back({"deck", ExitCode::usage, false, {toml}, [toml] { return deck_digest(toml); }});

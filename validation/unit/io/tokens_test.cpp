@@ -1,7 +1,10 @@
-// Token files: what is read is what was written, and bad input is refused by place.
+// Text to tokens: what is read is what was written, and bad input is refused by place.
 #include "io/tokens/tokens.hpp"
 
+#include <sys/stat.h>
+
 #include <random>
+#include <thread>
 
 #include "../scratch.hpp"
 #include "io/hdf5/hdf5.hpp"
@@ -99,6 +102,9 @@ TEST(Tokenize, Refusals) {
   expect_refused("a.jsonl", "{\"text\":\"a\"}\n{\"txt\": \"b\"}\n", {"a.jsonl:2:", "no \"text\""});
   expect_refused("a.jsonl", "{\"text\": 5}\n", {"a.jsonl:1:", "no string"});
   expect_refused("a.jsonl", "[1]\n", {"a.jsonl:1:", "no JSON object"});
+  expect_refused("a.jsonl", "{\"text\":\"a\"}\n{\"text\":\"b\",\"size\":1e999}\n", {"a.jsonl:2:", "1e999"});
+  expect_refused("a.jsonl", "{\"text\":\"a\",\"size\":" + std::string(5000, '9') + "}\n", {"a.jsonl:1:", "999 ..."});
+  expect_refused("a.jsonl", "{\"text\":\"a\",\"deep\":" + std::string(1000000, '['), {"a.jsonl:1:", "broken JSON"});
   expect_refused("a.txt", "x", {"cannot be split"}, 0.5);
   Scratch dir;
   EXPECT_HAS(error_of(ExitCode::data, [&] { tokenize({.input = dir / "none", .output_dir = dir.path()}); }), "No such file");
@@ -112,6 +118,52 @@ TEST(Tokenize, Refusals) {
   error_of(ExitCode::storage, [&] { tokenize({.input = dir / "a.txt", .output_dir = dir / "out", .validation = 0.4}); });
   EXPECT_FALSE(fs::exists(dir / "out/train.h5"));
   EXPECT_FALSE(fs::exists(dir / "out/train.h5.partial"));
+}
+
+/// Tokenizes what a writer sends through a named pipe, `options.input`.
+TokenizeResult tokenize_piped(const std::string& content, const TokenizeOptions& options) {
+  EXPECT_EQ(::mkfifo(options.input.c_str(), 0600), 0);
+  std::jthread writer([&] {
+    std::ofstream pipe(options.input, std::ios::binary);  // waits for the reader
+    pipe << content;
+  });
+  return tokenize(options);
+}
+
+TEST(Tokenize, APipeIsReadOnceAndGivesTheSameFiles) {
+  Scratch dir;
+  std::string text;
+  for (int i = 0; i < 400000; ++i) text += "line " + std::to_string(i) + " \xe2\x82\xac\n";  // more than a pipe holds, several pieces
+  spill(dir / "a.txt", text);
+  auto file = tokenize({.input = dir / "a.txt", .output_dir = dir / "file", .validation = 0.1});
+  auto pipe = tokenize_piped(text, {.input = dir / "pipe", .output_dir = dir / "piped/deep", .validation = 0.1});
+  EXPECT_EQ(pipe.train_tokens, file.train_tokens);
+  for (std::string name : {"train.h5", "val.h5"})
+    EXPECT_EQ(bytes_of(TokenFile(dir / "piped/deep/" + name)), bytes_of(TokenFile(dir / "file/" + name)));
+  auto lines = tokenize_piped("{\"text\":\"one\"}\n{\"text\":\"two\"}",
+                              {.input = dir / "lines", .format = "jsonl", .output_dir = dir / "lines.out"});
+  EXPECT_EQ(lines.documents, 2);
+}
+
+TEST(Tokenize, ARefusedPipeLeavesNothing) {
+  Scratch dir;
+  auto text = error_of(ExitCode::data, [&] {
+    tokenize_piped("{\"text\":\"a\"}\n{\"text\":1e999}\n", {.input = dir / "pipe.jsonl", .output_dir = dir / "out"});
+  });
+  EXPECT_HAS(text, "pipe.jsonl:2:");
+  EXPECT_EQ(std::distance(fs::directory_iterator(dir.path()), fs::directory_iterator()), 1) << "more than the pipe itself";
+  for (std::string other : {"/dev/zero", "/dev/full"})
+    EXPECT_HAS(error_of(ExitCode::data, [&] { tokenize({.input = other, .output_dir = dir / "out"}); }), other + ": this is a device");
+  EXPECT_HAS(error_of(ExitCode::data, [&] { tokenize({.input = dir.path(), .output_dir = dir / "out"}); }), "this is a folder");
+  EXPECT_HAS(error_of(ExitCode::usage, [&] { tokenize({.input = "-", .format = "csv", .output_dir = dir / "out"}); }), "csv");
+}
+
+/// A text without an end of line is refused before it fills memory.
+TEST(Tokenize, AnEndlessLineIsRefused) {
+  Scratch dir;
+  io::PosixFile::create(dir / "a.jsonl").truncate(std::int64_t{300} << 20);  // zeros, and a hole on the disk
+  EXPECT_HAS(error_of(ExitCode::data, [&] { tokenize({.input = dir / "a.jsonl", .output_dir = dir / "out"}); }),
+             "a.jsonl:1: the line does not end");
 }
 
 TEST(Utf8, EveryByteInEveryPiece) {
@@ -142,73 +194,6 @@ TEST(Utf8, EveryByteInEveryPiece) {
       if (!fault) fault = checker.finish();
       EXPECT_EQ(fault ? fault->offset : -1, c.fault) << c.text << " cut at " << cut;
     }
-}
-
-TEST(TokenFile, PlainBin) {
-  Scratch dir;
-  std::vector<std::uint16_t> ids(1000);
-  for (std::size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<std::uint16_t>(i * 60);
-  std::string raw(reinterpret_cast<char*>(ids.data()), ids.size() * 2);
-  spill(dir / "nano.bin", raw);
-  std::int32_t header[256] = {20240520, 1, 1000};
-  std::string head(reinterpret_cast<char*>(header), sizeof header);
-  spill(dir / "llmc.bin", head + raw);
-  for (std::string name : {"nano.bin", "llmc.bin"}) {
-    TokenFile f(dir / name);
-    EXPECT_EQ(f.tokens(), 1000);
-    EXPECT_EQ(f.documents(), 0);
-    EXPECT_EQ(f.declared_vocab(), 0);
-    std::vector<std::int32_t> got(990);
-    f.read(7, got, 60000);
-    for (std::size_t i = 0; i < got.size(); ++i) ASSERT_EQ(got[i], static_cast<std::int32_t>((i + 7) * 60));
-    auto text = error_of(ExitCode::data, [&] { f.read(7, got, 50257); });
-    EXPECT_HAS(text, name);
-    EXPECT_HAS(text, "token 50280 at position 838 is outside the vocabulary of 50257");
-  }
-  spill(dir / "llmc.bin", head + raw.substr(2));
-  EXPECT_HAS(error_of(ExitCode::data, [&] { TokenFile f(dir / "llmc.bin"); }), "truncated");
-  spill(dir / "nano.bin", raw.substr(1));
-  EXPECT_HAS(error_of(ExitCode::data, [&] { TokenFile f(dir / "nano.bin"); }), "truncated");
-  spill(dir / "nano.bin", "");
-  EXPECT_HAS(error_of(ExitCode::data, [&] { TokenFile f(dir / "nano.bin"); }), "no tokens");
-  EXPECT_HAS(error_of(ExitCode::data, [&] { TokenFile f(dir / "gone.bin"); }), "No such file");
-  spill(dir / "a.txt", "text");
-  EXPECT_HAS(error_of(ExitCode::data, [&] { TokenFile f(dir / "a.txt"); }), "tessera tokenize");
-}
-
-TEST(TokenFile, Hdf5OfOthers) {
-  Scratch dir;
-  {
-    auto f = hdf5::File::create(dir / "a.h5", {}, ExitCode::storage);
-    auto d = f.create_contiguous("tokens", hdf5::Element::u32, {3});
-    f.create_contiguous("nothing", hdf5::Element::f32, {3});
-    auto at = d.raw_offset();
-    d = f.create_extendible("more", hdf5::Element::f32, 4);
-    f.close();
-    std::uint32_t ids[3] = {5, 128255, 4000000000u};
-    std::fstream out(dir / "a.h5", std::ios::binary | std::ios::in | std::ios::out);
-    out.seekp(at);
-    out.write(reinterpret_cast<char*>(ids), sizeof ids);
-  }
-  std::vector<std::int32_t> got(2);
-  {
-    TokenFile f(dir / "a.h5");
-    EXPECT_EQ(f.tokens(), 3);
-    f.read(0, got, 128256);
-    EXPECT_EQ(got, (std::vector<std::int32_t>{5, 128255}));
-    EXPECT_HAS(error_of(ExitCode::data, [&] { f.read(1, got, 128256); }), "token 4000000000 at position 2");
-  }
-  auto whole = slurp(dir / "a.h5");
-  spill(dir / "a.h5", whole.substr(0, whole.size() - 100));
-  EXPECT_HAS(error_of(ExitCode::data, [&] { TokenFile t(dir / "a.h5"); }), "a.h5");
-  spill(dir / "a.h5", "this is no HDF5 file");
-  EXPECT_HAS(error_of(ExitCode::data, [&] { TokenFile t(dir / "a.h5"); }), "a.h5: cannot open as HDF5");
-  {
-    auto empty = hdf5::File::create(dir / "b.h5", {}, ExitCode::storage);
-    empty.create_contiguous("Tokens", hdf5::Element::u16, {3});
-    empty.close();
-  }
-  EXPECT_HAS(error_of(ExitCode::data, [&] { TokenFile t(dir / "b.h5"); }), "no dataset 'tokens'");
 }
 
 }  // namespace

@@ -54,12 +54,15 @@ TEST(SampleFile, ATokenAboveTheVocabularyIsNamed) {
   EXPECT_TRUE(test::has(text, "49")) << text;
 }
 
-TEST(SampleFile, TheWholeFileIsCheckedInParts) {
+TEST(SampleFile, TheWholeFileIsChecked) {
   const test::Scratch scratch;
-  const SampleFile file(tokens_file(scratch, 36), 5, 35);  // token 35 is the last one, beyond every sample that a part could hold
-  EXPECT_NO_THROW(file.require_tokens_inside(0, 3));
-  EXPECT_NO_THROW(file.require_tokens_inside(1, 3));
-  EXPECT_TRUE(test::has(test::error_of(ExitCode::data, [&] { file.require_tokens_inside(2, 3); }), "position 35"));
+  const std::string path = tokens_file(scratch, 36);
+  SampleFile file(path, 5, 35);  // token 35 is the last one, the target of the last sample
+  EXPECT_TRUE(test::has(test::error_of(ExitCode::data, [&] { file.check(nullptr); }), "token 35 at position 35"));
+  SampleFile wide(path, 5, 36);
+  wide.check(nullptr);
+  // What was found is kept: the next start knows without reading.
+  EXPECT_TRUE(test::has(test::error_of(ExitCode::data, [&] { SampleFile(path, 5, 35).check(nullptr); }), "token 35 at position 35"));
 }
 
 TEST(SampleFile, ALargerDeclaredVocabularyIsRefused) {

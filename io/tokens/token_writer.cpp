@@ -1,0 +1,84 @@
+#include "io/tokens/token_writer.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "base/types.hpp"
+#include "io/files/posix_file.hpp"
+
+namespace tessera::io {
+namespace {
+
+constexpr std::int64_t chunk_tokens = 1 << 18;
+static_assert(chunk_tokens % block_tokens == 0);
+
+}  // namespace
+
+TokenWriter::TokenWriter(std::string path, std::int64_t expected_tokens, std::int64_t expected_documents)
+    : path_(std::move(path)), temporary_(path_ + ".partial") {
+  const std::int64_t blocks = ceil_div(expected_tokens, block_tokens);
+  // HDF5 cannot take back a write that failed: find a full disk before it starts.
+  PosixFile::create(temporary_).reserve(expected_tokens * 2 + expected_documents * 8 + blocks * 8 + 2 * chunk_tokens + 65536);
+  file_.emplace(hdf5::File::create(temporary_, {}, ExitCode::storage));
+  auto chunk = [](std::int64_t n) { return std::clamp<std::int64_t>(n, 1, chunk_tokens); };
+  tokens_.emplace(file_->create_extendible("tokens", hdf5::Element::u16, chunk(expected_tokens)));
+  documents_.emplace(file_->create_extendible("documents", hdf5::Element::i64, chunk(expected_documents)));
+  buffer_.reserve(static_cast<std::size_t>(chunk_tokens));
+}
+
+TokenWriter::~TokenWriter() {
+  if (committed_) return;
+  tokens_.reset(), documents_.reset(), file_.reset();
+  ::unlink(temporary_.c_str());  // if this fails a .partial stays that nobody reads
+}
+
+void TokenWriter::begin_document() {
+  starts_.push_back(total());
+  if (starts_.size() >= 65536) flush_documents();
+}
+
+void TokenWriter::add(std::uint16_t token) {
+  buffer_.push_back(token);
+  if (static_cast<std::int64_t>(buffer_.size()) == chunk_tokens) flush_tokens();
+}
+
+void TokenWriter::flush_tokens() {
+  sums_.add(buffer_.data(), static_cast<std::int64_t>(buffer_.size()), sizeof(std::uint16_t), tokens_->elements());
+  tokens_->append<std::uint16_t>(buffer_), buffer_.clear();
+}
+
+void TokenWriter::write_checks() {
+  const TokenFacts facts{.tokens = tokens_->elements(),
+                         .token_bytes = sizeof(std::uint16_t),
+                         .largest_id = sums_.largest_id,
+                         .largest_at = sums_.largest_at,
+                         .content = sums_.content(),
+                         .documents = documents_->elements(),
+                         .vocab = vocab,
+                         .tokenizer = "byte"};
+  const auto blocks = static_cast<std::int64_t>(sums_.blocks.size());
+  file_->create_extendible("tokens.xxh3", hdf5::Element::u64, std::clamp<std::int64_t>(blocks, 1, chunk_tokens))
+      .append<std::uint64_t>(sums_.blocks);
+  file_->set_attribute("tokenizer", std::string_view(facts.tokenizer));
+  file_->set_attribute("vocab", facts.vocab);
+  file_->set_attribute("documents", facts.documents);
+  file_->set_attribute("facts", std::string_view(facts.text()));
+  file_->set_attribute("facts.xxh3", std::string_view(hash_text(facts.text()).hex()));
+}
+
+void TokenWriter::close() {
+  flush_tokens(), flush_documents();
+  write_checks();
+  tokens_.reset(), documents_.reset();
+  file_->close();
+  file_.reset();
+  PosixFile::open(temporary_, ExitCode::storage).sync();
+}
+
+void TokenWriter::commit() {
+  rename_path(temporary_, path_);
+  committed_ = true;
+}
+
+}  // namespace tessera::io

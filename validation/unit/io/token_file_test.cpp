@@ -1,0 +1,342 @@
+// Token files: what is read is what was written or checked, and all else is refused.
+#include <hdf5.h>
+
+#include <random>
+
+#include "../scratch.hpp"
+#include "io/hdf5/hdf5.hpp"
+#include "io/tokens/tokens.hpp"
+
+namespace tessera::io::test {
+using namespace tessera::test;
+namespace {
+
+constexpr std::int64_t vocab = 257;
+
+std::vector<std::int32_t> all_of(const TokenFile& f, std::int64_t limit = vocab) {
+  std::vector<std::int32_t> ids(static_cast<std::size_t>(f.tokens()));
+  f.read(0, ids, limit);
+  return ids;
+}
+
+/// DIR/train.h5 of `bytes` letters, as the command makes it.
+std::string tokenized(const Scratch& dir, std::size_t bytes) {
+  std::string text;
+  for (std::size_t i = 0; i < bytes; ++i) text += static_cast<char>('a' + (i * 7 + i / 1000) % 26);
+  spill(dir / "a.txt", text);
+  tokenize({.input = dir / "a.txt", .output_dir = dir.path()});
+  return dir / "train.h5";
+}
+
+void flip(const std::string& path, std::size_t at, int bit = 0) {
+  auto bytes = slurp(path);
+  bytes[at] = static_cast<char>(bytes[at] ^ (1 << bit));
+  const auto time = fs::last_write_time(path);
+  std::ofstream(path, std::ios::binary | std::ios::in) << bytes;  // in place
+  fs::last_write_time(path, time);                                // as a disk does it
+}
+
+/// Changes an HDF5 file by the library's own calls.
+template <class F>
+void with_hdf5(const std::string& path, F&& change) {
+  const hid_t access = H5Pcreate(H5P_FILE_ACCESS);
+  H5Pset_libver_bounds(access, H5F_LIBVER_V110, H5F_LIBVER_V110);
+  const hid_t file =
+      fs::exists(path) ? H5Fopen(path.c_str(), H5F_ACC_RDWR, access) : H5Fcreate(path.c_str(), H5F_ACC_EXCL, H5P_DEFAULT, access);
+  ASSERT_GE(file, 0);
+  change(file);
+  H5Pclose(access);
+  ASSERT_GE(H5Fclose(file), 0);
+}
+
+/// A file as it was before there were checksums.
+void make_old(const std::string& path) {
+  with_hdf5(path, [](hid_t file) {
+    H5Ldelete(file, "tokens.xxh3", H5P_DEFAULT);
+    H5Adelete(file, "facts");
+    H5Adelete(file, "facts.xxh3");
+  });
+}
+
+/// What a start does with a file that has no checksums.
+void check(TokenFile& f, std::int64_t limit) { f.accept(f.scan(0, f.blocks(), limit)); }
+
+std::string as_bin(const std::vector<std::uint16_t>& ids) { return {reinterpret_cast<const char*>(ids.data()), ids.size() * 2}; }
+
+TEST(TokenFile, PlainBin) {
+  Scratch dir;
+  std::vector<std::uint16_t> ids(1000);
+  for (std::size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<std::uint16_t>(i * 60);
+  std::string raw(reinterpret_cast<char*>(ids.data()), ids.size() * 2);
+  spill(dir / "nano.bin", raw);
+  std::int32_t header[256] = {20240520, 1, 1000};
+  std::string head(reinterpret_cast<char*>(header), sizeof header);
+  spill(dir / "llmc.bin", head + raw);
+  for (std::string name : {"nano.bin", "llmc.bin"}) {
+    TokenFile f(dir / name);
+    EXPECT_EQ(f.tokens(), 1000);
+    EXPECT_EQ(f.documents(), 0);
+    EXPECT_EQ(f.declared_vocab(), 0);
+    std::vector<std::int32_t> got(990);
+    f.read(7, got, 60000);
+    for (std::size_t i = 0; i < got.size(); ++i) ASSERT_EQ(got[i], static_cast<std::int32_t>((i + 7) * 60));
+    auto text = error_of(ExitCode::data, [&] { f.read(7, got, 50257); });
+    EXPECT_HAS(text, name);
+    EXPECT_HAS(text, "token 50280 at position 838 is outside the vocabulary of 50257");
+  }
+  spill(dir / "llmc.bin", head + raw.substr(2));
+  EXPECT_HAS(error_of(ExitCode::data, [&] { TokenFile f(dir / "llmc.bin"); }), "truncated");
+  spill(dir / "nano.bin", raw.substr(1));
+  EXPECT_HAS(error_of(ExitCode::data, [&] { TokenFile f(dir / "nano.bin"); }), "truncated");
+  spill(dir / "nano.bin", "");
+  EXPECT_HAS(error_of(ExitCode::data, [&] { TokenFile f(dir / "nano.bin"); }), "no tokens");
+  EXPECT_HAS(error_of(ExitCode::data, [&] { TokenFile f(dir / "gone.bin"); }), "No such file");
+  spill(dir / "a.txt", "text");
+  EXPECT_HAS(error_of(ExitCode::data, [&] { TokenFile f(dir / "a.txt"); }), "tessera tokenize");
+}
+
+TEST(TokenFile, Hdf5OfOthers) {
+  Scratch dir;
+  {
+    auto f = hdf5::File::create(dir / "a.h5", {}, ExitCode::storage);
+    auto d = f.create_contiguous("tokens", hdf5::Element::u32, {3});
+    f.create_contiguous("nothing", hdf5::Element::f32, {3});
+    auto at = d.raw_offset();
+    d = f.create_extendible("more", hdf5::Element::f32, 4);
+    f.close();
+    std::uint32_t ids[3] = {5, 128255, 4000000000u};
+    std::fstream out(dir / "a.h5", std::ios::binary | std::ios::in | std::ios::out);
+    out.seekp(at);
+    out.write(reinterpret_cast<char*>(ids), sizeof ids);
+  }
+  std::vector<std::int32_t> got(2);
+  {
+    TokenFile f(dir / "a.h5");
+    EXPECT_EQ(f.tokens(), 3);
+    f.read(0, got, 128256);
+    EXPECT_EQ(got, (std::vector<std::int32_t>{5, 128255}));
+    EXPECT_HAS(error_of(ExitCode::data, [&] { f.read(1, got, 128256); }), "token 4000000000 at position 2");
+  }
+  auto whole = slurp(dir / "a.h5");
+  spill(dir / "a.h5", whole.substr(0, whole.size() - 100));
+  EXPECT_HAS(error_of(ExitCode::data, [&] { TokenFile t(dir / "a.h5"); }), "a.h5");
+  spill(dir / "a.h5", "this is no HDF5 file");
+  EXPECT_HAS(error_of(ExitCode::data, [&] { TokenFile t(dir / "a.h5"); }), "a.h5: cannot open as HDF5");
+  {
+    auto empty = hdf5::File::create(dir / "b.h5", {}, ExitCode::storage);
+    empty.create_contiguous("Tokens", hdf5::Element::u16, {3});
+    empty.close();
+  }
+  EXPECT_HAS(error_of(ExitCode::data, [&] { TokenFile t(dir / "b.h5"); }), "no dataset 'tokens'");
+}
+
+TEST(TokenFile, FactsComeWithTheFile) {
+  Scratch dir;
+  TokenFile f(tokenized(dir, 3 * block_tokens + 5));
+  ASSERT_NE(f.facts(), nullptr);
+  EXPECT_EQ(f.facts()->largest_id, 'z');
+  EXPECT_EQ(all_of(f)[static_cast<std::size_t>(f.facts()->largest_at)], 'z');
+  EXPECT_EQ(f.blocks(), 4);
+  EXPECT_EQ(f.scan(0, 4, vocab).content(), f.facts()->content);
+  f.require_ids_below('z' + 1);
+  EXPECT_HAS(error_of(ExitCode::data, [&] { f.require_ids_below('z'); }), "token 122 at position");
+}
+
+TEST(TokenFile, AFlippedTokenIsRefusedByItsBlock) {
+  Scratch dir;
+  const auto path = tokenized(dir, 3 * block_tokens + 5);
+  const auto whole = slurp(path);
+  const auto ids = all_of(TokenFile(path));
+  std::string narrow;
+  for (auto id : ids) narrow += static_cast<char>(id), narrow += '\0';
+  const auto at = whole.find(narrow);
+  ASSERT_NE(at, std::string::npos);
+  flip(path, at + 2 * (block_tokens + 77));  // a letter becomes another one
+  TokenFile f(path);
+  std::vector<std::int32_t> window(100);
+  f.read(block_tokens - 100, window, vocab);  // the end of block 0
+  f.read(2 * block_tokens, window, vocab);
+  for (std::int64_t begin : {block_tokens - 50, block_tokens, 2 * block_tokens - 100}) {
+    auto text = error_of(ExitCode::data, [&] { f.read(begin, window, vocab); });
+    EXPECT_HAS(text, path + ": tokens 32768 to 65535 (block 1 of 4)");
+    EXPECT_HAS(text, "Restore the file");
+  }
+}
+
+/// Any byte of the file: what is read is refused or right.
+TEST(TokenFile, NoFlippedByteTrains) {
+  Scratch dir;
+  const auto path = tokenized(dir, 3000);
+  const auto whole = slurp(path);
+  const auto ids = all_of(TokenFile(path));
+  std::mt19937 engine(11);
+  int refused = 0;
+  for (int k = 0; k < 400; ++k) {
+    auto bytes = whole;
+    bytes[engine() % bytes.size()] ^= static_cast<char>(1 << engine() % 8);
+    spill(path, bytes);
+    try {
+      TokenFile f(path);
+      ASSERT_NE(f.facts(), nullptr);
+      EXPECT_EQ(all_of(f), ids);
+    } catch (const Error& e) {
+      ++refused;
+      EXPECT_EQ(e.code, ExitCode::data) << e.what();
+    }
+  }
+  EXPECT_GT(refused, 200);  // most of the file is tokens
+}
+
+TEST(TokenFile, WhatIsNotInTheFileIsRefused) {
+  Scratch dir;
+  struct {
+    std::string name, says;
+    hsize_t elements, chunk;  // 0: contiguous
+  } cases[] = {{"chunks.h5", "8 of its 8 chunks", 8000, 1000},
+               {"huge.h5", "chunks are not in the file", hsize_t{1} << 60, 1 << 18},
+               {"contiguous.h5", "none of its elements", hsize_t{1} << 60, 0}};
+  for (auto& c : cases) {
+    with_hdf5(dir / c.name, [&](hid_t file) {
+      const hsize_t unlimited = H5S_UNLIMITED;
+      const hid_t space = H5Screate_simple(1, &c.elements, c.chunk ? &unlimited : nullptr), creation = H5Pcreate(H5P_DATASET_CREATE);
+      if (c.chunk) H5Pset_chunk(creation, 1, &c.chunk);
+      H5Dclose(H5Dcreate2(file, "tokens", H5T_STD_U16LE, space, H5P_DEFAULT, creation, H5P_DEFAULT));
+      H5Pclose(creation), H5Sclose(space);
+    });
+    auto text = error_of(ExitCode::data, [&] { TokenFile t(dir / c.name); });
+    EXPECT_HAS(text, "'tokens' is not whole: ");
+    EXPECT_HAS(text, c.says);
+  }
+  // More tokens than were written: some in chunks that are there, or none.
+  const auto path = tokenized(dir, 5000);
+  for (hsize_t more : {hsize_t{5001}, hsize_t{1} << 40}) {
+    with_hdf5(path, [&](hid_t file) {
+      const hid_t tokens = H5Dopen2(file, "tokens", H5P_DEFAULT);
+      EXPECT_GE(H5Dset_extent(tokens, &more), 0);
+      H5Dclose(tokens);
+    });
+    EXPECT_HAS(error_of(ExitCode::data, [&] { TokenFile t(path); }), "train.h5: ");
+  }
+}
+
+TEST(TokenFile, FactsOfOtherTokensAreRefused) {
+  Scratch dir;
+  const auto path = tokenized(dir, 5000);
+  with_hdf5(path, [](hid_t file) { H5Adelete(file, "facts"); });
+  EXPECT_HAS(error_of(ExitCode::data, [&] { TokenFile t(path); }), "remove its dataset 'tokens.xxh3'");
+  with_hdf5(path, [](hid_t file) { H5Ldelete(file, "tokens.xxh3", H5P_DEFAULT); });
+  EXPECT_EQ(TokenFile(path).facts(), nullptr);
+}
+
+TEST(TokenFile, AScanIsKeptBesideTheFile) {
+  Scratch dir;
+  std::vector<std::uint16_t> ids(2 * block_tokens + 9);
+  for (std::size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<std::uint16_t>(i * i % 211);
+  const std::string bin = dir / "a.bin", old = tokenized(dir, 2 * block_tokens + 9);
+  spill(bin, as_bin(ids));
+  make_old(old);
+  for (const std::string& path : {bin, old}) {
+    {
+      TokenFile f(path);
+      ASSERT_EQ(f.facts(), nullptr);
+      check(f, vocab);
+      ASSERT_NE(f.facts(), nullptr);
+      EXPECT_EQ(f.facts()->largest_id, path == bin ? 209 : 'z');
+      f.keep();
+    }
+    const auto ids_before = all_of(TokenFile(path));
+    ASSERT_NE(TokenFile(path).facts(), nullptr);
+    // A damaged side file is as good as none.
+    const auto kept = slurp(path + ".checked");
+    for (std::size_t at = 0; at < kept.size(); at += 7) {
+      auto bytes = kept;
+      bytes[at] ^= 4;
+      spill(path + ".checked", bytes);
+      EXPECT_EQ(TokenFile(path).facts(), nullptr) << at;
+    }
+    for (auto bytes : {kept.substr(0, kept.size() - 1), kept + "x", std::string()}) {
+      spill(path + ".checked", bytes);
+      EXPECT_EQ(TokenFile(path).facts(), nullptr);
+    }
+    spill(path + ".checked", kept);
+    // A flip that leaves size and time as they were shows when the block is read.
+    const auto whole = slurp(path);
+    std::string narrow;
+    for (auto id : ids_before) narrow += static_cast<char>(id), narrow += '\0';
+    flip(path, whole.find(narrow) + 2 * block_tokens + 20, 1);
+    {
+      TokenFile f(path);
+      ASSERT_NE(f.facts(), nullptr);
+      auto text = error_of(ExitCode::data, [&] { all_of(f); });
+      EXPECT_HAS(text, path + ": tokens 32768 to 65535 (block 1 of 3)");
+      EXPECT_HAS(text, "when the file was checked");
+    }
+    // Another time, or another size: the file has to be checked again.
+    fs::last_write_time(path, fs::last_write_time(path) + std::chrono::nanoseconds(1000));
+    EXPECT_EQ(TokenFile(path).facts(), nullptr);
+  }
+}
+
+TEST(TokenFile, AFileThatChangesWhileItIsCheckedIsRefused) {
+  Scratch dir;
+  spill(dir / "a.bin", as_bin({5, 6, 7}));
+  TokenFile f(dir / "a.bin");
+  auto sums = f.scan(0, 1, vocab);
+  fs::last_write_time(dir / "a.bin", fs::last_write_time(dir / "a.bin") + std::chrono::nanoseconds(1000));
+  EXPECT_HAS(error_of(ExitCode::data, [&] { f.accept(sums); }), "changed while it was checked");
+}
+
+TEST(TokenFile, TheFirstIdOutsideIsNamedByAScan) {
+  Scratch dir;
+  std::vector<std::uint16_t> ids(40 * block_tokens, 3);
+  ids[34 * block_tokens + 5] = 300, ids[34 * block_tokens + 9] = 400;
+  spill(dir / "a.bin", as_bin(ids));
+  TokenFile f(dir / "a.bin");
+  EXPECT_EQ(f.scan(0, 34, vocab).largest_id, 3);
+  EXPECT_HAS(error_of(ExitCode::data, [&] { f.scan(0, 40, vocab); }), fmt::format("token 300 at position {}", 34 * block_tokens + 5));
+  auto apart = f.scan(0, 20, 500), rest = TokenSums::unpack(f.scan(20, 40, 500).pack()), whole = f.scan(0, 40, 500);
+  apart.append(rest);
+  EXPECT_EQ(apart.content(), whole.content());
+  EXPECT_EQ(apart.largest_id, 400);
+  EXPECT_EQ(apart.largest_at, 34 * block_tokens + 9);
+}
+
+TEST(TokenFile, HeadersOfLlmC) {
+  Scratch dir;
+  auto file = [&](std::int32_t magic, std::int32_t version, std::int32_t tokens, const std::string& body) {
+    std::int32_t header[256] = {magic, version, tokens};
+    spill(dir / "a.bin", std::string(reinterpret_cast<char*>(header), sizeof header) + body);
+    return dir / "a.bin";
+  };
+  auto refused = [&](const std::string& path) { return error_of(ExitCode::data, [&] { TokenFile f(path); }); };
+  std::uint32_t wide[3] = {5, 128255, 7};
+  const std::string wide_bytes(reinterpret_cast<char*>(wide), sizeof wide);
+  EXPECT_EQ(all_of(TokenFile(file(20240801, 7, 3, wide_bytes)), 128256), (std::vector<std::int32_t>{5, 128255, 7}));
+  EXPECT_HAS(refused(file(20240801, 8, 3, wide_bytes)), "version 8; version 7 is the one");
+  EXPECT_HAS(refused(file(20240520, 2, 6, wide_bytes)), "version 2; version 1 is the one");
+  EXPECT_HAS(refused(file(20240522, 1, 6, wide_bytes)), "multiple-choice");
+  EXPECT_HAS(refused(file(20240520, 1, -6, wide_bytes)), "damaged");
+  EXPECT_HAS(refused(file(20240520, 1, 5, wide_bytes)), "too long");
+  EXPECT_HAS(refused(file(20240520, 1, 2147483647, wide_bytes)), "truncated");
+}
+
+TEST(TokenFile, IdsOf32BitsWithoutAHeaderAreRefused) {
+  Scratch dir;
+  std::mt19937 engine(3);
+  for (std::uint32_t limit : {256u, 50257u, 128256u, 1000000u}) {
+    std::vector<std::uint32_t> wide(20000);
+    std::vector<std::uint16_t> narrow(20000);
+    for (std::size_t i = 0; i < wide.size(); ++i) wide[i] = engine() % limit, narrow[i] = static_cast<std::uint16_t>(engine() % limit);
+    spill(dir / "wide.bin", std::string(reinterpret_cast<char*>(wide.data()), wide.size() * 4));
+    auto text = error_of(ExitCode::data, [&] { TokenFile f(dir / "wide.bin"); });
+    EXPECT_HAS(text, "ids of 32 bits");
+    EXPECT_HAS(text, "uint16");
+    spill(dir / "narrow.bin", as_bin(narrow));
+    EXPECT_EQ(TokenFile(dir / "narrow.bin").tokens(), 20000);
+  }
+  spill(dir / "few.bin", as_bin(std::vector<std::uint16_t>(5000, 7)));  // few ids, in all places
+  EXPECT_EQ(TokenFile(dir / "few.bin").tokens(), 5000);
+}
+
+}  // namespace
+}  // namespace tessera::io::test
