@@ -40,6 +40,18 @@ struct CheckpointLayout {
   std::vector<std::string> groups;  // "master", "adam_m", "adam_v"
   int shards = 1;
 };
+/// What is saved from one beginning: new weights, another run's checkpoint, or one of the run's own that it went back to. Lines are
+/// numbered in a run's folder from 1; 0 is the line of checkpoints from before lines were written.
+struct CheckpointLine {
+  std::int64_t number = 0;
+  std::int64_t from_step = 0;  ///< where it began
+  std::string from_digest;     ///< CheckpointReader::digest of the checkpoint that it began from; "" for new weights
+  std::string from;            ///< that checkpoint's path, for people
+  friend bool operator==(const CheckpointLine&, const CheckpointLine&) = default;
+};
+/// From the run's first line to the current one, never empty. Each began at a later step than the one before it.
+using Lineage = std::vector<CheckpointLine>;
+
 struct CheckpointMeta {
   std::int64_t step = 0;           // steps finished
   std::int64_t sample_cursor = 0;  // samples consumed: the whole state of the data order
@@ -48,6 +60,7 @@ struct CheckpointMeta {
   std::string identity;      // deck_identity, hex
   std::string version;       // of Tessera
   std::string program = {};  // that wrote it: commit, digest, libraries; empty in older checkpoints
+  Lineage lineage = Lineage(1);
 };
 
 /// One rank's slice of one unit for one group; `data` has the values that the rule above gives it. Memory aligned to 512 bytes goes to the
@@ -69,8 +82,10 @@ std::string checkpoint_name(std::int64_t step);
 void begin_checkpoint(const std::string& root, std::int64_t step);
 void write_shard(const std::string& root, std::int64_t step, const CheckpointLayout&, int shard, std::span<const ShardSlice> slices);
 void write_index(const std::string& root, const CheckpointLayout&, const CheckpointMeta&);
-/// Renames .partial, syncs the folder, moves `latest` (a relative symbolic link, replaced atomically), then removes all but the newest
-/// `keep` (0: keep all).
+/// Renames .partial, syncs the folder, moves `latest` (a relative symbolic link, replaced atomically), then removes what `keep` leaves no
+/// room for (0: nothing). The newest `keep` whole ones of the saved checkpoint's line stay. When there are that many, older ones of the
+/// line go, and those of other lines that it has overtaken: their step is not above the one just saved. Damaged ones do not count, and
+/// those whose index cannot be read are left alone.
 void commit_checkpoint(const std::string& root, std::int64_t step, std::int64_t keep);
 /// After a failed save: removes root/step-N.partial, ignoring errors.
 void discard_checkpoint(const std::string& root, std::int64_t step) noexcept;
@@ -78,8 +93,9 @@ void discard_checkpoint(const std::string& root, std::int64_t step) noexcept;
 /// Removes every step-*.partial under root: what a save or a removal left that was killed or failed. For the run that owns the folder.
 void remove_unfinished(const std::string& root);
 
-/// Newest complete checkpoint under root ("" where there is none). Removes nothing.
-std::string find_latest_checkpoint(const std::string& root);
+/// Makes `latest` lead to root/NAME, a step folder. Where a copy of the run (cp -rL, scp -r) has made `latest` a folder, that folder first
+/// takes its place among the steps, or is removed where its step stands there whole.
+void point_latest(const std::string& root, const std::string& name);
 
 /// An open checkpoint. Opens shard files as needed (a bounded number at a time), one thread at a time per reader; every value that it
 /// returns was verified against its checksum. A shard that is missing, truncated or altered throws Error(checkpoint) with the file, tensor
@@ -94,6 +110,10 @@ class CheckpointReader {
   const CheckpointMeta& meta() const;
   const CheckpointLayout& layout() const;
   const std::string& folder() const;
+  /// XXH3-128 (hex) of the index's directory: names this save, since the hashes of all files hang from it.
+  std::string digest() const;
+  /// Every shard is there, of the right length, and was saved together with the index. Reads their heads, not their data.
+  void require_shards() const;
   /// Tensor by name, or null.
   const CheckpointTensor* find(const std::string& tensor) const;
   /// Elements [begin, begin + out.size()) of the tensor in row-major order. Reads whole hash blocks and verifies them; memory is bounded by
@@ -101,8 +121,9 @@ class CheckpointReader {
   void read(const std::string& group, const CheckpointTensor& tensor, std::int64_t begin, std::span<float> out) const;
   /// A slice of a unit's flat range: the fast path where a run resumes with the same layout.
   void read_unit(const std::string& group, int unit, std::int64_t begin, std::span<float> out) const;
-  /// Reads everything and compares all checksums. `progress(done_bytes, total_bytes)`.
-  void verify(const std::function<void(std::int64_t, std::int64_t)>& progress) const;
+  /// Reads everything and compares all checksums. `progress(done_bytes, total_bytes)`. Ranks share the work: each takes its `part` of
+  /// `parts`.
+  void verify(const std::function<void(std::int64_t, std::int64_t)>& progress, int part = 0, int parts = 1) const;
   /// XXH3-128 (hex) of a whole tensor's fp32 values in natural order: does not depend on how it was sharded.
   std::string tensor_hash(const std::string& group, const CheckpointTensor& tensor) const;
 

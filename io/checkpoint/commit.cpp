@@ -4,52 +4,20 @@
 #include <stdio.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <filesystem>
 #include <optional>
 
 #include "base/log.hpp"
 #include "io/checkpoint/format.hpp"
+#include "io/checkpoint/survey.hpp"
+#include "io/files/path_state.hpp"
 #include "io/files/posix_file.hpp"
 
 namespace tessera::io {
 namespace {
 
 namespace fs = std::filesystem;
-constexpr std::string_view replaced = ".replaced";
-
-/// The step of "step-N", and of "step-N.replaced" (an older save of the step, alive only while a newer one takes its place).
-std::optional<std::pair<std::int64_t, bool>> parse_name(std::string_view name) {
-  bool old = name.ends_with(replaced);
-  if (old) name.remove_suffix(replaced.size());
-  if (!name.starts_with("step-")) return std::nullopt;
-  name.remove_prefix(5);
-  std::int64_t step = 0;
-  auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), step);
-  if (error != std::errc() || end != name.data() + name.size() || step < 0) return std::nullopt;
-  return std::pair{step, old};
-}
-
-struct Found {
-  std::int64_t step = 0;
-  bool old = false;
-  fs::path path;
-};
-
-/// Complete checkpoints, newest first. A folder without ".partial" was complete before it got its name.
-std::vector<Found> list_checkpoints(const std::string& root) {
-  std::vector<Found> out;
-  std::error_code ignored;  // a folder that cannot be listed holds no checkpoints for us
-  for (fs::directory_iterator it(root, ignored), end; !ignored && it != end; it.increment(ignored)) {
-    std::error_code e;
-    auto name = parse_name(it->path().filename().string());
-    if (name && !it->is_symlink(e) && fs::exists(it->path() / index_file, e)) out.push_back({name->first, name->second, it->path()});
-  }
-  std::sort(out.begin(), out.end(), [](auto& a, auto& b) { return a.step != b.step ? a.step > b.step : a.old < b.old; });
-  return out;
-}
 
 /// Removes a checkpoint so that a kill halfway leaves nothing that looks complete.
 void remove_checkpoint(const fs::path& path) {
@@ -64,39 +32,75 @@ void remove_checkpoint(const fs::path& path) {
 
 /// Makes `partial` be `final`, also where `final` exists: the old one is either fully there or fully replaced.
 void move_into_place(const std::string& partial, const std::string& final) {
-  if (!fs::exists(final)) return rename_path(partial, final);
+  if (look_at_link(final).nothing()) return rename_path(partial, final);
   if (::renameat2(AT_FDCWD, partial.c_str(), AT_FDCWD, final.c_str(), RENAME_EXCHANGE) == 0) return;
-  // Not every file system can exchange two names. find_latest_checkpoint knows ".replaced", should a kill come between these two.
-  const std::string aside = final + std::string(replaced);
+  // Not every file system can exchange two names. A survey knows ".replaced", should a kill come between these two.
+  const std::string aside = final + std::string(replaced_ending);
   std::error_code ignored;
   fs::remove_all(aside, ignored);
   rename_path(final, aside);
   rename_path(partial, final);
 }
 
-/// `latest` points to `name` from one instant to the next.
-void move_latest(const std::string& root, const std::string& name) {
-  const std::string link = root + "/latest", fresh = root + "/latest.partial";
-  ::unlink(fresh.c_str());  // left by a kill
-  if (::symlink(name.c_str(), fresh.c_str()) != 0) fail_storage("make the link", fresh, errno);
-  rename_path(fresh, link);
+/// Whether the checkpoint at `path` can be read, with all its shards; its digest then.
+std::optional<std::string> whole_digest(const std::string& path) {
+  try {
+    const CheckpointReader reader(path);
+    reader.require_shards();
+    return reader.digest();
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+}
+
+/// `latest` is a folder, a copy of a step: gives it the step's name. A kill between any two lines leaves either name with a whole step.
+void settle_copy(const std::string& root, const std::string& latest) {
+  const CheckpointReader copy(latest);
+  const std::string step = root + "/" + checkpoint_name(copy.meta().step);
+  if (look_at_link(step).nothing()) {
+    rename_path(latest, step);
+  } else if (const auto digest = whole_digest(step); digest == copy.digest()) {
+    const std::string doomed = step + ".copy.partial";
+    fs::remove_all(doomed);
+    rename_path(latest, doomed);
+    fs::remove_all(doomed);
+  } else if (digest) {
+    fail(ExitCode::checkpoint, "{} and {} hold different saves of step {}. Remove one of them.", latest, step, copy.meta().step);
+  } else {
+    copy.require_shards();  // never a broken copy in place of what is there
+    rename_path(step, step + ".damaged");
+    rename_path(latest, step);
+    warning("{} could not be read; it is {}.damaged now, and the copy of it in {} took its place", step, step, latest);
+  }
+  info("{} was a folder, as copies that follow links make it; it is a link again", latest);
+}
+
+/// What goes after a save: see commit_checkpoint.
+std::vector<std::string> superfluous(const CheckpointSurvey& survey, const CheckpointEntry& saved, std::int64_t keep) {
+  std::int64_t whole = 1;  // the one just saved
+  std::vector<std::string> out;
+  for (const CheckpointEntry& entry : survey.entries) {
+    if (!entry.fault.empty() || entry.step >= saved.step) continue;
+    if (entry.line() == saved.line() && whole < keep)
+      whole += whole_digest(entry.path).has_value();
+    else
+      out.push_back(entry.path);
+  }
+  if (whole < keep) out.clear();
+  return out;
 }
 
 void prune(const std::string& root, std::int64_t step, std::int64_t keep) {
-  std::int64_t kept = 1;  // the one just committed, whatever its number
-  for (auto& c : list_checkpoints(root)) {
-    if (c.step == step && !c.old) continue;
-    bool stale = c.old || (keep > 0 && kept >= keep);
-    if (!stale) {
-      ++kept;
-      continue;
-    }
-    try {
-      remove_checkpoint(c.path);
+  const CheckpointSurvey survey = survey_checkpoints(root);
+  const CheckpointEntry* saved = survey.at_step(step);
+  if (!saved || !saved->fault.empty()) return;  // gone or changed under our hands: nothing is superfluous then
+  std::vector<std::string> doomed = superfluous(survey, *saved, keep);
+  doomed.insert(doomed.end(), survey.superseded.begin(), survey.superseded.end());
+  for (const std::string& path : doomed) try {
+      remove_checkpoint(path);
     } catch (const std::exception& e) {
-      warning("{}: an old checkpoint could not be removed: {}. Remove it by hand.", c.path.string(), e.what());
+      warning("{}: an old checkpoint could not be removed: {}. Remove it by hand.", path, e.what());
     }
-  }
 }
 
 }  // namespace
@@ -124,14 +128,13 @@ void begin_checkpoint(const std::string& root, std::int64_t step) {
 
 void commit_checkpoint(const std::string& root, std::int64_t step, std::int64_t keep) {
   const std::string partial = partial_folder(root, step), final = root + "/" + checkpoint_name(step);
-  TESSERA_REQUIRE(fs::exists(partial + "/" + index_file), "{} has no index", partial);
+  TESSERA_REQUIRE(look_at(partial + "/" + index_file).exists(), "{} has no index", partial);
   sync_folder(partial);
   move_into_place(partial, final);
   sync_folder(root);
-  move_latest(root, checkpoint_name(step));
-  sync_folder(root);
+  point_latest(root, checkpoint_name(step));
   discard_checkpoint(root, step);  // after an exchange: the step's older save
-  prune(root, step, keep);
+  if (keep > 0) prune(root, step, keep);
 }
 
 void discard_checkpoint(const std::string& root, std::int64_t step) noexcept {
@@ -139,13 +142,13 @@ void discard_checkpoint(const std::string& root, std::int64_t step) noexcept {
   fs::remove_all(partial_folder(root, step), ignored);
 }
 
-std::string find_latest_checkpoint(const std::string& root) {
-  std::error_code e;
-  auto target = fs::read_symlink(root + "/latest", e);
-  if (!e && parse_name(target.filename().string()) && fs::exists(fs::path(root) / target / index_file, e))
-    return (fs::path(root) / target).lexically_normal().string();
-  auto found = list_checkpoints(root);
-  return found.empty() ? "" : found.front().path.string();
+void point_latest(const std::string& root, const std::string& name) {
+  const std::string link = root + "/latest", fresh = root + "/latest.partial";
+  if (look_at_link(link).kind == PathState::Kind::folder) settle_copy(root, link);
+  ::unlink(fresh.c_str());  // left by a kill
+  if (::symlink(name.c_str(), fresh.c_str()) != 0) fail_storage("make the link", fresh, errno);
+  rename_path(fresh, link);
+  sync_folder(root);
 }
 
 }  // namespace tessera::io

@@ -61,6 +61,19 @@ CheckpointLayout parse_layout(const Json& j) {
   return layout;
 }
 
+Json lineage_json(const Lineage& lineage) {
+  Json lines = Json::array();
+  for (auto& l : lineage) lines.push_back({{"line", l.number}, {"from_step", l.from_step}, {"from_xxh3", l.from_digest}, {"from", l.from}});
+  return lines;
+}
+
+Lineage parse_lineage(const Json& j) {
+  Lineage lineage;
+  for (auto& l : j) lineage.push_back({l.at("line"), l.at("from_step"), l.at("from_xxh3"), l.at("from")});
+  if (lineage.empty()) throw std::runtime_error("its lineage is empty");
+  return lineage;
+}
+
 Hash128 parse_digest(const Json& j) {
   Hash128 h;
   if (!parse_hash(j.get<std::string>(), h)) throw std::runtime_error("a checksum is not 32 hexadecimal digits");
@@ -113,6 +126,10 @@ std::string partial_folder(const std::string& root, std::int64_t step) { return 
 std::int64_t slice_begin(std::int64_t elements, int shards, int shard) { return elements * shard / shards; }
 
 std::string layout_text(const CheckpointLayout& layout) { return layout_json(layout).dump(); }
+std::string lineage_text(const Lineage& lineage) { return lineage_json(lineage).dump(); }
+Lineage parse_lineage(const std::string& text, const std::string& file) {
+  return parsing(file, [&] { return parse_lineage(Json::parse(text)); });
+}
 
 void require_layout(const CheckpointLayout& layout) {
   auto fault = layout_fault(layout);
@@ -144,11 +161,17 @@ std::string write_directory(const ShardDirectory& d, const CheckpointLayout& lay
 std::string write_directory(const IndexDirectory& d) {
   std::vector<std::string> shards;
   for (auto& h : d.shards) shards.push_back(h.hex());
-  return Json{{"step", d.meta.step},       {"sample_cursor", d.meta.sample_cursor},
-              {"seed", d.meta.seed},       {"identity", d.meta.identity},
-              {"version", d.meta.version}, {"program", d.meta.program},
-              {"hash_block", hash_block},  {"structure_xxh3", d.structure.hex()},
-              {"shard_xxh3", shards},      {"layout", layout_json(d.layout)},
+  return Json{{"step", d.meta.step},
+              {"sample_cursor", d.meta.sample_cursor},
+              {"seed", d.meta.seed},
+              {"identity", d.meta.identity},
+              {"version", d.meta.version},
+              {"program", d.meta.program},
+              {"lineage", lineage_json(d.meta.lineage)},
+              {"hash_block", hash_block},
+              {"structure_xxh3", d.structure.hex()},
+              {"shard_xxh3", shards},
+              {"layout", layout_json(d.layout)},
               {"deck", d.meta.deck}}
       .dump();
 }
@@ -173,6 +196,7 @@ IndexDirectory parse_index_directory(const std::string& text, const std::string&
     d.meta.step = j.at("step"), d.meta.sample_cursor = j.at("sample_cursor"), d.meta.seed = j.at("seed");
     d.meta.identity = j.at("identity"), d.meta.version = j.at("version"), d.meta.deck = j.at("deck");
     d.meta.program = j.value("program", "");
+    if (j.contains("lineage")) d.meta.lineage = parse_lineage(j.at("lineage"));  // older versions wrote none
     if (j.at("hash_block") != hash_block) throw std::runtime_error("another block size of checksums");
     d.structure = parse_digest(j.at("structure_xxh3"));
     for (auto& h : j.at("shard_xxh3")) d.shards.push_back(parse_digest(h));

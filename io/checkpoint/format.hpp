@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/hash.hpp"
@@ -11,6 +12,8 @@
 namespace tessera::io {
 
 inline constexpr const char* index_file = "checkpoint.h5";
+/// After "step-N": an older save of the step, alive only while a newer one takes its place.
+inline constexpr std::string_view replaced_ending = ".replaced";
 /// "shard-00003.h5"
 std::string shard_file(int shard);
 /// root/step-00001000.partial
@@ -42,6 +45,9 @@ struct IndexDirectory {
 
 /// The layout as JSON, the same text for the same layout.
 std::string layout_text(const CheckpointLayout& layout);
+/// A lineage as JSON, as the index and a run's line.json hold it.
+std::string lineage_text(const Lineage& lineage);
+Lineage parse_lineage(const std::string& text, const std::string& file);
 /// A defect of the caller (a tensor outside its unit, a name twice) is an internal error.
 void require_layout(const CheckpointLayout& layout);
 

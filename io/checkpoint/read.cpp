@@ -8,6 +8,8 @@
 
 #include "io/checkpoint/envelope.hpp"
 #include "io/checkpoint/format.hpp"
+#include "io/checkpoint/survey.hpp"
+#include "io/files/path_state.hpp"
 #include "io/files/task_queue.hpp"
 
 namespace tessera::io {
@@ -17,6 +19,7 @@ namespace fs = std::filesystem;
 constexpr std::size_t open_files = 16;
 constexpr std::int64_t run_blocks = 4;  // one read
 constexpr std::int64_t read_ahead_bytes = 16 << 20;
+constexpr std::string_view reach = "Look at the path's links and permissions and at the file system; a checkpoint may well be there.";
 constexpr std::string_view restore = "Restore the file from a copy, or use an older checkpoint of the run.";
 
 /// A shard file whose directory was verified. Tables of block hashes are loaded when first needed.
@@ -31,18 +34,26 @@ struct OpenShard {
 
 /// The folder that holds the index: `path` is the folder, a link to it, or the index itself.
 std::string resolve_folder(const std::string& path) {
-  std::error_code e;
-  if (!fs::exists(path, e))
+  const PathState there = look_at(path);
+  if (there.nothing())
     fail(ExitCode::checkpoint, "{}: no such checkpoint. Give a step folder, checkpoints/latest, or a checkpoint.h5.", path);
+  if (there.unknown()) fail(ExitCode::checkpoint, "{}: cannot read it: {}. {}", path, there.reason, reach);
+  std::error_code e;
   fs::path folder = fs::canonical(path, e);
   if (e) fail(ExitCode::checkpoint, "{}: cannot resolve the path: {}.", path, e.message());
-  if (!fs::is_directory(folder, e)) folder = folder.parent_path();
+  if (there.kind != PathState::Kind::folder) folder = folder.parent_path();
   if (folder.extension() == ".partial")
     fail(ExitCode::checkpoint, "{}: this is an unfinished save. Use a step folder without .partial.", path);
-  if (!fs::exists(folder / index_file, e)) {
-    auto inside = find_latest_checkpoint(folder.string());
-    if (inside.empty()) inside = find_latest_checkpoint((folder / "checkpoints").string());
-    if (!inside.empty()) fail(ExitCode::checkpoint, "{}: this folder is not a checkpoint but holds some: use {}.", path, inside);
+  const PathState index = look_at((folder / index_file).string());
+  if (index.unknown()) fail(ExitCode::checkpoint, "{}: cannot read it: {}. {}", (folder / index_file).string(), index.reason, reach);
+  if (index.nothing()) {
+    for (const fs::path& root : {folder, folder / "checkpoints"}) {
+      const Head head = find_head(survey_checkpoints(root.string()));
+      if (head.entry) fail(ExitCode::checkpoint, "{}: this folder is not a checkpoint but holds some: use {}.", path, head.entry->path);
+      if (!head.fault.empty())
+        fail(ExitCode::checkpoint, "{}: this folder is not a checkpoint, and of those that it holds the newest cannot be read: {}", path,
+             head.fault);
+    }
     fail(ExitCode::checkpoint, "{}: the index {} is missing. {}", folder.string(), index_file, restore);
   }
   return folder.string();
@@ -99,8 +110,7 @@ struct CheckpointReader::Impl {
 
   OpenShard open_shard(int number) const {
     const std::string path = folder + "/" + shard_file(number);
-    std::error_code e;
-    if (!fs::exists(path, e))
+    if (look_at(path).nothing())  // what else may be wrong with it is said where it is opened
       fail(ExitCode::checkpoint, "{}: this shard ({} of {}) is missing. {}", path, number, index.layout.shards, restore);
     OpenShard s;
     s.number = number;
@@ -241,6 +251,11 @@ CheckpointReader::CheckpointReader(CheckpointReader&&) noexcept = default;
 const CheckpointMeta& CheckpointReader::meta() const { return impl_->index.meta; }
 const CheckpointLayout& CheckpointReader::layout() const { return impl_->index.layout; }
 const std::string& CheckpointReader::folder() const { return impl_->folder; }
+std::string CheckpointReader::digest() const { return impl_->envelope.hash.hex(); }
+
+void CheckpointReader::require_shards() const {
+  for (int number = 0; number < impl_->index.layout.shards; ++number) impl_->open_shard(number);
+}
 
 const CheckpointTensor* CheckpointReader::find(const std::string& tensor) const {
   auto it = impl_->tensors.find(tensor);
@@ -260,13 +275,13 @@ void CheckpointReader::read_unit(const std::string& group, int unit, std::int64_
   impl_->read_unit(impl_->group_number(group), unit, begin, out);
 }
 
-void CheckpointReader::verify(const std::function<void(std::int64_t, std::int64_t)>& progress) const {
+void CheckpointReader::verify(const std::function<void(std::int64_t, std::int64_t)>& progress, int part, int parts) const {
   auto& layout = impl_->index.layout;
   const std::string index_path = impl_->folder + "/" + index_file;
   auto index = PosixFile::open(index_path, ExitCode::checkpoint);
   auto envelope = read_envelope(index, "index");
   impl_->verify_structure(index, envelope, impl_->index.structure, {});
-  std::int64_t done = 0, total = 0;
+  std::int64_t done = 0, total = 0, piece = 0;
   for (auto& u : layout.units) total += u.elements * 4 * static_cast<std::int64_t>(layout.groups.size());
   constexpr std::int64_t blocks_at_once = 4 * run_blocks;
   std::unique_ptr<float, decltype(&std::free)> buffer(
@@ -277,6 +292,7 @@ void CheckpointReader::verify(const std::function<void(std::int64_t, std::int64_
     for (std::size_t i = 0; i < shard.directory.slices.size(); ++i) {
       auto& c = shard.directory.slices[i];
       for (std::int64_t k = 0; k < c.blocks(); k += blocks_at_once) {
+        if (piece++ % parts != part) continue;
         auto count = std::min(blocks_at_once, c.blocks() - k);
         impl_->read_blocks(shard, i, k, count, buffer.get());
         done += std::min(count * hash_block, c.elements() - k * hash_block) * 4;
@@ -286,7 +302,7 @@ void CheckpointReader::verify(const std::function<void(std::int64_t, std::int64_
       holes.push_back({c.data_at, c.data_at + c.elements() * 4});
       holes.push_back({c.hashes_at, c.hashes_at + c.blocks() * 16});
     }
-    impl_->verify_structure(shard.file, shard.envelope, shard.directory.structure, std::move(holes));
+    if (number % parts == part) impl_->verify_structure(shard.file, shard.envelope, shard.directory.structure, std::move(holes));
   }
 }
 

@@ -145,6 +145,8 @@ const char* PosixFile::other_than_regular() const {
   return S_ISSOCK(s.st_mode) ? "socket" : "device";
 }
 
+PathState PosixFile::state() const { return look_at(descriptor_); }
+
 void PosixFile::reserve(std::int64_t bytes) {
   if (bytes <= 0) return;
   int r;

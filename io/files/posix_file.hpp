@@ -5,6 +5,7 @@
 #include <string>
 
 #include "base/check.hpp"
+#include "io/files/path_state.hpp"
 
 namespace tessera::io {
 
@@ -36,6 +37,7 @@ class PosixFile {
   std::int64_t modified_ns() const;
   /// "folder", "pipe", "socket" or "device"; null where it is a regular file.
   const char* other_than_regular() const;
+  PathState state() const;
 
   /// From here on large aligned reads and writes (memory on 512 bytes, file on 4096) go between memory and disk without a copy in the page
   /// cache, where the file system can do that. Others go as before.

@@ -1,5 +1,6 @@
 #include "io/hdf5/hdf5.hpp"
 
+#include <limits>
 #include <utility>
 
 #include "io/hdf5/library.hpp"
@@ -242,6 +243,10 @@ void File::create_virtual(const std::string& name, Element element, const std::v
                           std::span<const VirtualSource> sources) {
   Handle space = dataspace(on_error_, file_, name, dims);
   Handle creation = make(on_error_, file_, name, "create", [] { return H5Pcreate(H5P_DATASET_CREATE); });
+  if (element == Element::f32) {
+    const float missing = std::numeric_limits<float>::quiet_NaN();
+    checked(on_error_, file_, name, "create", [&] { return H5Pset_fill_value(creation.id(), H5T_NATIVE_FLOAT, &missing); });
+  }
   for (const auto& s : sources) {
     auto start = sizes(s.target.start), count = sizes(s.target.count);
     hsize_t from = static_cast<hsize_t>(s.begin), n = 1;

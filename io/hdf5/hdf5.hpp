@@ -149,6 +149,7 @@ class File : public Object {
   Dataset create_extendible(const std::string& name, Element element, std::int64_t chunk_elements);
   /// A text of any length.
   void create_text(const std::string& name, std::string_view text);
+  /// Where a source file is missing, HDF5 reads a virtual dataset's fill value: NaN for f32, so that nobody takes it for weights.
   void create_virtual(const std::string& name, Element element, const std::vector<std::int64_t>& dims,
                       std::span<const VirtualSource> sources);
   /// Chunked datasets are read without a chunk cache: our reads are small windows at random places.

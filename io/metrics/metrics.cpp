@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/log.hpp"
+#include "io/files/path_state.hpp"
 #include "io/files/posix_file.hpp"
 
 namespace tessera::io {
@@ -47,11 +48,28 @@ std::int64_t kept_bytes(const std::string& path, std::int64_t first_step) {
 }  // namespace
 
 struct MetricsFile::Impl {
+  std::string path;
   PosixFile file;
   std::int64_t end = 0;
+
+  void write_anew();
 };
 
+void MetricsFile::Impl::write_anew() {
+  std::string rows(static_cast<std::size_t>(end), '\0');
+  rows.resize(file.read(0, rows.data(), rows.size()));  // the open file has them still, wherever its name went
+  for (int n = 1; !look_at_link(path).nothing(); ++n)
+    if (const std::string aside = fmt::format("{}.old-{}", path, n); look_at_link(aside).nothing()) rename_path(path, aside);
+  AtomicFile fresh(path);
+  fresh.file().write(0, rows.data(), rows.size());
+  fresh.commit();
+  file = PosixFile::update(path);
+  end = static_cast<std::int64_t>(rows.size());
+  warning("{} was moved, removed or replaced while the run writes it: it was written anew with all its rows.", path);
+}
+
 MetricsFile::MetricsFile(const std::string& path, std::int64_t first_step) : impl_(std::make_unique<Impl>()) {
+  impl_->path = path;
   impl_->file = PosixFile::update(path);
   impl_->end = kept_bytes(path, first_step);
   impl_->file.truncate(impl_->end);
@@ -62,6 +80,8 @@ void MetricsFile::write(const MetricRow& row) {
   std::string line = "{";
   for (auto& [key, value] : row) line += fmt::format("{}{}: {}", line.size() > 1 ? ", " : "", quoted(key), value_text(value));
   line += "}\n";
+  // What the file system does not tell is left to the write.
+  if (const PathState there = look_at(impl_->path); !there.unknown() && !there.same_as(impl_->file.state())) impl_->write_anew();
   impl_->file.write(impl_->end, line.data(), line.size());
   impl_->end += static_cast<std::int64_t>(line.size());
 }

@@ -145,12 +145,19 @@ void print_json(const io::CheckpointReader& reader, const InspectOptions& o, con
   }
   for (auto& u : layout.units) units.push_back({{"name", u.name}, {"elements", u.elements}});
   for (auto& r : rows) tensors.push_back(row_json(layout, r));
-  Json j{{"folder", reader.folder()}, {"format", io::checkpoint_format},
-         {"version", meta.version},   {"program", meta.program},
-         {"step", meta.step},         {"sample_cursor", meta.sample_cursor},
-         {"seed", meta.seed},         {"identity", meta.identity},
-         {"groups", layout.groups},   {"units", units},
-         {"shards", shards},          {"tensors", tensors},
+  Json j{{"folder", reader.folder()},
+         {"format", io::checkpoint_format},
+         {"version", meta.version},
+         {"program", meta.program},
+         {"step", meta.step},
+         {"sample_cursor", meta.sample_cursor},
+         {"seed", meta.seed},
+         {"identity", meta.identity},
+         {"lineage", Json::parse(io::lineage_text(meta.lineage))},
+         {"groups", layout.groups},
+         {"units", units},
+         {"shards", shards},
+         {"tensors", tensors},
          {"verified", o.verify}};
   if (o.deck) j["deck"] = meta.deck;
   std::puts(j.dump(2, ' ', false, Json::error_handler_t::replace).c_str());
@@ -190,6 +197,8 @@ void print_text(const io::CheckpointReader& reader, const InspectOptions& o, con
   }
   fmt::print("{}\n  step {}, {} samples seen, seed {}\n  written by Tessera {}, format {}, identity {}\n", reader.folder(), meta.step,
              meta.sample_cursor, meta.seed, meta.version, io::checkpoint_format, meta.identity);
+  if (const io::CheckpointLine& line = meta.lineage.back(); !line.from.empty())
+    fmt::print("  line {} of the run, begun at step {} from {}\n", line.number, line.from_step, line.from);
   fmt::print("  {} elements in {} tensors, {} units, groups {}\n", human_count(static_cast<double>(elements)), layout.tensors.size(),
              layout.units.size(), fmt::join(layout.groups, ", "));
   fmt::print("  {} shard{}, {}{}\n", layout.shards, layout.shards == 1 ? "" : "s", human_bytes(static_cast<double>(bytes)),

@@ -51,8 +51,10 @@ void add_train(CLI::App& app, Chosen& chosen) {
   auto options = std::make_shared<TrainOptions>();
   command->add_option("DECK", options->path, "TOML file")->required();
   command->add_option("key=value", options->overrides, "Overrides, for example zero.stage=2; applied in order");
-  command->add_option("--resume", options->resume,
-                      "auto (the default: go on where the run folder's last checkpoint stands), never, or the path of a checkpoint");
+  command->add_option(
+      "--resume", options->resume,
+      "auto (the default: go on where the run folder's last checkpoint stands), newest-good (where the newest one that verifies stands), "
+      "never, or the path of a checkpoint");
   command->footer(
       "Examples:\n  tessera train inputs/quickstart.toml\n  mpiexec -n 4 tessera train inputs/quickstart.toml zero.stage=2 run.steps=50\n\n"
       "Exit status 0: all steps done. 75: stopped by a signal after saving; start the same command again to go on.\n"

@@ -31,9 +31,11 @@ const std::vector<Key> table = {
      .help = "Where the output folder holds the run of another deck, or run.resume is never: moves that run aside (output_dir.old-N) and "
              "starts anew."},
     {KEY(run.resume), .type = text, .unit = "path", .fallback = "\"auto\"", .automatic = Auto::kept,
-     .help =
-         "auto goes on from the latest checkpoint of the output folder if there is one; never starts anew; a path names a checkpoint to "
-         "begin from while the output folder has none, or one of its own to go back to."},
+     .help = "auto goes on from the latest checkpoint of the output folder if there is one; never starts anew; newest-good goes on from "
+             "the newest "
+             "checkpoint that verifies; a path names a checkpoint to begin from while the output folder has none, or one of its own to go "
+             "back to, "
+             "once."},
     {KEY(run.steps), .type = integer, .unit = "optimizer steps", .limits = {.least = 1, .most = 1e12}, .identity = true,
      .help = "Optimizer steps of the whole run; a resumed run goes on to the same total."},
     {KEY(run.seed), .type = integer, .limits = {.least = 0}, .fallback = "1", .identity = true,
@@ -224,7 +226,7 @@ const std::vector<Key> table = {
     {KEY(checkpoint.every), .type = integer, .unit = "optimizer steps", .limits = {.least = 0, .most = 1e12}, .fallback = "0",
      .help = "Steps between checkpoints; 0: only after the last step and on a signal."},
     {KEY(checkpoint.keep), .type = integer, .unit = "checkpoints", .limits = {.least = 0, .most = 1e9}, .fallback = "2",
-     .help = "Newest checkpoints that stay on disk; 0: all."},
+     .help = "Newest whole checkpoints of the run's line of descent that stay on disk; 0: all."},
 
     // [evaluate]
     {KEY(evaluate.every), .type = integer, .unit = "optimizer steps", .limits = {.least = 0, .most = 1e12}, .fallback = "0",

@@ -18,7 +18,11 @@
 #include "base/clock.hpp"
 #include "base/log.hpp"
 #include "io/checkpoint/checkpoint.hpp"
+#include "io/checkpoint/format.hpp"
+#include "io/checkpoint/survey.hpp"
+#include "io/files/path_state.hpp"
 #include "io/files/posix_file.hpp"
+#include "train/start_point.hpp"
 
 namespace tessera {
 namespace fs = std::filesystem;
@@ -34,7 +38,7 @@ std::string read_text(const std::string& path) {
 void move_aside(const std::string& path) {
   for (int n = 1;; ++n) {
     const std::string target = fmt::format("{}.old-{}", path, n);
-    if (fs::exists(target)) continue;
+    if (!io::look_at_link(target).nothing()) continue;
     io::rename_path(path, target);
     return info("run.overwrite: the earlier run was moved to {}", target);
   }
@@ -43,8 +47,12 @@ void move_aside(const std::string& path) {
 /// Whether the folder holds a run of another deck; `why` then says what differs. run.steps alone makes no other run: one may be made
 /// longer.
 bool holds_another_deck(const Deck& deck, const RunFolder& folder, std::string& why) {
-  std::error_code ignored;  // a folder that may not be entered is refused by require_writable
-  if (!fs::exists(folder.deck(), ignored)) return false;
+  const io::PathState there_is = io::look_at(folder.deck());
+  if (there_is.nothing()) return false;
+  if (!there_is.exists()) {
+    why = fmt::format("\n  {} cannot be read: {}", folder.deck(), there_is.reason);
+    return true;
+  }
   ParsedDeck there = parse_stored_deck(read_text(folder.deck()), folder.deck());
   if (!there.faults.empty()) {
     why = fmt::format("\n  {} cannot be understood", folder.deck());
@@ -60,28 +68,19 @@ bool holds_another_deck(const Deck& deck, const RunFolder& folder, std::string& 
 /// Refuses a folder that cannot be written, or be made. Makes nothing.
 void require_writable(const std::string& path) {
   fs::path at = fs::absolute(path).lexically_normal();
-  std::error_code error;
-  while (at.has_relative_path() && !fs::exists(at, error)) at = at.parent_path();
-  if (!fs::is_directory(at, error))
+  io::PathState there = io::look_at(at.string());
+  for (; at.has_relative_path() && there.nothing(); there = io::look_at(at.string())) at = at.parent_path();
+  if (there.unknown())
+    fail(ExitCode::environment, "{}: cannot read it: {}. Mend the path or the file system, or choose another run.output_dir.", at.string(),
+         there.reason);
+  if (there.kind != io::PathState::Kind::folder)
     fail(ExitCode::environment, "cannot make {}: {} is not a folder. Choose another run.output_dir.", path, at.string());
   if (access(at.c_str(), W_OK | X_OK) != 0)
     fail(ExitCode::environment, "no permission to write in {}: {}. Choose a run.output_dir that you may write to.", at.string(),
          std::strerror(errno));
 }
 
-/// run.resume = PATH: another run's checkpoint begins a run, and the same command started again goes on with what it has saved itself; one
-/// of the run's own checkpoints takes it back to that step.
-std::string named_or_own(const std::string& named, const RunFolder& folder, const std::string& last) {
-  std::error_code missing;  // a path that does not exist is refused where it is opened
-  if (last.empty() || !fs::exists(named, missing)) return named;
-  const fs::path own = fs::weakly_canonical(folder.checkpoints(), missing);
-  for (fs::path at = fs::weakly_canonical(named, missing); at.has_relative_path(); at = at.parent_path())
-    if (at == own) return named;
-  info("run.resume: this run has begun from {} already and goes on from its own {}", named, last);
-  return last;
-}
-
-/// The locked file, waited for up to `patience` seconds; -1 where the file system has no locks.
+/// The locked file, waited for up to `patience` seconds; only open where the file system has no locks.
 int lock_file(const RunFolder& folder, double patience) {
   const int file = open(folder.lock().c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
   if (file < 0) io::fail_storage("open", folder.lock(), errno);
@@ -92,22 +91,49 @@ int lock_file(const RunFolder& folder, double patience) {
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
       continue;
     }
-    close(file);
-    if (reason == EWOULDBLOCK)
+    if (reason == EWOULDBLOCK) {
+      close(file);
       fail(ExitCode::environment, "another run is writing in {}: {}. Wait for it or stop it, or choose another run.output_dir.",
            folder.path, read_text(folder.lock()));
+    }
     warning("{} cannot be locked ({}): nothing keeps a second run out", folder.lock(), std::strerror(reason));
-    return -1;
+    return file;
   }
   return file;
 }
 
 /// Refuses a folder in which a run is at work.
 void require_idle(const RunFolder& folder, double patience) {
-  std::error_code ignored;
-  if (!fs::exists(folder.lock(), ignored)) return;
-  const int file = lock_file(folder, patience);
-  if (file >= 0) close(file);
+  if (!io::look_at_link(folder.lock()).nothing()) close(lock_file(folder, patience));
+}
+
+void make_folders(const RunFolder& folder) {
+  std::error_code error;
+  fs::create_directories(folder.checkpoints(), error);
+  if (error) io::fail_storage("make the folder", folder.checkpoints(), error.value());
+}
+
+void write_at_once(const std::string& path, const std::string& text) {
+  io::AtomicFile out(path);
+  out.file().write(0, text.data(), text.size());
+  out.commit();
+}
+
+/// Lets `latest` lead to the run's own checkpoint that it goes on from: where it has gone back, what a later start with run.resume = auto
+/// takes; where a copy of the folder made `latest` a folder, a link again.
+void point_to_start(const std::string& checkpoints, const std::string& checkpoint) {
+  const fs::path path = fs::canonical(checkpoint);
+  if (path.parent_path() != fs::canonical(checkpoints)) return;
+  if (path.filename() == "latest")
+    io::point_latest(checkpoints, io::checkpoint_name(io::CheckpointReader(checkpoint).meta().step));
+  else if (io::step_of_name(path.filename().string()))
+    io::point_latest(checkpoints, path.filename().string());
+}
+
+/// Whether run.resume = never would mix a new run with an earlier one: what cannot be read is taken for a checkpoint.
+bool holds_checkpoints(const RunFolder& folder) {
+  const io::CheckpointSurvey survey = io::survey_checkpoints(folder.checkpoints());
+  return !survey.fault.empty() || !survey.entries.empty() || survey.latest || !survey.latest_fault.empty();
 }
 
 }  // namespace
@@ -120,7 +146,6 @@ StartPoint examine_run_folder(const Deck& deck, double patience) {
   require_writable(folder.path);
   require_writable(folder.checkpoints());
   require_idle(folder, patience);
-  const std::string last = io::find_latest_checkpoint(folder.checkpoints());
   std::string why;
   if (holds_another_deck(deck, folder, why)) {
     if (!deck.run.overwrite)
@@ -129,7 +154,7 @@ StartPoint examine_run_folder(const Deck& deck, double patience) {
            "run is kept beside it as {}.old-N).",
            folder.path, why, folder.path);
     start.move_aside = true;
-  } else if (deck.run.resume == "never" && !last.empty()) {
+  } else if (deck.run.resume == "never" && holds_checkpoints(folder)) {
     if (!deck.run.overwrite)
       fail(ExitCode::usage,
            "run.resume = \"never\" and {} holds checkpoints that a new run would mix with. Set run.overwrite=true to move them aside, or "
@@ -138,16 +163,18 @@ StartPoint examine_run_folder(const Deck& deck, double patience) {
     start.move_aside = true;
   }
   if (start.move_aside) require_writable(fs::absolute(folder.path).lexically_normal().parent_path().string());
-  if (deck.run.resume == "auto")
-    start.checkpoint = start.move_aside ? "" : last;
-  else if (deck.run.resume != "never")
-    start.checkpoint = start.move_aside ? deck.run.resume : named_or_own(deck.run.resume, folder, last);
+  const bool named = deck.run.resume != "auto" && deck.run.resume != "newest-good" && deck.run.resume != "never";
+  if (start.move_aside) {
+    if (named) start.checkpoint = deck.run.resume;
+  } else if (deck.run.resume != "never") {
+    Origin origin = find_origin(deck.run.resume, folder.checkpoints());
+    start.checkpoint = std::move(origin.checkpoint), start.candidates = std::move(origin.candidates), start.goes_back = origin.goes_back;
+  }
   if (!start.checkpoint.empty()) io::CheckpointReader check(start.checkpoint);  // refuses here, before memory and time are spent
   return start;
 }
 
 RunLock::RunLock(const RunFolder& folder, double patience) : descriptor_(lock_file(folder, patience)) {
-  if (descriptor_ < 0) return;
   char host[256] = "";
   gethostname(host, sizeof host - 1);
   const std::string owner = fmt::format("process {} on {}", getpid(), host);
@@ -164,21 +191,48 @@ RunLock& RunLock::operator=(RunLock&& other) noexcept {
   return *this;
 }
 
-RunLock claim_run_folder(const Deck& deck, const StartPoint& start, double patience) {
+bool RunLock::stands(const RunFolder& folder) const {
+  const io::PathState there = io::look_at(folder.lock());
+  return there.unknown() || there.same_as(io::look_at(descriptor_));
+}
+
+RunClaim::RunClaim(const Deck& deck, RunFolder folder, io::Lineage lineage, double patience)
+    : folder_(std::move(folder)), deck_(print_deck(deck)), lineage_(std::move(lineage)), lock_(folder_, patience) {}
+
+void RunClaim::write() const {
+  // At once or not at all: a deck.toml that a kill cut short would look like the run of another deck.
+  write_at_once(folder_.deck(), deck_);
+  write_at_once(line_file(folder_.checkpoints()), io::lineage_text(lineage_) + "\n");
+}
+
+void RunClaim::renew() {
+  if (lock_.stands(folder_)) return;
+  const bool moved = io::look_at(folder_.path).nothing();
+  make_folders(folder_);
+  lock_ = RunLock(folder_, 0);
+  write();
+  if (moved)
+    warning(
+        "{} is gone: somebody moved or removed it while this run writes in it. It was made again and the run saves there; checkpoints from "
+        "before are where it was moved to, and a start before the next save would not find them.",
+        folder_.path);
+  else
+    warning("{} was removed or replaced while this run writes in its folder: it was made again.", folder_.lock());
+}
+
+RunClaim claim_run_folder(const Deck& deck, const StartPoint& start, double patience) {
   const RunFolder& folder = start.folder;
+  io::Lineage lineage =
+      start.move_aside ? first_lineage(start.checkpoint) : lineage_from(start.checkpoint, start.goes_back, folder.checkpoints());
   if (start.move_aside) move_aside(folder.path);
-  std::error_code error;
-  fs::create_directories(folder.checkpoints(), error);
-  if (error) io::fail_storage("make the folder", folder.checkpoints(), error.value());
-  RunLock lock(folder, patience);
+  make_folders(folder);
+  RunClaim claim(deck, folder, std::move(lineage), patience);
   // The next save would do this too, but a run killed after its last one has no next save.
   io::remove_unfinished(folder.checkpoints());
-  // At once or not at all: a deck.toml that a kill cut short would look like the run of another deck.
-  io::AtomicFile out(folder.deck());
-  const std::string text = print_deck(deck);
-  out.file().write(0, text.data(), text.size());
-  out.commit();
-  return lock;
+  // Before the line is recorded: killed in between, the same command goes back once more.
+  if (!start.checkpoint.empty() && !start.move_aside) point_to_start(folder.checkpoints(), start.checkpoint);
+  claim.write();
+  return claim;
 }
 
 }  // namespace tessera

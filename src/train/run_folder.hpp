@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 
 #include <string>
+#include <vector>
 
 #include "deck/deck.hpp"
+#include "io/checkpoint/checkpoint.hpp"
 
 namespace tessera {
 
@@ -27,6 +29,8 @@ class RunLock {
   ~RunLock();
   RunLock(RunLock&& other) noexcept;
   RunLock& operator=(RunLock&& other) noexcept;
+  /// Whether the folder still has the file that is locked. True also where the file system does not tell.
+  bool stands(const RunFolder& folder) const;
 
  private:
   int descriptor_ = -1;
@@ -35,8 +39,30 @@ class RunLock {
 /// What a run starts from.
 struct StartPoint {
   RunFolder folder;
-  std::string checkpoint;   ///< step folder to load; "" starts from new weights
-  bool move_aside = false;  ///< an earlier run stands in the folder and run.overwrite says to move it
+  std::string checkpoint;                    ///< step folder to load; "" starts from new weights
+  bool move_aside = false;                   ///< an earlier run stands in the folder and run.overwrite says to move it
+  std::vector<std::string> candidates = {};  ///< see Origin; then `checkpoint` is still to be chosen
+  bool goes_back = false;
+};
+
+/// A run's hold on its folder, from the start to the end.
+class RunClaim {
+ public:
+  RunClaim(const Deck& deck, RunFolder folder, io::Lineage lineage, double patience);
+  const io::Lineage& lineage() const { return lineage_; }
+  /// Whether the folder is still the one that was claimed.
+  bool stands() const { return lock_.stands(folder_); }
+  /// Where the folder was moved or removed while the run writes in it: makes it again, with deck and lock, and says so. To be called before
+  /// anything is written.
+  void renew();
+  /// deck.toml and checkpoints/line.json.
+  void write() const;
+
+ private:
+  RunFolder folder_;
+  std::string deck_;  ///< the text of deck.toml
+  io::Lineage lineage_;
+  RunLock lock_;
 };
 
 /// Rank 0 only, before any work: checks that the folder may be written and that it belongs to this deck (else refuses, naming the keys
@@ -45,7 +71,7 @@ struct StartPoint {
 StartPoint examine_run_folder(const Deck& deck, double patience = 10);
 
 /// Rank 0 only, when everything else of the start has succeeded: moves an earlier run aside (never deletes one), makes the folder, locks
-/// it, removes what killed saves left there, and writes deck.toml.
-[[nodiscard]] RunLock claim_run_folder(const Deck& deck, const StartPoint& start, double patience = 10);
+/// it, removes what killed saves left there, lets `latest` lead to the checkpoint that the run goes on from, and writes deck.toml.
+[[nodiscard]] RunClaim claim_run_folder(const Deck& deck, const StartPoint& start, double patience = 10);
 
 }  // namespace tessera

@@ -50,7 +50,10 @@ StartPoint agree_on_start(const World& world, const Deck& deck) {
   world.together([&] {
     if (world.rank() == 0) start = examine_run_folder(deck);
   });
-  start.checkpoint = world.broadcast_text(start.checkpoint);
+  if (deck.run.resume == "newest-good")
+    start.checkpoint = choose_verified(world, start.candidates);
+  else
+    start.checkpoint = world.broadcast_text(start.checkpoint);
   return start;
 }
 
@@ -87,10 +90,12 @@ class Training {
     first_step_ = restore(start.checkpoint);
     // 6. Nothing can be refused any more: the folder is ours.
     together([&] {
-      if (world_.rank() == 0) lock_ = claim_run_folder(deck_, start);
+      if (world_.rank() != 0) return;
+      claim_.emplace(claim_run_folder(deck_, start));
+      foresee_full_disk(*engine_, deck_, first_step_, start.folder.checkpoints(), claim_->lineage());
     });
     // 7. Steps.
-    return steps(start.folder);
+    return steps(start);
   }
 
  private:
@@ -226,15 +231,18 @@ class Training {
             .mfu_causal = flops.causal * rate / gemm_rate_};
   }
 
-  void require_finite(std::int64_t step, const StepReport& report) const {
+  void require_finite(std::int64_t step, const StepReport& report, const std::string& last) const {
     if (!report.not_finite) return;
     // The sums leave out what is not a number, so loss and norm would say nothing here.
     world_.together([&] {
       fail(ExitCode::numerics,
-           "step {}: the loss or a gradient is not finite{}; weights were left as they were before this step. Lower "
-           "optimizer.learning_rate, "
-           "lengthen learning_rate.warmup_steps or look at the data of this step; the last checkpoint is untouched.",
-           step + 1, deck_.run.reproducible ? " or exceeds the range of exact sums" : "");
+           "step {}: the loss or a gradient is not finite{}; weights were left as they were before this step. Look at the data of this "
+           "step, or change what the model is trained with, for example optimizer.learning_rate or learning_rate.warmup_steps. That makes "
+           "another run, with a folder of its own: the same command with run.output_dir=NEW {}",
+           step + 1, deck_.run.reproducible ? " or exceeds the range of exact sums" : "",
+           last.empty()
+               ? "and the new keys; there is no checkpoint to begin from."
+               : fmt::format("run.resume={} and the new keys, or an earlier checkpoint where that one has gone wrong already.", last));
     });
   }
 
@@ -267,7 +275,8 @@ class Training {
     progress.note("beside the plan, on the GPU of rank 0: " + overhead_->text());
   }
 
-  int steps(const RunFolder& folder) {
+  int steps(const StartPoint& start) {
+    const RunFolder& folder = start.folder;
     std::optional<io::MetricsFile> metrics;
     together([&] {
       if (world_.rank() != 0) return;
@@ -281,23 +290,28 @@ class Training {
     Progress progress(first_step_, deck_.run.steps, deck_.run.log_every,
                       fmt::format("{} of {}", human_bytes(static_cast<double>(used)), human_bytes(static_cast<double>(planned))));
     StepTrace trace(world_, deck_, folder, first_step_);
-    Saver saver(world_, *engine_, deck_, folder.checkpoints());
+    Saver saver(world_, *engine_, deck_, folder.checkpoints(), claim_ ? &*claim_ : nullptr, start.checkpoint);
+    auto record = [&](const io::MetricRow& row) {
+      if (!metrics) return;
+      claim_->renew();
+      metrics->write(row);
+    };
     if (first_step_ >= deck_.run.steps) info("all {} steps are done already; raise run.steps to go on", deck_.run.steps);
     bool stopped = false;
     for (std::int64_t step = first_step_; step < deck_.run.steps && !stopped; ++step) {
       const double begin = now_seconds();
       load_batch(step);
       const StepReport report = engine_->step(step, stop_requested(), trace.of(step));
-      require_finite(step, report);
+      require_finite(step, report, saver.last());
       const StepFigures f = figures(step, report, now_seconds() - begin);
-      if (metrics) metrics->write(row_of(f));
+      record(row_of(f));
       progress.step(f);
       if (step == first_step_) note_first_step(progress);
       if (const std::string table = trace.after(step, f.seconds); !table.empty()) progress.note(table);
       const std::int64_t done = step + 1;
       if (deck_.evaluate.every > 0 && (done % deck_.evaluate.every == 0 || done == deck_.run.steps)) {
         const double loss = evaluate();
-        if (metrics) metrics->write({{"step", done}, {"val_loss", loss}});
+        record({{"step", done}, {"val_loss", loss}});
         progress.note(fmt::format("step {}: validation loss {:.4f}", done, loss));
       }
       stopped = report.stop != 0 && done < deck_.run.steps;
@@ -319,7 +333,7 @@ class Training {
   LaneMode lanes_ = LaneMode::inline_order;
   std::int64_t first_step_ = 0;
   std::optional<SampleFile> train_, validation_;
-  RunLock lock_;  ///< rank 0's
+  std::optional<RunClaim> claim_;  ///< rank 0's
   std::optional<KernelRuntime> runtime_;
   std::optional<Node> node_;
   std::optional<Engine> engine_;

@@ -4,6 +4,7 @@ the consolidated weights, for shards that 3 ranks wrote. And the rules of run.re
 import json
 import os
 import re
+import shutil
 import struct
 import subprocess
 import sys
@@ -106,6 +107,29 @@ def natural_shapes(folder):
           f"the export in fp32 and bf16")
 
 
+def missing_shard(folder):
+    """HDF5 reads what a missing source would hold as the dataset's fill value and reports nothing: it must be no number."""
+    whole = runs.read_state(os.path.realpath(folder.latest("run")))
+    step = os.path.join(folder.path, "without-a-shard")
+    shutil.copytree(os.path.realpath(folder.latest("run")), step)
+    os.remove(step + "/shard-00001.h5")
+    layout = runs.directory(step + "/checkpoint.h5")["layout"]
+    elements = {unit["name"]: unit["elements"] for unit in layout["units"]}
+    missing = 0
+    for group in layout["groups"]:
+        for tensor in layout["tensors"]:
+            end = elements[tensor["unit"]]
+            first, last = end // 3, 2 * end // 3  # the middle one of three slices
+            data = h5dump(step, f"/{group}/{tensor['name']}")[1]
+            values, expected = (struct.unpack(f"<{len(data) // 4}f", bytes_) for bytes_ in (data, whole[group, tensor["name"]][1]))
+            wrong = [n for n, value in enumerate(values)
+                     if (value == value if first <= tensor["offset"] + n < last else value != expected[n])]
+            check(f"/{group}/{tensor['name']} without a shard: NaN there and the values elsewhere, not so at {wrong[:5]}", not wrong)
+            missing += sum(value != value for value in values)
+    check("the missing shard held something", missing > 1000)
+    print(f"{missing} elements of a missing shard read as NaN")
+
+
 def resume_rules(folder):
     before = folder.hashes("run")
     again = folder.train("run", 2, **COMMON)
@@ -134,6 +158,7 @@ def resume_rules(folder):
 def main():
     with runs.Folder() as folder:
         natural_shapes(folder)
+        missing_shard(folder)
         resume_rules(folder)
     print("ok" if good else "FAIL")
     return 0 if good else 1

@@ -222,7 +222,7 @@ TEST(Storage, FullDiskKeepsThePreviousCheckpoint) {
     EXPECT_HAS(text, "free");
     discard_checkpoint(root, 2);
   }
-  EXPECT_EQ(find_latest_checkpoint(root), root + "/step-00000001");
+  EXPECT_EQ(head_path(root), root + "/step-00000001");
   CheckpointReader(root + "/latest").verify({});
   EXPECT_FALSE(fs::exists(root + "/step-00000002.partial"));
 }

@@ -1,10 +1,14 @@
 // A small model for checkpoint tests: uneven units, tensors of every rank, gaps between tensors, one unit larger than a hash block.
 #pragma once
+#include <fmt/ranges.h>
+
 #include <random>
+#include <set>
 
 #include "../scratch.hpp"
 #include "io/checkpoint/checkpoint.hpp"
 #include "io/checkpoint/format.hpp"
+#include "io/checkpoint/survey.hpp"
 
 namespace tessera::io::test {
 using namespace tessera::test;
@@ -35,6 +39,13 @@ struct SmallModel {
         values[g].push_back(random_values(layout.units[u].elements, seed + static_cast<std::uint32_t>(g * 10 + u)));
     }
   }
+  /// Of these lines, each begun at the step of its number.
+  SmallModel on(const std::vector<std::int64_t>& lines) const {
+    SmallModel model = *this;
+    model.meta.lineage.clear();
+    for (auto number : lines) model.meta.lineage.push_back({number, number, "", ""});
+    return model;
+  }
   void write_one_shard(const std::string& root, int shard) const {
     std::vector<ShardSlice> slices;
     for (int g = 0; g < static_cast<int>(layout.groups.size()); ++g)
@@ -61,5 +72,18 @@ struct SmallModel {
     return {unit.begin() + t.offset, unit.begin() + t.offset + t.shape.elements()};
   }
 };
+
+inline std::string head_path(const std::string& root) {
+  const Head head = find_head(survey_checkpoints(root));
+  return head.entry ? head.entry->path : "";
+}
+inline std::string head_fault(const std::string& root) { return find_head(survey_checkpoints(root)).fault; }
+
+/// Of a folder, in order.
+inline std::string names(const std::string& folder) {
+  std::set<std::string> found;
+  for (const auto& entry : fs::directory_iterator(folder)) found.insert(entry.path().filename());
+  return fmt::format("{}", fmt::join(found, " "));
+}
 
 }  // namespace tessera::io::test

@@ -3,6 +3,7 @@
 
 #include "base/hash.hpp"
 #include "checkpoint_model.hpp"
+#include "io/checkpoint/survey.hpp"
 #include "io/hdf5/hdf5.hpp"
 
 namespace tessera::io::test {
@@ -165,20 +166,11 @@ TEST(Checkpoint, OtherToolsReadIt) {
 
 TEST(Commit, LatestAndKeep) {
   Scratch dir;
-  EXPECT_EQ(find_latest_checkpoint(dir / "none"), "");
+  EXPECT_EQ(head_path(dir / "none"), "");
   for (int step : {1, 2, 3, 4}) SmallModel(2, step).save(dir.path(), 2);
-  EXPECT_EQ(find_latest_checkpoint(dir.path()), dir / "step-00000004");
+  EXPECT_EQ(head_path(dir.path()), dir / "step-00000004");
   EXPECT_EQ(fs::read_symlink(dir / "latest"), "step-00000004");
-  EXPECT_FALSE(fs::exists(dir / "step-00000001"));
-  EXPECT_FALSE(fs::exists(dir / "step-00000002"));
-  EXPECT_TRUE(fs::exists(dir / "step-00000003"));
-  // A run that was rolled back and saves an older step keeps what it just saved.
-  SmallModel(2, 2).save(dir.path(), 1);
-  EXPECT_EQ(find_latest_checkpoint(dir.path()), dir / "step-00000002");
-  EXPECT_FALSE(fs::exists(dir / "step-00000004"));
-  std::size_t names = 0;
-  for ([[maybe_unused]] auto& e : fs::directory_iterator(dir.path())) ++names;
-  EXPECT_EQ(names, 2u);  // the step and latest: nothing left over
+  EXPECT_EQ(names(dir.path()), "latest step-00000003 step-00000004");
 }
 
 TEST(Commit, SameStepAgain) {
@@ -198,37 +190,178 @@ TEST(Commit, UnfinishedIsNeverFound) {
   SmallModel next(2, 2);
   begin_checkpoint(dir.path(), 2);
   next.write_one_shard(dir.path(), 0);
-  EXPECT_EQ(find_latest_checkpoint(dir.path()), dir / "step-00000001");
+  EXPECT_EQ(head_path(dir.path()), dir / "step-00000001");
   EXPECT_HAS(error_of(ExitCode::storage, [&] { write_index(dir.path(), next.layout, next.meta); }),
              "shard-00001.h5");  // no index without all shards
   next.write_one_shard(dir.path(), 1);
   write_index(dir.path(), next.layout, next.meta);
-  EXPECT_EQ(find_latest_checkpoint(dir.path()), dir / "step-00000001");  // killed before the rename
+  EXPECT_EQ(head_path(dir.path()), dir / "step-00000001");  // killed before the rename
   EXPECT_HAS(error_of(ExitCode::checkpoint, [&] { CheckpointReader r(dir / "step-00000002.partial"); }), "unfinished");
   fs::remove(dir / "latest");
-  EXPECT_EQ(find_latest_checkpoint(dir.path()), dir / "step-00000001");
+  EXPECT_EQ(head_path(dir.path()), dir / "step-00000001");
   // The next save clears it away.
   SmallModel(1, 3).save(dir.path());
   EXPECT_FALSE(fs::exists(dir / "step-00000002.partial"));
-  EXPECT_EQ(find_latest_checkpoint(dir.path()), dir / "step-00000003");
+  EXPECT_EQ(head_path(dir.path()), dir / "step-00000003");
 }
 
-TEST(Commit, LatestMissingOrDangling) {
+/// A run that went back to step 2 of line 1: its own checkpoints are line 2.
+TEST(Commit, KeepCountsTheLineOfTheSave) {
+  Scratch dir;
+  for (int step : {1, 2, 3, 5}) SmallModel(1, step).on({1}).save(dir.path());
+  SmallModel(1, 3, 99).on({1, 2}).save(dir.path(), 2);
+  EXPECT_EQ(names(dir.path()), "latest step-00000001 step-00000002 step-00000003 step-00000005") << "one of two is no reason to remove any";
+  EXPECT_EQ(head_path(dir.path()), dir / "step-00000003");
+  SmallModel(1, 4, 99).on({1, 2}).save(dir.path(), 2);
+  EXPECT_EQ(names(dir.path()), "latest step-00000003 step-00000004 step-00000005") << "step 5 of line 1 is not overtaken";
+  SmallModel(1, 6, 99).on({1, 2}).save(dir.path(), 2);
+  EXPECT_EQ(names(dir.path()), "latest step-00000004 step-00000006");
+  SmallModel(1, 7, 99).on({1, 2}).save(dir.path(), 1);
+  EXPECT_EQ(names(dir.path()), "latest step-00000007");
+}
+
+TEST(Commit, DamagedOnesDoNotCount) {
+  Scratch dir;
+  for (int step : {1, 2, 3, 4}) SmallModel(2, step).save(dir.path());
+  fs::remove(dir / "step-00000004/checkpoint.h5");
+  fs::remove(dir / "step-00000003/shard-00001.h5");
+  SmallModel(2, 5).save(dir.path(), 2);
+  EXPECT_EQ(names(dir.path()), "latest step-00000002 step-00000003 step-00000004 step-00000005") << "2 and 5 are the two whole ones";
+  SmallModel(2, 6).save(dir.path(), 2);
+  EXPECT_EQ(names(dir.path()), "latest step-00000004 step-00000005 step-00000006") << "what cannot be read is left alone";
+}
+
+TEST(Commit, LatestMissing) {
   Scratch dir;
   for (int step : {8, 10}) SmallModel(1, step).save(dir.path());
   fs::remove(dir / "latest");
-  EXPECT_EQ(find_latest_checkpoint(dir.path()), dir / "step-00000010");
-  fs::create_symlink("step-00000099", dir / "latest");
-  EXPECT_EQ(find_latest_checkpoint(dir.path()), dir / "step-00000010");
+  EXPECT_EQ(head_path(dir.path()), dir / "step-00000010");
+  SmallModel(1, 9).on({1, 2}).save(dir.path());
+  fs::remove(dir / "latest");
+  EXPECT_EQ(head_path(dir.path()), dir / "step-00000009") << "the newest line, not the highest step";
   fs::remove(dir / "step-00000010/checkpoint.h5");
-  EXPECT_EQ(find_latest_checkpoint(dir.path()), dir / "step-00000008");
-  // Killed between the two renames of a file system without exchange.
-  fs::rename(dir / "step-00000008", dir / "step-00000008.replaced");
-  EXPECT_EQ(find_latest_checkpoint(dir.path()), dir / "step-00000008.replaced");
-  CheckpointReader(dir / "step-00000008.replaced").verify({});
+  EXPECT_HAS(head_fault(dir.path()), "step-00000010/checkpoint.h5") << "what cannot be read may be the newest";
+}
+
+/// Only "there is nothing here" is nothing: all else is a fault that names the path and the reason.
+TEST(Commit, WhatCannotBeReadIsNotNothing) {
+  Scratch dir;
+  for (int step : {8, 10}) SmallModel(1, step).save(dir / "a");
+  const std::string root = dir / "a", latest = root + "/latest";
+  fs::remove(root + "/step-00000010/checkpoint.h5");
+  EXPECT_HAS(head_fault(root), "step-00000010/checkpoint.h5: the index is missing");
+  fs::create_symlink("checkpoint.h5", root + "/step-00000010/checkpoint.h5");
+  EXPECT_HAS(head_fault(root), "Too many levels of symbolic links");
+  auto point = [&](const char* target) {
+    fs::remove(latest);
+    fs::create_symlink(target, latest);
+  };
+  point("latest");
+  EXPECT_HAS(head_fault(root), "Too many levels of symbolic links");
+  point("step-00000099");
+  EXPECT_HAS(head_fault(root), "latest -> step-00000099: cannot read it: it is a link that leads nowhere");
+  point("step-00000008");
+  EXPECT_EQ(head_path(root), root + "/step-00000008") << "what is damaged beside it does not matter";
+  fs::remove(latest);
+  spill(latest, "");
+  EXPECT_HAS(head_fault(root), "it is a file");
+  spill(root + "/step-00000012", "a file");
+  EXPECT_EQ(survey_checkpoints(root).entries.front().fault.empty(), false);
+  fs::create_symlink(".", root + "/step-00000013");
+  EXPECT_HAS(survey_checkpoints(root).entries.front().fault, "the index is missing");
+  fs::create_symlink("b", dir / "b");
+  EXPECT_HAS(head_fault(dir / "b"), "Too many levels of symbolic links");
+  EXPECT_HAS(error_of(ExitCode::checkpoint, [&] { CheckpointReader r(dir / "b"); }), "Too many levels of symbolic links");
+  fs::create_symlink("gone", dir / "c");
+  EXPECT_HAS(head_fault(dir / "c"), "leads nowhere");
+  EXPECT_EQ(head_path(dir / "none") + head_fault(dir / "none"), "");
+}
+
+TEST(Commit, KilledBetweenTwoRenames) {
+  Scratch dir;
   SmallModel(1, 8).save(dir.path());
-  EXPECT_FALSE(fs::exists(dir / "step-00000008.replaced"));
-  EXPECT_EQ(find_latest_checkpoint(dir.path()), dir / "step-00000008");
+  // A file system without exchange: the step's older save alone is there, and `latest` dangles.
+  fs::rename(dir / "step-00000008", dir / "step-00000008.replaced");
+  EXPECT_EQ(head_path(dir.path()), dir / "step-00000008.replaced");
+  CheckpointReader(dir / "step-00000008.replaced").verify({});
+  SmallModel(1, 8).save(dir.path(), 2);
+  EXPECT_EQ(names(dir.path()), "latest step-00000008");
+  fs::copy(dir / "step-00000008", dir / "step-00000008.replaced", fs::copy_options::recursive);
+  SmallModel(1, 9).save(dir.path(), 2);
+  EXPECT_EQ(names(dir.path()), "latest step-00000008 step-00000009");
+}
+
+/// cp -rL and scp -r make `latest` a folder.
+TEST(Commit, LatestIsACopy) {
+  Scratch dir;
+  for (int step : {3, 5}) SmallModel(2, step).on({1, 2}).save(dir / "run");
+  const std::string root = dir / "copy";
+  auto copy = [&] {
+    fs::remove_all(root);
+    ASSERT_EQ(std::system(fmt::format("cp -rL {}/run {}", dir.path(), root).c_str()), 0);
+    ASSERT_TRUE(fs::is_directory(root + "/latest") && !fs::is_symlink(root + "/latest"));
+  };
+  auto settled = [&](const std::string& step) {
+    EXPECT_EQ(fs::read_symlink(root + "/latest"), step);
+    CheckpointReader(root + "/latest").verify({});
+  };
+  copy();
+  EXPECT_EQ(head_path(root), root + "/step-00000005");
+  SmallModel(2, 7).on({1, 2}).save(root);  // a save while it is a folder
+  settled("step-00000007");
+  EXPECT_EQ(names(root), "latest step-00000003 step-00000005 step-00000007");
+  copy();
+  fs::remove_all(root + "/step-00000005");  // the copy is all there is of step 5
+  EXPECT_EQ(head_path(root), root + "/latest");
+  point_latest(root, "step-00000005");
+  settled("step-00000005");
+  copy();
+  fs::remove(root + "/step-00000005/shard-00001.h5");
+  point_latest(root, "step-00000005");
+  settled("step-00000005");
+  EXPECT_EQ(names(root), "latest step-00000003 step-00000005 step-00000005.damaged") << "nothing is thrown away that could not be read";
+  copy();
+  fs::remove(root + "/latest/shard-00001.h5");  // a broken copy beside a whole step
+  point_latest(root, "step-00000005");
+  settled("step-00000005");
+  copy();
+  fs::remove_all(root + "/step-00000005");
+  SmallModel(1, 5, 99).write_partial(root);
+  fs::rename(root + "/step-00000005.partial", root + "/step-00000005");
+  EXPECT_HAS(head_fault(root), "another save of that step");
+  EXPECT_HAS(error_of(ExitCode::checkpoint, [&] { point_latest(root, "step-00000005"); }), "Remove one of them");
+}
+
+TEST(Commit, ByDescent) {
+  Scratch dir;
+  SmallModel(1, 1).on({1}).save(dir.path());
+  SmallModel(1, 2).on({1}).save(dir.path());
+  SmallModel(1, 6).on({1}).save(dir.path());
+  SmallModel(1, 3).on({1, 2}).save(dir.path());
+  SmallModel(1, 5).on({1, 2}).save(dir.path());
+  const auto survey = survey_checkpoints(dir.path());
+  auto order = [&](const Lineage& lineage) {
+    std::string out;
+    for (auto& entry : by_descent(survey, lineage)) out += std::to_string(entry.step);
+    return out;
+  };
+  EXPECT_EQ(order(SmallModel(1).on({1, 2}).meta.lineage), "53216") << "the line that began at step 2, what it came from, the abandoned one";
+  EXPECT_EQ(order(SmallModel(1).on({1}).meta.lineage), "62153");
+}
+
+/// Checkpoints of older versions have no lineage: they are line 0.
+TEST(Commit, LineagesAreReadBack) {
+  Scratch dir;
+  SmallModel model = SmallModel(1, 4).on({1, 3});
+  model.meta.lineage.back().from = "runs/x/checkpoints/\"a\"";
+  model.save(dir.path());
+  EXPECT_EQ(CheckpointReader(dir / "latest").meta().lineage, model.meta.lineage);
+  IndexDirectory d{.meta = model.meta, .layout = model.layout, .structure = {}, .shards = {Hash128{}}};
+  std::string text = write_directory(d);
+  const auto begin = text.find("\"lineage\""), end = text.find("\"hash_block\"");
+  text.erase(begin, end - begin);
+  EXPECT_EQ(parse_index_directory(text, "old").meta.lineage, Lineage(1));
+  EXPECT_EQ(Lineage(1).back().number, 0);
 }
 
 TEST(Commit, Discard) {

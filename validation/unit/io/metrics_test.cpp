@@ -63,5 +63,37 @@ TEST(Metrics, ResumeCutsWhatWillBeWrittenAgain) {
   EXPECT_EQ(slurp(path), "");
 }
 
+/// Whatever happens to the file's name while it is written, no row is lost.
+TEST(Metrics, MovedRemovedAndReplaced) {
+  Scratch dir;
+  const std::string path = dir / "metrics.jsonl";
+  MetricsFile file(path, 1);
+  auto write = [&](std::int64_t step) { file.write({{"step", step}}); };
+  auto rows = [](int last) {
+    std::string text;
+    for (int step = 1; step <= last; ++step) text += fmt::format("{{\"step\": {}}}\n", step);
+    return text;
+  };
+  testing::internal::CaptureStderr();
+  write(1);
+  fs::remove(path);
+  write(2);
+  EXPECT_EQ(slurp(path), rows(2));
+  fs::rename(path, dir / "moved");
+  write(3);
+  write(4);
+  EXPECT_EQ(slurp(path), rows(4));
+  EXPECT_EQ(slurp(dir / "moved"), rows(2));
+  fs::rename(path, dir / "away");
+  spill(path, "somebody's\n");
+  write(5);
+  EXPECT_EQ(slurp(path), rows(5));
+  EXPECT_EQ(slurp(path + ".old-1"), "somebody's\n");
+  const std::string said = testing::internal::GetCapturedStderr();
+  int times = 0;
+  for (auto at = said.find("written anew"); at != std::string::npos; at = said.find("written anew", at + 1)) ++times;
+  EXPECT_EQ(times, 3) << said;
+}
+
 }  // namespace
 }  // namespace tessera::io::test

@@ -7,6 +7,8 @@
 #include "../model/random_models.hpp"
 #include "../scratch.hpp"
 #include "io/checkpoint/checkpoint.hpp"
+#include "io/checkpoint/format.hpp"
+#include "train/start_point.hpp"
 
 namespace tessera {
 namespace {
@@ -24,21 +26,31 @@ class Folder : public testing::Test {
   /// What rank 0 does at a start.
   static StartPoint open_run_folder(const Deck& deck) {
     const StartPoint start = examine_run_folder(deck);
-    const RunLock lock = claim_run_folder(deck, start, 0);
+    const RunClaim claim = claim_run_folder(deck, start, 0);
     return start;
   }
-  /// A complete checkpoint of one small tensor.
-  void save(std::int64_t step) const {
-    const std::string root = path_ + "/checkpoints";
+  /// A complete checkpoint of one small tensor, in the line that the folder's run is on.
+  void save(std::int64_t step, std::int64_t keep = 0) const {
+    const std::string root = path_ + "/checkpoints", line = test::slurp(line_file(root));
     io::CheckpointLayout layout{.units = {{"u", 512}}, .tensors = {{"t", {16, 32}, 0, 0}}, .groups = {"master"}, .shards = 1};
     const std::vector<float> values(512, 1.0f);
     const std::vector<io::ShardSlice> slices = {{0, 0, values}};
     io::begin_checkpoint(root, step);
     io::write_shard(root, step, layout, 0, slices);
     io::write_index(root, layout,
-                    {.step = step, .sample_cursor = 0, .seed = 1, .deck = print_deck(deck()), .identity = "", .version = "test"});
-    io::commit_checkpoint(root, step, 0);
+                    {.step = step,
+                     .sample_cursor = 0,
+                     .seed = 1,
+                     .deck = print_deck(deck()),
+                     .identity = "",
+                     .version = "test",
+                     .lineage = line.empty() ? io::Lineage(1) : io::parse_lineage(line, "")});
+    io::commit_checkpoint(root, step, keep);
   }
+  std::string step(std::int64_t number) const { return path_ + "/checkpoints/" + io::checkpoint_name(number); }
+  std::int64_t line() const { return io::parse_lineage(test::slurp(line_file(path_ + "/checkpoints")), "").back().number; }
+  std::string resume(const std::string& what) const { return open_run_folder(deck({"run.resume=" + what})).checkpoint; }
+  std::string go_on() const { return open_run_folder(deck()).checkpoint; }
 };
 
 TEST_F(Folder, ANewRunHasItsDeckAndNoCheckpoint) {
@@ -51,7 +63,7 @@ TEST_F(Folder, ANewRunHasItsDeckAndNoCheckpoint) {
 TEST_F(Folder, ASecondRunIsRefusedWhileTheFirstIsAtWork) {
   const StartPoint start = examine_run_folder(deck());
   {
-    const RunLock first = claim_run_folder(deck(), start);
+    const RunClaim first = claim_run_folder(deck(), start);
     for (const auto& overrides : {std::vector<std::string>{}, {"model.width=40", "run.overwrite=true"}}) try {
         examine_run_folder(deck(overrides), 0.05);
         FAIL() << "a second run was let in";
@@ -172,6 +184,183 @@ TEST_F(Folder, ResumeMayNameACheckpoint) {
   EXPECT_EQ(open_run_folder(deck({"run.resume=" + named})).checkpoint, named);
   const std::string text = test::error_of(ExitCode::checkpoint, [&] { examine_run_folder(deck({"run.resume=elsewhere/step-00000009"})); });
   EXPECT_TRUE(test::has(text, "elsewhere/step-00000009")) << text;
+}
+
+// Going back
+
+/// A job that is queued again and again with run.resume=RUN/checkpoints/step-40.
+TEST_F(Folder, GoingBackHappensOnce) {
+  open_run_folder(deck());
+  for (int n : {20, 40, 60, 80}) save(n);
+  EXPECT_EQ(resume(step(40)), step(40));
+  EXPECT_EQ(line(), 2);
+  EXPECT_EQ(resume(step(40)), step(40)) << "killed before it saved: there is nothing else to go on from";
+  EXPECT_EQ(go_on(), step(40)) << "also for another command: the rows after step 40 are gone";
+  EXPECT_EQ(line(), 2) << "the same line still";
+  save(50);
+  EXPECT_EQ(resume(step(40)), step(50));
+  EXPECT_EQ(go_on(), step(50));
+  save(60);
+  fs::remove_all(step(40));  // as checkpoint.keep does
+  EXPECT_EQ(resume(step(40)), step(60)) << "what was gone back to is not needed any more";
+  EXPECT_EQ(resume(step(40) + "/checkpoint.h5"), step(60));
+  EXPECT_EQ(line(), 2);
+  EXPECT_EQ(resume(step(80)), step(80)) << "an abandoned one may be taken up again, once";
+  EXPECT_EQ(line(), 3);
+  save(90);
+  EXPECT_EQ(resume(step(80)), step(90));
+}
+
+TEST_F(Folder, GoingBackWithinALineThatWentBack) {
+  open_run_folder(deck());
+  for (int n : {20, 40}) save(n);
+  resume(step(20));
+  save(30);
+  save(40);
+  EXPECT_EQ(resume(step(30)), step(30));
+  save(35);
+  EXPECT_EQ(resume(step(30)), step(35));
+  EXPECT_EQ(resume(step(20)), step(35)) << "its line began at 20, and that was done";
+  EXPECT_EQ(resume(step(40)), step(40)) << "of the line before";
+}
+
+TEST_F(Folder, GoingBackToTheNewestIsGoingBackToo) {
+  open_run_folder(deck());
+  save(40);
+  EXPECT_EQ(resume(step(40)), step(40));
+  save(60);
+  EXPECT_EQ(resume(step(40)), step(60));
+  EXPECT_EQ(resume(path_ + "/checkpoints/latest"), step(60)) << "latest is no step to go back to";
+  EXPECT_EQ(line(), 2);
+}
+
+TEST_F(Folder, AnotherRunsCheckpointIsNeededOnce) {
+  open_run_folder(deck());
+  save(40);
+  const std::string other = scratch_ / "other";
+  fs::rename(path_, other);
+  const std::string named = other + "/checkpoints/step-00000040";
+  EXPECT_EQ(resume(named), named);
+  EXPECT_EQ(line(), 1);
+  EXPECT_EQ(resume(named), named) << "nothing saved yet";
+  save(50);
+  EXPECT_EQ(resume(named), step(50));
+  fs::remove_all(named);
+  EXPECT_EQ(resume(named), step(50)) << "the other run's checkpoint.keep has removed it";
+  EXPECT_TRUE(test::has(test::error_of(ExitCode::checkpoint, [&] { resume(other + "/checkpoints/step-00000041"); }), "step-00000041"));
+}
+
+TEST_F(Folder, KeepLeavesWhatTheLineCameFromUntilItHasItsOwn) {
+  open_run_folder(deck());
+  for (int n : {20, 40, 60, 80}) save(n);
+  resume(step(40));
+  save(50, 2);
+  EXPECT_TRUE(fs::exists(step(20)) && fs::exists(step(40)) && fs::exists(step(60)));
+  save(70, 2);
+  EXPECT_FALSE(fs::exists(step(20)) || fs::exists(step(40)) || fs::exists(step(60)));
+  EXPECT_TRUE(fs::exists(step(50)) && fs::exists(step(70)) && fs::exists(step(80))) << "80 is ahead of the new line";
+  EXPECT_EQ(resume(step(40)), step(70));
+}
+
+TEST_F(Folder, CheckpointsFromBeforeLinesGoOnAndBack) {
+  open_run_folder(deck());
+  fs::remove(path_ + "/checkpoints/line.json");
+  for (int n : {3, 7}) save(n);  // of line 0
+  EXPECT_EQ(go_on(), step(7));
+  EXPECT_EQ(line(), 0);
+  EXPECT_EQ(resume(step(3)), step(3));
+  EXPECT_EQ(line(), 1);
+  save(5);
+  EXPECT_EQ(resume(step(3)), step(5));
+}
+
+// What cannot be read
+
+TEST_F(Folder, ACheckpointThatCannotBeReadIsNoNewRun) {
+  open_run_folder(deck());
+  for (int n : {3, 7}) save(n);
+  fs::copy(step(3), scratch_ / "other", fs::copy_options::recursive);
+  fs::remove(step(7) + "/checkpoint.h5");
+  const std::string text = test::error_of(ExitCode::checkpoint, [&] { open_run_folder(deck()); });
+  for (const char* part : {"step-00000007/checkpoint.h5", "run.resume=newest-good", "run.resume=PATH", "run.resume=never"})
+    EXPECT_TRUE(test::has(text, part)) << text;
+  EXPECT_TRUE(test::has(test::error_of(ExitCode::checkpoint, [&] { resume(scratch_ / "other"); }), "step-00000007/checkpoint.h5"));
+  const StartPoint start = examine_run_folder(deck({"run.resume=newest-good"}));
+  EXPECT_EQ(start.candidates, std::vector<std::string>{step(3)});
+  EXPECT_EQ(resume(step(3)), step(3)) << "PATH";
+  EXPECT_EQ(line(), 2);
+  EXPECT_EQ(go_on(), step(3)) << "the run has gone back";
+  EXPECT_TRUE(test::has(test::error_of(ExitCode::usage, [&] { resume("never"); }), "run.overwrite=true"));
+  EXPECT_EQ(open_run_folder(deck({"run.resume=never", "run.overwrite=true"})).checkpoint, "");
+}
+
+/// A start that goes back because of damage, and is queued again when the newest of its own is damaged.
+TEST_F(Folder, GoingBackOnceAlsoWhenTheNewestCannotBeRead) {
+  open_run_folder(deck());
+  for (int n : {20, 40}) save(n);
+  resume(step(20));
+  save(30);
+  fs::remove(step(30) + "/checkpoint.h5");
+  const std::string text = test::error_of(ExitCode::checkpoint, [&] { resume(step(20)); });
+  EXPECT_TRUE(test::has(text, "step-00000030/checkpoint.h5")) << text;
+  EXPECT_EQ(examine_run_folder(deck({"run.resume=newest-good"})).candidates, (std::vector<std::string>{step(20), step(40)}));
+}
+
+TEST_F(Folder, NothingThereIsNothing) {
+  EXPECT_EQ(resume("newest-good"), "");
+  EXPECT_EQ(go_on(), "");
+  fs::remove_all(path_ + "/checkpoints");
+  EXPECT_EQ(go_on(), "");
+}
+
+TEST_F(Folder, FoldersThatCannotBeReachedAreRefused) {
+  open_run_folder(deck());
+  save(3);
+  fs::rename(path_ + "/checkpoints", scratch_ / "elsewhere");
+  fs::create_symlink("checkpoints", path_ + "/checkpoints");
+  std::string text = test::error_of(ExitCode::environment, [&] { open_run_folder(deck()); });
+  EXPECT_TRUE(test::has(text, "Too many levels of symbolic links")) << text;
+  fs::remove(path_ + "/checkpoints");
+  fs::create_symlink("gone", path_ + "/checkpoints");
+  text = test::error_of(ExitCode::environment, [&] { open_run_folder(deck()); });
+  EXPECT_TRUE(test::has(text, "leads nowhere")) << text;
+  fs::remove(path_ + "/checkpoints");
+  fs::create_directory_symlink(scratch_ / "elsewhere", path_ + "/checkpoints");
+  EXPECT_EQ(go_on(), step(3)) << "a link to another disk is fine";
+}
+
+TEST_F(Folder, ACopyThatFollowedLinksGoesOn) {
+  open_run_folder(deck());
+  for (int n : {3, 7}) save(n);
+  const std::string root = path_ + "/checkpoints";
+  fs::remove(root + "/latest");
+  fs::copy(step(7), root + "/latest", fs::copy_options::recursive);
+  EXPECT_EQ(go_on(), step(7));
+  EXPECT_EQ(fs::read_symlink(root + "/latest"), "step-00000007");
+  fs::remove(root + "/latest");
+  fs::rename(step(7), root + "/latest");  // only this one was copied
+  EXPECT_EQ(go_on(), root + "/latest");
+  EXPECT_EQ(fs::read_symlink(root + "/latest"), "step-00000007");
+  EXPECT_EQ(line(), 1);
+  EXPECT_EQ(go_on(), step(7));
+}
+
+// Moved and removed under the run
+
+TEST_F(Folder, AFolderThatIsMovedAwayIsMadeAgain) {
+  const StartPoint start = examine_run_folder(deck());
+  RunClaim claim = claim_run_folder(deck(), start, 0);
+  claim.renew();
+  fs::rename(path_, path_ + "-moved");
+  testing::internal::CaptureStderr();
+  claim.renew();
+  claim.renew();
+  const std::string said = testing::internal::GetCapturedStderr();
+  EXPECT_TRUE(test::has(said, path_ + " is gone")) << said;
+  EXPECT_EQ(said.find("is gone"), said.rfind("is gone")) << "said once: " << said;
+  EXPECT_EQ(test::slurp(path_ + "/deck.toml"), print_deck(deck()));
+  EXPECT_EQ(line(), 1);
+  EXPECT_TRUE(test::has(test::error_of(ExitCode::environment, [&] { examine_run_folder(deck(), 0); }), "another run")) << "locked again";
 }
 
 TEST_F(Folder, AFileInTheWayIsNamed) {
