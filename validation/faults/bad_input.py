@@ -358,7 +358,7 @@ def numbers(folder):
         faults = [done.stderr] if done.returncode else []
         faults += [] if last == steps else [f"the last checkpoint is of step {last}, {steps} steps were done"]
         refused(f"{name}: says which step", folder.command(name, 2, **keys), NUMERICS, [f"step {steps + 1}: the loss or a gradient is not finite"],
-                [folder.run(name)])
+                [folder.run(name) + "/checkpoints"])
         complain(f"{name}: the checkpoint of the step before is whole", faults, "")
 
 
