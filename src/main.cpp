@@ -1,4 +1,6 @@
 // tessera: reads the command line, runs the chosen command, turns errors into exit statuses.
+#include <unistd.h>
+
 #include <csignal>
 #include <cstdio>
 
@@ -81,7 +83,14 @@ int run_command_line(int argc, char** argv) {
   // 3. Signals: training alone has something to save.
   if (!app.got_subcommand("train")) release_stop_signals();
 
-  // 4. The command. A file above the limit of `ulimit -f` is an error that says so, not a signal that kills.
+  // 4. What a batch job prints is read weeks later, from many nodes in one file.
+  if (environment("SLURM_JOB_ID") && !isatty(STDERR_FILENO)) {
+    char host[256] = {};
+    gethostname(host, sizeof host - 1);
+    log_stamps(host);
+  }
+
+  // 5. The command. A file above the limit of `ulimit -f` is an error that says so, not a signal that kills.
   std::signal(SIGXFSZ, SIG_IGN);
   return run(chosen);
 }

@@ -6,6 +6,7 @@
 namespace tessera {
 namespace {
 int g_rank = 0, g_ranks = 1;
+std::string g_host;  // of the rank, where there are several
 
 spdlog::logger& logger() {
   static std::shared_ptr<spdlog::logger> l = [] {
@@ -18,7 +19,9 @@ spdlog::logger& logger() {
 }
 }  // namespace
 
-void log_identity(int rank, int ranks) { g_rank = rank, g_ranks = ranks; }
+void log_identity(int rank, int ranks, const std::string& host) { g_rank = rank, g_ranks = ranks, g_host = host; }
+
+void log_stamps(const std::string& host) { logger().set_pattern(fmt::format("%Y-%m-%d %H:%M:%S {}: %v", host)); }
 
 void log_threshold(LogLevel lowest) {
   logger().set_level(lowest == LogLevel::debug     ? spdlog::level::debug
@@ -28,7 +31,7 @@ void log_threshold(LogLevel lowest) {
 }
 
 void log_line(LogLevel level, const std::string& message) {
-  std::string who = g_ranks > 1 ? fmt::format("rank {}: ", g_rank) : "";
+  std::string who = g_ranks > 1 ? fmt::format("rank {}{}{}: ", g_rank, g_host.empty() ? "" : " on ", g_host) : "";
   switch (level) {
     case LogLevel::debug:
       if (g_rank == 0) logger().debug("{}", message);

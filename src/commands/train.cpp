@@ -21,8 +21,10 @@ struct TrainOptions {
 WorldOptions world_options(const TrainOptions& o) {
   WorldOptions options{.identity = program_identity()};
   try {
-    const TopologyKeys keys = parse_deck(o.path, o.overrides, 0).deck.topology;
-    options.mixed_processors = keys.mixed_processors;
+    const Deck deck = parse_deck(o.path, o.overrides, 0).deck;
+    options.mixed_processors = deck.topology.mixed_processors;
+    if (deck.topology.start_timeout > 0) options.start.timeout_seconds = static_cast<double>(deck.topology.start_timeout);
+    options.start.run_folder = deck.run.output_dir;
   } catch (const Error&) {
   }
   return options;

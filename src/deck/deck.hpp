@@ -90,6 +90,7 @@ struct MeshKeys {
 struct TopologyKeys {
   bool share_gpu = false;               // several ranks on one GPU
   bool mixed_processors = false;        // ranks may compute with other instructions
+  std::int64_t start_timeout = 0;       // seconds
   std::int64_t collective_timeout = 0;  // seconds
   friend bool operator==(const TopologyKeys&, const TopologyKeys&) = default;
 };

@@ -218,6 +218,9 @@ const std::vector<Key> table = {
          "Lets ranks compute with other instructions than each other (as oneDNN chooses them on nodes of several kinds), so that results "
          "depend on which rank computes what; not with run.reproducible. false refuses such a launch. The program is the same on all "
          "ranks in any case."},
+    {KEY(topology.start_timeout), .type = duration, .unit = "time", .limits = {.least = 1, .most = 31536000}, .fallback = "\"5 min\"",
+     .help = "The ranks of a launch wait this long for each other; then those that have come end, with status 76. Who is missing is said "
+             "after 10 s, and at the end."},
     {KEY(topology.collective_timeout), .type = duration, .unit = "time", .limits = {.least = 1, .most = 31536000}, .fallback = "\"5 min\"",
      .help =
          "A rank that waits for the others longer than this ends the run with a message. Longer than a save of the slowest disk takes."},

@@ -4,6 +4,16 @@
 
 namespace tessera {
 
+std::string LanePositions::describe() const {
+  std::string text;
+  const double now = now_seconds();
+  for (std::size_t lane = 0; lane < lane_count; ++lane)
+    if (const Task* task = tasks_[lane].load(std::memory_order_acquire))
+      text += fmt::format("{}{}: `{}` for {:.0f} s", text.empty() ? "" : ", ", name_of(static_cast<Lane>(lane)), task->name,
+                          now - since_[lane].load(std::memory_order_relaxed));
+  return text;
+}
+
 HostExecutor::HostExecutor(TaskTable table, LaneMode mode) : table_(std::move(table)), mode_(mode) {
   if (mode_ == LaneMode::threads)
     for (std::size_t lane = 1; lane < lane_count; ++lane) threads_.emplace_back([this, lane] { worker(lane); });
@@ -83,8 +93,10 @@ void HostExecutor::run_task(const OrderedPhase& phase, int task, std::int64_t re
   const Task& what = table_.tasks(phase.section)[static_cast<std::size_t>(task)];
   const auto lane = static_cast<std::size_t>(what.lane);
   const double begin = now_seconds();
+  positions_.enter(lane, what, begin);
   table_.run(phase.section, task, phase.micro_begin + repetition);
   const double end = now_seconds();
+  positions_.leave(lane);
   times_.busy[lane] += end - begin;
   if (timeline_) timeline_->lanes[lane].push_back({&what, micro_batch_of(phase, repetition), begin, end});
 }

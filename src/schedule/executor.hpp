@@ -28,6 +28,22 @@ struct LaneTimes {
   std::array<double, lane_count> busy{}, waited{};
 };
 
+/// What each lane is at, for another thread. Tasks must outlive it.
+class LanePositions {
+ public:
+  void enter(std::size_t lane, const Task& task, double now) {
+    since_[lane].store(now, std::memory_order_relaxed);
+    tasks_[lane].store(&task, std::memory_order_release);
+  }
+  void leave(std::size_t lane) { tasks_[lane].store(nullptr, std::memory_order_release); }
+  /// "compute: forward layers.2 for 3 s, gather: gather layers.3 for 3 s"; empty where no lane is at a task.
+  std::string describe() const;
+
+ private:
+  std::array<std::atomic<const Task*>, lane_count> tasks_{};
+  std::array<std::atomic<double>, lane_count> since_{};
+};
+
 class Executor {
  public:
   virtual ~Executor() = default;
@@ -40,6 +56,11 @@ class Executor {
   virtual void warm_up(ProgramKind) {}
   /// Of the last run.
   virtual const LaneTimes& times() const = 0;
+  /// What the lanes are at in this moment; any thread may ask.
+  std::string under_way() const { return positions_.describe(); }
+
+ protected:
+  LanePositions positions_;
 };
 
 /// On host threads.

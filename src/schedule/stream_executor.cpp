@@ -11,6 +11,7 @@
 #include "base/clock.hpp"
 #include "base/log.hpp"
 #include "schedule/graph_capture.hpp"
+#include "topology/failure/patience.hpp"
 
 namespace tessera {
 namespace {
@@ -68,6 +69,7 @@ void StreamExecutor::execute(ProgramKind kind) {
     end_all();
     throw;
   }
+  for (std::size_t lane = 0; lane < lane_count; ++lane) positions_.leave(lane);
   program.ran = true;
   program.seconds = std::max(program.seconds, now_seconds() - begin);
 }
@@ -188,24 +190,36 @@ void StreamExecutor::record(std::size_t lane, const Task& task) {
 }
 
 void StreamExecutor::await(std::size_t lane, std::int64_t count) {
+  Patience patience;
   double begin = now_seconds(), checked = begin, limit = say_after();
   while (done_[lane] < count) {
     if (see_progress()) {
       begin = now_seconds(), limit = say_after();
+      patience = {};
       continue;
     }
     const double now = now_seconds();
     if (now - checked > check_seconds) {
       checked = now;
-      watch_.check(now - begin);
-      if (now - begin > limit) {
+      const double waited = patience.waited(now);
+      note_positions(begin);
+      watch_.check(waited);
+      if (waited > limit) {
         limit *= 2;
-        warning("on this GPU no task has ended for {:.0f} s: {}{}", now - begin, unfinished(),
+        warning("on this GPU no task has ended for {:.0f} s: {}{}", waited, unfinished(),
                 running_ ? " (kernels.cuda_graph=\"off\" would name the task)" : "");
       }
     }
     now - begin < 2e-3 ? sched_yield() : usleep(20);
   }
+}
+
+void StreamExecutor::note_positions(double since) {
+  for (std::size_t lane = 0; lane < lane_count; ++lane)
+    if (done_[lane] < issued_[lane])
+      positions_.enter(lane, *issued_tasks_[lane][static_cast<std::size_t>((done_[lane] + 1) % ring)], since);
+    else
+      positions_.leave(lane);
 }
 
 double StreamExecutor::say_after() const {

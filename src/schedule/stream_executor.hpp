@@ -62,6 +62,7 @@ class StreamExecutor final : public Executor {
   /// Until the device has done the lane's `count`-th task.
   void await(std::size_t lane, std::int64_t count);
   bool see_progress();
+  void note_positions(double since);
   /// Ends what will never end by itself.
   void end_all();
   std::string unfinished() const;

@@ -6,6 +6,8 @@
 #include <string_view>
 
 #include "base/clock.hpp"
+#include "topology/failure/patience.hpp"
+#include "topology/failure/watch.hpp"
 #include "topology/peers.hpp"
 
 namespace tessera {
@@ -28,27 +30,39 @@ namespace {
 
 void require_peers(const WaitLimit& limit) {
   if (!limit.peers) return;
-  if (auto rank = limit.peers->ended_rank())
+  if (auto rank = limit.may_end ? limit.peers->unexpected_end() : limit.peers->ended_rank())
     fail(ExitCode::lost,
-         "the process of rank {} has ended during {}. Its own last lines, or the kernel's log when memory ran out, say why; run again to "
+         "the process of {} has ended during {}. Its own last lines, or the kernel's log when memory ran out, say why; run again to "
          "resume.",
-         *rank, limit.what());
+         limit.peers->name(*rank), limit.what());
+}
+
+/// Where a connection of MPI's broke, its other end may have gone a moment ago.
+void require_peers_for_a_while(const WaitLimit& limit) {
+  constexpr double seconds = 1;
+  for (const double begin = now_seconds(); now_seconds() - begin < seconds; usleep(20000)) require_peers(limit);
 }
 
 bool is_done(MPI_Request& request, const WaitLimit& limit) {
   int done = 0;
   const int status = MPI_Test(&request, &done, MPI_STATUS_IGNORE);
   if (status == MPI_SUCCESS) return done != 0;
-  require_peers(limit);  // says more than what MPI makes of it
+  require_peers_for_a_while(limit);  // says more than what MPI makes of it
   fail_mpi("MPI_Test", status, __FILE__, __LINE__);
 }
 
 }  // namespace
 
+std::string explain_wait(const Peers* peers, const std::string& wait) {
+  return peers && peers->watch() ? peers->watch()->explain(wait) : "not all ranks have arrived";
+}
+
 void wait_for(MPI_Request& request, const WaitLimit& limit) {
   for (int spin = 0; spin < 64; ++spin)
     if (is_done(request, limit)) return;
-  double start = now_seconds(), waited = 0, checked = 0;
+  Patience patience;
+  LongWait lasting(limit.peers ? limit.peers->whereabouts() : nullptr);
+  double waited = 0, checked = now_seconds();
   while (true) {
     for (int poll = 0; poll < 16; ++poll) {
       if (is_done(request, limit)) return;
@@ -58,12 +72,15 @@ void wait_for(MPI_Request& request, const WaitLimit& limit) {
       else
         usleep(20);
     }
-    waited = now_seconds() - start;
-    if (waited - checked > 0.25) {
-      checked = waited;
+    const double now = now_seconds();
+    waited = patience.waited(now);
+    if (now - checked > 0.25) {
+      checked = now;
       require_peers(limit);
+      lasting.lasts(waited, limit.what);
     }
-    if (waited > limit.seconds) fail(ExitCode::lost, "waited {:.0f} s in {}", waited, limit.what());
+    if (waited > limit.seconds)
+      fail(ExitCode::lost, "waited {:.0f} s in {}; {}", waited, limit.what(), explain_wait(limit.peers, limit.what()));
   }
 }
 

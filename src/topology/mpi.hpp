@@ -13,12 +13,16 @@ namespace tessera {
 
 class Peers;
 
-/// Bounds a wait. `what` is asked only when it fails; it names the collective, its lane and its number.
+/// Bounds a wait. `what` is asked only when it lasts; it names the collective, its lane and its number.
 struct WaitLimit {
   double seconds = 300;
-  const Peers* peers = nullptr;  ///< a wait also fails when one of these processes has ended
-  std::function<std::string()> what = {};
+  const Peers* peers = nullptr;            ///< a wait also fails when one of these processes has ended
+  std::function<std::string()> what = {};  ///< has the same words on all ranks of the collective
+  bool may_end = false;                    ///< processes end as they should meanwhile: only a lost one is a fault
 };
+
+/// Who waits there and for whom, as far as the ranks can be asked.
+std::string explain_wait(const Peers* peers, const std::string& wait);
 
 /// Completes a request by polling, so that ranks that share a core leave it to each other. Throws Error(lost) at the limit, and where a
 /// peer has ended.

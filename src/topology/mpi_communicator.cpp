@@ -180,13 +180,7 @@ class MpiCommunicator final : public Communicator {
   }
 
   void wait(MPI_Request& request, const char* what) {
-    wait_for(request,
-             {timeout_seconds_, peers_, [this, what] {
-                return fmt::format(
-                    "{} on rank {} of {} ({}, call {}): not all ranks have arrived. See the other ranks' last lines for the one that "
-                    "stopped",
-                    what, rank_, size_, label_, calls_);
-              }});
+    wait_for(request, {timeout_seconds_, peers_, [this, what] { return fmt::format("{} ({}, call {})", what, label_, calls_); }});
   }
 
   OwnedComm comm_;

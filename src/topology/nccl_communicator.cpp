@@ -11,6 +11,8 @@
 #include "base/clock.hpp"
 #include "base/log.hpp"
 #include "kernels/elementwise/elementwise.hpp"
+#include "topology/failure/patience.hpp"
+#include "topology/failure/watch.hpp"
 #include "topology/peers.hpp"
 #include "topology/reduce.hpp"
 #include "topology/world.hpp"
@@ -98,7 +100,7 @@ class NcclCommunicator final : public Communicator {
   void barrier() override {
     MPI_Request request = MPI_REQUEST_NULL;
     MPI_CHECK(MPI_Ibarrier(mpi_.get(), &request));
-    wait_for(request, {timeout_seconds_, peers_, [this] { return "barrier on " + who(); }});
+    wait_for(request, {timeout_seconds_, peers_, [this] { return fmt::format("a barrier ({})", label_); }});
   }
 
   // NCCL's user guide, "User Buffer Registration" and "Environment Variables" (NCCL_LEGACY_CUDA_REGISTER). What is relied on: a range
@@ -114,7 +116,7 @@ class NcclCommunicator final : public Communicator {
     int everywhere = result == ncclSuccess;
     MPI_Request request = MPI_REQUEST_NULL;
     MPI_CHECK(MPI_Iallreduce(MPI_IN_PLACE, &everywhere, 1, MPI_INT, MPI_MIN, mpi_.get(), &request));
-    wait_for(request, {timeout_seconds_, peers_, [this] { return "the registration of memory on " + who(); }});
+    wait_for(request, {timeout_seconds_, peers_, [this] { return fmt::format("the registration of memory ({})", label_); }});
     if (everywhere) return;
     deregister_memory();
     info(
@@ -154,7 +156,7 @@ class NcclCommunicator final : public Communicator {
     }
     MPI_Request request = MPI_REQUEST_NULL;
     MPI_CHECK(MPI_Ibcast(&id, sizeof id, MPI_BYTE, 0, mpi_.get(), &request));
-    wait_for(request, {timeout_seconds_, peers_, [this] { return "the exchange of NCCL's id on " + who(); }});
+    wait_for(request, {timeout_seconds_, peers_, [this] { return fmt::format("the exchange of NCCL's id ({})", label_); }});
     return id;
   }
 
@@ -177,34 +179,38 @@ class NcclCommunicator final : public Communicator {
   }
   /// What a call has come to, when the communicator takes another one: connections are made at first use, which needs the other ranks.
   ncclResult_t settled(ncclResult_t result, const char* call) {
-    const double begin = now_seconds();
-    for (double waited = 0; result == ncclInProgress; waited = now_seconds() - begin) {
+    Patience patience;
+    for (double waited = 0; result == ncclInProgress; waited = patience.waited()) {
       const ncclResult_t asked = ncclCommGetAsyncError(nccl_, &result);
       if (asked != ncclSuccess) fail_nccl(asked, call);
       if (result != ncclInProgress) break;
       require_peers(waited, call);
       waited < 2e-3 ? sched_yield() : usleep(20);
     }
+    lasting_.reset();
     return result;
   }
 
   void require_peers(double waited, const char* what) {
+    const auto wait = [&] { return fmt::format("{} ({})", what, label_); };
+    if (waited < 0.2)
+      lasting_.reset();  // another wait than the last one
+    else if (!lasting_)
+      lasting_.emplace(peers_ ? peers_->whereabouts() : nullptr), lasting_->lasts(waited, wait);
     if (now_seconds() - looked_ > look_seconds) {
       looked_ = now_seconds();
       require_processes(what);
     }
     if (waited > timeout_seconds_)
-      fail(ExitCode::lost,
-           "waited {:.0f} s in {} on {}: not all ranks have arrived. See the other ranks' last lines for the one that stopped", waited,
-           what, who());
+      fail(ExitCode::lost, "waited {:.0f} s in {} on {}; {}", waited, what, who(), explain_wait(peers_, wait()));
   }
   void require_processes(const char* what) const {
     if (!peers_) return;
     if (const auto ended = peers_->ended_rank())
       fail(ExitCode::lost,
-           "the process of rank {} has ended during {} on {}. Its own last lines, or the kernel's log when memory ran out, say why; run "
+           "the process of {} has ended during {} on {}. Its own last lines, or the kernel's log when memory ran out, say why; run "
            "again to resume.",
-           *ended, what, who());
+           peers_->name(*ended), what, who());
   }
 
   [[noreturn]] void fail_nccl(ncclResult_t result, const char* call) const {
@@ -239,6 +245,7 @@ class NcclCommunicator final : public Communicator {
   std::optional<void*> registered_;  ///< NCCL's handle, which may be null where it has nothing to do
   int rank_ = 0, size_ = 1;
   double looked_ = 0;
+  std::optional<LongWait> lasting_;
 };
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "base/end_report.hpp"
+#include "topology/failure/watch.hpp"
 
 namespace tessera {
 namespace {
@@ -116,6 +117,8 @@ Peers& Peers::operator=(Peers&& other) noexcept {
   std::swap(descriptors_, other.descriptors_);
   std::swap(own_, other.own_);
   std::swap(aborting_, other.aborting_);
+  std::swap(watch_, other.watch_);
+  std::swap(lost_, other.lost_);
   return *this;
 }
 
@@ -132,11 +135,30 @@ std::optional<int> Peers::lost_rank() const {
   // In this order: a rank marks itself before it ends.
   for (std::size_t r = 0; aborting_ && r < pids_.size(); ++r)
     if (has_ended(static_cast<int>(r)) && !aborting_[r].load()) return world_ranks_[r];
+  const int lost = lost_ ? lost_->load() : -1;
+  if (lost >= 0 && std::ranges::find(world_ranks_, lost) == world_ranks_.end()) return lost;
   return std::nullopt;
+}
+
+std::optional<int> Peers::unexpected_end() const {
+  if (lost_ && lost_->load() >= 0) return lost_->load();
+  return std::nullopt;
+}
+
+void Peers::set_watch(Watch* watch) {
+  lost_ = watch ? &watch->lost() : nullptr;
+  watch_ = watch;
+}
+
+Whereabouts* Peers::whereabouts() const { return watch_ ? &watch_->whereabouts() : nullptr; }
+
+std::string Peers::name(int world_rank) const {
+  return watch_ ? fmt::format("rank {} on {}", world_rank, watch_->host(world_rank)) : fmt::format("rank {}", world_rank);
 }
 
 std::optional<int> Peers::ended_rank() const {
   if (const std::optional<int> lost = lost_rank()) return lost;
+  if (const std::optional<int> lost = unexpected_end()) return lost;
   for (std::size_t r = 0; r < pids_.size(); ++r)
     if (has_ended(static_cast<int>(r))) return world_ranks_[r];
   return std::nullopt;

@@ -10,6 +10,9 @@
 
 namespace tessera {
 
+class Watch;
+class Whereabouts;
+
 /// Watches the processes of a node's ranks. A launcher may leave the others alone when one dies (srun's default), and MPI does not notice.
 class Peers {
  public:
@@ -24,14 +27,24 @@ class Peers {
   const std::vector<pid_t>& pids() const { return pids_; }
   /// False also where it cannot be known.
   bool has_ended(int local_rank) const;
-  /// The world rank of a process of this node that has ended, of several one that was lost.
+  /// The world rank of a process that has ended, of several one that was lost: of this node, or of any where there is a watch.
   std::optional<int> ended_rank() const;
+  /// A rank that ended without a goodbye, where there is a watch: others may end as they should.
+  std::optional<int> unexpected_end() const;
+
+  /// Over all ranks; null: none. It must stay until a call with null.
+  void set_watch(Watch* watch);
+  Watch* watch() const { return watch_; }
+  /// Where waits are noted; null without a watch.
+  Whereabouts* whereabouts() const;
+  /// "rank 5", and its host where a watch knows it: "rank 5 on n2".
+  std::string name(int world_rank) const;
 
   /// Takes a mark for each local rank, all false, in memory that the node's ranks share.
   void share_marks(std::atomic<bool>* aborting) { aborting_ = aborting; }
   /// Marks this process: it is in abort(), for a fault of its own or over a lost rank, and no other rank is to be told that it was lost.
   void mark_aborting() const;
-  /// The world rank of a process of this node that has ended unmarked. None where nothing is shared.
+  /// The world rank of a process of this node that has ended unmarked, or of one of another node that was lost.
   std::optional<int> lost_rank() const;
 
  private:
@@ -40,6 +53,8 @@ class Peers {
   std::vector<int> descriptors_;  // of processes; -1: our own, or not known
   int own_ = 0;                   // local rank
   std::atomic<bool>* aborting_ = nullptr;
+  Watch* watch_ = nullptr;
+  const std::atomic<int>* lost_ = nullptr;  // the watch's: handlers read it
 };
 
 /// Where abort() ends this process, looks for half a second for a lost rank among `peers`, names it and leaves with ExitCode::lost:

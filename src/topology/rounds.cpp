@@ -11,6 +11,9 @@
 
 #include "base/check.hpp"
 #include "base/clock.hpp"
+#include "topology/failure/patience.hpp"
+#include "topology/failure/watch.hpp"
+#include "topology/world_handles.hpp"
 
 namespace tessera {
 namespace {
@@ -114,7 +117,9 @@ void Rounds::pass() {
 }
 
 void Rounds::sleep_until_complete(std::uint32_t target) {
-  double start = now_seconds(), checked = start;
+  double checked = now_seconds();
+  Patience patience;
+  LongWait lasting(node_.world().handles().peers.whereabouts());
   head().sleepers.fetch_add(1);
   struct Leave {
     std::atomic<std::uint32_t>& sleepers;
@@ -122,10 +127,11 @@ void Rounds::sleep_until_complete(std::uint32_t target) {
   } leave{head().sleepers};
   for (std::uint32_t seen = head().arrived.load(); !reached(seen, target); seen = head().arrived.load()) {
     futex_wait(head().arrived, seen);
-    double now = now_seconds();
+    const double now = now_seconds(), waited = patience.waited(now);
     if (now - checked < check_after_seconds) continue;
     checked = now;
-    if (!reached(head().arrived.load(), target)) check_waiting(now - start);
+    lasting.lasts(waited, [this] { return what(); });
+    if (!reached(head().arrived.load(), target)) check_waiting(waited);
   }
 }
 
@@ -141,8 +147,8 @@ void Rounds::check_waiting(double waited_seconds) const {
     missing += fmt::format("{}{}", missing.empty() ? "" : ", ", r);
   }
   if (waited_seconds > timeout_seconds_)
-    fail(ExitCode::lost, "rank {} of {} waited {:.0f} s in {} ({}): rank {} did not arrive", rank_, size(), waited_seconds,
-         call_.describe(), where(), missing);
+    fail(ExitCode::lost, "rank {} of {} waited {:.0f} s in {}: rank {} did not arrive; {}", rank_, size(), waited_seconds, what(), missing,
+         explain_wait(&node_.world().handles().peers, what()));
 }
 
 const std::byte* Rounds::resolve(int peer) const { return node_.resolve(members_[static_cast<std::size_t>(peer)], call(peer).location); }

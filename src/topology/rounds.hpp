@@ -74,6 +74,8 @@ class Rounds {
   std::byte* window_of(int rank, std::uint32_t round) const;
   void sleep_until_complete(std::uint32_t target);
   void check_waiting(double waited_seconds) const;
+  /// The same words on all ranks.
+  std::string what() const { return fmt::format("{} ({})", call_.describe(), where()); }
   std::string where() const;
 
   Mapping block_;

@@ -17,18 +17,20 @@
 #include <exception>
 #include <mutex>
 #include <new>
+#include <numeric>
 #include <thread>
 
 #include "base/clock.hpp"
 #include "base/end_report.hpp"
 #include "base/log.hpp"
 #include "deck/environment.hpp"
+#include "topology/failure/leave.hpp"
 #include "topology/world_handles.hpp"
 
 namespace tessera {
 namespace {
 
-constexpr double abort_grace_seconds = 5, drain_seconds = 2;
+constexpr double abort_grace_seconds = 5;
 
 /// Calls `leave`, which does not return, unless it is destroyed within `seconds`.
 class ExitTimer {
@@ -106,17 +108,6 @@ void refuse_singletons(int ranks) {
   }
 }
 
-/// Waits until the launcher has read what this process wrote to its standard error. Hydra throws away what is still in the pipe when it is
-/// told to end the run, and the cause of the failure would be lost.
-void drain_standard_error() {
-  struct stat status = {};
-  int unread = 0;
-  if (fstat(STDERR_FILENO, &status) != 0 || !S_ISFIFO(status.st_mode)) return;
-  double deadline = now_seconds() + drain_seconds;
-  while (ioctl(STDERR_FILENO, FIONREAD, &unread) == 0 && unread > 0 && now_seconds() < deadline) usleep(1000);
-  usleep(20000);  // the reader passes it on before it looks at anything else; let it start
-}
-
 std::string host_name() {
   char name[256] = {};
   gethostname(name, sizeof(name) - 1);
@@ -126,6 +117,7 @@ std::string host_name() {
 }  // namespace
 
 World::World(const WorldOptions& options) : options_(options), exceptions_at_start_(std::uncaught_exceptions()) {
+  const StartWatch start(options.start);
   int provided = MPI_THREAD_SINGLE;
   MPI_CHECK(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided));
   MPI_CHECK(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN));
@@ -164,6 +156,10 @@ World::World(const WorldOptions& options) : options_(options), exceptions_at_sta
   place_.nodes = static_cast<int>(leaders.size());
   place_.node = static_cast<int>(std::lower_bound(leaders.begin(), leaders.end(), leader) - leaders.begin());
   place_.host = host_name();
+  hosts_ = gather_text(place_.host);
+  log_identity(place_.rank, place_.ranks, place_.nodes > 1 ? place_.host : "");
+  if (place_.ranks > 1) handles_->watch = make_watch(*this, hosts_);
+  handles_->peers.set_watch(handles_->watch.get());
   // Last: were anything to throw after it, the handler would be left with what is freed. Without marks nobody can tell who was lost.
   if (handles_->marks() && place_.local_ranks > 1) explain_aborts(&handles_->peers, place_.rank);
 }
@@ -177,17 +173,12 @@ World::~World() {
 void World::barrier() const {
   MPI_Request request = MPI_REQUEST_NULL;
   MPI_CHECK(MPI_Ibarrier(handles_->world.get(), &request));
-  wait_for(request, {options_.collective_timeout_seconds, &handles_->peers, [this] {
-                       return fmt::format("the world's barrier on rank {} of {}; not all ranks have arrived", place_.rank, place_.ranks);
-                     }});
+  wait_for(request, {options_.collective_timeout_seconds, &handles_->peers, [] { return std::string("the world's barrier"); }});
 }
 
 std::vector<std::string> World::gather_text(std::string_view mine) const {
   std::size_t n = static_cast<std::size_t>(place_.ranks);
-  WaitLimit limit{options_.collective_timeout_seconds, &handles_->peers, [this] {
-                    return fmt::format("the world's gather of texts on rank {} of {}; not all ranks have arrived", place_.rank,
-                                       place_.ranks);
-                  }};
+  WaitLimit limit{options_.collective_timeout_seconds, &handles_->peers, [] { return std::string("the world's gather of texts"); }};
   int length = static_cast<int>(mine.size());
   std::vector<int> lengths(n), offsets(n);
   MPI_Request request = MPI_REQUEST_NULL;
@@ -204,9 +195,8 @@ std::vector<std::string> World::gather_text(std::string_view mine) const {
 }
 
 std::string World::broadcast_text(std::string_view mine, int root) const {
-  WaitLimit limit{options_.collective_timeout_seconds, &handles_->peers, [this, root] {
-                    return fmt::format("the world's broadcast from rank {} on rank {} of {}", root, place_.rank, place_.ranks);
-                  }};
+  WaitLimit limit{options_.collective_timeout_seconds, &handles_->peers,
+                  [root] { return fmt::format("the world's broadcast from rank {}", root); }};
   std::string text(place_.rank == root ? mine : std::string_view());
   int length = static_cast<int>(text.size());
   MPI_Request request = MPI_REQUEST_NULL;
@@ -270,9 +260,7 @@ void World::together(const std::function<void()>& part) const {
   int first = code ? place_.rank : place_.ranks, agreed = place_.ranks;
   MPI_Request request = MPI_REQUEST_NULL;
   MPI_CHECK(MPI_Iallreduce(&first, &agreed, 1, MPI_INT, MPI_MIN, handles_->world.get(), &request));
-  wait_for(request, {options_.collective_timeout_seconds, &handles_->peers, [this] {
-                       return fmt::format("the world's agreement on rank {} of {}; not all ranks have arrived", place_.rank, place_.ranks);
-                     }});
+  wait_for(request, {options_.collective_timeout_seconds, &handles_->peers, [] { return std::string("the world's agreement"); }});
   if (agreed == place_.ranks) return;
   std::string text = broadcast_text(fmt::format("{:3}{}", code, message), agreed);
   throw AgreedError(static_cast<ExitCode>(std::atoi(text.substr(0, 3).c_str())), text.substr(3), agreed);
@@ -285,13 +273,16 @@ int World::finish(int status) {
   int highest = status;
   MPI_Request request = MPI_REQUEST_NULL;
   MPI_CHECK(MPI_Iallreduce(&status, &highest, 1, MPI_INT, MPI_MAX, handles_->world.get(), &request));
-  wait_for(request, {options_.collective_timeout_seconds, nullptr, [this] {
-                       return fmt::format("the end of the run on rank {} of {}; not all ranks have arrived", place_.rank, place_.ranks);
-                     }});
+  wait_for(request, {.seconds = options_.collective_timeout_seconds,
+                     .peers = &handles_->peers,
+                     .what = [] { return std::string("the end of the run"); },
+                     .may_end = true});
   if (place_.rank == 0)
     report_end(highest);
   else
     leave_end_report_to_others();
+  handles_->peers.set_watch(nullptr);
+  handles_->watch.reset();
   // From here all work of all ranks is done, so leaving without MPI_Finalize loses nothing.
   int launcher_socket = environment("PMI_FD") ? environment_number("PMI_FD") : -1;
   ExitTimer timer(options_.finalize_timeout_seconds,
@@ -311,14 +302,32 @@ void World::abort_all(ExitCode code, const std::string& message) const {
     std::this_thread::sleep_for(std::chrono::duration<double>(abort_grace_seconds / 2));
     _exit(nobody);
   }
+  if (handles_ && handles_->watch && !handles_->watch->take_floor(status)) {
+    // A rank of another node speaks.
+    leave_end_report_to_others();
+    std::this_thread::sleep_for(std::chrono::duration<double>(abort_grace_seconds / 2));
+    _exit(status);
+  }
   report_end(status);  // before any other rank can notice, and report what follows from this
   log_line(LogLevel::error, message);
   std::fflush(nullptr);
   drain_standard_error();
+  if (started_by_srun() && handles_ && handles_->watch) _exit(status);  // the others have been told
   // What MPI and its transports say while they are torn down would stand below the cause.
   if (int null = open("/dev/null", O_WRONLY | O_CLOEXEC); null >= 0) dup2(null, STDERR_FILENO);
   MPI_Abort(MPI_COMM_WORLD, status);
   _exit(status);
+}
+
+std::string World::map_of_ranks() const {
+  std::vector<int> all(hosts_.size());
+  std::iota(all.begin(), all.end(), 0);
+  const std::string named = name_ranks(all, hosts_);
+  return named.substr(named.find(' ') + 1);
+}
+
+void World::describe_work(std::function<std::string()> describe) const {
+  if (handles_->watch) handles_->watch->whereabouts().set_work(std::move(describe));
 }
 
 std::string mpi_version() {

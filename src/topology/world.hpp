@@ -8,12 +8,14 @@
 
 #include "base/check.hpp"
 #include "base/identity.hpp"
+#include "topology/failure/start.hpp"
 
 namespace tessera {
 
 struct WorldOptions {
   double collective_timeout_seconds = 300;  ///< a collective that waits longer is an error
   double finalize_timeout_seconds = 10;     ///< MPI_Finalize may hang (MPICH 4.0.2 over TCP); after this the process leaves without it
+  StartOptions start = {};                  ///< how long ranks wait for each other at the start, and who is missing
   Identity identity = {};                   ///< of this program: ranks whose identities differ are refused before anything else
   bool mixed_processors = false;            ///< what differs may follow from the processor; all ranks must say so
 };
@@ -48,6 +50,10 @@ class World {
   int rank() const { return place_.rank; }
   int ranks() const { return place_.ranks; }
   const WorldOptions& options() const { return options_; }
+  /// "0-3 on n1, 4-7 on n2"
+  std::string map_of_ranks() const;
+  /// Where this process is will be asked of `describe`, from another thread, when a rank waits too long. This rank only.
+  void describe_work(std::function<std::string()> describe) const;
   /// From now on a collective of this world, or of a communicator made in it, that waits longer is an error. This rank only.
   void limit_waits(double seconds) { options_.collective_timeout_seconds = seconds; }
 
@@ -81,9 +87,22 @@ class World {
  private:
   WorldOptions options_;
   Place place_;
+  std::vector<std::string> hosts_;  // by rank
   std::unique_ptr<Handles> handles_;
   int exceptions_at_start_ = 0;
   bool finished_ = false;
+};
+
+/// Describes this process's work while it lives.
+class DescribedWork {
+ public:
+  DescribedWork(const World& world, std::function<std::string()> describe) : world_(world) { world_.describe_work(std::move(describe)); }
+  ~DescribedWork() { world_.describe_work({}); }
+  DescribedWork(const DescribedWork&) = delete;
+  DescribedWork& operator=(const DescribedWork&) = delete;
+
+ private:
+  const World& world_;
 };
 
 /// The MPI library that this process runs with: "MPICH 4.0.2". MPI need not have been started.

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <cstddef>
 
+#include "topology/failure/watch.hpp"
 #include "topology/mpi.hpp"
 #include "topology/peers.hpp"
 #include "topology/shared_block.hpp"
@@ -16,10 +17,11 @@ struct Failure {
 };
 
 struct World::Handles {
-  OwnedComm world;  ///< a duplicate of MPI_COMM_WORLD: a library that uses MPI on its own cannot meet our messages
-  OwnedComm node;   ///< the ranks of this node
-  Peers peers;      ///< the processes of this node
-  Mapping block;    ///< a Failure and `peers`' marks; empty where the node's ranks cannot share memory: then each speaks for itself
+  OwnedComm world;               ///< a duplicate of MPI_COMM_WORLD: a library that uses MPI on its own cannot meet our messages
+  OwnedComm node;                ///< the ranks of this node
+  Peers peers;                   ///< the processes of this node
+  std::unique_ptr<Watch> watch;  ///< over all ranks; null for one alone
+  Mapping block;  ///< a Failure and `peers`' marks; empty where the node's ranks cannot share memory: then each speaks for itself
   static std::size_t block_bytes(int local_ranks) {
     return sizeof(Failure) + static_cast<std::size_t>(local_ranks) * sizeof(std::atomic<bool>);
   }

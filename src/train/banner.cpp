@@ -15,6 +15,7 @@ void print_banner(const BannerFacts& f) {
   info("Tessera {}: {}", version(), describe(program_identity()));
   info("\n{}", print_deck(deck));
   for (const std::string& line : f.parsed.resolved) info("auto: {}", line);
+  info("ranks       {}", f.ranks);
   info("mesh        {}; collectives by {}; lanes {}", f.mesh, f.path, f.lanes == LaneMode::threads ? "on threads" : "inline");
   info("machine     {} threads a rank; {}; measured {} GEMM {:.0f} GFLOP/s over all ranks", f.threads, f.binding,
        name_of(deck.precision.compute), f.gemm_rate * 1e-9);

@@ -8,6 +8,7 @@ namespace tessera {
 
 struct BannerFacts {
   const ParsedDeck& parsed;
+  std::string ranks;       ///< where each is
   std::string mesh, path;  ///< path of the collectives
   LaneMode lanes = LaneMode::inline_order;
   int threads = 1;  ///< a rank

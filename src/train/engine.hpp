@@ -83,6 +83,8 @@ class Engine {
   /// Mean loss per token over the evaluation micro-batches; `tokens` is the number of tokens with weight 1 over all ranks.
   StepReport evaluate(double tokens);
   const LaneTimes& times() const { return executor_->times(); }
+  /// What the lanes are at; any thread may ask.
+  std::string under_way() const { return executor_->under_way(); }
 
   /// Tests: this rank's copy of a tensor's summed gradient in fp32 after a step (whole gradients only: stage 0 or 1, or one rank), and its
   /// compute copy.

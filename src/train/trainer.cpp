@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -144,9 +145,14 @@ class Training {
                                   .evaluation_micro_batches = evaluation_micro_batches(),
                                   .lanes = lanes_,
                                   .kernel_choices = kernel_choices(gpu)});
+    work_.emplace(world_, [this] {
+      const std::string tasks = engine_->under_way();
+      return tasks.empty() ? std::string(stage_.load()) : tasks;
+    });
     if (overhead_) overhead_->count("libraries", engine_->plan().bytes[static_cast<std::size_t>(Tier::device)]);
     world_.require_same("schedule", engine_->schedule().hash());
     print_banner({.parsed = parsed_,
+                  .ranks = world_.map_of_ranks(),
                   .mesh = describe(mesh),
                   .path = path_,
                   .lanes = lanes_,
@@ -183,6 +189,7 @@ class Training {
         warning("{} had seen {} samples; with batch.global = {} this run goes on from sample {}", reader.folder(),
                 reader.meta().sample_cursor, deck_.batch.global, cursor);
     });
+    stage_ = "the loading of a checkpoint";
     load_checkpoint(world_, *engine_, checkpoint);
     info("resumed from {} at step {} of {}", checkpoint, step, deck_.run.steps);
     return step;
@@ -300,7 +307,9 @@ class Training {
     bool stopped = false;
     for (std::int64_t step = first_step_; step < deck_.run.steps && !stopped; ++step) {
       const double begin = now_seconds();
+      stage_ = "the reading of a batch";
       load_batch(step);
+      stage_ = "the step's end";
       const StepReport report = engine_->step(step, stop_requested(), trace.of(step));
       require_finite(step, report, saver.last());
       const StepFigures f = figures(step, report, now_seconds() - begin);
@@ -316,7 +325,7 @@ class Training {
       }
       stopped = report.stop != 0 && done < deck_.run.steps;
       if (stopped || done == deck_.run.steps || (deck_.checkpoint.every > 0 && done % deck_.checkpoint.every == 0))
-        progress.note(saver.save(done));
+        stage_ = "the saving of a checkpoint", progress.note(saver.save(done));
     }
     progress.finish();
     if (!stopped) return static_cast<int>(ExitCode::ok);
@@ -338,6 +347,8 @@ class Training {
   std::optional<Node> node_;
   std::optional<Engine> engine_;
   std::optional<DeviceOverhead> overhead_;
+  std::atomic<const char*> stage_{""};  ///< beside the engine's tasks
+  std::optional<DescribedWork> work_;   ///< of the engine: goes before it
 };
 
 }  // namespace

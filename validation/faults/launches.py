@@ -11,7 +11,7 @@ import sys
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "resume"))
 import runs  # noqa: E402
 
-ENVIRONMENT, USAGE = 6, 2
+ENVIRONMENT, USAGE, LOST = 6, 2, 76
 HOST = socket.gethostname()
 check = runs.Checks()
 
@@ -62,6 +62,15 @@ def other_deck(folder):
             [f"the deck of rank 1 on {HOST}", "run.seed = 1, here 7", "optimizer.beta2", "here 0.5"])
 
 
+def another_program(folder):
+    """A rank that never speaks MPI: the deck says how long the others wait for it."""
+    done = launch(({}, folder.command("never", 1, topology__start_timeout="4 s")), ({}, ["sleep", "300"]))
+    output = done.stdout + done.stderr
+    check(f"a rank that is another program: status {done.returncode}", done.returncode == LOST, output)
+    check("a rank that is another program: is named", f"of 2 ranks 1 has not come; rank 0 on {HOST} is here" in output, output)
+    check("a rank that is another program: who waited leaves nothing", not [n for n in os.listdir(folder.path) if n.startswith(".tessera-start")])
+
+
 def carried(folder):
     """What --version prints stands in the metrics and in the checkpoint."""
     version = subprocess.run([runs.TESSERA, "--version"], capture_output=True, text=True, check=True).stdout
@@ -80,6 +89,7 @@ def main():
         other_program(folder)
         other_instructions(folder)
         other_deck(folder)
+        another_program(folder)
         carried(folder)
     return 0 if check.good else 1
 

@@ -6,6 +6,7 @@ import os
 import re
 import signal
 import sys
+import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "resume"))
 import runs  # noqa: E402
@@ -75,7 +76,25 @@ def stalled(folder):
     status, output = run.wait(), run.output()
     check(f"a stalled rank: status {status}", status == LOST, output)
     check("a stalled rank: says how long it waited, and for what", re.search(r"waited \d+ s in", output) and "rank 1 did not arrive" in output, output)
+    check("a stalled rank: is named with its host and its task", re.search(r"rank 1 on \S+ does not answer: it is stopped", output), output)
     runs.wait_until_gone(pids)
+
+
+def suspended(folder):
+    """All ranks are stopped for longer than a collective may last, one after the other as scontrol suspend does it, and go on: nobody gives up."""
+    run = folder.start("suspended", 2, topology__collective_timeout="5 s", **COMMON)
+    run.wait_for_step(3)
+    run.signal_ranks(signal.SIGSTOP, 1)
+    time.sleep(1)  # the other one now waits
+    run.signal_ranks(signal.SIGSTOP, 0)
+    time.sleep(7)  # longer than the limit: time itself is what is tested
+    stopped = run.steps_done()
+    run.signal_ranks(signal.SIGCONT, 0)
+    run.signal_ranks(signal.SIGCONT, 1)
+    run.wait_for_step(stopped + 3)
+    run.signal_ranks(signal.SIGTERM)
+    status, output = run.wait(), run.output()
+    check(f"a suspended run goes on and can be stopped: status {status}", status == 75, output)
 
 
 def main():
@@ -93,6 +112,7 @@ def main():
         for number in runs.STOP_SIGNALS:
             stop_and_resume(folder, reference, number, 2, launcher=True)
         stalled(folder)
+        suspended(folder)
     return 0 if check.good else 1
 
 

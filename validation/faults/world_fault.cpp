@@ -101,6 +101,7 @@ int run(World& world, const std::string& fault) {
     world.together([&] {
       if (failing) fail(ExitCode::data, "train.h5 cannot be opened");
     });
+  if (kind == "stop-first" && world.rank() == 0) raise(SIGSTOP);
   if (kind == "kill-sending") send_and_die(*comm, failing, pids[1]);
   if (kind.starts_with("abort-")) abort_apart(kind, world.rank(), pids);
   if (kind == "everybody") fail(ExitCode::numerics, "the loss is not finite at step 3");
@@ -115,6 +116,7 @@ int run(World& world, const std::string& fault) {
     if (kind == "exception") throw std::runtime_error("something else went wrong");
     if (kind == "kill") raise(SIGKILL);
     if (kind == "stall") sleep(3600);
+    if (kind == "stop") raise(SIGSTOP);
   }
   return wait_for_ever(*comm);
 }
@@ -123,11 +125,14 @@ int run(World& world, const std::string& fault) {
 }  // namespace tessera
 
 int main(int argc, char** argv) {
-  std::string fault = argc == 2 ? argv[1] : "";
+  std::string fault = argc >= 2 ? argv[1] : "";
   tessera::hold_stop_signals();
   tessera::prepare_end_report(tessera::environment("TESSERA_STATUS_FILE").value_or(""));
   tessera::watch_stop_signals();
-  const double limit = fault.starts_with("stall") ? 4 : 300;  // the start of a busy machine's ranks must not pass it
-  return tessera::run_in_world({.collective_timeout_seconds = limit, .finalize_timeout_seconds = 2},
+  // The start of a busy machine's ranks must not pass it.
+  const double limit = fault.starts_with("stall") || fault.starts_with("stop") ? 4 : 300;
+  const tessera::StartOptions start{
+      .timeout_seconds = fault == "absent" ? 3 : 300.0, .say_seconds = 1, .run_folder = argc == 3 ? argv[2] : ""};
+  return tessera::run_in_world({.collective_timeout_seconds = limit, .finalize_timeout_seconds = 2, .start = start},
                                [&](tessera::World& world) { return tessera::run(world, fault); });
 }

@@ -79,6 +79,36 @@ def check(name, command, status, last, once=None, ranks=3, environment=None, has
     return not faults
 
 
+def starts(launch):
+    """Launches in which a rank comes late, or never."""
+    good = True
+    for late in (True, False):
+        with tempfile.TemporaryDirectory() as folder:
+            go, log = os.path.join(folder, "go"), os.path.join(folder, "log")
+            second = ["sh", "-c", f'until [ -e "{go}" ]; do sleep 0.05; done; exec "$0" "$@"', program, "none"] if late else ["sleep", str(HANG_SECONDS)]
+            command = [mpiexec, "-n", "1", program, "none" if late else "absent", os.path.join(folder, "runs", "x"), ":", "-n", "1", *second]
+            with open(log, "w") as out:
+                run = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT)
+            said = "of 2 ranks 1 has not come; rank 0 on "
+            deadline = time.time() + HANG_SECONDS
+            while said not in open(log).read() and run.poll() is None and time.time() < deadline:
+                time.sleep(0.02)
+            waiting = [name for name in os.listdir(folder) if name.startswith(".tessera-start-")]
+            open(go, "w").close()
+            status, output = run.wait(HANG_SECONDS), open(log).read()
+            left = [name for name in os.listdir(folder) if name not in ("go", "log")]
+            faults = [] if said in output else ["who is missing is not said"]
+            faults += [] if status == (0 if late else LOST) else [f"exit status {status}"]
+            faults += [] if waiting or not late else ["the waiting rank showed itself nowhere"]
+            faults += [f"{left} are left"] if left else []
+            faults += [] if late or "and the job ends" in output else ["the end is not explained"]
+            print(f"{'FAIL' if faults else 'ok  '} a rank that comes {'late' if late else 'never'}: status {status}" + "".join(f"\n     {f}" for f in faults))
+            if faults:
+                print("     output:\n" + "\n".join("     | " + line for line in output.splitlines()))
+            good &= not faults
+    return good
+
+
 def main():
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))  # some ranks end by SIGABRT
     launch = [mpiexec, "-n", "3"]
@@ -86,10 +116,10 @@ def main():
 
     def expect(fault, status, last, launch=launch, **more):
         nonlocal good
-        over = " over TCP" if more.get("environment") else ""
+        over = " over nodes" if "unshare" in launch else " over TCP" if more.get("environment") else ""
         with tempfile.TemporaryDirectory() as ended:
             os.environ["ENDED"] = ended
-            good &= check(f"{fault}{over}{' unseen by the launcher' if len(launch) > 3 else ''}", [*launch, program, fault], status, last, **more)
+            good &= check(f"{fault}{over}{' unseen by the launcher' if 'sleep' in launch[-1] else ''}", [*launch, program, fault], status, last, **more)
 
     expect("none", 0, "")
     expect("status", 4, "")
@@ -102,10 +132,13 @@ def main():
     expect("together", 2, "rank 0: error: deck.toml:3: zero.stage = 7", once="error:")
     expect("together-one", 3, "rank 1: error: train.h5 cannot be opened", once="error:")
     expect("everybody", 8, "error: the loss is not finite at step 3", once="error:")
-    expect("stall", LOST, "waited .* s in all_reduce of 1 fp32 .*lane reduce.*rank 1 did not arrive", once="error:")
-    expect("stall-over-mpi", LOST, "waited .* s in all_reduce on rank . of 3 .*lane reduce.*not all ranks have arrived", once="error:")
+    idle = r"^  rank 1 on \S+ runs no task and waits in no collective$"
+    expect("stall", LOST, idle, once="error:", has="(axis dp, lane reduce, call 1): rank 1 did not arrive; ranks 0, 2 on ")
+    expect("stall-over-mpi", LOST, idle, once="error:", has="s in all_reduce (axis dp, lane reduce, call 1); ranks 0, 2 on ")
+    expect("stop-over-mpi", LOST, r"^  rank 1 on \S+ does not answer: it is stopped", once="error:")
+    expect("stop-first-over-mpi", LOST, r"error: waited .* in all_reduce .*; rank 0 on \S+ does not answer: it is stopped")
     # A launcher that does not see the death, as srun by default does not act on it: the others find out by themselves.
-    expect("kill-over-mpi", LOST, "the process of rank 1 has ended during all_reduce", launch=[*launch, *UNSEEN],
+    expect("kill-over-mpi", LOST, r"the process of rank 1 on \S+ has ended during all_reduce", launch=[*launch, *UNSEEN],
            once="error:")
     expect("kill", LOST, "the process of rank 1 has ended while rank", launch=[*launch, *UNSEEN], once="error:")
 
@@ -126,7 +159,21 @@ def main():
     for _ in range(3):
         expect("none", 0, "", environment=over_tcp)
         expect("status", 4, "", environment=over_tcp)
-    expect("throw", 3, "rank 1: error: train.h5: token 70000", environment=over_tcp, once="error:")
+    expect("throw", 3, r"rank 1 on \S+: error: train.h5: token 70000", environment=over_tcp, once="error:")
+
+    # Ranks on nodes of their own, as MPI sees it, with names of their own: the culprit and its host are named, once for all nodes.
+    if subprocess.run(["unshare", "--uts", "true"], stderr=subprocess.DEVNULL).returncode == 0:
+        nodes = [*launch, "unshare", "--uts", "sh", "-c", 'hostname "n$PMI_RANK"; exec "$0" "$@"']
+        expect("none", 0, "", launch=nodes, environment=over_tcp)
+        expect("throw", 3, "rank 1 on n1: error: train.h5: token 70000", launch=nodes, environment=over_tcp, once="error:")
+        expect("stall", LOST, "^  rank 1 on n1 runs no task", launch=nodes, environment=over_tcp, once="error:",
+               has="; ranks 0 on n0, 2 on n2 wait there, for:")
+        expect("stop", LOST, "^  rank 1 on n1 does not answer: it is stopped", launch=nodes, environment=over_tcp, once="error:")
+        expect("stop-first", LOST, "rank 0 on n0 does not answer: it is stopped", launch=nodes, environment=over_tcp)
+        # The limit of a collective is as long as the bound of this test: only the watch can tell.
+        expect("kill", LOST, "the process of rank 1 on n1 has ended during all_reduce", launch=[*nodes, *UNSEEN], environment=over_tcp, once="error:")
+
+    good &= starts(launch)
 
     for variable in ("SLURM_NTASKS", "PMI_SIZE", "OMPI_COMM_WORLD_SIZE"):
         good &= check(f"one process and {variable}=4", [program, "none"], 6, "srun --mpi=pmi2", ranks=0, environment={variable: "4"})

@@ -1,0 +1,66 @@
+// A watch over the start: a launch of which some ranks never come waits in MPI_Init, where nobody can ask who it is.
+#pragma once
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+namespace tessera {
+
+struct StartOptions {
+  double timeout_seconds = 300;  ///< then this process ends with ExitCode::lost
+  double say_seconds = 10;       ///< then, or at half of that time, who is missing is said first
+  /// A folder that is, or will be, the run's own on all ranks. Ranks that have waited a second leave a file each in the nearest folder
+  /// above it that exists, and take it back when the wait is over. Empty: nobody can be named.
+  std::string run_folder = {};
+};
+
+/// What the launcher says of this process. For messages alone: ranks and nodes come from MPI.
+struct Launch {
+  int rank = 0, ranks = 1;
+  std::string host, nodes;  ///< `nodes`: all of the job, as Slurm writes them
+};
+Launch launch_of_environment();
+/// And no mpiexec between: srun answers MPI_Abort with SIGKILL to all ranks, and the run's status is lost.
+bool started_by_srun();
+
+/// "n[1-3,07],m" -> n1, n2, n3, n07, m. One pair of brackets a name.
+std::vector<std::string> expand_hosts(std::string_view list);
+
+/// A rank that waits, and where.
+struct Waiter {
+  int rank = 0;
+  std::string host;
+};
+/// Who has come and who has not.
+std::string describe_missing(const Launch& launch, const std::vector<Waiter>& come);
+
+class StartWatch {
+ public:
+  explicit StartWatch(StartOptions options);
+  /// The world stands.
+  ~StartWatch();
+  StartWatch(const StartWatch&) = delete;
+  StartWatch& operator=(const StartWatch&) = delete;
+
+ private:
+  void loop();
+  void show_presence();
+  void take_presence_back();
+  std::vector<Waiter> come() const;
+  void say(double waited, bool last) const;
+
+  StartOptions options_;
+  Launch launch_;
+  std::string folder_;  ///< of the files; empty where there is none
+  bool shown_ = false;
+  std::mutex mutex_;
+  std::condition_variable over_;
+  bool stop_ = false;
+  std::thread thread_;  // last: it uses the others
+};
+
+}  // namespace tessera

@@ -1,0 +1,63 @@
+// What a process is doing, kept for the moment in which others ask why the run does not go on.
+#pragma once
+#include <functional>
+#include <map>
+#include <mutex>
+#include <string>
+
+namespace tessera {
+
+/// What another rank is told. Text between processes is print()'s.
+struct Note {
+  std::map<std::string, double> waits;  ///< collectives that this rank waits in, and for how many seconds
+  std::string work;                     ///< the tasks of its lanes; empty where none run
+  std::string print() const;
+  static Note parse(const std::string& text);
+  std::string describe() const;
+};
+
+/// Of this process. Any thread.
+class Whereabouts {
+ public:
+  /// Who waits says so once that lasts, with a name that is the same on all ranks of the collective.
+  void begin_wait(const void* who, std::string what);
+  void end_wait(const void* who);
+  /// `describe` is asked until it is replaced; no call is under way when this returns.
+  void set_work(std::function<std::string()> describe);
+  Note note() const;
+
+ private:
+  struct Wait {
+    std::string what;
+    double begin = 0;
+  };
+  mutable std::mutex mutex_;
+  std::map<const void*, Wait> waits_;
+  std::function<std::string()> work_;
+};
+
+/// Notes a wait once it has lasted, and takes the note back when it ends.
+class LongWait {
+ public:
+  explicit LongWait(Whereabouts* where) : where_(where) {}
+  ~LongWait() { end(); }
+  LongWait(const LongWait&) = delete;
+  LongWait& operator=(const LongWait&) = delete;
+  /// After `waited` seconds, again and again.
+  template <class What>
+  void lasts(double waited, What what) {
+    if (!where_ || noted_ || waited < 0.2) return;
+    noted_ = true;
+    where_->begin_wait(this, what());
+  }
+  void end() {
+    if (noted_) where_->end_wait(this);
+    noted_ = false;
+  }
+
+ private:
+  Whereabouts* where_;
+  bool noted_ = false;
+};
+
+}  // namespace tessera

@@ -1,0 +1,139 @@
+// The parts of the watch over ranks that need no second process: words, patience, links.
+#include <arpa/inet.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <thread>
+
+#include "topology/failure/account.hpp"
+#include "topology/failure/link.hpp"
+#include "topology/failure/patience.hpp"
+#include "topology/failure/start.hpp"
+
+namespace tessera {
+namespace {
+
+const std::vector<std::string> hosts{"n1", "n1", "n2", "n2", "n2"};
+
+RankNote note_of(int rank, std::map<std::string, double> waits, std::string work = "") {
+  return {.rank = rank, .answered = true, .note = {std::move(waits), std::move(work)}};
+}
+
+TEST(Account, RanksAreNamedWithTheirHosts) {
+  EXPECT_EQ(name_ranks(std::vector{0}, hosts), "rank 0 on n1");
+  EXPECT_EQ(name_ranks(std::vector{0, 1, 2, 3, 4}, hosts), "ranks 0-1 on n1, 2-4 on n2");
+  EXPECT_EQ(name_ranks(std::vector{0, 2, 4}, hosts), "ranks 0 on n1, 2, 4 on n2");
+}
+
+TEST(Account, WhoIsNotInTheCollectiveIsNamed) {
+  const std::string wait = "all_reduce (call 3)";
+  RankNote stopped{.rank = 4, .answered = false, .age = 7, .note = {{}, "compute: `forward layers.2` for 1 s"}};
+  const std::vector<RankNote> notes{note_of(0, {{wait, 5}}), note_of(1, {{wait, 5}}), note_of(2, {{wait, 4}}),
+                                    note_of(3, {{"the world's barrier", 5}}), stopped};
+  EXPECT_EQ(
+      explain_wait(notes, hosts, wait),
+      "ranks 0-1 on n1, 2 on n2 wait there, for:\n  rank 4 on n2 does not answer: it is stopped, or its node hangs. Last heard of 7 s ago: "
+      "runs compute: `forward layers.2` for 1 s\n  rank 3 on n2 has waited 5 s in the world's barrier");
+}
+
+TEST(Account, WhereAllAreThereMpiIsSaidToHang) {
+  const std::vector<RankNote> notes{note_of(0, {{"a barrier", 1}}), note_of(1, {{"a barrier", 1}})};
+  EXPECT_NE(explain_wait(notes, hosts, "a barrier").find("MPI or the network"), std::string::npos);
+}
+
+TEST(Account, NotesReadBack) {
+  std::vector<RankNote> notes{note_of(0, {{"a", 1}, {"b", 2}}, "compute: x"), note_of(1, {})};
+  notes[1].ended = true, notes[1].answered = false, notes[1].age = 3;
+  const std::vector<RankNote> back = parse_notes(print_notes(notes));
+  ASSERT_EQ(back.size(), 2u);
+  EXPECT_EQ(back[0].note.waits, notes[0].note.waits);
+  EXPECT_EQ(back[0].note.work, "compute: x");
+  EXPECT_TRUE(back[1].ended && !back[1].answered && back[1].age == 3);
+}
+
+TEST(Patience, CountsWaitingAndForgetsTimeInWhichNobodyRan) {
+  Patience patience;
+  const double begin = now_seconds();
+  EXPECT_NEAR(patience.waited(begin + 0.25), 0.25, 0.1);
+  EXPECT_NEAR(patience.waited(begin + 1), 1, 0.1);
+  EXPECT_EQ(patience.waited(begin + 100), 0) << "a jump";
+  EXPECT_NEAR(patience.waited(begin + 100.5), 0.5, 1e-6);
+}
+
+TEST(Start, ReadsSlurmsListsOfHosts) {
+  using Hosts = std::vector<std::string>;
+  EXPECT_EQ(expand_hosts(""), Hosts{});
+  EXPECT_EQ(expand_hosts("n1"), Hosts{"n1"});
+  EXPECT_EQ(expand_hosts("n[1-3,07],login,gpu[08-10]-ib"), (Hosts{"n1", "n2", "n3", "n07", "login", "gpu08-ib", "gpu09-ib", "gpu10-ib"}));
+}
+
+TEST(Start, NamesRanksThatHaveNotCome) {
+  const Launch launch{.rank = 0, .ranks = 4, .host = "n1", .nodes = "n[1-3]"};
+  EXPECT_EQ(describe_missing(launch, {{0, "n1.cluster"}, {1, "n1.cluster"}, {3, "n3"}}),
+            "of 4 ranks 2 has not come; ranks 0-1 on n1.cluster, 3 on n3 are here; nobody has come from n2");
+  EXPECT_EQ(describe_missing(launch, {}), "of 4 ranks not all have come; this is rank 0 on n1");
+  EXPECT_NE(describe_missing(launch, {{0, "n1"}, {1, "n1"}, {2, "n2"}, {3, "n3"}}).find("MPI does not connect them"), std::string::npos);
+}
+
+/// Until a message or the end comes.
+std::vector<Message> next(Link& link, bool& open) {
+  std::vector<Message> messages;
+  open = true;
+  while (messages.empty() && open) {
+    pollfd watched{link.socket(), POLLIN, 0};
+    poll(&watched, 1, 1000);
+    open = link.receive(messages);
+  }
+  return messages;
+}
+
+TEST(Link, WhoKnowsTheSecretIsHeardAndNobodyElse) {
+  LinkListener listener(true);
+  std::string reason, forged = listener.offer(), wrong;
+  forged[forged.find('\n') + 1] ^= 1;
+  Link stranger, one, two;
+  std::thread others([&] {
+    stranger = connect_link(forged, 1, 5, wrong);
+    one = connect_link(listener.offer(), 1, 20, reason);
+    two = connect_link(listener.offer(), 2, 20, reason);
+  });
+  std::vector<Link> links = listener.accept_all(3, 30);
+  others.join();
+  EXPECT_LT(stranger.socket(), 0);
+  EXPECT_NE(wrong, "");
+  ASSERT_GE(one.socket(), 0) << reason;
+  ASSERT_GE(two.socket(), 0) << reason;
+  ASSERT_EQ(links.size(), 3u);
+  EXPECT_LT(links[0].socket(), 0);
+
+  const std::string large(200000, 'x');
+  bool open = true;
+  two.send(MessageKind::note, large);
+  two.send(MessageKind::bye);
+  std::vector<Message> got;
+  while (got.size() < 2 && open) {
+    two.flush();
+    for (Message& m : next(links[2], open)) got.push_back(std::move(m));
+  }
+  ASSERT_EQ(got.size(), 2u);
+  EXPECT_EQ(got[0].text, large);
+  EXPECT_EQ(got[1].kind, MessageKind::bye);
+  one.close();
+  EXPECT_TRUE(next(links[1], open).empty());
+  EXPECT_FALSE(open);
+}
+
+TEST(Link, SaysWhyThereIsNone) {
+  std::string reason, offer;
+  {
+    LinkListener listener(true);
+    offer = listener.offer();
+  }
+  EXPECT_LT(connect_link(offer, 1, 2, reason).socket(), 0);
+  EXPECT_NE(reason.find("127.0.0.1: Connection refused"), std::string::npos) << reason;
+}
+
+}  // namespace
+}  // namespace tessera
