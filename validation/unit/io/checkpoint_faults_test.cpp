@@ -165,6 +165,28 @@ TEST_F(Damage, RandomFlips) {
   CheckpointReader(folder).verify({});
 }
 
+/// Ranks share a verification: together they read every byte.
+TEST_F(Damage, PartsOfAVerification) {
+  std::mt19937_64 engine(13);
+  for (std::string file : {"checkpoint.h5", "shard-00000.h5", "shard-00001.h5"}) {
+    auto path = folder + "/" + file;
+    for (int i = 0; i < 40; ++i) {
+      auto at = static_cast<std::int64_t>(engine() % fs::file_size(path));
+      flip_byte(path, at);
+      int found = 0;
+      for (int part = 0; part < 3; ++part) try {
+          CheckpointReader(folder).verify({}, part, 3);
+        } catch (const Error& error) {
+          EXPECT_HAS(std::string(error.what()), file);
+          ++found;
+        }
+      EXPECT_GE(found, 1) << file << " byte " << at;
+      flip_byte(path, at);
+    }
+  }
+  for (int part = 0; part < 3; ++part) CheckpointReader(folder).verify({}, part, 3);
+}
+
 TEST_F(Damage, RandomTruncations) {
   std::mt19937_64 engine(12);
   for (std::string file : {"checkpoint.h5", "shard-00001.h5"}) {

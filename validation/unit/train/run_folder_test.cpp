@@ -8,6 +8,7 @@
 #include "../scratch.hpp"
 #include "io/checkpoint/checkpoint.hpp"
 #include "io/checkpoint/format.hpp"
+#include "train/saving.hpp"
 #include "train/start_point.hpp"
 
 namespace tessera {
@@ -361,6 +362,21 @@ TEST_F(Folder, AFolderThatIsMovedAwayIsMadeAgain) {
   EXPECT_EQ(test::slurp(path_ + "/deck.toml"), print_deck(deck()));
   EXPECT_EQ(line(), 1);
   EXPECT_TRUE(test::has(test::error_of(ExitCode::environment, [&] { examine_run_folder(deck(), 0); }), "another run")) << "locked again";
+}
+
+/// The old one goes only when the new one is whole; what the line has on disk is room that it gets back.
+TEST_F(Folder, RoomThatSavesNeed) {
+  auto needed = [&](std::vector<std::string> keys, std::int64_t first, std::int64_t own) {
+    keys.push_back("run.steps=100");
+    return disk_bytes_needed(deck(keys), first, own, 10);
+  };
+  EXPECT_EQ(needed({"checkpoint.every=10", "checkpoint.keep=2"}, 0, 0), 30);
+  EXPECT_EQ(needed({"checkpoint.every=10", "checkpoint.keep=2"}, 50, 2), 10);
+  EXPECT_EQ(needed({"checkpoint.every=10", "checkpoint.keep=2"}, 50, 9), 10) << "one must fit before any goes";
+  EXPECT_EQ(needed({"checkpoint.every=10", "checkpoint.keep=2"}, 90, 0), 10) << "there is one save left";
+  EXPECT_EQ(needed({"checkpoint.every=10", "checkpoint.keep=0"}, 0, 0), 100) << "all stay";
+  EXPECT_EQ(needed({"checkpoint.every=0"}, 0, 0), 10);
+  EXPECT_EQ(needed({"checkpoint.every=10"}, 100, 0), 0) << "done already";
 }
 
 TEST_F(Folder, AFileInTheWayIsNamed) {
