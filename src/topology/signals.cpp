@@ -19,7 +19,7 @@ namespace {
 constexpr double unseen_seconds = 5;
 
 // The process's own: signals have no other owner.
-std::atomic<bool> taken{false};
+std::atomic<bool> taken{false}, interrupted{false};
 std::atomic<int> first_signal{0};
 sigset_t held, before;  // what is held, and what was blocked before
 
@@ -45,7 +45,6 @@ int next_signal(double seconds) {
 void watch() {
   constexpr double look_seconds = 0.25, idle_seconds = 3600;
   pthread_setname_np(pthread_self(), "signals");
-  bool interrupted = false;
   double since = 0;
   while (true) {
     const bool unseen = stop_requested() && !taken.load();
@@ -54,14 +53,14 @@ void watch() {
     const int signal = next_signal(unseen ? look_seconds : idle_seconds);
     if (signal == 0) continue;
     if (first_signal.compare_exchange_strong(none, signal)) since = now_seconds();
-    if (signal == SIGINT && interrupted) _exit(128 + SIGINT);
-    interrupted = interrupted || signal == SIGINT;
+    if (signal == SIGINT && interrupted.exchange(true)) _exit(128 + SIGINT);
   }
 }
 
 }  // namespace
 
 void hold_stop_signals() noexcept {
+  if (sigismember(&held, SIGTERM) == 1) return;  // what a library has done to SIGHUP since the start is not what was asked for
   sigemptyset(&held);
   for (int signal : {SIGTERM, SIGINT, SIGUSR1}) sigaddset(&held, signal);
   struct sigaction action = {};
@@ -75,6 +74,7 @@ void release_stop_signals() {
 }
 
 void watch_stop_signals() {
+  hold_stop_signals();
   // Detached: it holds nothing, and a signal may come until the process ends.
   std::thread(watch).detach();
 }

@@ -126,7 +126,6 @@ int run(World& world, const std::string& fault) {
 
 int main(int argc, char** argv) {
   std::string fault = argc >= 2 ? argv[1] : "";
-  tessera::hold_stop_signals();
   tessera::prepare_end_report(tessera::environment("TESSERA_STATUS_FILE").value_or(""));
   tessera::watch_stop_signals();
   // The start of a busy machine's ranks must not pass it.

@@ -5,7 +5,10 @@
 #include <unistd.h>
 
 #include <functional>
+#include <string>
 #include <thread>
+
+#include "base/check.hpp"
 
 namespace tessera {
 namespace {
@@ -18,15 +21,24 @@ void wait_until(const std::function<bool()>& condition) {
 // One test: the flag is the process's, and nothing ever clears it.
 TEST(Signals, TheFirstSignalIsKeptAndASecondInterruptLeavesAtOnce) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
-  EXPECT_EXIT((watch_stop_signals(), kill(getpid(), SIGTERM), pause()), ::testing::KilledBySignal(SIGTERM), "");
+  // What was held ends a process that has nothing to save, once it is released.
+  EXPECT_EXIT((hold_stop_signals(), kill(getpid(), SIGTERM), release_stop_signals(), pause()), ::testing::KilledBySignal(SIGTERM), "");
   watch_stop_signals();
   take_stop_signals();
   EXPECT_FALSE(stop_requested());
   EXPECT_EQ(stop_signal(), 0);
+  EXPECT_NO_THROW(leave_if_stopped());
   kill(getpid(), SIGUSR1);
   wait_until(stop_requested);
   EXPECT_EQ(stop_signal(), SIGUSR1);
   EXPECT_STREQ(signal_name(stop_signal()), "SIGUSR1");
+  try {
+    leave_if_stopped();
+    FAIL() << "nothing was thrown";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code, ExitCode::interrupted);
+    EXPECT_NE(std::string(error.what()).find("SIGUSR1 before the first step"), std::string::npos) << error.what();
+  }
   // The signals wait for the thread that takes them, so that none is left says that it has seen them.
   for (int signal : {SIGTERM, SIGTERM, SIGINT}) {
     kill(getpid(), signal);
@@ -48,7 +60,7 @@ TEST(Signals, ThreadsThatStartLaterCannotBeInterrupted) {
   std::thread([] {
     sigset_t blocked;
     pthread_sigmask(SIG_SETMASK, nullptr, &blocked);
-    for (int signal : {SIGTERM, SIGINT, SIGUSR1}) EXPECT_EQ(sigismember(&blocked, signal), 1) << signal_name(signal);
+    for (int signal : {SIGTERM, SIGINT, SIGUSR1, SIGHUP}) EXPECT_EQ(sigismember(&blocked, signal), 1) << signal_name(signal);
   }).join();
 }
 
