@@ -82,6 +82,12 @@ struct ZeroKeys {
   friend bool operator==(const ZeroKeys&, const ZeroKeys&) = default;
 };
 
+struct ActivationKeys {
+  std::string recompute;   // none | selective | full
+  std::int64_t every = 1;  // layers between two kept streams
+  friend bool operator==(const ActivationKeys&, const ActivationKeys&) = default;
+};
+
 struct MeshKeys {
   std::int64_t dp = 0, tp = 1, pp = 1, cp = 1, ep = 1;  // dp 0: auto
   friend bool operator==(const MeshKeys&, const MeshKeys&) = default;
@@ -129,6 +135,7 @@ struct Deck {
   LearningRateKeys learning_rate;
   PrecisionKeys precision;
   ZeroKeys zero;
+  ActivationKeys activation;
   MeshKeys mesh;
   TopologyKeys topology;
   CheckpointKeys checkpoint;

@@ -197,6 +197,14 @@ const std::vector<Key> table = {
     {KEY(zero.offload_param.device), .type = text, .choices = {"none"}, .fallback = "\"none\"", .refused = no_offload,
      .help = "Memory tier of the parameter shards when they are not kept with the kernels; only none in this version."},
 
+    // [activation]
+    {KEY(activation.recompute), .type = text, .choices = {"none", "selective", "full"}, .fallback = "\"none\"",
+     .help =
+         "What the backward pass makes again and the forward pass need not keep. selective: the half of the bytes that costs the fewest "
+         "FLOPs; full: all but the residual stream that enters a layer. No bit of a run depends on it."},
+    {KEY(activation.every), .type = integer, .unit = "layers", .limits = {.least = 1, .most = 100000}, .fallback = "1",
+     .help = "With recompute = \"full\": layers from one kept stream to the next."},
+
     // [mesh]
     {KEY(mesh.dp), .type = integer, .unit = "ranks", .limits = {.least = 0, .most = 1e7}, .fallback = "\"auto\"", .automatic = Auto::kept,
      .help = "Data-parallel ranks; auto is all ranks of the launch, a number must equal them."},

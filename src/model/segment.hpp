@@ -1,5 +1,6 @@
-// A segment is the piece of a layer between two places where a collective, a saved tensor or a recompute boundary may stand.
-// Each segment states what it reads and writes (operands) and is plain code that calls kernels; it knows neither ranks nor ZeRO.
+// A segment is the piece of a layer between two places where a collective or a recompute boundary may stand. Its text (attention.cpp,
+// mlp.cpp, ...) is read once by a Recorder; what stands here is the record: values, and calls of kernels that touch them. Training,
+// evaluation and recompute are readings of it (passes.hpp). It knows neither ranks nor ZeRO.
 #pragma once
 #include <functional>
 #include <span>
@@ -12,64 +13,82 @@
 
 namespace tessera {
 
-/// What an operand is, so that whoever builds a schedule knows which buffer to bind.
-enum class OperandKind : std::uint8_t {
-  stream_in,        ///< residual stream that enters, (M,C)
-  stream_out,       ///< residual stream that leaves, (M,C)
-  d_stream,         ///< gradient of the stream, (M,C); the backward pass turns that of the output into that of the input, in place
-  saved,            ///< written by the forward pass, read by the backward pass
-  scratch,          ///< lives inside the task
-  workspace,        ///< kernels' temporary memory
-  weight,           ///< a tensor (with those joined to it) in the compute type
-  packed_weight,    ///< the same as `product` likes it best; null where no packed copy is kept
-  weight_gradient,  ///< its fp32 gradient: access `write` starts a sum, `add` goes on with it
-  rope_table,       ///< (T, D/2, 2) fp32
-  tokens,           ///< (M) int32 inputs of this micro-batch
-  targets,          ///< (M) int32
-  losses            ///< (M) fp32 and after it one double: their sum
+/// A tensor of a segment. Declaring it gives this handle; nothing is matched by position or by name.
+struct Value {
+  int id = -1;  ///< in Segment::values; -1: absent, its address is null
+  explicit operator bool() const { return id >= 0; }
+  friend bool operator==(const Value&, const Value&) = default;
+};
+
+/// Where a value's memory comes from.
+enum class ValueKind : std::uint8_t {
+  stream_in,           ///< residual stream that enters, (M,C)
+  stream_out,          ///< residual stream that leaves, (M,C)
+  d_stream,            ///< gradient of the stream, (M,C); the backward pass turns that of the output into that of the input, in place
+  activation,          ///< made and used inside the segment
+  weight,              ///< a tensor (with those joined to it) in the compute type
+  packed_weight,       ///< the same as `product` likes it best; null where no packed copy is kept
+  weight_gradient,     ///< its fp32 gradient: the first touch of a sum starts it, later ones add
+  rope_table,          ///< (T, D/2, 2) fp32
+  tokens,              ///< (M) int32 inputs of this micro-batch
+  targets,             ///< (M) int32
+  micro_batch_weight,  ///< 1 double: what the loss of this micro-batch counts for
+  scalars              ///< kernels::StepScalars
 };
 
 enum class Access : std::uint8_t { read, write, add };
 
-struct Operand {
-  OperandKind kind = OperandKind::scratch;
+struct ValueInfo {
+  ValueKind kind = ValueKind::activation;
+  std::string name;            ///< tensor name, or what the value holds
+  std::int64_t bytes = 0;      ///< of activations, streams and packed weights
+  kernels::Gemm product = {};  ///< of a packed weight: the shape that reads it
+  bool remade = false;         ///< of an activation: the backward pass makes it again, since that is cheaper than its bytes
+};
+
+struct Touch {
+  Value value;
   Access access = Access::read;
-  std::string name;        ///< tensor name, or what the buffer holds
-  std::int64_t bytes = 0;  ///< of saved, scratch, workspace and packed weights
-  kernels::Gemm product;   ///< of a packed weight: the shape that reads it
 };
 
-/// What a segment's code is handed: one address an operand, in the order in which it declared them.
-struct SegmentRun {
-  std::span<void* const> at;
-  std::span<const Access> access;
-  const ModelShape& shape;
-  kernels::Context context;  ///< without workspace
-  float grad_scale = 1;      ///< 1 / tokens of the global batch
-
+/// What a call is handed: where its values are.
+class At {
+ public:
+  At(std::span<void* const> addresses, std::span<const bool> adds, const kernels::Context& context, float grad_scale)
+      : context(context), grad_scale(grad_scale), addresses_(addresses), adds_(adds) {}
   template <class T = void>
-  T* get(int i) const {
-    return static_cast<T*>(at[static_cast<std::size_t>(i)]);
+  T* get(Value value) const {
+    return value ? static_cast<T*>(addresses_[static_cast<std::size_t>(value.id)]) : nullptr;
   }
-  kernels::Context with_workspace(int i, std::size_t bytes) const {
-    kernels::Context result = context;
-    result.workspace = {get<std::byte>(i), bytes};
-    return result;
-  }
-  bool adds(int i) const { return access[static_cast<std::size_t>(i)] == Access::add; }
+  /// Whether a gradient goes on with a sum that is there; else it starts one.
+  bool adds(Value gradient) const { return adds_[static_cast<std::size_t>(gradient.id)]; }
+
+  const kernels::Context& context;  ///< with the workspace that the call asked for
+  float grad_scale;                 ///< 1 / tokens of the global batch
+
+ private:
+  std::span<void* const> addresses_;
+  std::span<const bool> adds_;
 };
 
-struct SegmentPass {
-  std::vector<Operand> operands;
-  std::function<void(const SegmentRun&)> run;
+/// A kernel call of a segment.
+struct Call {
+  std::string name;  ///< "linear gate_up"
+  std::vector<Touch> touches;
   double flops = 0;
+  std::size_t workspace = 0;  ///< bytes
+  std::function<void(const At&)> run;
 };
 
-/// A segment with its passes. For the head, `backward` is the loss with its gradient and `forward` the loss alone (evaluation).
 struct Segment {
   std::string name;  ///< "layers.3.attention"
-  int layer = -1;
-  SegmentPass forward, backward;
+  int layer = -1;    ///< -1: outside the layers
+  std::vector<ValueInfo> values;
+  std::vector<Call> forward, backward;
+  bool joint = false;  ///< `backward` makes what `forward` makes as well: a training step runs it alone (the head)
+  std::string forward_verb = "forward", backward_verb = "backward";  ///< of tasks' names
+
+  const ValueInfo& at(Value value) const { return values[static_cast<std::size_t>(value.id)]; }
 };
 
 Segment embedding_segment(const ModelShape&);
@@ -79,26 +98,5 @@ Segment head_segment(const ModelShape&);
 
 /// All segments in forward order: embedding, (attention, mlp) of each layer, head.
 std::vector<Segment> model_segments(const ModelShape& shape);
-
-/// Convenience of the segment files.
-namespace segment {
-inline Operand stream_in(const ModelShape& s) { return {OperandKind::stream_in, Access::read, "stream", s.bytes_of(s.tokens() * s.C), {}}; }
-inline Operand stream_out(const ModelShape& s) {
-  return {OperandKind::stream_out, Access::write, "stream", s.bytes_of(s.tokens() * s.C), {}};
-}
-inline Operand d_stream(const ModelShape& s, Access a) { return {OperandKind::d_stream, a, "d_stream", s.bytes_of(s.tokens() * s.C), {}}; }
-inline Operand saved(const char* name, Access a, std::int64_t bytes) { return {OperandKind::saved, a, name, bytes, {}}; }
-inline Operand scratch(const char* name, std::int64_t bytes) { return {OperandKind::scratch, Access::write, name, bytes, {}}; }
-inline Operand workspace(std::size_t bytes) {
-  return {OperandKind::workspace, Access::write, "workspace", static_cast<std::int64_t>(bytes), {}};
-}
-inline Operand weight(std::string tensor) { return {OperandKind::weight, Access::read, std::move(tensor), 0, {}}; }
-/// `product` reads the tensor as its b.
-inline Operand packed_weight(const ModelShape& s, std::string tensor, const kernels::Gemm& product) {
-  const std::size_t bytes = s.pack_weights ? kernels::gemm_packed_bytes(product, s.backend) : 0;
-  return {OperandKind::packed_weight, Access::read, std::move(tensor), static_cast<std::int64_t>(bytes), product};
-}
-inline Operand gradient(std::string tensor) { return {OperandKind::weight_gradient, Access::add, std::move(tensor), 0, {}}; }
-}  // namespace segment
 
 }  // namespace tessera

@@ -31,9 +31,10 @@ void ScheduleBuilder::build_train() {
   begin_section("begin");
   emit_begin();
   add(1);
+  const Events passes = training_passes();
   auto micro = [&](const char* name, bool first, bool last, std::int64_t repeat) {
     begin_section(name);
-    emit_events(micro_batch_events(), first, last);
+    emit_events(passes, first, last);
     add(repeat);
   };
   if (A == 1) {
@@ -54,9 +55,7 @@ void ScheduleBuilder::build_evaluate() {
   emit_begin();
   schedule_.evaluate.phases.push_back({last_section(), 1});
   begin_section("evaluation micro-batch");
-  std::vector<Event> events;
-  for (int s = 0; s < static_cast<int>(schedule_.segments.size()); ++s) events.push_back({s, false});
-  emit_events(events, true, false);
+  emit_events(evaluation_passes(), true, false);
   schedule_.evaluate.phases.push_back({last_section(), request_.evaluation_micro_batches});
   begin_section("end evaluation");
   emit_finish(true);

@@ -78,36 +78,35 @@ Use ScheduleBuilder::state_use(const std::string& name, int unit, Access access)
   return {named(name), in_parameters ? parameter_offset(unit) : 0, 4 * state(unit).size(), access, 0};
 }
 
-bool ScheduleBuilder::keeps_packed(const Operand& o) const {
-  return request_.training && o.bytes > 0 && storage(layout_.find(o.name).unit).parameters_whole;
+bool ScheduleBuilder::keeps_packed(const ValueInfo& v) const {
+  return request_.training && storage(layout_.find(v.name).unit).parameters_whole;
 }
 
 void ScheduleBuilder::declare_packed() {
   std::set<std::string> seen;
   packed_.resize(layout_.units.size());
   for (const Segment& segment : schedule_.segments)
-    for (const SegmentPass* p : {&segment.forward, &segment.backward})
-      for (const Operand& o : p->operands) {
-        if (o.kind != OperandKind::packed_weight || !keeps_packed(o) || !seen.insert(packed_name(o)).second) continue;
-        buffer(packed_name(o), Category::packed, local_tier_, o.bytes, true);
-        packed_[index(layout_.find(o.name).unit)].push_back(&o);
-      }
+    for (const ValueInfo& v : segment.values) {
+      if (v.kind != ValueKind::packed_weight || !keeps_packed(v) || !seen.insert(packed_name(v)).second) continue;
+      buffer(packed_name(v), Category::packed, local_tier_, v.bytes, true);
+      packed_[index(layout_.find(v.name).unit)].push_back(&v);
+    }
   if (deck_.kernels.pack_weights && request_.training && seen.empty())
     fail(ExitCode::usage, "kernels.pack_weights = true, and this processor's {} product has no packed form: leave the key out",
          name_of(compute()));
 }
 
-std::string ScheduleBuilder::packed_name(const Operand& o) {
-  return fmt::format("packed.{}.{}", o.name, o.product.b_transposed ? "forward" : "backward");
+std::string ScheduleBuilder::packed_name(const ValueInfo& v) {
+  return fmt::format("packed.{}.{}", v.name, v.product.b_transposed ? "forward" : "backward");
 }
 
 void ScheduleBuilder::emit_pack(int unit) {
-  for (const Operand* o : packed_[index(unit)]) {
-    const TensorRef ref = layout_.find(o->name);
+  for (const ValueInfo* v : packed_[index(unit)]) {
+    const TensorRef ref = layout_.find(v->name);
     const Use weight{named("parameters." + unit_at(unit).name), compute_bytes(ref.offset), compute_bytes(ref.elements), Access::read, 0};
-    emit({.name = fmt::format("pack {} ({})", o->name, o->product.b_transposed ? "forward" : "backward"),
-          .op = PackWeight{o->product},
-          .uses = {whole(named(packed_name(*o)), Access::write), weight}});
+    emit({.name = fmt::format("pack {} ({})", v->name, v->product.b_transposed ? "forward" : "backward"),
+          .op = PackWeight{v->product},
+          .uses = {whole(named(packed_name(*v)), Access::write), weight}});
   }
 }
 

@@ -9,121 +9,132 @@
 
 namespace tessera {
 
-std::vector<ScheduleBuilder::Event> ScheduleBuilder::micro_batch_events() const {
-  std::vector<Event> events;
-  const int n = static_cast<int>(schedule_.segments.size());
-  for (int s = 0; s + 1 < n; ++s) events.push_back({s, false});
-  for (int s = n - 1; s >= 0; --s) events.push_back({s, true});
+/// Of what a step makes a second time.
+constexpr const char* again = " (again)";
+
+int ScheduleBuilder::add_pass(SegmentPass pass) {
+  schedule_.passes.push_back(std::move(pass));
+  return static_cast<int>(schedule_.passes.size()) - 1;
+}
+
+ScheduleBuilder::Events ScheduleBuilder::training_passes() {
+  Events events;
+  activations_ = plan_activations(schedule_.segments, deck_.activation);
+  const auto segment = [&](int s) -> const Segment& { return schedule_.segments[index(s)]; };
+  const auto kept = [&](int s) -> const Kept& { return activations_.kept[index(s)]; };
+  for (int s = 0; s < static_cast<int>(schedule_.segments.size()); ++s)
+    if (!segment(s).joint) events.push_back(add_pass(forward_pass(segment(s), s, kept(s))));
+  for (auto span = activations_.spans.rbegin(); span != activations_.spans.rend(); ++span) {
+    for (int s = span->first; s < span->last; ++s) events.push_back(add_pass(again_pass(segment(s), s, kept(s))));
+    for (int s = span->last; s >= span->first; --s) events.push_back(add_pass(backward_pass(segment(s), s, kept(s))));
+  }
   return events;
 }
 
-const SegmentPass& ScheduleBuilder::pass(const Event& e) const {
-  const Segment& s = schedule_.segments[index(e.segment)];
-  return e.backward ? s.backward : s.forward;
+ScheduleBuilder::Events ScheduleBuilder::evaluation_passes() {
+  Events events;
+  for (int s = 0; s < static_cast<int>(schedule_.segments.size()); ++s) {
+    const Segment& segment = schedule_.segments[index(s)];
+    events.push_back(add_pass(forward_pass(segment, s, Kept(segment.values.size(), KeptBy::none))));
+  }
+  return events;
 }
 
-std::vector<int> ScheduleBuilder::gathered_units(const Event& e) const {
+std::vector<int> ScheduleBuilder::gathered_units(const SegmentPass& p) const {
   std::vector<int> result;
-  for (const Operand& o : pass(e).operands) {
-    if (o.kind != OperandKind::weight) continue;
-    const int unit = layout_.find(o.name).unit;
+  for (const Operand& o : p.operands) {
+    if (value_of(p, o).kind != ValueKind::weight) continue;
+    const int unit = layout_.find(value_of(p, o).name).unit;
     if (!storage(unit).parameters_whole && std::find(result.begin(), result.end(), unit) == result.end()) result.push_back(unit);
   }
   return result;
 }
 
-std::vector<Residency> ScheduleBuilder::residencies(const std::vector<Event>& events) const {
+std::vector<Residency> ScheduleBuilder::residencies(const Events& events) const {
   std::vector<std::vector<int>> used;
-  for (const Event& e : events) used.push_back(gathered_units(e));
+  for (const int e : events) used.push_back(gathered_units(pass(e)));
   std::vector<std::int64_t> elements;
   for (const Unit& unit : layout_.units) elements.push_back(unit.elements);
   const ZeroKeys& z = deck_.zero;
   return plan_residencies(used, elements, {z.prefetch_bucket_size, z.max_live_parameters, z.max_reuse_distance});
 }
 
-void ScheduleBuilder::emit_events(const std::vector<Event>& events, bool first, bool last) {
+void ScheduleBuilder::emit_events(const Events& events, bool first, bool last) {
   const std::vector<Residency> live = residencies(events);
   const std::vector<std::vector<int>> done = gradients_done(events);
   gathered_.assign(layout_.units.size(), {});
   std::size_t next = 0;
   for (int e = 0; e < static_cast<int>(events.size()); ++e) {
     for (; next < live.size() && live[next].issue <= e; ++next) emit_gather(live[next], static_cast<int>(next), events);
-    emit_segment(events[index(e)], e, first);
-    if (schedule_.segments[index(events[index(e)].segment)].name == "head") emit_loss();
+    emit_pass(events[index(e)], e, first);
     for (int unit : done[index(e)]) emit_gradient_done(unit, first, last);
   }
 }
 
-void ScheduleBuilder::emit_segment(const Event& e, int event, bool first) {
-  const Segment& segment = schedule_.segments[index(e.segment)];
-  const bool loss = segment.name == "head";
-  Task task{.name = fmt::format("{} {}",
-                                loss         ? (e.backward ? "loss and gradient" : "loss")
-                                : e.backward ? "backward"
-                                             : "forward",
-                                segment.name),
-            .op = RunSegment{e.segment, e.backward},
-            .lane = Lane::compute,
-            .uses = {},
-            .flops = pass(e).flops};
-  for (const Operand& o : pass(e).operands) task.uses.push_back(bind(o, e, event, first));
+void ScheduleBuilder::emit_pass(int number, int event, bool first) {
+  const SegmentPass& p = pass(number);
+  Task task{.name = p.name, .op = RunPass{number, p.kind}, .lane = Lane::compute, .uses = {}, .flops = p.flops};
+  for (const Operand& o : p.operands) task.uses.push_back(bind(o, p, event, first));
+  const auto workspace = static_cast<std::int64_t>(p.workspace);
+  task.uses.push_back(workspace == 0 ? absent()
+                                     : Use{buffer("workspace." + p.name, Category::workspace, local_tier_, workspace, false), 0, workspace,
+                                           Access::write, 0});
   emit(std::move(task));
 }
 
-Use ScheduleBuilder::bind(const Operand& o, const Event& e, int event, bool first) {
-  const Segment& segment = schedule_.segments[index(e.segment)];
+Use ScheduleBuilder::activation_use(const std::string& name, const ValueInfo& v, Access access) {
+  return {buffer(name, Category::activations, local_tier_, v.bytes, false), 0, v.bytes, access, 0};
+}
+
+std::string ScheduleBuilder::stream_name(const SegmentPass& p, int segment) const {
+  const bool made_again = p.kind != PassKind::forward && activations_.stream_dropped[index(segment)];
+  return fmt::format("stream.{}{}", segment, made_again ? again : "");
+}
+
+Use ScheduleBuilder::bind(const Operand& o, const SegmentPass& p, int event, bool first) {
+  const Segment& segment = schedule_.segments[index(p.segment)];
+  const ValueInfo& v = segment.at(o.value);
   const std::int64_t micro_bytes = 4 * schedule_.shape.tokens();
-  switch (o.kind) {
-    case OperandKind::stream_in:
-    case OperandKind::stream_out:
-      return {buffer(fmt::format("stream.{}", o.kind == OperandKind::stream_out ? e.segment : e.segment - 1), Category::activations,
-                     local_tier_, o.bytes, false),
-              0, o.bytes, o.access, 0};
-    case OperandKind::d_stream:
-      return {buffer("d_stream", Category::activations, local_tier_, o.bytes, false), 0, o.bytes, o.access, 0};
-    case OperandKind::saved:
-      return {buffer(segment.name + "." + o.name, Category::activations, local_tier_, o.bytes, false), 0, o.bytes, o.access, 0};
-    case OperandKind::scratch:
-      return {buffer(fmt::format("scratch.{}.{}.{}", segment.name, e.backward ? "backward" : "forward", o.name), Category::activations,
-                     local_tier_, o.bytes, false),
-              0, o.bytes, o.access, 0};
-    case OperandKind::workspace:
-      if (o.bytes == 0) return absent();
-      return {buffer(fmt::format("workspace.{}.{}", segment.name, e.backward ? "backward" : "forward"), Category::workspace, local_tier_,
-                     o.bytes, false),
-              0, o.bytes, o.access, 0};
-    case OperandKind::weight:
-      return weight_use(o.name, event);
-    case OperandKind::packed_weight:
-      return keeps_packed(o) ? whole(named(packed_name(o)), Access::read) : absent();
-    case OperandKind::weight_gradient:
-      return gradient_use(o.name, first);
-    case OperandKind::rope_table:
+  switch (v.kind) {
+    case ValueKind::stream_in:
+      return activation_use(stream_name(p, p.segment - 1), v, o.access);
+    case ValueKind::stream_out:
+      return activation_use(stream_name(p, p.segment), v, o.access);
+    case ValueKind::d_stream:
+      return activation_use("d_stream", v, o.access);
+    case ValueKind::activation:
+      return activation_use(o.kept_by == KeptBy::none
+                                ? fmt::format("scratch.{}.{}", p.name, v.name)
+                                : fmt::format("{}.{}{}", segment.name, v.name, o.kept_by == KeptBy::again ? again : ""),
+                            v, o.access);
+    case ValueKind::weight:
+      return weight_use(v.name, event);
+    case ValueKind::packed_weight:
+      return keeps_packed(v) ? whole(named(packed_name(v)), Access::read) : absent();
+    case ValueKind::weight_gradient:
+      return gradient_use(v.name, first);
+    case ValueKind::rope_table:
       return whole(named("rope"), Access::read);
-    case OperandKind::tokens:
+    case ValueKind::tokens:
       return {named("tokens"), 0, micro_bytes, Access::read, micro_bytes};
-    case OperandKind::targets:
+    case ValueKind::targets:
       return {named("targets"), 0, micro_bytes, Access::read, micro_bytes};
-    case OperandKind::losses:
-      return {buffer("losses", Category::activations, local_tier_, o.bytes, false), 0, o.bytes, o.access, 0};
+    case ValueKind::micro_batch_weight:
+      return {named("weights"), 0, 8, Access::read, 8};
+    case ValueKind::scalars:
+      return whole(named("scalars"), Access::add);
   }
   return {};
 }
 
-void ScheduleBuilder::emit_loss() {
-  emit({.name = "add loss",
-        .op = AddLoss{},
-        .uses = {whole(named("losses"), Access::read), {named("weights"), 0, 8, Access::read, 8}, whole(named("scalars"), Access::add)}});
-}
-
-void ScheduleBuilder::emit_gather(const Residency& r, int number, const std::vector<Event>& events) {
+void ScheduleBuilder::emit_gather(const Residency& r, int number, const Events& events) {
   const std::int64_t P = unit_at(r.unit).elements, S = shard(r.unit);
   const int target =
       buffer(fmt::format("gathered.{}#{}", unit_at(r.unit).name, number), Category::gathered, comm_tier_, compute_bytes(P), false);
   gathered_[index(r.unit)].push_back({r, target});
-  const char* phase =
-      events[index(r.first)].backward && schedule_.segments[index(events[index(r.first)].segment)].name != "head" ? "backward" : "forward";
-  emit({.name = fmt::format("gather {} ({})", unit_at(r.unit).name, phase),
+  const SegmentPass& reader = pass(events[index(r.first)]);
+  const bool backward = reader.kind != PassKind::forward && !schedule_.segments[index(reader.segment)].joint;
+  emit({.name = fmt::format("gather {} ({})", unit_at(r.unit).name, backward ? "backward" : "forward"),
         .op = Gather{S, S, compute()},
         .lane = Lane::gather,
         .uses = {whole(target, Access::write), whole(named("parameters." + unit_at(r.unit).name), Access::read)},
@@ -162,11 +173,11 @@ void ScheduleBuilder::emit_zero_padding(int unit, int target) {
   if (!gaps.empty()) emit({.name = fmt::format("clear padding {}", unit_at(unit).name), .op = Zero{}, .uses = gaps});
 }
 
-std::vector<std::vector<int>> ScheduleBuilder::gradients_done(const std::vector<Event>& events) const {
+std::vector<std::vector<int>> ScheduleBuilder::gradients_done(const Events& events) const {
   std::map<int, int> last;  // event by unit
   for (int e = 0; e < static_cast<int>(events.size()); ++e)
-    for (const Operand& o : pass(events[index(e)]).operands)
-      if (o.kind == OperandKind::weight_gradient) last[layout_.find(o.name).unit] = e;
+    for (const SegmentPass& p = pass(events[index(e)]); const Operand& o : p.operands)
+      if (value_of(p, o).kind == ValueKind::weight_gradient) last[layout_.find(value_of(p, o).name).unit] = e;
   std::vector<std::vector<int>> done(events.size());
   for (auto [unit, event] : last) done[index(event)].push_back(unit);
   return done;

@@ -65,7 +65,10 @@ Json summary_json(const TimelineSummary& s, const UntracedRuns& untraced, const 
 }  // namespace
 
 const char* kind_of(const Task& task) {
-  if (const auto* segment = std::get_if<RunSegment>(&task.op)) return segment->backward ? "backward" : "forward";
+  if (const auto* run = std::get_if<RunPass>(&task.op)) {
+    const char* kinds[] = {"forward", "recompute", "backward"};
+    return kinds[static_cast<std::size_t>(run->kind)];
+  }
   if (task.lane == Lane::gather) return "gather";
   if (task.lane == Lane::reduce) return "reduce";
   return std::holds_alternative<OptimizerStep>(task.op) ? "optimizer" : "step";

@@ -27,12 +27,12 @@ struct Runner {
   }
   std::int64_t bytes(std::size_t use) const { return r.task.uses[use].bytes; }
 
-  void operator()(const RunSegment& op) const {
-    const Segment& segment = backend.schedule->segments[static_cast<std::size_t>(op.segment)];
+  void operator()(const RunPass& op) const {
+    const SegmentPass& pass = backend.schedule->passes[static_cast<std::size_t>(op.pass)];
     std::array<Access, 64> access;
     for (std::size_t i = 0; i < r.task.uses.size(); ++i) access[i] = r.task.uses[i].access;
-    const SegmentRun run{r.at, {access.data(), r.task.uses.size()}, backend.schedule->shape, context(), backend.grad_scale};
-    (op.backward ? segment.backward : segment.forward).run(run);
+    const std::size_t last = pass.operands.size();
+    pass.run(r.at, {access.data(), last}, context({at<std::byte>(r, last), pass.workspace}), backend.grad_scale);
   }
 
   void operator()(const Gather& op) const { backend.gather->all_gather(at(r, 0), at(r, 1), op.count, op.dtype, op.stride, context()); }
@@ -48,11 +48,6 @@ struct Runner {
 
   void operator()(const Zero&) const {
     for (std::size_t i = 0; i < r.at.size(); ++i) kernels::fill_zero(context(), r.at[i], static_cast<std::size_t>(bytes(i)));
-  }
-
-  void operator()(const AddLoss&) const {
-    const auto* sum = reinterpret_cast<const double*>(at<std::byte>(r, 0) + bytes(0) - sizeof(double));
-    kernels::add_loss(context(), {.scalars = at<StepScalars>(r, 2), .loss_sum = sum, .weight = at<double>(r, 1)});
   }
 
   void operator()(const CountFlags&) const { kernels::count_flags(context(), at<StepScalars>(r, 0), at<StepInputs>(r, 1)); }

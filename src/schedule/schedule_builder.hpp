@@ -7,6 +7,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "model/recompute.hpp"
 #include "schedule/builder.hpp"
 #include "zero/residency.hpp"
 
@@ -19,11 +20,8 @@ class ScheduleBuilder {
   Schedule build();
 
  private:
-  /// One pass of a segment in a section: the event that residencies are planned over.
-  struct Event {
-    int segment;
-    bool backward;
-  };
+  /// A section's passes in order, by their number: the events that residencies are planned over.
+  using Events = std::vector<int>;
 
   /// A residency's gathered copy.
   struct Gathered {
@@ -79,26 +77,32 @@ class ScheduleBuilder {
   /// The bytes of this rank's state in each of state_names.
   Use state_use(const std::string& name, int unit, Access access) const;
 
-  bool keeps_packed(const Operand& o) const;
-  static std::string packed_name(const Operand& o);
+  bool keeps_packed(const ValueInfo& v) const;
+  static std::string packed_name(const ValueInfo& v);
   void declare_packed();
   /// After a unit's compute copies have changed.
   void emit_pack(int unit);
 
   // ---- A micro-batch (builder_micro_batch.cpp) ----
 
-  std::vector<Event> micro_batch_events() const;
-  const SegmentPass& pass(const Event& e) const;
-  /// Units that this event gathers, in order, each once.
-  std::vector<int> gathered_units(const Event& e) const;
-  std::vector<Residency> residencies(const std::vector<Event>& events) const;
-  /// Emits the events of a section with the gathers they need. `first` and `last` say which micro-batch of the step this is.
-  void emit_events(const std::vector<Event>& events, bool first, bool last);
-  void emit_segment(const Event& e, int event, bool first);
-  Use bind(const Operand& o, const Event& e, int event, bool first);
-  void emit_loss();
+  /// Reads the model's record for a training step: forward passes in order, backward passes in reverse.
+  Events training_passes();
+  Events evaluation_passes();
+  int add_pass(SegmentPass pass);
+  const SegmentPass& pass(int number) const { return schedule_.passes[index(number)]; }
+  const ValueInfo& value_of(const SegmentPass& p, const Operand& o) const { return schedule_.segments[index(p.segment)].at(o.value); }
+  /// Units that this pass gathers, in order, each once.
+  std::vector<int> gathered_units(const SegmentPass& p) const;
+  std::vector<Residency> residencies(const Events& events) const;
+  /// Emits the passes of a section with the gathers they need. `first` and `last` say which micro-batch of the step this is.
+  void emit_events(const Events& events, bool first, bool last);
+  void emit_pass(int number, int event, bool first);
+  Use bind(const Operand& o, const SegmentPass& p, int event, bool first);
+  Use activation_use(const std::string& name, const ValueInfo& v, Access access);
+  /// The stream that leaves a segment, as a pass sees it.
+  std::string stream_name(const SegmentPass& p, int segment) const;
 
-  void emit_gather(const Residency& r, int number, const std::vector<Event>& events);
+  void emit_gather(const Residency& r, int number, const Events& events);
   Use weight_use(const std::string& tensor, int event) const;
 
   /// Where a unit's fp32 gradient of this micro-batch is written: straight into the step's sum where that is whole and fp32, else into a
@@ -108,7 +112,7 @@ class ScheduleBuilder {
   Use gradient_use(const std::string& tensor, bool first);
   void emit_zero_padding(int unit, int target);
   /// Units whose gradient is complete after each event.
-  std::vector<std::vector<int>> gradients_done(const std::vector<Event>& events) const;
+  std::vector<std::vector<int>> gradients_done(const Events& events) const;
   /// A unit's gradient of this micro-batch is complete: into the step's sum, and to its owner where the stage says so.
   void emit_gradient_done(int unit, bool first, bool last);
   /// A whole sum meets those of the other ranks; a micro-batch's meets those of all micro-batches of all ranks.
@@ -131,10 +135,11 @@ class ScheduleBuilder {
   const Layout& layout_;
   Schedule schedule_;
   std::unordered_map<std::string, int> by_name_;
-  std::vector<std::vector<const Operand*>> packed_;  ///< of each unit, every packed copy once: the head's passes share one
+  std::vector<std::vector<const ValueInfo*>> packed_;  ///< of each unit, every packed copy once: the head's passes share one
   std::vector<std::vector<Gathered>> gathered_;      ///< of each unit, in this section
   std::set<std::string> touched_;                    ///< tensors whose gradient this section has begun
   std::set<int> touched_units_;                      ///< units whose micro-batch buffer is live
+  ActivationPlan activations_;
   Tier local_tier_ = Tier::host;                     ///< where kernels work
   Tier comm_tier_ = Tier::host;                      ///< what collectives touch
   bool fixed_ = false;

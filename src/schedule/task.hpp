@@ -6,7 +6,7 @@
 
 #include "base/hash.hpp"
 #include "memory/arena.hpp"
-#include "model/segment.hpp"
+#include "model/passes.hpp"
 #include "zero/partition.hpp"
 
 namespace tessera {
@@ -53,10 +53,10 @@ struct Use {
 
 // What a task does. The comment of each op gives the order of its uses.
 
-/// The segment's operands.
-struct RunSegment {
-  int segment = 0;
-  bool backward = false;
+/// The operands of the pass, then its workspace (write; of no bytes where it needs none).
+struct RunPass {
+  int pass = 0;  ///< of Schedule::passes
+  PassKind kind = PassKind::forward;
 };
 /// Whole (write), shard (read).
 struct Gather {
@@ -81,8 +81,6 @@ struct AccumulateFixed {
 };
 /// Any number of ranges (write).
 struct Zero {};
-/// Losses (read), weights of the micro-batches (read), scalars (add).
-struct AddLoss {};
 /// Scalars (add), step inputs (read).
 struct CountFlags {};
 /// Gradient (read), scalars (add), workspace (write).
@@ -113,8 +111,8 @@ struct PackWeight {
 /// Target (write), source (read): the same bytes in another tier.
 struct Copy {};
 
-using Op = std::variant<RunSegment, Gather, Reduce, AllReduce, AccumulateFixed, Zero, AddLoss, CountFlags, SumSquares, FinishStep,
-                        OptimizerStep, CastShard, PackWeight, Copy>;
+using Op = std::variant<RunPass, Gather, Reduce, AllReduce, AccumulateFixed, Zero, CountFlags, SumSquares, FinishStep, OptimizerStep,
+                        CastShard, PackWeight, Copy>;
 
 struct Task {
   std::string name;  ///< "gather layers.12 (backward)"
@@ -153,6 +151,7 @@ struct Schedule {
   Program snapshot;  ///< brings the state to where the host can read it: before a save; empty where it lies there already
   Program restore;  ///< brings what the host has read of the state to where tasks use it: before publish; empty where it lies there already
   std::vector<Segment> segments;
+  std::vector<SegmentPass> passes;  ///< readings of them
   ModelShape shape;
 
   /// Digest of what all ranks must agree on: sections, tasks, lanes, collectives and their sizes; not which shard a rank owns.

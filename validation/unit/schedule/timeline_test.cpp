@@ -10,7 +10,7 @@ namespace {
 
 using Spans = std::vector<std::pair<double, double>>;
 
-const Task compute{.name = "forward layers.0.mlp", .op = RunSegment{.segment = 1}, .lane = Lane::compute, .uses = {}, .flops = 100};
+const Task compute{.name = "forward layers.0.mlp", .op = RunPass{.pass = 1}, .lane = Lane::compute, .uses = {}, .flops = 100};
 const Task gather{.name = "gather layers.0", .op = Gather{}, .lane = Lane::gather, .uses = {}, .flops = 0, .bytes_moved = 30};
 const Task reduce{.name = "reduce \"layers.0\"", .op = Reduce{}, .lane = Lane::reduce, .uses = {}, .flops = 0, .bytes_moved = 7};
 
@@ -143,12 +143,12 @@ TEST(ChromeTrace, OfNothingIsStillJson) {
 }
 
 TEST(ChromeTrace, KindsOfTasks) {
-  EXPECT_STREQ(kind_of({.name = "", .op = RunSegment{.backward = true}, .uses = {}}), "backward");
+  EXPECT_STREQ(kind_of({.name = "", .op = RunPass{.kind = PassKind::backward}, .uses = {}}), "backward");
   EXPECT_STREQ(kind_of(compute), "forward");
   EXPECT_STREQ(kind_of(gather), "gather");
   EXPECT_STREQ(kind_of({.name = "", .op = AllReduce{}, .lane = Lane::reduce, .uses = {}}), "reduce");
   EXPECT_STREQ(kind_of({.name = "", .op = OptimizerStep{}, .uses = {}}), "optimizer");
-  EXPECT_STREQ(kind_of({.name = "", .op = AddLoss{}, .uses = {}}), "step");
+  EXPECT_STREQ(kind_of({.name = "", .op = CountFlags{}, .uses = {}}), "step");
 }
 
 }  // namespace

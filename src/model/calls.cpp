@@ -1,0 +1,304 @@
+// The kernels that texts call: for each the values that it touches, its FLOPs and workspace, and the call itself.
+#include <fmt/format.h>
+
+#include "kernels/attention/attention.hpp"
+#include "kernels/cross_entropy/products.hpp"
+#include "kernels/elementwise/elementwise.hpp"
+#include "kernels/embedding/embedding.hpp"
+#include "kernels/qk_norm_rope/qk_norm_rope.hpp"
+#include "kernels/rmsnorm/rmsnorm.hpp"
+#include "kernels/rope/rope.hpp"
+#include "kernels/step/step.hpp"
+#include "kernels/swiglu/swiglu.hpp"
+#include "model/linear.hpp"
+#include "model/recorder.hpp"
+
+namespace tessera {
+namespace {
+
+using enum Access;
+
+/// A gradient that kernels add to, of `elements` fp32 values: zero where it starts a sum.
+float* started(const At& at, Value gradient, std::int64_t elements) {
+  auto* sum = at.get<float>(gradient);
+  if (!at.adds(gradient)) fill_zero(at.context, sum, static_cast<std::size_t>(elements) * sizeof(float));
+  return sum;
+}
+
+double causal_flops(const ModelShape& s) {  // of attention's forward pass
+  return 2.0 * static_cast<double>(s.B * s.H * s.D) * static_cast<double>(s.T) * static_cast<double>(s.T);
+}
+
+kernels::RmsnormBackward rmsnorm_shape(const ModelShape& s) { return {.rows = s.tokens(), .C = s.C, .dtype = s.dtype}; }
+kernels::Rope rope_shape(const ModelShape& s, bool inverse) {
+  return {.M = s.tokens(), .T = s.T, .heads = s.H + s.G, .D = s.D, .stride = s.qkv_width(), .inverse = inverse, .dtype = s.dtype};
+}
+kernels::QkNormRopeBackward qk_norm_rope_shape(const ModelShape& s) {
+  return {.M = s.tokens(), .T = s.T, .H = s.H, .G = s.G, .D = s.D, .dtype = s.dtype};
+}
+kernels::EmbeddingBackward embedding_shape(const ModelShape& s) { return {.M = s.tokens(), .C = s.C, .V = s.V, .dtype = s.dtype}; }
+kernels::LinearCrossEntropy loss_shape(const ModelShape& s) {
+  return {.M = s.tokens(), .C = s.C, .V = s.V, .chunk = s.loss_chunk, .dtype = s.dtype};
+}
+kernels::LinearCrossEntropy loss_shape_with_gradient(const ModelShape& s) {
+  static float present = 0;  // the size query looks only at which outputs are wanted
+  auto shape = loss_shape(s);
+  shape.d_x = &present, shape.d_weight = &present;
+  return shape;
+}
+
+}  // namespace
+
+void Recorder::rmsnorm(Value out, Value rstd, Value x, const std::string& w) {
+  const Value weight = this->weight(w);
+  call({.name = "rmsnorm " + name_of(out),
+        .touches = {{out, write}, {rstd, write}, {x, read}, {weight, read}},
+        .run = [=, s = s](const At& at) {
+          rmsnorm_forward(at.context, {.out = at.get(out),
+                                       .rstd = at.get<float>(rstd),
+                                       .x = at.get(x),
+                                       .weight = at.get(weight),
+                                       .rows = s.tokens(),
+                                       .C = s.C,
+                                       .eps = s.norm_eps,
+                                       .dtype = s.dtype});
+        }});
+}
+
+void Recorder::rmsnorm_backward(Value d_x, Value d_out, Value x, const std::string& w, Value rstd, bool residual) {
+  const Value weight = this->weight(w), d_weight = gradient(w);
+  call({.name = "rmsnorm_backward " + w,
+        .touches = {{d_x, residual ? Access::add : write}, {d_out, read}, {x, read}, {weight, read}, {rstd, read}, {d_weight, Access::add}},
+        .workspace = kernels::rmsnorm_backward_workspace_bytes(rmsnorm_shape(s), s.backend),
+        .run = [=, s = s](const At& at) {
+          auto norm = rmsnorm_shape(s);
+          norm.d_x = at.get(d_x), norm.d_out = at.get(d_out), norm.d_residual = residual ? at.get(d_x) : nullptr;
+          norm.x = at.get(x), norm.weight = at.get(weight), norm.rstd = at.get<float>(rstd);
+          norm.d_weight = started(at, d_weight, s.C);
+          kernels::rmsnorm_backward(at.context, norm);
+        }});
+}
+
+void Recorder::linear(Value y, Value x, const std::string& w, std::int64_t N, std::int64_t K, const LinearExtra& extra) {
+  const linear::Dims dims{s.tokens(), N, K, s.dtype};
+  const Value weight = this->weight(w), copy = packed(w, linear::packed_forward(dims));
+  const Value bias = extra.bias.empty() ? Value{} : this->weight(extra.bias), addend = extra.add;
+  std::vector<Touch> touches = {{y, write}, {x, read}, {weight, read}};
+  for (const Value optional : {copy, bias, addend})
+    if (optional) touches.push_back({optional, read});
+  const char present = 0;
+  call({.name = "linear " + w,
+        .touches = std::move(touches),
+        .flops = linear::flops(dims),
+        .workspace = kernels::gemm_workspace_bytes(linear::forward(dims, nullptr, nullptr, {}, bias ? &present : nullptr), s.backend),
+        .run = [=](const At& at) {
+          auto product = linear::forward(dims, at.get(y), at.get(x), {at.get(weight), at.get(copy)}, at.get(bias));
+          product.addend = at.get(addend);
+          gemm(at.context, product);
+        }});
+}
+
+void Recorder::linear_backward(Value d_x, Value d_y, Value x, const std::string& w, std::int64_t N, std::int64_t K) {
+  const linear::Dims dims{s.tokens(), N, K, s.dtype};
+  const Value d_weight = gradient(w), weight = this->weight(w), copy = packed(w, linear::packed_input_gradient(dims));
+  const auto sums = [&](bool adds) {
+    return kernels::gemm_workspace_bytes(linear::weight_gradient(dims, nullptr, nullptr, nullptr, adds), s.backend);
+  };
+  call({.name = "weight_gradient " + w,
+        .touches = {{d_weight, Access::add}, {d_y, read}, {x, read}},
+        .flops = linear::flops(dims),
+        .workspace = std::max(sums(true), sums(false)),
+        .run = [=](const At& at) {
+          gemm(at.context, linear::weight_gradient(dims, at.get<float>(d_weight), at.get(d_y), at.get(x), at.adds(d_weight)));
+        }});
+  std::vector<Touch> touches = {{d_x, write}, {d_y, read}, {weight, read}};
+  if (copy) touches.push_back({copy, read});
+  call({.name = "input_gradient " + w,
+        .touches = std::move(touches),
+        .flops = linear::flops(dims),
+        .workspace = kernels::gemm_workspace_bytes(linear::input_gradient(dims, nullptr, nullptr, {}), s.backend),
+        .run = [=](const At& at) {
+          gemm(at.context, linear::input_gradient(dims, at.get(d_x), at.get(d_y), {at.get(weight), at.get(copy)}));
+        }});
+}
+
+void Recorder::bias_backward(Value d_y, const std::string& bias, std::int64_t N) {
+  const Value d_bias = gradient(bias);
+  call({.name = "column_sums " + bias,
+        .touches = {{d_bias, Access::add}, {d_y, read}},
+        .workspace = kernels::column_sums_workspace_bytes({.M = s.tokens(), .N = N}, s.backend),
+        .run = [=, s = s](const At& at) {
+          column_sums(at.context, {.sum = started(at, d_bias, N), .x = at.get(d_y), .M = s.tokens(), .N = N, .dtype = s.dtype});
+        }});
+}
+
+void Recorder::swiglu(Value out, Value gate_up) {
+  call({.name = "swiglu", .touches = {{out, write}, {gate_up, read}}, .run = [=, s = s](const At& at) {
+          swiglu_forward(at.context, {.out = at.get(out), .gate_up = at.get(gate_up), .M = s.tokens(), .F = s.F, .dtype = s.dtype});
+        }});
+}
+
+void Recorder::swiglu_backward(Value d_gate_up, Value d_out, Value gate_up) {
+  call({.name = "swiglu_backward", .touches = {{gate_up, read}, {d_gate_up, write}, {d_out, read}}, .run = [=, s = s](const At& at) {
+          kernels::swiglu_backward(at.context, {.d_gate_up = at.get(d_gate_up),
+                                                .d_out = at.get(d_out),
+                                                .gate_up = at.get(gate_up),
+                                                .M = s.tokens(),
+                                                .F = s.F,
+                                                .dtype = s.dtype});
+        }});
+}
+
+void Recorder::rope(Value qkv) {
+  const Value table = rope_table();
+  call({.name = "rope", .touches = {{qkv, Access::add}, {table, read}}, .run = [=, s = s](const At& at) {
+          auto rotation = rope_shape(s, false);
+          rotation.x = at.get(qkv), rotation.table = at.get<float>(table);
+          kernels::rope(at.context, rotation);
+        }});
+}
+
+void Recorder::rope_backward(Value d_qkv) {
+  const Value table = rope_table();
+  call({.name = "rope_backward", .touches = {{d_qkv, Access::add}, {table, read}}, .run = [=, s = s](const At& at) {
+          auto rotation = rope_shape(s, true);
+          rotation.x = at.get(d_qkv), rotation.table = at.get<float>(table);
+          kernels::rope(at.context, rotation);
+        }});
+}
+
+void Recorder::qk_norm_rope(Value out, Value rstd, Value x, const std::string& q_norm, const std::string& k_norm) {
+  const Value table = rope_table(), q = weight(q_norm), k = weight(k_norm);
+  call({.name = "qk_norm_rope",
+        .touches = {{out, write}, {rstd, write}, {x, read}, {q, read}, {k, read}, {table, read}},
+        .run = [=, s = s](const At& at) {
+          qk_norm_rope_forward(at.context, {.out = at.get(out),
+                                            .rstd = at.get<float>(rstd),
+                                            .x = at.get(x),
+                                            .q_norm = at.get(q),
+                                            .k_norm = at.get(k),
+                                            .table = at.get<float>(table),
+                                            .M = s.tokens(),
+                                            .T = s.T,
+                                            .H = s.H,
+                                            .G = s.G,
+                                            .D = s.D,
+                                            .eps = s.norm_eps,
+                                            .dtype = s.dtype});
+        }});
+}
+
+void Recorder::qk_norm_rope_backward(Value d_qkv, Value x, Value rstd, const std::string& q_norm, const std::string& k_norm) {
+  const Value table = rope_table(), q = weight(q_norm), k = weight(k_norm), d_q = gradient(q_norm), d_k = gradient(k_norm);
+  call({.name = "qk_norm_rope_backward",
+        .touches =
+            {{d_qkv, Access::add}, {x, read}, {rstd, read}, {q, read}, {k, read}, {table, read}, {d_q, Access::add}, {d_k, Access::add}},
+        .workspace = kernels::qk_norm_rope_backward_workspace_bytes(qk_norm_rope_shape(s), s.backend),
+        .run = [=, s = s](const At& at) {
+          auto heads = qk_norm_rope_shape(s);
+          heads.d_q_norm = started(at, d_q, s.D), heads.d_k_norm = started(at, d_k, s.D);
+          heads.d_qkv = at.get(d_qkv), heads.x = at.get(x), heads.rstd = at.get<float>(rstd);
+          heads.q_norm = at.get(q), heads.k_norm = at.get(k), heads.table = at.get<float>(table);
+          kernels::qk_norm_rope_backward(at.context, heads);
+        }});
+}
+
+void Recorder::attention(Value out, Value lse, Value qkv) {
+  const kernels::AttentionShape shape = attention_shape(s);
+  call({.name = "attention",
+        .touches = {{out, write}, {lse, write}, {qkv, read}},
+        .flops = causal_flops(s),
+        .workspace = kernels::attention_forward_workspace_bytes(shape, s.backend),
+        .run = [=](const At& at) {
+          attention_forward(at.context, {.out = at.get(out), .lse = at.get<float>(lse), .qkv = at.get(qkv), .shape = shape});
+        }});
+}
+
+void Recorder::attention_backward(Value d_qkv, Value d_out, Value qkv, Value out, Value lse) {
+  const kernels::AttentionShape shape = attention_shape(s);
+  call({.name = "attention_backward",
+        .touches = {{d_qkv, write}, {d_out, read}, {qkv, read}, {out, read}, {lse, read}},
+        .flops = 2.5 * causal_flops(s),
+        .workspace = kernels::attention_backward_workspace_bytes(shape, s.backend),
+        .run = [=](const At& at) {
+          kernels::attention_backward(at.context, {.d_qkv = at.get(d_qkv),
+                                                   .d_out = at.get(d_out),
+                                                   .qkv = at.get(qkv),
+                                                   .out = at.get(out),
+                                                   .lse = at.get<float>(lse),
+                                                   .shape = shape});
+        }});
+}
+
+void Recorder::embedding(Value out, const std::string& w) {
+  const Value table = weight(w), ids = tokens();
+  call({.name = "embedding", .touches = {{out, write}, {table, read}, {ids, read}}, .run = [=, s = s](const At& at) {
+          embedding_forward(at.context, {.out = at.get(out),
+                                         .table = at.get(table),
+                                         .tokens = at.get<std::int32_t>(ids),
+                                         .M = s.tokens(),
+                                         .C = s.C,
+                                         .dtype = s.dtype});
+        }});
+}
+
+void Recorder::embedding_backward(Value d_out, const std::string& w) {
+  const Value d_table = gradient(w), ids = tokens();
+  call({.name = "embedding_backward",
+        .touches = {{d_out, read}, {ids, read}, {d_table, Access::add}},
+        .workspace = kernels::embedding_backward_workspace_bytes(embedding_shape(s), s.backend),
+        .run = [=, s = s](const At& at) {
+          auto rows = embedding_shape(s);
+          rows.d_table = started(at, d_table, s.V * s.C), rows.d_out = at.get(d_out), rows.tokens = at.get<std::int32_t>(ids);
+          kernels::embedding_backward(at.context, rows);
+        }});
+}
+
+void Recorder::cross_entropy(Value losses, Value sum, Value x, const std::string& w) {
+  const Value weight = this->weight(w), ids = targets(), copy = packed(w, kernels::logits_product(loss_shape(s), {.m = s.loss_chunk}));
+  std::vector<Touch> touches = {{losses, write}, {sum, write}, {x, read}, {weight, read}, {ids, read}};
+  if (copy) touches.push_back({copy, read});
+  call({.name = "cross_entropy",
+        .touches = std::move(touches),
+        .flops = linear::flops({s.tokens(), s.V, s.C, s.dtype}),
+        .workspace = kernels::linear_cross_entropy_workspace_bytes(loss_shape(s), s.backend),
+        .run = [=, s = s](const At& at) {
+          auto loss = loss_shape(s);
+          loss.losses = at.get<float>(losses), loss.loss_sum = at.get<double>(sum), loss.x = at.get(x), loss.weight = at.get(weight);
+          loss.packed_logits = at.get(copy), loss.targets = at.get<std::int32_t>(ids);
+          linear_cross_entropy(at.context, loss);
+        }});
+}
+
+void Recorder::cross_entropy_with_gradient(Value losses, Value sum, Value d_x, Value x, const std::string& w) {
+  const Value weight = this->weight(w), d_weight = gradient(w), ids = targets();
+  const Value forward_copy = packed(w, kernels::logits_product(loss_shape(s), {.m = s.loss_chunk})),
+              backward_copy = packed(w, kernels::d_x_product(loss_shape(s), {.m = s.loss_chunk}));
+  std::vector<Touch> touches = {{losses, write}, {sum, write}, {d_x, write},           {x, read},
+                                {weight, read},  {ids, read},  {d_weight, Access::add}};
+  for (const Value copy : {forward_copy, backward_copy})
+    if (copy) touches.push_back({copy, read});
+  call({.name = "cross_entropy_with_gradient",
+        .touches = std::move(touches),
+        .flops = 3 * linear::flops({s.tokens(), s.V, s.C, s.dtype}),
+        .workspace = kernels::linear_cross_entropy_workspace_bytes(loss_shape_with_gradient(s), s.backend),
+        .run = [=, s = s](const At& at) {
+          auto loss = loss_shape(s);
+          loss.losses = at.get<float>(losses), loss.loss_sum = at.get<double>(sum), loss.x = at.get(x), loss.weight = at.get(weight);
+          loss.d_x = at.get(d_x), loss.d_weight = started(at, d_weight, s.V * s.C), loss.grad_scale = at.grad_scale;
+          loss.packed_logits = at.get(forward_copy), loss.packed_d_x = at.get(backward_copy), loss.targets = at.get<std::int32_t>(ids);
+          linear_cross_entropy(at.context, loss);
+        }});
+}
+
+void Recorder::add_loss(Value sum) {
+  const Value weight = declare({.kind = ValueKind::micro_batch_weight, .name = "weight"}),
+              scalars = declare({.kind = ValueKind::scalars, .name = "scalars"});
+  call({.name = "add_loss", .touches = {{sum, read}, {weight, read}, {scalars, Access::add}}, .run = [=](const At& at) {
+          kernels::add_loss(
+              at.context,
+              {.scalars = at.get<kernels::StepScalars>(scalars), .loss_sum = at.get<double>(sum), .weight = at.get<double>(weight)});
+        }});
+}
+
+}  // namespace tessera

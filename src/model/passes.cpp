@@ -1,0 +1,127 @@
+#include "model/passes.hpp"
+
+#include <algorithm>
+#include <array>
+
+namespace tessera {
+namespace {
+
+constexpr std::size_t max_values = 64;  // of a segment: addresses stand on the stack, so that a run allocates nothing
+
+std::size_t index(Value value) { return static_cast<std::size_t>(value.id); }
+bool writes(const Touch& touch) { return touch.access != Access::read; }
+bool reads(const Touch& touch) { return touch.access != Access::write; }
+
+/// A list of calls that grows by what its calls need.
+class Replay {
+ public:
+  Replay(const Segment& segment, const Kept& kept) : segment_(segment), kept_(kept), there_(segment.values.size(), false) {}
+
+  /// A value that is read: it is there already, it was kept by a pass before this one, or the forward calls that write it come now.
+  void require(Value value, PassKind reader) {
+    const ValueKind kind = segment_.at(value).kind;
+    if ((kind != ValueKind::activation && kind != ValueKind::stream_out) || there_[index(value)]) return;
+    there_[index(value)] = true;
+    const KeptBy by = kept_[index(value)];
+    if (by == KeptBy::forward || (by == KeptBy::again && reader == PassKind::backward)) {
+      read_[index(value)] = true;
+      return;
+    }
+    for (const Call& call : segment_.forward)
+      if (std::ranges::any_of(call.touches, [&](const Touch& t) { return t.value == value && writes(t); })) add(call, reader);
+  }
+  void add(const Call& call, PassKind reader) {
+    for (const Touch& touch : call.touches)
+      if (reads(touch)) require(touch.value, reader);
+    calls_.push_back(call);
+    for (const Touch& touch : call.touches)
+      if (writes(touch)) there_[index(touch.value)] = true;
+  }
+  std::vector<Call> take() { return std::move(calls_); }
+  /// Whether a value was read that an earlier pass kept.
+  bool read(std::size_t value) const { return read_[value]; }
+
+ private:
+  const Segment& segment_;
+  const Kept& kept_;
+  std::vector<bool> there_, read_ = std::vector<bool>(there_.size(), false);
+  std::vector<Call> calls_;
+};
+
+Replay replay_backward(const Segment& segment, const Kept& kept) {
+  Replay replay(segment, kept);
+  for (const Call& call : segment.backward) replay.add(call, PassKind::backward);
+  return replay;
+}
+
+/// Whose bytes a value of a pass has.
+KeptBy kept_in(PassKind kind, KeptBy by) {
+  if (kind == PassKind::forward && by == KeptBy::again) return KeptBy::none;
+  return by;
+}
+
+SegmentPass make_pass(const Segment& segment, int number, PassKind kind, const std::string& verb, const Kept& kept,
+                      std::vector<Call> calls) {
+  SegmentPass pass{.segment = number, .kind = kind, .name = verb + " " + segment.name, .calls = std::move(calls), .operands = {}};
+  std::vector<int> place(segment.values.size(), -1);
+  for (const Call& call : pass.calls) {
+    for (const Touch& touch : call.touches) {
+      int& at = place[index(touch.value)];
+      if (at < 0) {
+        at = static_cast<int>(pass.operands.size());
+        pass.operands.push_back({.value = touch.value, .access = touch.access, .kept_by = kept_in(kind, kept[index(touch.value)])});
+      } else if (Access& access = pass.operands[static_cast<std::size_t>(at)].access; access == Access::read && writes(touch)) {
+        access = Access::add;
+      }
+    }
+    pass.flops += call.flops;
+    pass.workspace = std::max(pass.workspace, call.workspace);
+  }
+  return pass;
+}
+
+}  // namespace
+
+void SegmentPass::run(std::span<void* const> addresses, std::span<const Access> access, kernels::Context context, float grad_scale) const {
+  std::array<void*, max_values> at{};
+  std::array<bool, max_values> adds{};
+  for (std::size_t i = 0; i < operands.size(); ++i)
+    at[index(operands[i].value)] = addresses[i], adds[index(operands[i].value)] = access[i] == Access::add;
+  const std::span<std::byte> workspace = context.workspace;
+  for (const Call& call : calls) {
+    context.workspace = workspace.first(call.workspace);
+    call.run(At(at, adds, context, grad_scale));
+    for (const Touch& touch : call.touches) adds[index(touch.value)] = true;  // a sum that a call has begun goes on
+  }
+}
+
+Kept keep_for_backward(const Segment& segment, KeptBy pass, const std::function<bool(const ValueInfo&)>& wanted) {
+  TESSERA_REQUIRE(segment.values.size() <= max_values, "{} has {} values", segment.name, segment.values.size());
+  Kept kept(segment.values.size(), KeptBy::none);
+  for (std::size_t v = 0; v < kept.size(); ++v) {
+    const ValueInfo& info = segment.values[v];
+    if (info.kind == ValueKind::activation && !info.remade && (!wanted || wanted(info))) kept[v] = pass;
+  }
+  // Of what may be kept, what the backward pass reads: the rest it never needs, or it stands in the way of what is made again.
+  const Replay replay = replay_backward(segment, kept);
+  for (std::size_t v = 0; v < kept.size(); ++v)
+    if (!replay.read(v)) kept[v] = KeptBy::none;
+  return kept;
+}
+
+SegmentPass forward_pass(const Segment& segment, int number, const Kept& kept) {
+  return make_pass(segment, number, PassKind::forward, segment.forward_verb, kept, segment.forward);
+}
+
+SegmentPass again_pass(const Segment& segment, int number, const Kept& kept) {
+  Replay replay(segment, kept);
+  for (std::size_t v = 0; v < kept.size(); ++v)
+    if (segment.values[v].kind == ValueKind::stream_out || kept[v] == KeptBy::again) replay.require({static_cast<int>(v)}, PassKind::again);
+  return make_pass(segment, number, PassKind::again, "recompute", kept, replay.take());
+}
+
+SegmentPass backward_pass(const Segment& segment, int number, const Kept& kept) {
+  return make_pass(segment, number, PassKind::backward, segment.backward_verb, kept, replay_backward(segment, kept).take());
+}
+
+}  // namespace tessera

@@ -1,0 +1,51 @@
+// Readings of a segment's record: which calls a task makes, and which values it shares with other tasks. Recompute is nothing else: a value
+// that is not kept is made again by the forward calls that write it, before the first call that reads it.
+#pragma once
+#include "model/segment.hpp"
+
+namespace tessera {
+
+enum class PassKind : std::uint8_t {
+  forward,   ///< of training, or of an evaluation, which keeps nothing
+  again,     ///< forward calls made again before the backward pass of a later segment, which needs this one's stream
+  backward,  ///< with the forward calls that make what was not kept
+};
+
+/// Which earlier pass keeps an activation for the backward pass; `none`: where it is needed it is made again.
+enum class KeptBy : std::uint8_t { none, forward, again };
+/// By value of a segment.
+using Kept = std::vector<KeptBy>;
+
+/// A value of a pass, which a task binds to bytes.
+struct Operand {
+  Value value;
+  Access access = Access::read;   ///< by all calls together: `write` where the first touch writes, `add` where one reads and one writes
+  KeptBy kept_by = KeptBy::none;  ///< an activation's; none: it lives inside this pass
+};
+
+/// A run of calls that is one task.
+struct SegmentPass {
+  int segment = 0;
+  PassKind kind = PassKind::forward;
+  std::string name;  ///< "forward layers.3.mlp"
+  std::vector<Call> calls;
+  std::vector<Operand> operands;
+  double flops = 0;
+  std::size_t workspace = 0;  ///< bytes
+
+  /// Makes the calls. `addresses` and `access` are those of the operands, in their order.
+  void run(std::span<void* const> addresses, std::span<const Access> access, kernels::Context context, float grad_scale) const;
+};
+
+/// Keeps, of the values that `wanted` names, those that the backward pass then reads; the others it makes again, and what the text says it
+/// always makes again (Recorder::remade). No `wanted`: all.
+Kept keep_for_backward(const Segment& segment, KeptBy pass, const std::function<bool(const ValueInfo&)>& wanted = {});
+
+/// All calls of the forward text. `number` is the segment's, in forward order.
+SegmentPass forward_pass(const Segment& segment, int number, const Kept& kept);
+/// The forward calls that make the outgoing stream, and what `kept` says that this pass keeps.
+SegmentPass again_pass(const Segment& segment, int number, const Kept& kept);
+/// The backward text; before the first call that reads a value which is not kept stand the forward calls that make it.
+SegmentPass backward_pass(const Segment& segment, int number, const Kept& kept);
+
+}  // namespace tessera

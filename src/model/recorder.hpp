@@ -1,0 +1,104 @@
+// What the text of a layer speaks: it declares values and calls kernels on them, and each call is written down with what it reads and
+// writes. No graph is built and nothing is differentiated: the backward pass is a text of its own, which names the forward pass's values.
+#pragma once
+#include <string>
+
+#include "model/segment.hpp"
+
+namespace tessera {
+
+/// What a linear layer adds to its product.
+struct LinearExtra {
+  std::string bias = {};  ///< (N): a tensor's name
+  Value add = {};         ///< (M,N): a residual
+};
+
+class Recorder {
+ public:
+  Recorder(const ModelShape& shape, std::string name, int layer = -1) : s(shape) {
+    segment_.name = std::move(name), segment_.layer = layer;
+  }
+
+  // ---- Values. Extents stand beside each name; without a type it is the compute type. ----
+
+  Value stream_in() { return declare({.kind = ValueKind::stream_in, .name = "stream", .bytes = stream_bytes()}); }
+  Value stream_out() { return declare({.kind = ValueKind::stream_out, .name = "stream", .bytes = stream_bytes()}); }
+  Value d_stream() { return declare({.kind = ValueKind::d_stream, .name = "d_stream", .bytes = stream_bytes()}); }
+  /// An activation. Where the backward pass reads it, the forward pass's bytes are kept for it or, with recompute, made again.
+  Value value(const char* name, const Shape& dims) { return value(name, dims, s.dtype); }
+  Value value(const char* name, const Shape& dims, DType dtype) { return activation(name, dims.elements(), dtype, false); }
+  /// An activation that the backward pass always makes again: a pass over memory costs less than bytes that are kept.
+  Value remade(const char* name, const Shape& dims) { return activation(name, dims.elements(), s.dtype, true); }
+  Value weight(const std::string& tensor) { return declare({.kind = ValueKind::weight, .name = tensor}); }
+  Value gradient(const std::string& tensor) { return declare({.kind = ValueKind::weight_gradient, .name = tensor}); }
+  Value rope_table() { return declare({.kind = ValueKind::rope_table, .name = "rope"}); }
+  Value tokens() { return declare({.kind = ValueKind::tokens, .name = "tokens"}); }
+  Value targets() { return declare({.kind = ValueKind::targets, .name = "targets"}); }
+
+  // ---- Calls (calls.cpp). Rows are the M tokens of a micro-batch; `w` names a tensor of the table, with those joined to it. ----
+
+  /// out (M,C) = norm(x) w; rstd (M) fp32.
+  void rmsnorm(Value out, Value rstd, Value x, const std::string& w);
+  /// d_x = gradient through the norm, and w's gradient. With `residual` d_x holds the residual's gradient, which the norm's joins.
+  void rmsnorm_backward(Value d_x, Value d_out, Value x, const std::string& w, Value rstd, bool residual);
+  /// y (M,N) = x (M,K) w (N,K)^T, plus what `extra` adds.
+  void linear(Value y, Value x, const std::string& w, std::int64_t N, std::int64_t K, const LinearExtra& extra = {});
+  /// w's gradient from d_y (M,N) and x (M,K), then d_x (M,K) = d_y w; d_x may be x.
+  void linear_backward(Value d_x, Value d_y, Value x, const std::string& w, std::int64_t N, std::int64_t K);
+  /// The bias's gradient: sums over the rows of d_y (M,N).
+  void bias_backward(Value d_y, const std::string& bias, std::int64_t N);
+  /// out (M,F) = silu(gate) * up of gate_up (M,2F).
+  void swiglu(Value out, Value gate_up);
+  /// d_gate_up may be gate_up.
+  void swiglu_backward(Value d_gate_up, Value d_out, Value gate_up);
+  /// In place, the query and key heads of qkv (M, (H+2G) D).
+  void rope(Value qkv);
+  void rope_backward(Value d_qkv);
+  /// out = rope(norm(x)) of the query and key heads, value heads as they are; rstd (M, H+G) fp32.
+  void qk_norm_rope(Value out, Value rstd, Value x, const std::string& q_norm, const std::string& k_norm);
+  /// In place on d_qkv.
+  void qk_norm_rope_backward(Value d_qkv, Value x, Value rstd, const std::string& q_norm, const std::string& k_norm);
+  /// out (M, H D) and lse (B,H,T) fp32 of qkv (M, (H+2G) D), causal.
+  void attention(Value out, Value lse, Value qkv);
+  void attention_backward(Value d_qkv, Value d_out, Value qkv, Value out, Value lse);
+  /// out (M,C): rows of w (V,C).
+  void embedding(Value out, const std::string& w);
+  void embedding_backward(Value d_out, const std::string& w);
+  /// Losses (M) fp32 and their sum (1 double) of x (M,C) against the head w (V,C).
+  void cross_entropy(Value losses, Value sum, Value x, const std::string& w);
+  /// The same, with d_x (M,C) and w's gradient.
+  void cross_entropy_with_gradient(Value losses, Value sum, Value d_x, Value x, const std::string& w);
+  /// The micro-batch's loss joins the step's.
+  void add_loss(Value sum);
+
+  /// From here on calls belong to the backward pass.
+  void backward() { in_backward_ = true; }
+  /// The same, where it makes what the forward pass makes as well. The verbs name the tasks.
+  void backward_with_forward(const char* forward_verb, const char* backward_verb) {
+    backward();
+    segment_.joint = true, segment_.forward_verb = forward_verb, segment_.backward_verb = backward_verb;
+  }
+  /// The record; the recorder is done.
+  Segment take() { return std::move(segment_); }
+
+  const ModelShape s;
+
+ private:
+  /// Values that are not activations exist once, however often the text asks for them.
+  Value declare(const ValueInfo& info);
+  Value activation(const char* name, std::int64_t elements, DType dtype, bool remade) {
+    return add(
+        {.kind = ValueKind::activation, .name = name, .bytes = elements * static_cast<std::int64_t>(size_of(dtype)), .remade = remade});
+  }
+  Value add(ValueInfo info);
+  /// The packed copy of a tensor that `product` reads as its b; absent where none is kept.
+  Value packed(const std::string& tensor, const kernels::Gemm& product);
+  void call(Call call) { (in_backward_ ? segment_.backward : segment_.forward).push_back(std::move(call)); }
+  std::int64_t stream_bytes() const { return s.bytes_of(s.tokens() * s.C); }
+  const std::string& name_of(Value value) const { return segment_.at(value).name; }
+
+  Segment segment_;
+  bool in_backward_ = false;
+};
+
+}  // namespace tessera

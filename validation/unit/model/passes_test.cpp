@@ -1,0 +1,205 @@
+// Readings of records: what is kept, what is made again and in which order; and the activation plans made of them.
+#include "model/passes.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <set>
+
+#include "base/hash.hpp"
+#include "model/recompute.hpp"
+#include "random_models.hpp"
+
+namespace tessera {
+namespace {
+
+std::set<std::string> kept_names(const Segment& segment, const Kept& kept) {
+  std::set<std::string> names;
+  for (std::size_t v = 0; v < kept.size(); ++v)
+    if (kept[v] != KeptBy::none) names.insert(segment.values[v].name);
+  return names;
+}
+
+std::vector<std::string> call_names(const SegmentPass& pass) {
+  std::vector<std::string> names;
+  for (const Call& call : pass.calls) names.push_back(call.name);
+  return names;
+}
+
+Segment attention(const std::vector<std::string>& overrides = {}) { return attention_segment(model_shape(test::tiny_deck(overrides)), 0); }
+
+/// Runs a pass on values that are whole numbers: each written value becomes a digest of what its call read, so that another order or a
+/// missing call is another number.
+class Interpreter {
+ public:
+  /// Activations live in `memory` by name where they are kept, else inside the pass.
+  void run(const Segment& segment, const SegmentPass& pass, const std::string& stream_in, const std::string& stream_out) {
+    std::map<int, std::string> inside;
+    for (const Call& call : pass.calls) {
+      std::string read = call.name;
+      for (const Touch& t : call.touches)
+        if (t.access != Access::write) read += "|" + get(segment, pass, t.value, inside, stream_in, stream_out);
+      for (const Touch& t : call.touches)
+        if (t.access != Access::read)
+          set(segment, pass, t.value, hash_text(read + "/" + segment.at(t.value).name).hex(), inside, stream_in, stream_out);
+    }
+  }
+  std::map<std::string, std::string> memory;
+
+ private:
+  std::string key(const Segment& segment, const SegmentPass& pass, Value v, const std::string& in, const std::string& out) const {
+    const ValueInfo& info = segment.at(v);
+    if (info.kind == ValueKind::stream_in) return in;
+    if (info.kind == ValueKind::stream_out) return out;
+    if (info.kind == ValueKind::weight_gradient) return "d " + info.name;
+    if (info.kind != ValueKind::activation) return info.name;
+    for (const Operand& o : pass.operands)
+      if (o.value == v && o.kept_by != KeptBy::none) return segment.name + "." + info.name + (o.kept_by == KeptBy::again ? " again" : "");
+    return "";
+  }
+  std::string get(const Segment& segment, const SegmentPass& pass, Value v, std::map<int, std::string>& inside, const std::string& in,
+                  const std::string& out) {
+    const std::string name = key(segment, pass, v, in, out);
+    if (name.empty()) {
+      EXPECT_TRUE(inside.contains(v.id)) << pass.name << " reads " << segment.at(v).name << ", which nobody made";
+      return inside[v.id];
+    }
+    const ValueKind kind = segment.at(v).kind;
+    if (kind == ValueKind::activation || kind == ValueKind::stream_in) {
+      EXPECT_TRUE(memory.contains(name)) << pass.name << " reads " << name << ", which nobody kept";
+    }
+    return memory[name];
+  }
+  void set(const Segment& segment, const SegmentPass& pass, Value v, const std::string& value, std::map<int, std::string>& inside,
+           const std::string& in, const std::string& out) {
+    const std::string name = key(segment, pass, v, in, out);
+    (name.empty() ? inside[v.id] : memory[name]) = value;
+  }
+};
+
+/// The gradients of a micro-batch under a plan. Bytes that a plan drops are forgotten at once.
+std::map<std::string, std::string> gradients(const std::vector<Segment>& segments, const ActivationPlan& plan) {
+  Interpreter at;
+  const auto stream = [&](int s, bool again) {
+    return s < 0 ? std::string("none")
+                 : "stream" + std::to_string(s) + (again && plan.stream_dropped[static_cast<std::size_t>(s)] ? " again" : "");
+  };
+  const auto segment = [&](int s) -> const Segment& { return segments[static_cast<std::size_t>(s)]; };
+  const auto kept = [&](int s) -> const Kept& { return plan.kept[static_cast<std::size_t>(s)]; };
+  const int n = static_cast<int>(segments.size());
+  for (int s = 0; s + 1 < n; ++s) {
+    at.run(segment(s), forward_pass(segment(s), s, kept(s)), stream(s - 1, false), stream(s, false));
+    if (s > 0 && plan.stream_dropped[static_cast<std::size_t>(s - 1)]) at.memory.erase(stream(s - 1, false));
+  }
+  for (auto span = plan.spans.rbegin(); span != plan.spans.rend(); ++span) {
+    for (int s = span->first; s < span->last; ++s)
+      at.run(segment(s), again_pass(segment(s), s, kept(s)), stream(s - 1, true), stream(s, true));
+    for (int s = span->last; s >= span->first; --s)
+      at.run(segment(s), backward_pass(segment(s), s, kept(s)), stream(s - 1, true), stream(s, true));
+  }
+  std::map<std::string, std::string> found;
+  for (const auto& [name, value] : at.memory)
+    if (name.starts_with("d ")) found[name] = value;
+  return found;
+}
+
+TEST(Passes, WithoutRecomputeWhatTheBackwardPassReadsIsKept) {
+  const Segment plain = attention(), normed = attention({"model.qk_norm=true"});
+  EXPECT_EQ(kept_names(plain, keep_for_backward(plain, KeptBy::forward)), (std::set<std::string>{"qkv", "context", "lse"}));
+  EXPECT_EQ(kept_names(normed, keep_for_backward(normed, KeptBy::forward)),
+            (std::set<std::string>{"qkv_before_norm", "qk_rstd", "qkv", "context", "lse"}));
+  const Segment mlp = mlp_segment(model_shape(test::tiny_deck()), 1);
+  EXPECT_EQ(kept_names(mlp, keep_for_backward(mlp, KeptBy::forward)), std::set<std::string>{"gate_up"});
+}
+
+TEST(Passes, WhatIsNotKeptIsMadeAgainBeforeItIsRead) {
+  const Segment segment = attention();
+  const Kept kept = keep_for_backward(segment, KeptBy::forward, [](const ValueInfo& v) { return v.name == "qkv"; });
+  EXPECT_EQ(kept_names(segment, kept), std::set<std::string>{"qkv"});
+  EXPECT_EQ(call_names(backward_pass(segment, 0, kept)),
+            (std::vector<std::string>{"attention", "weight_gradient layers.0.attention.wo", "input_gradient layers.0.attention.wo",
+                                      "attention_backward", "rope_backward", "rmsnorm normed", "weight_gradient layers.0.attention.wq",
+                                      "input_gradient layers.0.attention.wq", "rmsnorm_backward layers.0.attention.norm"}));
+}
+
+TEST(Passes, AKeptValueThatIsMadeAgainAnywayIsNotKept) {
+  // Making the context again writes lse too.
+  const Segment segment = attention();
+  const Kept kept = keep_for_backward(segment, KeptBy::forward, [](const ValueInfo& v) { return v.name != "context"; });
+  EXPECT_EQ(kept_names(segment, kept), std::set<std::string>{"qkv"});
+}
+
+TEST(Passes, TheFirstTouchOfASumStartsIt) {
+  const Segment mlp = mlp_segment(model_shape(test::tiny_deck()), 0);
+  const SegmentPass pass = backward_pass(mlp, 1, keep_for_backward(mlp, KeptBy::forward));
+  int gradients = 0;
+  for (const Operand& o : pass.operands)
+    if (mlp.at(o.value).kind == ValueKind::weight_gradient) {
+      EXPECT_EQ(o.access, Access::add) << "whoever binds it decides whether the sum begins here";
+      ++gradients;
+    }
+  EXPECT_EQ(gradients, 3);
+}
+
+std::vector<Segment> segments_of(const std::vector<std::string>& overrides) {
+  return model_segments(model_shape(test::tiny_deck(overrides)));
+}
+
+TEST(ActivationPlans, EveryPlanGivesTheSameGradients) {
+  for (const char* norm : {"false", "true"})
+    for (int layers : {1, 2, 5}) {
+      const auto segments =
+          segments_of({fmt::format("model.layers={}", layers), fmt::format("model.qk_norm={}", norm), "model.qkv_bias=true"});
+      const auto expected = gradients(segments, plan_activations(segments, {.recompute = "none"}));
+      ASSERT_GT(expected.size(), 5u);
+      EXPECT_EQ(gradients(segments, plan_activations(segments, {.recompute = "selective"})), expected);
+      for (int every : {1, 2, 3, 10})
+        EXPECT_EQ(gradients(segments, plan_activations(segments, {.recompute = "full", .every = every})), expected)
+            << layers << " " << every;
+    }
+}
+
+TEST(ActivationPlans, FullKeepsTheStreamOfEveryNthLayerAlone) {
+  const auto segments = segments_of({"model.layers=5"});
+  for (int every : {1, 2, 3, 5, 9}) {
+    const ActivationPlan plan = plan_activations(segments, {.recompute = "full", .every = every});
+    for (std::size_t s = 0; s < segments.size(); ++s) {
+      EXPECT_TRUE(std::ranges::none_of(plan.kept[s], [](KeptBy by) { return by == KeptBy::forward; })) << segments[s].name;
+      const int layer = segments[s].layer;
+      const bool ends_span = segments[s].name.ends_with("mlp") && ((layer + 1) % every == 0 || layer == 4);
+      EXPECT_EQ(plan.stream_dropped[s], layer >= 0 && !ends_span) << segments[s].name << " " << every;
+    }
+  }
+}
+
+TEST(ActivationPlans, SelectiveHalvesTheBytesForLessThanFull) {
+  const auto segments = segments_of({"model.layers=3"});
+  const auto bytes = [&](const ActivationPlan& plan) {
+    std::int64_t sum = 0;
+    for (std::size_t s = 0; s < segments.size(); ++s)
+      for (std::size_t v = 0; v < plan.kept[s].size(); ++v) sum += plan.kept[s][v] == KeptBy::forward ? segments[s].values[v].bytes : 0;
+    return sum;
+  };
+  const ActivationPlan none = plan_activations(segments, {.recompute = "none"}),
+                       some = plan_activations(segments, {.recompute = "selective"}),
+                       full = plan_activations(segments, {.recompute = "full"});
+  EXPECT_LE(2 * bytes(some), bytes(none));
+  EXPECT_GT(bytes(some), 0);
+  EXPECT_EQ(recomputed_flops(segments, none), 0);
+  EXPECT_GT(recomputed_flops(segments, some), 0);
+  EXPECT_LT(recomputed_flops(segments, some), recomputed_flops(segments, full));
+  // Full makes all products of the layers again but each span's last one, whose output nobody needs.
+  double forward = 0, last = 0;
+  for (const Segment& segment : segments)
+    if (segment.layer >= 0)
+      for (const Call& call : segment.forward) {
+        forward += call.flops;
+        if (call.name.ends_with("w_down")) last += call.flops;
+      }
+  EXPECT_EQ(recomputed_flops(segments, full), forward - last);
+}
+
+}  // namespace
+}  // namespace tessera
