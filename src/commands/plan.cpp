@@ -8,6 +8,7 @@
 #include "schedule/builder.hpp"
 #include "schedule/memory_plan.hpp"
 #include "schedule/micro_batches.hpp"
+#include "schedule/step_cost.hpp"
 #include "train/device.hpp"
 
 namespace tessera {
@@ -19,23 +20,6 @@ struct PlanOptions {
   int ranks = 1, ranks_per_node = 0, threads = 0;
   bool schedule = false, json = false;
 };
-
-/// What one optimizer step costs a rank.
-struct StepCost {
-  std::int64_t tasks = 0;
-  double flops = 0, bytes_moved = 0;
-};
-
-StepCost step_cost(const Schedule& schedule) {
-  StepCost cost;
-  for (const auto& phase : schedule.train.phases)
-    for (const Task& task : schedule.sections[static_cast<std::size_t>(phase.section)].tasks) {
-      cost.tasks += phase.repeat;
-      cost.flops += task.flops * static_cast<double>(phase.repeat);
-      cost.bytes_moved += task.bytes_moved * static_cast<double>(phase.repeat);
-    }
-  return cost;
-}
 
 std::int64_t total_bytes(const MemoryPlan& plan) {
   std::int64_t sum = 0;
@@ -65,6 +49,11 @@ nlohmann::ordered_json plan_json(const PlanOptions& o, const BuildRequest& reque
           {"bytes_per_rank", total_bytes(plan)},
           {"tiers", tiers},
           {"step", {{"tasks", cost.tasks}, {"flops", cost.flops}, {"bytes_moved", cost.bytes_moved}}},
+          {"recompute",
+           {{"mode", request.deck.activation.recompute},
+            {"every", request.deck.activation.every},
+            {"flops", cost.remade_flops},
+            {"bytes_saved", recompute_gain(request, schedule, plan).bytes_saved}}},
           {"schedule_hash", schedule.hash().hex()}};
 }
 
@@ -78,6 +67,7 @@ void print_plan(const BuildRequest& request, const Schedule& schedule, const Mem
   fmt::print("batch     {}\n", describe_batch(request.deck, request.ranks));
   fmt::print("step      {} tasks, {} FLOPs and {} moved by collectives, on each rank\n", cost.tasks, human_count(cost.flops),
              human_bytes(cost.bytes_moved));
+  fmt::print("recompute {}\n", describe_recompute(request.deck, recompute_gain(request, schedule, plan)));
   fmt::print("memory    {} on each rank\n{}", human_bytes(static_cast<double>(total_bytes(plan))), print_memory(schedule, plan));
 }
 

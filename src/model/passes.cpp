@@ -77,6 +77,10 @@ SegmentPass make_pass(const Segment& segment, int number, PassKind kind, const s
     pass.flops += call.flops;
     pass.workspace = std::max(pass.workspace, call.workspace);
   }
+  // What is not of the backward text itself.
+  if (kind != PassKind::forward) pass.remade_flops = pass.flops;
+  if (kind == PassKind::backward)
+    for (const Call& call : segment.backward) pass.remade_flops -= call.flops;
   return pass;
 }
 

@@ -30,8 +30,8 @@ struct SegmentPass {
   std::string name;  ///< "forward layers.3.mlp"
   std::vector<Call> calls;
   std::vector<Operand> operands;
-  double flops = 0;
-  std::size_t workspace = 0;  ///< bytes
+  double flops = 0, remade_flops = 0;  ///< of all calls; of those that make values again
+  std::size_t workspace = 0;           ///< bytes
 
   /// Makes the calls. `addresses` and `access` are those of the operands, in their order.
   void run(std::span<void* const> addresses, std::span<const Access> access, kernels::Context context, float grad_scale) const;

@@ -6,12 +6,6 @@
 namespace tessera {
 namespace {
 
-double flops_of(const std::vector<Call>& calls) {
-  double flops = 0;
-  for (const Call& call : calls) flops += call.flops;
-  return flops;
-}
-
 std::int64_t kept_bytes(const Segment& segment, const Kept& kept) {
   std::int64_t bytes = 0;
   for (std::size_t v = 0; v < kept.size(); ++v) bytes += kept[v] == KeptBy::none ? 0 : segment.values[v].bytes;
@@ -41,7 +35,7 @@ std::set<std::string> cheapest_half(const std::vector<Segment>& segments) {
     State state;
     for (const Segment* segment : kinds) {
       const Kept kept = without(*segment, dropped);
-      state.flops += flops_of(backward_pass(*segment, 0, kept).calls), state.bytes += kept_bytes(*segment, kept);
+      state.flops += backward_pass(*segment, 0, kept).remade_flops, state.bytes += kept_bytes(*segment, kept);
     }
     return state;
   };
@@ -104,18 +98,6 @@ ActivationPlan plan_activations(const std::vector<Segment>& segments, const Acti
     plan.kept.push_back(without(segments[static_cast<std::size_t>(s)], dropped));
   }
   return plan;
-}
-
-double recomputed_flops(const std::vector<Segment>& segments, const ActivationPlan& plan) {
-  double flops = 0;
-  for (const auto& span : plan.spans)
-    for (int s = span.first; s <= span.last; ++s) {
-      const Segment& segment = segments[static_cast<std::size_t>(s)];
-      const Kept& kept = plan.kept[static_cast<std::size_t>(s)];
-      if (s < span.last) flops += again_pass(segment, s, kept).flops;
-      flops += backward_pass(segment, s, kept).flops - flops_of(segment.backward);
-    }
-  return flops;
 }
 
 }  // namespace tessera

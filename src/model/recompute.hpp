@@ -22,7 +22,4 @@ struct ActivationPlan {
 /// again, until half of the bytes are gone; full keeps the stream that enters every `activation.every`-th layer.
 ActivationPlan plan_activations(const std::vector<Segment>& segments, const ActivationKeys& keys);
 
-/// FLOPs that the plan adds to a micro-batch's passes.
-double recomputed_flops(const std::vector<Segment>& segments, const ActivationPlan& plan);
-
 }  // namespace tessera

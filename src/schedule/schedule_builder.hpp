@@ -136,12 +136,12 @@ class ScheduleBuilder {
   Schedule schedule_;
   std::unordered_map<std::string, int> by_name_;
   std::vector<std::vector<const ValueInfo*>> packed_;  ///< of each unit, every packed copy once: the head's passes share one
-  std::vector<std::vector<Gathered>> gathered_;      ///< of each unit, in this section
-  std::set<std::string> touched_;                    ///< tensors whose gradient this section has begun
-  std::set<int> touched_units_;                      ///< units whose micro-batch buffer is live
+  std::vector<std::vector<Gathered>> gathered_;        ///< of each unit, in this section
+  std::set<std::string> touched_;                      ///< tensors whose gradient this section has begun
+  std::set<int> touched_units_;                        ///< units whose micro-batch buffer is live
   ActivationPlan activations_;
-  Tier local_tier_ = Tier::host;                     ///< where kernels work
-  Tier comm_tier_ = Tier::host;                      ///< what collectives touch
+  Tier local_tier_ = Tier::host;  ///< where kernels work
+  Tier comm_tier_ = Tier::host;   ///< what collectives touch
   bool fixed_ = false;
 };
 

@@ -5,6 +5,7 @@
 #include "base/log.hpp"
 #include "base/version.hpp"
 #include "schedule/micro_batches.hpp"
+#include "schedule/step_cost.hpp"
 #include "train/program_identity.hpp"
 
 namespace tessera {
@@ -24,6 +25,7 @@ void print_banner(const BannerFacts& f) {
        human_count(static_cast<double>(parameter_count(f.engine.layout().table))), f.engine.layout().units.size(), human_count(flops.full),
        human_count(flops.causal));
   info("batch       {}", describe_batch(deck, f.engine.ranks()));
+  info("recompute   {}", describe_recompute(deck, recompute_gain(f.engine.request(), f.engine.schedule(), f.engine.plan())));
   info("memory      of this rank, planned and allocated\n{}", print_memory(f.engine.schedule(), f.engine.plan()));
 }
 

@@ -51,6 +51,7 @@ class Engine {
   const Schedule& schedule() const { return schedule_; }
   const MemoryPlan& plan() const { return plan_; }
   const Layout& layout() const { return request_.layout; }
+  const BuildRequest& request() const { return request_; }
   int rank() const { return request_.rank; }
   int ranks() const { return request_.ranks; }
   std::int64_t accumulation() const { return accumulation_steps(request_.deck, request_.ranks); }

@@ -41,6 +41,8 @@ DEVICES = {
 def layout_keys(stage, ranks):
     # Lanes on threads for some, limits that cut collectives and keep few units live for others: none of it may move a bit.
     keys = {"zero__stage": stage, "run__lanes": "threads" if (stage + ranks) % 2 else "inline"}
+    recompute = ("none", "selective", "full")[(stage + ranks) % 3]
+    keys.update(activation__recompute=recompute, activation__every=1 + ranks % 2 if recompute == "full" else 1)
     if stage == 3:
         keys.update(zero__max_reuse_distance=0, zero__max_live_parameters=30000, zero__param_persistence_threshold=[0, 64, 2000, 100000][ranks % 4])
     if stage in (1, 2):

@@ -174,6 +174,18 @@ TEST(ActivationPlans, FullKeepsTheStreamOfEveryNthLayerAlone) {
   }
 }
 
+/// FLOPs of a micro-batch that make values again.
+double recomputed_flops(const std::vector<Segment>& segments, const ActivationPlan& plan) {
+  double flops = 0;
+  for (const auto& span : plan.spans)
+    for (int s = span.first; s <= span.last; ++s) {
+      const auto i = static_cast<std::size_t>(s);
+      if (s < span.last) flops += again_pass(segments[i], s, plan.kept[i]).remade_flops;
+      flops += backward_pass(segments[i], s, plan.kept[i]).remade_flops;
+    }
+  return flops;
+}
+
 TEST(ActivationPlans, SelectiveHalvesTheBytesForLessThanFull) {
   const auto segments = segments_of({"model.layers=3"});
   const auto bytes = [&](const ActivationPlan& plan) {

@@ -255,5 +255,28 @@ TEST(MemoryPlan, AUseOutsideItsBufferIsADefect) {
   EXPECT_THROW(place(s), Error);
 }
 
+TEST(MemoryPlan, FullRecomputeNeedsTheStreamsAndOneLayer) {
+  const std::int64_t L = 32, B = 2, T = 12, C = 32, H = 4, G = 2, D = 8, F = 48, M = B * T, W = (H + 2 * G) * D;  // of the tiny deck, fp32
+  const std::int64_t stream = 4 * M * C, rstd = 4 * M, head = 4 * M + 8;
+  const std::int64_t attention = 4 * (M * W + M * H * D + B * H * T);  // qkv, context, lse
+  const std::int64_t layer = std::max({
+      attention + 2 * stream + rstd,                                    // recompute attention: the stream inside the layer, normed
+      attention + 2 * stream + rstd + 4 * (2 * M * F + M * F + M * F),  // backward mlp: the same; gate_up, activated, d_activated
+      attention + stream + rstd + 4 * (M * H * D + M * W),              // backward attention: normed; d_context, d_qkv
+  });
+  for (const std::int64_t every : {1, 2, 4}) {
+    const Schedule schedule = test::schedule_of(
+        {.name = "",
+         .overrides = {fmt::format("model.layers={}", L), "activation.recompute=full", fmt::format("activation.every={}", every)}});
+    const std::int64_t planned =
+        place(schedule).by_category[static_cast<std::size_t>(Tier::host)][static_cast<std::size_t>(Category::activations)];
+    const std::int64_t streams = L / every * stream, d_stream = stream;
+    // The other layers of a span have kept what their backward passes read, and the streams that leave them.
+    const std::int64_t span = (every - 1) * (attention + 4 * 2 * M * F + 2 * stream);
+    EXPECT_EQ(planned, std::max(streams + d_stream + span + layer, (L / every + 1) * stream + d_stream + 2 * stream + rstd + head))
+        << every;
+  }
+}
+
 }  // namespace
 }  // namespace tessera

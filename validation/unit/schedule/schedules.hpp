@@ -59,6 +59,9 @@ inline std::vector<Setting> settings() {
           if (ranks == 3) s.overrides.push_back("model.qk_norm=true");
           if (ranks == 4) s.overrides.push_back("model.qkv_bias=true");
           if (ranks == 5) s.overrides.push_back("model.layers=4");
+          s.overrides.push_back(fmt::format("activation.recompute={}",
+                                            std::vector{"none", "full", "selective"}[static_cast<std::size_t>(stage + ranks) % 3]));
+          if ((stage + ranks) % 3 == 1) s.overrides.push_back(fmt::format("activation.every={}", 1 + ranks % 3));
           all.push_back(s);
         }
   all.push_back({.name = "inference", .overrides = {}, .evaluation = 2, .training = false});
