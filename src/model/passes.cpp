@@ -27,17 +27,19 @@ class Replay {
       read_[index(value)] = true;
       return;
     }
-    for (const Call& call : segment_.forward)
-      if (std::ranges::any_of(call.touches, [&](const Touch& t) { return t.value == value && writes(t); })) add(call, reader);
+    for (std::size_t c = 0; c < segment_.forward.size(); ++c)
+      if (std::ranges::any_of(segment_.forward[c].touches, [&](const Touch& t) { return t.value == value && writes(t); }))
+        add({false, c}, reader);
   }
-  void add(const Call& call, PassKind reader) {
+  void add(const CallRef& ref, PassKind reader) {
+    const Call& call = call_of(segment_, ref);
     for (const Touch& touch : call.touches)
       if (reads(touch)) require(touch.value, reader);
-    calls_.push_back(call);
+    calls_.push_back(ref);
     for (const Touch& touch : call.touches)
       if (writes(touch)) there_[index(touch.value)] = true;
   }
-  std::vector<Call> take() { return std::move(calls_); }
+  std::vector<CallRef> take() { return std::move(calls_); }
   /// Whether a value was read that an earlier pass kept.
   bool read(std::size_t value) const { return read_[value]; }
 
@@ -45,12 +47,12 @@ class Replay {
   const Segment& segment_;
   const Kept& kept_;
   std::vector<bool> there_, read_ = std::vector<bool>(there_.size(), false);
-  std::vector<Call> calls_;
+  std::vector<CallRef> calls_;
 };
 
 Replay replay_backward(const Segment& segment, const Kept& kept) {
   Replay replay(segment, kept);
-  for (const Call& call : segment.backward) replay.add(call, PassKind::backward);
+  for (std::size_t c = 0; c < segment.backward.size(); ++c) replay.add({true, c}, PassKind::backward);
   return replay;
 }
 
@@ -61,10 +63,11 @@ KeptBy kept_in(PassKind kind, KeptBy by) {
 }
 
 SegmentPass make_pass(const Segment& segment, int number, PassKind kind, const std::string& verb, const Kept& kept,
-                      std::vector<Call> calls) {
+                      std::vector<CallRef> calls) {
   SegmentPass pass{.segment = number, .kind = kind, .name = verb + " " + segment.name, .calls = std::move(calls), .operands = {}};
   std::vector<int> place(segment.values.size(), -1);
-  for (const Call& call : pass.calls) {
+  for (const CallRef& ref : pass.calls) {
+    const Call& call = call_of(segment, ref);
     for (const Touch& touch : call.touches) {
       int& at = place[index(touch.value)];
       if (at < 0) {
@@ -75,24 +78,25 @@ SegmentPass make_pass(const Segment& segment, int number, PassKind kind, const s
       }
     }
     pass.flops += call.flops;
+    if (!ref.backward && kind != PassKind::forward) pass.remade_flops += call.flops;
     pass.workspace = std::max(pass.workspace, call.workspace);
   }
-  // What is not of the backward text itself.
-  if (kind != PassKind::forward) pass.remade_flops = pass.flops;
-  if (kind == PassKind::backward)
-    for (const Call& call : segment.backward) pass.remade_flops -= call.flops;
   return pass;
 }
 
 }  // namespace
 
-void SegmentPass::run(std::span<void* const> addresses, std::span<const Access> access, kernels::Context context, float grad_scale) const {
+const Call& call_of(const Segment& segment, const CallRef& ref) { return (ref.backward ? segment.backward : segment.forward)[ref.index]; }
+
+void SegmentPass::run(const Segment& record, std::span<void* const> addresses, std::span<const Access> access, kernels::Context context,
+                      float grad_scale) const {
   std::array<void*, max_values> at{};
   std::array<bool, max_values> adds{};
   for (std::size_t i = 0; i < operands.size(); ++i)
     at[index(operands[i].value)] = addresses[i], adds[index(operands[i].value)] = access[i] == Access::add;
   const std::span<std::byte> workspace = context.workspace;
-  for (const Call& call : calls) {
+  for (const CallRef& ref : calls) {
+    const Call& call = call_of(record, ref);
     context.workspace = workspace.first(call.workspace);
     call.run(At(at, adds, context, grad_scale));
     for (const Touch& touch : call.touches) adds[index(touch.value)] = true;  // a sum that a call has begun goes on
@@ -114,7 +118,9 @@ Kept keep_for_backward(const Segment& segment, KeptBy pass, const std::function<
 }
 
 SegmentPass forward_pass(const Segment& segment, int number, const Kept& kept) {
-  return make_pass(segment, number, PassKind::forward, segment.forward_verb, kept, segment.forward);
+  std::vector<CallRef> calls;
+  for (std::size_t c = 0; c < segment.forward.size(); ++c) calls.push_back({false, c});
+  return make_pass(segment, number, PassKind::forward, segment.forward_verb, kept, std::move(calls));
 }
 
 SegmentPass again_pass(const Segment& segment, int number, const Kept& kept) {

@@ -23,18 +23,26 @@ struct Operand {
   KeptBy kept_by = KeptBy::none;  ///< an activation's; none: it lives inside this pass
 };
 
+/// A call of a segment's record: of its forward or its backward text.
+struct CallRef {
+  bool backward = false;
+  std::size_t index = 0;
+};
+const Call& call_of(const Segment& segment, const CallRef& ref);
+
 /// A run of calls that is one task.
 struct SegmentPass {
   int segment = 0;
   PassKind kind = PassKind::forward;
   std::string name;  ///< "forward layers.3.mlp"
-  std::vector<Call> calls;
+  std::vector<CallRef> calls;
   std::vector<Operand> operands;
   double flops = 0, remade_flops = 0;  ///< of all calls; of those that make values again
   std::size_t workspace = 0;           ///< bytes
 
-  /// Makes the calls. `addresses` and `access` are those of the operands, in their order.
-  void run(std::span<void* const> addresses, std::span<const Access> access, kernels::Context context, float grad_scale) const;
+  /// Makes the calls of `record`, whose reading this is. `addresses` and `access` are those of the operands, in their order.
+  void run(const Segment& record, std::span<void* const> addresses, std::span<const Access> access, kernels::Context context,
+           float grad_scale) const;
 };
 
 /// Keeps, of the values that `wanted` names, those that the backward pass then reads; the others it makes again, and what the text says it

@@ -32,7 +32,8 @@ struct Runner {
     std::array<Access, 64> access;
     for (std::size_t i = 0; i < r.task.uses.size(); ++i) access[i] = r.task.uses[i].access;
     const std::size_t last = pass.operands.size();
-    pass.run(r.at, {access.data(), last}, context({at<std::byte>(r, last), pass.workspace}), backend.grad_scale);
+    pass.run(backend.schedule->segments[static_cast<std::size_t>(pass.segment)], r.at, {access.data(), last},
+             context({at<std::byte>(r, last), pass.workspace}), backend.grad_scale);
   }
 
   void operator()(const Gather& op) const { backend.gather->all_gather(at(r, 0), at(r, 1), op.count, op.dtype, op.stride, context()); }

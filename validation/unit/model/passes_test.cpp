@@ -22,9 +22,9 @@ std::set<std::string> kept_names(const Segment& segment, const Kept& kept) {
   return names;
 }
 
-std::vector<std::string> call_names(const SegmentPass& pass) {
+std::vector<std::string> call_names(const Segment& segment, const SegmentPass& pass) {
   std::vector<std::string> names;
-  for (const Call& call : pass.calls) names.push_back(call.name);
+  for (const CallRef& ref : pass.calls) names.push_back(call_of(segment, ref).name);
   return names;
 }
 
@@ -37,7 +37,8 @@ class Interpreter {
   /// Activations live in `memory` by name where they are kept, else inside the pass.
   void run(const Segment& segment, const SegmentPass& pass, const std::string& stream_in, const std::string& stream_out) {
     std::map<int, std::string> inside;
-    for (const Call& call : pass.calls) {
+    for (const CallRef& ref : pass.calls) {
+      const Call& call = call_of(segment, ref);
       std::string read = call.name;
       for (const Touch& t : call.touches)
         if (t.access != Access::write) read += "|" + get(segment, pass, t.value, inside, stream_in, stream_out);
@@ -118,7 +119,7 @@ TEST(Passes, WhatIsNotKeptIsMadeAgainBeforeItIsRead) {
   const Segment segment = attention();
   const Kept kept = keep_for_backward(segment, KeptBy::forward, [](const ValueInfo& v) { return v.name == "qkv"; });
   EXPECT_EQ(kept_names(segment, kept), std::set<std::string>{"qkv"});
-  EXPECT_EQ(call_names(backward_pass(segment, 0, kept)),
+  EXPECT_EQ(call_names(segment, backward_pass(segment, 0, kept)),
             (std::vector<std::string>{"attention", "weight_gradient layers.0.attention.wo", "input_gradient layers.0.attention.wo",
                                       "attention_backward", "rope_backward", "rmsnorm normed", "weight_gradient layers.0.attention.wq",
                                       "input_gradient layers.0.attention.wq", "rmsnorm_backward layers.0.attention.norm"}));
