@@ -33,7 +33,8 @@ COMMON = {"run__reproducible": True, "run__steps": 6, "run__threads": 1, "batch_
 def rows(folder, name):
     with open(os.path.join(folder.run(name), "metrics.jsonl")) as lines:
         kept = ("step", "loss", "grad_norm", "val_loss")
-        return [{key: row[key] for key in kept if key in row} for row in map(json.loads, lines)]
+        found = [{key: row[key] for key in kept if key in row} for row in map(json.loads, lines)]
+    return [row for row in found if len(row) > 1]  # a start's row has neither
 
 
 def ask(program, *arguments):
