@@ -78,7 +78,7 @@ void measure(const std::string& path, std::int64_t T) {
 
 int main(int argc, char** argv) {
   const std::string folder = argc > 1 ? argv[1] : ".";
-  const std::int64_t mib = argc > 2 ? std::atoll(argv[2]) : 64;
+  const std::int64_t mib = argc > 2 ? std::atoll(argv[2]) : 16;
   const auto ids = random_ids(mib << 19);
   for (const std::string& path : {write_bin(folder, ids), write_hdf5(folder, ids)}) {
     for (std::int64_t T : {128, 1024, 4096}) measure(path, T);
