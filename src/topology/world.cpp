@@ -160,8 +160,9 @@ World::World(const WorldOptions& options) : options_(options), exceptions_at_sta
   log_identity(place_.rank, place_.ranks, place_.nodes > 1 ? place_.host : "");
   if (place_.ranks > 1) handles_->watch = make_watch(*this, hosts_);
   handles_->peers.set_watch(handles_->watch.get());
-  // Last: were anything to throw after it, the handler would be left with what is freed. Without marks nobody can tell who was lost.
-  if (handles_->marks() && place_.local_ranks > 1) explain_aborts(&handles_->peers, place_.rank);
+  // Last: were anything to throw after it, the handler would be left with what is freed. Without marks or a watch nobody can tell who was
+  // lost.
+  if (handles_->watch && (handles_->marks() || place_.local_ranks == 1)) explain_aborts(&handles_->peers, place_.rank);
 }
 
 World::~World() {

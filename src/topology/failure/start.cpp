@@ -1,7 +1,9 @@
 #include "topology/failure/start.hpp"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -27,7 +29,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr double look_seconds = 0.25, show_seconds = 1, say_again_seconds = 60;
+constexpr double look_seconds = 0.25, show_seconds = 1, say_again_seconds = 60, last_words_seconds = 1.5;
 constexpr std::chrono::seconds fresh{10};  // since a waiting rank last touched its file
 
 int number_of(const std::optional<std::string>& text, int fallback) {
@@ -147,6 +149,7 @@ void StartWatch::loop() {
     if (waited >= show_at || last) show_presence(), show_at = waited + show_seconds;
     if (waited >= say_at || last) say(waited, last), say_at = waited + say_again_seconds;
     if (!last) continue;
+    std::this_thread::sleep_for(std::chrono::duration<double>(last_words_seconds));  // others come to their end now, and look who is here
     take_presence_back();
     report_end(static_cast<int>(ExitCode::lost));
     leave_now(ExitCode::lost);
@@ -157,11 +160,16 @@ void StartWatch::loop() {
 void StartWatch::show_presence() {
   if (folder_.empty()) return;
   std::error_code error;
+  const fs::path path = fs::path(folder_) / fmt::format("rank-{}", launch_.rank);
+  // Written once and renamed, so that nobody reads an empty one; touched by the file server's clock.
+  if (shown_ && utimensat(AT_FDCWD, path.c_str(), nullptr, 0) == 0) return;
   fs::create_directory(folder_, error);
-  std::ofstream file(fs::path(folder_) / fmt::format("rank-{}", launch_.rank), std::ios::trunc);
+  const fs::path unfinished = path.string() + ".new";
+  std::ofstream file(unfinished, std::ios::trunc);
   file << launch_.host << '\n';
   file.close();
-  shown_ = shown_ || file.good();
+  if (file.good()) fs::rename(unfinished, path, error);
+  shown_ = file.good() && !error;
 }
 
 void StartWatch::take_presence_back() {
@@ -179,7 +187,9 @@ std::vector<Waiter> StartWatch::come() const {
   for (const fs::directory_entry& entry : fs::directory_iterator(folder_, error)) {
     const std::string name = entry.path().filename().string();
     Waiter waiter;
-    if (!name.starts_with("rank-") || std::from_chars(name.data() + 5, name.data() + name.size(), waiter.rank).ec != std::errc()) continue;
+    if (!name.starts_with("rank-") || name.ends_with(".new") ||
+        std::from_chars(name.data() + 5, name.data() + name.size(), waiter.rank).ec != std::errc())
+      continue;
     if (now - entry.last_write_time(error) > fresh || error) continue;
     std::ifstream(entry.path()) >> waiter.host;
     if (!waiter.host.empty()) found.push_back(waiter);
