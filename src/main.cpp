@@ -56,6 +56,11 @@ int run(const Chosen& chosen) {
   } catch (const Error& error) {
     log_line(LogLevel::error, error.what());
     return static_cast<int>(error.code);
+  } catch (const std::bad_alloc&) {
+    log_line(LogLevel::error,
+             "the system gave no more memory: the machine's is used up, or the limit of this process (ulimit -v, the job's request). Ask "
+             "for less, or for more memory.");
+    return static_cast<int>(ExitCode::memory);
   } catch (const std::exception& error) {
     if (std::ferror(stdout)) return output_error();
     log_line(LogLevel::error, fmt::format("{}. This is a defect of Tessera; please report it with the command line.", error.what()));

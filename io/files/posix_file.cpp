@@ -12,6 +12,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/regular_file.hpp"
 #include "base/types.hpp"
 
 namespace tessera::io {
@@ -73,14 +74,10 @@ PosixFile PosixFile::update(const std::string& path) {
 }
 
 PosixFile PosixFile::open(const std::string& path, ExitCode on_error) {
-  // O_NONBLOCK: opening a pipe that nobody writes to would wait for ever. It means nothing to a regular file.
-  int d = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (d < 0) fail(on_error, "{}: cannot open: {}. Check the path and its permissions.", path, std::strerror(errno));
-  PosixFile file(d, path, on_error);
-  if (const char* other = file.other_than_regular())
-    fail(on_error, "{}: this is a {}, and a regular file is needed, whose size is known and which is read at any place. Give a file.", path,
-         other);
-  return file;
+  std::string why;
+  const int d = open_regular(path, why);
+  if (d < 0) fail(on_error, "{}: {}", path, why);
+  return {d, path, on_error};
 }
 
 PosixFile PosixFile::open_stream(const std::string& path, ExitCode on_error) {
@@ -139,10 +136,7 @@ std::int64_t PosixFile::modified_ns() const {
 const char* PosixFile::other_than_regular() const {
   struct stat s;
   if (::fstat(descriptor_, &s) != 0) fail(on_error_, "{}: cannot read what it is: {}.", path_, std::strerror(errno));
-  if (S_ISREG(s.st_mode)) return nullptr;
-  if (S_ISDIR(s.st_mode)) return "folder";
-  if (S_ISFIFO(s.st_mode)) return "pipe";
-  return S_ISSOCK(s.st_mode) ? "socket" : "device";
+  return tessera::other_than_regular(s);
 }
 
 PathState PosixFile::state() const { return look_at(descriptor_); }

@@ -10,6 +10,17 @@ namespace tessera {
 
 /// What a command line asked for; returns the exit status. Commands start Kokkos and MPI themselves, so that those which need neither run
 /// on a login node.
+/// Takes numbers from `least` to `most` and no NaN; the name of the range stands in the help.
+inline CLI::Validator number_between(double least, double most) {
+  return {[least, most](std::string& text) {
+            double value = 0;
+            return CLI::detail::lexical_cast(text, value) && value >= least && value <= most
+                       ? std::string()
+                       : fmt::format("{} is not a number from {} to {}", text, least, most);
+          },
+          fmt::format("{} to {}", least, most)};
+}
+
 using Chosen = std::function<int()>;
 
 // One row a command, in the order of the help page.

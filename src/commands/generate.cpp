@@ -4,6 +4,7 @@
 #include <memory>
 #include <thread>
 
+#include "base/byte_tokenizer.hpp"
 #include "commands/commands.hpp"
 #include "memory/runtime.hpp"
 #include "train/decoder.hpp"
@@ -13,8 +14,6 @@
 
 namespace tessera {
 namespace {
-
-constexpr std::int32_t byte_tokenizer_vocab = 257, byte_separator = 256;
 
 struct GenerateOptions {
   std::string checkpoint, prompt, prompt_tokens, device = "auto";
@@ -90,9 +89,9 @@ void add_generate(CLI::App& app, Chosen& chosen) {
   command->add_option("--prompt", options->prompt, "Text to continue (models of the byte tokenizer)");
   command->add_option("--prompt-tokens", options->prompt_tokens, "Token ids to continue, 1,2,3 (any model); prints ids")
       ->excludes("--prompt");
-  command->add_option("--tokens", options->tokens, "Tokens to add")->check(CLI::PositiveNumber)->capture_default_str();
+  command->add_option("--tokens", options->tokens, "Tokens to add")->check(CLI::Range(1, 1000000000))->capture_default_str();
   command->add_option("--temperature", options->temperature, "0 takes the likeliest token each time")
-      ->check(CLI::NonNegativeNumber)
+      ->check(number_between(0, 1e6))
       ->capture_default_str();
   command->add_option("--top-k", options->top_k, "Draw from the k likeliest tokens; 0: from all")
       ->check(CLI::NonNegativeNumber)

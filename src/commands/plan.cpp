@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "base/limits.hpp"
 #include "commands/commands.hpp"
 #include "kernels/parallel.hpp"
 #include "schedule/builder.hpp"
@@ -75,9 +76,10 @@ int run(const PlanOptions& o) {
   const ParsedDeck parsed = parse_deck(o.path, o.overrides, o.ranks);
   const Deck deck = require_deck(parsed);
   const int per_node = o.ranks_per_node > 0 ? o.ranks_per_node : o.ranks;
-  const int threads = o.threads > 0          ? o.threads
-                      : deck.run.threads > 0 ? static_cast<int>(deck.run.threads)
-                                             : std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / per_node);
+  const int threads = o.threads > 0 ? o.threads
+                      : deck.run.threads > 0
+                          ? static_cast<int>(deck.run.threads)
+                          : std::clamp(static_cast<int>(std::thread::hardware_concurrency()) / per_node, 1, most_threads);
   kernels::plan_for_threads(threads);
   const BuildRequest request{.deck = deck,
                              .layout = layout_for(deck, o.ranks),
@@ -113,12 +115,12 @@ void add_plan(CLI::App& app, Chosen& chosen) {
   command->add_option("key=value", options->overrides, "Overrides, for example zero.stage=3; applied in order");
   command->add_option("--ranks", options->ranks, "Data-parallel ranks of the launch")->check(CLI::Range(1, 1000000))->capture_default_str();
   command->add_option("--ranks-per-node", options->ranks_per_node, "Ranks that share a node's cores; 0: all")
-      ->check(CLI::NonNegativeNumber)
+      ->check(CLI::Range(0, 1000000))
       ->capture_default_str();
   command
       ->add_option("--threads", options->threads,
                    "Threads a rank computes with (workspace depends on it); 0: this machine's cores over the ranks of a node")
-      ->check(CLI::NonNegativeNumber)
+      ->check(CLI::Range(0, most_threads))
       ->capture_default_str();
   command->add_flag("--schedule", options->schedule, "Print every task with its lane and buffers");
   command->add_flag("--json", options->json, "Print one JSON object");

@@ -41,6 +41,8 @@ struct Draft {
 
 /// Puts values in the place of `auto` where they follow from the deck and the number of ranks (0: not known).
 void resolve_auto(Draft& draft, int ranks);
+/// Sizes that several keys make together.
+void check_sizes(Draft& draft);
 /// Rules between keys.
 void check_rules(Draft& draft);
 

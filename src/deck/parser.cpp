@@ -3,19 +3,17 @@
 #include <toml++/toml.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
-#include <filesystem>
-#include <fstream>
-#include <sstream>
 
 #include "base/check.hpp"
+#include "base/regular_file.hpp"
 #include "deck/draft.hpp"
 #include "deck/hints.hpp"
 #include "deck/syntax.hpp"
 
 namespace tessera {
 namespace {
+
+constexpr std::int64_t most_deck_bytes = 1 << 20;  // a deck with every key and its help is a hundredth of it
 
 Literal to_literal(const toml::node& node) {
   if (auto v = node.as_integer()) return {v->get(), ""};
@@ -98,11 +96,12 @@ class Walker {
   Draft& draft_;
 };
 
-/// The value of an override: TOML where it is TOML, otherwise the bare text. Keys that hold text take anything but a quoted string as it
-/// is.
+/// The value of an override: TOML where it is TOML, otherwise the bare text. Keys that hold text take anything as it is that is not in
+/// quotes or brackets.
 Literal override_value(const Key& key, const std::string& text) {
-  bool quoted_text = text.starts_with('"') || text.starts_with('\'');
-  if (text.find('\n') == std::string::npos && (key.type != KeyType::text || quoted_text)) {
+  // "a" is a text with its quotes, ["a", "b"] a list that no key takes.
+  bool written_as_toml = key.type != KeyType::text || std::string_view("\"'[{").find(text.front()) != std::string_view::npos;
+  if (text.find('\n') == std::string::npos && written_as_toml && !too_deep(text)) {
     try {
       return to_literal(*toml::parse("v = " + text).get("v"));
     } catch (const toml::parse_error&) {
@@ -116,7 +115,7 @@ bool is_valid_text(const Literal& literal) {
   auto* text = std::get_if<std::string>(&literal.value);
   if (!text) return true;
   try {
-    [[maybe_unused]] toml::table ignored = toml::parse("v = " + toml_string(*text));
+    [[maybe_unused]] toml::table ignored = toml::parse("v = " + toml_string(*text));  // a string: dots in it nest nothing
     return true;
   } catch (const toml::parse_error&) {
     return false;
@@ -207,19 +206,13 @@ ParsedDeck parse_stored_deck(const std::string& text, const std::string& name, c
 }
 
 ParsedDeck parse_deck(const std::string& path, const std::vector<std::string>& overrides, int ranks) {
-  auto unreadable = [&](const std::string& why) {
+  std::string text, why;
+  if (!read_regular(path, most_deck_bytes, text, why)) {
     ParsedDeck parsed;
-    parsed.faults.push_back({path, 0, 0, "", fmt::format("cannot be read: {}", why)});
+    parsed.faults.push_back({path, 0, 0, "", why});
     return parsed;
-  };
-  std::error_code ignored;  // the stream below reports what matters
-  if (std::filesystem::is_directory(path, ignored)) return unreadable("it is a folder; name the deck's .toml file");
-  std::ifstream in(path, std::ios::binary);
-  if (!in) return unreadable(std::strerror(errno));
-  std::ostringstream text;
-  text << in.rdbuf();
-  if (in.bad()) return unreadable(std::strerror(errno));
-  return parse_deck_text(text.str(), path, overrides, ranks);
+  }
+  return parse_deck_text(text, path, overrides, ranks);
 }
 
 std::string Fault::str() const {

@@ -97,6 +97,20 @@ void check_names(Draft& draft) {
   }
 }
 
+/// A key that the choice in another key leaves without effect. Within the file, or within the overrides, that is a contradiction. Where an
+/// override makes the choice and the key stands in the file, the file's value is dropped with a word: who overrides a choice need not take
+/// the file apart.
+void idle(Draft& draft, std::string_view key, std::string_view choice, const std::string& message) {
+  auto overridden = [&](std::string_view k) { return draft.entry(k).given && draft.entry(k).place.line == 0; };
+  if (!overridden(choice) || overridden(key)) return draft.fault({key}, message);
+  Entry& entry = draft.entries.find(key)->second;
+  draft.resolved.push_back(fmt::format("{} = {} of {} is dropped: the override {} = {} leaves it without effect", key, entry.literal.str(),
+                                       entry.place.file, choice, draft.entry(choice).literal.str()));
+  entry.given = false;
+  entry.literal = fallback_literal(*find_key(key));
+  assign(*find_key(key), entry.literal, draft.deck, entry.is_auto);  // a default is never refused
+}
+
 void check_model(Draft& draft) {
   const ModelKeys& m = draft.deck.model;
   if (draft.good({"model.heads", "model.kv_heads"}) && m.kv_heads > 0 && m.heads % m.kv_heads != 0) {
@@ -120,7 +134,8 @@ void check_model(Draft& draft) {
     for (std::string_view key :
          {"model.rope_factor", "model.rope_low_freq_factor", "model.rope_high_freq_factor", "model.rope_original_context"}) {
       if (draft.differs(key)) {
-        draft.fault({key}, "has no effect with model.rope_scaling = \"none\"; set model.rope_scaling = \"llama3\" or leave this key out");
+        idle(draft, key, "model.rope_scaling",
+             "has no effect with model.rope_scaling = \"none\"; set model.rope_scaling = \"llama3\" or leave this key out");
       }
     }
   } else if (draft.good({"model.rope_low_freq_factor", "model.rope_high_freq_factor"}) &&
@@ -143,14 +158,15 @@ void check_learning_rate(Draft& draft) {
   }
   if (!draft.good({"learning_rate.schedule"})) return;
   if (lr.schedule == "constant" && draft.differs("learning_rate.min_ratio")) {
-    draft.fault({"learning_rate.min_ratio"},
-                "has no effect with learning_rate.schedule = \"constant\"; leave it out or choose another schedule");
+    idle(draft, "learning_rate.min_ratio", "learning_rate.schedule",
+         "has no effect with learning_rate.schedule = \"constant\"; leave it out or choose another schedule");
   }
   if (!draft.good({"learning_rate.decay_steps"})) return;
   if (lr.schedule != "wsd" && lr.decay_steps > 0) {
-    draft.fault({"learning_rate.decay_steps"}, fmt::format("has no effect with learning_rate.schedule = {}, which decays from the end of "
-                                                           "the warmup to the last step; leave it out or set \"wsd\"",
-                                                           toml_string(lr.schedule)));
+    idle(draft, "learning_rate.decay_steps", "learning_rate.schedule",
+         fmt::format("has no effect with learning_rate.schedule = {}, which decays from the end of "
+                     "the warmup to the last step; leave it out or set \"wsd\"",
+                     toml_string(lr.schedule)));
   } else if (lr.schedule == "wsd" && lr.decay_steps == 0) {
     draft.fault({"learning_rate.decay_steps", "learning_rate.schedule"},
                 "learning_rate.schedule = \"wsd\" needs learning_rate.decay_steps, the steps of the decay at the end of the run; "
@@ -319,6 +335,7 @@ void resolve_auto(Draft& draft, int ranks) {
 void check_rules(Draft& draft) {
   check_names(draft);
   check_model(draft);
+  check_sizes(draft);
   check_learning_rate(draft);
   check_batch(draft);
   check_evaluation(draft);

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "base/limits.hpp"
+
 namespace tessera {
 namespace {
 
@@ -45,7 +47,7 @@ const std::vector<Key> table = {
     {KEY(run.device), .type = text, .choices = {"host", "cuda"}, .fallback = "\"auto\"", .automatic = Auto::kept,
      .help = "Where tensors live and kernels run; cuda needs a build with CUDA. auto takes cuda when a run of such a "
              "build starts and sees a GPU, else host. tessera plan looks for no GPU: auto plans for the host, cuda for a GPU."},
-    {KEY(run.threads), .type = integer, .unit = "threads a rank", .limits = {.least = 0, .most = 4096}, .fallback = "\"auto\"",
+    {KEY(run.threads), .type = integer, .unit = "threads a rank", .limits = {.least = 0, .most = most_threads}, .fallback = "\"auto\"",
      .automatic = Auto::kept, .help = "Compute threads of each rank; auto shares the cores of a node among its ranks."},
     {KEY(run.lanes), .type = text, .choices = {"threads", "inline"}, .fallback = "\"auto\"", .automatic = Auto::kept,
      .help = "threads runs communication lanes on threads of their own beside compute; inline runs every task in order on one thread."},
@@ -58,7 +60,7 @@ const std::vector<Key> table = {
          "others may be one CUDA graph: times of tasks are close to those in the graph, gaps between them are not."},
 
     // [model]
-    {KEY(model.layers), .type = integer, .unit = "layers", .limits = {.least = 1, .most = 100000}, .identity = true,
+    {KEY(model.layers), .type = integer, .unit = "layers", .limits = {.least = 1, .most = 10000}, .identity = true,
      .help = "Number of transformer layers."},
     {KEY(model.width), .type = integer, .unit = "features", .limits = {.least = 1, .most = max_dim}, .identity = true,
      .help = "Width of the residual stream."},
@@ -167,21 +169,21 @@ const std::vector<Key> table = {
     {KEY(zero.round_robin_gradients), .type = boolean, .fallback = "false",
      .refused = {{"true", "every rank owns one contiguous slice of each unit, there is nothing to deal out in turns; leave it at false"}},
      .help = "Not in this version: shards are contiguous slices of units."},
-    {KEY(zero.reduce_bucket_size), .type = elements, .unit = "elements", .limits = {.least = 1}, .fallback = "500000000",
+    {KEY(zero.reduce_bucket_size), .type = elements, .unit = "elements", .limits = {.least = 1, .most = 1e18}, .fallback = "500000000",
      .automatic = Auto::resolved, .help = "Gradient elements that are reduced together at most; auto is width squared."},
-    {KEY(zero.allgather_bucket_size), .type = elements, .unit = "elements", .limits = {.least = 1}, .fallback = "500000000",
+    {KEY(zero.allgather_bucket_size), .type = elements, .unit = "elements", .limits = {.least = 1, .most = 1e18}, .fallback = "500000000",
      .help = "Parameter elements that are gathered together after the update at most, stages 1 and 2."},
-    {KEY(zero.prefetch_bucket_size), .type = elements, .unit = "elements", .limits = {.least = 0}, .fallback = "50000000",
+    {KEY(zero.prefetch_bucket_size), .type = elements, .unit = "elements", .limits = {.least = 0, .most = 1e18}, .fallback = "50000000",
      .automatic = Auto::resolved,
      .help = "Stage 3: parameter elements that may be gathered ahead of their use; auto is 0.9 x width squared; 0: no prefetch."},
-    {KEY(zero.param_persistence_threshold), .type = elements, .unit = "elements", .limits = {.least = 0}, .fallback = "100000",
-     .automatic = Auto::resolved,
+    {KEY(zero.param_persistence_threshold), .type = elements, .unit = "elements", .limits = {.least = 0, .most = 1e18},
+     .fallback = "100000", .automatic = Auto::resolved,
      .help = "Stage 3: parameters with at most so many elements stay whole on every rank; auto is 10 x width."},
-    {KEY(zero.max_live_parameters), .type = elements, .unit = "elements", .limits = {.least = 0}, .fallback = "1000000000",
+    {KEY(zero.max_live_parameters), .type = elements, .unit = "elements", .limits = {.least = 0, .most = 1e18}, .fallback = "1000000000",
      .help = "Stage 3: gathered parameter elements that a rank may hold at one time."},
-    {KEY(zero.max_reuse_distance), .type = elements, .unit = "elements", .limits = {.least = 0}, .fallback = "1000000000",
+    {KEY(zero.max_reuse_distance), .type = elements, .unit = "elements", .limits = {.least = 0, .most = 1e18}, .fallback = "1000000000",
      .help = "Stage 3: gathered parameters stay if they are used again within this many parameter elements."},
-    {KEY(zero.sub_group_size), .type = elements, .unit = "elements", .limits = {.least = 1}, .fallback = "1000000000",
+    {KEY(zero.sub_group_size), .type = elements, .unit = "elements", .limits = {.least = 1, .most = 1e18}, .fallback = "1000000000",
      .help = "Elements of a shard that the optimizer updates in one task at most."},
     {KEY(zero.hpz_partition_size), .type = integer, .unit = "ranks", .limits = {.least = 1, .most = 1}, .fallback = "1",
      .beyond = "hierarchical partitioning (ZeRO++ hpZ) is not in this version; leave it at 1",

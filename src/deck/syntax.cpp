@@ -76,8 +76,16 @@ bool drop(std::vector<std::string>& lines, std::size_t at, bool redefined) {
 
 }  // namespace
 
+// A key stands on one line, so a line's dots bound its parts, wherever quotes and brackets are.
+bool too_deep(const std::string& line) { return std::count(line.begin(), line.end(), '.') > 1000; }
+
 bool read_toml(const std::string& text, const std::string& file, toml::table& out, std::vector<Fault>& faults) {
   std::vector<std::string> lines = split_lines(text);
+  for (std::size_t at = 0; at < lines.size(); ++at)
+    if (too_deep(lines[at])) {
+      faults.push_back({file, static_cast<int>(at) + 1, 1, "", "more than 1000 dots in a line; a deck's keys have at most three parts"});
+      return false;
+    }
   bool whole = true;
   for (int round = 0; round < 100; ++round) {
     try {

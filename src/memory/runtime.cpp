@@ -1,7 +1,9 @@
 #include "memory/runtime.hpp"
 
 #include <Kokkos_Core.hpp>
+#include <algorithm>
 
+#include "base/limits.hpp"
 #include "memory/kokkos_memory.hpp"
 
 namespace tessera {
@@ -22,7 +24,7 @@ KernelRuntime::KernelRuntime(int threads, Spaces spaces, [[maybe_unused]] int de
   Kokkos::InitializationSettings settings;
   // Kokkos advises on OMP_PROC_BIND at every start; ranks are bound by the topology layer.
   settings.set_disable_warnings(true);
-  if (threads > 0) settings.set_num_threads(threads);
+  if (threads > 0) settings.set_num_threads(std::min(threads, most_threads));
 #ifdef KOKKOS_ENABLE_CUDA
   if (device >= 0) settings.set_device_id(device);
 #endif

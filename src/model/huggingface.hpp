@@ -1,13 +1,27 @@
-// Names and configuration of an export in Hugging Face's words.
+// The model as transformers knows it: its class, its tensors, and the files beside them.
 #pragma once
 #include <string>
+#include <vector>
 
 #include "deck/deck.hpp"
+#include "model/parameters.hpp"
 
 namespace tessera {
 
-/// config.json: LlamaForCausalLM, Qwen2 (QKV bias) or Qwen3 (QK-norm). Throws Error(usage) for a combination that no class of transformers
-/// holds.
+/// A tensor of an export.
+struct ExportTensor {
+  std::string name;
+  Shape shape;
+  std::string source;  ///< our tensor with these values; none: zeros
+};
+
+/// All tensors of the class that the deck's model belongs to, in the order of `table`.
+std::vector<ExportTensor> huggingface_tensors(const Deck& deck, const std::vector<Parameter>& table);
+
+/// The text of config.json.
 std::string huggingface_config(const Deck& deck, DType dtype);
+
+/// The text of generation_config.json: where a text begins and ends.
+std::string huggingface_generation_config(const Deck& deck);
 
 }  // namespace tessera

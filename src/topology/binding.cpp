@@ -8,6 +8,7 @@
 #include <cstring>
 #include <set>
 
+#include "base/limits.hpp"
 #include "base/log.hpp"
 
 namespace tessera {
@@ -121,7 +122,7 @@ Binding plan_binding(const NodeCores& node, const std::vector<std::vector<int>>&
     plan.cores = last - first;
     plan.sharing = 1;
   }
-  plan.threads = std::max(1, plan.cores / std::max(1, plan.sharing));
+  plan.threads = std::clamp(plan.cores / std::max(1, plan.sharing), 1, most_threads);
   return plan;
 }
 

@@ -48,11 +48,11 @@ class Meter {
 };
 
 /// Passes a tensor's fp32 values on in chunks.
-void stream(const io::CheckpointReader& reader, const Parameter& p, std::vector<float>& buffer, Meter& meter,
+void stream(const io::CheckpointReader& reader, const std::string& name, const Shape& shape, std::vector<float>& buffer, Meter& meter,
             const std::function<void(std::span<const float>)>& sink) {
-  const io::CheckpointTensor* tensor = reader.find(p.name);
-  if (!tensor) fail(ExitCode::checkpoint, "{} has no tensor {}, which its own deck asks for", reader.folder(), p.name);
-  const std::int64_t n = p.shape.elements();
+  const io::CheckpointTensor* tensor = reader.find(name);
+  if (!tensor) fail(ExitCode::checkpoint, "{} has no tensor {}, which its own deck asks for", reader.folder(), name);
+  const std::int64_t n = shape.elements();
   for (std::int64_t begin = 0; begin < n; begin += io::hash_block) {
     const std::span<float> chunk(buffer.data(), static_cast<std::size_t>(std::min(io::hash_block, n - begin)));
     reader.read("master", *tensor, begin, chunk);
@@ -67,16 +67,26 @@ void write_text(const std::string& path, const std::string& text) {
   out.commit();
 }
 
-/// transformers takes model.safetensors before an index: weights of another split would be loaded in the place of these.
-void refuse_other_weights(const std::string& folder, const std::vector<std::string>& planned) {
-  for (const auto& entry : fs::directory_iterator(folder)) {
-    const std::string name = entry.path().filename();
-    const bool weights = name.starts_with("model") && (name.ends_with(".safetensors") || name.ends_with(".safetensors.index.json"));
-    if (weights && std::find(planned.begin(), planned.end(), name) == planned.end())
+/// An export goes into a folder of its own, or over an earlier one of the same files. Beside files of something else nobody could tell what
+/// belongs to what, and transformers takes whatever it finds: model.safetensors before an index, for one.
+void refuse_other_files(const std::string& folder, const std::vector<std::string>& planned) {
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(folder, error)) {
+    std::string name = entry.path().filename();
+    if (name.ends_with(".partial")) name.resize(name.size() - 8);  // of an export that was ended
+    if (std::find(planned.begin(), planned.end(), name) == planned.end())
       fail(ExitCode::usage,
-           "{}/{} belongs to another export, and transformers could load it in the place of this one. Remove it or choose another folder.",
-           folder, name);
+           "{} holds {}, which is not of this export. Give a new or an empty folder, or one with an earlier export of the same files.",
+           folder, entry.path().filename().string());
   }
+  if (error && error != std::errc::no_such_file_or_directory)
+    fail(ExitCode::environment, "cannot write into {}: {}. Give a folder.", folder, error.message());
+}
+
+void make_folder(const std::string& folder) {
+  std::error_code error;
+  fs::create_directories(folder, error);
+  if (error) fail(ExitCode::environment, "cannot make {}: {}", folder, error.message());
 }
 
 struct Source {
@@ -85,21 +95,36 @@ struct Source {
   std::vector<Parameter> table;
 };
 
+/// Passes the values of a tensor of the export on: ours, or zeros.
+void stream_export(const Source& source, const ExportTensor& tensor, std::vector<float>& buffer, Meter& meter,
+                   const std::function<void(std::span<const float>)>& sink) {
+  if (!tensor.source.empty()) return stream(source.reader, tensor.source, tensor.shape, buffer, meter, sink);
+  for (std::int64_t left = tensor.shape.elements(); left > 0;) {
+    const std::span<float> chunk(buffer.data(), static_cast<std::size_t>(std::min(io::hash_block, left)));
+    std::fill(chunk.begin(), chunk.end(), 0.0f);
+    sink(chunk);
+    left -= static_cast<std::int64_t>(chunk.size());
+  }
+}
+
 ConsolidateResult to_safetensors(const Source& source, const ConsolidateOptions& o, std::vector<float>& buffer, Meter& meter) {
-  const std::string config = huggingface_config(source.deck, o.dtype);  // refuses before anything is written
+  const std::vector<ExportTensor> tensors = huggingface_tensors(source.deck, source.table);
   std::vector<io::SafetensorsEntry> entries;
-  for (const Parameter& p : source.table) entries.push_back({p.export_name, o.dtype, p.shape});
+  for (const ExportTensor& t : tensors) entries.push_back({t.name, o.dtype, t.shape});
   const auto files = io::plan_safetensors(entries, o.max_file_bytes);
   ConsolidateResult result;
   for (const auto& file : files) result.files.push_back(file.name);
   if (files.size() > 1) result.files.push_back("model.safetensors.index.json");
-  refuse_other_weights(o.output, result.files);
+  result.files.insert(result.files.end(), {"config.json", "generation_config.json"});
+  refuse_other_files(o.output, result.files);
+  make_folder(o.output);
   std::size_t row = 0;
   std::vector<bf16> narrow(buffer.size());
   for (const auto& file : files) {
     io::SafetensorsWriter writer(o.output + "/" + file.name, file.entries);
     for (std::size_t i = 0; i < file.entries.size(); ++i, ++row)
-      stream(source.reader, source.table[row], buffer, meter, [&](std::span<const float> values) {
+      stream_export(source, tensors[row], buffer, meter, [&](std::span<const float> values) {
+        result.bytes += static_cast<std::int64_t>(values.size() * size_of(o.dtype));
         if (o.dtype == DType::f32) return writer.append(std::as_bytes(values));
         std::transform(values.begin(), values.end(), narrow.begin(), [](float f) { return bf16(f); });
         writer.append(std::as_bytes(std::span<const bf16>(narrow.data(), values.size())));
@@ -107,8 +132,9 @@ ConsolidateResult to_safetensors(const Source& source, const ConsolidateOptions&
     writer.finish();
   }
   if (files.size() > 1) write_text(o.output + "/model.safetensors.index.json", io::safetensors_index(files));
-  write_text(o.output + "/config.json", config);
-  result.files.push_back("config.json");
+  write_text(o.output + "/config.json", huggingface_config(source.deck, o.dtype));
+  write_text(o.output + "/generation_config.json", huggingface_generation_config(source.deck));
+  result.tensors = static_cast<std::int64_t>(tensors.size());
   return result;
 }
 
@@ -116,29 +142,25 @@ ConsolidateResult to_hdf5(const Source& source, const ConsolidateOptions& o, std
   if (o.dtype != DType::f32) fail(ExitCode::usage, "HDF5 has no bf16: use --dtype fp32, or --format safetensors");
   std::vector<io::Hdf5ExportEntry> entries;
   for (const Parameter& p : source.table) entries.push_back({p.name, p.shape});
+  refuse_other_files(o.output, {"model.h5"});
+  make_folder(o.output);
   io::Hdf5ExportWriter writer(o.output + "/model.h5", entries, source.reader.meta().deck);
   for (const Parameter& p : source.table)
-    stream(source.reader, p, buffer, meter, [&](std::span<const float> values) { writer.append(values); });
+    stream(source.reader, p.name, p.shape, buffer, meter, [&](std::span<const float> values) { writer.append(values); });
   writer.finish();
-  return {.files = {"model.h5"}};
+  return {.tensors = static_cast<std::int64_t>(source.table.size()), .bytes = 4 * parameter_count(source.table), .files = {"model.h5"}};
 }
 
 }  // namespace
 
 ConsolidateResult consolidate(const ConsolidateOptions& o) {
+  if (o.output.empty()) fail(ExitCode::usage, "OUT is empty: give the folder to write");
   const io::CheckpointReader reader(o.checkpoint);
   const Deck deck = require_deck(parse_stored_deck(reader.meta().deck, reader.folder() + "/checkpoint.h5:deck"));
   const Source source{reader, deck, parameter_table(deck.model)};
-  std::error_code error;
-  fs::create_directories(o.output, error);
-  if (error) fail(ExitCode::environment, "cannot make {}: {}", o.output, error.message());
-  const std::int64_t count = parameter_count(source.table);
   std::vector<float> buffer(static_cast<std::size_t>(io::hash_block));
-  Meter meter(o.progress, 4 * count);
-  ConsolidateResult result = o.format == "hdf5" ? to_hdf5(source, o, buffer, meter) : to_safetensors(source, o, buffer, meter);
-  result.tensors = static_cast<std::int64_t>(source.table.size());
-  result.bytes = count * static_cast<std::int64_t>(size_of(o.dtype));
-  return result;
+  Meter meter(o.progress, 4 * parameter_count(source.table));
+  return o.format == "hdf5" ? to_hdf5(source, o, buffer, meter) : to_safetensors(source, o, buffer, meter);
 }
 
 }  // namespace tessera

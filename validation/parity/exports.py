@@ -86,4 +86,4 @@ def keys_of_config(config):
     return {"layers": config["num_hidden_layers"], "width": config["hidden_size"], "heads": heads,
             "kv_heads": config.get("num_key_value_heads", heads), "head_dim": config.get("head_dim") or config["hidden_size"] // heads,
             "ff_width": config["intermediate_size"], "vocab": config["vocab_size"], "tied": config.get("tie_word_embeddings", False),
-            "qk_norm": config["model_type"] == "qwen3", "qkv_bias": config["model_type"] == "qwen2"}
+            "qk_norm": config["model_type"] == "qwen3", "qkv_bias": config["model_type"] == "qwen2" or config.get("attention_bias", False)}

@@ -41,16 +41,19 @@ def make_config(keys):
                   vocab_size=keys["vocab"], rms_norm_eps=keys["norm_eps"], tie_word_embeddings=keys["tied"], rope_parameters=rope,
                   max_position_embeddings=8192, hidden_act="silu", attention_dropout=0.0)
     if keys["qk_norm"]:
-        return transformers.Qwen3Config(**common, attention_bias=False)
+        return transformers.Qwen3Config(**common, attention_bias=keys["qkv_bias"])
     if keys["qkv_bias"]:
         return transformers.Qwen2Config(**common)
+    if keys["width"] % keys["heads"]:
+        return transformers.MistralConfig(**common, sliding_window=None)
     return transformers.LlamaConfig(**common, attention_bias=False, mlp_bias=False)
 
 
 def make_model(keys):
     config = make_config(keys)
     config._attn_implementation = "eager"
-    kind = {"llama": transformers.LlamaForCausalLM, "qwen2": transformers.Qwen2ForCausalLM, "qwen3": transformers.Qwen3ForCausalLM}
+    kind = {"llama": transformers.LlamaForCausalLM, "mistral": transformers.MistralForCausalLM,
+            "qwen2": transformers.Qwen2ForCausalLM, "qwen3": transformers.Qwen3ForCausalLM}
     model = kind[config.model_type](config).to(torch.float32).train()
     if model.config._attn_implementation != "eager":
         raise SystemExit(f"transformers chose the attention {model.config._attn_implementation}; the fixtures need eager")

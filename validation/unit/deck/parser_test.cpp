@@ -71,6 +71,14 @@ TEST(Parser, OverrideReplacesWhatTheFileSays) {
   EXPECT_EQ(faults_of(parsed), "");
 }
 
+TEST(Parser, OverrideOfATextIsNoList) {
+  EXPECT_NE(faults_of(parse_small({"data.train=[\"a\", \"b\"]"})).find("expected text in double quotes, got an array"), std::string::npos);
+  EXPECT_NE(faults_of(parse_small({"data.train={a = 1}"})).find("got a section"), std::string::npos);
+  // Brackets that are no list of TOML belong to a name, and quotes make a name of any list.
+  EXPECT_EQ(parse_small({"data.train=[a].h5"}).deck.data.train, "[a].h5");
+  EXPECT_EQ(parse_small({"data.train=\"[1]\""}).deck.data.train, "[1]");
+}
+
 TEST(Parser, OverrideTextMustBeUtf8) {
   EXPECT_NE(faults_of(parse_small({"run.output_dir=\xff\xfe"})).find("is not valid UTF-8"), std::string::npos);
   EXPECT_EQ(faults_of(parse_small({"run.output_dir=l\xc3\xa4ufe/\xe2\x82\xac"})), "");

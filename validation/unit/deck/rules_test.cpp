@@ -77,6 +77,45 @@ TEST(Rules, LearningRate) {
   EXPECT_FALSE(valid({"learning_rate.schedule=constant", "learning_rate.min_ratio=0.0"}));
 }
 
+TEST(Rules, AnOverriddenChoiceDropsWhatTheFileSaysOfTheOther) {
+  auto with = [](const std::string& section, const std::string& lines, const std::vector<std::string>& overrides) {
+    return parse_deck_text(small_deck + section + lines, "small.toml", overrides, 0);
+  };
+  const std::string rope = "rope_scaling = \"llama3\"\nrope_factor = 32.0\n";
+  std::string deck = small_deck;
+  deck.replace(deck.find("[batch]"), 0, rope);
+  const ParsedDeck none = parse_deck_text(deck, "small.toml", {"model.rope_scaling=none"}, 0);
+  EXPECT_EQ(faults_of(none), "");
+  EXPECT_EQ(none.deck.model.rope_factor, 8.0);
+  EXPECT_TRUE(std::any_of(none.resolved.begin(), none.resolved.end(), [](const std::string& line) {
+    return says(line, "model.rope_factor = 32.0 of small.toml is dropped") && says(line, "model.rope_scaling = \"none\"");
+  }));
+  EXPECT_EQ(deck_identity(none.deck), deck_identity(parse_small({"model.rope_scaling=none"}).deck));
+  const std::string wsd = "schedule = \"wsd\"\ndecay_steps = 10\n";
+  EXPECT_EQ(with("[learning_rate]\n", wsd, {"learning_rate.schedule=cosine"}).deck.learning_rate.decay_steps, 0);
+  EXPECT_EQ(faults_of(with("[learning_rate]\n", wsd, {"learning_rate.schedule=cosine"})), "");
+  EXPECT_EQ(faults_of(with("[learning_rate]\n", "min_ratio = 0.5\n", {"learning_rate.schedule=constant"})), "");
+  // Within one source it stays a contradiction.
+  EXPECT_TRUE(says(faults({"model.rope_scaling=none", "model.rope_factor=32.0"}), "has no effect"));
+  EXPECT_FALSE(with("[learning_rate]\n", "schedule = \"constant\"\nmin_ratio = 0.5\n", {}).faults.empty());
+}
+
+// What a message proposes fits, and one more does not.
+TEST(Rules, SizesNameTheNumberThatFits) {
+  const std::vector<std::string> wide = {"model.width=65536", "model.heads=512", "model.ff_width=262144"};
+  auto with = [&](std::vector<std::string> overrides) {
+    overrides.insert(overrides.begin(), wide.begin(), wide.end());
+    return faults(overrides);
+  };
+  EXPECT_TRUE(says(with({"model.layers=10000"}), "set model.layers to at most 727"));
+  EXPECT_EQ(with({"model.layers=727"}), "");
+  EXPECT_NE(with({"model.layers=728"}), "");
+  const std::vector<std::string> long_context = {"batch.micro=1000", "batch.global=1000", "batch.sequence_length=16777216"};
+  EXPECT_TRUE(says(faults(long_context), "set batch.micro to at most 127"));
+  EXPECT_EQ(faults({"batch.micro=127", "batch.global=127", "batch.sequence_length=16777216"}), "");
+  EXPECT_TRUE(says(with({"model.layers=100", "zero.reduce_bucket_size=1"}), "zero.reduce_bucket_size to at least 6"));
+}
+
 TEST(Rules, EvaluationLanesAndNames) {
   EXPECT_TRUE(says(faults({"evaluate.every=10"}), "data.validation"));
   EXPECT_TRUE(valid({"evaluate.every=10", "data.validation=val.h5"}));

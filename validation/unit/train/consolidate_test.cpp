@@ -68,7 +68,7 @@ TEST(Consolidate, EveryModelAsItsStoredListAndEveryValue) {
       overrides.insert(overrides.end(), e.overrides.begin(), e.overrides.end());
       const Deck deck = test::tiny_deck(overrides);
       const auto result = consolidate({.checkpoint = test::write_sharded(scratch.path(), deck, shards), .output = scratch / "out"});
-      EXPECT_EQ(result.files, (std::vector<std::string>{"model.safetensors", "config.json"}));
+      EXPECT_EQ(result.files, (std::vector<std::string>{"model.safetensors", "config.json", "generation_config.json"}));
       std::set<std::string> ours, theirs;
       for (const auto& t : io::read_safetensors_header(scratch / "out/model.safetensors"))
         ours.insert(fmt::format("{} F32 {}", t.entry.name, fmt::join(t.entry.shape.dims, "x")));
@@ -107,7 +107,7 @@ TEST(Consolidate, SplitFilesHoldEachTensorOnceAndTheIndexSaysWhere) {
 
 TEST(Consolidate, Hdf5HoldsOurNamesInNaturalShape) {
   const Scratch scratch;
-  const Deck deck = test::tiny_deck({"model.qk_norm=true", "model.qkv_bias=true"});  // no Hugging Face class: HDF5 takes it
+  const Deck deck = test::tiny_deck({"model.qk_norm=true", "model.qkv_bias=true"});
   consolidate({.checkpoint = test::write_sharded(scratch.path(), deck, 3), .output = scratch / "out", .format = "hdf5"});
   const auto file = io::hdf5::File::open(scratch / "out/model.h5", ExitCode::data);
   for (const Parameter& p : parameter_table(deck.model)) {
@@ -123,8 +123,6 @@ TEST(Consolidate, Hdf5HoldsOurNamesInNaturalShape) {
 TEST(Consolidate, RefusalsLeaveNothing) {
   const Scratch scratch;
   const std::string both = test::write_sharded(scratch / "both", test::tiny_deck({"model.qk_norm=true", "model.qkv_bias=true"}), 1);
-  test::error_of(ExitCode::usage, [&] { consolidate({.checkpoint = both, .output = scratch / "out"}); });
-  EXPECT_FALSE(test::fs::exists(scratch / "out/model.safetensors"));
   test::error_of(ExitCode::usage,
                  [&] { consolidate({.checkpoint = both, .output = scratch / "out", .format = "hdf5", .dtype = DType::bf16}); });
   EXPECT_FALSE(test::fs::exists(scratch / "out/model.h5"));
@@ -133,6 +131,65 @@ TEST(Consolidate, RefusalsLeaveNothing) {
   const std::string text =
       test::error_of(ExitCode::environment, [&] { consolidate({.checkpoint = both, .output = scratch / "file", .format = "hdf5"}); });
   EXPECT_TRUE(test::has(text, scratch / "file")) << text;
+}
+
+TEST(Consolidate, Qwen3WithBiasHasAnOutputBiasOfZeros) {
+  // One switch of Qwen3's configuration adds biases to q, k, v and the output; ours has none on the output.
+  const Scratch scratch;
+  const Deck deck = test::tiny_deck({"model.qk_norm=true", "model.qkv_bias=true"});
+  const auto result = consolidate({.checkpoint = test::write_sharded(scratch.path(), deck, 2), .output = scratch / "out"});
+  const auto config = nlohmann::json::parse(test::slurp(scratch / "out/config.json"));
+  EXPECT_EQ(config.at("model_type"), "qwen3");
+  EXPECT_EQ(config.at("attention_bias"), true);
+  int biases = 0;
+  for (const auto& t : io::read_safetensors_header(scratch / "out/model.safetensors")) {
+    if (!t.entry.name.ends_with(".self_attn.o_proj.bias")) continue;
+    ++biases;
+    EXPECT_EQ(t.entry.shape.dims, (std::vector<std::int64_t>{deck.model.width}));
+    const auto bytes = io::read_safetensors_tensor(scratch / "out/model.safetensors", t);
+    EXPECT_TRUE(std::all_of(bytes.begin(), bytes.end(), [](std::byte b) { return b == std::byte{0}; })) << t.entry.name;
+  }
+  EXPECT_EQ(biases, deck.model.layers);
+  EXPECT_EQ(result.tensors, static_cast<std::int64_t>(parameter_table(deck.model).size()) + biases);
+}
+
+TEST(Consolidate, AWidthThatIsNoMultipleOfTheHeadsIsAMistral) {
+  const Scratch scratch;
+  const Deck deck = test::tiny_deck({"model.heads=3", "model.kv_heads=3", "model.head_dim=8"});
+  ASSERT_NE(deck.model.width % deck.model.heads, 0);
+  consolidate({.checkpoint = test::write_sharded(scratch.path(), deck, 1), .output = scratch / "out"});
+  const auto config = nlohmann::json::parse(test::slurp(scratch / "out/config.json"));
+  EXPECT_EQ(config.at("architectures"), nlohmann::json({"MistralForCausalLM"}));
+  EXPECT_EQ(config.at("model_type"), "mistral");
+  EXPECT_EQ(config.at("head_dim"), 8);
+  EXPECT_TRUE(config.at("sliding_window").is_null());
+}
+
+TEST(Consolidate, TextsOfTheByteTokenizerBeginAndEndWithItsSeparator) {
+  for (auto [vocab, id] : {std::pair{"model.vocab=257", nlohmann::json(256)}, std::pair{"model.vocab=258", nlohmann::json()}}) {
+    const Scratch scratch;
+    consolidate({.checkpoint = test::write_sharded(scratch.path(), test::tiny_deck({vocab}), 1), .output = scratch / "out"});
+    for (const char* file : {"out/config.json", "out/generation_config.json"}) {
+      const auto written = nlohmann::json::parse(test::slurp(scratch / file));
+      EXPECT_EQ(written.at("bos_token_id"), id) << file;
+      EXPECT_EQ(written.at("eos_token_id"), id) << file;
+    }
+  }
+}
+
+TEST(Consolidate, AFolderOfSomethingElseIsLeftAlone) {
+  const Scratch scratch;
+  const std::string folder = test::write_sharded(scratch.path(), test::tiny_deck(), 1);
+  test::fs::create_directory(scratch / "out");
+  test::spill(scratch / "out/notes.txt", "mine");
+  const std::string text = test::error_of(ExitCode::usage, [&] { consolidate({.checkpoint = folder, .output = scratch / "out"}); });
+  EXPECT_TRUE(test::has(text, "notes.txt")) << text;
+  EXPECT_FALSE(test::fs::exists(scratch / "out/model.safetensors"));
+  EXPECT_EQ(test::slurp(scratch / "out/notes.txt"), "mine");
+  // What a killed export left behind is no obstacle.
+  test::fs::remove(scratch / "out/notes.txt");
+  test::spill(scratch / "out/model.safetensors.partial", "half");
+  EXPECT_NO_THROW(consolidate({.checkpoint = folder, .output = scratch / "out"}));
 }
 
 TEST(Consolidate, ADamagedShardIsNamedAndLeavesNoModel) {
