@@ -122,7 +122,7 @@ bool is_valid_text(const Literal& literal) {
   }
 }
 
-std::string override_name(const std::string& text) { return fmt::format("override '{}'", text); }
+std::string override_name(const std::string& text) { return fmt::format("override '{}'", shortened(text)); }
 
 void apply_override(Draft& draft, const std::string& text) {
   DeckPlace at{override_name(text), 0, 0};
@@ -137,11 +137,11 @@ void apply_override(Draft& draft, const std::string& text) {
   if (equals == std::string::npos || name.empty()) return add("", "an override is written key=value, for example run.steps=100");
   const Key* key = find_key(name);
   if (!key && is_section(name))
-    return add(name, fmt::format("is a section, not a key; set one of its keys, for example {}.KEY=value", name));
+    return add(shortened(name), fmt::format("is a section, not a key; set one of its keys, for example {}.KEY=value", name));
   if (!key) {
     Hint hint = hint_for_key(name);
     if (auto it = draft.entries.find(hint.replacement); it != draft.entries.end() && !it->second.given) it->second.faulty = true;
-    return add(name, hint.message);
+    return add(shortened(name), hint.message);
   }
   Entry& entry = draft.entries.find(name)->second;
   std::string value = trim(text.substr(equals + 1));

@@ -50,7 +50,7 @@ const T& field(const Key& key, const Deck& deck) {
 /// "the text "four"", "3.5", "an array": what was found, for messages.
 std::string found(const Literal& l) {
   if (std::holds_alternative<std::monostate>(l.value)) return l.kind;
-  return (std::holds_alternative<std::string>(l.value) ? "the text " : "") + l.str();
+  return (std::holds_alternative<std::string>(l.value) ? "the text " : "") + shortened(l.str());
 }
 
 std::string expected_text(const Key& key) {
@@ -304,6 +304,13 @@ std::string toml_string(std::string_view text) {
     }
   }
   return out + '"';
+}
+
+std::string shortened(const std::string& text) {
+  std::size_t most = 200;
+  if (text.size() <= most) return text;
+  while (most > 0 && (static_cast<unsigned char>(text[most]) & 0xc0) == 0x80) --most;  // not inside a character of UTF-8
+  return text.substr(0, most) + "...";
 }
 
 std::string shortest(double value) {

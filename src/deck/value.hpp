@@ -27,6 +27,8 @@ Literal fallback_literal(const Key& key);
 std::string limits_text(const Limits& limits);
 /// A TOML string with its quotes.
 std::string toml_string(std::string_view text);
+/// The text, or its beginning where it is too long for a message.
+std::string shortened(const std::string& text);
 /// Shortest text that reads back as the same double, with a point or exponent so that TOML takes it for a float.
 std::string shortest(double value);
 
