@@ -15,8 +15,6 @@ struct Alias {
   std::string_view theirs, ours, note = "";
 };
 
-constexpr std::string_view no_recompute =
-    "activation recompute is not in this version; leave it out and lower batch.micro if memory is short";
 constexpr std::string_view no_offload = "offload is not in this version; leave it out";
 constexpr std::string_view not_needed_consolidate =
     "it is not needed: every checkpoint opens as whole weights, and `tessera consolidate` writes them as safetensors; leave it out";
@@ -62,9 +60,15 @@ constexpr Alias aliases[] = {
     {"nvme_path", "", no_offload},
     {"pin_memory", "", no_offload},
     {"aio", "", no_offload},
-    {"activation_checkpointing", "", no_recompute},
-    {"gradient_checkpointing", "", no_recompute},
-    {"partition_activations", "", no_recompute},
+    {"activation_checkpointing", "activation"},
+    {"gradient_checkpointing", "activation.recompute", "recompute = \"full\" is what it means"},
+    {"recompute_granularity", "activation.recompute"},
+    {"recompute_num_layers", "activation.every"},
+    {"number_checkpoints", "activation.every", "model.layers / number_checkpoints, with recompute = \"full\""},
+    {"partition_activations", "", "it cuts activations over tensor-parallel ranks, an axis that is not in this version; leave it out"},
+    {"contiguous_memory_optimization", "", "every activation has its planned place in one arena; leave it out"},
+    {"cpu_checkpointing", "", no_offload},
+    {"synchronize_checkpoint_boundary", "", "tasks wait for the bytes that they touch; leave it out"},
     {"tensor_parallel", "mesh.tp"},
     {"pipeline_parallel", "mesh.pp"},
     {"tp_size", "mesh.tp"},

@@ -278,6 +278,17 @@ void check_packing(Draft& draft) {
                 "stage 3 gathers weights for each use and keeps none to pack; set kernels.pack_weights = false or zero.stage to 0, 1 or 2");
 }
 
+void check_activation(Draft& draft) {
+  if (!draft.good({"activation.recompute", "activation.every"})) return;
+  const ActivationKeys& a = draft.deck.activation;
+  if (a.every == 1 || a.recompute == "full") return;
+  idle(draft, "activation.every", "activation.recompute",
+       fmt::format(
+           "streams are dropped between layers with activation.recompute = \"full\" alone, and it is \"{}\"; leave activation.every out or "
+           "set recompute to \"full\"",
+           a.recompute));
+}
+
 /// Limits that a stage does not use stay legal, so that one deck serves every stage; but they are not silent.
 void note_idle_limits(Draft& draft) {
   if (!draft.good({"zero.stage"})) return;
@@ -344,6 +355,7 @@ void check_rules(Draft& draft) {
   check_attention(draft);
   check_processors(draft);
   check_packing(draft);
+  check_activation(draft);
   note_idle_limits(draft);
   check_device(draft);
   note_idle_device_keys(draft);
