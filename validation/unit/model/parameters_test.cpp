@@ -88,15 +88,19 @@ TEST(HuggingfaceConfig, SaysItsType) {
   EXPECT_EQ(Json::parse(huggingface_config(test::tiny_deck(), DType::bf16)).at("torch_dtype"), "bfloat16");
 }
 
-TEST(HuggingfaceConfig, RefusesWhatNoClassHolds) {
+TEST(HuggingfaceConfig, NormsAndBiasesTogetherAreAQwen3WithABiasOfTheOutputThatAddsNothing) {
   const Deck deck = test::tiny_deck({"model.qk_norm=true", "model.qkv_bias=true"});
-  try {
-    huggingface_config(deck, DType::f32);
-    FAIL();
-  } catch (const Error& e) {
-    EXPECT_EQ(e.code, ExitCode::usage);
-    EXPECT_NE(std::string(e.what()).find("hdf5"), std::string::npos) << e.what();
-  }
+  const Json config = Json::parse(huggingface_config(deck, DType::f32));
+  EXPECT_EQ(config.at("model_type"), "qwen3");
+  EXPECT_EQ(config.at("attention_bias"), true);
+  int output_biases = 0;
+  for (const ExportTensor& tensor : huggingface_tensors(deck, parameter_table(deck.model)))
+    if (tensor.name.ends_with("o_proj.bias")) {
+      EXPECT_EQ(tensor.shape, Shape({deck.model.width}));
+      EXPECT_EQ(tensor.source, "") << "zeros";
+      ++output_biases;
+    }
+  EXPECT_EQ(output_biases, deck.model.layers);
 }
 
 TEST(ParameterTable, NamesAreUniqueInBothWorlds) {
