@@ -1,0 +1,42 @@
+#!/usr/bin/env python3
+"""The decks of inputs/: each is valid for its launch, fits 80 GB GPUs with room beside the plan, and trains, scaled down, on two ranks.
+    inputs.py [--gpus]"""
+import json
+import os
+import subprocess
+import sys
+
+import runs
+
+INPUTS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "inputs")
+# Ranks that a deck is made for. Those for GPUs must leave each of them room for the libraries' code and buffers.
+RANKS = {"quickstart.toml": 2, "gpt2_124m.toml": 1, "train_7b.toml": 8, "train_13b.toml": 32, "train_70b.toml": 64}
+GPU_BYTES, ROOM = 80 * 10**9, 6 * 2**30
+SMALL = ["model.layers=2", "model.width=64", "model.heads=4", "model.kv_heads=2", "model.ff_width=96", "model.vocab=211", "batch.global=4", "batch.micro=1",
+         "batch.sequence_length=16", "run.steps=2", "run.threads=1", "run.device=host", "learning_rate.warmup_steps=1", "evaluate.every=2",
+         "evaluate.batches=2"]
+check = runs.Checks()
+
+
+def main():
+    decks = sorted(name for name in os.listdir(INPUTS) if name.endswith(".toml"))
+    check("every deck has its number of ranks here", decks == sorted(RANKS), f"{decks}")
+    with runs.Folder() as folder:
+        gpus = "--gpus" in sys.argv  # a build that can plan for them
+        for name in decks:
+            deck, ranks = os.path.join(INPUTS, name), str(RANKS[name])
+            plan = [runs.TESSERA, "plan", deck, "--ranks", ranks, "--ranks-per-node", "8", "--json"]
+            done = subprocess.run(plan + (["run.device=cuda"] if gpus else []), capture_output=True, text=True)
+            check(f"{name} is planned on {ranks} ranks", done.returncode == 0, done.stderr)
+            if gpus and done.returncode == 0:
+                device = json.loads(done.stdout)["tiers"]["device"]["bytes"]
+                check(f"{name}: {device / 1e9:.1f} GB of a GPU of 80 GB", device + ROOM <= GPU_BYTES)
+            train = [runs.MPIEXEC, "-n", "2", runs.TESSERA, "train", deck, *SMALL, f"data.train={folder.data}", f"data.validation={folder.data}",
+                     f"run.output_dir={folder.run(name)}"]
+            done = subprocess.run(train, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+            check(f"{name}, scaled down, trains on 2 ranks", done.returncode == 0, done.stderr)
+    return 0 if check.good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
