@@ -27,9 +27,10 @@ namespace {
 std::string what_to_do(const Deck& deck, const Beside& beside) {
   if (!beside.advice.empty()) return beside.advice;
   return fmt::format(
-      "Lower batch.micro or batch.sequence_length, raise zero.stage (now {}), lower zero.max_live_parameters, or use more ranks; `tessera "
-      "plan` shows the table without allocating anything.",
-      deck.zero.stage);
+      "Set activation.recompute (now {}) to \"selective\" or \"full\", lower batch.micro or batch.sequence_length, raise zero.stage (now "
+      "{}), lower "
+      "zero.max_live_parameters, or use more ranks; `tessera plan` shows the table without allocating anything.",
+      deck.activation.recompute, deck.zero.stage);
 }
 
 /// What comes after the plan's memory: kernels, modules of cuBLASLt and cuDNN, NCCL's buffers, graphs. Without room for it a run that fits
