@@ -69,8 +69,7 @@ const char* kind_of(const Task& task) {
     const char* kinds[] = {"forward", "recompute", "backward"};
     return kinds[static_cast<std::size_t>(run->kind)];
   }
-  if (task.lane == Lane::gather) return "gather";
-  if (task.lane == Lane::reduce) return "reduce";
+  if (info_of(task.lane).collective) return name_of(task.lane);
   return std::holds_alternative<OptimizerStep>(task.op) ? "optimizer" : "step";
 }
 

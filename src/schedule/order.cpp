@@ -8,12 +8,20 @@ namespace {
 
 constexpr std::int64_t never = -1;
 
+/// A position in each lane.
+using Positions = std::array<std::int64_t, lane_count>;
+constexpr Positions nowhere = [] {
+  Positions positions{};
+  positions.fill(never);
+  return positions;
+}();
+
 /// Which tasks touched a run of bytes last: positions are numbers of a task within its lane, counted through the whole program.
 struct Touch {
   std::int64_t end = 0;
   int write_lane = 0;
   std::int64_t write = never;
-  std::array<std::int64_t, lane_count> read{never, never, never};
+  Positions read = nowhere;
 };
 
 /// Non-overlapping runs of bytes by their begin.
@@ -51,9 +59,7 @@ class TouchMap {
 
 class Orderer {
  public:
-  Orderer(const Schedule& schedule, const MemoryPlan& plan) : schedule_(schedule), plan_(plan) {
-    for (auto& known : known_) known.fill(never);
-  }
+  Orderer(const Schedule& schedule, const MemoryPlan& plan) : schedule_(schedule), plan_(plan) { known_.fill(nowhere); }
 
   std::vector<Waits> run_section(const Section& section) {
     const auto start = count_;
@@ -63,9 +69,9 @@ class Orderer {
   }
 
  private:
-  Waits run_task(const Task& task, const std::array<std::int64_t, lane_count>& start) {
+  Waits run_task(const Task& task, const Positions& start) {
     const auto lane = static_cast<std::size_t>(task.lane);
-    std::array<std::int64_t, lane_count> need{never, never, never};
+    Positions need = nowhere;
     auto wants = [&](std::size_t other, std::int64_t position) { need[other] = std::max(need[other], position); };
     for (const Use& use : task.uses) {
       if (use.bytes == 0) continue;
@@ -81,7 +87,7 @@ class Orderer {
         if (use.access == Access::read) {
           t.read[lane] = count_[lane];
         } else {
-          t.read.fill(never);
+          t.read = nowhere;
           t.write = count_[lane], t.write_lane = static_cast<int>(lane);
         }
       });
@@ -109,8 +115,8 @@ class Orderer {
   const Schedule& schedule_;
   const MemoryPlan& plan_;
   std::array<TouchMap, tier_count> maps_;
-  std::array<std::int64_t, lane_count> count_{};
-  std::array<std::array<std::int64_t, lane_count>, lane_count> known_;  ///< what a lane has already waited for
+  Positions count_{};
+  std::array<Positions, lane_count> known_;  ///< what a lane has already waited for
 };
 
 bool moves_with_micro_batch(const Section& section) {

@@ -4,18 +4,6 @@
 
 namespace tessera {
 
-const char* name_of(Lane lane) {
-  switch (lane) {
-    case Lane::compute:
-      return "compute";
-    case Lane::gather:
-      return "gather";
-    case Lane::reduce:
-      return "reduce";
-  }
-  return "?";
-}
-
 const char* name_of(Category category) {
   static constexpr const char* names[category_count] = {"parameters", "master",      "adam_m",    "adam_v", "gradients", "gathered",
                                                         "packed",     "activations", "workspace", "inputs", "scalars",   "snapshot"};

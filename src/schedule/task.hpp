@@ -1,5 +1,6 @@
 // A step is a list of named tasks on lanes, with the buffers that each reads and writes. Everything else reads this list.
 #pragma once
+#include <iterator>
 #include <string>
 #include <variant>
 #include <vector>
@@ -13,8 +14,21 @@ namespace tessera {
 
 /// An ordered queue of tasks. Tasks of one lane run in the order of the list; lanes run side by side as far as buffers allow.
 enum class Lane : std::uint8_t { compute, gather, reduce };
-inline constexpr int lane_count = 3;
-const char* name_of(Lane);
+struct LaneInfo {
+  Lane lane;
+  const char* name;
+  bool collective;  ///< its tasks wait for other ranks: in a timeline they are communication
+};
+/// A row a lane, in the order of the enum. Waits, executors, timelines and traces have as many lanes as this has rows.
+inline constexpr LaneInfo lanes[] = {{Lane::compute, "compute", false}, {Lane::gather, "gather", true}, {Lane::reduce, "reduce", true}};
+inline constexpr int lane_count = static_cast<int>(std::size(lanes));
+constexpr const LaneInfo& info_of(Lane lane) { return lanes[static_cast<std::size_t>(lane)]; }
+inline const char* name_of(Lane lane) { return info_of(lane).name; }
+static_assert([] {
+  for (int i = 0; i < lane_count; ++i)
+    if (lanes[i].lane != static_cast<Lane>(i)) return false;
+  return true;
+}());
 
 /// What the memory table counts.
 enum class Category : std::uint8_t {
