@@ -7,6 +7,10 @@
 #include "io/hdf5/hdf5.hpp"
 #include "io/tokens/tokens.hpp"
 
+/// HDF5 1.10 loses what it had read of an object's header when the rest of it turns out to be damaged. The leak is the library's own, a few
+/// hundred bytes in a command that then ends.
+extern "C" const char* __lsan_default_suppressions() { return "leak:libhdf5\n"; }  // NOLINT
+
 namespace tessera::io::test {
 using namespace tessera::test;
 namespace {
