@@ -8,6 +8,7 @@ namespace tessera {
 ScheduleBuilder::ScheduleBuilder(const BuildRequest& request) : request_(request), deck_(request.deck), layout_(request.layout) {
   schedule_.shape = model_shape(deck_);
   schedule_.segments = model_segments(schedule_.shape);
+  by_name_.reserve(16 * schedule_.segments.size());  // about as many as a model of many layers has: growing costs more than finding
   const bool device = deck_.run.device == "cuda";
   local_tier_ = device ? Tier::device : Tier::host;
   comm_tier_ = request.ranks > 1 && !device ? Tier::shared : local_tier_;
