@@ -17,7 +17,8 @@ struct TrainOptions {
   std::vector<std::string> overrides;
 };
 
-/// What the start of the world needs of the deck. Its faults are not for now: all ranks will find them together.
+/// What the start of the world needs of the deck. Its faults are left to the reading that all ranks do together, so that each is printed
+/// once.
 WorldOptions world_options(const TrainOptions& o) {
   WorldOptions options{.identity = program_identity()};
   try {
