@@ -10,7 +10,7 @@
 #include "commands/commands.hpp"
 #include "deck/environment.hpp"
 #include "deck/hints.hpp"
-#include "topology/signals.hpp"
+#include "topology/failure/signals.hpp"
 
 namespace {
 

@@ -8,10 +8,10 @@
 
 #include "base/clock.hpp"
 #include "commands/commands.hpp"
+#include "generate/inference.hpp"
 #include "memory/runtime.hpp"
 #include "train/batches.hpp"
 #include "train/device.hpp"
-#include "train/inference.hpp"
 #include "train/progress.hpp"
 
 namespace tessera {

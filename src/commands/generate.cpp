@@ -6,11 +6,11 @@
 
 #include "base/byte_tokenizer.hpp"
 #include "commands/commands.hpp"
+#include "generate/decoder.hpp"
+#include "generate/inference.hpp"
+#include "generate/sampling.hpp"
 #include "memory/runtime.hpp"
-#include "train/decoder.hpp"
 #include "train/device.hpp"
-#include "train/inference.hpp"
-#include "train/sampling.hpp"
 
 namespace tessera {
 namespace {

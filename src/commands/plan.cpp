@@ -6,10 +6,10 @@
 #include "base/limits.hpp"
 #include "commands/commands.hpp"
 #include "kernels/parallel.hpp"
-#include "schedule/builder.hpp"
-#include "schedule/memory_plan.hpp"
-#include "schedule/micro_batches.hpp"
-#include "schedule/step_cost.hpp"
+#include "schedule/build/builder.hpp"
+#include "schedule/build/micro_batches.hpp"
+#include "schedule/plan/memory_plan.hpp"
+#include "schedule/plan/step_cost.hpp"
 #include "train/device.hpp"
 
 namespace tessera {

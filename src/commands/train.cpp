@@ -3,7 +3,7 @@
 
 #include "commands/commands.hpp"
 #include "deck/deck.hpp"
-#include "topology/signals.hpp"
+#include "topology/failure/signals.hpp"
 #include "topology/world.hpp"
 #include "train/device.hpp"
 #include "train/program_identity.hpp"

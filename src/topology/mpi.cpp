@@ -7,8 +7,8 @@
 
 #include "base/clock.hpp"
 #include "topology/failure/patience.hpp"
+#include "topology/failure/peers.hpp"
 #include "topology/failure/watch.hpp"
-#include "topology/peers.hpp"
 
 namespace tessera {
 

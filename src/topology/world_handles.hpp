@@ -3,10 +3,10 @@
 #include <atomic>
 #include <cstddef>
 
+#include "topology/communicators/shared_block.hpp"
+#include "topology/failure/peers.hpp"
 #include "topology/failure/watch.hpp"
 #include "topology/mpi.hpp"
-#include "topology/peers.hpp"
-#include "topology/shared_block.hpp"
 #include "topology/world.hpp"
 
 namespace tessera {

@@ -4,8 +4,8 @@
 
 #include "base/log.hpp"
 #include "base/version.hpp"
-#include "schedule/micro_batches.hpp"
-#include "schedule/step_cost.hpp"
+#include "schedule/build/micro_batches.hpp"
+#include "schedule/plan/step_cost.hpp"
 #include "train/program_identity.hpp"
 
 namespace tessera {

@@ -2,7 +2,7 @@
 #pragma once
 #include <string>
 
-#include "train/engine.hpp"
+#include "train/engine/engine.hpp"
 
 namespace tessera {
 

@@ -4,7 +4,7 @@
 #include "kernels/attention/attention_path.hpp"
 #include "kernels/attention/cudnn_attention.hpp"
 #include "kernels/cuda/devices.hpp"
-#include "schedule/graph_capture.hpp"
+#include "schedule/run/graph_capture.hpp"
 
 namespace tessera {
 namespace {

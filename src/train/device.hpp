@@ -8,7 +8,7 @@
 #include "deck/deck.hpp"
 #include "memory/runtime.hpp"
 #include "model/shape.hpp"
-#include "schedule/executor.hpp"
+#include "schedule/run/executor.hpp"
 #include "topology/world.hpp"
 
 namespace tessera {

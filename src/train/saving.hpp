@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "topology/world.hpp"
-#include "train/engine.hpp"
+#include "train/engine/engine.hpp"
 #include "train/run_folder.hpp"
 
 namespace tessera {

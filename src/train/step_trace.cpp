@@ -5,7 +5,7 @@
 
 #include "base/log.hpp"
 #include "io/files/posix_file.hpp"
-#include "schedule/chrome_trace.hpp"
+#include "schedule/trace/chrome_trace.hpp"
 
 namespace tessera {
 namespace {

@@ -2,7 +2,7 @@
 #pragma once
 #include <vector>
 
-#include "schedule/timeline_summary.hpp"
+#include "schedule/trace/timeline_summary.hpp"
 #include "topology/world.hpp"
 #include "train/run_folder.hpp"
 

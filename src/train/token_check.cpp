@@ -7,7 +7,7 @@
 #include "base/log.hpp"
 #include "base/types.hpp"
 #include "io/files/byte_progress.hpp"
-#include "topology/signals.hpp"
+#include "topology/failure/signals.hpp"
 #include "train/progress.hpp"
 
 namespace tessera {

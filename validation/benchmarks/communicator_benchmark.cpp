@@ -14,8 +14,8 @@
 
 #include "base/clock.hpp"
 #include "memory/arena.hpp"
-#include "topology/copy.hpp"
-#include "topology/make_communicator.hpp"
+#include "topology/communicators/copy.hpp"
+#include "topology/communicators/make_communicator.hpp"
 
 namespace tessera {
 namespace {

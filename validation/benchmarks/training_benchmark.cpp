@@ -6,7 +6,7 @@
 
 #include "limits.hpp"
 #include "memory/runtime.hpp"
-#include "train/engine.hpp"
+#include "train/engine/engine.hpp"
 
 namespace tessera {
 namespace {

@@ -20,7 +20,7 @@
 #include "io/tokens/tokens.hpp"
 #include "validation/unit/model/random_models.hpp"
 #include "validation/unit/scratch.hpp"
-#include "validation/unit/train/sharded_checkpoint.hpp"
+#include "validation/unit/sharded_checkpoint.hpp"
 
 namespace tessera {
 namespace {

@@ -13,8 +13,8 @@
 #include "base/end_report.hpp"
 #include "base/log.hpp"
 #include "deck/environment.hpp"
-#include "topology/make_communicator.hpp"
-#include "topology/signals.hpp"
+#include "topology/communicators/make_communicator.hpp"
+#include "topology/failure/signals.hpp"
 
 namespace tessera {
 namespace {

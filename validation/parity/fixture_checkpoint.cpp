@@ -3,7 +3,7 @@
 #include <cstdio>
 
 #include "memory/runtime.hpp"
-#include "train/engine.hpp"
+#include "train/engine/engine.hpp"
 #include "validation/parity/fixture.hpp"
 
 int main(int argc, char** argv) {

@@ -5,11 +5,11 @@
 #include <cstdlib>
 #include <filesystem>
 
+#include "generate/decoder.hpp"
 #include "kernels/cuda/devices.hpp"
 #include "memory/runtime.hpp"
-#include "train/decoder.hpp"
 #include "train/device.hpp"
-#include "train/engine.hpp"
+#include "train/engine/engine.hpp"
 #include "validation/parity/fixture.hpp"
 #include "validation/skips.hpp"
 

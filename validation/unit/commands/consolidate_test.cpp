@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "../model/random_models.hpp"
-#include "../train/sharded_checkpoint.hpp"
+#include "../sharded_checkpoint.hpp"
 #include "program.hpp"
 
 namespace tessera {

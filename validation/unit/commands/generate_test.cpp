@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "../model/random_models.hpp"
-#include "../train/sharded_checkpoint.hpp"
+#include "../sharded_checkpoint.hpp"
 #include "program.hpp"
 #ifdef TESSERA_CUDA
 #include "kernels/cuda/devices.hpp"

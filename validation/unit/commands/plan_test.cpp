@@ -6,7 +6,7 @@
 #include "../model/random_models.hpp"
 #include "memory/runtime.hpp"
 #include "program.hpp"
-#include "train/engine.hpp"
+#include "train/engine/engine.hpp"
 
 namespace tessera {
 namespace {

@@ -1,5 +1,5 @@
 // Schedules as built: what every stage gathers, reduces and keeps, and a digest that tells ranks apart that would not agree.
-#include "schedule/builder.hpp"
+#include "schedule/build/builder.hpp"
 
 #include <gtest/gtest.h>
 
@@ -7,8 +7,8 @@
 #include <set>
 
 #include "kernels/parallel.hpp"
-#include "schedule/memory_plan.hpp"
-#include "schedule/micro_batches.hpp"
+#include "schedule/build/micro_batches.hpp"
+#include "schedule/plan/memory_plan.hpp"
 #include "schedules.hpp"
 
 namespace tessera {

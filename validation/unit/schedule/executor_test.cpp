@@ -1,5 +1,5 @@
 // Running programs: lanes on threads give what one thread gives, errors end all lanes, and nothing is allocated.
-#include "schedule/executor.hpp"
+#include "schedule/run/executor.hpp"
 
 #include <gtest/gtest.h>
 

@@ -3,7 +3,7 @@
 #include <array>
 #include <vector>
 
-#include "schedule/order.hpp"
+#include "schedule/plan/order.hpp"
 
 namespace tessera::test {
 

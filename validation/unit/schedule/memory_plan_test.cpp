@@ -1,5 +1,5 @@
 // Places of buffers, by brute force: what is alive together never shares a byte.
-#include "schedule/memory_plan.hpp"
+#include "schedule/plan/memory_plan.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "schedule/micro_batches.hpp"
+#include "schedule/build/micro_batches.hpp"
 
 #include <gtest/gtest.h>
 

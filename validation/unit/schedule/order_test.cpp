@@ -1,5 +1,5 @@
 // Waits between lanes: whatever speeds the lanes have, no two tasks that touch the same bytes change places, and none waits for ever.
-#include "schedule/order.hpp"
+#include "schedule/plan/order.hpp"
 
 #include <gtest/gtest.h>
 

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "../model/random_models.hpp"
-#include "schedule/builder.hpp"
-#include "schedule/memory_plan.hpp"
+#include "schedule/build/builder.hpp"
+#include "schedule/plan/memory_plan.hpp"
 
 namespace tessera::test {
 

@@ -1,6 +1,6 @@
 // Running programs on streams, in the emulator: lanes wait for each other alone and as far as the schedule says, also when more tasks are
 // under way than streams keep events; a task that never ends is named, and given up before the error leaves.
-#include "schedule/stream_executor.hpp"
+#include "schedule/run/stream_executor.hpp"
 
 #include <gtest/gtest.h>
 
@@ -9,7 +9,7 @@
 #include <random>
 
 #include "base/clock.hpp"
-#include "schedule/memory_plan.hpp"
+#include "schedule/plan/memory_plan.hpp"
 #include "timelines.hpp"
 
 namespace tessera {

@@ -3,7 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "schedule/chrome_trace.hpp"
+#include "schedule/trace/chrome_trace.hpp"
 
 namespace tessera {
 namespace {

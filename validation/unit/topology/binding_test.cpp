@@ -1,4 +1,4 @@
-#include "topology/binding.hpp"
+#include "topology/devices/binding.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // Every collective on every path against sums computed here, over types, odd counts, strides, in place, accumulation and kinds of memory.
-#include "topology/communicator.hpp"
+#include "topology/communicators/communicator.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -8,7 +8,7 @@
 #include <thread>
 
 #include "memory/arena.hpp"
-#include "topology/make_communicator.hpp"
+#include "topology/communicators/make_communicator.hpp"
 #include "topology/node.hpp"
 #include "world_main.hpp"
 

@@ -1,4 +1,4 @@
-#include "topology/gpu_binding.hpp"
+#include "topology/devices/gpu_binding.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 // Collectives between GPUs against those of the host on the same values: types, odd counts, strides, in place, accumulation; and how a wait
 // for a stream ends. On a GPU, or in the emulator.
-#include "topology/nccl_communicator.hpp"
+#include "topology/communicators/nccl_communicator.hpp"
 
 #include <cstring>
 #include <functional>
@@ -9,8 +9,8 @@
 #include "base/clock.hpp"
 #include "kernels/cuda/devices.hpp"
 #include "kernels/cuda/runtime.hpp"
-#include "topology/gpu_binding.hpp"
-#include "topology/make_communicator.hpp"
+#include "topology/communicators/make_communicator.hpp"
+#include "topology/devices/gpu_binding.hpp"
 #include "world_main.hpp"
 
 #ifdef TESSERA_EMULATED_GPU

@@ -1,4 +1,4 @@
-#include "topology/signals.hpp"
+#include "topology/failure/signals.hpp"
 
 #include <gtest/gtest.h>
 #include <signal.h>

@@ -8,7 +8,7 @@
 
 #include <set>
 
-#include "topology/binding.hpp"
+#include "topology/devices/binding.hpp"
 #include "world_main.hpp"
 
 namespace tessera {

@@ -9,9 +9,9 @@
 
 #include "../model/random_models.hpp"
 #include "../scratch.hpp"
+#include "../sharded_checkpoint.hpp"
 #include "io/hdf5/hdf5.hpp"
 #include "io/safetensors/safetensors.hpp"
-#include "sharded_checkpoint.hpp"
 
 namespace tessera {
 namespace {

@@ -5,13 +5,13 @@
 #include <gtest/gtest.h>
 
 #include "../model/random_models.hpp"
+#include "../relative_difference.hpp"
 #include "../scratch.hpp"
+#include "../sharded_checkpoint.hpp"
+#include "generate/decoder.hpp"
+#include "generate/inference.hpp"
+#include "generate/sampling.hpp"
 #include "kernels/cuda/devices.hpp"
-#include "relative_difference.hpp"
-#include "sharded_checkpoint.hpp"
-#include "train/decoder.hpp"
-#include "train/inference.hpp"
-#include "train/sampling.hpp"
 #include "validation/skips.hpp"
 #ifdef TESSERA_EMULATED_GPU
 #include <emulator.hpp>

@@ -1,5 +1,5 @@
 // One rank's model as a whole: its gradient against differences of its loss, its memory against its plan, its weights and its steps.
-#include "train/engine.hpp"
+#include "train/engine/engine.hpp"
 
 #include <gtest/gtest.h>
 

@@ -6,10 +6,10 @@
 #include "../topology/world_main.hpp"
 #include "kernels/cuda/devices.hpp"
 #include "memory/runtime.hpp"
-#include "topology/gpu_binding.hpp"
-#include "topology/make_communicator.hpp"
+#include "topology/communicators/make_communicator.hpp"
+#include "topology/devices/gpu_binding.hpp"
 #include "train/device.hpp"
-#include "train/engine.hpp"
+#include "train/engine/engine.hpp"
 
 #ifdef TESSERA_EMULATED_GPU
 #include <emulator.hpp>

@@ -1,0 +1,113 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "kernels/step/step.hpp"
+#include "schedule/build/micro_batches.hpp"
+#include "schedule/build/schedule_builder.hpp"
+
+namespace tessera {
+
+int ScheduleBuilder::buffer(const std::string& name, Category category, Tier tier, std::int64_t bytes, bool persistent) {
+  auto [it, fresh] = by_name_.try_emplace(name, static_cast<int>(schedule_.buffers.size()));
+  if (fresh) {
+    schedule_.buffers.push_back({name, category, tier, bytes, persistent});
+  } else {
+    Buffer& known = schedule_.buffers[index(it->second)];
+    TESSERA_REQUIRE(known.persistent == persistent && known.tier == tier, "buffer {} is declared in two ways", name);
+    known.bytes = std::max(known.bytes, bytes);
+  }
+  return it->second;
+}
+
+void ScheduleBuilder::declare_persistent() {
+  const ModelShape& s = schedule_.shape;
+  const std::int64_t micros =
+      std::max(request_.training ? accumulation_steps(deck_, request_.ranks) : 0, request_.evaluation_micro_batches);
+  for (int u = 0; u < units(); ++u) {
+    const std::string& name = unit_at(u).name;
+    const UnitStorage st = storage(u);
+    const std::int64_t P = unit_at(u).elements, S = shard(u);
+    buffer("parameters." + name, Category::parameters, comm_tier_, compute_bytes(st.parameters_whole ? P : S), true);
+    if (!request_.training) continue;
+    const std::int64_t state_bytes = 4 * (st.optimizer_whole ? P : S);
+    if (compute() != DType::f32) buffer("master." + name, Category::master, local_tier_, state_bytes, true);
+    buffer("adam_m." + name, Category::adam_m, local_tier_, state_bytes, true);
+    buffer("adam_v." + name, Category::adam_v, local_tier_, state_bytes, true);
+    buffer("gradients." + name, Category::gradients, st.gradients_whole ? comm_tier_ : local_tier_,
+           gradient_bytes(st.gradients_whole ? P : S), true);
+    if (local_tier_ == Tier::device)
+      for (const std::string& held : state_names(u)) buffer(host_side(held), Category::snapshot, Tier::host, state_bytes, true);
+  }
+  declare_packed();
+  input("tokens", Category::inputs, 4 * s.tokens() * micros);
+  input("targets", Category::inputs, 4 * s.tokens() * micros);
+  input("weights", Category::inputs, 8 * std::max<std::int64_t>(micros, 1));
+  input("rope", Category::inputs, 4 * s.T * s.D);
+  buffer("scalars", Category::scalars, local_tier_, sizeof(kernels::StepScalars), true);
+  input("inputs", Category::scalars, sizeof(kernels::StepInputs));
+  buffer("adamw", Category::scalars, local_tier_, sizeof(kernels::AdamwScalars), true);
+  input("report", Category::scalars, sizeof(kernels::StepReport));
+}
+
+void ScheduleBuilder::input(const std::string& name, Category category, std::int64_t bytes) {
+  buffer(name, category, local_tier_, bytes, true);
+  if (local_tier_ == Tier::device) buffer(host_side(name), category, Tier::pinned, bytes, true);
+}
+
+void ScheduleBuilder::emit_copy(const char* verb, const std::string& to, const std::string& from) {
+  emit({.name = fmt::format("{} {}", verb, to), .op = Copy{}, .uses = {whole(named(to), Access::write), whole(named(from), Access::read)}});
+}
+
+void ScheduleBuilder::emit_upload(const std::vector<std::string>& names) {
+  if (local_tier_ != Tier::device) return;
+  for (const std::string& name : names) emit_copy("upload", name, host_side(name));
+}
+
+void ScheduleBuilder::emit_download(const std::string& name) {
+  if (local_tier_ == Tier::device) emit_copy("download", host_side(name), name);
+}
+
+std::vector<std::string> ScheduleBuilder::state_names(int unit) const {
+  const std::string& name = unit_at(unit).name;
+  return {(compute() == DType::f32 ? "parameters." : "master.") + name, "adam_m." + name, "adam_v." + name};
+}
+
+Use ScheduleBuilder::state_use(const std::string& name, int unit, Access access) const {
+  const bool in_parameters = name.starts_with("parameters.");
+  return {named(name), in_parameters ? parameter_offset(unit) : 0, 4 * state(unit).size(), access, 0};
+}
+
+bool ScheduleBuilder::keeps_packed(const ValueInfo& v) const {
+  return request_.training && storage(layout_.find(v.name).unit).parameters_whole;
+}
+
+void ScheduleBuilder::declare_packed() {
+  std::set<std::string> seen;
+  packed_.resize(layout_.units.size());
+  for (const Segment& segment : schedule_.segments)
+    for (const ValueInfo& v : segment.values) {
+      if (v.kind != ValueKind::packed_weight || !keeps_packed(v) || !seen.insert(packed_name(v)).second) continue;
+      buffer(packed_name(v), Category::packed, local_tier_, v.bytes, true);
+      packed_[index(layout_.find(v.name).unit)].push_back(&v);
+    }
+  if (deck_.kernels.pack_weights && request_.training && seen.empty())
+    fail(ExitCode::usage, "kernels.pack_weights = true, and this processor's {} product has no packed form: leave the key out",
+         name_of(compute()));
+}
+
+std::string ScheduleBuilder::packed_name(const ValueInfo& v) {
+  return fmt::format("packed.{}.{}", v.name, v.product.b_transposed ? "forward" : "backward");
+}
+
+void ScheduleBuilder::emit_pack(int unit) {
+  for (const ValueInfo* v : packed_[index(unit)]) {
+    const TensorRef ref = layout_.find(v->name);
+    const Use weight{named("parameters." + unit_at(unit).name), compute_bytes(ref.offset), compute_bytes(ref.elements), Access::read, 0};
+    emit({.name = fmt::format("pack {} ({})", v->name, v->product.b_transposed ? "forward" : "backward"),
+          .op = PackWeight{v->product},
+          .uses = {whole(named(packed_name(*v)), Access::write), weight}});
+  }
+}
+
+}  // namespace tessera

@@ -1,0 +1,243 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "kernels/fixed/fixed.hpp"
+#include "schedule/build/micro_batches.hpp"
+#include "schedule/build/schedule_builder.hpp"
+#include "topology/communicators/communicator.hpp"
+
+namespace tessera {
+
+/// Of what a step makes a second time.
+constexpr const char* again = " (again)";
+
+int ScheduleBuilder::add_pass(SegmentPass pass) {
+  schedule_.passes.push_back(std::move(pass));
+  return static_cast<int>(schedule_.passes.size()) - 1;
+}
+
+ScheduleBuilder::Events ScheduleBuilder::training_passes() {
+  Events events;
+  activations_ = plan_activations(schedule_.segments, deck_.activation);
+  const auto segment = [&](int s) -> const Segment& { return schedule_.segments[index(s)]; };
+  const auto kept = [&](int s) -> const Kept& { return activations_.kept[index(s)]; };
+  for (int s = 0; s < static_cast<int>(schedule_.segments.size()); ++s)
+    if (!segment(s).joint) events.push_back(add_pass(forward_pass(segment(s), s, kept(s))));
+  for (auto span = activations_.spans.rbegin(); span != activations_.spans.rend(); ++span) {
+    for (int s = span->first; s < span->last; ++s) events.push_back(add_pass(again_pass(segment(s), s, kept(s))));
+    for (int s = span->last; s >= span->first; --s) events.push_back(add_pass(backward_pass(segment(s), s, kept(s))));
+  }
+  return events;
+}
+
+ScheduleBuilder::Events ScheduleBuilder::evaluation_passes() {
+  Events events;
+  for (int s = 0; s < static_cast<int>(schedule_.segments.size()); ++s) {
+    const Segment& segment = schedule_.segments[index(s)];
+    events.push_back(add_pass(forward_pass(segment, s, Kept(segment.values.size(), KeptBy::none))));
+  }
+  return events;
+}
+
+std::vector<int> ScheduleBuilder::gathered_units(const SegmentPass& p) const {
+  std::vector<int> result;
+  for (const Operand& o : p.operands) {
+    if (value_of(p, o).kind != ValueKind::weight) continue;
+    const int unit = layout_.find(value_of(p, o).name).unit;
+    if (!storage(unit).parameters_whole && std::find(result.begin(), result.end(), unit) == result.end()) result.push_back(unit);
+  }
+  return result;
+}
+
+std::vector<Residency> ScheduleBuilder::residencies(const Events& events) const {
+  std::vector<std::vector<int>> used;
+  for (const int e : events) used.push_back(gathered_units(pass(e)));
+  std::vector<std::int64_t> elements;
+  for (const Unit& unit : layout_.units) elements.push_back(unit.elements);
+  const ZeroKeys& z = deck_.zero;
+  return plan_residencies(used, elements, {z.prefetch_bucket_size, z.max_live_parameters, z.max_reuse_distance});
+}
+
+void ScheduleBuilder::emit_events(const Events& events, bool first, bool last) {
+  const std::vector<Residency> live = residencies(events);
+  const std::vector<std::vector<int>> done = gradients_done(events);
+  gathered_.assign(layout_.units.size(), {});
+  std::size_t next = 0;
+  for (int e = 0; e < static_cast<int>(events.size()); ++e) {
+    for (; next < live.size() && live[next].issue <= e; ++next) emit_gather(live[next], static_cast<int>(next), events);
+    emit_pass(events[index(e)], e, first);
+    for (int unit : done[index(e)]) emit_gradient_done(unit, first, last);
+  }
+}
+
+void ScheduleBuilder::emit_pass(int number, int event, bool first) {
+  const SegmentPass& p = pass(number);
+  Task task{.name = p.name, .op = RunPass{number, p.kind}, .lane = Lane::compute, .uses = {}, .flops = p.flops};
+  for (const Operand& o : p.operands) task.uses.push_back(bind(o, p, event, first));
+  const auto workspace = static_cast<std::int64_t>(p.workspace);
+  task.uses.push_back(workspace == 0 ? absent()
+                                     : Use{buffer("workspace." + p.name, Category::workspace, local_tier_, workspace, false), 0, workspace,
+                                           Access::write, 0});
+  emit(std::move(task));
+}
+
+Use ScheduleBuilder::activation_use(const std::string& name, const ValueInfo& v, Access access) {
+  return {buffer(name, Category::activations, local_tier_, v.bytes, false), 0, v.bytes, access, 0};
+}
+
+std::string ScheduleBuilder::stream_name(const SegmentPass& p, int segment) const {
+  const bool made_again = p.kind != PassKind::forward && activations_.stream_dropped[index(segment)];
+  return fmt::format("stream.{}{}", segment, made_again ? again : "");
+}
+
+Use ScheduleBuilder::bind(const Operand& o, const SegmentPass& p, int event, bool first) {
+  const Segment& segment = schedule_.segments[index(p.segment)];
+  const ValueInfo& v = segment.at(o.value);
+  const std::int64_t micro_bytes = 4 * schedule_.shape.tokens();
+  switch (v.kind) {
+    case ValueKind::stream_in:
+      return activation_use(stream_name(p, p.segment - 1), v, o.access);
+    case ValueKind::stream_out:
+      return activation_use(stream_name(p, p.segment), v, o.access);
+    case ValueKind::d_stream:
+      return activation_use("d_stream", v, o.access);
+    case ValueKind::activation:
+      return activation_use(o.kept_by == KeptBy::none
+                                ? fmt::format("scratch.{}.{}", p.name, v.name)
+                                : fmt::format("{}.{}{}", segment.name, v.name, o.kept_by == KeptBy::again ? again : ""),
+                            v, o.access);
+    case ValueKind::weight:
+      return weight_use(v.name, event);
+    case ValueKind::packed_weight:
+      return keeps_packed(v) ? whole(named(packed_name(v)), Access::read) : absent();
+    case ValueKind::weight_gradient:
+      return gradient_use(v.name, first);
+    case ValueKind::rope_table:
+      return whole(named("rope"), Access::read);
+    case ValueKind::tokens:
+      return {named("tokens"), 0, micro_bytes, Access::read, micro_bytes};
+    case ValueKind::targets:
+      return {named("targets"), 0, micro_bytes, Access::read, micro_bytes};
+    case ValueKind::micro_batch_weight:
+      return {named("weights"), 0, 8, Access::read, 8};
+    case ValueKind::scalars:
+      return whole(named("scalars"), Access::add);
+  }
+  return {};
+}
+
+void ScheduleBuilder::emit_gather(const Residency& r, int number, const Events& events) {
+  const std::int64_t P = unit_at(r.unit).elements, S = shard(r.unit);
+  const int target =
+      buffer(fmt::format("gathered.{}#{}", unit_at(r.unit).name, number), Category::gathered, comm_tier_, compute_bytes(P), false);
+  gathered_[index(r.unit)].push_back({r, target});
+  const SegmentPass& reader = pass(events[index(r.first)]);
+  const bool backward = reader.kind != PassKind::forward && !schedule_.segments[index(reader.segment)].joint;
+  emit({.name = fmt::format("gather {} ({})", unit_at(r.unit).name, backward ? "backward" : "forward"),
+        .op = Gather{S, S, compute()},
+        .lane = Lane::gather,
+        .uses = {whole(target, Access::write), whole(named("parameters." + unit_at(r.unit).name), Access::read)},
+        .bytes_moved = static_cast<double>(compute_bytes(P - S))});
+}
+
+Use ScheduleBuilder::weight_use(const std::string& tensor, int event) const {
+  const TensorRef ref = layout_.find(tensor);
+  const std::int64_t offset = compute_bytes(ref.offset), bytes = compute_bytes(ref.elements);
+  if (storage(ref.unit).parameters_whole) return {named("parameters." + unit_at(ref.unit).name), offset, bytes, Access::read, 0};
+  for (const Gathered& copy : gathered_[index(ref.unit)])
+    if (copy.live.first <= event && event <= copy.live.last) return {copy.buffer, offset, bytes, Access::read, 0};
+  fail(ExitCode::internal, "{} is not gathered where it is read", tensor);
+}
+
+int ScheduleBuilder::gradient_buffer(int unit) {
+  const std::string& name = unit_at(unit).name;
+  if (gradient_direct(unit)) return named("gradients." + name);
+  const Tier tier = fixed_ ? local_tier_ : comm_tier_;
+  return buffer("micro_gradients." + name, Category::gradients, tier, 4 * unit_at(unit).elements, false);
+}
+
+Use ScheduleBuilder::gradient_use(const std::string& tensor, bool first) {
+  const TensorRef ref = layout_.find(tensor);
+  const int target = gradient_buffer(ref.unit);
+  // The first touch of a unit's own micro-batch buffer clears the gaps between its tensors, which would otherwise hold what lay there
+  // before.
+  if (!gradient_direct(ref.unit) && touched_units_.insert(ref.unit).second) emit_zero_padding(ref.unit, target);
+  const bool starts = touched_.insert(tensor).second && (first || !gradient_direct(ref.unit));
+  return {target, 4 * ref.offset, 4 * ref.elements, starts ? Access::write : Access::add, 0};
+}
+
+void ScheduleBuilder::emit_zero_padding(int unit, int target) {
+  std::vector<Use> gaps;
+  for (const Range& gap : padding_of(unit_at(unit))) gaps.push_back({target, 4 * gap.begin, 4 * gap.size(), Access::write, 0});
+  if (!gaps.empty()) emit({.name = fmt::format("clear padding {}", unit_at(unit).name), .op = Zero{}, .uses = gaps});
+}
+
+std::vector<std::vector<int>> ScheduleBuilder::gradients_done(const Events& events) const {
+  std::map<int, int> last;  // event by unit
+  for (int e = 0; e < static_cast<int>(events.size()); ++e)
+    for (const SegmentPass& p = pass(events[index(e)]); const Operand& o : p.operands)
+      if (value_of(p, o).kind == ValueKind::weight_gradient) last[layout_.find(value_of(p, o).name).unit] = e;
+  std::vector<std::vector<int>> done(events.size());
+  for (auto [unit, event] : last) done[index(event)].push_back(unit);
+  return done;
+}
+
+void ScheduleBuilder::emit_gradient_done(int unit, bool first, bool last) {
+  const std::string& name = unit_at(unit).name;
+  const UnitStorage st = storage(unit);
+  const std::int64_t P = unit_at(unit).elements, S = shard(unit);
+  const int sum = named("gradients." + name);
+  touched_units_.erase(unit);
+  int source = gradient_buffer(unit);
+  if (fixed_) {
+    int target = sum;
+    if (!st.gradients_whole) target = buffer("fixed_gradients." + name, Category::gradients, comm_tier_, 8 * P, false);
+    if (!st.gradients_whole || first) emit({.name = "clear sums " + name, .op = Zero{}, .uses = {whole(target, Access::write)}});
+    emit({.name = "accumulate " + name,
+          .op = AccumulateFixed{P, fixed_limit_for(st)},
+          .uses = {whole(target, Access::add), whole(source, Access::read), whole(named("scalars"), Access::add)}});
+    source = target;
+  }
+  if (request_.ranks == 1) return;
+  if (!st.gradients_whole) {
+    emit_reduce(unit, sum, 0, source, !first);
+  } else if (last && st.optimizer_whole) {
+    for (const Range& cut : cut_shard(P, 1, deck_.zero.reduce_bucket_size))
+      emit({.name = "all-reduce " + name,
+            .op = AllReduce{cut.size(), gradient_type()},
+            .lane = Lane::reduce,
+            .uses = {{sum, gradient_bytes(cut.begin), gradient_bytes(cut.size()), Access::add, 0}},
+            .bytes_moved = 2.0 * static_cast<double>(gradient_bytes(cut.size())) * (request_.ranks - 1) / request_.ranks});
+  } else if (last) {
+    emit_reduce(unit, sum, gradient_bytes(request_.rank * S), sum, false);
+  }
+}
+
+std::int64_t ScheduleBuilder::fixed_limit_for(const UnitStorage& st) const {
+  return kernels::fixed_limit / (st.gradients_whole ? request_.ranks : request_.ranks * accumulation_steps(deck_, request_.ranks));
+}
+
+void ScheduleBuilder::emit_reduce(int unit, int target, std::int64_t target_offset, int source, bool accumulate) {
+  const std::int64_t S = shard(unit);
+  for (const Range& cut : cut_shard(S, request_.ranks, deck_.zero.reduce_bucket_size)) {
+    // Reads a piece of every rank's block: the whole buffer from the first piece to the last one.
+    const Use read{source, gradient_bytes(cut.begin), gradient_bytes((request_.ranks - 1) * S + cut.size()), Access::read, 0};
+    emit({.name = "reduce " + unit_at(unit).name,
+          .op = Reduce{cut.size(), S, gradient_type(), accumulate},
+          .lane = Lane::reduce,
+          .uses = {{target, target_offset + gradient_bytes(cut.begin), gradient_bytes(cut.size()), accumulate ? Access::add : Access::write,
+                    0},
+                   read,
+                   reduce_workspace(cut.size(), accumulate)},
+          .bytes_moved = static_cast<double>(gradient_bytes(cut.size())) * (request_.ranks - 1)});
+  }
+}
+
+Use ScheduleBuilder::reduce_workspace(std::int64_t count, bool accumulate) {
+  const std::int64_t bytes = reduce_scatter_workspace_bytes(schedule_.shape.backend, count, gradient_type(), accumulate);
+  if (bytes == 0) return absent();
+  return {buffer("workspace.reduce", Category::workspace, local_tier_, bytes, false), 0, bytes, Access::write, 0};
+}
+
+}  // namespace tessera

@@ -1,0 +1,30 @@
+#include "schedule/build/micro_batches.hpp"
+
+#include <fmt/format.h>
+
+#include "base/types.hpp"
+
+namespace tessera {
+namespace {
+std::int64_t micro_batches(const Deck& deck) { return deck.batch.global / deck.batch.micro; }
+}  // namespace
+
+std::int64_t accumulation_steps(const Deck& deck, int ranks) { return ceil_div(micro_batches(deck), ranks); }
+
+std::optional<std::int64_t> micro_batch_at(const Deck& deck, int ranks, int rank, std::int64_t place) {
+  const std::int64_t number = rank * accumulation_steps(deck, ranks) + place;
+  return number < micro_batches(deck) ? std::optional(number) : std::nullopt;
+}
+
+std::string describe_batch(const Deck& deck, int ranks) {
+  const std::int64_t each = accumulation_steps(deck, ranks), places = each * ranks, empty = places - micro_batches(deck);
+  std::string text = fmt::format("{} sequences of {} tokens: {} micro-batches of {} on each of {} ranks", deck.batch.global,
+                                 deck.batch.sequence_length, each, deck.batch.micro, ranks);
+  if (empty > 0)
+    text +=
+        fmt::format("; {} of these {} {} empty, which wastes {:.1f} % of a step: batch.global = {} would leave none empty", empty, places,
+                    empty == 1 ? "is" : "are", 100.0 * static_cast<double>(empty) / static_cast<double>(places), places * deck.batch.micro);
+  return text;
+}
+
+}  // namespace tessera

@@ -1,0 +1,148 @@
+// Inside of builder.hpp: one class whose methods stand in four files. builder.cpp holds the programs, builder_buffers.cpp what they keep,
+// builder_micro_batch.cpp forward and backward with their gathers and reductions, builder_update.cpp the end of a step.
+#pragma once
+#include <map>
+#include <set>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "model/recompute.hpp"
+#include "schedule/build/builder.hpp"
+#include "zero/residency.hpp"
+
+namespace tessera {
+
+/// Builds one schedule: declares buffers, binds operands to them, and emits tasks section by section.
+class ScheduleBuilder {
+ public:
+  explicit ScheduleBuilder(const BuildRequest& request);
+  Schedule build();
+
+ private:
+  /// A section's passes in order, by their number: the events that residencies are planned over.
+  using Events = std::vector<int>;
+
+  /// A residency's gathered copy.
+  struct Gathered {
+    Residency live;
+    int buffer;
+  };
+
+  // ---- Programs (builder.cpp) ----
+
+  void build_train();
+  void build_evaluate();
+  void build_publish();
+  void build_state_copies(Program& program, const std::string& name, bool to_host);
+  void emit_begin();
+  void begin_section(const std::string& name);
+  Task& emit(Task task);
+  int last_section() const { return static_cast<int>(schedule_.sections.size()) - 1; }
+
+  // ---- What units are (builder.cpp) ----
+
+  static std::size_t index(int i) { return static_cast<std::size_t>(i); }
+  int units() const { return static_cast<int>(layout_.units.size()); }
+  const Unit& unit_at(int unit) const { return layout_.units[index(unit)]; }
+  UnitStorage storage(int unit) const;
+  std::int64_t shard(int unit) const { return layout_.shard_elements(unit); }
+  DType compute() const { return deck_.precision.compute; }
+  std::int64_t compute_bytes(std::int64_t n) const { return n * static_cast<std::int64_t>(size_of(compute())); }
+  DType gradient_type() const { return fixed_ ? DType::i64 : DType::f32; }
+  std::int64_t gradient_bytes(std::int64_t n) const { return n * static_cast<std::int64_t>(size_of(gradient_type())); }
+  /// Elements of the unit whose optimizer state this rank holds.
+  Range state(int unit) const;
+  /// Byte offset in "parameters.UNIT" of the first element of `state(unit)`.
+  std::int64_t parameter_offset(int unit) const { return storage(unit).parameters_whole ? compute_bytes(state(unit).begin) : 0; }
+
+  // ---- Buffers (builder_buffers.cpp) ----
+
+  /// Declares a buffer, or widens the one of this name.
+  int buffer(const std::string& name, Category category, Tier tier, std::int64_t bytes, bool persistent);
+  Use whole(int id, Access access) const { return {id, 0, schedule_.buffers[index(id)].bytes, access, 0}; }
+  Use absent() const { return {named("scalars"), 0, 0, Access::read, 0}; }
+  int named(const std::string& name) const { return by_name_.at(name); }
+  void declare_persistent();
+
+  /// A buffer that the host fills before a program, with its twin in pinned memory where kernels cannot read what the host writes.
+  void input(const std::string& name, Category category, std::int64_t bytes);
+  static std::string host_side(const std::string& name) { return "host." + name; }
+  void emit_copy(const char* verb, const std::string& to, const std::string& from);
+  void emit_upload(const std::vector<std::string>& names);
+  void emit_download(const std::string& name);
+
+  /// Names of the buffers that hold a unit's fp32 state.
+  std::vector<std::string> state_names(int unit) const;
+  /// The bytes of this rank's state in each of state_names.
+  Use state_use(const std::string& name, int unit, Access access) const;
+
+  bool keeps_packed(const ValueInfo& v) const;
+  static std::string packed_name(const ValueInfo& v);
+  void declare_packed();
+  /// After a unit's compute copies have changed.
+  void emit_pack(int unit);
+
+  // ---- A micro-batch (builder_micro_batch.cpp) ----
+
+  /// Reads the model's record for a training step: forward passes in order, backward passes in reverse.
+  Events training_passes();
+  Events evaluation_passes();
+  int add_pass(SegmentPass pass);
+  const SegmentPass& pass(int number) const { return schedule_.passes[index(number)]; }
+  const ValueInfo& value_of(const SegmentPass& p, const Operand& o) const { return schedule_.segments[index(p.segment)].at(o.value); }
+  /// Units that this pass gathers, in order, each once.
+  std::vector<int> gathered_units(const SegmentPass& p) const;
+  std::vector<Residency> residencies(const Events& events) const;
+  /// Emits the passes of a section with the gathers they need. `first` and `last` say which micro-batch of the step this is.
+  void emit_events(const Events& events, bool first, bool last);
+  void emit_pass(int number, int event, bool first);
+  Use bind(const Operand& o, const SegmentPass& p, int event, bool first);
+  Use activation_use(const std::string& name, const ValueInfo& v, Access access);
+  /// The stream that leaves a segment, as a pass sees it.
+  std::string stream_name(const SegmentPass& p, int segment) const;
+
+  void emit_gather(const Residency& r, int number, const Events& events);
+  Use weight_use(const std::string& tensor, int event) const;
+
+  /// Where a unit's fp32 gradient of this micro-batch is written: straight into the step's sum where that is whole and fp32, else into a
+  /// buffer of its own.
+  bool gradient_direct(int unit) const { return storage(unit).gradients_whole && !fixed_; }
+  int gradient_buffer(int unit);
+  Use gradient_use(const std::string& tensor, bool first);
+  void emit_zero_padding(int unit, int target);
+  /// Units whose gradient is complete after each event.
+  std::vector<std::vector<int>> gradients_done(const Events& events) const;
+  /// A unit's gradient of this micro-batch is complete: into the step's sum, and to its owner where the stage says so.
+  void emit_gradient_done(int unit, bool first, bool last);
+  /// A whole sum meets those of the other ranks; a micro-batch's meets those of all micro-batches of all ranks.
+  std::int64_t fixed_limit_for(const UnitStorage& st) const;
+  /// Reduce-scatter of a whole buffer into this rank's shard at `target` + `target_offset`.
+  void emit_reduce(int unit, int target, std::int64_t target_offset, int source, bool accumulate);
+  Use reduce_workspace(std::int64_t count, bool accumulate);
+
+  // ---- The end of a step (builder_update.cpp) ----
+
+  void emit_epilogue();
+  void emit_norm(int unit);
+  void emit_finish(bool evaluation);
+  void emit_optimizer(int unit);
+  /// Where compute copies are whole but each rank updates its own shard, the shards are gathered in place.
+  void emit_publish_gather(int unit);
+
+  const BuildRequest& request_;
+  const Deck& deck_;
+  const Layout& layout_;
+  Schedule schedule_;
+  std::unordered_map<std::string, int> by_name_;
+  std::vector<std::vector<const ValueInfo*>> packed_;  ///< of each unit, every packed copy once: the head's passes share one
+  std::vector<std::vector<Gathered>> gathered_;        ///< of each unit, in this section
+  std::set<std::string> touched_;                      ///< tensors whose gradient this section has begun
+  std::set<int> touched_units_;                        ///< units whose micro-batch buffer is live
+  ActivationPlan activations_;
+  Tier local_tier_ = Tier::host;  ///< where kernels work
+  Tier comm_tier_ = Tier::host;   ///< what collectives touch
+  bool fixed_ = false;
+};
+
+}  // namespace tessera

@@ -1,0 +1,45 @@
+#include "schedule/plan/step_cost.hpp"
+
+#include <fmt/format.h>
+
+#include <numeric>
+
+namespace tessera {
+namespace {
+
+std::int64_t total_bytes(const MemoryPlan& plan) { return std::accumulate(plan.bytes.begin(), plan.bytes.end(), std::int64_t{0}); }
+
+}  // namespace
+
+StepCost step_cost(const Schedule& schedule) {
+  StepCost cost;
+  for (const auto& phase : schedule.train.phases)
+    for (const Task& task : schedule.sections[static_cast<std::size_t>(phase.section)].tasks) {
+      const auto repeat = static_cast<double>(phase.repeat);
+      cost.tasks += phase.repeat;
+      cost.flops += task.flops * repeat;
+      cost.bytes_moved += task.bytes_moved * repeat;
+      if (const auto* run = std::get_if<RunPass>(&task.op))
+        cost.remade_flops += schedule.passes[static_cast<std::size_t>(run->pass)].remade_flops * repeat;
+    }
+  return cost;
+}
+
+RecomputeGain recompute_gain(const BuildRequest& request, const Schedule& schedule, const MemoryPlan& plan) {
+  if (request.deck.activation.recompute == "none") return {};
+  BuildRequest without = request;
+  without.deck.activation = {.recompute = "none"};
+  const StepCost cost = step_cost(schedule);
+  return {.bytes_saved = total_bytes(place(build_schedule(without))) - total_bytes(plan),
+          .flops_share = cost.remade_flops / (cost.flops - cost.remade_flops)};
+}
+
+std::string describe_recompute(const Deck& deck, const RecomputeGain& gain) {
+  const ActivationKeys& a = deck.activation;
+  if (a.recompute == "none") return "none: activations are kept for the backward pass";
+  const std::string every = a.every == 1 ? ", a kept stream every layer" : fmt::format(", a kept stream every {} layers", a.every);
+  return fmt::format("{}{}: {} a rank saved for {:.1f} % more FLOPs", a.recompute, a.recompute == "full" ? every : "",
+                     human_bytes(static_cast<double>(gain.bytes_saved)), 100 * gain.flops_share);
+}
+
+}  // namespace tessera

@@ -1,0 +1,19 @@
+// How work that a GPU is given again and again becomes a CUDA graph: a program of the executor, and the token of generate.
+#pragma once
+#ifdef TESSERA_CUDA
+#include <functional>
+#include <memory>
+
+#include "kernels/cuda/streams.hpp"
+#include "schedule/run/executor.hpp"
+
+namespace tessera {
+
+/// What `issue` gives to the streams, as a graph; nothing of it is done yet. All of it must have run before, since CUDA, cuBLASLt and NCCL
+/// prepare things at first use. Where CUDA refuses: throws if `mode` is on, and otherwise warns, sets `mode` to off and returns null.
+/// `dropped` is called between the refusal and that decision.
+std::unique_ptr<cuda::Graph> capture_graph(
+    const cuda::Streams& streams, GraphMode& mode, const std::function<void()>& issue, const std::function<void()>& dropped = [] {});
+
+}  // namespace tessera
+#endif

@@ -1,0 +1,56 @@
+#include "schedule/run/make_executor.hpp"
+
+#ifdef TESSERA_CUDA
+#include <unistd.h>
+
+#include <atomic>
+#include <thread>
+
+#include "base/clock.hpp"
+#include "schedule/run/stream_executor.hpp"
+#endif
+
+namespace tessera {
+
+#ifdef TESSERA_CUDA
+namespace {
+/// Ends the communicators' collectives, each on a thread of its own: giving one up may wait for the device, on which another's kernels
+/// still spin. One that does not come back is left behind: an error is on its way that ends the process.
+void abort_all(const std::vector<Communicator*>& communicators) {
+  constexpr double limit_seconds = 10;
+  auto ended = std::make_shared<std::atomic<std::size_t>>(0);
+  for (Communicator* c : communicators)
+    std::thread([c, ended] {
+      c->abort();
+      ++*ended;
+    }).detach();
+  for (const double begin = now_seconds(); *ended < communicators.size() && now_seconds() - begin < limit_seconds;) usleep(100);
+}
+
+/// Asks the communicators whose collectives wait on streams.
+StreamWatch watch_over(const TaskBackend& backend) {
+  std::vector<Communicator*> communicators;
+  for (Communicator* c : {backend.gather, backend.reduce})
+    if (c) communicators.push_back(c);
+  return {.check =
+              [=](double waited) {
+                for (Communicator* c : communicators) c->check(waited);
+              },
+          .abort = [=] { abort_all(communicators); }};
+}
+}  // namespace
+#endif
+
+std::unique_ptr<Executor> make_executor(const Schedule& schedule, const MemoryPlan& plan, std::array<std::byte*, tier_count> bases,
+                                        LaneMode mode, [[maybe_unused]] GraphMode graphs, TaskBackend backend) {
+  if (backend.backend == kernels::Backend::host) return std::make_unique<HostExecutor>(TaskTable(schedule, plan, bases, backend), mode);
+#ifdef TESSERA_CUDA
+  auto streams = std::make_unique<cuda::Streams>(lane_count);
+  for (std::size_t lane = 0; lane < lane_count; ++lane) backend.streams[lane] = (*streams)[lane];
+  return std::make_unique<StreamExecutor>(TaskTable(schedule, plan, bases, backend), std::move(streams), graphs, watch_over(backend));
+#else
+  fail(ExitCode::environment, "this build has no CUDA backend: build with the cuda preset, or set run.device = \"host\"");
+#endif
+}
+
+}  // namespace tessera

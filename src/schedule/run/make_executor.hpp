@@ -1,0 +1,14 @@
+// The executor of a backend.
+#pragma once
+#include <memory>
+
+#include "schedule/run/executor.hpp"
+#include "schedule/run/operations.hpp"
+
+namespace tessera {
+
+/// `backend` says whose kernels run; on a GPU the executor makes the lanes' streams. `mode` is for host threads, `graphs` for GPUs.
+std::unique_ptr<Executor> make_executor(const Schedule& schedule, const MemoryPlan& plan, std::array<std::byte*, tier_count> bases,
+                                        LaneMode mode, GraphMode graphs, TaskBackend backend);
+
+}  // namespace tessera

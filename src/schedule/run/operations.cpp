@@ -1,0 +1,101 @@
+#include "schedule/run/operations.hpp"
+
+#include "kernels/adamw/adamw.hpp"
+#include "kernels/elementwise/elementwise.hpp"
+#include "kernels/fixed/fixed.hpp"
+#include "kernels/gemm/gemm.hpp"
+#include "kernels/step/step.hpp"
+#include "kernels/sums/sums.hpp"
+
+namespace tessera {
+namespace {
+
+using kernels::StepInputs, kernels::StepReport, kernels::StepScalars;
+
+template <class T = void>
+T* at(const TaskRun& r, std::size_t i) {
+  return static_cast<T*>(r.at[i]);
+}
+
+/// A task's uses as its code needs them beside their addresses.
+struct Runner {
+  const TaskBackend& backend;
+  const TaskRun& r;
+
+  kernels::Context context(std::span<std::byte> workspace = {}) const {
+    return {workspace, backend.reproducible, backend.backend, backend.streams[static_cast<std::size_t>(r.task.lane)]};
+  }
+  std::int64_t bytes(std::size_t use) const { return r.task.uses[use].bytes; }
+
+  void operator()(const RunPass& op) const {
+    const SegmentPass& pass = backend.schedule->passes[static_cast<std::size_t>(op.pass)];
+    std::array<Access, 64> access;
+    for (std::size_t i = 0; i < r.task.uses.size(); ++i) access[i] = r.task.uses[i].access;
+    const std::size_t last = pass.operands.size();
+    pass.run(backend.schedule->segments[static_cast<std::size_t>(pass.segment)], r.at, {access.data(), last},
+             context({at<std::byte>(r, last), pass.workspace}), backend.grad_scale);
+  }
+
+  void operator()(const Gather& op) const { backend.gather->all_gather(at(r, 0), at(r, 1), op.count, op.dtype, op.stride, context()); }
+  void operator()(const Reduce& op) const {
+    const kernels::Context with_workspace = context({at<std::byte>(r, 2), static_cast<std::size_t>(bytes(2))});
+    backend.reduce->reduce_scatter(at(r, 0), at(r, 1), op.count, op.dtype, op.stride, op.accumulate, with_workspace);
+  }
+  void operator()(const AllReduce& op) const { backend.reduce->all_reduce(at(r, 0), op.count, op.dtype, Reduction::sum, context()); }
+
+  void operator()(const AccumulateFixed& op) const {
+    kernels::fixed_accumulate(context(), at<std::int64_t>(r, 0), at<float>(r, 1), op.count, &at<StepScalars>(r, 2)->overflow, op.limit);
+  }
+
+  void operator()(const Zero&) const {
+    for (std::size_t i = 0; i < r.at.size(); ++i) kernels::fill_zero(context(), r.at[i], static_cast<std::size_t>(bytes(i)));
+  }
+
+  void operator()(const CountFlags&) const { kernels::count_flags(context(), at<StepScalars>(r, 0), at<StepInputs>(r, 1)); }
+
+  void operator()(const SumSquares& op) const {
+    auto* scalars = at<StepScalars>(r, 1);
+    const kernels::Context with_workspace = context({at<std::byte>(r, 2), static_cast<std::size_t>(bytes(2))});
+    kernels::sum_of_squares(
+        with_workspace, {.sum = &scalars->squares, .not_finite = &scalars->not_finite, .x = at(r, 0), .n = op.count, .dtype = op.dtype});
+  }
+
+  void operator()(const FinishStep&) const {
+    kernels::finish_step(context(), {.scalars = at<StepScalars>(r, 0),
+                                     .inputs = at<StepInputs>(r, 1),
+                                     .adamw = at<kernels::AdamwScalars>(r, 2),
+                                     .report = at<StepReport>(r, 3)});
+  }
+
+  void operator()(const OptimizerStep& op) const {
+    const auto gradient_size = static_cast<std::int64_t>(size_of(op.gradient));
+    for (std::size_t i = 0; i < op.pieces.size(); ++i) {
+      const std::int64_t offset = op.pieces[i].unit_offset - op.begin;
+      kernels::adamw(context(), {.master = at<float>(r, 0) + offset,
+                                 .m = at<float>(r, 1) + offset,
+                                 .v = at<float>(r, 2) + offset,
+                                 .param = op.copy ? at<bf16>(r, 5) + offset : nullptr,
+                                 .grad = at<std::byte>(r, 3) + offset * gradient_size,
+                                 .grad_dtype = op.gradient,
+                                 .n = op.pieces[i].elements,
+                                 .weight_decay = op.decay[i],
+                                 .scalars = at<kernels::AdamwScalars>(r, 4)});
+    }
+  }
+
+  void operator()(const PackWeight& op) const {
+    kernels::Gemm product = op.product;
+    product.b = at(r, 1);
+    kernels::gemm_pack_b(context(), at(r, 0), product);
+  }
+
+  void operator()(const Copy&) const { kernels::copy(context(), at(r, 0), at(r, 1), static_cast<std::size_t>(bytes(0))); }
+
+  void operator()(const CastShard& op) const { kernels::cast(context(), at(r, 0), DType::bf16, at(r, 1), DType::f32, op.count); }
+};
+
+}  // namespace
+
+void TaskBackend::operator()(const TaskRun& run) const { std::visit(Runner{*this, run}, run.task.op); }
+
+}  // namespace tessera

@@ -1,0 +1,40 @@
+// A schedule made ready to run: waits worked out, the address of every use known. What every executor is made of.
+#pragma once
+#include <array>
+#include <functional>
+#include <span>
+
+#include "schedule/plan/order.hpp"
+
+namespace tessera {
+
+/// What a task's code gets: the address of each use, null for a use of no bytes.
+struct TaskRun {
+  const Task& task;
+  std::span<void* const> at;
+};
+using TaskFunction = std::function<void(const TaskRun&)>;
+
+class TaskTable {
+ public:
+  /// `bases[tier]` is where each arena begins. Running allocates nothing.
+  TaskTable(const Schedule& schedule, const MemoryPlan& plan, std::array<std::byte*, tier_count> bases, TaskFunction run);
+
+  const OrderedProgram& program(ProgramKind kind) const { return programs_[static_cast<std::size_t>(kind)]; }
+  const std::string& name(ProgramKind kind) const { return schedule_.program(kind).name; }
+  const std::vector<Task>& tasks(int section) const { return schedule_.sections[static_cast<std::size_t>(section)].tasks; }
+  /// Calls the task's code for a micro-batch; an error names the task.
+  void run(int section, int task, std::int64_t micro) const;
+
+ private:
+  struct Addresses {
+    std::vector<void*> base;  ///< of each use, micro-batch 0
+    std::vector<std::int64_t> stride;
+  };
+  const Schedule& schedule_;
+  TaskFunction run_;
+  std::array<OrderedProgram, program_count> programs_;
+  std::vector<std::vector<Addresses>> addresses_;  ///< [section][task]
+};
+
+}  // namespace tessera

@@ -1,0 +1,85 @@
+#include "schedule/trace/chrome_trace.hpp"
+
+#include <nlohmann/json.hpp>
+
+namespace tessera {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+/// The name of the process or of a lane's row, and where it stands.
+void append_names(std::string& text, const TraceOrigin& origin) {
+  auto line = [&](const char* what, int row, Json arguments) {
+    text += Json{{"name", what}, {"ph", "M"}, {"pid", origin.rank}, {"tid", row}, {"args", std::move(arguments)}}.dump() + ",\n";
+  };
+  line("process_name", 0, {{"name", fmt::format("rank {} of {}, step {}", origin.rank, origin.ranks, origin.step)}});
+  line("process_sort_index", 0, {{"sort_index", origin.rank}});
+  for (int lane = 0; lane < lane_count; ++lane) {
+    line("thread_name", lane, {{"name", name_of(static_cast<Lane>(lane))}});
+    line("thread_sort_index", lane, {{"sort_index", lane}});
+  }
+}
+
+Json event_of(const TaskTime& time, int lane, int rank) {
+  const Task& task = *time.task;
+  Json arguments{{"flops", task.flops}, {"bytes_moved", task.bytes_moved}};
+  if (time.micro_batch) arguments["micro_batch"] = *time.micro_batch;
+  return {{"name", task.name},
+          {"cat", kind_of(task)},
+          {"ph", "X"},
+          {"pid", rank},
+          {"tid", lane},
+          {"ts", 1e6 * time.begin},
+          {"dur", 1e6 * (time.end - time.begin)},
+          {"args", std::move(arguments)}};
+}
+
+Json summary_json(const TimelineSummary& s, const UntracedRuns& untraced, const TraceOrigin& origin) {
+  Json lanes;
+  for (std::size_t lane = 0; lane < lane_count; ++lane)
+    lanes[name_of(static_cast<Lane>(lane))] = {{"tasks", s.lanes[lane].tasks},
+                                               {"busy_seconds", s.lanes[lane].busy},
+                                               {"busy_share", s.share(s.lanes[lane].busy)},
+                                               {"flops", s.lanes[lane].flops},
+                                               {"bytes_moved", s.lanes[lane].bytes_moved}};
+  Json out{{"step", origin.step},
+           {"rank", origin.rank},
+           {"ranks", origin.ranks},
+           {"device", origin.device},
+           {"seconds", s.seconds},
+           {"lanes", std::move(lanes)},
+           {"busy_seconds", s.busy},
+           {"exposed_communication_seconds", s.exposed},
+           {"exposed_communication_share", s.share(s.exposed)},
+           {"idle_seconds", s.idle},
+           {"idle_share", s.share(s.idle)},
+           {"other_steps_are_a_cuda_graph", s.graph}};
+  out["steps_before"] = {{"count", untraced.count}};
+  if (const auto gaps = launch_gap_share(s, untraced)) {
+    out["steps_before"]["median_seconds"] = untraced.median_seconds;
+    out["launch_gap_share"] = *gaps;
+  }
+  return out;
+}
+
+}  // namespace
+
+const char* kind_of(const Task& task) {
+  if (const auto* run = std::get_if<RunPass>(&task.op)) {
+    const char* kinds[] = {"forward", "recompute", "backward"};
+    return kinds[static_cast<std::size_t>(run->kind)];
+  }
+  if (info_of(task.lane).collective) return name_of(task.lane);
+  return std::holds_alternative<OptimizerStep>(task.op) ? "optimizer" : "step";
+}
+
+std::string chrome_trace(const Timeline& timeline, const UntracedRuns& untraced, const TraceOrigin& origin) {
+  std::string text = "{\"traceEvents\": [\n";
+  append_names(text, origin);
+  for (int lane = 0; lane < lane_count; ++lane)
+    for (const TaskTime& task : timeline.lanes[static_cast<std::size_t>(lane)]) text += event_of(task, lane, origin.rank).dump() + ",\n";
+  text.erase(text.size() - 2, 1);  // the last comma
+  return text + "],\n\"displayTimeUnit\": \"ms\",\n\"otherData\": " + summary_json(summarise(timeline), untraced, origin).dump(1) + "}\n";
+}
+
+}  // namespace tessera

@@ -1,0 +1,23 @@
+// A timeline in the Chrome trace event format, which Perfetto (ui.perfetto.dev) and chrome://tracing open.
+#pragma once
+#include <string>
+
+#include "schedule/trace/timeline_summary.hpp"
+
+namespace tessera {
+
+/// Whose timeline it is.
+struct TraceOrigin {
+  std::int64_t step = 0;  ///< 1-based, as people count
+  int rank = 0, ranks = 1;
+  std::string device = {};  ///< what the kernels worked on: "host", "cuda"
+};
+
+/// What a task is of, for colours: "forward", "backward", "gather", "reduce", "optimizer" or "step".
+const char* kind_of(const Task& task);
+
+/// JSON text: a process for the rank, a row for each lane, a complete event for each task in microseconds; "otherData" holds the summary,
+/// in seconds and shares. A line an event, so that the file can be searched by lines.
+std::string chrome_trace(const Timeline& timeline, const UntracedRuns& untraced, const TraceOrigin& origin);
+
+}  // namespace tessera

@@ -1,0 +1,28 @@
+// Where communicators come from: one for each lane along one mesh axis, on the fastest path that its ranks have.
+#pragma once
+#include <memory>
+#include <string>
+
+#include "topology/communicators/communicator.hpp"
+#include "topology/mesh.hpp"
+#include "topology/node.hpp"
+#include "topology/world.hpp"
+
+namespace tessera {
+
+enum class CommunicatorPath : std::uint8_t { fastest, mpi, nccl };
+
+struct CommunicatorOptions {
+  std::string lane = "main";   ///< named in messages
+  const Node* node = nullptr;  ///< one for all lanes; without it there is no shared memory. It must outlive the communicator.
+  CommunicatorPath path = CommunicatorPath::fastest;
+  double timeout_seconds = 0;  ///< 0: the world's
+};
+
+/// fastest: nothing to do for an axis of one rank, shared memory where the ranks of the axis are on one node, else MPI. nccl: for memory of
+/// the GPUs that the ranks are bound to (bind_gpu), of one rank too.
+/// Collective over all ranks of the world, from one thread, in the same order. The result may be used by one thread at a time; several
+/// communicators may be used at the same time from different threads. It must not outlive the world.
+std::unique_ptr<Communicator> make_communicator(const World& world, const Mesh& mesh, Axis axis, const CommunicatorOptions& options = {});
+
+}  // namespace tessera

@@ -1,0 +1,153 @@
+// The token-by-token path against the training path, and the prompt in one pass against token by token.
+#include "generate/decoder.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "../model/random_models.hpp"
+#include "../relative_difference.hpp"
+#include "../scratch.hpp"
+#include "../sharded_checkpoint.hpp"
+#include "generate/inference.hpp"
+#include "memory/runtime.hpp"
+
+namespace tessera {
+namespace {
+
+struct Model {
+  std::string name;
+  std::vector<std::string> overrides;
+  double tolerance = 2e-6;
+};
+void PrintTo(const Model& m, std::ostream* out) { *out << m.name; }
+
+class DecoderOf : public testing::TestWithParam<Model> {};
+
+/// Weights without a training engine: through a copy of one.
+void take_initial_weights(Engine& engine, const Deck& deck) {
+  Engine source(deck, {}, {.training = true});
+  source.initialise_weights();
+  for (const Parameter& p : engine.layout().table) {
+    const std::size_t bytes = static_cast<std::size_t>(p.shape.elements()) * size_of(deck.precision.compute);
+    std::memcpy(const_cast<void*>(engine.weight_address(p.name)), source.weight_address(p.name), bytes);
+  }
+}
+
+TEST_P(DecoderOf, ItsLogitsGiveTheLossOfTheTrainingPath) {
+  auto overrides = GetParam().overrides;
+  overrides.push_back("batch.global=2");
+  const Deck deck = test::tiny_deck(overrides);
+  Engine engine(deck, {}, {.training = false, .evaluation_micro_batches = 1});
+  take_initial_weights(engine, deck);
+  test::Random random(5);
+  for (auto& token : engine.tokens(0)) token = static_cast<std::int32_t>(random(0, deck.model.vocab - 1));
+  for (auto& token : engine.targets(0)) token = static_cast<std::int32_t>(random(0, deck.model.vocab - 1));
+  const std::int64_t B = deck.batch.micro, T = deck.batch.sequence_length;
+  double sum = 0;
+  for (std::int64_t b = 0; b < B; ++b) {
+    Decoder decoder(engine, deck, {.prompt = 1, .capacity = T});
+    for (std::int64_t t = 0; t < T; ++t) {
+      EXPECT_EQ(decoder.length(), t);
+      const auto at = static_cast<std::size_t>(b * T + t);
+      decoder.next(engine.tokens(0)[at]);
+      const auto logits = decoder.logits();
+      ASSERT_EQ(logits.size(), static_cast<std::size_t>(deck.model.vocab));
+      double normaliser = 0;
+      for (float x : logits) normaliser += std::exp(static_cast<double>(x));
+      sum += std::log(normaliser) - logits[static_cast<std::size_t>(engine.targets(0)[at])];
+    }
+  }
+  engine.weight(0) = 1;
+  const double loss = engine.evaluate(static_cast<double>(B * T)).loss;
+  EXPECT_NEAR(sum / static_cast<double>(B * T) / loss, 1, GetParam().tolerance);
+}
+
+TEST_P(DecoderOf, APromptInOnePassIsThatOfTokenByToken) {
+  auto overrides = GetParam().overrides;
+  overrides.push_back("batch.global=2");
+  const Deck deck = test::tiny_deck(overrides);
+  Engine engine(deck, {}, {.training = false});
+  take_initial_weights(engine, deck);
+  constexpr std::int64_t capacity = 150;  // beyond a tile and a piece of the cache
+  std::vector<std::int32_t> tokens;
+  test::Random random(7);
+  for (std::int64_t i = 0; i < capacity; ++i) tokens.push_back(static_cast<std::int32_t>(random(0, deck.model.vocab - 1)));
+  for (const std::int64_t prompt : {1, 2, 7, 131}) {
+    Decoder whole(engine, deck, {.prompt = prompt, .capacity = capacity}), single(engine, deck, {.prompt = 1, .capacity = capacity});
+    whole.start(std::span(tokens).first(static_cast<std::size_t>(prompt)));
+    for (std::int64_t i = 0; i < prompt; ++i) single.next(tokens[static_cast<std::size_t>(i)]);
+    const double bound = 10 * GetParam().tolerance;  // of logits, where that of the loss is of their mean
+    EXPECT_LT(test::relative_difference(whole.logits(), single.logits()), bound) << prompt;
+    EXPECT_EQ(whole.length(), prompt);
+    for (std::int64_t i = prompt; i < prompt + 3; ++i) {  // which see the prompt in the cache
+      whole.next(tokens[static_cast<std::size_t>(i)]), single.next(tokens[static_cast<std::size_t>(i)]);
+      EXPECT_LT(test::relative_difference(whole.logits(), single.logits()), bound) << prompt << ", then " << i;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, DecoderOf,
+                         testing::Values(Model{"untied", {}}, Model{"tied", {"model.tied=true"}}, Model{"qk_norm", {"model.qk_norm=true"}},
+                                         Model{"qkv_bias", {"model.qkv_bias=true"}}, Model{"one_kv_head", {"model.kv_heads=1"}},
+                                         Model{"long", {"batch.sequence_length=140"}},
+                                         Model{"llama3", {"model.rope_scaling=llama3", "model.rope_original_context=6"}},
+                                         Model{"odd",
+                                               {"model.width=23", "model.ff_width=29", "model.head_dim=6", "batch.sequence_length=7"}},
+                                         Model{"bf16", {"precision.compute=bf16"}, 1e-2}),
+                         [](const auto& info) { return info.param.name; });
+
+TEST(Decoder, TextLongerThanItsCacheIsADefect) {
+  const Deck deck = test::tiny_deck();
+  const Engine engine(deck, {}, {.training = false});
+  Decoder decoder(engine, deck, {.prompt = 1, .capacity = 2});
+  decoder.next(1);
+  decoder.next(2);
+  EXPECT_THROW(decoder.next(3), Error);
+}
+
+TEST(Decoder, APromptAfterTheFirstTokenOrOfAnotherLengthIsADefect) {
+  const Deck deck = test::tiny_deck();
+  const Engine engine(deck, {}, {.training = false});
+  const std::vector<std::int32_t> two{1, 2}, three{1, 2, 3};
+  Decoder decoder(engine, deck, {.prompt = 2, .capacity = 5});
+  EXPECT_THROW(decoder.start(three), Error);
+  decoder.start(two);
+  EXPECT_THROW(decoder.start(two), Error);
+  EXPECT_EQ(decoder.length(), 2);
+}
+
+// Without a word, they once gave token 0 for ever.
+TEST(Decoder, LogitsThatAreNoNumbersHaveNoLikeliest) {
+  const Deck deck = test::tiny_deck();
+  Engine engine(deck, {}, {.training = false});
+  take_initial_weights(engine, deck);
+  Decoder decoder(engine, deck, {.prompt = 1, .capacity = 2});
+  decoder.next(1);
+  EXPECT_GE(decoder.likeliest(), 0);
+  static_cast<float*>(const_cast<void*>(engine.weight_address("head.norm")))[0] = std::nanf("");
+  decoder.next(2);
+  const std::string text = test::error_of(ExitCode::numerics, [&] { decoder.likeliest(); });
+  for (const char* part : {"token 2", "tessera inspect CHECKPOINT --verify"}) EXPECT_TRUE(test::has(text, part)) << text;
+}
+
+TEST(Decoder, TheModelIsRefusedWhereItDoesNotFitWithTheTextsCaches) {
+  const test::Scratch scratch;
+  const std::string checkpoint = test::write_sharded(scratch.path(), test::tiny_deck({"memory.host_limit=8 MiB"}), 1);
+  const Deck deck = load_deck(checkpoint, "host");
+  const TierBytes small = Decoder::bytes(deck, {.prompt = 4, .capacity = 8}),
+                  large = Decoder::bytes(deck, {.prompt = 4, .capacity = 40000});
+  EXPECT_EQ(large[static_cast<std::size_t>(Tier::device)], 0);
+  load_model(checkpoint, 0, "host", small);
+  const std::string text = test::error_of(ExitCode::memory, [&] { load_model(checkpoint, 0, "host", large); });
+  for (const char* part : {"memory.host_limit", "8.00 MiB", "--tokens", "--device"}) EXPECT_TRUE(test::has(text, part)) << text;
+}
+
+}  // namespace
+}  // namespace tessera
+
+int main(int argc, char** argv) {
+  testing::InitGoogleTest(&argc, argv);
+  tessera::KernelRuntime runtime(1);
+  return RUN_ALL_TESTS();
+}
