@@ -23,7 +23,8 @@ struct Context {
 
 // TESSERA_OP(name, (parameters), (arguments)) declares an op three times: host::name, cuda::name (in a build with CUDA), and name, which
 // calls the one that context.backend says. The first parameter is `const Context& context`.
-// TESSERA_WORKSPACE declares how many bytes of workspace an op needs, of a backend; nothing is looked at but shapes.
+// TESSERA_WORKSPACE declares how many bytes of workspace an op needs, of a backend; nothing is looked at but shapes. Every build knows both
+// (OP_host.cpp, OP_sizes.cpp), so that it can plan for machines that it does not run on.
 #ifdef TESSERA_CUDA
 #define TESSERA_OP(name, parameters, arguments) \
   namespace host {                              \
@@ -33,6 +34,13 @@ struct Context {
   void name parameters;                         \
   }                                             \
   inline void name parameters { context.backend == Backend::cuda ? cuda::name arguments : host::name arguments; }
+#else
+#define TESSERA_OP(name, parameters, arguments) \
+  namespace host {                              \
+  void name parameters;                         \
+  }                                             \
+  inline void name parameters { host::name arguments; }
+#endif
 #define TESSERA_WORKSPACE(name, Arguments)                                               \
   namespace host {                                                                       \
   std::size_t name(const Arguments&);                                                    \
@@ -43,15 +51,3 @@ struct Context {
   inline std::size_t name(const Arguments& arguments, Backend backend = Backend::host) { \
     return backend == Backend::cuda ? cuda::name(arguments) : host::name(arguments);     \
   }
-#else
-#define TESSERA_OP(name, parameters, arguments) \
-  namespace host {                              \
-  void name parameters;                         \
-  }                                             \
-  inline void name parameters { host::name arguments; }
-#define TESSERA_WORKSPACE(name, Arguments) \
-  namespace host {                         \
-  std::size_t name(const Arguments&);      \
-  }                                        \
-  inline std::size_t name(const Arguments& arguments, Backend = Backend::host) { return host::name(arguments); }
-#endif

@@ -53,18 +53,6 @@ bool is_hopper() {
 
 }  // namespace
 
-void check_shape(const AttentionShape& s) {
-  TESSERA_CUDA_REQUIRE(s.G > 0 && s.H % s.G == 0 && s.D > 0 && s.D % 2 == 0 && s.B >= 0 && s.T >= 0);
-  TESSERA_CUDA_REQUIRE(s.D <= 256 && s.B < 65536 && s.T < (1 << 30));
-  TESSERA_CUDA_REQUIRE(s.dtype == DType::f32 || s.dtype == DType::bf16);
-}
-
-std::size_t native_backward_workspace_bytes(const AttentionShape& s) {
-  check_shape(s);
-  const std::int64_t parts = has_parts(s) ? 2 * s.B * s.H * s.T * s.D : 0;
-  return static_cast<std::size_t>(2 * s.B * s.H * padded_rows(s.T) + parts) * sizeof(float);
-}
-
 void native_attention_forward(const Context& context, const AttentionForward& a) {
   if (a.shape.dtype == DType::f32)
     attention_forward_fp32(context, a);

@@ -16,7 +16,7 @@ namespace tessera::kernels::cuda {
 namespace {
 using namespace tessera::cuda;
 
-constexpr int tokens_of_thread = 4, heads_at_once = 4, most_threads = 512, join_warps = 8, joined_at_once = 8;
+constexpr int heads_at_once = 4, most_threads = 512, join_warps = 8, joined_at_once = 8;
 // Twice what 132 multiprocessors hold at D = 128. More would only be blocks that find nothing to do in a text far below the capacity.
 constexpr std::int64_t most_blocks = 528;
 
@@ -24,11 +24,10 @@ constexpr std::int64_t most_blocks = 528;
 /// four tokens each.
 struct Split {
   int lanes, groups, tokens;
-  explicit Split(std::int64_t D) : lanes(lanes_of_row(D)), groups(std::max(16, warp_lanes / lanes)), tokens(tokens_of_thread * groups) {}
+  explicit Split(std::int64_t D) : lanes(lanes_of_row(D)), groups(groups_of_piece(D)), tokens(tokens_of_thread * groups) {}
   __device__ __forceinline__ int place(int thread) const { return thread & (lanes - 1); }
   __device__ __forceinline__ int group(int thread) const { return thread >> (__ffs(lanes) - 1); }
   int threads() const { return groups * lanes; }
-  std::int64_t pieces(std::int64_t length) const { return ceil_div(length, tokens); }
   /// Scores (heads_at_once, tokens), partial sums (groups, heads_at_once, 8 * lanes) and queries (heads_at_once, 8 * lanes).
   std::size_t shared_bytes() const { return static_cast<std::size_t>(heads_at_once * (tokens + 8 * (threads() + lanes))) * sizeof(float); }
 };
@@ -256,7 +255,7 @@ template <class T>
 void decode(const Context& context, const AttentionDecode& a) {
   const AttentionShape& s = a.shape;
   const Split split(s.D);
-  const std::int64_t pieces = split.pieces(a.capacity);
+  const std::int64_t pieces = decode_pieces_of(a);
   auto* workspace = reinterpret_cast<float*>(context.workspace.data());
   const std::int64_t blocks = std::min(pieces, std::max<std::int64_t>(1, most_blocks / (s.G * s.B)));
   const dim3 grid(static_cast<unsigned>(blocks), static_cast<unsigned>(s.G), static_cast<unsigned>(s.B));
@@ -269,11 +268,6 @@ void decode(const Context& context, const AttentionDecode& a) {
 }
 
 }  // namespace
-
-std::size_t attention_decode_workspace_bytes(const AttentionDecode& a) {
-  check_shape(a.shape);
-  return static_cast<std::size_t>(a.shape.B * a.shape.H * Split(a.shape.D).pieces(a.capacity) * (a.shape.D + 2)) * sizeof(float);
-}
 
 void attention_decode(const Context& context, const AttentionDecode& a) {
   check_shape(a.shape);

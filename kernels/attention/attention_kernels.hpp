@@ -10,7 +10,6 @@ inline constexpr float log2_e = 1.4426950408889634f, ln_2 = 0.6931471805599453f;
 void attention_forward_bf16(const Context& context, const AttentionForward& arguments);
 /// The same on Hopper's asynchronous products, for GPUs of compute capability 9.0 and head dims that warpgroup_head_dim() names.
 void attention_forward_warpgroup(const Context& context, const AttentionForward& arguments);
-constexpr bool warpgroup_head_dim(std::int64_t D) { return D > 32 && D <= 128; }
 
 void attention_forward_fp32(const Context& context, const AttentionForward& arguments);
 
@@ -21,10 +20,6 @@ struct RowTerms {
   std::int64_t rows;
   float* parts;  ///< (2, B, H, T, D): dK, dV of each query head, where has_parts(); else null
 };
-constexpr std::int64_t padded_rows(std::int64_t T) { return round_up(T, 128); }
-
-/// Whether Hopper's backward pass has parts of dK and dV to add.
-constexpr bool has_parts(const AttentionShape& s) { return s.dtype == DType::bf16 && warpgroup_head_dim(s.D) && s.G < s.H; }
 
 void attention_backward_bf16(const Context& context, const AttentionBackward& arguments, const RowTerms& terms);
 /// The same on Hopper's asynchronous products, where the forward pass has them.
@@ -48,13 +43,6 @@ __device__ __forceinline__ void load_8(float (&to)[8], const T* from, int valid,
   }
 #pragma unroll
   for (int i = 0; i < 8; ++i) to[i] = as_float(x[i]);
-}
-
-/// How many lanes share a row of D elements, eight each: a power of two.
-constexpr int lanes_of_row(std::int64_t D) {
-  int lanes = 1;
-  while (8 * lanes < D) lanes *= 2;
-  return lanes;
 }
 
 /// Where a query head's rows, and those of its key/value head, begin in a tensor of qkv's shape.

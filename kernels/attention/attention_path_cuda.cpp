@@ -69,20 +69,10 @@ bool takes_cudnn(const Context& context, const AttentionShape& s, AttentionPass 
   return g_choices.emplace(name, search(context, name, *active, s, pass, native, cudnn)).first->second.cudnn;
 }
 
-std::size_t workspace_bytes(const AttentionShape& s, AttentionPass pass) {
-  check_shape(s);
-  const std::size_t native = pass == AttentionPass::forward ? 0 : native_backward_workspace_bytes(s);
-  if (s.path == AttentionPath::native || s.dtype != DType::bf16) return native;
-  return std::max(native, cudnn_workspace_bytes(s, pass));
-}
-
 }  // namespace
 
-std::size_t attention_forward_workspace_bytes(const AttentionShape& s) { return workspace_bytes(s, AttentionPass::forward); }
-std::size_t attention_backward_workspace_bytes(const AttentionShape& s) { return workspace_bytes(s, AttentionPass::backward); }
-
 void attention_forward(const Context& context, const AttentionForward& a) {
-  TESSERA_CUDA_REQUIRE(context.workspace.size() >= workspace_bytes(a.shape, AttentionPass::forward));
+  TESSERA_CUDA_REQUIRE(context.workspace.size() >= cuda::attention_forward_workspace_bytes(a.shape));
   if (a.shape.B == 0 || a.shape.T == 0) return;
   const auto native = [&] { native_attention_forward(context, a); };
   const auto cudnn = [&] { cudnn_attention_forward(context, a); };
@@ -90,7 +80,7 @@ void attention_forward(const Context& context, const AttentionForward& a) {
 }
 
 void attention_backward(const Context& context, const AttentionBackward& a) {
-  TESSERA_CUDA_REQUIRE(context.workspace.size() >= workspace_bytes(a.shape, AttentionPass::backward));
+  TESSERA_CUDA_REQUIRE(context.workspace.size() >= cuda::attention_backward_workspace_bytes(a.shape));
   if (a.shape.B == 0 || a.shape.T == 0) return;
   const auto native = [&] { native_attention_backward(context, a); };
   const auto cudnn = [&] { cudnn_attention_backward(context, a); };

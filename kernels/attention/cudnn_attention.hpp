@@ -3,20 +3,14 @@
 #include <span>
 #include <string>
 
-#include "kernels/attention/attention.hpp"
+#include "kernels/attention/attention_sizes.hpp"
 
 namespace tessera::kernels::cuda {
-
-enum class AttentionPass : std::uint8_t { forward, backward };
 
 /// Names of the tensors in cuDNN's graphs (unique ids); those that the frontend adds count from 0.
 struct CudnnTensor {
   enum : std::int64_t { q = 1001, k, v, out, lse, d_out, d_q, d_k, d_v };
 };
-
-/// Bytes of workspace that the pass may take of this shape; an engine that needs more is not used. Follows what cuDNN 9.19 asks of an H200
-/// and of an A100 (validation/kernels/cudnn_attention_cuda_test.cpp asks it), so that plans need neither library nor GPU.
-std::size_t cudnn_workspace_bytes(const AttentionShape& shape, AttentionPass pass);
 
 /// Why cuDNN cannot run this pass on this GPU: no library, a shape or type that it does not have, too much workspace. Empty where it can.
 /// The first call for a shape builds its plan, which takes seconds.

@@ -25,22 +25,6 @@ using frontend::graph::Graph;
 using Tensor = frontend::graph::Tensor_attributes;
 using Uid = CudnnTensor;
 
-/// Beside the workspace of the frontend's own intermediate tensors: a few descriptors.
-constexpr std::int64_t engine_bytes = 256;
-
-struct Need {
-  std::int64_t frontend, engine;
-};
-Need workspace_of(const AttentionShape& s, AttentionPass pass) {
-  if (pass == AttentionPass::forward) return {0, engine_bytes};
-  const std::int64_t rows = s.B * s.H * s.T, padded = s.B * s.H * round_up(s.T, 64) * s.D;
-  // Row sums of d_out * out. Then either a sum of dQ in fp32, and on GPUs before Hopper dK and dV of every query head; or, where the order
-  // of sums is fixed, dP of all pairs of tokens. With grouped queries dK and dV of every query head come on top.
-  const std::int64_t grouped = s.G < s.H ? 4 * padded : 0;
-  if (s.deterministic) return {4 * rows, engine_bytes + grouped + 2 * s.B * s.H * round_up(s.T, 64) * round_up(s.T, 64)};
-  return {4 * rows + 4 * rows * s.D, engine_bytes + grouped + 4 * padded};
-}
-
 std::shared_ptr<Tensor> heads_of(Graph& graph, const AttentionShape& s, std::int64_t uid, std::int64_t heads) {
   const std::int64_t row = (s.H + 2 * s.G) * s.D;
   return graph.tensor(Tensor().set_uid(uid).set_dim({s.B, heads, s.T, s.D}).set_stride({s.T * row, s.D, row, 1}));
@@ -115,7 +99,7 @@ std::string find_engines(Graph& graph, const AttentionShape& s, AttentionPass pa
   if (status.is_good()) status = handle ? graph.build_operation_graph(handle) : graph.build_operation_graph();
   if (status.is_good()) status = graph.create_execution_plans({frontend::HeurMode_t::A});
   if (status.is_good()) {
-    graph.deselect_workspace_greater_than(workspace_of(s, pass).engine);
+    graph.deselect_workspace_greater_than(cudnn_workspace(s, pass).engine);
     status = graph.check_support();
   }
   return status.is_good() ? "" : reason_of(status);
@@ -144,7 +128,7 @@ std::string build(Plan& plan, const AttentionShape& s, AttentionPass pass) try {
   if (auto status = plan.graph.build_plans(frontend::BuildPlanPolicy_t::HEURISTICS_CHOICE); status.is_bad()) return reason_of(status);
   std::int64_t needed = 0;
   if (auto status = plan.graph.get_workspace_size(needed); status.is_bad()) return reason_of(status);
-  const auto planned = static_cast<std::int64_t>(cudnn_workspace_bytes(s, pass));
+  const std::int64_t planned = cudnn_workspace(s, pass).bytes();
   if (needed > planned) return fmt::format("it needs {} bytes of workspace and {} are planned", needed, planned);
   return "";
 } catch (const std::exception& error) {
@@ -191,11 +175,6 @@ Parts parts_of(const AttentionShape& s, const void* qkv) {
 }
 
 }  // namespace
-
-std::size_t cudnn_workspace_bytes(const AttentionShape& s, AttentionPass pass) {
-  const Need need = workspace_of(s, pass);
-  return static_cast<std::size_t>(need.frontend + need.engine);
-}
 
 std::string why_not_cudnn(const AttentionShape& s, AttentionPass pass) { return plan_of(s, pass).reason; }
 

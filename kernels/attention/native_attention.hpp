@@ -1,11 +1,8 @@
 // Our own attention on a GPU (attention.cu). Only in a build with CUDA.
 #pragma once
-#include "kernels/attention/attention.hpp"
+#include "kernels/attention/attention_sizes.hpp"
 
 namespace tessera::kernels::cuda {
-
-/// Stops where the shape makes no sense or exceeds what the kernels are compiled for.
-void check_shape(const AttentionShape& shape);
 
 /// Raised with every change that makes these kernels faster or slower: choices between them and cuDNN that were kept before are made anew.
 inline constexpr int native_revision = 1;
@@ -13,6 +10,5 @@ inline constexpr int native_revision = 1;
 /// For checked shapes with B and T above 0; the forward pass takes no workspace.
 void native_attention_forward(const Context& context, const AttentionForward& arguments);
 void native_attention_backward(const Context& context, const AttentionBackward& arguments);
-std::size_t native_backward_workspace_bytes(const AttentionShape& shape);
 
 }  // namespace tessera::kernels::cuda

@@ -1,4 +1,4 @@
-#include "kernels/cross_entropy/chunks.hpp"
+#include "kernels/cross_entropy/cross_entropy_sizes.hpp"
 #include "kernels/cuda/reduce.hpp"
 
 namespace tessera::kernels::cuda {
@@ -17,17 +17,10 @@ __global__ void __launch_bounds__(sum_threads) sum_losses_kernel(double* sum, co
   if (threadIdx.x == 0) *sum = total;
 }
 
-LossLayout layout_of(const LinearCrossEntropy& l) {
-  TESSERA_CUDA_REQUIRE(l.M > 0 && l.C > 0 && l.V > 0 && l.chunk > 0);
-  return {l, 256, cuda::gemm_workspace_bytes};
-}
-
 }  // namespace
 
-std::size_t linear_cross_entropy_workspace_bytes(const LinearCrossEntropy& l) { return layout_of(l).bytes(); }
-
 void linear_cross_entropy(const Context& context, const LinearCrossEntropy& l) {
-  const LossLayout s = layout_of(l);
+  const LossLayout s = loss_layout(l);
   TESSERA_CUDA_REQUIRE(context.workspace.size() >= s.bytes());
   run_loss_chunks(context, l, s, cuda::gemm, cuda::softmax_loss_rows);
   if (l.loss_sum) launch(stream_of(context), 1, sum_threads, 0, sum_losses_kernel, l.loss_sum, static_cast<const float*>(l.losses), l.M);

@@ -7,14 +7,9 @@
 #include <type_traits>
 
 #include "kernels/cuda/device.hpp"
+#include "kernels/cuda/sizes.hpp"
 
 namespace tessera::cuda {
-
-inline constexpr int block_threads = 256;
-
-/// Elements of T in sixteen bytes.
-template <class T>
-inline constexpr int vector_elements = static_cast<int>(16 / sizeof(T));
 
 /// N neighbouring elements in registers.
 template <class T, int N>

@@ -3,6 +3,7 @@
 
 #include "kernels/cuda/row_blocks.hpp"
 #include "kernels/cuda/vector.hpp"
+#include "kernels/elementwise/elementwise_sizes.hpp"
 
 namespace tessera::kernels::cuda {
 namespace {
@@ -84,8 +85,6 @@ __global__ void __launch_bounds__(warp_lanes* row_shares) column_sums_kernel(flo
   }
 }
 
-RowBlocks column_sum_blocks(std::int64_t M) { return {M, 64, 128}; }
-
 }  // namespace
 
 void add(const Context& context, void* out, const void* x, const void* y, std::int64_t n, DType dtype) {
@@ -120,8 +119,6 @@ void column_sums(const Context& context, const ColumnSums& p) {
   });
   add_partial_sums(stream_of(context), p.sum, partial, blocks.count, p.N);
 }
-
-std::size_t column_sums_workspace_bytes(const ColumnSums& p) { return column_sum_blocks(p.M).bytes(p.N); }
 
 void cast(const Context& context, void* out, DType out_dtype, const void* x, DType x_dtype, std::int64_t n) {
   if (n == 0) return;

@@ -90,6 +90,4 @@ void embedding_backward(const Context& context, const EmbeddingBackward& p) {
   });
 }
 
-std::size_t embedding_backward_workspace_bytes(const EmbeddingBackward& p) { return sort_tokens_bytes(p.M); }
-
 }  // namespace tessera::kernels::cuda

@@ -7,15 +7,15 @@
 #include <bit>
 
 #include "kernels/cuda/reduce.hpp"
+#include "kernels/embedding/sort_sizes.hpp"
 
 namespace tessera::kernels::cuda {
 namespace {
 
 using namespace tessera::cuda;
+using namespace sort_sizes;
 
-constexpr int digit_bits = 8, digits = 1 << digit_bits, rounds = 8, scan_threads = 1024;
-constexpr int sort_threads = digits, sort_warps = sort_threads / warp_lanes;  // a thread a digit
-constexpr std::int64_t tile_tokens = rounds * sort_threads;
+constexpr int scan_threads = 1024, sort_warps = sort_threads / warp_lanes;
 
 __device__ int digit_of(std::int32_t token, int shift) { return token >> shift & (digits - 1); }
 
@@ -102,8 +102,6 @@ __global__ void __launch_bounds__(sort_threads) scatter_kernel(Pass p) {
   }
 }
 
-std::int64_t tiles_of(std::int64_t M) { return ceil_div(M, tile_tokens); }
-
 }  // namespace
 
 SortedTokens sort_tokens(cudaStream_t stream, void* workspace, const std::int32_t* tokens, std::int64_t M, std::int64_t V) {
@@ -121,7 +119,5 @@ SortedTokens sort_tokens(cudaStream_t stream, void* workspace, const std::int32_
   }
   return sorted;
 }
-
-std::size_t sort_tokens_bytes(std::int64_t M) { return static_cast<std::size_t>(4 * M + digits * tiles_of(M)) * sizeof(std::int32_t); }
 
 }  // namespace tessera::kernels::cuda

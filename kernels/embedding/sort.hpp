@@ -11,8 +11,7 @@ struct SortedTokens {
   const std::int32_t* order;   ///< (M)
 };
 
-/// `workspace` has sort_tokens_bytes(M). A token outside [0, V) traps.
+/// `workspace` has sort_sizes::bytes(M). A token outside [0, V) traps.
 SortedTokens sort_tokens(cudaStream_t stream, void* workspace, const std::int32_t* tokens, std::int64_t M, std::int64_t V);
-std::size_t sort_tokens_bytes(std::int64_t M);
 
 }  // namespace tessera::kernels::cuda

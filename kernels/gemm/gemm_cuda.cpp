@@ -13,13 +13,12 @@
 #include "base/check.hpp"
 #include "kernels/cuda/kernel_search.hpp"
 #include "kernels/cuda/runtime.hpp"
-#include "kernels/gemm/gemm.hpp"
+#include "kernels/gemm/gemm_sizes.hpp"
 
 namespace tessera::kernels::cuda {
 namespace {
 
-// What NVIDIA recommends for Hopper; a constant, so that plans need no device.
-constexpr std::size_t workspace_bytes = std::size_t{32} << 20;
+constexpr std::size_t workspace_bytes = cublaslt_workspace;
 
 void check(cublasStatus_t status, const char* call, const Gemm& g) {
   if (status == CUBLAS_STATUS_SUCCESS) return;
@@ -226,8 +225,6 @@ const Plan& plan_of(const Context& context, const Gemm& g) {
 
 }  // namespace
 
-std::size_t gemm_workspace_bytes(const Gemm&) { return workspace_bytes; }
-
 void gemm(const Context& context, const Gemm& g) {
   TESSERA_REQUIRE(g.M >= 0 && g.N >= 0 && g.K > 0, "gemm of M={} N={} K={}", g.M, g.N, g.K);
   TESSERA_REQUIRE(g.out == DType::f32 || g.out == g.in, "gemm of {} into {}", name_of(g.in), name_of(g.out));
@@ -240,7 +237,6 @@ void gemm(const Context& context, const Gemm& g) {
   plan_of(context, g).run(context, g);
 }
 
-std::size_t gemm_packed_bytes(const Gemm&) { return 0; }
 void gemm_pack_b(const Context&, void*, const Gemm&) { fail(ExitCode::internal, "a GPU has no packed form"); }
 
 }  // namespace tessera::kernels::cuda

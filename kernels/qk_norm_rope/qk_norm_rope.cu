@@ -6,6 +6,7 @@
 #include "kernels/cuda/reduce.hpp"
 #include "kernels/cuda/row_blocks.hpp"
 #include "kernels/cuda/rows.hpp"
+#include "kernels/qk_norm_rope/qk_norm_rope_sizes.hpp"
 #include "kernels/rmsnorm/formulas.hpp"
 #include "kernels/rope/rotation_cuda.hpp"
 
@@ -13,15 +14,9 @@ namespace tessera::kernels::cuda {
 namespace {
 
 using namespace tessera::cuda;
+using namespace qk_norm_rope_sizes;
 
 constexpr std::int64_t most_head_dim = 256;
-
-/// Threads of a head, a power of two up to a warp. Each has N pairs: N elements of the first half and the N that lie D / 2 further on.
-int group_of(std::int64_t D, std::int64_t elements) {
-  int group = 1;
-  while (group * elements < D / 2) group *= 2;
-  return group;
-}
 
 template <int N, class T>
 __device__ float add_squares(const Vector<T, N>& v, float sum) {
@@ -64,10 +59,6 @@ __global__ void __launch_bounds__(block_threads) forward_kernel(QkNormRopeForwar
   store<Whole>(out, i, held, first), store<Whole>(out + half, i, held, second);
 }
 
-/// The blocks of one launch: those of query heads, then those of key heads.
-struct HeadBlocks {
-  RowBlocks query, key;
-};
 /// Where head `r` of the query heads (or key heads) of all rows lies. Launches see to it that 32 bits hold it.
 struct Place {
   unsigned m, head;
@@ -133,14 +124,6 @@ __global__ void __launch_bounds__(block_threads) backward_kernel(QkNormRopeBackw
   });
 }
 
-/// What fits into an H200 at once (three blocks an SM: a thread has 80 registers in bf16), shared out so that all blocks have as many
-/// heads, each of at least eight a group.
-HeadBlocks head_blocks(const QkNormRopeBackward& p) {
-  const std::int64_t least = 8 * (block_threads / group_of(p.D, static_cast<std::int64_t>(16 / size_of(p.dtype))));
-  const auto of = [&](std::int64_t heads) { return RowBlocks(p.M * heads, least, std::max<std::int64_t>(1, 396 * heads / (p.H + p.G))); };
-  return {of(p.H), of(p.G)};
-}
-
 template <class T>
 void forward(const Context& context, const QkNormRopeForward& p) {
   constexpr std::int64_t N = vector_elements<T>;
@@ -187,11 +170,6 @@ void qk_norm_rope_backward(const Context& context, const QkNormRopeBackward& p) 
   TESSERA_CUDA_REQUIRE(fits(p));
   TESSERA_CUDA_REQUIRE(context.workspace.size() >= cuda::qk_norm_rope_backward_workspace_bytes(p));
   with_float_type(p.dtype, [&](auto type) { backward<decltype(type)>(context, p); });
-}
-
-std::size_t qk_norm_rope_backward_workspace_bytes(const QkNormRopeBackward& p) {
-  const HeadBlocks blocks = head_blocks(p);
-  return blocks.query.bytes(p.D) + blocks.key.bytes(p.D);
 }
 
 }  // namespace tessera::kernels::cuda

@@ -6,29 +6,13 @@
 #include "kernels/cuda/row_blocks.hpp"
 #include "kernels/cuda/vector.hpp"
 #include "kernels/rmsnorm/formulas.hpp"
+#include "kernels/rmsnorm/rmsnorm_sizes.hpp"
 
 namespace tessera::kernels::cuda {
 namespace {
 
 using namespace tessera::cuda;
-
-constexpr int most_threads = 512;
-
-/// How rows are laid over threads: by C alone, since it decides the order of sums.
-struct Grouping {
-  int group = 1;    ///< threads of a row, a power of two
-  int threads = 0;  ///< of a block: one or more groups
-  int vectors = 1;  ///< that a thread holds of a row. A longer row's rest is read again from the caches.
-  int elements;     ///< of a vector
-  Grouping(std::int64_t C, int elements, int most_vectors) : elements(elements) {
-    const std::int64_t all = ceil_div(C, elements);
-    while (vectors < most_vectors && all > std::int64_t{block_threads} * vectors) vectors *= 2;
-    while (group < most_threads && std::int64_t{group} * vectors < all) group *= 2;
-    threads = group < block_threads ? block_threads : group;
-  }
-  int rows() const { return threads / group; }
-  std::int64_t held() const { return std::int64_t{group} * vectors * elements; }
-};
+using namespace rmsnorm_sizes;
 
 /// A thread's vectors of a row of C elements: at(0) .. at(K - 1), which it holds in registers, and the rest of a Long row.
 template <int N, int K, bool Long>
@@ -176,14 +160,6 @@ __global__ void __launch_bounds__(most_threads) backward_kernel(RmsnormBackward 
   write_partial<Whole>(partial, d_weight, columns);
 }
 
-constexpr int forward_vectors = 4, backward_vectors = 2;
-
-/// What fits into an H200 at once (four blocks an SM, two where threads have two vectors), each of at least eight rows a group.
-RowBlocks backward_blocks(const RmsnormBackward& p, int elements) {
-  const Grouping g(p.C, elements, backward_vectors);
-  return {p.rows, 8 * g.rows(), g.vectors == 1 ? 528 : 264};
-}
-
 template <class T>
 void forward(const Context& context, const RmsnormForward& p) {
   constexpr int N = vector_elements<T>;
@@ -202,7 +178,7 @@ template <class T>
 void backward(const Context& context, const RmsnormBackward& p) {
   constexpr int N = vector_elements<T>;
   const Grouping g(p.C, N, backward_vectors);
-  const RowBlocks blocks = backward_blocks(p, N);
+  const RowBlocks blocks = backward_blocks(p);
   const bool on_sixteen = on_sixteen_bytes(p.d_x, p.d_out, p.d_residual, p.x, p.weight);
   auto* partial = reinterpret_cast<float*>(context.workspace.data());  // (blocks,C)
   with_whole(on_sixteen && whole_vectors(N, {p.C}), [&](auto whole) {
@@ -232,9 +208,4 @@ void rmsnorm_backward(const Context& context, const RmsnormBackward& p) {
   TESSERA_CUDA_REQUIRE(context.workspace.size() >= cuda::rmsnorm_backward_workspace_bytes(p));
   with_float_type(p.dtype, [&](auto type) { backward<decltype(type)>(context, p); });
 }
-
-std::size_t rmsnorm_backward_workspace_bytes(const RmsnormBackward& p) {
-  return backward_blocks(p, static_cast<int>(16 / size_of(p.dtype))).bytes(p.C);
-}
-
 }  // namespace tessera::kernels::cuda

@@ -72,6 +72,4 @@ void sum_of_squares(const Context& context, const SumOfSquares& p) {
   p.dtype == DType::f32 ? run<float>(context, p) : run<std::int64_t>(context, p);
 }
 
-std::size_t sum_of_squares_workspace_bytes(const SumOfSquares&) { return 0; }
-
 }  // namespace tessera::kernels::cuda

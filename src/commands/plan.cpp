@@ -97,9 +97,7 @@ int run(const PlanOptions& o) {
     return 0;
   }
   for (const std::string& line : parsed.resolved) fmt::print("auto      {}\n", line);
-  if (deck.run.device == "auto")
-    fmt::print("auto      run.device: planned for the host; run.device=cuda plans for a GPU{}\n",
-               has_gpu_backend() ? "" : " (in a build with CUDA)");
+  if (deck.run.device == "auto") fmt::print("auto      run.device: planned for the host; run.device=cuda plans for a GPU\n");
   print_plan(request, schedule, plan);
   if (o.schedule) fmt::print("\n{}", print_schedule(schedule));
   return 0;

@@ -234,13 +234,6 @@ void check_lanes(Draft& draft) {
   }
 }
 
-void check_device(Draft& draft) {
-  if (!draft.good({"run.device"}) || draft.deck.run.device != "cuda") return;
-#ifndef TESSERA_CUDA
-  draft.fault({"run.device"}, "this build has no CUDA backend; set \"host\" or \"auto\", or build with the cuda preset");
-#endif
-}
-
 /// One deck serves both backends, so a key for GPUs alone is legal on the host; but it is not silent.
 void note_idle_device_keys(Draft& draft) {
   if (!draft.good({"run.device"}) || draft.deck.run.device != "host") return;
@@ -357,7 +350,6 @@ void check_rules(Draft& draft) {
   check_packing(draft);
   check_activation(draft);
   note_idle_limits(draft);
-  check_device(draft);
   note_idle_device_keys(draft);
 }
 

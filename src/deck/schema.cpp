@@ -45,8 +45,9 @@ const std::vector<Key> table = {
     {KEY(run.reproducible), .type = boolean, .fallback = "false", .identity = true,
      .help = "Makes every sum exact, so that the same deck gives the same bits on any number of ranks and at any ZeRO stage."},
     {KEY(run.device), .type = text, .choices = {"host", "cuda"}, .fallback = "\"auto\"", .automatic = Auto::kept,
-     .help = "Where tensors live and kernels run; cuda needs a build with CUDA. auto takes cuda when a run of such a "
-             "build starts and sees a GPU, else host. tessera plan looks for no GPU: auto plans for the host, cuda for a GPU."},
+     .help =
+         "Where tensors live and kernels run; a run with cuda needs a build with CUDA. auto takes cuda when a run of such a "
+         "build starts and sees a GPU, else host. tessera plan looks for no GPU, in any build: auto plans for the host, cuda for a GPU."},
     {KEY(run.threads), .type = integer, .unit = "threads a rank", .limits = {.least = 0, .most = most_threads}, .fallback = "\"auto\"",
      .automatic = Auto::kept, .help = "Compute threads of each rank; auto shares the cores of a node among its ranks."},
     {KEY(run.lanes), .type = text, .choices = {"threads", "inline"}, .fallback = "\"auto\"", .automatic = Auto::kept,

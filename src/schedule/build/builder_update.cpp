@@ -19,7 +19,7 @@ void ScheduleBuilder::emit_epilogue() {
 void ScheduleBuilder::emit_norm(int unit) {
   const UnitStorage st = storage(unit);
   const std::int64_t S = shard(unit), begin = st.gradients_whole ? request_.rank * S : 0;
-  const std::size_t bytes = kernels::sum_of_squares_workspace_bytes({.n = S, .dtype = gradient_type()});
+  const std::size_t bytes = kernels::sum_of_squares_workspace_bytes({.n = S, .dtype = gradient_type()}, schedule_.shape.backend);
   const int workspace =
       buffer("workspace.norm", Category::workspace, local_tier_, static_cast<std::int64_t>(std::max<std::size_t>(bytes, 64)), false);
   emit({.name = "norm " + unit_at(unit).name,

@@ -221,7 +221,6 @@ TEST(ScheduleHash, IsTheSameForRanksOfDifferentThreads) {
   EXPECT_EQ(one.hash(), two.hash());
 }
 
-#ifdef TESSERA_CUDA
 TEST(Schedules, ReductionsThatAddHaveTheirWorkspacePlannedOnGpus) {
   for (const char* device : {"host", "cuda"}) {
     const Schedule schedule = test::schedule_of(
@@ -240,7 +239,6 @@ TEST(Schedules, ReductionsThatAddHaveTheirWorkspacePlannedOnGpus) {
     EXPECT_GT(adding, 0);
   }
 }
-#endif
 
 TEST(LayoutFor, OnlyStage3KeepsSmallTensorsApart) {
   for (int stage = 0; stage <= 3; ++stage)

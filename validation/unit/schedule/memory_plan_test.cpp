@@ -225,7 +225,6 @@ TEST(MemoryPlan, BuffersOfOneTaskDoNot) {
   EXPECT_NE(plan.offset[1], plan.offset[2]);
 }
 
-#ifdef TESSERA_CUDA
 // Without library and GPU: what cuDNN may need stands in the plan, and what auto may choose too.
 TEST(MemoryPlan, CudnnsWorkspaceIsPlanned) {
   const auto workspace = [](const char* attention, bool reproducible) {
@@ -241,7 +240,6 @@ TEST(MemoryPlan, CudnnsWorkspaceIsPlanned) {
   EXPECT_EQ(workspace("auto", true), workspace("native", true));
   EXPECT_GT(workspace("cudnn", true), std::int64_t{2} * 4 * 262144 * 262144) << "all pairs of tokens";
 }
-#endif
 
 TEST(MemoryPlan, ReadingBeforeWritingIsADefect) {
   Schedule s = small_schedule();

@@ -1,0 +1,42 @@
+// Shapes and workspace of attention on a GPU, ours and cuDNN's: what a plan needs to know of them without library or GPU.
+#pragma once
+#include <algorithm>
+
+#include "kernels/attention/attention.hpp"
+
+namespace tessera::kernels::cuda {
+
+enum class AttentionPass : std::uint8_t { forward, backward };
+
+/// Stops where the shape makes no sense or exceeds what the kernels are compiled for.
+void check_shape(const AttentionShape& shape);
+
+/// Head dims that Hopper's asynchronous products have.
+constexpr bool warpgroup_head_dim(std::int64_t D) { return D > 32 && D <= 128; }
+constexpr std::int64_t padded_rows(std::int64_t T) { return round_up(T, 128); }
+/// Whether Hopper's backward pass has parts of dK and dV to add.
+constexpr bool has_parts(const AttentionShape& s) { return s.dtype == DType::bf16 && warpgroup_head_dim(s.D) && s.G < s.H; }
+/// How many lanes share a row of D elements, eight each: a power of two.
+constexpr int lanes_of_row(std::int64_t D) {
+  int lanes = 1;
+  while (8 * lanes < D) lanes *= 2;
+  return lanes;
+}
+std::size_t native_backward_workspace_bytes(const AttentionShape& shape);
+
+/// A decoded token's blocks take pieces of the cache: groups of lanes_of_row(D) threads have four tokens each.
+inline constexpr int tokens_of_thread = 4;
+constexpr int groups_of_piece(std::int64_t D) { return std::max(16, 32 / lanes_of_row(D)); }
+constexpr std::int64_t decode_pieces_of(const AttentionDecode& a) {
+  return ceil_div(a.capacity, std::int64_t{tokens_of_thread} * groups_of_piece(a.shape.D));
+}
+
+/// Bytes of workspace that cuDNN's pass may take of this shape: of the frontend's own tensors, and of the engine; one that needs more is
+/// not used. Follows what cuDNN 9.19 asks of an H200 and of an A100 (validation/kernels/cudnn_attention_cuda_test.cpp asks it).
+struct CudnnWorkspace {
+  std::int64_t frontend = 0, engine = 0;
+  std::int64_t bytes() const { return frontend + engine; }
+};
+CudnnWorkspace cudnn_workspace(const AttentionShape& shape, AttentionPass pass);
+
+}  // namespace tessera::kernels::cuda
