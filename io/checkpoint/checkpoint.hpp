@@ -63,11 +63,30 @@ struct CheckpointMeta {
   Lineage lineage = Lineage(1);
 };
 
-/// One rank's slice of one unit for one group; `data` has the values that the rule above gives it. Memory aligned to 512 bytes goes to the
-/// disk without a copy.
+/// Where a save finds the values of a slice.
+class ShardSource {
+ public:
+  /// Gives values [at, at + out.size()); called from several threads at once.
+  using Fetch = std::function<void(std::int64_t at, std::span<float> out)>;
+  /// Memory of the host: what is aligned to 512 bytes goes to the disk without a copy.
+  ShardSource(std::span<const float> values) : elements_(static_cast<std::int64_t>(values.size())), values_(values) {}
+  /// Anywhere else, a GPU's memory or a file.
+  ShardSource(std::int64_t elements, Fetch fetch) : elements_(elements), fetch_(std::move(fetch)) {}
+
+  std::int64_t elements() const { return elements_; }
+  /// Values [at, at + n): a view of them where they lie, else of `own`, which becomes as large as it must.
+  std::span<const float> values(std::int64_t at, std::int64_t n, std::vector<float>& own) const;
+
+ private:
+  std::int64_t elements_ = 0;
+  std::span<const float> values_;
+  Fetch fetch_;
+};
+
+/// One rank's slice of one unit for one group; `data` has the values that the rule above gives it.
 struct ShardSlice {
   int group = 0, unit = 0;
-  std::span<const float> data;
+  ShardSource data;
 };
 
 /// "step-00001000"

@@ -15,20 +15,20 @@ namespace {
 constexpr std::int64_t piece_elements = 8 * hash_block;  // one write
 
 /// Slices ordered as the directory wants them, each given exactly once and of the right length.
-std::vector<std::span<const float>> order_slices(const CheckpointLayout& layout, int shard, std::span<const ShardSlice> slices) {
+std::vector<const ShardSource*> order_slices(const CheckpointLayout& layout, int shard, std::span<const ShardSlice> slices) {
   auto units = layout.units.size();
   TESSERA_REQUIRE(slices.size() == units * layout.groups.size(), "{} slices given, {} expected", slices.size(),
                   units * layout.groups.size());
-  std::vector<std::span<const float>> ordered(slices.size());
+  std::vector<const ShardSource*> ordered(slices.size());
   std::vector<bool> seen(slices.size());
   for (auto& s : slices) {
     TESSERA_REQUIRE(s.group >= 0 && s.group < static_cast<int>(layout.groups.size()) && s.unit >= 0 && s.unit < static_cast<int>(units));
     auto elements = layout.units[static_cast<std::size_t>(s.unit)].elements;
     auto expected = slice_begin(elements, layout.shards, shard + 1) - slice_begin(elements, layout.shards, shard);
     auto at = static_cast<std::size_t>(s.group) * units + static_cast<std::size_t>(s.unit);
-    TESSERA_REQUIRE(!seen[at] && static_cast<std::int64_t>(s.data.size()) == expected, "group {} unit {}: {} elements, {} expected",
-                    s.group, s.unit, s.data.size(), expected);
-    seen[at] = true, ordered[at] = s.data;
+    TESSERA_REQUIRE(!seen[at] && s.data.elements() == expected, "group {} unit {}: {} elements, {} expected", s.group, s.unit,
+                    s.data.elements(), expected);
+    seen[at] = true, ordered[at] = &s.data;
   }
   return ordered;
 }
@@ -70,16 +70,18 @@ void write_piece(PosixFile& out, std::int64_t at, std::span<const float> piece, 
 }
 
 /// Writes all slices, hashed on the way, then their tables of block hashes; fills in the tables' digests.
-void write_slices(PosixFile& out, std::vector<SliceEntry>& slices, const std::vector<std::span<const float>>& data) {
+void write_slices(PosixFile& out, std::vector<SliceEntry>& slices, const std::vector<const ShardSource*>& data) {
   std::vector<std::vector<std::uint64_t>> tables;
   for (auto& s : slices) tables.emplace_back(static_cast<std::size_t>(s.blocks()) * 2);
   TaskQueue queue;
   for (std::size_t i = 0; i < slices.size(); ++i)
     for (std::int64_t from = 0; from < slices[i].elements(); from += piece_elements) {
       auto n = std::min(piece_elements, slices[i].elements() - from);
-      auto piece = data[i].subspan(static_cast<std::size_t>(from), static_cast<std::size_t>(n));
       auto hashes = tables[i].data() + from / hash_block * 2;
-      queue.push([&out, piece, hashes, at = slices[i].data_at + from * 4] { write_piece(out, at, piece, hashes); });
+      queue.push([&out, source = data[i], from, n, hashes, at = slices[i].data_at + from * 4] {
+        std::vector<float> own;
+        write_piece(out, at, source->values(from, n, own), hashes);
+      });
     }
   queue.wait();
   for (std::size_t i = 0; i < slices.size(); ++i) {
@@ -165,6 +167,13 @@ Image index_image(const std::string& path, std::int64_t block, const CheckpointL
 }
 
 }  // namespace
+
+std::span<const float> ShardSource::values(std::int64_t at, std::int64_t n, std::vector<float>& own) const {
+  if (!fetch_) return values_.subspan(static_cast<std::size_t>(at), static_cast<std::size_t>(n));
+  own.resize(static_cast<std::size_t>(n));
+  fetch_(at, own);
+  return own;
+}
 
 void write_shard(const std::string& root, std::int64_t step, const CheckpointLayout& layout, int shard,
                  std::span<const ShardSlice> slices) {

@@ -41,11 +41,11 @@ nlohmann::ordered_json plan_json(const PlanOptions& o, const BuildRequest& reque
   }
   const FlopsPerToken flops = flops_per_token(schedule.shape);
   return {{"deck", o.path},
-          {"ranks", request.ranks},
+          {"ranks", request.data.size},
           {"zero_stage", request.deck.zero.stage},
           {"parameters", parameter_count(request.layout.table)},
           {"units", request.layout.units.size()},
-          {"micro_batches_per_rank", accumulation_steps(request.deck, request.ranks)},
+          {"micro_batches_per_rank", accumulation_steps(request.deck, request.data.size)},
           {"flops_per_token", {{"full", flops.full}, {"causal", flops.causal}}},
           {"bytes_per_rank", total_bytes(plan)},
           {"tiers", tiers},
@@ -64,8 +64,8 @@ void print_plan(const BuildRequest& request, const Schedule& schedule, const Mem
   fmt::print("model     {} parameters in {} units; {} FLOPs a token (causal: {})\n",
              human_count(static_cast<double>(parameter_count(request.layout.table))), request.layout.units.size(), human_count(flops.full),
              human_count(flops.causal));
-  fmt::print("mesh      {} data-parallel ranks, ZeRO stage {}\n", request.ranks, request.deck.zero.stage);
-  fmt::print("batch     {}\n", describe_batch(request.deck, request.ranks));
+  fmt::print("mesh      {} data-parallel ranks, ZeRO stage {}\n", request.data.size, request.deck.zero.stage);
+  fmt::print("batch     {}\n", describe_batch(request.deck, request.data.size));
   fmt::print("step      {} tasks, {} FLOPs and {} moved by collectives, on each rank\n", cost.tasks, human_count(cost.flops),
              human_bytes(cost.bytes_moved));
   fmt::print("recompute {}\n", describe_recompute(request.deck, recompute_gain(request, schedule, plan)));
@@ -81,12 +81,7 @@ int run(const PlanOptions& o) {
                           ? static_cast<int>(deck.run.threads)
                           : std::clamp(static_cast<int>(std::thread::hardware_concurrency()) / per_node, 1, most_threads);
   kernels::plan_for_threads(threads);
-  const BuildRequest request{.deck = deck,
-                             .layout = layout_for(deck, o.ranks),
-                             .rank = 0,
-                             .ranks = o.ranks,
-                             .training = true,
-                             .evaluation_micro_batches = deck.evaluate.every > 0 ? ceil_div(deck.evaluate.batches, o.ranks) : 0};
+  const BuildRequest request = request_for(deck, make_mesh(deck.mesh, o.ranks), 0, Purpose::training);
   const Schedule schedule = build_schedule(request);
   const MemoryPlan plan = place(schedule);
   if (o.json) {

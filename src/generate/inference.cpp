@@ -29,11 +29,11 @@ LoadedModel load_model(const std::string& checkpoint, std::int64_t micro_batch, 
   const io::CheckpointReader reader(checkpoint);
   LoadedModel model{.deck = deck_of(reader, device), .step = reader.meta().step, .engine = nullptr};
   if (micro_batch > 0) model.deck.batch.micro = model.deck.batch.global = micro_batch;
-  model.engine = std::make_unique<Engine>(model.deck, DataParallelGroup{},
-                                          EngineOptions{.training = false,
-                                                        .evaluation_micro_batches = micro_batch > 0 ? 1 : 0,
-                                                        .beside = {.bytes = beside, .advice = what_to_do(beside)}});
+  BuildRequest request = request_for(model.deck, Mesh{}, 0, Purpose::evaluation);
+  if (micro_batch == 0) request.evaluation_micro_batches = 0;
+  model.engine = std::make_unique<Engine>(plan_run(request), EngineOptions{.beside = {.bytes = beside, .advice = what_to_do(beside)}});
   model.engine->read_state(reader);
+  model.engine->publish();
   return model;
 }
 

@@ -6,7 +6,7 @@ namespace tessera {
 
 const char* name_of(Category category) {
   static constexpr const char* names[category_count] = {"parameters", "master",      "adam_m",    "adam_v", "gradients", "gathered",
-                                                        "packed",     "activations", "workspace", "inputs", "scalars",   "snapshot"};
+                                                        "packed",     "activations", "workspace", "inputs", "scalars"};
   return names[static_cast<int>(category)];
 }
 
@@ -20,9 +20,9 @@ namespace {
 
 /// What ranks must agree on of an op besides its kind: collectives must match to the element.
 std::string collective_text(const Op& op) {
-  if (const auto* g = std::get_if<Gather>(&op)) return fmt::format("{},{},{}", g->count, g->stride, name_of(g->dtype));
-  if (const auto* r = std::get_if<Reduce>(&op)) return fmt::format("{},{},{},{}", r->count, r->stride, name_of(r->dtype), r->accumulate);
-  if (const auto* a = std::get_if<AllReduce>(&op)) return fmt::format("{},{}", a->count, name_of(a->dtype));
+  if (const auto* c = std::get_if<Collective>(&op))
+    return fmt::format("{},{},{},{},{},{}", static_cast<int>(c->kind), describe(c->axes), c->count, c->stride, name_of(c->dtype),
+                       c->accumulate);
   return "";
 }
 
@@ -34,7 +34,7 @@ Hash128 Schedule::hash() const {
   auto agreed_bytes = [&](const Buffer& b, std::int64_t bytes) { return b.category == Category::workspace ? 0 : bytes; };
   for (const Buffer& b : buffers)
     hasher.update(fmt::format("{},{},{},{};", b.name, name_of(b.tier), agreed_bytes(b, b.bytes), b.persistent));
-  for (const Program* program : {&train, &evaluate, &publish, &snapshot, &restore})
+  for (const Program* program : {&train, &evaluate, &publish})
     for (const auto& phase : program->phases) hasher.update(fmt::format("{}:{}x{};", program->name, phase.section, phase.repeat));
   for (const Section& section : sections) {
     hasher.update(section.name);
@@ -65,7 +65,7 @@ std::string print_uses(const Schedule& schedule, const Task& task, bool writes) 
 
 std::string print_schedule(const Schedule& schedule) {
   std::string out;
-  for (const Program* program : {&schedule.train, &schedule.evaluate, &schedule.publish, &schedule.snapshot, &schedule.restore}) {
+  for (const Program* program : {&schedule.train, &schedule.evaluate, &schedule.publish}) {
     if (program->phases.empty()) continue;
     out += fmt::format("program {}\n", program->name);
     for (const auto& phase : program->phases) {

@@ -8,6 +8,7 @@
 #include "base/hash.hpp"
 #include "memory/arena.hpp"
 #include "model/passes.hpp"
+#include "topology/mesh.hpp"
 #include "zero/partition.hpp"
 
 namespace tessera {
@@ -42,10 +43,9 @@ enum class Category : std::uint8_t {
   activations,
   workspace,
   inputs,
-  scalars,
-  snapshot
+  scalars
 };
-inline constexpr int category_count = 12;
+inline constexpr int category_count = 11;
 const char* name_of(Category);
 
 struct Buffer {
@@ -72,21 +72,18 @@ struct RunPass {
   int pass = 0;  ///< of Schedule::passes
   PassKind kind = PassKind::forward;
 };
-/// Whole (write), shard (read).
-struct Gather {
-  std::int64_t count = 0, stride = 0;
-  DType dtype{};
+enum class CollectiveKind : std::uint8_t {
+  all_gather,      ///< whole (write), shard (read)
+  reduce_scatter,  ///< shard (write or add), whole (read), workspace (write; of no bytes where sums are made in place)
+  all_reduce       ///< whole (add)
 };
-/// Shard (write or add), whole (read), workspace (write; of no bytes where sums are made in place).
-struct Reduce {
+/// Over the ranks that differ along `axes`: see Communicator for counts and strides.
+struct Collective {
+  CollectiveKind kind{};
+  Axes axes = 0;
   std::int64_t count = 0, stride = 0;
   DType dtype{};
   bool accumulate = false;
-};
-/// Whole (add).
-struct AllReduce {
-  std::int64_t count = 0;
-  DType dtype{};
 };
 /// int64 sums (add), fp32 values (read), scalars (add).
 struct AccumulateFixed {
@@ -125,8 +122,8 @@ struct PackWeight {
 /// Target (write), source (read): the same bytes in another tier.
 struct Copy {};
 
-using Op = std::variant<RunPass, Gather, Reduce, AllReduce, AccumulateFixed, Zero, CountFlags, SumSquares, FinishStep, OptimizerStep,
-                        CastShard, PackWeight, Copy>;
+using Op = std::variant<RunPass, Collective, AccumulateFixed, Zero, CountFlags, SumSquares, FinishStep, OptimizerStep, CastShard,
+                        PackWeight, Copy>;
 
 struct Task {
   std::string name;  ///< "gather layers.12 (backward)"
@@ -153,17 +150,24 @@ struct Program {
   std::vector<Phase> phases;
 };
 
-enum class ProgramKind : std::uint8_t { train, evaluate, publish, snapshot, restore };
-inline constexpr int program_count = 5;
+enum class ProgramKind : std::uint8_t { train, evaluate, publish };
+inline constexpr int program_count = 3;
+
+/// A unit's part of a group of optimizer state on this rank: what is initialised, saved and loaded, fp32, one number an element.
+struct Held {
+  std::string group;  ///< of state_groups
+  int unit = 0;
+  Range elements;  ///< of the unit
+  Use use;
+};
 
 struct Schedule {
   std::vector<Buffer> buffers;
+  std::vector<Held> state;  ///< unit by unit; a unit's master weights first
   std::vector<Section> sections;
   Program train;     ///< one optimizer step
   Program evaluate;  ///< forward passes over validation micro-batches
   Program publish;   ///< makes the compute copies from the master weights: after initialisation and loading
-  Program snapshot;  ///< brings the state to where the host can read it: before a save; empty where it lies there already
-  Program restore;  ///< brings what the host has read of the state to where tasks use it: before publish; empty where it lies there already
   std::vector<Segment> segments;
   std::vector<SegmentPass> passes;  ///< readings of them
   ModelShape shape;
@@ -171,7 +175,7 @@ struct Schedule {
   /// Digest of what all ranks must agree on: sections, tasks, lanes, collectives and their sizes; not which shard a rank owns.
   Hash128 hash() const;
   const Program& program(ProgramKind kind) const {
-    const Program* programs[] = {&train, &evaluate, &publish, &snapshot, &restore};
+    const Program* programs[] = {&train, &evaluate, &publish};
     return *programs[static_cast<std::size_t>(kind)];
   }
   int find_buffer(const std::string& name) const;  ///< -1 where there is none

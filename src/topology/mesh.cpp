@@ -57,17 +57,29 @@ int rank_of(const Mesh& mesh, const Coordinates& coordinates) {
   return rank;
 }
 
-AxisGroup axis_group(const Mesh& mesh, Axis axis, int rank) {
-  AxisGroup group;
-  Coordinates at = coordinates_of(mesh, rank);
-  auto& along = at[static_cast<std::size_t>(axis)];
-  group.key = along;
-  for (along = 0; along < mesh.size(axis); ++along) group.ranks.push_back(rank_of(mesh, at));
-  // The colour counts the groups: the rank number in the mesh without this axis.
-  Mesh rest = mesh;
-  rest.extents[static_cast<std::size_t>(axis)] = 1;
-  along = 0;
-  group.colour = rank_of(rest, at);
+std::string describe(Axes set) {
+  std::string text;
+  for (Axis axis : all_axes)
+    if (contains(set, axis)) text += fmt::format("{}{}", text.empty() ? "" : " x ", name_of(axis));
+  return text;
+}
+
+Group group_of(const Mesh& mesh, Axes along, int world_rank) {
+  Group group{.axes = along, .rank = 0, .size = 1, .world = {}};
+  Coordinates first = coordinates_of(mesh, world_rank);
+  Mesh inside;  // the group as a mesh of its own
+  for (Axis axis : all_axes)
+    if (contains(along, axis)) {
+      inside.extents[static_cast<std::size_t>(axis)] = mesh.size(axis);
+      first[static_cast<std::size_t>(axis)] = 0;
+    }
+  group.size = inside.ranks();
+  for (int member = 0; member < group.size; ++member) {
+    Coordinates at = coordinates_of(inside, member);
+    for (std::size_t axis = 0; axis < axis_count; ++axis) at[axis] += first[axis];
+    group.world.push_back(rank_of(mesh, at));
+    if (group.world.back() == world_rank) group.rank = member;
+  }
   return group;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 #include <array>
 #include <cstdint>
+#include <initializer_list>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -35,12 +36,26 @@ std::string describe(const Mesh& mesh);
 Coordinates coordinates_of(const Mesh& mesh, int rank);
 int rank_of(const Mesh& mesh, const Coordinates& coordinates);
 
-/// The ranks that differ from `rank` along one axis only, in order of their coordinate.
-struct AxisGroup {
-  int colour = 0;          ///< the same for all members, different for other groups of the axis: 0 .. ranks / size - 1
-  int key = 0;             ///< this rank's index in `ranks`
-  std::vector<int> ranks;  ///< world ranks
+/// A set of axes.
+using Axes = std::uint8_t;
+constexpr Axes axes(std::initializer_list<Axis> members) {
+  Axes set = 0;
+  for (const Axis axis : members) set |= static_cast<Axes>(1u << static_cast<unsigned>(axis));
+  return set;
+}
+constexpr bool contains(Axes set, Axis axis) { return (set & axes({axis})) != 0; }
+/// "dp", "dp x cp"
+std::string describe(Axes);
+
+/// Ranks that share parameters and divide the batch between them: their gradients are summed, and ZeRO shards over them.
+inline constexpr Axes data_axes = axes({Axis::dp});
+
+/// The ranks that differ from one rank along some axes only, in order of their ranks in the world.
+struct Group {
+  Axes axes = 0;
+  int rank = 0, size = 1;        ///< this rank's index in `world`, and how many there are
+  std::vector<int> world = {0};  ///< ranks of the world
 };
-AxisGroup axis_group(const Mesh& mesh, Axis axis, int rank);
+Group group_of(const Mesh& mesh, Axes along, int world_rank);
 
 }  // namespace tessera

@@ -29,13 +29,13 @@ Saver::Saver(const World& world, const Engine& engine, const Deck& deck, std::st
     : world_(world), engine_(engine), deck_(deck), root_(std::move(root)), claim_(claim), last_(std::move(last)) {}
 
 void Saver::write(std::int64_t step) {
-  const io::CheckpointLayout layout = engine_.checkpoint_layout();
+  const io::CheckpointLayout layout = engine_.state().checkpoint_layout();
   world_.together([&] {
     if (!claim_) return;
     claim_->renew();
     io::begin_checkpoint(root_, step);
   });
-  world_.together([&] { io::write_shard(root_, step, layout, world_.rank(), engine_.checkpoint_slices()); });
+  world_.together([&] { io::write_shard(root_, step, layout, world_.rank(), engine_.state().checkpoint_slices()); });
   world_.together([&] {
     if (!claim_) return;
     io::write_index(root_, layout,
@@ -68,7 +68,8 @@ std::string Saver::save(std::int64_t step) {
   note_saved(step);
   last_ = fmt::format("{}/{}", root_, io::checkpoint_name(step));
   const double seconds = now_seconds() - begin;
-  return fmt::format("saved {} ({} in {:.2f} s)", last_, human_bytes(static_cast<double>(bytes_of(engine_.checkpoint_layout()))), seconds);
+  return fmt::format("saved {} ({} in {:.2f} s)", last_, human_bytes(static_cast<double>(bytes_of(engine_.state().checkpoint_layout()))),
+                     seconds);
 }
 
 std::int64_t disk_bytes_needed(const Deck& deck, std::int64_t first_step, std::int64_t own, std::int64_t checkpoint_bytes) {
@@ -83,7 +84,7 @@ void foresee_full_disk(const Engine& engine, const Deck& deck, std::int64_t firs
   std::int64_t own = 0;
   for (const io::CheckpointEntry& entry : io::survey_checkpoints(root).entries)
     own += entry.fault.empty() && entry.line() == lineage.back().number;
-  const std::int64_t needed = disk_bytes_needed(deck, first_step, own, bytes_of(engine.checkpoint_layout()));
+  const std::int64_t needed = disk_bytes_needed(deck, first_step, own, bytes_of(engine.state().checkpoint_layout()));
   struct statvfs s;
   if (statvfs(root.c_str(), &s) != 0) return;  // only a forecast: a disk that is full says so at the save
   const double room = static_cast<double>(s.f_bavail) * static_cast<double>(s.f_frsize);
@@ -91,7 +92,7 @@ void foresee_full_disk(const Engine& engine, const Deck& deck, std::int64_t firs
   warning(
       "{}: the saves of this run need {} at once ({} each; checkpoint.keep = {}, and one more while it is written), and the file system "
       "has {} free. Make room, lower checkpoint.keep or choose another run.output_dir; a save that finds the disk full ends the run.",
-      root, human_bytes(static_cast<double>(needed)), human_bytes(static_cast<double>(bytes_of(engine.checkpoint_layout()))),
+      root, human_bytes(static_cast<double>(needed)), human_bytes(static_cast<double>(bytes_of(engine.state().checkpoint_layout()))),
       deck.checkpoint.keep, human_bytes(room));
 }
 

@@ -125,32 +125,27 @@ class Training {
     const GpuBinding gpu = on_gpus ? bind_gpu(world_, binding, deck_.topology.share_gpu) : GpuBinding{};
     runtime_.emplace(threads, spaces_of(deck_.run.device), gpu.device);
     if (on_gpus) overhead_.emplace(used_device_memory), overhead_->count("CUDA context");
-    if (world_.ranks() > 1) node_.emplace(world_);
     const Mesh mesh = make_mesh(deck_.mesh, world_.ranks());
-    DataParallelGroup group{
-        .rank = world_.rank(), .ranks = world_.ranks(), .gather = nullptr, .reduce = nullptr, .node = node_ ? &*node_ : nullptr};
+    RunPlan plan = plan_run(request_for(deck_, mesh, world_.rank(), Purpose::training));
+    together([&] { require_fits(deck_, plan.memory, world_.place().local_ranks, {.ranks_on_gpu = gpu.sharing}); });
+    world_.require_same("schedule", plan.schedule.hash());
+    Meeting meeting;
     if (world_.ranks() > 1) {
-      const CommunicatorPath path = on_gpus ? CommunicatorPath::nccl : CommunicatorPath::fastest;
-      group.gather = make_communicator(world_, mesh, Axis::dp, {.lane = "gather", .node = &*node_, .path = path});
-      group.reduce = make_communicator(world_, mesh, Axis::dp, {.lane = "reduce", .node = &*node_, .path = path});
-      path_ = group.gather->path();
+      meeting.node = &node_.emplace(world_);
+      meeting.communicators = make_communicators(
+          world_, mesh, plan.schedule, {.node = meeting.node, .path = on_gpus ? CommunicatorPath::nccl : CommunicatorPath::fastest});
       if (overhead_) overhead_->count("NCCL");
     }
+    path_ = meeting.communicators.path();
     lanes_ = lane_mode(deck_, world_.ranks(), threads);
-    together([&] { require_plan_fits(gpu); });
     gemm_rate_ = measure_gemm_rate(deck_.precision.compute, model_shape(deck_).backend) * world_.ranks();
     together([&] { require_attention(model_shape(deck_)); });
-    engine_.emplace(deck_, std::move(group),
-                    EngineOptions{.training = true,
-                                  .evaluation_micro_batches = evaluation_micro_batches(),
-                                  .lanes = lanes_,
-                                  .kernel_choices = kernel_choices(gpu)});
+    engine_.emplace(std::move(plan), EngineOptions{.lanes = lanes_, .kernel_choices = kernel_choices(gpu)}, std::move(meeting));
     work_.emplace(world_, [this] {
       const std::string tasks = engine_->under_way();
       return tasks.empty() ? std::string(stage_.load()) : tasks;
     });
     if (overhead_) overhead_->count("libraries", engine_->plan().bytes[static_cast<std::size_t>(Tier::device)]);
-    world_.require_same("schedule", engine_->schedule().hash());
     print_banner({.parsed = parsed_,
                   .ranks = world_.map_of_ranks(),
                   .mesh = describe(mesh),
@@ -162,18 +157,6 @@ class Training {
                   .attention = describe_attention(engine_->schedule().shape),
                   .engine = *engine_});
   }
-
-  void require_plan_fits(const GpuBinding& gpu) const {
-    const BuildRequest request{.deck = deck_,
-                               .layout = layout_for(deck_, world_.ranks()),
-                               .rank = world_.rank(),
-                               .ranks = world_.ranks(),
-                               .training = true,
-                               .evaluation_micro_batches = evaluation_micro_batches()};
-    require_fits(deck_, place(build_schedule(request)), world_.place().local_ranks, {.ranks_on_gpu = gpu.sharing});
-  }
-
-  std::int64_t evaluation_micro_batches() const { return deck_.evaluate.every > 0 ? ceil_div(deck_.evaluate.batches, world_.ranks()) : 0; }
 
   std::int64_t restore(const std::string& checkpoint) {
     if (checkpoint.empty()) {
@@ -202,7 +185,7 @@ class Training {
   void load_batch(std::int64_t step) {
     const std::int64_t A = engine_->accumulation();
     for (std::int64_t m = 0; m < A; ++m) {
-      const std::optional<std::int64_t> number = micro_batch_at(deck_, world_.ranks(), world_.rank(), m);
+      const std::optional<std::int64_t> number = micro_batch_at(deck_, engine_->data().size, engine_->data().rank, m);
       if (!number) {
         std::ranges::fill(engine_->tokens(m), 0);
         std::ranges::fill(engine_->targets(m), kernels::no_target);
@@ -216,9 +199,9 @@ class Training {
   }
 
   double evaluate() {
-    const std::int64_t per_rank = evaluation_micro_batches(), B = deck_.batch.micro;
+    const std::int64_t per_rank = engine_->planned().request.evaluation_micro_batches, B = deck_.batch.micro;
     for (std::int64_t m = 0; m < per_rank; ++m) {
-      const std::int64_t number = m * world_.ranks() + world_.rank();
+      const std::int64_t number = m * engine_->data().size + engine_->data().rank;
       engine_->weight(m) = number < deck_.evaluate.batches ? 1 : 0;
       fill_micro_batch(*validation_, m, [&](std::int64_t row) { return (number * B + row) % validation_->samples(); });
     }

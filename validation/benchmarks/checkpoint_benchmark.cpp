@@ -91,7 +91,7 @@ void one_round(const std::string& folder, const io::CheckpointLayout& layout, co
   for (int g = 0; g < static_cast<int>(layout.groups.size()); ++g)
     for (int u = 0; u < static_cast<int>(layout.units.size()); ++u) {
       auto n = static_cast<std::size_t>(layout.units[static_cast<std::size_t>(u)].elements);
-      slices.push_back({g, u, {reinterpret_cast<const float*>(source.data + at % source.bytes), n}});
+      slices.push_back({g, u, std::span(reinterpret_cast<const float*>(source.data + at % source.bytes), n)});
       at += n * 4;
     }
   double start = now_seconds();

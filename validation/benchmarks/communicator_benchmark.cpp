@@ -152,13 +152,13 @@ Settings parse(int argc, char** argv) {
 int run(World& world, int argc, char** argv) {
   Settings settings;
   world.together([&] { settings = parse(argc, argv); });
-  Mesh mesh{{1, world.ranks(), 1, 1, 1}};
+  const Group all = group_of({{1, world.ranks(), 1, 1, 1}}, data_axes, world.rank());
   Node node(world);
   // Both buffers of a call: a whole and, for the copies, a second whole.
   Arena arena(Tier::shared, static_cast<std::size_t>(settings.mib) << 21, "benchmark");
   node.register_arena(arena);
-  auto comm = make_communicator(world, mesh, Axis::dp, {.node = &node});
-  auto over_mpi = make_communicator(world, mesh, Axis::dp, {.path = CommunicatorPath::mpi});
+  auto comm = make_communicator(world, all, {.node = &node});
+  auto over_mpi = make_communicator(world, all, {.path = CommunicatorPath::mpi});
   nlohmann::json result = {{"ranks", world.ranks()}, {"path", comm->path()}};
   result["small"] = measure_small(*comm, *over_mpi, settings.repeat);
   result["large"] = measure_large(*comm, arena, settings);

@@ -23,7 +23,7 @@ Deck deck_of(const std::string& dtype) {
 int run(const std::string& dtype, int steps) {
   const Deck deck = deck_of(dtype);
   const double before = benchmarks::gemm_rate(DType::f32), ours = benchmarks::gemm_rate(deck.precision.compute);
-  Engine engine(deck, DataParallelGroup{}, {.training = true});
+  Engine engine(plan_run(request_for(deck, Mesh{}, 0, Purpose::training)));
   engine.initialise_weights();
   for (std::size_t i = 0; i < engine.tokens(0).size(); ++i)
     engine.tokens(0)[i] = static_cast<std::int32_t>(i * 7919 % 50304),

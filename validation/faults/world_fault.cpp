@@ -20,7 +20,8 @@ namespace tessera {
 namespace {
 
 std::unique_ptr<Communicator> communicator(const World& world, const Node& node, CommunicatorPath path) {
-  return make_communicator(world, {{1, world.ranks(), 1, 1, 1}}, Axis::dp, {.lane = "reduce", .node = &node, .path = path});
+  return make_communicator(world, group_of({{1, world.ranks(), 1, 1, 1}}, data_axes, world.rank()),
+                           {.lane = "reduce", .node = &node, .path = path});
 }
 
 /// What the ranks that do not fail do: wait for the others in a collective, as training does.

@@ -12,14 +12,14 @@ int main(int argc, char** argv) {
   const KernelRuntime runtime(1);
   const auto file = fixture::hdf5::File::open(argv[1], ExitCode::data);
   const Deck deck = fixture::deck_of(file, false, false);
-  Engine engine(deck, DataParallelGroup{}, {.training = true});
+  Engine engine(plan_run(request_for(deck, Mesh{}, 0, Purpose::training)));
   engine.set_weights([&](const Parameter& p, std::int64_t first, std::span<float> out) {
     const auto values = fixture::floats(file, "weights/" + p.name);
     std::copy_n(values.begin() + first, out.size(), out.begin());
   });
-  const io::CheckpointLayout layout = engine.checkpoint_layout();
+  const io::CheckpointLayout layout = engine.state().checkpoint_layout();
   io::begin_checkpoint(argv[2], 0);
-  io::write_shard(argv[2], 0, layout, 0, engine.checkpoint_slices());
+  io::write_shard(argv[2], 0, layout, 0, engine.state().checkpoint_slices());
   io::write_index(argv[2], layout, {.deck = print_deck(deck), .identity = deck_identity(deck).hex(), .version = "test"});
   io::commit_checkpoint(argv[2], 0, 0);
   return 0;

@@ -57,7 +57,7 @@ class Parity : public testing::TestWithParam<Case> {
 #endif
   }
   std::unique_ptr<Engine> make_engine(bool training) const {
-    auto engine = std::make_unique<Engine>(deck_, DataParallelGroup{}, EngineOptions{.training = training});
+    auto engine = std::make_unique<Engine>(plan_run(request_for(deck_, Mesh{}, 0, training ? Purpose::training : Purpose::evaluation)));
     return engine;
   }
   void set_fixture_weights(Engine& engine) const {

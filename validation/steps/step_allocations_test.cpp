@@ -94,16 +94,15 @@ TEST_P(StepAllocations, NoneAfterTheFirstStep) {
       "[learning_rate]\nwarmup_steps = 1\n[precision]\ncompute = \"{}\"\n[zero]\nstage = {}\n",
       c.reproducible, c.dtype, c.stage);
   const Deck deck = require_deck(parse_deck_text(text, "test", {}, world->ranks()));
+  const Mesh mesh = make_mesh(deck.mesh, world->ranks());
+  RunPlan plan = plan_run(request_for(deck, mesh, world->rank(), Purpose::training));
   std::optional<Node> node;
-  DataParallelGroup group{.rank = world->rank(), .ranks = world->ranks(), .gather = nullptr, .reduce = nullptr, .node = nullptr};
+  Meeting meeting;
   if (world->ranks() > 1) {
-    node.emplace(*world);
-    const Mesh mesh = make_mesh(deck.mesh, world->ranks());
-    group.gather = make_communicator(*world, mesh, Axis::dp, {.lane = "gather", .node = &*node});
-    group.reduce = make_communicator(*world, mesh, Axis::dp, {.lane = "reduce", .node = &*node});
-    group.node = &*node;
+    meeting.node = &node.emplace(*world);
+    meeting.communicators = make_communicators(*world, mesh, plan.schedule, {.node = &*node});
   }
-  Engine engine(deck, std::move(group), {.training = true, .lanes = c.lanes});
+  Engine engine(std::move(plan), {.lanes = c.lanes}, std::move(meeting));
   engine.initialise_weights();
   for (std::int64_t m = 0; m < engine.accumulation(); ++m)
     for (std::size_t i = 0; i < engine.tokens(m).size(); ++i)
@@ -128,7 +127,9 @@ TEST(DecoderAllocations, NoneAfterTheFirstTokens) {
       "[batch]\nglobal = 2\nmicro = 2\nsequence_length = 40\n[data]\ntrain = \"none.bin\"\n[optimizer]\nlearning_rate = 1e-3\n"
       "[precision]\ncompute = \"bf16\"\n",
       "test", {}, 1));
-  const Engine engine(deck, {}, {.training = false});
+  BuildRequest request = request_for(deck, Mesh{}, 0, Purpose::evaluation);
+  request.evaluation_micro_batches = 0;
+  const Engine engine(plan_run(request));
   const std::vector<std::int32_t> prompt{1, 2, 3, 4, 5};
   Decoder decoder(engine, deck, {.prompt = 5, .capacity = 40});
   decoder.start(prompt);

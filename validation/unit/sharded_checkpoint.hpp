@@ -5,7 +5,8 @@
 
 #include "base/hash.hpp"
 #include "io/checkpoint/checkpoint.hpp"
-#include "schedule/build/builder.hpp"
+#include "schedule/build/request.hpp"
+#include "zero/partition.hpp"
 
 namespace tessera::test {
 
@@ -46,9 +47,9 @@ inline std::string write_sharded(const std::string& root, const Deck& deck, int 
             out[static_cast<std::size_t>(piece.unit_offset - mine.begin + i)] =
                 tensor == of_nan ? std::numeric_limits<float>::quiet_NaN() : value_at(key, piece.tensor_offset + i);
         }
-        slices.push_back({group, u, {}});
+        slices.push_back({group, u, std::span<const float>()});
       }
-    for (std::size_t i = 0; i < slices.size(); ++i) slices[i].data = values[i];
+    for (std::size_t i = 0; i < slices.size(); ++i) slices[i].data = std::span<const float>(values[i]);
     io::write_shard(root, step, saved, shard, slices);
   }
   io::write_index(

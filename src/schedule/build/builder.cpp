@@ -11,22 +11,22 @@ ScheduleBuilder::ScheduleBuilder(const BuildRequest& request) : request_(request
   by_name_.reserve(16 * schedule_.segments.size());  // about as many as a model of many layers has: growing costs more than finding
   const bool device = deck_.run.device == "cuda";
   local_tier_ = device ? Tier::device : Tier::host;
-  comm_tier_ = request.ranks > 1 && !device ? Tier::shared : local_tier_;
-  fixed_ = deck_.run.reproducible;
+  comm_tier_ = request.data.size > 1 && !device ? Tier::shared : local_tier_;
+  const UnitRules rules{
+      .stage = static_cast<int>(deck_.zero.stage), .reproducible = deck_.run.reproducible, .training = request.training()};
+  for (int u = 0; u < units(); ++u) plans_.push_back(plan_unit(layout_, u, rules, request.data));
 }
 
 Schedule ScheduleBuilder::build() {
   declare_persistent();
-  if (request_.training) build_train();
+  if (request_.training()) build_train();
   if (request_.evaluation_micro_batches > 0) build_evaluate();
   build_publish();
-  build_state_copies(schedule_.snapshot, "snapshot", true);
-  build_state_copies(schedule_.restore, "restore", false);
   return std::move(schedule_);
 }
 
 void ScheduleBuilder::build_train() {
-  const std::int64_t A = accumulation_steps(deck_, request_.ranks);
+  const std::int64_t A = accumulation_steps(deck_, request_.data.size);
   schedule_.train.name = "train";
   auto add = [&](std::int64_t repeat) { schedule_.train.phases.push_back({last_section(), repeat}); };
   begin_section("begin");
@@ -68,30 +68,16 @@ void ScheduleBuilder::build_publish() {
   begin_section("publish");
   emit_upload({"rope"});
   for (int u = 0; u < units(); ++u) {
-    if (request_.training && compute() != DType::f32) {
-      const std::int64_t n = state(u).size();
+    if (request_.training() && compute() != DType::f32) {
+      const Range& state = plan(u).state;
       emit({.name = "cast " + unit_at(u).name,
-            .op = CastShard{n},
-            .uses = {{named("parameters." + unit_at(u).name), parameter_offset(u), compute_bytes(n), Access::write, 0},
-                     whole(named("master." + unit_at(u).name), Access::read)}});
+            .op = CastShard{state.size()},
+            .uses = {parameter_use(u, state, Access::write), whole(named("master." + unit_at(u).name), Access::read)}});
     }
     emit_publish_gather(u);
     emit_pack(u);
   }
   schedule_.publish.phases.push_back({last_section(), 1});
-}
-
-void ScheduleBuilder::build_state_copies(Program& program, const std::string& name, bool to_host) {
-  program.name = name;
-  if (local_tier_ != Tier::device || !request_.training) return;
-  begin_section(name);
-  for (int u = 0; u < units(); ++u)
-    for (const std::string& state : state_names(u)) {
-      const Use twin = whole(named(host_side(state)), to_host ? Access::write : Access::read);
-      const Use used = state_use(state, u, to_host ? Access::read : Access::write);
-      emit({.name = (to_host ? "download " : "upload ") + state, .op = Copy{}, .uses = {to_host ? twin : used, to_host ? used : twin}});
-    }
-  program.phases.push_back({last_section(), 1});
 }
 
 void ScheduleBuilder::emit_begin() {
@@ -109,32 +95,16 @@ Task& ScheduleBuilder::emit(Task task) {
   return schedule_.sections.back().tasks.back();
 }
 
-UnitStorage ScheduleBuilder::storage(int unit) const {
-  UnitStorage s = unit_storage(static_cast<int>(deck_.zero.stage), layout_.units[index(unit)], request_.ranks);
-  if (!request_.training) s.parameters_whole = true;
-  return s;
+Use ScheduleBuilder::parameter_use(int unit, const Range& elements, Access access) const {
+  return {named("parameters." + unit_at(unit).name), compute_bytes(elements.begin - plan(unit).parameters.begin),
+          compute_bytes(elements.size()), access, 0};
 }
 
-Range ScheduleBuilder::state(int unit) const {
-  return storage(unit).optimizer_whole ? Range{0, unit_at(unit).elements} : owned_range(layout_, unit, request_.rank);
+Use ScheduleBuilder::gradient_use(int unit, const Range& elements, Access access) const {
+  return {named("gradients." + unit_at(unit).name), gradient_bytes(unit, elements.begin - plan(unit).gradient.held.begin),
+          gradient_bytes(unit, elements.size()), access, 0};
 }
 
 Schedule build_schedule(const BuildRequest& request) { return ScheduleBuilder(request).build(); }
-
-StateRange state_range(const Schedule& schedule, const BuildRequest& request, const std::string& group, int unit, StateSide side) {
-  const Unit& u = request.layout.units[static_cast<std::size_t>(unit)];
-  const UnitStorage st = unit_storage(static_cast<int>(request.deck.zero.stage), u, request.ranks);
-  const Range range = st.optimizer_whole ? Range{0, u.elements} : owned_range(request.layout, unit, request.rank);
-  const bool in_parameters = group == "master" && request.deck.precision.compute == DType::f32;
-  const std::string name = (in_parameters ? "parameters" : group) + "." + u.name;
-  const int twin = side == StateSide::host ? schedule.find_buffer("host." + name) : -1;
-  if (twin >= 0) return {twin, 0, range};
-  return {schedule.find_buffer(name), in_parameters && st.parameters_whole ? 4 * range.begin : 0, range};
-}
-
-Layout layout_for(const Deck& deck, int ranks) {
-  const bool persistent = deck.zero.stage == 3 && ranks > 1;
-  return make_layout(parameter_table(deck.model), ranks, persistent ? deck.zero.param_persistence_threshold : 0);
-}
 
 }  // namespace tessera

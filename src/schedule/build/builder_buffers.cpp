@@ -3,10 +3,22 @@
 #include <algorithm>
 
 #include "kernels/step/step.hpp"
+#include "optimizer/state.hpp"
 #include "schedule/build/micro_batches.hpp"
 #include "schedule/build/schedule_builder.hpp"
 
 namespace tessera {
+
+namespace {
+
+/// The category in which the memory table counts a group of state.
+Category category_named(std::string_view group) {
+  for (int c = 0; c < category_count; ++c)
+    if (name_of(static_cast<Category>(c)) == group) return static_cast<Category>(c);
+  fail(ExitCode::internal, "state {} has no category in the memory table", group);
+}
+
+}  // namespace
 
 int ScheduleBuilder::buffer(const std::string& name, Category category, Tier tier, std::int64_t bytes, bool persistent) {
   auto [it, fresh] = by_name_.try_emplace(name, static_cast<int>(schedule_.buffers.size()));
@@ -23,22 +35,8 @@ int ScheduleBuilder::buffer(const std::string& name, Category category, Tier tie
 void ScheduleBuilder::declare_persistent() {
   const ModelShape& s = schedule_.shape;
   const std::int64_t micros =
-      std::max(request_.training ? accumulation_steps(deck_, request_.ranks) : 0, request_.evaluation_micro_batches);
-  for (int u = 0; u < units(); ++u) {
-    const std::string& name = unit_at(u).name;
-    const UnitStorage st = storage(u);
-    const std::int64_t P = unit_at(u).elements, S = shard(u);
-    buffer("parameters." + name, Category::parameters, comm_tier_, compute_bytes(st.parameters_whole ? P : S), true);
-    if (!request_.training) continue;
-    const std::int64_t state_bytes = 4 * (st.optimizer_whole ? P : S);
-    if (compute() != DType::f32) buffer("master." + name, Category::master, local_tier_, state_bytes, true);
-    buffer("adam_m." + name, Category::adam_m, local_tier_, state_bytes, true);
-    buffer("adam_v." + name, Category::adam_v, local_tier_, state_bytes, true);
-    buffer("gradients." + name, Category::gradients, st.gradients_whole ? comm_tier_ : local_tier_,
-           gradient_bytes(st.gradients_whole ? P : S), true);
-    if (local_tier_ == Tier::device)
-      for (const std::string& held : state_names(u)) buffer(host_side(held), Category::snapshot, Tier::host, state_bytes, true);
-  }
+      std::max(request_.training() ? accumulation_steps(deck_, request_.data.size) : 0, request_.evaluation_micro_batches);
+  for (int u = 0; u < units(); ++u) declare_unit(u);
   declare_packed();
   input("tokens", Category::inputs, 4 * s.tokens() * micros);
   input("targets", Category::inputs, 4 * s.tokens() * micros);
@@ -48,6 +46,24 @@ void ScheduleBuilder::declare_persistent() {
   input("inputs", Category::scalars, sizeof(kernels::StepInputs));
   buffer("adamw", Category::scalars, local_tier_, sizeof(kernels::AdamwScalars), true);
   input("report", Category::scalars, sizeof(kernels::StepReport));
+}
+
+void ScheduleBuilder::declare_unit(int unit) {
+  const std::string& name = unit_at(unit).name;
+  const UnitPlan& p = plan(unit);
+  buffer("parameters." + name, Category::parameters, comm_tier_, compute_bytes(p.parameters.size()), true);
+  if (!request_.training()) return;
+  for (const std::string_view group : state_groups(deck_.optimizer.type)) {
+    Held held{.group = std::string(group), .unit = unit, .elements = p.state, .use = {}};
+    if (group == master_group && compute() == DType::f32)
+      held.use = parameter_use(unit, p.state, Access::read);
+    else
+      held.use =
+          whole(buffer(fmt::format("{}.{}", group, name), category_named(group), local_tier_, 4 * p.state.size(), true), Access::read);
+    schedule_.state.push_back(std::move(held));
+  }
+  buffer("gradients." + name, Category::gradients, p.storage.gradients_whole ? comm_tier_ : local_tier_,
+         gradient_bytes(unit, p.gradient.held.size()), true);
 }
 
 void ScheduleBuilder::input(const std::string& name, Category category, std::int64_t bytes) {
@@ -68,18 +84,8 @@ void ScheduleBuilder::emit_download(const std::string& name) {
   if (local_tier_ == Tier::device) emit_copy("download", host_side(name), name);
 }
 
-std::vector<std::string> ScheduleBuilder::state_names(int unit) const {
-  const std::string& name = unit_at(unit).name;
-  return {(compute() == DType::f32 ? "parameters." : "master.") + name, "adam_m." + name, "adam_v." + name};
-}
-
-Use ScheduleBuilder::state_use(const std::string& name, int unit, Access access) const {
-  const bool in_parameters = name.starts_with("parameters.");
-  return {named(name), in_parameters ? parameter_offset(unit) : 0, 4 * state(unit).size(), access, 0};
-}
-
 bool ScheduleBuilder::keeps_packed(const ValueInfo& v) const {
-  return request_.training && storage(layout_.find(v.name).unit).parameters_whole;
+  return request_.training() && plan(layout_.find(v.name).unit).storage.parameters_whole;
 }
 
 void ScheduleBuilder::declare_packed() {
@@ -91,7 +97,7 @@ void ScheduleBuilder::declare_packed() {
       buffer(packed_name(v), Category::packed, local_tier_, v.bytes, true);
       packed_[index(layout_.find(v.name).unit)].push_back(&v);
     }
-  if (deck_.kernels.pack_weights && request_.training && seen.empty())
+  if (deck_.kernels.pack_weights && request_.training() && seen.empty())
     fail(ExitCode::usage, "kernels.pack_weights = true, and this processor's {} product has no packed form: leave the key out",
          name_of(compute()));
 }

@@ -45,7 +45,7 @@ std::vector<int> ScheduleBuilder::gathered_units(const SegmentPass& p) const {
   for (const Operand& o : p.operands) {
     if (value_of(p, o).kind != ValueKind::weight) continue;
     const int unit = layout_.find(value_of(p, o).name).unit;
-    if (!storage(unit).parameters_whole && std::find(result.begin(), result.end(), unit) == result.end()) result.push_back(unit);
+    if (!plan(unit).storage.parameters_whole && std::find(result.begin(), result.end(), unit) == result.end()) result.push_back(unit);
   }
   return result;
 }
@@ -112,7 +112,7 @@ Use ScheduleBuilder::bind(const Operand& o, const SegmentPass& p, int event, boo
     case ValueKind::packed_weight:
       return keeps_packed(v) ? whole(named(packed_name(v)), Access::read) : absent();
     case ValueKind::weight_gradient:
-      return gradient_use(v.name, first);
+      return tensor_gradient_use(v.name, first);
     case ValueKind::rope_table:
       return whole(named("rope"), Access::read);
     case ValueKind::tokens:
@@ -128,14 +128,14 @@ Use ScheduleBuilder::bind(const Operand& o, const SegmentPass& p, int event, boo
 }
 
 void ScheduleBuilder::emit_gather(const Residency& r, int number, const Events& events) {
-  const std::int64_t P = unit_at(r.unit).elements, S = shard(r.unit);
+  const std::int64_t P = unit_at(r.unit).elements, S = plan(r.unit).shard;
   const int target =
       buffer(fmt::format("gathered.{}#{}", unit_at(r.unit).name, number), Category::gathered, comm_tier_, compute_bytes(P), false);
   gathered_[index(r.unit)].push_back({r, target});
   const SegmentPass& reader = pass(events[index(r.first)]);
   const bool backward = reader.kind != PassKind::forward && !schedule_.segments[index(reader.segment)].joint;
   emit({.name = fmt::format("gather {} ({})", unit_at(r.unit).name, backward ? "backward" : "forward"),
-        .op = Gather{S, S, compute()},
+        .op = Collective{CollectiveKind::all_gather, plan(r.unit).owners.axes, S, S, compute()},
         .lane = Lane::gather,
         .uses = {whole(target, Access::write), whole(named("parameters." + unit_at(r.unit).name), Access::read)},
         .bytes_moved = static_cast<double>(compute_bytes(P - S))});
@@ -144,7 +144,7 @@ void ScheduleBuilder::emit_gather(const Residency& r, int number, const Events& 
 Use ScheduleBuilder::weight_use(const std::string& tensor, int event) const {
   const TensorRef ref = layout_.find(tensor);
   const std::int64_t offset = compute_bytes(ref.offset), bytes = compute_bytes(ref.elements);
-  if (storage(ref.unit).parameters_whole) return {named("parameters." + unit_at(ref.unit).name), offset, bytes, Access::read, 0};
+  if (plan(ref.unit).storage.parameters_whole) return {named("parameters." + unit_at(ref.unit).name), offset, bytes, Access::read, 0};
   for (const Gathered& copy : gathered_[index(ref.unit)])
     if (copy.live.first <= event && event <= copy.live.last) return {copy.buffer, offset, bytes, Access::read, 0};
   fail(ExitCode::internal, "{} is not gathered where it is read", tensor);
@@ -152,18 +152,20 @@ Use ScheduleBuilder::weight_use(const std::string& tensor, int event) const {
 
 int ScheduleBuilder::gradient_buffer(int unit) {
   const std::string& name = unit_at(unit).name;
-  if (gradient_direct(unit)) return named("gradients." + name);
-  const Tier tier = fixed_ ? local_tier_ : comm_tier_;
+  const GradientPath& path = plan(unit).gradient;
+  if (path.direct) return named("gradients." + name);
+  const Tier tier = path.sum == DType::i64 ? local_tier_ : comm_tier_;
   return buffer("micro_gradients." + name, Category::gradients, tier, 4 * unit_at(unit).elements, false);
 }
 
-Use ScheduleBuilder::gradient_use(const std::string& tensor, bool first) {
+Use ScheduleBuilder::tensor_gradient_use(const std::string& tensor, bool first) {
   const TensorRef ref = layout_.find(tensor);
   const int target = gradient_buffer(ref.unit);
+  const bool direct = plan(ref.unit).gradient.direct;
   // The first touch of a unit's own micro-batch buffer clears the gaps between its tensors, which would otherwise hold what lay there
   // before.
-  if (!gradient_direct(ref.unit) && touched_units_.insert(ref.unit).second) emit_zero_padding(ref.unit, target);
-  const bool starts = touched_.insert(tensor).second && (first || !gradient_direct(ref.unit));
+  if (!direct && touched_units_.insert(ref.unit).second) emit_zero_padding(ref.unit, target);
+  const bool starts = touched_.insert(tensor).second && (first || !direct);
   return {target, 4 * ref.offset, 4 * ref.elements, starts ? Access::write : Access::add, 0};
 }
 
@@ -185,57 +187,63 @@ std::vector<std::vector<int>> ScheduleBuilder::gradients_done(const Events& even
 
 void ScheduleBuilder::emit_gradient_done(int unit, bool first, bool last) {
   const std::string& name = unit_at(unit).name;
-  const UnitStorage st = storage(unit);
-  const std::int64_t P = unit_at(unit).elements, S = shard(unit);
-  const int sum = named("gradients." + name);
+  const UnitPlan& p = plan(unit);
+  const std::int64_t P = unit_at(unit).elements;
   touched_units_.erase(unit);
-  int source = gradient_buffer(unit);
-  if (fixed_) {
-    int target = sum;
-    if (!st.gradients_whole) target = buffer("fixed_gradients." + name, Category::gradients, comm_tier_, 8 * P, false);
-    if (!st.gradients_whole || first) emit({.name = "clear sums " + name, .op = Zero{}, .uses = {whole(target, Access::write)}});
+  int sum = gradient_buffer(unit);
+  if (p.gradient.sum == DType::i64) {
+    const int micro = sum;
+    const bool whole_sum = p.storage.gradients_whole;
+    sum = whole_sum ? named("gradients." + name) : buffer("fixed_gradients." + name, Category::gradients, comm_tier_, 8 * P, false);
+    if (!whole_sum || first) emit({.name = "clear sums " + name, .op = Zero{}, .uses = {whole(sum, Access::write)}});
     emit({.name = "accumulate " + name,
-          .op = AccumulateFixed{P, fixed_limit_for(st)},
-          .uses = {whole(target, Access::add), whole(source, Access::read), whole(named("scalars"), Access::add)}});
-    source = target;
+          .op = AccumulateFixed{P, fixed_limit_of(unit)},
+          .uses = {whole(sum, Access::add), whole(micro, Access::read), whole(named("scalars"), Access::add)}});
   }
-  if (request_.ranks == 1) return;
-  if (!st.gradients_whole) {
-    emit_reduce(unit, sum, 0, source, !first);
-  } else if (last && st.optimizer_whole) {
-    for (const Range& cut : cut_shard(P, 1, deck_.zero.reduce_bucket_size))
-      emit({.name = "all-reduce " + name,
-            .op = AllReduce{cut.size(), gradient_type()},
-            .lane = Lane::reduce,
-            .uses = {{sum, gradient_bytes(cut.begin), gradient_bytes(cut.size()), Access::add, 0}},
-            .bytes_moved = 2.0 * static_cast<double>(gradient_bytes(cut.size())) * (request_.ranks - 1) / request_.ranks});
-  } else if (last) {
-    emit_reduce(unit, sum, gradient_bytes(request_.rank * S), sum, false);
-  }
+  using enum GradientPath::Meeting;
+  if (p.gradient.meeting == never || (p.gradient.meeting == once && !last)) return;
+  if (p.gradient.scattered)
+    emit_reduce_scatter(unit, sum, p.gradient.meeting == every_micro_batch && !first);
+  else
+    emit_all_reduce(unit, sum);
 }
 
-std::int64_t ScheduleBuilder::fixed_limit_for(const UnitStorage& st) const {
-  return kernels::fixed_limit / (st.gradients_whole ? request_.ranks : request_.ranks * accumulation_steps(deck_, request_.ranks));
+std::int64_t ScheduleBuilder::fixed_limit_of(int unit) const {
+  const UnitPlan& p = plan(unit);
+  const bool each = p.gradient.meeting == GradientPath::Meeting::every_micro_batch;
+  return kernels::fixed_limit / (p.owners.size * (each ? accumulation_steps(deck_, request_.data.size) : 1));
 }
 
-void ScheduleBuilder::emit_reduce(int unit, int target, std::int64_t target_offset, int source, bool accumulate) {
-  const std::int64_t S = shard(unit);
-  for (const Range& cut : cut_shard(S, request_.ranks, deck_.zero.reduce_bucket_size)) {
-    // Reads a piece of every rank's block: the whole buffer from the first piece to the last one.
-    const Use read{source, gradient_bytes(cut.begin), gradient_bytes((request_.ranks - 1) * S + cut.size()), Access::read, 0};
-    emit({.name = "reduce " + unit_at(unit).name,
-          .op = Reduce{cut.size(), S, gradient_type(), accumulate},
+void ScheduleBuilder::emit_all_reduce(int unit, int whole) {
+  const Group& owners = plan(unit).owners;
+  for (const Range& cut : cut_shard(unit_at(unit).elements, 1, deck_.zero.reduce_bucket_size)) {
+    const std::int64_t bytes = gradient_bytes(unit, cut.size());
+    emit({.name = "all-reduce " + unit_at(unit).name,
+          .op = Collective{CollectiveKind::all_reduce, owners.axes, cut.size(), 0, plan(unit).gradient.sum},
           .lane = Lane::reduce,
-          .uses = {{target, target_offset + gradient_bytes(cut.begin), gradient_bytes(cut.size()), accumulate ? Access::add : Access::write,
-                    0},
-                   read,
-                   reduce_workspace(cut.size(), accumulate)},
-          .bytes_moved = static_cast<double>(gradient_bytes(cut.size())) * (request_.ranks - 1)});
+          .uses = {{whole, gradient_bytes(unit, cut.begin), bytes, Access::add, 0}},
+          .bytes_moved = 2.0 * static_cast<double>(bytes) * (owners.size - 1) / owners.size});
   }
 }
 
-Use ScheduleBuilder::reduce_workspace(std::int64_t count, bool accumulate) {
-  const std::int64_t bytes = reduce_scatter_workspace_bytes(schedule_.shape.backend, count, gradient_type(), accumulate);
+void ScheduleBuilder::emit_reduce_scatter(int unit, int whole, bool accumulate) {
+  const UnitPlan& p = plan(unit);
+  const std::int64_t S = p.shard;
+  for (const Range& cut : cut_shard(S, p.owners.size, deck_.zero.reduce_bucket_size)) {
+    // Reads a piece of every rank's block: the whole buffer from the first piece to the last one.
+    const Use read{whole, gradient_bytes(unit, cut.begin), gradient_bytes(unit, (p.owners.size - 1) * S + cut.size()), Access::read, 0};
+    const Range mine{p.owned.begin + cut.begin, p.owned.begin + cut.end};
+    emit(
+        {.name = "reduce " + unit_at(unit).name,
+         .op = Collective{CollectiveKind::reduce_scatter, p.owners.axes, cut.size(), S, p.gradient.sum, accumulate},
+         .lane = Lane::reduce,
+         .uses = {gradient_use(unit, mine, accumulate ? Access::add : Access::write), read, reduce_workspace(unit, cut.size(), accumulate)},
+         .bytes_moved = static_cast<double>(gradient_bytes(unit, cut.size())) * (p.owners.size - 1)});
+  }
+}
+
+Use ScheduleBuilder::reduce_workspace(int unit, std::int64_t count, bool accumulate) {
+  const std::int64_t bytes = reduce_scatter_workspace_bytes(schedule_.shape.backend, count, plan(unit).gradient.sum, accumulate);
   if (bytes == 0) return absent();
   return {buffer("workspace.reduce", Category::workspace, local_tier_, bytes, false), 0, bytes, Access::write, 0};
 }

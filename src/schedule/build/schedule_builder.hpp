@@ -10,6 +10,7 @@
 #include "model/recompute.hpp"
 #include "schedule/build/builder.hpp"
 #include "zero/residency.hpp"
+#include "zero/unit_plan.hpp"
 
 namespace tessera {
 
@@ -34,7 +35,6 @@ class ScheduleBuilder {
   void build_train();
   void build_evaluate();
   void build_publish();
-  void build_state_copies(Program& program, const std::string& name, bool to_host);
   void emit_begin();
   void begin_section(const std::string& name);
   Task& emit(Task task);
@@ -45,16 +45,13 @@ class ScheduleBuilder {
   static std::size_t index(int i) { return static_cast<std::size_t>(i); }
   int units() const { return static_cast<int>(layout_.units.size()); }
   const Unit& unit_at(int unit) const { return layout_.units[index(unit)]; }
-  UnitStorage storage(int unit) const;
-  std::int64_t shard(int unit) const { return layout_.shard_elements(unit); }
+  const UnitPlan& plan(int unit) const { return plans_[index(unit)]; }
   DType compute() const { return deck_.precision.compute; }
   std::int64_t compute_bytes(std::int64_t n) const { return n * static_cast<std::int64_t>(size_of(compute())); }
-  DType gradient_type() const { return fixed_ ? DType::i64 : DType::f32; }
-  std::int64_t gradient_bytes(std::int64_t n) const { return n * static_cast<std::int64_t>(size_of(gradient_type())); }
-  /// Elements of the unit whose optimizer state this rank holds.
-  Range state(int unit) const;
-  /// Byte offset in "parameters.UNIT" of the first element of `state(unit)`.
-  std::int64_t parameter_offset(int unit) const { return storage(unit).parameters_whole ? compute_bytes(state(unit).begin) : 0; }
+  std::int64_t gradient_bytes(int unit, std::int64_t n) const { return n * static_cast<std::int64_t>(size_of(plan(unit).gradient.sum)); }
+  /// Elements of a unit in its compute copy on this rank, and in its gradients' sum.
+  Use parameter_use(int unit, const Range& elements, Access access) const;
+  Use gradient_use(int unit, const Range& elements, Access access) const;
 
   // ---- Buffers (builder_buffers.cpp) ----
 
@@ -72,10 +69,7 @@ class ScheduleBuilder {
   void emit_upload(const std::vector<std::string>& names);
   void emit_download(const std::string& name);
 
-  /// Names of the buffers that hold a unit's fp32 state.
-  std::vector<std::string> state_names(int unit) const;
-  /// The bytes of this rank's state in each of state_names.
-  Use state_use(const std::string& name, int unit, Access access) const;
+  void declare_unit(int unit);
 
   bool keeps_packed(const ValueInfo& v) const;
   static std::string packed_name(const ValueInfo& v);
@@ -105,21 +99,20 @@ class ScheduleBuilder {
   void emit_gather(const Residency& r, int number, const Events& events);
   Use weight_use(const std::string& tensor, int event) const;
 
-  /// Where a unit's fp32 gradient of this micro-batch is written: straight into the step's sum where that is whole and fp32, else into a
-  /// buffer of its own.
-  bool gradient_direct(int unit) const { return storage(unit).gradients_whole && !fixed_; }
+  /// Where kernels write a unit's gradient: the step's sum, or a buffer of this micro-batch.
   int gradient_buffer(int unit);
-  Use gradient_use(const std::string& tensor, bool first);
+  Use tensor_gradient_use(const std::string& tensor, bool first);
   void emit_zero_padding(int unit, int target);
   /// Units whose gradient is complete after each event.
   std::vector<std::vector<int>> gradients_done(const Events& events) const;
   /// A unit's gradient of this micro-batch is complete: into the step's sum, and to its owner where the stage says so.
   void emit_gradient_done(int unit, bool first, bool last);
-  /// A whole sum meets those of the other ranks; a micro-batch's meets those of all micro-batches of all ranks.
-  std::int64_t fixed_limit_for(const UnitStorage& st) const;
-  /// Reduce-scatter of a whole buffer into this rank's shard at `target` + `target_offset`.
-  void emit_reduce(int unit, int target, std::int64_t target_offset, int source, bool accumulate);
-  Use reduce_workspace(std::int64_t count, bool accumulate);
+  /// Of a sum's magnitude: what it will be added to must not wrap.
+  std::int64_t fixed_limit_of(int unit) const;
+  /// Sums meet: `whole` is a buffer with all elements of the unit.
+  void emit_all_reduce(int unit, int whole);
+  void emit_reduce_scatter(int unit, int whole, bool accumulate);
+  Use reduce_workspace(int unit, std::int64_t count, bool accumulate);
 
   // ---- The end of a step (builder_update.cpp) ----
 
@@ -133,6 +126,7 @@ class ScheduleBuilder {
   const BuildRequest& request_;
   const Deck& deck_;
   const Layout& layout_;
+  std::vector<UnitPlan> plans_;  ///< by unit
   Schedule schedule_;
   std::unordered_map<std::string, int> by_name_;
   std::vector<std::vector<const ValueInfo*>> packed_;  ///< of each unit, every packed copy once: the head's passes share one
@@ -142,7 +136,6 @@ class ScheduleBuilder {
   ActivationPlan activations_;
   Tier local_tier_ = Tier::host;  ///< where kernels work
   Tier comm_tier_ = Tier::host;   ///< what collectives touch
-  bool fixed_ = false;
 };
 
 }  // namespace tessera

@@ -29,9 +29,7 @@ void abort_all(const std::vector<Communicator*>& communicators) {
 
 /// Asks the communicators whose collectives wait on streams.
 StreamWatch watch_over(const TaskBackend& backend) {
-  std::vector<Communicator*> communicators;
-  for (Communicator* c : {backend.gather, backend.reduce})
-    if (c) communicators.push_back(c);
+  const std::vector<Communicator*> communicators = backend.communicators ? backend.communicators->all() : std::vector<Communicator*>{};
   return {.check =
               [=](double waited) {
                 for (Communicator* c : communicators) c->check(waited);

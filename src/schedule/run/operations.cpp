@@ -36,12 +36,18 @@ struct Runner {
              context({at<std::byte>(r, last), pass.workspace}), backend.grad_scale);
   }
 
-  void operator()(const Gather& op) const { backend.gather->all_gather(at(r, 0), at(r, 1), op.count, op.dtype, op.stride, context()); }
-  void operator()(const Reduce& op) const {
-    const kernels::Context with_workspace = context({at<std::byte>(r, 2), static_cast<std::size_t>(bytes(2))});
-    backend.reduce->reduce_scatter(at(r, 0), at(r, 1), op.count, op.dtype, op.stride, op.accumulate, with_workspace);
+  void operator()(const Collective& op) const {
+    Communicator& group = backend.communicators->at(r.task.lane, op.axes);
+    switch (op.kind) {
+      case CollectiveKind::all_gather:
+        return group.all_gather(at(r, 0), at(r, 1), op.count, op.dtype, op.stride, context());
+      case CollectiveKind::reduce_scatter:
+        return group.reduce_scatter(at(r, 0), at(r, 1), op.count, op.dtype, op.stride, op.accumulate,
+                                    context({at<std::byte>(r, 2), static_cast<std::size_t>(bytes(2))}));
+      case CollectiveKind::all_reduce:
+        return group.all_reduce(at(r, 0), op.count, op.dtype, Reduction::sum, context());
+    }
   }
-  void operator()(const AllReduce& op) const { backend.reduce->all_reduce(at(r, 0), op.count, op.dtype, Reduction::sum, context()); }
 
   void operator()(const AccumulateFixed& op) const {
     kernels::fixed_accumulate(context(), at<std::int64_t>(r, 0), at<float>(r, 1), op.count, &at<StepScalars>(r, 2)->overflow, op.limit);

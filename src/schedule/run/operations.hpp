@@ -1,14 +1,13 @@
 // What each op does: one overload an op. The only place that knows both ops and kernels or communicators.
 #pragma once
+#include "schedule/run/communicators.hpp"
 #include "schedule/run/executor.hpp"
-#include "topology/communicators/communicator.hpp"
 
 namespace tessera {
 
 struct TaskBackend {
   const Schedule* schedule = nullptr;
-  Communicator* gather = nullptr;  ///< each lane has its own; null where one rank is the whole group
-  Communicator* reduce = nullptr;
+  const Communicators* communicators = nullptr;
   bool reproducible = false;
   kernels::Backend backend = kernels::Backend::host;
   std::array<void*, lane_count> streams{};  ///< cudaStream_t of each lane on a GPU

@@ -1,4 +1,4 @@
-// Collectives along one mesh axis. Each lane owns its own communicator: on host ranks calls block and a lane is a thread; on GPUs a call
+// Collectives over a group of ranks. Each lane owns its own communicator: on host ranks calls block and a lane is a thread; on GPUs a call
 // enqueues on the lane's stream and returns.
 #pragma once
 #include <cstddef>
@@ -16,7 +16,7 @@ namespace tessera {
 
 enum class Reduction { sum, max };
 
-/// All ranks of the axis call the same functions in the same order with the same counts.
+/// All ranks of the group call the same functions in the same order with the same counts.
 /// `stride` (elements, 0: count) is the distance between the blocks of consecutive ranks in the larger buffer, so that a piece of every
 /// shard can be moved. `context` holds the stream and the workspace of a GPU; communicators of host memory take the default.
 class Communicator {

@@ -13,7 +13,7 @@
 namespace tessera {
 namespace {
 
-/// An axis of one rank.
+/// A group of one rank.
 class LocalCommunicator final : public Communicator {
  public:
   int rank() const override { return 0; }
@@ -53,29 +53,39 @@ std::unique_ptr<Communicator> make_on_gpus(OwnedComm, const std::string& label, 
 }
 #endif
 
+/// An MPI communicator of the group's ranks, in its order. Collective over the group alone: ranks outside need not know of it.
+OwnedComm make_group_comm(const World& world, const Group& group) {
+  const MPI_Comm all = world.handles().world.get();
+  MPI_Group everyone = MPI_GROUP_NULL, members = MPI_GROUP_NULL;
+  MPI_CHECK(MPI_Comm_group(all, &everyone));
+  MPI_CHECK(MPI_Group_incl(everyone, group.size, group.world.data(), &members));
+  MPI_Comm made = MPI_COMM_NULL;
+  MPI_CHECK(MPI_Comm_create_group(all, members, static_cast<int>(group.axes), &made));
+  MPI_Group_free(&members);
+  MPI_Group_free(&everyone);
+  return OwnedComm(made);
+}
+
 }  // namespace
 
 #ifndef TESSERA_CUDA
 std::string nccl_version() { return ""; }
 #endif
 
-std::unique_ptr<Communicator> make_communicator(const World& world, const Mesh& mesh, Axis axis, const CommunicatorOptions& options) {
-  TESSERA_REQUIRE(mesh.ranks() == world.ranks(), "a mesh of {} in a world of {}", mesh.ranks(), world.ranks());
-  bool fastest = options.path == CommunicatorPath::fastest;
-  int size = mesh.size(axis);
-  if (fastest && size == 1) return std::make_unique<LocalCommunicator>();
+std::unique_ptr<Communicator> make_communicator(const World& world, const Group& group, const CommunicatorOptions& options) {
+  TESSERA_REQUIRE(group.world[static_cast<std::size_t>(group.rank)] == world.rank(), "rank {} makes a communicator of others",
+                  world.rank());
+  const bool fastest = options.path == CommunicatorPath::fastest;
+  if (fastest && group.size == 1) return std::make_unique<LocalCommunicator>();
 
-  AxisGroup group = axis_group(mesh, axis, world.rank());
-  std::string label = fmt::format("axis {}, lane {}", name_of(axis), options.lane);
+  std::string label = fmt::format("axis {}, lane {}", describe(group.axes), options.lane);
   double timeout = options.timeout_seconds > 0 ? options.timeout_seconds : world.options().collective_timeout_seconds;
-  MPI_Comm split = MPI_COMM_NULL;
-  MPI_CHECK(MPI_Comm_split(world.handles().world.get(), group.colour, group.key, &split));
-  OwnedComm comm(split);
+  OwnedComm comm = make_group_comm(world, group);
   if (options.path == CommunicatorPath::nccl) return make_on_gpus(std::move(comm), label, timeout, &world.handles().peers);
 
   if (fastest && options.node) {
     std::string reason;
-    std::vector<int> members = members_on_node(world, comm.get(), size);
+    std::vector<int> members = members_on_node(world, comm.get(), group.size);
     if (!members.empty()) {
       if (auto made = make_shared_communicator(comm.get(), *options.node, members, label, timeout, reason)) return made;
       if (!reason.empty()) warning("the ranks of this node cannot share memory ({}): {} goes over MPI, which is slower", reason, label);

@@ -1,4 +1,4 @@
-// Where communicators come from: one for each lane along one mesh axis, on the fastest path that its ranks have.
+// Where communicators come from: one for each lane and group of ranks, on the fastest path that its ranks have.
 #pragma once
 #include <memory>
 #include <string>
@@ -19,10 +19,10 @@ struct CommunicatorOptions {
   double timeout_seconds = 0;  ///< 0: the world's
 };
 
-/// fastest: nothing to do for an axis of one rank, shared memory where the ranks of the axis are on one node, else MPI. nccl: for memory of
-/// the GPUs that the ranks are bound to (bind_gpu), of one rank too.
-/// Collective over all ranks of the world, from one thread, in the same order. The result may be used by one thread at a time; several
-/// communicators may be used at the same time from different threads. It must not outlive the world.
-std::unique_ptr<Communicator> make_communicator(const World& world, const Mesh& mesh, Axis axis, const CommunicatorOptions& options = {});
+/// fastest: nothing to do for a group of one rank, shared memory where its ranks are on one node, else MPI. nccl: for memory of the GPUs
+/// that the ranks are bound to (bind_gpu), of one rank too.
+/// Collective over the group, from one thread, in the same order. The result may be used by one thread at a time; several communicators may
+/// be used at the same time from different threads. It must not outlive the world.
+std::unique_ptr<Communicator> make_communicator(const World& world, const Group& group, const CommunicatorOptions& options = {});
 
 }  // namespace tessera

@@ -1,29 +1,16 @@
-// One rank's model in memory: schedule, arenas, executor. Knows steps; knows nothing of files, logs or the order of data.
+// One rank's model at work: its plan, memory, state and executor. Knows steps; knows nothing of files, logs or the order of data.
 #pragma once
 #include <memory>
-#include <optional>
 #include <span>
 
-#include "io/checkpoint/checkpoint.hpp"
 #include "kernels/step/step.hpp"
-#include "schedule/build/builder.hpp"
 #include "schedule/build/micro_batches.hpp"
-#include "schedule/plan/memory_plan.hpp"
 #include "schedule/run/make_executor.hpp"
-#include "topology/communicators/communicator.hpp"
+#include "train/engine/state.hpp"
 
 namespace tessera {
 
 using kernels::StepReport;
-
-class Node;
-
-/// The ranks that share the data. Alone: no communicators.
-struct DataParallelGroup {
-  int rank = 0, ranks = 1;
-  std::unique_ptr<Communicator> gather, reduce;  ///< one a lane
-  Node* node = nullptr;                          ///< where shared arenas are registered
-};
 
 /// Memory that its owner takes beside an engine's plan, which must fit too, and what its user can do where it does not.
 struct Beside {
@@ -33,44 +20,41 @@ struct Beside {
 };
 
 struct EngineOptions {
-  bool training = true;                       ///< false: weights and forward passes only
-  std::int64_t evaluation_micro_batches = 0;  ///< per rank
   LaneMode lanes = LaneMode::inline_order;
   /// File of a KernelSearch: which algorithms run products, whose attention; empty: no search.
   std::string kernel_choices = {};
   Beside beside = {};
 };
 
+/// What the ranks of a run meet by; empty for one alone.
+struct Meeting {
+  Communicators communicators = {};
+  Node* node = nullptr;  ///< where shared arenas are registered; it must outlive the engine
+};
+
 class Engine {
  public:
-  /// Plans, then allocates. Throws Error(memory) before any allocation when memory.host_limit or the node is too small.
-  Engine(const Deck& deck, DataParallelGroup group, const EngineOptions& options);
-  ~Engine();
+  /// Allocates what was planned. Throws Error(memory) before any allocation when memory.host_limit or the node is too small.
+  explicit Engine(RunPlan plan, const EngineOptions& options = {}, Meeting meeting = {});
   Engine(const Engine&) = delete;
 
-  const Schedule& schedule() const { return schedule_; }
-  const MemoryPlan& plan() const { return plan_; }
-  const Layout& layout() const { return request_.layout; }
-  const BuildRequest& request() const { return request_; }
-  int rank() const { return request_.rank; }
-  int ranks() const { return request_.ranks; }
-  std::int64_t accumulation() const { return accumulation_steps(request_.deck, request_.ranks); }
-  /// Bytes that tasks touch, by tier, as the executor addresses them; equal to plan().bytes, which is asserted when training.
-  std::array<std::int64_t, tier_count> used_bytes() const;
+  const RunPlan& planned() const { return plan_; }
+  const Schedule& schedule() const { return plan_.schedule; }
+  const MemoryPlan& plan() const { return plan_.memory; }
+  const Layout& layout() const { return plan_.layout(); }
+  const Group& data() const { return plan_.request.data; }
+  std::int64_t accumulation() const { return accumulation_steps(plan_.request.deck, data().size); }
+  /// Bytes that tasks touch, by tier, as the executor addresses them.
+  std::array<std::int64_t, tier_count> used_bytes() const { return memory_.used_bytes(); }
 
-  /// Weights from the deck's seed: each element depends on (seed, tensor name, element) alone.
+  /// What ModelState says, with the compute copies made from it; collective over the group.
   void initialise_weights();
-  /// This rank's part of a checkpoint: weights, and moments when training; publish() follows. Throws Error(checkpoint) that names the first
-  /// tensor that differs in name or shape.
-  void read_state(const io::CheckpointReader& reader);
-  /// Makes the compute copies from the master weights; collective over the group.
-  void publish();
-  /// For tests and import: `value(parameter row, first element, out)` gives a tensor's values; moments become zero.
   void set_weights(const std::function<void(const Parameter&, std::int64_t, std::span<float>)>& value);
-
-  io::CheckpointLayout checkpoint_layout() const;
-  /// This rank's slices, borrowed from the arenas: valid until the next step. On a GPU they are brought to the host first.
-  std::vector<io::ShardSlice> checkpoint_slices() const;
+  /// Reads this rank's part of a checkpoint; publish() follows. Not collective, so that a rank's fault can be agreed on.
+  void read_state(const io::CheckpointReader& reader) const { state_.load(reader); }
+  /// Makes the compute copies from the master weights; collective over the group.
+  void publish() { executor_->run(ProgramKind::publish); }
+  const ModelState& state() const { return state_; }
 
   /// Inputs of micro-batch m of this rank for the next run, (B*T) each.
   std::span<std::int32_t> tokens(std::int64_t micro);
@@ -95,31 +79,22 @@ class Engine {
   const void* weight_address(const std::string& tensor) const;
 
  private:
-  std::byte* address(int buffer, std::int64_t offset = 0) const;
-  /// The buffer that the host writes or reads in place of a buffer in a GPU's memory; the buffer itself where the host reaches it.
-  int host_side(const std::string& buffer) const;
-  std::vector<std::byte> bytes_at(const void* from, std::int64_t bytes) const;
-  void bytes_to(void* to, const void* from, std::int64_t bytes) const;
   template <class T>
   T& value(const char* buffer) const {
-    return *reinterpret_cast<T*>(address(host_side(buffer)));
+    return *reinterpret_cast<T*>(memory_.address(memory_.host_side(buffer)));
   }
+  std::span<std::int32_t> ids(int buffer, std::int64_t micro) const;
+  void fill_rope_table() const;
   /// On a GPU: searches for the fastest kernels and loads all of them, on weights of noise, which it leaves zeroed.
   void warm_up(const std::string& kernel_choices);
   /// Zeroes the memory of a GPU and what is pinned for it.
   void clear_device();
   void fill_parameters_with_noise();
-  float* state_address(const std::string& group, int unit, StateSide side = StateSide::host) const;
-  void for_each_state(const std::function<void(int unit, const Range&)>& f) const;
-  void load_training_state(const io::CheckpointReader& reader);
-  void load_weights(const io::CheckpointReader& reader);
 
-  BuildRequest request_;
-  DataParallelGroup group_;
-  Schedule schedule_;
-  MemoryPlan plan_;
-  std::array<Arena, tier_count> arenas_;
-  std::array<std::optional<RegisteredMemory>, 2> registered_;  ///< the device's arena, with the communicators of both lanes
+  RunPlan plan_;
+  Meeting meeting_;
+  RankMemory memory_;
+  ModelState state_;
   std::unique_ptr<Executor> executor_;
   int tokens_ = 0, targets_ = 0, weights_ = 0;
 };

@@ -11,7 +11,7 @@ void Engine::clear_device() {
 #ifdef TESSERA_CUDA
   // Gaps between tensors are summed and moved along with them, and nobody writes them.
   for (Tier tier : {Tier::device, Tier::pinned}) {
-    const Arena& arena = arenas_[static_cast<std::size_t>(tier)];
+    const Arena& arena = memory_.arena(tier);
     if (arena.bytes() > 0) kernels::cuda::fill_zero({}, arena.data(), arena.bytes());
   }
   cuda::synchronize();  // lanes do not wait for the stream of this
@@ -28,11 +28,12 @@ void Engine::fill_parameters_with_noise() {
   const std::byte* noise = memory.data() + most * sizeof(float);
   kernels::cuda::normal({}, wide, most, std, 1, 1, 0);
   kernels::cuda::cast({}, const_cast<std::byte*>(noise), DType::bf16, wide, DType::f32, most);
-  for (std::size_t b = 0; b < schedule_.buffers.size(); ++b) {
-    const Buffer& buffer = schedule_.buffers[b];
+  for (std::size_t b = 0; b < schedule().buffers.size(); ++b) {
+    const Buffer& buffer = schedule().buffers[b];
     if (buffer.category != Category::parameters && buffer.category != Category::gathered) continue;
     for (std::int64_t at = 0, piece = most * static_cast<std::int64_t>(sizeof(bf16)); at < buffer.bytes; at += piece)
-      kernels::cuda::copy({}, address(static_cast<int>(b), at), noise, static_cast<std::size_t>(std::min(piece, buffer.bytes - at)));
+      kernels::cuda::copy({}, memory_.address(static_cast<int>(b), at), noise,
+                          static_cast<std::size_t>(std::min(piece, buffer.bytes - at)));
   }
   cuda::synchronize();
 #endif
@@ -42,9 +43,9 @@ void Engine::warm_up([[maybe_unused]] const std::string& kernel_choices) {
 #ifdef TESSERA_CUDA
   // Tokens are 0 and so valid. Weights are not: a GPU multiplies zeros faster than numbers, and kernels would be chosen by that.
   fill_parameters_with_noise();
-  kernels::cuda::KernelSearch search(kernel_choices, {.products = request_.deck.kernels.gemm_search, .attention = true});
+  kernels::cuda::KernelSearch search(kernel_choices, {.products = plan_.request.deck.kernels.gemm_search, .attention = true});
   executor_->warm_up(ProgramKind::train);
-  if (!search.save() && group_.rank == 0)
+  if (!search.save() && data().rank == 0)
     warning("could not write {}: the next start searches for the fastest kernels again", kernel_choices);
   clear_device();
 #endif

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "../model/random_models.hpp"
+#include "../plan_alone.hpp"
 #include "memory/runtime.hpp"
 #include "program.hpp"
 #include "train/engine/engine.hpp"
@@ -33,7 +34,7 @@ TEST(PlanCommand, PromisesTheBytesThatAnEngineUses) {
                                                           {"kernels.pack_weights=true"}};
   for (const auto& overrides : variants) {
     const auto plan = plan_of(scratch, overrides);
-    const Engine engine(test::tiny_deck(overrides), {}, {});
+    const Engine engine(test::plan_alone(test::tiny_deck(overrides)));
     std::int64_t total = 0;
     for (std::size_t t = 0; t < tier_count; ++t) {
       const std::string tier(name_of(static_cast<Tier>(t)));

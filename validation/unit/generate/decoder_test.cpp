@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "../model/random_models.hpp"
+#include "../plan_alone.hpp"
 #include "../relative_difference.hpp"
 #include "../scratch.hpp"
 #include "../sharded_checkpoint.hpp"
@@ -26,7 +27,7 @@ class DecoderOf : public testing::TestWithParam<Model> {};
 
 /// Weights without a training engine: through a copy of one.
 void take_initial_weights(Engine& engine, const Deck& deck) {
-  Engine source(deck, {}, {.training = true});
+  Engine source(test::plan_alone(deck));
   source.initialise_weights();
   for (const Parameter& p : engine.layout().table) {
     const std::size_t bytes = static_cast<std::size_t>(p.shape.elements()) * size_of(deck.precision.compute);
@@ -38,7 +39,7 @@ TEST_P(DecoderOf, ItsLogitsGiveTheLossOfTheTrainingPath) {
   auto overrides = GetParam().overrides;
   overrides.push_back("batch.global=2");
   const Deck deck = test::tiny_deck(overrides);
-  Engine engine(deck, {}, {.training = false, .evaluation_micro_batches = 1});
+  Engine engine(test::plan_alone(deck, Purpose::evaluation, 1));
   take_initial_weights(engine, deck);
   test::Random random(5);
   for (auto& token : engine.tokens(0)) token = static_cast<std::int32_t>(random(0, deck.model.vocab - 1));
@@ -67,7 +68,7 @@ TEST_P(DecoderOf, APromptInOnePassIsThatOfTokenByToken) {
   auto overrides = GetParam().overrides;
   overrides.push_back("batch.global=2");
   const Deck deck = test::tiny_deck(overrides);
-  Engine engine(deck, {}, {.training = false});
+  Engine engine(test::plan_alone(deck, Purpose::evaluation));
   take_initial_weights(engine, deck);
   constexpr std::int64_t capacity = 150;  // beyond a tile and a piece of the cache
   std::vector<std::int32_t> tokens;
@@ -99,7 +100,7 @@ INSTANTIATE_TEST_SUITE_P(Models, DecoderOf,
 
 TEST(Decoder, TextLongerThanItsCacheIsADefect) {
   const Deck deck = test::tiny_deck();
-  const Engine engine(deck, {}, {.training = false});
+  const Engine engine(test::plan_alone(deck, Purpose::evaluation));
   Decoder decoder(engine, deck, {.prompt = 1, .capacity = 2});
   decoder.next(1);
   decoder.next(2);
@@ -108,7 +109,7 @@ TEST(Decoder, TextLongerThanItsCacheIsADefect) {
 
 TEST(Decoder, APromptAfterTheFirstTokenOrOfAnotherLengthIsADefect) {
   const Deck deck = test::tiny_deck();
-  const Engine engine(deck, {}, {.training = false});
+  const Engine engine(test::plan_alone(deck, Purpose::evaluation));
   const std::vector<std::int32_t> two{1, 2}, three{1, 2, 3};
   Decoder decoder(engine, deck, {.prompt = 2, .capacity = 5});
   EXPECT_THROW(decoder.start(three), Error);
@@ -120,7 +121,7 @@ TEST(Decoder, APromptAfterTheFirstTokenOrOfAnotherLengthIsADefect) {
 // Without a word, they once gave token 0 for ever.
 TEST(Decoder, LogitsThatAreNoNumbersHaveNoLikeliest) {
   const Deck deck = test::tiny_deck();
-  Engine engine(deck, {}, {.training = false});
+  Engine engine(test::plan_alone(deck, Purpose::evaluation));
   take_initial_weights(engine, deck);
   Decoder decoder(engine, deck, {.prompt = 1, .capacity = 2});
   decoder.next(1);

@@ -114,7 +114,7 @@ TEST(LargeUnit, ManyBlocks) {
   Scratch dir;
   CheckpointLayout layout{{{"big", 21 * hash_block + 77}}, {{"w", {21 * hash_block + 77}, 0, 0}}, {"master"}, 1};
   auto values = random_values(layout.units[0].elements, 5);
-  ShardSlice slice{0, 0, values};
+  ShardSlice slice{0, 0, std::span<const float>(values)};
   begin_checkpoint(dir.path(), 1);
   write_shard(dir.path(), 1, layout, 0, {&slice, 1});
   write_index(dir.path(), layout, {1, 0, 0, "", "", ""});

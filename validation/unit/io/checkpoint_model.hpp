@@ -53,7 +53,8 @@ struct SmallModel {
         auto& all = values[static_cast<std::size_t>(g)][static_cast<std::size_t>(u)];
         auto n = static_cast<std::int64_t>(all.size());
         auto begin = slice_begin(n, layout.shards, shard), end = slice_begin(n, layout.shards, shard + 1);
-        slices.push_back({g, u, std::span(all).subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin))});
+        slices.push_back(
+            {g, u, std::span<const float>(all).subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin))});
       }
     write_shard(root, meta.step, layout, shard, slices);
   }

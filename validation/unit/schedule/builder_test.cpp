@@ -56,17 +56,18 @@ TEST_P(Built, MicroBatchesOfAStepAreAllRun) {
   EXPECT_EQ(micro * GetParam().ranks * request_.deck.batch.micro, request_.deck.batch.global);
 }
 
+const Collective* collective_of(const Task& task, CollectiveKind kind) {
+  const auto* collective = std::get_if<Collective>(&task.op);
+  return collective && collective->kind == kind ? collective : nullptr;
+}
+
 /// Elements that a section moves on a lane, by what the task is called.
 std::map<std::string, std::int64_t> moved(const Schedule& schedule, Lane lane) {
   std::map<std::string, std::int64_t> result;
   for (const auto& phase : schedule.train.phases)
     for (const Task& task : schedule.sections[static_cast<std::size_t>(phase.section)].tasks) {
       if (task.lane != lane) continue;
-      std::int64_t count = 0;
-      if (const auto* gather = std::get_if<Gather>(&task.op)) count = gather->count;
-      if (const auto* reduce = std::get_if<Reduce>(&task.op)) count = reduce->count;
-      if (const auto* all = std::get_if<AllReduce>(&task.op)) count = all->count;
-      if (count > 0) result[task.name] += count * phase.repeat;
+      if (const auto* collective = std::get_if<Collective>(&task.op)) result[task.name] += collective->count * phase.repeat;
     }
   return result;
 }
@@ -94,10 +95,10 @@ TEST_P(Built, EachStageMovesWhatItMust) {
 TEST_P(Built, CollectivesRespectTheBucket) {
   for (const Section& section : schedule_.sections)
     for (const Task& task : section.tasks) {
-      if (const auto* r = std::get_if<Reduce>(&task.op)) {
+      if (const Collective* r = collective_of(task, CollectiveKind::reduce_scatter)) {
         EXPECT_TRUE(r->count * GetParam().ranks <= request_.deck.zero.reduce_bucket_size || r->count == shard_block) << task.name;
       }
-      if (const auto* r = std::get_if<AllReduce>(&task.op)) {
+      if (const Collective* r = collective_of(task, CollectiveKind::all_reduce)) {
         EXPECT_TRUE(r->count <= request_.deck.zero.reduce_bucket_size || r->count == shard_block) << task.name;
       }
     }
@@ -125,17 +126,17 @@ TEST_P(Built, TheOptimizerTouchesEveryOwnedElementOnce) {
     EXPECT_EQ(count[row], copies * request_.layout.table[row].shape.elements()) << request_.layout.table[row].name;
 }
 
-TEST_P(Built, StateRangesLieInTheirBuffers) {
-  if (!GetParam().training) return;
-  for (const char* group : {"master", "adam_m", "adam_v"})
-    for (int u = 0; u < static_cast<int>(request_.layout.units.size()); ++u) {
-      const StateRange s = state_range(schedule_, request_, group, u);
-      ASSERT_GE(s.buffer, 0);
-      EXPECT_LE(s.offset_bytes + 4 * s.range.size(), schedule_.buffers[static_cast<std::size_t>(s.buffer)].bytes);
-      EXPECT_EQ(s.range.size(), request_.deck.zero.stage == 0 || GetParam().ranks == 1
-                                    ? request_.layout.units[static_cast<std::size_t>(u)].elements
-                                    : request_.layout.shard_elements(u));
-    }
+TEST_P(Built, StateLiesInItsBuffers) {
+  std::set<std::pair<std::string, int>> rows;
+  for (const Held& held : schedule_.state) {
+    EXPECT_TRUE(rows.insert({held.group, held.unit}).second) << held.group << " of unit " << held.unit << " twice";
+    EXPECT_EQ(held.use.bytes, 4 * held.elements.size());
+    EXPECT_LE(held.use.offset + held.use.bytes, schedule_.buffers[static_cast<std::size_t>(held.use.buffer)].bytes);
+    EXPECT_EQ(held.elements.size(), request_.deck.zero.stage == 0 || GetParam().ranks == 1
+                                        ? request_.layout.units[static_cast<std::size_t>(held.unit)].elements
+                                        : request_.layout.shard_elements(held.unit));
+  }
+  EXPECT_EQ(rows.size(), GetParam().training ? 3 * request_.layout.units.size() : 0);
 }
 
 TEST_P(Built, PrintsEveryTask) {
@@ -197,7 +198,7 @@ TEST(ScheduleHash, TellsApartCutsOfTheSameNumber) {
   auto counts = [](const Schedule& schedule) {
     std::vector<std::int64_t> sizes;
     for (const Task& task : schedule.sections[1].tasks)
-      if (const auto* r = std::get_if<Reduce>(&task.op)) sizes.push_back(r->count);
+      if (const Collective* r = collective_of(task, CollectiveKind::reduce_scatter)) sizes.push_back(r->count);
     return sizes;
   };
   int same_number = 0;
@@ -228,7 +229,7 @@ TEST(Schedules, ReductionsThatAddHaveTheirWorkspacePlannedOnGpus) {
     int adding = 0;
     for (const Section& section : schedule.sections)
       for (const Task& task : section.tasks)
-        if (const auto* r = std::get_if<Reduce>(&task.op)) {
+        if (const Collective* r = collective_of(task, CollectiveKind::reduce_scatter)) {
           const bool has_workspace = r->accumulate && device == std::string("cuda");
           EXPECT_EQ(task.uses[2].bytes, has_workspace ? r->count * 4 : 0) << device << ": " << task.name;
           if (has_workspace) {

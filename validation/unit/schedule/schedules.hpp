@@ -20,13 +20,10 @@ struct Setting {
 };
 
 inline BuildRequest request_of(const Setting& s) {
-  const Deck deck = tiny_deck(s.overrides, s.ranks);
-  return {.deck = deck,
-          .layout = layout_for(deck, s.ranks),
-          .rank = s.rank,
-          .ranks = s.ranks,
-          .training = s.training,
-          .evaluation_micro_batches = s.evaluation};
+  const Mesh mesh{{1, s.ranks, 1, 1, 1}};
+  BuildRequest request = request_for(tiny_deck(s.overrides, s.ranks), mesh, s.rank, s.training ? Purpose::training : Purpose::evaluation);
+  request.evaluation_micro_batches = s.evaluation;
+  return request;
 }
 
 inline Schedule schedule_of(const Setting& s) { return build_schedule(request_of(s)); }

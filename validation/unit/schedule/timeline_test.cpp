@@ -11,8 +11,18 @@ namespace {
 using Spans = std::vector<std::pair<double, double>>;
 
 const Task compute{.name = "forward layers.0.mlp", .op = RunPass{.pass = 1}, .lane = Lane::compute, .uses = {}, .flops = 100};
-const Task gather{.name = "gather layers.0", .op = Gather{}, .lane = Lane::gather, .uses = {}, .flops = 0, .bytes_moved = 30};
-const Task reduce{.name = "reduce \"layers.0\"", .op = Reduce{}, .lane = Lane::reduce, .uses = {}, .flops = 0, .bytes_moved = 7};
+const Task gather{.name = "gather layers.0",
+                  .op = Collective{.kind = CollectiveKind::all_gather},
+                  .lane = Lane::gather,
+                  .uses = {},
+                  .flops = 0,
+                  .bytes_moved = 30};
+const Task reduce{.name = "reduce \"layers.0\"",
+                  .op = Collective{.kind = CollectiveKind::reduce_scatter},
+                  .lane = Lane::reduce,
+                  .uses = {},
+                  .flops = 0,
+                  .bytes_moved = 7};
 
 Timeline timeline_of(double seconds, const Spans& computing, const Spans& gathering = {}, const Spans& reducing = {}) {
   Timeline timeline{.lanes = {}, .seconds = seconds};
@@ -146,7 +156,7 @@ TEST(ChromeTrace, KindsOfTasks) {
   EXPECT_STREQ(kind_of({.name = "", .op = RunPass{.kind = PassKind::backward}, .uses = {}}), "backward");
   EXPECT_STREQ(kind_of(compute), "forward");
   EXPECT_STREQ(kind_of(gather), "gather");
-  EXPECT_STREQ(kind_of({.name = "", .op = AllReduce{}, .lane = Lane::reduce, .uses = {}}), "reduce");
+  EXPECT_STREQ(kind_of({.name = "", .op = Collective{.kind = CollectiveKind::all_reduce}, .lane = Lane::reduce, .uses = {}}), "reduce");
   EXPECT_STREQ(kind_of({.name = "", .op = OptimizerStep{}, .uses = {}}), "optimizer");
   EXPECT_STREQ(kind_of({.name = "", .op = CountFlags{}, .uses = {}}), "step");
 }

@@ -17,7 +17,8 @@ namespace {
 
 using testing::world;
 
-Mesh all_dp() { return {{1, world().ranks(), 1, 1, 1}}; }
+/// All ranks.
+Group all_dp() { return group_of({{1, world().ranks(), 1, 1, 1}}, data_axes, world().rank()); }
 
 /// A value that depends on (rank, index) only, so that every rank can compute what all others hold.
 template <class T>
@@ -190,7 +191,7 @@ void check_types(Communicator& comm, Memory& memory) {
 }
 
 TEST(MpiCommunicator, EveryCollectiveIsItsDefinition) {
-  auto comm = make_communicator(world(), all_dp(), Axis::dp, {.path = CommunicatorPath::mpi});
+  auto comm = make_communicator(world(), all_dp(), {.path = CommunicatorPath::mpi});
   EXPECT_EQ(comm->path(), "mpi");
   EXPECT_EQ(comm->size(), world().ranks());
   EXPECT_EQ(comm->rank(), world().rank());
@@ -199,14 +200,15 @@ TEST(MpiCommunicator, EveryCollectiveIsItsDefinition) {
 }
 
 TEST(MpiCommunicator, AnAxisOfOneRankIsItself) {
-  auto comm = make_communicator(world(), all_dp(), Axis::tp, {.path = CommunicatorPath::mpi});
+  auto comm = make_communicator(world(), group_of({{1, world().ranks(), 1, 1, 1}}, axes({Axis::tp}), world().rank()),
+                                {.path = CommunicatorPath::mpi});
   EXPECT_EQ(comm->size(), 1);
   HeapMemory memory;
   check_types(*comm, memory);
 }
 
 TEST(LocalCommunicator, AnAxisOfOneRankNeedsNobody) {
-  auto comm = make_communicator(world(), all_dp(), Axis::pp);
+  auto comm = make_communicator(world(), group_of({{1, world().ranks(), 1, 1, 1}}, axes({Axis::pp}), world().rank()));
   EXPECT_EQ(comm->path(), "one rank");
   HeapMemory memory;
   check_types(*comm, memory);
@@ -215,7 +217,7 @@ TEST(LocalCommunicator, AnAxisOfOneRankNeedsNobody) {
 TEST(SharedCommunicator, EveryCollectiveIsItsDefinitionInAnyMemory) {
   if (world().ranks() == 1 || world().place().nodes > 1) GTEST_SKIP() << "needs several ranks on one node";
   Node node(world());
-  auto comm = make_communicator(world(), all_dp(), Axis::dp, {.node = &node});
+  auto comm = make_communicator(world(), all_dp(), {.node = &node});
   EXPECT_EQ(comm->path(), "shared memory");
   HeapMemory heap;
   check_types(*comm, heap);
@@ -231,7 +233,7 @@ TEST(SharedCommunicator, EveryCollectiveIsItsDefinitionInAnyMemory) {
 TEST(SharedCommunicator, WorksWhereProcessesMayNotOpenEachOthersMemory) {
   if (world().ranks() == 1 || world().place().nodes > 1) GTEST_SKIP() << "needs several ranks on one node";
   Node node(world(), {.direct = false});
-  auto comm = make_communicator(world(), all_dp(), Axis::dp, {.node = &node});
+  auto comm = make_communicator(world(), all_dp(), {.node = &node});
   EXPECT_EQ(comm->path(), "shared memory");
   ArenaMemory arena(node);
   check_types(*comm, arena);
@@ -240,7 +242,7 @@ TEST(SharedCommunicator, WorksWhereProcessesMayNotOpenEachOthersMemory) {
 TEST(SharedCommunicator, AnArenaThatIsNotSharedGoesThroughTheWindow) {
   if (world().ranks() == 1 || world().place().nodes > 1) GTEST_SKIP() << "needs several ranks on one node";
   Node node(world());
-  auto comm = make_communicator(world(), all_dp(), Axis::dp, {.node = &node});
+  auto comm = make_communicator(world(), all_dp(), {.node = &node});
   Arena arena(world().rank() == 0 ? Tier::host : Tier::shared, 1 << 20, "test");
   node.register_arena(arena);
   EXPECT_FALSE(node.locate(arena.data(), 4).has_value());
@@ -285,8 +287,8 @@ TEST(Communicators, OfTwoLanesWorkAtTheSameTime) {
   Node node(world());
   bool one_node = world().place().nodes == 1;
   for (auto path : {CommunicatorPath::fastest, CommunicatorPath::mpi}) {
-    auto gather = make_communicator(world(), all_dp(), Axis::dp, {.lane = "gather", .node = &node, .path = path});
-    auto reduce = make_communicator(world(), all_dp(), Axis::dp, {.lane = "reduce", .node = &node, .path = path});
+    auto gather = make_communicator(world(), all_dp(), {.lane = "gather", .node = &node, .path = path});
+    auto reduce = make_communicator(world(), all_dp(), {.lane = "reduce", .node = &node, .path = path});
     if (path == CommunicatorPath::fastest && one_node && world().ranks() > 1) {
       EXPECT_EQ(gather->path(), "shared memory");
     }
@@ -305,8 +307,8 @@ TEST(Communicators, AlongDifferentAxesStayApart) {
   if (world().ranks() != 4) GTEST_SKIP() << "needs 4 ranks";
   Node node(world());
   Mesh mesh{{1, 2, 1, 1, 2}};
-  auto dp = make_communicator(world(), mesh, Axis::dp, {.node = &node});
-  auto tp = make_communicator(world(), mesh, Axis::tp, {.node = &node});
+  auto dp = make_communicator(world(), group_of(mesh, axes({Axis::dp}), world().rank()), {.node = &node});
+  auto tp = make_communicator(world(), group_of(mesh, axes({Axis::tp}), world().rank()), {.node = &node});
   std::int64_t over_dp = world().rank(), over_tp = world().rank();
   dp->all_reduce(&over_dp, 1, DType::i64);
   tp->all_reduce(&over_tp, 1, DType::i64);
@@ -319,7 +321,7 @@ TEST(Communicators, AlongDifferentAxesStayApart) {
 TEST(Communicators, AMaximumKeepsNaN) {
   Node node(world());
   for (auto path : {CommunicatorPath::fastest, CommunicatorPath::mpi}) {
-    auto comm = make_communicator(world(), all_dp(), Axis::dp, {.node = &node, .path = path});
+    auto comm = make_communicator(world(), all_dp(), {.node = &node, .path = path});
     float value = world().rank() == world().ranks() - 1 ? std::numeric_limits<float>::quiet_NaN() : 1.0f;
     comm->all_reduce(&value, 1, DType::f32, Reduction::max);
     EXPECT_TRUE(std::isnan(value)) << comm->path();
@@ -329,7 +331,7 @@ TEST(Communicators, AMaximumKeepsNaN) {
 TEST(SharedCommunicator, RanksThatCallDifferentThingsAreRefused) {
   if (world().ranks() == 1 || world().place().nodes > 1) GTEST_SKIP() << "needs several ranks on one node";
   Node node(world());
-  auto comm = make_communicator(world(), all_dp(), Axis::dp, {.lane = "reduce", .node = &node});
+  auto comm = make_communicator(world(), all_dp(), {.lane = "reduce", .node = &node});
   float values[8] = {};
   try {
     comm->all_reduce(values, world().rank() == 0 ? 7 : 8, DType::f32);
@@ -347,7 +349,7 @@ TEST(Communicators, AWaitEndsAndNamesWhoIsMissing) {
   Node node(world());
   int last = world().ranks() - 1;
   for (auto path : {CommunicatorPath::fastest, CommunicatorPath::mpi}) {
-    auto comm = make_communicator(world(), all_dp(), Axis::dp, {.lane = "gather", .node = &node, .path = path, .timeout_seconds = 2});
+    auto comm = make_communicator(world(), all_dp(), {.lane = "gather", .node = &node, .path = path, .timeout_seconds = 2});
     if (world().rank() != last) {
       try {
         comm->barrier();

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <set>
 
 #include "base/check.hpp"
@@ -23,25 +24,28 @@ TEST(Mesh, RanksAndCoordinatesAreInverse) {
 }
 
 TEST(Mesh, TensorParallelNeighboursAreConsecutiveRanks) {
-  EXPECT_EQ(axis_group(every_axis, Axis::tp, 5).ranks, (std::vector<int>{4, 5, 6, 7}));
-  EXPECT_EQ(axis_group(every_axis, Axis::cp, 5).ranks, (std::vector<int>{1, 5}));
-  EXPECT_EQ(axis_group(every_axis, Axis::dp, 5).ranks, (std::vector<int>{5, 13, 21}));
-  EXPECT_EQ(axis_group(every_axis, Axis::pp, 5).ranks, (std::vector<int>{5, 29}));
-  EXPECT_EQ(axis_group(every_axis, Axis::ep, 5).ranks, (std::vector<int>{5}));
+  EXPECT_EQ(group_of(every_axis, axes({Axis::tp}), 5).world, (std::vector<int>{4, 5, 6, 7}));
+  EXPECT_EQ(group_of(every_axis, axes({Axis::cp}), 5).world, (std::vector<int>{1, 5}));
+  EXPECT_EQ(group_of(every_axis, axes({Axis::dp}), 5).world, (std::vector<int>{5, 13, 21}));
+  EXPECT_EQ(group_of(every_axis, axes({Axis::pp}), 5).world, (std::vector<int>{5, 29}));
+  EXPECT_EQ(group_of(every_axis, axes({Axis::ep}), 5).world, (std::vector<int>{5}));
+  EXPECT_EQ(group_of(every_axis, axes({Axis::dp, Axis::cp}), 5).world, (std::vector<int>{1, 5, 9, 13, 17, 21}));
+  EXPECT_EQ(group_of(every_axis, 0, 5).world, (std::vector<int>{5}));
 }
 
-TEST(Mesh, GroupsOfAnAxisCoverAllRanksOnce) {
-  for (Axis axis : all_axes) {
-    std::set<std::pair<int, int>> places;
+TEST(Mesh, GroupsOfAnySetOfAxesCoverAllRanksOnce) {
+  for (Axes set = 0; set < 1 << axis_count; ++set) {
+    std::set<std::pair<int, int>> places;  // of a rank: its group's first member, its index there
     for (int rank = 0; rank < every_axis.ranks(); ++rank) {
-      AxisGroup group = axis_group(every_axis, axis, rank);
-      ASSERT_EQ(static_cast<int>(group.ranks.size()), every_axis.size(axis));
-      EXPECT_EQ(group.ranks[static_cast<std::size_t>(group.key)], rank);
-      EXPECT_LT(group.colour, every_axis.ranks() / every_axis.size(axis));
-      for (int member : group.ranks) EXPECT_EQ(axis_group(every_axis, axis, member).colour, group.colour);
-      EXPECT_TRUE(places.insert({group.colour, group.key}).second);
+      const Group group = group_of(every_axis, set, rank);
+      ASSERT_EQ(static_cast<int>(group.world.size()), group.size);
+      EXPECT_EQ(group.world[static_cast<std::size_t>(group.rank)], rank);
+      EXPECT_TRUE(std::is_sorted(group.world.begin(), group.world.end()));
+      for (const int member : group.world) EXPECT_EQ(group_of(every_axis, set, member).world, group.world);
+      EXPECT_TRUE(places.insert({group.world.front(), group.rank}).second);
     }
   }
+  EXPECT_EQ(describe(axes({Axis::tp, Axis::dp})), "dp x tp");
 }
 
 TEST(Mesh, DataParallelTakesWhatIsLeft) {

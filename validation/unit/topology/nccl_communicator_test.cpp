@@ -22,7 +22,8 @@ namespace {
 
 using testing::world;
 
-Mesh all_dp() { return {{1, world().ranks(), 1, 1, 1}}; }
+/// All ranks.
+Group all_dp() { return group_of({{1, world().ranks(), 1, 1, 1}}, data_axes, world().rank()); }
 
 struct Stream {
   cudaStream_t stream = nullptr;
@@ -87,8 +88,8 @@ void expect_near(const std::vector<T>& got, const std::vector<T>& expected, bool
 }
 
 struct Pair {
-  std::unique_ptr<Communicator> host = make_communicator(world(), all_dp(), Axis::dp, {.path = CommunicatorPath::mpi}),
-                                device = make_communicator(world(), all_dp(), Axis::dp, {.lane = "reduce", .path = CommunicatorPath::nccl});
+  std::unique_ptr<Communicator> host = make_communicator(world(), all_dp(), {.path = CommunicatorPath::mpi}),
+                                device = make_communicator(world(), all_dp(), {.lane = "reduce", .path = CommunicatorPath::nccl});
   Stream stream;
 
   /// Does `call` on host and device with the same two buffers, and compares both.
@@ -265,7 +266,7 @@ TEST(NcclCommunicator, AWaitForARankThatDoesNotComeEnds) {
   constexpr double limit = 10;  // which is for making the communicator and its connections too
 #endif
   const int last = world().ranks() - 1;
-  auto comm = make_communicator(world(), all_dp(), Axis::dp, {.lane = "gather", .path = CommunicatorPath::nccl, .timeout_seconds = limit});
+  auto comm = make_communicator(world(), all_dp(), {.lane = "gather", .path = CommunicatorPath::nccl, .timeout_seconds = limit});
   const Stream stream;
   const Values<float> buffer(values<float>(64, 1));
   EXPECT_EQ(error_of_sum(buffer, stream, *comm), "");
@@ -315,7 +316,7 @@ TEST(NcclCommunicator, AnErrorOnItsWayEndsTheCommunicatorBeforeItsMemory) {
 
 TEST(NcclCommunicator, AnErrorThatComesLaterEndsTheWait) {
   if (world().ranks() == 1) GTEST_SKIP() << "needs several ranks";
-  auto comm = make_communicator(world(), all_dp(), Axis::dp, {.lane = "reduce", .path = CommunicatorPath::nccl});
+  auto comm = make_communicator(world(), all_dp(), {.lane = "reduce", .path = CommunicatorPath::nccl});
   const Stream stream;
   const Values<float> buffer(values<float>(64, 1));
   comm->all_reduce(buffer.data, 64, DType::f32, Reduction::sum, stream.context());
@@ -338,7 +339,7 @@ TEST(NcclCommunicator, TwoRanksOfAHostOnOneGpuAreRefusedByNccl) {
   cuda::use_device(0);
   std::string what;
   try {
-    make_communicator(world(), all_dp(), Axis::dp, {.lane = "reduce", .path = CommunicatorPath::nccl});
+    make_communicator(world(), all_dp(), {.lane = "reduce", .path = CommunicatorPath::nccl});
   } catch (const Error& error) {
     what = error.what();
   }

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "../model/random_models.hpp"
+#include "../plan_alone.hpp"
 #include "../relative_difference.hpp"
 #include "../scratch.hpp"
 #include "../sharded_checkpoint.hpp"
@@ -57,11 +58,11 @@ TEST_F(OnDevice, EvaluatesAsTheHostDoes) {
 
 /// A checkpoint with the deck's initial weights.
 std::string write_initial(const test::Scratch& scratch, const Deck& deck) {
-  Engine engine(deck, {}, {.training = true});
+  Engine engine(test::plan_alone(deck));
   engine.initialise_weights();
   io::begin_checkpoint(scratch.path(), 1);
-  io::write_shard(scratch.path(), 1, engine.checkpoint_layout(), 0, engine.checkpoint_slices());
-  io::write_index(scratch.path(), engine.checkpoint_layout(),
+  io::write_shard(scratch.path(), 1, engine.state().checkpoint_layout(), 0, engine.state().checkpoint_slices());
+  io::write_index(scratch.path(), engine.state().checkpoint_layout(),
                   {.step = 1, .sample_cursor = 0, .seed = 1, .deck = print_deck(deck), .identity = "", .version = "test"});
   io::commit_checkpoint(scratch.path(), 1, 0);
   return scratch / io::checkpoint_name(1);
@@ -203,7 +204,7 @@ TEST_F(OnDevice, TheCachesOfALongTextCountBeforeTheModelIsLoaded) {
 #ifdef TESSERA_EMULATED_GPU
 TEST_F(OnDevice, MemoryOfTheGpuIsTakenWhileStartingAlone) {
   const Deck deck = test::tiny_deck({"run.device=cuda", "precision.compute=bf16"});
-  Engine engine(deck, {}, {.training = true});
+  Engine engine(test::plan_alone(deck));
   engine.initialise_weights();
   for (std::int64_t m = 0; m < engine.accumulation(); ++m) {
     for (auto& t : engine.tokens(m)) t = 1;
@@ -215,7 +216,7 @@ TEST_F(OnDevice, MemoryOfTheGpuIsTakenWhileStartingAlone) {
   EXPECT_GT(before, 0) << "at the start something is taken, or this counts nothing";
   for (int step = 1; step < 4; ++step) engine.step(step);
   engine.evaluate(1);
-  engine.checkpoint_slices();
+  engine.state().checkpoint_slices();
   EXPECT_EQ(emulator::allocations(), before);
 }
 #endif

@@ -7,6 +7,7 @@
 #include <map>
 
 #include "../model/random_models.hpp"
+#include "../plan_alone.hpp"
 #include "../scratch.hpp"
 #include "memory/runtime.hpp"
 
@@ -52,7 +53,7 @@ TEST_P(GradientOf, TheLossAlongDirections) {
   auto overrides = GetParam().overrides;
   overrides.insert(overrides.end(), {"batch.global=4", "optimizer.gradient_clipping=0.5"});
   const Deck deck = test::tiny_deck(overrides);
-  Engine engine(deck, {}, {.training = true, .evaluation_micro_batches = 2});
+  Engine engine(test::plan_alone(deck, Purpose::training, 2));
   const Weights weights = random_weights(deck, 1);
   set(engine, weights);
   fill_batch(engine, deck, 2, 2);
@@ -117,17 +118,16 @@ TEST(Engine, UsesThePlannedBytes) {
   for (const char* type : {"fp32", "bf16"})
     for (bool training : {true, false}) {
       const Deck deck = test::tiny_deck({fmt::format("precision.compute={}", type)});
-      const Engine engine(deck, {}, {.training = training, .evaluation_micro_batches = 3});
+      const Purpose purpose = training ? Purpose::training : Purpose::evaluation;
+      const Engine engine(test::plan_alone(deck, purpose, 3));
       EXPECT_EQ(engine.used_bytes(), engine.plan().bytes);
-      const BuildRequest request{
-          .deck = deck, .layout = layout_for(deck, 1), .rank = 0, .ranks = 1, .training = training, .evaluation_micro_batches = 3};
-      EXPECT_EQ(engine.used_bytes(), place(build_schedule(request)).bytes) << "what a plan says before the run";
+      EXPECT_EQ(engine.used_bytes(), test::plan_alone(deck, purpose, 3).memory.bytes) << "what a plan says before the run";
     }
 }
 
 TEST(Engine, InitialWeightsDependOnSeedNameAndElementAlone) {
   auto weight = [](const std::vector<std::string>& overrides, const std::string& name) {
-    Engine engine(test::tiny_deck(overrides), {}, {});
+    Engine engine(test::plan_alone(test::tiny_deck(overrides)));
     engine.initialise_weights();
     return engine.weight_of(name);
   };
@@ -150,7 +150,7 @@ TEST(Engine, StepsAreTheSameInBothLaneModesAndForAnySplitOfTheBatch) {
     auto all = overrides;
     all.push_back("batch.global=4");
     const Deck deck = test::tiny_deck(all);
-    Engine engine(deck, {}, {.training = true, .evaluation_micro_batches = 0, .lanes = lanes});
+    Engine engine(test::plan_alone(deck), {.lanes = lanes});
     engine.initialise_weights();
     std::vector<double> result;
     for (std::int64_t step = 0; step < 4; ++step) {
@@ -175,7 +175,7 @@ TEST(Engine, StepsAreTheSameInBothLaneModesAndForAnySplitOfTheBatch) {
 
 TEST(Engine, ANanLeavesTheWeightsAsTheyWere) {
   const Deck deck = test::tiny_deck({"batch.global=4"});
-  Engine engine(deck, {}, {.training = true});
+  Engine engine(test::plan_alone(deck));
   Weights weights = random_weights(deck, 1);
   weights["layers.1.mlp.w_up"][5] = std::numeric_limits<float>::quiet_NaN();
   set(engine, weights);
@@ -188,7 +188,7 @@ TEST(Engine, ANanLeavesTheWeightsAsTheyWere) {
 
 TEST(Engine, AStopThatIsAskedForIsReported) {
   const Deck deck = test::tiny_deck({"batch.global=4"});
-  Engine engine(deck, {}, {.training = true});
+  Engine engine(test::plan_alone(deck));
   engine.initialise_weights();
   fill_batch(engine, deck, 2, 3);
   EXPECT_EQ(engine.step(0, false).stop, 0);
@@ -198,7 +198,7 @@ TEST(Engine, AStopThatIsAskedForIsReported) {
 
 TEST(Engine, EvaluationChangesNothingAndCountsWeights) {
   const Deck deck = test::tiny_deck({"batch.global=4"});
-  Engine engine(deck, {}, {.training = true, .evaluation_micro_batches = 2});
+  Engine engine(test::plan_alone(deck, Purpose::training, 2));
   set(engine, random_weights(deck, 1));
   fill_batch(engine, deck, 2, 3);
   const double per_micro = static_cast<double>(deck.batch.micro * deck.batch.sequence_length);
@@ -214,25 +214,25 @@ TEST(Engine, EvaluationChangesNothingAndCountsWeights) {
 
 TEST(Engine, APlanThatDoesNotFitIsRefusedWithWhatToChange) {
   const Deck deck = test::tiny_deck({"memory.host_limit=64 KiB"});
-  const std::string text = test::error_of(ExitCode::memory, [&] { Engine(deck, {}, {}); });
+  const std::string text = test::error_of(ExitCode::memory, [&] { Engine(test::plan_alone(deck)); });
   for (const char* part : {"memory.host_limit", "64.00 KiB", "batch.micro", "zero.stage"}) EXPECT_TRUE(test::has(text, part)) << text;
 }
 
 TEST(Engine, AnotherModelsCheckpointIsRefusedByItsFirstTensor) {
   const test::Scratch scratch;
   const Deck deck = test::tiny_deck({"batch.global=4"});
-  Engine engine(deck, {}, {.training = true});
+  Engine engine(test::plan_alone(deck));
   engine.initialise_weights();
   fill_batch(engine, deck, 2, 3);
   engine.step(0);
   io::begin_checkpoint(scratch.path(), 1);
-  io::write_shard(scratch.path(), 1, engine.checkpoint_layout(), 0, engine.checkpoint_slices());
-  io::write_index(scratch.path(), engine.checkpoint_layout(),
+  io::write_shard(scratch.path(), 1, engine.state().checkpoint_layout(), 0, engine.state().checkpoint_slices());
+  io::write_index(scratch.path(), engine.state().checkpoint_layout(),
                   {.step = 1, .sample_cursor = 4, .seed = 1, .deck = print_deck(deck), .identity = "", .version = "test"});
   io::commit_checkpoint(scratch.path(), 1, 0);
   const io::CheckpointReader reader(scratch / "latest");
 
-  Engine same(deck, {}, {.training = true});
+  Engine same(test::plan_alone(deck));
   same.read_state(reader);
   same.publish();
   for (const Parameter& p : engine.layout().table) EXPECT_EQ(same.weight_of(p.name), engine.weight_of(p.name)) << p.name;
@@ -248,7 +248,7 @@ TEST(Engine, AnotherModelsCheckpointIsRefusedByItsFirstTensor) {
                                                                    {"model.layers=1", "layers.1.attention.norm"},
                                                                    {"model.tied=true", "head.weight"}};
   for (const auto& [change, tensor] : others) {
-    Engine other(test::tiny_deck({"batch.global=4", change}), {}, {.training = true});
+    Engine other(test::plan_alone(test::tiny_deck({"batch.global=4", change})));
     const std::string text = test::error_of(ExitCode::checkpoint, [&] { other.read_state(reader); });
     EXPECT_TRUE(test::has(text, tensor)) << change << ": " << text;
   }

@@ -35,7 +35,7 @@ class Folder : public testing::Test {
     const std::string root = path_ + "/checkpoints", line = test::slurp(line_file(root));
     io::CheckpointLayout layout{.units = {{"u", 512}}, .tensors = {{"t", {16, 32}, 0, 0}}, .groups = {"master"}, .shards = 1};
     const std::vector<float> values(512, 1.0f);
-    const std::vector<io::ShardSlice> slices = {{0, 0, values}};
+    const std::vector<io::ShardSlice> slices = {{0, 0, std::span<const float>(values)}};
     io::begin_checkpoint(root, step);
     io::write_shard(root, step, layout, 0, slices);
     io::write_index(root, layout,

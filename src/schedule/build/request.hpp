@@ -1,0 +1,30 @@
+// What a schedule is built from, made in one place for all who build one: run, plan, evaluation, tests.
+#pragma once
+#include "deck/deck.hpp"
+#include "model/layout.hpp"
+#include "topology/mesh.hpp"
+
+namespace tessera {
+
+enum class Purpose : std::uint8_t {
+  training,
+  evaluation  ///< forward passes: no gradients, no optimizer state
+};
+
+struct BuildRequest {
+  Deck deck;
+  Purpose purpose = Purpose::training;
+  Layout layout;
+  Group data;                                 ///< the ranks that divide the batch and share the state of units
+  std::int64_t evaluation_micro_batches = 0;  ///< per rank; 0: no evaluation program
+
+  bool training() const { return purpose == Purpose::training; }
+};
+
+/// What the rank `world_rank` of a mesh builds. A training run evaluates as its deck says, an evaluation runs one micro-batch at a time.
+BuildRequest request_for(const Deck& deck, const Mesh& mesh, int world_rank, Purpose purpose);
+
+/// The layout that a deck asks for on `ranks` ranks that share units.
+Layout layout_for(const Deck& deck, int ranks);
+
+}  // namespace tessera

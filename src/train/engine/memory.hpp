@@ -1,0 +1,43 @@
+// A rank's memory as it was planned: an arena a tier, and where the buffers of the schedule lie in them.
+#pragma once
+#include <array>
+#include <list>
+#include <span>
+#include <vector>
+
+#include "schedule/plan/run_plan.hpp"
+#include "schedule/run/communicators.hpp"
+
+namespace tessera {
+
+class RankMemory {
+ public:
+  /// Allocates, and makes memory known to those who read it from other ranks: `node` (null: none) and `communicators`. Both must outlive
+  /// it.
+  RankMemory(const RunPlan& plan, Node* node, const Communicators& communicators);
+  ~RankMemory();
+  RankMemory(const RankMemory&) = delete;
+  RankMemory& operator=(const RankMemory&) = delete;
+
+  std::byte* address(int buffer, std::int64_t offset = 0) const;
+  std::byte* address(const Use& use) const { return address(use.buffer, use.offset); }
+  /// The buffer that the host writes or reads in place of one in a GPU's memory: its twin, or the buffer itself where the host reaches it.
+  int host_side(const std::string& buffer) const;
+  /// Whether the host reaches the buffer's bytes.
+  bool on_host(int buffer) const;
+  /// Between any tiers; back when it is done.
+  void copy(void* to, const void* from, std::int64_t bytes) const;
+  std::array<std::byte*, tier_count> bases() const;
+  const Arena& arena(Tier tier) const { return arenas_[static_cast<std::size_t>(tier)]; }
+
+  /// Bytes that tasks touch, by tier, as the executor addresses them; those of a training run equal the plan's, which is asserted.
+  std::array<std::int64_t, tier_count> used_bytes() const;
+
+ private:
+  const RunPlan& plan_;
+  Node* node_;
+  std::array<Arena, tier_count> arenas_;
+  std::list<RegisteredMemory> registered_;  ///< the device's arena, with each communicator
+};
+
+}  // namespace tessera

@@ -1,0 +1,184 @@
+#include "train/engine/state.hpp"
+
+#include <algorithm>
+
+#include "kernels/elementwise/elementwise.hpp"
+#include "optimizer/state.hpp"
+#include "topology/failure/signals.hpp"
+#include "train/device.hpp"
+
+namespace tessera {
+namespace {
+
+/// Of state on its way between a GPU and the host at a time; whole blocks of a checkpoint's checksums.
+constexpr std::int64_t staged_elements = 8 * io::hash_block;
+
+std::uint64_t stream_of(const Parameter& p) { return hash_text(p.name).low; }
+
+/// Names the first tensor of the model that the checkpoint lacks or has in another shape.
+void require_same_model(const std::vector<Parameter>& table, const io::CheckpointReader& reader) {
+  for (const Parameter& p : table) {
+    const io::CheckpointTensor* found = reader.find(p.name);
+    if (!found)
+      fail(ExitCode::checkpoint, "{} holds another model: it has no tensor {} ({}). Check the deck's [model].", reader.folder(), p.name,
+           p.shape.str());
+    if (!(found->shape == p.shape))
+      fail(ExitCode::checkpoint, "{} holds another model: tensor {} is {} there and {} in this deck. Check the deck's [model].",
+           reader.folder(), p.name, found->shape.str(), p.shape.str());
+  }
+  if (reader.layout().tensors.size() != table.size())
+    for (const auto& t : reader.layout().tensors)
+      if (std::none_of(table.begin(), table.end(), [&](const Parameter& p) { return p.name == t.name; }))
+        fail(ExitCode::checkpoint, "{} holds another model: its tensor {} ({}) is not in this deck's model. Check the deck's [model].",
+             reader.folder(), t.name, t.shape.str());
+}
+
+/// The unit of the checkpoint with the same tensors at the same places, or -1: then whole ranges can be read at once.
+int same_unit(const Layout& layout, int unit, const io::CheckpointLayout& saved) {
+  const Unit& mine = layout.units[static_cast<std::size_t>(unit)];
+  for (int u = 0; u < static_cast<int>(saved.units.size()); ++u) {
+    if (saved.units[static_cast<std::size_t>(u)].name != mine.name || saved.units[static_cast<std::size_t>(u)].elements != mine.elements)
+      continue;
+    std::size_t matching = 0, total = 0;
+    for (const auto& t : saved.tensors) {
+      if (t.unit != u) continue;
+      ++total;
+      for (const Slot& slot : mine.slots)
+        matching += layout.table[static_cast<std::size_t>(slot.parameter)].name == t.name && slot.offset == t.offset;
+    }
+    return matching == total && total == mine.slots.size() ? u : -1;
+  }
+  return -1;
+}
+
+}  // namespace
+
+float* ModelState::address(const Held& held, std::int64_t element) const {
+  return reinterpret_cast<float*>(memory_.address(held.use)) + (element - held.elements.begin);
+}
+
+kernels::Context ModelState::context() const {
+  kernels::Context context;
+  context.backend = plan_.schedule.shape.backend;
+  return context;
+}
+
+void ModelState::clear(const Held& held) const {
+  kernels::fill_zero(context(), address(held, held.elements.begin), static_cast<std::size_t>(held.elements.size()) * sizeof(float));
+}
+
+void ModelState::write(const Held& held, std::int64_t begin, std::int64_t n, const Fill& fill) const {
+  if (memory_.on_host(held.use.buffer)) return fill(begin, {address(held, begin), static_cast<std::size_t>(n)});
+  std::vector<float> staging(static_cast<std::size_t>(std::min(n, staged_elements)));
+  for (std::int64_t at = begin; at < begin + n; at += staged_elements) {
+    const std::span<float> piece(staging.data(), static_cast<std::size_t>(std::min(staged_elements, begin + n - at)));
+    fill(at, piece);
+    memory_.copy(address(held, at), piece.data(), static_cast<std::int64_t>(piece.size_bytes()));
+  }
+}
+
+void ModelState::initialise() const {
+  // Where tasks use the state: a GPU makes numbers, the host's bits, faster than they would travel.
+  const auto seed = static_cast<std::uint64_t>(plan_.request.deck.run.seed);
+  for (const Held& held : plan_.schedule.state) {
+    clear(held);
+    if (held.group != master_group) continue;
+    for (const Piece& piece : pieces_in(unit_of(held), held.elements.begin, held.elements.end)) {
+      const Parameter& p = parameter_of(piece);
+      if (p.init == Init::normal)
+        kernels::normal(context(), address(held, piece.unit_offset), piece.elements, static_cast<float>(p.std), seed, stream_of(p),
+                        static_cast<std::uint64_t>(piece.tensor_offset));
+      else if (p.init == Init::ones)
+        write(held, piece.unit_offset, piece.elements, [](std::int64_t, std::span<float> out) { std::ranges::fill(out, 1.0f); });
+    }
+  }
+  wait_for_device(context().backend);  // lanes do not wait for this stream
+}
+
+void ModelState::set(const std::function<void(const Parameter&, std::int64_t, std::span<float>)>& value) const {
+  for (const Held& held : plan_.schedule.state) {
+    clear(held);  // the gaps between tensors too
+    wait_for_device(context().backend);
+    if (held.group != master_group) continue;
+    for (const Piece& piece : pieces_in(unit_of(held), held.elements.begin, held.elements.end))
+      write(held, piece.unit_offset, piece.elements, [&](std::int64_t at, std::span<float> out) {
+        value(parameter_of(piece), piece.tensor_offset + (at - piece.unit_offset), out);
+      });
+  }
+}
+
+void ModelState::load(const io::CheckpointReader& reader) const {
+  require_same_model(plan_.layout().table, reader);
+  if (!plan_.request.training()) return load_weights(reader);
+  for (const Held& held : plan_.schedule.state) {
+    leave_if_stopped();
+    load_held(held, reader);
+  }
+}
+
+void ModelState::load_held(const Held& held, const io::CheckpointReader& reader) const {
+  const int saved = same_unit(plan_.layout(), held.unit, reader.layout());
+  if (saved >= 0)
+    return write(held, held.elements.begin, held.elements.size(),
+                 [&](std::int64_t at, std::span<float> out) { reader.read_unit(held.group, saved, at, out); });
+  clear(held);
+  wait_for_device(context().backend);
+  for (const Piece& piece : pieces_in(unit_of(held), held.elements.begin, held.elements.end)) {
+    const io::CheckpointTensor& tensor = *reader.find(parameter_of(piece).name);
+    write(held, piece.unit_offset, piece.elements, [&](std::int64_t at, std::span<float> out) {
+      reader.read(held.group, tensor, piece.tensor_offset + (at - piece.unit_offset), out);
+    });
+  }
+}
+
+void ModelState::load_weights(const io::CheckpointReader& reader) const {
+  // By blocks: read, rounded on the host, then copied to where the kernels are.
+  const ModelShape& shape = plan_.schedule.shape;
+  std::vector<float> staging(static_cast<std::size_t>(io::hash_block));
+  std::vector<std::byte> rounded(staging.size() * size_of(shape.dtype));
+  for (const Unit& unit : plan_.layout().units) {
+    const int buffer = plan_.schedule.find_buffer("parameters." + unit.name);
+    for (const Slot& slot : unit.slots) {
+      const io::CheckpointTensor& tensor = *reader.find(plan_.layout().table[static_cast<std::size_t>(slot.parameter)].name);
+      for (std::int64_t begin = 0; begin < slot.elements; begin += io::hash_block) {
+        const std::int64_t n = std::min(io::hash_block, slot.elements - begin);
+        reader.read(std::string(master_group), tensor, begin, {staging.data(), static_cast<std::size_t>(n)});
+        kernels::cast({}, rounded.data(), shape.dtype, staging.data(), DType::f32, n);
+        memory_.copy(memory_.address(buffer, shape.bytes_of(slot.offset + begin)), rounded.data(), shape.bytes_of(n));
+      }
+    }
+  }
+}
+
+io::CheckpointLayout ModelState::checkpoint_layout() const {
+  io::CheckpointLayout result;
+  for (const Unit& unit : plan_.layout().units) {
+    for (const Slot& slot : unit.slots) {
+      const Parameter& p = plan_.layout().table[static_cast<std::size_t>(slot.parameter)];
+      result.tensors.push_back({.name = p.name, .shape = p.shape, .unit = static_cast<int>(result.units.size()), .offset = slot.offset});
+    }
+    result.units.push_back({unit.name, unit.elements});
+  }
+  for (const std::string_view group : state_groups(plan_.request.deck.optimizer.type)) result.groups.emplace_back(group);
+  result.shards = plan_.request.data.size;
+  return result;
+}
+
+std::vector<io::ShardSlice> ModelState::checkpoint_slices() const {
+  const std::vector<std::string> groups = checkpoint_layout().groups;
+  std::vector<io::ShardSlice> slices;
+  for (const Held& held : plan_.schedule.state) {
+    const Range mine = owned_range(plan_.layout(), held.unit, plan_.request.data.rank);
+    const float* from = address(held, mine.begin);
+    io::ShardSource source(std::span(from, static_cast<std::size_t>(mine.size())));
+    if (!memory_.on_host(held.use.buffer))
+      source = {mine.size(), [this, from](std::int64_t at, std::span<float> out) {
+                  memory_.copy(out.data(), from + at, static_cast<std::int64_t>(out.size_bytes()));
+                }};
+    const auto group = std::ranges::find(groups, held.group) - groups.begin();
+    slices.push_back({.group = static_cast<int>(group), .unit = held.unit, .data = std::move(source)});
+  }
+  return slices;
+}
+
+}  // namespace tessera

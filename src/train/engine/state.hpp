@@ -1,0 +1,48 @@
+// The state of a model on one rank: made from a seed, loaded, handed to a save. What lies where is the schedule's to say (Schedule::state).
+#pragma once
+#include <functional>
+#include <span>
+
+#include "io/checkpoint/checkpoint.hpp"
+#include "train/engine/memory.hpp"
+
+namespace tessera {
+
+class ModelState {
+ public:
+  ModelState(const RunPlan& plan, const RankMemory& memory) : plan_(plan), memory_(memory) {}
+
+  // What follows writes the fp32 state; compute copies are made from it afterwards (Engine::publish).
+
+  /// Weights from the deck's seed: each element depends on (seed, tensor name, element) alone. Moments become zero.
+  void initialise() const;
+  /// `value(parameter row, first element, out)` gives a tensor's values; moments become zero.
+  void set(const std::function<void(const Parameter&, std::int64_t, std::span<float>)>& value) const;
+  /// This rank's part of a checkpoint: weights and moments, or where there is no training the compute copies alone. Throws
+  /// Error(checkpoint) that names the first tensor that differs in name or shape.
+  void load(const io::CheckpointReader& reader) const;
+
+  io::CheckpointLayout checkpoint_layout() const;
+  /// This rank's slices, read where they lie: valid until the next step.
+  std::vector<io::ShardSlice> checkpoint_slices() const;
+
+ private:
+  using Fill = std::function<void(std::int64_t element, std::span<float> out)>;
+
+  const Unit& unit_of(const Held& held) const { return plan_.layout().units[static_cast<std::size_t>(held.unit)]; }
+  const Parameter& parameter_of(const Piece& piece) const { return plan_.layout().table[static_cast<std::size_t>(piece.parameter)]; }
+  /// Where an element of the unit lies.
+  float* address(const Held& held, std::int64_t element) const;
+  kernels::Context context() const;
+  void clear(const Held& held) const;
+  /// Elements [begin, begin + n) of the unit as `fill` gives them: written where they lie, or, in a GPU's memory, piece by piece by way of
+  /// the host.
+  void write(const Held& held, std::int64_t begin, std::int64_t n, const Fill& fill) const;
+  void load_held(const Held& held, const io::CheckpointReader& reader) const;
+  void load_weights(const io::CheckpointReader& reader) const;
+
+  const RunPlan& plan_;
+  const RankMemory& memory_;
+};
+
+}  // namespace tessera

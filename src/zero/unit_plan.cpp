@@ -1,0 +1,33 @@
+#include "zero/unit_plan.hpp"
+
+#include "base/check.hpp"
+
+namespace tessera {
+
+UnitPlan plan_unit(const Layout& layout, int unit, const UnitRules& rules, const Group& owners) {
+  TESSERA_REQUIRE(owners.size == layout.shards, "a layout for {} ranks and {} owners", layout.shards, owners.size);
+  const Unit& u = layout.units[static_cast<std::size_t>(unit)];
+  UnitPlan plan{.owners = owners,
+                .storage = unit_storage(rules.stage, u, owners.size),
+                .shard = layout.shard_elements(unit),
+                .owned = owned_range(layout, unit, owners.rank),
+                .state = {},
+                .parameters = {},
+                .gradient = {}};
+  if (!rules.training) plan.storage.parameters_whole = true;
+  const auto here = [&](bool whole) { return whole ? Range{0, u.elements} : plan.owned; };
+  plan.state = here(plan.storage.optimizer_whole);
+  plan.parameters = here(plan.storage.parameters_whole);
+  using enum GradientPath::Meeting;
+  const bool whole = plan.storage.gradients_whole;
+  plan.gradient = {.sum = rules.reproducible ? DType::i64 : DType::f32,
+                   .direct = whole && !rules.reproducible,
+                   .scattered = !plan.storage.optimizer_whole,
+                   .meeting = owners.size == 1 ? never
+                              : whole          ? once
+                                               : every_micro_batch,
+                   .held = here(whole)};
+  return plan;
+}
+
+}  // namespace tessera

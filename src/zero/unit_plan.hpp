@@ -1,0 +1,36 @@
+// What of a unit lies where on this rank, and how its gradient gets there: decided here once, and read by all who ask. Pure functions.
+#pragma once
+#include "base/types.hpp"
+#include "topology/mesh.hpp"
+#include "zero/partition.hpp"
+
+namespace tessera {
+
+/// The way of a micro-batch's gradient to the sum of a step.
+struct GradientPath {
+  DType sum = DType::f32;  ///< of sums: fp32, or int64 in fixed point (reproducible mode)
+  bool direct = true;      ///< kernels add into the step's sum; else they write the micro-batch's gradient, fp32, beside it
+  bool scattered = false;  ///< sums of ranks meet at each shard's owner; else all ranks get them whole
+  enum class Meeting : std::uint8_t { never, every_micro_batch, once } meeting = Meeting::never;
+  Range held;  ///< elements of the step's sum that lie on this rank
+};
+
+struct UnitPlan {
+  Group owners;             ///< ranks that share the unit's state
+  UnitStorage storage;      ///< what of it each keeps whole
+  std::int64_t shard = 0;   ///< elements of each rank's part
+  Range owned;              ///< this rank's part; it counts its norm, and updates it where state is not whole
+  Range state, parameters;  ///< elements of the fp32 state and of the compute copy that lie on this rank
+  GradientPath gradient;
+};
+
+struct UnitRules {
+  int stage = 0;              ///< of ZeRO
+  bool reproducible = false;  ///< gradients are summed in fixed point
+  bool training = true;       ///< false: parameters alone, whole
+};
+
+/// `owners.size` must be the layout's shards.
+UnitPlan plan_unit(const Layout& layout, int unit, const UnitRules& rules, const Group& owners);
+
+}  // namespace tessera

@@ -1,0 +1,76 @@
+// What of a unit lies where: over stages, owners and modes, everything has one owner, and gradients reach it.
+#include "zero/unit_plan.hpp"
+
+#include <gtest/gtest.h>
+
+#include "../model/random_models.hpp"
+
+namespace tessera {
+namespace {
+
+using enum GradientPath::Meeting;
+
+Layout small_layout(int shards, int stage) {
+  const Deck deck = test::tiny_deck({"model.layers=1"}, 1);
+  return make_layout(parameter_table(deck.model), shards, stage == 3 && shards > 1 ? 100 : 0);
+}
+
+Group owners_of(int rank, int size) { return group_of({{1, size, 1, 1, 1}}, data_axes, rank); }
+
+TEST(UnitPlan, OwnedPartsCoverAUnitOnce) {
+  for (int stage = 0; stage <= 3; ++stage)
+    for (int size = 1; size <= 5; ++size) {
+      const Layout layout = small_layout(size, stage);
+      for (int u = 0; u < static_cast<int>(layout.units.size()); ++u) {
+        std::int64_t at = 0;
+        for (int rank = 0; rank < size; ++rank) {
+          const UnitPlan plan = plan_unit(layout, u, {.stage = stage}, owners_of(rank, size));
+          EXPECT_EQ(plan.owned, (Range{at, at + plan.shard}));
+          at = plan.owned.end;
+        }
+        EXPECT_EQ(at, layout.units[static_cast<std::size_t>(u)].elements);
+      }
+    }
+}
+
+TEST(UnitPlan, StagesKeepWhatTheTableSays) {
+  const int size = 4;
+  for (int stage = 0; stage <= 3; ++stage) {
+    const Layout layout = small_layout(size, stage);
+    for (int u = 0; u < static_cast<int>(layout.units.size()); ++u) {
+      const Unit& unit = layout.units[static_cast<std::size_t>(u)];
+      const Range whole{0, unit.elements};
+      const UnitPlan plan = plan_unit(layout, u, {.stage = stage}, owners_of(2, size));
+      EXPECT_EQ(plan.parameters, stage < 3 || unit.persistent ? whole : plan.owned);
+      EXPECT_EQ(plan.gradient.held, stage < 2 ? whole : plan.owned);
+      EXPECT_EQ(plan.state, stage < 1 ? whole : plan.owned);
+    }
+  }
+}
+
+TEST(UnitPlan, GradientsMeetWhereStageAndModeSay) {
+  const auto path = [](int stage, int size, bool reproducible) {
+    const UnitRules rules{.stage = stage, .reproducible = reproducible};
+    return plan_unit(small_layout(size, stage), 0, rules, owners_of(size - 1, size)).gradient;
+  };
+  for (bool reproducible : {false, true}) {
+    for (int stage = 0; stage <= 3; ++stage) {
+      EXPECT_EQ(path(stage, 1, reproducible).meeting, never);
+      const GradientPath several = path(stage, 3, reproducible);
+      EXPECT_EQ(several.meeting, stage < 2 ? once : every_micro_batch);
+      EXPECT_EQ(several.scattered, stage > 0);
+      EXPECT_EQ(several.direct, stage < 2 && !reproducible);
+      EXPECT_EQ(several.sum, reproducible ? DType::i64 : DType::f32);
+    }
+    EXPECT_EQ(path(3, 1, reproducible).direct, !reproducible) << "a rank alone keeps all whole";
+  }
+}
+
+TEST(UnitPlan, WithoutTrainingParametersAreWhole) {
+  const UnitPlan plan = plan_unit(small_layout(2, 3), 0, {.stage = 3, .training = false}, owners_of(1, 2));
+  EXPECT_TRUE(plan.storage.parameters_whole);
+  EXPECT_EQ(plan.parameters.size(), 2 * plan.shard);
+}
+
+}  // namespace
+}  // namespace tessera
