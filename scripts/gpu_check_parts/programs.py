@@ -45,7 +45,14 @@ class Programs:
         return os.path.join(self.folder, entry["path"]) if entry["kind"] == "script" else self.path(os.path.basename(entry["path"]), "")
 
     def mpiexec(self):
-        return self.path("mpiexec.hydra", "") if self.bundle else os.environ.get("MPIEXEC", "mpiexec.mpich")
+        """The bundle's, or that of the MPI with which the build folder was configured."""
+        if self.bundle:
+            return self.path("mpiexec.hydra", "")
+        cache = os.path.join(self.folder, "CMakeCache.txt")
+        if "MPIEXEC" not in os.environ and os.path.exists(cache):
+            with open(cache) as lines:
+                return next((line.split("=", 1)[1].strip() for line in lines if line.startswith("MPIEXEC_EXECUTABLE:")), "mpiexec")
+        return os.environ.get("MPIEXEC", "mpiexec")
 
     def run(self, command, seconds, cwd=None, on_line=None, **environment):
         """Runs one of these programs, for no longer than the call has left."""

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Runs world_fault in every way that a run can fail, and checks how it ends: every process gone, the documented exit status, and the
-first cause as the last line.    world_faults.py PROGRAM [MPIEXEC]"""
+first cause as the last line.    world_faults.py PROGRAM"""
 import os
 import re
 import resource
@@ -9,13 +9,16 @@ import sys
 import tempfile
 import time
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "resume"))
+import runs  # noqa: E402
+
 program = sys.argv[1]
-mpiexec = sys.argv[2] if len(sys.argv) > 2 else "mpiexec.mpich"
+mpiexec = runs.MPIEXEC
 ANY, LOST = "any", 76
 HANG_SECONDS = 300  # a bound against hangs: a failing run ends in under two
 # A launcher that does not see a rank's death: a shell keeps its place. The second kind says how its rank ended, and stays until all have.
 UNSEEN = ["sh", "-c", f'"$0" "$@"; exec sleep {HANG_SECONDS}']
-TELLING = ["sh", "-c", '"$0" "$@"; echo "a rank ended with $?"; : >"$ENDED/$$"; until [ "$(ls "$ENDED" | wc -l)" -ge "$PMI_SIZE" ]; do sleep 0.05; done']
+TELLING = ["sh", "-c", '"$0" "$@"; echo "a rank ended with $?"; : >"$ENDED/$$"; until [ "$(ls "$ENDED" | wc -l)" -ge "$%s" ]; do sleep 0.05; done' % runs.RANKS]
 
 
 def run(command, environment=None):
@@ -51,7 +54,7 @@ def check(name, command, status, last, once=None, ranks=3, environment=None, has
         print(f"FAIL {name}: still running after {HANG_SECONDS} s; output:\n{expired.stdout}")
         return False
     # The launcher may pass on what one rank said before what another said earlier, so these are nobody's last words.
-    lines = [line for line in output.splitlines() if line.strip() and not re.search(r"^pid \d+$|\btraining$", line)]
+    lines = [line for line in runs.own_lines(output) if not re.search(r"^pid \d+$|\btraining$", line)]
     pids = [int(pid) for pid in re.findall(r"^pid (\d+)$", output, re.M)]
     if len(pids) != ranks:
         faults.append(f"{len(pids)} ranks had started, not {ranks}")
@@ -127,7 +130,7 @@ def main():
         expect("throw" + over, 3, "rank 1: error: train.h5: token 70000 at position 12", once="error:")
         expect("lane" + over, 7, "rank 1: error: shard-00001.h5: no space left", once="error:")
         # The dead rank has no words. Its status is that of signal 9, or another's that saw it die before the launcher did.
-        expect("kill" + over, (9, LOST), "")
+        expect("kill" + over, (137 if runs.OPEN_MPI else 9, LOST), "")
     expect("exception", 1, "rank 1: error: something else went wrong", once="error:")
     expect("together", 2, "rank 0: error: deck.toml:3: zero.stage = 7", once="error:")
     expect("together-one", 3, "rank 1: error: train.h5 cannot be opened", once="error:")
@@ -142,9 +145,10 @@ def main():
            once="error:")
     expect("kill", LOST, "the process of rank 1 has ended while rank", launch=[*launch, *UNSEEN], once="error:")
 
-    # UCX aborts the rank that reads the dead one's memory. The status is the rank's: the launcher's is that of the shells, or of killing them.
+    # UCX, under MPICH, aborts the rank that reads the dead one's memory. The status is the rank's: the launcher's is that of the shells, or of killing them.
     pair, told = [mpiexec, "-n", "2", *TELLING], [*launch, *TELLING]
-    for words in ("rank 0: error: the process of rank 1 has ended, and MPI gave up over it", "a rank ended with 76"):
+    noticed = "on " if runs.OPEN_MPI else "has ended, and MPI gave up over it"
+    for words in (f"rank 0: error: the process of rank 1 {noticed}", "a rank ended with 76"):
         expect("kill-sending-over-mpi", ANY, "", launch=pair, has=words, ranks=2, reported=LOST)
 
     # Ranks that abort: a fault of their own in each is nobody else's; of the ended, the one that was lost is named, not one that MPI gave up
@@ -155,15 +159,17 @@ def main():
     expect("abort-from-outside-beside-kill", ANY, "", launch=told, times={"has ended": 0, "a rank ended with 134": 2, "a rank ended with 137": 1})
 
     # MPICH 4.0.2 hangs in MPI_Finalize in about every other run over TCP: the runs end all the same, with their own status.
-    over_tcp = {"MPIR_CVAR_NOLOCAL": "1", "UCX_TLS": "tcp,self"}
+    over_tcp = {"OMPI_MCA_pml": "ob1", "OMPI_MCA_btl": "tcp,self"} if runs.OPEN_MPI else {"MPIR_CVAR_NOLOCAL": "1", "UCX_TLS": "tcp,self"}
     for _ in range(3):
         expect("none", 0, "", environment=over_tcp)
         expect("status", 4, "", environment=over_tcp)
-    expect("throw", 3, r"rank 1 on \S+: error: train.h5: token 70000", environment=over_tcp, once="error:")
+    # MPICH is told above that no ranks share a node, and then they name their hosts.
+    expect("throw", 3, r"rank 1: error: train" if runs.OPEN_MPI else r"rank 1 on \S+: error: train.h5: token 70000", environment=over_tcp, once="error:")
 
-    # Ranks on nodes of their own, as MPI sees it, with names of their own: the culprit and its host are named, once for all nodes.
-    if subprocess.run(["unshare", "--uts", "true"], stderr=subprocess.DEVNULL).returncode == 0:
-        nodes = [*launch, "unshare", "--uts", "sh", "-c", 'hostname "n$PMI_RANK"; exec "$0" "$@"']
+    # Ranks on nodes of their own, as MPI sees it, with names of their own: the culprit and its host are named, once for all nodes. Open MPI cannot be
+    # told so: it asks the daemon that started the ranks.
+    if not runs.OPEN_MPI and subprocess.run(["unshare", "--uts", "true"], stderr=subprocess.DEVNULL).returncode == 0:
+        nodes = [*launch, "unshare", "--uts", "sh", "-c", 'hostname "n$%s"; exec "$0" "$@"' % runs.RANK]
         expect("none", 0, "", launch=nodes, environment=over_tcp)
         expect("throw", 3, "rank 1 on n1: error: train.h5: token 70000", launch=nodes, environment=over_tcp, once="error:")
         expect("stall", LOST, "^  rank 1 on n1 runs no task", launch=nodes, environment=over_tcp, once="error:",

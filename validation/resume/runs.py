@@ -2,6 +2,7 @@
 import hashlib
 import json
 import os
+import re
 import signal
 import struct
 import subprocess
@@ -10,7 +11,36 @@ import tempfile
 import time
 
 TESSERA = os.environ.get("TESSERA", "build/host/tessera")
-MPIEXEC = os.environ.get("MPIEXEC", "mpiexec.mpich")
+
+
+def launcher():
+    """mpiexec of the MPI that tessera was built with: CTest names it, and so does the build folder."""
+    if "MPIEXEC" in os.environ:
+        return os.environ["MPIEXEC"]
+    try:
+        with open(os.path.join(os.path.dirname(TESSERA), "CMakeCache.txt")) as cache:
+            return next(line.split("=", 1)[1].strip() for line in cache if line.startswith("MPIEXEC_EXECUTABLE:"))
+    except (OSError, StopIteration):
+        return "mpiexec"
+
+
+def is_open_mpi(mpiexec):
+    try:
+        return "Open" in subprocess.run([mpiexec, "--version"], stdin=subprocess.DEVNULL, capture_output=True, text=True).stdout
+    except OSError:
+        return False
+
+
+MPIEXEC = launcher()
+OPEN_MPI = is_open_mpi(MPIEXEC)  # signals to its mpiexec, and the variables that it gives to ranks, are its own
+RANK, RANKS = ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE") if OPEN_MPI else ("PMI_RANK", "PMI_SIZE")
+
+
+def own_lines(output):
+    """The lines of a run's output without those of Open MPI's launcher, which come last: blocks between lines of dashes, and lines of its daemons."""
+    output = re.sub(r"^-{20,}\n.*?(^-{20,}\n|\Z)", "", output, flags=re.M | re.S)
+    return [line for line in output.splitlines() if line.strip() and not re.search("ORTE_ERROR_LOG|PMIX ERROR", line)]
+
 
 MODEL = {
     "model.layers": 2, "model.width": 32, "model.heads": 4, "model.kv_heads": 2, "model.ff_width": 48, "model.vocab": 211,

@@ -1,0 +1,18 @@
+# tessera_gpu: what code of the CUDA backend is compiled with and links, for GPUs or for the emulator.
+if(NOT TESSERA_CUDA AND NOT TESSERA_EMULATE)
+  return()
+endif()
+add_library(tessera_gpu INTERFACE)
+target_compile_definitions(tessera_flags INTERFACE TESSERA_CUDA)
+target_include_directories(tessera_gpu SYSTEM INTERFACE ${CUDAToolkit_INCLUDE_DIRS} ${NCCL_INCLUDE_DIR} ${CUDNN_INCLUDE_DIR})
+if(TESSERA_EMULATE)
+  target_compile_definitions(tessera_flags INTERFACE TESSERA_EMULATED_GPU)
+  target_link_libraries(tessera_gpu INTERFACE tessera_emulator)
+else()
+  enable_language(CUDA)
+  if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION) # CMake before 3.25.2 does not know this flag of nvcc
+    set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)
+    set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION -std=c++20)
+  endif()
+  target_link_libraries(tessera_gpu INTERFACE CUDA::cudart_static CUDA::cublasLt ${NCCL_LIBRARY})
+endif()

@@ -1,0 +1,75 @@
+# How this project makes its tests.
+if(NOT TESSERA_TESTS)
+  return()
+endif()
+enable_testing()
+add_library(tessera_test_main STATIC validation/test_main.cpp)
+target_link_libraries(tessera_test_main PUBLIC tessera_flags GTest::gtest)
+
+# What tests that start ranks find in their environment. Open MPI refuses to start as root or more ranks than cores, and binds each rank to a core,
+# unless it is told otherwise.
+set(tessera_launch_environment "MPIEXEC=${MPIEXEC_EXECUTABLE}")
+if(TESSERA_OPEN_MPI)
+  list(APPEND tessera_launch_environment OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
+    OMPI_MCA_hwloc_base_binding_policy=none)
+endif()
+
+#   tessera_starts_ranks(TEST): the test calls mpiexec.
+function(tessera_starts_ranks test)
+  set_property(TEST ${test} APPEND PROPERTY ENVIRONMENT "${tessera_launch_environment}")
+endfunction()
+
+#   tessera_rank_test(NAME RANKS COMMAND...): the command on so many ranks.
+function(tessera_rank_test name ranks)
+  add_test(NAME ${name} COMMAND ${MPIEXEC_EXECUTABLE} ${MPIEXEC_NUMPROC_FLAG} ${ranks} ${ARGN})
+  set_tests_properties(${name} PROPERTIES PROCESSORS ${ranks} SKIP_RETURN_CODE 77)
+  tessera_starts_ranks(${name})
+endfunction()
+
+#   tessera_test(NAME sources... LINKS libraries... [RANKS n...] [LABELS l...]): a GoogleTest binary; RANKS runs it under mpiexec.
+# Tests have no time limits of their own: CMakePresets.json has one for all, against hangs, which no busy machine comes near.
+function(tessera_test name)
+  cmake_parse_arguments(ARG "" "" "LINKS;LABELS;RANKS" ${ARGN})
+  add_executable(test_${name} ${ARG_UNPARSED_ARGUMENTS})
+  target_link_libraries(test_${name} PRIVATE ${ARG_LINKS} GTest::gtest)
+  tessera_brief_optimization(test_${name})
+  set_target_properties(test_${name} PROPERTIES TESSERA_TEST ON)
+  if(ARG_RANKS)
+    foreach(n ${ARG_RANKS})
+      tessera_rank_test(${name}.ranks${n} ${n} $<TARGET_FILE:test_${name}>)
+      set_tests_properties(${name}.ranks${n} PROPERTIES LABELS "${ARG_LABELS}")
+    endforeach()
+  else()
+    target_link_libraries(test_${name} PRIVATE tessera_test_main)
+    add_test(NAME ${name} COMMAND test_${name})
+    set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" SKIP_RETURN_CODE 77)
+  endif()
+endfunction()
+
+# What needs a GPU, or the emulator: tests get label gpu where it is a GPU, and scripts/gpu_check finds them in gpu_tests.json without CTest.
+#   tessera_device_test(NAME PATH KIND [RANKS n] [ARGUMENTS...]): KIND is kernels, parity, program, or script (of Python); RANKS are the most that
+#   share the GPU, which a script starts itself
+function(tessera_device_test name path kind)
+  cmake_parse_arguments(ARG "" "RANKS" "" ${ARGN})
+  if(NOT ARG_RANKS)
+    set(ARG_RANKS 1)
+  endif()
+  set(arguments ${ARG_UNPARSED_ARGUMENTS})
+  list(TRANSFORM arguments REPLACE "(.+)" "\"\\1\"")
+  list(JOIN arguments ", " arguments)
+  set_property(GLOBAL APPEND PROPERTY tessera_device_tests
+    "{\"name\": \"${name}\", \"kind\": \"${kind}\", \"path\": \"${path}\", \"ranks\": ${ARG_RANKS}, \"arguments\": [${arguments}]}")
+  if(TESSERA_CUDA)
+    set_property(TEST ${name} APPEND PROPERTY LABELS gpu)
+  endif()
+endfunction()
+function(tessera_list_device_tests)
+  get_property(tests GLOBAL PROPERTY tessera_device_tests)
+  list(JOIN tests ",\n  " tests)
+  file(GENERATE OUTPUT ${PROJECT_BINARY_DIR}/gpu_tests.json CONTENT "[\n  ${tests}\n]\n")
+  # All that scripts/bundle packs, in one target.
+  string(REGEX MATCHALL "TARGET_FILE:[A-Za-z0-9_]+" programs "${tests}")
+  list(TRANSFORM programs REPLACE "TARGET_FILE:" "")
+  list(REMOVE_DUPLICATES programs)
+  add_custom_target(gpu_bundle DEPENDS tessera device_benchmark ${programs})
+endfunction()
