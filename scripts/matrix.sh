@@ -1,4 +1,4 @@
-# Sourced by scripts/test --full: the tests where instructions, cores and load differ from those of a quiet machine. No test may notice.
+# Sourced by scripts/test --full: the tests where instructions, cores, load or the MPI differ from those of a quiet Debian. No test may notice.
 
 # More instructions, or fewer, than this machine's own: oneDNN takes other code for products, of other workspace and other rounding.
 with_onednn_isa() { ONEDNN_MAX_CPU_ISA=$1 run_tests "$build" "$build/test-$1.log"; }
@@ -34,6 +34,13 @@ twice_at_once() {
   return $status
 }
 
+# Launcher, signals and the variables that ranks find are others there.
+build_with_open_mpi() {
+  scripts/setup --openmpi
+  cmake --preset openmpi -DTESSERA_WERROR=ON -DTESSERA_BENCHMARKS=OFF -DKokkos_ROOT="$(scripts/setup --print)"
+  cmake --build build/openmpi -j "$(nproc)"
+}
+
 run_matrix() {
   local isa
   for isa in AVX2 AVX512_CORE; do try_step "tests ($preset, ONEDNN_MAX_CPU_ISA=$isa)" with_onednn_isa $isa; done
@@ -44,4 +51,7 @@ run_matrix() {
   fi
   try_step "tests ($preset, beside four busy processes)" beside_busy_processes
   try_step "tests ($preset, on one core)" on_one_core
+  if [ $preset = host ]; then
+    try_step "build (openmpi)" build_with_open_mpi && try_step "tests (openmpi)" run_tests build/openmpi build/openmpi/test.log
+  fi
 }

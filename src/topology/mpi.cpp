@@ -84,6 +84,15 @@ void wait_for(MPI_Request& request, const WaitLimit& limit) {
   }
 }
 
+void OwnedComm::wait(MPI_Request& request, const WaitLimit& limit) {
+  try {
+    wait_for(request, limit);
+  } catch (...) {
+    comm_ = MPI_COMM_NULL;
+    throw;
+  }
+}
+
 void OwnedComm::reset() {
   int finalized = 0;
   if (comm_ == MPI_COMM_NULL) return;

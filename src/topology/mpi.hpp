@@ -41,6 +41,9 @@ class OwnedComm {
   }
   MPI_Comm get() const { return comm_; }
   void reset();
+  /// wait_for, for a collective on this communicator. Where the wait fails the collective stays under way, so the communicator is never
+  /// freed: Open MPI crashes when it goes on with a collective whose communicator is gone.
+  void wait(MPI_Request& request, const WaitLimit& limit);
 
  private:
   MPI_Comm comm_ = MPI_COMM_NULL;

@@ -90,21 +90,24 @@ int environment_number(const char* name) {
 void refuse_single_thread(int provided) {
   if (provided < MPI_THREAD_MULTIPLE)
     fail(ExitCode::environment,
-         "this MPI library offers thread level {} and Tessera needs MPI_THREAD_MULTIPLE ({}): link an MPICH that was "
-         "built with --enable-threads=multiple",
-         provided, MPI_THREAD_MULTIPLE);
+         "this MPI library ({}) offers thread level {} and Tessera needs MPI_THREAD_MULTIPLE ({}): build with one that has it (of MPICH, "
+         "one configured with --enable-threads=multiple)",
+         mpi_version(), provided, MPI_THREAD_MULTIPLE);
 }
 
-/// A launcher that speaks another process-management protocol than MPICH starts N processes that each believe to be alone.
+/// A launcher that speaks another process-management protocol than the MPI library starts N processes that each believe to be alone.
 void refuse_singletons(int ranks) {
   if (ranks > 1) return;
-  for (const char* name : {"PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_NTASKS"}) {
+  for (const char* name : {"PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE", "SLURM_NTASKS"}) {
     int promised = environment_number(name);
     if (promised <= 1) continue;
     fail(ExitCode::environment,
-         "the launcher started {} processes ({}={}), but MPI connected none of them: each would train alone. Start with `srun --mpi=pmi2` "
-         "or MPICH's own mpiexec; for one rank on purpose inside an allocation, `srun --mpi=pmi2 -n 1`.",
-         promised, name, promised);
+         "the launcher started {} processes ({}={}), but MPI connected none of them: each would train alone. This program runs with {}: "
+         "start "
+         "with the mpiexec of that MPI, or with `srun --mpi=pmi2` (`--mpi=pmix` for Open MPI); for one rank on purpose inside an "
+         "allocation, "
+         "`srun --mpi=pmi2 -n 1`.",
+         promised, name, promised, mpi_version());
   }
 }
 
@@ -331,19 +334,19 @@ void World::describe_work(std::function<std::string()> describe) const {
   if (handles_->watch) handles_->watch->whereabouts().set_work(std::move(describe));
 }
 
+std::string name_mpi(std::string_view library_text) {
+  constexpr std::string_view word = " Version", between = " \t:";
+  const std::string_view line = library_text.substr(0, library_text.find_first_of(",\n"));
+  const std::size_t at = line.find(word), number = at == line.npos ? at : line.find_first_not_of(between, at + word.size());
+  if (number == line.npos) return std::string(line);
+  return fmt::format("{} {}", line.substr(0, at), line.substr(number));
+}
+
 std::string mpi_version() {
   char text[MPI_MAX_LIBRARY_VERSION_STRING] = {};
   int length = 0;
   MPI_CHECK(MPI_Get_library_version(text, &length));
-  // MPICH's is a page, whose first line is "MPICH Version:" and the number.
-  std::string line(text, static_cast<std::size_t>(length));
-  line = line.substr(0, line.find('\n'));
-  std::string version;
-  for (char c : line)
-    if (c != '\t' || version.empty() || version.back() != ' ') version += c == '\t' ? ' ' : c;
-  if (const std::size_t at = version.find(" Version:"); at != std::string::npos)
-    version = version.substr(0, at) + " " + version.substr(version.find_first_not_of(' ', at + 9));
-  return version;
+  return name_mpi({text, static_cast<std::size_t>(length)});
 }
 
 int run_in_world(const WorldOptions& options, const std::function<int(World&)>& body) {

@@ -105,8 +105,10 @@ class DescribedWork {
   const World& world_;
 };
 
-/// The MPI library that this process runs with: "MPICH 4.0.2". MPI need not have been started.
+/// The MPI library that this process runs with: "MPICH 4.0.2", "Open MPI v4.1.4". MPI need not have been started.
 std::string mpi_version();
+/// The same of what MPI_Get_library_version says, which with MPICH is a page and with Open MPI names its packager.
+std::string name_mpi(std::string_view library_text);
 /// The NCCL that this process runs with; of a build without CUDA empty.
 std::string nccl_version();
 

@@ -20,7 +20,7 @@ def launch(*parts):
     """One rank a part, each (environment, command); the launch is over when all are."""
     command = [runs.MPIEXEC]
     for number, (environment, rank) in enumerate(parts):
-        command += [":"] * (number > 0) + ["-n", "1"] + [word for pair in environment.items() for word in ("-env", *pair)] + rank
+        command += [":"] * (number > 0) + ["-n", "1"] + ["env", *(f"{name}={value}" for name, value in environment.items())] * bool(environment) + rank
     return subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120)
 
 

@@ -181,7 +181,7 @@ def main():
 
     good &= starts(launch)
 
-    for variable in ("SLURM_NTASKS", "PMI_SIZE", "OMPI_COMM_WORLD_SIZE"):
+    for variable in ("SLURM_NTASKS", "PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE"):
         good &= check(f"one process and {variable}=4", [program, "none"], 6, "srun --mpi=pmi2", ranks=0, environment={variable: "4"})
     good &= check("one process", [program, "none"], 0, "", ranks=1)
     return 0 if good else 1

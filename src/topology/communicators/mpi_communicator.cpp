@@ -180,7 +180,7 @@ class MpiCommunicator final : public Communicator {
   }
 
   void wait(MPI_Request& request, const char* what) {
-    wait_for(request, {timeout_seconds_, peers_, [this, what] { return fmt::format("{} ({}, call {})", what, label_, calls_); }});
+    comm_.wait(request, {timeout_seconds_, peers_, [this, what] { return fmt::format("{} ({}, call {})", what, label_, calls_); }});
   }
 
   OwnedComm comm_;

@@ -100,7 +100,7 @@ class NcclCommunicator final : public Communicator {
   void barrier() override {
     MPI_Request request = MPI_REQUEST_NULL;
     MPI_CHECK(MPI_Ibarrier(mpi_.get(), &request));
-    wait_for(request, {timeout_seconds_, peers_, [this] { return fmt::format("a barrier ({})", label_); }});
+    mpi_.wait(request, {timeout_seconds_, peers_, [this] { return fmt::format("a barrier ({})", label_); }});
   }
 
   // NCCL's user guide, "User Buffer Registration" and "Environment Variables" (NCCL_LEGACY_CUDA_REGISTER). What is relied on: a range
@@ -116,7 +116,7 @@ class NcclCommunicator final : public Communicator {
     int everywhere = result == ncclSuccess;
     MPI_Request request = MPI_REQUEST_NULL;
     MPI_CHECK(MPI_Iallreduce(MPI_IN_PLACE, &everywhere, 1, MPI_INT, MPI_MIN, mpi_.get(), &request));
-    wait_for(request, {timeout_seconds_, peers_, [this] { return fmt::format("the registration of memory ({})", label_); }});
+    mpi_.wait(request, {timeout_seconds_, peers_, [this] { return fmt::format("the registration of memory ({})", label_); }});
     if (everywhere) return;
     deregister_memory();
     info(
@@ -156,7 +156,7 @@ class NcclCommunicator final : public Communicator {
     }
     MPI_Request request = MPI_REQUEST_NULL;
     MPI_CHECK(MPI_Ibcast(&id, sizeof id, MPI_BYTE, 0, mpi_.get(), &request));
-    wait_for(request, {timeout_seconds_, peers_, [this] { return fmt::format("the exchange of NCCL's id ({})", label_); }});
+    mpi_.wait(request, {timeout_seconds_, peers_, [this] { return fmt::format("the exchange of NCCL's id ({})", label_); }});
     return id;
   }
 

@@ -52,8 +52,8 @@ Launch launch_of_environment() {
       if (const auto value = environment(name)) return number_of(value, fallback);
     return fallback;
   };
-  launch.rank = first({"PMI_RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID"}, 0);
-  launch.ranks = first({"PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_NTASKS"}, 1);
+  launch.rank = first({"PMI_RANK", "OMPI_COMM_WORLD_RANK", "MV2_COMM_WORLD_RANK", "SLURM_PROCID"}, 0);
+  launch.ranks = first({"PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE", "SLURM_NTASKS"}, 1);
   launch.nodes = environment("SLURM_STEP_NODELIST").value_or("");
   char name[256] = {};
   gethostname(name, sizeof name - 1);
@@ -61,7 +61,10 @@ Launch launch_of_environment() {
   return launch;
 }
 
-bool started_by_srun() { return environment("SLURM_STEP_ID") && !environment("HYDI_CONTROL_FD"); }
+bool started_by_srun() {
+  // What the mpiexecs of MPICH and of Open MPI give to their ranks.
+  return environment("SLURM_STEP_ID") && !environment("HYDI_CONTROL_FD") && !environment("OMPI_MCA_orte_hnp_uri");
+}
 
 std::vector<std::string> expand_hosts(std::string_view list) {
   std::vector<std::string> hosts;

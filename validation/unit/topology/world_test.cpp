@@ -30,6 +30,17 @@ TEST(World, EveryRankHasItsOwnPlace) {
   }
 }
 
+TEST(World, AnMpiLibraryIsNamedInAFewWords) {
+  EXPECT_EQ(name_mpi("MPICH Version:\t4.0.2\nMPICH Release date:\tThu Apr  7 12:34:45 CDT 2022\n"), "MPICH 4.0.2");
+  EXPECT_EQ(name_mpi("Open MPI v4.1.4, package: Debian OpenMPI, ident: 4.1.4, repo rev: v4.1.4, May 26, 2022"), "Open MPI v4.1.4");
+  EXPECT_EQ(name_mpi("MVAPICH2 Version      :\t2.3.7\nMVAPICH2 Release date : Wed March 02 22:00:00 EST 2022"), "MVAPICH2 2.3.7");
+  EXPECT_EQ(name_mpi("Intel(R) MPI Library 2021.7 for Linux* OS\n"), "Intel(R) MPI Library 2021.7 for Linux* OS");
+  EXPECT_EQ(name_mpi("Some Version:"), "Some Version:");
+  const std::string mine = mpi_version();
+  EXPECT_FALSE(mine.empty());
+  EXPECT_EQ(mine.find_first_of("\t\n,"), mine.npos) << mine;
+}
+
 TEST(World, TextsKeepTheirLengths) {
   std::string mine(static_cast<std::size_t>(world().rank()) * 1000, 'x');
   auto texts = world().gather_text(mine);
