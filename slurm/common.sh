@@ -1,18 +1,21 @@
 # Sourced by the job scripts: says things with the job's name, sets up the site, finds the program, and starts ranks that save and leave when they
 # are asked to (run_ranks). Such a script remembers signals before it sources this, since a site's set-up may take its time:
 #   asked=false ended=false; trap 'asked=true' USR1; trap 'ended=true' TERM
+# and sets `here` to the folder of this file.
 
 say() { printf '%s slurm: %s\n' "$(date '+%F %T')" "$*"; }
 die() { say "$*" >&2; exit 6; }
 
-# sbatch runs a copy of the script, so the repository is where sbatch was called.
-[ -e slurm/common.sh ] || die "submit from the repository's top folder (sbatch --chdir names another one): slurm/common.sh is not in $PWD"
-if [ -e slurm/site.sh ]; then . slurm/site.sh; fi
+# The settings of the folder where sbatch was called, else of the site.
+for settings in slurm/site.sh "$here/site.sh"; do
+  if [ -e "$settings" ]; then . "$settings"; break; fi
+done
 
-# TESSERA names the program; else the one on PATH; else the one built here.
+# TESSERA names the program; else the one that these scripts were installed with; else the one on PATH; else the one built here.
 find_tessera() {
-  local program
-  for program in "${TESSERA:-}" "$(command -v tessera)" "$PWD/build/host/tessera"; do
+  local program installed=
+  [ "$here" = "${here%/share/tessera/slurm}" ] || installed=${here%/share/tessera/slurm}/bin/tessera
+  for program in "${TESSERA:-}" "$installed" "$(command -v tessera)" "$PWD/build/host/tessera"; do
     if [ -n "$program" ] && [ -x "$program" ]; then echo "$program"; return; fi
     [ -z "$program" ] || [ "$program" != "${TESSERA:-}" ] || die "TESSERA=$program is no program that can be run"
   done
@@ -46,9 +49,9 @@ forward() {
 
 # Sets `status` to what srun returns.
 start_ranks() {
-  # pmi2 by name: with a site's other default every rank could be a world of its own. --wait ends what one lost rank leaves behind;
+  # pmi2 (or what the site's settings say) by name: with another default every rank could be a world of its own. --wait ends what one lost rank leaves behind;
   # --kill-on-bad-exit would kill ranks that are leaving with 75 a moment after the first.
-  srun --mpi=pmi2 --wait=30 --cpus-per-task="${SLURM_CPUS_PER_TASK:-1}" "$@" &
+  srun --mpi="${SLURM_MPI_TYPE:-pmi2}" --wait=30 --cpus-per-task="${SLURM_CPUS_PER_TASK:-1}" "$@" &
   child=$!
   if $asked; then forward; fi  # it came while there was no child to pass it on to
   # A signal ends `wait`, not srun.

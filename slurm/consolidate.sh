@@ -14,7 +14,10 @@
 #SBATCH --open-mode=append
 #SBATCH --output=slurm-%j.log
 set -uo pipefail
-. slurm/common.sh || { echo "submit from the repository's top folder" >&2; exit 6; }
+# sbatch runs a copy of this script. What belongs to it lies beside the script itself, whose place Slurm knows, or in slurm/ here.
+here=$( (trap '' TERM; scontrol show job "$SLURM_JOB_ID") | sed -n 's|^ *Command=\([^ ]*\)/[^ /]*\( .*\)\{0,1\}$|\1|p')
+[ -e "$here/common.sh" ] || here=slurm
+. "$here/common.sh" || { echo "found no common.sh, neither beside this script nor in $PWD/slurm: submit from the repository's top folder" >&2; exit 6; }
 
 [ $# -ge 2 ] || die "usage: sbatch [--dependency=afterok:JOB] slurm/consolidate.sh RUN_DIR OUT [--format safetensors|hdf5] [--dtype fp32|bf16]"
 run=$1 out=$2

@@ -9,7 +9,11 @@
 # The MPI and HDF5 that tessera was built with.
 # module load mpich hdf5
 
-# The program, when it is neither on PATH nor in build/host.
+# How srun and that MPI find each other: `srun --mpi=list` lists what there is. pmi2 (for MPICH and its descendants) unless this says otherwise.
+# export SLURM_MPI_TYPE=pmix   # Open MPI
+# export SLURM_MPI_TYPE=cray_shasta   # Cray MPICH
+
+# The program, when it is neither installed with these scripts, nor on PATH, nor in build/host.
 # export TESSERA=$HOME/tessera/build/host/tessera
 
 # Network of a site with several of them: the interface that MPI (UCX) uses.

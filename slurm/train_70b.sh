@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Trains the Llama-3-70B shape: 8 nodes x 8 GPUs, one rank per GPU. Submit from the repository's top folder:
+# Trains the Llama-3-70B shape: 8 nodes x 8 GPUs, one rank per GPU. Submit from the repository's top folder, or, where Tessera is installed, from any
+# folder: sbatch PREFIX/share/tessera/slurm/train_70b.sh. Paths on the line are relative to that folder.
 #   sbatch slurm/train_70b.sh
 #   sbatch slurm/train_70b.sh optimizer.learning_rate=1e-4 run.output_dir=runs/70b     overrides of the deck
 #   DECK=inputs/mine.toml sbatch --nodes=4 slurm/train_70b.sh                          another deck, another size
@@ -27,9 +28,13 @@ set -uo pipefail
 asked=false ended=false
 trap 'asked=true' USR1
 trap 'ended=true' TERM
-. slurm/common.sh || { echo "submit from the repository's top folder" >&2; exit 6; }
+# sbatch runs a copy of this script. What belongs to it lies beside the script itself, whose place Slurm knows, or in slurm/ here.
+here=$( (trap '' TERM; scontrol show job "$SLURM_JOB_ID") | sed -n 's|^ *Command=\([^ ]*\)/[^ /]*\( .*\)\{0,1\}$|\1|p')
+[ -e "$here/common.sh" ] || here=slurm
+. "$here/common.sh" || { echo "found no common.sh, neither beside this script nor in $PWD/slurm: submit from the repository's top folder" >&2; exit 6; }
 
 tessera=$(find_tessera) || exit
 deck=${DECK:-inputs/train_70b.toml}
+[ -n "${DECK:-}" ] || [ -r "$deck" ] || deck=$here/../$deck
 [ -r "$deck" ] || die "cannot read the deck $deck (DECK names it, relative to $PWD)"
 run_ranks "$tessera" train "$deck" "$@"

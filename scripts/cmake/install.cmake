@@ -1,0 +1,18 @@
+# cmake --install: the program, decks, job scripts, the script that draws a run, documents. Everything finds its neighbours from where it stands.
+include(GNUInstallDirs)
+set(CMAKE_INSTALL_RPATH_USE_LINK_PATH ON) # libraries of modules and of Spack, which the loader does not know
+
+install(DIRECTORY inputs DESTINATION ${CMAKE_INSTALL_DATADIR}/tessera FILES_MATCHING PATTERN "*.toml")
+install(FILES slurm/common.sh DESTINATION ${CMAKE_INSTALL_DATADIR}/tessera/slurm)
+# The site's settings, once there, are the site's.
+set(slurm_folder "\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_DATADIR}/tessera/slurm")
+install(CODE "
+if(EXISTS \"\$ENV{DESTDIR}${slurm_folder}/site.sh\")
+  message(STATUS \"keeps \$ENV{DESTDIR}${slurm_folder}/site.sh\")
+else()
+  file(INSTALL DESTINATION \"${slurm_folder}\" TYPE FILE FILES \"${PROJECT_SOURCE_DIR}/slurm/site.sh\")
+endif()")
+install(PROGRAMS slurm/train_70b.sh slurm/consolidate.sh DESTINATION ${CMAKE_INSTALL_DATADIR}/tessera/slurm)
+install(PROGRAMS scripts/plot_run DESTINATION ${CMAKE_INSTALL_DATADIR}/tessera/scripts)
+install(FILES README.md CHANGELOG.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
+install(DIRECTORY docs DESTINATION ${CMAKE_INSTALL_DOCDIR} FILES_MATCHING PATTERN "*.md")
