@@ -33,9 +33,10 @@ Hash128 Schedule::hash() const {
   // Workspace depends on a rank's threads, which may differ where cores do not divide by ranks.
   auto agreed_bytes = [&](const Buffer& b, std::int64_t bytes) { return b.category == Category::workspace ? 0 : bytes; };
   for (const Buffer& b : buffers)
-    hasher.update(fmt::format("{},{},{},{};", b.name, name_of(b.tier), agreed_bytes(b, b.bytes), b.persistent));
+    hasher.update(fmt::format("{},{},{},{},{};", b.name, name_of(b.tier), agreed_bytes(b, b.bytes), static_cast<int>(b.life), b.slots));
   for (const Program* program : {&train, &evaluate, &publish})
-    for (const auto& phase : program->phases) hasher.update(fmt::format("{}:{}x{};", program->name, phase.section, phase.repeat));
+    for (const auto& phase : program->phases)
+      hasher.update(fmt::format("{}:{}x{}@{};", program->name, phase.section, phase.repeat, phase.micro.value_or(-1)));
   for (const Section& section : sections) {
     hasher.update(section.name);
     for (const Task& task : section.tasks) {
@@ -43,7 +44,7 @@ Hash128 Schedule::hash() const {
       // Offsets say which shard is this rank's: they differ.
       for (const Use& use : task.uses)
         hasher.update(fmt::format("{},{},{},{};", use.buffer, agreed_bytes(buffers[static_cast<std::size_t>(use.buffer)], use.bytes),
-                                  use.micro_stride, static_cast<int>(use.access)));
+                                  use.in_slot ? use.shift + 1 : 0, static_cast<int>(use.access)));
     }
   }
   return hasher.digest();

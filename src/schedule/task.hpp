@@ -1,6 +1,7 @@
 // A step is a list of named tasks on lanes, with the buffers that each reads and writes. Everything else reads this list.
 #pragma once
 #include <iterator>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -48,22 +49,37 @@ enum class Category : std::uint8_t {
 inline constexpr int category_count = 11;
 const char* name_of(Category);
 
+/// How long a buffer's bytes are its own; at other times they may be another's.
+enum class Life : std::uint8_t {
+  section,  ///< in each section from its first use to its last
+  program,  ///< in each program from its first use to its last; over sections that repeat from begin to end
+  run       ///< always
+};
+
 struct Buffer {
   std::string name;
   Category category = Category::workspace;
   Tier tier = Tier::host;
-  std::int64_t bytes = 0;
-  bool persistent = false;  ///< kept between tasks of different sections; otherwise alive from first to last use in each section
+  std::int64_t bytes = 0;  ///< of all slots
+  Life life = Life::section;
+  std::int64_t slots =
+      1;  ///< equal parts, of which micro-batches take one after the other; above 1 only where the life is longer than a section
+
+  std::int64_t slot_bytes() const { return bytes / slots; }
 };
 
-/// Bytes [offset, offset + bytes) of a buffer, moved by micro_stride for each micro-batch of a step. Of no bytes: the task gets a null
-/// address.
+/// Bytes [offset, offset + bytes) of a buffer, or, of a use in a slot, of the slot (micro-batch + shift) modulo slots. Of no bytes: the
+/// task gets a null address.
 struct Use {
   int buffer = 0;
   std::int64_t offset = 0, bytes = 0;
   Access access = Access::read;
-  std::int64_t micro_stride = 0;
+  bool in_slot = false;
+  std::int64_t shift = 0;
 };
+
+/// Of `slots` that are taken in turn, the one of a number that may be negative.
+constexpr std::int64_t slot_in(std::int64_t slots, std::int64_t number) { return (number % slots + slots) % slots; }
 
 // What a task does. The comment of each op gives the order of its uses.
 
@@ -145,6 +161,8 @@ struct Program {
   struct Phase {
     int section = 0;
     std::int64_t repeat = 1;
+    std::optional<std::int64_t> micro =
+        {};  ///< the micro-batch of the first repetition; each later one's is the next; none: no micro-batch
   };
   std::string name;
   std::vector<Phase> phases;

@@ -74,6 +74,8 @@ void wait_for(MPI_Request& request, const WaitLimit& limit) {
     }
     const double now = now_seconds();
     waited = patience.waited(now);
+    if (limit.aborted && limit.aborted->load())
+      fail(ExitCode::lost, "{} was given up because another lane of this rank has failed", limit.what());
     if (now - checked > 0.25) {
       checked = now;
       require_peers(limit);

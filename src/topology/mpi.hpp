@@ -1,6 +1,7 @@
 // What the files of this folder share about MPI. Not for other folders: MPI stands here alone.
 #pragma once
 #include <mpi.h>
+#include <atomic>
 
 #include <functional>
 #include <string>
@@ -16,9 +17,10 @@ class Peers;
 /// Bounds a wait. `what` is asked only when it lasts; it names the collective, its lane and its number.
 struct WaitLimit {
   double seconds = 300;
-  const Peers* peers = nullptr;            ///< a wait also fails when one of these processes has ended
-  std::function<std::string()> what = {};  ///< has the same words on all ranks of the collective
-  bool may_end = false;                    ///< processes end as they should meanwhile: only a lost one is a fault
+  const Peers* peers = nullptr;                ///< a wait also fails when one of these processes has ended
+  std::function<std::string()> what = {};      ///< has the same words on all ranks of the collective
+  const std::atomic<bool>* aborted = nullptr;  ///< where it becomes true the wait is given up
+  bool may_end = false;                        ///< processes end as they should meanwhile: only a lost one is a fault
 };
 
 /// Who waits there and for whom, as far as the ranks can be asked.

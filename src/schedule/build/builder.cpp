@@ -28,22 +28,24 @@ Schedule ScheduleBuilder::build() {
 void ScheduleBuilder::build_train() {
   const std::int64_t A = accumulation_steps(deck_, request_.data.size);
   schedule_.train.name = "train";
-  auto add = [&](std::int64_t repeat) { schedule_.train.phases.push_back({last_section(), repeat}); };
+  auto add = [&](std::int64_t repeat, std::optional<std::int64_t> number = {}) {
+    schedule_.train.phases.push_back({last_section(), repeat, number});
+  };
   begin_section("begin");
   emit_begin();
   add(1);
   const Events passes = training_passes();
-  auto micro = [&](const char* name, bool first, bool last, std::int64_t repeat) {
+  auto micro = [&](const char* name, std::int64_t number, bool last, std::int64_t repeat) {
     begin_section(name);
-    emit_events(passes, first, last);
-    add(repeat);
+    emit_events(passes, number == 0, last);
+    add(repeat, number);
   };
   if (A == 1) {
-    micro("micro-batch", true, true, 1);
+    micro("micro-batch", 0, true, 1);
   } else {
-    micro("first micro-batch", true, false, 1);
-    if (A > 2) micro("micro-batch", false, false, A - 2);
-    micro("last micro-batch", false, true, 1);
+    micro("first micro-batch", 0, false, 1);
+    if (A > 2) micro("micro-batch", 1, false, A - 2);
+    micro("last micro-batch", A - 1, true, 1);
   }
   begin_section("end");
   emit_epilogue();
@@ -57,7 +59,7 @@ void ScheduleBuilder::build_evaluate() {
   schedule_.evaluate.phases.push_back({last_section(), 1});
   begin_section("evaluation micro-batch");
   emit_events(evaluation_passes(), true, false);
-  schedule_.evaluate.phases.push_back({last_section(), request_.evaluation_micro_batches});
+  schedule_.evaluate.phases.push_back({last_section(), request_.evaluation_micro_batches, 0});
   begin_section("end evaluation");
   emit_finish(true);
   schedule_.evaluate.phases.push_back({last_section(), 1});
@@ -97,12 +99,12 @@ Task& ScheduleBuilder::emit(Task task) {
 
 Use ScheduleBuilder::parameter_use(int unit, const Range& elements, Access access) const {
   return {named("parameters." + unit_at(unit).name), compute_bytes(elements.begin - plan(unit).parameters.begin),
-          compute_bytes(elements.size()), access, 0};
+          compute_bytes(elements.size()), access};
 }
 
 Use ScheduleBuilder::gradient_use(int unit, const Range& elements, Access access) const {
   return {named("gradients." + unit_at(unit).name), gradient_bytes(unit, elements.begin - plan(unit).gradient.held.begin),
-          gradient_bytes(unit, elements.size()), access, 0};
+          gradient_bytes(unit, elements.size()), access};
 }
 
 Schedule build_schedule(const BuildRequest& request) { return ScheduleBuilder(request).build(); }

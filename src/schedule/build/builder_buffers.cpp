@@ -20,13 +20,13 @@ Category category_named(std::string_view group) {
 
 }  // namespace
 
-int ScheduleBuilder::buffer(const std::string& name, Category category, Tier tier, std::int64_t bytes, bool persistent) {
+int ScheduleBuilder::buffer(const std::string& name, Category category, Tier tier, std::int64_t bytes, Life life) {
   auto [it, fresh] = by_name_.try_emplace(name, static_cast<int>(schedule_.buffers.size()));
   if (fresh) {
-    schedule_.buffers.push_back({name, category, tier, bytes, persistent});
+    schedule_.buffers.push_back({name, category, tier, bytes, life});
   } else {
     Buffer& known = schedule_.buffers[index(it->second)];
-    TESSERA_REQUIRE(known.persistent == persistent && known.tier == tier, "buffer {} is declared in two ways", name);
+    TESSERA_REQUIRE(known.life == life && known.tier == tier, "buffer {} is declared in two ways", name);
     known.bytes = std::max(known.bytes, bytes);
   }
   return it->second;
@@ -38,20 +38,21 @@ void ScheduleBuilder::declare_persistent() {
       std::max(request_.training() ? accumulation_steps(deck_, request_.data.size) : 0, request_.evaluation_micro_batches);
   for (int u = 0; u < units(); ++u) declare_unit(u);
   declare_packed();
-  input("tokens", Category::inputs, 4 * s.tokens() * micros);
-  input("targets", Category::inputs, 4 * s.tokens() * micros);
-  input("weights", Category::inputs, 8 * std::max<std::int64_t>(micros, 1));
+  const std::int64_t slots = std::max<std::int64_t>(micros, 1);
+  input("tokens", Category::inputs, 4 * s.tokens() * micros, slots);
+  input("targets", Category::inputs, 4 * s.tokens() * micros, slots);
+  input("weights", Category::inputs, 8 * slots, slots);
   input("rope", Category::inputs, 4 * s.T * s.D);
-  buffer("scalars", Category::scalars, local_tier_, sizeof(kernels::StepScalars), true);
+  buffer("scalars", Category::scalars, local_tier_, sizeof(kernels::StepScalars), Life::run);
   input("inputs", Category::scalars, sizeof(kernels::StepInputs));
-  buffer("adamw", Category::scalars, local_tier_, sizeof(kernels::AdamwScalars), true);
+  buffer("adamw", Category::scalars, local_tier_, sizeof(kernels::AdamwScalars), Life::run);
   input("report", Category::scalars, sizeof(kernels::StepReport));
 }
 
 void ScheduleBuilder::declare_unit(int unit) {
   const std::string& name = unit_at(unit).name;
   const UnitPlan& p = plan(unit);
-  buffer("parameters." + name, Category::parameters, comm_tier_, compute_bytes(p.parameters.size()), true);
+  buffer("parameters." + name, Category::parameters, comm_tier_, compute_bytes(p.parameters.size()), Life::run);
   if (!request_.training()) return;
   for (const std::string_view group : state_groups(deck_.optimizer.type)) {
     Held held{.group = std::string(group), .unit = unit, .elements = p.state, .use = {}};
@@ -59,16 +60,22 @@ void ScheduleBuilder::declare_unit(int unit) {
       held.use = parameter_use(unit, p.state, Access::read);
     else
       held.use =
-          whole(buffer(fmt::format("{}.{}", group, name), category_named(group), local_tier_, 4 * p.state.size(), true), Access::read);
+          whole(buffer(fmt::format("{}.{}", group, name), category_named(group), local_tier_, 4 * p.state.size(), Life::run), Access::read);
     schedule_.state.push_back(std::move(held));
   }
   buffer("gradients." + name, Category::gradients, p.storage.gradients_whole ? comm_tier_ : local_tier_,
-         gradient_bytes(unit, p.gradient.held.size()), true);
+         gradient_bytes(unit, p.gradient.held.size()), Life::run);
 }
 
-void ScheduleBuilder::input(const std::string& name, Category category, std::int64_t bytes) {
-  buffer(name, category, local_tier_, bytes, true);
-  if (local_tier_ == Tier::device) buffer(host_side(name), category, Tier::pinned, bytes, true);
+void ScheduleBuilder::input(const std::string& name, Category category, std::int64_t bytes, std::int64_t slots) {
+  schedule_.buffers[index(buffer(name, category, local_tier_, bytes, Life::run))].slots = slots;
+  if (local_tier_ == Tier::device)
+    schedule_.buffers[index(buffer(host_side(name), category, Tier::pinned, bytes, Life::run))].slots = slots;
+}
+
+Use ScheduleBuilder::slot(const std::string& name) const {
+  const int id = named(name);
+  return {id, 0, schedule_.buffers[index(id)].slot_bytes(), Access::read, true};
 }
 
 void ScheduleBuilder::emit_copy(const char* verb, const std::string& to, const std::string& from) {
@@ -94,7 +101,7 @@ void ScheduleBuilder::declare_packed() {
   for (const Segment& segment : schedule_.segments)
     for (const ValueInfo& v : segment.values) {
       if (v.kind != ValueKind::packed_weight || !keeps_packed(v) || !seen.insert(packed_name(v)).second) continue;
-      buffer(packed_name(v), Category::packed, local_tier_, v.bytes, true);
+      buffer(packed_name(v), Category::packed, local_tier_, v.bytes, Life::run);
       packed_[index(layout_.find(v.name).unit)].push_back(&v);
     }
   if (deck_.kernels.pack_weights && request_.training() && seen.empty())
@@ -109,7 +116,7 @@ std::string ScheduleBuilder::packed_name(const ValueInfo& v) {
 void ScheduleBuilder::emit_pack(int unit) {
   for (const ValueInfo* v : packed_[index(unit)]) {
     const TensorRef ref = layout_.find(v->name);
-    const Use weight{named("parameters." + unit_at(unit).name), compute_bytes(ref.offset), compute_bytes(ref.elements), Access::read, 0};
+    const Use weight{named("parameters." + unit_at(unit).name), compute_bytes(ref.offset), compute_bytes(ref.elements), Access::read};
     emit({.name = fmt::format("pack {} ({})", v->name, v->product.b_transposed ? "forward" : "backward"),
           .op = PackWeight{v->product},
           .uses = {whole(named(packed_name(*v)), Access::write), weight}});

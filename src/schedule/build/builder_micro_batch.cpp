@@ -76,14 +76,14 @@ void ScheduleBuilder::emit_pass(int number, int event, bool first) {
   Task task{.name = p.name, .op = RunPass{number, p.kind}, .lane = Lane::compute, .uses = {}, .flops = p.flops};
   for (const Operand& o : p.operands) task.uses.push_back(bind(o, p, event, first));
   const auto workspace = static_cast<std::int64_t>(p.workspace);
-  task.uses.push_back(workspace == 0 ? absent()
-                                     : Use{buffer("workspace." + p.name, Category::workspace, local_tier_, workspace, false), 0, workspace,
-                                           Access::write, 0});
+  task.uses.push_back(workspace == 0
+                          ? absent()
+                          : Use{buffer("workspace." + p.name, Category::workspace, local_tier_, workspace), 0, workspace, Access::write});
   emit(std::move(task));
 }
 
 Use ScheduleBuilder::activation_use(const std::string& name, const ValueInfo& v, Access access) {
-  return {buffer(name, Category::activations, local_tier_, v.bytes, false), 0, v.bytes, access, 0};
+  return {buffer(name, Category::activations, local_tier_, v.bytes), 0, v.bytes, access};
 }
 
 std::string ScheduleBuilder::stream_name(const SegmentPass& p, int segment) const {
@@ -94,7 +94,6 @@ std::string ScheduleBuilder::stream_name(const SegmentPass& p, int segment) cons
 Use ScheduleBuilder::bind(const Operand& o, const SegmentPass& p, int event, bool first) {
   const Segment& segment = schedule_.segments[index(p.segment)];
   const ValueInfo& v = segment.at(o.value);
-  const std::int64_t micro_bytes = 4 * schedule_.shape.tokens();
   switch (v.kind) {
     case ValueKind::stream_in:
       return activation_use(stream_name(p, p.segment - 1), v, o.access);
@@ -116,11 +115,11 @@ Use ScheduleBuilder::bind(const Operand& o, const SegmentPass& p, int event, boo
     case ValueKind::rope_table:
       return whole(named("rope"), Access::read);
     case ValueKind::tokens:
-      return {named("tokens"), 0, micro_bytes, Access::read, micro_bytes};
+      return slot("tokens");
     case ValueKind::targets:
-      return {named("targets"), 0, micro_bytes, Access::read, micro_bytes};
+      return slot("targets");
     case ValueKind::micro_batch_weight:
-      return {named("weights"), 0, 8, Access::read, 8};
+      return slot("weights");
     case ValueKind::scalars:
       return whole(named("scalars"), Access::add);
   }
@@ -129,8 +128,7 @@ Use ScheduleBuilder::bind(const Operand& o, const SegmentPass& p, int event, boo
 
 void ScheduleBuilder::emit_gather(const Residency& r, int number, const Events& events) {
   const std::int64_t P = unit_at(r.unit).elements, S = plan(r.unit).shard;
-  const int target =
-      buffer(fmt::format("gathered.{}#{}", unit_at(r.unit).name, number), Category::gathered, comm_tier_, compute_bytes(P), false);
+  const int target = buffer(fmt::format("gathered.{}#{}", unit_at(r.unit).name, number), Category::gathered, comm_tier_, compute_bytes(P));
   gathered_[index(r.unit)].push_back({r, target});
   const SegmentPass& reader = pass(events[index(r.first)]);
   const bool backward = reader.kind != PassKind::forward && !schedule_.segments[index(reader.segment)].joint;
@@ -144,9 +142,9 @@ void ScheduleBuilder::emit_gather(const Residency& r, int number, const Events& 
 Use ScheduleBuilder::weight_use(const std::string& tensor, int event) const {
   const TensorRef ref = layout_.find(tensor);
   const std::int64_t offset = compute_bytes(ref.offset), bytes = compute_bytes(ref.elements);
-  if (plan(ref.unit).storage.parameters_whole) return {named("parameters." + unit_at(ref.unit).name), offset, bytes, Access::read, 0};
+  if (plan(ref.unit).storage.parameters_whole) return {named("parameters." + unit_at(ref.unit).name), offset, bytes, Access::read};
   for (const Gathered& copy : gathered_[index(ref.unit)])
-    if (copy.live.first <= event && event <= copy.live.last) return {copy.buffer, offset, bytes, Access::read, 0};
+    if (copy.live.first <= event && event <= copy.live.last) return {copy.buffer, offset, bytes, Access::read};
   fail(ExitCode::internal, "{} is not gathered where it is read", tensor);
 }
 
@@ -155,7 +153,7 @@ int ScheduleBuilder::gradient_buffer(int unit) {
   const GradientPath& path = plan(unit).gradient;
   if (path.direct) return named("gradients." + name);
   const Tier tier = path.sum == DType::i64 ? local_tier_ : comm_tier_;
-  return buffer("micro_gradients." + name, Category::gradients, tier, 4 * unit_at(unit).elements, false);
+  return buffer("micro_gradients." + name, Category::gradients, tier, 4 * unit_at(unit).elements);
 }
 
 Use ScheduleBuilder::tensor_gradient_use(const std::string& tensor, bool first) {
@@ -166,12 +164,12 @@ Use ScheduleBuilder::tensor_gradient_use(const std::string& tensor, bool first) 
   // before.
   if (!direct && touched_units_.insert(ref.unit).second) emit_zero_padding(ref.unit, target);
   const bool starts = touched_.insert(tensor).second && (first || !direct);
-  return {target, 4 * ref.offset, 4 * ref.elements, starts ? Access::write : Access::add, 0};
+  return {target, 4 * ref.offset, 4 * ref.elements, starts ? Access::write : Access::add};
 }
 
 void ScheduleBuilder::emit_zero_padding(int unit, int target) {
   std::vector<Use> gaps;
-  for (const Range& gap : padding_of(unit_at(unit))) gaps.push_back({target, 4 * gap.begin, 4 * gap.size(), Access::write, 0});
+  for (const Range& gap : padding_of(unit_at(unit))) gaps.push_back({target, 4 * gap.begin, 4 * gap.size(), Access::write});
   if (!gaps.empty()) emit({.name = fmt::format("clear padding {}", unit_at(unit).name), .op = Zero{}, .uses = gaps});
 }
 
@@ -194,7 +192,7 @@ void ScheduleBuilder::emit_gradient_done(int unit, bool first, bool last) {
   if (p.gradient.sum == DType::i64) {
     const int micro = sum;
     const bool whole_sum = p.storage.gradients_whole;
-    sum = whole_sum ? named("gradients." + name) : buffer("fixed_gradients." + name, Category::gradients, comm_tier_, 8 * P, false);
+    sum = whole_sum ? named("gradients." + name) : buffer("fixed_gradients." + name, Category::gradients, comm_tier_, 8 * P);
     if (!whole_sum || first) emit({.name = "clear sums " + name, .op = Zero{}, .uses = {whole(sum, Access::write)}});
     emit({.name = "accumulate " + name,
           .op = AccumulateFixed{P, fixed_limit_of(unit)},
@@ -221,7 +219,7 @@ void ScheduleBuilder::emit_all_reduce(int unit, int whole) {
     emit({.name = "all-reduce " + unit_at(unit).name,
           .op = Collective{CollectiveKind::all_reduce, owners.axes, cut.size(), 0, plan(unit).gradient.sum},
           .lane = Lane::reduce,
-          .uses = {{whole, gradient_bytes(unit, cut.begin), bytes, Access::add, 0}},
+          .uses = {{whole, gradient_bytes(unit, cut.begin), bytes, Access::add}},
           .bytes_moved = 2.0 * static_cast<double>(bytes) * (owners.size - 1) / owners.size});
   }
 }
@@ -231,7 +229,7 @@ void ScheduleBuilder::emit_reduce_scatter(int unit, int whole, bool accumulate) 
   const std::int64_t S = p.shard;
   for (const Range& cut : cut_shard(S, p.owners.size, deck_.zero.reduce_bucket_size)) {
     // Reads a piece of every rank's block: the whole buffer from the first piece to the last one.
-    const Use read{whole, gradient_bytes(unit, cut.begin), gradient_bytes(unit, (p.owners.size - 1) * S + cut.size()), Access::read, 0};
+    const Use read{whole, gradient_bytes(unit, cut.begin), gradient_bytes(unit, (p.owners.size - 1) * S + cut.size()), Access::read};
     const Range mine{p.owned.begin + cut.begin, p.owned.begin + cut.end};
     emit(
         {.name = "reduce " + unit_at(unit).name,
@@ -245,7 +243,7 @@ void ScheduleBuilder::emit_reduce_scatter(int unit, int whole, bool accumulate) 
 Use ScheduleBuilder::reduce_workspace(int unit, std::int64_t count, bool accumulate) {
   const std::int64_t bytes = reduce_scatter_workspace_bytes(schedule_.shape.backend, count, plan(unit).gradient.sum, accumulate);
   if (bytes == 0) return absent();
-  return {buffer("workspace.reduce", Category::workspace, local_tier_, bytes, false), 0, bytes, Access::write, 0};
+  return {buffer("workspace.reduce", Category::workspace, local_tier_, bytes), 0, bytes, Access::write};
 }
 
 }  // namespace tessera

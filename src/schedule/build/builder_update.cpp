@@ -20,12 +20,12 @@ void ScheduleBuilder::emit_norm(int unit) {
   const UnitPlan& p = plan(unit);
   const std::size_t bytes = kernels::sum_of_squares_workspace_bytes({.n = p.shard, .dtype = p.gradient.sum}, schedule_.shape.backend);
   const int workspace =
-      buffer("workspace.norm", Category::workspace, local_tier_, static_cast<std::int64_t>(std::max<std::size_t>(bytes, 64)), false);
+      buffer("workspace.norm", Category::workspace, local_tier_, static_cast<std::int64_t>(std::max<std::size_t>(bytes, 64)));
   emit({.name = "norm " + unit_at(unit).name,
         .op = SumSquares{p.shard, p.gradient.sum},
         .uses = {gradient_use(unit, p.owned, Access::read),
                  whole(named("scalars"), Access::add),
-                 {workspace, 0, static_cast<std::int64_t>(bytes), Access::write, 0}}});
+                 {workspace, 0, static_cast<std::int64_t>(bytes), Access::write}}});
 }
 
 void ScheduleBuilder::emit_finish(bool evaluation) {
@@ -35,7 +35,7 @@ void ScheduleBuilder::emit_finish(bool evaluation) {
     emit({.name = "all-reduce loss, norm and flags",
           .op = Collective{CollectiveKind::all_reduce, request_.data.axes, kernels::step_sums, 0, DType::i64},
           .lane = Lane::reduce,
-          .uses = {{named("scalars"), 0, 8 * kernels::step_sums, Access::add, 0}}});
+          .uses = {{named("scalars"), 0, 8 * kernels::step_sums, Access::add}}});
   emit({.name = evaluation ? "finish evaluation" : "norm, clip factor and learning rate",
         .op = FinishStep{},
         .uses = {whole(named("scalars"), Access::read), inputs, evaluation ? absent() : whole(named("adamw"), Access::write),
@@ -55,9 +55,9 @@ void ScheduleBuilder::emit_optimizer(int unit) {
         .gradient = p.gradient.sum, .copy = copy, .begin = begin, .pieces = pieces_in(unit_at(unit), some.begin, some.end), .decay = {}};
     for (const Piece& piece : op.pieces)
       op.decay.push_back(layout_.table[index(piece.parameter)].decay ? static_cast<float>(deck_.optimizer.weight_decay) : 0.0f);
-    std::vector<Use> uses{copy ? Use{named("master." + name), 4 * at, 4 * n, Access::add, 0} : parameter_use(unit, some, Access::add),
-                          {named("adam_m." + name), 4 * at, 4 * n, Access::add, 0},
-                          {named("adam_v." + name), 4 * at, 4 * n, Access::add, 0},
+    std::vector<Use> uses{copy ? Use{named("master." + name), 4 * at, 4 * n, Access::add} : parameter_use(unit, some, Access::add),
+                          {named("adam_m." + name), 4 * at, 4 * n, Access::add},
+                          {named("adam_v." + name), 4 * at, 4 * n, Access::add},
                           gradient_use(unit, some, Access::read),
                           whole(named("adamw"), Access::read)};
     if (copy) uses.push_back(parameter_use(unit, some, Access::write));

@@ -56,14 +56,16 @@ class ScheduleBuilder {
   // ---- Buffers (builder_buffers.cpp) ----
 
   /// Declares a buffer, or widens the one of this name.
-  int buffer(const std::string& name, Category category, Tier tier, std::int64_t bytes, bool persistent);
-  Use whole(int id, Access access) const { return {id, 0, schedule_.buffers[index(id)].bytes, access, 0}; }
-  Use absent() const { return {named("scalars"), 0, 0, Access::read, 0}; }
+  int buffer(const std::string& name, Category category, Tier tier, std::int64_t bytes, Life life = Life::section);
+  Use whole(int id, Access access) const { return {id, 0, schedule_.buffers[index(id)].bytes, access}; }
+  Use absent() const { return {named("scalars"), 0, 0, Access::read}; }
   int named(const std::string& name) const { return by_name_.at(name); }
   void declare_persistent();
+  /// The use of this micro-batch: its slot.
+  Use slot(const std::string& name) const;
 
   /// A buffer that the host fills before a program, with its twin in pinned memory where kernels cannot read what the host writes.
-  void input(const std::string& name, Category category, std::int64_t bytes);
+  void input(const std::string& name, Category category, std::int64_t bytes, std::int64_t slots = 1);
   static std::string host_side(const std::string& name) { return "host." + name; }
   void emit_copy(const char* verb, const std::string& to, const std::string& from);
   void emit_upload(const std::vector<std::string>& names);

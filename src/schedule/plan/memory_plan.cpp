@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <optional>
 
 #include "schedule/plan/taken_addresses.hpp"
@@ -19,8 +20,28 @@ std::int64_t moments_of(const Schedule& schedule) {
   return count;
 }
 
+/// Moments of each section's tasks.
+std::vector<Moments> moments_of_sections(const Schedule& schedule) {
+  std::vector<Moments> moments;
+  std::int64_t now = 0;
+  for (const Section& section : schedule.sections) {
+    const auto tasks = static_cast<std::int64_t>(section.tasks.size());
+    moments.push_back({now, now + tasks - 1});
+    now += tasks;
+  }
+  return moments;
+}
+
+void require_sound(const Task& task, const Use& use, const Buffer& buffer) {
+  const std::int64_t room = use.in_slot ? buffer.slot_bytes() : buffer.bytes;
+  TESSERA_REQUIRE(use.offset >= 0 && use.offset + use.bytes <= room, "{} reads or writes outside {}", task.name, buffer.name);
+  TESSERA_REQUIRE(buffer.slots == 1 || (buffer.life != Life::section && buffer.bytes % buffer.slots == 0),
+                  "{} has {} slots of {} bytes for a life that ends with a section, or unequal ones", buffer.name, buffer.slots,
+                  buffer.bytes);
+}
+
 /// Of each buffer, from its first to its last use in each section that uses it.
-Lives lives_of(const Schedule& schedule) {
+Lives uses_by_section(const Schedule& schedule) {
   Lives lives(schedule.buffers.size());
   std::int64_t now = 0;
   for (const Section& section : schedule.sections) {
@@ -29,9 +50,10 @@ Lives lives_of(const Schedule& schedule) {
       for (const Use& use : task.uses) {
         auto& life = lives[static_cast<std::size_t>(use.buffer)];
         const Buffer& buffer = schedule.buffers[static_cast<std::size_t>(use.buffer)];
-        TESSERA_REQUIRE(use.offset >= 0 && use.offset + use.bytes <= buffer.bytes, "{} reads or writes outside {}", task.name, buffer.name);
+        require_sound(task, use, buffer);
         if (life.empty() || life.back().first < begin) {
-          TESSERA_REQUIRE(buffer.persistent || use.access == Access::write, "{} reads {} before it is written", task.name, buffer.name);
+          TESSERA_REQUIRE(buffer.life != Life::section || use.access == Access::write, "{} reads {} before it is written", task.name,
+                          buffer.name);
           life.push_back({now, now});
         }
         life.back().last = now;
@@ -42,13 +64,66 @@ Lives lives_of(const Schedule& schedule) {
   return lives;
 }
 
+/// Whether the first task of a program that touches a buffer writes it.
+bool written_first(const Schedule& schedule, const Program& program, std::size_t buffer) {
+  for (const auto& phase : program.phases)
+    for (const Task& task : schedule.sections[static_cast<std::size_t>(phase.section)].tasks)
+      for (const Use& use : task.uses)
+        if (static_cast<std::size_t>(use.buffer) == buffer) return use.access == Access::write;
+  return true;
+}
+
+/// When a buffer lives that a program keeps over its sections: from the first phase that uses it to the last, where those between and those
+/// that repeat count whole.
+std::vector<Moments> life_in_program(const std::vector<Moments>& sections, const Program& program, const std::vector<Moments>& uses) {
+  std::map<int, int> visits;
+  for (const auto& phase : program.phases) ++visits[phase.section];
+  const auto use_in = [&](const Program::Phase& phase) {
+    const Moments& all = sections[static_cast<std::size_t>(phase.section)];
+    const auto found = std::ranges::find_if(uses, [&](const Moments& u) { return all.first <= u.first && u.last <= all.last; });
+    return found == uses.end() ? nullptr : &*found;
+  };
+  const auto used = [&](const Program::Phase& phase) { return use_in(phase) != nullptr; };
+  const auto first = std::ranges::find_if(program.phases, used);
+  if (first == program.phases.end()) return {};
+  const auto last = std::ranges::find_if(program.phases.rbegin(), program.phases.rend(), used).base() - 1;
+  std::map<int, Moments> life;  // by section
+  for (auto phase = first; phase <= last; ++phase) {
+    Moments moments = sections[static_cast<std::size_t>(phase->section)];
+    const bool once = phase->repeat == 1 && visits[phase->section] == 1;
+    if (once && phase == first) moments.first = use_in(*phase)->first;
+    if (once && phase == last) moments.last = use_in(*phase)->last;
+    life[phase->section] = moments;
+  }
+  std::vector<Moments> result;
+  for (const auto& [section, moments] : life) result.push_back(moments);
+  return result;
+}
+
+Lives lives_of(const Schedule& schedule) {
+  Lives lives = uses_by_section(schedule);
+  const std::vector<Moments> sections = moments_of_sections(schedule);
+  for (std::size_t b = 0; b < lives.size(); ++b) {
+    if (schedule.buffers[b].life != Life::program) continue;
+    std::map<std::int64_t, Moments> life;
+    for (int kind = 0; kind < program_count; ++kind) {
+      const Program& program = schedule.program(static_cast<ProgramKind>(kind));
+      TESSERA_REQUIRE(written_first(schedule, program, b), "{} reads {} before it is written", program.name, schedule.buffers[b].name);
+      for (const Moments& moments : life_in_program(sections, program, lives[b])) life[moments.first] = moments;
+    }
+    lives[b].clear();
+    for (const auto& [begin, moments] : life) lives[b].push_back(moments);
+  }
+  return lives;
+}
+
 std::int64_t placed_bytes(const Buffer& buffer) { return round_up(buffer.bytes, plan_alignment); }
 
 void place_persistent(const Schedule& schedule, MemoryPlan& plan) {
   for (std::size_t b = 0; b < schedule.buffers.size(); ++b) {
     const Buffer& buffer = schedule.buffers[b];
     const auto tier = static_cast<std::size_t>(buffer.tier);
-    if (!buffer.persistent) continue;
+    if (buffer.life != Life::run) continue;
     plan.offset[b] = plan.bytes[tier];
     plan.bytes[tier] += placed_bytes(buffer);
     plan.by_category[tier][static_cast<std::size_t>(buffer.category)] += placed_bytes(buffer);
@@ -60,7 +135,7 @@ void place_persistent(const Schedule& schedule, MemoryPlan& plan) {
 void place_transient(const Schedule& schedule, const Lives& lives, MemoryPlan& plan) {
   std::vector<std::size_t> falling;
   for (std::size_t b = 0; b < schedule.buffers.size(); ++b)
-    if (!schedule.buffers[b].persistent && !lives[b].empty()) falling.push_back(b);
+    if (schedule.buffers[b].life != Life::run && !lives[b].empty()) falling.push_back(b);
   std::stable_sort(falling.begin(), falling.end(),
                    [&](std::size_t a, std::size_t b) { return schedule.buffers[a].bytes > schedule.buffers[b].bytes; });
   std::array<std::optional<TakenAddresses>, tier_count> taken;
@@ -80,7 +155,7 @@ void count_worst_moments(const Schedule& schedule, const Lives& lives, MemoryPla
   std::array<std::array<std::vector<std::size_t>, category_count>, tier_count> transient;
   for (std::size_t b = 0; b < lives.size(); ++b) {
     const Buffer& buffer = schedule.buffers[b];
-    if (!buffer.persistent) transient[static_cast<std::size_t>(buffer.tier)][static_cast<std::size_t>(buffer.category)].push_back(b);
+    if (buffer.life != Life::run) transient[static_cast<std::size_t>(buffer.tier)][static_cast<std::size_t>(buffer.category)].push_back(b);
   }
   const auto moments = static_cast<std::size_t>(moments_of(schedule));
   for (std::size_t t = 0; t < tier_count; ++t)

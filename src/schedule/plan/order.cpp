@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 
 namespace tessera {
 namespace {
@@ -57,12 +58,41 @@ class TouchMap {
   std::map<std::int64_t, Touch> runs_;
 };
 
+template <class F>
+void for_each_use(const Section& section, F f) {
+  for (const Task& task : section.tasks)
+    for (const Use& use : task.uses) f(use);
+}
+
 class Orderer {
  public:
-  Orderer(const Schedule& schedule, const MemoryPlan& plan) : schedule_(schedule), plan_(plan) { known_.fill(nowhere); }
+  Orderer(const Schedule& schedule, const MemoryPlan& plan) : schedule_(schedule), plan_(plan), written_slots_(schedule.buffers.size()) {
+    known_.fill(nowhere);
+    for (const Section& section : schedule.sections)
+      for_each_use(section, [&](const Use& use) {
+        if (use.in_slot && use.access != Access::read) written_slots_[static_cast<std::size_t>(use.buffer)] = true;
+      });
+  }
 
-  std::vector<Waits> run_section(const Section& section) {
+  /// Repetitions after which a section's slots have all come round, and the number of repetitions after which the same ones come again.
+  struct Round {
+    std::int64_t slots = 1, period = 1;
+  };
+  Round round_of(const Section& section) const {
+    Round round;
+    for_each_use(section, [&](const Use& use) {
+      const auto b = static_cast<std::size_t>(use.buffer);
+      if (!use.in_slot || !written_slots_[b]) return;
+      round.slots = std::max(round.slots, schedule_.buffers[b].slots);
+      round.period = std::lcm(round.period, schedule_.buffers[b].slots);
+    });
+    return round;
+  }
+
+  /// Of one repetition, which works on micro-batch `micro`.
+  std::vector<Waits> run_section(const Section& section, std::int64_t micro) {
     const auto start = count_;
+    micro_ = micro;
     std::vector<Waits> waits;
     for (const Task& task : section.tasks) waits.push_back(run_task(task, start));
     return waits;
@@ -104,12 +134,13 @@ class Orderer {
 
   template <class F>
   void visit(const Use& use, F f) {
-    const Buffer& buffer = schedule_.buffers[static_cast<std::size_t>(use.buffer)];
-    const std::int64_t base = plan_.offset[static_cast<std::size_t>(use.buffer)];
-    // A use that moves with the micro-batch is taken as the whole buffer.
-    const std::int64_t begin = use.micro_stride ? base : base + use.offset,
-                       end = use.micro_stride ? base + buffer.bytes : begin + use.bytes;
-    maps_[static_cast<std::size_t>(buffer.tier)].visit(begin, end, f);
+    const auto b = static_cast<std::size_t>(use.buffer);
+    const Buffer& buffer = schedule_.buffers[b];
+    // A slot that is only read is taken as the whole buffer: nothing is lost, and repetitions are alike.
+    const bool whole = use.in_slot && !written_slots_[b];
+    std::int64_t begin = plan_.offset[b];
+    if (!whole) begin += use.offset + (use.in_slot ? slot_in(buffer.slots, micro_ + use.shift) * buffer.slot_bytes() : 0);
+    maps_[static_cast<std::size_t>(buffer.tier)].visit(begin, begin + (whole ? buffer.bytes : use.bytes), f);
   }
 
   const Schedule& schedule_;
@@ -117,32 +148,28 @@ class Orderer {
   std::array<TouchMap, tier_count> maps_;
   Positions count_{};
   std::array<Positions, lane_count> known_;  ///< what a lane has already waited for
+  std::vector<bool> written_slots_;          ///< by buffer: tasks write its slots
+  std::int64_t micro_ = 0;
 };
-
-bool moves_with_micro_batch(const Section& section) {
-  return std::any_of(section.tasks.begin(), section.tasks.end(), [](const Task& t) {
-    return std::any_of(t.uses.begin(), t.uses.end(), [](const Use& u) { return u.micro_stride != 0; });
-  });
-}
 
 }  // namespace
 
 OrderedProgram order(const Schedule& schedule, const MemoryPlan& plan, const Program& program) {
   OrderedProgram result;
   Orderer orderer(schedule, plan);
-  std::int64_t micro = 0;
   for (const auto& phase : program.phases) {
     const Section& section = schedule.sections[static_cast<std::size_t>(phase.section)];
-    OrderedPhase ordered{.section = phase.section,
-                         .repeat = phase.repeat,
-                         .micro_begin = micro,
-                         .micro_batches = moves_with_micro_batch(section),
-                         .first = orderer.run_section(section),
-                         .steady = {}};
-    // The second repetition sees the first as its past; every later one sees the same past.
-    if (phase.repeat > 1) ordered.steady = orderer.run_section(section);
+    OrderedPhase ordered{.section = phase.section, .repeat = phase.repeat, .micro = phase.micro, .waits = {}};
+    // A repetition sees those before it as its past. Once all slots have come round, every later one sees the same. Then as many follow as
+    // bring the slots to where the real number of repetitions leaves them.
+    const auto [slots, period] = orderer.round_of(section);
+    std::int64_t walked = std::min(phase.repeat, slots + 1);
+    while ((phase.repeat - walked) % period != 0) ++walked;
+    for (std::int64_t r = 0; r < walked; ++r) {
+      std::vector<Waits> waits = orderer.run_section(section, phase.micro ? *phase.micro + r : 0);
+      if (r <= slots) ordered.waits.push_back(std::move(waits));
+    }
     for (const Task& task : section.tasks) ++ordered.tasks[static_cast<std::size_t>(task.lane)];
-    if (ordered.micro_batches) micro += phase.repeat;
     result.push_back(std::move(ordered));
   }
   return result;

@@ -14,11 +14,15 @@ using Waits = std::array<std::optional<std::int64_t>, lane_count>;
 struct OrderedPhase {
   int section = 0;
   std::int64_t repeat = 1;
-  std::int64_t micro_begin = 0;                  ///< number of the first repetition's micro-batch in the step
-  bool micro_batches = false;                    ///< each repetition is a micro-batch
-  std::vector<Waits> first;                      ///< waits of each task in the first repetition
-  std::vector<Waits> steady;                     ///< and in all later ones
+  std::optional<std::int64_t> micro;             ///< the micro-batch of the first repetition
+  std::vector<std::vector<Waits>> waits;         ///< of each task, by repetition; the last ones serve all later repetitions
   std::array<std::int64_t, lane_count> tasks{};  ///< of one repetition, by lane
+
+  const std::vector<Waits>& waits_of(std::int64_t repetition) const {
+    const auto known = static_cast<std::int64_t>(waits.size());
+    return waits[static_cast<std::size_t>(repetition < known ? repetition : known - 1)];
+  }
+  std::optional<std::int64_t> micro_of(std::int64_t repetition) const { return micro ? std::optional(*micro + repetition) : std::nullopt; }
 };
 using OrderedProgram = std::vector<OrderedPhase>;
 

@@ -14,7 +14,7 @@ std::string LanePositions::describe() const {
   return text;
 }
 
-HostExecutor::HostExecutor(TaskTable table, LaneMode mode) : table_(std::move(table)), mode_(mode) {
+HostExecutor::HostExecutor(TaskTable table, LaneMode mode, Watch watch) : table_(std::move(table)), mode_(mode), watch_(std::move(watch)) {
   if (mode_ == LaneMode::threads)
     for (std::size_t lane = 1; lane < lane_count; ++lane) threads_.emplace_back([this, lane] { worker(lane); });
 }
@@ -94,11 +94,11 @@ void HostExecutor::run_task(const OrderedPhase& phase, int task, std::int64_t re
   const auto lane = static_cast<std::size_t>(what.lane);
   const double begin = now_seconds();
   positions_.enter(lane, what, begin);
-  table_.run(phase.section, task, phase.micro_begin + repetition);
+  table_.run(phase.section, task, phase.micro_of(repetition).value_or(0));
   const double end = now_seconds();
   positions_.leave(lane);
   times_.busy[lane] += end - begin;
-  if (timeline_) timeline_->lanes[lane].push_back({&what, micro_batch_of(phase, repetition), begin, end});
+  if (timeline_) timeline_->lanes[lane].push_back({&what, phase.micro_of(repetition), begin, end});
 }
 
 void HostExecutor::run_lane(const OrderedProgram& program, std::size_t lane) {
@@ -107,7 +107,7 @@ void HostExecutor::run_lane(const OrderedProgram& program, std::size_t lane) {
     for (const OrderedPhase& phase : program) {
       const auto& tasks = table_.tasks(phase.section);
       for (std::int64_t repetition = 0; repetition < phase.repeat; ++repetition) {
-        const auto& waits = repetition == 0 ? phase.first : phase.steady;
+        const auto& waits = phase.waits_of(repetition);
         for (int t = 0; t < static_cast<int>(tasks.size()); ++t) {
           const auto i = static_cast<std::size_t>(t);
           if (static_cast<std::size_t>(tasks[i].lane) != lane) continue;
@@ -144,7 +144,8 @@ void HostExecutor::fail_with(std::exception_ptr error) {
     std::lock_guard lock(mutex_);
     if (!error_) error_ = error;  // the first cause is kept
   }
-  failed_ = true;
+  // Another lane may be inside a collective for which the peers of this one will not come.
+  if (!failed_.exchange(true)) watch_.abort();
   // Waiters sleep on the counters; a jump far ahead wakes them, and they see the failure.
   for (auto& done : done_) {
     done.fetch_add(std::int64_t{1} << 40, std::memory_order_release);

@@ -44,6 +44,19 @@ class LanePositions {
   std::array<std::atomic<double>, lane_count> since_{};
 };
 
+/// How an executor looks after tasks that wait for other ranks: a lost lane's peers may never come to what the other lanes wait for.
+struct Watch {
+  /// Asked on streams, whose tasks return before they are done, after `waited` seconds in which no task has ended; throws to give up. Calls
+  /// that block ask for themselves.
+  std::function<void(double waited)> check = [](double) {};
+  /// Ends what is under way on any lane, undone: called once, when a lane has failed.
+  std::function<void()> abort = [] {};
+  /// Seconds without an end after which a task on a stream is named in the log, and again. A graph has at least `patience` times as long as
+  /// any run of its program took: it is one task there.
+  double say_after = 30;
+  double patience = 10;
+};
+
 class Executor {
  public:
   virtual ~Executor() = default;
@@ -66,7 +79,7 @@ class Executor {
 /// On host threads.
 class HostExecutor final : public Executor {
  public:
-  HostExecutor(TaskTable table, LaneMode mode);
+  HostExecutor(TaskTable table, LaneMode mode, Watch watch = {});
   ~HostExecutor() override;
   HostExecutor(const HostExecutor&) = delete;
 
@@ -85,6 +98,7 @@ class HostExecutor final : public Executor {
 
   TaskTable table_;
   LaneMode mode_;
+  Watch watch_;
   LaneTimes times_;
   std::optional<Timeline> timeline_;  ///< of the run under way, where it is traced
 

@@ -11,9 +11,20 @@
 #endif
 
 namespace tessera {
+namespace {
+
+std::vector<Communicator*> communicators_of(const TaskBackend& backend) {
+  return backend.communicators ? backend.communicators->all() : std::vector<Communicator*>{};
+}
+
+/// Communicators whose calls block find their errors themselves, and end at once when they are told.
+Watch watch_over_calls(const TaskBackend& backend) {
+  return {.abort = [communicators = communicators_of(backend)] {
+    for (Communicator* c : communicators) c->abort();
+  }};
+}
 
 #ifdef TESSERA_CUDA
-namespace {
 /// Ends the communicators' collectives, each on a thread of its own: giving one up may wait for the device, on which another's kernels
 /// still spin. One that does not come back is left behind: an error is on its way that ends the process.
 void abort_all(const std::vector<Communicator*>& communicators) {
@@ -28,24 +39,27 @@ void abort_all(const std::vector<Communicator*>& communicators) {
 }
 
 /// Asks the communicators whose collectives wait on streams.
-StreamWatch watch_over(const TaskBackend& backend) {
-  const std::vector<Communicator*> communicators = backend.communicators ? backend.communicators->all() : std::vector<Communicator*>{};
+Watch watch_over_streams(const TaskBackend& backend) {
+  const std::vector<Communicator*> communicators = communicators_of(backend);
   return {.check =
               [=](double waited) {
                 for (Communicator* c : communicators) c->check(waited);
               },
           .abort = [=] { abort_all(communicators); }};
 }
-}  // namespace
 #endif
+
+}  // namespace
 
 std::unique_ptr<Executor> make_executor(const Schedule& schedule, const MemoryPlan& plan, std::array<std::byte*, tier_count> bases,
                                         LaneMode mode, [[maybe_unused]] GraphMode graphs, TaskBackend backend) {
-  if (backend.backend == kernels::Backend::host) return std::make_unique<HostExecutor>(TaskTable(schedule, plan, bases, backend), mode);
+  if (backend.backend == kernels::Backend::host)
+    return std::make_unique<HostExecutor>(TaskTable(schedule, plan, bases, backend), mode, watch_over_calls(backend));
 #ifdef TESSERA_CUDA
   auto streams = std::make_unique<cuda::Streams>(lane_count);
   for (std::size_t lane = 0; lane < lane_count; ++lane) backend.streams[lane] = (*streams)[lane];
-  return std::make_unique<StreamExecutor>(TaskTable(schedule, plan, bases, backend), std::move(streams), graphs, watch_over(backend));
+  return std::make_unique<StreamExecutor>(TaskTable(schedule, plan, bases, backend), std::move(streams), graphs,
+                                          watch_over_streams(backend));
 #else
   fail(ExitCode::environment, "this build has no CUDA backend: build with the cuda preset, or set run.device = \"host\"");
 #endif

@@ -22,7 +22,7 @@ constexpr std::int64_t most_graph_tasks = 20000;
 
 }  // namespace
 
-StreamExecutor::StreamExecutor(TaskTable table, std::unique_ptr<cuda::Streams> streams, GraphMode graphs, StreamWatch watch)
+StreamExecutor::StreamExecutor(TaskTable table, std::unique_ptr<cuda::Streams> streams, GraphMode graphs, Watch watch)
     : table_(std::move(table)), streams_(std::move(streams)), graphs_(graphs), watch_(std::move(watch)) {
   for (auto& tasks : issued_tasks_) tasks.resize(cuda::Streams::ring);
 }
@@ -138,7 +138,7 @@ void StreamExecutor::warm_up(ProgramKind kind) {
     const auto& tasks = table_.tasks(phase.section);
     for (std::size_t i = 0; i < tasks.size(); ++i) {
       if (tasks[i].lane != Lane::compute) continue;
-      table_.run(phase.section, static_cast<int>(i), phase.micro_begin);
+      table_.run(phase.section, static_cast<int>(i), phase.micro.value_or(0));
       try {  // Kernels run here for the first time: a fault of one is named as its task's.
         record(lane, tasks[i]);
         await(lane, issued_[lane]);
@@ -151,7 +151,7 @@ void StreamExecutor::warm_up(ProgramKind kind) {
 
 void StreamExecutor::issue(const OrderedPhase& phase, std::int64_t repetition) {
   const auto& tasks = table_.tasks(phase.section);
-  const auto& waits = repetition == 0 ? phase.first : phase.steady;
+  const auto& waits = phase.waits_of(repetition);
   for (std::size_t i = 0; i < tasks.size(); ++i) {
     const auto lane = static_cast<std::size_t>(tasks[i].lane);
     const double begin = now_seconds();
@@ -171,14 +171,14 @@ void StreamExecutor::issue(const OrderedPhase& phase, std::int64_t repetition) {
 }
 
 void StreamExecutor::run_task(const OrderedPhase& phase, int task, std::int64_t repetition) {
-  const auto run = [&] { table_.run(phase.section, task, phase.micro_begin + repetition); };
+  const auto run = [&] { table_.run(phase.section, task, phase.micro_of(repetition).value_or(0)); };
   if (!trace_) return run();
   const Task& what = table_.tasks(phase.section)[static_cast<std::size_t>(task)];
   const auto lane = static_cast<std::size_t>(what.lane);
   trace_->stopwatch.start(lane);
   run();
   trace_->stopwatch.stop(lane);
-  trace_->timeline.lanes[lane].push_back({.task = &what, .micro_batch = micro_batch_of(phase, repetition)});
+  trace_->timeline.lanes[lane].push_back({.task = &what, .micro_batch = phase.micro_of(repetition)});
 }
 
 void StreamExecutor::record(std::size_t lane, const Task& task) {

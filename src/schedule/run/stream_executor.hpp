@@ -8,20 +8,10 @@
 
 namespace tessera {
 
-/// Tasks that return before they are done may wait on the device for what never comes. Whoever waits for them asks.
-struct StreamWatch {
-  std::function<void(double waited)> check = [](double) {};  ///< after `waited` seconds in which no task has ended; throws to give up
-  std::function<void()> abort = [] {};                       ///< ends such tasks, undone: called once, before an error leaves run()
-  /// Seconds without an end after which a task is named in the log, and again. A graph has at least `patience` times as long as any run
-  /// of its program took: it is one task here.
-  double say_after = 30;
-  double patience = 10;
-};
-
 class StreamExecutor final : public Executor {
  public:
   /// `streams` has one stream a lane, which the table's tasks work on.
-  StreamExecutor(TaskTable table, std::unique_ptr<cuda::Streams> streams, GraphMode graphs, StreamWatch watch = {});
+  StreamExecutor(TaskTable table, std::unique_ptr<cuda::Streams> streams, GraphMode graphs, Watch watch = {});
 
   /// Issues a program and waits until the device has done it.
   void run(ProgramKind kind) override;
@@ -70,7 +60,7 @@ class StreamExecutor final : public Executor {
   TaskTable table_;
   std::unique_ptr<cuda::Streams> streams_;
   GraphMode graphs_;
-  StreamWatch watch_;
+  Watch watch_;
   std::array<Recorded, program_count> programs_;
   Recorded* capturing_ = nullptr;      ///< what is being captured
   const Recorded* running_ = nullptr;  ///< whose graph is under way

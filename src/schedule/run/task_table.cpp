@@ -15,25 +15,29 @@ TaskTable::TaskTable(const Schedule& schedule, const MemoryPlan& plan, std::arra
   for (const Section& section : schedule.sections) {
     auto& tasks = addresses_.emplace_back();
     for (const Task& task : section.tasks) {
-      auto& a = tasks.emplace_back();
+      auto& addresses = tasks.emplace_back();
       for (const Use& use : task.uses) {
         const auto b = static_cast<std::size_t>(use.buffer);
-        std::byte* base = bases[static_cast<std::size_t>(schedule.buffers[b].tier)];
-        a.base.push_back(use.bytes == 0 ? nullptr : base + plan.offset[b] + use.offset);
-        a.stride.push_back(use.micro_stride);
+        const Buffer& buffer = schedule.buffers[b];
+        Address address{.base = use.bytes == 0 ? nullptr : bases[static_cast<std::size_t>(buffer.tier)] + plan.offset[b] + use.offset};
+        if (use.in_slot) address.slot_bytes = buffer.slot_bytes(), address.shift = use.shift, address.slots = buffer.slots;
+        addresses.push_back(address);
       }
-      TESSERA_REQUIRE(a.base.size() <= max_uses, "{} has {} uses", task.name, a.base.size());
+      TESSERA_REQUIRE(addresses.size() <= max_uses, "{} has {} uses", task.name, addresses.size());
     }
   }
 }
 
 void TaskTable::run(int section, int task, std::int64_t micro) const {
-  const Addresses& a = addresses_[static_cast<std::size_t>(section)][static_cast<std::size_t>(task)];
+  const std::vector<Address>& addresses = addresses_[static_cast<std::size_t>(section)][static_cast<std::size_t>(task)];
   std::array<void*, max_uses> at;
-  for (std::size_t i = 0; i < a.base.size(); ++i) at[i] = a.base[i] ? static_cast<std::byte*>(a.base[i]) + a.stride[i] * micro : nullptr;
+  for (std::size_t i = 0; i < addresses.size(); ++i) {
+    const Address& a = addresses[i];
+    at[i] = a.base && a.slot_bytes > 0 ? a.base + slot_in(a.slots, micro + a.shift) * a.slot_bytes : a.base;
+  }
   const Task& what = tasks(section)[static_cast<std::size_t>(task)];
   try {
-    run_({what, {at.data(), a.base.size()}});
+    run_({what, {at.data(), addresses.size()}});
   } catch (const Error& error) {
     throw Error(error.code, fmt::format("{} (in task `{}`)", error.what(), what.name));
   }

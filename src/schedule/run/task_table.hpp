@@ -27,14 +27,15 @@ class TaskTable {
   void run(int section, int task, std::int64_t micro) const;
 
  private:
-  struct Addresses {
-    std::vector<void*> base;  ///< of each use, micro-batch 0
-    std::vector<std::int64_t> stride;
+  /// Of a use: where it begins in slot 0, and the slots that micro-batches take in turn.
+  struct Address {
+    std::byte* base = nullptr;
+    std::int64_t slot_bytes = 0, shift = 0, slots = 1;
   };
   const Schedule& schedule_;
   TaskFunction run_;
   std::array<OrderedProgram, program_count> programs_;
-  std::vector<std::vector<Addresses>> addresses_;  ///< [section][task]
+  std::vector<std::vector<std::vector<Address>>> addresses_;  ///< [section][task][use]
 };
 
 }  // namespace tessera

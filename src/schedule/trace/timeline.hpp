@@ -22,8 +22,4 @@ struct Timeline {
 /// An empty timeline whose lanes have room for every task of a program: noting them allocates nothing.
 Timeline room_for(const TaskTable& table, ProgramKind kind);
 
-inline std::optional<std::int64_t> micro_batch_of(const OrderedPhase& phase, std::int64_t repetition) {
-  return phase.micro_batches ? std::optional(phase.micro_begin + repetition) : std::nullopt;
-}
-
 }  // namespace tessera

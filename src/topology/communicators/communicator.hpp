@@ -46,12 +46,12 @@ class Communicator {
   /// No collective may be under way. Does not throw: nothing depends on it any more.
   virtual void deregister_memory() {}
 
-  // For whoever waits for streams. Calls that block find their errors themselves: there is nothing to ask them.
+  // For whoever waits. Calls that block find their errors themselves: there is nothing to check.
 
   /// Throws Error(environment) where a call that has returned failed later, and Error(lost) where a process that it waits for has ended or
   /// nothing has moved for `waited` seconds and the time limit is shorter.
   virtual void check(double waited) { static_cast<void>(waited); }
-  /// Ends what is under way, undone, so that streams end; nothing can be called afterwards.
+  /// Ends what is under way, undone, from any thread: streams end, calls that block throw Error(lost). Nothing can be called afterwards.
   virtual void abort() {}
 };
 

@@ -1,6 +1,7 @@
 #include "topology/communicators/mpi_communicator.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <utility>
 #include <vector>
@@ -63,6 +64,7 @@ class MpiCommunicator final : public Communicator {
   int rank() const override { return rank_; }
   int size() const override { return size_; }
   std::string path() const override { return "mpi"; }
+  void abort() override { aborted_.store(true); }
 
   void all_gather(void* recv, const void* send, std::int64_t count, DType dtype, std::int64_t stride, const kernels::Context&) override {
     ++calls_;
@@ -180,7 +182,10 @@ class MpiCommunicator final : public Communicator {
   }
 
   void wait(MPI_Request& request, const char* what) {
-    comm_.wait(request, {timeout_seconds_, peers_, [this, what] { return fmt::format("{} ({}, call {})", what, label_, calls_); }});
+    comm_.wait(request, {.seconds = timeout_seconds_,
+                         .peers = peers_,
+                         .what = [this, what] { return fmt::format("{} ({}, call {})", what, label_, calls_); },
+                         .aborted = &aborted_});
   }
 
   OwnedComm comm_;
@@ -189,6 +194,7 @@ class MpiCommunicator final : public Communicator {
   const Peers* peers_;
   int rank_ = 0, size_ = 1;
   std::int64_t calls_ = 0;
+  std::atomic<bool> aborted_{false};
   std::vector<char> stage_, padded_;  // grown at the first large call, then kept
 };
 

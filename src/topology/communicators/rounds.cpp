@@ -126,6 +126,7 @@ void Rounds::sleep_until_complete(std::uint32_t target) {
     ~Leave() { sleepers.fetch_sub(1); }
   } leave{head().sleepers};
   for (std::uint32_t seen = head().arrived.load(); !reached(seen, target); seen = head().arrived.load()) {
+    if (aborted_->load()) fail(ExitCode::lost, "{} was given up because another lane of this rank has failed", what());
     futex_wait(head().arrived, seen);
     const double now = now_seconds(), waited = patience.waited(now);
     if (now - checked < check_after_seconds) continue;

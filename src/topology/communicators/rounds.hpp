@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -53,6 +54,8 @@ class Rounds {
   /// Arrives in the coming round and waits for the others. Throws Error(lost) that names who is missing after the time limit or when
   /// a missing rank's process has ended, and Error(internal) when the ranks call different things.
   void pass();
+  /// From any thread: whoever waits in pass(), now or later, throws Error(lost).
+  void abort() { aborted_->store(true); }
   /// What a peer called in the round just passed.
   const Call& call(int peer) const { return seat(peer).calls[round_ & 1]; }
   /// Where a peer's buffer stands in this process.
@@ -89,6 +92,7 @@ class Rounds {
   Call call_;
   std::uint32_t round_ = 0;
   std::int64_t calls_ = 0;
+  std::unique_ptr<std::atomic<bool>> aborted_ = std::make_unique<std::atomic<bool>>(false);  ///< movable
 };
 
 }  // namespace tessera

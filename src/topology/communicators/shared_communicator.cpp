@@ -25,6 +25,7 @@ class SharedCommunicator final : public Communicator {
   SharedCommunicator(Rounds rounds, const Node& node)
       : rounds_(std::move(rounds)), node_(node), sources_(static_cast<std::size_t>(rounds_.size())) {}
 
+  void abort() override { rounds_.abort(); }
   int rank() const override { return rounds_.rank(); }
   int size() const override { return rounds_.size(); }
   std::string path() const override { return "shared memory"; }

@@ -60,7 +60,7 @@ std::array<std::int64_t, tier_count> RankMemory::used_bytes() const {
     for (const Task& task : section.tasks)
       for (const Use& use : task.uses) {
         const Buffer& buffer = plan_.schedule.buffers[static_cast<std::size_t>(use.buffer)];
-        const std::int64_t end = use.micro_stride ? buffer.bytes : use.offset + use.bytes;
+        const std::int64_t end = use.in_slot ? buffer.bytes : use.offset + use.bytes;
         auto& most = used[static_cast<std::size_t>(buffer.tier)];
         most = std::max(most, round_up(plan_.memory.offset[static_cast<std::size_t>(use.buffer)] + end, plan_alignment));
       }

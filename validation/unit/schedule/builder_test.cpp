@@ -42,7 +42,7 @@ TEST_P(Built, BufferNamesAreUniqueAndUsed) {
       for (const Use& use : task.uses) used.insert(use.buffer);
     }
   for (int b = 0; b < static_cast<int>(schedule_.buffers.size()); ++b)
-    if (!schedule_.buffers[static_cast<std::size_t>(b)].persistent) {
+    if (schedule_.buffers[static_cast<std::size_t>(b)].life != Life::run) {
       EXPECT_TRUE(used.contains(b)) << schedule_.buffers[static_cast<std::size_t>(b)].name;
     }
 }
@@ -59,6 +59,20 @@ TEST_P(Built, MicroBatchesOfAStepAreAllRun) {
 const Collective* collective_of(const Task& task, CollectiveKind kind) {
   const auto* collective = std::get_if<Collective>(&task.op);
   return collective && collective->kind == kind ? collective : nullptr;
+}
+
+TEST_P(Built, PhasesNumberTheMicroBatches) {
+  for (const Program* program : {&schedule_.train, &schedule_.evaluate}) {
+    std::int64_t next = 0;
+    for (const auto& phase : program->phases) {
+      if (!phase.micro) continue;
+      EXPECT_EQ(*phase.micro, next);
+      next += phase.repeat;
+    }
+    if (!program->phases.empty()) {
+      EXPECT_EQ(next, program == &schedule_.train ? accumulation_steps(request_.deck, GetParam().ranks) : GetParam().evaluation);
+    }
+  }
 }
 
 /// Elements that a section moves on a lane, by what the task is called.

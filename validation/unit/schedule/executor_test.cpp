@@ -44,8 +44,8 @@ namespace tessera {
 namespace {
 
 HostExecutor on_host(const Schedule& schedule, const MemoryPlan& plan, std::array<std::byte*, tier_count> bases, LaneMode mode,
-                     TaskFunction run) {
-  return HostExecutor({schedule, plan, bases, std::move(run)}, mode);
+                     TaskFunction run, Watch watch = {}) {
+  return HostExecutor({schedule, plan, bases, std::move(run)}, mode, std::move(watch));
 }
 
 /// Plain memory in the place of arenas.
@@ -134,24 +134,23 @@ INSTANTIATE_TEST_SUITE_P(Grid, Run, testing::ValuesIn(some_settings()), [](const
 /// begin (compute), body x 4 (gather writes, compute adds up micro-batches, reduce copies out), end (compute).
 Schedule toy() {
   Schedule s;
-  s.buffers = {{"numbers", Category::inputs, Tier::host, 6 * 8, true},
-               {"sum", Category::scalars, Tier::host, 8, true},
-               {"copies", Category::scalars, Tier::shared, 8, true},
-               {"gathered", Category::gathered, Tier::shared, 8, false}};
-  const Use number{0, 0, 8, Access::read, 8};
+  s.buffers = {{"numbers", Category::inputs, Tier::host, 6 * 8, Life::run, 6},
+               {"sum", Category::scalars, Tier::host, 8, Life::run},
+               {"copies", Category::scalars, Tier::shared, 8, Life::run},
+               {"gathered", Category::gathered, Tier::shared, 8}};
+  const Use number{0, 0, 8, Access::read, true};
   auto body = [&](const std::string& name) {
-    return Section{
-        name,
-        {{.name = "gather", .op = Zero{}, .lane = Lane::gather, .uses = {{3, 0, 8, Access::write, 0}}},
-         {.name = "add", .op = Zero{}, .lane = Lane::compute, .uses = {{1, 0, 8, Access::add, 0}, number, {3, 0, 8, Access::read, 0}}},
-         {.name = "reduce", .op = Zero{}, .lane = Lane::reduce, .uses = {{2, 0, 8, Access::add, 0}, {1, 0, 8, Access::read, 0}}}}};
+    return Section{name,
+                   {{.name = "gather", .op = Zero{}, .lane = Lane::gather, .uses = {{3, 0, 8, Access::write}}},
+                    {.name = "add", .op = Zero{}, .lane = Lane::compute, .uses = {{1, 0, 8, Access::add}, number, {3, 0, 8, Access::read}}},
+                    {.name = "reduce", .op = Zero{}, .lane = Lane::reduce, .uses = {{2, 0, 8, Access::add}, {1, 0, 8, Access::read}}}}};
   };
-  s.sections = {{"begin", {{.name = "clear", .op = Zero{}, .uses = {{1, 0, 8, Access::write, 0}, {2, 0, 8, Access::write, 0}}}}},
+  s.sections = {{"begin", {{.name = "clear", .op = Zero{}, .uses = {{1, 0, 8, Access::write}, {2, 0, 8, Access::write}}}}},
                 body("first"),
                 body("middle"),
                 body("last"),
-                {"end", {{.name = "double", .op = Zero{}, .uses = {{1, 0, 8, Access::add, 0}, {2, 0, 8, Access::read, 0}}}}}};
-  s.train = {"train", {{0, 1}, {1, 1}, {2, 4}, {3, 1}, {4, 1}}};
+                {"end", {{.name = "double", .op = Zero{}, .uses = {{1, 0, 8, Access::add}, {2, 0, 8, Access::read}}}}}};
+  s.train = {"train", {{0, 1}, {1, 1, 0}, {2, 4, 1}, {3, 1, 5}, {4, 1}}};
   return s;
 }
 
@@ -331,8 +330,8 @@ TEST(Executor, LanesOverlapWhereNothingForbidsIt) {
   // The reduce lane's task waits until the compute lane has gone on: on one thread in list order this would never end.
   Schedule s = toy();
   s.sections = {{"both",
-                 {{.name = "reduce", .op = Zero{}, .lane = Lane::reduce, .uses = {{2, 0, 8, Access::write, 0}}},
-                  {.name = "add", .op = Zero{}, .lane = Lane::compute, .uses = {{1, 0, 8, Access::write, 0}}}}}};
+                 {{.name = "reduce", .op = Zero{}, .lane = Lane::reduce, .uses = {{2, 0, 8, Access::write}}},
+                  {.name = "add", .op = Zero{}, .lane = Lane::compute, .uses = {{1, 0, 8, Access::write}}}}}};
   s.train = {"train", {{0, 1}}};
   const MemoryPlan plan = place(s);
   Memory memory(plan);
@@ -347,6 +346,40 @@ TEST(Executor, LanesOverlapWhereNothingForbidsIt) {
   });
   executor.run(ProgramKind::train);
   EXPECT_TRUE(added);
+}
+
+TEST(Executor, ALaneThatFailsEndsWhatTheOthersWaitFor) {
+  // The gather lane is inside a collective that its peers will never come to: only being told ends it.
+  const Schedule s = toy();
+  const MemoryPlan plan = place(s);
+  Memory memory(plan);
+  std::atomic<bool> inside{false}, told{false};
+  std::atomic<int> times_told{0};
+  HostExecutor executor = on_host(s, plan, memory.bases(), LaneMode::threads,
+                                  [&](const TaskRun& run) {
+                                    if (run.task.name == "gather") {
+                                      inside = true;
+                                      inside.notify_all();
+                                      told.wait(false);
+                                      fail(ExitCode::lost, "given up");
+                                    }
+                                    if (run.task.name == "clear") {
+                                      inside.wait(false);
+                                      fail(ExitCode::data, "the first cause");
+                                    }
+                                  },
+                                  {.abort = [&] {
+                                    ++times_told;
+                                    told = true;
+                                    told.notify_all();
+                                  }});
+  try {
+    executor.run(ProgramKind::train);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code, ExitCode::data) << error.what();
+  }
+  EXPECT_EQ(times_told, 1);
 }
 
 }  // namespace

@@ -32,12 +32,15 @@ inline std::vector<Instance> unroll(const Schedule& schedule, const MemoryPlan& 
       for (std::size_t t = 0; t < tasks.size(); ++t) {
         Instance instance{.task = &tasks[t], .lane = static_cast<std::size_t>(tasks[t].lane), .number = 0, .target = {}, .touched = {}};
         instance.number = count[instance.lane]++;
-        const Waits& waits = repetition == 0 ? phase.first[t] : phase.steady[t];
+        const Waits& waits = phase.waits_of(repetition)[t];
         for (std::size_t lane = 0; lane < lane_count; ++lane)
           if (waits[lane]) instance.target[lane] = start[lane] + *waits[lane];
         for (const Use& use : tasks[t].uses) {
           const auto b = static_cast<std::size_t>(use.buffer);
-          const std::int64_t begin = plan.offset[b] + use.offset + use.micro_stride * (phase.micro_begin + repetition);
+          const Buffer& buffer = schedule.buffers[b];
+          const std::int64_t micro = phase.micro_of(repetition).value_or(0);
+          const std::int64_t begin =
+              plan.offset[b] + use.offset + (use.in_slot ? slot_in(buffer.slots, micro + use.shift) * buffer.slot_bytes() : 0);
           instance.touched.push_back(
               {static_cast<std::size_t>(schedule.buffers[b].tier), begin, begin + use.bytes, use.access != Access::read});
         }

@@ -27,7 +27,7 @@ std::set<int> alive_at(const Schedule& schedule, const Section& section, std::si
   std::set<int> before, after, both;
   for (std::size_t i = 0; i < section.tasks.size(); ++i)
     for (const Use& use : section.tasks[i].uses) {
-      if (schedule.buffers[static_cast<std::size_t>(use.buffer)].persistent) continue;
+      if (schedule.buffers[static_cast<std::size_t>(use.buffer)].life == Life::run) continue;
       if (i <= t) before.insert(use.buffer);
       if (i >= t) after.insert(use.buffer);
     }
@@ -40,7 +40,7 @@ std::set<int> alive_at(const Schedule& schedule, const Section& section, std::si
 std::string clash(const Schedule& schedule, const MemoryPlan& plan) {
   std::vector<int> persistent;
   for (int b = 0; b < static_cast<int>(schedule.buffers.size()); ++b)
-    if (schedule.buffers[static_cast<std::size_t>(b)].persistent) persistent.push_back(b);
+    if (schedule.buffers[static_cast<std::size_t>(b)].life == Life::run) persistent.push_back(b);
   auto compare = [&](int a, int b) -> std::string {
     if (a == b || !overlap(place_of(schedule, plan, a), place_of(schedule, plan, b))) return "";
     return schedule.buffers[static_cast<std::size_t>(a)].name + " and " + schedule.buffers[static_cast<std::size_t>(b)].name;
@@ -84,7 +84,7 @@ std::vector<std::int64_t> first_fit(const Schedule& schedule) {
   std::vector<std::size_t> falling, placed;
   for (std::size_t b = 0; b < schedule.buffers.size(); ++b) {
     auto& end = persistent[static_cast<std::size_t>(schedule.buffers[b].tier)];
-    if (schedule.buffers[b].persistent)
+    if (schedule.buffers[b].life == tessera::Life::run)
       offset[b] = end, end += bytes(b);
     else if (!lives[b].empty())
       falling.push_back(b);
@@ -125,8 +125,8 @@ TEST_P(Placed, ArenasAreAsLongAsTheirLastBuffer) {
     EXPECT_EQ(plan_.offset[b] % 4096, 0) << buffer.name;
     const std::int64_t last = plan_.offset[b] + round_up(buffer.bytes, 4096);
     end[tier] = std::max(end[tier], last);
-    if (buffer.persistent) persistent[tier] = std::max(persistent[tier], last);
-    if (!buffer.persistent) {
+    if (buffer.life == Life::run) persistent[tier] = std::max(persistent[tier], last);
+    if (buffer.life != Life::run) {
       EXPECT_GE(plan_.offset[b], plan_.persistent[tier]) << buffer.name;
     }
   }
@@ -174,7 +174,7 @@ Schedule random_schedule(test::Random& random) {
   const auto buffers = static_cast<std::size_t>(random(1, 40));
   for (std::size_t b = 0; b < buffers; ++b)
     s.buffers.push_back({fmt::format("b{}", b), Category::activations, random(0, 3) ? Tier::host : Tier::shared,
-                         random(0, 6) * plan_alignment / (random(0, 1) ? 1 : 2), random(0, 9) == 0});
+                         random(0, 6) * plan_alignment / (random(0, 1) ? 1 : 2), random(0, 9) == 0 ? Life::run : Life::section});
   for (auto n = random(1, 3); n > 0; --n) {
     Section section{.name = "s", .tasks = std::vector<Task>(static_cast<std::size_t>(random(1, 33)))};
     const auto last = static_cast<std::int64_t>(section.tasks.size()) - 1;
@@ -183,7 +183,7 @@ Schedule random_schedule(test::Random& random) {
       std::int64_t from = random(0, last), to = random(0, last);
       if (random(0, 2) == 0) to = from;
       for (std::int64_t t : {std::min(from, to), std::max(from, to)})
-        section.tasks[static_cast<std::size_t>(t)].uses.push_back({static_cast<int>(b), 0, s.buffers[b].bytes, Access::write, 0});
+        section.tasks[static_cast<std::size_t>(t)].uses.push_back({static_cast<int>(b), 0, s.buffers[b].bytes, Access::write});
     }
     s.sections.push_back(std::move(section));
   }
@@ -200,13 +200,13 @@ TEST(MemoryPlan, RandomLivesAreFirstFit) {
 
 Schedule small_schedule() {
   Schedule s;
-  s.buffers = {{"kept", Category::master, Tier::host, 100, true},
-               {"a", Category::activations, Tier::host, 5000, false},
-               {"b", Category::workspace, Tier::host, 9000, false}};
+  s.buffers = {{"kept", Category::master, Tier::host, 100, Life::run},
+               {"a", Category::activations, Tier::host, 5000},
+               {"b", Category::workspace, Tier::host, 9000}};
   s.sections = {{"one",
-                 {{.name = "make a", .op = Zero{}, .uses = {{1, 0, 5000, Access::write, 0}}},
-                  {.name = "use a", .op = Zero{}, .uses = {{1, 0, 5000, Access::read, 0}, {0, 0, 100, Access::write, 0}}},
-                  {.name = "make b", .op = Zero{}, .uses = {{2, 0, 9000, Access::write, 0}}}}}};
+                 {{.name = "make a", .op = Zero{}, .uses = {{1, 0, 5000, Access::write}}},
+                  {.name = "use a", .op = Zero{}, .uses = {{1, 0, 5000, Access::read}, {0, 0, 100, Access::write}}},
+                  {.name = "make b", .op = Zero{}, .uses = {{2, 0, 9000, Access::write}}}}}};
   s.train = {"train", {{0, 1}}};
   return s;
 }
@@ -220,7 +220,7 @@ TEST(MemoryPlan, BuffersOfDifferentTimesShareBytes) {
 
 TEST(MemoryPlan, BuffersOfOneTaskDoNot) {
   Schedule s = small_schedule();
-  s.sections[0].tasks[2].uses.push_back({1, 0, 10, Access::read, 0});
+  s.sections[0].tasks[2].uses.push_back({1, 0, 10, Access::read});
   const MemoryPlan plan = place(s);
   EXPECT_NE(plan.offset[1], plan.offset[2]);
 }
@@ -245,6 +245,53 @@ TEST(MemoryPlan, ReadingBeforeWritingIsADefect) {
   Schedule s = small_schedule();
   std::swap(s.sections[0].tasks[0], s.sections[0].tasks[1]);
   EXPECT_THROW(place(s), Error);
+}
+
+/// Written in the first section, read in the last; a loop and a step of another program lie between and after.
+Schedule kept_over_sections() {
+  const auto writes = [](int buffer) { return Task{.name = "write", .op = Zero{}, .uses = {{buffer, 0, plan_alignment, Access::write}}}; };
+  Schedule s;
+  for (const char* name : {"kept", "before", "looped", "after", "elsewhere"})
+    s.buffers.push_back({name, Category::activations, Tier::host, plan_alignment});
+  s.buffers[0].life = Life::program;
+  const Task reads_kept{.name = "read", .op = Zero{}, .uses = {{0, 0, plan_alignment, Access::read}}};
+  s.sections = {{"begin", {writes(1), writes(0)}}, {"loop", {writes(2)}}, {"end", {reads_kept, writes(3)}}, {"other", {writes(4)}}};
+  s.train = {"train", {{0}, {1, 5}, {2}}};
+  s.evaluate = {"evaluate", {{3}}};
+  return s;
+}
+
+TEST(MemoryPlan, WhatAProgramKeepsIsFreeBeforeAfterAndElsewhere) {
+  const Schedule s = kept_over_sections();
+  const std::vector<std::int64_t> at = place(s).offset;
+  EXPECT_NE(at[0], at[2]) << "the loop lies between the write and the read";
+  for (const std::size_t free : {1, 3, 4}) EXPECT_EQ(at[free], at[0]) << s.buffers[free].name;
+}
+
+TEST(MemoryPlan, WhatALoopReadsOfItsOwnPastIsKeptThroughIt) {
+  Schedule s = kept_over_sections();
+  // The loop writes `kept` after its own write of `looped`, and reads it in the next repetition.
+  s.sections[1].tasks.push_back({.name = "write", .op = Zero{}, .uses = {{0, 0, plan_alignment, Access::add}}});
+  s.sections[2].tasks.erase(s.sections[2].tasks.begin());
+  const std::vector<std::int64_t> at = place(s).offset;
+  EXPECT_NE(at[0], at[2]);
+  EXPECT_EQ(at[0], at[3]);
+}
+
+TEST(MemoryPlan, WhatAProgramReadsBeforeItWritesIsADefect) {
+  Schedule s = kept_over_sections();
+  s.sections[0].tasks.pop_back();
+  EXPECT_THROW(place(s), Error);
+}
+
+TEST(MemoryPlan, SlotsNeedALifeLongerThanASection) {
+  Schedule s = kept_over_sections();
+  s.buffers[2].slots = 2;
+  EXPECT_THROW(place(s), Error);
+  s.buffers[2].life = Life::program;
+  EXPECT_NO_THROW(place(s));
+  s.buffers[2].slots = 3;
+  EXPECT_THROW(place(s), Error) << "unequal slots";
 }
 
 TEST(MemoryPlan, AUseOutsideItsBufferIsADefect) {

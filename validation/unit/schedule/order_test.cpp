@@ -165,12 +165,12 @@ TEST(Order, GathersRunAheadOfCompute) {
 /// Two lanes hand one buffer back and forth over repetitions.
 Schedule ping_pong() {
   Schedule s;
-  s.buffers = {{"a", Category::inputs, Tier::host, 64, true}, {"strided", Category::inputs, Tier::host, 64, true}};
-  s.sections = {{"begin", {{.name = "make", .op = Zero{}, .lane = Lane::gather, .uses = {{0, 0, 64, Access::write, 0}}}}},
+  s.buffers = {{"a", Category::inputs, Tier::host, 64, Life::run}, {"numbers", Category::inputs, Tier::host, 64, Life::run, 8}};
+  s.sections = {{"begin", {{.name = "make", .op = Zero{}, .lane = Lane::gather, .uses = {{0, 0, 64, Access::write}}}}},
                 {"body",
-                 {{.name = "read", .op = Zero{}, .lane = Lane::compute, .uses = {{0, 0, 64, Access::read, 0}, {1, 0, 8, Access::read, 8}}},
-                  {.name = "write", .op = Zero{}, .lane = Lane::reduce, .uses = {{0, 0, 64, Access::write, 0}}}}}};
-  s.train = {"train", {{0, 1}, {1, 5}, {0, 1}}};
+                 {{.name = "read", .op = Zero{}, .lane = Lane::compute, .uses = {{0, 0, 64, Access::read}, {1, 0, 8, Access::read, true}}},
+                  {.name = "write", .op = Zero{}, .lane = Lane::reduce, .uses = {{0, 0, 64, Access::write}}}}}};
+  s.train = {"train", {{0, 1}, {1, 5, 0}, {0, 1}}};
   return s;
 }
 
@@ -181,21 +181,18 @@ TEST(Order, RepetitionsWaitForTheOnesBefore) {
   const auto compute = static_cast<std::size_t>(Lane::compute), gather = static_cast<std::size_t>(Lane::gather),
              reduce = static_cast<std::size_t>(Lane::reduce);
   const OrderedPhase& body = program[1];
-  EXPECT_EQ(body.first[0][gather], 0);  // all that the gather lane had before
-  EXPECT_FALSE(body.first[0][reduce]);
-  EXPECT_EQ(body.first[1][compute], 1);  // this repetition's read
-  EXPECT_EQ(body.steady[0][reduce], 0);  // the write of the repetition before
-  EXPECT_FALSE(body.steady[0][gather]);
-  EXPECT_EQ(body.steady[1][compute], 1);
+  EXPECT_EQ(body.waits[0][0][gather], 0);  // all that the gather lane had before
+  EXPECT_FALSE(body.waits[0][0][reduce]);
+  EXPECT_EQ(body.waits[0][1][compute], 1);  // this repetition's read
+  EXPECT_EQ(body.waits[1][0][reduce], 0);   // the write of the repetition before
+  EXPECT_FALSE(body.waits[1][0][gather]);
+  EXPECT_EQ(body.waits[1][1][compute], 1);
   EXPECT_EQ(unordered_pair(unroll(schedule, plan, program)), "");
 }
 
-TEST(Order, OnlySectionsThatReadMicroBatchesCountThem) {
+TEST(Order, SlotsThatAreOnlyReadDoNotLengthenTheTable) {
   const Schedule schedule = ping_pong();
-  const OrderedProgram program = order(schedule, place(schedule), schedule.train);
-  EXPECT_EQ(program[0].micro_begin, 0);
-  EXPECT_EQ(program[1].micro_begin, 0);
-  EXPECT_EQ(program[2].micro_begin, 5);
+  EXPECT_EQ(order(schedule, place(schedule), schedule.train)[1].waits.size(), 2u);
 }
 
 TEST(Order, ReadersDoNotWaitForReaders) {
@@ -203,8 +200,65 @@ TEST(Order, ReadersDoNotWaitForReaders) {
   s.sections[1].tasks[1].uses[0].access = Access::read;
   const OrderedProgram program = order(s, place(s), s.train);
   const auto compute = static_cast<std::size_t>(Lane::compute), reduce = static_cast<std::size_t>(Lane::reduce);
-  EXPECT_FALSE(program[1].first[1][compute]);
-  EXPECT_FALSE(program[1].steady[0][reduce]);
+  EXPECT_FALSE(program[1].waits[0][1][compute]);
+  EXPECT_FALSE(program[1].waits[1][0][reduce]);
+}
+
+/// Tasks on all lanes that read, write and add to slots of a few buffers, in phases of one and of many micro-batches.
+Schedule slotted(test::Random& random) {
+  Schedule s;
+  const auto buffers = random(1, 4);
+  for (std::int64_t b = 0; b < buffers; ++b) {
+    const std::int64_t slots = random(1, 4);
+    s.buffers.push_back({fmt::format("b{}", b), Category::activations, Tier::host, 8 * slots, Life::run, slots});
+  }
+  std::int64_t micro = 0;
+  for (auto sections = random(1, 3); sections > 0; --sections) {
+    Section section{.name = fmt::format("s{}", s.sections.size()), .tasks = {}};
+    for (auto tasks = random(1, 6); tasks > 0; --tasks) {
+      Task task{.name = fmt::format("{}.{}", section.name, section.tasks.size()), .op = Zero{}, .uses = {}};
+      task.lane = static_cast<Lane>(random(0, lane_count - 1));
+      for (auto uses = random(1, 2); uses > 0; --uses) {
+        const auto b = static_cast<int>(random(0, buffers - 1));
+        const bool in_slot = random(0, 4) > 0;
+        const std::int64_t bytes = in_slot ? 8 : s.buffers[static_cast<std::size_t>(b)].bytes;
+        task.uses.push_back({b, 0, bytes, static_cast<Access>(random(0, 2)), in_slot, in_slot ? random(-2, 3) : 0});
+      }
+      section.tasks.push_back(std::move(task));
+    }
+    s.sections.push_back(std::move(section));
+    const std::int64_t repeat = random(1, 11);
+    s.train.phases.push_back({static_cast<int>(s.sections.size()) - 1, repeat, micro});
+    micro += repeat;
+  }
+  return s;
+}
+
+TEST(Order, SlotsKeepTheirOrderHoweverManyMicroBatchesThereAre) {
+  test::Random random(11);
+  for (int trial = 0; trial < 400; ++trial) {
+    const Schedule schedule = slotted(random);
+    const MemoryPlan plan = place(schedule);
+    const auto all = unroll(schedule, plan, order(schedule, plan, schedule.train));
+    ASSERT_EQ(unordered_pair(all), "") << "trial " << trial;
+    ASSERT_FALSE(simulate(all, random).empty()) << "trial " << trial << ": all lanes wait";
+  }
+}
+
+TEST(Order, AMicroBatchWaitsForItsSlotAndNotForItsNeighbours) {
+  // One lane fills slots, another empties them.
+  Schedule s;
+  s.buffers = {{"ring", Category::activations, Tier::host, 24, Life::run, 3}};
+  s.sections = {{"body",
+                 {{.name = "fill", .op = Zero{}, .lane = Lane::gather, .uses = {{0, 0, 8, Access::write, true}}},
+                  {.name = "empty", .op = Zero{}, .lane = Lane::compute, .uses = {{0, 0, 8, Access::read, true}}}}}};
+  s.train = {"train", {{0, 10, 0}}};
+  const OrderedProgram program = order(s, place(s), s.train);
+  const auto compute = static_cast<std::size_t>(Lane::compute);
+  ASSERT_EQ(program[0].waits.size(), 4u);
+  for (std::int64_t r = 0; r < 3; ++r) EXPECT_FALSE(program[0].waits_of(r)[0][compute]) << "slot " << r << " was never used";
+  for (std::int64_t r = 3; r < 10; ++r)
+    EXPECT_EQ(program[0].waits_of(r)[0][compute], -2) << "what emptied this slot three micro-batches ago";
 }
 
 }  // namespace

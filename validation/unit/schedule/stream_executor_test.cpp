@@ -20,14 +20,13 @@ constexpr std::int64_t repetitions = 2 * static_cast<std::int64_t>(cuda::Streams
 /// `gather` writes the number of its repetition, `add` sums it up, `reduce` sums up the sums.
 Schedule counting() {
   Schedule s;
-  s.buffers = {{"sum", Category::scalars, Tier::host, 8, true},
-               {"sums", Category::scalars, Tier::host, 8, true},
-               {"gathered", Category::gathered, Tier::host, 8, false}};
-  s.sections = {
-      {"body",
-       {{.name = "gather", .op = Zero{}, .lane = Lane::gather, .uses = {{2, 0, 8, Access::write, 0}}},
-        {.name = "add", .op = Zero{}, .lane = Lane::compute, .uses = {{0, 0, 8, Access::add, 0}, {2, 0, 8, Access::read, 0}}},
-        {.name = "reduce", .op = Zero{}, .lane = Lane::reduce, .uses = {{1, 0, 8, Access::add, 0}, {0, 0, 8, Access::read, 0}}}}}};
+  s.buffers = {{"sum", Category::scalars, Tier::host, 8, Life::run},
+               {"sums", Category::scalars, Tier::host, 8, Life::run},
+               {"gathered", Category::gathered, Tier::host, 8}};
+  s.sections = {{"body",
+                 {{.name = "gather", .op = Zero{}, .lane = Lane::gather, .uses = {{2, 0, 8, Access::write}}},
+                  {.name = "add", .op = Zero{}, .lane = Lane::compute, .uses = {{0, 0, 8, Access::add}, {2, 0, 8, Access::read}}},
+                  {.name = "reduce", .op = Zero{}, .lane = Lane::reduce, .uses = {{1, 0, 8, Access::add}, {0, 0, 8, Access::read}}}}}};
   s.train = {"train", {{0, repetitions}}};
   return s;
 }
@@ -54,7 +53,7 @@ struct LaggingLanes {
   std::array<cudaStream_t, lane_count> of_lane{(*streams)[0], (*streams)[1], (*streams)[2]};
   std::int64_t gathers = 0;
 
-  StreamExecutor executor(TaskFunction run, StreamWatch watch = {}, GraphMode graphs = GraphMode::off) {
+  StreamExecutor executor(TaskFunction run, Watch watch = {}, GraphMode graphs = GraphMode::off) {
     std::array<std::byte*, tier_count> bases{};
     bases[static_cast<std::size_t>(Tier::host)] = memory.data();
     return StreamExecutor({schedule, plan, bases, std::move(run)}, std::move(streams), graphs, std::move(watch));
@@ -167,11 +166,11 @@ TEST(StreamExecutor, WhereCudaRefusesAGraphTasksGoOn) {
 std::string error_of_stuck_run(std::int64_t stuck, int& aborts, GraphMode graphs = GraphMode::off) {
   LaggingLanes lanes;
   bool given_up = false;
-  StreamWatch watch{.check =
-                        [&lanes, stuck](double waited) {
-                          if (lanes.gathers >= stuck && waited > 0.2) fail(ExitCode::environment, "somebody does not come");
-                        },
-                    .abort = [&] { ++aborts, given_up = true; }};
+  Watch watch{.check =
+                  [&lanes, stuck](double waited) {
+                    if (lanes.gathers >= stuck && waited > 0.2) fail(ExitCode::environment, "somebody does not come");
+                  },
+              .abort = [&] { ++aborts, given_up = true; }};
   auto executor = lanes.executor(
       [&](const TaskRun& run) {
         if (run.task.name == "gather" && ++lanes.gathers == stuck)

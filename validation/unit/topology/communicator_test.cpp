@@ -344,6 +344,29 @@ TEST(SharedCommunicator, RanksThatCallDifferentThingsAreRefused) {
   }
 }
 
+TEST(Communicators, AWaitIsGivenUpAtOnceWhenItIsAborted) {
+  if (world().ranks() == 1 || world().place().nodes > 1) GTEST_SKIP() << "needs several ranks on one node";
+  Node node(world());
+  const int last = world().ranks() - 1;
+  for (auto path : {CommunicatorPath::fastest, CommunicatorPath::mpi}) {
+    auto comm = make_communicator(world(), all_dp(), {.lane = "gather", .node = &node, .path = path});
+    if (world().rank() != last) {
+      std::thread failing_lane([&] { comm->abort(); });
+      try {
+        comm->barrier();
+        ADD_FAILURE() << "the barrier passed";
+      } catch (const Error& error) {
+        EXPECT_EQ(error.code, ExitCode::lost);
+        EXPECT_NE(std::string(error.what()).find("another lane of this rank has failed"), std::string::npos) << error.what();
+      }
+      failing_lane.join();
+    }
+    world().barrier();
+    // Leave MPI's barrier complete, or it would stay open under the end of the run.
+    if (path == CommunicatorPath::mpi && world().rank() == last) comm->barrier();
+  }
+}
+
 TEST(Communicators, AWaitEndsAndNamesWhoIsMissing) {
   if (world().ranks() == 1 || world().place().nodes > 1) GTEST_SKIP() << "needs several ranks on one node";
   Node node(world());
