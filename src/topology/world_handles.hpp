@@ -1,4 +1,4 @@
-// MPI's side of a World, for this folder and for the parallel HDF5 file access.
+// MPI's side of a World, for this folder alone.
 #pragma once
 #include <atomic>
 #include <cstddef>

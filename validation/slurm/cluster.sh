@@ -13,8 +13,10 @@ unshare --mount --uts true 2>/dev/null || skip "this machine does not allow moun
 mountpoint -q /sys/fs/cgroup || skip "nothing is mounted on /sys/fs/cgroup, which slurmd wants"
 [ -x "$TESSERA" ] || { echo "FAIL: $TESSERA is not built"; exit 1; }
 
-# A job that runs this test must not lend it its own settings.
+# A job that runs this test must not lend it its own settings, but for the way in which srun and MPI find each other, which CTest names.
+mpi=${2:-pmi2}
 unset ${!SLURM_@} ${!SBATCH_@} ${!SRUN_@} DECK
+[ "$mpi" = pmi2 ] || export SLURM_MPI_TYPE=$mpi
 work=$(mktemp -d)
 failed=0
 tear_down() {

@@ -4,7 +4,7 @@
 #   a run that loses ranks at every start is given up after the bound, and says so;
 #   USR1 while the site is set up, and before the ranks have begun, queues the job again with nothing lost;
 #   a hard time limit is called one, and a time limit that leaves no time is said at the start.
-# usage: lost_test.sh TESSERA
+# usage: lost_test.sh TESSERA [pmi2|pmix]
 set -uo pipefail
 . "$(dirname "$0")/cluster.sh"
 start_cluster NODES=5 NODE_TIMEOUT=3600

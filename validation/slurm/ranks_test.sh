@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Ranks of four virtual nodes that stop, end, sleep or never come: the others notice, and say which rank of which host it is.
-# usage: ranks_test.sh TESSERA
+# usage: ranks_test.sh TESSERA [pmi2|pmix]
 set -uo pipefail
 . "$(dirname "$0")/cluster.sh"
 start_cluster
@@ -10,7 +10,7 @@ export UCX_TLS=^cma  # virtual nodes could read each other's memory, and UCX abo
 launch() {
   local name=$1
   shift
-  srun --mpi=pmi2 --wait=2 --job-name="$name" --nodes=4 --ntasks-per-node=1 --cpus-per-task=1 "$TESSERA" train "$work/deck.toml" \
+  srun --mpi="$mpi" --wait=2 --job-name="$name" --nodes=4 --ntasks-per-node=1 --cpus-per-task=1 "$TESSERA" train "$work/deck.toml" \
     data.train="$work/data/train.h5" run.output_dir="$work/$name" "$@" >"$work/$name.log" 2>&1 &
   step=$!
 }
@@ -74,7 +74,7 @@ cat >"$work/programs" <<END
 0-2 $TESSERA train $work/deck.toml data.train=$work/data/train.h5 run.output_dir=$work/never topology.start_timeout=6s
 3 sleep 3600
 END
-srun --mpi=pmi2 --wait=1 --nodes=4 --ntasks-per-node=1 --cpus-per-task=1 --multi-prog "$work/programs" >"$work/never.log" 2>&1
+srun --mpi="$mpi" --wait=1 --nodes=4 --ntasks-per-node=1 --cpus-per-task=1 --multi-prog "$work/programs" >"$work/never.log" 2>&1
 status=$?
 check "a launch that never becomes a world does not train (status $status)" [ ! -e "$work/never/metrics.jsonl" ]
 check "who is missing is said, and from where" grep -q "of 4 ranks 3 has not come; ranks 0 on n1, 1 on n2, 2 on n3 are here; nobody has come from n4" "$work/never.log"

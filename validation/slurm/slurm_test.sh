@@ -3,8 +3,9 @@
 #   a training job is signalled, saves, queues itself again, goes on and ends; the consolidation that depends on it then runs;
 #   a deck with a typo ends the job with its status, once, and its consolidation never runs;
 #   a node that fails costs the steps since the last checkpoint, and a job that may not be queued again saves and stops;
-#   ranks that were started as worlds of one are refused, and the cause is named.
-# usage: slurm_test.sh TESSERA
+#   ranks that were started as worlds of one are refused, and the cause is named;
+#   what cmake --install has written is submitted from another folder, with nothing else.
+# usage: slurm_test.sh TESSERA [pmi2|pmix]
 set -uo pipefail
 . "$(dirname "$0")/cluster.sh"
 start_cluster
@@ -74,5 +75,16 @@ scancel --batch --signal=USR1 "$job"
 wait_for ended "$job" || give_up "the third run did not stop"
 check "a run that may not be queued again ends with status 75" [ "$(job_field "$job" ExitCode)" = 75:0 ]
 check "its state was saved" test -e "$work/stopped/checkpoints/latest/checkpoint.h5"
+
+# 5. The installed scripts, settings and program, from a folder that holds nothing.
+cmake --install "$(dirname "$TESSERA")" --prefix "$work/prefix" >"$work/install.log" 2>&1 || give_up "cmake --install"
+mkdir "$work/elsewhere"
+deck 5
+job=$(cd "$work/elsewhere" && env -u TESSERA DECK="$work/deck.toml" sbatch --parsable --nodes=2 --ntasks-per-node=1 --gpus-per-node=1 --cpus-per-task=1 \
+  --output="$work/installed.log" "$work/prefix/share/tessera/slurm/train_70b.sh" data.train="$work/data/train.h5" run.output_dir=run) ||
+  give_up "sbatch refused the installed script"
+wait_for ended "$job" || give_up "the installed job did not end"
+check "the installed script runs the installed program" grep -q "ranks on 2 nodes, $work/prefix/bin/tessera train" "$work/installed.log"
+check "it trains in the folder where it was submitted" diff <(seq 1 5) <(steps_of "$work/elsewhere/run")
 
 finish
