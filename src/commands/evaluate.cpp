@@ -37,7 +37,7 @@ int evaluate(const EvaluateOptions& o) {
   data.check(nullptr);
   const std::int64_t samples = o.samples > 0 ? std::min(o.samples, data.samples()) : data.samples(), B = micro_batch_for(samples, 8),
                      T = deck.batch.sequence_length;
-  LoadedModel model = load_model(o.checkpoint, B, device);
+  LoadedModel model = load_model(o.checkpoint, device, {.micro_batch = B});
   const bool terminal = isatty(STDERR_FILENO);
   const double begin = now_seconds();
   kernels::FixedSum sum;

@@ -56,10 +56,10 @@ int generate(const GenerateOptions& o) {
   const bool bytes = deck.model.vocab == byte_tokenizer_vocab && o.prompt_tokens.empty();
   const std::vector<std::int32_t> prompt = prompt_of(o, deck, bytes);
   const auto length = static_cast<std::int64_t>(prompt.size());
-  const DecoderSize size{.prompt = length, .capacity = length + o.tokens};
+  const TextSize text{.prompt = length, .capacity = length + o.tokens, .likeliest = o.temperature == 0};
   // 2. The model.
-  const LoadedModel model = load_model(o.checkpoint, 0, device, Decoder::bytes(deck, size));
-  Decoder decoder(*model.engine, model.deck, size);
+  const LoadedModel model = load_model(o.checkpoint, device, {.text = text});
+  Decoder decoder(*model.engine);
   // 3. The text.
   std::fputs(o.prompt.c_str(), stdout);
   decoder.start(prompt);

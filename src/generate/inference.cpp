@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-
 namespace tessera {
 namespace {
 
@@ -15,23 +13,24 @@ Deck deck_of(const io::CheckpointReader& reader, const std::string& device) {
   return deck;
 }
 
-std::string what_to_do(const TierBytes& beside) {
-  const bool grows = std::any_of(beside.begin(), beside.end(), [](std::int64_t bytes) { return bytes > 0; });
+std::string what_to_do(const LoadOptions& options) {
   return fmt::format("Choose another --device or a machine with more memory{}.",
-                     grows ? ", or ask for less: fewer --tokens and a shorter prompt take less" : "");
+                     options.text.capacity > 0 ? ", or ask for less: fewer --tokens and a shorter prompt take less" : "");
 }
 
 }  // namespace
 
 Deck load_deck(const std::string& checkpoint, const std::string& device) { return deck_of(io::CheckpointReader(checkpoint), device); }
 
-LoadedModel load_model(const std::string& checkpoint, std::int64_t micro_batch, const std::string& device, const TierBytes& beside) {
+LoadedModel load_model(const std::string& checkpoint, const std::string& device, const LoadOptions& options) {
   const io::CheckpointReader reader(checkpoint);
   LoadedModel model{.deck = deck_of(reader, device), .step = reader.meta().step, .engine = nullptr};
-  if (micro_batch > 0) model.deck.batch.micro = model.deck.batch.global = micro_batch;
-  BuildRequest request = request_for(model.deck, Mesh{}, 0, Purpose::evaluation);
-  if (micro_batch == 0) request.evaluation_micro_batches = 0;
-  model.engine = std::make_unique<Engine>(plan_run(request), EngineOptions{.beside = {.bytes = beside, .advice = what_to_do(beside)}});
+  if (options.micro_batch > 0) model.deck.batch.micro = model.deck.batch.global = options.micro_batch;
+  // No sum of a text depends on ranks, so it need not be made at the price of one that could.
+  if (options.text.capacity > 0) model.deck.run.reproducible = false;
+  BuildRequest request = request_for(model.deck, Mesh{}, 0, options.micro_batch > 0 ? Purpose::evaluation : Purpose::generation);
+  request.text = options.text;
+  model.engine = std::make_unique<Engine>(plan_run(request), EngineOptions{.room = {.advice = what_to_do(options)}});
   model.engine->read_state(reader);
   model.engine->publish();
   return model;

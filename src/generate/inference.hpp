@@ -15,9 +15,13 @@ struct LoadedModel {
 
 /// A checkpoint's deck as one process on `device` ("host" or "cuda") takes it; reads no weights.
 Deck load_deck(const std::string& checkpoint, const std::string& device);
-/// Reads the weights of a checkpoint, whatever ranks wrote it, to where `device` has its kernels. `micro_batch` sequences a forward pass
-/// (0: no forward passes, weights only). Throws Error(memory) before it allocates where the model does not fit, or not with what the caller
-/// will take `beside` it.
-LoadedModel load_model(const std::string& checkpoint, std::int64_t micro_batch, const std::string& device, const TierBytes& beside = {});
+/// What a model is loaded for.
+struct LoadOptions {
+  std::int64_t micro_batch = 0;  ///< sequences of an evaluation's forward pass; 0: no evaluation
+  TextSize text = {};            ///< of no capacity: no text
+};
+/// Reads the weights of a checkpoint, whatever ranks wrote it, to where `device` has its kernels. Throws Error(memory) before it allocates
+/// where the model does not fit with all that its programs need.
+LoadedModel load_model(const std::string& checkpoint, const std::string& device, const LoadOptions& options = {});
 
 }  // namespace tessera

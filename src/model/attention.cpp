@@ -63,8 +63,7 @@ Segment attention_segment(const ModelShape& s, int layer) {
   Recorder r(s, fmt::format("layers.{}.attention", layer), layer);
   const std::string w = fmt::format("layers.{}.attention.", layer);
   const Attention v = forward(r, w);
-  r.backward();
-  backward(r, w, v);
+  if (r.backward()) backward(r, w, v);
   return r.take();
 }
 

@@ -1,6 +1,7 @@
 // The kernels that texts call: for each the values that it touches, its FLOPs and workspace, and the call itself.
 #include <fmt/format.h>
 
+#include "kernels/argmax/argmax.hpp"
 #include "kernels/attention/attention.hpp"
 #include "kernels/cross_entropy/products.hpp"
 #include "kernels/elementwise/elementwise.hpp"
@@ -28,6 +29,8 @@ float* started(const At& at, Value gradient, std::int64_t elements) {
 double causal_flops(const ModelShape& s) {  // of attention's forward pass
   return 2.0 * static_cast<double>(s.B * s.H * s.D) * static_cast<double>(s.T) * static_cast<double>(s.T);
 }
+
+std::int64_t floats(std::int64_t n) { return n * static_cast<std::int64_t>(sizeof(float)); }
 
 kernels::RmsnormBackward rmsnorm_shape(const ModelShape& s) { return {.rows = s.tokens(), .C = s.C, .dtype = s.dtype}; }
 kernels::Rope rope_shape(const ModelShape& s, bool inverse) {
@@ -150,7 +153,7 @@ void Recorder::swiglu_backward(Value d_gate_up, Value d_out, Value gate_up) {
 }
 
 void Recorder::rope(Value qkv) {
-  const Value table = rope_table();
+  const Value table = rotations();
   call({.name = "rope", .touches = {{qkv, Access::add}, {table, read}}, .run = [=, s = s](const At& at) {
           auto rotation = rope_shape(s, false);
           rotation.x = at.get(qkv), rotation.table = at.get<float>(table);
@@ -159,7 +162,7 @@ void Recorder::rope(Value qkv) {
 }
 
 void Recorder::rope_backward(Value d_qkv) {
-  const Value table = rope_table();
+  const Value table = rotations();
   call({.name = "rope_backward", .touches = {{d_qkv, Access::add}, {table, read}}, .run = [=, s = s](const At& at) {
           auto rotation = rope_shape(s, true);
           rotation.x = at.get(d_qkv), rotation.table = at.get<float>(table);
@@ -168,7 +171,7 @@ void Recorder::rope_backward(Value d_qkv) {
 }
 
 void Recorder::qk_norm_rope(Value out, Value rstd, Value x, const std::string& q_norm, const std::string& k_norm) {
-  const Value table = rope_table(), q = weight(q_norm), k = weight(k_norm);
+  const Value table = rotations(), q = weight(q_norm), k = weight(k_norm);
   call({.name = "qk_norm_rope",
         .touches = {{out, write}, {rstd, write}, {x, read}, {q, read}, {k, read}, {table, read}},
         .run = [=, s = s](const At& at) {
@@ -189,7 +192,7 @@ void Recorder::qk_norm_rope(Value out, Value rstd, Value x, const std::string& q
 }
 
 void Recorder::qk_norm_rope_backward(Value d_qkv, Value x, Value rstd, const std::string& q_norm, const std::string& k_norm) {
-  const Value table = rope_table(), q = weight(q_norm), k = weight(k_norm), d_q = gradient(q_norm), d_k = gradient(k_norm);
+  const Value table = rotations(), q = weight(q_norm), k = weight(k_norm), d_q = gradient(q_norm), d_k = gradient(k_norm);
   call({.name = "qk_norm_rope_backward",
         .touches =
             {{d_qkv, Access::add}, {x, read}, {rstd, read}, {q, read}, {k, read}, {table, read}, {d_q, Access::add}, {d_k, Access::add}},
@@ -204,6 +207,8 @@ void Recorder::qk_norm_rope_backward(Value d_qkv, Value x, Value rstd, const std
 }
 
 void Recorder::attention(Value out, Value lse, Value qkv) {
+  if (s.feed == Feed::token) return attention_decode(out, qkv);
+  if (s.feed == Feed::prompt) fill_caches(qkv);  // its tokens see each other alone
   const kernels::AttentionShape shape = attention_shape(s);
   call({.name = "attention",
         .touches = {{out, write}, {lse, write}, {qkv, read}},
@@ -211,6 +216,33 @@ void Recorder::attention(Value out, Value lse, Value qkv) {
         .workspace = kernels::attention_forward_workspace_bytes(shape, s.backend),
         .run = [=](const At& at) {
           attention_forward(at.context, {.out = at.get(out), .lse = at.get<float>(lse), .qkv = at.get(qkv), .shape = shape});
+        }});
+}
+
+void Recorder::fill_caches(Value qkv) {
+  const Value keys = cached_keys(), values = cached_values();
+  call({.name = "fill_caches", .touches = {{keys, write}, {values, write}, {qkv, read}}, .run = [=, s = s](const At& at) {
+          const std::int64_t width = s.bytes_of(s.qkv_width()), cached = s.bytes_of(s.G * s.D);
+          const std::byte* from = at.get<std::byte>(qkv) + s.bytes_of(s.H * s.D);
+          for (const Value cache : {keys, values}) {
+            copy_rows(at.context,
+                      {.to = at.get(cache), .to_stride = cached, .from = from, .from_stride = width, .bytes = cached, .rows = s.T});
+            from += cached;
+          }
+        }});
+}
+
+void Recorder::attention_decode(Value out, Value qkv) {
+  const kernels::AttentionDecode shape{.capacity = s.capacity, .shape = attention_shape(s)};
+  const Value keys = cached_keys(), values = cached_values(), position = this->position();
+  call({.name = "attention_decode",
+        .touches = {{out, write}, {qkv, read}, {keys, Access::add}, {values, Access::add}, {position, read}},
+        .workspace = kernels::attention_decode_workspace_bytes(shape, s.backend),
+        .run = [=](const At& at) {
+          auto decode = shape;
+          decode.out = at.get(out), decode.qkv = at.get(qkv), decode.cache_k = at.get(keys), decode.cache_v = at.get(values);
+          decode.position = at.get<std::int32_t>(position);
+          kernels::attention_decode(at.context, decode);
         }});
 }
 
@@ -227,6 +259,30 @@ void Recorder::attention_backward(Value d_qkv, Value d_out, Value qkv, Value out
                                                    .out = at.get(out),
                                                    .lse = at.get<float>(lse),
                                                    .shape = shape});
+        }});
+}
+
+Value Recorder::tokens() {
+  if (s.feed == Feed::samples) return declare({.kind = ValueKind::tokens, .name = "tokens"});
+  return declare({.kind = ValueKind::text_tokens,
+                  .name = s.feed == Feed::prompt ? "prompt" : "token",
+                  .bytes = s.tokens() * static_cast<std::int64_t>(sizeof(std::int32_t))});
+}
+
+Value Recorder::rotations() {
+  return s.feed == Feed::token ? declare({.kind = ValueKind::rotations, .name = "rotations", .bytes = floats(s.D)}) : rope_table();
+}
+
+void Recorder::positions() {
+  if (s.feed != Feed::token) return;
+  const Value out = rotations(), table = rope_table(), position = this->position();
+  call({.name = "positions", .touches = {{out, write}, {table, read}, {position, read}}, .run = [=, s = s](const At& at) {
+          embedding_forward(at.context, {.out = at.get(out),
+                                         .table = at.get(table),
+                                         .tokens = at.get<std::int32_t>(position),
+                                         .M = s.tokens(),
+                                         .C = s.D,
+                                         .dtype = DType::f32});
         }});
 }
 
@@ -288,6 +344,28 @@ void Recorder::cross_entropy_with_gradient(Value losses, Value sum, Value d_x, V
           loss.d_x = at.get(d_x), loss.d_weight = started(at, d_weight, s.V * s.C), loss.grad_scale = at.grad_scale;
           loss.packed_logits = at.get(forward_copy), loss.packed_d_x = at.get(backward_copy), loss.targets = at.get<std::int32_t>(ids);
           linear_cross_entropy(at.context, loss);
+        }});
+}
+
+void Recorder::next_token(Value x, const std::string& w) {
+  const linear::Dims dims{1, s.V, s.C, s.dtype};
+  const auto product = [dims](float* logits, const void* x, const void* weight) {  // logits are fp32 whatever the compute type
+    kernels::Gemm g = linear::forward(dims, logits, x, {weight});
+    g.out = DType::f32;
+    return g;
+  };
+  const Value weight = this->weight(w), logits = declare({.kind = ValueKind::logits, .name = "logits", .bytes = floats(s.V)});
+  call({.name = "logits",
+        .touches = {{logits, write}, {x, read}, {weight, read}},
+        .flops = linear::flops(dims),
+        .workspace = kernels::gemm_workspace_bytes(product(nullptr, nullptr, nullptr), s.backend),
+        .run = [=, s = s](const At& at) {
+          gemm(at.context, product(at.get<float>(logits), at.get<std::byte>(x) + s.bytes_of((s.tokens() - 1) * s.C), at.get(weight)));
+        }});
+  if (!s.likeliest) return;
+  const Value id = declare({.kind = ValueKind::likeliest, .name = "likeliest"});
+  call({.name = "argmax", .touches = {{id, write}, {logits, read}}, .run = [=, s = s](const At& at) {
+          argmax(at.context, {.index = at.get<std::int32_t>(id), .x = at.get<float>(logits), .n = s.V});
         }});
 }
 

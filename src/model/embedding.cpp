@@ -6,8 +6,8 @@ namespace tessera {
 Segment embedding_segment(const ModelShape& s) {
   Recorder r(s, "embedding");
   r.embedding(r.stream_out(), "embedding.weight");
-  r.backward();
-  r.embedding_backward(r.d_stream(), "embedding.weight");
+  r.positions();
+  if (r.backward()) r.embedding_backward(r.d_stream(), "embedding.weight");
   return r.take();
 }
 

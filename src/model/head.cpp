@@ -1,4 +1,5 @@
-// The head: final norm, logits, loss. A training step makes loss and gradient in one pass; an evaluation makes the loss alone.
+// The head: final norm, logits, loss. A training step makes loss and gradient in one pass; an evaluation makes the loss alone, and a text
+// the logits of what follows.
 #include "model/recorder.hpp"
 
 namespace tessera {
@@ -8,9 +9,13 @@ Segment head_segment(const ModelShape& s) {
   const std::int64_t M = s.tokens(), C = s.C;
   const std::string w = s.tied ? "embedding.weight" : "head.weight";
   const Value x = r.stream_in(), normed = r.value("normed", {M, C}), rstd = r.value("rstd", {M}, DType::f32);
-  const Value losses = r.value("losses", {M}, DType::f32), sum = r.value("loss_sum", {1}, DType::i64);  // a double
 
   r.rmsnorm(normed, rstd, x, "head.norm");
+  if (s.feed != Feed::samples) {
+    r.next_token(normed, w);
+    return r.take();
+  }
+  const Value losses = r.value("losses", {M}, DType::f32), sum = r.value("loss_sum", {1}, DType::i64);  // a double
   r.cross_entropy(losses, sum, normed, w);
   r.add_loss(sum);
 

@@ -46,8 +46,7 @@ Segment mlp_segment(const ModelShape& s, int layer) {
   Recorder r(s, fmt::format("layers.{}.mlp", layer), layer);
   const std::string w = fmt::format("layers.{}.mlp.", layer);
   const Mlp v = forward(r, w);
-  r.backward();
-  backward(r, w, v);
+  if (r.backward()) backward(r, w, v);
   return r.take();
 }
 

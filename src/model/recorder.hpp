@@ -31,11 +31,11 @@ class Recorder {
   Value remade(const char* name, const Shape& dims) { return activation(name, dims.elements(), s.dtype, true); }
   Value weight(const std::string& tensor) { return declare({.kind = ValueKind::weight, .name = tensor}); }
   Value gradient(const std::string& tensor) { return declare({.kind = ValueKind::weight_gradient, .name = tensor}); }
-  Value rope_table() { return declare({.kind = ValueKind::rope_table, .name = "rope"}); }
-  Value tokens() { return declare({.kind = ValueKind::tokens, .name = "tokens"}); }
+  Value tokens();
   Value targets() { return declare({.kind = ValueKind::targets, .name = "targets"}); }
 
-  // ---- Calls (calls.cpp). Rows are the M tokens of a micro-batch; `w` names a tensor of the table, with those joined to it. ----
+  // ---- Calls (calls.cpp). Rows are the M tokens of the pass; `w` names a tensor of the table, with those joined to it. What a text of
+  // generate does otherwise than a micro-batch is decided in them, by s.feed. ----
 
   /// out (M,C) = norm(x) w; rstd (M) fp32.
   void rmsnorm(Value out, Value rstd, Value x, const std::string& w);
@@ -58,9 +58,12 @@ class Recorder {
   void qk_norm_rope(Value out, Value rstd, Value x, const std::string& q_norm, const std::string& k_norm);
   /// In place on d_qkv.
   void qk_norm_rope_backward(Value d_qkv, Value x, Value rstd, const std::string& q_norm, const std::string& k_norm);
-  /// out (M, H D) and lse (B,H,T) fp32 of qkv (M, (H+2G) D), causal.
+  /// out (M, H D) and lse (B,H,T) fp32 of qkv (M, (H+2G) D), causal. Keys and values of a prompt also begin the caches; a token's join
+  /// them, and it sees all that they hold (no lse).
   void attention(Value out, Value lse, Value qkv);
   void attention_backward(Value d_qkv, Value d_out, Value qkv, Value out, Value lse);
+  /// What rope reads: the table where positions are 0 to T-1; a token's row of it is found here, once for all layers.
+  void positions();
   /// out (M,C): rows of w (V,C).
   void embedding(Value out, const std::string& w);
   void embedding_backward(Value d_out, const std::string& w);
@@ -70,9 +73,12 @@ class Recorder {
   void cross_entropy_with_gradient(Value losses, Value sum, Value d_x, Value x, const std::string& w);
   /// The micro-batch's loss joins the step's.
   void add_loss(Value sum);
+  /// Of a text: what follows its last token, from the last row of x (M,C) and the head w (V,C): logits, and the likeliest token if asked
+  /// for.
+  void next_token(Value x, const std::string& w);
 
-  /// From here on calls belong to the backward pass.
-  void backward() { in_backward_ = true; }
+  /// From here on calls belong to the backward pass. False where there is none: a text is only read forward.
+  bool backward() { return in_backward_ = s.feed == Feed::samples; }
   /// The same, where it makes what the forward pass makes as well. The verbs name the tasks.
   void backward_with_forward(const char* forward_verb, const char* backward_verb) {
     backward();
@@ -91,6 +97,16 @@ class Recorder {
         {.kind = ValueKind::activation, .name = name, .bytes = elements * static_cast<std::int64_t>(size_of(dtype)), .remade = remade});
   }
   Value add(ValueInfo info);
+  Value rope_table() { return declare({.kind = ValueKind::rope_table, .name = "rope"}); }
+  /// Rows of rotations by position, as rope counts positions: m % T.
+  Value rotations();
+  Value cached_keys() { return declare({.kind = ValueKind::cached_keys, .name = "keys", .bytes = s.bytes_of(s.capacity * s.G * s.D)}); }
+  Value cached_values() {
+    return declare({.kind = ValueKind::cached_values, .name = "values", .bytes = s.bytes_of(s.capacity * s.G * s.D)});
+  }
+  Value position() { return declare({.kind = ValueKind::position, .name = "position", .bytes = sizeof(std::int32_t)}); }
+  void fill_caches(Value qkv);
+  void attention_decode(Value out, Value qkv);
   /// The packed copy of a tensor that `product` reads as its b; absent where none is kept.
   Value packed(const std::string& tensor, const kernels::Gemm& product);
   void call(Call call) { (in_backward_ ? segment_.backward : segment_.forward).push_back(std::move(call)); }

@@ -1,6 +1,7 @@
 // A segment is the piece of a layer between two places where a collective or a recompute boundary may stand. Its text (attention.cpp,
-// mlp.cpp, ...) is read once by a Recorder; what stands here is the record: values, and calls of kernels that touch them. Training,
-// evaluation and recompute are readings of it (passes.hpp). It knows neither ranks nor ZeRO.
+// mlp.cpp, ...) is read by a Recorder; what stands here is the record: values, and calls of kernels that touch them. Training, evaluation
+// and recompute are readings of it (passes.hpp); for a prompt and for a decoded token the same text is recorded at their shapes. It knows
+// neither ranks nor ZeRO.
 #pragma once
 #include <functional>
 #include <span>
@@ -29,11 +30,18 @@ enum class ValueKind : std::uint8_t {
   weight,              ///< a tensor (with those joined to it) in the compute type
   packed_weight,       ///< the same as `product` likes it best; null where no packed copy is kept
   weight_gradient,     ///< its fp32 gradient: the first touch of a sum starts it, later ones add
-  rope_table,          ///< (T, D/2, 2) fp32
+  rope_table,          ///< (T, D/2, 2) fp32; of a text (capacity, D/2, 2)
+  rotations,           ///< (1, D/2, 2) fp32: of it the row of a token's position
   tokens,              ///< (M) int32 inputs of this micro-batch
   targets,             ///< (M) int32
   micro_batch_weight,  ///< 1 double: what the loss of this micro-batch counts for
-  scalars              ///< kernels::StepScalars
+  scalars,             ///< kernels::StepScalars
+  text_tokens,         ///< (M) int32 of a text: "prompt" or "token"
+  position,            ///< 1 int32: of a token in its text
+  cached_keys,         ///< (capacity, G D): of a text, kept between passes
+  cached_values,       ///< the same
+  logits,              ///< (V) fp32 of the token that follows
+  likeliest            ///< 1 int32: the id of the largest of them
 };
 
 enum class Access : std::uint8_t { read, write, add };

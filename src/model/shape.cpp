@@ -51,6 +51,15 @@ ModelShape model_shape(const Deck& deck) {
   return s;
 }
 
+ModelShape text_shape(const ModelShape& shape, const TextSize& text, Feed feed) {
+  ModelShape s = shape;
+  s.B = 1, s.T = feed == Feed::prompt ? text.prompt : 1;
+  s.feed = feed, s.capacity = text.capacity, s.likeliest = text.likeliest;
+  s.pack_weights = false;                        // for products of many rows
+  s.attention = kernels::AttentionPath::native;  // no search comes before a text
+  return s;
+}
+
 kernels::AttentionShape attention_shape(const ModelShape& s) {
   return {.B = s.B, .T = s.T, .H = s.H, .G = s.G, .D = s.D, .dtype = s.dtype, .path = s.attention, .deterministic = s.deterministic};
 }

@@ -5,6 +5,13 @@
 
 namespace tessera {
 
+/// What the tokens of a pass are.
+enum class Feed : std::uint8_t {
+  samples,  ///< B sequences of T tokens with their targets, at positions 0 to T-1: training and evaluation
+  prompt,   ///< the T tokens that a text begins with; their keys and values begin its caches, and logits follow the last one
+  token     ///< the next token of a text, whose position lies in memory; it joins the caches, and logits follow it
+};
+
 /// Letters as everywhere: B batch, T time, C width, H query heads, G key/value heads, D head dim, F feed-forward width, V vocabulary, L
 /// layers.
 struct ModelShape {
@@ -17,6 +24,9 @@ struct ModelShape {
   bool pack_weights = false;    ///< segments read packed copies of matrices where the builder binds them
   kernels::AttentionPath attention = kernels::AttentionPath::native;
   bool deterministic = false;  ///< every kernel must give the same bits twice
+  Feed feed = Feed::samples;
+  std::int64_t capacity = 0;  ///< of a text: tokens that its caches hold
+  bool likeliest = false;     ///< of a text: the id of the largest logit is found where the logits are
 
   std::int64_t tokens() const { return B * T; }  ///< M, of a micro-batch
   std::int64_t qkv_width() const { return (H + 2 * G) * D; }
@@ -25,6 +35,15 @@ struct ModelShape {
 
 /// Shape of a training micro-batch of this deck.
 ModelShape model_shape(const Deck& deck);
+
+/// What a text is recorded for.
+struct TextSize {
+  std::int64_t prompt = 1;    ///< tokens that it begins with, taken in one pass
+  std::int64_t capacity = 0;  ///< the longest text, prompt and continuation; 0: no text
+  bool likeliest = false;     ///< the likeliest token follows: its id alone comes to the host, and no logits
+};
+/// Shape of a pass over a text: its prompt, or a token after it.
+ModelShape text_shape(const ModelShape& shape, const TextSize& text, Feed feed);
 
 kernels::AttentionShape attention_shape(const ModelShape& shape);
 

@@ -6,7 +6,7 @@ namespace tessera {
 
 const char* name_of(Category category) {
   static constexpr const char* names[category_count] = {"parameters", "master",      "adam_m",    "adam_v", "gradients", "gathered",
-                                                        "packed",     "activations", "workspace", "inputs", "scalars"};
+                                                        "packed",     "activations", "workspace", "inputs", "scalars", "caches"};
   return names[static_cast<int>(category)];
 }
 
@@ -34,7 +34,7 @@ Hash128 Schedule::hash() const {
   auto agreed_bytes = [&](const Buffer& b, std::int64_t bytes) { return b.category == Category::workspace ? 0 : bytes; };
   for (const Buffer& b : buffers)
     hasher.update(fmt::format("{},{},{},{},{};", b.name, name_of(b.tier), agreed_bytes(b, b.bytes), static_cast<int>(b.life), b.slots));
-  for (const Program* program : {&train, &evaluate, &publish})
+  for (const Program* program : {&train, &evaluate, &publish, &prompt, &token})
     for (const auto& phase : program->phases)
       hasher.update(fmt::format("{}:{}x{}@{};", program->name, phase.section, phase.repeat, phase.micro.value_or(-1)));
   for (const Section& section : sections) {
@@ -66,7 +66,7 @@ std::string print_uses(const Schedule& schedule, const Task& task, bool writes) 
 
 std::string print_schedule(const Schedule& schedule) {
   std::string out;
-  for (const Program* program : {&schedule.train, &schedule.evaluate, &schedule.publish}) {
+  for (const Program* program : {&schedule.train, &schedule.evaluate, &schedule.publish, &schedule.prompt, &schedule.token}) {
     if (program->phases.empty()) continue;
     out += fmt::format("program {}\n", program->name);
     for (const auto& phase : program->phases) {

@@ -44,9 +44,10 @@ enum class Category : std::uint8_t {
   activations,
   workspace,
   inputs,
-  scalars
+  scalars,
+  caches
 };
-inline constexpr int category_count = 11;
+inline constexpr int category_count = 12;
 const char* name_of(Category);
 
 /// How long a buffer's bytes are its own; at other times they may be another's.
@@ -168,8 +169,8 @@ struct Program {
   std::vector<Phase> phases;
 };
 
-enum class ProgramKind : std::uint8_t { train, evaluate, publish };
-inline constexpr int program_count = 3;
+enum class ProgramKind : std::uint8_t { train, evaluate, publish, prompt, token };
+inline constexpr int program_count = 5;
 
 /// A unit's part of a group of optimizer state on this rank: what is initialised, saved and loaded, fp32, one number an element.
 struct Held {
@@ -186,14 +187,16 @@ struct Schedule {
   Program train;     ///< one optimizer step
   Program evaluate;  ///< forward passes over validation micro-batches
   Program publish;   ///< makes the compute copies from the master weights: after initialisation and loading
-  std::vector<Segment> segments;
+  Program prompt;    ///< of a text: fills its caches, and says what follows
+  Program token;     ///< of a text: one token joins it
+  std::vector<Segment> segments;    ///< as training and evaluation read them, then as a prompt does and a token
   std::vector<SegmentPass> passes;  ///< readings of them
   ModelShape shape;
 
   /// Digest of what all ranks must agree on: sections, tasks, lanes, collectives and their sizes; not which shard a rank owns.
   Hash128 hash() const;
   const Program& program(ProgramKind kind) const {
-    const Program* programs[] = {&train, &evaluate, &publish};
+    const Program* programs[] = {&train, &evaluate, &publish, &prompt, &token};
     return *programs[static_cast<std::size_t>(kind)];
   }
   int find_buffer(const std::string& name) const;  ///< -1 where there is none

@@ -4,7 +4,6 @@
 #include "kernels/attention/attention_path.hpp"
 #include "kernels/attention/cudnn_attention.hpp"
 #include "kernels/cuda/devices.hpp"
-#include "schedule/run/graph_capture.hpp"
 
 namespace tessera {
 namespace {
@@ -78,45 +77,6 @@ GraphMode graph_mode(const Deck& deck) {
   const std::string& said = deck.kernels.cuda_graph;
   return said == "on" ? GraphMode::on : said == "off" ? GraphMode::off : GraphMode::automatic;
 }
-
-#ifdef TESSERA_CUDA
-struct DeviceStream::Queue {
-  explicit Queue(GraphMode graphs) : graphs(graphs) {}
-
-  GraphMode graphs;
-  bool ran = false;  ///< what is repeated, once
-  cuda::Streams streams{1};
-  std::unique_ptr<cuda::Graph> graph = nullptr;
-
-  /// What is under way uses memory that its owner frees next. Whoever wants to know whether it failed has waited.
-  ~Queue() { cudaStreamSynchronize(streams[0]); }
-};
-
-DeviceStream::DeviceStream(const std::string& device, GraphMode graphs)
-    : queue_(device == "cuda" ? std::make_unique<Queue>(graphs) : nullptr) {}
-
-void* DeviceStream::get() const { return queue_ ? queue_->streams[0] : nullptr; }
-
-void DeviceStream::repeat(const std::function<void()>& work) {
-  if (!queue_) return work();
-  if (queue_->ran && !queue_->graph && queue_->graphs != GraphMode::off)
-    queue_->graph = capture_graph(queue_->streams, queue_->graphs, work);
-  queue_->graph ? queue_->graph->launch(queue_->streams[0]) : work();
-  queue_->ran = true;
-}
-
-void DeviceStream::wait() const {
-  if (queue_) cuda::synchronize(get());
-}
-#else
-struct DeviceStream::Queue {};
-DeviceStream::DeviceStream(const std::string&, GraphMode) {}
-void* DeviceStream::get() const { return nullptr; }
-void DeviceStream::repeat(const std::function<void()>& work) { work(); }
-void DeviceStream::wait() const {}
-#endif
-
-DeviceStream::~DeviceStream() = default;
 
 std::int64_t used_device_memory() {
 #ifdef TESSERA_CUDA

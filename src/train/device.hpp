@@ -1,7 +1,5 @@
 // Whether a run works on the host or on a GPU: what run.device = "auto" becomes, and what is said where there is no GPU.
 #pragma once
-#include <functional>
-#include <memory>
 #include <string>
 #include <vector>
 
@@ -35,23 +33,6 @@ void require_attention(const ModelShape& shape);
 std::vector<std::string> describe_attention(const ModelShape& shape);
 /// What the deck says of CUDA graphs.
 GraphMode graph_mode(const Deck& deck);
-/// The queue of a single user of a device. On the host there is none: calls there return when they are done.
-class DeviceStream {
- public:
-  explicit DeviceStream(const std::string& device, GraphMode graphs = GraphMode::off);
-  ~DeviceStream();
-  DeviceStream(const DeviceStream&) = delete;
-  DeviceStream& operator=(const DeviceStream&) = delete;
-  void* get() const;
-  /// Does `work`, which gives this stream the same each time: from the second time on as a CUDA graph, as the executor does with a program.
-  void repeat(const std::function<void()>& work);
-  /// Returns when all that it was given is done. Throws Error(environment) when some of it failed.
-  void wait() const;
-
- private:
-  struct Queue;
-  std::unique_ptr<Queue> queue_;  ///< null on the host
-};
 
 /// Bytes of this process's GPU that anyone uses.
 std::int64_t used_device_memory();

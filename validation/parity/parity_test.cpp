@@ -56,9 +56,10 @@ class Parity : public testing::TestWithParam<Case> {
     if (GetParam().device == "cuda" && cuda::device_count() == 0) GTEST_SKIP() << "no GPU: not tested on one";
 #endif
   }
-  std::unique_ptr<Engine> make_engine(bool training) const {
-    auto engine = std::make_unique<Engine>(plan_run(request_for(deck_, Mesh{}, 0, training ? Purpose::training : Purpose::evaluation)));
-    return engine;
+  std::unique_ptr<Engine> make_engine(const TextSize& text = {}) const {
+    BuildRequest request = request_for(deck_, Mesh{}, 0, Purpose::training);
+    request.text = text;
+    return std::make_unique<Engine>(plan_run(request));
   }
   void set_fixture_weights(Engine& engine) const {
     engine.set_weights([&](const Parameter& p, std::int64_t first, std::span<float> out) {
@@ -82,7 +83,7 @@ class Parity : public testing::TestWithParam<Case> {
 };
 
 TEST_P(Parity, LossAndEveryGradient) {
-  auto engine = make_engine(true);
+  auto engine = make_engine();
   set_fixture_weights(*engine);
   set_batch(*engine, integers(file_, "tokens"), integers(file_, "targets"), 0);
   const StepReport report = engine->step(0);
@@ -101,7 +102,7 @@ TEST_P(Parity, LossAndEveryGradient) {
 }
 
 TEST_P(Parity, TenSteps) {
-  auto engine = make_engine(true);
+  auto engine = make_engine();
   set_fixture_weights(*engine);
   const auto tokens = integers(file_, "steps/tokens"), targets = integers(file_, "steps/targets");
   const auto losses = floats(file_, "steps/losses"), norms = floats(file_, "steps/grad_norms");
@@ -117,22 +118,22 @@ TEST_P(Parity, TenSteps) {
 }
 
 TEST_P(Parity, LogitsTokenByToken) {
-  auto engine = make_engine(true);
-  set_fixture_weights(*engine);
   const auto stored = integers(file_, "tokens");
   const std::vector<std::int32_t> tokens(stored.begin(), stored.end());
   const auto dims = dims_of(file_, "logits");
+  auto engine = make_engine({.prompt = dims[1], .capacity = dims[1]});
+  set_fixture_weights(*engine);
   std::vector<float> ours;
   for (std::int64_t b = 0; b < dims[0]; ++b) {
     const auto sequence = std::span(tokens).subspan(static_cast<std::size_t>(b * dims[1]), static_cast<std::size_t>(dims[1]));
-    Decoder decoder(*engine, deck_, {.prompt = 1, .capacity = dims[1]});
+    Decoder decoder(*engine);
     for (std::int32_t token : sequence) {
       decoder.next(token);
       const auto logits = decoder.logits();
       ours.insert(ours.end(), logits.begin(), logits.end());
     }
     // The last ones from the whole sequence in one pass.
-    Decoder whole(*engine, deck_, {.prompt = dims[1], .capacity = dims[1]});
+    Decoder whole(*engine);
     whole.start(sequence);
     const auto last = whole.logits();
     EXPECT_LT(relative_error({last.begin(), last.end()}, {ours.end() - dims[2], ours.end()}), GetParam().bf16 ? 2e-2 : 1e-5) << b;

@@ -127,11 +127,11 @@ TEST(DecoderAllocations, NoneAfterTheFirstTokens) {
       "[batch]\nglobal = 2\nmicro = 2\nsequence_length = 40\n[data]\ntrain = \"none.bin\"\n[optimizer]\nlearning_rate = 1e-3\n"
       "[precision]\ncompute = \"bf16\"\n",
       "test", {}, 1));
-  BuildRequest request = request_for(deck, Mesh{}, 0, Purpose::evaluation);
-  request.evaluation_micro_batches = 0;
-  const Engine engine(plan_run(request));
+  BuildRequest request = request_for(deck, Mesh{}, 0, Purpose::generation);
+  request.text = {.prompt = 5, .capacity = 40};
+  Engine engine(plan_run(request));
   const std::vector<std::int32_t> prompt{1, 2, 3, 4, 5};
-  Decoder decoder(engine, deck, {.prompt = 5, .capacity = 40});
+  Decoder decoder(engine);
   decoder.start(prompt);
   decoder.next(6);
   allocations = 0;

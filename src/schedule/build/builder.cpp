@@ -7,8 +7,9 @@ namespace tessera {
 
 ScheduleBuilder::ScheduleBuilder(const BuildRequest& request) : request_(request), deck_(request.deck), layout_(request.layout) {
   schedule_.shape = model_shape(deck_);
-  schedule_.segments = model_segments(schedule_.shape);
-  by_name_.reserve(16 * schedule_.segments.size());  // about as many as a model of many layers has: growing costs more than finding
+  if (request.training() || request.evaluation_micro_batches > 0) schedule_.segments = model_segments(schedule_.shape);
+  // About as many as a model of many layers has: growing costs more than finding.
+  by_name_.reserve(32 * index(static_cast<int>(schedule_.shape.L)));
   const bool device = deck_.run.device == "cuda";
   local_tier_ = device ? Tier::device : Tier::host;
   comm_tier_ = request.data.size > 1 && !device ? Tier::shared : local_tier_;
@@ -22,6 +23,7 @@ Schedule ScheduleBuilder::build() {
   if (request_.training()) build_train();
   if (request_.evaluation_micro_batches > 0) build_evaluate();
   build_publish();
+  if (request_.text.capacity > 0) build_text();
   return std::move(schedule_);
 }
 
@@ -58,7 +60,7 @@ void ScheduleBuilder::build_evaluate() {
   emit_begin();
   schedule_.evaluate.phases.push_back({last_section(), 1});
   begin_section("evaluation micro-batch");
-  emit_events(evaluation_passes(), true, false);
+  emit_events(forward_passes(), true, false);
   schedule_.evaluate.phases.push_back({last_section(), request_.evaluation_micro_batches, 0});
   begin_section("end evaluation");
   emit_finish(true);

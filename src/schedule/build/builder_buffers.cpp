@@ -42,7 +42,8 @@ void ScheduleBuilder::declare_persistent() {
   input("tokens", Category::inputs, 4 * s.tokens() * micros, slots);
   input("targets", Category::inputs, 4 * s.tokens() * micros, slots);
   input("weights", Category::inputs, 8 * slots, slots);
-  input("rope", Category::inputs, 4 * s.T * s.D);
+  // A text may be longer than the samples that a model learns from.
+  input("rope", Category::inputs, 4 * std::max(s.T, request_.text.capacity) * s.D);
   buffer("scalars", Category::scalars, local_tier_, sizeof(kernels::StepScalars), Life::run);
   input("inputs", Category::scalars, sizeof(kernels::StepInputs));
   buffer("adamw", Category::scalars, local_tier_, sizeof(kernels::AdamwScalars), Life::run);

@@ -31,11 +31,11 @@ ScheduleBuilder::Events ScheduleBuilder::training_passes() {
   return events;
 }
 
-ScheduleBuilder::Events ScheduleBuilder::evaluation_passes() {
+ScheduleBuilder::Events ScheduleBuilder::forward_passes(std::size_t first) {
   Events events;
-  for (int s = 0; s < static_cast<int>(schedule_.segments.size()); ++s) {
-    const Segment& segment = schedule_.segments[index(s)];
-    events.push_back(add_pass(forward_pass(segment, s, Kept(segment.values.size(), KeptBy::none))));
+  for (std::size_t s = first; s < schedule_.segments.size(); ++s) {
+    const Segment& segment = schedule_.segments[s];
+    events.push_back(add_pass(forward_pass(segment, static_cast<int>(s), Kept(segment.values.size(), KeptBy::none))));
   }
   return events;
 }
@@ -122,8 +122,9 @@ Use ScheduleBuilder::bind(const Operand& o, const SegmentPass& p, int event, boo
       return slot("weights");
     case ValueKind::scalars:
       return whole(named("scalars"), Access::add);
+    default:
+      return bind_of_text(o, segment.name, v);
   }
-  return {};
 }
 
 void ScheduleBuilder::emit_gather(const Residency& r, int number, const Events& events) {

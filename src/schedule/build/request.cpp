@@ -11,7 +11,7 @@ Layout layout_for(const Deck& deck, int ranks) {
 
 BuildRequest request_for(const Deck& deck, const Mesh& mesh, int world_rank, Purpose purpose) {
   const Group data = group_of(mesh, data_axes, world_rank);
-  std::int64_t evaluations = 1;
+  std::int64_t evaluations = purpose == Purpose::evaluation ? 1 : 0;
   if (purpose == Purpose::training) evaluations = deck.evaluate.every > 0 ? ceil_div(deck.evaluate.batches, data.size) : 0;
   return {.deck = deck, .purpose = purpose, .layout = layout_for(deck, data.size), .data = data, .evaluation_micro_batches = evaluations};
 }

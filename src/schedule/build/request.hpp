@@ -2,13 +2,15 @@
 #pragma once
 #include "deck/deck.hpp"
 #include "model/layout.hpp"
+#include "model/shape.hpp"
 #include "topology/mesh.hpp"
 
 namespace tessera {
 
 enum class Purpose : std::uint8_t {
   training,
-  evaluation  ///< forward passes: no gradients, no optimizer state
+  evaluation,  ///< forward passes: no gradients, no optimizer state
+  generation   ///< the same, of a text
 };
 
 struct BuildRequest {
@@ -17,11 +19,13 @@ struct BuildRequest {
   Layout layout;
   Group data;                                 ///< the ranks that divide the batch and share the state of units
   std::int64_t evaluation_micro_batches = 0;  ///< per rank; 0: no evaluation program
+  TextSize text = {};                         ///< of no capacity: no programs of a text
 
   bool training() const { return purpose == Purpose::training; }
 };
 
-/// What the rank `world_rank` of a mesh builds. A training run evaluates as its deck says, an evaluation runs one micro-batch at a time.
+/// What the rank `world_rank` of a mesh builds. A training run evaluates as its deck says, an evaluation runs one micro-batch at a time,
+/// a generation none; how long its text is its user says.
 BuildRequest request_for(const Deck& deck, const Mesh& mesh, int world_rank, Purpose purpose);
 
 /// The layout that a deck asks for on `ranks` ranks that share units.

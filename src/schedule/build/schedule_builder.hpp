@@ -1,5 +1,6 @@
-// Inside of builder.hpp: one class whose methods stand in four files. builder.cpp holds the programs, builder_buffers.cpp what they keep,
-// builder_micro_batch.cpp forward and backward with their gathers and reductions, builder_update.cpp the end of a step.
+// Inside of builder.hpp: one class whose methods stand in five files. builder.cpp holds the programs, builder_buffers.cpp what they keep,
+// builder_micro_batch.cpp forward and backward with their gathers and reductions, builder_update.cpp the end of a step,
+// builder_generate.cpp a text.
 #pragma once
 #include <map>
 #include <set>
@@ -83,7 +84,8 @@ class ScheduleBuilder {
 
   /// Reads the model's record for a training step: forward passes in order, backward passes in reverse.
   Events training_passes();
-  Events evaluation_passes();
+  /// Forward passes that keep nothing, of the segments from `first` on.
+  Events forward_passes(std::size_t first = 0);
   int add_pass(SegmentPass pass);
   const SegmentPass& pass(int number) const { return schedule_.passes[index(number)]; }
   const ValueInfo& value_of(const SegmentPass& p, const Operand& o) const { return schedule_.segments[index(p.segment)].at(o.value); }
@@ -115,6 +117,12 @@ class ScheduleBuilder {
   void emit_all_reduce(int unit, int whole);
   void emit_reduce_scatter(int unit, int whole, bool accumulate);
   Use reduce_workspace(int unit, std::int64_t count, bool accumulate);
+
+  // ---- A text (builder_generate.cpp) ----
+
+  void build_text();
+  void build_text_pass(Program& program, const char* name, Feed feed);
+  Use bind_of_text(const Operand& o, const std::string& segment, const ValueInfo& v);
 
   // ---- The end of a step (builder_update.cpp) ----
 

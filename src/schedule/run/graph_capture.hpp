@@ -1,4 +1,4 @@
-// How work that a GPU is given again and again becomes a CUDA graph: a program of the executor, and the token of generate.
+// How a program that a GPU is given again and again becomes a CUDA graph.
 #pragma once
 #ifdef TESSERA_CUDA
 #include <functional>

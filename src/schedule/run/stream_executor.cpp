@@ -82,7 +82,8 @@ void StreamExecutor::end_all() {
 
 bool StreamExecutor::wants_graph(ProgramKind kind) const {
   // Others run seldom, and copy to memory that a graph may not know.
-  if (graphs_ == GraphMode::off || (kind != ProgramKind::train && kind != ProgramKind::evaluate)) return false;
+  const bool often = kind == ProgramKind::train || kind == ProgramKind::evaluate || kind == ProgramKind::token;
+  if (graphs_ == GraphMode::off || !often) return false;
   if (graphs_ == GraphMode::on) return true;
   std::int64_t tasks = 0;
   for (const OrderedPhase& phase : table_.program(kind))

@@ -14,8 +14,8 @@
 namespace tessera {
 namespace {
 
-std::string what_to_do(const Deck& deck, const Beside& beside) {
-  if (!beside.advice.empty()) return beside.advice;
+std::string what_to_do(const Deck& deck, const Room& room) {
+  if (!room.advice.empty()) return room.advice;
   return fmt::format(
       "Set activation.recompute (now {}) to \"selective\" or \"full\", lower batch.micro or batch.sequence_length, raise zero.stage (now "
       "{}), lower "
@@ -40,9 +40,9 @@ void require_fits_device([[maybe_unused]] std::int64_t needed, [[maybe_unused]] 
 
 }  // namespace
 
-void require_fits(const Deck& deck, const MemoryPlan& plan, int ranks_on_node, const Beside& beside) {
-  auto bytes = [&](Tier tier) { return plan.bytes[static_cast<std::size_t>(tier)] + beside.bytes[static_cast<std::size_t>(tier)]; };
-  const std::string advice = what_to_do(deck, beside);
+void require_fits(const Deck& deck, const MemoryPlan& plan, int ranks_on_node, const Room& room) {
+  auto bytes = [&](Tier tier) { return plan.bytes[static_cast<std::size_t>(tier)]; };
+  const std::string advice = what_to_do(deck, room);
   std::int64_t needed = 0;
   for (Tier tier : {Tier::host, Tier::shared, Tier::pinned}) needed += bytes(tier);
   const bool told = deck.memory.host_limit > 0;
@@ -52,11 +52,11 @@ void require_fits(const Deck& deck, const MemoryPlan& plan, int ranks_on_node, c
          told ? "memory.host_limit" : "the share of this node's free memory", human_bytes(static_cast<double>(limit)),
          told ? "from the deck" : fmt::format("{} ranks on the node", ranks_on_node), advice,
          told ? "" : " Where the system gives a machine its memory as it is used, set memory.host_limit to what it can have.");
-  require_fits_device(bytes(Tier::device), beside.ranks_on_gpu, advice);
+  require_fits_device(bytes(Tier::device), room.ranks_on_gpu, advice);
 }
 
 Engine::Engine(RunPlan plan, const EngineOptions& options, Meeting meeting)
-    : plan_((require_fits(plan.request.deck, plan.memory, meeting.node ? meeting.node->world().place().local_ranks : 1, options.beside),
+    : plan_((require_fits(plan.request.deck, plan.memory, meeting.node ? meeting.node->world().place().local_ranks : 1, options.room),
              std::move(plan))),
       meeting_(std::move(meeting)),
       memory_(plan_, meeting_.node, meeting_.communicators),
@@ -84,7 +84,8 @@ void Engine::fill_rope_table() const {
                                      .low_freq_factor = m.rope_low_freq_factor,
                                      .high_freq_factor = m.rope_high_freq_factor,
                                      .original_context = m.rope_original_context};
-  kernels::rope_table(&value<float>("rope"), 0, s.T, s.D, m.rope_theta, scaling);
+  const std::span<float> table = host_values<float>("rope");
+  kernels::rope_table(table.data(), 0, static_cast<std::int64_t>(table.size()) / s.D, s.D, m.rope_theta, scaling);
 }
 
 void Engine::initialise_weights() {

@@ -12,10 +12,9 @@ namespace tessera {
 
 using kernels::StepReport;
 
-/// Memory that its owner takes beside an engine's plan, which must fit too, and what its user can do where it does not.
-struct Beside {
-  TierBytes bytes{};
-  std::string advice = {};  ///< empty: what training can do
+/// How a plan is held against the memory that there is.
+struct Room {
+  std::string advice = {};  ///< what its user can do where it does not fit; empty: what training can do
   int ranks_on_gpu = 1;     ///< that take as much of it and have not done so yet
 };
 
@@ -23,7 +22,7 @@ struct EngineOptions {
   LaneMode lanes = LaneMode::inline_order;
   /// File of a KernelSearch: which algorithms run products, whose attention; empty: no search.
   std::string kernel_choices = {};
-  Beside beside = {};
+  Room room = {};
 };
 
 /// What the ranks of a run meet by; empty for one alone.
@@ -67,6 +66,16 @@ class Engine {
   StepReport step(std::int64_t step, bool stop = false, Timeline* timeline = nullptr);
   /// Mean loss per token over the evaluation micro-batches; `tokens` is the number of tokens with weight 1 over all ranks.
   StepReport evaluate(double tokens);
+  /// A pass over a text: its prompt, or a token.
+  void run(ProgramKind kind) { executor_->run(kind); }
+  /// What the host writes before a program, or reads after it, where tasks use the named buffer; empty where there is none.
+  template <class T>
+  std::span<T> host_values(const std::string& buffer) const {
+    const int id = memory_.host_side(buffer);
+    if (id < 0) return {};
+    const auto bytes = static_cast<std::size_t>(schedule().buffers[static_cast<std::size_t>(id)].bytes);
+    return {reinterpret_cast<T*>(memory_.address(id)), bytes / sizeof(T)};
+  }
   const LaneTimes& times() const { return executor_->times(); }
   /// What the lanes are at; any thread may ask.
   std::string under_way() const { return executor_->under_way(); }
@@ -99,8 +108,8 @@ class Engine {
   int tokens_ = 0, targets_ = 0, weights_ = 0;
 };
 
-/// Bytes that a rank's plan, and what is taken beside it, may take of the host, from memory.host_limit or the node's memory divided by its
-/// ranks, and of the GPU; throws Error(memory) with what to change.
-void require_fits(const Deck& deck, const MemoryPlan& plan, int ranks_on_node, const Beside& beside = {});
+/// Bytes that a rank's plan may take of the host, from memory.host_limit or the node's memory divided by its ranks, and of the GPU; throws
+/// Error(memory) with what to change.
+void require_fits(const Deck& deck, const MemoryPlan& plan, int ranks_on_node, const Room& room = {});
 
 }  // namespace tessera

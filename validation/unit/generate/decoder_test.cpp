@@ -25,29 +25,32 @@ void PrintTo(const Model& m, std::ostream* out) { *out << m.name; }
 
 class DecoderOf : public testing::TestWithParam<Model> {};
 
-/// Weights without a training engine: through a copy of one.
-void take_initial_weights(Engine& engine, const Deck& deck) {
+/// An engine without training has its weights from a copy that trains.
+std::unique_ptr<Engine> engine_for(const Deck& deck, const TextSize& text, std::int64_t evaluations = 0) {
+  auto made = std::make_unique<Engine>(test::plan_alone(deck, Purpose::generation, evaluations, text));
+  const Engine& engine = *made;
   Engine source(test::plan_alone(deck));
   source.initialise_weights();
   for (const Parameter& p : engine.layout().table) {
     const std::size_t bytes = static_cast<std::size_t>(p.shape.elements()) * size_of(deck.precision.compute);
     std::memcpy(const_cast<void*>(engine.weight_address(p.name)), source.weight_address(p.name), bytes);
   }
+  return made;
 }
 
 TEST_P(DecoderOf, ItsLogitsGiveTheLossOfTheTrainingPath) {
   auto overrides = GetParam().overrides;
   overrides.push_back("batch.global=2");
   const Deck deck = test::tiny_deck(overrides);
-  Engine engine(test::plan_alone(deck, Purpose::evaluation, 1));
-  take_initial_weights(engine, deck);
+  const std::int64_t B = deck.batch.micro, T = deck.batch.sequence_length;
+  const auto made = engine_for(deck, {.prompt = 1, .capacity = T}, 1);
+  Engine& engine = *made;
   test::Random random(5);
   for (auto& token : engine.tokens(0)) token = static_cast<std::int32_t>(random(0, deck.model.vocab - 1));
   for (auto& token : engine.targets(0)) token = static_cast<std::int32_t>(random(0, deck.model.vocab - 1));
-  const std::int64_t B = deck.batch.micro, T = deck.batch.sequence_length;
   double sum = 0;
   for (std::int64_t b = 0; b < B; ++b) {
-    Decoder decoder(engine, deck, {.prompt = 1, .capacity = T});
+    Decoder decoder(engine);  // begins another text in the caches of the one before
     for (std::int64_t t = 0; t < T; ++t) {
       EXPECT_EQ(decoder.length(), t);
       const auto at = static_cast<std::size_t>(b * T + t);
@@ -68,14 +71,13 @@ TEST_P(DecoderOf, APromptInOnePassIsThatOfTokenByToken) {
   auto overrides = GetParam().overrides;
   overrides.push_back("batch.global=2");
   const Deck deck = test::tiny_deck(overrides);
-  Engine engine(test::plan_alone(deck, Purpose::evaluation));
-  take_initial_weights(engine, deck);
   constexpr std::int64_t capacity = 150;  // beyond a tile and a piece of the cache
   std::vector<std::int32_t> tokens;
   test::Random random(7);
   for (std::int64_t i = 0; i < capacity; ++i) tokens.push_back(static_cast<std::int32_t>(random(0, deck.model.vocab - 1)));
   for (const std::int64_t prompt : {1, 2, 7, 131}) {
-    Decoder whole(engine, deck, {.prompt = prompt, .capacity = capacity}), single(engine, deck, {.prompt = 1, .capacity = capacity});
+    const auto at_once = engine_for(deck, {.prompt = prompt, .capacity = capacity}), one_by_one = engine_for(deck, {.capacity = capacity});
+    Decoder whole(*at_once), single(*one_by_one);
     whole.start(std::span(tokens).first(static_cast<std::size_t>(prompt)));
     for (std::int64_t i = 0; i < prompt; ++i) single.next(tokens[static_cast<std::size_t>(i)]);
     const double bound = 10 * GetParam().tolerance;  // of logits, where that of the loss is of their mean
@@ -100,8 +102,8 @@ INSTANTIATE_TEST_SUITE_P(Models, DecoderOf,
 
 TEST(Decoder, TextLongerThanItsCacheIsADefect) {
   const Deck deck = test::tiny_deck();
-  const Engine engine(test::plan_alone(deck, Purpose::evaluation));
-  Decoder decoder(engine, deck, {.prompt = 1, .capacity = 2});
+  Engine engine(test::plan_text(deck, {.prompt = 1, .capacity = 2}));
+  Decoder decoder(engine);
   decoder.next(1);
   decoder.next(2);
   EXPECT_THROW(decoder.next(3), Error);
@@ -109,24 +111,33 @@ TEST(Decoder, TextLongerThanItsCacheIsADefect) {
 
 TEST(Decoder, APromptAfterTheFirstTokenOrOfAnotherLengthIsADefect) {
   const Deck deck = test::tiny_deck();
-  const Engine engine(test::plan_alone(deck, Purpose::evaluation));
+  Engine engine(test::plan_text(deck, {.prompt = 2, .capacity = 5}));
   const std::vector<std::int32_t> two{1, 2}, three{1, 2, 3};
-  Decoder decoder(engine, deck, {.prompt = 2, .capacity = 5});
+  Decoder decoder(engine);
   EXPECT_THROW(decoder.start(three), Error);
   decoder.start(two);
   EXPECT_THROW(decoder.start(two), Error);
   EXPECT_EQ(decoder.length(), 2);
 }
 
+TEST(Decoder, WhatATextWasNotMadeForIsADefect) {
+  const Deck deck = test::tiny_deck();
+  Engine none(test::plan_alone(deck, Purpose::evaluation, 1)), drawn(test::plan_text(deck, {.capacity = 2})),
+      likeliest(test::plan_text(deck, {.capacity = 2, .likeliest = true}));
+  EXPECT_THROW(Decoder{none}, Error);
+  EXPECT_THROW(Decoder{drawn}.likeliest(), Error);
+  EXPECT_THROW(Decoder{likeliest}.logits(), Error);
+  EXPECT_THROW(test::plan_text(deck, {.prompt = 3, .capacity = 2}), Error);
+}
+
 // Without a word, they once gave token 0 for ever.
 TEST(Decoder, LogitsThatAreNoNumbersHaveNoLikeliest) {
   const Deck deck = test::tiny_deck();
-  Engine engine(test::plan_alone(deck, Purpose::evaluation));
-  take_initial_weights(engine, deck);
-  Decoder decoder(engine, deck, {.prompt = 1, .capacity = 2});
+  const auto engine = engine_for(deck, {.prompt = 1, .capacity = 2, .likeliest = true});
+  Decoder decoder(*engine);
   decoder.next(1);
   EXPECT_GE(decoder.likeliest(), 0);
-  static_cast<float*>(const_cast<void*>(engine.weight_address("head.norm")))[0] = std::nanf("");
+  static_cast<float*>(const_cast<void*>(engine->weight_address("head.norm")))[0] = std::nanf("");
   decoder.next(2);
   const std::string text = test::error_of(ExitCode::numerics, [&] { decoder.likeliest(); });
   for (const char* part : {"token 2", "tessera inspect CHECKPOINT --verify"}) EXPECT_TRUE(test::has(text, part)) << text;
@@ -135,12 +146,9 @@ TEST(Decoder, LogitsThatAreNoNumbersHaveNoLikeliest) {
 TEST(Decoder, TheModelIsRefusedWhereItDoesNotFitWithTheTextsCaches) {
   const test::Scratch scratch;
   const std::string checkpoint = test::write_sharded(scratch.path(), test::tiny_deck({"memory.host_limit=8 MiB"}), 1);
-  const Deck deck = load_deck(checkpoint, "host");
-  const TierBytes small = Decoder::bytes(deck, {.prompt = 4, .capacity = 8}),
-                  large = Decoder::bytes(deck, {.prompt = 4, .capacity = 40000});
-  EXPECT_EQ(large[static_cast<std::size_t>(Tier::device)], 0);
-  load_model(checkpoint, 0, "host", small);
-  const std::string text = test::error_of(ExitCode::memory, [&] { load_model(checkpoint, 0, "host", large); });
+  load_model(checkpoint, "host", {.text = {.prompt = 4, .capacity = 8}});
+  const std::string text =
+      test::error_of(ExitCode::memory, [&] { load_model(checkpoint, "host", {.text = {.prompt = 4, .capacity = 40000}}); });
   for (const char* part : {"memory.host_limit", "8.00 MiB", "--tokens", "--device"}) EXPECT_TRUE(test::has(text, part)) << text;
 }
 

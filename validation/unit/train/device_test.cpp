@@ -33,7 +33,7 @@ TEST_F(OnDevice, LoadsTheWeightsOfTheHost) {
     const test::Scratch scratch;
     const Deck deck = test::tiny_deck({std::string("precision.compute=") + compute});
     const std::string checkpoint = test::write_sharded(scratch.path(), deck, 2);
-    const LoadedModel host = load_model(checkpoint, 0, "host"), device = load_model(checkpoint, 0, "cuda");
+    const LoadedModel host = load_model(checkpoint, "host"), device = load_model(checkpoint, "cuda");
     for (const Parameter& p : host.engine->layout().table)
       EXPECT_EQ(device.engine->weight_of(p.name), host.engine->weight_of(p.name)) << compute << " " << p.name;
   }
@@ -45,7 +45,7 @@ TEST_F(OnDevice, EvaluatesAsTheHostDoes) {
   const std::string checkpoint = test::write_sharded(scratch.path(), deck, 1);
   double losses[2] = {};
   for (int on_device = 0; on_device < 2; ++on_device) {
-    const LoadedModel model = load_model(checkpoint, 2, on_device ? "cuda" : "host");
+    const LoadedModel model = load_model(checkpoint, on_device ? "cuda" : "host", {.micro_batch = 2});
     std::int32_t token = 0;
     for (auto& t : model.engine->tokens(0)) t = static_cast<std::int32_t>(token++ % deck.model.vocab);
     for (auto& t : model.engine->targets(0)) t = static_cast<std::int32_t>(token++ % deck.model.vocab);
@@ -72,9 +72,8 @@ std::string write_initial(const test::Scratch& scratch, const Deck& deck) {
 struct Generator {
   LoadedModel model;
   Decoder decoder;
-  Generator(const std::string& checkpoint, const std::string& device, const DecoderSize& size)
-      : model(load_model(checkpoint, 0, device, Decoder::bytes(load_deck(checkpoint, device), size))),
-        decoder(*model.engine, model.deck, size) {}
+  Generator(const std::string& checkpoint, const std::string& device, const TextSize& text)
+      : model(load_model(checkpoint, device, {.text = text})), decoder(*model.engine) {}
 };
 
 std::vector<std::int32_t> some_tokens(std::int64_t n, std::int64_t vocab) {
@@ -99,8 +98,8 @@ TEST_F(OnDevice, DecodesAsTheHostDoes) {
       const std::string checkpoint = write_initial(scratch, deck);
       const auto tokens = some_tokens(140, deck.model.vocab);
       for (const std::int64_t prompt : {1, 133}) {
-        const DecoderSize size{.prompt = prompt, .capacity = 140};
-        Generator host(checkpoint, "host", size), device(checkpoint, "cuda", size);
+        const TextSize text{.prompt = prompt, .capacity = 140};
+        Generator host(checkpoint, "host", text), device(checkpoint, "cuda", text);
         const auto first = std::span(tokens).first(static_cast<std::size_t>(prompt));
         host.decoder.start(first), device.decoder.start(first);
         const auto difference = [&] { return test::relative_difference(device.decoder.logits(), host.decoder.logits()); };
@@ -113,22 +112,30 @@ TEST_F(OnDevice, DecodesAsTheHostDoes) {
     }
 }
 
-/// The likeliest text of `tokens` tokens after a prompt, and the logits of its last token.
+/// The likeliest text of `tokens` tokens after a prompt, found where the logits are and by the host in logits, and the logits of its last
+/// token.
 struct Text {
   std::vector<std::int32_t> ids;
   std::vector<float> logits;
   int graphs = 0;  ///< that there were while the decoder lived; of the emulator alone
 };
 Text likeliest_text(const std::string& checkpoint, const std::string& device, std::int64_t prompt, std::int64_t tokens) {
-  Generator generator(checkpoint, device, {.prompt = prompt, .capacity = prompt + tokens});
+  TextSize size{.prompt = prompt, .capacity = prompt + tokens};
   Text text;
-  generator.decoder.start(some_tokens(prompt, 61));
-  while (generator.decoder.length() < prompt + tokens) {
-    text.ids.push_back(generator.decoder.likeliest());
-    EXPECT_EQ(text.ids.back(), sample_token(generator.decoder.logits(), 0, 0, 1, generator.decoder.length()));
-    generator.decoder.next(text.ids.back());
+  Generator drawn(checkpoint, device, size);
+  size.likeliest = true;
+  {
+    Generator generator(checkpoint, device, size);
+    generator.decoder.start(some_tokens(prompt, 61));
+    drawn.decoder.start(some_tokens(prompt, 61));
+    while (generator.decoder.length() < prompt + tokens) {
+      text.ids.push_back(generator.decoder.likeliest());
+      EXPECT_EQ(text.ids.back(), sample_token(drawn.decoder.logits(), 0, 0, 1, drawn.decoder.length()));
+      generator.decoder.next(text.ids.back());
+      drawn.decoder.next(text.ids.back());
+    }
   }
-  const auto logits = generator.decoder.logits();
+  const auto logits = drawn.decoder.logits();
   text.logits.assign(logits.begin(), logits.end());
 #ifdef TESSERA_EMULATED_GPU
   text.graphs = emulator::live_graphs();
@@ -191,13 +198,12 @@ TEST_F(OnDevice, ATokenBeyondTheCacheIsADefectWithAGraphToo) {
 TEST_F(OnDevice, TheCachesOfALongTextCountBeforeTheModelIsLoaded) {
   const test::Scratch scratch;
   const std::string checkpoint = write_initial(scratch, test::tiny_deck({"batch.global=2"}));
-  const Deck deck = load_deck(checkpoint, "cuda");
-  const TierBytes one = Decoder::bytes(deck, {.prompt = 1, .capacity = 1});
-  EXPECT_GT(one[static_cast<std::size_t>(Tier::device)], 0);
-  EXPECT_GT(one[static_cast<std::size_t>(Tier::pinned)], 0);
-  EXPECT_EQ(one[static_cast<std::size_t>(Tier::host)], 0);
-  const std::string text = test::error_of(
-      ExitCode::memory, [&] { load_model(checkpoint, 0, "cuda", Decoder::bytes(deck, {.prompt = 1, .capacity = std::int64_t{1} << 40})); });
+  const LoadedModel one = load_model(checkpoint, "cuda", {.text = {.prompt = 1, .capacity = 1}});
+  EXPECT_GT(one.engine->plan().bytes[static_cast<std::size_t>(Tier::device)], 0);
+  EXPECT_GT(one.engine->plan().bytes[static_cast<std::size_t>(Tier::pinned)], 0);
+  EXPECT_EQ(one.engine->plan().bytes[static_cast<std::size_t>(Tier::host)], 0);
+  const std::string text =
+      test::error_of(ExitCode::memory, [&] { load_model(checkpoint, "cuda", {.text = {.prompt = 1, .capacity = std::int64_t{1} << 30}}); });
   for (const char* part : {"of the GPU", "--tokens"}) EXPECT_TRUE(test::has(text, part)) << text;
 }
 
@@ -227,7 +233,7 @@ TEST_F(OnDevice, RefusesAPlanAboveTheFreeMemoryOfTheGpu) {
   MemoryPlan plan;
   plan.bytes[static_cast<std::size_t>(Tier::device)] = static_cast<std::int64_t>(cuda::free_memory() / 2);
   require_fits(deck, plan, 1);
-  const auto refused = [&](const Beside& beside) { return test::error_of(ExitCode::memory, [&] { require_fits(deck, plan, 1, beside); }); };
+  const auto refused = [&](const Room& room) { return test::error_of(ExitCode::memory, [&] { require_fits(deck, plan, 1, room); }); };
   const std::string shared = refused({.ranks_on_gpu = 3});
   EXPECT_TRUE(test::has(shared, "for each of the 3 ranks that share it")) << shared;
   plan.bytes[static_cast<std::size_t>(Tier::device)] *= 4;
