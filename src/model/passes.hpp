@@ -6,7 +6,7 @@
 namespace tessera {
 
 enum class PassKind : std::uint8_t {
-  forward,   ///< of training, or of an evaluation, which keeps nothing
+  forward,   ///< of training, or of an evaluation or a text, which keep nothing
   again,     ///< forward calls made again before the backward pass of a later segment, which needs this one's stream
   backward,  ///< with the forward calls that make what was not kept
 };

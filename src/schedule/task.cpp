@@ -6,7 +6,7 @@ namespace tessera {
 
 const char* name_of(Category category) {
   static constexpr const char* names[category_count] = {"parameters", "master",      "adam_m",    "adam_v", "gradients", "gathered",
-                                                        "packed",     "activations", "workspace", "inputs", "scalars", "caches"};
+                                                        "packed",     "activations", "workspace", "inputs", "scalars",   "caches"};
   return names[static_cast<int>(category)];
 }
 

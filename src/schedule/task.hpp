@@ -184,11 +184,11 @@ struct Schedule {
   std::vector<Buffer> buffers;
   std::vector<Held> state;  ///< unit by unit; a unit's master weights first
   std::vector<Section> sections;
-  Program train;     ///< one optimizer step
-  Program evaluate;  ///< forward passes over validation micro-batches
-  Program publish;   ///< makes the compute copies from the master weights: after initialisation and loading
-  Program prompt;    ///< of a text: fills its caches, and says what follows
-  Program token;     ///< of a text: one token joins it
+  Program train;                    ///< one optimizer step
+  Program evaluate;                 ///< forward passes over validation micro-batches
+  Program publish;                  ///< makes the compute copies from the master weights: after initialisation and loading
+  Program prompt;                   ///< of a text: fills its caches, and says what follows
+  Program token;                    ///< of a text: one token joins it
   std::vector<Segment> segments;    ///< as training and evaluation read them, then as a prompt does and a token
   std::vector<SegmentPass> passes;  ///< readings of them
   ModelShape shape;

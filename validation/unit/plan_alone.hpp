@@ -5,8 +5,7 @@
 namespace tessera::test {
 
 /// With `evaluations` micro-batches in the evaluation's program, whatever the deck says.
-inline RunPlan plan_alone(const Deck& deck, Purpose purpose = Purpose::training, std::int64_t evaluations = 0,
-                          const TextSize& text = {}) {
+inline RunPlan plan_alone(const Deck& deck, Purpose purpose = Purpose::training, std::int64_t evaluations = 0, const TextSize& text = {}) {
   BuildRequest request = request_for(deck, Mesh{}, 0, purpose);
   request.evaluation_micro_batches = evaluations;
   request.text = text;

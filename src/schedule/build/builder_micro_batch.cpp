@@ -122,9 +122,16 @@ Use ScheduleBuilder::bind(const Operand& o, const SegmentPass& p, int event, boo
       return slot("weights");
     case ValueKind::scalars:
       return whole(named("scalars"), Access::add);
-    default:
+    case ValueKind::rotations:
+    case ValueKind::text_tokens:
+    case ValueKind::position:
+    case ValueKind::cached_keys:
+    case ValueKind::cached_values:
+    case ValueKind::logits:
+    case ValueKind::likeliest:
       return bind_of_text(o, segment.name, v);
   }
+  return {};
 }
 
 void ScheduleBuilder::emit_gather(const Residency& r, int number, const Events& events) {

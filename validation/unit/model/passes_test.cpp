@@ -1,4 +1,4 @@
-// Readings of records: what is kept, what is made again and in which order; and the activation plans made of them.
+// Texts and readings of their records: what is kept, what is made again and in which order; and the activation plans made of them.
 #include "model/passes.hpp"
 
 #include <gtest/gtest.h>
@@ -29,6 +29,44 @@ std::vector<std::string> call_names(const Segment& segment, const SegmentPass& p
 }
 
 Segment attention(const std::vector<std::string>& overrides = {}) { return attention_segment(model_shape(test::tiny_deck(overrides)), 0); }
+
+/// What the forward text of each segment calls at a shape.
+std::vector<std::vector<std::string>> forward_calls(const ModelShape& shape) {
+  std::vector<std::vector<std::string>> calls;
+  for (const Segment& segment : model_segments(shape)) {
+    EXPECT_TRUE(segment.backward.empty() == (shape.feed != Feed::samples)) << segment.name;
+    calls.push_back(call_names(segment, forward_pass(segment, 0, Kept(segment.values.size(), KeptBy::none))));
+  }
+  return calls;
+}
+
+// The model is written once: a prompt and a token call what an evaluation calls, but for the caches, the rotations and the head's end.
+TEST(Texts, AreOneForSamplesPromptsAndTokens) {
+  using Names = std::vector<std::string>;
+  const auto without = [](Names names, const Names& dropped) {
+    std::erase_if(names, [&](const std::string& name) { return std::ranges::find(dropped, name) != dropped.end(); });
+    return names;
+  };
+  for (const std::vector<std::string>& overrides :
+       {std::vector<std::string>{}, {"model.qk_norm=true", "model.qkv_bias=true"}, {"model.tied=true"}}) {
+    const ModelShape shape = model_shape(test::tiny_deck(overrides));
+    const TextSize text{.prompt = 7, .capacity = 20};
+    const auto samples = forward_calls(shape), prompt = forward_calls(text_shape(shape, text, Feed::prompt)),
+               token = forward_calls(text_shape(shape, text, Feed::token));
+    ASSERT_EQ(prompt.size(), samples.size());
+    ASSERT_EQ(token.size(), samples.size());
+    for (std::size_t s = 0; s + 1 < samples.size(); ++s) {
+      EXPECT_EQ(without(prompt[s], {"fill_caches"}), samples[s]);
+      Names of_token = without(token[s], {"positions"});
+      std::ranges::replace(of_token, std::string("attention_decode"), std::string("attention"));
+      EXPECT_EQ(of_token, samples[s]);
+    }
+    EXPECT_EQ(prompt.back(), (Names{"rmsnorm normed", "logits"}));
+    EXPECT_EQ(token.back(), prompt.back());
+    EXPECT_EQ(samples.back(), (Names{"rmsnorm normed", "cross_entropy", "add_loss"}));
+    EXPECT_EQ(token.front(), (Names{"embedding", "positions"}));
+  }
+}
 
 /// Runs a pass on values that are whole numbers: each written value becomes a digest of what its call read, so that another order or a
 /// missing call is another number.

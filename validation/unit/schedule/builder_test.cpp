@@ -32,6 +32,29 @@ TEST_P(Built, TheDigestIsTheSameOnAllRanks) {
   }
 }
 
+// Nothing of a text grows with its capacity but the caches of every layer and the table of rotations.
+TEST(Text, CachesAreAllThatAPassLeavesAndThePlanCountsThem) {
+  const auto text = [](std::int64_t prompt, std::int64_t capacity) {
+    return test::schedule_of({.name = "", .overrides = {}, .training = false, .text = {.prompt = prompt, .capacity = capacity}});
+  };
+  constexpr std::int64_t L = 2, C = 32, H = 4, G = 2, D = 8, F = 48;  // of the tiny deck, fp32
+  constexpr auto host = static_cast<std::size_t>(Tier::host);
+  const Schedule small = text(3, 1024), large = text(3, 2048), longer = text(300, 2048);
+  const MemoryPlan plan = place(small);
+  EXPECT_EQ(plan.by_category[host][static_cast<std::size_t>(Category::caches)], L * 2 * 4 * 1024 * G * D);
+  EXPECT_EQ(place(large).bytes[host] - plan.bytes[host], L * 2 * 4 * 1024 * G * D + 4 * 1024 * D);
+  // A prompt is a forward pass: what lives at once is at most stream in and out, normed, gate and up, activated, and statistics of a row.
+  EXPECT_LE(place(longer).by_category[host][static_cast<std::size_t>(Category::activations)] -
+                place(large).by_category[host][static_cast<std::size_t>(Category::activations)],
+            4 * 297 * (2 * C + std::max(C + 3 * F + 1, C + (H + 2 * G) * D + H * D + H + 1)));
+  for (const Schedule* schedule : {&small, &large, &longer}) {
+    EXPECT_TRUE(schedule->train.phases.empty() && schedule->evaluate.phases.empty());
+    EXPECT_EQ(schedule->segments.size(), 2 * schedule->sections[static_cast<std::size_t>(schedule->token.phases[0].section)].tasks.size());
+  }
+  EXPECT_TRUE(text(1, 9).prompt.phases.empty()) << "one token needs no pass of its own";
+  EXPECT_THROW(text(10, 9), Error);
+}
+
 TEST_P(Built, BufferNamesAreUniqueAndUsed) {
   std::set<std::string> names;
   for (const Buffer& b : schedule_.buffers) EXPECT_TRUE(names.insert(b.name).second) << b.name;

@@ -14,7 +14,7 @@ namespace {
 using test::Instance;
 using test::unroll;
 
-constexpr std::array kinds = {ProgramKind::train, ProgramKind::evaluate, ProgramKind::publish};
+constexpr std::array kinds = {ProgramKind::train, ProgramKind::evaluate, ProgramKind::publish, ProgramKind::prompt, ProgramKind::token};
 
 /// Pairs (earlier, later) of different lanes that must keep their order.
 std::vector<std::pair<std::size_t, std::size_t>> conflicts(const std::vector<Instance>& all) {

@@ -17,12 +17,14 @@ struct Setting {
   int rank = 0, ranks = 1;
   std::int64_t evaluation = 0;
   bool training = true;
+  TextSize text = {};
 };
 
 inline BuildRequest request_of(const Setting& s) {
   const Mesh mesh{{1, s.ranks, 1, 1, 1}};
   BuildRequest request = request_for(tiny_deck(s.overrides, s.ranks), mesh, s.rank, s.training ? Purpose::training : Purpose::evaluation);
   request.evaluation_micro_batches = s.evaluation;
+  request.text = s.text;
   return request;
 }
 
@@ -62,6 +64,13 @@ inline std::vector<Setting> settings() {
           all.push_back(s);
         }
   all.push_back({.name = "inference", .overrides = {}, .evaluation = 2, .training = false});
+  all.push_back({.name = "text", .overrides = {"model.qk_norm=true"}, .training = false, .text = {.prompt = 5, .capacity = 9}});
+  all.push_back({.name = "text_beside_training",
+                 .overrides = {"zero.stage=3", "zero.param_persistence_threshold=0", "precision.compute=bf16"},
+                 .rank = 1,
+                 .ranks = 2,
+                 .evaluation = 2,
+                 .text = {.prompt = 20, .capacity = 30, .likeliest = true}});
   return all;
 }
 
