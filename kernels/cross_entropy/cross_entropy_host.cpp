@@ -1,13 +1,11 @@
-// Per chunk of tokens: logits = x W^T (fp32), a row-wise pass that turns them into losses and d_logits, then d_x = d_logits W and
-// d_weight += d_logits^T x. The row pass is bound by memory: a row (V floats) is read once from memory and revisited in the second-level
-// cache.
+// The row pass is bound by memory: a row (V floats) is read once from memory and revisited in the second-level cache.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
 
 #include "base/check.hpp"
-#include "kernels/cross_entropy/chunks.hpp"
+#include "kernels/cross_entropy/cross_entropy.hpp"
 #include "kernels/exp.hpp"
 #include "kernels/parallel.hpp"
 #include "kernels/vector.hpp"
@@ -108,35 +106,25 @@ void loss_row(const SoftmaxLossRows& s, std::int64_t r) {
   }
 }
 
-LossLayout layout_of(const LinearCrossEntropy& l) {
-  TESSERA_REQUIRE(l.M > 0 && l.C > 0 && l.V > 0 && l.chunk > 0, "M={} C={} V={} chunk={}", l.M, l.C, l.V, l.chunk);
-  return {l, 64, host::gemm_workspace_bytes};
-}
-
-void check_targets(const LinearCrossEntropy& l) {
-  for (std::int64_t i = 0; i < l.M; ++i)
-    TESSERA_REQUIRE(l.targets[i] == no_target || (l.targets[i] >= 0 && l.targets[i] < l.V),
-                    "target {} of token {} is outside the vocabulary of {}", l.targets[i], i, l.V);
+void check_targets(const SoftmaxLossRows& s) {
+  for (std::int64_t i = 0; i < s.rows; ++i)
+    TESSERA_REQUIRE(s.targets[i] == no_target || (s.targets[i] >= 0 && s.targets[i] < s.V),
+                    "target {} of row {} is outside the vocabulary of {}", s.targets[i], i, s.V);
 }
 
 }  // namespace
 
-std::size_t linear_cross_entropy_workspace_bytes(const LinearCrossEntropy& l) { return layout_of(l).bytes(); }
-
 void softmax_loss_rows(const Context&, const SoftmaxLossRows& s) {
+  check_targets(s);
   parallel_ranges(s.rows, 1, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t r = begin; r < end; ++r) s.d_logits ? loss_row<true>(s, r) : loss_row<false>(s, r);
   });
 }
 
-void linear_cross_entropy(const Context& context, const LinearCrossEntropy& l) {
-  const LossLayout s = layout_of(l);
-  TESSERA_REQUIRE(context.workspace.size() >= s.bytes(), "workspace of {} bytes, {} needed", context.workspace.size(), s.bytes());
-  check_targets(l);
-  run_loss_chunks(context, l, s, host::gemm, host::softmax_loss_rows);
+void sum_losses(const Context&, const SumLosses& s) {
   double total = 0;
-  for (std::int64_t i = 0; i < l.M; ++i) total += static_cast<double>(l.losses[i]);
-  if (l.loss_sum) *l.loss_sum = total;
+  for (std::int64_t i = 0; i < s.M; ++i) total += static_cast<double>(s.losses[i]);
+  *s.sum = total;
 }
 
 }  // namespace tessera::kernels::host

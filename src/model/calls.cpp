@@ -3,7 +3,7 @@
 
 #include "kernels/argmax/argmax.hpp"
 #include "kernels/attention/attention.hpp"
-#include "kernels/cross_entropy/products.hpp"
+#include "kernels/cross_entropy/cross_entropy.hpp"
 #include "kernels/elementwise/elementwise.hpp"
 #include "kernels/embedding/embedding.hpp"
 #include "kernels/qk_norm_rope/qk_norm_rope.hpp"
@@ -40,16 +40,6 @@ kernels::QkNormRopeBackward qk_norm_rope_shape(const ModelShape& s) {
   return {.M = s.tokens(), .T = s.T, .H = s.H, .G = s.G, .D = s.D, .dtype = s.dtype};
 }
 kernels::EmbeddingBackward embedding_shape(const ModelShape& s) { return {.M = s.tokens(), .C = s.C, .V = s.V, .dtype = s.dtype}; }
-kernels::LinearCrossEntropy loss_shape(const ModelShape& s) {
-  return {.M = s.tokens(), .C = s.C, .V = s.V, .chunk = s.loss_chunk, .dtype = s.dtype};
-}
-kernels::LinearCrossEntropy loss_shape_with_gradient(const ModelShape& s) {
-  static float present = 0;  // the size query looks only at which outputs are wanted
-  auto shape = loss_shape(s);
-  shape.d_x = &present, shape.d_weight = &present;
-  return shape;
-}
-
 }  // namespace
 
 void Recorder::rmsnorm(Value out, Value rstd, Value x, const std::string& w) {
@@ -83,8 +73,15 @@ void Recorder::rmsnorm_backward(Value d_x, Value d_out, Value x, const std::stri
 }
 
 void Recorder::linear(Value y, Value x, const std::string& w, std::int64_t N, std::int64_t K, const LinearExtra& extra) {
-  const linear::Dims dims{s.tokens(), N, K, s.dtype};
-  const Value weight = this->weight(w), copy = packed(w, linear::packed_forward(dims));
+  const Rows rows = extra.rows.value_or(all_rows());
+  const linear::Dims dims{rows.count, N, K, s.dtype};
+  const DType out = extra.fp32 ? DType::f32 : s.dtype;
+  const auto product = [dims, out](void* y, const void* x, const linear::Weight& w, const void* bias) {
+    kernels::Gemm g = linear::forward(dims, y, x, w, bias);
+    g.out = out;
+    return g;
+  };
+  const Value weight = this->weight(w), copy = packed(w, product(nullptr, nullptr, {}, nullptr));
   const Value bias = extra.bias.empty() ? Value{} : this->weight(extra.bias), addend = extra.add;
   std::vector<Touch> touches = {{y, write}, {x, read}, {weight, read}};
   for (const Value optional : {copy, bias, addend})
@@ -93,16 +90,19 @@ void Recorder::linear(Value y, Value x, const std::string& w, std::int64_t N, st
   call({.name = "linear " + w,
         .touches = std::move(touches),
         .flops = linear::flops(dims),
-        .workspace = kernels::gemm_workspace_bytes(linear::forward(dims, nullptr, nullptr, {}, bias ? &present : nullptr), s.backend),
-        .run = [=](const At& at) {
-          auto product = linear::forward(dims, at.get(y), at.get(x), {at.get(weight), at.get(copy)}, at.get(bias));
-          product.addend = at.get(addend);
-          gemm(at.context, product);
+        .workspace = kernels::gemm_workspace_bytes(product(nullptr, nullptr, {}, bias ? &present : nullptr), s.backend),
+        .run = [=, first = s.bytes_of(rows.first * K)](const At& at) {
+          auto g = product(at.get(y), at.get<std::byte>(x) + first, {at.get(weight), at.get(copy)}, at.get(bias));
+          g.addend = at.get(addend);
+          gemm(at.context, g);
         }});
 }
 
-void Recorder::linear_backward(Value d_x, Value d_y, Value x, const std::string& w, std::int64_t N, std::int64_t K) {
-  const linear::Dims dims{s.tokens(), N, K, s.dtype};
+void Recorder::linear_backward(Value d_x, Value d_y, Value x, const std::string& w, std::int64_t N, std::int64_t K,
+                               const std::optional<Rows>& only) {
+  const Rows rows = only.value_or(all_rows());
+  const linear::Dims dims{rows.count, N, K, s.dtype};
+  const std::int64_t first = s.bytes_of(rows.first * K);
   const Value d_weight = gradient(w), weight = this->weight(w), copy = packed(w, linear::packed_input_gradient(dims));
   const auto sums = [&](bool adds) {
     return kernels::gemm_workspace_bytes(linear::weight_gradient(dims, nullptr, nullptr, nullptr, adds), s.backend);
@@ -112,7 +112,8 @@ void Recorder::linear_backward(Value d_x, Value d_y, Value x, const std::string&
         .flops = linear::flops(dims),
         .workspace = std::max(sums(true), sums(false)),
         .run = [=](const At& at) {
-          gemm(at.context, linear::weight_gradient(dims, at.get<float>(d_weight), at.get(d_y), at.get(x), at.adds(d_weight)));
+          gemm(at.context,
+               linear::weight_gradient(dims, at.get<float>(d_weight), at.get(d_y), at.get<std::byte>(x) + first, at.adds(d_weight)));
         }});
   std::vector<Touch> touches = {{d_x, write}, {d_y, read}, {weight, read}};
   if (copy) touches.push_back({copy, read});
@@ -121,7 +122,7 @@ void Recorder::linear_backward(Value d_x, Value d_y, Value x, const std::string&
         .flops = linear::flops(dims),
         .workspace = kernels::gemm_workspace_bytes(linear::input_gradient(dims, nullptr, nullptr, {}), s.backend),
         .run = [=](const At& at) {
-          gemm(at.context, linear::input_gradient(dims, at.get(d_x), at.get(d_y), {at.get(weight), at.get(copy)}));
+          gemm(at.context, linear::input_gradient(dims, at.get<std::byte>(d_x) + first, at.get(d_y), {at.get(weight), at.get(copy)}));
         }});
 }
 
@@ -310,58 +311,31 @@ void Recorder::embedding_backward(Value d_out, const std::string& w) {
         }});
 }
 
-void Recorder::cross_entropy(Value losses, Value sum, Value x, const std::string& w) {
-  const Value weight = this->weight(w), ids = targets(), copy = packed(w, kernels::logits_product(loss_shape(s), {.m = s.loss_chunk}));
-  std::vector<Touch> touches = {{losses, write}, {sum, write}, {x, read}, {weight, read}, {ids, read}};
-  if (copy) touches.push_back({copy, read});
-  call({.name = "cross_entropy",
-        .touches = std::move(touches),
-        .flops = linear::flops({s.tokens(), s.V, s.C, s.dtype}),
-        .workspace = kernels::linear_cross_entropy_workspace_bytes(loss_shape(s), s.backend),
-        .run = [=, s = s](const At& at) {
-          auto loss = loss_shape(s);
-          loss.losses = at.get<float>(losses), loss.loss_sum = at.get<double>(sum), loss.x = at.get(x), loss.weight = at.get(weight);
-          loss.packed_logits = at.get(copy), loss.targets = at.get<std::int32_t>(ids);
-          linear_cross_entropy(at.context, loss);
+void Recorder::softmax_loss(Value losses, Value d_logits, Value logits, const Rows& rows) {
+  const Value ids = targets();
+  std::vector<Touch> touches = {{losses, write}, {logits, Access::add}, {ids, read}};
+  if (d_logits && d_logits != logits) touches.push_back({d_logits, write});
+  call({.name = "softmax_loss", .touches = std::move(touches), .run = [=, s = s](const At& at) {
+          softmax_loss_rows(at.context, {.losses = at.get<float>(losses) + rows.first,
+                                         .logits = at.get<float>(logits),
+                                         .d_logits = at.get(d_logits),
+                                         .targets = at.get<std::int32_t>(ids) + rows.first,
+                                         .grad_scale = at.grad_scale,
+                                         .rows = rows.count,
+                                         .V = s.V,
+                                         .dtype = s.dtype});
         }});
 }
 
-void Recorder::cross_entropy_with_gradient(Value losses, Value sum, Value d_x, Value x, const std::string& w) {
-  const Value weight = this->weight(w), d_weight = gradient(w), ids = targets();
-  const Value forward_copy = packed(w, kernels::logits_product(loss_shape(s), {.m = s.loss_chunk})),
-              backward_copy = packed(w, kernels::d_x_product(loss_shape(s), {.m = s.loss_chunk}));
-  std::vector<Touch> touches = {{losses, write}, {sum, write}, {d_x, write},           {x, read},
-                                {weight, read},  {ids, read},  {d_weight, Access::add}};
-  for (const Value copy : {forward_copy, backward_copy})
-    if (copy) touches.push_back({copy, read});
-  call({.name = "cross_entropy_with_gradient",
-        .touches = std::move(touches),
-        .flops = 3 * linear::flops({s.tokens(), s.V, s.C, s.dtype}),
-        .workspace = kernels::linear_cross_entropy_workspace_bytes(loss_shape_with_gradient(s), s.backend),
-        .run = [=, s = s](const At& at) {
-          auto loss = loss_shape(s);
-          loss.losses = at.get<float>(losses), loss.loss_sum = at.get<double>(sum), loss.x = at.get(x), loss.weight = at.get(weight);
-          loss.d_x = at.get(d_x), loss.d_weight = started(at, d_weight, s.V * s.C), loss.grad_scale = at.grad_scale;
-          loss.packed_logits = at.get(forward_copy), loss.packed_d_x = at.get(backward_copy), loss.targets = at.get<std::int32_t>(ids);
-          linear_cross_entropy(at.context, loss);
+void Recorder::sum_losses(Value sum, Value losses) {
+  call({.name = "sum_losses", .touches = {{sum, write}, {losses, read}}, .run = [=, M = s.tokens()](const At& at) {
+          kernels::sum_losses(at.context, {.sum = at.get<double>(sum), .losses = at.get<float>(losses), .M = M});
         }});
 }
 
 void Recorder::next_token(Value x, const std::string& w) {
-  const linear::Dims dims{1, s.V, s.C, s.dtype};
-  const auto product = [dims](float* logits, const void* x, const void* weight) {  // logits are fp32 whatever the compute type
-    kernels::Gemm g = linear::forward(dims, logits, x, {weight});
-    g.out = DType::f32;
-    return g;
-  };
-  const Value weight = this->weight(w), logits = declare({.kind = ValueKind::logits, .name = "logits", .bytes = floats(s.V)});
-  call({.name = "logits",
-        .touches = {{logits, write}, {x, read}, {weight, read}},
-        .flops = linear::flops(dims),
-        .workspace = kernels::gemm_workspace_bytes(product(nullptr, nullptr, nullptr), s.backend),
-        .run = [=, s = s](const At& at) {
-          gemm(at.context, product(at.get<float>(logits), at.get<std::byte>(x) + s.bytes_of((s.tokens() - 1) * s.C), at.get(weight)));
-        }});
+  const Value logits = declare({.kind = ValueKind::logits, .name = "logits", .bytes = floats(s.V)});
+  linear(logits, x, w, s.V, s.C, {.rows = Rows{s.tokens() - 1, 1}, .fp32 = true});
   if (!s.likeliest) return;
   const Value id = declare({.kind = ValueKind::likeliest, .name = "likeliest"});
   call({.name = "argmax", .touches = {{id, write}, {logits, read}}, .run = [=, s = s](const At& at) {

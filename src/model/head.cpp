@@ -6,7 +6,7 @@ namespace tessera {
 
 Segment head_segment(const ModelShape& s) {
   Recorder r(s, "head");
-  const std::int64_t M = s.tokens(), C = s.C;
+  const std::int64_t M = s.tokens(), C = s.C, V = s.V, m = s.loss_chunk;
   const std::string w = s.tied ? "embedding.weight" : "head.weight";
   const Value x = r.stream_in(), normed = r.value("normed", {M, C}), rstd = r.value("rstd", {M}, DType::f32);
 
@@ -15,14 +15,25 @@ Segment head_segment(const ModelShape& s) {
     r.next_token(normed, w);
     return r.take();
   }
+  // (M,V) is never held whole: logits are those of m tokens at a time.
   const Value losses = r.value("losses", {M}, DType::f32), sum = r.value("loss_sum", {1}, DType::i64);  // a double
-  r.cross_entropy(losses, sum, normed, w);
+  const Value logits = r.value("logits", {m, V}, DType::f32);
+  for (const Rows& rows : r.chunks(m)) {
+    r.linear(logits, normed, w, V, C, {.rows = rows, .fp32 = true});
+    r.softmax_loss(losses, {}, logits, rows);
+  }
+  r.sum_losses(sum, losses);
   r.add_loss(sum);
 
   r.backward_with_forward("loss", "loss and gradient");
-  const Value d_normed = r.value("d_normed", {M, C});
+  const Value d_normed = r.value("d_normed", {M, C}), d_logits = s.dtype == DType::f32 ? logits : r.value("d_logits", {m, V});
   r.rmsnorm(normed, rstd, x, "head.norm");
-  r.cross_entropy_with_gradient(losses, sum, d_normed, normed, w);
+  for (const Rows& rows : r.chunks(m)) {
+    r.linear(logits, normed, w, V, C, {.rows = rows, .fp32 = true});
+    r.softmax_loss(losses, d_logits, logits, rows);
+    r.linear_backward(d_normed, d_logits, normed, w, V, C, rows);
+  }
+  r.sum_losses(sum, losses);
   r.add_loss(sum);
   r.rmsnorm_backward(r.d_stream(), d_normed, x, "head.norm", rstd, false);
   return r.take();

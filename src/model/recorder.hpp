@@ -1,16 +1,25 @@
 // What the text of a layer speaks: it declares values and calls kernels on them, and each call is written down with what it reads and
 // writes. No graph is built and nothing is differentiated: the backward pass is a text of its own, which names the forward pass's values.
 #pragma once
+#include <algorithm>
+#include <optional>
 #include <string>
 
 #include "model/segment.hpp"
 
 namespace tessera {
 
-/// What a linear layer adds to its product.
+/// Rows [first, first + count) of a value of M rows.
+struct Rows {
+  std::int64_t first = 0, count = 0;
+};
+
+/// What a linear layer does beside its product.
 struct LinearExtra {
-  std::string bias = {};  ///< (N): a tensor's name
-  Value add = {};         ///< (M,N): a residual
+  std::string bias = {};          ///< (N), added: a tensor's name
+  Value add = {};                 ///< (M,N), added: a residual
+  std::optional<Rows> rows = {};  ///< of x; y holds these alone
+  bool fp32 = false;              ///< y is fp32 whatever the compute type
 };
 
 class Recorder {
@@ -44,7 +53,9 @@ class Recorder {
   /// y (M,N) = x (M,K) w (N,K)^T, plus what `extra` adds.
   void linear(Value y, Value x, const std::string& w, std::int64_t N, std::int64_t K, const LinearExtra& extra = {});
   /// w's gradient from d_y (M,N) and x (M,K), then d_x (M,K) = d_y w; d_x may be x.
-  void linear_backward(Value d_x, Value d_y, Value x, const std::string& w, std::int64_t N, std::int64_t K);
+  /// With `only`, d_y holds these rows of x and d_x alone.
+  void linear_backward(Value d_x, Value d_y, Value x, const std::string& w, std::int64_t N, std::int64_t K,
+                       const std::optional<Rows>& only = {});
   /// The bias's gradient: sums over the rows of d_y (M,N).
   void bias_backward(Value d_y, const std::string& bias, std::int64_t N);
   /// out (M,F) = silu(gate) * up of gate_up (M,2F).
@@ -67,10 +78,11 @@ class Recorder {
   /// out (M,C): rows of w (V,C).
   void embedding(Value out, const std::string& w);
   void embedding_backward(Value d_out, const std::string& w);
-  /// Losses (M) fp32 and their sum (1 double) of x (M,C) against the head w (V,C).
-  void cross_entropy(Value losses, Value sum, Value x, const std::string& w);
-  /// The same, with d_x (M,C) and w's gradient.
-  void cross_entropy_with_gradient(Value losses, Value sum, Value d_x, Value x, const std::string& w);
+  /// Losses (M) fp32 of `rows` from their logits (m,V) fp32, which are destroyed. With d_logits (m,V), which may be logits in fp32, also
+  /// their gradient.
+  void softmax_loss(Value losses, Value d_logits, Value logits, const Rows& rows);
+  /// sum (1 double) of losses (M).
+  void sum_losses(Value sum, Value losses);
   /// The micro-batch's loss joins the step's.
   void add_loss(Value sum);
   /// Of a text: what follows its last token, from the last row of x (M,C) and the head w (V,C): logits, and the likeliest token if asked
@@ -83,6 +95,14 @@ class Recorder {
   void backward_with_forward(const char* forward_verb, const char* backward_verb) {
     backward();
     segment_.joint = true, segment_.forward_verb = forward_verb, segment_.backward_verb = backward_verb;
+  }
+  Rows all_rows() const { return {0, s.tokens()}; }
+  /// All rows, `most` at a time.
+  std::vector<Rows> chunks(std::int64_t most) const {
+    std::vector<Rows> result;
+    for (Rows rows; rows.first < s.tokens(); rows.first += rows.count)
+      result.push_back(rows = {rows.first, std::min(most, s.tokens() - rows.first)});
+    return result;
   }
   /// The record; the recorder is done.
   Segment take() { return std::move(segment_); }

@@ -1,5 +1,9 @@
 // The head: loss and gradients against the GEMM rate (its three products), and the row pass alone against stream bandwidth.
+#include <tuple>
+
 #include "kernels/cross_entropy/cross_entropy.hpp"
+#include "kernels/step/step.hpp"
+#include "validation/unit/segment_run.hpp"
 
 #include "validation/benchmarks/limits.hpp"
 
@@ -7,29 +11,26 @@ namespace tessera::benchmarks {
 namespace {
 
 void run_head(benchmark::State& state, std::int64_t chunk, DType t) {
+  using enum ValueKind;
   constexpr std::int64_t M = 1024, C = 768, V = 50257;
-  Data x(M * C, t), weight(V * C, t), d_x(M * C, t), d_weight(V * C, DType::f32), losses(M, DType::f32), targets(M * 4, DType::f32);
-  std::int32_t* target = targets.as<std::int32_t>();
-  for (std::int64_t i = 0; i < M; ++i) target[i] = static_cast<std::int32_t>(i * 31 % V);
-  double sum = 0;
-  kernels::LinearCrossEntropy l{.losses = losses.as<float>(),
-                                .loss_sum = &sum,
-                                .d_x = d_x.data(),
-                                .d_weight = d_weight.as<float>(),
-                                .x = x.data(),
-                                .weight = weight.data(),
-                                .targets = target,
-                                .grad_scale = 1e-3f,
-                                .M = M,
-                                .C = C,
-                                .V = V,
-                                .chunk = chunk,
-                                .dtype = t};
-  Data workspace(kernels::linear_cross_entropy_workspace_bytes(l));
+  const auto bytes = [t](std::int64_t elements) { return elements * static_cast<std::int64_t>(size_of(t)); };
+  const Segment segment = head_segment({.B = 1, .T = M, .C = C, .V = V, .dtype = t, .loss_chunk = chunk});
+  const SegmentPass pass = backward_pass(segment, 0, Kept(segment.values.size(), KeptBy::none));
+  test::SegmentRun head(segment);
+  for (const auto& [kind, name, size] : {std::tuple(stream_in, "stream", bytes(M * C)), std::tuple(weight, "head.norm", bytes(C)),
+                                         std::tuple(weight, "head.weight", bytes(V * C)), std::tuple(weight_gradient, "head.norm", 4 * C),
+                                         std::tuple(weight_gradient, "head.weight", 4 * V * C), std::tuple(targets, "targets", 4 * M),
+                                         std::tuple(micro_batch_weight, "weight", std::int64_t{8}),
+                                         std::tuple(scalars, "scalars", static_cast<std::int64_t>(sizeof(kernels::StepScalars)))})
+    std::ranges::fill(head.make(kind, name, size), std::byte{0});
+  Data x(M * C, t), weights(V * C, t);
+  std::memcpy(head.at<void>(stream_in, "stream"), x.data(), static_cast<std::size_t>(bytes(M * C)));
+  std::memcpy(head.at<void>(weight, "head.weight"), weights.data(), static_cast<std::size_t>(bytes(V * C)));
+  for (std::int64_t i = 0; i < M; ++i) head.at<std::int32_t>(targets, "targets")[i] = static_cast<std::int32_t>(i * 31 % V);
   double best = 1e30;
   for (auto _ : state) {
     double start = now_seconds();
-    kernels::linear_cross_entropy(workspace.context(), l);
+    head.run(pass, 1e-3f);
     best = std::min(best, now_seconds() - start);
   }
   static const double limits[] = {gemm_rate(DType::f32), gemm_rate(DType::bf16)};
@@ -69,7 +70,7 @@ void register_all() {
       run_rows(s, t);
     })->UseRealTime();
     for (std::int64_t chunk : {128, 256, 512, 1024})
-      benchmark::RegisterBenchmark(fmt::format("linear_cross_entropy/{}/chunk{}", name_of(t), chunk).c_str(), [=](benchmark::State& s) {
+      benchmark::RegisterBenchmark(fmt::format("head/{}/chunk{}", name_of(t), chunk).c_str(), [=](benchmark::State& s) {
         run_head(s, chunk, t);
       })->UseRealTime();
   }

@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include "kernels/attention/attention.hpp"
-#include "kernels/cross_entropy/cross_entropy.hpp"
 #include "kernels/elementwise/elementwise.hpp"
 #include "kernels/embedding/embedding.hpp"
 #include "kernels/gemm/gemm.hpp"
@@ -49,12 +48,9 @@ TEST(SizesOnGpus, Attention) {
   EXPECT_EQ(attention_decode_workspace_bytes({.capacity = 65, .shape = {.B = 3, .T = 1, .H = 4, .G = 2, .D = 6}}, gpu), 384u);
 }
 
-TEST(SizesOnGpus, ProductsLossAndEmbedding) {
+TEST(SizesOnGpus, ProductsAndEmbedding) {
   EXPECT_EQ(gemm_workspace_bytes({.M = 64, .N = 64, .K = 64}, gpu), 33554432u);
   EXPECT_EQ(gemm_packed_bytes({.M = 64, .N = 64, .K = 64, .b_transposed = true}, gpu), 0u);
-  EXPECT_EQ(linear_cross_entropy_workspace_bytes({.M = 8192, .C = 8192, .V = 128256, .chunk = 2048, .dtype = DType::bf16}, gpu),
-            1609564160u);
-  EXPECT_EQ(linear_cross_entropy_workspace_bytes({.M = 66, .C = 64, .V = 257, .chunk = 64, .dtype = DType::f32}, gpu), 33620224u);
   EXPECT_EQ(embedding_backward_workspace_bytes({.M = 8192, .C = 8192, .V = 128256, .dtype = DType::bf16}, gpu), 135168u);
   EXPECT_EQ(embedding_backward_workspace_bytes({.M = 2049, .C = 8, .V = 300, .dtype = DType::f32}, gpu), 34832u);
 }

@@ -61,9 +61,9 @@ TEST(Texts, AreOneForSamplesPromptsAndTokens) {
       std::ranges::replace(of_token, std::string("attention_decode"), std::string("attention"));
       EXPECT_EQ(of_token, samples[s]);
     }
-    EXPECT_EQ(prompt.back(), (Names{"rmsnorm normed", "logits"}));
+    EXPECT_EQ(prompt.back(), (Names{"rmsnorm normed", shape.tied ? "linear embedding.weight" : "linear head.weight"}));
     EXPECT_EQ(token.back(), prompt.back());
-    EXPECT_EQ(samples.back(), (Names{"rmsnorm normed", "cross_entropy", "add_loss"}));
+    EXPECT_EQ(samples.back(), (Names{"rmsnorm normed", prompt.back().back(), "softmax_loss", "sum_losses", "add_loss"}));
     EXPECT_EQ(token.front(), (Names{"embedding", "positions"}));
   }
 }

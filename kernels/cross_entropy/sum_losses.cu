@@ -1,4 +1,4 @@
-#include "kernels/cross_entropy/cross_entropy_sizes.hpp"
+#include "kernels/cross_entropy/cross_entropy.hpp"
 #include "kernels/cuda/reduce.hpp"
 
 namespace tessera::kernels::cuda {
@@ -19,11 +19,8 @@ __global__ void __launch_bounds__(sum_threads) sum_losses_kernel(double* sum, co
 
 }  // namespace
 
-void linear_cross_entropy(const Context& context, const LinearCrossEntropy& l) {
-  const LossLayout s = loss_layout(l);
-  TESSERA_CUDA_REQUIRE(context.workspace.size() >= s.bytes());
-  run_loss_chunks(context, l, s, cuda::gemm, cuda::softmax_loss_rows);
-  if (l.loss_sum) launch(stream_of(context), 1, sum_threads, 0, sum_losses_kernel, l.loss_sum, static_cast<const float*>(l.losses), l.M);
+void sum_losses(const Context& context, const SumLosses& s) {
+  launch(stream_of(context), 1, sum_threads, 0, sum_losses_kernel, s.sum, s.losses, s.M);
 }
 
 }  // namespace tessera::kernels::cuda

@@ -1,12 +1,17 @@
+// The text of the head on the host's kernels: loss and gradients of chunks of tokens against fp64.
 #include <algorithm>
 
 #include "base/hash.hpp"
 #include "kernels/cross_entropy/cross_entropy.hpp"
+#include "kernels/step/step.hpp"
 #include "validation/kernels/gemm_test_support.hpp"
+#include "validation/unit/segment_run.hpp"
 
-namespace tessera::kernels {
+namespace tessera {
 namespace {
-using namespace testing;
+using namespace kernels::testing;
+using enum ValueKind;
+using kernels::no_target;
 
 struct Case {
   std::int64_t M, C, V, chunk;
@@ -19,44 +24,61 @@ struct Inputs {
   Tensor x, weight, d_weight;
   std::vector<std::int32_t> targets;
   explicit Inputs(const Case& s) : x(s.M * s.C, s.dtype), weight(s.V * s.C, s.dtype), d_weight(s.V * s.C, DType::f32) {
-    x.randomize(1, s.logit_scale);
-    weight.randomize(2);
+    x.randomize(1);
+    weight.randomize(2, s.logit_scale);
     d_weight.randomize(3, 1e-3);
     for (std::int64_t i = 0; i < s.M; ++i) targets.push_back(i % 5 == 4 ? no_target : static_cast<std::int32_t>((i * 7919 + 3) % s.V));
   }
 };
 
 struct Outputs {
-  std::vector<double> losses, d_x, d_weight;
-  double loss_sum = std::nan("");
+  std::vector<double> normed, losses, d_normed, d_weight;
+  double loss_sum = 0;
   std::vector<std::byte> bits;
 };
 
 constexpr float grad_scale = 1.f / 64;
 
-Outputs run(const Case& s, Inputs in, bool gradients = true) {
-  Tensor losses(s.M, DType::f32), d_x(s.M * s.C, s.dtype);
+Segment head_of(const Case& s) {
+  return head_segment({.B = 1, .T = s.M, .C = s.C, .V = s.V, .dtype = s.dtype, .loss_chunk = std::min(s.chunk, s.M)});
+}
+
+/// The training pass, or that of an evaluation.
+Outputs run(const Case& s, const Inputs& in, bool gradients = true) {
+  const Segment segment = head_of(s);
+  test::SegmentRun head(segment);
+  Tensor ones(s.C, s.dtype);
+  for (std::int64_t c = 0; c < s.C; ++c) ones.set(c, 1);
+  head.make(stream_in, "stream", in.x.bytes());
+  head.make(weight, "head.norm", ones.bytes());
+  head.make(weight_gradient, "head.norm", 4 * s.C);
+  head.make(weight, "head.weight", in.weight.bytes());
+  head.make(weight_gradient, "head.weight", in.d_weight.bytes());
+  head.make(targets, "targets", 4 * s.M);
+  std::ranges::copy(in.targets, head.at<std::int32_t>(targets, "targets"));
+  head.make(micro_batch_weight, "weight", sizeof(double));
+  *head.at<double>(micro_batch_weight, "weight") = 1;
+  head.make(scalars, "scalars", sizeof(kernels::StepScalars));
+  *head.at<kernels::StepScalars>(scalars, "scalars") = {};
+
+  const Kept nothing(segment.values.size(), KeptBy::none);
+  SegmentPass pass = gradients ? backward_pass(segment, 0, nothing) : forward_pass(segment, 0, nothing);
+  for (Operand& o : pass.operands)
+    if (segment.at(o.value).name == "head.weight" && segment.at(o.value).kind == weight_gradient) o.access = Access::add;
+  EXPECT_TRUE(head.run(pass, grad_scale, s.reproducible));
+
   Outputs o;
-  LinearCrossEntropy l{.losses = losses.as<float>(),
-                       .loss_sum = &o.loss_sum,
-                       .d_x = gradients ? d_x.data() : nullptr,
-                       .d_weight = gradients ? in.d_weight.as<float>() : nullptr,
-                       .x = in.x.data(),
-                       .weight = in.weight.data(),
-                       .targets = in.targets.data(),
-                       .grad_scale = grad_scale,
-                       .M = s.M,
-                       .C = s.C,
-                       .V = s.V,
-                       .chunk = s.chunk,
-                       .dtype = s.dtype};
-  Workspace w(linear_cross_entropy_workspace_bytes(l));
-  linear_cross_entropy(w.context(s.reproducible), l);
-  EXPECT_TRUE(w.intact());
-  o.losses = losses.doubles();
-  o.d_x = d_x.doubles();
-  o.d_weight = in.d_weight.doubles();
-  for (const Tensor* t : {&losses, &d_x, &in.d_weight}) o.bits.insert(o.bits.end(), t->bytes().begin(), t->bytes().end());
+  o.normed = head.doubles(activation, "normed", s.dtype);
+  o.losses = head.doubles(activation, "losses", DType::f32);
+  o.loss_sum = *head.at<double>(activation, "loss_sum");
+  o.d_weight = head.doubles(weight_gradient, "head.weight", DType::f32);
+  if (gradients) o.d_normed = head.doubles(activation, "d_normed", s.dtype);
+  for (const auto& [kind, name] :
+       {std::pair(activation, "losses"), std::pair(activation, "d_normed"), std::pair(weight_gradient, "head.weight")})
+    if (gradients || std::string(name) == "losses") {
+      const auto bytes = head.bytes(kind, name);
+      o.bits.insert(o.bits.end(), bytes.begin(), bytes.end());
+    }
   return o;
 }
 
@@ -81,14 +103,15 @@ std::vector<double> reference_losses(const Case& s, const Inputs& in, const std:
   return losses;
 }
 
-Outputs reference(const Case& s) {
-  Inputs in(s);
+/// From the normed rows that the pass saw.
+Outputs reference(const Case& s, const std::vector<double>& x) {
+  const Inputs in(s);
   Outputs o;
-  std::vector<double> x = in.x.doubles(), weight = in.weight.doubles(), p;
+  std::vector<double> weight = in.weight.doubles(), p;
   o.losses = reference_losses(s, in, x, weight, &p);
   o.loss_sum = 0;
   for (double l : o.losses) o.loss_sum += l;
-  o.d_x.resize(x.size());
+  o.d_normed.resize(x.size());
   o.d_weight = in.d_weight.doubles();
   for (std::int64_t i = 0; i < s.M; ++i)
     for (std::int64_t v = 0; v < s.V; ++v) {
@@ -97,29 +120,29 @@ Outputs reference(const Case& s) {
                  (p[static_cast<std::size_t>(i * s.V + v)] - (in.targets[static_cast<std::size_t>(i)] == v ? 1 : 0));
       for (std::int64_t c = 0; c < s.C; ++c) {
         auto at_x = static_cast<std::size_t>(i * s.C + c), at_w = static_cast<std::size_t>(v * s.C + c);
-        o.d_x[at_x] += d * weight[at_w];
+        o.d_normed[at_x] += d * weight[at_w];
         o.d_weight[at_w] += d * x[at_x];
       }
     }
   return o;
 }
 
-TEST(LinearCrossEntropy, MatchesFp64) {
+TEST(Head, MatchesFp64) {
   for (Case s : {Case{1, 8, 2, 4}, Case{1, 48, 1013, 1}, Case{77, 48, 1013, 32}, Case{33, 65, 257, 100},
                  Case{20, 64, 1013, 7, DType::f32, false, 40}})
     for (DType t : {DType::f32, DType::bf16})
       for (bool reproducible : {false, true}) {
         s.dtype = t;
         s.reproducible = reproducible;
-        Outputs got = run(s), want = reference(s);
+        const Outputs got = run(s), want = reference(s, got.normed);
         EXPECT_LT(relative_error(got.losses, want.losses), 1e-5);
         EXPECT_NEAR(got.loss_sum, want.loss_sum, 1e-5 * std::abs(want.loss_sum));
-        EXPECT_LT(relative_error(got.d_x, want.d_x), tolerance(t)) << s.M << " " << s.C << " " << s.V << " " << name_of(t);
+        EXPECT_LT(relative_error(got.d_normed, want.d_normed), tolerance(t)) << s.M << " " << s.C << " " << s.V << " " << name_of(t);
         EXPECT_LT(relative_error(got.d_weight, want.d_weight), tolerance(t));
       }
 }
 
-TEST(LinearCrossEntropy, LossOnlyGivesTheSameLosses) {
+TEST(Head, LossOnlyGivesTheSameLosses) {
   for (DType t : {DType::f32, DType::bf16}) {
     Case s{77, 48, 1013, 20, t};
     Outputs with = run(s), without = run(s, false);
@@ -130,7 +153,7 @@ TEST(LinearCrossEntropy, LossOnlyGivesTheSameLosses) {
 }
 
 // The gradient of the summed loss, by central differences of the fp64 reference.
-TEST(LinearCrossEntropy, FiniteDifferences) {
+TEST(Head, FiniteDifferences) {
   Case s{5, 12, 101, 2};
   Inputs in(s);
   Outputs got = run(s);
@@ -143,7 +166,7 @@ TEST(LinearCrossEntropy, FiniteDifferences) {
     std::vector<double> numeric, analytic;
     for (std::size_t i = 0; i < gradient.size(); i += 13) {
       auto moved = [&](double by) {
-        std::vector<double> x = in.x.doubles(), w = in.weight.doubles();
+        std::vector<double> x = got.normed, w = in.weight.doubles();
         (move_x ? x : w)[i] += by;
         return loss(x, w);
       };
@@ -152,43 +175,20 @@ TEST(LinearCrossEntropy, FiniteDifferences) {
     }
     EXPECT_LT(relative_error(analytic, numeric), 1e-5);
   };
-  check(true, got.d_x, {});
+  check(true, got.d_normed, {});
   check(false, got.d_weight, in.d_weight.doubles());
 }
 
 // Not bit for bit: oneDNN's order of sums over C depends on the rows of a chunk.
-TEST(LinearCrossEntropy, AnyChunkGivesTheSameLosses) {
+TEST(Head, AnyChunkGivesTheSameLosses) {
   for (DType t : {DType::f32, DType::bf16}) {
     std::vector<double> whole = run({77, 48, 1013, 77, t, true}).losses;
     for (std::int64_t chunk : {1, 7, 64}) EXPECT_LT(relative_error(run({77, 48, 1013, chunk, t, true}).losses, whole), 1e-6) << chunk;
   }
 }
 
-// A confident model: most probabilities are far below what fp32 holds normally. Subnormal gradients would slow the products after this by
-// far.
-TEST(SoftmaxLossRows, LeavesNoSubnormalGradient) {
-  constexpr std::int64_t V = 1013;
-  std::vector<float> logits(V), losses(1);
-  for (std::int64_t i = 0; i < V; ++i) logits[static_cast<std::size_t>(i)] = -0.2f * static_cast<float>(i);
-  const std::int32_t target = 3;
-  softmax_loss_rows({}, {.losses = losses.data(),
-                         .logits = logits.data(),
-                         .d_logits = logits.data(),
-                         .targets = &target,
-                         .grad_scale = 1e-3f,
-                         .rows = 1,
-                         .V = V,
-                         .dtype = DType::f32});
-  int normal = 0;
-  for (float g : logits) {
-    EXPECT_TRUE(g == 0 || std::isnormal(g)) << g;
-    normal += g != 0;
-  }
-  EXPECT_GT(normal, 300) << "what fp32 holds must stay";
-}
-
 // A micro-batch that only fills a place: whatever its tokens are, it must change no bit.
-TEST(LinearCrossEntropy, NoTargetsNoChange) {
+TEST(Head, NoTargetsNoChange) {
   for (DType t : {DType::f32, DType::bf16}) {
     Case s{7, 48, 1013, 3, t};
     Inputs in(s);
@@ -196,48 +196,38 @@ TEST(LinearCrossEntropy, NoTargetsNoChange) {
     Outputs got = run(s, in);
     EXPECT_EQ(got.loss_sum, 0);
     for (double l : got.losses) EXPECT_EQ(l, 0);
-    for (double d : got.d_x) EXPECT_EQ(d, 0);
+    for (double d : got.d_normed) EXPECT_EQ(d, 0);
     EXPECT_EQ(got.d_weight, Inputs(s).d_weight.doubles());
   }
 }
 
-TEST(LinearCrossEntropy, RefusesBadTargets) {
-  Case s{4, 8, 10, 2};
+TEST(Head, RefusesBadTargets) {
+  const Case s{4, 8, 10, 2};
   Inputs in(s);
   in.targets[2] = 10;
-  Tensor losses(s.M, DType::f32);
-  LinearCrossEntropy l{.losses = losses.as<float>(),
-                       .x = in.x.data(),
-                       .weight = in.weight.data(),
-                       .targets = in.targets.data(),
-                       .M = s.M,
-                       .C = s.C,
-                       .V = s.V,
-                       .chunk = s.chunk};
-  Workspace w(linear_cross_entropy_workspace_bytes(l));
-  EXPECT_ANY_THROW(linear_cross_entropy(w.context(), l));
+  EXPECT_ANY_THROW(run(s, in));
 }
 
-TEST(LinearCrossEntropy, SameBitsTwice) {
+TEST(Head, SameBitsTwice) {
   for (DType t : {DType::f32, DType::bf16}) {
     Case s{77, 48, 1013, 20, t};
     EXPECT_EQ(run(s).bits, run(s).bits);
   }
 }
 
-TEST(LinearCrossEntropy, Digest) {
+TEST(Head, Digest) {
   Hasher h;
   for (DType t : {DType::f32, DType::bf16})
     for (Case s : {Case{1, 48, 1013, 8, t, true}, Case{77, 64, 1013, 32, t, true}, Case{300, 96, 5000, 300, t, true}}) {
-      Outputs o = run(s);
+      const Outputs o = run(s);
       h.update(o.bits.data(), o.bits.size());
       h.update(&o.loss_sum, sizeof o.loss_sum);
     }
   print_digest(h.digest().hex());
 }
-TEST(LinearCrossEntropy, SameBitsForAnyThreadCount) { expect_same_digest("LinearCrossEntropy.Digest"); }
+TEST(Head, SameBitsForAnyThreadCount) { expect_same_digest("Head.Digest"); }
 
 }  // namespace
-}  // namespace tessera::kernels
+}  // namespace tessera
 
 int main(int argc, char** argv) { return tessera::kernels::testing::run_with_kokkos(argc, argv); }
