@@ -101,8 +101,6 @@ void add(const Context& context, void* out, const void* x, const void* y, std::i
   with_float_type(dtype, add_values);
 }
 
-void accumulate(const Context& context, float* out, const float* x, std::int64_t n) { cuda::add(context, out, out, x, n, DType::f32); }
-
 void column_sums(const Context& context, const ColumnSums& p) {
   if (p.M == 0 || p.N == 0) return;
   TESSERA_CUDA_REQUIRE(context.workspace.size() >= cuda::column_sums_workspace_bytes(p));

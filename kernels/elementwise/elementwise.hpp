@@ -7,8 +7,6 @@ namespace tessera::kernels {
 /// out = x + y; out may be x or y. f32 or bf16, the sum in fp32; or i64, which wraps.
 TESSERA_OP(add, (const Context& context, void* out, const void* x, const void* y, std::int64_t n, DType dtype),
            (context, out, x, y, n, dtype))
-/// out += x in fp32.
-TESSERA_OP(accumulate, (const Context& context, float* out, const float* x, std::int64_t n), (context, out, x, n))
 
 /// sum[j] += sum over rows of x(M,N) in a fixed order: the gradient of a bias. x is f32 or bf16.
 struct ColumnSums {

@@ -49,8 +49,6 @@ void add(const Context&, void* out, const void* x, const void* y, std::int64_t n
   });
 }
 
-void accumulate(const Context& context, float* out, const float* x, std::int64_t n) { host::add(context, out, out, x, n, DType::f32); }
-
 void column_sums(const Context& context, const ColumnSums& p) {
   if (p.M == 0 || p.N == 0) return;
   std::size_t needed = host::column_sums_workspace_bytes(p);

@@ -245,8 +245,6 @@ void add_others(std::vector<Contender>& list, const Memory& memory, std::int32_t
                   }});
   n = memory.cut({4, 2}, p, 1024);
   list.push_back({"cast fp32 to bf16", 6 * count(n), "triad", [=] { cast({}, p[1], DType::bf16, p[0], DType::f32, n); }});
-  list.push_back({"accumulate", 12 * count(n / 2), "update",
-                  [=] { accumulate({}, reinterpret_cast<float*>(p[0]), reinterpret_cast<float*>(p[0]) + n / 2, n / 2); }});
   list.push_back({"normal", 4 * count(n), "copy", [=] { normal({}, reinterpret_cast<float*>(p[0]), n, 0.01f, 1, 2, 0); }});
 }
 

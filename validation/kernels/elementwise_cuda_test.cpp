@@ -43,15 +43,6 @@ TEST_F(ElementwiseCuda, SumsOfIntegersWrapAsOnTheHost) {
   }
 }
 
-TEST_F(ElementwiseCuda, AccumulateHasTheBitsOfTheHost) {
-  const auto x = random_values<float>(1013, 1), y = random_values<float>(1013, 2);
-  auto expected = x;
-  host::accumulate({}, expected.data(), y.data(), 1013);
-  DeviceArray<float> dx(x), dy(y);
-  cuda::accumulate({}, dx.data(), dy.data(), 1013);
-  EXPECT_EQ(digest(dx.host()).hex(), digest(expected).hex());
-}
-
 template <class Out, class In>
 void check_cast(std::int64_t shift) {
   for (std::int64_t n : sizes) {
