@@ -147,7 +147,7 @@ TEST_F(SoftmaxLossRowsCuda, SumsLossesInFp64) {
     const std::vector<float> losses = random_values<float>(M, 4);
     double expected = 0;
     host::sum_losses({}, {.sum = &expected, .losses = losses.data(), .M = M});
-    const DeviceArray<float> on_gpu(losses);
+    DeviceArray<float> on_gpu(losses);
     DeviceArray<double> sum(1);
     cuda::sum_losses({}, {.sum = sum.data(), .losses = on_gpu.data(), .M = M});
     EXPECT_NEAR(sum.host()[0], expected, 1e-12 * static_cast<double>(M)) << M;
