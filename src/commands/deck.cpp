@@ -9,6 +9,7 @@
 #include "base/log.hpp"
 #include "commands/commands.hpp"
 #include "deck/value.hpp"
+#include "model/recompute.hpp"
 
 namespace tessera {
 namespace {
@@ -21,6 +22,17 @@ struct DeckOptions {
 };
 
 ParsedDeck parse(const DeckOptions& o) { return parse_deck(o.path, o.overrides, o.ranks); }
+
+/// With what only the model's record knows.
+ParsedDeck parse_for_model(const DeckOptions& o) {
+  ParsedDeck parsed = parse(o);
+  if (!parsed.faults.empty() || parsed.deck.activation.keep.empty()) return parsed;
+  Deck deck = parsed.deck;
+  deck.model.layers = 1;
+  if (const std::string fault = fault_of_keep(model_segments(model_shape(deck)), deck.activation.keep); !fault.empty())
+    parsed.faults.push_back({o.path, 0, 0, "activation.keep", fault});
+  return parsed;
+}
 
 /// Every key with its typed value, nested by section.
 nlohmann::ordered_json values_json(const Deck& deck) {
@@ -58,7 +70,7 @@ int check_json(const DeckOptions& o, const ParsedDeck& parsed) {
 }
 
 int check(const DeckOptions& o) {
-  ParsedDeck parsed = parse(o);
+  ParsedDeck parsed = parse_for_model(o);
   if (o.json) return check_json(o, parsed);
   if (!parsed.faults.empty()) {
     for (const Fault& f : parsed.faults) fmt::print("{}\n", f.str());

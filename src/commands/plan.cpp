@@ -6,11 +6,13 @@
 #include "base/limits.hpp"
 #include "commands/commands.hpp"
 #include "kernels/parallel.hpp"
+#include "memory/arena.hpp"
 #include "schedule/build/builder.hpp"
 #include "schedule/build/micro_batches.hpp"
-#include "schedule/plan/memory_plan.hpp"
+#include "schedule/plan/peak.hpp"
+#include "schedule/plan/recompute_choice.hpp"
+#include "schedule/plan/remedies.hpp"
 #include "schedule/plan/step_cost.hpp"
-#include "train/device.hpp"
 
 namespace tessera {
 namespace {
@@ -28,48 +30,148 @@ std::int64_t total_bytes(const MemoryPlan& plan) {
   return sum;
 }
 
-nlohmann::ordered_json plan_json(const PlanOptions& o, const BuildRequest& request, const Schedule& schedule, const MemoryPlan& plan) {
-  const StepCost cost = step_cost(schedule);
-  nlohmann::ordered_json tiers;
+/// A plan with all that is said of it.
+struct Planned {
+  const PlanOptions& options;
+  const ParsedDeck& parsed;
+  BuildRequest request;
+  MemoryLimits limits;  ///< that the deck states
+  int per_node = 1, threads = 1;
+  Schedule schedule = build_schedule(request);
+  MemoryPlan plan = place(schedule);
+  std::vector<Shortfall> lacking = shortfalls(plan.bytes, limits);
+  Remedies remedies = lacking.empty() ? Remedies{} : find_remedies(request, limits);
+};
+
+using Json = nlohmann::ordered_json;
+
+Json tiers_json(const Planned& p) {
+  Json tiers;
   for (std::size_t t = 0; t < tier_count; ++t) {
-    if (plan.bytes[t] == 0) continue;
-    nlohmann::ordered_json categories;
+    if (p.plan.bytes[t] == 0) continue;
+    Json categories;
     for (std::size_t c = 0; c < category_count; ++c)
-      if (plan.by_category[t][c] > 0) categories[name_of(static_cast<Category>(c))] = plan.by_category[t][c];
+      if (p.plan.by_category[t][c] > 0) categories[name_of(static_cast<Category>(c))] = p.plan.by_category[t][c];
+    const Peak peak = peak_of(p.schedule, static_cast<Tier>(t));
+    Json parts;
+    for (const Peak::Part& part : peak.parts)
+      parts[name_of(part.category)] = {
+          {"bytes", part.bytes}, {"buffers", part.buffers}, {"largest", part.largest}, {"largest_bytes", part.largest_bytes}};
     tiers[std::string(name_of(static_cast<Tier>(t)))] = {
-        {"bytes", plan.bytes[t]}, {"persistent", plan.persistent[t]}, {"transient", plan.transient[t]}, {"categories", categories}};
+        {"bytes", p.plan.bytes[t]},
+        {"persistent", p.plan.persistent[t]},
+        {"transient", p.plan.transient[t]},
+        {"categories", categories},
+        {"peak", {{"section", peak.section}, {"task", peak.task}, {"bytes", peak.bytes}, {"categories", parts}}}};
   }
-  const FlopsPerToken flops = flops_per_token(schedule.shape);
-  return {{"deck", o.path},
-          {"ranks", request.data.size},
-          {"zero_stage", request.deck.zero.stage},
-          {"parameters", parameter_count(request.layout.table)},
-          {"units", request.layout.units.size()},
-          {"micro_batches_per_rank", accumulation_steps(request.deck, request.data.size)},
-          {"flops_per_token", {{"full", flops.full}, {"causal", flops.causal}}},
-          {"bytes_per_rank", total_bytes(plan)},
-          {"tiers", tiers},
-          {"step", {{"tasks", cost.tasks}, {"flops", cost.flops}, {"bytes_moved", cost.bytes_moved}}},
-          {"recompute",
-           {{"mode", request.deck.activation.recompute},
-            {"every", request.deck.activation.every},
-            {"flops", cost.remade_flops},
-            {"bytes_saved", recompute_gain(request, schedule, plan).bytes_saved}}},
-          {"schedule_hash", schedule.hash().hex()}};
+  return tiers;
 }
 
-void print_plan(const BuildRequest& request, const Schedule& schedule, const MemoryPlan& plan) {
-  const StepCost cost = step_cost(schedule);
-  const FlopsPerToken flops = flops_per_token(schedule.shape);
+Json limits_json(const Planned& p) {
+  Json limits;
+  for (const MemoryKind kind : {MemoryKind::gpu, MemoryKind::host}) {
+    const std::int64_t needed = bytes_of(p.plan.bytes, kind);
+    if (needed == 0) continue;
+    Json& row = limits[name_of(kind)] = {{"needed", needed}};
+    if (kind == MemoryKind::host) row["needed_by_node"] = needed * p.per_node;
+    if (const auto& limit = p.limits[static_cast<std::size_t>(kind)])
+      row["limit"] = limit->bytes, row["left"] = limit->bytes - needed, row["source"] = limit->source;
+  }
+  return limits;
+}
+
+Json recompute_json(const Planned& p) {
+  const ActivationKeys& a = p.request.deck.activation;
+  Json recompute = {{"mode", a.recompute},
+                    {"every", a.every},
+                    {"flops", step_cost(p.schedule).remade_flops},
+                    {"bytes_saved", recompute_gain(p.request, p.schedule, p.plan).bytes_saved}};
+  if (p.request.recompute) recompute["chosen"] = describe(*p.request.recompute, p.request.deck.model.layers);
+  return recompute;
+}
+
+Json plan_json(const Planned& p) {
+  const StepCost cost = step_cost(p.schedule);
+  const FlopsPerToken flops = flops_per_token(p.schedule.shape);
+  Json out = {{"deck", p.options.path},
+              {"ranks", p.request.data.size},
+              {"zero_stage", p.request.deck.zero.stage},
+              {"parameters", parameter_count(p.request.layout.table)},
+              {"units", p.request.layout.units.size()},
+              {"micro_batches_per_rank", accumulation_steps(p.request.deck, p.request.data.size)},
+              {"flops_per_token", {{"full", flops.full}, {"causal", flops.causal}}},
+              {"bytes_per_rank", total_bytes(p.plan)},
+              {"tiers", tiers_json(p)},
+              {"limits", limits_json(p)},
+              {"fits", p.lacking.empty()},
+              {"step", {{"tasks", cost.tasks}, {"flops", cost.flops}, {"bytes_moved", cost.bytes_moved}}},
+              {"recompute", recompute_json(p)},
+              {"schedule_hash", p.schedule.hash().hex()},
+              {"threads_per_rank", p.threads}};
+  for (const Remedy& remedy : p.remedies.found)
+    out["remedies"].push_back({{"change", remedy.change},
+                               {"cost", remedy.cost},
+                               {"gpu_bytes", bytes_of(remedy.bytes, MemoryKind::gpu)},
+                               {"host_bytes", bytes_of(remedy.bytes, MemoryKind::host)}});
+  if (p.options.schedule) out["schedule"] = print_schedule(p.schedule);
+  return out;
+}
+
+void print_limits(const Planned& p) {
+  const auto human = [](std::int64_t bytes) { return human_bytes(static_cast<double>(bytes)); };
+  const char* label = "limits";
+  for (const MemoryKind kind : {MemoryKind::gpu, MemoryKind::host}) {
+    const std::int64_t needed = bytes_of(p.plan.bytes, kind);
+    if (needed == 0) continue;
+    const auto& limit = p.limits[static_cast<std::size_t>(kind)];
+    std::string text;
+    if (!limit)
+      text = fmt::format("{}; the deck says no limit ({})", human(needed), kind == MemoryKind::gpu ? "memory.device" : "memory.host_limit");
+    else
+      text = fmt::format("{} of {}, {} {}: {}", human(needed), human(limit->bytes), human(std::abs(limit->bytes - needed)),
+                         needed > limit->bytes ? "too much" : "left", limit->source);
+    if (kind == MemoryKind::host && p.per_node > 1)
+      text += fmt::format("; {} for the {} ranks of a node", human(needed * p.per_node), p.per_node);
+    fmt::print("{:9} {:4} {}\n", label, name_of(kind), text);
+    label = "";
+  }
+}
+
+void print_plan(const Planned& p) {
+  const Deck& deck = p.request.deck;
+  const StepCost cost = step_cost(p.schedule);
+  const FlopsPerToken flops = flops_per_token(p.schedule.shape);
+  for (const std::string& line : p.parsed.resolved) fmt::print("auto      {}\n", line);
+  if (deck.run.device == "auto") fmt::print("auto      run.device: planned for the host; run.device=cuda plans for a GPU\n");
   fmt::print("model     {} parameters in {} units; {} FLOPs a token (causal: {})\n",
-             human_count(static_cast<double>(parameter_count(request.layout.table))), request.layout.units.size(), human_count(flops.full),
-             human_count(flops.causal));
-  fmt::print("mesh      {} data-parallel ranks, ZeRO stage {}\n", request.data.size, request.deck.zero.stage);
-  fmt::print("batch     {}\n", describe_batch(request.deck, request.data.size));
+             human_count(static_cast<double>(parameter_count(p.request.layout.table))), p.request.layout.units.size(),
+             human_count(flops.full), human_count(flops.causal));
+  fmt::print("mesh      {} data-parallel ranks, ZeRO stage {}\n", p.request.data.size, deck.zero.stage);
+  fmt::print("batch     {}\n", describe_batch(deck, p.request.data.size));
   fmt::print("step      {} tasks, {} FLOPs and {} moved by collectives, on each rank\n", cost.tasks, human_count(cost.flops),
              human_bytes(cost.bytes_moved));
-  fmt::print("recompute {}\n", describe_recompute(request.deck, recompute_gain(request, schedule, plan)));
-  fmt::print("memory    {} on each rank\n{}", human_bytes(static_cast<double>(total_bytes(plan))), print_memory(schedule, plan));
+  fmt::print("recompute {}\n", describe_recompute(p.request, recompute_gain(p.request, p.schedule, p.plan)));
+  fmt::print("memory    {} on each rank\n{}", human_bytes(static_cast<double>(total_bytes(p.plan))), print_memory(p.schedule, p.plan));
+  print_limits(p);
+  fmt::print("peak      when a tier holds most, and what it holds then\n");
+  for (std::size_t t = 0; t < tier_count; ++t)
+    if (p.plan.transient[t] > 0) fmt::print("{}", print_peak(peak_of(p.schedule, static_cast<Tier>(t)), static_cast<Tier>(t)));
+  if (p.options.schedule) fmt::print("\n{}", print_schedule(p.schedule));
+}
+
+/// What auto may take: what the deck says, or on the host this machine's share.
+MemoryLimits limits_of_auto(const Deck& deck, const MemoryLimits& stated, int per_node) {
+  const bool gpu = deck.run.device == "cuda";
+  if (stated[static_cast<std::size_t>(gpu ? MemoryKind::gpu : MemoryKind::host)]) return stated;
+  if (gpu)
+    fail(
+        ExitCode::usage,
+        "activation.recompute = \"auto\" chooses by the memory of a GPU, and a plan looks for none: say it, for example memory.device=\"80 "
+        "GB\"");
+  MemoryLimits limits = stated;
+  lower(limits[static_cast<std::size_t>(MemoryKind::host)],
+        {static_cast<std::int64_t>(node_memory().available) / per_node, "this machine's free memory over the ranks of a node"});
+  return limits;
 }
 
 int run(const PlanOptions& o) {
@@ -81,33 +183,33 @@ int run(const PlanOptions& o) {
                           ? static_cast<int>(deck.run.threads)
                           : std::clamp(static_cast<int>(std::thread::hardware_concurrency()) / per_node, 1, most_threads);
   kernels::plan_for_threads(threads);
-  const BuildRequest request = request_for(deck, make_mesh(deck.mesh, o.ranks), 0, Purpose::training);
-  const Schedule schedule = build_schedule(request);
-  const MemoryPlan plan = place(schedule);
-  if (o.json) {
-    auto out = plan_json(o, request, schedule, plan);
-    out["threads_per_rank"] = threads;
-    if (o.schedule) out["schedule"] = print_schedule(schedule);
-    fmt::print("{}\n", out.dump(2));
-    return 0;
-  }
-  for (const std::string& line : parsed.resolved) fmt::print("auto      {}\n", line);
-  if (deck.run.device == "auto") fmt::print("auto      run.device: planned for the host; run.device=cuda plans for a GPU\n");
-  print_plan(request, schedule, plan);
-  if (o.schedule) fmt::print("\n{}", print_schedule(schedule));
-  return 0;
+  BuildRequest request = request_for(deck, make_mesh(deck.mesh, o.ranks), 0, Purpose::training);
+  const MemoryLimits stated = stated_limits(deck, o.ranks);
+  if (deck.activation.recompute == "auto") settle_recompute(request, limits_of_auto(deck, stated, per_node));
+  const Planned planned{.options = o,
+                        .parsed = parsed,
+                        .request = std::move(request),
+                        .limits = stated,
+                        .per_node = std::min(per_node, o.ranks),
+                        .threads = threads};
+  if (o.json)
+    fmt::print("{}\n", plan_json(planned).dump(2));
+  else
+    print_plan(planned);
+  if (planned.lacking.empty()) return 0;
+  fail(ExitCode::memory, "{}{}", print_shortfalls(planned.lacking), print_remedies(planned.remedies, deck));
 }
 
 }  // namespace
 
 void add_plan(CLI::App& app, Chosen& chosen) {
-  CLI::App* command =
-      app.add_subcommand("plan", "Memory, FLOPs, traffic and tasks of a run, before it runs; allocates nothing and needs no MPI");
+  CLI::App* command = app.add_subcommand(
+      "plan", "Memory, FLOPs, traffic and tasks of a run, before it runs and for any machine; allocates nothing and needs no MPI or GPU");
   auto options = std::make_shared<PlanOptions>();
   command->add_option("DECK", options->path, "TOML file")->required();
   command->add_option("key=value", options->overrides, "Overrides, for example zero.stage=3; applied in order");
   command->add_option("--ranks", options->ranks, "Data-parallel ranks of the launch")->check(CLI::Range(1, 1000000))->capture_default_str();
-  command->add_option("--ranks-per-node", options->ranks_per_node, "Ranks that share a node's cores; 0: all")
+  command->add_option("--ranks-per-node", options->ranks_per_node, "Ranks that share a node's cores and host memory; 0: all")
       ->check(CLI::Range(0, 1000000))
       ->capture_default_str();
   command
@@ -119,7 +221,7 @@ void add_plan(CLI::App& app, Chosen& chosen) {
   command->add_flag("--json", options->json, "Print one JSON object");
   command->footer(
       "Examples:\n  tessera plan inputs/quickstart.toml --ranks 4\n  tessera plan inputs/train_70b.toml --ranks 64 --ranks-per-node 8 "
-      "--json");
+      "run.device=cuda memory.device=\"80 GB\"");
   command->callback([options, &chosen] { chosen = [options] { return run(*options); }; });
 }
 

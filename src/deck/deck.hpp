@@ -83,8 +83,9 @@ struct ZeroKeys {
 };
 
 struct ActivationKeys {
-  std::string recompute;   // none | selective | full
-  std::int64_t every = 1;  // layers between two kept streams
+  std::string recompute;               // none | selective | full | auto
+  std::int64_t every = 1;              // layers between two kept streams
+  std::vector<std::string> keep = {};  // values, or kinds of segments, that are not made again
   friend bool operator==(const ActivationKeys&, const ActivationKeys&) = default;
 };
 
@@ -121,6 +122,7 @@ struct KernelKeys {
 };
 
 struct MemoryKeys {
+  std::int64_t device = 0;      // bytes of a rank's GPU, or that a host rank computes in; 0: what there is
   std::int64_t host_limit = 0;  // bytes a rank may plan for; 0: what the node has, shared by its ranks
   friend bool operator==(const MemoryKeys&, const MemoryKeys&) = default;
 };

@@ -21,7 +21,13 @@ Literal to_literal(const toml::node& node) {
   if (auto v = node.as_boolean()) return {v->get(), ""};
   if (auto v = node.as_string()) return {v->get(), ""};
   if (node.is_table()) return {std::monostate{}, "a section"};
-  if (node.is_array()) return {std::monostate{}, "an array"};
+  if (auto* array = node.as_array()) {
+    std::vector<std::string> texts;
+    for (const toml::node& element : *array)
+      if (auto text = element.as_string()) texts.push_back(text->get());
+    if (texts.size() == array->size()) return {texts, ""};
+    return {std::monostate{}, "an array"};
+  }
   return {std::monostate{}, "a date or time"};
 }
 
@@ -99,7 +105,7 @@ class Walker {
 /// The value of an override: TOML where it is TOML, otherwise the bare text. Keys that hold text take anything as it is that is not in
 /// quotes or brackets.
 Literal override_value(const Key& key, const std::string& text) {
-  // "a" is a text with its quotes, ["a", "b"] a list that no key takes.
+  // "a" is a text with its quotes, ["a", "b"] a list.
   bool written_as_toml = key.type != KeyType::text || std::string_view("\"'[{").find(text.front()) != std::string_view::npos;
   if (text.find('\n') == std::string::npos && written_as_toml && !too_deep(text)) {
     try {
@@ -112,10 +118,9 @@ Literal override_value(const Key& key, const std::string& text) {
 }
 
 bool is_valid_text(const Literal& literal) {
-  auto* text = std::get_if<std::string>(&literal.value);
-  if (!text) return true;
+  if (!std::holds_alternative<std::string>(literal.value) && !std::holds_alternative<std::vector<std::string>>(literal.value)) return true;
   try {
-    [[maybe_unused]] toml::table ignored = toml::parse("v = " + toml_string(*text));  // a string: dots in it nest nothing
+    [[maybe_unused]] toml::table ignored = toml::parse("v = " + literal.str());  // strings: dots in them nest nothing
     return true;
   } catch (const toml::parse_error&) {
     return false;

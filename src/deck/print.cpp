@@ -23,6 +23,8 @@ std::string type_text(const Key& key) {
       return "boolean";
     case KeyType::text:
       return "text";
+    case KeyType::texts:
+      return "list of texts";
   }
   return {};
 }

@@ -274,6 +274,11 @@ void check_packing(Draft& draft) {
 void check_activation(Draft& draft) {
   if (!draft.good({"activation.recompute", "activation.every"})) return;
   const ActivationKeys& a = draft.deck.activation;
+  if (draft.good({"activation.keep"}) && !a.keep.empty() && a.recompute == "none")
+    draft.fault(
+        {"activation.keep", "activation.recompute"},
+        "activation.recompute = \"none\" makes nothing again; leave activation.keep out, or set recompute to \"selective\", \"full\" or "
+        "\"auto\"");
   if (a.every == 1 || a.recompute == "full") return;
   idle(draft, "activation.every", "activation.recompute",
        fmt::format(

@@ -201,12 +201,17 @@ const std::vector<Key> table = {
      .help = "Memory tier of the parameter shards when they are not kept with the kernels; only none in this version."},
 
     // [activation]
-    {KEY(activation.recompute), .type = text, .choices = {"none", "selective", "full"}, .fallback = "\"none\"",
+    {KEY(activation.recompute), .type = text, .choices = {"none", "selective", "full"}, .fallback = "\"none\"", .automatic = Auto::kept,
      .help =
          "What the backward pass makes again and the forward pass need not keep. selective: the half of the bytes that costs the fewest "
-         "FLOPs; full: all but the residual stream that enters a layer. No bit of a run depends on it."},
+         "FLOPs; full: all but the residual stream that enters a layer; auto: the fewest FLOPs with which the plan fits memory.device, or "
+         "what the ranks have, said at the start. No bit of a run depends on it."},
     {KEY(activation.every), .type = integer, .unit = "layers", .limits = {.least = 1, .most = 100000}, .fallback = "1",
      .help = "With recompute = \"full\": layers from one kept stream to the next."},
+    {KEY(activation.keep), .type = texts, .fallback = "[]",
+     .help = "What recompute does not drop: values of a layer, for example \"attention.context\", or kinds of segments (\"attention\", "
+             "\"mlp\"), "
+             "which stand for all that recompute = \"none\" keeps of them. A name that is none is refused with the list of all."},
 
     // [mesh]
     {KEY(mesh.dp), .type = integer, .unit = "ranks", .limits = {.least = 0, .most = 1e7}, .fallback = "\"auto\"", .automatic = Auto::kept,
@@ -272,6 +277,12 @@ const std::vector<Key> table = {
          "in fp32, where there is no cuDNN and in reproducible mode, where cuDNN's workspace grows with the square of the sequence."},
 
     // [memory]
+    {KEY(memory.device), .type = bytes, .unit = "bytes", .limits = {.least = 1}, .fallback = "\"auto\"", .automatic = Auto::kept,
+     .help =
+         "Memory that a rank computes in, for example \"80 GB\", for `tessera plan` and the run: that of its GPU, of which a reserve is "
+         "kept "
+         "for CUDA, NCCL and libraries; with run.device = \"host\" a limit of its host memory, beside host_limit. auto is what a run finds "
+         "free; a plan for a GPU then knows no limit."},
     {KEY(memory.host_limit), .type = bytes, .unit = "bytes", .limits = {.least = 1}, .fallback = "\"auto\"", .automatic = Auto::kept,
      .help = "Host memory that a rank may plan for, for example \"8 GiB\"; auto is what the node has, shared by its ranks."},
 };

@@ -13,7 +13,8 @@
 namespace tessera {
 
 /// How a key finds its field in a deck: one function for each type that a field can have.
-using FieldRef = std::variant<std::int64_t& (*)(Deck&), double& (*)(Deck&), bool& (*)(Deck&), std::string& (*)(Deck&), DType& (*)(Deck&)>;
+using FieldRef = std::variant<std::int64_t& (*)(Deck&), double& (*)(Deck&), bool& (*)(Deck&), std::string& (*)(Deck&), DType& (*)(Deck&),
+                              std::vector<std::string>& (*)(Deck&)>;
 
 /// What a user writes for the value.
 enum class KeyType {
@@ -24,6 +25,7 @@ enum class KeyType {
   real,      ///< 0.1
   boolean,   ///< true
   text,      ///< "cosine"; with choices: one of them
+  texts,     ///< ["attention", "mlp.gate_up"]
   toggle     ///< "auto", true or false, kept as text
 };
 

@@ -72,6 +72,8 @@ std::string expected_text(const Key& key) {
       return "true, false or \"auto\"";
     case KeyType::text:
       return "text in double quotes";
+    case KeyType::texts:
+      return "a list of texts, for example [\"a\", \"b\"]";
     case KeyType::bytes:
     case KeyType::duration:
       what = "text with a unit";
@@ -221,6 +223,12 @@ std::string assign(const Key& key, const Literal& literal, Deck& deck, bool& is_
     }
     case KeyType::text:
       return text ? assign_text(key, *text, deck) : wrong_type(key, literal);
+    case KeyType::texts: {
+      auto* texts = std::get_if<std::vector<std::string>>(&literal.value);
+      if (!texts) return wrong_type(key, literal);
+      field<std::vector<std::string>>(key, deck) = *texts;
+      return {};
+    }
     case KeyType::bytes:
     case KeyType::duration:
       return text ? assign_quantity(key, *text, field<std::int64_t>(key, deck)) : wrong_type(key, literal);
@@ -237,6 +245,7 @@ Literal read_value(const Key& key, const Deck& deck) {
   if (std::holds_alternative<double& (*)(Deck&)>(key.field)) return {field<double>(key, deck), ""};
   if (std::holds_alternative<bool& (*)(Deck&)>(key.field)) return {field<bool>(key, deck), ""};
   if (std::holds_alternative<DType& (*)(Deck&)>(key.field)) return {std::string(name_of(field<DType>(key, deck))), ""};
+  if (key.type == KeyType::texts) return {field<std::vector<std::string>>(key, deck), ""};
   const std::string& text = field<std::string>(key, deck);
   if (key.type == KeyType::toggle && text != "auto") return {text == "true", ""};
   return {text, ""};
@@ -257,6 +266,7 @@ Literal fallback_literal(const Key& key) {
   std::string_view t = key.fallback;
   if (t.starts_with('"')) return {std::string(t.substr(1, t.size() - 2)), ""};
   if (t == "true" || t == "false") return {t == "true", ""};
+  if (t == "[]") return {std::vector<std::string>{}, ""};
   if (key.type == KeyType::real) {
     double v = 0;
     std::from_chars(t.data(), t.data() + t.size(), v);
@@ -272,6 +282,11 @@ std::string Literal::str() const {
   if (auto* v = std::get_if<double>(&value)) return shortest(*v);
   if (auto* v = std::get_if<bool>(&value)) return *v ? "true" : "false";
   if (auto* v = std::get_if<std::string>(&value)) return toml_string(*v);
+  if (auto* v = std::get_if<std::vector<std::string>>(&value)) {
+    std::vector<std::string> quoted;
+    for (const std::string& text : *v) quoted.push_back(toml_string(text));
+    return fmt::format("[{}]", fmt::join(quoted, ", "));
+  }
   return kind;
 }
 

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "train/engine/fit.hpp"
+
 namespace tessera {
 namespace {
 
@@ -9,6 +11,7 @@ Deck deck_of(const io::CheckpointReader& reader, const std::string& device) {
   Deck deck = require_deck(parse_stored_deck(reader.meta().deck, reader.folder() + "/checkpoint.h5:deck", device));
   deck.zero.stage = 0;
   deck.mesh.dp = 1;
+  deck.memory.device = 0;                                                    // of the machine that it was trained on
   if (deck.kernels.attention == "cudnn") deck.kernels.attention = "native";  // cuDNN may not be where the checkpoint is read
   return deck;
 }
@@ -30,7 +33,9 @@ LoadedModel load_model(const std::string& checkpoint, const std::string& device,
   if (options.text.capacity > 0) model.deck.run.reproducible = false;
   BuildRequest request = request_for(model.deck, Mesh{}, 0, options.micro_batch > 0 ? Purpose::evaluation : Purpose::generation);
   request.text = options.text;
-  model.engine = std::make_unique<Engine>(plan_run(request), EngineOptions{.room = {.advice = what_to_do(options)}});
+  RunPlan plan = plan_run(request);
+  require_fits(plan, limits_here(model.deck, 1), what_to_do(options));
+  model.engine = std::make_unique<Engine>(std::move(plan));
   model.engine->read_state(reader);
   model.engine->publish();
   return model;

@@ -103,17 +103,25 @@ void SegmentPass::run(const Segment& record, std::span<void* const> addresses, s
   }
 }
 
-Kept keep_for_backward(const Segment& segment, KeptBy pass, const std::function<bool(const ValueInfo&)>& wanted) {
+Kept keep_for_backward(const Segment& segment, const std::function<KeptBy(const ValueInfo&)>& wanted) {
   TESSERA_REQUIRE(segment.values.size() <= max_values, "{} has {} values", segment.name, segment.values.size());
   Kept kept(segment.values.size(), KeptBy::none);
   for (std::size_t v = 0; v < kept.size(); ++v) {
     const ValueInfo& info = segment.values[v];
-    if (info.kind == ValueKind::activation && !info.remade && (!wanted || wanted(info))) kept[v] = pass;
+    if (info.kind == ValueKind::activation) kept[v] = wanted(info);
   }
-  // Of what may be kept, what the backward pass reads: the rest it never needs, or it stands in the way of what is made again.
-  const Replay replay = replay_backward(segment, kept);
-  for (std::size_t v = 0; v < kept.size(); ++v)
-    if (!replay.read(v)) kept[v] = KeptBy::none;
+  // Of what may be kept, what the backward pass reads: the rest it never needs, or it stands in the way of what is made again. A call that
+  // is made again writes all its values, by when a gradient may have taken the place of one that was kept: none of them is.
+  for (bool settled = false; !settled;) {
+    Replay replay = replay_backward(segment, kept);
+    for (std::size_t v = 0; v < kept.size(); ++v)
+      if (!replay.read(v)) kept[v] = KeptBy::none;
+    settled = true;
+    for (const CallRef& ref : replay.take())
+      for (const Touch& touch : call_of(segment, ref).touches)
+        if (!ref.backward && writes(touch) && kept[index(touch.value)] != KeptBy::none)
+          kept[index(touch.value)] = KeptBy::none, settled = false;
+  }
   return kept;
 }
 

@@ -45,9 +45,8 @@ struct SegmentPass {
            float grad_scale) const;
 };
 
-/// Keeps, of the values that `wanted` names, those that the backward pass then reads; the others it makes again, and what the text says it
-/// always makes again (Recorder::remade). No `wanted`: all.
-Kept keep_for_backward(const Segment& segment, KeptBy pass, const std::function<bool(const ValueInfo&)>& wanted = {});
+/// Keeps what `wanted` says of each activation, as far as the backward pass then reads it; the others it makes again.
+Kept keep_for_backward(const Segment& segment, const std::function<KeptBy(const ValueInfo&)>& wanted);
 
 /// All calls of the forward text. `number` is the segment's, in forward order.
 SegmentPass forward_pass(const Segment& segment, int number, const Kept& kept);

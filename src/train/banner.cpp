@@ -25,7 +25,8 @@ void print_banner(const BannerFacts& f) {
        human_count(static_cast<double>(parameter_count(f.engine.layout().table))), f.engine.layout().units.size(), human_count(flops.full),
        human_count(flops.causal));
   info("batch       {}", describe_batch(deck, f.engine.data().size));
-  info("recompute   {}", describe_recompute(deck, recompute_gain(f.engine.planned().request, f.engine.schedule(), f.engine.plan())));
+  info("recompute   {}",
+       describe_recompute(f.engine.planned().request, recompute_gain(f.engine.planned().request, f.engine.schedule(), f.engine.plan())));
   info("memory      of this rank, planned and allocated\n{}", print_memory(f.engine.schedule(), f.engine.plan()));
 }
 

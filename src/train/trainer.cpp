@@ -22,12 +22,14 @@
 #include "topology/devices/binding.hpp"
 #include "topology/devices/gpu_binding.hpp"
 #include "topology/failure/signals.hpp"
+#include "train/agree_on_recompute.hpp"
 #include "train/banner.hpp"
 #include "train/batches.hpp"
 #include "train/data_order.hpp"
 #include "train/device.hpp"
 #include "train/device_overhead.hpp"
 #include "train/engine/engine.hpp"
+#include "train/engine/fit.hpp"
 #include "train/machine_rate.hpp"
 #include "train/program_identity.hpp"
 #include "train/progress.hpp"
@@ -126,8 +128,7 @@ class Training {
     runtime_.emplace(threads, spaces_of(deck_.run.device), gpu.device);
     if (on_gpus) overhead_.emplace(used_device_memory), overhead_->count("CUDA context");
     const Mesh mesh = make_mesh(deck_.mesh, world_.ranks());
-    RunPlan plan = plan_run(request_for(deck_, mesh, world_.rank(), Purpose::training));
-    together([&] { require_fits(deck_, plan.memory, world_.place().local_ranks, {.ranks_on_gpu = gpu.sharing}); });
+    RunPlan plan = plan_for_this_machine(mesh, {.node = world_.place().local_ranks, .gpu = gpu.sharing});
     world_.require_same("schedule", plan.schedule.hash());
     Meeting meeting;
     if (world_.ranks() > 1) {
@@ -156,6 +157,20 @@ class Training {
                   .gemm_rate = gemm_rate_,
                   .attention = describe_attention(engine_->schedule().shape),
                   .engine = *engine_});
+  }
+
+  /// Settles what the deck leaves to the memory that there is, and refuses what does not fit.
+  RunPlan plan_for_this_machine(const Mesh& mesh, const Sharing& sharing) {
+    BuildRequest request = request_for(deck_, mesh, world_.rank(), Purpose::training);
+    MemoryLimits limits;
+    together([&] { limits = limits_here(deck_, world_.ranks(), sharing); });
+    request.recompute = agree_on_recompute(world_, request, limits);
+    std::optional<RunPlan> plan;
+    together([&] {
+      plan = plan_run(request);
+      require_fits(*plan, limits);
+    });
+    return std::move(*plan);
   }
 
   std::int64_t restore(const std::string& checkpoint) {

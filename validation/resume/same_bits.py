@@ -41,13 +41,28 @@ DEVICES = {
 def layout_keys(stage, ranks):
     # Lanes on threads for some, limits that cut collectives and keep few units live for others: none of it may move a bit.
     keys = {"zero__stage": stage, "run__lanes": "threads" if (stage + ranks) % 2 else "inline"}
-    recompute = ("none", "selective", "full")[(stage + ranks) % 3]
+    recompute = ("none", "selective", "full", "auto")[(stage + ranks) % 4]
     keys.update(activation__recompute=recompute, activation__every=1 + ranks % 2 if recompute == "full" else 1)
+    if recompute != "none" and stage % 2:
+        keys.update(activation__keep='["attention.context", "mlp.normed"]')
     if stage == 3:
         keys.update(zero__max_reuse_distance=0, zero__max_live_parameters=30000, zero__param_persistence_threshold=[0, 64, 2000, 100000][ranks % 4])
     if stage in (1, 2):
         keys.update(zero__reduce_bucket_size=4096, zero__allgather_bucket_size=4096, zero__sub_group_size=1024)
     return keys
+
+
+def with_memory_between(folder, ranks, keys):
+    """For a layout that leaves its recompute to the memory that there is: as much as makes auto drop something and not all."""
+    if keys["activation__recompute"] != "auto":
+        return keys
+    kind = "GPU" if keys.get("run__device") == "cuda" else "host"
+    most = {**keys, "activation__recompute": "none", "memory__device": '"1 TB"'}
+    most.pop("activation__keep", None)
+    least = {**keys, "activation__recompute": "full", "memory__device": '"1 TB"'}
+    limits = [folder.plan(ranks, "--threads", "1", **asked)["limits"][kind] for asked in (most, least)]
+    reserve = 10**12 - limits[0]["limit"]
+    return {**keys, "run__threads": 1, "memory__device": f'"{(limits[0]["needed"] + limits[1]["needed"]) // 2 + reserve} B"'}
 
 
 def reproducible(folder, dtype, device):
@@ -70,7 +85,7 @@ def reproducible(folder, dtype, device):
     if "graph_off" in device:
         layouts.insert(0, ("graph-off", *device["graph_off"], {"kernels__cuda_graph": "off"}))
     for name, stage, ranks, more in layouts:
-        folder.train(name, ranks, **layout_keys(stage, ranks), **more, **common)
+        folder.train(name, ranks, **with_memory_between(folder, ranks, {**layout_keys(stage, ranks), **more, **common}))
         good &= runs.same(name + " losses", folder.losses(name), losses)
         good &= runs.same(name + " state", folder.hashes(name), hashes)
     # From the reference's first checkpoint on, at other layouts, and from one of those on again.
@@ -78,7 +93,8 @@ def reproducible(folder, dtype, device):
     for (stage, ranks, after), save in zip(device["resumes"], saves[1:]):
         name = f"resumed-stage{stage}-ranks{ranks}"
         start = folder.run(before) + f"/checkpoints/step-{after:08d}"
-        folder.train(name, ranks, run__resume=start, checkpoint__every=save, checkpoint__keep=0, **layout_keys(stage, ranks), **common)
+        keys = with_memory_between(folder, ranks, {**layout_keys(stage, ranks), **common})
+        folder.train(name, ranks, run__resume=start, checkpoint__every=save, checkpoint__keep=0, **keys)
         good &= runs.same(name + " losses", folder.losses(name), {s: v for s, v in losses.items() if s > after})
         good &= runs.same(name + " state", folder.hashes(name), hashes)
         before = name
@@ -143,7 +159,7 @@ def fast(folder, dtype, device):
     reference = folder.losses("reference")
     good = True
     for name, ranks, keys in fast_layouts(device):
-        folder.train(name, ranks, precision__compute=dtype, **keys)
+        folder.train(name, ranks, **with_memory_between(folder, ranks, {"precision__compute": dtype, **keys}))
         good &= near(name, folder.losses(name), reference, dtype)
     return good
 

@@ -19,7 +19,8 @@ int ScheduleBuilder::add_pass(SegmentPass pass) {
 
 ScheduleBuilder::Events ScheduleBuilder::training_passes() {
   Events events;
-  activations_ = plan_activations(schedule_.segments, deck_.activation);
+  activations_ =
+      plan_activations(schedule_.segments, request_.recompute ? *request_.recompute : recompute_of(schedule_.segments, deck_.activation));
   const auto segment = [&](int s) -> const Segment& { return schedule_.segments[index(s)]; };
   const auto kept = [&](int s) -> const Kept& { return activations_.kept[index(s)]; };
   for (int s = 0; s < static_cast<int>(schedule_.segments.size()); ++s)

@@ -1,7 +1,10 @@
 // What a schedule is built from, made in one place for all who build one: run, plan, evaluation, tests.
 #pragma once
+#include <optional>
+
 #include "deck/deck.hpp"
 #include "model/layout.hpp"
+#include "model/recompute.hpp"
 #include "model/shape.hpp"
 #include "topology/mesh.hpp"
 
@@ -20,6 +23,8 @@ struct BuildRequest {
   Group data;                                 ///< the ranks that divide the batch and share the state of units
   std::int64_t evaluation_micro_batches = 0;  ///< per rank; 0: no evaluation program
   TextSize text = {};                         ///< of no capacity: no programs of a text
+  /// What is made again; without: what the deck says, which then is not "auto" where there is training.
+  std::optional<RecomputeChoice> recompute = {};
 
   bool training() const { return purpose == Purpose::training; }
 };

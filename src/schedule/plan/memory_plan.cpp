@@ -6,19 +6,15 @@
 #include <map>
 #include <optional>
 
-#include "schedule/plan/taken_addresses.hpp"
-
 namespace tessera {
-namespace {
-
-/// Moments are numbers of tasks, counted through all sections.
-using Lives = std::vector<std::vector<Moments>>;
 
 std::int64_t moments_of(const Schedule& schedule) {
   std::int64_t count = 0;
   for (const Section& section : schedule.sections) count += static_cast<std::int64_t>(section.tasks.size());
   return count;
 }
+
+namespace {
 
 /// Moments of each section's tasks.
 std::vector<Moments> moments_of_sections(const Schedule& schedule) {
@@ -100,6 +96,8 @@ std::vector<Moments> life_in_program(const std::vector<Moments>& sections, const
   return result;
 }
 
+}  // namespace
+
 Lives lives_of(const Schedule& schedule) {
   Lives lives = uses_by_section(schedule);
   const std::vector<Moments> sections = moments_of_sections(schedule);
@@ -118,6 +116,8 @@ Lives lives_of(const Schedule& schedule) {
 }
 
 std::int64_t placed_bytes(const Buffer& buffer) { return round_up(buffer.bytes, plan_alignment); }
+
+namespace {
 
 void place_persistent(const Schedule& schedule, MemoryPlan& plan) {
   for (std::size_t b = 0; b < schedule.buffers.size(); ++b) {

@@ -2,6 +2,7 @@
 #pragma once
 #include <array>
 
+#include "schedule/plan/taken_addresses.hpp"
 #include "schedule/task.hpp"
 
 namespace tessera {
@@ -18,6 +19,14 @@ struct MemoryPlan {
   std::array<std::int64_t, tier_count> persistent{};  ///< bytes that live through the whole run
   std::array<std::int64_t, tier_count> transient{};   ///< bytes shared by buffers that come and go
 };
+
+/// Tasks are moments, counted through all sections.
+std::int64_t moments_of(const Schedule& schedule);
+/// Of each buffer, when it lives: in each section that uses it from the first use to the last, or in a program (Life).
+using Lives = std::vector<std::vector<Moments>>;
+Lives lives_of(const Schedule& schedule);
+/// Of a buffer with what is lost to the alignment of the next.
+std::int64_t placed_bytes(const Buffer& buffer);
 
 /// First fit by falling size; deterministic. Persistent buffers lie below transient ones.
 MemoryPlan place(const Schedule& schedule);

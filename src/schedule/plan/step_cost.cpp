@@ -4,6 +4,8 @@
 
 #include <numeric>
 
+#include "schedule/plan/recompute_choice.hpp"
+
 namespace tessera {
 namespace {
 
@@ -28,18 +30,20 @@ StepCost step_cost(const Schedule& schedule) {
 RecomputeGain recompute_gain(const BuildRequest& request, const Schedule& schedule, const MemoryPlan& plan) {
   if (request.deck.activation.recompute == "none") return {};
   BuildRequest without = request;
-  without.deck.activation = {.recompute = "none"};
+  without.deck.activation = {.recompute = "none"}, without.recompute.reset();
   const StepCost cost = step_cost(schedule);
   return {.bytes_saved = total_bytes(place(build_schedule(without))) - total_bytes(plan),
           .flops_share = cost.remade_flops / (cost.flops - cost.remade_flops)};
 }
 
-std::string describe_recompute(const Deck& deck, const RecomputeGain& gain) {
-  const ActivationKeys& a = deck.activation;
+std::string describe_recompute(const BuildRequest& request, const RecomputeGain& gain) {
+  const ActivationKeys& a = request.deck.activation;
   if (a.recompute == "none") return "none: activations are kept for the backward pass";
-  const std::string every = a.every == 1 ? ", a kept stream every layer" : fmt::format(", a kept stream every {} layers", a.every);
-  return fmt::format("{}{}: {} a rank saved for {:.1f} % more FLOPs", a.recompute, a.recompute == "full" ? every : "",
-                     human_bytes(static_cast<double>(gain.bytes_saved)), 100 * gain.flops_share);
+  std::string what;
+  if (a.recompute == "full") what = a.every == 1 ? ", a kept stream every layer" : fmt::format(", a kept stream every {} layers", a.every);
+  if (request.recompute) what = " makes again " + describe(*request.recompute, request.deck.model.layers);
+  return fmt::format("{}{}: {} a rank saved for {:.1f} % more FLOPs", a.recompute, what, human_bytes(static_cast<double>(gain.bytes_saved)),
+                     100 * gain.flops_share);
 }
 
 }  // namespace tessera

@@ -22,6 +22,6 @@ struct RecomputeGain {
 };
 RecomputeGain recompute_gain(const BuildRequest& request, const Schedule& schedule, const MemoryPlan& plan);
 /// "full, a kept stream every 2 layers: 101.37 GiB a rank saved for 24.2 % more FLOPs"
-std::string describe_recompute(const Deck& deck, const RecomputeGain& gain);
+std::string describe_recompute(const BuildRequest& request, const RecomputeGain& gain);
 
 }  // namespace tessera

@@ -12,55 +12,9 @@
 #include "train/device.hpp"
 
 namespace tessera {
-namespace {
-
-std::string what_to_do(const Deck& deck, const Room& room) {
-  if (!room.advice.empty()) return room.advice;
-  return fmt::format(
-      "Set activation.recompute (now {}) to \"selective\" or \"full\", lower batch.micro or batch.sequence_length, raise zero.stage (now "
-      "{}), lower "
-      "zero.max_live_parameters, or use more ranks; `tessera plan` shows the table without allocating anything.",
-      deck.activation.recompute, deck.zero.stage);
-}
-
-/// What comes after the plan's memory: kernels, modules of cuBLASLt and cuDNN, NCCL's buffers, graphs. Without room for it a run that fits
-/// by its plan would end at its first step.
-[[maybe_unused]] constexpr std::int64_t device_reserve = std::int64_t{1} << 30;
-
-void require_fits_device([[maybe_unused]] std::int64_t needed, [[maybe_unused]] int ranks, [[maybe_unused]] const std::string& advice) {
-#ifdef TESSERA_CUDA
-  const auto free = static_cast<std::int64_t>(needed > 0 ? cuda::free_memory() : 0);
-  if (needed > 0 && ranks * (needed + device_reserve) > free)
-    fail(ExitCode::memory,
-         "the plan needs {} of the GPU{}, with {} beside it for the libraries' code and buffers, and {} of it are free. {}",
-         human_bytes(static_cast<double>(needed)), ranks > 1 ? fmt::format(" for each of the {} ranks that share it", ranks) : "",
-         human_bytes(static_cast<double>(device_reserve)), human_bytes(static_cast<double>(free)), advice);
-#endif
-}
-
-}  // namespace
-
-void require_fits(const Deck& deck, const MemoryPlan& plan, int ranks_on_node, const Room& room) {
-  auto bytes = [&](Tier tier) { return plan.bytes[static_cast<std::size_t>(tier)]; };
-  const std::string advice = what_to_do(deck, room);
-  std::int64_t needed = 0;
-  for (Tier tier : {Tier::host, Tier::shared, Tier::pinned}) needed += bytes(tier);
-  const bool told = deck.memory.host_limit > 0;
-  const std::int64_t limit = told ? deck.memory.host_limit : static_cast<std::int64_t>(node_memory().available) / ranks_on_node;
-  if (needed > limit)
-    fail(ExitCode::memory, "the plan needs {} on each rank and {} is {} ({}). {}{}", human_bytes(static_cast<double>(needed)),
-         told ? "memory.host_limit" : "the share of this node's free memory", human_bytes(static_cast<double>(limit)),
-         told ? "from the deck" : fmt::format("{} ranks on the node", ranks_on_node), advice,
-         told ? "" : " Where the system gives a machine its memory as it is used, set memory.host_limit to what it can have.");
-  require_fits_device(bytes(Tier::device), room.ranks_on_gpu, advice);
-}
 
 Engine::Engine(RunPlan plan, const EngineOptions& options, Meeting meeting)
-    : plan_((require_fits(plan.request.deck, plan.memory, meeting.node ? meeting.node->world().place().local_ranks : 1, options.room),
-             std::move(plan))),
-      meeting_(std::move(meeting)),
-      memory_(plan_, meeting_.node, meeting_.communicators),
-      state_(plan_, memory_) {
+    : plan_(std::move(plan)), meeting_(std::move(meeting)), memory_(plan_, meeting_.node, meeting_.communicators), state_(plan_, memory_) {
   const Deck& deck = plan_.request.deck;
   const kernels::Backend backend = schedule().shape.backend;
   executor_ = make_executor(schedule(), plan_.memory, memory_.bases(), options.lanes, graph_mode(deck),

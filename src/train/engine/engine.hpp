@@ -12,17 +12,10 @@ namespace tessera {
 
 using kernels::StepReport;
 
-/// How a plan is held against the memory that there is.
-struct Room {
-  std::string advice = {};  ///< what its user can do where it does not fit; empty: what training can do
-  int ranks_on_gpu = 1;     ///< that take as much of it and have not done so yet
-};
-
 struct EngineOptions {
   LaneMode lanes = LaneMode::inline_order;
   /// File of a KernelSearch: which algorithms run products, whose attention; empty: no search.
   std::string kernel_choices = {};
-  Room room = {};
 };
 
 /// What the ranks of a run meet by; empty for one alone.
@@ -33,7 +26,7 @@ struct Meeting {
 
 class Engine {
  public:
-  /// Allocates what was planned. Throws Error(memory) before any allocation when memory.host_limit or the node is too small.
+  /// Allocates what was planned: see fit.hpp for whether there is room.
   explicit Engine(RunPlan plan, const EngineOptions& options = {}, Meeting meeting = {});
   Engine(const Engine&) = delete;
 
@@ -107,9 +100,5 @@ class Engine {
   std::unique_ptr<Executor> executor_;
   int tokens_ = 0, targets_ = 0, weights_ = 0;
 };
-
-/// Bytes that a rank's plan may take of the host, from memory.host_limit or the node's memory divided by its ranks, and of the GPU; throws
-/// Error(memory) with what to change.
-void require_fits(const Deck& deck, const MemoryPlan& plan, int ranks_on_node, const Room& room = {});
 
 }  // namespace tessera

@@ -7,6 +7,7 @@
 #include "../plan_alone.hpp"
 #include "memory/runtime.hpp"
 #include "program.hpp"
+#include "schedule/plan/limits.hpp"
 #include "train/engine/engine.hpp"
 
 namespace tessera {
@@ -14,11 +15,15 @@ namespace {
 
 constexpr int threads = 2;
 
-nlohmann::json plan_of(const test::Scratch& scratch, std::vector<std::string> arguments) {
+test::Finished run_plan(const test::Scratch& scratch, std::vector<std::string> arguments) {
   test::spill(scratch / "tiny.toml", test::tiny_deck_text);
-  std::vector<std::string> all{"plan", scratch / "tiny.toml", "--json", "--threads", std::to_string(threads)};
-  all.insert(all.end(), arguments.begin(), arguments.end());
-  const auto done = test::run_program(scratch, all);
+  arguments.insert(arguments.begin(), {"plan", scratch / "tiny.toml", "--threads", std::to_string(threads)});
+  return test::run_program(scratch, arguments);
+}
+
+nlohmann::json plan_of(const test::Scratch& scratch, std::vector<std::string> arguments) {
+  arguments.emplace_back("--json");
+  const auto done = run_plan(scratch, std::move(arguments));
   EXPECT_EQ(done.status, 0) << done.err;
   return nlohmann::json::parse(done.out);
 }
@@ -62,6 +67,73 @@ TEST(PlanCommand, MoreRanksNeedLessEach) {
     }
     before = bytes;
   }
+}
+
+// A build without CUDA plans for a GPU, whose numbers do not depend on this machine's threads.
+TEST(PlanCommand, PlansForGpusInEveryBuild) {
+  const test::Scratch scratch;
+  const auto plan = plan_of(scratch, {"run.device=cuda", "memory.device=4 GiB", "--ranks", "2", "--ranks-per-node", "2"});
+  ASSERT_TRUE(plan["tiers"].contains("device"));
+  EXPECT_EQ(plan["limits"]["GPU"]["needed"], plan["tiers"]["device"]["bytes"]);
+  EXPECT_EQ(plan["limits"]["GPU"]["limit"], (std::int64_t{4} << 30) - GpuReserve{}.bytes(2));
+  EXPECT_EQ(plan["limits"]["GPU"]["left"].get<std::int64_t>(),
+            plan["limits"]["GPU"]["limit"].get<std::int64_t>() - plan["limits"]["GPU"]["needed"].get<std::int64_t>());
+  EXPECT_EQ(plan["limits"]["host"]["needed_by_node"].get<std::int64_t>(), 2 * plan["limits"]["host"]["needed"].get<std::int64_t>());
+  EXPECT_EQ(plan["fits"], true);
+  EXPECT_FALSE(plan["tiers"]["device"]["peak"]["task"].get<std::string>().empty());
+  const auto other = test::run_program(
+      scratch, {"plan", scratch / "tiny.toml", "--threads", "7", "run.device=cuda", "memory.device=4 GiB", "--ranks", "2", "--json"});
+  EXPECT_EQ(nlohmann::json::parse(other.out)["tiers"], plan["tiers"]);
+}
+
+TEST(PlanCommand, WhatDoesNotFitIsRefusedWithWhatToChange) {
+  const test::Scratch scratch;
+  const std::vector<std::string> wide{"model.layers=6", "batch.micro=4", "batch.global=16", "batch.sequence_length=128", "--ranks", "2"};
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.end(), wide.begin(), wide.end());
+    return more;
+  };
+  const std::int64_t needed = plan_of(scratch, with({}))["limits"]["host"]["needed"];
+  const std::string limit = fmt::format("memory.device={} B", needed * 4 / 5);
+  const auto text = run_plan(scratch, with({limit}));
+  EXPECT_EQ(text.status, 5) << text.err;
+  for (const char* part : {"memory.device is", "too much", "Each of these makes it fit"})
+    EXPECT_TRUE(test::has(text.err, part)) << text.err;
+  EXPECT_TRUE(test::has(text.out, "too much: memory.device")) << "the table is shown all the same: " << text.out;
+  const auto json = run_plan(scratch, with({limit, "--json"}));
+  EXPECT_EQ(json.status, 5);
+  const auto plan = nlohmann::json::parse(json.out);
+  EXPECT_EQ(plan["fits"], false);
+  EXPECT_LT(plan["limits"]["host"]["left"], 0);
+  ASSERT_FALSE(plan["remedies"].empty());
+  for (const auto& remedy : plan["remedies"]) {
+    EXPECT_LE(remedy["host_bytes"].get<std::int64_t>(), needed * 4 / 5);
+    std::vector<std::string> again = with({limit, "--json"});
+    std::istringstream words(remedy["change"].get<std::string>());
+    for (std::string word; words >> word;) again.push_back(word);
+    const auto done = run_plan(scratch, again);
+    EXPECT_EQ(done.status, 0) << remedy["change"] << done.err;
+    EXPECT_EQ(nlohmann::json::parse(done.out)["limits"]["host"]["needed"], remedy["host_bytes"]) << remedy["change"];
+  }
+}
+
+TEST(PlanCommand, AutoSaysWhatItChose) {
+  const test::Scratch scratch;
+  const std::vector<std::string> wide{"model.layers=6", "batch.sequence_length=128", "run.device=host"};
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.end(), wide.begin(), wide.end());
+    return more;
+  };
+  const std::int64_t all = plan_of(scratch, with({}))["bytes_per_rank"];
+  const auto plan = plan_of(scratch, with({"activation.recompute=auto", fmt::format("memory.device={} B", all * 9 / 10)}));
+  EXPECT_LE(plan["bytes_per_rank"].get<std::int64_t>(), all * 9 / 10);
+  EXPECT_GT(plan["recompute"]["flops"], 0);
+  EXPECT_EQ(plan["recompute"]["bytes_saved"].get<std::int64_t>(), all - plan["bytes_per_rank"].get<std::int64_t>());
+  EXPECT_TRUE(test::has(plan["recompute"]["chosen"], "layers")) << plan["recompute"];
+  // A GPU's memory is not known where there is none.
+  const auto unknown = run_plan(scratch, {"run.device=cuda", "activation.recompute=auto"});
+  EXPECT_EQ(unknown.status, 2);
+  EXPECT_TRUE(test::has(unknown.err, "memory.device")) << unknown.err;
 }
 
 TEST(PlanCommand, FaultsOfTheDeckAreAllShown) {

@@ -44,6 +44,8 @@ TEST(Hints, WordsOfOthers) {
   EXPECT_EQ(hint_for_key("model.hidden_size").replacement, "model.width");
   EXPECT_EQ(hint_for_key("model.num_hidden_layers").replacement, "model.layers");
   EXPECT_EQ(hint_for_key("n_layer").replacement, "model.layers");
+  EXPECT_EQ(hint_for_key("activation.recompute_modules").replacement, "activation.keep");
+  EXPECT_EQ(hint_for_key("memory.gpu_memory").replacement, "memory.device");
   EXPECT_EQ(hint_for_key("zero.offload_param.buffer_count").replacement, "");
   EXPECT_NE(hint_for_key("zero.offload_param.buffer_count").message.find("offload is not in this version"), std::string::npos);
 }

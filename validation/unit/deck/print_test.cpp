@@ -20,7 +20,7 @@ std::string read_text(const std::string& path) {
 }
 
 TEST(Print, ShippedDecksRoundTrip) {
-  for (std::string name : {"quickstart", "gpt2_124m", "train_70b"}) {
+  for (std::string name : {"quickstart", "gpt2_124m", "train_7b", "train_13b", "train_70b"}) {
     for (int ranks : {0, 1, 2}) {
       ParsedDeck parsed = parse_deck(std::string(TESSERA_SOURCE_DIR) + "/inputs/" + name + ".toml", {}, ranks);
       ASSERT_EQ(faults_of(parsed), "");
@@ -50,6 +50,10 @@ void randomise(const Key& key, Deck& deck, std::mt19937_64& random) {
       literal.value = fmt::format("{} {}", 1 + pick(std::int64_t{1} << 50), pick(2) ? "B" : "KiB");
     } else if (key.type == KeyType::duration) {
       literal.value = fmt::format("{} {}", 1 + pick(300), pick(2) ? "s" : "min");
+    } else if (key.type == KeyType::texts) {
+      std::vector<std::string> list;
+      for (std::int64_t n = pick(4); n > 0; --n) list.push_back(texts[pick(std::size(texts))]);
+      literal.value = list;
     } else if (key.type != KeyType::text) {
       literal.value = pick(2) ? pick(std::int64_t{1} << 40) : pick(64);
     } else if (!key.choices.empty()) {

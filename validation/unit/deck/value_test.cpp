@@ -135,5 +135,19 @@ TEST(Value, TextIsQuotedForToml) {
   EXPECT_EQ(shortest(5e8), "5e+08");
 }
 
+TEST(Values, ListsOfTexts) {
+  const Key& key = *find_key("activation.keep");
+  Deck deck;
+  const std::vector<std::string> names{"attention", "mlp.gate_up", "a \"quoted\" one"};
+  EXPECT_EQ(fault_of("activation.keep", {names, ""}, deck), "");
+  EXPECT_EQ(deck.activation.keep, names);
+  EXPECT_EQ(value_text(key, deck), R"(["attention", "mlp.gate_up", "a \"quoted\" one"])");
+  EXPECT_EQ(fault_of("activation.keep", fallback_literal(key), deck), "");
+  EXPECT_TRUE(deck.activation.keep.empty());
+  EXPECT_EQ(value_text(key, deck), "[]");
+  for (const Literal& wrong : {Literal{"attention", ""}, Literal{std::int64_t{3}, ""}, Literal{std::monostate{}, "an array"}})
+    EXPECT_NE(fault_of("activation.keep", wrong, deck).find("expected a list of texts"), std::string::npos) << wrong.str();
+}
+
 }  // namespace
 }  // namespace tessera

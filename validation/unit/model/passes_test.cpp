@@ -28,6 +28,13 @@ std::vector<std::string> call_names(const Segment& segment, const SegmentPass& p
   return names;
 }
 
+/// What recompute = "none" keeps.
+KeptBy all_kept(const ValueInfo& v) { return v.remade ? KeptBy::none : KeptBy::forward; }
+
+ActivationPlan plan_of(const std::vector<Segment>& segments, const ActivationKeys& keys) {
+  return plan_activations(segments, recompute_of(segments, keys));
+}
+
 Segment attention(const std::vector<std::string>& overrides = {}) { return attention_segment(model_shape(test::tiny_deck(overrides)), 0); }
 
 /// What the forward text of each segment calls at a shape.
@@ -146,16 +153,16 @@ std::map<std::string, std::string> gradients(const std::vector<Segment>& segment
 
 TEST(Passes, WithoutRecomputeWhatTheBackwardPassReadsIsKept) {
   const Segment plain = attention(), normed = attention({"model.qk_norm=true"});
-  EXPECT_EQ(kept_names(plain, keep_for_backward(plain, KeptBy::forward)), (std::set<std::string>{"qkv", "context", "lse"}));
-  EXPECT_EQ(kept_names(normed, keep_for_backward(normed, KeptBy::forward)),
+  EXPECT_EQ(kept_names(plain, keep_for_backward(plain, all_kept)), (std::set<std::string>{"qkv", "context", "lse"}));
+  EXPECT_EQ(kept_names(normed, keep_for_backward(normed, all_kept)),
             (std::set<std::string>{"qkv_before_norm", "qk_rstd", "qkv", "context", "lse"}));
   const Segment mlp = mlp_segment(model_shape(test::tiny_deck()), 1);
-  EXPECT_EQ(kept_names(mlp, keep_for_backward(mlp, KeptBy::forward)), std::set<std::string>{"gate_up"});
+  EXPECT_EQ(kept_names(mlp, keep_for_backward(mlp, all_kept)), std::set<std::string>{"gate_up"});
 }
 
 TEST(Passes, WhatIsNotKeptIsMadeAgainBeforeItIsRead) {
   const Segment segment = attention();
-  const Kept kept = keep_for_backward(segment, KeptBy::forward, [](const ValueInfo& v) { return v.name == "qkv"; });
+  const Kept kept = keep_for_backward(segment, [](const ValueInfo& v) { return v.name == "qkv" ? KeptBy::forward : KeptBy::none; });
   EXPECT_EQ(kept_names(segment, kept), std::set<std::string>{"qkv"});
   EXPECT_EQ(call_names(segment, backward_pass(segment, 0, kept)),
             (std::vector<std::string>{"attention", "weight_gradient layers.0.attention.wo", "input_gradient layers.0.attention.wo",
@@ -166,13 +173,13 @@ TEST(Passes, WhatIsNotKeptIsMadeAgainBeforeItIsRead) {
 TEST(Passes, AKeptValueThatIsMadeAgainAnywayIsNotKept) {
   // Making the context again writes lse too.
   const Segment segment = attention();
-  const Kept kept = keep_for_backward(segment, KeptBy::forward, [](const ValueInfo& v) { return v.name != "context"; });
+  const Kept kept = keep_for_backward(segment, [](const ValueInfo& v) { return v.name == "context" ? KeptBy::none : all_kept(v); });
   EXPECT_EQ(kept_names(segment, kept), std::set<std::string>{"qkv"});
 }
 
 TEST(Passes, TheFirstTouchOfASumStartsIt) {
   const Segment mlp = mlp_segment(model_shape(test::tiny_deck()), 0);
-  const SegmentPass pass = backward_pass(mlp, 1, keep_for_backward(mlp, KeptBy::forward));
+  const SegmentPass pass = backward_pass(mlp, 1, keep_for_backward(mlp, all_kept));
   int gradients = 0;
   for (const Operand& o : pass.operands)
     if (mlp.at(o.value).kind == ValueKind::weight_gradient) {
@@ -191,19 +198,18 @@ TEST(ActivationPlans, EveryPlanGivesTheSameGradients) {
     for (int layers : {1, 2, 5}) {
       const auto segments =
           segments_of({fmt::format("model.layers={}", layers), fmt::format("model.qk_norm={}", norm), "model.qkv_bias=true"});
-      const auto expected = gradients(segments, plan_activations(segments, {.recompute = "none"}));
+      const auto expected = gradients(segments, plan_of(segments, {.recompute = "none"}));
       ASSERT_GT(expected.size(), 5u);
-      EXPECT_EQ(gradients(segments, plan_activations(segments, {.recompute = "selective"})), expected);
+      EXPECT_EQ(gradients(segments, plan_of(segments, {.recompute = "selective"})), expected);
       for (int every : {1, 2, 3, 10})
-        EXPECT_EQ(gradients(segments, plan_activations(segments, {.recompute = "full", .every = every})), expected)
-            << layers << " " << every;
+        EXPECT_EQ(gradients(segments, plan_of(segments, {.recompute = "full", .every = every})), expected) << layers << " " << every;
     }
 }
 
 TEST(ActivationPlans, FullKeepsTheStreamOfEveryNthLayerAlone) {
   const auto segments = segments_of({"model.layers=5"});
   for (int every : {1, 2, 3, 5, 9}) {
-    const ActivationPlan plan = plan_activations(segments, {.recompute = "full", .every = every});
+    const ActivationPlan plan = plan_of(segments, {.recompute = "full", .every = every});
     for (std::size_t s = 0; s < segments.size(); ++s) {
       EXPECT_TRUE(std::ranges::none_of(plan.kept[s], [](KeptBy by) { return by == KeptBy::forward; })) << segments[s].name;
       const int layer = segments[s].layer;
@@ -233,9 +239,8 @@ TEST(ActivationPlans, SelectiveHalvesTheBytesForLessThanFull) {
       for (std::size_t v = 0; v < plan.kept[s].size(); ++v) sum += plan.kept[s][v] == KeptBy::forward ? segments[s].values[v].bytes : 0;
     return sum;
   };
-  const ActivationPlan none = plan_activations(segments, {.recompute = "none"}),
-                       some = plan_activations(segments, {.recompute = "selective"}),
-                       full = plan_activations(segments, {.recompute = "full"});
+  const ActivationPlan none = plan_of(segments, {.recompute = "none"}), some = plan_of(segments, {.recompute = "selective"}),
+                       full = plan_of(segments, {.recompute = "full"});
   EXPECT_LE(2 * bytes(some), bytes(none));
   EXPECT_GT(bytes(some), 0);
   EXPECT_EQ(recomputed_flops(segments, none), 0);
@@ -250,6 +255,78 @@ TEST(ActivationPlans, SelectiveHalvesTheBytesForLessThanFull) {
         if (call.name.ends_with("w_down")) last += call.flops;
       }
   EXPECT_EQ(recomputed_flops(segments, full), forward - last);
+}
+
+std::int64_t kept_forward(const std::vector<Segment>& segments, const ActivationPlan& plan) {
+  std::int64_t sum = 0;
+  for (std::size_t s = 0; s < segments.size(); ++s)
+    for (std::size_t v = 0; v < plan.kept[s].size(); ++v) sum += plan.kept[s][v] == KeptBy::forward ? segments[s].values[v].bytes : 0;
+  return sum;
+}
+
+TEST(ActivationPlans, MixturesOfLevelsGiveTheSameGradientsForTheFlopsThatTheySay) {
+  for (const char* norm : {"false", "true"}) {
+    const auto segments = segments_of({"model.layers=3", fmt::format("model.qk_norm={}", norm)});
+    const auto expected = gradients(segments, plan_of(segments, {.recompute = "none"}));
+    const std::vector<LevelCost> levels = recompute_levels(segments, {});
+    ASSERT_GE(levels.size(), 4u);
+    EXPECT_TRUE(levels.front().level.dropped.empty()) << "the cheapest drops nothing";
+    for (const LevelCost& early : levels)
+      for (const LevelCost& late : levels)
+        for (std::int64_t n = 0; n <= 3; ++n) {
+          const ActivationPlan plan = plan_activations(segments, {.early = early.level, .late = late.level, .layers = n, .keep = {}});
+          EXPECT_EQ(gradients(segments, plan), expected) << describe(early.level) << ", " << n << ", " << describe(late.level);
+          if (early.level.every > 1 || late.level.every > 1) continue;  // a span that is cut short makes less again
+          EXPECT_DOUBLE_EQ(recomputed_flops(segments, plan),
+                           static_cast<double>(n) * early.flops + static_cast<double>(3 - n) * late.flops);
+        }
+    for (std::size_t i = 1; i < levels.size(); ++i) {
+      EXPECT_GE(levels[i].flops, levels[i - 1].flops);
+      EXPECT_LT(levels[i].bytes, levels[i - 1].bytes);
+    }
+  }
+}
+
+TEST(ActivationPlans, WhatTheDeckKeepsIsNotMadeAgain) {
+  const auto segments = segments_of({"model.layers=4"});
+  const auto expected = gradients(segments, plan_of(segments, {.recompute = "none"}));
+  for (const char* mode : {"selective", "full"})
+    for (std::int64_t every : {1, 2}) {
+      const ActivationPlan without = plan_of(segments, {.recompute = mode, .every = every});
+      for (const std::vector<std::string>& keep : std::vector<std::vector<std::string>>{{"attention"},
+                                                                                        {"mlp"},
+                                                                                        {"attention", "mlp"},
+                                                                                        {"attention.context"},
+                                                                                        {"mlp.activated", "mlp.normed"},
+                                                                                        {"mlp.normed"},
+                                                                                        {"attention.qkv"}}) {
+        const ActivationPlan plan = plan_of(segments, {.recompute = mode, .every = every, .keep = keep});
+        EXPECT_EQ(gradients(segments, plan), expected) << mode << every << keep[0];
+        if (mode == std::string("full")) {
+          EXPECT_LE(recomputed_flops(segments, plan), recomputed_flops(segments, without)) << every << keep[0];
+        }
+      }
+      const ActivationPlan attention = plan_of(segments, {.recompute = "full", .every = every, .keep = {"attention"}});
+      EXPECT_GT(kept_forward(segments, attention), kept_forward(segments, plan_of(segments, {.recompute = "full", .every = every})));
+      for (std::size_t s = 0; s < segments.size(); ++s)
+        for (std::size_t v = 0; v < attention.kept[s].size(); ++v)
+          if (segments[s].name.ends_with("attention") && segments[s].values[v].name == "context") {
+            EXPECT_EQ(attention.kept[s][v], KeptBy::forward) << segments[s].name;
+          }
+    }
+}
+
+TEST(ActivationPlans, NamesThatAreNoneAreRefusedWithThoseThatThereAre) {
+  const auto segments = segments_of({});
+  EXPECT_EQ(fault_of_keep(segments, {"attention", "mlp.gate_up"}), "");
+  const std::string fault = fault_of_keep(segments, {"mlp", "atention.qkv"});
+  for (const char* part : {"\"atention.qkv\"", "did you mean \"attention.qkv\"?", "mlp.gate_up", "attention.lse"})
+    EXPECT_NE(fault.find(part), std::string::npos) << fault;
+  EXPECT_EQ(fault.find("d_context"), std::string::npos) << "what the backward pass alone makes cannot be kept: " << fault;
+  EXPECT_EQ(fault.find("qkv_before_norm"), std::string::npos) << "this model has no QK-norm: " << fault;
+  EXPECT_NE(fault_of_keep(segments, {"attention.qkv_before_norm"}), "");
+  EXPECT_EQ(fault_of_keep(segments_of({"model.qk_norm=true"}), {"attention.qkv_before_norm"}), "");
+  EXPECT_THROW(kept_values(segments, {"head"}), Error);
 }
 
 }  // namespace

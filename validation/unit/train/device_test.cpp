@@ -13,6 +13,7 @@
 #include "generate/inference.hpp"
 #include "generate/sampling.hpp"
 #include "kernels/cuda/devices.hpp"
+#include "train/engine/fit.hpp"
 #include "validation/skips.hpp"
 #ifdef TESSERA_EMULATED_GPU
 #include <emulator.hpp>
@@ -229,16 +230,20 @@ TEST_F(OnDevice, MemoryOfTheGpuIsTakenWhileStartingAlone) {
 
 // The plan of a GPU counts against its own memory, and nothing is allocated when it does not fit.
 TEST_F(OnDevice, RefusesAPlanAboveTheFreeMemoryOfTheGpu) {
-  Deck deck = test::tiny_deck({"run.device=cuda"});
-  MemoryPlan plan;
-  plan.bytes[static_cast<std::size_t>(Tier::device)] = static_cast<std::int64_t>(cuda::free_memory() / 2);
-  require_fits(deck, plan, 1);
-  const auto refused = [&](const Room& room) { return test::error_of(ExitCode::memory, [&] { require_fits(deck, plan, 1, room); }); };
-  const std::string shared = refused({.ranks_on_gpu = 3});
+  const Deck deck = test::tiny_deck({"run.device=cuda"});
+  RunPlan plan = test::plan_alone(deck);
+  std::int64_t& needed = plan.memory.bytes[static_cast<std::size_t>(Tier::device)];
+  needed = static_cast<std::int64_t>(cuda::free_memory() / 2);
+  const auto fits = [&](const Deck& of, int sharing) { require_fits(plan, limits_here(of, 1, {.gpu = sharing})); };
+  fits(deck, 1);
+  const auto refused = [&](const Deck& of, int sharing) { return test::error_of(ExitCode::memory, [&] { fits(of, sharing); }); };
+  const std::string shared = refused(deck, 3);
   EXPECT_TRUE(test::has(shared, "for each of the 3 ranks that share it")) << shared;
-  plan.bytes[static_cast<std::size_t>(Tier::device)] *= 4;
-  const std::string alone = refused({});
-  EXPECT_TRUE(test::has(alone, "of the GPU, with")) << alone;
+  const std::string stated = refused(test::tiny_deck({"run.device=cuda", "memory.device=2 GiB"}), 1);
+  EXPECT_TRUE(test::has(stated, "memory.device (2.00 GiB)")) << "the deck's number counts where there is more: " << stated;
+  needed *= 4;
+  const std::string alone = refused(deck, 1);
+  EXPECT_TRUE(test::has(alone, "free memory of the GPU")) << alone;
 }
 
 }  // namespace

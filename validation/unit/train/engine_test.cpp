@@ -10,6 +10,7 @@
 #include "../plan_alone.hpp"
 #include "../scratch.hpp"
 #include "memory/runtime.hpp"
+#include "train/engine/fit.hpp"
 
 namespace tessera {
 namespace {
@@ -214,7 +215,7 @@ TEST(Engine, EvaluationChangesNothingAndCountsWeights) {
 
 TEST(Engine, APlanThatDoesNotFitIsRefusedWithWhatToChange) {
   const Deck deck = test::tiny_deck({"memory.host_limit=64 KiB"});
-  const std::string text = test::error_of(ExitCode::memory, [&] { Engine(test::plan_alone(deck)); });
+  const std::string text = test::error_of(ExitCode::memory, [&] { require_fits(test::plan_alone(deck), limits_here(deck, 1)); });
   for (const char* part : {"memory.host_limit", "64.00 KiB", "batch.micro", "zero.stage"}) EXPECT_TRUE(test::has(text, part)) << text;
 }
 

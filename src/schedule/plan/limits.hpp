@@ -1,0 +1,51 @@
+// What a rank's plan may take: two kinds of memory, each with a limit that the deck states or a machine has.
+#pragma once
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "deck/deck.hpp"
+#include "memory/tier.hpp"
+
+namespace tessera {
+
+/// Tiers that come out of the same chips: device; host, shared and pinned.
+enum class MemoryKind : std::uint8_t { gpu, host };
+inline constexpr int memory_kinds = 2;
+const char* name_of(MemoryKind);
+std::int64_t bytes_of(const TierBytes& tiers, MemoryKind kind);
+
+/// What a GPU holds beside the plan. None of it has been measured: these are allowances, and a run prints what it finds (DeviceOverhead).
+struct GpuReserve {
+  std::int64_t context = std::int64_t{1} << 29;  ///< CUDA's context and our kernels
+  std::int64_t nccl = std::int64_t{1} << 30;  ///< two communicators: 4 MiB a channel, peer and direction (NCCL_BUFFSIZE), a few hundred MiB
+  std::int64_t libraries = std::int64_t{1} << 30;  ///< modules and buffers of cuBLASLt and cuDNN, graphs: taken after the plan's memory
+  std::int64_t bytes(int ranks) const { return context + (ranks > 1 ? nccl : 0) + libraries; }
+};
+
+struct MemoryLimit {
+  std::int64_t bytes = 0;  ///< that a rank's plan may take
+  std::string source;      ///< "memory.device (from the deck)"
+};
+/// By kind; nothing where nothing is known.
+using MemoryLimits = std::array<std::optional<MemoryLimit>, memory_kinds>;
+
+/// What the deck says: memory.device is a GPU's memory, of which the reserve is not the plan's, or on host ranks what they compute in;
+/// memory.host_limit is that of the host.
+MemoryLimits stated_limits(const Deck& deck, int ranks);
+/// The smaller of two limits.
+void lower(std::optional<MemoryLimit>& limit, const MemoryLimit& other);
+
+struct Shortfall {
+  MemoryKind kind;
+  std::int64_t needed = 0;
+  MemoryLimit limit;
+  /// "the plan needs 9.00 MiB on each rank and memory.host_limit is 8.00 MiB (from the deck): 1.00 MiB too much"
+  std::string text() const;
+};
+/// Of each kind that does not fit.
+std::vector<Shortfall> shortfalls(const TierBytes& needed, const MemoryLimits& limits);
+/// A sentence of each.
+std::string print_shortfalls(const std::vector<Shortfall>& lacking);
+
+}  // namespace tessera

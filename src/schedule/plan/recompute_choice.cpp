@@ -1,0 +1,164 @@
+#include "schedule/plan/recompute_choice.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+#include "schedule/plan/memory_plan.hpp"
+
+namespace tessera {
+namespace {
+
+using Place = RecomputeChoices::Place;
+
+/// Bytes of what kernels work on that are held while the loss is made, when all that is kept is there, without gathered units.
+std::int64_t bytes_at_the_loss(const Schedule& schedule, MemoryKind kind) {
+  const Lives lives = lives_of(schedule);
+  std::int64_t moment = 0, most = 0;
+  for (const Section& section : schedule.sections)
+    for (const Task& task : section.tasks) {
+      const auto* run = std::get_if<RunPass>(&task.op);
+      if (run && run->kind == PassKind::backward &&
+          schedule.segments[static_cast<std::size_t>(schedule.passes[static_cast<std::size_t>(run->pass)].segment)].joint) {
+        TierBytes bytes{};
+        for (std::size_t b = 0; b < lives.size(); ++b) {
+          const Buffer& buffer = schedule.buffers[b];
+          const auto then = [&](const Moments& life) { return life.first <= moment && moment <= life.last; };
+          if (buffer.category != Category::gathered && (buffer.life == Life::run || std::ranges::any_of(lives[b], then)))
+            bytes[static_cast<std::size_t>(buffer.tier)] += buffer.bytes;
+        }
+        most = std::max(most, bytes_of(bytes, kind));
+      }
+      ++moment;
+    }
+  return most;
+}
+
+/// A place's plan by what it lacks: the largest shortfall of any kind of memory; 0 or less where it fits.
+class Trials {
+ public:
+  Trials(const BuildRequest& request, const RecomputeChoices& choices, const MemoryLimits& limits)
+      : request_(request), choices_(choices), limits_(limits) {
+    const MemoryKind kind = request.deck.run.device == "cuda" ? MemoryKind::gpu : MemoryKind::host;
+    request_.recompute = choices.at(all(0));
+    const auto& limit = limits[static_cast<std::size_t>(kind)];
+    least_lacking_ = limit ? bytes_at_the_loss(build_schedule(request_), kind) - limit->bytes : 0;
+  }
+
+  std::int64_t lacking(const Place& at) {
+    const auto [it, is_new] = lacking_.try_emplace(std::tuple(at.early, at.late, at.n), 0);
+    if (!is_new) return it->second;
+    request_.recompute = choices_.at(at);
+    const TierBytes bytes = place(build_schedule(request_)).bytes;
+    std::int64_t most = std::numeric_limits<std::int64_t>::min();
+    for (const MemoryKind kind : {MemoryKind::gpu, MemoryKind::host})
+      if (const auto& limit = limits_[static_cast<std::size_t>(kind)]) most = std::max(most, bytes_of(bytes, kind) - limit->bytes);
+    return it->second = most;
+  }
+  bool fits(const Place& at) { return cannot_fit(at) ? false : lacking(at) <= 0; }
+  Place all(int level) const { return {level, level, choices_.layers}; }
+
+ private:
+  /// By what is kept until the loss alone: known without a plan.
+  bool cannot_fit(const Place& at) const {
+    const auto saved = [&](int level) { return choices_.levels[0].bytes - choices_.levels[static_cast<std::size_t>(level)].bytes; };
+    return least_lacking_ > at.n * saved(at.early) + (choices_.layers - at.n) * saved(at.late);
+  }
+
+  BuildRequest request_;
+  const RecomputeChoices& choices_;
+  const MemoryLimits& limits_;
+  std::int64_t least_lacking_ = 0;  ///< of a plan that drops nothing
+  std::map<std::tuple<int, int, std::int64_t>, std::int64_t> lacking_;
+};
+
+/// Fewest early layers, up to `most`, with which a mixture fits; 0: none does. More of them keep less, but a level that makes much again at
+/// once needs room for it when the last of them go backward: so places up to `most` are asked first, and then the gap before the one that
+/// fits. All places where there are few.
+std::int64_t fewest_layers(Trials& trials, int early, int late, std::int64_t most) {
+  constexpr std::int64_t asked = 16;
+  const std::int64_t step = trials.fits({early, late, most}) ? most : std::max<std::int64_t>(1, ceil_div(most, asked));
+  for (std::int64_t n = step; n <= most; n += step) {
+    if (!trials.fits({early, late, n})) continue;
+    for (std::int64_t too_few = n - step; n - too_few > 1;) {
+      const std::int64_t middle = too_few + (n - too_few) / 2;
+      (trials.fits({early, late, middle}) ? n : too_few) = middle;
+    }
+    return n;
+  }
+  return 0;
+}
+
+/// Two levels of which neither is the answer alone, with what they cost about: plans grow by about the same bytes a layer.
+struct Pair {
+  int early, late;
+  std::pair<double, double> estimate;
+};
+
+std::vector<Pair> pairs_of(Trials& trials, const RecomputeChoices& choices) {
+  std::vector<Pair> pairs;
+  const int count = static_cast<int>(choices.levels.size());
+  for (int early = 1; early < count; ++early)
+    for (int late = 0; late < early; ++late) {
+      const std::int64_t with = trials.lacking(trials.all(early)), without = trials.lacking(trials.all(late));
+      if (without <= 0) continue;
+      const double share = with > 0 ? 1 : static_cast<double>(without) / static_cast<double>(without - with);
+      const auto n = static_cast<std::int64_t>(share * static_cast<double>(choices.layers));
+      pairs.push_back({early, late, choices.cost({early, late, n})});
+    }
+  std::ranges::stable_sort(pairs, {}, &Pair::estimate);
+  return pairs;
+}
+
+}  // namespace
+
+RecomputeChoices::RecomputeChoices(const Deck& deck) : layers(deck.model.layers) {
+  const std::vector<Segment> segments = model_segments(model_shape(deck));
+  keep = kept_values(segments, deck.activation.keep);
+  levels = recompute_levels(segments, keep);
+}
+
+RecomputeChoice RecomputeChoices::at(const Place& place) const {
+  const auto level = [&](int i) { return levels[static_cast<std::size_t>(i)].level; };
+  return {.early = level(place.early), .late = level(place.late), .layers = place.n, .keep = keep};
+}
+
+std::pair<double, double> RecomputeChoices::cost(const Place& place) const {
+  const LevelCost &early = levels[static_cast<std::size_t>(place.early)], &late = levels[static_cast<std::size_t>(place.late)];
+  const auto sum = [&](double a, double b) { return static_cast<double>(place.n) * a + static_cast<double>(layers - place.n) * b; };
+  return {sum(early.flops, late.flops), sum(early.calls, late.calls)};
+}
+
+RecomputeChoices::Place choose_recompute(const BuildRequest& request, const RecomputeChoices& choices, const MemoryLimits& limits) {
+  Trials trials(request, choices, limits);
+  std::optional<Place> best;
+  const auto offer = [&](const Place& place) {
+    if (!best || choices.cost(place) < choices.cost(*best)) best = place;
+  };
+  // Levels that keep less may still need more while they make things again, so each is asked.
+  for (int level = 0; level < static_cast<int>(choices.levels.size()) && !best; ++level)
+    if (trials.fits(trials.all(level))) offer(trials.all(level));
+  for (const Pair& pair : pairs_of(trials, choices)) {
+    // The most early layers that would still be an improvement.
+    std::int64_t most = choices.layers;
+    while (best && most > 0 && choices.cost({pair.early, pair.late, most}) >= choices.cost(*best)) --most;
+    if (const std::int64_t n = most > 0 ? fewest_layers(trials, pair.early, pair.late, most) : 0; n > 0) offer({pair.early, pair.late, n});
+  }
+  return best ? *best : trials.all(static_cast<int>(choices.levels.size()) - 1);
+}
+
+void settle_recompute(BuildRequest& request, const MemoryLimits& limits) {
+  if (!request.training() || request.deck.activation.recompute != "auto") return;
+  const RecomputeChoices choices(request.deck);
+  request.recompute = choices.at(choose_recompute(request, choices, limits));
+}
+
+std::string describe(const RecomputeChoice& choice, std::int64_t layers) {
+  if (choice.layers >= layers || choice.early == choice.late) return describe(choice.layers > 0 ? choice.early : choice.late);
+  if (choice.layers == 0) return describe(choice.late);
+  return fmt::format("{} in the first {} of {} layers, {} in the others", describe(choice.early), choice.layers, layers,
+                     describe(choice.late));
+}
+
+}  // namespace tessera

@@ -1,0 +1,258 @@
+#include "schedule/plan/remedies.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <functional>
+
+#include "schedule/build/micro_batches.hpp"
+#include "schedule/plan/recompute_choice.hpp"
+#include "schedule/plan/step_cost.hpp"
+
+namespace tessera {
+namespace {
+
+/// FLOPs of a rank while a byte travels: 400 TFLOP/s beside 50 GB/s of an NDR link on a GPU, 500 GFLOP/s beside 10 GB/s on a host rank.
+double flops_per_byte(const Deck& deck) { return deck.run.device == "cuda" ? 8000 : 50; }
+
+/// One step of an axis: the deck, or the number of ranks, after it.
+struct Level {
+  std::string change;
+  std::function<void(Deck&)> apply;
+  int more_ranks = 1;
+  bool searched = false;  ///< its plan is a search of plans: tried alone and with one other change
+};
+/// Levels of one kind of change, weakest first. Of an axis one level is taken, or none.
+using Axis = std::vector<Level>;
+
+Axis recompute_axis(const Deck& deck) {
+  Axis axis;
+  const auto add = [&](const std::string& mode, std::int64_t every) {
+    const std::string change = fmt::format("activation.recompute={}{}", mode, every > 1 ? fmt::format(" activation.every={}", every) : "");
+    axis.push_back({change, [=](Deck& d) { d.activation.recompute = mode, d.activation.every = every; }});
+  };
+  const ActivationKeys& now = deck.activation;
+  if (now.recompute == "auto") return axis;
+  axis.push_back({"activation.recompute=auto", [](Deck& d) { d.activation.recompute = "auto", d.activation.every = 1; }, 1, true});
+  if (now.recompute == "none") add("selective", 1);
+  if (now.recompute != "full") add("full", 1);
+  for (std::int64_t every = 2; every <= std::min<std::int64_t>(8, deck.model.layers); every *= 2)
+    if (now.recompute != "full" || every > now.every) add("full", every);
+  return axis;
+}
+
+Axis stage_axis(const Deck& deck, int ranks) {
+  Axis axis;
+  for (std::int64_t stage = deck.zero.stage + 1; stage <= 3 && ranks > 1; ++stage)
+    axis.push_back({fmt::format("zero.stage={}", stage), [=](Deck& d) { d.zero.stage = stage; }});
+  return axis;
+}
+
+Axis micro_axis(const Deck& deck) {
+  Axis axis;
+  for (std::int64_t micro = deck.batch.micro - 1; micro > 0; --micro)
+    if (deck.batch.micro % micro == 0 && deck.batch.global % micro == 0)
+      axis.push_back({fmt::format("batch.micro={}", micro), [=](Deck& d) { d.batch.micro = micro; }});
+  return axis;
+}
+
+/// Gathered units that wait for their use, or are kept between two of them.
+Axis bucket_axis(const Deck& deck, int ranks) {
+  Axis axis;
+  if (deck.zero.stage != 3 || ranks == 1) return axis;
+  const auto later = [](Deck& d) { d.zero.prefetch_bucket_size = 0; };
+  if (deck.zero.prefetch_bucket_size > 0) axis.push_back({"zero.prefetch_bucket_size=0", later});
+  if (deck.zero.max_reuse_distance > 0)
+    axis.push_back({"zero.prefetch_bucket_size=0 zero.max_reuse_distance=0", [=](Deck& d) { later(d), d.zero.max_reuse_distance = 0; }});
+  return axis;
+}
+
+Axis rank_axis(const Deck& deck, int ranks) {
+  Axis axis;
+  const std::int64_t most = std::min<std::int64_t>(deck.batch.global / deck.batch.micro, 64 * static_cast<std::int64_t>(ranks));
+  for (int more = 2; static_cast<std::int64_t>(ranks) * more <= most; more *= 2)
+    axis.push_back({fmt::format("--ranks {}", ranks * more), [](Deck&) {}, more});
+  return axis;
+}
+
+/// Of each axis the number of its level plus one, or 0.
+using Chosen = std::vector<std::size_t>;
+
+struct Trial {
+  Chosen chosen;
+  BuildRequest request;
+  TierBytes bytes{};
+  double price = 0;
+  StepCost cost;
+};
+
+class Search {
+ public:
+  Search(const BuildRequest& request, const MemoryLimits& limits)
+      : request_(request), limits_(limits), now_(step_cost(build_schedule(settled(request)))) {
+    const Deck& deck = request.deck;
+    for (Axis axis :
+         {recompute_axis(deck), bucket_axis(deck, ranks()), stage_axis(deck, ranks()), micro_axis(deck), rank_axis(deck, ranks())})
+      if (!axis.empty()) axes_.push_back(std::move(axis));
+  }
+
+  Remedies run(std::size_t most) {
+    // Pairs may cost less than one strong change; three changes at once are asked for only where fewer do not help.
+    for (std::size_t size = 1; size <= axes_.size() && (size <= 2 || fitting_.empty()); ++size) try_all(size, 0, Chosen(axes_.size(), 0));
+    std::ranges::stable_sort(fitting_, [](const Trial& a, const Trial& b) { return a.price < b.price; });
+    Remedies remedies{.found = {}, .least = least_};
+    for (const Trial* trial : different_ones_first()) {
+      if (remedies.found.size() == most) break;
+      remedies.found.push_back({.change = words(*trial), .cost = cost_in_words(*trial), .bytes = trial->bytes});
+    }
+    return remedies;
+  }
+
+ private:
+  static std::vector<bool> changed_axes(const Chosen& chosen) {
+    std::vector<bool> changed;
+    for (std::size_t level : chosen) changed.push_back(level > 0);
+    return changed;
+  }
+
+  /// By price, but what changes the same keys as a cheaper one comes after all that do not.
+  std::vector<const Trial*> different_ones_first() const {
+    std::vector<const Trial*> first, rest;
+    for (const Trial& trial : fitting_) {
+      const bool known = std::ranges::any_of(first, [&](const Trial* t) { return changed_axes(t->chosen) == changed_axes(trial.chosen); });
+      (known ? rest : first).push_back(&trial);
+    }
+    first.insert(first.end(), rest.begin(), rest.end());
+    return first;
+  }
+
+  /// All choices of `size` more axes from `first` on. What contains changes that fit by themselves is left out.
+  void try_all(std::size_t size, std::size_t first, Chosen chosen) {
+    if (size == 0) {
+      const auto contains = [&](const Trial& t) {
+        for (std::size_t a = 0; a < chosen.size(); ++a)
+          if (t.chosen[a] > chosen[a]) return false;
+        return changed_axes(t.chosen) != changed_axes(chosen);
+      };
+      if (std::ranges::none_of(fitting_, contains)) plan(chosen);
+      return;
+    }
+    for (std::size_t a = first; a < axes_.size(); ++a)
+      for (std::size_t level = 1; level <= axes_[a].size(); ++level) {
+        const auto changes = std::ranges::count_if(chosen, [](std::size_t l) { return l > 0; }) + static_cast<std::ptrdiff_t>(size);
+        if (axes_[a][level - 1].searched && changes > 2) continue;
+        Chosen more = chosen;
+        more[a] = level;
+        try_all(size - 1, a + 1, more);
+      }
+  }
+
+  /// With auto, the choice that a run would make; where not even all that can be dropped makes it fit, that.
+  BuildRequest settled(BuildRequest request) const {
+    if (request.deck.activation.recompute != "auto") return request;
+    const RecomputeChoices choices(request.deck);
+    const int last = static_cast<int>(choices.levels.size()) - 1;
+    request.recompute = choices.at({last, last, choices.layers});
+    const MemoryLimits limits = limits_for(request.data.size);
+    if (shortfalls(place(build_schedule(request)).bytes, limits).empty()) settle_recompute(request, limits);
+    return request;
+  }
+
+  BuildRequest with(const Chosen& chosen) const {
+    Deck deck = request_.deck;
+    int more_ranks = 1;
+    for (std::size_t a = 0; a < chosen.size(); ++a) {
+      if (chosen[a] == 0) continue;
+      const Level& level = axes_[a][chosen[a] - 1];
+      level.apply(deck), more_ranks *= level.more_ranks;
+    }
+    if (deck.mesh.dp > 0) deck.mesh.dp *= more_ranks;
+    BuildRequest request = request_for(deck, make_mesh(deck.mesh, ranks() * more_ranks), 0, request_.purpose);
+    if (request_.evaluation_micro_batches == 0) request.evaluation_micro_batches = 0;
+    return settled(std::move(request));
+  }
+
+  void plan(const Chosen& chosen) {
+    Trial trial{.chosen = chosen, .request = with(chosen), .cost = {}};
+    const BuildRequest& request = trial.request;
+    const Schedule schedule = build_schedule(request);
+    trial.bytes = place(schedule).bytes, trial.cost = step_cost(schedule);
+    if (bytes_of(least_, MemoryKind::gpu) + bytes_of(least_, MemoryKind::host) == 0 || total(trial.bytes) < total(least_))
+      least_ = trial.bytes;
+    if (!shortfalls(trial.bytes, limits_for(request.data.size)).empty()) return;
+    const bool more_ranks = request.data.size > ranks();
+    // Another number of ranks is another machine: dearer than all that this one can do.
+    trial.price = (more_ranks ? 1e30 * request.data.size : 0) + trial.cost.flops - now_.flops +
+                  flops_per_byte(request.deck) * (trial.cost.bytes_moved - now_.bytes_moved);
+    fitting_.push_back(std::move(trial));
+  }
+
+  /// A rank that was alone has no communicators yet.
+  MemoryLimits limits_for(int size) const {
+    MemoryLimits limits = limits_;
+    auto& gpu = limits[static_cast<std::size_t>(MemoryKind::gpu)];
+    if (gpu && ranks() == 1 && size > 1) gpu->bytes -= GpuReserve{}.nccl;
+    return limits;
+  }
+
+  int ranks() const { return request_.data.size; }
+  static std::int64_t total(const TierBytes& bytes) { return bytes_of(bytes, MemoryKind::gpu) + bytes_of(bytes, MemoryKind::host); }
+
+  std::string words(const Trial& trial) const {
+    std::vector<std::string> changes;
+    for (std::size_t a = 0; a < axes_.size(); ++a)
+      if (trial.chosen[a] > 0) changes.push_back(axes_[a][trial.chosen[a] - 1].change);
+    return fmt::format("{}", fmt::join(changes, " "));
+  }
+
+  std::string cost_in_words(const Trial& trial) const {
+    const BuildRequest& request = trial.request;
+    std::vector<std::string> words;
+    if (request.data.size > ranks())
+      words.push_back(fmt::format("{} times the {}", request.data.size / ranks(), request.deck.run.device == "cuda" ? "GPUs" : "ranks"));
+    else if (trial.cost.flops > now_.flops)
+      words.push_back(fmt::format("{:.1f} % more FLOPs a step", 100 * (trial.cost.flops / now_.flops - 1)));
+    if (request.data.size == ranks() && trial.cost.bytes_moved > now_.bytes_moved)
+      words.push_back(fmt::format("{} more moved by each rank a step ({} in place of {})",
+                                  human_bytes(trial.cost.bytes_moved - now_.bytes_moved), human_bytes(trial.cost.bytes_moved),
+                                  human_bytes(now_.bytes_moved)));
+    if (request.recompute) words.push_back("makes again " + describe(*request.recompute, request.deck.model.layers));
+    if (request.deck.batch.micro != request_.deck.batch.micro)
+      words.push_back("smaller products, and another run: batch.micro is part of its identity");
+    if (request.deck.zero.prefetch_bucket_size != request_.deck.zero.prefetch_bucket_size)
+      words.push_back("units are gathered when they are needed and not ahead");
+    return words.empty() ? "no more FLOPs and no more bytes moved" : fmt::format("{}", fmt::join(words, "; "));
+  }
+
+  const BuildRequest& request_;
+  const MemoryLimits& limits_;
+  StepCost now_;
+  std::vector<Axis> axes_;
+  std::vector<Trial> fitting_;
+  TierBytes least_{};
+};
+
+}  // namespace
+
+Remedies find_remedies(const BuildRequest& request, const MemoryLimits& limits, std::size_t most) {
+  return Search(request, limits).run(most);
+}
+
+std::string print_remedies(const Remedies& remedies, const Deck& deck) {
+  if (remedies.found.empty())
+    return fmt::format(
+        "No change of activation.recompute (now {}), zero.stage (now {}), batch.micro (now {}), buckets or ranks makes it fit; the least "
+        "that any of them needs is {} on each rank. A smaller batch.sequence_length or model needs less.",
+        deck.activation.recompute, deck.zero.stage, deck.batch.micro,
+        human_bytes(static_cast<double>(bytes_of(remedies.least, MemoryKind::gpu) + bytes_of(remedies.least, MemoryKind::host))));
+  std::string text = "Each of these makes it fit, the cheapest first:";
+  for (const Remedy& remedy : remedies.found)
+    text += fmt::format(
+        "\n  {}: {} on each rank{}; {}", remedy.change,
+        human_bytes(static_cast<double>(bytes_of(remedy.bytes, deck.run.device == "cuda" ? MemoryKind::gpu : MemoryKind::host))),
+        deck.run.device == "cuda" ? "'s GPU" : "", remedy.cost);
+  return text;
+}
+
+}  // namespace tessera

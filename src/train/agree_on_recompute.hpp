@@ -1,0 +1,12 @@
+// activation.recompute = "auto" when a run starts.
+#pragma once
+#include "schedule/plan/recompute_choice.hpp"
+#include "topology/world.hpp"
+
+namespace tessera {
+
+/// The same choice for all ranks, for the least that any of them may take; nothing where the deck leaves nothing to choose. With
+/// memory.device in the deck it follows from deck, ranks and threads, else from the memory that was found free. Collective.
+std::optional<RecomputeChoice> agree_on_recompute(const World& world, const BuildRequest& request, const MemoryLimits& here);
+
+}  // namespace tessera

@@ -1,0 +1,51 @@
+#include "train/engine/fit.hpp"
+
+#include <fmt/format.h>
+
+#include "base/check.hpp"
+#include "kernels/cuda/devices.hpp"
+#include "memory/arena.hpp"
+#include "schedule/plan/remedies.hpp"
+
+namespace tessera {
+namespace {
+
+/// Free memory of the GPU, where this build can ask for it.
+std::optional<MemoryLimit> gpu_limit([[maybe_unused]] const Deck& deck, [[maybe_unused]] int ranks, [[maybe_unused]] int sharing) {
+#ifdef TESSERA_CUDA
+  if (deck.run.device == "cuda") {
+    const auto share = static_cast<std::int64_t>(cuda::free_memory()) / sharing;
+    const std::int64_t reserve = GpuReserve{.context = 0}.bytes(ranks);  // the context is there
+    return MemoryLimit{std::max<std::int64_t>(0, share - reserve),
+                       fmt::format("the free memory of the GPU ({}{}) without {} for {}libraries", human_bytes(static_cast<double>(share)),
+                                   sharing > 1 ? fmt::format(" for each of the {} ranks that share it", sharing) : "",
+                                   human_bytes(static_cast<double>(reserve)), ranks > 1 ? "NCCL and " : "")};
+  }
+#endif
+  return std::nullopt;
+}
+
+}  // namespace
+
+MemoryLimits limits_here(const Deck& deck, int ranks, const Sharing& sharing) {
+  MemoryLimits limits = stated_limits(deck, ranks);
+  auto &gpu = limits[static_cast<std::size_t>(MemoryKind::gpu)], &host = limits[static_cast<std::size_t>(MemoryKind::host)];
+  if (deck.memory.host_limit == 0)
+    lower(host,
+          {static_cast<std::int64_t>(node_memory().available) / sharing.node,
+           fmt::format("the share of this node's free memory ({} ranks on the node; where the system gives a machine its memory as it "
+                       "is used, memory.host_limit says what it can have)",
+                       sharing.node)});
+  if (const auto found = gpu_limit(deck, ranks, sharing.gpu)) lower(gpu, *found);
+  return limits;
+}
+
+void require_fits(const RunPlan& plan, const MemoryLimits& limits, const std::string& advice) {
+  const std::vector<Shortfall> lacking = shortfalls(plan.memory.bytes, limits);
+  if (lacking.empty()) return;
+  const BuildRequest& request = plan.request;
+  fail(ExitCode::memory, "{}{}", print_shortfalls(lacking),
+       advice.empty() ? print_remedies(find_remedies(request, limits), request.deck) : advice);
+}
+
+}  // namespace tessera

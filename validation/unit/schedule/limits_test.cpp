@@ -1,0 +1,188 @@
+// What a plan may take, when it takes most, and what is offered where it does not fit.
+#include "schedule/plan/limits.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+#include <sstream>
+
+#include "schedule/plan/peak.hpp"
+#include "schedule/plan/recompute_choice.hpp"
+#include "schedule/plan/remedies.hpp"
+#include "schedule/plan/step_cost.hpp"
+#include "schedules.hpp"
+
+namespace tessera {
+namespace {
+
+constexpr auto gpu = static_cast<std::size_t>(MemoryKind::gpu), host = static_cast<std::size_t>(MemoryKind::host);
+
+TEST(Limits, AreThoseOfTheDeck) {
+  const auto limits = [](const std::vector<std::string>& overrides, int ranks) { return stated_limits(test::tiny_deck(overrides), ranks); };
+  EXPECT_FALSE(limits({}, 1)[gpu] || limits({}, 1)[host]);
+  EXPECT_EQ(limits({"memory.host_limit=3 GiB"}, 2)[host]->bytes, std::int64_t{3} << 30);
+  const auto on_gpu = limits({"run.device=cuda", "memory.device=80 GB"}, 2), alone = limits({"run.device=cuda", "memory.device=80 GB"}, 1);
+  EXPECT_EQ(on_gpu[gpu]->bytes, 80000000000 - GpuReserve{}.bytes(2));
+  EXPECT_EQ(alone[gpu]->bytes - on_gpu[gpu]->bytes, GpuReserve{}.nccl) << "one rank has no NCCL";
+  EXPECT_FALSE(on_gpu[host]);
+  EXPECT_NE(on_gpu[gpu]->source.find("memory.device (74.51 GiB) without 2.50 GiB for CUDA, NCCL and libraries"), std::string::npos);
+  // On host ranks both keys are limits of the same memory.
+  EXPECT_EQ(limits({"run.device=host", "memory.device=2 GiB", "memory.host_limit=3 GiB"}, 2)[host]->source, "memory.device");
+  EXPECT_EQ(limits({"run.device=host", "memory.device=4 GiB", "memory.host_limit=3 GiB"}, 2)[host]->source, "memory.host_limit");
+  EXPECT_EQ(limits({"run.device=cuda", "memory.device=1 GiB"}, 1)[gpu]->bytes, 0) << "less than the reserve";
+}
+
+TEST(Limits, AShortfallIsNamedByItsKind) {
+  TierBytes needed{};
+  needed[static_cast<std::size_t>(Tier::device)] = 100, needed[static_cast<std::size_t>(Tier::host)] = 50;
+  needed[static_cast<std::size_t>(Tier::pinned)] = 25, needed[static_cast<std::size_t>(Tier::shared)] = 5;
+  const auto kinds = [&](std::int64_t of_gpu, std::int64_t of_host) {
+    std::string text;
+    for (const Shortfall& s : shortfalls(needed, {MemoryLimit{of_gpu, "a"}, MemoryLimit{of_host, "b"}})) text += s.text() + "\n";
+    return text;
+  };
+  EXPECT_EQ(kinds(100, 80), "");
+  EXPECT_EQ(kinds(99, 80), "the plan needs 100 B of each GPU and a is 99 B: 1 B too much\n");
+  EXPECT_EQ(kinds(100, 79), "the plan needs 80 B of the host on each rank and b is 79 B: 1 B too much\n");
+  EXPECT_TRUE(shortfalls(needed, {}).empty()) << "nothing is known";
+}
+
+std::int64_t live_at(const Schedule& schedule, Tier tier, const std::string& task_name, const std::string& section_name) {
+  // Counted by hand: a buffer lives at a task when the section uses it there, or before it and after it.
+  std::int64_t sum = 0;
+  for (std::size_t b = 0; b < schedule.buffers.size(); ++b) {
+    const Buffer& buffer = schedule.buffers[b];
+    if (buffer.tier != tier) continue;
+    bool lives = buffer.life == Life::run;
+    for (const Section& section : schedule.sections) {
+      if (section.name != section_name) continue;
+      const auto uses = [&](const Task& t) {
+        return std::ranges::any_of(t.uses, [&](const Use& u) { return u.buffer == static_cast<int>(b); });
+      };
+      const auto at = std::ranges::find(section.tasks, task_name, &Task::name);
+      lives = lives || (std::any_of(section.tasks.begin(), at + 1, uses) && std::any_of(at, section.tasks.end(), uses));
+    }
+    if (lives) sum += round_up(buffer.bytes, plan_alignment);
+  }
+  return sum;
+}
+
+TEST(Peaks, AreTheLargestMomentAndItsBuffers) {
+  for (const auto& setting : test::settings()) {
+    const Schedule schedule = test::schedule_of(setting);
+    const MemoryPlan plan = place(schedule);
+    for (const Tier tier : {Tier::host, Tier::shared}) {
+      const Peak peak = peak_of(schedule, tier);
+      EXPECT_LE(peak.bytes, plan.bytes[static_cast<std::size_t>(tier)]) << setting.name;
+      EXPECT_GE(peak.bytes, plan.persistent[static_cast<std::size_t>(tier)]) << setting.name;
+      std::int64_t sum = 0;
+      for (const Peak::Part& part : peak.parts) sum += part.bytes;
+      EXPECT_EQ(sum, peak.bytes) << setting.name;
+      if (peak.task.empty()) continue;
+      EXPECT_EQ(live_at(schedule, tier, peak.task, peak.section), peak.bytes) << setting.name << " " << peak.task;
+      for (const Section& section : schedule.sections)
+        for (const Task& task : section.tasks)
+          if (section.name != "publish") {
+            EXPECT_LE(live_at(schedule, tier, task.name, section.name), peak.bytes) << setting.name << " " << task.name;
+          }
+    }
+  }
+}
+
+class RemediesOf : public ::testing::Test {
+ protected:
+  /// A model of which activations are the largest part.
+  static BuildRequest request(std::vector<std::string> more = {}, int ranks = 2) {
+    std::vector<std::string> overrides{"model.layers=6",  "model.width=64",           "model.ff_width=256", "batch.micro=4",
+                                       "batch.global=16", "batch.sequence_length=64", "zero.stage=1"};
+    overrides.insert(overrides.end(), more.begin(), more.end());
+    return test::request_of({.name = "", .overrides = overrides, .ranks = ranks});
+  }
+  static MemoryLimits limit(const BuildRequest& request, double share) {
+    const std::int64_t bytes = bytes_of(place(build_schedule(request)).bytes, MemoryKind::host);
+    return {std::nullopt, MemoryLimit{static_cast<std::int64_t>(share * static_cast<double>(bytes)), "a limit"}};
+  }
+};
+
+/// What a user would do with a remedy: its words as overrides and ranks.
+TierBytes planned_as_said(const BuildRequest& request, const std::vector<std::string>& base, const std::string& change,
+                          const MemoryLimits& limits) {
+  std::vector<std::string> overrides = base;
+  int ranks = request.data.size;
+  std::istringstream words(change);
+  for (std::string word; words >> word;) {
+    if (word == "--ranks")
+      words >> ranks;
+    else
+      overrides.push_back(word);
+  }
+  BuildRequest changed = test::request_of({.name = "", .overrides = overrides, .ranks = ranks});
+  settle_recompute(changed, limits);
+  return place(build_schedule(changed)).bytes;
+}
+
+TEST_F(RemediesOf, FitWhenTheyAreDoneAsTheySay) {
+  const std::vector<std::string> base{"model.layers=6",  "model.width=64",           "model.ff_width=256", "batch.micro=4",
+                                      "batch.global=16", "batch.sequence_length=64", "zero.stage=1"};
+  const BuildRequest r = request();
+  std::set<std::string> said;
+  for (const double share : {0.95, 0.8, 0.6, 0.4}) {
+    const MemoryLimits limits = limit(r, share);
+    const Remedies remedies = find_remedies(r, limits);
+    ASSERT_GE(remedies.found.size(), 1u) << share;
+    ASSERT_LE(remedies.found.size(), 3u);
+    for (const Remedy& remedy : remedies.found) {
+      const TierBytes bytes = planned_as_said(r, base, remedy.change, limits);
+      EXPECT_EQ(bytes, remedy.bytes) << remedy.change;
+      EXPECT_LE(bytes_of(bytes, MemoryKind::host), limits[host]->bytes) << remedy.change;
+      EXPECT_FALSE(remedy.cost.empty());
+      said.insert(remedy.change.substr(0, remedy.change.find('=')));
+    }
+  }
+  EXPECT_GE(said.size(), 2u) << "not always the same key";
+}
+
+TEST_F(RemediesOf, ACheaperOneIsNotLeftOut) {
+  const BuildRequest r = request();
+  const MemoryLimits limits = limit(r, 0.9);
+  const Remedies remedies = find_remedies(r, limits);
+  ASSERT_FALSE(remedies.found.empty());
+  // Stage 2 or 3, selective or full, half a micro-batch: whatever of these fits costs no less than the first.
+  const auto price = [&](const BuildRequest& of) {
+    const StepCost cost = step_cost(build_schedule(of)), now = step_cost(build_schedule(r));
+    return cost.flops - now.flops + 50 * (cost.bytes_moved - now.bytes_moved);
+  };
+  const auto changed = [&](const std::string& change) {
+    std::vector<std::string> overrides;
+    std::istringstream words(change);
+    for (std::string word; words >> word;) overrides.push_back(word);
+    BuildRequest of = request(overrides);
+    settle_recompute(of, limits);
+    return of;
+  };
+  const double first = price(changed(remedies.found[0].change));
+  int fitting = 0;
+  for (const char* other : {"zero.stage=2", "zero.stage=3", "activation.recompute=selective", "activation.recompute=full",
+                            "activation.recompute=auto", "batch.micro=2", "batch.micro=1"}) {
+    const BuildRequest of = changed(other);
+    if (!shortfalls(place(build_schedule(of)).bytes, limits).empty()) continue;
+    ++fitting;
+    EXPECT_GE(price(of), first) << other << " against " << remedies.found[0].change;
+  }
+  EXPECT_GE(fitting, 2);
+}
+
+TEST_F(RemediesOf, SayThatThereIsNoneAndWhatTheLeastIs) {
+  const BuildRequest r = request();
+  const Remedies remedies = find_remedies(r, limit(r, 0.001));
+  EXPECT_TRUE(remedies.found.empty());
+  const std::string text = print_remedies(remedies, r.deck);
+  for (const char* part : {"activation.recompute", "zero.stage", "batch.micro", "the least"})
+    EXPECT_NE(text.find(part), std::string::npos) << text;
+  EXPECT_LT(bytes_of(remedies.least, MemoryKind::host), bytes_of(place(build_schedule(r)).bytes, MemoryKind::host));
+  EXPECT_GT(bytes_of(remedies.least, MemoryKind::host), 0);
+}
+
+}  // namespace
+}  // namespace tessera
