@@ -63,6 +63,18 @@ expect_fault docs/a.md 1 "a path of one machine" 'see /ho''me/me/x\n'
 expect_fault docs/a.md 1 "a host that is not an upstream" 'see https:''//mirror.example.net/x\n'
 expect_fault scripts/a 1 "syntax error" '#!/usr/bin/env bash\nif true\n'
 
+# Two types of one name. Another namespace makes another type, and so does a .cpp file's own.
+sound_tree
+mkdir -p "$tree/src/deck"
+printf 'namespace tessera {\nstruct Watch {\n  int a;\n};\n}  // namespace tessera\n' | tee "$tree/src/base/a.hpp" >"$tree/src/deck/b.hpp"
+if "$root/scripts/style" --tree "$tree" | grep -q 'src/deck/b.hpp:2: Watch is a type of src/base/a.hpp:2 too'; then :; else
+  echo "FAIL: two types of one name were not refused"; failed=1
+fi
+sed -i 's/namespace tessera {/namespace tessera::io {/; s/namespace tessera$/namespace tessera::io/' "$tree/src/deck/b.hpp"
+if "$root/scripts/style" --tree "$tree" >/dev/null; then :; else
+  echo "FAIL: types of two namespaces were refused"; failed=1
+fi
+
 # --fix mends what clang-format can mend and the deck that README shows, and the check then passes.
 sound_tree
 mkdir -p "$tree/inputs"

@@ -14,7 +14,8 @@ std::string LanePositions::describe() const {
   return text;
 }
 
-HostExecutor::HostExecutor(TaskTable table, LaneMode mode, Watch watch) : table_(std::move(table)), mode_(mode), watch_(std::move(watch)) {
+HostExecutor::HostExecutor(TaskTable table, LaneMode mode, LaneWatch watch)
+    : table_(std::move(table)), mode_(mode), watch_(std::move(watch)) {
   if (mode_ == LaneMode::threads)
     for (std::size_t lane = 1; lane < lane_count; ++lane) threads_.emplace_back([this, lane] { worker(lane); });
 }

@@ -45,7 +45,7 @@ class LanePositions {
 };
 
 /// How an executor looks after tasks that wait for other ranks: a lost lane's peers may never come to what the other lanes wait for.
-struct Watch {
+struct LaneWatch {
   /// Asked on streams, whose tasks return before they are done, after `waited` seconds in which no task has ended; throws to give up. Calls
   /// that block ask for themselves.
   std::function<void(double waited)> check = [](double) {};
@@ -79,7 +79,7 @@ class Executor {
 /// On host threads.
 class HostExecutor final : public Executor {
  public:
-  HostExecutor(TaskTable table, LaneMode mode, Watch watch = {});
+  HostExecutor(TaskTable table, LaneMode mode, LaneWatch watch = {});
   ~HostExecutor() override;
   HostExecutor(const HostExecutor&) = delete;
 
@@ -98,7 +98,7 @@ class HostExecutor final : public Executor {
 
   TaskTable table_;
   LaneMode mode_;
-  Watch watch_;
+  LaneWatch watch_;
   LaneTimes times_;
   std::optional<Timeline> timeline_;  ///< of the run under way, where it is traced
 

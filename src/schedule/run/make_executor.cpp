@@ -18,7 +18,7 @@ std::vector<Communicator*> communicators_of(const TaskBackend& backend) {
 }
 
 /// Communicators whose calls block find their errors themselves, and end at once when they are told.
-Watch watch_over_calls(const TaskBackend& backend) {
+LaneWatch watch_over_calls(const TaskBackend& backend) {
   return {.abort = [communicators = communicators_of(backend)] {
     for (Communicator* c : communicators) c->abort();
   }};
@@ -39,7 +39,7 @@ void abort_all(const std::vector<Communicator*>& communicators) {
 }
 
 /// Asks the communicators whose collectives wait on streams.
-Watch watch_over_streams(const TaskBackend& backend) {
+LaneWatch watch_over_streams(const TaskBackend& backend) {
   const std::vector<Communicator*> communicators = communicators_of(backend);
   return {.check =
               [=](double waited) {

@@ -22,7 +22,7 @@ constexpr std::int64_t most_graph_tasks = 20000;
 
 }  // namespace
 
-StreamExecutor::StreamExecutor(TaskTable table, std::unique_ptr<cuda::Streams> streams, GraphMode graphs, Watch watch)
+StreamExecutor::StreamExecutor(TaskTable table, std::unique_ptr<cuda::Streams> streams, GraphMode graphs, LaneWatch watch)
     : table_(std::move(table)), streams_(std::move(streams)), graphs_(graphs), watch_(std::move(watch)) {
   for (auto& tasks : issued_tasks_) tasks.resize(cuda::Streams::ring);
 }

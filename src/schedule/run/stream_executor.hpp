@@ -11,7 +11,7 @@ namespace tessera {
 class StreamExecutor final : public Executor {
  public:
   /// `streams` has one stream a lane, which the table's tasks work on.
-  StreamExecutor(TaskTable table, std::unique_ptr<cuda::Streams> streams, GraphMode graphs, Watch watch = {});
+  StreamExecutor(TaskTable table, std::unique_ptr<cuda::Streams> streams, GraphMode graphs, LaneWatch watch = {});
 
   /// Issues a program and waits until the device has done it.
   void run(ProgramKind kind) override;
@@ -60,7 +60,7 @@ class StreamExecutor final : public Executor {
   TaskTable table_;
   std::unique_ptr<cuda::Streams> streams_;
   GraphMode graphs_;
-  Watch watch_;
+  LaneWatch watch_;
   std::array<Recorded, program_count> programs_;
   Recorded* capturing_ = nullptr;      ///< what is being captured
   const Recorded* running_ = nullptr;  ///< whose graph is under way

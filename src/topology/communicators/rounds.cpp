@@ -51,11 +51,11 @@ std::string_view name_of(CallKind kind) {
   return names[static_cast<int>(kind)];
 }
 
-bool Call::matches(const Call& other) const {
+bool RoundCall::matches(const RoundCall& other) const {
   return kind == other.kind && dtype == other.dtype && reduction == other.reduction && root == other.root && count == other.count;
 }
 
-std::string Call::describe() const {
+std::string RoundCall::describe() const {
   if (kind == CallKind::barrier) return "barrier";
   std::string text = fmt::format("{} of {} {}", name_of(kind), count, name_of(dtype));
   if (kind == CallKind::all_reduce && reduction == Reduction::max) text += " (maximum)";
@@ -89,7 +89,7 @@ std::byte* Rounds::window_of(int rank, std::uint32_t round) const {
   return windows + (static_cast<std::size_t>(rank) * 2 + (round & 1)) * window_bytes_;
 }
 
-void Rounds::begin(const Call& call) {
+void Rounds::begin(const RoundCall& call) {
   call_ = call;
   ++calls_;
 }

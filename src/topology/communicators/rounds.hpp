@@ -18,14 +18,14 @@ enum class CallKind : std::uint8_t { all_gather, reduce_scatter, all_reduce, bro
 std::string_view name_of(CallKind);
 
 /// What a rank calls: the peers check that it is what they call, and read where its buffer is.
-struct Call {
+struct RoundCall {
   CallKind kind = CallKind::barrier;
   DType dtype = DType::f32;
   Reduction reduction = Reduction::sum;
   std::int32_t root = 0;
   std::int64_t count = 0, stride = 0;
   Node::Location location = {};  ///< arena -1: not where the peers could read it
-  bool matches(const Call& other) const;
+  bool matches(const RoundCall& other) const;
   std::string describe() const;
 };
 
@@ -46,7 +46,7 @@ class Rounds {
   int size() const { return static_cast<int>(members_.size()); }
 
   /// Begins a collective: the calls of later rounds are compared with this one.
-  void begin(const Call& call);
+  void begin(const RoundCall& call);
   /// This rank's window for the coming round; a peer's for the round that was just passed. window_bytes() each.
   std::byte* window() { return window_of(rank_, round_ + 1); }
   const std::byte* window(int peer) const { return window_of(peer, round_); }
@@ -57,7 +57,7 @@ class Rounds {
   /// From any thread: whoever waits in pass(), now or later, throws Error(lost).
   void abort() { aborted_->store(true); }
   /// What a peer called in the round just passed.
-  const Call& call(int peer) const { return seat(peer).calls[round_ & 1]; }
+  const RoundCall& call(int peer) const { return seat(peer).calls[round_ & 1]; }
   /// Where a peer's buffer stands in this process.
   const std::byte* resolve(int peer) const;
 
@@ -69,7 +69,7 @@ class Rounds {
   };
   struct alignas(line) Seat {
     std::atomic<std::uint32_t> round;  // the last round that this rank has arrived in
-    Call calls[2];
+    RoundCall calls[2];
   };
 
   Head& head() const { return *reinterpret_cast<Head*>(block_.data()); }
@@ -89,7 +89,7 @@ class Rounds {
   std::string label_;
   double timeout_seconds_;
   int spins_ = 0;
-  Call call_;
+  RoundCall call_;
   std::uint32_t round_ = 0;
   std::int64_t calls_ = 0;
   std::unique_ptr<std::atomic<bool>> aborted_ = std::make_unique<std::atomic<bool>>(false);  ///< movable

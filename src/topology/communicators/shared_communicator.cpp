@@ -91,7 +91,7 @@ class SharedCommunicator final : public Communicator {
 
   void broadcast(void* buffer, std::int64_t count, DType dtype, int root, const kernels::Context&) override {
     std::int64_t block = count * bytes_of(dtype);
-    Call call{.kind = CallKind::broadcast, .dtype = dtype, .root = root, .count = count};
+    RoundCall call{.kind = CallKind::broadcast, .dtype = dtype, .root = root, .count = count};
     if (begin(call, buffer, block, root)) {
       if (rank() != root) copy_block(buffer, rounds_.resolve(root), static_cast<std::size_t>(block));
       rounds_.pass();
@@ -119,7 +119,7 @@ class SharedCommunicator final : public Communicator {
 
   /// Starts a call. True when the peers can read every buffer that they need (the root's only, if there is one); then a round has been
   /// passed in which all said where theirs is.
-  bool begin(Call call, const void* data, std::int64_t bytes, int root = -1) {
+  bool begin(RoundCall call, const void* data, std::int64_t bytes, int root = -1) {
     // Only what all ranks know may decide how many rounds there are.
     bool may_be_direct = node_.direct() && call.count * bytes_of(call.dtype) >= direct_minimum_bytes;
     if (may_be_direct) call.location = node_.locate(data, static_cast<std::size_t>(bytes)).value_or(Node::Location{});

@@ -44,7 +44,7 @@ namespace tessera {
 namespace {
 
 HostExecutor on_host(const Schedule& schedule, const MemoryPlan& plan, std::array<std::byte*, tier_count> bases, LaneMode mode,
-                     TaskFunction run, Watch watch = {}) {
+                     TaskFunction run, LaneWatch watch = {}) {
   return HostExecutor({schedule, plan, bases, std::move(run)}, mode, std::move(watch));
 }
 

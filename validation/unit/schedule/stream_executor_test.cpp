@@ -53,7 +53,7 @@ struct LaggingLanes {
   std::array<cudaStream_t, lane_count> of_lane{(*streams)[0], (*streams)[1], (*streams)[2]};
   std::int64_t gathers = 0;
 
-  StreamExecutor executor(TaskFunction run, Watch watch = {}, GraphMode graphs = GraphMode::off) {
+  StreamExecutor executor(TaskFunction run, LaneWatch watch = {}, GraphMode graphs = GraphMode::off) {
     std::array<std::byte*, tier_count> bases{};
     bases[static_cast<std::size_t>(Tier::host)] = memory.data();
     return StreamExecutor({schedule, plan, bases, std::move(run)}, std::move(streams), graphs, std::move(watch));
@@ -166,11 +166,11 @@ TEST(StreamExecutor, WhereCudaRefusesAGraphTasksGoOn) {
 std::string error_of_stuck_run(std::int64_t stuck, int& aborts, GraphMode graphs = GraphMode::off) {
   LaggingLanes lanes;
   bool given_up = false;
-  Watch watch{.check =
-                  [&lanes, stuck](double waited) {
-                    if (lanes.gathers >= stuck && waited > 0.2) fail(ExitCode::environment, "somebody does not come");
-                  },
-              .abort = [&] { ++aborts, given_up = true; }};
+  LaneWatch watch{.check =
+                      [&lanes, stuck](double waited) {
+                        if (lanes.gathers >= stuck && waited > 0.2) fail(ExitCode::environment, "somebody does not come");
+                      },
+                  .abort = [&] { ++aborts, given_up = true; }};
   auto executor = lanes.executor(
       [&](const TaskRun& run) {
         if (run.task.name == "gather" && ++lanes.gathers == stuck)

@@ -12,6 +12,9 @@
 #include "topology/node.hpp"
 #include "world_main.hpp"
 
+/// Requests of a collective that was given up can never be freed.
+extern "C" const char* __lsan_default_suppressions() { return "leak:libmpich\n"; }  // NOLINT
+
 namespace tessera {
 namespace {
 
