@@ -20,7 +20,7 @@ struct Adamw {
   float* m = nullptr;
   float* v = nullptr;
   void* param = nullptr;       ///< bf16 copy to write, or null when the master is the compute copy
-  const void* grad = nullptr;  ///< fp32, or fixed-point int64 (value * 2^-44)
+  const void* grad = nullptr;  ///< fp32, bf16, or fixed-point int64 (value * 2^-44)
   DType grad_dtype = DType::f32;
   std::int64_t n = 0;
   float weight_decay = 0;

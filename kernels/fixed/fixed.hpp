@@ -22,5 +22,7 @@ TESSERA_OP(fixed_add, (const Context& context, std::int64_t* sum, const std::int
            (context, sum, x, n, overflow))
 /// out[i] = sum[i] * 2^-44
 TESSERA_OP(fixed_to_float, (const Context& context, float* out, const std::int64_t* sum, std::int64_t n), (context, out, sum, n))
+/// out[i] = sum[i] * 2^-44, rounded to fp32 and then to bf16.
+TESSERA_OP(fixed_to_bf16, (const Context& context, bf16* out, const std::int64_t* sum, std::int64_t n), (context, out, sum, n))
 
 }  // namespace tessera::kernels

@@ -47,10 +47,16 @@ bool accumulate_range(std::int64_t* sum, const float* x, std::int64_t begin, std
   return bad;
 }
 
-template <bool Stream>
-void to_float_range(float* out, const std::int64_t* sum, std::int64_t begin, std::int64_t end) {
+template <bool Stream, class Out>
+void round_range(Out* out, const std::int64_t* sum, std::int64_t begin, std::int64_t end) {
   for_vectors(begin, end, [&](std::int64_t i, auto n) { store<Stream>(out + i, load(sum + i, n) * 0x1p-44f, n); });
   if constexpr (Stream) stream_fence();
+}
+
+template <class Out>
+void round_sums(Out* out, const std::int64_t* sum, std::int64_t n) {
+  auto* range = worth_streaming(out, n * static_cast<std::int64_t>(sizeof(Out)), 64) ? round_range<true, Out> : round_range<false, Out>;
+  parallel_ranges(n, grain, [&](std::int64_t begin, std::int64_t end) { range(out, sum, begin, end); });
 }
 
 }  // namespace
@@ -76,9 +82,7 @@ void fixed_add(const Context&, std::int64_t* sum, const std::int64_t* x, std::in
   });
 }
 
-void fixed_to_float(const Context&, float* out, const std::int64_t* sum, std::int64_t n) {
-  auto* range = worth_streaming(out, n * 4, 64) ? to_float_range<true> : to_float_range<false>;
-  parallel_ranges(n, grain, [&](std::int64_t begin, std::int64_t end) { range(out, sum, begin, end); });
-}
+void fixed_to_float(const Context&, float* out, const std::int64_t* sum, std::int64_t n) { round_sums(out, sum, n); }
+void fixed_to_bf16(const Context&, bf16* out, const std::int64_t* sum, std::int64_t n) { round_sums(out, sum, n); }
 
 }  // namespace tessera::kernels::host

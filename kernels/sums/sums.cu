@@ -1,5 +1,5 @@
-// Bound by memory: an element is read once, 4 or 8 bytes. A block of 256 elements is summed by a warp in the host's order, so the sums and
-// the limbs have the host's bits; limbs are added by integer atomics, whose order does not matter. Not yet measured.
+// Bound by memory: an element is read once, 2, 4 or 8 bytes. A block of 256 elements is summed by a warp in the host's order, so the sums
+// and the limbs have the host's bits; limbs are added by integer atomics, whose order does not matter. Not yet measured.
 #include "kernels/sums/sums.hpp"
 
 #include "kernels/cuda/reduce.hpp"
@@ -13,6 +13,7 @@ using namespace tessera::cuda;
 constexpr int sums_of_warp = 8, warps = block_threads / warp_lanes;
 
 __device__ double value_of(float x) { return static_cast<double>(x); }
+__device__ double value_of(bf16 x) { return static_cast<double>(to_float(x)); }
 __device__ double value_of(std::int64_t x) { return static_cast<double>(x) * 0x1p-44; }
 
 /// Element i of a block goes to chain i % 32, which is lane i % 32; each chain runs in order, and the chains are joined by halves. All
@@ -67,9 +68,9 @@ void run(const Context& context, const SumOfSquares& p) {
 
 void sum_of_squares(const Context& context, const SumOfSquares& p) {
   TESSERA_CUDA_REQUIRE(p.n % sum_block == 0);
-  TESSERA_CUDA_REQUIRE(p.dtype == DType::f32 || p.dtype == DType::i64);
   if (p.n == 0) return;
-  p.dtype == DType::f32 ? run<float>(context, p) : run<std::int64_t>(context, p);
+  if (p.dtype == DType::i64) return run<std::int64_t>(context, p);
+  with_float_type(p.dtype, [&](auto type) { run<decltype(type)>(context, p); });
 }
 
 }  // namespace tessera::kernels::cuda

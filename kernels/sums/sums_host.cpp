@@ -9,6 +9,7 @@ namespace tessera::kernels::host {
 namespace {
 
 TESSERA_INLINE f64x8 load8(const float* x) { return to_f64(x); }
+TESSERA_INLINE f64x8 load8(const bf16* x) { return to_f64(x); }
 TESSERA_INLINE f64x8 load8(const std::int64_t* x) { return to_f64(x) * 0x1p-44; }
 
 /// Element i of a block goes to chain i % 32; each chain runs in order, and the chains are joined by halves.
@@ -47,10 +48,12 @@ void sum_of_squares(const Context&, const SumOfSquares& p) {
   switch (p.dtype) {
     case DType::f32:
       return run<float>(p);
+    case DType::bf16:
+      return run<bf16>(p);
     case DType::i64:
       return run<std::int64_t>(p);
     default:
-      fail(ExitCode::internal, "sum_of_squares takes fp32 or int64, not {}", name_of(p.dtype));
+      fail(ExitCode::internal, "sum_of_squares takes fp32, bf16 or int64, not {}", name_of(p.dtype));
   }
 }
 

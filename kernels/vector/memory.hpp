@@ -108,6 +108,21 @@ TESSERA_INLINE f64x8 to_f64(const float* p) {
 #endif
   return r;
 }
+TESSERA_INLINE f64x8 to_f64(const bf16* p) {
+  f64x8 r;
+#if defined(TESSERA_AVX512) || defined(TESSERA_AVX2)
+  const __m128i half = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+  const __m256 x = _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(half), 16));
+#ifdef TESSERA_AVX512
+  r.part[0] = _mm512_cvtps_pd(x);
+#else
+  r.part[0] = _mm256_cvtps_pd(_mm256_castps256_ps128(x)), r.part[1] = _mm256_cvtps_pd(_mm256_extractf128_ps(x, 1));
+#endif
+#else
+  for (int i = 0; i < 8; ++i) r.part[i / f64x8::part_size][i % f64x8::part_size] = static_cast<double>(static_cast<float>(p[i]));
+#endif
+  return r;
+}
 
 /// Whole numbers as fp32, each rounded once.
 template <class Count = Whole>

@@ -57,6 +57,7 @@ struct LearningRateKeys {
 
 struct PrecisionKeys {
   DType compute = DType::bf16;
+  DType gradients = DType::f32;  // sums of a step
   friend bool operator==(const PrecisionKeys&, const PrecisionKeys&) = default;
 };
 

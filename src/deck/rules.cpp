@@ -202,6 +202,20 @@ void check_batch(Draft& draft) {
                           global, micro, multiples_around(global, micro), one_of(divisors_near(global, micro))));
 }
 
+/// A sum of several micro-batches would be rounded after each, and lose what is small beside it.
+void check_gradients(Draft& draft) {
+  if (!draft.good({"precision.gradients", "batch.global", "batch.micro", "mesh.dp"})) return;
+  const std::int64_t global = draft.deck.batch.global, micro = draft.deck.batch.micro, ranks = draft.deck.mesh.dp;
+  if (draft.deck.precision.gradients != DType::bf16 || ranks == 0 || global % micro != 0 || global / micro <= ranks) return;
+  std::int64_t larger = ceil_div(global, ranks);
+  while (global % larger != 0) ++larger;
+  draft.fault(
+      {"precision.gradients", "batch.micro", "batch.global"},
+      fmt::format("gradients are summed in bf16 over one micro-batch a rank alone, and batch.global {} / (batch.micro {} x {} rank{}) "
+                  "makes {} of them; set precision.gradients = \"fp32\" or batch.micro = {}, or start {} ranks",
+                  global, micro, ranks, ranks == 1 ? "" : "s", ceil_div(global / micro, ranks), larger, global / micro));
+}
+
 void check_evaluation(Draft& draft) {
   const Deck& d = draft.deck;
   if (!draft.good({"evaluate.every", "data.validation"})) return;
@@ -347,6 +361,7 @@ void check_rules(Draft& draft) {
   check_sizes(draft);
   check_learning_rate(draft);
   check_batch(draft);
+  check_gradients(draft);
   check_evaluation(draft);
   check_trace(draft);
   check_lanes(draft);

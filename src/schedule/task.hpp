@@ -126,9 +126,10 @@ struct OptimizerStep {
   std::vector<Piece> pieces;  ///< tensors inside, without the padding between them
   std::vector<float> decay;   ///< weight decay of each piece
 };
-/// Compute copy (write), master (read).
-struct CastShard {
+/// Values in bf16 (write), the same in fp32 or as fixed-point int64 (read).
+struct RoundToBf16 {
   std::int64_t count = 0;
+  DType from = DType::f32;
 };
 
 /// Packed copy (write), weight (read).
@@ -139,7 +140,7 @@ struct PackWeight {
 /// Target (write), source (read): the same bytes in another tier.
 struct Copy {};
 
-using Op = std::variant<RunPass, Collective, AccumulateFixed, Zero, CountFlags, SumSquares, FinishStep, OptimizerStep, CastShard,
+using Op = std::variant<RunPass, Collective, AccumulateFixed, Zero, CountFlags, SumSquares, FinishStep, OptimizerStep, RoundToBf16,
                         PackWeight, Copy>;
 
 struct Task {

@@ -20,8 +20,10 @@ UnitPlan plan_unit(const Layout& layout, int unit, const UnitRules& rules, const
   plan.parameters = here(plan.storage.parameters_whole);
   using enum GradientPath::Meeting;
   const bool whole = plan.storage.gradients_whole;
-  plan.gradient = {.sum = rules.reproducible ? DType::i64 : DType::f32,
-                   .direct = whole && !rules.reproducible,
+  const DType sum = rules.reproducible ? DType::i64 : rules.gradients;
+  plan.gradient = {.sum = sum,
+                   .kept = rules.gradients == DType::bf16 ? DType::bf16 : sum,
+                   .direct = whole && sum == DType::f32,
                    .scattered = !plan.storage.optimizer_whole,
                    .meeting = owners.size == 1 ? never
                               : whole          ? once

@@ -8,9 +8,10 @@ namespace tessera {
 
 /// The way of a micro-batch's gradient to the sum of a step.
 struct GradientPath {
-  DType sum = DType::f32;  ///< of sums: fp32, or int64 in fixed point (reproducible mode)
-  bool direct = true;      ///< kernels add into the step's sum; else they write the micro-batch's gradient, fp32, beside it
-  bool scattered = false;  ///< sums of ranks meet at each shard's owner; else all ranks get them whole
+  DType sum = DType::f32;   ///< of sums while they meet: fp32, bf16, or int64 in fixed point (reproducible mode)
+  DType kept = DType::f32;  ///< of the step's sum, which norm and update read: the same, or bf16
+  bool direct = true;       ///< kernels add into the step's sum; else they write the micro-batch's gradient, fp32, beside it
+  bool scattered = false;   ///< sums of ranks meet at each shard's owner; else all ranks get them whole
   enum class Meeting : std::uint8_t { never, every_micro_batch, once } meeting = Meeting::never;
   Range held;  ///< elements of the step's sum that lie on this rank
 };
@@ -25,9 +26,10 @@ struct UnitPlan {
 };
 
 struct UnitRules {
-  int stage = 0;              ///< of ZeRO
-  bool reproducible = false;  ///< gradients are summed in fixed point
-  bool training = true;       ///< false: parameters alone, whole
+  int stage = 0;                 ///< of ZeRO
+  bool reproducible = false;     ///< gradients are summed in fixed point
+  DType gradients = DType::f32;  ///< or bf16, of the step's sums
+  bool training = true;          ///< false: parameters alone, whole
 };
 
 /// `owners.size` must be the layout's shards.

@@ -107,7 +107,8 @@ void add_adamw(Part& part, const Settings& s) {
   auto* m = static_cast<float*>(part.values(n, DType::f32));
   // Second moments are squares: zero will do, and no value of normal numbers that is negative.
   auto* v = static_cast<float*>(part.bytes(static_cast<std::size_t>(4 * n)));
-  void *grad = part.values(n, DType::f32), *fixed = part.bytes(static_cast<std::size_t>(8 * n)), *copy = part.values(n, DType::bf16);
+  void *grad = part.values(n, DType::f32), *fixed = part.bytes(static_cast<std::size_t>(8 * n)), *copy = part.values(n, DType::bf16),
+       *halves = part.values(n, DType::bf16);
   struct Kind {
     const char* name;
     void* param;
@@ -116,6 +117,7 @@ void add_adamw(Part& part, const Settings& s) {
     double bytes;  // read and written for one parameter
   };
   for (const Kind& kind : {Kind{"adamw fp32", nullptr, grad, DType::f32, 16 + 12}, Kind{"adamw bf16", copy, grad, DType::f32, 16 + 14},
+                           Kind{"adamw bf16, bf16 gradient", copy, halves, DType::bf16, 14 + 14},
                            Kind{"adamw bf16, fixed-point gradient", copy, fixed, DType::i64, 20 + 14}}) {
     part.contenders.push_back(
         {.name = kind.name, .limit = "copy", .amount = kind.bytes * count(n), .target = wanted, .run = [=](cudaStream_t stream) {

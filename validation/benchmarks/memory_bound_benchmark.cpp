@@ -144,6 +144,8 @@ void add_adamw(std::vector<Contender>& list, const Memory& memory, const AdamwSc
   add_variant("adamw", n, DType::f32, nullptr, 28);
   n = memory.cut({4, 4, 4, 4, 2}, p, 1024);
   add_variant("adamw, bf16 copy", n, DType::f32, p[4], 30);
+  n = memory.cut({4, 4, 4, 2, 2}, p, 1024);
+  add_variant("adamw, bf16 gradient, bf16 copy", n, DType::bf16, p[4], 28);
   n = memory.cut({4, 4, 4, 8, 2}, p, 1024);
   add_variant("adamw, int64 gradient, bf16 copy", n, DType::i64, p[4], 34);
 }
@@ -234,12 +236,18 @@ void add_others(std::vector<Contender>& list, const Memory& memory, std::int32_t
                   }});
   list.push_back({"fixed_to_float", 12 * count(n), "triad",
                   [=] { fixed_to_float({}, reinterpret_cast<float*>(p[1]), reinterpret_cast<std::int64_t*>(p[0]), n); }});
+  n = memory.cut({8, 2}, p, 1024);
+  list.push_back({"fixed_to_bf16", 10 * count(n), "triad",
+                  [=] { fixed_to_bf16({}, reinterpret_cast<bf16*>(p[1]), reinterpret_cast<std::int64_t*>(p[0]), n); }});
   n = memory.cut({8, 8}, p, 1024);
   list.push_back({"fixed_add", 24 * count(n), "update",
                   [=, &flag] { fixed_add({}, reinterpret_cast<std::int64_t*>(p[0]), reinterpret_cast<std::int64_t*>(p[1]), n, &flag); }});
   n = memory.cut({4}, p, 1024);
   list.push_back({"sum_of_squares", 4 * count(n), "read",
                   [=, &flag, &sum] { sum_of_squares({}, {.sum = &sum, .not_finite = &flag, .x = p[0], .n = n}); }});
+  list.push_back({"sum_of_squares bf16", 4 * count(n), "read", [=, &flag, &sum] {
+                    sum_of_squares({}, {.sum = &sum, .not_finite = &flag, .x = p[0], .n = 2 * n, .dtype = DType::bf16});
+                  }});
   list.push_back({"rope", 8 * count(n), "update", [=, &table] {
                     rope({}, {.x = p[0], .table = table.data(), .M = n / 1024, .T = 1024, .heads = 16, .D = 64, .stride = 1024});
                   }});

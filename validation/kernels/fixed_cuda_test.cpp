@@ -109,6 +109,13 @@ TEST_F(FixedCuda, ToFloatHasTheBitsOfTheHost) {
     DeviceArray<float> out(n);
     cuda::fixed_to_float({}, out.data(), s.data(), n);
     EXPECT_EQ(digest(out.host()), digest(expected));
+    std::vector<bf16> halves = poisoned<bf16>(n);
+    host::fixed_to_bf16({}, halves.data(), sum.data(), n);
+    for (std::int64_t shift : {0, 1}) {
+      DeviceArray<bf16> rounded(n, shift);
+      cuda::fixed_to_bf16({}, rounded.data(), s.data(), n);
+      EXPECT_EQ(digest(rounded.host()), digest(halves));
+    }
   }
 }
 

@@ -108,6 +108,9 @@ TEST(Fixed, BackToFloatRoundsOnce) {
   auto out = poisoned<float>(static_cast<std::int64_t>(sum.size()));
   fixed_to_float({}, out.data(), sum.data(), static_cast<std::int64_t>(sum.size()));
   for (std::size_t i = 0; i < sum.size(); ++i) EXPECT_EQ(out[i], std::ldexp(static_cast<float>(sum[i]), -44)) << sum[i];
+  auto halves = poisoned<bf16>(static_cast<std::int64_t>(sum.size()));
+  fixed_to_bf16({}, halves.data(), sum.data(), static_cast<std::int64_t>(sum.size()));
+  for (std::size_t i = 0; i < sum.size(); ++i) EXPECT_EQ(halves[i], bf16(out[i])) << sum[i];
   // There and back is exact for values that fp32 and the resolution hold.
   std::vector<float> x = {1.5f, -0x1p-44f, 262143.97f, 0.333333343f};
   std::vector<std::int64_t> fixed(4, 0);

@@ -44,6 +44,8 @@ TEST_F(SumsCuda, HasTheBitsOfTheHost) {
   for (std::int64_t blocks : {0, 1, 7, 8, 9, 63, 64, 65, 300}) {
     const auto x = random_values<float>(blocks * sum_block, 1, 30);
     const auto fixed = to_fixed(x);
+    const std::vector<bf16> halves(x.begin(), x.end());
+    EXPECT_EQ(on_device(halves).bits(), on_host(halves).bits()) << blocks;
     EXPECT_EQ(on_device(x).bits(), on_host(x).bits()) << blocks;
     EXPECT_EQ(on_device(fixed).bits(), on_host(fixed).bits()) << blocks;
   }

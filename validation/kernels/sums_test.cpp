@@ -31,6 +31,10 @@ TEST(Sums, MatchesReference) {
     long double exact = 0;
     for (float v : x) exact += static_cast<long double>(v) * static_cast<long double>(v);
     auto expected = static_cast<double>(exact);
+    // What bf16 holds is summed as its fp32 value is: the same bits.
+    const std::vector<bf16> halves(x.begin(), x.end());
+    const std::vector<float> same(halves.begin(), halves.end());
+    EXPECT_EQ(bits(sum_of(halves.data(), n).sum), bits(sum_of(same.data(), n).sum));
     Result r = sum_of(x.data(), n), fixed = sum_of(to_fixed(x).data(), n);
     EXPECT_NEAR(r.sum.value(), expected, 1e-13 * expected);
     EXPECT_NEAR(fixed.sum.value(), expected, 1e-10 * expected);

@@ -62,6 +62,9 @@ def same_plan(name, old, new, mode):
         good = new["bytes_per_rank"] <= old["bytes_per_rank"]
         print(f"{'ok  ' if good else 'FAIL'} {name}: {old['bytes_per_rank']} bytes a rank before, {new['bytes_per_rank']} now")
         return good
+    for plan in (old, new):
+        for tier in plan["tiers"].values():
+            tier.pop("peak", None)  # follows from the tasks, and older programs do not say it
     unlike = [key for key in ("parameters", "units", "micro_batches_per_rank", "flops_per_token", "bytes_per_rank", "tiers") if old[key] != new[key]]
     for key in unlike:
         print(f"FAIL {name}: plan: {key}: {new.get(key)} instead of {old[key]}")

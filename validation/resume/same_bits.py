@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """The same deck gives the same bits over ZeRO stages, numbers of ranks, lanes, and across resume at another layout; in fast mode the same numbers
-to 1e-5. Usage: same_bits.py reproducible|fast [--dtype fp32|bf16] [--device host|cuda]
+to 1e-5. Usage: same_bits.py reproducible|fast|gradients [--dtype fp32|bf16] [--device host|cuda]
                 same_bits.py shapes [--seed 1]      models and layouts drawn at random: 2 models of 3 layouts; with TESSERA_TEST_FULL=1 in the
                                                     environment 8 of 12
 The reference of a fast mode on GPUs runs on the host: both devices must agree."""
@@ -164,9 +164,48 @@ def fast(folder, dtype, device):
     return good
 
 
+def rounded_layouts(device, ranks_of_full):
+    """Stages and ranks; all of them where there is time."""
+    if os.environ.get("TESSERA_TEST_FULL"):
+        return [(stage, ranks) for stage in range(4) for ranks in ranks_of_full]
+    stages = range(4) if device is DEVICES["host"] else (1, 3)
+    return [(stage, ranks_of_full[(stage + 1) % 3]) for stage in stages]
+
+
+def gradients(folder, dtype, device):
+    """precision.gradients = "bf16", which takes one micro-batch a rank: ranks beyond the batch run empty ones. With run.reproducible the same bits over
+    stages and ranks, and across resume; else near what fp32 sums give, and not the same."""
+    good, steps = True, device["steps"]
+    for micros, ranks_of_full in ((1, (1, 2, 3)), (2, (2, 3, 4))):
+        common = {**device["keys"], "run__steps": steps, "batch__micro": 2, "batch__global": 2 * micros, "precision__compute": dtype}
+        exact = {**common, "precision__gradients": "bf16", "run__reproducible": True}
+        reference, first = f"rounded{micros}", ranks_of_full[0]
+        folder.train(reference, first, zero__stage=0, checkpoint__every=steps // 2, checkpoint__keep=0, **exact)
+        losses, hashes = folder.losses(reference), folder.hashes(reference)
+        for stage, ranks in rounded_layouts(device, ranks_of_full):
+            name = f"{reference}-stage{stage}-ranks{ranks}"
+            folder.train(name, ranks, **with_memory_between(folder, ranks, {**layout_keys(stage, ranks), **exact}))
+            good &= runs.same(name + " losses", folder.losses(name), losses)
+            good &= runs.same(name + " state", folder.hashes(name), hashes)
+        name, start = f"{reference}-resumed", folder.run(reference) + f"/checkpoints/step-{steps // 2:08d}"
+        folder.train(name, ranks_of_full[1], run__resume=start, zero__stage=2, **exact)
+        good &= runs.same(name + " losses", folder.losses(name), {s: v for s, v in losses.items() if s > steps // 2})
+        good &= runs.same(name + " state", folder.hashes(name), hashes)
+        plain = f"plain{micros}"
+        folder.train(plain, first, zero__stage=0, **common)
+        for stage in (0, 1, 2, 3) if os.environ.get("TESSERA_TEST_FULL") else (micros,):
+            name = f"{plain}-bf16-stage{stage}"
+            folder.train(name, ranks_of_full[1], zero__stage=stage, **{**common, "precision__gradients": "bf16"})
+            good &= near(name, folder.losses(name), folder.losses(plain), "bf16")
+            if folder.hashes(name) == folder.hashes(plain):
+                print(f"FAIL {name}: sums in bf16 and in fp32 gave the same weights")
+                good = False
+    return good
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("mode", choices=["reproducible", "fast", "shapes"])
+    parser.add_argument("mode", choices=["reproducible", "fast", "gradients", "shapes"])
     parser.add_argument("--dtype", choices=["fp32", "bf16"], default="fp32")
     parser.add_argument("--device", choices=DEVICES, default="host")
     parser.add_argument("--seed", type=int, default=1)
@@ -178,7 +217,7 @@ def main():
         if options.mode == "shapes":
             good = shapes(folder, options.seed)
         else:
-            good = {"reproducible": reproducible, "fast": fast}[options.mode](folder, options.dtype, DEVICES[options.device])
+            good = {"reproducible": reproducible, "fast": fast, "gradients": gradients}[options.mode](folder, options.dtype, DEVICES[options.device])
     print("same" if good else "different")
     return 0 if good else 1
 

@@ -13,8 +13,10 @@ ScheduleBuilder::ScheduleBuilder(const BuildRequest& request) : request_(request
   const bool device = deck_.run.device == "cuda";
   local_tier_ = device ? Tier::device : Tier::host;
   comm_tier_ = request.data.size > 1 && !device ? Tier::shared : local_tier_;
-  const UnitRules rules{
-      .stage = static_cast<int>(deck_.zero.stage), .reproducible = deck_.run.reproducible, .training = request.training()};
+  const UnitRules rules{.stage = static_cast<int>(deck_.zero.stage),
+                        .reproducible = deck_.run.reproducible,
+                        .gradients = deck_.precision.gradients,
+                        .training = request.training()};
   for (int u = 0; u < units(); ++u) plans_.push_back(plan_unit(layout_, u, rules, request.data));
 }
 
@@ -29,6 +31,7 @@ Schedule ScheduleBuilder::build() {
 
 void ScheduleBuilder::build_train() {
   const std::int64_t A = accumulation_steps(deck_, request_.data.size);
+  TESSERA_REQUIRE(A == 1 || deck_.precision.gradients == DType::f32, "{} micro-batches are summed in bf16", A);
   schedule_.train.name = "train";
   auto add = [&](std::int64_t repeat, std::optional<std::int64_t> number = {}) {
     schedule_.train.phases.push_back({last_section(), repeat, number});
@@ -75,7 +78,7 @@ void ScheduleBuilder::build_publish() {
     if (request_.training() && compute() != DType::f32) {
       const Range& state = plan(u).state;
       emit({.name = "cast " + unit_at(u).name,
-            .op = CastShard{state.size()},
+            .op = RoundToBf16{state.size()},
             .uses = {parameter_use(u, state, Access::write), whole(named("master." + unit_at(u).name), Access::read)}});
     }
     emit_publish_gather(u);

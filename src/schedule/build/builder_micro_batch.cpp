@@ -161,7 +161,7 @@ int ScheduleBuilder::gradient_buffer(int unit) {
   const std::string& name = unit_at(unit).name;
   const GradientPath& path = plan(unit).gradient;
   if (path.direct) return named("gradients." + name);
-  const Tier tier = path.sum == DType::i64 ? local_tier_ : comm_tier_;
+  const Tier tier = path.sum == DType::f32 ? comm_tier_ : local_tier_;
   return buffer("micro_gradients." + name, Category::gradients, tier, 4 * unit_at(unit).elements);
 }
 
@@ -195,24 +195,50 @@ std::vector<std::vector<int>> ScheduleBuilder::gradients_done(const Events& even
 void ScheduleBuilder::emit_gradient_done(int unit, bool first, bool last) {
   const std::string& name = unit_at(unit).name;
   const UnitPlan& p = plan(unit);
-  const std::int64_t P = unit_at(unit).elements;
   touched_units_.erase(unit);
-  int sum = gradient_buffer(unit);
-  if (p.gradient.sum == DType::i64) {
-    const int micro = sum;
-    const bool whole_sum = p.storage.gradients_whole;
-    sum = whole_sum ? named("gradients." + name) : buffer("fixed_gradients." + name, Category::gradients, comm_tier_, 8 * P);
-    if (!whole_sum || first) emit({.name = "clear sums " + name, .op = Zero{}, .uses = {whole(sum, Access::write)}});
-    emit({.name = "accumulate " + name,
-          .op = AccumulateFixed{P, fixed_limit_of(unit)},
-          .uses = {whole(sum, Access::add), whole(micro, Access::read), whole(named("scalars"), Access::add)}});
-  }
+  const int whole = emit_sum(unit, gradient_buffer(unit), first);
+  // Sums that are kept in the type in which they meet go where they stay; others are rounded from where they met.
+  const bool rounds = p.gradient.kept != p.gradient.sum && p.gradient.sum == DType::i64;
+  const Range mine = p.gradient.scattered ? p.owned : p.gradient.held;
   using enum GradientPath::Meeting;
-  if (p.gradient.meeting == never || (p.gradient.meeting == once && !last)) return;
-  if (p.gradient.scattered)
-    emit_reduce_scatter(unit, sum, p.gradient.meeting == every_micro_batch && !first);
-  else
-    emit_all_reduce(unit, sum);
+  const bool accumulate = p.gradient.meeting == every_micro_batch && !first;
+  Use met =
+      !rounds ? gradient_use(unit, mine, accumulate ? Access::add : Access::write)
+      : p.storage.gradients_whole
+          ? Use{whole, sum_bytes(unit, mine.begin), sum_bytes(unit, mine.size()), Access::write}
+          : this->whole(buffer("reduced_gradients." + name, Category::gradients, local_tier_, sum_bytes(unit, mine.size())), Access::write);
+  if (p.gradient.meeting == every_micro_batch || (p.gradient.meeting == once && last)) {
+    if (p.gradient.scattered)
+      emit_reduce_scatter(unit, whole, met, accumulate);
+    else
+      emit_all_reduce(unit, whole);
+  }
+  if (!rounds) return;
+  met.access = Access::read;
+  emit_rounding(unit, gradient_use(unit, mine, Access::write), met, DType::i64);
+}
+
+int ScheduleBuilder::emit_sum(int unit, int micro, bool first) {
+  const std::string& name = unit_at(unit).name;
+  const UnitPlan& p = plan(unit);
+  if (p.gradient.sum == DType::f32) return micro;
+  const bool stays = p.storage.gradients_whole && p.gradient.kept == p.gradient.sum;
+  const char* kind = p.gradient.sum == DType::i64 ? "fixed" : "rounded";
+  const int sum =
+      stays ? named("gradients." + name)
+            : buffer(fmt::format("{}_gradients.{}", kind, name), Category::gradients, comm_tier_, sum_bytes(unit, unit_at(unit).elements));
+  if (p.gradient.sum == DType::bf16) return emit_rounding(unit, whole(sum, Access::write), whole(micro, Access::read), DType::f32), sum;
+  if (!stays || first) emit({.name = "clear sums " + name, .op = Zero{}, .uses = {whole(sum, Access::write)}});
+  emit({.name = "accumulate " + name,
+        .op = AccumulateFixed{unit_at(unit).elements, fixed_limit_of(unit)},
+        .uses = {whole(sum, Access::add), whole(micro, Access::read), whole(named("scalars"), Access::add)}});
+  return sum;
+}
+
+void ScheduleBuilder::emit_rounding(int unit, const Use& to, const Use& from, DType type) {
+  emit({.name = "round " + unit_at(unit).name,
+        .op = RoundToBf16{to.bytes / static_cast<std::int64_t>(size_of(DType::bf16)), type},
+        .uses = {to, from}});
 }
 
 std::int64_t ScheduleBuilder::fixed_limit_of(int unit) const {
@@ -224,28 +250,27 @@ std::int64_t ScheduleBuilder::fixed_limit_of(int unit) const {
 void ScheduleBuilder::emit_all_reduce(int unit, int whole) {
   const Group& owners = plan(unit).owners;
   for (const Range& cut : cut_shard(unit_at(unit).elements, 1, deck_.zero.reduce_bucket_size)) {
-    const std::int64_t bytes = gradient_bytes(unit, cut.size());
+    const std::int64_t bytes = sum_bytes(unit, cut.size());
     emit({.name = "all-reduce " + unit_at(unit).name,
           .op = Collective{CollectiveKind::all_reduce, owners.axes, cut.size(), 0, plan(unit).gradient.sum},
           .lane = Lane::reduce,
-          .uses = {{whole, gradient_bytes(unit, cut.begin), bytes, Access::add}},
+          .uses = {{whole, sum_bytes(unit, cut.begin), bytes, Access::add}},
           .bytes_moved = 2.0 * static_cast<double>(bytes) * (owners.size - 1) / owners.size});
   }
 }
 
-void ScheduleBuilder::emit_reduce_scatter(int unit, int whole, bool accumulate) {
+void ScheduleBuilder::emit_reduce_scatter(int unit, int whole, const Use& to, bool accumulate) {
   const UnitPlan& p = plan(unit);
   const std::int64_t S = p.shard;
   for (const Range& cut : cut_shard(S, p.owners.size, deck_.zero.reduce_bucket_size)) {
     // Reads a piece of every rank's block: the whole buffer from the first piece to the last one.
-    const Use read{whole, gradient_bytes(unit, cut.begin), gradient_bytes(unit, (p.owners.size - 1) * S + cut.size()), Access::read};
-    const Range mine{p.owned.begin + cut.begin, p.owned.begin + cut.end};
-    emit(
-        {.name = "reduce " + unit_at(unit).name,
-         .op = Collective{CollectiveKind::reduce_scatter, p.owners.axes, cut.size(), S, p.gradient.sum, accumulate},
-         .lane = Lane::reduce,
-         .uses = {gradient_use(unit, mine, accumulate ? Access::add : Access::write), read, reduce_workspace(unit, cut.size(), accumulate)},
-         .bytes_moved = static_cast<double>(gradient_bytes(unit, cut.size())) * (p.owners.size - 1)});
+    const Use read{whole, sum_bytes(unit, cut.begin), sum_bytes(unit, (p.owners.size - 1) * S + cut.size()), Access::read};
+    const Use mine{to.buffer, to.offset + sum_bytes(unit, cut.begin), sum_bytes(unit, cut.size()), to.access};
+    emit({.name = "reduce " + unit_at(unit).name,
+          .op = Collective{CollectiveKind::reduce_scatter, p.owners.axes, cut.size(), S, p.gradient.sum, accumulate},
+          .lane = Lane::reduce,
+          .uses = {mine, read, reduce_workspace(unit, cut.size(), accumulate)},
+          .bytes_moved = static_cast<double>(sum_bytes(unit, cut.size())) * (p.owners.size - 1)});
   }
 }
 

@@ -18,11 +18,11 @@ void ScheduleBuilder::emit_epilogue() {
 
 void ScheduleBuilder::emit_norm(int unit) {
   const UnitPlan& p = plan(unit);
-  const std::size_t bytes = kernels::sum_of_squares_workspace_bytes({.n = p.shard, .dtype = p.gradient.sum}, schedule_.shape.backend);
+  const std::size_t bytes = kernels::sum_of_squares_workspace_bytes({.n = p.shard, .dtype = p.gradient.kept}, schedule_.shape.backend);
   const int workspace =
       buffer("workspace.norm", Category::workspace, local_tier_, static_cast<std::int64_t>(std::max<std::size_t>(bytes, 64)));
   emit({.name = "norm " + unit_at(unit).name,
-        .op = SumSquares{p.shard, p.gradient.sum},
+        .op = SumSquares{p.shard, p.gradient.kept},
         .uses = {gradient_use(unit, p.owned, Access::read),
                  whole(named("scalars"), Access::add),
                  {workspace, 0, static_cast<std::int64_t>(bytes), Access::write}}});
@@ -52,7 +52,7 @@ void ScheduleBuilder::emit_optimizer(int unit) {
     const Range some{begin, std::min(p.state.end, begin + group)};
     const std::int64_t at = begin - p.state.begin, n = some.size();
     OptimizerStep op{
-        .gradient = p.gradient.sum, .copy = copy, .begin = begin, .pieces = pieces_in(unit_at(unit), some.begin, some.end), .decay = {}};
+        .gradient = p.gradient.kept, .copy = copy, .begin = begin, .pieces = pieces_in(unit_at(unit), some.begin, some.end), .decay = {}};
     for (const Piece& piece : op.pieces)
       op.decay.push_back(layout_.table[index(piece.parameter)].decay ? static_cast<float>(deck_.optimizer.weight_decay) : 0.0f);
     std::vector<Use> uses{copy ? Use{named("master." + name), 4 * at, 4 * n, Access::add} : parameter_use(unit, some, Access::add),

@@ -49,7 +49,9 @@ class ScheduleBuilder {
   const UnitPlan& plan(int unit) const { return plans_[index(unit)]; }
   DType compute() const { return deck_.precision.compute; }
   std::int64_t compute_bytes(std::int64_t n) const { return n * static_cast<std::int64_t>(size_of(compute())); }
-  std::int64_t gradient_bytes(int unit, std::int64_t n) const { return n * static_cast<std::int64_t>(size_of(plan(unit).gradient.sum)); }
+  /// Of gradients as the step keeps them, and as they meet.
+  std::int64_t gradient_bytes(int unit, std::int64_t n) const { return n * static_cast<std::int64_t>(size_of(plan(unit).gradient.kept)); }
+  std::int64_t sum_bytes(int unit, std::int64_t n) const { return n * static_cast<std::int64_t>(size_of(plan(unit).gradient.sum)); }
   /// Elements of a unit in its compute copy on this rank, and in its gradients' sum.
   Use parameter_use(int unit, const Range& elements, Access access) const;
   Use gradient_use(int unit, const Range& elements, Access access) const;
@@ -111,11 +113,14 @@ class ScheduleBuilder {
   std::vector<std::vector<int>> gradients_done(const Events& events) const;
   /// A unit's gradient of this micro-batch is complete: into the step's sum, and to its owner where the stage says so.
   void emit_gradient_done(int unit, bool first, bool last);
+  /// The micro-batch's gradient as it meets that of other ranks, and where all elements of it stand.
+  int emit_sum(int unit, int micro, bool first);
+  void emit_rounding(int unit, const Use& to, const Use& from, DType type);
   /// Of a sum's magnitude: what it will be added to must not wrap.
   std::int64_t fixed_limit_of(int unit) const;
-  /// Sums meet: `whole` is a buffer with all elements of the unit.
+  /// Sums meet: `whole` is a buffer with all elements of the unit, `to` has room for those that this rank owns.
   void emit_all_reduce(int unit, int whole);
-  void emit_reduce_scatter(int unit, int whole, bool accumulate);
+  void emit_reduce_scatter(int unit, int whole, const Use& to, bool accumulate);
   Use reduce_workspace(int unit, std::int64_t count, bool accumulate);
 
   // ---- A text (builder_generate.cpp) ----

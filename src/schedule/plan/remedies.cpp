@@ -68,12 +68,23 @@ Axis bucket_axis(const Deck& deck, int ranks) {
   return axis;
 }
 
+/// Only where a rank has one micro-batch; with more ranks or larger micro-batches there are no more of them.
+Axis gradient_axis(const Deck& deck, int ranks) {
+  if (deck.precision.gradients == DType::bf16 || accumulation_steps(deck, ranks) > 1) return {};
+  return {{"precision.gradients=bf16", [](Deck& d) { d.precision.gradients = DType::bf16; }}};
+}
+
 Axis rank_axis(const Deck& deck, int ranks) {
   Axis axis;
   const std::int64_t most = std::min<std::int64_t>(deck.batch.global / deck.batch.micro, 64 * static_cast<std::int64_t>(ranks));
   for (int more = 2; static_cast<std::int64_t>(ranks) * more <= most; more *= 2)
     axis.push_back({fmt::format("--ranks {}", ranks * more), [](Deck&) {}, more});
   return axis;
+}
+
+/// Sums in bf16 are of one micro-batch a rank, and a change may make more of them.
+bool has_its_sums(const BuildRequest& request) {
+  return request.deck.precision.gradients != DType::bf16 || accumulation_steps(request.deck, request.data.size) == 1;
 }
 
 /// Of each axis the number of its level plus one, or 0.
@@ -92,8 +103,8 @@ class Search {
   Search(const BuildRequest& request, const MemoryLimits& limits)
       : request_(request), limits_(limits), now_(step_cost(build_schedule(settled(request)))) {
     const Deck& deck = request.deck;
-    for (Axis axis :
-         {recompute_axis(deck), bucket_axis(deck, ranks()), stage_axis(deck, ranks()), micro_axis(deck), rank_axis(deck, ranks())})
+    for (Axis axis : {recompute_axis(deck), bucket_axis(deck, ranks()), gradient_axis(deck, ranks()), stage_axis(deck, ranks()),
+                      micro_axis(deck), rank_axis(deck, ranks())})
       if (!axis.empty()) axes_.push_back(std::move(axis));
   }
 
@@ -159,7 +170,8 @@ class Search {
     return request;
   }
 
-  BuildRequest with(const Chosen& chosen) const {
+  /// Nothing where the changes contradict each other.
+  std::optional<BuildRequest> with(const Chosen& chosen) const {
     Deck deck = request_.deck;
     int more_ranks = 1;
     for (std::size_t a = 0; a < chosen.size(); ++a) {
@@ -170,11 +182,14 @@ class Search {
     if (deck.mesh.dp > 0) deck.mesh.dp *= more_ranks;
     BuildRequest request = request_for(deck, make_mesh(deck.mesh, ranks() * more_ranks), 0, request_.purpose);
     if (request_.evaluation_micro_batches == 0) request.evaluation_micro_batches = 0;
+    if (!has_its_sums(request)) return std::nullopt;
     return settled(std::move(request));
   }
 
   void plan(const Chosen& chosen) {
-    Trial trial{.chosen = chosen, .request = with(chosen), .cost = {}};
+    std::optional<BuildRequest> changed = with(chosen);
+    if (!changed) return;
+    Trial trial{.chosen = chosen, .request = std::move(*changed), .cost = {}};
     const BuildRequest& request = trial.request;
     const Schedule schedule = build_schedule(request);
     trial.bytes = place(schedule).bytes, trial.cost = step_cost(schedule);
@@ -218,6 +233,8 @@ class Search {
                                   human_bytes(trial.cost.bytes_moved - now_.bytes_moved), human_bytes(trial.cost.bytes_moved),
                                   human_bytes(now_.bytes_moved)));
     if (request.recompute) words.push_back("makes again " + describe(*request.recompute, request.deck.model.layers));
+    if (request.deck.precision.gradients != request_.deck.precision.gradients)
+      words.push_back("other numbers: gradients are rounded to bf16 before they are summed");
     if (request.deck.batch.micro != request_.deck.batch.micro)
       words.push_back("smaller products, and another run: batch.micro is part of its identity");
     if (request.deck.zero.prefetch_bucket_size != request_.deck.zero.prefetch_bucket_size)

@@ -97,7 +97,12 @@ struct Runner {
 
   void operator()(const Copy&) const { kernels::copy(context(), at(r, 0), at(r, 1), static_cast<std::size_t>(bytes(0))); }
 
-  void operator()(const CastShard& op) const { kernels::cast(context(), at(r, 0), DType::bf16, at(r, 1), DType::f32, op.count); }
+  void operator()(const RoundToBf16& op) const {
+    if (op.from == DType::i64)
+      kernels::fixed_to_bf16(context(), at<bf16>(r, 0), at<std::int64_t>(r, 1), op.count);
+    else
+      kernels::cast(context(), at(r, 0), DType::bf16, at(r, 1), op.from, op.count);
+  }
 };
 
 }  // namespace

@@ -1,7 +1,6 @@
 #include "train/engine/engine.hpp"
 
 #include <cmath>
-#include <cstring>
 
 #include "kernels/cuda/devices.hpp"
 #include "kernels/elementwise/elementwise.hpp"
@@ -103,15 +102,16 @@ TensorRef find_alone(const Layout& layout, const std::string& tensor) {
 std::vector<float> Engine::gradient_of(const std::string& tensor) const {
   const TensorRef ref = find_alone(layout(), tensor);
   const int buffer = schedule().find_buffer("gradients." + layout().units[static_cast<std::size_t>(ref.unit)].name);
-  const bool fixed = plan_.request.deck.run.reproducible;
-  const std::int64_t size = fixed ? 8 : 4;
+  const Deck& deck = plan_.request.deck;
+  const DType type = deck.precision.gradients == DType::bf16 ? DType::bf16 : deck.run.reproducible ? DType::i64 : DType::f32;
+  const auto size = static_cast<std::int64_t>(size_of(type));
   std::vector<std::byte> sums(static_cast<std::size_t>(size * ref.elements));
   memory_.copy(sums.data(), memory_.address(buffer, size * ref.offset), size * ref.elements);
   std::vector<float> out(static_cast<std::size_t>(ref.elements));
-  if (fixed)
+  if (type == DType::i64)
     kernels::fixed_to_float({}, out.data(), reinterpret_cast<const std::int64_t*>(sums.data()), ref.elements);
   else
-    std::memcpy(out.data(), sums.data(), sums.size());
+    kernels::cast({}, out.data(), DType::f32, sums.data(), type, ref.elements);
   return out;
 }
 

@@ -7,7 +7,7 @@
 #include "../plan_alone.hpp"
 #include "memory/runtime.hpp"
 #include "program.hpp"
-#include "schedule/plan/limits.hpp"
+#include "schedule/plan/recompute_choice.hpp"
 #include "train/engine/engine.hpp"
 
 namespace tessera {
@@ -36,7 +36,11 @@ TEST(PlanCommand, PromisesTheBytesThatAnEngineUses) {
                                                           {"model.qk_norm=true", "model.tied=true"},
                                                           {"batch.micro=4", "kernels.loss_chunk=7"},
                                                           {"model.qkv_bias=true", "batch.sequence_length=33"},
-                                                          {"kernels.pack_weights=true"}};
+                                                          {"kernels.pack_weights=true"},
+                                                          {"batch.global=2", "precision.gradients=bf16"},
+                                                          {"batch.global=2", "precision.gradients=bf16", "run.reproducible=true"},
+                                                          {"activation.recompute=selective", "activation.keep=[\"attention\"]"},
+                                                          {"activation.recompute=full", "activation.every=2", "model.layers=4"}};
   for (const auto& overrides : variants) {
     const auto plan = plan_of(scratch, overrides);
     const Engine engine(test::plan_alone(test::tiny_deck(overrides)));
@@ -130,6 +134,15 @@ TEST(PlanCommand, AutoSaysWhatItChose) {
   EXPECT_GT(plan["recompute"]["flops"], 0);
   EXPECT_EQ(plan["recompute"]["bytes_saved"].get<std::int64_t>(), all - plan["bytes_per_rank"].get<std::int64_t>());
   EXPECT_TRUE(test::has(plan["recompute"]["chosen"], "layers")) << plan["recompute"];
+  // A run chooses the same, and takes what was planned.
+  const Deck deck = test::tiny_deck(with({"activation.recompute=auto", fmt::format("memory.device={} B", all * 9 / 10)}));
+  BuildRequest request = request_for(deck, Mesh{}, 0, Purpose::training);
+  settle_recompute(request, stated_limits(deck, 1));
+  const Engine engine(plan_run(request));
+  std::int64_t used = 0;
+  for (const std::int64_t bytes : engine.used_bytes()) used += bytes;
+  EXPECT_EQ(plan["bytes_per_rank"], used);
+  EXPECT_EQ(plan["schedule_hash"], engine.schedule().hash().hex());
   // A GPU's memory is not known where there is none.
   const auto unknown = run_plan(scratch, {"run.device=cuda", "activation.recompute=auto"});
   EXPECT_EQ(unknown.status, 2);

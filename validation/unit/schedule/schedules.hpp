@@ -53,7 +53,9 @@ inline std::vector<Setting> settings() {
           s.overrides.push_back(fmt::format("precision.compute={}", bf16 ? "bf16" : "fp32"));
           s.overrides.push_back(fmt::format("run.reproducible={}", reproducible));
           // One, two, three and many micro-batches a rank: each builds its sections in another way.
-          s.overrides.push_back(fmt::format("batch.global={}", 2 * ranks * ((stage + 2 * reproducible + bf16) % 4 + 1)));
+          const int micros = (stage + 2 * reproducible + bf16) % 4 + 1;
+          s.overrides.push_back(fmt::format("batch.global={}", 2 * ranks * micros));
+          if (micros == 1 && ranks % 2) s.overrides.push_back("precision.gradients=bf16");
           if (ranks == 2) s.overrides.push_back("model.tied=true");
           if (ranks == 3) s.overrides.push_back("model.qk_norm=true");
           if (ranks == 4) s.overrides.push_back("model.qkv_bias=true");

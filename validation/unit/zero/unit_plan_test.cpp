@@ -61,9 +61,22 @@ TEST(UnitPlan, GradientsMeetWhereStageAndModeSay) {
       EXPECT_EQ(several.scattered, stage > 0);
       EXPECT_EQ(several.direct, stage < 2 && !reproducible);
       EXPECT_EQ(several.sum, reproducible ? DType::i64 : DType::f32);
+      EXPECT_EQ(several.kept, several.sum);
     }
     EXPECT_EQ(path(3, 1, reproducible).direct, !reproducible) << "a rank alone keeps all whole";
   }
+}
+
+TEST(UnitPlan, SumsInBf16AreKeptSoAndMeetSoButInFixedPoint) {
+  for (bool reproducible : {false, true})
+    for (int stage = 0; stage <= 3; ++stage)
+      for (int size : {1, 3}) {
+        const UnitRules rules{.stage = stage, .reproducible = reproducible, .gradients = DType::bf16};
+        const GradientPath path = plan_unit(small_layout(size, stage), 0, rules, owners_of(size - 1, size)).gradient;
+        EXPECT_EQ(path.kept, DType::bf16);
+        EXPECT_EQ(path.sum, reproducible ? DType::i64 : DType::bf16);
+        EXPECT_FALSE(path.direct) << "kernels write fp32";
+      }
 }
 
 TEST(UnitPlan, WithoutTrainingParametersAreWhole) {
