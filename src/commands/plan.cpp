@@ -84,6 +84,7 @@ Json recompute_json(const Planned& p) {
   const ActivationKeys& a = p.request.deck.activation;
   Json recompute = {{"mode", a.recompute},
                     {"every", a.every},
+                    {"keep", a.keep},
                     {"flops", step_cost(p.schedule).remade_flops},
                     {"bytes_saved", recompute_gain(p.request, p.schedule, p.plan).bytes_saved}};
   if (p.request.recompute) recompute["chosen"] = describe(*p.request.recompute, p.request.deck.model.layers);
@@ -108,6 +109,7 @@ Json plan_json(const Planned& p) {
               {"recompute", recompute_json(p)},
               {"schedule_hash", p.schedule.hash().hex()},
               {"threads_per_rank", p.threads}};
+  if (!p.lacking.empty()) out["remedies"] = Json::array();
   for (const Remedy& remedy : p.remedies.found)
     out["remedies"].push_back({{"change", remedy.change},
                                {"cost", remedy.cost},
@@ -159,7 +161,7 @@ void print_plan(const Planned& p) {
   if (p.options.schedule) fmt::print("\n{}", print_schedule(p.schedule));
 }
 
-/// What auto may take: what the deck says, or on the host this machine's share.
+/// What auto may take: what the deck says, or on the host of this machine's share.
 MemoryLimits limits_of_auto(const Deck& deck, const MemoryLimits& stated, int per_node) {
   const bool gpu = deck.run.device == "cuda";
   if (stated[static_cast<std::size_t>(gpu ? MemoryKind::gpu : MemoryKind::host)]) return stated;
@@ -171,11 +173,11 @@ MemoryLimits limits_of_auto(const Deck& deck, const MemoryLimits& stated, int pe
   MemoryLimits limits = stated;
   lower(limits[static_cast<std::size_t>(MemoryKind::host)],
         {static_cast<std::int64_t>(node_memory().available) / per_node, "this machine's free memory over the ranks of a node"});
-  return limits;
+  return with_room_left(limits, stated);
 }
 
 int run(const PlanOptions& o) {
-  const ParsedDeck parsed = parse_deck(o.path, o.overrides, o.ranks);
+  ParsedDeck parsed = parse_deck(o.path, o.overrides, o.ranks);
   const Deck deck = require_deck(parsed);
   const int per_node = o.ranks_per_node > 0 ? o.ranks_per_node : o.ranks;
   const int threads = o.threads > 0 ? o.threads
@@ -185,7 +187,14 @@ int run(const PlanOptions& o) {
   kernels::plan_for_threads(threads);
   BuildRequest request = request_for(deck, make_mesh(deck.mesh, o.ranks), 0, Purpose::training);
   const MemoryLimits stated = stated_limits(deck, o.ranks);
-  if (deck.activation.recompute == "auto") settle_recompute(request, limits_of_auto(deck, stated, per_node));
+  if (deck.activation.recompute == "auto") {
+    const MemoryLimits limits = limits_of_auto(deck, stated, per_node);
+    settle_recompute(request, limits);
+    for (const auto& limit : limits)
+      if (limit)
+        parsed.resolved.push_back(
+            fmt::format("activation.recompute: chosen for {}, {}", human_bytes(static_cast<double>(limit->bytes)), limit->source));
+  }
   const Planned planned{.options = o,
                         .parsed = parsed,
                         .request = std::move(request),

@@ -5,8 +5,8 @@
 
 namespace tessera {
 
-/// The same choice for all ranks, for the least that any of them may take; nothing where the deck leaves nothing to choose. With
-/// memory.device in the deck it follows from deck, ranks and threads, else from the memory that was found free. Collective.
+/// The same choice for all ranks, for the least that any of them may take; nothing where the deck leaves nothing to choose.
+/// Collective.
 std::optional<RecomputeChoice> agree_on_recompute(const World& world, const BuildRequest& request, const MemoryLimits& here);
 
 }  // namespace tessera

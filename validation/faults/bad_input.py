@@ -3,6 +3,7 @@
 behind: the output folder is not made, or is as it was."""
 import hashlib
 import os
+import re
 import resource
 import shutil
 import signal
@@ -63,6 +64,7 @@ def refused(what, command, status, words, untouched=(), last=None, limits=None, 
         faults.append(f"the last line lacks {last!r}")
     faults += [f"{path} was changed or made" for path, was in zip(untouched, before) if snapshot(path) != was]
     complain(what, faults, done.stdout)
+    return done.stdout
 
 
 def decks(folder):
@@ -328,7 +330,19 @@ def resources(folder):
     # How large a plan is depends on the processor: products ask oneDNN for their workspace.
     limit = folder.plan(2, "--threads", "1", **COMMON)["bytes_per_rank"] - 1
     small = folder.command("small", 2, memory__host_limit=f'"{limit} B"', **COMMON)
-    refused("a plan above memory.host_limit", small, MEMORY, ["memory.host_limit", runs.human_bytes(limit), "batch.micro", "zero.stage"], [folder.run("small")])
+    said = refused("a plan above memory.host_limit", small, MEMORY, ["memory.host_limit", runs.human_bytes(limit), "Each of these makes it fit"], [folder.run("small")])
+    # What a run offers, a run takes.
+    changes = re.findall(r"^  (\S.*?): \S+ \S+ on each rank", said, re.M)
+    complain(f"it offers three changes: {changes}", [] if len(changes) == 3 else [f"{len(changes)} changes"], said)
+    for number, change in enumerate(changes):
+        words, ranks = change.split(), 2
+        if "--ranks" in words:
+            at = words.index("--ranks")
+            ranks = int(words.pop(at + 1))
+            words.pop(at)
+        command = folder.command(f"fits{number}", ranks, memory__host_limit=f'"{limit} B"', **COMMON)
+        done = subprocess.run([*command, *words], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=runs.HANG_SECONDS)
+        complain(f"{change} makes it fit", [] if done.returncode == 0 else [f"status {done.returncode}"], done.stderr)
 
 
 def one_rank_dies(folder):

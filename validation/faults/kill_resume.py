@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Chains of runs that are killed and stopped by signals at many moments, saves included, and go on each time with the same command at another rank
-count and ZeRO stage. After every end the newest checkpoint must be whole and have the bits of a run that nobody disturbed; so must the losses and
+count, ZeRO stage and recompute. After every end the newest checkpoint must be whole and have the bits of a run that nobody disturbed; so must the losses and
 the state at the end of the chain. Moments are states of the run's folder, in which the ranks are frozen before they are killed: no speed of the
 machine decides what is met.
     kill_resume.py [--chains 2] [--ends 10] [--seed 1]      ends: kills and signals of each chain
@@ -103,7 +103,8 @@ class Chain:
 
     def layout(self):
         ranks = self.chance.choice([1, 2, 2, 2, 3])
-        keys = {"zero__stage": self.chance.randrange(4), "checkpoint__every": self.chance.choice([1, 1, 2]), "checkpoint__keep": self.chance.choice([1, 2])}
+        keys = {"zero__stage": self.chance.randrange(4), "checkpoint__every": self.chance.choice([1, 1, 2]), "checkpoint__keep": self.chance.choice([1, 2]),
+                "activation__recompute": self.chance.choice(["none", "selective", "full", "auto"])}
         return ranks, {**COMMON, **keys}
 
     def newest(self):

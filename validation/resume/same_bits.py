@@ -3,6 +3,7 @@
 to 1e-5. Usage: same_bits.py reproducible|fast|gradients [--dtype fp32|bf16] [--device host|cuda]
                 same_bits.py shapes [--seed 1]      models and layouts drawn at random: 2 models of 3 layouts; with TESSERA_TEST_FULL=1 in the
                                                     environment 8 of 12
+With TESSERA_TEST_FULL=1 `reproducible` runs every mode of recompute at every stage on 1, 2 and 3 ranks too, and `gradients` all of its layouts.
 The reference of a fast mode on GPUs runs on the host: both devices must agree."""
 import argparse
 import os
@@ -82,6 +83,9 @@ def reproducible(folder, dtype, device):
         folder.train("on-host", 1, zero__stage=0, **{**common, "run__device": "host"})
         good = near("the reference", losses, folder.losses("on-host"), dtype)
     layouts = [(f"stage{stage}-ranks{ranks}", stage, ranks, {}) for stage, ranks in device[dtype]]
+    if os.environ.get("TESSERA_TEST_FULL"):
+        layouts += [(f"{mode}-stage{stage}-ranks{ranks}", stage, ranks, {"activation__recompute": mode, "activation__every": 1, "activation__keep": "[]"})
+                    for mode in ("none", "selective", "full", "auto") for stage in range(4) for ranks in (1, 2, 3)]
     if "graph_off" in device:
         layouts.insert(0, ("graph-off", *device["graph_off"], {"kernels__cuda_graph": "off"}))
     for name, stage, ranks, more in layouts:

@@ -30,6 +30,15 @@ MemoryLimits stated_limits(const Deck& deck, int ranks) {
   return limits;
 }
 
+MemoryLimits with_room_left(MemoryLimits found, const MemoryLimits& stated) {
+  constexpr auto host = static_cast<std::size_t>(MemoryKind::host);
+  if (found[host] && !stated[host]) {
+    found[host]->bytes -= found[host]->bytes / 8;
+    found[host]->source = "seven eighths of " + found[host]->source;
+  }
+  return found;
+}
+
 std::string Shortfall::text() const {
   return fmt::format("the plan needs {} {} and {} is {}: {} too much", human_bytes(static_cast<double>(needed)),
                      kind == MemoryKind::gpu ? "of each GPU" : "of the host on each rank", limit.source,

@@ -33,6 +33,9 @@ using MemoryLimits = std::array<std::optional<MemoryLimit>, memory_kinds>;
 /// What the deck says: memory.device is a GPU's memory, of which the reserve is not the plan's, or on host ranks what they compute in;
 /// memory.host_limit is that of the host.
 MemoryLimits stated_limits(const Deck& deck, int ranks);
+/// For activation.recompute = "auto", which takes all that it is given: of what a host was found to have free, where the deck states
+/// nothing, an eighth is left to libraries, caches of files and neighbours.
+MemoryLimits with_room_left(MemoryLimits found, const MemoryLimits& stated);
 /// The smaller of two limits.
 void lower(std::optional<MemoryLimit>& limit, const MemoryLimit& other);
 

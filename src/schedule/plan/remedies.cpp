@@ -159,14 +159,17 @@ class Search {
       }
   }
 
-  /// With auto, the choice that a run would make; where not even all that can be dropped makes it fit, that.
+  /// With auto, the choice that a run would make, if some level fits in all layers; mixtures alone are not looked for. Else the last level.
   BuildRequest settled(BuildRequest request) const {
     if (request.deck.activation.recompute != "auto") return request;
     const RecomputeChoices choices(request.deck);
-    const int last = static_cast<int>(choices.levels.size()) - 1;
-    request.recompute = choices.at({last, last, choices.layers});
     const MemoryLimits limits = limits_for(request.data.size);
-    if (shortfalls(place(build_schedule(request)).bytes, limits).empty()) settle_recompute(request, limits);
+    for (int level = 0; level < static_cast<int>(choices.levels.size()); ++level) {
+      request.recompute = choices.at({level, level, choices.layers});
+      if (!shortfalls(place(build_schedule(request)).bytes, limits).empty()) continue;
+      settle_recompute(request, limits);
+      break;
+    }
     return request;
   }
 
@@ -225,7 +228,8 @@ class Search {
     const BuildRequest& request = trial.request;
     std::vector<std::string> words;
     if (request.data.size > ranks())
-      words.push_back(fmt::format("{} times the {}", request.data.size / ranks(), request.deck.run.device == "cuda" ? "GPUs" : "ranks"));
+      words.push_back(fmt::format("{} times the {}", request.data.size / ranks(),
+                                  request.deck.run.device == "cuda" ? "GPUs" : "ranks, each with as much memory"));
     else if (trial.cost.flops > now_.flops)
       words.push_back(fmt::format("{:.1f} % more FLOPs a step", 100 * (trial.cost.flops / now_.flops - 1)));
     if (request.data.size == ranks() && trial.cost.bytes_moved > now_.bytes_moved)

@@ -33,6 +33,15 @@ TEST(Limits, AreThoseOfTheDeck) {
   EXPECT_EQ(limits({"run.device=cuda", "memory.device=1 GiB"}, 1)[gpu]->bytes, 0) << "less than the reserve";
 }
 
+TEST(Limits, OfWhatIsFoundOnAHostAutoLeavesSome) {
+  const MemoryLimits found{MemoryLimit{800, "a GPU"}, MemoryLimit{800, "the node"}};
+  const MemoryLimits left = with_room_left(found, {});
+  EXPECT_EQ(left[gpu]->bytes, 800) << "there is a reserve already";
+  EXPECT_EQ(left[host]->bytes, 700);
+  EXPECT_EQ(left[host]->source, "seven eighths of the node");
+  EXPECT_EQ(with_room_left(found, {std::nullopt, MemoryLimit{800, "memory.host_limit"}})[host]->bytes, 800) << "what is stated is meant";
+}
+
 TEST(Limits, AShortfallIsNamedByItsKind) {
   TierBytes needed{};
   needed[static_cast<std::size_t>(Tier::device)] = 100, needed[static_cast<std::size_t>(Tier::host)] = 50;

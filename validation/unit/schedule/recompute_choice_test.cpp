@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 
 #include "schedule/plan/step_cost.hpp"
 #include "schedules.hpp"
@@ -81,6 +82,56 @@ TEST(RecomputeAuto, NoCheaperSetFits) {
       with_recompute += flops > 0;
     }
     EXPECT_GE(with_recompute, 5) << model.name << ": or the limits were of no interest";
+  }
+}
+
+/// Every set of the values that recompute = "none" keeps, but those that come to keeping the same as another.
+std::vector<RecomputeLevel> all_sets(const Deck& deck) {
+  const std::vector<Segment> segments = model_segments(model_shape(deck));
+  std::vector<std::string> names;
+  for (const std::string& name : value_names(segments))
+    if (kept_values(segments, {"attention", "mlp"}).contains(name)) names.push_back(name);
+  std::map<std::vector<Kept>, RecomputeLevel> sets;  // by what they keep
+  for (std::size_t bits = 0; bits < std::size_t{1} << names.size(); ++bits) {
+    RecomputeLevel level;
+    for (std::size_t i = 0; i < names.size(); ++i)
+      if (bits >> i & 1) level.dropped.insert(names[i]);
+    sets.try_emplace(plan_activations(segments, {.early = {}, .late = level, .layers = 0, .keep = {}}).kept, level);
+  }
+  std::vector<RecomputeLevel> levels;
+  for (const auto& [kept, level] : sets) levels.push_back(level);
+  return levels;
+}
+
+// Not only of the levels that auto looks at: of all sets of values, in each of two layers another.
+TEST(RecomputeAuto, NoSetOfValuesIsCheaper) {
+  for (const std::vector<std::string>& overrides : {std::vector<std::string>{"batch.sequence_length=48"},
+                                                    {"batch.sequence_length=256", "batch.micro=1"},
+                                                    {"model.ff_width=200"},
+                                                    {"model.qk_norm=true", "batch.sequence_length=96", "precision.compute=bf16"}}) {
+    std::vector<std::string> all{"model.layers=2", "activation.recompute=auto"};
+    all.insert(all.end(), overrides.begin(), overrides.end());
+    const BuildRequest request = test::request_of({.name = "", .overrides = all});
+    const RecomputeChoices choices(request.deck);
+    std::vector<std::pair<std::int64_t, double>> sets;  // bytes, FLOPs
+    const std::vector<RecomputeLevel> levels = all_sets(request.deck);
+    ASSERT_GE(levels.size(), 8u);
+    for (const RecomputeLevel& early : levels)
+      for (const RecomputeLevel& late : levels) {
+        BuildRequest with = request;
+        with.recompute = RecomputeChoice{.early = early, .late = late, .layers = 1, .keep = {}};
+        const Schedule schedule = build_schedule(with);
+        sets.emplace_back(bytes_of(place(schedule).bytes, MemoryKind::host), step_cost(schedule).remade_flops);
+      }
+    const auto [least, most] = std::ranges::minmax(sets);
+    for (int step = 0; step <= 10; ++step) {
+      const std::int64_t limit = least.first + (most.first - least.first) * step / 10;
+      const double flops = flops_of(request, choices.at(choose_recompute(request, choices, {std::nullopt, MemoryLimit{limit, "a limit"}})));
+      for (const auto& [bytes, cost] : sets)
+        if (bytes <= limit) {
+          ASSERT_GE(cost, flops * (1 - 1e-12)) << overrides[0] << ", step " << step << ", " << bytes << " of " << limit;
+        }
+    }
   }
 }
 
