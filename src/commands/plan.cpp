@@ -95,6 +95,8 @@ Json plan_json(const Planned& p) {
   const StepCost cost = step_cost(p.schedule);
   const FlopsPerToken flops = flops_per_token(p.schedule.shape);
   Json out = {{"deck", p.options.path},
+              {"auto", p.parsed.resolved},
+              {"device", p.schedule.shape.backend == kernels::Backend::cuda ? "cuda" : "host"},
               {"ranks", p.request.data.size},
               {"zero_stage", p.request.deck.zero.stage},
               {"parameters", parameter_count(p.request.layout.table)},

@@ -154,9 +154,9 @@ const std::vector<Key> table = {
                  {"fp8", "fp8 is not in this version; set \"bf16\""}},
      .help = "Type of weights and activations in forward and backward; master weights and moments are fp32."},
     {KEY(precision.gradients), .type = text, .choices = {"fp32", "bf16"}, .fallback = "\"fp32\"",
-     .help = "Type of a step's sums of gradients. bf16 takes 2 bytes a parameter in place of 4 (8 with run.reproducible) and, but with "
-             "run.reproducible, halves what is reduced; each sum over ranks is rounded once. It needs one micro-batch a rank, whose "
-             "gradient is made in fp32 all the same. A resume may change it."},
+     .help = "Type of a step's sums of gradients. bf16 takes 2 bytes a parameter in place of 4 (8 with run.reproducible) and needs one "
+             "micro-batch a rank, whose gradient is made in fp32, rounded, and reduced in half as many bytes. With run.reproducible "
+             "exact integers are reduced as ever, and their sum alone is rounded. A resume may change it."},
 
     // [zero]
     {KEY(zero.stage), .type = integer, .limits = {.least = 0, .most = 3}, .fallback = "0",

@@ -84,6 +84,7 @@ TEST(PlanCommand, PlansForGpusInEveryBuild) {
             plan["limits"]["GPU"]["limit"].get<std::int64_t>() - plan["limits"]["GPU"]["needed"].get<std::int64_t>());
   EXPECT_EQ(plan["limits"]["host"]["needed_by_node"].get<std::int64_t>(), 2 * plan["limits"]["host"]["needed"].get<std::int64_t>());
   EXPECT_EQ(plan["fits"], true);
+  EXPECT_EQ(plan["device"], "cuda");
   EXPECT_FALSE(plan["tiers"]["device"]["peak"]["task"].get<std::string>().empty());
   const auto other = test::run_program(
       scratch, {"plan", scratch / "tiny.toml", "--threads", "7", "run.device=cuda", "memory.device=4 GiB", "--ranks", "2", "--json"});

@@ -213,6 +213,30 @@ TEST(Engine, EvaluationChangesNothingAndCountsWeights) {
   EXPECT_NEAR(engine.step(0).loss, both, 1e-9) << "a step after an evaluation must count every micro-batch";
 }
 
+TEST(Engine, GradientsInBf16AreThoseInFp32Rounded) {
+  for (const char* reproducible : {"false", "true"}) {
+    const auto engine_with = [&](const char* gradients) {
+      const Deck deck = test::tiny_deck({"batch.global=2", fmt::format("precision.gradients={}", gradients),
+                                         fmt::format("run.reproducible={}", reproducible), "optimizer.gradient_clipping=0"});
+      auto engine = std::make_unique<Engine>(test::plan_alone(deck));
+      engine->initialise_weights();
+      fill_batch(*engine, deck, 1, 5);
+      return engine;
+    };
+    const auto exact = engine_with("fp32"), rounded = engine_with("bf16");
+    EXPECT_EQ(exact->step(0).loss, rounded->step(0).loss) << "the forward pass is the same";
+    int differ = 0;
+    for (const Parameter& p : exact->layout().table) {
+      const std::vector<float> whole = exact->gradient_of(p.name), half = rounded->gradient_of(p.name);
+      for (std::size_t i = 0; i < whole.size(); ++i) {
+        ASSERT_EQ(half[i], static_cast<float>(bf16(whole[i]))) << p.name << " " << i;
+        differ += half[i] != whole[i];
+      }
+    }
+    EXPECT_GT(differ, 1000) << "or nothing was rounded";
+  }
+}
+
 TEST(Engine, APlanThatDoesNotFitIsRefusedWithWhatToChange) {
   const Deck deck = test::tiny_deck({"memory.host_limit=64 KiB"});
   const std::string text = test::error_of(ExitCode::memory, [&] { require_fits(test::plan_alone(deck), limits_here(deck, 1)); });
