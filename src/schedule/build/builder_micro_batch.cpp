@@ -193,29 +193,29 @@ std::vector<std::vector<int>> ScheduleBuilder::gradients_done(const Events& even
 }
 
 void ScheduleBuilder::emit_gradient_done(int unit, bool first, bool last) {
-  const std::string& name = unit_at(unit).name;
   const UnitPlan& p = plan(unit);
   touched_units_.erase(unit);
   const int whole = emit_sum(unit, gradient_buffer(unit), first);
-  // Sums that are kept in the type in which they meet go where they stay; others are rounded from where they met.
-  const bool rounds = p.gradient.kept != p.gradient.sum && p.gradient.sum == DType::i64;
   const Range mine = p.gradient.scattered ? p.owned : p.gradient.held;
   using enum GradientPath::Meeting;
   const bool accumulate = p.gradient.meeting == every_micro_batch && !first;
-  Use met =
-      !rounds ? gradient_use(unit, mine, accumulate ? Access::add : Access::write)
-      : p.storage.gradients_whole
-          ? Use{whole, sum_bytes(unit, mine.begin), sum_bytes(unit, mine.size()), Access::write}
-          : this->whole(buffer("reduced_gradients." + name, Category::gradients, local_tier_, sum_bytes(unit, mine.size())), Access::write);
+  const Use met = where_sums_meet(unit, whole, mine, accumulate ? Access::add : Access::write);
   if (p.gradient.meeting == every_micro_batch || (p.gradient.meeting == once && last)) {
     if (p.gradient.scattered)
       emit_reduce_scatter(unit, whole, met, accumulate);
     else
       emit_all_reduce(unit, whole);
   }
-  if (!rounds) return;
-  met.access = Access::read;
-  emit_rounding(unit, gradient_use(unit, mine, Access::write), met, DType::i64);
+  if (p.gradient.kept == p.gradient.sum) return;
+  emit_rounding(unit, gradient_use(unit, mine, Access::write), {met.buffer, met.offset, met.bytes, Access::read}, p.gradient.sum);
+}
+
+Use ScheduleBuilder::where_sums_meet(int unit, int whole, const Range& mine, Access access) {
+  const UnitPlan& p = plan(unit);
+  if (p.gradient.kept == p.gradient.sum) return gradient_use(unit, mine, access);
+  const std::int64_t bytes = sum_bytes(unit, mine.size());
+  if (p.storage.gradients_whole) return {whole, sum_bytes(unit, mine.begin), bytes, access};
+  return {buffer("reduced_gradients." + unit_at(unit).name, Category::gradients, local_tier_, bytes), 0, bytes, access};
 }
 
 int ScheduleBuilder::emit_sum(int unit, int micro, bool first) {
@@ -227,7 +227,10 @@ int ScheduleBuilder::emit_sum(int unit, int micro, bool first) {
   const int sum =
       stays ? named("gradients." + name)
             : buffer(fmt::format("{}_gradients.{}", kind, name), Category::gradients, comm_tier_, sum_bytes(unit, unit_at(unit).elements));
-  if (p.gradient.sum == DType::bf16) return emit_rounding(unit, whole(sum, Access::write), whole(micro, Access::read), DType::f32), sum;
+  if (p.gradient.sum == DType::bf16) {
+    emit_rounding(unit, whole(sum, Access::write), whole(micro, Access::read), DType::f32);
+    return sum;
+  }
   if (!stays || first) emit({.name = "clear sums " + name, .op = Zero{}, .uses = {whole(sum, Access::write)}});
   emit({.name = "accumulate " + name,
         .op = AccumulateFixed{unit_at(unit).elements, fixed_limit_of(unit)},

@@ -115,6 +115,8 @@ class ScheduleBuilder {
   void emit_gradient_done(int unit, bool first, bool last);
   /// The micro-batch's gradient as it meets that of other ranks, and where all elements of it stand.
   int emit_sum(int unit, int micro, bool first);
+  /// Where this rank's part of the sum over ranks, in the type in which they meet, comes to lie.
+  Use where_sums_meet(int unit, int whole, const Range& mine, Access access);
   void emit_rounding(int unit, const Use& to, const Use& from, DType type);
   /// Of a sum's magnitude: what it will be added to must not wrap.
   std::int64_t fixed_limit_of(int unit) const;
