@@ -21,10 +21,10 @@ struct Model {
 };
 std::vector<Model> models() {
   return {
-      {"wide", {"model.layers=5", "model.ff_width=160", "activation.recompute=auto"}},
+      {"wide", {"model.layers=4", "model.ff_width=160", "activation.recompute=auto"}},
       {"long", {"model.layers=4", "batch.sequence_length=256", "batch.micro=1", "model.qk_norm=true", "activation.recompute=auto"}},
       {"stage 3",
-       {"model.layers=5", "zero.stage=3", "zero.param_persistence_threshold=0", "batch.sequence_length=64", "activation.recompute=auto"},
+       {"model.layers=3", "zero.stage=3", "zero.param_persistence_threshold=0", "batch.sequence_length=64", "activation.recompute=auto"},
        2},
       {"gpu", {"model.layers=4", "run.device=cuda", "precision.compute=bf16", "batch.sequence_length=512", "activation.recompute=auto"}},
       {"kept", {"model.layers=4", "activation.recompute=auto", "activation.keep=[\"attention\"]", "batch.sequence_length=128"}}};
@@ -36,13 +36,13 @@ struct Planned {
   double flops = 0;
 };
 
-/// Every mixture of two levels, planned.
+/// Every level and every mixture of two, planned.
 std::vector<Planned> all_places(BuildRequest request, const RecomputeChoices& choices, MemoryKind kind) {
   std::vector<Planned> all;
   const int count = static_cast<int>(choices.levels.size());
   for (int early = 0; early < count; ++early)
     for (int late = 0; late < count; ++late)
-      for (std::int64_t n = 0; n <= choices.layers; ++n) {
+      for (std::int64_t n = early == late ? choices.layers : 1; n < choices.layers + (early == late); ++n) {
         request.recompute = choices.at({early, late, n});
         const Schedule schedule = build_schedule(request);
         all.push_back({{early, late, n}, bytes_of(place(schedule).bytes, kind), step_cost(schedule).remade_flops});
@@ -65,8 +65,8 @@ TEST(RecomputeAuto, NoCheaperSetFits) {
     const auto [least, most] = std::ranges::minmax(all, {}, &Planned::bytes);
     ASSERT_LT(least.bytes, most.bytes) << model.name;
     int with_recompute = 0;
-    for (int step = 0; step <= 20; ++step) {
-      const std::int64_t limit = least.bytes + (most.bytes - least.bytes) * step / 20;
+    for (int step = 0; step <= 10; ++step) {
+      const std::int64_t limit = least.bytes + (most.bytes - least.bytes) * step / 10;
       MemoryLimits limits;
       limits[static_cast<std::size_t>(kind)] = MemoryLimit{limit, "a limit"};
       const RecomputeChoice chosen = choices.at(choose_recompute(request, choices, limits));
@@ -81,7 +81,7 @@ TEST(RecomputeAuto, NoCheaperSetFits) {
         }
       with_recompute += flops > 0;
     }
-    EXPECT_GE(with_recompute, 5) << model.name << ": or the limits were of no interest";
+    EXPECT_GE(with_recompute, 4) << model.name << ": or the limits were of no interest";
   }
 }
 
