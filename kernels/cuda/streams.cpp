@@ -81,6 +81,10 @@ Graph::~Graph() { cudaGraphExecDestroy(graph_); }
 
 void Graph::launch(cudaStream_t stream) const { TESSERA_CUDA_CHECK(cudaGraphLaunch(graph_, stream)); }
 
+void Streams::call(std::size_t lane, void (*function)(void*), void* data) const {
+  TESSERA_CUDA_CHECK(cudaLaunchHostFunc(lanes_[lane].stream, function, data));
+}
+
 void Streams::mark(std::size_t lane, std::int64_t number) const { cuda::mark(lanes_[lane].stream, marks_ + lane, number); }
 
 std::int64_t Streams::reached(std::size_t lane) const { return *static_cast<volatile std::int64_t*>(marks_ + lane); }

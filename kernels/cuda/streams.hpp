@@ -47,6 +47,10 @@ class Streams {
   /// Ends a capture that an error broke off.
   void drop_capture() const;
 
+  /// When the lane gets there, `function(data)` runs on a thread of the CUDA driver, also inside a graph; the lane goes on after it. It
+  /// must not call CUDA.
+  void call(std::size_t lane, void (*function)(void*), void* data) const;
+
   /// When the lane gets there, reached(lane) says `number`; also inside a graph.
   void mark(std::size_t lane, std::int64_t number) const;
   std::int64_t reached(std::size_t lane) const;

@@ -41,6 +41,9 @@ struct AddLoss {
 };
 TESSERA_OP(add_loss, (const Context& context, const AddLoss& arguments), (context, arguments))
 
+/// Sums and flags of `other`, which tasks of another tier made, join the step's.
+TESSERA_OP(join_sums, (const Context& context, StepScalars* scalars, const StepScalars* other), (context, scalars, other))
+
 /// This rank's flags become counts, which the all-reduce of the first step_sums int64 of the scalars adds over ranks.
 TESSERA_OP(count_flags, (const Context& context, StepScalars* scalars, const StepInputs* inputs), (context, scalars, inputs))
 

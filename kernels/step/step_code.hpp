@@ -14,6 +14,13 @@ TESSERA_BOTH inline void add_loss(const AddLoss& p) {
   if (!p.scalars->loss.add(*p.weight * *p.loss_sum)) p.scalars->not_finite = 1;
 }
 
+TESSERA_BOTH inline void join_sums(StepScalars* scalars, const StepScalars* other) {
+  scalars->loss.add(other->loss);
+  scalars->squares.add(other->squares);
+  scalars->not_finite |= other->not_finite;
+  scalars->overflow |= other->overflow;
+}
+
 TESSERA_BOTH inline void count_flags(StepScalars* scalars, const StepInputs* inputs) {
   scalars->faults = (scalars->not_finite || scalars->overflow) ? 1 : 0;
   scalars->stops = inputs->stop;

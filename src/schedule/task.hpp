@@ -15,14 +15,19 @@
 namespace tessera {
 
 /// An ordered queue of tasks. Tasks of one lane run in the order of the list; lanes run side by side as far as buffers allow.
-enum class Lane : std::uint8_t { compute, gather, reduce };
+enum class Lane : std::uint8_t { compute, gather, reduce, upload, download, cpu_optimizer };
 struct LaneInfo {
   Lane lane;
   const char* name;
   bool collective;  ///< its tasks wait for other ranks: in a timeline they are communication
+  bool on_host;     ///< its tasks are host code, also where the others are a GPU's
 };
 /// A row a lane, in the order of the enum. Waits, executors, timelines and traces have as many lanes as this has rows.
-inline constexpr LaneInfo lanes[] = {{Lane::compute, "compute", false}, {Lane::gather, "gather", true}, {Lane::reduce, "reduce", true}};
+inline constexpr LaneInfo lanes[] = {
+    {Lane::compute, "compute", false, false},   {Lane::gather, "gather", true, false},
+    {Lane::reduce, "reduce", true, false},      {Lane::upload, "upload", false, false},
+    {Lane::download, "download", false, false}, {Lane::cpu_optimizer, "cpu_optimizer", false, true},
+};
 inline constexpr int lane_count = static_cast<int>(std::size(lanes));
 constexpr const LaneInfo& info_of(Lane lane) { return lanes[static_cast<std::size_t>(lane)]; }
 inline const char* name_of(Lane lane) { return info_of(lane).name; }
@@ -109,6 +114,13 @@ struct AccumulateFixed {
 };
 /// Any number of ranges (write).
 struct Zero {};
+/// Target (add), source (read): sums of what came down in pieces.
+struct Add {
+  std::int64_t count = 0;
+  DType dtype{};
+};
+/// Scalars (add), scalars of another tier's tasks (read).
+struct JoinSums {};
 /// Scalars (add), step inputs (read).
 struct CountFlags {};
 /// Gradient (read), scalars (add), workspace (write).
@@ -141,7 +153,7 @@ struct PackWeight {
 struct Copy {};
 
 using Op = std::variant<RunPass, Collective, AccumulateFixed, Zero, CountFlags, SumSquares, FinishStep, OptimizerStep, RoundToBf16,
-                        PackWeight, Copy>;
+                        PackWeight, Copy, Add, JoinSums>;
 
 struct Task {
   std::string name;  ///< "gather layers.12 (backward)"

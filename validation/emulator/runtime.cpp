@@ -181,6 +181,9 @@ cudaError_t cudaMemset(void* to, int value, std::size_t bytes) {
 cudaError_t cudaMemsetAsync(void* to, int value, std::size_t bytes, cudaStream_t stream) {
   return do_on(stream, [=] { cudaMemset(to, value, bytes); });
 }
+cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void* data) {
+  return do_on(stream, [=] { function(data); });
+}
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
   *stream = g_streams.emplace_back(new CUstream_st);
   return cudaSuccess;

@@ -90,7 +90,7 @@ def traced_run(folder, check, device, number, more):
     tasks, plan = plan_of(folder, **keys)
     for rank in range(RANKS):
         check_file(check, os.path.join(where, f"rank-{rank:04d}.json"), rank, tasks, plan, device)
-    check("one table, of rank 0", said.count("timeline of step") == 1 and where + "/rank-0000.json" in said and said.count("exposed communication") == 1, said)
+    check("one table, of rank 0", said.count("timeline of step") == 1 and where + "/rank-0000.json" in said and said.count("  exposed  ") == 1, said)
     check("the table says when it is not a graph", ("CUDA graph, which has fewer gaps" in said) == (device == "cuda"), said)
     check("no bit of the losses moved", runs.same("losses", folder.losses(traced), folder.losses(plain)) and len(folder.losses(traced)) == STEPS)
     check("no bit of the state moved", runs.same("state", folder.hashes(traced), folder.hashes(plain)))

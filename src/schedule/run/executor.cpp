@@ -17,7 +17,8 @@ std::string LanePositions::describe() const {
 HostExecutor::HostExecutor(TaskTable table, LaneMode mode, LaneWatch watch)
     : table_(std::move(table)), mode_(mode), watch_(std::move(watch)) {
   if (mode_ == LaneMode::threads)
-    for (std::size_t lane = 1; lane < lane_count; ++lane) threads_.emplace_back([this, lane] { worker(lane); });
+    for (std::size_t lane = 1; lane < lane_count; ++lane)
+      if (table_.uses(static_cast<Lane>(lane))) threads_.emplace_back([this, lane] { worker(lane); });
 }
 
 HostExecutor::~HostExecutor() {

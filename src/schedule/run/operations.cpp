@@ -23,7 +23,8 @@ struct Runner {
   const TaskRun& r;
 
   kernels::Context context(std::span<std::byte> workspace = {}) const {
-    return {workspace, backend.reproducible, backend.backend, backend.streams[static_cast<std::size_t>(r.task.lane)]};
+    const kernels::Backend where = info_of(r.task.lane).on_host ? kernels::Backend::host : backend.backend;
+    return {workspace, backend.reproducible, where, backend.streams[static_cast<std::size_t>(r.task.lane)]};
   }
   std::int64_t bytes(std::size_t use) const { return r.task.uses[use].bytes; }
 
@@ -56,6 +57,10 @@ struct Runner {
   void operator()(const Zero&) const {
     for (std::size_t i = 0; i < r.at.size(); ++i) kernels::fill_zero(context(), r.at[i], static_cast<std::size_t>(bytes(i)));
   }
+
+  void operator()(const Add& op) const { kernels::add(context(), at(r, 0), at(r, 0), at(r, 1), op.count, op.dtype); }
+
+  void operator()(const JoinSums&) const { kernels::join_sums(context(), at<StepScalars>(r, 0), at<StepScalars>(r, 1)); }
 
   void operator()(const CountFlags&) const { kernels::count_flags(context(), at<StepScalars>(r, 0), at<StepInputs>(r, 1)); }
 

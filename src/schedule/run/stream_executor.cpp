@@ -54,6 +54,8 @@ Timeline StreamExecutor::run_traced(ProgramKind kind) {
 void StreamExecutor::execute(ProgramKind kind) {
   times_ = {};
   issued_ = done_ = start_ = {};
+  host_calls_.clear();
+  host_error_ = nullptr, host_failed_ = false;
   Recorded& program = programs_[static_cast<std::size_t>(kind)];
   const double begin = now_seconds();
   try {
@@ -61,6 +63,7 @@ void StreamExecutor::execute(ProgramKind kind) {
       run_graph(program);
     else
       run_tasks(kind);
+    throw_host_error();
   } catch (const Error& error) {
     const std::string where = unfinished();
     end_all();
@@ -99,7 +102,7 @@ bool StreamExecutor::capture(ProgramKind kind) {
       [&] {
         capturing_ = nullptr;
         issued_ = done_ = start_ = {};
-        program.tasks = {};
+        program.tasks = {}, program.host_calls.clear();
         watch_.check(0);  // a rank that was lost meanwhile is not CUDA's refusal
       });
   capturing_ = nullptr;
@@ -172,14 +175,40 @@ void StreamExecutor::issue(const OrderedPhase& phase, std::int64_t repetition) {
 }
 
 void StreamExecutor::run_task(const OrderedPhase& phase, int task, std::int64_t repetition) {
-  const auto run = [&] { table_.run(phase.section, task, phase.micro_of(repetition).value_or(0)); };
-  if (!trace_) return run();
+  if (!trace_) return call(phase, task, repetition);
   const Task& what = table_.tasks(phase.section)[static_cast<std::size_t>(task)];
   const auto lane = static_cast<std::size_t>(what.lane);
   trace_->stopwatch.start(lane);
-  run();
+  call(phase, task, repetition);
   trace_->stopwatch.stop(lane);
   trace_->timeline.lanes[lane].push_back({.task = &what, .micro_batch = phase.micro_of(repetition)});
+}
+
+void StreamExecutor::call(const OrderedPhase& phase, int task, std::int64_t repetition) {
+  const Lane lane = table_.tasks(phase.section)[static_cast<std::size_t>(task)].lane;
+  const std::int64_t micro = phase.micro_of(repetition).value_or(0);
+  if (!info_of(lane).on_host) return table_.run(phase.section, task, micro);
+  std::deque<HostCall>& calls = capturing_ ? capturing_->host_calls : host_calls_;
+  streams_->call(static_cast<std::size_t>(lane), call_on_host, &calls.emplace_back(this, phase.section, task, micro));
+}
+
+void StreamExecutor::call_on_host(void* host_call) noexcept {
+  const HostCall& call = *static_cast<const HostCall*>(host_call);
+  StreamExecutor& self = *call.executor;
+  if (self.host_failed_) return;  // what comes after a failed task has nothing to work on
+  try {
+    self.table_.run(call.section, call.task, call.micro);
+  } catch (...) {
+    const std::lock_guard lock(self.host_mutex_);
+    self.host_error_ = std::current_exception();
+    self.host_failed_ = true;
+  }
+}
+
+void StreamExecutor::throw_host_error() {
+  if (!host_failed_) return;
+  const std::lock_guard lock(host_mutex_);
+  std::rethrow_exception(host_error_);
 }
 
 void StreamExecutor::record(std::size_t lane, const Task& task) {
@@ -202,6 +231,7 @@ void StreamExecutor::await(std::size_t lane, std::int64_t count) {
     const double now = now_seconds();
     if (now - checked > check_seconds) {
       checked = now;
+      throw_host_error();
       const double waited = patience.waited(now);
       note_positions(begin);
       watch_.check(waited);

@@ -1,7 +1,10 @@
 // Runs a program on a GPU: lanes are streams, waits are events. The host issues tasks in the order of the list and runs ahead, as far as
-// the streams keep events, so that what a lane is at can always be named. From its second run on a program is a CUDA graph: one launch.
+// the streams keep events, so that what a lane is at can always be named. Tasks of lanes on the
+// host are functions that their streams call. From its second run on a program is a CUDA graph: one launch.
 #pragma once
+#include <deque>
 #include <memory>
+#include <mutex>
 
 #include "kernels/cuda/stopwatch.hpp"
 #include "schedule/run/executor.hpp"
@@ -22,13 +25,20 @@ class StreamExecutor final : public Executor {
   const LaneTimes& times() const override { return times_; }
 
  private:
+  /// A task of a lane on the host, to be called when its stream comes to it.
+  struct HostCall {
+    StreamExecutor* executor;
+    int section, task;
+    std::int64_t micro;
+  };
   /// What is known of a program beside its tasks.
   struct Recorded {
     bool ran = false;                                        ///< once, task by task: what CUDA, cuBLASLt and NCCL do at first use is done
     double seconds = 0;                                      ///< that the longest run took
     std::unique_ptr<cuda::Graph> graph;                      ///< of the whole program
     Task whole;                                              ///< stands for it in messages
-    std::array<std::vector<const Task*>, lane_count> tasks;  ///< of the lanes of collectives, in the graph's order
+    std::array<std::vector<const Task*>, lane_count> tasks;  ///< of all lanes but compute, in the graph's order
+    std::deque<HostCall> host_calls;                         ///< that the graph makes
   };
 
   /// Of a run that is traced.
@@ -48,6 +58,11 @@ class StreamExecutor final : public Executor {
   void issue_all(ProgramKind kind);
   void issue(const OrderedPhase& phase, std::int64_t repetition);
   void run_task(const OrderedPhase& phase, int task, std::int64_t repetition);
+  /// Calls the task's code, now or, on the host, when its stream comes to it.
+  void call(const OrderedPhase& phase, int task, std::int64_t repetition);
+  static void call_on_host(void* host_call) noexcept;
+  /// Throws what a task on the host threw.
+  void throw_host_error();
   void record(std::size_t lane, const Task& task);
   /// Until the device has done the lane's `count`-th task.
   void await(std::size_t lane, std::int64_t count);
@@ -67,6 +82,10 @@ class StreamExecutor final : public Executor {
   std::int64_t marks_ = 0;             ///< of it, as seen last
   std::optional<Trace> trace_;         ///< of the run under way, where it is traced
   LaneTimes times_;
+  std::deque<HostCall> host_calls_;  ///< of the run under way, where it is no graph
+  std::mutex host_mutex_;
+  std::exception_ptr host_error_;  ///< the first
+  std::atomic<bool> host_failed_{false};
   std::array<std::int64_t, lane_count> issued_{};                  ///< tasks of this run, by lane
   std::array<std::int64_t, lane_count> done_{};                    ///< of them that are known to be done
   std::array<std::int64_t, lane_count> start_{};                   ///< of them before this repetition of the section

@@ -1,5 +1,7 @@
 #include "schedule/run/task_table.hpp"
 
+#include <algorithm>
+
 #include "base/check.hpp"
 
 namespace tessera {
@@ -26,6 +28,12 @@ TaskTable::TaskTable(const Schedule& schedule, const MemoryPlan& plan, std::arra
       TESSERA_REQUIRE(addresses.size() <= max_uses, "{} has {} uses", task.name, addresses.size());
     }
   }
+}
+
+bool TaskTable::uses(Lane lane) const {
+  return std::ranges::any_of(schedule_.sections, [&](const Section& section) {
+    return std::ranges::any_of(section.tasks, [&](const Task& task) { return task.lane == lane; });
+  });
 }
 
 void TaskTable::run(int section, int task, std::int64_t micro) const {

@@ -61,8 +61,9 @@ std::string print_summary(const TimelineSummary& s, const UntracedRuns& untraced
   };
   row("step", s.seconds, fmt::format("{} tasks", tasks));
   for (std::size_t lane = 0; lane < lane_count; ++lane)
-    row(fmt::format("lane {}", name_of(static_cast<Lane>(lane))), s.lanes[lane].busy, fmt::format("{} tasks", s.lanes[lane].tasks));
-  row("exposed communication", s.exposed, "gather or reduce at work, compute not");
+    if (s.lanes[lane].tasks > 0 || static_cast<Lane>(lane) <= Lane::reduce)
+      row(fmt::format("lane {}", name_of(static_cast<Lane>(lane))), s.lanes[lane].busy, fmt::format("{} tasks", s.lanes[lane].tasks));
+  row("exposed", s.exposed, "another lane at work, compute not");
   row("idle", s.idle, "no task at work; gaps inside a task count as busy");
   if (s.graph) text += "\n  traced task by task; other steps are one CUDA graph, which has fewer gaps between tasks";
   const std::optional<double> gaps = launch_gap_share(s, untraced);

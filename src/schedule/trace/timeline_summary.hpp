@@ -14,7 +14,7 @@ struct TimelineSummary {
   double seconds = 0;  ///< of the run; the shares below are of it
   std::array<LaneSummary, lane_count> lanes;
   double busy = 0;     ///< seconds in which a task of any lane ran: what overlaps counts once
-  double exposed = 0;  ///< seconds in which a task of gather or reduce ran, and none of compute
+  double exposed = 0;  ///< seconds in which a task of another lane ran, and none of compute
   double idle = 0;     ///< seconds in which no task ran
   bool graph = false;  ///< runs that are not traced are one CUDA graph
 
@@ -34,7 +34,7 @@ struct UntracedRuns {
 /// longer when they were traced. None where there is nothing to compare with.
 std::optional<double> launch_gap_share(const TimelineSummary& summary, const UntracedRuns& untraced);
 
-/// Lines for people, each after a line break: the run, its lanes, exposed communication, idle time, and launch gaps.
+/// Lines for people, each after a line break: the run, its lanes, exposed time, idle time, and launch gaps.
 std::string print_summary(const TimelineSummary& summary, const UntracedRuns& untraced);
 
 }  // namespace tessera

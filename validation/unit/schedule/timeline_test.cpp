@@ -27,7 +27,7 @@ const Task reduce{.name = "reduce \"layers.0\"",
 Timeline timeline_of(double seconds, const Spans& computing, const Spans& gathering = {}, const Spans& reducing = {}) {
   Timeline timeline{.lanes = {}, .seconds = seconds};
   const std::pair<const Task*, const Spans*> lanes[] = {{&compute, &computing}, {&gather, &gathering}, {&reduce, &reducing}};
-  for (std::size_t lane = 0; lane < lane_count; ++lane)
+  for (std::size_t lane = 0; lane < std::size(lanes); ++lane)
     for (auto [begin, end] : *lanes[lane].second) timeline.lanes[lane].push_back({.task = lanes[lane].first, .begin = begin, .end = end});
   return timeline;
 }
@@ -102,7 +102,7 @@ TEST(Summary, IsPrintedInMilliseconds) {
   lane compute                 6.000 ms   60.0 %  1 tasks
   lane gather                  2.500 ms   25.0 %  1 tasks
   lane reduce                  0.000 ms    0.0 %  0 tasks
-  exposed communication        1.500 ms   15.0 %  gather or reduce at work, compute not
+  exposed                      1.500 ms   15.0 %  another lane at work, compute not
   idle                         2.500 ms   25.0 %  no task at work; gaps inside a task count as busy
   no earlier step to compare with: a later run.trace_step shows launch gaps too)");
   timeline.graph = true;
