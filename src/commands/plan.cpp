@@ -69,7 +69,7 @@ Json tiers_json(const Planned& p) {
 
 Json limits_json(const Planned& p) {
   Json limits;
-  for (const MemoryKind kind : {MemoryKind::gpu, MemoryKind::host}) {
+  for (const MemoryKind kind : {MemoryKind::device, MemoryKind::host}) {
     const std::int64_t needed = bytes_of(p.plan.bytes, kind);
     if (needed == 0) continue;
     Json& row = limits[name_of(kind)] = {{"needed", needed}};
@@ -115,7 +115,7 @@ Json plan_json(const Planned& p) {
   for (const Remedy& remedy : p.remedies.found)
     out["remedies"].push_back({{"change", remedy.change},
                                {"cost", remedy.cost},
-                               {"gpu_bytes", bytes_of(remedy.bytes, MemoryKind::gpu)},
+                               {"device_bytes", bytes_of(remedy.bytes, MemoryKind::device)},
                                {"host_bytes", bytes_of(remedy.bytes, MemoryKind::host)}});
   if (p.options.schedule) out["schedule"] = print_schedule(p.schedule);
   return out;
@@ -124,19 +124,20 @@ Json plan_json(const Planned& p) {
 void print_limits(const Planned& p) {
   const auto human = [](std::int64_t bytes) { return human_bytes(static_cast<double>(bytes)); };
   const char* label = "limits";
-  for (const MemoryKind kind : {MemoryKind::gpu, MemoryKind::host}) {
+  for (const MemoryKind kind : {MemoryKind::device, MemoryKind::host}) {
     const std::int64_t needed = bytes_of(p.plan.bytes, kind);
     if (needed == 0) continue;
     const auto& limit = p.limits[static_cast<std::size_t>(kind)];
     std::string text;
     if (!limit)
-      text = fmt::format("{}; the deck says no limit ({})", human(needed), kind == MemoryKind::gpu ? "memory.device" : "memory.host_limit");
+      text =
+          fmt::format("{}; the deck says no limit ({})", human(needed), kind == MemoryKind::device ? "memory.device" : "memory.host_limit");
     else
       text = fmt::format("{} of {}, {} {}: {}", human(needed), human(limit->bytes), human(std::abs(limit->bytes - needed)),
                          needed > limit->bytes ? "too much" : "left", limit->source);
     if (kind == MemoryKind::host && p.per_node > 1)
       text += fmt::format("; {} for the {} ranks of a node", human(needed * p.per_node), p.per_node);
-    fmt::print("{:9} {:4} {}\n", label, name_of(kind), text);
+    fmt::print("{:9} {:6} {}\n", label, name_of(kind), text);
     label = "";
   }
 }
@@ -166,14 +167,14 @@ void print_plan(const Planned& p) {
 /// What auto may take: what the deck says, or on the host of this machine's share.
 MemoryLimits limits_of_auto(const Deck& deck, const MemoryLimits& stated, int per_node) {
   const bool gpu = deck.run.device == "cuda";
-  if (stated[static_cast<std::size_t>(gpu ? MemoryKind::gpu : MemoryKind::host)]) return stated;
+  if (stated[static_cast<std::size_t>(kernel_memory(deck))]) return stated;
   if (gpu)
     fail(
         ExitCode::usage,
         "activation.recompute = \"auto\" chooses by the memory of a GPU, and a plan looks for none: say it, for example memory.device=\"80 "
         "GB\"");
   MemoryLimits limits = stated;
-  lower(limits[static_cast<std::size_t>(MemoryKind::host)],
+  lower(limits[static_cast<std::size_t>(kernel_memory(deck))],
         {static_cast<std::int64_t>(node_memory().available) / per_node, "this machine's free memory over the ranks of a node"});
   return with_room_left(limits, stated);
 }

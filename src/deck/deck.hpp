@@ -66,6 +66,13 @@ struct OffloadKeys {
   friend bool operator==(const OffloadKeys&, const OffloadKeys&) = default;
 };
 
+struct OffloadOptimizerKeys {
+  std::string device;             // none | host (nvme: refused until it exists)
+  std::int64_t buffer_count = 4;  // pieces on their way between tiers
+  bool pin_memory = true;
+  friend bool operator==(const OffloadOptimizerKeys&, const OffloadOptimizerKeys&) = default;
+};
+
 struct ZeroKeys {
   std::int64_t stage = 0;
   std::string overlap_comm;  // auto | true | false
@@ -79,7 +86,8 @@ struct ZeroKeys {
   std::int64_t sub_group_size = 0;               // elements
   std::int64_t hpz_partition_size = 1;
   bool quantized_weights = false, quantized_gradients = false;
-  OffloadKeys offload_optimizer, offload_param;
+  OffloadOptimizerKeys offload_optimizer;
+  OffloadKeys offload_param;
   friend bool operator==(const ZeroKeys&, const ZeroKeys&) = default;
 };
 

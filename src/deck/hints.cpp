@@ -15,7 +15,8 @@ struct Alias {
   std::string_view theirs, ours, note = "";
 };
 
-constexpr std::string_view no_offload = "offload is not in this version; leave it out";
+constexpr std::string_view no_offload =
+    "only the optimizer is offloaded in this version, to the host's memory and as a whole; leave it out";
 constexpr std::string_view not_needed_consolidate =
     "it is not needed: every checkpoint opens as whole weights, and `tessera consolidate` writes them as safetensors; leave it out";
 constexpr std::string_view no_fp16 = "fp16 with loss scaling is not in this version; set precision.compute to bf16 or fp32";
@@ -55,10 +56,13 @@ constexpr Alias aliases[] = {
     {"zero_allow_untested_optimizer", "", "optimizer.type lists the optimizers that work with ZeRO; leave it out"},
     {"mics_shard_size", "zero.hpz_partition_size", "shard groups smaller than the data-parallel group are not in this version"},
     {"zenflow", "", "it is not in this version; leave it out"},
-    {"cpu_offload", "zero.offload_optimizer.device", no_offload},
+    {"cpu_offload", "zero.offload_optimizer.device", "\"host\" is what it means"},
     {"cpu_offload_param", "zero.offload_param.device", no_offload},
     {"nvme_path", "", no_offload},
-    {"pin_memory", "", no_offload},
+    {"cpu_offload_use_pin_memory", "zero.offload_optimizer.pin_memory"},
+    {"pipeline_read", "", "copies and updates always overlap, as far as buffer_count allows; leave it out"},
+    {"pipeline_write", "", "copies and updates always overlap, as far as buffer_count allows; leave it out"},
+    {"fast_init", "", "state is made where it lies; leave it out"},
     {"aio", "", no_offload},
     {"activation_checkpointing", "activation"},
     {"gradient_checkpointing", "activation.recompute", "recompute = \"full\" is what it means"},
@@ -225,7 +229,8 @@ Hint hint_for_key(std::string_view name) {
   std::string_view leaf = last_word(name);
   if (const Alias* alias = find_alias(name)) return from_alias(*alias, "key");
   // The keys of DeepSpeed's offload sections have words that mean something else elsewhere (ratio, buffer_size).
-  if (section_of(name).starts_with("zero.offload_") && edit_distance(leaf, "device") > 2) {
+  const auto may_mean = [&](const Key& key) { return key.section() == section_of(name) && edit_distance(leaf, key.leaf()) <= 2; };
+  if (section_of(name).starts_with("zero.offload_") && std::ranges::none_of(deck_keys(), may_mean)) {
     return {fmt::format("is not a key here: {}", no_offload), ""};
   }
   // The same word in another section is a better guess than any other word: [run] learning_rate means optimizer.learning_rate.

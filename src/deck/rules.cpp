@@ -224,6 +224,13 @@ void check_evaluation(Draft& draft) {
   }
 }
 
+void check_offload(Draft& draft) {
+  if (!draft.good({"zero.offload_optimizer.device", "zero.stage"})) return;
+  if (draft.deck.zero.offload_optimizer.device != "none" && draft.deck.zero.stage == 0)
+    draft.fault({"zero.offload_optimizer.device", "zero.stage"},
+                "zero.offload_optimizer goes with stages 1 to 3, where each rank updates its own part; set zero.stage = 1 or more");
+}
+
 void check_trace(Draft& draft) {
   if (!draft.good({"run.trace_step", "run.steps"})) return;
   const RunKeys& run = draft.deck.run;
@@ -365,6 +372,7 @@ void check_rules(Draft& draft) {
   check_evaluation(draft);
   check_trace(draft);
   check_lanes(draft);
+  check_offload(draft);
   check_attention(draft);
   check_processors(draft);
   check_packing(draft);

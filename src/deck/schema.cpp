@@ -17,10 +17,14 @@ constexpr std::string_view one_axis = "only the mesh axis dp may exceed 1 in thi
 using enum KeyType;
 using Refusals = std::vector<std::pair<std::string_view, std::string_view>>;
 
+const Refusals no_nvme = {
+    {"cpu", "the host's memory is called \"host\" here"},
+    {"nvme", "offload to NVMe is not in this version; set \"host\", or \"none\" and shard over more ranks"},
+};
 const Refusals no_offload = {
-    {"cpu", "offload to host memory is not in this version; set \"none\" and shard over more ranks"},
-    {"host", "offload to host memory is not in this version; set \"none\" and shard over more ranks"},
-    {"nvme", "offload to NVMe is not in this version; set \"none\" and shard over more ranks"},
+    {"cpu", "offload of parameters is not in this version; set \"none\" and shard over more ranks"},
+    {"host", "offload of parameters is not in this version; set \"none\" and shard over more ranks"},
+    {"nvme", "offload of parameters is not in this version; set \"none\" and shard over more ranks"},
 };
 
 const std::vector<Key> table = {
@@ -199,8 +203,14 @@ const std::vector<Key> table = {
     {KEY(zero.quantized_gradients), .type = boolean, .fallback = "false",
      .refused = {{"true", "quantized gradient reduction (ZeRO++ qgZ) is not in this version; leave it at false"}},
      .help = "Reduces gradients in 4 bits (ZeRO++ qgZ); not in this version."},
-    {KEY(zero.offload_optimizer.device), .type = text, .choices = {"none"}, .fallback = "\"none\"", .refused = no_offload,
-     .help = "Memory tier of the optimizer state when it is not kept with the kernels; only none in this version."},
+    {KEY(zero.offload_optimizer.device), .type = text, .choices = {"none", "host"}, .fallback = "\"none\"", .refused = no_nvme,
+     .help = "Where master weights, moments and the gradients that update them lie when not with the kernels: host, whose cores then run "
+             "the optimizer (stages 1 to 3). No bit of a run in reproducible mode depends on it."},
+    {KEY(zero.offload_optimizer.buffer_count), .type = integer, .limits = {.least = 2, .most = 64}, .fallback = "4",
+     .help = "With offload_optimizer: pieces that may be on their way between the memories at a time, of at most zero.sub_group_size "
+             "elements and 4194304."},
+    {KEY(zero.offload_optimizer.pin_memory), .type = boolean, .fallback = "true",
+     .help = "With offload_optimizer on a GPU: what is copied to and from it lies in pinned memory, which copies beside other work need."},
     {KEY(zero.offload_param.device), .type = text, .choices = {"none"}, .fallback = "\"none\"", .refused = no_offload,
      .help = "Memory tier of the parameter shards when they are not kept with the kernels; only none in this version."},
 

@@ -15,6 +15,8 @@ UnitPlan plan_unit(const Layout& layout, int unit, const UnitRules& rules, const
                 .parameters = {},
                 .gradient = {}};
   if (!rules.training) plan.storage.parameters_whole = true;
+  // One rank keeps all, but from stage 2 on it does so below.
+  if (rules.offload_optimizer && rules.stage >= 2) plan.storage.gradients_whole = false;
   const auto here = [&](bool whole) { return whole ? Range{0, u.elements} : plan.owned; };
   plan.state = here(plan.storage.optimizer_whole);
   plan.parameters = here(plan.storage.parameters_whole);
@@ -28,7 +30,8 @@ UnitPlan plan_unit(const Layout& layout, int unit, const UnitRules& rules, const
                    .meeting = owners.size == 1 ? never
                               : whole          ? once
                                                : every_micro_batch,
-                   .held = here(whole)};
+                   .held = here(whole),
+                   .offloaded = rules.offload_optimizer};
   return plan;
 }
 

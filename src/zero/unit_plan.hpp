@@ -14,6 +14,8 @@ struct GradientPath {
   bool scattered = false;   ///< sums of ranks meet at each shard's owner; else all ranks get them whole
   enum class Meeting : std::uint8_t { never, every_micro_batch, once } meeting = Meeting::never;
   Range held;  ///< elements of the step's sum that lie on this rank
+  /// Whether this rank's part goes down to where its optimizer state is: each micro-batch's where sums are not whole, else the step's.
+  bool offloaded = false;
 };
 
 struct UnitPlan {
@@ -26,10 +28,11 @@ struct UnitPlan {
 };
 
 struct UnitRules {
-  int stage = 0;                 ///< of ZeRO
-  bool reproducible = false;     ///< gradients are summed in fixed point
-  DType gradients = DType::f32;  ///< or bf16, of the step's sums
-  bool training = true;          ///< false: parameters alone, whole
+  int stage = 0;                   ///< of ZeRO
+  bool reproducible = false;       ///< gradients are summed in fixed point
+  DType gradients = DType::f32;    ///< or bf16, of the step's sums
+  bool training = true;            ///< false: parameters alone, whole
+  bool offload_optimizer = false;  ///< optimizer state, and the sums of gradients from stage 2 on, lie below the memory that kernels use
 };
 
 /// `owners.size` must be the layout's shards.

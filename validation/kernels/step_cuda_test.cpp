@@ -109,6 +109,23 @@ TEST_F(StepCuda, WhatIsNotANumberSkipsTheUpdate) {
   }
 }
 
+TEST_F(StepCuda, SumsOfAnotherTierJoin) {
+  StepScalars mine{}, other{};
+  EXPECT_TRUE(mine.squares.add(2.5) && mine.loss.add(7) && other.squares.add(0x1p-60) && other.squares.add(1e9));
+  other.overflow = 1;
+  StepScalars expected = mine;
+  host::join_sums({}, &expected, &other);
+  EXPECT_EQ(expected.squares.value(), 2.5 + 1e9 + 0x1p-60);
+  EXPECT_EQ(expected.loss.value(), 7);
+  EXPECT_EQ(expected.overflow, 1);
+  EXPECT_EQ(expected.not_finite, 0);
+  DeviceBytes to(sizeof mine), from(sizeof other);
+  to.upload(&mine), from.upload(&other);
+  cuda::join_sums({}, reinterpret_cast<StepScalars*>(to.data()), reinterpret_cast<const StepScalars*>(from.data()));
+  const std::vector<std::byte> joined = to.download();
+  EXPECT_EQ(std::memcmp(joined.data(), &expected, sizeof expected), 0);
+}
+
 TEST_F(StepCuda, AStopIsCounted) {
   StepInputs in = inputs;
   in.stop = true;

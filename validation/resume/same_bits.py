@@ -46,6 +46,8 @@ def layout_keys(stage, ranks):
     keys.update(activation__recompute=recompute, activation__every=1 + ranks % 2 if recompute == "full" else 1)
     if recompute != "none" and stage % 2:
         keys.update(activation__keep='["attention.context", "mlp.normed"]')
+    if stage and (stage + 2 * ranks) % 3 != 2:
+        keys.update(zero__offload_optimizer__device="host", zero__offload_optimizer__buffer_count=2 + ranks % 2)
     if stage == 3:
         keys.update(zero__max_reuse_distance=0, zero__max_live_parameters=30000, zero__param_persistence_threshold=[0, 64, 2000, 100000][ranks % 4])
     if stage in (1, 2):
@@ -57,7 +59,8 @@ def with_memory_between(folder, ranks, keys):
     """For a layout that leaves its recompute to the memory that there is: as much as makes auto drop something and not all."""
     if keys["activation__recompute"] != "auto":
         return keys
-    kind = "GPU" if keys.get("run__device") == "cuda" else "host"
+    offloads = keys.get("zero__offload_optimizer__device") == "host"
+    kind = "device" if offloads or keys.get("run__device") == "cuda" else "host"
     most = {**keys, "activation__recompute": "none", "memory__device": '"1 TB"'}
     most.pop("activation__keep", None)
     least = {**keys, "activation__recompute": "full", "memory__device": '"1 TB"'}
@@ -121,6 +124,8 @@ def random_layout(chance):
                  "param_persistence_threshold"):
         if chance.random() < 0.5:
             keys["zero__" + name] = int(10 ** chance.uniform(1.5, 6))
+    if keys["zero__stage"] and chance.random() < 0.4:
+        keys["zero__offload_optimizer__device"] = "host"
     return chance.choice([1, 2, 2, 3, 4, 5]), keys
 
 

@@ -11,12 +11,15 @@ ScheduleBuilder::ScheduleBuilder(const BuildRequest& request) : request_(request
   // About as many as a model of many layers has: growing costs more than finding.
   by_name_.reserve(32 * index(static_cast<int>(schedule_.shape.L)));
   const bool device = deck_.run.device == "cuda";
-  local_tier_ = device ? Tier::device : Tier::host;
-  comm_tier_ = request.data.size > 1 && !device ? Tier::shared : local_tier_;
+  // What is offloaded leaves the memory that kernels use, also where that is a part of the host's.
+  local_tier_ = device || offloads() ? Tier::device : Tier::host;
+  below_ = device && deck_.zero.offload_optimizer.pin_memory ? Tier::pinned : Tier::host;
+  comm_tier_ = request.data.size > 1 && local_tier_ == Tier::host ? Tier::shared : local_tier_;
   const UnitRules rules{.stage = static_cast<int>(deck_.zero.stage),
                         .reproducible = deck_.run.reproducible,
                         .gradients = deck_.precision.gradients,
-                        .training = request.training()};
+                        .training = request.training(),
+                        .offload_optimizer = offloads()};
   for (int u = 0; u < units(); ++u) plans_.push_back(plan_unit(layout_, u, rules, request.data));
 }
 
@@ -38,6 +41,11 @@ void ScheduleBuilder::build_train() {
   };
   begin_section("begin");
   emit_begin();
+  if (offloads())
+    emit({.name = "clear offloaded sums",
+          .op = Zero{},
+          .lane = Lane::cpu_optimizer,
+          .uses = {whole(named(on_host("offloaded_sums")), Access::write)}});
   add(1);
   const Events passes = training_passes();
   auto micro = [&](const char* name, std::int64_t number, bool last, std::int64_t repeat) {
@@ -75,7 +83,9 @@ void ScheduleBuilder::build_publish() {
   begin_section("publish");
   emit_upload({"rope"});
   for (int u = 0; u < units(); ++u) {
-    if (request_.training() && compute() != DType::f32) {
+    if (plan(u).gradient.offloaded) {
+      emit_offloaded_cast(u);
+    } else if (request_.training() && compute() != DType::f32) {
       const Range& state = plan(u).state;
       emit({.name = "cast " + unit_at(u).name,
             .op = RoundToBf16{state.size()},
@@ -108,6 +118,9 @@ Use ScheduleBuilder::parameter_use(int unit, const Range& elements, Access acces
 }
 
 Use ScheduleBuilder::gradient_use(int unit, const Range& elements, Access access) const {
+  if (plan(unit).gradient.offloaded)
+    return {named("offloaded_gradients." + unit_at(unit).name), gradient_bytes(unit, elements.begin - plan(unit).owned.begin),
+            gradient_bytes(unit, elements.size()), access};
   return {named("gradients." + unit_at(unit).name), gradient_bytes(unit, elements.begin - plan(unit).gradient.held.begin),
           gradient_bytes(unit, elements.size()), access};
 }

@@ -46,7 +46,10 @@ void ScheduleBuilder::declare_persistent() {
   input("rope", Category::inputs, 4 * std::max(s.T, request_.text.capacity) * s.D);
   buffer("scalars", Category::scalars, local_tier_, sizeof(kernels::StepScalars), Life::run);
   input("inputs", Category::scalars, sizeof(kernels::StepInputs));
-  buffer("adamw", Category::scalars, local_tier_, sizeof(kernels::AdamwScalars), Life::run);
+  if (offloads())
+    declare_offload();
+  else
+    buffer("adamw", Category::scalars, local_tier_, sizeof(kernels::AdamwScalars), Life::run);
   input("report", Category::scalars, sizeof(kernels::StepReport));
 }
 
@@ -57,21 +60,24 @@ void ScheduleBuilder::declare_unit(int unit) {
   if (!request_.training()) return;
   for (const std::string_view group : state_groups(deck_.optimizer.type)) {
     Held held{.group = std::string(group), .unit = unit, .elements = p.state, .use = {}};
-    if (group == master_group && compute() == DType::f32)
+    if (group == master_group && compute() == DType::f32 && !p.gradient.offloaded)
       held.use = parameter_use(unit, p.state, Access::read);
     else
-      held.use =
-          whole(buffer(fmt::format("{}.{}", group, name), category_named(group), local_tier_, 4 * p.state.size(), Life::run), Access::read);
+      held.use = whole(buffer(fmt::format("{}.{}", group, name), category_named(group), p.gradient.offloaded ? Tier::host : local_tier_,
+                              4 * p.state.size(), Life::run),
+                       Access::read);
     schedule_.state.push_back(std::move(held));
   }
-  buffer("gradients." + name, Category::gradients, p.storage.gradients_whole ? comm_tier_ : local_tier_,
-         gradient_bytes(unit, p.gradient.held.size()), Life::run);
+  if (!p.gradient.offloaded || p.storage.gradients_whole)
+    buffer("gradients." + name, Category::gradients, p.storage.gradients_whole ? comm_tier_ : local_tier_,
+           gradient_bytes(unit, p.gradient.held.size()), Life::run);
+  if (p.gradient.offloaded)
+    buffer("offloaded_gradients." + name, Category::gradients, below_, gradient_bytes(unit, p.owned.size()), Life::run);
 }
 
 void ScheduleBuilder::input(const std::string& name, Category category, std::int64_t bytes, std::int64_t slots) {
   schedule_.buffers[index(buffer(name, category, local_tier_, bytes, Life::run))].slots = slots;
-  if (local_tier_ == Tier::device)
-    schedule_.buffers[index(buffer(host_side(name), category, Tier::pinned, bytes, Life::run))].slots = slots;
+  if (on_gpu()) schedule_.buffers[index(buffer(host_side(name), category, Tier::pinned, bytes, Life::run))].slots = slots;
 }
 
 Use ScheduleBuilder::slot(const std::string& name) const {
@@ -84,12 +90,12 @@ void ScheduleBuilder::emit_copy(const char* verb, const std::string& to, const s
 }
 
 void ScheduleBuilder::emit_upload(const std::vector<std::string>& names) {
-  if (local_tier_ != Tier::device) return;
+  if (!on_gpu()) return;
   for (const std::string& name : names) emit_copy("upload", name, host_side(name));
 }
 
 void ScheduleBuilder::emit_download(const std::string& name) {
-  if (local_tier_ == Tier::device) emit_copy("download", host_side(name), name);
+  if (on_gpu()) emit_copy("download", host_side(name), name);
 }
 
 bool ScheduleBuilder::keeps_packed(const ValueInfo& v) const {

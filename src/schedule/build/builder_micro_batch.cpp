@@ -198,24 +198,37 @@ void ScheduleBuilder::emit_gradient_done(int unit, bool first, bool last) {
   const int whole = emit_sum(unit, gradient_buffer(unit), first);
   const Range mine = p.gradient.scattered ? p.owned : p.gradient.held;
   using enum GradientPath::Meeting;
-  const bool accumulate = p.gradient.meeting == every_micro_batch && !first;
-  const Use met = where_sums_meet(unit, whole, mine, accumulate ? Access::add : Access::write);
-  if (p.gradient.meeting == every_micro_batch || (p.gradient.meeting == once && last)) {
-    if (p.gradient.scattered)
-      emit_reduce_scatter(unit, whole, met, accumulate);
-    else
-      emit_all_reduce(unit, whole);
+  const bool meets = p.gradient.meeting == every_micro_batch || (p.gradient.meeting == once && last);
+  const bool accumulate = p.gradient.meeting == every_micro_batch && !first && !p.gradient.offloaded;
+  Use met = where_sums_meet(unit, whole, mine, meets, accumulate ? Access::add : Access::write);
+  if (meets && p.gradient.scattered)
+    emit_reduce_scatter(unit, whole, met, accumulate);
+  else if (meets)
+    emit_all_reduce(unit, whole);
+  met.access = Access::read;
+  if (p.gradient.kept != p.gradient.sum) {
+    const Use kept = kept_use(unit, mine, Access::write);
+    emit_rounding(unit, kept, met, p.gradient.sum);
+    met = {kept.buffer, kept.offset, kept.bytes, Access::read};
   }
-  if (p.gradient.kept == p.gradient.sum) return;
-  emit_rounding(unit, gradient_use(unit, mine, Access::write), {met.buffer, met.offset, met.bytes, Access::read}, p.gradient.sum);
+  if (p.gradient.offloaded && (last || !p.storage.gradients_whole)) emit_gradient_down(unit, met, first || p.storage.gradients_whole, last);
 }
 
-Use ScheduleBuilder::where_sums_meet(int unit, int whole, const Range& mine, Access access) {
+Use ScheduleBuilder::where_sums_meet(int unit, int whole, const Range& mine, bool meets, Access access) {
   const UnitPlan& p = plan(unit);
-  if (p.gradient.kept == p.gradient.sum) return gradient_use(unit, mine, access);
+  const bool rounded = p.gradient.kept != p.gradient.sum;
+  if (!rounded && (meets || !p.gradient.offloaded)) return kept_use(unit, mine, access);
   const std::int64_t bytes = sum_bytes(unit, mine.size());
-  if (p.storage.gradients_whole) return {whole, sum_bytes(unit, mine.begin), bytes, access};
+  if (!meets || p.storage.gradients_whole) return {whole, sum_bytes(unit, mine.begin), bytes, access};
   return {buffer("reduced_gradients." + unit_at(unit).name, Category::gradients, local_tier_, bytes), 0, bytes, access};
+}
+
+Use ScheduleBuilder::kept_use(int unit, const Range& elements, Access access) {
+  const UnitPlan& p = plan(unit);
+  const std::int64_t bytes = gradient_bytes(unit, elements.size());
+  if (p.gradient.offloaded && !p.storage.gradients_whole)  // on its way down
+    return {buffer("passing_gradients." + unit_at(unit).name, Category::gradients, local_tier_, bytes), 0, bytes, access};
+  return {named("gradients." + unit_at(unit).name), gradient_bytes(unit, elements.begin - p.gradient.held.begin), bytes, access};
 }
 
 int ScheduleBuilder::emit_sum(int unit, int micro, bool first) {
@@ -246,7 +259,7 @@ void ScheduleBuilder::emit_rounding(int unit, const Use& to, const Use& from, DT
 
 std::int64_t ScheduleBuilder::fixed_limit_of(int unit) const {
   const UnitPlan& p = plan(unit);
-  const bool each = p.gradient.meeting == GradientPath::Meeting::every_micro_batch;
+  const bool each = p.gradient.meeting == GradientPath::Meeting::every_micro_batch || (p.gradient.offloaded && !p.storage.gradients_whole);
   return kernels::fixed_limit / (p.owners.size * (each ? accumulation_steps(deck_, request_.data.size) : 1));
 }
 

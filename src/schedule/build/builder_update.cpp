@@ -7,10 +7,14 @@
 namespace tessera {
 
 void ScheduleBuilder::emit_epilogue() {
-  for (int u = 0; u < units(); ++u) emit_norm(u);
+  for (int u = 0; u < units(); ++u)
+    if (!plan(u).gradient.offloaded) emit_norm(u);
   emit_finish(false);
   for (int u = 0; u < units(); ++u) {
-    emit_optimizer(u);
+    if (plan(u).gradient.offloaded)
+      emit_offloaded_optimizer(u);
+    else
+      emit_optimizer(u);
     emit_publish_gather(u);
   }
   for (int u = 0; u < units(); ++u) emit_pack(u);
@@ -30,6 +34,10 @@ void ScheduleBuilder::emit_norm(int unit) {
 
 void ScheduleBuilder::emit_finish(bool evaluation) {
   const Use scalars = whole(named("scalars"), Access::add), inputs = whole(named("inputs"), Access::read);
+  if (!evaluation && offloads()) {
+    emit_upload({"offloaded_sums"});
+    emit({.name = "join offloaded sums", .op = JoinSums{}, .uses = {scalars, whole(named("offloaded_sums"), Access::read)}});
+  }
   emit({.name = "count flags", .op = CountFlags{}, .uses = {scalars, inputs}});
   if (request_.data.size > 1)
     emit({.name = "all-reduce loss, norm and flags",
@@ -41,6 +49,7 @@ void ScheduleBuilder::emit_finish(bool evaluation) {
         .uses = {whole(named("scalars"), Access::read), inputs, evaluation ? absent() : whole(named("adamw"), Access::write),
                  whole(named("report"), Access::write)}});
   emit_download("report");
+  if (!evaluation && offloads()) emit_download("adamw");
 }
 
 void ScheduleBuilder::emit_optimizer(int unit) {
@@ -51,18 +60,25 @@ void ScheduleBuilder::emit_optimizer(int unit) {
   for (std::int64_t begin = p.state.begin; begin < p.state.end; begin += group) {
     const Range some{begin, std::min(p.state.end, begin + group)};
     const std::int64_t at = begin - p.state.begin, n = some.size();
-    OptimizerStep op{
-        .gradient = p.gradient.kept, .copy = copy, .begin = begin, .pieces = pieces_in(unit_at(unit), some.begin, some.end), .decay = {}};
-    for (const Piece& piece : op.pieces)
-      op.decay.push_back(layout_.table[index(piece.parameter)].decay ? static_cast<float>(deck_.optimizer.weight_decay) : 0.0f);
     std::vector<Use> uses{copy ? Use{named("master." + name), 4 * at, 4 * n, Access::add} : parameter_use(unit, some, Access::add),
                           {named("adam_m." + name), 4 * at, 4 * n, Access::add},
                           {named("adam_v." + name), 4 * at, 4 * n, Access::add},
                           gradient_use(unit, some, Access::read),
                           whole(named("adamw"), Access::read)};
     if (copy) uses.push_back(parameter_use(unit, some, Access::write));
-    emit({.name = "optimizer " + name, .op = std::move(op), .uses = std::move(uses)});
+    emit({.name = "optimizer " + name, .op = optimizer_step(unit, some), .uses = std::move(uses)});
   }
+}
+
+OptimizerStep ScheduleBuilder::optimizer_step(int unit, const Range& elements) const {
+  OptimizerStep op{.gradient = plan(unit).gradient.kept,
+                   .copy = compute() != DType::f32,
+                   .begin = elements.begin,
+                   .pieces = pieces_in(unit_at(unit), elements.begin, elements.end),
+                   .decay = {}};
+  for (const Piece& piece : op.pieces)
+    op.decay.push_back(layout_.table[index(piece.parameter)].decay ? static_cast<float>(deck_.optimizer.weight_decay) : 0.0f);
+  return op;
 }
 
 void ScheduleBuilder::emit_publish_gather(int unit) {

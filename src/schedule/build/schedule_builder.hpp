@@ -1,6 +1,6 @@
-// Inside of builder.hpp: one class whose methods stand in five files. builder.cpp holds the programs, builder_buffers.cpp what they keep,
+// Inside of builder.hpp: one class whose methods stand in six files. builder.cpp holds the programs, builder_buffers.cpp what they keep,
 // builder_micro_batch.cpp forward and backward with their gathers and reductions, builder_update.cpp the end of a step,
-// builder_generate.cpp a text.
+// builder_offload.cpp state that is not where kernels are, builder_generate.cpp a text.
 #pragma once
 #include <map>
 #include <set>
@@ -52,14 +52,16 @@ class ScheduleBuilder {
   /// Of gradients as the step keeps them, and as they meet.
   std::int64_t gradient_bytes(int unit, std::int64_t n) const { return n * static_cast<std::int64_t>(size_of(plan(unit).gradient.kept)); }
   std::int64_t sum_bytes(int unit, std::int64_t n) const { return n * static_cast<std::int64_t>(size_of(plan(unit).gradient.sum)); }
-  /// Elements of a unit in its compute copy on this rank, and in its gradients' sum.
+  /// Elements of a unit in its compute copy on this rank, and in its gradients' sum as norm and optimizer read it.
   Use parameter_use(int unit, const Range& elements, Access access) const;
   Use gradient_use(int unit, const Range& elements, Access access) const;
+  bool offloads() const { return request_.training() && deck_.zero.offload_optimizer.device != "none"; }
 
   // ---- Buffers (builder_buffers.cpp) ----
 
   /// Declares a buffer, or widens the one of this name.
   int buffer(const std::string& name, Category category, Tier tier, std::int64_t bytes, Life life = Life::section);
+  bool on_gpu() const { return schedule_.shape.backend == kernels::Backend::cuda; }
   Use whole(int id, Access access) const { return {id, 0, schedule_.buffers[index(id)].bytes, access}; }
   Use absent() const { return {named("scalars"), 0, 0, Access::read}; }
   int named(const std::string& name) const { return by_name_.at(name); }
@@ -70,6 +72,8 @@ class ScheduleBuilder {
   /// A buffer that the host fills before a program, with its twin in pinned memory where kernels cannot read what the host writes.
   void input(const std::string& name, Category category, std::int64_t bytes, std::int64_t slots = 1);
   static std::string host_side(const std::string& name) { return "host." + name; }
+  /// The buffer that host code uses: the twin, where there is one.
+  std::string on_host(const std::string& name) const { return on_gpu() ? host_side(name) : name; }
   void emit_copy(const char* verb, const std::string& to, const std::string& from);
   void emit_upload(const std::vector<std::string>& names);
   void emit_download(const std::string& name);
@@ -116,14 +120,33 @@ class ScheduleBuilder {
   /// The micro-batch's gradient as it meets that of other ranks, and where all elements of it stand.
   int emit_sum(int unit, int micro, bool first);
   /// Where this rank's part of the sum over ranks, in the type in which they meet, comes to lie.
-  Use where_sums_meet(int unit, int whole, const Range& mine, Access access);
+  Use where_sums_meet(int unit, int whole, const Range& mine, bool meets, Access access);
   void emit_rounding(int unit, const Use& to, const Use& from, DType type);
   /// Of a sum's magnitude: what it will be added to must not wrap.
   std::int64_t fixed_limit_of(int unit) const;
   /// Sums meet: `whole` is a buffer with all elements of the unit, `to` has room for those that this rank owns.
   void emit_all_reduce(int unit, int whole);
   void emit_reduce_scatter(int unit, int whole, const Use& to, bool accumulate);
+  /// Elements of a unit's gradient as the step keeps it, where reductions leave them.
+  Use kept_use(int unit, const Range& elements, Access access);
   Use reduce_workspace(int unit, std::int64_t count, bool accumulate);
+
+  // ---- Optimizer state below the memory that kernels use (builder_offload.cpp) ----
+
+  void declare_offload();
+  /// Elements that are on their way at a time: a piece goes up while the next is updated.
+  std::int64_t offload_piece() const;
+  /// What host code reads or writes beside a piece that is under way: buffers in turn.
+  int staging(const std::string& name, std::int64_t bytes);
+  /// This rank's part of a unit's gradient goes down; the first one starts the step's sum. The last one's norm is taken there.
+  void emit_gradient_down(int unit, const Use& part, bool first, bool last);
+  void emit_offloaded_norm(int unit);
+  void emit_offloaded_optimizer(int unit);
+  /// A piece of the compute copy comes up: from the master weights, or from what `make` wrote beside them.
+  void emit_copy_up(int unit, const Range& elements, const Use& from);
+  /// Makes the compute copy from the master weights.
+  void emit_offloaded_cast(int unit);
+  Use master_use(int unit, const Range& elements, Access access) const;
 
   // ---- A text (builder_generate.cpp) ----
 
@@ -137,6 +160,7 @@ class ScheduleBuilder {
   void emit_norm(int unit);
   void emit_finish(bool evaluation);
   void emit_optimizer(int unit);
+  OptimizerStep optimizer_step(int unit, const Range& elements) const;
   /// Where compute copies are whole but each rank updates its own shard, the shards are gathered in place.
   void emit_publish_gather(int unit);
 
@@ -153,6 +177,8 @@ class ScheduleBuilder {
   ActivationPlan activations_;
   Tier local_tier_ = Tier::host;  ///< where kernels work
   Tier comm_tier_ = Tier::host;   ///< what collectives touch
+  Tier below_ = Tier::host;       ///< what copies to and from the host touch there
+  std::int64_t staged_ = 0;       ///< pieces that have been staged
 };
 
 }  // namespace tessera

@@ -9,11 +9,14 @@
 
 namespace tessera {
 
-/// Tiers that come out of the same chips: device; host, shared and pinned.
-enum class MemoryKind : std::uint8_t { gpu, host };
+/// Tiers that count together: device, which is a GPU's memory or, where state is offloaded on host ranks, what kernels use of the host's;
+/// and host, shared and pinned.
+enum class MemoryKind : std::uint8_t { device, host };
 inline constexpr int memory_kinds = 2;
 const char* name_of(MemoryKind);
 std::int64_t bytes_of(const TierBytes& tiers, MemoryKind kind);
+/// Where kernels work.
+MemoryKind kernel_memory(const Deck& deck);
 
 /// What a GPU holds beside the plan. None of it has been measured: these are allowances, and a run prints what it finds (DeviceOverhead).
 struct GpuReserve {

@@ -40,7 +40,7 @@ class Trials {
  public:
   Trials(const BuildRequest& request, const RecomputeChoices& choices, const MemoryLimits& limits)
       : request_(request), choices_(choices), limits_(limits) {
-    const MemoryKind kind = request.deck.run.device == "cuda" ? MemoryKind::gpu : MemoryKind::host;
+    const MemoryKind kind = kernel_memory(request.deck);
     request_.recompute = choices.at(all(0));
     const auto& limit = limits[static_cast<std::size_t>(kind)];
     least_lacking_ = limit ? bytes_at_the_loss(build_schedule(request_), kind) - limit->bytes : 0;
@@ -52,7 +52,7 @@ class Trials {
     request_.recompute = choices_.at(at);
     const TierBytes bytes = place(build_schedule(request_)).bytes;
     std::int64_t most = std::numeric_limits<std::int64_t>::min();
-    for (const MemoryKind kind : {MemoryKind::gpu, MemoryKind::host})
+    for (const MemoryKind kind : {MemoryKind::device, MemoryKind::host})
       if (const auto& limit = limits_[static_cast<std::size_t>(kind)]) most = std::max(most, bytes_of(bytes, kind) - limit->bytes);
     return it->second = most;
   }

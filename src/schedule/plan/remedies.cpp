@@ -49,6 +49,12 @@ Axis stage_axis(const Deck& deck, int ranks) {
   return axis;
 }
 
+/// Beside a GPU the host's memory is another; ranks without one would gain nothing.
+Axis offload_axis(const Deck& deck) {
+  if (deck.run.device != "cuda" || deck.zero.stage == 0 || deck.zero.offload_optimizer.device != "none") return {};
+  return {{"zero.offload_optimizer.device=host", [](Deck& d) { d.zero.offload_optimizer.device = "host"; }}};
+}
+
 Axis micro_axis(const Deck& deck) {
   Axis axis;
   for (std::int64_t micro = deck.batch.micro - 1; micro > 0; --micro)
@@ -104,7 +110,7 @@ class Search {
       : request_(request), limits_(limits), now_(step_cost(build_schedule(settled(request)))) {
     const Deck& deck = request.deck;
     for (Axis axis : {recompute_axis(deck), bucket_axis(deck, ranks()), gradient_axis(deck, ranks()), stage_axis(deck, ranks()),
-                      micro_axis(deck), rank_axis(deck, ranks())})
+                      offload_axis(deck), micro_axis(deck), rank_axis(deck, ranks())})
       if (!axis.empty()) axes_.push_back(std::move(axis));
   }
 
@@ -196,7 +202,7 @@ class Search {
     const BuildRequest& request = trial.request;
     const Schedule schedule = build_schedule(request);
     trial.bytes = place(schedule).bytes, trial.cost = step_cost(schedule);
-    if (bytes_of(least_, MemoryKind::gpu) + bytes_of(least_, MemoryKind::host) == 0 || total(trial.bytes) < total(least_))
+    if (bytes_of(least_, MemoryKind::device) + bytes_of(least_, MemoryKind::host) == 0 || total(trial.bytes) < total(least_))
       least_ = trial.bytes;
     if (!shortfalls(trial.bytes, limits_for(request.data.size)).empty()) return;
     const bool more_ranks = request.data.size > ranks();
@@ -209,13 +215,13 @@ class Search {
   /// A rank that was alone has no communicators yet.
   MemoryLimits limits_for(int size) const {
     MemoryLimits limits = limits_;
-    auto& gpu = limits[static_cast<std::size_t>(MemoryKind::gpu)];
+    auto& gpu = limits[static_cast<std::size_t>(MemoryKind::device)];
     if (gpu && ranks() == 1 && size > 1) gpu->bytes -= GpuReserve{}.nccl;
     return limits;
   }
 
   int ranks() const { return request_.data.size; }
-  static std::int64_t total(const TierBytes& bytes) { return bytes_of(bytes, MemoryKind::gpu) + bytes_of(bytes, MemoryKind::host); }
+  static std::int64_t total(const TierBytes& bytes) { return bytes_of(bytes, MemoryKind::device) + bytes_of(bytes, MemoryKind::host); }
 
   std::string words(const Trial& trial) const {
     std::vector<std::string> changes;
@@ -266,13 +272,12 @@ std::string print_remedies(const Remedies& remedies, const Deck& deck) {
         "No change of activation.recompute (now {}), zero.stage (now {}), batch.micro (now {}), buckets or ranks makes it fit; the least "
         "that any of them needs is {} on each rank. A smaller batch.sequence_length or model needs less.",
         deck.activation.recompute, deck.zero.stage, deck.batch.micro,
-        human_bytes(static_cast<double>(bytes_of(remedies.least, MemoryKind::gpu) + bytes_of(remedies.least, MemoryKind::host))));
+        human_bytes(static_cast<double>(bytes_of(remedies.least, MemoryKind::device) + bytes_of(remedies.least, MemoryKind::host))));
   std::string text = "Each of these makes it fit, the cheapest first:";
   for (const Remedy& remedy : remedies.found)
-    text += fmt::format(
-        "\n  {}: {} on each rank{}; {}", remedy.change,
-        human_bytes(static_cast<double>(bytes_of(remedy.bytes, deck.run.device == "cuda" ? MemoryKind::gpu : MemoryKind::host))),
-        deck.run.device == "cuda" ? "'s GPU" : "", remedy.cost);
+    text += fmt::format("\n  {}: {} on each rank{}; {}", remedy.change,
+                        human_bytes(static_cast<double>(bytes_of(remedy.bytes, kernel_memory(deck)))),
+                        deck.run.device == "cuda" ? "'s GPU" : "", remedy.cost);
   return text;
 }
 

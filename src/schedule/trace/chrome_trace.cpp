@@ -8,13 +8,14 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 /// The name of the process or of a lane's row, and where it stands.
-void append_names(std::string& text, const TraceOrigin& origin) {
+void append_names(std::string& text, const Timeline& timeline, const TraceOrigin& origin) {
   auto line = [&](const char* what, int row, Json arguments) {
     text += Json{{"name", what}, {"ph", "M"}, {"pid", origin.rank}, {"tid", row}, {"args", std::move(arguments)}}.dump() + ",\n";
   };
   line("process_name", 0, {{"name", fmt::format("rank {} of {}, step {}", origin.rank, origin.ranks, origin.step)}});
   line("process_sort_index", 0, {{"sort_index", origin.rank}});
   for (int lane = 0; lane < lane_count; ++lane) {
+    if (!is_shown(static_cast<Lane>(lane), timeline.lanes[static_cast<std::size_t>(lane)].size())) continue;
     line("thread_name", lane, {{"name", name_of(static_cast<Lane>(lane))}});
     line("thread_sort_index", lane, {{"sort_index", lane}});
   }
@@ -37,11 +38,12 @@ Json event_of(const TaskTime& time, int lane, int rank) {
 Json summary_json(const TimelineSummary& s, const UntracedRuns& untraced, const TraceOrigin& origin) {
   Json lanes;
   for (std::size_t lane = 0; lane < lane_count; ++lane)
-    lanes[name_of(static_cast<Lane>(lane))] = {{"tasks", s.lanes[lane].tasks},
-                                               {"busy_seconds", s.lanes[lane].busy},
-                                               {"busy_share", s.share(s.lanes[lane].busy)},
-                                               {"flops", s.lanes[lane].flops},
-                                               {"bytes_moved", s.lanes[lane].bytes_moved}};
+    if (is_shown(static_cast<Lane>(lane), static_cast<std::size_t>(s.lanes[lane].tasks)))
+      lanes[name_of(static_cast<Lane>(lane))] = {{"tasks", s.lanes[lane].tasks},
+                                                 {"busy_seconds", s.lanes[lane].busy},
+                                                 {"busy_share", s.share(s.lanes[lane].busy)},
+                                                 {"flops", s.lanes[lane].flops},
+                                                 {"bytes_moved", s.lanes[lane].bytes_moved}};
   Json out{{"step", origin.step},
            {"rank", origin.rank},
            {"ranks", origin.ranks},
@@ -75,7 +77,7 @@ const char* kind_of(const Task& task) {
 
 std::string chrome_trace(const Timeline& timeline, const UntracedRuns& untraced, const TraceOrigin& origin) {
   std::string text = "{\"traceEvents\": [\n";
-  append_names(text, origin);
+  append_names(text, timeline, origin);
   for (int lane = 0; lane < lane_count; ++lane)
     for (const TaskTime& task : timeline.lanes[static_cast<std::size_t>(lane)]) text += event_of(task, lane, origin.rank).dump() + ",\n";
   text.erase(text.size() - 2, 1);  // the last comma

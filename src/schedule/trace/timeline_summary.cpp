@@ -61,7 +61,7 @@ std::string print_summary(const TimelineSummary& s, const UntracedRuns& untraced
   };
   row("step", s.seconds, fmt::format("{} tasks", tasks));
   for (std::size_t lane = 0; lane < lane_count; ++lane)
-    if (s.lanes[lane].tasks > 0 || static_cast<Lane>(lane) <= Lane::reduce)
+    if (is_shown(static_cast<Lane>(lane), static_cast<std::size_t>(s.lanes[lane].tasks)))
       row(fmt::format("lane {}", name_of(static_cast<Lane>(lane))), s.lanes[lane].busy, fmt::format("{} tasks", s.lanes[lane].tasks));
   row("exposed", s.exposed, "another lane at work, compute not");
   row("idle", s.idle, "no task at work; gaps inside a task count as busy");

@@ -10,6 +10,9 @@ struct LaneSummary {
   double flops = 0, bytes_moved = 0;  ///< of its tasks
 };
 
+/// Whether a summary or trace has a row for a lane of so many tasks: always for those that every run has.
+constexpr bool is_shown(Lane lane, std::size_t tasks) { return tasks > 0 || lane <= Lane::reduce; }
+
 struct TimelineSummary {
   double seconds = 0;  ///< of the run; the shares below are of it
   std::array<LaneSummary, lane_count> lanes;

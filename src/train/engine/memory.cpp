@@ -7,25 +7,28 @@
 
 namespace tessera {
 
-RankMemory::RankMemory(const RunPlan& plan, Node* node, const Communicators& communicators) : plan_(plan), node_(node) {
-  const bool on_gpu = plan.schedule.shape.backend == kernels::Backend::cuda;
+RankMemory::RankMemory(const RunPlan& plan, Node* node, const Communicators& communicators)
+    : plan_(plan), on_gpu_(plan.schedule.shape.backend == kernels::Backend::cuda), node_(node) {
   for (std::size_t t = 0; t < tier_count; ++t) {
     if (plan.memory.bytes[t] == 0) continue;
     const Tier tier = static_cast<Tier>(t);
+    // Without a GPU the tier that kernels use is the host's, of which collectives touch what they like.
+    const Tier from = tier != Tier::device || on_gpu_ ? tier : plan.request.data.size > 1 ? Tier::shared : Tier::host;
     // Beside a GPU the host holds little: a new run need not wait for its pages.
-    arenas_[t] = Arena(tier, static_cast<std::size_t>(plan.memory.bytes[t]), fmt::format("tessera.{}", name_of(tier)),
-                       on_gpu ? FirstTouch::when_used : FirstTouch::now);
+    arenas_[t] = Arena(from, static_cast<std::size_t>(plan.memory.bytes[t]), fmt::format("tessera.{}", name_of(tier)),
+                       on_gpu_ ? FirstTouch::when_used : FirstTouch::now);
+    if (from == Tier::shared) shared_ = &arenas_[t];
   }
   if (plan.request.training())
     TESSERA_REQUIRE(used_bytes() == plan.memory.bytes, "the bytes that tasks touch differ from the planned ones");
-  if (node_ && arena(Tier::shared).bytes() > 0) node_->register_arena(arena(Tier::shared));
-  if (const Arena& device = arena(Tier::device); device.bytes() > 0)
+  if (node_ && shared_) node_->register_arena(*shared_);
+  if (const Arena& device = arena(Tier::device); on_gpu_ && device.bytes() > 0)
     for (Communicator* communicator : communicators.all())
       registered_.emplace_back(*communicator, std::span(device.data(), device.bytes()));
 }
 
 RankMemory::~RankMemory() {
-  if (node_ && arena(Tier::shared).bytes() > 0 && std::uncaught_exceptions() == 0) node_->unregister_arena(arena(Tier::shared));
+  if (node_ && shared_ && std::uncaught_exceptions() == 0) node_->unregister_arena(*shared_);
 }
 
 std::byte* RankMemory::address(int buffer, std::int64_t offset) const {
@@ -38,7 +41,9 @@ int RankMemory::host_side(const std::string& buffer) const {
   return twin >= 0 ? twin : plan_.schedule.find_buffer(buffer);
 }
 
-bool RankMemory::on_host(int buffer) const { return plan_.schedule.buffers[static_cast<std::size_t>(buffer)].tier != Tier::device; }
+bool RankMemory::on_host(int buffer) const {
+  return !on_gpu_ || plan_.schedule.buffers[static_cast<std::size_t>(buffer)].tier != Tier::device;
+}
 
 void RankMemory::copy(void* to, const void* from, std::int64_t bytes) const {
   kernels::Context context;

@@ -35,8 +35,10 @@ class RankMemory {
 
  private:
   const RunPlan& plan_;
+  bool on_gpu_;  ///< else tier device is memory of the host too
   Node* node_;
   std::array<Arena, tier_count> arenas_;
+  const Arena* shared_ = nullptr;           ///< what the ranks of a node map from each other
   std::list<RegisteredMemory> registered_;  ///< the device's arena, with each communicator
 };
 

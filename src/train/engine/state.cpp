@@ -57,14 +57,14 @@ float* ModelState::address(const Held& held, std::int64_t element) const {
   return reinterpret_cast<float*>(memory_.address(held.use)) + (element - held.elements.begin);
 }
 
-kernels::Context ModelState::context() const {
+kernels::Context ModelState::context(const Held& held) const {
   kernels::Context context;
-  context.backend = plan_.schedule.shape.backend;
+  context.backend = memory_.on_host(held.use.buffer) ? kernels::Backend::host : plan_.schedule.shape.backend;
   return context;
 }
 
 void ModelState::clear(const Held& held) const {
-  kernels::fill_zero(context(), address(held, held.elements.begin), static_cast<std::size_t>(held.elements.size()) * sizeof(float));
+  kernels::fill_zero(context(held), address(held, held.elements.begin), static_cast<std::size_t>(held.elements.size()) * sizeof(float));
 }
 
 void ModelState::write(const Held& held, std::int64_t begin, std::int64_t n, const Fill& fill) const {
@@ -86,19 +86,19 @@ void ModelState::initialise() const {
     for (const Piece& piece : pieces_in(unit_of(held), held.elements.begin, held.elements.end)) {
       const Parameter& p = parameter_of(piece);
       if (p.init == Init::normal)
-        kernels::normal(context(), address(held, piece.unit_offset), piece.elements, static_cast<float>(p.std), seed, stream_of(p),
+        kernels::normal(context(held), address(held, piece.unit_offset), piece.elements, static_cast<float>(p.std), seed, stream_of(p),
                         static_cast<std::uint64_t>(piece.tensor_offset));
       else if (p.init == Init::ones)
         write(held, piece.unit_offset, piece.elements, [](std::int64_t, std::span<float> out) { std::ranges::fill(out, 1.0f); });
     }
   }
-  wait_for_device(context().backend);  // lanes do not wait for this stream
+  wait_for_device(plan_.schedule.shape.backend);  // lanes do not wait for this stream
 }
 
 void ModelState::set(const std::function<void(const Parameter&, std::int64_t, std::span<float>)>& value) const {
   for (const Held& held : plan_.schedule.state) {
     clear(held);  // the gaps between tensors too
-    wait_for_device(context().backend);
+    wait_for_device(plan_.schedule.shape.backend);
     if (held.group != master_group) continue;
     for (const Piece& piece : pieces_in(unit_of(held), held.elements.begin, held.elements.end))
       write(held, piece.unit_offset, piece.elements, [&](std::int64_t at, std::span<float> out) {
@@ -122,7 +122,7 @@ void ModelState::load_held(const Held& held, const io::CheckpointReader& reader)
     return write(held, held.elements.begin, held.elements.size(),
                  [&](std::int64_t at, std::span<float> out) { reader.read_unit(held.group, saved, at, out); });
   clear(held);
-  wait_for_device(context().backend);
+  wait_for_device(plan_.schedule.shape.backend);
   for (const Piece& piece : pieces_in(unit_of(held), held.elements.begin, held.elements.end)) {
     const io::CheckpointTensor& tensor = *reader.find(parameter_of(piece).name);
     write(held, piece.unit_offset, piece.elements, [&](std::int64_t at, std::span<float> out) {

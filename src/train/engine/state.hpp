@@ -33,7 +33,7 @@ class ModelState {
   const Parameter& parameter_of(const Piece& piece) const { return plan_.layout().table[static_cast<std::size_t>(piece.parameter)]; }
   /// Where an element of the unit lies.
   float* address(const Held& held, std::int64_t element) const;
-  kernels::Context context() const;
+  kernels::Context context(const Held& held) const;
   void clear(const Held& held) const;
   /// Elements [begin, begin + n) of the unit as `fill` gives them: written where they lie, or, in a GPU's memory, piece by piece by way of
   /// the host.

@@ -78,10 +78,10 @@ TEST(PlanCommand, PlansForGpusInEveryBuild) {
   const test::Scratch scratch;
   const auto plan = plan_of(scratch, {"run.device=cuda", "memory.device=4 GiB", "--ranks", "2", "--ranks-per-node", "2"});
   ASSERT_TRUE(plan["tiers"].contains("device"));
-  EXPECT_EQ(plan["limits"]["GPU"]["needed"], plan["tiers"]["device"]["bytes"]);
-  EXPECT_EQ(plan["limits"]["GPU"]["limit"], (std::int64_t{4} << 30) - GpuReserve{}.bytes(2));
-  EXPECT_EQ(plan["limits"]["GPU"]["left"].get<std::int64_t>(),
-            plan["limits"]["GPU"]["limit"].get<std::int64_t>() - plan["limits"]["GPU"]["needed"].get<std::int64_t>());
+  EXPECT_EQ(plan["limits"]["device"]["needed"], plan["tiers"]["device"]["bytes"]);
+  EXPECT_EQ(plan["limits"]["device"]["limit"], (std::int64_t{4} << 30) - GpuReserve{}.bytes(2));
+  EXPECT_EQ(plan["limits"]["device"]["left"].get<std::int64_t>(),
+            plan["limits"]["device"]["limit"].get<std::int64_t>() - plan["limits"]["device"]["needed"].get<std::int64_t>());
   EXPECT_EQ(plan["limits"]["host"]["needed_by_node"].get<std::int64_t>(), 2 * plan["limits"]["host"]["needed"].get<std::int64_t>());
   EXPECT_EQ(plan["fits"], true);
   EXPECT_EQ(plan["device"], "cuda");

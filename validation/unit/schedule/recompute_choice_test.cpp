@@ -60,7 +60,7 @@ TEST(RecomputeAuto, NoCheaperSetFits) {
     const BuildRequest request = test::request_of({.name = model.name, .overrides = model.overrides, .ranks = model.ranks});
     const RecomputeChoices choices(request.deck);
     const bool on_gpu = request.deck.run.device == "cuda";
-    const MemoryKind kind = on_gpu ? MemoryKind::gpu : MemoryKind::host;
+    const MemoryKind kind = on_gpu ? MemoryKind::device : MemoryKind::host;
     const std::vector<Planned> all = all_places(request, choices, kind);
     const auto [least, most] = std::ranges::minmax(all, {}, &Planned::bytes);
     ASSERT_LT(least.bytes, most.bytes) << model.name;

@@ -162,6 +162,61 @@ TEST(StreamExecutor, WhereCudaRefusesAGraphTasksGoOn) {
   EXPECT_THROW(run_with_graphs(GraphMode::on, 2, wait_for_all), Error);
 }
 
+/// The counting program with its sums made by host code: "reduce" on the lane whose tasks streams call.
+struct HostLane : LaggingLanes {
+  HostLane() {
+    schedule.sections[0].tasks[2].lane = Lane::cpu_optimizer;
+    plan = place(schedule);
+  }
+  StreamExecutor executor_of(
+      GraphMode graphs, std::function<void()> in_each_sum = [] {}) {
+    return executor(
+        [this, in_each_sum](const TaskRun& run) {
+          if (run.task.lane == Lane::cpu_optimizer) return in_each_sum(), static_cast<void>(number(run.at[0]) += number(run.at[1]));
+          if (run.task.name == "gather") ++gathers;
+          emulator::enqueue(stream(run), work_of(run, (gathers - 1) % repetitions + 1, static_cast<int>(random() % 4)));
+        },
+        {}, graphs);
+  }
+  std::mt19937 random{1};
+};
+
+TEST(StreamExecutor, HostCodeRunsWhenItsStreamComesToIt) {
+  for (GraphMode graphs : {GraphMode::off, GraphMode::on}) {
+    HostLane lanes;
+    std::int64_t called = 0, sum = 0, sums = 0;
+    auto executor = lanes.executor_of(graphs, [&] { ++called; });
+    for (int run = 1; run <= 4; ++run) {
+      executor.run(ProgramKind::train);
+      EXPECT_EQ(called, run * repetitions) << "a graph calls it too";
+      for (std::int64_t i = 1; i <= repetitions; ++i) sum += i, sums += sum;
+      EXPECT_EQ(lanes.value(0), sum) << run;
+      EXPECT_EQ(lanes.value(1), sums) << run;
+    }
+    test::expect_true_to(executor.run_traced(ProgramKind::train), lanes.schedule, lanes.plan, ProgramKind::train);
+  }
+}
+
+TEST(StreamExecutor, HostCodeThatFailsEndsTheRunWithItsError) {
+  for (GraphMode graphs : {GraphMode::off, GraphMode::on})
+    for (const std::int64_t bad : {std::int64_t{2}, repetitions, 3 * repetitions}) {
+      HostLane lanes;
+      std::int64_t called = 0;
+      auto executor = lanes.executor_of(graphs, [&] {
+        if (++called == bad) fail(ExitCode::storage, "the host is out of order");
+      });
+      std::string what;
+      try {
+        for (int run = 0; run < 4; ++run) executor.run(ProgramKind::train);
+      } catch (const Error& error) {
+        EXPECT_EQ(error.code, ExitCode::storage);
+        what = error.what();
+      }
+      EXPECT_EQ(what.find("the host is out of order (in task `reduce`)"), 0u) << what;
+      EXPECT_EQ(called, bad) << "nothing follows it";
+    }
+}
+
 /// The error of a run whose `stuck`-th gather ends only when it is given up.
 std::string error_of_stuck_run(std::int64_t stuck, int& aborts, GraphMode graphs = GraphMode::off) {
   LaggingLanes lanes;

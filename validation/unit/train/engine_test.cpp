@@ -117,8 +117,9 @@ INSTANTIATE_TEST_SUITE_P(Models, GradientOf,
 
 TEST(Engine, UsesThePlannedBytes) {
   for (const char* type : {"fp32", "bf16"})
-    for (bool training : {true, false}) {
-      const Deck deck = test::tiny_deck({fmt::format("precision.compute={}", type)});
+    for (const auto& [training, offload] : {std::pair(true, "none"), std::pair(true, "host"), std::pair(false, "none")}) {
+      const Deck deck = test::tiny_deck(
+          {fmt::format("precision.compute={}", type), "zero.stage=2", fmt::format("zero.offload_optimizer.device={}", offload)});
       const Purpose purpose = training ? Purpose::training : Purpose::evaluation;
       const Engine engine(test::plan_alone(deck, purpose, 3));
       EXPECT_EQ(engine.used_bytes(), engine.plan().bytes);
@@ -175,16 +176,39 @@ TEST(Engine, StepsAreTheSameInBothLaneModesAndForAnySplitOfTheBatch) {
 }
 
 TEST(Engine, ANanLeavesTheWeightsAsTheyWere) {
-  const Deck deck = test::tiny_deck({"batch.global=4"});
-  Engine engine(test::plan_alone(deck));
-  Weights weights = random_weights(deck, 1);
-  weights["layers.1.mlp.w_up"][5] = std::numeric_limits<float>::quiet_NaN();
-  set(engine, weights);
-  fill_batch(engine, deck, 2, 3);
-  const StepReport report = engine.step(0);
-  EXPECT_EQ(report.not_finite, 1);
-  for (const char* name : {"layers.0.attention.wq", "head.weight", "embedding.weight"})
-    EXPECT_EQ(engine.weight_of(name), weights[name]) << name;
+  for (const char* offload : {"none", "host"}) {
+    const Deck deck = test::tiny_deck({"batch.global=4", "zero.stage=2", fmt::format("zero.offload_optimizer.device={}", offload)});
+    Engine engine(test::plan_alone(deck));
+    Weights weights = random_weights(deck, 1);
+    weights["layers.1.mlp.w_up"][5] = std::numeric_limits<float>::quiet_NaN();
+    set(engine, weights);
+    fill_batch(engine, deck, 2, 3);
+    const StepReport report = engine.step(0);
+    EXPECT_EQ(report.not_finite, 1);
+    for (const char* name : {"layers.0.attention.wq", "head.weight", "embedding.weight"})
+      EXPECT_EQ(engine.weight_of(name), weights[name]) << name;
+  }
+}
+
+// What an optimizer keeps is 12 bytes a parameter, and its gradient 4: none of it is left where kernels work, whose largest buffers pass.
+TEST(Engine, AnOffloadedOptimizerLeavesTheMemoryOfTheKernels) {
+  for (const char* stage : {"zero.stage=1", "zero.stage=2", "zero.stage=3"}) {
+    const auto plan = [&](const std::string& offload) {
+      return test::plan_alone(
+          test::tiny_deck({"model.width=64", "precision.compute=bf16", stage, "zero.offload_optimizer.device=" + offload}));
+    };
+    const RunPlan here = plan("none"), below = plan("host");
+    std::int64_t elements = 0;
+    for (const Unit& unit : below.layout().units) elements += unit.elements;
+    const auto held = [](const RunPlan& p, Tier tier) { return p.memory.persistent[static_cast<std::size_t>(tier)]; };
+    const bool whole = std::string(stage) == "zero.stage=1";  // whose sums stay until the step's last micro-batch
+    const std::int64_t slack = 64 * plan_alignment;
+    EXPECT_NEAR(static_cast<double>(held(here, Tier::host) - held(below, Tier::device)), static_cast<double>((whole ? 12 : 16) * elements),
+                static_cast<double>(slack))
+        << stage;
+    EXPECT_NEAR(static_cast<double>(held(below, Tier::host)), static_cast<double>(16 * elements), static_cast<double>(slack)) << stage;
+    EXPECT_EQ(held(here, Tier::device), 0);
+  }
 }
 
 TEST(Engine, AStopThatIsAskedForIsReported) {
