@@ -49,6 +49,10 @@ tessera_header_version(hwloc_VERSION "HWLOC_VERSION" ${hwloc_CONFIG_DIR}/hwloc/a
 tessera_find_library(xxhash xxhash.h xxhash)
 tessera_need(xxhash_FOUND "xxHash (xxhash.h, libxxhash)" "libxxhash-dev" "xxhash" "xxhash")
 tessera_header_version(xxhash_VERSION "XXH_VERSION_(MAJOR|MINOR|RELEASE)" ${xxhash_INCLUDE_DIR}/xxhash.h)
+tessera_find_library(uring liburing.h uring)
+tessera_need(uring_FOUND "liburing (liburing.h, liburing)" "liburing-dev" "liburing" "liburing")
+find_package(OpenSSL 1.1.1 QUIET COMPONENTS Crypto)
+tessera_need(OpenSSL_FOUND "OpenSSL 1.1.1 or newer (openssl/evp.h, libcrypto)" "libssl-dev" "openssl" "openssl")
 
 # 2. The backend of GPUs.
 if(TESSERA_CUDA OR TESSERA_EMULATE)

@@ -31,6 +31,8 @@ class Tessera(CMakePackage):
     depends_on("cli11@2:")
     depends_on("hwloc@2:")
     depends_on("xxhash")
+    depends_on("liburing")
+    depends_on("openssl")
     depends_on("googletest", when="+tests")
     depends_on("benchmark", when="+tests")
     depends_on("python@3:", type=("build", "run"), when="+tests")
