@@ -153,7 +153,7 @@ void print_plan(const Planned& p) {
              human_count(flops.full), human_count(flops.causal));
   fmt::print("mesh      {} data-parallel ranks, ZeRO stage {}\n", p.request.data.size, deck.zero.stage);
   fmt::print("batch     {}\n", describe_batch(deck, p.request.data.size));
-  fmt::print("step      {} tasks, {} FLOPs and {} moved by collectives, on each rank\n", cost.tasks, human_count(cost.flops),
+  fmt::print("step      {} tasks, {} FLOPs and {} moved by collectives and copies, on each rank\n", cost.tasks, human_count(cost.flops),
              human_bytes(cost.bytes_moved));
   fmt::print("recompute {}\n", describe_recompute(p.request, recompute_gain(p.request, p.schedule, p.plan)));
   fmt::print("memory    {} on each rank\n{}", human_bytes(static_cast<double>(total_bytes(p.plan))), print_memory(p.schedule, p.plan));

@@ -61,9 +61,10 @@ struct PrecisionKeys {
   friend bool operator==(const PrecisionKeys&, const PrecisionKeys&) = default;
 };
 
-struct OffloadKeys {
-  std::string device;  // none (host, nvme: refused until they exist)
-  friend bool operator==(const OffloadKeys&, const OffloadKeys&) = default;
+struct OffloadParamKeys {
+  std::string device;  // none | host (nvme: refused until it exists)
+  bool pin_memory = true;
+  friend bool operator==(const OffloadParamKeys&, const OffloadParamKeys&) = default;
 };
 
 struct OffloadOptimizerKeys {
@@ -87,7 +88,7 @@ struct ZeroKeys {
   std::int64_t hpz_partition_size = 1;
   bool quantized_weights = false, quantized_gradients = false;
   OffloadOptimizerKeys offload_optimizer;
-  OffloadKeys offload_param;
+  OffloadParamKeys offload_param;
   friend bool operator==(const ZeroKeys&, const ZeroKeys&) = default;
 };
 

@@ -16,7 +16,7 @@ struct Alias {
 };
 
 constexpr std::string_view no_offload =
-    "only the optimizer is offloaded in this version, to the host's memory and as a whole; leave it out";
+    "only optimizer and parameters are offloaded in this version, to the host's memory and as a whole; leave it out";
 constexpr std::string_view not_needed_consolidate =
     "it is not needed: every checkpoint opens as whole weights, and `tessera consolidate` writes them as safetensors; leave it out";
 constexpr std::string_view no_fp16 = "fp16 with loss scaling is not in this version; set precision.compute to bf16 or fp32";
@@ -57,7 +57,7 @@ constexpr Alias aliases[] = {
     {"mics_shard_size", "zero.hpz_partition_size", "shard groups smaller than the data-parallel group are not in this version"},
     {"zenflow", "", "it is not in this version; leave it out"},
     {"cpu_offload", "zero.offload_optimizer.device", "\"host\" is what it means"},
-    {"cpu_offload_param", "zero.offload_param.device", no_offload},
+    {"cpu_offload_param", "zero.offload_param.device", "\"host\" is what it means"},
     {"nvme_path", "", no_offload},
     {"cpu_offload_use_pin_memory", "zero.offload_optimizer.pin_memory"},
     {"pipeline_read", "", "copies and updates always overlap, as far as buffer_count allows; leave it out"},

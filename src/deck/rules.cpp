@@ -225,10 +225,18 @@ void check_evaluation(Draft& draft) {
 }
 
 void check_offload(Draft& draft) {
-  if (!draft.good({"zero.offload_optimizer.device", "zero.stage"})) return;
-  if (draft.deck.zero.offload_optimizer.device != "none" && draft.deck.zero.stage == 0)
+  if (!draft.good({"zero.offload_optimizer.device", "zero.offload_param.device", "zero.stage"})) return;
+  const ZeroKeys& zero = draft.deck.zero;
+  if (zero.offload_optimizer.device != "none" && zero.stage == 0)
     draft.fault({"zero.offload_optimizer.device", "zero.stage"},
                 "zero.offload_optimizer goes with stages 1 to 3, where each rank updates its own part; set zero.stage = 1 or more");
+  if (zero.offload_param.device == "none") return;
+  if (zero.stage != 3)
+    draft.fault({"zero.offload_param.device", "zero.stage"},
+                fmt::format("parameters are gathered for each use at stage 3 alone, and zero.stage is {}; set it to 3", zero.stage));
+  if (zero.offload_optimizer.device == "none")
+    draft.fault({"zero.offload_param.device", "zero.offload_optimizer.device"},
+                "the optimizer's state is six times as large as the parameters, and goes first; set zero.offload_optimizer.device too");
 }
 
 void check_trace(Draft& draft) {

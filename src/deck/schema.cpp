@@ -21,12 +21,6 @@ const Refusals no_nvme = {
     {"cpu", "the host's memory is called \"host\" here"},
     {"nvme", "offload to NVMe is not in this version; set \"host\", or \"none\" and shard over more ranks"},
 };
-const Refusals no_offload = {
-    {"cpu", "offload of parameters is not in this version; set \"none\" and shard over more ranks"},
-    {"host", "offload of parameters is not in this version; set \"none\" and shard over more ranks"},
-    {"nvme", "offload of parameters is not in this version; set \"none\" and shard over more ranks"},
-};
-
 const std::vector<Key> table = {
     // [run]
     {KEY(run.name), .type = text, .fallback = "\"auto\"", .automatic = Auto::resolved,
@@ -211,8 +205,12 @@ const std::vector<Key> table = {
              "elements and 4194304."},
     {KEY(zero.offload_optimizer.pin_memory), .type = boolean, .fallback = "true",
      .help = "With offload_optimizer on a GPU: what is copied to and from it lies in pinned memory, which copies beside other work need."},
-    {KEY(zero.offload_param.device), .type = text, .choices = {"none"}, .fallback = "\"none\"", .refused = no_offload,
-     .help = "Memory tier of the parameter shards when they are not kept with the kernels; only none in this version."},
+    {KEY(zero.offload_param.device), .type = text, .choices = {"none", "host"}, .fallback = "\"none\"", .refused = no_nvme,
+     .help = "Where the shards of the parameters that kernels read lie when not with the kernels: host, from where each comes up for its "
+             "gathers (stage 3, beside offload_optimizer). Small tensors (zero.param_persistence_threshold) stay. No bit of a run depends "
+             "on it."},
+    {KEY(zero.offload_param.pin_memory), .type = boolean, .fallback = "true",
+     .help = "With offload_param on a GPU: the shards lie in pinned memory, which copies beside other work need."},
 
     // [activation]
     {KEY(activation.recompute), .type = text, .choices = {"none", "selective", "full"}, .fallback = "\"none\"", .automatic = Auto::kept,

@@ -161,7 +161,7 @@ struct Task {
   Lane lane = Lane::compute;
   std::vector<Use> uses;
   double flops = 0;
-  double bytes_moved = 0;  ///< by a collective, per rank
+  double bytes_moved = 0;  ///< by a collective or a copy between tiers, per rank
 };
 
 /// A run of tasks that is built once, however often it repeats.

@@ -17,6 +17,8 @@ UnitPlan plan_unit(const Layout& layout, int unit, const UnitRules& rules, const
   if (!rules.training) plan.storage.parameters_whole = true;
   // One rank keeps all, but from stage 2 on it does so below.
   if (rules.offload_optimizer && rules.stage >= 2) plan.storage.gradients_whole = false;
+  plan.parameters_offloaded = rules.offload_parameters && !u.persistent;
+  if (plan.parameters_offloaded) plan.storage.parameters_whole = false;
   const auto here = [&](bool whole) { return whole ? Range{0, u.elements} : plan.owned; };
   plan.state = here(plan.storage.optimizer_whole);
   plan.parameters = here(plan.storage.parameters_whole);

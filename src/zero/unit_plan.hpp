@@ -19,20 +19,22 @@ struct GradientPath {
 };
 
 struct UnitPlan {
-  Group owners;             ///< ranks that share the unit's state
-  UnitStorage storage;      ///< what of it each keeps whole
-  std::int64_t shard = 0;   ///< elements of each rank's part
-  Range owned;              ///< this rank's part; it counts its norm, and updates it where state is not whole
-  Range state, parameters;  ///< elements of the fp32 state and of the compute copy that lie on this rank
+  Group owners;                       ///< ranks that share the unit's state
+  UnitStorage storage;                ///< what of it each keeps whole
+  std::int64_t shard = 0;             ///< elements of each rank's part
+  Range owned;                        ///< this rank's part; it counts its norm, and updates it where state is not whole
+  Range state, parameters;            ///< elements of the fp32 state and of the compute copy that lie on this rank
+  bool parameters_offloaded = false;  ///< the compute copy lies below the memory that kernels use, and comes up for each use
   GradientPath gradient;
 };
 
 struct UnitRules {
-  int stage = 0;                   ///< of ZeRO
-  bool reproducible = false;       ///< gradients are summed in fixed point
-  DType gradients = DType::f32;    ///< or bf16, of the step's sums
-  bool training = true;            ///< false: parameters alone, whole
-  bool offload_optimizer = false;  ///< optimizer state, and the sums of gradients from stage 2 on, lie below the memory that kernels use
+  int stage = 0;                    ///< of ZeRO
+  bool reproducible = false;        ///< gradients are summed in fixed point
+  DType gradients = DType::f32;     ///< or bf16, of the step's sums
+  bool training = true;             ///< false: parameters alone, whole
+  bool offload_optimizer = false;   ///< optimizer state, and the sums of gradients from stage 2 on, lie below the memory that kernels use
+  bool offload_parameters = false;  ///< and so do the compute copies, but for those of the persistent unit
 };
 
 /// `owners.size` must be the layout's shards.

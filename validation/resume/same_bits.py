@@ -48,6 +48,8 @@ def layout_keys(stage, ranks):
         keys.update(activation__keep='["attention.context", "mlp.normed"]')
     if stage and (stage + 2 * ranks) % 3 != 2:
         keys.update(zero__offload_optimizer__device="host", zero__offload_optimizer__buffer_count=2 + ranks % 2)
+    if stage == 3 and ranks != 3 and "zero__offload_optimizer__device" in keys or (stage, ranks) == (3, 1):
+        keys.update(zero__offload_optimizer__device="host", zero__offload_param__device="host")
     if stage == 3:
         keys.update(zero__max_reuse_distance=0, zero__max_live_parameters=30000, zero__param_persistence_threshold=[0, 64, 2000, 100000][ranks % 4])
     if stage in (1, 2):
@@ -126,6 +128,8 @@ def random_layout(chance):
             keys["zero__" + name] = int(10 ** chance.uniform(1.5, 6))
     if keys["zero__stage"] and chance.random() < 0.4:
         keys["zero__offload_optimizer__device"] = "host"
+        if keys["zero__stage"] == 3 and chance.random() < 0.5:
+            keys["zero__offload_param__device"] = "host"
     return chance.choice([1, 2, 2, 3, 4, 5]), keys
 
 

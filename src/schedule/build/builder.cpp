@@ -13,13 +13,14 @@ ScheduleBuilder::ScheduleBuilder(const BuildRequest& request) : request_(request
   const bool device = deck_.run.device == "cuda";
   // What is offloaded leaves the memory that kernels use, also where that is a part of the host's.
   local_tier_ = device || offloads() ? Tier::device : Tier::host;
-  below_ = device && deck_.zero.offload_optimizer.pin_memory ? Tier::pinned : Tier::host;
+  below_ = below(deck_.zero.offload_optimizer.pin_memory);
   comm_tier_ = request.data.size > 1 && local_tier_ == Tier::host ? Tier::shared : local_tier_;
   const UnitRules rules{.stage = static_cast<int>(deck_.zero.stage),
                         .reproducible = deck_.run.reproducible,
                         .gradients = deck_.precision.gradients,
                         .training = request.training(),
-                        .offload_optimizer = offloads()};
+                        .offload_optimizer = offloads(),
+                        .offload_parameters = offloads_parameters()};
   for (int u = 0; u < units(); ++u) plans_.push_back(plan_unit(layout_, u, rules, request.data));
 }
 

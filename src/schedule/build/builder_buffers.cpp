@@ -56,11 +56,12 @@ void ScheduleBuilder::declare_persistent() {
 void ScheduleBuilder::declare_unit(int unit) {
   const std::string& name = unit_at(unit).name;
   const UnitPlan& p = plan(unit);
-  buffer("parameters." + name, Category::parameters, comm_tier_, compute_bytes(p.parameters.size()), Life::run);
+  const Tier home = p.parameters_offloaded ? below(deck_.zero.offload_param.pin_memory) : comm_tier_;
+  buffer("parameters." + name, Category::parameters, home, compute_bytes(p.parameters.size()), Life::run);
   if (!request_.training()) return;
   for (const std::string_view group : state_groups(deck_.optimizer.type)) {
     Held held{.group = std::string(group), .unit = unit, .elements = p.state, .use = {}};
-    if (group == master_group && compute() == DType::f32 && !p.gradient.offloaded)
+    if (group == master_group && compute() == DType::f32 && p.parameters_offloaded == p.gradient.offloaded)
       held.use = parameter_use(unit, p.state, Access::read);
     else
       held.use = whole(buffer(fmt::format("{}.{}", group, name), category_named(group), p.gradient.offloaded ? Tier::host : local_tier_,

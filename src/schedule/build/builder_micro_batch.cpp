@@ -139,12 +139,15 @@ void ScheduleBuilder::emit_gather(const Residency& r, int number, const Events& 
   const std::int64_t P = unit_at(r.unit).elements, S = plan(r.unit).shard;
   const int target = buffer(fmt::format("gathered.{}#{}", unit_at(r.unit).name, number), Category::gathered, comm_tier_, compute_bytes(P));
   gathered_[index(r.unit)].push_back({r, target});
+  Use shard = whole(named("parameters." + unit_at(r.unit).name), Access::read);
+  if (plan(r.unit).parameters_offloaded) shard = emit_upload_shard(r.unit, number, target);
+  if (shard.buffer == target) return;
   const SegmentPass& reader = pass(events[index(r.first)]);
   const bool backward = reader.kind != PassKind::forward && !schedule_.segments[index(reader.segment)].joint;
   emit({.name = fmt::format("gather {} ({})", unit_at(r.unit).name, backward ? "backward" : "forward"),
         .op = Collective{CollectiveKind::all_gather, plan(r.unit).owners.axes, S, S, compute()},
         .lane = Lane::gather,
-        .uses = {whole(target, Access::write), whole(named("parameters." + unit_at(r.unit).name), Access::read)},
+        .uses = {whole(target, Access::write), shard},
         .bytes_moved = static_cast<double>(compute_bytes(P - S))});
 }
 

@@ -1,5 +1,5 @@
 // Optimizer state below the memory that kernels use: gradients go down as their reductions end, host code takes their norm and updates the
-// master weights, and the compute copies come up again.
+// master weights, and the compute copies come up again, or for each use where they lie below too.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -30,6 +30,7 @@ int ScheduleBuilder::staging(const std::string& name, std::int64_t bytes) {
 }
 
 Use ScheduleBuilder::master_use(int unit, const Range& elements, Access access) const {
+  if (compute() == DType::f32 && plan(unit).parameters_offloaded) return parameter_use(unit, elements, access);
   return {named("master." + unit_at(unit).name), 4 * (elements.begin - plan(unit).state.begin), 4 * elements.size(), access};
 }
 
@@ -74,16 +75,12 @@ void ScheduleBuilder::emit_offloaded_optimizer(int unit) {
   for (const Range& cut : cut_shard(p.state.size(), 1, offload_piece())) {
     const Range some{p.state.begin + cut.begin, p.state.begin + cut.end};
     const auto moment = [&](const char* group) { return Use{named(group + name), 4 * cut.begin, 4 * cut.size(), Access::add}; };
-    Use from = master_use(unit, some, Access::read);
     std::vector<Use> uses{master_use(unit, some, Access::add), moment("adam_m."), moment("adam_v."), gradient_use(unit, some, Access::read),
                           whole(named(on_host("adamw")), Access::read)};
-    if (compute() != DType::f32) {
-      const std::int64_t bytes = compute_bytes(cut.size());
-      from = {staging("parameters", bytes), 0, bytes, Access::read};
-      uses.push_back({from.buffer, 0, bytes, Access::write});
-    }
+    const Use made = made_on_host(unit, some);
+    if (made.bytes > 0) uses.push_back(made);
     emit({.name = "optimizer " + name, .op = optimizer_step(unit, some), .lane = Lane::cpu_optimizer, .uses = std::move(uses)});
-    emit_copy_up(unit, some, from);
+    emit_copy_up(unit, some, made);
   }
 }
 
@@ -91,26 +88,44 @@ void ScheduleBuilder::emit_offloaded_cast(int unit) {
   const Range& state = plan(unit).state;
   for (const Range& cut : cut_shard(state.size(), 1, offload_piece())) {
     const Range some{state.begin + cut.begin, state.begin + cut.end};
-    Use from = master_use(unit, some, Access::read);
-    if (compute() != DType::f32) {
-      const std::int64_t bytes = compute_bytes(cut.size());
-      const int copy = staging("parameters", bytes);
+    const Use made = made_on_host(unit, some);
+    if (made.bytes > 0)
       emit({.name = "cast " + unit_at(unit).name,
             .op = RoundToBf16{cut.size(), DType::f32},
             .lane = Lane::cpu_optimizer,
-            .uses = {{copy, 0, bytes, Access::write}, from}});
-      from = {copy, 0, bytes, Access::read};
-    }
-    emit_copy_up(unit, some, from);
+            .uses = {made, master_use(unit, some, Access::read)}});
+    emit_copy_up(unit, some, made);
   }
 }
 
-void ScheduleBuilder::emit_copy_up(int unit, const Range& elements, const Use& from) {
+Use ScheduleBuilder::made_on_host(int unit, const Range& elements) {
+  if (compute() == DType::f32) return absent();
+  if (plan(unit).parameters_offloaded) return parameter_use(unit, elements, Access::write);
+  const std::int64_t bytes = compute_bytes(elements.size());
+  return {staging("parameters", bytes), 0, bytes, Access::write};
+}
+
+void ScheduleBuilder::emit_copy_up(int unit, const Range& elements, const Use& made) {
+  if (plan(unit).parameters_offloaded) return;
+  const Use from = made.bytes > 0 ? Use{made.buffer, made.offset, made.bytes, Access::read} : master_use(unit, elements, Access::read);
   emit({.name = "upload " + unit_at(unit).name,
         .op = Copy{},
         .lane = Lane::upload,
         .uses = {parameter_use(unit, elements, Access::write), from},
         .bytes_moved = static_cast<double>(from.bytes)});
+}
+
+Use ScheduleBuilder::emit_upload_shard(int unit, int number, int target) {
+  const UnitPlan& p = plan(unit);
+  const std::string& name = unit_at(unit).name;
+  const std::int64_t bytes = compute_bytes(p.shard);
+  const int to = p.owners.size == 1 ? target : buffer(fmt::format("uploaded.{}#{}", name, number), Category::gathered, comm_tier_, bytes);
+  emit({.name = "upload " + name,
+        .op = Copy{},
+        .lane = Lane::upload,
+        .uses = {{to, 0, bytes, Access::write}, parameter_use(unit, p.owned, Access::read)},
+        .bytes_moved = static_cast<double>(bytes)});
+  return {to, 0, bytes, Access::read};
 }
 
 }  // namespace tessera

@@ -56,6 +56,9 @@ class ScheduleBuilder {
   Use parameter_use(int unit, const Range& elements, Access access) const;
   Use gradient_use(int unit, const Range& elements, Access access) const;
   bool offloads() const { return request_.training() && deck_.zero.offload_optimizer.device != "none"; }
+  bool offloads_parameters() const { return request_.training() && deck_.zero.offload_param.device != "none"; }
+  /// The tier of what copies to and from the host touch there.
+  Tier below(bool pinned) const { return on_gpu() && pinned ? Tier::pinned : Tier::host; }
 
   // ---- Buffers (builder_buffers.cpp) ----
 
@@ -142,8 +145,12 @@ class ScheduleBuilder {
   void emit_gradient_down(int unit, const Use& part, bool first, bool last);
   void emit_offloaded_norm(int unit);
   void emit_offloaded_optimizer(int unit);
-  /// A piece of the compute copy comes up: from the master weights, or from what `make` wrote beside them.
-  void emit_copy_up(int unit, const Range& elements, const Use& from);
+  /// Where host code leaves a piece of the compute copy: in its place, or beside it, to come up; of no bytes where that is the master's.
+  Use made_on_host(int unit, const Range& elements);
+  /// A piece of the compute copy comes up, from there or from the master weights, where its place is not on the host.
+  void emit_copy_up(int unit, const Range& elements, const Use& made);
+  /// A unit's shard comes up for a gather, and where it is all of the unit it is that.
+  Use emit_upload_shard(int unit, int number, int target);
   /// Makes the compute copy from the master weights.
   void emit_offloaded_cast(int unit);
   Use master_use(int unit, const Range& elements, Access access) const;
@@ -177,7 +184,7 @@ class ScheduleBuilder {
   ActivationPlan activations_;
   Tier local_tier_ = Tier::host;  ///< where kernels work
   Tier comm_tier_ = Tier::host;   ///< what collectives touch
-  Tier below_ = Tier::host;       ///< what copies to and from the host touch there
+  Tier below_ = Tier::host;       ///< where gradients and pieces of the optimizer pass
   std::int64_t staged_ = 0;       ///< pieces that have been staged
 };
 

@@ -57,6 +57,8 @@ inline std::vector<Setting> settings() {
           s.overrides.push_back(fmt::format("batch.global={}", 2 * ranks * micros));
           if (micros == 1 && ranks % 2) s.overrides.push_back("precision.gradients=bf16");
           if (stage > 0 && (stage + ranks + reproducible) % 2) s.overrides.push_back("zero.offload_optimizer.device=host");
+          if (stage == 3 && (stage + ranks + reproducible) % 2 && bf16 != (ranks > 2))
+            s.overrides.push_back("zero.offload_param.device=host");
           if (ranks == 2) s.overrides.push_back("model.tied=true");
           if (ranks == 3) s.overrides.push_back("model.qk_norm=true");
           if (ranks == 4) s.overrides.push_back("model.qkv_bias=true");

@@ -117,9 +117,11 @@ INSTANTIATE_TEST_SUITE_P(Models, GradientOf,
 
 TEST(Engine, UsesThePlannedBytes) {
   for (const char* type : {"fp32", "bf16"})
-    for (const auto& [training, offload] : {std::pair(true, "none"), std::pair(true, "host"), std::pair(false, "none")}) {
-      const Deck deck = test::tiny_deck(
-          {fmt::format("precision.compute={}", type), "zero.stage=2", fmt::format("zero.offload_optimizer.device={}", offload)});
+    for (const auto& [training, offload, parameters] : {std::tuple(true, "none", "none"), std::tuple(true, "host", "none"),
+                                                        std::tuple(true, "host", "host"), std::tuple(false, "none", "none")}) {
+      const Deck deck = test::tiny_deck({fmt::format("precision.compute={}", type), "zero.stage=3",
+                                         fmt::format("zero.offload_optimizer.device={}", offload),
+                                         fmt::format("zero.offload_param.device={}", parameters)});
       const Purpose purpose = training ? Purpose::training : Purpose::evaluation;
       const Engine engine(test::plan_alone(deck, purpose, 3));
       EXPECT_EQ(engine.used_bytes(), engine.plan().bytes);
@@ -209,6 +211,18 @@ TEST(Engine, AnOffloadedOptimizerLeavesTheMemoryOfTheKernels) {
     EXPECT_NEAR(static_cast<double>(held(below, Tier::host)), static_cast<double>(16 * elements), static_cast<double>(slack)) << stage;
     EXPECT_EQ(held(here, Tier::device), 0);
   }
+}
+
+// Of a model in bf16 on one rank, whose units are all sharded then: the kernels' memory holds no parameters but those that are gathered.
+TEST(Engine, OffloadedParametersComeUpForEachUse) {
+  const auto parameters = [](const std::string& device, Tier tier) {
+    const RunPlan plan = test::plan_alone(test::tiny_deck(
+        {"precision.compute=bf16", "zero.stage=3", "zero.offload_optimizer.device=host", "zero.offload_param.device=" + device}));
+    return plan.memory.by_category[static_cast<std::size_t>(tier)][static_cast<std::size_t>(Category::parameters)];
+  };
+  EXPECT_GT(parameters("none", Tier::device), 0);
+  EXPECT_EQ(parameters("host", Tier::device), 0);
+  EXPECT_EQ(parameters("host", Tier::host), parameters("none", Tier::device));
 }
 
 TEST(Engine, AStopThatIsAskedForIsReported) {
