@@ -30,14 +30,14 @@ std::optional<MemoryLimit> gpu_limit([[maybe_unused]] const Deck& deck, [[maybe_
 MemoryLimits limits_here(const Deck& deck, int ranks, const Sharing& sharing) {
   MemoryLimits limits = stated_limits(deck, ranks);
   auto &gpu = limits[static_cast<std::size_t>(MemoryKind::device)], &host = limits[static_cast<std::size_t>(MemoryKind::host)];
-  // Ranks without a GPU that offload have both kinds of memory in the node's.
-  for (auto* limit : {&host, deck.run.device == "cuda" ? &host : &limits[static_cast<std::size_t>(kernel_memory(deck))]})
-    if (deck.memory.host_limit == 0)
-      lower(*limit,
-            {static_cast<std::int64_t>(node_memory().available) / sharing.node,
-             fmt::format("the share of this node's free memory ({} ranks on the node; where the system gives a machine its memory as it "
-                         "is used, memory.host_limit says what it can have)",
-                         sharing.node)});
+  if (deck.memory.host_limit == 0) {
+    const MemoryLimit share{static_cast<std::int64_t>(node_memory().available) / sharing.node,
+                            fmt::format("the share of this node's free memory ({} ranks on the node; where the system gives a machine its "
+                                        "memory as it is used, memory.host_limit says what it can have)",
+                                        sharing.node)};
+    lower(host, share);
+    if (deck.run.device != "cuda") lower(limits[static_cast<std::size_t>(kernel_memory(deck))], share);  // the same chips
+  }
   if (const auto found = gpu_limit(deck, ranks, sharing.gpu)) lower(gpu, *found);
   return limits;
 }
