@@ -1,0 +1,137 @@
+#include "machine/keys.hpp"
+
+#include <fmt/format.h>
+
+namespace tessera {
+namespace {
+
+using enum MachineValue;
+
+constexpr MachineUnit byte_units[] = {{"TB", 1e12},          {"GB", 1e9},        {"MB", 1e6},     {"KB", 1e3}, {"TiB", 1099511627776.0},
+                                      {"GiB", 1073741824.0}, {"MiB", 1048576.0}, {"KiB", 1024.0}, {"B", 1}};
+constexpr MachineUnit time_units[] = {{"s", 1}, {"ms", 1e-3}, {"us", 1e-6}, {"ns", 1e-9}};
+constexpr MachineUnit flops_units[] = {{"PFLOP/s", 1e15}, {"TFLOP/s", 1e12}, {"GFLOP/s", 1e9}, {"MFLOP/s", 1e6}, {"FLOP/s", 1}};
+constexpr MachineUnit traffic_units[] = {
+    {"TB/s", 1e12},          {"GB/s", 1e9},        {"MB/s", 1e6}, {"KB/s", 1e3}, {"TiB/s", 1099511627776.0},
+    {"GiB/s", 1073741824.0}, {"MiB/s", 1048576.0}, {"B/s", 1}};
+
+template <class F>
+std::function<MachineField(MachineProfile&)> at(F f) {
+  return [f](MachineProfile& p) { return MachineField{f(p)}; };
+}
+
+/// Where an axis or the rates of a grid lie; grids of one section share their axes, which the first of them holds until all are read.
+std::function<MachineField(MachineProfile&)> axis(RateGrid ComputeRates::*grid, DType dtype, std::size_t number) {
+  return [=](MachineProfile& p) {
+    auto& axes = (p.rates(dtype).*grid).axes;
+    if (axes.size() <= number) axes.resize(number + 1);
+    return MachineField{&axes[number]};
+  };
+}
+std::function<MachineField(MachineProfile&)> rates(RateGrid ComputeRates::*grid, DType dtype) {
+  return [=](MachineProfile& p) { return MachineField{&(p.rates(dtype).*grid).rates}; };
+}
+
+void add_compute(std::vector<MachineKey>& keys, DType dtype) {
+  const auto in = [&](const char* room, const char* leaf) { return fmt::format("{}.{}.{}", room, name_of(dtype), leaf); };
+  const std::vector<std::string> sizes{"tokens", "outputs", "inputs"}, lengths{"tokens", "head_dim"};
+  using R = ComputeRates;
+  keys.push_back({in("gemm", "peak"), flops, Needed::with_section, "what the hardware can do at most, the yardstick of MFU",
+                  [=](MachineProfile& p) { return MachineField{&p.rates(dtype).peak}; }});
+  for (std::size_t a = 0; a < sizes.size(); ++a)
+    keys.push_back({in("gemm", sizes[a].c_str()), MachineValue::sizes, Needed::with_section,
+                    "sizes of linear layers at which the rates are known, rising", axis(&R::forward, dtype, a)});
+  const std::pair<const char*, RateGrid R::*> products[] = {
+      {"forward", &R::forward}, {"input_gradient", &R::input_gradient}, {"weight_gradient", &R::weight_gradient}};
+  for (const auto& [leaf, grid] : products)
+    keys.push_back({in("gemm", leaf), flops_list, Needed::with_section,
+                    "rates of that product, for each of tokens x outputs x inputs, inputs running fastest; or one for all",
+                    rates(grid, dtype), sizes});
+  for (std::size_t a = 0; a < lengths.size(); ++a)
+    keys.push_back({in("attention", lengths[a].c_str()), MachineValue::sizes, Needed::with_section,
+                    "lengths of a sequence, or features of a head, at which the rates are known, rising",
+                    axis(&R::attention_forward, dtype, a)});
+  const std::pair<const char*, RateGrid R::*> passes[] = {{"forward", &R::attention_forward}, {"backward", &R::attention_backward}};
+  for (const auto& [leaf, grid] : passes)
+    keys.push_back({in("attention", leaf), flops_list, Needed::with_section,
+                    "rates of causal attention, for each of tokens x head_dim, head_dim running fastest; or one for all",
+                    rates(grid, dtype), lengths});
+  keys.push_back({in("kernels", "bytes"), amounts, Needed::with_section,
+                  "amounts that a call reads and writes at which the rates are known, rising", [=](MachineProfile& p) {
+                    auto& axes = p.rates(dtype).kernels["stream"].axes;
+                    axes.resize(1);
+                    return MachineField{&axes.front()};
+                  }});
+  for (const char* kernel : memory_kernels)
+    keys.push_back({in("kernels", kernel),
+                    traffic_list,
+                    std::string_view(kernel) == "stream" ? Needed::with_section : Needed::never,
+                    "what calls of it read and write a second, for each of bytes, or one for all; kernels that are not listed go at stream",
+                    [=](MachineProfile& p) { return MachineField{&p.rates(dtype).kernels[kernel].rates}; },
+                    {"bytes"}});
+}
+
+std::vector<MachineKey> make_keys() {
+  using P = MachineProfile;
+  std::vector<MachineKey> keys{
+      {"machine.name", text, Needed::always, "what this is, for people", at([](P& p) { return &p.name; })},
+      {"machine.device", text, Needed::always, "what ranks compute with: \"cuda\" or \"host\"", at([](P& p) { return &p.device; })},
+      {"machine.ranks_per_node", count, Needed::always, "ranks of a node, one a GPU", at([](P& p) { return &p.ranks_per_node; })},
+      {"machine.threads", count, Needed::never, "threads that a rank of the host was measured with", at([](P& p) { return &p.threads; })},
+      {"machine.device_memory", bytes, Needed::never, "memory of a rank's GPU", at([](P& p) { return &p.device_memory; })},
+      {"machine.host_memory", bytes, Needed::never, "memory of a node, for all its ranks", at([](P& p) { return &p.host_memory; })},
+      {"overhead.task", seconds, Needed::always, "what each task takes beside its work", at([](P& p) { return &p.task_overhead; })},
+      {"overhead.call", seconds, Needed::always, "the least that a call of a kernel takes", at([](P& p) { return &p.least_call; })}};
+  add_compute(keys, DType::bf16);
+  add_compute(keys, DType::f32);
+  const char *step = "of a step of a ring or tree of ranks", *in = "bytes a second that each rank takes in";
+  const std::vector<MachineKey> links{
+      {"collectives.node.latency", seconds, Needed::with_section, step, at([](P& p) { return &p.node.latency; })},
+      {"collectives.node.all_gather", traffic, Needed::with_section, in, at([](P& p) { return &p.node.all_gather; })},
+      {"collectives.node.reduce_scatter", traffic, Needed::with_section, in, at([](P& p) { return &p.node.reduce_scatter; })},
+      {"collectives.node.all_reduce", traffic, Needed::with_section, in, at([](P& p) { return &p.node.all_reduce; })},
+      {"collectives.network.latency", seconds, Needed::with_section, step, at([](P& p) { return &p.network.latency; })},
+      {"collectives.network.bandwidth", traffic, Needed::with_section, "bytes a second into a node, by all its adapters",
+       at([](P& p) { return &p.network.bandwidth; })},
+      {"transfer.latency", seconds, Needed::with_section, "of a copy between a rank's device and its host",
+       at([](P& p) { return &p.transfer.latency; })},
+      {"transfer.up", traffic, Needed::with_section, "from a rank's host memory to its device", at([](P& p) { return &p.transfer.up; })},
+      {"transfer.down", traffic, Needed::with_section, "from a rank's device to its host memory",
+       at([](P& p) { return &p.transfer.down; })},
+      {"disk.latency", seconds, Needed::with_section, "of a transfer", at([](P& p) { return &p.disk.latency; })},
+      {"disk.read", traffic, Needed::with_section, "of a node's disks together", at([](P& p) { return &p.disk.read; })},
+      {"disk.write", traffic, Needed::with_section, "of a node's disks together", at([](P& p) { return &p.disk.write; })},
+      {"host.adamw", traffic, Needed::with_section, "bytes a second that AdamW on all cores of a node reads and writes",
+       at([](P& p) { return &p.host.adamw; })},
+      {"host.stream", traffic, Needed::with_section, "bytes a second that other passes of a node's cores read and write",
+       at([](P& p) { return &p.host.stream; })}};
+  keys.insert(keys.end(), links.begin(), links.end());
+  return keys;
+}
+
+}  // namespace
+
+const std::vector<MachineKey>& machine_keys() {
+  static const std::vector<MachineKey> keys = make_keys();
+  return keys;
+}
+
+std::span<const MachineUnit> units_of(MachineValue value) {
+  switch (value) {
+    case bytes:
+    case amounts:
+      return byte_units;
+    case seconds:
+      return time_units;
+    case flops:
+    case flops_list:
+      return flops_units;
+    case traffic:
+    case traffic_list:
+      return traffic_units;
+    default:
+      return {};
+  }
+}
+
+}  // namespace tessera
