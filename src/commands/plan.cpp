@@ -5,6 +5,7 @@
 
 #include "base/limits.hpp"
 #include "commands/commands.hpp"
+#include "io/files/posix_file.hpp"
 #include "kernels/parallel.hpp"
 #include "memory/arena.hpp"
 #include "schedule/build/builder.hpp"
@@ -13,12 +14,15 @@
 #include "schedule/plan/recompute_choice.hpp"
 #include "schedule/plan/remedies.hpp"
 #include "schedule/plan/step_cost.hpp"
+#include "schedule/run/make_executor.hpp"
+#include "schedule/simulate/prediction.hpp"
+#include "schedule/trace/chrome_trace.hpp"
 
 namespace tessera {
 namespace {
 
 struct PlanOptions {
-  std::string path;
+  std::string path, machine, trace;
   std::vector<std::string> overrides;
   int ranks = 1, ranks_per_node = 0, threads = 0;
   bool schedule = false, json = false;
@@ -30,6 +34,15 @@ std::int64_t total_bytes(const MemoryPlan& plan) {
   return sum;
 }
 
+/// Ranks that share a node's cores, memory and adapters.
+int ranks_per_node(const PlanOptions& o, const std::optional<MachineProfile>& machine) {
+  if (o.ranks_per_node > 0) return o.ranks_per_node;
+  return machine ? static_cast<int>(machine->ranks_per_node) : o.ranks;
+}
+
+/// As a deck says it.
+std::string human_size(std::int64_t bytes) { return fmt::format("\"{} B\"", bytes); }
+
 /// A plan with all that is said of it.
 struct Planned {
   const PlanOptions& options;
@@ -37,10 +50,13 @@ struct Planned {
   BuildRequest request;
   MemoryLimits limits;  ///< that the deck states
   int per_node = 1, threads = 1;
+  LaneMode lanes = LaneMode::threads;
   Schedule schedule = build_schedule(request);
   MemoryPlan plan = place(schedule);
   std::vector<Shortfall> lacking = shortfalls(plan.bytes, limits);
   Remedies remedies = lacking.empty() ? Remedies{} : find_remedies(request, limits);
+  std::optional<MachineProfile> machine = {};
+  std::optional<Prediction> prediction = {};
 };
 
 using Json = nlohmann::ordered_json;
@@ -111,6 +127,10 @@ Json plan_json(const Planned& p) {
               {"recompute", recompute_json(p)},
               {"schedule_hash", p.schedule.hash().hex()},
               {"threads_per_rank", p.threads}};
+  if (p.prediction) {
+    out["prediction"] = {{"machine", p.machine->name}, {"profile", p.options.machine}};
+    out["prediction"].update(prediction_json(*p.prediction));
+  }
   if (!p.lacking.empty()) out["remedies"] = Json::array();
   for (const Remedy& remedy : p.remedies.found)
     out["remedies"].push_back({{"change", remedy.change},
@@ -142,6 +162,16 @@ void print_limits(const Planned& p) {
   }
 }
 
+void print_machine_part(const Planned& p) {
+  const int nodes = p.prediction->nodes;
+  fmt::print("machine   {} ({}): {} ranks on {}, lanes {}\n", p.machine->name, p.options.machine, p.prediction->ranks,
+             nodes == 1 ? "a node" : fmt::format("{} nodes", nodes), p.lanes == LaneMode::threads ? "side by side" : "one after the other");
+  fmt::print("fits      {}\n", p.lacking.empty() ? "yes" : "no, and if it did:");
+  if (p.machine->threads > 0 && p.machine->threads != p.threads)
+    fmt::print("note      the profile is of ranks with {} threads, and these have {}\n", p.machine->threads, p.threads);
+  fmt::print("predicted{}\n", print_prediction(*p.prediction));
+}
+
 void print_plan(const Planned& p) {
   const Deck& deck = p.request.deck;
   const StepCost cost = step_cost(p.schedule);
@@ -161,6 +191,7 @@ void print_plan(const Planned& p) {
   fmt::print("peak      when a tier holds most, and what it holds then\n");
   for (std::size_t t = 0; t < tier_count; ++t)
     if (p.plan.transient[t] > 0) fmt::print("{}", print_peak(peak_of(p.schedule, static_cast<Tier>(t)), static_cast<Tier>(t)));
+  if (p.prediction) print_machine_part(p);
   if (p.options.schedule) fmt::print("\n{}", print_schedule(p.schedule));
 }
 
@@ -179,16 +210,58 @@ MemoryLimits limits_of_auto(const Deck& deck, const MemoryLimits& stated, int pe
   return with_room_left(limits, stated);
 }
 
-int run(const PlanOptions& o) {
+/// The deck; what it leaves open, the machine says.
+ParsedDeck parse_for(const PlanOptions& o, const std::optional<MachineProfile>& machine) {
   ParsedDeck parsed = parse_deck(o.path, o.overrides, o.ranks);
+  if (!machine || !parsed.faults.empty()) return parsed;
+  std::vector<std::string> overrides = o.overrides, said;
+  const auto say = [&](const char* key, const std::string& value) {
+    overrides.push_back(fmt::format("{}={}", key, value));
+    said.push_back(fmt::format("{}: {}, from {}", key, value, o.machine));
+  };
+  const Deck& deck = parsed.deck;
+  if (deck.run.device == "auto") say("run.device", machine->device);
+  if (deck.memory.device == 0 && machine->device_memory > 0) say("memory.device", human_size(machine->device_memory));
+  const int sharing = std::min(o.ranks, ranks_per_node(o, machine));
+  if (deck.memory.host_limit == 0 && machine->host_memory > 0) say("memory.host_limit", human_size(machine->host_memory / sharing));
+  parsed = parse_deck(o.path, overrides, o.ranks);
+  parsed.resolved.insert(parsed.resolved.end(), said.begin(), said.end());
+  if (parsed.faults.empty() && parsed.deck.run.device != machine->device)
+    fail(ExitCode::usage,
+         "run.device = \"{}\", and ranks of {} compute on \"{}\": leave run.device out, or name a profile of such a machine",
+         parsed.deck.run.device, o.machine, machine->device);
+  return parsed;
+}
+
+void write_trace(const Planned& p) {
+  io::AtomicFile out(p.options.trace);
+  const std::string text = chrome_trace(p.prediction->step.timeline, {},
+                                        {.step = 1, .rank = 0, .ranks = p.prediction->ranks, .device = p.machine->name, .predicted = true});
+  out.file().write(0, text.data(), text.size());
+  out.commit();
+  if (!p.options.json) fmt::print("trace     {}, for ui.perfetto.dev\n", p.options.trace);
+}
+
+int threads_of(const PlanOptions& o, const Deck& deck, const std::optional<MachineProfile>& machine, int per_node) {
+  if (o.threads > 0) return o.threads;
+  if (deck.run.threads > 0) return static_cast<int>(deck.run.threads);
+  if (machine && machine->threads > 0) return static_cast<int>(std::min<std::int64_t>(machine->threads, most_threads));
+  return std::clamp(static_cast<int>(std::thread::hardware_concurrency()) / per_node, 1, most_threads);
+}
+
+void add_prediction(Planned& p, const Mesh& mesh) {
+  const Placement placement{.mesh = mesh, .ranks_per_node = p.per_node, .lanes_side_by_side = p.lanes == LaneMode::threads};
+  p.prediction = predict(p.request, p.schedule, p.plan, *p.machine, placement, !p.options.trace.empty());
+}
+
+int run(const PlanOptions& o) {
+  const auto machine = o.machine.empty() ? std::nullopt : std::optional(require_machine(o.machine));
+  ParsedDeck parsed = parse_for(o, machine);
   const Deck deck = require_deck(parsed);
-  const int per_node = o.ranks_per_node > 0 ? o.ranks_per_node : o.ranks;
-  const int threads = o.threads > 0 ? o.threads
-                      : deck.run.threads > 0
-                          ? static_cast<int>(deck.run.threads)
-                          : std::clamp(static_cast<int>(std::thread::hardware_concurrency()) / per_node, 1, most_threads);
+  const int per_node = ranks_per_node(o, machine), threads = threads_of(o, deck, machine, per_node);
   kernels::plan_for_threads(threads);
-  BuildRequest request = request_for(deck, make_mesh(deck.mesh, o.ranks), 0, Purpose::training);
+  const Mesh mesh = make_mesh(deck.mesh, o.ranks);
+  BuildRequest request = request_for(deck, mesh, 0, Purpose::training);
   const MemoryLimits stated = stated_limits(deck, o.ranks);
   if (deck.activation.recompute == "auto") {
     const MemoryLimits limits = limits_of_auto(deck, stated, per_node);
@@ -198,16 +271,20 @@ int run(const PlanOptions& o) {
         parsed.resolved.push_back(
             fmt::format("activation.recompute: chosen for {}, {}", human_bytes(static_cast<double>(limit->bytes)), limit->source));
   }
-  const Planned planned{.options = o,
-                        .parsed = parsed,
-                        .request = std::move(request),
-                        .limits = stated,
-                        .per_node = std::min(per_node, o.ranks),
-                        .threads = threads};
+  Planned planned{.options = o,
+                  .parsed = parsed,
+                  .request = std::move(request),
+                  .limits = stated,
+                  .per_node = std::min(per_node, o.ranks),
+                  .threads = threads,
+                  .lanes = deck.run.device == "cuda" ? LaneMode::threads : lane_mode(deck, o.ranks, threads),
+                  .machine = machine};
+  if (machine) add_prediction(planned, mesh);
   if (o.json)
     fmt::print("{}\n", plan_json(planned).dump(2));
   else
     print_plan(planned);
+  if (!o.trace.empty()) write_trace(planned);
   if (planned.lacking.empty()) return 0;
   fail(ExitCode::memory, "{}{}", print_shortfalls(planned.lacking), print_remedies(planned.remedies, deck));
 }
@@ -221,19 +298,28 @@ void add_plan(CLI::App& app, Chosen& chosen) {
   command->add_option("DECK", options->path, "TOML file")->required();
   command->add_option("key=value", options->overrides, "Overrides, for example zero.stage=3; applied in order");
   command->add_option("--ranks", options->ranks, "Data-parallel ranks of the launch")->check(CLI::Range(1, 1000000))->capture_default_str();
-  command->add_option("--ranks-per-node", options->ranks_per_node, "Ranks that share a node's cores and host memory; 0: all")
+  command
+      ->add_option("--ranks-per-node", options->ranks_per_node,
+                   "Ranks that share a node's cores and host memory; 0: what the machine profile says, else all")
       ->check(CLI::Range(0, 1000000))
       ->capture_default_str();
   command
       ->add_option("--threads", options->threads,
-                   "Threads a rank computes with (workspace depends on it); 0: this machine's cores over the ranks of a node")
+                   "Threads a rank computes with (workspace depends on it); 0: what the machine profile says, else this machine's cores "
+                   "over the ranks "
+                   "of a node")
       ->check(CLI::Range(0, most_threads))
       ->capture_default_str();
+  auto* machine =
+      command->add_option("--machine", options->machine,
+                          "Machine profile (inputs/machines/*.toml, or of `tessera report --measure`): predicts time, tokens/s and "
+                          "MFU, and says memory and ranks of a node where nothing else does");
+  command->add_option("--trace", options->trace, "Write the predicted step as a trace that ui.perfetto.dev opens")->needs(machine);
   command->add_flag("--schedule", options->schedule, "Print every task with its lane and buffers");
   command->add_flag("--json", options->json, "Print one JSON object");
   command->footer(
       "Examples:\n  tessera plan inputs/quickstart.toml --ranks 4\n  tessera plan inputs/train_70b.toml --ranks 64 --ranks-per-node 8 "
-      "run.device=cuda memory.device=\"80 GB\"");
+      "run.device=cuda memory.device=\"80 GB\"\n  tessera plan inputs/train_70b.toml --ranks 64 --machine inputs/machines/h100_8.toml");
   command->callback([options, &chosen] { chosen = [options] { return run(*options); }; });
 }
 

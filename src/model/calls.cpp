@@ -30,6 +30,10 @@ double causal_flops(const ModelShape& s) {  // of attention's forward pass
   return 2.0 * static_cast<double>(s.B * s.H * s.D) * static_cast<double>(s.T) * static_cast<double>(s.T);
 }
 
+ProductWork work_of(linear::Product product, const linear::Dims& d) {
+  return {.product = product, .tokens = d.M, .outputs = d.N, .inputs = d.K};
+}
+
 std::int64_t floats(std::int64_t n) { return n * static_cast<std::int64_t>(sizeof(float)); }
 
 kernels::RmsnormBackward rmsnorm_shape(const ModelShape& s) { return {.rows = s.tokens(), .C = s.C, .dtype = s.dtype}; }
@@ -41,6 +45,13 @@ kernels::QkNormRopeBackward qk_norm_rope_shape(const ModelShape& s) {
 }
 kernels::EmbeddingBackward embedding_shape(const ModelShape& s) { return {.M = s.tokens(), .C = s.C, .V = s.V, .dtype = s.dtype}; }
 }  // namespace
+
+void Recorder::call(Call call) {
+  if (auto* memory = std::get_if<MemoryWork>(&call.work); memory && memory->bytes == 0)
+    for (const Touch& touch : call.touches)
+      memory->bytes += static_cast<double>(segment_.at(touch.value).bytes) * (touch.access == Access::add ? 2 : 1);
+  (in_backward_ ? segment_.backward : segment_.forward).push_back(std::move(call));
+}
 
 void Recorder::rmsnorm(Value out, Value rstd, Value x, const std::string& w) {
   const Value weight = this->weight(w);
@@ -90,6 +101,7 @@ void Recorder::linear(Value y, Value x, const std::string& w, std::int64_t N, st
   call({.name = "linear " + w,
         .touches = std::move(touches),
         .flops = linear::flops(dims),
+        .work = work_of(linear::Product::forward, dims),
         .workspace = kernels::gemm_workspace_bytes(product(nullptr, nullptr, {}, bias ? &present : nullptr), s.backend),
         .run = [=, first = s.bytes_of(rows.first * K)](const At& at) {
           auto g = product(at.get(y), at.get<std::byte>(x) + first, {at.get(weight), at.get(copy)}, at.get(bias));
@@ -110,6 +122,7 @@ void Recorder::linear_backward(Value d_x, Value d_y, Value x, const std::string&
   call({.name = "weight_gradient " + w,
         .touches = {{d_weight, Access::add}, {d_y, read}, {x, read}},
         .flops = linear::flops(dims),
+        .work = work_of(linear::Product::weight_gradient, dims),
         .workspace = std::max(sums(true), sums(false)),
         .run = [=](const At& at) {
           gemm(at.context,
@@ -120,6 +133,7 @@ void Recorder::linear_backward(Value d_x, Value d_y, Value x, const std::string&
   call({.name = "input_gradient " + w,
         .touches = std::move(touches),
         .flops = linear::flops(dims),
+        .work = work_of(linear::Product::input_gradient, dims),
         .workspace = kernels::gemm_workspace_bytes(linear::input_gradient(dims, nullptr, nullptr, {}), s.backend),
         .run = [=](const At& at) {
           gemm(at.context, linear::input_gradient(dims, at.get<std::byte>(d_x) + first, at.get(d_y), {at.get(weight), at.get(copy)}));
@@ -214,6 +228,7 @@ void Recorder::attention(Value out, Value lse, Value qkv) {
   call({.name = "attention",
         .touches = {{out, write}, {lse, write}, {qkv, read}},
         .flops = causal_flops(s),
+        .work = AttentionWork{.tokens = s.T, .head_dim = s.D},
         .workspace = kernels::attention_forward_workspace_bytes(shape, s.backend),
         .run = [=](const At& at) {
           attention_forward(at.context, {.out = at.get(out), .lse = at.get<float>(lse), .qkv = at.get(qkv), .shape = shape});
@@ -252,6 +267,7 @@ void Recorder::attention_backward(Value d_qkv, Value d_out, Value qkv, Value out
   call({.name = "attention_backward",
         .touches = {{d_qkv, write}, {d_out, read}, {qkv, read}, {out, read}, {lse, read}},
         .flops = 2.5 * causal_flops(s),
+        .work = AttentionWork{.backward = true, .tokens = s.T, .head_dim = s.D},
         .workspace = kernels::attention_backward_workspace_bytes(shape, s.backend),
         .run = [=](const At& at) {
           kernels::attention_backward(at.context, {.d_qkv = at.get(d_qkv),
@@ -289,7 +305,10 @@ void Recorder::positions() {
 
 void Recorder::embedding(Value out, const std::string& w) {
   const Value table = weight(w), ids = tokens();
-  call({.name = "embedding", .touches = {{out, write}, {table, read}, {ids, read}}, .run = [=, s = s](const At& at) {
+  call({.name = "embedding",
+        .touches = {{out, write}, {table, read}, {ids, read}},
+        .work = MemoryWork{2.0 * static_cast<double>(stream_bytes())},  // of the table, the rows of its tokens
+        .run = [=, s = s](const At& at) {
           embedding_forward(at.context, {.out = at.get(out),
                                          .table = at.get(table),
                                          .tokens = at.get<std::int32_t>(ids),
@@ -303,6 +322,7 @@ void Recorder::embedding_backward(Value d_out, const std::string& w) {
   const Value d_table = gradient(w), ids = tokens();
   call({.name = "embedding_backward",
         .touches = {{d_out, read}, {ids, read}, {d_table, Access::add}},
+        .work = MemoryWork{static_cast<double>(stream_bytes() + 2 * floats(s.tokens() * s.C))},
         .workspace = kernels::embedding_backward_workspace_bytes(embedding_shape(s), s.backend),
         .run = [=, s = s](const At& at) {
           auto rows = embedding_shape(s);

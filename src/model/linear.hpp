@@ -4,6 +4,8 @@
 
 namespace tessera::linear {
 
+enum class Product : std::uint8_t { forward, input_gradient, weight_gradient };
+
 struct Dims {
   std::int64_t M, N, K;
   DType dtype;

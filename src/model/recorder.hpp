@@ -129,7 +129,7 @@ class Recorder {
   void attention_decode(Value out, Value qkv);
   /// The packed copy of a tensor that `product` reads as its b; absent where none is kept.
   Value packed(const std::string& tensor, const kernels::Gemm& product);
-  void call(Call call) { (in_backward_ ? segment_.backward : segment_.forward).push_back(std::move(call)); }
+  void call(Call call);
   std::int64_t stream_bytes() const { return s.bytes_of(s.tokens() * s.C); }
   const std::string& name_of(Value value) const { return segment_.at(value).name; }
 

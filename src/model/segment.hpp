@@ -6,10 +6,13 @@
 #include <functional>
 #include <span>
 #include <string>
+#include <string_view>
+#include <variant>
 #include <vector>
 
 #include "base/check.hpp"
 #include "kernels/gemm/gemm.hpp"
+#include "model/linear.hpp"
 #include "model/shape.hpp"
 
 namespace tessera {
@@ -79,13 +82,34 @@ class At {
   std::span<const bool> adds_;
 };
 
+// What bounds a call, for whoever predicts its time.
+
+/// A product of a linear layer: `outputs` and `inputs` features of `tokens` rows.
+struct ProductWork {
+  linear::Product product{};
+  std::int64_t tokens = 0, outputs = 0, inputs = 0;
+};
+/// Causal attention over sequences of `tokens`.
+struct AttentionWork {
+  bool backward = false;
+  std::int64_t tokens = 0, head_dim = 0;
+};
+/// A pass over memory: bytes read and written.
+struct MemoryWork {
+  double bytes = 0;
+};
+using Work = std::variant<MemoryWork, ProductWork, AttentionWork>;
+
 /// A kernel call of a segment.
 struct Call {
-  std::string name;  ///< "linear gate_up"
+  std::string name;  ///< "linear gate_up": the kernel, then what it works on
   std::vector<Touch> touches;
   double flops = 0;
+  Work work = {};             ///< of a pass over memory of 0 bytes: those of its touches
   std::size_t workspace = 0;  ///< bytes
   std::function<void(const At&)> run;
+
+  std::string_view kernel() const { return std::string_view(name).substr(0, name.find(' ')); }
 };
 
 struct Segment {

@@ -18,6 +18,7 @@
 #include "memory/runtime.hpp"
 #include "optimizer/learning_rate.hpp"
 #include "schedule/build/micro_batches.hpp"
+#include "schedule/run/make_executor.hpp"
 #include "topology/communicators/make_communicator.hpp"
 #include "topology/devices/binding.hpp"
 #include "topology/devices/gpu_binding.hpp"
@@ -39,14 +40,6 @@
 
 namespace tessera {
 namespace {
-
-/// Where lanes run: threads for the communication lanes where this rank has a core to spare for them.
-LaneMode lane_mode(const Deck& deck, int ranks, int cores) {
-  if (deck.zero.overlap_comm == "false" || deck.run.lanes == "inline") return LaneMode::inline_order;
-  if (deck.run.lanes == "threads" || deck.zero.overlap_comm == "true") return LaneMode::threads;
-  if (ranks == 1) return LaneMode::inline_order;
-  return cores > 2 ? LaneMode::threads : LaneMode::inline_order;
-}
 
 StartPoint agree_on_start(const World& world, const Deck& deck) {
   StartPoint start{.folder = {deck.run.output_dir}, .checkpoint = ""};

@@ -51,6 +51,13 @@ LaneWatch watch_over_streams(const TaskBackend& backend) {
 
 }  // namespace
 
+LaneMode lane_mode(const Deck& deck, int ranks, int cores) {
+  if (deck.zero.overlap_comm == "false" || deck.run.lanes == "inline") return LaneMode::inline_order;
+  if (deck.run.lanes == "threads" || deck.zero.overlap_comm == "true") return LaneMode::threads;
+  if (ranks == 1) return LaneMode::inline_order;
+  return cores > 2 ? LaneMode::threads : LaneMode::inline_order;
+}
+
 std::unique_ptr<Executor> make_executor(const Schedule& schedule, const MemoryPlan& plan, std::array<std::byte*, tier_count> bases,
                                         LaneMode mode, [[maybe_unused]] GraphMode graphs, TaskBackend backend) {
   if (backend.backend == kernels::Backend::host)

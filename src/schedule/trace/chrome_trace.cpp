@@ -10,10 +10,12 @@ using Json = nlohmann::ordered_json;
 /// The name of the process or of a lane's row, and where it stands.
 void append_names(std::string& text, const Timeline& timeline, const TraceOrigin& origin) {
   auto line = [&](const char* what, int row, Json arguments) {
-    text += Json{{"name", what}, {"ph", "M"}, {"pid", origin.rank}, {"tid", row}, {"args", std::move(arguments)}}.dump() + ",\n";
+    text += Json{{"name", what}, {"ph", "M"}, {"pid", origin.process()}, {"tid", row}, {"args", std::move(arguments)}}.dump() + ",\n";
   };
-  line("process_name", 0, {{"name", fmt::format("rank {} of {}, step {}", origin.rank, origin.ranks, origin.step)}});
-  line("process_sort_index", 0, {{"sort_index", origin.rank}});
+  line("process_name", 0,
+       {{"name", fmt::format("rank {} of {}, {}", origin.rank, origin.ranks,
+                             origin.predicted ? "predicted" : fmt::format("step {}", origin.step))}});
+  line("process_sort_index", 0, {{"sort_index", origin.process()}});
   for (int lane = 0; lane < lane_count; ++lane) {
     if (!is_shown(static_cast<Lane>(lane), timeline.lanes[static_cast<std::size_t>(lane)].size())) continue;
     line("thread_name", lane, {{"name", name_of(static_cast<Lane>(lane))}});
@@ -21,14 +23,14 @@ void append_names(std::string& text, const Timeline& timeline, const TraceOrigin
   }
 }
 
-Json event_of(const TaskTime& time, int lane, int rank) {
+Json event_of(const TaskTime& time, int lane, int process) {
   const Task& task = *time.task;
   Json arguments{{"flops", task.flops}, {"bytes_moved", task.bytes_moved}};
   if (time.micro_batch) arguments["micro_batch"] = *time.micro_batch;
   return {{"name", task.name},
           {"cat", kind_of(task)},
           {"ph", "X"},
-          {"pid", rank},
+          {"pid", process},
           {"tid", lane},
           {"ts", 1e6 * time.begin},
           {"dur", 1e6 * (time.end - time.begin)},
@@ -48,6 +50,7 @@ Json summary_json(const TimelineSummary& s, const UntracedRuns& untraced, const 
            {"rank", origin.rank},
            {"ranks", origin.ranks},
            {"device", origin.device},
+           {"predicted", origin.predicted},
            {"seconds", s.seconds},
            {"lanes", std::move(lanes)},
            {"busy_seconds", s.busy},
@@ -79,7 +82,8 @@ std::string chrome_trace(const Timeline& timeline, const UntracedRuns& untraced,
   std::string text = "{\"traceEvents\": [\n";
   append_names(text, timeline, origin);
   for (int lane = 0; lane < lane_count; ++lane)
-    for (const TaskTime& task : timeline.lanes[static_cast<std::size_t>(lane)]) text += event_of(task, lane, origin.rank).dump() + ",\n";
+    for (const TaskTime& task : timeline.lanes[static_cast<std::size_t>(lane)])
+      text += event_of(task, lane, origin.process()).dump() + ",\n";
   text.erase(text.size() - 2, 1);  // the last comma
   return text + "],\n\"displayTimeUnit\": \"ms\",\n\"otherData\": " + summary_json(summarise(timeline), untraced, origin).dump(1) + "}\n";
 }

@@ -11,6 +11,9 @@ struct TraceOrigin {
   std::int64_t step = 0;  ///< 1-based, as people count
   int rank = 0, ranks = 1;
   std::string device = {};  ///< what the kernels worked on: "host", "cuda"
+  bool predicted = false;   ///< nothing ran; its process stands apart from measured ones, so that events of both may be joined in one file
+
+  int process() const { return rank + (predicted ? 1000000 : 0); }
 };
 
 /// What a task is of, for colours: "forward", "backward", "gather", "reduce", "optimizer" or "step".

@@ -169,6 +169,64 @@ TEST(PlanCommand, PrintsTheScheduleOnRequest) {
     EXPECT_TRUE(test::has(done.out, part)) << part;
 }
 
+std::string machine(const char* name) { return fmt::format("{}/inputs/machines/{}.toml", TESSERA_SOURCE_DIR, name); }
+
+TEST(PlanCommand, PredictsAStepOnAMachine) {
+  const test::Scratch scratch;
+  const auto plan =
+      plan_of(scratch, {"zero.stage=3", "zero.param_persistence_threshold=0", "--ranks", "16", "--machine", machine("h100_8")});
+  EXPECT_EQ(plan["device"], "cuda") << "run.device was left open, so the machine says it";
+  EXPECT_TRUE(plan["fits"]);
+  EXPECT_LT(plan["limits"]["device"]["limit"].get<double>(), 80e9);
+  EXPECT_EQ(plan["limits"]["host"]["limit"].get<double>(), 2e12 / 8);
+  const auto& p = plan["prediction"];
+  EXPECT_EQ(p["nodes"], 2);
+  EXPECT_GT(p["mfu"]["causal"], 0.0);
+  EXPECT_LT(p["mfu"]["causal"], 1.0);
+  EXPECT_LE(p["tokens_per_second"], p["most_tokens_per_second"]);
+  EXPECT_NEAR(p["tokens_per_second"].get<double>() * p["step_seconds"].get<double>(), p["tokens_per_step"].get<double>(), 1e-6);
+  double parts = p["lanes"]["compute"]["busy_seconds"].get<double>();
+  for (const auto& [name, lane] : p["lanes"].items()) parts += lane["exposed_seconds"].get<double>();
+  EXPECT_NEAR(parts, p["step_seconds"].get<double>(), 1e-9);
+  EXPECT_EQ(p["critical"].size(), 10u);
+  const auto done = run_plan(scratch, {"--ranks", "16", "--machine", machine("h100_8")});
+  for (const char* part :
+       {"machine   8 x H100", "16 ranks on 2 nodes", "fits      yes", "tokens/s", "compute waits", "what its length rests on", "from /"})
+    EXPECT_TRUE(test::has(done.out, part)) << part << "\n" << done.out;
+}
+
+TEST(PlanCommand, WritesThePredictedStepAsATrace) {
+  const test::Scratch scratch;
+  const auto plan = plan_of(scratch, {"--ranks", "2", "zero.stage=2", "--machine", machine("a100_8"), "--trace", scratch / "step.json"});
+  const auto trace = nlohmann::json::parse(test::slurp(scratch / "step.json"));
+  std::size_t tasks = 0;
+  double end = 0;
+  for (const auto& event : trace["traceEvents"])
+    if (event["ph"] == "X") ++tasks, end = std::max(end, event["ts"].get<double>() + event["dur"].get<double>());
+  EXPECT_EQ(tasks, plan["step"]["tasks"]);
+  EXPECT_NEAR(end, 1e6 * plan["prediction"]["step_seconds"].get<double>(), 1e-3);
+  EXPECT_TRUE(trace["otherData"]["predicted"]);
+  const auto alone = run_plan(scratch, {"--trace", scratch / "step.json"});
+  EXPECT_EQ(alone.status, 2) << "a trace needs a machine";
+}
+
+TEST(PlanCommand, RefusesAMachineThatItCannotReckonWith) {
+  const test::Scratch scratch;
+  const auto other = run_plan(scratch, {"run.device=host", "--machine", machine("h100_8")});
+  EXPECT_EQ(other.status, 2);
+  EXPECT_TRUE(test::has(other.err, "leave run.device out")) << other.err;
+  EXPECT_EQ(run_plan(scratch, {"--machine", scratch / "none.toml"}).status, 2);
+  test::spill(scratch / "bad.toml", "[machine]\nnam = \"x\"\n");
+  const auto bad = run_plan(scratch, {"--machine", scratch / "bad.toml"});
+  EXPECT_EQ(bad.status, 2);
+  EXPECT_TRUE(test::has(bad.err, "did you mean machine.name?")) << bad.err;
+  // What does not fit is told as before, with the time that it would take.
+  const auto large = run_plan(scratch, {"batch.sequence_length=200000", "batch.micro=60", "model.width=4096", "model.ff_width=16384",
+                                        "--machine", machine("h100_8")});
+  EXPECT_EQ(large.status, 5) << large.err;
+  EXPECT_TRUE(test::has(large.out, "fits      no")) << large.out;
+}
+
 // Of processor time, which depends on neither the machine's speed nor its load as the time of day does. Five times the layers take five
 // times as long, or 25 times where the work grows with their square.
 TEST(PlanCommand, GrowsWithTheLayersAndNotWithTheirSquare) {

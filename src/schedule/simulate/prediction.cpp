@@ -1,0 +1,106 @@
+#include "schedule/simulate/prediction.hpp"
+
+#include <fmt/format.h>
+
+#include "schedule/simulate/task_seconds.hpp"
+
+namespace tessera {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::string time_text(double seconds) {
+  if (seconds >= 1) return fmt::format("{:.3f} s", seconds);
+  return seconds >= 1e-3 ? fmt::format("{:.3f} ms", 1e3 * seconds) : fmt::format("{:.1f} us", 1e6 * seconds);
+}
+
+/// What stood in compute's way: other ranks, copies between tiers, disks, or the host's cores.
+struct Exposed {
+  double communication = 0, transfer = 0, host = 0, other = 0;
+};
+Exposed exposed_of(const Simulation& s) {
+  Exposed sum;
+  for (const LaneInfo& info : lanes) {
+    const double seconds = s.exposed[static_cast<std::size_t>(info.lane)];
+    if (info.lane == Lane::compute) continue;
+    (info.collective                                            ? sum.communication
+     : info.lane == Lane::upload || info.lane == Lane::download ? sum.transfer
+     : info.on_host                                             ? sum.host
+                                                                : sum.other) += seconds;
+  }
+  return sum;
+}
+
+}  // namespace
+
+Prediction predict(const BuildRequest& request, const Schedule& schedule, const MemoryPlan& memory, const MachineProfile& machine,
+                   const Placement& placement, bool timeline) {
+  Prediction p{.step = simulate(schedule, order(schedule, memory, schedule.train), task_seconds(schedule, machine, placement),
+                                {.lanes_side_by_side = placement.lanes_side_by_side, .timeline = timeline}),
+               .tokens = request.deck.batch.global * request.deck.batch.sequence_length,
+               .ranks = placement.ranks(),
+               .nodes = static_cast<int>(ceil_div(placement.ranks(), placement.ranks_per_node))};
+  const FlopsPerToken flops = flops_per_token(schedule.shape);
+  const double peak = machine.rates(schedule.shape.dtype).peak * p.ranks;
+  p.tokens_per_second = static_cast<double>(p.tokens) / p.step.seconds;
+  p.mfu_causal = p.tokens_per_second * flops.causal / peak;
+  p.mfu_full = p.tokens_per_second * flops.full / peak;
+  p.most_tokens_per_second = peak / flops.causal;
+  TESSERA_REQUIRE(p.mfu_causal <= 1, "a step of {} s would take {} of the machine's peak", p.step.seconds, p.mfu_causal);
+  return p;
+}
+
+std::string print_prediction(const Prediction& p, std::size_t most_critical) {
+  const Simulation& s = p.step;
+  std::string text;
+  auto row = [&](const std::string& what, double seconds, const std::string& more) {
+    text += fmt::format("\n  {:22} {:>12} {:6.1f} %{}", what, time_text(seconds), 100 * s.share(seconds), more.empty() ? "" : "  " + more);
+  };
+  row("step", s.seconds,
+      fmt::format("{:.0f} tokens/s, {:.0f} a rank; MFU {:.1f} % (with all of attention {:.1f} %)", p.tokens_per_second,
+                  p.tokens_per_second / p.ranks, 100 * p.mfu_causal, 100 * p.mfu_full));
+  for (const LaneInfo& info : lanes) {
+    const auto l = static_cast<std::size_t>(info.lane);
+    if (!is_shown(info.lane, static_cast<std::size_t>(s.tasks[l]))) continue;
+    row(fmt::format("lane {}", info.name), s.busy[l],
+        info.lane == Lane::compute ? fmt::format("{} tasks", s.tasks[l])
+                                   : fmt::format("{} tasks; compute waits {} for them ({:.1f} %)", s.tasks[l], time_text(s.exposed[l]),
+                                                 100 * s.share(s.exposed[l])));
+  }
+  text += "\n  what its length rests on";
+  for (std::size_t i = 0; i < std::min(most_critical, s.critical.size()); ++i) {
+    const CriticalTasks& c = s.critical[i];
+    text += fmt::format("\n    {:>12} {:6.1f} %  {} ({}, {} times)", time_text(c.seconds), 100 * s.share(c.seconds), c.name,
+                        name_of(c.lane), c.count);
+  }
+  return text;
+}
+
+Json prediction_json(const Prediction& p, std::size_t most_critical) {
+  const Simulation& s = p.step;
+  const Exposed exposed = exposed_of(s);
+  Json lane_rows, critical = Json::array();
+  for (const LaneInfo& info : lanes) {
+    const auto l = static_cast<std::size_t>(info.lane);
+    if (is_shown(info.lane, static_cast<std::size_t>(s.tasks[l])))
+      lane_rows[info.name] = {{"tasks", s.tasks[l]}, {"busy_seconds", s.busy[l]}, {"exposed_seconds", s.exposed[l]}};
+  }
+  for (std::size_t i = 0; i < std::min(most_critical, s.critical.size()); ++i) {
+    const CriticalTasks& c = s.critical[i];
+    critical.push_back(
+        {{"tasks", c.name}, {"lane", name_of(c.lane)}, {"count", c.count}, {"seconds", c.seconds}, {"share", s.share(c.seconds)}});
+  }
+  return {{"step_seconds", s.seconds},
+          {"tokens_per_step", p.tokens},
+          {"tokens_per_second", p.tokens_per_second},
+          {"tokens_per_second_per_rank", p.tokens_per_second / p.ranks},
+          {"mfu", {{"causal", p.mfu_causal}, {"full", p.mfu_full}}},
+          {"most_tokens_per_second", p.most_tokens_per_second},
+          {"nodes", p.nodes},
+          {"lanes", std::move(lane_rows)},
+          {"exposed_seconds",
+           {{"communication", exposed.communication}, {"transfer", exposed.transfer}, {"host", exposed.host}, {"other", exposed.other}}},
+          {"critical", std::move(critical)}};
+}
+
+}  // namespace tessera

@@ -1,0 +1,30 @@
+// What a training step of a plan comes to on a machine, and how that is told.
+#pragma once
+#include <nlohmann/json.hpp>
+
+#include "schedule/plan/run_plan.hpp"
+#include "schedule/simulate/placement.hpp"
+#include "schedule/simulate/simulate.hpp"
+#include "schedule/trace/timeline_summary.hpp"
+
+namespace tessera {
+
+struct Prediction {
+  Simulation step;
+  double tokens_per_second = 0;  ///< of all ranks
+  double mfu_causal = 0,
+         mfu_full = 0;                ///< FLOPs of the model, with attention's half or whole, over the peak of all ranks; see FlopsPerToken
+  double most_tokens_per_second = 0;  ///< at which causal MFU would be 1: nothing on this machine exceeds it
+  std::int64_t tokens = 0;            ///< of a step
+  int ranks = 1, nodes = 1;
+};
+
+/// The first rank's step, since all ranks run the same. Throws Error(usage) where the profile does not know what the plan does.
+Prediction predict(const BuildRequest& request, const Schedule& schedule, const MemoryPlan& memory, const MachineProfile& machine,
+                   const Placement& placement, bool timeline = false);
+
+/// Lines for people, each after a line break.
+std::string print_prediction(const Prediction& prediction, std::size_t most_critical = 10);
+nlohmann::ordered_json prediction_json(const Prediction& prediction, std::size_t most_critical = 10);
+
+}  // namespace tessera

@@ -1,0 +1,191 @@
+#include "schedule/simulate/simulate.hpp"
+
+#include <algorithm>
+#include <map>
+
+#include "base/check.hpp"
+
+namespace tessera {
+namespace {
+
+/// A task that was played: when, and whose end let it begin.
+struct Played {
+  double begin = 0, end = 0;
+  int section = 0, task = 0;
+  std::int64_t counts_for = 1;  ///< itself and the repetitions that were not played
+  int before_lane = -1;         ///< -1: it began with the program
+  std::int64_t before = 0;      ///< its number on that lane
+};
+
+/// What grows with each task. A repetition that is not played adds what the last one added.
+struct Totals {
+  double seconds = 0;
+  std::array<std::int64_t, lane_count> tasks{};
+  std::array<double, lane_count> busy{}, exposed{};
+
+  /// *this += n * (now - then)
+  void add(const Totals& now, const Totals& then, std::int64_t n) {
+    const auto times = static_cast<double>(n);
+    seconds += times * (now.seconds - then.seconds);
+    for (std::size_t l = 0; l < lane_count; ++l) {
+      tasks[l] += n * (now.tasks[l] - then.tasks[l]);
+      busy[l] += times * (now.busy[l] - then.busy[l]);
+      exposed[l] += times * (now.exposed[l] - then.exposed[l]);
+    }
+  }
+};
+
+/// "backward layers.17.mlp" -> "backward layers.*.mlp"
+std::string kind_of_name(const std::string& name) {
+  const std::string_view layers = "layers.";
+  const auto at = name.find(layers);
+  if (at == name.npos) return name;
+  auto end = at + layers.size();
+  while (end < name.size() && name[end] >= '0' && name[end] <= '9') ++end;
+  return end == at + layers.size() ? name : name.substr(0, at + layers.size()) + "*" + name.substr(end);
+}
+
+class Player {
+ public:
+  Player(const Schedule& schedule, const TaskSeconds& seconds, const SimulationOptions& options)
+      : schedule_(schedule), seconds_(seconds), options_(options) {}
+
+  void play(const OrderedPhase& phase) {
+    const std::int64_t known = static_cast<std::int64_t>(phase.waits.size());
+    const std::int64_t played = std::min(phase.repeat, std::max(options_.most_repetitions, known + 1));
+    // One in the middle stands for those that are left out: at the end lanes run dry, and the longest path is another.
+    const std::int64_t sample = played / 2;
+    for (std::int64_t r = 0; r < played; ++r) {
+      const Totals before = totals_now();
+      counts_for_ = r == sample ? 1 + phase.repeat - played : 1;
+      repetition(phase, r);
+      if (r == sample) skipped_.add(totals_now(), before, phase.repeat - played);
+    }
+    left_out_ += phase.repeat - played;
+  }
+
+  Simulation finish() {
+    close_gap(latest());
+    Totals all = totals_now();
+    all.add(skipped_, {}, 1);
+    Simulation result{.seconds = all.seconds,
+                      .tasks = all.tasks,
+                      .busy = all.busy,
+                      .exposed = all.exposed,
+                      .critical = critical_path(),
+                      .timeline = {},
+                      .left_out = left_out_};
+    if (options_.timeline) result.timeline = std::move(timeline_), result.timeline.seconds = ends_;
+    return result;
+  }
+
+ private:
+  void repetition(const OrderedPhase& phase, std::int64_t number) {
+    std::array<std::int64_t, lane_count> start{};
+    for (std::size_t l = 0; l < lane_count; ++l) start[l] = static_cast<std::int64_t>(lanes_[l].size());
+    const std::vector<Waits>& waits = phase.waits_of(number);
+    const auto s = static_cast<std::size_t>(phase.section);
+    const std::vector<Task>& tasks = schedule_.sections[s].tasks;
+    for (std::size_t t = 0; t < tasks.size(); ++t) {
+      Played now{.section = phase.section, .task = static_cast<int>(t), .counts_for = counts_for_};
+      const auto lane = static_cast<std::size_t>(tasks[t].lane), queue = options_.lanes_side_by_side ? lane : 0;
+      if (!lanes_[queue].empty()) after(now, queue, static_cast<std::int64_t>(lanes_[queue].size()) - 1);
+      for (std::size_t other = 0; options_.lanes_side_by_side && other < lane_count; ++other)
+        if (waits[t][other] && start[other] + *waits[t][other] > 0) after(now, other, start[other] + *waits[t][other] - 1);
+      now.end = now.begin + seconds_[s][t];
+      if (tasks[t].lane == Lane::compute) close_gap({now.begin, now.before_lane, now.before});
+      note(now, tasks[t], queue, phase.micro_of(number));
+    }
+  }
+
+  void note(const Played& now, const Task& task, std::size_t queue, const std::optional<std::int64_t>& micro) {
+    const auto lane = static_cast<std::size_t>(task.lane);
+    lanes_[queue].push_back(now);
+    ends_ = std::max(ends_, now.end);
+    totals_.busy[lane] += now.end - now.begin;
+    ++totals_.tasks[lane];
+    if (task.lane == Lane::compute) compute_end_ = now.end;
+    if (options_.timeline) timeline_.lanes[lane].push_back({.task = &task, .micro_batch = micro, .begin = now.begin, .end = now.end});
+  }
+
+  /// The task begins when that one has ended, or later. Of ends at the same time the own lane's counts.
+  void after(Played& task, std::size_t lane, std::int64_t number) const {
+    const double end = lanes_[lane][static_cast<std::size_t>(number)].end;
+    if (task.before_lane >= 0 && end <= task.begin) return;
+    task.begin = end, task.before_lane = static_cast<int>(lane), task.before = number;
+  }
+
+  struct Moment {
+    double at;
+    int lane;
+    std::int64_t number;
+  };
+  /// Seconds since compute last did something are those of the tasks that led here, each beginning with the end of the one before it.
+  void close_gap(Moment m) {
+    while (m.at > compute_end_ && m.lane >= 0) {
+      const Played& p = played(m.lane, m.number);
+      totals_.exposed[static_cast<std::size_t>(lane_of(p))] += m.at - std::max(p.begin, compute_end_);
+      m = {p.begin, p.before_lane, p.before};
+    }
+  }
+  Moment latest() const {
+    Moment m{0, -1, 0};
+    for (std::size_t l = 0; l < lane_count; ++l)
+      if (!lanes_[l].empty() && (m.lane < 0 || lanes_[l].back().end > m.at))
+        m = {lanes_[l].back().end, static_cast<int>(l), static_cast<std::int64_t>(lanes_[l].size()) - 1};
+    return m;
+  }
+
+  std::vector<CriticalTasks> critical_path() const {
+    std::map<std::pair<std::string, Lane>, CriticalTasks> kinds;
+    for (Moment m = latest(); m.lane >= 0;) {
+      const Played& p = played(m.lane, m.number);
+      const Task& task = task_of(p);
+      CriticalTasks& kind = kinds[{kind_of_name(task.name), task.lane}];
+      kind.count += p.counts_for;
+      kind.seconds += static_cast<double>(p.counts_for) * (p.end - p.begin);
+      m = {p.begin, p.before_lane, p.before};
+    }
+    std::vector<CriticalTasks> path;
+    for (auto& [name, kind] : kinds) {
+      kind.name = name.first, kind.lane = name.second;
+      path.push_back(kind);
+    }
+    std::stable_sort(path.begin(), path.end(), [](const CriticalTasks& a, const CriticalTasks& b) { return a.seconds > b.seconds; });
+    return path;
+  }
+
+  const Played& played(int lane, std::int64_t number) const {
+    return lanes_[static_cast<std::size_t>(lane)][static_cast<std::size_t>(number)];
+  }
+  const Task& task_of(const Played& p) const {
+    return schedule_.sections[static_cast<std::size_t>(p.section)].tasks[static_cast<std::size_t>(p.task)];
+  }
+  Lane lane_of(const Played& p) const { return task_of(p).lane; }
+  Totals totals_now() const {
+    Totals now = totals_;
+    now.seconds = ends_;
+    return now;
+  }
+
+  const Schedule& schedule_;
+  const TaskSeconds& seconds_;
+  const SimulationOptions& options_;
+  std::array<std::vector<Played>, lane_count> lanes_;  ///< by queue: where lanes are not side by side, all are on the first
+  Totals totals_, skipped_;
+  double ends_ = 0, compute_end_ = 0;
+  std::int64_t counts_for_ = 1, left_out_ = 0;
+  Timeline timeline_;
+};
+
+}  // namespace
+
+Simulation simulate(const Schedule& schedule, const OrderedProgram& program, const TaskSeconds& seconds, const SimulationOptions& options) {
+  TESSERA_REQUIRE(seconds.size() == schedule.sections.size(), "times of {} sections for a schedule of {}", seconds.size(),
+                  schedule.sections.size());
+  Player player(schedule, seconds, options);
+  for (const OrderedPhase& phase : program) player.play(phase);
+  return player.finish();
+}
+
+}  // namespace tessera

@@ -1,0 +1,43 @@
+// A program played through with known times of its tasks: when each begins and ends, what compute waits for, what the step's length rests
+// on. A pure function; its waits are those that executors wait for.
+#pragma once
+#include "schedule/plan/order.hpp"
+#include "schedule/trace/timeline.hpp"
+
+namespace tessera {
+
+/// Seconds of each task, by section and task.
+using TaskSeconds = std::vector<std::vector<double>>;
+
+struct SimulationOptions {
+  bool lanes_side_by_side = true;  ///< else one thread runs all tasks in the order of the list
+  bool timeline = false;           ///< every task's begin and end is kept
+  /// Of a section that repeats more often, so many repetitions are played, and one in their middle counts for the others.
+  std::int64_t most_repetitions = 256;
+};
+
+/// Tasks of one kind on the critical path: their names, with the numbers of layers as "*".
+struct CriticalTasks {
+  std::string name;
+  Lane lane = Lane::compute;
+  std::int64_t count = 0;
+  double seconds = 0;
+};
+
+struct Simulation {
+  double seconds = 0;
+  std::array<std::int64_t, lane_count> tasks{};
+  std::array<double, lane_count> busy{};
+  /// Seconds in which compute waited and a task of this lane was what it waited for. Compute's busy time and these make up the whole.
+  std::array<double, lane_count> exposed{};
+  std::vector<CriticalTasks> critical;  ///< what the length rests on, longest first; their seconds make up the whole
+  Timeline timeline;                    ///< where asked for; without repetitions that were not played
+  std::int64_t left_out = 0;            ///< repetitions of sections that were not played
+
+  double share(double part) const { return seconds > 0 ? part / seconds : 0; }
+};
+
+Simulation simulate(const Schedule& schedule, const OrderedProgram& program, const TaskSeconds& seconds,
+                    const SimulationOptions& options = {});
+
+}  // namespace tessera

@@ -1,0 +1,174 @@
+#include "schedule/simulate/task_seconds.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <set>
+
+#include "base/check.hpp"
+
+namespace tessera {
+namespace {
+
+[[noreturn]] void lacking(const MachineProfile& machine, const std::string& section, const std::string& why) {
+  fail(ExitCode::usage, "the machine profile \"{}\" has no [{}], and {}: add it", machine.name, section, why);
+}
+
+/// Steps of a tree over so many.
+double levels(int members) { return std::ceil(std::log2(static_cast<double>(members))); }
+
+class Estimator {
+ public:
+  Estimator(const Schedule& schedule, const MachineProfile& machine, const Placement& placement)
+      : schedule_(schedule),
+        machine_(machine),
+        placement_(placement),
+        rates_(machine.rates(schedule.shape.dtype)),
+        sharing_(std::min(placement.ranks_per_node, placement.ranks())) {
+    if (!rates_.given()) lacking(machine, fmt::format("gemm.{}", name_of(schedule.shape.dtype)), "the deck computes in that type");
+    for (const SegmentPass& pass : schedule.passes) passes_.push_back(seconds_of(pass));
+  }
+
+  double operator()(const Task& task) {
+    task_ = &task;
+    return machine_.task_overhead + std::visit(*this, task.op);
+  }
+
+  double operator()(const RunPass& op) { return passes_[static_cast<std::size_t>(op.pass)] + cleared_tables(op); }
+  double operator()(const Collective& op) {
+    auto [group, fresh] = groups_.try_emplace(op.axes);
+    if (fresh) group->second = group_of(placement_.mesh, op.axes, 0);
+    if (group->second.size == 1) return 0;
+    const double bytes = task_->bytes_moved > 0 ? task_->bytes_moved : 2.0 * static_cast<double>(task_->uses.front().bytes);
+    return collective_seconds(op.kind, bytes, group->second, placement_.ranks_per_node, machine_);
+  }
+  double operator()(const AccumulateFixed& op) { return over_memory("accumulate", 20.0 * static_cast<double>(op.count)); }
+  double operator()(const SumSquares&) { return over_memory("sum_of_squares", static_cast<double>(task_->uses.front().bytes)); }
+  /// Master and moments are read and written, the gradient is read and a copy written.
+  double operator()(const OptimizerStep&) {
+    double bytes = 0;
+    for (std::size_t use = 0; use < task_->uses.size(); ++use)
+      if (use != 4) bytes += traffic_of(task_->uses[use]);  // 4: a few scalars
+    return over_memory("adamw", bytes);
+  }
+  /// Between tiers, or inside one.
+  double operator()(const Copy&) {
+    const Tier to = tier_of(0), from = tier_of(1);
+    const double bytes = static_cast<double>(task_->uses.front().bytes);
+    if (to == Tier::nvme || from == Tier::nvme) return disk(to == Tier::nvme, bytes);
+    if ((to == Tier::device) == (from == Tier::device)) return over_memory("stream", 2 * bytes);
+    if (machine_.transfer.up <= 0) lacking(machine_, "transfer", fmt::format("`{}` copies between a device and its host", task_->name));
+    return machine_.transfer.latency + bytes / (to == Tier::device ? machine_.transfer.up : machine_.transfer.down);
+  }
+  /// All others pass over what they touch once.
+  template <class Other>
+  double operator()(const Other&) {
+    double bytes = 0;
+    for (const Use& use : task_->uses) bytes += traffic_of(use);
+    return over_memory("stream", bytes);
+  }
+
+ private:
+  static double traffic_of(const Use& use) { return static_cast<double>(use.bytes) * (use.access == Access::add ? 2 : 1); }
+  Tier tier_of(std::size_t use) const { return schedule_.buffers[static_cast<std::size_t>(task_->uses[use].buffer)].tier; }
+
+  double kernel_seconds(std::string_view kernel, double bytes) const {
+    auto grid = rates_.kernels.find(kernel);
+    if (grid == rates_.kernels.end()) grid = rates_.kernels.find("stream");
+    return std::max(machine_.least_call, bytes * grid->second.seconds_per_unit({bytes}));
+  }
+
+  /// By kernels, or on a lane of the host by the cores that the ranks of a node share.
+  double over_memory(std::string_view kernel, double bytes) const {
+    if (!info_of(task_->lane).on_host) return kernel_seconds(kernel, bytes);
+    if (machine_.host.adamw <= 0) lacking(machine_, "host", fmt::format("`{}` runs on the host's cores", task_->name));
+    return bytes * sharing_ / (kernel == "adamw" ? machine_.host.adamw : machine_.host.stream);
+  }
+
+  double disk(bool writes, double bytes) const {
+    if (machine_.disk.read <= 0) lacking(machine_, "disk", fmt::format("`{}` moves bytes to or from disks", task_->name));
+    return machine_.disk.latency + bytes * sharing_ / (writes ? machine_.disk.write : machine_.disk.read);
+  }
+
+  double seconds_of(const SegmentPass& pass) const {
+    const Segment& segment = schedule_.segments[static_cast<std::size_t>(pass.segment)];
+    double seconds = 0;
+    for (const CallRef& ref : pass.calls) seconds += seconds_of(call_of(segment, ref));
+    return seconds;
+  }
+
+  double seconds_of(const Call& call) const {
+    if (const auto* memory = std::get_if<MemoryWork>(&call.work)) return kernel_seconds(call.kernel(), memory->bytes);
+    return std::max(machine_.least_call, call.flops * seconds_per_flop(call.work));
+  }
+
+  double seconds_per_flop(const Work& work) const {
+    const auto number = [](std::int64_t n) { return static_cast<double>(n); };
+    if (const auto* attention = std::get_if<AttentionWork>(&work))
+      return (attention->backward ? rates_.attention_backward : rates_.attention_forward)
+          .seconds_per_unit({number(attention->tokens), number(attention->head_dim)});
+    const auto& p = std::get<ProductWork>(work);
+    const RateGrid* grids[] = {&rates_.forward, &rates_.input_gradient, &rates_.weight_gradient};
+    return grids[static_cast<std::size_t>(p.product)]->seconds_per_unit({number(p.tokens), number(p.outputs), number(p.inputs)});
+  }
+
+  /// The gradient of an embedding starts its sum with zeros, a table of them.
+  double cleared_tables(const RunPass& op) const {
+    const SegmentPass& pass = schedule_.passes[static_cast<std::size_t>(op.pass)];
+    const Segment& segment = schedule_.segments[static_cast<std::size_t>(pass.segment)];
+    double seconds = 0;
+    for (const CallRef& ref : pass.calls) {
+      const Call& call = call_of(segment, ref);
+      if (call.kernel() != "embedding_backward") continue;
+      for (std::size_t o = 0; o < pass.operands.size(); ++o)
+        if (segment.at(pass.operands[o].value).kind == ValueKind::weight_gradient && task_->uses[o].access == Access::write)
+          seconds += kernel_seconds("stream", static_cast<double>(task_->uses[o].bytes));
+    }
+    return seconds;
+  }
+
+  const Schedule& schedule_;
+  const MachineProfile& machine_;
+  const Placement& placement_;
+  const ComputeRates& rates_;
+  int sharing_;  ///< ranks of a node
+  std::vector<double> passes_;
+  std::map<Axes, Group> groups_;
+  const Task* task_ = nullptr;
+};
+
+}  // namespace
+
+double collective_seconds(CollectiveKind kind, double bytes, const Group& group, int ranks_per_node, const MachineProfile& machine) {
+  std::set<int> places;
+  for (const int rank : group.world) places.insert(rank / ranks_per_node);
+  const int nodes = static_cast<int>(places.size()), members = static_cast<int>(ceil_div(group.size, nodes));
+  const bool tree = kind == CollectiveKind::all_reduce;
+  double latency = 0, seconds = 0;
+  if (members > 1) {
+    if (machine.node.all_gather <= 0) lacking(machine, "collectives.node", "ranks of a node meet");
+    latency += machine.node.latency * (tree ? 2 * levels(members) : members - 1);
+    const double rates[] = {machine.node.all_gather, machine.node.reduce_scatter, machine.node.all_reduce};
+    seconds = bytes / rates[static_cast<std::size_t>(kind)];
+  }
+  if (nodes > 1) {
+    if (machine.network.bandwidth <= 0) lacking(machine, "collectives.network", fmt::format("{} ranks are on {} nodes", group.size, nodes));
+    latency += machine.network.latency * (tree ? 2 * levels(nodes) : nodes - 1);
+    // Of all that a rank ends with, what lies on other nodes enters each node once for each group that has members there.
+    const double all = bytes * group.size / (group.size - 1), groups = static_cast<double>(ranks_per_node) / members;
+    seconds = std::max(seconds, all * (nodes - 1) / nodes * groups / machine.network.bandwidth);
+  }
+  return latency + seconds;
+}
+
+std::vector<std::vector<double>> task_seconds(const Schedule& schedule, const MachineProfile& machine, const Placement& placement) {
+  Estimator estimator(schedule, machine, placement);
+  std::vector<std::vector<double>> seconds;
+  for (const Section& section : schedule.sections) {
+    auto& of_section = seconds.emplace_back();
+    for (const Task& task : section.tasks) of_section.push_back(estimator(task));
+  }
+  return seconds;
+}
+
+}  // namespace tessera
