@@ -1,0 +1,123 @@
+// Where an imported deck's [model] comes from: a name, another deck, a config.json.
+#include "deck/import/model_source.hpp"
+
+#include <gtest/gtest.h>
+
+#include "../scratch.hpp"
+#include "small_deck.hpp"
+
+namespace tessera {
+namespace {
+
+std::string text_of(const std::vector<Fault>& faults) { return faults_of({{}, faults, {}}); }
+
+/// Weights of a model whose embedding is counted once where it is tied.
+std::int64_t parameters(const ModelKeys& m) {
+  const std::int64_t attention =
+      m.width * m.head_dim * 2 * (m.heads + m.kv_heads) + (m.qkv_bias ? m.head_dim * (m.heads + 2 * m.kv_heads) : 0);
+  const std::int64_t layer = attention + 3 * m.width * m.ff_width + 2 * m.width + (m.qk_norm ? 2 * m.head_dim : 0);
+  return m.layers * layer + (m.tied ? 1 : 2) * m.vocab * m.width + m.width;
+}
+
+// The numbers of parameters are those that the models' cards give.
+TEST(ModelSource, PresetsHaveTheirCardsParameters) {
+  for (const auto& [name, count] : std::vector<std::pair<std::string, std::int64_t>>{{"llama2-7b", 6738415616},
+                                                                                     {"llama2-13b", 13015864320},
+                                                                                     {"llama2-70b", 68976648192},
+                                                                                     {"llama3-8b", 8030261248},
+                                                                                     {"llama3-70b", 70553706496},
+                                                                                     {"llama3.1-405b", 405853388800},
+                                                                                     {"llama3.2-1b", 1235814400},
+                                                                                     {"llama3.2-3b", 3212749824},
+                                                                                     {"mistral-7b", 7248023552},
+                                                                                     {"qwen2.5-0.5b", 494032768},
+                                                                                     {"qwen2.5-7b", 7615616512},
+                                                                                     {"qwen2.5-72b", 72706203648},
+                                                                                     {"qwen3-0.6b", 596049920},
+                                                                                     {"qwen3-8b", 8190735360},
+                                                                                     {"qwen3-32b", 32762123264}}) {
+    std::vector<Fault> faults;
+    const ModelSource source = read_model(name, faults);
+    EXPECT_EQ(text_of(faults), "") << name;
+    EXPECT_EQ(parameters(source.model), count) << name;
+  }
+}
+
+TEST(ModelSource, AWrongNameListsTheKnownOnes) {
+  std::vector<Fault> faults;
+  EXPECT_EQ(read_model("lama3-8b", faults).model.layers, 0);
+  ASSERT_EQ(faults.size(), 1u);
+  EXPECT_TRUE(faults[0].str().starts_with("--model: \"lama3-8b\" is not a known model; did you mean llama3-8b? They are llama2-7b, "))
+      << faults[0].str();
+}
+
+TEST(ModelSource, ADeckGivesItsModelAlone) {
+  const test::Scratch scratch;
+  const std::string path = scratch / "only_model.toml";
+  test::spill(path, "[model]\nlayers = 3\nwidth = 96\nheads = 6\nff_width = 128\nvocab = 257\ntied = true\n");
+  std::vector<Fault> faults;
+  const ModelSource source = read_model(path, faults);
+  EXPECT_EQ(text_of(faults), "") << "a deck may lack all but its model";
+  EXPECT_EQ(source.model.layers, 3);
+  EXPECT_EQ(source.model.head_dim, 16);
+  EXPECT_TRUE(source.model.tied);
+  test::spill(path, "[model]\nlayers = 3\nwidth = \"wide\"\nheads = 6\nff_width = 128\n");
+  read_model(path, faults);
+  ASSERT_EQ(faults.size(), 2u) << text_of(faults);
+  EXPECT_EQ(faults[0].key, "model.width");
+  EXPECT_EQ(faults[1].key, "model.vocab");
+}
+
+constexpr const char* llama31 = R"({
+  "architectures": ["LlamaForCausalLM"], "model_type": "llama", "attention_bias": false, "hidden_act": "silu",
+  "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8,
+  "max_position_embeddings": 131072, "rms_norm_eps": 1e-05, "rope_theta": 500000.0, "tie_word_embeddings": false, "vocab_size": 128256,
+  "rope_scaling": {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192, "rope_type": "llama3"}
+})";
+
+TEST(ModelSource, ReadsConfigurationsOfHuggingFace) {
+  std::vector<Fault> faults;
+  const ModelSource llama = read_huggingface_config(llama31, "config.json", faults);
+  const ModelSource preset = read_model("llama3.1-8b", faults);
+  EXPECT_EQ(text_of(faults), "");
+  EXPECT_EQ(llama.model, preset.model);
+  EXPECT_EQ(llama.context, 131072);
+  // Version 5 of transformers writes the rotation elsewhere.
+  const ModelSource qwen = read_huggingface_config(
+      R"({"model_type": "qwen3", "hidden_size": 1024, "intermediate_size": 3072, "num_hidden_layers": 28, "num_attention_heads": 16,
+          "num_key_value_heads": 8, "head_dim": 128, "rms_norm_eps": 1e-6, "tie_word_embeddings": true, "vocab_size": 151936,
+          "use_sliding_window": false, "sliding_window": null, "rope_parameters": {"rope_type": "default", "rope_theta": 1000000}})",
+      "config.json", faults);
+  EXPECT_EQ(text_of(faults), "");
+  EXPECT_EQ(qwen.model, read_model("qwen3-0.6b", faults).model);
+}
+
+TEST(ModelSource, RefusesWhatADeckCannotSay) {
+  std::vector<Fault> faults;
+  read_huggingface_config("{\"model_type\": \"gpt2\"}", "config.json", faults);
+  EXPECT_EQ(text_of(faults),
+            "config.json:1:16: model_type: \"gpt2\" is not a model that a deck can say; llama, mistral, qwen2 and qwen3 are\n");
+  faults.clear();
+  read_huggingface_config(
+      "{\"model_type\": \"mistral\", \"hidden_size\": \"wide\",\n \"intermediate_size\": 1, \"num_hidden_layers\": 1, "
+      "\"num_attention_heads\": 1,\n"
+      " \"sliding_window\": 4096, \"hidden_act\": \"gelu\", \"mlp_bias\": true, \"attention_bias\": true,\n"
+      " \"rope_scaling\": {\"type\": \"yarn\"}}",
+      "config.json", faults);
+  EXPECT_EQ(text_of(faults),
+            "config.json:1:42: hidden_size: expected an integer, got \"wide\"\n"
+            "config.json: vocab_size: is missing\n"
+            "config.json:4:27: type: \"yarn\" is not in this version; \"llama3\" and \"default\" are\n"
+            "config.json:3:40: hidden_act: \"gelu\" is not in this version; the feed-forward block is SwiGLU (\"silu\")\n"
+            "config.json:3:84: attention_bias: a bias on the attention's output is not in this version\n"
+            "config.json:3:60: mlp_bias: biases in the feed-forward block are not in this version\n"
+            "config.json:3:20: sliding_window: attention over a window is not in this version; where no sequence is longer than it, set it "
+            "to null\n");
+  faults.clear();
+  read_model("no/such/config.json", faults);
+  ASSERT_EQ(faults.size(), 1u);
+  EXPECT_NE(faults[0].message.find("No such file"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace tessera
