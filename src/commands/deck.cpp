@@ -1,4 +1,4 @@
-// tessera deck check | print | reference
+// tessera deck check | print | reference | import
 #include "deck/deck.hpp"
 
 #include <cstdio>
@@ -8,6 +8,8 @@
 #include "base/check.hpp"
 #include "base/log.hpp"
 #include "commands/commands.hpp"
+#include "deck/import/import.hpp"
+#include "deck/import/model_source.hpp"
 #include "deck/value.hpp"
 #include "model/recompute.hpp"
 
@@ -82,6 +84,44 @@ int check(const DeckOptions& o) {
   return 0;
 }
 
+int import_configuration(const ImportRequest& request) {
+  if (request.path.empty())
+    fail(ExitCode::usage, "name DeepSpeed's JSON file, for example ds_config.json\n  try: tessera deck import --help");
+  if (request.model.empty())
+    fail(ExitCode::usage,
+         "a configuration of DeepSpeed does not hold the model: add --model, one of {}; or a deck (FILE.toml), or a config.json",
+         known_models());
+  const ImportedDeck imported = import_deepspeed(request);
+  if (imported.faults.empty()) return fmt::print("{}", imported.text), 0;
+  std::string all = fmt::format("{} makes no deck, for {}:", request.path,
+                                imported.faults.size() == 1 ? "a fault" : fmt::format("{} faults", imported.faults.size()));
+  for (const Fault& f : imported.faults) all += "\n  " + f.str();
+  throw Error(ExitCode::usage, all);
+}
+
+void add_import(CLI::App& deck, Chosen& chosen) {
+  struct Options {
+    ImportRequest request;
+    bool keys = false;
+  };
+  auto options = std::make_shared<Options>();
+  CLI::App* app = deck.add_subcommand("import", "Print the deck that a DeepSpeed configuration makes, or every fault of it");
+  app->add_option("FILE", options->request.path, "DeepSpeed's JSON, with comments and \"auto\"");
+  app->add_option("key=value", options->request.overrides, "Keys of the deck that the configuration does not hold, or holds otherwise");
+  app->add_option(
+      "--model", options->request.model,
+      fmt::format("{}; or a deck (FILE.toml), whose [model] is taken; or the config.json of a model on Hugging Face", known_models()));
+  app->add_option("--ranks", options->request.ranks, "Ranks of the launch, where the global batch does not follow without them")
+      ->check(CLI::Range(1, 10000000));
+  app->add_flag("--keys", options->keys, "Print the table of DeepSpeed's keys and of what becomes of each");
+  app->footer(
+      "Example:\n  tessera deck import ds_config.json --model llama3-8b --ranks 8 data.train=data/train.h5 > mine.toml\n  tessera plan "
+      "mine.toml --ranks 8");
+  app->callback([options, &chosen] {
+    chosen = [options] { return options->keys ? fmt::print("{}", deepspeed_reference()), 0 : import_configuration(options->request); };
+  });
+}
+
 CLI::App* add_reader(CLI::App& deck, const char* name, const char* what, const char* example, const std::shared_ptr<DeckOptions>& o) {
   CLI::App* app = deck.add_subcommand(name, what);
   app->add_option("DECK", o->path, "TOML file")->required();
@@ -94,7 +134,8 @@ CLI::App* add_reader(CLI::App& deck, const char* name, const char* what, const c
 }  // namespace
 
 void add_deck(CLI::App& app, Chosen& chosen) {
-  CLI::App* deck = app.add_subcommand("deck", "Check or print a deck, or print the reference of all keys");
+  CLI::App* deck =
+      app.add_subcommand("deck", "Check or print a deck, make one of a DeepSpeed configuration, or print the reference of all keys");
   deck->require_subcommand(1);
   deck->footer("Example:\n  tessera deck check inputs/quickstart.toml --ranks 2");
   auto options = std::make_shared<DeckOptions>();
@@ -112,6 +153,8 @@ void add_deck(CLI::App& app, Chosen& chosen) {
       return 0;
     };
   });
+
+  add_import(*deck, chosen);
 
   CLI::App* reference = deck->add_subcommand("reference", "Print the table of all keys as Markdown");
   reference->footer("Example:\n  tessera deck reference > docs/deck.md");

@@ -217,6 +217,12 @@ ParsedDeck parse_deck(const std::string& path, const std::vector<std::string>& o
     parsed.faults.push_back({path, 0, 0, "", why});
     return parsed;
   }
+  if (path.ends_with(".json")) {
+    ParsedDeck parsed;
+    parsed.faults.push_back(
+        {path, 0, 0, "", "a deck is TOML; `tessera deck import FILE --model NAME` makes one of a DeepSpeed configuration"});
+    return parsed;
+  }
   return parse_deck_text(text, path, overrides, ranks);
 }
 

@@ -65,6 +65,34 @@ def decks_that_are_no_decks(folder):
     check("a deck that is not UTF-8", ["plan", at + "/latin.toml"], USAGE, ["latin.toml:"])
 
 
+def configurations_that_are_none(folder):
+    at = folder.path
+
+    def refused(what, path, words, model="llama3-8b"):
+        check(what, ["deck", "import", path, "--model", model, "--ranks", "2"], USAGE, words)
+
+    def of_bytes(name, content):
+        with open(f"{at}/{name}", "wb") as file:
+            file.write(content)
+        return f"{at}/{name}"
+
+    refused("a pipe as a configuration", at + "/pipe.toml", ["pipe.toml", "this is a pipe"])
+    refused("a folder as a configuration", at, [at, "this is a folder"])
+    refused("a configuration of a tebibyte", at + "/large.toml", ["large.toml", "larger than 1.00 MiB"])
+    refused("a configuration of nothing", of_bytes("empty.json", b""), ["empty.json:1:1"])
+    refused("a configuration of brackets", of_bytes("deep.json", b'{"a":' * 100000), ["deep.json:1:", "brackets"])
+    refused("a NUL in a configuration", of_bytes("nul.json", b'{"train_batch_size": 1\0}'), ["nul.json:1:"])
+    refused("a configuration that is not UTF-8", of_bytes("latin.json", b'{"train_batch_size\xff": 1}'), ["latin.json:1:"])
+    refused("a comment without end", of_bytes("comment.json", b'{ /* "train_batch_size": 1 }'), ["comment.json:1:3"])
+    refused("a key without end", of_bytes("key.json", b'{"' + b"k" * 100000 + b'": 1}'), ["key.json:1:2", "is not a key"])
+    refused("a batch of 10^300", of_bytes("batch.json", b'{"train_batch_size": 1e300}'), ["batch.json:1:22", "whole number"])
+    whole = of_bytes("whole.json", b'{"train_batch_size": 4}')
+    refused("a pipe as a model", whole, ["this is a pipe"], model=at + "/pipe.toml")
+    refused("a deck without a model", whole, ["model.layers"], model=write(at + "/none.toml", "[run]\nsteps = 1\n"))
+    refused("a model of another kind", whole, ["gpt2"], model=of_bytes("config.json", b'{"model_type": "gpt2"}'))
+    refused("a model whose name has no end", whole, ["is not a known model"], model="m" * 100000)
+
+
 def numbers_of_decks(folder):
     def plan(what, words, **keys):
         check(what, ["plan", folder.deck, *runs.overrides(keys)], USAGE, words)
@@ -152,6 +180,7 @@ def main():
             print(run.stdout)
             return 1
         decks_that_are_no_decks(folder)
+        configurations_that_are_none(folder)
         numbers_of_decks(folder)
         numbers_of_commands(folder, step)
         checkpoints_that_are_none(folder, step)

@@ -1,0 +1,220 @@
+// The table of DeepSpeed's keys, second half: what stands around a step. Monitors, checkpoints, axes, tuning.
+#include "deck/import/rows.hpp"
+
+namespace tessera {
+namespace {
+
+using namespace rows;
+
+constexpr std::string_view metrics =
+    "metrics.jsonl in the run's folder holds every step, and scripts/plot_run draws it; nothing is sent anywhere";
+constexpr std::string_view traffic = "`tessera plan` counts what collectives move, and `run.trace_step` = N times each of them in step N";
+constexpr std::string_view flops = "`tessera plan` counts a step's FLOPs, and every line of the log has the MFU";
+constexpr std::string_view how_saved = "how a checkpoint is written is its format's affair (docs/checkpoint_format.md)";
+constexpr std::string_view tensor_cut = "it tells DeepSpeed where to cut a model that it does not know; here the model is the deck's";
+constexpr std::string_view compiled = "a step is a schedule that is made before the run, with every collective and every byte in its place";
+
+/// A section all of whose keys have its outcome.
+std::vector<DeepSpeedKey> section_of(const DeepSpeedKey& row, std::vector<std::pair<std::string_view, DeepSpeedType>> parts) {
+  std::vector<DeepSpeedKey> keys = {row};
+  for (const auto& [name, type] : parts) keys.push_back(part(name, type));
+  return keys;
+}
+
+std::vector<DeepSpeedKey> monitor_keys() {
+  std::vector<DeepSpeedKey> all;
+  const auto add = [&](const std::vector<DeepSpeedKey>& keys) { all.insert(all.end(), keys.begin(), keys.end()); };
+  add(section_of(unneeded("tensorboard", section, metrics),
+                 {{"tensorboard.enabled", boolean}, {"tensorboard.output_path", text}, {"tensorboard.job_name", text}}));
+  add(section_of(unneeded("csv_monitor", section, metrics),
+                 {{"csv_monitor.enabled", boolean}, {"csv_monitor.output_path", text}, {"csv_monitor.job_name", text}}));
+  add(section_of(unneeded("wandb", section, metrics),
+                 {{"wandb.enabled", boolean}, {"wandb.group", text}, {"wandb.team", text}, {"wandb.project", text}}));
+  add(section_of(unneeded("comet", section, metrics), {{"comet.enabled", boolean},
+                                                       {"comet.samples_log_interval", integer},
+                                                       {"comet.project", text},
+                                                       {"comet.workspace", text},
+                                                       {"comet.api_key", text},
+                                                       {"comet.experiment_name", text},
+                                                       {"comet.experiment_key", text},
+                                                       {"comet.online", boolean},
+                                                       {"comet.mode", text}}));
+  add(section_of(unneeded("comms_logger", section, traffic), {{"comms_logger.enabled", boolean},
+                                                              {"comms_logger.prof_all", boolean},
+                                                              {"comms_logger.prof_ops", list},
+                                                              {"comms_logger.verbose", boolean},
+                                                              {"comms_logger.debug", boolean}}));
+  add(section_of(unneeded("flops_profiler", section, flops), {{"flops_profiler.enabled", boolean},
+                                                              {"flops_profiler.recompute_fwd_factor", real},
+                                                              {"flops_profiler.profile_step", integer},
+                                                              {"flops_profiler.module_depth", integer},
+                                                              {"flops_profiler.top_modules", integer},
+                                                              {"flops_profiler.detailed", boolean},
+                                                              {"flops_profiler.output_file", text}}));
+  return all;
+}
+
+std::vector<DeepSpeedKey> checkpoint_keys() {
+  std::vector<DeepSpeedKey> all = {
+      unneeded("checkpoint.tag_validation", text, "all ranks agree on a step before they save it"),
+      unneeded("checkpoint.load_universal", boolean, "every checkpoint resumes on any number of ranks, at any stage"),
+      with_auto(
+          refused("checkpoint.use_node_local_storage", boolean, "false",
+                  "a checkpoint is one folder that all ranks write, on a file system that all nodes see (run.output_dir); leave it out"),
+          "false", "the Trainer's save_on_each_node"),
+      unneeded("checkpoint.parallel_write.pipeline_stage", boolean, "every rank writes what it keeps"),
+      unneeded("checkpoint.checkpoint_serialization", boolean, how_saved),
+  };
+  const auto add = [&](const std::vector<DeepSpeedKey>& keys) { all.insert(all.end(), keys.begin(), keys.end()); };
+  add(section_of(unneeded("checkpoint.writer", section, how_saved), {{"checkpoint.writer.type", text},
+                                                                     {"checkpoint.writer.decoupled", boolean},
+                                                                     {"checkpoint.writer.io_buffer_size", integer},
+                                                                     {"checkpoint.writer.io_buffer_double", boolean},
+                                                                     {"checkpoint.writer.show_statistics", boolean},
+                                                                     {"checkpoint.writer.data_parallel", text},
+                                                                     {"checkpoint.writer.io_multiplier", integer}}));
+  add(section_of(unneeded("datastates_ckpt", section, how_saved), {{"datastates_ckpt.host_cache_size", real}}));
+  all.push_back(
+      open(refused("nebula", section, "enabled", "Nebula's service is not used; set enabled to false, and checkpoint.every in the deck")));
+  all.push_back(part("nebula.enabled", boolean));
+  return all;
+}
+
+std::vector<DeepSpeedKey> axis_keys() {
+  std::vector<DeepSpeedKey> all = {
+      with_words(mapped("tensor_parallel.autotp_size", integer, "mesh.tp", "0 is 1: none"), {{"0", "1"}}),
+      mapped("tensor_parallel.tp.tp_size", integer, "mesh.tp"),
+      mapped("tensor_parallel.tp_size", integer, "mesh.tp", "as some guides write it"),
+      unneeded("tensor_parallel.tp.tp_grain_size", integer, tensor_cut),
+      unneeded("tensor_parallel.dtype", text, "the type of computing is `precision.compute`"),
+      unneeded("tensor_parallel.tp_overlap_comm", boolean, "`zero.overlap_comm` is for all collectives"),
+      unneeded("tensor_parallel.partition_config", any, tensor_cut),
+      unneeded("tensor_parallel.preset_model", text, tensor_cut),
+      unneeded("tensor_parallel.injection_policy_tuple", any, tensor_cut),
+      unneeded("tensor_parallel.keep_module_on_host", boolean, tensor_cut),
+      with_auto(mapped("pipeline.stages", integer, "mesh.pp"), "1", "the pipeline module that is passed to DeepSpeed"),
+      mapped("pipeline_parallel.pp_size", integer, "mesh.pp", "as some guides write it"),
+      unneeded("pipeline.partition", text, "layers are alike, so there is one way to share them out"),
+      unneeded("pipeline.seed_layers", boolean, "an initial weight follows from the seed, its tensor's name and its place alone"),
+      together(mapped("pipeline.activation_checkpoint_interval", integer, "activation.every",
+                      "with `activation.recompute` = \"full\"; 0 is none")),
+      unneeded("pipeline.pipe_partitioned", boolean, "it cuts what stages send over tensor-parallel ranks"),
+      unneeded("pipeline.grad_partitioned", boolean, "it cuts what stages send over tensor-parallel ranks"),
+      refused("sequence_parallel_size", integer, "1", "no sequence is split over ranks in this version; set 1 or leave it out"),
+  };
+  const auto experts = section_of(
+      open(refused("expert_parallel", section, "enabled", "experts are not in this version; set enabled to false or leave it out")),
+      {{"expert_parallel.enabled", boolean},
+       {"expert_parallel.autoep_size", integer},
+       {"expert_parallel.expert_tensor_parallel_size", integer},
+       {"expert_parallel.preset_model", text},
+       {"expert_parallel.use_grouped_mm", boolean},
+       {"expert_parallel.top_k", any},
+       {"expert_parallel.score_func", text},
+       {"expert_parallel.score_apply", text},
+       {"expert_parallel.combine_impl", text},
+       {"expert_parallel.routed_scaling_factor", any},
+       {"expert_parallel.route_scale", real},
+       {"expert_parallel.load_balance_coeff", any}});
+  all.insert(all.end(), experts.begin(), experts.end());
+  return all;
+}
+
+std::vector<DeepSpeedKey> compile_keys() {
+  std::vector<DeepSpeedKey> all = {
+      refused("compile.offload_activation", boolean, "false",
+              "activations are kept on their device or made again, not offloaded in this version; leave it out"),
+      refused("compile.offload_opt_states", boolean, "false", "write zero_optimization.offload_optimizer with device cpu instead"),
+      refused("compile.offload_parameters", boolean, "false", "write zero_optimization.offload_param with device cpu instead"),
+  };
+  for (const auto& [name, type] :
+       std::vector<std::pair<std::string_view, DeepSpeedType>>{{"compile.deepcompile", boolean},
+                                                               {"compile.free_activation", boolean},
+                                                               {"compile.free_activation_threshold", integer},
+                                                               {"compile.offload_activation_pin_memory", boolean},
+                                                               {"compile.double_buffer", boolean},
+                                                               {"compile.symmetric_memory", boolean},
+                                                               {"compile.debug_log", boolean},
+                                                               {"compile.sync_before_reduce", boolean},
+                                                               {"compile.sync_after_reduce", boolean},
+                                                               {"compile.sync_before_allgather", boolean},
+                                                               {"compile.sync_after_allgather", boolean},
+                                                               {"compile.keep_int_input_tensors", boolean},
+                                                               {"compile.keep_all_input_tensors", boolean},
+                                                               {"compile.passes", list}})
+    all.push_back(unneeded(name, type, compiled));
+  return all;
+}
+
+std::vector<DeepSpeedKey> tuning_keys() {
+  std::vector<DeepSpeedKey> all;
+  const auto add = [&](const std::vector<DeepSpeedKey>& keys) { all.insert(all.end(), keys.begin(), keys.end()); };
+  add(section_of(refused("elasticity", section, "enabled",
+                         "any number of ranks serves any batch, also after a resume: write train_batch_size and "
+                         "train_micro_batch_size_per_gpu, and set enabled to false"),
+                 {{"elasticity.enabled", boolean},
+                  {"elasticity.max_train_batch_size", integer},
+                  {"elasticity.micro_batch_sizes", list},
+                  {"elasticity.min_gpus", integer},
+                  {"elasticity.max_gpus", integer},
+                  {"elasticity.num_gpus_per_node", integer},
+                  {"elasticity.model_parallel_size", integer},
+                  {"elasticity.min_time", integer},
+                  {"elasticity.prefer_larger_batch", boolean},
+                  {"elasticity.ignore_non_elastic_batch_info", boolean},
+                  {"elasticity.version", real}}));
+  add(section_of(open(refused("autotuning", section, "enabled",
+                              "nothing is tried out: `tessera plan` says what a deck needs before it runs; set enabled to false")),
+                 {{"autotuning.enabled", boolean},
+                  {"autotuning.fast", boolean},
+                  {"autotuning.metric", text},
+                  {"autotuning.start_profile_step", integer},
+                  {"autotuning.end_profile_step", integer},
+                  {"autotuning.tuner_type", text},
+                  {"autotuning.tuner_early_stopping", integer},
+                  {"autotuning.tuner_num_trials", integer},
+                  {"autotuning.max_train_micro_batch_size_per_gpu", integer},
+                  {"autotuning.num_tuning_micro_batch_sizes", integer},
+                  {"autotuning.mp_size", integer},
+                  {"autotuning.overwrite", boolean}}));
+  return all;
+}
+
+std::vector<DeepSpeedKey> feature_keys() {
+  std::vector<DeepSpeedKey> all = section_of(
+      refused("hybrid_engine", section, "enabled",
+              "a run trains, and `tessera generate` reads its checkpoints: nothing alternates between the two; set enabled to false"),
+      {{"hybrid_engine.enabled", boolean},
+       {"hybrid_engine.max_out_tokens", integer},
+       {"hybrid_engine.inference_tp_size", integer},
+       {"hybrid_engine.release_inference_cache", boolean},
+       {"hybrid_engine.pin_parameters", boolean},
+       {"hybrid_engine.tp_gather_partition_size", integer},
+       {"hybrid_engine.enable_cuda_graph", boolean}});
+  const auto add = [&](const std::vector<DeepSpeedKey>& keys) { all.insert(all.end(), keys.begin(), keys.end()); };
+  add(section_of(
+      refused("progressive_layer_drop", section, "enabled", "layers are not dropped in this version; set enabled to false or leave it out"),
+      {{"progressive_layer_drop.enabled", boolean}, {"progressive_layer_drop.theta", real}, {"progressive_layer_drop.gamma", real}}));
+  add({
+      open(refused("eigenvalue", section, "enabled",
+                   "it serves quantized training, which is not in this version; set enabled to false or leave it out")),
+      open(refused("sparse_attention", section, "", "attention is causal and dense in this version; leave it out")),
+      open(refused("data_efficiency", section, "enabled", "samples come in one random order, whole; set enabled to false or leave it out")),
+      open(refused("curriculum_learning", section, "enabled",
+                   "every sequence has batch.sequence_length tokens from the first step on; set enabled to false or leave it out")),
+      open(refused("compression_training", section, "", "pruned and quantized training is not in this version; leave it out")),
+      open(refused("weight_quantization", section, "", "quantized training is not in this version; leave it out")),
+  });
+  return all;
+}
+
+}  // namespace
+
+std::vector<DeepSpeedKey> deepspeed_other_keys() {
+  std::vector<DeepSpeedKey> all;
+  for (const auto& some : {monitor_keys(), checkpoint_keys(), axis_keys(), compile_keys(), tuning_keys(), feature_keys()})
+    all.insert(all.end(), some.begin(), some.end());
+  return all;
+}
+
+}  // namespace tessera

@@ -1,0 +1,303 @@
+// THE table of DeepSpeed's keys, first half: batch, precision, ZeRO, offload, activations, optimizer, scheduler.
+#include "deck/import/rows.hpp"
+
+namespace tessera {
+namespace {
+
+constexpr std::string_view scaled =
+    "the loss is scaled by 1 / (tokens of the global batch), and its gradients are summed in fp32 or exactly: nothing is divided before or "
+    "after";
+constexpr std::string_view by_unit = "parameters are gathered by unit (embedding, a layer, the head), each in buckets";
+constexpr std::string_view whole_weights =
+    "every checkpoint opens as whole weights, and `tessera consolidate` writes them as safetensors in bf16 or fp32";
+constexpr std::string_view masters = "master weights and moments are fp32 in this version; leave it out";
+constexpr std::string_view no_disk = "it is for device nvme, which is refused in this version: what is offloaded lies in the host's memory";
+constexpr std::string_view host_adam = "an offloaded optimizer always runs as Tessera's own kernel on host cores";
+constexpr std::string_view one_schedule = "it makes DeepSpeed's hooks faster or safer; here a step is a schedule made before the run";
+
+const std::vector<std::pair<std::string_view, std::string_view>> dtype_words = {
+    {"float32", "fp32"},        {"float", "fp32"}, {"torch.float32", "fp32"}, {"bfloat16", "bf16"},
+    {"torch.bfloat16", "bf16"}, {"bfp16", "bf16"}, {"float16", "fp16"},       {"torch.float16", "fp16"}};
+const std::vector<std::pair<std::string_view, std::string_view>> device_words = {{"cpu", "host"}};
+
+using namespace rows;
+
+std::vector<DeepSpeedKey> batch_keys() {
+  return {
+      together(with_auto(mapped("train_batch_size", integer, "batch.global", "sequences; the product of the next two and the ranks"),
+                         "that product", "the Trainer")),
+      together(with_auto(mapped("train_micro_batch_size_per_gpu", integer, "batch.micro", "sequences"), "8",
+                         "the Trainer's per_device_train_batch_size")),
+      together(with_auto(mapped("gradient_accumulation_steps", integer, "batch.global",
+                                "micro-batches of a rank are batch.global / (batch.micro x ranks), rounded up"),
+                         "1", "the Trainer's gradient_accumulation_steps")),
+      refused("managed_gradient_accumulation", boolean, "true", "a step is always that of the whole batch; leave it out"),
+      with_auto(mapped("gradient_clipping", real, "optimizer.gradient_clipping"), "1.0", "the Trainer's max_grad_norm"),
+      unneeded("prescale_gradients", boolean, scaled),
+      unneeded("gradient_predivide_factor", real, scaled),
+      refused("gradient_allreduce_op", text, "mean", "gradients are those of the mean over the global batch; leave it out"),
+      with_words(mapped("communication_data_type", text, "precision.gradients", "sums are reduced in the type that they are kept in"),
+                 dtype_words),
+      unneeded("seq_parallel_communication_data_type", text, "no sequence is split over ranks in this version"),
+      refused("sparse_gradients", boolean, "false", "the embedding's gradient is dense; leave it out"),
+      unneeded("disable_allgather", boolean, "updated parameters are always gathered, in buckets of zero.allgather_bucket_size"),
+      mapped("steps_per_print", integer, "run.log_every"),
+      unneeded("wall_clock_breakdown", boolean, "`run.trace_step` = N times every task of step N on every rank"),
+      unneeded("memory_breakdown", boolean, "`tessera plan` lists a rank's memory by tier and category before the run"),
+      unneeded("dump_state", boolean, "`tessera deck print` shows every key with its value"),
+      unneeded("dataloader_drop_last", boolean, "every batch is whole: the next epoch follows within it"),
+      unneeded("zero_allow_untested_optimizer", boolean, "`optimizer.type` lists the optimizers, and all of them work with every stage"),
+      unneeded("zero_force_ds_cpu_optimizer", boolean, host_adam),
+      unneeded("graph_harvesting", boolean, "on a GPU a step becomes a CUDA graph by itself (`kernels.cuda_graph`)"),
+      refused("use_data_before_expert_parallelism", boolean, "false", "experts are not in this version; leave it out"),
+      unneeded("vocabulary_size", integer, "the vocabulary is the model's, `model.vocab`"),
+      unneeded("log_level", text, "a run logs its progress and what is wrong, at one level"),
+      with_words(mapped("data_types.grad_accum_dtype", text, "precision.gradients"), dtype_words),
+      refused("data_types.param_dtype", text, "", masters),
+      refused("data_types.buffer_dtype", text, "", "`precision.compute` is the one type to choose; leave it out"),
+      unneeded("timers.throughput.enabled", boolean, "metrics.jsonl holds the tokens a second of every step"),
+      unneeded("timers.throughput.synchronized", boolean, "metrics.jsonl holds the tokens a second of every step"),
+  };
+}
+
+std::vector<DeepSpeedKey> precision_keys() {
+  return {
+      unless_given("precision.compute", refused("fp16", section, "enabled",
+                                                "fp16 with loss scaling is not in this version; write \"bf16\": {\"enabled\": true}, or "
+                                                "say precision.compute=bf16 (or fp32) on the command line")),
+      part("fp16.enabled", boolean),
+      part("fp16.auto_cast", boolean),
+      part("fp16.loss_scale", real),
+      part("fp16.initial_scale_power", integer),
+      part("fp16.loss_scale_window", integer),
+      part("fp16.hysteresis", integer),
+      part("fp16.consecutive_hysteresis", boolean),
+      part("fp16.min_loss_scale", real),
+      part("fp16.fp16_master_weights_and_grads", boolean),
+      together(
+          with_auto(mapped("bf16.enabled", boolean, "precision.compute",
+                           "true is \"bf16\"; false, where no other type is enabled, \"fp32\". `bfloat16` is another name of the section"),
+                    "true", "the Trainer's bf16 decides there")),
+      unneeded("bf16.immediate_grad_update", boolean, "gradients are added to their sums by the products that make them, or right after"),
+      unneeded("bf16.check_grad_overflow", boolean, "a loss or gradient that is not finite always ends the run, with status 8"),
+      refused("bf16.bf16_master_weights_and_grads", boolean, "false", masters),
+      refused("bf16.bf16_optimizer_states", boolean, "false", masters),
+      open(unless_given("precision.compute", refused("amp", section, "enabled",
+                                                     "Apex is not used; write \"bf16\": {\"enabled\": true}, or say "
+                                                     "precision.compute=bf16 on the command line"))),
+      part("amp.enabled", boolean),
+      together(mapped("torch_autocast.enabled", boolean, "precision.compute", "with dtype bfloat16: weights keep fp32 masters here too")),
+      together(with_words(mapped("torch_autocast.dtype", text, "precision.compute"), dtype_words)),
+      unneeded("torch_autocast.lower_precision_safe_modules", list,
+               "`precision.compute` is the type of weights and activations everywhere"),
+  };
+}
+
+std::vector<DeepSpeedKey> zero_keys() {
+  return {
+      mapped("zero_optimization.stage", integer, "zero.stage"),
+      mapped("zero_optimization.contiguous_gradients", boolean, "zero.contiguous_gradients"),
+      mapped("zero_optimization.reduce_scatter", boolean, "zero.reduce_scatter"),
+      mapped("zero_optimization.reduce_bucket_size", integer, "zero.reduce_bucket_size", "elements there and here"),
+      unneeded("zero_optimization.use_multi_rank_bucket_allreduce", boolean,
+               "gradients are reduced by unit, in buckets of zero.reduce_bucket_size"),
+      unneeded("zero_optimization.allgather_partitions", boolean, "updated parameters are always all-gathered"),
+      mapped("zero_optimization.allgather_bucket_size", integer, "zero.allgather_bucket_size", "elements there and here"),
+      mapped("zero_optimization.overlap_comm", boolean, "zero.overlap_comm"),
+      unneeded("zero_optimization.load_from_fp32_weights", boolean, "master weights are always restored in fp32"),
+      unneeded("zero_optimization.elastic_checkpoint", boolean, "every checkpoint resumes at any number of ranks"),
+      mapped("zero_optimization.sub_group_size", integer, "zero.sub_group_size", "elements there and here"),
+      mapped("zero_optimization.stage3_prefetch_bucket_size", integer, "zero.prefetch_bucket_size", "elements there and here"),
+      mapped("zero_optimization.stage3_param_persistence_threshold", integer, "zero.param_persistence_threshold",
+             "elements there and here"),
+      refused("zero_optimization.stage3_model_persistence_threshold", integer, "9223372036854775807",
+              "there is no limit on the sum of persistent parameters; lower stage3_param_persistence_threshold and leave this one out"),
+      mapped("zero_optimization.stage3_max_live_parameters", integer, "zero.max_live_parameters", "elements there and here"),
+      mapped("zero_optimization.stage3_max_reuse_distance", integer, "zero.max_reuse_distance", "elements there and here"),
+      unneeded("zero_optimization.stage3_gather_16bit_weights_on_model_save", boolean, whole_weights),
+      unneeded("zero_optimization.stage3_gather_fp16_weights_on_model_save", boolean, whole_weights),
+      unneeded("zero_optimization.stage3_module_granularity_threshold", integer, by_unit),
+      unneeded("zero_optimization.stage3_use_all_reduce_for_fetch_params", boolean, by_unit),
+      unneeded("zero_optimization.stage3_allgather_sequential", boolean, by_unit),
+      unneeded("zero_optimization.ignore_unused_parameters", boolean, "a step uses every parameter"),
+      unneeded("zero_optimization.legacy_stage1", boolean, "there is one stage 1"),
+      mapped("zero_optimization.round_robin_gradients", boolean, "zero.round_robin_gradients"),
+      mapped("zero_optimization.zero_hpz_partition_size", integer, "zero.hpz_partition_size", "ranks"),
+      mapped("zero_optimization.zero_quantized_weights", boolean, "zero.quantized_weights"),
+      unneeded("zero_optimization.zero_quantized_nontrainable_weights", boolean, "all weights are trained in this version"),
+      mapped("zero_optimization.zero_quantized_gradients", boolean, "zero.quantized_gradients"),
+      refused("zero_optimization.zeropp_loco_param", section, "", "quantized gradients (ZeRO++ qgZ) are not in this version; leave it out"),
+      part("zero_optimization.zeropp_loco_param.err_beta", real),
+      part("zero_optimization.zeropp_loco_param.reset_T", integer),
+      refused("zero_optimization.mics_shard_size", integer, "-1",
+              "shards go over all data-parallel ranks in this version; leave it out and shard over more ranks"),
+      refused("zero_optimization.mics_hierarchical_params_gather", boolean, "false",
+              "gathers go over all data-parallel ranks in this version; leave it out"),
+      unneeded("zero_optimization.memory_efficient_linear", boolean, "products keep no gathered weight for the backward pass"),
+      unneeded("zero_optimization.pipeline_loading_checkpoint", boolean, "each rank reads only what it keeps"),
+      unneeded("zero_optimization.override_module_apply", boolean,
+               "initial weights are made where they are kept, whatever code made them there"),
+      unneeded("zero_optimization.log_trace_cache_warnings", boolean, one_schedule),
+      unneeded("zero_optimization.enable_sanity_checks", boolean, one_schedule),
+      refused("zero_optimization.save_muon_momentum_buffer_in_memory", boolean, "false", "Muon is not in this version; leave it out"),
+      unneeded("zero_optimization.leaf_module", section, by_unit),
+      part("zero_optimization.leaf_module.classes", list),
+      part("zero_optimization.leaf_module.names", list),
+      part("zero_optimization.leaf_module.name_suffixes", list),
+      refused("zero_optimization.zenflow", section, "",
+              "ZenFlow updates a part of the parameters late, and that is not in this version; leave it out"),
+      part("zero_optimization.zenflow.topk_ratio", real),
+      part("zero_optimization.zenflow.select_strategy", any),
+      part("zero_optimization.zenflow.select_interval", any),
+      part("zero_optimization.zenflow.update_interval", any),
+      part("zero_optimization.zenflow.overlap_step", boolean),
+      part("zero_optimization.zenflow.offload", boolean),
+      part("zero_optimization.zenflow.auto_ratio", real),
+      part("zero_optimization.zenflow.full_warm_up_rounds", integer),
+      part("zero_optimization.zenflow.pt_reserved_cores_perc", real),
+      part("zero_optimization.zenflow.steps_per_epoch", integer),
+  };
+}
+
+std::vector<DeepSpeedKey> offload_keys() {
+  return {
+      with_words(mapped("zero_optimization.offload_optimizer.device", text, "zero.offload_optimizer.device", "cpu is \"host\""),
+                 device_words),
+      unneeded("zero_optimization.offload_optimizer.nvme_path", text, no_disk),
+      mapped("zero_optimization.offload_optimizer.buffer_count", integer, "zero.offload_optimizer.buffer_count"),
+      mapped("zero_optimization.offload_optimizer.pin_memory", boolean, "zero.offload_optimizer.pin_memory"),
+      unneeded("zero_optimization.offload_optimizer.pipeline_read", boolean, no_disk),
+      unneeded("zero_optimization.offload_optimizer.pipeline_write", boolean, no_disk),
+      unneeded("zero_optimization.offload_optimizer.fast_init", boolean, "state is made where it lies"),
+      refused("zero_optimization.offload_optimizer.ratio", real, "1.0",
+              "the optimizer is offloaded as a whole in this version; set 1.0 or leave it out"),
+      refused("zero_optimization.offload_optimizer.super_offload", boolean, "false",
+              "updates before the global norm is known, taken back where it clips, are not in this version; leave it out"),
+      unneeded("zero_optimization.offload_optimizer.cpuadam_cores_perc", real, "the update takes a rank's threads (`run.threads`)"),
+      with_words(mapped("zero_optimization.offload_param.device", text, "zero.offload_param.device", "cpu is \"host\""), device_words),
+      unneeded("zero_optimization.offload_param.nvme_path", text, no_disk),
+      unneeded("zero_optimization.offload_param.buffer_count", integer, no_disk),
+      unneeded("zero_optimization.offload_param.buffer_size", integer, no_disk),
+      unneeded("zero_optimization.offload_param.max_in_cpu", integer, no_disk),
+      mapped("zero_optimization.offload_param.pin_memory", boolean, "zero.offload_param.pin_memory"),
+      with_words(mapped("zero_optimization.cpu_offload", boolean, "zero.offload_optimizer.device", "true is \"host\""),
+                 {{"true", "host"}, {"false", "none"}}),
+      with_words(mapped("zero_optimization.cpu_offload_param", boolean, "zero.offload_param.device", "true is \"host\""),
+                 {{"true", "host"}, {"false", "none"}}),
+      mapped("zero_optimization.cpu_offload_use_pin_memory", boolean, "zero.offload_optimizer.pin_memory"),
+      unneeded("aio.block_size", integer, no_disk),
+      unneeded("aio.queue_depth", integer, no_disk),
+      unneeded("aio.intra_op_parallelism", integer, no_disk),
+      unneeded("aio.thread_count", integer, "DeepSpeed does not read it either: its name there is intra_op_parallelism"),
+      unneeded("aio.single_submit", boolean, no_disk),
+      unneeded("aio.overlap_events", boolean, no_disk),
+      refused("aio.use_gds", boolean, "false", "GPUDirect Storage is not in this version; leave it out"),
+  };
+}
+
+std::vector<DeepSpeedKey> activation_keys() {
+  return {
+      unneeded("activation_checkpointing.partition_activations", boolean,
+               "it cuts kept activations over tensor-parallel ranks; the section itself becomes `activation.recompute` = \"full\""),
+      together(mapped("activation_checkpointing.number_checkpoints", integer, "activation.every",
+                      "model.layers / number_checkpoints, rounded up")),
+      unneeded("activation_checkpointing.contiguous_memory_optimization", boolean, "every activation has its planned place in one arena"),
+      refused("activation_checkpointing.cpu_checkpointing", boolean, "false",
+              "activations are kept on their device or made again, not offloaded in this version; leave it out"),
+      unneeded("activation_checkpointing.synchronize_checkpoint_boundary", boolean, "tasks wait for the bytes that they touch"),
+      unneeded("activation_checkpointing.profile", boolean,
+               "`run.trace_step` times every task, those that make activations again included"),
+  };
+}
+
+std::vector<DeepSpeedKey> optimizer_keys() {
+  constexpr std::string_view of_lamb = "it is of LAMB, which is not in this version; leave it out";
+  constexpr std::string_view of_onebit = "it is of the 1-bit optimizers, which are not in this version; leave it out";
+  constexpr std::string_view of_muon = "it is of Muon, which is not in this version; leave it out";
+  return {
+      together(mapped("optimizer.type", text, "optimizer.type",
+                      "Adam and AdamW are \"adamw\": DeepSpeed's Adam decouples weight decay too; other types are refused")),
+      unneeded("optimizer.legacy_fusion", boolean, "one kernel updates a whole shard"),
+      together(with_auto(mapped("optimizer.params.lr", real, "optimizer.learning_rate"), "5e-5", "the Trainer's learning_rate")),
+      together(with_auto(mapped("optimizer.params.betas", list, "optimizer.beta1", "the second is `optimizer.beta2`"), "[0.9, 0.999]",
+                         "the Trainer's adam_beta1, adam_beta2")),
+      together(with_auto(mapped("optimizer.params.eps", real, "optimizer.eps"), "1e-8", "the Trainer's adam_epsilon")),
+      together(with_auto(mapped("optimizer.params.weight_decay", real, "optimizer.weight_decay", "of matrices only"), "0.0",
+                         "the Trainer's weight_decay")),
+      refused("optimizer.params.bias_correction", boolean, "true", "moments are always corrected for their start; leave it out"),
+      refused("optimizer.params.amsgrad", boolean, "false", "AMSGrad is not in this version; leave it out"),
+      refused("optimizer.params.adam_w_mode", boolean, "true",
+              "weight decay is always decoupled; leave it out (with weight_decay 0 both are the same)"),
+      refused("optimizer.params.adamw_mode", boolean, "true",
+              "weight decay is always decoupled; leave it out (with weight_decay 0 both are the same)"),
+      unneeded("optimizer.params.torch_adam", boolean, "it chooses between two implementations of one update"),
+      unneeded("optimizer.params.set_grad_none", boolean, "gradients' memory is planned, and written before it is read"),
+      refused("optimizer.params.fp32_optimizer_states", boolean, "true", "moments are fp32 in this version; leave it out"),
+      refused("optimizer.params.max_grad_norm", real, "0", "the whole gradient is clipped: write gradient_clipping instead"),
+      refused("optimizer.params.eps_inside_sqrt", boolean, "false", "eps is added to the square root; leave it out"),
+      refused("optimizer.params.max_coeff", real, "", of_lamb),
+      refused("optimizer.params.min_coeff", real, "", of_lamb),
+      refused("optimizer.params.freeze_step", integer, "", of_onebit),
+      refused("optimizer.params.cuda_aware", boolean, "", of_onebit),
+      refused("optimizer.params.comm_backend_name", text, "", of_onebit),
+      refused("optimizer.params.var_freeze_step", integer, "", of_onebit),
+      refused("optimizer.params.var_update_scaler", integer, "", of_onebit),
+      refused("optimizer.params.local_step_scaler", integer, "", of_onebit),
+      refused("optimizer.params.local_step_clipper", integer, "", of_onebit),
+      refused("optimizer.params.coeff_beta", real, "", of_onebit),
+      refused("optimizer.params.factor_max", real, "", of_onebit),
+      refused("optimizer.params.factor_min", real, "", of_onebit),
+      refused("optimizer.params.factor_threshold", real, "", of_onebit),
+      refused("optimizer.params.momentum", real, "", of_muon),
+      refused("optimizer.params.muon_lr", real, "", of_muon),
+      refused("optimizer.params.adam_lr", real, "", of_muon),
+      refused("optimizer.params.ns_method", text, "", of_muon),
+  };
+}
+
+std::vector<DeepSpeedKey> scheduler_keys() {
+  constexpr std::string_view of_range = "it is of LRRangeTest, which is not in this version; leave it out";
+  constexpr std::string_view of_cycle = "it is of OneCycle, which is not in this version; leave it out";
+  constexpr std::string_view from_zero = "the warmup begins at 1 / warmup_steps of the peak; set 0 or leave it out";
+  std::vector<DeepSpeedKey> keys = {
+      together(
+          mapped("scheduler.type", text, "learning_rate.schedule",
+                 "WarmupLR is \"constant\", WarmupDecayLR \"linear\", WarmupCosineLR \"cosine\"; LRRangeTest and OneCycle are refused")),
+      unneeded("scheduler.params.last_batch_iteration", integer, "a resumed run goes on at its checkpoint's step"),
+      with_auto(refused("scheduler.params.warmup_min_lr", real, "0", from_zero), "0", "the Trainer"),
+      together(with_auto(
+          mapped("scheduler.params.warmup_max_lr", real, "optimizer.learning_rate", "it takes the place of the optimizer's lr there"),
+          "5e-5", "the Trainer's learning_rate")),
+      together(
+          with_auto(mapped("scheduler.params.warmup_num_steps", integer, "learning_rate.warmup_steps"), "0", "the Trainer's warmup_steps")),
+      refused(
+          "scheduler.params.warmup_type", text, "linear",
+          "the warmup is linear; set \"linear\" (DeepSpeed's default is \"log\": without this key the deck says so beside warmup_steps)"),
+      together(
+          with_auto(mapped("scheduler.params.total_num_steps", integer, "run.steps"), "1000", "the Trainer works it out of its epochs")),
+      refused("scheduler.params.warmup_min_ratio", real, "0", from_zero),
+      together(mapped("scheduler.params.cos_min_ratio", real, "learning_rate.min_ratio")),
+  };
+  for (const std::string_view name : {"scheduler.params.lr_range_test_min_lr", "scheduler.params.lr_range_test_step_size",
+                                      "scheduler.params.lr_range_test_step_rate", "scheduler.params.lr_range_test_staircase"})
+    keys.push_back(refused(name, any, "", of_range));
+  for (const std::string_view name :
+       {"scheduler.params.cycle_min_lr", "scheduler.params.cycle_max_lr", "scheduler.params.decay_lr_rate",
+        "scheduler.params.cycle_first_step_size", "scheduler.params.cycle_second_step_size", "scheduler.params.cycle_first_stair_count",
+        "scheduler.params.cycle_second_stair_count", "scheduler.params.decay_step_size", "scheduler.params.cycle_momentum",
+        "scheduler.params.cycle_min_mom", "scheduler.params.cycle_max_mom", "scheduler.params.decay_mom_rate"})
+    keys.push_back(refused(name, any, "", of_cycle));
+  return keys;
+}
+
+}  // namespace
+
+std::vector<DeepSpeedKey> deepspeed_step_keys() {
+  std::vector<DeepSpeedKey> all;
+  for (const auto& some :
+       {batch_keys(), precision_keys(), zero_keys(), offload_keys(), activation_keys(), optimizer_keys(), scheduler_keys()})
+    all.insert(all.end(), some.begin(), some.end());
+  return all;
+}
+
+}  // namespace tessera

@@ -1,0 +1,29 @@
+// A DeepSpeed configuration as a deck.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "deck/deck.hpp"
+
+namespace tessera {
+
+struct ImportRequest {
+  std::string path;                    ///< of the configuration, for messages and the deck's first line
+  std::string model;                   ///< a known name, a deck, or a config.json of Hugging Face
+  std::vector<std::string> overrides;  ///< "key=value" of the deck
+  int ranks = 0;                       ///< 0: not known; needed where the configuration does not give the global batch
+};
+
+struct ImportedDeck {
+  std::string text;           ///< a deck that `tessera deck check` takes; empty where there are faults
+  std::vector<Fault> faults;  ///< of the configuration, of the model's file, of overrides, each with its place
+};
+
+ImportedDeck import_deepspeed(const ImportRequest& request);
+/// The same of a text; `request.path` stands for it in messages.
+ImportedDeck import_deepspeed_text(const std::string& text, const ImportRequest& request);
+
+/// Markdown table of DeepSpeed's keys with what becomes of each; docs/deepspeed.md holds it.
+std::string deepspeed_reference();
+
+}  // namespace tessera

@@ -1,0 +1,100 @@
+// train_batch_size = train_micro_batch_size_per_gpu x gradient_accumulation_steps x ranks, of which a file gives some.
+#include <fmt/format.h>
+
+#include "deck/import/importer.hpp"
+
+namespace tessera {
+namespace {
+
+constexpr std::string_view all_key = "train_batch_size", micro_key = "train_micro_batch_size_per_gpu",
+                           steps_key = "gradient_accumulation_steps";
+constexpr std::int64_t most = 1'000'000'000;  // sequences
+
+/// A count; 0 where it is not given. `faulty` is set where it is no count.
+std::int64_t count(Importer& in, std::string_view key, bool& faulty) {
+  const JsonNode* node = in.given(key);
+  if (!node || in.is_auto(key)) return 0;
+  const double value = node->number();
+  if (value >= 1 && value <= most) return static_cast<std::int64_t>(value);
+  in.fault(key, fmt::format("{} is out of range: at least 1 and at most {}", node->written, most));
+  faulty = true;
+  return 0;
+}
+
+struct Batch {
+  std::int64_t all = 0, micro = 0, steps = 0;  // 0: not known
+};
+
+void put_all(Importer& in, std::int64_t all, std::string_view from, const std::string& comment = "") {
+  if (all > most) return in.fault(from, fmt::format("makes a batch of {} sequences, more than {}", all, most));
+  in.put("batch.global", fmt::format("{}", all), from, comment);
+}
+
+/// The global batch where the file does not give it.
+void multiply(Importer& in, const Batch& b) {
+  const std::int64_t ranks = in.request().ranks, steps = std::max<std::int64_t>(b.steps, 1);
+  if (in.overridden("batch.global")) return;
+  if (ranks == 0)
+    return in.fault(
+        micro_key,
+        fmt::format("the global batch is {} x {} x the ranks of the launch, which no file says; add --ranks N, or batch.global=N", b.micro,
+                    steps));
+  const double product = static_cast<double>(b.micro) * static_cast<double>(steps) * static_cast<double>(ranks);
+  if (product > most) return in.fault(micro_key, fmt::format("makes a batch of more than {} sequences on {} ranks", most, ranks));
+  put_all(in, b.micro * steps * ranks, micro_key, fmt::format("{} x {} accumulated x {} ranks", b.micro, steps, ranks));
+}
+
+/// The micro-batch where the file does not give it.
+void divide(Importer& in, const Batch& b) {
+  const std::int64_t ranks = in.request().ranks, steps = std::max<std::int64_t>(b.steps, 1);
+  put_all(in, b.all, all_key);
+  if (in.overridden("batch.micro")) return;
+  if (ranks == 0)
+    return in.fault(all_key, fmt::format("the micro-batch is {} / ({} x the ranks of the launch), which no file says; add --ranks N, or "
+                                         "batch.micro=N",
+                                         b.all, steps));
+  if (b.all % (steps * ranks) != 0)
+    return in.fault(all_key, fmt::format("{} is not divisible by {} ranks x {} accumulation step{}; change one of them", b.all, ranks,
+                                         steps, steps == 1 ? "" : "s"));
+  in.put("batch.micro", fmt::format("{}", b.all / (steps * ranks)), all_key, fmt::format("over {} ranks", ranks));
+}
+
+/// All three are given: they must agree with each other and with the ranks.
+bool agree(Importer& in, const Batch& b) {
+  const std::int64_t a_rank = b.micro * b.steps, ranks = in.request().ranks;
+  if (b.all % a_rank != 0) {
+    in.fault(all_key, fmt::format("{} is not {} {} x {} {} x a number of ranks; change one of the three, or leave one out", b.all,
+                                  micro_key, b.micro, steps_key, b.steps));
+    return false;
+  }
+  if (ranks == 0 || b.all / a_rank == ranks) return true;
+  in.fault(all_key, fmt::format("{} = {} {} x {} {} x {} ranks, and --ranks says {}", b.all, micro_key, b.micro, steps_key, b.steps,
+                                b.all / a_rank, ranks));
+  return false;
+}
+
+}  // namespace
+
+void import_batch(Importer& in) {
+  bool faulty = false;
+  Batch b{count(in, all_key, faulty), count(in, micro_key, faulty), count(in, steps_key, faulty)};
+  if (faulty) return;
+  const bool automatic = in.is_auto(micro_key);
+  if (automatic) b.micro = 8;
+  if (in.is_auto(steps_key) && b.all == 0) b.steps = 1;
+  if (b.all == 0 && b.micro == 0) {
+    if (!in.overridden("batch.global") || !in.overridden("batch.micro"))
+      in.fault(all_key,
+               "is missing, and so is train_micro_batch_size_per_gpu; DeepSpeed needs one of them: add it, or say batch.global=N "
+               "batch.micro=N on the command line");
+    return;
+  }
+  if (b.micro > 0)
+    in.put("batch.micro", fmt::format("{}", b.micro), micro_key,
+           automatic ? "auto: the Trainer's per_device_train_batch_size" : "sequences that a rank passes through the model at once");
+  if (b.all == 0) return multiply(in, b);
+  if (b.micro == 0) return divide(in, b);
+  if (b.steps == 0 || agree(in, b)) put_all(in, b.all, all_key);
+}
+
+}  // namespace tessera

@@ -1,0 +1,151 @@
+// What a run computes, of keys that have a meaning together: precision, optimizer, schedule, activations. And what no file of DeepSpeed's
+// holds.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+
+#include "deck/import/importer.hpp"
+
+namespace tessera {
+namespace {
+
+/// The word of a text, lower case, as the table's row translates it; empty where the key is not given.
+std::string word_of(const Importer& in, std::string_view key) {
+  const JsonNode* node = in.given(key);
+  if (!node) return "";
+  for (const auto& [theirs, ours] : find_deepspeed_key(key)->words)
+    if (theirs == node->written) return std::string(ours);
+  return lower_case(node->written);
+}
+
+bool is_true(const Importer& in, std::string_view key) { return in.given(key) && in.given(key)->written == "true"; }
+
+/// A number as it was written, what stands for "auto", or nothing where the key is not given.
+bool put_number(Importer& in, std::string_view theirs, std::string_view ours, const std::string& comment = "") {
+  const JsonNode* node = in.given(theirs);
+  if (!node) return false;
+  const DeepSpeedKey& row = *find_deepspeed_key(theirs);
+  const bool whole = row.type == DeepSpeedType::integer;
+  if (in.is_auto(theirs))
+    in.put(ours, std::string(row.automatic), theirs, fmt::format("auto: {}", row.filled_by));
+  else
+    in.put(ours, whole ? fmt::format("{}", static_cast<std::int64_t>(node->number())) : node->written, theirs, comment);
+  return true;
+}
+
+}  // namespace
+
+void import_precision(Importer& in) {
+  constexpr std::string_view ours = "precision.compute", bf16 = "bf16.enabled", autocast = "torch_autocast.enabled";
+  if (is_true(in, bf16)) return in.put(ours, "\"bf16\"", bf16);
+  if (in.is_auto(bf16)) return in.put(ours, "\"bf16\"", bf16, "auto: the Trainer's --bf16 decides there");
+  if (is_true(in, autocast)) {
+    const std::string word = word_of(in, "torch_autocast.dtype");
+    if (word == "bf16") return in.put(ours, "\"bf16\"", autocast);
+    return in.fault(autocast, "is for bfloat16 alone here; set torch_autocast.dtype to \"bfloat16\"");
+  }
+  if (in.given("fp16"))
+    return in.put(ours, "\"bf16\"", "fp16", "auto: the Trainer's --fp16 decides there, and bf16 is the type of 16 bits here");
+  in.assume(ours, "\"fp32\"", "the file enables no other type, and DeepSpeed then computes in fp32");
+}
+
+namespace {
+
+/// Two numbers, each at most once.
+void put_betas(Importer& in) {
+  constexpr std::string_view key = "optimizer.params.betas";
+  const JsonNode* node = in.given(key);
+  if (!node || in.is_auto(key)) {
+    const std::string why = node ? fmt::format("auto: {}", find_deepspeed_key(key)->filled_by) : "";
+    for (const auto& [ours, value] : {std::pair("optimizer.beta1", "0.9"), std::pair("optimizer.beta2", "0.999")})
+      node ? in.put(ours, value, key, why) : in.assume(ours, value, "DeepSpeed's default");
+    return;
+  }
+  const auto is_number = [](const JsonNode& n) { return n.kind == JsonNode::Kind::integer || n.kind == JsonNode::Kind::real; };
+  if (node->children.size() != 2 || !std::ranges::all_of(node->children, is_number))
+    return in.fault(key, "expected two numbers, for example [0.9, 0.95]");
+  in.put("optimizer.beta1", node->children[0].written, key);
+  in.put("optimizer.beta2", node->children[1].written, key);
+}
+
+}  // namespace
+
+void import_optimizer(Importer& in) {
+  constexpr std::string_view type = "optimizer.type", lr = "optimizer.params.lr";
+  const std::string word = word_of(in, type);
+  const bool params = in.given(lr) || in.given("optimizer.params.betas") || in.given("optimizer.params.weight_decay");
+  if (!word.empty())
+    in.put("optimizer.type", toml_string(word == "adam" || word == "deepspeedcpuadam" ? "adamw" : word), type);
+  else if (params)
+    in.fault("optimizer.params", "DeepSpeed reads no params without optimizer.type; add \"type\": \"AdamW\"");
+  else
+    in.assume("optimizer.type", "\"adamw\"", "the file has no optimizer");
+  // The peak: a schedule's own takes the place of the optimizer's, as it does in DeepSpeed.
+  const std::string schedule = word_of(in, "scheduler.type");
+  if (!put_number(in, "scheduler.params.warmup_max_lr", "optimizer.learning_rate",
+                  "the schedule's takes the place of the optimizer's lr")) {
+    if (schedule == "warmupdecaylr")
+      in.assume("optimizer.learning_rate", "1e-3",
+                "WarmupDecayLR's default for warmup_max_lr, which takes the place of the optimizer's lr");
+    else if (!put_number(in, lr, "optimizer.learning_rate"))
+      word.empty() ? in.assume("optimizer.learning_rate", "5e-5", "FILL IN: the file has no optimizer; the Trainer's default")
+                   : in.assume("optimizer.learning_rate", "1e-3", "DeepSpeed's default");
+  }
+  put_betas(in);
+  if (!put_number(in, "optimizer.params.eps", "optimizer.eps")) in.assume("optimizer.eps", "1e-8", "DeepSpeed's default");
+  if (!put_number(in, "optimizer.params.weight_decay", "optimizer.weight_decay", "of matrices only"))
+    in.assume("optimizer.weight_decay", "0.0", "DeepSpeed's default");
+  in.assume("optimizer.gradient_clipping", "1.0", "DeepSpeed's default");
+}
+
+void import_schedule(Importer& in) {
+  constexpr std::string_view type = "scheduler.type", steps = "scheduler.params.total_num_steps", ours = "learning_rate.schedule";
+  const std::string word = word_of(in, type);
+  if (word.empty()) return in.assume(ours, "\"constant\"", "the file has no scheduler; a program may pass one to DeepSpeed");
+  const bool decay = word == "warmupdecaylr", cosine = word == "warmupcosinelr";
+  if (!decay && !cosine && word != "warmuplr") {
+    if (!in.overridden(ours))
+      in.fault(type, fmt::format("{} is refused: WarmupLR, WarmupDecayLR and WarmupCosineLR are here; write one of them, or say "
+                                 "learning_rate.schedule=cosine (or linear, constant, wsd) on the command line",
+                                 shortened(in.given(type)->literal.str())));
+    return in.assume(ours, "\"constant\"", "");
+  }
+  in.put(ours, decay ? "\"linear\"" : cosine ? "\"cosine\"" : "\"constant\"", type);
+  if (decay) in.assume("learning_rate.min_ratio", "0.0", "WarmupDecayLR ends at 0");
+  if (cosine && !put_number(in, "scheduler.params.cos_min_ratio", "learning_rate.min_ratio"))
+    in.assume("learning_rate.min_ratio", "1e-4", "WarmupCosineLR's default");
+  const std::string rise = in.met("scheduler.params.warmup_type") ? "linear" : "linear, where DeepSpeed's default is log";
+  if (!put_number(in, "scheduler.params.warmup_num_steps", "learning_rate.warmup_steps", rise))
+    in.assume("learning_rate.warmup_steps", "1000", "DeepSpeed's default; " + rise);
+  if (in.is_auto(steps))
+    in.put("run.steps", "1000", steps, "FILL IN: auto, which the Trainer works out of its epochs");
+  else if (!put_number(in, steps, "run.steps") && (decay || cosine) && !in.overridden("run.steps"))
+    in.fault(type, "needs params.total_num_steps, the steps of the run; add it, or say run.steps=N on the command line");
+}
+
+void import_activation(Importer& in) {
+  constexpr std::string_view number = "activation_checkpointing.number_checkpoints", interval = "pipeline.activation_checkpoint_interval";
+  constexpr std::string_view recompute = "activation.recompute", every = "activation.every";
+  if (in.met("activation_checkpointing")) in.put(recompute, "\"full\"", "activation_checkpointing", "there the model's code turns it on");
+  if (const JsonNode* node = in.given(number); node && in.line("model.layers")) {
+    const double layers = std::strtod(in.line("model.layers")->value.c_str(), nullptr);
+    if (node->number() < 1) return in.fault(number, fmt::format("{} is out of range: at least 1", node->written));
+    in.put(every, fmt::format("{}", static_cast<std::int64_t>(std::ceil(layers / node->number()))), number, "model.layers over it");
+  }
+  if (const JsonNode* node = in.given(interval); node && node->number() > 0) {
+    in.put(recompute, "\"full\"", interval);
+    put_number(in, interval, every);
+  }
+}
+
+void import_rest(Importer& in) {
+  std::int64_t warmup = 0;
+  if (const ImportedLine* line = in.line("learning_rate.warmup_steps")) warmup = std::strtoll(line->value.c_str(), nullptr, 10);
+  in.assume("run.steps", fmt::format("{}", std::clamp<std::int64_t>(warmup, 100, 100'000'000'000) * 10),
+            "FILL IN: optimizer steps of the run");
+  in.assume("data.train", "\"data/train.h5\"", "FILL IN: tokens, as `tessera tokenize` writes them (or .bin of uint16)");
+}
+
+}  // namespace tessera

@@ -1,0 +1,140 @@
+// Every key of DeepSpeed's has an outcome: it becomes a key of the deck, a remark that says why none is needed, or a refusal.
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "deck/import/deepspeed_keys.hpp"
+#include "deck/import/import.hpp"
+#include "deck/value.hpp"
+#include "deepspeed_cases.hpp"
+#include "small_deck.hpp"
+
+namespace tessera {
+namespace {
+
+using nlohmann::json;
+using test::deepspeed_cases;
+using test::DeepSpeedCase;
+
+// Guides write these; DeepSpeed itself reads none of them, or writes them itself.
+constexpr std::string_view beyond_the_list[] = {"aio.thread_count", "tensor_parallel.tp_size", "pipeline_parallel.pp_size"};
+
+json::json_pointer pointer(std::string name) {
+  for (char& c : name) c = c == '.' ? '/' : c;
+  return json::json_pointer("/" + name);
+}
+
+/// A configuration in which the key asks for something.
+std::string configuration(const DeepSpeedCase& c) {
+  json root = {{"train_batch_size", 2}, {"train_micro_batch_size_per_gpu", 1}};
+  root.merge_patch(json::parse(c.beside));
+  const DeepSpeedKey* row = find_deepspeed_key(c.name);
+  if (row && row->outcome == DeepSpeedOutcome::part) {
+    const DeepSpeedKey& whole = deciding_row(*row);
+    if (!whole.off.empty()) root[pointer(fmt::format("{}.{}", whole.name, whole.off))] = true;
+  }
+  root[pointer(std::string(c.name))] = json::parse(c.value);
+  return root.dump(2);
+}
+
+ImportedDeck import_case(const DeepSpeedCase& c) {
+  return import_deepspeed_text(configuration(c), {.path = "ds.json", .model = "llama3-8b", .overrides = {}, .ranks = 2});
+}
+
+std::string faults_text(const ImportedDeck& imported) { return faults_of({{}, imported.faults, {}}); }
+
+/// "zero.stage = 2" of a deck.
+std::string value_in(const std::string& deck, std::string_view name) {
+  const ParsedDeck parsed = parse_deck_text(deck, "imported.toml", {}, 2);
+  EXPECT_EQ(faults_of(parsed), "");
+  return fmt::format("{} = {}", name, value_text(*find_key(name), parsed.deck));
+}
+
+TEST(DeepSpeedKeys, EveryKeyHasItsOutcome) {
+  for (const DeepSpeedCase& c : deepspeed_cases) {
+    const DeepSpeedKey* row = find_deepspeed_key(c.name);
+    ASSERT_TRUE(row) << c.name;
+    const ImportedDeck imported = import_case(c);
+    if (c.outcome == DeepSpeedCase::refused) {
+      const std::string where(deciding_row(*row).name);
+      ASSERT_EQ(imported.faults.size(), 1u) << c.name << "\n" << faults_text(imported);
+      EXPECT_EQ(imported.faults[0].key, where);
+      EXPECT_GT(imported.faults[0].line, 0) << c.name;
+      EXPECT_GT(imported.faults[0].message.size(), 20u);
+      EXPECT_EQ(imported.text, "");
+      continue;
+    }
+    ASSERT_EQ(faults_text(imported), "") << c.name;
+    if (c.outcome == DeepSpeedCase::mapped) {
+      EXPECT_EQ(value_in(imported.text, c.becomes.substr(0, c.becomes.find(' '))), c.becomes) << c.name;
+      EXPECT_EQ(row->outcome, DeepSpeedOutcome::mapped) << c.name;
+    } else {
+      const std::string name(deciding_row(*row).name);
+      EXPECT_NE(imported.text.find(name), std::string::npos) << name << "\n" << imported.text;
+      EXPECT_EQ(deciding_row(*row).outcome, DeepSpeedOutcome::unneeded) << c.name;
+      EXPECT_GT(deciding_row(*row).says.size(), 15u) << c.name;
+    }
+  }
+}
+
+// A section whose switch is off, or a refused key whose value asks for nothing, stops nobody.
+TEST(DeepSpeedKeys, WhatIsOffIsLetPass) {
+  int off = 0;
+  for (const DeepSpeedKey& key : deepspeed_keys()) {
+    if (key.outcome != DeepSpeedOutcome::refused || key.off.empty()) continue;
+    json root = {{"train_batch_size", 2}, {"train_micro_batch_size_per_gpu", 1}, {"optimizer", {{"type", "Adam"}}}};
+    root["scheduler"] = {{"type", "WarmupLR"}};
+    if (key.type == DeepSpeedType::section)
+      root[pointer(fmt::format("{}.{}", key.name, key.off))] = false;
+    else
+      root[pointer(std::string(key.name))] = key.type == DeepSpeedType::text ? json(key.off) : json::parse(key.off);
+    const ImportedDeck imported =
+        import_deepspeed_text(root.dump(2), {.path = "ds.json", .model = "llama3-8b", .overrides = {}, .ranks = 2});
+    EXPECT_EQ(faults_text(imported), "") << key.name;
+    EXPECT_NE(imported.text.find(key.name), std::string::npos) << key.name;
+    ++off;
+  }
+  EXPECT_GT(off, 25);
+}
+
+TEST(DeepSpeedKeys, TableAndListHoldTheSameKeys) {
+  std::map<std::string_view, int> listed;
+  for (const DeepSpeedCase& c : deepspeed_cases) EXPECT_EQ(++listed[c.name], 1) << c.name << " stands twice in the list";
+  for (const std::string_view name : beyond_the_list) ++listed[name];
+  std::map<std::string_view, int> rows;
+  for (const DeepSpeedKey& key : deepspeed_keys()) {
+    EXPECT_EQ(++rows[key.name], 1) << key.name << " has two rows";
+    // A section's row decides for its parts, which are the keys.
+    const bool has_parts = key.type == DeepSpeedType::section && is_deepspeed_section(key.name);
+    EXPECT_TRUE(listed.contains(key.name) || has_parts) << key.name << " is not in the list";
+    if (key.outcome == DeepSpeedOutcome::mapped) {
+      EXPECT_TRUE(find_key(key.ours)) << key.name << " becomes " << key.ours << ", which is no key";
+    }
+  }
+  for (const auto& [name, count] : listed) EXPECT_TRUE(rows.contains(name)) << name << " has no row";
+}
+
+TEST(DeepSpeedKeys, GuidesKeysHaveOutcomesToo) {
+  const ImportedDeck imported = import_deepspeed_text(
+      R"({"train_batch_size": 2, "train_micro_batch_size_per_gpu": 1, "aio": {"thread_count": 1}, "tensor_parallel": {"tp_size": 1},
+          "pipeline_parallel": {"pp_size": 1}})",
+      {.path = "ds.json", .model = "llama3-8b", .overrides = {}, .ranks = 2});
+  EXPECT_EQ(faults_text(imported), "");
+  EXPECT_NE(imported.text.find("aio.thread_count:\n#     DeepSpeed does not read it either"), std::string::npos) << imported.text;
+  EXPECT_EQ(value_in(imported.text, "mesh.tp"), "mesh.tp = 1");
+}
+
+// docs/deepspeed.md holds what `tessera deck import --keys` prints.
+TEST(DeepSpeedKeys, ThePageHoldsTheTable) {
+  std::ifstream in(std::string(TESSERA_SOURCE_DIR) + "/docs/deepspeed.md");
+  std::ostringstream page;
+  page << in.rdbuf();
+  EXPECT_NE(page.str().find(deepspeed_reference()), std::string::npos)
+      << "put the output of `tessera deck import --keys` into docs/deepspeed.md";
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,274 @@
+// DeepSpeed configurations become decks: values, defaults, sums of batches, "auto", and every fault at its place.
+#include "deck/import/import.hpp"
+
+#include <gtest/gtest.h>
+
+#include "../scratch.hpp"
+#include "deck/value.hpp"
+#include "small_deck.hpp"
+
+namespace tessera {
+namespace {
+
+ImportedDeck import_of(const std::string& text, const std::vector<std::string>& overrides = {}, int ranks = 0) {
+  return import_deepspeed_text(text, {.path = "ds.json", .model = "llama3-8b", .overrides = overrides, .ranks = ranks});
+}
+
+std::string faults_in(const std::string& text, const std::vector<std::string>& overrides = {}, int ranks = 0) {
+  return faults_of({{}, import_of(text, overrides, ranks).faults, {}});
+}
+
+/// The deck of a configuration that must import.
+Deck deck_of(const std::string& text, const std::vector<std::string>& overrides = {}, int ranks = 0) {
+  const ImportedDeck imported = import_of(text, overrides, ranks);
+  EXPECT_EQ(faults_of({{}, imported.faults, {}}), "") << text;
+  const ParsedDeck parsed = parse_deck_text(imported.text, "imported.toml", {}, ranks);
+  EXPECT_EQ(faults_of(parsed), "") << imported.text;
+  return parsed.deck;
+}
+
+/// A configuration with a batch, and more.
+std::string with(const std::string& more) { return "{\"train_batch_size\": 8, \"train_micro_batch_size_per_gpu\": 2, " + more + "}"; }
+
+TEST(Import, ValuesComeWithTheirOrigin) {
+  const ImportedDeck imported = import_of(with("\n\"zero_optimization\": {\"stage\": 3, \"reduce_bucket_size\": 2e8}"));
+  EXPECT_NE(imported.text.find("stage = 3                    # from zero_optimization.stage\n"), std::string::npos) << imported.text;
+  EXPECT_NE(imported.text.find("reduce_bucket_size = 2e8     # from zero_optimization.reduce_bucket_size\n"), std::string::npos);
+  EXPECT_NE(imported.text.find("# FILL IN"), std::string::npos);
+}
+
+TEST(Import, DefaultsAreDeepSpeedsWhereTheyDiffer) {
+  const Deck plain = deck_of(with("\"optimizer\": {\"type\": \"AdamW\"}"));
+  EXPECT_EQ(plain.precision.compute, DType::f32) << "DeepSpeed computes in fp32 where nothing else is enabled";
+  EXPECT_EQ(plain.optimizer.learning_rate, 1e-3);
+  EXPECT_EQ(plain.optimizer.beta2, 0.999);
+  EXPECT_EQ(plain.optimizer.weight_decay, 0);
+  EXPECT_EQ(plain.optimizer.gradient_clipping, 1);
+  EXPECT_EQ(plain.learning_rate.schedule, "constant");
+  EXPECT_EQ(plain.activation.recompute, "none");
+  EXPECT_EQ(deck_of(with("\"zero_optimization\": {\"stage\": 1}")).optimizer.learning_rate, 5e-5) << "the Trainer's";
+}
+
+TEST(Import, BatchFollowsFromTwoOfThreeAndTheRanks) {
+  struct Case {
+    std::string text;
+    int ranks;
+    std::int64_t global, micro;
+  };
+  const std::string all = "\"train_batch_size\": ", micro = "\"train_micro_batch_size_per_gpu\": ",
+                    steps = "\"gradient_accumulation_steps\": ";
+  for (const Case& c : std::vector<Case>{{all + "64, " + micro + "2", 0, 64, 2},
+                                         {all + "64, " + micro + "2, " + steps + "4", 0, 64, 2},
+                                         {all + "64, " + micro + "2, " + steps + "4", 8, 64, 2},
+                                         {micro + "2, " + steps + "4", 8, 64, 2},
+                                         {micro + "2", 8, 16, 2},
+                                         {all + "64", 8, 64, 8},
+                                         {all + "64, " + steps + "4", 8, 64, 2},
+                                         {micro + "\"auto\", " + steps + "\"auto\", " + all + "\"auto\"", 4, 32, 8},
+                                         {all + "64, " + micro + "\"auto\", " + steps + "\"auto\"", 0, 64, 8},
+                                         {micro + "2e0", 3, 6, 2}}) {
+    const Deck deck = deck_of("{" + c.text + "}", {}, c.ranks);
+    EXPECT_EQ(deck.batch.global, c.global) << c.text;
+    EXPECT_EQ(deck.batch.micro, c.micro) << c.text;
+  }
+}
+
+TEST(Import, ABatchThatDoesNotFollowIsRefused) {
+  const std::string all = "\"train_batch_size\": ", micro = "\"train_micro_batch_size_per_gpu\": ",
+                    steps = "\"gradient_accumulation_steps\": ";
+  EXPECT_EQ(faults_in("{" + micro + "2,\n" + steps + "4}"),
+            "ds.json:1:36: train_micro_batch_size_per_gpu: the global batch is 2 x 4 x the ranks of the launch, which no file says; add "
+            "--ranks N, "
+            "or batch.global=N\n");
+  EXPECT_EQ(faults_in("{" + all + "64}"),
+            "ds.json:1:22: train_batch_size: the micro-batch is 64 / (1 x the ranks of the launch), which no file says; add --ranks N, or "
+            "batch.micro=N\n");
+  EXPECT_EQ(faults_in("{" + all + "64, " + micro + "3, " + steps + "4}"),
+            "ds.json:1:22: train_batch_size: 64 is not train_micro_batch_size_per_gpu 3 x gradient_accumulation_steps 4 x a number of "
+            "ranks; change "
+            "one of the three, or leave one out\n");
+  EXPECT_EQ(faults_in("{" + all + "64, " + micro + "2, " + steps + "4}", {}, 4),
+            "ds.json:1:22: train_batch_size: 64 = train_micro_batch_size_per_gpu 2 x gradient_accumulation_steps 4 x 8 ranks, and --ranks "
+            "says 4\n");
+  EXPECT_EQ(faults_in("{" + all + "64}", {}, 5),
+            "ds.json:1:22: train_batch_size: 64 is not divisible by 5 ranks x 1 accumulation step; change one of them\n");
+  EXPECT_NE(faults_in("{}").find("train_batch_size: is missing, and so is train_micro_batch_size_per_gpu"), std::string::npos);
+  EXPECT_NE(faults_in("{" + micro + "0}", {}, 2).find("0 is out of range: at least 1 and at most 1000000000"), std::string::npos);
+  EXPECT_NE(faults_in("{" + micro + "1e9, " + steps + "1e9}", {}, 2).find("more than 1000000000 sequences on 2 ranks"), std::string::npos);
+  // The command line may say what no file does.
+  EXPECT_EQ(deck_of("{" + micro + "2}", {"batch.global=12"}).batch.global, 12);
+  EXPECT_EQ(deck_of("{" + all + "12}", {"batch.micro=3"}).batch.micro, 3);
+  EXPECT_EQ(deck_of("{}", {"batch.micro=3", "batch.global=6"}).batch.global, 6);
+}
+
+TEST(Import, PrecisionIsTheOneThatIsEnabled) {
+  EXPECT_EQ(deck_of(with("\"bf16\": {\"enabled\": true}")).precision.compute, DType::bf16);
+  EXPECT_EQ(deck_of(with("\"bfloat16\": {\"enabled\": true}")).precision.compute, DType::bf16) << "an older name";
+  EXPECT_EQ(deck_of(with("\"bf16\": {\"enabled\": \"auto\"}, \"fp16\": {\"enabled\": \"auto\", \"loss_scale\": 0}")).precision.compute,
+            DType::bf16);
+  EXPECT_EQ(deck_of(with("\"fp16\": {\"enabled\": \"auto\"}")).precision.compute, DType::bf16);
+  EXPECT_EQ(deck_of(with("\"bf16\": {\"enabled\": false}, \"fp16\": {\"enabled\": false}")).precision.compute, DType::f32);
+  EXPECT_EQ(deck_of(with("\"torch_autocast\": {\"enabled\": true, \"dtype\": \"torch.bfloat16\"}")).precision.compute, DType::bf16);
+  EXPECT_NE(faults_in(with("\"torch_autocast\": {\"enabled\": true, \"dtype\": \"float16\"}")).find("bfloat16 alone"), std::string::npos);
+  EXPECT_NE(faults_in(with("\"fp16\": {\"enabled\": true}")).find("ds.json:1:82: fp16: fp16 with loss scaling is not in this version"),
+            std::string::npos)
+      << faults_in(with("\"fp16\": {\"enabled\": true}"));
+  EXPECT_EQ(deck_of(with("\"fp16\": {\"enabled\": true}"), {"precision.compute=bf16"}).precision.compute, DType::bf16);
+  EXPECT_NE(faults_in(with("\"bf16\": {\"enabled\": true}, \"bfloat16\": {\"enabled\": true}")).find("another name of bf16"),
+            std::string::npos);
+}
+
+TEST(Import, OptimizersAreAdamWOrRefused) {
+  EXPECT_EQ(deck_of(with("\"optimizer\": {\"type\": \"ADAM\"}")).optimizer.type, "adamw");
+  const Deck automatic =
+      deck_of(with("\"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": \"auto\", \"betas\": \"auto\", \"eps\": \"auto\", "
+                   "\"weight_decay\": \"auto\"}}"));
+  EXPECT_EQ(automatic.optimizer.learning_rate, 5e-5);
+  EXPECT_EQ(automatic.optimizer.beta1, 0.9);
+  EXPECT_EQ(automatic.optimizer.beta2, 0.999);
+  const std::string lamb = with("\"optimizer\": {\"type\": \"Lamb\", \"params\": {\"lr\": 1e-3, \"max_coeff\": 10.0}}");
+  EXPECT_EQ(faults_in(lamb),
+            "ds.json:1:84: optimizer.type: as optimizer.type: \"lamb\" is refused: LAMB is not in this version; set \"adamw\"\n");
+  EXPECT_EQ(deck_of(lamb, {"optimizer.type=adamw"}).optimizer.learning_rate, 1e-3);
+  EXPECT_NE(faults_in(with("\"optimizer\": {\"params\": {\"lr\": 1e-3}}")).find("reads no params without optimizer.type"),
+            std::string::npos);
+  EXPECT_NE(faults_in(with("\"optimizer\": {\"type\": \"Adam\", \"params\": {\"betas\": [0.9]}}")).find("expected two numbers"),
+            std::string::npos);
+  EXPECT_NE(faults_in(with("\"optimizer\": {\"type\": \"Adam\", \"params\": {\"betas\": [0.9, 1.5]}}"))
+                .find("as optimizer.beta2: 1.5 is out of range"),
+            std::string::npos);
+}
+
+TEST(Import, SchedulersBecomeSchedules) {
+  const Deck cosine = deck_of(with(R"("optimizer": {"type": "AdamW", "params": {"lr": 3e-4}}, "scheduler": {"type": "WarmupCosineLR",
+      "params": {"total_num_steps": 5000, "warmup_num_steps": 100, "warmup_type": "linear", "cos_min_ratio": 0.1}})"));
+  EXPECT_EQ(cosine.learning_rate, (LearningRateKeys{.schedule = "cosine", .warmup_steps = 100, .decay_steps = 0, .min_ratio = 0.1}));
+  EXPECT_EQ(cosine.run.steps, 5000);
+  EXPECT_EQ(cosine.optimizer.learning_rate, 3e-4);
+  const Deck decay = deck_of(with(R"("optimizer": {"type": "AdamW", "params": {"lr": 3e-4}}, "scheduler": {"type": "WarmupDecayLR",
+      "params": {"total_num_steps": 5000}})"));
+  EXPECT_EQ(decay.learning_rate, (LearningRateKeys{.schedule = "linear", .warmup_steps = 1000, .decay_steps = 0, .min_ratio = 0}));
+  EXPECT_EQ(decay.optimizer.learning_rate, 1e-3) << "WarmupDecayLR's default takes the place of the optimizer's";
+  const Deck warmup = deck_of(with(R"("optimizer": {"type": "AdamW", "params": {"lr": 3e-4}}, "scheduler": {"type": "WarmupLR",
+      "params": {"warmup_min_lr": "auto", "warmup_max_lr": 1e-4, "warmup_num_steps": 2000}})"));
+  EXPECT_EQ(warmup.learning_rate.schedule, "constant");
+  EXPECT_EQ(warmup.optimizer.learning_rate, 1e-4) << "and so does a given one";
+  EXPECT_GE(warmup.run.steps, 2000) << "a placeholder that the warmup fits into";
+  const ImportedDeck automatic = import_of(with(R"("scheduler": {"type": "WarmupDecayLR", "params": {"warmup_min_lr": "auto",
+      "warmup_max_lr": "auto", "warmup_num_steps": "auto", "total_num_steps": "auto"}})"));
+  EXPECT_NE(automatic.text.find("steps = 1000                 # from scheduler.params.total_num_steps; FILL IN"), std::string::npos)
+      << automatic.text << faults_of({{}, automatic.faults, {}});
+  EXPECT_NE(automatic.text.find("warmup_steps = 0"), std::string::npos);
+}
+
+TEST(Import, SchedulersThatAreNotHereAreRefused) {
+  const std::string cycle = with(R"("scheduler": {"type": "OneCycle", "params": {"cycle_min_lr": 1e-4, "cycle_max_lr": 1e-3}})");
+  EXPECT_EQ(faults_in(cycle),
+            "ds.json:1:84: scheduler.type: \"OneCycle\" is refused: WarmupLR, WarmupDecayLR and WarmupCosineLR are here; write one of "
+            "them, or say "
+            "learning_rate.schedule=cosine (or linear, constant, wsd) on the command line\n");
+  EXPECT_EQ(deck_of(cycle, {"learning_rate.schedule=linear"}).learning_rate.schedule, "linear");
+  EXPECT_NE(faults_in(with(R"("scheduler": {"type": "WarmupDecayLR"})")).find("needs params.total_num_steps"), std::string::npos);
+  EXPECT_EQ(deck_of(with(R"("scheduler": {"type": "WarmupDecayLR"})"), {"run.steps=2000"}).run.steps, 2000);
+  EXPECT_NE(faults_in(with(R"("scheduler": {"type": "WarmupLR", "params": {"warmup_type": "log"}})")).find("the warmup is linear"),
+            std::string::npos);
+}
+
+TEST(Import, ActivationCheckpointingBecomesRecompute) {
+  const Deck deck = deck_of(with("\"activation_checkpointing\": {\"number_checkpoints\": 5, \"partition_activations\": true}"));
+  EXPECT_EQ(deck.activation.recompute, "full");
+  EXPECT_EQ(deck.activation.every, 7) << "32 layers over 5, rounded up";
+  EXPECT_EQ(deck_of(with("\"activation_checkpointing\": null")).activation.recompute, "none");
+  EXPECT_EQ(deck_of(with("\"pipeline\": {\"activation_checkpoint_interval\": 0}")).activation.recompute, "none");
+}
+
+TEST(Import, AutoIsTheTrainersOrNobodys) {
+  const Deck deck = deck_of(with(R"("gradient_clipping": "auto", "zero_optimization": {"stage": 3, "reduce_bucket_size": "auto",
+      "stage3_prefetch_bucket_size": "auto", "stage3_param_persistence_threshold": "auto"})"));
+  EXPECT_EQ(deck.zero.reduce_bucket_size, 4096 * 4096);
+  EXPECT_EQ(deck.zero.prefetch_bucket_size, 4096 * 4096 * 9ll / 10);
+  EXPECT_EQ(deck.zero.param_persistence_threshold, 40960);
+  EXPECT_EQ(deck.optimizer.gradient_clipping, 1);
+  EXPECT_EQ(faults_in(with("\n\"zero_optimization\": {\"stage\": \"auto\"}")),
+            "ds.json:2:32: zero_optimization.stage: \"auto\" is filled in by nobody here; give a whole number\n");
+}
+
+TEST(Import, AllFaultsComeAtOnceInTheirOrder) {
+  EXPECT_EQ(
+      faults_in("{\n"
+                "  \"train_batch_size\": \"32\",\n"
+                "  \"zero_optimisation\": {\"stage\": 3},\n"
+                "  \"zero_optimization\": {\"stage\": 2.5, \"stge\": 1, \"nvme_path\": \"/x\",\n"
+                "    \"offload_param\": {\"device\": \"nvm\"}, \"zenflow\": {}},\n"
+                "  \"optimizer\": [],\n"
+                "  \"bf16\": true,\n"
+                "  \"wall_clock_breakdown\": \"yes\",\n"
+                "  \"tensorboard\": {\"enable\": true}\n"
+                "}",
+                {"zero.stge=1", "batch.global=4", "batch.micro=1"}),
+      "ds.json:2:23: train_batch_size: expected a whole number, got \"32\"; drop the quotes\n"
+      "ds.json:3:3: zero_optimisation: is not a key of DeepSpeed's; did you mean zero_optimization?\n"
+      "ds.json:4:34: zero_optimization.stage: expected a whole number, got 2.5\n"
+      "ds.json:4:39: zero_optimization.stge: is not a key of DeepSpeed's; did you mean stage?\n"
+      "ds.json:4:50: zero_optimization.nvme_path: is not a key of DeepSpeed's in this place; "
+      "zero_optimization.offload_optimizer.nvme_path is\n"
+      "ds.json:5:33: zero_optimization.offload_param.device: as zero.offload_param.device: \"nvm\" is not a value of this key; it takes "
+      "\"none\", \"host\"\n"
+      "ds.json:6:16: optimizer: expected an object { ... }, got a list [ ... ]\n"
+      "ds.json:7:11: bf16: expected an object { ... }, got true\n"
+      "ds.json:8:27: wall_clock_breakdown: expected true or false, got \"yes\"\n"
+      "ds.json:9:19: tensorboard.enable: is not a key of DeepSpeed's; did you mean enabled?\n"
+      "override 'zero.stge=1': zero.stge: is not a key; did you mean zero.stage?\n");
+}
+
+// Where the model is not known either, that is one fault among the others.
+TEST(Import, FaultsOfTheModelComeWithThoseOfTheConfiguration) {
+  const auto faults = [](const std::string& text) {
+    return faults_of(
+        {{}, import_deepspeed_text(text, {.path = "ds.json", .model = "no/such.toml", .overrides = {}, .ranks = 2}).faults, {}});
+  };
+  EXPECT_EQ(faults(with("\"zero_optimization\": {\"stage\": 3}")),
+            "no/such.toml: cannot open: No such file or directory. Check the path and its permissions.\n");
+  EXPECT_NE(faults("{\"train_batch_size\": 0}").find("ds.json:1:22: train_batch_size: 0 is out of range"), std::string::npos);
+  EXPECT_NE(faults("{\"train_batch_size\": 0}").find("no/such.toml"), std::string::npos);
+}
+
+TEST(Import, RulesOfTheDeckNameTheConfigurationsKey) {
+  EXPECT_EQ(faults_in(with("\n\"zero_optimization\": {\"stage\": 2, \"offload_optimizer\": {\"device\": \"cpu\"}, \"offload_param\": "
+                           "{\"device\": \"cpu\"}}")),
+            "ds.json:2:103: zero_optimization.offload_param.device: as zero.offload_param.device: parameters are gathered for each use at "
+            "stage 3 "
+            "alone, and zero.stage is 2; set it to 3\n");
+  EXPECT_EQ(faults_in(with("\n\"zero_optimization\": {\"stage\": 3, \"zero_hpz_partition_size\": 8}")),
+            "ds.json:2:62: zero_optimization.zero_hpz_partition_size: as zero.hpz_partition_size: 8 is refused: hierarchical partitioning "
+            "(ZeRO++ "
+            "hpZ) is not in this version; leave it at 1\n");
+  EXPECT_EQ(faults_in(with("\n\"data_types\": {\"grad_accum_dtype\": \"bf16\"}, \"communication_data_type\": \"fp32\"")),
+            "ds.json:2:72: communication_data_type: says \"fp32\" of precision.gradients, and data_types.grad_accum_dtype says \"bf16\"; "
+            "leave one of "
+            "the two out\n");
+}
+
+TEST(Import, OverridesStandInTheDeck) {
+  const ImportedDeck imported = import_of(with("\"scheduler\": {\"type\": \"WarmupCosineLR\", \"params\": {\"total_num_steps\": 2000}}"),
+                                          {"learning_rate.schedule=constant", "data.train=my tokens.bin", "model.layers=2"});
+  ASSERT_EQ(faults_of({{}, imported.faults, {}}), "");
+  EXPECT_NE(imported.text.find("train = \"my tokens.bin\"      # from the command line\n"), std::string::npos) << imported.text;
+  EXPECT_NE(imported.text.find("\nlayers = 2 "), std::string::npos);
+  EXPECT_EQ(imported.text.find("min_ratio"), std::string::npos) << "a constant schedule has none:\n" << imported.text;
+}
+
+TEST(Import, FilesAreReadAndTheirNamesAreEscaped) {
+  const test::Scratch scratch;
+  const std::string path = scratch / "a\nb.json";
+  test::spill(path, with("\"steps_per_print\": 3"));
+  const ImportedDeck imported = import_deepspeed({.path = path, .model = "llama2-7b", .overrides = {}, .ranks = 0});
+  EXPECT_EQ(faults_of({{}, imported.faults, {}}), "");
+  EXPECT_EQ(parse_deck_text(imported.text, "x.toml", {}, 0).deck.run.log_every, 3);
+  const ImportedDeck missing = import_deepspeed({.path = scratch / "none.json", .model = "llama2-7b", .overrides = {}, .ranks = 0});
+  ASSERT_EQ(missing.faults.size(), 1u);
+  EXPECT_NE(missing.faults[0].message.find("No such file"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace tessera
