@@ -229,7 +229,8 @@ bool Importer::beside_the_point(const DeepSpeedKey& row) const {
 
 void Importer::translate(const DeepSpeedKey& row, const JsonNode& node) {
   const Key& ours = *find_key(row.ours);
-  if (!node.is("auto")) return put(row.ours, deck_value(ours, row, node), row.name);
+  const bool filled = ours.automatic != Auto::no || !row.automatic.empty();  // else a text of no meaning, which the deck's key refuses
+  if (!node.is("auto") || !filled) return put(row.ours, deck_value(ours, row, node), row.name);
   if (ours.automatic != Auto::no) return put(row.ours, "\"auto\"", row.name, "auto, as the Trainer fills it");
   put(row.ours, std::string(row.automatic), row.name, fmt::format("auto: {}", row.filled_by));
 }

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <random>
+
 #include "../scratch.hpp"
 #include "deck/value.hpp"
 #include "small_deck.hpp"
@@ -189,6 +191,9 @@ TEST(Import, AutoIsTheTrainersOrNobodys) {
   EXPECT_EQ(deck.zero.prefetch_bucket_size, 4096 * 4096 * 9ll / 10);
   EXPECT_EQ(deck.zero.param_persistence_threshold, 40960);
   EXPECT_EQ(deck.optimizer.gradient_clipping, 1);
+  EXPECT_NE(
+      faults_in(with("\"zero_optimization\": {\"offload_param\": {\"device\": \"auto\"}}")).find("\"auto\" is not a value of this key"),
+      std::string::npos);
   EXPECT_EQ(faults_in(with("\n\"zero_optimization\": {\"stage\": \"auto\"}")),
             "ds.json:2:32: zero_optimization.stage: \"auto\" is filled in by nobody here; give a whole number\n");
 }
@@ -256,6 +261,73 @@ TEST(Import, OverridesStandInTheDeck) {
   EXPECT_NE(imported.text.find("train = \"my tokens.bin\"      # from the command line\n"), std::string::npos) << imported.text;
   EXPECT_NE(imported.text.find("\nlayers = 2 "), std::string::npos);
   EXPECT_EQ(imported.text.find("min_ratio"), std::string::npos) << "a constant schedule has none:\n" << imported.text;
+}
+
+// Bytes that are lost, doubled, replaced, or values that change places: a deck that checks, or faults; never anything else.
+TEST(Import, DamagedConfigurationsMakeADeckOrFaults) {
+  std::vector<std::string> whole;
+  for (const char* name : {"quickstart_8b", "finetune_70b", "pretrain_13b", "pretrain_175b_3d"})
+    whole.push_back(test::slurp(fmt::format("{}/validation/decks/deepspeed/{}.json", TESSERA_SOURCE_DIR, name)));
+  const std::vector<std::string> words = {"\"auto\"", "null",        "true", "-1", "0",    "1e300", "9223372036854775807", "{}",
+                                          "[]",       "\"\\u0000\"", "2.5",  "#",  "\"\"", "\\",    "\"stage\": 3",        "[0.9, 0.95]"};
+  std::mt19937_64 random(13);
+  const auto pick = [&](std::size_t n) { return static_cast<std::size_t>(random() % n); };
+  int decks = 0, refused = 0;
+  for (int round = 0; round < 3000; ++round) {
+    std::string text = whole[pick(whole.size())];
+    for (std::size_t changes = 1 + pick(3); changes > 0; --changes) {
+      const std::size_t at = pick(text.size());
+      switch (pick(4)) {
+        case 0:
+          text.erase(at, 1 + pick(4));
+          break;
+        case 1:
+          text.insert(at, text.substr(pick(text.size()), 1 + pick(30)));
+          break;
+        case 2:
+          text[at] = static_cast<char>(pick(256));
+          break;
+        default: {  // another value, where one begins
+          const std::size_t colon = text.find(": ", at);
+          if (colon == text.npos) break;
+          const std::size_t end = text.find_first_of(",}\n", colon);
+          text.replace(colon + 2, (end == text.npos ? text.size() : end) - colon - 2, words[pick(words.size())]);
+        }
+      }
+    }
+    const ImportedDeck imported = import_deepspeed_text(text, {.path = "ds.json", .model = "llama3-8b", .overrides = {}, .ranks = 8});
+    EXPECT_EQ(imported.text.empty(), !imported.faults.empty()) << text;
+    imported.faults.empty() ? ++decks : ++refused;
+    if (!imported.text.empty()) {
+      EXPECT_EQ(faults_of(parse_deck_text(imported.text, "imported.toml", {}, 8)), "") << text;
+    }
+  }
+  EXPECT_GT(decks, 100);
+  EXPECT_GT(refused, 1000);
+}
+
+// Whatever one key is set to on the command line: a deck that checks and says it, or faults.
+TEST(Import, EveryKeyMayBeOverridden) {
+  int decks = 0;
+  for (const char* more :
+       {R"("scheduler": {"type": "WarmupCosineLR", "params": {"total_num_steps": 2000}}, "zero_optimization": {"stage": 3,
+                               "stage3_prefetch_bucket_size": "auto", "offload_optimizer": {"device": "cpu"}, "offload_param": {"device": "cpu"}})",
+        R"("activation_checkpointing": {"number_checkpoints": 4}, "communication_data_type": "bf16", "bf16": {"enabled": true})"})
+    for (const Key& key : deck_keys()) {
+      std::vector<std::string> values = {"auto", "true", "false", "0", "1", "2", "0.5", "3 min", "2 GiB", "x"};
+      values.insert(values.end(), key.choices.begin(), key.choices.end());
+      for (const std::string& value : values) {
+        const ImportRequest request{
+            .path = "ds.json", .model = "llama3.1-8b", .overrides = {fmt::format("{}={}", key.name, value)}, .ranks = 4};
+        const ImportedDeck imported = import_deepspeed_text(with(more), request);
+        ASSERT_EQ(imported.text.empty(), !imported.faults.empty()) << request.overrides[0];
+        if (imported.text.empty()) continue;
+        EXPECT_EQ(faults_of(parse_deck_text(imported.text, "imported.toml", {}, 4)), "") << request.overrides[0];
+        EXPECT_NE(imported.text.find("# from the command line"), std::string::npos);
+        ++decks;
+      }
+    }
+  EXPECT_GT(decks, 300);
 }
 
 TEST(Import, FilesAreReadAndTheirNamesAreEscaped) {
