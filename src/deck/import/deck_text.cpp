@@ -102,14 +102,15 @@ std::string Importer::remarks() const {
 void Importer::take_faults(const ParsedDeck& parsed) {
   for (const Fault& fault : parsed.faults) {
     const ImportedLine* from = line(fault.key);
+    const Key* key = find_key(fault.key);
     if (fault.file != deck_name) {
       faults_.push_back(fault);  // an override
     } else if (from && !from->from.empty()) {
       add(from->place, from->from, fmt::format("as {}: {}", fault.key, fault.message));
-    } else if (from) {
+    } else if (from || (key && !key->required())) {
       add({}, fault.key, fmt::format("{} (set it on the command line: {}=VALUE)", fault.message, fault.key));
     }
-    // No line: what it lacks has been said.
+    // A key that must be given and is not: what it lacks has been said.
   }
 }
 
