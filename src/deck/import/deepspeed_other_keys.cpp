@@ -61,7 +61,7 @@ std::vector<DeepSpeedKey> checkpoint_keys() {
       with_auto(
           refused("checkpoint.use_node_local_storage", boolean, "false",
                   "a checkpoint is one folder that all ranks write, on a file system that all nodes see (run.output_dir); leave it out"),
-          "false", "the Trainer's save_on_each_node"),
+          "false", "the default of the Trainer's save_on_each_node"),
       unneeded("checkpoint.parallel_write.pipeline_stage", boolean, "every rank writes what it keeps"),
       unneeded("checkpoint.checkpoint_serialization", boolean, how_saved),
   };

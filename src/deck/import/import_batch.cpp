@@ -91,7 +91,8 @@ void import_batch(Importer& in) {
   }
   if (b.micro > 0)
     in.put("batch.micro", fmt::format("{}", b.micro), micro_key,
-           automatic ? "auto: the Trainer's per_device_train_batch_size" : "sequences that a rank passes through the model at once");
+           automatic ? "auto: the default of the Trainer's per_device_train_batch_size"
+                     : "sequences that a rank passes through the model at once");
   if (b.all == 0) return multiply(in, b);
   if (b.micro == 0) return divide(in, b);
   if (b.steps == 0 || agree(in, b)) put_all(in, b.all, all_key);

@@ -266,7 +266,7 @@ TEST(Import, OverridesStandInTheDeck) {
 // Bytes that are lost, doubled, replaced, or values that change places: a deck that checks, or faults; never anything else.
 TEST(Import, DamagedConfigurationsMakeADeckOrFaults) {
   std::vector<std::string> whole;
-  for (const char* name : {"quickstart_8b", "finetune_70b", "pretrain_13b", "pretrain_175b_3d"})
+  for (const char* name : {"quickstart_8b", "finetune_70b", "pretrain_13b", "pretrain_175b_3d", "trainer_auto"})
     whole.push_back(test::slurp(fmt::format("{}/validation/decks/deepspeed/{}.json", TESSERA_SOURCE_DIR, name)));
   const std::vector<std::string> words = {"\"auto\"", "null",        "true", "-1", "0",    "1e300", "9223372036854775807", "{}",
                                           "[]",       "\"\\u0000\"", "2.5",  "#",  "\"\"", "\\",    "\"stage\": 3",        "[0.9, 0.95]"};
