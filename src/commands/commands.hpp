@@ -24,7 +24,8 @@ inline CLI::Validator number_between(double least, double most) {
 using Chosen = std::function<int()>;
 
 // One row a command, in the order of the help page.
-#define TESSERA_COMMANDS(row) row(tokenize) row(train) row(plan) row(consolidate) row(generate) row(evaluate) row(inspect) row(deck)
+#define TESSERA_COMMANDS(row) \
+  row(tokenize) row(train) row(plan) row(report) row(consolidate) row(generate) row(evaluate) row(inspect) row(deck)
 
 #define TESSERA_DECLARE_COMMAND(name) void add_##name(CLI::App& app, Chosen& chosen);
 TESSERA_COMMANDS(TESSERA_DECLARE_COMMAND)

@@ -11,7 +11,8 @@ namespace tessera {
 namespace {
 
 [[noreturn]] void lacking(const MachineProfile& machine, const std::string& section, const std::string& why) {
-  fail(ExitCode::usage, "the machine profile \"{}\" has no [{}], and {}: add it", machine.name, section, why);
+  fail(ExitCode::usage, "the machine profile \"{}\" has no [{}], and {}: add it, or measure one with `tessera report --measure`",
+       machine.name, section, why);
 }
 
 /// Steps of a tree over so many.

@@ -1,0 +1,72 @@
+// tessera report: what there is on this node, and with --measure how fast it is.
+#include <memory>
+
+#include "base/clock.hpp"
+#include "base/log.hpp"
+#include "commands/commands.hpp"
+#include "report/measure.hpp"
+#include "report/surroundings.hpp"
+#include "topology/world.hpp"
+#include "train/program_identity.hpp"
+
+namespace tessera {
+namespace {
+
+struct ReportOptions {
+  bool json = false, measure = false;
+  MeasureOptions how;
+};
+
+int measure(const ReportOptions& o) {
+  return run_in_world({.identity = program_identity()}, [&](World& world) {
+    world.require_same_program();
+    const double begin = now_seconds();
+    const auto progress = [&](const std::string& what) {
+      if (world.rank() == 0) info("measuring {} ({:.0f} s)", what, now_seconds() - begin);
+    };
+    const MachineProfile profile = measure_machine(world, o.how, progress);
+    if (world.rank() == 0) {
+      fmt::print("# Measured by `tessera report --measure` with {} ranks on {} nodes; for `tessera plan --machine`.\n{}", world.ranks(),
+                 world.place().nodes, print_machine(profile));
+      info("measured in {:.0f} s", now_seconds() - begin);
+    }
+    return 0;
+  });
+}
+
+int report(const ReportOptions& o) {
+  const Surroundings around = look_around(o.how.disks);
+  fmt::print("{}", o.json ? surroundings_json(around) + "\n" : print_surroundings(around));
+  return 0;
+}
+
+}  // namespace
+
+void add_report(CLI::App& app, Chosen& chosen) {
+  CLI::App* command = app.add_subcommand(
+      "report",
+      "Versions, cores, memory, limits, devices and disks of this node, and what lacks for which feature; --measure: a machine profile");
+  auto options = std::make_shared<ReportOptions>();
+  auto* json = command->add_flag("--json", options->json, "Print one JSON object");
+  auto* measured = command->add_flag("--measure", options->measure,
+                                     "Measure products, passes over memory, copies, AdamW and, under mpiexec, collectives; print a profile "
+                                     "for `tessera plan --machine` (about 20 s on two cores)");
+  measured->excludes(json);
+  command->add_option("--threads", options->how.threads, "Threads a rank is measured with; 0: its share of the cores")
+      ->check(CLI::Range(0, 512))
+      ->needs(measured)
+      ->capture_default_str();
+  command->add_option("--device", options->how.device, "What kernels are measured on; auto: a GPU where there is one")
+      ->check(CLI::IsMember({"auto", "host", "cuda"}))
+      ->needs(measured)
+      ->capture_default_str();
+  command->add_option("--disk", options->how.disks,
+                      "Folder on a local disk to look at or, with --measure, to write 512 MiB to and read; several are used at once");
+  command->footer(
+      "Examples:\n  tessera report --disk /tmp\n  tessera report --measure > here.toml\n  mpiexec -n 2 tessera report --measure > "
+      "here.toml\n  "
+      "tessera plan inputs/quickstart.toml --ranks 2 --machine here.toml");
+  command->callback([options, &chosen] { chosen = [options] { return options->measure ? measure(*options) : report(*options); }; });
+}
+
+}  // namespace tessera

@@ -1,0 +1,105 @@
+#include "report/measure.hpp"
+
+#include <fstream>
+
+#include "memory/runtime.hpp"
+#include "report/measure_kernels.hpp"
+#include "report/measure_links.hpp"
+#include "topology/devices/binding.hpp"
+#include "topology/devices/gpu_binding.hpp"
+#include "train/device.hpp"
+#ifdef TESSERA_CUDA
+#include "kernels/cuda/devices.hpp"
+#endif
+
+namespace tessera {
+namespace {
+
+/// "AMD EPYC 9R45"
+std::string processor() {
+  std::ifstream in("/proc/cpuinfo");
+  for (std::string line; std::getline(in, line);)
+    if (line.starts_with("model name")) return line.substr(line.find(':') + 2);
+  return "a processor";
+}
+
+std::int64_t device_bytes() {
+#ifdef TESSERA_CUDA
+  return static_cast<std::int64_t>(cuda::free_memory() + cuda::used_memory());
+#else
+  return 0;
+#endif
+}
+
+/// Of a node's cores: what each of its ranks reaches beside the others.
+void measure_host(const MachineProfile& measured, MachineProfile& profile) {
+  const auto of = [&](const char* kernel) {
+    return rounded(measured.fp32.kernels.find(kernel)->second.rates.back() * static_cast<double>(profile.ranks_per_node));
+  };
+  profile.host = {.adamw = of("adamw"), .stream = of("sum_of_squares")};
+}
+
+}  // namespace
+
+MeasureSizes sizes_for(const std::string& device) {
+  constexpr std::int64_t mib = 1 << 20;
+  if (device == "cuda")
+    return {.tokens = {512, 4096},
+            .features = {1024, 8192},
+            .lengths = {2048, 8192},
+            .head_dims = {64, 128},
+            .bytes = {1 << 21, 1 << 27},
+            .bench_bytes = 2048 * mib,
+            .collective_bytes = 128 * mib,
+            .disk_bytes = 512 * mib};
+  return {.tokens = {64, 256, 1024},
+          .features = {256, 1024, 4096},
+          .lengths = {128, 512, 2048},
+          .head_dims = {32, 64, 128},
+          .bytes = {1 << 14, 1 << 18, 1 << 22, 1 << 25},
+          .bench_bytes = 384 * mib,
+          .collective_bytes = 16 * mib,
+          .disk_bytes = 512 * mib};
+}
+
+MachineProfile measure_machine(const World& world, const MeasureOptions& options, const std::function<void(const std::string&)>& progress) {
+  MachineProfile profile;
+  profile.device = options.device == "host" ? "host" : choose_device(options.device);
+  const bool gpu = profile.device == "cuda";
+  const Binding binding = bind_process(world);
+  const int threads = options.threads > 0 ? options.threads : binding.threads;
+  const GpuBinding bound = gpu ? bind_gpu(world, binding, false) : GpuBinding{};
+  const KernelRuntime runtime(threads, spaces_of(profile.device), bound.device);
+  profile.ranks_per_node = world.place().local_ranks;
+  profile.threads = gpu ? 0 : threads;
+  profile.name = gpu ? fmt::format("{} ranks with a GPU each", profile.ranks_per_node)
+                     : fmt::format("{}, {} ranks of {} threads", processor(), profile.ranks_per_node, threads);
+  profile.host_memory = static_cast<std::int64_t>(node_memory().total);
+  const MeasureSizes sizes = options.sizes.value_or(sizes_for(profile.device));
+  const kernels::Backend backend = gpu ? kernels::Backend::cuda : kernels::Backend::host;
+  {
+    if (gpu) profile.device_memory = device_bytes();
+    Bench bench(world, backend, static_cast<std::size_t>(sizes.bench_bytes));
+    profile.least_call = measure_call(bench);
+    profile.task_overhead = gpu ? profile.least_call : measure_task_overhead();
+    for (const DType dtype : {DType::bf16, DType::f32}) profile.rates(dtype) = measure_compute(bench, sizes, dtype, progress);
+    progress("copies and collectives");
+    measure_transfer(bench, sizes.collective_bytes, profile);
+    measure_collectives(bench, sizes.collective_bytes, profile);
+  }
+  if (gpu) {
+    progress("the host's cores");
+    const MeasureSizes of_host = options.sizes.value_or(sizes_for("host"));
+    Bench bench(world, kernels::Backend::host, static_cast<std::size_t>(of_host.bench_bytes));
+    MachineProfile host;
+    host.fp32 = measure_passes(bench, of_host, DType::f32);
+    measure_host(host, profile);
+  } else {
+    measure_host(profile, profile);
+  }
+  if (!options.disks.empty()) progress("disks");
+  measure_disks(world, options.disks, sizes.disk_bytes, profile);
+  return profile;
+}
+
+}  // namespace tessera

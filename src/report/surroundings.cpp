@@ -1,0 +1,170 @@
+#include "report/surroundings.hpp"
+
+#include <fmt/format.h>
+#include <sched.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "base/types.hpp"
+#include "base/version.hpp"
+#include "io/nvme/memlock.hpp"
+#include "io/nvme/preflight.hpp"
+#include "memory/arena.hpp"
+#include "topology/devices/numa.hpp"
+#include "topology/world.hpp"
+#include "train/device.hpp"
+#include "train/program_identity.hpp"
+#ifdef TESSERA_CUDA
+#include "kernels/cuda/devices.hpp"
+#endif
+
+namespace tessera {
+namespace {
+
+std::string human(std::int64_t bytes) { return human_bytes(static_cast<double>(bytes)); }
+
+/// The first line of a file, empty where there is none.
+std::string line_of(const std::string& path) {
+  std::ifstream in(path);
+  std::string line;
+  std::getline(in, line);
+  return line;
+}
+
+std::string processor() {
+  std::ifstream in("/proc/cpuinfo");
+  for (std::string line; std::getline(in, line);)
+    if (line.starts_with("model name")) return line.substr(line.find(':') + 2);
+  return "not known";
+}
+
+int allowed_units() {
+  cpu_set_t set;
+  return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 0;
+}
+
+/// Cores that the control group grants, from cpu.max ("200000 100000") or its predecessor; 0: no limit.
+double granted_cores() {
+  double quota = 0, period = 0;
+  if (std::istringstream now(line_of("/sys/fs/cgroup/cpu.max")); now >> quota >> period && period > 0) return quota / period;
+  std::istringstream quotas(line_of("/sys/fs/cgroup/cpu/cpu.cfs_quota_us")), periods(line_of("/sys/fs/cgroup/cpu/cpu.cfs_period_us"));
+  return quotas >> quota && periods >> period && quota > 0 && period > 0 ? quota / period : 0;
+}
+
+/// A number of bytes or tasks in a file of the control group; "no limit" for "max", for nothing, and for what stands for infinity.
+std::string group_limit(const char* file, const char* older, bool bytes) {
+  std::int64_t value = 0;
+  for (const char* path : {file, older})
+    if (std::istringstream text(line_of(path)); text >> value && value > 0 && value < (std::int64_t{1} << 60))
+      return bytes ? human(value) : fmt::format("{}", value);
+  return "no limit";
+}
+
+std::string resource_limit(__rlimit_resource resource, bool bytes) {
+  rlimit limit{};
+  if (getrlimit(resource, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return "no limit";
+  return bytes ? human(static_cast<std::int64_t>(limit.rlim_cur)) : fmt::format("{}", limit.rlim_cur);
+}
+
+void add_node(Surroundings& s) {
+  char host[256] = {};
+  gethostname(host, sizeof host - 1);
+  const NodeMemory memory = node_memory();
+  const double granted = granted_cores();
+  const int units = allowed_units();
+  s.facts.push_back({"node", "host", host});
+  s.facts.push_back({"node", "processor", processor()});
+  s.facts.push_back({"node", "processing units", fmt::format("{} of {}", units, sysconf(_SC_NPROCESSORS_ONLN))});
+  for (const NumaNode& n : numa_nodes())
+    s.facts.push_back({"node", fmt::format("memory {}", n.number),
+                       fmt::format("{} near units {}", n.bytes > 0 ? human(n.bytes) : "unknown size", n.units)});
+  s.facts.push_back(
+      {"node", "memory",
+       fmt::format("{}, {} free", human(static_cast<std::int64_t>(memory.total)), human(static_cast<std::int64_t>(memory.available)))});
+  const std::string huge = line_of("/sys/kernel/mm/transparent_hugepage/enabled");
+  s.facts.push_back({"node", "huge pages", huge.empty() ? "not known" : huge});
+  if (huge.find("[never]") != huge.npos)
+    s.lacking.push_back({"kernels on the host at full speed", "transparent huge pages are never given",
+                         "ask an administrator for transparent_hugepage = madvise"});
+  s.facts.push_back({"limits", "cores of the control group", granted > 0 ? fmt::format("{:g}", granted) : "no limit"});
+  if (granted > 0 && granted < units - 0.5)
+    s.lacking.push_back({"threads as many as cores", fmt::format("{} processing units are seen and {:g} may be used", units, granted),
+                         fmt::format("set run.threads so that all ranks of the node have {:g} together", granted)});
+  s.facts.push_back({"limits", "memory of the control group",
+                     group_limit("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes", true)});
+  s.facts.push_back(
+      {"limits", "processes of the control group", group_limit("/sys/fs/cgroup/pids.max", "/sys/fs/cgroup/pids/pids.max", false)});
+  s.facts.push_back({"limits", "locked memory", io::memlock_text()});
+  s.facts.push_back({"limits", "open files", resource_limit(RLIMIT_NOFILE, false)});
+  s.facts.push_back({"limits", "size of a file", resource_limit(RLIMIT_FSIZE, true)});
+}
+
+void add_program(Surroundings& s) {
+  for (const IdentityField& field : program_identity()) s.facts.push_back({"program", field.name, field.value});
+  if (std::string_view(host_architecture()).find("AVX512_BF16") == std::string_view::npos)
+    s.lacking.push_back({"bf16 on the host at twice the rate of fp32", fmt::format("the program was compiled for {}", host_architecture()),
+                         "on a processor with AVX512_BF16 build with -DTESSERA_HOST_ARCH=native"});
+}
+
+void add_devices(Surroundings& s) {
+#ifdef TESSERA_CUDA
+  const int count = cuda::device_count();
+  for (int d = 0; d < count; ++d) s.facts.push_back({"devices", fmt::format("GPU {}", d), cuda::device_id(d)});
+  if (count == 0) {
+    s.facts.push_back({"devices", "GPUs", "none"});
+    s.lacking.push_back({"run.device = \"cuda\"", cuda::why_no_device(), "run where a GPU and its driver are"});
+  }
+#else
+  s.facts.push_back({"devices", "GPUs", "this build looks for none"});
+  s.lacking.push_back(
+      {"run.device = \"cuda\"", "this build has no kernels for GPUs", "build with the cuda preset (plans for GPUs need none)"});
+#endif
+}
+
+void add_disks(Surroundings& s, const std::vector<std::string>& folders) {
+  for (const std::string& folder : folders) {
+    const std::string feature = fmt::format("spilling to {}", folder);
+    const io::SpillPreflight found = io::preflight_spill({.folders = {folder}, .purpose = "tessera report", .memory = {}}, 0);
+    const io::SpillFolder& f = found.folders.front();
+    s.facts.push_back(
+        {"disks", folder, f.usable ? fmt::format("{}, {} free, {}", f.file_system, human(f.free_bytes), found.how) : "not usable"});
+    for (const std::string& problem : found.problems) s.lacking.push_back({feature, problem, ""});
+    for (const std::string& note : found.notes) s.lacking.push_back({feature + " at its best", note, ""});
+  }
+}
+
+}  // namespace
+
+Surroundings look_around(const std::vector<std::string>& folders) {
+  Surroundings s;
+  add_program(s);
+  add_node(s);
+  add_devices(s);
+  add_disks(s, folders);
+  return s;
+}
+
+std::string print_surroundings(const Surroundings& around) {
+  std::string text, room;
+  for (const Fact& f : around.facts) {
+    if (f.room != room) text += fmt::format("{}\n", room = f.room);
+    text += fmt::format("  {:28} {}\n", f.name, f.value);
+  }
+  text += around.lacking.empty() ? "nothing lacks\n" : "lacks\n";
+  for (const Lack& l : around.lacking) text += fmt::format("  {}: {}{}\n", l.feature, l.why, l.remedy.empty() ? "" : "; " + l.remedy);
+  return text;
+}
+
+std::string surroundings_json(const Surroundings& around) {
+  nlohmann::ordered_json out;
+  for (const Fact& f : around.facts) out[f.room][f.name] = f.value;
+  out["lacking"] = nlohmann::ordered_json::array();
+  for (const Lack& l : around.lacking) out["lacking"].push_back({{"feature", l.feature}, {"why", l.why}, {"remedy", l.remedy}});
+  return out.dump(2);
+}
+
+}  // namespace tessera

@@ -1,0 +1,26 @@
+// What there is around a run: versions, cores, memory, limits, devices, disks; and what lacks for which feature.
+#pragma once
+#include <string>
+#include <vector>
+
+namespace tessera {
+
+struct Fact {
+  std::string room, name, value;  ///< "limits", "locked memory", "8.00 MiB"
+};
+struct Lack {
+  std::string feature, why, remedy;
+};
+struct Surroundings {
+  std::vector<Fact> facts;  ///< room by room
+  std::vector<Lack> lacking;
+};
+
+/// Of this node, and of `folders` as places for spilled bytes: a small file is tried in each. Starts neither MPI nor kernels.
+Surroundings look_around(const std::vector<std::string>& folders);
+
+std::string print_surroundings(const Surroundings& around);
+/// One object: rooms with their facts, and "lacking".
+std::string surroundings_json(const Surroundings& around);
+
+}  // namespace tessera
