@@ -16,18 +16,17 @@ std::string time_text(double seconds) {
 
 /// What stood in compute's way: other ranks, copies between tiers, disks, or the host's cores.
 struct Exposed {
-  double communication = 0, transfer = 0, host = 0, other = 0;
+  double communication = 0, transfer = 0, disk = 0, host = 0;
 };
+double& kind_of(Exposed& exposed, const LaneInfo& info) {
+  if (info.collective) return exposed.communication;
+  if (std::string_view(info.name).starts_with("disk")) return exposed.disk;
+  return info.on_host ? exposed.host : exposed.transfer;
+}
 Exposed exposed_of(const Simulation& s) {
   Exposed sum;
-  for (const LaneInfo& info : lanes) {
-    const double seconds = s.exposed[static_cast<std::size_t>(info.lane)];
-    if (info.lane == Lane::compute) continue;
-    (info.collective                                            ? sum.communication
-     : info.lane == Lane::upload || info.lane == Lane::download ? sum.transfer
-     : info.on_host                                             ? sum.host
-                                                                : sum.other) += seconds;
-  }
+  for (const LaneInfo& info : lanes)
+    if (info.lane != Lane::compute) kind_of(sum, info) += s.exposed[static_cast<std::size_t>(info.lane)];
   return sum;
 }
 
@@ -99,7 +98,7 @@ Json prediction_json(const Prediction& p, std::size_t most_critical) {
           {"nodes", p.nodes},
           {"lanes", std::move(lane_rows)},
           {"exposed_seconds",
-           {{"communication", exposed.communication}, {"transfer", exposed.transfer}, {"host", exposed.host}, {"other", exposed.other}}},
+           {{"communication", exposed.communication}, {"transfer", exposed.transfer}, {"disk", exposed.disk}, {"host", exposed.host}}},
           {"critical", std::move(critical)}};
 }
 

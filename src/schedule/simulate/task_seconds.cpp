@@ -32,7 +32,7 @@ class Estimator {
 
   double operator()(const Task& task) {
     task_ = &task;
-    return machine_.task_overhead + std::visit(*this, task.op);
+    return machine_.task_overhead + (touches_disk() ? disk() : std::visit(*this, task.op));
   }
 
   double operator()(const RunPass& op) { return passes_[static_cast<std::size_t>(op.pass)] + cleared_tables(op); }
@@ -56,7 +56,6 @@ class Estimator {
   double operator()(const Copy&) {
     const Tier to = tier_of(0), from = tier_of(1);
     const double bytes = static_cast<double>(task_->uses.front().bytes);
-    if (to == Tier::nvme || from == Tier::nvme) return disk(to == Tier::nvme, bytes);
     if ((to == Tier::device) == (from == Tier::device)) return over_memory("stream", 2 * bytes);
     if (machine_.transfer.up <= 0) lacking(machine_, "transfer", fmt::format("`{}` copies between a device and its host", task_->name));
     return machine_.transfer.latency + bytes / (to == Tier::device ? machine_.transfer.up : machine_.transfer.down);
@@ -71,7 +70,8 @@ class Estimator {
 
  private:
   static double traffic_of(const Use& use) { return static_cast<double>(use.bytes) * (use.access == Access::add ? 2 : 1); }
-  Tier tier_of(std::size_t use) const { return schedule_.buffers[static_cast<std::size_t>(task_->uses[use].buffer)].tier; }
+  static std::size_t index(const Use& use) { return static_cast<std::size_t>(use.buffer); }
+  Tier tier_of(std::size_t use) const { return schedule_.buffers[index(task_->uses[use])].tier; }
 
   double kernel_seconds(std::string_view kernel, double bytes) const {
     auto grid = rates_.kernels.find(kernel);
@@ -86,9 +86,17 @@ class Estimator {
     return bytes * sharing_ / (kernel == "adamw" ? machine_.host.adamw : machine_.host.stream);
   }
 
-  double disk(bool writes, double bytes) const {
+  bool touches_disk() const {
+    return std::ranges::any_of(task_->uses, [&](const Use& use) { return schedule_.buffers[index(use)].tier == Tier::nvme; });
+  }
+  /// Whatever the op: bytes of that tier are read or written, at the rate of disks that the ranks of a node share.
+  double disk() const {
     if (machine_.disk.read <= 0) lacking(machine_, "disk", fmt::format("`{}` moves bytes to or from disks", task_->name));
-    return machine_.disk.latency + bytes * sharing_ / (writes ? machine_.disk.write : machine_.disk.read);
+    double seconds = machine_.disk.latency;
+    for (const Use& use : task_->uses)
+      if (schedule_.buffers[index(use)].tier == Tier::nvme)
+        seconds += static_cast<double>(use.bytes) * sharing_ / (use.access == Access::read ? machine_.disk.read : machine_.disk.write);
+    return seconds;
   }
 
   double seconds_of(const SegmentPass& pass) const {

@@ -193,6 +193,21 @@ TEST(TaskSeconds, OfCollectivesAreThoseOfRingsAndTrees) {
   EXPECT_DOUBLE_EQ(collective_seconds(CollectiveKind::all_gather, 1e6, across, 1, m), 10e-6 + 1e6 / 0.5e9);
 }
 
+TEST(TaskSeconds, OfDisksAreSharedByTheRanksOfANode) {
+  const MachineProfile m = test::small_machine();  // 100 us, 100 MB/s for a node
+  Schedule s;
+  s.shape.dtype = DType::f32;
+  s.buffers = {{.name = "file", .tier = Tier::nvme, .bytes = 2000000}, {.name = "memory", .tier = Tier::host, .bytes = 2000000}};
+  const Use file{0, 0, 1000000, Access::read}, memory{1, 0, 1000000, Access::write};
+  s.sections.push_back({"disk", {{.name = "read", .op = Copy{}, .lane = Lane::upload, .uses = {memory, file}}}});
+  s.sections[0].tasks.push_back(
+      {.name = "write", .op = Copy{}, .lane = Lane::download, .uses = {{0, 0, 2000000, Access::write}, {1, 0, 2000000, Access::read}}});
+  const auto seconds = [&](int ranks) { return task_seconds(s, m, {.mesh = {{1, ranks, 1, 1, 1}}, .ranks_per_node = 4}); };
+  EXPECT_NEAR(seconds(1)[0][0], 1e-6 + 1e-4 + 0.01, 1e-12);
+  EXPECT_NEAR(seconds(2)[0][1], 1e-6 + 1e-4 + 0.04, 1e-12) << "two ranks share the disk";
+  EXPECT_NEAR(seconds(8)[0][0], 1e-6 + 1e-4 + 0.04, 1e-12) << "four ranks of each node do";
+}
+
 // Calls find their rates by name.
 TEST(TaskSeconds, KernelsOfProfilesAreThoseOfSegments) {
   std::set<std::string> called{"sum_of_squares", "accumulate", "adamw", "stream"};  // tasks of their own
