@@ -239,7 +239,10 @@ void write_trace(const Planned& p) {
                                         {.step = 1, .rank = 0, .ranks = p.prediction->ranks, .device = p.machine->name, .predicted = true});
   out.file().write(0, text.data(), text.size());
   out.commit();
-  if (!p.options.json) fmt::print("trace     {}, for ui.perfetto.dev\n", p.options.trace);
+  if (p.options.json) return;
+  const std::int64_t left_out = p.prediction->step.left_out;
+  fmt::print("trace     {}, for ui.perfetto.dev{}\n", p.options.trace,
+             left_out > 0 ? fmt::format("; {} micro-batches like those before them are left out", left_out) : "");
 }
 
 int threads_of(const PlanOptions& o, const Deck& deck, const std::optional<MachineProfile>& machine, int per_node) {

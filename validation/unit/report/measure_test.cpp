@@ -15,7 +15,7 @@ using testing::world;
 
 TEST(Measure, MakesAProfileThatPlansCanUse) {
   const test::Scratch scratch;
-  MeasureOptions options{.threads = 1, .device = "host", .disks = {scratch.path()}};
+  MeasureOptions options{.threads = 1, .device = "auto", .disks = {scratch.path()}};
   options.sizes = MeasureSizes{.tokens = {8, 16},
                                .features = {16, 32},
                                .lengths = {16},
@@ -33,9 +33,11 @@ TEST(Measure, MakesAProfileThatPlansCanUse) {
   for (const Fault& fault : parsed.faults) faults += fault.str() + "\n";
   ASSERT_EQ(faults, "") << print_machine(measured);
   const MachineProfile& m = parsed.profile;
-  EXPECT_EQ(m.device, "host");
+  const bool gpu = m.device == "cuda";  // of the emulator too
+  EXPECT_EQ(m.device, gpu ? "cuda" : "host");
+  EXPECT_EQ(m.device_memory > 0, gpu);
   EXPECT_EQ(m.ranks_per_node, world().ranks());
-  EXPECT_EQ(m.threads, 1);
+  EXPECT_EQ(m.threads, gpu ? 0 : 1);
   EXPECT_GT(m.host_memory, 0);
   EXPECT_GT(m.disk.read, 0);
   EXPECT_EQ(m.node.all_gather > 0, world().ranks() > 1);
@@ -43,7 +45,7 @@ TEST(Measure, MakesAProfileThatPlansCanUse) {
     EXPECT_EQ(m.rates(dtype).weight_gradient.rates.size(), 8u);
     EXPECT_EQ(m.rates(dtype).kernels.size(), std::size(memory_kernels));
   }
-  const Deck deck = test::tiny_deck({"zero.stage=2", "zero.offload_optimizer.device=host"}, world().ranks());
+  const Deck deck = test::tiny_deck({"run.device=" + m.device, "zero.stage=2", "zero.offload_optimizer.device=host"}, world().ranks());
   const Mesh mesh = make_mesh(deck.mesh, world().ranks());
   const BuildRequest request = request_for(deck, mesh, 0, Purpose::training);
   const Schedule schedule = build_schedule(request);
