@@ -3,6 +3,7 @@
 
 #include "base/clock.hpp"
 #include "base/log.hpp"
+#include "base/version.hpp"
 #include "commands/commands.hpp"
 #include "report/measure.hpp"
 #include "report/surroundings.hpp"
@@ -26,8 +27,8 @@ int measure(const ReportOptions& o) {
     };
     const MachineProfile profile = measure_machine(world, o.how, progress);
     if (world.rank() == 0) {
-      fmt::print("# Measured by `tessera report --measure` with {} ranks on {} nodes; for `tessera plan --machine`.\n{}", world.ranks(),
-                 world.place().nodes, print_machine(profile));
+      fmt::print("# Measured by `tessera report --measure` of tessera {}, ranks {}; for `tessera plan --machine`.\n{}", version(),
+                 world.map_of_ranks(), print_machine(profile));
       info("measured in {:.0f} s", now_seconds() - begin);
     }
     return 0;

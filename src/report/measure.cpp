@@ -1,10 +1,9 @@
 #include "report/measure.hpp"
 
-#include <fstream>
-
 #include "memory/runtime.hpp"
 #include "report/measure_kernels.hpp"
 #include "report/measure_links.hpp"
+#include "report/surroundings.hpp"
 #include "topology/devices/binding.hpp"
 #include "topology/devices/gpu_binding.hpp"
 #include "train/device.hpp"
@@ -14,14 +13,6 @@
 
 namespace tessera {
 namespace {
-
-/// "AMD EPYC 9R45"
-std::string processor() {
-  std::ifstream in("/proc/cpuinfo");
-  for (std::string line; std::getline(in, line);)
-    if (line.starts_with("model name")) return line.substr(line.find(':') + 2);
-  return "a processor";
-}
 
 std::int64_t device_bytes() {
 #ifdef TESSERA_CUDA
@@ -72,8 +63,9 @@ MachineProfile measure_machine(const World& world, const MeasureOptions& options
   const KernelRuntime runtime(threads, spaces_of(profile.device), bound.device);
   profile.ranks_per_node = world.place().local_ranks;
   profile.threads = gpu ? 0 : threads;
-  profile.name = gpu ? fmt::format("{} ranks with a GPU each", profile.ranks_per_node)
-                     : fmt::format("{}, {} ranks of {} threads", processor(), profile.ranks_per_node, threads);
+  const auto counted = [](std::int64_t n, const char* what) { return fmt::format("{} {}{}", n, what, n == 1 ? "" : "s"); };
+  profile.name =
+      fmt::format("{}, {} of {}", processor_name(), counted(profile.ranks_per_node, "rank"), gpu ? "a GPU" : counted(threads, "thread"));
   profile.host_memory = static_cast<std::int64_t>(node_memory().total);
   const MeasureSizes sizes = options.sizes.value_or(sizes_for(profile.device));
   const kernels::Backend backend = gpu ? kernels::Backend::cuda : kernels::Backend::host;

@@ -35,13 +35,6 @@ std::string line_of(const std::string& path) {
   return line;
 }
 
-std::string processor() {
-  std::ifstream in("/proc/cpuinfo");
-  for (std::string line; std::getline(in, line);)
-    if (line.starts_with("model name")) return line.substr(line.find(':') + 2);
-  return "not known";
-}
-
 int allowed_units() {
   cpu_set_t set;
   return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 0;
@@ -77,7 +70,7 @@ void add_node(Surroundings& s) {
   const double granted = granted_cores();
   const int units = allowed_units();
   s.facts.push_back({"node", "host", host});
-  s.facts.push_back({"node", "processor", processor()});
+  s.facts.push_back({"node", "processor", processor_name()});
   s.facts.push_back({"node", "processing units", fmt::format("{} of {}", units, sysconf(_SC_NPROCESSORS_ONLN))});
   for (const NumaNode& n : numa_nodes())
     s.facts.push_back({"node", fmt::format("memory {}", n.number),
@@ -138,6 +131,13 @@ void add_disks(Surroundings& s, const std::vector<std::string>& folders) {
 }
 
 }  // namespace
+
+std::string processor_name() {
+  std::ifstream in("/proc/cpuinfo");
+  for (std::string line; std::getline(in, line);)
+    if (line.starts_with("model name")) return line.substr(line.find(':') + 2);
+  return "a processor of no name";
+}
 
 Surroundings look_around(const std::vector<std::string>& folders) {
   Surroundings s;

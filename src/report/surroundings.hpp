@@ -16,6 +16,9 @@ struct Surroundings {
   std::vector<Lack> lacking;
 };
 
+/// "AMD EPYC 9R45", as the system says it.
+std::string processor_name();
+
 /// Of this node, and of `folders` as places for spilled bytes: a small file is tried in each. Starts neither MPI nor kernels.
 Surroundings look_around(const std::vector<std::string>& folders);
 
