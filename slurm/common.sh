@@ -3,7 +3,7 @@
 #   asked=false ended=false; trap 'asked=true' USR1; trap 'ended=true' TERM
 # and sets `here` to the folder of this file.
 
-say() { printf '%s slurm: %s\n' "$(date '+%F %T')" "$*"; }
+say() { printf '%(%F %T)T slurm: %s\n' -1 "$*"; }  # by the shell alone: Slurm may be ending what it starts
 die() { say "$*" >&2; exit 6; }
 
 # The settings of the folder where sbatch was called, else of the site.
@@ -103,7 +103,7 @@ why_slurm_ends_it() {
 
 # After 75 or 76: queues the job again, unless Slurm ends it or start after start has saved nothing.
 go_on_later() {
-  local why tries pause=0
+  local why tries pause=0 from_when=
   if why=$(why_slurm_ends_it); then
     say "$what; the job does not queue itself: $why. The next start goes on from the last checkpoint"
     return
@@ -118,8 +118,10 @@ go_on_later() {
   fi
   # Slurm may take minutes to see that a node is gone: each try in a row waits twice as long as the one before.
   [ "$status" != 76 ] || pause=$((TESSERA_LOST_PAUSE << (tries > 1 ? tries - 1 : 0)))
+  # Once it is queued Slurm ends what the script has started: what it says then is ready before, and said by the shell itself.
+  [ $pause = 0 ] || from_when=" for $pause s from now"
   if queue_again $pause; then
-    say "$what; the job is queued again$([ $pause = 0 ] || echo " for $pause s from now") and will go on from the last checkpoint"
+    say "$what; the job is queued again$from_when and will go on from the last checkpoint"
   else
     say "$what, and Slurm does not queue the job again; the same sbatch line goes on from the last checkpoint"
   fi
