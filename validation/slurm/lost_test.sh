@@ -28,9 +28,9 @@ options=(--exclude=n5)
 # 2. A node dies, and the ranks' patience ends before Slurm's.
 submit node checkpoint.every=5 topology.collective_timeout=10s
 wait_for has_steps "$work/node" 8 || give_up "the run did not reach step 8"
-before=$(last_step "$work/node")
 slurm/local_cluster kill-node n3
 wait_for grep -q "queued again" "$work/node.log" || give_up "the job did not queue itself after a node was lost"
+before=$(last_step "$work/node")  # now that nobody goes on: only the next start comes further
 check "the end is told as lost" grep -q "start 1: status 76, saved [0-9]" "$work/node.ends"
 check "the job says so" grep -q "the run lost a rank, a node or patience; the job is queued again for 1 s from now" "$work/node.log"
 slurm/local_cluster start-node n3
