@@ -37,14 +37,17 @@ Pages::Pages(std::size_t bytes) {
 
 Pages::~Pages() { ::munmap(all_.data(), all_.size()); }
 
+std::int64_t staging_bytes(const SpillOptions& o) { return slots_of(o) * o.block_bytes; }
+
 std::int64_t spill_memory_bytes(const SpillOptions& o) {
-  return slots_of(o) * o.block_bytes + blocks_of(o) * static_cast<std::int64_t>(sizeof(SpillEngine::Block));
+  return (o.staging.empty() ? staging_bytes(o) : 0) + blocks_of(o) * static_cast<std::int64_t>(sizeof(SpillEngine::Block));
 }
 
 SpillEngine::SpillEngine(const SpillOptions& options)
     : options_((check(options), options)),
       blocks_(static_cast<std::size_t>(blocks_of(options))),
-      staging_(static_cast<std::size_t>(slots_of(options) * options.block_bytes)) {
+      staging_(options.staging.empty() ? own_staging_.emplace(static_cast<std::size_t>(staging_bytes(options))).all() : options.staging) {
+  TESSERA_REQUIRE(static_cast<std::int64_t>(staging_.size()) == staging_bytes(options), "{} bytes of staging", staging_.size());
   const auto folders = static_cast<std::int64_t>(options_.folders.size());
   std::vector<int> descriptors;
   for (const auto& folder : options_.folders) {
@@ -63,7 +66,7 @@ SpillEngine::SpillEngine(const SpillOptions& options)
     alignment_.offset = std::max(alignment_.offset, SectorCipher::sector);
   }
   auto memory = options_.memory;
-  memory.push_back(staging_.all());
+  memory.push_back(staging_);
   transport_ = make_uring_transport(descriptors, slots_of(options_), memory, notes_);
   if (!transport_) transport_ = make_thread_transport(descriptors);
   make_slots(key ? &*key : nullptr);
@@ -95,7 +98,7 @@ void SpillEngine::stop_workers() {
 
 void SpillEngine::make_slots(const CipherKey* key) {
   slots_ = std::vector<Slot>(static_cast<std::size_t>(slots_of(options_)));
-  std::byte* staging = staging_.all().data();
+  std::byte* staging = staging_.data();
   for (Slot& s : slots_) {
     s.staging = std::exchange(staging, staging + options_.block_bytes);
     if (key) s.cipher.emplace(*key);
@@ -144,9 +147,9 @@ void SpillEngine::wait(const Transfer& t) {
   if (t.error) std::rethrow_exception(t.error);
 }
 
-bool SpillEngine::ended(const Transfer& t) {
-  const std::lock_guard lock(mutex_);
-  return t.blocks_left == 0;
+bool SpillEngine::ended(const Transfer& t, double seconds) {
+  std::unique_lock lock(mutex_);
+  return ended_.wait_for(lock, std::chrono::duration<double>(seconds), [&] { return t.blocks_left == 0; });
 }
 
 void SpillEngine::drain() {

@@ -56,7 +56,7 @@ class SpillEngine {
   std::int64_t bytes() const { return options_.bytes; }
   std::shared_ptr<Transfer> submit(bool write, std::int64_t offset, std::byte* memory, std::int64_t bytes, std::string unit);
   void wait(const Transfer&);
-  bool ended(const Transfer&);
+  bool ended(const Transfer&, double seconds = 0);
   void drain();
   std::vector<UnderWay> under_way();
   std::string how() const;
@@ -119,7 +119,8 @@ class SpillEngine {
   std::vector<std::string> notes_;
   Alignment alignment_;
   std::vector<Block> blocks_;  // an entry belongs to the transfer that has the block under way
-  Pages staging_;
+  std::optional<Pages> own_staging_;
+  std::span<std::byte> staging_;
   std::unique_ptr<Transport> transport_;
   std::vector<Slot> slots_;
 

@@ -33,9 +33,12 @@ SpillFile::Ticket SpillFile::write(std::int64_t offset, std::span<const std::byt
 
 void SpillFile::wait(const Ticket& t) const { engine_->wait(*t); }
 bool SpillFile::ended(const Ticket& t) const { return engine_->ended(*t); }
+bool SpillFile::ended_within(const Ticket& t, double seconds) const { return engine_->ended(*t, seconds); }
 void SpillFile::drain() const { engine_->drain(); }
 std::vector<UnderWay> SpillFile::under_way() const { return engine_->under_way(); }
 std::string SpillFile::how() const { return engine_->how(); }
+
+void SpillFile::abandon() noexcept { (void)engine_.release(); }
 
 void SpillFile::close() {
   engine_->close();

@@ -18,9 +18,12 @@ struct SpillOptions {
   int threads = 1;                           ///< that hash, encrypt and verify; without io_uring there are queue_depth of them
   bool encrypt = false;                      ///< AES-256-XTS under a random key that no file holds
   bool wipe = false;                         ///< close() overwrites what was written
+  std::span<std::byte> staging = {};         ///< staging_bytes() of memory on a page that the engine works in; empty: it takes its own
   std::vector<std::span<std::byte>> memory;  ///< where most transfers come from and go to; registered with the kernel where it allows that
 };
 
+/// Memory that the engine works in: a block for each request and thread.
+std::int64_t staging_bytes(const SpillOptions&);
 /// Host memory that a spill file takes beside the caller's, all of it when it is made.
 std::int64_t spill_memory_bytes(const SpillOptions&);
 
@@ -61,6 +64,8 @@ class SpillFile {
   /// Until the transfer has ended; throws its first error. The range of a write that failed cannot be read until it is written again.
   void wait(const Ticket&) const;
   bool ended(const Ticket&) const;
+  /// The same, after at most so many seconds.
+  bool ended_within(const Ticket&, double seconds) const;
   /// Until all transfers have ended; throws nothing of theirs.
   void drain() const;
 
@@ -71,6 +76,8 @@ class SpillFile {
 
   /// Waits for all, overwrites if asked to, closes. The destructor does the same without overwriting.
   void close();
+  /// Leaves everything as it is, for good: of a disk that does not answer, before the process ends.
+  void abandon() noexcept;
 
  private:
   std::unique_ptr<SpillEngine> engine_;

@@ -28,12 +28,6 @@ struct PlanOptions {
   bool schedule = false, json = false;
 };
 
-std::int64_t total_bytes(const MemoryPlan& plan) {
-  std::int64_t sum = 0;
-  for (std::int64_t b : plan.bytes) sum += b;
-  return sum;
-}
-
 /// Ranks that share a node's cores, memory and adapters.
 int ranks_per_node(const PlanOptions& o, const std::optional<MachineProfile>& machine) {
   if (o.ranks_per_node > 0) return o.ranks_per_node;
@@ -85,11 +79,11 @@ Json tiers_json(const Planned& p) {
 
 Json limits_json(const Planned& p) {
   Json limits;
-  for (const MemoryKind kind : {MemoryKind::device, MemoryKind::host}) {
+  for (const MemoryKind kind : all_memory_kinds) {
     const std::int64_t needed = bytes_of(p.plan.bytes, kind);
     if (needed == 0) continue;
     Json& row = limits[name_of(kind)] = {{"needed", needed}};
-    if (kind == MemoryKind::host) row["needed_by_node"] = needed * p.per_node;
+    if (kind != MemoryKind::device) row["needed_by_node"] = needed * p.per_node;
     if (const auto& limit = p.limits[static_cast<std::size_t>(kind)])
       row["limit"] = limit->bytes, row["left"] = limit->bytes - needed, row["source"] = limit->source;
   }
@@ -119,7 +113,7 @@ Json plan_json(const Planned& p) {
               {"units", p.request.layout.units.size()},
               {"micro_batches_per_rank", accumulation_steps(p.request.deck, p.request.data.size)},
               {"flops_per_token", {{"full", flops.full}, {"causal", flops.causal}}},
-              {"bytes_per_rank", total_bytes(p.plan)},
+              {"bytes_per_rank", memory_bytes(p.plan.bytes)},
               {"tiers", tiers_json(p)},
               {"limits", limits_json(p)},
               {"fits", p.lacking.empty()},
@@ -144,18 +138,20 @@ Json plan_json(const Planned& p) {
 void print_limits(const Planned& p) {
   const auto human = [](std::int64_t bytes) { return human_bytes(static_cast<double>(bytes)); };
   const char* label = "limits";
-  for (const MemoryKind kind : {MemoryKind::device, MemoryKind::host}) {
+  for (const MemoryKind kind : all_memory_kinds) {
     const std::int64_t needed = bytes_of(p.plan.bytes, kind);
     if (needed == 0) continue;
     const auto& limit = p.limits[static_cast<std::size_t>(kind)];
     std::string text;
     if (!limit)
-      text =
-          fmt::format("{}; the deck says no limit ({})", human(needed), kind == MemoryKind::device ? "memory.device" : "memory.host_limit");
+      text = fmt::format("{}; {}", human(needed),
+                         kind == MemoryKind::nvme ? "what the disks have room for is known where they are"
+                                                  : fmt::format("the deck says no limit ({})",
+                                                                kind == MemoryKind::device ? "memory.device" : "memory.host_limit"));
     else
       text = fmt::format("{} of {}, {} {}: {}", human(needed), human(limit->bytes), human(std::abs(limit->bytes - needed)),
                          needed > limit->bytes ? "too much" : "left", limit->source);
-    if (kind == MemoryKind::host && p.per_node > 1)
+    if (kind != MemoryKind::device && p.per_node > 1)
       text += fmt::format("; {} for the {} ranks of a node", human(needed * p.per_node), p.per_node);
     fmt::print("{:9} {:6} {}\n", label, name_of(kind), text);
     label = "";
@@ -186,7 +182,8 @@ void print_plan(const Planned& p) {
   fmt::print("step      {} tasks, {} FLOPs and {} moved by collectives and copies, on each rank\n", cost.tasks, human_count(cost.flops),
              human_bytes(cost.bytes_moved));
   fmt::print("recompute {}\n", describe_recompute(p.request, recompute_gain(p.request, p.schedule, p.plan)));
-  fmt::print("memory    {} on each rank\n{}", human_bytes(static_cast<double>(total_bytes(p.plan))), print_memory(p.schedule, p.plan));
+  fmt::print("memory    {} on each rank\n{}", human_bytes(static_cast<double>(memory_bytes(p.plan.bytes))),
+             print_memory(p.schedule, p.plan));
   print_limits(p);
   fmt::print("peak      when a tier holds most, and what it holds then\n");
   for (std::size_t t = 0; t < tier_count; ++t)

@@ -62,15 +62,20 @@ struct PrecisionKeys {
 };
 
 struct OffloadParamKeys {
-  std::string device;  // none | host (nvme: refused until it exists)
+  std::string device;  // none | host | nvme
   bool pin_memory = true;
+  std::string nvme_path;        // folders
+  std::int64_t max_in_cpu = 0;  // elements of the shards that stay on the host beside nvme
   friend bool operator==(const OffloadParamKeys&, const OffloadParamKeys&) = default;
 };
 
 struct OffloadOptimizerKeys {
-  std::string device;             // none | host (nvme: refused until it exists)
+  std::string device;             // none | host | nvme
+  double ratio = 1;               // share of the elements that is offloaded
+  std::string nvme_path;          // folders
   std::int64_t buffer_count = 4;  // pieces on their way between tiers
   bool pin_memory = true;
+  bool pipeline_read = true, pipeline_write = true, fast_init = true;  // with nvme
   friend bool operator==(const OffloadOptimizerKeys&, const OffloadOptimizerKeys&) = default;
 };
 
@@ -92,10 +97,19 @@ struct ZeroKeys {
   friend bool operator==(const ZeroKeys&, const ZeroKeys&) = default;
 };
 
+struct NvmeKeys {
+  std::int64_t block_size = 1 << 20;  // bytes
+  std::int64_t queue_depth = 8, threads = 1;
+  std::int64_t block_bytes() const { return (block_size + 4095) / 4096 * 4096; }  // as disks take them
+  bool encrypt = false, wipe = false;
+  friend bool operator==(const NvmeKeys&, const NvmeKeys&) = default;
+};
+
 struct ActivationKeys {
   std::string recompute;               // none | selective | full | auto
   std::int64_t every = 1;              // layers between two kept streams
   std::vector<std::string> keep = {};  // values, or kinds of segments, that are not made again
+  std::string offload = "none";        // none | host | nvme
   friend bool operator==(const ActivationKeys&, const ActivationKeys&) = default;
 };
 
@@ -154,6 +168,7 @@ struct Deck {
   EvaluateKeys evaluate;
   KernelKeys kernels;
   MemoryKeys memory;
+  NvmeKeys nvme;
   friend bool operator==(const Deck&, const Deck&) = default;
 };
 

@@ -15,8 +15,7 @@ struct Alias {
   std::string_view theirs, ours, note = "";
 };
 
-constexpr std::string_view no_offload =
-    "only optimizer and parameters are offloaded in this version, to the host's memory and as a whole; leave it out";
+constexpr std::string_view planned_buffers = "pieces and buffers of offloaded state follow from the plan; leave it out";
 constexpr std::string_view not_needed_consolidate =
     "it is not needed: every checkpoint opens as whole weights, and `tessera consolidate` writes them as safetensors; leave it out";
 constexpr std::string_view no_fp16 = "fp16 with loss scaling is not in this version; set precision.compute to bf16 or fp32";
@@ -58,12 +57,15 @@ constexpr Alias aliases[] = {
     {"zenflow", "", "it is not in this version; leave it out"},
     {"cpu_offload", "zero.offload_optimizer.device", "\"host\" is what it means"},
     {"cpu_offload_param", "zero.offload_param.device", "\"host\" is what it means"},
-    {"nvme_path", "", no_offload},
+    {"nvme_path", "zero.offload_optimizer.nvme_path"},
+    {"buffer_size", "", planned_buffers},
     {"cpu_offload_use_pin_memory", "zero.offload_optimizer.pin_memory"},
-    {"pipeline_read", "", "copies and updates always overlap, as far as buffer_count allows; leave it out"},
-    {"pipeline_write", "", "copies and updates always overlap, as far as buffer_count allows; leave it out"},
-    {"fast_init", "", "state is made where it lies; leave it out"},
-    {"aio", "", no_offload},
+    {"aio", "nvme"},
+    {"intra_op_parallelism", "nvme.threads"},
+    {"thread_count", "nvme.threads"},
+    {"single_submit", "", "a request goes out as soon as there is room in the queue; leave it out"},
+    {"overlap_events", "", "completions are always taken meanwhile; leave it out"},
+    {"use_gds", "", "pieces pass through pinned host memory, where the optimizer runs; leave it out"},
     {"activation_checkpointing", "activation"},
     {"gradient_checkpointing", "activation.recompute", "recompute = \"full\" is what it means"},
     {"recompute_granularity", "activation.recompute"},
@@ -71,7 +73,7 @@ constexpr Alias aliases[] = {
     {"number_checkpoints", "activation.every", "model.layers / number_checkpoints, with recompute = \"full\""},
     {"partition_activations", "", "it cuts activations over tensor-parallel ranks, an axis that is not in this version; leave it out"},
     {"contiguous_memory_optimization", "", "every activation has its planned place in one arena; leave it out"},
-    {"cpu_checkpointing", "", no_offload},
+    {"cpu_checkpointing", "activation.offload", "\"host\" is what it means"},
     {"activation.profile", "", "`run.trace_step` times every task, those that make activations again included; leave it out"},
     {"recompute_method", "activation.recompute",
      "\"full\" treats all layers alike, \"auto\" a block of the first ones more than the others"},
@@ -231,7 +233,7 @@ Hint hint_for_key(std::string_view name) {
   // The keys of DeepSpeed's offload sections have words that mean something else elsewhere (ratio, buffer_size).
   const auto may_mean = [&](const Key& key) { return key.section() == section_of(name) && edit_distance(leaf, key.leaf()) <= 2; };
   if (section_of(name).starts_with("zero.offload_") && std::ranges::none_of(deck_keys(), may_mean)) {
-    return {fmt::format("is not a key here: {}", no_offload), ""};
+    return {fmt::format("is not a key here: {}", planned_buffers), ""};
   }
   // The same word in another section is a better guess than any other word: [run] learning_rate means optimizer.learning_rate.
   for (const Key& key : deck_keys()) {

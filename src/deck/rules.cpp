@@ -224,12 +224,23 @@ void check_evaluation(Draft& draft) {
   }
 }
 
+/// What the disk tier needs to be told.
+void check_nvme(Draft& draft) {
+  const ZeroKeys& zero = draft.deck.zero;
+  const bool state = zero.offload_optimizer.device == "nvme", parameters = zero.offload_param.device == "nvme";
+  const bool streams = draft.deck.activation.offload == "nvme";
+  if ((state || parameters || streams) && zero.offload_optimizer.nvme_path.empty() && zero.offload_param.nvme_path.empty())
+    draft.fault({parameters && !state ? "zero.offload_param.nvme_path" : "zero.offload_optimizer.nvme_path"},
+                "nvme needs a folder on a local disk; name it, for example \"/local\"");
+}
+
 void check_offload(Draft& draft) {
-  if (!draft.good({"zero.offload_optimizer.device", "zero.offload_param.device", "zero.stage"})) return;
+  if (!draft.good({"activation.offload", "zero.offload_optimizer.device", "zero.offload_param.device", "zero.stage"})) return;
   const ZeroKeys& zero = draft.deck.zero;
   if (zero.offload_optimizer.device != "none" && zero.stage == 0)
     draft.fault({"zero.offload_optimizer.device", "zero.stage"},
                 "zero.offload_optimizer goes with stages 1 to 3, where each rank updates its own part; set zero.stage = 1 or more");
+  check_nvme(draft);
   if (zero.offload_param.device == "none") return;
   if (zero.stage != 3)
     draft.fault({"zero.offload_param.device", "zero.stage"},
@@ -237,6 +248,9 @@ void check_offload(Draft& draft) {
   if (zero.offload_optimizer.device == "none")
     draft.fault({"zero.offload_param.device", "zero.offload_optimizer.device"},
                 "the optimizer's state is six times as large as the parameters, and goes first; set zero.offload_optimizer.device too");
+  if (zero.offload_optimizer.ratio < 1)
+    draft.fault({"zero.offload_optimizer.ratio", "zero.offload_param.device"},
+                "what kernels update has its parameters beside them; leave ratio at 1, or zero.offload_param.device at \"none\"");
 }
 
 void check_trace(Draft& draft) {

@@ -17,10 +17,7 @@ constexpr std::string_view one_axis = "only the mesh axis dp may exceed 1 in thi
 using enum KeyType;
 using Refusals = std::vector<std::pair<std::string_view, std::string_view>>;
 
-const Refusals no_nvme = {
-    {"cpu", "the host's memory is called \"host\" here"},
-    {"nvme", "offload to NVMe is not in this version; set \"host\", or \"none\" and shard over more ranks"},
-};
+const Refusals no_cpu = {{"cpu", "the host's memory is called \"host\" here"}};
 const std::vector<Key> table = {
     // [run]
     {KEY(run.name), .type = text, .fallback = "\"auto\"", .automatic = Auto::resolved,
@@ -197,18 +194,36 @@ const std::vector<Key> table = {
     {KEY(zero.quantized_gradients), .type = boolean, .fallback = "false",
      .refused = {{"true", "quantized gradient reduction (ZeRO++ qgZ) is not in this version; leave it at false"}},
      .help = "Reduces gradients in 4 bits (ZeRO++ qgZ); not in this version."},
-    {KEY(zero.offload_optimizer.device), .type = text, .choices = {"none", "host"}, .fallback = "\"none\"", .refused = no_nvme,
-     .help = "Where master weights, moments and the gradients that update them lie when not with the kernels: host, whose cores then run "
-             "the optimizer (stages 1 to 3). No bit of a run in reproducible mode depends on it."},
+    {KEY(zero.offload_optimizer.device), .type = text, .choices = {"none", "host", "nvme"}, .fallback = "\"none\"", .refused = no_cpu,
+     .help = "Where master weights and moments lie when not with the kernels: host, or nvme, from where pieces pass through the host. Its "
+             "cores then run the optimizer (stages 1 to 3), and the gradients that it reads lie on the host. No bit of a run in "
+             "reproducible mode depends on it."},
+    {KEY(zero.offload_optimizer.ratio), .type = real, .limits = {.above = 0, .most = 1}, .fallback = "1.0",
+     .help = "With offload_optimizer: share of the parameters whose optimizer state leaves the kernels' memory, the last layers first, "
+             "whose gradients are there first; the rest is updated by the kernels, unit by unit."},
+    {KEY(zero.offload_optimizer.nvme_path), .type = text, .unit = "path", .fallback = "\"\"",
+     .help = "With nvme: a folder on a local disk; several, joined by colons, are written in turn. Each rank makes a file there that "
+             "nobody else can read and that is gone when the process is."},
     {KEY(zero.offload_optimizer.buffer_count), .type = integer, .limits = {.least = 2, .most = 64}, .fallback = "4",
      .help = "With offload_optimizer: pieces that may be on their way between the memories at a time, of at most zero.sub_group_size "
              "elements and 4194304."},
     {KEY(zero.offload_optimizer.pin_memory), .type = boolean, .fallback = "true",
      .help = "With offload_optimizer on a GPU: what is copied to and from it lies in pinned memory, which copies beside other work need."},
-    {KEY(zero.offload_param.device), .type = text, .choices = {"none", "host"}, .fallback = "\"none\"", .refused = no_nvme,
-     .help = "Where the shards of the parameters that kernels read lie when not with the kernels: host, from where each comes up for its "
-             "gathers (stage 3, beside offload_optimizer). Small tensors (zero.param_persistence_threshold) stay. No bit of a run depends "
-             "on it."},
+    {KEY(zero.offload_optimizer.pipeline_read), .type = boolean, .fallback = "true",
+     .help = "With nvme: the next piece is read while one is updated; false reads it in between."},
+    {KEY(zero.offload_optimizer.pipeline_write), .type = boolean, .fallback = "true",
+     .help = "With nvme: a piece is written while the next is updated; false writes it in between."},
+    {KEY(zero.offload_optimizer.fast_init), .type = boolean, .fallback = "true",
+     .help = "With nvme: moments of a new run are zeros that need not be written; false writes them, so that a disk shows its faults "
+             "before the first step."},
+    {KEY(zero.offload_param.device), .type = text, .choices = {"none", "host", "nvme"}, .fallback = "\"none\"", .refused = no_cpu,
+     .help = "Where the shards of the parameters that kernels read lie when not with the kernels: host or nvme, from where each comes up "
+             "for its gathers (stage 3, beside offload_optimizer). Small tensors (zero.param_persistence_threshold) stay. No bit of a run "
+             "depends on it."},
+    {KEY(zero.offload_param.nvme_path), .type = text, .unit = "path", .fallback = "\"\"",
+     .help = "With nvme: folders, as for offload_optimizer, whose own serve where this is empty."},
+    {KEY(zero.offload_param.max_in_cpu), .type = elements, .unit = "elements", .limits = {.least = 0, .most = 1e18}, .fallback = "0",
+     .help = "With nvme: elements of a rank's shards that stay in host memory, the first units."},
     {KEY(zero.offload_param.pin_memory), .type = boolean, .fallback = "true",
      .help = "With offload_param on a GPU: the shards lie in pinned memory, which copies beside other work need."},
 
@@ -224,6 +239,9 @@ const std::vector<Key> table = {
      .help = "What recompute does not drop: values of a layer, for example \"attention.context\", or kinds of segments (\"attention\", "
              "\"mlp\"), "
              "which stand for all that recompute = \"none\" keeps of them. A name that is none is refused with the list of all."},
+    {KEY(activation.offload), .type = text, .choices = {"none", "host", "nvme"}, .fallback = "\"none\"", .refused = no_cpu,
+     .help = "Where the residual streams that the backward pass reads wait for it: none leaves them with the kernels; host and nvme (the "
+             "folders of zero.offload_optimizer.nvme_path) take them from there, two passes before they are used. No bit depends on it."},
 
     // [mesh]
     {KEY(mesh.dp), .type = integer, .unit = "ranks", .limits = {.least = 0, .most = 1e7}, .fallback = "\"auto\"", .automatic = Auto::kept,
@@ -297,6 +315,18 @@ const std::vector<Key> table = {
          "free; a plan for a GPU then knows no limit."},
     {KEY(memory.host_limit), .type = bytes, .unit = "bytes", .limits = {.least = 1}, .fallback = "\"auto\"", .automatic = Auto::kept,
      .help = "Host memory that a rank may plan for, for example \"8 GiB\"; auto is what the node has, shared by its ranks."},
+
+    // [nvme]
+    {KEY(nvme.block_size), .type = integer, .unit = "bytes", .limits = {.least = 4096, .most = 1 << 30}, .fallback = "1048576",
+     .help = "Of a request to a disk and of a checksum, rounded up to a multiple of 4096; what lies there begins on one."},
+    {KEY(nvme.queue_depth), .type = integer, .unit = "requests", .limits = {.least = 1, .most = 1024}, .fallback = "8",
+     .help = "Requests that a rank's disks have at a time."},
+    {KEY(nvme.threads), .type = integer, .unit = "threads a rank", .limits = {.least = 1, .most = 64}, .fallback = "1",
+     .help = "That verify, and encrypt, what moves; where the system forbids io_uring there are queue_depth of them."},
+    {KEY(nvme.encrypt), .type = boolean, .fallback = "false",
+     .help = "Encrypts what lies on disks (AES-256-XTS) under a key that only the process knows."},
+    {KEY(nvme.wipe), .type = boolean, .fallback = "false",
+     .help = "Overwrites what lay on disks at the end of a run; after a kill, only encrypt hides it."},
 };
 #undef KEY
 

@@ -15,7 +15,7 @@
 namespace tessera {
 
 /// An ordered queue of tasks. Tasks of one lane run in the order of the list; lanes run side by side as far as buffers allow.
-enum class Lane : std::uint8_t { compute, gather, reduce, upload, download, cpu_optimizer };
+enum class Lane : std::uint8_t { compute, gather, reduce, upload, download, cpu_optimizer, disk_read, disk_write };
 struct LaneInfo {
   Lane lane;
   const char* name;
@@ -24,9 +24,10 @@ struct LaneInfo {
 };
 /// A row a lane, in the order of the enum. Waits, executors, timelines and traces have as many lanes as this has rows.
 inline constexpr LaneInfo lanes[] = {
-    {Lane::compute, "compute", false, false},   {Lane::gather, "gather", true, false},
-    {Lane::reduce, "reduce", true, false},      {Lane::upload, "upload", false, false},
-    {Lane::download, "download", false, false}, {Lane::cpu_optimizer, "cpu_optimizer", false, true},
+    {Lane::compute, "compute", false, false},    {Lane::gather, "gather", true, false},
+    {Lane::reduce, "reduce", true, false},       {Lane::upload, "upload", false, false},
+    {Lane::download, "download", false, false},  {Lane::cpu_optimizer, "cpu_optimizer", false, true},
+    {Lane::disk_read, "disk_read", false, true}, {Lane::disk_write, "disk_write", false, true},
 };
 inline constexpr int lane_count = static_cast<int>(std::size(lanes));
 constexpr const LaneInfo& info_of(Lane lane) { return lanes[static_cast<std::size_t>(lane)]; }
@@ -62,6 +63,9 @@ enum class Life : std::uint8_t {
   run       ///< always
 };
 
+/// Buffers begin on a page; on a disk, on a block of its engine.
+inline constexpr std::int64_t plan_alignment = 4096;
+
 struct Buffer {
   std::string name;
   Category category = Category::workspace;
@@ -70,6 +74,7 @@ struct Buffer {
   Life life = Life::section;
   std::int64_t slots =
       1;  ///< equal parts, of which micro-batches take one after the other; above 1 only where the life is longer than a section
+  std::int64_t alignment = plan_alignment;  ///< of its place in the tier
 
   std::int64_t slot_bytes() const { return bytes / slots; }
 };
@@ -151,9 +156,12 @@ struct PackWeight {
 
 /// Target (write), source (read): the same bytes in another tier.
 struct Copy {};
+/// Target in memory (write) and source on disk (read), any number of times; and the other way round.
+struct ReadDisk {};
+struct WriteDisk {};
 
 using Op = std::variant<RunPass, Collective, AccumulateFixed, Zero, CountFlags, SumSquares, FinishStep, OptimizerStep, RoundToBf16,
-                        PackWeight, Copy, Add, JoinSums>;
+                        PackWeight, Copy, Add, JoinSums, ReadDisk, WriteDisk>;
 
 struct Task {
   std::string name;  ///< "gather layers.12 (backward)"

@@ -27,6 +27,7 @@ void print_banner(const BannerFacts& f) {
   info("batch       {}", describe_batch(deck, f.engine.data().size));
   info("recompute   {}",
        describe_recompute(f.engine.planned().request, recompute_gain(f.engine.planned().request, f.engine.schedule(), f.engine.plan())));
+  if (const std::string how = f.engine.how_disks_work(); !how.empty()) info("disk        {}", how);
   info("memory      of this rank, planned and allocated\n{}", print_memory(f.engine.schedule(), f.engine.plan()));
 }
 

@@ -281,10 +281,7 @@ class Training {
       metrics.emplace(folder.metrics(), first_step_ + 1);
       metrics->write(start_row(first_step_));
     });
-    std::int64_t planned = 0;
-    for (std::int64_t bytes : engine_->plan().bytes) planned += bytes;
-    std::int64_t used = 0;
-    for (std::int64_t bytes : engine_->used_bytes()) used += bytes;
+    const std::int64_t planned = memory_bytes(engine_->plan().bytes), used = memory_bytes(engine_->used_bytes());
     Progress progress(first_step_, deck_.run.steps, deck_.run.log_every,
                       fmt::format("{} of {}", human_bytes(static_cast<double>(used)), human_bytes(static_cast<double>(planned))));
     StepTrace trace(world_, deck_, folder, first_step_);

@@ -4,6 +4,21 @@
 
 namespace tessera {
 
+namespace {
+
+/// The last units whose elements make up that share.
+bool in_last_share(const Layout& layout, int unit, double share) {
+  double after = 0, all = 0;
+  for (int u = 0; u < static_cast<int>(layout.units.size()); ++u) {
+    const auto elements = static_cast<double>(layout.units[static_cast<std::size_t>(u)].elements);
+    all += elements;
+    if (u > unit) after += elements;
+  }
+  return after < share * all;
+}
+
+}  // namespace
+
 UnitPlan plan_unit(const Layout& layout, int unit, const UnitRules& rules, const Group& owners) {
   TESSERA_REQUIRE(owners.size == layout.shards, "a layout for {} ranks and {} owners", layout.shards, owners.size);
   const Unit& u = layout.units[static_cast<std::size_t>(unit)];
@@ -15,8 +30,9 @@ UnitPlan plan_unit(const Layout& layout, int unit, const UnitRules& rules, const
                 .parameters = {},
                 .gradient = {}};
   if (!rules.training) plan.storage.parameters_whole = true;
+  const bool offloaded = rules.offload_optimizer && in_last_share(layout, unit, rules.offload_ratio);
   // One rank keeps all, but from stage 2 on it does so below.
-  if (rules.offload_optimizer && rules.stage >= 2) plan.storage.gradients_whole = false;
+  if (offloaded && rules.stage >= 2) plan.storage.gradients_whole = false;
   plan.parameters_offloaded = rules.offload_parameters && !u.persistent;
   if (plan.parameters_offloaded) plan.storage.parameters_whole = false;
   const auto here = [&](bool whole) { return whole ? Range{0, u.elements} : plan.owned; };
@@ -33,7 +49,7 @@ UnitPlan plan_unit(const Layout& layout, int unit, const UnitRules& rules, const
                               : whole          ? once
                                                : every_micro_batch,
                    .held = here(whole),
-                   .offloaded = rules.offload_optimizer};
+                   .offloaded = offloaded};
   return plan;
 }
 

@@ -34,6 +34,7 @@ struct UnitRules {
   DType gradients = DType::f32;     ///< or bf16, of the step's sums
   bool training = true;             ///< false: parameters alone, whole
   bool offload_optimizer = false;   ///< optimizer state, and the sums of gradients from stage 2 on, lie below the memory that kernels use
+  double offload_ratio = 1;         ///< of the elements, those of the last units, at least
   bool offload_parameters = false;  ///< and so do the compute copies, but for those of the persistent unit
 };
 

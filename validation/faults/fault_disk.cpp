@@ -78,6 +78,7 @@ State& state() {
   static State& s = *[] {
     auto* made = new State;  // never destroyed: threads may be in here when the process ends
     made->released = ::eventfd(0, EFD_CLOEXEC);
+    if (const char* rules = std::getenv("FAULT_DISK")) made->rules = parse(rules);
     return made;
   }();
   return s;

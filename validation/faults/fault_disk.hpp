@@ -1,4 +1,5 @@
-// A disk that misbehaves as it is told to: a test that links this has calls on files interposed, and liburing's.
+// A disk that misbehaves as it is told to: a test that links this has calls on files interposed, and liburing's; so has a program for which
+// it is preloaded, with the rules in FAULT_DISK.
 //   "EIO:write:/local:3:2;SHORT:read:/local"     error:call:part of the file's path[:first call (1)[:how many (all)]]; the first rule that
 //   fits counts
 // Calls: read, write, reserve (fallocate), nameless (O_TMPFILE), direct (O_DIRECT), dioalign (statx), unlink (of what is open), lock, sync,

@@ -59,6 +59,8 @@ ENDLESS = {"run__steps": 10**9, "learning_rate__schedule": "constant"}
 
 def overrides(keys):
     """The keys of a call as they stand on a command line."""
+    if "nvme" in keys.values() and "zero__offload_optimizer__nvme_path" not in keys:
+        keys = {**keys, "zero__offload_optimizer__nvme_path": tempfile.gettempdir()}
     return [f"{k.replace('__', '.')}={str(v).lower() if isinstance(v, bool) else v}" for k, v in keys.items()]
 
 

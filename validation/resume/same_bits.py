@@ -47,9 +47,16 @@ def layout_keys(stage, ranks):
     if recompute != "none" and stage % 2:
         keys.update(activation__keep='["attention.context", "mlp.normed"]')
     if stage and (stage + 2 * ranks) % 3 != 2:
-        keys.update(zero__offload_optimizer__device="host", zero__offload_optimizer__buffer_count=2 + ranks % 2)
+        keys.update(zero__offload_optimizer__device=("host", "nvme")[(stage + ranks) % 2], zero__offload_optimizer__buffer_count=2 + ranks % 2)
+        if stage < 3 and ranks % 2:
+            keys.update(zero__offload_optimizer__ratio=0.4)
+        keys.update(nvme__block_size=[65536, 4096, 1048576][ranks % 3], zero__offload_optimizer__pipeline_read=ranks != 2,
+                    zero__offload_optimizer__pipeline_write=ranks != 4)
     if stage == 3 and ranks != 3 and "zero__offload_optimizer__device" in keys or (stage, ranks) == (3, 1):
-        keys.update(zero__offload_optimizer__device="host", zero__offload_param__device="host")
+        keys.update(zero__offload_optimizer__device="host", zero__offload_param__device=("nvme", "host")[ranks % 2])
+        keys.update(zero__offload_param__max_in_cpu=10000 if ranks == 4 else 0)
+    if (stage + ranks) % 3 != 1:
+        keys.update(activation__offload=("host", "nvme")[ranks % 2])
     if stage == 3:
         keys.update(zero__max_reuse_distance=0, zero__max_live_parameters=30000, zero__param_persistence_threshold=[0, 64, 2000, 100000][ranks % 4])
     if stage in (1, 2):
@@ -61,7 +68,7 @@ def with_memory_between(folder, ranks, keys):
     """For a layout that leaves its recompute to the memory that there is: as much as makes auto drop something and not all."""
     if keys["activation__recompute"] != "auto":
         return keys
-    offloads = keys.get("zero__offload_optimizer__device") == "host"
+    offloads = "zero__offload_optimizer__device" in keys or "activation__offload" in keys
     kind = "device" if offloads or keys.get("run__device") == "cuda" else "host"
     most = {**keys, "activation__recompute": "none", "memory__device": '"1 TB"'}
     most.pop("activation__keep", None)
@@ -127,9 +134,15 @@ def random_layout(chance):
         if chance.random() < 0.5:
             keys["zero__" + name] = int(10 ** chance.uniform(1.5, 6))
     if keys["zero__stage"] and chance.random() < 0.4:
-        keys["zero__offload_optimizer__device"] = "host"
+        keys["zero__offload_optimizer__device"] = chance.choice(["host", "nvme"])
         if keys["zero__stage"] == 3 and chance.random() < 0.5:
-            keys["zero__offload_param__device"] = "host"
+            keys["zero__offload_param__device"] = chance.choice(["host", "nvme"])
+        elif chance.random() < 0.5:
+            keys["zero__offload_optimizer__ratio"] = round(chance.uniform(0.05, 1), 2)
+        keys["nvme__block_size"] = 4096 * 2 ** chance.randrange(9)
+        keys["nvme__encrypt"] = chance.random() < 0.3
+    if chance.random() < 0.4:
+        keys["activation__offload"] = chance.choice(["host", "nvme"])
     return chance.choice([1, 2, 2, 3, 4, 5]), keys
 
 

@@ -2,6 +2,7 @@
 
 #include "schedule/build/micro_batches.hpp"
 #include "schedule/build/schedule_builder.hpp"
+#include "schedule/plan/limits.hpp"
 
 namespace tessera {
 
@@ -12,7 +13,7 @@ ScheduleBuilder::ScheduleBuilder(const BuildRequest& request) : request_(request
   by_name_.reserve(32 * index(static_cast<int>(schedule_.shape.L)));
   const bool device = deck_.run.device == "cuda";
   // What is offloaded leaves the memory that kernels use, also where that is a part of the host's.
-  local_tier_ = device || offloads() ? Tier::device : Tier::host;
+  local_tier_ = device || (request.training() && kernel_memory(deck_) == MemoryKind::device) ? Tier::device : Tier::host;
   below_ = below(deck_.zero.offload_optimizer.pin_memory);
   comm_tier_ = request.data.size > 1 && local_tier_ == Tier::host ? Tier::shared : local_tier_;
   const UnitRules rules{.stage = static_cast<int>(deck_.zero.stage),
@@ -20,6 +21,7 @@ ScheduleBuilder::ScheduleBuilder(const BuildRequest& request) : request_(request
                         .gradients = deck_.precision.gradients,
                         .training = request.training(),
                         .offload_optimizer = offloads(),
+                        .offload_ratio = deck_.zero.offload_optimizer.ratio,
                         .offload_parameters = offloads_parameters()};
   for (int u = 0; u < units(); ++u) plans_.push_back(plan_unit(layout_, u, rules, request.data));
 }

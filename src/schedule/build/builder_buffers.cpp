@@ -24,6 +24,7 @@ int ScheduleBuilder::buffer(const std::string& name, Category category, Tier tie
   auto [it, fresh] = by_name_.try_emplace(name, static_cast<int>(schedule_.buffers.size()));
   if (fresh) {
     schedule_.buffers.push_back({name, category, tier, bytes, life});
+    if (tier == Tier::nvme) schedule_.buffers.back().alignment = deck_.nvme.block_bytes();
   } else {
     Buffer& known = schedule_.buffers[index(it->second)];
     TESSERA_REQUIRE(known.life == life && known.tier == tier, "buffer {} is declared in two ways", name);
@@ -46,6 +47,10 @@ void ScheduleBuilder::declare_persistent() {
   input("rope", Category::inputs, 4 * std::max(s.T, request_.text.capacity) * s.D);
   buffer("scalars", Category::scalars, local_tier_, sizeof(kernels::StepScalars), Life::run);
   input("inputs", Category::scalars, sizeof(kernels::StepInputs));
+  const bool on_disk = std::ranges::any_of(schedule_.buffers, [](const Buffer& b) { return b.tier == Tier::nvme; });
+  if (request_.training() && (on_disk || deck_.activation.offload == "nvme"))
+    buffer("nvme.requests", Category::workspace, Tier::host, (deck_.nvme.queue_depth + deck_.nvme.threads) * deck_.nvme.block_bytes(),
+           Life::run);
   if (offloads())
     declare_offload();
   else
@@ -56,7 +61,7 @@ void ScheduleBuilder::declare_persistent() {
 void ScheduleBuilder::declare_unit(int unit) {
   const std::string& name = unit_at(unit).name;
   const UnitPlan& p = plan(unit);
-  const Tier home = p.parameters_offloaded ? below(deck_.zero.offload_param.pin_memory) : comm_tier_;
+  const Tier home = p.parameters_offloaded ? shard_home(unit) : comm_tier_;
   buffer("parameters." + name, Category::parameters, home, compute_bytes(p.parameters.size()), Life::run);
   if (!request_.training()) return;
   for (const std::string_view group : state_groups(deck_.optimizer.type)) {
@@ -64,7 +69,7 @@ void ScheduleBuilder::declare_unit(int unit) {
     if (group == master_group && compute() == DType::f32 && p.parameters_offloaded == p.gradient.offloaded)
       held.use = parameter_use(unit, p.state, Access::read);
     else
-      held.use = whole(buffer(fmt::format("{}.{}", group, name), category_named(group), p.gradient.offloaded ? Tier::host : local_tier_,
+      held.use = whole(buffer(fmt::format("{}.{}", group, name), category_named(group), p.gradient.offloaded ? state_home() : local_tier_,
                               4 * p.state.size(), Life::run),
                        Access::read);
     schedule_.state.push_back(std::move(held));

@@ -64,10 +64,13 @@ void ScheduleBuilder::emit_events(const Events& events, bool first, bool last) {
   const std::vector<Residency> live = residencies(events);
   const std::vector<std::vector<int>> done = gradients_done(events);
   gathered_.assign(layout_.units.size(), {});
+  plan_absences(events);
   std::size_t next = 0;
   for (int e = 0; e < static_cast<int>(events.size()); ++e) {
     for (; next < live.size() && live[next].issue <= e; ++next) emit_gather(live[next], static_cast<int>(next), events);
+    emit_absences(e, false);
     emit_pass(events[index(e)], e, first);
+    emit_absences(e, true);
     for (int unit : done[index(e)]) emit_gradient_done(unit, first, last);
   }
 }
@@ -88,6 +91,7 @@ Use ScheduleBuilder::activation_use(const std::string& name, const ValueInfo& v,
 }
 
 std::string ScheduleBuilder::stream_name(const SegmentPass& p, int segment) const {
+  if (p.kind != PassKind::forward && absences_.contains(segment)) return returned(segment);
   const bool made_again = p.kind != PassKind::forward && activations_.stream_dropped[index(segment)];
   return fmt::format("stream.{}{}", segment, made_again ? again : "");
 }

@@ -15,6 +15,10 @@ namespace {
 /// first or the last.
 constexpr std::int64_t most_piece_elements = std::int64_t{1} << 22;
 
+/// Passes between the last use of a stream and the next above which it leaves, and passes before that use at which it comes back: a
+/// layer's.
+constexpr int least_absence = 4, ahead = 2;
+
 }  // namespace
 
 void ScheduleBuilder::declare_offload() {
@@ -25,8 +29,60 @@ void ScheduleBuilder::declare_offload() {
 std::int64_t ScheduleBuilder::offload_piece() const { return std::min(most_piece_elements, deck_.zero.sub_group_size); }
 
 int ScheduleBuilder::staging(const std::string& name, std::int64_t bytes) {
-  const std::int64_t turn = staged_++ % deck_.zero.offload_optimizer.buffer_count;
+  const std::int64_t turn = staged_[name]++ % deck_.zero.offload_optimizer.buffer_count;
   return buffer(fmt::format("staging.{}#{}", name, turn), Category::workspace, below_, bytes);
+}
+
+Tier ScheduleBuilder::state_home() const { return deck_.zero.offload_optimizer.device == "nvme" ? Tier::nvme : Tier::host; }
+
+Tier ScheduleBuilder::shard_home(int unit) {
+  const OffloadParamKeys& keys = deck_.zero.offload_param;
+  const std::int64_t kept = parameters_on_host_ + plan(unit).shard;
+  if (keys.device == "nvme" && kept > keys.max_in_cpu) return Tier::nvme;
+  parameters_on_host_ = kept;
+  return below(keys.pin_memory);
+}
+
+void ScheduleBuilder::emit_disk(const char* verb, const std::string& unit, const std::vector<std::pair<Use, Use>>& moves) {
+  if (moves.empty()) return;
+  const OffloadOptimizerKeys& keys = deck_.zero.offload_optimizer;
+  const bool write = tier_of(moves.front().first) == Tier::nvme;
+  Task task{.name = fmt::format("{} {}", verb, unit), .op = ReadDisk{}, .lane = Lane::disk_read, .uses = {}};
+  if (write) task.op = WriteDisk{}, task.lane = Lane::disk_write;
+  if (!(write ? keys.pipeline_write : keys.pipeline_read)) task.lane = Lane::cpu_optimizer;
+  for (const auto& [to, from] : moves) {
+    task.uses.push_back({to.buffer, to.offset, to.bytes, Access::write});
+    task.uses.push_back({from.buffer, from.offset, from.bytes, Access::read});
+    task.bytes_moved += static_cast<double>(to.bytes);
+  }
+  // What the disk's engine works in is planned like the rest, and belongs to it alone.
+  task.uses.push_back(whole(named("nvme.requests"), Access::read));
+  emit(std::move(task));
+}
+
+std::vector<Use> ScheduleBuilder::emit_on_host(Task task) {
+  std::vector<std::pair<Use, Use>> reads, writes;
+  for (std::size_t i = 0; i < task.uses.size(); ++i) {
+    Use& use = task.uses[i];
+    if (use.bytes == 0 || tier_of(use) != Tier::nvme) continue;
+    const Use home = use;
+    use.buffer = staging(fmt::format("{}", name_of(schedule_.buffers[index(home.buffer)].category)), home.bytes), use.offset = 0;
+    if (home.access != Access::write) reads.emplace_back(use, home);
+    if (home.access != Access::read) writes.emplace_back(home, use);
+  }
+  const std::string unit = task.name;
+  std::vector<Use> uses = task.uses;
+  emit_disk("read for", unit, reads);
+  emit(std::move(task));
+  emit_disk("write after", unit, writes);
+  return uses;
+}
+
+Use ScheduleBuilder::read_from_disk(const std::string& unit, const Use& use) {
+  if (tier_of(use) != Tier::nvme) return use;
+  const Use here{staging("shards", use.bytes), 0, use.bytes, Access::read};
+  emit_disk("read", unit, {{here, use}});
+  return here;
 }
 
 Use ScheduleBuilder::master_use(int unit, const Range& elements, Access access) const {
@@ -79,8 +135,9 @@ void ScheduleBuilder::emit_offloaded_optimizer(int unit) {
                           whole(named(on_host("adamw")), Access::read)};
     const Use made = made_on_host(unit, some);
     if (made.bytes > 0) uses.push_back(made);
-    emit({.name = "optimizer " + name, .op = optimizer_step(unit, some), .lane = Lane::cpu_optimizer, .uses = std::move(uses)});
-    emit_copy_up(unit, some, made);
+    const std::vector<Use> here =
+        emit_on_host({.name = "optimizer " + name, .op = optimizer_step(unit, some), .lane = Lane::cpu_optimizer, .uses = std::move(uses)});
+    emit_copy_up(unit, some, made.bytes > 0 ? here.back() : here.front());
   }
 }
 
@@ -88,13 +145,16 @@ void ScheduleBuilder::emit_offloaded_cast(int unit) {
   const Range& state = plan(unit).state;
   for (const Range& cut : cut_shard(state.size(), 1, offload_piece())) {
     const Range some{state.begin + cut.begin, state.begin + cut.end};
-    const Use made = made_on_host(unit, some);
+    const Use made = made_on_host(unit, some), master = master_use(unit, some, Access::read);
     if (made.bytes > 0)
-      emit({.name = "cast " + unit_at(unit).name,
-            .op = RoundToBf16{cut.size(), DType::f32},
-            .lane = Lane::cpu_optimizer,
-            .uses = {made, master_use(unit, some, Access::read)}});
-    emit_copy_up(unit, some, made);
+      emit_copy_up(unit, some,
+                   emit_on_host({.name = "cast " + unit_at(unit).name,
+                                 .op = RoundToBf16{cut.size(), DType::f32},
+                                 .lane = Lane::cpu_optimizer,
+                                 .uses = {made, master}})
+                       .front());
+    else if (!plan(unit).parameters_offloaded)
+      emit_copy_up(unit, some, read_from_disk(unit_at(unit).name, master));
   }
 }
 
@@ -105,13 +165,12 @@ Use ScheduleBuilder::made_on_host(int unit, const Range& elements) {
   return {staging("parameters", bytes), 0, bytes, Access::write};
 }
 
-void ScheduleBuilder::emit_copy_up(int unit, const Range& elements, const Use& made) {
+void ScheduleBuilder::emit_copy_up(int unit, const Range& elements, const Use& from) {
   if (plan(unit).parameters_offloaded) return;
-  const Use from = made.bytes > 0 ? Use{made.buffer, made.offset, made.bytes, Access::read} : master_use(unit, elements, Access::read);
   emit({.name = "upload " + unit_at(unit).name,
         .op = Copy{},
         .lane = Lane::upload,
-        .uses = {parameter_use(unit, elements, Access::write), from},
+        .uses = {parameter_use(unit, elements, Access::write), {from.buffer, from.offset, from.bytes, Access::read}},
         .bytes_moved = static_cast<double>(from.bytes)});
 }
 
@@ -120,12 +179,52 @@ Use ScheduleBuilder::emit_upload_shard(int unit, int number, int target) {
   const std::string& name = unit_at(unit).name;
   const std::int64_t bytes = compute_bytes(p.shard);
   const int to = p.owners.size == 1 ? target : buffer(fmt::format("uploaded.{}#{}", name, number), Category::gathered, comm_tier_, bytes);
+  const Use from = read_from_disk(name, parameter_use(unit, p.owned, Access::read));
   emit({.name = "upload " + name,
         .op = Copy{},
         .lane = Lane::upload,
-        .uses = {{to, 0, bytes, Access::write}, parameter_use(unit, p.owned, Access::read)},
+        .uses = {{to, 0, bytes, Access::write}, from},
         .bytes_moved = static_cast<double>(bytes)});
   return {to, 0, bytes, Access::read};
+}
+
+void ScheduleBuilder::plan_absences(const Events& events) {
+  absences_.clear();
+  if (deck_.activation.offload == "none") return;
+  std::map<int, int> last_forward;  // event by stream
+  for (int e = 0; e < static_cast<int>(events.size()); ++e) {
+    const SegmentPass& p = pass(events[index(e)]);
+    for (const Operand& o : p.operands) {
+      const ValueKind kind = value_of(p, o).kind;
+      if (kind != ValueKind::stream_in && kind != ValueKind::stream_out) continue;
+      const int stream = kind == ValueKind::stream_in ? p.segment - 1 : p.segment;
+      if (p.kind == PassKind::forward)
+        last_forward[stream] = e;
+      else if (const int from = last_forward.at(stream);
+               !activations_.stream_dropped[index(stream)] && !absences_.contains(stream) && e - from >= least_absence)
+        absences_[stream] = {from, e - ahead};
+    }
+  }
+}
+
+void ScheduleBuilder::emit_absences(int event, bool leave) {
+  for (const auto& [stream, absence] : absences_) {
+    if ((leave ? absence.leaves_after : absence.returns_before) != event) continue;
+    const std::string here = fmt::format("stream.{}", stream);
+    const std::int64_t bytes = schedule_.buffers[index(named(here))].bytes;
+    const bool on_disk = deck_.activation.offload == "nvme";
+    const Use away{buffer("away." + here, Category::activations, on_disk ? Tier::nvme : below_, bytes), 0, bytes, Access::write};
+    const Use passing = on_disk ? Use{staging("streams", bytes), 0, bytes, Access::write} : away;
+    if (!leave && on_disk) emit_disk("read", here, {{passing, away}});
+    const Use back = leave ? absent() : Use{buffer(returned(stream), Category::activations, local_tier_, bytes), 0, bytes, Access::write};
+    const Use from = leave ? whole(named(here), Access::read) : Use{passing.buffer, 0, bytes, Access::read};
+    emit({.name = fmt::format("{} {}", leave ? "download" : "upload", here),
+          .op = Copy{},
+          .lane = leave ? Lane::download : Lane::upload,
+          .uses = {leave ? passing : back, from},
+          .bytes_moved = static_cast<double>(bytes)});
+    if (leave && on_disk) emit_disk("write", here, {{away, passing}});
+  }
 }
 
 }  // namespace tessera

@@ -141,19 +141,34 @@ class ScheduleBuilder {
   std::int64_t offload_piece() const;
   /// What host code reads or writes beside a piece that is under way: buffers in turn.
   int staging(const std::string& name, std::int64_t bytes);
+  Tier tier_of(const Use& use) const { return schedule_.buffers[index(use.buffer)].tier; }
+  /// Where optimizer state lies that is offloaded, and an offloaded shard of compute copies.
+  Tier state_home() const;
+  Tier shard_home(int unit);
+  /// Emits a task of host code. What it uses on disk passes through staging: read before it, written after it. Where its uses lie in
+  /// memory.
+  std::vector<Use> emit_on_host(Task task);
+  /// The bytes of a use on disk, read into staging; of one in memory, the use.
+  Use read_from_disk(const std::string& unit, const Use& use);
+  void emit_disk(const char* verb, const std::string& unit, const std::vector<std::pair<Use, Use>>& moves);
   /// This rank's part of a unit's gradient goes down; the first one starts the step's sum. The last one's norm is taken there.
   void emit_gradient_down(int unit, const Use& part, bool first, bool last);
   void emit_offloaded_norm(int unit);
   void emit_offloaded_optimizer(int unit);
   /// Where host code leaves a piece of the compute copy: in its place, or beside it, to come up; of no bytes where that is the master's.
   Use made_on_host(int unit, const Range& elements);
-  /// A piece of the compute copy comes up, from there or from the master weights, where its place is not on the host.
-  void emit_copy_up(int unit, const Range& elements, const Use& made);
+  /// A piece of the compute copy comes up from there, or from the master weights, where its place is with the kernels.
+  void emit_copy_up(int unit, const Range& elements, const Use& from);
   /// A unit's shard comes up for a gather, and where it is all of the unit it is that.
   Use emit_upload_shard(int unit, int number, int target);
   /// Makes the compute copy from the master weights.
   void emit_offloaded_cast(int unit);
   Use master_use(int unit, const Range& elements, Access access) const;
+  /// Kept streams that wait elsewhere: between which passes of these.
+  void plan_absences(const Events& events);
+  /// Streams that leave after this event, or come back before it.
+  void emit_absences(int event, bool leave);
+  static std::string returned(int stream) { return "returned.stream." + std::to_string(stream); }
 
   // ---- A text (builder_generate.cpp) ----
 
@@ -182,10 +197,15 @@ class ScheduleBuilder {
   std::set<std::string> touched_;                      ///< tensors whose gradient this section has begun
   std::set<int> touched_units_;                        ///< units whose micro-batch buffer is live
   ActivationPlan activations_;
-  Tier local_tier_ = Tier::host;  ///< where kernels work
-  Tier comm_tier_ = Tier::host;   ///< what collectives touch
-  Tier below_ = Tier::host;       ///< where gradients and pieces of the optimizer pass
-  std::int64_t staged_ = 0;       ///< pieces that have been staged
+  struct Absence {
+    int leaves_after = 0, returns_before = 0;  ///< events
+  };
+  std::map<int, Absence> absences_;             ///< by stream, of this section
+  Tier local_tier_ = Tier::host;                ///< where kernels work
+  Tier comm_tier_ = Tier::host;                 ///< what collectives touch
+  Tier below_ = Tier::host;                     ///< where gradients and pieces of the optimizer pass
+  std::map<std::string, std::int64_t> staged_;  ///< pieces that have been staged, by what they are
+  std::int64_t parameters_on_host_ = 0;         ///< elements of offloaded shards that max_in_cpu has kept from the disk
 };
 
 }  // namespace tessera

@@ -6,15 +6,29 @@
 
 namespace tessera {
 
-const char* name_of(MemoryKind kind) { return kind == MemoryKind::device ? "device" : "host"; }
+const char* name_of(MemoryKind kind) {
+  static constexpr const char* names[memory_kinds] = {"device", "host", "nvme"};
+  return names[static_cast<std::size_t>(kind)];
+}
 
 std::int64_t bytes_of(const TierBytes& tiers, MemoryKind kind) {
   const auto of = [&](Tier tier) { return tiers[static_cast<std::size_t>(tier)]; };
-  return kind == MemoryKind::device ? of(Tier::device) : of(Tier::host) + of(Tier::shared) + of(Tier::pinned);
+  switch (kind) {
+    case MemoryKind::device:
+      return of(Tier::device);
+    case MemoryKind::host:
+      return of(Tier::host) + of(Tier::shared) + of(Tier::pinned);
+    case MemoryKind::nvme:
+      return of(Tier::nvme);
+  }
+  return 0;
 }
 
+std::int64_t memory_bytes(const TierBytes& tiers) { return bytes_of(tiers, MemoryKind::device) + bytes_of(tiers, MemoryKind::host); }
+
 MemoryKind kernel_memory(const Deck& deck) {
-  return deck.run.device == "cuda" || deck.zero.offload_optimizer.device != "none" ? MemoryKind::device : MemoryKind::host;
+  const bool offloads = deck.zero.offload_optimizer.device != "none" || deck.activation.offload != "none";
+  return deck.run.device == "cuda" || offloads ? MemoryKind::device : MemoryKind::host;
 }
 
 void lower(std::optional<MemoryLimit>& limit, const MemoryLimit& other) {
@@ -45,14 +59,15 @@ MemoryLimits with_room_left(MemoryLimits found, const MemoryLimits& stated) {
 }
 
 std::string Shortfall::text() const {
+  static constexpr const char* whose[memory_kinds] = {"of the device on each rank", "of the host on each rank", "of disks for each rank"};
   return fmt::format("the plan needs {} {} and {} is {}: {} too much", human_bytes(static_cast<double>(needed)),
-                     kind == MemoryKind::device ? "of the device on each rank" : "of the host on each rank", limit.source,
-                     human_bytes(static_cast<double>(limit.bytes)), human_bytes(static_cast<double>(needed - limit.bytes)));
+                     whose[static_cast<std::size_t>(kind)], limit.source, human_bytes(static_cast<double>(limit.bytes)),
+                     human_bytes(static_cast<double>(needed - limit.bytes)));
 }
 
 std::vector<Shortfall> shortfalls(const TierBytes& needed, const MemoryLimits& limits) {
   std::vector<Shortfall> found;
-  for (const MemoryKind kind : {MemoryKind::device, MemoryKind::host})
+  for (const MemoryKind kind : all_memory_kinds)
     if (const auto& limit = limits[static_cast<std::size_t>(kind)]; limit && bytes_of(needed, kind) > limit->bytes)
       found.push_back({kind, bytes_of(needed, kind), *limit});
   return found;

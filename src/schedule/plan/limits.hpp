@@ -1,4 +1,4 @@
-// What a rank's plan may take: two kinds of memory, each with a limit that the deck states or a machine has.
+// What a rank's plan may take: two kinds of memory and disks, each with a limit that the deck states or a machine has.
 #pragma once
 #include <optional>
 #include <string>
@@ -10,11 +10,14 @@
 namespace tessera {
 
 /// Tiers that count together: device, which is a GPU's memory or, where state is offloaded on host ranks, what kernels use of the host's;
-/// and host, shared and pinned.
-enum class MemoryKind : std::uint8_t { device, host };
-inline constexpr int memory_kinds = 2;
+/// host, shared and pinned; nvme, which is no memory but runs out like it.
+enum class MemoryKind : std::uint8_t { device, host, nvme };
+inline constexpr int memory_kinds = 3;
+inline constexpr MemoryKind all_memory_kinds[memory_kinds] = {MemoryKind::device, MemoryKind::host, MemoryKind::nvme};
 const char* name_of(MemoryKind);
 std::int64_t bytes_of(const TierBytes& tiers, MemoryKind kind);
+/// Of all tiers that are memory.
+std::int64_t memory_bytes(const TierBytes& tiers);
 /// Where kernels work.
 MemoryKind kernel_memory(const Deck& deck);
 

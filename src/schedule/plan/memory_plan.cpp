@@ -115,7 +115,7 @@ Lives lives_of(const Schedule& schedule) {
   return lives;
 }
 
-std::int64_t placed_bytes(const Buffer& buffer) { return round_up(buffer.bytes, plan_alignment); }
+std::int64_t placed_bytes(const Buffer& buffer) { return round_up(buffer.bytes, buffer.alignment); }
 
 namespace {
 

@@ -7,9 +7,6 @@
 
 namespace tessera {
 
-/// Buffers begin on a page.
-inline constexpr std::int64_t plan_alignment = 4096;
-
 struct MemoryPlan {
   std::vector<std::int64_t> offset;              ///< of each buffer in its tier's arena
   std::array<std::int64_t, tier_count> bytes{};  ///< of each arena

@@ -52,7 +52,7 @@ class Trials {
     request_.recompute = choices_.at(at);
     const TierBytes bytes = place(build_schedule(request_)).bytes;
     std::int64_t most = std::numeric_limits<std::int64_t>::min();
-    for (const MemoryKind kind : {MemoryKind::device, MemoryKind::host})
+    for (const MemoryKind kind : all_memory_kinds)
       if (const auto& limit = limits_[static_cast<std::size_t>(kind)]) most = std::max(most, bytes_of(bytes, kind) - limit->bytes);
     return it->second = most;
   }

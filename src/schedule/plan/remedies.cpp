@@ -202,8 +202,7 @@ class Search {
     const BuildRequest& request = trial.request;
     const Schedule schedule = build_schedule(request);
     trial.bytes = place(schedule).bytes, trial.cost = step_cost(schedule);
-    if (bytes_of(least_, MemoryKind::device) + bytes_of(least_, MemoryKind::host) == 0 || total(trial.bytes) < total(least_))
-      least_ = trial.bytes;
+    if (memory_bytes(least_) == 0 || memory_bytes(trial.bytes) < memory_bytes(least_)) least_ = trial.bytes;
     if (!shortfalls(trial.bytes, limits_for(request.data.size)).empty()) return;
     const bool more_ranks = request.data.size > ranks();
     // Another number of ranks is another machine: dearer than all that this one can do.
@@ -221,7 +220,6 @@ class Search {
   }
 
   int ranks() const { return request_.data.size; }
-  static std::int64_t total(const TierBytes& bytes) { return bytes_of(bytes, MemoryKind::device) + bytes_of(bytes, MemoryKind::host); }
 
   std::string words(const Trial& trial) const {
     std::vector<std::string> changes;
@@ -271,8 +269,7 @@ std::string print_remedies(const Remedies& remedies, const Deck& deck) {
     return fmt::format(
         "No change of activation.recompute (now {}), zero.stage (now {}), batch.micro (now {}), buckets or ranks makes it fit; the least "
         "that any of them needs is {} on each rank. A smaller batch.sequence_length or model needs less.",
-        deck.activation.recompute, deck.zero.stage, deck.batch.micro,
-        human_bytes(static_cast<double>(bytes_of(remedies.least, MemoryKind::device) + bytes_of(remedies.least, MemoryKind::host))));
+        deck.activation.recompute, deck.zero.stage, deck.batch.micro, human_bytes(static_cast<double>(memory_bytes(remedies.least))));
   std::string text = "Each of these makes it fit, the cheapest first:";
   for (const Remedy& remedy : remedies.found)
     text += fmt::format("\n  {}: {} on each rank{}; {}", remedy.change,

@@ -2,14 +2,13 @@
 
 #include <fmt/format.h>
 
-#include <numeric>
-
+#include "schedule/plan/limits.hpp"
 #include "schedule/plan/recompute_choice.hpp"
 
 namespace tessera {
 namespace {
 
-std::int64_t total_bytes(const MemoryPlan& plan) { return std::accumulate(plan.bytes.begin(), plan.bytes.end(), std::int64_t{0}); }
+std::int64_t total_bytes(const MemoryPlan& plan) { return memory_bytes(plan.bytes); }
 
 }  // namespace
 
@@ -30,7 +29,7 @@ StepCost step_cost(const Schedule& schedule) {
 RecomputeGain recompute_gain(const BuildRequest& request, const Schedule& schedule, const MemoryPlan& plan) {
   if (request.deck.activation.recompute == "none") return {};
   BuildRequest without = request;
-  without.deck.activation = {.recompute = "none"}, without.recompute.reset();
+  without.deck.activation = {.recompute = "none", .offload = request.deck.activation.offload}, without.recompute.reset();
   const StepCost cost = step_cost(schedule);
   return {.bytes_saved = total_bytes(place(build_schedule(without))) - total_bytes(plan),
           .flops_share = cost.remade_flops / (cost.flops - cost.remade_flops)};

@@ -102,6 +102,22 @@ struct Runner {
 
   void operator()(const Copy&) const { kernels::copy(context(), at(r, 0), at(r, 1), static_cast<std::size_t>(bytes(0))); }
 
+  /// Uses are pairs of a target and a source.
+  std::pair<std::array<Disk::Move, 8>, std::size_t> moves() const {
+    std::pair<std::array<Disk::Move, 8>, std::size_t> found{};
+    for (std::size_t i = 0; i + 1 < r.task.uses.size(); i += 2)
+      found.first.at(found.second++) = {at<std::byte>(r, i), at<std::byte>(r, i + 1), bytes(i)};
+    return found;
+  }
+  void operator()(const ReadDisk&) const {
+    const auto& [all, count] = moves();
+    backend.disk->read({all.data(), count}, r.task.name);
+  }
+  void operator()(const WriteDisk&) const {
+    const auto& [all, count] = moves();
+    backend.disk->write({all.data(), count}, r.task.name);
+  }
+
   void operator()(const RoundToBf16& op) const {
     if (op.from == DType::i64)
       kernels::fixed_to_bf16(context(), at<bf16>(r, 0), at<std::int64_t>(r, 1), op.count);

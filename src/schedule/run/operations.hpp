@@ -1,6 +1,7 @@
 // What each op does: one overload an op. The only place that knows both ops and kernels or communicators.
 #pragma once
 #include "schedule/run/communicators.hpp"
+#include "schedule/run/disk.hpp"
 #include "schedule/run/executor.hpp"
 
 namespace tessera {
@@ -8,6 +9,7 @@ namespace tessera {
 struct TaskBackend {
   const Schedule* schedule = nullptr;
   const Communicators* communicators = nullptr;
+  Disk* disk = nullptr;  ///< of a schedule with a disk tier
   bool reproducible = false;
   kernels::Backend backend = kernels::Backend::host;
   std::array<void*, lane_count> streams{};  ///< cudaStream_t of each lane on a GPU

@@ -1,5 +1,7 @@
 #include "train/engine/engine.hpp"
 
+#include <fmt/format.h>
+
 #include <cmath>
 
 #include "kernels/cuda/devices.hpp"
@@ -19,6 +21,7 @@ Engine::Engine(RunPlan plan, const EngineOptions& options, Meeting meeting)
   executor_ = make_executor(schedule(), plan_.memory, memory_.bases(), options.lanes, graph_mode(deck),
                             {.schedule = &schedule(),
                              .communicators = &meeting_.communicators,
+                             .disk = memory_.disk(),
                              .reproducible = deck.run.reproducible,
                              .backend = backend,
                              .grad_scale = static_cast<float>(1.0 / static_cast<double>(deck.batch.global * deck.batch.sequence_length))});
@@ -85,6 +88,11 @@ StepReport Engine::evaluate(double tokens) {
   value<kernels::StepInputs>("inputs") = {.tokens = tokens};
   executor_->run(ProgramKind::evaluate);
   return value<StepReport>("report");
+}
+
+std::string Engine::under_way() const {
+  const std::string tasks = executor_->under_way(), disk = memory_.disk() ? memory_.disk()->under_way() : "";
+  return disk.empty() || tasks.empty() ? tasks : fmt::format("{}; {}", tasks, disk);
 }
 
 namespace {

@@ -71,7 +71,9 @@ class Engine {
   }
   const LaneTimes& times() const { return executor_->times(); }
   /// What the lanes are at; any thread may ask.
-  std::string under_way() const { return executor_->under_way(); }
+  std::string under_way() const;
+  /// How a disk tier works; empty where there is none.
+  std::string how_disks_work() const { return memory_.disk() ? memory_.disk()->how() : ""; }
 
   /// Tests: this rank's copy of a tensor's summed gradient in fp32 after a step (whole gradients only: stage 0 or 1, or one rank), and its
   /// compute copy.

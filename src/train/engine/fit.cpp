@@ -2,10 +2,14 @@
 
 #include <fmt/format.h>
 
+#include <filesystem>
+#include <limits>
+
 #include "base/check.hpp"
 #include "kernels/cuda/devices.hpp"
 #include "memory/arena.hpp"
 #include "schedule/plan/remedies.hpp"
+#include "schedule/run/disk.hpp"
 
 namespace tessera {
 namespace {
@@ -25,6 +29,23 @@ std::optional<MemoryLimit> gpu_limit([[maybe_unused]] const Deck& deck, [[maybe_
   return std::nullopt;
 }
 
+/// Room in the folders of a disk tier, whose files are as large in each.
+std::optional<MemoryLimit> disk_limit(const Deck& deck, int sharing) {
+  const std::vector<std::string> folders = spill_options(deck, 0).folders;
+  std::optional<MemoryLimit> least;
+  for (const std::string& folder : folders) {
+    std::error_code ignored;  // a folder that cannot be asked is refused when the file is made
+    const auto room = std::filesystem::space(folder, ignored);
+    if (ignored) continue;
+    const auto share =
+        static_cast<std::int64_t>(std::min<std::uintmax_t>(room.available, std::numeric_limits<std::int64_t>::max() / 64)) / sharing;
+    lower(least, {share * static_cast<std::int64_t>(folders.size()),
+                  fmt::format("the free room of {} for each of the node's {} ranks{}", folder, sharing,
+                              folders.size() > 1 ? fmt::format(", in each of {} folders", folders.size()) : "")});
+  }
+  return least;
+}
+
 }  // namespace
 
 MemoryLimits limits_here(const Deck& deck, int ranks, const Sharing& sharing) {
@@ -39,6 +60,7 @@ MemoryLimits limits_here(const Deck& deck, int ranks, const Sharing& sharing) {
     if (deck.run.device != "cuda") lower(limits[static_cast<std::size_t>(kernel_memory(deck))], share);  // the same chips
   }
   if (const auto found = gpu_limit(deck, ranks, sharing.gpu)) lower(gpu, *found);
+  if (const auto found = disk_limit(deck, sharing.node)) lower(limits[static_cast<std::size_t>(MemoryKind::nvme)], *found);
   return limits;
 }
 

@@ -1,5 +1,6 @@
 #include "train/engine/memory.hpp"
 
+#include <algorithm>
 #include <exception>
 
 #include "kernels/elementwise/elementwise.hpp"
@@ -10,8 +11,8 @@ namespace tessera {
 RankMemory::RankMemory(const RunPlan& plan, Node* node, const Communicators& communicators)
     : plan_(plan), on_gpu_(plan.schedule.shape.backend == kernels::Backend::cuda), node_(node) {
   for (std::size_t t = 0; t < tier_count; ++t) {
-    if (plan.memory.bytes[t] == 0) continue;
     const Tier tier = static_cast<Tier>(t);
+    if (plan.memory.bytes[t] == 0 || tier == Tier::nvme) continue;
     // Without a GPU the tier that kernels use is the host's, of which collectives touch what they like.
     const Tier from = tier != Tier::device || on_gpu_ ? tier : plan.request.data.size > 1 ? Tier::shared : Tier::host;
     // Beside a GPU the host holds little: a new run need not wait for its pages.
@@ -19,6 +20,7 @@ RankMemory::RankMemory(const RunPlan& plan, Node* node, const Communicators& com
                        on_gpu_ ? FirstTouch::when_used : FirstTouch::now);
     if (from == Tier::shared) shared_ = &arenas_[t];
   }
+  make_disk();
   if (plan.request.training())
     TESSERA_REQUIRE(used_bytes() == plan.memory.bytes, "the bytes that tasks touch differ from the planned ones");
   if (node_ && shared_) node_->register_arena(*shared_);
@@ -31,8 +33,31 @@ RankMemory::~RankMemory() {
   if (node_ && shared_ && std::uncaught_exceptions() == 0) node_->unregister_arena(*shared_);
 }
 
+void RankMemory::make_disk() {
+  const auto bytes = plan_.memory.bytes[static_cast<std::size_t>(Tier::nvme)];
+  if (bytes == 0) return;
+  io::SpillOptions options = spill_options(plan_.request.deck, plan_.request.data.rank);
+  options.bytes = bytes;
+  const auto memory_of = [&](int buffer) {
+    return std::span(address(buffer), static_cast<std::size_t>(plan_.schedule.buffers[static_cast<std::size_t>(buffer)].bytes));
+  };
+  options.staging = memory_of(plan_.schedule.find_buffer("nvme.requests"));
+  for (const Section& section : plan_.schedule.sections)
+    for (const Task& task : section.tasks)
+      for (const Use& use : task.uses) {
+        const Buffer& buffer = plan_.schedule.buffers[static_cast<std::size_t>(use.buffer)];
+        const bool moves = std::holds_alternative<ReadDisk>(task.op) || std::holds_alternative<WriteDisk>(task.op);
+        if (moves && buffer.tier != Tier::nvme && buffer.life != Life::run && std::ranges::none_of(options.memory, [&](auto known) {
+              return known.data() == address(use.buffer) && known.size() == static_cast<std::size_t>(buffer.bytes);
+            }))
+          options.memory.push_back(memory_of(use.buffer));
+      }
+  disk_ = std::make_unique<Disk>(options, static_cast<double>(plan_.request.deck.topology.collective_timeout));
+}
+
 std::byte* RankMemory::address(int buffer, std::int64_t offset) const {
   const auto b = static_cast<std::size_t>(buffer);
+  if (plan_.schedule.buffers[b].tier == Tier::nvme) return disk_->base() + plan_.memory.offset[b] + offset;
   return arena(plan_.schedule.buffers[b].tier).data() + plan_.memory.offset[b] + offset;
 }
 
@@ -42,10 +67,15 @@ int RankMemory::host_side(const std::string& buffer) const {
 }
 
 bool RankMemory::on_host(int buffer) const {
-  return !on_gpu_ || plan_.schedule.buffers[static_cast<std::size_t>(buffer)].tier != Tier::device;
+  const Tier tier = plan_.schedule.buffers[static_cast<std::size_t>(buffer)].tier;
+  return tier != Tier::nvme && (!on_gpu_ || tier != Tier::device);
 }
 
 void RankMemory::copy(void* to, const void* from, std::int64_t bytes) const {
+  if (disk_ && disk_->holds(to))
+    return disk_->write(std::array{Disk::Move{static_cast<std::byte*>(to), static_cast<const std::byte*>(from), bytes}}, "state");
+  if (disk_ && disk_->holds(from))
+    return disk_->read(std::array{Disk::Move{static_cast<std::byte*>(to), static_cast<const std::byte*>(from), bytes}}, "state");
   kernels::Context context;
   context.backend = plan_.schedule.shape.backend;
   kernels::copy(context, to, from, static_cast<std::size_t>(bytes));
@@ -56,6 +86,7 @@ std::array<std::byte*, tier_count> RankMemory::bases() const {
   std::array<std::byte*, tier_count> bases{};
   for (std::size_t t = 0; t < tier_count; ++t)
     if (arenas_[t].bytes() > 0) bases[t] = arenas_[t].data();
+  if (disk_) bases[static_cast<std::size_t>(Tier::nvme)] = disk_->base();
   return bases;
 }
 
@@ -67,7 +98,7 @@ std::array<std::int64_t, tier_count> RankMemory::used_bytes() const {
         const Buffer& buffer = plan_.schedule.buffers[static_cast<std::size_t>(use.buffer)];
         const std::int64_t end = use.in_slot ? buffer.bytes : use.offset + use.bytes;
         auto& most = used[static_cast<std::size_t>(buffer.tier)];
-        most = std::max(most, round_up(plan_.memory.offset[static_cast<std::size_t>(use.buffer)] + end, plan_alignment));
+        most = std::max(most, round_up(plan_.memory.offset[static_cast<std::size_t>(use.buffer)] + end, buffer.alignment));
       }
   return used;
 }

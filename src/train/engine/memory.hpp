@@ -2,11 +2,13 @@
 #pragma once
 #include <array>
 #include <list>
+#include <memory>
 #include <span>
 #include <vector>
 
 #include "schedule/plan/run_plan.hpp"
 #include "schedule/run/communicators.hpp"
+#include "schedule/run/disk.hpp"
 
 namespace tessera {
 
@@ -25,8 +27,11 @@ class RankMemory {
   int host_side(const std::string& buffer) const;
   /// Whether the host reaches the buffer's bytes.
   bool on_host(int buffer) const;
-  /// Between any tiers; back when it is done.
+  bool on_disk(int buffer) const { return plan_.schedule.buffers[static_cast<std::size_t>(buffer)].tier == Tier::nvme; }
+  /// Between any tiers, but from disk to disk; back when it is done.
   void copy(void* to, const void* from, std::int64_t bytes) const;
+  /// Null where nothing is planned for a disk.
+  Disk* disk() const { return disk_.get(); }
   std::array<std::byte*, tier_count> bases() const;
   const Arena& arena(Tier tier) const { return arenas_[static_cast<std::size_t>(tier)]; }
 
@@ -34,10 +39,12 @@ class RankMemory {
   std::array<std::int64_t, tier_count> used_bytes() const;
 
  private:
+  void make_disk();
   const RunPlan& plan_;
   bool on_gpu_;  ///< else tier device is memory of the host too
   Node* node_;
   std::array<Arena, tier_count> arenas_;
+  std::unique_ptr<Disk> disk_;
   const Arena* shared_ = nullptr;           ///< what the ranks of a node map from each other
   std::list<RegisteredMemory> registered_;  ///< the device's arena, with each communicator
 };

@@ -64,7 +64,11 @@ kernels::Context ModelState::context(const Held& held) const {
 }
 
 void ModelState::clear(const Held& held) const {
-  kernels::fill_zero(context(held), address(held, held.elements.begin), static_cast<std::size_t>(held.elements.size()) * sizeof(float));
+  if (!memory_.on_disk(held.use.buffer))
+    return kernels::fill_zero(context(held), address(held, held.elements.begin),
+                              static_cast<std::size_t>(held.elements.size()) * sizeof(float));
+  if (plan_.request.deck.zero.offload_optimizer.fast_init && !memory_.disk()->written()) return;
+  write(held, held.elements.begin, held.elements.size(), [](std::int64_t, std::span<float> out) { std::ranges::fill(out, 0.0f); });
 }
 
 void ModelState::write(const Held& held, std::int64_t begin, std::int64_t n, const Fill& fill) const {
@@ -80,14 +84,20 @@ void ModelState::write(const Held& held, std::int64_t begin, std::int64_t n, con
 void ModelState::initialise() const {
   // Where tasks use the state: a GPU makes numbers, the host's bits, faster than they would travel.
   const auto seed = static_cast<std::uint64_t>(plan_.request.deck.run.seed);
+  for (const Held& held : plan_.schedule.state) clear(held);
   for (const Held& held : plan_.schedule.state) {
-    clear(held);
     if (held.group != master_group) continue;
     for (const Piece& piece : pieces_in(unit_of(held), held.elements.begin, held.elements.end)) {
       const Parameter& p = parameter_of(piece);
-      if (p.init == Init::normal)
-        kernels::normal(context(held), address(held, piece.unit_offset), piece.elements, static_cast<float>(p.std), seed, stream_of(p),
-                        static_cast<std::uint64_t>(piece.tensor_offset));
+      const auto draw = [&](const kernels::Context& where, std::int64_t at, float* to, std::int64_t n) {
+        kernels::normal(where, to, n, static_cast<float>(p.std), seed, stream_of(p),
+                        static_cast<std::uint64_t>(piece.tensor_offset + (at - piece.unit_offset)));
+      };
+      if (p.init == Init::normal && memory_.on_disk(held.use.buffer))
+        write(held, piece.unit_offset, piece.elements,
+              [&](std::int64_t at, std::span<float> out) { draw({}, at, out.data(), static_cast<std::int64_t>(out.size())); });
+      else if (p.init == Init::normal)
+        draw(context(held), piece.unit_offset, address(held, piece.unit_offset), piece.elements);
       else if (p.init == Init::ones)
         write(held, piece.unit_offset, piece.elements, [](std::int64_t, std::span<float> out) { std::ranges::fill(out, 1.0f); });
     }
@@ -96,9 +106,9 @@ void ModelState::initialise() const {
 }
 
 void ModelState::set(const std::function<void(const Parameter&, std::int64_t, std::span<float>)>& value) const {
+  for (const Held& held : plan_.schedule.state) clear(held);  // the gaps between tensors too
+  wait_for_device(plan_.schedule.shape.backend);
   for (const Held& held : plan_.schedule.state) {
-    clear(held);  // the gaps between tensors too
-    wait_for_device(plan_.schedule.shape.backend);
     if (held.group != master_group) continue;
     for (const Piece& piece : pieces_in(unit_of(held), held.elements.begin, held.elements.end))
       write(held, piece.unit_offset, piece.elements, [&](std::int64_t at, std::span<float> out) {

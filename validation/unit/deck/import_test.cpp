@@ -218,7 +218,7 @@ TEST(Import, AllFaultsComeAtOnceInTheirOrder) {
       "ds.json:4:50: zero_optimization.nvme_path: is not a key of DeepSpeed's in this place; "
       "zero_optimization.offload_optimizer.nvme_path is\n"
       "ds.json:5:33: zero_optimization.offload_param.device: as zero.offload_param.device: \"nvm\" is not a value of this key; it takes "
-      "\"none\", \"host\"\n"
+      "\"none\", \"host\", \"nvme\"; did you mean \"nvme\"?\n"
       "ds.json:6:16: optimizer: expected an object { ... }, got a list [ ... ]\n"
       "ds.json:7:11: bf16: expected an object { ... }, got true\n"
       "ds.json:8:27: wall_clock_breakdown: expected true or false, got \"yes\"\n"

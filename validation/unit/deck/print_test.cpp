@@ -55,7 +55,7 @@ void randomise(const Key& key, Deck& deck, std::mt19937_64& random) {
       for (std::int64_t n = pick(4); n > 0; --n) list.push_back(texts[pick(std::size(texts))]);
       literal.value = list;
     } else if (key.type != KeyType::text) {
-      literal.value = pick(2) ? pick(std::int64_t{1} << 40) : pick(64);
+      literal.value = pick(std::int64_t{1} << pick(41));
     } else if (!key.choices.empty()) {
       literal.value = std::string(key.choices[static_cast<std::size_t>(pick(static_cast<std::int64_t>(key.choices.size())))]);
     } else {

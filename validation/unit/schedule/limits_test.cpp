@@ -72,7 +72,7 @@ std::int64_t live_at(const Schedule& schedule, Tier tier, const std::string& tas
       };
       const bool lives =
           buffer.life == Life::run || (std::any_of(section.tasks.begin(), at + 1, uses) && std::any_of(at, section.tasks.end(), uses));
-      if (buffer.tier == tier && lives) sum += round_up(buffer.bytes, plan_alignment);
+      if (buffer.tier == tier && lives) sum += round_up(buffer.bytes, buffer.alignment);
     }
     most = std::max(most, sum);
   }

@@ -78,7 +78,7 @@ std::vector<std::int64_t> first_fit(const Schedule& schedule) {
         if (x.section == y.section && x.first <= y.last && y.first <= x.last) return true;
     return false;
   };
-  auto bytes = [&](std::size_t b) { return round_up(schedule.buffers[b].bytes, plan_alignment); };
+  auto bytes = [&](std::size_t b) { return round_up(schedule.buffers[b].bytes, schedule.buffers[b].alignment); };
   std::vector<std::int64_t> offset(schedule.buffers.size(), 0);
   std::array<std::int64_t, tier_count> persistent{};
   std::vector<std::size_t> falling, placed;
@@ -122,8 +122,8 @@ TEST_P(Placed, ArenasAreAsLongAsTheirLastBuffer) {
   for (std::size_t b = 0; b < schedule_.buffers.size(); ++b) {
     const Buffer& buffer = schedule_.buffers[b];
     const auto tier = static_cast<std::size_t>(buffer.tier);
-    EXPECT_EQ(plan_.offset[b] % 4096, 0) << buffer.name;
-    const std::int64_t last = plan_.offset[b] + round_up(buffer.bytes, 4096);
+    EXPECT_EQ(plan_.offset[b] % buffer.alignment, 0) << buffer.name;
+    const std::int64_t last = plan_.offset[b] + round_up(buffer.bytes, buffer.alignment);
     end[tier] = std::max(end[tier], last);
     if (buffer.life == Life::run) persistent[tier] = std::max(persistent[tier], last);
     if (buffer.life != Life::run) {

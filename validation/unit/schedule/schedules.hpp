@@ -56,9 +56,13 @@ inline std::vector<Setting> settings() {
           const int micros = (stage + 2 * reproducible + bf16) % 4 + 1;
           s.overrides.push_back(fmt::format("batch.global={}", 2 * ranks * micros));
           if (micros == 1 && ranks % 2) s.overrides.push_back("precision.gradients=bf16");
-          if (stage > 0 && (stage + ranks + reproducible) % 2) s.overrides.push_back("zero.offload_optimizer.device=host");
-          if (stage == 3 && (stage + ranks + reproducible) % 2 && bf16 != (ranks > 2))
-            s.overrides.push_back("zero.offload_param.device=host");
+          const bool offloads = stage > 0 && (stage + ranks + reproducible) % 2, parameters = offloads && stage == 3 && bf16 != (ranks > 2);
+          const auto tier = [](bool disk) { return disk ? "nvme" : "host"; };
+          s.overrides.push_back("zero.offload_optimizer.nvme_path=/tmp");
+          if (offloads) s.overrides.push_back(fmt::format("zero.offload_optimizer.device={}", tier(ranks % 2)));
+          if (parameters) s.overrides.push_back(fmt::format("zero.offload_param.device={}", tier(ranks % 3 == 0)));
+          if (offloads && !parameters && bf16) s.overrides.push_back("zero.offload_optimizer.ratio=0.5");
+          if ((stage + ranks) % 3 == 0) s.overrides.push_back(fmt::format("activation.offload={}", tier(stage % 2)));
           if (ranks == 2) s.overrides.push_back("model.tied=true");
           if (ranks == 3) s.overrides.push_back("model.qk_norm=true");
           if (ranks == 4) s.overrides.push_back("model.qkv_bias=true");

@@ -213,6 +213,55 @@ TEST(Engine, AnOffloadedOptimizerLeavesTheMemoryOfTheKernels) {
   }
 }
 
+// On a disk are the 12 bytes of the state, block by block; the 4 of the gradient stay on the host, with what the disk's engine works in.
+TEST(Engine, StateOnADiskLeavesTheHostItsGradients) {
+  const test::Scratch disk;
+  const auto plan = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> all{"model.width=64",
+                                 "precision.compute=bf16",
+                                 "zero.stage=3",
+                                 "nvme.block_size=4096",
+                                 "zero.offload_optimizer.device=nvme",
+                                 "zero.offload_optimizer.nvme_path=" + disk.path()};
+    all.insert(all.end(), more.begin(), more.end());
+    return test::plan_alone(test::tiny_deck(all));
+  };
+  const auto held = [](const RunPlan& p, Tier tier) { return static_cast<double>(p.memory.persistent[static_cast<std::size_t>(tier)]); };
+  const RunPlan state = plan({}), all = plan({"zero.offload_param.device=nvme"}),
+                most = plan({"zero.offload_param.device=nvme", "zero.offload_param.max_in_cpu=30000"}),
+                half = plan({"zero.offload_optimizer.ratio=0.5"});
+  double elements = 0, offloaded = 0, small = 0;
+  for (const Unit& unit : state.layout().units)
+    elements += static_cast<double>(unit.elements), small += unit.persistent ? static_cast<double>(unit.elements) : 0;
+  for (const Held& part : half.schedule.state)
+    if (part.group == "adam_m" && half.schedule.buffers[static_cast<std::size_t>(part.use.buffer)].tier == Tier::nvme)
+      offloaded += static_cast<double>(part.elements.size());
+  constexpr double slack = 64 * plan_alignment, engine = (8 + 1) * 4096;
+  EXPECT_NEAR(held(state, Tier::nvme), 12 * elements, slack);
+  EXPECT_NEAR(held(state, Tier::host), 4 * elements + engine, slack);
+  EXPECT_NEAR(held(all, Tier::nvme), 12 * elements + 2 * (elements - small), slack);
+  EXPECT_NEAR(held(most, Tier::host) - held(all, Tier::host), held(all, Tier::nvme) - held(most, Tier::nvme), slack);
+  EXPECT_GT(held(most, Tier::host), held(all, Tier::host));
+  EXPECT_LE(held(most, Tier::host) - held(all, Tier::host), 2 * 30000 + slack);
+  EXPECT_GE(offloaded, elements / 2);
+  EXPECT_LT(offloaded, elements);
+  EXPECT_NEAR(held(half, Tier::nvme), 12 * offloaded, slack);
+}
+
+// Kept streams wait on the host or on a disk: of many layers a few are with the kernels at a time.
+TEST(Engine, OffloadedStreamsLeaveTheMemoryOfTheKernels) {
+  const test::Scratch disk;
+  const auto activations = [&](int layers, const std::string& offload) {
+    const RunPlan p =
+        test::plan_alone(test::tiny_deck({fmt::format("model.layers={}", layers), "activation.recompute=full", "nvme.block_size=4096",
+                                          "activation.offload=" + offload, "zero.offload_optimizer.nvme_path=" + disk.path()}));
+    const Tier kernels = offload == "none" ? Tier::host : Tier::device;
+    return p.memory.by_category[static_cast<std::size_t>(kernels)][static_cast<std::size_t>(Category::activations)];
+  };
+  EXPECT_GT(activations(32, "none"), activations(8, "none"));
+  for (const char* offload : {"host", "nvme"}) EXPECT_EQ(activations(32, offload), activations(8, offload)) << offload;
+}
+
 // Of a model in bf16 on one rank, whose units are all sharded then: the kernels' memory holds no parameters but those that are gathered.
 TEST(Engine, OffloadedParametersComeUpForEachUse) {
   const auto parameters = [](const std::string& device, Tier tier) {

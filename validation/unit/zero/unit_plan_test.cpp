@@ -79,6 +79,24 @@ TEST(UnitPlan, SumsInBf16AreKeptSoAndMeetSoButInFixedPoint) {
       }
 }
 
+// As many of the last units as make up the share, and no more.
+TEST(UnitPlan, AShareOfTheOptimizerIsThatOfTheLastUnits) {
+  const Layout layout = small_layout(2, 2);
+  double all = 0;
+  for (const Unit& unit : layout.units) all += static_cast<double>(unit.elements);
+  for (const double share : {0.01, 0.3, 0.5, 0.9, 1.0}) {
+    double offloaded = 0, first = 0;
+    for (int u = static_cast<int>(layout.units.size()) - 1; u >= 0; --u) {
+      const UnitPlan plan = plan_unit(layout, u, {.stage = 2, .offload_optimizer = true, .offload_ratio = share}, owners_of(0, 2));
+      const auto elements = static_cast<double>(layout.units[static_cast<std::size_t>(u)].elements);
+      EXPECT_EQ(plan.gradient.offloaded, offloaded < share * all) << share << " unit " << u;
+      if (plan.gradient.offloaded) offloaded += elements, first = elements;
+    }
+    EXPECT_GE(offloaded, share * all);
+    EXPECT_LT(offloaded - first, share * all);
+  }
+}
+
 TEST(UnitPlan, WithoutTrainingParametersAreWhole) {
   const UnitPlan plan = plan_unit(small_layout(2, 3), 0, {.stage = 3, .training = false}, owners_of(1, 2));
   EXPECT_TRUE(plan.storage.parameters_whole);
