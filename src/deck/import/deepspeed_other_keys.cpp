@@ -122,8 +122,8 @@ std::vector<DeepSpeedKey> axis_keys() {
 
 std::vector<DeepSpeedKey> compile_keys() {
   std::vector<DeepSpeedKey> all = {
-      refused("compile.offload_activation", boolean, "false",
-              "activations are kept on their device or made again, not offloaded in this version; leave it out"),
+      with_words(mapped("compile.offload_activation", boolean, "activation.offload", "true is \"host\""),
+                 {{"true", "host"}, {"false", "none"}}),
       refused("compile.offload_opt_states", boolean, "false", "write zero_optimization.offload_optimizer with device cpu instead"),
       refused("compile.offload_parameters", boolean, "false", "write zero_optimization.offload_param with device cpu instead"),
   };

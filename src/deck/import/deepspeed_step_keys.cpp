@@ -11,7 +11,9 @@ constexpr std::string_view by_unit = "parameters are gathered by unit (embedding
 constexpr std::string_view whole_weights =
     "every checkpoint opens as whole weights, and `tessera consolidate` writes them as safetensors in bf16 or fp32";
 constexpr std::string_view masters = "master weights and moments are fp32 in this version; leave it out";
-constexpr std::string_view no_disk = "it is for device nvme, which is refused in this version: what is offloaded lies in the host's memory";
+constexpr std::string_view planned_buffers = "pieces and buffers of what is offloaded follow from the plan";
+constexpr std::string_view requests =
+    "a request goes out as soon as there is room in the queue, and completions are always taken meanwhile";
 constexpr std::string_view host_adam = "an offloaded optimizer always runs as Tessera's own kernel on host cores";
 constexpr std::string_view one_schedule = "it makes DeepSpeed's hooks faster or safer; here a step is a schedule made before the run";
 
@@ -163,35 +165,34 @@ std::vector<DeepSpeedKey> offload_keys() {
   return {
       with_words(mapped("zero_optimization.offload_optimizer.device", text, "zero.offload_optimizer.device", "cpu is \"host\""),
                  device_words),
-      unneeded("zero_optimization.offload_optimizer.nvme_path", text, no_disk),
+      mapped("zero_optimization.offload_optimizer.nvme_path", text, "zero.offload_optimizer.nvme_path"),
       mapped("zero_optimization.offload_optimizer.buffer_count", integer, "zero.offload_optimizer.buffer_count"),
       mapped("zero_optimization.offload_optimizer.pin_memory", boolean, "zero.offload_optimizer.pin_memory"),
-      unneeded("zero_optimization.offload_optimizer.pipeline_read", boolean, no_disk),
-      unneeded("zero_optimization.offload_optimizer.pipeline_write", boolean, no_disk),
-      unneeded("zero_optimization.offload_optimizer.fast_init", boolean, "state is made where it lies"),
-      refused("zero_optimization.offload_optimizer.ratio", real, "1.0",
-              "the optimizer is offloaded as a whole in this version; set 1.0 or leave it out"),
+      mapped("zero_optimization.offload_optimizer.pipeline_read", boolean, "zero.offload_optimizer.pipeline_read"),
+      mapped("zero_optimization.offload_optimizer.pipeline_write", boolean, "zero.offload_optimizer.pipeline_write"),
+      mapped("zero_optimization.offload_optimizer.fast_init", boolean, "zero.offload_optimizer.fast_init"),
+      mapped("zero_optimization.offload_optimizer.ratio", real, "zero.offload_optimizer.ratio"),
       refused("zero_optimization.offload_optimizer.super_offload", boolean, "false",
               "updates before the global norm is known, taken back where it clips, are not in this version; leave it out"),
       unneeded("zero_optimization.offload_optimizer.cpuadam_cores_perc", real, "the update takes a rank's threads (`run.threads`)"),
       with_words(mapped("zero_optimization.offload_param.device", text, "zero.offload_param.device", "cpu is \"host\""), device_words),
-      unneeded("zero_optimization.offload_param.nvme_path", text, no_disk),
-      unneeded("zero_optimization.offload_param.buffer_count", integer, no_disk),
-      unneeded("zero_optimization.offload_param.buffer_size", integer, no_disk),
-      unneeded("zero_optimization.offload_param.max_in_cpu", integer, no_disk),
+      mapped("zero_optimization.offload_param.nvme_path", text, "zero.offload_param.nvme_path"),
+      unneeded("zero_optimization.offload_param.buffer_count", integer, planned_buffers),
+      unneeded("zero_optimization.offload_param.buffer_size", integer, planned_buffers),
+      mapped("zero_optimization.offload_param.max_in_cpu", integer, "zero.offload_param.max_in_cpu", "elements of a rank there and here"),
       mapped("zero_optimization.offload_param.pin_memory", boolean, "zero.offload_param.pin_memory"),
       with_words(mapped("zero_optimization.cpu_offload", boolean, "zero.offload_optimizer.device", "true is \"host\""),
                  {{"true", "host"}, {"false", "none"}}),
       with_words(mapped("zero_optimization.cpu_offload_param", boolean, "zero.offload_param.device", "true is \"host\""),
                  {{"true", "host"}, {"false", "none"}}),
       mapped("zero_optimization.cpu_offload_use_pin_memory", boolean, "zero.offload_optimizer.pin_memory"),
-      unneeded("aio.block_size", integer, no_disk),
-      unneeded("aio.queue_depth", integer, no_disk),
-      unneeded("aio.intra_op_parallelism", integer, no_disk),
+      mapped("aio.block_size", integer, "nvme.block_size", "bytes there and here"),
+      mapped("aio.queue_depth", integer, "nvme.queue_depth"),
+      mapped("aio.intra_op_parallelism", integer, "nvme.threads"),
       unneeded("aio.thread_count", integer, "DeepSpeed does not read it either: its name there is intra_op_parallelism"),
-      unneeded("aio.single_submit", boolean, no_disk),
-      unneeded("aio.overlap_events", boolean, no_disk),
-      refused("aio.use_gds", boolean, "false", "GPUDirect Storage is not in this version; leave it out"),
+      unneeded("aio.single_submit", boolean, requests),
+      unneeded("aio.overlap_events", boolean, requests),
+      unneeded("aio.use_gds", boolean, "pieces pass through pinned memory of the host, where the optimizer runs"),
   };
 }
 
@@ -202,8 +203,8 @@ std::vector<DeepSpeedKey> activation_keys() {
       together(mapped("activation_checkpointing.number_checkpoints", integer, "activation.every",
                       "model.layers / number_checkpoints, rounded up")),
       unneeded("activation_checkpointing.contiguous_memory_optimization", boolean, "every activation has its planned place in one arena"),
-      refused("activation_checkpointing.cpu_checkpointing", boolean, "false",
-              "activations are kept on their device or made again, not offloaded in this version; leave it out"),
+      with_words(mapped("activation_checkpointing.cpu_checkpointing", boolean, "activation.offload", "true is \"host\""),
+                 {{"true", "host"}, {"false", "none"}}),
       unneeded("activation_checkpointing.synchronize_checkpoint_boundary", boolean, "tasks wait for the bytes that they touch"),
       unneeded("activation_checkpointing.profile", boolean,
                "`run.trace_step` times every task, those that make activations again included"),

@@ -141,6 +141,9 @@ void import_activation(Importer& in) {
 }
 
 void import_rest(Importer& in) {
+  const ImportedLine* parameters = in.line("zero.offload_param.device");
+  if (parameters && parameters->value == "\"nvme\"")
+    in.assume("zero.offload_param.max_in_cpu", "1e9", "DeepSpeed's default: elements of a rank");
   std::int64_t warmup = 0;
   if (const ImportedLine* line = in.line("learning_rate.warmup_steps")) warmup = std::strtoll(line->value.c_str(), nullptr, 10);
   in.assume("run.steps", fmt::format("{}", std::clamp<std::int64_t>(warmup, 100, 100'000'000'000) * 10),

@@ -226,6 +226,21 @@ TEST(Import, AllFaultsComeAtOnceInTheirOrder) {
       "override 'zero.stge=1': zero.stge: is not a key; did you mean zero.stage?\n");
 }
 
+TEST(Import, StateGoesToDisksAsItDoesThere) {
+  const auto of = [](const std::string& optimizer, const std::string& parameters) {
+    return with(fmt::format("\"zero_optimization\": {{\"stage\": 3, \"offload_optimizer\": {{{}}}, \"offload_param\": {{{}}}}}", optimizer,
+                            parameters));
+  };
+  const Deck deck = deck_of(of(R"("device": "nvme", "nvme_path": "/a")", R"("device": "nvme", "nvme_path": "/b")"));
+  EXPECT_EQ(deck.zero.offload_optimizer.nvme_path, "/a");
+  EXPECT_EQ(deck.zero.offload_param.nvme_path, "/b");
+  EXPECT_EQ(deck.zero.offload_param.max_in_cpu, 1000000000) << "DeepSpeed's default";
+  EXPECT_EQ(deck_of(of(R"("device": "cpu")", R"("device": "cpu")")).zero.offload_param.max_in_cpu, 0) << "it is for nvme alone";
+  const std::string faults = faults_in(of(R"("device": "nvme")", R"("device": "none")"));
+  EXPECT_TRUE(faults.starts_with("ds.json: zero.offload_optimizer.nvme_path: nvme needs a folder on a local disk")) << faults;
+  EXPECT_NE(faults.find("(set it on the command line: zero.offload_optimizer.nvme_path=VALUE)"), std::string::npos) << faults;
+}
+
 // Where the model is not known either, that is one fault among the others.
 TEST(Import, FaultsOfTheModelComeWithThoseOfTheConfiguration) {
   const auto faults = [](const std::string& text) {
@@ -266,7 +281,7 @@ TEST(Import, OverridesStandInTheDeck) {
 // Bytes that are lost, doubled, replaced, or values that change places: a deck that checks, or faults; never anything else.
 TEST(Import, DamagedConfigurationsMakeADeckOrFaults) {
   std::vector<std::string> whole;
-  for (const char* name : {"quickstart_8b", "finetune_70b", "pretrain_13b", "pretrain_175b_3d", "trainer_auto"})
+  for (const char* name : {"quickstart_8b", "finetune_70b", "pretrain_13b", "pretrain_175b_3d", "trainer_auto", "infinity_70b"})
     whole.push_back(test::slurp(fmt::format("{}/validation/decks/deepspeed/{}.json", TESSERA_SOURCE_DIR, name)));
   const std::vector<std::string> words = {"\"auto\"", "null",        "true", "-1", "0",    "1e300", "9223372036854775807", "{}",
                                           "[]",       "\"\\u0000\"", "2.5",  "#",  "\"\"", "\\",    "\"stage\": 3",        "[0.9, 0.95]"};
