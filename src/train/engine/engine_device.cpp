@@ -30,7 +30,8 @@ void Engine::fill_parameters_with_noise() {
   kernels::cuda::cast({}, const_cast<std::byte*>(noise), DType::bf16, wide, DType::f32, most);
   for (std::size_t b = 0; b < schedule().buffers.size(); ++b) {
     const Buffer& buffer = schedule().buffers[b];
-    if (buffer.category != Category::parameters && buffer.category != Category::gathered) continue;
+    const bool weights = buffer.category == Category::parameters || buffer.category == Category::gathered;
+    if (!weights || buffer.tier != Tier::device) continue;  // what lies below comes up as copies, which warm nothing up
     for (std::int64_t at = 0, piece = most * static_cast<std::int64_t>(sizeof(bf16)); at < buffer.bytes; at += piece)
       kernels::cuda::copy({}, memory_.address(static_cast<int>(b), at), noise,
                           static_cast<std::size_t>(std::min(piece, buffer.bytes - at)));
