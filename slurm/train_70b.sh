@@ -25,7 +25,7 @@
 set -uo pipefail
 # USR1 is for all ranks. TERM comes when somebody cancels the job or Slurm takes its nodes: then Slurm decides what is next. Both are remembered
 # from here on.
-asked=false ended=false
+asked=${asked:-false} ended=${ended:-false}
 trap 'asked=true' USR1
 trap 'ended=true' TERM
 # sbatch runs a copy of this script. What belongs to it lies beside the script itself, whose place Slurm knows, or in slurm/ here.
@@ -34,7 +34,7 @@ here=$( (trap '' TERM; scontrol show job "$SLURM_JOB_ID") | sed -n 's|^ *Command
 . "$here/common.sh" || { echo "found no common.sh, neither beside this script nor in $PWD/slurm: submit from the repository's top folder" >&2; exit 6; }
 
 tessera=$(find_tessera) || exit
-deck=${DECK:-inputs/train_70b.toml}
+deck=${DECK:-${default_deck:-inputs/train_70b.toml}}
 [ -n "${DECK:-}" ] || [ -r "$deck" ] || deck=$here/../$deck
 [ -r "$deck" ] || die "cannot read the deck $deck (DECK names it, relative to $PWD)"
 run_ranks "$tessera" train "$deck" "$@"

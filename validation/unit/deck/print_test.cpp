@@ -20,7 +20,7 @@ std::string read_text(const std::string& path) {
 }
 
 TEST(Print, ShippedDecksRoundTrip) {
-  for (std::string name : {"quickstart", "gpt2_124m", "train_7b", "train_13b", "train_70b"}) {
+  for (std::string name : {"quickstart", "gpt2_124m", "train_7b", "train_13b", "train_70b", "finetune_70b_offload", "infinity_175b"}) {
     for (int ranks : {0, 1, 2}) {
       ParsedDeck parsed = parse_deck(std::string(TESSERA_SOURCE_DIR) + "/inputs/" + name + ".toml", {}, ranks);
       ASSERT_EQ(faults_of(parsed), "");
