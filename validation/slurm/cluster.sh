@@ -60,7 +60,7 @@ submit() {
   local name=$1
   shift
   job=$(DECK=$work/deck.toml sbatch --parsable --nodes=4 --ntasks-per-node=1 --gpus-per-node=1 --cpus-per-task=1 --output="$work/$name.log" \
-    "${options[@]}" slurm/train_70b.sh data.train="$work/data/train.h5" run.output_dir="$work/$name" "$@") || give_up "sbatch refused $name"
+    "${options[@]}" "${script:-slurm/train_70b.sh}" data.train="$work/data/train.h5" run.output_dir="$work/$name" "$@") || give_up "sbatch refused $name"
 }
 consolidate_after() {  # JOB NAME
   consolidation=$(sbatch --parsable --dependency=afterok:"$1" --output="$work/$2-consolidate.log" \

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# slurm/train_70b.sh and slurm/consolidate.sh on a throw-away cluster of four virtual nodes, as a user submits them:
+# slurm/train_70b.sh, slurm/train_70b_offload.sh and slurm/consolidate.sh on a throw-away cluster of four virtual nodes, as a user submits them:
 #   a training job is signalled, saves, queues itself again, goes on and ends; the consolidation that depends on it then runs;
 #   a deck with a typo ends the job with its status, once, and its consolidation never runs;
 #   a node that fails costs the steps since the last checkpoint, and a job that may not be queued again saves and stops;
@@ -19,8 +19,9 @@ check "worlds of one are told of --mpi=pmi2" grep -q -- "--mpi=pmi2" "$work/sing
 check "worlds of one train nothing" [ ! -e "$work/singletons/metrics.jsonl" ]
 
 # 2. Train on four nodes, be signalled, queue again, go on, end; then consolidate. The partition is closed meanwhile, so that the next start
-# comes when the deck says how many steps remain.
-submit run
+# comes when the deck says how many steps remain. This job is the one of models that do not fit, with its state on a disk.
+script=slurm/train_70b_offload.sh submit run zero.offload_optimizer.device=nvme zero.offload_param.device=nvme \
+  zero.offload_optimizer.nvme_path="$work"
 train=$job
 consolidate_after "$train" run
 weights=$consolidation
