@@ -58,6 +58,11 @@ def larger_than_memory(folder):
     roomy = {**model, "zero__offload_optimizer__device": "none", "zero__offload_param__device": "none", "activation__offload": "none"}
     start(folder, "roomy", ranks=2, **roomy)
     same_as(folder, "roomy", "small")
+    evaluations = [subprocess.run([runs.TESSERA, "evaluate", folder.latest(name), "--data", folder.data, "--samples", "2", "--json"], stdin=subprocess.DEVNULL,
+                                  capture_output=True, text=True) for name in ("roomy", "small")]
+    check("its checkpoint is evaluated where there is no disk tier", evaluations[1].returncode == 0, evaluations[1].stderr)
+    losses = [re.findall(r'"loss":[^,]*', done.stdout) for done in evaluations]
+    check("with the loss of the other", len(losses[0]) == 1 and losses[0] == losses[1], str(losses))
     stderr = start(folder, "refused", ranks=2, expect=MEMORY, **{**roomy, **caps})
     check("without the disk it is refused with what it lacks", "too much" in stderr, stderr)
 

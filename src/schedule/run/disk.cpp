@@ -98,6 +98,11 @@ std::string Disk::under_way() const {
   return requests.empty() ? "" : fmt::format("a disk {}", requests.front().text());
 }
 
+bool uses_disks(const Deck& deck) {
+  const auto on_disk = [](const std::string& device) { return device == "nvme"; };
+  return on_disk(deck.zero.offload_optimizer.device) || on_disk(deck.zero.offload_param.device) || on_disk(deck.activation.offload);
+}
+
 io::SpillOptions spill_options(const Deck& deck, int rank) {
   io::SpillOptions options{.folders = {},
                            .purpose = fmt::format("offloaded state, rank {}", rank),

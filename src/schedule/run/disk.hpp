@@ -50,6 +50,9 @@ class Disk {
   std::atomic<bool> written_ = false;
 };
 
+/// Whether anything of a training run lies on disks.
+bool uses_disks(const Deck& deck);
+
 /// How the deck wants the file of a rank's disk tier; without its size, and without memory of its own.
 io::SpillOptions spill_options(const Deck& deck, int rank);
 

@@ -54,6 +54,7 @@ LaneWatch watch_over_streams(const TaskBackend& backend) {
 LaneMode lane_mode(const Deck& deck, int ranks, int cores) {
   if (deck.zero.overlap_comm == "false" || deck.run.lanes == "inline") return LaneMode::inline_order;
   if (deck.run.lanes == "threads" || deck.zero.overlap_comm == "true") return LaneMode::threads;
+  if (uses_disks(deck)) return LaneMode::threads;  // who waits for a disk takes no core
   if (ranks == 1) return LaneMode::inline_order;
   return cores > 2 ? LaneMode::threads : LaneMode::inline_order;
 }
