@@ -1,10 +1,10 @@
 // tessera plan DECK: what a run would do and need, without running or allocating anything.
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <thread>
 
 #include "base/limits.hpp"
 #include "commands/commands.hpp"
+#include "commands/plan_options.hpp"
 #include "io/files/posix_file.hpp"
 #include "kernels/parallel.hpp"
 #include "memory/arena.hpp"
@@ -20,22 +20,6 @@
 
 namespace tessera {
 namespace {
-
-struct PlanOptions {
-  std::string path, machine, trace;
-  std::vector<std::string> overrides;
-  int ranks = 1, ranks_per_node = 0, threads = 0;
-  bool schedule = false, json = false;
-};
-
-/// Ranks that share a node's cores, memory and adapters.
-int ranks_per_node(const PlanOptions& o, const std::optional<MachineProfile>& machine) {
-  if (o.ranks_per_node > 0) return o.ranks_per_node;
-  return machine ? static_cast<int>(machine->ranks_per_node) : o.ranks;
-}
-
-/// As a deck says it.
-std::string human_size(std::int64_t bytes) { return fmt::format("\"{} B\"", bytes); }
 
 /// A plan with all that is said of it.
 struct Planned {
@@ -124,6 +108,9 @@ Json plan_json(const Planned& p) {
   if (p.prediction) {
     out["prediction"] = {{"machine", p.machine->name}, {"profile", p.options.machine}};
     out["prediction"].update(prediction_json(*p.prediction));
+    if (p.options.price > 0)
+      out["prediction"]["cost_per_billion_tokens"] =
+          cost_of_billion_tokens(p.options.price, p.prediction->ranks, p.prediction->tokens_per_second);
   }
   if (!p.lacking.empty()) out["remedies"] = Json::array();
   for (const Remedy& remedy : p.remedies.found)
@@ -166,6 +153,9 @@ void print_machine_part(const Planned& p) {
   if (p.machine->threads > 0 && p.machine->threads != p.threads)
     fmt::print("note      the profile is of ranks with {} threads, and these have {}\n", p.machine->threads, p.threads);
   fmt::print("predicted{}\n", print_prediction(*p.prediction));
+  if (p.options.price > 0)
+    fmt::print("cost      {:.2f} for a billion tokens, at {} for a rank and hour\n",
+               cost_of_billion_tokens(p.options.price, p.prediction->ranks, p.prediction->tokens_per_second), p.options.price);
 }
 
 void print_plan(const Planned& p) {
@@ -207,29 +197,6 @@ MemoryLimits limits_of_auto(const Deck& deck, const MemoryLimits& stated, int pe
   return with_room_left(limits, stated);
 }
 
-/// The deck; what it leaves open, the machine says.
-ParsedDeck parse_for(const PlanOptions& o, const std::optional<MachineProfile>& machine) {
-  ParsedDeck parsed = parse_deck(o.path, o.overrides, o.ranks);
-  if (!machine || !parsed.faults.empty()) return parsed;
-  std::vector<std::string> overrides = o.overrides, said;
-  const auto say = [&](const char* key, const std::string& value) {
-    overrides.push_back(fmt::format("{}={}", key, value));
-    said.push_back(fmt::format("{}: {}, from {}", key, value, o.machine));
-  };
-  const Deck& deck = parsed.deck;
-  if (deck.run.device == "auto") say("run.device", machine->device);
-  if (deck.memory.device == 0 && machine->device_memory > 0) say("memory.device", human_size(machine->device_memory));
-  const int sharing = std::min(o.ranks, ranks_per_node(o, machine));
-  if (deck.memory.host_limit == 0 && machine->host_memory > 0) say("memory.host_limit", human_size(machine->host_memory / sharing));
-  parsed = parse_deck(o.path, overrides, o.ranks);
-  parsed.resolved.insert(parsed.resolved.end(), said.begin(), said.end());
-  if (parsed.faults.empty() && parsed.deck.run.device != machine->device)
-    fail(ExitCode::usage,
-         "run.device = \"{}\", and ranks of {} compute on \"{}\": leave run.device out, or name a profile of such a machine",
-         parsed.deck.run.device, o.machine, machine->device);
-  return parsed;
-}
-
 void write_trace(const Planned& p) {
   io::AtomicFile out(p.options.trace);
   const std::string text = chrome_trace(p.prediction->step.timeline, {},
@@ -242,19 +209,13 @@ void write_trace(const Planned& p) {
              left_out > 0 ? fmt::format("; {} micro-batches like those before them are left out", left_out) : "");
 }
 
-int threads_of(const PlanOptions& o, const Deck& deck, const std::optional<MachineProfile>& machine, int per_node) {
-  if (o.threads > 0) return o.threads;
-  if (deck.run.threads > 0) return static_cast<int>(deck.run.threads);
-  if (machine && machine->threads > 0) return static_cast<int>(std::min<std::int64_t>(machine->threads, most_threads));
-  return std::clamp(static_cast<int>(std::thread::hardware_concurrency()) / per_node, 1, most_threads);
-}
-
 void add_prediction(Planned& p, const Mesh& mesh) {
   const Placement placement{.mesh = mesh, .ranks_per_node = p.per_node, .lanes_side_by_side = p.lanes == LaneMode::threads};
   p.prediction = predict(p.request, p.schedule, p.plan, *p.machine, placement, !p.options.trace.empty());
 }
 
 int run(const PlanOptions& o) {
+  if (o.recommend || !o.sweep.empty()) return recommend(o);
   const auto machine = o.machine.empty() ? std::nullopt : std::optional(require_machine(o.machine));
   ParsedDeck parsed = parse_for(o, machine);
   const Deck deck = require_deck(parsed);
@@ -297,7 +258,9 @@ void add_plan(CLI::App& app, Chosen& chosen) {
   auto options = std::make_shared<PlanOptions>();
   command->add_option("DECK", options->path, "TOML file")->required();
   command->add_option("key=value", options->overrides, "Overrides, for example zero.stage=3; applied in order");
-  command->add_option("--ranks", options->ranks, "Data-parallel ranks of the launch")->check(CLI::Range(1, 1000000))->capture_default_str();
+  auto* ranks = command->add_option("--ranks,--gpus", options->ranks, "Data-parallel ranks of the launch, one a GPU")
+                    ->check(CLI::Range(1, 1000000))
+                    ->capture_default_str();
   command
       ->add_option("--ranks-per-node", options->ranks_per_node,
                    "Ranks that share a node's cores and host memory; 0: what the machine profile says, else all")
@@ -314,12 +277,35 @@ void add_plan(CLI::App& app, Chosen& chosen) {
       command->add_option("--machine", options->machine,
                           "Machine profile (inputs/machines/*.toml, or of `tessera report --measure`): predicts time, tokens/s and "
                           "MFU, and says memory and ranks of a node where nothing else does");
-  command->add_option("--trace", options->trace, "Write the predicted step as a trace that ui.perfetto.dev opens")->needs(machine);
-  command->add_flag("--schedule", options->schedule, "Print every task with its lane and buffers");
+  auto* trace =
+      command->add_option("--trace", options->trace, "Write the predicted step as a trace that ui.perfetto.dev opens")->needs(machine);
+  auto* schedule = command->add_flag("--schedule", options->schedule, "Print every task with its lane and buffers");
   command->add_flag("--json", options->json, "Print one JSON object");
+  auto* recommend =
+      command
+          ->add_flag("--recommend", options->recommend,
+                     "Search stage, offload, recompute, batch.micro, prefetch and reuse for the most predicted tokens/s that fit")
+          ->needs(machine)
+          ->excludes(trace)
+          ->excludes(schedule);
+  command->add_option("--write", options->write, "Write the deck that --recommend has found")->needs(recommend);
+  command->add_option("--sweep", options->sweep, "The recommendation for each of these numbers of ranks: 8,16,32")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->check(CLI::Range(1, 1000000))
+      ->needs(machine)
+      ->excludes(trace)
+      ->excludes(schedule)
+      ->excludes(recommend)
+      ->excludes(ranks);
+  command->add_option("--price", options->price, "Price of a rank for an hour, in any currency: says what a billion tokens cost")
+      ->check(number_between(1e-9, 1e9))
+      ->needs(machine);
   command->footer(
       "Examples:\n  tessera plan inputs/quickstart.toml --ranks 4\n  tessera plan inputs/train_70b.toml --ranks 64 --ranks-per-node 8 "
-      "run.device=cuda memory.device=\"80 GB\"\n  tessera plan inputs/train_70b.toml --ranks 64 --machine inputs/machines/h100_8.toml");
+      "run.device=cuda memory.device=\"80 GB\"\n  tessera plan inputs/train_70b.toml --ranks 64 --machine inputs/machines/h100_8.toml\n"
+      "  tessera plan inputs/train_70b.toml --recommend --gpus 64 --machine inputs/machines/h100_8.toml --write best.toml\n"
+      "  tessera plan inputs/train_70b.toml --sweep 32,64,128 --price 2.5 --machine inputs/machines/h100_8.toml");
   command->callback([options, &chosen] { chosen = [options] { return run(*options); }; });
 }
 

@@ -4,9 +4,9 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <functional>
 
 #include "schedule/build/micro_batches.hpp"
+#include "schedule/plan/changes.hpp"
 #include "schedule/plan/recompute_choice.hpp"
 #include "schedule/plan/step_cost.hpp"
 
@@ -17,9 +17,7 @@ namespace {
 double flops_per_byte(const Deck& deck) { return deck.run.device == "cuda" ? 8000 : 50; }
 
 /// One step of an axis: the deck, or the number of ranks, after it.
-struct Level {
-  std::string change;
-  std::function<void(Deck&)> apply;
+struct Level : Change {
   int more_ranks = 1;
   bool searched = false;  ///< its plan is a search of plans: tried alone and with one other change
 };
@@ -27,39 +25,32 @@ struct Level {
 using Axis = std::vector<Level>;
 
 Axis recompute_axis(const Deck& deck) {
-  Axis axis;
-  const auto add = [&](const std::string& mode, std::int64_t every) {
-    const std::string change = fmt::format("activation.recompute={}{}", mode, every > 1 ? fmt::format(" activation.every={}", every) : "");
-    axis.push_back({change, [=](Deck& d) { d.activation.recompute = mode, d.activation.every = every; }});
-  };
   const ActivationKeys& now = deck.activation;
-  if (now.recompute == "auto") return axis;
-  axis.push_back({"activation.recompute=auto", [](Deck& d) { d.activation.recompute = "auto", d.activation.every = 1; }, 1, true});
-  if (now.recompute == "none") add("selective", 1);
-  if (now.recompute != "full") add("full", 1);
+  if (now.recompute == "auto") return {};
+  Axis axis{{recompute_change(now, "auto"), 1, true}};
+  if (now.recompute == "none") axis.push_back({recompute_change(now, "selective")});
+  if (now.recompute != "full") axis.push_back({recompute_change(now, "full")});
   for (std::int64_t every = 2; every <= std::min<std::int64_t>(8, deck.model.layers); every *= 2)
-    if (now.recompute != "full" || every > now.every) add("full", every);
+    if (now.recompute != "full" || every > now.every) axis.push_back({recompute_change(now, "full", every)});
   return axis;
 }
 
 Axis stage_axis(const Deck& deck, int ranks) {
   Axis axis;
-  for (std::int64_t stage = deck.zero.stage + 1; stage <= 3 && ranks > 1; ++stage)
-    axis.push_back({fmt::format("zero.stage={}", stage), [=](Deck& d) { d.zero.stage = stage; }});
+  for (std::int64_t stage = deck.zero.stage + 1; stage <= 3 && ranks > 1; ++stage) axis.push_back({stage_change(stage)});
   return axis;
 }
 
 /// Beside a GPU the host's memory is another; ranks without one would gain nothing.
 Axis offload_axis(const Deck& deck) {
   if (deck.run.device != "cuda" || deck.zero.stage == 0 || deck.zero.offload_optimizer.device != "none") return {};
-  return {{"zero.offload_optimizer.device=host", [](Deck& d) { d.zero.offload_optimizer.device = "host"; }}};
+  return {{offload_optimizer_change("host")}};
 }
 
 Axis micro_axis(const Deck& deck) {
   Axis axis;
   for (std::int64_t micro = deck.batch.micro - 1; micro > 0; --micro)
-    if (deck.batch.micro % micro == 0 && deck.batch.global % micro == 0)
-      axis.push_back({fmt::format("batch.micro={}", micro), [=](Deck& d) { d.batch.micro = micro; }});
+    if (deck.batch.micro % micro == 0 && deck.batch.global % micro == 0) axis.push_back({micro_change(micro)});
   return axis;
 }
 
@@ -67,24 +58,22 @@ Axis micro_axis(const Deck& deck) {
 Axis bucket_axis(const Deck& deck, int ranks) {
   Axis axis;
   if (deck.zero.stage != 3 || ranks == 1) return axis;
-  const auto later = [](Deck& d) { d.zero.prefetch_bucket_size = 0; };
-  if (deck.zero.prefetch_bucket_size > 0) axis.push_back({"zero.prefetch_bucket_size=0", later});
-  if (deck.zero.max_reuse_distance > 0)
-    axis.push_back({"zero.prefetch_bucket_size=0 zero.max_reuse_distance=0", [=](Deck& d) { later(d), d.zero.max_reuse_distance = 0; }});
+  if (deck.zero.prefetch_bucket_size > 0) axis.push_back({prefetch_change(0)});
+  if (deck.zero.max_reuse_distance > 0) axis.push_back({both(prefetch_change(0), reuse_change(0))});
   return axis;
 }
 
 /// Only where a rank has one micro-batch; with more ranks or larger micro-batches there are no more of them.
 Axis gradient_axis(const Deck& deck, int ranks) {
   if (deck.precision.gradients == DType::bf16 || accumulation_steps(deck, ranks) > 1) return {};
-  return {{"precision.gradients=bf16", [](Deck& d) { d.precision.gradients = DType::bf16; }}};
+  return {{gradients_change(DType::bf16)}};
 }
 
 Axis rank_axis(const Deck& deck, int ranks) {
   Axis axis;
   const std::int64_t most = std::min<std::int64_t>(deck.batch.global / deck.batch.micro, 64 * static_cast<std::int64_t>(ranks));
   for (int more = 2; static_cast<std::int64_t>(ranks) * more <= most; more *= 2)
-    axis.push_back({fmt::format("--ranks {}", ranks * more), [](Deck&) {}, more});
+    axis.push_back({{fmt::format("--ranks {}", ranks * more), [](Deck&) {}}, more});
   return axis;
 }
 
@@ -224,7 +213,7 @@ class Search {
   std::string words(const Trial& trial) const {
     std::vector<std::string> changes;
     for (std::size_t a = 0; a < axes_.size(); ++a)
-      if (trial.chosen[a] > 0) changes.push_back(axes_[a][trial.chosen[a] - 1].change);
+      if (trial.chosen[a] > 0) changes.push_back(axes_[a][trial.chosen[a] - 1].text);
     return fmt::format("{}", fmt::join(changes, " "));
   }
 

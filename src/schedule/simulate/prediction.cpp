@@ -9,20 +9,19 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-std::string time_text(double seconds) {
-  if (seconds >= 1) return fmt::format("{:.3f} s", seconds);
-  return seconds >= 1e-3 ? fmt::format("{:.3f} ms", 1e3 * seconds) : fmt::format("{:.1f} us", 1e6 * seconds);
-}
-
-/// What stood in compute's way: other ranks, copies between tiers, disks, or the host's cores.
-struct Exposed {
-  double communication = 0, transfer = 0, disk = 0, host = 0;
-};
 double& kind_of(Exposed& exposed, const LaneInfo& info) {
   if (info.collective) return exposed.communication;
   if (std::string_view(info.name).starts_with("disk")) return exposed.disk;
   return info.on_host ? exposed.host : exposed.transfer;
 }
+
+}  // namespace
+
+std::string time_text(double seconds) {
+  if (seconds >= 1) return fmt::format("{:.3f} s", seconds);
+  return seconds >= 1e-3 ? fmt::format("{:.3f} ms", 1e3 * seconds) : fmt::format("{:.1f} us", 1e6 * seconds);
+}
+
 Exposed exposed_of(const Simulation& s) {
   Exposed sum;
   for (const LaneInfo& info : lanes)
@@ -30,15 +29,14 @@ Exposed exposed_of(const Simulation& s) {
   return sum;
 }
 
-}  // namespace
-
 Prediction predict(const BuildRequest& request, const Schedule& schedule, const MemoryPlan& memory, const MachineProfile& machine,
-                   const Placement& placement, bool timeline) {
-  Prediction p{.step = simulate(schedule, order(schedule, memory, schedule.train), task_seconds(schedule, machine, placement),
-                                {.lanes_side_by_side = placement.lanes_side_by_side, .timeline = timeline}),
-               .tokens = request.deck.batch.global * request.deck.batch.sequence_length,
-               .ranks = placement.ranks(),
-               .nodes = static_cast<int>(ceil_div(placement.ranks(), placement.ranks_per_node))};
+                   const Placement& placement, bool timeline, std::int64_t most_repetitions) {
+  Prediction p{
+      .step = simulate(schedule, order(schedule, memory, schedule.train), task_seconds(schedule, machine, placement),
+                       {.lanes_side_by_side = placement.lanes_side_by_side, .timeline = timeline, .most_repetitions = most_repetitions}),
+      .tokens = request.deck.batch.global * request.deck.batch.sequence_length,
+      .ranks = placement.ranks(),
+      .nodes = static_cast<int>(ceil_div(placement.ranks(), placement.ranks_per_node))};
   const FlopsPerToken flops = flops_per_token(schedule.shape);
   const double peak = machine.rates(schedule.shape.dtype).peak * p.ranks;
   p.tokens_per_second = static_cast<double>(p.tokens) / p.step.seconds;

@@ -21,7 +21,16 @@ struct Prediction {
 
 /// The first rank's step, since all ranks run the same. Throws Error(usage) where the profile does not know what the plan does.
 Prediction predict(const BuildRequest& request, const Schedule& schedule, const MemoryPlan& memory, const MachineProfile& machine,
-                   const Placement& placement, bool timeline = false);
+                   const Placement& placement, bool timeline = false, std::int64_t most_repetitions = SimulationOptions{}.most_repetitions);
+
+/// Seconds that stood in compute's way: other ranks, copies between tiers, disks, or the host's cores.
+struct Exposed {
+  double communication = 0, transfer = 0, disk = 0, host = 0;
+};
+Exposed exposed_of(const Simulation& simulation);
+
+/// "14.855 s", "20.861 ms"
+std::string time_text(double seconds);
 
 /// Lines for people, each after a line break.
 std::string print_prediction(const Prediction& prediction, std::size_t most_critical = 10);

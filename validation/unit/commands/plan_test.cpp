@@ -227,6 +227,61 @@ TEST(PlanCommand, RefusesAMachineThatItCannotReckonWith) {
   EXPECT_TRUE(test::has(large.out, "fits      no")) << large.out;
 }
 
+TEST(PlanCommand, RecommendsADeckThatPlansAsItSays) {
+  const test::Scratch scratch;
+  const std::vector<std::string> asked{"--gpus", "16", "--machine", machine("h100_8"), "--recommend"};
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), asked.begin(), asked.end());
+    return more;
+  };
+  const std::string written = scratch / "best.toml";
+  const auto r = plan_of(scratch, with({"--write", written, "--price", "3.6", "zero.stage=3", "zero.param_persistence_threshold=0"}));
+  const auto& first = r["first"];
+  const double rate = first["prediction"]["tokens_per_second"];
+  EXPECT_GE(rate, r["as_it_is"]["prediction"]["tokens_per_second"].get<double>());
+  EXPECT_GE(rate, r["runner_up"]["prediction"]["tokens_per_second"].get<double>());
+  EXPECT_FALSE(r["runner_up"]["why"].get<std::string>().empty());
+  EXPECT_LE(first["prediction"]["mfu"]["causal"], 1.0);
+  EXPECT_NEAR(first["cost_per_billion_tokens"].get<double>() * rate, 16 * 1e6, 1);
+  ASSERT_EQ(r["what_if"].size(), 2u);
+  EXPECT_EQ(r["what_if"][0]["ranks"], 24);
+  // 20 GB more are no loss.
+  EXPECT_GE(r["what_if"][1]["first"]["prediction"]["tokens_per_second"].get<double>(), rate);
+  EXPECT_TRUE(test::has(test::slurp(written), fmt::format("# {:.0f} tokens/s are predicted", rate)));
+  const auto again = test::run_program(
+      scratch, {"plan", written, "--threads", std::to_string(threads), "--ranks", "16", "--machine", machine("h100_8"), "--json"});
+  ASSERT_EQ(again.status, 0) << again.err;
+  const auto plan = nlohmann::json::parse(again.out);
+  for (const char* kind : {"device", "host"}) EXPECT_EQ(plan["limits"][kind]["needed"], first["bytes_per_rank"][kind]) << kind;
+  EXPECT_EQ(plan["prediction"]["tokens_per_second"], first["prediction"]["tokens_per_second"]);
+  EXPECT_FALSE(test::has(test::slurp(written), "device = \"80000000000 B\"")) << "the machine's memory is not the deck's";
+  const auto text = run_plan(scratch, with({}));
+  for (const char* part : {"searched  ", "choose    ", "runner-up ", "what if   one more node: ", "20 GB more of each GPU"})
+    EXPECT_TRUE(test::has(text.out, part)) << part << "\n" << text.out;
+}
+
+TEST(PlanCommand, SweepsOverNumbersOfRanks) {
+  const test::Scratch scratch;
+  const auto r = plan_of(scratch, {"--machine", machine("h100_8"), "--sweep", "1,8,16", "mesh.dp=4"});
+  ASSERT_EQ(r["sweep"].size(), 3u);
+  EXPECT_EQ(r["sweep"][2]["ranks"], 16);
+  EXPECT_EQ(r["sweep"][2]["first"]["prediction"]["nodes"], 2);
+  const auto alone = plan_of(scratch, {"--machine", machine("h100_8"), "--recommend", "--ranks", "8"});
+  EXPECT_EQ(r["sweep"][1]["first"]["prediction"]["tokens_per_second"], alone["first"]["prediction"]["tokens_per_second"]);
+}
+
+TEST(PlanCommand, RefusesToRecommendWithoutAMachineOrWhereNothingFits) {
+  const test::Scratch scratch;
+  EXPECT_EQ(run_plan(scratch, {"--recommend"}).status, 2);
+  EXPECT_EQ(run_plan(scratch, {"--sweep", "1,2"}).status, 2);
+  EXPECT_EQ(run_plan(scratch, {"--price", "2"}).status, 2);
+  EXPECT_EQ(run_plan(scratch, {"--machine", machine("h100_8"), "--write", scratch / "x.toml"}).status, 2);
+  EXPECT_EQ(run_plan(scratch, {"--machine", machine("h100_8"), "--sweep", "1,2", "--ranks", "2"}).status, 2);
+  const auto none = run_plan(scratch, {"--machine", machine("h100_8"), "--recommend", "memory.device=2400 MB", "--ranks", "2"});
+  EXPECT_EQ(none.status, 5) << none.out;
+  EXPECT_TRUE(test::has(none.err, "the smallest plan needs")) << none.err;
+}
+
 // Of processor time, which depends on neither the machine's speed nor its load as the time of day does. Five times the layers take five
 // times as long, or 25 times where the work grows with their square.
 TEST(PlanCommand, GrowsWithTheLayersAndNotWithTheirSquare) {

@@ -1,0 +1,54 @@
+#include "commands/plan_options.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <thread>
+
+#include "base/check.hpp"
+#include "base/limits.hpp"
+#include "kernels/parallel.hpp"
+
+namespace tessera {
+namespace {
+
+/// As a deck says it.
+std::string human_size(std::int64_t bytes) { return fmt::format("\"{} B\"", bytes); }
+
+}  // namespace
+
+int ranks_per_node(const PlanOptions& o, const std::optional<MachineProfile>& machine) {
+  if (o.ranks_per_node > 0) return o.ranks_per_node;
+  return machine ? static_cast<int>(machine->ranks_per_node) : o.ranks;
+}
+
+ParsedDeck parse_for(const PlanOptions& o, const std::optional<MachineProfile>& machine) {
+  ParsedDeck parsed = parse_deck(o.path, o.overrides, o.ranks);
+  if (!machine || !parsed.faults.empty()) return parsed;
+  std::vector<std::string> overrides = o.overrides, said;
+  const auto say = [&](const char* key, const std::string& value) {
+    overrides.push_back(fmt::format("{}={}", key, value));
+    said.push_back(fmt::format("{}: {}, from {}", key, value, o.machine));
+  };
+  const Deck& deck = parsed.deck;
+  if (deck.run.device == "auto") say("run.device", machine->device);
+  if (deck.memory.device == 0 && machine->device_memory > 0) say("memory.device", human_size(machine->device_memory));
+  const int sharing = std::min(o.ranks, ranks_per_node(o, machine));
+  if (deck.memory.host_limit == 0 && machine->host_memory > 0) say("memory.host_limit", human_size(machine->host_memory / sharing));
+  parsed = parse_deck(o.path, overrides, o.ranks);
+  parsed.resolved.insert(parsed.resolved.end(), said.begin(), said.end());
+  if (parsed.faults.empty() && parsed.deck.run.device != machine->device)
+    fail(ExitCode::usage,
+         "run.device = \"{}\", and ranks of {} compute on \"{}\": leave run.device out, or name a profile of such a machine",
+         parsed.deck.run.device, o.machine, machine->device);
+  return parsed;
+}
+
+int threads_of(const PlanOptions& o, const Deck& deck, const std::optional<MachineProfile>& machine, int per_node) {
+  if (o.threads > 0) return o.threads;
+  if (deck.run.threads > 0) return static_cast<int>(deck.run.threads);
+  if (machine && machine->threads > 0) return static_cast<int>(std::min<std::int64_t>(machine->threads, most_threads));
+  return std::clamp(static_cast<int>(std::thread::hardware_concurrency()) / per_node, 1, most_threads);
+}
+
+}  // namespace tessera

@@ -1,0 +1,242 @@
+// tessera plan DECK --recommend and --sweep: which layout of a step is the fastest that fits a machine.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <nlohmann/json.hpp>
+
+#include "base/check.hpp"
+#include "commands/plan_options.hpp"
+#include "io/files/posix_file.hpp"
+#include "kernels/parallel.hpp"
+#include "schedule/plan/recompute_choice.hpp"
+#include "schedule/run/make_executor.hpp"
+#include "schedule/simulate/recommend.hpp"
+
+namespace tessera {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+/// A search for one number of ranks, with all that it started from.
+struct Searched {
+  const PlanOptions& options;
+  const MachineProfile& machine;
+  Deck deck;
+  Placement placement;
+  MemoryLimits limits;
+  Recommendation found = {};
+};
+
+/// The first choice of another machine.
+struct WhatIf {
+  std::string what;
+  int ranks = 1;
+  std::optional<Choice> first;
+};
+
+Placement placement_of(const PlanOptions& o, const Deck& deck, const MachineProfile& machine, int ranks) {
+  const int per_node = ranks_per_node(o, machine), threads = threads_of(o, deck, machine, per_node);
+  kernels::plan_for_threads(threads);
+  const bool side_by_side = deck.run.device == "cuda" || lane_mode(deck, ranks, threads) == LaneMode::threads;
+  return {.mesh = make_mesh(deck.mesh, ranks), .ranks_per_node = per_node, .lanes_side_by_side = side_by_side};
+}
+
+/// As many changes as it takes to say it: nothing is the deck itself.
+std::string words(const Choice& choice) { return choice.changes.empty() ? "the deck as it is" : overrides_of(choice.changes); }
+
+std::string memory_text(const Choice& choice, const MemoryLimits& limits) {
+  std::string text;
+  for (const MemoryKind kind : all_memory_kinds) {
+    const std::int64_t needed = bytes_of(choice.bytes, kind);
+    if (needed == 0) continue;
+    const auto& limit = limits[static_cast<std::size_t>(kind)];
+    text += fmt::format("{}{} {}{}", text.empty() ? "" : ", ", name_of(kind), human_bytes(static_cast<double>(needed)),
+                        limit ? fmt::format(" of {}", human_bytes(static_cast<double>(limit->bytes))) : "");
+  }
+  return text + " on each rank";
+}
+
+std::string cost_text(const PlanOptions& o, const Prediction& p) {
+  return o.price > 0 ? fmt::format("; {:.2f} for a billion tokens", cost_of_billion_tokens(o.price, p.ranks, p.tokens_per_second)) : "";
+}
+
+[[noreturn]] void nothing_fits(const Searched& s) {
+  fail(ExitCode::memory,
+       "none of {} choices of zero.stage, offload, activation.recompute, batch.micro, prefetch and reuse fits {} of {}; the smallest plan "
+       "needs {} on each rank ({}). More ranks, a smaller batch.sequence_length or a smaller model needs less.",
+       s.found.choices, s.placement.ranks() == 1 ? "a rank" : fmt::format("{} ranks", s.placement.ranks()), s.machine.name,
+       human_bytes(static_cast<double>(memory_bytes(s.found.least))),
+       memory_text({.changes = {}, .deck = {}, .bytes = s.found.least, .prediction = {}, .recompute = {}}, s.limits));
+}
+
+Searched search(const PlanOptions& options, const MachineProfile& machine) {
+  const Deck deck = require_deck(parse_for(options, machine));
+  return {.options = options,
+          .machine = machine,
+          .deck = deck,
+          .placement = placement_of(options, deck, machine, options.ranks),
+          .limits = stated_limits(deck, options.ranks)};
+}
+
+/// A deck that names its number of ranks is asked for another one.
+PlanOptions with_ranks(PlanOptions options, int ranks) {
+  options.ranks = ranks;
+  options.overrides.emplace_back("mesh.dp=auto");
+  return options;
+}
+
+/// Another node, and more memory for kernels: what each would allow.
+std::vector<WhatIf> what_ifs(const Searched& s, Recommender& recommender) {
+  std::vector<WhatIf> rows;
+  constexpr std::int64_t more_memory = 20'000'000'000;
+  const int ranks = s.placement.ranks(), per_node = s.placement.ranks_per_node;
+  if (s.machine.network.bandwidth > 0 && ranks % per_node == 0) {
+    const PlanOptions o = with_ranks(s.options, ranks + per_node);
+    const Searched more = search(o, s.machine);
+    rows.push_back({"one more node", o.ranks, Recommender(more.deck, s.machine, more.placement).best(more.limits).first});
+  }
+  MemoryLimits limits = s.limits;
+  if (auto& limit = limits[static_cast<std::size_t>(kernel_memory(s.deck))]) {
+    limit->bytes += more_memory;
+    rows.push_back(
+        {s.deck.run.device == "cuda" ? "20 GB more of each GPU" : "20 GB more for each rank", ranks, recommender.best(limits).first});
+  }
+  return rows;
+}
+
+/// The user's deck with the changes: what the machine said of memory stays out, so that it is said again where the deck is used.
+void write_deck(const Searched& s) {
+  const Choice& first = *s.found.first;
+  Deck deck = require_deck(parse_deck(s.options.path, s.options.overrides, 0));
+  for (const Change& change : first.changes) change.apply(deck);
+  const Prediction& p = first.prediction;
+  std::string text = fmt::format(
+      "# What `tessera plan {} --recommend` found for {} ranks of {}:\n# {}\n# {:.0f} tokens/s are predicted, a step of {}, MFU {:.1f} %; "
+      "memory: {}.\n#\n#   tessera plan {} --ranks {} --machine {}\n\n",
+      s.options.path, p.ranks, s.machine.name, words(first), p.tokens_per_second, time_text(p.step.seconds), 100 * p.mfu_causal,
+      memory_text(first, s.limits), s.options.write, p.ranks, s.options.machine);
+  text += print_deck(deck);
+  io::AtomicFile out(s.options.write);
+  out.file().write(0, text.data(), text.size());
+  out.commit();
+}
+
+Json choice_json(const Choice& choice, const PlanOptions& o) {
+  Json changes = Json::array(), bytes;
+  for (const Change& change : choice.changes) changes.push_back(change.text);
+  for (const MemoryKind kind : all_memory_kinds) bytes[name_of(kind)] = bytes_of(choice.bytes, kind);
+  Json out = {{"changes", changes}, {"bytes_per_rank", bytes}, {"prediction", prediction_json(choice.prediction)}};
+  if (o.price > 0)
+    out["cost_per_billion_tokens"] = cost_of_billion_tokens(o.price, choice.prediction.ranks, choice.prediction.tokens_per_second);
+  return out;
+}
+
+Json recommendation_json(const Searched& s, const std::optional<Choice>& now, const std::vector<WhatIf>& others) {
+  const Recommendation& r = s.found;
+  Json out = {{"deck", s.options.path},
+              {"machine", s.machine.name},
+              {"profile", s.options.machine},
+              {"ranks", s.placement.ranks()},
+              {"choices", r.choices},
+              {"planned", r.planned},
+              {"simulated", r.simulated},
+              {"first", choice_json(*r.first, s.options)},
+              {"as_it_is", now ? choice_json(*now, s.options) : Json()},
+              {"runner_up", Json()},
+              {"what_if", Json::array()}};
+  if (r.runner_up) {
+    out["runner_up"] = choice_json(*r.runner_up, s.options);
+    out["runner_up"]["why"] = why_slower(r.first->prediction, r.runner_up->prediction);
+  }
+  for (const WhatIf& row : others)
+    out["what_if"].push_back(
+        {{"what", row.what}, {"ranks", row.ranks}, {"first", row.first ? choice_json(*row.first, s.options) : Json()}});
+  if (!s.options.write.empty()) out["written"] = s.options.write;
+  return out;
+}
+
+void print_recommendation(const Searched& s, const std::optional<Choice>& now, const std::vector<WhatIf>& others) {
+  const Recommendation& r = s.found;
+  const Choice& first = *r.first;
+  const double rate = first.prediction.tokens_per_second;
+  const auto percent = [&](double other) { return fmt::format("{:+.1f} %", 100 * (other / rate - 1)); };
+  fmt::print("machine   {} ({}): {} ranks on {}\n", s.machine.name, s.options.machine, first.prediction.ranks,
+             first.prediction.nodes == 1 ? "a node" : fmt::format("{} nodes", first.prediction.nodes));
+  fmt::print("searched  {} choices: {} planned, {} simulated\n", r.choices, r.planned, r.simulated);
+  fmt::print("choose    {}\n", words(first));
+  if (first.recompute) fmt::print("          makes again {}\n", describe(*first.recompute, first.deck.model.layers));
+  if (first.deck.batch.micro != s.deck.batch.micro)
+    fmt::print("note      batch.micro is part of a run's identity: another run, no resume\n");
+  if (first.deck.zero.offload_optimizer.nvme_path != s.deck.zero.offload_optimizer.nvme_path)
+    fmt::print("note      nvme_path is an example: name a folder on the local disks\n");
+  fmt::print("memory    {}\n", memory_text(first, s.limits));
+  fmt::print("predicted{}\n", print_prediction(first.prediction, 5));
+  if (s.options.price > 0)
+    fmt::print("cost      {:.2f} for a billion tokens, at {} for a rank and hour\n",
+               cost_of_billion_tokens(s.options.price, first.prediction.ranks, rate), s.options.price);
+  if (!first.changes.empty())
+    fmt::print("as it is  {}\n",
+               now ? fmt::format("{:.0f} tokens/s ({})", now->prediction.tokens_per_second, percent(now->prediction.tokens_per_second))
+                   : "does not fit");
+  if (r.runner_up)
+    fmt::print("runner-up {}: {:.0f} tokens/s ({}): {}\n", words(*r.runner_up), r.runner_up->prediction.tokens_per_second,
+               percent(r.runner_up->prediction.tokens_per_second), why_slower(first.prediction, r.runner_up->prediction));
+  for (const WhatIf& row : others)
+    fmt::print("what if   {}: {}\n", row.what,
+               row.first ? fmt::format("{:.0f} tokens/s ({}), {} a rank, with {}{}", row.first->prediction.tokens_per_second,
+                                       percent(row.first->prediction.tokens_per_second),
+                                       fmt::format("{:.0f}", row.first->prediction.tokens_per_second / row.ranks), words(*row.first),
+                                       cost_text(s.options, row.first->prediction))
+                         : "nothing fits");
+  if (!s.options.write.empty()) fmt::print("written   {}\n", s.options.write);
+}
+
+int recommend_one(const PlanOptions& o, const MachineProfile& machine) {
+  Searched s = search(o, machine);
+  Recommender recommender(s.deck, machine, s.placement);
+  s.found = recommender.best(s.limits);
+  if (!s.found.first) nothing_fits(s);
+  const std::optional<Choice> now = choice_as_is(s.deck, machine, s.placement, s.limits);
+  const std::vector<WhatIf> others = what_ifs(s, recommender);
+  if (!o.write.empty()) write_deck(s);
+  if (o.json)
+    fmt::print("{}\n", recommendation_json(s, now, others).dump(2));
+  else
+    print_recommendation(s, now, others);
+  return 0;
+}
+
+int sweep(const PlanOptions& options, const MachineProfile& machine) {
+  Json rows = Json::array();
+  bool any = false;
+  if (!options.json) fmt::print("{:>6} {:>6} {:>12} {:>9} {:>7}  choice\n", "ranks", "nodes", "tokens/s", "a rank", "MFU");
+  for (const int ranks : options.sweep) {
+    const PlanOptions o = with_ranks(options, ranks);
+    Searched s = search(o, machine);
+    s.found = Recommender(s.deck, machine, s.placement).best(s.limits);
+    any |= s.found.first.has_value();
+    rows.push_back({{"ranks", ranks}, {"first", s.found.first ? choice_json(*s.found.first, o) : Json()}});
+    if (options.json) continue;
+    if (!s.found.first) {
+      fmt::print("{:>6} nothing fits: the smallest plan needs {} on each rank\n", ranks,
+                 human_bytes(static_cast<double>(memory_bytes(s.found.least))));
+      continue;
+    }
+    const Prediction& p = s.found.first->prediction;
+    fmt::print("{:>6} {:>6} {:>12.0f} {:>9.0f} {:>5.1f} %  {}{}\n", ranks, p.nodes, p.tokens_per_second, p.tokens_per_second / ranks,
+               100 * p.mfu_causal, words(*s.found.first), cost_text(o, p));
+  }
+  if (options.json) fmt::print("{}\n", Json({{"deck", options.path}, {"machine", machine.name}, {"sweep", rows}}).dump(2));
+  return any ? 0 : static_cast<int>(ExitCode::memory);
+}
+
+}  // namespace
+
+double cost_of_billion_tokens(double price, int ranks, double tokens_per_second) { return price * ranks / 3600 * 1e9 / tokens_per_second; }
+
+int recommend(const PlanOptions& options) {
+  const MachineProfile machine = require_machine(options.machine);
+  return options.recommend ? recommend_one(options, machine) : sweep(options, machine);
+}
+
+}  // namespace tessera
