@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 #include <set>
 #include <utility>
 
@@ -18,6 +19,13 @@ using Level = std::vector<Change>;  // of one axis
 constexpr std::int64_t repetitions_of_a_point = 12;
 /// Places in which "auto" is tried: it costs as much as ten points.
 constexpr std::size_t most_autos = 3;
+/// Lanes that have the same to do in all points of a group.
+constexpr Lane same_in_a_group[] = {Lane::compute, Lane::reduce};
+constexpr auto all_lanes = [] {
+  std::array<Lane, lane_count> all{};
+  for (std::size_t l = 0; l < all.size(); ++l) all[l] = lanes[l].lane;
+  return all;
+}();
 
 /// Stage, and where optimizer and parameters lie.
 std::vector<Level> layout_levels(const Deck& deck, const MachineProfile& machine) {
@@ -127,48 +135,54 @@ Recommender::Recommender(const Deck& deck, const MachineProfile& machine, const 
   for (SearchPoint& at : search_space(deck, machine, placement.ranks())) {
     // Others of its group compute the same and keep the same through the run.
     if (!points_.empty() && points_.back().at.group == at.group) {
-      points_.push_back({.at = std::move(at), .least_seconds = points_.back().least_seconds, .kept = points_.back().kept});
+      points_.push_back({.at = std::move(at),
+                         .group_seconds = points_.back().group_seconds,
+                         .least_seconds = points_.back().least_seconds,
+                         .kept = points_.back().kept});
       continue;
     }
     const Schedule schedule = build_schedule(request_of(at.deck));
-    Point point{.at = std::move(at), .least_seconds = least_seconds(schedule)};
+    const double least = least_seconds(schedule, same_in_a_group);
+    Point point{.at = std::move(at), .group_seconds = least, .least_seconds = least};
     for (const Buffer& buffer : schedule.buffers)
       if (buffer.life == Life::run) point.kept[static_cast<std::size_t>(buffer.tier)] += buffer.bytes;
     points_.push_back(std::move(point));
   }
-  std::ranges::stable_sort(points_, {}, &Point::least_seconds);
+  std::ranges::stable_sort(points_, {}, &Point::group_seconds);
 }
 
 BuildRequest Recommender::request_of(const Deck& deck) const { return request_for(deck, placement_.mesh, 0, Purpose::training); }
 
-/// Of a lane that has the same to do in all points of a group. A little less, since a simulation adds in another order.
-double Recommender::least_seconds(const Schedule& schedule) const {
+/// Of the lane with most to do. A little less, since a simulation adds in another order.
+double Recommender::least_seconds(const Schedule& schedule, std::span<const Lane> of) const {
   const TaskSeconds seconds = task_seconds(schedule, machine_, placement_);
-  double compute = 0, reduce = 0;
+  std::array<double, lane_count> busy{};
   bool sampled = false;
   for (const Program::Phase& phase : schedule.train.phases) {
     const auto s = static_cast<std::size_t>(phase.section);
     sampled |= phase.repeat > repetitions_of_a_point;
-    for (std::size_t t = 0; t < seconds[s].size(); ++t) {
-      const Lane lane = schedule.sections[s].tasks[t].lane;
-      if (lane == Lane::compute) compute += seconds[s][t] * static_cast<double>(phase.repeat);
-      if (lane == Lane::reduce) reduce += seconds[s][t] * static_cast<double>(phase.repeat);
-    }
+    for (std::size_t t = 0; t < seconds[s].size(); ++t)
+      busy[static_cast<std::size_t>(schedule.sections[s].tasks[t].lane)] += seconds[s][t] * static_cast<double>(phase.repeat);
   }
-  // Where one repetition stands for many, only compute's own time is sure to count in full.
-  const double longest = sampled ? compute : std::max(compute, reduce);
-  return (placement_.lanes_side_by_side || sampled ? longest : compute + reduce) * (1 - 1e-9);
+  double longest = 0, all = 0;
+  for (const Lane lane : of) {
+    // Where one repetition stands for many, only compute's own time is sure to count in full.
+    const double part = busy[static_cast<std::size_t>(lane)] * (sampled && lane != Lane::compute ? 0.9 : 1);
+    longest = std::max(longest, part), all += part;
+  }
+  return (placement_.lanes_side_by_side || sampled ? longest : all) * (1 - 1e-9);
 }
 
-/// Plans a point, and predicts it where it fits.
-void Recommender::evaluate(Point& point, const MemoryLimits* limits) {
+/// Plans a point that may take so long, and predicts it where it fits.
+void Recommender::evaluate(Point& point, const MemoryLimits* limits, double most_seconds) {
   const BuildRequest request = request_of(point.at.deck);
   const Schedule schedule = build_schedule(request);
+  point.least_seconds = std::max(point.least_seconds, least_seconds(schedule, all_lanes));
+  if (point.least_seconds > most_seconds) return;
   // Other limits of what is gathered ahead and kept may come to the same tasks. Those of fewer changes come first.
-  if (point.at.deck.zero.stage == 3 && !point.bytes && !known_.emplace(point.at.group, schedule.hash().hex()).second) {
-    point.is_another = true;
-    return;
-  }
+  if (!point.is_known && !known_.emplace(point.at.group, schedule.hash().hex()).second) point.is_another = true;
+  point.is_known = true;
+  if (point.is_another) return;
   const MemoryPlan plan = place(schedule);
   point.bytes = plan.bytes, ++planned_;
   if (!limits || !shortfalls(plan.bytes, *limits).empty()) return;
@@ -176,9 +190,9 @@ void Recommender::evaluate(Point& point, const MemoryLimits* limits) {
   ++simulated_;
 }
 
-bool Recommender::fits(Point& point, const MemoryLimits& limits) {
+bool Recommender::fits(Point& point, const MemoryLimits& limits, double most_seconds) {
   if (point.is_another || !shortfalls(point.bytes ? *point.bytes : point.kept, limits).empty()) return false;
-  if (!point.prediction) evaluate(point, &limits);
+  if (!point.prediction) evaluate(point, &limits, most_seconds);
   return point.prediction && shortfalls(*point.bytes, limits).empty();
 }
 
@@ -198,8 +212,9 @@ Recommendation Recommender::best(const MemoryLimits& limits) {
   std::vector<const Point*> found;  // fastest first
   const Point* second = nullptr;
   for (Point& point : points_) {
-    if (second && point.least_seconds > second->prediction->step.seconds) break;
-    if (!fits(point, limits)) continue;
+    const double most = second ? second->prediction->step.seconds : std::numeric_limits<double>::infinity();
+    if (point.group_seconds > most) break;
+    if (point.least_seconds > most || !fits(point, limits, most)) continue;
     const auto place_of = std::ranges::upper_bound(found, &point, [](const Point* a, const Point* b) { return before(*a, *b); });
     found.insert(place_of, &point);
     const auto other = std::ranges::find_if(found, [&](const Point* p) { return p->at.group != found.front()->at.group; });
@@ -223,7 +238,7 @@ void Recommender::add_least(Recommendation& result) {
   };
   for (Point& point : points_) {
     if (point.is_another || !is_less(point.kept)) continue;
-    if (!point.bytes) evaluate(point, nullptr);
+    if (!point.bytes) evaluate(point, nullptr, std::numeric_limits<double>::infinity());
     if (point.bytes && is_less(*point.bytes)) result.least = *point.bytes;
   }
 }

@@ -1,6 +1,7 @@
 // What a deck should say on a machine: all layouts of a step that fit its memory, by predicted tokens/s.
 #pragma once
 #include <set>
+#include <span>
 
 #include "schedule/plan/changes.hpp"
 #include "schedule/plan/limits.hpp"
@@ -46,17 +47,18 @@ class Recommender {
  private:
   struct Point {
     SearchPoint at;
-    double least_seconds = 0;
-    TierBytes kept{};         ///< lives through the run: no plan needs less
+    double group_seconds = 0, least_seconds = 0;  ///< that a step takes: of any point of its group, and of this one once it is built
+    TierBytes kept{};                             ///< lives through the run: no plan needs less
+    bool is_known = false;
     bool is_another = false;  ///< the same tasks as another of its group
     std::optional<TierBytes> bytes = {};
     std::optional<Prediction> prediction = {};
   };
   BuildRequest request_of(const Deck& deck) const;
-  double least_seconds(const Schedule& schedule) const;
-  void evaluate(Point& point, const MemoryLimits* limits);
+  double least_seconds(const Schedule& schedule, std::span<const Lane> of) const;
+  void evaluate(Point& point, const MemoryLimits* limits, double most_seconds);
   /// Then its prediction is known.
-  bool fits(Point& point, const MemoryLimits& limits);
+  bool fits(Point& point, const MemoryLimits& limits, double most_seconds);
   static bool before(const Point& a, const Point& b);
   std::optional<Choice> finished(const std::vector<Change>& changes, const Deck& deck, const MemoryLimits& limits) const;
   void add_least(Recommendation& result);
@@ -65,7 +67,7 @@ class Recommender {
   const Deck deck_;
   const MachineProfile machine_;
   const Placement placement_;
-  std::vector<Point> points_;                                     ///< by their least seconds
+  std::vector<Point> points_;                                     ///< by their group's seconds
   std::vector<std::pair<std::vector<Change>, Deck>> autos_ = {};  ///< choices of "auto" that were tried
   std::set<std::pair<std::size_t, std::string>> known_ = {};      ///< groups with digests of schedules
   std::int64_t planned_ = 0, simulated_ = 0;
