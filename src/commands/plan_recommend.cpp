@@ -160,7 +160,8 @@ void print_recommendation(const Searched& s, const std::optional<Choice>& now, c
   const Choice& first = *r.first;
   const double rate = first.prediction.tokens_per_second;
   const auto percent = [&](double other) { return fmt::format("{:+.1f} %", 100 * (other / rate - 1)); };
-  fmt::print("machine   {} ({}): {} ranks on {}\n", s.machine.name, s.options.machine, first.prediction.ranks,
+  fmt::print("machine   {} ({}): {} rank{} on {}\n", s.machine.name, s.options.machine, first.prediction.ranks,
+             first.prediction.ranks == 1 ? "" : "s",
              first.prediction.nodes == 1 ? "a node" : fmt::format("{} nodes", first.prediction.nodes));
   fmt::print("searched  {} choices: {} planned, {} simulated\n", r.choices, r.planned, r.simulated);
   fmt::print("choose    {}\n", words(first));
