@@ -158,7 +158,10 @@ const std::vector<Key> table = {
      .beyond = "ZeRO has stages 0 to 3: 0 shards nothing, 1 the optimizer state, 2 also the gradients, 3 also the parameters",
      .help = "What is sharded over ranks: 0 nothing, 1 optimizer state, 2 also gradients, 3 also parameters."},
     {KEY(zero.overlap_comm), .type = toggle, .fallback = "\"auto\"", .automatic = Auto::kept,
-     .help = "Runs gathers and reductions beside compute; auto does so where a rank has a thread to spare."},
+     .help =
+         "Runs gathers and reductions beside compute; auto does so on GPUs and where a rank has a thread to spare. On GPUs, or with true, "
+         "a unit's gradient keeps its memory until that of the next is complete, so that the backward pass waits for no reduction; "
+         "false saves that memory."},
     {KEY(zero.contiguous_gradients), .type = boolean, .fallback = "true",
      .refused = {{"false", "gradients always stand in one contiguous buffer a unit; leave it at true"}},
      .help = "Gradients stand in contiguous buffers; always so."},

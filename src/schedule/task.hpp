@@ -190,8 +190,8 @@ struct Program {
   std::vector<Phase> phases;
 };
 
-enum class ProgramKind : std::uint8_t { train, evaluate, publish, prompt, token };
-inline constexpr int program_count = 5;
+enum class ProgramKind : std::uint8_t { train, evaluate, publish, prompt, token, first, update };
+inline constexpr int program_count = 7;
 
 /// A unit's part of a group of optimizer state on this rank: what is initialised, saved and loaded, fp32, one number an element.
 struct Held {
@@ -205,11 +205,13 @@ struct Schedule {
   std::vector<Buffer> buffers;
   std::vector<Held> state;  ///< unit by unit; a unit's master weights first
   std::vector<Section> sections;
-  Program train;                    ///< one optimizer step
+  Program train;                    ///< one optimizer step; where updates are late, with the update that the step before has left
   Program evaluate;                 ///< forward passes over validation micro-batches
   Program publish;                  ///< makes the compute copies from the master weights: after initialisation and loading
   Program prompt;                   ///< of a text: fills its caches, and says what follows
   Program token;                    ///< of a text: one token joins it
+  Program first;                    ///< where updates are late: a step that finds none
+  Program update;                   ///< where updates are late: the one that a step has left
   std::vector<Segment> segments;    ///< as training and evaluation read them, then as a prompt does and a token
   std::vector<SegmentPass> passes;  ///< readings of them
   ModelShape shape;
@@ -217,9 +219,11 @@ struct Schedule {
   /// Digest of what all ranks must agree on: sections, tasks, lanes, collectives and their sizes; not which shard a rank owns.
   Hash128 hash() const;
   const Program& program(ProgramKind kind) const {
-    const Program* programs[] = {&train, &evaluate, &publish, &prompt, &token};
+    const Program* programs[] = {&train, &evaluate, &publish, &prompt, &token, &first, &update};
     return *programs[static_cast<std::size_t>(kind)];
   }
+  /// Whether a step leaves its update to the next, which makes each unit's before that unit's first use.
+  bool updates_late() const { return !update.phases.empty(); }
   int find_buffer(const std::string& name) const;  ///< -1 where there is none
 };
 

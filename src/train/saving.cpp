@@ -25,7 +25,7 @@ std::int64_t bytes_of(const io::CheckpointLayout& layout) {
 
 }  // namespace
 
-Saver::Saver(const World& world, const Engine& engine, const Deck& deck, std::string root, RunClaim* claim, std::string last)
+Saver::Saver(const World& world, Engine& engine, const Deck& deck, std::string root, RunClaim* claim, std::string last)
     : world_(world), engine_(engine), deck_(deck), root_(std::move(root)), claim_(claim), last_(std::move(last)) {}
 
 void Saver::write(std::int64_t step) {
@@ -53,6 +53,7 @@ void Saver::write(std::int64_t step) {
 
 std::string Saver::save(std::int64_t step) {
   const double begin = now_seconds();
+  engine_.settle();
   for (bool again = false;; again = true) try {
       write(step);
       break;

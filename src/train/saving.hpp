@@ -12,7 +12,7 @@ namespace tessera {
 class Saver {
  public:
   /// `claim` is rank 0's, null on others; `last` the checkpoint that the run started from, "" for none.
-  Saver(const World& world, const Engine& engine, const Deck& deck, std::string root, RunClaim* claim, std::string last);
+  Saver(const World& world, Engine& engine, const Deck& deck, std::string root, RunClaim* claim, std::string last);
   /// Saves the state after `step` steps; returns a line for the log. When a rank cannot write, all ranks throw Error(storage) and the
   /// previous checkpoint stays. A folder that is moved away in the middle of it is made again, and the save begins anew.
   std::string save(std::int64_t step);
@@ -21,7 +21,7 @@ class Saver {
 
  private:
   const World& world_;
-  const Engine& engine_;
+  Engine& engine_;
   const Deck& deck_;
   void write(std::int64_t step);
   std::string root_;

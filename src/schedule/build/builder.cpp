@@ -53,6 +53,7 @@ void ScheduleBuilder::build_train() {
   const Events passes = training_passes();
   auto micro = [&](const char* name, std::int64_t number, bool last, std::int64_t repeat) {
     begin_section(name);
+    if (number == 0 && updates_late()) owe_updates();
     emit_events(passes, number == 0, last);
     add(repeat, number);
   };
@@ -66,6 +67,17 @@ void ScheduleBuilder::build_train() {
   begin_section("end");
   emit_epilogue();
   add(1);
+  if (updates_late()) build_late(passes, A == 1);
+}
+
+void ScheduleBuilder::build_late(const Events& passes, bool only) {
+  schedule_.first = schedule_.train, schedule_.first.name = "first step";
+  begin_section(only ? "micro-batch of a first step" : "first micro-batch of a first step");
+  emit_events(passes, true, only);
+  schedule_.first.phases[1].section = last_section();
+  begin_section("update");
+  emit_updates();
+  schedule_.update = {"update", {{last_section(), 1}}};
 }
 
 void ScheduleBuilder::build_evaluate() {

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "kernels/fixed/fixed.hpp"
 #include "schedule/build/micro_batches.hpp"
@@ -67,12 +68,21 @@ void ScheduleBuilder::emit_events(const Events& events, bool first, bool last) {
   plan_absences(events);
   std::size_t next = 0;
   for (int e = 0; e < static_cast<int>(events.size()); ++e) {
-    for (; next < live.size() && live[next].issue <= e; ++next) emit_gather(live[next], static_cast<int>(next), events);
+    for (; next < live.size() && live[next].issue <= e; ++next) {
+      emit_owed_update(live[next].unit);
+      emit_gather(live[next], static_cast<int>(next), events);
+    }
+    for (const Operand& o : pass(events[index(e)]).operands)
+      if (const ValueInfo& v = value_of(pass(events[index(e)]), o); v.kind == ValueKind::weight)
+        emit_owed_update(layout_.find(v.name).unit);
     emit_absences(e, false);
     emit_pass(events[index(e)], e, first);
     emit_absences(e, true);
+    if (!done[index(e)].empty()) emit_meetings_put_off(first, last);
     for (int unit : done[index(e)]) emit_gradient_done(unit, first, last);
   }
+  for (int u = 0; u < units(); ++u) emit_owed_update(u);
+  emit_meetings_put_off(first, last);
 }
 
 void ScheduleBuilder::emit_pass(int number, int event, bool first) {
@@ -203,6 +213,27 @@ void ScheduleBuilder::emit_gradient_done(int unit, bool first, bool last) {
   const UnitPlan& p = plan(unit);
   touched_units_.erase(unit);
   const int whole = emit_sum(unit, gradient_buffer(unit), first);
+  const bool passes_by = schedule_.buffers[index(whole)].life == Life::section;
+  const bool leaves = p.gradient.meeting == GradientPath::Meeting::every_micro_batch || p.gradient.offloaded;
+  if (overlaps() && passes_by && leaves)
+    put_off_.push_back({unit, whole});
+  else
+    emit_meeting(unit, whole, first, last);
+}
+
+bool ScheduleBuilder::overlaps() const {
+  const std::string &overlap = deck_.zero.overlap_comm, &lanes = deck_.run.lanes;
+  if (overlap == "false" || lanes == "inline") return false;
+  // Lanes of a host run in the order of the list unless ranks have threads to spare, which schedules do not know.
+  return on_gpu() || overlap == "true" || lanes == "threads";
+}
+
+void ScheduleBuilder::emit_meetings_put_off(bool first, bool last) {
+  for (const auto& [unit, whole] : std::exchange(put_off_, {})) emit_meeting(unit, whole, first, last);
+}
+
+void ScheduleBuilder::emit_meeting(int unit, int whole, bool first, bool last) {
+  const UnitPlan& p = plan(unit);
   const Range mine = p.gradient.scattered ? p.owned : p.gradient.held;
   using enum GradientPath::Meeting;
   const bool meets = p.gradient.meeting == every_micro_batch || (p.gradient.meeting == once && last);

@@ -10,14 +10,29 @@ void ScheduleBuilder::emit_epilogue() {
   for (int u = 0; u < units(); ++u)
     if (!plan(u).gradient.offloaded) emit_norm(u);
   emit_finish(false);
-  for (int u = 0; u < units(); ++u) {
-    if (plan(u).gradient.offloaded)
-      emit_offloaded_optimizer(u);
-    else
-      emit_optimizer(u);
-    emit_publish_gather(u);
-  }
+  if (!updates_late()) emit_updates();
+}
+
+void ScheduleBuilder::emit_updates() {
+  for (int u = 0; u < units(); ++u) emit_update(u);
   for (int u = 0; u < units(); ++u) emit_pack(u);
+}
+
+void ScheduleBuilder::emit_update(int unit) {
+  if (plan(unit).gradient.offloaded)
+    emit_offloaded_optimizer(unit);
+  else
+    emit_optimizer(unit);
+  emit_publish_gather(unit);
+}
+
+void ScheduleBuilder::owe_updates() { owed_.assign(layout_.units.size(), true); }
+
+void ScheduleBuilder::emit_owed_update(int unit) {
+  if (owed_.empty() || !owed_[index(unit)]) return;
+  owed_[index(unit)] = false;
+  emit_update(unit);
+  emit_pack(unit);
 }
 
 void ScheduleBuilder::emit_norm(int unit) {

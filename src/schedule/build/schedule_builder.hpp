@@ -34,6 +34,8 @@ class ScheduleBuilder {
   // ---- Programs (builder.cpp) ----
 
   void build_train();
+  /// The programs where updates are late. `only`: the step has one micro-batch.
+  void build_late(const Events& passes, bool only);
   void build_evaluate();
   void build_publish();
   void emit_begin();
@@ -120,6 +122,13 @@ class ScheduleBuilder {
   std::vector<std::vector<int>> gradients_done(const Events& events) const;
   /// A unit's gradient of this micro-batch is complete: into the step's sum, and to its owner where the stage says so.
   void emit_gradient_done(int unit, bool first, bool last);
+  /// Sums of a unit meet over ranks, and go where the step keeps them.
+  void emit_meeting(int unit, int whole, bool first, bool last);
+  /// Those that were put off until the gradient of the next unit is complete: till then their bytes are their own, so that the backward
+  /// pass of that unit waits for no reduction.
+  void emit_meetings_put_off(bool first, bool last);
+  /// Whether reductions run beside the backward pass, at the cost of one more unit's gradient in memory.
+  bool overlaps() const;
   /// The micro-batch's gradient as it meets that of other ranks, and where all elements of it stand.
   int emit_sum(int unit, int micro, bool first);
   /// Where this rank's part of the sum over ranks, in the type in which they meet, comes to lie.
@@ -179,6 +188,13 @@ class ScheduleBuilder {
   // ---- The end of a step (builder_update.cpp) ----
 
   void emit_epilogue();
+  /// Whether a step leaves its update to the next, so that it runs beside the forward pass. Where kernels make it, nothing would be won.
+  bool updates_late() const { return offloads(); }
+  void emit_updates();
+  void emit_update(int unit);
+  /// From here on a unit's update comes before its first use.
+  void owe_updates();
+  void emit_owed_update(int unit);
   void emit_norm(int unit);
   void emit_finish(bool evaluation);
   void emit_optimizer(int unit);
@@ -196,6 +212,11 @@ class ScheduleBuilder {
   std::vector<std::vector<Gathered>> gathered_;        ///< of each unit, in this section
   std::set<std::string> touched_;                      ///< tensors whose gradient this section has begun
   std::set<int> touched_units_;                        ///< units whose micro-batch buffer is live
+  struct PutOff {
+    int unit = 0, whole = 0;  ///< and the buffer with all elements of its sum
+  };
+  std::vector<PutOff> put_off_;  ///< meetings, in order
+  std::vector<bool> owed_;       ///< by unit: updates that this section has still to make
   ActivationPlan activations_;
   struct Absence {
     int leaves_after = 0, returns_before = 0;  ///< events

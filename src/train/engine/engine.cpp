@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <utility>
 
 #include "kernels/cuda/devices.hpp"
 #include "kernels/elementwise/elementwise.hpp"
@@ -77,14 +78,28 @@ StepReport Engine::step(std::int64_t step, bool stop, Timeline* timeline) {
       .clipping = o.gradient_clipping,
       .stop = stop};
   for (std::int64_t m = 0; m < accumulation(); ++m) weight(m) = 1;  // empty ones have no loss to weigh
+  const bool late = schedule().updates_late();
+  const ProgramKind kind = late && !pending_ ? ProgramKind::first : ProgramKind::train;
   if (timeline)
-    *timeline = executor_->run_traced(ProgramKind::train);
+    *timeline = executor_->run_traced(kind);
   else
-    executor_->run(ProgramKind::train);
-  return value<StepReport>("report");
+    executor_->run(kind);
+  const StepReport report = value<StepReport>("report");
+  pending_ = late && !report.not_finite;
+  return report;
+}
+
+void Engine::settle() {
+  if (std::exchange(pending_, false)) executor_->run(ProgramKind::update);
+}
+
+const ModelState& Engine::state() const {
+  TESSERA_REQUIRE(!pending_, "the state is asked for while an update is pending");
+  return state_;
 }
 
 StepReport Engine::evaluate(double tokens) {
+  settle();
   value<kernels::StepInputs>("inputs") = {.tokens = tokens};
   executor_->run(ProgramKind::evaluate);
   return value<StepReport>("report");

@@ -45,8 +45,11 @@ class Engine {
   /// Reads this rank's part of a checkpoint; publish() follows. Not collective, so that a rank's fault can be agreed on.
   void read_state(const io::CheckpointReader& reader) const { state_.load(reader); }
   /// Makes the compute copies from the master weights; collective over the group.
-  void publish() { executor_->run(ProgramKind::publish); }
-  const ModelState& state() const { return state_; }
+  void publish() { executor_->run(ProgramKind::publish), pending_ = false; }
+  /// Makes the update that the last step has left, where updates are late. Collective over the group; evaluate() does it itself.
+  void settle();
+  /// Of a settled engine.
+  const ModelState& state() const;
 
   /// Inputs of micro-batch m of this rank for the next run, (B*T) each.
   std::span<std::int32_t> tokens(std::int64_t micro);
@@ -101,6 +104,7 @@ class Engine {
   ModelState state_;
   std::unique_ptr<Executor> executor_;
   int tokens_ = 0, targets_ = 0, weights_ = 0;
+  bool pending_ = false;  ///< a step has left its update
 };
 
 }  // namespace tessera

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 #include <set>
 
@@ -149,8 +150,8 @@ TEST_P(Built, TheOptimizerTouchesEveryOwnedElementOnce) {
     test::Setting other = GetParam();
     other.rank = rank;
     const Schedule schedule = test::schedule_of(other);
-    for (const Section& section : schedule.sections)
-      for (const Task& task : section.tasks)
+    for (const auto& phase : schedule.train.phases)
+      for (const Task& task : schedule.sections[static_cast<std::size_t>(phase.section)].tasks)
         if (const auto* step = std::get_if<OptimizerStep>(&task.op))
           for (std::size_t i = 0; i < step->pieces.size(); ++i) {
             const auto row = static_cast<std::size_t>(step->pieces[i].parameter);
@@ -161,6 +162,43 @@ TEST_P(Built, TheOptimizerTouchesEveryOwnedElementOnce) {
   const std::int64_t copies = request_.deck.zero.stage == 0 ? GetParam().ranks : 1;
   for (std::size_t row = 0; row < count.size(); ++row)
     EXPECT_EQ(count[row], copies * request_.layout.table[row].shape.elements()) << request_.layout.table[row].name;
+}
+
+/// Tasks of a program that update a unit, in order.
+std::vector<std::string> updates(const Schedule& schedule, const Program& program) {
+  std::vector<std::string> names;
+  for (const auto& phase : program.phases)
+    for (const Task& task : schedule.sections[static_cast<std::size_t>(phase.section)].tasks)
+      if (std::holds_alternative<OptimizerStep>(task.op)) names.push_back(task.name);
+  return names;
+}
+
+TEST_P(Built, AnUpdateThatAStepLeavesIsMadeOnceBeforeItsWeightsAreRead) {
+  if (!GetParam().training) return;
+  EXPECT_EQ(schedule_.updates_late(), request_.deck.zero.offload_optimizer.device != "none");
+  if (!schedule_.updates_late()) {
+    EXPECT_TRUE(schedule_.first.phases.empty());
+    return;
+  }
+  std::vector<std::string> with = updates(schedule_, schedule_.train), alone = updates(schedule_, schedule_.update);
+  EXPECT_TRUE(updates(schedule_, schedule_.first).empty());
+  std::ranges::sort(with), std::ranges::sort(alone);
+  EXPECT_EQ(with, alone);
+  std::map<int, std::size_t> written, read;  // last and first task of the step, by buffer
+  std::size_t now = 0;
+  for (const auto& phase : schedule_.train.phases)
+    for (const Task& task : schedule_.sections[static_cast<std::size_t>(phase.section)].tasks) {
+      ++now;
+      for (const Use& use : task.uses) {
+        if (!schedule_.buffers[static_cast<std::size_t>(use.buffer)].name.starts_with("parameters.")) continue;
+        if (use.access != Access::read)
+          written[use.buffer] = now;
+        else if (!task.name.ends_with("(updated)") && !task.name.starts_with("read for optimizer"))
+          read.try_emplace(use.buffer, now);
+      }
+    }
+  EXPECT_EQ(written.size(), request_.layout.units.size());
+  for (auto [buffer, at] : written) EXPECT_LT(at, read.at(buffer)) << schedule_.buffers[static_cast<std::size_t>(buffer)].name;
 }
 
 TEST_P(Built, StateLiesInItsBuffers) {

@@ -108,8 +108,8 @@ TEST_P(Run, ThreadsGiveWhatOneThreadGives) {
     if (counter++ % 5 == 0) std::this_thread::yield();
     mix(run);
   });
-  for (ProgramKind kind :
-       {ProgramKind::publish, ProgramKind::train, ProgramKind::evaluate, ProgramKind::train, ProgramKind::prompt, ProgramKind::token}) {
+  for (ProgramKind kind : {ProgramKind::publish, ProgramKind::first, ProgramKind::train, ProgramKind::update, ProgramKind::evaluate,
+                           ProgramKind::train, ProgramKind::prompt, ProgramKind::token}) {
     inline_executor.run(kind);
     threads.run(kind);
     for (std::size_t t = 0; t < tier_count; ++t) ASSERT_EQ(one.tiers[t], many.tiers[t]) << "tier " << t;
@@ -122,7 +122,8 @@ TEST_P(Run, TimelinesAreTrueToTheProgram) {
   for (LaneMode mode : {LaneMode::inline_order, LaneMode::threads}) {
     Memory traced(plan), plain(plan);
     HostExecutor executor = on_host(schedule, plan, traced.bases(), mode, mix), other = on_host(schedule, plan, plain.bases(), mode, mix);
-    for (ProgramKind kind : {ProgramKind::publish, ProgramKind::train, ProgramKind::evaluate, ProgramKind::prompt, ProgramKind::token}) {
+    for (ProgramKind kind : {ProgramKind::publish, ProgramKind::first, ProgramKind::train, ProgramKind::update, ProgramKind::evaluate,
+                             ProgramKind::prompt, ProgramKind::token}) {
       test::expect_true_to(executor.run_traced(kind), schedule, plan, kind);
       other.run(kind);
     }

@@ -14,7 +14,8 @@ namespace {
 using test::Instance;
 using test::unroll;
 
-constexpr std::array kinds = {ProgramKind::train, ProgramKind::evaluate, ProgramKind::publish, ProgramKind::prompt, ProgramKind::token};
+constexpr std::array kinds = {ProgramKind::train, ProgramKind::evaluate, ProgramKind::publish, ProgramKind::prompt,
+                              ProgramKind::token, ProgramKind::first,    ProgramKind::update};
 
 /// Pairs (earlier, later) of different lanes that must keep their order.
 std::vector<std::pair<std::size_t, std::size_t>> conflicts(const std::vector<Instance>& all) {
@@ -160,6 +161,53 @@ TEST(Order, GathersRunAheadOfCompute) {
     ahead += all[j].number - done[i][compute] >= 2;  // a compute task and more may run between a gather's start and its first reader's
   }
   EXPECT_GT(ahead, 0) << "the waits leave nothing to overlap";
+}
+
+/// How often, over all micro-batches, a layer's backward pass and the reduction of the layer above cannot run at one time.
+int held_up(const std::string& overlap) {
+  const Schedule schedule = test::schedule_of(
+      {.name = "", .overrides = {"model.layers=4", "zero.stage=2", "zero.overlap_comm=" + overlap, "batch.global=8"}, .ranks = 2});
+  const MemoryPlan plan = place(schedule);
+  const auto all = unroll(schedule, plan, order(schedule, plan, schedule.train));
+  const auto done = certainly_done(all);
+  std::map<std::string, std::vector<std::size_t>> instances;
+  for (std::size_t j = 0; j < all.size(); ++j) instances[all[j].task->name].push_back(j);
+  int count = 0;
+  for (int layer = 0; layer < 3; ++layer) {
+    const auto &pass = instances[fmt::format("backward layers.{}.mlp", layer)],
+               &reduction = instances[fmt::format("reduce layers.{}", layer + 1)];
+    EXPECT_EQ(pass.size(), 2u);
+    EXPECT_EQ(reduction.size(), 2u);
+    for (std::size_t micro = 0; micro < std::min(pass.size(), reduction.size()); ++micro) {
+      const Instance &p = all[pass[micro]], &r = all[reduction[micro]];
+      count += done[pass[micro]][r.lane] > r.number || done[reduction[micro]][p.lane] > p.number;
+    }
+  }
+  return count;
+}
+
+TEST(Order, ReductionsRunBesideTheBackwardPass) {
+  EXPECT_GT(held_up("false"), 0);
+  EXPECT_EQ(held_up("true"), 0);
+}
+
+TEST(Order, UpdatesOnTheHostRunBesideTheForwardPass) {
+  const Schedule schedule = test::schedule_of(
+      {.name = "", .overrides = {"model.layers=4", "zero.stage=2", "zero.offload_optimizer.device=host", "batch.global=8"}, .ranks = 2});
+  const MemoryPlan plan = place(schedule);
+  const auto all = unroll(schedule, plan, order(schedule, plan, schedule.train));
+  const auto done = certainly_done(all);
+  std::map<std::string, std::size_t> at;  // the first of a name
+  for (std::size_t j = 0; j < all.size(); ++j) at.try_emplace(all[j].task->name, j);
+  for (int layer = 0; layer < 4; ++layer) {
+    const std::size_t forward = at.at(fmt::format("forward layers.{}.attention", layer));
+    for (int updated = 0; updated < 4; ++updated) {
+      const Instance& update = all[at.at(fmt::format("optimizer layers.{}", updated))];
+      EXPECT_EQ(done[forward][update.lane] > update.number, updated <= layer) << "layer " << layer << " and the update of " << updated;
+      EXPECT_LE(done[at.at(update.task->name)][all[forward].lane], all[at.at("forward embedding")].number)
+          << "it waits for no forward pass";
+    }
+  }
 }
 
 /// Two lanes hand one buffer back and forth over repetitions.
