@@ -34,7 +34,7 @@ Hash128 Schedule::hash() const {
   auto agreed_bytes = [&](const Buffer& b, std::int64_t bytes) { return b.category == Category::workspace ? 0 : bytes; };
   for (const Buffer& b : buffers)
     hasher.update(fmt::format("{},{},{},{},{};", b.name, name_of(b.tier), agreed_bytes(b, b.bytes), static_cast<int>(b.life), b.slots));
-  for (const Program* program : {&train, &evaluate, &publish, &prompt, &token})
+  for (const Program* program : {&train, &evaluate, &publish, &prompt, &token, &first, &update})
     for (const auto& phase : program->phases)
       hasher.update(fmt::format("{}:{}x{}@{};", program->name, phase.section, phase.repeat, phase.micro.value_or(-1)));
   for (const Section& section : sections) {
