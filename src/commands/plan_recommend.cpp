@@ -8,6 +8,7 @@
 #include "commands/plan_options.hpp"
 #include "io/files/posix_file.hpp"
 #include "kernels/parallel.hpp"
+#include "schedule/build/micro_batches.hpp"
 #include "schedule/plan/recompute_choice.hpp"
 #include "schedule/run/make_executor.hpp"
 #include "schedule/simulate/recommend.hpp"
@@ -23,15 +24,26 @@ struct Searched {
   const MachineProfile& machine;
   Deck deck;
   Placement placement;
-  MemoryLimits limits;
   Recommendation found = {};
 };
+
+/// What a plan of the deck may take, with so much more for its kernels.
+MemoryLimits limits_with(const Deck& deck, int ranks, std::int64_t more = 0) {
+  MemoryLimits limits = stated_limits(deck, ranks);
+  const bool one_memory = deck.run.device != "cuda" && deck.memory.device == 0;
+  if (auto& limit = limits[static_cast<std::size_t>(one_memory ? MemoryKind::host : kernel_memory(deck))]) limit->bytes += more;
+  return limits;
+}
+LimitsOf limits_of(const Searched& s, std::int64_t more = 0) {
+  return [ranks = s.placement.ranks(), more](const Deck& deck) { return limits_with(deck, ranks, more); };
+}
 
 /// The first choice of another machine.
 struct WhatIf {
   std::string what;
   int ranks = 1;
-  std::optional<Choice> first;
+  std::optional<Choice> first = {};
+  std::string why = {};  ///< it is no faster
 };
 
 Placement placement_of(const PlanOptions& o, const Deck& deck, const MachineProfile& machine, int ranks) {
@@ -44,16 +56,26 @@ Placement placement_of(const PlanOptions& o, const Deck& deck, const MachineProf
 /// As many changes as it takes to say it: nothing is the deck itself.
 std::string words(const Choice& choice) { return choice.changes.empty() ? "the deck as it is" : overrides_of(choice.changes); }
 
-std::string memory_text(const Choice& choice, const MemoryLimits& limits) {
+std::string memory_text(const TierBytes& bytes, const MemoryLimits& limits) {
   std::string text;
   for (const MemoryKind kind : all_memory_kinds) {
-    const std::int64_t needed = bytes_of(choice.bytes, kind);
+    const std::int64_t needed = bytes_of(bytes, kind);
     if (needed == 0) continue;
     const auto& limit = limits[static_cast<std::size_t>(kind)];
     text += fmt::format("{}{} {}{}", text.empty() ? "" : ", ", name_of(kind), human_bytes(static_cast<double>(needed)),
                         limit ? fmt::format(" of {}", human_bytes(static_cast<double>(limit->bytes))) : "");
   }
   return text + " on each rank";
+}
+std::string memory_text(const Choice& choice) { return memory_text(choice.bytes, limits_with(choice.deck, choice.prediction.ranks)); }
+
+/// What has to be known of a choice beside its figures.
+std::vector<std::string> notes_of(const Choice& choice, const Deck& deck) {
+  std::vector<std::string> notes;
+  if (choice.deck.batch.micro != deck.batch.micro) notes.emplace_back("batch.micro is part of a run's identity: another run, no resume");
+  if (choice.deck.zero.offload_optimizer.nvme_path != deck.zero.offload_optimizer.nvme_path)
+    notes.emplace_back("nvme_path is an example: name a folder on the local disks");
+  return notes;
 }
 
 std::string cost_text(const PlanOptions& o, const Prediction& p) {
@@ -65,17 +87,12 @@ std::string cost_text(const PlanOptions& o, const Prediction& p) {
        "none of {} choices of zero.stage, offload, activation.recompute, batch.micro, prefetch and reuse fits {} of {}; the smallest plan "
        "needs {} on each rank ({}). More ranks, a smaller batch.sequence_length or a smaller model needs less.",
        s.found.choices, s.placement.ranks() == 1 ? "a rank" : fmt::format("{} ranks", s.placement.ranks()), s.machine.name,
-       human_bytes(static_cast<double>(memory_bytes(s.found.least))),
-       memory_text({.changes = {}, .deck = {}, .bytes = s.found.least, .prediction = {}, .recompute = {}}, s.limits));
+       human_bytes(static_cast<double>(memory_bytes(s.found.least))), memory_text(s.found.least, limits_with(s.deck, s.placement.ranks())));
 }
 
 Searched search(const PlanOptions& options, const MachineProfile& machine) {
   const Deck deck = require_deck(parse_for(options, machine));
-  return {.options = options,
-          .machine = machine,
-          .deck = deck,
-          .placement = placement_of(options, deck, machine, options.ranks),
-          .limits = stated_limits(deck, options.ranks)};
+  return {.options = options, .machine = machine, .deck = deck, .placement = placement_of(options, deck, machine, options.ranks)};
 }
 
 /// A deck that names its number of ranks is asked for another one.
@@ -83,6 +100,16 @@ PlanOptions with_ranks(PlanOptions options, int ranks) {
   options.ranks = ranks;
   options.overrides.emplace_back("mesh.dp=auto");
   return options;
+}
+
+/// Why another machine gains nothing: empty micro-batches, or the part of a step that grows.
+std::string why_no_gain(const Choice& here, const Choice& there) {
+  if (there.prediction.tokens_per_second > here.prediction.tokens_per_second) return "";
+  const double empty = empty_share(there.deck, there.prediction.ranks);
+  if (empty > empty_share(here.deck, here.prediction.ranks))
+    return fmt::format("batch.global = {} over {} ranks leaves {:.1f} % of the micro-batches empty", there.deck.batch.global,
+                       there.prediction.ranks, 100 * empty);
+  return why_slower(here.prediction, there.prediction);
 }
 
 /// Another node, and more memory for kernels: what each would allow.
@@ -93,14 +120,15 @@ std::vector<WhatIf> what_ifs(const Searched& s, Recommender& recommender) {
   if (s.machine.network.bandwidth > 0 && ranks % per_node == 0) {
     const PlanOptions o = with_ranks(s.options, ranks + per_node);
     const Searched more = search(o, s.machine);
-    rows.push_back({"one more node", o.ranks, Recommender(more.deck, s.machine, more.placement).best(more.limits).first});
+    rows.push_back({.what = "one more node",
+                    .ranks = o.ranks,
+                    .first = Recommender(more.deck, s.machine, more.placement).best(limits_of(more)).first});
+    if (rows.back().first) rows.back().why = why_no_gain(*s.found.first, *rows.back().first);
   }
-  MemoryLimits limits = s.limits;
-  if (auto& limit = limits[static_cast<std::size_t>(kernel_memory(s.deck))]) {
-    limit->bytes += more_memory;
-    rows.push_back(
-        {s.deck.run.device == "cuda" ? "20 GB more of each GPU" : "20 GB more for each rank", ranks, recommender.best(limits).first});
-  }
+  if (limits_with(s.deck, ranks)[static_cast<std::size_t>(kernel_memory(s.deck))])
+    rows.push_back({.what = s.deck.run.device == "cuda" ? "20 GB more of each GPU" : "20 GB more for each rank",
+                    .ranks = ranks,
+                    .first = recommender.best(limits_of(s, more_memory)).first});
   return rows;
 }
 
@@ -114,18 +142,22 @@ void write_deck(const Searched& s) {
       "# What `tessera plan {} --recommend` found for {} ranks of {}:\n# {}\n# {:.0f} tokens/s are predicted, a step of {}, MFU {:.1f} %; "
       "memory: {}.\n#\n#   tessera plan {} --ranks {} --machine {}\n\n",
       s.options.path, p.ranks, s.machine.name, words(first), p.tokens_per_second, time_text(p.step.seconds), 100 * p.mfu_causal,
-      memory_text(first, s.limits), s.options.write, p.ranks, s.options.machine);
+      memory_text(first), s.options.write, p.ranks, s.options.machine);
   text += print_deck(deck);
   io::AtomicFile out(s.options.write);
   out.file().write(0, text.data(), text.size());
   out.commit();
 }
 
-Json choice_json(const Choice& choice, const PlanOptions& o) {
+Json choice_json(const Choice& choice, const Searched& s) {
+  const PlanOptions& o = s.options;
   Json changes = Json::array(), bytes;
   for (const Change& change : choice.changes) changes.push_back(change.text);
   for (const MemoryKind kind : all_memory_kinds) bytes[name_of(kind)] = bytes_of(choice.bytes, kind);
-  Json out = {{"changes", changes}, {"bytes_per_rank", bytes}, {"prediction", prediction_json(choice.prediction)}};
+  Json out = {{"changes", changes},
+              {"notes", notes_of(choice, s.deck)},
+              {"bytes_per_rank", bytes},
+              {"prediction", prediction_json(choice.prediction)}};
   if (o.price > 0)
     out["cost_per_billion_tokens"] = cost_of_billion_tokens(o.price, choice.prediction.ranks, choice.prediction.tokens_per_second);
   return out;
@@ -140,17 +172,18 @@ Json recommendation_json(const Searched& s, const std::optional<Choice>& now, co
               {"choices", r.choices},
               {"planned", r.planned},
               {"simulated", r.simulated},
-              {"first", choice_json(*r.first, s.options)},
-              {"as_it_is", now ? choice_json(*now, s.options) : Json()},
+              {"first", choice_json(*r.first, s)},
+              {"as_it_is", now ? choice_json(*now, s) : Json()},
               {"runner_up", Json()},
               {"what_if", Json::array()}};
   if (r.runner_up) {
-    out["runner_up"] = choice_json(*r.runner_up, s.options);
+    out["runner_up"] = choice_json(*r.runner_up, s);
     out["runner_up"]["why"] = why_slower(r.first->prediction, r.runner_up->prediction);
   }
-  for (const WhatIf& row : others)
-    out["what_if"].push_back(
-        {{"what", row.what}, {"ranks", row.ranks}, {"first", row.first ? choice_json(*row.first, s.options) : Json()}});
+  for (const WhatIf& row : others) {
+    out["what_if"].push_back({{"what", row.what}, {"ranks", row.ranks}, {"first", row.first ? choice_json(*row.first, s) : Json()}});
+    if (!row.why.empty()) out["what_if"].back()["why"] = row.why;
+  }
   if (!s.options.write.empty()) out["written"] = s.options.write;
   return out;
 }
@@ -166,11 +199,8 @@ void print_recommendation(const Searched& s, const std::optional<Choice>& now, c
   fmt::print("searched  {} choices: {} planned, {} simulated\n", r.choices, r.planned, r.simulated);
   fmt::print("choose    {}\n", words(first));
   if (first.recompute) fmt::print("          makes again {}\n", describe(*first.recompute, first.deck.model.layers));
-  if (first.deck.batch.micro != s.deck.batch.micro)
-    fmt::print("note      batch.micro is part of a run's identity: another run, no resume\n");
-  if (first.deck.zero.offload_optimizer.nvme_path != s.deck.zero.offload_optimizer.nvme_path)
-    fmt::print("note      nvme_path is an example: name a folder on the local disks\n");
-  fmt::print("memory    {}\n", memory_text(first, s.limits));
+  for (const std::string& note : notes_of(first, s.deck)) fmt::print("note      {}\n", note);
+  fmt::print("memory    {}\n", memory_text(first));
   fmt::print("predicted{}\n", print_prediction(first.prediction, 5));
   if (s.options.price > 0)
     fmt::print("cost      {:.2f} for a billion tokens, at {} for a rank and hour\n",
@@ -182,22 +212,24 @@ void print_recommendation(const Searched& s, const std::optional<Choice>& now, c
   if (r.runner_up)
     fmt::print("runner-up {}: {:.0f} tokens/s ({}): {}\n", words(*r.runner_up), r.runner_up->prediction.tokens_per_second,
                percent(r.runner_up->prediction.tokens_per_second), why_slower(first.prediction, r.runner_up->prediction));
-  for (const WhatIf& row : others)
-    fmt::print("what if   {}: {}\n", row.what,
-               row.first ? fmt::format("{:.0f} tokens/s ({}), {} a rank, with {}{}", row.first->prediction.tokens_per_second,
-                                       percent(row.first->prediction.tokens_per_second),
-                                       fmt::format("{:.0f}", row.first->prediction.tokens_per_second / row.ranks), words(*row.first),
-                                       cost_text(s.options, row.first->prediction))
-                         : "nothing fits");
+  for (const WhatIf& row : others) {
+    if (!row.first) {
+      fmt::print("what if   {}: nothing fits\n", row.what);
+      continue;
+    }
+    const double there = row.first->prediction.tokens_per_second;
+    fmt::print("what if   {}: {:.0f} tokens/s ({}), {:.0f} a rank, with {}{}{}\n", row.what, there, percent(there), there / row.ranks,
+               words(*row.first), cost_text(s.options, row.first->prediction), row.why.empty() ? "" : ": " + row.why);
+  }
   if (!s.options.write.empty()) fmt::print("written   {}\n", s.options.write);
 }
 
 int recommend_one(const PlanOptions& o, const MachineProfile& machine) {
   Searched s = search(o, machine);
   Recommender recommender(s.deck, machine, s.placement);
-  s.found = recommender.best(s.limits);
+  s.found = recommender.best(limits_of(s));
   if (!s.found.first) nothing_fits(s);
-  const std::optional<Choice> now = choice_as_is(s.deck, machine, s.placement, s.limits);
+  const std::optional<Choice> now = choice_as_is(s.deck, machine, s.placement, limits_of(s));
   const std::vector<WhatIf> others = what_ifs(s, recommender);
   if (!o.write.empty()) write_deck(s);
   if (o.json)
@@ -214,9 +246,9 @@ int sweep(const PlanOptions& options, const MachineProfile& machine) {
   for (const int ranks : options.sweep) {
     const PlanOptions o = with_ranks(options, ranks);
     Searched s = search(o, machine);
-    s.found = Recommender(s.deck, machine, s.placement).best(s.limits);
+    s.found = Recommender(s.deck, machine, s.placement).best(limits_of(s));
     any |= s.found.first.has_value();
-    rows.push_back({{"ranks", ranks}, {"first", s.found.first ? choice_json(*s.found.first, o) : Json()}});
+    rows.push_back({{"ranks", ranks}, {"first", s.found.first ? choice_json(*s.found.first, s) : Json()}});
     if (options.json) continue;
     if (!s.found.first) {
       fmt::print("{:>6} nothing fits: the smallest plan needs {} on each rank\n", ranks,

@@ -16,14 +16,17 @@ std::optional<std::int64_t> micro_batch_at(const Deck& deck, int ranks, int rank
   return number < micro_batches(deck) ? std::optional(number) : std::nullopt;
 }
 
+double empty_share(const Deck& deck, int ranks) {
+  return 1 - static_cast<double>(micro_batches(deck)) / static_cast<double>(accumulation_steps(deck, ranks) * ranks);
+}
+
 std::string describe_batch(const Deck& deck, int ranks) {
   const std::int64_t each = accumulation_steps(deck, ranks), places = each * ranks, empty = places - micro_batches(deck);
   std::string text = fmt::format("{} sequences of {} tokens: {} micro-batches of {} on each of {} ranks", deck.batch.global,
                                  deck.batch.sequence_length, each, deck.batch.micro, ranks);
   if (empty > 0)
-    text +=
-        fmt::format("; {} of these {} {} empty, which wastes {:.1f} % of a step: batch.global = {} would leave none empty", empty, places,
-                    empty == 1 ? "is" : "are", 100.0 * static_cast<double>(empty) / static_cast<double>(places), places * deck.batch.micro);
+    text += fmt::format("; {} of these {} {} empty, which wastes {:.1f} % of a step: batch.global = {} would leave none empty", empty,
+                        places, empty == 1 ? "is" : "are", 100 * empty_share(deck, ranks), places * deck.batch.micro);
   return text;
 }
 

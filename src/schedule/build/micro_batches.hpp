@@ -12,6 +12,9 @@ namespace tessera {
 /// be shared evenly, some ranks run empty ones: without targets they add exactly nothing to loss and gradients.
 std::int64_t accumulation_steps(const Deck& deck, int ranks);
 
+/// The share of a step's micro-batches that are empty.
+double empty_share(const Deck& deck, int ranks);
+
 /// Number, within the global batch, of the micro-batch that a rank runs as its `place`-th; none for an empty one.
 std::optional<std::int64_t> micro_batch_at(const Deck& deck, int ranks, int rank, std::int64_t place);
 

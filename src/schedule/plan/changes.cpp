@@ -17,6 +17,13 @@ Change offload_optimizer_change(const std::string& device) {
 Change offload_param_change(const std::string& device) {
   return {"zero.offload_param.device=" + device, [=](Deck& d) { d.zero.offload_param.device = device; }};
 }
+Change offload_activation_change(const std::string& device) {
+  return {"activation.offload=" + device, [=](Deck& d) { d.activation.offload = device; }};
+}
+std::optional<Change> example_path_change(const Deck& deck) {
+  if (!deck.zero.offload_optimizer.nvme_path.empty() || !deck.zero.offload_param.nvme_path.empty()) return std::nullopt;
+  return Change{"zero.offload_optimizer.nvme_path=/local", [](Deck& d) { d.zero.offload_optimizer.nvme_path = "/local"; }};
+}
 Change micro_change(std::int64_t micro) {
   return {fmt::format("batch.micro={}", micro), [=](Deck& d) { d.batch.micro = micro; }};
 }

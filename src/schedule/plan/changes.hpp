@@ -1,6 +1,7 @@
 // Changes of a deck's layout, each as a user writes it and as it is done: what remedies and recommendations are made of.
 #pragma once
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,9 @@ Change recompute_change(const ActivationKeys& now, const std::string& mode, std:
 Change stage_change(std::int64_t stage);
 Change offload_optimizer_change(const std::string& device);
 Change offload_param_change(const std::string& device);
+Change offload_activation_change(const std::string& device);
+/// Of a deck that names no folder for what it lays on disks, an example of one; nothing of others.
+std::optional<Change> example_path_change(const Deck& deck);
 Change micro_change(std::int64_t micro);
 Change prefetch_change(std::int64_t elements);
 Change reuse_change(std::int64_t elements);

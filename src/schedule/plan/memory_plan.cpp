@@ -115,6 +115,13 @@ Lives lives_of(const Schedule& schedule) {
   return lives;
 }
 
+TierBytes kept_bytes(const Schedule& schedule) {
+  TierBytes bytes{};
+  for (const Buffer& buffer : schedule.buffers)
+    if (buffer.life == Life::run) bytes[static_cast<std::size_t>(buffer.tier)] += placed_bytes(buffer);
+  return bytes;
+}
+
 std::int64_t placed_bytes(const Buffer& buffer) { return round_up(buffer.bytes, buffer.alignment); }
 
 namespace {

@@ -25,6 +25,9 @@ Lives lives_of(const Schedule& schedule);
 /// Of a buffer with what is lost to the alignment of the next.
 std::int64_t placed_bytes(const Buffer& buffer);
 
+/// What lives through the whole run: no plan needs less.
+TierBytes kept_bytes(const Schedule& schedule);
+
 /// First fit by falling size; deterministic. Persistent buffers lie below transient ones.
 MemoryPlan place(const Schedule& schedule);
 

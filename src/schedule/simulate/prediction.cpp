@@ -30,13 +30,17 @@ Exposed exposed_of(const Simulation& s) {
 }
 
 Prediction predict(const BuildRequest& request, const Schedule& schedule, const MemoryPlan& memory, const MachineProfile& machine,
-                   const Placement& placement, bool timeline, std::int64_t most_repetitions) {
-  Prediction p{
-      .step = simulate(schedule, order(schedule, memory, schedule.train), task_seconds(schedule, machine, placement),
-                       {.lanes_side_by_side = placement.lanes_side_by_side, .timeline = timeline, .most_repetitions = most_repetitions}),
-      .tokens = request.deck.batch.global * request.deck.batch.sequence_length,
-      .ranks = placement.ranks(),
-      .nodes = static_cast<int>(ceil_div(placement.ranks(), placement.ranks_per_node))};
+                   const Placement& placement, bool timeline) {
+  return predict(request, schedule, memory, task_seconds(schedule, machine, placement), machine, placement, timeline);
+}
+
+Prediction predict(const BuildRequest& request, const Schedule& schedule, const MemoryPlan& memory, const TaskSeconds& seconds,
+                   const MachineProfile& machine, const Placement& placement, bool timeline) {
+  Prediction p{.step = simulate(schedule, order(schedule, memory, schedule.train), seconds,
+                                {.lanes_side_by_side = placement.lanes_side_by_side, .timeline = timeline}),
+               .tokens = request.deck.batch.global * request.deck.batch.sequence_length,
+               .ranks = placement.ranks(),
+               .nodes = static_cast<int>(ceil_div(placement.ranks(), placement.ranks_per_node))};
   const FlopsPerToken flops = flops_per_token(schedule.shape);
   const double peak = machine.rates(schedule.shape.dtype).peak * p.ranks;
   p.tokens_per_second = static_cast<double>(p.tokens) / p.step.seconds;

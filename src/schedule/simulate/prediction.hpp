@@ -21,7 +21,10 @@ struct Prediction {
 
 /// The first rank's step, since all ranks run the same. Throws Error(usage) where the profile does not know what the plan does.
 Prediction predict(const BuildRequest& request, const Schedule& schedule, const MemoryPlan& memory, const MachineProfile& machine,
-                   const Placement& placement, bool timeline = false, std::int64_t most_repetitions = SimulationOptions{}.most_repetitions);
+                   const Placement& placement, bool timeline = false);
+/// With the seconds of its tasks, where they are known already.
+Prediction predict(const BuildRequest& request, const Schedule& schedule, const MemoryPlan& memory, const TaskSeconds& seconds,
+                   const MachineProfile& machine, const Placement& placement, bool timeline = false);
 
 /// Seconds that stood in compute's way: other ranks, copies between tiers, disks, or the host's cores.
 struct Exposed {

@@ -8,81 +8,11 @@
 #include <utility>
 
 #include "schedule/plan/recompute_choice.hpp"
-#include "schedule/simulate/task_seconds.hpp"
 
 namespace tessera {
 namespace {
 
-using Level = std::vector<Change>;  // of one axis
-
-/// Micro-batches that are played of each point; steps of the answer are played as everywhere.
-constexpr std::int64_t repetitions_of_a_point = 12;
-/// Places in which "auto" is tried: it costs as much as ten points.
-constexpr std::size_t most_autos = 3;
-/// Lanes that have the same to do in all points of a group.
-constexpr Lane same_in_a_group[] = {Lane::compute, Lane::reduce};
-constexpr auto all_lanes = [] {
-  std::array<Lane, lane_count> all{};
-  for (std::size_t l = 0; l < all.size(); ++l) all[l] = lanes[l].lane;
-  return all;
-}();
-
-/// Stage, and where optimizer and parameters lie.
-std::vector<Level> layout_levels(const Deck& deck, const MachineProfile& machine) {
-  // On the host there is a second memory only where the deck says what kernels have of it.
-  const bool copies = machine.transfer.up > 0 && machine.host.adamw > 0;
-  const bool host = copies && (deck.run.device == "cuda" || deck.memory.device > 0), disk = copies && machine.disk.read > 0;
-  std::vector<std::string> devices{"none"};
-  if (host) devices.emplace_back("host");
-  if (disk) devices.emplace_back("nvme");
-  const bool has_path = !deck.zero.offload_optimizer.nvme_path.empty() || !deck.zero.offload_param.nvme_path.empty();
-  const Change path{"zero.offload_optimizer.nvme_path=/local", [](Deck& d) { d.zero.offload_optimizer.nvme_path = "/local"; }};
-  std::vector<Level> levels;
-  for (std::int64_t stage = 0; stage <= 3; ++stage)
-    for (const std::string& optimizer : devices)
-      for (const std::string& parameters : devices) {
-        Level level{stage_change(stage), offload_optimizer_change(optimizer), offload_param_change(parameters)};
-        if ((optimizer == "nvme" || parameters == "nvme") && !has_path) level.push_back(path);
-        levels.push_back(std::move(level));
-      }
-  return levels;
-}
-
-std::vector<Level> recompute_levels_of(const Deck& deck) {
-  const ActivationKeys& now = deck.activation;
-  Level none{recompute_change(now, "none")};
-  if (!now.keep.empty()) none.push_back({"activation.keep=[]", [](Deck& d) { d.activation.keep.clear(); }});
-  std::vector<Level> levels{none, {recompute_change(now, "selective")}, {recompute_change(now, "full")}};
-  if (now.recompute == "full" && now.every > 1) levels.push_back({recompute_change(now, "full", now.every)});
-  return levels;
-}
-
-/// What is gathered ahead: as the deck says, nothing, or one layer; and what is kept between two uses: as the deck says, or nothing.
-std::vector<Level> bucket_levels(const Deck& deck, std::int64_t layer) {
-  const std::set<std::int64_t> ahead{deck.zero.prefetch_bucket_size, 0, layer}, kept{deck.zero.max_reuse_distance, 0};
-  std::vector<Level> levels;
-  for (const std::int64_t a : ahead)
-    for (const std::int64_t k : kept) levels.push_back({prefetch_change(a), reuse_change(k)});
-  const auto changes = [&](const Level& level) {
-    Deck changed = deck;
-    for (const Change& c : level) c.apply(changed);
-    return (changed.zero.prefetch_bucket_size != deck.zero.prefetch_bucket_size) +
-           (changed.zero.max_reuse_distance != deck.zero.max_reuse_distance);
-  };
-  std::ranges::stable_sort(levels, {}, changes);
-  return levels;
-}
-
-std::int64_t elements_of_a_layer(const Deck& deck, int ranks) {
-  const Layout layout = layout_for(deck, ranks);
-  std::int64_t most = 0;
-  for (const Unit& unit : layout.units)
-    if (unit.name.starts_with("layers.")) most = std::max(most, unit.elements);
-  return most;
-}
-
-/// A written deck is read again, so what the rules refuse is no choice.
-bool is_allowed(const Deck& deck, int ranks) { return parse_deck_text(print_deck(deck), "the choice", {}, ranks).faults.empty(); }
+constexpr double any_time = std::numeric_limits<double>::infinity();
 
 /// Compute, and what it waits for.
 struct Part {
@@ -98,134 +28,134 @@ std::array<Part, 5> parts_of(const Prediction& p) {
            {"exposed work of the host's cores", exposed.host}}};
 }
 
+/// The same for schedules of the same tasks on the same bytes.
+std::string digest_of_tasks(const Schedule& schedule) {
+  std::vector<std::int64_t> numbers;
+  for (const Buffer& b : schedule.buffers)
+    numbers.insert(numbers.end(), {static_cast<std::int64_t>(b.tier), b.bytes, static_cast<std::int64_t>(b.life), b.slots});
+  for (const Section& section : schedule.sections)
+    for (const Task& task : section.tasks) {
+      numbers.insert(numbers.end(), {static_cast<std::int64_t>(task.lane), static_cast<std::int64_t>(task.op.index())});
+      for (const Use& use : task.uses)
+        numbers.insert(numbers.end(), {use.buffer, use.offset, use.bytes, static_cast<std::int64_t>(use.access), use.shift});
+    }
+  return hash_bytes(numbers.data(), numbers.size() * sizeof(numbers[0])).hex();
+}
+
 }  // namespace
 
-std::vector<SearchPoint> search_space(const Deck& deck, const MachineProfile& machine, int ranks) {
-  std::vector<SearchPoint> points;
-  const std::int64_t layer = elements_of_a_layer(deck, ranks);
-  const std::vector<Level> buckets = bucket_levels(deck, layer);
-  std::size_t group = 0;
-  for (const Level& layout : layout_levels(deck, machine))
-    for (const Level& recompute : recompute_levels_of(deck))
-      for (const std::int64_t micro : micro_sizes(deck.batch, ranks)) {
-        SearchPoint core{.changes = {}, .deck = deck, .group = group++};
-        const auto change = [](SearchPoint& point, const Level& level) {
-          for (const Change& c : level) {
-            const Deck then = point.deck;
-            c.apply(point.deck);
-            if (point.deck != then) point.changes.push_back(c);
-          }
-        };
-        change(core, layout), change(core, recompute), change(core, {micro_change(micro)});
-        if (!is_allowed(core.deck, ranks)) continue;
-        if (core.deck.zero.stage < 3) {
-          points.push_back(std::move(core));
-          continue;
-        }
-        for (const Level& level : buckets) {
-          points.push_back(core);
-          change(points.back(), level);
-        }
-      }
-  return points;
+TierBytes counted_bytes(const Deck& deck, TierBytes bytes) {
+  if (deck.run.device != "cuda" && deck.memory.device == 0)
+    bytes[static_cast<std::size_t>(Tier::host)] += std::exchange(bytes[static_cast<std::size_t>(Tier::device)], 0);
+  return bytes;
 }
 
 Recommender::Recommender(const Deck& deck, const MachineProfile& machine, const Placement& placement)
     : deck_(deck), machine_(machine), placement_(placement) {
-  for (SearchPoint& at : search_space(deck, machine, placement.ranks())) {
-    // Others of its group compute the same and keep the same through the run.
-    if (!points_.empty() && points_.back().at.group == at.group) {
-      points_.push_back({.at = std::move(at),
-                         .group_seconds = points_.back().group_seconds,
-                         .least_seconds = points_.back().least_seconds,
-                         .kept = points_.back().kept});
-      continue;
-    }
-    const Schedule schedule = build_schedule(request_of(at.deck));
-    const double least = least_seconds(schedule, same_in_a_group);
-    Point point{.at = std::move(at), .group_seconds = least, .least_seconds = least};
-    for (const Buffer& buffer : schedule.buffers)
-      if (buffer.life == Life::run) point.kept[static_cast<std::size_t>(buffer.tier)] += buffer.bytes;
-    points_.push_back(std::move(point));
+  std::vector<SearchPoint> space = search_space(deck, machine, placement.ranks());
+  bounds_.emplace(space, machine, placement);
+  add_points(std::move(space));
+}
+
+/// Other limits of what is gathered ahead and kept may come to the same tasks: of such points one is enough, that of the fewest changes.
+void Recommender::add_points(std::vector<SearchPoint> space) {
+  std::set<std::pair<std::size_t, std::string>> known;
+  std::vector<std::string> gathers;
+  for (SearchPoint& at : space) {
+    const std::string digest = at.deck.zero.stage == 3 ? digest_of_gathers(at.deck) : "";
+    if (!known.emplace(at.group, digest).second) continue;
+    const Least least = bounds_->of(at);
+    points_.push_back({.at = std::move(at), .least = least});
   }
-  std::ranges::stable_sort(points_, {}, &Point::group_seconds);
+  std::ranges::stable_sort(points_, {}, [](const Point& p) { return p.least.seconds; });
+  std::map<std::string, const Point*> by_keys;
+  const auto keys_of = [&](const Deck& deck) {
+    const ZeroKeys& z = deck.zero;
+    return fmt::format("{} {} {} {} {} {} {} {}", z.stage, z.offload_optimizer.device, z.offload_param.device, deck.activation.offload,
+                       deck.activation.recompute, deck.activation.every, deck.batch.micro, z.stage == 3 ? digest_of_gathers(deck) : "");
+  };
+  for (const Point& point : points_) by_keys.emplace(keys_of(point.at.deck), &point);
+  for (Point& point : points_) {
+    const auto compare = [&](const std::string& device, const Change& to_host) {
+      if (device != "nvme") return;
+      Deck deck = point.at.deck;
+      to_host.apply(deck);
+      if (const auto other = by_keys.find(keys_of(deck)); other != by_keys.end()) point.no_slower.push_back(other->second);
+    };
+    const ZeroKeys& zero = point.at.deck.zero;
+    compare(zero.offload_optimizer.device, offload_optimizer_change("host"));
+    compare(zero.offload_param.device, offload_param_change("host"));
+    compare(point.at.deck.activation.offload, offload_activation_change("host"));
+  }
+}
+
+/// Of a step that gathers as the deck says: what decides it is known without micro-batches, and without where other things lie.
+std::string Recommender::digest_of_gathers(const Deck& deck) {
+  const ZeroKeys& z = deck.zero;
+  const bool offloaded = z.offload_param.device != "none";
+  std::string& digest = gathers_[fmt::format("{} {} {} {} {}", deck.activation.recompute, deck.activation.every, z.prefetch_bucket_size,
+                                             z.max_reuse_distance, offloaded)];
+  if (!digest.empty()) return digest;
+  Deck plain = deck;
+  plain.batch.global = plain.batch.micro, plain.activation.offload = "none";
+  plain.zero.offload_optimizer.device = plain.zero.offload_param.device = offloaded ? "host" : "none";
+  return digest = digest_of_tasks(build_schedule(request_of(plain)));
 }
 
 BuildRequest Recommender::request_of(const Deck& deck) const { return request_for(deck, placement_.mesh, 0, Purpose::training); }
 
-/// Of the lane with most to do. A little less, since a simulation adds in another order.
-double Recommender::least_seconds(const Schedule& schedule, std::span<const Lane> of) const {
-  const TaskSeconds seconds = task_seconds(schedule, machine_, placement_);
-  std::array<double, lane_count> busy{};
-  bool sampled = false;
-  for (const Program::Phase& phase : schedule.train.phases) {
-    const auto s = static_cast<std::size_t>(phase.section);
-    sampled |= phase.repeat > repetitions_of_a_point;
-    for (std::size_t t = 0; t < seconds[s].size(); ++t)
-      busy[static_cast<std::size_t>(schedule.sections[s].tasks[t].lane)] += seconds[s][t] * static_cast<double>(phase.repeat);
-  }
-  double longest = 0, all = 0;
-  for (const Lane lane : of) {
-    // Where one repetition stands for many, only compute's own time is sure to count in full.
-    const double part = busy[static_cast<std::size_t>(lane)] * (sampled && lane != Lane::compute ? 0.9 : 1);
-    longest = std::max(longest, part), all += part;
-  }
-  return (placement_.lanes_side_by_side || sampled ? longest : all) * (1 - 1e-9);
+bool Recommender::has_room(const Deck& deck, TierBytes bytes, const LimitsOf& limits) const {
+  return shortfalls(counted_bytes(deck, bytes), limits(deck)).empty();
 }
 
-/// Plans a point that may take so long, and predicts it where it fits.
-void Recommender::evaluate(Point& point, const MemoryLimits* limits, double most_seconds) {
+void Recommender::evaluate(Point& point, const std::function<bool(const TierBytes&)>& is_wanted, double most_seconds, bool with_time) {
   const BuildRequest request = request_of(point.at.deck);
   const Schedule schedule = build_schedule(request);
-  point.least_seconds = std::max(point.least_seconds, least_seconds(schedule, all_lanes));
-  if (point.least_seconds > most_seconds) return;
-  // Other limits of what is gathered ahead and kept may come to the same tasks. Those of fewer changes come first.
-  if (!point.is_known && !known_.emplace(point.at.group, schedule.hash().hex()).second) point.is_another = true;
-  point.is_known = true;
-  if (point.is_another) return;
+  const TaskSeconds seconds = task_seconds(schedule, machine_, placement_);
+  point.least = {.seconds = std::max(point.least.seconds, least_seconds(schedule, seconds, placement_.lanes_side_by_side)),
+                 .bytes = least_bytes(schedule)};
+  if (point.least.seconds > most_seconds || !is_wanted(point.least.bytes)) return;
   const MemoryPlan plan = place(schedule);
   point.bytes = plan.bytes, ++planned_;
-  if (!limits || !shortfalls(plan.bytes, *limits).empty()) return;
-  point.prediction = predict(request, schedule, plan, machine_, placement_, false, repetitions_of_a_point);
+  if (!with_time || !is_wanted(plan.bytes)) return;
+  point.prediction = predict(request, schedule, plan, seconds, machine_, placement_);
   ++simulated_;
 }
 
-bool Recommender::fits(Point& point, const MemoryLimits& limits, double most_seconds) {
-  if (point.is_another || !shortfalls(point.bytes ? *point.bytes : point.kept, limits).empty()) return false;
-  if (!point.prediction) evaluate(point, &limits, most_seconds);
-  return point.prediction && shortfalls(*point.bytes, limits).empty();
+/// Then its prediction is known.
+bool Recommender::fits(Point& point, const LimitsOf& limits, double most_seconds) {
+  const auto has_room_for = [&](const TierBytes& bytes) { return has_room(point.at.deck, bytes, limits); };
+  for (const Point* other : point.no_slower)
+    point.least.seconds = std::max(point.least.seconds, other->prediction ? other->prediction->step.seconds : other->least.seconds);
+  if (point.least.seconds > most_seconds || !has_room_for(point.bytes ? *point.bytes : point.least.bytes)) return false;
+  if (!point.prediction) evaluate(point, has_room_for, most_seconds, true);
+  return point.prediction && has_room_for(*point.bytes);
 }
 
-bool Recommender::before(const Point& a, const Point& b) {
+bool Recommender::before(const Point* a, const Point* b) {
   const auto key = [](const Point& p) { return std::pair(p.prediction->step.seconds, p.at.changes.size()); };
-  return key(a) < key(b);
+  return key(*a) < key(*b);
 }
 
-std::optional<Choice> Recommender::finished(const std::vector<Change>& changes, const Deck& deck, const MemoryLimits& limits) const {
-  std::optional<Choice> choice = choice_as_is(deck, machine_, placement_, limits);
-  if (choice) choice->changes = changes;
-  return choice;
-}
-
-Recommendation Recommender::best(const MemoryLimits& limits) {
+Recommendation Recommender::best(const LimitsOf& limits) {
   planned_ = simulated_ = 0;
   std::vector<const Point*> found;  // fastest first
   const Point* second = nullptr;
   for (Point& point : points_) {
-    const double most = second ? second->prediction->step.seconds : std::numeric_limits<double>::infinity();
-    if (point.group_seconds > most) break;
-    if (point.least_seconds > most || !fits(point, limits, most)) continue;
-    const auto place_of = std::ranges::upper_bound(found, &point, [](const Point* a, const Point* b) { return before(*a, *b); });
-    found.insert(place_of, &point);
+    if (!fits(point, limits, second ? second->prediction->step.seconds : any_time)) continue;
+    found.insert(std::ranges::upper_bound(found, &point, before), &point);
     const auto other = std::ranges::find_if(found, [&](const Point* p) { return p->at.group != found.front()->at.group; });
     second = other == found.end() ? nullptr : *other;
   }
   Recommendation result{.first = {}, .runner_up = {}, .choices = static_cast<std::int64_t>(points_.size())};
+  const auto choice = [](const Point& p) {
+    return Choice{.changes = p.at.changes, .deck = p.at.deck, .bytes = *p.bytes, .prediction = *p.prediction, .recompute = {}};
+  };
   if (found.empty()) {
     add_least(result);
   } else {
-    result.first = finished(found.front()->at.changes, found.front()->at.deck, limits);
-    if (second) result.runner_up = finished(second->at.changes, second->at.deck, limits);
+    result.first = choice(*found.front());
+    if (second) result.runner_up = choice(*second);
     try_autos(result, found, limits);
   }
   result.planned = planned_, result.simulated = simulated_;
@@ -236,49 +166,70 @@ void Recommender::add_least(Recommendation& result) {
   const auto is_less = [&](const TierBytes& bytes) {
     return memory_bytes(result.least) == 0 || memory_bytes(bytes) < memory_bytes(result.least);
   };
-  for (Point& point : points_) {
-    if (point.is_another || !is_less(point.kept)) continue;
-    if (!point.bytes) evaluate(point, nullptr, std::numeric_limits<double>::infinity());
-    if (point.bytes && is_less(*point.bytes)) result.least = *point.bytes;
+  std::vector<Point*> by_bytes;
+  for (Point& point : points_) by_bytes.push_back(&point);
+  std::ranges::stable_sort(by_bytes, {}, [](const Point* p) { return memory_bytes(p->least.bytes); });
+  for (Point* point : by_bytes) {
+    if (!is_less(point->least.bytes)) continue;
+    if (!point->bytes) evaluate(*point, is_less, any_time, false);
+    if (point->bytes && is_less(*point->bytes)) result.least = *point->bytes;
   }
 }
 
-void Recommender::try_autos(Recommendation& result, const std::vector<const Point*>& found, const MemoryLimits& limits) {
-  const Change change = recompute_change(deck_.activation, "auto");
-  std::size_t tried = 0;
+/// The fastest that makes activations again, and of those about as fast that make as much again the one that leaves most room to make less.
+std::vector<const Recommender::Point*> Recommender::places_of_auto(const std::vector<const Point*>& found) {
+  constexpr double share = 1.01;
+  std::set<std::size_t> groups;
+  std::vector<const Point*> places;
+  const auto bytes = [](const Point& p) { return bytes_of(*p.bytes, kernel_memory(p.at.deck)); };
+  const Point* roomy = nullptr;
   for (const Point* point : found) {
-    if (tried == most_autos) break;
-    Deck deck = point->at.deck;
-    if (deck.activation.recompute == "none") continue;
-    change.apply(deck);
-    if (std::ranges::any_of(autos_, [&](const auto& known) { return known.second == deck; })) continue;
-    std::vector<Change> changes = point->at.changes;
-    std::erase_if(changes, [](const Change& c) { return c.text.starts_with("activation.recompute"); });
-    if (deck_.activation.recompute != "auto") changes.push_back(change);
-    autos_.emplace_back(std::move(changes), std::move(deck)), ++tried;
+    const ActivationKeys& keys = point->at.deck.activation;
+    if (keys.recompute == "none" || !groups.insert(point->at.group).second) continue;
+    if (places.empty()) places.push_back(roomy = point);
+    const ActivationKeys& fastest = places.front()->at.deck.activation;
+    if (point->prediction->step.seconds > share * places.front()->prediction->step.seconds) break;
+    if (keys.recompute == fastest.recompute && keys.every == fastest.every && bytes(*point) < bytes(*roomy)) roomy = point;
   }
-  // Those of earlier calls are among them: with more memory than then they are no slower.
-  for (const auto& [changes, deck] : autos_) {
-    const std::optional<Choice> choice = finished(changes, deck, limits);
-    if (!choice) continue;
-    const auto is_faster = [&](const std::optional<Choice>& than) {
-      return !than || choice->prediction.step.seconds < than->prediction.step.seconds;
-    };
-    if (is_faster(result.first)) {
-      result.runner_up = std::exchange(result.first, choice);
-    } else if (is_faster(result.runner_up)) {
-      result.runner_up = choice;
-    }
-  }
+  if (!places.empty() && roomy != places.front()) places.push_back(roomy);
+  return places;
 }
 
-std::optional<Choice> choice_as_is(const Deck& deck, const MachineProfile& machine, const Placement& placement,
-                                   const MemoryLimits& limits) {
+void Recommender::try_autos(Recommendation& result, const std::vector<const Point*>& found, const LimitsOf& limits) {
+  const Change change = recompute_change(deck_.activation, "auto");
+  const auto is_faster = [](double seconds, const std::optional<Choice>& than) { return !than || seconds < than->prediction.step.seconds; };
+  for (const Point* place : places_of_auto(found)) {
+    const SearchPoint& at = place->at;
+    Auto made{.changes = at.changes, .deck = at.deck};
+    change.apply(made.deck);
+    std::erase_if(made.changes, [](const Change& c) { return c.text.starts_with("activation.recompute"); });
+    if (deck_.activation.recompute != "auto") made.changes.push_back(change);
+    // It makes again no less than nothing.
+    for (const Point& p : points_)
+      if (p.at.layout == at.layout && p.at.deck.activation.offload == at.deck.activation.offload &&
+          p.at.deck.activation.recompute == "none" && p.at.deck.batch.micro == at.deck.batch.micro)
+        made.least_seconds = bounds_->of(p.at).seconds;
+    if (std::ranges::none_of(autos_, [&](const Auto& known) { return known.deck == made.deck; })) autos_.push_back(std::move(made));
+  }
+  // One that has won before is no slower where there is more memory; one that has lost is not asked again.
+  std::vector<Auto> won;
+  for (Auto& tried : autos_) {
+    std::optional<Choice> choice;
+    if (is_faster(tried.least_seconds, result.first)) choice = choice_as_is(tried.deck, machine_, placement_, limits);
+    if (!choice || !is_faster(choice->prediction.step.seconds, result.first)) continue;
+    choice->changes = tried.changes;
+    result.runner_up = std::exchange(result.first, choice);
+    won = {std::move(tried)};
+  }
+  autos_ = std::move(won);
+}
+
+std::optional<Choice> choice_as_is(const Deck& deck, const MachineProfile& machine, const Placement& placement, const LimitsOf& limits) {
   BuildRequest request = request_for(deck, placement.mesh, 0, Purpose::training);
-  settle_recompute(request, limits);
+  settle_recompute(request, limits(deck));
   const Schedule schedule = build_schedule(request);
   const MemoryPlan plan = place(schedule);
-  if (!shortfalls(plan.bytes, limits).empty()) return std::nullopt;
+  if (!shortfalls(counted_bytes(deck, plan.bytes), limits(deck)).empty()) return std::nullopt;
   return Choice{.changes = {},
                 .deck = deck,
                 .bytes = plan.bytes,

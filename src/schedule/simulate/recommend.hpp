@@ -1,11 +1,12 @@
-// What a deck should say on a machine: all layouts of a step that fit its memory, by predicted tokens/s.
+// What a deck should say on a machine: of all layouts of a step that fit its memory the one with the most predicted tokens/s.
 #pragma once
-#include <set>
-#include <span>
+#include <functional>
+#include <map>
 
-#include "schedule/plan/changes.hpp"
 #include "schedule/plan/limits.hpp"
 #include "schedule/simulate/prediction.hpp"
+#include "schedule/simulate/search_space.hpp"
+#include "schedule/simulate/step_bounds.hpp"
 
 namespace tessera {
 
@@ -24,57 +25,61 @@ struct Recommendation {
   std::int64_t choices = 0, planned = 0, simulated = 0;
 };
 
-/// The space that is searched: stage x tiers of optimizer and parameters that the profile has figures of x recompute x batch.micro, and at
-/// stage 3 what is gathered ahead and kept. Each point by its changes, against the deck, which all pass the rules of decks; `group` is the
-/// same for points that differ in the last two alone.
-struct SearchPoint {
-  std::vector<Change> changes;
-  Deck deck;
-  std::size_t group = 0;
-};
-std::vector<SearchPoint> search_space(const Deck& deck, const MachineProfile& machine, int ranks);
+/// What a deck's plan may take: another choice of offloading has other limits.
+using LimitsOf = std::function<MemoryLimits(const Deck&)>;
 
-/// The same answer as planning and predicting every point, from few of them: a step takes no less than its compute and no less than its
-/// reductions, so that points are asked in the order of that bound until it passes the runner-up; what is kept through the run tells most
-/// of those that do not fit without a plan. Of each point a dozen micro-batches are played at most. Equal points go by fewer changes, then
-/// by the order of the space. "auto" is tried in the places of the fastest three that make activations again.
+/// The same answer as planning and predicting every point of search_space(), from few of them. Points are asked in the order of what their
+/// step takes at least (SearchBounds) until that passes the runner-up; what a plan needs at least tells most of those that do not fit. Both
+/// are asked again of a point's own schedule, before it is placed and simulated. What lies on disks is no faster than on the host. Equal
+/// points go by fewer changes, then by the order of the space. "auto" is tried in the places of two that make activations again, where it
+/// could win.
 class Recommender {
  public:
   Recommender(const Deck& deck, const MachineProfile& machine, const Placement& placement);
   /// What is known of points is kept from one call to the next.
-  Recommendation best(const MemoryLimits& limits);
+  Recommendation best(const LimitsOf& limits);
 
  private:
   struct Point {
     SearchPoint at;
-    double group_seconds = 0, least_seconds = 0;  ///< that a step takes: of any point of its group, and of this one once it is built
-    TierBytes kept{};                             ///< lives through the run: no plan needs less
-    bool is_known = false;
-    bool is_another = false;  ///< the same tasks as another of its group
+    Least least;
+    std::vector<const Point*> no_slower = {};  ///< the same with something on the host that it has on disks
     std::optional<TierBytes> bytes = {};
     std::optional<Prediction> prediction = {};
   };
+  /// A choice of "auto", in the place of a point.
+  struct Auto {
+    std::vector<Change> changes;
+    Deck deck;
+    double least_seconds = 0;
+  };
   BuildRequest request_of(const Deck& deck) const;
-  double least_seconds(const Schedule& schedule, std::span<const Lane> of) const;
-  void evaluate(Point& point, const MemoryLimits* limits, double most_seconds);
-  /// Then its prediction is known.
-  bool fits(Point& point, const MemoryLimits& limits, double most_seconds);
-  static bool before(const Point& a, const Point& b);
-  std::optional<Choice> finished(const std::vector<Change>& changes, const Deck& deck, const MemoryLimits& limits) const;
+  void add_points(std::vector<SearchPoint> space);
+  std::string digest_of_gathers(const Deck& deck);
+  bool has_room(const Deck& deck, TierBytes bytes, const LimitsOf& limits) const;
+  /// Looks at a point as far as it may be of use: its schedule; its bytes where it may be so fast and small; its time if that is asked for.
+  void evaluate(Point& point, const std::function<bool(const TierBytes&)>& is_wanted, double most_seconds, bool with_time);
+  bool fits(Point& point, const LimitsOf& limits, double most_seconds);
+  static bool before(const Point* a, const Point* b);
   void add_least(Recommendation& result);
-  void try_autos(Recommendation& result, const std::vector<const Point*>& found, const MemoryLimits& limits);
+  static std::vector<const Point*> places_of_auto(const std::vector<const Point*>& found);
+  void try_autos(Recommendation& result, const std::vector<const Point*>& found, const LimitsOf& limits);
 
   const Deck deck_;
   const MachineProfile machine_;
   const Placement placement_;
-  std::vector<Point> points_;                                     ///< by their group's seconds
-  std::vector<std::pair<std::vector<Change>, Deck>> autos_ = {};  ///< choices of "auto" that were tried
-  std::set<std::pair<std::size_t, std::string>> known_ = {};      ///< groups with digests of schedules
+  std::vector<Point> points_;  ///< by least seconds
+  std::optional<SearchBounds> bounds_ = {};
+  std::vector<Auto> autos_ = {};                     ///< that won before
+  std::map<std::string, std::string> gathers_ = {};  ///< digests of what is gathered when, by the keys that decide it
   std::int64_t planned_ = 0, simulated_ = 0;
 };
 
 /// A deck as it is; nothing where it does not fit.
-std::optional<Choice> choice_as_is(const Deck& deck, const MachineProfile& machine, const Placement& placement, const MemoryLimits& limits);
+std::optional<Choice> choice_as_is(const Deck& deck, const MachineProfile& machine, const Placement& placement, const LimitsOf& limits);
+
+/// Bytes as limits count them: on host ranks whose deck does not say what kernels have of the memory, that is the host's like the rest.
+TierBytes counted_bytes(const Deck& deck, TierBytes bytes);
 
 /// Of the parts of two steps the one by which the second is longest behind: "0.520 s more of compute".
 std::string why_slower(const Prediction& first, const Prediction& second);

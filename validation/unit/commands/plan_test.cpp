@@ -260,6 +260,28 @@ TEST(PlanCommand, RecommendsADeckThatPlansAsItSays) {
     EXPECT_TRUE(test::has(text.out, part)) << part << "\n" << text.out;
 }
 
+TEST(PlanCommand, SaysWhatGoesWithAChoiceAndWhyANodeGainsNothing) {
+  const test::Scratch scratch;
+  const std::vector<std::string> asked{"--gpus", "8", "--machine", machine("h100_8"), "--recommend", "batch.global=8", "batch.micro=4"};
+  const auto r = plan_of(scratch, asked);
+  // Each note belongs to a change, and each such change has its note.
+  std::size_t notes = 0;
+  for (const auto& choice : {r["first"], r["runner_up"], r["what_if"][0]["first"], r["what_if"][1]["first"]}) {
+    std::string changes;
+    for (const auto& change : choice["changes"]) changes += change.get<std::string>() + "\n";
+    const std::string said = choice["notes"].dump();
+    EXPECT_EQ(test::has(said, "another run, no resume"), test::has(changes, "batch.micro=")) << choice.dump();
+    EXPECT_EQ(test::has(said, "nvme_path is an example"), test::has(changes, "nvme_path=")) << choice.dump();
+    notes += choice["notes"].size();
+  }
+  EXPECT_GT(notes, 0u);
+  // 16 ranks have 8 micro-batches.
+  EXPECT_EQ(r["what_if"][0]["why"], "batch.global = 8 over 16 ranks leaves 50.0 % of the micro-batches empty");
+  EXPECT_LE(r["what_if"][0]["first"]["prediction"]["tokens_per_second"], r["first"]["prediction"]["tokens_per_second"]);
+  EXPECT_FALSE(r["what_if"][1].contains("why"));
+  EXPECT_TRUE(test::has(run_plan(scratch, asked).out, "leaves 50.0 % of the micro-batches empty"));
+}
+
 TEST(PlanCommand, SweepsOverNumbersOfRanks) {
   const test::Scratch scratch;
   const auto r = plan_of(scratch, {"--machine", machine("h100_8"), "--sweep", "1,8,16", "mesh.dp=4"});

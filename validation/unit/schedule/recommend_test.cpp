@@ -50,14 +50,16 @@ std::vector<Tried> try_all(const Case& c) {
 }
 
 /// Of kernels' memory as much as a share of the points leave free.
-MemoryLimits limits_of(const Case& c, const std::vector<Tried>& all, double share) {
+LimitsOf limits_of(const std::vector<Tried>& all, double share) {
   std::vector<std::int64_t> bytes;
-  for (const Tried& t : all) bytes.push_back(bytes_of(t.bytes, kernel_memory(c.deck())));
+  for (const Tried& t : all) bytes.push_back(bytes_of(t.bytes, kernel_memory(t.at.deck)));
   std::ranges::sort(bytes);
-  MemoryLimits limits;
-  limits[static_cast<std::size_t>(kernel_memory(c.deck()))] =
-      MemoryLimit{bytes[static_cast<std::size_t>(share * static_cast<double>(bytes.size() - 1))], "a share"};
-  return limits;
+  const std::int64_t most = bytes[static_cast<std::size_t>(share * static_cast<double>(bytes.size() - 1))];
+  return [most](const Deck& deck) {
+    MemoryLimits limits;
+    limits[static_cast<std::size_t>(kernel_memory(deck))] = MemoryLimit{most, "a share"};
+    return limits;
+  };
 }
 
 TEST(Recommend, EqualsTryingAll) {
@@ -67,24 +69,54 @@ TEST(Recommend, EqualsTryingAll) {
     Recommender recommender(c.deck(), c.machine, c.placement());
     // Falling and rising limits: what is kept from one search must not mislead the next.
     for (const double share : {1.0, 0.5, 0.1, 0.0, 0.7}) {
-      const MemoryLimits limits = limits_of(c, all, share);
+      const LimitsOf limits = limits_of(all, share);
       const Tried* best = nullptr;
       for (const Tried& t : all)
-        if (shortfalls(t.bytes, limits).empty() && (!best || t.prediction.step.seconds < best->prediction.step.seconds)) best = &t;
+        if (shortfalls(counted_bytes(t.at.deck, t.bytes), limits(t.at.deck)).empty() &&
+            (!best || t.prediction.step.seconds < best->prediction.step.seconds))
+          best = &t;
       ASSERT_TRUE(best);
       const Recommendation r = recommender.best(limits);
       ASSERT_TRUE(r.first) << share;
-      EXPECT_TRUE(shortfalls(r.first->bytes, limits).empty());
+      EXPECT_TRUE(shortfalls(counted_bytes(r.first->deck, r.first->bytes), limits(r.first->deck)).empty());
       EXPECT_LE(r.first->prediction.mfu_causal, 1);
       const Choice& fixed = r.first->deck.activation.recompute == "auto" ? *r.runner_up : *r.first;
       if (fixed.deck.activation.recompute == "auto") continue;
       EXPECT_DOUBLE_EQ(fixed.prediction.step.seconds, best->prediction.step.seconds)
           << share << ": " << overrides_of(fixed.changes) << " against " << overrides_of(best->at.changes);
+      EXPECT_LT(r.planned, r.choices) << "not all of them";
       if (r.runner_up) {
         EXPECT_GE(r.runner_up->prediction.step.seconds, r.first->prediction.step.seconds);
         EXPECT_FALSE(why_slower(r.first->prediction, r.runner_up->prediction).empty());
       }
     }
+  }
+}
+
+// What no point is asked for, since it cannot win, could not have won.
+TEST(Recommend, NoPointTakesLessThanItsBounds) {
+  for (const Case& c : cases()) {
+    const std::vector<SearchPoint> space = search_space(c.deck(), c.machine, c.ranks);
+    const SearchBounds bounds(space, c.machine, c.placement());
+    double tightest = 0;
+    for (const Tried& t : try_all(c)) {
+      const BuildRequest request = request_for(t.at.deck, c.placement().mesh, 0, Purpose::training);
+      const Schedule schedule = build_schedule(request);
+      const TaskSeconds seconds = task_seconds(schedule, c.machine, c.placement());
+      const Least far = bounds.of(t.at), near{least_seconds(schedule, seconds, true), least_bytes(schedule)};
+      const std::string what = overrides_of(t.at.changes);
+      EXPECT_LE(far.seconds, near.seconds * (1 + 1e-9)) << what;
+      EXPECT_LE(near.seconds, t.prediction.step.seconds) << what;
+      for (const MemoryKind kind : all_memory_kinds) {
+        EXPECT_LE(bytes_of(far.bytes, kind), bytes_of(near.bytes, kind)) << what << " " << name_of(kind);
+        EXPECT_LE(bytes_of(near.bytes, kind), bytes_of(t.bytes, kind)) << what << " " << name_of(kind);
+      }
+      EXPECT_LE(least_seconds(schedule, seconds, false),
+                simulate(schedule, order(schedule, place(schedule), schedule.train), seconds, {.lanes_side_by_side = false}).seconds)
+          << what;
+      tightest = std::max(tightest, far.seconds / t.prediction.step.seconds);
+    }
+    EXPECT_GT(tightest, 0.5) << "bounds that say nothing";
   }
 }
 
@@ -104,7 +136,8 @@ TEST(Recommend, OffersOnlyWhatTheProfileKnows) {
   Case c = cases()[2];
   const auto uses = [&](const char* device) {
     return std::ranges::any_of(search_space(c.deck(), c.machine, c.ranks), [&](const SearchPoint& p) {
-      return p.deck.zero.offload_optimizer.device == device || p.deck.zero.offload_param.device == device;
+      return p.deck.zero.offload_optimizer.device == device || p.deck.zero.offload_param.device == device ||
+             p.deck.activation.offload == device;
     });
   };
   EXPECT_TRUE(uses("host") && uses("nvme"));
@@ -126,7 +159,7 @@ TEST(Recommend, WhereNothingFitsTheSmallestPlanIsKnown) {
   for (const Tried& t : try_all(c)) least = std::min(least, memory_bytes(t.bytes));
   MemoryLimits limits;
   limits[static_cast<std::size_t>(MemoryKind::device)] = MemoryLimit{1000, "a limit"};
-  const Recommendation r = Recommender(c.deck(), c.machine, c.placement()).best(limits);
+  const Recommendation r = Recommender(c.deck(), c.machine, c.placement()).best([&](const Deck&) { return limits; });
   EXPECT_FALSE(r.first || r.runner_up);
   EXPECT_EQ(memory_bytes(r.least), least);
 }
