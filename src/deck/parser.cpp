@@ -210,6 +210,16 @@ ParsedDeck parse_stored_deck(const std::string& text, const std::string& name, c
   return parse_deck_text(text, name, {"run.device=" + device}, 0);
 }
 
+namespace {
+
+/// By its name, or because it begins as no TOML does.
+bool is_json(const std::string& path, const std::string& text) {
+  const auto first = text.find_first_not_of(" \t\r\n");
+  return path.ends_with(".json") || (first != text.npos && text[first] == '{');
+}
+
+}  // namespace
+
 ParsedDeck parse_deck(const std::string& path, const std::vector<std::string>& overrides, int ranks) {
   std::string text, why;
   if (!read_regular(path, most_deck_bytes, text, why)) {
@@ -217,10 +227,13 @@ ParsedDeck parse_deck(const std::string& path, const std::vector<std::string>& o
     parsed.faults.push_back({path, 0, 0, "", why});
     return parsed;
   }
-  if (path.ends_with(".json")) {
+  if (is_json(path, text)) {
     ParsedDeck parsed;
     parsed.faults.push_back(
-        {path, 0, 0, "", "a deck is TOML; `tessera deck import FILE --model NAME` makes one of a DeepSpeed configuration"});
+        {path, 0, 0, "",
+         fmt::format("this is JSON and a deck is TOML; `tessera deck import {} --model NAME --ranks N > mine.toml` makes "
+                     "one of a DeepSpeed configuration",
+                     path)});
     return parsed;
   }
   return parse_deck_text(text, path, overrides, ranks);
