@@ -1,33 +1,31 @@
 #include "schedule/simulate/prediction.hpp"
 
-#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <numeric>
 
 #include "schedule/simulate/task_seconds.hpp"
 
 namespace tessera {
-namespace {
 
 using Json = nlohmann::ordered_json;
-
-double& kind_of(Exposed& exposed, const LaneInfo& info) {
-  if (info.collective) return exposed.communication;
-  if (std::string_view(info.name).starts_with("disk")) return exposed.disk;
-  return info.on_host ? exposed.host : exposed.transfer;
-}
-
-}  // namespace
 
 std::string time_text(double seconds) {
   if (seconds >= 1) return fmt::format("{:.3f} s", seconds);
   return seconds >= 1e-3 ? fmt::format("{:.3f} ms", 1e3 * seconds) : fmt::format("{:.1f} us", 1e6 * seconds);
 }
 
-Exposed exposed_of(const Simulation& s) {
-  Exposed sum;
-  for (const LaneInfo& info : lanes)
-    if (info.lane != Lane::compute) kind_of(sum, info) += s.exposed[static_cast<std::size_t>(info.lane)];
-  return sum;
+namespace {
+
+/// "communication 1.2 ms, disk 30 ms": what stood in compute's way, of which there is any.
+std::string waits_text(const Simulation& s) {
+  std::vector<std::string> parts;
+  for (std::size_t k = 0; k < wait_kind_count; ++k)
+    if (s.waited[k] > 0) parts.push_back(fmt::format("{} {}", wait_kinds[k], time_text(s.waited[k])));
+  return fmt::format("{}", fmt::join(parts, ", "));
 }
+
+}  // namespace
 
 Prediction predict(const BuildRequest& request, const Schedule& schedule, const MemoryPlan& memory, const MachineProfile& machine,
                    const Placement& placement, bool timeline) {
@@ -68,6 +66,8 @@ std::string print_prediction(const Prediction& p, std::size_t most_critical) {
                                    : fmt::format("{} tasks; compute waits {} for them ({:.1f} %)", s.tasks[l], time_text(s.exposed[l]),
                                                  100 * s.share(s.exposed[l])));
   }
+  const double waited = std::accumulate(s.waited.begin(), s.waited.end(), 0.0);
+  if (waited > 0) row("exposed", waited, "what compute waits for: " + waits_text(s));
   text += "\n  what its length rests on";
   for (std::size_t i = 0; i < std::min(most_critical, s.critical.size()); ++i) {
     const CriticalTasks& c = s.critical[i];
@@ -79,8 +79,8 @@ std::string print_prediction(const Prediction& p, std::size_t most_critical) {
 
 Json prediction_json(const Prediction& p, std::size_t most_critical) {
   const Simulation& s = p.step;
-  const Exposed exposed = exposed_of(s);
-  Json lane_rows, critical = Json::array();
+  Json lane_rows, waited, critical = Json::array();
+  for (std::size_t k = 0; k < wait_kind_count; ++k) waited[wait_kinds[k]] = s.waited[k];
   for (const LaneInfo& info : lanes) {
     const auto l = static_cast<std::size_t>(info.lane);
     if (is_shown(info.lane, static_cast<std::size_t>(s.tasks[l])))
@@ -99,8 +99,7 @@ Json prediction_json(const Prediction& p, std::size_t most_critical) {
           {"most_tokens_per_second", p.most_tokens_per_second},
           {"nodes", p.nodes},
           {"lanes", std::move(lane_rows)},
-          {"exposed_seconds",
-           {{"communication", exposed.communication}, {"transfer", exposed.transfer}, {"disk", exposed.disk}, {"host", exposed.host}}},
+          {"exposed_seconds", std::move(waited)},
           {"critical", std::move(critical)}};
 }
 

@@ -26,12 +26,6 @@ Prediction predict(const BuildRequest& request, const Schedule& schedule, const 
 Prediction predict(const BuildRequest& request, const Schedule& schedule, const MemoryPlan& memory, const TaskSeconds& seconds,
                    const MachineProfile& machine, const Placement& placement, bool timeline = false);
 
-/// Seconds that stood in compute's way: other ranks, copies between tiers, disks, or the host's cores.
-struct Exposed {
-  double communication = 0, transfer = 0, disk = 0, host = 0;
-};
-Exposed exposed_of(const Simulation& simulation);
-
 /// "14.855 s", "20.861 ms"
 std::string time_text(double seconds);
 

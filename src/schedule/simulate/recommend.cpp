@@ -20,12 +20,12 @@ struct Part {
   double seconds;
 };
 std::array<Part, 5> parts_of(const Prediction& p) {
-  const Exposed exposed = exposed_of(p.step);
+  const auto waited = [&](WaitKind kind) { return p.step.waited[static_cast<std::size_t>(kind)]; };
   return {{{"compute", p.step.busy[static_cast<std::size_t>(Lane::compute)]},
-           {"exposed communication", exposed.communication},
-           {"exposed copies between tiers", exposed.transfer},
-           {"exposed transfers of disks", exposed.disk},
-           {"exposed work of the host's cores", exposed.host}}};
+           {"exposed communication", waited(WaitKind::communication)},
+           {"exposed copies between tiers", waited(WaitKind::transfer)},
+           {"exposed transfers of disks", waited(WaitKind::disk)},
+           {"exposed work of the host's cores", waited(WaitKind::host)}}};
 }
 
 /// The same for schedules of the same tasks on the same bytes.

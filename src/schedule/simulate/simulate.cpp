@@ -22,6 +22,7 @@ struct Totals {
   double seconds = 0;
   std::array<std::int64_t, lane_count> tasks{};
   std::array<double, lane_count> busy{}, exposed{};
+  std::array<double, wait_kind_count> waited{};
 
   /// *this += n * (now - then)
   void add(const Totals& now, const Totals& then, std::int64_t n) {
@@ -32,6 +33,7 @@ struct Totals {
       busy[l] += times * (now.busy[l] - then.busy[l]);
       exposed[l] += times * (now.exposed[l] - then.exposed[l]);
     }
+    for (std::size_t k = 0; k < wait_kind_count; ++k) waited[k] += times * (now.waited[k] - then.waited[k]);
   }
 };
 
@@ -72,6 +74,7 @@ class Player {
                       .tasks = all.tasks,
                       .busy = all.busy,
                       .exposed = all.exposed,
+                      .waited = all.waited,
                       .critical = critical_path(),
                       .timeline = {},
                       .left_out = left_out_};
@@ -124,7 +127,9 @@ class Player {
   void close_gap(Moment m) {
     while (m.at > compute_end_ && m.lane >= 0) {
       const Played& p = played(m.lane, m.number);
-      totals_.exposed[static_cast<std::size_t>(lane_of(p))] += m.at - std::max(p.begin, compute_end_);
+      const double seconds = m.at - std::max(p.begin, compute_end_);
+      totals_.exposed[static_cast<std::size_t>(task_of(p).lane)] += seconds;
+      totals_.waited[static_cast<std::size_t>(wait_kind(task_of(p)))] += seconds;
       m = {p.begin, p.before_lane, p.before};
     }
   }
@@ -161,7 +166,6 @@ class Player {
   const Task& task_of(const Played& p) const {
     return schedule_.sections[static_cast<std::size_t>(p.section)].tasks[static_cast<std::size_t>(p.task)];
   }
-  Lane lane_of(const Played& p) const { return task_of(p).lane; }
   Totals totals_now() const {
     Totals now = totals_;
     now.seconds = ends_;
@@ -179,6 +183,13 @@ class Player {
 };
 
 }  // namespace
+
+WaitKind wait_kind(const Task& task) {
+  const LaneInfo& lane = info_of(task.lane);
+  if (lane.collective) return WaitKind::communication;
+  if (std::holds_alternative<ReadDisk>(task.op) || std::holds_alternative<WriteDisk>(task.op)) return WaitKind::disk;
+  return lane.on_host ? WaitKind::host : WaitKind::transfer;
+}
 
 Simulation simulate(const Schedule& schedule, const OrderedProgram& program, const TaskSeconds& seconds, const SimulationOptions& options) {
   TESSERA_REQUIRE(seconds.size() == schedule.sections.size(), "times of {} sections for a schedule of {}", seconds.size(),

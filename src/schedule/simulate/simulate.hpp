@@ -9,6 +9,13 @@ namespace tessera {
 /// Seconds of each task, by section and task.
 using TaskSeconds = std::vector<std::vector<double>>;
 
+/// What compute waits for: other ranks, copies between memories, disks, or the host's cores. Of a task, whatever its lane: reads and writes
+/// that are not pipelined run on the host's lane.
+enum class WaitKind : std::uint8_t { communication, transfer, disk, host };
+inline constexpr const char* wait_kinds[] = {"communication", "transfer", "disk", "host"};
+inline constexpr std::size_t wait_kind_count = std::size(wait_kinds);
+WaitKind wait_kind(const Task& task);
+
 struct SimulationOptions {
   bool lanes_side_by_side = true;  ///< else one thread runs all tasks in the order of the list
   bool timeline = false;           ///< every task's begin and end is kept
@@ -30,9 +37,10 @@ struct Simulation {
   std::array<double, lane_count> busy{};
   /// Seconds in which compute waited and a task of this lane was what it waited for. Compute's busy time and these make up the whole.
   std::array<double, lane_count> exposed{};
-  std::vector<CriticalTasks> critical;  ///< what the length rests on, longest first; their seconds make up the whole
-  Timeline timeline;                    ///< where asked for; without repetitions that were not played
-  std::int64_t left_out = 0;            ///< repetitions of sections that were not played
+  std::array<double, wait_kind_count> waited{};  ///< the same seconds by kind
+  std::vector<CriticalTasks> critical;           ///< what the length rests on, longest first; their seconds make up the whole
+  Timeline timeline;                             ///< where asked for; without repetitions that were not played
+  std::int64_t left_out = 0;                     ///< repetitions of sections that were not played
 
   double share(double part) const { return seconds > 0 ? part / seconds : 0; }
 };

@@ -167,7 +167,7 @@ TEST(Recommend, WhereNothingFitsTheSmallestPlanIsKnown) {
 TEST(Recommend, NamesThePartThatIsLonger) {
   Prediction a, b;
   a.step.seconds = 1, b.step.seconds = 1.5;
-  b.step.busy[static_cast<std::size_t>(Lane::compute)] = 0.1, b.step.exposed[static_cast<std::size_t>(Lane::reduce)] = 0.4;
+  b.step.busy[static_cast<std::size_t>(Lane::compute)] = 0.1, b.step.waited[static_cast<std::size_t>(WaitKind::communication)] = 0.4;
   EXPECT_EQ(why_slower(a, b), "400.000 ms more of exposed communication");
   EXPECT_EQ(why_slower(b, b), "as fast, with more changes of the deck");
 }

@@ -80,6 +80,24 @@ TEST(Simulate, WhatComputeWaitsForMayItselfHaveWaited) {
   EXPECT_EQ(of(s.exposed, G), 2);
 }
 
+TEST(Simulate, WaitsForDisksAreTheirsOnAnyLane) {
+  ByHand h;  // a read that is not pipelined runs on the lane of the update
+  h.add({{"read", Lane::cpu_optimizer, 3},
+         {"optimizer", Lane::cpu_optimizer, 2},
+         {"write", Lane::disk_write, 4, {{Lane::cpu_optimizer, 2}}},
+         {"upload", Lane::upload, 1, {{Lane::disk_write, 1}}},
+         {"gather", G, 6, {{Lane::upload, 1}}},
+         {"compute", C, 1, {{G, 1}}}});
+  h.schedule.sections.front().tasks[0].op = ReadDisk{};
+  h.schedule.sections.front().tasks[2].op = WriteDisk{};
+  const auto waited = h.run().waited;
+  const auto by_kind = [&](WaitKind kind) { return waited[static_cast<std::size_t>(kind)]; };
+  EXPECT_EQ(by_kind(WaitKind::disk), 3 + 4);
+  EXPECT_EQ(by_kind(WaitKind::host), 2);
+  EXPECT_EQ(by_kind(WaitKind::transfer), 1);
+  EXPECT_EQ(by_kind(WaitKind::communication), 6);
+}
+
 TEST(Simulate, OneThreadRunsTheListInItsOrder) {
   ByHand h;
   h.add({{"gather a", G, 2}, {"compute a", C, 3, {{G, 1}}}, {"gather b", G, 4}, {"compute b", C, 1}, {"reduce", R, 5, {{C, 1}}}}, 3);
@@ -120,6 +138,7 @@ TEST(Simulate, RepetitionsThatAreNotPlayedCountAllTheSame) {
     EXPECT_NEAR(some.busy[l], all.busy[l], 1e-9 * all.seconds);
     EXPECT_NEAR(some.exposed[l], all.exposed[l], 1e-9 * all.seconds);
   }
+  for (std::size_t k = 0; k < wait_kind_count; ++k) EXPECT_NEAR(some.waited[k], all.waited[k], 1e-9 * all.seconds);
   ASSERT_EQ(some.critical.size(), all.critical.size());
   EXPECT_EQ(some.critical.front().name, "gather layers.*");
   for (std::size_t i = 0; i < all.critical.size(); ++i) {
@@ -134,7 +153,10 @@ TEST(Simulate, OfNothing) {
   EXPECT_TRUE(s.critical.empty());
 }
 
-double sum(const std::array<double, lane_count>& lanes) { return std::accumulate(lanes.begin(), lanes.end(), 0.0); }
+template <std::size_t n>
+double sum(const std::array<double, n>& parts) {
+  return std::accumulate(parts.begin(), parts.end(), 0.0);
+}
 
 Placement placement_of(const test::Setting& setting, int per_node, bool side_by_side) {
   return {.mesh = {{1, setting.ranks, 1, 1, 1}}, .ranks_per_node = per_node, .lanes_side_by_side = side_by_side};
@@ -155,6 +177,7 @@ TEST_P(SimulateReal, IsTrueToTheScheduleAndAddsUp) {
   EXPECT_NEAR(on_path, beside.seconds, 1e-9 * beside.seconds) << "the critical path is as long as the step";
   EXPECT_NEAR(of(beside.busy, C) + sum(beside.exposed), beside.seconds, 1e-9 * beside.seconds);
   EXPECT_EQ(of(beside.exposed, C), 0);
+  EXPECT_NEAR(sum(beside.waited), sum(beside.exposed), 1e-9 * beside.seconds);
   const Simulation alone = simulate(schedule, program, seconds, {.lanes_side_by_side = false, .most_repetitions = 1 << 20});
   EXPECT_NEAR(alone.seconds, sum(beside.busy), 1e-9 * alone.seconds) << "one thread takes the sum of all tasks";
   EXPECT_LE(beside.seconds, alone.seconds * (1 + 1e-9));
