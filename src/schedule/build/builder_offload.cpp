@@ -26,7 +26,13 @@ void ScheduleBuilder::declare_offload() {
   input("offloaded_sums", Category::scalars, sizeof(kernels::StepScalars));
 }
 
-std::int64_t ScheduleBuilder::offload_piece() const { return std::min(most_piece_elements, deck_.zero.sub_group_size); }
+std::int64_t ScheduleBuilder::offload_piece() const {
+  const std::int64_t most = std::min(most_piece_elements, deck_.zero.sub_group_size);
+  if (state_home() != Tier::nvme) return most;
+  // Whole blocks, also of the compute copy: a write of a part of a block reads the block first.
+  const std::int64_t block = deck_.nvme.block_bytes() / compute_bytes(1);
+  return most < block ? most : most / block * block;
+}
 
 int ScheduleBuilder::staging(const std::string& name, std::int64_t bytes) {
   const std::int64_t turn = staged_[name]++ % deck_.zero.offload_optimizer.buffer_count;

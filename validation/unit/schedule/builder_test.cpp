@@ -316,6 +316,28 @@ TEST(Schedules, ReductionsThatAddHaveTheirWorkspacePlannedOnGpus) {
   }
 }
 
+// A write of a part of a block reads the block first.
+TEST(Schedules, PiecesOnADiskAreWholeBlocks) {
+  for (const char* type : {"fp32", "bf16"}) {
+    const Schedule schedule =
+        test::schedule_of({.name = "",
+                           .overrides = {fmt::format("precision.compute={}", type), "zero.stage=3", "zero.offload_optimizer.device=nvme",
+                                         "zero.offload_param.device=nvme", "zero.offload_optimizer.nvme_path=/tmp", "nvme.block_size=4096",
+                                         "zero.param_persistence_threshold=0", "zero.sub_group_size=3000"}});
+    int moves = 0;
+    for (const Section& section : schedule.sections)
+      for (const Task& task : section.tasks)
+        for (const Use& use : task.uses) {
+          const Buffer& buffer = schedule.buffers[static_cast<std::size_t>(use.buffer)];
+          if (buffer.tier != Tier::nvme || use.bytes == 0) continue;
+          EXPECT_EQ(use.offset % 4096, 0) << type << ": " << task.name;
+          EXPECT_TRUE(use.bytes % 4096 == 0 || use.offset + use.bytes == buffer.bytes) << type << ": " << task.name;
+          moves += use.offset > 0;
+        }
+    EXPECT_GT(moves, 0) << "no state was cut";
+  }
+}
+
 TEST(LayoutFor, OnlyStage3KeepsSmallTensorsApart) {
   for (int stage = 0; stage <= 3; ++stage)
     for (int ranks : {1, 4}) {
