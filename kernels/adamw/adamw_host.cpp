@@ -40,6 +40,15 @@ TESSERA_INLINE f32x16 load_grad(const std::int64_t* p, Count n) {
   return load(p, n) * 0x1p-44f;
 }
 
+/// Elements by which memory is asked ahead: the hardware's own prefetch stops at pages, and follows four streams less well than one.
+constexpr std::int64_t ahead = 256;
+
+template <class Grad>
+TESSERA_INLINE void prefetch_streams(const Adamw& p, const Grad* grad, std::int64_t i) {
+  prefetch(p.master + i + ahead), prefetch(p.m + i + ahead), prefetch(p.v + i + ahead), prefetch(grad + i + ahead);
+  if constexpr (sizeof(Grad) == 8) prefetch(grad + i + ahead + lanes / 2);
+}
+
 enum class Copy { none, cached, streamed };
 
 template <class Grad, Copy copy>
@@ -47,6 +56,7 @@ void update(Adamw p, Coefficients c, std::int64_t begin, std::int64_t end) {  //
   const Grad* grad = static_cast<const Grad*>(p.grad);
   bf16* param = static_cast<bf16*>(p.param);
   for_vectors(begin, end, [&](std::int64_t i, auto n) {
+    prefetch_streams(p, grad, i);
     f32x16 g = load_grad(grad + i, n) * c.grad_scale;
     f32x16 m = fma(c.beta1, load(p.m + i, n), c.rest1 * g);
     f32x16 v = fma(c.beta2, load(p.v + i, n), c.rest2 * g * g);
@@ -63,7 +73,8 @@ void update(Adamw p, Coefficients c, std::int64_t begin, std::int64_t end) {  //
 template <class Grad>
 void run(const Adamw& p) {
   Coefficients c(AdamwCoefficients(*p.scalars, p.weight_decay));
-  bool stream = p.param && worth_streaming(p.param, p.n * 2, 64);
+  // What else the call touches, at least 12 bytes read and 12 written a parameter, leaves no copy in the caches to whoever takes it up.
+  bool stream = p.param && worth_streaming(p.param, p.n * 12, 64);
   auto* range = !p.param ? update<Grad, Copy::none> : stream ? update<Grad, Copy::streamed> : update<Grad, Copy::cached>;
   parallel_ranges(p.n, 4096, [&](std::int64_t begin, std::int64_t end) { range(p, c, begin, end); });
 }

@@ -95,6 +95,27 @@ TEST(Adamw, BitsDoNotDependOnThePlaceInTheRange) {
   }
 }
 
+// The copy of a long call is written around the caches.
+TEST(Adamw, CopiesOfLongCallsAreThoseOfShortOnes) {
+  constexpr std::int64_t n = (3 << 20) + 7, piece = 1 << 20;
+  const auto grad = random_values<float>(n, 9);
+  const AdamwScalars s = scalars_of_step(7, 1e-2f, 0.7f);
+  State whole(n), pieces(n);
+  std::vector<bf16> room = poisoned<bf16>(n + 32);
+  std::byte* copy = reinterpret_cast<std::byte*>(round_up(reinterpret_cast<std::intptr_t>(room.data()), 64));
+  adamw({}, {.master = whole.master.data(),
+             .m = whole.m.data(),
+             .v = whole.v.data(),
+             .param = copy,
+             .grad = grad.data(),
+             .n = n,
+             .weight_decay = 0.1f,
+             .scalars = &s});
+  std::memcpy(static_cast<void*>(whole.param.data()), copy, n * sizeof(bf16));
+  for (std::int64_t i = 0; i < n; i += piece) pieces.step(grad.data() + i, DType::f32, s, 0.1f, i, std::min(piece, n - i));
+  EXPECT_EQ(whole.hash(), pieces.hash());
+}
+
 TEST(Adamw, TakesGradientsInBf16) {
   for (std::int64_t n : {1, 16, 77, 1013}) {
     const auto values = random_values<float>(n, 9, 0.01f);
