@@ -28,6 +28,7 @@
 #include "kernels/swiglu/swiglu.hpp"
 #include "kernels/vector.hpp"
 #include "memory/runtime.hpp"
+#include "update_stream.hpp"
 
 namespace tessera::kernels {
 namespace {
@@ -117,18 +118,15 @@ void add_streams(std::vector<Contender>& list, const Memory& memory) {
     for_vectors(begin, end, [&](std::int64_t i, auto c) { store<true>(o + i, fma(load(a + i, c), splat(0.5f), load(b + i, c)), c); });
   });
   n = memory.cut({4, 4, 4, 4}, p, 1024);
-  over("update", n, 28, [a = f(p[0]), b = f(p[1]), c = f(p[2]), g = f(p[3])](std::int64_t begin, std::int64_t end) {
-    for_vectors(begin, end, [&](std::int64_t i, auto count) {
-      f32x16 x = load(g + i, count);
-      for (float* s : {a, b, c}) store(s + i, fma(load(s + i, count), splat(0.5f), x), count);
-    });
-  });
+  list.push_back({"update", 28 * static_cast<double>(n), "",
+                  [=] { benchmarks::update_stream({.master = f(p[0]), .m = f(p[1]), .v = f(p[2]), .grad = p[3], .n = n}); }});
 }
 
 void add_adamw(std::vector<Contender>& list, const Memory& memory, const AdamwScalars& scalars) {
   std::byte* p[5];
   auto f = [](std::byte* b) { return reinterpret_cast<float*>(b); };
-  auto add_variant = [&](const char* name, std::int64_t n, DType grad, void* param, double bytes) {
+  // Each beside the stream of its own proportion, and of as many streams.
+  auto add_variant = [&](const std::string& kind, std::int64_t n, DType grad, void* param, double bytes) {
     Adamw call{.master = f(p[0]),
                .m = f(p[1]),
                .v = f(p[2]),
@@ -138,16 +136,19 @@ void add_adamw(std::vector<Contender>& list, const Memory& memory, const AdamwSc
                .n = n,
                .weight_decay = 0.1f,
                .scalars = &scalars};
-    list.push_back({name, bytes * static_cast<double>(n), "update", [call] { adamw({}, call); }});
+    const double moved = bytes * static_cast<double>(n);
+    const std::string stream = "update" + kind;
+    if (!kind.empty()) list.push_back({stream, moved, "", [call] { benchmarks::update_stream(call); }});
+    list.push_back({"adamw" + kind, moved, stream, [call] { adamw({}, call); }});
   };
   std::int64_t n = memory.cut({4, 4, 4, 4}, p, 1024);
-  add_variant("adamw", n, DType::f32, nullptr, 28);
+  add_variant("", n, DType::f32, nullptr, 28);
   n = memory.cut({4, 4, 4, 4, 2}, p, 1024);
-  add_variant("adamw, bf16 copy", n, DType::f32, p[4], 30);
+  add_variant(", bf16 copy", n, DType::f32, p[4], 30);
   n = memory.cut({4, 4, 4, 2, 2}, p, 1024);
-  add_variant("adamw, bf16 gradient, bf16 copy", n, DType::bf16, p[4], 28);
+  add_variant(", bf16 gradient, bf16 copy", n, DType::bf16, p[4], 28);
   n = memory.cut({4, 4, 4, 8, 2}, p, 1024);
-  add_variant("adamw, int64 gradient, bf16 copy", n, DType::i64, p[4], 34);
+  add_variant(", int64 gradient, bf16 copy", n, DType::i64, p[4], 34);
 }
 
 void add_rmsnorm(std::vector<Contender>& list, const Memory& memory, DType dtype, const Memory& small, std::vector<float>& rstd) {
@@ -268,7 +269,7 @@ void print(const std::vector<Contender>& list, const Settings& settings) {
     double of_peer = c.bandwidth() / streams[peer], of_best = c.bandwidth() / best;
     rows.push_back({{"name", c.name}, {"bytes_per_second", c.bandwidth()}, {"peer", peer}, {"of_peer", of_peer}, {"of_best", of_best}});
     if (settings.json) continue;
-    fmt::print("{:36} {:7.2f} GB/s {:6.1f} % of {:6} {:6.1f} % of best\n", c.name, c.bandwidth() * 1e-9, 100 * of_peer, peer,
+    fmt::print("{:36} {:7.2f} GB/s {:6.1f} % of {:34} {:6.1f} % of best\n", c.name, c.bandwidth() * 1e-9, 100 * of_peer, peer,
                100 * of_best);
   }
   if (settings.json) fmt::print("{}\n", nlohmann::json{{"threads", settings.threads}, {"rows", rows}}.dump(1));
