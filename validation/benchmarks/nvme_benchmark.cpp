@@ -139,6 +139,9 @@ void run(const Setting& s) {
   io::SpillOptions options{
       .folders = {s.folder}, .purpose = "benchmark", .bytes = s.bytes, .block_bytes = block, .queue_depth = s.depth, .memory = {memory}};
   io::SpillFile plain(options);
+  io::SpillOptions loose_options = options;
+  loose_options.memory = {};
+  io::SpillFile loose(loose_options);
   options.encrypt = true;
   io::SpillFile encrypted(options);
   fmt::print("{} in {}, blocks of {}, medians of {} rounds\n{}\n", human_bytes(static_cast<double>(s.bytes)), s.folder, human_bytes(block),
@@ -157,20 +160,22 @@ void run(const Setting& s) {
            }},
           {"bare ", [&] { return transport ? bare(s, raw, *transport, memory, write) : Rate{}; }},
           {"spill ", [&] { return spill(s, plain, memory, write); }},
+          {"not registered ", [&] { return spill(s, loose, memory, write); }},
           {"encrypted ", [&] { return spill(s, encrypted, memory, write); }},
       };
-      for (int i = 0; i < 4; ++i) {  // another one first in each round: what a disk has just done tells in what it does next
-        const auto& [who, measure] = all[(i + round) % 4];
+      constexpr int ways = std::size(all);
+      for (int i = 0; i < ways; ++i) {  // another one first in each round: what a disk has just done tells in what it does next
+        const auto& [who, measure] = all[(i + round) % ways];
         rates[who + what].push_back(measure());
       }
     }
   }
   for (const std::string what : {"write", "read"}) {
     const bool has_fio = rates["fio " + what][0].bytes_per_second > 0;
-    for (const std::string who : {"fio", "bare", "spill", "encrypted"}) {
+    for (const std::string who : {"fio", "bare", "spill", "not registered", "encrypted"}) {
       const auto& r = rates[who + " " + what];
       if (r[0].bytes_per_second > 0)
-        fmt::print("  {:<16} {:6.2f} GB/s  {:5.1f} % of {}   {:5.2f} s of processor a GB\n", who + " " + what,
+        fmt::print("  {:<21} {:6.2f} GB/s  {:5.1f} % of {}   {:5.2f} s of processor a GB\n", who + " " + what,
                    median(r, [](const Rate& a) { return a.bytes_per_second / 1e9; }),
                    100 * ratio(r, rates[(has_fio ? "fio " : "bare ") + what]), has_fio ? "fio" : "bare requests",
                    median(r, [](const Rate& a) { return a.processor; }));

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The simulator beside this machine: predicted and measured step time of some configurations, with machine profiles measured in the same run.
 
-    simulator_error.py [--tessera build/host/tessera] [--steps 12] [--only TEXT] [--list] [--tasks] [--keep FOLDER] [--json]
+    simulator_error.py [--tessera build/host/tessera] [--steps 12] [--only TEXT] [--list] [--tasks] [--disk FOLDER] [--keep FOLDER] [--json]
 
 A profile is measured for each launch (1 rank with all cores; 2 ranks with half of them each), since rates are those of a rank among its neighbours. Then
 each configuration is planned with its profile and trained on random tokens for --steps steps; the median of all but the first three counts. One line a
@@ -29,6 +29,7 @@ SMALL = dict(layers=4, width=256, heads=8, kv_heads=4, ff=704, vocab=512, length
 MIDDLE = dict(layers=6, width=512, heads=8, kv_heads=8, ff=1408, vocab=8192, length=512, micro=2)
 LARGE = dict(layers=12, width=768, heads=12, kv_heads=12, ff=2048, vocab=32768, length=1024, micro=1)
 HOST = {"zero.offload_optimizer.device": "host"}
+DISK = {"zero.offload_optimizer.device": "nvme"}
 # Name, shape, ranks, micro-batches of a rank in a step, other keys.
 CONFIGURATIONS = [
     ("small, bf16", SMALL, 1, 4, {}),
@@ -42,7 +43,11 @@ CONFIGURATIONS = [
     ("middle, bf16, stage 2, optimizer on the host", MIDDLE, 2, 2, {"zero.stage": 2, **HOST}),
     ("middle, bf16, stage 3, all on the host", MIDDLE, 2, 2, {"zero.stage": 3, **HOST, "zero.offload_param.device": "host"}),
     ("middle, bf16, optimizer on the host", MIDDLE, 1, 2, {"zero.stage": 1, **HOST}),
+    ("middle, bf16, optimizer on a disk", MIDDLE, 1, 2, {"zero.stage": 1, **DISK}),
+    ("middle, bf16, stage 2, optimizer on a disk", MIDDLE, 2, 2, {"zero.stage": 2, **DISK}),
+    ("middle, bf16, stage 3, all on a disk", MIDDLE, 2, 2, {"zero.stage": 3, **DISK, "zero.offload_param.device": "nvme"}),
     ("large, bf16", LARGE, 1, 2, {}),
+    ("large, bf16, stage 3, all on a disk", LARGE, 1, 1, {"zero.stage": 3, **DISK, "zero.offload_param.device": "nvme"}),
     ("large, bf16, selective recompute, stage 3", LARGE, 2, 1, {"zero.stage": 3, "activation.recompute": "selective"}),
     ("large, fp32, stage 2", LARGE, 2, 1, {"zero.stage": 2, "precision.compute": "fp32"}),
 ]
@@ -70,6 +75,7 @@ class Lab:
         os.environ["TESSERA"] = options.tessera
         from runs import MPIEXEC  # of the MPI that tessera was built with
         self.options, self.folder, self.mpiexec, self.profiles = options, folder, MPIEXEC, {}
+        self.disk = os.path.realpath(options.disk) if options.disk else folder
         chance = random.Random(1)
         with open(os.path.join(folder, "tokens.bin"), "wb") as out:
             out.write(struct.pack("<200001H", *(chance.randrange(512) for _ in range(200001))))
@@ -85,7 +91,8 @@ class Lab:
     def profile(self, ranks):
         if ranks not in self.profiles:
             path = os.path.join(self.folder, f"machine-{ranks}.toml")
-            done = call([*self.launch(ranks), "report", "--measure", "--device", "host", "--threads", str(self.threads(ranks))], self.folder)
+            done = call([*self.launch(ranks), "report", "--measure", "--device", "host", "--threads", str(self.threads(ranks)),
+                         "--disk", self.disk], self.folder)
             with open(path, "w") as out:
                 out.write(done.stdout)
             self.profiles[ranks] = path
@@ -132,6 +139,7 @@ def main():
     parser.add_argument("--only", default="", help="configurations whose name holds this text")
     parser.add_argument("--list", action="store_true", help="name the configurations")
     parser.add_argument("--tasks", action="store_true", help="the kinds of tasks that are predicted worst")
+    parser.add_argument("--disk", help="folder on the disk of offloaded state; else the one of profiles and runs")
     parser.add_argument("--keep", help="folder for profiles, traces and runs; else they are removed")
     parser.add_argument("--json", action="store_true", help="one JSON object a line")
     options = parser.parse_args()
@@ -147,7 +155,7 @@ def main():
         if not options.json:
             print(f"{'ranks':5}  {'configuration':46} {'predicted':>12} {'measured':>12} {'error':>8}")
         for number, (name, shape, ranks, micro_batches, keys) in enumerate(chosen):
-            said = overrides(shape, ranks, micro_batches, keys)
+            said = overrides(shape, ranks, micro_batches, {"zero.offload_optimizer.nvme_path": lab.disk, **keys} if "nvme" in keys.values() else keys)
             prediction, predicted_tasks = lab.predict(ranks, said)
             measured, measured_tasks = lab.measure(number, ranks, said)
             error = prediction["step_seconds"] / measured - 1
