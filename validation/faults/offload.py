@@ -144,7 +144,7 @@ def stalled(folder):
         return
     for ranks in (1, 2):
         name = f"stalled{ranks}"
-        stderr = start(folder, name, ranks=ranks, faults="STALL:write:/disk-:300", expect=LOST, topology__collective_timeout='"3 s"')
+        stderr = start(folder, name, ranks=ranks, faults="STALL:write:/disk-:300", expect=LOST, topology__collective_timeout='"10 s"')
         check(f"{name}: it is named with its task", re.search(r"no answer for .*a disk writes .* byte \d+ .*spill file.* for .*in task", stderr), stderr)
         check(f"{name}: it was said before", "a disk tier waits for" in stderr, stderr)
 
