@@ -47,6 +47,32 @@ std::string kind_of_name(const std::string& name) {
   return end == at + layers.size() ? name : name.substr(0, at + layers.size()) + "*" + name.substr(end);
 }
 
+/// The disks of a node are one device: reads and writes that run side by side share its time. Tasks that come first in the list are served
+/// first, others when it is free, in pieces if need be.
+class DiskTime {
+ public:
+  /// When work of so many seconds has been done that may begin then.
+  double end_of(double begin, double seconds) {
+    auto next = taken_.upper_bound(begin);
+    if (next != taken_.begin() && std::prev(next)->second > begin) --next, begin = next->first;
+    double at = begin;
+    for (double left = seconds;;) {  // `next`: the first time that is taken at `at` or after it
+      if (next != taken_.end() && next->first <= at) {
+        at = next->second, next = taken_.erase(next);
+        continue;
+      }
+      const double free = next == taken_.end() ? left : std::min(left, next->first - at);
+      at += free, left -= free;
+      if (left <= 0) break;
+    }
+    if (at > begin) taken_[begin] = at;
+    return at;
+  }
+
+ private:
+  std::map<double, double> taken_;  ///< begin and end of what is taken, apart from each other
+};
+
 class Player {
  public:
   Player(const Schedule& schedule, const TaskSeconds& seconds, const SimulationOptions& options)
@@ -95,7 +121,9 @@ class Player {
       if (!lanes_[queue].empty()) after(now, queue, static_cast<std::int64_t>(lanes_[queue].size()) - 1);
       for (std::size_t other = 0; options_.lanes_side_by_side && other < lane_count; ++other)
         if (waits[t][other] && start[other] + *waits[t][other] > 0) after(now, other, start[other] + *waits[t][other] - 1);
-      now.end = now.begin + seconds_[s][t];
+      const bool shared = options_.lanes_side_by_side && wait_kind(tasks[t]) == WaitKind::disk;
+      now.end = shared ? disk_.end_of(now.begin, seconds_[s][t]) : now.begin + seconds_[s][t];
+      totals_.busy[lane] += seconds_[s][t];
       if (tasks[t].lane == Lane::compute) close_gap({now.begin, now.before_lane, now.before});
       note(now, tasks[t], queue, phase.micro_of(number));
     }
@@ -105,7 +133,6 @@ class Player {
     const auto lane = static_cast<std::size_t>(task.lane);
     lanes_[queue].push_back(now);
     ends_ = std::max(ends_, now.end);
-    totals_.busy[lane] += now.end - now.begin;
     ++totals_.tasks[lane];
     if (task.lane == Lane::compute) compute_end_ = now.end;
     if (options_.timeline) timeline_.lanes[lane].push_back({.task = &task, .micro_batch = micro, .begin = now.begin, .end = now.end});
@@ -177,6 +204,7 @@ class Player {
   const SimulationOptions& options_;
   std::array<std::vector<Played>, lane_count> lanes_;  ///< by queue: where lanes are not side by side, all are on the first
   Totals totals_, skipped_;
+  DiskTime disk_;
   double ends_ = 0, compute_end_ = 0;
   std::int64_t counts_for_ = 1, left_out_ = 0;
   Timeline timeline_;

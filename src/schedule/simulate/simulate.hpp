@@ -34,7 +34,7 @@ struct CriticalTasks {
 struct Simulation {
   double seconds = 0;
   std::array<std::int64_t, lane_count> tasks{};
-  std::array<double, lane_count> busy{};
+  std::array<double, lane_count> busy{};  ///< seconds of work: of a disk's tasks without those in which another's had it
   /// Seconds in which compute waited and a task of this lane was what it waited for. Compute's busy time and these make up the whole.
   std::array<double, lane_count> exposed{};
   std::array<double, wait_kind_count> waited{};  ///< the same seconds by kind

@@ -98,6 +98,28 @@ TEST(Simulate, WaitsForDisksAreTheirsOnAnyLane) {
   EXPECT_EQ(by_kind(WaitKind::communication), 6);
 }
 
+// The first in the list has the disk when both want it, and the other what that leaves: of 0 to 9 s it is taken throughout.
+TEST(Simulate, ReadsAndWritesShareTheDisk) {
+  ByHand h;
+  h.add({{"read a", Lane::disk_read, 2},
+         {"optimizer a", Lane::cpu_optimizer, 1, {{Lane::disk_read, 1}}},
+         {"write a", Lane::disk_write, 3, {{Lane::cpu_optimizer, 1}}},
+         {"read b", Lane::disk_read, 2},
+         {"optimizer b", Lane::cpu_optimizer, 1, {{Lane::disk_read, 2}}},
+         {"read c", Lane::disk_read, 2},
+         {"compute", C, 1, {{Lane::disk_read, 3}}}});
+  for (Task& task : h.schedule.sections.front().tasks) {
+    if (task.lane == Lane::disk_read) task.op = ReadDisk{};
+    if (task.lane == Lane::disk_write) task.op = WriteDisk{};
+  }
+  const Simulation s = h.run({.timeline = true});
+  EXPECT_EQ(spans(s, Lane::disk_write), (Spans{{3, 6}}));
+  EXPECT_EQ(spans(s, Lane::disk_read), (Spans{{0, 2}, {2, 7}, {7, 9}}));
+  EXPECT_EQ(s.seconds, 10);
+  EXPECT_EQ(of(s.busy, Lane::disk_read), 6);
+  EXPECT_EQ(of(s.busy, Lane::disk_write), 3);
+}
+
 TEST(Simulate, OneThreadRunsTheListInItsOrder) {
   ByHand h;
   h.add({{"gather a", G, 2}, {"compute a", C, 3, {{G, 1}}}, {"gather b", G, 4}, {"compute b", C, 1}, {"reduce", R, 5, {{C, 1}}}}, 3);
