@@ -52,6 +52,7 @@ struct LearningRateKeys {
   std::string schedule;  // cosine | linear | constant | wsd
   std::int64_t warmup_steps = 0, decay_steps = 0;
   double min_ratio = 0.1;
+  std::string warmup_type = "linear";  // linear | log
   friend bool operator==(const LearningRateKeys&, const LearningRateKeys&) = default;
 };
 

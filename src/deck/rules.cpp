@@ -156,6 +156,10 @@ void check_learning_rate(Draft& draft) {
         {"learning_rate.warmup_steps", "run.steps"},
         fmt::format("learning_rate.warmup_steps {} is more than run.steps {}; set it to at most {}", lr.warmup_steps, steps, steps));
   }
+  // An imported scheduler has a shape, whatever its steps.
+  if (draft.good({"learning_rate.warmup_steps", "learning_rate.warmup_type"}) && lr.warmup_steps == 0 &&
+      draft.differs("learning_rate.warmup_type"))
+    draft.resolved.push_back("note: learning_rate.warmup_type has no effect with learning_rate.warmup_steps = 0");
   if (!draft.good({"learning_rate.schedule"})) return;
   if (lr.schedule == "constant" && draft.differs("learning_rate.min_ratio")) {
     idle(draft, "learning_rate.min_ratio", "learning_rate.schedule",

@@ -137,7 +137,10 @@ const std::vector<Key> table = {
     {KEY(learning_rate.schedule), .type = text, .choices = {"cosine", "linear", "constant", "wsd"}, .fallback = "\"cosine\"",
      .identity = true, .help = "Shape of the learning rate after the warmup; wsd is constant and then falls linearly over decay_steps."},
     {KEY(learning_rate.warmup_steps), .type = integer, .unit = "optimizer steps", .limits = {.least = 0, .most = 1e12}, .fallback = "0",
-     .identity = true, .help = "Steps of linear warmup, the first at 1/warmup_steps of the peak."},
+     .identity = true, .help = "Steps of warmup; the last one has the peak."},
+    {KEY(learning_rate.warmup_type), .type = text, .choices = {"linear", "log"}, .fallback = "\"linear\"", .identity = true,
+     .help = "Rise of the warmup. linear: step i of warmup_steps, counted from 1, has i / warmup_steps of the peak; log: log(i) / "
+             "log(warmup_steps), which begins at 0 and is DeepSpeed's default."},
     {KEY(learning_rate.decay_steps), .type = integer, .unit = "optimizer steps", .limits = {.least = 0, .most = 1e12}, .fallback = "0",
      .identity = true, .help = "wsd schedule: steps of the decay at the end of the run."},
     {KEY(learning_rate.min_ratio), .type = real, .unit = "ratio", .limits = {.least = 0, .most = 1}, .fallback = "0.1", .identity = true,

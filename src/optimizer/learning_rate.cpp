@@ -8,8 +8,20 @@
 
 namespace tessera {
 
+namespace {
+
+double warmup_rate(const LearningRateKeys& keys, double peak, std::int64_t step) {
+  const auto done = static_cast<double>(step + 1);
+  if (keys.warmup_type == "linear") return peak * done / static_cast<double>(keys.warmup_steps);
+  TESSERA_REQUIRE(keys.warmup_type == "log", "learning_rate.warmup_type = {}", keys.warmup_type);
+  // A warmup of one step is the first of two, as in DeepSpeed: log(1) divides nothing.
+  return peak * std::log(done) / std::log(static_cast<double>(std::max<std::int64_t>(2, keys.warmup_steps)));
+}
+
+}  // namespace
+
 double learning_rate_at(const LearningRateKeys& keys, double peak, std::int64_t steps, std::int64_t step) {
-  if (step < keys.warmup_steps) return peak * static_cast<double>(step + 1) / static_cast<double>(keys.warmup_steps);
+  if (step < keys.warmup_steps) return warmup_rate(keys, peak, step);
   const double floor = keys.min_ratio * peak;
   if (keys.schedule == "constant") return peak;
   if (keys.schedule == "wsd") {

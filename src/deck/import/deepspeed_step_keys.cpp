@@ -260,7 +260,7 @@ std::vector<DeepSpeedKey> optimizer_keys() {
 std::vector<DeepSpeedKey> scheduler_keys() {
   constexpr std::string_view of_range = "it is of LRRangeTest, which is not in this version; leave it out";
   constexpr std::string_view of_cycle = "it is of OneCycle, which is not in this version; leave it out";
-  constexpr std::string_view from_zero = "the warmup begins at 1 / warmup_steps of the peak; set 0 or leave it out";
+  constexpr std::string_view from_zero = "the warmup begins near 0, as its shape says; set 0 or leave it out";
   std::vector<DeepSpeedKey> keys = {
       together(
           mapped("scheduler.type", text, "learning_rate.schedule",
@@ -272,9 +272,8 @@ std::vector<DeepSpeedKey> scheduler_keys() {
           "5e-5", "the default of the Trainer's learning_rate")),
       together(with_auto(mapped("scheduler.params.warmup_num_steps", integer, "learning_rate.warmup_steps"), "0",
                          "the default of the Trainer's warmup_steps")),
-      refused(
-          "scheduler.params.warmup_type", text, "linear",
-          "the warmup is linear; set \"linear\" (DeepSpeed's default is \"log\": without this key the deck says so beside warmup_steps)"),
+      together(mapped("scheduler.params.warmup_type", text, "learning_rate.warmup_type",
+                      "a scheduler without it has DeepSpeed's default, \"log\"")),
       together(
           with_auto(mapped("scheduler.params.total_num_steps", integer, "run.steps"), "1000", "the Trainer works it out of its epochs")),
       refused("scheduler.params.warmup_min_ratio", real, "0", from_zero),

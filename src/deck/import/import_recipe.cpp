@@ -116,9 +116,13 @@ void import_schedule(Importer& in) {
   if (decay) in.assume("learning_rate.min_ratio", "0.0", "WarmupDecayLR ends at 0");
   if (cosine && !put_number(in, "scheduler.params.cos_min_ratio", "learning_rate.min_ratio"))
     in.assume("learning_rate.min_ratio", "1e-4", "WarmupCosineLR's default");
-  const std::string rise = in.met("scheduler.params.warmup_type") ? "linear" : "linear, where DeepSpeed's default is log";
-  if (!put_number(in, "scheduler.params.warmup_num_steps", "learning_rate.warmup_steps", rise))
-    in.assume("learning_rate.warmup_steps", "1000", "DeepSpeed's default; " + rise);
+  if (!put_number(in, "scheduler.params.warmup_num_steps", "learning_rate.warmup_steps"))
+    in.assume("learning_rate.warmup_steps", "1000", "DeepSpeed's default");
+  constexpr std::string_view shape = "scheduler.params.warmup_type";
+  if (const JsonNode* node = in.given(shape))
+    in.put("learning_rate.warmup_type", toml_string(node->written), shape);
+  else
+    in.assume("learning_rate.warmup_type", "\"log\"", "DeepSpeed's default");
   if (in.is_auto(steps))
     in.put("run.steps", "1000", steps, "FILL IN: auto, which the Trainer works out of its epochs");
   else if (!put_number(in, steps, "run.steps") && (decay || cosine) && !in.overridden("run.steps"))

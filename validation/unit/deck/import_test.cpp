@@ -149,7 +149,8 @@ TEST(Import, SchedulersBecomeSchedules) {
   EXPECT_EQ(cosine.optimizer.learning_rate, 3e-4);
   const Deck decay = deck_of(with(R"("optimizer": {"type": "AdamW", "params": {"lr": 3e-4}}, "scheduler": {"type": "WarmupDecayLR",
       "params": {"total_num_steps": 5000}})"));
-  EXPECT_EQ(decay.learning_rate, (LearningRateKeys{.schedule = "linear", .warmup_steps = 1000, .decay_steps = 0, .min_ratio = 0}));
+  EXPECT_EQ(decay.learning_rate,
+            (LearningRateKeys{.schedule = "linear", .warmup_steps = 1000, .decay_steps = 0, .min_ratio = 0, .warmup_type = "log"}));
   EXPECT_EQ(decay.optimizer.learning_rate, 1e-3) << "WarmupDecayLR's default takes the place of the optimizer's";
   const Deck warmup = deck_of(with(R"("optimizer": {"type": "AdamW", "params": {"lr": 3e-4}}, "scheduler": {"type": "WarmupLR",
       "params": {"warmup_min_lr": "auto", "warmup_max_lr": 1e-4, "warmup_num_steps": 2000}})"));
@@ -172,7 +173,19 @@ TEST(Import, SchedulersThatAreNotHereAreRefused) {
   EXPECT_EQ(deck_of(cycle, {"learning_rate.schedule=linear"}).learning_rate.schedule, "linear");
   EXPECT_NE(faults_in(with(R"("scheduler": {"type": "WarmupDecayLR"})")).find("needs params.total_num_steps"), std::string::npos);
   EXPECT_EQ(deck_of(with(R"("scheduler": {"type": "WarmupDecayLR"})"), {"run.steps=2000"}).run.steps, 2000);
-  EXPECT_NE(faults_in(with(R"("scheduler": {"type": "WarmupLR", "params": {"warmup_type": "log"}})")).find("the warmup is linear"),
+}
+
+TEST(Import, AWarmupHasItsShape) {
+  const auto shape = [](const std::string& params, const std::vector<std::string>& overrides = {}) {
+    return deck_of(with("\"scheduler\": {\"type\": \"WarmupLR\", \"params\": {" + params + "}}"), overrides).learning_rate.warmup_type;
+  };
+  EXPECT_EQ(shape(R"("warmup_type": "log")"), "log");
+  EXPECT_EQ(shape(R"("warmup_type": "linear")"), "linear");
+  EXPECT_EQ(shape(R"("warmup_num_steps": 10)"), "log") << "DeepSpeed's default";
+  EXPECT_EQ(shape(R"("warmup_num_steps": 0)"), "log") << "without a warmup it says nothing, and is no fault";
+  EXPECT_EQ(shape("", {"learning_rate.warmup_type=linear"}), "linear");
+  EXPECT_EQ(deck_of(with("\"steps_per_print\": 1")).learning_rate.warmup_type, "linear") << "without a scheduler the deck's default";
+  EXPECT_NE(faults_in(with(R"("scheduler": {"type": "WarmupLR", "params": {"warmup_type": "cubic"}})")).find("warmup_type"),
             std::string::npos);
 }
 

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "base/check.hpp"
@@ -64,6 +65,42 @@ TEST_P(EverySchedule, OneStepIsFinite) {
       EXPECT_GE(rate, 0.1 * peak * (1 - 1e-12));
       EXPECT_LE(rate, peak);
     }
+}
+
+/// What DeepSpeed's WarmupLR gives with warmup_min_lr = 0, which it works out as the inverse of log(warmup_num_steps) times log(iteration +
+/// 1).
+double deepspeed_warmup(std::int64_t warmup_steps, std::int64_t iteration) {
+  if (iteration >= std::max<std::int64_t>(2, warmup_steps)) return peak;
+  return peak * (1 / std::log(static_cast<double>(std::max<std::int64_t>(2, warmup_steps)))) * std::log(static_cast<double>(iteration + 1));
+}
+
+TEST_P(EverySchedule, ALogarithmicWarmupIsDeepSpeeds) {
+  for (const std::int64_t warmup : {2, 10, 80}) {
+    LearningRateKeys k = with_warmup(warmup);
+    k.warmup_type = "log";
+    EXPECT_EQ(learning_rate_at(k, peak, 100, 0), 0);
+    for (std::int64_t step = 1; step < warmup; ++step) {
+      EXPECT_NEAR(learning_rate_at(k, peak, 100, step), deepspeed_warmup(warmup, step), 1e-15) << warmup << " " << step;
+      EXPECT_GT(learning_rate_at(k, peak, 100, step), learning_rate_at(k, peak, 100, step - 1));
+    }
+    EXPECT_DOUBLE_EQ(learning_rate_at(k, peak, 100, warmup - 1), peak);
+    // After the warmup its shape is forgotten.
+    for (std::int64_t step = warmup; step < 100; ++step)
+      EXPECT_EQ(learning_rate_at(k, peak, 100, step), learning_rate_at(with_warmup(warmup), peak, 100, step));
+  }
+  LearningRateKeys one = with_warmup(1);
+  one.warmup_type = "log";
+  EXPECT_EQ(learning_rate_at(one, peak, 100, 0), 0);
+}
+
+TEST(LearningRate, ALogarithmicWarmupInNumbers) {
+  // log(i) / log(10) of steps 1 to 10.
+  const double share[] = {0, 0.30103, 0.477121, 0.60206, 0.69897, 0.778151, 0.845098, 0.90309, 0.954243, 1};
+  LearningRateKeys k = keys("constant", 10);
+  k.warmup_type = "log";
+  for (std::int64_t step = 0; step < 10; ++step) EXPECT_NEAR(learning_rate_at(k, 1.0, 100, step), share[step], 1e-6) << step;
+  k.warmup_type = "cubic";
+  EXPECT_THROW(learning_rate_at(k, peak, 100, 5), Error);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, EverySchedule, testing::Values("cosine", "linear", "constant", "wsd"),
