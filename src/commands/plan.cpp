@@ -133,8 +133,7 @@ void print_limits(const Planned& p) {
     if (!limit)
       text = fmt::format("{}; {}", human(needed),
                          kind == MemoryKind::nvme ? "what the disks have room for is known where they are"
-                                                  : fmt::format("the deck says no limit ({})",
-                                                                kind == MemoryKind::device ? "memory.device" : "memory.host_limit"));
+                                                  : fmt::format("the deck says no limit (memory.{})", name_of(kind)));
     else
       text = fmt::format("{} of {}, {} {}: {}", human(needed), human(limit->bytes), human(std::abs(limit->bytes - needed)),
                          needed > limit->bytes ? "too much" : "left", limit->source);

@@ -34,7 +34,7 @@ ParsedDeck parse_for(const PlanOptions& o, const std::optional<MachineProfile>& 
   if (deck.run.device == "auto") say("run.device", machine->device);
   if (deck.memory.device == 0 && machine->device_memory > 0) say("memory.device", human_size(machine->device_memory));
   const int sharing = std::min(o.ranks, ranks_per_node(o, machine));
-  if (deck.memory.host_limit == 0 && machine->host_memory > 0) say("memory.host_limit", human_size(machine->host_memory / sharing));
+  if (deck.memory.host == 0 && machine->host_memory > 0) say("memory.host", human_size(machine->host_memory / sharing));
   parsed = parse_deck(o.path, overrides, o.ranks);
   parsed.resolved.insert(parsed.resolved.end(), said.begin(), said.end());
   if (parsed.faults.empty() && parsed.deck.run.device != machine->device)

@@ -60,8 +60,8 @@ std::string memory_text(const TierBytes& bytes, const MemoryLimits& limits) {
   std::string text;
   for (const MemoryKind kind : all_memory_kinds) {
     const std::int64_t needed = bytes_of(bytes, kind);
-    if (needed == 0) continue;
     const auto& limit = limits[static_cast<std::size_t>(kind)];
+    if (needed == 0 || (kind == MemoryKind::pinned && !limit)) continue;  // without a limit of its own a part of the host's
     text += fmt::format("{}{} {}{}", text.empty() ? "" : ", ", name_of(kind), human_bytes(static_cast<double>(needed)),
                         limit ? fmt::format(" of {}", human_bytes(static_cast<double>(limit->bytes))) : "");
   }

@@ -147,8 +147,9 @@ struct KernelKeys {
 };
 
 struct MemoryKeys {
-  std::int64_t device = 0;      // bytes of a rank's GPU, or that a host rank computes in; 0: what there is
-  std::int64_t host_limit = 0;  // bytes a rank may plan for; 0: what the node has, shared by its ranks
+  std::int64_t device = 0;  // bytes of a rank's GPU, or that a host rank computes in; 0: what there is
+  std::int64_t host = 0;    // bytes a rank may plan for; 0: what the node has, shared by its ranks
+  std::int64_t pinned = 0;  // of them pinned for copies to and from a GPU; 0: no limit of their own
   friend bool operator==(const MemoryKeys&, const MemoryKeys&) = default;
 };
 

@@ -80,6 +80,8 @@ constexpr Alias aliases[] = {
     {"recompute_modules", "activation.keep", "which names what is not made again"},
     {"selective_ac_option", "activation.recompute", "\"selective\", or \"auto\" for a limit of memory"},
     {"activation_memory_budget", "memory.device", "in bytes, with activation.recompute = \"auto\""},
+    {"host_limit", "memory.host", "as it is called now"},
+    {"pinned_memory", "memory.pinned"},
     {"gpu_memory", "memory.device"},
     {"device_memory", "memory.device"},
     {"gpu_memory_limit", "memory.device"},

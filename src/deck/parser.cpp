@@ -207,7 +207,11 @@ ParsedDeck parse_deck_text(const std::string& text, const std::string& name, con
 }
 
 ParsedDeck parse_stored_deck(const std::string& text, const std::string& name, const std::string& device) {
-  return parse_deck_text(text, name, {"run.device=" + device}, 0);
+  // A deck that was stored under an older name of a key is read all the same.
+  const std::string before = "\nhost_limit = ", now = "\nhost = ";
+  std::string current = text;
+  if (const auto at = current.find(before); at != current.npos) current.replace(at, before.size(), now);
+  return parse_deck_text(current, name, {"run.device=" + device}, 0);
 }
 
 namespace {

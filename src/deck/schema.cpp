@@ -317,10 +317,14 @@ const std::vector<Key> table = {
      .help =
          "Memory that a rank computes in, for example \"80 GB\", for `tessera plan` and the run: that of its GPU, of which a reserve is "
          "kept "
-         "for CUDA, NCCL and libraries; with run.device = \"host\" a limit of its host memory, beside host_limit. auto is what a run finds "
+         "for CUDA, NCCL and libraries; with run.device = \"host\" a limit of its host memory, beside memory.host. auto is what a run "
+         "finds "
          "free; a plan for a GPU then knows no limit."},
-    {KEY(memory.host_limit), .type = bytes, .unit = "bytes", .limits = {.least = 1}, .fallback = "\"auto\"", .automatic = Auto::kept,
+    {KEY(memory.host), .type = bytes, .unit = "bytes", .limits = {.least = 1}, .fallback = "\"auto\"", .automatic = Auto::kept,
      .help = "Host memory that a rank may plan for, for example \"8 GiB\"; auto is what the node has, shared by its ranks."},
+    {KEY(memory.pinned), .type = bytes, .unit = "bytes", .limits = {.least = 1}, .fallback = "\"auto\"", .automatic = Auto::kept,
+     .help = "On a GPU: how much of its host memory a rank may pin, for copies beside other work; auto is no limit but memory.host. What "
+             "offloading pins is pageable with pin_memory = false."},
 
     // [nvme]
     {KEY(nvme.block_size), .type = integer, .unit = "bytes", .limits = {.least = 4096, .most = 1 << 30}, .fallback = "1048576",

@@ -54,7 +54,7 @@ learning_rate = 1e-4
 [precision]
 compute = "bf16"
 [memory]
-host_limit = "100 GiB"
+host = "100 GiB"
 """
 WARM_UP = 5  # steps that do not count: the first two make the CUDA graph
 UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}

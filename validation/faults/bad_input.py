@@ -329,8 +329,8 @@ def tokenize(folder):
 def resources(folder):
     # How large a plan is depends on the processor: products ask oneDNN for their workspace.
     limit = folder.plan(2, "--threads", "1", **COMMON)["bytes_per_rank"] - 1
-    small = folder.command("small", 2, memory__host_limit=f'"{limit} B"', **COMMON)
-    said = refused("a plan above memory.host_limit", small, MEMORY, ["memory.host_limit", runs.human_bytes(limit), "Each of these makes it fit"], [folder.run("small")])
+    small = folder.command("small", 2, memory__host=f'"{limit} B"', **COMMON)
+    said = refused("a plan above memory.host", small, MEMORY, ["memory.host", runs.human_bytes(limit), "Each of these makes it fit"], [folder.run("small")])
     # What a run offers, a run takes.
     changes = re.findall(r"^  (\S.*?): \S+ \S+ on each rank", said, re.M)
     complain(f"it offers three changes: {changes}", [] if len(changes) == 3 else [f"{len(changes)} changes"], said)
@@ -340,7 +340,7 @@ def resources(folder):
             at = words.index("--ranks")
             ranks = int(words.pop(at + 1))
             words.pop(at)
-        command = folder.command(f"fits{number}", ranks, memory__host_limit=f'"{limit} B"', **COMMON)
+        command = folder.command(f"fits{number}", ranks, memory__host=f'"{limit} B"', **COMMON)
         done = subprocess.run([*command, *words], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=runs.HANG_SECONDS)
         complain(f"{change} makes it fit", [] if done.returncode == 0 else [f"status {done.returncode}"], done.stderr)
 

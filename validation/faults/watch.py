@@ -68,8 +68,8 @@ def memory(folder):
             total = said["bytes_per_rank"]
             totals.append((dtype, total))
             name, what = f"exact-{stage}-{dtype}", f"stage {stage}, {ranks} ranks, {dtype}: plan says {total} bytes"
-            folder.train(name + "-less", ranks, expect=5, **keys, memory__host_limit=f'"{total - 1} B"')
-            output = folder.train(name, ranks, **keys, memory__host_limit=f'"{total} B"').stderr
+            folder.train(name + "-less", ranks, expect=5, **keys, memory__host=f'"{total - 1} B"')
+            output = folder.train(name, ranks, **keys, memory__host=f'"{total} B"').stderr
             check(f"{what}; the run fits into that and not into one less", not os.path.exists(folder.run(name + "-less")))
             check(f"{what}; the run's lines say so", f"memory {runs.human_bytes(total)} of {runs.human_bytes(total)}" in output, output)
     fp32 = [total for dtype, total in totals if dtype == "fp32"][:3]  # stage 3's buffers of gathered units outweigh so small a model

@@ -7,7 +7,7 @@
 namespace tessera {
 
 const char* name_of(MemoryKind kind) {
-  static constexpr const char* names[memory_kinds] = {"device", "host", "nvme"};
+  static constexpr const char* names[memory_kinds] = {"device", "host", "pinned", "nvme"};
   return names[static_cast<std::size_t>(kind)];
 }
 
@@ -18,6 +18,8 @@ std::int64_t bytes_of(const TierBytes& tiers, MemoryKind kind) {
       return of(Tier::device);
     case MemoryKind::host:
       return of(Tier::host) + of(Tier::shared) + of(Tier::pinned);
+    case MemoryKind::pinned:
+      return of(Tier::pinned);
     case MemoryKind::nvme:
       return of(Tier::nvme);
   }
@@ -38,7 +40,8 @@ void lower(std::optional<MemoryLimit>& limit, const MemoryLimit& other) {
 MemoryLimits stated_limits(const Deck& deck, int ranks) {
   MemoryLimits limits;
   auto &gpu = limits[static_cast<std::size_t>(MemoryKind::device)], &host = limits[static_cast<std::size_t>(MemoryKind::host)];
-  if (deck.memory.host_limit > 0) lower(host, {deck.memory.host_limit, "memory.host_limit"});
+  if (deck.memory.host > 0) lower(host, {deck.memory.host, "memory.host"});
+  if (deck.memory.pinned > 0) lower(limits[static_cast<std::size_t>(MemoryKind::pinned)], {deck.memory.pinned, "memory.pinned"});
   if (deck.memory.device == 0) return limits;
   if (deck.run.device != "cuda")
     return lower(kernel_memory(deck) == MemoryKind::device ? gpu : host, {deck.memory.device, "memory.device"}), limits;
@@ -59,7 +62,8 @@ MemoryLimits with_room_left(MemoryLimits found, const MemoryLimits& stated) {
 }
 
 std::string Shortfall::text() const {
-  static constexpr const char* whose[memory_kinds] = {"of the device on each rank", "of the host on each rank", "of disks for each rank"};
+  static constexpr const char* whose[memory_kinds] = {"of the device on each rank", "of the host on each rank",
+                                                      "of the host's memory pinned on each rank", "of disks for each rank"};
   return fmt::format("the plan needs {} {} and {} is {}: {} too much", human_bytes(static_cast<double>(needed)),
                      whose[static_cast<std::size_t>(kind)], limit.source, human_bytes(static_cast<double>(limit.bytes)),
                      human_bytes(static_cast<double>(needed - limit.bytes)));

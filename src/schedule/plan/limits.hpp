@@ -1,4 +1,5 @@
-// What a rank's plan may take: two kinds of memory and disks, each with a limit that the deck states or a machine has.
+// What a rank's plan may take: memory of device and host, of that what is pinned, and disks, each with a limit that the deck states or a
+// machine has.
 #pragma once
 #include <optional>
 #include <string>
@@ -10,10 +11,10 @@
 namespace tessera {
 
 /// Tiers that count together: device, which is a GPU's memory or, where state is offloaded on host ranks, what kernels use of the host's;
-/// host, shared and pinned; nvme, which is no memory but runs out like it.
-enum class MemoryKind : std::uint8_t { device, host, nvme };
-inline constexpr int memory_kinds = 3;
-inline constexpr MemoryKind all_memory_kinds[memory_kinds] = {MemoryKind::device, MemoryKind::host, MemoryKind::nvme};
+/// host, shared and pinned; pinned, which is a part of the host's; nvme, which is no memory but runs out like it.
+enum class MemoryKind : std::uint8_t { device, host, pinned, nvme };
+inline constexpr int memory_kinds = 4;
+inline constexpr MemoryKind all_memory_kinds[memory_kinds] = {MemoryKind::device, MemoryKind::host, MemoryKind::pinned, MemoryKind::nvme};
 const char* name_of(MemoryKind);
 std::int64_t bytes_of(const TierBytes& tiers, MemoryKind kind);
 /// Of all tiers that are memory.
@@ -37,7 +38,7 @@ struct MemoryLimit {
 using MemoryLimits = std::array<std::optional<MemoryLimit>, memory_kinds>;
 
 /// What the deck says: memory.device is a GPU's memory, of which the reserve is not the plan's, or on host ranks what they compute in;
-/// memory.host_limit is that of the host.
+/// memory.host is that of the host, memory.pinned of what of it is pinned.
 MemoryLimits stated_limits(const Deck& deck, int ranks);
 /// For activation.recompute = "auto", which takes all that it is given: of what a host was found to have free, where the deck states
 /// nothing, an eighth is left to libraries, caches of files and neighbours.
@@ -49,7 +50,7 @@ struct Shortfall {
   MemoryKind kind;
   std::int64_t needed = 0;
   MemoryLimit limit;
-  /// "the plan needs 9.00 MiB on each rank and memory.host_limit is 8.00 MiB (from the deck): 1.00 MiB too much"
+  /// "the plan needs 9.00 MiB on each rank and memory.host is 8.00 MiB (from the deck): 1.00 MiB too much"
   std::string text() const;
 };
 /// Of each kind that does not fit.

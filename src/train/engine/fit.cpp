@@ -51,10 +51,10 @@ std::optional<MemoryLimit> disk_limit(const Deck& deck, int sharing) {
 MemoryLimits limits_here(const Deck& deck, int ranks, const Sharing& sharing) {
   MemoryLimits limits = stated_limits(deck, ranks);
   auto &gpu = limits[static_cast<std::size_t>(MemoryKind::device)], &host = limits[static_cast<std::size_t>(MemoryKind::host)];
-  if (deck.memory.host_limit == 0) {
+  if (deck.memory.host == 0) {
     const MemoryLimit share{static_cast<std::int64_t>(node_memory().available) / sharing.node,
                             fmt::format("the share of this node's free memory ({} ranks on the node; where the system gives a machine its "
-                                        "memory as it is used, memory.host_limit says what it can have)",
+                                        "memory as it is used, memory.host says what it can have)",
                                         sharing.node)};
     lower(host, share);
     if (deck.run.device != "cuda") lower(limits[static_cast<std::size_t>(kernel_memory(deck))], share);  // the same chips

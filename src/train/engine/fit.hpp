@@ -10,7 +10,7 @@ struct Sharing {
   int node = 1, gpu = 1;
 };
 
-/// What the deck allows (stated_limits), and what there is: the node's free memory over its ranks where memory.host_limit says nothing, and
+/// What the deck allows (stated_limits), and what there is: the node's free memory over its ranks where memory.host says nothing, and
 /// the free memory of this process's GPU over the ranks that share it, with room for what comes after.
 MemoryLimits limits_here(const Deck& deck, int ranks, const Sharing& sharing = {});
 

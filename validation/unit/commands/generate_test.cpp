@@ -100,7 +100,7 @@ TEST(GenerateCommand, AModelWhoseLogitsAreNoNumbersIsRefused) {
 
 TEST(GenerateCommand, BadUseSaysWhatToDo) {
   const test::Scratch scratch;
-  const std::string checkpoint = test::write_sharded(scratch.path(), test::tiny_deck({"memory.host_limit=8 MiB"}), 1);
+  const std::string checkpoint = test::write_sharded(scratch.path(), test::tiny_deck({"memory.host=8 MiB"}), 1);
   EXPECT_EQ(generate(scratch, checkpoint, {"--device", "tpu"}).status, 2);
   const auto text = generate(scratch, checkpoint, {"--prompt", "AB"});
   EXPECT_EQ(text.status, 2);

@@ -49,7 +49,7 @@ TEST(Parser, AutoIsResolvedWithItsReason) {
 
 TEST(Parser, OverridesInOrder) {
   ParsedDeck parsed = parse_small({"run.steps=5", "run.steps=1_000", "zero.stage=3", "run.output_dir=/tmp/x y", "run.reproducible=true",
-                                   "zero.overlap_comm=false", "zero.reduce_bucket_size=2e6", "memory.host_limit=8 GiB", "run.name=2024",
+                                   "zero.overlap_comm=false", "zero.reduce_bucket_size=2e6", "memory.host=8 GiB", "run.name=2024",
                                    "precision.compute=fp32", "data.validation=\"a # b\"", "mesh.dp=auto", "optimizer.learning_rate = 1"});
   ASSERT_EQ(faults_of(parsed), "");
   const Deck& d = parsed.deck;
@@ -59,7 +59,7 @@ TEST(Parser, OverridesInOrder) {
   EXPECT_TRUE(d.run.reproducible);
   EXPECT_EQ(d.zero.overlap_comm, "false");
   EXPECT_EQ(d.zero.reduce_bucket_size, 2000000);
-  EXPECT_EQ(d.memory.host_limit, std::int64_t{8} << 30);
+  EXPECT_EQ(d.memory.host, std::int64_t{8} << 30);
   EXPECT_EQ(d.run.name, "2024") << "a key that holds text takes digits as text";
   EXPECT_EQ(d.precision.compute, DType::f32);
   EXPECT_EQ(d.data.validation, "a # b");

@@ -152,6 +152,20 @@ TEST(Rules, StoredDecksBindNoDevice) {
   EXPECT_EQ(stored.deck.run.device, "auto");
   EXPECT_EQ(parse_stored_deck(text, "checkpoint.h5:deck", "host").deck.run.device, "host");
 }
+
+// Runs and checkpoints of earlier versions hold a key under its older name, which a deck of today may not have.
+TEST(Rules, StoredDecksMayHaveAnOlderNameOfAKey) {
+  std::string text = print_deck(parse_small({"memory.host=3 GiB"}).deck);
+  const std::string now = "\nhost = ", before = "\nhost_limit = ";
+  ASSERT_NE(text.find(now), std::string::npos);
+  text.replace(text.find(now), now.size(), before);
+  const ParsedDeck stored = parse_stored_deck(text, "checkpoint.h5:deck");
+  EXPECT_EQ(faults_of(stored), "");
+  EXPECT_EQ(stored.deck.memory.host, std::int64_t{3} << 30);
+  EXPECT_TRUE(says(faults_of(parse_deck_text(text, "mine.toml", {}, 0)), "use memory.host"));
+  EXPECT_TRUE(says(faults({"memory.host_limit=3 GiB"}), "use memory.host"));
+}
+
 TEST(Rules, AKeyForGpusAloneIsNotedOnTheHost) {
   const ParsedDeck parsed = parse_small({"topology.share_gpu=true", "run.device=host"});
   EXPECT_TRUE(parsed.faults.empty());

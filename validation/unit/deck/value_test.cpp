@@ -60,9 +60,9 @@ TEST(Schema, InitialFieldsAgreeWithDefaults) {
 TEST(Value, BytesCarryUnits) {
   Deck deck;
   auto bytes = [&](const std::string& text) {
-    deck.memory.host_limit = -7;
-    std::string fault = fault_of("memory.host_limit", {text, ""}, deck);
-    return fault.empty() ? deck.memory.host_limit : -1;
+    deck.memory.host = -7;
+    std::string fault = fault_of("memory.host", {text, ""}, deck);
+    return fault.empty() ? deck.memory.host : -1;
   };
   EXPECT_EQ(bytes("64 MiB"), 64ll << 20);
   EXPECT_EQ(bytes("64MiB"), 64ll << 20);
@@ -79,7 +79,7 @@ TEST(Value, BytesCarryUnits) {
   EXPECT_EQ(bytes("1e300 TiB"), -1);
   EXPECT_EQ(bytes("nan MiB"), -1);
   EXPECT_EQ(bytes("1.3 B"), -1);
-  EXPECT_NE(fault_of("memory.host_limit", {std::int64_t{64}, ""}, deck).find("64 MiB"), std::string::npos);
+  EXPECT_NE(fault_of("memory.host", {std::int64_t{64}, ""}, deck).find("64 MiB"), std::string::npos);
 }
 
 TEST(Value, DurationsCarryUnits) {
@@ -102,11 +102,11 @@ TEST(Value, DurationsCarryUnits) {
 }
 
 TEST(Value, BytesPrintInTheLargestWholeUnit) {
-  const Key& key = *find_key("memory.host_limit");
+  const Key& key = *find_key("memory.host");
   for (auto [bytes, text] :
        {std::pair{std::int64_t{8} << 30, "\"8 GiB\""}, {1536ll << 20, "\"1536 MiB\""}, {1000, "\"1 KB\""}, {1001, "\"1001 B\""}}) {
     Deck deck;
-    deck.memory.host_limit = bytes;
+    deck.memory.host = bytes;
     EXPECT_EQ(value_text(key, deck), text);
   }
 }

@@ -145,11 +145,11 @@ TEST(Decoder, LogitsThatAreNoNumbersHaveNoLikeliest) {
 
 TEST(Decoder, TheModelIsRefusedWhereItDoesNotFitWithTheTextsCaches) {
   const test::Scratch scratch;
-  const std::string checkpoint = test::write_sharded(scratch.path(), test::tiny_deck({"memory.host_limit=8 MiB"}), 1);
+  const std::string checkpoint = test::write_sharded(scratch.path(), test::tiny_deck({"memory.host=8 MiB"}), 1);
   load_model(checkpoint, "host", {.text = {.prompt = 4, .capacity = 8}});
   const std::string text =
       test::error_of(ExitCode::memory, [&] { load_model(checkpoint, "host", {.text = {.prompt = 4, .capacity = 40000}}); });
-  for (const char* part : {"memory.host_limit", "8.00 MiB", "--tokens", "--device"}) EXPECT_TRUE(test::has(text, part)) << text;
+  for (const char* part : {"memory.host", "8.00 MiB", "--tokens", "--device"}) EXPECT_TRUE(test::has(text, part)) << text;
 }
 
 }  // namespace

@@ -21,16 +21,33 @@ constexpr auto gpu = static_cast<std::size_t>(MemoryKind::device), host = static
 TEST(Limits, AreThoseOfTheDeck) {
   const auto limits = [](const std::vector<std::string>& overrides, int ranks) { return stated_limits(test::tiny_deck(overrides), ranks); };
   EXPECT_FALSE(limits({}, 1)[gpu] || limits({}, 1)[host]);
-  EXPECT_EQ(limits({"memory.host_limit=3 GiB"}, 2)[host]->bytes, std::int64_t{3} << 30);
+  EXPECT_EQ(limits({"memory.host=3 GiB"}, 2)[host]->bytes, std::int64_t{3} << 30);
   const auto on_gpu = limits({"run.device=cuda", "memory.device=80 GB"}, 2), alone = limits({"run.device=cuda", "memory.device=80 GB"}, 1);
   EXPECT_EQ(on_gpu[gpu]->bytes, 80000000000 - GpuReserve{}.bytes(2));
   EXPECT_EQ(alone[gpu]->bytes - on_gpu[gpu]->bytes, GpuReserve{}.nccl) << "one rank has no NCCL";
   EXPECT_FALSE(on_gpu[host]);
   EXPECT_NE(on_gpu[gpu]->source.find("memory.device (74.51 GiB) without 2.50 GiB for CUDA, NCCL and libraries"), std::string::npos);
   // On host ranks both keys are limits of the same memory.
-  EXPECT_EQ(limits({"run.device=host", "memory.device=2 GiB", "memory.host_limit=3 GiB"}, 2)[host]->source, "memory.device");
-  EXPECT_EQ(limits({"run.device=host", "memory.device=4 GiB", "memory.host_limit=3 GiB"}, 2)[host]->source, "memory.host_limit");
+  EXPECT_EQ(limits({"run.device=host", "memory.device=2 GiB", "memory.host=3 GiB"}, 2)[host]->source, "memory.device");
+  EXPECT_EQ(limits({"run.device=host", "memory.device=4 GiB", "memory.host=3 GiB"}, 2)[host]->source, "memory.host");
   EXPECT_EQ(limits({"run.device=cuda", "memory.device=1 GiB"}, 1)[gpu]->bytes, 0) << "less than the reserve";
+}
+
+constexpr auto pinned = static_cast<std::size_t>(MemoryKind::pinned);
+
+// What is pinned is the host's memory too, and has a limit of its own.
+TEST(Limits, PinnedMemoryIsAPartOfTheHosts) {
+  const Deck deck = test::tiny_deck({"run.device=cuda", "memory.pinned=1 MiB", "memory.host=1 GiB"});
+  const MemoryLimits limits = stated_limits(deck, 2);
+  EXPECT_EQ(limits[pinned]->bytes, 1 << 20);
+  EXPECT_EQ(limits[pinned]->source, "memory.pinned");
+  TierBytes needed{};
+  needed[static_cast<std::size_t>(Tier::host)] = 100, needed[static_cast<std::size_t>(Tier::pinned)] = (1 << 20) + 1;
+  ASSERT_EQ(shortfalls(needed, limits).size(), 1u);
+  EXPECT_EQ(shortfalls(needed, limits)[0].text(),
+            "the plan needs 1.00 MiB of the host's memory pinned on each rank and memory.pinned is 1.00 MiB: 1 B too much");
+  EXPECT_EQ(bytes_of(needed, MemoryKind::host), 100 + (1 << 20) + 1);
+  EXPECT_EQ(memory_bytes(needed), bytes_of(needed, MemoryKind::host)) << "and counts once";
 }
 
 TEST(Limits, OfWhatIsFoundOnAHostAutoLeavesSome) {
@@ -39,7 +56,7 @@ TEST(Limits, OfWhatIsFoundOnAHostAutoLeavesSome) {
   EXPECT_EQ(left[gpu]->bytes, 800) << "there is a reserve already";
   EXPECT_EQ(left[host]->bytes, 700);
   EXPECT_EQ(left[host]->source, "seven eighths of the node");
-  EXPECT_EQ(with_room_left(found, {std::nullopt, MemoryLimit{800, "memory.host_limit"}})[host]->bytes, 800) << "what is stated is meant";
+  EXPECT_EQ(with_room_left(found, {std::nullopt, MemoryLimit{800, "memory.host"}})[host]->bytes, 800) << "what is stated is meant";
 }
 
 TEST(Limits, AShortfallIsNamedByItsKind) {

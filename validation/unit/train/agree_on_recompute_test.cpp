@@ -15,7 +15,7 @@ using testing::world;
 constexpr auto host = static_cast<std::size_t>(MemoryKind::host);
 
 BuildRequest request_with(std::vector<std::string> overrides) {
-  overrides.insert(overrides.end(), {"model.layers=4", "batch.sequence_length=64", "memory.host_limit=1000 GiB"});
+  overrides.insert(overrides.end(), {"model.layers=4", "batch.sequence_length=64", "memory.host=1000 GiB"});
   const Deck deck = test::tiny_deck(overrides, world().ranks());
   return request_for(deck, make_mesh(deck.mesh, world().ranks()), world().rank(), Purpose::training);
 }

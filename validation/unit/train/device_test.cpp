@@ -198,7 +198,7 @@ TEST_F(OnDevice, ATokenBeyondTheCacheIsADefectWithAGraphToo) {
 
 TEST_F(OnDevice, TheCachesOfALongTextCountBeforeTheModelIsLoaded) {
   const test::Scratch scratch;
-  const std::string checkpoint = write_initial(scratch, test::tiny_deck({"batch.global=2", "memory.host_limit=1000 GiB"}));
+  const std::string checkpoint = write_initial(scratch, test::tiny_deck({"batch.global=2", "memory.host=1000 GiB"}));
   const LoadedModel one = load_model(checkpoint, "cuda", {.text = {.prompt = 1, .capacity = 1}});
   EXPECT_GT(one.engine->plan().bytes[static_cast<std::size_t>(Tier::device)], 0);
   EXPECT_GT(one.engine->plan().bytes[static_cast<std::size_t>(Tier::pinned)], 0);

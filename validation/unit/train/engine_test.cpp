@@ -358,9 +358,9 @@ TEST(Engine, GradientsInBf16AreThoseInFp32Rounded) {
 }
 
 TEST(Engine, APlanThatDoesNotFitIsRefusedWithWhatToChange) {
-  const Deck deck = test::tiny_deck({"memory.host_limit=64 KiB"});
+  const Deck deck = test::tiny_deck({"memory.host=64 KiB"});
   const std::string text = test::error_of(ExitCode::memory, [&] { require_fits(test::plan_alone(deck), limits_here(deck, 1)); });
-  for (const char* part : {"memory.host_limit", "64.00 KiB", "batch.micro", "zero.stage"}) EXPECT_TRUE(test::has(text, part)) << text;
+  for (const char* part : {"memory.host", "64.00 KiB", "batch.micro", "zero.stage"}) EXPECT_TRUE(test::has(text, part)) << text;
 }
 
 TEST(Engine, AnotherModelsCheckpointIsRefusedByItsFirstTensor) {
