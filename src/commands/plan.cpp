@@ -117,7 +117,9 @@ Json plan_json(const Planned& p) {
     out["remedies"].push_back({{"change", remedy.change},
                                {"cost", remedy.cost},
                                {"device_bytes", bytes_of(remedy.bytes, MemoryKind::device)},
-                               {"host_bytes", bytes_of(remedy.bytes, MemoryKind::host)}});
+                               {"host_bytes", bytes_of(remedy.bytes, MemoryKind::host)},
+                               {"pinned_bytes", bytes_of(remedy.bytes, MemoryKind::pinned)},
+                               {"nvme_bytes", bytes_of(remedy.bytes, MemoryKind::nvme)}});
   if (p.options.schedule) out["schedule"] = print_schedule(p.schedule);
   return out;
 }

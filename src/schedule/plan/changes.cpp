@@ -20,6 +20,12 @@ Change offload_param_change(const std::string& device) {
 Change offload_activation_change(const std::string& device) {
   return {"activation.offload=" + device, [=](Deck& d) { d.activation.offload = device; }};
 }
+Change pageable_optimizer_change() {
+  return {"zero.offload_optimizer.pin_memory=false", [](Deck& d) { d.zero.offload_optimizer.pin_memory = false; }};
+}
+Change pageable_param_change() {
+  return {"zero.offload_param.pin_memory=false", [](Deck& d) { d.zero.offload_param.pin_memory = false; }};
+}
 std::optional<Change> example_path_change(const Deck& deck) {
   if (!deck.zero.offload_optimizer.nvme_path.empty() || !deck.zero.offload_param.nvme_path.empty()) return std::nullopt;
   return Change{"zero.offload_optimizer.nvme_path=/local", [](Deck& d) { d.zero.offload_optimizer.nvme_path = "/local"; }};

@@ -20,6 +20,8 @@ Change stage_change(std::int64_t stage);
 Change offload_optimizer_change(const std::string& device);
 Change offload_param_change(const std::string& device);
 Change offload_activation_change(const std::string& device);
+Change pageable_optimizer_change();
+Change pageable_param_change();
 /// Of a deck that names no folder for what it lays on disks, an example of one; nothing of others.
 std::optional<Change> example_path_change(const Deck& deck);
 Change micro_change(std::int64_t micro);

@@ -4,6 +4,8 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <functional>
+#include <utility>
 
 #include "schedule/build/micro_batches.hpp"
 #include "schedule/plan/changes.hpp"
@@ -41,10 +43,47 @@ Axis stage_axis(const Deck& deck, int ranks) {
   return axis;
 }
 
-/// Beside a GPU the host's memory is another; ranks without one would gain nothing.
-Axis offload_axis(const Deck& deck) {
-  if (deck.run.device != "cuda" || deck.zero.stage == 0 || deck.zero.offload_optimizer.device != "none") return {};
-  return {{offload_optimizer_change("host")}};
+/// Whether a plan lacks a kind of memory.
+using Lacks = std::function<bool(MemoryKind)>;
+
+/// What lies with the kernels goes to the host, where that is another memory; and where the host has no room for it, to disks.
+Axis offload_axis(const Deck& deck, const Lacks& lacks, bool host_is_limited) {
+  const std::string &optimizer = deck.zero.offload_optimizer.device, &parameters = deck.zero.offload_param.device;
+  Axis axis;
+  const auto add = [&](const std::string& to, const std::string& parameters_to) {
+    std::vector<Change> changes;
+    if (to != optimizer) changes.push_back(offload_optimizer_change(to));
+    if (parameters_to != parameters) changes.push_back(offload_param_change(parameters_to));
+    const std::optional<Change> path = example_path_change(deck);
+    if (path && (to == "nvme" || parameters_to == "nvme")) changes.push_back(*path);
+    Change all = changes.front();
+    for (std::size_t c = 1; c < changes.size(); ++c) all = both(all, changes[c]);
+    axis.push_back({all});
+  };
+  if (lacks(MemoryKind::device)) {
+    const std::string below = optimizer == "none" ? "host" : optimizer;
+    if (optimizer == "none") add(below, parameters);
+    if (parameters == "none") add(below, "host");
+  }
+  if (lacks(MemoryKind::host) || (lacks(MemoryKind::device) && host_is_limited)) {
+    if (optimizer != "nvme") add("nvme", parameters);
+    if (parameters != "nvme") add("nvme", "nvme");
+  }
+  return axis;
+}
+
+/// What is copied to and from a GPU need not be pinned.
+Axis pin_axis(const Deck& deck, const Lacks& lacks) {
+  const ZeroKeys& zero = deck.zero;
+  if (!lacks(MemoryKind::pinned)) return {};
+  Axis axis;
+  const bool parameters = zero.offload_param.device != "none" && zero.offload_param.pin_memory;
+  if (parameters) axis.push_back({pageable_param_change()});
+  if (zero.offload_optimizer.device != "none" && zero.offload_optimizer.pin_memory) {
+    axis.push_back({pageable_optimizer_change()});
+    if (parameters) axis.push_back({both(pageable_optimizer_change(), pageable_param_change())});
+  }
+  return axis;
 }
 
 Axis micro_axis(const Deck& deck) {
@@ -77,8 +116,13 @@ Axis rank_axis(const Deck& deck, int ranks) {
   return axis;
 }
 
-/// Sums in bf16 are of one micro-batch a rank, and a change may make more of them.
-bool has_its_sums(const BuildRequest& request) {
+/// Changes that are each sound may contradict each other. Sums in bf16 are of one micro-batch a rank, and a change may make more of them;
+/// offloading has its stages.
+bool is_sound(const BuildRequest& request) {
+  const ZeroKeys& zero = request.deck.zero;
+  const bool optimizer = zero.offload_optimizer.device != "none", parameters = zero.offload_param.device != "none";
+  if (optimizer && zero.stage == 0) return false;
+  if (parameters && (!optimizer || zero.stage != 3 || zero.offload_optimizer.ratio < 1)) return false;
   return request.deck.precision.gradients != DType::bf16 || accumulation_steps(request.deck, request.data.size) == 1;
 }
 
@@ -95,11 +139,15 @@ struct Trial {
 
 class Search {
  public:
-  Search(const BuildRequest& request, const MemoryLimits& limits)
-      : request_(request), limits_(limits), now_(step_cost(build_schedule(settled(request)))) {
+  Search(const BuildRequest& request, const MemoryLimits& limits) : request_(request), limits_(limits) {
     const Deck& deck = request.deck;
-    for (Axis axis : {recompute_axis(deck), bucket_axis(deck, ranks()), gradient_axis(deck, ranks()), stage_axis(deck, ranks()),
-                      offload_axis(deck), micro_axis(deck), rank_axis(deck, ranks())})
+    const Schedule now = build_schedule(settled(request));
+    now_ = step_cost(now);
+    const std::vector<Shortfall> lacking = shortfalls(place(now).bytes, limits);
+    const Lacks lacks = [&](MemoryKind kind) { return std::ranges::find(lacking, kind, &Shortfall::kind) != lacking.end(); };
+    const bool host_is_limited = limits[static_cast<std::size_t>(MemoryKind::host)].has_value();
+    for (Axis axis : {recompute_axis(deck), bucket_axis(deck, ranks()), gradient_axis(deck, ranks()), pin_axis(deck, lacks),
+                      stage_axis(deck, ranks()), offload_axis(deck, lacks, host_is_limited), micro_axis(deck), rank_axis(deck, ranks())})
       if (!axis.empty()) axes_.push_back(std::move(axis));
   }
 
@@ -180,7 +228,7 @@ class Search {
     if (deck.mesh.dp > 0) deck.mesh.dp *= more_ranks;
     BuildRequest request = request_for(deck, make_mesh(deck.mesh, ranks() * more_ranks), 0, request_.purpose);
     if (request_.evaluation_micro_batches == 0) request.evaluation_micro_batches = 0;
-    if (!has_its_sums(request)) return std::nullopt;
+    if (!is_sound(request)) return std::nullopt;
     return settled(std::move(request));
   }
 
@@ -190,14 +238,26 @@ class Search {
     Trial trial{.chosen = chosen, .request = std::move(*changed), .cost = {}};
     const BuildRequest& request = trial.request;
     const Schedule schedule = build_schedule(request);
+    const MemoryLimits limits = limits_for(request.data.size);
+    const auto is_less = [&](const TierBytes& bytes) { return memory_bytes(least_) == 0 || memory_bytes(bytes) < memory_bytes(least_); };
+    // Where no place of the others can make it fit, it need not be found.
+    const TierBytes kept = kept_bytes(schedule);
+    if (!shortfalls(counted(request.deck, kept), limits).empty() && !is_less(kept)) return;
     trial.bytes = place(schedule).bytes, trial.cost = step_cost(schedule);
-    if (memory_bytes(least_) == 0 || memory_bytes(trial.bytes) < memory_bytes(least_)) least_ = trial.bytes;
-    if (!shortfalls(trial.bytes, limits_for(request.data.size)).empty()) return;
+    if (is_less(trial.bytes)) least_ = trial.bytes;
+    if (!shortfalls(counted(request.deck, trial.bytes), limits).empty()) return;
     const bool more_ranks = request.data.size > ranks();
     // Another number of ranks is another machine: dearer than all that this one can do.
     trial.price = (more_ranks ? 1e30 * request.data.size : 0) + trial.cost.flops - now_.flops +
                   flops_per_byte(request.deck) * (trial.cost.bytes_moved - now_.bytes_moved);
     fitting_.push_back(std::move(trial));
+  }
+
+  /// On host ranks that begin to offload, what kernels use becomes a tier of its own, whose limit nobody has said: it counts as the host's.
+  TierBytes counted(const Deck& deck, TierBytes bytes) const {
+    if (deck.run.device == "cuda" || kernel_memory(deck) == kernel_memory(request_.deck)) return bytes;
+    bytes[static_cast<std::size_t>(Tier::host)] += std::exchange(bytes[static_cast<std::size_t>(Tier::device)], 0);
+    return bytes;
   }
 
   /// A rank that was alone has no communicators yet.
@@ -234,6 +294,13 @@ class Search {
       words.push_back("other numbers: gradients are rounded to bf16 before they are summed");
     if (request.deck.batch.micro != request_.deck.batch.micro)
       words.push_back("smaller products, and another run: batch.micro is part of its identity");
+    const auto& folder = request.deck.zero.offload_optimizer.nvme_path;
+    if (folder != request_.deck.zero.offload_optimizer.nvme_path)
+      words.push_back(fmt::format("{} of local disks for each rank, in a folder of which {} is an example",
+                                  human_bytes(static_cast<double>(bytes_of(trial.bytes, MemoryKind::nvme))), folder));
+    if (request.deck.zero.offload_optimizer.pin_memory != request_.deck.zero.offload_optimizer.pin_memory ||
+        request.deck.zero.offload_param.pin_memory != request_.deck.zero.offload_param.pin_memory)
+      words.push_back("copies to and from the GPU that do not run beside kernels");
     if (request.deck.zero.prefetch_bucket_size != request_.deck.zero.prefetch_bucket_size)
       words.push_back("units are gathered when they are needed and not ahead");
     return words.empty() ? "no more FLOPs and no more bytes moved" : fmt::format("{}", fmt::join(words, "; "));
@@ -241,7 +308,7 @@ class Search {
 
   const BuildRequest& request_;
   const MemoryLimits& limits_;
-  StepCost now_;
+  StepCost now_ = {};
   std::vector<Axis> axes_;
   std::vector<Trial> fitting_;
   TierBytes least_{};
@@ -256,8 +323,8 @@ Remedies find_remedies(const BuildRequest& request, const MemoryLimits& limits, 
 std::string print_remedies(const Remedies& remedies, const Deck& deck) {
   if (remedies.found.empty())
     return fmt::format(
-        "No change of activation.recompute (now {}), zero.stage (now {}), batch.micro (now {}), buckets or ranks makes it fit; the least "
-        "that any of them needs is {} on each rank. A smaller batch.sequence_length or model needs less.",
+        "No change of activation.recompute (now {}), zero.stage (now {}), batch.micro (now {}), offload, buckets or ranks makes it fit; "
+        "the least that any of them needs is {} on each rank. A smaller batch.sequence_length or model needs less.",
         deck.activation.recompute, deck.zero.stage, deck.batch.micro, human_bytes(static_cast<double>(memory_bytes(remedies.least))));
   std::string text = "Each of these makes it fit, the cheapest first:";
   for (const Remedy& remedy : remedies.found)

@@ -211,6 +211,78 @@ TEST_F(RemediesOf, ACheaperOneIsNotLeftOut) {
   EXPECT_GE(fitting, 2);
 }
 
+// Of each kind of memory that lacks, what takes bytes from it is among the changes, and plans as it says.
+TEST_F(RemediesOf, MoveWhatLacksWhereThereIsRoom) {
+  struct Case {
+    std::vector<std::string> more;
+    MemoryKind lacking;
+    double share;
+    const char* change;  ///< that is among them
+    const char* cost;
+  };
+  // Of state, and little else.
+  const std::vector<std::string> on_gpu{
+      "run.device=cuda",         "zero.stage=3",         "zero.param_persistence_threshold=0", "model.width=128", "model.ff_width=512",
+      "batch.sequence_length=8", "nvme.block_size=4096", "zero.prefetch_bucket_size=0"};
+  const Case cases[] = {
+      {{}, MemoryKind::device, 0.9, "zero.offload_optimizer.device=host", "more moved by each rank"},
+      {{}, MemoryKind::device, 0.85, "zero.offload_optimizer.device=host zero.offload_param.device=host", "more moved by each rank"},
+      {{"zero.offload_optimizer.device=host"}, MemoryKind::device, 0.97, "zero.offload_param.device=host", "more moved by each rank"},
+      {{"zero.offload_optimizer.device=host"},
+       MemoryKind::host,
+       0.7,
+       "zero.offload_optimizer.device=nvme zero.offload_optimizer.nvme_path=/local",
+       "of which /local is an example"},
+      {{"zero.offload_optimizer.device=host", "zero.offload_optimizer.nvme_path=/disk"},
+       MemoryKind::host,
+       0.7,
+       "zero.offload_optimizer.device=nvme",
+       "more moved by each rank"},
+      {{"zero.offload_optimizer.device=host"}, MemoryKind::pinned, 0.5, "zero.offload_optimizer.pin_memory=false", "do not run beside"},
+      {{"activation.recompute=full", "activation.every=2", "model.width=64", "model.ff_width=256", "batch.sequence_length=64"},
+       MemoryKind::device,
+       0.99,
+       "activation.recompute=auto activation.every=1",
+       ""},
+  };
+  for (const Case& c : cases) {
+    std::vector<std::string> more = on_gpu;
+    more.insert(more.end(), c.more.begin(), c.more.end());
+    const BuildRequest r = request(more);
+    MemoryLimits limits;
+    const std::int64_t needed = bytes_of(place(build_schedule(r)).bytes, c.lacking);
+    limits[static_cast<std::size_t>(c.lacking)] = MemoryLimit{static_cast<std::int64_t>(c.share * static_cast<double>(needed)), "a limit"};
+    bool found = false;
+    for (const Remedy& remedy : find_remedies(r, limits, 1000).found) {
+      std::vector<std::string> base{"model.layers=6",  "model.width=64",           "model.ff_width=256", "batch.micro=4",
+                                    "batch.global=16", "batch.sequence_length=64", "zero.stage=1"};
+      base.insert(base.end(), more.begin(), more.end());
+      EXPECT_EQ(planned_as_said(r, base, remedy.change, limits), remedy.bytes) << remedy.change;
+      EXPECT_TRUE(shortfalls(remedy.bytes, limits).empty()) << remedy.change;
+      if (remedy.change != c.change) continue;
+      found = true;
+      EXPECT_NE(remedy.cost.find(c.cost), std::string::npos) << remedy.cost;
+    }
+    EXPECT_TRUE(found) << c.change;
+  }
+}
+
+// Ranks of the host that begin to offload have no more memory than before.
+TEST_F(RemediesOf, OfferDisksToRanksOfTheHost) {
+  const BuildRequest r =
+      request({"model.layers=12", "model.width=128", "model.ff_width=512", "batch.sequence_length=8", "nvme.block_size=4096",
+               "zero.stage=3", "zero.param_persistence_threshold=0", "zero.prefetch_bucket_size=0", "zero.sub_group_size=8192"});
+  const MemoryLimits limits = limit(r, 0.9);
+  bool found = false;
+  for (const Remedy& remedy : find_remedies(r, limits, 1000).found) {
+    if (!remedy.change.starts_with("zero.offload_optimizer.device=nvme")) continue;
+    found = true;
+    EXPECT_LE(memory_bytes(remedy.bytes), limits[host]->bytes) << remedy.change;
+    EXPECT_GT(bytes_of(remedy.bytes, MemoryKind::nvme), 0);
+  }
+  EXPECT_TRUE(found);
+}
+
 TEST_F(RemediesOf, SayThatThereIsNoneAndWhatTheLeastIs) {
   const BuildRequest r = request();
   const Remedies remedies = find_remedies(r, limit(r, 0.001));
