@@ -12,6 +12,8 @@
 namespace tessera {
 namespace {
 
+/// Where tasks share a disk's time, one more of them may bring others into a better order.
+constexpr double order_of_disks = 0.98;
 constexpr double any_time = std::numeric_limits<double>::infinity();
 
 /// Compute, and what it waits for.
@@ -126,7 +128,8 @@ void Recommender::evaluate(Point& point, const std::function<bool(const TierByte
 bool Recommender::fits(Point& point, const LimitsOf& limits, double most_seconds) {
   const auto has_room_for = [&](const TierBytes& bytes) { return has_room(point.at.deck, bytes, limits); };
   for (const Point* other : point.no_slower)
-    point.least.seconds = std::max(point.least.seconds, other->prediction ? other->prediction->step.seconds : other->least.seconds);
+    point.least.seconds =
+        std::max(point.least.seconds, order_of_disks * (other->prediction ? other->prediction->step.seconds : other->least.seconds));
   if (point.least.seconds > most_seconds || !has_room_for(point.bytes ? *point.bytes : point.least.bytes)) return false;
   if (!point.prediction) evaluate(point, has_room_for, most_seconds, true);
   return point.prediction && has_room_for(*point.bytes);
