@@ -254,12 +254,12 @@ class Running:
             return text.read()
 
     def steps_done(self):
-        """The step of the last whole line of metrics.jsonl, 0 before there is one."""
+        """The step of the last whole line of metrics.jsonl, 0 before there is one, and while a start cuts off the rows that it will write again."""
         try:
             with open(os.path.join(self.folder, "metrics.jsonl"), "rb") as lines:
                 whole = lines.read().rpartition(b"\n")[0]
             return json.loads(whole.rpartition(b"\n")[2])["step"] if whole else 0
-        except OSError:
+        except (OSError, ValueError):
             return 0
 
     def ended(self):
