@@ -2,8 +2,8 @@
 //
 //   checkpoints/step-00001000/checkpoint.h5   the index: virtual datasets /master, /adam_m, /adam_v, one per tensor in its natural shape;
 //                                             deck, step, cursor
-//   checkpoints/step-00001000/shard-00000.h5  one per rank: /GROUP/UNIT is that rank's slice of the unit's flat range, 1-D fp32, and
-//                                             /GROUP/UNIT.xxh3 the XXH3-128 of each block of `hash_block` elements
+//   checkpoints/step-00001000/shard-00000.h5  one per rank: /GROUP/UNIT is that rank's slice of the flat range of a unit that it holds,
+//                                             1-D fp32, and /GROUP/UNIT.xxh3 the XXH3-128 of each block of `hash_block` elements
 //   checkpoints/latest -> step-00001000       moved only when every file of the step is on disk
 //
 // This file knows nothing of models or ranks' layout beyond the numbers in CheckpointLayout.
@@ -15,24 +15,35 @@
 #include <string>
 #include <vector>
 
-#include "base/types.hpp"
+#include "base/box.hpp"
 
 namespace tessera::io {
 
-inline constexpr int checkpoint_format = 1;
 inline constexpr std::int64_t hash_block = 262144;  // elements (1 MiB of fp32): what a checksum covers
 
-/// A unit's flat range of `elements`, cut into `shards` equal slices: shard r owns [r * elements/shards, (r+1) * elements/shards).
+/// A flat range of `elements`, cut into equal slices: of N holders the k-th has [k * elements/N, (k+1) * elements/N), rounded down.
 struct CheckpointUnit {
   std::string name;
   std::int64_t elements = 0;
+  std::vector<int> holders = {};  ///< the shards that have a slice each, in order of slices; empty: all shards
 };
-/// A tensor lies at [offset, offset + shape.elements()) of its unit, row-major.
-struct CheckpointTensor {
-  std::string name;
-  Shape shape;
+/// What of a tensor lies in one piece: a box of its natural shape, row-major, at [offset, offset + box.elements()) of a unit.
+struct CheckpointPiece {
   int unit = 0;
   std::int64_t offset = 0;
+  Box box;
+};
+struct CheckpointTensor {
+  std::string name;
+  Shape shape;                          ///< natural, whatever cut it
+  std::vector<CheckpointPiece> pieces;  ///< every element of the tensor lies in exactly one
+
+  CheckpointTensor(std::string name_, Shape shape_, std::vector<CheckpointPiece> pieces_)
+      : name(std::move(name_)), shape(std::move(shape_)), pieces(std::move(pieces_)) {}
+  /// Whole in one unit.
+  CheckpointTensor(std::string name_, Shape shape_, int unit, std::int64_t offset)
+      : name(std::move(name_)), shape(std::move(shape_)), pieces{{unit, offset, whole_box(shape)}} {}
+  bool whole() const { return pieces.size() == 1 && pieces.front().box == whole_box(shape); }
 };
 struct CheckpointLayout {
   std::vector<CheckpointUnit> units;
@@ -40,6 +51,10 @@ struct CheckpointLayout {
   std::vector<std::string> groups;  // "master", "adam_m", "adam_v"
   int shards = 1;
 };
+/// The number of the files' format: 1 where all shards hold every unit and every tensor is whole in one, else 2.
+int checkpoint_format(const CheckpointLayout& layout);
+inline constexpr int newest_checkpoint_format = 2;
+
 /// What is saved from one beginning: new weights, another run's checkpoint, or one of the run's own that it went back to. Lines are
 /// numbered in a run's folder from 1; 0 is the line of checkpoints from before lines were written.
 struct CheckpointLine {
@@ -83,7 +98,7 @@ class ShardSource {
   Fetch fetch_;
 };
 
-/// One rank's slice of one unit for one group; `data` has the values that the rule above gives it.
+/// One rank's slice of one unit that it holds, for one group; `data` has the values that the rule above gives it.
 struct ShardSlice {
   int group = 0, unit = 0;
   ShardSource data;
@@ -135,10 +150,14 @@ class CheckpointReader {
   void require_shards() const;
   /// Tensor by name, or null.
   const CheckpointTensor* find(const std::string& tensor) const;
-  /// Elements [begin, begin + out.size()) of the tensor in row-major order. Reads whole hash blocks and verifies them; memory is bounded by
-  /// one block.
+  /// Elements [begin, begin + out.size()) of the tensor in row-major order, whatever cut it. Reads whole hash blocks and verifies them;
+  /// memory is bounded by a block for each piece of the tensor, 64 at most, and where pieces interleave 16 more.
   void read(const std::string& group, const CheckpointTensor& tensor, std::int64_t begin, std::span<float> out) const;
-  /// A slice of a unit's flat range: the fast path where a run resumes with the same layout.
+  /// Elements [begin, begin + out.size()) of a box of the tensor's natural shape, row-major in the box. Fast where the box was saved as one
+  /// piece.
+  void read_box(const std::string& group, const CheckpointTensor& tensor, const Box& box, std::span<float> out,
+                std::int64_t begin = 0) const;
+  /// A range of a unit, of all its slices together: the fast path where a run resumes with the same layout.
   void read_unit(const std::string& group, int unit, std::int64_t begin, std::span<float> out) const;
   /// Reads everything and compares all checksums. `progress(done_bytes, total_bytes)`. Ranks share the work: each takes its `part` of
   /// `parts`.

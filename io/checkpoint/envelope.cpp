@@ -16,9 +16,9 @@ static_assert(std::endian::native == std::endian::little, "checkpoint files hold
 constexpr std::size_t line_bytes = 160;
 constexpr std::string_view restore = "Restore the file from a copy, or use an older checkpoint of the run.";
 
-std::string head_line(int format, std::string_view kind, const Envelope& e) {
-  std::string line = fmt::format("tessera checkpoint format {}: {} of {:015} bytes, block {:010}, directory {:010}, xxh3 {}", format, kind,
-                                 e.file_bytes, e.block_bytes, e.directory.size(), e.hash.hex());
+std::string head_line(std::string_view kind, const Envelope& e) {
+  std::string line = fmt::format("tessera checkpoint format {}: {} of {:015} bytes, block {:010}, directory {:010}, xxh3 {}", e.format,
+                                 kind, e.file_bytes, e.block_bytes, e.directory.size(), e.hash.hex());
   line.resize(line_bytes - 1, ' ');
   return line + "\n";
 }
@@ -85,7 +85,7 @@ Hash128 hash_outside(const PosixFile& file, std::int64_t begin, std::int64_t end
 
 void write_envelope(PosixFile& out, std::string_view kind, const Envelope& e) {
   TESSERA_REQUIRE(static_cast<std::int64_t>(line_bytes + e.directory.size()) <= e.block_bytes);
-  std::string block = head_line(checkpoint_format, kind, e) + e.directory;
+  std::string block = head_line(kind, e) + e.directory;
   block.resize(static_cast<std::size_t>(e.block_bytes), '\0');
   out.write(0, block.data(), block.size());
 }
@@ -98,10 +98,11 @@ Envelope read_envelope(const PosixFile& file, std::string_view kind) {
   auto format = number_after(line, "tessera checkpoint format ");
   if (line.size() < line_bytes || format < 0 || !line.starts_with("tessera checkpoint format "))
     refuse(fmt::format("this is not a Tessera checkpoint {}, or its first bytes are damaged.", kind));
-  if (format != checkpoint_format)
-    fail(ExitCode::checkpoint, "{}: checkpoint format {} is not the one that this Tessera reads ({}). Use the version that wrote it.",
-         file.path(), format, checkpoint_format);
+  if (format < 1 || format > newest_checkpoint_format)
+    fail(ExitCode::checkpoint, "{}: checkpoint format {} is none that this Tessera reads (1 to {}). Use the version that wrote it.",
+         file.path(), format, newest_checkpoint_format);
   Envelope e;
+  e.format = static_cast<int>(format);
   e.file_bytes = number_after(line, " of ");
   e.block_bytes = number_after(line, "block ");
   auto directory_bytes = number_after(line, "directory ");
@@ -119,7 +120,7 @@ Envelope read_envelope(const PosixFile& file, std::string_view kind) {
   if (hash_text(e.directory) != e.hash) refuse("its directory does not match its checksum: the file was altered.");
   bool padded =
       std::all_of(block.begin() + static_cast<std::ptrdiff_t>(line_bytes) + directory_bytes, block.end(), [](char c) { return c == '\0'; });
-  if (head_line(checkpoint_format, kind, e) != line.substr(0, line_bytes) || !padded)
+  if (head_line(kind, e) != line.substr(0, line_bytes) || !padded)
     refuse(fmt::format("its head is not that of a {}: it was altered or belongs to another file.", kind));
   return e;
 }

@@ -20,6 +20,7 @@ struct Extent {
 };
 
 struct Envelope {
+  int format = 0;
   std::string directory;
   Hash128 hash;  // of `directory`
   std::int64_t file_bytes = 0, block_bytes = 0;
@@ -41,8 +42,8 @@ void copy_image(const Image& image, PosixFile& out);
 Hash128 hash_outside(const PosixFile& file, std::int64_t begin, std::int64_t end, std::span<const Extent> holes);
 
 void write_envelope(PosixFile& out, std::string_view kind, const Envelope& envelope);
-/// Checks that the file is one of ours, of this format and `kind`, whole, and that its directory is as it was written; otherwise
-/// Error(checkpoint) that names the file and the cause.
+/// Checks that the file is one of ours, of a format that we read and of `kind`, whole, and that its directory is as it was written;
+/// otherwise Error(checkpoint) that names the file and the cause.
 Envelope read_envelope(const PosixFile& file, std::string_view kind);
 
 }  // namespace tessera::io

@@ -1,22 +1,84 @@
 #include "io/checkpoint/format.hpp"
 
+#include <algorithm>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <unordered_map>
+
+#include "base/check.hpp"
 
 namespace tessera::io {
 namespace {
 
 using Json = nlohmann::ordered_json;
 
+Json tensor_json(const CheckpointLayout& layout, const CheckpointTensor& t) {
+  auto unit_of = [&](const CheckpointPiece& p) { return layout.units[static_cast<std::size_t>(p.unit)].name; };
+  Json j{{"name", t.name}, {"shape", t.shape.dims}};
+  if (t.whole()) {
+    j["unit"] = unit_of(t.pieces.front()), j["offset"] = t.pieces.front().offset;
+    return j;
+  }
+  j["pieces"] = Json::array();
+  for (auto& p : t.pieces)
+    j["pieces"].push_back({{"unit", unit_of(p)}, {"offset", p.offset}, {"start", p.box.start}, {"count", p.box.count}});
+  return j;
+}
+
 Json layout_json(const CheckpointLayout& layout) {
   Json units = Json::array(), tensors = Json::array();
-  for (auto& u : layout.units) units.push_back({{"name", u.name}, {"elements", u.elements}});
-  for (auto& t : layout.tensors)
-    tensors.push_back(
-        {{"name", t.name}, {"shape", t.shape.dims}, {"unit", layout.units[static_cast<std::size_t>(t.unit)].name}, {"offset", t.offset}});
+  for (auto& u : layout.units) {
+    units.push_back({{"name", u.name}, {"elements", u.elements}});
+    if (!u.holders.empty()) units.back()["holders"] = u.holders;
+  }
+  for (auto& t : layout.tensors) tensors.push_back(tensor_json(layout, t));
   return {{"shards", layout.shards}, {"groups", layout.groups}, {"units", units}, {"tensors", tensors}};
+}
+
+std::string unit_fault(const CheckpointLayout& layout, const CheckpointUnit& u) {
+  if (u.elements < 0 || u.elements > (std::int64_t{1} << 46)) return fmt::format("unit {} has {} elements", u.name, u.elements);
+  std::set<int> holders;
+  for (int h : u.holders)
+    if (h < 0 || h >= layout.shards || !holders.insert(h).second)
+      return fmt::format("unit {} is held by shard {}, which comes twice or is none of {}", u.name, h, layout.shards);
+  return "";
+}
+
+/// Why boxes inside a shape do not cover each element once, or "".
+std::string tiling_fault(const CheckpointTensor& t) {
+  std::vector<const Box*> boxes;
+  for (auto& p : t.pieces) boxes.push_back(&p.box);
+  if (t.shape.dims.empty()) return boxes.size() == 1 ? "" : fmt::format("tensor {} is a scalar in {} pieces", t.name, boxes.size());
+  std::sort(boxes.begin(), boxes.end(), [](auto* a, auto* b) { return a->start < b->start; });
+  std::int64_t covered = 0;
+  for (std::size_t i = 0; i < boxes.size(); ++i) {
+    for (std::size_t k = i + 1; k < boxes.size() && boxes[k]->start[0] < boxes[i]->start[0] + boxes[i]->count[0]; ++k)
+      if (overlap(*boxes[i], *boxes[k]))
+        return fmt::format("tensor {} ({}): its pieces {} and {} overlap", t.name, t.shape.str(), boxes[i]->str(), boxes[k]->str());
+    covered += boxes[i]->elements();
+  }
+  if (covered == t.shape.elements()) return "";
+  return fmt::format("tensor {} ({}): {} of its {} elements lie in no piece", t.name, t.shape.str(), t.shape.elements() - covered,
+                     t.shape.elements());
+}
+
+std::string tensor_fault(const CheckpointLayout& layout, const CheckpointTensor& t) {
+  std::int64_t n = 1;
+  for (auto d : t.shape.dims) {
+    if (d < 0 || (d > 0 && n > std::numeric_limits<std::int64_t>::max() / d))
+      return fmt::format("tensor {} has an impossible shape", t.name);
+    n *= d;
+  }
+  for (auto& p : t.pieces) {
+    if (p.unit < 0 || p.unit >= static_cast<int>(layout.units.size())) return fmt::format("tensor {} is in no unit", t.name);
+    if (!lies_in(p.box, t.shape) || (p.box.elements() == 0 && n > 0))
+      return fmt::format("tensor {} ({}): its piece {} is empty or reaches out of it", t.name, t.shape.str(), p.box.str());
+    auto most = layout.units[static_cast<std::size_t>(p.unit)].elements;
+    if (p.offset < 0 || p.offset > most || p.box.elements() > most - p.offset)
+      return fmt::format("tensor {} lies outside its unit", t.name);
+  }
+  return tiling_fault(t);
 }
 
 /// Why a layout cannot be, or "".
@@ -28,20 +90,12 @@ std::string layout_fault(const CheckpointLayout& layout) {
     if (!plain(g) || !groups.insert(g).second) return fmt::format("group name '{}' is empty, has a slash or comes twice", g);
   for (auto& u : layout.units) {
     if (!plain(u.name) || !units.insert(u.name).second) return fmt::format("unit name '{}' is empty, has a slash or comes twice", u.name);
-    if (u.elements < 0 || u.elements > (std::int64_t{1} << 46)) return fmt::format("unit {} has {} elements", u.name, u.elements);
+    if (auto fault = unit_fault(layout, u); !fault.empty()) return fault;
   }
   for (auto& t : layout.tensors) {
     if (!plain(t.name) || !tensors.insert(t.name).second)
       return fmt::format("tensor name '{}' is empty, has a slash or comes twice", t.name);
-    if (t.unit < 0 || t.unit >= static_cast<int>(layout.units.size())) return fmt::format("tensor {} is in no unit", t.name);
-    auto most = layout.units[static_cast<std::size_t>(t.unit)].elements;
-    std::int64_t n = 1;
-    for (auto d : t.shape.dims) {
-      if (d < 0 || (d > 0 && n > std::numeric_limits<std::int64_t>::max() / d))
-        return fmt::format("tensor {} has an impossible shape", t.name);
-      n *= d;
-    }
-    if (t.offset < 0 || t.offset > most || n > most - t.offset) return fmt::format("tensor {} lies outside its unit", t.name);
+    if (auto fault = tensor_fault(layout, t); !fault.empty()) return fault;
   }
   return "";
 }
@@ -53,11 +107,21 @@ CheckpointLayout parse_layout(const Json& j) {
   std::unordered_map<std::string, int> numbers;
   for (auto& u : j.at("units")) {
     numbers[u.at("name").get<std::string>()] = static_cast<int>(layout.units.size());
-    layout.units.push_back({u.at("name").get<std::string>(), u.at("elements").get<std::int64_t>()});
+    layout.units.push_back({u.at("name").get<std::string>(), u.at("elements").get<std::int64_t>(), u.value("holders", std::vector<int>())});
+    if (u.contains("holders") && layout.units.back().holders.empty()) throw std::runtime_error("a unit is held by no shard");
   }
-  for (auto& t : j.at("tensors"))
-    layout.tensors.push_back({t.at("name").get<std::string>(), Shape(t.at("shape").get<std::vector<std::int64_t>>()),
-                              numbers.at(t.at("unit").get<std::string>()), t.at("offset").get<std::int64_t>()});
+  auto unit_of = [&](const Json& place) { return numbers.at(place.at("unit").get<std::string>()); };
+  for (auto& t : j.at("tensors")) {
+    Shape shape(t.at("shape").get<std::vector<std::int64_t>>());
+    auto name = t.at("name").get<std::string>();
+    if (!t.contains("pieces")) {
+      layout.tensors.emplace_back(name, std::move(shape), unit_of(t), t.at("offset").get<std::int64_t>());
+      continue;
+    }
+    std::vector<CheckpointPiece> pieces;
+    for (auto& p : t.at("pieces")) pieces.push_back({unit_of(p), p.at("offset"), {p.at("start"), p.at("count")}});
+    layout.tensors.emplace_back(name, std::move(shape), std::move(pieces));
+  }
   return layout;
 }
 
@@ -92,38 +156,47 @@ auto parsing(const std::string& file, F&& parse) {
   }
 }
 
-/// Appends the boxes of [begin, end) of the array dims[d..], with `prefix` fixing the dims before.
-void add_slabs(const std::vector<std::int64_t>& dims, std::size_t d, std::vector<std::int64_t>& prefix, std::int64_t begin,
-               std::int64_t end, std::vector<hdf5::Slab>& out) {
-  if (begin >= end) return;
-  auto emit = [&](std::int64_t first, std::int64_t count) {
-    if (count <= 0) return;
-    hdf5::Slab s{prefix, std::vector<std::int64_t>(prefix.size(), 1)};
-    s.start.push_back(first), s.count.push_back(count);
-    for (auto k = d + 1; k < dims.size(); ++k) s.start.push_back(0), s.count.push_back(dims[k]);
-    out.push_back(std::move(s));
-  };
-  if (d + 1 == dims.size()) return emit(begin, end - begin);
-  std::int64_t row = 1;
-  for (auto k = d + 1; k < dims.size(); ++k) row *= dims[k];
-  auto inside = [&](std::int64_t r, std::int64_t from, std::int64_t to) {
-    prefix.push_back(r);
-    add_slabs(dims, d + 1, prefix, from, to, out);
-    prefix.pop_back();
-  };
-  std::int64_t first = begin / row, last = end / row;  // whole rows are [ceil(begin), last)
-  if (first == last) return inside(first, begin % row, end % row);
-  if (begin % row != 0) inside(first++, begin % row, row);
-  emit(first, last - first);
-  inside(last, 0, end % row);
-}
-
 }  // namespace
 
 std::string checkpoint_name(std::int64_t step) { return fmt::format("step-{:08}", step); }
 std::string shard_file(int shard) { return fmt::format("shard-{:05}.h5", shard); }
 std::string partial_folder(const std::string& root, std::int64_t step) { return root + "/" + checkpoint_name(step) + ".partial"; }
-std::int64_t slice_begin(std::int64_t elements, int shards, int shard) { return elements * shard / shards; }
+
+std::int64_t slice_begin(std::int64_t elements, int holders, int k) { return elements * k / holders; }
+
+int holder_count(const CheckpointLayout& layout, const CheckpointUnit& unit) {
+  return unit.holders.empty() ? layout.shards : static_cast<int>(unit.holders.size());
+}
+
+int holder_of(const CheckpointUnit& unit, int k) { return unit.holders.empty() ? k : unit.holders[static_cast<std::size_t>(k)]; }
+
+std::vector<UnitSlice> slices_of(const CheckpointLayout& layout, int shard) {
+  std::vector<UnitSlice> slices;
+  for (std::size_t u = 0; u < layout.units.size(); ++u) {
+    auto& unit = layout.units[u];
+    auto at = std::find(unit.holders.begin(), unit.holders.end(), shard);
+    if (at == unit.holders.end() && !unit.holders.empty()) continue;
+    int n = holder_count(layout, unit), k = unit.holders.empty() ? shard : static_cast<int>(at - unit.holders.begin());
+    slices.push_back({static_cast<int>(u), shard, slice_begin(unit.elements, n, k), slice_begin(unit.elements, n, k + 1)});
+  }
+  return slices;
+}
+
+std::vector<PiecePart> parts_of(const CheckpointLayout& layout, const CheckpointPiece& piece) {
+  auto& unit = layout.units[static_cast<std::size_t>(piece.unit)];
+  std::vector<PiecePart> parts;
+  for (int k = 0, n = holder_count(layout, unit); k < n; ++k) {
+    UnitSlice slice{piece.unit, holder_of(unit, k), slice_begin(unit.elements, n, k), slice_begin(unit.elements, n, k + 1)};
+    auto begin = std::max(slice.begin, piece.offset), end = std::min(slice.end, piece.offset + piece.box.elements());
+    if (begin < end) parts.push_back({slice, begin, end});
+  }
+  return parts;
+}
+
+int checkpoint_format(const CheckpointLayout& layout) {
+  bool equal = std::all_of(layout.units.begin(), layout.units.end(), [](auto& u) { return u.holders.empty(); });
+  return equal && std::all_of(layout.tensors.begin(), layout.tensors.end(), [](auto& t) { return t.whole(); }) ? 1 : 2;
+}
 
 std::string layout_text(const CheckpointLayout& layout) { return layout_json(layout).dump(); }
 std::string lineage_text(const Lineage& lineage) { return lineage_json(lineage).dump(); }
@@ -138,10 +211,11 @@ void require_layout(const CheckpointLayout& layout) {
 
 std::string write_directory(const ShardDirectory& d, const CheckpointLayout& layout) {
   Json slices = Json::array();
+  auto held = slices_of(layout, d.shard);
   for (std::size_t i = 0; i < d.slices.size(); ++i) {
     auto& s = d.slices[i];
-    slices.push_back({{"group", layout.groups[i / layout.units.size()]},
-                      {"unit", layout.units[i % layout.units.size()].name},
+    slices.push_back({{"group", layout.groups[i / held.size()]},
+                      {"unit", layout.units[static_cast<std::size_t>(held[i % held.size()].unit)].name},
                       {"begin", s.begin},
                       {"end", s.end},
                       {"data_at", s.data_at},
@@ -205,13 +279,6 @@ IndexDirectory parse_index_directory(const std::string& text, const std::string&
     if (d.shards.size() != static_cast<std::size_t>(d.layout.shards)) throw std::runtime_error("the number of shards does not fit");
     return d;
   });
-}
-
-std::vector<hdf5::Slab> flat_range_slabs(const std::vector<std::int64_t>& dims, std::int64_t begin, std::int64_t end) {
-  std::vector<hdf5::Slab> out;
-  std::vector<std::int64_t> prefix;
-  add_slabs(dims, 0, prefix, begin, end, out);
-  return out;
 }
 
 }  // namespace tessera::io

@@ -7,7 +7,6 @@
 
 #include "base/hash.hpp"
 #include "io/checkpoint/checkpoint.hpp"
-#include "io/hdf5/hdf5.hpp"
 
 namespace tessera::io {
 
@@ -18,8 +17,25 @@ inline constexpr std::string_view replaced_ending = ".replaced";
 std::string shard_file(int shard);
 /// root/step-00001000.partial
 std::string partial_folder(const std::string& root, std::int64_t step);
-/// Shard `shard` owns [slice_begin(elements, shards, shard), slice_begin(elements, shards, shard + 1)).
-std::int64_t slice_begin(std::int64_t elements, int shards, int shard);
+/// Of `holders` slices the k-th is [slice_begin(elements, holders, k), slice_begin(elements, holders, k + 1)).
+std::int64_t slice_begin(std::int64_t elements, int holders, int k);
+/// How many shards hold a slice of the unit, and which one holds the k-th.
+int holder_count(const CheckpointLayout& layout, const CheckpointUnit& unit);
+int holder_of(const CheckpointUnit& unit, int k);
+
+/// Elements [begin, end) of a unit, which lie in one shard.
+struct UnitSlice {
+  int unit = 0, shard = 0;
+  std::int64_t begin = 0, end = 0;
+};
+/// One slice of each unit that the shard holds, in order of units.
+std::vector<UnitSlice> slices_of(const CheckpointLayout& layout, int shard);
+/// Elements [begin, end) of a unit that belong to a piece and lie in one slice.
+struct PiecePart {
+  UnitSlice slice;
+  std::int64_t begin = 0, end = 0;
+};
+std::vector<PiecePart> parts_of(const CheckpointLayout& layout, const CheckpointPiece& piece);
 
 /// Where one slice lies in a shard file.
 struct SliceEntry {
@@ -34,7 +50,7 @@ struct ShardDirectory {
   int shard = 0;
   Hash128 layout;                  // of layout_text: which checkpoint layout it belongs to
   Hash128 structure;               // of the HDF5 metadata: all bytes after the user block that are no data
-  std::vector<SliceEntry> slices;  // group-major: group * units + unit
+  std::vector<SliceEntry> slices;  // group-major: for each group those of slices_of(layout, shard)
 };
 struct IndexDirectory {
   CheckpointMeta meta;
@@ -48,7 +64,7 @@ std::string layout_text(const CheckpointLayout& layout);
 /// A lineage as JSON, as the index and a run's line.json hold it.
 std::string lineage_text(const Lineage& lineage);
 Lineage parse_lineage(const std::string& text, const std::string& file);
-/// A defect of the caller (a tensor outside its unit, a name twice) is an internal error.
+/// A defect of the caller (a tensor outside its unit or not covered by its pieces, a name twice) is an internal error.
 void require_layout(const CheckpointLayout& layout);
 
 std::string write_directory(const ShardDirectory& d, const CheckpointLayout& layout);
@@ -56,8 +72,5 @@ std::string write_directory(const IndexDirectory& d);
 /// `file` is for messages. The text was verified by its checksum; what still does not fit is Error(checkpoint).
 ShardDirectory parse_shard_directory(const std::string& text, const std::string& file);
 IndexDirectory parse_index_directory(const std::string& text, const std::string& file);
-
-/// The boxes of a row-major array that together are its flat range [begin, end): at most one head and one tail per dim.
-std::vector<hdf5::Slab> flat_range_slabs(const std::vector<std::int64_t>& dims, std::int64_t begin, std::int64_t end);
 
 }  // namespace tessera::io

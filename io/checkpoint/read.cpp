@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <iterator>
 #include <list>
 #include <unordered_map>
 
@@ -16,8 +17,10 @@ namespace tessera::io {
 namespace {
 
 namespace fs = std::filesystem;
-constexpr std::size_t open_files = 16;
-constexpr std::int64_t run_blocks = 4;  // one read
+constexpr std::size_t most_at_hand = 64;  // open shards, and blocks that are read in parts: of a tensor in so many pieces none comes twice
+constexpr std::int64_t run_blocks = 4;    // one read
+constexpr std::int64_t window_elements = 4 * run_blocks * hash_block;  // what short runs are read together in
+constexpr std::size_t most_runs = 1 << 16;
 constexpr std::int64_t read_ahead_bytes = 16 << 20;
 constexpr std::string_view reach = "Look at the path's links and permissions and at the file system; a checkpoint may well be there.";
 constexpr std::string_view restore = "Restore the file from a copy, or use an older checkpoint of the run.";
@@ -28,8 +31,23 @@ struct OpenShard {
   PosixFile file;
   Envelope envelope;
   ShardDirectory directory;
+  std::vector<UnitSlice> held;  // of each group
   std::unordered_map<std::size_t, std::vector<Hash128>> tables;
   std::int64_t ahead_until = 0;  // bytes of the file that the kernel was asked for
+
+  /// Among the directory's slices.
+  std::size_t slice_of(std::size_t group, int unit) const {
+    auto at = std::lower_bound(held.begin(), held.end(), unit, [](auto& h, int u) { return h.unit < u; });
+    return group * held.size() + static_cast<std::size_t>(at - held.begin());
+  }
+};
+
+/// A verified block that was wanted only in part: the next part is often asked for soon.
+struct BlockAtHand {
+  int shard = -1;
+  std::size_t slice = 0;
+  std::int64_t block = 0;
+  std::vector<float> values = std::vector<float>(static_cast<std::size_t>(hash_block));
 };
 
 /// The folder that holds the index: `path` is the folder, a link to it, or the index itself.
@@ -67,12 +85,9 @@ struct CheckpointReader::Impl {
   IndexDirectory index;
   Hash128 layout_hash;
   std::unordered_map<std::string, std::size_t> tensors;
-  std::list<OpenShard> shards;  // most recently used first
-  // The last block that was wanted only in part.
-  std::vector<float> scratch = std::vector<float>(static_cast<std::size_t>(hash_block));
-  int scratch_shard = -1;
-  std::size_t scratch_slice = 0;
-  std::int64_t scratch_block = -1;
+  std::list<OpenShard> shards;    // most recently used first
+  std::list<BlockAtHand> blocks;  // most recently used first
+  std::size_t most_blocks = 1;
 
   std::size_t group_number(const std::string& group) const {
     auto& groups = index.layout.groups;
@@ -81,14 +96,16 @@ struct CheckpointReader::Impl {
     return static_cast<std::size_t>(it - groups.begin());
   }
 
-  /// The unit's elements [begin, end) and the tensors that they touch, for messages.
-  std::string describe(std::size_t slice, std::int64_t begin, std::int64_t end) const {
+  /// Elements [begin, end) of a slice's unit and the tensors that they touch, for messages.
+  std::string describe(const OpenShard& s, std::size_t slice, std::int64_t begin, std::int64_t end) const {
     auto& layout = index.layout;
-    std::size_t group = slice / layout.units.size(), unit = slice % layout.units.size();
-    std::string text = fmt::format("/{}/{}, elements [{}, {}) of the unit", layout.groups[group], layout.units[unit].name, begin, end);
+    auto unit = s.held[slice % s.held.size()].unit;
+    std::string text = fmt::format("/{}/{}, elements [{}, {}) of the unit", layout.groups[slice / s.held.size()],
+                                   layout.units[static_cast<std::size_t>(unit)].name, begin, end);
+    auto touches = [&](const CheckpointPiece& p) { return p.unit == unit && p.offset < end && p.offset + p.box.elements() > begin; };
     std::vector<std::string> touched;
     for (auto& t : layout.tensors)
-      if (t.unit == static_cast<int>(unit) && t.offset < end && t.offset + t.shape.elements() > begin) touched.push_back(t.name);
+      if (std::any_of(t.pieces.begin(), t.pieces.end(), touches)) touched.push_back(t.name);
     if (!touched.empty())
       text += fmt::format(
           " (tensor{} {}{})", touched.size() > 1 ? "s" : "",
@@ -103,7 +120,7 @@ struct CheckpointReader::Impl {
         shards.splice(shards.begin(), shards, it);
         return shards.front();
       }
-    if (shards.size() >= open_files) shards.pop_back();
+    if (shards.size() >= most_at_hand) shards.pop_back();
     shards.push_front(open_shard(number));
     return shards.front();
   }
@@ -122,14 +139,14 @@ struct CheckpointReader::Impl {
            path, index_file, restore);
     s.directory = parse_shard_directory(s.envelope.directory, path);
     auto& layout = index.layout;
-    bool fits = s.directory.shard == number && s.directory.layout == layout_hash &&
-                s.directory.slices.size() == layout.units.size() * layout.groups.size();
+    s.held = slices_of(layout, number);
+    bool fits = s.envelope.format == envelope.format && s.directory.shard == number && s.directory.layout == layout_hash &&
+                s.directory.slices.size() == s.held.size() * layout.groups.size();
     for (std::size_t i = 0; fits && i < s.directory.slices.size(); ++i) {
       auto& c = s.directory.slices[i];
-      auto elements = layout.units[i % layout.units.size()].elements;
-      fits = c.begin == slice_begin(elements, layout.shards, number) && c.end == slice_begin(elements, layout.shards, number + 1) &&
-             c.data_at >= 0 && c.hashes_at >= 0 && c.data_at + c.elements() * 4 <= s.envelope.file_bytes &&
-             c.hashes_at + c.blocks() * 16 <= s.envelope.file_bytes;
+      auto& h = s.held[i % s.held.size()];
+      fits = c.begin == h.begin && c.end == h.end && c.data_at >= 0 && c.hashes_at >= 0 &&
+             c.data_at + c.elements() * 4 <= s.envelope.file_bytes && c.hashes_at + c.blocks() * 16 <= s.envelope.file_bytes;
     }
     if (!fits) fail(ExitCode::checkpoint, "{}: its slices do not fit the layout in {}. {}", path, index_file, restore);
     return s;
@@ -144,7 +161,7 @@ struct CheckpointReader::Impl {
     if (got != raw.size() * 8 || hash_bytes(raw.data(), raw.size() * 8) != c.digest) {
       s.tables.erase(it);
       fail(ExitCode::checkpoint, "{}: the checksums of {} are damaged: the file was altered. {}", s.file.path(),
-           describe(slice, c.begin, c.end), restore);
+           describe(s, slice, c.begin, c.end), restore);
     }
     for (std::size_t k = 0; k < raw.size(); k += 2) it->second.push_back({raw[k], raw[k + 1]});
     return it->second;
@@ -157,13 +174,13 @@ struct CheckpointReader::Impl {
     auto first = block * hash_block, n = std::min(end * hash_block, c.elements()) - first;
     auto bytes = static_cast<std::size_t>(n) * 4;
     if (s.file.read(c.data_at + first * 4, out, bytes) != bytes)
-      fail(ExitCode::checkpoint, "{}: the file ends inside {}. {}", s.file.path(), describe(slice, c.begin + first, c.begin + first + n),
+      fail(ExitCode::checkpoint, "{}: the file ends inside {}. {}", s.file.path(), describe(s, slice, c.begin + first, c.begin + first + n),
            restore);
     for (std::int64_t at = 0; at < n; at += hash_block) {
       auto length = std::min(hash_block, n - at), from = c.begin + first + at;
       if (hash_bytes(out + at, static_cast<std::size_t>(length) * 4) != expected[static_cast<std::size_t>(block++)])
         fail(ExitCode::checkpoint, "{}: {} do not match their checksum: the file was altered or the disk returned wrong data. {}",
-             s.file.path(), describe(slice, from, from + length), restore);
+             s.file.path(), describe(s, slice, from, from + length), restore);
     }
   }
 
@@ -177,55 +194,93 @@ struct CheckpointReader::Impl {
     queue.wait();
   }
 
-  /// The block that holds element `begin` of a slice, verified: the last one stays at hand, since streams ask for it in pieces.
-  const float* one_block(int number, std::size_t slice, std::int64_t block) {
-    if (scratch_shard != number || scratch_slice != slice || scratch_block != block) {
-      scratch_shard = -1;  // until the block has proved itself
-      auto& s = shard(number);
+  /// A block of a slice, verified. The last ones stay at hand, since streams ask for them in parts.
+  const float* one_block(OpenShard& s, std::size_t slice, std::int64_t block) {
+    auto wanted = [&](auto& b) { return b.shard == s.number && b.slice == slice && b.block == block; };
+    if (auto found = std::find_if(blocks.begin(), blocks.end(), wanted); found != blocks.end()) {
+      blocks.splice(blocks.begin(), blocks, found);
+    } else {
+      if (blocks.size() < most_blocks) blocks.emplace_back();
+      blocks.splice(blocks.begin(), blocks, std::prev(blocks.end()));
+      blocks.front().shard = -1;  // until the block has proved itself
       auto at = s.directory.slices[slice].data_at + block * hash_block * 4;
       if (at < s.ahead_until - read_ahead_bytes || at + hash_block * 4 > s.ahead_until - read_ahead_bytes / 2) {
         s.file.read_ahead(at, read_ahead_bytes);
         s.ahead_until = at + read_ahead_bytes;
       }
-      read_blocks(s, slice, block, 1, scratch.data());
-      scratch_shard = number, scratch_slice = slice, scratch_block = block;
+      read_blocks(s, slice, block, 1, blocks.front().values.data());
+      blocks.front().shard = s.number, blocks.front().slice = slice, blocks.front().block = block;
     }
-    return scratch.data();
+    return blocks.front().values.data();
   }
 
   /// Elements [begin, begin + out.size()) of a slice, counted from the slice's own begin.
-  void read_slice(int number, std::size_t slice, std::int64_t begin, std::span<float> out) {
-    auto elements = index.layout.units[slice % index.layout.units.size()].elements;
-    auto length = slice_begin(elements, index.layout.shards, number + 1) - slice_begin(elements, index.layout.shards, number);
+  void read_slice(OpenShard& s, std::size_t slice, std::int64_t begin, std::span<float> out) {
+    auto length = s.directory.slices[slice].elements();
     while (!out.empty()) {
       std::int64_t block = begin / hash_block, inside = begin % hash_block, wanted = static_cast<std::int64_t>(out.size()), n;
       bool to_the_end = begin + wanted == length;  // of the slice: its last block may be short
       auto whole = inside > 0 ? 0 : to_the_end ? ceil_div(wanted, hash_block) : wanted / hash_block;
       if (whole > 0) {
         n = std::min(whole * hash_block, wanted);
-        read_blocks(shard(number), slice, block, whole, out.data());
+        read_blocks(s, slice, block, whole, out.data());
       } else {
         n = std::min(wanted, std::min(hash_block, length - block * hash_block) - inside);
-        std::memcpy(out.data(), one_block(number, slice, block) + inside, static_cast<std::size_t>(n) * 4);
+        std::memcpy(out.data(), one_block(s, slice, block) + inside, static_cast<std::size_t>(n) * 4);
       }
       begin += n;
       out = out.subspan(static_cast<std::size_t>(n));
     }
   }
 
-  void read_unit(std::size_t group, int unit, std::int64_t begin, std::span<float> out) {
-    auto& layout = index.layout;
-    auto elements = layout.units[static_cast<std::size_t>(unit)].elements;
-    std::size_t slice = group * layout.units.size() + static_cast<std::size_t>(unit);
-    // The shard that holds `begin`: a first guess, then the exact one (slices differ by at most one element).
-    int number = static_cast<int>(out.empty() ? 0 : begin * layout.shards / elements);
+  void read_unit(std::size_t group, int number, std::int64_t begin, std::span<float> out) {
+    auto& unit = index.layout.units[static_cast<std::size_t>(number)];
+    const int holders = holder_count(index.layout, unit);
+    // The slice that holds `begin`: a first guess, then the exact one (slices differ by at most one element).
+    int k = static_cast<int>(out.empty() ? 0 : begin * holders / unit.elements);
     while (!out.empty()) {
-      while (slice_begin(elements, layout.shards, number + 1) <= begin) ++number;
-      auto from = slice_begin(elements, layout.shards, number), to = slice_begin(elements, layout.shards, number + 1);
+      while (slice_begin(unit.elements, holders, k + 1) <= begin) ++k;
+      auto from = slice_begin(unit.elements, holders, k), to = slice_begin(unit.elements, holders, k + 1);
       auto n = std::min<std::int64_t>(static_cast<std::int64_t>(out.size()), to - begin);
-      read_slice(number, slice, begin - from, out.first(static_cast<std::size_t>(n)));
+      auto& s = shard(holder_of(unit, k));
+      read_slice(s, s.slice_of(group, number), begin - from, out.first(static_cast<std::size_t>(n)));
       begin += n;
       out = out.subspan(static_cast<std::size_t>(n));
+    }
+  }
+
+  /// A box of a tensor's natural shape, row-major, from whatever pieces hold it.
+  void read_pieces(std::size_t group, const CheckpointTensor& tensor, const Box& box, std::span<float> out) {
+    most_blocks = std::max(most_blocks, std::min(tensor.pieces.size(), most_at_hand));
+    for (auto& piece : tensor.pieces) {
+      auto common = overlap(piece.box, box);
+      if (!common) continue;
+      // Short runs that lie near each other in the unit are read together.
+      std::vector<BoxRun> runs;
+      std::vector<float> window;
+      auto flush = [&] {
+        if (runs.empty()) return;
+        auto first = runs.front().from, n = runs.back().from + runs.back().elements - first;
+        auto at = [&](std::int64_t to, std::int64_t elements) {
+          return out.subspan(static_cast<std::size_t>(to), static_cast<std::size_t>(elements));
+        };
+        if (runs.size() == 1) {
+          read_unit(group, piece.unit, piece.offset + first, at(runs.front().to, n));
+        } else {
+          window.resize(static_cast<std::size_t>(n));
+          read_unit(group, piece.unit, piece.offset + first, window);
+          for (auto& r : runs) std::copy_n(window.begin() + (r.from - first), r.elements, at(r.to, r.elements).begin());
+        }
+        runs.clear();
+      };
+      for_each_run(*common, piece.box, box, [&](const BoxRun& run) {
+        if (!runs.empty() && (std::max(run.elements, runs.back().elements) >= hash_block || runs.size() >= most_runs ||
+                              run.from - runs.back().from - runs.back().elements >= hash_block ||
+                              run.from + run.elements - runs.front().from > window_elements))
+          flush();
+        runs.push_back(run);
+      });
+      flush();
     }
   }
 
@@ -241,6 +296,9 @@ CheckpointReader::CheckpointReader(const std::string& path) : impl_(std::make_un
   auto file = PosixFile::open(impl_->folder + "/" + index_file, ExitCode::checkpoint);
   impl_->envelope = read_envelope(file, "index");
   impl_->index = parse_index_directory(impl_->envelope.directory, file.path());
+  if (impl_->envelope.format != checkpoint_format(impl_->index.layout))
+    fail(ExitCode::checkpoint, "{}: its first line says format {}, and its layout is of format {}: it was altered. {}", file.path(),
+         impl_->envelope.format, checkpoint_format(impl_->index.layout), restore);
   impl_->envelope.directory.clear();  // parsed: the deck and the layout are held once
   impl_->layout_hash = hash_text(layout_text(impl_->index.layout));
   for (std::size_t i = 0; i < impl_->index.layout.tensors.size(); ++i) impl_->tensors[impl_->index.layout.tensors[i].name] = i;
@@ -263,9 +321,22 @@ const CheckpointTensor* CheckpointReader::find(const std::string& tensor) const 
 }
 
 void CheckpointReader::read(const std::string& group, const CheckpointTensor& tensor, std::int64_t begin, std::span<float> out) const {
-  TESSERA_REQUIRE(begin >= 0 && begin + static_cast<std::int64_t>(out.size()) <= tensor.shape.elements(), "{}: [{}, +{})", tensor.name,
-                  begin, out.size());
-  read_unit(group, tensor.unit, tensor.offset + begin, out);
+  read_box(group, tensor, whole_box(tensor.shape), out, begin);
+}
+
+void CheckpointReader::read_box(const std::string& group, const CheckpointTensor& tensor, const Box& box, std::span<float> out,
+                                std::int64_t begin) const {
+  const auto n = static_cast<std::int64_t>(out.size());
+  TESSERA_REQUIRE(lies_in(box, tensor.shape) && begin >= 0 && begin + n <= box.elements(), "{} ({}), box {}: [{}, +{})", tensor.name,
+                  tensor.shape.str(), box.str(), begin, n);
+  const std::size_t number = impl_->group_number(group);
+  for (auto& piece : tensor.pieces)
+    if (piece.box == box) return impl_->read_unit(number, piece.unit, piece.offset + begin, out);
+  for (auto& part : flat_range_boxes(box.count, begin, begin + n)) {
+    const auto elements = static_cast<std::size_t>(part.elements());
+    impl_->read_pieces(number, tensor, outside(part, box), out.first(elements));
+    out = out.subspan(elements);
+  }
 }
 
 void CheckpointReader::read_unit(const std::string& group, int unit, std::int64_t begin, std::span<float> out) const {

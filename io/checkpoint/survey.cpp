@@ -4,6 +4,7 @@
 #include <charconv>
 #include <filesystem>
 
+#include "base/check.hpp"
 #include "io/checkpoint/format.hpp"
 #include "io/files/path_state.hpp"
 

@@ -15,28 +15,28 @@ namespace {
 constexpr std::int64_t piece_elements = 8 * hash_block;  // one write
 
 /// Slices ordered as the directory wants them, each given exactly once and of the right length.
-std::vector<const ShardSource*> order_slices(const CheckpointLayout& layout, int shard, std::span<const ShardSlice> slices) {
-  auto units = layout.units.size();
-  TESSERA_REQUIRE(slices.size() == units * layout.groups.size(), "{} slices given, {} expected", slices.size(),
-                  units * layout.groups.size());
+std::vector<const ShardSource*> order_slices(const CheckpointLayout& layout, const std::vector<UnitSlice>& held,
+                                             std::span<const ShardSlice> slices) {
+  TESSERA_REQUIRE(slices.size() == held.size() * layout.groups.size(), "{} slices given, {} expected", slices.size(),
+                  held.size() * layout.groups.size());
   std::vector<const ShardSource*> ordered(slices.size());
-  std::vector<bool> seen(slices.size());
   for (auto& s : slices) {
-    TESSERA_REQUIRE(s.group >= 0 && s.group < static_cast<int>(layout.groups.size()) && s.unit >= 0 && s.unit < static_cast<int>(units));
-    auto elements = layout.units[static_cast<std::size_t>(s.unit)].elements;
-    auto expected = slice_begin(elements, layout.shards, shard + 1) - slice_begin(elements, layout.shards, shard);
-    auto at = static_cast<std::size_t>(s.group) * units + static_cast<std::size_t>(s.unit);
-    TESSERA_REQUIRE(!seen[at] && s.data.elements() == expected, "group {} unit {}: {} elements, {} expected", s.group, s.unit,
-                    s.data.elements(), expected);
-    seen[at] = true, ordered[at] = &s.data;
+    TESSERA_REQUIRE(s.group >= 0 && s.group < static_cast<int>(layout.groups.size()));
+    auto found = std::find_if(held.begin(), held.end(), [&](auto& h) { return h.unit == s.unit; });
+    TESSERA_REQUIRE(found != held.end(), "unit {} is not held by this shard", s.unit);
+    auto& place = ordered[static_cast<std::size_t>(s.group) * held.size() + static_cast<std::size_t>(found - held.begin())];
+    TESSERA_REQUIRE(!place && s.data.elements() == found->end - found->begin, "group {} unit {}: {} elements, {} expected", s.group, s.unit,
+                    s.data.elements(), found->end - found->begin);
+    place = &s.data;
   }
   return ordered;
 }
 
 /// HDF5's part of a shard file. Fills in where each slice lies.
-Image shard_image(const std::string& path, std::int64_t block, const CheckpointLayout& layout, ShardDirectory& d) {
+Image shard_image(const std::string& path, std::int64_t block, const CheckpointLayout& layout, const std::vector<UnitSlice>& held,
+                  ShardDirectory& d) {
   return build_image(path, block, [&](hdf5::File& file) {
-    file.set_attribute("tessera_format", std::int64_t{checkpoint_format});
+    file.set_attribute("tessera_format", std::int64_t{checkpoint_format(layout)});
     file.set_attribute("step", d.step);
     file.set_attribute("shard", std::int64_t{d.shard});
     file.set_attribute("shards", std::int64_t{layout.shards});
@@ -44,7 +44,8 @@ Image shard_image(const std::string& path, std::int64_t block, const CheckpointL
     std::size_t i = 0;
     for (auto& group : layout.groups) {
       file.create_group("/" + group);
-      for (auto& unit : layout.units) {
+      for (auto& h : held) {
+        auto& unit = layout.units[static_cast<std::size_t>(h.unit)];
         auto& s = d.slices[i++];
         std::string name = "/" + group + "/" + unit.name;
         auto data = file.create_contiguous(name, hdf5::Element::f32, {s.elements()});
@@ -103,8 +104,8 @@ std::vector<Extent> data_extents(const ShardDirectory& d) {
 }
 
 /// The envelope last, then everything to the disk.
-void finish_file(PosixFile& out, std::string_view kind, std::string directory, std::int64_t file_bytes, std::int64_t block) {
-  Envelope e{.directory = std::move(directory), .hash = {}, .file_bytes = file_bytes, .block_bytes = block};
+void finish_file(PosixFile& out, int format, std::string_view kind, std::string directory, std::int64_t file_bytes, std::int64_t block) {
+  Envelope e{.format = format, .directory = std::move(directory), .hash = {}, .file_bytes = file_bytes, .block_bytes = block};
   e.hash = hash_text(e.directory);
   write_envelope(out, kind, e);
   out.truncate(file_bytes);
@@ -130,27 +131,25 @@ std::vector<Hash128> shard_hashes(const std::string& folder, const CheckpointLay
 
 /// One virtual dataset: the tensor in its natural shape, mapped onto the shards that hold its elements.
 void map_tensor(hdf5::File& file, const std::string& group, const CheckpointLayout& layout, const CheckpointTensor& t) {
-  auto& unit = layout.units[static_cast<std::size_t>(t.unit)];
-  auto dims = t.shape.dims.empty() ? std::vector<std::int64_t>{1} : t.shape.dims;
+  const bool scalar = t.shape.dims.empty();
   std::vector<hdf5::VirtualSource> sources;
-  for (int shard = 0; shard < layout.shards; ++shard) {
-    auto begin = slice_begin(unit.elements, layout.shards, shard), end = slice_begin(unit.elements, layout.shards, shard + 1);
-    auto from = std::max(begin, t.offset), to = std::min(end, t.offset + t.shape.elements());
-    if (from >= to) continue;
-    std::int64_t at = from - begin;
-    for (auto& slab : flat_range_slabs(dims, from - t.offset, to - t.offset)) {
-      std::int64_t n = 1;
-      for (auto c : slab.count) n *= c;
-      sources.push_back({shard_file(shard), "/" + group + "/" + unit.name, end - begin, at, slab});
-      at += n;
+  for (auto& piece : t.pieces) {
+    auto& unit = layout.units[static_cast<std::size_t>(piece.unit)];
+    auto all = scalar ? Box{{0}, {1}} : piece.box;
+    for (auto& [slice, begin, end] : parts_of(layout, piece)) {
+      std::int64_t at = begin - slice.begin;
+      for (auto& box : flat_range_boxes(all.count, begin - piece.offset, end - piece.offset)) {
+        sources.push_back({shard_file(slice.shard), "/" + group + "/" + unit.name, slice.end - slice.begin, at, outside(box, all)});
+        at += box.elements();
+      }
     }
   }
-  file.create_virtual("/" + group + "/" + t.name, hdf5::Element::f32, dims, sources);
+  file.create_virtual("/" + group + "/" + t.name, hdf5::Element::f32, scalar ? std::vector<std::int64_t>{1} : t.shape.dims, sources);
 }
 
 Image index_image(const std::string& path, std::int64_t block, const CheckpointLayout& layout, const CheckpointMeta& meta) {
   return build_image(path, block, [&](hdf5::File& file) {
-    file.set_attribute("tessera_format", std::int64_t{checkpoint_format});
+    file.set_attribute("tessera_format", std::int64_t{checkpoint_format(layout)});
     file.set_attribute("tessera_version", meta.version);
     file.set_attribute("program", meta.program);
     file.set_attribute("step", meta.step);
@@ -179,12 +178,12 @@ void write_shard(const std::string& root, std::int64_t step, const CheckpointLay
                  std::span<const ShardSlice> slices) {
   require_layout(layout);
   TESSERA_REQUIRE(shard >= 0 && shard < layout.shards);
-  auto ordered = order_slices(layout, shard, slices);
+  auto held = slices_of(layout, shard);
+  auto ordered = order_slices(layout, held, slices);
   ShardDirectory d{.step = step, .shard = shard, .layout = hash_text(layout_text(layout)), .structure = {}, .slices = {}};
   std::int64_t data_bytes = 0;
   for (std::size_t i = 0; i < ordered.size(); ++i) {
-    auto elements = layout.units[i % layout.units.size()].elements;
-    SliceEntry s{slice_begin(elements, layout.shards, shard), slice_begin(elements, layout.shards, shard + 1), 0, 0, {}};
+    SliceEntry s{held[i % held.size()].begin, held[i % held.size()].end, 0, 0, {}};
     data_bytes += s.elements() * 4 + s.blocks() * 16;
     d.slices.push_back(s);
   }
@@ -194,12 +193,12 @@ void write_shard(const std::string& root, std::int64_t step, const CheckpointLay
   out.reserve(data_bytes + static_cast<std::int64_t>(d.slices.size()) * (16 << 10) + (256 << 10));
   // Every number of a slice's entry may grow to 13 digits.
   auto block = user_block_for(static_cast<std::int64_t>(write_directory(d, layout).size() + d.slices.size() * 40));
-  auto image = shard_image(path, block, layout, d);
+  auto image = shard_image(path, block, layout, held, d);
   copy_image(image, out);
   out.use_direct();
   write_slices(out, d.slices, ordered);
   d.structure = hash_outside(image.memory, block, image.bytes, data_extents(d));
-  finish_file(out, "shard", write_directory(d, layout), image.bytes, block);
+  finish_file(out, checkpoint_format(layout), "shard", write_directory(d, layout), image.bytes, block);
 }
 
 void write_index(const std::string& root, const CheckpointLayout& layout, const CheckpointMeta& meta) {
@@ -212,7 +211,7 @@ void write_index(const std::string& root, const CheckpointLayout& layout, const 
   out.reserve(image.bytes);
   copy_image(image, out);
   d.structure = hash_outside(image.memory, block, image.bytes, {});
-  finish_file(out, "index", write_directory(d), image.bytes, block);
+  finish_file(out, checkpoint_format(layout), "index", write_directory(d), image.bytes, block);
 }
 
 }  // namespace tessera::io

@@ -151,9 +151,9 @@ std::string Dataset::missing() const {
   }
 }
 
-void Dataset::read_slab(const Slab& slab, Element memory, void* out) const {
-  TESSERA_REQUIRE(slab.start.size() == dims_.size() && slab.count.size() == dims_.size(), "{}: {}", file_, name_);
-  auto start = sizes(slab.start), count = sizes(slab.count);
+void Dataset::read_box(const Box& box, Element memory, void* out) const {
+  TESSERA_REQUIRE(box.start.size() == dims_.size() && box.count.size() == dims_.size(), "{}: {}", file_, name_);
+  auto start = sizes(box.start), count = sizes(box.count);
   for (auto c : count)
     if (c == 0) return;
   Handle space = make(on_error_, file_, name_, "read", [&] { return H5Dget_space(handle_.id()); });
@@ -162,7 +162,7 @@ void Dataset::read_slab(const Slab& slab, Element memory, void* out) const {
     checked(on_error_, file_, name_, "read",
             [&] { return H5Sselect_hyperslab(space.id(), H5S_SELECT_SET, start.data(), nullptr, count.data(), nullptr); });
   Handle inside = dims_.empty() ? make(on_error_, file_, name_, "read", [&] { return H5Dget_space(handle_.id()); })
-                                : dataspace(on_error_, file_, name_, slab.count);
+                                : dataspace(on_error_, file_, name_, box.count);
   checked(on_error_, file_, name_, "read",
           [&] { return H5Dread(handle_.id(), memory_type(memory), inside.id(), space.id(), H5P_DEFAULT, out); });
 }

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/box.hpp"
 #include "base/check.hpp"
 
 namespace tessera::io::hdf5 {
@@ -55,17 +56,12 @@ class Handle {
   std::int64_t id_ = -1;
 };
 
-/// A box of a dataset: from `start`, `count` along each dim.
-struct Slab {
-  std::vector<std::int64_t> start, count;
-};
-
 /// Part of a virtual dataset: the box `target` of it is [begin, begin + elements of the box) of a 1-D dataset in another file. The file's
 /// name is relative to the folder of the file that holds the virtual dataset.
 struct VirtualSource {
   std::string file, dataset;
   std::int64_t source_elements = 0, begin = 0;
-  Slab target;
+  Box target;
 };
 
 /// What files, groups and datasets share: attributes, and who they are in messages.
@@ -105,10 +101,10 @@ class Dataset : public Object {
   /// 1-D: [begin, begin + out.size()), converted to T where the file's type differs.
   template <class T>
   void read(std::int64_t begin, std::span<T> out) const {
-    read_slab({{begin}, {static_cast<std::int64_t>(out.size())}}, element_of<T>(), out.data());
+    read_box({{begin}, {static_cast<std::int64_t>(out.size())}}, element_of<T>(), out.data());
   }
   /// A box into dense row-major memory.
-  void read_slab(const Slab& slab, Element memory, void* out) const;
+  void read_box(const Box& box, Element memory, void* out) const;
   /// 1-D and extendible: adds at the end.
   template <class T>
   void append(std::span<const T> values) {

@@ -81,7 +81,7 @@ struct TokenFile::Impl {
   void load(std::int64_t begin, char* to, std::int64_t count) const {
     const auto bytes = static_cast<std::size_t>(count) * layout.token_bytes;
     if (dataset) {
-      dataset->read_slab({{begin}, {count}}, layout.token_bytes == 2 ? hdf5::Element::u16 : hdf5::Element::u32, to);
+      dataset->read_box({{begin}, {count}}, layout.token_bytes == 2 ? hdf5::Element::u16 : hdf5::Element::u32, to);
     } else if (raw.read(layout.begin + begin * static_cast<std::int64_t>(layout.token_bytes), to, bytes) != bytes) {
       fail(ExitCode::data, "{}: the file ends before token {}: it was cut after it was opened. Restore it.", path, begin + count);
     }

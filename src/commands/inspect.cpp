@@ -94,37 +94,31 @@ std::vector<Row> rows_of(const io::CheckpointReader& reader, const InspectOption
   return rows;
 }
 
-/// The parts of a tensor that each shard holds, in elements of the tensor.
-struct Part {
-  int shard = 0;
-  std::int64_t begin = 0, end = 0;
-};
-std::vector<Part> parts_of(const io::CheckpointLayout& layout, const io::CheckpointTensor& t) {
-  std::vector<Part> parts;
-  auto elements = layout.units[static_cast<std::size_t>(t.unit)].elements;
-  for (int shard = 0; shard < layout.shards; ++shard) {
-    auto begin = std::max(io::slice_begin(elements, layout.shards, shard), t.offset);
-    auto end = std::min(io::slice_begin(elements, layout.shards, shard + 1), t.offset + t.shape.elements());
-    if (begin < end) parts.push_back({shard, begin - t.offset, end - t.offset});
-  }
-  return parts;
-}
-
 std::int64_t shard_bytes(const io::CheckpointReader& reader, int shard) {
   std::error_code e;
   auto bytes = std::filesystem::file_size(reader.folder() + "/" + io::shard_file(shard), e);
   return e ? -1 : static_cast<std::int64_t>(bytes);
 }
 
-Json row_json(const io::CheckpointLayout& layout, const Row& r) {
-  Json j{{"name", r.tensor->name},
-         {"group", r.group},
-         {"shape", r.tensor->shape.dims},
-         {"unit", layout.units[static_cast<std::size_t>(r.tensor->unit)].name},
-         {"offset", r.tensor->offset}};
+/// Where a piece lies; its parts count the piece's own elements.
+Json piece_json(const io::CheckpointLayout& layout, const io::CheckpointPiece& piece) {
   Json parts = Json::array();
-  for (auto& p : parts_of(layout, *r.tensor)) parts.push_back({{"shard", p.shard}, {"begin", p.begin}, {"end", p.end}});
-  j["parts"] = parts;
+  for (auto& p : io::parts_of(layout, piece))
+    parts.push_back({{"shard", p.slice.shard}, {"begin", p.begin - piece.offset}, {"end", p.end - piece.offset}});
+  return {{"unit", layout.units[static_cast<std::size_t>(piece.unit)].name}, {"offset", piece.offset}, {"parts", parts}};
+}
+
+Json row_json(const io::CheckpointLayout& layout, const Row& r) {
+  Json j{{"name", r.tensor->name}, {"group", r.group}, {"shape", r.tensor->shape.dims}};
+  if (r.tensor->whole()) {
+    j.update(piece_json(layout, r.tensor->pieces.front()));
+  } else {
+    j["pieces"] = Json::array();
+    for (auto& piece : r.tensor->pieces) {
+      j["pieces"].push_back({{"start", piece.box.start}, {"count", piece.box.count}});
+      j["pieces"].back().update(piece_json(layout, piece));
+    }
+  }
   if (!r.statistics) return j;
   auto& s = *r.statistics;
   auto finite = [&](double v) { return s.finite > 0 ? Json(v) : Json(); };
@@ -139,14 +133,16 @@ void print_json(const io::CheckpointReader& reader, const InspectOptions& o, con
   Json units = Json::array(), shards = Json::array(), tensors = Json::array();
   for (int s = 0; s < layout.shards; ++s) {
     Json slices = Json::object();
-    for (auto& u : layout.units)
-      slices[u.name] = {io::slice_begin(u.elements, layout.shards, s), io::slice_begin(u.elements, layout.shards, s + 1)};
+    for (auto& slice : io::slices_of(layout, s)) slices[layout.units[static_cast<std::size_t>(slice.unit)].name] = {slice.begin, slice.end};
     shards.push_back({{"file", io::shard_file(s)}, {"bytes", shard_bytes(reader, s)}, {"slices", slices}});
   }
-  for (auto& u : layout.units) units.push_back({{"name", u.name}, {"elements", u.elements}});
+  for (auto& u : layout.units) {
+    units.push_back({{"name", u.name}, {"elements", u.elements}});
+    if (!u.holders.empty()) units.back()["holders"] = u.holders;
+  }
   for (auto& r : rows) tensors.push_back(row_json(layout, r));
   Json j{{"folder", reader.folder()},
-         {"format", io::checkpoint_format},
+         {"format", io::checkpoint_format(layout)},
          {"version", meta.version},
          {"program", meta.program},
          {"step", meta.step},
@@ -185,6 +181,31 @@ void print_rows(const std::vector<Row>& rows, bool with_group) {
   }
 }
 
+void print_units(const io::CheckpointLayout& layout) {
+  std::size_t wide = 4;
+  for (auto& u : layout.units) wide = std::max(wide, u.name.size());
+  fmt::print("\n{:<{}}  {:>14}  {:>14}\n", "unit", wide, "elements", "a shard holds");
+  for (auto& u : layout.units) {
+    const int holders = io::holder_count(layout, u);
+    fmt::print("{:<{}}  {:>14}  {:>14}{}{}\n", u.name, wide, u.elements, u.elements / holders, u.elements % holders ? " or one more" : "",
+               u.holders.empty() ? "" : fmt::format(" (of shards {})", fmt::join(u.holders, ", ")));
+  }
+}
+
+void print_places(const io::CheckpointLayout& layout, const io::CheckpointTensor& t) {
+  if (!t.whole()) fmt::print("\n{} is cut into {} pieces:\n", t.name, t.pieces.size());
+  for (auto& piece : t.pieces) {
+    const std::string& unit = layout.units[static_cast<std::size_t>(piece.unit)].name;
+    if (t.whole())
+      fmt::print("\n{} lies in unit {} at element {}:\n", t.name, unit, piece.offset);
+    else
+      fmt::print("{} in unit {} at element {}:\n", piece.box.str(), unit, piece.offset);
+    for (auto& p : io::parts_of(layout, piece))
+      fmt::print("  {}: elements [{}, {}){}\n", io::shard_file(p.slice.shard), p.begin - piece.offset, p.end - piece.offset,
+                 t.whole() ? "" : " of the piece");
+  }
+}
+
 void print_text(const io::CheckpointReader& reader, const InspectOptions& o, const std::vector<Row>& rows) {
   auto& meta = reader.meta();
   auto& layout = reader.layout();
@@ -196,25 +217,14 @@ void print_text(const io::CheckpointReader& reader, const InspectOptions& o, con
     b < 0 ? ++missing : bytes += b;
   }
   fmt::print("{}\n  step {}, {} samples seen, seed {}\n  written by Tessera {}, format {}, identity {}\n", reader.folder(), meta.step,
-             meta.sample_cursor, meta.seed, meta.version, io::checkpoint_format, meta.identity);
+             meta.sample_cursor, meta.seed, meta.version, io::checkpoint_format(layout), meta.identity);
   if (const io::CheckpointLine& line = meta.lineage.back(); !line.from.empty())
     fmt::print("  line {} of the run, begun at step {} from {}\n", line.number, line.from_step, line.from);
   fmt::print("  {} elements in {} tensors, {} units, groups {}\n", human_count(static_cast<double>(elements)), layout.tensors.size(),
              layout.units.size(), fmt::join(layout.groups, ", "));
   fmt::print("  {} shard{}, {}{}\n", layout.shards, layout.shards == 1 ? "" : "s", human_bytes(static_cast<double>(bytes)),
              missing > 0 ? fmt::format(", {} MISSING", missing) : "");
-  if (o.tensor.empty()) {
-    std::size_t wide = 4;
-    for (auto& u : layout.units) wide = std::max(wide, u.name.size());
-    fmt::print("\n{:<{}}  {:>14}  {:>14}\n", "unit", wide, "elements", "a shard holds");
-    for (auto& u : layout.units)
-      fmt::print("{:<{}}  {:>14}  {:>14}{}\n", u.name, wide, u.elements, u.elements / layout.shards,
-                 u.elements % layout.shards ? " or one more" : "");
-  } else {
-    auto& t = *rows.front().tensor;
-    fmt::print("\n{} lies in unit {} at element {}:\n", t.name, layout.units[static_cast<std::size_t>(t.unit)].name, t.offset);
-    for (auto& p : parts_of(layout, t)) fmt::print("  {}: elements [{}, {})\n", io::shard_file(p.shard), p.begin, p.end);
-  }
+  o.tensor.empty() ? print_units(layout) : print_places(layout, *rows.front().tensor);
   print_rows(rows, !o.tensor.empty());
   if (o.deck) fmt::print("\n{}", meta.deck);
   if (o.verify) {

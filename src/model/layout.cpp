@@ -27,13 +27,23 @@ std::vector<Group> groups_of(const std::vector<Parameter>& table, std::int64_t t
   return groups;
 }
 
-void append(Unit& unit, const std::vector<Parameter>& table, const Group& group) {
+void append(Unit& unit, const std::vector<Box>& kept, const Group& group) {
   unit.elements = round_up(unit.elements, shard_block);
   for (std::size_t i = group.first; i < group.last; ++i) {
-    const std::int64_t n = table[i].shape.elements();
-    unit.slots.push_back({static_cast<int>(i), unit.elements, n});
+    const std::int64_t n = kept[i].elements();
+    unit.slots.push_back({static_cast<int>(i), kept[i], unit.elements, n});
     unit.elements += n;
   }
+}
+
+/// Whether this rank keeps something of a group: of all its tensors, or of none.
+bool keeps(const std::vector<Parameter>& table, const std::vector<Box>& kept, const Group& group) {
+  for (std::size_t i = group.first; i < group.last; ++i) {
+    TESSERA_REQUIRE(lies_in(kept[i], table[i].shape), "{} ({}): box {}", table[i].name, table[i].shape.str(), kept[i].str());
+    TESSERA_REQUIRE((kept[i].elements() > 0) == (kept[group.first].elements() > 0), "{} is kept without {}, to which it is joined",
+                    table[i].name, table[group.first].name);
+  }
+  return kept[group.first].elements() > 0;
 }
 
 std::string unit_name(const Parameter& p) {
@@ -65,17 +75,21 @@ std::map<std::string, TensorRef, std::less<>> places_of(const Layout& layout) {
 
 }  // namespace
 
-Layout make_layout(std::vector<Parameter> table, int shards, std::int64_t persistence_threshold) {
+Layout make_layout(std::vector<Parameter> table, int shards, std::int64_t persistence_threshold, std::vector<Box> kept) {
+  if (kept.empty())
+    for (const Parameter& p : table) kept.push_back(whole_box(p.shape));
+  TESSERA_REQUIRE(kept.size() == table.size(), "{} boxes of {} parameters", kept.size(), table.size());
   Layout layout{.table = std::move(table), .units = {}, .shards = shards, .places = {}};
   Unit persistent{.name = "persistent", .slots = {}, .elements = 0, .persistent = true};
   for (const Group& group : groups_of(layout.table, persistence_threshold)) {
+    if (!keeps(layout.table, kept, group)) continue;
     if (group.small) {
-      append(persistent, layout.table, group);
+      append(persistent, kept, group);
       continue;
     }
     std::string name = unit_name(layout.table[group.first]);
     if (layout.units.empty() || layout.units.back().name != name) layout.units.push_back({.name = name, .slots = {}});
-    append(layout.units.back(), layout.table, group);
+    append(layout.units.back(), kept, group);
   }
   if (!persistent.slots.empty()) layout.units.push_back(std::move(persistent));
   for (Unit& unit : layout.units) unit.elements = round_up(unit.elements, shards * shard_block);
@@ -89,13 +103,37 @@ TensorRef Layout::find(std::string_view tensor) const {
   return it->second;
 }
 
+TensorRef Layout::find_alone(std::string_view tensor) const {
+  TensorRef ref = find(tensor);
+  for (const Slot& slot : units[static_cast<std::size_t>(ref.unit)].slots)
+    if (slot.offset == ref.offset) ref.elements = slot.elements;
+  return ref;
+}
+
 std::vector<Piece> pieces_in(const Unit& unit, std::int64_t begin, std::int64_t end) {
   std::vector<Piece> pieces;
-  for (const Slot& slot : unit.slots) {
+  for (std::size_t s = 0; s < unit.slots.size(); ++s) {
+    const Slot& slot = unit.slots[s];
     const std::int64_t from = std::max(begin, slot.offset), to = std::min(end, slot.offset + slot.elements);
-    if (from < to) pieces.push_back({slot.parameter, from, from - slot.offset, to - from});
+    if (from < to) pieces.push_back({slot.parameter, static_cast<int>(s), from, from - slot.offset, to - from});
   }
   return pieces;
+}
+
+void for_each_run(const Layout& layout, const Unit& unit, const Piece& piece, const std::function<void(const NaturalRun&)>& take) {
+  const Slot& slot = unit.slots[static_cast<std::size_t>(piece.slot)];
+  const Box natural = whole_box(layout.table[static_cast<std::size_t>(piece.parameter)].shape);
+  NaturalRun run;  // grows while the next one follows it
+  for (const Box& part : flat_range_boxes(slot.box.count, piece.slot_offset, piece.slot_offset + piece.elements))
+    for_each_run(outside(part, slot.box), slot.box, natural, [&](const BoxRun& next) {
+      if (run.elements > 0 && run.tensor_offset + run.elements == next.to) {
+        run.elements += next.elements;
+        return;
+      }
+      if (run.elements > 0) take(run);
+      run = {slot.offset + next.from, next.to, next.elements};
+    });
+  if (run.elements > 0) take(run);
 }
 
 }  // namespace tessera

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/box.hpp"
 #include "model/parameters.hpp"
 
 namespace tessera {
@@ -13,20 +14,21 @@ namespace tessera {
 /// Shards are cut on whole blocks of this many elements, so that sums over blocks do not depend on the number of shards.
 inline constexpr std::int64_t shard_block = 256;
 
-/// Where a tensor lies: elements [offset, offset + elements) of a unit.
+/// Where a tensor, or what this rank keeps of it, lies: elements [offset, offset + elements) of a unit.
 struct Slot {
   int parameter = 0;  ///< row of the parameter table
+  Box box;            ///< of the tensor's natural shape, row-major; its counts are the local shape
   std::int64_t offset = 0, elements = 0;
 };
 
 struct Unit {
   std::string name;           ///< "embedding", "layers.3", "head", "persistent"
-  std::vector<Slot> slots;    ///< in table order
+  std::vector<Slot> slots;    ///< in table order; none for a tensor of which this rank keeps nothing
   std::int64_t elements = 0;  ///< padded: a multiple of shards * shard_block
   bool persistent = false;    ///< small tensors of all layers, of which every rank keeps a compute copy at stage 3
 };
 
-/// A tensor, or several joined ones, inside a unit.
+/// A tensor, or several joined ones, inside a unit: of each what this rank keeps.
 struct TensorRef {
   int unit = 0;
   std::int64_t offset = 0, elements = 0;
@@ -41,19 +43,32 @@ struct Layout {
   std::int64_t shard_elements(int unit) const { return units[static_cast<std::size_t>(unit)].elements / shards; }
   /// The named tensor together with those joined to it. Throws Error(internal) for an unknown name.
   TensorRef find(std::string_view tensor) const;
+  /// The named tensor alone. Throws likewise.
+  TensorRef find_alone(std::string_view tensor) const;
 };
 
 /// Tensors begin on shard_block (joined ones right after their neighbour). Tensors of at most `persistence_threshold` elements (0: none) go
-/// to the unit "persistent", joined ones together or not at all.
-Layout make_layout(std::vector<Parameter> table, int shards, std::int64_t persistence_threshold);
+/// to the unit "persistent", joined ones together or not at all. `kept` has the box of each parameter that this rank keeps, of no elements
+/// where it keeps nothing; empty: all of all. The threshold counts whole tensors, so that it divides them alike on all ranks.
+Layout make_layout(std::vector<Parameter> table, int shards, std::int64_t persistence_threshold, std::vector<Box> kept = {});
 
 /// A run of elements inside a unit that belong to one tensor: what lies in [begin, end) of the unit.
 struct Piece {
   int parameter = 0;
-  std::int64_t unit_offset = 0;    ///< first element, in the unit
-  std::int64_t tensor_offset = 0;  ///< the same element, in the tensor
+  int slot = 0;                  ///< of the unit
+  std::int64_t unit_offset = 0;  ///< first element, in the unit
+  std::int64_t slot_offset = 0;  ///< the same element, in the slot
   std::int64_t elements = 0;
 };
 std::vector<Piece> pieces_in(const Unit& unit, std::int64_t begin, std::int64_t end);
+
+/// Elements that follow each other in the unit and in the tensor's natural shape, row-major.
+struct NaturalRun {
+  std::int64_t unit_offset = 0;
+  std::int64_t tensor_offset = 0;  ///< in the natural shape
+  std::int64_t elements = 0;
+};
+/// A piece in such runs, in the unit's order: one where the slot is a whole tensor.
+void for_each_run(const Layout& layout, const Unit& unit, const Piece& piece, const std::function<void(const NaturalRun&)>& take);
 
 }  // namespace tessera

@@ -80,12 +80,12 @@ std::string safetensors_digest(const std::string& path) {
 std::vector<Subject> make_subjects(const test::Scratch& scratch) {
   std::vector<Subject> all;
   const Deck deck = test::tiny_deck();
-  for (int shards : {1, 3}) {
-    const std::string folder = test::write_sharded(scratch / fmt::format("of{}", shards), deck, shards);
+  for (const auto& [shards, cuts] : {std::pair(1, 1), std::pair(3, 1), std::pair(1, 2)}) {
+    const std::string name = fmt::format("checkpoint of {}{}", shards * cuts, cuts > 1 ? " with cut tensors" : "");
+    const std::string folder = test::write_sharded(scratch / name, deck, shards, 5, "", cuts);
     std::vector<std::string> files{folder + "/checkpoint.h5"};
-    for (int shard = 0; shard < shards; ++shard) files.push_back(fmt::format("{}/shard-{:05}.h5", folder, shard));
-    all.push_back(
-        {fmt::format("checkpoint of {}", shards), ExitCode::checkpoint, true, files, [folder] { return checkpoint_digest(folder); }});
+    for (int shard = 0; shard < shards * cuts; ++shard) files.push_back(fmt::format("{}/shard-{:05}.h5", folder, shard));
+    all.push_back({name, ExitCode::checkpoint, true, files, [folder] { return checkpoint_digest(folder); }});
   }
   std::string words;
   for (int i = 0; i < 700; ++i) words += fmt::format("line {} of a text\n", i * i);

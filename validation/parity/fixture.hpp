@@ -16,7 +16,7 @@ template <class T>
 std::vector<T> values(const hdf5::File& file, const std::string& name) {
   const hdf5::Dataset d = file.open_dataset(name);
   std::vector<T> out(static_cast<std::size_t>(d.elements()));
-  d.read_slab({std::vector<std::int64_t>(d.dims().size(), 0), d.dims()}, hdf5::element_of<T>(), out.data());
+  d.read_box({std::vector<std::int64_t>(d.dims().size(), 0), d.dims()}, hdf5::element_of<T>(), out.data());
   return out;
 }
 inline std::vector<float> floats(const hdf5::File& file, const std::string& name) { return values<float>(file, name); }

@@ -1,6 +1,8 @@
 """Starts tessera on small decks and reads what it left: shared by the tests of bits, resume and faults. Standard library only."""
 import hashlib
+import itertools
 import json
+import math
 import os
 import re
 import signal
@@ -311,24 +313,44 @@ def directory(path):
 def read_state(folder):
     """(group, tensor) -> (shape, the bytes of its fp32 values), put together from the shard files without any of the program's code."""
     layout = directory(os.path.join(folder, "checkpoint.h5"))["layout"]
-    units = {}
+    slices = {}  # (group, unit) -> the bytes of each slice by where it begins
     for shard in range(layout["shards"]):
         path = os.path.join(folder, f"shard-{shard:05d}.h5")
         with open(path, "rb") as file:
             for part in directory(path)["slices"]:
                 file.seek(part["data_at"])
-                units.setdefault((part["group"], part["unit"]), bytearray()).extend(file.read(4 * (part["end"] - part["begin"])))
+                data = file.read(4 * (part["end"] - part["begin"]))
+                slices.setdefault((part["group"], part["unit"]), []).append((part["begin"], data))
+    units = {key: b"".join(data for _, data in sorted(parts)) for key, parts in slices.items()}
     state = {}
     for group in layout["groups"]:
         for tensor in layout["tensors"]:
-            count = 1
-            for dim in tensor["shape"]:
-                count *= dim
-            begin = 4 * tensor["offset"]
-            state[group, tensor["name"]] = (tensor["shape"], bytes(units[group, tensor["unit"]][begin:begin + 4 * count]))
-            if len(state[group, tensor["name"]][1]) != 4 * count:
+            values = bytearray(4 * math.prod(tensor["shape"]))
+            whole = {"start": [0] * len(tensor["shape"]), "count": tensor["shape"]}
+            filled = 0
+            for piece in tensor.get("pieces", [{**tensor, **whole}]):
+                data, at = units[group, piece["unit"]], 4 * piece["offset"]
+                for begin, length in rows_of_box(tensor["shape"], piece["start"], piece["count"]):
+                    values[4 * begin:4 * (begin + length)] = data[at:at + 4 * length]
+                    at += 4 * length
+                    filled += 4 * length
+                if at > len(data):
+                    sys.exit(f"FAIL {folder}: {group}/{tensor['name']} is not whole")
+            if filled != len(values) or len(values) != 4 * math.prod(tensor["shape"]):
                 sys.exit(f"FAIL {folder}: {group}/{tensor['name']} is not whole")
+            state[group, tensor["name"]] = (tensor["shape"], bytes(values))
     return state
+
+
+def rows_of_box(shape, start, count):
+    """(first element, elements) of each innermost row of a box in the array's row-major order."""
+    if not shape:
+        return [(0, 1)]
+    if count == shape:
+        return [(0, math.prod(shape))]
+    strides = [math.prod(shape[d + 1:]) for d in range(len(shape))]
+    outer = itertools.product(*(range(s, s + c) for s, c in zip(start[:-1], count[:-1])))
+    return [(sum(i * stride for i, stride in zip(index, strides)) + start[-1], count[-1]) for index in outer]
 
 
 def state_digests(folder):

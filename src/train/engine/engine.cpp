@@ -110,20 +110,8 @@ std::string Engine::under_way() const {
   return disk.empty() || tasks.empty() ? tasks : fmt::format("{}; {}", tasks, disk);
 }
 
-namespace {
-
-/// A single tensor, without those joined to it.
-TensorRef find_alone(const Layout& layout, const std::string& tensor) {
-  TensorRef ref = layout.find(tensor);
-  for (const Parameter& p : layout.table)
-    if (p.name == tensor) ref.elements = p.shape.elements();
-  return ref;
-}
-
-}  // namespace
-
 std::vector<float> Engine::gradient_of(const std::string& tensor) const {
-  const TensorRef ref = find_alone(layout(), tensor);
+  const TensorRef ref = layout().find_alone(tensor);
   const int buffer = schedule().find_buffer("gradients." + layout().units[static_cast<std::size_t>(ref.unit)].name);
   const Deck& deck = plan_.request.deck;
   const DType type = deck.precision.gradients == DType::bf16 ? DType::bf16 : deck.run.reproducible ? DType::i64 : DType::f32;
@@ -146,7 +134,7 @@ const void* Engine::weight_address(const std::string& tensor) const {
 
 std::vector<float> Engine::weight_of(const std::string& tensor) const {
   const ModelShape& shape = schedule().shape;
-  std::vector<float> out(static_cast<std::size_t>(find_alone(layout(), tensor).elements));
+  std::vector<float> out(static_cast<std::size_t>(layout().find_alone(tensor).elements));
   const auto n = static_cast<std::int64_t>(out.size());
   std::vector<std::byte> copy(static_cast<std::size_t>(shape.bytes_of(n)));
   memory_.copy(copy.data(), weight_address(tensor), shape.bytes_of(n));

@@ -1,6 +1,7 @@
 #include "train/engine/state.hpp"
 
 #include <algorithm>
+#include <numeric>
 
 #include "kernels/elementwise/elementwise.hpp"
 #include "optimizer/state.hpp"
@@ -33,22 +34,27 @@ void require_same_model(const std::vector<Parameter>& table, const io::Checkpoin
              reader.folder(), t.name, t.shape.str());
 }
 
-/// The unit of the checkpoint with the same tensors at the same places, or -1: then whole ranges can be read at once.
-int same_unit(const Layout& layout, int unit, const io::CheckpointLayout& saved) {
-  const Unit& mine = layout.units[static_cast<std::size_t>(unit)];
-  for (int u = 0; u < static_cast<int>(saved.units.size()); ++u) {
-    if (saved.units[static_cast<std::size_t>(u)].name != mine.name || saved.units[static_cast<std::size_t>(u)].elements != mine.elements)
-      continue;
-    std::size_t matching = 0, total = 0;
-    for (const auto& t : saved.tensors) {
-      if (t.unit != u) continue;
-      ++total;
-      for (const Slot& slot : mine.slots)
-        matching += layout.table[static_cast<std::size_t>(slot.parameter)].name == t.name && slot.offset == t.offset;
-    }
-    return matching == total && total == mine.slots.size() ? u : -1;
+/// The unit of the checkpoint with the same boxes at the same places and nothing else, or -1: then whole ranges can be read at once.
+int same_unit(const Layout& layout, const Unit& mine, const io::CheckpointReader& reader) {
+  const io::CheckpointLayout& saved = reader.layout();
+  int unit = -1;
+  for (const Slot& slot : mine.slots) {
+    const std::vector<io::CheckpointPiece>& pieces = reader.find(layout.table[static_cast<std::size_t>(slot.parameter)].name)->pieces;
+    const auto found =
+        std::ranges::find_if(pieces, [&](const auto& piece) { return piece.box == slot.box && piece.offset == slot.offset; });
+    if (found == pieces.end() || (unit >= 0 && found->unit != unit)) return -1;
+    unit = found->unit;
   }
-  return -1;
+  if (unit < 0 || saved.units[static_cast<std::size_t>(unit)].elements != mine.elements) return -1;
+  std::size_t total = 0;
+  for (const io::CheckpointTensor& tensor : saved.tensors)
+    total += static_cast<std::size_t>(std::ranges::count(tensor.pieces, unit, &io::CheckpointPiece::unit));
+  return total == mine.slots.size() ? unit : -1;
+}
+
+/// Elements [at, at + n) of the unit, which lie in the piece.
+Piece part_of(const Piece& piece, std::int64_t at, std::int64_t n) {
+  return {piece.parameter, piece.slot, at, piece.slot_offset + (at - piece.unit_offset), n};
 }
 
 }  // namespace
@@ -89,9 +95,12 @@ void ModelState::initialise() const {
     if (held.group != master_group) continue;
     for (const Piece& piece : pieces_in(unit_of(held), held.elements.begin, held.elements.end)) {
       const Parameter& p = parameter_of(piece);
+      const std::uint64_t stream = stream_of(p);
       const auto draw = [&](const kernels::Context& where, std::int64_t at, float* to, std::int64_t n) {
-        kernels::normal(where, to, n, static_cast<float>(p.std), seed, stream_of(p),
-                        static_cast<std::uint64_t>(piece.tensor_offset + (at - piece.unit_offset)));
+        for_each_run(plan_.layout(), unit_of(held), part_of(piece, at, n), [&](const NaturalRun& run) {
+          kernels::normal(where, to + (run.unit_offset - at), run.elements, static_cast<float>(p.std), seed, stream,
+                          static_cast<std::uint64_t>(run.tensor_offset));
+        });
       };
       if (p.init == Init::normal && memory_.on_disk(held.use.buffer))
         write(held, piece.unit_offset, piece.elements,
@@ -112,7 +121,10 @@ void ModelState::set(const std::function<void(const Parameter&, std::int64_t, st
     if (held.group != master_group) continue;
     for (const Piece& piece : pieces_in(unit_of(held), held.elements.begin, held.elements.end))
       write(held, piece.unit_offset, piece.elements, [&](std::int64_t at, std::span<float> out) {
-        value(parameter_of(piece), piece.tensor_offset + (at - piece.unit_offset), out);
+        for_each_run(plan_.layout(), unit_of(held), part_of(piece, at, std::ssize(out)), [&](const NaturalRun& run) {
+          value(parameter_of(piece), run.tensor_offset,
+                out.subspan(static_cast<std::size_t>(run.unit_offset - at), static_cast<std::size_t>(run.elements)));
+        });
       });
   }
 }
@@ -127,7 +139,7 @@ void ModelState::load(const io::CheckpointReader& reader) const {
 }
 
 void ModelState::load_held(const Held& held, const io::CheckpointReader& reader) const {
-  const int saved = same_unit(plan_.layout(), held.unit, reader.layout());
+  const int saved = same_unit(plan_.layout(), unit_of(held), reader);
   if (saved >= 0)
     return write(held, held.elements.begin, held.elements.size(),
                  [&](std::int64_t at, std::span<float> out) { reader.read_unit(held.group, saved, at, out); });
@@ -136,7 +148,7 @@ void ModelState::load_held(const Held& held, const io::CheckpointReader& reader)
   for (const Piece& piece : pieces_in(unit_of(held), held.elements.begin, held.elements.end)) {
     const io::CheckpointTensor& tensor = *reader.find(parameter_of(piece).name);
     write(held, piece.unit_offset, piece.elements, [&](std::int64_t at, std::span<float> out) {
-      reader.read(held.group, tensor, piece.tensor_offset + (at - piece.unit_offset), out);
+      reader.read_box(held.group, tensor, slot_of(held, piece).box, out, piece.slot_offset + (at - piece.unit_offset));
     });
   }
 }
@@ -152,7 +164,7 @@ void ModelState::load_weights(const io::CheckpointReader& reader) const {
       const io::CheckpointTensor& tensor = *reader.find(plan_.layout().table[static_cast<std::size_t>(slot.parameter)].name);
       for (std::int64_t begin = 0; begin < slot.elements; begin += io::hash_block) {
         const std::int64_t n = std::min(io::hash_block, slot.elements - begin);
-        reader.read(std::string(master_group), tensor, begin, {staging.data(), static_cast<std::size_t>(n)});
+        reader.read_box(std::string(master_group), tensor, slot.box, {staging.data(), static_cast<std::size_t>(n)}, begin);
         kernels::cast({}, rounded.data(), shape.dtype, staging.data(), DType::f32, n);
         memory_.copy(memory_.address(buffer, shape.bytes_of(slot.offset + begin)), rounded.data(), shape.bytes_of(n));
       }
@@ -160,24 +172,19 @@ void ModelState::load_weights(const io::CheckpointReader& reader) const {
   }
 }
 
-io::CheckpointLayout ModelState::checkpoint_layout() const {
-  io::CheckpointLayout result;
-  for (const Unit& unit : plan_.layout().units) {
-    for (const Slot& slot : unit.slots) {
-      const Parameter& p = plan_.layout().table[static_cast<std::size_t>(slot.parameter)];
-      result.tensors.push_back({.name = p.name, .shape = p.shape, .unit = static_cast<int>(result.units.size()), .offset = slot.offset});
-    }
-    result.units.push_back({unit.name, unit.elements});
-  }
-  for (const std::string_view group : state_groups(plan_.request.deck.optimizer.type)) result.groups.emplace_back(group);
-  result.shards = plan_.request.data.size;
-  return result;
+SavedLayout ModelState::saved() const {
+  std::vector<int> shards(static_cast<std::size_t>(plan_.request.data.size));
+  std::iota(shards.begin(), shards.end(), 0);
+  const Holding holding{&plan_.layout(), std::move(shards)};
+  return saved_layout({&holding, 1}, state_groups(plan_.request.deck.optimizer.type), plan_.request.data.size);
 }
 
 std::vector<io::ShardSlice> ModelState::checkpoint_slices() const {
-  const std::vector<std::string> groups = checkpoint_layout().groups;
+  const SavedLayout saved = this->saved();
+  const std::vector<std::string>& groups = saved.checkpoint.groups;
   std::vector<io::ShardSlice> slices;
   for (const Held& held : plan_.schedule.state) {
+    const int unit = saved.units.front()[static_cast<std::size_t>(held.unit)];
     const Range mine = owned_range(plan_.layout(), held.unit, plan_.request.data.rank);
     const float* from = address(held, mine.begin);
     io::ShardSource source(std::span(from, static_cast<std::size_t>(mine.size())));
@@ -186,7 +193,7 @@ std::vector<io::ShardSlice> ModelState::checkpoint_slices() const {
                   memory_.copy(out.data(), from + at, static_cast<std::int64_t>(out.size_bytes()));
                 }};
     const auto group = std::ranges::find(groups, held.group) - groups.begin();
-    slices.push_back({.group = static_cast<int>(group), .unit = held.unit, .data = std::move(source)});
+    slices.push_back({.group = static_cast<int>(group), .unit = unit, .data = std::move(source)});
   }
   return slices;
 }

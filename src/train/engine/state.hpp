@@ -5,6 +5,7 @@
 
 #include "io/checkpoint/checkpoint.hpp"
 #include "train/engine/memory.hpp"
+#include "train/engine/saved_layout.hpp"
 
 namespace tessera {
 
@@ -16,13 +17,13 @@ class ModelState {
 
   /// Weights from the deck's seed: each element depends on (seed, tensor name, element) alone. Moments become zero.
   void initialise() const;
-  /// `value(parameter row, first element, out)` gives a tensor's values; moments become zero.
+  /// `value(parameter row, first element, out)` gives a tensor's values in its natural shape; moments become zero.
   void set(const std::function<void(const Parameter&, std::int64_t, std::span<float>)>& value) const;
   /// This rank's part of a checkpoint: weights and moments, or where there is no training the compute copies alone. Throws
   /// Error(checkpoint) that names the first tensor that differs in name or shape.
   void load(const io::CheckpointReader& reader) const;
 
-  io::CheckpointLayout checkpoint_layout() const;
+  io::CheckpointLayout checkpoint_layout() const { return saved().checkpoint; }
   /// This rank's slices, read where they lie: valid until the next step.
   std::vector<io::ShardSlice> checkpoint_slices() const;
 
@@ -31,6 +32,7 @@ class ModelState {
 
   const Unit& unit_of(const Held& held) const { return plan_.layout().units[static_cast<std::size_t>(held.unit)]; }
   const Parameter& parameter_of(const Piece& piece) const { return plan_.layout().table[static_cast<std::size_t>(piece.parameter)]; }
+  const Slot& slot_of(const Held& held, const Piece& piece) const { return unit_of(held).slots[static_cast<std::size_t>(piece.slot)]; }
   /// Where an element of the unit lies.
   float* address(const Held& held, std::int64_t element) const;
   kernels::Context context(const Held& held) const;
@@ -40,6 +42,8 @@ class ModelState {
   void write(const Held& held, std::int64_t begin, std::int64_t n, const Fill& fill) const;
   void load_held(const Held& held, const io::CheckpointReader& reader) const;
   void load_weights(const io::CheckpointReader& reader) const;
+  /// All ranks keep the same boxes: one holding.
+  SavedLayout saved() const;
 
   const RunPlan& plan_;
   const RankMemory& memory_;

@@ -87,9 +87,18 @@ TEST_F(Damage, WrongFormatVersion) {
   auto bytes = slurp(folder + "/checkpoint.h5");
   auto at = bytes.find("format 1");
   ASSERT_NE(at, std::string::npos);
+  bytes[at + 7] = '3';
+  spill(folder + "/checkpoint.h5", bytes);
+  EXPECT_HAS(error(), "checkpoint format 3 is none that this Tessera reads (1 to 2)");
   bytes[at + 7] = '2';
   spill(folder + "/checkpoint.h5", bytes);
-  EXPECT_HAS(error(), "checkpoint format 2 is not the one that this Tessera reads (1)");
+  EXPECT_HAS(error(), "its first line says format 2, and its layout is of format 1: it was altered");
+  bytes[at + 7] = '1';
+  spill(folder + "/checkpoint.h5", bytes);
+  auto shard = slurp(folder + "/shard-00001.h5");
+  shard[shard.find("format 1") + 7] = '2';
+  spill(folder + "/shard-00001.h5", shard);
+  EXPECT_HAS(error(), "shard-00001.h5: its slices do not fit the layout");
 }
 
 TEST_F(Damage, MixedCheckpoints) {

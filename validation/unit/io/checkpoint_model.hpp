@@ -2,6 +2,8 @@
 #pragma once
 #include <fmt/ranges.h>
 
+#include <algorithm>
+#include <numeric>
 #include <random>
 #include <set>
 
@@ -18,6 +20,20 @@ inline std::vector<float> random_values(std::int64_t n, std::uint32_t seed) {
   std::vector<float> v(static_cast<std::size_t>(n));
   for (auto& x : v) x = static_cast<float>(engine()) * 1e-9f - 2.f;
   return v;
+}
+
+/// Where the elements of a box lie in the natural shape: one by one, row-major in the box.
+inline std::vector<std::int64_t> natural_offsets(const Shape& shape, const Box& box) {
+  std::vector<std::int64_t> offsets;
+  for (std::int64_t i = 0; i < box.elements(); ++i) {
+    std::int64_t rest = i, offset = 0, stride = 1;
+    for (std::size_t d = box.count.size(); d-- > 0;) {
+      offset += (box.start[d] + rest % box.count[d]) * stride;
+      rest /= box.count[d], stride *= shape.dims[d];
+    }
+    offsets.push_back(offset);
+  }
+  return offsets;
 }
 
 struct SmallModel {
@@ -49,12 +65,10 @@ struct SmallModel {
   void write_one_shard(const std::string& root, int shard) const {
     std::vector<ShardSlice> slices;
     for (int g = 0; g < static_cast<int>(layout.groups.size()); ++g)
-      for (int u = 0; u < static_cast<int>(layout.units.size()); ++u) {
-        auto& all = values[static_cast<std::size_t>(g)][static_cast<std::size_t>(u)];
-        auto n = static_cast<std::int64_t>(all.size());
-        auto begin = slice_begin(n, layout.shards, shard), end = slice_begin(n, layout.shards, shard + 1);
+      for (auto& s : slices_of(layout, shard)) {
+        auto& all = values[static_cast<std::size_t>(g)][static_cast<std::size_t>(s.unit)];
         slices.push_back(
-            {g, u, std::span<const float>(all).subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin))});
+            {g, s.unit, std::span<const float>(all).subspan(static_cast<std::size_t>(s.begin), static_cast<std::size_t>(s.end - s.begin))});
       }
     write_shard(root, meta.step, layout, shard, slices);
   }
@@ -68,11 +82,87 @@ struct SmallModel {
     commit_checkpoint(root, meta.step, keep);
     return root + "/" + checkpoint_name(meta.step);
   }
+  /// In its natural shape.
   std::vector<float> tensor(std::size_t group, const CheckpointTensor& t) const {
-    auto& unit = values[group][static_cast<std::size_t>(t.unit)];
-    return {unit.begin() + t.offset, unit.begin() + t.offset + t.shape.elements()};
+    std::vector<float> natural(static_cast<std::size_t>(t.shape.elements()));
+    for (auto& piece : t.pieces) {
+      auto& unit = values[group][static_cast<std::size_t>(piece.unit)];
+      auto from = static_cast<std::size_t>(piece.offset);
+      for (auto at : natural_offsets(t.shape, piece.box)) natural[static_cast<std::size_t>(at)] = unit[from++];
+    }
+    return natural;
   }
 };
+
+class Draw {
+ public:
+  explicit Draw(std::uint32_t seed) : engine_(seed) {}
+  std::int64_t operator()(std::int64_t low, std::int64_t high) {
+    return low + static_cast<std::int64_t>(engine_() % static_cast<std::uint64_t>(high - low + 1));
+  }
+  /// A shape's elements in at most 7 boxes, cut along one or two dims: no grid.
+  std::vector<Box> boxes(const Shape& shape) {
+    std::vector<Box> boxes{whole_box(shape)};
+    if (shape.dims.empty()) return boxes;
+    const auto rank = static_cast<std::int64_t>(shape.dims.size());
+    const std::size_t dims[] = {static_cast<std::size_t>((*this)(0, rank - 1)), static_cast<std::size_t>((*this)(0, rank - 1))};
+    for (std::int64_t cuts = (*this)(0, 6); cuts > 0; --cuts) {
+      Box& box = boxes[static_cast<std::size_t>((*this)(0, std::ssize(boxes) - 1))];
+      const std::size_t d = dims[(*this)(0, 1)];
+      if (box.count[d] < 2) continue;
+      Box rest = box;
+      box.count[d] = (*this)(1, box.count[d] - 1);
+      rest.start[d] += box.count[d], rest.count[d] -= box.count[d];
+      boxes.push_back(rest);
+    }
+    std::shuffle(boxes.begin(), boxes.end(), engine_);
+    return boxes;
+  }
+  /// Some shards in any order; often all.
+  std::vector<int> holders(int shards) {
+    std::vector<int> all(static_cast<std::size_t>(shards));
+    std::iota(all.begin(), all.end(), 0);
+    if ((*this)(0, 3) == 0) return {};
+    std::shuffle(all.begin(), all.end(), engine_);
+    all.resize(static_cast<std::size_t>((*this)(1, shards)));
+    return all;
+  }
+
+ private:
+  std::mt19937 engine_;
+};
+
+/// The same tensors and values in other pieces of other units, held by other shards.
+inline SmallModel cut_again(const SmallModel& model, std::uint32_t seed) {
+  Draw draw(seed);
+  SmallModel cut = model;
+  cut.layout.shards = static_cast<int>(draw(1, 6));
+  cut.layout.units.clear();
+  for (std::int64_t u = 0, n = draw(1, 7); u < n; ++u)
+    cut.layout.units.push_back({fmt::format("unit-{}", u), 0, draw.holders(cut.layout.shards)});
+  for (auto& t : cut.layout.tensors) {
+    t.pieces.clear();
+    for (auto& box : draw.boxes(t.shape)) {
+      const auto u = draw(0, std::ssize(cut.layout.units) - 1);
+      auto& elements = cut.layout.units[static_cast<std::size_t>(u)].elements;
+      t.pieces.push_back({static_cast<int>(u), elements + draw(0, 20), box});
+      elements = t.pieces.back().offset + box.elements();
+    }
+  }
+  for (auto& unit : cut.layout.units) unit.elements += draw(0, 9);
+  for (std::size_t g = 0; g < model.layout.groups.size(); ++g) {
+    cut.values[g].clear();
+    for (auto& unit : cut.layout.units) cut.values[g].push_back(random_values(unit.elements, seed + 1));
+    for (std::size_t t = 0; t < model.layout.tensors.size(); ++t) {
+      const auto natural = model.tensor(g, model.layout.tensors[t]);
+      for (auto& piece : cut.layout.tensors[t].pieces) {
+        auto to = cut.values[g][static_cast<std::size_t>(piece.unit)].begin() + piece.offset;
+        for (auto at : natural_offsets(model.layout.tensors[t].shape, piece.box)) *to++ = natural[static_cast<std::size_t>(at)];
+      }
+    }
+  }
+  return cut;
+}
 
 inline std::string head_path(const std::string& root) {
   const Head head = find_head(survey_checkpoints(root));

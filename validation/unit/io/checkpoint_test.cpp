@@ -68,7 +68,7 @@ TEST_P(Shards, Hdf5SeesNaturalShapes) {
   for (auto& folder : {dir / "a/latest", dir / "copied"}) {
     auto file = hdf5::File::open(folder + "/checkpoint.h5", ExitCode::checkpoint);
     EXPECT_EQ(file.integer_attribute("step"), 1000);
-    EXPECT_EQ(file.integer_attribute("tessera_format"), checkpoint_format);
+    EXPECT_EQ(file.integer_attribute("tessera_format"), 1);
     EXPECT_EQ(file.read_text("/deck"), m.meta.deck);
     EXPECT_EQ(file.read_text("/layout"), layout_text(m.layout));
     for (std::size_t g = 0; g < 2; ++g)
@@ -77,12 +77,12 @@ TEST_P(Shards, Hdf5SeesNaturalShapes) {
         auto dims = t.shape.dims.empty() ? std::vector<std::int64_t>{1} : t.shape.dims;
         EXPECT_EQ(dataset.dims(), dims);
         std::vector<float> got(static_cast<std::size_t>(t.shape.elements()));
-        dataset.read_slab({std::vector<std::int64_t>(dims.size(), 0), dims}, hdf5::Element::f32, got.data());
+        dataset.read_box({std::vector<std::int64_t>(dims.size(), 0), dims}, hdf5::Element::f32, got.data());
         EXPECT_EQ(got, m.tensor(g, t)) << t.name;
       }
     // A window inside a matrix.
     float window[2][3];
-    file.open_dataset("/master/embedding.weight").read_slab({{600, 100}, {2, 3}}, hdf5::Element::f32, window);
+    file.open_dataset("/master/embedding.weight").read_box({{600, 100}, {2, 3}}, hdf5::Element::f32, window);
     EXPECT_EQ(window[1][2], m.values[0][0][16 + 601 * 249 + 102]);
   }
   auto shard = hdf5::File::open(dir / "copied/shard-00000.h5", ExitCode::checkpoint);
@@ -92,7 +92,7 @@ TEST_P(Shards, Hdf5SeesNaturalShapes) {
   slice.read<float>(0, got);
   EXPECT_TRUE(std::equal(got.begin(), got.end(), m.values[0][1].begin()));
   std::uint64_t hash[2];
-  shard.open_dataset("/master/layers.0.xxh3").read_slab({{0, 0}, {1, 2}}, hdf5::Element::u64, hash);
+  shard.open_dataset("/master/layers.0.xxh3").read_box({{0, 0}, {1, 2}}, hdf5::Element::u64, hash);
   EXPECT_EQ((Hash128{hash[0], hash[1]}), hash_bytes(got.data(), got.size() * 4));
 }
 
@@ -111,55 +111,49 @@ TEST(Checkpoint, SameHashHoweverSharded) {
   }
 }
 
-TEST(Checkpoint, FlatRangesAsBoxes) {
-  std::mt19937 engine(5);
-  for (auto& dims : std::vector<std::vector<std::int64_t>>{{7}, {4, 5}, {3, 4, 5}, {2, 1, 3, 4}, {1, 9}, {9, 1}}) {
-    std::int64_t n = Shape(dims).elements();
-    for (std::int64_t a = 0; a <= n; ++a)
-      for (std::int64_t b = a; b <= n; ++b) {
-        std::vector<std::int64_t> visited;
-        auto slabs = flat_range_slabs(dims, a, b);
-        EXPECT_LE(slabs.size(), 2 * dims.size());
-        for (auto& s : slabs) {  // walk the box row-major
-          std::vector<std::int64_t> at(dims.size(), 0);
-          for (;;) {
-            std::int64_t flat = 0;
-            for (std::size_t d = 0; d < dims.size(); ++d) flat = flat * dims[d] + s.start[d] + at[d];
-            visited.push_back(flat);
-            std::size_t d = dims.size();
-            while (d > 0 && ++at[d - 1] == s.count[d - 1]) at[--d] = 0;
-            if (d == 0) break;
-          }
-        }
-        ASSERT_EQ(visited.size(), static_cast<std::size_t>(b - a));
-        for (std::size_t i = 0; i < visited.size(); ++i) ASSERT_EQ(visited[i], a + static_cast<std::int64_t>(i));
-      }
-  }
+/// Runs a script that needs h5py; without it there is nothing to check.
+void run_python(const std::string& path, const std::string& script) {
+  spill(path, "import sys\ntry:\n  import h5py, json, numpy\nexcept ImportError: sys.exit(0)\n" + script);
+  // The environment of `scripts/setup --peer` has h5py, and so has Debian's Python after `scripts/setup`; another one on PATH may not.
+  std::string python = fmt::format("{}/tessera/peer/bin/python", std::string(std::getenv("HOME") ? std::getenv("HOME") : "") + "/.cache");
+  if (!fs::exists(python)) python = fs::exists("/usr/bin/python3") ? "/usr/bin/python3" : "python3";
+  EXPECT_EQ(std::system(fmt::format("{} {}", python, path).c_str()), 0) << script;
 }
 
+/// Tensors whole in equal units, and cut into boxes of units with shards of their own.
 TEST(Checkpoint, OtherToolsReadIt) {
   if (std::system("command -v h5dump >/dev/null 2>&1") != 0) GTEST_SKIP() << "h5dump is not installed";
-  Scratch dir;
-  SmallModel m(3);
-  m.save(dir.path());
-  auto text = dir / "dump.txt";
-  ASSERT_EQ(
-      std::system(fmt::format("h5dump -d /adam_m/layers.0.norm -y -w 1 -m %.9g {}/latest/checkpoint.h5 > {}", dir.path(), text).c_str()),
-      0);
-  auto dump = slurp(text);
-  EXPECT_HAS(dump, fmt::format("{:.9g}", m.values[1][1][4000]));
-  EXPECT_HAS(dump, fmt::format("{:.9g}", m.values[1][1][4096]));
-  auto script = fmt::format(
-      "import sys\ntry:\n  import h5py, numpy\nexcept ImportError: sys.exit(0)\n"
-      "f = h5py.File('{}/latest/checkpoint.h5')\nw = f['master/embedding.weight'][()]\n"
-      "assert w.shape == (1201, 249) and w[1200, 248] == numpy.float32({:.9g}), w\n"
-      "assert f.attrs['step'] == 1000 and f.attrs['seed'] == {}\nassert b'tiny' in f['deck'][()]\n",
-      dir.path(), m.values[0][0][16 + 1200 * 249 + 248], m.meta.seed);
-  spill(dir / "read.py", script);
-  // The environment of `scripts/setup --peer` has h5py; a bare python3 may not, and then the script has nothing to check.
-  auto peer = fmt::format("{}/tessera/peer/bin/python", std::string(std::getenv("HOME") ? std::getenv("HOME") : "") + "/.cache");
-  auto python = fs::exists(peer) ? peer : std::string("python3");
-  EXPECT_EQ(std::system(fmt::format("{} {}", python, dir / "read.py").c_str()), 0);
+  const SmallModel whole(3);
+  for (auto& m : {whole, cut_again(whole, 3)}) {
+    Scratch dir;
+    m.save(dir.path());
+    const auto norm = whole.tensor(1, whole.layout.tensors[3]);
+    auto text = dir / "dump.txt";
+    ASSERT_EQ(
+        std::system(fmt::format("h5dump -d /adam_m/layers.0.norm -y -w 1 -m %.9g {}/latest/checkpoint.h5 > {}", dir.path(), text).c_str()),
+        0);
+    auto dump = slurp(text);
+    EXPECT_HAS(dump, fmt::format("{:.9g}", norm[0]));
+    EXPECT_HAS(dump, fmt::format("{:.9g}", norm[96]));
+    const auto embedding = whole.tensor(0, whole.layout.tensors[0]), conv = whole.tensor(0, whole.layout.tensors[2]);
+    run_python(dir / "read.py", fmt::format("f = h5py.File('{}/latest/checkpoint.h5')\nw = f['master/embedding.weight'][()]\n"
+                                            "assert w.shape == (1201, 249) and w[1200, 248] == numpy.float32({:.9g}), w\n"
+                                            "assert f['master/layers.0.conv'][1, 2, 3, 4] == numpy.float32({:.9g})\n"
+                                            "assert f.attrs['step'] == 1000 and f.attrs['seed'] == {} and f.attrs['tessera_format'] == {}\n"
+                                            "assert b'tiny' in f['deck'][()]\n",
+                                            dir.path(), embedding[1200 * 249 + 248], conv[((1 * 5 + 2) * 7 + 3) * 11 + 4], m.meta.seed,
+                                            checkpoint_format(m.layout)));
+    // The example of docs/checkpoint_format.md that shows where tensors lie.
+    const auto doc = slurp(TESSERA_FORMAT_DOC), words = std::string("    import h5py, json\n");
+    const auto from = doc.find(words);
+    ASSERT_NE(from, std::string::npos);
+    auto example = doc.substr(from, doc.find("\n\n", from) + 1 - from);
+    for (std::size_t at = 0; (at = example.find("    ", at)) != std::string::npos; at = example.find('\n', at)) example.erase(at, 4);
+    const std::string folder = "runs/quickstart/checkpoints";
+    ASSERT_NE(example.find(folder), std::string::npos);
+    example.replace(example.find(folder), folder.size(), dir.path());
+    run_python(dir / "example.py", example);
+  }
 }
 
 // Folders

@@ -47,6 +47,39 @@ assert [s["file"] for s in j["shards"]] == ["shard-%05d.h5" % i for i in range(3
 t = {t["name"]: t for t in j["tensors"]}
 assert t["layers.0.conv"]["shape"] == [3, 5, 7, 11] and t["embedding.weight"]["min"] < 0 < t["embedding.weight"]["std"]
 ' || { echo "FAILED: inspect --json"; failures=$((failures + 1)); }
+
+# 3. The same tensors cut into boxes
+"$make_checkpoint" "$dir/cut" cut || exit 1
+expect 0 ", format 2," "$tessera" inspect "$dir/cut/latest" --verify --brief
+expect 0 "layers.0.attention.wq is cut into" "$tessera" inspect "$dir/cut/latest" --tensor layers.0.attention.wq
+expect 0 ") of the piece" "$tessera" inspect "$dir/cut/latest" --tensor layers.0.attention.wq
+for run in run cut; do "$tessera" inspect "$dir/$run/latest" --json > "$dir/$run.json" || exit 1; done
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+PYTHONPATH="$here/../../resume" python3 - "$dir" << 'END' || { echo "FAILED: a cut checkpoint is not what the whole one is"; failures=$((failures + 1)); }
+import json, sys
+import runs
+dir = sys.argv[1]
+whole, cut = (json.load(open(f"{dir}/{run}.json")) for run in ("run", "cut"))
+assert (whole["format"], cut["format"]) == (1, 2)
+hashes = [{t["name"]: t["hash"] for t in run["tensors"]} for run in (whole, cut)]
+assert hashes[0] == hashes[1] and len(hashes[0]) == 6
+holders = {u["name"]: u.get("holders", range(len(cut["shards"]))) for u in cut["units"]}
+boxes = 0
+for t in cut["tensors"]:
+    elements = 1
+    for n in t["shape"]:
+        elements *= n
+    for piece in t.get("pieces", [t]):
+        boxes += "start" in piece
+        assert all(part["shard"] in holders[piece["unit"]] for part in piece["parts"])
+        elements -= sum(part["end"] - part["begin"] for part in piece["parts"])
+    assert elements == 0, t["name"]
+assert boxes > 8
+for s, shard in enumerate(cut["shards"]):
+    assert set(shard["slices"]) == {unit for unit, held in holders.items() if s in held}
+# The shard files alone, read by none of the program's code.
+assert runs.read_state(f"{dir}/run/step-00001000") == runs.read_state(f"{dir}/cut/step-00001000")
+END
 rm "$dir/run/step-00001000/shard-00001.h5"
 expect 4 "shard-00001.h5: this shard (1 of 3) is missing" "$tessera" inspect "$dir/run/latest"
 expect 0 "1 MISSING" "$tessera" inspect "$dir/run/latest" --brief

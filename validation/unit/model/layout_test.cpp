@@ -18,7 +18,8 @@ void check_slots(const Layout& layout, const Unit& unit) {
   std::int64_t end = 0;
   for (std::size_t s = 0; s < unit.slots.size(); ++s) {
     const Slot& slot = unit.slots[s];
-    ASSERT_EQ(slot.elements, row(layout, slot).shape.elements());
+    ASSERT_TRUE(lies_in(slot.box, row(layout, slot).shape));
+    ASSERT_EQ(slot.elements, slot.box.elements());
     if (row(layout, slot).joined) {
       ASSERT_GT(s, 0u);
       ASSERT_EQ(slot.offset, end) << row(layout, slot).name << " does not begin where its neighbour ends";
@@ -57,6 +58,92 @@ TEST(Layout, RandomModels) {
       }
     }
     EXPECT_TRUE(std::all_of(seen.begin(), seen.end(), [](int n) { return n == 1; })) << "a tensor is missing or there twice";
+  }
+}
+
+/// A random part of each tensor, or for some parts of the model nothing.
+std::vector<Box> random_boxes(const std::vector<Parameter>& table, test::Random& random) {
+  std::vector<Box> boxes;
+  bool kept = true;
+  for (const Parameter& p : table) {
+    if (!p.joined) kept = random(0, 4) > 0;
+    Box box = whole_box(p.shape);
+    for (std::size_t d = 0; d < box.start.size(); ++d) {
+      box.start[d] = random(0, 1) ? random(0, p.shape.dims[d] - 1) : 0;
+      box.count[d] = kept ? random(1, p.shape.dims[d] - box.start[d]) : 0;
+    }
+    boxes.push_back(box);
+  }
+  return boxes;
+}
+
+TEST(Layout, BoxesOfTensors) {
+  test::Random random(5);
+  for (int trial = 0; trial < 300; ++trial) {
+    const auto table = parameter_table(test::random_model(random));
+    const auto boxes = random_boxes(table, random);
+    const Layout layout = make_layout(table, static_cast<int>(random(1, 5)), random(0, 2000), boxes);
+    std::vector<int> seen(table.size(), 0);
+    for (const Unit& unit : layout.units) {
+      ASSERT_FALSE(unit.slots.empty());
+      ASSERT_NO_FATAL_FAILURE(check_slots(layout, unit)) << "trial " << trial << ", unit " << unit.name;
+      for (const Slot& slot : unit.slots) {
+        const auto p = static_cast<std::size_t>(slot.parameter);
+        ++seen[p];
+        EXPECT_EQ(slot.box, boxes[p]);
+        EXPECT_EQ(layout.find_alone(table[p].name).elements, boxes[p].elements());
+        EXPECT_EQ(layout.find_alone(table[p].name).offset, slot.offset);
+      }
+    }
+    for (std::size_t p = 0; p < table.size(); ++p) EXPECT_EQ(seen[p], boxes[p].elements() > 0) << table[p].name;
+  }
+}
+
+TEST(Layout, BoxesThatCannotBe) {
+  const auto table = parameter_table(test::tiny_deck().model);
+  const auto refused = [&](std::size_t row, const Box& box) {
+    std::vector<Box> boxes;
+    for (const Parameter& p : table) boxes.push_back(whole_box(p.shape));
+    boxes[row] = box;
+    EXPECT_THROW(make_layout(table, 1, 0, boxes), Error);
+  };
+  refused(0, {{0, 0}, {table[0].shape.dims[0] + 1, 1}});
+  refused(0, {{0}, {1}});
+  const auto joined = static_cast<std::size_t>(std::ranges::find_if(table, &Parameter::joined) - table.begin());
+  refused(joined, {{0, 0}, {0, 0}});
+  EXPECT_THROW(make_layout(table, 1, 0, {Box()}), Error);
+}
+
+/// Runs against a walk over the box's elements.
+TEST(PiecesIn, RunsLeadToTheNaturalElements) {
+  test::Random random(6);
+  for (int trial = 0; trial < 200; ++trial) {
+    const auto table = parameter_table(test::random_model(random));
+    const Layout layout = make_layout(table, 2, random(0, 2000), trial % 4 ? random_boxes(table, random) : std::vector<Box>());
+    for (const Unit& unit : layout.units) {
+      const std::int64_t begin = random(0, unit.elements), end = random(begin, unit.elements);
+      for (const Piece& piece : pieces_in(unit, begin, end)) {
+        const Box& box = unit.slots[static_cast<std::size_t>(piece.slot)].box;
+        const Shape& shape = layout.table[static_cast<std::size_t>(piece.parameter)].shape;
+        std::int64_t at = piece.unit_offset, runs = 0;
+        for_each_run(layout, unit, piece, [&](const NaturalRun& run) {
+          ++runs;
+          ASSERT_EQ(run.unit_offset, at);
+          for (std::int64_t i = 0; i < run.elements; ++i, ++at) {
+            std::int64_t rest = at - unit.slots[static_cast<std::size_t>(piece.slot)].offset, natural = 0, stride = 1;
+            for (std::size_t d = box.count.size(); d-- > 0;) {
+              natural += (box.start[d] + rest % box.count[d]) * stride;
+              rest /= box.count[d], stride *= shape.dims[d];
+            }
+            ASSERT_EQ(run.tensor_offset + i, natural);
+          }
+        });
+        ASSERT_EQ(at, piece.unit_offset + piece.elements);
+        if (box == whole_box(shape)) {
+          ASSERT_EQ(runs, 1);
+        }
+      }
+    }
   }
 }
 
@@ -133,7 +220,7 @@ TEST(PiecesIn, AnyRangeIsCoveredExactly) {
         ASSERT_GT(piece.elements, 0);
         const auto slot = std::find_if(unit.slots.begin(), unit.slots.end(), [&](const Slot& s) { return s.parameter == piece.parameter; });
         ASSERT_NE(slot, unit.slots.end());
-        ASSERT_EQ(piece.tensor_offset, piece.unit_offset - slot->offset);
+        ASSERT_EQ(piece.slot_offset, piece.unit_offset - slot->offset);
         for (std::int64_t i = 0; i < piece.elements; ++i) {
           auto& owner = got[static_cast<std::size_t>(piece.unit_offset + i)];
           ASSERT_EQ(owner, 0) << "an element in two pieces";

@@ -80,6 +80,28 @@ TEST(Consolidate, EveryModelAsItsStoredListAndEveryValue) {
     }
 }
 
+TEST(Consolidate, ACutCheckpointGivesTheSameFiles) {
+  const Scratch scratch;
+  const Deck deck = test::tiny_deck({"model.qkv_bias=true"});
+  for (int cuts : {1, 3}) {
+    const std::string folder = test::write_sharded(scratch / fmt::format("of{}", cuts), deck, 2, 5, "", cuts);
+    EXPECT_EQ(io::checkpoint_format(io::CheckpointReader(folder).layout()), cuts == 1 ? 1 : 2);
+    for (const char* format : {"safetensors", "hdf5"})
+      consolidate({.checkpoint = folder, .output = scratch / fmt::format("{}-{}", format, cuts), .format = format});
+  }
+  for (const char* file : {"model.safetensors", "config.json"})
+    EXPECT_EQ(test::slurp(scratch / "safetensors-3/" + file), test::slurp(scratch / "safetensors-1/" + file)) << file;
+  expect_values<float>(deck, {scratch / "safetensors-3/model.safetensors"});
+  const auto one = io::hdf5::File::open(scratch / "hdf5-1/model.h5", ExitCode::data),
+             three = io::hdf5::File::open(scratch / "hdf5-3/model.h5", ExitCode::data);
+  for (const Parameter& p : parameter_table(deck.model)) {
+    std::vector<float> a(static_cast<std::size_t>(p.shape.elements())), b(a.size());
+    one.open_dataset(p.name).read_box(whole_box(p.shape), io::hdf5::Element::f32, a.data());
+    three.open_dataset(p.name).read_box(whole_box(p.shape), io::hdf5::Element::f32, b.data());
+    EXPECT_EQ(a, b) << p.name;
+  }
+}
+
 TEST(Consolidate, Bf16IsTheRoundedValue) {
   const Scratch scratch;
   const Deck deck = test::tiny_deck({"zero.stage=3", "zero.param_persistence_threshold=100"});
@@ -114,7 +136,7 @@ TEST(Consolidate, Hdf5HoldsOurNamesInNaturalShape) {
     const auto data = file.open_dataset(p.name);
     ASSERT_EQ(data.dims(), p.shape.dims) << p.name;
     std::vector<float> values(static_cast<std::size_t>(p.shape.elements()));
-    data.read_slab({std::vector<std::int64_t>(p.shape.dims.size(), 0), p.shape.dims}, io::hdf5::Element::f32, values.data());
+    data.read_box({std::vector<std::int64_t>(p.shape.dims.size(), 0), p.shape.dims}, io::hdf5::Element::f32, values.data());
     for (std::size_t i = 0; i < values.size(); ++i)
       ASSERT_EQ(values[i], test::value_at("master", p.name, static_cast<std::int64_t>(i))) << p.name;
   }

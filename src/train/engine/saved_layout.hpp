@@ -1,0 +1,26 @@
+// How the state of a run's ranks lies in a checkpoint, whatever cuts its tensors between them.
+#pragma once
+#include <span>
+
+#include "io/checkpoint/checkpoint.hpp"
+#include "model/layout.hpp"
+
+namespace tessera {
+
+/// Ranks that keep the same boxes of the same tensors, and share each unit between them.
+struct Holding {
+  const Layout* layout = nullptr;
+  std::vector<int> shards;  ///< of the checkpoint, one a rank, in order of the ranks' slices
+};
+
+struct SavedLayout {
+  io::CheckpointLayout checkpoint;
+  /// Of each holding: which unit of the checkpoint each of its units is. -1: none, since all that it holds lies in holdings before.
+  std::vector<std::vector<int>> units;
+};
+
+/// A tensor that several holdings keep the same box of is saved by the first of them. Together they keep all of every tensor, and no two
+/// boxes of a tensor overlap unless they are equal.
+SavedLayout saved_layout(std::span<const Holding> holdings, std::span<const std::string_view> groups, int shards);
+
+}  // namespace tessera

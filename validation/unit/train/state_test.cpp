@@ -1,0 +1,221 @@
+// The state of ranks that keep boxes of tensors: made, loaded and saved as by ranks that keep them whole.
+#include "train/engine/state.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <deque>
+#include <map>
+
+#include "../model/random_models.hpp"
+#include "../scratch.hpp"
+#include "../sharded_checkpoint.hpp"
+#include "io/checkpoint/format.hpp"
+#include "memory/runtime.hpp"
+#include "optimizer/state.hpp"
+
+namespace tessera {
+namespace {
+
+using Tensors = std::map<std::string, std::vector<float>>;
+
+/// One of `shards` ranks that share a layout.
+struct Rank {
+  RunPlan plan;
+  Communicators none;
+  RankMemory memory;
+  ModelState state;
+  Rank(const Deck& deck, const Layout& layout, int rank, Purpose purpose)
+      : plan(plan_of(deck, layout, rank, purpose)), memory(plan, nullptr, none), state(plan, memory) {}
+
+  static RunPlan plan_of(const Deck& deck, const Layout& layout, int rank, Purpose purpose) {
+    Mesh mesh;
+    mesh.extents[static_cast<std::size_t>(Axis::dp)] = layout.shards;
+    BuildRequest request = request_for(deck, mesh, rank, purpose);
+    request.layout = layout;
+    return plan_run(request);
+  }
+};
+
+/// All ranks of a run whose tensors are cut among `cuts`.
+struct Ranks {
+  std::vector<Layout> layouts;
+  std::deque<Rank> all;  ///< shard by shard of the checkpoint
+  Ranks(const Deck& deck, int shards, int cuts, Purpose purpose = Purpose::training) : layouts(test::cut_layouts(deck, shards, cuts)) {
+    for (int shard = 0; shard < shards * cuts; ++shard)
+      all.emplace_back(deck, layouts[static_cast<std::size_t>(shard % cuts)], shard / cuts, purpose);
+  }
+  int cuts() const { return static_cast<int>(layouts.size()); }
+
+  /// What the ranks would save of a group, in natural shapes. Copies must agree.
+  Tensors tensors(int group) const {
+    Tensors tensors;
+    for (const Parameter& p : layouts.front().table) tensors[p.name].assign(static_cast<std::size_t>(p.shape.elements()), -77.0f);
+    for (std::size_t shard = 0; shard < all.size(); ++shard) {
+      const Layout& layout = layouts[shard % layouts.size()];
+      for (const io::ShardSlice& slice : all[shard].state.checkpoint_slices()) {
+        if (slice.group != group) continue;
+        std::vector<float> own;
+        const auto values = slice.data.values(0, slice.data.elements(), own);
+        const Unit& unit = layout.units[static_cast<std::size_t>(slice.unit)];
+        const Range mine = owned_range(layout, slice.unit, static_cast<int>(shard) / cuts());
+        for (const Piece& piece : pieces_in(unit, mine.begin, mine.end))
+          for_each_run(layout, unit, piece, [&](const NaturalRun& run) {
+            for (std::int64_t i = 0; i < run.elements; ++i) {
+              float& to =
+                  tensors[layout.table[static_cast<std::size_t>(piece.parameter)].name][static_cast<std::size_t>(run.tensor_offset + i)];
+              const float value = values[static_cast<std::size_t>(run.unit_offset - mine.begin + i)];
+              EXPECT_TRUE(to == -77.0f || to == value) << "two ranks keep different copies";
+              to = value;
+            }
+          });
+      }
+    }
+    return tensors;
+  }
+
+  std::string save(const std::string& root) const {
+    const auto [saved, units] = test::saved_layout_of(layouts);
+    io::begin_checkpoint(root, 9);
+    for (std::size_t shard = 0; shard < all.size(); ++shard) {
+      std::vector<io::ShardSlice> slices;
+      for (io::ShardSlice& slice : all[shard].state.checkpoint_slices()) {
+        slice.unit = units[shard % units.size()][static_cast<std::size_t>(slice.unit)];
+        if (slice.unit >= 0) slices.push_back(slice);
+      }
+      io::write_shard(root, 9, saved, static_cast<int>(shard), slices);
+    }
+    io::write_index(root, saved, {.step = 9, .deck = "", .identity = "", .version = "test"});
+    io::commit_checkpoint(root, 9, 0);
+    return root + "/" + io::checkpoint_name(9);
+  }
+};
+
+const std::vector<std::pair<int, int>> meshes = {{1, 1}, {2, 1}, {1, 2}, {2, 3}, {3, 2}};  // shards, cuts
+
+Deck deck_of(int shards, int stage) {
+  return test::tiny_deck({fmt::format("zero.stage={}", stage), "zero.param_persistence_threshold=600", "model.qk_norm=true",
+                          "model.qkv_bias=true", "precision.compute=fp32"},
+                         shards);
+}
+
+TEST(ModelState, BoxesBeginWithTheValuesOfTheWhole) {
+  const Ranks one(deck_of(1, 0), 1, 1);
+  one.all[0].state.initialise();
+  const Tensors expected = one.tensors(0), zeros = one.tensors(1);
+  EXPECT_GT(std::ranges::count_if(expected.at("embedding.weight"), [](float x) { return x != 0; }), 1000);
+  for (const auto& [shards, cuts] : meshes)
+    for (int stage : {0, 1, 3}) {
+      const Ranks ranks(deck_of(shards, stage), shards, cuts);
+      for (const Rank& rank : ranks.all) rank.state.initialise();
+      EXPECT_EQ(ranks.tensors(0), expected) << "stage " << stage << ", " << shards << " shards of " << cuts << " cuts";
+      EXPECT_EQ(ranks.tensors(1), zeros);
+    }
+}
+
+TEST(ModelState, ValuesAreSetByNaturalElement) {
+  const Ranks ranks(deck_of(2, 1), 2, 3);
+  for (const Rank& rank : ranks.all)
+    rank.state.set([](const Parameter& p, std::int64_t first, std::span<float> out) {
+      for (std::size_t i = 0; i < out.size(); ++i) out[i] = test::value_at("set", p.name, first + static_cast<std::int64_t>(i));
+    });
+  for (const auto& [name, values] : ranks.tensors(0))
+    for (std::size_t i = 0; i < values.size(); ++i)
+      ASSERT_EQ(values[i], test::value_at("set", name, static_cast<std::int64_t>(i))) << name << " element " << i;
+}
+
+TEST(ModelState, AnyCutLoadsAndSavesWhatAnyOtherSaved) {
+  test::Scratch scratch;
+  const std::string groups[] = {"master", "adam_m", "adam_v"};
+  int number = 0;
+  for (const auto& [from_shards, from_cuts] : meshes)
+    for (const auto& [shards, cuts] : meshes) {
+      SCOPED_TRACE(fmt::format("{} shards of {} cuts from {} of {}", shards, cuts, from_shards, from_cuts));
+      const std::string root = scratch / std::to_string(++number);
+      const int stage = number % 4;
+      const std::string folder = test::write_sharded(root, deck_of(from_shards, stage), from_shards, 5, "", from_cuts);
+      const Ranks ranks(deck_of(shards, 3 - stage), shards, cuts);
+      for (const Rank& rank : ranks.all) rank.state.load(io::CheckpointReader(folder));
+      for (int g = 0; g < 3; ++g)
+        for (const auto& [name, values] : ranks.tensors(g))
+          for (std::size_t i = 0; i < values.size(); ++i)
+            ASSERT_EQ(values[i], test::value_at(groups[g], name, static_cast<std::int64_t>(i)))
+                << groups[g] << " " << name << " element " << i;
+      const io::CheckpointReader before(folder), after(ranks.save(root));
+      after.verify({});
+      EXPECT_EQ(io::checkpoint_format(after.layout()), cuts == 1 ? 1 : 2);
+      for (const std::string& group : groups)
+        for (const io::CheckpointTensor& t : before.layout().tensors)
+          ASSERT_EQ(after.tensor_hash(group, *after.find(t.name)), before.tensor_hash(group, t)) << group << " " << t.name;
+    }
+}
+
+/// Without training the compute copies alone are read.
+TEST(ModelState, WeightsOfACutCheckpointAreEvaluated) {
+  test::Scratch scratch;
+  const Deck deck = deck_of(1, 0);
+  const std::string folder = test::write_sharded(scratch.path(), deck, 2, 5, "", 3);
+  for (int cuts : {1, 2}) {
+    const Ranks ranks(deck, 1, cuts, Purpose::evaluation);
+    for (std::size_t r = 0; r < ranks.all.size(); ++r) {
+      const Rank& rank = ranks.all[r];
+      rank.state.load(io::CheckpointReader(folder));
+      for (const Unit& unit : ranks.layouts[r].units)
+        for (const Slot& slot : unit.slots) {
+          const Parameter& p = ranks.layouts[r].table[static_cast<std::size_t>(slot.parameter)];
+          const auto* values =
+              reinterpret_cast<const float*>(rank.memory.address(rank.plan.schedule.find_buffer("parameters." + unit.name))) + slot.offset;
+          for (std::int64_t i = 0; i < slot.elements; ++i) {
+            const std::int64_t columns = p.shape.dims.back(), width = slot.box.count.back();
+            const std::int64_t natural = p.shape.dims.size() == 1
+                                             ? slot.box.start[0] + i
+                                             : (slot.box.start[0] + i / width) * columns + slot.box.start[1] + i % width;
+            ASSERT_EQ(values[i], test::value_at("master", p.name, natural)) << p.name << " element " << natural;
+          }
+        }
+    }
+  }
+}
+
+TEST(SavedLayout, CopiesAreSavedOnceAndUnitsAreNamedApart) {
+  const Deck deck = test::tiny_deck({"zero.stage=0"});
+  const auto layouts = test::cut_layouts(deck, 1, 2);
+  const auto [saved, units] = test::saved_layout_of(layouts);
+  std::map<std::string, std::size_t> pieces;
+  for (const auto& t : saved.tensors) pieces[t.name] = t.pieces.size();
+  EXPECT_EQ(pieces.at("layers.0.attention.norm"), 1u);
+  EXPECT_EQ(pieces.at("layers.0.attention.wq"), 2u);
+  EXPECT_EQ(saved.units[1].name, "layers.0.part-0");
+  EXPECT_EQ(saved.units[1].holders, std::vector<int>{0});
+  EXPECT_EQ(units[0].size(), layouts[0].units.size());
+  // Ranks that keep the same boxes of all: nothing is left to save for the second of them.
+  const Layout whole = layout_for(deck, 1);
+  const std::vector<Holding> twice{{&whole, {0}}, {&whole, {1}}};
+  const SavedLayout once = saved_layout(twice, state_groups("adamw"), 2);
+  EXPECT_EQ(once.checkpoint.units.size(), whole.units.size());
+  EXPECT_EQ(once.units[1], std::vector<int>(whole.units.size(), -1));
+  // Stages of a pipeline: parts of the model, each in its own units.
+  std::vector<Box> first, second;
+  for (const Parameter& p : whole.table) {
+    const bool early = p.part == Part::embedding || p.layer == 0;
+    Box nothing = whole_box(p.shape);
+    nothing.count[0] = 0;
+    first.push_back(early ? whole_box(p.shape) : nothing), second.push_back(early ? nothing : whole_box(p.shape));
+  }
+  const Layout stages[] = {make_layout(whole.table, 1, 0, first), make_layout(whole.table, 1, 0, second)};
+  const std::vector<Holding> pipeline{{&stages[0], {0}}, {&stages[1], {1}}};
+  const SavedLayout staged = saved_layout(pipeline, state_groups("adamw"), 2);
+  io::require_layout(staged.checkpoint);
+  ASSERT_EQ(staged.checkpoint.units.size(), 4u);
+  EXPECT_EQ(staged.checkpoint.units[2].name, "layers.1");
+  EXPECT_EQ(staged.checkpoint.units[2].holders, std::vector<int>{1});
+}
+
+}  // namespace
+}  // namespace tessera
+
+int main(int argc, char** argv) {
+  testing::InitGoogleTest(&argc, argv);
+  tessera::KernelRuntime runtime(1);  // tensors are tiny
+  return RUN_ALL_TESTS();
+}
