@@ -109,7 +109,7 @@ def host(lab, options):
         update = none.seconds_of("compute", "optimizer", "norm ")
         for name, _ in ON_HOST:
             run = Run(lab, f"{name}-{number}", steps, keys[name])
-            parameters = json.loads(call([lab.options.tessera, "plan", "deck.toml", *keys[name], "--json"], lab.folder).stdout)["parameters"]
+            parameters = json.loads(call([lab.options.tessera, "plan", "deck.toml", *keys[name], f"run.steps={steps}", "--json"], lab.folder).stdout)["parameters"]
             bounds = {"compute": none.seconds - update,
                       "copies": max(run.bytes_of("upload") / rate(profile, "transfer.up"), run.bytes_of("download") / rate(profile, "transfer.down")),
                       "memory": 30 * parameters / rate(profile, "host.adamw")}
