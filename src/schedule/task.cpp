@@ -34,9 +34,11 @@ Hash128 Schedule::hash() const {
   auto agreed_bytes = [&](const Buffer& b, std::int64_t bytes) { return b.category == Category::workspace ? 0 : bytes; };
   for (const Buffer& b : buffers)
     hasher.update(fmt::format("{},{},{},{},{};", b.name, name_of(b.tier), agreed_bytes(b, b.bytes), static_cast<int>(b.life), b.slots));
-  for (const Program* program : {&train, &evaluate, &publish, &prompt, &token, &first, &update})
-    for (const auto& phase : program->phases)
-      hasher.update(fmt::format("{}:{}x{}@{};", program->name, phase.section, phase.repeat, phase.micro.value_or(-1)));
+  for (int kind = 0; kind < program_count; ++kind) {
+    const Program& program = this->program(static_cast<ProgramKind>(kind));
+    for (const auto& phase : program.phases)
+      hasher.update(fmt::format("{}:{}x{}@{};", program.name, phase.section, phase.repeat, phase.micro.value_or(-1)));
+  }
   for (const Section& section : sections) {
     hasher.update(section.name);
     for (const Task& task : section.tasks) {
