@@ -1,0 +1,56 @@
+// A thread has a token, and runs the host's very lines: the logits are small (4 E bytes a token) beside the rows that experts take, and
+// each thread's stay in the first-level cache. Not yet measured.
+#include "kernels/cuda/vector.hpp"
+#include "kernels/router/router_code.hpp"
+
+namespace tessera::kernels::cuda {
+namespace {
+
+using namespace tessera::cuda;
+
+constexpr int token_threads = 64;
+
+__device__ std::int64_t token() { return static_cast<std::int64_t>(blockIdx.x) * token_threads + threadIdx.x; }
+unsigned blocks_of(const RouterShape& s) {
+  TESSERA_CUDA_REQUIRE(s.E > 0 && s.k > 0 && s.k <= s.E);
+  return static_cast<unsigned>(ceil_div(s.M, token_threads));
+}
+
+__global__ void __launch_bounds__(token_threads) forward_kernel(RouterForward p) {
+  if (token() < p.shape.M) router::forward(p, token());
+}
+
+__global__ void __launch_bounds__(token_threads) losses_kernel(RouterLosses p) {
+  if (token() < p.shape.M) router::losses(p, token());
+}
+
+template <class T>
+__global__ void __launch_bounds__(token_threads) backward_kernel(RouterBackward p) {
+  if (token() >= p.shape.M) return;
+  T* d_logits = static_cast<T*>(p.d_logits) + token() * p.shape.columns();
+  const router::TokenGradient gradient(p, token());
+  for (std::int64_t column = 0; column < p.shape.columns(); ++column) d_logits[column] = rounded<T>(gradient.of(column));
+}
+
+/// One thread: a few hundred integers, bound by the launch.
+__global__ void add_totals_kernel(AddRouterTotals p) { router::add_totals(p); }
+
+}  // namespace
+
+void router_forward(const Context& context, const RouterForward& p) {
+  if (p.shape.M > 0) launch(stream_of(context), blocks_of(p.shape), token_threads, 0, forward_kernel, p);
+}
+
+void router_losses(const Context& context, const RouterLosses& p) {
+  if (p.shape.M > 0) launch(stream_of(context), blocks_of(p.shape), token_threads, 0, losses_kernel, p);
+}
+
+void router_backward(const Context& context, const RouterBackward& p) {
+  if (p.shape.M == 0) return;
+  with_float_type(p.dtype,
+                  [&](auto type) { launch(stream_of(context), blocks_of(p.shape), token_threads, 0, backward_kernel<decltype(type)>, p); });
+}
+
+void add_router_totals(const Context& context, const AddRouterTotals& p) { launch(stream_of(context), 1, 1, 0, add_totals_kernel, p); }
+
+}  // namespace tessera::kernels::cuda

@@ -1,0 +1,74 @@
+// The router of a layer with experts (Shazeer et al., arXiv:1701.06538): which experts take a token, and what their outputs count for.
+// Beside it two losses: one that balances the experts (Switch Transformer, arXiv:2101.03961) and one that keeps logits small (ST-MoE,
+// arXiv:2202.08906). All of it in fp32.
+#pragma once
+#include "kernels/context.hpp"
+#include "kernels/fixed/fixed_sum.hpp"
+
+namespace tessera::kernels {
+
+/// Of M tokens each goes to the k of E experts whose logits are largest: of equal ones to the lower. Their probabilities, of a softmax over
+/// all E, are their weights; `normalized`: divided by their sum. `shared`: one more expert takes every token, whose logit stands after the
+/// others' and whose weight is the logit's sigmoid.
+struct RouterShape {
+  std::int64_t M = 0, E = 0, k = 0;
+  bool shared = false, normalized = true;
+  TESSERA_BOTH std::int64_t columns() const { return E + (shared ? 1 : 0); }  ///< logits of a token
+  TESSERA_BOTH std::int64_t slots() const { return k + (shared ? 1 : 0); }    ///< weights of a token
+};
+
+struct RouterForward {
+  std::int32_t* experts = nullptr;  ///< (M,k), the largest logit first. Of logits that are NaN any experts, and weights that are NaN.
+  float* weights = nullptr;         ///< (M,slots)
+  const float* logits = nullptr;    ///< (M,columns)
+  RouterShape shape;
+};
+TESSERA_OP(router_forward, (const Context& context, const RouterForward& arguments), (context, arguments))
+
+/// The losses of a token, whose means over tokens are the layer's: E sum_e f_e p_e, where f_e is the share of all choices that fell on
+/// expert e, 1 where all have the same; and the square of log sum exp of the logits.
+struct RouterLosses {
+  float* balance = nullptr;              ///< (M)
+  float* z = nullptr;                    ///< (M)
+  const float* logits = nullptr;         ///< (M,columns)
+  const std::int32_t* counts = nullptr;  ///< (E) choices of each expert
+  RouterShape shape;
+};
+TESSERA_OP(router_losses, (const Context& context, const RouterLosses& arguments), (context, arguments))
+
+struct RouterBackward {
+  void* d_logits = nullptr;               ///< (M,columns) of dtype
+  const float* d_weights = nullptr;       ///< (M,slots)
+  const float* weights = nullptr;         ///< (M,slots)
+  const std::int32_t* experts = nullptr;  ///< (M,k)
+  const float* logits = nullptr;          ///< (M,columns)
+  const std::int32_t* counts = nullptr;   ///< (E)
+  const double* weight = nullptr;         ///< 1 value: of this micro-batch in the two losses
+  float balance_scale = 0, z_scale = 0;   ///< coefficients of the sums over tokens of the two losses
+  RouterShape shape;
+  DType dtype = DType::f32;
+};
+TESSERA_OP(router_backward, (const Context& context, const RouterBackward& arguments), (context, arguments))
+
+/// A step's totals over micro-batches and layers, and after them (layers,E) int64 choices of each expert. All of it travels in one
+/// all-reduce of int64.
+struct RouterTotals {
+  FixedSum balance, z;       ///< sums over tokens and layers
+  std::int64_t dropped = 0;  ///< choices that found no room
+};
+inline constexpr std::int64_t router_sums = 9;
+
+/// A layer's micro-batch joins the totals. A weight of 0 is a micro-batch that only keeps ranks in step: nothing of it is read. Sets
+/// *not_finite where a sum is no number.
+struct AddRouterTotals {
+  RouterTotals* totals = nullptr;
+  std::int64_t* loads = nullptr;  ///< (E) of this layer
+  const double *balance = nullptr, *z = nullptr, *weight = nullptr;
+  const std::int32_t* counts = nullptr;   ///< (E)
+  const std::int32_t* offsets = nullptr;  ///< (E+1): the last says how many found room
+  std::int32_t* not_finite = nullptr;
+  std::int64_t E = 0;
+};
+TESSERA_OP(add_router_totals, (const Context& context, const AddRouterTotals& arguments), (context, arguments))
+
+}  // namespace tessera::kernels

@@ -1,0 +1,128 @@
+// What the router does with a token: the same lines on a host thread and on a GPU thread, so that the bits are the same.
+#pragma once
+#include <cstddef>
+
+#include "kernels/exp.hpp"
+#include "kernels/router/router.hpp"
+
+namespace tessera::kernels::router {
+
+static_assert(offsetof(RouterTotals, dropped) == (router_sums - 1) * sizeof(std::int64_t) &&
+              sizeof(RouterTotals) == router_sums * sizeof(std::int64_t));
+
+/// The largest logit and the sum of e^(logit - largest). NaN logits give a sum that is NaN.
+struct Softmax {
+  float most, sum;
+  TESSERA_BOTH float probability(float logit) const { return exp_nonpositive(logit - most) / sum; }
+  /// log sum exp of the logits.
+  TESSERA_BOTH float log_sum() const { return most + log_of_normal(sum); }
+};
+TESSERA_BOTH inline Softmax softmax_of(const float* logits, std::int64_t E) {
+  Softmax s{logits[0], 0};
+  for (std::int64_t e = 1; e < E; ++e) s.most = logits[e] > s.most ? logits[e] : s.most;
+  for (std::int64_t e = 0; e < E; ++e) s.sum += exp_nonpositive(logits[e] - s.most);
+  return s;
+}
+
+TESSERA_BOTH inline float sigmoid(float x) {
+  const float e = exp_nonpositive(x < 0 ? x : -x);
+  return (x < 0 ? e : 1.0f) / (1.0f + e);
+}
+
+/// The expert that comes after (logit, expert) in order: falling logits, and of equal ones rising numbers. -1: none does.
+TESSERA_BOTH inline std::int32_t next_expert(const float* logits, std::int64_t E, float logit, std::int32_t expert) {
+  std::int32_t best = -1;
+  for (std::int32_t e = 0; e < E; ++e) {
+    const bool later = logits[e] < logit || (logits[e] == logit && e > expert);
+    if (later && (best < 0 || logits[e] > logits[best])) best = e;
+  }
+  return best;
+}
+
+TESSERA_BOTH inline void forward(const RouterForward& p, std::int64_t m) {
+  const RouterShape& s = p.shape;
+  const float* logits = p.logits + m * s.columns();
+  std::int32_t* experts = p.experts + m * s.k;
+  float* weights = p.weights + m * s.slots();
+  const Softmax softmax = softmax_of(logits, s.E);
+  float last = __builtin_inff(), sum = 0;
+  std::int32_t expert = -1;
+  for (std::int64_t j = 0; j < s.k; ++j) {
+    expert = next_expert(logits, s.E, last, expert);
+    if (expert < 0) expert = static_cast<std::int32_t>(j);  // of NaN
+    last = logits[expert];
+    experts[j] = expert;
+    weights[j] = s.normalized ? exp_nonpositive(last - softmax.most) : softmax.probability(last);
+    sum += weights[j];
+  }
+  for (std::int64_t j = 0; s.normalized && j < s.k; ++j) weights[j] = softmax.sum > 0 ? weights[j] / sum : softmax.sum;
+  if (s.shared) weights[s.k] = sigmoid(logits[s.E]);
+}
+
+/// E f_e of each choice that fell on an expert.
+TESSERA_BOTH inline float share_of_a_choice(const RouterShape& s) {
+  return static_cast<float>(s.E) / (static_cast<float>(s.k) * static_cast<float>(s.M));
+}
+
+TESSERA_BOTH inline void losses(const RouterLosses& p, std::int64_t m) {
+  const RouterShape& s = p.shape;
+  const float* logits = p.logits + m * s.columns();
+  const Softmax softmax = softmax_of(logits, s.E);
+  float balance = 0;
+  for (std::int64_t e = 0; e < s.E; ++e) balance += softmax.probability(logits[e]) * static_cast<float>(p.counts[e]);
+  const float log_sum = softmax.log_sum();
+  p.balance[m] = balance * share_of_a_choice(s);
+  p.z[m] = log_sum * log_sum;
+}
+
+/// What the loss gains by the probability of an expert: by its share of choices, and where weights are probabilities by its weight.
+TESSERA_BOTH inline float by_probability(const RouterBackward& p, std::int64_t m, std::int64_t e, float balance_scale) {
+  const RouterShape& s = p.shape;
+  float d = balance_scale * static_cast<float>(p.counts[e]);
+  for (std::int64_t j = 0; !s.normalized && j < s.k; ++j)
+    if (p.experts[m * s.k + j] == e) d += p.d_weights[m * s.slots() + j];
+  return d;
+}
+
+/// The gradient of a token's logits.
+class TokenGradient {
+ public:
+  TESSERA_BOTH TokenGradient(const RouterBackward& p, std::int64_t m)
+      : p_(p), m_(m), logits_(p.logits + m * p.shape.columns()), softmax_(softmax_of(logits_, p.shape.E)) {
+    const RouterShape& s = p.shape;
+    const auto counted = static_cast<float>(*p.weight);
+    balance_scale_ = counted * p.balance_scale * share_of_a_choice(s), z_ = 2 * counted * p.z_scale * softmax_.log_sum();
+    for (std::int64_t e = 0; e < s.E; ++e) mean_ += softmax_.probability(logits_[e]) * by_probability(p, m, e, balance_scale_);
+    for (std::int64_t j = 0; s.normalized && j < s.k; ++j) chosen_mean_ += weights()[j] * d_weights()[j];
+  }
+  TESSERA_BOTH float of(std::int64_t column) const {
+    const RouterShape& s = p_.shape;
+    if (column == s.E) return d_weights()[s.k] * weights()[s.k] * (1.0f - weights()[s.k]);
+    float d = softmax_.probability(logits_[column]) * (by_probability(p_, m_, column, balance_scale_) - mean_ + z_);
+    for (std::int64_t j = 0; s.normalized && j < s.k; ++j)
+      if (p_.experts[m_ * s.k + j] == column) d += weights()[j] * (d_weights()[j] - chosen_mean_);
+    return d;
+  }
+
+ private:
+  TESSERA_BOTH const float* weights() const { return p_.weights + m_ * p_.shape.slots(); }
+  TESSERA_BOTH const float* d_weights() const { return p_.d_weights + m_ * p_.shape.slots(); }
+
+  const RouterBackward& p_;
+  std::int64_t m_;
+  const float* logits_;
+  Softmax softmax_;
+  float balance_scale_ = 0, z_ = 0;
+  float mean_ = 0, chosen_mean_ = 0;  // of what the loss gains: over experts by probability, over chosen ones by weight
+};
+
+TESSERA_BOTH inline void add_totals(const AddRouterTotals& p) {
+  if (*p.weight == 0) return;
+  const bool balance = p.totals->balance.add(*p.balance), z = p.totals->z.add(*p.z);
+  if (!balance || !z) *p.not_finite = 1;
+  std::int64_t choices = 0;
+  for (std::int64_t e = 0; e < p.E; ++e) p.loads[e] += p.counts[e], choices += p.counts[e];
+  p.totals->dropped += choices - p.offsets[p.E];
+}
+
+}  // namespace tessera::kernels::router

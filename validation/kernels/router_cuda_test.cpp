@@ -1,0 +1,86 @@
+#include "device_array.hpp"
+#include "kernels/router/router.hpp"
+
+namespace tessera::kernels::testing {
+namespace {
+
+class RouterCuda : public OnDevice {};
+
+const RouterShape shapes[] = {{.M = 1, .E = 1, .k = 1},
+                              {.M = 130, .E = 8, .k = 2},
+                              {.M = 65, .E = 60, .k = 4, .shared = true, .normalized = false},
+                              {.M = 9, .E = 5, .k = 5, .shared = true}};
+
+/// What all ops of the router leave, on the host or on a GPU.
+template <class T>
+Hash128 results(const RouterShape& s, bool on_host) {
+  auto logits = random_values<float>(s.M * s.columns(), 1, 2), d_weights = random_values<float>(s.M * s.slots(), 2);
+  std::vector<double> weight{1};
+  std::vector<std::int32_t> counts(static_cast<std::size_t>(s.E));
+  for (std::size_t e = 0; e < counts.size(); ++e) counts[e] = static_cast<std::int32_t>(7 * e % 5);
+  RouterBackward backward{.balance_scale = 0.2f, .z_scale = 0.01f, .shape = s, .dtype = dtype_of<T>()};
+  if (on_host) {
+    auto experts = poisoned<std::int32_t>(s.M * s.k);
+    auto weights = poisoned<float>(s.M * s.slots()), balance = poisoned<float>(s.M), z = poisoned<float>(s.M);
+    auto d_logits = poisoned<T>(s.M * s.columns());
+    host::router_forward({}, {.experts = experts.data(), .weights = weights.data(), .logits = logits.data(), .shape = s});
+    host::router_losses({}, {.balance = balance.data(), .z = z.data(), .logits = logits.data(), .counts = counts.data(), .shape = s});
+    backward.d_logits = d_logits.data(), backward.d_weights = d_weights.data(), backward.weights = weights.data();
+    backward.experts = experts.data(), backward.logits = logits.data(), backward.counts = counts.data(), backward.weight = weight.data();
+    host::router_backward({}, backward);
+    return digest(experts, weights, balance, z, d_logits);
+  }
+  DeviceArray<std::int32_t> experts(s.M * s.k), device_counts(counts);
+  DeviceArray<float> weights(s.M * s.slots()), balance(s.M), z(s.M), device_logits(logits), device_d_weights(d_weights);
+  DeviceArray<double> device_weight(weight);
+  DeviceArray<T> d_logits(s.M * s.columns());
+  cuda::router_forward({}, {.experts = experts.data(), .weights = weights.data(), .logits = device_logits.data(), .shape = s});
+  cuda::router_losses(
+      {}, {.balance = balance.data(), .z = z.data(), .logits = device_logits.data(), .counts = device_counts.data(), .shape = s});
+  backward.d_logits = d_logits.data(), backward.d_weights = device_d_weights.data(), backward.weights = weights.data();
+  backward.experts = experts.data(), backward.logits = device_logits.data(), backward.counts = device_counts.data();
+  backward.weight = device_weight.data();
+  cuda::router_backward({}, backward);
+  return digest(experts.host(), weights.host(), balance.host(), z.host(), d_logits.host());
+}
+
+TEST_F(RouterCuda, HasTheBitsOfTheHost) {
+  for (const RouterShape& s : shapes) {
+    EXPECT_EQ(results<float>(s, false).hex(), results<float>(s, true).hex()) << s.E << " experts";
+    EXPECT_EQ(results<bf16>(s, false).hex(), results<bf16>(s, true).hex()) << s.E << " experts";
+  }
+}
+
+TEST_F(RouterCuda, SameBitsInEveryOrder) {
+  expect_same_bits_on_device([] { return results<float>(shapes[2], false); });
+}
+
+TEST_F(RouterCuda, AddsTotals) {
+  DeviceArray<std::int64_t> memory(std::vector<std::int64_t>(router_sums + 2, 0));
+  DeviceArray<std::int32_t> counts(std::vector<std::int32_t>{3, 4}), offsets(std::vector<std::int32_t>{0, 3, 5}),
+      bad(std::vector<std::int32_t>{0});
+  DeviceArray<double> values(std::vector<double>{2.5, 0.5, 1});
+  const AddRouterTotals p{.totals = reinterpret_cast<RouterTotals*>(memory.data()),
+                          .loads = memory.data() + router_sums,
+                          .balance = values.data(),
+                          .z = values.data() + 1,
+                          .weight = values.data() + 2,
+                          .counts = counts.data(),
+                          .offsets = offsets.data(),
+                          .not_finite = bad.data(),
+                          .E = 2};
+  cuda::add_router_totals({}, p);
+  cuda::add_router_totals({}, p);
+  const auto sums = memory.host();
+  RouterTotals totals;
+  std::memcpy(static_cast<void*>(&totals), sums.data(), sizeof totals);
+  EXPECT_EQ(totals.balance.value(), 5);
+  EXPECT_EQ(totals.z.value(), 1);
+  EXPECT_EQ(totals.dropped, 4);
+  EXPECT_EQ(sums[router_sums], 6);
+  EXPECT_EQ(sums[router_sums + 1], 8);
+  EXPECT_EQ(bad.host().front(), 0);
+}
+
+}  // namespace
+}  // namespace tessera::kernels::testing
