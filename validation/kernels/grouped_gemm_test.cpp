@@ -1,0 +1,185 @@
+#include "kernels/grouped_gemm/grouped_gemm.hpp"
+
+#include <numeric>
+
+#include "same_bits.hpp"
+
+namespace tessera::kernels::testing {
+namespace {
+
+struct Case {
+  std::vector<std::int32_t> counts;  ///< rows of each expert
+  std::int64_t unused, N, K;
+  std::int64_t E() const { return static_cast<std::int64_t>(counts.size()); }
+  std::int64_t rows() const { return std::accumulate(counts.begin(), counts.end(), std::int64_t{0}) + unused; }
+  std::vector<std::int32_t> offsets() const {
+    std::vector<std::int32_t> at{0};
+    for (const std::int32_t n : counts) at.push_back(at.back() + n);
+    return at;
+  }
+};
+/// Experts without rows, blocks that are not full, more than a group of rows, pieces of columns and depth.
+const Case cases[] = {
+    {{1}, 0, 1, 1}, {{3, 0, 40, 17}, 0, 37, 48}, {{0, 5, 0}, 4, 65, 33}, {{300, 20}, 0, 400, 24}, {{16, 31, 2}, 3, 50, 1030}};
+
+std::size_t size(std::int64_t n) { return static_cast<std::size_t>(n); }
+
+template <class T>
+struct Trial {
+  Case c;
+  std::vector<std::int32_t> offsets;
+  std::vector<T> x, w, d_y, y, d_x;
+  std::vector<float> d_w;
+  explicit Trial(const Case& c)
+      : c(c),
+        offsets(c.offsets()),
+        x(random_values<T>(c.rows() * c.K, 1)),
+        w(random_values<T>(c.E() * c.N * c.K, 2)),
+        d_y(random_values<T>(c.rows() * c.N, 3)),
+        y(poisoned<T>(c.rows() * c.N)),
+        d_x(poisoned<T>(c.rows() * c.K)),
+        d_w(poisoned<float>(c.E() * c.N * c.K)) {}
+  GroupedGemm forward_shape() {
+    return {.c = y.data(),
+            .a = x.data(),
+            .b = w.data(),
+            .offsets = offsets.data(),
+            .rows = c.rows(),
+            .E = c.E(),
+            .N = c.N,
+            .K = c.K,
+            .b_transposed = true,
+            .dtype = dtype_of<T>()};
+  }
+  void forward() { run(forward_shape()); }
+  void input_gradient() {
+    run({.c = d_x.data(),
+         .a = d_y.data(),
+         .b = w.data(),
+         .offsets = offsets.data(),
+         .rows = c.rows(),
+         .E = c.E(),
+         .N = c.K,
+         .K = c.N,
+         .dtype = dtype_of<T>()});
+  }
+  void weight_gradient(bool accumulate) {
+    const GroupedWeightGradient p{.d_w = d_w.data(),
+                                  .d_y = d_y.data(),
+                                  .x = x.data(),
+                                  .offsets = offsets.data(),
+                                  .rows = c.rows(),
+                                  .E = c.E(),
+                                  .N = c.N,
+                                  .K = c.K,
+                                  .accumulate = accumulate,
+                                  .dtype = dtype_of<T>()};
+    Workspace workspace(grouped_weight_gradient_workspace_bytes(p));
+    grouped_weight_gradient(workspace.context(), p);
+    EXPECT_TRUE(workspace.intact());
+  }
+  std::vector<double> expected_y() const {
+    return for_each_row(c.N, [&](std::int64_t e, std::int64_t r, std::int64_t n) {
+      double sum = 0;
+      for (std::int64_t k = 0; k < c.K; ++k) sum += value(x, r * c.K + k) * value(w, (e * c.N + n) * c.K + k);
+      return sum;
+    });
+  }
+  std::vector<double> expected_d_x() const {
+    return for_each_row(c.K, [&](std::int64_t e, std::int64_t r, std::int64_t k) {
+      double sum = 0;
+      for (std::int64_t n = 0; n < c.N; ++n) sum += value(d_y, r * c.N + n) * value(w, (e * c.N + n) * c.K + k);
+      return sum;
+    });
+  }
+  std::vector<double> expected_d_w() const {
+    std::vector<double> d(d_w.size(), 0.0);
+    for (std::int64_t e = 0; e < c.E(); ++e)
+      for (std::int64_t r = offsets[size(e)]; r < offsets[size(e + 1)]; ++r)
+        for (std::int64_t n = 0; n < c.N; ++n)
+          for (std::int64_t k = 0; k < c.K; ++k) d[size((e * c.N + n) * c.K + k)] += value(d_y, r * c.N + n) * value(x, r * c.K + k);
+    return d;
+  }
+
+ private:
+  static double value(const std::vector<T>& v, std::int64_t i) { return static_cast<double>(static_cast<float>(v[size(i)])); }
+  template <class F>
+  std::vector<double> for_each_row(std::int64_t columns, F f) const {
+    std::vector<double> out(size(c.rows() * columns), 0.0);
+    for (std::int64_t e = 0; e < c.E(); ++e)
+      for (std::int64_t r = offsets[size(e)]; r < offsets[size(e + 1)]; ++r)
+        for (std::int64_t i = 0; i < columns; ++i) out[size(r * columns + i)] = f(e, r, i);
+    return out;
+  }
+  static void run(const GroupedGemm& p) {
+    Workspace workspace(grouped_gemm_workspace_bytes(p));
+    grouped_gemm(workspace.context(), p);
+    EXPECT_TRUE(workspace.intact());
+  }
+};
+
+template <class T>
+void check_against_reference() {
+  for (const Case& c : cases) {
+    SCOPED_TRACE(::testing::Message() << c.E() << " experts, N " << c.N << ", K " << c.K);
+    Trial<T> run(c);
+    run.forward(), run.input_gradient(), run.weight_gradient(false);
+    EXPECT_LT(relative_error(run.y, run.expected_y()), tolerance<T>());
+    EXPECT_LT(relative_error(run.d_x, run.expected_d_x()), tolerance<T>());
+    EXPECT_LT(relative_error(run.d_w, run.expected_d_w()), 2e-6);
+    auto twice = run.expected_d_w();
+    for (double& x : twice) x *= 2;
+    run.weight_gradient(true);
+    EXPECT_LT(relative_error(run.d_w, twice), 4e-6);
+  }
+}
+TEST(GroupedGemm, MatchesReferenceFp32) { check_against_reference<float>(); }
+TEST(GroupedGemm, MatchesReferenceBf16) { check_against_reference<bf16>(); }
+
+// A product is linear in each operand: finite differences are exact up to rounding.
+TEST(GroupedGemm, GradientsAreThoseOfTheForwardPass) {
+  Trial<float> run({{2, 0, 3}, 1, 4, 5});
+  run.input_gradient(), run.weight_gradient(false);
+  const auto loss = [&](const std::vector<double>& x, const std::vector<double>& w) {
+    double sum = 0;
+    for (std::int64_t e = 0; e < 3; ++e)
+      for (std::int64_t r = run.offsets[size(e)]; r < run.offsets[size(e + 1)]; ++r)
+        for (std::int64_t n = 0; n < 4; ++n)
+          for (std::int64_t k = 0; k < 5; ++k)
+            sum += static_cast<double>(run.d_y[size(r * 4 + n)]) * x[size(r * 5 + k)] * w[size((e * 4 + n) * 5 + k)];
+    return sum;
+  };
+  const auto x = doubles(run.x), w = doubles(run.w);
+  EXPECT_LT(relative_error(run.d_x, finite_differences(x, [&](const auto& v) { return loss(v, w); })), 1e-6);
+  EXPECT_LT(relative_error(run.d_w, finite_differences(w, [&](const auto& v) { return loss(x, v); })), 1e-6);
+}
+
+// The same row of the same expert among few rows and among many.
+template <class T>
+void check_that_rows_do_not_depend_on_others() {
+  const Case many{{40, 61, 27}, 0, 70, 96};
+  Trial<T> run(many);
+  run.forward();
+  for (const std::int32_t alone : {1, 7, 60}) {
+    Trial<T> few({{0, alone, 0}, many.rows() - alone, 70, 96});
+    few.w = run.w;
+    std::copy_n(run.x.begin() + 40 * 96, alone * 96, few.x.begin());
+    few.forward();
+    EXPECT_TRUE(std::equal(few.y.begin(), few.y.begin() + alone * 70, run.y.begin() + 40 * 70)) << alone << " rows";
+  }
+}
+TEST(GroupedGemm, ARowsBitsDoNotDependOnTheRowsBesideItFp32) { check_that_rows_do_not_depend_on_others<float>(); }
+TEST(GroupedGemm, ARowsBitsDoNotDependOnTheRowsBesideItBf16) { check_that_rows_do_not_depend_on_others<bf16>(); }
+
+TEST(GroupedGemm, SameBitsForAnyThreadCount) {
+  expect_same_bits([] {
+    Trial<float> run({{300, 0, 90}, 2, 400, 24});
+    Trial<bf16> half({{16, 31, 2}, 3, 50, 530});
+    run.forward(), run.input_gradient(), run.weight_gradient(false);
+    half.forward(), half.input_gradient(), half.weight_gradient(false);
+    return digest(run.y, run.d_x, run.d_w, half.y, half.d_x, half.d_w);
+  });
+}
+
+}  // namespace
+}  // namespace tessera::kernels::testing
