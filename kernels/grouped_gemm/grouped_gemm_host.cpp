@@ -5,7 +5,8 @@
 // What is filled up costs at most a block of rows less one for each expert. Blocks are an eighth of the rows that an expert has on average,
 // within 16 and 128: some 6 % of the work where experts have 128 rows and more.
 //
-// bf16 is widened to fp32 in the cache where the processor multiplies that faster (kernels/gemm/gemm_host.cpp).
+// Operands are copied into the cache a piece at a time, where a matrix's piece serves up to 256 rows. bf16 is widened to fp32 on the way
+// where the processor multiplies that faster (kernels/gemm/gemm_host.cpp).
 #include "kernels/grouped_gemm/grouped_gemm.hpp"
 
 #include <algorithm>
@@ -91,12 +92,11 @@ struct WorkerRoom {
 
 /// A block of rows, all of which and a piece of the columns are multiplied over a piece of the depth.
 Matmul block_of(const GroupedGemm& p, std::int64_t columns, std::int64_t depth, bool accumulate) {
-  const bool copied = is_widened(p.dtype);
   return {.M = block_rows(p.rows, p.E),
           .N = columns,
           .K = depth,
           .a_stride = depth + pad,
-          .b_stride = p.b_transposed ? (copied ? depth + pad : p.K) : (copied ? columns + pad : p.N),
+          .b_stride = (p.b_transposed ? depth : columns) + pad,
           .c_stride = columns,
           .b_transposed = p.b_transposed,
           .accumulate = accumulate,
@@ -114,7 +114,7 @@ Room room_of(const GroupedGemm& p) {
         room.scratch = std::max(room.scratch, matmul_scratch_bytes(block_of(p, n, k, accumulate), 1));
   const std::int64_t b = p.b_transposed ? columns.whole * (depths.whole + pad) : depths.whole * (columns.whole + pad);
   room.a = aligned(static_cast<std::size_t>(block * (depths.whole + pad)) * size_of(computed(p.dtype)));
-  room.b = is_widened(p.dtype) ? aligned(static_cast<std::size_t>(b) * sizeof(float)) : 0;
+  room.b = aligned(static_cast<std::size_t>(b) * size_of(computed(p.dtype)));
   room.c = aligned(static_cast<std::size_t>(group_rows * columns.whole) * sizeof(float));
   room.scratch = aligned(room.scratch);
   return room;
@@ -150,16 +150,14 @@ void multiply(const GroupedGemm& p, const Tile& t, const WorkerRoom& room) {
   for (std::int64_t k = 0; k < p.K; k += most_depth) {
     const std::int64_t depth = std::min(most_depth, p.K - k);
     const void* b = at(p.b, t.expert * p.N * p.K + (p.b_transposed ? t.column * p.K + k : k * p.N + t.column), p.dtype);
-    if (is_widened(p.dtype)) {
-      if (p.b_transposed)
-        copy_block(room.b, b, p.dtype, t.columns, depth, p.K, t.columns);
-      else
-        copy_block(room.b, b, p.dtype, depth, t.columns, p.N, depth);
-      b = room.b;
-    }
+    if (p.b_transposed)
+      copy_block(room.b, b, p.dtype, t.columns, depth, p.K, t.columns);
+    else
+      copy_block(room.b, b, p.dtype, depth, t.columns, p.N, depth);
     for (std::int64_t row = 0; row < t.rows; row += block) {
       copy_block(room.a, at(p.a, (t.row + row) * p.K + k, p.dtype), p.dtype, std::min(block, t.rows - row), depth, p.K, block);
-      run_matmul(block_of(p, t.columns, depth, k > 0), {.c = room.c + row * t.columns, .a = room.a, .b = b, .scratch = room.scratch}, 1);
+      run_matmul(block_of(p, t.columns, depth, k > 0), {.c = room.c + row * t.columns, .a = room.a, .b = room.b, .scratch = room.scratch},
+                 1);
     }
   }
 }
