@@ -25,6 +25,7 @@ std::string number(double value) {
 std::string value_text(const MetricValue& value) {
   if (auto i = std::get_if<std::int64_t>(&value)) return std::to_string(*i);
   if (auto d = std::get_if<double>(&value)) return number(*d);
+  if (auto all = std::get_if<std::vector<std::int64_t>>(&value)) return nlohmann::json(*all).dump();
   return quoted(std::get<std::string>(value));
 }
 

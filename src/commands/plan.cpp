@@ -105,6 +105,12 @@ Json plan_json(const Planned& p) {
               {"recompute", recompute_json(p)},
               {"schedule_hash", p.schedule.hash().hex()},
               {"threads_per_rank", p.threads}};
+  if (const ExpertShape& e = p.schedule.shape.experts; e.E > 0)
+    out["experts"] = {{"experts", e.E},
+                      {"per_token", e.k},
+                      {"dropless", e.capacity_factor == 0},
+                      {"capacity", p.schedule.shape.expert_capacity()},
+                      {"rows", p.schedule.shape.expert_rows()}};
   if (p.prediction) {
     out["prediction"] = {{"machine", p.machine->name}, {"profile", p.options.machine}};
     out["prediction"].update(prediction_json(*p.prediction));
@@ -168,6 +174,7 @@ void print_plan(const Planned& p) {
   fmt::print("model     {} parameters in {} units; {} FLOPs a token (causal: {})\n",
              human_count(static_cast<double>(parameter_count(p.request.layout.table))), p.request.layout.units.size(),
              human_count(flops.full), human_count(flops.causal));
+  if (p.schedule.shape.experts.E > 0) fmt::print("experts   {}\n", describe_experts(p.schedule.shape));
   fmt::print("mesh      {} data-parallel ranks, ZeRO stage {}\n", p.request.data.size, deck.zero.stage);
   fmt::print("batch     {}\n", describe_batch(deck, p.request.data.size));
   fmt::print("step      {} tasks, {} FLOPs and {} moved by collectives and copies, on each rank\n", cost.tasks, human_count(cost.flops),

@@ -28,7 +28,17 @@ struct ModelKeys {
   std::string rope_scaling;  // none | llama3
   double rope_factor = 8, rope_low_freq_factor = 1, rope_high_freq_factor = 4;
   std::int64_t rope_original_context = 8192;
+  std::int64_t experts = 0;  // of each layer; 0: one feed-forward block
+  std::int64_t experts_per_token = 2, expert_ff_width = 0, shared_ff_width = 0;
+  bool normalize_top_k = true;
+  double router_aux_loss = 0, router_z_loss = 0;  // coefficients
+  std::string router_balance = "loss";
   friend bool operator==(const ModelKeys&, const ModelKeys&) = default;
+};
+
+struct ExpertKeys {
+  double capacity_factor = 0;  // 0: dropless
+  friend bool operator==(const ExpertKeys&, const ExpertKeys&) = default;
 };
 
 struct BatchKeys {
@@ -157,6 +167,7 @@ struct MemoryKeys {
 struct Deck {
   RunKeys run;
   ModelKeys model;
+  ExpertKeys experts;
   BatchKeys batch;
   DataKeys data;
   OptimizerKeys optimizer;

@@ -33,6 +33,7 @@ std::string values_text(const Key& key) {
   std::string values;
   auto add = [&](const std::string& v) { values += (values.empty() ? "" : ", ") + v; };
   if (key.automatic != Auto::no) add("`\"auto\"`");
+  if (!key.zero.empty()) add(fmt::format("`{}`", toml_string(key.zero)));
   for (auto c : key.choices) add(fmt::format("`{}`", toml_string(c)));
   if (std::string limits = limits_text(key.limits); !limits.empty()) add(limits);
   return values;

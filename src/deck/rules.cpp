@@ -70,6 +70,13 @@ void resolve_model(Draft& draft) {
   }
 }
 
+void resolve_experts(Draft& draft) {
+  ModelKeys& m = draft.deck.model;
+  if (!draft.good({"model.experts", "model.expert_ff_width", "model.ff_width"}) || m.experts == 0 || m.expert_ff_width != 0) return;
+  m.expert_ff_width = m.ff_width;
+  draft.note("model.expert_ff_width", fmt::format("{}", m.expert_ff_width), "model.ff_width");
+}
+
 /// The rules by which Hugging Face fills `auto` in a DeepSpeed configuration.
 void resolve_zero(Draft& draft) {
   ZeroKeys& z = draft.deck.zero;
@@ -144,6 +151,22 @@ void check_model(Draft& draft) {
                 fmt::format("model.rope_high_freq_factor {} must be above model.rope_low_freq_factor {}", shortest(m.rope_high_freq_factor),
                             shortest(m.rope_low_freq_factor)));
   }
+}
+
+void check_experts(Draft& draft) {
+  if (!draft.good({"model.experts"})) return;
+  const ModelKeys& m = draft.deck.model;
+  if (m.experts == 0) {
+    for (std::string_view key : {"model.experts_per_token", "model.expert_ff_width", "model.shared_ff_width", "model.normalize_top_k",
+                                 "model.router_aux_loss", "model.router_z_loss", "experts.capacity_factor"})
+      if (draft.differs(key))
+        idle(draft, key, "model.experts", "has no effect with model.experts = 0; set model.experts or leave this key out");
+    return;
+  }
+  if (draft.good({"model.experts_per_token"}) && m.experts_per_token > m.experts)
+    draft.fault({"model.experts_per_token", "model.experts"},
+                fmt::format("model.experts_per_token {} is more than model.experts {}; set it to at most {}", m.experts_per_token,
+                            m.experts, m.experts));
 }
 
 void check_learning_rate(Draft& draft) {
@@ -384,6 +407,7 @@ void Draft::note(std::string_view key, const std::string& value, const std::stri
 void resolve_auto(Draft& draft, int ranks) {
   resolve_run(draft);
   resolve_model(draft);
+  resolve_experts(draft);
   resolve_zero(draft);
   check_mesh(draft, ranks);
 }
@@ -391,6 +415,7 @@ void resolve_auto(Draft& draft, int ranks) {
 void check_rules(Draft& draft) {
   check_names(draft);
   check_model(draft);
+  check_experts(draft);
   check_sizes(draft);
   check_learning_rate(draft);
   check_batch(draft);

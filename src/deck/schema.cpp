@@ -97,6 +97,35 @@ const std::vector<Key> table = {
     {KEY(model.rope_original_context), .type = integer, .unit = "tokens", .limits = {.least = 1, .most = max_dim}, .fallback = "8192",
      .identity = true, .help = "llama3 scaling: context length that the unscaled frequencies were made for."},
 
+    {KEY(model.experts), .type = integer, .unit = "experts", .limits = {.least = 0, .most = 4096}, .fallback = "0", .identity = true,
+     .help = "Experts of each layer, SwiGLU blocks of which a router gives each token some; 0: one feed-forward block takes every token."},
+    {KEY(model.experts_per_token), .type = integer, .unit = "experts", .limits = {.least = 1, .most = 4096}, .fallback = "2",
+     .identity = true, .help = "Experts that take a token: those of the largest router logits, of equal ones the first."},
+    {KEY(model.expert_ff_width), .type = integer, .unit = "features", .limits = {.least = 0, .most = max_dim}, .fallback = "\"auto\"",
+     .automatic = Auto::kept, .identity = true, .help = "Inner width of an expert; auto is model.ff_width."},
+    {KEY(model.shared_ff_width), .type = integer, .unit = "features", .limits = {.least = 0, .most = max_dim}, .fallback = "0",
+     .identity = true,
+     .help = "Inner width of an expert that takes every token beside those of the router, weighed by a gate of its own (Qwen-MoE); 0: "
+             "none."},
+    {KEY(model.normalize_top_k), .type = boolean, .fallback = "true", .identity = true,
+     .help = "Divides the weights of a token's experts by their sum (Mixtral); false leaves the probabilities over all experts."},
+    {KEY(model.router_aux_loss), .type = real, .limits = {.least = 0, .most = 1000}, .fallback = "0.0", .identity = true,
+     .help = "Coefficient of the loss that balances experts: for each layer, experts x the sum over them of their share of choices times "
+             "their mean probability, 1 where all have the same; of each micro-batch, averaged over those of a step. 0.01 is usual."},
+    {KEY(model.router_z_loss), .type = real, .limits = {.least = 0, .most = 1000}, .fallback = "0.0", .identity = true,
+     .help = "Coefficient of the mean square of the log-sum-exp of router logits, for each layer. 0.001 is usual."},
+    {KEY(model.router_balance), .type = text, .choices = {"loss"}, .fallback = "\"loss\"", .identity = true,
+     .refused = {{"bias",
+                  "a bias of each expert that is moved by its load, in place of a loss, is not in this version; set \"loss\" with "
+                  "model.router_aux_loss"}},
+     .help = "What balances experts; \"loss\" in this version: model.router_aux_loss."},
+
+    // [experts]
+    {KEY(experts.capacity_factor), .type = real, .unit = "ratio", .limits = {.above = 0, .most = 1e6}, .zero = "dropless",
+     .fallback = "\"dropless\"", .identity = true,
+     .help = "Tokens that an expert takes of a micro-batch at most, over those that it would have if all had the same; choices beyond are "
+             "dropped and counted, the last tokens first. dropless drops none. Texts of generate are never dropped."},
+
     // [batch]
     {KEY(batch.global), .type = integer, .unit = "sequences", .limits = {.least = 1, .most = 1e9}, .identity = true,
      .help = "Sequences of one optimizer step over all ranks; each rank runs global / (micro x ranks) micro-batches, rounded up."},

@@ -48,6 +48,7 @@ struct Key {
   std::string_view unit = "";
   Limits limits = {};
   std::vector<std::string_view> choices = {};
+  std::string_view zero = "";      ///< of a real: the word that stands for 0
   std::string_view fallback = "";  ///< the default as it would be written after `=`; empty: the key must be given
   Auto automatic = Auto::no;
   bool identity = false;  ///< part of deck_identity

@@ -14,6 +14,7 @@ constexpr double most_parameters = 1e14;
 constexpr double most_tokens = (std::int64_t{1} << 31) - 1;      // of a micro-batch: libraries of matrix products count rows in 32 bits
 constexpr double most_elements = 1.0 * (std::int64_t{1} << 50);  // of one kind, on a rank
 constexpr double most_run_tokens = 1.0 * (std::int64_t{1} << 62);
+constexpr double most_tensors = 1e6;
 constexpr double most_pieces = 1e6;  // of the whole model
 
 double number(std::int64_t n) { return static_cast<double>(n); }
@@ -28,15 +29,25 @@ void check_count(Draft& draft, std::string_view key, std::int64_t value, double 
                                  human_count(most), mend));
 }
 
+/// Inner features of all feed-forward blocks of a layer, and of those that a token passes through.
+double all_features(const ModelKeys& m) {
+  return m.experts == 0 ? number(m.ff_width) : number(m.experts) * number(m.expert_ff_width) + number(m.shared_ff_width);
+}
+double features_of_token(const ModelKeys& m) {
+  return m.experts == 0 ? number(m.ff_width) : number(m.experts_per_token) * number(m.expert_ff_width) + number(m.shared_ff_width);
+}
+
 double layer_parameters(const ModelKeys& m) {
-  return number(m.width) * number(m.head_dim) * number(2 * m.heads + 2 * m.kv_heads) + 3 * number(m.width) * number(m.ff_width);
+  return number(m.width) * (number(m.head_dim) * number(2 * m.heads + 2 * m.kv_heads) + number(m.experts)) +
+         3 * number(m.width) * all_features(m);
 }
 
 double table_parameters(const ModelKeys& m) { return number(m.vocab) * number(m.width) * (m.tied ? 1 : 2); }
 
 /// Elements of a token in all layers, with room for gradients of them.
 double activations_of_token(const ModelKeys& m) {
-  const double layer = number(4 * m.width) + number(m.head_dim) * number(2 * m.heads + 2 * m.kv_heads) + number(3 * m.ff_width);
+  const double rows = m.experts == 0 ? 0 : 2 * number(m.experts_per_token) * number(m.width) + number(m.experts);
+  const double layer = number(4 * m.width) + rows + number(m.head_dim) * number(2 * m.heads + 2 * m.kv_heads) + 3 * features_of_token(m);
   return layer * number(m.layers);
 }
 
@@ -45,6 +56,7 @@ void check_model_size(Draft& draft) {
   check_count(draft, "model.heads", m.heads, number(m.head_dim), most_projected, "features of queries");
   check_count(draft, "model.vocab", m.vocab, number(m.width) * (m.tied ? 1 : 2), most_parameters / 2, "parameters of embedding and head");
   check_count(draft, "model.layers", m.layers, layer_parameters(m), most_parameters / 2, "parameters of layers");
+  if (m.experts > 0) check_count(draft, "model.experts", m.experts, 3 * number(m.layers), most_tensors, "matrices of experts");
 }
 
 void check_pieces(Draft& draft) {
@@ -65,6 +77,8 @@ void check_batch_size(Draft& draft, bool model) {
   const Deck& d = draft.deck;
   const double T = number(d.batch.sequence_length);
   check_count(draft, "batch.micro", d.batch.micro, T, most_tokens, "tokens of a micro-batch");
+  if (model && d.model.experts > 0)
+    check_count(draft, "batch.micro", d.batch.micro, T * number(d.model.experts_per_token), most_tokens, "rows of experts");
   if (model) check_count(draft, "batch.micro", d.batch.micro, T * activations_of_token(d.model), most_elements, "elements of activations");
   if (draft.good({"batch.global"})) check_count(draft, "batch.global", d.batch.global, T, most_elements, "tokens of a step");
   if (draft.good({"batch.global", "run.steps"}))
@@ -78,7 +92,8 @@ void check_batch_size(Draft& draft, bool model) {
 void check_sizes(Draft& draft) {
   const Deck& d = draft.deck;
   const bool model =
-      draft.good({"model.layers", "model.width", "model.heads", "model.kv_heads", "model.head_dim", "model.ff_width", "model.vocab"});
+      draft.good({"model.layers", "model.width", "model.heads", "model.kv_heads", "model.head_dim", "model.ff_width", "model.vocab",
+                  "model.experts", "model.experts_per_token", "model.expert_ff_width", "model.shared_ff_width"});
   if (model) check_model_size(draft);
   if (model) check_pieces(draft);
   if (draft.good({"batch.micro", "batch.sequence_length"})) check_batch_size(draft, model);

@@ -81,6 +81,7 @@ std::string expected_text(const Key& key) {
   }
   if (!key.unit.empty() && !quantity_of(key)) what += fmt::format(" ({})", key.unit);
   if (key.automatic != Auto::no) what += " or \"auto\"";
+  if (!key.zero.empty()) what += fmt::format(" or {}", toml_string(key.zero));
   return what;
 }
 
@@ -208,6 +209,7 @@ std::string assign(const Key& key, const Literal& literal, Deck& deck, bool& is_
     case KeyType::elements:
       return assign_integer(key, literal, field<std::int64_t>(key, deck));
     case KeyType::real:
+      if (text && !key.zero.empty() && *text == key.zero) return field<double>(key, deck) = 0, "";
       return assign_real(key, literal, field<double>(key, deck));
     case KeyType::boolean: {
       auto* truth = std::get_if<bool>(&literal.value);
@@ -242,7 +244,11 @@ Literal read_value(const Key& key, const Deck& deck) {
     if (v == 0 && key.automatic == Auto::kept) return {"auto", ""};
     return {v, ""};
   }
-  if (std::holds_alternative<double& (*)(Deck&)>(key.field)) return {field<double>(key, deck), ""};
+  if (std::holds_alternative<double& (*)(Deck&)>(key.field)) {
+    const double v = field<double>(key, deck);
+    if (v == 0 && !key.zero.empty()) return {std::string(key.zero), ""};
+    return {v, ""};
+  }
   if (std::holds_alternative<bool& (*)(Deck&)>(key.field)) return {field<bool>(key, deck), ""};
   if (std::holds_alternative<DType& (*)(Deck&)>(key.field)) return {std::string(name_of(field<DType>(key, deck))), ""};
   if (key.type == KeyType::texts) return {field<std::vector<std::string>>(key, deck), ""};

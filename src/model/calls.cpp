@@ -110,12 +110,10 @@ void Recorder::linear(Value y, Value x, const std::string& w, std::int64_t N, st
         }});
 }
 
-void Recorder::linear_backward(Value d_x, Value d_y, Value x, const std::string& w, std::int64_t N, std::int64_t K,
-                               const std::optional<Rows>& only) {
+void Recorder::weight_gradient(Value d_y, Value x, const std::string& w, std::int64_t N, std::int64_t K, const std::optional<Rows>& only) {
   const Rows rows = only.value_or(all_rows());
   const linear::Dims dims{rows.count, N, K, s.dtype};
-  const std::int64_t first = s.bytes_of(rows.first * K);
-  const Value d_weight = gradient(w), weight = this->weight(w), copy = packed(w, linear::packed_input_gradient(dims));
+  const Value d_weight = gradient(w);
   const auto sums = [&](bool adds) {
     return kernels::gemm_workspace_bytes(linear::weight_gradient(dims, nullptr, nullptr, nullptr, adds), s.backend);
   };
@@ -124,10 +122,16 @@ void Recorder::linear_backward(Value d_x, Value d_y, Value x, const std::string&
         .flops = linear::flops(dims),
         .work = work_of(linear::Product::weight_gradient, dims),
         .workspace = std::max(sums(true), sums(false)),
-        .run = [=](const At& at) {
+        .run = [=, first = s.bytes_of(rows.first * K)](const At& at) {
           gemm(at.context,
                linear::weight_gradient(dims, at.get<float>(d_weight), at.get(d_y), at.get<std::byte>(x) + first, at.adds(d_weight)));
         }});
+}
+
+void Recorder::input_gradient(Value d_x, Value d_y, const std::string& w, std::int64_t N, std::int64_t K, const std::optional<Rows>& only) {
+  const Rows rows = only.value_or(all_rows());
+  const linear::Dims dims{rows.count, N, K, s.dtype};
+  const Value weight = this->weight(w), copy = packed(w, linear::packed_input_gradient(dims));
   std::vector<Touch> touches = {{d_x, write}, {d_y, read}, {weight, read}};
   if (copy) touches.push_back({copy, read});
   call({.name = "input_gradient " + w,
@@ -135,9 +139,15 @@ void Recorder::linear_backward(Value d_x, Value d_y, Value x, const std::string&
         .flops = linear::flops(dims),
         .work = work_of(linear::Product::input_gradient, dims),
         .workspace = kernels::gemm_workspace_bytes(linear::input_gradient(dims, nullptr, nullptr, {}), s.backend),
-        .run = [=](const At& at) {
+        .run = [=, first = s.bytes_of(rows.first * K)](const At& at) {
           gemm(at.context, linear::input_gradient(dims, at.get<std::byte>(d_x) + first, at.get(d_y), {at.get(weight), at.get(copy)}));
         }});
+}
+
+void Recorder::linear_backward(Value d_x, Value d_y, Value x, const std::string& w, std::int64_t N, std::int64_t K,
+                               const std::optional<Rows>& only) {
+  weight_gradient(d_y, x, w, N, K, only);
+  input_gradient(d_x, d_y, w, N, K, only);
 }
 
 void Recorder::bias_backward(Value d_y, const std::string& bias, std::int64_t N) {
@@ -150,20 +160,19 @@ void Recorder::bias_backward(Value d_y, const std::string& bias, std::int64_t N)
         }});
 }
 
-void Recorder::swiglu(Value out, Value gate_up) {
-  call({.name = "swiglu", .touches = {{out, write}, {gate_up, read}}, .run = [=, s = s](const At& at) {
-          swiglu_forward(at.context, {.out = at.get(out), .gate_up = at.get(gate_up), .M = s.tokens(), .F = s.F, .dtype = s.dtype});
+void Recorder::swiglu(Value out, Value gate_up, std::int64_t M, std::int64_t F) {
+  call({.name = "swiglu", .touches = {{out, write}, {gate_up, read}}, .run = [=, dtype = s.dtype](const At& at) {
+          swiglu_forward(at.context, {.out = at.get(out), .gate_up = at.get(gate_up), .M = M, .F = F, .dtype = dtype});
         }});
 }
 
-void Recorder::swiglu_backward(Value d_gate_up, Value d_out, Value gate_up) {
-  call({.name = "swiglu_backward", .touches = {{gate_up, read}, {d_gate_up, write}, {d_out, read}}, .run = [=, s = s](const At& at) {
-          kernels::swiglu_backward(at.context, {.d_gate_up = at.get(d_gate_up),
-                                                .d_out = at.get(d_out),
-                                                .gate_up = at.get(gate_up),
-                                                .M = s.tokens(),
-                                                .F = s.F,
-                                                .dtype = s.dtype});
+void Recorder::swiglu_backward(Value d_gate_up, Value d_out, Value gate_up, std::int64_t M, std::int64_t F) {
+  call({.name = "swiglu_backward",
+        .touches = {{gate_up, read}, {d_gate_up, write}, {d_out, read}},
+        .run = [=, dtype = s.dtype](const At& at) {
+          kernels::swiglu_backward(
+              at.context,
+              {.d_gate_up = at.get(d_gate_up), .d_out = at.get(d_out), .gate_up = at.get(gate_up), .M = M, .F = F, .dtype = dtype});
         }});
 }
 

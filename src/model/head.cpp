@@ -43,7 +43,7 @@ std::vector<Segment> model_segments(const ModelShape& s) {
   std::vector<Segment> segments{embedding_segment(s)};
   for (int layer = 0; layer < s.L; ++layer) {
     segments.push_back(attention_segment(s, layer));
-    segments.push_back(mlp_segment(s, layer));
+    segments.push_back(s.experts.E > 0 ? moe_segment(s, layer) : mlp_segment(s, layer));
   }
   segments.push_back(head_segment(s));
   return segments;

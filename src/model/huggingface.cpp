@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/byte_tokenizer.hpp"
+#include "base/check.hpp"
 
 namespace tessera {
 namespace {
@@ -14,7 +15,21 @@ struct ModelClass {
   const char *architecture, *type;
 };
 
+/// Of a model with experts. A Mixtral has neither an expert of all tokens nor norms or biases in its attention, and weights that are
+/// normalized; a Qwen2-MoE has that expert, a Qwen3-MoE norms.
+ModelClass class_with_experts(const ModelKeys& m) {
+  if (is_mixtral(m)) return {"MixtralForCausalLM", "mixtral"};
+  if (m.shared_ff_width > 0 && !m.qk_norm) return {"Qwen2MoeForCausalLM", "qwen2_moe"};
+  if (m.shared_ff_width == 0 && m.qk_norm) return {"Qwen3MoeForCausalLM", "qwen3_moe"};
+  fail(ExitCode::usage,
+       "no class of transformers has experts with model.qk_norm = {}, model.qkv_bias = {}, model.shared_ff_width = {} and "
+       "model.normalize_top_k = {}: a Mixtral is without all but the last, a Qwen2-MoE has the shared expert and no qk_norm, a Qwen3-MoE "
+       "qk_norm and no shared expert; --format hdf5 writes any model",
+       m.qk_norm, m.qkv_bias, m.shared_ff_width, m.normalize_top_k);
+}
+
 ModelClass class_of(const ModelKeys& m) {
+  if (m.experts > 0) return class_with_experts(m);
   if (m.qk_norm) return {"Qwen3ForCausalLM", "qwen3"};
   if (m.qkv_bias) return {"Qwen2ForCausalLM", "qwen2"};
   // A Llama's configuration is refused where the width is no multiple of the heads, even with a head_dim. A Mistral is the same model, and
@@ -28,6 +43,27 @@ bool has_output_bias(const ModelKeys& m) { return m.qk_norm && m.qkv_bias; }
 
 using Json = nlohmann::ordered_json;
 
+void put_experts(Json& c, const ModelKeys& m, const std::string& type) {
+  if (m.experts == 0) return;
+  c["num_experts_per_tok"] = m.experts_per_token;
+  c["output_router_logits"] = false;
+  if (type == "mixtral") {
+    c["num_local_experts"] = m.experts;
+    c["intermediate_size"] = m.expert_ff_width;
+    c["router_jitter_noise"] = 0.0;
+    return;
+  }
+  c["num_experts"] = m.experts;
+  c["moe_intermediate_size"] = m.expert_ff_width;
+  c["norm_topk_prob"] = m.normalize_top_k;
+  c["decoder_sparse_step"] = 1;
+  c["mlp_only_layers"] = Json::array();
+  if (type == "qwen2_moe") {
+    c["shared_expert_intermediate_size"] = m.shared_ff_width;
+    c["qkv_bias"] = m.qkv_bias;
+  }
+}
+
 /// Only the byte tokenizer is known here: its separator begins a document and ends it.
 void put_token_ids(Json& c, const ModelKeys& m) {
   const Json separator = m.vocab == byte_tokenizer_vocab ? Json(byte_separator) : Json();
@@ -38,6 +74,7 @@ void put_token_ids(Json& c, const ModelKeys& m) {
 }  // namespace
 
 std::vector<ExportTensor> huggingface_tensors(const Deck& deck, const std::vector<Parameter>& table) {
+  class_of(deck.model);  // a model that no class has is refused
   std::vector<ExportTensor> tensors;
   for (const Parameter& p : table) {
     tensors.push_back({p.export_name, p.shape, p.name});
@@ -68,7 +105,8 @@ std::string huggingface_config(const Deck& deck, DType dtype) {
   c["initializer_range"] = m.init_std;
   c["attention_bias"] = has_output_bias(m);
   if (type == "llama") c["mlp_bias"] = false;
-  if (type == "mistral") c["sliding_window"] = nullptr;  // its default is a window of 4096
+  put_experts(c, m, type);
+  if (type == "mistral" || type == "mixtral") c["sliding_window"] = nullptr;  // its default is a window of 4096
   c["attention_dropout"] = 0.0;
   // The keys of transformers 4, which version 5 reads as well.
   c["rope_theta"] = m.rope_theta;

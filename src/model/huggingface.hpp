@@ -15,7 +15,8 @@ struct ExportTensor {
   std::string source;  ///< our tensor with these values; none: zeros
 };
 
-/// All tensors of the class that the deck's model belongs to, in the order of `table`.
+/// All tensors of the class that the deck's model belongs to, in the order of `table`. Throws Error(usage) where no class has such a
+/// model.
 std::vector<ExportTensor> huggingface_tensors(const Deck& deck, const std::vector<Parameter>& table);
 
 /// The text of config.json.

@@ -52,6 +52,8 @@ std::string unit_name(const Parameter& p) {
       return "embedding";
     case Part::layer:
       return fmt::format("layers.{}", p.layer);
+    case Part::experts:
+      return fmt::format("layers.{}.experts", p.layer);
     case Part::head:
       return "head";
   }

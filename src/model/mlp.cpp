@@ -24,7 +24,7 @@ Mlp forward(Recorder& r, const std::string& w) {
               .activated = r.remade("activated", {M, F})};
   r.rmsnorm(v.normed, v.rstd, v.x, w + "norm");
   r.linear(v.gate_up, v.normed, w + "w_gate", 2 * F, C);
-  r.swiglu(v.activated, v.gate_up);
+  r.swiglu(v.activated, v.gate_up, M, F);
   r.linear(r.stream_out(), v.activated, w + "w_down", C, F, {.add = v.x});
   return v;
 }
@@ -35,7 +35,7 @@ void backward(Recorder& r, const std::string& w, const Mlp& v) {
   const Value d_activated = r.value("d_activated", {M, F});
   r.linear_backward(d_activated, d_stream, v.activated, w + "w_down", C, F);
   const Value d_gate_up = v.gate_up, d_normed = v.normed;  // which are not needed again: their gradients take their places
-  r.swiglu_backward(d_gate_up, d_activated, v.gate_up);
+  r.swiglu_backward(d_gate_up, d_activated, v.gate_up, M, F);
   r.linear_backward(d_normed, d_gate_up, v.normed, w + "w_gate", 2 * F, C);
   r.rmsnorm_backward(d_stream, d_normed, v.x, w + "norm", v.rstd, true);
 }

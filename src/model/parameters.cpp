@@ -7,6 +7,53 @@
 namespace tessera {
 namespace {
 
+/// How Hugging Face calls the tensors of experts: Mixtral in its way, all others as Qwen does.
+struct ExpertNames {
+  const char *router, *expert, *gate, *up, *down;
+};
+ExpertNames expert_names(const ModelKeys& m) {
+  if (is_mixtral(m)) return {"block_sparse_moe.gate.weight", "block_sparse_moe.experts.", "w1.weight", "w3.weight", "w2.weight"};
+  return {"mlp.gate.weight", "mlp.experts.", "gate_proj.weight", "up_proj.weight", "down_proj.weight"};
+}
+
+/// Norm, router and the expert of all tokens belong to the layer's unit; the experts' matrices are a unit of their own, in which matrices
+/// that one product takes are neighbours: (E, 2F, C), then (E, C, F).
+void add_experts(std::vector<Parameter>& table, const ModelKeys& m, int layer) {
+  const std::int64_t C = m.width, F = m.expert_ff_width, S = m.shared_ff_width;
+  const std::string ours = fmt::format("layers.{}.moe.", layer), theirs = fmt::format("model.layers.{}.", layer);
+  const ExpertNames names = expert_names(m);
+  const double std = m.init_std, residual_std = m.init_std / std::sqrt(2.0 * static_cast<double>(m.layers));
+  const auto matrix = [&](Part part, const std::string& name, std::int64_t rows, std::int64_t columns, double s, bool joined, int tp_dim,
+                          const std::string& exported) {
+    table.push_back({.name = ours + name,
+                     .shape = {rows, columns},
+                     .part = part,
+                     .layer = layer,
+                     .std = s,
+                     .decay = true,
+                     .joined = joined,
+                     .tp_dim = tp_dim,
+                     .export_name = theirs + exported});
+  };
+  table.push_back(
+      {.name = ours + "norm", .shape = {C}, .layer = layer, .init = Init::ones, .export_name = theirs + "post_attention_layernorm.weight"});
+  matrix(Part::layer, "router", m.experts, C, std, false, -1, names.router);
+  if (S > 0) {
+    matrix(Part::layer, "shared_gate", 1, C, std, true, -1, "mlp.shared_expert_gate.weight");
+    matrix(Part::layer, "shared.w_gate", S, C, std, false, 0, "mlp.shared_expert.gate_proj.weight");
+    matrix(Part::layer, "shared.w_up", S, C, std, true, 0, "mlp.shared_expert.up_proj.weight");
+    matrix(Part::layer, "shared.w_down", C, S, residual_std, false, 1, "mlp.shared_expert.down_proj.weight");
+  }
+  const auto of_expert = [&](std::int64_t e, const char* name) { return fmt::format("experts.{}.{}", e, name); };
+  const auto exported = [&](std::int64_t e, const char* name) { return fmt::format("{}{}.{}", names.expert, e, name); };
+  for (std::int64_t e = 0; e < m.experts; ++e) {
+    matrix(Part::experts, of_expert(e, "w_gate"), F, C, std, e > 0, 0, exported(e, names.gate));
+    matrix(Part::experts, of_expert(e, "w_up"), F, C, std, true, 0, exported(e, names.up));
+  }
+  for (std::int64_t e = 0; e < m.experts; ++e)
+    matrix(Part::experts, of_expert(e, "w_down"), C, F, residual_std, e > 0, 1, exported(e, names.down));
+}
+
 void add_layer(std::vector<Parameter>& table, const ModelKeys& m, int layer) {
   const std::int64_t C = m.width, D = m.head_dim, Q = m.heads * D, K = m.kv_heads * D, F = m.ff_width;
   const std::string ours = fmt::format("layers.{}.", layer), theirs = fmt::format("model.layers.{}.", layer);
@@ -45,6 +92,7 @@ void add_layer(std::vector<Parameter>& table, const ModelKeys& m, int layer) {
     vector("attention.k_norm", D, Init::ones, "self_attn.k_norm.weight");
   }
   matrix("attention.wo", C, Q, residual_std, 1, false, "self_attn.o_proj.weight");
+  if (m.experts > 0) return add_experts(table, m, layer);
   vector("mlp.norm", C, Init::ones, "post_attention_layernorm.weight");
   matrix("mlp.w_gate", F, C, std, 0, false, "mlp.gate_proj.weight");
   matrix("mlp.w_up", F, C, std, 0, true, "mlp.up_proj.weight");
@@ -74,6 +122,8 @@ std::vector<Parameter> parameter_table(const ModelKeys& m) {
                      .export_name = "lm_head.weight"});
   return table;
 }
+
+bool is_mixtral(const ModelKeys& m) { return m.experts > 0 && m.shared_ff_width == 0 && m.normalize_top_k && !m.qk_norm && !m.qkv_bias; }
 
 std::int64_t parameter_count(const std::vector<Parameter>& table) {
   std::int64_t n = 0;

@@ -10,14 +10,14 @@
 namespace tessera {
 
 enum class Init : std::uint8_t { zeros, ones, normal };
-enum class Part : std::uint8_t { embedding, layer, head };
+enum class Part : std::uint8_t { embedding, layer, experts, head };
 
 /// One tensor of the model. Matrices are (out, in), as Hugging Face stores them.
 struct Parameter {
   std::string name;  ///< "layers.3.attention.wq"
   Shape shape;
   Part part = Part::layer;
-  int layer = -1;  ///< for Part::layer
+  int layer = -1;  ///< for Part::layer and Part::experts
   Init init = Init::normal;
   double std = 0;           ///< of Init::normal
   bool decay = false;       ///< weight decay: matrices only
@@ -28,6 +28,8 @@ struct Parameter {
 
 /// Every tensor in table order: embedding, layers, head.
 std::vector<Parameter> parameter_table(const ModelKeys& model);
+/// Whether transformers knows the model as a Mixtral.
+bool is_mixtral(const ModelKeys& model);
 /// Sum of elements.
 std::int64_t parameter_count(const std::vector<Parameter>& table);
 

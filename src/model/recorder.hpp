@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 
+#include "kernels/dispatch/dispatch.hpp"
 #include "model/segment.hpp"
 
 namespace tessera {
@@ -20,6 +21,21 @@ struct LinearExtra {
   Value add = {};                 ///< (M,N), added: a residual
   std::optional<Rows> rows = {};  ///< of x; y holds these alone
   bool fp32 = false;              ///< y is fp32 whatever the compute type
+};
+
+/// Where the rows of experts come from and go to (kernels/dispatch).
+struct Dispatch {
+  Value counts;   ///< (E) int32
+  Value offsets;  ///< (E+1) int32
+  Value places;   ///< (M,k) int32
+  Value sources;  ///< (R) int32
+};
+
+/// What a token's rows come together with.
+struct CombineExtra {
+  Value weights = {};  ///< (M,k), with `shared` (M,k+1): what rows count for; absent: 1
+  Value shared = {};   ///< (M,C)
+  Value add = {};      ///< (M,C)
 };
 
 class Recorder {
@@ -52,16 +68,42 @@ class Recorder {
   void rmsnorm_backward(Value d_x, Value d_out, Value x, const std::string& w, Value rstd, bool residual);
   /// y (M,N) = x (M,K) w (N,K)^T, plus what `extra` adds.
   void linear(Value y, Value x, const std::string& w, std::int64_t N, std::int64_t K, const LinearExtra& extra = {});
-  /// w's gradient from d_y (M,N) and x (M,K), then d_x (M,K) = d_y w; d_x may be x.
-  /// With `only`, d_y holds these rows of x and d_x alone.
+  /// w's gradient from d_y (M,N) and x (M,K). With `only`, d_y holds these rows of x alone.
+  void weight_gradient(Value d_y, Value x, const std::string& w, std::int64_t N, std::int64_t K, const std::optional<Rows>& only = {});
+  /// d_x (M,K) = d_y w. With `only`, d_y holds these rows of d_x alone.
+  void input_gradient(Value d_x, Value d_y, const std::string& w, std::int64_t N, std::int64_t K, const std::optional<Rows>& only = {});
+  /// Both, in this order: d_x may be x.
   void linear_backward(Value d_x, Value d_y, Value x, const std::string& w, std::int64_t N, std::int64_t K,
                        const std::optional<Rows>& only = {});
   /// The bias's gradient: sums over the rows of d_y (M,N).
   void bias_backward(Value d_y, const std::string& bias, std::int64_t N);
   /// out (M,F) = silu(gate) * up of gate_up (M,2F).
-  void swiglu(Value out, Value gate_up);
+  void swiglu(Value out, Value gate_up, std::int64_t M, std::int64_t F);
   /// d_gate_up may be gate_up.
-  void swiglu_backward(Value d_gate_up, Value d_out, Value gate_up);
+  void swiglu_backward(Value d_gate_up, Value d_out, Value gate_up, std::int64_t M, std::int64_t F);
+
+  // Experts (expert_calls.cpp). R rows of a micro-batch, expert by expert; `w` names the first of the matrices of all experts.
+
+  /// The k experts of each token, (M,k) int32, and what they count for, (M, slots) fp32, of logits (M, E + shared) fp32.
+  void router(Value experts, Value weights, Value logits);
+  /// Gradient of logits, from those of weights and by the router's own losses.
+  void router_backward(Value d_logits, Value d_weights, Value weights, Value experts, Value logits, const Dispatch& d);
+  /// The router's losses, drops and loads join the step's. Of a text: nothing.
+  void router_totals(Value logits, const Dispatch& d);
+  Dispatch dispatch(Value experts);
+  /// out (R,C): each row is that of its token in `in` (M,C). With experts on other ranks, rows would go there now.
+  void gather_rows(Value out, Value in, const Dispatch& d);
+  /// out (M,C) of each token: the sum of its rows (R,C), and what `extra` adds. With experts on other ranks, rows have come back now.
+  void combine_rows(Value out, Value rows, const Dispatch& d, const CombineExtra& extra);
+  /// Of d (R,F), the gradient of inputs a (R,F) but for the weights that their rows count by: d_weights, and both times their weights.
+  void weigh_rows(Value d_weights, Value d, Value a, Value weights, const Dispatch& d_of);
+  /// The same of the shared expert's (M,S): the last weight of each token. d_weights holds the others.
+  void weigh_shared(Value d_weights, Value d, Value a, Value weights);
+  /// y (R,N) = x (R,K) w (E,N,K)^T, each row with its expert's.
+  void expert_linear(Value y, Value x, const Dispatch& d, const std::string& w, std::int64_t N, std::int64_t K);
+  void expert_weight_gradient(Value d_y, Value x, const Dispatch& d, const std::string& w, std::int64_t N, std::int64_t K);
+  void expert_input_gradient(Value d_x, Value d_y, const Dispatch& d, const std::string& w, std::int64_t N, std::int64_t K);
+
   /// In place, the query and key heads of qkv (M, (H+2G) D).
   void rope(Value qkv);
   void rope_backward(Value d_qkv);
@@ -125,6 +167,7 @@ class Recorder {
     return declare({.kind = ValueKind::cached_values, .name = "values", .bytes = s.bytes_of(s.capacity * s.G * s.D)});
   }
   Value position() { return declare({.kind = ValueKind::position, .name = "position", .bytes = sizeof(std::int32_t)}); }
+  void weigh(Value d_weights, Value d, Value a, Value weights, const kernels::WeighRows& rows, Value sources);
   void fill_caches(Value qkv);
   void attention_decode(Value out, Value qkv);
   /// The packed copy of a tensor that `product` reads as its b; absent where none is kept.

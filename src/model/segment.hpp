@@ -39,6 +39,7 @@ enum class ValueKind : std::uint8_t {
   targets,             ///< (M) int32
   micro_batch_weight,  ///< 1 double: what the loss of this micro-batch counts for
   scalars,             ///< kernels::StepScalars
+  router_totals,       ///< kernels::RouterTotals, then (L,E) int64
   text_tokens,         ///< (M) int32 of a text: "prompt" or "token"
   position,            ///< 1 int32: of a token in its text
   cached_keys,         ///< (capacity, G D): of a text, kept between passes
@@ -126,9 +127,10 @@ struct Segment {
 Segment embedding_segment(const ModelShape&);
 Segment attention_segment(const ModelShape&, int layer);
 Segment mlp_segment(const ModelShape&, int layer);
+Segment moe_segment(const ModelShape&, int layer);
 Segment head_segment(const ModelShape&);
 
-/// All segments in forward order: embedding, (attention, mlp) of each layer, head.
+/// All segments in forward order: embedding, (attention, mlp or moe) of each layer, head.
 std::vector<Segment> model_segments(const ModelShape& shape);
 
 }  // namespace tessera

@@ -1,6 +1,9 @@
 #include "model/shape.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <cmath>
 
 namespace tessera {
 namespace {
@@ -11,6 +14,19 @@ kernels::AttentionPath attention_path(const Deck& deck) {
   if (deck.kernels.attention == "native") return AttentionPath::native;
   if (deck.kernels.attention == "cudnn") return AttentionPath::cudnn;
   return deck.run.reproducible ? AttentionPath::native : AttentionPath::fastest;
+}
+
+ExpertShape experts_of(const Deck& deck) {
+  const ModelKeys& m = deck.model;
+  if (m.experts == 0) return {};
+  return {.E = m.experts,
+          .k = m.experts_per_token,
+          .F = m.expert_ff_width,
+          .S = m.shared_ff_width,
+          .normalized = m.normalize_top_k,
+          .capacity_factor = deck.experts.capacity_factor,
+          .balance_loss = static_cast<float>(m.router_aux_loss),
+          .z_loss = static_cast<float>(m.router_z_loss)};
 }
 
 /// Tokens of a chunk of logits where the deck says auto.
@@ -24,7 +40,22 @@ std::int64_t loss_chunk(const ModelShape& s) {
   return round_up(ceil_div(s.tokens(), ceil_div(s.tokens(), most)), std::int64_t{128});
 }
 
+/// Weights of a layer's feed-forward part that a token meets.
+std::int64_t active_weights(const ModelShape& s) {
+  const ExpertShape& e = s.experts;
+  if (e.E == 0) return 3 * s.C * s.F;
+  return s.C * (e.E + 3 * e.k * e.F + (e.S > 0 ? 3 * e.S + 1 : 0));
+}
+
 }  // namespace
+
+std::int64_t ModelShape::expert_capacity() const {
+  if (experts.capacity_factor == 0) return tokens();
+  const double share = experts.capacity_factor * static_cast<double>(tokens() * experts.k) / static_cast<double>(experts.E);
+  return share >= static_cast<double>(tokens()) ? tokens() : std::max<std::int64_t>(1, static_cast<std::int64_t>(std::ceil(share)));
+}
+
+std::int64_t ModelShape::expert_rows() const { return std::min(tokens() * experts.k, experts.E * expert_capacity()); }
 
 ModelShape model_shape(const Deck& deck) {
   const ModelKeys& m = deck.model;
@@ -43,6 +74,7 @@ ModelShape model_shape(const Deck& deck) {
                .tied = m.tied,
                .qk_norm = m.qk_norm,
                .qkv_bias = m.qkv_bias,
+               .experts = experts_of(deck),
                .loss_chunk = deck.kernels.loss_chunk,
                .pack_weights = deck.kernels.pack_weights,
                .attention = attention_path(deck),
@@ -51,12 +83,22 @@ ModelShape model_shape(const Deck& deck) {
   return s;
 }
 
+std::string describe_experts(const ModelShape& s) {
+  const ExpertShape& e = s.experts;
+  std::string text = fmt::format("{} in each layer of {} features, {} for a token", e.E, e.F, e.k);
+  if (e.S > 0) text += fmt::format(", and one of {} features for all", e.S);
+  if (e.capacity_factor == 0) return text + fmt::format("; dropless: {} rows of a micro-batch, however its tokens choose", s.expert_rows());
+  return text + fmt::format("; each takes at most {} of the {} tokens of a micro-batch, {} rows together; what is beyond is dropped",
+                            s.expert_capacity(), s.tokens(), s.expert_rows());
+}
+
 ModelShape text_shape(const ModelShape& shape, const TextSize& text, Feed feed) {
   ModelShape s = shape;
   s.B = 1, s.T = feed == Feed::prompt ? text.prompt : 1;
   s.feed = feed, s.capacity = text.capacity, s.likeliest = text.likeliest;
   s.pack_weights = false;                        // for products of many rows
   s.attention = kernels::AttentionPath::native;  // no search comes before a text
+  s.experts.capacity_factor = 0;                 // what a token becomes does not depend on those beside it
   return s;
 }
 
@@ -65,7 +107,7 @@ kernels::AttentionShape attention_shape(const ModelShape& s) {
 }
 
 FlopsPerToken flops_per_token(const ModelShape& s) {
-  const double layer = static_cast<double>(s.C * s.qkv_width() + s.H * s.D * s.C + 3 * s.C * s.F);
+  const double layer = static_cast<double>(s.C * s.qkv_width() + s.H * s.D * s.C + active_weights(s));
   const double matrices = static_cast<double>(s.L) * layer + static_cast<double>(s.V * s.C);
   const double attention = 12.0 * static_cast<double>(s.L * s.H * s.D * s.T);
   return {6 * matrices + attention, 6 * matrices + attention / 2};

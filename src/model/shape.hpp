@@ -1,5 +1,7 @@
 // The numbers that segments need, and the arithmetic they cost.
 #pragma once
+#include <string>
+
 #include "deck/deck.hpp"
 #include "kernels/attention/attention.hpp"
 
@@ -12,6 +14,15 @@ enum class Feed : std::uint8_t {
   token     ///< the next token of a text, whose position lies in memory; it joins the caches, and logits follow it
 };
 
+/// Experts of a layer. Letters as in ModelShape, and k experts a token.
+struct ExpertShape {
+  std::int64_t E = 0, k = 0, F = 0;    ///< E 0: the layer has one feed-forward block, which takes every token
+  std::int64_t S = 0;                  ///< inner width of the shared expert; 0: none
+  bool normalized = true;              ///< weights of a token's experts are divided by their sum
+  double capacity_factor = 0;          ///< 0: dropless
+  float balance_loss = 0, z_loss = 0;  ///< coefficients
+};
+
 /// Letters as everywhere: B batch, T time, C width, H query heads, G key/value heads, D head dim, F feed-forward width, V vocabulary, L
 /// layers.
 struct ModelShape {
@@ -20,6 +31,7 @@ struct ModelShape {
   kernels::Backend backend = kernels::Backend::host;
   float norm_eps = 1e-5f;
   bool tied = false, qk_norm = false, qkv_bias = false;
+  ExpertShape experts = {};
   std::int64_t loss_chunk = 0;  ///< tokens of logits held at once
   bool pack_weights = false;    ///< segments read packed copies of matrices where the builder binds them
   kernels::AttentionPath attention = kernels::AttentionPath::native;
@@ -29,12 +41,19 @@ struct ModelShape {
   bool likeliest = false;     ///< of a text: the id of the largest logit is found where the logits are
 
   std::int64_t tokens() const { return B * T; }  ///< M, of a micro-batch
+  /// Tokens that an expert takes of a pass at most; a token goes to an expert once.
+  std::int64_t expert_capacity() const;
+  /// Rows that the experts of a layer have together at most: what their matrices are planned for.
+  std::int64_t expert_rows() const;
   std::int64_t qkv_width() const { return (H + 2 * G) * D; }
   std::int64_t bytes_of(std::int64_t elements) const { return elements * static_cast<std::int64_t>(size_of(dtype)); }
 };
 
 /// Shape of a training micro-batch of this deck.
 ModelShape model_shape(const Deck& deck);
+
+/// What a user is told of a model with experts: how many, and the rows that a micro-batch is planned for.
+std::string describe_experts(const ModelShape& shape);
 
 /// What a text is recorded for.
 struct TextSize {

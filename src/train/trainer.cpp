@@ -244,15 +244,23 @@ class Training {
     });
   }
 
-  static io::MetricRow row_of(const StepFigures& f) {
-    return {{"step", f.step},
-            {"loss", f.loss},
-            {"grad_norm", f.grad_norm},
-            {"lr", f.learning_rate},
-            {"tokens_per_second", f.tokens_per_second},
-            {"seconds", f.seconds},
-            {"mfu", f.mfu_full},
-            {"mfu_causal", f.mfu_causal}};
+  io::MetricRow row_of(const StepFigures& f) const {
+    io::MetricRow row{{"step", f.step},
+                      {"loss", f.loss},
+                      {"grad_norm", f.grad_norm},
+                      {"lr", f.learning_rate},
+                      {"tokens_per_second", f.tokens_per_second},
+                      {"seconds", f.seconds},
+                      {"mfu", f.mfu_full},
+                      {"mfu_causal", f.mfu_causal}};
+    if (const std::optional<RouterFigures> router = engine_->router_figures())
+      row.insert(row.end(), {{"router_balance", router->balance},
+                             {"router_z", router->z},
+                             {"dropped", router->dropped},
+                             {"dropped_share", router->dropped_share},
+                             {"most_loaded", router->most_loaded},
+                             {"expert_load", router->load}});
+    return row;
   }
 
   /// At the head of what a start adds: which program wrote the rows below it. Its step is the last one before them.

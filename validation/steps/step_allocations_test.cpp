@@ -82,6 +82,7 @@ struct Case {
   const char* dtype;
   bool reproducible;
   LaneMode lanes;
+  const char* model = "";  ///< more keys of the model
 };
 
 class StepAllocations : public testing::TestWithParam<Case> {};
@@ -89,10 +90,10 @@ class StepAllocations : public testing::TestWithParam<Case> {};
 TEST_P(StepAllocations, NoneAfterTheFirstStep) {
   const Case& c = GetParam();
   const std::string text = fmt::format(
-      "[run]\nsteps = 8\nreproducible = {}\n[model]\nlayers = 2\nwidth = 64\nheads = 4\nkv_heads = 2\nff_width = 96\nvocab = 301\n"
+      "[run]\nsteps = 8\nreproducible = {}\n[model]\nlayers = 2\nwidth = 64\nheads = 4\nkv_heads = 2\nff_width = 96\nvocab = 301\n{}"
       "[batch]\nglobal = 12\nmicro = 2\nsequence_length = 40\n[data]\ntrain = \"none.bin\"\n[optimizer]\nlearning_rate = 1e-3\n"
       "[learning_rate]\nwarmup_steps = 1\n[precision]\ncompute = \"{}\"\n[zero]\nstage = {}\n",
-      c.reproducible, c.dtype, c.stage);
+      c.reproducible, c.model, c.dtype, c.stage);
   const Deck deck = require_deck(parse_deck_text(text, "test", {}, world->ranks()));
   const Mesh mesh = make_mesh(deck.mesh, world->ranks());
   RunPlan plan = plan_run(request_for(deck, mesh, world->rank(), Purpose::training));
@@ -118,7 +119,9 @@ TEST_P(StepAllocations, NoneAfterTheFirstStep) {
 
 INSTANTIATE_TEST_SUITE_P(Grid, StepAllocations,
                          testing::Values(Case{0, "fp32", false, LaneMode::inline_order}, Case{3, "bf16", false, LaneMode::inline_order},
-                                         Case{2, "fp32", true, LaneMode::inline_order}, Case{3, "bf16", true, LaneMode::threads}));
+                                         Case{2, "fp32", true, LaneMode::inline_order}, Case{3, "bf16", true, LaneMode::threads},
+                                         Case{2, "fp32", false, LaneMode::inline_order, "experts = 4\nshared_ff_width = 24\n"},
+                                         Case{3, "bf16", true, LaneMode::threads, "experts = 4\nrouter_aux_loss = 0.01\n"}));
 
 TEST(DecoderAllocations, NoneAfterTheFirstTokens) {
   if (world->rank() != 0) return;  // one process generates

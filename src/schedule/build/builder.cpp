@@ -115,6 +115,7 @@ void ScheduleBuilder::build_publish() {
 void ScheduleBuilder::emit_begin() {
   emit_upload({"tokens", "targets", "weights", "inputs"});
   emit({.name = "clear scalars", .op = Zero{}, .uses = {whole(named("scalars"), Access::write)}});
+  if (has_experts()) emit({.name = "clear router totals", .op = Zero{}, .uses = {whole(named("router"), Access::write)}});
 }
 
 void ScheduleBuilder::begin_section(const std::string& name) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "kernels/router/router.hpp"
 #include "kernels/step/step.hpp"
 #include "optimizer/state.hpp"
 #include "schedule/build/micro_batches.hpp"
@@ -10,6 +11,9 @@
 namespace tessera {
 
 namespace {
+
+/// int64 that a step's routers add up to.
+std::int64_t router_sums(const ModelShape& s) { return kernels::router_sums + s.L * s.experts.E; }
 
 /// The category in which the memory table counts a group of state.
 Category category_named(std::string_view group) {
@@ -47,6 +51,7 @@ void ScheduleBuilder::declare_persistent() {
   input("rope", Category::inputs, 4 * std::max(s.T, request_.text.capacity) * s.D);
   buffer("scalars", Category::scalars, local_tier_, sizeof(kernels::StepScalars), Life::run);
   input("inputs", Category::scalars, sizeof(kernels::StepInputs));
+  if (has_experts()) input("router", Category::scalars, 8 * router_sums(s));
   const bool on_disk = std::ranges::any_of(schedule_.buffers, [](const Buffer& b) { return b.tier == Tier::nvme; });
   if (request_.training() && (on_disk || deck_.activation.offload == "nvme"))
     buffer("nvme.requests", Category::workspace, Tier::host, (deck_.nvme.queue_depth + deck_.nvme.threads) * deck_.nvme.block_bytes(),

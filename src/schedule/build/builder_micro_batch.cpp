@@ -137,6 +137,8 @@ Use ScheduleBuilder::bind(const Operand& o, const SegmentPass& p, int event, boo
       return slot("weights");
     case ValueKind::scalars:
       return whole(named("scalars"), Access::add);
+    case ValueKind::router_totals:
+      return whole(named("router"), Access::add);
     case ValueKind::rotations:
     case ValueKind::text_tokens:
     case ValueKind::position:

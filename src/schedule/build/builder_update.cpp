@@ -59,12 +59,23 @@ void ScheduleBuilder::emit_finish(bool evaluation) {
           .op = Collective{CollectiveKind::all_reduce, request_.data.axes, kernels::step_sums, 0, DType::i64},
           .lane = Lane::reduce,
           .uses = {{named("scalars"), 0, 8 * kernels::step_sums, Access::add}}});
+  if (has_experts()) emit_router_totals();
   emit({.name = evaluation ? "finish evaluation" : "norm, clip factor and learning rate",
         .op = FinishStep{},
         .uses = {whole(named("scalars"), Access::read), inputs, evaluation ? absent() : whole(named("adamw"), Access::write),
                  whole(named("report"), Access::write)}});
   emit_download("report");
   if (!evaluation && offloads()) emit_download("adamw");
+}
+
+void ScheduleBuilder::emit_router_totals() {
+  const Use totals = whole(named("router"), Access::add);
+  if (request_.data.size > 1)
+    emit({.name = "all-reduce router totals",
+          .op = Collective{CollectiveKind::all_reduce, request_.data.axes, totals.bytes / 8, 0, DType::i64},
+          .lane = Lane::reduce,
+          .uses = {totals}});
+  emit_download("router");
 }
 
 void ScheduleBuilder::emit_optimizer(int unit) {

@@ -57,6 +57,7 @@ class ScheduleBuilder {
   /// Elements of a unit in its compute copy on this rank, and in its gradients' sum as norm and optimizer read it.
   Use parameter_use(int unit, const Range& elements, Access access) const;
   Use gradient_use(int unit, const Range& elements, Access access) const;
+  bool has_experts() const { return schedule_.shape.experts.E > 0; }
   bool offloads() const { return request_.training() && deck_.zero.offload_optimizer.device != "none"; }
   bool offloads_parameters() const { return request_.training() && deck_.zero.offload_param.device != "none"; }
   /// The tier of what copies to and from the host touch there.
@@ -197,6 +198,8 @@ class ScheduleBuilder {
   void emit_owed_update(int unit);
   void emit_norm(int unit);
   void emit_finish(bool evaluation);
+  /// Totals over ranks, for the host to read.
+  void emit_router_totals();
   void emit_optimizer(int unit);
   OptimizerStep optimizer_step(int unit, const Range& elements) const;
   /// Where compute copies are whole but each rank updates its own shard, the shards are gathered in place.

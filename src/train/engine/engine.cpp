@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <cstring>
 #include <utility>
 
 #include "kernels/cuda/devices.hpp"
@@ -77,7 +78,7 @@ StepReport Engine::step(std::int64_t step, bool stop, Timeline* timeline) {
       .eps = static_cast<float>(o.eps),
       .clipping = o.gradient_clipping,
       .stop = stop};
-  for (std::int64_t m = 0; m < accumulation(); ++m) weight(m) = 1;  // empty ones have no loss to weigh
+  for (std::int64_t m = 0; m < accumulation(); ++m) weight(m) = micro_batch_at(plan_.request.deck, data().size, data().rank, m) ? 1 : 0;
   const bool late = schedule().updates_late();
   const ProgramKind kind = late && !pending_ ? ProgramKind::first : ProgramKind::train;
   if (timeline)
@@ -103,6 +104,15 @@ StepReport Engine::evaluate(double tokens) {
   value<kernels::StepInputs>("inputs") = {.tokens = tokens};
   executor_->run(ProgramKind::evaluate);
   return value<StepReport>("report");
+}
+
+std::optional<RouterFigures> Engine::router_figures() const {
+  const ModelShape& s = schedule().shape;
+  if (s.experts.E == 0) return {};
+  const std::span<const std::int64_t> sums = host_values<std::int64_t>("router");
+  kernels::RouterTotals totals;
+  std::memcpy(static_cast<void*>(&totals), sums.data(), sizeof totals);
+  return figures_of(totals, sums.subspan(kernels::router_sums), s, value<kernels::StepInputs>("inputs").tokens);
 }
 
 std::string Engine::under_way() const {

@@ -6,6 +6,7 @@
 #include "kernels/step/step.hpp"
 #include "schedule/build/micro_batches.hpp"
 #include "schedule/run/make_executor.hpp"
+#include "train/engine/router_figures.hpp"
 #include "train/engine/state.hpp"
 
 namespace tessera {
@@ -62,6 +63,8 @@ class Engine {
   StepReport step(std::int64_t step, bool stop = false, Timeline* timeline = nullptr);
   /// Mean loss per token over the evaluation micro-batches; `tokens` is the number of tokens with weight 1 over all ranks.
   StepReport evaluate(double tokens);
+  /// What the routers did in the last step or evaluation, over all ranks; none without experts.
+  std::optional<RouterFigures> router_figures() const;
   /// A pass over a text: its prompt, or a token.
   void run(ProgramKind kind) { executor_->run(kind); }
   /// What the host writes before a program, or reads after it, where tasks use the named buffer; empty where there is none.

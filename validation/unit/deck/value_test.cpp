@@ -128,6 +128,20 @@ TEST(Value, RealsTakeIntegersAndRefuseInfinity) {
   EXPECT_NE(fault_of("optimizer.gradient_clipping", {std::numeric_limits<double>::infinity(), ""}, deck), "");
 }
 
+TEST(Value, AWordMayStandForZero) {
+  Deck deck;
+  const Key& key = *find_key("experts.capacity_factor");
+  EXPECT_EQ(value_text(key, deck), "\"dropless\"");
+  EXPECT_EQ(fault_of("experts.capacity_factor", {1.25, ""}, deck), "");
+  EXPECT_EQ(deck.experts.capacity_factor, 1.25);
+  EXPECT_EQ(value_text(key, deck), "1.25");
+  EXPECT_EQ(fault_of("experts.capacity_factor", {"dropless", ""}, deck), "");
+  EXPECT_EQ(deck.experts.capacity_factor, 0);
+  EXPECT_NE(fault_of("experts.capacity_factor", {"dropped", ""}, deck).find("or \"dropless\""), std::string::npos);
+  EXPECT_NE(fault_of("experts.capacity_factor", {0.0, ""}, deck), "");
+  EXPECT_NE(fault_of("optimizer.gradient_clipping", {"dropless", ""}, deck), "");
+}
+
 TEST(Value, TextIsQuotedForToml) {
   EXPECT_EQ(toml_string("a\"b\\c\n\x01"), "\"a\\\"b\\\\c\\n\\u0001\"");
   EXPECT_EQ(shortest(0.1), "0.1");

@@ -41,9 +41,11 @@ TEST(Metrics, Rows) {
            {"lr", 0.001},
            {"bad", std::numeric_limits<double>::quiet_NaN()},
            {"worse", -std::numeric_limits<double>::infinity()},
+           {"load", std::vector<std::int64_t>{3, 0, 12}},
            {"note", std::string("a \"quote\"\n\xff")}});
-  EXPECT_EQ(slurp(dir / "m"),
-            "{\"step\": 1, \"lr\": 0.001, \"bad\": null, \"worse\": null, \"note\": \"a \\\"quote\\\"\\n\xef\xbf\xbd\"}\n");
+  EXPECT_EQ(
+      slurp(dir / "m"),
+      "{\"step\": 1, \"lr\": 0.001, \"bad\": null, \"worse\": null, \"load\": [3,0,12], \"note\": \"a \\\"quote\\\"\\n\xef\xbf\xbd\"}\n");
   EXPECT_HAS(error_of(ExitCode::storage, [&] { MetricsFile f(dir / "no/m", 0); }), "No such file");
 }
 

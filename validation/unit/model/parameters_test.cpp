@@ -10,6 +10,7 @@
 
 #include "base/check.hpp"
 #include "model/huggingface.hpp"
+#include "model/layout.hpp"
 #include "random_models.hpp"
 
 namespace tessera {
@@ -34,6 +35,10 @@ const std::vector<Export> exports = {
      {"model.kv_heads=2", "model.head_dim=12", "model.qk_norm=true", "model.norm_eps=1e-6", "model.rope_theta=1000000.0",
       "model.tied=true"}},
     {"qkv_bias", {"model.kv_heads=2", "model.qkv_bias=true", "model.norm_eps=1e-6", "model.rope_theta=1000000.0", "model.vocab=131"}},
+    {"mixtral", {"model.kv_heads=2", "model.ff_width=24", "model.vocab=64", "model.experts=4", "model.expert_ff_width=24"}},
+    {"qwen_moe",
+     {"model.kv_heads=2", "model.qkv_bias=true", "model.norm_eps=1e-6", "model.vocab=64", "model.experts=6", "model.expert_ff_width=16",
+      "model.shared_ff_width=40", "model.normalize_top_k=false"}},
 };
 
 Deck deck_of(const Export& e) {
@@ -69,9 +74,12 @@ TEST_P(AgainstTransformers, Configuration) {
   EXPECT_EQ(rope_of(ours), rope_of(theirs));
   EXPECT_EQ(ours.at("torch_dtype"), theirs.at("dtype"));
   // What has no bearing on the numbers: ids of tokens, the cache, versions, windows that are switched off.
-  const std::set<std::string> aside = {"rope_parameters",      "dtype",          "bos_token_id",      "eos_token_id", "pad_token_id",
-                                       "transformers_version", "pretraining_tp", "max_window_layers", "layer_types",  "sliding_window",
-                                       "use_sliding_window"};
+  const std::set<std::string> aside = {"rope_parameters",    "dtype",
+                                       "bos_token_id",       "eos_token_id",
+                                       "pad_token_id",       "transformers_version",
+                                       "pretraining_tp",     "max_window_layers",
+                                       "layer_types",        "sliding_window",
+                                       "use_sliding_window", "router_aux_loss_coef"};  // of a loss that is of all layers together
   for (const auto& [key, value] : theirs.items()) {
     if (aside.contains(key)) continue;
     ASSERT_TRUE(ours.contains(key)) << key;
@@ -129,6 +137,50 @@ TEST(ParameterTable, OnlyMatricesDecayAndOnlyThey) {
     }
     EXPECT_LT(p.tp_dim, static_cast<int>(p.shape.dims.size())) << p.name;
   }
+}
+
+TEST(HuggingfaceConfig, NormsWithoutASharedExpertAreAQwen3Moe) {
+  const Deck deck = test::tiny_deck({"model.experts=4", "model.qk_norm=true", "model.normalize_top_k=false"});
+  const Json config = Json::parse(huggingface_config(deck, DType::f32));
+  EXPECT_EQ(config.at("model_type"), "qwen3_moe");
+  EXPECT_EQ(config.at("norm_topk_prob"), false);
+  EXPECT_EQ(config.at("moe_intermediate_size"), deck.model.ff_width);
+}
+
+TEST(HuggingfaceConfig, RefusesExpertsOfNoClass) {
+  for (const std::vector<std::string>& overrides : {std::vector<std::string>{"model.normalize_top_k=false"},
+                                                    {"model.shared_ff_width=8", "model.qk_norm=true"},
+                                                    {"model.qkv_bias=true"}}) {
+    std::vector<std::string> all{"model.experts=4"};
+    all.insert(all.end(), overrides.begin(), overrides.end());
+    const Deck deck = test::tiny_deck(all);
+    EXPECT_THROW(huggingface_tensors(deck, parameter_table(deck.model)), Error) << overrides.front();
+  }
+}
+
+TEST(ParameterTable, ExpertsAreAUnitOfTheirOwnInWhichProductsFindTheirMatrices) {
+  const ModelKeys m = test::tiny_deck({"model.experts=3", "model.expert_ff_width=20", "model.shared_ff_width=10"}).model;
+  const Layout layout = make_layout(parameter_table(m), 1, 0);
+  std::vector<std::string> units;
+  for (const Unit& unit : layout.units) units.push_back(unit.name);
+  EXPECT_EQ(units, (std::vector<std::string>{"embedding", "layers.0", "layers.0.experts", "layers.1", "layers.1.experts", "head"}));
+  const auto find = [&](const char* tensor) { return layout.find(std::string("layers.1.moe.") + tensor); };
+  EXPECT_EQ(find("experts.0.w_gate").elements, 3 * 2 * 20 * m.width);
+  EXPECT_EQ(find("experts.0.w_down").elements, 3 * 20 * m.width);
+  EXPECT_EQ(find("router").elements, 4 * m.width) << "with the gate of the shared expert";
+  EXPECT_EQ(find("experts.1.w_gate").offset - find("experts.0.w_gate").offset, 2 * 20 * m.width);
+  EXPECT_EQ(find("experts.2.w_down").unit, 4);
+  EXPECT_EQ(find("shared.w_gate").unit, 3);
+}
+
+TEST(ParameterTable, Mixtral8x22BHas141BillionParameters) {
+  const ModelKeys m = test::tiny_deck({"model.layers=56", "model.width=6144", "model.heads=48", "model.kv_heads=8", "model.head_dim=128",
+                                       "model.ff_width=16384", "model.vocab=32768", "model.experts=8"})
+                          .model;
+  // 2 x 32768 x 6144 + 6144 + 56 x (2 x 6144 + 6144 x 128 x (48 + 2 x 8 + 48) + 8 x 6144 + 8 x 3 x 6144 x 16384)
+  EXPECT_EQ(parameter_count(parameter_table(m)),
+            2LL * 32768 * 6144 + 6144 + 56LL * (2 * 6144 + 6144LL * 128 * 112 + 8 * 6144 + 24LL * 6144 * 16384));
+  EXPECT_NEAR(static_cast<double>(parameter_count(parameter_table(m))), 140.6e9, 0.1e9);
 }
 
 TEST(ParameterTable, CountsByHand) {

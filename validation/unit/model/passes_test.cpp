@@ -54,8 +54,10 @@ TEST(Texts, AreOneForSamplesPromptsAndTokens) {
     std::erase_if(names, [&](const std::string& name) { return std::ranges::find(dropped, name) != dropped.end(); });
     return names;
   };
-  for (const std::vector<std::string>& overrides :
-       {std::vector<std::string>{}, {"model.qk_norm=true", "model.qkv_bias=true"}, {"model.tied=true"}}) {
+  for (const std::vector<std::string>& overrides : {std::vector<std::string>{},
+                                                    {"model.qk_norm=true", "model.qkv_bias=true"},
+                                                    {"model.tied=true"},
+                                                    {"model.experts=4", "model.shared_ff_width=8"}}) {
     const ModelShape shape = model_shape(test::tiny_deck(overrides));
     const TextSize text{.prompt = 7, .capacity = 20};
     const auto samples = forward_calls(shape), prompt = forward_calls(text_shape(shape, text, Feed::prompt)),
@@ -63,10 +65,11 @@ TEST(Texts, AreOneForSamplesPromptsAndTokens) {
     ASSERT_EQ(prompt.size(), samples.size());
     ASSERT_EQ(token.size(), samples.size());
     for (std::size_t s = 0; s + 1 < samples.size(); ++s) {
-      EXPECT_EQ(without(prompt[s], {"fill_caches"}), samples[s]);
+      const Names both = without(samples[s], {"router_losses", "sum_losses router", "add_router_totals"});  // of training and evaluation
+      EXPECT_EQ(without(prompt[s], {"fill_caches"}), both);
       Names of_token = without(token[s], {"positions"});
       std::ranges::replace(of_token, std::string("attention_decode"), std::string("attention"));
-      EXPECT_EQ(of_token, samples[s]);
+      EXPECT_EQ(of_token, both);
     }
     EXPECT_EQ(prompt.back(), (Names{"rmsnorm normed", shape.tied ? "linear embedding.weight" : "linear head.weight"}));
     EXPECT_EQ(token.back(), prompt.back());
@@ -204,6 +207,21 @@ TEST(ActivationPlans, EveryPlanGivesTheSameGradients) {
       for (int every : {1, 2, 3, 10})
         EXPECT_EQ(gradients(segments, plan_of(segments, {.recompute = "full", .every = every})), expected) << layers << " " << every;
     }
+}
+
+TEST(ActivationPlans, EveryPlanOfExpertsGivesTheSameGradients) {
+  for (const char* shared : {"0", "8"}) {
+    const auto segments = segments_of({"model.layers=3", "model.experts=4", fmt::format("model.shared_ff_width={}", shared)});
+    const auto expected = gradients(segments, plan_of(segments, {.recompute = "none"}));
+    ASSERT_EQ(expected.contains("d layers.1.moe.shared.w_gate"), shared[0] == '8');
+    EXPECT_EQ(gradients(segments, plan_of(segments, {.recompute = "selective"})), expected);
+    for (int every : {1, 2, 3}) EXPECT_EQ(gradients(segments, plan_of(segments, {.recompute = "full", .every = every})), expected) << every;
+    for (const LevelCost& level : recompute_levels(segments, {}))
+      EXPECT_EQ(gradients(segments, plan_activations(segments, {.early = {}, .late = level.level, .layers = 1, .keep = {}})), expected)
+          << describe(level.level);
+    EXPECT_EQ(gradients(segments, plan_of(segments, {.recompute = "full", .keep = {"moe.gate_up", "moe.activated", "moe.rows"}})),
+              expected);
+  }
 }
 
 TEST(ActivationPlans, FullKeepsTheStreamOfEveryNthLayerAlone) {

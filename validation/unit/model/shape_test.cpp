@@ -26,6 +26,24 @@ TEST(Flops, Llama3With70BillionByHand) {
   EXPECT_DOUBLE_EQ(flops_per_token(s).full, 6 * (80 * 855638016.0 + 1050673152.0) + 64424509440.0);
 }
 
+TEST(Flops, OnlyExpertsThatTakeATokenCount) {
+  const ModelShape s = model_shape(
+      test::tiny_deck({"model.experts=8", "model.experts_per_token=2", "model.expert_ff_width=40", "model.shared_ff_width=24"}));
+  // A layer: 32 x (64 + 32) attention, 8 + 1 rows of the router, 3 x 32 x (2 x 40 + 24); the head 61 x 32; attention 12 x 2 x 4 x 8 x 12.
+  EXPECT_EQ(flops_per_token(s).full, 6 * (2 * (32 * 64 + 32 * 32 + 32 * 9 + 3 * 32 * 104) + 61 * 32) + 12.0 * 2 * 4 * 8 * 12);
+}
+
+TEST(Shape, TextsDropNothing) {
+  const ModelShape s = model_shape(test::tiny_deck({"model.experts=8", "experts.capacity_factor=1.0"}));
+  EXPECT_EQ(s.expert_capacity(), 6);  // 24 tokens, 2 choices each, over 8 experts
+  EXPECT_EQ(s.expert_rows(), 48);
+  EXPECT_NE(describe_experts(s).find("at most 6 of the 24 tokens"), std::string::npos);
+  const ModelShape prompt = text_shape(s, {.prompt = 10, .capacity = 20}, Feed::prompt);
+  EXPECT_EQ(prompt.expert_capacity(), 10);
+  EXPECT_EQ(prompt.expert_rows(), 20);
+  EXPECT_NE(describe_experts(prompt).find("dropless: 20 rows"), std::string::npos);
+}
+
 TEST(Flops, ATiedHeadCostsAsMuch) {
   EXPECT_EQ(flops_per_token(model_shape(test::tiny_deck({"model.tied=true"}))).full, flops_per_token(model_shape(test::tiny_deck())).full);
 }

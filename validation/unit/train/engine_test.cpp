@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <map>
+#include <numeric>
 
 #include "../model/random_models.hpp"
 #include "../plan_alone.hpp"
@@ -112,8 +113,39 @@ INSTANTIATE_TEST_SUITE_P(Models, GradientOf,
                                                {"model.width=23", "model.ff_width=29", "model.head_dim=6", "batch.sequence_length=7"}},
                                          Model{"one_kv_head", {"model.kv_heads=1"}}, Model{"packed", {"kernels.pack_weights=true"}},
                                          Model{"packed_tied", {"kernels.pack_weights=true", "model.tied=true"}},
+                                         // Both experts take every token: a choice that changes would be a step in the loss.
+                                         Model{"experts", {"model.experts=2", "model.shared_ff_width=20", "model.normalize_top_k=false"}},
                                          Model{"reproducible", {"run.reproducible=true"}}),
                          [](const auto& info) { return info.param.name; });
+
+TEST(Engine, UsesThePlannedBytesWithExperts) {
+  for (const char* capacity : {"\"dropless\"", "0.5"})
+    for (const char* stage : {"0", "3"}) {
+      const Deck deck = test::tiny_deck({"model.experts=4", "model.shared_ff_width=8", fmt::format("experts.capacity_factor={}", capacity),
+                                         fmt::format("zero.stage={}", stage)});
+      const Engine engine(test::plan_alone(deck, Purpose::training, 3));
+      EXPECT_EQ(engine.used_bytes(), engine.plan().bytes);
+    }
+}
+
+TEST(Engine, SaysWhatRoutersDid) {
+  const Deck deck = test::tiny_deck({"model.experts=4", "experts.capacity_factor=0.5", "batch.global=4"});
+  Engine engine(test::plan_alone(deck, Purpose::training, 0));
+  engine.initialise_weights();
+  fill_batch(engine, deck, 2, 2);
+  for (int step = 0; step < 2; ++step) {
+    engine.step(step);
+    const RouterFigures f = engine.router_figures().value();
+    const std::int64_t choices = 2 * 2 * 4 * deck.batch.sequence_length;  // layers, a token's, sequences
+    EXPECT_EQ(std::accumulate(f.load.begin(), f.load.end(), std::int64_t{0}), choices) << "of one step, not of all";
+    EXPECT_GE(f.balance, 1 - 1e-3);
+    EXPECT_GE(f.most_loaded, 1);
+    EXPECT_LE(f.most_loaded, 2) << "a token goes to an expert once, and to 2 of 4";
+    EXPECT_GE(2 * f.dropped, choices) << "there is room for half";
+    EXPECT_EQ(f.dropped_share, static_cast<double>(f.dropped) / static_cast<double>(choices));
+  }
+  EXPECT_FALSE(Engine(test::plan_alone(test::tiny_deck({"batch.global=4"}), Purpose::training, 0)).router_figures());
+}
 
 TEST(Engine, UsesThePlannedBytes) {
   for (const char* type : {"fp32", "bf16"})

@@ -1,0 +1,135 @@
+// The feed-forward part of a layer with experts.
+#include <fmt/format.h>
+
+#include "model/recorder.hpp"
+
+namespace tessera {
+namespace {
+
+/// The expert that takes every token (Qwen-MoE).
+struct Shared {
+  Value gate_up;    ///< (M,2S)
+  Value activated;  ///< (M,S)
+  Value out;        ///< (M,C)
+};
+
+struct Moe {
+  Value x;          ///< (M,C)
+  Value normed;     ///< (M,C)
+  Value rstd;       ///< (M) fp32
+  Value logits;     ///< (M,E) fp32; with a shared expert (M,E+1), the last its gate's
+  Value experts;    ///< (M,k) int32
+  Value weights;    ///< (M,k) fp32; with a shared expert (M,k+1)
+  Dispatch to;      ///< which rows are whose
+  Value rows;       ///< (R,C): of each choice its token's
+  Value gate_up;    ///< (R,2F)
+  Value activated;  ///< (R,F)
+  Value out;        ///< (R,C)
+  Shared shared;    ///< absent where there is none
+};
+
+/// Names of tensors: those of a product of all experts are called as the first one's.
+struct Weights {
+  std::string norm, router, gate, down, shared_gate, shared_down;
+  explicit Weights(const std::string& w)
+      : norm(w + "norm"),
+        router(w + "router"),
+        gate(w + "experts.0.w_gate"),
+        down(w + "experts.0.w_down"),
+        shared_gate(w + "shared.w_gate"),
+        shared_down(w + "shared.w_down") {}
+};
+
+std::int64_t logits_of_token(const ExpertShape& e) { return e.E + (e.S > 0 ? 1 : 0); }
+std::int64_t weights_of_token(const ExpertShape& e) { return e.k + (e.S > 0 ? 1 : 0); }
+
+Shared forward_shared(Recorder& r, const Weights& w, Value normed) {
+  const std::int64_t M = r.s.tokens(), C = r.s.C, S = r.s.experts.S;
+  if (S == 0) return {};
+  const Shared v{.gate_up = r.value("shared_gate_up", {M, 2 * S}),
+                 .activated = r.remade("shared_activated", {M, S}),
+                 .out = r.value("shared_out", {M, C})};
+  r.linear(v.gate_up, normed, w.shared_gate, 2 * S, C);
+  r.swiglu(v.activated, v.gate_up, M, S);
+  r.linear(v.out, v.activated, w.shared_down, C, S);
+  return v;
+}
+
+/// out = x + sum over a token's experts of weight * expert(norm(x)), where an expert is w_down(silu(gate) * up) of [gate; up] = [w_gate;
+/// w_up](.).
+Moe forward(Recorder& r, const Weights& w) {
+  const ExpertShape& e = r.s.experts;
+  const std::int64_t M = r.s.tokens(), C = r.s.C, F = e.F, R = r.s.expert_rows(), columns = logits_of_token(e);
+  Moe v{.x = r.stream_in(),
+        .normed = r.remade("normed", {M, C}),
+        .rstd = r.value("rstd", {M}, DType::f32),
+        .logits = r.value("logits", {M, columns}, DType::f32),
+        .experts = r.value("experts", {M, e.k}, DType::u32),
+        .weights = r.value("weights", {M, weights_of_token(e)}, DType::f32),
+        .to = {},
+        .rows = r.remade("rows", {R, C}),
+        .gate_up = r.value("gate_up", {R, 2 * F}),
+        .activated = r.remade("activated", {R, F}),
+        .out = r.value("out", {R, C}),
+        .shared = {}};
+  r.rmsnorm(v.normed, v.rstd, v.x, w.norm);
+  r.linear(v.logits, v.normed, w.router, columns, C, {.fp32 = true});
+  r.router(v.experts, v.weights, v.logits);
+  v.to = r.dispatch(v.experts);
+  r.router_totals(v.logits, v.to);
+  r.gather_rows(v.rows, v.normed, v.to);
+  r.expert_linear(v.gate_up, v.rows, v.to, w.gate, 2 * F, C);
+  r.swiglu(v.activated, v.gate_up, R, F);
+  r.expert_linear(v.out, v.activated, v.to, w.down, C, F);
+  v.shared = forward_shared(r, w, v.normed);
+  r.combine_rows(r.stream_out(), v.out, v.to, {.weights = v.weights, .shared = v.shared.out, .add = v.x});
+  return v;
+}
+
+/// What comes to normed from the shared expert, (M,C); its weights' gradients join d_weights.
+Value backward_shared(Recorder& r, const Weights& w, const Moe& v, Value d_weights, Value d_stream) {
+  const std::int64_t M = r.s.tokens(), C = r.s.C, S = r.s.experts.S;
+  if (S == 0) return {};
+  const Value d_activated = r.value("d_shared_activated", {M, S}), d_normed = r.value("d_shared_normed", {M, C});
+  r.input_gradient(d_activated, d_stream, w.shared_down, C, S);
+  r.weigh_shared(d_weights, d_activated, v.shared.activated, v.weights);
+  r.weight_gradient(d_stream, v.shared.activated, w.shared_down, C, S);
+  const Value d_gate_up = v.shared.gate_up;  // which is not needed again: its gradient takes its place
+  r.swiglu_backward(d_gate_up, d_activated, v.shared.gate_up, M, S);
+  r.linear_backward(d_normed, d_gate_up, v.normed, w.shared_gate, 2 * S, C);
+  return d_normed;
+}
+
+/// No output of an expert is kept: the gradient of what it counts for comes from its inputs (weigh_rows).
+void backward(Recorder& r, const Weights& w, const Moe& v) {
+  const ExpertShape& e = r.s.experts;
+  const std::int64_t M = r.s.tokens(), C = r.s.C, F = e.F, R = r.s.expert_rows(), columns = logits_of_token(e);
+  const Value d_stream = r.d_stream();  // of out, in the end of x
+  const Value d_out = r.value("d_out", {R, C}), d_activated = r.value("d_activated", {R, F});
+  const Value d_weights = r.value("d_weights", {M, weights_of_token(e)}, DType::f32), d_logits = r.value("d_logits", {M, columns});
+  r.gather_rows(d_out, d_stream, v.to);
+  r.expert_input_gradient(d_activated, d_out, v.to, w.down, C, F);
+  r.weigh_rows(d_weights, d_activated, v.activated, v.weights, v.to);
+  r.expert_weight_gradient(d_out, v.activated, v.to, w.down, C, F);
+  const Value d_gate_up = v.gate_up, d_rows = v.rows, d_normed = v.normed;  // which are not needed again: their gradients take their places
+  r.swiglu_backward(d_gate_up, d_activated, v.gate_up, R, F);
+  r.expert_weight_gradient(d_gate_up, v.rows, v.to, w.gate, 2 * F, C);
+  r.expert_input_gradient(d_rows, d_gate_up, v.to, w.gate, 2 * F, C);
+  const Value d_shared = backward_shared(r, w, v, d_weights, d_stream);
+  r.router_backward(d_logits, d_weights, v.weights, v.experts, v.logits, v.to);
+  r.linear_backward(d_normed, d_logits, v.normed, w.router, columns, C);
+  r.combine_rows(d_normed, d_rows, v.to, {.shared = d_shared, .add = d_normed});
+  r.rmsnorm_backward(d_stream, d_normed, v.x, w.norm, v.rstd, true);
+}
+
+}  // namespace
+
+Segment moe_segment(const ModelShape& s, int layer) {
+  Recorder r(s, fmt::format("layers.{}.moe", layer), layer);
+  const Weights w(fmt::format("layers.{}.moe.", layer));
+  const Moe v = forward(r, w);
+  if (r.backward()) backward(r, w, v);
+  return r.take();
+}
+
+}  // namespace tessera
