@@ -47,7 +47,30 @@ def rotate(x, angle):
     return torch.cat([first * cos - second * sin, second * cos + first * sin], -1)
 
 
+def block(x, gate, up, down):
+    gate = x @ gate.T
+    return (gate * torch.sigmoid(gate) * (x @ up.T)) @ down.T
+
+
+def experts(p, a, y):
+    """What a layer's experts make of its normed tokens, and what its router loses. Each expert here takes every token, by a weight that is 0 for most."""
+    count, k = a["experts"], a["experts_per_token"]
+    logits = y @ p["moe.router"].T
+    probabilities = logits.softmax(-1)
+    chosen = torch.zeros_like(logits).scatter(-1, logits.topk(k).indices, 1.0)
+    weights = probabilities * chosen
+    if a["normalize_top_k"]:
+        weights = weights / weights.sum(-1, keepdim=True)
+    out = sum(weights[..., e, None] * block(y, *(p[f"moe.experts.{e}.w_{m}"] for m in ("gate", "up", "down"))) for e in range(count))
+    if a["shared_ff_width"]:
+        out = out + torch.sigmoid(y @ p["moe.shared_gate"].T) * block(y, *(p[f"moe.shared.w_{m}"] for m in ("gate", "up", "down")))
+    balance = count * ((chosen / k).mean((0, 1)) * probabilities.mean((0, 1))).sum()
+    return out, a["router_aux_loss"] * balance + a["router_z_loss"] * logits.logsumexp(-1).square().mean()
+
+
 def forward(w, a, tokens):
+    """Logits, and what routers lose."""
+    lost = 0
     x = w["embedding.weight"][tokens]
     batch, length = tokens.shape
     heads, kv_heads, dim, eps = (a[k] for k in ("heads", "kv_heads", "head_dim", "norm_eps"))
@@ -65,17 +88,19 @@ def forward(w, a, tokens):
         scores = torch.einsum("bthd,bshd->bhts", q, k) / math.sqrt(dim)
         weights = scores.masked_fill(future, -math.inf).softmax(-1)
         x = x + torch.einsum("bhts,bshd->bthd", weights, v).reshape(batch, length, heads * dim) @ p["attention.wo"].T
-        y = norm(x, p["mlp.norm"], eps)
-        gate = y @ p["mlp.w_gate"].T
-        x = x + (gate * torch.sigmoid(gate) * (y @ p["mlp.w_up"].T)) @ p["mlp.w_down"].T
-    return norm(x, w["head.norm"], eps) @ w["embedding.weight" if a["tied"] else "head.weight"].T
+        if "experts" in a:
+            out, loss = experts(p, a, norm(x, p["moe.norm"], eps))
+            x, lost = x + out, lost + loss
+            continue
+        x = x + block(norm(x, p["mlp.norm"], eps), p["mlp.w_gate"], p["mlp.w_up"], p["mlp.w_down"])
+    return norm(x, w["head.norm"], eps) @ w["embedding.weight" if a["tied"] else "head.weight"].T, lost
 
 
 def gradients_of(w, a, tokens, targets):
-    logits = forward(w, a, torch.from_numpy(tokens).long())
+    logits, lost = forward(w, a, torch.from_numpy(tokens).long())
     chosen = logits.gather(-1, torch.from_numpy(targets).long()[..., None])[..., 0]
     loss = (logits.logsumexp(-1) - chosen).mean()
-    return loss.item(), logits.detach(), dict(zip(w, torch.autograd.grad(loss, list(w.values()))))
+    return loss.item(), logits.detach(), dict(zip(w, torch.autograd.grad(loss + lost, list(w.values()))))
 
 
 def adamw(w, moments, gradients, step, a):

@@ -82,8 +82,16 @@ def bf16_bits(values):
 
 def keys_of_config(config):
     """The model keys that decide names and shapes, from config.json."""
-    heads = config["num_attention_heads"]
-    return {"layers": config["num_hidden_layers"], "width": config["hidden_size"], "heads": heads,
+    heads, kind = config["num_attention_heads"], config["model_type"]
+    keys = {"layers": config["num_hidden_layers"], "width": config["hidden_size"], "heads": heads,
             "kv_heads": config.get("num_key_value_heads", heads), "head_dim": config.get("head_dim") or config["hidden_size"] // heads,
             "ff_width": config["intermediate_size"], "vocab": config["vocab_size"], "tied": config.get("tie_word_embeddings", False),
-            "qk_norm": config["model_type"] == "qwen3", "qkv_bias": config["model_type"] == "qwen2" or config.get("attention_bias", False)}
+            "qk_norm": kind in ("qwen3", "qwen3_moe"),
+            "qkv_bias": kind == "qwen2" or (kind == "qwen2_moe" and config.get("qkv_bias", True)) or config.get("attention_bias", False)}
+    if kind == "mixtral":
+        keys |= {"experts": config["num_local_experts"], "expert_ff_width": config["intermediate_size"], "shared_ff_width": 0,
+                 "normalize_top_k": True}
+    elif kind in ("qwen2_moe", "qwen3_moe"):
+        keys |= {"experts": config["num_experts"], "expert_ff_width": config["moe_intermediate_size"],
+                 "shared_ff_width": config.get("shared_expert_intermediate_size", 0), "normalize_top_k": config["norm_topk_prob"]}
+    return keys

@@ -23,7 +23,7 @@ import numpy as np
 import torch
 import transformers
 
-from models import SHAPES, make_model, model_keys, our_parameters
+from models import SHAPES, RouterLosses, make_model, model_keys, our_parameters, whole_parameters
 from names import model_toml
 
 FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "fixtures")
@@ -53,30 +53,31 @@ def fill_weights(parameters, generator, scales):
             parameter.copy_(value.to(torch.bfloat16).to(torch.float32))
 
 
-def mean_loss(model, tokens, targets):
+def mean_loss(model, tokens, targets, routers):
+    """Of tokens, its sum with what routers lose, and logits."""
     ids = torch.from_numpy(tokens).long()
     logits = model(input_ids=ids, use_cache=False).logits
     loss = torch.nn.functional.cross_entropy(logits.reshape(-1, logits.shape[-1]), torch.from_numpy(targets).long().reshape(-1))
-    return loss, logits
+    return loss, loss + routers.take(), logits
 
 
 def copies(parameters):
     return {name: parameter.detach().numpy().copy() for name, parameter in parameters.items()}
 
 
-def train(model, parameters, tokens, targets):
+def train(model, parameters, tokens, targets, routers):
     """Ten AdamW steps. Decay reaches every matrix (embedding and head too), no norm and no bias."""
-    matrices = [p for p in parameters.values() if p.dim() > 1]
-    vectors = [p for p in parameters.values() if p.dim() == 1]
+    matrices = [p for p in whole_parameters(parameters) if p.dim() > 1]
+    vectors = [p for p in whole_parameters(parameters) if p.dim() == 1]
     optimizer = torch.optim.AdamW(
         [{"params": matrices, "weight_decay": ADAMW["weight_decay"]}, {"params": vectors, "weight_decay": 0.0}],
         lr=ADAMW["learning_rate"], betas=(ADAMW["beta1"], ADAMW["beta2"]), eps=ADAMW["eps"], foreach=False, fused=False)
     losses, norms = [], []
     for step in range(STEPS):
         optimizer.zero_grad()
-        loss, _ = mean_loss(model, tokens[step], targets[step])
-        loss.backward()
-        norms.append(torch.nn.utils.clip_grad_norm_(list(parameters.values()), ADAMW["gradient_clipping"], foreach=False).item())
+        loss, whole, _ = mean_loss(model, tokens[step], targets[step], routers)
+        whole.backward()
+        norms.append(torch.nn.utils.clip_grad_norm_(whole_parameters(parameters), ADAMW["gradient_clipping"], foreach=False).item())
         optimizer.step()
         losses.append(loss.item())
     return np.array(losses, np.float32), np.array(norms, np.float32)
@@ -95,15 +96,18 @@ def compute(name):
 
     tokens, targets = draw_tokens(generator, 1, length, keys["vocab"])
     data["tokens"], data["targets"] = tokens[0], targets[0]
-    loss, logits = mean_loss(model, tokens[0], targets[0])
-    loss.backward()
+    routers = RouterLosses(model, keys)
+    loss, whole, logits = mean_loss(model, tokens[0], targets[0], routers)
+    whole.backward()
     data["logits"], data["loss"] = logits.detach().numpy().copy(), np.float32(loss.item())
     data |= {f"gradients/{n}": p.grad.numpy().copy() for n, p in parameters.items()}
 
     tokens, targets = draw_tokens(generator, STEPS, length, keys["vocab"])
     data["steps/tokens"], data["steps/targets"] = tokens, targets
-    data["steps/losses"], data["steps/grad_norms"] = train(model, parameters, tokens, targets)
+    data["steps/losses"], data["steps/grad_norms"] = train(model, parameters, tokens, targets, routers)
     data |= {f"final_weights/{n}": a for n, a in copies(parameters).items()}
+    if routers.hooks:
+        print(f"{name}: the closest choice of an expert is by {routers.least_gap:.3g}")
     for path, array in data.items():
         if not np.all(np.isfinite(array)):
             raise SystemExit(f"{name}: {path} holds a value that is not finite")

@@ -1,9 +1,11 @@
 """Model shapes of the fixtures, and the Hugging Face model of each (needs torch and transformers)."""
 
+import re
+
 import torch
 import transformers
 
-from names import tensor_table
+from names import has_experts, is_mixtral, tensor_table
 
 DEFAULTS = {"layers": 2, "width": 32, "heads": 4, "kv_heads": 4, "head_dim": 8, "ff_width": 48, "vocab": 96, "norm_eps": 1e-5, "tied": False,
             "qk_norm": False, "qkv_bias": False, "rope_theta": 10000.0, "rope_scaling": "none", "rope_factor": 8.0,
@@ -21,6 +23,12 @@ SHAPES = {
     # Wave lengths at head dim 16: 6.3 (kept), 19.9 (blended), 62.8 and longer (stretched): all three branches of the Llama-3 rule.
     "rope_llama3": (7, 48, (0.3, 0.3), {"heads": 2, "kv_heads": 1, "head_dim": 16, "rope_scaling": "llama3", "rope_original_context": 32}),
     "qk_norm": (8, 21, (0.3, 0.3), {"kv_heads": 2, "head_dim": 12, "qk_norm": True, "norm_eps": 1e-6, "rope_theta": 1000000.0, "tied": True}),
+    # Both losses of the router, and weights that are normalized.
+    "mixtral": (15, 20, (0.3, 0.3), {"kv_heads": 2, "ff_width": 24, "vocab": 64, "experts": 4, "experts_per_token": 2, "expert_ff_width": 24,
+                                     "shared_ff_width": 0, "normalize_top_k": True, "router_aux_loss": 0.05, "router_z_loss": 0.01}),
+    "qwen_moe": (38, 18, (0.3, 0.3), {"kv_heads": 2, "qkv_bias": True, "norm_eps": 1e-6, "vocab": 64, "experts": 6, "experts_per_token": 2,
+                                      "expert_ff_width": 16, "shared_ff_width": 40, "normalize_top_k": False, "router_aux_loss": 0.05,
+                                      "router_z_loss": 0.0}),
     "qkv_bias": (9, 17, (0.3, 0.3), {"kv_heads": 2, "qkv_bias": True, "norm_eps": 1e-6, "rope_theta": 1000000.0, "vocab": 131}),
 }
 
@@ -40,6 +48,8 @@ def make_config(keys):
                   num_key_value_heads=keys["kv_heads"], head_dim=keys["head_dim"], intermediate_size=keys["ff_width"],
                   vocab_size=keys["vocab"], rms_norm_eps=keys["norm_eps"], tie_word_embeddings=keys["tied"], rope_parameters=rope,
                   max_position_embeddings=8192, hidden_act="silu", attention_dropout=0.0)
+    if has_experts(keys):
+        return make_expert_config(keys, common)
     if keys["qk_norm"]:
         return transformers.Qwen3Config(**common, attention_bias=keys["qkv_bias"])
     if keys["qkv_bias"]:
@@ -49,27 +59,107 @@ def make_config(keys):
     return transformers.LlamaConfig(**common, attention_bias=False, mlp_bias=False)
 
 
+def make_expert_config(keys, common):
+    """The losses of routers are not transformers' own, which are of all layers together: see router_losses."""
+    per_token = {"num_experts_per_tok": keys["experts_per_token"]}
+    if is_mixtral(keys):
+        return transformers.MixtralConfig(**{**common, "intermediate_size": keys["expert_ff_width"]}, **per_token,
+                                          num_local_experts=keys["experts"], sliding_window=None)
+    qwen = dict(**common, **per_token, num_experts=keys["experts"], moe_intermediate_size=keys["expert_ff_width"],
+                norm_topk_prob=keys["normalize_top_k"], decoder_sparse_step=1)
+    if keys["shared_ff_width"]:
+        return transformers.Qwen2MoeConfig(**qwen, shared_expert_intermediate_size=keys["shared_ff_width"], qkv_bias=keys["qkv_bias"])
+    return transformers.Qwen3MoeConfig(**qwen, attention_bias=keys["qkv_bias"])
+
+
+class RouterLosses:
+    """Adds up what routers lose, layer by layer, as the deck's keys say: from what each router read and its weights."""
+
+    def __init__(self, model, keys):
+        self.keys, self.losses, self.least_gap = keys, [], float("inf")
+        self.hooks = [layer.mlp.gate.register_forward_pre_hook(self.read) for layer in model.model.layers] if has_experts(keys) else []
+
+    def read(self, gate, inputs):
+        E, k = self.keys["experts"], self.keys["experts_per_token"]
+        logits = torch.nn.functional.linear(inputs[0].reshape(-1, self.keys["width"]), gate.weight)
+        largest = logits.detach().topk(min(k + 1, E)).values
+        self.least_gap = min(self.least_gap, (largest[:, k - 1] - largest[:, -1]).min().item() if k < E else float("inf"))
+        counts = torch.bincount(logits.topk(k).indices.reshape(-1), minlength=E).to(logits.dtype)
+        balance = E * (counts / (k * len(logits)) * logits.softmax(-1).mean(0)).sum()
+        z = logits.logsumexp(-1).square().mean()
+        self.losses.append(self.keys["router_aux_loss"] * balance + self.keys["router_z_loss"] * z)
+
+    def take(self):
+        losses, self.losses = self.losses, []
+        return sum(losses)
+
+
 def make_model(keys):
     config = make_config(keys)
     config._attn_implementation = "eager"
     kind = {"llama": transformers.LlamaForCausalLM, "mistral": transformers.MistralForCausalLM,
-            "qwen2": transformers.Qwen2ForCausalLM, "qwen3": transformers.Qwen3ForCausalLM}
+            "qwen2": transformers.Qwen2ForCausalLM, "qwen3": transformers.Qwen3ForCausalLM,
+            "mixtral": transformers.MixtralForCausalLM, "qwen2_moe": transformers.Qwen2MoeForCausalLM,
+            "qwen3_moe": transformers.Qwen3MoeForCausalLM}
     model = kind[config.model_type](config).to(torch.float32).train()
     if model.config._attn_implementation != "eager":
         raise SystemExit(f"transformers chose the attention {model.config._attn_implementation}; the fixtures need eager")
     return model
 
 
+class Part:
+    """A tensor of ours inside a parameter of transformers, which holds the matrices of all experts in one."""
+
+    def __init__(self, whole, index):
+        self.whole, self.index = whole, index
+        self.shape = whole[index].shape
+
+    def dim(self):
+        return len(self.shape)
+
+    def copy_(self, values):
+        self.whole.data[self.index] = values
+
+    def detach(self):
+        return self.whole.detach()[self.index]
+
+    @property
+    def grad(self):
+        return self.whole.grad[self.index]
+
+
+def whole_parameters(parameters):
+    """The parameters of torch that ours are, or are parts of, each once."""
+    wholes = [p.whole if isinstance(p, Part) else p for p in parameters.values()]
+    return list({id(p): p for p in wholes}.values())
+
+
+def find_parameter(theirs, name, keys):
+    """The parameter, or the part of one, that a checkpoint of transformers calls `name`."""
+    name = name.replace("block_sparse_moe", "mlp")
+    expert = re.fullmatch(r"(.*\.mlp\.experts)\.(\d+)\.(\w+)\.weight", name)
+    if not expert:
+        return theirs.get(name)
+    layer, number, matrix, ff = expert[1], int(expert[2]), expert[3], keys["expert_ff_width"]
+    if matrix in ("w2", "down_proj"):
+        return Part(theirs[f"{layer}.down_proj"], number)
+    return Part(theirs[f"{layer}.gate_up_proj"], (number, slice(0, ff) if matrix in ("w1", "gate_proj") else slice(ff, 2 * ff)))
+
+
 def our_parameters(model, keys):
-    """Our name -> torch parameter, with every name and shape checked both ways."""
+    """Our name -> torch parameter, or part of one, with every name and shape checked both ways."""
     theirs = dict(model.named_parameters())
     ours = {}
     for name, hf_name, shape in tensor_table(keys):
-        if hf_name not in theirs:
+        parameter = find_parameter(theirs, hf_name, keys)
+        if parameter is None:
             raise SystemExit(f"transformers has no tensor {hf_name} (ours: {name})")
-        if tuple(theirs[hf_name].shape) != shape:
-            raise SystemExit(f"{hf_name} is {tuple(theirs[hf_name].shape)} in transformers, {name} is {shape} here")
-        ours[name] = theirs.pop(hf_name)
-    if theirs:
-        raise SystemExit(f"transformers has tensors that the table lacks: {', '.join(theirs)}")
+        if tuple(parameter.shape) != shape:
+            raise SystemExit(f"{hf_name} is {tuple(parameter.shape)} in transformers, {name} is {shape} here")
+        ours[name] = parameter
+    known = {id(p) for p in whole_parameters(ours)}
+    lacking = [name for name, p in theirs.items() if id(p) not in known]
+    elements = sum(p.shape.numel() for p in ours.values())
+    if lacking or elements != sum(p.numel() for p in theirs.values()):
+        raise SystemExit(f"transformers has tensors that the table lacks: {', '.join(lacking) or 'parts of some'}")
     return ours

@@ -4,6 +4,37 @@ MODEL_KEYS = ("layers", "width", "heads", "kv_heads", "head_dim", "ff_width", "v
               "rope_theta", "rope_scaling", "rope_factor", "rope_low_freq_factor", "rope_high_freq_factor", "rope_original_context")
 
 
+# Of a model with experts.
+EXPERT_KEYS = ("experts", "experts_per_token", "expert_ff_width", "shared_ff_width", "normalize_top_k", "router_aux_loss", "router_z_loss")
+
+
+def has_experts(keys):
+    return keys.get("experts", 0) > 0
+
+
+def is_mixtral(keys):
+    return has_experts(keys) and keys["shared_ff_width"] == 0 and keys["normalize_top_k"] and not keys["qk_norm"] and not keys["qkv_bias"]
+
+
+def expert_table(keys, n):
+    """The rows of a layer's feed-forward part, where it has experts; names as checkpoints of transformers have them."""
+    width, ff, shared = keys["width"], keys["expert_ff_width"], keys["shared_ff_width"]
+    ours, theirs = f"layers.{n}.moe.", f"model.layers.{n}."
+    router, expert, gate, up, down = (("block_sparse_moe.gate", "block_sparse_moe.experts", "w1", "w3", "w2") if is_mixtral(keys) else
+                                      ("mlp.gate", "mlp.experts", "gate_proj", "up_proj", "down_proj"))
+    rows = [(ours + "norm", theirs + "post_attention_layernorm.weight", (width,)),
+            (ours + "router", f"{theirs}{router}.weight", (keys["experts"], width))]
+    if shared:
+        rows += [(ours + "shared_gate", theirs + "mlp.shared_expert_gate.weight", (1, width)),
+                 (ours + "shared.w_gate", theirs + "mlp.shared_expert.gate_proj.weight", (shared, width)),
+                 (ours + "shared.w_up", theirs + "mlp.shared_expert.up_proj.weight", (shared, width)),
+                 (ours + "shared.w_down", theirs + "mlp.shared_expert.down_proj.weight", (width, shared))]
+    for e in range(keys["experts"]):
+        rows += [(f"{ours}experts.{e}.w_gate", f"{theirs}{expert}.{e}.{gate}.weight", (ff, width)),
+                 (f"{ours}experts.{e}.w_up", f"{theirs}{expert}.{e}.{up}.weight", (ff, width))]
+    return rows + [(f"{ours}experts.{e}.w_down", f"{theirs}{expert}.{e}.{down}.weight", (width, ff)) for e in range(keys["experts"])]
+
+
 def tensor_table(keys):
     """[(our name, Hugging Face name, shape)] in the order of the model: embedding, layers, head."""
     width, ff, dim = keys["width"], keys["ff_width"], keys["head_dim"]
@@ -29,6 +60,9 @@ def tensor_table(keys):
                 (ours + "attention.q_norm", theirs + "self_attn.q_norm.weight", (dim,)),
                 (ours + "attention.k_norm", theirs + "self_attn.k_norm.weight", (dim,)),
             ]
+        if has_experts(keys):
+            rows += expert_table(keys, n)
+            continue
         rows += [
             (ours + "mlp.norm", theirs + "post_attention_layernorm.weight", (width,)),
             (ours + "mlp.w_gate", theirs + "mlp.gate_proj.weight", (ff, width)),
@@ -44,7 +78,7 @@ def tensor_table(keys):
 def model_toml(keys):
     """The [model] section of a deck with these keys."""
     lines = ["[model]"]
-    for key in MODEL_KEYS:
+    for key in MODEL_KEYS + (EXPERT_KEYS if has_experts(keys) else ()):
         value = keys[key]
         text = f'"{value}"' if isinstance(value, str) else str(value).lower() if isinstance(value, bool) else repr(value)
         lines.append(f"{key} = {text}")
