@@ -138,6 +138,11 @@ class Folder:
                     losses[row["step"]] = (row["loss"], row["grad_norm"])
         return losses
 
+    def metrics(self, name):
+        """All rows that the run wrote."""
+        with open(os.path.join(self.run(name), "metrics.jsonl")) as lines:
+            return [json.loads(line) for line in lines]
+
     def hashes(self, name):
         """(group, tensor) -> digest of its values, for weights and both moments."""
         return state_digests(self.latest(name))

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """The same deck gives the same bits over ZeRO stages, numbers of ranks, lanes, and across resume at another layout; in fast mode the same numbers
 to 1e-5. Usage: same_bits.py reproducible|fast|gradients [--dtype fp32|bf16] [--device host|cuda]
+                same_bits.py experts [--dtype fp32|bf16]      the same of a model with experts, some of whose tokens are dropped
                 same_bits.py shapes [--seed 1]      models and layouts drawn at random: 2 models of 3 layouts; with TESSERA_TEST_FULL=1 in the
                                                     environment 8 of 12
 With TESSERA_TEST_FULL=1 `reproducible` runs every mode of recompute at every stage on 1, 2 and 3 ranks too, and `gradients` all of its layouts.
@@ -45,7 +46,7 @@ def layout_keys(stage, ranks):
     recompute = ("none", "selective", "full", "auto")[(stage + ranks) % 4]
     keys.update(activation__recompute=recompute, activation__every=1 + ranks % 2 if recompute == "full" else 1)
     if recompute != "none" and stage % 2:
-        keys.update(activation__keep='["attention.context", "mlp.normed"]')
+        keys.update(activation__keep='["attention.context", "attention.normed"]')
     if stage and (stage + 2 * ranks) % 3 != 2:
         keys.update(zero__offload_optimizer__device=("host", "nvme")[(stage + ranks) % 2], zero__offload_optimizer__buffer_count=2 + ranks % 2)
         if stage < 3 and ranks % 2:
@@ -87,7 +88,7 @@ def reproducible(folder, dtype, device):
     losses, hashes = folder.losses("reference"), folder.hashes("reference")
     if len(losses) != steps:
         sys.exit(f"FAIL the reference run has {len(losses)} steps")
-    if device is DEVICES["host"]:
+    if "run__device" not in device["keys"]:
         good = losses[steps][0] < losses[1][0]
         if not good:
             print(f"FAIL the reference run did not learn: {losses}")
@@ -117,13 +118,46 @@ def reproducible(folder, dtype, device):
     return good
 
 
+# Room for fewer tokens than choose an expert, a shared expert, and both losses of the router.
+EXPERTS = {"model__experts": 4, "model__experts_per_token": 2, "model__expert_ff_width": 40, "model__shared_ff_width": 24,
+           "model__normalize_top_k": False, "model__router_aux_loss": 0.02, "model__router_z_loss": 0.001, "experts__capacity_factor": 1.1}
+
+
+def experts(folder, dtype, device):
+    few = {**device, "fp32": [(0, 2), (1, 3), (2, 4), (3, 1), (3, 3)], "bf16": [(0, 3), (3, 2)], "resumes": ((3, 3, 7), (1, 2, 15)),
+           "keys": {**device["keys"], **EXPERTS}}
+    good = reproducible(folder, dtype, few)
+    rows = [row for row in folder.metrics("reference") if "dropped" in row]
+    if not any(row["dropped"] > 0 for row in rows) or any(len(row["expert_load"]) != 4 for row in rows):
+        print(f"FAIL no token of the reference was dropped, or loads are not of 4 experts: {rows}")
+        good = False
+    for other in ("stage1-ranks3", "stage3-ranks3") if dtype == "fp32" else ("stage0-ranks3",):
+        for row, there in zip(rows, (row for row in folder.metrics(other) if "dropped" in row)):
+            for key in ("router_balance", "router_z", "dropped", "most_loaded", "expert_load"):
+                if row[key] != there[key]:
+                    print(f"FAIL {other}: step {row['step']} has {key} {there[key]}, the reference {row[key]}")
+                    good = False
+    return good
+
+
 def random_shape(chance):
     kv_heads = chance.choice([1, 2, 3])
     return {"model__layers": chance.randint(1, 4), "model__width": chance.randint(5, 70), "model__kv_heads": kv_heads, "model__heads": kv_heads * chance.choice([1, 2, 3]),
             "model__head_dim": 2 * chance.randint(1, 12), "model__ff_width": chance.randint(3, 90), "model__vocab": chance.randint(211, 400),
             "model__tied": chance.random() < 0.5, "model__qk_norm": chance.random() < 0.5, "model__qkv_bias": chance.random() < 0.5,
             "batch__micro": chance.choice([1, 2]), "batch__global": 2 * chance.randint(2, 9), "batch__sequence_length": chance.randint(2, 33),
-            "precision__compute": chance.choice(["fp32", "bf16"])}
+            "precision__compute": chance.choice(["fp32", "bf16"]), **random_experts(chance)}
+
+
+def random_experts(chance):
+    """Experts, for every other model."""
+    if chance.random() < 0.5:
+        return {}
+    experts = chance.randint(1, 6)
+    return {"model__experts": experts, "model__experts_per_token": chance.randint(1, experts), "model__expert_ff_width": chance.randint(3, 50),
+            "model__shared_ff_width": chance.choice([0, chance.randint(1, 40)]), "model__normalize_top_k": chance.random() < 0.5,
+            "model__router_aux_loss": chance.choice([0, 0.05]), "model__router_z_loss": chance.choice([0, 0.01]),
+            "experts__capacity_factor": chance.choice(['"dropless"', round(chance.uniform(0.1, 2), 2)])}
 
 
 def random_layout(chance):
@@ -231,7 +265,7 @@ def gradients(folder, dtype, device):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("mode", choices=["reproducible", "fast", "gradients", "shapes"])
+    parser.add_argument("mode", choices=["reproducible", "fast", "gradients", "experts", "shapes"])
     parser.add_argument("--dtype", choices=["fp32", "bf16"], default="fp32")
     parser.add_argument("--device", choices=DEVICES, default="host")
     parser.add_argument("--seed", type=int, default=1)
@@ -243,7 +277,7 @@ def main():
         if options.mode == "shapes":
             good = shapes(folder, options.seed)
         else:
-            good = {"reproducible": reproducible, "fast": fast, "gradients": gradients}[options.mode](folder, options.dtype, DEVICES[options.device])
+            good = {"reproducible": reproducible, "fast": fast, "gradients": gradients, "experts": experts}[options.mode](folder, options.dtype, DEVICES[options.device])
     print("same" if good else "different")
     return 0 if good else 1
 
