@@ -26,7 +26,7 @@ void Importer::put_model(const ModelSource& source) {
   for (const Key& key : deck_keys()) {
     if (key.section() != "model") continue;
     const std::string value = value_text(key, deck);
-    const bool shape = key.required() || key.automatic != Auto::no;
+    const bool shape = key.required() || key.automatic == Auto::resolved;
     if (shape || value != fallback_literal(key).str()) lines_.emplace(key.name, ImportedLine{value, "", "", {}});
   }
   // Longer sequences than the model was made for are legal: it is a guess, and marked as one.

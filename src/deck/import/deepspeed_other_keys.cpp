@@ -103,7 +103,9 @@ std::vector<DeepSpeedKey> axis_keys() {
       refused("sequence_parallel_size", integer, "1", "no sequence is split over ranks in this version; set 1 or leave it out"),
   };
   const auto experts = section_of(
-      open(refused("expert_parallel", section, "enabled", "experts are not in this version; set enabled to false or leave it out")),
+      open(refused(
+          "expert_parallel", section, "enabled",
+          "experts are not cut over ranks in this version (model.experts keeps all on each); set enabled to false or leave it out")),
       {{"expert_parallel.enabled", boolean},
        {"expert_parallel.autoep_size", integer},
        {"expert_parallel.expert_tensor_parallel_size", integer},

@@ -51,7 +51,7 @@ std::vector<DeepSpeedKey> batch_keys() {
       unneeded("zero_allow_untested_optimizer", boolean, "`optimizer.type` lists the optimizers, and all of them work with every stage"),
       unneeded("zero_force_ds_cpu_optimizer", boolean, host_adam),
       unneeded("graph_harvesting", boolean, "on a GPU a step becomes a CUDA graph by itself (`kernels.cuda_graph`)"),
-      refused("use_data_before_expert_parallelism", boolean, "false", "experts are not in this version; leave it out"),
+      refused("use_data_before_expert_parallelism", boolean, "false", "experts are not cut over ranks in this version; leave it out"),
       unneeded("vocabulary_size", integer, "the vocabulary is the model's, `model.vocab`"),
       unneeded("log_level", text, "a run logs its progress and what is wrong, at one level"),
       with_words(mapped("data_types.grad_accum_dtype", text, "precision.gradients"), dtype_words),

@@ -1,5 +1,6 @@
-// config.json of Hugging Face, of the classes whose models a deck can say: Llama, Mistral, Qwen2, Qwen3.
+// config.json of Hugging Face, of the classes whose models a deck can say: Llama, Mistral, Qwen2, Qwen3, and those of them with experts.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -9,7 +10,7 @@
 namespace tessera {
 namespace {
 
-constexpr std::array<std::string_view, 4> known_types = {"llama", "mistral", "qwen2", "qwen3"};
+constexpr std::array<std::string_view, 7> known_types = {"llama", "mistral", "qwen2", "qwen3", "mixtral", "qwen2_moe", "qwen3_moe"};
 
 class ConfigReader {
  public:
@@ -19,7 +20,7 @@ class ConfigReader {
     const std::string type = text("model_type", "");
     if (std::find(known_types.begin(), known_types.end(), type) == known_types.end()) {
       fault("model_type",
-            fmt::format("{} is not a model that a deck can say; llama, mistral, qwen2 and qwen3 are", toml_string(shortened(type))));
+            fmt::format("{} is not a model that a deck can say; {} are", toml_string(shortened(type)), fmt::join(known_types, ", ")));
       return {};
     }
     ModelKeys m;
@@ -33,8 +34,9 @@ class ConfigReader {
     m.norm_eps = real("rms_norm_eps", 1e-6);
     m.init_std = real("initializer_range", 0.02);
     m.tied = truth("tie_word_embeddings", false);
-    m.qk_norm = type == "qwen3";
-    m.qkv_bias = type == "qwen2";
+    m.qk_norm = type == "qwen3" || type == "qwen3_moe";
+    m.qkv_bias = type == "qwen2" || (type == "qwen2_moe" && truth("qkv_bias", true));
+    read_experts(m, type);
     read_rotation(m);
     refuse_others(type);
     return {m, whole("max_position_embeddings", 0), fmt::format("{}, {}", type, toml_string(file_))};
@@ -77,6 +79,22 @@ class ConfigReader {
     return wrong(*node, "a text"), standard;
   }
 
+  /// The coefficient of transformers' balancing loss is left: that loss is of all layers together.
+  void read_experts(ModelKeys& m, const std::string& type) {
+    if (type == "mixtral") {
+      m.experts = whole("num_local_experts", 8), m.experts_per_token = whole("num_experts_per_tok", 2), m.expert_ff_width = m.ff_width;
+      return;
+    }
+    if (type != "qwen2_moe" && type != "qwen3_moe") return;
+    m.experts = whole("num_experts"), m.experts_per_token = whole("num_experts_per_tok");
+    m.expert_ff_width = whole("moe_intermediate_size");
+    m.normalize_top_k = truth("norm_topk_prob", false);
+    if (type == "qwen2_moe") m.shared_ff_width = whole("shared_expert_intermediate_size");
+    if (whole("decoder_sparse_step", 1) != 1) fault("decoder_sparse_step", "layers without experts among others are not in this version");
+    if (const JsonNode* dense = find("mlp_only_layers"); dense && !dense->children.empty())
+      fault("mlp_only_layers", "layers without experts among others are not in this version");
+  }
+
   /// transformers 4 writes rope_theta and rope_scaling, version 5 rope_parameters with both.
   void read_rotation(ModelKeys& m) {
     m.rope_theta = real("rope_theta", 10000);
@@ -108,7 +126,7 @@ class ConfigReader {
             fmt::format("{} is not in this version; the feed-forward block is SwiGLU (\"silu\")", toml_string(shortened(act))));
     if (truth("attention_bias", false)) fault("attention_bias", "a bias on the attention's output is not in this version");
     if (truth("mlp_bias", false)) fault("mlp_bias", "biases in the feed-forward block are not in this version");
-    if ((type == "mistral" && find("sliding_window")) || truth("use_sliding_window", false))
+    if (((type == "mistral" || type == "mixtral") && find("sliding_window")) || truth("use_sliding_window", false))
       fault("sliding_window", "attention over a window is not in this version; where no sequence is longer than it, set it to null");
   }
 

@@ -92,11 +92,43 @@ TEST(ModelSource, ReadsConfigurationsOfHuggingFace) {
   EXPECT_EQ(qwen.model, read_model("qwen3-0.6b", faults).model);
 }
 
+TEST(ModelSource, ReadsConfigurationsWithExperts) {
+  std::vector<Fault> faults;
+  const ModelKeys mixtral = read_huggingface_config(
+                                R"({"model_type": "mixtral", "hidden_size": 6144, "intermediate_size": 16384, "num_hidden_layers": 56,
+          "num_attention_heads": 48, "num_key_value_heads": 8, "vocab_size": 32768, "rms_norm_eps": 1e-5, "rope_theta": 1000000.0,
+          "num_local_experts": 8, "num_experts_per_tok": 2, "router_aux_loss_coef": 0.001, "sliding_window": null})",
+                                "config.json", faults)
+                                .model;
+  EXPECT_EQ(text_of(faults), "");
+  EXPECT_EQ(mixtral.experts, 8);
+  EXPECT_EQ(mixtral.experts_per_token, 2);
+  EXPECT_EQ(mixtral.expert_ff_width, 16384);
+  EXPECT_TRUE(mixtral.normalize_top_k);
+  EXPECT_FALSE(mixtral.qk_norm || mixtral.qkv_bias);
+  const std::string qwen = R"({"model_type": "qwen2_moe", "hidden_size": 2048, "intermediate_size": 5632, "num_hidden_layers": 24,
+    "num_attention_heads": 16, "vocab_size": 151936, "rms_norm_eps": 1e-6, "num_experts": 60, "num_experts_per_tok": 4,
+    "moe_intermediate_size": 1408, "shared_expert_intermediate_size": 5632, "norm_topk_prob": false, "decoder_sparse_step": STEP,
+    "mlp_only_layers": []})";
+  const auto with_step = [&](const char* step) { return std::string(qwen).replace(qwen.find("STEP"), 4, step); };
+  const ModelKeys moe = read_huggingface_config(with_step("1"), "config.json", faults).model;
+  EXPECT_EQ(text_of(faults), "");
+  EXPECT_EQ(moe.experts, 60);
+  EXPECT_EQ(moe.expert_ff_width, 1408);
+  EXPECT_EQ(moe.shared_ff_width, 5632);
+  EXPECT_FALSE(moe.normalize_top_k);
+  EXPECT_TRUE(moe.qkv_bias);
+  read_huggingface_config(with_step("2"), "config.json", faults);
+  ASSERT_EQ(faults.size(), 1u) << text_of(faults);
+  EXPECT_EQ(faults[0].key, "decoder_sparse_step");
+}
+
 TEST(ModelSource, RefusesWhatADeckCannotSay) {
   std::vector<Fault> faults;
   read_huggingface_config("{\"model_type\": \"gpt2\"}", "config.json", faults);
   EXPECT_EQ(text_of(faults),
-            "config.json:1:16: model_type: \"gpt2\" is not a model that a deck can say; llama, mistral, qwen2 and qwen3 are\n");
+            "config.json:1:16: model_type: \"gpt2\" is not a model that a deck can say; llama, mistral, qwen2, qwen3, mixtral, "
+            "qwen2_moe, qwen3_moe are\n");
   faults.clear();
   read_huggingface_config(
       "{\"model_type\": \"mistral\", \"hidden_size\": \"wide\",\n \"intermediate_size\": 1, \"num_hidden_layers\": 1, "
