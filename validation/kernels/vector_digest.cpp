@@ -4,6 +4,7 @@
 #include "kernels/argmax/argmax.hpp"
 #include "kernels/attention/attention.hpp"
 #include "kernels/cross_entropy/cross_entropy.hpp"
+#include "kernels/dispatch/dispatch.hpp"
 #include "kernels/draw/draw.hpp"
 #include "kernels/elementwise/elementwise.hpp"
 #include "kernels/embedding/embedding.hpp"
@@ -12,6 +13,7 @@
 #include "kernels/qk_norm_rope/qk_norm_rope.hpp"
 #include "kernels/rmsnorm/rmsnorm.hpp"
 #include "kernels/rope/rope.hpp"
+#include "kernels/router/router.hpp"
 #include "kernels/sums/sums.hpp"
 #include "kernels/swiglu/swiglu.hpp"
 #include "same_bits.hpp"
@@ -221,6 +223,66 @@ void attention() {
   }
 }
 
+template <class T>
+void experts() {
+  constexpr DType dtype = dtype_of<T>();
+  constexpr RouterShape shape{.M = 61, .E = 7, .k = 3, .shared = true, .normalized = false};
+  constexpr std::int64_t M = shape.M, k = shape.k, slots = k + 1, rows = M * k, C = 93;
+  auto logits = random_values<float>(M * (shape.E + 1), 1, 2), d_weights = random_values<float>(M * slots, 2),
+       weights = poisoned<float>(M * slots);
+  auto balance = poisoned<float>(M), z = poisoned<float>(M);
+  auto chosen = poisoned<std::int32_t>(rows), counts = poisoned<std::int32_t>(shape.E), offsets = poisoned<std::int32_t>(shape.E + 1),
+       places = poisoned<std::int32_t>(rows), sources = poisoned<std::int32_t>(rows);
+  auto x = random_values<T>(M * C, 3), d = random_values<T>(rows * C, 4), gathered = poisoned<T>(rows * C), out = poisoned<T>(M * C),
+       d_logits = poisoned<T>(M * (shape.E + 1));
+  const double weight = 1;
+  router_forward({}, {.experts = chosen.data(), .weights = weights.data(), .logits = logits.data(), .shape = shape});
+  plan_dispatch({}, {.counts = counts.data(),
+                     .offsets = offsets.data(),
+                     .places = places.data(),
+                     .sources = sources.data(),
+                     .experts = chosen.data(),
+                     .M = M,
+                     .k = k,
+                     .E = shape.E,
+                     .capacity = 20,
+                     .rows = rows});
+  router_losses({}, {.balance = balance.data(), .z = z.data(), .logits = logits.data(), .counts = counts.data(), .shape = shape});
+  router_backward({}, {.d_logits = d_logits.data(),
+                       .d_weights = d_weights.data(),
+                       .weights = weights.data(),
+                       .experts = chosen.data(),
+                       .logits = logits.data(),
+                       .counts = counts.data(),
+                       .weight = &weight,
+                       .balance_scale = 0.1f,
+                       .z_scale = 0.01f,
+                       .shape = shape,
+                       .dtype = dtype});
+  gather_rows({}, {.out = gathered.data(), .in = x.data(), .sources = sources.data(), .k = k, .rows = rows, .C = C, .dtype = dtype});
+  combine_rows({}, {.out = out.data(),
+                    .rows = gathered.data(),
+                    .places = places.data(),
+                    .weights = weights.data(),
+                    .shared = x.data(),
+                    .addend = x.data(),
+                    .M = M,
+                    .k = k,
+                    .C = C,
+                    .dtype = dtype});
+  weigh_rows({}, {.d_weights = d_weights.data(),
+                  .d = d.data(),
+                  .a = gathered.data(),
+                  .weights = weights.data(),
+                  .sources = sources.data(),
+                  .k = k,
+                  .slots = slots,
+                  .rows = rows,
+                  .F = C,
+                  .dtype = dtype});
+  print("experts", dtype, chosen, weights, balance, z, d_logits, places, out, d_weights, d, gathered);
+}
+
 void product() {
   constexpr std::int64_t M = 70, N = 101, K = 530;
   auto a = random_values<bf16>(M * K, 1), b = random_values<bf16>(K * N, 2), bias = random_values<bf16>(N, 3),
@@ -254,5 +316,7 @@ int main() {
   heads<tessera::bf16>();
   attention<float>();
   attention<tessera::bf16>();
+  experts<float>();
+  experts<tessera::bf16>();
   product();
 }
