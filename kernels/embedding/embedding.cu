@@ -14,9 +14,11 @@ __global__ void __launch_bounds__(block_threads) forward_kernel(EmbeddingForward
   constexpr int N = vector_elements<T>;
   const auto [m, vector] = vectors.place();
   if (m >= vectors.rows) return;
-  const std::int64_t i = static_cast<std::int64_t>(vector) * N, token = p.tokens[m];
-  require(token >= 0);
-  store<Whole>(static_cast<T*>(p.out) + m * p.C, i, p.C, load<Whole, N>(static_cast<const T*>(p.table) + token * p.C, i, p.C));
+  const std::int64_t i = static_cast<std::int64_t>(vector) * N, row = p.tokens[m] - p.slice.first;
+  const bool here = p.slice.whole || (row >= 0 && row < p.V);
+  require(row >= 0 || !p.slice.whole);
+  store<Whole>(static_cast<T*>(p.out) + m * p.C, i, p.C,
+               load<Whole, N>(static_cast<const T*>(p.table) + (here ? row : 0) * p.C, i, here ? p.C : 0));
 }
 
 constexpr int row_threads = 128, columns_of_thread = 4, places_of_block = 8;
@@ -46,6 +48,7 @@ __global__ void __launch_bounds__(row_threads) backward_kernel(EmbeddingBackward
   const T* d_out = static_cast<const T*>(p.d_out);
   for (std::int64_t k = first; k < first + places_of_block && k < p.M; ++k) {
     const std::int32_t token = sorted.tokens[k];
+    if (token == p.V) break;  // from here on tokens of other slices
     if (k > 0 && sorted.tokens[k - 1] == token) continue;
     float* d_row = p.d_table + token * p.C;
     float sum[N];
@@ -80,7 +83,7 @@ void embedding_forward(const Context& context, const EmbeddingForward& p) {
 void embedding_backward(const Context& context, const EmbeddingBackward& p) {
   if (p.M == 0 || p.C == 0) return;
   TESSERA_CUDA_REQUIRE(context.workspace.size() >= cuda::embedding_backward_workspace_bytes(p));
-  const SortedTokens sorted = sort_tokens(stream_of(context), context.workspace.data(), p.tokens, p.M, p.V);
+  const SortedTokens sorted = sort_tokens(stream_of(context), context.workspace.data(), p);
   with_float_type(p.dtype, [&](auto type) {
     using T = decltype(type);
     const dim3 grid(static_cast<unsigned>(ceil_div(p.M, places_of_block)),

@@ -21,14 +21,18 @@ SortedTokens sort_tokens(std::span<std::byte> workspace, const EmbeddingBackward
   // Counts are taken one place up, so that placing the tokens moves each row's start to the next row's, one place down.
   auto* counts = reinterpret_cast<std::int32_t*>(workspace.data());  // (V+2)
   SortedTokens sorted{.starts = counts, .order = counts + p.V + 2};
+  const auto row_of = [&](std::int64_t i) { return p.tokens[i] - p.slice.first; };
+  const auto here = [&](std::int64_t row) { return row >= 0 && row < p.V; };
   std::fill_n(counts, p.V + 2, 0);
   for (std::int64_t i = 0; i < p.M; ++i) {
-    TESSERA_REQUIRE(p.tokens[i] >= 0 && p.tokens[i] < p.V, "embedding_backward: token id {} at position {} of a vocabulary of {}",
-                    p.tokens[i], i, p.V);
-    ++counts[p.tokens[i] + 2];
+    const std::int64_t row = row_of(i);
+    TESSERA_REQUIRE(here(row) || !p.slice.whole, "embedding_backward: token id {} at position {} of a vocabulary of {}", p.tokens[i], i,
+                    p.V);
+    if (here(row)) ++counts[row + 2];
   }
   for (std::int64_t v = 2; v < p.V + 2; ++v) counts[v] += counts[v - 1];
-  for (std::int64_t i = 0; i < p.M; ++i) sorted.order[counts[p.tokens[i] + 1]++] = static_cast<std::int32_t>(i);
+  for (std::int64_t i = 0; i < p.M; ++i)
+    if (const std::int64_t row = row_of(i); here(row)) sorted.order[counts[row + 1]++] = static_cast<std::int32_t>(i);
   return sorted;
 }
 
@@ -78,7 +82,11 @@ void embedding_forward(const Context&, const EmbeddingForward& p) {
   std::int64_t grain = std::max<std::int64_t>(1, 16384 / p.C);
   parallel_ranges(p.M, grain, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i) {
-      std::memcpy(out + static_cast<std::size_t>(i) * row_bytes, table + static_cast<std::size_t>(p.tokens[i]) * row_bytes, row_bytes);
+      const std::int64_t row = p.tokens[i] - p.slice.first;
+      if (p.slice.whole || (row >= 0 && row < p.V))
+        std::memcpy(out + static_cast<std::size_t>(i) * row_bytes, table + static_cast<std::size_t>(row) * row_bytes, row_bytes);
+      else
+        std::memset(out + static_cast<std::size_t>(i) * row_bytes, 0, row_bytes);
     }
   });
 }

@@ -19,18 +19,29 @@ constexpr int scan_threads = 1024, sort_warps = sort_threads / warp_lanes;
 
 __device__ int digit_of(std::int32_t token, int shift) { return token >> shift & (digits - 1); }
 
+/// What the first pass reads, as ids of the slice; later ones read what it wrote.
+struct Source {
+  const std::int32_t* tokens;
+  VocabularySlice slice;
+  std::int64_t V;
+  __device__ std::int32_t operator()(std::int64_t i) const {
+    const std::int64_t row = tokens[i] - slice.first;
+    const bool here = row >= 0 && row < V;
+    require(here || !slice.whole);
+    return static_cast<std::int32_t>(here ? row : V);
+  }
+};
+
 /// counts (digits, tiles)
-__global__ void __launch_bounds__(sort_threads)
-    count_kernel(std::int32_t* counts, const std::int32_t* tokens, std::int64_t M, std::int64_t V, int shift) {
+template <class Tokens>
+__global__ void __launch_bounds__(sort_threads) count_kernel(std::int32_t* counts, Tokens tokens, std::int64_t M, int shift) {
   __shared__ int count[digits];
   count[threadIdx.x] = 0;
   __syncthreads();
   for (int round = 0; round < rounds; ++round) {
     const std::int64_t i = blockIdx.x * tile_tokens + round * sort_threads + threadIdx.x;
     if (i >= M) break;
-    const std::int32_t token = tokens[i];
-    require(token >= 0 && token < V);
-    atomicAdd(&count[digit_of(token, shift)], 1);  // integers: the order does not matter
+    atomicAdd(&count[digit_of(tokens(i), shift)], 1);  // integers: the order does not matter
   }
   __syncthreads();
   counts[threadIdx.x * gridDim.x + blockIdx.x] = count[threadIdx.x];
@@ -62,8 +73,15 @@ __global__ void __launch_bounds__(scan_threads) scan_kernel(std::int32_t* counts
   }
 }
 
+struct Written {
+  const std::int32_t* tokens;
+  __device__ std::int32_t operator()(std::int64_t i) const { return tokens[i]; }
+};
+
+template <class Tokens>
 struct Pass {
-  const std::int32_t *tokens, *order;  ///< order: null in the first pass, where it is 0, 1, ...
+  Tokens tokens;
+  const std::int32_t* order;  ///< null in the first pass, where it is 0, 1, ...
   std::int32_t *tokens_out, *order_out;
   const std::int32_t* starts;  ///< (digits, tiles)
   std::int64_t M;
@@ -72,14 +90,15 @@ struct Pass {
 
 /// A tile in rounds of a token a thread. Within a warp a token's place among those of its digit comes from the lanes below it; thread d
 /// then says where each warp's tokens of digit d begin.
-__global__ void __launch_bounds__(sort_threads) scatter_kernel(Pass p) {
+template <class Tokens>
+__global__ void __launch_bounds__(sort_threads) scatter_kernel(Pass<Tokens> p) {
   __shared__ int start[sort_warps][digits];
   const int t = static_cast<int>(threadIdx.x), lane = t % warp_lanes, warp = t / warp_lanes;
   int next = p.starts[t * static_cast<std::int64_t>(gridDim.x) + blockIdx.x];
   for (int round = 0; round < rounds; ++round) {
     const std::int64_t i = blockIdx.x * tile_tokens + round * sort_threads + t;
     const bool there = i < p.M;
-    const std::int32_t token = there ? p.tokens[i] : 0;
+    const std::int32_t token = there ? p.tokens(i) : 0;
     const int digit = there ? digit_of(token, p.shift) : digits;
     for (int w = 0; w < sort_warps; ++w) start[w][t] = 0;
     __syncthreads();
@@ -104,19 +123,24 @@ __global__ void __launch_bounds__(sort_threads) scatter_kernel(Pass p) {
 
 }  // namespace
 
-SortedTokens sort_tokens(cudaStream_t stream, void* workspace, const std::int32_t* tokens, std::int64_t M, std::int64_t V) {
+SortedTokens sort_tokens(cudaStream_t stream, void* workspace, const EmbeddingBackward& p) {
+  const std::int64_t M = p.M, V = p.V;
   TESSERA_CUDA_REQUIRE(M > 0 && M < std::int64_t{1} << 31 && V > 0 && V < std::int64_t{1} << 31);
   auto* memory = static_cast<std::int32_t*>(workspace);
   std::int32_t *counts = memory + 4 * M, *out[2][2] = {{memory, memory + M}, {memory + 2 * M, memory + 3 * M}};
   const auto tiles = static_cast<unsigned>(tiles_of(M));
-  SortedTokens sorted{tokens, nullptr};
-  const int bits = std::bit_width(static_cast<std::uint64_t>(V - 1));
-  for (int shift = 0, to = 0; shift == 0 || shift < bits; shift += digit_bits, to ^= 1) {
-    launch(stream, tiles, sort_threads, 0, count_kernel, counts, sorted.tokens, M, V, shift);
+  SortedTokens sorted{};
+  const auto pass = [&](auto tokens, int shift, int to) {
+    using Tokens = decltype(tokens);
+    launch(stream, tiles, sort_threads, 0, count_kernel<Tokens>, counts, tokens, M, shift);
     launch(stream, 1, scan_threads, 0, scan_kernel, counts, std::int64_t{digits} * tiles);
-    launch(stream, tiles, sort_threads, 0, scatter_kernel, Pass{sorted.tokens, sorted.order, out[to][0], out[to][1], counts, M, shift});
+    launch(stream, tiles, sort_threads, 0, scatter_kernel<Tokens>,
+           Pass<Tokens>{tokens, sorted.order, out[to][0], out[to][1], counts, M, shift});
     sorted = {out[to][0], out[to][1]};
-  }
+  };
+  pass(Source{p.tokens, p.slice, V}, 0, 0);
+  const int bits = std::bit_width(static_cast<std::uint64_t>(p.slice.whole ? V - 1 : V));
+  for (int shift = digit_bits, to = 1; shift < bits; shift += digit_bits, to ^= 1) pass(Written{sorted.tokens}, shift, to);
   return sorted;
 }
 

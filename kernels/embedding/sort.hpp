@@ -5,13 +5,14 @@
 
 namespace tessera::kernels::cuda {
 
-/// tokens[k] ascends, and tokens[k] stands at position order[k] of the batch; equal tokens are in the order of their positions.
+/// tokens[k] ascends, and tokens[k] stands at position order[k] of the batch; equal tokens are in the order of their positions. Of a slice
+/// of the vocabulary, tokens count from its first, and those outside of it are V.
 struct SortedTokens {
   const std::int32_t* tokens;  ///< (M)
   const std::int32_t* order;   ///< (M)
 };
 
-/// `workspace` has sort_sizes::bytes(M). A token outside [0, V) traps.
-SortedTokens sort_tokens(cudaStream_t stream, void* workspace, const std::int32_t* tokens, std::int64_t M, std::int64_t V);
+/// `workspace` has sort_sizes::bytes(M). A token outside a whole vocabulary traps.
+SortedTokens sort_tokens(cudaStream_t stream, void* workspace, const EmbeddingBackward& p);
 
 }  // namespace tessera::kernels::cuda

@@ -84,4 +84,11 @@ std::string human_bytes(double bytes);
 /// "124.4 M": counts for people.
 std::string human_count(double count);
 
+/// Elements [begin, end).
+struct Range {
+  std::int64_t begin = 0, end = 0;
+  std::int64_t size() const { return end - begin; }
+  friend bool operator==(const Range&, const Range&) = default;
+};
+
 }  // namespace tessera

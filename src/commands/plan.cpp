@@ -91,7 +91,7 @@ Json plan_json(const Planned& p) {
   Json out = {{"deck", p.options.path},
               {"auto", p.parsed.resolved},
               {"device", p.schedule.shape.backend == kernels::Backend::cuda ? "cuda" : "host"},
-              {"ranks", p.request.data.size},
+              {"ranks", p.request.mesh.ranks()},
               {"zero_stage", p.request.deck.zero.stage},
               {"parameters", parameter_count(p.request.layout.table)},
               {"units", p.request.layout.units.size()},
@@ -175,7 +175,9 @@ void print_plan(const Planned& p) {
              human_count(static_cast<double>(parameter_count(p.request.layout.table))), p.request.layout.units.size(),
              human_count(flops.full), human_count(flops.causal));
   if (p.schedule.shape.experts.E > 0) fmt::print("experts   {}\n", describe_experts(p.schedule.shape));
-  fmt::print("mesh      {} data-parallel ranks, ZeRO stage {}\n", p.request.data.size, deck.zero.stage);
+  const int tensor = p.request.mesh.size(Axis::tp);
+  fmt::print("mesh      {} data-parallel ranks{}, ZeRO stage {}\n", p.request.data.size,
+             tensor == 1 ? "" : fmt::format(" of {} tensor-parallel ones each", tensor), deck.zero.stage);
   fmt::print("batch     {}\n", describe_batch(deck, p.request.data.size));
   fmt::print("step      {} tasks, {} FLOPs and {} moved by collectives and copies, on each rank\n", cost.tasks, human_count(cost.flops),
              human_bytes(cost.bytes_moved));

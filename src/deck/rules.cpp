@@ -206,17 +206,51 @@ void check_learning_rate(Draft& draft) {
   }
 }
 
-void check_mesh(Draft& draft, int ranks) {
-  std::int64_t& dp = draft.deck.mesh.dp;
-  if (!draft.good({"mesh.dp"}) || ranks <= 0) return;
-  if (dp == 0) {
-    dp = ranks;
-    draft.note("mesh.dp", fmt::format("{}", dp), "all ranks of the launch");
-  } else if (dp != ranks) {
-    draft.fault({"mesh.dp"}, fmt::format("mesh.dp is {} and there {} {} rank{}; start {} or set mesh.dp = \"auto\"", dp,
-                                         ranks == 1 ? "is" : "are", ranks, ranks == 1 ? "" : "s", dp));
+/// The axes must make up the launch; dp takes what the others leave.
+void check_ranks(Draft& draft, int ranks) {
+  MeshKeys& mesh = draft.deck.mesh;
+  if (!draft.good({"mesh.dp", "mesh.tp"}) || ranks <= 0) return;
+  const std::int64_t others = mesh.tp;
+  const std::string there = fmt::format("there {} {} rank{}", ranks == 1 ? "is" : "are", ranks, ranks == 1 ? "" : "s");
+  if (ranks % others != 0) {
+    draft.fault({"mesh.tp"}, fmt::format("mesh.tp is {} and {}; start {}, or set mesh.tp = {}", others, there,
+                                         multiples_around(ranks, others), one_of(divisors_near(ranks, others))));
+    draft.entries.find("mesh.dp")->second.faulty = true;
+  } else if (mesh.dp == 0) {
+    mesh.dp = ranks / others;
+    draft.note("mesh.dp", fmt::format("{}", mesh.dp), others == 1 ? "all ranks of the launch" : "what mesh.tp leaves of the launch");
+  } else if (mesh.dp * others != ranks) {
+    draft.fault({"mesh.dp"}, fmt::format("mesh.dp is {}{} and {}; start {} or set mesh.dp = \"auto\"", mesh.dp,
+                                         others == 1 ? "" : fmt::format(" and mesh.tp {}", others), there, mesh.dp * others));
     draft.entries.find("mesh.dp")->second.faulty = true;
   }
+}
+
+/// What tensor-parallel ranks share must divide by them.
+void check_tensor_axis(Draft& draft) {
+  const std::int64_t tp = draft.deck.mesh.tp;
+  if (!draft.good({"mesh.tp"}) || tp == 1) return;
+  const ModelKeys& m = draft.deck.model;
+  struct Shared {
+    const char* key;
+    std::int64_t n;
+    const char* what;
+  };
+  for (const Shared& s : {Shared{"model.heads", m.heads, "query heads"}, Shared{"model.kv_heads", m.kv_heads, "key and value heads"},
+                          Shared{"model.ff_width", m.ff_width, "features"}}) {
+    if (!draft.good({s.key}) || s.n % tp == 0) continue;
+    draft.fault({"mesh.tp", s.key}, fmt::format("mesh.tp {} does not divide {} {} ({}); nearest valid mesh.tp: {}", tp, s.key, s.n, s.what,
+                                                one_of(divisors_near(s.n, tp))));
+  }
+  if (draft.good({"batch.micro", "batch.sequence_length"}))
+    if (const std::int64_t tokens = draft.deck.batch.micro * draft.deck.batch.sequence_length; tokens % tp != 0)
+      draft.fault(
+          {"mesh.tp", "batch.micro", "batch.sequence_length"},
+          fmt::format("mesh.tp {} does not divide the {} tokens of a micro-batch, batch.micro x batch.sequence_length; nearest valid "
+                      "mesh.tp: {}",
+                      tp, tokens, one_of(divisors_near(tokens, tp))));
+  if (draft.good({"model.vocab"}) && m.vocab < tp)
+    draft.fault({"mesh.tp", "model.vocab"}, fmt::format("mesh.tp {} is more than model.vocab {}: a rank would have no token", tp, m.vocab));
 }
 
 void check_batch(Draft& draft) {
@@ -409,7 +443,8 @@ void resolve_auto(Draft& draft, int ranks) {
   resolve_model(draft);
   resolve_experts(draft);
   resolve_zero(draft);
-  check_mesh(draft, ranks);
+  check_ranks(draft, ranks);
+  check_tensor_axis(draft);
 }
 
 void check_rules(Draft& draft) {

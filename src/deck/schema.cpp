@@ -12,7 +12,7 @@ namespace {
 #define KEY(path) .name = #path, .field = +[](Deck& d) -> decltype((std::declval<Deck&>().path)) { return d.path; }
 
 constexpr double max_dim = 1 << 24;
-constexpr std::string_view one_axis = "only the mesh axis dp may exceed 1 in this version; leave it at 1";
+constexpr std::string_view one_axis = "only the mesh axes dp and tp may exceed 1 in this version; leave it at 1";
 
 using enum KeyType;
 using Refusals = std::vector<std::pair<std::string_view, std::string_view>>;
@@ -280,9 +280,12 @@ const std::vector<Key> table = {
 
     // [mesh]
     {KEY(mesh.dp), .type = integer, .unit = "ranks", .limits = {.least = 0, .most = 1e7}, .fallback = "\"auto\"", .automatic = Auto::kept,
-     .help = "Data-parallel ranks; auto is all ranks of the launch, a number must equal them."},
-    {KEY(mesh.tp), .type = integer, .unit = "ranks", .limits = {.least = 1, .most = 1}, .fallback = "1", .beyond = one_axis,
-     .help = "Tensor-parallel ranks; only 1 in this version."},
+     .help = "Data-parallel ranks, which divide the batch; auto is what the other axes leave of the launch."},
+    {KEY(mesh.tp), .type = integer, .unit = "ranks", .limits = {.least = 1, .most = 1024}, .fallback = "1",
+     .help =
+         "Tensor-parallel ranks: each has a part of every layer's heads and features and of the vocabulary, and between products a part "
+         "of the tokens. Divides heads, kv_heads, ff_width and the tokens of a micro-batch. Neighbours of the launch: keep it inside a "
+         "node."},
     {KEY(mesh.pp), .type = integer, .unit = "ranks", .limits = {.least = 1, .most = 1}, .fallback = "1", .beyond = one_axis,
      .help = "Pipeline stages; only 1 in this version."},
     {KEY(mesh.cp), .type = integer, .unit = "ranks", .limits = {.least = 1, .most = 1}, .fallback = "1", .beyond = one_axis,

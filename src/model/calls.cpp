@@ -36,14 +36,17 @@ ProductWork work_of(linear::Product product, const linear::Dims& d) {
 
 std::int64_t floats(std::int64_t n) { return n * static_cast<std::int64_t>(sizeof(float)); }
 
-kernels::RmsnormBackward rmsnorm_shape(const ModelShape& s) { return {.rows = s.tokens(), .C = s.C, .dtype = s.dtype}; }
+kernels::RmsnormBackward rmsnorm_shape(const ModelShape& s) { return {.rows = s.rows(), .C = s.C, .dtype = s.dtype}; }
 kernels::Rope rope_shape(const ModelShape& s, bool inverse) {
   return {.M = s.tokens(), .T = s.T, .heads = s.H + s.G, .D = s.D, .stride = s.qkv_width(), .inverse = inverse, .dtype = s.dtype};
 }
 kernels::QkNormRopeBackward qk_norm_rope_shape(const ModelShape& s) {
   return {.M = s.tokens(), .T = s.T, .H = s.H, .G = s.G, .D = s.D, .dtype = s.dtype};
 }
-kernels::EmbeddingBackward embedding_shape(const ModelShape& s) { return {.M = s.tokens(), .C = s.C, .V = s.V, .dtype = s.dtype}; }
+kernels::VocabularySlice slice_of(const ModelShape& s) { return {.first = s.vocabulary().begin, .whole = s.tp == 1}; }
+kernels::EmbeddingBackward embedding_shape(const ModelShape& s) {
+  return {.M = s.tokens(), .C = s.C, .V = s.vocabulary().size(), .dtype = s.dtype, .slice = slice_of(s)};
+}
 }  // namespace
 
 void Recorder::call(Call call) {
@@ -62,7 +65,7 @@ void Recorder::rmsnorm(Value out, Value rstd, Value x, const std::string& w) {
                                        .rstd = at.get<float>(rstd),
                                        .x = at.get(x),
                                        .weight = at.get(weight),
-                                       .rows = s.tokens(),
+                                       .rows = s.rows(),
                                        .C = s.C,
                                        .eps = s.norm_eps,
                                        .dtype = s.dtype});
@@ -314,33 +317,39 @@ void Recorder::positions() {
 
 void Recorder::embedding(Value out, const std::string& w) {
   const Value table = weight(w), ids = tokens();
+  const Value rows = s.tp == 1 ? out : value("rows", {s.tokens(), s.C});  // of this rank's tokens; zeros for those of others
   call({.name = "embedding",
-        .touches = {{out, write}, {table, read}, {ids, read}},
-        .work = MemoryWork{2.0 * static_cast<double>(stream_bytes())},  // of the table, the rows of its tokens
+        .touches = {{rows, write}, {table, read}, {ids, read}},
+        .work = MemoryWork{2.0 * static_cast<double>(s.bytes_of(s.tokens() * s.C))},  // of the table, the rows of its tokens
         .run = [=, s = s](const At& at) {
-          embedding_forward(at.context, {.out = at.get(out),
+          embedding_forward(at.context, {.out = at.get(rows),
                                          .table = at.get(table),
                                          .tokens = at.get<std::int32_t>(ids),
                                          .M = s.tokens(),
                                          .C = s.C,
-                                         .dtype = s.dtype});
+                                         .dtype = s.dtype,
+                                         .V = s.vocabulary().size(),
+                                         .slice = slice_of(s)});
         }});
+  scatter_rows(out, rows);
 }
 
-void Recorder::embedding_backward(Value d_out, const std::string& w) {
-  const Value d_table = gradient(w), ids = tokens();
+void Recorder::embedding_backward(Value d_part, const std::string& w) {
+  const Value d_out = whole_of(d_part, "d_rows", s.C), d_table = gradient(w), ids = tokens();
+  gather_rows(d_out, d_part);
   call({.name = "embedding_backward",
         .touches = {{d_out, read}, {ids, read}, {d_table, Access::add}},
-        .work = MemoryWork{static_cast<double>(stream_bytes() + 2 * floats(s.tokens() * s.C))},
+        .work = MemoryWork{static_cast<double>(s.bytes_of(s.tokens() * s.C) + 2 * floats(s.tokens() * s.C))},
         .workspace = kernels::embedding_backward_workspace_bytes(embedding_shape(s), s.backend),
         .run = [=, s = s](const At& at) {
           auto rows = embedding_shape(s);
-          rows.d_table = started(at, d_table, s.V * s.C), rows.d_out = at.get(d_out), rows.tokens = at.get<std::int32_t>(ids);
+          rows.d_table = started(at, d_table, rows.V * s.C), rows.d_out = at.get(d_out), rows.tokens = at.get<std::int32_t>(ids);
           kernels::embedding_backward(at.context, rows);
         }});
 }
 
 void Recorder::softmax_loss(Value losses, Value d_logits, Value logits, const Rows& rows) {
+  if (s.tp > 1) return softmax_loss_of_slice(losses, d_logits, logits, rows);
   const Value ids = targets();
   std::vector<Touch> touches = {{losses, write}, {logits, Access::add}, {ids, read}};
   if (d_logits && d_logits != logits) touches.push_back({d_logits, write});
@@ -357,8 +366,9 @@ void Recorder::softmax_loss(Value losses, Value d_logits, Value logits, const Ro
 }
 
 void Recorder::sum_losses(Value sum, Value losses) {
-  call({.name = "sum_losses", .touches = {{sum, write}, {losses, read}}, .run = [=, M = s.tokens()](const At& at) {
-          kernels::sum_losses(at.context, {.sum = at.get<double>(sum), .losses = at.get<float>(losses), .M = M});
+  call({.name = "sum_losses", .touches = {{sum, write}, {losses, read}}, .run = [=, s = s](const At& at) {
+          kernels::sum_losses(at.context,
+                              {.sum = at.get<double>(sum), .losses = at.get<float>(losses) + s.tp_index * s.rows(), .M = s.rows()});
         }});
 }
 

@@ -8,13 +8,13 @@ namespace tessera {
 namespace {
 
 /// Rows [first, last) of the table that must stay together.
-struct Group {
+struct Together {
   std::size_t first, last;
   bool small;
 };
 
-std::vector<Group> groups_of(const std::vector<Parameter>& table, std::int64_t threshold) {
-  std::vector<Group> groups;
+std::vector<Together> groups_of(const std::vector<Parameter>& table, std::int64_t threshold) {
+  std::vector<Together> groups;
   for (std::size_t i = 0; i < table.size(); ++i) {
     const bool small = table[i].shape.elements() <= threshold;
     if (table[i].joined) {
@@ -27,7 +27,7 @@ std::vector<Group> groups_of(const std::vector<Parameter>& table, std::int64_t t
   return groups;
 }
 
-void append(Unit& unit, const std::vector<Box>& kept, const Group& group) {
+void append(Unit& unit, const std::vector<Box>& kept, const Together& group) {
   unit.elements = round_up(unit.elements, shard_block);
   for (std::size_t i = group.first; i < group.last; ++i) {
     const std::int64_t n = kept[i].elements();
@@ -37,7 +37,7 @@ void append(Unit& unit, const std::vector<Box>& kept, const Group& group) {
 }
 
 /// Whether this rank keeps something of a group: of all its tensors, or of none.
-bool keeps(const std::vector<Parameter>& table, const std::vector<Box>& kept, const Group& group) {
+bool keeps(const std::vector<Parameter>& table, const std::vector<Box>& kept, const Together& group) {
   for (std::size_t i = group.first; i < group.last; ++i) {
     TESSERA_REQUIRE(lies_in(kept[i], table[i].shape), "{} ({}): box {}", table[i].name, table[i].shape.str(), kept[i].str());
     TESSERA_REQUIRE((kept[i].elements() > 0) == (kept[group.first].elements() > 0), "{} is kept without {}, to which it is joined",
@@ -77,14 +77,25 @@ std::map<std::string, TensorRef, std::less<>> places_of(const Layout& layout) {
 
 }  // namespace
 
-Layout make_layout(std::vector<Parameter> table, int shards, std::int64_t persistence_threshold, std::vector<Box> kept) {
+Layout make_layout(std::vector<Parameter> table, int shards, std::int64_t persistence_threshold, std::vector<Box> kept,
+                   const Replication& replication) {
   if (kept.empty())
     for (const Parameter& p : table) kept.push_back(whole_box(p.shape));
   TESSERA_REQUIRE(kept.size() == table.size(), "{} boxes of {} parameters", kept.size(), table.size());
   Layout layout{.table = std::move(table), .units = {}, .shards = shards, .places = {}};
   Unit persistent{.name = "persistent", .slots = {}, .elements = 0, .persistent = true};
-  for (const Group& group : groups_of(layout.table, persistence_threshold)) {
+  Unit replicated{.name = "replicated",
+                  .slots = {},
+                  .elements = 0,
+                  .persistent = true,
+                  .owners = static_cast<Axes>(data_axes | replication.over),
+                  .shards = replication.copies};
+  for (const Together& group : groups_of(layout.table, persistence_threshold)) {
     if (!keeps(layout.table, kept, group)) continue;
+    if (replication.copies > 1 && layout.table[group.first].tp_dim < 0) {
+      append(replicated, kept, group);
+      continue;
+    }
     if (group.small) {
       append(persistent, kept, group);
       continue;
@@ -93,8 +104,12 @@ Layout make_layout(std::vector<Parameter> table, int shards, std::int64_t persis
     if (layout.units.empty() || layout.units.back().name != name) layout.units.push_back({.name = name, .slots = {}});
     append(layout.units.back(), kept, group);
   }
-  if (!persistent.slots.empty()) layout.units.push_back(std::move(persistent));
-  for (Unit& unit : layout.units) unit.elements = round_up(unit.elements, shards * shard_block);
+  for (Unit* unit : {&persistent, &replicated})
+    if (!unit->slots.empty()) layout.units.push_back(std::move(*unit));
+  for (Unit& unit : layout.units) {
+    unit.shards *= shards;
+    unit.elements = round_up(unit.elements, unit.shards * shard_block);
+  }
   layout.places = places_of(layout);
   return layout;
 }

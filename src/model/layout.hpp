@@ -8,6 +8,7 @@
 
 #include "base/box.hpp"
 #include "model/parameters.hpp"
+#include "topology/mesh.hpp"
 
 namespace tessera {
 
@@ -26,6 +27,8 @@ struct Unit {
   std::vector<Slot> slots;    ///< in table order; none for a tensor of which this rank keeps nothing
   std::int64_t elements = 0;  ///< padded: a multiple of shards * shard_block
   bool persistent = false;    ///< small tensors of all layers, of which every rank keeps a compute copy at stage 3
+  Axes owners = data_axes;    ///< the ranks that differ along these share its state
+  int shards = 1;             ///< how many they are
 };
 
 /// A tensor, or several joined ones, inside a unit: of each what this rank keeps.
@@ -37,10 +40,12 @@ struct TensorRef {
 struct Layout {
   std::vector<Parameter> table;
   std::vector<Unit> units;
-  int shards = 1;
+  int shards = 1;                                        ///< data-parallel ranks
   std::map<std::string, TensorRef, std::less<>> places;  ///< of each tensor, with those joined to it
 
-  std::int64_t shard_elements(int unit) const { return units[static_cast<std::size_t>(unit)].elements / shards; }
+  std::int64_t shard_elements(int unit) const {
+    return units[static_cast<std::size_t>(unit)].elements / units[static_cast<std::size_t>(unit)].shards;
+  }
   /// The named tensor together with those joined to it. Throws Error(internal) for an unknown name.
   TensorRef find(std::string_view tensor) const;
   /// The named tensor alone. Throws likewise.
@@ -50,7 +55,14 @@ struct Layout {
 /// Tensors begin on shard_block (joined ones right after their neighbour). Tensors of at most `persistence_threshold` elements (0: none) go
 /// to the unit "persistent", joined ones together or not at all. `kept` has the box of each parameter that this rank keeps, of no elements
 /// where it keeps nothing; empty: all of all. The threshold counts whole tensors, so that it divides them alike on all ranks.
-Layout make_layout(std::vector<Parameter> table, int shards, std::int64_t persistence_threshold, std::vector<Box> kept = {});
+/// Where axes cut tensors, those that are cut by none go to the unit "replicated", which is persistent too: each of its ranks has gradients
+/// of its own for them, which meet over these axes as well.
+struct Replication {
+  Axes over = 0;
+  int copies = 1;  ///< ranks along them
+};
+Layout make_layout(std::vector<Parameter> table, int shards, std::int64_t persistence_threshold, std::vector<Box> kept = {},
+                   const Replication& replication = {});
 
 /// A run of elements inside a unit that belong to one tensor: what lies in [begin, end) of the unit.
 struct Piece {

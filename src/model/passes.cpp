@@ -1,5 +1,7 @@
 #include "model/passes.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 
@@ -35,6 +37,7 @@ class Replay {
     const Call& call = call_of(segment_, ref);
     for (const Touch& touch : call.touches)
       if (reads(touch)) require(touch.value, reader);
+    if (call.makes_nothing()) return;
     calls_.push_back(ref);
     for (const Touch& touch : call.touches)
       if (writes(touch)) there_[index(touch.value)] = true;
@@ -62,9 +65,9 @@ KeptBy kept_in(PassKind kind, KeptBy by) {
   return by;
 }
 
-SegmentPass make_pass(const Segment& segment, int number, PassKind kind, const std::string& verb, const Kept& kept,
-                      std::vector<CallRef> calls) {
-  SegmentPass pass{.segment = number, .kind = kind, .name = verb + " " + segment.name, .calls = std::move(calls), .operands = {}};
+/// Operands, FLOPs and workspace of the pass's calls. `kept_by` says who keeps an activation.
+template <class KeptByOf>
+void count_calls(const Segment& segment, SegmentPass& pass, const KeptByOf& kept_by) {
   std::vector<int> place(segment.values.size(), -1);
   for (const CallRef& ref : pass.calls) {
     const Call& call = call_of(segment, ref);
@@ -72,15 +75,22 @@ SegmentPass make_pass(const Segment& segment, int number, PassKind kind, const s
       int& at = place[index(touch.value)];
       if (at < 0) {
         at = static_cast<int>(pass.operands.size());
-        pass.operands.push_back({.value = touch.value, .access = touch.access, .kept_by = kept_in(kind, kept[index(touch.value)])});
+        pass.operands.push_back({.value = touch.value, .access = touch.access, .kept_by = kept_by(touch.value)});
       } else if (Access& access = pass.operands[static_cast<std::size_t>(at)].access; access == Access::read && writes(touch)) {
         access = Access::add;
       }
     }
     pass.flops += call.flops;
-    if (!ref.backward && kind != PassKind::forward) pass.remade_flops += call.flops;
+    if (!ref.backward && pass.kind != PassKind::forward) pass.remade_flops += call.flops;
     pass.workspace = std::max(pass.workspace, call.workspace);
   }
+}
+
+SegmentPass make_pass(const Segment& segment, int number, PassKind kind, const std::string& verb, const Kept& kept,
+                      std::vector<CallRef> calls) {
+  const std::string name = verb + " " + segment.name;
+  SegmentPass pass{.segment = number, .kind = kind, .name = name, .whole = name, .calls = std::move(calls), .operands = {}};
+  count_calls(segment, pass, [&](Value value) { return kept_in(kind, kept[index(value)]); });
   return pass;
 }
 
@@ -101,6 +111,42 @@ void SegmentPass::run(const Segment& record, std::span<void* const> addresses, s
     call.run(At(at, adds, context, grad_scale));
     for (const Touch& touch : call.touches) adds[index(touch.value)] = true;  // a sum that a call has begun goes on
   }
+}
+
+const Exchange* exchange_of(const Segment& segment, const SegmentPass& pass) {
+  const Call& first = call_of(segment, pass.calls.front());
+  return first.exchange ? &*first.exchange : nullptr;
+}
+
+std::vector<SegmentPass> cut_at_exchanges(const Segment& segment, const SegmentPass& pass) {
+  const auto exchanges = [&](const CallRef& ref) { return call_of(segment, ref).exchange.has_value(); };
+  if (std::ranges::none_of(pass.calls, exchanges)) return {pass};
+  std::vector<SegmentPass> parts;
+  std::vector<bool> brought(segment.values.size(), false);  // by collectives that no part has waited for yet
+  int computed = 0;
+  const auto begin = [&](const CallRef& ref) {
+    SegmentPass part{.segment = pass.segment, .kind = pass.kind, .name = pass.name, .whole = pass.name, .calls = {}, .operands = {}};
+    if (exchanges(ref))
+      part.name = fmt::format("{} ({})", call_of(segment, ref).name, pass.name);
+    else if (++computed > 1)
+      part.name += fmt::format(", part {}", computed);
+    parts.push_back(std::move(part));
+  };
+  bool fresh = true;
+  for (const CallRef& ref : pass.calls) {
+    const Call& call = call_of(segment, ref);
+    bool waits = false;
+    for (const Touch& touch : call.touches)
+      if (brought[index(touch.value)]) waits = true, brought[index(touch.value)] = false;
+    if (fresh || call.exchange || waits) begin(ref);
+    parts.back().calls.push_back(ref);
+    if ((fresh = call.exchange.has_value())) brought[index(call.touches.front().value)] = true;
+  }
+  for (SegmentPass& part : parts)
+    count_calls(segment, part, [&](Value value) {
+      return std::ranges::find_if(pass.operands, [&](const Operand& o) { return o.value == value; })->kept_by;
+    });
+  return parts;
 }
 
 Kept keep_for_backward(const Segment& segment, const std::function<KeptBy(const ValueInfo&)>& wanted) {

@@ -34,7 +34,8 @@ const Call& call_of(const Segment& segment, const CallRef& ref);
 struct SegmentPass {
   int segment = 0;
   PassKind kind = PassKind::forward;
-  std::string name;  ///< "forward layers.3.mlp"
+  std::string name;   ///< "forward layers.3.mlp"
+  std::string whole;  ///< of a part, the name of the pass that was cut; else the name
   std::vector<CallRef> calls;
   std::vector<Operand> operands;
   double flops = 0, remade_flops = 0;  ///< of all calls; of those that make values again
@@ -44,6 +45,13 @@ struct SegmentPass {
   void run(const Segment& record, std::span<void* const> addresses, std::span<const Access> access, kernels::Context context,
            float grad_scale) const;
 };
+
+/// The collective of a pass that is nothing else; else null.
+const Exchange* exchange_of(const Segment& segment, const SegmentPass& pass);
+
+/// The pass as tasks: each collective is one, and what comes after one is cut before the first call that touches what it brings, so that
+/// calls between them run beside it. A pass without collectives is one task.
+std::vector<SegmentPass> cut_at_exchanges(const Segment& segment, const SegmentPass& pass);
 
 /// Keeps what `wanted` says of each activation, as far as the backward pass then reads it; the others it makes again.
 Kept keep_for_backward(const Segment& segment, const std::function<KeptBy(const ValueInfo&)>& wanted);

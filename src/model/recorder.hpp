@@ -59,10 +59,25 @@ class Recorder {
   Value tokens();
   Value targets() { return declare({.kind = ValueKind::targets, .name = "targets"}); }
 
-  // ---- Calls (calls.cpp). Rows are the M tokens of the pass; `w` names a tensor of the table, with those joined to it. What a text of
-  // generate does otherwise than a micro-batch is decided in them, by s.feed. ----
+  // ---- Over tensor-parallel ranks (exchanges.cpp): each holds R = M / tp rows of the stream, and all rows inside a segment's products.
+  // Alone, a rank's part is the whole, and nothing is called. ----
 
-  /// out (M,C) = norm(x) w; rstd (M) fp32.
+  /// All ranks' rows (M,N) of a part (R,N), to be gathered; made again in the backward pass.
+  Value whole_of(Value part, const char* name, std::int64_t N);
+  void gather_rows(Value whole, Value part);
+  /// The backward pass will read a whole: where it makes it again it does so from here on, so that it is gathered beside what comes
+  /// between.
+  void will_need(Value whole);
+  /// Where the gradient of a part (R,N) comes to lie. Alone it is the part itself, which is not needed again; among others the whole of the
+  /// part is gathered while the gradient's sums meet.
+  Value gradient_of_part(Value part, const char* name, std::int64_t N) { return s.tp == 1 ? part : value(name, {s.rows(), N}); }
+  /// part (R,N) = this rank's rows of the sum over ranks of `sums` (M,N).
+  void scatter_rows(Value part, Value sums);
+
+  // ---- Calls (calls.cpp). Rows are the M tokens of the pass, of streams and norms the R of this rank; `w` names a tensor of the table,
+  // with those joined to it. What a text of generate does otherwise than a micro-batch is decided in them, by s.feed. ----
+
+  /// out (R,C) = norm(x) w; rstd (R) fp32.
   void rmsnorm(Value out, Value rstd, Value x, const std::string& w);
   /// d_x = gradient through the norm, and w's gradient. With `residual` d_x holds the residual's gradient, which the norm's joins.
   void rmsnorm_backward(Value d_x, Value d_out, Value x, const std::string& w, Value rstd, bool residual);
@@ -75,6 +90,11 @@ class Recorder {
   /// Both, in this order: d_x may be x.
   void linear_backward(Value d_x, Value d_y, Value x, const std::string& w, std::int64_t N, std::int64_t K,
                        const std::optional<Rows>& only = {});
+  /// out (R,N) = x (M,K) w (N,K)^T + residual (R,N), where each tensor-parallel rank has a part of K: their sums meet.
+  void linear_to_stream(Value out, Value x, const std::string& w, std::int64_t N, std::int64_t K, Value residual);
+  /// linear_backward where x is the whole of a part (R,K), whose gradient is d_part: sums of ranks meet beside the weight's gradient. Alone
+  /// d_part may be x.
+  void linear_backward_to_part(Value d_part, Value d_y, Value x, const std::string& w, std::int64_t N, std::int64_t K);
   /// The bias's gradient: sums over the rows of d_y (M,N).
   void bias_backward(Value d_y, const std::string& bias, std::int64_t N);
   /// out (M,F) = silu(gate) * up of gate_up (M,2F).
@@ -117,13 +137,13 @@ class Recorder {
   void attention_backward(Value d_qkv, Value d_out, Value qkv, Value out, Value lse);
   /// What rope reads: the table where positions are 0 to T-1; a token's row of it is found here, once for all layers.
   void positions();
-  /// out (M,C): rows of w (V,C).
+  /// out (R,C): rows of w (V,C), whose vocabulary tensor-parallel ranks share.
   void embedding(Value out, const std::string& w);
   void embedding_backward(Value d_out, const std::string& w);
   /// Losses (M) fp32 of `rows` from their logits (m,V) fp32, which are destroyed. With d_logits (m,V), which may be logits in fp32, also
-  /// their gradient.
+  /// their gradient. Of tensor-parallel ranks each has the logits of its vocabulary.
   void softmax_loss(Value losses, Value d_logits, Value logits, const Rows& rows);
-  /// sum (1 double) of losses (M).
+  /// sum (1 double) of losses (M), on tensor-parallel ranks of this rank's rows.
   void sum_losses(Value sum, Value losses);
   /// The micro-batch's loss joins the step's.
   void add_loss(Value sum);
@@ -138,6 +158,8 @@ class Recorder {
     backward();
     segment_.joint = true, segment_.forward_verb = forward_verb, segment_.backward_verb = backward_verb;
   }
+  /// Tokens of the vocabulary whose logits this rank has.
+  std::int64_t vocabulary() const { return s.vocabulary().size(); }
   Rows all_rows() const { return {0, s.tokens()}; }
   /// All rows, `most` at a time.
   std::vector<Rows> chunks(std::int64_t most) const {
@@ -168,12 +190,14 @@ class Recorder {
   }
   Value position() { return declare({.kind = ValueKind::position, .name = "position", .bytes = sizeof(std::int32_t)}); }
   void weigh(Value d_weights, Value d, Value a, Value weights, const kernels::WeighRows& rows, Value sources);
+  void softmax_loss_of_slice(Value losses, Value d_logits, Value logits, const Rows& rows);
+  void exchange(CollectiveKind kind, const std::string& name, Value to, Value from, std::int64_t count, DType dtype);
   void fill_caches(Value qkv);
   void attention_decode(Value out, Value qkv);
   /// The packed copy of a tensor that `product` reads as its b; absent where none is kept.
   Value packed(const std::string& tensor, const kernels::Gemm& product);
   void call(Call call);
-  std::int64_t stream_bytes() const { return s.bytes_of(s.tokens() * s.C); }
+  std::int64_t stream_bytes() const { return s.bytes_of(s.rows() * s.C); }
   const std::string& name_of(Value value) const { return segment_.at(value).name; }
 
   Segment segment_;

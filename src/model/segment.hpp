@@ -4,6 +4,7 @@
 // neither ranks nor ZeRO.
 #pragma once
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -14,6 +15,8 @@
 #include "kernels/gemm/gemm.hpp"
 #include "model/linear.hpp"
 #include "model/shape.hpp"
+#include "topology/communicators/communicator.hpp"
+#include "topology/mesh.hpp"
 
 namespace tessera {
 
@@ -26,9 +29,9 @@ struct Value {
 
 /// Where a value's memory comes from.
 enum class ValueKind : std::uint8_t {
-  stream_in,           ///< residual stream that enters, (M,C)
-  stream_out,          ///< residual stream that leaves, (M,C)
-  d_stream,            ///< gradient of the stream, (M,C); the backward pass turns that of the output into that of the input, in place
+  stream_in,           ///< residual stream that enters, (R,C)
+  stream_out,          ///< residual stream that leaves, (R,C)
+  d_stream,            ///< gradient of the stream, (R,C); the backward pass turns that of the output into that of the input, in place
   activation,          ///< made and used inside the segment
   weight,              ///< a tensor (with those joined to it) in the compute type
   packed_weight,       ///< the same as `product` likes it best; null where no packed copy is kept
@@ -55,6 +58,7 @@ struct ValueInfo {
   std::string name;            ///< tensor name, or what the value holds
   std::int64_t bytes = 0;      ///< of activations, streams and packed weights
   kernels::Gemm product = {};  ///< of a packed weight: the shape that reads it
+  bool exchanged = false;      ///< of an activation or stream: a collective touches it
   bool remade = false;         ///< of an activation: the backward pass makes it again, since that is cheaper than its bytes
 };
 
@@ -101,6 +105,13 @@ struct MemoryWork {
 };
 using Work = std::variant<MemoryWork, ProductWork, AttentionWork>;
 
+/// A call that is a collective over tensor-parallel ranks. It touches what it writes, then what it reads.
+struct Exchange {
+  CollectiveKind kind{};
+  std::int64_t count = 0;  ///< elements of a rank
+  DType dtype{};
+};
+
 /// A kernel call of a segment.
 struct Call {
   std::string name;  ///< "linear gate_up": the kernel, then what it works on
@@ -109,6 +120,9 @@ struct Call {
   Work work = {};             ///< of a pass over memory of 0 bytes: those of its touches
   std::size_t workspace = 0;  ///< bytes
   std::function<void(const At&)> run;
+  std::optional<Exchange> exchange = {};  ///< in place of `run`: it becomes a task of its own
+  /// Neither run nor exchange: it makes sure that what it reads is there, and is no part of a pass.
+  bool makes_nothing() const { return !run && !exchange; }
 
   std::string_view kernel() const { return std::string_view(name).substr(0, name.find(' ')); }
 };

@@ -92,6 +92,18 @@ std::string describe_experts(const ModelShape& s) {
                             s.expert_capacity(), s.tokens(), s.expert_rows());
 }
 
+Range part_of(std::int64_t n, int size, int index) {
+  const auto begin = [&](std::int64_t i) { return n / size * i + std::min(i, n % size); };
+  return {begin(index), begin(index + 1)};
+}
+
+ModelShape cut_over_tp(const ModelShape& shape, int size, int index) {
+  ModelShape s = shape;
+  s.H /= size, s.G /= size, s.F /= size;
+  s.tp = size, s.tp_index = index;
+  return s;
+}
+
 ModelShape text_shape(const ModelShape& shape, const TextSize& text, Feed feed) {
   ModelShape s = shape;
   s.B = 1, s.T = feed == Feed::prompt ? text.prompt : 1;

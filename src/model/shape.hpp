@@ -23,6 +23,9 @@ struct ExpertShape {
   float balance_loss = 0, z_loss = 0;  ///< coefficients
 };
 
+/// Of n things in order, those that rank `index` of `size` has: numbers differ by one at most, and the first ranks have more.
+Range part_of(std::int64_t n, int size, int index);
+
 /// Letters as everywhere: B batch, T time, C width, H query heads, G key/value heads, D head dim, F feed-forward width, V vocabulary, L
 /// layers.
 struct ModelShape {
@@ -40,11 +43,17 @@ struct ModelShape {
   std::int64_t capacity = 0;  ///< of a text: tokens that its caches hold
   bool likeliest = false;     ///< of a text: the id of the largest logit is found where the logits are
 
+  int tp = 1, tp_index = 0;  ///< tensor-parallel ranks, of which this one has H query heads, G key/value heads and F features
+
   std::int64_t tokens() const { return B * T; }  ///< M, of a micro-batch
   /// Tokens that an expert takes of a pass at most; a token goes to an expert once.
   std::int64_t expert_capacity() const;
   /// Rows that the experts of a layer have together at most: what their matrices are planned for.
   std::int64_t expert_rows() const;
+  /// R: rows of the residual stream that this rank holds. Between the products of its segments, tensor-parallel ranks share the tokens.
+  std::int64_t rows() const { return tokens() / tp; }
+  /// Tokens of the vocabulary whose rows of embedding and head this rank holds.
+  Range vocabulary() const { return part_of(V, tp, tp_index); }
   std::int64_t qkv_width() const { return (H + 2 * G) * D; }
   std::int64_t bytes_of(std::int64_t elements) const { return elements * static_cast<std::int64_t>(size_of(dtype)); }
 };
@@ -54,6 +63,9 @@ ModelShape model_shape(const Deck& deck);
 
 /// What a user is told of a model with experts: how many, and the rows that a micro-batch is planned for.
 std::string describe_experts(const ModelShape& shape);
+
+/// What rank `index` of `size` tensor-parallel ranks computes of it: heads and features in equal parts.
+ModelShape cut_over_tp(const ModelShape& shape, int size, int index);
 
 /// What a text is recorded for.
 struct TextSize {

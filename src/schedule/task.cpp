@@ -52,6 +52,16 @@ Hash128 Schedule::hash() const {
   return hasher.digest();
 }
 
+Hash128 Schedule::hash_of_collectives(Axes along) const {
+  Hasher hasher;
+  for (const Section& section : sections)
+    for (const Task& task : section.tasks)
+      if (const auto* c = std::get_if<Collective>(&task.op); c && (c->axes & along))
+        // Units that only some axes share have sizes of their own on the ranks of the others.
+        hasher.update(fmt::format("{}|{}|{}", task.name, name_of(task.lane), collective_text(task.op)));
+  return hasher.digest();
+}
+
 namespace {
 std::string print_uses(const Schedule& schedule, const Task& task, bool writes) {
   std::vector<std::string> names;

@@ -9,13 +9,14 @@
 #include "base/hash.hpp"
 #include "memory/arena.hpp"
 #include "model/passes.hpp"
+#include "topology/communicators/communicator.hpp"
 #include "topology/mesh.hpp"
 #include "zero/partition.hpp"
 
 namespace tessera {
 
 /// An ordered queue of tasks. Tasks of one lane run in the order of the list; lanes run side by side as far as buffers allow.
-enum class Lane : std::uint8_t { compute, gather, reduce, upload, download, cpu_optimizer, disk_read, disk_write };
+enum class Lane : std::uint8_t { compute, gather, reduce, tensor, upload, download, cpu_optimizer, disk_read, disk_write };
 struct LaneInfo {
   Lane lane;
   const char* name;
@@ -24,10 +25,15 @@ struct LaneInfo {
 };
 /// A row a lane, in the order of the enum. Waits, executors, timelines and traces have as many lanes as this has rows.
 inline constexpr LaneInfo lanes[] = {
-    {Lane::compute, "compute", false, false},    {Lane::gather, "gather", true, false},
-    {Lane::reduce, "reduce", true, false},       {Lane::upload, "upload", false, false},
-    {Lane::download, "download", false, false},  {Lane::cpu_optimizer, "cpu_optimizer", false, true},
-    {Lane::disk_read, "disk_read", false, true}, {Lane::disk_write, "disk_write", false, true},
+    {Lane::compute, "compute", false, false},
+    {Lane::gather, "gather", true, false},
+    {Lane::reduce, "reduce", true, false},
+    {Lane::tensor, "tensor", true, false},
+    {Lane::upload, "upload", false, false},
+    {Lane::download, "download", false, false},
+    {Lane::cpu_optimizer, "cpu_optimizer", false, true},
+    {Lane::disk_read, "disk_read", false, true},
+    {Lane::disk_write, "disk_write", false, true},
 };
 inline constexpr int lane_count = static_cast<int>(std::size(lanes));
 constexpr const LaneInfo& info_of(Lane lane) { return lanes[static_cast<std::size_t>(lane)]; }
@@ -99,12 +105,9 @@ struct RunPass {
   int pass = 0;  ///< of Schedule::passes
   PassKind kind = PassKind::forward;
 };
-enum class CollectiveKind : std::uint8_t {
-  all_gather,      ///< whole (write), shard (read)
-  reduce_scatter,  ///< shard (write or add), whole (read), workspace (write; of no bytes where sums are made in place)
-  all_reduce       ///< whole (add)
-};
 /// Over the ranks that differ along `axes`: see Communicator for counts and strides.
+/// all_gather: whole (write), shard (read). reduce_scatter: shard (write or add), whole (read), workspace (write; of no bytes where sums
+/// are made in place). all_reduce: whole (add).
 struct Collective {
   CollectiveKind kind{};
   Axes axes = 0;
@@ -218,6 +221,8 @@ struct Schedule {
 
   /// Digest of what all ranks must agree on: sections, tasks, lanes, collectives and their sizes; not which shard a rank owns.
   Hash128 hash() const;
+  /// Digest of the collectives along some of these axes, in order: what the ranks of different roles must agree on.
+  Hash128 hash_of_collectives(Axes along) const;
   const Program& program(ProgramKind kind) const {
     const Program* programs[] = {&train, &evaluate, &publish, &prompt, &token, &first, &update};
     return *programs[static_cast<std::size_t>(kind)];

@@ -7,6 +7,7 @@
 #include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <map>
 
 #include <algorithm>
 #include <atomic>
@@ -212,20 +213,31 @@ std::string World::broadcast_text(std::string_view mine, int root) const {
   return text;
 }
 
-void World::require_same(std::string_view what, const Hash128& mine) const {
-  auto all = gather_text(fmt::format("{} {}", mine.hex(), place_.host));
-  constexpr std::size_t digits = 32;
-  std::string others;
-  for (std::size_t r = 1; r < all.size(); ++r)
-    if (all[r].substr(0, digits) != all[0].substr(0, digits))
-      others += fmt::format("{}{} on {}", others.empty() ? "" : ", ", r, all[r].substr(digits + 1));
-  if (others.empty()) return;
-  throw AgreedError(
-      ExitCode::environment,
-      fmt::format("the {} of rank {} differs from that of rank 0 on {}: all ranks must run the same binary with the same deck, "
-                  "overrides and input files; compare the nodes",
-                  what, others, all[0].substr(digits + 1)),
-      0);
+void World::require_same(std::string_view what, const Hash128& mine, int role) const {
+  const auto all = gather_text(fmt::format("{} {} {}", mine.hex(), role, place_.host));
+  struct Saying {
+    std::string hash, role, host;
+  };
+  const auto parse = [](const std::string& text) {
+    const std::size_t first = text.find(' '), second = text.find(' ', first + 1);
+    return Saying{text.substr(0, first), text.substr(first + 1, second - first - 1), text.substr(second + 1)};
+  };
+  std::map<std::string, std::pair<std::size_t, Saying>> firsts;  // of each role
+  for (std::size_t r = 0; r < all.size(); ++r) {
+    const Saying said = parse(all[r]);
+    const auto [first, fresh] = firsts.try_emplace(said.role, r, said);
+    if (fresh || said.hash == first->second.second.hash) continue;
+    std::string others;
+    for (std::size_t k = r; k < all.size(); ++k)
+      if (const Saying other = parse(all[k]); other.role == said.role && other.hash != first->second.second.hash)
+        others += fmt::format("{}{} on {}", others.empty() ? "" : ", ", k, other.host);
+    throw AgreedError(
+        ExitCode::environment,
+        fmt::format("the {} of rank {} differs from that of rank {} on {}: all ranks must run the same binary with the same deck, "
+                    "overrides and input files; compare the nodes",
+                    what, others, first->second.first, first->second.second.host),
+        0);
+  }
 }
 
 void World::require_like_rank_0(std::string_view mine, const std::function<std::string(const std::string&)>& differences) const {

@@ -63,7 +63,9 @@ class World {
   /// Root's text on all ranks.
   std::string broadcast_text(std::string_view mine, int root = 0) const;
   /// Refuses ranks that differ: throws AgreedError(environment) that names `what`, the ranks and their hosts. For schedules, before step 0.
-  void require_same(std::string_view what, const Hash128& mine) const;
+  void require_same(std::string_view what, const Hash128& mine) const { require_same(what, mine, 0); }
+  /// The same among the ranks that give the same role.
+  void require_same(std::string_view what, const Hash128& mine, int role) const;
   /// Throws AgreedError(environment) with the text that `differences` makes of rank 0's text on the first rank where it is not empty.
   void require_like_rank_0(std::string_view mine, const std::function<std::string(const std::string& of_rank_0)>& differences) const;
   /// Refuses ranks that run another program or, unless all allow it, compute with other instructions: AgreedError(environment).

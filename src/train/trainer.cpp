@@ -122,7 +122,10 @@ class Training {
     if (on_gpus) overhead_.emplace(used_device_memory), overhead_->count("CUDA context");
     const Mesh mesh = make_mesh(deck_.mesh, world_.ranks());
     RunPlan plan = plan_for_this_machine(mesh, {.node = world_.place().local_ranks, .gpu = gpu.sharing});
-    world_.require_same("schedule", plan.schedule.hash());
+    // Ranks that share a batch's cut run the same schedule; the others meet them in collectives, which must be the same.
+    const int role = group_of(mesh, data_axes, world_.rank()).world.front();
+    world_.require_same("schedule", plan.schedule.hash(), role);
+    world_.require_same("order of collectives", plan.schedule.hash_of_collectives(static_cast<Axes>(plan.request.axes() & ~data_axes)));
     Meeting meeting;
     if (world_.ranks() > 1) {
       meeting.node = &node_.emplace(world_);

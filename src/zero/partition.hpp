@@ -17,12 +17,6 @@ struct UnitStorage {
 /// the whole.
 UnitStorage unit_storage(int stage, const Unit& unit, int shards);
 
-/// Elements [begin, end).
-struct Range {
-  std::int64_t begin = 0, end = 0;
-  std::int64_t size() const { return end - begin; }
-  friend bool operator==(const Range&, const Range&) = default;
-};
 /// What rank `rank` owns of a unit.
 Range owned_range(const Layout& layout, int unit, int rank);
 

@@ -20,8 +20,8 @@ bool in_last_share(const Layout& layout, int unit, double share) {
 }  // namespace
 
 UnitPlan plan_unit(const Layout& layout, int unit, const UnitRules& rules, const Group& owners) {
-  TESSERA_REQUIRE(owners.size == layout.shards, "a layout for {} ranks and {} owners", layout.shards, owners.size);
   const Unit& u = layout.units[static_cast<std::size_t>(unit)];
+  TESSERA_REQUIRE(owners.size == u.shards, "unit {} for {} ranks and {} owners", u.name, u.shards, owners.size);
   UnitPlan plan{.owners = owners,
                 .storage = unit_storage(rules.stage, u, owners.size),
                 .shard = layout.shard_elements(unit),

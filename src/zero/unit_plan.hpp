@@ -38,7 +38,7 @@ struct UnitRules {
   bool offload_parameters = false;  ///< and so do the compute copies, but for those of the persistent unit
 };
 
-/// `owners.size` must be the layout's shards.
+/// `owners` are those of the unit.
 UnitPlan plan_unit(const Layout& layout, int unit, const UnitRules& rules, const Group& owners);
 
 }  // namespace tessera

@@ -9,11 +9,23 @@ class EmbeddingCuda : public OnDevice {};
 
 struct Case {
   std::int64_t M, C, V;
-  double same = 0;  ///< share of the tokens that are one token
+  double same = 0;                   ///< share of the tokens that are one token
+  std::int64_t first = 0, part = 0;  ///< of a table that has a slice of the vocabulary: its first token, and how many
+  std::int64_t rows() const { return part > 0 ? part : V; }
+  VocabularySlice slice() const { return {.first = first, .whole = part == 0}; }
 };
 // One token and many, a vocabulary of one to three digits, several tiles of the sort, tokens that occur hundreds of times.
-const Case cases[] = {{1, 1, 1},      {77, 48, 13},  {77, 1, 1013},      {300, 5, 1},        {100, 1013, 300},
-                      {70, 520, 256}, {2500, 8, 70}, {4200, 24, 100000}, {600, 12, 257, 0.9}};
+const Case cases[] = {{1, 1, 1},
+                      {77, 48, 13},
+                      {77, 1, 1013},
+                      {300, 5, 1},
+                      {100, 1013, 300},
+                      {70, 520, 256},
+                      {2500, 8, 70},
+                      {4200, 24, 100000},
+                      {600, 12, 257, 0.9},
+                      {600, 12, 257, 0.5, 100, 128},
+                      {900, 40, 1013, 0, 757, 256}};
 
 std::vector<std::int32_t> random_tokens(const Case& c) {
   std::mt19937 engine(3 + test_seed());
@@ -28,10 +40,17 @@ std::vector<std::int32_t> random_tokens(const Case& c) {
 
 template <class T>
 void check_forward(const Case& c, std::int64_t shift) {
-  const auto table = random_values<T>(c.V * c.C, 1);
+  const auto table = random_values<T>(c.rows() * c.C, 1);
   const auto tokens = random_tokens(c);
   auto expected = poisoned<T>(c.M * c.C);
-  EmbeddingForward p{.out = expected.data(), .table = table.data(), .tokens = tokens.data(), .M = c.M, .C = c.C, .dtype = dtype_of<T>()};
+  EmbeddingForward p{.out = expected.data(),
+                     .table = table.data(),
+                     .tokens = tokens.data(),
+                     .M = c.M,
+                     .C = c.C,
+                     .dtype = dtype_of<T>(),
+                     .V = c.rows(),
+                     .slice = c.slice()};
   host::embedding_forward({}, p);
   DeviceArray<T> out(c.M * c.C, shift), device_table(table, shift);
   DeviceArray<std::int32_t> device_tokens(tokens);
@@ -47,11 +66,17 @@ TEST_F(EmbeddingCuda, ForwardCopiesRows) {
 
 template <class T>
 Hash128 backward(const Case& c, std::int64_t shift, bool on_host) {
-  auto d_table = random_values<float>(c.V * c.C, 1);
+  auto d_table = random_values<float>(c.rows() * c.C, 1);
   const auto d_out = random_values<T>(c.M * c.C, 2);
   const auto tokens = random_tokens(c);
-  EmbeddingBackward p{
-      .d_table = d_table.data(), .d_out = d_out.data(), .tokens = tokens.data(), .M = c.M, .C = c.C, .V = c.V, .dtype = dtype_of<T>()};
+  EmbeddingBackward p{.d_table = d_table.data(),
+                      .d_out = d_out.data(),
+                      .tokens = tokens.data(),
+                      .M = c.M,
+                      .C = c.C,
+                      .V = c.rows(),
+                      .dtype = dtype_of<T>(),
+                      .slice = c.slice()};
   if (on_host) {
     Workspace workspace(host::embedding_backward_workspace_bytes(p));
     host::embedding_backward(workspace.context(), p);

@@ -67,6 +67,48 @@ void check_against_naive_loops() {
 TEST(Embedding, MatchesNaiveLoopsFp32) { check_against_naive_loops<float>(); }
 TEST(Embedding, MatchesNaiveLoopsBf16) { check_against_naive_loops<bf16>(); }
 
+// A vocabulary cut into slices: rows of other slices are zeros, so the slices' outputs add up to the whole one, and each slice's gradient
+// is its rows of the whole one's.
+template <class T>
+void check_slices() {
+  for (Case c : cases)
+    for (std::int64_t slices : {2, 3}) {
+      SCOPED_TRACE(::testing::Message() << "M " << c.M << ", C " << c.C << ", V " << c.V << " in " << slices);
+      Trial<T> whole(c);
+      const std::vector<float> before = whole.d_table;
+      whole.forward(), whole.backward();
+      std::vector<float> sum(whole.out.size());
+      for (std::int64_t k = 0; k < slices; ++k) {
+        const std::int64_t first = c.V * k / slices, V = c.V * (k + 1) / slices - first;
+        std::vector<T> out = poisoned<T>(c.M * c.C);
+        embedding_forward({}, {.out = out.data(),
+                               .table = whole.table.data() + first * c.C,
+                               .tokens = whole.tokens.data(),
+                               .M = c.M,
+                               .C = c.C,
+                               .dtype = dtype_of<T>(),
+                               .V = V,
+                               .slice = {.first = first, .whole = false}});
+        for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += static_cast<float>(out[i]);
+        std::vector<float> d_table(before.begin() + first * c.C, before.begin() + (first + V) * c.C);
+        EmbeddingBackward p{.d_table = d_table.data(),
+                            .d_out = whole.d_out.data(),
+                            .tokens = whole.tokens.data(),
+                            .M = c.M,
+                            .C = c.C,
+                            .V = V,
+                            .dtype = dtype_of<T>(),
+                            .slice = {.first = first, .whole = false}};
+        Workspace workspace(embedding_backward_workspace_bytes(p));
+        embedding_backward(workspace.context(), p);
+        EXPECT_TRUE(std::equal(d_table.begin(), d_table.end(), whole.d_table.begin() + first * c.C)) << "slice " << k;
+      }
+      for (std::size_t i = 0; i < sum.size(); ++i) ASSERT_EQ(sum[i], static_cast<float>(whole.out[i])) << i;
+    }
+}
+TEST(Embedding, SlicesOfTheVocabularyAddUpFp32) { check_slices<float>(); }
+TEST(Embedding, SlicesOfTheVocabularyAddUpBf16) { check_slices<bf16>(); }
+
 // The map is linear in the table: the gradient of dot(d_out, out) by a step of 1 on each entry is exact up to fp32 sums.
 TEST(Embedding, BackwardIsTheGradientOfForward) {
   Trial<float> trial({31, 6, 9});

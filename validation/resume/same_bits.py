@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """The same deck gives the same bits over ZeRO stages, numbers of ranks, lanes, and across resume at another layout; in fast mode the same numbers
-to 1e-5. Usage: same_bits.py reproducible|fast|gradients [--dtype fp32|bf16] [--device host|cuda]
+to 1e-5. Usage: same_bits.py reproducible|fast|gradients|tensor [--dtype fp32|bf16] [--device host|cuda]
                 same_bits.py experts [--dtype fp32|bf16]      the same of a model with experts, some of whose tokens are dropped
                 same_bits.py shapes [--seed 1]      models and layouts drawn at random: 2 models of 3 layouts; with TESSERA_TEST_FULL=1 in the
                                                     environment 8 of 12
@@ -25,6 +25,8 @@ DEVICES = {
         "bf16": [(0, 2), (1, 3), (2, 4), (3, 2), (3, 3)],
         "fast": HOST_MATRIX,
         "resumes": ((3, 3, 7), (1, 4, 10), (2, 2, 15)),
+        "tp": (2, 4),
+        "tp_layouts": ((1, 1), (0, 2), (2, 2), (2, 1), (3, 3), (3, 2)),
         "keys": {"batch__micro": 2},
     },
     "cuda": {
@@ -33,6 +35,8 @@ DEVICES = {
         "bf16": [(0, 2), (3, 2)],
         "fast": [(0, 1), (2, 3), (3, 2)],
         "resumes": ((3, 3, 2), (1, 1, 3), (2, 2, 4)),
+        "tp": (2,),
+        "tp_layouts": ((1, 2), (3, 1)),
         "graph_off": (0, 1),  # beside a reference whose steps must be a CUDA graph
         "keys": {"run__device": "cuda", "topology__share_gpu": True, "kernels__gemm_search": False,
                  "batch__global": 5, "batch__sequence_length": 8},
@@ -263,9 +267,41 @@ def gradients(folder, dtype, device):
     return good
 
 
+def tensor(folder, dtype, device):
+    """mesh.tp: the same bits over stages, data-parallel ranks and resumes at one tp; another tp is another order of sums, near what one rank gives. Any tp
+    goes on from the checkpoint of any other."""
+    steps, good = device["steps"], True
+    common = {"run__reproducible": True, "precision__compute": dtype, "run__steps": steps, "model__heads": 4, "model__kv_heads": 4, "model__vocab": 263,
+              **device["keys"]}
+    half = steps // 2
+    folder.train("alone", 1, checkpoint__every=half, checkpoint__keep=0, **common)
+    alone = folder.losses("alone")
+    for tp in device["tp"]:
+        keys = {**common, "mesh__tp": tp}
+        reference = f"tp{tp}"
+        folder.train(reference, tp, checkpoint__every=half, checkpoint__keep=0, **keys)
+        losses, hashes = folder.losses(reference), folder.hashes(reference)
+        good &= near(reference, losses, alone, dtype)
+        for stage, dp in device["tp_layouts"] if tp == 2 else device["tp_layouts"][-1:]:
+            name = f"{reference}-stage{stage}-dp{dp}"
+            folder.train(name, tp * dp, **with_memory_between(folder, tp * dp, {**layout_keys(stage, dp), **keys}))
+            good &= runs.same(name + " losses", folder.losses(name), losses)
+            good &= runs.same(name + " state", folder.hashes(name), hashes)
+        later = {s: v for s, v in losses.items() if s > half}
+        start = folder.run(reference) + f"/checkpoints/step-{half:08d}"
+        name = f"{reference}-resumed"
+        folder.train(name, tp * 2, run__resume=start, zero__stage=3, zero__param_persistence_threshold=0, **keys)
+        good &= runs.same(name + " losses", folder.losses(name), later)
+        good &= runs.same(name + " state", folder.hashes(name), hashes)
+        for name, ranks, of, other in ((f"{reference}-alone", 1, reference, 1), (f"alone-{reference}", tp, "alone", tp)):
+            folder.train(name, ranks, run__resume=folder.run(of) + f"/checkpoints/step-{half:08d}", **{**common, "mesh__tp": other})
+            good &= near(name, folder.losses(name), {s: v for s, v in alone.items() if s > half}, dtype)
+    return good
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("mode", choices=["reproducible", "fast", "gradients", "experts", "shapes"])
+    parser.add_argument("mode", choices=["reproducible", "fast", "gradients", "tensor", "experts", "shapes"])
     parser.add_argument("--dtype", choices=["fp32", "bf16"], default="fp32")
     parser.add_argument("--device", choices=DEVICES, default="host")
     parser.add_argument("--seed", type=int, default=1)
@@ -277,7 +313,8 @@ def main():
         if options.mode == "shapes":
             good = shapes(folder, options.seed)
         else:
-            good = {"reproducible": reproducible, "fast": fast, "gradients": gradients, "experts": experts}[options.mode](folder, options.dtype, DEVICES[options.device])
+            modes = {"reproducible": reproducible, "fast": fast, "gradients": gradients, "tensor": tensor, "experts": experts}
+            good = modes[options.mode](folder, options.dtype, DEVICES[options.device])
     print("same" if good else "different")
     return 0 if good else 1
 

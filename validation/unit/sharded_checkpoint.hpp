@@ -45,13 +45,19 @@ inline std::vector<Layout> cut_layouts(const Deck& deck, int shards, int cuts) {
   return layouts;
 }
 
+/// All units of a layout on the same shards.
+inline Holding holding_of(const Layout& layout, const std::vector<int>& shards) {
+  return {&layout, std::vector<std::vector<int>>(layout.units.size(), shards)};
+}
+
 /// How the state of those layouts lies in a checkpoint: shard r * cuts + c is of rank r of those that share layout c.
 inline SavedLayout saved_layout_of(const std::vector<Layout>& layouts) {
   const int cuts = static_cast<int>(layouts.size()), shards = layouts.front().shards;
   std::vector<Holding> holdings;
   for (int c = 0; c < cuts; ++c) {
-    holdings.push_back({&layouts[static_cast<std::size_t>(c)], {}});
-    for (int rank = 0; rank < shards; ++rank) holdings.back().shards.push_back(rank * cuts + c);
+    std::vector<int> held;
+    for (int rank = 0; rank < shards; ++rank) held.push_back(rank * cuts + c);
+    holdings.push_back(holding_of(layouts[static_cast<std::size_t>(c)], held));
   }
   const std::string_view groups[] = {"master", "adam_m", "adam_v"};
   return saved_layout(holdings, groups, shards * cuts);

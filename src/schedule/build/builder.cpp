@@ -8,14 +8,16 @@ namespace tessera {
 
 ScheduleBuilder::ScheduleBuilder(const BuildRequest& request) : request_(request), deck_(request.deck), layout_(request.layout) {
   schedule_.shape = model_shape(deck_);
-  if (request.training() || request.evaluation_micro_batches > 0) schedule_.segments = model_segments(schedule_.shape);
+  const Group tensor = request.group(axes({Axis::tp}));
+  if (request.training() || request.evaluation_micro_batches > 0)
+    schedule_.segments = model_segments(cut_over_tp(schedule_.shape, tensor.size, tensor.rank));
   // About as many as a model of many layers has: growing costs more than finding.
   by_name_.reserve(32 * index(static_cast<int>(schedule_.shape.L)));
   const bool device = deck_.run.device == "cuda";
   // What is offloaded leaves the memory that kernels use, also where that is a part of the host's.
   local_tier_ = device || (request.training() && kernel_memory(deck_) == MemoryKind::device) ? Tier::device : Tier::host;
   below_ = below(deck_.zero.offload_optimizer.pin_memory);
-  comm_tier_ = request.data.size > 1 && local_tier_ == Tier::host ? Tier::shared : local_tier_;
+  comm_tier_ = request.mesh.ranks() > 1 && local_tier_ == Tier::host ? Tier::shared : local_tier_;
   const UnitRules rules{.stage = static_cast<int>(deck_.zero.stage),
                         .reproducible = deck_.run.reproducible,
                         .gradients = deck_.precision.gradients,
@@ -23,7 +25,7 @@ ScheduleBuilder::ScheduleBuilder(const BuildRequest& request) : request_(request
                         .offload_optimizer = offloads(),
                         .offload_ratio = deck_.zero.offload_optimizer.ratio,
                         .offload_parameters = offloads_parameters()};
-  for (int u = 0; u < units(); ++u) plans_.push_back(plan_unit(layout_, u, rules, request.data));
+  for (int u = 0; u < units(); ++u) plans_.push_back(plan_unit(layout_, u, rules, request.group(layout_.units[index(u)].owners)));
 }
 
 Schedule ScheduleBuilder::build() {

@@ -13,9 +13,11 @@ namespace tessera {
 /// Of what a step makes a second time.
 constexpr const char* again = " (again)";
 
-int ScheduleBuilder::add_pass(SegmentPass pass) {
-  schedule_.passes.push_back(std::move(pass));
-  return static_cast<int>(schedule_.passes.size()) - 1;
+void ScheduleBuilder::add_pass(Events& events, const SegmentPass& pass) {
+  for (SegmentPass& part : cut_at_exchanges(schedule_.segments[index(pass.segment)], pass)) {
+    events.push_back(static_cast<int>(schedule_.passes.size()));
+    schedule_.passes.push_back(std::move(part));
+  }
 }
 
 ScheduleBuilder::Events ScheduleBuilder::training_passes() {
@@ -25,10 +27,10 @@ ScheduleBuilder::Events ScheduleBuilder::training_passes() {
   const auto segment = [&](int s) -> const Segment& { return schedule_.segments[index(s)]; };
   const auto kept = [&](int s) -> const Kept& { return activations_.kept[index(s)]; };
   for (int s = 0; s < static_cast<int>(schedule_.segments.size()); ++s)
-    if (!segment(s).joint) events.push_back(add_pass(forward_pass(segment(s), s, kept(s))));
+    if (!segment(s).joint) add_pass(events, forward_pass(segment(s), s, kept(s)));
   for (auto span = activations_.spans.rbegin(); span != activations_.spans.rend(); ++span) {
-    for (int s = span->first; s < span->last; ++s) events.push_back(add_pass(again_pass(segment(s), s, kept(s))));
-    for (int s = span->last; s >= span->first; --s) events.push_back(add_pass(backward_pass(segment(s), s, kept(s))));
+    for (int s = span->first; s < span->last; ++s) add_pass(events, again_pass(segment(s), s, kept(s)));
+    for (int s = span->last; s >= span->first; --s) add_pass(events, backward_pass(segment(s), s, kept(s)));
   }
   return events;
 }
@@ -37,7 +39,7 @@ ScheduleBuilder::Events ScheduleBuilder::forward_passes(std::size_t first) {
   Events events;
   for (std::size_t s = first; s < schedule_.segments.size(); ++s) {
     const Segment& segment = schedule_.segments[s];
-    events.push_back(add_pass(forward_pass(segment, static_cast<int>(s), Kept(segment.values.size(), KeptBy::none))));
+    add_pass(events, forward_pass(segment, static_cast<int>(s), Kept(segment.values.size(), KeptBy::none)));
   }
   return events;
 }
@@ -87,17 +89,35 @@ void ScheduleBuilder::emit_events(const Events& events, bool first, bool last) {
 
 void ScheduleBuilder::emit_pass(int number, int event, bool first) {
   const SegmentPass& p = pass(number);
+  if (const Exchange* exchange = exchange_of(schedule_.segments[index(p.segment)], p)) return emit_exchange(p, *exchange, event, first);
   Task task{.name = p.name, .op = RunPass{number, p.kind}, .lane = Lane::compute, .uses = {}, .flops = p.flops};
   for (const Operand& o : p.operands) task.uses.push_back(bind(o, p, event, first));
   const auto workspace = static_cast<std::int64_t>(p.workspace);
   task.uses.push_back(workspace == 0
                           ? absent()
-                          : Use{buffer("workspace." + p.name, Category::workspace, local_tier_, workspace), 0, workspace, Access::write});
+                          : Use{buffer("workspace." + p.whole, Category::workspace, local_tier_, workspace), 0, workspace, Access::write});
   emit(std::move(task));
 }
 
+void ScheduleBuilder::emit_exchange(const SegmentPass& p, const Exchange& exchange, int event, bool first) {
+  const Use to = bind(p.operands[0], p, event, first), from = bind(p.operands[1], p, event, first);
+  const bool gathers = exchange.kind == CollectiveKind::all_gather;
+  Task task{.name = p.name,
+            .op = Collective{exchange.kind, axes({Axis::tp}), exchange.count, 0, exchange.dtype},
+            .lane = Lane::tensor,
+            .uses = {to, from},
+            .bytes_moved = static_cast<double>(gathers ? to.bytes - from.bytes : from.bytes - to.bytes)};
+  if (!gathers) task.uses.push_back(absent());
+  emit(std::move(task));
+}
+
+Tier ScheduleBuilder::tier_of(const ValueInfo& v) const {
+  const bool stream = v.kind == ValueKind::stream_in || v.kind == ValueKind::stream_out || v.kind == ValueKind::d_stream;
+  return v.exchanged || (stream && request_.mesh.size(Axis::tp) > 1) ? comm_tier_ : local_tier_;
+}
+
 Use ScheduleBuilder::activation_use(const std::string& name, const ValueInfo& v, Access access) {
-  return {buffer(name, Category::activations, local_tier_, v.bytes), 0, v.bytes, access};
+  return {buffer(name, Category::activations, tier_of(v), v.bytes), 0, v.bytes, access};
 }
 
 std::string ScheduleBuilder::stream_name(const SegmentPass& p, int segment) const {
@@ -118,7 +138,7 @@ Use ScheduleBuilder::bind(const Operand& o, const SegmentPass& p, int event, boo
       return activation_use("d_stream", v, o.access);
     case ValueKind::activation:
       return activation_use(o.kept_by == KeptBy::none
-                                ? fmt::format("scratch.{}.{}", p.name, v.name)
+                                ? fmt::format("scratch.{}.{}", p.whole, v.name)
                                 : fmt::format("{}.{}{}", segment.name, v.name, o.kept_by == KeptBy::again ? again : ""),
                             v, o.access);
     case ValueKind::weight:

@@ -198,6 +198,7 @@ void ScheduleBuilder::plan_absences(const Events& events) {
   absences_.clear();
   if (deck_.activation.offload == "none") return;
   std::map<int, int> last_forward;  // event by stream
+  std::set<int> back;               // streams whose first use in the backward pass has come
   for (int e = 0; e < static_cast<int>(events.size()); ++e) {
     const SegmentPass& p = pass(events[index(e)]);
     for (const Operand& o : p.operands) {
@@ -207,7 +208,7 @@ void ScheduleBuilder::plan_absences(const Events& events) {
       if (p.kind == PassKind::forward)
         last_forward[stream] = e;
       else if (const int from = last_forward.at(stream);
-               !activations_.stream_dropped[index(stream)] && !absences_.contains(stream) && e - from >= least_absence)
+               back.insert(stream).second && !activations_.stream_dropped[index(stream)] && e - from >= least_absence)
         absences_[stream] = {from, e - ahead};
     }
   }

@@ -54,9 +54,9 @@ void ScheduleBuilder::emit_finish(bool evaluation) {
     emit({.name = "join offloaded sums", .op = JoinSums{}, .uses = {scalars, whole(named("offloaded_sums"), Access::read)}});
   }
   emit({.name = "count flags", .op = CountFlags{}, .uses = {scalars, inputs}});
-  if (request_.data.size > 1)
+  if (request_.mesh.ranks() > 1)
     emit({.name = "all-reduce loss, norm and flags",
-          .op = Collective{CollectiveKind::all_reduce, request_.data.axes, kernels::step_sums, 0, DType::i64},
+          .op = Collective{CollectiveKind::all_reduce, request_.axes(), kernels::step_sums, 0, DType::i64},
           .lane = Lane::reduce,
           .uses = {{named("scalars"), 0, 8 * kernels::step_sums, Access::add}}});
   if (has_experts()) emit_router_totals();

@@ -20,12 +20,17 @@ struct BuildRequest {
   Deck deck;
   Purpose purpose = Purpose::training;
   Layout layout;
-  Group data;                                 ///< the ranks that divide the batch and share the state of units
+  Mesh mesh = {};
+  int rank = 0;                               ///< of the mesh
+  Group data;                                 ///< the ranks that divide the batch
   std::int64_t evaluation_micro_batches = 0;  ///< per rank; 0: no evaluation program
   TextSize text = {};                         ///< of no capacity: no programs of a text
   /// What is made again; without: what the deck says, which then is not "auto" where there is training.
   std::optional<RecomputeChoice> recompute = {};
 
+  Group group(Axes along) const { return group_of(mesh, along, rank); }
+  /// The axes of the mesh that have more than one rank, and dp.
+  Axes axes() const;
   bool training() const { return purpose == Purpose::training; }
 };
 
@@ -33,7 +38,7 @@ struct BuildRequest {
 /// a generation none; how long its text is its user says.
 BuildRequest request_for(const Deck& deck, const Mesh& mesh, int world_rank, Purpose purpose);
 
-/// The layout that a deck asks for on `ranks` ranks that share units.
-Layout layout_for(const Deck& deck, int ranks);
+/// What lies where on the rank `world_rank` of a mesh.
+Layout layout_for(const Deck& deck, const Mesh& mesh, int world_rank);
 
 }  // namespace tessera

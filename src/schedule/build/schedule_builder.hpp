@@ -98,7 +98,8 @@ class ScheduleBuilder {
   Events training_passes();
   /// Forward passes that keep nothing, of the segments from `first` on.
   Events forward_passes(std::size_t first = 0);
-  int add_pass(SegmentPass pass);
+  /// As tasks: one, or where it has collectives several.
+  void add_pass(Events& events, const SegmentPass& pass);
   const SegmentPass& pass(int number) const { return schedule_.passes[index(number)]; }
   const ValueInfo& value_of(const SegmentPass& p, const Operand& o) const { return schedule_.segments[index(p.segment)].at(o.value); }
   /// Units that this pass gathers, in order, each once.
@@ -107,7 +108,11 @@ class ScheduleBuilder {
   /// Emits the passes of a section with the gathers they need. `first` and `last` say which micro-batch of the step this is.
   void emit_events(const Events& events, bool first, bool last);
   void emit_pass(int number, int event, bool first);
+  /// A collective that stands in a segment's text.
+  void emit_exchange(const SegmentPass& pass, const Exchange& exchange, int event, bool first);
   Use bind(const Operand& o, const SegmentPass& p, int event, bool first);
+  /// What collectives touch lies where they can: streams, and what the text exchanges.
+  Tier tier_of(const ValueInfo& v) const;
   Use activation_use(const std::string& name, const ValueInfo& v, Access access);
   /// The stream that leaves a segment, as a pass sees it.
   std::string stream_name(const SegmentPass& p, int segment) const;

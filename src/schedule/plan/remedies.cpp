@@ -206,7 +206,7 @@ class Search {
   BuildRequest settled(BuildRequest request) const {
     if (request.deck.activation.recompute != "auto") return request;
     const RecomputeChoices choices(request.deck);
-    const MemoryLimits limits = limits_for(request.data.size);
+    const MemoryLimits limits = limits_for(request.mesh.ranks());
     for (int level = 0; level < static_cast<int>(choices.levels.size()); ++level) {
       request.recompute = choices.at({level, level, choices.layers});
       if (!shortfalls(place(build_schedule(request)).bytes, limits).empty()) continue;
@@ -238,7 +238,7 @@ class Search {
     Trial trial{.chosen = chosen, .request = std::move(*changed), .cost = {}};
     const BuildRequest& request = trial.request;
     const Schedule schedule = build_schedule(request);
-    const MemoryLimits limits = limits_for(request.data.size);
+    const MemoryLimits limits = limits_for(request.mesh.ranks());
     const auto is_less = [&](const TierBytes& bytes) { return memory_bytes(least_) == 0 || memory_bytes(bytes) < memory_bytes(least_); };
     // Where no place of the others can make it fit, it need not be found.
     const TierBytes kept = kept_bytes(schedule);
@@ -246,9 +246,9 @@ class Search {
     trial.bytes = place(schedule).bytes, trial.cost = step_cost(schedule);
     if (is_less(trial.bytes)) least_ = trial.bytes;
     if (!shortfalls(counted(request.deck, trial.bytes), limits).empty()) return;
-    const bool more_ranks = request.data.size > ranks();
+    const bool more_ranks = request.mesh.ranks() > ranks();
     // Another number of ranks is another machine: dearer than all that this one can do.
-    trial.price = (more_ranks ? 1e30 * request.data.size : 0) + trial.cost.flops - now_.flops +
+    trial.price = (more_ranks ? 1e30 * request.mesh.ranks() : 0) + trial.cost.flops - now_.flops +
                   flops_per_byte(request.deck) * (trial.cost.bytes_moved - now_.bytes_moved);
     fitting_.push_back(std::move(trial));
   }
@@ -268,7 +268,7 @@ class Search {
     return limits;
   }
 
-  int ranks() const { return request_.data.size; }
+  int ranks() const { return request_.mesh.ranks(); }
 
   std::string words(const Trial& trial) const {
     std::vector<std::string> changes;
@@ -280,12 +280,12 @@ class Search {
   std::string cost_in_words(const Trial& trial) const {
     const BuildRequest& request = trial.request;
     std::vector<std::string> words;
-    if (request.data.size > ranks())
-      words.push_back(fmt::format("{} times the {}", request.data.size / ranks(),
+    if (request.mesh.ranks() > ranks())
+      words.push_back(fmt::format("{} times the {}", request.mesh.ranks() / ranks(),
                                   request.deck.run.device == "cuda" ? "GPUs" : "ranks, each with as much memory"));
     else if (trial.cost.flops > now_.flops)
       words.push_back(fmt::format("{:.1f} % more FLOPs a step", 100 * (trial.cost.flops / now_.flops - 1)));
-    if (request.data.size == ranks() && trial.cost.bytes_moved > now_.bytes_moved)
+    if (request.mesh.ranks() == ranks() && trial.cost.bytes_moved > now_.bytes_moved)
       words.push_back(fmt::format("{} more moved by each rank a step ({} in place of {})",
                                   human_bytes(trial.cost.bytes_moved - now_.bytes_moved), human_bytes(trial.cost.bytes_moved),
                                   human_bytes(now_.bytes_moved)));

@@ -69,7 +69,7 @@ std::vector<Level> bucket_levels(const Deck& deck, std::int64_t layer) {
 }
 
 std::int64_t elements_of_a_layer(const Deck& deck, int ranks) {
-  const Layout layout = layout_for(deck, ranks);
+  const Layout layout = layout_for(deck, make_mesh(deck.mesh, ranks), 0);
   std::int64_t most = 0;
   for (const Unit& unit : layout.units)
     if (unit.name.starts_with("layers.")) most = std::max(most, unit.elements);

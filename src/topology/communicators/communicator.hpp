@@ -15,6 +15,7 @@
 namespace tessera {
 
 enum class Reduction { sum, max };
+enum class CollectiveKind : std::uint8_t { all_gather, reduce_scatter, all_reduce };
 
 /// All ranks of the group call the same functions in the same order with the same counts.
 /// `stride` (elements, 0: count) is the distance between the blocks of consecutive ranks in the larger buffer, so that a piece of every

@@ -14,7 +14,7 @@ RankMemory::RankMemory(const RunPlan& plan, Node* node, const Communicators& com
     const Tier tier = static_cast<Tier>(t);
     if (plan.memory.bytes[t] == 0 || tier == Tier::nvme) continue;
     // Without a GPU the tier that kernels use is the host's, of which collectives touch what they like.
-    const Tier from = tier != Tier::device || on_gpu_ ? tier : plan.request.data.size > 1 ? Tier::shared : Tier::host;
+    const Tier from = tier != Tier::device || on_gpu_ ? tier : plan.request.mesh.ranks() > 1 ? Tier::shared : Tier::host;
     // Beside a GPU the host holds little: a new run need not wait for its pages.
     arenas_[t] = Arena(from, static_cast<std::size_t>(plan.memory.bytes[t]), fmt::format("tessera.{}", name_of(tier)),
                        on_gpu_ ? FirstTouch::when_used : FirstTouch::now);
@@ -36,7 +36,7 @@ RankMemory::~RankMemory() {
 void RankMemory::make_disk() {
   const auto bytes = plan_.memory.bytes[static_cast<std::size_t>(Tier::nvme)];
   if (bytes == 0) return;
-  io::SpillOptions options = spill_options(plan_.request.deck, plan_.request.data.rank);
+  io::SpillOptions options = spill_options(plan_.request.deck, plan_.request.rank);
   options.bytes = bytes;
   const auto memory_of = [&](int buffer) {
     return std::span(address(buffer), static_cast<std::size_t>(plan_.schedule.buffers[static_cast<std::size_t>(buffer)].bytes));

@@ -28,8 +28,18 @@ SavedLayout saved_layout(std::span<const Holding> holdings, std::span<const std:
   std::map<std::string, std::size_t> tensors;  // by name
   for (const Holding& holding : holdings) {
     std::vector<int>& numbers = saved.units.emplace_back();
-    for (const Unit& unit : holding.layout->units) {
-      const int number = static_cast<int>(checkpoint.units.size());
+    for (std::size_t u = 0; u < holding.layout->units.size(); ++u) {
+      const Unit& unit = holding.layout->units[u];
+      const std::vector<int> holders = holding.shards[u] == all ? std::vector<int>() : holding.shards[u];
+      // A unit that holdings share between them is one.
+      const auto shared = std::ranges::find_if(checkpoint.units, [&](const io::CheckpointUnit& known) {
+        return unit.owners != data_axes && known.name == unit.name && known.holders == holders;
+      });
+      const int number = static_cast<int>(shared - checkpoint.units.begin());
+      if (shared != checkpoint.units.end()) {
+        numbers.push_back(number);
+        continue;
+      }
       bool saves = false;
       for (const Slot& slot : unit.slots) {
         const Parameter& p = holding.layout->table[static_cast<std::size_t>(slot.parameter)];
@@ -41,7 +51,7 @@ SavedLayout saved_layout(std::span<const Holding> holdings, std::span<const std:
         saves = true;
       }
       numbers.push_back(saves ? number : -1);
-      if (saves) checkpoint.units.push_back({unit.name, unit.elements, holding.shards == all ? std::vector<int>() : holding.shards});
+      if (saves) checkpoint.units.push_back({unit.name, unit.elements, holders});
     }
   }
   name_apart(checkpoint.units);

@@ -10,7 +10,7 @@ namespace tessera {
 /// Ranks that keep the same boxes of the same tensors, and share each unit between them.
 struct Holding {
   const Layout* layout = nullptr;
-  std::vector<int> shards;  ///< of the checkpoint, one a rank, in order of the ranks' slices
+  std::vector<std::vector<int>> shards;  ///< of the checkpoint, by unit: one a rank, in order of the ranks' slices
 };
 
 struct SavedLayout {

@@ -173,10 +173,20 @@ void ModelState::load_weights(const io::CheckpointReader& reader) const {
 }
 
 SavedLayout ModelState::saved() const {
-  std::vector<int> shards(static_cast<std::size_t>(plan_.request.data.size));
-  std::iota(shards.begin(), shards.end(), 0);
-  const Holding holding{&plan_.layout(), std::move(shards)};
-  return saved_layout({&holding, 1}, state_groups(plan_.request.deck.optimizer.type), plan_.request.data.size);
+  // The ranks of this rank's data-parallel group hold what it holds; those beside them other boxes.
+  const BuildRequest& request = plan_.request;
+  const Group apart = request.group(static_cast<Axes>(request.axes() & ~data_axes));
+  std::vector<Layout> layouts;
+  std::vector<Holding> holdings;
+  for (const int rank : apart.world) layouts.push_back(layout_for(request.deck, request.mesh, rank));
+  for (int h = 0; h < apart.size; ++h) {
+    const Layout& layout = layouts[static_cast<std::size_t>(h)];
+    Holding holding{&layout, {}};
+    for (const Unit& unit : layout.units)
+      holding.shards.push_back(group_of(request.mesh, unit.owners, apart.world[static_cast<std::size_t>(h)]).world);
+    holdings.push_back(std::move(holding));
+  }
+  return saved_layout(holdings, state_groups(request.deck.optimizer.type), request.mesh.ranks());
 }
 
 std::vector<io::ShardSlice> ModelState::checkpoint_slices() const {
@@ -184,8 +194,10 @@ std::vector<io::ShardSlice> ModelState::checkpoint_slices() const {
   const std::vector<std::string>& groups = saved.checkpoint.groups;
   std::vector<io::ShardSlice> slices;
   for (const Held& held : plan_.schedule.state) {
-    const int unit = saved.units.front()[static_cast<std::size_t>(held.unit)];
-    const Range mine = owned_range(plan_.layout(), held.unit, plan_.request.data.rank);
+    const int mine_of_all = plan_.request.group(static_cast<Axes>(plan_.request.axes() & ~data_axes)).rank;
+    const int unit = saved.units[static_cast<std::size_t>(mine_of_all)][static_cast<std::size_t>(held.unit)];
+    const Group owners = plan_.request.group(plan_.layout().units[static_cast<std::size_t>(held.unit)].owners);
+    const Range mine = owned_range(plan_.layout(), held.unit, owners.rank);
     const float* from = address(held, mine.begin);
     io::ShardSource source(std::span(from, static_cast<std::size_t>(mine.size())));
     if (!memory_.on_host(held.use.buffer))

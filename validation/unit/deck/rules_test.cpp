@@ -42,6 +42,17 @@ TEST(Rules, MeshEqualsRanks) {
   EXPECT_TRUE(says(faults({"mesh.dp=4"}, 2), "there are 2 ranks"));
 }
 
+TEST(Rules, TensorAxisDividesWhatItCuts) {
+  EXPECT_TRUE(valid({"mesh.tp=2"}, 2));
+  EXPECT_TRUE(valid({"mesh.tp=2"}, 6));
+  EXPECT_EQ(parse_small({"mesh.tp=2"}, 6).deck.mesh.dp, 3);
+  EXPECT_TRUE(says(faults({"mesh.tp=2"}, 3), "start 2 or 4, or set mesh.tp = 1 or 3"));
+  EXPECT_TRUE(says(faults({"mesh.tp=2", "mesh.dp=2"}, 6), "mesh.dp is 2 and mesh.tp 2 and there are 6 ranks; start 4"));
+  EXPECT_TRUE(says(faults({"mesh.tp=8"}, 8), "does not divide model.heads"));
+  EXPECT_TRUE(says(faults({"mesh.tp=2", "model.ff_width=97"}, 2), "does not divide model.ff_width 97"));
+  EXPECT_TRUE(says(faults({"mesh.tp=2", "batch.sequence_length=15", "batch.micro=1"}, 2), "the 15 tokens of a micro-batch"));
+}
+
 TEST(Rules, HeadDim) {
   EXPECT_EQ(parse_small({"model.width=96", "model.heads=2"}).deck.model.head_dim, 48);
   EXPECT_EQ(parse_small({"model.head_dim=48"}).deck.model.head_dim, 48) << "heads x head_dim need not be the width";

@@ -347,5 +347,33 @@ TEST(ActivationPlans, NamesThatAreNoneAreRefusedWithThoseThatThereAre) {
   EXPECT_THROW(kept_values(segments, {"head"}), Error);
 }
 
+// Cut at its collectives a pass makes the same calls in the same order, and no part waits for what it does not touch.
+TEST(CutAtExchanges, KeepsTheCallsAndPartsThemAtCollectives) {
+  ModelShape whole = model_shape(test::tiny_deck());
+  for (const ModelShape& shape : {whole, cut_over_tp(whole, 2, 1)})
+    for (const Segment& segment : model_segments(shape)) {
+      const Kept kept = keep_for_backward(segment, [](const ValueInfo& v) { return v.remade ? KeptBy::none : KeptBy::forward; });
+      for (const SegmentPass& pass : {forward_pass(segment, 0, kept), backward_pass(segment, 0, kept)}) {
+        const std::vector<SegmentPass> parts = cut_at_exchanges(segment, pass);
+        std::vector<std::string> names;
+        double flops = 0;
+        for (const SegmentPass& part : parts) {
+          const bool exchanges = exchange_of(segment, part) != nullptr;
+          for (const std::string& name : call_names(segment, part)) names.push_back(name);
+          if (exchanges) {
+            EXPECT_EQ(part.calls.size(), 1u);
+            EXPECT_EQ(part.operands.size(), 2u);
+          }
+          for (std::size_t c = 1; c < part.calls.size(); ++c) EXPECT_FALSE(call_of(segment, part.calls[c]).exchange) << part.name;
+          EXPECT_EQ(part.whole, pass.name);
+          flops += part.flops;
+        }
+        EXPECT_EQ(names, call_names(segment, pass));
+        EXPECT_DOUBLE_EQ(flops, pass.flops);
+        EXPECT_EQ(parts.size() == 1, shape.tp == 1) << pass.name;
+      }
+    }
+}
+
 }  // namespace
 }  // namespace tessera

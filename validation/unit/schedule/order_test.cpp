@@ -121,6 +121,7 @@ TEST_P(Ordered, RandomSpeedsNeitherReorderNorBlock) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Grid, Ordered, testing::ValuesIn(test::settings()), [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(Tensor, Ordered, testing::ValuesIn(test::tensor_settings()), [](const auto& info) { return info.param.name; });
 
 test::Setting stage3() {
   return {.name = "stage3",

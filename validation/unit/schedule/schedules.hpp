@@ -18,10 +18,11 @@ struct Setting {
   std::int64_t evaluation = 0;
   bool training = true;
   TextSize text = {};
+  int tp = 1;  ///< of the ranks
 };
 
 inline BuildRequest request_of(const Setting& s) {
-  const Mesh mesh{{1, s.ranks, 1, 1, 1}};
+  const Mesh mesh{{1, s.ranks / s.tp, 1, 1, s.tp}};
   BuildRequest request = request_for(tiny_deck(s.overrides, s.ranks), mesh, s.rank, s.training ? Purpose::training : Purpose::evaluation);
   request.evaluation_micro_batches = s.evaluation;
   request.text = s.text;
@@ -81,6 +82,31 @@ inline std::vector<Setting> settings() {
                  .ranks = 2,
                  .evaluation = 2,
                  .text = {.prompt = 20, .capacity = 30, .likeliest = true}});
+  return all;
+}
+
+/// Tensor-parallel ranks over all stages: alone and with data-parallel ones, a vocabulary that they share unevenly, offload, recompute.
+inline std::vector<Setting> tensor_settings() {
+  std::vector<Setting> all;
+  for (int stage = 0; stage <= 3; ++stage)
+    for (const int dp : {1, 2, 3})
+      for (const bool reproducible : {false, true}) {
+        Setting s{.name = fmt::format("stage{}_tp2_dp{}{}", stage, dp, reproducible ? "_reproducible" : ""),
+                  .overrides = {fmt::format("zero.stage={}", stage), fmt::format("run.reproducible={}", reproducible),
+                                fmt::format("batch.global={}", 2 * dp * (1 + stage)), "mesh.tp=2", "zero.param_persistence_threshold=100",
+                                fmt::format("precision.compute={}", (stage + dp) % 2 ? "fp32" : "bf16"),
+                                fmt::format("activation.recompute={}",
+                                            std::vector{"none", "full", "selective"}[static_cast<std::size_t>(stage + dp) % 3])},
+                  .rank = 2 * dp - 1,
+                  .ranks = 2 * dp,
+                  .evaluation = dp == 2 ? 3 : 0,
+                  .tp = 2};
+        if (dp == 2) s.overrides.insert(s.overrides.end(), {"model.tied=true", "zero.overlap_comm=true"});
+        if (dp == 3) s.overrides.insert(s.overrides.end(), {"model.qk_norm=true", "model.qkv_bias=true"});
+        if (stage > 0 && reproducible) s.overrides.push_back("zero.offload_optimizer.device=host");
+        if (stage > 1 && dp == 1) s.overrides.push_back("activation.offload=host");
+        all.push_back(s);
+      }
   return all;
 }
 

@@ -189,8 +189,8 @@ TEST(SavedLayout, CopiesAreSavedOnceAndUnitsAreNamedApart) {
   EXPECT_EQ(saved.units[1].holders, std::vector<int>{0});
   EXPECT_EQ(units[0].size(), layouts[0].units.size());
   // Ranks that keep the same boxes of all: nothing is left to save for the second of them.
-  const Layout whole = layout_for(deck, 1);
-  const std::vector<Holding> twice{{&whole, {0}}, {&whole, {1}}};
+  const Layout whole = layout_for(deck, Mesh{}, 0);
+  const std::vector<Holding> twice{test::holding_of(whole, {0}), test::holding_of(whole, {1})};
   const SavedLayout once = saved_layout(twice, state_groups("adamw"), 2);
   EXPECT_EQ(once.checkpoint.units.size(), whole.units.size());
   EXPECT_EQ(once.units[1], std::vector<int>(whole.units.size(), -1));
@@ -203,7 +203,7 @@ TEST(SavedLayout, CopiesAreSavedOnceAndUnitsAreNamedApart) {
     first.push_back(early ? whole_box(p.shape) : nothing), second.push_back(early ? nothing : whole_box(p.shape));
   }
   const Layout stages[] = {make_layout(whole.table, 1, 0, first), make_layout(whole.table, 1, 0, second)};
-  const std::vector<Holding> pipeline{{&stages[0], {0}}, {&stages[1], {1}}};
+  const std::vector<Holding> pipeline{test::holding_of(stages[0], {0}), test::holding_of(stages[1], {1})};
   const SavedLayout staged = saved_layout(pipeline, state_groups("adamw"), 2);
   io::require_layout(staged.checkpoint);
   ASSERT_EQ(staged.checkpoint.units.size(), 4u);

@@ -1,0 +1,76 @@
+// A vocabulary cut into slices: what the tests of both backends make their losses of.
+#pragma once
+#include "kernels/cross_entropy/cross_entropy.hpp"
+#include "kernels/cross_entropy/softmax_slice.hpp"
+#include "same_bits.hpp"
+
+namespace tessera::kernels::testing {
+
+struct SliceCase {
+  std::int64_t rows, V, slices;
+  float spread = 3;
+};
+// Slices of one token, unequal ones, whole vectors, more than a block's threads; peaked rows with a subnormal tail.
+inline const SliceCase slice_cases[] = {{1, 1, 1}, {3, 7, 7}, {4, 257, 2}, {5, 64, 4}, {3, 1013, 3}, {2, 20001, 2}, {3, 1000, 5, 60}};
+
+struct SliceInputs {
+  std::vector<float> logits;
+  std::vector<std::int32_t> targets;
+  explicit SliceInputs(const SliceCase& c) : logits(random_values<float>(c.rows * c.V, 1, c.spread)) {
+    for (std::int64_t r = 0; r < c.rows; ++r)
+      targets.push_back(r == 2 ? no_target : static_cast<std::int32_t>(r == 0 ? c.V - 1 : (r * 7919) % c.V));
+  }
+  Range slice(const SliceCase& c, std::int64_t k) const { return {c.V * k / c.slices, c.V * (k + 1) / c.slices}; }
+  /// Columns of a slice, row by row.
+  std::vector<float> columns(const SliceCase& c, const Range& range) const {
+    std::vector<float> part;
+    for (std::int64_t r = 0; r < c.rows; ++r)
+      part.insert(part.end(), logits.begin() + r * c.V + range.begin, logits.begin() + r * c.V + range.end);
+    return part;
+  }
+};
+
+struct SliceResult {
+  std::vector<float> losses;     ///< (rows)
+  std::vector<double> d_logits;  ///< (rows,V)
+  Hash128 hash() const { return digest(losses, d_logits); }
+};
+
+inline constexpr float slice_grad_scale = 0x1p-10f;
+
+/// What the loss of whole rows makes of it, on the host.
+template <class T>
+SliceResult of_whole_rows(const SliceCase& c) {
+  SliceInputs in(c);
+  auto losses = poisoned<float>(c.rows);
+  auto d = poisoned<T>(c.rows * c.V);
+  host::softmax_loss_rows({}, {.losses = losses.data(),
+                               .logits = in.logits.data(),
+                               .d_logits = d.data(),
+                               .targets = in.targets.data(),
+                               .grad_scale = slice_grad_scale,
+                               .rows = c.rows,
+                               .V = c.V,
+                               .dtype = dtype_of<T>()});
+  SliceResult result{losses, {}};
+  for (const T x : d) result.d_logits.push_back(static_cast<double>(static_cast<float>(x)));
+  return result;
+}
+
+template <class T>
+void expect_close(const SliceResult& result, const SliceResult& expected) {
+  for (std::size_t r = 0; r < expected.losses.size(); ++r)
+    EXPECT_NEAR(result.losses[r], expected.losses[r], 1e-6 * std::max(1.0, std::abs(static_cast<double>(expected.losses[r]))));
+  ASSERT_EQ(result.d_logits.size(), expected.d_logits.size());
+  double difference = 0, norm = 0;
+  for (std::size_t i = 0; i < expected.d_logits.size(); ++i) {
+    const double a = result.d_logits[i], b = expected.d_logits[i];
+    difference += (a - b) * (a - b), norm += b * b;
+    EXPECT_TRUE(a == 0 || std::abs(a) >= static_cast<double>(std::numeric_limits<float>::min())) << a;
+  }
+  if (expected.d_logits.size() > 1) {  // of one token probability - 1 is nothing but rounding
+    EXPECT_LT(std::sqrt(difference / norm), sizeof(T) == 4 ? 1e-6 : 1e-3);
+  }
+}
+
+}  // namespace tessera::kernels::testing

@@ -1,0 +1,73 @@
+#include "device_array.hpp"
+#include "softmax_slice_cases.hpp"
+
+namespace tessera::kernels::testing {
+namespace {
+
+class SoftmaxSliceCuda : public OnDevice {};
+
+template <class T>
+SliceResult on_device(const SliceCase& c, std::int64_t shift = 0, bool in_place = false) {
+  SliceInputs in(c);
+  DeviceArray<std::int32_t> targets(in.targets);
+  std::vector<double> sums;
+  for (std::int64_t k = 0; k < c.slices; ++k) {
+    const Range range = in.slice(c, k);
+    DeviceArray<float> logits(in.columns(c, range), shift);
+    DeviceArray<double> mine(c.rows * 3);
+    cuda::softmax_slice_sums(
+        {},
+        {.sums = mine.data(), .logits = logits.data(), .targets = targets.data(), .rows = c.rows, .V = range.size(), .first = range.begin});
+    const std::vector<double> found = mine.host();
+    sums.insert(sums.end(), found.begin(), found.end());
+  }
+  SliceResult result{{}, std::vector<double>(static_cast<std::size_t>(c.rows * c.V))};
+  DeviceArray<double> all(sums);
+  for (std::int64_t k = 0; k < c.slices; ++k) {
+    const Range range = in.slice(c, k);
+    DeviceArray<float> logits(in.columns(c, range), shift), losses(c.rows);
+    DeviceArray<T> d(c.rows * range.size(), shift);
+    cuda::softmax_slice_loss({}, {.losses = losses.data(),
+                                  .logits = logits.data(),
+                                  .d_logits = in_place ? static_cast<void*>(logits.data()) : d.data(),
+                                  .sums = all.data(),
+                                  .targets = targets.data(),
+                                  .grad_scale = slice_grad_scale,
+                                  .rows = c.rows,
+                                  .V = range.size(),
+                                  .first = range.begin,
+                                  .slices = c.slices,
+                                  .dtype = dtype_of<T>()});
+    if (k > 0) {
+      EXPECT_EQ(losses.host(), result.losses) << "all ranks get the same losses";
+    }
+    result.losses = losses.host();
+    const std::vector<double> found = in_place ? doubles(logits.host()) : doubles(d.host());
+    for (std::int64_t r = 0; r < c.rows; ++r)
+      for (std::int64_t v = 0; v < range.size(); ++v)
+        result.d_logits[static_cast<std::size_t>(r * c.V + range.begin + v)] = found[static_cast<std::size_t>(r * range.size() + v)];
+  }
+  return result;
+}
+
+template <class T>
+void compare() {
+  for (const SliceCase& c : slice_cases) {
+    SCOPED_TRACE(::testing::Message() << c.rows << " rows of " << c.V << " in " << c.slices << " slices");
+    expect_close<T>(on_device<T>(c), of_whole_rows<T>(c));
+  }
+}
+TEST_F(SoftmaxSliceCuda, MatchesWholeRowsInFp32) { compare<float>(); }
+TEST_F(SoftmaxSliceCuda, MatchesWholeRowsInBf16) { compare<bf16>(); }
+
+TEST_F(SoftmaxSliceCuda, SameBitsInPlaceAndWhereverOperandsLie) {
+  for (const SliceCase& c : {slice_cases[3], slice_cases[4]}) {
+    const Hash128 expected = on_device<float>(c).hash();
+    EXPECT_EQ(on_device<float>(c, 0, true).hash(), expected);
+    EXPECT_EQ(on_device<float>(c, 1).hash(), expected);
+    expect_same_bits_on_device([&] { return on_device<bf16>(c).hash(); });
+  }
+}
+
+}  // namespace
+}  // namespace tessera::kernels::testing

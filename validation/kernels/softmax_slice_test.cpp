@@ -1,0 +1,83 @@
+// The loss over slices of the vocabulary against that of whole rows.
+#include "softmax_slice_cases.hpp"
+
+namespace tessera::kernels::testing {
+namespace {
+
+template <class T>
+SliceResult by_slices(const SliceCase& c, bool in_place = false) {
+  SliceInputs in(c);
+  auto sums = poisoned<double>(c.slices * c.rows * 3);
+  for (std::int64_t k = 0; k < c.slices; ++k) {
+    const Range range = in.slice(c, k);
+    softmax_slice_sums({}, {.sums = sums.data() + k * c.rows * 3,
+                            .logits = in.columns(c, range).data(),
+                            .targets = in.targets.data(),
+                            .rows = c.rows,
+                            .V = range.size(),
+                            .first = range.begin});
+  }
+  SliceResult result{{}, std::vector<double>(static_cast<std::size_t>(c.rows * c.V))};
+  for (std::int64_t k = 0; k < c.slices; ++k) {
+    const Range range = in.slice(c, k);
+    std::vector<float> logits = in.columns(c, range);
+    auto losses = poisoned<float>(c.rows);
+    auto d = poisoned<T>(c.rows * range.size());
+    softmax_slice_loss({}, {.losses = losses.data(),
+                            .logits = logits.data(),
+                            .d_logits = in_place ? static_cast<void*>(logits.data()) : d.data(),
+                            .sums = sums.data(),
+                            .targets = in.targets.data(),
+                            .grad_scale = slice_grad_scale,
+                            .rows = c.rows,
+                            .V = range.size(),
+                            .first = range.begin,
+                            .slices = c.slices,
+                            .dtype = dtype_of<T>()});
+    if (k > 0) {
+      EXPECT_EQ(losses, result.losses) << "all ranks get the same losses";
+    }
+    result.losses = losses;
+    for (std::int64_t r = 0; r < c.rows; ++r)
+      for (std::int64_t v = 0; v < range.size(); ++v) {
+        const auto at = static_cast<std::size_t>(r * range.size() + v);
+        result.d_logits[static_cast<std::size_t>(r * c.V + range.begin + v)] =
+            static_cast<double>(in_place ? logits[at] : static_cast<float>(d[at]));
+      }
+  }
+  return result;
+}
+
+template <class T>
+void compare() {
+  for (const SliceCase& c : slice_cases) {
+    SCOPED_TRACE(::testing::Message() << c.rows << " rows of " << c.V << " in " << c.slices << " slices");
+    expect_close<T>(by_slices<T>(c), of_whole_rows<T>(c));
+  }
+}
+TEST(SoftmaxSlice, MatchesWholeRowsInFp32) { compare<float>(); }
+TEST(SoftmaxSlice, MatchesWholeRowsInBf16) { compare<bf16>(); }
+
+TEST(SoftmaxSlice, SameBitsInPlaceAndOnAnyThreads) {
+  for (const SliceCase& c : slice_cases) {
+    EXPECT_EQ(by_slices<float>(c, true).hash(), by_slices<float>(c).hash());
+    expect_same_bits([&] { return by_slices<bf16>(c).hash(); });
+  }
+}
+
+TEST(SoftmaxSlice, WhatIsNotANumberShowsInEverySlice) {
+  for (const float bad : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
+    std::vector<float> left(8, 1.0f), right(8, 1.0f);
+    right[3] = bad;
+    const std::int32_t target = 2;
+    double sums[6];
+    softmax_slice_sums({}, {.sums = sums, .logits = left.data(), .targets = &target, .rows = 1, .V = 8, .first = 0});
+    softmax_slice_sums({}, {.sums = sums + 3, .logits = right.data(), .targets = &target, .rows = 1, .V = 8, .first = 8});
+    float loss = 0;
+    softmax_slice_loss({}, {.losses = &loss, .logits = left.data(), .sums = sums, .targets = &target, .rows = 1, .V = 8, .slices = 2});
+    EXPECT_FALSE(std::isfinite(loss)) << bad;
+  }
+}
+
+}  // namespace
+}  // namespace tessera::kernels::testing

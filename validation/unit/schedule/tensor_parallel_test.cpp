@@ -1,0 +1,123 @@
+// Schedules of tensor-parallel ranks: who agrees on what, who owns what, what meets when.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "instances.hpp"
+#include "schedules.hpp"
+
+namespace tessera {
+namespace {
+
+constexpr Axes tensor = axes({Axis::tp});
+
+class Tensor : public testing::TestWithParam<test::Setting> {
+ protected:
+  BuildRequest request(int rank) const {
+    test::Setting s = GetParam();
+    s.rank = rank;
+    return test::request_of(s);
+  }
+};
+
+// A vocabulary of 61 tokens is 31 and 30: schedules of the two roles differ, and what they do together must not.
+TEST_P(Tensor, RanksOfARoleAgreeOnAllAndTheOthersOnWhatTheyDoTogether) {
+  std::map<int, Hash128> by_role;
+  const Hash128 together = build_schedule(request(0)).hash_of_collectives(tensor);
+  for (int rank = 0; rank < GetParam().ranks; ++rank) {
+    const Schedule schedule = build_schedule(request(rank));
+    EXPECT_EQ(schedule.hash_of_collectives(tensor), together) << rank;
+    const auto [role, fresh] = by_role.try_emplace(rank % GetParam().tp, schedule.hash());
+    if (!fresh) {
+      EXPECT_EQ(schedule.hash(), role->second) << rank;
+    }
+  }
+  EXPECT_NE(by_role.at(0), by_role.at(1));
+}
+
+TEST_P(Tensor, TheOptimizerTouchesEveryElementOfEveryTensorOnce) {
+  const BuildRequest first = request(0);
+  std::vector<std::vector<int>> count;
+  for (const Parameter& p : first.layout.table) count.emplace_back(static_cast<std::size_t>(p.shape.elements()), 0);
+  for (int rank = 0; rank < GetParam().ranks; ++rank) {
+    const BuildRequest mine = request(rank);
+    const Schedule schedule = build_schedule(mine);
+    for (const auto& phase : schedule.train.phases)
+      for (const Task& task : schedule.sections[static_cast<std::size_t>(phase.section)].tasks)
+        if (const auto* step = std::get_if<OptimizerStep>(&task.op))
+          for (const Piece& piece : step->pieces) {
+            const Unit& unit = *std::ranges::find_if(mine.layout.units, [&](const Unit& u) { return task.name == "optimizer " + u.name; });
+            for_each_run(mine.layout, unit, piece, [&](const NaturalRun& run) {
+              for (std::int64_t i = 0; i < run.elements; ++i)
+                ++count[static_cast<std::size_t>(piece.parameter)][static_cast<std::size_t>(run.tensor_offset + i)];
+            });
+          }
+  }
+  for (std::size_t p = 0; p < count.size(); ++p) {
+    const bool cut = first.layout.table[p].tp_dim >= 0;
+    const int copies = first.deck.zero.stage > 0 ? 1 : GetParam().ranks / (cut ? GetParam().tp : 1);
+    for (const int n : count[p]) ASSERT_EQ(n, copies) << first.layout.table[p].name;
+  }
+}
+
+// What no axis cuts has gradients on every rank, which meet over all of them; the rest meets over the data-parallel ranks alone.
+TEST_P(Tensor, GradientsMeetOverTheRanksThatHaveThem) {
+  const BuildRequest mine = request(0);
+  const Schedule schedule = build_schedule(mine);
+  for (const Unit& unit : mine.layout.units) {
+    const bool replicated = unit.name == "replicated";
+    for (const Slot& slot : unit.slots) EXPECT_EQ(mine.layout.table[static_cast<std::size_t>(slot.parameter)].tp_dim < 0, replicated);
+    EXPECT_EQ(unit.shards, replicated ? GetParam().ranks : GetParam().ranks / GetParam().tp) << unit.name;
+  }
+  std::set<std::string> reduced;
+  for (const auto& phase : schedule.train.phases)
+    for (const Task& task : schedule.sections[static_cast<std::size_t>(phase.section)].tasks) {
+      const auto* c = std::get_if<Collective>(&task.op);
+      if (!c || task.lane != Lane::reduce || !(task.name.starts_with("reduce ") || task.name.starts_with("all-reduce "))) continue;
+      if (task.name == "all-reduce loss, norm and flags" || task.name.ends_with("replicated"))
+        EXPECT_EQ(c->axes, data_axes | tensor) << task.name;
+      else
+        EXPECT_EQ(c->axes, data_axes) << task.name;
+      reduced.insert(task.name);
+    }
+  EXPECT_GE(reduced.size(), GetParam().ranks == 2 ? 2u : 4u);
+}
+
+// A layer's products gather the rows of the stream before and sum over ranks after, in either direction.
+TEST_P(Tensor, EachSegmentGathersAndReducesAsOften) {
+  const Schedule schedule = build_schedule(request(0));
+  std::map<std::string, int> gathers, reductions;  // by pass
+  for (const SegmentPass& pass : schedule.passes)
+    if (const Exchange* x = exchange_of(schedule.segments[static_cast<std::size_t>(pass.segment)], pass))
+      ++(x->kind == CollectiveKind::all_gather ? gathers : reductions)[pass.whole];
+  const int times = GetParam().evaluation > 0 ? 2 : 1;  // forward passes of an evaluation too
+  for (const char* segment : {"layers.0.attention", "layers.1.mlp"}) {
+    EXPECT_EQ(gathers[std::string("forward ") + segment], times) << segment;
+    EXPECT_EQ(reductions[std::string("forward ") + segment], times) << segment;
+    EXPECT_EQ(reductions[std::string("backward ") + segment], 1) << segment;
+    EXPECT_EQ(gathers[std::string("backward ") + segment], 2) << segment << ": the gradient's rows, and once more those of the stream";
+  }
+  EXPECT_EQ(reductions["forward embedding"], times);
+}
+
+INSTANTIATE_TEST_SUITE_P(Grid, Tensor, testing::ValuesIn(test::tensor_settings()), [](const auto& info) { return info.param.name; });
+
+// While sums of an input's gradient meet, the weight's gradient is made.
+TEST(TensorOverlap, WeightGradientsRunBesideTheReduction) {
+  const Schedule schedule = test::schedule_of({.name = "", .overrides = {"mesh.tp=2", "batch.global=2"}, .ranks = 2, .tp = 2});
+  const MemoryPlan plan = place(schedule);
+  const auto all = test::unroll(schedule, plan, order(schedule, plan, schedule.train));
+  int beside = 0;
+  for (std::size_t j = 0; j + 1 < all.size(); ++j) {
+    if (!all[j].task->name.starts_with("reduce d_sums (backward layers.")) continue;
+    const auto* next = std::get_if<RunPass>(&all[j + 1].task->op);
+    ASSERT_TRUE(next) << all[j + 1].task->name;
+    beside += all[j + 1].target[all[j].lane] <= all[j].number;
+  }
+  EXPECT_EQ(beside, 2 * 2) << "of each segment of both layers";
+}
+
+}  // namespace
+}  // namespace tessera
