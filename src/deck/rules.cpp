@@ -231,6 +231,8 @@ void check_tensor_axis(Draft& draft) {
   const std::int64_t tp = draft.deck.mesh.tp;
   if (!draft.good({"mesh.tp"}) || tp == 1) return;
   const ModelKeys& m = draft.deck.model;
+  if (draft.good({"model.experts"}) && m.experts > 0)
+    draft.fault({"mesh.tp", "model.experts"}, "layers with experts are not shared over mesh.tp in this version; leave mesh.tp at 1");
   struct Shared {
     const char* key;
     std::int64_t n;

@@ -50,6 +50,7 @@ TEST(Rules, TensorAxisDividesWhatItCuts) {
   EXPECT_TRUE(says(faults({"mesh.tp=2", "mesh.dp=2"}, 6), "mesh.dp is 2 and mesh.tp 2 and there are 6 ranks; start 4"));
   EXPECT_TRUE(says(faults({"mesh.tp=8"}, 8), "does not divide model.heads"));
   EXPECT_TRUE(says(faults({"mesh.tp=2", "model.ff_width=97"}, 2), "does not divide model.ff_width 97"));
+  EXPECT_TRUE(says(faults({"mesh.tp=2", "model.experts=4"}, 2), "layers with experts are not shared"));
   EXPECT_TRUE(says(faults({"mesh.tp=2", "batch.sequence_length=15", "batch.micro=1"}, 2), "the 15 tokens of a micro-batch"));
 }
 
