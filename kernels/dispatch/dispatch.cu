@@ -115,7 +115,7 @@ void plan_dispatch(const Context& context, const PlanDispatch& p) {
   const std::int64_t choices = p.M * p.k;
   TESSERA_CUDA_REQUIRE(choices > 0 && p.E > 0 && p.rows >= std::min(choices, p.E * p.capacity));
   TESSERA_CUDA_REQUIRE(context.workspace.size() >= cuda::plan_dispatch_workspace_bytes(p));
-  const SortedTokens sorted = sort_tokens(stream_of(context), context.workspace.data(), p.experts, choices, p.E);
+  const SortedTokens sorted = sort_tokens(stream_of(context), context.workspace.data(), {p.experts, choices, p.E});
   auto* begins = reinterpret_cast<std::int32_t*>(context.workspace.data() + sort_sizes::bytes(choices));
   launch(stream_of(context), 1, block_threads, 0, offsets_kernel, p, sorted.tokens, begins);
   launch(stream_of(context), static_cast<unsigned>(ceil_div(std::max(choices, p.rows), block_threads)), block_threads, 0, place_kernel, p,

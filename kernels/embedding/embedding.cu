@@ -83,7 +83,7 @@ void embedding_forward(const Context& context, const EmbeddingForward& p) {
 void embedding_backward(const Context& context, const EmbeddingBackward& p) {
   if (p.M == 0 || p.C == 0) return;
   TESSERA_CUDA_REQUIRE(context.workspace.size() >= cuda::embedding_backward_workspace_bytes(p));
-  const SortedTokens sorted = sort_tokens(stream_of(context), context.workspace.data(), p);
+  const SortedTokens sorted = sort_tokens(stream_of(context), context.workspace.data(), {p.tokens, p.M, p.V, p.slice});
   with_float_type(p.dtype, [&](auto type) {
     using T = decltype(type);
     const dim3 grid(static_cast<unsigned>(ceil_div(p.M, places_of_block)),

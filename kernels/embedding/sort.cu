@@ -123,7 +123,7 @@ __global__ void __launch_bounds__(sort_threads) scatter_kernel(Pass<Tokens> p) {
 
 }  // namespace
 
-SortedTokens sort_tokens(cudaStream_t stream, void* workspace, const EmbeddingBackward& p) {
+SortedTokens sort_tokens(cudaStream_t stream, void* workspace, const UnsortedTokens& p) {
   const std::int64_t M = p.M, V = p.V;
   TESSERA_CUDA_REQUIRE(M > 0 && M < std::int64_t{1} << 31 && V > 0 && V < std::int64_t{1} << 31);
   auto* memory = static_cast<std::int32_t*>(workspace);

@@ -12,7 +12,13 @@ struct SortedTokens {
   const std::int32_t* order;   ///< (M)
 };
 
+struct UnsortedTokens {
+  const std::int32_t* tokens = nullptr;  ///< (M)
+  std::int64_t M = 0, V = 0;
+  VocabularySlice slice = {};
+};
+
 /// `workspace` has sort_sizes::bytes(M). A token outside a whole vocabulary traps.
-SortedTokens sort_tokens(cudaStream_t stream, void* workspace, const EmbeddingBackward& p);
+SortedTokens sort_tokens(cudaStream_t stream, void* workspace, const UnsortedTokens& p);
 
 }  // namespace tessera::kernels::cuda

@@ -59,8 +59,12 @@ void Recorder::linear_backward_to_part(Value d_part, Value d_y, Value x, const s
 }
 
 void Recorder::softmax_loss_of_slice(Value losses, Value d_logits, Value logits, const Rows& rows) {
-  const Value ids = targets(), mine = value("slice_sums", {rows.count, slice_numbers}, DType::i64),
-              all = value("all_sums", {s.tp, rows.count, slice_numbers}, DType::i64);  // doubles
+  const Value ids = targets();
+  if (!slice_sums_) {  // doubles; the first rows are the most at a time
+    slice_sums_ = value("slice_sums", {rows.count, slice_numbers}, DType::i64);
+    all_sums_ = value("all_sums", {s.tp, rows.count, slice_numbers}, DType::i64);
+  }
+  const Value mine = slice_sums_, all = all_sums_;
   const Range vocabulary = s.vocabulary();
   call({.name = "softmax_slice_sums", .touches = {{mine, write}, {logits, read}, {ids, read}}, .run = [=](const At& at) {
           kernels::softmax_slice_sums(at.context, {.sums = at.get<double>(mine),

@@ -201,6 +201,7 @@ class Recorder {
   const std::string& name_of(Value value) const { return segment_.at(value).name; }
 
   Segment segment_;
+  Value slice_sums_ = {}, all_sums_ = {};
   bool in_backward_ = false;
 };
 

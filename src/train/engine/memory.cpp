@@ -71,11 +71,21 @@ bool RankMemory::on_host(int buffer) const {
   return tier != Tier::nvme && (!on_gpu_ || tier != Tier::device);
 }
 
+/// Of one on a disk.
+const std::string& RankMemory::buffer_at(const void* address) const {
+  const std::int64_t at = static_cast<const std::byte*>(address) - disk_->base();
+  const std::vector<Buffer>& buffers = plan_.schedule.buffers;
+  for (std::size_t b = 0; b < buffers.size(); ++b)
+    if (const std::int64_t offset = plan_.memory.offset[b]; buffers[b].tier == Tier::nvme && offset <= at && at < offset + buffers[b].bytes)
+      return buffers[b].name;
+  fail(ExitCode::internal, "no buffer lies at byte {} of the spill file", at);
+}
+
 void RankMemory::copy(void* to, const void* from, std::int64_t bytes) const {
   if (disk_ && disk_->holds(to))
-    return disk_->write(std::array{Disk::Move{static_cast<std::byte*>(to), static_cast<const std::byte*>(from), bytes}}, "state");
+    return disk_->write(std::array{Disk::Move{static_cast<std::byte*>(to), static_cast<const std::byte*>(from), bytes}}, buffer_at(to));
   if (disk_ && disk_->holds(from))
-    return disk_->read(std::array{Disk::Move{static_cast<std::byte*>(to), static_cast<const std::byte*>(from), bytes}}, "state");
+    return disk_->read(std::array{Disk::Move{static_cast<std::byte*>(to), static_cast<const std::byte*>(from), bytes}}, buffer_at(from));
   kernels::Context context;
   context.backend = plan_.schedule.shape.backend;
   kernels::copy(context, to, from, static_cast<std::size_t>(bytes));

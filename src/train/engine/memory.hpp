@@ -40,6 +40,7 @@ class RankMemory {
 
  private:
   void make_disk();
+  const std::string& buffer_at(const void* address) const;
   const RunPlan& plan_;
   bool on_gpu_;  ///< else tier device is memory of the host too
   Node* node_;

@@ -347,6 +347,14 @@ TEST(ActivationPlans, NamesThatAreNoneAreRefusedWithThoseThatThereAre) {
   EXPECT_THROW(kept_values(segments, {"head"}), Error);
 }
 
+TEST(Texts, OfTheHeadHaveAsManyValuesForManyChunksAsForOne) {
+  ModelShape shape = cut_over_tp(model_shape(test::tiny_deck()), 2, 1);
+  shape.loss_chunk = shape.tokens();
+  const std::size_t one = head_segment(shape).values.size();
+  shape.loss_chunk = 1;
+  EXPECT_EQ(head_segment(shape).values.size(), one);
+}
+
 // Cut at its collectives a pass makes the same calls in the same order, and no part waits for what it does not touch.
 TEST(CutAtExchanges, KeepsTheCallsAndPartsThemAtCollectives) {
   ModelShape whole = model_shape(test::tiny_deck());
