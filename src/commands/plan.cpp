@@ -17,6 +17,7 @@
 #include "schedule/run/make_executor.hpp"
 #include "schedule/simulate/prediction.hpp"
 #include "schedule/trace/chrome_trace.hpp"
+#include "topology/mesh_map.hpp"
 
 namespace tessera {
 namespace {
@@ -85,6 +86,18 @@ Json recompute_json(const Planned& p) {
   return recompute;
 }
 
+/// Of each rank, in their order: its node and its place along each axis.
+Json map_json(const Planned& p) {
+  Json map = Json::array();
+  for (int rank = 0; rank < p.request.mesh.ranks(); ++rank) {
+    Json row = {{"rank", rank}, {"node", rank / p.per_node}};
+    const Coordinates at = coordinates_of(p.request.mesh, rank);
+    for (const Axis axis : all_axes) row[std::string(name_of(axis))] = at[static_cast<std::size_t>(axis)];
+    map.push_back(std::move(row));
+  }
+  return map;
+}
+
 Json plan_json(const Planned& p) {
   const StepCost cost = step_cost(p.schedule);
   const FlopsPerToken flops = flops_per_token(p.schedule.shape);
@@ -127,6 +140,7 @@ Json plan_json(const Planned& p) {
                                {"pinned_bytes", bytes_of(remedy.bytes, MemoryKind::pinned)},
                                {"nvme_bytes", bytes_of(remedy.bytes, MemoryKind::nvme)}});
   if (p.options.schedule) out["schedule"] = print_schedule(p.schedule);
+  if (p.options.map) out["map"] = map_json(p);
   return out;
 }
 
@@ -189,6 +203,7 @@ void print_plan(const Planned& p) {
   for (std::size_t t = 0; t < tier_count; ++t)
     if (p.plan.transient[t] > 0) fmt::print("{}", print_peak(peak_of(p.schedule, static_cast<Tier>(t)), static_cast<Tier>(t)));
   if (p.prediction) print_machine_part(p);
+  if (p.options.map) fmt::print("map       ranks on nodes of {}\n{}", p.per_node, print_map(p.request.mesh, p.per_node));
   if (p.options.schedule) fmt::print("\n{}", print_schedule(p.schedule));
 }
 
@@ -268,7 +283,7 @@ void add_plan(CLI::App& app, Chosen& chosen) {
   auto options = std::make_shared<PlanOptions>();
   command->add_option("DECK", options->path, "TOML file")->required();
   command->add_option("key=value", options->overrides, "Overrides, for example zero.stage=3; applied in order");
-  auto* ranks = command->add_option("--ranks,--gpus", options->ranks, "Data-parallel ranks of the launch, one a GPU")
+  auto* ranks = command->add_option("--ranks,--gpus", options->ranks, "Ranks of the launch, one a GPU")
                     ->check(CLI::Range(1, 1000000))
                     ->capture_default_str();
   command
@@ -290,6 +305,8 @@ void add_plan(CLI::App& app, Chosen& chosen) {
   auto* trace =
       command->add_option("--trace", options->trace, "Write the predicted step as a trace that ui.perfetto.dev opens")->needs(machine);
   auto* schedule = command->add_flag("--schedule", options->schedule, "Print every task with its lane and buffers");
+  auto* map =
+      command->add_flag("--map", options->map, "Print which ranks sit on which node, and over how many nodes the groups of each axis are");
   command->add_flag("--json", options->json, "Print one JSON object");
   auto* recommend =
       command
@@ -297,6 +314,7 @@ void add_plan(CLI::App& app, Chosen& chosen) {
                      "Search stage, offload, recompute, batch.micro, prefetch and reuse for the most predicted tokens/s that fit")
           ->needs(machine)
           ->excludes(trace)
+          ->excludes(map)
           ->excludes(schedule);
   command->add_option("--write", options->write, "Write the deck that --recommend has found")->needs(recommend);
   command->add_option("--sweep", options->sweep, "The recommendation for each of these numbers of ranks: 8,16,32")
@@ -305,6 +323,7 @@ void add_plan(CLI::App& app, Chosen& chosen) {
       ->check(CLI::Range(1, 1000000))
       ->needs(machine)
       ->excludes(trace)
+      ->excludes(map)
       ->excludes(schedule)
       ->excludes(recommend)
       ->excludes(ranks);
@@ -314,6 +333,7 @@ void add_plan(CLI::App& app, Chosen& chosen) {
   command->footer(
       "Examples:\n  tessera plan inputs/quickstart.toml --ranks 4\n  tessera plan inputs/train_70b.toml --ranks 64 --ranks-per-node 8 "
       "run.device=cuda memory.device=\"80 GB\"\n  tessera plan inputs/train_70b.toml --ranks 64 --machine inputs/machines/h100_8.toml\n"
+      "  tessera plan inputs/train_70b_tp8.toml --ranks 64 --ranks-per-node 8 --map\n"
       "  tessera plan inputs/train_70b.toml --recommend --gpus 64 --machine inputs/machines/h100_8.toml --write best.toml\n"
       "  tessera plan inputs/train_70b.toml --sweep 32,64,128 --price 2.5 --machine inputs/machines/h100_8.toml");
   command->callback([options, &chosen] { chosen = [options] { return run(*options); }; });

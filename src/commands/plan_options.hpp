@@ -15,7 +15,7 @@ struct PlanOptions {
   int ranks = 1, ranks_per_node = 0, threads = 0;
   double price = 0;        ///< of a rank for an hour; 0: not said
   std::vector<int> sweep;  ///< ranks
-  bool schedule = false, json = false, recommend = false;
+  bool schedule = false, map = false, json = false, recommend = false;
 };
 
 /// Ranks that share a node's cores, memory and adapters.

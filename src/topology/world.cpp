@@ -121,6 +121,10 @@ std::string host_name() {
 }  // namespace
 
 World::World(const WorldOptions& options) : options_(options), exceptions_at_start_(std::uncaught_exceptions()) {
+#ifdef OPEN_MPI
+  // It ends a process that Slurm has started without PMIx by a text on how to build Open MPI.
+  if (!environment("PMIX_RANK") && !environment("OMPI_COMM_WORLD_SIZE")) refuse_singletons(1);
+#endif
   const StartWatch start(options.start);
   int provided = MPI_THREAD_SINGLE;
   MPI_CHECK(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided));

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "base/check.hpp"
+#include "topology/mesh_map.hpp"
 
 namespace tessera {
 namespace {
@@ -66,6 +67,41 @@ TEST(Mesh, RefusesWhatDoesNotMultiplyToTheRanks) {
   EXPECT_THROW(make_mesh({.dp = 0, .tp = 0}, 6), Error);
   EXPECT_THROW(coordinates_of(every_axis, 48), Error);
   EXPECT_THROW(rank_of(every_axis, {0, 3, 0, 0, 0}), Error);
+}
+
+TEST(MeshMap, NamesTheRanksOfEachNodeAndTheReachOfEachAxis) {
+  EXPECT_EQ(print_map({{1, 2, 1, 1, 4}}, 4),
+            "  node 0     ranks 0-3: dp 0, tp 0-3\n"
+            "  node 1     ranks 4-7: dp 1, tp 0-3\n"
+            "  dp         4 groups of 2 ranks, over 2 nodes\n"
+            "  tp         2 groups of 4 ranks, each inside a node\n");
+  EXPECT_EQ(print_map({{1, 4, 1, 1, 2}}, 8),
+            "  node 0     ranks 0-7: dp 0-3, tp 0-1\n"
+            "  dp         2 groups of 4 ranks, each inside a node\n"
+            "  tp         4 groups of 2 ranks, each inside a node\n");
+  EXPECT_EQ(print_map({{1, 2, 1, 1, 3}}, 4),
+            "  node 0     ranks 0-2: dp 0, tp 0-2; rank 3: dp 1, tp 0\n"
+            "  node 1     ranks 4-5: dp 1, tp 1-2\n"
+            "  dp         3 groups of 2 ranks, over 2 nodes\n"
+            "  tp         2 groups of 3 ranks, over 2 nodes\n");
+  EXPECT_EQ(print_map({}, 8), "  node 0     rank 0\n");
+}
+
+TEST(MeshMap, GroupsReachAsManyNodesAsTheirMembers) {
+  for (int per_node = 1; per_node <= 9; ++per_node)
+    for (const Axis axis : all_axes) {
+      std::size_t most = 0;
+      for (int rank = 0; rank < every_axis.ranks(); ++rank) {
+        std::set<int> nodes;
+        for (int other = 0; other < every_axis.ranks(); ++other) {
+          Coordinates a = coordinates_of(every_axis, rank), b = coordinates_of(every_axis, other);
+          a[static_cast<std::size_t>(axis)] = b[static_cast<std::size_t>(axis)] = 0;
+          if (a == b) nodes.insert(other / per_node);
+        }
+        most = std::max(most, nodes.size());
+      }
+      EXPECT_EQ(nodes_of_groups(every_axis, axis, per_node), static_cast<int>(most)) << name_of(axis) << " " << per_node;
+    }
 }
 
 }  // namespace
