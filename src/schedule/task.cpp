@@ -21,8 +21,8 @@ namespace {
 /// What ranks must agree on of an op besides its kind: collectives must match to the element.
 std::string collective_text(const Op& op) {
   if (const auto* c = std::get_if<Collective>(&op))
-    return fmt::format("{},{},{},{},{},{}", static_cast<int>(c->kind), describe(c->axes), c->count, c->stride, name_of(c->dtype),
-                       c->accumulate);
+    return fmt::format("{},{},{},{},{},{}{}", static_cast<int>(c->kind), describe(c->axes), c->count, c->stride, name_of(c->dtype),
+                       c->accumulate, c->times == 1 ? "" : fmt::format(",{}", c->times));
   return "";
 }
 

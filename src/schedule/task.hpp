@@ -16,7 +16,7 @@
 namespace tessera {
 
 /// An ordered queue of tasks. Tasks of one lane run in the order of the list; lanes run side by side as far as buffers allow.
-enum class Lane : std::uint8_t { compute, gather, reduce, tensor, upload, download, cpu_optimizer, disk_read, disk_write };
+enum class Lane : std::uint8_t { compute, gather, reduce, tensor, context, upload, download, cpu_optimizer, disk_read, disk_write };
 struct LaneInfo {
   Lane lane;
   const char* name;
@@ -25,15 +25,11 @@ struct LaneInfo {
 };
 /// A row a lane, in the order of the enum. Waits, executors, timelines and traces have as many lanes as this has rows.
 inline constexpr LaneInfo lanes[] = {
-    {Lane::compute, "compute", false, false},
-    {Lane::gather, "gather", true, false},
-    {Lane::reduce, "reduce", true, false},
-    {Lane::tensor, "tensor", true, false},
-    {Lane::upload, "upload", false, false},
-    {Lane::download, "download", false, false},
-    {Lane::cpu_optimizer, "cpu_optimizer", false, true},
-    {Lane::disk_read, "disk_read", false, true},
-    {Lane::disk_write, "disk_write", false, true},
+    {Lane::compute, "compute", false, false},    {Lane::gather, "gather", true, false},
+    {Lane::reduce, "reduce", true, false},       {Lane::tensor, "tensor", true, false},
+    {Lane::context, "context", true, false},     {Lane::upload, "upload", false, false},
+    {Lane::download, "download", false, false},  {Lane::cpu_optimizer, "cpu_optimizer", false, true},
+    {Lane::disk_read, "disk_read", false, true}, {Lane::disk_write, "disk_write", false, true},
 };
 inline constexpr int lane_count = static_cast<int>(std::size(lanes));
 constexpr const LaneInfo& info_of(Lane lane) { return lanes[static_cast<std::size_t>(lane)]; }
@@ -107,13 +103,14 @@ struct RunPass {
 };
 /// Over the ranks that differ along `axes`: see Communicator for counts and strides.
 /// all_gather: whole (write), shard (read). reduce_scatter: shard (write or add), whole (read), workspace (write; of no bytes where sums
-/// are made in place). all_reduce: whole (add).
+/// are made in place). all_reduce: whole (add). all_to_all: blocks (write), blocks (read).
 struct Collective {
   CollectiveKind kind{};
   Axes axes = 0;
   std::int64_t count = 0, stride = 0;
   DType dtype{};
   bool accumulate = false;
+  std::int64_t times = 1;  ///< of an all_to_all
 };
 /// int64 sums (add), fp32 values (read), scalars (add).
 struct AccumulateFixed {

@@ -106,7 +106,7 @@ struct ncclComm {
 
 namespace {
 
-enum class Kind { all_gather, reduce_scatter, all_reduce, broadcast, reduce };
+enum class Kind { all_gather, reduce_scatter, all_reduce, broadcast, reduce, send, receive };
 
 struct Call {
   Kind kind;
@@ -166,6 +166,9 @@ class Transfer {
       move(bytes);
       return;
     }
+    if (call.kind == Kind::send) put(call.send, bytes, static_cast<std::size_t>(call.root));
+    if (call.kind == Kind::receive) get(call.recv, bytes, static_cast<std::size_t>(call.root));
+    if (call.kind == Kind::send || call.kind == Kind::receive) return;
     const auto n = static_cast<std::size_t>(comm_.size), me = static_cast<std::size_t>(comm_.mine.rank);
     const bool scatter = call.kind == Kind::reduce_scatter;
     const auto* from = static_cast<const std::byte*>(call.send);
@@ -279,8 +282,8 @@ void count_buffers(const Call& call) {
     const bool inside = std::any_of(known.begin(), known.end(), [&](const auto& r) { return r->covers(buffer, length); });
     ++(inside ? g_buffers.registered : g_buffers.unregistered);
   };
-  count(call.send, call.kind == Kind::reduce_scatter ? all : bytes);
-  count(call.recv, call.kind == Kind::all_gather ? all : bytes);
+  if (call.send) count(call.send, call.kind == Kind::reduce_scatter ? all : bytes);
+  if (call.recv) count(call.recv, call.kind == Kind::all_gather ? all : bytes);
 }
 
 ncclResult_t submit(const Call& call) {
@@ -406,5 +409,14 @@ ncclResult_t ncclBroadcast(const void* send, void* recv, std::size_t count, nccl
 ncclResult_t ncclReduce(const void* send, void* recv, std::size_t count, ncclDataType_t type, ncclRedOp_t op, int root, ncclComm_t comm,
                         cudaStream_t stream) {
   return submit({Kind::reduce, send, recv, count, type, op, root, comm, stream});
+}
+/// A rank may send to itself inside a group; nothing of ours does.
+ncclResult_t ncclSend(const void* send, std::size_t count, ncclDataType_t type, int peer, ncclComm_t comm, cudaStream_t stream) {
+  if (comm && peer == comm->mine.rank) return ncclInvalidUsage;
+  return submit({Kind::send, send, nullptr, count, type, ncclSum, peer, comm, stream});
+}
+ncclResult_t ncclRecv(void* recv, std::size_t count, ncclDataType_t type, int peer, ncclComm_t comm, cudaStream_t stream) {
+  if (comm && peer == comm->mine.rank) return ncclInvalidUsage;
+  return submit({Kind::receive, nullptr, recv, count, type, ncclSum, peer, comm, stream});
 }
 }

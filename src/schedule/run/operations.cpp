@@ -47,6 +47,8 @@ struct Runner {
                                     context({at<std::byte>(r, 2), static_cast<std::size_t>(bytes(2))}));
       case CollectiveKind::all_reduce:
         return group.all_reduce(at(r, 0), op.count, op.dtype, Reduction::sum, context());
+      case CollectiveKind::all_to_all:
+        return group.all_to_all(at(r, 0), at(r, 1), op.count, op.dtype, op.times, context());
     }
   }
 

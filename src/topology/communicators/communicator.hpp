@@ -15,7 +15,7 @@
 namespace tessera {
 
 enum class Reduction { sum, max };
-enum class CollectiveKind : std::uint8_t { all_gather, reduce_scatter, all_reduce };
+enum class CollectiveKind : std::uint8_t { all_gather, reduce_scatter, all_reduce, all_to_all };
 
 /// All ranks of the group call the same functions in the same order with the same counts.
 /// `stride` (elements, 0: count) is the distance between the blocks of consecutive ranks in the larger buffer, so that a piece of every
@@ -38,6 +38,10 @@ class Communicator {
   /// In place. The result has the same bits on all ranks.
   virtual void all_reduce(void* buffer, std::int64_t count, DType, Reduction = Reduction::sum, const kernels::Context& context = {}) = 0;
   virtual void broadcast(void* buffer, std::int64_t count, DType, int root, const kernels::Context& context = {}) = 0;
+  /// `times` matrices of a block a rank are turned: recv[(k * size + r) * count + i] = send[(k * size + rank()) * count + i] of rank r, for
+  /// k < times and i < count. Not in place.
+  virtual void all_to_all(void* recv, const void* send, std::int64_t count, DType, std::int64_t times = 1,
+                          const kernels::Context& context = {}) = 0;
   /// The host threads of the ranks meet; what streams were given may still be under way.
   virtual void barrier() = 0;
 

@@ -50,6 +50,27 @@ class BlockType {
   MPI_Datatype type_ = MPI_DATATYPE_NULL;
 };
 
+/// Blocks of `count` elements, `times` of them `apart` elements from each other; copies of it stand `stride` elements apart.
+class MatrixType {
+ public:
+  MatrixType(DType dtype, std::int64_t count, std::int64_t times, std::int64_t apart, std::int64_t stride) {
+    const auto element = static_cast<std::int64_t>(size_of(dtype));
+    MPI_Datatype blocks = MPI_DATATYPE_NULL;
+    MPI_CHECK(MPI_Type_create_hvector(static_cast<int>(times), static_cast<int>(count), static_cast<MPI_Aint>(apart * element),
+                                      mpi_type(dtype), &blocks));
+    MPI_CHECK(MPI_Type_create_resized(blocks, 0, static_cast<MPI_Aint>(stride * element), &type_));
+    MPI_CHECK(MPI_Type_commit(&type_));
+    MPI_CHECK(MPI_Type_free(&blocks));
+  }
+  ~MatrixType() { MPI_Type_free(&type_); }
+  MatrixType(const MatrixType&) = delete;
+  MatrixType& operator=(const MatrixType&) = delete;
+  MPI_Datatype get() const { return type_; }
+
+ private:
+  MPI_Datatype type_ = MPI_DATATYPE_NULL;
+};
+
 /// MPI leaves the order of a float sum to the library, and it changes with size and algorithm. So float reductions move the terms
 /// (all-to-all of pieces) and add them here in rank order: the traffic of a ring reduce-scatter, and the bits of the shared-memory path.
 /// Integer sums are exact in any order and use MPI's own.
@@ -128,6 +149,18 @@ class MpiCommunicator final : public Communicator {
       MPI_CHECK(MPI_Ibcast(static_cast<char*>(buffer) + at * static_cast<std::int64_t>(size_of(dtype)),
                            static_cast<int>(std::min(count_limit, count - at)), mpi_type(dtype), root, comm_.get(), &request));
       wait(request, "broadcast");
+    }
+  }
+
+  void all_to_all(void* recv, const void* send, std::int64_t count, DType dtype, std::int64_t times, const kernels::Context&) override {
+    ++calls_;
+    const auto element = static_cast<std::int64_t>(size_of(dtype));
+    for (std::int64_t at = 0; at < count; at += count_limit) {
+      const MatrixType blocks(dtype, std::min(count_limit, count - at), times, size_ * count, count);
+      MPI_Request request = MPI_REQUEST_NULL;
+      MPI_CHECK(MPI_Ialltoall(static_cast<const char*>(send) + at * element, 1, blocks.get(), static_cast<char*>(recv) + at * element, 1,
+                              blocks.get(), comm_.get(), &request));
+      wait(request, "all_to_all");
     }
   }
 

@@ -97,6 +97,25 @@ class NcclCommunicator final : public Communicator {
     settle(ncclBroadcast(buffer, buffer, bytes_of(count, dtype), ncclUint8, root, nccl_, stream_of(context)), "ncclBroadcast");
   }
 
+  void all_to_all(void* recv, const void* send, std::int64_t count, DType dtype, std::int64_t times,
+                  const kernels::Context& context) override {
+    const std::size_t bytes = bytes_of(count, dtype);
+    auto* to = static_cast<std::byte*>(recv);
+    const auto* from = static_cast<const std::byte*>(send);
+    const auto place = [&](std::int64_t k, int r) { return static_cast<std::size_t>(k * size_ + r) * bytes; };
+    for (std::int64_t k = 0; k < times; ++k) kernels::copy(context, to + place(k, rank_), from + place(k, rank_), bytes);
+    if (size_ == 1) return;
+    // All pairs in one launch: NCCL has no call for it.
+    group("ncclSend and ncclRecv", [&](int r) {
+      ncclResult_t result = ncclSuccess;
+      for (std::int64_t k = 0; r != rank_ && k < times && result == ncclSuccess; ++k) {
+        result = ncclSend(from + place(k, r), bytes, ncclUint8, r, nccl_, stream_of(context));
+        if (result == ncclSuccess) result = ncclRecv(to + place(k, r), bytes, ncclUint8, r, nccl_, stream_of(context));
+      }
+      return result;
+    });
+  }
+
   void barrier() override {
     MPI_Request request = MPI_REQUEST_NULL;
     MPI_CHECK(MPI_Ibarrier(mpi_.get(), &request));

@@ -105,6 +105,30 @@ class SharedCommunicator final : public Communicator {
     });
   }
 
+  void all_to_all(void* recv, const void* send, std::int64_t count, DType dtype, std::int64_t times, const kernels::Context&) override {
+    const std::int64_t block = count * bytes_of(dtype), matrix = block * size();
+    auto* to = static_cast<std::byte*>(recv);
+    const auto* from = static_cast<const std::byte*>(send);
+    for (std::int64_t k = 0; k < times; ++k) copy_own(to + k * matrix + rank() * block, from + k * matrix + rank() * block, block);
+    if (begin({.kind = CallKind::all_to_all, .dtype = dtype, .count = count * times}, send, matrix * times)) {
+      each_peer([&](int r) {
+        const std::byte* theirs = rounds_.resolve(r) + rank() * block;
+        for (std::int64_t k = 0; k < times; ++k)
+          copy_block(to + k * matrix + r * block, theirs + k * matrix, static_cast<std::size_t>(block));
+      });
+      rounds_.pass();
+      return;
+    }
+    for (std::int64_t k = 0; k < times; ++k)
+      each_chunk(block, window_elements(1) / size(), [&](std::int64_t at, std::int64_t bytes) {
+        const auto part = static_cast<std::size_t>(bytes);
+        const std::int64_t first = k * matrix + at;
+        each_peer([&](int r) { std::memcpy(rounds_.window() + r * bytes, from + first + r * block, part); });
+        rounds_.pass();
+        each_peer([&](int r) { std::memcpy(to + first + r * block, rounds_.window(r) + rank() * bytes, part); });
+      });
+  }
+
   void barrier() override {
     rounds_.begin({});
     rounds_.pass();

@@ -236,6 +236,9 @@ TEST(TaskSeconds, OfCollectivesAreThoseOfRingsAndTrees) {
   const Group across{.axes = data_axes, .rank = 0, .size = 2, .world = {0, 2}};
   EXPECT_DOUBLE_EQ(collective_seconds(CollectiveKind::all_gather, 1e6, across, 2, m), 10e-6 + 2 * 1e6 / 0.5e9);
   EXPECT_DOUBLE_EQ(collective_seconds(CollectiveKind::all_gather, 1e6, across, 1, m), 10e-6 + 1e6 / 0.5e9);
+  // Of an exchange every rank gets something else: of 3 MB that each of a node receives, 2 come from the other node, for two ranks.
+  EXPECT_DOUBLE_EQ(collective_seconds(CollectiveKind::all_to_all, 3e6, node, 4, m), 3e-6 + 3e-3);
+  EXPECT_DOUBLE_EQ(collective_seconds(CollectiveKind::all_to_all, 3e6, node, 2, m), 1e-6 + 10e-6 + 2 * 2e6 / 0.5e9);
 }
 
 TEST(TaskSeconds, OfDisksAreSharedByTheRanksOfANode) {

@@ -168,6 +168,23 @@ void check_broadcast(Communicator& comm, Memory& memory, std::int64_t count, int
 }
 
 template <class T>
+void check_exchange(Communicator& comm, Memory& memory, std::int64_t count, std::int64_t times) {
+  const int n = comm.size(), me = comm.rank();
+  const std::int64_t all = times * n * count;
+  T *send = memory.take<T>(all), *recv = memory.take<T>(all + 3);
+  std::vector<T> expected(static_cast<std::size_t>(all + 3), T(7));
+  std::copy(expected.begin(), expected.end(), recv);
+  for (std::int64_t i = 0; i < all; ++i) send[i] = value<T>(me, i);
+  for (std::int64_t k = 0; k < times; ++k)
+    for (int r = 0; r < n; ++r)
+      for (std::int64_t i = 0; i < count; ++i)
+        expected[static_cast<std::size_t>((k * n + r) * count + i)] = value<T>(r, (k * n + me) * count + i);
+  comm.all_to_all(recv, send, count, dtype_of<T>(), times);
+  expect_same(recv, expected.data(), all + 3,
+              fmt::format("{} all_to_all of {} {} x {}", comm.path(), count, name_of(dtype_of<T>()), times));
+}
+
+template <class T>
 void check_all(Communicator& comm, Memory& memory) {
   for (std::int64_t count : {1, 7, 255, 4097, 50021}) {
     for (std::int64_t stride : {std::int64_t{0}, count + 5}) {
@@ -177,6 +194,7 @@ void check_all(Communicator& comm, Memory& memory) {
       }
     }
     check_reduce<T>(comm, memory, count);
+    for (std::int64_t times : {1, 3}) check_exchange<T>(comm, memory, count, times);
     for (int root = 0; root < comm.size(); ++root) check_broadcast<T>(comm, memory, count, root);
   }
   comm.barrier();
@@ -188,6 +206,7 @@ void check_types(Communicator& comm, Memory& memory) {
   check_all<std::int64_t>(comm, memory);
   // Large enough to be streamed past the caches.
   check_gather<float>(comm, memory, 300007, 300011, false);
+  check_exchange<float>(comm, memory, 300007, 2);
   check_scatter<float>(comm, memory, 300007, 300011, false, false);
   check_scatter<float>(comm, memory, 300007, 300011, true, true);
   check_reduce<float>(comm, memory, 300007 * comm.size());
