@@ -189,8 +189,9 @@ void print_plan(const Planned& p) {
              human_count(static_cast<double>(parameter_count(p.request.layout.table))), p.request.layout.units.size(),
              human_count(flops.full), human_count(flops.causal));
   if (p.schedule.shape.experts.E > 0) fmt::print("experts   {}\n", describe_experts(p.schedule.shape));
-  const int tensor = p.request.mesh.size(Axis::tp);
-  fmt::print("mesh      {} data-parallel ranks{}, ZeRO stage {}\n", p.request.data.size,
+  const int context = p.request.mesh.size(Axis::cp), tensor = p.request.mesh.size(Axis::tp);
+  fmt::print("mesh      {} data-parallel ranks{}{}, ZeRO stage {}\n", p.request.data.size,
+             context == 1 ? "" : fmt::format(" of {} context-parallel ones each", context),
              tensor == 1 ? "" : fmt::format(" of {} tensor-parallel ones each", tensor), deck.zero.stage);
   fmt::print("batch     {}\n", describe_batch(deck, p.request.data.size));
   fmt::print("step      {} tasks, {} FLOPs and {} moved by collectives and copies, on each rank\n", cost.tasks, human_count(cost.flops),

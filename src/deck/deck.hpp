@@ -129,6 +129,11 @@ struct MeshKeys {
   friend bool operator==(const MeshKeys&, const MeshKeys&) = default;
 };
 
+struct ContextKeys {
+  std::string method;  // ulysses
+  friend bool operator==(const ContextKeys&, const ContextKeys&) = default;
+};
+
 struct TopologyKeys {
   bool share_gpu = false;               // several ranks on one GPU
   bool mixed_processors = false;        // ranks may compute with other instructions
@@ -176,6 +181,7 @@ struct Deck {
   ZeroKeys zero;
   ActivationKeys activation;
   MeshKeys mesh;
+  ContextKeys context;
   TopologyKeys topology;
   CheckpointKeys checkpoint;
   EvaluateKeys evaluate;

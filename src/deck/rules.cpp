@@ -209,19 +209,22 @@ void check_learning_rate(Draft& draft) {
 /// The axes must make up the launch; dp takes what the others leave.
 void check_ranks(Draft& draft, int ranks) {
   MeshKeys& mesh = draft.deck.mesh;
-  if (!draft.good({"mesh.dp", "mesh.tp"}) || ranks <= 0) return;
-  const std::int64_t others = mesh.tp;
+  if (!draft.good({"mesh.dp", "mesh.cp", "mesh.tp"}) || ranks <= 0) return;
+  const std::int64_t others = mesh.cp * mesh.tp;
+  const char* key = mesh.cp == 1 ? "mesh.tp" : "mesh.cp";
+  const std::string named = mesh.cp > 1 && mesh.tp > 1 ? "mesh.cp x mesh.tp" : key;
   const std::string there = fmt::format("there {} {} rank{}", ranks == 1 ? "is" : "are", ranks, ranks == 1 ? "" : "s");
   if (ranks % others != 0) {
-    draft.fault({"mesh.tp"}, fmt::format("mesh.tp is {} and {}; start {}, or set mesh.tp = {}", others, there,
-                                         multiples_around(ranks, others), one_of(divisors_near(ranks, others))));
+    draft.fault({key}, fmt::format("{0} is {1} and {2}; start {3}, or set {0} = {4}", named, others, there, multiples_around(ranks, others),
+                                   one_of(divisors_near(ranks, others))));
     draft.entries.find("mesh.dp")->second.faulty = true;
   } else if (mesh.dp == 0) {
     mesh.dp = ranks / others;
-    draft.note("mesh.dp", fmt::format("{}", mesh.dp), others == 1 ? "all ranks of the launch" : "what mesh.tp leaves of the launch");
+    draft.note("mesh.dp", fmt::format("{}", mesh.dp),
+               others == 1 ? "all ranks of the launch" : fmt::format("what {} leaves of the launch", named));
   } else if (mesh.dp * others != ranks) {
     draft.fault({"mesh.dp"}, fmt::format("mesh.dp is {}{} and {}; start {} or set mesh.dp = \"auto\"", mesh.dp,
-                                         others == 1 ? "" : fmt::format(" and mesh.tp {}", others), there, mesh.dp * others));
+                                         others == 1 ? "" : fmt::format(" and {} {}", named, others), there, mesh.dp * others));
     draft.entries.find("mesh.dp")->second.faulty = true;
   }
 }
@@ -245,14 +248,44 @@ void check_tensor_axis(Draft& draft) {
                                                 one_of(divisors_near(s.n, tp))));
   }
   if (draft.good({"batch.micro", "batch.sequence_length"}))
-    if (const std::int64_t tokens = draft.deck.batch.micro * draft.deck.batch.sequence_length; tokens % tp != 0)
+    if (const std::int64_t cp = draft.deck.mesh.cp, tokens = draft.deck.batch.micro * draft.deck.batch.sequence_length / cp;
+        tokens % tp != 0)
       draft.fault(
           {"mesh.tp", "batch.micro", "batch.sequence_length"},
-          fmt::format("mesh.tp {} does not divide the {} tokens of a micro-batch, batch.micro x batch.sequence_length; nearest valid "
+          fmt::format("mesh.tp {} does not divide the {} tokens of a micro-batch, batch.micro x batch.sequence_length{}; nearest valid "
                       "mesh.tp: {}",
-                      tp, tokens, one_of(divisors_near(tokens, tp))));
+                      tp, tokens, cp == 1 ? "" : " / mesh.cp", one_of(divisors_near(tokens, tp))));
   if (draft.good({"model.vocab"}) && m.vocab < tp)
     draft.fault({"mesh.tp", "model.vocab"}, fmt::format("mesh.tp {} is more than model.vocab {}: a rank would have no token", tp, m.vocab));
+}
+
+/// What context-parallel ranks share must divide by them: tokens of a sequence, and inside attention heads.
+void check_context_axis(Draft& draft) {
+  const std::int64_t cp = draft.deck.mesh.cp, tp = draft.deck.mesh.tp;
+  if (!draft.good({"mesh.cp", "mesh.tp"}) || cp == 1) return;
+  const ModelKeys& m = draft.deck.model;
+  if (draft.good({"model.experts"}) && m.experts > 0)
+    draft.fault({"mesh.cp", "model.experts"},
+                "the losses of experts are of the tokens of whole micro-batches, which are not cut over mesh.cp in this version; leave "
+                "mesh.cp at 1");
+  if (const std::int64_t T = draft.deck.batch.sequence_length; draft.good({"batch.sequence_length"}) && T % cp != 0)
+    draft.fault({"mesh.cp", "batch.sequence_length"},
+                fmt::format("mesh.cp {} does not divide batch.sequence_length {} (tokens); nearest valid mesh.cp: {}; nearest valid "
+                            "batch.sequence_length: {}",
+                            cp, T, one_of(divisors_near(T, cp)), multiples_around(T, cp)));
+  struct Shared {
+    const char* key;
+    std::int64_t n;
+    const char* what;
+  };
+  for (const Shared& s : {Shared{"model.heads", m.heads, "query heads"}, Shared{"model.kv_heads", m.kv_heads, "key and value heads"}}) {
+    if (!draft.good({s.key}) || s.n % tp != 0 || s.n / tp % cp == 0) continue;  // what tp does not divide is named there
+    draft.fault({"mesh.cp", s.key},
+                fmt::format("mesh.cp {} does not divide {} {} ({}{}), which context.method = \"ulysses\" shares inside attention; nearest "
+                            "valid mesh.cp: {}",
+                            cp, s.key, s.n, s.what, tp == 1 ? "" : fmt::format("; {} of a tensor-parallel rank", s.n / tp),
+                            one_of(divisors_near(s.n / tp, cp))));
+  }
 }
 
 void check_batch(Draft& draft) {
@@ -447,6 +480,7 @@ void resolve_auto(Draft& draft, int ranks) {
   resolve_zero(draft);
   check_ranks(draft, ranks);
   check_tensor_axis(draft);
+  check_context_axis(draft);
 }
 
 void check_rules(Draft& draft) {

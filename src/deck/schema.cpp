@@ -12,7 +12,7 @@ namespace {
 #define KEY(path) .name = #path, .field = +[](Deck& d) -> decltype((std::declval<Deck&>().path)) { return d.path; }
 
 constexpr double max_dim = 1 << 24;
-constexpr std::string_view one_axis = "only the mesh axes dp and tp may exceed 1 in this version; leave it at 1";
+constexpr std::string_view one_axis = "only the mesh axes dp, cp and tp may exceed 1 in this version; leave it at 1";
 
 using enum KeyType;
 using Refusals = std::vector<std::pair<std::string_view, std::string_view>>;
@@ -288,10 +288,18 @@ const std::vector<Key> table = {
          "node."},
     {KEY(mesh.pp), .type = integer, .unit = "ranks", .limits = {.least = 1, .most = 1}, .fallback = "1", .beyond = one_axis,
      .help = "Pipeline stages; only 1 in this version."},
-    {KEY(mesh.cp), .type = integer, .unit = "ranks", .limits = {.least = 1, .most = 1}, .fallback = "1", .beyond = one_axis,
-     .help = "Context-parallel ranks; only 1 in this version."},
+    {KEY(mesh.cp), .type = integer, .unit = "ranks", .limits = {.least = 1, .most = 1024}, .fallback = "1",
+     .help =
+         "Context-parallel ranks: each has an equal share of every sequence's tokens, and ranks of dp and cp together share the state of "
+         "the parameters. Divides batch.sequence_length and, with context.method = \"ulysses\", heads and kv_heads (with mesh.tp, those of "
+         "a rank). Each layer exchanges tokens for heads around its attention: keep it inside a node."},
     {KEY(mesh.ep), .type = integer, .unit = "ranks", .limits = {.least = 1, .most = 1}, .fallback = "1", .beyond = one_axis,
      .help = "Expert-parallel ranks; only 1 in this version."},
+
+    // [context]
+    {KEY(context.method), .type = text, .choices = {"ulysses"}, .fallback = "\"ulysses\"",
+     .help = "With mesh.cp above 1, how attention sees whole sequences. ulysses: ranks exchange tokens for heads before attention, so that "
+             "each has all tokens with a part of the heads, and back after it."},
 
     // [topology]
     {KEY(topology.share_gpu), .type = boolean, .fallback = "false",

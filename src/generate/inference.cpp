@@ -11,7 +11,7 @@ Deck deck_of(const io::CheckpointReader& reader, const std::string& device) {
   Deck deck = require_deck(parse_stored_deck(reader.meta().deck, reader.folder() + "/checkpoint.h5:deck", device));
   deck.zero.stage = 0;
   deck.zero.offload_optimizer.device = deck.zero.offload_param.device = "none";
-  deck.mesh.dp = 1;
+  deck.mesh = {.dp = 1};
   deck.memory.device = 0;                                                    // of the machine that it was trained on
   if (deck.kernels.attention == "cudnn") deck.kernels.attention = "native";  // cuDNN may not be where the checkpoint is read
   return deck;

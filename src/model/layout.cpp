@@ -78,17 +78,17 @@ std::map<std::string, TensorRef, std::less<>> places_of(const Layout& layout) {
 }  // namespace
 
 Layout make_layout(std::vector<Parameter> table, int shards, std::int64_t persistence_threshold, std::vector<Box> kept,
-                   const Replication& replication) {
+                   const Replication& replication, Axes owners) {
   if (kept.empty())
     for (const Parameter& p : table) kept.push_back(whole_box(p.shape));
   TESSERA_REQUIRE(kept.size() == table.size(), "{} boxes of {} parameters", kept.size(), table.size());
   Layout layout{.table = std::move(table), .units = {}, .shards = shards, .places = {}};
-  Unit persistent{.name = "persistent", .slots = {}, .elements = 0, .persistent = true};
+  Unit persistent{.name = "persistent", .slots = {}, .elements = 0, .persistent = true, .owners = owners};
   Unit replicated{.name = "replicated",
                   .slots = {},
                   .elements = 0,
                   .persistent = true,
-                  .owners = static_cast<Axes>(data_axes | replication.over),
+                  .owners = static_cast<Axes>(owners | replication.over),
                   .shards = replication.copies};
   for (const Together& group : groups_of(layout.table, persistence_threshold)) {
     if (!keeps(layout.table, kept, group)) continue;
@@ -101,7 +101,7 @@ Layout make_layout(std::vector<Parameter> table, int shards, std::int64_t persis
       continue;
     }
     std::string name = unit_name(layout.table[group.first]);
-    if (layout.units.empty() || layout.units.back().name != name) layout.units.push_back({.name = name, .slots = {}});
+    if (layout.units.empty() || layout.units.back().name != name) layout.units.push_back({.name = name, .slots = {}, .owners = owners});
     append(layout.units.back(), kept, group);
   }
   for (Unit* unit : {&persistent, &replicated})

@@ -40,7 +40,7 @@ struct TensorRef {
 struct Layout {
   std::vector<Parameter> table;
   std::vector<Unit> units;
-  int shards = 1;                                        ///< data-parallel ranks
+  int shards = 1;                                        ///< ranks that share each unit
   std::map<std::string, TensorRef, std::less<>> places;  ///< of each tensor, with those joined to it
 
   std::int64_t shard_elements(int unit) const {
@@ -56,13 +56,13 @@ struct Layout {
 /// to the unit "persistent", joined ones together or not at all. `kept` has the box of each parameter that this rank keeps, of no elements
 /// where it keeps nothing; empty: all of all. The threshold counts whole tensors, so that it divides them alike on all ranks.
 /// Where axes cut tensors, those that are cut by none go to the unit "replicated", which is persistent too: each of its ranks has gradients
-/// of its own for them, which meet over these axes as well.
+/// of its own for them, which meet over these axes as well. The `shards` ranks differ along `owners`.
 struct Replication {
   Axes over = 0;
   int copies = 1;  ///< ranks along them
 };
 Layout make_layout(std::vector<Parameter> table, int shards, std::int64_t persistence_threshold, std::vector<Box> kept = {},
-                   const Replication& replication = {});
+                   const Replication& replication = {}, Axes owners = data_axes);
 
 /// A run of elements inside a unit that belong to one tensor: what lies in [begin, end) of the unit.
 struct Piece {

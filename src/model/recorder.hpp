@@ -40,7 +40,7 @@ struct CombineExtra {
 
 class Recorder {
  public:
-  Recorder(const ModelShape& shape, std::string name, int layer = -1) : s(shape) {
+  Recorder(const ModelShape& shape, std::string name, int layer = -1) : s(shape), by_heads(cut_by_heads(shape)) {
     segment_.name = std::move(name), segment_.layer = layer;
   }
 
@@ -73,6 +73,21 @@ class Recorder {
   Value gradient_of_part(Value part, const char* name, std::int64_t N) { return s.tp == 1 ? part : value(name, {s.rows(), N}); }
   /// part (R,N) = this rank's rows of the sum over ranks of `sums` (M,N).
   void scatter_rows(Value part, Value sums);
+
+  // ---- Over context-parallel ranks (exchanges.cpp): each holds M = B T / cp tokens, and inside attention all B T tokens with a part of
+  // the heads (`by_heads`). Alone, both are the same, and nothing is called. ----
+
+  /// The M rows of what attention has as `of_heads`, (M,N) where that is (B T, N / cp).
+  Value rows_of(Value of_heads, const char* name, std::int64_t N) { return s.cp == 1 ? of_heads : value(name, {s.tokens(), N}); }
+  /// The other way round.
+  Value heads_of(Value rows, const char* name, std::int64_t N) { return s.cp == 1 ? rows : value(name, {s.B * s.T, N / s.cp}); }
+  /// of_heads from rows of H query heads and twice G key heads (0: none), each of all ranks' tokens.
+  void rows_to_heads(Value of_heads, Value rows, std::int64_t H, std::int64_t G);
+  /// rows from of_heads.
+  void heads_to_rows(Value rows, Value of_heads, std::int64_t H, std::int64_t G);
+  /// linear_backward where x holds rows of what attention had made: d_heads is the gradient of that, and the weight's is made while it is
+  /// on its way. d_x are its rows.
+  void linear_backward_to_heads(Value d_heads, Value d_x, Value d_y, Value x, const std::string& w, std::int64_t N, std::int64_t K);
 
   // ---- Calls (calls.cpp). Rows are the M tokens of the pass, of streams and norms the R of this rank; `w` names a tensor of the table,
   // with those joined to it. What a text of generate does otherwise than a micro-batch is decided in them, by s.feed. ----
@@ -124,6 +139,8 @@ class Recorder {
   void expert_weight_gradient(Value d_y, Value x, const Dispatch& d, const std::string& w, std::int64_t N, std::int64_t K);
   void expert_input_gradient(Value d_x, Value d_y, const Dispatch& d, const std::string& w, std::int64_t N, std::int64_t K);
 
+  // Attention, of rows and heads as `by_heads` counts them.
+
   /// In place, the query and key heads of qkv (M, (H+2G) D).
   void rope(Value qkv);
   void rope_backward(Value d_qkv);
@@ -172,6 +189,7 @@ class Recorder {
   Segment take() { return std::move(segment_); }
 
   const ModelShape s;
+  const ModelShape by_heads;  ///< s inside attention
 
  private:
   /// Values that are not activations exist once, however often the text asks for them.
@@ -191,7 +209,9 @@ class Recorder {
   Value position() { return declare({.kind = ValueKind::position, .name = "position", .bytes = sizeof(std::int32_t)}); }
   void weigh(Value d_weights, Value d, Value a, Value weights, const kernels::WeighRows& rows, Value sources);
   void softmax_loss_of_slice(Value losses, Value d_logits, Value logits, const Rows& rows);
-  void exchange(CollectiveKind kind, const std::string& name, Value to, Value from, std::int64_t count, DType dtype);
+  void exchange(const Exchange& exchange, const std::string& name, Value to, Value from);
+  /// Blocks (B, cp, T / cp, N / cp) of a rank each are turned: to (B, cp, T / cp, N / cp) has those of all ranks.
+  void turn_blocks(Value to, Value from, std::int64_t N);
   void fill_caches(Value qkv);
   void attention_decode(Value out, Value qkv);
   /// The packed copy of a tensor that `product` reads as its b; absent where none is kept.

@@ -105,11 +105,13 @@ struct MemoryWork {
 };
 using Work = std::variant<MemoryWork, ProductWork, AttentionWork>;
 
-/// A call that is a collective over tensor-parallel ranks. It touches what it writes, then what it reads.
+/// A call that is a collective over the ranks of an axis. It touches what it writes, then what it reads.
 struct Exchange {
   CollectiveKind kind{};
-  std::int64_t count = 0;  ///< elements of a rank
+  Axis axis = Axis::tp;
+  std::int64_t count = 0;  ///< elements of a rank, of an all_to_all those of a block
   DType dtype{};
+  std::int64_t times = 1;  ///< of an all_to_all
 };
 
 /// A kernel call of a segment.

@@ -78,7 +78,8 @@ ModelShape model_shape(const Deck& deck) {
                .loss_chunk = deck.kernels.loss_chunk,
                .pack_weights = deck.kernels.pack_weights,
                .attention = attention_path(deck),
-               .deterministic = deck.run.reproducible};
+               .deterministic = deck.run.reproducible,
+               .cp = deck.mesh.cp};
   s.loss_chunk = std::min(s.loss_chunk == 0 ? loss_chunk(s) : s.loss_chunk, s.tokens());
   return s;
 }
@@ -104,9 +105,15 @@ ModelShape cut_over_tp(const ModelShape& shape, int size, int index) {
   return s;
 }
 
+ModelShape cut_by_heads(const ModelShape& shape) {
+  ModelShape s = shape;
+  s.H /= s.cp, s.G /= s.cp, s.cp = 1;
+  return s;
+}
+
 ModelShape text_shape(const ModelShape& shape, const TextSize& text, Feed feed) {
   ModelShape s = shape;
-  s.B = 1, s.T = feed == Feed::prompt ? text.prompt : 1;
+  s.B = 1, s.T = feed == Feed::prompt ? text.prompt : 1, s.cp = 1;
   s.feed = feed, s.capacity = text.capacity, s.likeliest = text.likeliest;
   s.pack_weights = false;                        // for products of many rows
   s.attention = kernels::AttentionPath::native;  // no search comes before a text

@@ -44,8 +44,9 @@ struct ModelShape {
   bool likeliest = false;     ///< of a text: the id of the largest logit is found where the logits are
 
   int tp = 1, tp_index = 0;  ///< tensor-parallel ranks, of which this one has H query heads, G key/value heads and F features
+  std::int64_t cp = 1;       ///< context-parallel ranks, each with T / cp tokens of every sequence
 
-  std::int64_t tokens() const { return B * T; }  ///< M, of a micro-batch
+  std::int64_t tokens() const { return B * T / cp; }  ///< M, of a micro-batch on this rank
   /// Tokens that an expert takes of a pass at most; a token goes to an expert once.
   std::int64_t expert_capacity() const;
   /// Rows that the experts of a layer have together at most: what their matrices are planned for.
@@ -66,6 +67,9 @@ std::string describe_experts(const ModelShape& shape);
 
 /// What rank `index` of `size` tensor-parallel ranks computes of it: heads and features in equal parts.
 ModelShape cut_over_tp(const ModelShape& shape, int size, int index);
+
+/// What a context-parallel rank computes of attention: all tokens, with a part of the heads.
+ModelShape cut_by_heads(const ModelShape& shape);
 
 /// What a text is recorded for.
 struct TextSize {

@@ -64,6 +64,8 @@ std::string describe(Axes set) {
   return text;
 }
 
+Axes owner_axes(const Mesh& mesh) { return mesh.size(Axis::cp) == 1 ? data_axes : static_cast<Axes>(data_axes | axes({Axis::cp})); }
+
 Group group_of(const Mesh& mesh, Axes along, int world_rank) {
   Group group{.axes = along, .rank = 0, .size = 1, .world = {}};
   Coordinates first = coordinates_of(mesh, world_rank);

@@ -47,8 +47,11 @@ constexpr bool contains(Axes set, Axis axis) { return (set & axes({axis})) != 0;
 /// "dp", "dp x cp"
 std::string describe(Axes);
 
-/// Ranks that share parameters and divide the batch between them: their gradients are summed, and ZeRO shards over them.
+/// Ranks that divide the batch between them.
 inline constexpr Axes data_axes = axes({Axis::dp});
+/// Ranks that compute with the same parameters: their gradients are summed, and ZeRO shards over them. Those of dp, and where a sequence is
+/// cut over ranks those of cp.
+Axes owner_axes(const Mesh& mesh);
 
 /// The ranks that differ from one rank along some axes only, in order of their ranks in the world.
 struct Group {

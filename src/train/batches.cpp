@@ -19,10 +19,13 @@ SampleFile::SampleFile(const std::string& path, std::int64_t sequence_length, st
   scratch_.resize(static_cast<std::size_t>(T_ + 1));
 }
 
-void SampleFile::read(std::int64_t sample, std::span<std::int32_t> inputs, std::span<std::int32_t> targets, std::int64_t row) {
-  file_.read(sample * T_, scratch_, vocab_);
-  std::copy(scratch_.begin(), scratch_.end() - 1, inputs.begin() + row * T_);
-  std::copy(scratch_.begin() + 1, scratch_.end(), targets.begin() + row * T_);
+void SampleFile::read(std::int64_t sample, const Range& positions, std::span<std::int32_t> inputs, std::span<std::int32_t> targets,
+                      std::int64_t row) {
+  const std::int64_t n = positions.size();
+  const std::span<std::int32_t> tokens = std::span(scratch_).first(static_cast<std::size_t>(n + 1));
+  file_.read(sample * T_ + positions.begin, tokens, vocab_);
+  std::copy(tokens.begin(), tokens.end() - 1, inputs.begin() + row * n);
+  std::copy(tokens.begin() + 1, tokens.end(), targets.begin() + row * n);
 }
 
 }  // namespace tessera

@@ -122,10 +122,10 @@ class Training {
     if (on_gpus) overhead_.emplace(used_device_memory), overhead_->count("CUDA context");
     const Mesh mesh = make_mesh(deck_.mesh, world_.ranks());
     RunPlan plan = plan_for_this_machine(mesh, {.node = world_.place().local_ranks, .gpu = gpu.sharing});
-    // Ranks that share a batch's cut run the same schedule; the others meet them in collectives, which must be the same.
-    const int role = group_of(mesh, data_axes, world_.rank()).world.front();
+    // Ranks with the same parameters run the same schedule; the others meet them in collectives, which must be the same.
+    const int role = group_of(mesh, owner_axes(mesh), world_.rank()).world.front();
     world_.require_same("schedule", plan.schedule.hash(), role);
-    world_.require_same("order of collectives", plan.schedule.hash_of_collectives(static_cast<Axes>(plan.request.axes() & ~data_axes)));
+    world_.require_same("order of collectives", plan.schedule.hash_of_collectives(plan.request.others().axes));
     Meeting meeting;
     if (world_.ranks() > 1) {
       meeting.node = &node_.emplace(world_);
@@ -190,7 +190,8 @@ class Training {
   }
 
   void fill_micro_batch(SampleFile& file, std::int64_t micro, const std::function<std::int64_t(std::int64_t row)>& sample) {
-    for (std::int64_t row = 0; row < deck_.batch.micro; ++row) file.read(sample(row), engine_->tokens(micro), engine_->targets(micro), row);
+    for (std::int64_t row = 0; row < deck_.batch.micro; ++row)
+      file.read(sample(row), engine_->positions(), engine_->tokens(micro), engine_->targets(micro), row);
   }
 
   void load_batch(std::int64_t step) {

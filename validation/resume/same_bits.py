@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """The same deck gives the same bits over ZeRO stages, numbers of ranks, lanes, and across resume at another layout; in fast mode the same numbers
-to 1e-5. Usage: same_bits.py reproducible|fast|gradients|tensor [--dtype fp32|bf16] [--device host|cuda]
+to 1e-5. Usage: same_bits.py reproducible|fast|gradients|tensor|context [--dtype fp32|bf16] [--device host|cuda]
                 same_bits.py experts [--dtype fp32|bf16]      the same of a model with experts, some of whose tokens are dropped
                 same_bits.py shapes [--seed 1]      models and layouts drawn at random: 2 models of 3 layouts; with TESSERA_TEST_FULL=1 in the
                                                     environment 8 of 12
 With TESSERA_TEST_FULL=1 `reproducible` runs every mode of recompute at every stage on 1, 2 and 3 ranks too, and `gradients` all of its layouts.
 The reference of a fast mode on GPUs runs on the host: both devices must agree."""
 import argparse
+import math
 import os
 import random
 import sys
@@ -27,6 +28,8 @@ DEVICES = {
         "resumes": ((3, 3, 7), (1, 4, 10), (2, 2, 15)),
         "tp": (2, 4),
         "tp_layouts": ((1, 1), (0, 2), (2, 2), (2, 1), (3, 3), (3, 2)),
+        "cp": [{"cp": 2}, {"cp": 4}, {"cp": 2, "tp": 2}],
+        "cp_layouts": ((1, 1), (0, 2), (2, 2), (2, 1), (3, 3), (3, 2)),
         "keys": {"batch__micro": 2},
     },
     "cuda": {
@@ -37,6 +40,8 @@ DEVICES = {
         "resumes": ((3, 3, 2), (1, 1, 3), (2, 2, 4)),
         "tp": (2,),
         "tp_layouts": ((1, 2), (3, 1)),
+        "cp": [{"cp": 2}, {"cp": 2, "tp": 2}],
+        "cp_layouts": ((1, 2), (3, 1)),
         "graph_off": (0, 1),  # beside a reference whose steps must be a CUDA graph
         "keys": {"run__device": "cuda", "topology__share_gpu": True, "kernels__gemm_search": False,
                  "batch__global": 5, "batch__sequence_length": 8},
@@ -267,41 +272,59 @@ def gradients(folder, dtype, device):
     return good
 
 
-def tensor(folder, dtype, device):
-    """mesh.tp: the same bits over stages, data-parallel ranks and resumes at one tp; another tp is another order of sums, near what one rank gives. Any tp
-    goes on from the checkpoint of any other."""
+def over_axes(folder, dtype, device, meshes, layouts, more):
+    """Ranks along axes that cut what a rank computes: the same bits over stages, data-parallel ranks and resume at equal sizes of the axes, near what one
+    rank gives, and from any point of one on with any other. `meshes` are sizes by axis, `layouts` stages and data-parallel ranks: all for the first mesh,
+    the last one for the others."""
     steps, good = device["steps"], True
     common = {"run__reproducible": True, "precision__compute": dtype, "run__steps": steps, "model__heads": 4, "model__kv_heads": 4, "model__vocab": 263,
-              **device["keys"]}
+              **device["keys"], **more}
     half = steps // 2
     folder.train("alone", 1, checkpoint__every=half, checkpoint__keep=0, **common)
     alone = folder.losses("alone")
-    for tp in device["tp"]:
-        keys = {**common, "mesh__tp": tp}
-        reference = f"tp{tp}"
-        folder.train(reference, tp, checkpoint__every=half, checkpoint__keep=0, **keys)
+    for mesh in meshes:
+        ranks, sizes = math.prod(mesh.values()), {f"mesh__{axis}": size for axis, size in mesh.items()}
+        keys = {**common, **sizes}
+        reference = "-".join(f"{axis}{size}" for axis, size in mesh.items())
+        folder.train(reference, ranks, checkpoint__every=half, checkpoint__keep=0, **keys)
         losses, hashes = folder.losses(reference), folder.hashes(reference)
         good &= near(reference, losses, alone, dtype)
-        for stage, dp in device["tp_layouts"] if tp == 2 else device["tp_layouts"][-1:]:
+        for stage, dp in layouts if mesh == meshes[0] else layouts[-1:]:
             name = f"{reference}-stage{stage}-dp{dp}"
-            folder.train(name, tp * dp, **with_memory_between(folder, tp * dp, {**layout_keys(stage, dp), **keys}))
+            folder.train(name, ranks * dp, **with_memory_between(folder, ranks * dp, {**layout_keys(stage, dp), **keys}))
             good &= runs.same(name + " losses", folder.losses(name), losses)
             good &= runs.same(name + " state", folder.hashes(name), hashes)
         later = {s: v for s, v in losses.items() if s > half}
         start = folder.run(reference) + f"/checkpoints/step-{half:08d}"
         name = f"{reference}-resumed"
-        folder.train(name, tp * 2, run__resume=start, zero__stage=3, zero__param_persistence_threshold=0, **keys)
+        folder.train(name, ranks * 2, run__resume=start, zero__stage=3, zero__param_persistence_threshold=0, **keys)
         good &= runs.same(name + " losses", folder.losses(name), later)
         good &= runs.same(name + " state", folder.hashes(name), hashes)
-        for name, ranks, of, other in ((f"{reference}-alone", 1, reference, 1), (f"alone-{reference}", tp, "alone", tp)):
-            folder.train(name, ranks, run__resume=folder.run(of) + f"/checkpoints/step-{half:08d}", **{**common, "mesh__tp": other})
+        for name, n, of, other in ((f"{reference}-alone", 1, reference, {}), (f"alone-{reference}", ranks, "alone", sizes)):
+            folder.train(name, n, run__resume=folder.run(of) + f"/checkpoints/step-{half:08d}", **{**common, **other})
             good &= near(name, folder.losses(name), {s: v for s, v in alone.items() if s > half}, dtype)
+    return good
+
+
+def tensor(folder, dtype, device):
+    """mesh.tp: another size is another order of sums."""
+    return over_axes(folder, dtype, device, [{"tp": tp} for tp in device["tp"]], device["tp_layouts"], {})
+
+
+def context(folder, dtype, device):
+    """Alone, with more ranks than sequences of a micro-batch, and beside tensor-parallel ranks; an evaluation counts every token once."""
+    evaluated = {"evaluate__every": device["steps"], "evaluate__batches": 3, "data__validation": f'"{folder.data}"'}
+    good = over_axes(folder, dtype, device, device["cp"], device["cp_layouts"], {"model__qk_norm": True, **evaluated})
+    values = {name: [row["val_loss"] for row in folder.metrics(name) if "val_loss" in row] for name in ("alone", "cp2")}
+    if not values["alone"] or any(abs(a / b - 1) > (1e-4 if dtype == "fp32" else 2e-2) for a, b in zip(values["alone"], values["cp2"], strict=True)):
+        print(f"FAIL validation losses differ: {values}")
+        good = False
     return good
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("mode", choices=["reproducible", "fast", "gradients", "tensor", "experts", "shapes"])
+    parser.add_argument("mode", choices=["reproducible", "fast", "gradients", "tensor", "context", "experts", "shapes"])
     parser.add_argument("--dtype", choices=["fp32", "bf16"], default="fp32")
     parser.add_argument("--device", choices=DEVICES, default="host")
     parser.add_argument("--seed", type=int, default=1)
@@ -313,7 +336,7 @@ def main():
         if options.mode == "shapes":
             good = shapes(folder, options.seed)
         else:
-            modes = {"reproducible": reproducible, "fast": fast, "gradients": gradients, "tensor": tensor, "experts": experts}
+            modes = {"reproducible": reproducible, "fast": fast, "gradients": gradients, "tensor": tensor, "context": context, "experts": experts}
             good = modes[options.mode](folder, options.dtype, DEVICES[options.device])
     print("same" if good else "different")
     return 0 if good else 1

@@ -100,7 +100,7 @@ std::vector<DeepSpeedKey> axis_keys() {
                       "with `activation.recompute` = \"full\"; 0 is none")),
       unneeded("pipeline.pipe_partitioned", boolean, "it cuts what stages send over tensor-parallel ranks"),
       unneeded("pipeline.grad_partitioned", boolean, "it cuts what stages send over tensor-parallel ranks"),
-      refused("sequence_parallel_size", integer, "1", "no sequence is split over ranks in this version; set 1 or leave it out"),
+      mapped("sequence_parallel_size", integer, "mesh.cp", "Ulysses, as `context.method` = \"ulysses\" is"),
   };
   const auto experts = section_of(
       open(refused(

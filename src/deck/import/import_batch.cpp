@@ -1,6 +1,8 @@
 // train_batch_size = train_micro_batch_size_per_gpu x gradient_accumulation_steps x ranks, of which a file gives some.
 #include <fmt/format.h>
 
+#include <cstdlib>
+
 #include "deck/import/importer.hpp"
 
 namespace tessera {
@@ -21,6 +23,15 @@ std::int64_t count(Importer& in, std::string_view key, bool& faulty) {
   return 0;
 }
 
+/// Ranks that divide the batch: those of the launch without those that the file cuts layers and sequences by. 0: not known.
+std::int64_t data_ranks(const Importer& in) {
+  std::int64_t ranks = in.request().ranks;
+  for (const std::string_view axis : {"mesh.cp", "mesh.tp"})
+    if (const ImportedLine* line = in.line(axis))
+      if (const std::int64_t n = std::atoll(line->value.c_str()); n > 1 && ranks % n == 0) ranks /= n;
+  return ranks;
+}
+
 struct Batch {
   std::int64_t all = 0, micro = 0, steps = 0;  // 0: not known
 };
@@ -32,7 +43,7 @@ void put_all(Importer& in, std::int64_t all, std::string_view from, const std::s
 
 /// The global batch where the file does not give it.
 void multiply(Importer& in, const Batch& b) {
-  const std::int64_t ranks = in.request().ranks, steps = std::max<std::int64_t>(b.steps, 1);
+  const std::int64_t ranks = data_ranks(in), steps = std::max<std::int64_t>(b.steps, 1);
   if (in.overridden("batch.global")) return;
   if (ranks == 0)
     return in.fault(
@@ -46,7 +57,7 @@ void multiply(Importer& in, const Batch& b) {
 
 /// The micro-batch where the file does not give it.
 void divide(Importer& in, const Batch& b) {
-  const std::int64_t ranks = in.request().ranks, steps = std::max<std::int64_t>(b.steps, 1);
+  const std::int64_t ranks = data_ranks(in), steps = std::max<std::int64_t>(b.steps, 1);
   put_all(in, b.all, all_key);
   if (in.overridden("batch.micro")) return;
   if (ranks == 0)
@@ -61,15 +72,16 @@ void divide(Importer& in, const Batch& b) {
 
 /// All three are given: they must agree with each other and with the ranks.
 bool agree(Importer& in, const Batch& b) {
-  const std::int64_t a_rank = b.micro * b.steps, ranks = in.request().ranks;
+  const std::int64_t a_rank = b.micro * b.steps, ranks = data_ranks(in);
   if (b.all % a_rank != 0) {
     in.fault(all_key, fmt::format("{} is not {} {} x {} {} x a number of ranks; change one of the three, or leave one out", b.all,
                                   micro_key, b.micro, steps_key, b.steps));
     return false;
   }
   if (ranks == 0 || b.all / a_rank == ranks) return true;
-  in.fault(all_key, fmt::format("{} = {} {} x {} {} x {} ranks, and --ranks says {}", b.all, micro_key, b.micro, steps_key, b.steps,
-                                b.all / a_rank, ranks));
+  const std::string there = ranks == in.request().ranks ? "" : fmt::format(" groups of {}", in.request().ranks / ranks);
+  in.fault(all_key, fmt::format("{} = {} {} x {} {} x {} ranks, and --ranks says {}{}", b.all, micro_key, b.micro, steps_key, b.steps,
+                                b.all / a_rank, ranks, there));
   return false;
 }
 

@@ -101,13 +101,15 @@ void ScheduleBuilder::emit_pass(int number, int event, bool first) {
 
 void ScheduleBuilder::emit_exchange(const SegmentPass& p, const Exchange& exchange, int event, bool first) {
   const Use to = bind(p.operands[0], p, event, first), from = bind(p.operands[1], p, event, first);
-  const bool gathers = exchange.kind == CollectiveKind::all_gather;
+  const Axes along = axes({exchange.axis});
+  // A rank keeps its own part of what is gathered, reduced or exchanged.
+  const std::int64_t size = request_.mesh.size(exchange.axis), moved = std::max(to.bytes, from.bytes) / size * (size - 1);
   Task task{.name = p.name,
-            .op = Collective{exchange.kind, axes({Axis::tp}), exchange.count, 0, exchange.dtype},
-            .lane = Lane::tensor,
+            .op = Collective{exchange.kind, along, exchange.count, 0, exchange.dtype, false, exchange.times},
+            .lane = exchange.axis == Axis::tp ? Lane::tensor : Lane::context,
             .uses = {to, from},
-            .bytes_moved = static_cast<double>(gathers ? to.bytes - from.bytes : from.bytes - to.bytes)};
-  if (!gathers) task.uses.push_back(absent());
+            .bytes_moved = static_cast<double>(moved)};
+  if (exchange.kind == CollectiveKind::reduce_scatter) task.uses.push_back(absent());
   emit(std::move(task));
 }
 

@@ -29,11 +29,11 @@ Axes BuildRequest::axes() const {
 }
 
 Layout layout_for(const Deck& deck, const Mesh& mesh, int world_rank) {
-  const Group data = group_of(mesh, data_axes, world_rank), tensor = group_of(mesh, axes({Axis::tp}), world_rank);
+  const Group owners = group_of(mesh, owner_axes(mesh), world_rank), tensor = group_of(mesh, axes({Axis::tp}), world_rank);
   const std::vector<Parameter> table = parameter_table(deck.model);
-  const std::int64_t small = deck.zero.stage == 3 && data.size > 1 ? deck.zero.param_persistence_threshold : 0;
-  if (tensor.size == 1) return make_layout(table, data.size, small);
-  return make_layout(table, data.size, small, boxes_over_tp(table, tensor), {.over = tensor.axes, .copies = tensor.size});
+  const std::int64_t small = deck.zero.stage == 3 && owners.size > 1 ? deck.zero.param_persistence_threshold : 0;
+  if (tensor.size == 1) return make_layout(table, owners.size, small, {}, {}, owners.axes);
+  return make_layout(table, owners.size, small, boxes_over_tp(table, tensor), {.over = tensor.axes, .copies = tensor.size}, owners.axes);
 }
 
 BuildRequest request_for(const Deck& deck, const Mesh& mesh, int world_rank, Purpose purpose) {

@@ -31,6 +31,8 @@ struct BuildRequest {
   Group group(Axes along) const { return group_of(mesh, along, rank); }
   /// The axes of the mesh that have more than one rank, and dp.
   Axes axes() const;
+  /// Ranks beside this one and those that compute with its parameters: what they keep are other boxes.
+  Group others() const { return group(static_cast<Axes>(axes() & ~owner_axes(mesh))); }
   bool training() const { return purpose == Purpose::training; }
 };
 

@@ -56,6 +56,11 @@ void Engine::set_weights(const std::function<void(const Parameter&, std::int64_t
   publish();
 }
 
+Range Engine::positions() const {
+  const Group along = plan_.request.group(axes({Axis::cp}));
+  return part_of(schedule().shape.T, along.size, along.rank);
+}
+
 std::span<std::int32_t> Engine::ids(int buffer, std::int64_t micro) const {
   const std::int64_t n = schedule().shape.tokens();
   return {reinterpret_cast<std::int32_t*>(memory_.address(buffer)) + micro * n, static_cast<std::size_t>(n)};

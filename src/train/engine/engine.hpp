@@ -52,7 +52,9 @@ class Engine {
   /// Of a settled engine.
   const ModelState& state() const;
 
-  /// Inputs of micro-batch m of this rank for the next run, (B*T) each.
+  /// The positions of each sequence that this rank has.
+  Range positions() const;
+  /// Inputs of micro-batch m of this rank for the next run: its positions of B sequences each.
   std::span<std::int32_t> tokens(std::int64_t micro);
   std::span<std::int32_t> targets(std::int64_t micro);
   /// Weight of micro-batch m in the loss: 1, or 0 for one that only keeps ranks in step.

@@ -173,9 +173,8 @@ void ModelState::load_weights(const io::CheckpointReader& reader) const {
 }
 
 SavedLayout ModelState::saved() const {
-  // The ranks of this rank's data-parallel group hold what it holds; those beside them other boxes.
   const BuildRequest& request = plan_.request;
-  const Group apart = request.group(static_cast<Axes>(request.axes() & ~data_axes));
+  const Group apart = request.others();
   std::vector<Layout> layouts;
   std::vector<Holding> holdings;
   for (const int rank : apart.world) layouts.push_back(layout_for(request.deck, request.mesh, rank));
@@ -194,7 +193,7 @@ std::vector<io::ShardSlice> ModelState::checkpoint_slices() const {
   const std::vector<std::string>& groups = saved.checkpoint.groups;
   std::vector<io::ShardSlice> slices;
   for (const Held& held : plan_.schedule.state) {
-    const int mine_of_all = plan_.request.group(static_cast<Axes>(plan_.request.axes() & ~data_axes)).rank;
+    const int mine_of_all = plan_.request.others().rank;
     const int unit = saved.units[static_cast<std::size_t>(mine_of_all)][static_cast<std::size_t>(held.unit)];
     const Group owners = plan_.request.group(plan_.layout().units[static_cast<std::size_t>(held.unit)].owners);
     const Range mine = owned_range(plan_.layout(), held.unit, owners.rank);

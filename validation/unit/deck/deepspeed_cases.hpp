@@ -23,7 +23,7 @@ inline constexpr DeepSpeedCase deepspeed_cases[] = {
     {"gradient_allreduce_op", R"("sum")", DeepSpeedCase::refused},
     {"sparse_gradients", "true", DeepSpeedCase::refused},
     {"use_data_before_expert_parallelism", "true", DeepSpeedCase::refused},
-    {"sequence_parallel_size", "2", DeepSpeedCase::refused},
+    {"sequence_parallel_size", "2", DeepSpeedCase::mapped, "mesh.cp = 2"},
     {"prescale_gradients", "true", DeepSpeedCase::unneeded},
     {"gradient_predivide_factor", "2.0", DeepSpeedCase::unneeded},
     {"seq_parallel_communication_data_type", R"("bf16")", DeepSpeedCase::unneeded},

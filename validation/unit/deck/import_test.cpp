@@ -68,6 +68,8 @@ TEST(Import, BatchFollowsFromTwoOfThreeAndTheRanks) {
                                          {all + "64, " + steps + "4", 8, 64, 2},
                                          {micro + "\"auto\", " + steps + "\"auto\", " + all + "\"auto\"", 4, 32, 8},
                                          {all + "64, " + micro + "\"auto\", " + steps + "\"auto\"", 0, 64, 8},
+                                         {micro + "2, \"sequence_parallel_size\": 2", 8, 8, 2},
+                                         {all + "64, \"sequence_parallel_size\": 4", 8, 64, 32},
                                          {micro + "2e0", 3, 6, 2}}) {
     const Deck deck = deck_of("{" + c.text + "}", {}, c.ranks);
     EXPECT_EQ(deck.batch.global, c.global) << c.text;

@@ -54,6 +54,20 @@ TEST(Rules, TensorAxisDividesWhatItCuts) {
   EXPECT_TRUE(says(faults({"mesh.tp=2", "batch.sequence_length=15", "batch.micro=1"}, 2), "the 15 tokens of a micro-batch"));
 }
 
+TEST(Rules, ContextAxisDividesTokensAndHeads) {
+  EXPECT_TRUE(valid({"mesh.cp=2"}, 2));
+  EXPECT_EQ(parse_small({"mesh.cp=2"}, 6).deck.mesh.dp, 3);
+  EXPECT_EQ(parse_small({"mesh.cp=2", "mesh.tp=2", "model.kv_heads=4"}, 12).deck.mesh.dp, 3);
+  EXPECT_TRUE(says(faults({"mesh.cp=2"}, 3), "mesh.cp is 2 and there are 3 ranks; start 2 or 4, or set mesh.cp = 1 or 3"));
+  EXPECT_TRUE(says(faults({"mesh.cp=2", "mesh.tp=2", "mesh.dp=2", "model.kv_heads=4"}, 4), "mesh.dp is 2 and mesh.cp x mesh.tp 4"));
+  EXPECT_TRUE(says(faults({"mesh.cp=2", "batch.sequence_length=15"}, 2), "batch.sequence_length 15 (tokens); nearest valid mesh.cp: 1, 3"));
+  EXPECT_TRUE(says(faults({"mesh.cp=8", "model.kv_heads=4"}, 8), "does not divide model.kv_heads 4"));
+  EXPECT_TRUE(says(faults({"mesh.cp=2", "mesh.tp=2", "model.kv_heads=2"}, 4),
+                   "model.kv_heads 2 (key and value heads; 1 of a tensor-parallel rank)"));
+  EXPECT_TRUE(says(faults({"mesh.cp=2", "model.experts=4"}, 2), "the losses of experts are of the tokens of whole micro-batches"));
+  EXPECT_TRUE(says(faults({"mesh.cp=2", "context.method=ring"}, 2), "\"ring\" is not a value"));
+}
+
 TEST(Rules, HeadDim) {
   EXPECT_EQ(parse_small({"model.width=96", "model.heads=2"}).deck.model.head_dim, 48);
   EXPECT_EQ(parse_small({"model.head_dim=48"}).deck.model.head_dim, 48) << "heads x head_dim need not be the width";

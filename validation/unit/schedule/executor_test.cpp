@@ -134,6 +134,8 @@ TEST_P(Run, TimelinesAreTrueToTheProgram) {
 INSTANTIATE_TEST_SUITE_P(Grid, Run, testing::ValuesIn(some_settings()), [](const auto& info) { return info.param.name; });
 INSTANTIATE_TEST_SUITE_P(Tensor, Run, testing::Values(test::tensor_settings()[8], test::tensor_settings()[23]),
                          [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(Context, Run, testing::Values(test::context_settings()[0], test::context_settings()[31]),
+                         [](const auto& info) { return info.param.name; });
 
 /// begin (compute), body x 4 (gather writes, compute adds up micro-batches, reduce copies out), end (compute).
 Schedule toy() {

@@ -159,6 +159,7 @@ TEST_P(Placed, CategoriesOfThePersistentPartAddUp) {
 
 INSTANTIATE_TEST_SUITE_P(Grid, Placed, testing::ValuesIn(test::settings()), [](const auto& info) { return info.param.name; });
 INSTANTIATE_TEST_SUITE_P(Tensor, Placed, testing::ValuesIn(test::tensor_settings()), [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(Context, Placed, testing::ValuesIn(test::context_settings()), [](const auto& info) { return info.param.name; });
 
 TEST(MemoryPlan, TheTestFindsAClash) {
   const Schedule schedule = test::schedule_of({.name = "", .overrides = {}});

@@ -19,10 +19,11 @@ struct Setting {
   bool training = true;
   TextSize text = {};
   int tp = 1;  ///< of the ranks
+  int cp = 1;
 };
 
 inline BuildRequest request_of(const Setting& s) {
-  const Mesh mesh{{1, s.ranks / s.tp, 1, 1, s.tp}};
+  const Mesh mesh{{1, s.ranks / s.tp / s.cp, s.cp, 1, s.tp}};
   BuildRequest request = request_for(tiny_deck(s.overrides, s.ranks), mesh, s.rank, s.training ? Purpose::training : Purpose::evaluation);
   request.evaluation_micro_batches = s.evaluation;
   request.text = s.text;
@@ -107,6 +108,36 @@ inline std::vector<Setting> tensor_settings() {
         if (stage > 1 && dp == 1) s.overrides.push_back("activation.offload=host");
         all.push_back(s);
       }
+  return all;
+}
+
+/// Context-parallel ranks over all stages: alone, with data-parallel and with tensor-parallel ones, several sequences and one, offload,
+/// recompute.
+inline std::vector<Setting> context_settings() {
+  std::vector<Setting> all;
+  for (int stage = 0; stage <= 3; ++stage)
+    for (const int dp : {1, 2})
+      for (const int tp : {1, 2})
+        for (const bool reproducible : {false, true}) {
+          const int cp = stage == 2 && tp == 1 ? 4 : 2;
+          Setting s{.name = fmt::format("stage{}_cp{}_dp{}{}{}", stage, cp, dp, tp == 1 ? "" : "_tp2", reproducible ? "_reproducible" : ""),
+                    .overrides = {fmt::format("zero.stage={}", stage), fmt::format("run.reproducible={}", reproducible), "model.kv_heads=4",
+                                  fmt::format("batch.micro={}", 1 + stage % 2), fmt::format("batch.global={}", 2 * dp * (1 + stage)),
+                                  fmt::format("mesh.cp={}", cp), fmt::format("mesh.tp={}", tp), "zero.param_persistence_threshold=100",
+                                  fmt::format("precision.compute={}", (stage + dp) % 2 ? "fp32" : "bf16"),
+                                  fmt::format("activation.recompute={}",
+                                              std::vector{"none", "full", "selective"}[static_cast<std::size_t>(stage + dp) % 3])},
+                    .rank = dp * cp * tp - 1,
+                    .ranks = dp * cp * tp,
+                    .evaluation = dp == 2 ? 3 : 0,
+                    .tp = tp,
+                    .cp = cp};
+          if (dp == 2) s.overrides.insert(s.overrides.end(), {"model.tied=true", "zero.overlap_comm=true"});
+          if (dp == 1) s.overrides.insert(s.overrides.end(), {"model.qk_norm=true", "model.qkv_bias=true"});
+          if (stage > 0 && reproducible) s.overrides.push_back("zero.offload_optimizer.device=host");
+          if (stage > 1 && dp == 1) s.overrides.push_back("activation.offload=host");
+          all.push_back(s);
+        }
   return all;
 }
 

@@ -1,0 +1,138 @@
+// Schedules of context-parallel ranks: who agrees on what, who owns what, what is exchanged around attention and beside what.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "instances.hpp"
+#include "schedules.hpp"
+
+namespace tessera {
+namespace {
+
+constexpr Axes context = axes({Axis::cp}), tensor = axes({Axis::tp});
+
+class Context : public testing::TestWithParam<test::Setting> {
+ protected:
+  BuildRequest request(int rank) const {
+    test::Setting s = GetParam();
+    s.rank = rank;
+    return test::request_of(s);
+  }
+  Axes owners() const { return static_cast<Axes>(data_axes | context); }
+};
+
+// They have the same weights and do the same with other tokens.
+TEST_P(Context, RanksAlongTheAxisRunTheSameSchedule) {
+  std::map<int, Hash128> by_role;  // place along tp
+  for (int rank = 0; rank < GetParam().ranks; ++rank) {
+    const auto [role, fresh] = by_role.try_emplace(rank % GetParam().tp, build_schedule(request(rank)).hash());
+    if (!fresh) {
+      EXPECT_EQ(build_schedule(request(rank)).hash(), role->second) << rank;
+    }
+    EXPECT_EQ(request(rank).others().size, GetParam().tp);
+  }
+}
+
+TEST_P(Context, TheOptimizerTouchesEveryElementOfEveryTensorOnce) {
+  const BuildRequest first = request(0);
+  std::vector<std::vector<int>> count;
+  for (const Parameter& p : first.layout.table) count.emplace_back(static_cast<std::size_t>(p.shape.elements()), 0);
+  for (int rank = 0; rank < GetParam().ranks; ++rank) {
+    const BuildRequest mine = request(rank);
+    const Schedule schedule = build_schedule(mine);
+    for (const auto& phase : schedule.train.phases)
+      for (const Task& task : schedule.sections[static_cast<std::size_t>(phase.section)].tasks)
+        if (const auto* step = std::get_if<OptimizerStep>(&task.op))
+          for (const Piece& piece : step->pieces) {
+            const Unit& unit = *std::ranges::find_if(mine.layout.units, [&](const Unit& u) { return task.name == "optimizer " + u.name; });
+            for_each_run(mine.layout, unit, piece, [&](const NaturalRun& run) {
+              for (std::int64_t i = 0; i < run.elements; ++i)
+                ++count[static_cast<std::size_t>(piece.parameter)][static_cast<std::size_t>(run.tensor_offset + i)];
+            });
+          }
+  }
+  for (std::size_t p = 0; p < count.size(); ++p) {
+    const int copies = first.deck.zero.stage > 0 ? 1 : GetParam().ranks / (first.layout.table[p].tp_dim >= 0 ? GetParam().tp : 1);
+    for (const int n : count[p]) ASSERT_EQ(n, copies) << first.layout.table[p].name;
+  }
+}
+
+TEST_P(Context, GradientsAndGatheredUnitsAreThoseOfBothAxes) {
+  const BuildRequest mine = request(0);
+  for (const Unit& unit : mine.layout.units) {
+    const bool replicated = unit.name == "replicated";
+    EXPECT_EQ(unit.owners, replicated ? owners() | tensor : owners()) << unit.name;
+    EXPECT_EQ(unit.shards, replicated ? GetParam().ranks : GetParam().ranks / GetParam().tp) << unit.name;
+  }
+  std::set<std::string> met;
+  const Schedule schedule = build_schedule(mine);
+  for (const Section& section : schedule.sections)
+    for (const Task& task : section.tasks) {
+      const auto* c = std::get_if<Collective>(&task.op);
+      if (!c || (task.lane != Lane::reduce && task.lane != Lane::gather)) continue;
+      const bool all = task.name == "all-reduce loss, norm and flags" || task.name.find("replicated") != std::string::npos;
+      EXPECT_EQ(c->axes, GetParam().tp > 1 && all ? owners() | tensor : owners()) << task.name;
+      met.insert(task.name);
+    }
+  EXPECT_GE(met.size(), 3u);
+}
+
+// Tokens go to heads before attention and heads to tokens after it, in either direction; each moves all of a rank's rows but its own part.
+TEST_P(Context, EachAttentionExchangesTwiceEachWay) {
+  const BuildRequest mine = request(0);
+  const Schedule schedule = build_schedule(mine);
+  const ModelShape shape = cut_over_tp(schedule.shape, GetParam().tp, 0);
+  const std::int64_t rows = shape.B * shape.T / GetParam().cp;
+  std::map<std::string, std::vector<std::int64_t>> elements;  // of all blocks, by pass
+  for (const SegmentPass& pass : schedule.passes)
+    if (const Exchange* x = exchange_of(schedule.segments[static_cast<std::size_t>(pass.segment)], pass); x && x->axis == Axis::cp) {
+      EXPECT_EQ(x->kind, CollectiveKind::all_to_all);
+      EXPECT_EQ(x->times, shape.B);
+      elements[pass.whole].push_back(x->count * x->times * GetParam().cp);
+    }
+  const std::int64_t qkv = rows * shape.qkv_width(), heads = rows * shape.H * shape.D;
+  const std::vector<std::int64_t> once = {qkv, heads}, twice = {qkv, heads, qkv, heads};
+  EXPECT_EQ(elements["forward layers.0.attention"], GetParam().evaluation > 0 ? twice : once);
+  const std::vector<std::int64_t>& back = elements["backward layers.1.attention"];
+  ASSERT_GE(back.size(), 2u);
+  EXPECT_EQ(back.back(), qkv) << "the gradient of rows comes last";
+  EXPECT_GE(std::ranges::count(back, heads), 1);
+  EXPECT_EQ(elements.count("forward layers.0.mlp"), 0u);
+  for (const Section& section : schedule.sections)
+    for (const Task& task : section.tasks)
+      if (task.lane == Lane::context) {
+        const double all = static_cast<double>(task.uses[0].bytes);
+        EXPECT_EQ(task.uses[0].bytes, task.uses[1].bytes);
+        EXPECT_DOUBLE_EQ(task.bytes_moved, all * (GetParam().cp - 1) / GetParam().cp) << task.name;
+      }
+}
+
+INSTANTIATE_TEST_SUITE_P(Grid, Context, testing::ValuesIn(test::context_settings()), [](const auto& info) { return info.param.name; });
+
+// While the gradient of a context is on its way to the heads, that of the output's weight is made.
+TEST(ContextOverlap, AWeightGradientRunsBesideTheExchange) {
+  const Schedule schedule = test::schedule_of({.name = "", .overrides = {"mesh.cp=2", "batch.global=2"}, .ranks = 2, .cp = 2});
+  const MemoryPlan plan = place(schedule);
+  const auto all = test::unroll(schedule, plan, order(schedule, plan, schedule.train));
+  int beside = 0;
+  for (std::size_t j = 0; j + 1 < all.size(); ++j) {
+    if (!all[j].task->name.starts_with("exchange d_context_blocks (backward layers.")) continue;
+    const auto* next = std::get_if<RunPass>(&all[j + 1].task->op);
+    ASSERT_TRUE(next) << all[j + 1].task->name;
+    beside += all[j + 1].target[all[j].lane] <= all[j].number;
+  }
+  EXPECT_EQ(beside, 2) << "of both layers";
+}
+
+// A rank alone has neither exchanges nor values for them.
+TEST(ContextOverlap, AloneNothingIsExchanged) {
+  const Schedule schedule = test::schedule_of({.name = "", .overrides = {"batch.global=2"}, .ranks = 2});
+  for (const Section& section : schedule.sections)
+    for (const Task& task : section.tasks) EXPECT_NE(task.lane, Lane::context) << task.name;
+  for (const Buffer& buffer : schedule.buffers) EXPECT_EQ(buffer.name.find("_blocks"), std::string::npos) << buffer.name;
+}
+
+}  // namespace
+}  // namespace tessera
