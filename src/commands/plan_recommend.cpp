@@ -105,10 +105,11 @@ PlanOptions with_ranks(PlanOptions options, int ranks) {
 /// Why another machine gains nothing: empty micro-batches, or the part of a step that grows.
 std::string why_no_gain(const Choice& here, const Choice& there) {
   if (there.prediction.tokens_per_second > here.prediction.tokens_per_second) return "";
-  const double empty = empty_share(there.deck, there.prediction.ranks);
-  if (empty > empty_share(here.deck, here.prediction.ranks))
+  const auto data_ranks = [](const Choice& choice) { return make_mesh(choice.deck.mesh, choice.prediction.ranks).size(Axis::dp); };
+  const double empty = empty_share(there.deck, data_ranks(there));
+  if (empty > empty_share(here.deck, data_ranks(here)))
     return fmt::format("batch.global = {} over {} ranks leaves {:.1f} % of the micro-batches empty", there.deck.batch.global,
-                       there.prediction.ranks, 100 * empty);
+                       data_ranks(there), 100 * empty);
   return why_slower(here.prediction, there.prediction);
 }
 

@@ -9,6 +9,7 @@
 #include "kernels/cross_entropy/cross_entropy.hpp"
 #include "kernels/elementwise/elementwise.hpp"
 #include "kernels/embedding/embedding.hpp"
+#include "kernels/head_blocks/head_blocks.hpp"
 #include "kernels/qk_norm_rope/qk_norm_rope.hpp"
 #include "kernels/rmsnorm/rmsnorm.hpp"
 #include "kernels/rope/rope.hpp"
@@ -97,6 +98,28 @@ void add_swiglu(Part& part, const Settings& s, DType dtype) {
                                swiglu_backward(on(stream),
                                                {.d_gate_up = d_gate_up, .d_out = out, .gate_up = gate_up, .M = M, .F = F, .dtype = dtype});
                              }});
+}
+
+/// A query head for each key head, of eight ranks.
+void add_head_blocks(Part& part, const Settings& s, DType dtype) {
+  constexpr std::int64_t H = 8, W = 3 * H * head_dim;
+  const std::int64_t T = std::max<std::int64_t>(1, (s.mib << 20) / (W * static_cast<std::int64_t>(size_of(dtype))));
+  const HeadBlocks call{.to = part.values(T * W, dtype),
+                        .from = part.values(T * W, dtype),
+                        .B = 1,
+                        .T = T,
+                        .N = H,
+                        .H = H,
+                        .G = H,
+                        .D = head_dim,
+                        .dtype = dtype};
+  for (const bool back : {false, true})
+    part.contenders.push_back(
+        {.name = named(back ? "head_blocks_to_rows" : "rows_to_head_blocks", dtype),
+         .limit = "copy",
+         .amount = 2 * bytes_of(T * W, dtype),
+         .target = wanted,
+         .run = [=](cudaStream_t stream) { back ? head_blocks_to_rows(on(stream), call) : rows_to_head_blocks(on(stream), call); }});
 }
 
 void add_adamw(Part& part, const Settings& s) {
@@ -264,6 +287,7 @@ std::vector<Group> memory_bound_groups() {
   return {{"limits", add_limits},
           both("rmsnorm", add_rmsnorm),
           both("swiglu", add_swiglu),
+          both("head_blocks", add_head_blocks),
           both("cross-entropy", add_cross_entropy),
           both("rope", add_rope),
           both("qk_norm_rope", add_qk_norm_rope),

@@ -20,6 +20,7 @@
 #include "kernels/adamw/adamw.hpp"
 #include "kernels/elementwise/elementwise.hpp"
 #include "kernels/fixed/fixed.hpp"
+#include "kernels/head_blocks/head_blocks.hpp"
 #include "kernels/parallel.hpp"
 #include "kernels/qk_norm_rope/qk_norm_rope.hpp"
 #include "kernels/rmsnorm/rmsnorm.hpp"
@@ -228,6 +229,19 @@ void add_swiglu(std::vector<Contender>& list, const Memory& memory, DType dtype)
   list.push_back({"swiglu backward" + suffix, 5.0 * e * static_cast<double>(n), "triad", [=] { swiglu_backward({}, backward); }});
 }
 
+/// Rows of eight query heads on two key heads for two ranks.
+void add_head_blocks(std::vector<Contender>& list, const Memory& memory, DType dtype) {
+  constexpr int H = 8, G = 2, D = 128, width = (H + 2 * G) * D;
+  const int e = static_cast<int>(size_of(dtype));
+  const std::string suffix = dtype == DType::f32 ? ", fp32" : ", bf16";
+  std::byte* p[2];
+  const std::int64_t n = memory.cut({e, e}, p, width);
+  const HeadBlocks call{.to = p[1], .from = p[0], .B = 1, .T = n / width, .N = 2, .H = H, .G = G, .D = D, .dtype = dtype};
+  const double moved = 2.0 * e * static_cast<double>(call.T * width);
+  list.push_back({"rows_to_head_blocks" + suffix, moved, "copy", [=] { rows_to_head_blocks({}, call); }});
+  list.push_back({"head_blocks_to_rows" + suffix, moved, "copy", [=] { head_blocks_to_rows({}, call); }});
+}
+
 void add_others(std::vector<Contender>& list, const Memory& memory, std::int32_t& flag, FixedSum& sum, const std::vector<float>& table) {
   std::byte* p[2];
   auto count = [](std::int64_t n) { return static_cast<double>(n); };
@@ -290,6 +304,7 @@ void run(const Settings& settings) {
     add_rmsnorm(list, memory, dtype, small, rstd);
     add_qk_norm_rope(list, memory, dtype, small, rstd, table);
     add_swiglu(list, memory, dtype);
+    add_head_blocks(list, memory, dtype);
   }
   add_others(list, memory, flag, sum, table);
   std::erase_if(list, [&](const Contender& c) { return !c.peer.empty() && c.name.find(settings.only) == std::string::npos; });
