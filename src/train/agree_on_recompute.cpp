@@ -22,7 +22,7 @@ MemoryLimits least_of_all(const World& world, MemoryLimits limits) {
 
 std::optional<RecomputeChoice> agree_on_recompute(const World& world, const BuildRequest& request, const MemoryLimits& here) {
   if (!request.training() || request.deck.activation.recompute != "auto") return std::nullopt;
-  const MemoryLimits limits = least_of_all(world, with_room_left(here, stated_limits(request.deck, request.data.size)));
+  const MemoryLimits limits = least_of_all(world, with_room_left(here, stated_limits(request.deck, request.mesh.ranks())));
   std::optional<RecomputeChoices> choices;
   std::string chosen;
   // One rank looks for all: plans differ where ranks compute with different numbers of threads.
