@@ -273,19 +273,23 @@ void check_context_axis(Draft& draft) {
                 fmt::format("mesh.cp {} does not divide batch.sequence_length {} (tokens); nearest valid mesh.cp: {}; nearest valid "
                             "batch.sequence_length: {}",
                             cp, T, one_of(divisors_near(T, cp)), multiples_around(T, cp)));
-  struct Shared {
-    const char* key;
-    std::int64_t n;
-    const char* what;
-  };
-  for (const Shared& s : {Shared{"model.heads", m.heads, "query heads"}, Shared{"model.kv_heads", m.kv_heads, "key and value heads"}}) {
-    if (!draft.good({s.key}) || s.n % tp != 0 || s.n / tp % cp == 0) continue;  // what tp does not divide is named there
-    draft.fault({"mesh.cp", s.key},
-                fmt::format("mesh.cp {} does not divide {} {} ({}{}), which context.method = \"ulysses\" shares inside attention; nearest "
-                            "valid mesh.cp: {}",
-                            cp, s.key, s.n, s.what, tp == 1 ? "" : fmt::format("; {} of a tensor-parallel rank", s.n / tp),
-                            one_of(divisors_near(s.n / tp, cp))));
-  }
+  if (!draft.good({"model.heads", "model.kv_heads"}) || m.heads % tp != 0 || m.kv_heads % tp != 0) return;  // named there
+  const std::int64_t H = m.heads / tp, G = m.kv_heads / tp;
+  const auto of_rank = [&](std::int64_t n) { return tp == 1 ? "" : fmt::format("; {} of a tensor-parallel rank", n); };
+  const auto shares_keys = [&](std::int64_t n) { return G % n == 0 || n % G == 0; };
+  std::vector<std::int64_t> valid = divisors_near(H, cp, static_cast<std::size_t>(H));
+  std::erase_if(valid, [&](std::int64_t n) { return !shares_keys(n); });
+  if (H % cp != 0)
+    draft.fault({"mesh.cp", "model.heads"},
+                fmt::format("mesh.cp {} does not divide model.heads {} (query heads{}), which context.method = \"ulysses\" shares inside "
+                            "attention; valid mesh.cp: {}",
+                            cp, m.heads, of_rank(H), one_of(valid)));
+  if (!shares_keys(cp))
+    draft.fault(
+        {"mesh.cp", "model.kv_heads"},
+        fmt::format("mesh.cp {} neither divides model.kv_heads {} (key and value heads{}), which context.method = \"ulysses\" shares "
+                    "inside attention, nor is a multiple of them; valid mesh.cp: {}",
+                    cp, m.kv_heads, of_rank(G), one_of(valid)));
 }
 
 void check_batch(Draft& draft) {

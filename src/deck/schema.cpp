@@ -291,15 +291,16 @@ const std::vector<Key> table = {
     {KEY(mesh.cp), .type = integer, .unit = "ranks", .limits = {.least = 1, .most = 1024}, .fallback = "1",
      .help =
          "Context-parallel ranks: each has an equal share of every sequence's tokens, and ranks of dp and cp together share the state of "
-         "the parameters. Divides batch.sequence_length and, with context.method = \"ulysses\", heads and kv_heads (with mesh.tp, those of "
-         "a rank). Each layer exchanges tokens for heads around its attention: keep it inside a node."},
+         "the parameters. Divides batch.sequence_length and, with context.method = \"ulysses\", heads, and divides or is a multiple of "
+         "kv_heads (with mesh.tp, those of a rank). Each layer exchanges tokens for heads around its attention: keep it inside a node."},
     {KEY(mesh.ep), .type = integer, .unit = "ranks", .limits = {.least = 1, .most = 1}, .fallback = "1", .beyond = one_axis,
      .help = "Expert-parallel ranks; only 1 in this version."},
 
     // [context]
     {KEY(context.method), .type = text, .choices = {"ulysses"}, .fallback = "\"ulysses\"",
      .help = "With mesh.cp above 1, how attention sees whole sequences. ulysses: ranks exchange tokens for heads before attention, so that "
-             "each has all tokens with a part of the heads, and back after it."},
+             "each has all tokens with a part of the heads, and back after it. Of fewer key and value heads than ranks, several have the "
+             "same."},
 
     // [topology]
     {KEY(topology.share_gpu), .type = boolean, .fallback = "false",

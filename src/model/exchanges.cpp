@@ -61,29 +61,29 @@ void Recorder::linear_backward_to_part(Value d_part, Value d_y, Value x, const s
   weight_gradient(d_y, x, w, N, K);
 }
 
-void Recorder::turn_blocks(Value to, Value from, std::int64_t N) {
-  exchange({.kind = CollectiveKind::all_to_all, .axis = Axis::cp, .count = s.T / s.cp * N / s.cp, .dtype = s.dtype, .times = s.B},
+void Recorder::turn_blocks(Value to, Value from, std::int64_t W) {
+  exchange({.kind = CollectiveKind::all_to_all, .axis = Axis::cp, .count = s.T / s.cp * W, .dtype = s.dtype, .times = s.B},
            "exchange " + name_of(from), to, from);
 }
 
 void Recorder::rows_to_heads(Value of_heads, Value rows, std::int64_t H, std::int64_t G) {
   if (s.cp == 1) return;
-  const std::int64_t N = (H + 2 * G) * s.D;
-  const Value blocks = value((name_of(rows) + "_blocks").c_str(), {s.tokens(), N});
+  const std::int64_t W = width_of_rank(H, G);
+  const Value blocks = value((name_of(rows) + "_blocks").c_str(), {s.tokens(), s.cp * W});
   call({.name = "rows_to_head_blocks", .touches = {{blocks, write}, {rows, read}}, .run = [=, p = head_blocks(s, H, G)](const At& at) {
           auto here = p;
           here.to = at.get(blocks), here.from = at.get(rows);
           kernels::rows_to_head_blocks(at.context, here);
         }});
   // Blocks of a sequence come one rank's tokens after the other's, which is the order of its rows.
-  turn_blocks(of_heads, blocks, N);
+  turn_blocks(of_heads, blocks, W);
 }
 
 void Recorder::heads_to_rows(Value rows, Value of_heads, std::int64_t H, std::int64_t G) {
   if (s.cp == 1) return;
-  const std::int64_t N = (H + 2 * G) * s.D;
-  const Value blocks = value((name_of(rows) + "_blocks").c_str(), {s.tokens(), N});
-  turn_blocks(blocks, of_heads, N);
+  const std::int64_t W = width_of_rank(H, G);
+  const Value blocks = value((name_of(rows) + "_blocks").c_str(), {s.tokens(), s.cp * W});
+  turn_blocks(blocks, of_heads, W);
   call({.name = "head_blocks_to_rows", .touches = {{rows, write}, {blocks, read}}, .run = [=, p = head_blocks(s, H, G)](const At& at) {
           auto here = p;
           here.to = at.get(rows), here.from = at.get(blocks);

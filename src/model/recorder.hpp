@@ -77,13 +77,13 @@ class Recorder {
   // ---- Over context-parallel ranks (exchanges.cpp): each holds M = B T / cp tokens, and inside attention all B T tokens with a part of
   // the heads (`by_heads`). Alone, both are the same, and nothing is called. ----
 
-  /// The M rows of what attention has as `of_heads`, (M,N) where that is (B T, N / cp).
+  /// The M rows of N that attention has as `of_heads`.
   Value rows_of(Value of_heads, const char* name, std::int64_t N) { return s.cp == 1 ? of_heads : value(name, {s.tokens(), N}); }
-  /// The other way round.
+  /// The B T rows of N / cp that attention has of rows of N, which have query heads alone.
   Value heads_of(Value rows, const char* name, std::int64_t N) { return s.cp == 1 ? rows : value(name, {s.B * s.T, N / s.cp}); }
   /// of_heads from rows of H query heads and twice G key heads (0: none), each of all ranks' tokens.
   void rows_to_heads(Value of_heads, Value rows, std::int64_t H, std::int64_t G);
-  /// rows from of_heads.
+  /// rows from of_heads: gradients of key heads that several ranks have are added.
   void heads_to_rows(Value rows, Value of_heads, std::int64_t H, std::int64_t G);
   /// linear_backward where x holds rows of what attention had made: d_heads is the gradient of that, and the weight's is made while it is
   /// on its way. d_x are its rows.
@@ -210,8 +210,10 @@ class Recorder {
   void weigh(Value d_weights, Value d, Value a, Value weights, const kernels::WeighRows& rows, Value sources);
   void softmax_loss_of_slice(Value losses, Value d_logits, Value logits, const Rows& rows);
   void exchange(const Exchange& exchange, const std::string& name, Value to, Value from);
-  /// Blocks (B, cp, T / cp, N / cp) of a rank each are turned: to (B, cp, T / cp, N / cp) has those of all ranks.
-  void turn_blocks(Value to, Value from, std::int64_t N);
+  /// Blocks (B, cp, T / cp, W) of a rank each are turned: to (B, cp, T / cp, W) has those of all ranks.
+  void turn_blocks(Value to, Value from, std::int64_t W);
+  /// W: elements of a rank's row of H query heads and, with G, key and value heads.
+  std::int64_t width_of_rank(std::int64_t H, std::int64_t G) const { return (H / s.cp + (G == 0 ? 0 : 2 * by_heads.G)) * s.D; }
   void fill_caches(Value qkv);
   void attention_decode(Value out, Value qkv);
   /// The packed copy of a tensor that `product` reads as its b; absent where none is kept.

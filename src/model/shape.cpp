@@ -107,7 +107,7 @@ ModelShape cut_over_tp(const ModelShape& shape, int size, int index) {
 
 ModelShape cut_by_heads(const ModelShape& shape) {
   ModelShape s = shape;
-  s.H /= s.cp, s.G /= s.cp, s.cp = 1;
+  s.H /= s.cp, s.G = std::max<std::int64_t>(1, s.G / s.cp), s.cp = 1;
   return s;
 }
 

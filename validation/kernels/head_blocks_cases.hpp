@@ -7,33 +7,37 @@ namespace tessera::kernels::testing {
 
 struct HeadCase {
   std::int64_t B, T, N, H, G, D;
-  std::int64_t width() const { return (H + 2 * G) * D; }
+  std::int64_t rows() const { return B * T * (H + 2 * G) * D; }  ///< elements
+  std::int64_t width_of_rank() const { return (H / N + 2 * (G == 0 ? 0 : std::max<std::int64_t>(1, G / N))) * D; }
+  std::int64_t blocks() const { return B * N * T * width_of_rank(); }  ///< elements
 };
-/// One of each; grouped queries; several sequences; a context, which has queries alone; heads of odd bytes; a rank alone.
+/// One of each; grouped queries; several sequences; a context, which has queries alone; heads of odd bytes; a rank alone; key heads that
+/// two, four and six ranks have.
 inline const HeadCase head_cases[] = {{1, 1, 1, 1, 1, 2},  {1, 5, 2, 4, 2, 16}, {3, 7, 2, 6, 2, 64},
-                                      {2, 9, 4, 8, 0, 24}, {2, 3, 3, 6, 3, 10}, {2, 130, 1, 3, 1, 6}};
+                                      {2, 9, 4, 8, 0, 24}, {2, 3, 3, 6, 3, 10}, {2, 130, 1, 3, 1, 6},
+                                      {2, 5, 4, 8, 2, 16}, {1, 9, 4, 4, 1, 10}, {2, 3, 6, 6, 1, 64}};
 
 inline HeadBlocks shape_of(const HeadCase& c, DType dtype) {
   return {.B = c.B, .T = c.T, .N = c.N, .H = c.H, .G = c.G, .D = c.D, .dtype = dtype};
 }
 
-/// Calls f(element of rows (B T, W), element of blocks (B, N, T, W/N)) for each, by kinds of heads, heads and their elements.
+/// Calls f(element of rows (B T, (H+2G) D), element of blocks (B, N, T, W)) for each element of blocks, ranks in their order.
 template <class F>
 void each_element(const HeadCase& c, F f) {
-  const std::int64_t kinds[] = {c.H, c.G, c.G};
   for (std::int64_t b = 0; b < c.B; ++b)
-    for (std::int64_t t = 0; t < c.T; ++t) {
-      std::int64_t before = 0;
-      for (const std::int64_t heads : kinds) {
-        for (std::int64_t head = 0; head < heads; ++head)
-          for (std::int64_t d = 0; d < c.D; ++d) {
-            const std::int64_t n = head / (heads / c.N), of_rank = head % (heads / c.N);
-            f((b * c.T + t) * c.width() + (before + head) * c.D + d,
-              ((b * c.N + n) * c.T + t) * c.width() / c.N + (before / c.N + of_rank) * c.D + d);
-          }
-        before += heads;
+    for (std::int64_t n = 0; n < c.N; ++n)
+      for (std::int64_t t = 0; t < c.T; ++t) {
+        std::int64_t block = ((b * c.N + n) * c.T + t) * c.width_of_rank(), first = 0;
+        for (const std::int64_t heads : {c.H, c.G, c.G}) {
+          const std::int64_t mine = heads == 0 ? 0 : std::max<std::int64_t>(1, heads / c.N);
+          for (std::int64_t i = 0; i < mine; ++i)
+            for (std::int64_t d = 0; d < c.D; ++d) {
+              const std::int64_t head = heads >= c.N ? n * mine + i : n * heads / c.N;
+              f((b * c.T + t) * (c.H + 2 * c.G) * c.D + (first + head) * c.D + d, block++);
+            }
+          first += heads;
+        }
       }
-    }
 }
 
 template <class T>
@@ -41,13 +45,18 @@ struct HeadResults {
   std::vector<T> blocks, rows;
 };
 
-/// Blocks of random rows, and rows of random blocks, by definition.
+/// Blocks of rows, and rows of other blocks, by definition: what several ranks have is added in fp32.
 template <class T>
-HeadResults<T> by_definition(const HeadCase& c, const std::vector<T>& values) {
-  HeadResults<T> r{poisoned<T>(c.B * c.T * c.width()), poisoned<T>(c.B * c.T * c.width())};
-  each_element(c, [&](std::int64_t row, std::int64_t block) {
-    r.blocks[static_cast<std::size_t>(block)] = values[static_cast<std::size_t>(row)];
-    r.rows[static_cast<std::size_t>(row)] = values[static_cast<std::size_t>(block)];
+HeadResults<T> by_definition(const HeadCase& c, const std::vector<T>& rows, const std::vector<T>& blocks) {
+  HeadResults<T> r{poisoned<T>(c.blocks()), poisoned<T>(c.rows())};
+  std::vector<float> sums(r.rows.size());
+  std::vector<bool> met(r.rows.size(), false);
+  each_element(c, [&](std::int64_t at_row, std::int64_t at_block) {
+    const auto row = static_cast<std::size_t>(at_row), block = static_cast<std::size_t>(at_block);
+    r.blocks[block] = rows[row];
+    sums[row] = met[row] ? sums[row] + static_cast<float>(blocks[block]) : static_cast<float>(blocks[block]);
+    met[row] = true;
+    r.rows[row] = T(sums[row]);
   });
   return r;
 }

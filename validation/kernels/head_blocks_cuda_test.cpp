@@ -7,13 +7,12 @@ namespace {
 class HeadBlocksCuda : public OnDevice {};
 
 template <class T>
-HeadResults<T> on_device(const HeadCase& c, const std::vector<T>& values, std::int64_t shift = 0) {
-  const std::int64_t n = c.B * c.T * c.width();
-  DeviceArray<T> from(values, shift), blocks(n, shift), rows(n, shift);
+HeadResults<T> on_device(const HeadCase& c, const std::vector<T>& of_rows, const std::vector<T>& of_blocks, std::int64_t shift) {
+  DeviceArray<T> from_rows(of_rows, shift), from_blocks(of_blocks, shift), blocks(c.blocks(), shift), rows(c.rows(), shift);
   HeadBlocks p = shape_of(c, dtype_of<T>());
-  p.from = from.data(), p.to = blocks.data();
+  p.from = from_rows.data(), p.to = blocks.data();
   cuda::rows_to_head_blocks({}, p);
-  p.to = rows.data();
+  p.from = from_blocks.data(), p.to = rows.data();
   cuda::head_blocks_to_rows({}, p);
   return {blocks.host(), rows.host()};
 }
@@ -25,8 +24,8 @@ void compare() {
     for (const std::int64_t shift : {0, 1}) {
       SCOPED_TRACE(::testing::Message() << c.B << " x " << c.T << " tokens of " << c.H << " and " << c.G << " heads over " << c.N
                                         << ", shifted by " << shift);
-      const auto values = random_values<T>(c.B * c.T * c.width(), 7);
-      const HeadResults<T> got = on_device(c, values, shift), expected = by_definition(c, values);
+      const auto rows = random_values<T>(c.rows(), 7), blocks = random_values<T>(c.blocks(), 8);
+      const HeadResults<T> got = on_device(c, rows, blocks, shift), expected = by_definition(c, rows, blocks);
       EXPECT_TRUE(same_values(got.blocks, expected.blocks));
       EXPECT_TRUE(same_values(got.rows, expected.rows));
     }

@@ -313,15 +313,15 @@ def tensor(folder, dtype, device):
 
 
 def context(folder, dtype, device):
-    """mesh.cp alone, with more ranks than sequences of a micro-batch, and beside tensor-parallel ranks: another size is another order of sums. An evaluation
-    counts every token once, fast mode gives the same numbers, and memory is what was planned."""
+    """mesh.cp alone, with more ranks than sequences of a micro-batch, and beside tensor-parallel ranks, with a key head for each rank and for two: another size
+    is another order of sums. An evaluation counts every token once, fast mode gives the same numbers, and memory is what was planned."""
     evaluated = {"evaluate__every": device["steps"], "evaluate__batches": 3, "data__validation": f'"{folder.data}"'}
-    good = over_axes(folder, dtype, device, device["cp"], device["cp_layouts"], {"model__qk_norm": True, **evaluated})
+    good = over_axes(folder, dtype, device, device["cp"], device["cp_layouts"], {"model__qk_norm": True, "model__kv_heads": 2, **evaluated})
     values = {name: [row["val_loss"] for row in folder.metrics(name) if "val_loss" in row] for name in ("alone", "cp2")}
     if not values["alone"] or any(abs(a / b - 1) > (1e-4 if dtype == "fp32" else 2e-2) for a, b in zip(values["alone"], values["cp2"], strict=True)):
         print(f"FAIL validation losses differ: {values}")
         good = False
-    common = {"precision__compute": dtype, "run__steps": device["steps"], "run__log_every": 1, "model__kv_heads": 4, "model__vocab": 263, "model__qk_norm": True, **device["keys"]}
+    common = {"precision__compute": dtype, "run__steps": device["steps"], "run__log_every": 1, "model__kv_heads": 2, "model__vocab": 263, "model__qk_norm": True, **device["keys"]}
     done = folder.train("fast", 2, mesh__cp=2, zero__stage=2, **common)
     good &= near("fast", folder.losses("fast"), folder.losses("alone"), dtype)
     memory = re.findall(r"memory (\S+ \S+) of (\S+ \S+)", done.stderr)

@@ -61,9 +61,11 @@ TEST(Rules, ContextAxisDividesTokensAndHeads) {
   EXPECT_TRUE(says(faults({"mesh.cp=2"}, 3), "mesh.cp is 2 and there are 3 ranks; start 2 or 4, or set mesh.cp = 1 or 3"));
   EXPECT_TRUE(says(faults({"mesh.cp=2", "mesh.tp=2", "mesh.dp=2", "model.kv_heads=4"}, 4), "mesh.dp is 2 and mesh.cp x mesh.tp 4"));
   EXPECT_TRUE(says(faults({"mesh.cp=2", "batch.sequence_length=15"}, 2), "batch.sequence_length 15 (tokens); nearest valid mesh.cp: 1, 3"));
-  EXPECT_TRUE(says(faults({"mesh.cp=8", "model.kv_heads=4"}, 8), "does not divide model.kv_heads 4"));
-  EXPECT_TRUE(says(faults({"mesh.cp=2", "mesh.tp=2", "model.kv_heads=2"}, 4),
-                   "model.kv_heads 2 (key and value heads; 1 of a tensor-parallel rank)"));
+  EXPECT_TRUE(valid({"mesh.cp=4", "model.heads=4", "model.kv_heads=2"}, 4)) << "two ranks have the same key and value head";
+  EXPECT_TRUE(says(faults({"mesh.cp=8", "model.heads=4", "model.kv_heads=4"}, 8), "does not divide model.heads 4 (query heads)"));
+  EXPECT_TRUE(says(faults({"mesh.cp=4", "model.heads=12", "model.kv_heads=6", "model.width=96"}, 4),
+                   "mesh.cp 4 neither divides model.kv_heads 6 (key and value heads)"));
+  EXPECT_TRUE(says(faults({"mesh.cp=4", "mesh.tp=2", "model.heads=4", "model.kv_heads=4"}, 8), "; 2 of a tensor-parallel rank"));
   EXPECT_TRUE(says(faults({"mesh.cp=2", "model.experts=4"}, 2), "the losses of experts are of the tokens of whole micro-batches"));
   EXPECT_TRUE(says(faults({"mesh.cp=2", "context.method=ring"}, 2), "\"ring\" is not a value"));
 }

@@ -92,7 +92,8 @@ TEST_P(Context, EachAttentionExchangesTwiceEachWay) {
       EXPECT_EQ(x->times, shape.B);
       elements[pass.whole].push_back(x->count * x->times * GetParam().cp);
     }
-  const std::int64_t qkv = rows * shape.qkv_width(), heads = rows * shape.H * shape.D;
+  const std::int64_t keys = std::max<std::int64_t>(GetParam().cp, shape.G);  // heads, of which ranks may have the same
+  const std::int64_t qkv = rows * (shape.H + 2 * keys) * shape.D, heads = rows * shape.H * shape.D;
   const std::vector<std::int64_t> once = {qkv, heads}, twice = {qkv, heads, qkv, heads};
   EXPECT_EQ(elements["forward layers.0.attention"], GetParam().evaluation > 0 ? twice : once);
   const std::vector<std::int64_t>& back = elements["backward layers.1.attention"];

@@ -121,9 +121,10 @@ inline std::vector<Setting> context_settings() {
         for (const bool reproducible : {false, true}) {
           const int cp = stage == 2 && tp == 1 ? 4 : 2;
           Setting s{.name = fmt::format("stage{}_cp{}_dp{}{}{}", stage, cp, dp, tp == 1 ? "" : "_tp2", reproducible ? "_reproducible" : ""),
-                    .overrides = {fmt::format("zero.stage={}", stage), fmt::format("run.reproducible={}", reproducible), "model.kv_heads=4",
-                                  fmt::format("batch.micro={}", 1 + stage % 2), fmt::format("batch.global={}", 2 * dp * (1 + stage)),
-                                  fmt::format("mesh.cp={}", cp), fmt::format("mesh.tp={}", tp), "zero.param_persistence_threshold=100",
+                    .overrides = {fmt::format("zero.stage={}", stage), fmt::format("run.reproducible={}", reproducible),
+                                  fmt::format("model.kv_heads={}", dp == 2 ? 2 : 4), fmt::format("batch.micro={}", 1 + stage % 2),
+                                  fmt::format("batch.global={}", 2 * dp * (1 + stage)), fmt::format("mesh.cp={}", cp),
+                                  fmt::format("mesh.tp={}", tp), "zero.param_persistence_threshold=100",
                                   fmt::format("precision.compute={}", (stage + dp) % 2 ? "fp32" : "bf16"),
                                   fmt::format("activation.recompute={}",
                                               std::vector{"none", "full", "selective"}[static_cast<std::size_t>(stage + dp) % 3])},
