@@ -9,6 +9,7 @@
 #include "kernels/parallel.hpp"
 #include "memory/arena.hpp"
 #include "schedule/build/builder.hpp"
+#include "schedule/build/describe_mesh.hpp"
 #include "schedule/build/micro_batches.hpp"
 #include "schedule/plan/peak.hpp"
 #include "schedule/plan/recompute_choice.hpp"
@@ -191,7 +192,7 @@ void print_plan(const Planned& p) {
   if (p.schedule.shape.experts.E > 0) fmt::print("experts   {}\n", describe_experts(p.schedule.shape));
   const int context = p.request.mesh.size(Axis::cp), tensor = p.request.mesh.size(Axis::tp);
   fmt::print("mesh      {} data-parallel ranks{}{}, ZeRO stage {}\n", p.request.data.size,
-             context == 1 ? "" : fmt::format(" of {} context-parallel ones each", context),
+             context == 1 ? "" : fmt::format(" of {} context-parallel ones each{}", context, describe_shared_heads(deck, p.request.mesh)),
              tensor == 1 ? "" : fmt::format(" of {} tensor-parallel ones each", tensor), deck.zero.stage);
   fmt::print("batch     {}\n", describe_batch(deck, p.request.data.size));
   fmt::print("step      {} tasks, {} FLOPs and {} moved by collectives and copies, on each rank\n", cost.tasks, human_count(cost.flops),

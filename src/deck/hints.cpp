@@ -93,6 +93,8 @@ constexpr Alias aliases[] = {
     {"tensor_model_parallel_size", "mesh.tp"},
     {"pipeline_model_parallel_size", "mesh.pp"},
     {"context_parallel_size", "mesh.cp"},
+    {"sequence_parallel_size", "mesh.cp"},
+    {"sp_size", "mesh.cp"},
     {"expert_model_parallel_size", "mesh.ep"},
     {"scheduler", "learning_rate"},
     {"learning_rate.type", "learning_rate.schedule"},

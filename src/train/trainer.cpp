@@ -17,6 +17,7 @@
 #include "kernels/cross_entropy/cross_entropy.hpp"
 #include "memory/runtime.hpp"
 #include "optimizer/learning_rate.hpp"
+#include "schedule/build/describe_mesh.hpp"
 #include "schedule/build/micro_batches.hpp"
 #include "schedule/run/make_executor.hpp"
 #include "topology/communicators/make_communicator.hpp"
@@ -145,7 +146,7 @@ class Training {
     if (overhead_) overhead_->count("libraries", engine_->plan().bytes[static_cast<std::size_t>(Tier::device)]);
     print_banner({.parsed = parsed_,
                   .ranks = world_.map_of_ranks(),
-                  .mesh = describe(mesh),
+                  .mesh = describe(mesh) + describe_shared_heads(deck_, mesh),
                   .path = path_,
                   .lanes = lanes_,
                   .threads = threads,

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "instances.hpp"
+#include "schedule/build/describe_mesh.hpp"
 #include "schedules.hpp"
 
 namespace tessera {
@@ -125,6 +126,13 @@ TEST(ContextOverlap, AWeightGradientRunsBesideTheExchange) {
     beside += all[j + 1].target[all[j].lane] <= all[j].number;
   }
   EXPECT_EQ(beside, 2) << "of both layers";
+}
+
+TEST(ContextMesh, SaysHowManyRanksHaveTheSameKeyHead) {
+  const Deck deck = test::tiny_deck();  // of two key heads
+  EXPECT_EQ(describe_shared_heads(deck, {{1, 1, 2, 1, 1}}), "");
+  EXPECT_EQ(describe_shared_heads(deck, {{1, 3, 4, 1, 1}}), " (2 have the same key and value head)");
+  EXPECT_EQ(describe_shared_heads(deck, {{1, 1, 2, 1, 2}}), " (2 have the same key and value head)");
 }
 
 // A rank alone has neither exchanges nor values for them.

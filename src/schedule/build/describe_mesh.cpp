@@ -1,0 +1,12 @@
+#include "schedule/build/describe_mesh.hpp"
+
+#include <fmt/format.h>
+
+namespace tessera {
+
+std::string describe_shared_heads(const Deck& deck, const Mesh& mesh) {
+  const std::int64_t heads = deck.model.kv_heads / mesh.size(Axis::tp), ranks = mesh.size(Axis::cp);
+  return ranks <= heads ? "" : fmt::format(" ({} have the same key and value head)", ranks / heads);
+}
+
+}  // namespace tessera

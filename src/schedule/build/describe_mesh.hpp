@@ -1,0 +1,13 @@
+// What a user is told of a mesh beside its sizes.
+#pragma once
+#include <string>
+
+#include "deck/deck.hpp"
+#include "topology/mesh.hpp"
+
+namespace tessera {
+
+/// " (2 have the same key and value head)" of context-parallel ranks that are more than the heads they share; else empty.
+std::string describe_shared_heads(const Deck& deck, const Mesh& mesh);
+
+}  // namespace tessera
