@@ -1,10 +1,12 @@
 // tessera plan DECK: what a run would do and need, without running or allocating anything.
+#include <algorithm>
 #include <memory>
 #include <nlohmann/json.hpp>
 
 #include "base/limits.hpp"
 #include "commands/commands.hpp"
 #include "commands/plan_options.hpp"
+#include "commands/plan_stages.hpp"
 #include "io/files/posix_file.hpp"
 #include "kernels/parallel.hpp"
 #include "memory/arena.hpp"
@@ -36,6 +38,7 @@ struct Planned {
   std::vector<Shortfall> lacking = shortfalls(plan.bytes, limits);
   Remedies remedies = lacking.empty() ? Remedies{} : find_remedies(request, limits);
   std::optional<MachineProfile> machine = {};
+  std::vector<StagePlan> stages = {};  ///< of a pipeline
   std::optional<Prediction> prediction = {};
 };
 
@@ -132,6 +135,10 @@ Json plan_json(const Planned& p) {
       out["prediction"]["cost_per_billion_tokens"] =
           cost_of_billion_tokens(p.options.price, p.prediction->ranks, p.prediction->tokens_per_second);
   }
+  if (!p.stages.empty()) {
+    out["rank"] = p.request.rank;
+    out["pipeline"] = stages_json(p.request, p.stages);
+  }
   if (!p.lacking.empty()) out["remedies"] = Json::array();
   for (const Remedy& remedy : p.remedies.found)
     out["remedies"].push_back({{"change", remedy.change},
@@ -191,10 +198,12 @@ void print_plan(const Planned& p) {
              human_count(flops.full), human_count(flops.causal));
   if (p.schedule.shape.experts.E > 0) fmt::print("experts   {}\n", describe_experts(p.schedule.shape));
   const int context = p.request.mesh.size(Axis::cp), tensor = p.request.mesh.size(Axis::tp);
-  fmt::print("mesh      {} data-parallel ranks{}{}, ZeRO stage {}\n", p.request.data.size,
+  fmt::print("mesh      {}{} data-parallel ranks{}{}, ZeRO stage {}\n",
+             p.stages.empty() ? "" : fmt::format("{} stages of ", p.stages.size()), p.request.data.size,
              context == 1 ? "" : fmt::format(" of {} context-parallel ones each{}", context, describe_shared_heads(deck, p.request.mesh)),
              tensor == 1 ? "" : fmt::format(" of {} tensor-parallel ones each", tensor), deck.zero.stage);
   fmt::print("batch     {}\n", describe_batch(deck, p.request.data.size));
+  if (!p.stages.empty()) print_stages(p.request, p.stages);
   fmt::print("step      {} tasks, {} FLOPs and {} moved by collectives and copies, on each rank\n", cost.tasks, human_count(cost.flops),
              human_bytes(cost.bytes_moved));
   fmt::print("recompute {}\n", describe_recompute(p.request, recompute_gain(p.request, p.schedule, p.plan)));
@@ -226,19 +235,28 @@ MemoryLimits limits_of_auto(const Deck& deck, const MemoryLimits& stated, int pe
 
 void write_trace(const Planned& p) {
   io::AtomicFile out(p.options.trace);
-  const std::string text = chrome_trace(p.prediction->step.timeline, {},
-                                        {.step = 1, .rank = 0, .ranks = p.prediction->ranks, .device = p.machine->name, .predicted = true});
+  const std::string text =
+      chrome_trace(p.prediction->step.timeline, {},
+                   {.step = 1, .rank = p.request.rank, .ranks = p.prediction->ranks, .device = p.machine->name, .predicted = true});
   out.file().write(0, text.data(), text.size());
   out.commit();
   if (p.options.json) return;
   const std::int64_t left_out = p.prediction->step.left_out;
   fmt::print("trace     {}, for ui.perfetto.dev{}\n", p.options.trace,
              left_out > 0 ? fmt::format("; {} micro-batches like those before them are left out", left_out) : "");
+  if (!p.stages.empty()) fmt::print("          without waits for other stages\n");
 }
 
 void add_prediction(Planned& p, const Mesh& mesh) {
   const Placement placement{.mesh = mesh, .ranks_per_node = p.per_node, .lanes_side_by_side = p.lanes == LaneMode::threads};
-  p.prediction = predict(p.request, p.schedule, p.plan, *p.machine, placement, !p.options.trace.empty());
+  const bool timeline = !p.options.trace.empty();
+  if (p.stages.empty()) {
+    p.prediction = predict(p.request, p.schedule, p.plan, *p.machine, placement, timeline);
+    return;
+  }
+  std::vector<RunPlan> stages;
+  for (const StagePlan& stage : p.stages) stages.push_back(stage.plan);
+  p.prediction = predict_stage(static_cast<std::size_t>(p.request.stage.number), stages, *p.machine, placement, timeline);
 }
 
 int run(const PlanOptions& o) {
@@ -249,7 +267,8 @@ int run(const PlanOptions& o) {
   const int per_node = ranks_per_node(o, machine), threads = threads_of(o, deck, machine, per_node);
   kernels::plan_for_threads(threads);
   const Mesh mesh = make_mesh(deck.mesh, o.ranks);
-  BuildRequest request = request_for(deck, mesh, 0, Purpose::training);
+  if (o.rank >= o.ranks) fail(ExitCode::usage, "--rank {} of {} ranks: they are 0 to {}", o.rank, o.ranks, o.ranks - 1);
+  BuildRequest request = request_for(deck, mesh, o.rank, Purpose::training);
   const MemoryLimits stated = stated_limits(deck, o.ranks);
   if (deck.activation.recompute == "auto") {
     const MemoryLimits limits = limits_of_auto(deck, stated, per_node);
@@ -267,12 +286,14 @@ int run(const PlanOptions& o) {
                   .threads = threads,
                   .lanes = deck.run.device == "cuda" ? LaneMode::threads : lane_mode(deck, o.ranks, threads),
                   .machine = machine};
+  if (mesh.size(Axis::pp) > 1) planned.stages = plan_stages(planned.request);
   if (machine) add_prediction(planned, mesh);
   if (o.json)
     fmt::print("{}\n", plan_json(planned).dump(2));
   else
     print_plan(planned);
   if (!o.trace.empty()) write_trace(planned);
+  if (planned.lacking.empty()) require_stages_fit(planned.stages, planned.limits);
   if (planned.lacking.empty()) return 0;
   fail(ExitCode::memory, "{}{}", print_shortfalls(planned.lacking), print_remedies(planned.remedies, deck));
 }
@@ -299,6 +320,11 @@ void add_plan(CLI::App& app, Chosen& chosen) {
                    "over the ranks "
                    "of a node")
       ->check(CLI::Range(0, most_threads))
+      ->capture_default_str();
+  command
+      ->add_option("--rank", options->rank,
+                   "The rank whose plan it is: those of a pipeline's stages differ. Memory of all stages is shown in any case")
+      ->check(CLI::Range(0, 999999))
       ->capture_default_str();
   auto* machine =
       command->add_option("--machine", options->machine,

@@ -13,6 +13,7 @@ struct PlanOptions {
   std::string path, machine, trace, write;
   std::vector<std::string> overrides;
   int ranks = 1, ranks_per_node = 0, threads = 0;
+  int rank = 0;            ///< whose plan it is
   double price = 0;        ///< of a rank for an hour; 0: not said
   std::vector<int> sweep;  ///< ranks
   bool schedule = false, map = false, json = false, recommend = false;

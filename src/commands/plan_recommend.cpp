@@ -92,6 +92,11 @@ std::string cost_text(const PlanOptions& o, const Prediction& p) {
 
 Searched search(const PlanOptions& options, const MachineProfile& machine) {
   const Deck deck = require_deck(parse_for(options, machine));
+  if (deck.mesh.pp > 1)
+    fail(
+        ExitCode::usage,
+        "--recommend and --sweep search layouts without stages of a pipeline in this version: set mesh.pp = 1, or ask for the plan of this "
+        "deck alone");
   return {.options = options, .machine = machine, .deck = deck, .placement = placement_of(options, deck, machine, options.ranks)};
 }
 

@@ -134,6 +134,12 @@ struct ContextKeys {
   friend bool operator==(const ContextKeys&, const ContextKeys&) = default;
 };
 
+struct PipelineKeys {
+  std::string schedule = "1f1b";
+  std::vector<std::int64_t> layers = {};  // of each stage; none: auto
+  friend bool operator==(const PipelineKeys&, const PipelineKeys&) = default;
+};
+
 struct TopologyKeys {
   bool share_gpu = false;               // several ranks on one GPU
   bool mixed_processors = false;        // ranks may compute with other instructions
@@ -182,6 +188,7 @@ struct Deck {
   ActivationKeys activation;
   MeshKeys mesh;
   ContextKeys context;
+  PipelineKeys pipeline;
   TopologyKeys topology;
   CheckpointKeys checkpoint;
   EvaluateKeys evaluate;

@@ -37,12 +37,19 @@ struct Draft {
   /// A fault of `keys` together, shown at one of them: an overridden key if there is one, else the first that was given.
   void fault(std::initializer_list<std::string_view> keys, const std::string& message);
   void note(std::string_view key, const std::string& value, const std::string& reason);
+  /// A key that the choice in another key leaves without effect. Within the file, or within the overrides, that is a contradiction. Where
+  /// an override makes the choice and the key stands in the file, the file's value is dropped with a word: who overrides a choice need not
+  /// take the file apart.
+  void idle(std::string_view key, std::string_view choice, const std::string& message);
 };
 
 /// Puts values in the place of `auto` where they follow from the deck and the number of ranks (0: not known).
 void resolve_auto(Draft& draft, int ranks);
 /// Sizes that several keys make together.
 void check_sizes(Draft& draft);
+/// The axes that follow from the launch, and what they share.
+void check_mesh(Draft& draft, int ranks);
+void check_pipeline(Draft& draft);
 /// Rules between keys.
 void check_rules(Draft& draft);
 

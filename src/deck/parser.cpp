@@ -23,9 +23,13 @@ Literal to_literal(const toml::node& node) {
   if (node.is_table()) return {std::monostate{}, "a section"};
   if (auto* array = node.as_array()) {
     std::vector<std::string> texts;
-    for (const toml::node& element : *array)
+    std::vector<std::int64_t> numbers;
+    for (const toml::node& element : *array) {
       if (auto text = element.as_string()) texts.push_back(text->get());
+      if (auto number = element.as_integer()) numbers.push_back(number->get());
+    }
     if (texts.size() == array->size()) return {texts, ""};
+    if (numbers.size() == array->size()) return {numbers, ""};
     return {std::monostate{}, "an array"};
   }
   return {std::monostate{}, "a date or time"};

@@ -25,6 +25,8 @@ std::string type_text(const Key& key) {
       return "text";
     case KeyType::texts:
       return "list of texts";
+    case KeyType::integers:
+      return "list of integers";
   }
   return {};
 }

@@ -6,36 +6,13 @@
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
+#include <numeric>
 
 #include "deck/draft.hpp"
+#include "deck/nearest.hpp"
 
 namespace tessera {
 namespace {
-
-/// The divisors of n nearest to `near`, in rising order: values that a user can put in the place of one that does not divide.
-std::vector<std::int64_t> divisors_near(std::int64_t n, std::int64_t near, std::size_t count = 4) {
-  std::vector<std::int64_t> all;
-  for (std::int64_t d = 1; d * d <= n; ++d) {
-    if (n % d != 0) continue;
-    all.push_back(d);
-    if (d != n / d) all.push_back(n / d);
-  }
-  std::stable_sort(all.begin(), all.end(), [&](auto a, auto b) { return std::abs(a - near) < std::abs(b - near); });
-  if (all.size() > count) all.resize(count);
-  std::sort(all.begin(), all.end());
-  return all;
-}
-
-std::string one_of(const std::vector<std::int64_t>& values) {
-  if (values.size() == 1) return fmt::format("{}", values[0]);
-  return fmt::format("{} or {}", fmt::join(values.begin(), values.end() - 1, ", "), values.back());
-}
-
-/// Multiples of `atom` on both sides of `value`.
-std::string multiples_around(std::int64_t value, std::int64_t atom) {
-  std::int64_t below = value / atom * atom;
-  return below > 0 ? fmt::format("{} or {}", below, below + atom) : fmt::format("{}", atom);
-}
 
 void resolve_run(Draft& draft) {
   RunKeys& run = draft.deck.run;
@@ -104,20 +81,6 @@ void check_names(Draft& draft) {
   }
 }
 
-/// A key that the choice in another key leaves without effect. Within the file, or within the overrides, that is a contradiction. Where an
-/// override makes the choice and the key stands in the file, the file's value is dropped with a word: who overrides a choice need not take
-/// the file apart.
-void idle(Draft& draft, std::string_view key, std::string_view choice, const std::string& message) {
-  auto overridden = [&](std::string_view k) { return draft.entry(k).given && draft.entry(k).place.line == 0; };
-  if (!overridden(choice) || overridden(key)) return draft.fault({key}, message);
-  Entry& entry = draft.entries.find(key)->second;
-  draft.resolved.push_back(fmt::format("{} = {} of {} is dropped: the override {} = {} leaves it without effect", key, entry.literal.str(),
-                                       entry.place.file, choice, draft.entry(choice).literal.str()));
-  entry.given = false;
-  entry.literal = fallback_literal(*find_key(key));
-  assign(*find_key(key), entry.literal, draft.deck, entry.is_auto);  // a default is never refused
-}
-
 void check_model(Draft& draft) {
   const ModelKeys& m = draft.deck.model;
   if (draft.good({"model.heads", "model.kv_heads"}) && m.kv_heads > 0 && m.heads % m.kv_heads != 0) {
@@ -141,8 +104,8 @@ void check_model(Draft& draft) {
     for (std::string_view key :
          {"model.rope_factor", "model.rope_low_freq_factor", "model.rope_high_freq_factor", "model.rope_original_context"}) {
       if (draft.differs(key)) {
-        idle(draft, key, "model.rope_scaling",
-             "has no effect with model.rope_scaling = \"none\"; set model.rope_scaling = \"llama3\" or leave this key out");
+        draft.idle(key, "model.rope_scaling",
+                   "has no effect with model.rope_scaling = \"none\"; set model.rope_scaling = \"llama3\" or leave this key out");
       }
     }
   } else if (draft.good({"model.rope_low_freq_factor", "model.rope_high_freq_factor"}) &&
@@ -160,7 +123,7 @@ void check_experts(Draft& draft) {
     for (std::string_view key : {"model.experts_per_token", "model.expert_ff_width", "model.shared_ff_width", "model.normalize_top_k",
                                  "model.router_aux_loss", "model.router_z_loss", "experts.capacity_factor"})
       if (draft.differs(key))
-        idle(draft, key, "model.experts", "has no effect with model.experts = 0; set model.experts or leave this key out");
+        draft.idle(key, "model.experts", "has no effect with model.experts = 0; set model.experts or leave this key out");
     return;
   }
   if (draft.good({"model.experts_per_token"}) && m.experts_per_token > m.experts)
@@ -185,15 +148,15 @@ void check_learning_rate(Draft& draft) {
     draft.resolved.push_back("note: learning_rate.warmup_type has no effect with learning_rate.warmup_steps = 0");
   if (!draft.good({"learning_rate.schedule"})) return;
   if (lr.schedule == "constant" && draft.differs("learning_rate.min_ratio")) {
-    idle(draft, "learning_rate.min_ratio", "learning_rate.schedule",
-         "has no effect with learning_rate.schedule = \"constant\"; leave it out or choose another schedule");
+    draft.idle("learning_rate.min_ratio", "learning_rate.schedule",
+               "has no effect with learning_rate.schedule = \"constant\"; leave it out or choose another schedule");
   }
   if (!draft.good({"learning_rate.decay_steps"})) return;
   if (lr.schedule != "wsd" && lr.decay_steps > 0) {
-    idle(draft, "learning_rate.decay_steps", "learning_rate.schedule",
-         fmt::format("has no effect with learning_rate.schedule = {}, which decays from the end of "
-                     "the warmup to the last step; leave it out or set \"wsd\"",
-                     toml_string(lr.schedule)));
+    draft.idle("learning_rate.decay_steps", "learning_rate.schedule",
+               fmt::format("has no effect with learning_rate.schedule = {}, which decays from the end of "
+                           "the warmup to the last step; leave it out or set \"wsd\"",
+                           toml_string(lr.schedule)));
   } else if (lr.schedule == "wsd" && lr.decay_steps == 0) {
     draft.fault({"learning_rate.decay_steps", "learning_rate.schedule"},
                 "learning_rate.schedule = \"wsd\" needs learning_rate.decay_steps, the steps of the decay at the end of the run; "
@@ -204,92 +167,6 @@ void check_learning_rate(Draft& draft) {
                             "most {}",
                             lr.warmup_steps, lr.decay_steps, steps, steps - lr.warmup_steps));
   }
-}
-
-/// The axes must make up the launch; dp takes what the others leave.
-void check_ranks(Draft& draft, int ranks) {
-  MeshKeys& mesh = draft.deck.mesh;
-  if (!draft.good({"mesh.dp", "mesh.cp", "mesh.tp"}) || ranks <= 0) return;
-  const std::int64_t others = mesh.cp * mesh.tp;
-  const char* key = mesh.cp == 1 ? "mesh.tp" : "mesh.cp";
-  const std::string named = mesh.cp > 1 && mesh.tp > 1 ? "mesh.cp x mesh.tp" : key;
-  const std::string there = fmt::format("there {} {} rank{}", ranks == 1 ? "is" : "are", ranks, ranks == 1 ? "" : "s");
-  if (ranks % others != 0) {
-    draft.fault({key}, fmt::format("{0} is {1} and {2}; start {3}, or set {0} = {4}", named, others, there, multiples_around(ranks, others),
-                                   one_of(divisors_near(ranks, others))));
-    draft.entries.find("mesh.dp")->second.faulty = true;
-  } else if (mesh.dp == 0) {
-    mesh.dp = ranks / others;
-    draft.note("mesh.dp", fmt::format("{}", mesh.dp),
-               others == 1 ? "all ranks of the launch" : fmt::format("what {} leaves of the launch", named));
-  } else if (mesh.dp * others != ranks) {
-    draft.fault({"mesh.dp"}, fmt::format("mesh.dp is {}{} and {}; start {} or set mesh.dp = \"auto\"", mesh.dp,
-                                         others == 1 ? "" : fmt::format(" and {} {}", named, others), there, mesh.dp * others));
-    draft.entries.find("mesh.dp")->second.faulty = true;
-  }
-}
-
-/// What tensor-parallel ranks share must divide by them.
-void check_tensor_axis(Draft& draft) {
-  const std::int64_t tp = draft.deck.mesh.tp;
-  if (!draft.good({"mesh.tp"}) || tp == 1) return;
-  const ModelKeys& m = draft.deck.model;
-  if (draft.good({"model.experts"}) && m.experts > 0)
-    draft.fault({"mesh.tp", "model.experts"}, "layers with experts are not shared over mesh.tp in this version; leave mesh.tp at 1");
-  struct Shared {
-    const char* key;
-    std::int64_t n;
-    const char* what;
-  };
-  for (const Shared& s : {Shared{"model.heads", m.heads, "query heads"}, Shared{"model.kv_heads", m.kv_heads, "key and value heads"},
-                          Shared{"model.ff_width", m.ff_width, "features"}}) {
-    if (!draft.good({s.key}) || s.n % tp == 0) continue;
-    draft.fault({"mesh.tp", s.key}, fmt::format("mesh.tp {} does not divide {} {} ({}); nearest valid mesh.tp: {}", tp, s.key, s.n, s.what,
-                                                one_of(divisors_near(s.n, tp))));
-  }
-  if (draft.good({"batch.micro", "batch.sequence_length"}))
-    if (const std::int64_t cp = draft.deck.mesh.cp, tokens = draft.deck.batch.micro * draft.deck.batch.sequence_length / cp;
-        tokens % tp != 0)
-      draft.fault(
-          {"mesh.tp", "batch.micro", "batch.sequence_length"},
-          fmt::format("mesh.tp {} does not divide the {} tokens of a micro-batch, batch.micro x batch.sequence_length{}; nearest valid "
-                      "mesh.tp: {}",
-                      tp, tokens, cp == 1 ? "" : " / mesh.cp", one_of(divisors_near(tokens, tp))));
-  if (draft.good({"model.vocab"}) && m.vocab < tp)
-    draft.fault({"mesh.tp", "model.vocab"}, fmt::format("mesh.tp {} is more than model.vocab {}: a rank would have no token", tp, m.vocab));
-}
-
-/// What context-parallel ranks share must divide by them: tokens of a sequence, and inside attention heads.
-void check_context_axis(Draft& draft) {
-  const std::int64_t cp = draft.deck.mesh.cp, tp = draft.deck.mesh.tp;
-  if (!draft.good({"mesh.cp", "mesh.tp"}) || cp == 1) return;
-  const ModelKeys& m = draft.deck.model;
-  if (draft.good({"model.experts"}) && m.experts > 0)
-    draft.fault({"mesh.cp", "model.experts"},
-                "the losses of experts are of the tokens of whole micro-batches, which are not cut over mesh.cp in this version; leave "
-                "mesh.cp at 1");
-  if (const std::int64_t T = draft.deck.batch.sequence_length; draft.good({"batch.sequence_length"}) && T % cp != 0)
-    draft.fault({"mesh.cp", "batch.sequence_length"},
-                fmt::format("mesh.cp {} does not divide batch.sequence_length {} (tokens); nearest valid mesh.cp: {}; nearest valid "
-                            "batch.sequence_length: {}",
-                            cp, T, one_of(divisors_near(T, cp)), multiples_around(T, cp)));
-  if (!draft.good({"model.heads", "model.kv_heads"}) || m.heads % tp != 0 || m.kv_heads % tp != 0) return;  // named there
-  const std::int64_t H = m.heads / tp, G = m.kv_heads / tp;
-  const auto of_rank = [&](std::int64_t n) { return tp == 1 ? "" : fmt::format("; {} of a tensor-parallel rank", n); };
-  const auto shares_keys = [&](std::int64_t n) { return G % n == 0 || n % G == 0; };
-  std::vector<std::int64_t> valid = divisors_near(H, cp, static_cast<std::size_t>(H));
-  std::erase_if(valid, [&](std::int64_t n) { return !shares_keys(n); });
-  if (H % cp != 0)
-    draft.fault({"mesh.cp", "model.heads"},
-                fmt::format("mesh.cp {} does not divide model.heads {} (query heads{}), which context.method = \"ulysses\" shares inside "
-                            "attention; valid mesh.cp: {}",
-                            cp, m.heads, of_rank(H), one_of(valid)));
-  if (!shares_keys(cp))
-    draft.fault(
-        {"mesh.cp", "model.kv_heads"},
-        fmt::format("mesh.cp {} neither divides model.kv_heads {} (key and value heads{}), which context.method = \"ulysses\" shares "
-                    "inside attention, nor is a multiple of them; valid mesh.cp: {}",
-                    cp, m.kv_heads, of_rank(G), one_of(valid)));
 }
 
 void check_batch(Draft& draft) {
@@ -423,11 +300,12 @@ void check_activation(Draft& draft) {
         "activation.recompute = \"none\" makes nothing again; leave activation.keep out, or set recompute to \"selective\", \"full\" or "
         "\"auto\"");
   if (a.every == 1 || a.recompute == "full") return;
-  idle(draft, "activation.every", "activation.recompute",
-       fmt::format(
-           "streams are dropped between layers with activation.recompute = \"full\" alone, and it is \"{}\"; leave activation.every out or "
-           "set recompute to \"full\"",
-           a.recompute));
+  draft.idle(
+      "activation.every", "activation.recompute",
+      fmt::format(
+          "streams are dropped between layers with activation.recompute = \"full\" alone, and it is \"{}\"; leave activation.every out or "
+          "set recompute to \"full\"",
+          a.recompute));
 }
 
 /// Limits that a stage does not use stay legal, so that one deck serves every stage; but they are not silent.
@@ -449,42 +327,12 @@ void note_idle_limits(Draft& draft) {
 
 }  // namespace
 
-bool Draft::good(std::initializer_list<std::string_view> keys) const {
-  return std::none_of(keys.begin(), keys.end(), [&](std::string_view k) { return entry(k).faulty; });
-}
-
-bool Draft::differs(std::string_view key) const {
-  const Entry& e = entry(key);
-  if (!e.given || e.faulty) return false;
-  const Key& row = *find_key(key);
-  if (row.required()) return true;
-  Deck standard;
-  bool is_auto = false;
-  assign(row, fallback_literal(row), standard, is_auto);
-  return e.is_auto != is_auto || value_text(row, deck) != value_text(row, standard);
-}
-
-void Draft::fault(std::initializer_list<std::string_view> keys, const std::string& message) {
-  // An override is the newest change, so it is named before the file; then the first key that was given.
-  auto overridden = std::find_if(keys.begin(), keys.end(), [&](auto k) { return entry(k).given && entry(k).place.line == 0; });
-  auto given = std::find_if(keys.begin(), keys.end(), [&](auto k) { return entry(k).given; });
-  auto at = overridden != keys.end() ? overridden : given != keys.end() ? given : keys.begin();
-  const DeckPlace place = entry(*at).given ? entry(*at).place : DeckPlace{file, 0, 0};
-  faults.push_back({place.file, place.line, place.column, std::string(*at), message});
-}
-
-void Draft::note(std::string_view key, const std::string& value, const std::string& reason) {
-  resolved.push_back(fmt::format("{} = {} (auto: {})", key, value, reason));
-}
-
 void resolve_auto(Draft& draft, int ranks) {
   resolve_run(draft);
   resolve_model(draft);
   resolve_experts(draft);
   resolve_zero(draft);
-  check_ranks(draft, ranks);
-  check_tensor_axis(draft);
-  check_context_axis(draft);
+  check_mesh(draft, ranks);
 }
 
 void check_rules(Draft& draft) {
@@ -503,6 +351,7 @@ void check_rules(Draft& draft) {
   check_processors(draft);
   check_packing(draft);
   check_activation(draft);
+  check_pipeline(draft);
   note_idle_limits(draft);
   note_idle_device_keys(draft);
 }

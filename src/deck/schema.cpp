@@ -12,7 +12,7 @@ namespace {
 #define KEY(path) .name = #path, .field = +[](Deck& d) -> decltype((std::declval<Deck&>().path)) { return d.path; }
 
 constexpr double max_dim = 1 << 24;
-constexpr std::string_view one_axis = "only the mesh axes dp, cp and tp may exceed 1 in this version; leave it at 1";
+constexpr std::string_view one_axis = "only the mesh axes dp, pp, cp and tp may exceed 1 in this version; leave it at 1";
 
 using enum KeyType;
 using Refusals = std::vector<std::pair<std::string_view, std::string_view>>;
@@ -286,8 +286,9 @@ const std::vector<Key> table = {
          "Tensor-parallel ranks: each has a part of every layer's heads and features and of the vocabulary, and between products a part "
          "of the tokens. Divides heads, kv_heads, ff_width and the tokens of a micro-batch. Neighbours of the launch: keep it inside a "
          "node."},
-    {KEY(mesh.pp), .type = integer, .unit = "ranks", .limits = {.least = 1, .most = 1}, .fallback = "1", .beyond = one_axis,
-     .help = "Pipeline stages; only 1 in this version."},
+    {KEY(mesh.pp), .type = integer, .unit = "ranks", .limits = {.least = 1, .most = 1024}, .fallback = "1",
+     .help = "Pipeline stages: each has some of the layers, the first the embedding too and the last the head; residual streams and their "
+             "gradients travel between neighbours. At most model.layers. The outermost axis: stages may be on nodes of their own."},
     {KEY(mesh.cp), .type = integer, .unit = "ranks", .limits = {.least = 1, .most = 1024}, .fallback = "1",
      .help =
          "Context-parallel ranks: each has an equal share of every sequence's tokens, and ranks of dp and cp together share the state of "
@@ -301,6 +302,13 @@ const std::vector<Key> table = {
      .help = "With mesh.cp above 1, how attention sees whole sequences. ulysses: ranks exchange tokens for heads before attention, so that "
              "each has all tokens with a part of the heads, and back after it. Of fewer key and value heads than ranks, several have the "
              "same."},
+
+    // [pipeline]
+    {KEY(pipeline.schedule), .type = text, .choices = {"1f1b"}, .fallback = "\"1f1b\"",
+     .help = "Order in which a stage works on the micro-batches: 1f1b alternates a forward and a backward pass, so that at most as many "
+             "micro-batches as there are stages after it, and its own, have activations there."},
+    {KEY(pipeline.layers), .type = integers, .unit = "layers", .limits = {.least = 1, .most = max_dim}, .fallback = "[]",
+     .help = "Layers of each stage, which make up model.layers; [] lets FLOPs and memory say them, with embedding and head counted."},
 
     // [topology]
     {KEY(topology.share_gpu), .type = boolean, .fallback = "false",

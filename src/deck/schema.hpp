@@ -14,7 +14,7 @@ namespace tessera {
 
 /// How a key finds its field in a deck: one function for each type that a field can have.
 using FieldRef = std::variant<std::int64_t& (*)(Deck&), double& (*)(Deck&), bool& (*)(Deck&), std::string& (*)(Deck&), DType& (*)(Deck&),
-                              std::vector<std::string>& (*)(Deck&)>;
+                              std::vector<std::string>& (*)(Deck&), std::vector<std::int64_t>& (*)(Deck&)>;
 
 /// What a user writes for the value.
 enum class KeyType {
@@ -26,6 +26,7 @@ enum class KeyType {
   boolean,   ///< true
   text,      ///< "cosine"; with choices: one of them
   texts,     ///< ["attention", "mlp.gate_up"]
+  integers,  ///< [9, 8, 7]
   toggle     ///< "auto", true or false, kept as text
 };
 

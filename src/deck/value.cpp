@@ -74,6 +74,8 @@ std::string expected_text(const Key& key) {
       return "text in double quotes";
     case KeyType::texts:
       return "a list of texts, for example [\"a\", \"b\"]";
+    case KeyType::integers:
+      return "a list of integers, for example [2, 3]";
     case KeyType::bytes:
     case KeyType::duration:
       what = "text with a unit";
@@ -176,6 +178,16 @@ std::string assign_real(const Key& key, const Literal& l, double& out) {
   return check_limits(key, out, l.str());
 }
 
+std::string assign_integers(const Key& key, const Literal& l, std::vector<std::int64_t>& out) {
+  const auto* numbers = std::get_if<std::vector<std::int64_t>>(&l.value);
+  const auto* texts = std::get_if<std::vector<std::string>>(&l.value);  // what an empty list is read as
+  if (!numbers && !(texts && texts->empty())) return wrong_type(key, l);
+  out = numbers ? *numbers : std::vector<std::int64_t>{};
+  for (const std::int64_t number : out)
+    if (std::string fault = check_limits(key, static_cast<double>(number), fmt::format("{}", number)); !fault.empty()) return fault;
+  return {};
+}
+
 std::string assign_text(const Key& key, const std::string& text, Deck& deck) {
   if (!key.choices.empty()) {
     if (std::string fault = assign_choice(key, text); !fault.empty()) return fault;
@@ -231,6 +243,8 @@ std::string assign(const Key& key, const Literal& literal, Deck& deck, bool& is_
       field<std::vector<std::string>>(key, deck) = *texts;
       return {};
     }
+    case KeyType::integers:
+      return assign_integers(key, literal, field<std::vector<std::int64_t>>(key, deck));
     case KeyType::bytes:
     case KeyType::duration:
       return text ? assign_quantity(key, *text, field<std::int64_t>(key, deck)) : wrong_type(key, literal);
@@ -252,6 +266,7 @@ Literal read_value(const Key& key, const Deck& deck) {
   if (std::holds_alternative<bool& (*)(Deck&)>(key.field)) return {field<bool>(key, deck), ""};
   if (std::holds_alternative<DType& (*)(Deck&)>(key.field)) return {std::string(name_of(field<DType>(key, deck))), ""};
   if (key.type == KeyType::texts) return {field<std::vector<std::string>>(key, deck), ""};
+  if (key.type == KeyType::integers) return {field<std::vector<std::int64_t>>(key, deck), ""};
   const std::string& text = field<std::string>(key, deck);
   if (key.type == KeyType::toggle && text != "auto") return {text == "true", ""};
   return {text, ""};
@@ -272,6 +287,7 @@ Literal fallback_literal(const Key& key) {
   std::string_view t = key.fallback;
   if (t.starts_with('"')) return {std::string(t.substr(1, t.size() - 2)), ""};
   if (t == "true" || t == "false") return {t == "true", ""};
+  if (t == "[]" && key.type == KeyType::integers) return {std::vector<std::int64_t>{}, ""};
   if (t == "[]") return {std::vector<std::string>{}, ""};
   if (key.type == KeyType::real) {
     double v = 0;
@@ -293,6 +309,7 @@ std::string Literal::str() const {
     for (const std::string& text : *v) quoted.push_back(toml_string(text));
     return fmt::format("[{}]", fmt::join(quoted, ", "));
   }
+  if (auto* v = std::get_if<std::vector<std::int64_t>>(&value)) return fmt::format("[{}]", fmt::join(*v, ", "));
   return kind;
 }
 

@@ -96,13 +96,15 @@ Layout make_layout(std::vector<Parameter> table, int shards, std::int64_t persis
       append(replicated, kept, group);
       continue;
     }
-    if (group.small) {
+    const bool at_ends = replication.embedding_at_ends && layout.table[group.first].part == Part::embedding;
+    if (group.small && !at_ends) {
       append(persistent, kept, group);
       continue;
     }
     std::string name = unit_name(layout.table[group.first]);
     if (layout.units.empty() || layout.units.back().name != name) layout.units.push_back({.name = name, .slots = {}, .owners = owners});
     append(layout.units.back(), kept, group);
+    if (at_ends) layout.units.back().owners |= pipeline_ends, layout.units.back().shards = 2, layout.units.back().persistent = true;
   }
   for (Unit* unit : {&persistent, &replicated})
     if (!unit->slots.empty()) layout.units.push_back(std::move(*unit));

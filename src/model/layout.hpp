@@ -56,10 +56,12 @@ struct Layout {
 /// to the unit "persistent", joined ones together or not at all. `kept` has the box of each parameter that this rank keeps, of no elements
 /// where it keeps nothing; empty: all of all. The threshold counts whole tensors, so that it divides them alike on all ranks.
 /// Where axes cut tensors, those that are cut by none go to the unit "replicated", which is persistent too: each of its ranks has gradients
-/// of its own for them, which meet over these axes as well. The `shards` ranks differ along `owners`.
+/// of its own for them, which meet over these axes as well. The embedding that is the head too lies at both ends of a pipeline, in a unit
+/// that they share. The `shards` ranks differ along `owners`.
 struct Replication {
   Axes over = 0;
   int copies = 1;  ///< ranks along them
+  bool embedding_at_ends = false;
 };
 Layout make_layout(std::vector<Parameter> table, int shards, std::int64_t persistence_threshold, std::vector<Box> kept = {},
                    const Replication& replication = {}, Axes owners = data_axes);

@@ -16,7 +16,20 @@
 namespace tessera {
 
 /// An ordered queue of tasks. Tasks of one lane run in the order of the list; lanes run side by side as far as buffers allow.
-enum class Lane : std::uint8_t { compute, gather, reduce, tensor, context, upload, download, cpu_optimizer, disk_read, disk_write };
+enum class Lane : std::uint8_t {
+  compute,
+  gather,
+  reduce,
+  tensor,
+  context,
+  streams,
+  stream_gradients,
+  upload,
+  download,
+  cpu_optimizer,
+  disk_read,
+  disk_write
+};
 struct LaneInfo {
   Lane lane;
   const char* name;
@@ -25,11 +38,18 @@ struct LaneInfo {
 };
 /// A row a lane, in the order of the enum. Waits, executors, timelines and traces have as many lanes as this has rows.
 inline constexpr LaneInfo lanes[] = {
-    {Lane::compute, "compute", false, false},    {Lane::gather, "gather", true, false},
-    {Lane::reduce, "reduce", true, false},       {Lane::tensor, "tensor", true, false},
-    {Lane::context, "context", true, false},     {Lane::upload, "upload", false, false},
-    {Lane::download, "download", false, false},  {Lane::cpu_optimizer, "cpu_optimizer", false, true},
-    {Lane::disk_read, "disk_read", false, true}, {Lane::disk_write, "disk_write", false, true},
+    {Lane::compute, "compute", false, false},
+    {Lane::gather, "gather", true, false},
+    {Lane::reduce, "reduce", true, false},
+    {Lane::tensor, "tensor", true, false},
+    {Lane::context, "context", true, false},
+    {Lane::streams, "streams", true, false},
+    {Lane::stream_gradients, "stream_gradients", true, false},
+    {Lane::upload, "upload", false, false},
+    {Lane::download, "download", false, false},
+    {Lane::cpu_optimizer, "cpu_optimizer", false, true},
+    {Lane::disk_read, "disk_read", false, true},
+    {Lane::disk_write, "disk_write", false, true},
 };
 inline constexpr int lane_count = static_cast<int>(std::size(lanes));
 constexpr const LaneInfo& info_of(Lane lane) { return lanes[static_cast<std::size_t>(lane)]; }
@@ -112,6 +132,14 @@ struct Collective {
   bool accumulate = false;
   std::int64_t times = 1;  ///< of an all_to_all
 };
+/// From a stage of the pipeline to the next or the one before: data (read) of the one that sends, data (write) of the one that receives.
+struct Transfer {
+  bool sends = false;
+  int peer = 0;  ///< rank of the world
+  std::int64_t count = 0;
+  DType dtype{};
+  std::int64_t ahead = 0;  ///< its micro-batch is that of the section's repetition and so many
+};
 /// int64 sums (add), fp32 values (read), scalars (add).
 struct AccumulateFixed {
   std::int64_t count = 0;
@@ -161,7 +189,7 @@ struct ReadDisk {};
 struct WriteDisk {};
 
 using Op = std::variant<RunPass, Collective, AccumulateFixed, Zero, CountFlags, SumSquares, FinishStep, OptimizerStep, RoundToBf16,
-                        PackWeight, Copy, Add, JoinSums, ReadDisk, WriteDisk>;
+                        PackWeight, Copy, Add, JoinSums, ReadDisk, WriteDisk, Transfer>;
 
 struct Task {
   std::string name;  ///< "gather layers.12 (backward)"

@@ -61,6 +61,7 @@ std::string describe(Axes set) {
   std::string text;
   for (Axis axis : all_axes)
     if (contains(set, axis)) text += fmt::format("{}{}", text.empty() ? "" : " x ", name_of(axis));
+  if (set & pipeline_ends) text += fmt::format("{}ends of pp", text.empty() ? "" : " x ");
   return text;
 }
 
@@ -69,15 +70,20 @@ Axes owner_axes(const Mesh& mesh) { return mesh.size(Axis::cp) == 1 ? data_axes 
 Group group_of(const Mesh& mesh, Axes along, int world_rank) {
   Group group{.axes = along, .rank = 0, .size = 1, .world = {}};
   Coordinates first = coordinates_of(mesh, world_rank);
+  const bool ends = (along & pipeline_ends) && mesh.size(Axis::pp) > 1;
+  const int last = mesh.size(Axis::pp) - 1;
+  TESSERA_REQUIRE(!ends || first[0] == 0 || first[0] == last, "rank {} is at no end of pp", world_rank);
   Mesh inside;  // the group as a mesh of its own
   for (Axis axis : all_axes)
     if (contains(along, axis)) {
       inside.extents[static_cast<std::size_t>(axis)] = mesh.size(axis);
       first[static_cast<std::size_t>(axis)] = 0;
     }
+  if (ends) inside.extents[0] = 2, first[0] = 0;
   group.size = inside.ranks();
   for (int member = 0; member < group.size; ++member) {
     Coordinates at = coordinates_of(inside, member);
+    if (ends) at[0] *= last;
     for (std::size_t axis = 0; axis < axis_count; ++axis) at[axis] += first[axis];
     group.world.push_back(rank_of(mesh, at));
     if (group.world.back() == world_rank) group.rank = member;

@@ -43,6 +43,9 @@ constexpr Axes axes(std::initializer_list<Axis> members) {
   for (const Axis axis : members) set |= static_cast<Axes>(1u << static_cast<unsigned>(axis));
   return set;
 }
+/// Of the axis pp its first and its last member alone: who shares what the model uses at both ends. Other members have no such group.
+inline constexpr Axes pipeline_ends = 1 << axis_count;
+inline constexpr int axes_sets = 2 << axis_count;
 constexpr bool contains(Axes set, Axis axis) { return (set & axes({axis})) != 0; }
 /// "dp", "dp x cp"
 std::string describe(Axes);

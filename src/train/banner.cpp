@@ -1,6 +1,7 @@
 #include "train/banner.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "base/log.hpp"
 #include "base/version.hpp"
@@ -25,6 +26,10 @@ void print_banner(const BannerFacts& f) {
        human_count(static_cast<double>(parameter_count(f.engine.layout().table))), f.engine.layout().units.size(), human_count(flops.full),
        human_count(flops.causal));
   info("batch       {}", describe_batch(deck, f.engine.data().size));
+  if (const Stage& stage = f.engine.planned().request.stage; stage.count > 1)
+    info("pipeline    {} stages of {} layers, {}; at best {:.1f} % of a step is bubble", stage.count,
+         fmt::join(layers_of_stages(deck, f.engine.planned().request.mesh), ", "), deck.pipeline.schedule,
+         100.0 * (stage.count - 1) / static_cast<double>(f.engine.accumulation() + stage.count - 1));
   info("recompute   {}",
        describe_recompute(f.engine.planned().request, recompute_gain(f.engine.planned().request, f.engine.schedule(), f.engine.plan())));
   if (const std::string how = f.engine.how_disks_work(); !how.empty()) info("disk        {}", how);

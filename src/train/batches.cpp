@@ -21,11 +21,12 @@ SampleFile::SampleFile(const std::string& path, std::int64_t sequence_length, st
 
 void SampleFile::read(std::int64_t sample, const Range& positions, std::span<std::int32_t> inputs, std::span<std::int32_t> targets,
                       std::int64_t row) {
+  if (inputs.empty() && targets.empty()) return;
   const std::int64_t n = positions.size();
   const std::span<std::int32_t> tokens = std::span(scratch_).first(static_cast<std::size_t>(n + 1));
   file_.read(sample * T_ + positions.begin, tokens, vocab_);
-  std::copy(tokens.begin(), tokens.end() - 1, inputs.begin() + row * n);
-  std::copy(tokens.begin() + 1, tokens.end(), targets.begin() + row * n);
+  if (!inputs.empty()) std::copy(tokens.begin(), tokens.end() - 1, inputs.begin() + row * n);
+  if (!targets.empty()) std::copy(tokens.begin() + 1, tokens.end(), targets.begin() + row * n);
 }
 
 }  // namespace tessera

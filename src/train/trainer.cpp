@@ -19,6 +19,7 @@
 #include "optimizer/learning_rate.hpp"
 #include "schedule/build/describe_mesh.hpp"
 #include "schedule/build/micro_batches.hpp"
+#include "schedule/plan/cross_check.hpp"
 #include "schedule/run/make_executor.hpp"
 #include "topology/communicators/make_communicator.hpp"
 #include "topology/devices/binding.hpp"
@@ -126,7 +127,8 @@ class Training {
     // Ranks with the same parameters run the same schedule; the others meet them in collectives, which must be the same.
     const int role = group_of(mesh, owner_axes(mesh), world_.rank()).world.front();
     world_.require_same("schedule", plan.schedule.hash(), role);
-    world_.require_same("order of collectives", plan.schedule.hash_of_collectives(plan.request.others().axes));
+    world_.require_same("order of collectives", plan.schedule.hash_of_collectives(plan.request.others().axes), plan.request.stage.number);
+    if (plan.request.stage.count > 1) require_fitting_stages(plan);
     Meeting meeting;
     if (world_.ranks() > 1) {
       meeting.node = &node_.emplace(world_);
@@ -154,6 +156,28 @@ class Training {
                   .gemm_rate = gemm_rate_,
                   .attention = describe_attention(engine_->schedule().shape),
                   .engine = *engine_});
+  }
+
+  /// Stages run schedules of their own: one rank plays those of all roles together, and each must have that of its role.
+  void require_fitting_stages(const RunPlan& mine) {
+    std::string hashes;
+    together([&] {
+      if (world_.rank() != 0) return;
+      const std::vector<RunPlan> roles = plan_roles(mine.request);
+      if (const std::string fault = cross_check(roles); !fault.empty())
+        fail(ExitCode::internal, "the stages do not fit together: {}. This is a defect of Tessera; please report it with the deck.", fault);
+      for (const RunPlan& role : roles) hashes += fmt::format("{}:{}\n", role.request.rank, role.schedule.hash().hex());
+    });
+    hashes = world_.broadcast_text(hashes);
+    const int role = group_of(mine.request.mesh, data_axes, world_.rank()).world.front();
+    together([&] {
+      if (hashes.find(fmt::format("{}:{}\n", role, mine.schedule.hash().hex())) == hashes.npos)
+        fail(
+            ExitCode::environment,
+            "the schedule of rank {} on {} is not the one that rank 0 makes for it: all ranks must run the same binary with the same deck; "
+            "compare the nodes",
+            world_.rank(), world_.place().host);
+    });
   }
 
   /// Settles what the deck leaves to the memory that there is, and refuses what does not fit.

@@ -4,8 +4,13 @@
 
 namespace tessera {
 
-UnitStorage unit_storage(int stage, const Unit& unit, int shards) {
+std::int64_t stage_of_unit(std::int64_t stage, const Unit& unit) {
+  return unit.owners & pipeline_ends ? std::min<std::int64_t>(stage, 1) : stage;
+}
+
+UnitStorage unit_storage(int of_run, const Unit& unit, int shards) {
   if (shards == 1) return {};
+  const std::int64_t stage = stage_of_unit(of_run, unit);
   return {.parameters_whole = stage < 3 || unit.persistent, .gradients_whole = stage < 2, .optimizer_whole = stage < 1};
 }
 

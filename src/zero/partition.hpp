@@ -13,6 +13,9 @@ struct UnitStorage {
   bool gradients_whole = true;   ///< sums over micro-batches
   bool optimizer_whole = true;   ///< master weights and moments
 };
+/// The stage of ZeRO that a unit has. What both ends of a pipeline share meets once a step, since they work on other micro-batches at a
+/// time: such a unit has its gradients whole until then.
+std::int64_t stage_of_unit(std::int64_t stage, const Unit& unit);
 /// Stage 0 keeps all whole, 1 shards optimizer state, 2 also gradients, 3 also parameters (not those of the persistent unit). One shard is
 /// the whole.
 UnitStorage unit_storage(int stage, const Unit& unit, int shards);

@@ -32,7 +32,7 @@ UnitPlan plan_unit(const Layout& layout, int unit, const UnitRules& rules, const
   if (!rules.training) plan.storage.parameters_whole = true;
   const bool offloaded = rules.offload_optimizer && in_last_share(layout, unit, rules.offload_ratio);
   // One rank keeps all, but from stage 2 on it does so below.
-  if (offloaded && rules.stage >= 2) plan.storage.gradients_whole = false;
+  if (offloaded && stage_of_unit(rules.stage, u) >= 2) plan.storage.gradients_whole = false;
   plan.parameters_offloaded = rules.offload_parameters && !u.persistent;
   if (plan.parameters_offloaded) plan.storage.parameters_whole = false;
   const auto here = [&](bool whole) { return whole ? Range{0, u.elements} : plan.owned; };

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """The same deck gives the same bits over ZeRO stages, numbers of ranks, lanes, and across resume at another layout; in fast mode the same numbers
-to 1e-5. Usage: same_bits.py reproducible|fast|gradients|tensor|context [--dtype fp32|bf16] [--device host|cuda]
+to 1e-5. Usage: same_bits.py reproducible|fast|gradients|tensor|context|pipeline [--dtype fp32|bf16] [--device host|cuda]
                 same_bits.py experts [--dtype fp32|bf16]      the same of a model with experts, some of whose tokens are dropped
                 same_bits.py shapes [--seed 1]      models and layouts drawn at random: 2 models of 3 layouts; with TESSERA_TEST_FULL=1 in the
                                                     environment 8 of 12
@@ -31,6 +31,8 @@ DEVICES = {
         "tp_layouts": ((1, 1), (0, 2), (2, 2), (2, 1), (3, 3), (3, 2)),
         "cp": [{"cp": 2}, {"cp": 4}, {"cp": 2, "tp": 2}],
         "cp_layouts": ((1, 1), (0, 2), (2, 2), (2, 1), (3, 3), (3, 2)),
+        "pp_layouts": ((0, 2, 1), (1, 2, 2), (2, 2, 2), (3, 2, 3), (1, 3, 1), (3, 3, 2), (0, 4, 1), (2, 5, 1)),
+        "pp_resumes": ((3, 2, 2, 7), (0, 5, 1, 10), (1, 1, 3, 15)),
         "keys": {"batch__micro": 2},
     },
     "cuda": {
@@ -43,6 +45,8 @@ DEVICES = {
         "tp_layouts": ((1, 2), (3, 1)),
         "cp": [{"cp": 2}, {"cp": 2, "tp": 2}],
         "cp_layouts": ((1, 2), (3, 1)),
+        "pp_layouts": ((0, 2, 1), (1, 2, 2), (3, 2, 2), (2, 3, 1)),
+        "pp_resumes": ((3, 2, 1, 2), (0, 3, 1, 3), (1, 1, 2, 4)),
         "graph_off": (0, 1),  # beside a reference whose steps must be a CUDA graph
         "keys": {"run__device": "cuda", "topology__share_gpu": True, "kernels__gemm_search": False,
                  "batch__global": 5, "batch__sequence_length": 8},
@@ -190,6 +194,19 @@ def random_layout(chance):
     return chance.choice([1, 2, 2, 3, 4, 5]), keys
 
 
+def with_stages(chance, shape, ranks, keys):
+    """The layout, or where the model has the layers and half of the time stages of a pipeline, with numbers of layers or without."""
+    layers = shape["model__layers"]
+    if layers == 1 or shape["model__tied"] or chance.random() < 0.5:
+        return ranks, keys
+    keys = {**keys, "run__lanes": "threads", "mesh__pp": chance.randint(2, layers)}
+    keys.pop("activation__offload", None)
+    if chance.random() < 0.3:
+        cuts = sorted(chance.sample(range(1, layers), keys["mesh__pp"] - 1))
+        keys["pipeline__layers"] = str([end - begin for begin, end in zip([0, *cuts], [*cuts, layers])]).replace(" ", "")
+    return keys["mesh__pp"] * chance.randint(1, 2), keys
+
+
 def shapes(folder, seed):
     count, layouts = (8, 12) if os.environ.get("TESSERA_TEST_FULL") else (2, 3)
     good = True
@@ -199,7 +216,7 @@ def shapes(folder, seed):
         folder.train(f"shape{number}", 1, zero__stage=0, **common)
         losses, hashes = folder.losses(f"shape{number}"), folder.hashes(f"shape{number}")
         for layout in range(layouts):
-            name, (ranks, keys) = f"shape{number}-layout{layout}", random_layout(chance)
+            name, (ranks, keys) = f"shape{number}-layout{layout}", with_stages(chance, common, *random_layout(chance))
             folder.train(name, ranks, **keys, **common)
             what = f"{name} of seed {seed} ({ranks} ranks, {keys}, {common})"
             good &= runs.same(what + " losses", folder.losses(name), losses) and runs.same(what + " state", folder.hashes(name), hashes)
@@ -331,9 +348,72 @@ def context(folder, dtype, device):
     return good
 
 
+def stage_keys(zero, pp, dp):
+    # What a stage leaves out is refused by name.
+    keys = {**layout_keys(zero, dp), "run__lanes": "threads", "mesh__pp": pp}
+    keys.pop("activation__offload", None)
+    if keys["activation__recompute"] == "auto":
+        keys["activation__recompute"] = "selective"
+    return keys
+
+
+def pipeline(folder, dtype, device):
+    """mesh.pp: the bits of one rank over stages of either kind, data-parallel ranks, numbers of micro-batches and resumes; with mesh.tp those of tp alone. In
+    fast mode, where both ends share a matrix, near what one rank gives."""
+    steps, good = device["steps"], True
+    common = {"run__reproducible": True, "precision__compute": dtype, "run__steps": steps, "model__layers": 5, "model__tied": False, **device["keys"],
+              "evaluate__every": steps, "evaluate__batches": 5, "data__validation": folder.data}
+    saves = [after for *_, after in device["pp_resumes"]] + [steps]
+    reference = "alone"
+    folder.train("alone", 1, checkpoint__every=saves[0], checkpoint__keep=0, **common)
+    losses, hashes = folder.losses("alone"), folder.hashes("alone")
+
+    def figures(name):
+        return [{k: row[k] for k in ("val_loss", "router_balance", "dropped", "expert_load") if k in row} for row in folder.metrics(name) if row["step"] == steps]
+
+    def same(name, ranks, after=0, **keys):
+        folder.train(name, ranks, **{**common, **keys})
+        if figures(name) != figures(reference):
+            print(f"FAIL {name}: {figures(name)} instead of {figures(reference)}")
+            return False
+        return (runs.same(name + " losses", folder.losses(name), {s: v for s, v in losses.items() if s > after}) and
+                runs.same(name + " state", folder.hashes(name), hashes))
+
+    for zero, pp, dp in device["pp_layouts"]:
+        good &= same(f"stage{zero}-pp{pp}-dp{dp}", pp * dp, **stage_keys(zero, pp, dp))
+    good &= same("unequal", 3, mesh__pp=3, pipeline__layers="[1,3,1]")
+    before = "alone"
+    for (zero, pp, dp, after), save in zip(device["pp_resumes"], saves[1:]):
+        name = f"resumed-stage{zero}-pp{pp}-dp{dp}"
+        keys = stage_keys(zero, pp, dp) if pp > 1 else {"zero__stage": zero}
+        good &= same(name, pp * dp, after, run__resume=folder.run(before) + f"/checkpoints/step-{after:08d}", checkpoint__every=save, checkpoint__keep=0, **keys)
+        before = name
+    # Fewer micro-batches than stages, down to one, and a last one that is empty.
+    for micros in (1, 2, 3):
+        few, reference = {"batch__micro": 1, "batch__global": micros}, f"few{micros}"
+        folder.train(reference, 1, **{**common, **few})
+        losses, hashes = folder.losses(reference), folder.hashes(reference)
+        good &= same(f"few{micros}-pp3", 3, **few, **stage_keys(0, 3, 1)) and same(f"few{micros}-pp2-dp2", 4, **few, **stage_keys(2, 2, 2))
+    reference = "with-experts"
+    folder.train(reference, 1, **{**common, **EXPERTS})
+    losses, hashes = folder.losses(reference), folder.hashes(reference)
+    good &= same("experts-pp2-dp2", 4, **EXPERTS, **stage_keys(1, 2, 2))
+    heads, reference = {"model__heads": 4, "model__kv_heads": 4, "mesh__tp": 2}, "tp2"
+    folder.train(reference, 2, **{**common, **heads})
+    losses, hashes = folder.losses(reference), folder.hashes(reference)
+    good &= same("pp2-tp2", 4, **heads, **stage_keys(1, 2, 1))
+    fast_keys = {**common, "run__reproducible": False, "model__tied": True}
+    folder.train("fast", 1, **fast_keys)
+    for zero, pp, dp in ((0, 2, 1), (3, 2, 2), (2, 3, 1)):
+        name = f"fast-stage{zero}-pp{pp}-dp{dp}"
+        folder.train(name, pp * dp, **{**fast_keys, **stage_keys(zero, pp, dp)})
+        good &= near(name, folder.losses(name), folder.losses("fast"), dtype)
+    return good
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("mode", choices=["reproducible", "fast", "gradients", "tensor", "context", "experts", "shapes"])
+    parser.add_argument("mode", choices=["reproducible", "fast", "gradients", "tensor", "context", "pipeline", "experts", "shapes"])
     parser.add_argument("--dtype", choices=["fp32", "bf16"], default="fp32")
     parser.add_argument("--device", choices=DEVICES, default="host")
     parser.add_argument("--seed", type=int, default=1)
@@ -345,7 +425,7 @@ def main():
         if options.mode == "shapes":
             good = shapes(folder, options.seed)
         else:
-            modes = {"reproducible": reproducible, "fast": fast, "gradients": gradients, "tensor": tensor, "context": context, "experts": experts}
+            modes = {"reproducible": reproducible, "fast": fast, "gradients": gradients, "tensor": tensor, "context": context, "pipeline": pipeline, "experts": experts}
             good = modes[options.mode](folder, options.dtype, DEVICES[options.device])
     print("same" if good else "different")
     return 0 if good else 1

@@ -94,7 +94,7 @@ std::vector<DeepSpeedKey> axis_keys() {
       unneeded("tensor_parallel.keep_module_on_host", boolean, tensor_cut),
       with_auto(mapped("pipeline.stages", integer, "mesh.pp"), "1", "the pipeline module that is passed to DeepSpeed"),
       mapped("pipeline_parallel.pp_size", integer, "mesh.pp", "as some guides write it"),
-      unneeded("pipeline.partition", text, "layers are alike, so there is one way to share them out"),
+      unneeded("pipeline.partition", text, "layers are cut by FLOPs and memory; `pipeline.layers` says otherwise"),
       unneeded("pipeline.seed_layers", boolean, "an initial weight follows from the seed, its tensor's name and its place alone"),
       together(mapped("pipeline.activation_checkpoint_interval", integer, "activation.every",
                       "with `activation.recompute` = \"full\"; 0 is none")),

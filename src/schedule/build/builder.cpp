@@ -11,6 +11,13 @@ ScheduleBuilder::ScheduleBuilder(const BuildRequest& request) : request_(request
   const Group tensor = request.group(axes({Axis::tp}));
   if (request.training() || request.evaluation_micro_batches > 0)
     schedule_.segments = model_segments(cut_over_tp(schedule_.shape, tensor.size, tensor.rank));
+  if (pipelined())
+    std::erase_if(schedule_.segments, [&, s = std::ssize(schedule_.segments), i = std::ptrdiff_t{0}](const Segment& segment) mutable {
+      const std::ptrdiff_t at = i++;
+      if (at == 0) return !request.stage.first();
+      if (at == s - 1) return !request.stage.last();
+      return segment.layer < request.stage.layers.begin || segment.layer >= request.stage.layers.end;
+    });
   // About as many as a model of many layers has: growing costs more than finding.
   by_name_.reserve(32 * index(static_cast<int>(schedule_.shape.L)));
   const bool device = deck_.run.device == "cuda";
@@ -53,29 +60,27 @@ void ScheduleBuilder::build_train() {
           .uses = {whole(named(on_host("offloaded_sums")), Access::write)}});
   add(1);
   const Events passes = training_passes();
-  auto micro = [&](const char* name, std::int64_t number, bool last, std::int64_t repeat) {
-    begin_section(name);
-    if (number == 0 && updates_late()) owe_updates();
-    emit_events(passes, number == 0, last);
-    add(repeat, number);
-  };
-  if (A == 1) {
-    micro("micro-batch", 0, true, 1);
-  } else {
-    micro("first micro-batch", 0, false, 1);
-    if (A > 2) micro("micro-batch", 1, false, A - 2);
-    micro("last micro-batch", A - 1, true, 1);
+  const std::vector<PipelinePhase> phases = step_order();
+  in_flight_ = in_flight(request_.stage, A), crosses_ = !phases.front().backward;
+  for (const PipelinePhase& phase : phases) {
+    begin_section(phase.name);
+    const Events events = events_of(phase, passes);
+    if (&phase == &phases.front() && updates_late()) owe_updates();
+    emit_events(events, phase.first, phase.last);
+    add(phase.repeat, phase.micro);
   }
   begin_section("end");
   emit_epilogue();
   add(1);
-  if (updates_late()) build_late(passes, A == 1);
+  if (updates_late()) build_late(passes, phases.front());
+  in_flight_ = 0, crosses_ = false, ahead_ = 0;
 }
 
-void ScheduleBuilder::build_late(const Events& passes, bool only) {
+void ScheduleBuilder::build_late(const Events& passes, const PipelinePhase& first) {
   schedule_.first = schedule_.train, schedule_.first.name = "first step";
-  begin_section(only ? "micro-batch of a first step" : "first micro-batch of a first step");
-  emit_events(passes, true, only);
+  begin_section(first.name + " of a first step");
+  const Events events = events_of(first, passes);
+  emit_events(events, first.first, first.last);
   schedule_.first.phases[1].section = last_section();
   begin_section("update");
   emit_updates();

@@ -44,9 +44,11 @@ void ScheduleBuilder::declare_persistent() {
   for (int u = 0; u < units(); ++u) declare_unit(u);
   declare_packed();
   const std::int64_t slots = std::max<std::int64_t>(micros, 1);
-  input("tokens", Category::inputs, 4 * s.tokens() * micros, slots);
-  input("targets", Category::inputs, 4 * s.tokens() * micros, slots);
-  input("weights", Category::inputs, 8 * slots, slots);
+  // A stage of a pipeline has those that it reads.
+  const auto has = [&](ValueKind kind) { return !pipelined() || uses(kind); };
+  if (has(ValueKind::tokens)) input("tokens", Category::inputs, 4 * s.tokens() * micros, slots);
+  if (has(ValueKind::targets)) input("targets", Category::inputs, 4 * s.tokens() * micros, slots);
+  if (has(ValueKind::micro_batch_weight)) input("weights", Category::inputs, 8 * slots, slots);
   // A text may be longer than the samples that a model learns from.
   input("rope", Category::inputs, 4 * std::max(s.T, request_.text.capacity) * s.D);
   buffer("scalars", Category::scalars, local_tier_, sizeof(kernels::StepScalars), Life::run);
@@ -91,9 +93,15 @@ void ScheduleBuilder::input(const std::string& name, Category category, std::int
   if (on_gpu()) schedule_.buffers[index(buffer(host_side(name), category, Tier::pinned, bytes, Life::run))].slots = slots;
 }
 
-Use ScheduleBuilder::slot(const std::string& name) const {
+Use ScheduleBuilder::slot(const std::string& name, const SegmentPass& p) const {
   const int id = named(name);
-  return {id, 0, schedule_.buffers[index(id)].slot_bytes(), Access::read, true};
+  return {id, 0, schedule_.buffers[index(id)].slot_bytes(), Access::read, true, shift_of(p)};
+}
+
+bool ScheduleBuilder::uses(ValueKind kind) const {
+  return std::ranges::any_of(schedule_.segments, [&](const Segment& segment) {
+    return std::ranges::any_of(segment.values, [&](const ValueInfo& v) { return v.kind == kind; });
+  });
 }
 
 void ScheduleBuilder::emit_copy(const char* verb, const std::string& to, const std::string& from) {
@@ -102,7 +110,8 @@ void ScheduleBuilder::emit_copy(const char* verb, const std::string& to, const s
 
 void ScheduleBuilder::emit_upload(const std::vector<std::string>& names) {
   if (!on_gpu()) return;
-  for (const std::string& name : names) emit_copy("upload", name, host_side(name));
+  for (const std::string& name : names)
+    if (by_name_.contains(name)) emit_copy("upload", name, host_side(name));
 }
 
 void ScheduleBuilder::emit_download(const std::string& name) {

@@ -78,13 +78,16 @@ void ScheduleBuilder::emit_events(const Events& events, bool first, bool last) {
       if (const ValueInfo& v = value_of(pass(events[index(e)]), o); v.kind == ValueKind::weight)
         emit_owed_update(layout_.find(v.name).unit);
     emit_absences(e, false);
+    emit_arrivals(events, e);
     emit_pass(events[index(e)], e, first);
+    emit_departures(events, e);
     emit_absences(e, true);
     if (!done[index(e)].empty()) emit_meetings_put_off(first, last);
     for (int unit : done[index(e)]) emit_gradient_done(unit, first, last);
   }
   for (int u = 0; u < units(); ++u) emit_owed_update(u);
   emit_meetings_put_off(first, last);
+  for (const auto& [unit, whole] : std::exchange(at_end_, {})) emit_meeting(unit, whole, first, last);
 }
 
 void ScheduleBuilder::emit_pass(int number, int event, bool first) {
@@ -128,21 +131,28 @@ std::string ScheduleBuilder::stream_name(const SegmentPass& p, int segment) cons
   return fmt::format("stream.{}{}", segment, made_again ? again : "");
 }
 
+Use ScheduleBuilder::stream_use(const SegmentPass& p, int stream, const ValueInfo& v, Access access) {
+  if (pipelined() && stream < 0) return boundary(Boundary::incoming, access, shift_of(p));
+  if (pipelined() && stream + 1 == std::ssize(schedule_.segments)) return boundary(Boundary::outgoing, access, 0);
+  const bool kept = in_flight_ > 0 && !activations_.stream_dropped[index(stream)];
+  return kept ? kept_use(stream_name(p, stream), v, p, access) : activation_use(stream_name(p, stream), v, access);
+}
+
 Use ScheduleBuilder::bind(const Operand& o, const SegmentPass& p, int event, bool first) {
   const Segment& segment = schedule_.segments[index(p.segment)];
   const ValueInfo& v = segment.at(o.value);
   switch (v.kind) {
     case ValueKind::stream_in:
-      return activation_use(stream_name(p, p.segment - 1), v, o.access);
+      return stream_use(p, p.segment - 1, v, o.access);
     case ValueKind::stream_out:
-      return activation_use(stream_name(p, p.segment), v, o.access);
+      return stream_use(p, p.segment, v, o.access);
     case ValueKind::d_stream:
-      return activation_use("d_stream", v, o.access);
+      return pipelined() ? boundary(Boundary::gradient, o.access, 0) : activation_use("d_stream", v, o.access);
     case ValueKind::activation:
-      return activation_use(o.kept_by == KeptBy::none
-                                ? fmt::format("scratch.{}.{}", p.whole, v.name)
-                                : fmt::format("{}.{}{}", segment.name, v.name, o.kept_by == KeptBy::again ? again : ""),
-                            v, o.access);
+      if (o.kept_by == KeptBy::forward) return kept_use(fmt::format("{}.{}", segment.name, v.name), v, p, o.access);
+      return activation_use(
+          o.kept_by == KeptBy::none ? fmt::format("scratch.{}.{}", p.whole, v.name) : fmt::format("{}.{}{}", segment.name, v.name, again),
+          v, o.access);
     case ValueKind::weight:
       return weight_use(v.name, event);
     case ValueKind::packed_weight:
@@ -152,11 +162,11 @@ Use ScheduleBuilder::bind(const Operand& o, const SegmentPass& p, int event, boo
     case ValueKind::rope_table:
       return whole(named("rope"), Access::read);
     case ValueKind::tokens:
-      return slot("tokens");
+      return slot("tokens", p);
     case ValueKind::targets:
-      return slot("targets");
+      return slot("targets", p);
     case ValueKind::micro_batch_weight:
-      return slot("weights");
+      return slot("weights", p);
     case ValueKind::scalars:
       return whole(named("scalars"), Access::add);
     case ValueKind::router_totals:
@@ -237,6 +247,7 @@ void ScheduleBuilder::emit_gradient_done(int unit, bool first, bool last) {
   const UnitPlan& p = plan(unit);
   touched_units_.erase(unit);
   const int whole = emit_sum(unit, gradient_buffer(unit), first);
+  if (unit_at(unit).owners & pipeline_ends) return at_end_.push_back({unit, whole});
   const bool passes_by = schedule_.buffers[index(whole)].life == Life::section;
   const bool leaves = p.gradient.meeting == GradientPath::Meeting::every_micro_batch || p.gradient.offloaded;
   if (overlaps() && passes_by && leaves)

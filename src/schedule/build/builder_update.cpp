@@ -26,7 +26,12 @@ void ScheduleBuilder::emit_update(int unit) {
   emit_publish_gather(unit);
 }
 
-void ScheduleBuilder::owe_updates() { owed_.assign(layout_.units.size(), true); }
+void ScheduleBuilder::owe_updates() {
+  owed_.assign(layout_.units.size(), true);
+  // Both ends of a pipeline meet in the update of what they share, before either waits for the other's micro-batches.
+  for (int u = 0; u < units(); ++u)
+    if (unit_at(u).owners & pipeline_ends) emit_owed_update(u);
+}
 
 void ScheduleBuilder::emit_owed_update(int unit) {
   if (owed_.empty() || !owed_[index(unit)]) return;
@@ -70,9 +75,9 @@ void ScheduleBuilder::emit_finish(bool evaluation) {
 
 void ScheduleBuilder::emit_router_totals() {
   const Use totals = whole(named("router"), Access::add);
-  if (request_.data.size > 1)
+  if (request_.mesh.ranks() > 1)
     emit({.name = "all-reduce router totals",
-          .op = Collective{CollectiveKind::all_reduce, request_.data.axes, totals.bytes / 8, 0, DType::i64},
+          .op = Collective{CollectiveKind::all_reduce, request_.axes(), totals.bytes / 8, 0, DType::i64},
           .lane = Lane::reduce,
           .uses = {totals}});
   emit_download("router");

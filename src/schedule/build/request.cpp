@@ -6,12 +6,25 @@ namespace tessera {
 
 namespace {
 
-/// Of each tensor what a tensor-parallel rank keeps: its part along the dim that the axis cuts, in whole heads and features.
-std::vector<Box> boxes_over_tp(const std::vector<Parameter>& table, const Group& tensor) {
+/// Whether a stage uses a tensor. The last one has the embedding too where the head is made of it.
+bool uses(const Stage& stage, const Parameter& p, bool tied) {
+  if (stage.count == 1) return true;
+  if (p.part == Part::embedding) return stage.first() || (tied && stage.last());
+  if (p.part == Part::head) return stage.last();
+  return stage.layers.begin <= p.layer && p.layer < stage.layers.end;
+}
+
+/// Of each tensor what a rank keeps: nothing where its stage does not use it, else its part along the dim that tensor parallelism cuts, in
+/// whole heads and features.
+std::vector<Box> kept_boxes(const std::vector<Parameter>& table, const Stage& stage, bool tied, const Group& tensor) {
   std::vector<Box> kept;
   for (const Parameter& p : table) {
     kept.push_back(whole_box(p.shape));
-    if (p.tp_dim < 0) continue;
+    if (!uses(stage, p, tied)) {
+      kept.back().count.assign(kept.back().count.size(), 0);
+      continue;
+    }
+    if (p.tp_dim < 0 || tensor.size == 1) continue;
     const auto dim = static_cast<std::size_t>(p.tp_dim);
     const Range mine = part_of(p.shape.dims[dim], tensor.size, tensor.rank);
     kept.back().start[dim] = mine.begin, kept.back().count[dim] = mine.size();
@@ -32,8 +45,12 @@ Layout layout_for(const Deck& deck, const Mesh& mesh, int world_rank) {
   const Group owners = group_of(mesh, owner_axes(mesh), world_rank), tensor = group_of(mesh, axes({Axis::tp}), world_rank);
   const std::vector<Parameter> table = parameter_table(deck.model);
   const std::int64_t small = deck.zero.stage == 3 && owners.size > 1 ? deck.zero.param_persistence_threshold : 0;
-  if (tensor.size == 1) return make_layout(table, owners.size, small, {}, {}, owners.axes);
-  return make_layout(table, owners.size, small, boxes_over_tp(table, tensor), {.over = tensor.axes, .copies = tensor.size}, owners.axes);
+  const Stage stage = stage_of(deck, mesh, world_rank);
+  if (tensor.size == 1 && stage.count == 1) return make_layout(table, owners.size, small, {}, {}, owners.axes);
+  return make_layout(
+      table, owners.size, small, kept_boxes(table, stage, deck.model.tied, tensor),
+      {.over = tensor.size > 1 ? tensor.axes : Axes{0}, .copies = tensor.size, .embedding_at_ends = deck.model.tied && stage.count > 1},
+      owners.axes);
 }
 
 BuildRequest request_for(const Deck& deck, const Mesh& mesh, int world_rank, Purpose purpose) {
@@ -46,6 +63,7 @@ BuildRequest request_for(const Deck& deck, const Mesh& mesh, int world_rank, Pur
           .mesh = mesh,
           .rank = world_rank,
           .data = data,
+          .stage = stage_of(deck, mesh, world_rank),
           .evaluation_micro_batches = evaluations};
 }
 

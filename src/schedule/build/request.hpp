@@ -6,6 +6,7 @@
 #include "model/layout.hpp"
 #include "model/recompute.hpp"
 #include "model/shape.hpp"
+#include "schedule/build/stages.hpp"
 #include "topology/mesh.hpp"
 
 namespace tessera {
@@ -23,6 +24,7 @@ struct BuildRequest {
   Mesh mesh = {};
   int rank = 0;                               ///< of the mesh
   Group data;                                 ///< the ranks that divide the batch
+  Stage stage = {};                           ///< of the pipeline
   std::int64_t evaluation_micro_batches = 0;  ///< per rank; 0: no evaluation program
   TextSize text = {};                         ///< of no capacity: no programs of a text
   /// What is made again; without: what the deck says, which then is not "auto" where there is training.

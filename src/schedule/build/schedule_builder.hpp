@@ -1,6 +1,6 @@
-// Inside of builder.hpp: one class whose methods stand in six files. builder.cpp holds the programs, builder_buffers.cpp what they keep,
+// Inside of builder.hpp: one class whose methods stand in seven files. builder.cpp holds the programs, builder_buffers.cpp what they keep,
 // builder_micro_batch.cpp forward and backward with their gathers and reductions, builder_update.cpp the end of a step,
-// builder_offload.cpp state that is not where kernels are, builder_generate.cpp a text.
+// builder_offload.cpp state that is not where kernels are, builder_pipeline.cpp a stage of a pipeline, builder_generate.cpp a text.
 #pragma once
 #include <map>
 #include <set>
@@ -34,8 +34,8 @@ class ScheduleBuilder {
   // ---- Programs (builder.cpp) ----
 
   void build_train();
-  /// The programs where updates are late. `only`: the step has one micro-batch.
-  void build_late(const Events& passes, bool only);
+  /// The programs where updates are late. `first`: the phase that begins the micro-batches.
+  void build_late(const Events& passes, const PipelinePhase& first);
   void build_evaluate();
   void build_publish();
   void emit_begin();
@@ -73,7 +73,9 @@ class ScheduleBuilder {
   int named(const std::string& name) const { return by_name_.at(name); }
   void declare_persistent();
   /// The use of this micro-batch: its slot.
-  Use slot(const std::string& name) const;
+  Use slot(const std::string& name, const SegmentPass& p) const;
+  /// Whether some segment uses a value of this kind.
+  bool uses(ValueKind kind) const;
 
   /// A buffer that the host fills before a program, with its twin in pinned memory where kernels cannot read what the host writes.
   void input(const std::string& name, Category category, std::int64_t bytes, std::int64_t slots = 1);
@@ -116,6 +118,7 @@ class ScheduleBuilder {
   Use activation_use(const std::string& name, const ValueInfo& v, Access access);
   /// The stream that leaves a segment, as a pass sees it.
   std::string stream_name(const SegmentPass& p, int segment) const;
+  Use stream_use(const SegmentPass& p, int stream, const ValueInfo& v, Access access);
 
   void emit_gather(const Residency& r, int number, const Events& events);
   Use weight_use(const std::string& tensor, int event) const;
@@ -148,6 +151,27 @@ class ScheduleBuilder {
   /// Elements of a unit's gradient as the step keeps it, where reductions leave them.
   Use kept_use(int unit, const Range& elements, Access access);
   Use reduce_workspace(int unit, std::int64_t count, bool accumulate);
+
+  // ---- A stage of a pipeline (builder_pipeline.cpp) ----
+
+  bool pipelined() const { return request_.stage.count > 1; }
+  std::vector<PipelinePhase> step_order() const;
+  /// The passes of a phase, which the next section has.
+  Events events_of(const PipelinePhase& phase, const Events& passes);
+  /// How far a pass's micro-batch is ahead of its section's.
+  std::int64_t shift_of(const SegmentPass& p) const;
+  /// A buffer that several micro-batches have a slot of.
+  Use in_slots(const std::string& name, Tier tier, std::int64_t bytes, std::int64_t slots, Access access, std::int64_t shift);
+  /// What a forward pass keeps for the backward pass of its micro-batch.
+  Use kept_use(const std::string& name, const ValueInfo& v, const SegmentPass& p, Access access);
+  /// Streams at the borders of a stage, and their gradient, which turns from that of one into that of the other.
+  enum class Boundary : std::uint8_t { incoming, outgoing, gradient };
+  Use boundary(Boundary what, Access access, std::int64_t shift);
+  std::int64_t stream_elements() const;
+  void emit_transfer(bool forward, bool sends);
+  /// What comes from a neighbour before this event, and what leaves after it.
+  void emit_arrivals(const Events& events, int event);
+  void emit_departures(const Events& events, int event);
 
   // ---- Optimizer state below the memory that kernels use (builder_offload.cpp) ----
 
@@ -224,6 +248,10 @@ class ScheduleBuilder {
     int unit = 0, whole = 0;  ///< and the buffer with all elements of its sum
   };
   std::vector<PutOff> put_off_;  ///< meetings, in order
+  std::vector<PutOff> at_end_;   ///< of the section: meetings with the other end of the pipeline, which come after all that goes there
+  std::int64_t in_flight_ = 0;   ///< micro-batches that a training step keeps activations of; 0: not in one
+  bool crosses_ = false;         ///< a forward pass and the backward pass of its micro-batch are in two sections
+  std::int64_t ahead_ = 0;       ///< of this section's forward passes
   std::vector<bool> owed_;       ///< by unit: updates that this section has still to make
   ActivationPlan activations_;
   struct Absence {

@@ -123,6 +123,8 @@ bool is_sound(const BuildRequest& request) {
   const bool optimizer = zero.offload_optimizer.device != "none", parameters = zero.offload_param.device != "none";
   if (optimizer && zero.stage == 0) return false;
   if (parameters && (!optimizer || zero.stage != 3 || zero.offload_optimizer.ratio < 1)) return false;
+  const ActivationKeys& activation = request.deck.activation;
+  if (request.stage.count > 1 && (activation.offload != "none" || activation.recompute == "auto")) return false;
   return request.deck.precision.gradients != DType::bf16 || accumulation_steps(request.deck, request.data.size) == 1;
 }
 
@@ -226,7 +228,9 @@ class Search {
       level.apply(deck), more_ranks *= level.more_ranks;
     }
     if (deck.mesh.dp > 0) deck.mesh.dp *= more_ranks;
-    BuildRequest request = request_for(deck, make_mesh(deck.mesh, ranks() * more_ranks), 0, request_.purpose);
+    const Mesh mesh = make_mesh(deck.mesh, ranks() * more_ranks);
+    const int first_of_stage = mesh.ranks() / request_.stage.count * request_.stage.number;
+    BuildRequest request = request_for(deck, mesh, first_of_stage, request_.purpose);
     if (request_.evaluation_micro_batches == 0) request.evaluation_micro_batches = 0;
     if (!is_sound(request)) return std::nullopt;
     return settled(std::move(request));

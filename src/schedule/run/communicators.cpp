@@ -1,5 +1,8 @@
 #include "schedule/run/communicators.hpp"
 
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <set>
 
 namespace tessera {
@@ -14,11 +17,22 @@ void Communicators::set(Lane lane, Axes axes, std::unique_ptr<Communicator> comm
   by_lane_[static_cast<std::size_t>(lane)][axes] = std::move(communicator);
 }
 
+Communicator& Communicators::link(Lane lane, int peer) const {
+  const auto found = links_.find({lane, peer});
+  TESSERA_REQUIRE(found != links_.end(), "no communicator of lane {} with rank {}", name_of(lane), peer);
+  return *found->second;
+}
+
+void Communicators::set_link(Lane lane, int peer, std::unique_ptr<Communicator> communicator) {
+  links_[{lane, peer}] = std::move(communicator);
+}
+
 std::vector<Communicator*> Communicators::all() const {
   std::vector<Communicator*> found;
   for (const auto& groups : by_lane_)
     for (const auto& communicator : groups)
       if (communicator) found.push_back(communicator.get());
+  for (const auto& [at, communicator] : links_) found.push_back(communicator.get());
   return found;
 }
 
@@ -29,13 +43,23 @@ std::string Communicators::path() const {
 
 Communicators make_communicators(const World& world, const Mesh& mesh, const Schedule& schedule, CommunicatorOptions options) {
   std::set<std::pair<Lane, Axes>> wanted;  // in an order that all ranks of a group share
+  std::set<std::pair<Lane, int>> links;    // by peer: with the stage before first, so that no ring of stages waits
   for (const Section& section : schedule.sections)
     for (const Task& task : section.tasks)
-      if (const auto* collective = std::get_if<Collective>(&task.op)) wanted.insert({task.lane, collective->axes});
+      if (const auto* collective = std::get_if<Collective>(&task.op))
+        wanted.insert({task.lane, collective->axes});
+      else if (const auto* transfer = std::get_if<Transfer>(&task.op))
+        links.insert({task.lane, transfer->peer});
   Communicators made;
   for (const auto& [lane, axes] : wanted) {
     options.lane = name_of(lane);
     made.set(lane, axes, make_communicator(world, group_of(mesh, axes, world.rank()), options));
+  }
+  for (const auto& [lane, peer] : links) {
+    const auto [low, high] = std::minmax({peer, world.rank()});
+    options.lane = fmt::format("{} between ranks {} and {}", name_of(lane), low, high);
+    const Group pair{.axes = axes({Axis::pp}), .rank = world.rank() == high, .size = 2, .world = {low, high}};
+    made.set_link(lane, peer, make_communicator(world, pair, options));
   }
   return made;
 }

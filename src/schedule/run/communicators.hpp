@@ -1,5 +1,7 @@
 // The communicators that a schedule's collectives run on: one for each lane and group of ranks that they name.
 #pragma once
+#include <map>
+
 #include "schedule/task.hpp"
 #include "topology/communicators/make_communicator.hpp"
 
@@ -10,13 +12,17 @@ class Communicators {
   /// Throws Error(internal) where no collective of the schedule runs there.
   Communicator& at(Lane lane, Axes axes) const;
   void set(Lane lane, Axes axes, std::unique_ptr<Communicator> communicator);
+  /// Of this rank and the rank `peer` of the world. Throws likewise.
+  Communicator& link(Lane lane, int peer) const;
+  void set_link(Lane lane, int peer, std::unique_ptr<Communicator> communicator);
   /// Each, lane by lane.
   std::vector<Communicator*> all() const;
   /// "nccl", or "none" for a rank alone.
   std::string path() const;
 
  private:
-  std::array<std::array<std::unique_ptr<Communicator>, 1 << axis_count>, lane_count> by_lane_;
+  std::array<std::array<std::unique_ptr<Communicator>, axes_sets>, lane_count> by_lane_;
+  std::map<std::pair<Lane, int>, std::unique_ptr<Communicator>> links_;  ///< by lane and peer
 };
 
 /// Collective over the ranks of the mesh, each of which hands in its own schedule. `options.lane` is set for each.

@@ -54,7 +54,8 @@ LaneWatch watch_over_streams(const TaskBackend& backend) {
 LaneMode lane_mode(const Deck& deck, int ranks, int cores) {
   if (deck.zero.overlap_comm == "false" || deck.run.lanes == "inline") return LaneMode::inline_order;
   if (deck.run.lanes == "threads" || deck.zero.overlap_comm == "true") return LaneMode::threads;
-  if (uses_disks(deck)) return LaneMode::threads;  // who waits for a disk takes no core
+  // Who waits for a disk takes no core, nor does a stage that waits for another; and what stages send must not wait for what they receive.
+  if (uses_disks(deck) || deck.mesh.pp > 1) return LaneMode::threads;
   if (ranks == 1) return LaneMode::inline_order;
   return cores > 2 ? LaneMode::threads : LaneMode::inline_order;
 }

@@ -52,6 +52,11 @@ struct Runner {
     }
   }
 
+  void operator()(const Transfer& op) const {
+    Communicator& link = backend.communicators->link(r.task.lane, op.peer);
+    op.sends ? link.send(at(r, 0), op.count, op.dtype, context()) : link.receive(at(r, 0), op.count, op.dtype, context());
+  }
+
   void operator()(const AccumulateFixed& op) const {
     kernels::fixed_accumulate(context(), at<std::int64_t>(r, 0), at<float>(r, 1), op.count, &at<StepScalars>(r, 2)->overflow, op.limit);
   }

@@ -2,8 +2,10 @@
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <numeric>
 
+#include "schedule/plan/cross_check.hpp"
 #include "schedule/simulate/task_seconds.hpp"
 
 namespace tessera {
@@ -25,6 +27,15 @@ std::string waits_text(const Simulation& s) {
   return fmt::format("{}", fmt::join(parts, ", "));
 }
 
+void set_rates(Prediction& p, const ModelShape& shape, const MachineProfile& machine) {
+  const FlopsPerToken flops = flops_per_token(shape);
+  const double peak = machine.rates(shape.dtype).peak * p.ranks;
+  p.tokens_per_second = static_cast<double>(p.tokens) / p.step.seconds;
+  p.mfu_causal = p.tokens_per_second * flops.causal / peak;
+  p.mfu_full = p.tokens_per_second * flops.full / peak;
+  p.most_tokens_per_second = peak / flops.causal;
+}
+
 }  // namespace
 
 Prediction predict(const BuildRequest& request, const Schedule& schedule, const MemoryPlan& memory, const MachineProfile& machine,
@@ -39,12 +50,28 @@ Prediction predict(const BuildRequest& request, const Schedule& schedule, const 
                .tokens = request.deck.batch.global * request.deck.batch.sequence_length,
                .ranks = placement.ranks(),
                .nodes = static_cast<int>(ceil_div(placement.ranks(), placement.ranks_per_node))};
-  const FlopsPerToken flops = flops_per_token(schedule.shape);
-  const double peak = machine.rates(schedule.shape.dtype).peak * p.ranks;
-  p.tokens_per_second = static_cast<double>(p.tokens) / p.step.seconds;
-  p.mfu_causal = p.tokens_per_second * flops.causal / peak;
-  p.mfu_full = p.tokens_per_second * flops.full / peak;
-  p.most_tokens_per_second = peak / flops.causal;
+  set_rates(p, schedule.shape, machine);
+  // Of one stage alone there is no such bound: it has a part of the model's FLOPs.
+  TESSERA_REQUIRE(request.stage.count > 1 || p.mfu_causal <= 1, "a step of {} s would take {} of the machine's peak", p.step.seconds,
+                  p.mfu_causal);
+  return p;
+}
+
+Prediction predict_stage(std::size_t shown, std::span<const RunPlan> stages, const MachineProfile& machine, const Placement& placement,
+                         bool timeline) {
+  const RunPlan& mine = stages[shown];
+  std::vector<TaskSeconds> seconds;
+  for (const RunPlan& stage : stages) seconds.push_back(task_seconds(stage.schedule, machine, placement));
+  Prediction p = predict(mine.request, mine.schedule, mine.memory, seconds[shown], machine, placement, timeline);
+  const PlayedTogether together = play_together(stages, ProgramKind::train, seconds);
+  TESSERA_REQUIRE(together.fault.empty(), "{}", together.fault);
+  p.bubble_seconds = std::max(0.0, together.seconds - p.step.seconds);
+  p.step.seconds += p.bubble_seconds;
+  p.step.exposed[static_cast<std::size_t>(Lane::streams)] += p.bubble_seconds;
+  p.step.waited[static_cast<std::size_t>(WaitKind::communication)] += p.bubble_seconds;
+  p.step.critical.push_back({.name = "waits for other stages", .lane = Lane::streams, .count = 1, .seconds = p.bubble_seconds});
+  std::ranges::stable_sort(p.step.critical, [](const CriticalTasks& a, const CriticalTasks& b) { return a.seconds > b.seconds; });
+  set_rates(p, mine.schedule.shape, machine);
   TESSERA_REQUIRE(p.mfu_causal <= 1, "a step of {} s would take {} of the machine's peak", p.step.seconds, p.mfu_causal);
   return p;
 }
@@ -66,6 +93,7 @@ std::string print_prediction(const Prediction& p, std::size_t most_critical) {
                                    : fmt::format("{} tasks; compute waits {} for them ({:.1f} %)", s.tasks[l], time_text(s.exposed[l]),
                                                  100 * s.share(s.exposed[l])));
   }
+  if (p.bubble_seconds > 0) row("bubble", p.bubble_seconds, "waits for other stages of the pipeline");
   const double waited = std::accumulate(s.waited.begin(), s.waited.end(), 0.0);
   if (waited > 0) row("exposed", waited, "what compute waits for: " + waits_text(s));
   text += "\n  what its length rests on";
@@ -91,16 +119,18 @@ Json prediction_json(const Prediction& p, std::size_t most_critical) {
     critical.push_back(
         {{"tasks", c.name}, {"lane", name_of(c.lane)}, {"count", c.count}, {"seconds", c.seconds}, {"share", s.share(c.seconds)}});
   }
-  return {{"step_seconds", s.seconds},
-          {"tokens_per_step", p.tokens},
-          {"tokens_per_second", p.tokens_per_second},
-          {"tokens_per_second_per_rank", p.tokens_per_second / p.ranks},
-          {"mfu", {{"causal", p.mfu_causal}, {"full", p.mfu_full}}},
-          {"most_tokens_per_second", p.most_tokens_per_second},
-          {"nodes", p.nodes},
-          {"lanes", std::move(lane_rows)},
-          {"exposed_seconds", std::move(waited)},
-          {"critical", std::move(critical)}};
+  Json row = {{"step_seconds", s.seconds},
+              {"tokens_per_step", p.tokens},
+              {"tokens_per_second", p.tokens_per_second},
+              {"tokens_per_second_per_rank", p.tokens_per_second / p.ranks},
+              {"mfu", {{"causal", p.mfu_causal}, {"full", p.mfu_full}}},
+              {"most_tokens_per_second", p.most_tokens_per_second},
+              {"nodes", p.nodes},
+              {"lanes", std::move(lane_rows)},
+              {"exposed_seconds", std::move(waited)},
+              {"critical", std::move(critical)}};
+  if (p.bubble_seconds > 0) row["bubble_seconds"] = p.bubble_seconds;
+  return row;
 }
 
 }  // namespace tessera

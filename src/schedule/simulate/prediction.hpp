@@ -17,6 +17,7 @@ struct Prediction {
   double most_tokens_per_second = 0;  ///< at which causal MFU would be 1: nothing on this machine exceeds it
   std::int64_t tokens = 0;            ///< of a step
   int ranks = 1, nodes = 1;
+  double bubble_seconds = 0;  ///< of the step: what this stage waits for others of a pipeline
 };
 
 /// The first rank's step, since all ranks run the same. Throws Error(usage) where the profile does not know what the plan does.
@@ -25,6 +26,11 @@ Prediction predict(const BuildRequest& request, const Schedule& schedule, const 
 /// With the seconds of its tasks, where they are known already.
 Prediction predict(const BuildRequest& request, const Schedule& schedule, const MemoryPlan& memory, const TaskSeconds& seconds,
                    const MachineProfile& machine, const Placement& placement, bool timeline = false);
+
+/// A step of the stage `shown` of a pipeline, played together with the others: `stages` has one rank of each. What it waits for them beyond
+/// what it would take alone is the bubble.
+Prediction predict_stage(std::size_t shown, std::span<const RunPlan> stages, const MachineProfile& machine, const Placement& placement,
+                         bool timeline = false);
 
 /// "14.855 s", "20.861 ms"
 std::string time_text(double seconds);

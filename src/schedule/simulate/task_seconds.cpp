@@ -43,6 +43,13 @@ class Estimator {
     const double bytes = task_->bytes_moved > 0 ? task_->bytes_moved : 2.0 * static_cast<double>(task_->uses.front().bytes);
     return collective_seconds(op.kind, bytes, group->second, placement_.ranks_per_node, machine_);
   }
+  /// As a piece that two ranks gather. Where they stand is that of the first rank and its neighbour along the pipeline.
+  double operator()(const Transfer& op) {
+    const int stride = placement_.ranks() / placement_.mesh.size(Axis::pp);
+    const Group pair{.axes = axes({Axis::pp}), .rank = 0, .size = 2, .world = {0, stride}};
+    const double bytes = static_cast<double>(op.count) * static_cast<double>(size_of(op.dtype));
+    return collective_seconds(CollectiveKind::all_gather, bytes, pair, placement_.ranks_per_node, machine_);
+  }
   double operator()(const AccumulateFixed& op) { return over_memory("accumulate", 20.0 * static_cast<double>(op.count)); }
   double operator()(const SumSquares&) { return over_memory("sum_of_squares", static_cast<double>(task_->uses.front().bytes)); }
   /// Master and moments are read and written, the gradient is read and a copy written.

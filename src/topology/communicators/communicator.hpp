@@ -42,6 +42,13 @@ class Communicator {
   /// k < times and i < count. Not in place.
   virtual void all_to_all(void* recv, const void* send, std::int64_t count, DType, std::int64_t times = 1,
                           const kernels::Context& context = {}) = 0;
+  // Between two ranks: what one sends the other receives. Both wait until the other has come.
+  void send(const void* data, std::int64_t count, DType dtype, const kernels::Context& context = {}) {
+    broadcast(const_cast<void*>(data), count, dtype, rank(), context);  // is read alone
+  }
+  void receive(void* data, std::int64_t count, DType dtype, const kernels::Context& context = {}) {
+    broadcast(data, count, dtype, 1 - rank(), context);
+  }
   /// The host threads of the ranks meet; what streams were given may still be under way.
   virtual void barrier() = 0;
 

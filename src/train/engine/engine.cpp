@@ -62,13 +62,16 @@ Range Engine::positions() const {
 }
 
 std::span<std::int32_t> Engine::ids(int buffer, std::int64_t micro) const {
+  if (buffer < 0) return {};
   const std::int64_t n = schedule().shape.tokens();
   return {reinterpret_cast<std::int32_t*>(memory_.address(buffer)) + micro * n, static_cast<std::size_t>(n)};
 }
 
 std::span<std::int32_t> Engine::tokens(std::int64_t micro) { return ids(tokens_, micro); }
 std::span<std::int32_t> Engine::targets(std::int64_t micro) { return ids(targets_, micro); }
-double& Engine::weight(std::int64_t micro) { return reinterpret_cast<double*>(memory_.address(weights_))[micro]; }
+double& Engine::weight(std::int64_t micro) {
+  return weights_ < 0 ? unread_weight_ : reinterpret_cast<double*>(memory_.address(weights_))[micro];
+}
 
 StepReport Engine::step(std::int64_t step, bool stop, Timeline* timeline) {
   const OptimizerKeys& o = plan_.request.deck.optimizer;

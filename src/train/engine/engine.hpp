@@ -54,7 +54,7 @@ class Engine {
 
   /// The positions of each sequence that this rank has.
   Range positions() const;
-  /// Inputs of micro-batch m of this rank for the next run: its positions of B sequences each.
+  /// Inputs of micro-batch m of this rank for the next run, its positions of B sequences each; empty where its stage does not read them.
   std::span<std::int32_t> tokens(std::int64_t micro);
   std::span<std::int32_t> targets(std::int64_t micro);
   /// Weight of micro-batch m in the loss: 1, or 0 for one that only keeps ranks in step.
@@ -109,7 +109,8 @@ class Engine {
   ModelState state_;
   std::unique_ptr<Executor> executor_;
   int tokens_ = 0, targets_ = 0, weights_ = 0;
-  bool pending_ = false;  ///< a step has left its update
+  double unread_weight_ = 0;  ///< of a stage that makes no loss
+  bool pending_ = false;      ///< a step has left its update
 };
 
 }  // namespace tessera

@@ -55,6 +55,10 @@ void randomise(const Key& key, Deck& deck, std::mt19937_64& random) {
       std::vector<std::string> list;
       for (std::int64_t n = pick(4); n > 0; --n) list.push_back(texts[pick(std::size(texts))]);
       literal.value = list;
+    } else if (key.type == KeyType::integers) {
+      std::vector<std::int64_t> list;
+      for (std::int64_t n = pick(4); n > 0; --n) list.push_back(1 + pick(1 << 20));
+      literal.value = list;
     } else if (key.type != KeyType::text) {
       literal.value = pick(std::int64_t{1} << pick(41));
     } else if (!key.choices.empty()) {

@@ -164,6 +164,23 @@ TEST(Rules, IdleLimitsAreSaid) {
 
 // A deck is good in every build, which may plan for a machine that it does not run on; whether there are kernels and a GPU is asked when a
 // run starts.
+TEST(Rules, StagesOfAPipelineHaveLayers) {
+  EXPECT_TRUE(valid({"mesh.pp=2", "model.layers=4"}, 2));
+  EXPECT_EQ(parse_small({"mesh.pp=2", "mesh.tp=2", "model.layers=4"}, 12).deck.mesh.dp, 3);
+  EXPECT_TRUE(valid({"mesh.pp=2", "model.layers=4", "pipeline.layers=[1,3]"}, 2));
+  EXPECT_EQ(parse_small({"mesh.pp=2", "model.layers=4", "pipeline.layers=[1,3]"}, 2).deck.pipeline.layers,
+            (std::vector<std::int64_t>{1, 3}));
+  EXPECT_TRUE(says(faults({"mesh.pp=2", "mesh.tp=2", "model.layers=4"}, 6), "mesh.pp x mesh.tp is 4 and there are 6 ranks; start 4 or 8"));
+  EXPECT_TRUE(says(faults({"mesh.pp=5", "model.layers=4"}, 5), "set mesh.pp to at most 4"));
+  EXPECT_TRUE(says(faults({"mesh.pp=2", "model.layers=4", "pipeline.layers=[4]"}, 2), "1 numbers and there are 2 stages"));
+  EXPECT_TRUE(says(faults({"mesh.pp=2", "model.layers=4", "pipeline.layers=[2,3]"}, 2), "the last would be 2"));
+  EXPECT_TRUE(says(faults({"mesh.pp=2", "model.layers=4", "pipeline.layers=[0,4]"}, 2), "at least 1"));
+  EXPECT_TRUE(says(faults({"mesh.pp=2", "model.layers=4", "pipeline.layers=[\"a\"]"}, 2), "a list of integers"));
+  EXPECT_TRUE(says(faults({"pipeline.layers=[1]"}, 2), "no effect with mesh.pp = 1"));
+  EXPECT_TRUE(valid({"mesh.pp=2", "model.layers=4", "model.tied=true"}, 2));
+  EXPECT_TRUE(says(faults({"mesh.pp=2", "model.layers=4", "model.tied=true", "run.reproducible=true"}, 2), "set model.tied = false"));
+}
+
 TEST(Rules, DecksForGpusAreGoodInEveryBuild) {
   EXPECT_EQ(parse_small({"run.device=host"}).deck.run.device, "host");
   EXPECT_EQ(faults_of(parse_small({"run.device=cuda"})), "");

@@ -137,6 +137,10 @@ INSTANTIATE_TEST_SUITE_P(Tensor, Run, testing::Values(test::tensor_settings()[8]
 INSTANTIATE_TEST_SUITE_P(Context, Run, testing::Values(test::context_settings()[0], test::context_settings()[31]),
                          [](const auto& info) { return info.param.name; });
 
+INSTANTIATE_TEST_SUITE_P(Pipeline, Run,
+                         testing::Values(test::pipeline_settings()[0], test::pipeline_settings()[10], test::pipeline_settings()[19]),
+                         [](const auto& info) { return info.param.name; });
+
 /// begin (compute), body x 4 (gather writes, compute adds up micro-batches, reduce copies out), end (compute).
 Schedule toy() {
   Schedule s;

@@ -18,12 +18,11 @@ struct Setting {
   std::int64_t evaluation = 0;
   bool training = true;
   TextSize text = {};
-  int tp = 1;  ///< of the ranks
-  int cp = 1;
+  int tp = 1, cp = 1, pp = 1;  ///< of the ranks
 };
 
 inline BuildRequest request_of(const Setting& s) {
-  const Mesh mesh{{1, s.ranks / s.tp / s.cp, s.cp, 1, s.tp}};
+  const Mesh mesh{{s.pp, s.ranks / (s.tp * s.cp * s.pp), s.cp, 1, s.tp}};
   BuildRequest request = request_for(tiny_deck(s.overrides, s.ranks), mesh, s.rank, s.training ? Purpose::training : Purpose::evaluation);
   request.evaluation_micro_batches = s.evaluation;
   request.text = s.text;
@@ -139,6 +138,36 @@ inline std::vector<Setting> context_settings() {
           if (stage > 1 && dp == 1) s.overrides.push_back("activation.offload=host");
           all.push_back(s);
         }
+  return all;
+}
+
+/// A stage of a pipeline, over all stages of ZeRO: alone and beside other axes, first, middle and last stages, fewer and more micro-batches
+/// than stages, what both ends share, offload, recompute.
+inline std::vector<Setting> pipeline_settings() {
+  std::vector<Setting> all;
+  for (int zero = 0; zero <= 3; ++zero)
+    for (const int dp : {1, 2})
+      for (int stage = 0; stage < 3; ++stage) {
+        const int micros = std::vector{1, 2, 3, 8}[static_cast<std::size_t>(zero + stage + dp) % 4], tp = dp == 2 && stage == 1 ? 2 : 1;
+        const bool reproducible = (zero + stage) % 2;
+        Setting s{
+            .name = fmt::format("zero{}_stage{}of3_dp{}_tp{}_micros{}{}", zero, stage, dp, tp, micros, reproducible ? "_reproducible" : ""),
+            .overrides = {"model.layers=5", "mesh.pp=3", fmt::format("mesh.tp={}", tp), fmt::format("zero.stage={}", zero),
+                          fmt::format("run.reproducible={}", reproducible), fmt::format("batch.global={}", 2 * dp * micros),
+                          "zero.param_persistence_threshold=100", fmt::format("precision.compute={}", (zero + dp) % 2 ? "fp32" : "bf16"),
+                          fmt::format("activation.recompute={}",
+                                      std::vector{"none", "full", "selective"}[static_cast<std::size_t>(zero + dp) % 3])},
+            .rank = stage * dp * tp + dp * tp - 1,
+            .ranks = 3 * dp * tp,
+            .evaluation = stage == 1 ? 0 : 2,
+            .tp = tp,
+            .pp = 3};
+        if (dp == 2 && zero > 0) s.overrides.push_back(fmt::format("zero.offload_optimizer.device={}", zero == 2 ? "nvme" : "host"));
+        if (dp == 2) s.overrides.insert(s.overrides.end(), {"zero.offload_optimizer.nvme_path=/tmp", "activation.every=1"});
+        if (!reproducible) s.overrides.push_back("model.tied=true");
+        if (tp == 2) s.overrides.push_back("zero.overlap_comm=true");
+        all.push_back(s);
+      }
   return all;
 }
 

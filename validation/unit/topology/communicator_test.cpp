@@ -340,6 +340,46 @@ TEST(Communicators, AlongDifferentAxesStayApart) {
   EXPECT_EQ(tp->rank(), world().rank() % 2);
 }
 
+/// What every rank has travels to the next one, both ways at the same time: each rank has a communicator with either neighbour and
+/// direction.
+TEST(Communicators, NeighboursSendAndReceiveInBothDirections) {
+  if (world().ranks() == 1) GTEST_SKIP() << "needs several ranks";
+  Node node(world());
+  const int me = world().rank(), last = world().ranks() - 1;
+  for (auto path : {CommunicatorPath::fastest, CommunicatorPath::mpi}) {
+    const auto link = [&](int peer, const char* lane) {
+      const auto [low, high] = std::minmax({me, peer});
+      const Group pair{.axes = axes({Axis::pp}), .rank = me == high, .size = 2, .world = {low, high}};
+      return make_communicator(world(), pair, {.lane = lane, .node = &node, .path = path});
+    };
+    std::unique_ptr<Communicator> up_in, up_out, down_in, down_out;
+    if (me > 0) up_in = link(me - 1, "up");
+    if (me < last) up_out = link(me + 1, "up");
+    if (me > 0) down_out = link(me - 1, "down");
+    if (me < last) down_in = link(me + 1, "down");
+    ArenaMemory arena(node);
+    HeapMemory heap;
+    // A lane: what comes from one neighbour goes on to the other, with this rank's own added.
+    const auto lane = [&](Communicator* in, Communicator* out, Memory& memory, int begin, bool& good) {
+      for (const std::int64_t count : {1, 4097, 100001}) {
+        float* values = memory.take<float>(count);
+        std::fill_n(values, count, 0.0f);
+        if (in) in->receive(values, count, DType::f32);
+        const int before = std::abs(me - begin);
+        for (std::int64_t i = 0; i < count; ++i) good = good && values[i] == static_cast<float>(before * (i % 7 + 1));
+        for (std::int64_t i = 0; i < count; ++i) values[i] += static_cast<float>(i % 7 + 1);
+        if (out) out->send(values, count, DType::f32);
+      }
+    };
+    bool up_good = true, down_good = true;
+    std::thread up([&] { lane(up_in.get(), up_out.get(), arena, 0, up_good); });
+    lane(down_in.get(), down_out.get(), heap, last, down_good);
+    up.join();
+    EXPECT_TRUE(up_good);
+    EXPECT_TRUE(down_good);
+  }
+}
+
 TEST(Communicators, AMaximumKeepsNaN) {
   Node node(world());
   for (auto path : {CommunicatorPath::fastest, CommunicatorPath::mpi}) {

@@ -49,6 +49,16 @@ TEST(Mesh, GroupsOfAnySetOfAxesCoverAllRanksOnce) {
   EXPECT_EQ(describe(axes({Axis::tp, Axis::dp})), "dp x tp");
 }
 
+TEST(Mesh, TheEndsOfAPipelineAreItsFirstAndLastStage) {
+  const Mesh mesh{{3, 2, 1, 1, 2}};
+  EXPECT_EQ(group_of(mesh, pipeline_ends, 1).world, (std::vector<int>{1, 9}));
+  EXPECT_EQ(group_of(mesh, pipeline_ends, 9).rank, 1);
+  EXPECT_EQ(group_of(mesh, static_cast<Axes>(data_axes | pipeline_ends), 8).world, (std::vector<int>{0, 2, 8, 10}));
+  EXPECT_THROW(group_of(mesh, pipeline_ends, 5), Error) << "a stage between them";
+  EXPECT_EQ(group_of({{1, 2, 1, 1, 1}}, pipeline_ends, 1).size, 1);
+  EXPECT_EQ(describe(static_cast<Axes>(data_axes | pipeline_ends)), "dp x ends of pp");
+}
+
 TEST(Mesh, DataParallelTakesWhatIsLeft) {
   EXPECT_EQ(make_mesh({.dp = 0}, 6), (Mesh{{1, 6, 1, 1, 1}}));
   EXPECT_EQ(make_mesh({.dp = 0, .tp = 2, .pp = 3}, 12), (Mesh{{3, 2, 1, 1, 2}}));

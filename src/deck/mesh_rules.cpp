@@ -1,0 +1,157 @@
+// What the axes of the mesh ask of a deck: that they make up the launch, and divide what their ranks share.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "deck/draft.hpp"
+#include "deck/nearest.hpp"
+
+namespace tessera {
+namespace {
+
+/// The axes must make up the launch; dp takes what the others leave.
+void check_ranks(Draft& draft, int ranks) {
+  MeshKeys& mesh = draft.deck.mesh;
+  if (!draft.good({"mesh.dp", "mesh.pp", "mesh.cp", "mesh.tp"}) || ranks <= 0) return;
+  const std::int64_t others = mesh.pp * mesh.cp * mesh.tp;
+  std::vector<std::string> cut;
+  for (const auto& [key, size] : {std::pair("mesh.pp", mesh.pp), std::pair("mesh.cp", mesh.cp), std::pair("mesh.tp", mesh.tp)})
+    if (size > 1) cut.emplace_back(key);
+  const std::string named = fmt::format("{}", fmt::join(cut, " x "));
+  const std::string there = fmt::format("there {} {} rank{}", ranks == 1 ? "is" : "are", ranks, ranks == 1 ? "" : "s");
+  if (ranks % others != 0) {
+    draft.fault({cut.front()}, fmt::format("{0} is {1} and {2}; start {3}, or set {0} = {4}", named, others, there,
+                                           multiples_around(ranks, others), one_of(divisors_near(ranks, others))));
+    draft.entries.find("mesh.dp")->second.faulty = true;
+  } else if (mesh.dp == 0) {
+    mesh.dp = ranks / others;
+    draft.note("mesh.dp", fmt::format("{}", mesh.dp),
+               others == 1 ? "all ranks of the launch" : fmt::format("what {} leaves of the launch", named));
+  } else if (mesh.dp * others != ranks) {
+    draft.fault({"mesh.dp"}, fmt::format("mesh.dp is {}{} and {}; start {} or set mesh.dp = \"auto\"", mesh.dp,
+                                         others == 1 ? "" : fmt::format(" and {} {}", named, others), there, mesh.dp * others));
+    draft.entries.find("mesh.dp")->second.faulty = true;
+  }
+}
+
+/// What tensor-parallel ranks share must divide by them.
+void check_tensor_axis(Draft& draft) {
+  const std::int64_t tp = draft.deck.mesh.tp;
+  if (!draft.good({"mesh.tp"}) || tp == 1) return;
+  const ModelKeys& m = draft.deck.model;
+  if (draft.good({"model.experts"}) && m.experts > 0)
+    draft.fault({"mesh.tp", "model.experts"}, "layers with experts are not shared over mesh.tp in this version; leave mesh.tp at 1");
+  struct Shared {
+    const char* key;
+    std::int64_t n;
+    const char* what;
+  };
+  for (const Shared& s : {Shared{"model.heads", m.heads, "query heads"}, Shared{"model.kv_heads", m.kv_heads, "key and value heads"},
+                          Shared{"model.ff_width", m.ff_width, "features"}}) {
+    if (!draft.good({s.key}) || s.n % tp == 0) continue;
+    draft.fault({"mesh.tp", s.key}, fmt::format("mesh.tp {} does not divide {} {} ({}); nearest valid mesh.tp: {}", tp, s.key, s.n, s.what,
+                                                one_of(divisors_near(s.n, tp))));
+  }
+  if (draft.good({"batch.micro", "batch.sequence_length"}))
+    if (const std::int64_t cp = draft.deck.mesh.cp, tokens = draft.deck.batch.micro * draft.deck.batch.sequence_length / cp;
+        tokens % tp != 0)
+      draft.fault(
+          {"mesh.tp", "batch.micro", "batch.sequence_length"},
+          fmt::format("mesh.tp {} does not divide the {} tokens of a micro-batch, batch.micro x batch.sequence_length{}; nearest valid "
+                      "mesh.tp: {}",
+                      tp, tokens, cp == 1 ? "" : " / mesh.cp", one_of(divisors_near(tokens, tp))));
+  if (draft.good({"model.vocab"}) && m.vocab < tp)
+    draft.fault({"mesh.tp", "model.vocab"}, fmt::format("mesh.tp {} is more than model.vocab {}: a rank would have no token", tp, m.vocab));
+}
+
+/// What context-parallel ranks share must divide by them: tokens of a sequence, and inside attention heads.
+void check_context_axis(Draft& draft) {
+  const std::int64_t cp = draft.deck.mesh.cp, tp = draft.deck.mesh.tp;
+  if (!draft.good({"mesh.cp", "mesh.tp"}) || cp == 1) return;
+  const ModelKeys& m = draft.deck.model;
+  if (draft.good({"model.experts"}) && m.experts > 0)
+    draft.fault({"mesh.cp", "model.experts"},
+                "the losses of experts are of the tokens of whole micro-batches, which are not cut over mesh.cp in this version; leave "
+                "mesh.cp at 1");
+  if (const std::int64_t T = draft.deck.batch.sequence_length; draft.good({"batch.sequence_length"}) && T % cp != 0)
+    draft.fault({"mesh.cp", "batch.sequence_length"},
+                fmt::format("mesh.cp {} does not divide batch.sequence_length {} (tokens); nearest valid mesh.cp: {}; nearest valid "
+                            "batch.sequence_length: {}",
+                            cp, T, one_of(divisors_near(T, cp)), multiples_around(T, cp)));
+  if (!draft.good({"model.heads", "model.kv_heads"}) || m.heads % tp != 0 || m.kv_heads % tp != 0) return;  // named there
+  const std::int64_t H = m.heads / tp, G = m.kv_heads / tp;
+  const auto of_rank = [&](std::int64_t n) { return tp == 1 ? "" : fmt::format("; {} of a tensor-parallel rank", n); };
+  const auto shares_keys = [&](std::int64_t n) { return G % n == 0 || n % G == 0; };
+  std::vector<std::int64_t> valid = divisors_near(H, cp, static_cast<std::size_t>(H));
+  std::erase_if(valid, [&](std::int64_t n) { return !shares_keys(n); });
+  if (H % cp != 0)
+    draft.fault({"mesh.cp", "model.heads"},
+                fmt::format("mesh.cp {} does not divide model.heads {} (query heads{}), which context.method = \"ulysses\" shares inside "
+                            "attention; valid mesh.cp: {}",
+                            cp, m.heads, of_rank(H), one_of(valid)));
+  if (!shares_keys(cp))
+    draft.fault(
+        {"mesh.cp", "model.kv_heads"},
+        fmt::format("mesh.cp {} neither divides model.kv_heads {} (key and value heads{}), which context.method = \"ulysses\" shares "
+                    "inside attention, nor is a multiple of them; valid mesh.cp: {}",
+                    cp, m.kv_heads, of_rank(G), one_of(valid)));
+}
+
+}  // namespace
+
+void check_mesh(Draft& draft, int ranks) {
+  check_ranks(draft, ranks);
+  check_tensor_axis(draft);
+  check_context_axis(draft);
+}
+
+/// Each stage of a pipeline has a layer, and lanes of its own for what it sends and receives.
+void check_pipeline(Draft& draft) {
+  if (!draft.good({"mesh.pp", "pipeline.layers", "model.layers"})) return;
+  const std::int64_t pp = draft.deck.mesh.pp, layers = draft.deck.model.layers;
+  const std::vector<std::int64_t>& cut = draft.deck.pipeline.layers;
+  if (pp == 1) {
+    if (!cut.empty()) draft.idle("pipeline.layers", "mesh.pp", "has no effect with mesh.pp = 1; set mesh.pp or leave this key out");
+    return;
+  }
+  if (pp > layers)
+    draft.fault(
+        {"mesh.pp", "model.layers"},
+        fmt::format("mesh.pp {} is more than model.layers {}: a stage would have no layer; set mesh.pp to at most {}", pp, layers, layers));
+  else if (!cut.empty() && std::ssize(cut) != pp)
+    draft.fault(
+        {"pipeline.layers", "mesh.pp"},
+        fmt::format("pipeline.layers has {} numbers and there are {} stages; give one a stage, or [] to have them chosen", cut.size(), pp));
+  else if (const std::int64_t sum = std::accumulate(cut.begin(), cut.end(), std::int64_t{0}); !cut.empty() && sum != layers)
+    draft.fault(
+        {"pipeline.layers", "model.layers"},
+        fmt::format("pipeline.layers makes {} layers and model.layers is {}; with the other numbers as they are the last would be {}", sum,
+                    layers, layers - sum + cut.back()));
+  const Deck& d = draft.deck;
+  if (draft.good({"mesh.cp"}) && d.mesh.cp > 1)
+    draft.fault({"mesh.cp", "mesh.pp"},
+                "the sequences of a pipeline are not cut over mesh.cp in this version; leave mesh.cp or mesh.pp at 1");
+  if (draft.good({"model.tied", "run.reproducible"}) && d.model.tied && d.run.reproducible)
+    draft.fault(
+        {"mesh.pp", "model.tied", "run.reproducible"},
+        "one rank adds what embedding and head give to their matrix within each micro-batch, and two stages over the step, which is "
+        "another rounding; with run.reproducible set model.tied = false or leave mesh.pp at 1");
+  if (draft.good({"run.lanes"}) && d.run.lanes == "inline")
+    draft.fault({"run.lanes", "mesh.pp"},
+                "a stage sends while it receives, which one thread cannot; with mesh.pp set run.lanes to \"auto\" or \"threads\"");
+  if (draft.good({"zero.overlap_comm"}) && d.zero.overlap_comm == "false")
+    draft.fault({"zero.overlap_comm", "mesh.pp"},
+                "a stage sends while it computes; with mesh.pp set zero.overlap_comm to \"auto\" or true");
+  if (draft.good({"activation.recompute"}) && d.activation.recompute == "auto")
+    draft.fault({"activation.recompute", "mesh.pp"},
+                "stages have unlike room, and \"auto\" chooses for one alone in this version; with mesh.pp set \"none\", \"selective\" or "
+                "\"full\"");
+  if (draft.good({"activation.offload"}) && d.activation.offload != "none")
+    draft.fault({"activation.offload", "mesh.pp"},
+                "streams of several micro-batches wait at a time on a stage, and stay with the kernels in this version; with mesh.pp leave "
+                "activation.offload at \"none\"");
+}
+
+}  // namespace tessera
