@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The decks of inputs/: each is valid for its launch, fits 80 GB GPUs with room beside the plan, and trains, scaled down, on two ranks.
+"""The decks of inputs/: each is valid for its launch, fits 80 GB GPUs with room beside the plan, and trains, scaled down, on two ranks or as many as its axes need.
     inputs.py [--gpus]"""
 import json
 import os
@@ -11,7 +11,7 @@ import runs
 INPUTS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "inputs")
 # Ranks that a deck is made for. Those for GPUs must leave each of them room for the libraries' code and buffers.
 RANKS = {"quickstart.toml": 2, "gpt2_124m.toml": 1, "train_7b.toml": 8, "train_13b.toml": 32, "train_70b.toml": 64, "train_70b_tp8.toml": 64,
-         "finetune_70b_offload.toml": 8, "infinity_175b.toml": 8, "mixtral_tiny.toml": 2, "mixtral_8x22b.toml": 128,
+         "finetune_70b_offload.toml": 8, "infinity_175b.toml": 8, "train_175b_3d.toml": 1024, "mixtral_tiny.toml": 2, "mixtral_8x22b.toml": 128,
          "long_context_8b.toml": 64}
 GPU_BYTES, ROOM = 80 * 10**9, 6 * 2**30
 SMALL = ["model.layers=2", "model.width=64", "model.heads=4", "model.kv_heads=2", "model.ff_width=96", "model.vocab=211", "batch.global=4", "batch.micro=1",
@@ -34,13 +34,15 @@ def main():
             if gpus and done.returncode == 0:
                 device = json.loads(done.stdout)["tiers"]["device"]["bytes"]
                 check(f"{name}: {device / 1e9:.1f} GB of a GPU of 80 GB", device + ROOM <= GPU_BYTES)
-            train = [runs.MPIEXEC, "-n", "2", runs.TESSERA, "train", deck, *SMALL, f"data.train={folder.data}", f"data.validation={folder.data}",
+            axes = [axis for axis in ("pp", "cp", "tp") if f"\n{axis} = " in open(deck).read()]
+            small = 2 ** max(1, len(axes))
+            train = [runs.MPIEXEC, "-n", str(small), runs.TESSERA, "train", deck, *SMALL, f"data.train={folder.data}", f"data.validation={folder.data}",
                      f"run.output_dir={folder.run(name)}"]
-            train += [f"mesh.{axis}=2" for axis in ("cp", "tp") if f"\n{axis} = " in open(deck).read()]
+            train += [f"mesh.{axis}=2" for axis in axes]
             train += SMALL_EXPERTS if "\nexperts = " in open(deck).read() else []
             train += [f"zero.offload_optimizer.nvme_path={folder.path}"] if "nvme_path" in open(deck).read() else []
             done = subprocess.run(train, capture_output=True, text=True, stdin=subprocess.DEVNULL)
-            check(f"{name}, scaled down, trains on 2 ranks", done.returncode == 0, done.stderr)
+            check(f"{name}, scaled down, trains on {small} ranks", done.returncode == 0, done.stderr)
     return 0 if check.good else 1
 
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# slurm/train_70b.sh, slurm/train_70b_offload.sh and slurm/consolidate.sh on a throw-away cluster of four virtual nodes, as a user submits them:
+# slurm/train_70b.sh, slurm/train_70b_offload.sh, slurm/train_175b_3d.sh and slurm/consolidate.sh on a throw-away cluster of four virtual nodes, as a user submits them:
 #   a training job is signalled, saves, queues itself again, goes on and ends; the consolidation that depends on it then runs;
 #   a deck with a typo ends the job with its status, once, and its consolidation never runs;
 #   a node that fails costs the steps since the last checkpoint, and a job that may not be queued again saves and stops;
@@ -38,7 +38,7 @@ deck $steps
 scontrol update PartitionName=main State=UP
 
 # 3. Beside it: a deck with a typo.
-submit typo optimizer.learning_rat=1e-3
+script=slurm/train_175b_3d.sh submit typo optimizer.learning_rat=1e-3
 typo=$job
 consolidate_after "$typo" typo
 wait_for ended "$typo" || give_up "the job with a typo did not end"
