@@ -3,7 +3,8 @@
 
     axes_speed.py [--tessera build/host/tessera] [--rounds 3] [--steps 6] [--only TEXT]
 
-tensor: tokens a second of two tensor-parallel ranks over those of two data-parallel ranks, the same global batch.
+tensor, context, pipeline: tokens a second of two ranks of the axis over those of two data-parallel ranks, the same global batch. Context: two of the layers and
+sequences of 8,192 tokens. Pipeline: two stages and six micro-batches, whose bubble leaves 6 / 7.
 experts: tokens a second of 8 experts, of which 2 of half the dense model's features take a token, over those of the dense model: as many FLOPs a token are at
 work, and the optimizer has three times as many parameters. One rank, all cores.
 
@@ -19,11 +20,14 @@ import tempfile
 sys.dont_write_bytecode = True
 from simulator_error import LARGE, ROOT, UNCOUNTED, Lab, call, overrides  # noqa: E402
 
+LONG = {"model.layers": 2, "batch.sequence_length": 8192}
 # Name, target, and of both sides: ranks, micro-batches of a step over all ranks, keys.
 COMPARISONS = [
     ("tensor", 0.85, (2, 4, {"mesh.tp": 2}), (2, 4, {"zero.stage": 0})),
     ("tensor, stage 1", 0.85, (2, 4, {"mesh.tp": 2, "zero.stage": 1}), (2, 4, {"zero.stage": 1})),
-    ("experts", 0.80, (1, 8, {"model.experts": 8, "model.experts_per_token": 2, "model.expert_ff_width": LARGE["ff"] // 2}), (1, 8, {})),
+    ("context", 0.85, (2, 2, {"mesh.cp": 2, **LONG}), (2, 2, {"zero.stage": 0, **LONG})),
+    ("pipeline", 0.90 * 6 / 7, (2, 6, {"mesh.pp": 2}), (2, 6, {"zero.stage": 0})),
+    ("experts", 0.80, (1, 4, {"model.experts": 8, "model.experts_per_token": 2, "model.expert_ff_width": LARGE["ff"] // 2}), (1, 4, {})),
 ]
 
 

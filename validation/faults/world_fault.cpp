@@ -30,6 +30,18 @@ int wait_for_ever(Communicator& comm) {
   while (true) comm.all_reduce(&value, 1, DType::f32);
 }
 
+/// The first rank's wait fails, and it takes its time to say so; the last one's fails meanwhile, and is told where the first one was.
+int wait_apart(Communicator& comm, int rank, int ranks) {
+  struct SlowToEnd {
+    bool slow;
+    ~SlowToEnd() {
+      if (slow) sleep(3600);
+    }
+  } slow{rank == 0};
+  if (rank + 1 == ranks) usleep(500000);
+  return wait_for_ever(comm);
+}
+
 /// Returns when that process has ended, whether or not somebody has asked for its status.
 void wait_for_end_of(pid_t pid) {
   while (true) {
@@ -116,10 +128,10 @@ int run(World& world, const std::string& fault) {
     if (kind == "throw") fail(ExitCode::data, "train.h5: token 70000 at position 12 is above the vocabulary");
     if (kind == "exception") throw std::runtime_error("something else went wrong");
     if (kind == "kill") raise(SIGKILL);
-    if (kind == "stall") sleep(3600);
+    if (kind.starts_with("stall")) sleep(3600);
     if (kind == "stop") raise(SIGSTOP);
   }
-  return wait_for_ever(*comm);
+  return kind == "stall-apart" ? wait_apart(*comm, world.rank(), world.ranks()) : wait_for_ever(*comm);
 }
 
 }  // namespace

@@ -138,6 +138,7 @@ def main():
     idle = r"^  rank 1 on \S+ runs no task and waits in no collective$"
     expect("stall", LOST, idle, once="error:", has="(axis dp, lane reduce, call 1): rank 1 did not arrive; ranks 0, 2 on ")
     expect("stall-over-mpi", LOST, idle, once="error:", has="s in all_reduce (axis dp, lane reduce, call 1); ranks 0, 2 on ")
+    expect("stall-apart-over-mpi", LOST, idle, once="error:", has="s in all_reduce (axis dp, lane reduce, call 1); ranks 0, 2 on ")
     expect("stop-over-mpi", LOST, r"^  rank 1 on \S+ does not answer: it is stopped", once="error:")
     expect("stop-first-over-mpi", LOST, r"error: waited .* in all_reduce .*; rank 0 on \S+ does not answer: it is stopped")
     # A launcher that does not see the death, as srun by default does not act on it: the others find out by themselves.

@@ -1,5 +1,6 @@
 // What a process is doing, kept for the moment in which others ask why the run does not go on.
 #pragma once
+#include <exception>
 #include <functional>
 #include <map>
 #include <mutex>
@@ -36,11 +37,14 @@ class Whereabouts {
   std::function<std::string()> work_;
 };
 
-/// Notes a wait once it has lasted, and takes the note back when it ends.
+/// Notes a wait once it has lasted, and takes the note back when it ends. The note of a wait that failed stays: who asks while this rank is
+/// on its way out learns where it was.
 class LongWait {
  public:
   explicit LongWait(Whereabouts* where) : where_(where) {}
-  ~LongWait() { end(); }
+  ~LongWait() {
+    if (std::uncaught_exceptions() == exceptions_) end();
+  }
   LongWait(const LongWait&) = delete;
   LongWait& operator=(const LongWait&) = delete;
   /// After `waited` seconds, again and again.
@@ -57,6 +61,7 @@ class LongWait {
 
  private:
   Whereabouts* where_;
+  int exceptions_ = std::uncaught_exceptions();
   bool noted_ = false;
 };
 

@@ -11,6 +11,7 @@
 #include "topology/failure/link.hpp"
 #include "topology/failure/patience.hpp"
 #include "topology/failure/start.hpp"
+#include "topology/failure/whereabouts.hpp"
 
 namespace tessera {
 namespace {
@@ -51,6 +52,23 @@ TEST(Account, NotesReadBack) {
   EXPECT_EQ(back[0].note.waits, notes[0].note.waits);
   EXPECT_EQ(back[0].note.work, "compute: x");
   EXPECT_TRUE(back[1].ended && !back[1].answered && back[1].age == 3);
+}
+
+TEST(LongWait, IsNotedUntilItEndsAndStaysNotedWhereItFailed) {
+  Whereabouts where;
+  {
+    LongWait wait(&where);
+    wait.lasts(1, [] { return std::string("a barrier"); });
+    EXPECT_TRUE(where.note().waits.contains("a barrier"));
+  }
+  EXPECT_TRUE(where.note().waits.empty());
+  try {
+    LongWait wait(&where);
+    wait.lasts(1, [] { return std::string("a broadcast"); });
+    throw 1;
+  } catch (int) {
+  }
+  EXPECT_TRUE(where.note().waits.contains("a broadcast"));
 }
 
 TEST(Patience, CountsWaitingAndForgetsTimeInWhichNobodyRan) {
