@@ -30,6 +30,12 @@ function(tessera_rank_test name ranks)
   tessera_starts_ranks(${name})
 endfunction()
 
+#   tessera_node_test(NAME RANKS RANKS_PER_NODE COMMAND...): the same on pretended nodes.
+function(tessera_node_test name ranks ranks_per_node)
+  tessera_rank_test(${name} ${ranks} ${ARGN})
+  set_property(TEST ${name} APPEND PROPERTY ENVIRONMENT TESSERA_RANKS_PER_NODE=${ranks_per_node})
+endfunction()
+
 #   tessera_test(NAME sources... LINKS libraries... [RANKS n...] [LABELS l...]): a GoogleTest binary; RANKS runs it under mpiexec.
 # Tests have no time limits of their own: CMakePresets.json has one for all, against hangs, which no busy machine comes near.
 function(tessera_test name)

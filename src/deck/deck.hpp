@@ -143,6 +143,7 @@ struct PipelineKeys {
 struct TopologyKeys {
   bool share_gpu = false;               // several ranks on one GPU
   bool mixed_processors = false;        // ranks may compute with other instructions
+  std::string hierarchical = "auto";    // or never: groups over several nodes
   std::int64_t start_timeout = 0;       // seconds
   std::int64_t collective_timeout = 0;  // seconds
   friend bool operator==(const TopologyKeys&, const TopologyKeys&) = default;

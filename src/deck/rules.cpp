@@ -254,9 +254,14 @@ void check_lanes(Draft& draft) {
   }
 }
 
-/// One deck serves both backends, so a key for GPUs alone is legal on the host; but it is not silent.
+/// One deck serves both backends, so a key for one of them alone is legal with the other; but it is not silent.
 void note_idle_device_keys(Draft& draft) {
-  if (!draft.good({"run.device"}) || draft.deck.run.device != "host") return;
+  if (!draft.good({"run.device"})) return;
+  if (draft.deck.run.device != "host") {
+    if (draft.differs("topology.hierarchical"))
+      draft.resolved.push_back("note: topology.hierarchical has no effect with run.device = \"cuda\": NCCL knows the nodes");
+    return;
+  }
   for (std::string_view key : {"topology.share_gpu", "kernels.gemm_search", "kernels.cuda_graph", "kernels.attention", "memory.pinned"})
     if (draft.differs(key)) draft.resolved.push_back(fmt::format("note: {} has no effect with run.device = \"host\"", key));
 }

@@ -319,6 +319,9 @@ const std::vector<Key> table = {
          "Lets ranks compute with other instructions than each other (as oneDNN chooses them on nodes of several kinds), so that results "
          "depend on which rank computes what; not with run.reproducible. false refuses such a launch. The program is the same on all "
          "ranks in any case."},
+    {KEY(topology.hierarchical), .type = text, .choices = {"auto", "never"}, .fallback = "\"auto\"",
+     .help = "How host ranks of a group that spans nodes, as many on each, gather and sum. auto: through shared memory inside a node, and "
+             "between nodes each byte once; never: all of it by MPI. Bits are the same."},
     {KEY(topology.start_timeout), .type = duration, .unit = "time", .limits = {.least = 1, .most = 31536000}, .fallback = "\"5 min\"",
      .help = "The ranks of a launch wait this long for each other; then those that have come end, with status 76. Who is missing is said "
              "after 10 s, and at the end."},

@@ -112,6 +112,23 @@ void refuse_singletons(int ranks) {
   }
 }
 
+/// The ranks that share this one's node. With TESSERA_RANKS_PER_NODE a node counts as several, of so many consecutive ranks each: what
+/// happens between nodes can be tried on one.
+MPI_Comm node_comm(MPI_Comm world, int rank) {
+  MPI_Comm node = MPI_COMM_NULL;
+  MPI_CHECK(MPI_Comm_split_type(world, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, &node));
+  const auto pretended = environment("TESSERA_RANKS_PER_NODE");
+  if (!pretended) return node;
+  const int size = environment_number("TESSERA_RANKS_PER_NODE");
+  if (size < 1) fail(ExitCode::environment, "TESSERA_RANKS_PER_NODE={} is not a number of ranks", *pretended);
+  int local = 0;
+  MPI_Comm part = MPI_COMM_NULL;
+  MPI_CHECK(MPI_Comm_rank(node, &local));
+  MPI_CHECK(MPI_Comm_split(node, local / size, local, &part));
+  MPI_Comm_free(&node);
+  return part;
+}
+
 std::string host_name() {
   char name[256] = {};
   gethostname(name, sizeof(name) - 1);
@@ -145,7 +162,7 @@ World::World(const WorldOptions& options) : options_(options), exceptions_at_sta
   MPI_Comm comm = MPI_COMM_NULL;
   MPI_CHECK(MPI_Comm_dup(MPI_COMM_WORLD, &comm));
   handles_->world = OwnedComm(comm);
-  MPI_CHECK(MPI_Comm_split_type(comm, MPI_COMM_TYPE_SHARED, place_.rank, MPI_INFO_NULL, &comm));
+  comm = node_comm(comm, place_.rank);
   handles_->node = OwnedComm(comm);
   MPI_CHECK(MPI_Comm_rank(comm, &place_.local_rank));
   MPI_CHECK(MPI_Comm_size(comm, &place_.local_ranks));

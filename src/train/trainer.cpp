@@ -132,8 +132,10 @@ class Training {
     Meeting meeting;
     if (world_.ranks() > 1) {
       meeting.node = &node_.emplace(world_);
-      meeting.communicators = make_communicators(
-          world_, mesh, plan.schedule, {.node = meeting.node, .path = on_gpus ? CommunicatorPath::nccl : CommunicatorPath::fastest});
+      meeting.communicators = make_communicators(world_, mesh, plan.schedule,
+                                                 {.node = meeting.node,
+                                                  .path = on_gpus ? CommunicatorPath::nccl : CommunicatorPath::fastest,
+                                                  .hierarchical = deck_.topology.hierarchical == "auto"});
       if (overhead_) overhead_->count("NCCL");
     }
     path_ = meeting.communicators.path();

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """The same deck gives the same bits over ZeRO stages, numbers of ranks, lanes, and across resume at another layout; in fast mode the same numbers
-to 1e-5. Usage: same_bits.py reproducible|fast|gradients|tensor|context|pipeline [--dtype fp32|bf16] [--device host|cuda]
+to 1e-5. Usage: same_bits.py reproducible|fast|gradients|tensor|context|pipeline|nodes [--dtype fp32|bf16] [--device host|cuda]
                 same_bits.py experts [--dtype fp32|bf16]      the same of a model with experts, some of whose tokens are dropped
                 same_bits.py shapes [--seed 1]      models and layouts drawn at random: 2 models of 3 layouts; with TESSERA_TEST_FULL=1 in the
                                                     environment 8 of 12
@@ -411,9 +411,33 @@ def pipeline(folder, dtype, device):
     return good
 
 
+# Blocks of a gather and a reduction are large enough to be worth shared memory inside nodes.
+LARGE = {"model__width": 128, "model__vocab": 1024, "model__ff_width": 256, "batch__global": 12, "run__steps": 4, "batch__sequence_length": 16}
+
+
+def nodes(folder, dtype, device):
+    """Ranks of pretended nodes, whose collectives go through shared memory inside them: in fast mode too the bits of collectives that do not."""
+    good = True
+    common = {**LARGE, "precision__compute": dtype, "run__threads": 1, "zero__param_persistence_threshold": 0}
+    for stage, ranks, of_node, mode in ((0, 4, 2, "fast"), (3, 4, 2, "fast"), (2, 6, 3, "fast"), (1, 6, 2, "exact"), (3, 6, 2, "exact"), (2, 5, 2, "exact")):
+        name, keys = f"{mode}-stage{stage}-ranks{ranks}-of{of_node}", {**common, "zero__stage": stage, "run__reproducible": mode == "exact"}
+        os.environ.pop("TESSERA_RANKS_PER_NODE", None)
+        folder.train(name + "-one-node", ranks if mode == "fast" else 1, **keys)
+        os.environ["TESSERA_RANKS_PER_NODE"] = str(of_node)
+        for hierarchical in ("auto", "never"):
+            over = folder.train(f"{name}-{hierarchical}", ranks, topology__hierarchical=hierarchical, **keys).stderr
+            inside = re.search(rf"collectives by shared memory inside {ranks // of_node} nodes, mpi between", over) is not None
+            if inside != (hierarchical == "auto" and ranks % of_node == 0):
+                print(f"FAIL {name}: with {hierarchical} the banner says otherwise:\n{over}")
+                good = False
+            good &= runs.same(f"{name} {hierarchical} losses", folder.losses(f"{name}-{hierarchical}"), folder.losses(name + "-one-node"))
+            good &= runs.same(f"{name} {hierarchical} state", folder.hashes(f"{name}-{hierarchical}"), folder.hashes(name + "-one-node"))
+    return good
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("mode", choices=["reproducible", "fast", "gradients", "tensor", "context", "pipeline", "experts", "shapes"])
+    parser.add_argument("mode", choices=["reproducible", "fast", "gradients", "tensor", "context", "pipeline", "experts", "nodes", "shapes"])
     parser.add_argument("--dtype", choices=["fp32", "bf16"], default="fp32")
     parser.add_argument("--device", choices=DEVICES, default="host")
     parser.add_argument("--seed", type=int, default=1)
@@ -425,7 +449,8 @@ def main():
         if options.mode == "shapes":
             good = shapes(folder, options.seed)
         else:
-            modes = {"reproducible": reproducible, "fast": fast, "gradients": gradients, "tensor": tensor, "context": context, "pipeline": pipeline, "experts": experts}
+            modes = {"reproducible": reproducible, "fast": fast, "gradients": gradients, "tensor": tensor, "context": context, "pipeline": pipeline, "experts": experts,
+                     "nodes": nodes}
             good = modes[options.mode](folder, options.dtype, DEVICES[options.device])
     print("same" if good else "different")
     return 0 if good else 1

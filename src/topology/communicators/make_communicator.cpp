@@ -1,8 +1,11 @@
 #include "topology/communicators/make_communicator.hpp"
 
 #include <cstring>
+#include <optional>
+#include <set>
 
 #include "base/log.hpp"
+#include "topology/communicators/hierarchical_communicator.hpp"
 #include "topology/communicators/mpi_communicator.hpp"
 #include "topology/communicators/nccl_communicator.hpp"
 #include "topology/communicators/reduce.hpp"
@@ -35,17 +38,21 @@ class LocalCommunicator final : public Communicator {
   void barrier() override {}
 };
 
-/// The local ranks of the members of `comm`, in its order; nothing when they are on several nodes.
-std::vector<int> members_on_node(const World& world, MPI_Comm comm, int size) {
+/// Where the members of `comm` are, in its order; nothing where their nodes have unequal numbers of them, or come in several runs.
+std::optional<NodeGrid> grid_of(const World& world, MPI_Comm comm, int size) {
   const Place& place = world.place();
   int mine[2] = {place.node, place.local_rank};
-  std::vector<int> all(2 * static_cast<std::size_t>(size)), members;
+  std::vector<int> all(2 * static_cast<std::size_t>(size)), nodes, counts;
   MPI_CHECK(MPI_Allgather(mine, 2, MPI_INT, all.data(), 2, MPI_INT, comm));
+  NodeGrid grid;
   for (std::size_t r = 0; r < all.size(); r += 2) {
-    if (all[r] != place.node) return {};
-    members.push_back(all[r + 1]);
+    if (nodes.empty() || all[r] != nodes.back()) nodes.push_back(all[r]), counts.push_back(0);
+    ++counts.back();
+    if (all[r] == place.node) grid.node = static_cast<int>(nodes.size()) - 1, grid.members.push_back(all[r + 1]);
   }
-  return members;
+  grid.nodes = static_cast<int>(nodes.size());
+  if (std::set(nodes.begin(), nodes.end()).size() != nodes.size() || std::set(counts.begin(), counts.end()).size() != 1) return {};
+  return grid;
 }
 
 #ifdef TESSERA_CUDA
@@ -86,15 +93,21 @@ std::unique_ptr<Communicator> make_communicator(const World& world, const Group&
   OwnedComm comm = make_group_comm(world, group);
   if (options.path == CommunicatorPath::nccl) return make_on_gpus(std::move(comm), label, timeout, &world.handles().peers);
 
-  if (fastest && options.node) {
-    std::string reason;
-    std::vector<int> members = members_on_node(world, comm.get(), group.size);
-    if (!members.empty()) {
-      if (auto made = make_shared_communicator(comm.get(), *options.node, members, label, timeout, reason)) return made;
-      if (!reason.empty()) warning("the ranks of this node cannot share memory ({}): {} goes over MPI, which is slower", reason, label);
-    }
+  const Peers* peers = &world.handles().peers;
+  const std::optional<NodeGrid> grid = fastest && options.node ? grid_of(world, comm.get(), group.size) : std::nullopt;
+  const bool spans_nodes = grid && grid->nodes > 1 && grid->members.size() > 1 && options.hierarchical;
+  if (!grid || (grid->nodes > 1 && !spans_nodes)) return make_mpi_communicator(std::move(comm), label, timeout, peers);
+
+  std::string reason;
+  if (spans_nodes) {
+    auto flat = make_mpi_communicator(make_group_comm(world, group), label, timeout, peers);
+    if (auto made = make_hierarchical_communicator(comm.get(), std::move(flat), *options.node, *grid, label, timeout, peers, reason))
+      return made;
+  } else if (auto made = make_shared_communicator(comm.get(), *options.node, grid->members, label, timeout, reason)) {
+    return made;
   }
-  return make_mpi_communicator(std::move(comm), label, timeout, &world.handles().peers);
+  warning("the ranks of this node cannot share memory ({}): {} goes over MPI, which is slower", reason, label);
+  return make_mpi_communicator(std::move(comm), label, timeout, peers);
 }
 
 }  // namespace tessera

@@ -16,10 +16,12 @@ struct CommunicatorOptions {
   std::string lane = "main";   ///< named in messages
   const Node* node = nullptr;  ///< one for all lanes; without it there is no shared memory. It must outlive the communicator.
   CommunicatorPath path = CommunicatorPath::fastest;
+  bool hierarchical = true;    ///< a group over several nodes moves bytes through shared memory inside them
   double timeout_seconds = 0;  ///< 0: the world's
 };
 
-/// fastest: nothing to do for a group of one rank, shared memory where its ranks are on one node, else MPI. nccl: for memory of the GPUs
+/// fastest: nothing to do for a group of one rank, shared memory where its ranks are on one node, shared memory and
+/// MPI where they are on several of as many ranks each, else MPI. nccl: for memory of the GPUs
 /// that the ranks are bound to (bind_gpu), of one rank too.
 /// Collective over the group, from one thread, in the same order. The result may be used by one thread at a time; several communicators may
 /// be used at the same time from different threads. It must not outlive the world.

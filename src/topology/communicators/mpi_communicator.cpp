@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "topology/communicators/mpi_types.hpp"
 #include "topology/communicators/reduce.hpp"
 
 namespace tessera {
@@ -15,40 +16,6 @@ constexpr std::int64_t piece_bytes = 256 << 10;   // of one rank in the staging 
 constexpr std::int64_t stage_bytes = 8 << 20;     // of all ranks, where pieces do not become tiny
 constexpr std::int64_t piece_minimum = 32 << 10;  // bytes
 constexpr std::int64_t count_limit = 1 << 30;     // MPI counts are ints
-
-MPI_Datatype mpi_type(DType dtype) {
-  switch (dtype) {
-    case DType::f32:
-      return MPI_FLOAT;
-    case DType::i64:
-      return MPI_INT64_T;
-    case DType::u32:
-      return MPI_UINT32_T;
-    case DType::bf16:  // moved as bits; its sums are ours
-    case DType::u16:
-      return MPI_UINT16_T;
-  }
-  return MPI_DATATYPE_NULL;
-}
-
-/// `count` elements whose copies stand `stride` elements apart: with it MPI places the blocks of all ranks in one call.
-class BlockType {
- public:
-  BlockType(DType dtype, std::int64_t count, std::int64_t stride) {
-    MPI_Datatype block = MPI_DATATYPE_NULL;
-    MPI_CHECK(MPI_Type_contiguous(static_cast<int>(count), mpi_type(dtype), &block));
-    MPI_CHECK(MPI_Type_create_resized(block, 0, static_cast<MPI_Aint>(stride * static_cast<std::int64_t>(size_of(dtype))), &type_));
-    MPI_CHECK(MPI_Type_commit(&type_));
-    MPI_CHECK(MPI_Type_free(&block));
-  }
-  ~BlockType() { MPI_Type_free(&type_); }
-  BlockType(const BlockType&) = delete;
-  BlockType& operator=(const BlockType&) = delete;
-  MPI_Datatype get() const { return type_; }
-
- private:
-  MPI_Datatype type_ = MPI_DATATYPE_NULL;
-};
 
 /// Blocks of `count` elements, `times` of them `apart` elements from each other; copies of it stand `stride` elements apart.
 class MatrixType {

@@ -69,12 +69,43 @@ void reduce_all(T* out, const void* const* sources, int source_count, std::int64
   if (stream) streams_done();
 }
 
-template <class T>
-void reduce_typed(void* out, const void* const* sources, int source_count, std::int64_t count, Reduction reduction, bool accumulate) {
-  if (reduction == Reduction::sum)
-    reduce_all<Reduction::sum>(static_cast<T*>(out), sources, source_count, count, accumulate);
+template <Reduction reduction, class T>
+void continue_sums(Sum<T>* sums, const Sum<T>* before, const void* const* sources, int source_count, std::int64_t count) {
+  for (std::int64_t at = 0; at < count; at += block) {
+    const std::int64_t n = std::min(block, count - at);
+    if (!before) {
+      reduce_terms<reduction, T>(sums + at, sources, source_count, at, n);
+      continue;
+    }
+    for (int s = 0; s < source_count; ++s) {
+      const T* source = static_cast<const T*>(sources[s]) + at;
+      const Sum<T>* so_far = (s == 0 ? before : sums) + at;
+      for (std::int64_t i = 0; i < n; ++i) sums[at + i] = combine<reduction>(so_far[i], wide(source[i]));
+    }
+  }
+}
+
+template <Reduction reduction, class T>
+void round_sums(T* out, const Sum<T>* sums, std::int64_t count, bool accumulate) {
+  for (std::int64_t i = 0; i < count; ++i) out[i] = static_cast<T>(accumulate ? combine<reduction>(sums[i], wide(out[i])) : sums[i]);
+}
+
+/// f with an element of the type, and the reduction.
+template <class F>
+void with_type(DType dtype, Reduction reduction, F f) {
+  const auto with_reduction = [&]<class T>(T element) {
+    if (reduction == Reduction::sum)
+      f.template operator()<Reduction::sum>(element);
+    else
+      f.template operator()<Reduction::max>(element);
+  };
+  require_reducible(dtype);
+  if (dtype == DType::f32)
+    with_reduction(float{});
+  else if (dtype == DType::bf16)
+    with_reduction(bf16{});
   else
-    reduce_all<Reduction::max>(static_cast<T*>(out), sources, source_count, count, accumulate);
+    with_reduction(std::int64_t{});
 }
 
 }  // namespace
@@ -85,13 +116,21 @@ void require_reducible(DType dtype) {
 
 void reduce_in_order(void* out, const void* const* sources, int source_count, std::int64_t count, DType dtype, Reduction reduction,
                      bool accumulate) {
-  require_reducible(dtype);
-  if (dtype == DType::f32)
-    reduce_typed<float>(out, sources, source_count, count, reduction, accumulate);
-  else if (dtype == DType::bf16)
-    reduce_typed<bf16>(out, sources, source_count, count, reduction, accumulate);
-  else
-    reduce_typed<std::int64_t>(out, sources, source_count, count, reduction, accumulate);
+  with_type(dtype, reduction,
+            [&]<Reduction kind, class T>(T) { reduce_all<kind>(static_cast<T*>(out), sources, source_count, count, accumulate); });
+}
+
+void continue_in_order(void* sums, const void* before, const void* const* sources, int source_count, std::int64_t count, DType dtype,
+                       Reduction reduction) {
+  with_type(dtype, reduction, [&]<Reduction kind, class T>(T) {
+    continue_sums<kind, T>(static_cast<Sum<T>*>(sums), static_cast<const Sum<T>*>(before), sources, source_count, count);
+  });
+}
+
+void end_in_order(void* out, const void* sums, std::int64_t count, DType dtype, Reduction reduction, bool accumulate) {
+  with_type(dtype, reduction, [&]<Reduction kind, class T>(T) {
+    round_sums<kind>(static_cast<T*>(out), static_cast<const Sum<T>*>(sums), count, accumulate);
+  });
 }
 
 }  // namespace tessera

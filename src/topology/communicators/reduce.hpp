@@ -1,4 +1,4 @@
-// Sums in rank order, shared by the MPI and the shared-memory path so that both give the same bits.
+// Sums in rank order, shared by the paths of host ranks so that all give the same bits.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -12,6 +12,15 @@ namespace tessera {
 /// f32, bf16 and i64; the maximum keeps NaN.
 void reduce_in_order(void* out, const void* const* sources, int source_count, std::int64_t count, DType dtype, Reduction reduction,
                      bool accumulate);
+
+// The same in parts, for sums that travel: before the first and after the last source they are fp32 where elements are bf16.
+
+inline std::size_t size_of_sum(DType dtype) { return dtype == DType::bf16 ? size_of(DType::f32) : size_of(dtype); }
+/// sums[i] = before[i] + sources[0][i] + ... in this order; without `before` it begins with the first source. `sums` may be `before`.
+void continue_in_order(void* sums, const void* before, const void* const* sources, int source_count, std::int64_t count, DType dtype,
+                       Reduction reduction);
+/// out[i] = sums[i], to which with `accumulate` the previous out[i] is added, rounded once.
+void end_in_order(void* out, const void* sums, std::int64_t count, DType dtype, Reduction reduction, bool accumulate);
 
 /// Throws Error(internal) for a type that no reduction takes.
 void require_reducible(DType dtype);

@@ -84,7 +84,7 @@ struct ArenaMemory : Memory {
   Node& node;
   Arena arena;
   std::size_t used = 0;
-  explicit ArenaMemory(Node& node, std::size_t bytes = std::size_t{32} << 20) : node(node), arena(Tier::shared, bytes, "test") {
+  explicit ArenaMemory(Node& node, std::size_t bytes = std::size_t{64} << 20) : node(node), arena(Tier::shared, bytes, "test") {
     node.register_arena(arena);
     EXPECT_EQ(node.locate(arena.data(), bytes).has_value(), node.direct());
   }
@@ -323,6 +323,86 @@ TEST(Communicators, OfTwoLanesWorkAtTheSameTime) {
     EXPECT_TRUE(good) << reduce->path();
     EXPECT_TRUE(other_good) << gather->path();
   }
+}
+
+/// Runs with TESSERA_RANKS_PER_NODE.
+bool over_equal_nodes() {
+  const int nodes = world().place().nodes;
+  return nodes > 1 && world().ranks() > nodes && world().ranks() % nodes == 0;
+}
+
+TEST(HierarchicalCommunicator, EveryCollectiveIsItsDefinitionInAnyMemory) {
+  if (!over_equal_nodes()) GTEST_SKIP() << "needs several nodes of several ranks";
+  Node node(world());
+  auto comm = make_communicator(world(), all_dp(), {.node = &node});
+  EXPECT_EQ(comm->path(), fmt::format("shared memory inside {} nodes, mpi between", world().place().nodes));
+  HeapMemory heap;
+  check_types(*comm, heap);
+  ArenaMemory arena(node);
+  check_types(*comm, arena);
+  // Nodes, and ranks of a node, need not agree on where their buffers lie.
+  if (world().rank() < 3)
+    check_types(*comm, heap);
+  else
+    check_types(*comm, arena);
+}
+
+TEST(HierarchicalCommunicator, SumsInPieces) {
+  if (!over_equal_nodes()) GTEST_SKIP() << "needs several nodes of several ranks";
+  Node node(world());
+  auto comm = make_communicator(world(), all_dp(), {.node = &node});
+  ArenaMemory arena(node);
+  HeapMemory heap;
+  for (Memory* memory : {static_cast<Memory*>(&arena), static_cast<Memory*>(&heap)}) {
+    for (bool in_place : {false, true}) {
+      check_scatter<bf16>(*comm, *memory, 200003, 200019, in_place, true);
+      check_scatter<std::int64_t>(*comm, *memory, 50021, 0, in_place, false);
+      check_gather<bf16>(*comm, *memory, 1500007, 0, in_place);
+    }
+    check_reduce<bf16>(*comm, *memory, 1500007);
+    check_reduce<std::int64_t>(*comm, *memory, 300007);
+  }
+}
+
+TEST(HierarchicalCommunicator, WorksWhereProcessesMayNotOpenEachOthersMemory) {
+  if (!over_equal_nodes()) GTEST_SKIP() << "needs several nodes of several ranks";
+  Node node(world(), {.direct = false});
+  auto comm = make_communicator(world(), all_dp(), {.node = &node});
+  ArenaMemory arena(node);
+  check_types(*comm, arena);
+}
+
+TEST(HierarchicalCommunicator, CanBeForbidden) {
+  if (!over_equal_nodes()) GTEST_SKIP() << "needs several nodes of several ranks";
+  Node node(world());
+  EXPECT_EQ(make_communicator(world(), all_dp(), {.node = &node, .hierarchical = false})->path(), "mpi");
+}
+
+TEST(HierarchicalCommunicator, NodesOfUnequalNumbersUseMpi) {
+  if (world().place().nodes == 1 || over_equal_nodes()) GTEST_SKIP() << "needs unequal nodes";
+  Node node(world());
+  auto comm = make_communicator(world(), all_dp(), {.node = &node});
+  EXPECT_EQ(comm->path(), "mpi");
+  HeapMemory heap;
+  check_all<float>(*comm, heap);
+}
+
+TEST(HierarchicalCommunicator, AWaitThatIsGivenUpEnds) {
+  if (!over_equal_nodes()) GTEST_SKIP() << "needs several nodes of several ranks";
+  Node node(world());
+  auto comm = make_communicator(world(), all_dp(), {.node = &node});
+  std::vector<float> values(100000);
+  if (world().rank() == 0) {  // comes never; the others are told by their own lanes
+    world().barrier();
+    return;
+  }
+  std::thread other([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    comm->abort();
+  });
+  EXPECT_THROW(comm->all_reduce(values.data(), 100000, DType::f32), Error);
+  other.join();
+  world().barrier();
 }
 
 TEST(Communicators, AlongDifferentAxesStayApart) {
