@@ -72,14 +72,14 @@ check "a suspended run goes on, and stops with status 75, not $status" [ $status
 # 4. Two ranks on each of two nodes: shared memory inside them, and the bits of MPI alone.
 for path in auto never; do
   srun --mpi="$mpi" --wait=2 --nodes=2 --ntasks-per-node=2 --cpus-per-task=1 "$TESSERA" train "$work/deck.toml" data.train="$work/data/train.h5" \
-    run.output_dir="$work/$path" topology.hierarchical=$path run.steps=4 learning_rate.warmup_steps=1 batch.global=4 batch.sequence_length=16 zero.stage=3 \
-    zero.param_persistence_threshold=0 model.width=128 model.ff_width=256 >"$work/$path.log" 2>&1
+    run.output_dir="$work/nodes-$path" topology.hierarchical=$path run.steps=4 learning_rate.warmup_steps=1 batch.global=4 batch.sequence_length=16 zero.stage=3 \
+    zero.param_persistence_threshold=0 model.width=128 model.ff_width=256 >"$work/nodes-$path.log" 2>&1
   check "a run of two ranks a node ends well ($path)" [ $? = 0 ]
 done
-check "ranks of a node share memory" grep -q "collectives by shared memory inside 2 nodes, mpi between" "$work/auto.log"
-check "which the deck can forbid" grep -q "collectives by mpi" "$work/never.log"
-losses_of() { sed -n 's/.*"step":\([0-9]*\).*"loss":\([^,]*\).*/\1 \2/p; s/.*"loss":\([^,]*\).*"step":\([0-9]*\).*/\2 \1/p' "$work/$1/metrics.jsonl"; }
-check "four steps have the same losses" [ "$(losses_of auto | wc -l)" = 4 -a "$(losses_of auto)" = "$(losses_of never)" ]
+check "ranks of a node share memory" grep -q "collectives by shared memory inside 2 nodes, mpi between" "$work/nodes-auto.log"
+check "which the deck can forbid" grep -q "collectives by mpi" "$work/nodes-never.log"
+losses_of() { grep -o '"loss": [^,]*, "grad_norm": [^,]*' "$work/nodes-$1/metrics.jsonl"; }
+check "four steps have the same losses and norms" [ "$(losses_of auto | wc -l)" = 4 -a "$(losses_of auto)" = "$(losses_of never)" ]
 
 # 5. A rank is another program.
 cat >"$work/programs" <<END
