@@ -35,7 +35,7 @@ struct Planned {
   LaneMode lanes = LaneMode::threads;
   Schedule schedule = build_schedule(request);
   MemoryPlan plan = place(schedule);
-  std::vector<Shortfall> lacking = shortfalls(plan.bytes, limits);
+  std::vector<Shortfall> lacking = shortfalls(request.deck, plan.bytes, limits);
   Remedies remedies = lacking.empty() ? Remedies{} : find_remedies(request, limits);
   std::optional<MachineProfile> machine = {};
   std::vector<StagePlan> stages = {};  ///< of a pipeline
@@ -260,7 +260,9 @@ void add_prediction(Planned& p, const Mesh& mesh) {
 }
 
 int run(const PlanOptions& o) {
-  if (o.recommend || !o.sweep.empty()) return recommend(o);
+  if (o.meshes && !o.recommend && o.sweep.empty())
+    fail(ExitCode::usage, "--meshes says among what --recommend or --sweep looks: give one of them");
+  if (o.recommend || !o.sweep.empty()) return o.meshes ? recommend_meshes(o) : recommend(o);
   const auto machine = o.machine.empty() ? std::nullopt : std::optional(require_machine(o.machine));
   ParsedDeck parsed = parse_for(o, machine);
   const Deck deck = require_deck(parsed);
@@ -355,6 +357,8 @@ void add_plan(CLI::App& app, Chosen& chosen) {
       ->excludes(schedule)
       ->excludes(recommend)
       ->excludes(ranks);
+  command->add_flag("--meshes", options->meshes,
+                    "With --recommend or --sweep: search the axes of the mesh too, beside stage, recompute and batch.micro");
   command->add_option("--price", options->price, "Price of a rank for an hour, in any currency: says what a billion tokens cost")
       ->check(number_between(1e-9, 1e9))
       ->needs(machine);
@@ -363,6 +367,7 @@ void add_plan(CLI::App& app, Chosen& chosen) {
       "run.device=cuda memory.device=\"80 GB\"\n  tessera plan inputs/train_70b.toml --ranks 64 --machine inputs/machines/h100_8.toml\n"
       "  tessera plan inputs/train_70b_tp8.toml --ranks 64 --ranks-per-node 8 --map\n"
       "  tessera plan inputs/train_70b.toml --recommend --gpus 64 --machine inputs/machines/h100_8.toml --write best.toml\n"
+      "  tessera plan inputs/train_70b.toml --recommend --meshes --gpus 512 --machine inputs/machines/h100_8.toml\n"
       "  tessera plan inputs/train_70b.toml --sweep 32,64,128 --price 2.5 --machine inputs/machines/h100_8.toml");
   command->callback([options, &chosen] { chosen = [options] { return run(*options); }; });
 }

@@ -6,6 +6,8 @@
 
 #include "deck/deck.hpp"
 #include "machine/profile.hpp"
+#include "schedule/plan/changes.hpp"
+#include "schedule/plan/limits.hpp"
 
 namespace tessera {
 
@@ -16,7 +18,7 @@ struct PlanOptions {
   int rank = 0;            ///< whose plan it is
   double price = 0;        ///< of a rank for an hour; 0: not said
   std::vector<int> sweep;  ///< ranks
-  bool schedule = false, map = false, json = false, recommend = false;
+  bool schedule = false, map = false, json = false, recommend = false, meshes = false;
 };
 
 /// Ranks that share a node's cores, memory and adapters.
@@ -32,5 +34,18 @@ double cost_of_billion_tokens(double price, int ranks, double tokens_per_second)
 
 /// `--recommend` and `--sweep`.
 int recommend(const PlanOptions& options);
+/// The same with `--meshes`.
+int recommend_meshes(const PlanOptions& options);
+
+/// As many changes as it takes to say it: none is the deck itself.
+std::string words_of(const std::vector<Change>& changes);
+/// The user's deck with the changes, where --write says: what the machine said of memory stays out, so that it is said again where the
+/// deck is used. `found` is a sentence on what is predicted.
+void write_recommended(const PlanOptions& options, const std::vector<Change>& changes, const std::string& found, int ranks,
+                       const std::string& machine);
+/// What a plan of the deck may take, with so much more for its kernels.
+MemoryLimits limits_with(const Deck& deck, int ranks, std::int64_t more = 0);
+/// "GPU 54.1 GiB of 76.0 GiB, ... on each rank"
+std::string memory_text(const TierBytes& bytes, const MemoryLimits& limits);
 
 }  // namespace tessera

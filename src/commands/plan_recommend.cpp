@@ -27,13 +27,6 @@ struct Searched {
   Recommendation found = {};
 };
 
-/// What a plan of the deck may take, with so much more for its kernels.
-MemoryLimits limits_with(const Deck& deck, int ranks, std::int64_t more = 0) {
-  MemoryLimits limits = stated_limits(deck, ranks);
-  const bool one_memory = deck.run.device != "cuda" && deck.memory.device == 0;
-  if (auto& limit = limits[static_cast<std::size_t>(one_memory ? MemoryKind::host : kernel_memory(deck))]) limit->bytes += more;
-  return limits;
-}
 LimitsOf limits_of(const Searched& s, std::int64_t more = 0) {
   return [ranks = s.placement.ranks(), more](const Deck& deck) { return limits_with(deck, ranks, more); };
 }
@@ -53,20 +46,8 @@ Placement placement_of(const PlanOptions& o, const Deck& deck, const MachineProf
   return {.mesh = make_mesh(deck.mesh, ranks), .ranks_per_node = per_node, .lanes_side_by_side = side_by_side};
 }
 
-/// As many changes as it takes to say it: nothing is the deck itself.
-std::string words(const Choice& choice) { return choice.changes.empty() ? "the deck as it is" : overrides_of(choice.changes); }
+std::string words(const Choice& choice) { return words_of(choice.changes); }
 
-std::string memory_text(const TierBytes& bytes, const MemoryLimits& limits) {
-  std::string text;
-  for (const MemoryKind kind : all_memory_kinds) {
-    const std::int64_t needed = bytes_of(bytes, kind);
-    const auto& limit = limits[static_cast<std::size_t>(kind)];
-    if (needed == 0 || (kind == MemoryKind::pinned && !limit)) continue;  // without a limit of its own a part of the host's
-    text += fmt::format("{}{} {}{}", text.empty() ? "" : ", ", name_of(kind), human_bytes(static_cast<double>(needed)),
-                        limit ? fmt::format(" of {}", human_bytes(static_cast<double>(limit->bytes))) : "");
-  }
-  return text + " on each rank";
-}
 std::string memory_text(const Choice& choice) { return memory_text(choice.bytes, limits_with(choice.deck, choice.prediction.ranks)); }
 
 /// What has to be known of a choice beside its figures.
@@ -93,10 +74,9 @@ std::string cost_text(const PlanOptions& o, const Prediction& p) {
 Searched search(const PlanOptions& options, const MachineProfile& machine) {
   const Deck deck = require_deck(parse_for(options, machine));
   if (deck.mesh.pp > 1)
-    fail(
-        ExitCode::usage,
-        "--recommend and --sweep search layouts without stages of a pipeline in this version: set mesh.pp = 1, or ask for the plan of this "
-        "deck alone");
+    fail(ExitCode::usage,
+         "--recommend and --sweep search layouts without stages of a pipeline unless --meshes lets them search the mesh too: add it, set "
+         "mesh.pp = 1, or ask for the plan of this deck alone");
   return {.options = options, .machine = machine, .deck = deck, .placement = placement_of(options, deck, machine, options.ranks)};
 }
 
@@ -138,21 +118,12 @@ std::vector<WhatIf> what_ifs(const Searched& s, Recommender& recommender) {
   return rows;
 }
 
-/// The user's deck with the changes: what the machine said of memory stays out, so that it is said again where the deck is used.
 void write_deck(const Searched& s) {
-  const Choice& first = *s.found.first;
-  Deck deck = require_deck(parse_deck(s.options.path, s.options.overrides, 0));
-  for (const Change& change : first.changes) change.apply(deck);
-  const Prediction& p = first.prediction;
-  std::string text = fmt::format(
-      "# What `tessera plan {} --recommend` found for {} ranks of {}:\n# {}\n# {:.0f} tokens/s are predicted, a step of {}, MFU {:.1f} %; "
-      "memory: {}.\n#\n#   tessera plan {} --ranks {} --machine {}\n\n",
-      s.options.path, p.ranks, s.machine.name, words(first), p.tokens_per_second, time_text(p.step.seconds), 100 * p.mfu_causal,
-      memory_text(first), s.options.write, p.ranks, s.options.machine);
-  text += print_deck(deck);
-  io::AtomicFile out(s.options.write);
-  out.file().write(0, text.data(), text.size());
-  out.commit();
+  const Prediction& p = s.found.first->prediction;
+  write_recommended(s.options, s.found.first->changes,
+                    fmt::format("{:.0f} tokens/s are predicted, a step of {}, MFU {:.1f} %; memory: {}", p.tokens_per_second,
+                                time_text(p.step.seconds), 100 * p.mfu_causal, memory_text(*s.found.first)),
+                    p.ranks, s.machine.name);
 }
 
 Json choice_json(const Choice& choice, const Searched& s) {
@@ -270,6 +241,40 @@ int sweep(const PlanOptions& options, const MachineProfile& machine) {
 }
 
 }  // namespace
+
+MemoryLimits limits_with(const Deck& deck, int ranks, std::int64_t more) {
+  MemoryLimits limits = stated_limits(deck, ranks);
+  const bool one_memory = deck.run.device != "cuda" && deck.memory.device == 0;
+  if (auto& limit = limits[static_cast<std::size_t>(one_memory ? MemoryKind::host : kernel_memory(deck))]) limit->bytes += more;
+  return limits;
+}
+
+std::string memory_text(const TierBytes& bytes, const MemoryLimits& limits) {
+  std::string text;
+  for (const MemoryKind kind : all_memory_kinds) {
+    const std::int64_t needed = bytes_of(bytes, kind);
+    const auto& limit = limits[static_cast<std::size_t>(kind)];
+    if (needed == 0 || (kind == MemoryKind::pinned && !limit)) continue;  // without a limit of its own a part of the host's
+    text += fmt::format("{}{} {}{}", text.empty() ? "" : ", ", name_of(kind), human_bytes(static_cast<double>(needed)),
+                        limit ? fmt::format(" of {}", human_bytes(static_cast<double>(limit->bytes))) : "");
+  }
+  return text + " on each rank";
+}
+
+std::string words_of(const std::vector<Change>& changes) { return changes.empty() ? "the deck as it is" : overrides_of(changes); }
+
+void write_recommended(const PlanOptions& o, const std::vector<Change>& changes, const std::string& found, int ranks,
+                       const std::string& machine) {
+  Deck deck = require_deck(parse_deck(o.path, o.overrides, 0));
+  for (const Change& change : changes) change.apply(deck);
+  std::string text = fmt::format(
+      "# What `tessera plan {} --recommend{}` found for {} ranks of {}:\n# {}\n# {}.\n#\n#   tessera plan {} --ranks {} --machine {}\n\n",
+      o.path, o.meshes ? " --meshes" : "", ranks, machine, words_of(changes), found, o.write, ranks, o.machine);
+  text += print_deck(deck);
+  io::AtomicFile out(o.write);
+  out.file().write(0, text.data(), text.size());
+  out.commit();
+}
 
 double cost_of_billion_tokens(double price, int ranks, double tokens_per_second) { return price * ranks / 3600 * 1e9 / tokens_per_second; }
 

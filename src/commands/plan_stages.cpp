@@ -84,7 +84,7 @@ void print_stages(const BuildRequest& request, const std::vector<StagePlan>& sta
 
 void require_stages_fit(const std::vector<StagePlan>& stages, const MemoryLimits& limits) {
   for (const StagePlan& stage : stages)
-    if (const std::vector<Shortfall> lacking = shortfalls(stage.plan.memory.bytes, limits); !lacking.empty())
+    if (const std::vector<Shortfall> lacking = shortfalls(stage.plan.request.deck, stage.plan.memory.bytes, limits); !lacking.empty())
       fail(ExitCode::memory, "stage {} (tessera plan --rank {}): {}{}", stage.plan.request.stage.number, stage.rank,
            print_shortfalls(lacking), print_remedies(find_remedies(stage.plan.request, limits), stage.plan.request.deck));
 }

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <utility>
+
 #include "base/types.hpp"
 
 namespace tessera {
@@ -75,6 +77,12 @@ std::vector<Shortfall> shortfalls(const TierBytes& needed, const MemoryLimits& l
     if (const auto& limit = limits[static_cast<std::size_t>(kind)]; limit && bytes_of(needed, kind) > limit->bytes)
       found.push_back({kind, bytes_of(needed, kind), *limit});
   return found;
+}
+
+std::vector<Shortfall> shortfalls(const Deck& deck, TierBytes needed, const MemoryLimits& limits) {
+  if (deck.run.device != "cuda" && deck.memory.device == 0)
+    needed[static_cast<std::size_t>(Tier::host)] += std::exchange(needed[static_cast<std::size_t>(Tier::device)], 0);
+  return shortfalls(needed, limits);
 }
 
 std::string print_shortfalls(const std::vector<Shortfall>& lacking) {

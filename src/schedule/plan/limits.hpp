@@ -55,6 +55,8 @@ struct Shortfall {
 };
 /// Of each kind that does not fit.
 std::vector<Shortfall> shortfalls(const TierBytes& needed, const MemoryLimits& limits);
+/// Of a plan of the deck. On host ranks whose deck does not say what kernels have of the memory, what they use is the host's like the rest.
+std::vector<Shortfall> shortfalls(const Deck& deck, TierBytes needed, const MemoryLimits& limits);
 /// A sentence of each.
 std::string print_shortfalls(const std::vector<Shortfall>& lacking);
 

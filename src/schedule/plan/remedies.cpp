@@ -145,7 +145,7 @@ class Search {
     const Deck& deck = request.deck;
     const Schedule now = build_schedule(settled(request));
     now_ = step_cost(now);
-    const std::vector<Shortfall> lacking = shortfalls(place(now).bytes, limits);
+    const std::vector<Shortfall> lacking = shortfalls(deck, place(now).bytes, limits);
     const Lacks lacks = [&](MemoryKind kind) { return std::ranges::find(lacking, kind, &Shortfall::kind) != lacking.end(); };
     const bool host_is_limited = limits[static_cast<std::size_t>(MemoryKind::host)].has_value();
     for (Axis axis : {recompute_axis(deck), bucket_axis(deck, ranks()), gradient_axis(deck, ranks()), pin_axis(deck, lacks),
@@ -211,7 +211,7 @@ class Search {
     const MemoryLimits limits = limits_for(request.mesh.ranks());
     for (int level = 0; level < static_cast<int>(choices.levels.size()); ++level) {
       request.recompute = choices.at({level, level, choices.layers});
-      if (!shortfalls(place(build_schedule(request)).bytes, limits).empty()) continue;
+      if (!shortfalls(request.deck, place(build_schedule(request)).bytes, limits).empty()) continue;
       settle_recompute(request, limits);
       break;
     }
@@ -246,22 +246,15 @@ class Search {
     const auto is_less = [&](const TierBytes& bytes) { return memory_bytes(least_) == 0 || memory_bytes(bytes) < memory_bytes(least_); };
     // Where no place of the others can make it fit, it need not be found.
     const TierBytes kept = kept_bytes(schedule);
-    if (!shortfalls(counted(request.deck, kept), limits).empty() && !is_less(kept)) return;
+    if (!shortfalls(request.deck, kept, limits).empty() && !is_less(kept)) return;
     trial.bytes = place(schedule).bytes, trial.cost = step_cost(schedule);
     if (is_less(trial.bytes)) least_ = trial.bytes;
-    if (!shortfalls(counted(request.deck, trial.bytes), limits).empty()) return;
+    if (!shortfalls(request.deck, trial.bytes, limits).empty()) return;
     const bool more_ranks = request.mesh.ranks() > ranks();
     // Another number of ranks is another machine: dearer than all that this one can do.
     trial.price = (more_ranks ? 1e30 * request.mesh.ranks() : 0) + trial.cost.flops - now_.flops +
                   flops_per_byte(request.deck) * (trial.cost.bytes_moved - now_.bytes_moved);
     fitting_.push_back(std::move(trial));
-  }
-
-  /// On host ranks that begin to offload, what kernels use becomes a tier of its own, whose limit nobody has said: it counts as the host's.
-  TierBytes counted(const Deck& deck, TierBytes bytes) const {
-    if (deck.run.device == "cuda" || kernel_memory(deck) == kernel_memory(request_.deck)) return bytes;
-    bytes[static_cast<std::size_t>(Tier::host)] += std::exchange(bytes[static_cast<std::size_t>(Tier::device)], 0);
-    return bytes;
   }
 
   /// A rank that was alone has no communicators yet.

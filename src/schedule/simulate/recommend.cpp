@@ -46,12 +46,6 @@ std::string digest_of_tasks(const Schedule& schedule) {
 
 }  // namespace
 
-TierBytes counted_bytes(const Deck& deck, TierBytes bytes) {
-  if (deck.run.device != "cuda" && deck.memory.device == 0)
-    bytes[static_cast<std::size_t>(Tier::host)] += std::exchange(bytes[static_cast<std::size_t>(Tier::device)], 0);
-  return bytes;
-}
-
 Recommender::Recommender(const Deck& deck, const MachineProfile& machine, const Placement& placement)
     : deck_(deck), machine_(machine), placement_(placement) {
   std::vector<SearchPoint> space = search_space(deck, machine, placement.ranks());
@@ -107,7 +101,7 @@ std::string Recommender::digest_of_gathers(const Deck& deck) {
 BuildRequest Recommender::request_of(const Deck& deck) const { return request_for(deck, placement_.mesh, 0, Purpose::training); }
 
 bool Recommender::has_room(const Deck& deck, TierBytes bytes, const LimitsOf& limits) const {
-  return shortfalls(counted_bytes(deck, bytes), limits(deck)).empty();
+  return shortfalls(deck, bytes, limits(deck)).empty();
 }
 
 void Recommender::evaluate(Point& point, const std::function<bool(const TierBytes&)>& is_wanted, double most_seconds, bool with_time) {
@@ -232,7 +226,7 @@ std::optional<Choice> choice_as_is(const Deck& deck, const MachineProfile& machi
   settle_recompute(request, limits(deck));
   const Schedule schedule = build_schedule(request);
   const MemoryPlan plan = place(schedule);
-  if (!shortfalls(counted_bytes(deck, plan.bytes), limits(deck)).empty()) return std::nullopt;
+  if (!shortfalls(deck, plan.bytes, limits(deck)).empty()) return std::nullopt;
   return Choice{.changes = {},
                 .deck = deck,
                 .bytes = plan.bytes,

@@ -78,9 +78,6 @@ class Recommender {
 /// A deck as it is; nothing where it does not fit.
 std::optional<Choice> choice_as_is(const Deck& deck, const MachineProfile& machine, const Placement& placement, const LimitsOf& limits);
 
-/// Bytes as limits count them: on host ranks whose deck does not say what kernels have of the memory, that is the host's like the rest.
-TierBytes counted_bytes(const Deck& deck, TierBytes bytes);
-
 /// Of the parts of two steps the one by which the second is longest behind: "0.520 s more of compute".
 std::string why_slower(const Prediction& first, const Prediction& second);
 

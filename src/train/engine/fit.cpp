@@ -65,9 +65,9 @@ MemoryLimits limits_here(const Deck& deck, int ranks, const Sharing& sharing) {
 }
 
 void require_fits(const RunPlan& plan, const MemoryLimits& limits, const std::string& advice) {
-  const std::vector<Shortfall> lacking = shortfalls(plan.memory.bytes, limits);
-  if (lacking.empty()) return;
   const BuildRequest& request = plan.request;
+  const std::vector<Shortfall> lacking = shortfalls(request.deck, plan.memory.bytes, limits);
+  if (lacking.empty()) return;
   fail(ExitCode::memory, "{}{}", print_shortfalls(lacking),
        advice.empty() ? print_remedies(find_remedies(request, limits), request.deck) : advice);
 }

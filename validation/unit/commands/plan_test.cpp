@@ -304,6 +304,28 @@ TEST(PlanCommand, SweepsOverNumbersOfRanks) {
   EXPECT_EQ(r["sweep"][1]["first"]["prediction"]["tokens_per_second"], alone["first"]["prediction"]["tokens_per_second"]);
 }
 
+TEST(PlanCommand, RecommendsAMeshWhoseDeckPlansAsItSays) {
+  const test::Scratch scratch;
+  const std::string written = scratch / "best.toml";
+  const std::vector<std::string> keys{"mesh.pp=2", "batch.global=32"};  // the deck's own mesh need not fit the ranks
+  const auto r =
+      plan_of(scratch, {"--machine", machine("h100_8"), "--recommend", "--meshes", "--gpus", "15", "--write", written, keys[0], keys[1]});
+  EXPECT_EQ(r["choices"].size(), r["meshes"]);
+  const auto& first = r["choices"][0];
+  EXPECT_TRUE(test::has(test::slurp(written), "--recommend --meshes` found for 15 ranks"));
+  const auto again = test::run_program(
+      scratch, {"plan", written, "--threads", std::to_string(threads), "--ranks", "15", "--machine", machine("h100_8"), "--json"});
+  ASSERT_EQ(again.status, 0) << again.err;
+  const auto plan = nlohmann::json::parse(again.out);
+  EXPECT_EQ(plan["prediction"]["tokens_per_second"], first["prediction"]["tokens_per_second"]);
+  const auto text = run_plan(scratch, {"--machine", machine("h100_8"), "--recommend", "--meshes", "--gpus", "8"});
+  EXPECT_TRUE(test::has(text.out, "choose    ")) << text.out << text.err;
+  EXPECT_TRUE(test::has(text.out, "instead of ")) << text.out;
+  const auto rows = plan_of(scratch, {"--machine", machine("h100_8"), "--sweep", "15,1", "--meshes", keys[0], keys[1]});
+  EXPECT_EQ(rows["sweep"][0]["choices"][0], first);
+  EXPECT_EQ(run_plan(scratch, {"--machine", machine("h100_8"), "--meshes"}).status, 2);
+}
+
 TEST(PlanCommand, RefusesToRecommendWithoutAMachineOrWhereNothingFits) {
   const test::Scratch scratch;
   EXPECT_EQ(run_plan(scratch, {"--recommend"}).status, 2);

@@ -59,6 +59,21 @@ TEST(Limits, OfWhatIsFoundOnAHostAutoLeavesSome) {
   EXPECT_EQ(with_room_left(found, {std::nullopt, MemoryLimit{800, "memory.host"}})[host]->bytes, 800) << "what is stated is meant";
 }
 
+// Where nobody has said what kernels have of a host's memory, what they use counts as the host's.
+TEST(Limits, WhatKernelsUseOnHostRanksThatOffloadIsTheHosts) {
+  TierBytes needed{};
+  needed[static_cast<std::size_t>(Tier::device)] = 100, needed[static_cast<std::size_t>(Tier::host)] = 50;
+  const auto lacks = [&](std::vector<std::string> keys) {
+    keys.insert(keys.end(), {"zero.stage=1", "zero.offload_optimizer.device=host", "memory.host=120 B"});
+    const Deck deck = test::tiny_deck(keys);
+    const std::vector<Shortfall> found = shortfalls(deck, needed, stated_limits(deck, 2));
+    return found.empty() ? std::int64_t{0} : found.front().needed;
+  };
+  EXPECT_EQ(lacks({"run.device=host"}), 150);
+  EXPECT_EQ(lacks({"run.device=host", "memory.device=110 B"}), 0);
+  EXPECT_EQ(lacks({"run.device=cuda", "memory.device=10 GB"}), 0);
+}
+
 TEST(Limits, AShortfallIsNamedByItsKind) {
   TierBytes needed{};
   needed[static_cast<std::size_t>(Tier::device)] = 100, needed[static_cast<std::size_t>(Tier::host)] = 50;

@@ -74,13 +74,13 @@ TEST(Recommend, EqualsTryingAll) {
       const LimitsOf limits = limits_of(all, share);
       const Tried* best = nullptr;
       for (const Tried& t : all)
-        if (shortfalls(counted_bytes(t.at.deck, t.bytes), limits(t.at.deck)).empty() &&
+        if (shortfalls(t.at.deck, t.bytes, limits(t.at.deck)).empty() &&
             (!best || t.prediction.step.seconds < best->prediction.step.seconds))
           best = &t;
       ASSERT_TRUE(best);
       const Recommendation r = recommender.best(limits);
       ASSERT_TRUE(r.first) << share;
-      EXPECT_TRUE(shortfalls(counted_bytes(r.first->deck, r.first->bytes), limits(r.first->deck)).empty());
+      EXPECT_TRUE(shortfalls(r.first->deck, r.first->bytes, limits(r.first->deck)).empty());
       EXPECT_LE(r.first->prediction.mfu_causal, 1);
       const Choice& fixed = r.first->deck.activation.recompute == "auto" ? *r.runner_up : *r.first;
       if (fixed.deck.activation.recompute == "auto") continue;

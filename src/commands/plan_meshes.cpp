@@ -1,0 +1,148 @@
+// tessera plan DECK --recommend --meshes and --sweep --meshes: over which axes to lay a deck on a machine.
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "base/check.hpp"
+#include "base/clock.hpp"
+#include "commands/plan_options.hpp"
+#include "kernels/parallel.hpp"
+#include "schedule/run/make_executor.hpp"
+#include "schedule/simulate/mesh_search.hpp"
+
+namespace tessera {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr std::size_t shown = 6;  // meshes
+
+/// A search for one number of ranks.
+struct SearchedMeshes {
+  Deck deck;
+  MeshRecommendation found;
+};
+
+SearchedMeshes search(PlanOptions o, const MachineProfile& machine, int ranks) {
+  o.ranks = ranks;
+  const Deck deck = require_deck(parse_for(o, machine));
+  const int per_node = ranks_per_node(o, machine), threads = threads_of(o, deck, machine, per_node);
+  kernels::plan_for_threads(threads);
+  const bool side_by_side = deck.run.device == "cuda" || lane_mode(deck, ranks, threads) == LaneMode::threads;
+  const LimitsOf limits = [ranks](const Deck& d) { return limits_with(d, ranks); };
+  return {.deck = deck, .found = recommend_meshes(deck, machine, ranks, per_node, side_by_side, limits)};
+}
+
+std::string mesh_text(const Mesh& mesh) {
+  std::string text;
+  for (const Axis axis : all_axes)
+    if (mesh.size(axis) > 1) text += fmt::format("{}{} {}", text.empty() ? "" : " x ", name_of(axis), mesh.size(axis));
+  return text.empty() ? "one rank" : text;
+}
+
+std::string memory_text(const MeshChoice& c) { return memory_text(c.choice.bytes, limits_with(c.choice.deck, c.choice.prediction.ranks)); }
+
+Json choice_json(const MeshChoice& c) {
+  Json changes = Json::array(), mesh, bytes;
+  for (const Change& change : c.choice.changes) changes.push_back(change.text);
+  for (const Axis axis : all_axes) mesh[std::string(name_of(axis))] = c.mesh.size(axis);
+  for (const MemoryKind kind : all_memory_kinds) bytes[name_of(kind)] = bytes_of(c.choice.bytes, kind);
+  return {{"mesh", mesh}, {"changes", changes}, {"most_bytes_per_rank", bytes}, {"prediction", prediction_json(c.choice.prediction)}};
+}
+
+Json found_json(const SearchedMeshes& s, int ranks) {
+  Json out = {{"ranks", ranks}, {"meshes", s.found.meshes}, {"planned", s.found.planned}, {"simulated", s.found.simulated}};
+  for (const MeshChoice& c : s.found.choices) out["choices"].push_back(choice_json(c));
+  if (s.found.choices.empty()) out["choices"] = Json::array();
+  return out;
+}
+
+std::string least_text(const SearchedMeshes& s, int ranks) {
+  if (s.found.meshes == 0) return fmt::format("the deck's rules allow no mesh of {} ranks that all have work", ranks);
+  return fmt::format("none of {} meshes fits; the smallest plan needs {}", s.found.meshes,
+                     memory_text(s.found.least, limits_with(s.deck, ranks)));
+}
+
+void print_found(const SearchedMeshes& s, const PlanOptions& o, const MachineProfile& machine) {
+  const MeshChoice& first = s.found.choices.front();
+  const Prediction& p = first.choice.prediction;
+  fmt::print("machine   {} ({}): {} rank{} on {}\n", machine.name, o.machine, p.ranks, p.ranks == 1 ? "" : "s",
+             p.nodes == 1 ? "a node" : fmt::format("{} nodes", p.nodes));
+  fmt::print("searched  {} meshes: {} ranks planned, {} steps simulated\n", s.found.meshes, s.found.planned, s.found.simulated);
+  fmt::print("choose    {}: {}\n", mesh_text(first.mesh), words_of(first.choice.changes));
+  if (first.choice.deck.batch.micro != s.deck.batch.micro)
+    fmt::print("note      batch.micro is part of a run's identity: another run, no resume\n");
+  fmt::print("memory    {}, of the fullest\n", memory_text(first));
+  fmt::print("predicted{}\n", print_prediction(p, 5));
+  if (o.price > 0)
+    fmt::print("cost      {:.2f} for a billion tokens, at {} for a rank and hour\n",
+               cost_of_billion_tokens(o.price, p.ranks, p.tokens_per_second), o.price);
+  for (std::size_t i = 1; i < std::min(shown, s.found.choices.size()); ++i) {
+    const MeshChoice& c = s.found.choices[i];
+    fmt::print("{} {}: {:.0f} tokens/s ({:+.1f} %), {}\n", i == 1 ? "instead of" : "          ", mesh_text(c.mesh),
+               c.choice.prediction.tokens_per_second, 100 * (c.choice.prediction.tokens_per_second / p.tokens_per_second - 1),
+               words_of(c.choice.changes));
+  }
+}
+
+int recommend_one(const PlanOptions& o, const MachineProfile& machine) {
+  const SearchedMeshes s = search(o, machine, o.ranks);
+  if (s.found.choices.empty())
+    fail(ExitCode::memory, "{}. More ranks, a smaller batch.sequence_length or offloading needs less.", least_text(s, o.ranks));
+  const MeshChoice& first = s.found.choices.front();
+  const Prediction& p = first.choice.prediction;
+  if (!o.write.empty())
+    write_recommended(o, first.choice.changes,
+                      fmt::format("{:.0f} tokens/s are predicted, a step of {}, MFU {:.1f} %; memory: {}", p.tokens_per_second,
+                                  time_text(p.step.seconds), 100 * p.mfu_causal, memory_text(first)),
+                      p.ranks, machine.name);
+  if (o.json) {
+    Json out = {{"deck", o.path}, {"machine", machine.name}, {"profile", o.machine}};
+    out.update(found_json(s, o.ranks));
+    if (!o.write.empty()) out["written"] = o.write;
+    fmt::print("{}\n", out.dump(2));
+  } else {
+    print_found(s, o, machine);
+    if (!o.write.empty()) fmt::print("written   {}\n", o.write);
+  }
+  return 0;
+}
+
+int sweep(const PlanOptions& o, const MachineProfile& machine) {
+  Json rows = Json::array();
+  bool any = false;
+  if (!o.json) fmt::print("{:>6} {:>6} {:>12} {:>9} {:>7}  choice\n", "ranks", "nodes", "tokens/s", "a rank", "MFU");
+  for (const int ranks : o.sweep) {
+    const SearchedMeshes s = search(o, machine, ranks);
+    any |= !s.found.choices.empty();
+    if (o.json) {
+      rows.push_back(found_json(s, ranks));
+      continue;
+    }
+    if (s.found.choices.empty()) {
+      fmt::print("{:>6} {}\n", ranks, least_text(s, ranks));
+      continue;
+    }
+    const MeshChoice& first = s.found.choices.front();
+    const Prediction& p = first.choice.prediction;
+    fmt::print("{:>6} {:>6} {:>12.0f} {:>9.0f} {:>5.1f} %  {}: {}", ranks, p.nodes, p.tokens_per_second, p.tokens_per_second / ranks,
+               100 * p.mfu_causal, mesh_text(first.mesh), words_of(first.choice.changes));
+    if (s.found.choices.size() > 1) {
+      const MeshChoice& second = s.found.choices[1];
+      fmt::print("; {:+.1f} % with {}", 100 * (second.choice.prediction.tokens_per_second / p.tokens_per_second - 1),
+                 mesh_text(second.mesh));
+    }
+    fmt::print("\n");
+  }
+  if (o.json) fmt::print("{}\n", Json({{"deck", o.path}, {"machine", machine.name}, {"sweep", rows}}).dump(2));
+  return any ? 0 : static_cast<int>(ExitCode::memory);
+}
+
+}  // namespace
+
+int recommend_meshes(const PlanOptions& options) {
+  const MachineProfile machine = require_machine(options.machine);
+  return options.recommend ? recommend_one(options, machine) : sweep(options, machine);
+}
+
+}  // namespace tessera
