@@ -1,11 +1,13 @@
 #include "commands/plan_stages.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 
 #include "base/check.hpp"
 #include "schedule/build/micro_batches.hpp"
+#include "schedule/build/pipeline_order.hpp"
 #include "schedule/plan/remedies.hpp"
 #include "schedule/plan/step_cost.hpp"
 
@@ -16,10 +18,11 @@ const StagePlan& fullest(const std::vector<StagePlan>& stages) {
   return *std::ranges::max_element(stages, {}, [](const StagePlan& s) { return memory_bytes(s.plan.memory.bytes); });
 }
 
-/// Of an even cut without transfers: what of a stage's time it waits for others.
-double even_bubble(const std::vector<StagePlan>& stages, std::int64_t micro_batches) {
-  const auto others = static_cast<double>(stages.size() - 1);
-  return others / (static_cast<double>(micro_batches) + others);
+/// "0-3, 8-11"
+std::string layers_text(const Stage& stage) {
+  std::vector<std::string> runs;
+  for (const Range& run : stage.layers) runs.push_back(fmt::format("{}-{}", run.begin, run.end - 1));
+  return fmt::format("{}", fmt::join(runs, ", "));
 }
 
 }  // namespace
@@ -29,7 +32,8 @@ std::vector<StagePlan> plan_stages(const BuildRequest& like) {
   const int each = like.mesh.ranks() / like.mesh.size(Axis::pp);
   for (int rank = 0; rank < like.mesh.ranks(); rank += each) {
     StagePlan stage{.rank = rank, .plan = plan_run(request_for(like.deck, like.mesh, rank, like.purpose))};
-    stage.micro_batches = in_flight(stage.plan.request.stage, accumulation_steps(like.deck, like.data.size));
+    stage.micro_batches =
+        most_in_flight(pipeline_order(like.deck.pipeline, stage.plan.request.stage, accumulation_steps(like.deck, like.data.size), false));
     for (const auto& of_tier : stage.plan.memory.by_category) stage.activations += of_tier[static_cast<std::size_t>(Category::activations)];
     stages.push_back(std::move(stage));
   }
@@ -40,15 +44,21 @@ nlohmann::ordered_json stages_json(const BuildRequest& request, const std::vecto
   auto rows = nlohmann::ordered_json::array();
   for (const StagePlan& s : stages) {
     const Stage& stage = s.plan.request.stage;
+    auto layers = nlohmann::ordered_json::array({stage.layers.front().begin, stage.layers.front().end});
+    if (stage.chunks() > 1) {
+      layers.clear();
+      for (const Range& run : stage.layers) layers.push_back({run.begin, run.end});
+    }
     rows.push_back({{"stage", stage.number},
                     {"rank", s.rank},
-                    {"layers", {stage.layers.begin, stage.layers.end}},
+                    {"layers", std::move(layers)},
                     {"in_flight", s.micro_batches},
                     {"activation_bytes", s.activations},
                     {"bytes", memory_bytes(s.plan.memory.bytes)},
                     {"flops", step_cost(s.plan.schedule).flops}});
   }
-  return {{"even_bubble", even_bubble(stages, accumulation_steps(request.deck, request.data.size))},
+  return {{"even_bubble",
+           even_bubble(request.deck.pipeline, static_cast<int>(stages.size()), accumulation_steps(request.deck, request.data.size))},
           {"most_bytes_per_rank", memory_bytes(fullest(stages).plan.memory.bytes)},
           {"stages", rows}};
 }
@@ -57,18 +67,18 @@ void print_stages(const BuildRequest& request, const std::vector<StagePlan>& sta
   const std::int64_t A = accumulation_steps(request.deck, request.data.size);
   const int each = request.mesh.ranks() / request.mesh.size(Axis::pp);
   fmt::print("pipeline  {} stages, {}: {:.1f} % of a stage's time is bubble where stages are even and transfers take none\n", stages.size(),
-             request.deck.pipeline.schedule, 100 * even_bubble(stages, A));
+             request.deck.pipeline.schedule, 100 * even_bubble(request.deck.pipeline, static_cast<int>(stages.size()), A));
   for (const StagePlan& s : stages) {
     const Stage& stage = s.plan.request.stage;
     fmt::print(
-        "  stage {:<3} ranks {:13} layers {:9}{:12} {} of {} micro-batches in flight; activations take up to {}; {} FLOPs; {} on each "
+        "  stage {:<3} ranks {:13} layers {:9}{:12} {} of {} micro-batches{} in flight; activations take up to {}; {} FLOPs; {} on each "
         "rank\n",
-        stage.number, each == 1 ? fmt::format("{}", s.rank) : fmt::format("{}-{}", s.rank, s.rank + each - 1),
-        fmt::format("{}-{}", stage.layers.begin, stage.layers.end - 1),
+        stage.number, each == 1 ? fmt::format("{}", s.rank) : fmt::format("{}-{}", s.rank, s.rank + each - 1), layers_text(stage),
         stage.first()  ? ", embedding"
         : stage.last() ? ", head"
                        : "",
-        s.micro_batches, A, human_bytes(static_cast<double>(s.activations)), human_count(step_cost(s.plan.schedule).flops),
+        s.micro_batches, A * stage.chunks(), stage.chunks() == 1 ? "" : " of a run of layers",
+        human_bytes(static_cast<double>(s.activations)), human_count(step_cost(s.plan.schedule).flops),
         human_bytes(static_cast<double>(memory_bytes(s.plan.memory.bytes))));
   }
   const StagePlan& most = fullest(stages);

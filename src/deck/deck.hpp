@@ -136,7 +136,8 @@ struct ContextKeys {
 
 struct PipelineKeys {
   std::string schedule = "1f1b";
-  std::vector<std::int64_t> layers = {};  // of each stage; none: auto
+  std::int64_t virtual_stages = 2;        // of each stage, with "interleaved"
+  std::vector<std::int64_t> layers = {};  // of each stage or virtual stage; none: auto
   friend bool operator==(const PipelineKeys&, const PipelineKeys&) = default;
 };
 

@@ -107,28 +107,58 @@ void check_mesh(Draft& draft, int ranks) {
   check_context_axis(draft);
 }
 
-/// Each stage of a pipeline has a layer, and lanes of its own for what it sends and receives.
-void check_pipeline(Draft& draft) {
-  if (!draft.good({"mesh.pp", "pipeline.layers", "model.layers"})) return;
+namespace {
+
+/// What the keys of a pipeline say where there is none, or no such schedule.
+void check_pipeline_in_use(Draft& draft) {
+  const PipelineKeys& keys = draft.deck.pipeline;
+  const bool alone = draft.deck.mesh.pp == 1;
+  if (alone && !keys.layers.empty())
+    draft.idle("pipeline.layers", "mesh.pp", "has no effect with mesh.pp = 1; set mesh.pp or leave this key out");
+  if (alone && keys.schedule != "1f1b")
+    draft.idle("pipeline.schedule", "mesh.pp", "has no effect with mesh.pp = 1; set mesh.pp or leave this key out");
+  if (keys.schedule != "interleaved" && draft.differs("pipeline.virtual_stages"))
+    draft.idle("pipeline.virtual_stages", "pipeline.schedule",
+               "has no effect unless pipeline.schedule = \"interleaved\"; set that or leave this key out");
+}
+
+/// Each stage of a pipeline has a layer, and with virtual stages each run of layers.
+void check_stages(Draft& draft) {
   const std::int64_t pp = draft.deck.mesh.pp, layers = draft.deck.model.layers;
-  const std::vector<std::int64_t>& cut = draft.deck.pipeline.layers;
-  if (pp == 1) {
-    if (!cut.empty()) draft.idle("pipeline.layers", "mesh.pp", "has no effect with mesh.pp = 1; set mesh.pp or leave this key out");
-    return;
-  }
+  const PipelineKeys& keys = draft.deck.pipeline;
+  const std::vector<std::int64_t>& cut = keys.layers;
+  const bool interleaved = keys.schedule == "interleaved";
+  const std::int64_t runs = pp * (interleaved ? keys.virtual_stages : 1);
   if (pp > layers)
     draft.fault(
         {"mesh.pp", "model.layers"},
         fmt::format("mesh.pp {} is more than model.layers {}: a stage would have no layer; set mesh.pp to at most {}", pp, layers, layers));
-  else if (!cut.empty() && std::ssize(cut) != pp)
+  else if (runs > layers)
+    draft.fault({"pipeline.virtual_stages", "mesh.pp", "model.layers"},
+                fmt::format("mesh.pp {} x pipeline.virtual_stages {} is more than model.layers {}: a run of layers would have none; {}", pp,
+                            keys.virtual_stages, layers,
+                            layers / pp >= 2 ? fmt::format("set pipeline.virtual_stages to at most {}", layers / pp)
+                                             : "set pipeline.schedule to \"1f1b\" or \"zero_bubble\""));
+  else if (!cut.empty() && std::ssize(cut) != runs)
     draft.fault(
         {"pipeline.layers", "mesh.pp"},
-        fmt::format("pipeline.layers has {} numbers and there are {} stages; give one a stage, or [] to have them chosen", cut.size(), pp));
+        fmt::format("pipeline.layers has {} numbers and there are {} {}; give one a {}, or [] to have them chosen", cut.size(), runs,
+                    interleaved ? "runs of layers, mesh.pp x pipeline.virtual_stages" : "stages", interleaved ? "run" : "stage"));
   else if (const std::int64_t sum = std::accumulate(cut.begin(), cut.end(), std::int64_t{0}); !cut.empty() && sum != layers)
     draft.fault(
         {"pipeline.layers", "model.layers"},
         fmt::format("pipeline.layers makes {} layers and model.layers is {}; with the other numbers as they are the last would be {}", sum,
                     layers, layers - sum + cut.back()));
+}
+
+}  // namespace
+
+/// Each stage of a pipeline has a layer, and lanes of its own for what it sends and receives.
+void check_pipeline(Draft& draft) {
+  if (!draft.good({"mesh.pp", "pipeline.schedule", "pipeline.virtual_stages", "pipeline.layers", "model.layers"})) return;
+  check_pipeline_in_use(draft);
+  if (draft.deck.mesh.pp == 1) return;
+  check_stages(draft);
   const Deck& d = draft.deck;
   if (draft.good({"mesh.cp"}) && d.mesh.cp > 1)
     draft.fault({"mesh.cp", "mesh.pp"},
@@ -138,6 +168,10 @@ void check_pipeline(Draft& draft) {
         {"mesh.pp", "model.tied", "run.reproducible"},
         "one rank adds what embedding and head give to their matrix within each micro-batch, and two stages over the step, which is "
         "another rounding; with run.reproducible set model.tied = false or leave mesh.pp at 1");
+  if (draft.good({"precision.gradients"}) && d.pipeline.schedule == "interleaved" && d.precision.gradients == DType::bf16)
+    draft.fault({"pipeline.schedule", "precision.gradients"},
+                "a unit of tensors of several runs of layers is reduced once for each, and sums in bf16 are rounded once; with "
+                "precision.gradients = \"bf16\" set pipeline.schedule to \"1f1b\" or \"zero_bubble\"");
   if (draft.good({"run.lanes"}) && d.run.lanes == "inline")
     draft.fault({"run.lanes", "mesh.pp"},
                 "a stage sends while it receives, which one thread cannot; with mesh.pp set run.lanes to \"auto\" or \"threads\"");

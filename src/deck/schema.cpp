@@ -304,11 +304,19 @@ const std::vector<Key> table = {
              "same."},
 
     // [pipeline]
-    {KEY(pipeline.schedule), .type = text, .choices = {"1f1b"}, .fallback = "\"1f1b\"",
-     .help = "Order in which a stage works on the micro-batches: 1f1b alternates a forward and a backward pass, so that at most as many "
-             "micro-batches as there are stages after it, and its own, have activations there."},
+    {KEY(pipeline.schedule), .type = text, .choices = {"1f1b", "interleaved", "zero_bubble"}, .fallback = "\"1f1b\"",
+     .help =
+         "Order in which a stage works on the micro-batches. 1f1b alternates a forward and a backward pass, so that at most as many "
+         "micro-batches as there are stages after it, and its own, have activations there. interleaved gives each stage several runs of "
+         "layers: less waiting for as many more transfers and some more activations. zero_bubble makes gradients of weights later than "
+         "those of inputs, while a stage would wait: less waiting for what such gradients read, which stays longer."},
+    {KEY(pipeline.virtual_stages), .type = integer, .unit = "runs of layers", .limits = {.least = 2, .most = max_dim}, .fallback = "2",
+     .help =
+         "With schedule = \"interleaved\": runs of layers of each stage. mesh.pp times as many runs make up the model's layers; run k is "
+         "on stage k modulo mesh.pp."},
     {KEY(pipeline.layers), .type = integers, .unit = "layers", .limits = {.least = 1, .most = max_dim}, .fallback = "[]",
-     .help = "Layers of each stage, which make up model.layers; [] lets FLOPs and memory say them, with embedding and head counted."},
+     .help = "Layers of each stage, or with schedule = \"interleaved\" of each run of layers in the order of the model, which make up "
+             "model.layers; [] lets FLOPs and memory say them, with embedding and head counted."},
 
     // [topology]
     {KEY(topology.share_gpu), .type = boolean, .fallback = "false",

@@ -88,13 +88,18 @@ void count_calls(const Segment& segment, SegmentPass& pass, const KeptByOf& kept
 
 SegmentPass make_pass(const Segment& segment, int number, PassKind kind, const std::string& verb, const Kept& kept,
                       std::vector<CallRef> calls) {
-  const std::string name = verb + " " + segment.name;
-  SegmentPass pass{.segment = number, .kind = kind, .name = name, .whole = name, .calls = std::move(calls), .operands = {}};
-  count_calls(segment, pass, [&](Value value) { return kept_in(kind, kept[index(value)]); });
-  return pass;
+  return pass_of_calls(segment, number, kind, verb + " " + segment.name, std::move(calls),
+                       [&](Value value) { return kept_in(kind, kept[index(value)]); });
 }
 
 }  // namespace
+
+SegmentPass pass_of_calls(const Segment& segment, int number, PassKind kind, const std::string& name, std::vector<CallRef> calls,
+                          const std::function<KeptBy(Value)>& kept_by) {
+  SegmentPass pass{.segment = number, .kind = kind, .name = name, .whole = name, .calls = std::move(calls), .operands = {}};
+  count_calls(segment, pass, kept_by);
+  return pass;
+}
 
 const Call& call_of(const Segment& segment, const CallRef& ref) { return (ref.backward ? segment.backward : segment.forward)[ref.index]; }
 

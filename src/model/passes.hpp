@@ -9,10 +9,12 @@ enum class PassKind : std::uint8_t {
   forward,   ///< of training, or of an evaluation or a text, which keep nothing
   again,     ///< forward calls made again before the backward pass of a later segment, which needs this one's stream
   backward,  ///< with the forward calls that make what was not kept
+  weights,   ///< gradients of weights, which a backward pass has left for later
 };
 
 /// Which earlier pass keeps an activation for the backward pass; `none`: where it is needed it is made again.
-enum class KeptBy : std::uint8_t { none, forward, again };
+/// Where gradients of weights come later, `backward`: what a backward pass makes for them.
+enum class KeptBy : std::uint8_t { none, forward, again, backward };
 /// By value of a segment.
 using Kept = std::vector<KeptBy>;
 
@@ -62,5 +64,23 @@ SegmentPass forward_pass(const Segment& segment, int number, const Kept& kept);
 SegmentPass again_pass(const Segment& segment, int number, const Kept& kept);
 /// The backward text; before the first call that reads a value which is not kept stand the forward calls that make it.
 SegmentPass backward_pass(const Segment& segment, int number, const Kept& kept);
+
+/// A backward pass in two tasks, of which the second may come much later (Qi et al., arXiv:2401.10241).
+struct PartedBackward {
+  SegmentPass inputs;            ///< all that the gradient of the incoming stream needs
+  SegmentPass weights;           ///< gradients of weights and what they alone need; without calls where nothing can be put off
+  bool reads_d_stream = false;   ///< `weights` reads the gradient of the outgoing stream, in whose place `inputs` puts that of the incoming
+  std::vector<Value> waiting{};  ///< activations that `weights` reads and does not make
+};
+/// Calls that write gradients of weights alone come later, with what only they read. What both tasks need is made again by the second one
+/// where that takes no product, reads nothing that is gone by then, and no weight but those that `at_hand` has; else it waits for it.
+/// `stream_kept`: the incoming stream is there then. A joint segment is not parted: what its gradients of weights read is made a piece at a
+/// time.
+PartedBackward part_backward(const Segment& segment, int number, const Kept& kept, bool stream_kept,
+                             const std::function<bool(const ValueInfo&)>& at_hand);
+
+/// A pass that makes these calls. `kept_by` says who keeps an activation.
+SegmentPass pass_of_calls(const Segment& segment, int number, PassKind kind, const std::string& name, std::vector<CallRef> calls,
+                          const std::function<KeptBy(Value)>& kept_by);
 
 }  // namespace tessera

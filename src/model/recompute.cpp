@@ -105,14 +105,15 @@ RecomputeLevel full_level(const std::vector<Segment>& segments, std::int64_t eve
 }
 
 /// Spans of `every` layers between kept streams, begun anew where another level begins; what is not in a layer stands alone.
-std::vector<ActivationPlan::Span> layer_spans(const std::vector<Segment>& segments, const RecomputeChoice& choice) {
+std::vector<ActivationPlan::Span> layer_spans(const std::vector<Segment>& segments, const RecomputeChoice& choice,
+                                              const std::set<int>& begins) {
   std::vector<ActivationPlan::Span> spans;
   const auto layer_of = [&](int s) { return segments[static_cast<std::size_t>(s)].layer; };
   const auto is_early = [&](int s) { return layer_of(s) < choice.layers; };
   for (int s = 0; s < static_cast<int>(segments.size()); ++s) {
     const int first = spans.empty() ? -1 : spans.back().first, begun = first < 0 ? -1 : layer_of(first);
     const std::int64_t every = (is_early(s) ? choice.early : choice.late).every;
-    if (begun >= 0 && layer_of(s) >= 0 && layer_of(s) - begun < every && is_early(first) == is_early(s))
+    if (begun >= 0 && layer_of(s) >= 0 && layer_of(s) - begun < every && is_early(first) == is_early(s) && !begins.contains(s))
       spans.back().last = s;
     else
       spans.push_back({s, s});
@@ -219,8 +220,9 @@ RecomputeChoice recompute_of(const std::vector<Segment>& segments, const Activat
   return choice;
 }
 
-ActivationPlan plan_activations(const std::vector<Segment>& segments, const RecomputeChoice& choice) {
-  ActivationPlan plan{.kept = {}, .stream_dropped = std::vector<bool>(segments.size(), false), .spans = layer_spans(segments, choice)};
+ActivationPlan plan_activations(const std::vector<Segment>& segments, const RecomputeChoice& choice, const std::set<int>& begins) {
+  ActivationPlan plan{
+      .kept = {}, .stream_dropped = std::vector<bool>(segments.size(), false), .spans = layer_spans(segments, choice, begins)};
   for (const auto& span : plan.spans)
     for (int s = span.first; s <= span.last; ++s) {
       const Segment& segment = segments[static_cast<std::size_t>(s)];

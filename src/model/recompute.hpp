@@ -47,7 +47,8 @@ std::set<std::string> kept_values(const std::vector<Segment>& segments, const st
 /// What the deck's keys say. "none" drops nothing; "selective", in every segment alike, the values that cost the fewest FLOPs a byte to
 /// make again, until half of the bytes are gone; "full" all, with a stream kept every `activation.every` layers. Not "auto".
 RecomputeChoice recompute_of(const std::vector<Segment>& segments, const ActivationKeys& keys);
-ActivationPlan plan_activations(const std::vector<Segment>& segments, const RecomputeChoice& choice);
+/// `begins`: segments with which a span begins at the latest, since others run between it and the one before.
+ActivationPlan plan_activations(const std::vector<Segment>& segments, const RecomputeChoice& choice, const std::set<int>& begins = {});
 
 /// A level of a layer, and what it costs there.
 struct LevelCost {

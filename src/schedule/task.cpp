@@ -23,7 +23,9 @@ std::string collective_text(const Op& op) {
   if (const auto* c = std::get_if<Collective>(&op))
     return fmt::format("{},{},{},{},{},{}{}", static_cast<int>(c->kind), describe(c->axes), c->count, c->stride, name_of(c->dtype),
                        c->accumulate, c->times == 1 ? "" : fmt::format(",{}", c->times));
-  if (const auto* t = std::get_if<Transfer>(&op)) return fmt::format("{},{},{},{}", t->sends, t->count, name_of(t->dtype), t->ahead);
+  if (const auto* t = std::get_if<Transfer>(&op))
+    return fmt::format("{},{},{},{}{}", t->sends, t->count, name_of(t->dtype), t->ahead,
+                       t->border == 0 ? "" : fmt::format(",{}", t->border));
   return "";
 }
 
@@ -47,7 +49,7 @@ Hash128 Schedule::hash() const {
       // Offsets say which shard is this rank's: they differ.
       for (const Use& use : task.uses)
         hasher.update(fmt::format("{},{},{},{};", use.buffer, agreed_bytes(buffers[static_cast<std::size_t>(use.buffer)], use.bytes),
-                                  use.in_slot ? use.shift + 1 : 0, static_cast<int>(use.access)));
+                                  use.in_slot ? use.shift + (use.shift < 0 ? 0 : 1) : 0, static_cast<int>(use.access)));
     }
   }
   return hasher.digest();

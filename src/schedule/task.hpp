@@ -24,6 +24,8 @@ enum class Lane : std::uint8_t {
   context,
   streams,
   stream_gradients,
+  wrapped_streams,
+  wrapped_gradients,
   upload,
   download,
   cpu_optimizer,
@@ -45,6 +47,8 @@ inline constexpr LaneInfo lanes[] = {
     {Lane::context, "context", true, false},
     {Lane::streams, "streams", true, false},
     {Lane::stream_gradients, "stream_gradients", true, false},
+    {Lane::wrapped_streams, "wrapped_streams", true, false},
+    {Lane::wrapped_gradients, "wrapped_gradients", true, false},
     {Lane::upload, "upload", false, false},
     {Lane::download, "download", false, false},
     {Lane::cpu_optimizer, "cpu_optimizer", false, true},
@@ -139,6 +143,7 @@ struct Transfer {
   std::int64_t count = 0;
   DType dtype{};
   std::int64_t ahead = 0;  ///< its micro-batch is that of the section's repetition and so many
+  int border = 0;          ///< with virtual stages: between the virtual stage before this number and it
 };
 /// int64 sums (add), fp32 values (read), scalars (add).
 struct AccumulateFixed {

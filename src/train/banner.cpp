@@ -6,6 +6,7 @@
 #include "base/log.hpp"
 #include "base/version.hpp"
 #include "schedule/build/micro_batches.hpp"
+#include "schedule/build/pipeline_order.hpp"
 #include "schedule/plan/step_cost.hpp"
 #include "train/program_identity.hpp"
 
@@ -29,7 +30,7 @@ void print_banner(const BannerFacts& f) {
   if (const Stage& stage = f.engine.planned().request.stage; stage.count > 1)
     info("pipeline    {} stages of {} layers, {}; at best {:.1f} % of a step is bubble", stage.count,
          fmt::join(layers_of_stages(deck, f.engine.planned().request.mesh), ", "), deck.pipeline.schedule,
-         100.0 * (stage.count - 1) / static_cast<double>(f.engine.accumulation() + stage.count - 1));
+         100 * even_bubble(deck.pipeline, stage.count, f.engine.accumulation()));
   info("recompute   {}",
        describe_recompute(f.engine.planned().request, recompute_gain(f.engine.planned().request, f.engine.schedule(), f.engine.plan())));
   if (const std::string how = f.engine.how_disks_work(); !how.empty()) info("disk        {}", how);

@@ -33,6 +33,8 @@ DEVICES = {
         "cp_layouts": ((1, 1), (0, 2), (2, 2), (2, 1), (3, 3), (3, 2)),
         "pp_layouts": ((0, 2, 1), (1, 2, 2), (2, 2, 2), (3, 2, 3), (1, 3, 1), (3, 3, 2), (0, 4, 1), (2, 5, 1)),
         "pp_resumes": ((3, 2, 2, 7), (0, 5, 1, 10), (1, 1, 3, 15)),
+        "pp_orders": (("zero_bubble", 0, 4, 1), ("zero_bubble", 1, 2, 2), ("zero_bubble", 2, 3, 2), ("zero_bubble", 3, 2, 2),
+                      ("interleaved", 0, 4, 1), ("interleaved", 1, 2, 2), ("interleaved", 2, 3, 1), ("interleaved", 3, 2, 2)),
         "keys": {"batch__micro": 2},
     },
     "cuda": {
@@ -47,6 +49,7 @@ DEVICES = {
         "cp_layouts": ((1, 2), (3, 1)),
         "pp_layouts": ((0, 2, 1), (1, 2, 2), (3, 2, 2), (2, 3, 1)),
         "pp_resumes": ((3, 2, 1, 2), (0, 3, 1, 3), (1, 1, 2, 4)),
+        "pp_orders": (("zero_bubble", 1, 3, 1), ("interleaved", 3, 2, 1)),
         "graph_off": (0, 1),  # beside a reference whose steps must be a CUDA graph
         "keys": {"run__device": "cuda", "topology__share_gpu": True, "kernels__gemm_search": False,
                  "batch__global": 5, "batch__sequence_length": 8},
@@ -357,11 +360,23 @@ def stage_keys(zero, pp, dp):
     return keys
 
 
+def ordered(schedule, pp, virtual=2):
+    keys = {"pipeline__schedule": schedule}
+    return {**keys, "pipeline__virtual_stages": virtual} if schedule == "interleaved" else keys
+
+
+def orders_of(device):
+    """Schedules, stages of ZeRO and of the pipeline, data-parallel ranks: all of them where there is time."""
+    if os.environ.get("TESSERA_TEST_FULL") and device is DEVICES["host"]:
+        return [(schedule, zero, pp, dp) for schedule in ("zero_bubble", "interleaved") for zero in range(4) for pp in (2, 3, 4) for dp in (1, 2)]
+    return device["pp_orders"]
+
+
 def pipeline(folder, dtype, device):
-    """mesh.pp: the bits of one rank over stages of either kind, data-parallel ranks, numbers of micro-batches and resumes; with mesh.tp those of tp alone. In
-    fast mode, where both ends share a matrix, near what one rank gives."""
+    """mesh.pp: the bits of one rank over schedules, stages of either kind, data-parallel ranks, numbers of micro-batches and resumes; with mesh.tp those of tp
+    alone. In fast mode, where both ends share a matrix, near what one rank gives."""
     steps, good = device["steps"], True
-    common = {"run__reproducible": True, "precision__compute": dtype, "run__steps": steps, "model__layers": 5, "model__tied": False, **device["keys"],
+    common = {"run__reproducible": True, "precision__compute": dtype, "run__steps": steps, "model__layers": 8, "model__tied": False, **device["keys"],
               "evaluate__every": steps, "evaluate__batches": 5, "data__validation": folder.data}
     saves = [after for *_, after in device["pp_resumes"]] + [steps]
     reference = "alone"
@@ -381,7 +396,12 @@ def pipeline(folder, dtype, device):
 
     for zero, pp, dp in device["pp_layouts"]:
         good &= same(f"stage{zero}-pp{pp}-dp{dp}", pp * dp, **stage_keys(zero, pp, dp))
-    good &= same("unequal", 3, mesh__pp=3, pipeline__layers="[1,3,1]")
+    good &= same("unequal", 3, mesh__pp=3, pipeline__layers="[1,4,3]")
+    for schedule, zero, pp, dp in orders_of(device):
+        recompute = {"activation__recompute": ("none", "selective", "full")[(zero + pp) % 3], "activation__every": 1}
+        virtual = 2 + (zero + dp) % (8 // pp - 1)
+        good &= same(f"{schedule}-stage{zero}-pp{pp}-dp{dp}", pp * dp, **{**stage_keys(zero, pp, dp), **recompute, **ordered(schedule, pp, virtual)})
+    good &= same("unequal-interleaved", 2, mesh__pp=2, pipeline__layers="[1,3,2,2]", **ordered("interleaved", 2))
     before = "alone"
     for (zero, pp, dp, after), save in zip(device["pp_resumes"], saves[1:]):
         name = f"resumed-stage{zero}-pp{pp}-dp{dp}"
@@ -389,24 +409,31 @@ def pipeline(folder, dtype, device):
         good &= same(name, pp * dp, after, run__resume=folder.run(before) + f"/checkpoints/step-{after:08d}", checkpoint__every=save, checkpoint__keep=0, **keys)
         before = name
     # Fewer micro-batches than stages, down to one, and a last one that is empty.
-    for micros in (1, 2, 3):
+    for micros in (1, 2, 3, 5):
         few, reference = {"batch__micro": 1, "batch__global": micros}, f"few{micros}"
         folder.train(reference, 1, **{**common, **few})
         losses, hashes = folder.losses(reference), folder.hashes(reference)
         good &= same(f"few{micros}-pp3", 3, **few, **stage_keys(0, 3, 1)) and same(f"few{micros}-pp2-dp2", 4, **few, **stage_keys(2, 2, 2))
+        for schedule in ("zero_bubble", "interleaved"):
+            good &= same(f"few{micros}-{schedule}", 4, **few, **stage_keys(micros % 4, 4, 1), **ordered(schedule, 4))
     reference = "with-experts"
     folder.train(reference, 1, **{**common, **EXPERTS})
     losses, hashes = folder.losses(reference), folder.hashes(reference)
     good &= same("experts-pp2-dp2", 4, **EXPERTS, **stage_keys(1, 2, 2))
+    for schedule in ("zero_bubble", "interleaved"):
+        good &= same(f"experts-{schedule}", 4, **EXPERTS, **stage_keys(3, 2, 2), **ordered(schedule, 2))
     heads, reference = {"model__heads": 4, "model__kv_heads": 4, "mesh__tp": 2}, "tp2"
     folder.train(reference, 2, **{**common, **heads})
     losses, hashes = folder.losses(reference), folder.hashes(reference)
     good &= same("pp2-tp2", 4, **heads, **stage_keys(1, 2, 1))
+    good &= same("zero_bubble-pp2-tp2", 4, **heads, **stage_keys(3, 2, 1), **ordered("zero_bubble", 2))
+    good &= same("interleaved-pp2-tp2", 4, **heads, **stage_keys(2, 2, 1), **ordered("interleaved", 2))
     fast_keys = {**common, "run__reproducible": False, "model__tied": True}
     folder.train("fast", 1, **fast_keys)
-    for zero, pp, dp in ((0, 2, 1), (3, 2, 2), (2, 3, 1)):
-        name = f"fast-stage{zero}-pp{pp}-dp{dp}"
-        folder.train(name, pp * dp, **{**fast_keys, **stage_keys(zero, pp, dp)})
+    for schedule, zero, pp, dp in (("1f1b", 0, 2, 1), ("1f1b", 3, 2, 2), ("1f1b", 2, 3, 1), ("zero_bubble", 1, 4, 1), ("zero_bubble", 3, 2, 2),
+                                   ("interleaved", 0, 4, 1), ("interleaved", 2, 2, 2)):
+        name = f"fast-{schedule}-stage{zero}-pp{pp}-dp{dp}"
+        folder.train(name, pp * dp, **{**fast_keys, **stage_keys(zero, pp, dp), **ordered(schedule, pp)})
         good &= near(name, folder.losses(name), folder.losses("fast"), dtype)
     return good
 

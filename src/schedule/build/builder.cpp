@@ -16,8 +16,10 @@ ScheduleBuilder::ScheduleBuilder(const BuildRequest& request) : request_(request
       const std::ptrdiff_t at = i++;
       if (at == 0) return !request.stage.first();
       if (at == s - 1) return !request.stage.last();
-      return segment.layer < request.stage.layers.begin || segment.layer >= request.stage.layers.end;
+      return request.stage.chunk_of(segment.layer) < 0;
     });
+  for (const Segment& segment : schedule_.segments)
+    chunks_.push_back(segment.layer >= 0 ? request.stage.chunk_of(segment.layer) : chunks_.empty() ? 0 : request.stage.chunks() - 1);
   // About as many as a model of many layers has: growing costs more than finding.
   by_name_.reserve(32 * index(static_cast<int>(schedule_.shape.L)));
   const bool device = deck_.run.device == "cuda";
@@ -61,26 +63,32 @@ void ScheduleBuilder::build_train() {
   add(1);
   const Events passes = training_passes();
   const std::vector<PipelinePhase> phases = step_order();
-  in_flight_ = in_flight(request_.stage, A), crosses_ = !phases.front().backward;
+  flights_ = in_flight(phases, request_.stage.chunks());
+  std::map<std::string, int> built;  // section by name
   for (const PipelinePhase& phase : phases) {
+    if (const auto [known, fresh] = built.try_emplace(phase.name, last_section() + 1); !fresh) {
+      schedule_.train.phases.push_back({known->second, phase.repeat, phase.micro});
+      continue;
+    }
     begin_section(phase.name);
     const Events events = events_of(phase, passes);
     if (&phase == &phases.front() && updates_late()) owe_updates();
-    emit_events(events, phase.first, phase.last);
+    emit_events(events, phase);
+    if (&phase == &phases.back()) emit_meetings_of_ends(true);
     add(phase.repeat, phase.micro);
   }
   begin_section("end");
   emit_epilogue();
   add(1);
   if (updates_late()) build_late(passes, phases.front());
-  in_flight_ = 0, crosses_ = false, ahead_ = 0;
+  flights_.clear(), ahead_ = behind_ = 0;
 }
 
 void ScheduleBuilder::build_late(const Events& passes, const PipelinePhase& first) {
   schedule_.first = schedule_.train, schedule_.first.name = "first step";
   begin_section(first.name + " of a first step");
   const Events events = events_of(first, passes);
-  emit_events(events, first.first, first.last);
+  emit_events(events, first);
   schedule_.first.phases[1].section = last_section();
   begin_section("update");
   emit_updates();
@@ -92,9 +100,14 @@ void ScheduleBuilder::build_evaluate() {
   begin_section("begin evaluation");
   emit_begin();
   schedule_.evaluate.phases.push_back({last_section(), 1});
-  begin_section("evaluation micro-batch");
-  emit_events(forward_passes(), true, false);
-  schedule_.evaluate.phases.push_back({last_section(), request_.evaluation_micro_batches, 0});
+  const Events passes = forward_passes();
+  if (request_.stage.chunks() == 1) {
+    begin_section("evaluation micro-batch");
+    emit_events(passes, {.name = {}, .forward = true, .first = true});
+    schedule_.evaluate.phases.push_back({last_section(), request_.evaluation_micro_batches, 0});
+  } else {
+    build_evaluated_chunks(passes);
+  }
   begin_section("end evaluation");
   emit_finish(true);
   schedule_.evaluate.phases.push_back({last_section(), 1});

@@ -31,7 +31,7 @@ void ScheduleBuilder::build_text_pass(Program& program, const char* name, Feed f
   const std::size_t first = schedule_.segments.size();
   for (Segment& segment : model_segments(text_shape(schedule_.shape, request_.text, feed)))
     schedule_.segments.push_back(std::move(segment));
-  emit_events(forward_passes(first), true, false);
+  emit_events(forward_passes(first), {.name = {}, .forward = true, .first = true});
   emit_download(request_.text.likeliest ? "likeliest" : "logits");
   program.phases.push_back({last_section(), 1});
 }

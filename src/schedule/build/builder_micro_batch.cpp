@@ -22,16 +22,27 @@ void ScheduleBuilder::add_pass(Events& events, const SegmentPass& pass) {
 
 ScheduleBuilder::Events ScheduleBuilder::training_passes() {
   Events events;
-  activations_ =
-      plan_activations(schedule_.segments, request_.recompute ? *request_.recompute : recompute_of(schedule_.segments, deck_.activation));
+  std::set<int> begins;
+  for (int s = 0; s < std::ssize(schedule_.segments); ++s)
+    if (begins_chunk(s)) begins.insert(s);
+  activations_ = plan_activations(schedule_.segments,
+                                  request_.recompute ? *request_.recompute : recompute_of(schedule_.segments, deck_.activation), begins);
   const auto segment = [&](int s) -> const Segment& { return schedule_.segments[index(s)]; };
   const auto kept = [&](int s) -> const Kept& { return activations_.kept[index(s)]; };
   for (int s = 0; s < static_cast<int>(schedule_.segments.size()); ++s)
     if (!segment(s).joint) add_pass(events, forward_pass(segment(s), s, kept(s)));
+  Events weights;
   for (auto span = activations_.spans.rbegin(); span != activations_.spans.rend(); ++span) {
     for (int s = span->first; s < span->last; ++s) add_pass(events, again_pass(segment(s), s, kept(s)));
-    for (int s = span->last; s >= span->first; --s) add_pass(events, backward_pass(segment(s), s, kept(s)));
+    for (int s = span->last; s >= span->first; --s)
+      if (parts_backward())
+        add_parted(events, weights, s);
+      else
+        add_pass(events, backward_pass(segment(s), s, kept(s)));
   }
+  note_waiting(weights);
+  events.insert(events.end(), weights.begin(), weights.end());
+  note_writers(events);
   return events;
 }
 
@@ -63,7 +74,7 @@ std::vector<Residency> ScheduleBuilder::residencies(const Events& events) const 
   return plan_residencies(used, elements, {z.prefetch_bucket_size, z.max_live_parameters, z.max_reuse_distance});
 }
 
-void ScheduleBuilder::emit_events(const Events& events, bool first, bool last) {
+void ScheduleBuilder::emit_events(const Events& events, const PipelinePhase& turn) {
   const std::vector<Residency> live = residencies(events);
   const std::vector<std::vector<int>> done = gradients_done(events);
   gathered_.assign(layout_.units.size(), {});
@@ -79,15 +90,20 @@ void ScheduleBuilder::emit_events(const Events& events, bool first, bool last) {
         emit_owed_update(layout_.find(v.name).unit);
     emit_absences(e, false);
     emit_arrivals(events, e);
-    emit_pass(events[index(e)], e, first);
+    emit_kept_gradient(events, e);
+    emit_pass(events[index(e)], e, pass(events[index(e)]).kind == PassKind::weights ? turn.first_weights : turn.first);
     emit_departures(events, e);
     emit_absences(e, true);
-    if (!done[index(e)].empty()) emit_meetings_put_off(first, last);
-    for (int unit : done[index(e)]) emit_gradient_done(unit, first, last);
+    if (!done[index(e)].empty()) emit_meetings_put_off();
+    for (int unit : done[index(e)]) {
+      const Writers& by = writers_.at(unit);
+      const bool first = by.weights ? turn.first_weights : turn.first, last = by.weights ? turn.last_weights : turn.last;
+      emit_gradient_done(unit, first && turn.backward_chunk == by.first_chunk, last && turn.backward_chunk == by.last_chunk);
+    }
   }
   for (int u = 0; u < units(); ++u) emit_owed_update(u);
-  emit_meetings_put_off(first, last);
-  for (const auto& [unit, whole] : std::exchange(at_end_, {})) emit_meeting(unit, whole, first, last);
+  emit_meetings_put_off();
+  emit_meetings_of_ends(false);
 }
 
 void ScheduleBuilder::emit_pass(int number, int event, bool first) {
@@ -132,10 +148,32 @@ std::string ScheduleBuilder::stream_name(const SegmentPass& p, int segment) cons
 }
 
 Use ScheduleBuilder::stream_use(const SegmentPass& p, int stream, const ValueInfo& v, Access access) {
-  if (pipelined() && stream < 0) return boundary(Boundary::incoming, access, shift_of(p));
-  if (pipelined() && stream + 1 == std::ssize(schedule_.segments)) return boundary(Boundary::outgoing, access, 0);
-  const bool kept = in_flight_ > 0 && !activations_.stream_dropped[index(stream)];
+  if (pipelined() && v.kind == ValueKind::stream_in && begins_chunk(p.segment))
+    return boundary(Boundary::incoming, chunk_of(p.segment), access, shift_of(p));
+  const auto ends_chunk = [&] { return p.segment + 1 == std::ssize(chunks_) || begins_chunk(p.segment + 1); };
+  if (pipelined() && v.kind == ValueKind::stream_out && ends_chunk()) return boundary(Boundary::outgoing, chunk_of(p.segment), access, 0);
+  const bool kept = !flights_.empty() && !activations_.stream_dropped[index(stream)];
   return kept ? kept_use(stream_name(p, stream), v, p, access) : activation_use(stream_name(p, stream), v, access);
+}
+
+std::string ScheduleBuilder::made_again_name(const SegmentPass& p, const ValueInfo& v) const {
+  return fmt::format("{}.{}{}", schedule_.segments[index(p.segment)].name, v.name, again);
+}
+
+Use ScheduleBuilder::activation_of(const Operand& o, const SegmentPass& p, const ValueInfo& v) {
+  const std::string name = fmt::format("{}.{}", schedule_.segments[index(p.segment)].name, v.name);
+  switch (o.kept_by) {
+    case KeptBy::forward:
+      return kept_use(name, v, p, o.access);
+    case KeptBy::backward:
+      return waiting_use(name, v, p, o.access);
+    case KeptBy::again:
+      return waits_.contains(made_again_name(p, v)) ? waiting_use(made_again_name(p, v), v, p, o.access)
+                                                    : activation_use(made_again_name(p, v), v, o.access);
+    case KeptBy::none:
+      return activation_use(fmt::format("scratch.{}.{}", p.whole, v.name), v, o.access);
+  }
+  return {};
 }
 
 Use ScheduleBuilder::bind(const Operand& o, const SegmentPass& p, int event, bool first) {
@@ -147,18 +185,16 @@ Use ScheduleBuilder::bind(const Operand& o, const SegmentPass& p, int event, boo
     case ValueKind::stream_out:
       return stream_use(p, p.segment, v, o.access);
     case ValueKind::d_stream:
-      return pipelined() ? boundary(Boundary::gradient, o.access, 0) : activation_use("d_stream", v, o.access);
+      if (p.kind == PassKind::weights) return waiting_use("d_stream." + segment.name, v, p, o.access);
+      return pipelined() ? boundary(Boundary::gradient, chunk_of(p.segment), o.access, 0) : activation_use("d_stream", v, o.access);
     case ValueKind::activation:
-      if (o.kept_by == KeptBy::forward) return kept_use(fmt::format("{}.{}", segment.name, v.name), v, p, o.access);
-      return activation_use(
-          o.kept_by == KeptBy::none ? fmt::format("scratch.{}.{}", p.whole, v.name) : fmt::format("{}.{}{}", segment.name, v.name, again),
-          v, o.access);
+      return activation_of(o, p, v);
     case ValueKind::weight:
       return weight_use(v.name, event);
     case ValueKind::packed_weight:
       return keeps_packed(v) ? whole(named(packed_name(v)), Access::read) : absent();
     case ValueKind::weight_gradient:
-      return tensor_gradient_use(v.name, first);
+      return tensor_gradient_use(v.name, p, first);
     case ValueKind::rope_table:
       return whole(named("rope"), Access::read);
     case ValueKind::tokens:
@@ -216,13 +252,23 @@ int ScheduleBuilder::gradient_buffer(int unit) {
   return buffer("micro_gradients." + name, Category::gradients, tier, 4 * unit_at(unit).elements);
 }
 
-Use ScheduleBuilder::tensor_gradient_use(const std::string& tensor, bool first) {
+Use ScheduleBuilder::tensor_gradient_use(const std::string& tensor, const SegmentPass& p, bool first) {
   const TensorRef ref = layout_.find(tensor);
+  const Writers& writers = writers_.at(ref.unit);
+  if (writers.weights && p.kind == PassKind::backward && !plan(ref.unit).gradient.direct) {
+    waiting_gradients_[ref.unit].insert(tensor);
+    return waiting_gradient_use(tensor, touched_.insert(tensor).second ? Access::write : Access::add, 0);
+  }
   const int target = gradient_buffer(ref.unit);
   const bool direct = plan(ref.unit).gradient.direct;
   // The first touch of a unit's own micro-batch buffer clears the gaps between its tensors, which would otherwise hold what lay there
   // before.
-  if (!direct && touched_units_.insert(ref.unit).second) emit_zero_padding(ref.unit, target);
+  if (!direct && touched_units_.insert(ref.unit).second) {
+    if (writers.first_chunk == writers.last_chunk)
+      emit_zero_padding(ref.unit, target);
+    else  // tensors of other chunks are not written now
+      emit({.name = "clear " + unit_at(ref.unit).name, .op = Zero{}, .uses = {whole(target, Access::write)}});
+  }
   const bool starts = touched_.insert(tensor).second && (first || !direct);
   return {target, 4 * ref.offset, 4 * ref.elements, starts ? Access::write : Access::add};
 }
@@ -237,7 +283,10 @@ std::vector<std::vector<int>> ScheduleBuilder::gradients_done(const Events& even
   std::map<int, int> last;  // event by unit
   for (int e = 0; e < static_cast<int>(events.size()); ++e)
     for (const SegmentPass& p = pass(events[index(e)]); const Operand& o : p.operands)
-      if (value_of(p, o).kind == ValueKind::weight_gradient) last[layout_.find(value_of(p, o).name).unit] = e;
+      if (value_of(p, o).kind == ValueKind::weight_gradient) {
+        const int unit = layout_.find(value_of(p, o).name).unit;
+        if (p.kind == PassKind::weights || !writers_.at(unit).weights) last[unit] = e;
+      }
   std::vector<std::vector<int>> done(events.size());
   for (auto [unit, event] : last) done[index(event)].push_back(unit);
   return done;
@@ -246,12 +295,13 @@ std::vector<std::vector<int>> ScheduleBuilder::gradients_done(const Events& even
 void ScheduleBuilder::emit_gradient_done(int unit, bool first, bool last) {
   const UnitPlan& p = plan(unit);
   touched_units_.erase(unit);
+  emit_joined_gradients(unit);
   const int whole = emit_sum(unit, gradient_buffer(unit), first);
-  if (unit_at(unit).owners & pipeline_ends) return at_end_.push_back({unit, whole});
+  if (unit_at(unit).owners & pipeline_ends) return at_end_.push_back({unit, whole, first, last});
   const bool passes_by = schedule_.buffers[index(whole)].life == Life::section;
   const bool leaves = p.gradient.meeting == GradientPath::Meeting::every_micro_batch || p.gradient.offloaded;
   if (overlaps() && passes_by && leaves)
-    put_off_.push_back({unit, whole});
+    put_off_.push_back({unit, whole, first, last});
   else
     emit_meeting(unit, whole, first, last);
 }
@@ -263,8 +313,8 @@ bool ScheduleBuilder::overlaps() const {
   return on_gpu() || overlap == "true" || lanes == "threads";
 }
 
-void ScheduleBuilder::emit_meetings_put_off(bool first, bool last) {
-  for (const auto& [unit, whole] : std::exchange(put_off_, {})) emit_meeting(unit, whole, first, last);
+void ScheduleBuilder::emit_meetings_put_off() {
+  for (const auto& [unit, whole, first, last] : std::exchange(put_off_, {})) emit_meeting(unit, whole, first, last);
 }
 
 void ScheduleBuilder::emit_meeting(int unit, int whole, bool first, bool last) {
@@ -333,7 +383,9 @@ void ScheduleBuilder::emit_rounding(int unit, const Use& to, const Use& from, DT
 std::int64_t ScheduleBuilder::fixed_limit_of(int unit) const {
   const UnitPlan& p = plan(unit);
   const bool each = p.gradient.meeting == GradientPath::Meeting::every_micro_batch || (p.gradient.offloaded && !p.storage.gradients_whole);
-  return kernels::fixed_limit / (p.owners.size * (each ? accumulation_steps(deck_, request_.data.size) : 1));
+  const Writers& by = writers_.at(unit);
+  const std::int64_t sums = accumulation_steps(deck_, request_.data.size) * (by.first_chunk - by.last_chunk + 1);
+  return kernels::fixed_limit / (p.owners.size * (each ? sums : 1));
 }
 
 void ScheduleBuilder::emit_all_reduce(int unit, int whole) {

@@ -11,7 +11,7 @@ bool uses(const Stage& stage, const Parameter& p, bool tied) {
   if (stage.count == 1) return true;
   if (p.part == Part::embedding) return stage.first() || (tied && stage.last());
   if (p.part == Part::head) return stage.last();
-  return stage.layers.begin <= p.layer && p.layer < stage.layers.end;
+  return stage.chunk_of(p.layer) >= 0;
 }
 
 /// Of each tensor what a rank keeps: nothing where its stage does not use it, else its part along the dim that tensor parallelism cuts, in

@@ -1,6 +1,7 @@
-// Inside of builder.hpp: one class whose methods stand in seven files. builder.cpp holds the programs, builder_buffers.cpp what they keep,
+// Inside of builder.hpp: one class whose methods stand in eight files. builder.cpp holds the programs, builder_buffers.cpp what they keep,
 // builder_micro_batch.cpp forward and backward with their gathers and reductions, builder_update.cpp the end of a step,
-// builder_offload.cpp state that is not where kernels are, builder_pipeline.cpp a stage of a pipeline, builder_generate.cpp a text.
+// builder_offload.cpp state that is not where kernels are, builder_pipeline.cpp a stage of a pipeline, builder_weights.cpp gradients
+// of weights that come later, builder_generate.cpp a text.
 #pragma once
 #include <map>
 #include <set>
@@ -10,6 +11,7 @@
 
 #include "model/recompute.hpp"
 #include "schedule/build/builder.hpp"
+#include "schedule/build/pipeline_order.hpp"
 #include "zero/residency.hpp"
 #include "zero/unit_plan.hpp"
 
@@ -98,6 +100,8 @@ class ScheduleBuilder {
 
   /// Reads the model's record for a training step: forward passes in order, backward passes in reverse.
   Events training_passes();
+  /// Which passes make a unit's gradient.
+  void note_writers(const Events& events);
   /// Forward passes that keep nothing, of the segments from `first` on.
   Events forward_passes(std::size_t first = 0);
   /// As tasks: one, or where it has collectives several.
@@ -107,8 +111,8 @@ class ScheduleBuilder {
   /// Units that this pass gathers, in order, each once.
   std::vector<int> gathered_units(const SegmentPass& p) const;
   std::vector<Residency> residencies(const Events& events) const;
-  /// Emits the passes of a section with the gathers they need. `first` and `last` say which micro-batch of the step this is.
-  void emit_events(const Events& events, bool first, bool last);
+  /// Emits the passes of a section with the gathers they need, as one of the phases that `turn` describes.
+  void emit_events(const Events& events, const PipelinePhase& turn);
   void emit_pass(int number, int event, bool first);
   /// A collective that stands in a segment's text.
   void emit_exchange(const SegmentPass& pass, const Exchange& exchange, int event, bool first);
@@ -125,7 +129,7 @@ class ScheduleBuilder {
 
   /// Where kernels write a unit's gradient: the step's sum, or a buffer of this micro-batch.
   int gradient_buffer(int unit);
-  Use tensor_gradient_use(const std::string& tensor, bool first);
+  Use tensor_gradient_use(const std::string& tensor, const SegmentPass& p, bool first);
   void emit_zero_padding(int unit, int target);
   /// Units whose gradient is complete after each event.
   std::vector<std::vector<int>> gradients_done(const Events& events) const;
@@ -135,7 +139,9 @@ class ScheduleBuilder {
   void emit_meeting(int unit, int whole, bool first, bool last);
   /// Those that were put off until the gradient of the next unit is complete: till then their bytes are their own, so that the backward
   /// pass of that unit waits for no reduction.
-  void emit_meetings_put_off(bool first, bool last);
+  void emit_meetings_put_off();
+  /// Those with the other end of the pipeline. What outlives a section waits until the last one, `ends`, where gradients of weights follow.
+  void emit_meetings_of_ends(bool ends);
   /// Whether reductions run beside the backward pass, at the cost of one more unit's gradient in memory.
   bool overlaps() const;
   /// The micro-batch's gradient as it meets that of other ranks, and where all elements of it stand.
@@ -156,19 +162,48 @@ class ScheduleBuilder {
 
   bool pipelined() const { return request_.stage.count > 1; }
   std::vector<PipelinePhase> step_order() const;
+  /// Micro-batches of an evaluation, a chunk a section.
+  void build_evaluated_chunks(const Events& passes);
   /// The passes of a phase, which the next section has.
   Events events_of(const PipelinePhase& phase, const Events& passes);
+  /// Of the stage's chunks.
+  int chunk_of(int segment) const { return chunks_[index(segment)]; }
+  bool begins_chunk(int segment) const { return segment == 0 || chunk_of(segment - 1) != chunk_of(segment); }
+  /// The number of a chunk among those of all stages: its virtual stage.
+  int virtual_stage(int chunk) const { return chunk * request_.stage.count + request_.stage.number; }
+  /// Whether gradients of weights are apart from the backward passes.
+  bool parts_backward() const { return deck_.pipeline.schedule == "zero_bubble" && request_.stage.number > 0; }
+
+  // ---- Gradients of weights apart from the backward passes (builder_weights.cpp) ----
+
+  /// A backward pass and what of it comes later, which `weights` gets.
+  void add_parted(Events& events, Events& weights, int segment);
+  /// What the passes for weights read of those before them.
+  void note_waiting(const Events& weights);
+  /// The gradient of a parted segment's stream is kept for its weights before it turns into that of the stream before.
+  void emit_kept_gradient(const Events& events, int event);
+  /// What backward passes have written of a unit's gradient joins what those for its weights write.
+  void emit_joined_gradients(int unit);
+  Use waiting_gradient_use(const std::string& tensor, Access access, std::int64_t shift);
+  std::string made_again_name(const SegmentPass& p, const ValueInfo& v) const;
   /// How far a pass's micro-batch is ahead of its section's.
   std::int64_t shift_of(const SegmentPass& p) const;
   /// A buffer that several micro-batches have a slot of.
-  Use in_slots(const std::string& name, Tier tier, std::int64_t bytes, std::int64_t slots, Access access, std::int64_t shift);
+  Use in_slots(const std::string& name, Tier tier, std::int64_t bytes, std::int64_t slots, Access access, std::int64_t shift,
+               Category category = Category::activations);
   /// What a forward pass keeps for the backward pass of its micro-batch.
   Use kept_use(const std::string& name, const ValueInfo& v, const SegmentPass& p, Access access);
+  /// What a backward pass keeps for the gradients of weights.
+  Use waiting_use(const std::string& name, const ValueInfo& v, const SegmentPass& p, Access access);
+  Use activation_of(const Operand& o, const SegmentPass& p, const ValueInfo& v);
   /// Streams at the borders of a stage, and their gradient, which turns from that of one into that of the other.
   enum class Boundary : std::uint8_t { incoming, outgoing, gradient };
-  Use boundary(Boundary what, Access access, std::int64_t shift);
+  std::string boundary_name(Boundary what, int chunk) const;
+  Use boundary(Boundary what, int chunk, Access access, std::int64_t shift);
   std::int64_t stream_elements() const;
-  void emit_transfer(bool forward, bool sends);
+  void emit_transfer(int chunk, bool forward, bool sends);
+  /// Passes in one direction that follow each other: where the one after an event, or before it, is not of them.
+  bool goes_on(const Events& events, int event, int other) const;
   /// What comes from a neighbour before this event, and what leaves after it.
   void emit_arrivals(const Events& events, int event);
   void emit_departures(const Events& events, int event);
@@ -245,14 +280,24 @@ class ScheduleBuilder {
   std::set<std::string> touched_;                      ///< tensors whose gradient this section has begun
   std::set<int> touched_units_;                        ///< units whose micro-batch buffer is live
   struct PutOff {
-    int unit = 0, whole = 0;  ///< and the buffer with all elements of its sum
+    int unit = 0, whole = 0;           ///< and the buffer with all elements of its sum
+    bool first = false, last = false;  ///< of the step's
   };
-  std::vector<PutOff> put_off_;  ///< meetings, in order
-  std::vector<PutOff> at_end_;   ///< of the section: meetings with the other end of the pipeline, which come after all that goes there
-  std::int64_t in_flight_ = 0;   ///< micro-batches that a training step keeps activations of; 0: not in one
-  bool crosses_ = false;         ///< a forward pass and the backward pass of its micro-batch are in two sections
-  std::int64_t ahead_ = 0;       ///< of this section's forward passes
-  std::vector<bool> owed_;       ///< by unit: updates that this section has still to make
+  std::vector<PutOff> put_off_;          ///< meetings, in order
+  std::vector<PutOff> at_end_;           ///< meetings with the other end of the pipeline, which come after all that goes there
+  std::vector<int> chunks_;              ///< by segment
+  std::vector<InFlight> flights_;        ///< by chunk, of a training step; else none
+  std::int64_t ahead_ = 0, behind_ = 0;  ///< of this section's forward passes, and of its gradients of weights
+  /// Of the passes that write a unit's gradient.
+  struct Writers {
+    bool weights = false;                 ///< those for weights alone end it
+    int first_chunk = 0, last_chunk = 0;  ///< in the order of the backward passes
+  };
+  std::map<int, Writers> writers_;                          ///< by unit
+  std::set<std::string> waits_;                             ///< kept values that gradients of weights read
+  std::set<int> keeps_gradient_;                            ///< segments whose gradient of the stream waits for those of weights
+  std::map<int, std::set<std::string>> waiting_gradients_;  ///< by unit: tensors whose gradient backward passes have written
+  std::vector<bool> owed_;                                  ///< by unit: updates that this section has still to make
   ActivationPlan activations_;
   struct Absence {
     int leaves_after = 0, returns_before = 0;  ///< events

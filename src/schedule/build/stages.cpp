@@ -9,6 +9,7 @@
 #include "model/parameters.hpp"
 #include "model/recompute.hpp"
 #include "schedule/build/micro_batches.hpp"
+#include "schedule/build/pipeline_order.hpp"
 
 namespace tessera {
 namespace {
@@ -63,27 +64,45 @@ Costs costs_of(const Deck& deck, const Mesh& mesh) {
   return costs;
 }
 
-/// Layers that a stage can have and take no longer than so many FLOPs.
-std::int64_t most_layers(const Costs& costs, const Stage& stage, double flops) {
-  const double left = flops - (stage.last() ? costs.head_flops : 0);
+/// What a virtual stage has beside its layers, and how many micro-batches it keeps activations of.
+struct VirtualStage {
+  int stage = 0;
+  bool embedding = false, head = false;
+  std::int64_t in_flight = 1;
+};
+
+std::vector<VirtualStage> virtual_stages(const Deck& deck, const Mesh& mesh) {
+  const std::int64_t micro_batches = accumulation_steps(deck, mesh.size(Axis::dp));
+  const int stages = mesh.size(Axis::pp), chunks = chunks_of_stage(deck.pipeline);
+  std::vector<VirtualStage> all(static_cast<std::size_t>(stages * chunks));
+  for (int s = 0; s < stages; ++s) {
+    const Stage stage{.number = s, .count = stages, .layers = std::vector<Range>(static_cast<std::size_t>(chunks))};
+    const std::vector<InFlight> flights = in_flight(pipeline_order(deck.pipeline, stage, micro_batches, false), chunks);
+    for (int c = 0; c < chunks; ++c) {
+      const InFlight& flight = flights[static_cast<std::size_t>(c)];
+      all[static_cast<std::size_t>(c * stages + s)] = {.stage = s, .in_flight = flight.to_backward + flight.backward_to_weights};
+    }
+  }
+  all.front().embedding = all.back().head = true;
+  if (deck.model.tied) all.back().embedding = true;
+  return all;
+}
+
+/// Layers that a virtual stage can have and take no longer than so many FLOPs.
+std::int64_t most_layers(const Costs& costs, const VirtualStage& stage, double flops) {
+  const double left = flops - (stage.head ? costs.head_flops : 0);
   return static_cast<std::int64_t>(left / costs.layer_flops * (1 + 1e-12));
 }
 
-std::vector<Stage> stages_of(const Mesh& mesh) {
-  std::vector<Stage> stages;
-  for (int s = 0; s < mesh.size(Axis::pp); ++s) stages.push_back({.number = s, .count = mesh.size(Axis::pp), .layers = {}});
-  return stages;
-}
-
-/// The fewest FLOPs of a slowest stage: those of some layers, or of some layers and the head.
-double least_flops(const Costs& costs, const std::vector<Stage>& stages, std::int64_t layers) {
+/// The fewest FLOPs of a slowest virtual stage: those of some layers, or of some layers and the head.
+double least_flops(const Costs& costs, const std::vector<VirtualStage>& stages, std::int64_t layers) {
   std::vector<double> candidates;
   for (std::int64_t n = 1; n <= layers; ++n)
     for (const double head : {0.0, costs.head_flops}) candidates.push_back(static_cast<double>(n) * costs.layer_flops + head);
   std::ranges::sort(candidates);
   return *std::ranges::find_if(candidates, [&](double flops) {
     std::int64_t room = 0;
-    for (const Stage& stage : stages) {
+    for (const VirtualStage& stage : stages) {
       const std::int64_t most = most_layers(costs, stage, flops);
       if (most < 1) return false;
       room += most;
@@ -92,30 +111,44 @@ double least_flops(const Costs& costs, const std::vector<Stage>& stages, std::in
   });
 }
 
-double bytes_with(const Costs& costs, const Stage& stage, std::int64_t layers, const Deck& deck, std::int64_t micro_batches) {
+double bytes_with(const Costs& costs, const VirtualStage& stage, std::int64_t layers) {
   const auto n = static_cast<double>(layers);
-  const bool embedding = stage.first() || (stage.last() && deck.model.tied);
-  return n * costs.layer_state + (embedding ? costs.embedding_state : 0) + (stage.last() ? costs.head_state : 0) +
-         n * costs.layer_activations * static_cast<double>(in_flight(stage, micro_batches));
+  return n * costs.layer_state + (stage.embedding ? costs.embedding_state : 0) + (stage.head ? costs.head_state : 0) +
+         n * costs.layer_activations * static_cast<double>(stage.in_flight);
 }
 
 }  // namespace
 
+int Stage::chunk_of(std::int64_t layer) const {
+  for (std::size_t c = 0; c < layers.size(); ++c)
+    if (layers[c].begin <= layer && layer < layers[c].end) return static_cast<int>(c);
+  return -1;
+}
+
+int chunks_of_stage(const PipelineKeys& keys) { return keys.schedule == "interleaved" ? static_cast<int>(keys.virtual_stages) : 1; }
+
 std::vector<std::int64_t> layers_of_stages(const Deck& deck, const Mesh& mesh) {
-  const std::vector<Stage> stages = stages_of(mesh);
-  const std::int64_t layers = deck.model.layers, micro_batches = accumulation_steps(deck, mesh.size(Axis::dp));
-  TESSERA_REQUIRE(static_cast<std::int64_t>(stages.size()) <= layers, "{} stages of {} layers", stages.size(), layers);
+  const std::vector<VirtualStage> stages = virtual_stages(deck, mesh);
+  const std::int64_t layers = deck.model.layers;
+  TESSERA_REQUIRE(std::ssize(stages) <= layers, "{} virtual stages of {} layers", stages.size(), layers);
   if (!deck.pipeline.layers.empty()) return deck.pipeline.layers;
   const Costs costs = costs_of(deck, mesh);
   const double flops = least_flops(costs, stages, layers);
   std::vector<std::int64_t> cut(stages.size(), 1);
-  for (auto left = layers - static_cast<std::int64_t>(stages.size()); left > 0; --left) {
+  // Of the stage that a virtual stage belongs to, were that one to have so many layers.
+  const auto bytes_of = [&](std::size_t changed, std::int64_t count) {
+    double bytes = 0;
+    for (std::size_t s = 0; s < stages.size(); ++s)
+      if (stages[s].stage == stages[changed].stage) bytes += bytes_with(costs, stages[s], s == changed ? count : cut[s]);
+    return bytes;
+  };
+  for (auto left = layers - std::ssize(stages); left > 0; --left) {
     // Each layer goes to the stage that then holds the least.
     std::size_t best = stages.size();
     double least = std::numeric_limits<double>::infinity();
     for (std::size_t s = 0; s < stages.size(); ++s) {
       if (cut[s] >= most_layers(costs, stages[s], flops)) continue;
-      if (const double bytes = bytes_with(costs, stages[s], cut[s] + 1, deck, micro_batches); bytes < least) best = s, least = bytes;
+      if (const double bytes = bytes_of(s, cut[s] + 1); bytes < least) best = s, least = bytes;
     }
     ++cut[best];
   }
@@ -124,39 +157,14 @@ std::vector<std::int64_t> layers_of_stages(const Deck& deck, const Mesh& mesh) {
 
 Stage stage_of(const Deck& deck, const Mesh& mesh, int world_rank) {
   Stage stage{.number = coordinates_of(mesh, world_rank)[static_cast<std::size_t>(Axis::pp)], .count = mesh.size(Axis::pp), .layers = {}};
-  if (stage.count == 1) return {.layers = {0, deck.model.layers}};
-  const std::vector<std::int64_t> cut = layers_of_stages(deck, mesh);
-  for (int s = 0; s < stage.number; ++s) stage.layers.begin += cut[static_cast<std::size_t>(s)];
-  stage.layers.end = stage.layers.begin + cut[static_cast<std::size_t>(stage.number)];
+  if (stage.count == 1) return {.layers = {{0, deck.model.layers}}};
+  std::int64_t layer = 0;
+  int number = 0;
+  for (const std::int64_t count : layers_of_stages(deck, mesh)) {
+    if (number++ % stage.count == stage.number) stage.layers.push_back({layer, layer + count});
+    layer += count;
+  }
   return stage;
-}
-
-std::int64_t in_flight(const Stage& stage, std::int64_t micro_batches) {
-  return std::min<std::int64_t>(micro_batches, stage.count - stage.number);
-}
-
-std::vector<PipelinePhase> one_forward_one_backward(const Stage& stage, std::int64_t micro_batches, bool first_apart) {
-  const std::int64_t A = micro_batches, ahead = std::min<std::int64_t>(A, stage.count - 1 - stage.number);
-  std::vector<PipelinePhase> phases;
-  if (first_apart && ahead > 1) phases.push_back({.name = "first warm-up", .forward = true});
-  if (const std::int64_t done = static_cast<std::int64_t>(phases.size()); ahead > done)
-    phases.push_back({.name = "warm-up", .forward = true, .repeat = ahead - done, .micro = done});
-  // Backward passes of the micro-batches [begin, end): the step's first one starts sums, the last one ends them.
-  const auto backward = [&](std::int64_t begin, std::int64_t end, bool forward, const std::string& name) {
-    const std::int64_t last = end == A ? A - 1 : A;
-    while (begin < end) {
-      PipelinePhase phase{.name = name, .forward = forward, .backward = true, .first = begin == 0, .last = begin == last};
-      phase.micro = begin, phase.ahead = forward ? ahead : 0;
-      phase.repeat = phase.first || phase.last ? 1 : std::min(end, last) - begin;
-      if (phase.last && A > 1) phase.name = "last " + name;
-      if (phase.first && A > 1) phase.name = "first " + name;
-      begin += phase.repeat;
-      phases.push_back(std::move(phase));
-    }
-  };
-  backward(0, A - ahead, true, "micro-batch");
-  backward(A - ahead, A, false, "cool-down");
-  return phases;
 }
 
 }  // namespace tessera

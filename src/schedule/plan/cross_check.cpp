@@ -184,7 +184,8 @@ class Play {
     if (const auto* mine = std::get_if<Transfer>(&a.task().op)) {
       const auto& theirs = std::get<Transfer>(b.task().op);
       return mine->sends != theirs.sends && mine->count == theirs.count && mine->dtype == theirs.dtype &&
-             a.micro() + mine->ahead == b.micro() + theirs.ahead && theirs.peer == rank(me.role) && mine->peer == rank(other.role);
+             a.micro() + mine->ahead == b.micro() + theirs.ahead && mine->border == theirs.border && theirs.peer == rank(me.role) &&
+             mine->peer == rank(other.role);
     }
     const auto &mine = std::get<Collective>(a.task().op), &theirs = std::get<Collective>(b.task().op);
     return a.task().name == b.task().name && mine.kind == theirs.kind && mine.count == theirs.count && mine.stride == theirs.stride &&
@@ -227,8 +228,8 @@ class Play {
     const std::string micro = w.in_micro_batches() ? fmt::format(" of micro-batch {}", w.micro() + (transfer ? transfer->ahead : 0)) : "";
     std::string what = fmt::format("rank {}: `{}`{} on lane {}", rank(m.role), w.task().name, micro, lanes[m.lane].name);
     if (transfer)
-      what +=
-          fmt::format(" ({} {} {} rank {})", transfer->count, name_of(transfer->dtype), transfer->sends ? "to" : "from", transfer->peer);
+      what += fmt::format(" ({} {} {} rank {}{})", transfer->count, name_of(transfer->dtype), transfer->sends ? "to" : "from",
+                          transfer->peer, transfer->border == 0 ? "" : fmt::format(", before virtual stage {}", transfer->border));
     if (const auto* c = std::get_if<Collective>(&w.task().op))
       what += fmt::format(" ({} {} over {})", c->count, name_of(c->dtype), tessera::describe(c->axes));
     return what + fmt::format(" in the program {}", roles_[index(m.role)].schedule.program(kind_).name);
