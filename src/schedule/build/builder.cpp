@@ -80,15 +80,16 @@ void ScheduleBuilder::build_train() {
   begin_section("end");
   emit_epilogue();
   add(1);
-  if (updates_late()) build_late(passes, phases.front());
+  if (updates_late()) build_late(passes, phases.front(), phases.size() == 1);
   flights_.clear(), ahead_ = behind_ = 0;
 }
 
-void ScheduleBuilder::build_late(const Events& passes, const PipelinePhase& first) {
+void ScheduleBuilder::build_late(const Events& passes, const PipelinePhase& first, bool only) {
   schedule_.first = schedule_.train, schedule_.first.name = "first step";
   begin_section(first.name + " of a first step");
   const Events events = events_of(first, passes);
   emit_events(events, first);
+  emit_meetings_of_ends(only);
   schedule_.first.phases[1].section = last_section();
   begin_section("update");
   emit_updates();

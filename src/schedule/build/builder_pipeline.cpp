@@ -86,7 +86,7 @@ Use ScheduleBuilder::boundary(Boundary what, int chunk, Access access, std::int6
   if (flights_.empty()) {  // an evaluation keeps nothing
     if (request_.stage.chunks() == 1) return {buffer("evaluated." + name, Category::activations, comm_tier_, bytes), 0, bytes, access};
     // A group's streams come round before the stage turns to the chunk that takes them.
-    const std::int64_t group = std::min<std::int64_t>(request_.evaluation_micro_batches, request_.stage.count);
+    const std::int64_t group = group_size(request_.evaluation_micro_batches, request_.stage.count);
     return in_slots("evaluated." + name, comm_tier_, bytes, what == Boundary::incoming ? group : 1, access, 0);
   }
   const std::int64_t A = accumulation_steps(deck_, request_.data.size);
@@ -146,7 +146,7 @@ void ScheduleBuilder::emit_meetings_of_ends(bool ends) {
   std::vector<PutOff> later;
   for (const PutOff& meeting : std::exchange(at_end_, {})) {
     const bool outlives = schedule_.buffers[index(meeting.whole)].life != Life::section;
-    if (parts_backward() && !ends && meeting.last && outlives)
+    if (!ends && meeting.last && outlives)
       later.push_back(meeting);
     else
       emit_meeting(meeting.unit, meeting.whole, meeting.first, meeting.last);

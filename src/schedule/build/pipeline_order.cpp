@@ -40,19 +40,21 @@ std::vector<Turn> turns_of_micro_batches(std::int64_t A, std::int64_t ahead, boo
 /// All passes in one direction: of a group of micro-batches through one chunk, then through the next one.
 std::vector<Place> through_chunks(std::int64_t A, const Stage& stage, bool backward) {
   const int chunks = stage.chunks();
+  const std::int64_t groups = std::max<std::int64_t>(1, A / stage.count);
   std::vector<Place> places;
-  for (std::int64_t first = 0; first < A; first += stage.count)
+  for (std::int64_t g = 0, first = 0; g < groups; ++g) {
+    const std::int64_t end = first + A / groups + (g < A % groups ? 1 : 0);
     for (int c = 0; c < chunks; ++c)
-      for (std::int64_t m = first; m < std::min<std::int64_t>(A, first + stage.count); ++m)
-        places.push_back({backward ? chunks - 1 - c : c, m});
+      for (std::int64_t m = first; m < end; ++m) places.push_back({backward ? chunks - 1 - c : c, m});
+    first = end;
+  }
   return places;
 }
 
 std::vector<Turn> interleaved_turns(std::int64_t A, const Stage& stage) {
   const std::vector<Place> forward = through_chunks(A, stage, false), backward = through_chunks(A, stage, true);
-  const auto group = std::min<std::int64_t>(A, stage.count);
-  const auto ahead = static_cast<std::size_t>(
-      std::min<std::int64_t>(std::ssize(forward), 2 * (stage.count - 1 - stage.number) + (stage.chunks() - 1) * group));
+  const auto ahead = static_cast<std::size_t>(std::min<std::int64_t>(
+      std::ssize(forward), 2 * (stage.count - 1 - stage.number) + (stage.chunks() - 1) * group_size(A, stage.count)));
   std::vector<Turn> turns;
   for (std::size_t i = 0; i < ahead; ++i) turns.push_back({.forward = forward[i]});
   for (std::size_t i = 0; i < backward.size(); ++i) {
@@ -122,6 +124,10 @@ std::vector<PipelinePhase> pipeline_order(const PipelineKeys& keys, const Stage&
   const bool parts = keys.schedule == "zero_bubble" && stage.number > 0;
   const auto ahead = std::min<std::int64_t>(A, stage.count - 1 - stage.number), behind = std::min<std::int64_t>(A, stage.number);
   return phases_of(turns_of_micro_batches(A, ahead, parts, behind), stage, A, parts, first_apart);
+}
+
+std::int64_t group_size(std::int64_t micro_batches, int stages) {
+  return ceil_div(micro_batches, std::max<std::int64_t>(1, micro_batches / stages));
 }
 
 std::vector<PipelinePhase> forward_order(const Stage& stage, std::int64_t micro_batches) {

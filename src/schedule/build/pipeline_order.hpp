@@ -30,9 +30,12 @@ struct PipelinePhase {
 /// there are stages before this one. So the gradient that those wait for comes sooner, and what was put off runs while they drain. The
 /// first stage sends no gradient on: it parts nothing.
 ///
-/// "interleaved" (Narayanan et al., arXiv:2104.04473): micro-batches in groups of as many as there are stages; a group passes one chunk of
-/// the stage after the other. A last group may be smaller.
+/// "interleaved" (Narayanan et al., arXiv:2104.04473): micro-batches in groups, of which each passes one chunk of the stage after the
+/// other. A group has as many as there are stages, so that the first stage need not wait for what comes round from the last; of a number
+/// that is no multiple, some have one more.
 std::vector<PipelinePhase> pipeline_order(const PipelineKeys& keys, const Stage& stage, std::int64_t micro_batches, bool first_apart);
+/// Micro-batches of the largest group of the interleaved order.
+std::int64_t group_size(std::int64_t micro_batches, int stages);
 /// Forward passes alone, of chunks in the same order.
 std::vector<PipelinePhase> forward_order(const Stage& stage, std::int64_t micro_batches);
 

@@ -36,8 +36,8 @@ class ScheduleBuilder {
   // ---- Programs (builder.cpp) ----
 
   void build_train();
-  /// The programs where updates are late. `first`: the phase that begins the micro-batches.
-  void build_late(const Events& passes, const PipelinePhase& first);
+  /// The programs where updates are late. `first`: the phase that begins the micro-batches, and is all of them if it is the `only` one.
+  void build_late(const Events& passes, const PipelinePhase& first, bool only);
   void build_evaluate();
   void build_publish();
   void emit_begin();
@@ -140,7 +140,8 @@ class ScheduleBuilder {
   /// Those that were put off until the gradient of the next unit is complete: till then their bytes are their own, so that the backward
   /// pass of that unit waits for no reduction.
   void emit_meetings_put_off();
-  /// Those with the other end of the pipeline. What outlives a section waits until the last one, `ends`, where gradients of weights follow.
+  /// Those with the other end of the pipeline: at the end of the last section, `ends`, since what comes after one on its lane waits for
+  /// that stage; sooner what does not outlive its section.
   void emit_meetings_of_ends(bool ends);
   /// Whether reductions run beside the backward pass, at the cost of one more unit's gradient in memory.
   bool overlaps() const;

@@ -154,6 +154,46 @@ std::map<std::string, std::string> gradients(const std::vector<Segment>& segment
   return found;
 }
 
+/// The same with parted backward passes, gradients of weights after all others.
+std::map<std::string, std::string> parted_gradients(const std::vector<Segment>& segments, const ActivationPlan& plan, bool at_hand) {
+  Interpreter at;
+  const auto segment = [&](int s) -> const Segment& { return segments[static_cast<std::size_t>(s)]; };
+  const auto kept = [&](int s) -> const Kept& { return plan.kept[static_cast<std::size_t>(s)]; };
+  const auto dropped = [&](int s) { return s >= 0 && plan.stream_dropped[static_cast<std::size_t>(s)]; };
+  const auto stream = [&](int s, bool again) {
+    return s < 0 ? std::string("none") : "stream" + std::to_string(s) + (again && dropped(s) ? " again" : "");
+  };
+  const int n = static_cast<int>(segments.size());
+  for (int s = 0; s + 1 < n; ++s) {
+    at.run(segment(s), forward_pass(segment(s), s, kept(s)), stream(s - 1, false), stream(s, false));
+    if (dropped(s - 1)) at.memory.erase(stream(s - 1, false));
+  }
+  struct Left {
+    int segment = 0;
+    PartedBackward parted;
+    std::string d_stream;
+  };
+  std::vector<Left> left;
+  for (auto span = plan.spans.rbegin(); span != plan.spans.rend(); ++span) {
+    for (int s = span->first; s < span->last; ++s)
+      at.run(segment(s), again_pass(segment(s), s, kept(s)), stream(s - 1, true), stream(s, true));
+    for (int s = span->last; s >= span->first; --s) {
+      left.push_back({s, part_backward(segment(s), s, kept(s), !dropped(s - 1), [&](const ValueInfo&) { return at_hand; }), {}});
+      left.back().d_stream = at.memory["d_stream"];
+      at.run(segment(s), left.back().parted.inputs, stream(s - 1, true), stream(s, true));
+      if (dropped(s - 1)) at.memory.erase(stream(s - 1, true));
+    }
+  }
+  for (const Left& l : left) {
+    if (l.parted.reads_d_stream) at.memory["d_stream"] = l.d_stream;
+    at.run(segment(l.segment), l.parted.weights, stream(l.segment - 1, false), stream(l.segment, false));
+  }
+  std::map<std::string, std::string> found;
+  for (const auto& [name, value] : at.memory)
+    if (name.starts_with("d ")) found[name] = value;
+  return found;
+}
+
 TEST(Passes, WithoutRecomputeWhatTheBackwardPassReadsIsKept) {
   const Segment plain = attention(), normed = attention({"model.qk_norm=true"});
   EXPECT_EQ(kept_names(plain, keep_for_backward(plain, all_kept)), (std::set<std::string>{"qkv", "context", "lse"}));
@@ -222,6 +262,57 @@ TEST(ActivationPlans, EveryPlanOfExpertsGivesTheSameGradients) {
     EXPECT_EQ(gradients(segments, plan_of(segments, {.recompute = "full", .keep = {"moe.gate_up", "moe.activated", "moe.rows"}})),
               expected);
   }
+}
+
+// Whatever is kept, whatever stands between the two: what gradients of weights read is as it was.
+TEST(PartedBackward, GivesTheSameGradients) {
+  for (const std::vector<std::string>& more :
+       std::vector<std::vector<std::string>>{{}, {"model.qk_norm=true", "model.qkv_bias=true"}, {"model.experts=4"},
+                                             {"model.experts=4", "model.shared_ff_width=8"}}) {
+    std::vector<std::string> overrides = more;
+    overrides.push_back("model.layers=3");
+    const auto segments = segments_of(overrides);
+    const auto expected = gradients(segments, plan_of(segments, {.recompute = "none"}));
+    for (const bool at_hand : {true, false}) {
+      for (const char* recompute : {"none", "selective"})
+        EXPECT_EQ(parted_gradients(segments, plan_of(segments, {.recompute = recompute}), at_hand), expected) << recompute;
+      for (const int every : {1, 2, 3})
+        EXPECT_EQ(parted_gradients(segments, plan_of(segments, {.recompute = "full", .every = every}), at_hand), expected) << every;
+      for (const LevelCost& level : recompute_levels(segments, {}))
+        EXPECT_EQ(parted_gradients(segments, plan_activations(segments, {.early = {}, .late = level.level, .layers = 1, .keep = {}}), at_hand),
+                  expected)
+            << describe(level.level);
+    }
+  }
+}
+
+// What a stage before this one waits for has no product of a weight's gradient; those of norms come with their inputs.
+TEST(PartedBackward, PutsOffTheProductsOfWeights) {
+  const Segment mlp = mlp_segment(model_shape(test::tiny_deck()), 0);
+  const PartedBackward parted = part_backward(mlp, 1, keep_for_backward(mlp, [](const ValueInfo& v) { return all_kept(v); }), true,
+                                              [](const ValueInfo&) { return true; });
+  EXPECT_EQ(call_names(mlp, parted.inputs),
+            (std::vector<std::string>{"swiglu", "input_gradient layers.0.mlp.w_down", "swiglu_backward", "rmsnorm normed",
+                                      "input_gradient layers.0.mlp.w_gate", "rmsnorm_backward layers.0.mlp.norm"}));
+  EXPECT_EQ(call_names(mlp, parted.weights),
+            (std::vector<std::string>{"weight_gradient layers.0.mlp.w_down", "rmsnorm normed", "weight_gradient layers.0.mlp.w_gate"}));
+  EXPECT_TRUE(parted.reads_d_stream);
+  std::set<std::string> waiting;
+  for (const Value v : parted.waiting) waiting.insert(mlp.at(v).name);
+  EXPECT_EQ(waiting, (std::set<std::string>{"activated", "gate_up"}));
+  // A norm's weight that would have to be gathered for it: what it makes cannot wait, since its gradient takes its place.
+  const PartedBackward away = part_backward(mlp, 1, keep_for_backward(mlp, [](const ValueInfo& v) { return all_kept(v); }), true,
+                                            [](const ValueInfo&) { return false; });
+  EXPECT_EQ(call_names(mlp, away.weights), (std::vector<std::string>{"weight_gradient layers.0.mlp.w_down"}));
+}
+
+// Logits are never held whole, so neither are their gradients: those of the head's matrix are made with them.
+TEST(PartedBackward, LeavesTheHeadWhole) {
+  const Segment head = head_segment(model_shape(test::tiny_deck()));
+  const PartedBackward parted =
+      part_backward(head, 5, Kept(head.values.size(), KeptBy::none), true, [](const ValueInfo&) { return true; });
+  EXPECT_TRUE(parted.weights.calls.empty());
+  EXPECT_EQ(parted.inputs.calls.size(), head.backward.size());
 }
 
 TEST(ActivationPlans, FullKeepsTheStreamOfEveryNthLayerAlone) {

@@ -138,7 +138,8 @@ INSTANTIATE_TEST_SUITE_P(Context, Run, testing::Values(test::context_settings()[
                          [](const auto& info) { return info.param.name; });
 
 INSTANTIATE_TEST_SUITE_P(Pipeline, Run,
-                         testing::Values(test::pipeline_settings()[0], test::pipeline_settings()[10], test::pipeline_settings()[19]),
+                         testing::Values(test::pipeline_settings()[0], test::pipeline_settings()[10], test::pipeline_settings()[19],
+                                         test::ordered_settings()[20], test::ordered_settings()[39]),
                          [](const auto& info) { return info.param.name; });
 
 /// begin (compute), body x 4 (gather writes, compute adds up micro-batches, reduce copies out), end (compute).

@@ -81,8 +81,9 @@ std::vector<InSection> over_sections(const Schedule& schedule, const std::vector
     for (std::size_t p = used.front(); p <= used.back(); ++p) {
       const auto section = static_cast<std::size_t>(phases[p].section);
       InSection life{section, 0, schedule.sections[section].tasks.size() - 1};
-      if (phases[p].repeat == 1 && p == used.front()) life.first = use_in(phases[p])->first;
-      if (phases[p].repeat == 1 && p == used.back()) life.last = use_in(phases[p])->last;
+      const bool once = phases[p].repeat == 1 && std::ranges::count(phases, phases[p].section, &Program::Phase::section) == 1;
+      if (once && p == used.front()) life.first = use_in(phases[p])->first;
+      if (once && p == used.back()) life.last = use_in(phases[p])->last;
       lives[section] = life;
     }
   }
@@ -195,6 +196,7 @@ INSTANTIATE_TEST_SUITE_P(Grid, Placed, testing::ValuesIn(test::settings()), [](c
 INSTANTIATE_TEST_SUITE_P(Tensor, Placed, testing::ValuesIn(test::tensor_settings()), [](const auto& info) { return info.param.name; });
 INSTANTIATE_TEST_SUITE_P(Context, Placed, testing::ValuesIn(test::context_settings()), [](const auto& info) { return info.param.name; });
 INSTANTIATE_TEST_SUITE_P(Pipeline, Placed, testing::ValuesIn(test::pipeline_settings()), [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(Orders, Placed, testing::ValuesIn(test::ordered_settings()), [](const auto& info) { return info.param.name; });
 
 TEST(MemoryPlan, TheTestFindsAClash) {
   const Schedule schedule = test::schedule_of({.name = "", .overrides = {}});

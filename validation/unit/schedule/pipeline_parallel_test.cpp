@@ -4,9 +4,11 @@
 #include <algorithm>
 #include <map>
 #include <numeric>
+#include <set>
 #include <utility>
 
 #include "schedule/build/micro_batches.hpp"
+#include "schedule/build/pipeline_order.hpp"
 #include "schedule/plan/cross_check.hpp"
 #include "schedules.hpp"
 
@@ -48,37 +50,24 @@ TEST(Stages, TheDeckSaysThem) {
   const Deck deck = test::tiny_deck({"model.layers=6", "pipeline.layers=[1,2,3]", "mesh.pp=3"}, 6);
   const Stage last = stage_of(deck, {{3, 2, 1, 1, 1}}, 5);
   EXPECT_EQ(last.number, 2);
-  EXPECT_EQ(last.layers.begin, 3);
-  EXPECT_EQ(last.layers.end, 6);
+  EXPECT_EQ(last.layers, (std::vector<Range>{{3, 6}}));
 }
 
-// Every micro-batch goes forward and then backward, in order, and no more are under way than was said.
-TEST(OneForwardOneBackward, EachMicroBatchOnceInOrder) {
-  for (int stages = 1; stages <= 5; ++stages)
-    for (int number = 0; number < stages; ++number)
-      for (std::int64_t A = 1; A <= 9; ++A)
-        for (const bool apart : {false, true}) {
-          const Stage stage{.number = number, .count = stages, .layers = {}};
-          std::int64_t forward = 0, backward = 0, most = 0, firsts = 0, lasts = 0;
-          for (const PipelinePhase& phase : one_forward_one_backward(stage, A, apart))
-            for (std::int64_t r = 0; r < phase.repeat; ++r) {
-              const std::int64_t micro = phase.micro + r;
-              if (phase.forward) {
-                ASSERT_EQ(micro + phase.ahead, forward++);
-              }
-              most = std::max(most, forward - backward);
-              if (!phase.backward) continue;
-              ASSERT_EQ(micro, backward++);
-              ASSERT_EQ(phase.first, micro == 0);
-              ASSERT_EQ(phase.last, micro == A - 1);
-              firsts += phase.first, lasts += phase.last;
-            }
-          EXPECT_EQ(forward, A);
-          EXPECT_EQ(backward, A);
-          EXPECT_EQ(firsts, 1);
-          EXPECT_EQ(lasts, 1);
-          EXPECT_EQ(most, in_flight(stage, A)) << stages << " " << number << " " << A;
-        }
+// Run k is on stage k modulo the stages.
+TEST(Stages, VirtualStagesTakeTurns) {
+  const std::vector<std::string> keys = {"model.layers=9", "pipeline.schedule=interleaved", "pipeline.layers=[1,2,3,1,1,1]", "mesh.pp=2",
+                                         "pipeline.virtual_stages=3"};
+  const Deck deck = test::tiny_deck(keys, 2);
+  EXPECT_EQ(stage_of(deck, {{2, 1, 1, 1, 1}}, 0).layers, (std::vector<Range>{{0, 1}, {3, 6}, {7, 8}}));
+  EXPECT_EQ(stage_of(deck, {{2, 1, 1, 1, 1}}, 1).layers, (std::vector<Range>{{1, 3}, {6, 7}, {8, 9}}));
+  EXPECT_EQ(stage_of(deck, {{2, 1, 1, 1, 1}}, 1).chunk_of(6), 1);
+  EXPECT_EQ(stage_of(deck, {{2, 1, 1, 1, 1}}, 1).chunk_of(7), -1);
+  for (int layers = 4; layers <= 12; ++layers) {
+    const auto cut = cut_of({fmt::format("model.layers={}", layers), "pipeline.schedule=interleaved"}, 2);
+    EXPECT_EQ(std::ssize(cut), 4);
+    EXPECT_EQ(std::accumulate(cut.begin(), cut.end(), std::int64_t{0}), layers);
+    EXPECT_GE(std::ranges::min(cut), 1);
+  }
 }
 
 class Pipeline : public testing::TestWithParam<test::Setting> {
@@ -136,14 +125,24 @@ TEST_P(Pipeline, TheOptimizerTouchesEveryElementAsOftenAsItIsKept) {
 TEST_P(Pipeline, SlotsAreThoseInFlight) {
   const BuildRequest mine = request(GetParam().rank);
   const Schedule schedule = build_schedule(mine);
-  const std::int64_t A = accumulation_steps(mine.deck, mine.data.size), n = in_flight(mine.stage, A);
-  int kept = 0;
+  const std::int64_t A = accumulation_steps(mine.deck, mine.data.size);
+  const auto flights = in_flight(pipeline_order(mine.deck.pipeline, mine.stage, A, false), mine.stage.chunks());
+  const bool parted = mine.deck.pipeline.schedule == "zero_bubble" && !mine.stage.first();
+  std::set<std::int64_t> kept, waiting;
   for (const Buffer& buffer : schedule.buffers) {
-    if (!buffer.name.starts_with("in_flight.")) continue;
-    EXPECT_EQ(buffer.slots, n) << buffer.name;
-    ++kept;
+    if (buffer.name.starts_with("in_flight.")) kept.insert(buffer.slots);
+    if (buffer.name.starts_with("waiting")) waiting.insert(buffer.slots);
   }
-  EXPECT_EQ(kept > 0, !mine.stage.last());
+  std::set<std::int64_t> possible;
+  for (const InFlight& flight : flights) {
+    if (flight.crosses) possible.insert(flight.to_backward);
+    if (parted) possible.insert(flight.to_weights);
+  }
+  EXPECT_TRUE(std::ranges::includes(possible, kept));
+  if (mine.deck.pipeline.schedule == "1f1b") {
+    EXPECT_EQ(!kept.empty(), !possible.empty());
+  }
+  EXPECT_EQ(waiting, parted ? std::set<std::int64_t>{std::min<std::int64_t>(A, mine.stage.number + 1)} : std::set<std::int64_t>{});
 }
 
 TEST_P(Pipeline, AStageHasWhatItsLayersNeed) {
@@ -153,7 +152,7 @@ TEST_P(Pipeline, AStageHasWhatItsLayersNeed) {
     for (const Slot& slot : unit.slots) {
       const Parameter& p = mine.layout.table[static_cast<std::size_t>(slot.parameter)];
       if (p.layer >= 0) {
-        EXPECT_TRUE(mine.stage.layers.begin <= p.layer && p.layer < mine.stage.layers.end) << p.name;
+        EXPECT_GE(mine.stage.chunk_of(p.layer), 0) << p.name;
       }
     }
   EXPECT_EQ(schedule.find_buffer("tokens") >= 0, mine.stage.first());
@@ -175,11 +174,19 @@ TEST_P(Pipeline, WhatBothEndsShareMeetsAfterAllThatStagesSend) {
       met = true, ++meetings;
     }
   }
+  // What follows on that lane would wait for the other end, and the other end, perhaps, for what follows.
+  const auto& phases = schedule.train.phases;
+  for (std::size_t p = 0; p + 2 < phases.size(); ++p)
+    for (const Task& task : schedule.sections[static_cast<std::size_t>(phases[p].section)].tasks)
+      if (const auto* c = std::get_if<Collective>(&task.op); c && task.lane == Lane::reduce) {
+        EXPECT_FALSE(c->axes & pipeline_ends) << task.name;
+      }
   const bool shares = mine.deck.model.tied && (mine.stage.first() || mine.stage.last());
   EXPECT_EQ(meetings > 0, shares);
 }
 
 INSTANTIATE_TEST_SUITE_P(Grid, Pipeline, testing::ValuesIn(test::pipeline_settings()), [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(Orders, Pipeline, testing::ValuesIn(test::ordered_settings()), [](const auto& info) { return info.param.name; });
 
 /// Three stages of as many micro-batches as there may be.
 std::vector<RunPlan> three_stages(int micros = 5) {
@@ -269,32 +276,98 @@ TEST(CrossCheck, RanksThatWaitForEachOtherAreNamed) {
             {"`all-reduce loss, norm and flags`", "waits for ever for rank", "rank 1: `receive stream` of micro-batch 2"});
 }
 
-// A forward pass of a second and a backward one of two on each stage, all else in no time: nothing but the fill and the drain of 1F1B is
-// lost, whatever slots and memory that tasks share make them wait for.
+// A run of layers sends its stream to the wrong one of the next stage.
+TEST(CrossCheck, ASwappedSendBetweenVirtualStagesIsNamedWithBothTasks) {
+  const auto interleaved = [] {
+    return plan_roles(test::request_of({.name = "",
+                                        .overrides = {"model.layers=4", "mesh.pp=2", "pipeline.schedule=interleaved", "batch.global=8"},
+                                        .ranks = 2,
+                                        .pp = 2}));
+  };
+  std::vector<RunPlan> roles = interleaved();
+  ASSERT_EQ(cross_check(roles), "");
+  std::vector<Task>& first = tasks_of(roles[0], "forward 0");
+  std::get<Transfer>(first[place_of(first, "send stream")].op).border = 3;
+  expect_in(cross_check(roles), {"rank 0: `send stream` of micro-batch 0", "to rank 1, before virtual stage 3",
+                                 "rank 1: `receive stream` of micro-batch 0", "from rank 0, before virtual stage 1", "do not match"});
+  // A stage that sends back to the first on the lane of the other links.
+  roles = interleaved();
+  for (Section& section : roles[1].schedule.sections)
+    for (Task& task : section.tasks)
+      if (task.lane == Lane::wrapped_streams) task.lane = Lane::streams;
+  expect_in(cross_check(roles), {"rank 0: `send stream` of micro-batch 1", "rank 1: `send stream` of micro-batch 0", "do not match"});
+}
+
+/// What a pass of a stage takes, all of it in its first task.
+struct Seconds {
+  double forward = 1, inputs = 1, weights = 1;
+};
+
+PlayedTogether play(const std::vector<std::string>& keys, int pp, int micros, const Seconds& takes) {
+  std::vector<std::string> overrides = {"model.layers=8", fmt::format("mesh.pp={}", pp), fmt::format("batch.global={}", 2 * micros)};
+  overrides.insert(overrides.end(), keys.begin(), keys.end());
+  const std::vector<RunPlan> roles = plan_roles(test::request_of({.name = "", .overrides = overrides, .ranks = pp, .pp = pp}));
+  std::vector<std::vector<std::vector<double>>> seconds;
+  for (const RunPlan& role : roles) {
+    const auto& passes = role.schedule.passes;
+    const bool parts = std::ranges::any_of(passes, [](const SegmentPass& p) { return p.kind == PassKind::weights; });
+    auto& of_role = seconds.emplace_back();
+    for (const Section& section : role.schedule.sections) {
+      auto& of_section = of_role.emplace_back();
+      double forward = takes.forward, backward = takes.inputs + (parts ? 0 : takes.weights), weights = takes.weights;
+      for (const Task& task : section.tasks) {
+        const auto* run = std::get_if<RunPass>(&task.op);
+        of_section.push_back(!run                                ? 0
+                             : run->kind == PassKind::forward    ? std::exchange(forward, 0)
+                             : run->kind == PassKind::weights ? std::exchange(weights, 0)
+                                                              : std::exchange(backward, 0));
+      }
+    }
+  }
+  return play_together(roles, ProgramKind::train, seconds);
+}
+
+// All else in no time: nothing but the fill and the drain of a schedule is lost, whatever slots and memory that tasks share make them wait
+// for.
 TEST(PlayedTogether, TheBubbleIsThatOf1F1B) {
   for (const int pp : {2, 3, 4})
     for (const int micros : {1, 2, 3, 5, 9}) {
-      const std::vector<RunPlan> roles = plan_roles(
-          test::request_of({.name = "",
-                            .overrides = {"model.layers=4", fmt::format("mesh.pp={}", pp), fmt::format("batch.global={}", 2 * micros)},
-                            .ranks = pp,
-                            .pp = pp}));
-      std::vector<std::vector<std::vector<double>>> seconds;
-      for (const RunPlan& role : roles) {
-        auto& of_role = seconds.emplace_back();
-        for (const Section& section : role.schedule.sections) {
-          auto& of_section = of_role.emplace_back();
-          double forward = 1, backward = 2;  // all of a pass's time is its first task's
-          for (const Task& task : section.tasks) {
-            const auto* run = std::get_if<RunPass>(&task.op);
-            of_section.push_back(run ? std::exchange(run->kind == PassKind::forward ? forward : backward, 0) : 0);
-          }
-        }
-      }
-      const PlayedTogether played = play_together(roles, ProgramKind::train, seconds);
+      const PlayedTogether played = play({}, pp, micros, {});
       EXPECT_EQ(played.fault, "");
       EXPECT_DOUBLE_EQ(played.seconds, 3.0 * (micros + pp - 1)) << pp << " stages, " << micros << " micro-batches";
     }
+}
+
+// (p - 1)(tf + tb - tw), in place of 1F1B's (p - 1)(tf + tb + tw).
+TEST(PlayedTogether, GradientsOfWeightsFillTheBubble) {
+  for (const Seconds& takes : {Seconds{1, 1, 1}, Seconds{2, 3, 1}, Seconds{2, 2, 2}})
+    for (const int pp : {2, 3, 4})
+      for (const int micros : {1, 2, 3, 4, 5, 9}) {
+        const PlayedTogether played = play({"pipeline.schedule=zero_bubble"}, pp, micros, takes);
+        EXPECT_EQ(played.fault, "");
+        const double work = micros * (takes.forward + takes.inputs + takes.weights);
+        const double bubble = (pp - 1) * (takes.forward + takes.inputs - takes.weights);
+        if (micros >= pp) {
+          EXPECT_DOUBLE_EQ(played.seconds, work + bubble) << pp << " stages, " << micros << " micro-batches";
+        }
+        EXPECT_LT(played.seconds, work + (pp - 1) * (takes.forward + takes.inputs + takes.weights)) << pp << " " << micros;
+      }
+}
+
+// (p - 1)(tf + tb) of one run of layers: of all of a stage's, over as many runs.
+TEST(PlayedTogether, VirtualStagesDivideTheBubble) {
+  for (const int pp : {2, 4})
+    for (int runs = 2; runs * pp <= 8; ++runs)
+      for (const int micros : {1, 2, 3, 4, 5, 8, 12}) {
+        const PlayedTogether played =
+            play({"pipeline.schedule=interleaved", fmt::format("pipeline.virtual_stages={}", runs)}, pp, micros, {});
+        EXPECT_EQ(played.fault, "");
+        if (micros >= pp) {
+          EXPECT_DOUBLE_EQ(played.seconds, 3.0 * (micros * runs + pp - 1)) << pp << " stages, " << runs << " runs, " << micros;
+        } else {
+          EXPECT_LE(played.seconds, 3.0 * runs * (micros + pp - 1)) << pp << " stages, " << runs << " runs, " << micros;
+        }
+      }
 }
 
 TEST(CrossCheck, FourThousandRanks) {

@@ -171,4 +171,17 @@ inline std::vector<Setting> pipeline_settings() {
   return all;
 }
 
+/// The same in other orders: gradients of weights apart, and two runs of layers a stage.
+inline std::vector<Setting> ordered_settings() {
+  std::vector<Setting> all;
+  for (const Setting& plain : pipeline_settings())
+    for (const std::string order : {"zero_bubble", "interleaved"}) {
+      Setting& s = all.emplace_back(plain);
+      s.name = order + "_" + plain.name;
+      s.overrides.push_back("pipeline.schedule=" + order);
+      if (order == "interleaved") s.overrides.push_back("model.layers=7");
+    }
+  return all;
+}
+
 }  // namespace tessera::test
