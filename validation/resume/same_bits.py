@@ -398,7 +398,7 @@ def pipeline(folder, dtype, device):
         good &= same(f"stage{zero}-pp{pp}-dp{dp}", pp * dp, **stage_keys(zero, pp, dp))
     good &= same("unequal", 3, mesh__pp=3, pipeline__layers="[1,4,3]")
     for schedule, zero, pp, dp in orders_of(device):
-        recompute = {"activation__recompute": ("none", "selective", "full")[(zero + pp) % 3], "activation__every": 1}
+        recompute = {"activation__recompute": ("none", "selective", "full")[(zero + pp) % 3], "activation__every": 1, "activation__keep": "[]"}
         virtual = 2 + (zero + dp) % (8 // pp - 1)
         good &= same(f"{schedule}-stage{zero}-pp{pp}-dp{dp}", pp * dp, **{**stage_keys(zero, pp, dp), **recompute, **ordered(schedule, pp, virtual)})
     good &= same("unequal-interleaved", 2, mesh__pp=2, pipeline__layers="[1,3,2,2]", **ordered("interleaved", 2))
