@@ -112,12 +112,12 @@ namespace {
 /// What the keys of a pipeline say where there is none, or no such schedule.
 void check_pipeline_in_use(Draft& draft) {
   const PipelineKeys& keys = draft.deck.pipeline;
-  const bool alone = draft.deck.mesh.pp == 1;
+  const bool alone = draft.deck.mesh.pp == 1, known = draft.good({"pipeline.schedule", "pipeline.virtual_stages"});
   if (alone && !keys.layers.empty())
     draft.idle("pipeline.layers", "mesh.pp", "has no effect with mesh.pp = 1; set mesh.pp or leave this key out");
-  if (alone && keys.schedule != "1f1b")
+  if (alone && known && keys.schedule != "1f1b")
     draft.idle("pipeline.schedule", "mesh.pp", "has no effect with mesh.pp = 1; set mesh.pp or leave this key out");
-  if (keys.schedule != "interleaved" && draft.differs("pipeline.virtual_stages"))
+  if (known && keys.schedule != "interleaved" && draft.differs("pipeline.virtual_stages"))
     draft.idle("pipeline.virtual_stages", "pipeline.schedule",
                "has no effect unless pipeline.schedule = \"interleaved\"; set that or leave this key out");
 }
@@ -127,7 +127,7 @@ void check_stages(Draft& draft) {
   const std::int64_t pp = draft.deck.mesh.pp, layers = draft.deck.model.layers;
   const PipelineKeys& keys = draft.deck.pipeline;
   const std::vector<std::int64_t>& cut = keys.layers;
-  const bool interleaved = keys.schedule == "interleaved";
+  const bool interleaved = draft.good({"pipeline.schedule", "pipeline.virtual_stages"}) && keys.schedule == "interleaved";
   const std::int64_t runs = pp * (interleaved ? keys.virtual_stages : 1);
   if (pp > layers)
     draft.fault(
@@ -155,7 +155,7 @@ void check_stages(Draft& draft) {
 
 /// Each stage of a pipeline has a layer, and lanes of its own for what it sends and receives.
 void check_pipeline(Draft& draft) {
-  if (!draft.good({"mesh.pp", "pipeline.schedule", "pipeline.virtual_stages", "pipeline.layers", "model.layers"})) return;
+  if (!draft.good({"mesh.pp", "pipeline.layers", "model.layers"})) return;
   check_pipeline_in_use(draft);
   if (draft.deck.mesh.pp == 1) return;
   check_stages(draft);

@@ -131,7 +131,9 @@ class Parting {
       return what == ValueKind::activation && kept_[index(read.value)] != KeptBy::none && stays(read);
     }
     const Call& maker = call(read.version);
-    const bool cheap = maker.flops == 0 && !maker.exchange, alone = !now_[at(read.version)];
+    // What is gathered has as many times the bytes of its part as there are ranks.
+    const bool gathers = maker.exchange && maker.exchange->kind == CollectiveKind::all_gather;
+    const bool cheap = maker.flops == 0 && (!maker.exchange || gathers), alone = !now_[at(read.version)];
     if (std::set<int> calls = with; makes_again && (cheap || alone) && can_make(read.version, calls)) {
       with = std::move(calls);
       return true;
@@ -139,7 +141,7 @@ class Parting {
     return what == ValueKind::activation && stays(read);
   }
   bool can_make(int i, std::set<int>& with) const {
-    if (calls_[at(i)].backward) return false;
+    if (calls_[at(i)].backward && !call(i).exchange) return false;
     for (const Touch& touch : call(i).touches) {
       if (writes(touch) && kind(touch.value) != ValueKind::activation) return false;
       if (kind(touch.value) == ValueKind::weight && !at_hand_(segment_.at(touch.value))) return false;

@@ -39,6 +39,7 @@ def main():
             train = [runs.MPIEXEC, "-n", str(small), runs.TESSERA, "train", deck, *SMALL, f"data.train={folder.data}", f"data.validation={folder.data}",
                      f"run.output_dir={folder.run(name)}"]
             train += [f"mesh.{axis}=2" for axis in axes]
+            train += ["model.layers=4", "pipeline.virtual_stages=2"] if "\nvirtual_stages = " in open(deck).read() else []
             train += SMALL_EXPERTS if "\nexperts = " in open(deck).read() else []
             train += [f"zero.offload_optimizer.nvme_path={folder.path}"] if "nvme_path" in open(deck).read() else []
             done = subprocess.run(train, capture_output=True, text=True, stdin=subprocess.DEVNULL)

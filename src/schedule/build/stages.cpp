@@ -111,6 +111,21 @@ double least_flops(const Costs& costs, const std::vector<VirtualStage>& stages, 
   });
 }
 
+/// Layers that each stage has at most, so that the slowest is the fastest; of virtual stages that is a matter of its own. No bound where
+/// `most` of the virtual stages leave no room for it.
+std::vector<std::int64_t> most_of_stages(const Costs& costs, const std::vector<VirtualStage>& stages, const std::vector<std::int64_t>& most,
+                                         int count, std::int64_t layers) {
+  std::vector<VirtualStage> whole(static_cast<std::size_t>(count));
+  whole.back().head = true;
+  const double flops = least_flops(costs, whole, layers);
+  std::vector<std::int64_t> bounds, rooms(whole.size(), 0);
+  for (const VirtualStage& stage : whole) bounds.push_back(most_layers(costs, stage, flops));
+  for (std::size_t s = 0; s < stages.size(); ++s) rooms[static_cast<std::size_t>(stages[s].stage)] += most[s];
+  std::int64_t room = 0;
+  for (std::size_t s = 0; s < whole.size(); ++s) room += std::min(bounds[s], rooms[s]);
+  return room >= layers ? bounds : std::vector<std::int64_t>(whole.size(), layers);
+}
+
 double bytes_with(const Costs& costs, const VirtualStage& stage, std::int64_t layers) {
   const auto n = static_cast<double>(layers);
   return n * costs.layer_state + (stage.embedding ? costs.embedding_state : 0) + (stage.head ? costs.head_state : 0) +
@@ -134,7 +149,10 @@ std::vector<std::int64_t> layers_of_stages(const Deck& deck, const Mesh& mesh) {
   if (!deck.pipeline.layers.empty()) return deck.pipeline.layers;
   const Costs costs = costs_of(deck, mesh);
   const double flops = least_flops(costs, stages, layers);
-  std::vector<std::int64_t> cut(stages.size(), 1);
+  std::vector<std::int64_t> cut(stages.size(), 1), most;
+  for (const VirtualStage& stage : stages) most.push_back(most_layers(costs, stage, flops));
+  const std::vector<std::int64_t> bounds = most_of_stages(costs, stages, most, mesh.size(Axis::pp), layers);
+  std::vector<std::int64_t> taken(bounds.size(), chunks_of_stage(deck.pipeline));
   // Of the stage that a virtual stage belongs to, were that one to have so many layers.
   const auto bytes_of = [&](std::size_t changed, std::int64_t count) {
     double bytes = 0;
@@ -147,10 +165,11 @@ std::vector<std::int64_t> layers_of_stages(const Deck& deck, const Mesh& mesh) {
     std::size_t best = stages.size();
     double least = std::numeric_limits<double>::infinity();
     for (std::size_t s = 0; s < stages.size(); ++s) {
-      if (cut[s] >= most_layers(costs, stages[s], flops)) continue;
+      const auto stage = static_cast<std::size_t>(stages[s].stage);
+      if (cut[s] >= most[s] || taken[stage] >= bounds[stage]) continue;
       if (const double bytes = bytes_of(s, cut[s] + 1); bytes < least) best = s, least = bytes;
     }
-    ++cut[best];
+    ++cut[best], ++taken[static_cast<std::size_t>(stages[best].stage)];
   }
   return cut;
 }

@@ -266,9 +266,8 @@ TEST(ActivationPlans, EveryPlanOfExpertsGivesTheSameGradients) {
 
 // Whatever is kept, whatever stands between the two: what gradients of weights read is as it was.
 TEST(PartedBackward, GivesTheSameGradients) {
-  for (const std::vector<std::string>& more :
-       std::vector<std::vector<std::string>>{{}, {"model.qk_norm=true", "model.qkv_bias=true"}, {"model.experts=4"},
-                                             {"model.experts=4", "model.shared_ff_width=8"}}) {
+  for (const std::vector<std::string>& more : std::vector<std::vector<std::string>>{
+           {}, {"model.qk_norm=true", "model.qkv_bias=true"}, {"model.experts=4"}, {"model.experts=4", "model.shared_ff_width=8"}}) {
     std::vector<std::string> overrides = more;
     overrides.push_back("model.layers=3");
     const auto segments = segments_of(overrides);
@@ -279,8 +278,9 @@ TEST(PartedBackward, GivesTheSameGradients) {
       for (const int every : {1, 2, 3})
         EXPECT_EQ(parted_gradients(segments, plan_of(segments, {.recompute = "full", .every = every}), at_hand), expected) << every;
       for (const LevelCost& level : recompute_levels(segments, {}))
-        EXPECT_EQ(parted_gradients(segments, plan_activations(segments, {.early = {}, .late = level.level, .layers = 1, .keep = {}}), at_hand),
-                  expected)
+        EXPECT_EQ(
+            parted_gradients(segments, plan_activations(segments, {.early = {}, .late = level.level, .layers = 1, .keep = {}}), at_hand),
+            expected)
             << describe(level.level);
     }
   }
@@ -309,8 +309,7 @@ TEST(PartedBackward, PutsOffTheProductsOfWeights) {
 // Logits are never held whole, so neither are their gradients: those of the head's matrix are made with them.
 TEST(PartedBackward, LeavesTheHeadWhole) {
   const Segment head = head_segment(model_shape(test::tiny_deck()));
-  const PartedBackward parted =
-      part_backward(head, 5, Kept(head.values.size(), KeptBy::none), true, [](const ValueInfo&) { return true; });
+  const PartedBackward parted = part_backward(head, 5, Kept(head.values.size(), KeptBy::none), true, [](const ValueInfo&) { return true; });
   EXPECT_TRUE(parted.weights.calls.empty());
   EXPECT_EQ(parted.inputs.calls.size(), head.backward.size());
 }

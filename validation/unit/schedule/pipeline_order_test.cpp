@@ -24,7 +24,9 @@ struct Walked {
 /// Every repetition; the marks of the first and last micro-batch must be right, and what comes later must have come.
 Walked walk(const std::vector<PipelinePhase>& phases, std::int64_t A) {
   Walked done;
-  const auto has = [](const Done& list, int chunk, std::int64_t micro) { return std::ranges::find(list, std::pair(chunk, micro)) != list.end(); };
+  const auto has = [](const Done& list, int chunk, std::int64_t micro) {
+    return std::ranges::find(list, std::pair(chunk, micro)) != list.end();
+  };
   for (const PipelinePhase& p : phases)
     for (std::int64_t r = 0; r < p.repeat; ++r) {
       const std::int64_t micro = p.micro + r;
@@ -135,8 +137,7 @@ TEST(Interleaved, EachMicroBatchOnceThroughEachChunk) {
           }
         // The first stage holds the most: its forward passes before the first backward one, and one more.
         const auto phases = pipeline_order(keys("interleaved", chunks), stage(0, stages, chunks), A, false);
-        EXPECT_EQ(most_in_flight(phases),
-                  std::min(A * chunks, 2 * (stages - 1) + (chunks - 1) * group_size(A, stages) + 1));
+        EXPECT_EQ(most_in_flight(phases), std::min(A * chunks, 2 * (stages - 1) + (chunks - 1) * group_size(A, stages) + 1));
       }
 }
 

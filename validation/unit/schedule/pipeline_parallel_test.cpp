@@ -53,6 +53,15 @@ TEST(Stages, TheDeckSaysThem) {
   EXPECT_EQ(last.layers, (std::vector<Range>{{3, 6}}));
 }
 
+// Runs that are as even as may be must not leave stages uneven.
+TEST(Stages, VirtualStagesShareTheLayersEvenly) {
+  const auto cut = cut_of({"model.layers=20", "pipeline.schedule=interleaved", "model.vocab=61"}, 4);
+  for (std::size_t s = 0; s < 4; ++s) {
+    EXPECT_EQ(cut[s] + cut[s + 4], 5) << s;
+    EXPECT_LE(std::max(cut[s], cut[s + 4]), 3) << s;
+  }
+}
+
 // Run k is on stage k modulo the stages.
 TEST(Stages, VirtualStagesTakeTurns) {
   const std::vector<std::string> keys = {"model.layers=9", "pipeline.schedule=interleaved", "pipeline.layers=[1,2,3,1,1,1]", "mesh.pp=2",
@@ -317,8 +326,8 @@ PlayedTogether play(const std::vector<std::string>& keys, int pp, int micros, co
       double forward = takes.forward, backward = takes.inputs + (parts ? 0 : takes.weights), weights = takes.weights;
       for (const Task& task : section.tasks) {
         const auto* run = std::get_if<RunPass>(&task.op);
-        of_section.push_back(!run                                ? 0
-                             : run->kind == PassKind::forward    ? std::exchange(forward, 0)
+        of_section.push_back(!run                             ? 0
+                             : run->kind == PassKind::forward ? std::exchange(forward, 0)
                              : run->kind == PassKind::weights ? std::exchange(weights, 0)
                                                               : std::exchange(backward, 0));
       }
