@@ -160,9 +160,6 @@ void check_pipeline(Draft& draft) {
   if (draft.deck.mesh.pp == 1) return;
   check_stages(draft);
   const Deck& d = draft.deck;
-  if (draft.good({"mesh.cp"}) && d.mesh.cp > 1)
-    draft.fault({"mesh.cp", "mesh.pp"},
-                "the sequences of a pipeline are not cut over mesh.cp in this version; leave mesh.cp or mesh.pp at 1");
   if (draft.good({"model.tied", "run.reproducible"}) && d.model.tied && d.run.reproducible)
     draft.fault(
         {"mesh.pp", "model.tied", "run.reproducible"},

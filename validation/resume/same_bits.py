@@ -428,6 +428,11 @@ def pipeline(folder, dtype, device):
     good &= same("pp2-tp2", 4, **heads, **stage_keys(1, 2, 1))
     good &= same("zero_bubble-pp2-tp2", 4, **heads, **stage_keys(3, 2, 1), **ordered("zero_bubble", 2))
     good &= same("interleaved-pp2-tp2", 4, **heads, **stage_keys(2, 2, 1), **ordered("interleaved", 2))
+    cut, reference = {"model__heads": 4, "model__kv_heads": 4, "mesh__cp": 2}, "cp2"
+    folder.train(reference, 2, **{**common, **cut})
+    losses, hashes = folder.losses(reference), folder.hashes(reference)
+    for schedule, zero, dp in (("1f1b", 3, 1), ("zero_bubble", 1, 2), ("interleaved", 2, 1)):
+        good &= same(f"{schedule}-pp2-cp2-dp{dp}", 4 * dp, **cut, **stage_keys(zero, 2, dp), **ordered(schedule, 2))
     fast_keys = {**common, "run__reproducible": False, "model__tied": True}
     folder.train("fast", 1, **fast_keys)
     for schedule, zero, pp, dp in (("1f1b", 0, 2, 1), ("1f1b", 3, 2, 2), ("1f1b", 2, 3, 1), ("zero_bubble", 1, 4, 1), ("zero_bubble", 3, 2, 2),
@@ -435,6 +440,8 @@ def pipeline(folder, dtype, device):
         name = f"fast-{schedule}-stage{zero}-pp{pp}-dp{dp}"
         folder.train(name, pp * dp, **{**fast_keys, **stage_keys(zero, pp, dp), **ordered(schedule, pp)})
         good &= near(name, folder.losses(name), folder.losses("fast"), dtype)
+    folder.train("fast-cp2", 4, **{**fast_keys, **stage_keys(1, 2, 1), "mesh__cp": 2})
+    good &= near("fast-cp2", folder.losses("fast-cp2"), folder.losses("fast"), dtype)
     return good
 
 

@@ -54,7 +54,7 @@ Costs costs_of(const Deck& deck, const Mesh& mesh) {
       if (kept) costs.layer_activations += static_cast<double>(value.bytes);
     }
   }
-  const double bytes = state_bytes(deck, mesh.size(Axis::dp));
+  const double bytes = state_bytes(deck, mesh.size(Axis::dp) * mesh.size(Axis::cp));
   ModelKeys model = deck.model;
   model.layers = 1;
   for (const Parameter& p : parameter_table(model)) {

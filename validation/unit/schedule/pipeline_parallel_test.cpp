@@ -99,7 +99,7 @@ TEST_P(Pipeline, RanksOfARoleRunTheSame) {
       EXPECT_EQ(build_schedule(mine).hash(), role->second) << rank;
     }
   }
-  EXPECT_EQ(std::ssize(roles), GetParam().pp * GetParam().tp);
+  EXPECT_EQ(std::ssize(roles), GetParam().pp * GetParam().tp * GetParam().cp);
 }
 
 TEST_P(Pipeline, TheOptimizerTouchesEveryElementAsOftenAsItIsKept) {

@@ -141,7 +141,7 @@ inline std::vector<Setting> context_settings() {
   return all;
 }
 
-/// A stage of a pipeline, over all stages of ZeRO: alone and beside other axes, first, middle and last stages, fewer and more micro-batches
+/// A stage of a pipeline, over all stages of ZeRO: alone and beside each other axis, first, middle and last stages, fewer and more micro-batches
 /// than stages, what both ends share, offload, recompute.
 inline std::vector<Setting> pipeline_settings() {
   std::vector<Setting> all;
@@ -168,6 +168,21 @@ inline std::vector<Setting> pipeline_settings() {
         if (tp == 2) s.overrides.push_back("zero.overlap_comm=true");
         all.push_back(s);
       }
+  for (int zero = 0; zero <= 3; ++zero)
+    for (const int tp : {1, 2}) {
+      Setting s{.name = fmt::format("zero{}_stage{}of2_cp2_tp{}", zero, zero % 2, tp),
+                .overrides = {"model.layers=5", "mesh.pp=2", "mesh.cp=2", fmt::format("mesh.tp={}", tp), fmt::format("zero.stage={}", zero),
+                              fmt::format("run.reproducible={}", zero % 2 == 1), "zero.param_persistence_threshold=100",
+                              fmt::format("activation.recompute={}", tp == 1 ? "selective" : "none")},
+                .rank = zero % 2 * 4 * tp + 2 * tp,
+                .ranks = 8 * tp,
+                .evaluation = 2,
+                .tp = tp,
+                .cp = 2,
+                .pp = 2};
+      if (zero % 2 == 0) s.overrides.push_back("model.tied=true");
+      all.push_back(s);
+    }
   return all;
 }
 
