@@ -41,13 +41,13 @@ __global__ void __launch_bounds__(block_threads) offsets_kernel(PlanDispatch p, 
     p.offsets[e + 1] = p.offsets[e] + (p.counts[e] < p.capacity ? p.counts[e] : static_cast<std::int32_t>(p.capacity));
 }
 
-/// A thread a sorted choice, and a row beyond those that are somebody's.
+/// A thread a sorted choice, and a row, which may be nobody's.
 __global__ void __launch_bounds__(block_threads) place_kernel(PlanDispatch p, SortedTokens sorted, const std::int32_t* begins) {
   const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * block_threads + threadIdx.x;
-  if (i < p.rows && i >= p.offsets[p.E]) p.sources[i] = -1;
+  if (i < p.rows && is_empty(p, i)) p.sources[i] = -1;
   if (i >= p.M * p.k) return;
   const std::int32_t e = sorted.tokens[i], choice = sorted.order[i], number = static_cast<std::int32_t>(i) - begins[e];
-  const std::int32_t row = number < p.capacity ? p.offsets[e] + number : -1;
+  const std::int32_t row = number < p.capacity ? static_cast<std::int32_t>(first_row(p, e)) + number : -1;
   p.places[choice] = row;
   if (row >= 0) p.sources[row] = choice;
 }
@@ -113,7 +113,8 @@ __global__ void __launch_bounds__(row_threads) weigh_kernel(WeighRows p) {
 
 void plan_dispatch(const Context& context, const PlanDispatch& p) {
   const std::int64_t choices = p.M * p.k;
-  TESSERA_CUDA_REQUIRE(choices > 0 && p.E > 0 && p.rows >= std::min(choices, p.E * p.capacity));
+  TESSERA_CUDA_REQUIRE(choices > 0 && p.E > 0 && p.E % p.blocks == 0 && p.rows % p.blocks == 0 &&
+                       p.rows >= std::min(choices, p.E * p.capacity));
   TESSERA_CUDA_REQUIRE(context.workspace.size() >= cuda::plan_dispatch_workspace_bytes(p));
   const SortedTokens sorted = sort_tokens(stream_of(context), context.workspace.data(), {p.experts, choices, p.E});
   auto* begins = reinterpret_cast<std::int32_t*>(context.workspace.data() + sort_sizes::bytes(choices));

@@ -1,22 +1,24 @@
 // Tokens on their way to experts and back. Choices (M,k) of tokens are sorted by expert and, of one expert, by token; each becomes a row
 // of the matrices that experts work on. All of it is integers and copies, and sums in a fixed order: the same bits for any number of
-// threads. With experts on other ranks, rows would be exchanged between gather_rows and the experts, and between the experts and
-// combine_rows.
+// threads. With experts on other ranks, rows are exchanged between gather_rows and the experts, and between the experts and combine_rows
+// (kernels/expert_blocks).
 #pragma once
 #include "kernels/context.hpp"
 
 namespace tessera::kernels {
 
-/// Expert e takes its first `capacity` choices; its rows are offsets[e] to offsets[e + 1], and rows from offsets[E] on are nobody's.
+/// Expert e takes its first `capacity` choices: offsets[e + 1] - offsets[e]. Its rows are offsets[e] to offsets[e + 1], and rows from
+/// offsets[E] on are nobody's. In several blocks, equal parts of the experts have equal parts of the rows, each with nobody's at its end.
 struct PlanDispatch {
   std::int32_t* counts = nullptr;         ///< (E) choices that fell on each expert
-  std::int32_t* offsets = nullptr;        ///< (E+1)
+  std::int32_t* offsets = nullptr;        ///< (E+1) as without blocks
   std::int32_t* places = nullptr;         ///< (M,k) the row of each choice; -1: dropped
   std::int32_t* sources = nullptr;        ///< (rows) the choice m k + j of each row; -1: nobody's
   const std::int32_t* experts = nullptr;  ///< (M,k)
   std::int64_t M = 0, k = 0, E = 0;
   std::int64_t capacity = 0;  ///< of an expert
-  std::int64_t rows = 0;      ///< at least min(M k, E capacity)
+  std::int64_t rows = 0;      ///< at least min(M k, E capacity); of each block, at least min(M min(k, E / blocks), E / blocks capacity)
+  std::int64_t blocks = 1;    ///< divides E and rows
 };
 TESSERA_OP(plan_dispatch, (const Context& context, const PlanDispatch& arguments), (context, arguments))
 TESSERA_WORKSPACE(plan_dispatch_workspace_bytes, PlanDispatch)

@@ -50,8 +50,10 @@ void weigh(const WeighRows& p, std::int64_t row) {
 }  // namespace
 
 void plan_dispatch(const Context&, const PlanDispatch& p) {
-  TESSERA_REQUIRE(p.E > 0 && p.rows >= std::min(p.M * p.k, p.E * p.capacity), "{} choices, {} experts that take {} each, and {} rows",
-                  p.M * p.k, p.E, p.capacity, p.rows);
+  const std::int64_t experts = p.E / std::max<std::int64_t>(p.blocks, 1);  // of a block
+  TESSERA_REQUIRE(p.E > 0 && p.blocks > 0 && p.E % p.blocks == 0 && p.rows % p.blocks == 0 &&
+                      p.rows / p.blocks >= std::min(p.M * std::min(p.k, experts), experts * p.capacity),
+                  "{} choices, {} experts that take {} each, and {} rows in {} blocks", p.M * p.k, p.E, p.capacity, p.rows, p.blocks);
   std::fill_n(p.counts, p.E, 0);
   for (std::int64_t i = 0; i < p.M * p.k; ++i) {
     TESSERA_REQUIRE(p.experts[i] >= 0 && p.experts[i] < p.E, "choice {} is expert {} of {}", i, p.experts[i], p.E);
@@ -65,7 +67,7 @@ void plan_dispatch(const Context&, const PlanDispatch& p) {
   std::fill_n(p.counts, p.E, 0);
   for (std::int64_t i = 0; i < p.M * p.k; ++i) {
     const std::int32_t e = p.experts[i], number = p.counts[e]++;
-    p.places[i] = number < p.capacity ? p.offsets[e] + number : -1;
+    p.places[i] = number < p.capacity ? static_cast<std::int32_t>(first_row(p, e)) + number : -1;
     if (p.places[i] >= 0) p.sources[p.places[i]] = static_cast<std::int32_t>(i);
   }
 }

@@ -128,6 +128,8 @@ Json plan_json(const Planned& p) {
                       {"dropless", e.capacity_factor == 0},
                       {"capacity", p.schedule.shape.expert_capacity()},
                       {"rows", p.schedule.shape.expert_rows()}};
+  if (const ModelShape& s = p.schedule.shape; s.ep > 1)
+    out["experts"].update(Json{{"of_rank", s.own_experts()}, {"block_rows", s.expert_block()}, {"arriving_rows", s.arriving_rows()}});
   if (p.prediction) {
     out["prediction"] = {{"machine", p.machine->name}, {"profile", p.options.machine}};
     out["prediction"].update(prediction_json(*p.prediction));
@@ -197,9 +199,10 @@ void print_plan(const Planned& p) {
              human_count(static_cast<double>(parameter_count(p.request.layout.table))), p.request.layout.units.size(),
              human_count(flops.full), human_count(flops.causal));
   if (p.schedule.shape.experts.E > 0) fmt::print("experts   {}\n", describe_experts(p.schedule.shape));
-  const int context = p.request.mesh.size(Axis::cp), tensor = p.request.mesh.size(Axis::tp);
-  fmt::print("mesh      {}{} data-parallel ranks{}{}, ZeRO stage {}\n",
+  const int context = p.request.mesh.size(Axis::cp), tensor = p.request.mesh.size(Axis::tp), experts = p.request.mesh.size(Axis::ep);
+  fmt::print("mesh      {}{} data-parallel ranks{}{}{}, ZeRO stage {}\n",
              p.stages.empty() ? "" : fmt::format("{} stages of ", p.stages.size()), p.request.data.size,
+             experts == 1 ? "" : fmt::format(" in groups of {} that share the experts", experts),
              context == 1 ? "" : fmt::format(" of {} context-parallel ones each{}", context, describe_shared_heads(deck, p.request.mesh)),
              tensor == 1 ? "" : fmt::format(" of {} tensor-parallel ones each", tensor), deck.zero.stage);
   fmt::print("batch     {}\n", describe_batch(deck, p.request.data.size));

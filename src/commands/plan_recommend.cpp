@@ -90,7 +90,7 @@ PlanOptions with_ranks(PlanOptions options, int ranks) {
 /// Why another machine gains nothing: empty micro-batches, or the part of a step that grows.
 std::string why_no_gain(const Choice& here, const Choice& there) {
   if (there.prediction.tokens_per_second > here.prediction.tokens_per_second) return "";
-  const auto data_ranks = [](const Choice& choice) { return make_mesh(choice.deck.mesh, choice.prediction.ranks).size(Axis::dp); };
+  const auto data_ranks = [](const Choice& choice) { return batch_ranks(make_mesh(choice.deck.mesh, choice.prediction.ranks)); };
   const double empty = empty_share(there.deck, data_ranks(there));
   if (empty > empty_share(here.deck, data_ranks(here)))
     return fmt::format("batch.global = {} over {} ranks leaves {:.1f} % of the micro-batches empty", there.deck.batch.global,

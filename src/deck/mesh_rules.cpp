@@ -14,10 +14,11 @@ namespace {
 /// The axes must make up the launch; dp takes what the others leave.
 void check_ranks(Draft& draft, int ranks) {
   MeshKeys& mesh = draft.deck.mesh;
-  if (!draft.good({"mesh.dp", "mesh.pp", "mesh.cp", "mesh.tp"}) || ranks <= 0) return;
-  const std::int64_t others = mesh.pp * mesh.cp * mesh.tp;
+  if (!draft.good({"mesh.dp", "mesh.pp", "mesh.cp", "mesh.ep", "mesh.tp"}) || ranks <= 0) return;
+  const std::int64_t others = mesh.pp * mesh.cp * mesh.ep * mesh.tp;
   std::vector<std::string> cut;
-  for (const auto& [key, size] : {std::pair("mesh.pp", mesh.pp), std::pair("mesh.cp", mesh.cp), std::pair("mesh.tp", mesh.tp)})
+  for (const auto& [key, size] :
+       {std::pair("mesh.pp", mesh.pp), std::pair("mesh.cp", mesh.cp), std::pair("mesh.ep", mesh.ep), std::pair("mesh.tp", mesh.tp)})
     if (size > 1) cut.emplace_back(key);
   const std::string named = fmt::format("{}", fmt::join(cut, " x "));
   const std::string there = fmt::format("there {} {} rank{}", ranks == 1 ? "is" : "are", ranks, ranks == 1 ? "" : "s");
@@ -99,10 +100,24 @@ void check_context_axis(Draft& draft) {
                     cp, m.kv_heads, of_rank(G), one_of(valid)));
 }
 
+/// Each rank has as many experts.
+void check_expert_axis(Draft& draft) {
+  const std::int64_t ep = draft.deck.mesh.ep, experts = draft.deck.model.experts;
+  if (!draft.good({"mesh.ep", "model.experts"}) || ep == 1) return;
+  if (experts == 0)
+    draft.fault({"mesh.ep"}, fmt::format("mesh.ep {} shares the experts of a layer between ranks, and this model has none (model.experts = "
+                                         "0); leave mesh.ep at 1: the ranks are data-parallel ones then",
+                                         ep));
+  else if (experts % ep != 0)
+    draft.fault({"mesh.ep", "model.experts"}, fmt::format("mesh.ep {} does not divide model.experts {}; nearest valid mesh.ep: {}", ep,
+                                                          experts, one_of(divisors_near(experts, ep))));
+}
+
 }  // namespace
 
 void check_mesh(Draft& draft, int ranks) {
   check_ranks(draft, ranks);
+  check_expert_axis(draft);
   check_tensor_axis(draft);
   check_context_axis(draft);
 }

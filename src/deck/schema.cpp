@@ -12,7 +12,6 @@ namespace {
 #define KEY(path) .name = #path, .field = +[](Deck& d) -> decltype((std::declval<Deck&>().path)) { return d.path; }
 
 constexpr double max_dim = 1 << 24;
-constexpr std::string_view one_axis = "only the mesh axes dp, pp, cp and tp may exceed 1 in this version; leave it at 1";
 
 using enum KeyType;
 using Refusals = std::vector<std::pair<std::string_view, std::string_view>>;
@@ -294,8 +293,11 @@ const std::vector<Key> table = {
          "Context-parallel ranks: each has an equal share of every sequence's tokens, and ranks of dp and cp together share the state of "
          "the parameters. Divides batch.sequence_length and, with context.method = \"ulysses\", heads, and divides or is a multiple of "
          "kv_heads (with mesh.tp, those of a rank). Each layer exchanges tokens for heads around its attention: keep it inside a node."},
-    {KEY(mesh.ep), .type = integer, .unit = "ranks", .limits = {.least = 1, .most = 1}, .fallback = "1", .beyond = one_axis,
-     .help = "Expert-parallel ranks; only 1 in this version."},
+    {KEY(mesh.ep), .type = integer, .unit = "ranks", .limits = {.least = 1, .most = 1024}, .fallback = "1",
+     .help =
+         "Expert-parallel ranks: each has an equal part of the experts of every layer and divides the batch as ranks of dp do; rows of "
+         "tokens travel to their experts and back. Divides model.experts. A rank plans for blocks of rows of each other: as many as its "
+         "tokens could ask for, or with experts.capacity_factor as many as experts take."},
 
     // [context]
     {KEY(context.method), .type = text, .choices = {"ulysses"}, .fallback = "\"ulysses\"",

@@ -1,9 +1,12 @@
 // What texts call over tensor-parallel ranks (Megatron-LM, arXiv:1909.08053; rows of the stream are shared as in Korthikanti et al.,
 // arXiv:2205.05198): products that read the stream have a part of their outputs on each rank and gather its rows before, products that
 // write it have a part of their inputs and sum over ranks after. And over context-parallel ranks (Jacobs et al., DeepSpeed Ulysses,
-// arXiv:2309.14509), which exchange tokens for heads before attention and heads for tokens after it.
+// arXiv:2309.14509), which exchange tokens for heads before attention and heads for tokens after it. And over expert-parallel ranks
+// (GShard, arXiv:2006.16668), which exchange rows of tokens for rows of their experts, and back.
 #include "kernels/cross_entropy/softmax_slice.hpp"
+#include "kernels/dispatch/dispatch.hpp"
 #include "kernels/elementwise/elementwise.hpp"
+#include "kernels/expert_blocks/expert_blocks.hpp"
 #include "kernels/head_blocks/head_blocks.hpp"
 #include "model/recorder.hpp"
 
@@ -17,6 +20,11 @@ constexpr std::int64_t slice_numbers = 3;  // a row, of SoftmaxSliceSums
 kernels::HeadBlocks head_blocks(const ModelShape& s, std::int64_t H, std::int64_t G) {
   return {.B = s.B, .T = s.T / s.cp, .N = s.cp, .H = H, .G = G, .D = s.D, .dtype = s.dtype};
 }
+
+kernels::ExpertBlocks expert_blocks(const ModelShape& s) { return {.N = s.ep, .E = s.own_experts(), .rows = s.expert_block()}; }
+
+/// Weights of a token.
+std::int64_t slots_of(const ModelShape& s) { return s.experts.k + (s.experts.S > 0 ? 1 : 0); }
 
 }  // namespace
 
@@ -97,6 +105,115 @@ void Recorder::linear_backward_to_heads(Value d_heads, Value d_x, Value d_y, Val
   input_gradient(d_x, d_y, w, N, K);
   rows_to_heads(d_heads, d_x, K / s.D, 0);
   weight_gradient(d_y, x, w, N, K);
+}
+
+void Recorder::exchange_blocks(Value to, Value from, std::int64_t count, DType dtype) {
+  exchange({.kind = CollectiveKind::all_to_all, .axis = Axis::ep, .count = count, .dtype = dtype}, "exchange " + name_of(from), to, from);
+}
+
+Value Recorder::send_labels(const Dispatch& to, Value weights) {
+  if (s.ep == 1) return {};
+  const kernels::ExpertBlocks blocks = expert_blocks(s);
+  const Value sent = value("labels", {s.ep, blocks.labels()}, DType::u32),
+              arrived = value("arrived_labels", {s.ep, blocks.labels()}, DType::u32);
+  call({.name = "label_blocks",
+        .touches = {{sent, write}, {to.offsets, read}, {to.sources, read}, {weights, read}},
+        .run = [=, s = s](const At& at) {
+          kernels::label_blocks(at.context, {.labels = at.get<std::uint32_t>(sent),
+                                             .offsets = at.get<std::int32_t>(to.offsets),
+                                             .sources = at.get<std::int32_t>(to.sources),
+                                             .weights = at.get<float>(weights),
+                                             .k = s.experts.k,
+                                             .slots = slots_of(s),
+                                             .blocks = blocks});
+        }});
+  exchange_blocks(arrived, sent, blocks.labels(), DType::u32);
+  return arrived;
+}
+
+void Recorder::send_rows(Value in, const Dispatch& to) {
+  if (s.ep == 1) return;
+  const Shape dims{s.arriving_rows(), s.C};
+  // The forward pass's may be made again, so that each is written in one place.
+  const Value sent = value(in_backward_ ? "d_blocks_here" : "blocks", dims);
+  blocks_arrived_ = value(in_backward_ ? "d_blocks_there" : "arrived_blocks", dims);
+  if (in_backward_) d_blocks_here_ = sent, d_blocks_there_ = blocks_arrived_;
+  gather_rows(sent, in, to);
+  exchange_blocks(blocks_arrived_, sent, s.expert_block() * s.C, s.dtype);
+}
+
+Arrivals Recorder::arrivals(Value labels, const Dispatch& to) {
+  if (s.ep == 1) return {.offsets = to.offsets, .order = {}, .places = {}, .weights = {}};
+  const std::int64_t R = s.arriving_rows();
+  const Arrivals here{.offsets = value("arrived_offsets", {s.own_experts() + 1}, DType::u32),
+                      .order = value("arrived_order", {R}, DType::u32),
+                      .places = value("arrived_places", {R}, DType::u32),
+                      .weights = value("arrived_weights", {R}, DType::f32)};
+  call({.name = "plan_arrivals",
+        .touches = {{here.offsets, write}, {here.order, write}, {here.places, write}, {here.weights, write}, {labels, read}},
+        .run = [=, blocks = expert_blocks(s)](const At& at) {
+          kernels::plan_arrivals(at.context, {.offsets = at.get<std::int32_t>(here.offsets),
+                                              .order = at.get<std::int32_t>(here.order),
+                                              .places = at.get<std::int32_t>(here.places),
+                                              .weights = at.get<float>(here.weights),
+                                              .labels = at.get<std::uint32_t>(labels),
+                                              .blocks = blocks});
+        }});
+  return here;
+}
+
+void Recorder::sort_rows(Value out, Value in, Value sources) {
+  call({.name = "sort_rows " + name_of(out), .touches = {{out, write}, {in, read}, {sources, read}}, .run = [=, s = s](const At& at) {
+          kernels::gather_rows(at.context, {.out = at.get(out),
+                                            .in = at.get(in),
+                                            .sources = at.get<std::int32_t>(sources),
+                                            .k = 1,
+                                            .rows = s.arriving_rows(),
+                                            .C = s.C,
+                                            .dtype = s.dtype});
+        }});
+}
+
+void Recorder::take_rows(Value rows, Value in, const Dispatch& to, const Arrivals& here) {
+  if (s.ep == 1) return gather_rows(rows, in, to);
+  sort_rows(rows, blocks_arrived_, here.order);
+}
+
+Value Recorder::return_rows(Value rows, const Arrivals& here) {
+  if (s.ep == 1) return rows;
+  const Shape dims{s.arriving_rows(), s.C};
+  const Value there = in_backward_ ? d_blocks_there_ : value("out_blocks", dims);
+  const Value back = in_backward_ ? d_blocks_here_ : value("returned_blocks", dims);
+  sort_rows(there, rows, here.places);
+  exchange_blocks(back, there, s.expert_block() * s.C, s.dtype);
+  return back;
+}
+
+void Recorder::collect_weights(Value d_weights, const Dispatch& to) {
+  if (s.ep == 1) return;
+  call({.name = "collect_rows " + name_of(d_weights),
+        .touches = {{d_weights, write}, {d_row_weights_, read}, {to.places, read}},
+        .run = [=, s = s, rows = d_row_weights_](const At& at) {
+          kernels::collect_rows(at.context, {.out = at.get<float>(d_weights),
+                                             .rows = at.get<float>(rows),
+                                             .places = at.get<std::int32_t>(to.places),
+                                             .M = s.tokens(),
+                                             .k = s.experts.k,
+                                             .slots = slots_of(s)});
+        }});
+}
+
+Value Recorder::expert_backward_to_rows(Value d_x, Value d_y, Value x, const Arrivals& here, const std::string& w, std::int64_t N,
+                                        std::int64_t K) {
+  if (s.ep == 1) {
+    expert_weight_gradient(d_y, x, here, w, N, K);
+    expert_input_gradient(d_x, d_y, here, w, N, K);
+    return d_x;
+  }
+  expert_input_gradient(d_x, d_y, here, w, N, K);
+  const Value back = return_rows(d_x, here);
+  expert_weight_gradient(d_y, x, here, w, N, K);
+  return back;
 }
 
 void Recorder::softmax_loss_of_slice(Value losses, Value d_logits, Value logits, const Rows& rows) {

@@ -18,16 +18,17 @@ kernels::RouterShape router_shape(const ModelShape& s) {
 }
 
 kernels::GroupedGemm grouped(const ModelShape& s, std::int64_t N, std::int64_t K, bool b_transposed) {
-  return {.rows = s.expert_rows(), .E = s.experts.E, .N = N, .K = K, .b_transposed = b_transposed, .dtype = s.dtype};
+  return {.rows = s.arriving_rows(), .E = s.own_experts(), .N = N, .K = K, .b_transposed = b_transposed, .dtype = s.dtype};
 }
 
+/// Of the rows that come on average: as many as this rank's tokens have.
 double flops(const ModelShape& s, std::int64_t N, std::int64_t K) {
   return 2.0 * static_cast<double>(s.expert_rows()) * static_cast<double>(N) * static_cast<double>(K);
 }
 
 /// As a product of the rows that an expert has on average: the rate of all is the rate of one.
 ProductWork work_of(const ModelShape& s, linear::Product product, std::int64_t N, std::int64_t K) {
-  return {.product = product, .tokens = std::max<std::int64_t>(1, s.expert_rows() / s.experts.E), .outputs = N, .inputs = K};
+  return {.product = product, .tokens = std::max<std::int64_t>(1, s.expert_rows() / s.own_experts()), .outputs = N, .inputs = K};
 }
 
 }  // namespace
@@ -105,8 +106,9 @@ Dispatch Recorder::dispatch(Value experts) {
   const Dispatch d{.counts = value("counts", {e.E}, DType::u32),
                    .offsets = value("offsets", {e.E + 1}, DType::u32),
                    .places = value("places", {s.tokens(), e.k}, DType::u32),
-                   .sources = value("sources", {s.expert_rows()}, DType::u32)};
-  const kernels::PlanDispatch plan{.M = s.tokens(), .k = e.k, .E = e.E, .capacity = s.expert_capacity(), .rows = s.expert_rows()};
+                   .sources = value("sources", {s.arriving_rows()}, DType::u32)};
+  const kernels::PlanDispatch plan{
+      .M = s.tokens(), .k = e.k, .E = e.E, .capacity = s.expert_capacity(), .rows = s.arriving_rows(), .blocks = s.ep};
   call({.name = "plan_dispatch",
         .touches = {{d.counts, write}, {d.offsets, write}, {d.places, write}, {d.sources, write}, {experts, read}},
         .workspace = kernels::plan_dispatch_workspace_bytes(plan, s.backend),
@@ -128,7 +130,7 @@ void Recorder::gather_rows(Value out, Value in, const Dispatch& d) {
                                             .in = at.get(in),
                                             .sources = at.get<std::int32_t>(sources),
                                             .k = s.experts.k,
-                                            .rows = s.expert_rows(),
+                                            .rows = s.arriving_rows(),
                                             .C = s.C,
                                             .dtype = s.dtype});
         }});
@@ -153,69 +155,74 @@ void Recorder::combine_rows(Value out, Value rows, const Dispatch& d, const Comb
         }});
 }
 
-void Recorder::weigh(Value d_weights, Value d, Value a, Value weights, const kernels::WeighRows& rows, Value sources) {
+void Recorder::weigh(Value d_weights, Value d, Value a, Value weights, const kernels::WeighRows& rows, Value sources, std::int64_t clears) {
   std::vector<Touch> touches = {{d_weights, sources ? write : Access::add}, {d, Access::add}, {a, Access::add}, {weights, read}};
   if (sources) touches.push_back({sources, read});
-  call({.name = "weigh_rows " + name_of(d), .touches = std::move(touches), .run = [=, M = s.tokens()](const At& at) {
+  call({.name = "weigh_rows " + name_of(d), .touches = std::move(touches), .run = [=](const At& at) {
           auto p = rows;
           p.d_weights = at.get<float>(d_weights), p.d = at.get(d), p.a = at.get(a), p.weights = at.get<float>(weights);
           p.sources = at.get<std::int32_t>(sources);
           // What was dropped has no row, and no gradient.
-          if (sources) kernels::fill_zero(at.context, p.d_weights, static_cast<std::size_t>(M * p.slots) * sizeof(float));
+          if (sources) kernels::fill_zero(at.context, p.d_weights, static_cast<std::size_t>(clears) * sizeof(float));
           kernels::weigh_rows(at.context, p);
         }});
 }
 
-void Recorder::weigh_rows(Value d_weights, Value d, Value a, Value weights, const Dispatch& d_of) {
-  const kernels::WeighRows rows{
-      .k = s.experts.k, .slots = router_shape(s).slots(), .rows = s.expert_rows(), .F = s.experts.F, .dtype = s.dtype};
-  weigh(d_weights, d, a, weights, rows, d_of.sources);
+void Recorder::weigh_rows(Value d_weights, Value d, Value a, Value weights, const Dispatch& to, const Arrivals& here) {
+  const std::int64_t R = s.arriving_rows();
+  kernels::WeighRows rows{.k = s.experts.k, .slots = router_shape(s).slots(), .rows = R, .F = s.experts.F, .dtype = s.dtype};
+  if (s.ep == 1) return weigh(d_weights, d, a, weights, rows, to.sources, s.tokens() * rows.slots);
+  rows.k = rows.slots = 1;  // a weight a row, as rows have arrived
+  const Value found = value("d_arrived_weights", {R}, DType::f32);
+  d_row_weights_ = value("d_row_weights", {R}, DType::f32);
+  weigh(found, d, a, here.weights, rows, here.order, R);
+  exchange_blocks(d_row_weights_, found, s.expert_block(), DType::f32);
 }
 
 void Recorder::weigh_shared(Value d_weights, Value d, Value a, Value weights) {
   const kernels::WeighRows rows{.k = s.experts.k, .slots = router_shape(s).slots(), .rows = s.tokens(), .F = s.experts.S, .dtype = s.dtype};
-  weigh(d_weights, d, a, weights, rows, {});
+  weigh(d_weights, d, a, weights, rows, {}, 0);
 }
 
-void Recorder::expert_linear(Value y, Value x, const Dispatch& d, const std::string& w, std::int64_t N, std::int64_t K) {
+void Recorder::expert_linear(Value y, Value x, const Arrivals& here, const std::string& w, std::int64_t N, std::int64_t K) {
   const Value weight = this->weight(w);
   const kernels::GroupedGemm product = grouped(s, N, K, true);
   call({.name = "expert_linear " + w,
-        .touches = {{y, write}, {x, read}, {weight, read}, {d.offsets, read}},
+        .touches = {{y, write}, {x, read}, {weight, read}, {here.offsets, read}},
         .flops = flops(s, N, K),
         .work = work_of(s, linear::Product::forward, N, K),
         .workspace = kernels::grouped_gemm_workspace_bytes(product, s.backend),
-        .run = [=, offsets = d.offsets](const At& at) {
+        .run = [=, offsets = here.offsets](const At& at) {
           auto p = product;
           p.c = at.get(y), p.a = at.get(x), p.b = at.get(weight), p.offsets = at.get<std::int32_t>(offsets);
           kernels::grouped_gemm(at.context, p);
         }});
 }
 
-void Recorder::expert_input_gradient(Value d_x, Value d_y, const Dispatch& d, const std::string& w, std::int64_t N, std::int64_t K) {
+void Recorder::expert_input_gradient(Value d_x, Value d_y, const Arrivals& here, const std::string& w, std::int64_t N, std::int64_t K) {
   const Value weight = this->weight(w);
   const kernels::GroupedGemm product = grouped(s, K, N, false);
   call({.name = "expert_input_gradient " + w,
-        .touches = {{d_x, write}, {d_y, read}, {weight, read}, {d.offsets, read}},
+        .touches = {{d_x, write}, {d_y, read}, {weight, read}, {here.offsets, read}},
         .flops = flops(s, N, K),
         .work = work_of(s, linear::Product::input_gradient, N, K),
         .workspace = kernels::grouped_gemm_workspace_bytes(product, s.backend),
-        .run = [=, offsets = d.offsets](const At& at) {
+        .run = [=, offsets = here.offsets](const At& at) {
           auto p = product;
           p.c = at.get(d_x), p.a = at.get(d_y), p.b = at.get(weight), p.offsets = at.get<std::int32_t>(offsets);
           kernels::grouped_gemm(at.context, p);
         }});
 }
 
-void Recorder::expert_weight_gradient(Value d_y, Value x, const Dispatch& d, const std::string& w, std::int64_t N, std::int64_t K) {
+void Recorder::expert_weight_gradient(Value d_y, Value x, const Arrivals& here, const std::string& w, std::int64_t N, std::int64_t K) {
   const Value d_weight = gradient(w);
-  const kernels::GroupedWeightGradient product{.rows = s.expert_rows(), .E = s.experts.E, .N = N, .K = K, .dtype = s.dtype};
+  const kernels::GroupedWeightGradient product{.rows = s.arriving_rows(), .E = s.own_experts(), .N = N, .K = K, .dtype = s.dtype};
   call({.name = "expert_weight_gradient " + w,
-        .touches = {{d_weight, Access::add}, {d_y, read}, {x, read}, {d.offsets, read}},
+        .touches = {{d_weight, Access::add}, {d_y, read}, {x, read}, {here.offsets, read}},
         .flops = flops(s, N, K),
         .work = work_of(s, linear::Product::weight_gradient, N, K),
         .workspace = kernels::grouped_weight_gradient_workspace_bytes(product, s.backend),
-        .run = [=, offsets = d.offsets](const At& at) {
+        .run = [=, offsets = here.offsets](const At& at) {
           auto p = product;
           p.d_w = at.get<float>(d_weight), p.d_y = at.get(d_y), p.x = at.get(x), p.offsets = at.get<std::int32_t>(offsets);
           p.accumulate = at.adds(d_weight);

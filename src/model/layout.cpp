@@ -31,19 +31,22 @@ void append(Unit& unit, const std::vector<Box>& kept, const Together& group) {
   unit.elements = round_up(unit.elements, shard_block);
   for (std::size_t i = group.first; i < group.last; ++i) {
     const std::int64_t n = kept[i].elements();
+    if (n == 0) continue;
     unit.slots.push_back({static_cast<int>(i), kept[i], unit.elements, n});
     unit.elements += n;
   }
 }
 
-/// Whether this rank keeps something of a group: of all its tensors, or of none.
+/// Whether this rank keeps something of a group: of all its tensors, or of none. Of experts, those of some.
 bool keeps(const std::vector<Parameter>& table, const std::vector<Box>& kept, const Together& group) {
+  bool any = false;
   for (std::size_t i = group.first; i < group.last; ++i) {
     TESSERA_REQUIRE(lies_in(kept[i], table[i].shape), "{} ({}): box {}", table[i].name, table[i].shape.str(), kept[i].str());
-    TESSERA_REQUIRE((kept[i].elements() > 0) == (kept[group.first].elements() > 0), "{} is kept without {}, to which it is joined",
-                    table[i].name, table[group.first].name);
+    TESSERA_REQUIRE(table[i].part == Part::experts || (kept[i].elements() > 0) == (kept[group.first].elements() > 0),
+                    "{} is kept without {}, to which it is joined", table[i].name, table[group.first].name);
+    any |= kept[i].elements() > 0;
   }
-  return kept[group.first].elements() > 0;
+  return any;
 }
 
 std::string unit_name(const Parameter& p) {
@@ -65,11 +68,15 @@ std::map<std::string, TensorRef, std::less<>> places_of(const Layout& layout) {
   std::map<std::string, TensorRef, std::less<>> places;
   for (std::size_t u = 0; u < layout.units.size(); ++u) {
     std::int64_t joined = 0;  // elements that follow and belong to the tensor before them
-    for (auto slot = layout.units[u].slots.rbegin(); slot != layout.units[u].slots.rend(); ++slot) {
-      const Parameter& p = layout.table[static_cast<std::size_t>(slot->parameter)];
-      const std::int64_t elements = slot->elements + joined;
-      places[p.name] = {static_cast<int>(u), slot->offset, elements};
-      joined = p.joined ? elements : 0;
+    const std::vector<Slot>& slots = layout.units[u].slots;
+    for (std::size_t s = slots.size(); s-- > 0;) {
+      const Slot& slot = slots[s];
+      const Parameter& p = layout.table[static_cast<std::size_t>(slot.parameter)];
+      const std::int64_t elements = slot.elements + joined;
+      places[p.name] = {static_cast<int>(u), slot.offset, elements};
+      // Of experts the first may be joined to one that another rank keeps.
+      const bool is_neighbour = s > 0 && slots[s - 1].parameter + 1 == slot.parameter;
+      joined = p.joined && is_neighbour ? elements : 0;
     }
   }
   return places;
@@ -97,19 +104,23 @@ Layout make_layout(std::vector<Parameter> table, int shards, std::int64_t persis
       continue;
     }
     const bool at_ends = replication.embedding_at_ends && layout.table[group.first].part == Part::embedding;
-    if (group.small && !at_ends) {
+    const bool parted = replication.expert_parts > 1 && layout.table[group.first].part == Part::experts;
+    if (group.small && !at_ends && !parted) {
       append(persistent, kept, group);
       continue;
     }
     std::string name = unit_name(layout.table[group.first]);
-    if (layout.units.empty() || layout.units.back().name != name) layout.units.push_back({.name = name, .slots = {}, .owners = owners});
+    if (layout.units.empty() || layout.units.back().name != name)
+      layout.units.push_back({.name = name, .slots = {}, .owners = parted ? replication.expert_owners : owners});
     append(layout.units.back(), kept, group);
     if (at_ends) layout.units.back().owners |= pipeline_ends, layout.units.back().shards = 2, layout.units.back().persistent = true;
   }
   for (Unit* unit : {&persistent, &replicated})
     if (!unit->slots.empty()) layout.units.push_back(std::move(*unit));
   for (Unit& unit : layout.units) {
-    unit.shards *= shards;
+    const bool parted =
+        replication.expert_parts > 1 && layout.table[static_cast<std::size_t>(unit.slots.front().parameter)].part == Part::experts;
+    unit.shards *= parted ? shards / replication.expert_parts : shards;
     unit.elements = round_up(unit.elements, unit.shards * shard_block);
   }
   layout.places = places_of(layout);

@@ -57,11 +57,14 @@ struct Layout {
 /// where it keeps nothing; empty: all of all. The threshold counts whole tensors, so that it divides them alike on all ranks.
 /// Where axes cut tensors, those that are cut by none go to the unit "replicated", which is persistent too: each of its ranks has gradients
 /// of its own for them, which meet over these axes as well. The embedding that is the head too lies at both ends of a pipeline, in a unit
-/// that they share. The `shards` ranks differ along `owners`.
+/// that they share. The `shards` ranks differ along `owners`. Where these have unlike experts, units of experts have fewer owners, and stay
+/// out of "persistent" whatever their size.
 struct Replication {
   Axes over = 0;
   int copies = 1;  ///< ranks along them
   bool embedding_at_ends = false;
+  Axes expert_owners = 0;  ///< of experts that owners share between them
+  int expert_parts = 1;    ///< of the experts of a layer, one a rank; 1: all owners have all
 };
 Layout make_layout(std::vector<Parameter> table, int shards, std::int64_t persistence_threshold, std::vector<Box> kept = {},
                    const Replication& replication = {}, Axes owners = data_axes);

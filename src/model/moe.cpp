@@ -21,6 +21,7 @@ struct Moe {
   Value experts;    ///< (M,k) int32
   Value weights;    ///< (M,k) fp32; with a shared expert (M,k+1)
   Dispatch to;      ///< which rows are whose
+  Arrivals here;    ///< which of them come to this rank's experts
   Value rows;       ///< (R,C): of each choice its token's
   Value gate_up;    ///< (R,2F)
   Value activated;  ///< (R,F)
@@ -28,14 +29,14 @@ struct Moe {
   Shared shared;    ///< absent where there is none
 };
 
-/// Names of tensors: those of a product of all experts are called as the first one's.
+/// Names of tensors: those of a product of all experts of this rank are called as the first one's.
 struct Weights {
   std::string norm, router, gate, down, shared_gate, shared_down;
-  explicit Weights(const std::string& w)
+  Weights(const std::string& w, std::int64_t first)
       : norm(w + "norm"),
         router(w + "router"),
-        gate(w + "experts.0.w_gate"),
-        down(w + "experts.0.w_down"),
+        gate(fmt::format("{}experts.{}.w_gate", w, first)),
+        down(fmt::format("{}experts.{}.w_down", w, first)),
         shared_gate(w + "shared.w_gate"),
         shared_down(w + "shared.w_down") {}
 };
@@ -55,11 +56,12 @@ Shared forward_shared(Recorder& r, const Weights& w, Value normed) {
   return v;
 }
 
+/// Between tokens and experts that other ranks have, rows travel there and back (exchanges.cpp).
 /// out = x + sum over a token's experts of weight * expert(norm(x)), where an expert is w_down(silu(gate) * up) of [gate; up] = [w_gate;
 /// w_up](.).
 Moe forward(Recorder& r, const Weights& w) {
   const ExpertShape& e = r.s.experts;
-  const std::int64_t M = r.s.tokens(), C = r.s.C, F = e.F, R = r.s.expert_rows(), columns = logits_of_token(e);
+  const std::int64_t M = r.s.tokens(), C = r.s.C, F = e.F, R = r.s.arriving_rows(), columns = logits_of_token(e);
   Moe v{.x = r.stream_in(),
         .normed = r.remade("normed", {M, C}),
         .rstd = r.value("rstd", {M}, DType::f32),
@@ -67,7 +69,9 @@ Moe forward(Recorder& r, const Weights& w) {
         .experts = r.value("experts", {M, e.k}, DType::u32),
         .weights = r.value("weights", {M, weights_of_token(e)}, DType::f32),
         .to = {},
-        .rows = r.remade("rows", {R, C}),
+        .here = {},
+        // What would have to be exchanged again is kept as other values are.
+        .rows = r.s.ep == 1 ? r.remade("rows", {R, C}) : r.value("rows", {R, C}),
         .gate_up = r.value("gate_up", {R, 2 * F}),
         .activated = r.remade("activated", {R, F}),
         .out = r.value("out", {R, C}),
@@ -76,13 +80,17 @@ Moe forward(Recorder& r, const Weights& w) {
   r.linear(v.logits, v.normed, w.router, columns, C, {.fp32 = true});
   r.router(v.experts, v.weights, v.logits);
   v.to = r.dispatch(v.experts);
+  const Value labels = r.send_labels(v.to, v.weights);
   r.router_totals(v.logits, v.to);
-  r.gather_rows(v.rows, v.normed, v.to);
-  r.expert_linear(v.gate_up, v.rows, v.to, w.gate, 2 * F, C);
+  r.send_rows(v.normed, v.to);
+  v.here = r.arrivals(labels, v.to);
+  r.take_rows(v.rows, v.normed, v.to, v.here);
+  r.expert_linear(v.gate_up, v.rows, v.here, w.gate, 2 * F, C);
   r.swiglu(v.activated, v.gate_up, R, F);
-  r.expert_linear(v.out, v.activated, v.to, w.down, C, F);
+  r.expert_linear(v.out, v.activated, v.here, w.down, C, F);
+  const Value returned = r.return_rows(v.out, v.here);
   v.shared = forward_shared(r, w, v.normed);
-  r.combine_rows(r.stream_out(), v.out, v.to, {.weights = v.weights, .shared = v.shared.out, .add = v.x});
+  r.combine_rows(r.stream_out(), returned, v.to, {.weights = v.weights, .shared = v.shared.out, .add = v.x});
   return v;
 }
 
@@ -103,22 +111,24 @@ Value backward_shared(Recorder& r, const Weights& w, const Moe& v, Value d_weigh
 /// No output of an expert is kept: the gradient of what it counts for comes from its inputs (weigh_rows).
 void backward(Recorder& r, const Weights& w, const Moe& v) {
   const ExpertShape& e = r.s.experts;
-  const std::int64_t M = r.s.tokens(), C = r.s.C, F = e.F, R = r.s.expert_rows(), columns = logits_of_token(e);
+  const std::int64_t M = r.s.tokens(), C = r.s.C, F = e.F, R = r.s.arriving_rows(), columns = logits_of_token(e);
   const Value d_stream = r.d_stream();  // of out, in the end of x
   const Value d_out = r.value("d_out", {R, C}), d_activated = r.value("d_activated", {R, F});
   const Value d_weights = r.value("d_weights", {M, weights_of_token(e)}, DType::f32), d_logits = r.value("d_logits", {M, columns});
-  r.gather_rows(d_out, d_stream, v.to);
-  r.expert_input_gradient(d_activated, d_out, v.to, w.down, C, F);
-  r.weigh_rows(d_weights, d_activated, v.activated, v.weights, v.to);
-  r.expert_weight_gradient(d_out, v.activated, v.to, w.down, C, F);
-  const Value d_gate_up = v.gate_up, d_rows = v.rows, d_normed = v.normed;  // which are not needed again: their gradients take their places
+  r.send_rows(d_stream, v.to);
+  r.take_rows(d_out, d_stream, v.to, v.here);
+  r.expert_input_gradient(d_activated, d_out, v.here, w.down, C, F);
+  r.weigh_rows(d_weights, d_activated, v.activated, v.weights, v.to, v.here);
+  r.expert_weight_gradient(d_out, v.activated, v.here, w.down, C, F);
+  // What is not needed again gives its place to a gradient.
+  const Value d_gate_up = v.gate_up, d_rows = r.s.ep == 1 ? v.rows : d_out, d_normed = v.normed;
   r.swiglu_backward(d_gate_up, d_activated, v.gate_up, R, F);
-  r.expert_weight_gradient(d_gate_up, v.rows, v.to, w.gate, 2 * F, C);
-  r.expert_input_gradient(d_rows, d_gate_up, v.to, w.gate, 2 * F, C);
+  const Value d_returned = r.expert_backward_to_rows(d_rows, d_gate_up, v.rows, v.here, w.gate, 2 * F, C);
+  r.collect_weights(d_weights, v.to);
   const Value d_shared = backward_shared(r, w, v, d_weights, d_stream);
   r.router_backward(d_logits, d_weights, v.weights, v.experts, v.logits, v.to);
   r.linear_backward(d_normed, d_logits, v.normed, w.router, columns, C);
-  r.combine_rows(d_normed, d_rows, v.to, {.shared = d_shared, .add = d_normed});
+  r.combine_rows(d_normed, d_returned, v.to, {.shared = d_shared, .add = d_normed});
   r.rmsnorm_backward(d_stream, d_normed, v.x, w.norm, v.rstd, true);
 }
 
@@ -126,7 +136,7 @@ void backward(Recorder& r, const Weights& w, const Moe& v) {
 
 Segment moe_segment(const ModelShape& s, int layer) {
   Recorder r(s, fmt::format("layers.{}.moe", layer), layer);
-  const Weights w(fmt::format("layers.{}.moe.", layer));
+  const Weights w(fmt::format("layers.{}.moe.", layer), s.first_expert());
   const Moe v = forward(r, w);
   if (r.backward()) backward(r, w, v);
   return r.take();

@@ -48,10 +48,14 @@ void add_experts(std::vector<Parameter>& table, const ModelKeys& m, int layer) {
   const auto exported = [&](std::int64_t e, const char* name) { return fmt::format("{}{}.{}", names.expert, e, name); };
   for (std::int64_t e = 0; e < m.experts; ++e) {
     matrix(Part::experts, of_expert(e, "w_gate"), F, C, std, e > 0, 0, exported(e, names.gate));
+    table.back().expert = static_cast<int>(e);
     matrix(Part::experts, of_expert(e, "w_up"), F, C, std, true, 0, exported(e, names.up));
+    table.back().expert = static_cast<int>(e);
   }
-  for (std::int64_t e = 0; e < m.experts; ++e)
+  for (std::int64_t e = 0; e < m.experts; ++e) {
     matrix(Part::experts, of_expert(e, "w_down"), C, F, residual_std, e > 0, 1, exported(e, names.down));
+    table.back().expert = static_cast<int>(e);
+  }
 }
 
 void add_layer(std::vector<Parameter>& table, const ModelKeys& m, int layer) {

@@ -17,7 +17,8 @@ struct Parameter {
   std::string name;  ///< "layers.3.attention.wq"
   Shape shape;
   Part part = Part::layer;
-  int layer = -1;  ///< for Part::layer and Part::experts
+  int layer = -1;   ///< for Part::layer and Part::experts
+  int expert = -1;  ///< for Part::experts
   Init init = Init::normal;
   double std = 0;           ///< of Init::normal
   bool decay = false;       ///< weight decay: matrices only

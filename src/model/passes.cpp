@@ -8,7 +8,7 @@
 namespace tessera {
 namespace {
 
-constexpr std::size_t max_values = 64;  // of a segment: addresses stand on the stack, so that a run allocates nothing
+constexpr std::size_t max_values = 96;  // of a segment: addresses stand on the stack, so that a run allocates nothing
 
 std::size_t index(Value value) { return static_cast<std::size_t>(value.id); }
 bool writes(const Touch& touch) { return touch.access != Access::read; }

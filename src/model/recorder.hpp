@@ -31,6 +31,14 @@ struct Dispatch {
   Value sources;  ///< (R) int32
 };
 
+/// Rows that have come to this rank's experts (kernels/expert_blocks); alone, its own.
+struct Arrivals {
+  Value offsets;  ///< (E / ep + 1) int32
+  Value order;    ///< (R) int32, of sorted rows; alone absent, as the others are
+  Value places;   ///< (R) int32, of rows as they have arrived
+  Value weights;  ///< (R) fp32, of the same
+};
+
 /// What a token's rows come together with.
 struct CombineExtra {
   Value weights = {};  ///< (M,k), with `shared` (M,k+1): what rows count for; absent: 1
@@ -89,6 +97,25 @@ class Recorder {
   /// on its way. d_x are its rows.
   void linear_backward_to_heads(Value d_heads, Value d_x, Value d_y, Value x, const std::string& w, std::int64_t N, std::int64_t K);
 
+  // ---- Over expert-parallel ranks (exchanges.cpp): each has E / ep experts, and sends rows of its tokens to those that are elsewhere, in
+  // a block for each rank. R = ep times the rows of a block, most of which are nobody's perhaps. Alone, nothing is sent. ----
+
+  /// What tells the rows of blocks apart goes to where they go.
+  Value send_labels(const Dispatch& to, Value weights);
+  /// Of each choice its token's row of `in` (M,C) goes to its expert.
+  void send_rows(Value in, const Dispatch& to);
+  /// Which rows come here.
+  Arrivals arrivals(Value labels, const Dispatch& to);
+  /// rows (R,C), expert by expert, of what was sent last. Alone they are gathered from `in`.
+  void take_rows(Value rows, Value in, const Dispatch& to, const Arrivals& here);
+  /// What was made of rows (R,C) goes back: the rows as tokens have sent them.
+  Value return_rows(Value rows, const Arrivals& here);
+  /// d_weights gets what weigh_rows has found for this rank's tokens on other ranks.
+  void collect_weights(Value d_weights, const Dispatch& to);
+  /// Weight and input gradient of expert_linear, the latter by way of d_x (R,K) back to where tokens are: returns it there. Alone d_x may
+  /// be x; among others the weight's gradient is made while it is on its way.
+  Value expert_backward_to_rows(Value d_x, Value d_y, Value x, const Arrivals& here, const std::string& w, std::int64_t N, std::int64_t K);
+
   // ---- Calls (calls.cpp). Rows are the M tokens of the pass, of streams and norms the R of this rank; `w` names a tensor of the table,
   // with those joined to it. What a text of generate does otherwise than a micro-batch is decided in them, by s.feed. ----
 
@@ -117,7 +144,7 @@ class Recorder {
   /// d_gate_up may be gate_up.
   void swiglu_backward(Value d_gate_up, Value d_out, Value gate_up, std::int64_t M, std::int64_t F);
 
-  // Experts (expert_calls.cpp). R rows of a micro-batch, expert by expert; `w` names the first of the matrices of all experts.
+  // Experts (expert_calls.cpp). R rows of a micro-batch, expert by expert; `w` names the first of the matrices of this rank's experts.
 
   /// The k experts of each token, (M,k) int32, and what they count for, (M, slots) fp32, of logits (M, E + shared) fp32.
   void router(Value experts, Value weights, Value logits);
@@ -126,18 +153,19 @@ class Recorder {
   /// The router's losses, drops and loads join the step's. Of a text: nothing.
   void router_totals(Value logits, const Dispatch& d);
   Dispatch dispatch(Value experts);
-  /// out (R,C): each row is that of its token in `in` (M,C). With experts on other ranks, rows would go there now.
+  /// out (R,C): each row is that of its token in `in` (M,C).
   void gather_rows(Value out, Value in, const Dispatch& d);
-  /// out (M,C) of each token: the sum of its rows (R,C), and what `extra` adds. With experts on other ranks, rows have come back now.
+  /// out (M,C) of each token: the sum of its rows (R,C), and what `extra` adds.
   void combine_rows(Value out, Value rows, const Dispatch& d, const CombineExtra& extra);
   /// Of d (R,F), the gradient of inputs a (R,F) but for the weights that their rows count by: d_weights, and both times their weights.
-  void weigh_rows(Value d_weights, Value d, Value a, Value weights, const Dispatch& d_of);
+  /// Of tokens on other ranks, what comes to d_weights goes there (collect_weights).
+  void weigh_rows(Value d_weights, Value d, Value a, Value weights, const Dispatch& to, const Arrivals& here);
   /// The same of the shared expert's (M,S): the last weight of each token. d_weights holds the others.
   void weigh_shared(Value d_weights, Value d, Value a, Value weights);
   /// y (R,N) = x (R,K) w (E,N,K)^T, each row with its expert's.
-  void expert_linear(Value y, Value x, const Dispatch& d, const std::string& w, std::int64_t N, std::int64_t K);
-  void expert_weight_gradient(Value d_y, Value x, const Dispatch& d, const std::string& w, std::int64_t N, std::int64_t K);
-  void expert_input_gradient(Value d_x, Value d_y, const Dispatch& d, const std::string& w, std::int64_t N, std::int64_t K);
+  void expert_linear(Value y, Value x, const Arrivals& here, const std::string& w, std::int64_t N, std::int64_t K);
+  void expert_weight_gradient(Value d_y, Value x, const Arrivals& here, const std::string& w, std::int64_t N, std::int64_t K);
+  void expert_input_gradient(Value d_x, Value d_y, const Arrivals& here, const std::string& w, std::int64_t N, std::int64_t K);
 
   // Attention, of rows and heads as `by_heads` counts them.
 
@@ -207,7 +235,12 @@ class Recorder {
     return declare({.kind = ValueKind::cached_values, .name = "values", .bytes = s.bytes_of(s.capacity * s.G * s.D)});
   }
   Value position() { return declare({.kind = ValueKind::position, .name = "position", .bytes = sizeof(std::int32_t)}); }
-  void weigh(Value d_weights, Value d, Value a, Value weights, const kernels::WeighRows& rows, Value sources);
+  /// `clears`: elements of d_weights, of which some belong to no row.
+  void weigh(Value d_weights, Value d, Value a, Value weights, const kernels::WeighRows& rows, Value sources, std::int64_t clears);
+  /// A block for each expert-parallel rank, of `count` elements: `to` has those of all ranks for this one.
+  void exchange_blocks(Value to, Value from, std::int64_t count, DType dtype);
+  /// out row r = in row sources[r]; where that is negative, zeros.
+  void sort_rows(Value out, Value in, Value sources);
   void softmax_loss_of_slice(Value losses, Value d_logits, Value logits, const Rows& rows);
   void exchange(const Exchange& exchange, const std::string& name, Value to, Value from);
   /// Blocks (B, cp, T / cp, W) of a rank each are turned: to (B, cp, T / cp, W) has those of all ranks.
@@ -224,6 +257,9 @@ class Recorder {
 
   Segment segment_;
   Value slice_sums_ = {}, all_sums_ = {};
+  Value blocks_arrived_ = {};                       // by send_rows
+  Value d_blocks_here_ = {}, d_blocks_there_ = {};  // of the backward pass: blocks of this rank's tokens, and for its experts
+  Value d_row_weights_ = {};                        // by weigh_rows: in the order in which this rank has sent its rows
   bool in_backward_ = false;
 };
 

@@ -57,6 +57,11 @@ std::int64_t ModelShape::expert_capacity() const {
 
 std::int64_t ModelShape::expert_rows() const { return std::min(tokens() * experts.k, experts.E * expert_capacity()); }
 
+std::int64_t ModelShape::expert_block() const {
+  // A token goes to an expert once.
+  return std::min(tokens() * std::min(experts.k, own_experts()), own_experts() * expert_capacity());
+}
+
 ModelShape model_shape(const Deck& deck) {
   const ModelKeys& m = deck.model;
   ModelShape s{.B = deck.batch.micro,
@@ -79,7 +84,8 @@ ModelShape model_shape(const Deck& deck) {
                .pack_weights = deck.kernels.pack_weights,
                .attention = attention_path(deck),
                .deterministic = deck.run.reproducible,
-               .cp = deck.mesh.cp};
+               .cp = deck.mesh.cp,
+               .ep = static_cast<int>(deck.mesh.ep)};
   s.loss_chunk = std::min(s.loss_chunk == 0 ? loss_chunk(s) : s.loss_chunk, s.tokens());
   return s;
 }
@@ -88,9 +94,18 @@ std::string describe_experts(const ModelShape& s) {
   const ExpertShape& e = s.experts;
   std::string text = fmt::format("{} in each layer of {} features, {} for a token", e.E, e.F, e.k);
   if (e.S > 0) text += fmt::format(", and one of {} features for all", e.S);
-  if (e.capacity_factor == 0) return text + fmt::format("; dropless: {} rows of a micro-batch, however its tokens choose", s.expert_rows());
-  return text + fmt::format("; each takes at most {} of the {} tokens of a micro-batch, {} rows together; what is beyond is dropped",
-                            s.expert_capacity(), s.tokens(), s.expert_rows());
+  if (e.capacity_factor == 0)
+    text += fmt::format("; dropless: {} rows of a micro-batch, however its tokens choose", s.expert_rows());
+  else
+    text += fmt::format("; each takes at most {} of the {} tokens of a micro-batch, {} rows together; what is beyond is dropped",
+                        s.expert_capacity(), s.tokens(), s.expert_rows());
+  if (s.ep == 1) return text;
+  return text + fmt::format(
+                    "; {} of them on each of {} ranks, which send each other blocks of {} rows, {}: room for {} rows on a rank, {} for "
+                    "each value of their width, of which {} are used where experts are balanced",
+                    s.own_experts(), s.ep, s.expert_block(),
+                    e.capacity_factor == 0 ? "as many as their tokens could ask for there" : "what the experts there take of them",
+                    s.arriving_rows(), human_bytes(static_cast<double>(s.bytes_of(s.arriving_rows() * s.C))), s.expert_rows());
 }
 
 Range part_of(std::int64_t n, int size, int index) {
@@ -105,6 +120,12 @@ ModelShape cut_over_tp(const ModelShape& shape, int size, int index) {
   return s;
 }
 
+ModelShape cut_over_ep(const ModelShape& shape, int index) {
+  ModelShape s = shape;
+  s.ep_index = index;
+  return s;
+}
+
 ModelShape cut_by_heads(const ModelShape& shape) {
   ModelShape s = shape;
   s.H /= s.cp, s.G = std::max<std::int64_t>(1, s.G / s.cp), s.cp = 1;
@@ -113,7 +134,7 @@ ModelShape cut_by_heads(const ModelShape& shape) {
 
 ModelShape text_shape(const ModelShape& shape, const TextSize& text, Feed feed) {
   ModelShape s = shape;
-  s.B = 1, s.T = feed == Feed::prompt ? text.prompt : 1, s.cp = 1;
+  s.B = 1, s.T = feed == Feed::prompt ? text.prompt : 1, s.cp = 1, s.ep = 1;
   s.feed = feed, s.capacity = text.capacity, s.likeliest = text.likeliest;
   s.pack_weights = false;                        // for products of many rows
   s.attention = kernels::AttentionPath::native;  // no search comes before a text

@@ -45,12 +45,20 @@ struct ModelShape {
 
   int tp = 1, tp_index = 0;  ///< tensor-parallel ranks, of which this one has H query heads, G key/value heads and F features
   std::int64_t cp = 1;       ///< context-parallel ranks, each with T / cp tokens of every sequence
+  int ep = 1, ep_index = 0;  ///< expert-parallel ranks, of which this one has E / ep experts of each layer
 
   std::int64_t tokens() const { return B * T / cp; }  ///< M, of a micro-batch on this rank
   /// Tokens that an expert takes of a pass at most; a token goes to an expert once.
   std::int64_t expert_capacity() const;
-  /// Rows that the experts of a layer have together at most: what their matrices are planned for.
+  /// Rows that tokens of this rank have together at most.
   std::int64_t expert_rows() const;
+  /// Experts of a layer that this rank has, and the first of them.
+  std::int64_t own_experts() const { return experts.E / ep; }
+  std::int64_t first_expert() const { return ep_index * own_experts(); }
+  /// Rows that tokens of one rank have together at most with experts of one rank: a block of what ranks exchange.
+  std::int64_t expert_block() const;
+  /// Rows that the experts of this rank have together at most, of the tokens of all ranks: what their matrices are planned for.
+  std::int64_t arriving_rows() const { return ep * expert_block(); }
   /// R: rows of the residual stream that this rank holds. Between the products of its segments, tensor-parallel ranks share the tokens.
   std::int64_t rows() const { return tokens() / tp; }
   /// Tokens of the vocabulary whose rows of embedding and head this rank holds.
@@ -67,6 +75,9 @@ std::string describe_experts(const ModelShape& shape);
 
 /// What rank `index` of `size` tensor-parallel ranks computes of it: heads and features in equal parts.
 ModelShape cut_over_tp(const ModelShape& shape, int size, int index);
+
+/// What rank `index` of the shape's expert-parallel ranks computes of it: the experts from its first on.
+ModelShape cut_over_ep(const ModelShape& shape, int index);
 
 /// What a context-parallel rank computes of attention: all tokens, with a part of the heads.
 ModelShape cut_by_heads(const ModelShape& shape);

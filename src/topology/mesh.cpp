@@ -65,7 +65,14 @@ std::string describe(Axes set) {
   return text;
 }
 
-Axes owner_axes(const Mesh& mesh) { return mesh.size(Axis::cp) == 1 ? data_axes : static_cast<Axes>(data_axes | axes({Axis::cp})); }
+namespace {
+Axes with(Axes set, const Mesh& mesh, Axis axis) { return mesh.size(axis) == 1 ? set : static_cast<Axes>(set | axes({axis})); }
+}  // namespace
+
+Axes batch_axes(const Mesh& mesh) { return with(data_axes, mesh, Axis::ep); }
+int batch_ranks(const Mesh& mesh) { return mesh.size(Axis::dp) * mesh.size(Axis::ep); }
+Axes owner_axes(const Mesh& mesh) { return with(batch_axes(mesh), mesh, Axis::cp); }
+Axes expert_owner_axes(const Mesh& mesh) { return with(data_axes, mesh, Axis::cp); }
 
 Group group_of(const Mesh& mesh, Axes along, int world_rank) {
   Group group{.axes = along, .rank = 0, .size = 1, .world = {}};

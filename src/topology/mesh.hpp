@@ -50,11 +50,16 @@ constexpr bool contains(Axes set, Axis axis) { return (set & axes({axis})) != 0;
 /// "dp", "dp x cp"
 std::string describe(Axes);
 
-/// Ranks that divide the batch between them.
+/// Data-parallel ranks: copies of all that the other axes cut.
 inline constexpr Axes data_axes = axes({Axis::dp});
-/// Ranks that compute with the same parameters: their gradients are summed, and ZeRO shards over them. Those of dp, and where a sequence is
-/// cut over ranks those of cp.
+/// Ranks that divide the batch between them: those of dp, and where experts are cut over ranks those of ep.
+Axes batch_axes(const Mesh& mesh);
+int batch_ranks(const Mesh& mesh);
+/// Ranks that compute with the same parameters, experts aside: their gradients are summed, and ZeRO shards over them. Those that divide the
+/// batch, and where a sequence is cut over ranks those of cp.
 Axes owner_axes(const Mesh& mesh);
+/// Of these the ranks that have the same experts.
+Axes expert_owner_axes(const Mesh& mesh);
 
 /// The ranks that differ from one rank along some axes only, in order of their ranks in the world.
 struct Group {

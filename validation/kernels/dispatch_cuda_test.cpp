@@ -7,10 +7,11 @@ namespace {
 class DispatchCuda : public OnDevice {};
 
 struct Case {
-  std::int64_t M, k, E, capacity, C;
-  std::int64_t rows() const { return std::min(M * k, E * capacity) + 2; }
+  std::int64_t M, k, E, capacity, C, blocks = 1;
+  std::int64_t rows() const { return blocks * (std::min(M * std::min(k, E / blocks), E / blocks * capacity) + 2); }
 };
-const Case cases[] = {{1, 1, 1, 1, 1}, {77, 2, 8, 77, 48}, {77, 2, 8, 15, 33}, {5, 3, 300, 5, 130}, {700, 4, 6, 300, 16}};
+const Case cases[] = {{1, 1, 1, 1, 1},      {77, 2, 8, 77, 48},    {77, 2, 8, 15, 33},      {5, 3, 300, 5, 130},
+                      {700, 4, 6, 300, 16}, {77, 2, 8, 77, 48, 4}, {700, 4, 6, 300, 16, 2}, {5, 3, 300, 5, 130, 100}};
 
 std::vector<std::int32_t> random_choices(const Case& c) {
   std::mt19937 engine(5 + test_seed());
@@ -50,7 +51,8 @@ struct Results {
                               .k = c.k,
                               .E = c.E,
                               .capacity = c.capacity,
-                              .rows = R});
+                              .rows = R,
+                              .blocks = c.blocks});
       gather_rows(context,
                   {.out = rows.data(), .in = x.data(), .sources = sources.data(), .k = c.k, .rows = R, .C = c.C, .dtype = dtype_of<T>()});
       combine_rows(context, {.out = combined.data(),
@@ -99,7 +101,7 @@ template <class T>
 void check_against_the_host() {
   for (const Case& c : cases)
     for (const std::int64_t shift : {0, 1}) {
-      SCOPED_TRACE(::testing::Message() << c.M << " tokens, " << c.E << " experts of " << c.capacity);
+      SCOPED_TRACE(::testing::Message() << c.M << " tokens, " << c.E << " experts of " << c.capacity << " in " << c.blocks << " blocks");
       const Results<T> ours(c, false, shift), host(c, true);
       EXPECT_EQ(ours.exact().hex(), host.exact().hex());
       EXPECT_LT(norm_error(ours.d_weights, host.d_weights), 1e-5);

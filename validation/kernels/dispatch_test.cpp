@@ -74,6 +74,47 @@ TEST(Dispatch, RowsAreSortedByExpertAndToken) {
   }
 }
 
+// In blocks, rows are those of one block, each part of the experts with room of its own.
+TEST(Dispatch, BlocksHaveTheRowsOfTheirExperts) {
+  for (const Case& c : cases)
+    for (const std::int64_t blocks : {2, 3, 4}) {
+      if (c.E % blocks != 0) continue;
+      SCOPED_TRACE(::testing::Message() << c.M << " tokens, " << c.E << " experts of " << c.capacity << " in " << blocks << " blocks");
+      const Plan whole(c);
+      const std::int64_t of_block = c.E / blocks, rows = std::min(c.M * std::min(c.k, of_block), of_block * c.capacity) + 1;
+      auto counts = poisoned<std::int32_t>(c.E), offsets = poisoned<std::int32_t>(c.E + 1), places = poisoned<std::int32_t>(c.M * c.k),
+           sources = poisoned<std::int32_t>(blocks * rows);
+      const PlanDispatch p{.counts = counts.data(),
+                           .offsets = offsets.data(),
+                           .places = places.data(),
+                           .sources = sources.data(),
+                           .experts = whole.experts.data(),
+                           .M = c.M,
+                           .k = c.k,
+                           .E = c.E,
+                           .capacity = c.capacity,
+                           .rows = blocks * rows,
+                           .blocks = blocks};
+      plan_dispatch({}, p);
+      EXPECT_EQ(counts, whole.counts);
+      EXPECT_EQ(offsets, whole.offsets);
+      std::vector<std::int32_t> expected(size(blocks * rows), -1);
+      for (std::int64_t b = 0; b < blocks; ++b)
+        for (std::int32_t row = offsets[size(b * of_block)]; row < offsets[size((b + 1) * of_block)]; ++row) {
+          const std::int64_t place = b * rows + row - offsets[size(b * of_block)];
+          expected[size(place)] = whole.sources[size(row)];
+          EXPECT_EQ(places[size(whole.sources[size(row)])], place);
+        }
+      EXPECT_EQ(sources, expected);
+      for (std::size_t i = 0; i < places.size(); ++i) EXPECT_EQ(places[i] < 0, whole.places[i] < 0) << "choice " << i;
+      if (rows > 1) {
+        PlanDispatch small = p;
+        small.rows = blocks * (rows - 2);
+        EXPECT_THROW(plan_dispatch({}, small), Error);
+      }
+    }
+}
+
 TEST(Dispatch, RefusesAnExpertThatDoesNotExist) {
   const std::vector<std::int32_t> experts{0, 3};
   std::vector<std::int32_t> out(16);

@@ -10,7 +10,8 @@ ScheduleBuilder::ScheduleBuilder(const BuildRequest& request) : request_(request
   schedule_.shape = model_shape(deck_);
   const Group tensor = request.group(axes({Axis::tp}));
   if (request.training() || request.evaluation_micro_batches > 0)
-    schedule_.segments = model_segments(cut_over_tp(schedule_.shape, tensor.size, tensor.rank));
+    schedule_.segments =
+        model_segments(cut_over_ep(cut_over_tp(schedule_.shape, tensor.size, tensor.rank), request.group(axes({Axis::ep})).rank));
   if (pipelined())
     std::erase_if(schedule_.segments, [&, s = std::ssize(schedule_.segments), i = std::ptrdiff_t{0}](const Segment& segment) mutable {
       const std::ptrdiff_t at = i++;

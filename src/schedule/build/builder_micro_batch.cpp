@@ -118,6 +118,10 @@ void ScheduleBuilder::emit_pass(int number, int event, bool first) {
   emit(std::move(task));
 }
 
+namespace {
+Lane lane_of(Axis axis) { return axis == Axis::tp ? Lane::tensor : axis == Axis::cp ? Lane::context : Lane::experts; }
+}  // namespace
+
 void ScheduleBuilder::emit_exchange(const SegmentPass& p, const Exchange& exchange, int event, bool first) {
   const Use to = bind(p.operands[0], p, event, first), from = bind(p.operands[1], p, event, first);
   const Axes along = axes({exchange.axis});
@@ -125,7 +129,7 @@ void ScheduleBuilder::emit_exchange(const SegmentPass& p, const Exchange& exchan
   const std::int64_t size = request_.mesh.size(exchange.axis), moved = std::max(to.bytes, from.bytes) / size * (size - 1);
   Task task{.name = p.name,
             .op = Collective{exchange.kind, along, exchange.count, 0, exchange.dtype, false, exchange.times},
-            .lane = exchange.axis == Axis::tp ? Lane::tensor : Lane::context,
+            .lane = lane_of(exchange.axis),
             .uses = {to, from},
             .bytes_moved = static_cast<double>(moved)};
   if (exchange.kind == CollectiveKind::reduce_scatter) task.uses.push_back(absent());

@@ -12,7 +12,8 @@ std::int64_t micro_batches(const Deck& deck) { return deck.batch.global / deck.b
 std::int64_t accumulation_steps(const Deck& deck, int ranks) { return ceil_div(micro_batches(deck), ranks); }
 
 std::optional<std::int64_t> micro_batch_at(const Deck& deck, int ranks, int rank, std::int64_t place) {
-  const std::int64_t number = rank * accumulation_steps(deck, ranks) + place;
+  // Expert-parallel ranks have neighbours: which micro-batches meet in an exchange does not depend on the other axes.
+  const std::int64_t ep = deck.mesh.ep, number = (rank / ep * accumulation_steps(deck, ranks) + place) * ep + rank % ep;
   return number < micro_batches(deck) ? std::optional(number) : std::nullopt;
 }
 

@@ -15,7 +15,8 @@ std::int64_t accumulation_steps(const Deck& deck, int ranks);
 /// The share of a step's micro-batches that are empty.
 double empty_share(const Deck& deck, int ranks);
 
-/// Number, within the global batch, of the micro-batch that a rank runs as its `place`-th; none for an empty one.
+/// Number, within the global batch, of the micro-batch that a rank of the batch's group runs as its `place`-th; none for an empty one. The
+/// mesh.ep ranks that exchange rows run as many micro-batches in a row at each place.
 std::optional<std::int64_t> micro_batch_at(const Deck& deck, int ranks, int rank, std::int64_t place);
 
 /// What a user is told: sequences, micro-batches, and what empty ones cost.

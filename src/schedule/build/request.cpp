@@ -14,13 +14,19 @@ bool uses(const Stage& stage, const Parameter& p, bool tied) {
   return stage.chunk_of(p.layer) >= 0;
 }
 
-/// Of each tensor what a rank keeps: nothing where its stage does not use it, else its part along the dim that tensor parallelism cuts, in
-/// whole heads and features.
-std::vector<Box> kept_boxes(const std::vector<Parameter>& table, const Stage& stage, bool tied, const Group& tensor) {
+/// Whether a rank of a group that parts the experts of each layer has a tensor.
+bool has(const Group& experts, std::int64_t of_layer, const Parameter& p) {
+  return p.expert < 0 || p.expert / (of_layer / experts.size) == experts.rank;
+}
+
+/// Of each tensor what a rank keeps: nothing where its stage does not use it or another rank has the expert, else its part along the dim
+/// that tensor parallelism cuts, in whole heads and features.
+std::vector<Box> kept_boxes(const std::vector<Parameter>& table, const Stage& stage, const ModelKeys& model, const Group& tensor,
+                            const Group& experts) {
   std::vector<Box> kept;
   for (const Parameter& p : table) {
     kept.push_back(whole_box(p.shape));
-    if (!uses(stage, p, tied)) {
+    if (!uses(stage, p, model.tied) || !has(experts, model.experts, p)) {
       kept.back().count.assign(kept.back().count.size(), 0);
       continue;
     }
@@ -46,15 +52,19 @@ Layout layout_for(const Deck& deck, const Mesh& mesh, int world_rank) {
   const std::vector<Parameter> table = parameter_table(deck.model);
   const std::int64_t small = deck.zero.stage == 3 && owners.size > 1 ? deck.zero.param_persistence_threshold : 0;
   const Stage stage = stage_of(deck, mesh, world_rank);
-  if (tensor.size == 1 && stage.count == 1) return make_layout(table, owners.size, small, {}, {}, owners.axes);
-  return make_layout(
-      table, owners.size, small, kept_boxes(table, stage, deck.model.tied, tensor),
-      {.over = tensor.size > 1 ? tensor.axes : Axes{0}, .copies = tensor.size, .embedding_at_ends = deck.model.tied && stage.count > 1},
-      owners.axes);
+  const Group experts = group_of(mesh, axes({Axis::ep}), world_rank);
+  if (tensor.size == 1 && experts.size == 1 && stage.count == 1) return make_layout(table, owners.size, small, {}, {}, owners.axes);
+  return make_layout(table, owners.size, small, kept_boxes(table, stage, deck.model, tensor, experts),
+                     {.over = tensor.size > 1 ? tensor.axes : Axes{0},
+                      .copies = tensor.size,
+                      .embedding_at_ends = deck.model.tied && stage.count > 1,
+                      .expert_owners = expert_owner_axes(mesh),
+                      .expert_parts = experts.size},
+                     owners.axes);
 }
 
 BuildRequest request_for(const Deck& deck, const Mesh& mesh, int world_rank, Purpose purpose) {
-  const Group data = group_of(mesh, data_axes, world_rank);
+  const Group data = group_of(mesh, batch_axes(mesh), world_rank);
   std::int64_t evaluations = purpose == Purpose::evaluation ? 1 : 0;
   if (purpose == Purpose::training) evaluations = deck.evaluate.every > 0 ? ceil_div(deck.evaluate.batches, data.size) : 0;
   return {.deck = deck,

@@ -23,7 +23,7 @@ struct BuildRequest {
   Layout layout;
   Mesh mesh = {};
   int rank = 0;                               ///< of the mesh
-  Group data;                                 ///< the ranks that divide the batch
+  Group data;                                 ///< the ranks that divide the batch: of dp, and of ep
   Stage stage = {};                           ///< of the pipeline
   std::int64_t evaluation_micro_batches = 0;  ///< per rank; 0: no evaluation program
   TextSize text = {};                         ///< of no capacity: no programs of a text
@@ -33,8 +33,8 @@ struct BuildRequest {
   Group group(Axes along) const { return group_of(mesh, along, rank); }
   /// The axes of the mesh that have more than one rank, and dp.
   Axes axes() const;
-  /// Ranks beside this one and those that compute with its parameters: what they keep are other boxes.
-  Group others() const { return group(static_cast<Axes>(axes() & ~owner_axes(mesh))); }
+  /// Ranks beside this one and those that keep boxes of the same tensors: what they keep are others.
+  Group others() const { return group(static_cast<Axes>(axes() & ~expert_owner_axes(mesh))); }
   bool training() const { return purpose == Purpose::training; }
 };
 

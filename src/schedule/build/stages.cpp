@@ -54,11 +54,13 @@ Costs costs_of(const Deck& deck, const Mesh& mesh) {
       if (kept) costs.layer_activations += static_cast<double>(value.bytes);
     }
   }
-  const double bytes = state_bytes(deck, mesh.size(Axis::dp) * mesh.size(Axis::cp));
+  const double bytes = state_bytes(deck, group_of(mesh, owner_axes(mesh), 0).size);
+  const double of_experts = state_bytes(deck, group_of(mesh, expert_owner_axes(mesh), 0).size) / mesh.size(Axis::ep);
   ModelKeys model = deck.model;
   model.layers = 1;
   for (const Parameter& p : parameter_table(model)) {
-    const double state = bytes * static_cast<double>(p.shape.elements()) / (p.tp_dim >= 0 ? mesh.size(Axis::tp) : 1);
+    const double each = p.part == Part::experts ? of_experts : bytes;
+    const double state = each * static_cast<double>(p.shape.elements()) / (p.tp_dim >= 0 ? mesh.size(Axis::tp) : 1);
     (p.part == Part::embedding ? costs.embedding_state : p.part == Part::head ? costs.head_state : costs.layer_state) += state;
   }
   return costs;
@@ -72,7 +74,7 @@ struct VirtualStage {
 };
 
 std::vector<VirtualStage> virtual_stages(const Deck& deck, const Mesh& mesh) {
-  const std::int64_t micro_batches = accumulation_steps(deck, mesh.size(Axis::dp));
+  const std::int64_t micro_batches = accumulation_steps(deck, batch_ranks(mesh));
   const int stages = mesh.size(Axis::pp), chunks = chunks_of_stage(deck.pipeline);
   std::vector<VirtualStage> all(static_cast<std::size_t>(stages * chunks));
   for (int s = 0; s < stages; ++s) {

@@ -14,10 +14,11 @@ namespace {
 
 std::size_t index(int i) { return static_cast<std::size_t>(i); }
 
-/// The rank that stands for those that differ from it along dp.
+/// The rank that stands for those that divide the batch with it.
 int role_of(const Mesh& mesh, int rank) {
   Coordinates at = coordinates_of(mesh, rank);
-  at[index(static_cast<int>(Axis::dp))] = 0;
+  for (const Axis axis : all_axes)
+    if (contains(batch_axes(mesh), axis)) at[static_cast<std::size_t>(axis)] = 0;
   return rank_of(mesh, at);
 }
 

@@ -8,8 +8,8 @@
 
 namespace tessera {
 
-/// What one rank of each role runs: those that differ along dp alone run the same, so the first of them stands for all. `like` is of any
-/// rank.
+/// What one rank of each role runs: those that divide the batch, along dp and ep, run the same, so the first of them stands for all. `like`
+/// is of any rank.
 std::vector<RunPlan> plan_roles(const BuildRequest& like);
 
 /// Programs of several roles played together, lanes side by side with the waits that executors wait for: a transfer or a collective takes

@@ -101,7 +101,7 @@ std::vector<SearchPoint> search_space(const Deck& deck, const MachineProfile& ma
   const std::vector<Level> activations = activation_levels(deck, devices);
   std::vector<std::pair<std::size_t, std::int64_t>> inner;
   for (std::size_t a = 0; a < activations.size(); ++a)
-    for (const std::int64_t micro : micro_sizes(deck.batch, make_mesh(deck.mesh, ranks).size(Axis::dp)))
+    for (const std::int64_t micro : micro_sizes(deck.batch, batch_ranks(make_mesh(deck.mesh, ranks))))
       if (is_allowed(changed(changed({.changes = {}, .deck = deck}, activations[a]), {micro_change(micro)}).deck, ranks))
         inner.emplace_back(a, micro);
   std::vector<SearchPoint> points;

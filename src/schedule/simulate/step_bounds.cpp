@@ -185,7 +185,7 @@ SearchBounds::OfLayout SearchBounds::look_at_layout(const Deck& deck) const {
   request.evaluation_micro_batches = 0;
   const Schedule schedule = build_schedule(request);
   const TaskSeconds seconds = task_seconds(schedule, machine_, placement_);
-  OfLayout found{.steps = accumulation_steps(deck, placement_.mesh.size(Axis::dp)), .kernels = kernel_tier(deck)};
+  OfLayout found{.steps = accumulation_steps(deck, batch_ranks(placement_.mesh)), .kernels = kernel_tier(deck)};
   for (const Buffer& buffer : schedule.buffers)
     if (buffer.life == Life::run && buffer.category != Category::inputs) found.kept[index(buffer.tier)] += placed_bytes(buffer);
   const std::vector<Program::Phase>& phases = schedule.train.phases;
@@ -247,7 +247,7 @@ SearchBounds::LaneSeconds SearchBounds::lanes_of(const OfLayout& layout, std::in
 double SearchBounds::seconds_of(const SearchPoint& point) const {
   const OfLayout& layout = layouts_[point.layout];
   const OfActivation& of = activations_.at({point.activation, point.deck.batch.micro});
-  const std::int64_t steps = accumulation_steps(point.deck, placement_.mesh.size(Axis::dp));
+  const std::int64_t steps = accumulation_steps(point.deck, batch_ranks(placement_.mesh));
   LaneSeconds lanes = lanes_of(layout, steps);
   add(lanes, of.streams, static_cast<double>(steps));
   const double passes = of.passes * static_cast<double>(steps);

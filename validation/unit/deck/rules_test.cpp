@@ -54,6 +54,22 @@ TEST(Rules, TensorAxisDividesWhatItCuts) {
   EXPECT_TRUE(says(faults({"mesh.tp=2", "batch.sequence_length=15", "batch.micro=1"}, 2), "the 15 tokens of a micro-batch"));
 }
 
+TEST(Rules, ExpertParallelRanksShareTheExperts) {
+  const std::vector<std::string> experts = {"model.experts=6", "mesh.ep=2"};
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), experts.begin(), experts.end());
+    return more;
+  };
+  EXPECT_TRUE(valid(experts, 2));
+  EXPECT_EQ(parse_small(experts, 6).deck.mesh.dp, 3);
+  EXPECT_EQ(parse_small(with({"mesh.pp=2"}), 8).deck.mesh.dp, 2);
+  EXPECT_TRUE(says(faults(experts, 3), "mesh.ep is 2 and there are 3 ranks; start 2 or 4, or set mesh.ep = 1 or 3"));
+  EXPECT_TRUE(says(faults(with({"mesh.ep=4"}), 4), "mesh.ep 4 does not divide model.experts 6; nearest valid mesh.ep: 1, 2, 3 or 6"));
+  EXPECT_TRUE(says(faults({"mesh.ep=2"}, 2), "this model has none"));
+  EXPECT_TRUE(says(faults(with({"mesh.tp=2"}), 4), "layers with experts are not shared over mesh.tp"));
+  EXPECT_TRUE(says(faults(with({"mesh.cp=2"}), 4), "not cut over mesh.cp"));
+}
+
 TEST(Rules, ContextAxisDividesTokensAndHeads) {
   EXPECT_TRUE(valid({"mesh.cp=2"}, 2));
   EXPECT_EQ(parse_small({"mesh.cp=2"}, 6).deck.mesh.dp, 3);

@@ -206,6 +206,34 @@ TEST(Layout, FindGivesATensorWithThoseJoinedToIt) {
   EXPECT_THROW(layout.find("layers.9.mlp.w_up"), Error);
 }
 
+// Owners that have unlike experts: matrices of a rank's own follow each other, and small ones do not join what all of them share.
+TEST(Layout, ARankKeepsItsExperts) {
+  const ModelKeys m = test::tiny_deck({"model.experts=6", "model.expert_ff_width=5"}).model;
+  const auto table = parameter_table(m);
+  for (int part = 0; part < 3; ++part) {
+    std::vector<Box> kept;
+    for (const Parameter& p : table) {
+      kept.push_back(whole_box(p.shape));
+      if (p.part == Part::experts && p.expert / 2 != part) kept.back().count.assign(2, 0);
+    }
+    const Axes both = axes({Axis::dp, Axis::ep});
+    const Layout layout = make_layout(table, 12, 1 << 10, kept, {.expert_owners = data_axes, .expert_parts = 3}, both);
+    const std::string first = fmt::format("layers.1.moe.experts.{}.", 2 * part);
+    const TensorRef gate = layout.find(first + "w_gate"), down = layout.find(first + "w_down");
+    EXPECT_EQ(gate.elements, 2 * 2 * 5 * m.width);
+    EXPECT_EQ(down.elements, 2 * 5 * m.width);
+    for (const Unit& unit : layout.units) {
+      const bool experts = unit.name.ends_with(".experts");
+      EXPECT_EQ(unit.shards, experts ? 4 : 12) << unit.name;
+      EXPECT_EQ(unit.owners, experts ? data_axes : both) << unit.name;
+      EXPECT_EQ(unit.elements % (unit.shards * shard_block), 0);
+    }
+    EXPECT_EQ(layout.units[static_cast<std::size_t>(gate.unit)].name, "layers.1.experts");
+    EXPECT_EQ(gate.unit, down.unit);
+    EXPECT_THROW(layout.find(fmt::format("layers.1.moe.experts.{}.w_up", (2 * part + 2) % 6)), Error);
+  }
+}
+
 TEST(PiecesIn, AnyRangeIsCoveredExactly) {
   test::Random random(4);
   for (int trial = 0; trial < 400; ++trial) {

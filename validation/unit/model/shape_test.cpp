@@ -44,6 +44,28 @@ TEST(Shape, TextsDropNothing) {
   EXPECT_NE(describe_experts(prompt).find("dropless: 20 rows"), std::string::npos);
 }
 
+TEST(Shape, BlocksHoldWhatTokensCouldAskForOrExpertsTake) {
+  const auto shape = [](std::vector<std::string> overrides) {
+    overrides.insert(overrides.end(), {"model.experts=8", "model.experts_per_token=2"});
+    return model_shape(test::tiny_deck(overrides, 8));
+  };
+  // 24 tokens, which each choose two of eight experts.
+  const ModelShape alone = shape({}), two = shape({"mesh.ep=2"}), eight = shape({"mesh.ep=8"});
+  EXPECT_EQ(alone.arriving_rows(), alone.expert_rows());
+  EXPECT_EQ(two.expert_block(), 48) << "all choices fall on one rank";
+  EXPECT_EQ(two.arriving_rows(), 96);
+  EXPECT_EQ(eight.expert_block(), 24) << "a token goes to an expert once";
+  EXPECT_EQ(cut_over_ep(two, 1).first_expert(), 4);
+  EXPECT_NE(
+      describe_experts(two).find("4 of them on each of 2 ranks, which send each other blocks of 48 rows, as many as their tokens could ask "
+                                 "for there: room for 96 rows on a rank, 12.00 KiB"),
+      std::string::npos)
+      << describe_experts(two);
+  const ModelShape dropping = shape({"mesh.ep=2", "experts.capacity_factor=1.0"});
+  EXPECT_EQ(dropping.expert_block(), 4 * 6);
+  EXPECT_NE(describe_experts(dropping).find("what the experts there take of them"), std::string::npos);
+}
+
 TEST(Flops, ATiedHeadCostsAsMuch) {
   EXPECT_EQ(flops_per_token(model_shape(test::tiny_deck({"model.tied=true"}))).full, flops_per_token(model_shape(test::tiny_deck())).full);
 }

@@ -136,6 +136,8 @@ INSTANTIATE_TEST_SUITE_P(Tensor, Run, testing::Values(test::tensor_settings()[8]
                          [](const auto& info) { return info.param.name; });
 INSTANTIATE_TEST_SUITE_P(Context, Run, testing::Values(test::context_settings()[0], test::context_settings()[31]),
                          [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(Experts, Run, testing::Values(test::expert_settings()[0], test::expert_settings()[29]),
+                         [](const auto& info) { return info.param.name; });
 
 INSTANTIATE_TEST_SUITE_P(Pipeline, Run,
                          testing::Values(test::pipeline_settings()[0], test::pipeline_settings()[10], test::pipeline_settings()[19],

@@ -197,6 +197,7 @@ INSTANTIATE_TEST_SUITE_P(Tensor, Placed, testing::ValuesIn(test::tensor_settings
 INSTANTIATE_TEST_SUITE_P(Context, Placed, testing::ValuesIn(test::context_settings()), [](const auto& info) { return info.param.name; });
 INSTANTIATE_TEST_SUITE_P(Pipeline, Placed, testing::ValuesIn(test::pipeline_settings()), [](const auto& info) { return info.param.name; });
 INSTANTIATE_TEST_SUITE_P(Orders, Placed, testing::ValuesIn(test::ordered_settings()), [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(Experts, Placed, testing::ValuesIn(test::expert_settings()), [](const auto& info) { return info.param.name; });
 
 TEST(MemoryPlan, TheTestFindsAClash) {
   const Schedule schedule = test::schedule_of({.name = "", .overrides = {}});

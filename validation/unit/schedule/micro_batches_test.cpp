@@ -7,9 +7,10 @@
 namespace tessera {
 namespace {
 
-Deck with(std::int64_t global, std::int64_t micro) {
+Deck with(std::int64_t global, std::int64_t micro, std::int64_t ep = 1) {
   Deck deck;
   deck.batch = {.global = global, .micro = micro, .sequence_length = 16};
+  deck.mesh.ep = ep;
   return deck;
 }
 
@@ -17,7 +18,7 @@ Deck with(std::int64_t global, std::int64_t micro) {
 TEST(MicroBatches, EachRunsOnce) {
   for (std::int64_t count : {1, 2, 5, 8, 30})
     for (int ranks = 1; ranks <= 9; ++ranks) {
-      const Deck deck = with(3 * count, 3);
+      const Deck deck = with(3 * count, 3, ranks % 3 == 0 ? 3 : ranks % 2 == 0 ? 2 : 1);
       std::set<std::int64_t> seen;
       for (int rank = 0; rank < ranks; ++rank)
         for (std::int64_t place = 0; place < accumulation_steps(deck, ranks); ++place)
@@ -28,6 +29,31 @@ TEST(MicroBatches, EachRunsOnce) {
       EXPECT_EQ(*seen.rbegin(), count - 1);
       EXPECT_LT((accumulation_steps(deck, ranks) - 1) * ranks, count);
     }
+}
+
+// Those that meet in the exchanges of expert-parallel ranks follow each other, and are the same ones over any number of data-parallel
+// ranks.
+TEST(MicroBatches, ThoseThatMeetDoNotDependOnDataParallelRanks) {
+  for (const int ep : {2, 4})
+    for (const std::int64_t count : {1, 3, 8, 21})
+      for (const int dp : {1, 2, 3}) {
+        const Deck deck = with(count, 1, ep);
+        for (int d = 0; d < dp; ++d)
+          for (std::int64_t place = 0; place < accumulation_steps(deck, dp * ep); ++place) {
+            const auto first = micro_batch_at(deck, dp * ep, d * ep, place);
+            for (int e = 0; e < ep; ++e) {
+              const auto number = micro_batch_at(deck, dp * ep, d * ep + e, place);
+              if (first) {
+                EXPECT_EQ(*first % ep, 0);
+              }
+              if (number) {
+                EXPECT_EQ(*number, *first + e);
+              } else {
+                EXPECT_TRUE(!first || *first + e >= count);
+              }
+            }
+          }
+      }
 }
 
 TEST(MicroBatches, SaysWhatEmptyOnesCost) {

@@ -125,6 +125,7 @@ INSTANTIATE_TEST_SUITE_P(Tensor, Ordered, testing::ValuesIn(test::tensor_setting
 INSTANTIATE_TEST_SUITE_P(Context, Ordered, testing::ValuesIn(test::context_settings()), [](const auto& info) { return info.param.name; });
 INSTANTIATE_TEST_SUITE_P(Pipeline, Ordered, testing::ValuesIn(test::pipeline_settings()), [](const auto& info) { return info.param.name; });
 INSTANTIATE_TEST_SUITE_P(Orders, Ordered, testing::ValuesIn(test::ordered_settings()), [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(Experts, Ordered, testing::ValuesIn(test::expert_settings()), [](const auto& info) { return info.param.name; });
 
 test::Setting stage3() {
   return {.name = "stage3",

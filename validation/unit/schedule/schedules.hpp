@@ -18,11 +18,11 @@ struct Setting {
   std::int64_t evaluation = 0;
   bool training = true;
   TextSize text = {};
-  int tp = 1, cp = 1, pp = 1;  ///< of the ranks
+  int tp = 1, cp = 1, pp = 1, ep = 1;  ///< of the ranks
 };
 
 inline BuildRequest request_of(const Setting& s) {
-  const Mesh mesh{{s.pp, s.ranks / (s.tp * s.cp * s.pp), s.cp, 1, s.tp}};
+  const Mesh mesh{{s.pp, s.ranks / (s.tp * s.cp * s.pp * s.ep), s.cp, s.ep, s.tp}};
   BuildRequest request = request_for(tiny_deck(s.overrides, s.ranks), mesh, s.rank, s.training ? Purpose::training : Purpose::evaluation);
   request.evaluation_micro_batches = s.evaluation;
   request.text = s.text;
@@ -196,6 +196,38 @@ inline std::vector<Setting> ordered_settings() {
       s.overrides.push_back("pipeline.schedule=" + order);
       if (order == "interleaved") s.overrides.push_back("model.layers=7");
     }
+  return all;
+}
+
+/// Expert-parallel ranks over all stages: alone, with data-parallel ones and on stages of a pipeline, with room for all rows and for some,
+/// with a shared expert, two and four parts of the experts, offload, recompute, empty micro-batches.
+inline std::vector<Setting> expert_settings() {
+  std::vector<Setting> all;
+  for (int stage = 0; stage <= 3; ++stage)
+    for (const int dp : {1, 2})
+      for (const int pp : {1, 2})
+        for (const bool reproducible : {false, true}) {
+          const int ep = (stage + dp + reproducible) % 3 == 0 ? 4 : 2, ranks = pp * dp * ep;
+          Setting s{
+              .name = fmt::format("stage{}_ep{}_dp{}{}{}", stage, ep, dp, pp == 1 ? "" : "_pp2", reproducible ? "_reproducible" : ""),
+              .overrides = {"model.experts=4", "model.expert_ff_width=40", fmt::format("mesh.ep={}", ep), fmt::format("mesh.pp={}", pp),
+                            fmt::format("zero.stage={}", stage), fmt::format("run.reproducible={}", reproducible),
+                            fmt::format("batch.global={}", 2 * dp * ep * (1 + stage) - 2 * (stage % 2)),
+                            fmt::format("experts.capacity_factor={}", dp == 2 ? "\"dropless\"" : "1.25"),
+                            fmt::format("model.shared_ff_width={}", stage % 2 ? 24 : 0), "zero.param_persistence_threshold=100",
+                            fmt::format("precision.compute={}", (stage + dp) % 2 ? "fp32" : "bf16"),
+                            fmt::format("activation.recompute={}",
+                                        std::vector{"none", "full", "selective"}[static_cast<std::size_t>(stage + dp) % 3])},
+              .rank = ranks - 1,
+              .ranks = ranks,
+              .evaluation = dp == 2 ? 3 : 0,
+              .pp = pp,
+              .ep = ep};
+          if (dp == 2) s.overrides.push_back("zero.overlap_comm=true");
+          if (stage > 0 && reproducible) s.overrides.push_back("zero.offload_optimizer.device=host");
+          if (stage > 1 && pp == 1) s.overrides.push_back("activation.offload=host");
+          all.push_back(s);
+        }
   return all;
 }
 

@@ -65,6 +65,18 @@ TEST(Mesh, DataParallelTakesWhatIsLeft) {
   EXPECT_EQ(describe(make_mesh({.dp = 4}, 4)), "pp 1 x dp 4 x cp 1 x ep 1 x tp 1");
 }
 
+TEST(Mesh, ExpertParallelRanksDivideTheBatchAndShareAllButExperts) {
+  const Mesh plain{{2, 3, 1, 1, 2}}, experts{{1, 3, 2, 2, 1}};
+  EXPECT_EQ(batch_axes(plain), data_axes);
+  EXPECT_EQ(owner_axes(plain), data_axes);
+  EXPECT_EQ(expert_owner_axes(plain), data_axes);
+  EXPECT_EQ(batch_axes(experts), axes({Axis::dp, Axis::ep}));
+  EXPECT_EQ(owner_axes(experts), axes({Axis::dp, Axis::cp, Axis::ep}));
+  EXPECT_EQ(expert_owner_axes(experts), axes({Axis::dp, Axis::cp}));
+  EXPECT_EQ(batch_ranks(experts), 6);
+  EXPECT_EQ(group_of(experts, batch_axes(experts), 7).world, (std::vector<int>{2, 3, 6, 7, 10, 11})) << "of the second share of sequences";
+}
+
 TEST(Mesh, RefusesWhatDoesNotMultiplyToTheRanks) {
   try {
     make_mesh({.dp = 3}, 4);

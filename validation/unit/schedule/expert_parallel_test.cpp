@@ -1,0 +1,177 @@
+// Schedules of expert-parallel ranks: who agrees on what, who owns what, what is exchanged around experts and beside what.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+
+#include "instances.hpp"
+#include "schedule/plan/cross_check.hpp"
+#include "schedules.hpp"
+
+namespace tessera {
+namespace {
+
+class Experts : public testing::TestWithParam<test::Setting> {
+ protected:
+  BuildRequest request(int rank) const {
+    test::Setting s = GetParam();
+    s.rank = rank;
+    return test::request_of(s);
+  }
+};
+
+// They have unlike experts and do the same with them.
+TEST_P(Experts, RanksThatDivideTheBatchRunTheSameSchedule) {
+  std::map<int, Hash128> stages;
+  const int each = GetParam().ranks / GetParam().pp;
+  for (int rank = 0; rank < GetParam().ranks; ++rank) {
+    const BuildRequest mine = request(rank);
+    const auto [stage, fresh] = stages.try_emplace(rank / each, build_schedule(mine).hash());
+    if (!fresh) {
+      EXPECT_EQ(build_schedule(mine).hash(), stage->second) << rank;
+    }
+    EXPECT_EQ(mine.data.size, each);
+    EXPECT_EQ(mine.others().size, GetParam().ep * GetParam().pp) << "who keeps other boxes";
+  }
+  EXPECT_EQ(std::ssize(stages), GetParam().pp);
+}
+
+TEST_P(Experts, RolesFitTogether) {
+  const std::vector<RunPlan> roles = plan_roles(request(0));
+  EXPECT_EQ(std::ssize(roles), GetParam().pp);
+  EXPECT_EQ(cross_check(roles), "");
+}
+
+TEST_P(Experts, TheOptimizerTouchesEveryElementAsOftenAsItIsKept) {
+  const BuildRequest first = request(0);
+  std::vector<std::vector<int>> count;
+  for (const Parameter& p : first.layout.table) count.emplace_back(static_cast<std::size_t>(p.shape.elements()), 0);
+  for (int rank = 0; rank < GetParam().ranks; ++rank) {
+    const BuildRequest mine = request(rank);
+    const Schedule schedule = build_schedule(mine);
+    const Program& program = schedule.updates_late() ? schedule.update : schedule.train;
+    for (const auto& phase : program.phases)
+      for (const Task& task : schedule.sections[static_cast<std::size_t>(phase.section)].tasks)
+        if (const auto* step = std::get_if<OptimizerStep>(&task.op))
+          for (const Piece& piece : step->pieces) {
+            const Unit& unit = *std::ranges::find_if(mine.layout.units, [&](const Unit& u) { return task.name == "optimizer " + u.name; });
+            for_each_run(mine.layout, unit, piece, [&](const NaturalRun& run) {
+              for (std::int64_t i = 0; i < run.elements; ++i)
+                ++count[static_cast<std::size_t>(piece.parameter)][static_cast<std::size_t>(run.tensor_offset + i)];
+            });
+          }
+  }
+  const int dp = GetParam().ranks / GetParam().pp / GetParam().ep;
+  for (std::size_t p = 0; p < count.size(); ++p) {
+    const int keepers = first.layout.table[p].part == Part::experts ? dp : dp * GetParam().ep;
+    for (const int n : count[p]) ASSERT_EQ(n, first.deck.zero.stage > 0 ? 1 : keepers) << first.layout.table[p].name;
+  }
+}
+
+TEST_P(Experts, GradientsOfExpertsMeetOverTheirOwnGroup) {
+  const BuildRequest mine = request(0);
+  const Axes both = axes({Axis::dp, Axis::ep});
+  const int dp = GetParam().ranks / GetParam().pp / GetParam().ep;
+  for (const Unit& unit : mine.layout.units) {
+    const bool experts = unit.name.ends_with(".experts");
+    EXPECT_EQ(unit.owners, experts ? data_axes : both) << unit.name;
+    EXPECT_EQ(unit.shards, experts ? dp : dp * GetParam().ep) << unit.name;
+  }
+  const Schedule schedule = build_schedule(mine);
+  for (const Section& section : schedule.sections)
+    for (const Task& task : section.tasks) {
+      const auto* c = std::get_if<Collective>(&task.op);
+      if (!c || (task.lane != Lane::reduce && task.lane != Lane::gather) || task.name.starts_with("all-reduce loss") ||
+          task.name.starts_with("all-reduce router"))
+        continue;
+      EXPECT_EQ(c->axes, task.name.find(".experts") == std::string::npos ? both : data_axes) << task.name;
+      EXPECT_TRUE(c->axes == both || dp > 1) << task.name << " over one rank";
+    }
+}
+
+// Rows go to their experts and come back, in either direction; labels go once, and what weights count for comes back once.
+TEST_P(Experts, EachLayerExchangesLabelsAndRows) {
+  const Schedule schedule = build_schedule(request(0));
+  const ModelShape& s = schedule.shape;
+  const std::int64_t rows = s.expert_block() * s.C, labels = s.own_experts() + s.expert_block();
+  std::map<std::string, std::vector<std::int64_t>> counts;  // by pass
+  std::map<std::string, std::vector<DType>> types;
+  for (const SegmentPass& pass : schedule.passes)
+    if (const Exchange* x = exchange_of(schedule.segments[static_cast<std::size_t>(pass.segment)], pass)) {
+      ASSERT_EQ(x->axis, Axis::ep);
+      EXPECT_EQ(x->kind, CollectiveKind::all_to_all);
+      EXPECT_EQ(x->times, 1);
+      counts[pass.whole].push_back(x->count);
+      types[pass.whole].push_back(x->dtype);
+    }
+  const std::vector<std::int64_t> once = {labels, rows, rows};
+  std::vector<std::int64_t> forward = once;
+  if (GetParam().evaluation > 0) forward.insert(forward.end(), once.begin(), once.end());
+  EXPECT_EQ(counts["forward layers.0.moe"], forward);
+  // The backward pass ends with what is its own, and begins with what was dropped.
+  const std::vector<std::int64_t>& back = counts["backward layers.0.moe"];
+  ASSERT_GE(back.size(), 3u);
+  EXPECT_EQ(back.back(), rows);
+  EXPECT_EQ(std::ranges::count(back, s.expert_block()), 1) << "gradients of weights";
+  EXPECT_EQ(types["backward layers.0.moe"].back(), s.dtype);
+  EXPECT_EQ(counts.count("forward layers.0.attention"), 0u);
+  for (const Section& section : schedule.sections)
+    for (const Task& task : section.tasks)
+      if (task.lane == Lane::experts) {
+        const double all = static_cast<double>(task.uses[0].bytes);
+        EXPECT_EQ(task.uses[0].bytes, task.uses[1].bytes);
+        EXPECT_DOUBLE_EQ(task.bytes_moved, all * (GetParam().ep - 1) / GetParam().ep) << task.name;
+      }
+}
+
+INSTANTIATE_TEST_SUITE_P(Grid, Experts, testing::ValuesIn(test::expert_settings()), [](const auto& info) { return info.param.name; });
+
+/// Tasks of a training step that follow a given one in the list and do not wait for it, by what they are called.
+std::map<std::string, int> beside_exchanges(const Schedule& schedule) {
+  const MemoryPlan plan = place(schedule);
+  const auto all = test::unroll(schedule, plan, order(schedule, plan, schedule.train));
+  std::map<std::string, int> beside;
+  for (std::size_t j = 0; j + 1 < all.size(); ++j)
+    if (all[j].task->lane == Lane::experts && all[j + 1].task->lane == Lane::compute)
+      beside[all[j].task->name] += all[j + 1].target[all[j].lane] <= all[j].number;
+  return beside;
+}
+
+// While rows are on their way other work is done: a shared expert, gradients of weights.
+TEST(ExpertsOverlap, ComputeRunsBesideTheExchanges) {
+  const Schedule schedule = test::schedule_of(
+      {.name = "", .overrides = {"model.experts=4", "model.shared_ff_width=24", "mesh.ep=2", "batch.global=4"}, .ranks = 2, .ep = 2});
+  auto beside = beside_exchanges(schedule);
+  EXPECT_EQ(beside["exchange out_blocks (forward layers.0.moe)"], 1) << "the shared expert";
+  EXPECT_EQ(beside["exchange d_arrived_weights (backward layers.0.moe)"], 1) << "the gradient of down projections";
+  EXPECT_EQ(beside["exchange d_blocks_there (backward layers.0.moe)"], 1) << "the gradient of up projections";
+}
+
+// The ranks of a stage are one role, which meets itself: what one of them exchanges otherwise makes another digest.
+TEST(ExpertsCrossCheck, WhatIsExchangedIsInTheDigestOfARole) {
+  const test::Setting s{
+      .name = "", .overrides = {"model.experts=4", "mesh.ep=2", "mesh.pp=2", "batch.global=8"}, .ranks = 4, .pp = 2, .ep = 2};
+  std::vector<RunPlan> roles = plan_roles(test::request_of(s));
+  ASSERT_EQ(roles.size(), 2u);
+  ASSERT_EQ(cross_check(roles), "");
+  for (RunPlan& role : roles) {
+    const Hash128 before = role.schedule.hash();
+    for (Section& section : role.schedule.sections)
+      for (Task& task : section.tasks)
+        if (task.lane == Lane::experts) std::get<Collective>(task.op).count -= 1;
+    EXPECT_NE(role.schedule.hash(), before);
+  }
+}
+
+TEST(ExpertsOverlap, AloneNothingIsExchanged) {
+  const Schedule schedule = test::schedule_of({.name = "", .overrides = {"model.experts=4", "batch.global=4"}, .ranks = 2});
+  for (const Section& section : schedule.sections)
+    for (const Task& task : section.tasks) EXPECT_NE(task.lane, Lane::experts) << task.name;
+  for (const Buffer& buffer : schedule.buffers) {
+    EXPECT_EQ(buffer.name.find("blocks"), std::string::npos) << buffer.name;
+    EXPECT_EQ(buffer.name.find("arrived"), std::string::npos) << buffer.name;
+  }
+}
+
+}  // namespace
+}  // namespace tessera
