@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """The same deck gives the same bits over ZeRO stages, numbers of ranks, lanes, and across resume at another layout; in fast mode the same numbers
 to 1e-5. Usage: same_bits.py reproducible|fast|gradients|tensor|context|pipeline|nodes [--dtype fp32|bf16] [--device host|cuda]
-                same_bits.py experts [--dtype fp32|bf16]      the same of a model with experts, some of whose tokens are dropped
+                same_bits.py experts [--dtype fp32|bf16] [--device host|cuda]      the same of a model with experts, some of whose tokens are dropped,
+                                                    and with its experts cut over ranks
                 same_bits.py shapes [--seed 1]      models and layouts drawn at random: 2 models of 3 layouts; with TESSERA_TEST_FULL=1 in the
                                                     environment 8 of 12
 With TESSERA_TEST_FULL=1 `reproducible` runs every mode of recompute at every stage on 1, 2 and 3 ranks too, and `gradients` all of its layouts.
@@ -11,6 +12,7 @@ import math
 import os
 import random
 import re
+import struct
 import sys
 
 import runs
@@ -31,6 +33,8 @@ DEVICES = {
         "tp_layouts": ((1, 1), (0, 2), (2, 2), (2, 1), (3, 3), (3, 2)),
         "cp": [{"cp": 2}, {"cp": 4}, {"cp": 2, "tp": 2}],
         "cp_layouts": ((1, 1), (0, 2), (2, 2), (2, 1), (3, 3), (3, 2)),
+        "ep": [{"ep": 2}, {"ep": 4}],
+        "ep_layouts": ((0, 2), (2, 1), (3, 3), (1, 1), (2, 2), (3, 2)) if os.environ.get("TESSERA_TEST_FULL") else ((0, 2), (2, 1), (3, 3)),
         "pp_layouts": ((0, 2, 1), (1, 2, 2), (2, 2, 2), (3, 2, 3), (1, 3, 1), (3, 3, 2), (0, 4, 1), (2, 5, 1)),
         "pp_resumes": ((3, 2, 2, 7), (0, 5, 1, 10), (1, 1, 3, 15)),
         "pp_orders": (("zero_bubble", 0, 4, 1), ("zero_bubble", 1, 2, 2), ("zero_bubble", 2, 3, 2), ("zero_bubble", 3, 2, 2),
@@ -47,6 +51,8 @@ DEVICES = {
         "tp_layouts": ((1, 2), (3, 1)),
         "cp": [{"cp": 2}, {"cp": 2, "tp": 2}],
         "cp_layouts": ((1, 2), (3, 1)),
+        "ep": [{"ep": 2}],
+        "ep_layouts": ((1, 2), (3, 1)),
         "pp_layouts": ((0, 2, 1), (1, 2, 2), (3, 2, 2), (2, 3, 1)),
         "pp_resumes": ((3, 2, 1, 2), (0, 3, 1, 3), (1, 1, 2, 4)),
         "pp_orders": (("zero_bubble", 1, 3, 1), ("interleaved", 3, 2, 1)),
@@ -140,7 +146,93 @@ EXPERTS = {"model__experts": 4, "model__experts_per_token": 2, "model__expert_ff
            "model__normalize_top_k": False, "model__router_aux_loss": 0.02, "model__router_z_loss": 0.001, "experts__capacity_factor": 1.1}
 
 
+def near_state(what, ours, reference, dtype):
+    """Complains where a weight differs by more of its norm than the order of its sums explains."""
+    if dtype != "fp32":
+        return True
+    for (group, tensor), (shape, values) in reference.items():
+        if group != "master":
+            continue
+        a, b = (struct.unpack(f"<{len(data) // 4}f", data) for data in (ours[group, tensor][1], values))
+        norm, apart = math.sqrt(sum(x * x for x in b)), math.sqrt(sum((x - y) ** 2 for x, y in zip(a, b, strict=True)))
+        if apart > 1e-4 * norm:
+            print(f"FAIL {what}: {tensor} is {apart / norm:.2e} of its norm apart")
+            return False
+    return True
+
+
+def experts_over_ranks(folder, dtype, device):
+    """mesh.ep: the same bits at equal sizes over stages of either kind, data-parallel ranks, recompute, offload, resumes and kills, with room for all
+    tokens and for some; near what one rank gives, whose state a run reads and writes bit for bit whatever its axis; evaluations and loads likewise."""
+    steps = device["steps"]
+    evaluated = {"evaluate__every": steps, "evaluate__batches": 5, "data__validation": f'"{folder.data}"'}
+    good = over_axes(folder, dtype, device, device["ep"], device["ep_layouts"], {**EXPERTS, **evaluated})
+    common = {"run__reproducible": True, "precision__compute": dtype, "run__steps": steps, "model__heads": 4, "model__kv_heads": 4, "model__vocab": 263,
+              **device["keys"], **EXPERTS, **evaluated}
+
+    def last_row(name):
+        return {key: row[key] for row in folder.metrics(name) if row["step"] == steps for key in ("val_loss", "dropped", "expert_load", "router_balance") if key in row}
+
+    for name in (f"ep2-stage{stage}-dp{dp}" for stage, dp in device["ep_layouts"]):
+        if last_row(name) != last_row("ep2"):
+            print(f"FAIL {name}: {last_row(name)} instead of {last_row('ep2')}")
+            good = False
+    alone, there = last_row("alone"), last_row("ep2")
+    if not alone["dropped"] or sum(there["expert_load"]) != sum(alone["expert_load"]) or abs(alone["val_loss"] / there["val_loss"] - 1) > (1e-4 if dtype == "fp32" else 2e-2):
+        print(f"FAIL ep2 ends with {there}, one rank with {alone}")
+        good = False
+    good &= near_state("ep2", runs.read_state(folder.latest("ep2")), runs.read_state(folder.latest("alone")), dtype)
+
+    def same(name, reference, ranks, **keys):
+        folder.train(name, ranks, **keys)
+        return (runs.same(name + " losses", folder.losses(name), folder.losses(reference)) and
+                runs.same(name + " state", folder.hashes(name), folder.hashes(reference)))
+
+    good &= same("ep2-pp2", "ep2", 4, **{**common, "mesh__ep": 2, **stage_keys(1, 2, 2)})
+    if device is DEVICES["cuda"]:
+        return good
+    good &= same("ep2-pp2-dp2", "ep2", 8, **{**common, "mesh__ep": 2, **stage_keys(3, 2, 2)})
+    dropless = {**common, "experts__capacity_factor": '"dropless"', "model__shared_ff_width": 0, "batch__global": 18}  # a last group of exchanges with an empty one
+    folder.train("dropless", 1, **dropless)
+    folder.train("dropless-ep2", 2, mesh__ep=2, **dropless)
+    good &= near("dropless-ep2", folder.losses("dropless-ep2"), folder.losses("dropless"), dtype)
+    for zero, pp, dp in ((2, 1, 2), (1, 2, 1), (3, 1, 3)):
+        keys = stage_keys(zero, pp, dp) if pp > 1 else layout_keys(zero, dp)
+        name = f"dropless-ep2-stage{zero}-pp{pp}-dp{dp}"
+        good &= same(name, "dropless-ep2", 2 * pp * dp, **with_memory_between(folder, 2 * pp * dp, {**keys, **dropless, "mesh__ep": 2}))
+    fast_keys = {**common, "run__reproducible": False, "run__log_every": 1}
+    folder.train("fast-alone", 1, **fast_keys)
+    done = folder.train("fast-ep2", 4, mesh__ep=2, zero__stage=2, **fast_keys)
+    good &= near("fast-ep2", folder.losses("fast-ep2"), folder.losses("fast-alone"), dtype)
+    memory = re.findall(r"memory (\S+ \S+) of (\S+ \S+)", done.stderr)
+    if not memory or any(used != planned for used, planned in memory):
+        print(f"FAIL memory used and planned: {memory}")
+        good = False
+    return good & killed_with_experts(folder, common)
+
+
+def killed_with_experts(folder, common):
+    """A run that was killed goes on, at another layout, to what it would have come to."""
+    endless = {**common, **runs.ENDLESS, "checkpoint__every": 2, "checkpoint__keep": 0, "evaluate__every": 0}
+    undisturbed = {**endless, "run__steps": 9}
+    folder.train("undisturbed", 2, mesh__ep=2, **undisturbed)
+    run = folder.start("killed", 2, mesh__ep=2, zero__stage=1, **endless)
+    run.wait_for_step(5)
+    run.kill()
+    killed_at = int(os.path.basename(os.path.realpath(folder.latest("killed")))[5:])
+    last = {**undisturbed, "run__steps": max(9, killed_at)}
+    if killed_at > 9:
+        folder.train("undisturbed-longer", 2, mesh__ep=2, **last)
+    reference = "undisturbed-longer" if killed_at > 9 else "undisturbed"
+    folder.train("killed", 4, mesh__ep=2, zero__stage=3, **last)
+    good = runs.same("killed losses", folder.losses("killed"), folder.losses(reference))
+    good &= runs.same("killed state", folder.hashes("killed"), folder.hashes(reference))
+    return good
+
+
 def experts(folder, dtype, device):
+    if device is DEVICES["cuda"]:
+        return experts_over_ranks(folder, dtype, device)
     few = {**device, "fp32": [(0, 2), (1, 3), (2, 4), (3, 1), (3, 3)], "bf16": [(0, 3), (3, 2)], "resumes": ((3, 3, 7), (1, 2, 15)),
            "keys": {**device["keys"], **EXPERTS}}
     good = reproducible(folder, dtype, few)
@@ -154,7 +246,7 @@ def experts(folder, dtype, device):
                 if row[key] != there[key]:
                     print(f"FAIL {other}: step {row['step']} has {key} {there[key]}, the reference {row[key]}")
                     good = False
-    return good
+    return experts_over_ranks(folder, dtype, device) and good
 
 
 def random_shape(chance):

@@ -25,8 +25,8 @@ struct Rank {
   Communicators none;
   RankMemory memory;
   ModelState state;
-  Rank(const Deck& deck, const Layout& layout, int rank, Purpose purpose)
-      : plan(plan_of(deck, layout, rank, purpose)), memory(plan, nullptr, none), state(plan, memory) {}
+  explicit Rank(RunPlan of) : plan(std::move(of)), memory(plan, nullptr, none), state(plan, memory) {}
+  Rank(const Deck& deck, const Layout& layout, int rank, Purpose purpose) : Rank(plan_of(deck, layout, rank, purpose)) {}
 
   static RunPlan plan_of(const Deck& deck, const Layout& layout, int rank, Purpose purpose) {
     Mesh mesh;
@@ -91,6 +91,22 @@ struct Ranks {
   }
 };
 
+/// All ranks of a mesh, each with the layout that it would have in a run.
+struct MeshRanks {
+  std::deque<Rank> all;
+  MeshRanks(const Deck& deck, const Mesh& mesh) {
+    for (int rank = 0; rank < mesh.ranks(); ++rank) all.emplace_back(plan_run(request_for(deck, mesh, rank, Purpose::training)));
+  }
+  std::string save(const std::string& root) const {
+    io::begin_checkpoint(root, 9);
+    for (std::size_t rank = 0; rank < all.size(); ++rank)
+      io::write_shard(root, 9, all[rank].state.checkpoint_layout(), static_cast<int>(rank), all[rank].state.checkpoint_slices());
+    io::write_index(root, all.front().state.checkpoint_layout(), {.step = 9, .deck = "", .identity = "", .version = "test"});
+    io::commit_checkpoint(root, 9, 0);
+    return root + "/" + io::checkpoint_name(9);
+  }
+};
+
 const std::vector<std::pair<int, int>> meshes = {{1, 1}, {2, 1}, {1, 2}, {2, 3}, {3, 2}};  // shards, cuts
 
 Deck deck_of(int shards, int stage) {
@@ -122,6 +138,40 @@ TEST(ModelState, ValuesAreSetByNaturalElement) {
   for (const auto& [name, values] : ranks.tensors(0))
     for (std::size_t i = 0; i < values.size(); ++i)
       ASSERT_EQ(values[i], test::value_at("set", name, static_cast<std::int64_t>(i))) << name << " element " << i;
+}
+
+// Experts on any ranks: what one mesh has written another one reads, writes, and has the same of.
+TEST(ModelState, RanksWithAnyExpertsLoadAndSaveWhatOthersSaved) {
+  test::Scratch scratch;
+  const std::string groups[] = {"master", "adam_m", "adam_v"};
+  const std::vector<Mesh> meshes = {{}, {{1, 1, 1, 2, 1}}, {{1, 2, 1, 2, 1}}, {{2, 1, 1, 2, 1}}, {{1, 1, 1, 4, 1}}, {{1, 3, 1, 1, 1}}};
+  const auto deck = [](const Mesh& mesh, int stage) {
+    return test::tiny_deck({"model.experts=4", "model.expert_ff_width=10", "model.shared_ff_width=12",
+                            fmt::format("mesh.ep={}", mesh.size(Axis::ep)), fmt::format("mesh.pp={}", mesh.size(Axis::pp)),
+                            fmt::format("zero.stage={}", stage), "zero.param_persistence_threshold=600", "precision.compute=fp32"},
+                           mesh.ranks());
+  };
+  const std::string whole = test::write_sharded(scratch / "whole", deck({}, 0), 1, 5, "", 1);
+  const io::CheckpointReader expected(whole);
+  int number = 0;
+  for (std::size_t m = 0; m < meshes.size(); ++m)
+    for (const std::size_t step : {1, 2}) {
+      const Mesh &from = meshes[m], &to = meshes[(m + step) % meshes.size()];
+      SCOPED_TRACE(fmt::format("{} from {}", describe(to), describe(from)));
+      const MeshRanks writers(deck(from, number % 4), from), readers(deck(to, 3 - number % 4), to);
+      ++number;
+      for (const Rank& rank : writers.all) rank.state.load(expected);
+      const io::CheckpointReader between(writers.save(scratch / fmt::format("from{}", number)));
+      for (const Rank& rank : readers.all) rank.state.load(between);
+      const io::CheckpointReader after(readers.save(scratch / fmt::format("to{}", number)));
+      for (const io::CheckpointReader* reader : {&between, &after}) {
+        reader->verify({});
+        ASSERT_EQ(reader->layout().tensors.size(), expected.layout().tensors.size());
+        for (const std::string& group : groups)
+          for (const io::CheckpointTensor& t : expected.layout().tensors)
+            ASSERT_EQ(reader->tensor_hash(group, *reader->find(t.name)), expected.tensor_hash(group, t)) << group << " " << t.name;
+      }
+    }
 }
 
 TEST(ModelState, AnyCutLoadsAndSavesWhatAnyOtherSaved) {
