@@ -34,7 +34,7 @@ def main():
             if gpus and done.returncode == 0:
                 device = json.loads(done.stdout)["tiers"]["device"]["bytes"]
                 check(f"{name}: {device / 1e9:.1f} GB of a GPU of 80 GB", device + ROOM <= GPU_BYTES)
-            axes = [axis for axis in ("pp", "cp", "tp") if f"\n{axis} = " in open(deck).read()]
+            axes = [axis for axis in ("pp", "cp", "ep", "tp") if f"\n{axis} = " in open(deck).read()]
             small = 2 ** max(1, len(axes))
             train = [runs.MPIEXEC, "-n", str(small), runs.TESSERA, "train", deck, *SMALL, f"data.train={folder.data}", f"data.validation={folder.data}",
                      f"run.output_dir={folder.run(name)}"]
@@ -44,6 +44,11 @@ def main():
             train += [f"zero.offload_optimizer.nvme_path={folder.path}"] if "nvme_path" in open(deck).read() else []
             done = subprocess.run(train, capture_output=True, text=True, stdin=subprocess.DEVNULL)
             check(f"{name}, scaled down, trains on {small} ranks", done.returncode == 0, done.stderr)
+        # As its head says, with its own experts.
+        done = subprocess.run([runs.MPIEXEC, "-n", "4", runs.TESSERA, "train", os.path.join(INPUTS, "mixtral_tiny.toml"), *SMALL, *SMALL_EXPERTS, "mesh.ep=2", "zero.stage=2",
+                               f"data.train={folder.data}", f"data.validation={folder.data}", f"run.output_dir={folder.run('ep')}"],
+                              capture_output=True, text=True, stdin=subprocess.DEVNULL)
+        check("mixtral_tiny.toml trains on 4 ranks of which two share the experts", done.returncode == 0, done.stderr)
     return 0 if check.good else 1
 
 
