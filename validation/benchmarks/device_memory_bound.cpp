@@ -9,6 +9,7 @@
 #include "kernels/cross_entropy/cross_entropy.hpp"
 #include "kernels/elementwise/elementwise.hpp"
 #include "kernels/embedding/embedding.hpp"
+#include "kernels/expert_blocks/expert_blocks.hpp"
 #include "kernels/head_blocks/head_blocks.hpp"
 #include "kernels/qk_norm_rope/qk_norm_rope.hpp"
 #include "kernels/rmsnorm/rmsnorm.hpp"
@@ -120,6 +121,27 @@ void add_head_blocks(Part& part, const Settings& s, DType dtype) {
          .amount = 2 * bytes_of(T * W, dtype),
          .target = wanted,
          .run = [=](cudaStream_t stream) { back ? head_blocks_to_rows(on(stream), call) : rows_to_head_blocks(on(stream), call); }});
+}
+
+/// Rows of eight ranks for eight experts, which each have an eighth of them; as many as copies have fp32 values.
+void add_expert_blocks(Part& part, const Settings& s) {
+  constexpr std::int64_t N = 8, E = 8;
+  const ExpertBlocks blocks{.N = N, .E = E, .rows = (s.mib << 18) / N};
+  std::vector<std::uint32_t> labels(static_cast<std::size_t>(N * blocks.labels()), 0);
+  for (std::int64_t n = 0; n < N; ++n)
+    for (std::int64_t e = 0; e < E; ++e)
+      labels[static_cast<std::size_t>(n * blocks.labels() + e)] = static_cast<std::uint32_t>(blocks.rows / E);
+  const auto numbers = [&] { return static_cast<std::int32_t*>(part.bytes(static_cast<std::size_t>(4 * N * blocks.rows))); };
+  const PlanArrivals call{.offsets = static_cast<std::int32_t*>(part.bytes(4 * (E + 1))),
+                          .order = numbers(),
+                          .places = numbers(),
+                          .weights = reinterpret_cast<float*>(numbers()),
+                          .labels = static_cast<std::uint32_t*>(part.copy_of(labels.data(), 4 * labels.size())),
+                          .blocks = blocks};
+  part.contenders.push_back(
+      {.name = "plan_arrivals", .limit = "copy", .amount = 16 * count(N * blocks.rows), .run = [=](cudaStream_t stream) {
+         plan_arrivals(on(stream), call);
+       }});
 }
 
 void add_adamw(Part& part, const Settings& s) {
@@ -292,6 +314,11 @@ std::vector<Group> memory_bound_groups() {
           both("rope", add_rope),
           both("qk_norm_rope", add_qk_norm_rope),
           both("embedding", add_embedding),
+          {"expert_blocks",
+           [](Part& part, const Settings& s) {
+             add_limits(part, s);
+             add_expert_blocks(part, s);
+           }},
           {"adamw", [](Part& part, const Settings& s) {
              add_limits(part, s);
              add_adamw(part, s);

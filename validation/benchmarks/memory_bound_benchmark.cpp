@@ -12,6 +12,7 @@
 #include <functional>
 #include <limits>
 #include <map>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -19,6 +20,7 @@
 #include "base/clock.hpp"
 #include "kernels/adamw/adamw.hpp"
 #include "kernels/elementwise/elementwise.hpp"
+#include "kernels/expert_blocks/expert_blocks.hpp"
 #include "kernels/fixed/fixed.hpp"
 #include "kernels/head_blocks/head_blocks.hpp"
 #include "kernels/parallel.hpp"
@@ -242,6 +244,27 @@ void add_head_blocks(std::vector<Contender>& list, const Memory& memory, DType d
   list.push_back({"head_blocks_to_rows" + suffix, moved, "copy", [=] { head_blocks_to_rows({}, call); }});
 }
 
+/// Rows of eight ranks for eight experts, which each have an eighth of them.
+void add_expert_blocks(std::vector<Contender>& list, const Memory& memory) {
+  constexpr std::int64_t N = 8, E = 8;
+  std::byte* p[3];
+  const std::int64_t rows = memory.cut({4, 4, 4}, p, N * E) / N;
+  const ExpertBlocks blocks{.N = N, .E = E, .rows = rows};
+  const auto labels = std::make_shared<std::vector<std::uint32_t>>(static_cast<std::size_t>(N * blocks.labels()), 0);
+  for (std::int64_t n = 0; n < N; ++n)
+    for (std::int64_t e = 0; e < E; ++e)
+      (*labels)[static_cast<std::size_t>(n * blocks.labels() + e)] = static_cast<std::uint32_t>(rows / E);
+  const auto offsets = std::make_shared<std::vector<std::int32_t>>(E + 1);
+  list.push_back({"plan_arrivals", 16.0 * static_cast<double>(N * rows), "copy", [=] {
+                    plan_arrivals({}, {.offsets = offsets->data(),
+                                       .order = reinterpret_cast<std::int32_t*>(p[0]),
+                                       .places = reinterpret_cast<std::int32_t*>(p[1]),
+                                       .weights = reinterpret_cast<float*>(p[2]),
+                                       .labels = labels->data(),
+                                       .blocks = blocks});
+                  }});
+}
+
 void add_others(std::vector<Contender>& list, const Memory& memory, std::int32_t& flag, FixedSum& sum, const std::vector<float>& table) {
   std::byte* p[2];
   auto count = [](std::int64_t n) { return static_cast<double>(n); };
@@ -306,6 +329,7 @@ void run(const Settings& settings) {
     add_swiglu(list, memory, dtype);
     add_head_blocks(list, memory, dtype);
   }
+  add_expert_blocks(list, memory);
   add_others(list, memory, flag, sum, table);
   std::erase_if(list, [&](const Contender& c) { return !c.peer.empty() && c.name.find(settings.only) == std::string::npos; });
   for (std::int64_t turn = 0; turn < settings.repeat; ++turn) {
