@@ -22,12 +22,15 @@ DENSE = [
     ({"tp": 2, "dp": 3}, {"zero__stage": 2, "activation__recompute": "selective"}),
     ({"pp": 2}, {"zero__stage": 0}), ({"pp": 2, "dp": 2}, {"zero__stage": 3}), ({"pp": 4}, {"zero__stage": 1}), ({"pp": 3}, {"pipeline__layers": "[1,2,1]"}),
     ({"pp": 2, "dp": 3}, {"zero__stage": 2, "activation__recompute": "full"}),
-    ({"pp": 2, "tp": 2}, {"zero__stage": 1}), ({"pp": 2, "tp": 2, "dp": 2}, {"zero__stage": 3}),
+    ({"pp": 2}, {"zero__stage": 2, "pipeline__schedule": "interleaved"}), ({"pp": 2, "dp": 2}, {"zero__stage": 1, "pipeline__schedule": "zero_bubble"}),
+    ({"pp": 2, "cp": 2}, {"zero__stage": 1}), ({"pp": 2, "tp": 2}, {"zero__stage": 1}), ({"pp": 2, "tp": 2, "dp": 2}, {"zero__stage": 3}),
     ({"cp": 2}, {"zero__stage": 1}), ({"cp": 2, "dp": 2}, {"zero__stage": 3}), ({"cp": 4}, {"zero__stage": 2}),
     ({"cp": 2, "tp": 2}, {"zero__stage": 2}), ({"cp": 2, "tp": 2, "dp": 2}, {"zero__stage": 3}),
 ]
 EXPERTS = [
     ({"dp": 1}, {}), ({"dp": 3}, {"zero__stage": 3}), ({"dp": 2}, {"zero__stage": 1}), ({"pp": 2}, {"zero__stage": 1}), ({"pp": 2, "dp": 2}, {"zero__stage": 2}),
+    ({"ep": 2}, {"zero__stage": 1}), ({"ep": 2, "dp": 2}, {"zero__stage": 3}), ({"ep": 4}, {"zero__stage": 2, "activation__recompute": "full"}),
+    ({"pp": 2, "ep": 2}, {"zero__stage": 1}), ({"pp": 2, "ep": 2, "dp": 2}, {"zero__stage": 2}),
 ]
 OF_EXPERTS = {"model__experts": 4, "model__experts_per_token": 2, "model__expert_ff_width": 24, "model__shared_ff_width": 16}
 ARITHMETIC = ("tp", "cp", "ep")  # axes that are part of it

@@ -51,9 +51,6 @@ class MeshSearch {
  private:
   static double seconds_of(const MeshChoice& c) { return c.choice.prediction.step.seconds; }
 
-  /// That have different micro-batches.
-  static int data_ranks(const Mesh& mesh) { return mesh.ranks() / mesh.size(Axis::pp) / mesh.size(Axis::cp) / mesh.size(Axis::tp); }
-
   static std::vector<std::int64_t> powers(std::int64_t most) {
     std::vector<std::int64_t> sizes;
     for (std::int64_t n = 1; n <= most; n *= 2) sizes.push_back(n);
@@ -129,7 +126,7 @@ class MeshSearch {
     const Deck& first = choice.choice.deck;
     const Mesh& mesh = choice.mesh;
     for (const std::int64_t stage : {0, 1, 2, 3})
-      for (const std::int64_t micro : micro_sizes(first.batch, data_ranks(mesh)))
+      for (const std::int64_t micro : micro_sizes(first.batch, batch_ranks(mesh)))
         for (const std::string& order : orders(mesh)) {
           if (micro > most_micro || (stage >= 2 && mesh.size(Axis::pp) > 1)) continue;
           Trial trial{.asked = &deck_, .changes = choice.choice.changes, .deck = first};
