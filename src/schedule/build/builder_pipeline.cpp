@@ -53,9 +53,9 @@ std::int64_t ScheduleBuilder::shift_of(const SegmentPass& p) const {
 }
 
 Use ScheduleBuilder::in_slots(const std::string& name, Tier tier, std::int64_t bytes, std::int64_t slots, Access access, std::int64_t shift,
-                              Category category) {
+                              Category category, Life life) {
   // Each slot begins where a buffer of its own could.
-  const int id = buffer(name, category, tier, slots * round_up(bytes, plan_alignment), Life::program);
+  const int id = buffer(name, category, tier, slots * round_up(bytes, plan_alignment), life);
   schedule_.buffers[index(id)].slots = slots;
   return {id, 0, bytes, access, true, shift};
 }
@@ -91,10 +91,15 @@ Use ScheduleBuilder::boundary(Boundary what, int chunk, Access access, std::int6
   }
   const std::int64_t A = accumulation_steps(deck_, request_.data.size);
   const InFlight& flight = flights_[index(chunk)];
+  // Of a group with more micro-batches than there are stages, what comes round from one end to the other is there before its chunk's turn.
+  const Stage& stage = request_.stage;
+  const std::int64_t early = stage.chunks() > 1 ? std::max<std::int64_t>(0, group_size(A, stage.count) - stage.count) : 0;
   // One more than are in flight, so that the next one's stream may arrive before a backward pass has ended.
-  const std::int64_t incoming = std::min(A, (waits_.contains(name) ? flight.to_weights : flight.to_backward) + 1);
-  const std::int64_t slots[] = {incoming, 1, std::min(A, gradients_at_a_time)};
-  return in_slots(name, comm_tier_, bytes, slots[static_cast<std::size_t>(what)], access, shift);
+  const std::int64_t held = (waits_.contains(name) ? flight.to_weights : flight.to_backward) + 1;
+  const std::int64_t slots[] = {std::min(A, held + (stage.first() ? early : 0)), 1,
+                                std::min(A, gradients_at_a_time + (stage.last() ? early : 0))};
+  const Life life = early > 0 ? Life::run : Life::program;  // bytes of what lives until that turn would make it wait
+  return in_slots(name, comm_tier_, bytes, slots[static_cast<std::size_t>(what)], access, shift, Category::activations, life);
 }
 
 void ScheduleBuilder::emit_transfer(int chunk, bool forward, bool sends) {

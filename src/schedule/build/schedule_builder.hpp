@@ -191,7 +191,7 @@ class ScheduleBuilder {
   std::int64_t shift_of(const SegmentPass& p) const;
   /// A buffer that several micro-batches have a slot of.
   Use in_slots(const std::string& name, Tier tier, std::int64_t bytes, std::int64_t slots, Access access, std::int64_t shift,
-               Category category = Category::activations);
+               Category category = Category::activations, Life life = Life::program);
   /// What a forward pass keeps for the backward pass of its micro-batch.
   Use kept_use(const std::string& name, const ValueInfo& v, const SegmentPass& p, Access access);
   /// What a backward pass keeps for the gradients of weights.

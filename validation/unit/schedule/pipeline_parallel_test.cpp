@@ -365,11 +365,12 @@ TEST(PlayedTogether, GradientsOfWeightsFillTheBubble) {
 
 // (p - 1)(tf + tb) of one run of layers: of all of a stage's, over as many runs.
 TEST(PlayedTogether, VirtualStagesDivideTheBubble) {
-  for (const int pp : {2, 4})
-    for (int runs = 2; runs * pp <= 8; ++runs)
-      for (const int micros : {1, 2, 3, 4, 5, 8, 12}) {
-        const PlayedTogether played =
-            play({"pipeline.schedule=interleaved", fmt::format("pipeline.virtual_stages={}", runs)}, pp, micros, {});
+  for (const int pp : {2, 3, 4, 8})
+    for (const int runs : {2, 3})
+      for (int micros = 1; micros < 24; ++micros) {
+        const PlayedTogether played = play(
+            {"pipeline.schedule=interleaved", fmt::format("pipeline.virtual_stages={}", runs), fmt::format("model.layers={}", runs * pp)},
+            pp, micros, {});
         EXPECT_EQ(played.fault, "");
         if (micros >= pp) {
           EXPECT_DOUBLE_EQ(played.seconds, 3.0 * (micros * runs + pp - 1)) << pp << " stages, " << runs << " runs, " << micros;

@@ -141,8 +141,8 @@ inline std::vector<Setting> context_settings() {
   return all;
 }
 
-/// A stage of a pipeline, over all stages of ZeRO: alone and beside each other axis, first, middle and last stages, fewer and more micro-batches
-/// than stages, what both ends share, offload, recompute.
+/// A stage of a pipeline, over all stages of ZeRO: alone and beside each other axis, first, middle and last stages, fewer and more
+/// micro-batches than stages, what both ends share, offload, recompute.
 inline std::vector<Setting> pipeline_settings() {
   std::vector<Setting> all;
   for (int zero = 0; zero <= 3; ++zero)
