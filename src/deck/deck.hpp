@@ -126,6 +126,7 @@ struct ActivationKeys {
 
 struct MeshKeys {
   std::int64_t dp = 0, tp = 1, pp = 1, cp = 1, ep = 1;  // dp 0: auto
+  std::int64_t replicate = 1;                           // of dp: groups that have the whole state each
   friend bool operator==(const MeshKeys&, const MeshKeys&) = default;
 };
 

@@ -113,10 +113,30 @@ void check_expert_axis(Draft& draft) {
                                                           experts, one_of(divisors_near(experts, ep))));
 }
 
+
+/// Groups of data-parallel ranks with the whole state each.
+void check_replicas(Draft& draft, int ranks) {
+  const std::int64_t replicate = draft.deck.mesh.replicate, dp = draft.deck.mesh.dp;
+  if (!draft.good({"mesh.replicate"}) || replicate == 1) return;
+  if (ranks > 0 && draft.good({"mesh.dp"}) && dp % replicate != 0)
+    draft.fault({"mesh.replicate", "mesh.dp"},
+                fmt::format("mesh.replicate {} does not divide the {} data-parallel ranks; nearest valid mesh.replicate: {}", replicate, dp,
+                            one_of(divisors_near(dp, replicate))));
+  if (draft.good({"zero.stage"}) && draft.deck.zero.stage == 0)
+    draft.fault({"mesh.replicate", "zero.stage"},
+                "with zero.stage = 0 each rank has the whole state, so that there is nothing to replicate; set zero.stage to 1, 2 or 3, or "
+                "leave mesh.replicate at 1");
+  if (draft.good({"zero.offload_optimizer.device"}) && draft.deck.zero.offload_optimizer.device != "none")
+    draft.fault({"mesh.replicate", "zero.offload_optimizer.device"},
+                "gradients that go down after each micro-batch do not meet over replicas in this version; leave mesh.replicate at 1, or "
+                "zero.offload_optimizer.device at \"none\"");
+}
+
 }  // namespace
 
 void check_mesh(Draft& draft, int ranks) {
   check_ranks(draft, ranks);
+  check_replicas(draft, ranks);
   check_expert_axis(draft);
   check_tensor_axis(draft);
   check_context_axis(draft);

@@ -7,7 +7,7 @@
 namespace tessera {
 
 std::string_view name_of(Axis axis) {
-  constexpr std::array<std::string_view, axis_count> names = {"pp", "dp", "cp", "ep", "tp"};
+  constexpr std::array<std::string_view, axis_count> names = {"pp", "replicate", "dp", "cp", "ep", "tp"};
   return names[static_cast<std::size_t>(axis)];
 }
 
@@ -30,13 +30,16 @@ Mesh make_mesh(const MeshKeys& keys, int ranks) {
     fail(ExitCode::usage,
          "mesh.dp = {} with {} ranks along the other axes needs {} ranks, and there are {}: set mesh.dp = {} or start {} ranks", dp, others,
          dp * others, ranks, ranks / others, dp * others);
-  return {
-      {static_cast<int>(keys.pp), static_cast<int>(dp), static_cast<int>(keys.cp), static_cast<int>(keys.ep), static_cast<int>(keys.tp)}};
+  if (keys.replicate < 1 || dp % keys.replicate != 0)
+    fail(ExitCode::usage, "mesh.replicate = {} does not divide the {} data-parallel ranks", keys.replicate, dp);
+  return {{static_cast<int>(keys.pp), static_cast<int>(keys.replicate), static_cast<int>(dp / keys.replicate), static_cast<int>(keys.cp),
+           static_cast<int>(keys.ep), static_cast<int>(keys.tp)}};
 }
 
 std::string describe(const Mesh& mesh) {
   std::string text;
-  for (Axis axis : all_axes) text += fmt::format("{}{} {}", text.empty() ? "" : " x ", name_of(axis), mesh.size(axis));
+  for (Axis axis : all_axes)
+    if (axis != Axis::replicate || mesh.size(axis) > 1) text += fmt::format("{}{} {}", text.empty() ? "" : " x ", name_of(axis), mesh.size(axis));
   return text;
 }
 
@@ -69,9 +72,9 @@ namespace {
 Axes with(Axes set, const Mesh& mesh, Axis axis) { return mesh.size(axis) == 1 ? set : static_cast<Axes>(set | axes({axis})); }
 }  // namespace
 
-Axes batch_axes(const Mesh& mesh) { return with(data_axes, mesh, Axis::ep); }
-int batch_ranks(const Mesh& mesh) { return mesh.size(Axis::dp) * mesh.size(Axis::ep); }
-Axes owner_axes(const Mesh& mesh) { return with(batch_axes(mesh), mesh, Axis::cp); }
+Axes batch_axes(const Mesh& mesh) { return with(with(data_axes, mesh, Axis::ep), mesh, Axis::replicate); }
+int batch_ranks(const Mesh& mesh) { return mesh.size(Axis::replicate) * mesh.size(Axis::dp) * mesh.size(Axis::ep); }
+Axes owner_axes(const Mesh& mesh) { return with(with(data_axes, mesh, Axis::ep), mesh, Axis::cp); }
 Axes expert_owner_axes(const Mesh& mesh) { return with(data_axes, mesh, Axis::cp); }
 
 Group group_of(const Mesh& mesh, Axes along, int world_rank) {

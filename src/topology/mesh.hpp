@@ -1,4 +1,4 @@
-// The rank mesh: every rank has a coordinate on each of five axes. Pure functions of rank numbers, no MPI.
+// The rank mesh: every rank has a coordinate on each of six axes. Pure functions of rank numbers, no MPI.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -11,17 +11,17 @@
 
 namespace tessera {
 
-/// Pipeline, data, context, expert and tensor parallel. Outermost first: tensor-parallel neighbours have consecutive ranks, so that the
-/// axis that talks most stays inside a node.
-enum class Axis : std::uint8_t { pp, dp, cp, ep, tp };
-inline constexpr int axis_count = 5;
-inline constexpr std::array<Axis, axis_count> all_axes = {Axis::pp, Axis::dp, Axis::cp, Axis::ep, Axis::tp};
+/// Pipeline, replicas of data-parallel ranks that share state, data, context, expert and tensor parallel. Outermost first: tensor-parallel
+/// neighbours have consecutive ranks, so that the axis that talks most stays inside a node. mesh.dp of a deck is replicate x dp.
+enum class Axis : std::uint8_t { pp, replicate, dp, cp, ep, tp };
+inline constexpr int axis_count = 6;
+inline constexpr std::array<Axis, axis_count> all_axes = {Axis::pp, Axis::replicate, Axis::dp, Axis::cp, Axis::ep, Axis::tp};
 std::string_view name_of(Axis);
 
 using Coordinates = std::array<int, axis_count>;  ///< indexed by Axis
 
 struct Mesh {
-  Coordinates extents = {1, 1, 1, 1, 1};
+  Coordinates extents = {1, 1, 1, 1, 1, 1};
   int size(Axis axis) const { return extents[static_cast<std::size_t>(axis)]; }
   int ranks() const;
   friend bool operator==(const Mesh&, const Mesh&) = default;
@@ -30,7 +30,7 @@ struct Mesh {
 /// The deck's mesh over `ranks` ranks; dp 0 takes what the other axes leave. Throws Error(usage) when they do not divide or do not multiply
 /// to `ranks`, with the values that would.
 Mesh make_mesh(const MeshKeys& keys, int ranks);
-/// "pp 1 x dp 4 x cp 1 x ep 1 x tp 1"
+/// "pp 1 x dp 4 x cp 1 x ep 1 x tp 1"; replicas where there are several
 std::string describe(const Mesh& mesh);
 
 Coordinates coordinates_of(const Mesh& mesh, int rank);
@@ -50,13 +50,13 @@ constexpr bool contains(Axes set, Axis axis) { return (set & axes({axis})) != 0;
 /// "dp", "dp x cp"
 std::string describe(Axes);
 
-/// Data-parallel ranks: copies of all that the other axes cut.
+/// Data-parallel ranks that share state: copies of all that the other axes cut.
 inline constexpr Axes data_axes = axes({Axis::dp});
-/// Ranks that divide the batch between them: those of dp, and where experts are cut over ranks those of ep.
+/// Ranks that divide the batch between them: those of dp and its replicas, and where experts are cut over ranks those of ep.
 Axes batch_axes(const Mesh& mesh);
 int batch_ranks(const Mesh& mesh);
 /// Ranks that compute with the same parameters, experts aside: their gradients are summed, and ZeRO shards over them. Those that divide the
-/// batch, and where a sequence is cut over ranks those of cp.
+/// batch, without replicas, and where a sequence is cut over ranks those of cp.
 Axes owner_axes(const Mesh& mesh);
 /// Of these the ranks that have the same experts.
 Axes expert_owner_axes(const Mesh& mesh);

@@ -19,13 +19,14 @@ bool in_last_share(const Layout& layout, int unit, double share) {
 
 }  // namespace
 
-UnitPlan plan_unit(const Layout& layout, int unit, const UnitRules& rules, const Group& owners) {
+UnitPlan plan_unit(const Layout& layout, int unit, const UnitRules& rules, const Group& owners, const Group& replicas) {
   const Unit& u = layout.units[static_cast<std::size_t>(unit)];
   TESSERA_REQUIRE(owners.size == u.shards, "unit {} for {} ranks and {} owners", u.name, u.shards, owners.size);
   UnitPlan plan{.owners = owners,
                 .storage = unit_storage(rules.stage, u, owners.size),
                 .shard = layout.shard_elements(unit),
                 .owned = owned_range(layout, unit, owners.rank),
+                .counted = replicas.rank == 0,
                 .state = {},
                 .parameters = {},
                 .gradient = {}};
@@ -48,6 +49,7 @@ UnitPlan plan_unit(const Layout& layout, int unit, const UnitRules& rules, const
                    .meeting = owners.size == 1 ? never
                               : whole          ? once
                                                : every_micro_batch,
+                   .replicas = replicas.size,
                    .held = here(whole),
                    .offloaded = offloaded};
   return plan;

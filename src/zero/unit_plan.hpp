@@ -13,6 +13,8 @@ struct GradientPath {
   bool direct = true;       ///< kernels add into the step's sum; else they write the micro-batch's gradient, fp32, beside it
   bool scattered = false;   ///< sums of ranks meet at each shard's owner; else all ranks get them whole
   enum class Meeting : std::uint8_t { never, every_micro_batch, once } meeting = Meeting::never;
+  /// Groups of owners that have a sum each, which meet when it is whole; 1: there is one.
+  int replicas = 1;
   Range held;  ///< elements of the step's sum that lie on this rank
   /// Whether this rank's part goes down to where its optimizer state is: each micro-batch's where sums are not whole, else the step's.
   bool offloaded = false;
@@ -22,7 +24,8 @@ struct UnitPlan {
   Group owners;                       ///< ranks that share the unit's state
   UnitStorage storage;                ///< what of it each keeps whole
   std::int64_t shard = 0;             ///< elements of each rank's part
-  Range owned;                        ///< this rank's part; it counts its norm, and updates it where state is not whole
+  Range owned;                        ///< this rank's part; it updates it where state is not whole
+  bool counted = true;                ///< and counts its norm: one of its replicas does
   Range state, parameters;            ///< elements of the fp32 state and of the compute copy that lie on this rank
   bool parameters_offloaded = false;  ///< the compute copy lies below the memory that kernels use, and comes up for each use
   GradientPath gradient;
@@ -38,7 +41,7 @@ struct UnitRules {
   bool offload_parameters = false;  ///< and so do the compute copies, but for those of the persistent unit
 };
 
-/// `owners` are those of the unit.
-UnitPlan plan_unit(const Layout& layout, int unit, const UnitRules& rules, const Group& owners);
+/// `owners` are those of the unit, `replicas` the ranks that have the same part of it in other groups of owners.
+UnitPlan plan_unit(const Layout& layout, int unit, const UnitRules& rules, const Group& owners, const Group& replicas = {});
 
 }  // namespace tessera

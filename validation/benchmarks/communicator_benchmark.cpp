@@ -152,7 +152,7 @@ Settings parse(int argc, char** argv) {
 int run(World& world, int argc, char** argv) {
   Settings settings;
   world.together([&] { settings = parse(argc, argv); });
-  const Group all = group_of({{1, world.ranks(), 1, 1, 1}}, data_axes, world.rank());
+  const Group all = group_of({{1, 1, world.ranks(), 1, 1, 1}}, data_axes, world.rank());
   Node node(world);
   // Both buffers of a call: a whole and, for the copies, a second whole.
   Arena arena(Tier::shared, static_cast<std::size_t>(settings.mib) << 21, "benchmark");

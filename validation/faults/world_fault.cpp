@@ -20,7 +20,7 @@ namespace tessera {
 namespace {
 
 std::unique_ptr<Communicator> communicator(const World& world, const Node& node, CommunicatorPath path) {
-  return make_communicator(world, group_of({{1, world.ranks(), 1, 1, 1}}, data_axes, world.rank()),
+  return make_communicator(world, group_of({{1, 1, world.ranks(), 1, 1, 1}}, data_axes, world.rank()),
                            {.lane = "reduce", .node = &node, .path = path});
 }
 

@@ -35,7 +35,8 @@ ScheduleBuilder::ScheduleBuilder(const BuildRequest& request) : request_(request
                         .offload_optimizer = offloads(),
                         .offload_ratio = deck_.zero.offload_optimizer.ratio,
                         .offload_parameters = offloads_parameters()};
-  for (int u = 0; u < units(); ++u) plans_.push_back(plan_unit(layout_, u, rules, request.group(layout_.units[index(u)].owners)));
+  const Group replicas = request.group(axes({Axis::replicate}));
+  for (int u = 0; u < units(); ++u) plans_.push_back(plan_unit(layout_, u, rules, request.group(layout_.units[index(u)].owners), replicas));
 }
 
 Schedule ScheduleBuilder::build() {

@@ -332,6 +332,7 @@ void ScheduleBuilder::emit_meeting(int unit, int whole, bool first, bool last) {
     emit_reduce_scatter(unit, whole, met, accumulate);
   else if (meets)
     emit_all_reduce(unit, whole);
+  if (p.gradient.replicas > 1 && last) emit_meeting_of_replicas(unit, met);
   met.access = Access::read;
   if (p.gradient.kept != p.gradient.sum) {
     const Use kept = kept_use(unit, mine, Access::write);
@@ -389,7 +390,7 @@ std::int64_t ScheduleBuilder::fixed_limit_of(int unit) const {
   const bool each = p.gradient.meeting == GradientPath::Meeting::every_micro_batch || (p.gradient.offloaded && !p.storage.gradients_whole);
   const Writers& by = writers_.at(unit);
   const std::int64_t sums = accumulation_steps(deck_, request_.data.size) * (by.first_chunk - by.last_chunk + 1);
-  return kernels::fixed_limit / (p.owners.size * (each ? sums : 1));
+  return kernels::fixed_limit / (p.owners.size * p.gradient.replicas * (each ? sums : 1));
 }
 
 void ScheduleBuilder::emit_all_reduce(int unit, int whole) {
@@ -402,6 +403,16 @@ void ScheduleBuilder::emit_all_reduce(int unit, int whole) {
           .uses = {{whole, sum_bytes(unit, cut.begin), bytes, Access::add}},
           .bytes_moved = 2.0 * static_cast<double>(bytes) * (owners.size - 1) / owners.size});
   }
+}
+
+void ScheduleBuilder::emit_meeting_of_replicas(int unit, const Use& sums) {
+  const std::int64_t element = sum_bytes(unit, 1), n = plan(unit).gradient.replicas;
+  for (const Range& cut : cut_shard(sums.bytes / element, 1, deck_.zero.reduce_bucket_size))
+    emit({.name = "all-reduce " + unit_at(unit).name + " over replicas",
+          .op = Collective{CollectiveKind::all_reduce, axes({Axis::replicate}), cut.size(), 0, plan(unit).gradient.sum},
+          .lane = Lane::reduce,
+          .uses = {{sums.buffer, sums.offset + cut.begin * element, cut.size() * element, Access::add}},
+          .bytes_moved = 2.0 * static_cast<double>(cut.size() * element) * static_cast<double>(n - 1) / static_cast<double>(n)});
 }
 
 void ScheduleBuilder::emit_reduce_scatter(int unit, int whole, const Use& to, bool accumulate) {

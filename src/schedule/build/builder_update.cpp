@@ -8,7 +8,7 @@ namespace tessera {
 
 void ScheduleBuilder::emit_epilogue() {
   for (int u = 0; u < units(); ++u)
-    if (!plan(u).gradient.offloaded) emit_norm(u);
+    if (!plan(u).gradient.offloaded && plan(u).counted) emit_norm(u);
   emit_finish(false);
   if (!updates_late()) emit_updates();
 }

@@ -154,6 +154,8 @@ class ScheduleBuilder {
   std::int64_t fixed_limit_of(int unit) const;
   /// Sums meet: `whole` is a buffer with all elements of the unit, `to` has room for those that this rank owns.
   void emit_all_reduce(int unit, int whole);
+  /// Sums of a step, of this rank's part of a unit.
+  void emit_meeting_of_replicas(int unit, const Use& sums);
   void emit_reduce_scatter(int unit, int whole, const Use& to, bool accumulate);
   /// Elements of a unit's gradient as the step keeps it, where reductions leave them.
   Use kept_use(int unit, const Range& elements, Access access);

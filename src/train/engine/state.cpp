@@ -195,6 +195,7 @@ std::vector<io::ShardSlice> ModelState::checkpoint_slices() const {
   for (const Held& held : plan_.schedule.state) {
     const int mine_of_all = plan_.request.others().rank;
     const int unit = saved.units[static_cast<std::size_t>(mine_of_all)][static_cast<std::size_t>(held.unit)];
+    if (unit < 0) continue;  // other ranks keep the same and save it
     const Group owners = plan_.request.group(plan_.layout().units[static_cast<std::size_t>(held.unit)].owners);
     const Range mine = owned_range(plan_.layout(), held.unit, owners.rank);
     const float* from = address(held, mine.begin);

@@ -342,7 +342,7 @@ TEST(LayoutFor, OnlyStage3KeepsSmallTensorsApart) {
   for (int stage = 0; stage <= 3; ++stage)
     for (int ranks : {1, 4}) {
       const Deck deck = test::tiny_deck({fmt::format("zero.stage={}", stage), "batch.global=8"}, ranks);
-      const Layout layout = layout_for(deck, Mesh{{1, ranks, 1, 1, 1}}, 0);
+      const Layout layout = layout_for(deck, Mesh{{1, 1, ranks, 1, 1, 1}}, 0);
       EXPECT_EQ(layout.units.back().persistent, stage == 3 && ranks > 1);
       EXPECT_EQ(layout.shards, ranks);
     }

@@ -130,9 +130,9 @@ TEST(ContextOverlap, AWeightGradientRunsBesideTheExchange) {
 
 TEST(ContextMesh, SaysHowManyRanksHaveTheSameKeyHead) {
   const Deck deck = test::tiny_deck();  // of two key heads
-  EXPECT_EQ(describe_shared_heads(deck, {{1, 1, 2, 1, 1}}), "");
-  EXPECT_EQ(describe_shared_heads(deck, {{1, 3, 4, 1, 1}}), " (2 have the same key and value head)");
-  EXPECT_EQ(describe_shared_heads(deck, {{1, 1, 2, 1, 2}}), " (2 have the same key and value head)");
+  EXPECT_EQ(describe_shared_heads(deck, {{1, 1, 1, 2, 1, 1}}), "");
+  EXPECT_EQ(describe_shared_heads(deck, {{1, 1, 3, 4, 1, 1}}), " (2 have the same key and value head)");
+  EXPECT_EQ(describe_shared_heads(deck, {{1, 1, 1, 2, 1, 2}}), " (2 have the same key and value head)");
 }
 
 // A rank alone has neither exchanges nor values for them.

@@ -17,7 +17,7 @@ namespace {
 
 std::vector<std::int64_t> cut_of(std::vector<std::string> overrides, int pp, int dp = 1) {
   overrides.push_back(fmt::format("mesh.pp={}", pp));
-  return layers_of_stages(test::tiny_deck(overrides, pp * dp), {{pp, dp, 1, 1, 1}});
+  return layers_of_stages(test::tiny_deck(overrides, pp * dp), {{pp, 1, dp, 1, 1, 1}});
 }
 
 TEST(Stages, MakeUpTheLayersAndEachHasOne) {
@@ -48,7 +48,7 @@ TEST(Stages, MemoryDecidesBetweenCutsOfEqualTime) {
 TEST(Stages, TheDeckSaysThem) {
   EXPECT_EQ(cut_of({"model.layers=6", "pipeline.layers=[1,2,3]"}, 3), (std::vector<std::int64_t>{1, 2, 3}));
   const Deck deck = test::tiny_deck({"model.layers=6", "pipeline.layers=[1,2,3]", "mesh.pp=3"}, 6);
-  const Stage last = stage_of(deck, {{3, 2, 1, 1, 1}}, 5);
+  const Stage last = stage_of(deck, {{3, 1, 2, 1, 1, 1}}, 5);
   EXPECT_EQ(last.number, 2);
   EXPECT_EQ(last.layers, (std::vector<Range>{{3, 6}}));
 }
@@ -67,10 +67,10 @@ TEST(Stages, VirtualStagesTakeTurns) {
   const std::vector<std::string> keys = {"model.layers=9", "pipeline.schedule=interleaved", "pipeline.layers=[1,2,3,1,1,1]", "mesh.pp=2",
                                          "pipeline.virtual_stages=3"};
   const Deck deck = test::tiny_deck(keys, 2);
-  EXPECT_EQ(stage_of(deck, {{2, 1, 1, 1, 1}}, 0).layers, (std::vector<Range>{{0, 1}, {3, 6}, {7, 8}}));
-  EXPECT_EQ(stage_of(deck, {{2, 1, 1, 1, 1}}, 1).layers, (std::vector<Range>{{1, 3}, {6, 7}, {8, 9}}));
-  EXPECT_EQ(stage_of(deck, {{2, 1, 1, 1, 1}}, 1).chunk_of(6), 1);
-  EXPECT_EQ(stage_of(deck, {{2, 1, 1, 1, 1}}, 1).chunk_of(7), -1);
+  EXPECT_EQ(stage_of(deck, {{2, 1, 1, 1, 1, 1}}, 0).layers, (std::vector<Range>{{0, 1}, {3, 6}, {7, 8}}));
+  EXPECT_EQ(stage_of(deck, {{2, 1, 1, 1, 1, 1}}, 1).layers, (std::vector<Range>{{1, 3}, {6, 7}, {8, 9}}));
+  EXPECT_EQ(stage_of(deck, {{2, 1, 1, 1, 1, 1}}, 1).chunk_of(6), 1);
+  EXPECT_EQ(stage_of(deck, {{2, 1, 1, 1, 1, 1}}, 1).chunk_of(7), -1);
   for (int layers = 4; layers <= 12; ++layers) {
     const auto cut = cut_of({fmt::format("model.layers={}", layers), "pipeline.schedule=interleaved"}, 2);
     EXPECT_EQ(std::ssize(cut), 4);

@@ -22,7 +22,7 @@ struct Setting {
 };
 
 inline BuildRequest request_of(const Setting& s) {
-  const Mesh mesh{{s.pp, s.ranks / (s.tp * s.cp * s.pp * s.ep), s.cp, s.ep, s.tp}};
+  const Mesh mesh{{s.pp, 1, s.ranks / (s.tp * s.cp * s.pp * s.ep), s.cp, s.ep, s.tp}};
   BuildRequest request = request_for(tiny_deck(s.overrides, s.ranks), mesh, s.rank, s.training ? Purpose::training : Purpose::evaluation);
   request.evaluation_micro_batches = s.evaluation;
   request.text = s.text;

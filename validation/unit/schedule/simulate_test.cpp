@@ -181,7 +181,7 @@ double sum(const std::array<double, n>& parts) {
 }
 
 Placement placement_of(const test::Setting& setting, int per_node, bool side_by_side) {
-  return {.mesh = {{1, setting.ranks, 1, 1, 1}}, .ranks_per_node = per_node, .lanes_side_by_side = side_by_side};
+  return {.mesh = {{1, 1, setting.ranks, 1, 1, 1}}, .ranks_per_node = per_node, .lanes_side_by_side = side_by_side};
 }
 
 class SimulateReal : public testing::TestWithParam<test::Setting> {};
@@ -250,7 +250,7 @@ TEST(TaskSeconds, OfDisksAreSharedByTheRanksOfANode) {
   s.sections.push_back({"disk", {{.name = "read", .op = Copy{}, .lane = Lane::upload, .uses = {memory, file}}}});
   s.sections[0].tasks.push_back(
       {.name = "write", .op = Copy{}, .lane = Lane::download, .uses = {{0, 0, 2000000, Access::write}, {1, 0, 2000000, Access::read}}});
-  const auto seconds = [&](int ranks) { return task_seconds(s, m, {.mesh = {{1, ranks, 1, 1, 1}}, .ranks_per_node = 4}); };
+  const auto seconds = [&](int ranks) { return task_seconds(s, m, {.mesh = {{1, 1, ranks, 1, 1, 1}}, .ranks_per_node = 4}); };
   EXPECT_NEAR(seconds(1)[0][0], 1e-6 + 1e-4 + 0.01, 1e-12);
   EXPECT_NEAR(seconds(2)[0][1], 1e-6 + 1e-4 + 0.04, 1e-12) << "two ranks share the disk";
   EXPECT_NEAR(seconds(8)[0][0], 1e-6 + 1e-4 + 0.04, 1e-12) << "four ranks of each node do";
@@ -279,7 +279,7 @@ TEST(TaskSeconds, WhatAProfileLacksIsNamed) {
       test::schedule_of({.name = "", .overrides = {"zero.stage=2", "zero.offload_optimizer.device=host"}, .ranks = 2});
   const auto message = [&](const Schedule& schedule, int per_node) -> std::string {
     try {
-      task_seconds(schedule, m, {.mesh = {{1, 2, 1, 1, 1}}, .ranks_per_node = per_node});
+      task_seconds(schedule, m, {.mesh = {{1, 1, 2, 1, 1, 1}}, .ranks_per_node = per_node});
     } catch (const Error& error) {
       EXPECT_EQ(error.code, ExitCode::usage);
       return error.what();
@@ -305,7 +305,7 @@ TEST(Prediction, NothingExceedsThePeak) {
   for (const char* recompute : {"none", "full"}) {
     const BuildRequest request = test::request_of({.name = "", .overrides = {fmt::format("activation.recompute={}", recompute)}});
     const Schedule schedule = build_schedule(request);
-    const Prediction p = predict(request, schedule, place(schedule), m, {.mesh = {{1, 1, 1, 1, 1}}});
+    const Prediction p = predict(request, schedule, place(schedule), m, {.mesh = {{1, 1, 1, 1, 1, 1}}});
     EXPECT_LE(p.mfu_causal, 1);
     EXPECT_GT(p.mfu_causal, 0.5);
     EXPECT_LE(p.tokens_per_second, p.most_tokens_per_second);

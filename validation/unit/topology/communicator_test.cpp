@@ -21,7 +21,7 @@ namespace {
 using testing::world;
 
 /// All ranks.
-Group all_dp() { return group_of({{1, world().ranks(), 1, 1, 1}}, data_axes, world().rank()); }
+Group all_dp() { return group_of({{1, 1, world().ranks(), 1, 1, 1}}, data_axes, world().rank()); }
 
 /// A value that depends on (rank, index) only, so that every rank can compute what all others hold.
 template <class T>
@@ -222,7 +222,7 @@ TEST(MpiCommunicator, EveryCollectiveIsItsDefinition) {
 }
 
 TEST(MpiCommunicator, AnAxisOfOneRankIsItself) {
-  auto comm = make_communicator(world(), group_of({{1, world().ranks(), 1, 1, 1}}, axes({Axis::tp}), world().rank()),
+  auto comm = make_communicator(world(), group_of({{1, 1, world().ranks(), 1, 1, 1}}, axes({Axis::tp}), world().rank()),
                                 {.path = CommunicatorPath::mpi});
   EXPECT_EQ(comm->size(), 1);
   HeapMemory memory;
@@ -230,7 +230,7 @@ TEST(MpiCommunicator, AnAxisOfOneRankIsItself) {
 }
 
 TEST(LocalCommunicator, AnAxisOfOneRankNeedsNobody) {
-  auto comm = make_communicator(world(), group_of({{1, world().ranks(), 1, 1, 1}}, axes({Axis::pp}), world().rank()));
+  auto comm = make_communicator(world(), group_of({{1, 1, world().ranks(), 1, 1, 1}}, axes({Axis::pp}), world().rank()));
   EXPECT_EQ(comm->path(), "one rank");
   HeapMemory memory;
   check_types(*comm, memory);
@@ -408,7 +408,7 @@ TEST(HierarchicalCommunicator, AWaitThatIsGivenUpEnds) {
 TEST(Communicators, AlongDifferentAxesStayApart) {
   if (world().ranks() != 4) GTEST_SKIP() << "needs 4 ranks";
   Node node(world());
-  Mesh mesh{{1, 2, 1, 1, 2}};
+  Mesh mesh{{1, 1, 2, 1, 1, 2}};
   auto dp = make_communicator(world(), group_of(mesh, axes({Axis::dp}), world().rank()), {.node = &node});
   auto tp = make_communicator(world(), group_of(mesh, axes({Axis::tp}), world().rank()), {.node = &node});
   std::int64_t over_dp = world().rank(), over_tp = world().rank();

@@ -11,7 +11,7 @@
 namespace tessera {
 namespace {
 
-const Mesh every_axis{{2, 3, 2, 1, 4}};
+const Mesh every_axis{{2, 1, 3, 2, 1, 4}};
 
 TEST(Mesh, RanksAndCoordinatesAreInverse) {
   ASSERT_EQ(every_axis.ranks(), 48);
@@ -50,23 +50,23 @@ TEST(Mesh, GroupsOfAnySetOfAxesCoverAllRanksOnce) {
 }
 
 TEST(Mesh, TheEndsOfAPipelineAreItsFirstAndLastStage) {
-  const Mesh mesh{{3, 2, 1, 1, 2}};
+  const Mesh mesh{{3, 1, 2, 1, 1, 2}};
   EXPECT_EQ(group_of(mesh, pipeline_ends, 1).world, (std::vector<int>{1, 9}));
   EXPECT_EQ(group_of(mesh, pipeline_ends, 9).rank, 1);
   EXPECT_EQ(group_of(mesh, static_cast<Axes>(data_axes | pipeline_ends), 8).world, (std::vector<int>{0, 2, 8, 10}));
   EXPECT_THROW(group_of(mesh, pipeline_ends, 5), Error) << "a stage between them";
-  EXPECT_EQ(group_of({{1, 2, 1, 1, 1}}, pipeline_ends, 1).size, 1);
+  EXPECT_EQ(group_of({{1, 1, 2, 1, 1, 1}}, pipeline_ends, 1).size, 1);
   EXPECT_EQ(describe(static_cast<Axes>(data_axes | pipeline_ends)), "dp x ends of pp");
 }
 
 TEST(Mesh, DataParallelTakesWhatIsLeft) {
-  EXPECT_EQ(make_mesh({.dp = 0}, 6), (Mesh{{1, 6, 1, 1, 1}}));
-  EXPECT_EQ(make_mesh({.dp = 0, .tp = 2, .pp = 3}, 12), (Mesh{{3, 2, 1, 1, 2}}));
+  EXPECT_EQ(make_mesh({.dp = 0}, 6), (Mesh{{1, 1, 6, 1, 1, 1}}));
+  EXPECT_EQ(make_mesh({.dp = 0, .tp = 2, .pp = 3}, 12), (Mesh{{3, 1, 2, 1, 1, 2}}));
   EXPECT_EQ(describe(make_mesh({.dp = 4}, 4)), "pp 1 x dp 4 x cp 1 x ep 1 x tp 1");
 }
 
 TEST(Mesh, ExpertParallelRanksDivideTheBatchAndShareAllButExperts) {
-  const Mesh plain{{2, 3, 1, 1, 2}}, experts{{1, 3, 2, 2, 1}};
+  const Mesh plain{{2, 1, 3, 1, 1, 2}}, experts{{1, 1, 3, 2, 2, 1}};
   EXPECT_EQ(batch_axes(plain), data_axes);
   EXPECT_EQ(owner_axes(plain), data_axes);
   EXPECT_EQ(expert_owner_axes(plain), data_axes);
@@ -92,16 +92,16 @@ TEST(Mesh, RefusesWhatDoesNotMultiplyToTheRanks) {
 }
 
 TEST(MeshMap, NamesTheRanksOfEachNodeAndTheReachOfEachAxis) {
-  EXPECT_EQ(print_map({{1, 2, 1, 1, 4}}, 4),
+  EXPECT_EQ(print_map({{1, 1, 2, 1, 1, 4}}, 4),
             "  node 0     ranks 0-3: dp 0, tp 0-3\n"
             "  node 1     ranks 4-7: dp 1, tp 0-3\n"
             "  dp         4 groups of 2 ranks, over 2 nodes\n"
             "  tp         2 groups of 4 ranks, each inside a node\n");
-  EXPECT_EQ(print_map({{1, 4, 1, 1, 2}}, 8),
+  EXPECT_EQ(print_map({{1, 1, 4, 1, 1, 2}}, 8),
             "  node 0     ranks 0-7: dp 0-3, tp 0-1\n"
             "  dp         2 groups of 4 ranks, each inside a node\n"
             "  tp         4 groups of 2 ranks, each inside a node\n");
-  EXPECT_EQ(print_map({{1, 2, 1, 1, 3}}, 4),
+  EXPECT_EQ(print_map({{1, 1, 2, 1, 1, 3}}, 4),
             "  node 0     ranks 0-2: dp 0, tp 0-2; rank 3: dp 1, tp 0\n"
             "  node 1     ranks 4-5: dp 1, tp 1-2\n"
             "  dp         3 groups of 2 ranks, over 2 nodes\n"

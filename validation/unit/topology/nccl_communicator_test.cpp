@@ -23,7 +23,7 @@ namespace {
 using testing::world;
 
 /// All ranks.
-Group all_dp() { return group_of({{1, world().ranks(), 1, 1, 1}}, data_axes, world().rank()); }
+Group all_dp() { return group_of({{1, 1, world().ranks(), 1, 1, 1}}, data_axes, world().rank()); }
 
 struct Stream {
   cudaStream_t stream = nullptr;

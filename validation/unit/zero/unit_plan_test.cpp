@@ -15,7 +15,7 @@ Layout small_layout(int shards, int stage) {
   return make_layout(parameter_table(deck.model), shards, stage == 3 && shards > 1 ? 100 : 0);
 }
 
-Group owners_of(int rank, int size) { return group_of({{1, size, 1, 1, 1}}, data_axes, rank); }
+Group owners_of(int rank, int size) { return group_of({{1, 1, size, 1, 1, 1}}, data_axes, rank); }
 
 TEST(UnitPlan, OwnedPartsCoverAUnitOnce) {
   for (int stage = 0; stage <= 3; ++stage)
