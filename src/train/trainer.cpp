@@ -171,7 +171,7 @@ class Training {
       for (const RunPlan& role : roles) hashes += fmt::format("{}:{}\n", role.request.rank, role.schedule.hash().hex());
     });
     hashes = world_.broadcast_text(hashes);
-    const int role = mine.request.data.world.front();
+    const int role = role_of(mine.request.mesh, world_.rank());
     together([&] {
       if (hashes.find(fmt::format("{}:{}\n", role, mine.schedule.hash().hex())) == hashes.npos)
         fail(

@@ -14,14 +14,6 @@ namespace {
 
 std::size_t index(int i) { return static_cast<std::size_t>(i); }
 
-/// The rank that stands for those that divide the batch with it. Of replicas the first counts norms, so it stands for itself.
-int role_of(const Mesh& mesh, int rank) {
-  Coordinates at = coordinates_of(mesh, rank);
-  for (const Axis axis : all_axes)
-    if (contains(batch_axes(mesh), axis)) at[static_cast<std::size_t>(axis)] = axis == Axis::replicate ? std::min(at[1], 1) : 0;
-  return rank_of(mesh, at);
-}
-
 /// A lane of a role on its way through a program.
 class LaneWalk {
  public:
@@ -252,6 +244,13 @@ class Play {
 };
 
 }  // namespace
+
+int role_of(const Mesh& mesh, int rank) {
+  Coordinates at = coordinates_of(mesh, rank);
+  for (const Axis axis : all_axes)
+    if (contains(batch_axes(mesh), axis)) at[static_cast<std::size_t>(axis)] = axis == Axis::replicate ? std::min(at[1], 1) : 0;
+  return rank_of(mesh, at);
+}
 
 std::vector<RunPlan> plan_roles(const BuildRequest& like) {
   std::vector<RunPlan> roles;

@@ -49,6 +49,18 @@ TEST(Mesh, GroupsOfAnySetOfAxesCoverAllRanksOnce) {
   EXPECT_EQ(describe(axes({Axis::tp, Axis::dp})), "dp x tp");
 }
 
+TEST(Mesh, ReplicasAreGroupsOfNeighboursThatShareTheBatch) {
+  const Mesh mesh = make_mesh({.dp = 6, .tp = 2, .replicate = 2}, 12);
+  EXPECT_EQ(mesh, (Mesh{{1, 2, 3, 1, 1, 2}}));
+  EXPECT_EQ(describe(mesh), "pp 1 x replicate 2 x dp 3 x cp 1 x ep 1 x tp 2");
+  EXPECT_EQ(describe(make_mesh({.dp = 6}, 6)), "pp 1 x dp 6 x cp 1 x ep 1 x tp 1");
+  EXPECT_EQ(group_of(mesh, owner_axes(mesh), 9).world, (std::vector<int>{7, 9, 11}));
+  EXPECT_EQ(group_of(mesh, axes({Axis::replicate}), 9).world, (std::vector<int>{3, 9}));
+  EXPECT_EQ(group_of(mesh, batch_axes(mesh), 9).world, (std::vector<int>{1, 3, 5, 7, 9, 11})) << "the order of the batch is that of dp alone";
+  EXPECT_EQ(batch_ranks(mesh), 6);
+  EXPECT_THROW(make_mesh({.dp = 6, .replicate = 4}, 6), Error);
+}
+
 TEST(Mesh, TheEndsOfAPipelineAreItsFirstAndLastStage) {
   const Mesh mesh{{3, 1, 2, 1, 1, 2}};
   EXPECT_EQ(group_of(mesh, pipeline_ends, 1).world, (std::vector<int>{1, 9}));

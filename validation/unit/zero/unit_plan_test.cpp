@@ -48,6 +48,17 @@ TEST(UnitPlan, StagesKeepWhatTheTableSays) {
   }
 }
 
+TEST(UnitPlan, OfReplicasOneCountsTheNorm) {
+  const Mesh mesh{{1, 3, 2, 1, 1, 1}};
+  for (int rank = 0; rank < mesh.ranks(); ++rank) {
+    const UnitPlan plan = plan_unit(small_layout(2, 1), 0, {.stage = 1}, group_of(mesh, owner_axes(mesh), rank),
+                                    group_of(mesh, axes({Axis::replicate}), rank));
+    EXPECT_EQ(plan.counted, rank < 2);
+    EXPECT_EQ(plan.gradient.replicas, 3);
+    EXPECT_EQ(plan.owned.begin > 0, rank % 2 == 1);
+  }
+}
+
 TEST(UnitPlan, GradientsMeetWhereStageAndModeSay) {
   const auto path = [](int stage, int size, bool reproducible) {
     const UnitRules rules{.stage = stage, .reproducible = reproducible};
