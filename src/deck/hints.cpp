@@ -53,7 +53,7 @@ constexpr Alias aliases[] = {
     {"elastic_checkpoint", "", "every checkpoint resumes at any number of ranks; leave it out"},
     {"ignore_unused_parameters", "", "the schedule uses every parameter; leave it out"},
     {"zero_allow_untested_optimizer", "", "optimizer.type lists the optimizers that work with ZeRO; leave it out"},
-    {"mics_shard_size", "zero.hpz_partition_size", "shard groups smaller than the data-parallel group are not in this version"},
+    {"mics_shard_size", "mesh.replicate", "which is the number of groups: the data-parallel ranks over the shards of a group"},
     {"zenflow", "", "it is not in this version; leave it out"},
     {"cpu_offload", "zero.offload_optimizer.device", "\"host\" is what it means"},
     {"cpu_offload_param", "zero.offload_param.device", "\"host\" is what it means"},

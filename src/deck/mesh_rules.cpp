@@ -113,7 +113,6 @@ void check_expert_axis(Draft& draft) {
                                                           experts, one_of(divisors_near(experts, ep))));
 }
 
-
 /// Groups of data-parallel ranks with the whole state each.
 void check_replicas(Draft& draft, int ranks) {
   const std::int64_t replicate = draft.deck.mesh.replicate, dp = draft.deck.mesh.dp;

@@ -281,8 +281,9 @@ const std::vector<Key> table = {
     {KEY(mesh.dp), .type = integer, .unit = "ranks", .limits = {.least = 0, .most = 1e7}, .fallback = "\"auto\"", .automatic = Auto::kept,
      .help = "Data-parallel ranks, which divide the batch; auto is what the other axes leave of the launch."},
     {KEY(mesh.replicate), .type = integer, .unit = "groups", .limits = {.least = 1, .most = 1e7}, .fallback = "1",
-     .help = "Groups of data-parallel ranks that ZeRO shards within: each has the whole state, so that gathers and reductions of a micro-batch "
-             "stay in a group, of a node for example, and gradients meet over groups once a step. Divides mesh.dp; not with stage 0."},
+     .help =
+         "Groups of data-parallel ranks that ZeRO shards within: each has the whole state, so that gathers and reductions of a micro-batch "
+         "stay in a group, of a node for example, and gradients meet over groups once a step. Divides mesh.dp; not with stage 0."},
     {KEY(mesh.tp), .type = integer, .unit = "ranks", .limits = {.least = 1, .most = 1024}, .fallback = "1",
      .help =
          "Tensor-parallel ranks: each has a part of every layer's heads and features and of the vocabulary, and between products a part "

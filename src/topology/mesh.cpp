@@ -39,7 +39,8 @@ Mesh make_mesh(const MeshKeys& keys, int ranks) {
 std::string describe(const Mesh& mesh) {
   std::string text;
   for (Axis axis : all_axes)
-    if (axis != Axis::replicate || mesh.size(axis) > 1) text += fmt::format("{}{} {}", text.empty() ? "" : " x ", name_of(axis), mesh.size(axis));
+    if (axis != Axis::replicate || mesh.size(axis) > 1)
+      text += fmt::format("{}{} {}", text.empty() ? "" : " x ", name_of(axis), mesh.size(axis));
   return text;
 }
 

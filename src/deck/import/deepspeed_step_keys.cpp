@@ -132,9 +132,10 @@ std::vector<DeepSpeedKey> zero_keys() {
       part("zero_optimization.zeropp_loco_param.err_beta", real),
       part("zero_optimization.zeropp_loco_param.reset_T", integer),
       refused("zero_optimization.mics_shard_size", integer, "-1",
-              "shards go over all data-parallel ranks in this version; leave it out and shard over more ranks"),
+              "the deck says how many groups of shards there are: leave it out and set mesh.replicate to the data-parallel ranks over it"),
       refused("zero_optimization.mics_hierarchical_params_gather", boolean, "false",
-              "gathers go over all data-parallel ranks in this version; leave it out"),
+              "gathers stay in a group of shards (mesh.replicate), and host ranks share memory inside nodes (topology.hierarchical); leave "
+              "it out"),
       unneeded("zero_optimization.memory_efficient_linear", boolean, "products keep no gathered weight for the backward pass"),
       unneeded("zero_optimization.pipeline_loading_checkpoint", boolean, "each rank reads only what it keeps"),
       unneeded("zero_optimization.override_module_apply", boolean,

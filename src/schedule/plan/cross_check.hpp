@@ -8,8 +8,8 @@
 
 namespace tessera {
 
-/// The rank that stands for those that divide the batch with it: they run the same schedule. Of replicas the first counts norms, so it stands
-/// for itself, and the second for the others.
+/// The rank that stands for those that divide the batch with it: they run the same schedule. Of replicas the first counts norms, so it
+/// stands for itself, and the second for the others.
 int role_of(const Mesh& mesh, int rank);
 /// What one rank of each role runs: those that divide the batch, along dp and ep, run the same, so the first of them stands for all. `like`
 /// is of any rank.

@@ -56,7 +56,8 @@ TEST(Mesh, ReplicasAreGroupsOfNeighboursThatShareTheBatch) {
   EXPECT_EQ(describe(make_mesh({.dp = 6}, 6)), "pp 1 x dp 6 x cp 1 x ep 1 x tp 1");
   EXPECT_EQ(group_of(mesh, owner_axes(mesh), 9).world, (std::vector<int>{7, 9, 11}));
   EXPECT_EQ(group_of(mesh, axes({Axis::replicate}), 9).world, (std::vector<int>{3, 9}));
-  EXPECT_EQ(group_of(mesh, batch_axes(mesh), 9).world, (std::vector<int>{1, 3, 5, 7, 9, 11})) << "the order of the batch is that of dp alone";
+  EXPECT_EQ(group_of(mesh, batch_axes(mesh), 9).world, (std::vector<int>{1, 3, 5, 7, 9, 11}))
+      << "the order of the batch is that of dp alone";
   EXPECT_EQ(batch_ranks(mesh), 6);
   EXPECT_THROW(make_mesh({.dp = 6, .replicate = 4}, 6), Error);
 }

@@ -144,7 +144,8 @@ TEST(ModelState, ValuesAreSetByNaturalElement) {
 TEST(ModelState, RanksWithAnyExpertsLoadAndSaveWhatOthersSaved) {
   test::Scratch scratch;
   const std::string groups[] = {"master", "adam_m", "adam_v"};
-  const std::vector<Mesh> meshes = {{}, {{1, 1, 1, 1, 2, 1}}, {{1, 1, 2, 1, 2, 1}}, {{2, 1, 1, 1, 2, 1}}, {{1, 1, 1, 1, 4, 1}}, {{1, 1, 3, 1, 1, 1}}};
+  const std::vector<Mesh> meshes = {
+      {}, {{1, 1, 1, 1, 2, 1}}, {{1, 1, 2, 1, 2, 1}}, {{2, 1, 1, 1, 2, 1}}, {{1, 1, 1, 1, 4, 1}}, {{1, 1, 3, 1, 1, 1}}};
   const auto deck = [](const Mesh& mesh, int stage) {
     return test::tiny_deck({"model.experts=4", "model.expert_ff_width=10", "model.shared_ff_width=12",
                             fmt::format("mesh.ep={}", mesh.size(Axis::ep)), fmt::format("mesh.pp={}", mesh.size(Axis::pp)),
