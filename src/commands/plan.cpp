@@ -200,8 +200,8 @@ void print_plan(const Planned& p) {
              human_count(flops.full), human_count(flops.causal));
   if (p.schedule.shape.experts.E > 0) fmt::print("experts   {}\n", describe_experts(p.schedule.shape));
   const int context = p.request.mesh.size(Axis::cp), tensor = p.request.mesh.size(Axis::tp), experts = p.request.mesh.size(Axis::ep);
-  fmt::print("mesh      {}{} data-parallel ranks{}{}{}, ZeRO stage {}\n",
-             p.stages.empty() ? "" : fmt::format("{} stages of ", p.stages.size()), p.request.data.size,
+  fmt::print("mesh      {}{} data-parallel ranks{}{}{}{}, ZeRO stage {}\n",
+             p.stages.empty() ? "" : fmt::format("{} stages of ", p.stages.size()), p.request.data.size, describe_replicas(p.request.mesh),
              experts == 1 ? "" : fmt::format(" in groups of {} that share the experts", experts),
              context == 1 ? "" : fmt::format(" of {} context-parallel ones each{}", context, describe_shared_heads(deck, p.request.mesh)),
              tensor == 1 ? "" : fmt::format(" of {} tensor-parallel ones each", tensor), deck.zero.stage);
@@ -271,7 +271,7 @@ int run(const PlanOptions& o) {
   const Deck deck = require_deck(parsed);
   const int per_node = ranks_per_node(o, machine), threads = threads_of(o, deck, machine, per_node);
   kernels::plan_for_threads(threads);
-  const Mesh mesh = make_mesh(deck.mesh, o.ranks);
+  const Mesh mesh = make_mesh(deck, o.ranks);
   if (o.rank >= o.ranks) fail(ExitCode::usage, "--rank {} of {} ranks: they are 0 to {}", o.rank, o.ranks, o.ranks - 1);
   BuildRequest request = request_for(deck, mesh, o.rank, Purpose::training);
   const MemoryLimits stated = stated_limits(deck, o.ranks);

@@ -43,7 +43,7 @@ Placement placement_of(const PlanOptions& o, const Deck& deck, const MachineProf
   const int per_node = ranks_per_node(o, machine), threads = threads_of(o, deck, machine, per_node);
   kernels::plan_for_threads(threads);
   const bool side_by_side = deck.run.device == "cuda" || lane_mode(deck, ranks, threads) == LaneMode::threads;
-  return {.mesh = make_mesh(deck.mesh, ranks), .ranks_per_node = per_node, .lanes_side_by_side = side_by_side};
+  return {.mesh = make_mesh(deck, ranks), .ranks_per_node = per_node, .lanes_side_by_side = side_by_side};
 }
 
 std::string words(const Choice& choice) { return words_of(choice.changes); }
@@ -90,7 +90,7 @@ PlanOptions with_ranks(PlanOptions options, int ranks) {
 /// Why another machine gains nothing: empty micro-batches, or the part of a step that grows.
 std::string why_no_gain(const Choice& here, const Choice& there) {
   if (there.prediction.tokens_per_second > here.prediction.tokens_per_second) return "";
-  const auto data_ranks = [](const Choice& choice) { return batch_ranks(make_mesh(choice.deck.mesh, choice.prediction.ranks)); };
+  const auto data_ranks = [](const Choice& choice) { return batch_ranks(make_mesh(choice.deck, choice.prediction.ranks)); };
   const double empty = empty_share(there.deck, data_ranks(there));
   if (empty > empty_share(here.deck, data_ranks(here)))
     return fmt::format("batch.global = {} over {} ranks leaves {:.1f} % of the micro-batches empty", there.deck.batch.global,

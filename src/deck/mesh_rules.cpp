@@ -131,11 +131,40 @@ void check_replicas(Draft& draft, int ranks) {
                 "zero.offload_optimizer.device at \"none\"");
 }
 
+/// Groups of ranks that hold a compute copy each (ZeRO++ hpZ).
+void check_copies(Draft& draft, int ranks) {
+  const std::int64_t size = draft.deck.zero.hpz_partition_size, dp = draft.deck.mesh.dp;
+  if (!draft.good({"zero.hpz_partition_size"}) || size == 1) return;
+  if (draft.good({"zero.stage"}) && draft.deck.zero.stage != 3)
+    draft.fault({"zero.hpz_partition_size", "zero.stage"},
+                fmt::format("with zero.stage = {} each rank has a whole compute copy; set zero.stage = 3, or leave "
+                            "zero.hpz_partition_size at 1",
+                            draft.deck.zero.stage));
+  if (draft.good({"mesh.replicate"}) && draft.deck.mesh.replicate > 1)
+    draft.fault({"zero.hpz_partition_size", "mesh.replicate"},
+                "replicas have the whole state each, so that their gathers are their own already; leave one of both at 1");
+  if (draft.good({"zero.offload_param.device"}) && draft.deck.zero.offload_param.device != "none")
+    draft.fault({"zero.hpz_partition_size", "zero.offload_param.device"},
+                "a compute copy in each group is memory that offloaded parameters save; leave zero.hpz_partition_size at 1, or "
+                "zero.offload_param.device at \"none\"");
+  if (ranks <= 0 || !draft.good({"mesh.dp", "mesh.cp", "mesh.ep"})) return;
+  const std::int64_t each = draft.deck.mesh.cp * draft.deck.mesh.ep;
+  if (size % each == 0 && dp % (size / each) == 0) return;
+  std::vector<std::int64_t> valid = divisors_near(dp, std::max<std::int64_t>(1, size / each));
+  for (std::int64_t& n : valid) n *= each;
+  draft.fault({"zero.hpz_partition_size", "mesh.dp"},
+              fmt::format("zero.hpz_partition_size {} does not part the {} ranks that share parameters (mesh.dp {}{}{}) into equal groups; "
+                          "nearest valid zero.hpz_partition_size: {}",
+                          size, dp * each, dp, draft.deck.mesh.cp > 1 ? fmt::format(" x mesh.cp {}", draft.deck.mesh.cp) : "",
+                          draft.deck.mesh.ep > 1 ? fmt::format(" x mesh.ep {}", draft.deck.mesh.ep) : "", one_of(valid)));
+}
+
 }  // namespace
 
 void check_mesh(Draft& draft, int ranks) {
   check_ranks(draft, ranks);
   check_replicas(draft, ranks);
+  check_copies(draft, ranks);
   check_expert_axis(draft);
   check_tensor_axis(draft);
   check_context_axis(draft);

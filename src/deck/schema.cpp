@@ -219,9 +219,10 @@ const std::vector<Key> table = {
      .help = "Stage 3: gathered parameters stay if they are used again within this many parameter elements."},
     {KEY(zero.sub_group_size), .type = elements, .unit = "elements", .limits = {.least = 1, .most = 1e18}, .fallback = "1000000000",
      .help = "Elements of a shard that the optimizer updates in one task at most."},
-    {KEY(zero.hpz_partition_size), .type = integer, .unit = "ranks", .limits = {.least = 1, .most = 1}, .fallback = "1",
-     .beyond = "hierarchical partitioning (ZeRO++ hpZ) is not in this version; leave it at 1",
-     .help = "Ranks of a secondary partition (ZeRO++ hpZ); only 1 in this version."},
+    {KEY(zero.hpz_partition_size), .type = integer, .unit = "ranks", .limits = {.least = 1, .most = 1e7}, .fallback = "1",
+     .help =
+         "Stage 3: ranks that hold a compute copy between them, of a node for example (ZeRO++ hpZ). Gathers stay among them, and updated "
+         "shards come from the other groups once a step; 1: all ranks hold one. A multiple of mesh.cp x mesh.ep."},
     {KEY(zero.quantized_weights), .type = boolean, .fallback = "false",
      .refused = {{"true", "quantized weight gathers (ZeRO++ qwZ) are not in this version; leave it at false"}},
      .help = "Gathers weights in 8 bits (ZeRO++ qwZ); not in this version."},

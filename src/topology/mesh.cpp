@@ -17,7 +17,7 @@ int Mesh::ranks() const {
   return product;
 }
 
-Mesh make_mesh(const MeshKeys& keys, int ranks) {
+Mesh make_mesh(const MeshKeys& keys, int ranks, std::int64_t copy_ranks) {
   std::int64_t others = keys.pp * keys.cp * keys.ep * keys.tp;
   if (keys.pp < 1 || keys.cp < 1 || keys.ep < 1 || keys.tp < 1 || keys.dp < 0)
     fail(ExitCode::usage, "the mesh pp {} x dp {} x cp {} x ep {} x tp {} has an axis below 1", keys.pp, keys.dp, keys.cp, keys.ep,
@@ -32,8 +32,16 @@ Mesh make_mesh(const MeshKeys& keys, int ranks) {
          dp * others, ranks, ranks / others, dp * others);
   if (keys.replicate < 1 || dp % keys.replicate != 0)
     fail(ExitCode::usage, "mesh.replicate = {} does not divide the {} data-parallel ranks", keys.replicate, dp);
-  return {{static_cast<int>(keys.pp), static_cast<int>(keys.replicate), static_cast<int>(dp / keys.replicate), static_cast<int>(keys.cp),
-           static_cast<int>(keys.ep), static_cast<int>(keys.tp)}};
+  // Of a group with the compute copy, the ranks along dp.
+  const std::int64_t inside = copy_ranks / (keys.cp * keys.ep);
+  const bool shares_state = copy_ranks > 1 && inside < dp;
+  if (shares_state && (inside < 1 || dp % inside != 0 || copy_ranks % (keys.cp * keys.ep) != 0 || keys.replicate != 1))
+    fail(ExitCode::usage, "zero.hpz_partition_size = {} does not divide the {} ranks that share parameters", copy_ranks,
+         dp * keys.cp * keys.ep);
+  const std::int64_t replicate = shares_state ? dp / inside : keys.replicate;
+  return {{static_cast<int>(keys.pp), static_cast<int>(replicate), static_cast<int>(dp / replicate), static_cast<int>(keys.cp),
+           static_cast<int>(keys.ep), static_cast<int>(keys.tp)},
+          shares_state};
 }
 
 std::string describe(const Mesh& mesh) {
@@ -41,6 +49,7 @@ std::string describe(const Mesh& mesh) {
   for (Axis axis : all_axes)
     if (axis != Axis::replicate || mesh.size(axis) > 1)
       text += fmt::format("{}{} {}", text.empty() ? "" : " x ", name_of(axis), mesh.size(axis));
+  if (mesh.shares_state) text += ", replicas of compute copies alone";
   return text;
 }
 
@@ -75,8 +84,11 @@ Axes with(Axes set, const Mesh& mesh, Axis axis) { return mesh.size(axis) == 1 ?
 
 Axes batch_axes(const Mesh& mesh) { return with(with(data_axes, mesh, Axis::ep), mesh, Axis::replicate); }
 int batch_ranks(const Mesh& mesh) { return mesh.size(Axis::replicate) * mesh.size(Axis::dp) * mesh.size(Axis::ep); }
-Axes owner_axes(const Mesh& mesh) { return with(with(data_axes, mesh, Axis::ep), mesh, Axis::cp); }
-Axes expert_owner_axes(const Mesh& mesh) { return with(data_axes, mesh, Axis::cp); }
+Axes expert_owner_axes(const Mesh& mesh) {
+  const Axes owners = with(data_axes, mesh, Axis::cp);
+  return mesh.shares_state ? with(owners, mesh, Axis::replicate) : owners;
+}
+Axes owner_axes(const Mesh& mesh) { return with(expert_owner_axes(mesh), mesh, Axis::ep); }
 
 Group group_of(const Mesh& mesh, Axes along, int world_rank) {
   Group group{.axes = along, .rank = 0, .size = 1, .world = {}};
@@ -84,16 +96,18 @@ Group group_of(const Mesh& mesh, Axes along, int world_rank) {
   const bool ends = (along & pipeline_ends) && mesh.size(Axis::pp) > 1;
   const int last = mesh.size(Axis::pp) - 1;
   TESSERA_REQUIRE(!ends || first[0] == 0 || first[0] == last, "rank {} is at no end of pp", world_rank);
-  Mesh inside;  // the group as a mesh of its own
+  Mesh inside;  // the group as a mesh of its own, but for replicas that share state
+  const int replicas = mesh.shares_state && contains(along, Axis::replicate) ? mesh.size(Axis::replicate) : 1;
   for (Axis axis : all_axes)
     if (contains(along, axis)) {
-      inside.extents[static_cast<std::size_t>(axis)] = mesh.size(axis);
+      if (axis != Axis::replicate || replicas == 1) inside.extents[static_cast<std::size_t>(axis)] = mesh.size(axis);
       first[static_cast<std::size_t>(axis)] = 0;
     }
   if (ends) inside.extents[0] = 2, first[0] = 0;
-  group.size = inside.ranks();
+  group.size = inside.ranks() * replicas;
   for (int member = 0; member < group.size; ++member) {
-    Coordinates at = coordinates_of(inside, member);
+    Coordinates at = coordinates_of(inside, member / replicas);
+    at[static_cast<std::size_t>(Axis::replicate)] += member % replicas;
     if (ends) at[0] *= last;
     for (std::size_t axis = 0; axis < axis_count; ++axis) at[axis] += first[axis];
     group.world.push_back(rank_of(mesh, at));

@@ -22,14 +22,16 @@ using Coordinates = std::array<int, axis_count>;  ///< indexed by Axis
 
 struct Mesh {
   Coordinates extents = {1, 1, 1, 1, 1, 1};
+  bool shares_state = false;  ///< replicas have compute copies of their own, and one state between them (ZeRO++ hpZ, arXiv:2306.10209)
   int size(Axis axis) const { return extents[static_cast<std::size_t>(axis)]; }
   int ranks() const;
   friend bool operator==(const Mesh&, const Mesh&) = default;
 };
 
-/// The deck's mesh over `ranks` ranks; dp 0 takes what the other axes leave. Throws Error(usage) when they do not divide or do not multiply
-/// to `ranks`, with the values that would.
-Mesh make_mesh(const MeshKeys& keys, int ranks);
+/// The deck's mesh over `ranks` ranks; dp 0 takes what the other axes leave, and compute copies are shared by groups of `copy_ranks`, where
+/// that is more than 1. Throws Error(usage) when they do not divide or do not multiply to `ranks`, with the values that would.
+Mesh make_mesh(const MeshKeys& keys, int ranks, std::int64_t copy_ranks = 1);
+inline Mesh make_mesh(const Deck& deck, int ranks) { return make_mesh(deck.mesh, ranks, deck.zero.hpz_partition_size); }
 /// "pp 1 x dp 4 x cp 1 x ep 1 x tp 1"; replicas where there are several
 std::string describe(const Mesh& mesh);
 
@@ -56,7 +58,7 @@ inline constexpr Axes data_axes = axes({Axis::dp});
 Axes batch_axes(const Mesh& mesh);
 int batch_ranks(const Mesh& mesh);
 /// Ranks that compute with the same parameters, experts aside: their gradients are summed, and ZeRO shards over them. Those that divide the
-/// batch, without replicas, and where a sequence is cut over ranks those of cp.
+/// batch, without replicas that have a state of their own, and where a sequence is cut over ranks those of cp.
 Axes owner_axes(const Mesh& mesh);
 /// Of these the ranks that have the same experts.
 Axes expert_owner_axes(const Mesh& mesh);
@@ -67,6 +69,8 @@ struct Group {
   int rank = 0, size = 1;        ///< this rank's index in `world`, and how many there are
   std::vector<int> world = {0};  ///< ranks of the world
 };
+/// Ranks in the order of their numbers; of replicas that share state those with the same compute copy are neighbours, so that the shards
+/// that a copy is made of lie side by side.
 Group group_of(const Mesh& mesh, Axes along, int world_rank);
 
 }  // namespace tessera

@@ -122,7 +122,7 @@ class Training {
     const GpuBinding gpu = on_gpus ? bind_gpu(world_, binding, deck_.topology.share_gpu) : GpuBinding{};
     runtime_.emplace(threads, spaces_of(deck_.run.device), gpu.device);
     if (on_gpus) overhead_.emplace(used_device_memory), overhead_->count("CUDA context");
-    const Mesh mesh = make_mesh(deck_.mesh, world_.ranks());
+    const Mesh mesh = make_mesh(deck_, world_.ranks());
     RunPlan plan = plan_for_this_machine(mesh, {.node = world_.place().local_ranks, .gpu = gpu.sharing});
     // Ranks with the same parameters run the same schedule; the others meet them in collectives, which must be the same.
     const int role = group_of(mesh, owner_axes(mesh), world_.rank()).world.front();

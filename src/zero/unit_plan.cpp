@@ -19,14 +19,29 @@ bool in_last_share(const Layout& layout, int unit, double share) {
 
 }  // namespace
 
-UnitPlan plan_unit(const Layout& layout, int unit, const UnitRules& rules, const Group& owners, const Group& replicas) {
+UnitGroups groups_of_unit(const Mesh& mesh, Axes owners, int world_rank) {
+  UnitGroups groups{.owners = group_of(mesh, owners, world_rank)};
+  const Axes replicas = axes({Axis::replicate});
+  if (!mesh.shares_state) {
+    groups.replicas = group_of(mesh, replicas, world_rank);
+  } else if (owners & replicas) {
+    groups.copies = group_of(mesh, static_cast<Axes>(owners & ~replicas), world_rank);
+    groups.sources = group_of(mesh, replicas, world_rank);
+  }
+  return groups;
+}
+
+UnitPlan plan_unit(const Layout& layout, int unit, const UnitRules& rules, const UnitGroups& groups) {
+  const Group& owners = groups.owners;
   const Unit& u = layout.units[static_cast<std::size_t>(unit)];
   TESSERA_REQUIRE(owners.size == u.shards, "unit {} for {} ranks and {} owners", u.name, u.shards, owners.size);
   UnitPlan plan{.owners = owners,
+                .copies = groups.copies.value_or(owners),
+                .sources = {},
                 .storage = unit_storage(rules.stage, u, owners.size),
                 .shard = layout.shard_elements(unit),
                 .owned = owned_range(layout, unit, owners.rank),
-                .counted = replicas.rank == 0,
+                .counted = groups.replicas.rank == 0,
                 .state = {},
                 .parameters = {},
                 .gradient = {}};
@@ -38,7 +53,15 @@ UnitPlan plan_unit(const Layout& layout, int unit, const UnitRules& rules, const
   if (plan.parameters_offloaded) plan.storage.parameters_whole = false;
   const auto here = [&](bool whole) { return whole ? Range{0, u.elements} : plan.owned; };
   plan.state = here(plan.storage.optimizer_whole);
-  plan.parameters = here(plan.storage.parameters_whole);
+  if (plan.storage.parameters_whole) {
+    plan.parameters = {0, u.elements};
+    if (!plan.storage.optimizer_whole) plan.sources = owners;
+  } else {
+    const std::int64_t part = u.elements / plan.copies.size;
+    plan.parameters = {plan.copies.rank * part, (plan.copies.rank + 1) * part};
+    plan.sources = groups.sources.value_or(Group{});
+    plan.storage.parameters_whole = plan.copies.size == 1 && !plan.parameters_offloaded;
+  }
   using enum GradientPath::Meeting;
   const bool whole = plan.storage.gradients_whole;
   const DType sum = rules.reproducible ? DType::i64 : rules.gradients;
@@ -49,7 +72,7 @@ UnitPlan plan_unit(const Layout& layout, int unit, const UnitRules& rules, const
                    .meeting = owners.size == 1 ? never
                               : whole          ? once
                                                : every_micro_batch,
-                   .replicas = replicas.size,
+                   .replicas = groups.replicas.size,
                    .held = here(whole),
                    .offloaded = offloaded};
   return plan;

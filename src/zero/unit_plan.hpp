@@ -1,5 +1,7 @@
 // What of a unit lies where on this rank, and how its gradient gets there: decided here once, and read by all who ask. Pure functions.
 #pragma once
+#include <optional>
+
 #include "base/types.hpp"
 #include "topology/mesh.hpp"
 #include "zero/partition.hpp"
@@ -22,6 +24,8 @@ struct GradientPath {
 
 struct UnitPlan {
   Group owners;                       ///< ranks that share the unit's state
+  Group copies;                       ///< of these the ranks that share its compute copy, and gather it, where it is not whole
+  Group sources;                      ///< ranks whose updated shards this rank's part of the compute copy is made of
   UnitStorage storage;                ///< what of it each keeps whole
   std::int64_t shard = 0;             ///< elements of each rank's part
   Range owned;                        ///< this rank's part; it updates it where state is not whole
@@ -41,7 +45,15 @@ struct UnitRules {
   bool offload_parameters = false;  ///< and so do the compute copies, but for those of the persistent unit
 };
 
-/// `owners` are those of the unit, `replicas` the ranks that have the same part of it in other groups of owners.
-UnitPlan plan_unit(const Layout& layout, int unit, const UnitRules& rules, const Group& owners, const Group& replicas = {});
+/// The ranks that a unit concerns, as a rank sees them.
+struct UnitGroups {
+  Group owners;         ///< ranks that share the unit's state
+  Group replicas = {};  ///< ranks that have the same part of it in other groups of owners
+  /// Where fewer ranks than the owners share a compute copy: these, and the ranks with the same part of it.
+  std::optional<Group> copies = {}, sources = {};
+};
+UnitGroups groups_of_unit(const Mesh& mesh, Axes owners, int world_rank);
+
+UnitPlan plan_unit(const Layout& layout, int unit, const UnitRules& rules, const UnitGroups& groups);
 
 }  // namespace tessera

@@ -21,6 +21,9 @@ DENSE = [
     ({"dp": 4, "replicate": 2}, {"zero__stage": 3, "zero__param_persistence_threshold": 0}), ({"dp": 6, "replicate": 3}, {"zero__stage": 1}),
     ({"dp": 2, "replicate": 2}, {"zero__stage": 2}), ({"dp": 4, "tp": 2, "replicate": 2}, {"zero__stage": 3}),
     ({"dp": 4, "pp": 2, "replicate": 2}, {"zero__stage": 2}), ({"dp": 2, "cp": 2, "replicate": 2}, {"zero__stage": 1}),
+    ({"dp": 4}, {"zero__stage": 3, "zero__hpz_partition_size": 2, "zero__param_persistence_threshold": 0}),
+    ({"dp": 2, "cp": 2}, {"zero__stage": 3, "zero__hpz_partition_size": 2}), ({"dp": 4, "tp": 2}, {"zero__stage": 3, "zero__hpz_partition_size": 2}),
+    ({"dp": 4, "pp": 2}, {"zero__stage": 3, "zero__hpz_partition_size": 2, "zero__param_persistence_threshold": 0}),
     ({"tp": 2}, {"zero__stage": 0}), ({"tp": 2, "dp": 2}, {"zero__stage": 3}), ({"tp": 4}, {"zero__stage": 1}),
     ({"tp": 2, "dp": 3}, {"zero__stage": 2, "activation__recompute": "selective"}),
     ({"pp": 2}, {"zero__stage": 0}), ({"pp": 2, "dp": 2}, {"zero__stage": 3}), ({"pp": 4}, {"zero__stage": 1}), ({"pp": 3}, {"pipeline__layers": "[1,2,1]"}),
@@ -32,7 +35,8 @@ DENSE = [
 ]
 EXPERTS = [
     ({"dp": 1}, {}), ({"dp": 3}, {"zero__stage": 3}), ({"dp": 2}, {"zero__stage": 1}), ({"pp": 2}, {"zero__stage": 1}), ({"pp": 2, "dp": 2}, {"zero__stage": 2}),
-    ({"dp": 4, "ep": 2, "replicate": 2}, {"zero__stage": 3}), ({"ep": 2}, {"zero__stage": 1}), ({"ep": 2, "dp": 2}, {"zero__stage": 3}), ({"ep": 4}, {"zero__stage": 2, "activation__recompute": "full"}),
+    ({"dp": 4, "ep": 2, "replicate": 2}, {"zero__stage": 3}), ({"ep": 2, "dp": 2}, {"zero__stage": 3, "zero__hpz_partition_size": 2, "zero__param_persistence_threshold": 0}),
+    ({"ep": 2}, {"zero__stage": 1}), ({"ep": 2, "dp": 2}, {"zero__stage": 3}), ({"ep": 4}, {"zero__stage": 2, "activation__recompute": "full"}),
     ({"pp": 2, "ep": 2}, {"zero__stage": 1}), ({"pp": 2, "ep": 2, "dp": 2}, {"zero__stage": 2}),
 ]
 OF_EXPERTS = {"model__experts": 4, "model__experts_per_token": 2, "model__expert_ff_width": 24, "model__shared_ff_width": 16}

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """The same deck gives the same bits over ZeRO stages, numbers of ranks, lanes, and across resume at another layout; in fast mode the same numbers
-to 1e-5. Usage: same_bits.py reproducible|fast|gradients|tensor|context|pipeline|nodes [--dtype fp32|bf16] [--device host|cuda]
+to 1e-5. Usage: same_bits.py reproducible|fast|gradients|tensor|context|pipeline|replicas|nodes [--dtype fp32|bf16] [--device host|cuda]
                 same_bits.py experts [--dtype fp32|bf16] [--device host|cuda]      the same of a model with experts, some of whose tokens are dropped,
                                                     and with its experts cut over ranks
                 same_bits.py shapes [--seed 1]      models and layouts drawn at random: 2 models of 3 layouts; with TESSERA_TEST_FULL=1 in the
@@ -537,6 +537,44 @@ def pipeline(folder, dtype, device):
     return good
 
 
+def groups_of_ranks(device):
+    """Ranks, mesh and ZeRO: groups with the whole state each (mesh.replicate), and with a compute copy each (zero.hpz_partition_size)."""
+    copies = lambda size, **keys: {"zero__stage": 3, "zero__hpz_partition_size": size, "zero__max_reuse_distance": 0, **keys}
+    layouts = [(4, {"mesh__replicate": 2, "zero__stage": 3}), (3, {"mesh__replicate": 3, "zero__stage": 1}), (4, copies(2)),
+               (6, copies(3, activation__recompute="full", run__lanes="threads"))]
+    if device is DEVICES["cuda"]:
+        return [layouts[0], layouts[2]]
+    layouts += [(4, copies(2, zero__offload_optimizer__device="host", zero__allgather_bucket_size=4096)), (4, copies(2, mesh__pp=2)),
+                (4, {"mesh__replicate": 2, "zero__stage": 2, "run__lanes": "threads"})]
+    if os.environ.get("TESSERA_TEST_FULL"):
+        layouts += [(6, {"mesh__replicate": 3, "zero__stage": stage, "mesh__pp": pp}) for stage in (1, 2, 3) for pp in (1, 2) if pp == 1 or stage < 3]
+        layouts += [(8, copies(size, mesh__pp=pp, zero__offload_optimizer__device=device)) for size in (2, 4) for pp in (1, 2) for device in ("none", "nvme")]
+    return layouts
+
+
+def replicas(folder, dtype, device):
+    """Groups of data-parallel ranks: the bits of one rank, and in fast mode near them; evaluations and resumes among them, and memory is what was planned."""
+    steps, good = device["steps"], True
+    common = {"run__reproducible": True, "precision__compute": dtype, "run__steps": steps, "run__log_every": 1, "model__layers": 3, "model__tied": False,
+              "zero__param_persistence_threshold": 64, "evaluate__every": steps, "evaluate__batches": 5, "data__validation": folder.data, **device["keys"]}
+    folder.train("alone", 1, checkpoint__every=steps // 2, checkpoint__keep=0, **common)
+    losses, hashes = folder.losses("alone"), folder.hashes("alone")
+    value = lambda name: [row["val_loss"] for row in folder.metrics(name) if "val_loss" in row]
+    for number, (ranks, keys) in enumerate(groups_of_ranks(device)):
+        name = f"groups{number}-ranks{ranks}"
+        start = {"run__resume": folder.run("alone") + f"/checkpoints/step-{steps // 2:08d}"} if number % 2 else {}
+        done = folder.train(name, ranks, **{**common, **keys, **start})
+        good &= runs.same(f"{name} losses ({keys})", folder.losses(name), {s: v for s, v in losses.items() if s > (steps // 2 if start else 0)})
+        good &= runs.same(f"{name} state ({keys})", folder.hashes(name), hashes)
+        memory = re.findall(r"memory (\S+ \S+) of (\S+ \S+)", done.stderr)
+        if value(name) != value("alone") or not memory or any(used != planned for used, planned in memory):
+            print(f"FAIL {name} ({keys}): validation losses {value(name)} and {value('alone')}, memory used and planned {memory}")
+            good = False
+        folder.train(f"fast-{name}", ranks, **{**common, **keys, "run__reproducible": False})
+        good &= near(f"fast-{name}", folder.losses(f"fast-{name}"), losses, dtype)
+    return good
+
+
 # Blocks of a gather and a reduction are large enough to be worth shared memory inside nodes.
 LARGE = {"model__width": 128, "model__vocab": 1024, "model__ff_width": 256, "batch__global": 12, "run__steps": 4, "batch__sequence_length": 16}
 
@@ -563,7 +601,7 @@ def nodes(folder, dtype, device):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("mode", choices=["reproducible", "fast", "gradients", "tensor", "context", "pipeline", "experts", "nodes", "shapes"])
+    parser.add_argument("mode", choices=["reproducible", "fast", "gradients", "tensor", "context", "pipeline", "experts", "replicas", "nodes", "shapes"])
     parser.add_argument("--dtype", choices=["fp32", "bf16"], default="fp32")
     parser.add_argument("--device", choices=DEVICES, default="host")
     parser.add_argument("--seed", type=int, default=1)
@@ -576,7 +614,7 @@ def main():
             good = shapes(folder, options.seed)
         else:
             modes = {"reproducible": reproducible, "fast": fast, "gradients": gradients, "tensor": tensor, "context": context, "pipeline": pipeline, "experts": experts,
-                     "nodes": nodes}
+                     "replicas": replicas, "nodes": nodes}
             good = modes[options.mode](folder, options.dtype, DEVICES[options.device])
     print("same" if good else "different")
     return 0 if good else 1

@@ -95,7 +95,7 @@ TEST_P(StepAllocations, NoneAfterTheFirstStep) {
       "[learning_rate]\nwarmup_steps = 1\n[precision]\ncompute = \"{}\"\n[zero]\nstage = {}\n",
       c.reproducible, c.model, c.dtype, c.stage);
   const Deck deck = require_deck(parse_deck_text(text, "test", {}, world->ranks()));
-  const Mesh mesh = make_mesh(deck.mesh, world->ranks());
+  const Mesh mesh = make_mesh(deck, world->ranks());
   RunPlan plan = plan_run(request_for(deck, mesh, world->rank(), Purpose::training));
   std::optional<Node> node;
   Meeting meeting;

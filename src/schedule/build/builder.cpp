@@ -35,8 +35,8 @@ ScheduleBuilder::ScheduleBuilder(const BuildRequest& request) : request_(request
                         .offload_optimizer = offloads(),
                         .offload_ratio = deck_.zero.offload_optimizer.ratio,
                         .offload_parameters = offloads_parameters()};
-  const Group replicas = request.group(axes({Axis::replicate}));
-  for (int u = 0; u < units(); ++u) plans_.push_back(plan_unit(layout_, u, rules, request.group(layout_.units[index(u)].owners), replicas));
+  for (int u = 0; u < units(); ++u)
+    plans_.push_back(plan_unit(layout_, u, rules, groups_of_unit(request.mesh, layout_.units[index(u)].owners, request.rank)));
 }
 
 Schedule ScheduleBuilder::build() {
@@ -129,7 +129,7 @@ void ScheduleBuilder::build_publish() {
             .op = RoundToBf16{state.size()},
             .uses = {parameter_use(u, state, Access::write), whole(named("master." + unit_at(u).name), Access::read)}});
     }
-    emit_publish_gather(u);
+    if (!refreshed_first(u)) emit_publish_gather(u, Lane::gather);
     emit_pack(u);
   }
   schedule_.publish.phases.push_back({last_section(), 1});
@@ -139,6 +139,8 @@ void ScheduleBuilder::emit_begin() {
   emit_upload({"tokens", "targets", "weights", "inputs"});
   emit({.name = "clear scalars", .op = Zero{}, .uses = {whole(named("scalars"), Access::write)}});
   if (has_experts()) emit({.name = "clear router totals", .op = Zero{}, .uses = {whole(named("router"), Access::write)}});
+  for (int u = 0; u < units(); ++u)
+    if (refreshed_first(u)) emit_publish_gather(u, Lane::reduce);
 }
 
 void ScheduleBuilder::begin_section(const std::string& name) {

@@ -224,7 +224,7 @@ Use ScheduleBuilder::bind(const Operand& o, const SegmentPass& p, int event, boo
 }
 
 void ScheduleBuilder::emit_gather(const Residency& r, int number, const Events& events) {
-  const std::int64_t P = unit_at(r.unit).elements, S = plan(r.unit).shard;
+  const std::int64_t P = unit_at(r.unit).elements, S = plan(r.unit).parameters.size();
   const int target = buffer(fmt::format("gathered.{}#{}", unit_at(r.unit).name, number), Category::gathered, comm_tier_, compute_bytes(P));
   gathered_[index(r.unit)].push_back({r, target});
   Use shard = whole(named("parameters." + unit_at(r.unit).name), Access::read);
@@ -233,7 +233,7 @@ void ScheduleBuilder::emit_gather(const Residency& r, int number, const Events& 
   const SegmentPass& reader = pass(events[index(r.first)]);
   const bool backward = reader.kind != PassKind::forward && !schedule_.segments[index(reader.segment)].joint;
   emit({.name = fmt::format("gather {} ({})", unit_at(r.unit).name, backward ? "backward" : "forward"),
-        .op = Collective{CollectiveKind::all_gather, plan(r.unit).owners.axes, S, S, compute()},
+        .op = Collective{CollectiveKind::all_gather, plan(r.unit).copies.axes, S, S, compute()},
         .lane = Lane::gather,
         .uses = {whole(target, Access::write), shard},
         .bytes_moved = static_cast<double>(compute_bytes(P - S))});

@@ -23,7 +23,7 @@ void ScheduleBuilder::emit_update(int unit) {
     emit_offloaded_optimizer(unit);
   else
     emit_optimizer(unit);
-  emit_publish_gather(unit);
+  if (!refreshed_first(unit)) emit_publish_gather(unit, Lane::gather);
 }
 
 void ScheduleBuilder::owe_updates() {
@@ -112,16 +112,23 @@ OptimizerStep ScheduleBuilder::optimizer_step(int unit, const Range& elements) c
   return op;
 }
 
-void ScheduleBuilder::emit_publish_gather(int unit) {
+bool ScheduleBuilder::refreshed_first(int unit) const {
   const UnitPlan& p = plan(unit);
-  if (!request_.training() || p.owners.size == 1 || p.storage.optimizer_whole || !p.storage.parameters_whole) return;
-  for (const Range& cut : cut_shard(p.shard, p.owners.size, deck_.zero.allgather_bucket_size)) {
-    const Range all{cut.begin, (p.owners.size - 1) * p.shard + cut.end}, mine{p.owned.begin + cut.begin, p.owned.begin + cut.end};
+  return request_.training() && p.sources.size > 1 && !p.storage.parameters_whole && !updates_late();
+}
+
+void ScheduleBuilder::emit_publish_gather(int unit, Lane lane) {
+  const UnitPlan& p = plan(unit);
+  if (!request_.training() || p.sources.size == 1) return;
+  for (const Range& cut : cut_shard(p.shard, p.sources.size, deck_.zero.allgather_bucket_size)) {
+    const std::int64_t first = p.parameters.begin;
+    const Range all{first + cut.begin, first + (p.sources.size - 1) * p.shard + cut.end};
+    const Range mine{p.owned.begin + cut.begin, p.owned.begin + cut.end};
     emit({.name = "gather " + unit_at(unit).name + " (updated)",
-          .op = Collective{CollectiveKind::all_gather, p.owners.axes, cut.size(), p.shard, compute()},
-          .lane = Lane::gather,
+          .op = Collective{CollectiveKind::all_gather, p.sources.axes, cut.size(), p.shard, compute()},
+          .lane = lane,
           .uses = {parameter_use(unit, all, Access::write), parameter_use(unit, mine, Access::read)},
-          .bytes_moved = static_cast<double>(compute_bytes(cut.size())) * (p.owners.size - 1)});
+          .bytes_moved = static_cast<double>(compute_bytes(cut.size())) * (p.sources.size - 1)});
   }
 }
 

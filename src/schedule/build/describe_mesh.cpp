@@ -9,4 +9,10 @@ std::string describe_shared_heads(const Deck& deck, const Mesh& mesh) {
   return ranks <= heads ? "" : fmt::format(" ({} have the same key and value head)", ranks / heads);
 }
 
+std::string describe_replicas(const Mesh& mesh) {
+  const int groups = mesh.size(Axis::replicate);
+  if (groups == 1) return "";
+  return fmt::format(" in {} groups with {} each", groups, mesh.shares_state ? "a compute copy" : "the whole state");
+}
+
 }  // namespace tessera

@@ -10,4 +10,7 @@ namespace tessera {
 /// " (2 have the same key and value head)" of context-parallel ranks that are more than the heads they share; else empty.
 std::string describe_shared_heads(const Deck& deck, const Mesh& mesh);
 
+/// " in 2 groups with the whole state each"; nothing where there is one.
+std::string describe_replicas(const Mesh& mesh);
+
 }  // namespace tessera

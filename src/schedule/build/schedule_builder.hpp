@@ -270,7 +270,10 @@ class ScheduleBuilder {
   void emit_optimizer(int unit);
   OptimizerStep optimizer_step(int unit, const Range& elements) const;
   /// Where compute copies are whole but each rank updates its own shard, the shards are gathered in place.
-  void emit_publish_gather(int unit);
+  void emit_publish_gather(int unit, Lane lane);
+  /// Whether shards of other replicas join a rank's part of a compute copy as a program begins, beside its first passes. With late updates
+  /// they do so after the update, as whole copies always do.
+  bool refreshed_first(int unit) const;
 
   const BuildRequest& request_;
   const Deck& deck_;

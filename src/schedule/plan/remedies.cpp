@@ -228,7 +228,7 @@ class Search {
       level.apply(deck), more_ranks *= level.more_ranks;
     }
     if (deck.mesh.dp > 0) deck.mesh.dp *= more_ranks;
-    const Mesh mesh = make_mesh(deck.mesh, ranks() * more_ranks);
+    const Mesh mesh = make_mesh(deck, ranks() * more_ranks);
     const int first_of_stage = mesh.ranks() / request_.stage.count * request_.stage.number;
     BuildRequest request = request_for(deck, mesh, first_of_stage, request_.purpose);
     if (request_.evaluation_micro_batches == 0) request.evaluation_micro_batches = 0;

@@ -146,7 +146,7 @@ class MeshSearch {
 
   /// False where it does not fit.
   bool keep_faster(std::optional<MeshChoice>& best, const Trial& trial) {
-    const Mesh mesh = make_mesh(trial.deck.mesh, ranks_);
+    const Mesh mesh = make_mesh(trial.deck, ranks_);
     const Placement placement{.mesh = mesh, .ranks_per_node = per_node_, .lanes_side_by_side = side_by_side_ || mesh.size(Axis::pp) > 1};
     std::vector<RunPlan> stages;
     TierBytes most{};

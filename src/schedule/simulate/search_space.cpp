@@ -69,7 +69,7 @@ std::vector<Level> bucket_levels(const Deck& deck, std::int64_t layer) {
 }
 
 std::int64_t elements_of_a_layer(const Deck& deck, int ranks) {
-  const Layout layout = layout_for(deck, make_mesh(deck.mesh, ranks), 0);
+  const Layout layout = layout_for(deck, make_mesh(deck, ranks), 0);
   std::int64_t most = 0;
   for (const Unit& unit : layout.units)
     if (unit.name.starts_with("layers.")) most = std::max(most, unit.elements);
@@ -101,7 +101,7 @@ std::vector<SearchPoint> search_space(const Deck& deck, const MachineProfile& ma
   const std::vector<Level> activations = activation_levels(deck, devices);
   std::vector<std::pair<std::size_t, std::int64_t>> inner;
   for (std::size_t a = 0; a < activations.size(); ++a)
-    for (const std::int64_t micro : micro_sizes(deck.batch, batch_ranks(make_mesh(deck.mesh, ranks))))
+    for (const std::int64_t micro : micro_sizes(deck.batch, batch_ranks(make_mesh(deck, ranks))))
       if (is_allowed(changed(changed({.changes = {}, .deck = deck}, activations[a]), {micro_change(micro)}).deck, ranks))
         inner.emplace_back(a, micro);
   std::vector<SearchPoint> points;

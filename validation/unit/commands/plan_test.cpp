@@ -96,7 +96,7 @@ TEST(PlanCommand, MapsRanksToNodes) {
   const std::vector<std::string> four{"mesh.tp=2", "--ranks", "4", "--ranks-per-node", "2", "--map"};
   const auto map = plan_of(scratch, four)["map"];
   ASSERT_EQ(map.size(), 4u);
-  EXPECT_EQ(map[3], (nlohmann::json{{"rank", 3}, {"node", 1}, {"pp", 0}, {"dp", 1}, {"cp", 0}, {"ep", 0}, {"tp", 1}}));
+  EXPECT_EQ(map[3], (nlohmann::json{{"rank", 3}, {"node", 1}, {"pp", 0}, {"replicate", 0}, {"dp", 1}, {"cp", 0}, {"ep", 0}, {"tp", 1}}));
   EXPECT_TRUE(test::has(run_plan(scratch, four).out, "node 1     ranks 2-3: dp 1, tp 0-1"));
 }
 

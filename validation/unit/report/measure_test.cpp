@@ -46,7 +46,7 @@ TEST(Measure, MakesAProfileThatPlansCanUse) {
     EXPECT_EQ(m.rates(dtype).kernels.size(), std::size(memory_kernels));
   }
   const Deck deck = test::tiny_deck({"run.device=" + m.device, "zero.stage=2", "zero.offload_optimizer.device=host"}, world().ranks());
-  const Mesh mesh = make_mesh(deck.mesh, world().ranks());
+  const Mesh mesh = make_mesh(deck, world().ranks());
   const BuildRequest request = request_for(deck, mesh, 0, Purpose::training);
   const Schedule schedule = build_schedule(request);
   const Prediction p = predict(request, schedule, place(schedule), m, {.mesh = mesh, .ranks_per_node = world().ranks()});

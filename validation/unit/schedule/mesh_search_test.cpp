@@ -19,7 +19,7 @@ MeshRecommendation search(const Deck& deck, int ranks, int per_node, const Limit
 }
 
 Prediction predicted(const Deck& deck, int ranks, int per_node) {
-  const Mesh mesh = make_mesh(deck.mesh, ranks);
+  const Mesh mesh = make_mesh(deck, ranks);
   const Placement placement{.mesh = mesh, .ranks_per_node = per_node, .lanes_side_by_side = true};
   std::vector<RunPlan> stages;
   for (int rank = 0; rank < ranks; rank += ranks / mesh.size(Axis::pp))
@@ -45,7 +45,7 @@ TEST(MeshSearch, OffersDifferentMeshesInOrderEachWithItsDeck) {
     for (const Change& change : c.choice.changes) change.apply(changed);
     const ParsedDeck again = parse_deck_text(print_deck(changed), "the choice", {}, 8);
     ASSERT_TRUE(again.faults.empty()) << again.faults[0].message;
-    EXPECT_EQ(make_mesh(again.deck.mesh, 8), c.mesh);
+    EXPECT_EQ(make_mesh(again.deck, 8), c.mesh);
     EXPECT_DOUBLE_EQ(predicted(again.deck, 8, 4).step.seconds, before) << overrides_of(c.choice.changes);
   }
   EXPECT_TRUE(meshes.contains("pp 2 x dp 1 x cp 1 x ep 1 x tp 4"));

@@ -15,7 +15,7 @@ struct Case {
   MachineProfile machine = test::small_machine();
 
   Deck deck() const { return test::tiny_deck(overrides, ranks); }
-  Placement placement() const { return {.mesh = make_mesh(deck().mesh, ranks), .ranks_per_node = 2, .lanes_side_by_side = true}; }
+  Placement placement() const { return {.mesh = make_mesh(deck(), ranks), .ranks_per_node = 2, .lanes_side_by_side = true}; }
 };
 
 std::vector<Case> cases() {

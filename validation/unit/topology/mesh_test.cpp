@@ -62,6 +62,21 @@ TEST(Mesh, ReplicasAreGroupsOfNeighboursThatShareTheBatch) {
   EXPECT_THROW(make_mesh({.dp = 6, .replicate = 4}, 6), Error);
 }
 
+TEST(Mesh, GroupsWithAComputeCopyShareTheState) {
+  const Mesh mesh = make_mesh({.dp = 4, .tp = 2}, 8, 2);
+  EXPECT_EQ(mesh, (Mesh{{1, 2, 2, 1, 1, 2}, true}));
+  EXPECT_EQ(describe(mesh), "pp 1 x replicate 2 x dp 2 x cp 1 x ep 1 x tp 2, replicas of compute copies alone");
+  // Ranks 0, 2 are a group along dp, and 4, 6 the other; those with the same part of a copy are neighbours.
+  EXPECT_EQ(group_of(mesh, owner_axes(mesh), 0).world, (std::vector<int>{0, 4, 2, 6}));
+  EXPECT_EQ(group_of(mesh, owner_axes(mesh), 2).rank, 2);
+  EXPECT_EQ(group_of(mesh, axes({Axis::replicate}), 2).world, (std::vector<int>{2, 6}));
+  EXPECT_EQ(group_of(mesh, axes({Axis::dp}), 6).world, (std::vector<int>{4, 6}));
+  EXPECT_EQ(make_mesh({.dp = 4}, 4, 4), (Mesh{{1, 1, 4, 1, 1, 1}})) << "one group is no groups";
+  EXPECT_EQ(make_mesh({.dp = 2, .cp = 2}, 4, 2), (Mesh{{1, 2, 1, 2, 1, 1}, true}));
+  EXPECT_THROW(make_mesh({.dp = 4}, 4, 3), Error);
+  EXPECT_THROW(make_mesh({.dp = 2, .cp = 2}, 4, 1 + 2), Error);
+}
+
 TEST(Mesh, TheEndsOfAPipelineAreItsFirstAndLastStage) {
   const Mesh mesh{{3, 1, 2, 1, 1, 2}};
   EXPECT_EQ(group_of(mesh, pipeline_ends, 1).world, (std::vector<int>{1, 9}));

@@ -17,12 +17,12 @@ constexpr auto host = static_cast<std::size_t>(MemoryKind::host);
 BuildRequest request_with(std::vector<std::string> overrides) {
   overrides.insert(overrides.end(), {"model.layers=4", "batch.sequence_length=64", "memory.host=1000 GiB"});
   const Deck deck = test::tiny_deck(overrides, world().ranks());
-  return request_for(deck, make_mesh(deck.mesh, world().ranks()), world().rank(), Purpose::training);
+  return request_for(deck, make_mesh(deck, world().ranks()), world().rank(), Purpose::training);
 }
 
 /// Of rank 0, whose plan is the one that auto looks at.
 std::int64_t bytes_of_rank_0(BuildRequest request, const RecomputeChoice& choice) {
-  request = request_for(request.deck, make_mesh(request.deck.mesh, world().ranks()), 0, Purpose::training);
+  request = request_for(request.deck, make_mesh(request.deck, world().ranks()), 0, Purpose::training);
   request.recompute = choice;
   return bytes_of(place(build_schedule(request)).bytes, MemoryKind::host);
 }

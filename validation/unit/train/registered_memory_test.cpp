@@ -24,7 +24,7 @@ std::unique_ptr<Engine> make_engine(int stage) {
   const Deck deck = test::tiny_deck(
       {"run.device=cuda", "batch.global=8", "model.width=64", "zero.param_persistence_threshold=100", fmt::format("zero.stage={}", stage)},
       world().ranks());
-  const Mesh mesh = make_mesh(deck.mesh, world().ranks());
+  const Mesh mesh = make_mesh(deck, world().ranks());
   RunPlan plan = plan_run(request_for(deck, mesh, world().rank(), Purpose::training));
   Meeting meeting{.communicators = make_communicators(world(), mesh, plan.schedule, {.path = CommunicatorPath::nccl})};
   auto engine = std::make_unique<Engine>(std::move(plan), EngineOptions{}, std::move(meeting));

@@ -24,7 +24,7 @@ TEST(UnitPlan, OwnedPartsCoverAUnitOnce) {
       for (int u = 0; u < static_cast<int>(layout.units.size()); ++u) {
         std::int64_t at = 0;
         for (int rank = 0; rank < size; ++rank) {
-          const UnitPlan plan = plan_unit(layout, u, {.stage = stage}, owners_of(rank, size));
+          const UnitPlan plan = plan_unit(layout, u, {.stage = stage}, {owners_of(rank, size)});
           EXPECT_EQ(plan.owned, (Range{at, at + plan.shard}));
           at = plan.owned.end;
         }
@@ -40,7 +40,7 @@ TEST(UnitPlan, StagesKeepWhatTheTableSays) {
     for (int u = 0; u < static_cast<int>(layout.units.size()); ++u) {
       const Unit& unit = layout.units[static_cast<std::size_t>(u)];
       const Range whole{0, unit.elements};
-      const UnitPlan plan = plan_unit(layout, u, {.stage = stage}, owners_of(2, size));
+      const UnitPlan plan = plan_unit(layout, u, {.stage = stage}, {owners_of(2, size)});
       EXPECT_EQ(plan.parameters, stage < 3 || unit.persistent ? whole : plan.owned);
       EXPECT_EQ(plan.gradient.held, stage < 2 ? whole : plan.owned);
       EXPECT_EQ(plan.state, stage < 1 ? whole : plan.owned);
@@ -51,18 +51,36 @@ TEST(UnitPlan, StagesKeepWhatTheTableSays) {
 TEST(UnitPlan, OfReplicasOneCountsTheNorm) {
   const Mesh mesh{{1, 3, 2, 1, 1, 1}};
   for (int rank = 0; rank < mesh.ranks(); ++rank) {
-    const UnitPlan plan = plan_unit(small_layout(2, 1), 0, {.stage = 1}, group_of(mesh, owner_axes(mesh), rank),
-                                    group_of(mesh, axes({Axis::replicate}), rank));
+    const UnitPlan plan = plan_unit(small_layout(2, 1), 0, {.stage = 1}, groups_of_unit(mesh, owner_axes(mesh), rank));
     EXPECT_EQ(plan.counted, rank < 2);
     EXPECT_EQ(plan.gradient.replicas, 3);
     EXPECT_EQ(plan.owned.begin > 0, rank % 2 == 1);
   }
 }
 
+TEST(UnitPlan, AGroupsPartOfAComputeCopyIsMadeOfNeighbouringShards) {
+  const Mesh mesh = make_mesh({.dp = 6}, 6, 2);
+  const Layout layout = small_layout(6, 3);
+  for (int u = 0; u < static_cast<int>(layout.units.size()); ++u)
+    for (int rank = 0; rank < mesh.ranks(); ++rank) {
+      const Unit& unit = layout.units[static_cast<std::size_t>(u)];
+      const UnitPlan plan = plan_unit(layout, u, {.stage = 3}, groups_of_unit(mesh, owner_axes(mesh), rank));
+      const std::int64_t half = unit.elements / 2;
+      if (unit.persistent) {
+        EXPECT_EQ(plan.sources.size, 6);
+        continue;
+      }
+      EXPECT_EQ(plan.parameters, (Range{rank % 2 * half, (rank % 2 + 1) * half}));
+      EXPECT_EQ(plan.owned.begin, plan.parameters.begin + plan.sources.rank * plan.shard);
+      EXPECT_EQ(plan.sources.size, 3);
+      EXPECT_EQ(plan.state, plan.owned);
+    }
+}
+
 TEST(UnitPlan, GradientsMeetWhereStageAndModeSay) {
   const auto path = [](int stage, int size, bool reproducible) {
     const UnitRules rules{.stage = stage, .reproducible = reproducible};
-    return plan_unit(small_layout(size, stage), 0, rules, owners_of(size - 1, size)).gradient;
+    return plan_unit(small_layout(size, stage), 0, rules, {owners_of(size - 1, size)}).gradient;
   };
   for (bool reproducible : {false, true}) {
     for (int stage = 0; stage <= 3; ++stage) {
@@ -83,7 +101,7 @@ TEST(UnitPlan, SumsInBf16AreKeptSoAndMeetSoButInFixedPoint) {
     for (int stage = 0; stage <= 3; ++stage)
       for (int size : {1, 3}) {
         const UnitRules rules{.stage = stage, .reproducible = reproducible, .gradients = DType::bf16};
-        const GradientPath path = plan_unit(small_layout(size, stage), 0, rules, owners_of(size - 1, size)).gradient;
+        const GradientPath path = plan_unit(small_layout(size, stage), 0, rules, {owners_of(size - 1, size)}).gradient;
         EXPECT_EQ(path.kept, DType::bf16);
         EXPECT_EQ(path.sum, reproducible ? DType::i64 : DType::bf16);
         EXPECT_FALSE(path.direct) << "kernels write fp32";
@@ -98,7 +116,7 @@ TEST(UnitPlan, AShareOfTheOptimizerIsThatOfTheLastUnits) {
   for (const double share : {0.01, 0.3, 0.5, 0.9, 1.0}) {
     double offloaded = 0, first = 0;
     for (int u = static_cast<int>(layout.units.size()) - 1; u >= 0; --u) {
-      const UnitPlan plan = plan_unit(layout, u, {.stage = 2, .offload_optimizer = true, .offload_ratio = share}, owners_of(0, 2));
+      const UnitPlan plan = plan_unit(layout, u, {.stage = 2, .offload_optimizer = true, .offload_ratio = share}, {owners_of(0, 2)});
       const auto elements = static_cast<double>(layout.units[static_cast<std::size_t>(u)].elements);
       EXPECT_EQ(plan.gradient.offloaded, offloaded < share * all) << share << " unit " << u;
       if (plan.gradient.offloaded) offloaded += elements, first = elements;
@@ -109,7 +127,7 @@ TEST(UnitPlan, AShareOfTheOptimizerIsThatOfTheLastUnits) {
 }
 
 TEST(UnitPlan, WithoutTrainingParametersAreWhole) {
-  const UnitPlan plan = plan_unit(small_layout(2, 3), 0, {.stage = 3, .training = false}, owners_of(1, 2));
+  const UnitPlan plan = plan_unit(small_layout(2, 3), 0, {.stage = 3, .training = false}, {owners_of(1, 2)});
   EXPECT_TRUE(plan.storage.parameters_whole);
   EXPECT_EQ(plan.parameters.size(), 2 * plan.shard);
 }
