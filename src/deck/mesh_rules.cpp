@@ -223,11 +223,6 @@ void check_pipeline(Draft& draft) {
   if (draft.deck.mesh.pp == 1) return;
   check_stages(draft);
   const Deck& d = draft.deck;
-  if (draft.good({"model.tied", "run.reproducible"}) && d.model.tied && d.run.reproducible)
-    draft.fault(
-        {"mesh.pp", "model.tied", "run.reproducible"},
-        "one rank adds what embedding and head give to their matrix within each micro-batch, and two stages over the step, which is "
-        "another rounding; with run.reproducible set model.tied = false or leave mesh.pp at 1");
   if (draft.good({"precision.gradients"}) && d.pipeline.schedule == "interleaved" && d.precision.gradients == DType::bf16)
     draft.fault({"pipeline.schedule", "precision.gradients"},
                 "a unit of tensors of several runs of layers is reduced once for each, and sums in bf16 are rounded once; with "

@@ -116,4 +116,9 @@ Group group_of(const Mesh& mesh, Axes along, int world_rank) {
   return group;
 }
 
+Group batch_group(Mesh mesh, int world_rank) {
+  mesh.shares_state = false;
+  return group_of(mesh, batch_axes(mesh), world_rank);
+}
+
 }  // namespace tessera

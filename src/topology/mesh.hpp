@@ -72,5 +72,7 @@ struct Group {
 /// Ranks in the order of their numbers; of replicas that share state those with the same compute copy are neighbours, so that the shards
 /// that a copy is made of lie side by side.
 Group group_of(const Mesh& mesh, Axes along, int world_rank);
+/// Ranks that divide the batch, in the order of their shares: those that exchange rows of experts are always neighbours.
+Group batch_group(Mesh mesh, int world_rank);
 
 }  // namespace tessera

@@ -39,6 +39,8 @@ EXPERTS = [
     ({"ep": 2}, {"zero__stage": 1}), ({"ep": 2, "dp": 2}, {"zero__stage": 3}), ({"ep": 4}, {"zero__stage": 2, "activation__recompute": "full"}),
     ({"pp": 2, "ep": 2}, {"zero__stage": 1}), ({"pp": 2, "ep": 2, "dp": 2}, {"zero__stage": 2}),
 ]
+# An embedding that both ends of a pipeline have.
+TIED = [layout for layout in DENSE if layout[0].get("pp", 1) == 2 or not set(layout[0]) - {"dp"}]
 OF_EXPERTS = {"model__experts": 4, "model__experts_per_token": 2, "model__expert_ff_width": 24, "model__shared_ff_width": 16}
 ARITHMETIC = ("tp", "cp", "ep")  # axes that are part of it
 SAVES = (2, 4, 6)  # steps: of the start that all share, of the first run of a pair, of the second
@@ -116,7 +118,7 @@ def main():
     options = parser.parse_args()
     good, meshes = True, set()
     with runs.Folder() as folder:
-        for name, layouts, more, share in (("dense", DENSE, {}, 0.7), ("experts", EXPERTS, OF_EXPERTS, 0.3)):
+        for name, layouts, more, share in (("dense", DENSE, {}, 0.6), ("tied", TIED, {"model__tied": True}, 0.15), ("experts", EXPERTS, OF_EXPERTS, 0.25)):
             model = Model(folder, name, layouts, more)
             for first, second in pairs_of(random.Random(f"{options.seed} {name}"), model, max(1, round(share * options.pairs))):
                 good &= model.check(first, second)

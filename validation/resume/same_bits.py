@@ -508,6 +508,13 @@ def pipeline(folder, dtype, device):
         good &= same(f"few{micros}-pp3", 3, **few, **stage_keys(0, 3, 1)) and same(f"few{micros}-pp2-dp2", 4, **few, **stage_keys(2, 2, 2))
         for schedule in ("zero_bubble", "interleaved"):
             good &= same(f"few{micros}-{schedule}", 4, **few, **stage_keys(micros % 4, 4, 1), **ordered(schedule, 4))
+    tied, reference = {"model__tied": True, "model__layers": 4}, "tied"
+    folder.train(reference, 1, **{**common, **tied})
+    losses, hashes = folder.losses(reference), folder.hashes(reference)
+    if device is DEVICES["host"]:
+        good &= same("tied-stage3-dp2", 2, **tied, **layout_keys(3, 2)) if dtype == "bf16" else same("tied-stage1-dp3", 3, **tied, **layout_keys(1, 3))
+    for schedule, zero, pp, dp in (("1f1b", 1, 2, 2), ("zero_bubble", 3, 2, 1), ("interleaved", 0, 2, 1)):
+        good &= same(f"tied-{schedule}-pp{pp}-dp{dp}", pp * dp, **tied, **stage_keys(zero, pp, dp), **ordered(schedule, pp))
     reference = "with-experts"
     folder.train(reference, 1, **{**common, **EXPERTS})
     losses, hashes = folder.losses(reference), folder.hashes(reference)

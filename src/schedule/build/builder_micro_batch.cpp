@@ -77,6 +77,7 @@ std::vector<Residency> ScheduleBuilder::residencies(const Events& events) const 
 void ScheduleBuilder::emit_events(const Events& events, const PipelinePhase& turn) {
   const std::vector<Residency> live = residencies(events);
   const std::vector<std::vector<int>> done = gradients_done(events);
+  const std::map<int, std::string> shared = gradients_shared(events);
   gathered_.assign(layout_.units.size(), {});
   plan_absences(events);
   std::size_t next = 0;
@@ -94,6 +95,7 @@ void ScheduleBuilder::emit_events(const Events& events, const PipelinePhase& tur
     emit_pass(events[index(e)], e, pass(events[index(e)]).kind == PassKind::weights ? turn.first_weights : turn.first);
     emit_departures(events, e);
     emit_absences(e, true);
+    if (const auto tensor = shared.find(e); tensor != shared.end()) emit_shared_sum(tensor->second, turn.first);
     if (!done[index(e)].empty()) emit_meetings_put_off();
     for (int unit : done[index(e)]) {
       const Writers& by = writers_.at(unit);
@@ -296,6 +298,23 @@ std::vector<std::vector<int>> ScheduleBuilder::gradients_done(const Events& even
   return done;
 }
 
+std::map<int, std::string> ScheduleBuilder::gradients_shared(const Events& events) const {
+  struct Writer {
+    int segment = 0, last = 0;
+  };
+  std::map<std::string, Writer> writers;
+  std::map<int, std::string> shared;
+  for (int e = 0; e < static_cast<int>(events.size()); ++e)
+    for (const SegmentPass& p = pass(events[index(e)]); const Operand& o : p.operands) {
+      const ValueInfo& v = value_of(p, o);
+      if (v.kind != ValueKind::weight_gradient || plan(layout_.find(v.name).unit).gradient.sum != DType::i64) continue;
+      const auto [known, fresh] = writers.try_emplace(v.name, Writer{p.segment, e});
+      if (!fresh && known->second.segment != p.segment) shared[known->second.last] = v.name;
+      known->second = {p.segment, e};
+    }
+  return shared;
+}
+
 void ScheduleBuilder::emit_gradient_done(int unit, bool first, bool last) {
   const UnitPlan& p = plan(unit);
   touched_units_.erase(unit);
@@ -359,24 +378,43 @@ Use ScheduleBuilder::kept_use(int unit, const Range& elements, Access access) {
   return {named("gradients." + unit_at(unit).name), gradient_bytes(unit, elements.begin - p.gradient.held.begin), bytes, access};
 }
 
-int ScheduleBuilder::emit_sum(int unit, int micro, bool first) {
+int ScheduleBuilder::sum_buffer(int unit) {
   const std::string& name = unit_at(unit).name;
   const UnitPlan& p = plan(unit);
-  if (p.gradient.sum == DType::f32) return micro;
-  const bool stays = p.storage.gradients_whole && p.gradient.kept == p.gradient.sum;
+  if (p.storage.gradients_whole && p.gradient.kept == p.gradient.sum) return named("gradients." + name);
   const char* kind = p.gradient.sum == DType::i64 ? "fixed" : "rounded";
-  const int sum =
-      stays ? named("gradients." + name)
-            : buffer(fmt::format("{}_gradients.{}", kind, name), Category::gradients, comm_tier_, sum_bytes(unit, unit_at(unit).elements));
-  if (p.gradient.sum == DType::bf16) {
+  return buffer(fmt::format("{}_gradients.{}", kind, name), Category::gradients, comm_tier_, sum_bytes(unit, unit_at(unit).elements));
+}
+
+int ScheduleBuilder::emit_sum(int unit, int micro, bool first) {
+  const UnitPlan& p = plan(unit);
+  if (p.gradient.sum == DType::f32) return micro;
+  const int sum = sum_buffer(unit);
+  if (p.gradient.sum == DType::bf16)
     emit_rounding(unit, whole(sum, Access::write), whole(micro, Access::read), DType::f32);
-    return sum;
-  }
-  if (!stays || first) emit({.name = "clear sums " + name, .op = Zero{}, .uses = {whole(sum, Access::write)}});
-  emit({.name = "accumulate " + name,
-        .op = AccumulateFixed{unit_at(unit).elements, fixed_limit_of(unit)},
-        .uses = {whole(sum, Access::add), whole(micro, Access::read), whole(named("scalars"), Access::add)}});
+  else
+    emit_accumulate(unit, {0, unit_at(unit).elements}, first);
   return sum;
+}
+
+void ScheduleBuilder::emit_shared_sum(const std::string& tensor, bool first) {
+  const TensorRef ref = layout_.find(tensor);
+  emit_accumulate(ref.unit, {ref.offset, ref.offset + ref.elements}, first);
+  summed_.insert(ref.unit);
+  touched_.erase(tensor);  // the other segment's gradient takes its place
+}
+
+void ScheduleBuilder::emit_accumulate(int unit, const Range& elements, bool first) {
+  const std::string& name = unit_at(unit).name;
+  const int sum = sum_buffer(unit);
+  const bool stays = schedule_.buffers[index(sum)].life == Life::run;
+  if (summed_.erase(unit) == 0 && (!stays || first))
+    emit({.name = "clear sums " + name, .op = Zero{}, .uses = {whole(sum, Access::write)}});
+  emit({.name = "accumulate " + name,
+        .op = AccumulateFixed{elements.size(), fixed_limit_of(unit)},
+        .uses = {{sum, sum_bytes(unit, elements.begin), sum_bytes(unit, elements.size()), Access::add},
+                 {gradient_buffer(unit), 4 * elements.begin, 4 * elements.size(), Access::read},
+                 whole(named("scalars"), Access::add)}});
 }
 
 void ScheduleBuilder::emit_rounding(int unit, const Use& to, const Use& from, DType type) {

@@ -64,7 +64,7 @@ Layout layout_for(const Deck& deck, const Mesh& mesh, int world_rank) {
 }
 
 BuildRequest request_for(const Deck& deck, const Mesh& mesh, int world_rank, Purpose purpose) {
-  const Group data = group_of(mesh, batch_axes(mesh), world_rank);
+  const Group data = batch_group(mesh, world_rank);
   std::int64_t evaluations = purpose == Purpose::evaluation ? 1 : 0;
   if (purpose == Purpose::training) evaluations = deck.evaluate.every > 0 ? ceil_div(deck.evaluate.batches, data.size) : 0;
   return {.deck = deck,

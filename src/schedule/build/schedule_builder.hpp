@@ -133,6 +133,9 @@ class ScheduleBuilder {
   void emit_zero_padding(int unit, int target);
   /// Units whose gradient is complete after each event.
   std::vector<std::vector<int>> gradients_done(const Events& events) const;
+  /// Tensors by the event after which one of two segments that use them has given its gradient (tied embeddings). In exact sums each is
+  /// rounded alone, as it is on the two stages of a pipeline that have one each.
+  std::map<int, std::string> gradients_shared(const Events& events) const;
   /// A unit's gradient of this micro-batch is complete: into the step's sum, and to its owner where the stage says so.
   void emit_gradient_done(int unit, bool first, bool last);
   /// Sums of a unit meet over ranks, and go where the step keeps them.
@@ -147,6 +150,10 @@ class ScheduleBuilder {
   bool overlaps() const;
   /// The micro-batch's gradient as it meets that of other ranks, and where all elements of it stand.
   int emit_sum(int unit, int micro, bool first);
+  /// The buffer of exact or rounded sums.
+  int sum_buffer(int unit);
+  void emit_shared_sum(const std::string& tensor, bool first);
+  void emit_accumulate(int unit, const Range& elements, bool first);
   /// Where this rank's part of the sum over ranks, in the type in which they meet, comes to lie.
   Use where_sums_meet(int unit, int whole, const Range& mine, bool meets, Access access);
   void emit_rounding(int unit, const Use& to, const Use& from, DType type);
@@ -284,6 +291,7 @@ class ScheduleBuilder {
   std::vector<std::vector<const ValueInfo*>> packed_;  ///< of each unit, every packed copy once: the head's passes share one
   std::vector<std::vector<Gathered>> gathered_;        ///< of each unit, in this section
   std::set<std::string> touched_;                      ///< tensors whose gradient this section has begun
+  std::set<int> summed_;                               ///< units whose exact sum holds a part of this micro-batch already
   std::set<int> touched_units_;                        ///< units whose micro-batch buffer is live
   struct PutOff {
     int unit = 0, whole = 0;           ///< and the buffer with all elements of its sum

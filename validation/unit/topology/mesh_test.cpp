@@ -71,6 +71,7 @@ TEST(Mesh, GroupsWithAComputeCopyShareTheState) {
   EXPECT_EQ(group_of(mesh, owner_axes(mesh), 2).rank, 2);
   EXPECT_EQ(group_of(mesh, axes({Axis::replicate}), 2).world, (std::vector<int>{2, 6}));
   EXPECT_EQ(group_of(mesh, axes({Axis::dp}), 6).world, (std::vector<int>{4, 6}));
+  EXPECT_EQ(batch_group(make_mesh({.dp = 2, .ep = 2}, 4, 2), 3).world, (std::vector<int>{0, 1, 2, 3})) << "experts' ranks side by side";
   EXPECT_EQ(make_mesh({.dp = 4}, 4, 4), (Mesh{{1, 1, 4, 1, 1, 1}})) << "one group is no groups";
   EXPECT_EQ(make_mesh({.dp = 2, .cp = 2}, 4, 2), (Mesh{{1, 2, 1, 2, 1, 1}, true}));
   EXPECT_THROW(make_mesh({.dp = 4}, 4, 3), Error);
