@@ -38,6 +38,42 @@ struct AttentionBackward {
 TESSERA_OP(attention_backward, (const Context& context, const AttentionBackward& arguments), (context, arguments))
 TESSERA_WORKSPACE(attention_backward_workspace_bytes, AttentionShape)
 
+/// Of the T rows of each sequence those from `first` on.
+struct AttentionRows {
+  std::int64_t first = 0, count = 0;
+};
+
+/// A block of ring attention (Liu et al., arXiv:2310.01889): a rank's queries against the keys and values of another, packed as kv, one row
+/// per token: (B*T, 2*G*D) = [G key heads | G value heads]. There is no mask: every query of `queries` sees every key of `keys`, at least
+/// one of each. Our own kernels compute blocks whatever shape.path says: cuDNN's read keys and values as they lie in qkv.
+struct AttentionBlock {
+  AttentionShape shape;
+  AttentionRows queries, keys;
+};
+
+struct AttentionBlockForward {
+  void* out = nullptr;        ///< (B*T, H*D), of which rows `queries` are overwritten
+  float* lse = nullptr;       ///< (B, H, T), the same rows: over the keys of this block alone
+  const void* qkv = nullptr;  ///< (B*T, (H+2G)*D), of which queries are read
+  const void* kv = nullptr;   ///< (B*T, 2*G*D)
+  AttentionBlock block;
+};
+TESSERA_OP(attention_block_forward, (const Context& context, const AttentionBlockForward& arguments), (context, arguments))
+TESSERA_WORKSPACE(attention_block_forward_workspace_bytes, AttentionBlock)
+
+struct AttentionBlockBackward {
+  void* d_q = nullptr;          ///< (B*T, H*D), of which rows `queries` are overwritten
+  void* d_kv = nullptr;         ///< (B*T, 2*G*D), of which rows `keys` are overwritten
+  const void* d_out = nullptr;  ///< (B*T, H*D)
+  const void* qkv = nullptr;    ///< as in the forward pass
+  const void* kv = nullptr;     ///< as in the forward pass
+  const void* out = nullptr;    ///< (B*T, H*D), over all blocks, not this one alone
+  const float* lse = nullptr;   ///< (B, H, T), over all blocks
+  AttentionBlock block;
+};
+TESSERA_OP(attention_block_backward, (const Context& context, const AttentionBlockBackward& arguments), (context, arguments))
+TESSERA_WORKSPACE(attention_block_backward_workspace_bytes, AttentionBlock)
+
 /// One new token per sequence against a cache, for generate. Its key and value are written into the caches at `position`, the same place in
 /// all sequences; its queries see them and all that lies before.
 struct AttentionDecode {

@@ -1,5 +1,5 @@
-// Forward pass and decode. One piece of work is a tile of 64 queries of one head: it walks the key tiles up to its diagonal with the online
-// softmax of FlashAttention-2. Bound by the fp32 multiply-add units; exponentials are a tenth of the time.
+// Forward pass and decode. One piece of work is a tile of 64 queries of one head: it walks the key tiles up to its diagonal, or all of a
+// block, with the online softmax of FlashAttention-2. Bound by the fp32 multiply-add units; exponentials are a tenth of the time.
 #include "kernels/attention/attention.hpp"
 
 #include <cmath>
@@ -38,28 +38,30 @@ struct Softmax {
   f32x16 maximum[tile_vectors], total[tile_vectors], rescale[tile_vectors];
 };
 
-// scores (keys, 64) = keys x queries; in the diagonal tile, keys after the query get -infinity. The running maximum follows.
-template <bool diagonal>
-void score(const ForwardBuffers& b, std::int64_t keys, std::int64_t D, f32x16 (&most)[tile_vectors]) {
+// scores (rows, 64) = keys x queries; what does not count gets -infinity. The running maximum follows.
+template <Edge edge>
+void score(const ForwardBuffers& b, std::int64_t rows, std::int64_t keys, std::int64_t D, f32x16 (&most)[tile_vectors]) {
   product(
-      keys, tile_vectors, {b.k, padded(D), 1}, b.q_transposed, tile, D, [](std::int64_t, std::int64_t) { return f32x16{}; },
+      rows, tile_vectors, {b.k, padded(D), 1}, b.q_transposed, tile, D, [](std::int64_t, std::int64_t) { return f32x16{}; },
       [&](std::int64_t key, std::int64_t j, f32x16 v) {
-        if constexpr (diagonal) v = select(indexes_from(j * lanes) >= static_cast<std::int32_t>(key), v, splat(-INFINITY));
+        if constexpr (edge == Edge::diagonal) v = select(indexes_from(j * lanes) >= static_cast<std::int32_t>(key), v, splat(-INFINITY));
+        if constexpr (edge == Edge::end) v = key < keys ? v : splat(-INFINITY);
         store(b.scores + key * tile + j * lanes, v);
         most[j] = max(most[j], v);
       });
 }
 
 // scores become probabilities relative to the running maximum; totals follow.
-template <bool diagonal>
-void exponentiate(float* scores, std::int64_t keys, Softmax& s) {
+template <Edge edge>
+void exponentiate(float* scores, std::int64_t rows, std::int64_t keys, Softmax& s) {
   for (std::int64_t j = 0; j < tile_vectors; ++j) {
     f32x16 total = s.total[j] * s.rescale[j], most = s.maximum[j];
     float* column = scores + j * lanes;
     i32x16 query = indexes_from(j * lanes);
-    for (std::int64_t key = 0; key < keys; ++key) {
+    for (std::int64_t key = 0; key < rows; ++key) {
       f32x16 p = exp2_nonpositive(load(column + key * tile) - most);
-      if constexpr (diagonal) p = select(query >= static_cast<std::int32_t>(key), p, f32x16{});
+      if constexpr (edge == Edge::diagonal) p = select(query >= static_cast<std::int32_t>(key), p, f32x16{});
+      if constexpr (edge == Edge::end) p = key < keys ? p : f32x16{};
       store(column + key * tile, p);
       total += p;
     }
@@ -67,17 +69,17 @@ void exponentiate(float* scores, std::int64_t keys, Softmax& s) {
   }
 }
 
-template <bool diagonal>
+template <Edge edge>
 void forward_tile(const ForwardBuffers& b, std::int64_t keys, std::int64_t D, Softmax& s) {
   std::int64_t rows = round_up(keys, row_step);
   f32x16 most[tile_vectors];
   std::copy_n(s.maximum, tile_vectors, most);
-  score<diagonal>(b, rows, D, most);
+  score<edge>(b, rows, keys, D, most);
   for (std::int64_t j = 0; j < tile_vectors; ++j) {
     s.rescale[j] = exp2_nonpositive(s.maximum[j] - most[j]);
     s.maximum[j] = most[j];
   }
-  exponentiate<diagonal>(b.scores, rows, s);
+  exponentiate<edge>(b.scores, rows, keys, s);
   // out^T (D, 64) = out^T * rescale + v^T probabilities.
   product(
       block_padded(D), tile_vectors, {b.v, 1, padded(D)}, b.scores, tile, rows,
@@ -85,25 +87,12 @@ void forward_tile(const ForwardBuffers& b, std::int64_t keys, std::int64_t D, So
       [&](std::int64_t d, std::int64_t j, f32x16 v) { store(b.out_transposed + d * tile + j * lanes, v); });
 }
 
-// Where a head's rows begin in qkv.
 template <class T>
-struct Heads {
-  const T *q, *k, *v;
-  std::int64_t stride;
-  Heads(const void* qkv, const AttentionShape& s, std::int64_t b, std::int64_t h) : stride((s.H + 2 * s.G) * s.D) {
-    std::int64_t g = h / (s.H / s.G);
-    q = static_cast<const T*>(qkv) + b * s.T * stride + h * s.D;
-    k = static_cast<const T*>(qkv) + b * s.T * stride + (s.H + g) * s.D;
-    v = k + s.G * s.D;
-  }
-};
-
-template <class T>
-void forward_piece(const AttentionForward& a, const ForwardBuffers& b, std::int64_t batch, std::int64_t h, std::int64_t query) {
+void forward_piece(const ForwardPass& a, const ForwardBuffers& b, std::int64_t batch, std::int64_t h, std::int64_t query) {
   const AttentionShape& s = a.shape;
-  Heads<T> heads(a.qkv, s, batch, h);
-  std::int64_t n = std::min(tile, s.T - query);
-  pack(b.q, heads.q + query * heads.stride, n, s.D, heads.stride);
+  const Heads<const T> heads = inputs_of<T>(a, batch, h);
+  std::int64_t n = std::min(tile, a.queries - query);
+  pack(b.q, heads.q + query * heads.q_stride, n, s.D, heads.q_stride);
   transpose_tile(b.q_transposed, b.q, padded(s.D), log2_e / std::sqrt(static_cast<float>(s.D)));
   std::fill_n(b.out_transposed, tile * padded(s.D), 0.f);
   Softmax softmax;
@@ -111,11 +100,11 @@ void forward_piece(const AttentionForward& a, const ForwardBuffers& b, std::int6
     softmax.maximum[j] = splat(-INFINITY);
     softmax.total[j] = f32x16{};
   }
-  for (std::int64_t key = 0; key <= query; key += tile) {
-    std::int64_t keys = std::min(tile, s.T - key);
-    pack(b.k, heads.k + key * heads.stride, keys, s.D, heads.stride);
-    pack(b.v, heads.v + key * heads.stride, keys, s.D, heads.stride);
-    key == query ? forward_tile<true>(b, keys, s.D, softmax) : forward_tile<false>(b, keys, s.D, softmax);
+  for (std::int64_t key = 0; key < end_of_keys(a, query); key += tile) {
+    std::int64_t keys = std::min(tile, a.keys - key);
+    pack(b.k, heads.k + key * heads.k_stride, keys, s.D, heads.k_stride);
+    pack(b.v, heads.v + key * heads.k_stride, keys, s.D, heads.k_stride);
+    with_edge(a, query, key, keys, [&](auto edge) { forward_tile<edge>(b, keys, s.D, softmax); });
   }
   float inverse[tile], total[tile], most[tile];
   for (std::int64_t j = 0; j < tile_vectors; ++j) {
@@ -129,14 +118,20 @@ void forward_piece(const AttentionForward& a, const ForwardBuffers& b, std::int6
 }
 
 template <class T>
-void forward(const Context& context, const AttentionForward& a) {
+void forward(const Context& context, const ForwardPass& a) {
   const AttentionShape& s = a.shape;
-  std::int64_t tiles = ceil_div(s.T, tile), heads = s.B * s.H;
+  std::int64_t tiles = ceil_div(a.queries, tile), heads = s.B * s.H;
   parallel_workers(tiles * heads, [&](std::int64_t worker, std::int64_t piece) {
     // Long rows first, so that the threads end together.
     std::int64_t query = (tiles - 1 - piece / heads) * tile, head = piece % heads;
     forward_piece<T>(a, ForwardBuffers(context.workspace.data(), worker, s), head / s.H, head % s.H, query);
   });
+}
+
+void forward(const Context& context, const ForwardPass& a) {
+  TESSERA_REQUIRE(context.workspace.size() >= host::attention_forward_workspace_bytes(a.shape), "workspace of {} bytes",
+                  context.workspace.size());
+  a.shape.dtype == DType::f32 ? forward<float>(context, a) : forward<bf16>(context, a);
 }
 
 template <class T>
@@ -184,15 +179,25 @@ void check_attention(const AttentionShape& s) {
   TESSERA_REQUIRE(s.dtype == DType::f32 || s.dtype == DType::bf16, "attention of {}", name_of(s.dtype));
 }
 
+void check_attention(const AttentionBlock& b) {
+  check_attention(b.shape);
+  TESSERA_REQUIRE(makes_sense(b), "an attention block of {} queries from {} and {} keys from {}, of {} tokens", b.queries.count,
+                  b.queries.first, b.keys.count, b.keys.first, b.shape.T);
+}
+
 std::size_t attention_forward_workspace_bytes(const AttentionShape& s) {
   return static_cast<std::size_t>(threads()) * forward_floats(s) * sizeof(float);
 }
+std::size_t attention_block_forward_workspace_bytes(const AttentionBlock& b) { return host::attention_forward_workspace_bytes(b.shape); }
 
 void attention_forward(const Context& context, const AttentionForward& a) {
   check_attention(a.shape);
-  TESSERA_REQUIRE(context.workspace.size() >= host::attention_forward_workspace_bytes(a.shape), "workspace of {} bytes",
-                  context.workspace.size());
-  a.shape.dtype == DType::f32 ? forward<float>(context, a) : forward<bf16>(context, a);
+  forward(context, pass_of(a));
+}
+
+void attention_block_forward(const Context& context, const AttentionBlockForward& a) {
+  check_attention(a.block);
+  forward(context, pass_of(a));
 }
 
 std::size_t attention_decode_workspace_bytes(const AttentionDecode&) { return 0; }

@@ -1,6 +1,7 @@
 #include "kernels/attention/attention_sizes.hpp"
 
 #include "base/check.hpp"
+#include "kernels/attention/passes.hpp"
 
 namespace tessera::kernels::cuda {
 namespace {
@@ -10,7 +11,7 @@ constexpr std::int64_t engine_bytes = 256;
 
 std::size_t workspace_bytes(const AttentionShape& s, AttentionPass pass) {
   check_shape(s);
-  const std::size_t native = pass == AttentionPass::forward ? 0 : native_backward_workspace_bytes(s);
+  const std::size_t native = pass == AttentionPass::forward ? 0 : native_backward_workspace_bytes(s, s.T, s.T);
   if (s.path == AttentionPath::native || s.dtype != DType::bf16) return native;
   return std::max(native, static_cast<std::size_t>(cudnn_workspace(s, pass).bytes()));
 }
@@ -24,10 +25,15 @@ void check_shape(const AttentionShape& s) {
   TESSERA_REQUIRE(s.dtype == DType::f32 || s.dtype == DType::bf16, "attention of {}", name_of(s.dtype));
 }
 
-std::size_t native_backward_workspace_bytes(const AttentionShape& s) {
-  check_shape(s);
-  const std::int64_t parts = has_parts(s) ? 2 * s.B * s.H * s.T * s.D : 0;
-  return static_cast<std::size_t>(2 * s.B * s.H * padded_rows(s.T) + parts) * sizeof(float);
+void check_shape(const AttentionBlock& b) {
+  check_shape(b.shape);
+  TESSERA_REQUIRE(makes_sense(b), "an attention block of {} queries from {} and {} keys from {}, of {} tokens", b.queries.count,
+                  b.queries.first, b.keys.count, b.keys.first, b.shape.T);
+}
+
+std::size_t native_backward_workspace_bytes(const AttentionShape& s, std::int64_t queries, std::int64_t keys) {
+  const std::int64_t parts = has_parts(s) ? 2 * s.B * s.H * keys * s.D : 0;
+  return static_cast<std::size_t>(2 * s.B * s.H * padded_rows(queries) + parts) * sizeof(float);
 }
 
 CudnnWorkspace cudnn_workspace(const AttentionShape& s, AttentionPass pass) {
@@ -42,6 +48,15 @@ CudnnWorkspace cudnn_workspace(const AttentionShape& s, AttentionPass pass) {
 
 std::size_t attention_forward_workspace_bytes(const AttentionShape& s) { return workspace_bytes(s, AttentionPass::forward); }
 std::size_t attention_backward_workspace_bytes(const AttentionShape& s) { return workspace_bytes(s, AttentionPass::backward); }
+
+std::size_t attention_block_forward_workspace_bytes(const AttentionBlock& b) {
+  check_shape(b);
+  return 0;
+}
+std::size_t attention_block_backward_workspace_bytes(const AttentionBlock& b) {
+  check_shape(b);
+  return native_backward_workspace_bytes(b.shape, b.queries.count, b.keys.count);
+}
 
 std::size_t attention_decode_workspace_bytes(const AttentionDecode& a) {
   check_shape(a.shape);

@@ -10,10 +10,11 @@ enum class AttentionPass : std::uint8_t { forward, backward };
 
 /// Stops where the shape makes no sense or exceeds what the kernels are compiled for.
 void check_shape(const AttentionShape& shape);
+void check_shape(const AttentionBlock& block);
 
 /// Head dims that Hopper's asynchronous products have.
 constexpr bool warpgroup_head_dim(std::int64_t D) { return D > 32 && D <= 128; }
-constexpr std::int64_t padded_rows(std::int64_t T) { return round_up(T, 128); }
+constexpr std::int64_t padded_rows(std::int64_t queries) { return round_up(queries, 128); }
 /// Whether Hopper's backward pass has parts of dK and dV to add.
 constexpr bool has_parts(const AttentionShape& s) { return s.dtype == DType::bf16 && warpgroup_head_dim(s.D) && s.G < s.H; }
 /// How many lanes share a row of D elements, eight each: a power of two.
@@ -22,7 +23,8 @@ constexpr int lanes_of_row(std::int64_t D) {
   while (8 * lanes < D) lanes *= 2;
   return lanes;
 }
-std::size_t native_backward_workspace_bytes(const AttentionShape& shape);
+/// Of a pass over so many queries and keys of each sequence.
+std::size_t native_backward_workspace_bytes(const AttentionShape& shape, std::int64_t queries, std::int64_t keys);
 
 /// A decoded token's blocks take pieces of the cache: groups of lanes_of_row(D) threads have four tokens each.
 inline constexpr int tokens_of_thread = 4;

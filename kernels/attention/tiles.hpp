@@ -3,13 +3,14 @@
 #pragma once
 #include <algorithm>
 
-#include "kernels/attention/attention.hpp"
+#include "kernels/attention/passes.hpp"
 #include "kernels/exp.hpp"
 #include "kernels/vector.hpp"
 
 namespace tessera::kernels::host {
 /// Throws where the shape makes no sense.
 void check_attention(const AttentionShape&);
+void check_attention(const AttentionBlock&);
 }  // namespace tessera::kernels::host
 
 namespace tessera::kernels::tiles {
@@ -27,6 +28,22 @@ inline constexpr int block_rows = 6, block_vectors = 1, row_step = 2;
 inline std::int64_t padded(std::int64_t D) { return round_up(D, lanes); }
 /// Rows that a product with D rows computes.
 inline std::int64_t block_padded(std::int64_t D) { return round_up(D, row_step); }
+
+/// Which scores of a tile count: all; in a causal tile on the diagonal those of keys up to the query; at the end of the keys, where
+/// products compute a row too many, those of keys that there are.
+enum class Edge : std::uint8_t { none, diagonal, end };
+/// Calls f with the edge of a tile of so many keys that begins at `key`, of queries that begin at `query`, as a type.
+template <class F>
+TESSERA_INLINE void with_edge(const AttentionInput& a, std::int64_t query, std::int64_t key, std::int64_t keys, F&& f) {
+  if (a.causal && key == query)
+    f(std::integral_constant<Edge, Edge::diagonal>());
+  else if (keys % row_step != 0)
+    f(std::integral_constant<Edge, Edge::end>());
+  else
+    f(std::integral_constant<Edge, Edge::none>());
+}
+/// Where the walk of a tile of queries over the keys ends.
+inline std::int64_t end_of_keys(const AttentionInput& a, std::int64_t query) { return a.causal ? query + 1 : a.keys; }
 
 /// The left operand of a product: element (i, k) is data[i * row + k * column].
 struct Left {

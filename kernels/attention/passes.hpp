@@ -1,0 +1,112 @@
+// The operands of attention as its code reads them, on a host and on a GPU: the same code computes whole sequences and blocks.
+#pragma once
+#include "kernels/arithmetic.hpp"
+#include "kernels/attention/attention.hpp"
+
+namespace tessera::kernels {
+
+/// Pointers are to head 0 of the first row that takes part, of the first sequence; what belongs to the next sequence lies shape.T rows on.
+/// Strides are in elements, from row to row. Values lie G * D after keys.
+struct AttentionInput {
+  AttentionShape shape;
+  const void *q = nullptr, *k = nullptr;
+  std::int64_t q_stride = 0, k_stride = 0;
+  std::int64_t queries = 0, keys = 0;  ///< of each sequence
+  bool causal = true;                  ///< a query sees the keys up to its own, of as many; else it sees all
+};
+struct ForwardPass : AttentionInput {
+  void* out = nullptr;   ///< rows of H * D
+  float* lse = nullptr;  ///< T for each head
+};
+struct BackwardPass : AttentionInput {
+  void *d_q = nullptr, *d_k = nullptr;  ///< like q and k
+  std::int64_t d_q_stride = 0, d_k_stride = 0;
+  const void *d_out = nullptr, *out = nullptr;  ///< rows of H * D
+  const float* lse = nullptr;
+};
+
+/// Where the rows of a query head begin in one sequence, and those of its key/value head.
+template <class T>
+struct Heads {
+  T *q = nullptr, *k = nullptr, *v = nullptr;
+  std::int64_t q_stride = 0, k_stride = 0;
+};
+template <class T>
+TESSERA_BOTH TESSERA_INLINE Heads<const T> inputs_of(const AttentionInput& a, std::int64_t batch, std::int64_t head) {
+  const AttentionShape& s = a.shape;
+  const T* q = static_cast<const T*>(a.q) + batch * s.T * a.q_stride + head * s.D;
+  const T* k = static_cast<const T*>(a.k) + batch * s.T * a.k_stride + head / (s.H / s.G) * s.D;
+  return {q, k, k + s.G * s.D, a.q_stride, a.k_stride};
+}
+template <class T>
+TESSERA_BOTH TESSERA_INLINE Heads<T> gradients_of(const BackwardPass& a, std::int64_t batch, std::int64_t head) {
+  const AttentionShape& s = a.shape;
+  T* q = static_cast<T*>(a.d_q) + batch * s.T * a.d_q_stride + head * s.D;
+  T* k = static_cast<T*>(a.d_k) + batch * s.T * a.d_k_stride + head / (s.H / s.G) * s.D;
+  return {q, k, k + s.G * s.D, a.d_q_stride, a.d_k_stride};
+}
+
+inline bool makes_sense(const AttentionBlock& b) {
+  const auto inside = [&](const AttentionRows& rows) { return rows.first >= 0 && rows.count > 0 && rows.first + rows.count <= b.shape.T; };
+  return inside(b.queries) && inside(b.keys);
+}
+
+namespace attention_passes {
+/// p, that many elements on.
+template <class Pointer>
+Pointer further(Pointer p, std::int64_t elements, DType dtype) {
+  using Byte = std::conditional_t<std::is_const_v<std::remove_pointer_t<Pointer>>, const std::byte, std::byte>;
+  return static_cast<Byte*>(p) + elements * static_cast<std::int64_t>(size_of(dtype));
+}
+inline AttentionInput whole(const AttentionShape& s, const void* qkv) {
+  const std::int64_t stride = (s.H + 2 * s.G) * s.D;
+  return {.shape = s,
+          .q = qkv,
+          .k = further(qkv, s.H * s.D, s.dtype),
+          .q_stride = stride,
+          .k_stride = stride,
+          .queries = s.T,
+          .keys = s.T,
+          .causal = true};
+}
+inline AttentionInput block(const AttentionBlock& b, const void* qkv, const void* kv) {
+  const AttentionShape& s = b.shape;
+  const std::int64_t q_stride = (s.H + 2 * s.G) * s.D, k_stride = 2 * s.G * s.D;
+  return {.shape = s,
+          .q = further(qkv, b.queries.first * q_stride, s.dtype),
+          .k = further(kv, b.keys.first * k_stride, s.dtype),
+          .q_stride = q_stride,
+          .k_stride = k_stride,
+          .queries = b.queries.count,
+          .keys = b.keys.count,
+          .causal = false};
+}
+}  // namespace attention_passes
+
+inline ForwardPass pass_of(const AttentionForward& a) { return {attention_passes::whole(a.shape, a.qkv), a.out, a.lse}; }
+inline ForwardPass pass_of(const AttentionBlockForward& a) {
+  const AttentionShape& s = a.block.shape;
+  const std::int64_t first = a.block.queries.first;
+  return {attention_passes::block(a.block, a.qkv, a.kv), attention_passes::further(a.out, first * s.H * s.D, s.dtype), a.lse + first};
+}
+inline BackwardPass pass_of(const AttentionBackward& a) {
+  const AttentionInput in = attention_passes::whole(a.shape, a.qkv);
+  return {in,    a.d_qkv, attention_passes::further(a.d_qkv, a.shape.H * a.shape.D, a.shape.dtype), in.q_stride, in.k_stride, a.d_out,
+          a.out, a.lse};
+}
+inline BackwardPass pass_of(const AttentionBlockBackward& a) {
+  using attention_passes::further;
+  const AttentionShape& s = a.block.shape;
+  const std::int64_t width = s.H * s.D, first = a.block.queries.first;
+  const AttentionInput in = attention_passes::block(a.block, a.qkv, a.kv);
+  return {in,
+          further(a.d_q, first * width, s.dtype),
+          further(a.d_kv, a.block.keys.first * in.k_stride, s.dtype),
+          width,
+          in.k_stride,
+          further(a.d_out, first * width, s.dtype),
+          further(a.out, first * width, s.dtype),
+          a.lse + first};
+}
+
+}  // namespace tessera::kernels

@@ -1,0 +1,132 @@
+// Blocks of ring attention by definition, and shapes of them.
+#pragma once
+#include <algorithm>
+
+#include "kernels/ring_attention/ring_attention.hpp"
+#include "validation/kernels/gemm_test_support.hpp"
+
+namespace tessera::kernels::testing {
+
+/// What a block reads and writes; outputs are poisoned.
+struct BlockTensors {
+  Tensor qkv, kv, d_out, whole_out, whole_lse;  ///< whole_*: what the backward pass is told of the row over all blocks
+  Tensor out, lse, d_q, d_kv;
+  explicit BlockTensors(const AttentionShape& s)
+      : qkv(s.B * s.T * (s.H + 2 * s.G) * s.D, s.dtype),
+        kv(s.B * s.T * 2 * s.G * s.D, s.dtype),
+        d_out(s.B * s.T * s.H * s.D, s.dtype),
+        whole_out(d_out.size(), s.dtype),
+        whole_lse(s.B * s.H * s.T, DType::f32),
+        out(d_out.size(), s.dtype),
+        lse(whole_lse.size(), DType::f32),
+        d_q(d_out.size(), s.dtype),
+        d_kv(kv.size(), s.dtype) {
+    qkv.randomize(1, 2);
+    kv.randomize(2, 2);
+    d_out.randomize(3);
+    whole_out.randomize(4);
+  }
+  /// As if other blocks had as much weight as this one, whose rows' lse is there.
+  void set_whole_lse() {
+    for (std::int64_t i = 0; i < lse.size(); ++i) whole_lse.set(i, lse.get(i) + 0.7);
+  }
+  AttentionBlockForward forward(const AttentionBlock& b) {
+    return {.out = out.data(), .lse = lse.as<float>(), .qkv = qkv.data(), .kv = kv.data(), .block = b};
+  }
+  AttentionBlockBackward backward(const AttentionBlock& b) {
+    return {.d_q = d_q.data(),
+            .d_kv = d_kv.data(),
+            .d_out = d_out.data(),
+            .qkv = qkv.data(),
+            .kv = kv.data(),
+            .out = whole_out.data(),
+            .lse = whole_lse.as<float>(),
+            .block = b};
+  }
+};
+
+struct BlockReference {
+  std::vector<double> out, lse, d_q, d_kv;  ///< NaN where nothing is to be written
+};
+
+/// In doubles, straight from the definition.
+inline BlockReference by_definition(const AttentionBlock& b, const BlockTensors& x) {
+  const AttentionShape& s = b.shape;
+  const auto z = [](std::int64_t i) { return static_cast<std::size_t>(i); };
+  const auto nan = [&](const Tensor& t) { return std::vector<double>(z(t.size()), std::nan("")); };
+  BlockReference r{nan(x.out), nan(x.lse), nan(x.d_q), nan(x.d_kv)};
+  const double scale = 1 / std::sqrt(static_cast<double>(s.D));
+  const auto key_row = [&](std::int64_t batch, std::int64_t i) { return (batch * s.T + b.keys.first + i) * 2 * s.G * s.D; };
+  for (std::int64_t batch = 0; batch < s.B; ++batch)
+    for (std::int64_t i = 0; i < b.keys.count; ++i) std::fill_n(r.d_kv.begin() + key_row(batch, i), 2 * s.G * s.D, 0.0);
+  for (std::int64_t batch = 0; batch < s.B; ++batch)
+    for (std::int64_t h = 0; h < s.H; ++h)
+      for (std::int64_t t = b.queries.first; t < b.queries.first + b.queries.count; ++t) {
+        const std::int64_t row = batch * s.T + t, q = row * (s.H + 2 * s.G) * s.D + h * s.D, out = (row * s.H + h) * s.D;
+        const std::int64_t term = (batch * s.H + h) * s.T + t, g = h / (s.H / s.G) * s.D, to_values = s.G * s.D;
+        std::vector<double> score(z(b.keys.count));
+        double most = -INFINITY, total = 0, delta = 0;
+        for (std::int64_t i = 0; i < b.keys.count; ++i) {
+          for (std::int64_t d = 0; d < s.D; ++d) score[z(i)] += x.qkv.get(q + d) * x.kv.get(key_row(batch, i) + g + d) * scale;
+          most = std::max(most, score[z(i)]);
+        }
+        for (double v : score) total += std::exp(v - most);
+        r.lse[z(term)] = most + std::log(total);
+        for (std::int64_t d = 0; d < s.D; ++d) {
+          r.out[z(out + d)] = r.d_q[z(out + d)] = 0;
+          delta += x.d_out.get(out + d) * x.whole_out.get(out + d);
+        }
+        for (std::int64_t i = 0; i < b.keys.count; ++i) {
+          const std::int64_t k = key_row(batch, i) + g, v = k + to_values;
+          const double p = std::exp(score[z(i)] - r.lse[z(term)]), whole_p = std::exp(score[z(i)] - x.whole_lse.get(term));
+          double d_p = 0;
+          for (std::int64_t d = 0; d < s.D; ++d) d_p += x.d_out.get(out + d) * x.kv.get(v + d);
+          const double d_score = whole_p * (d_p - delta) * scale;
+          for (std::int64_t d = 0; d < s.D; ++d) {
+            r.out[z(out + d)] += p * x.kv.get(v + d);
+            r.d_q[z(out + d)] += d_score * x.kv.get(k + d);
+            r.d_kv[z(k + d)] += d_score * x.qkv.get(q + d);
+            r.d_kv[z(v + d)] += whole_p * x.d_out.get(out + d);
+          }
+        }
+      }
+  return r;
+}
+
+/// The distance of what is to be written, and infinity where anything else was written, or what is to be was not.
+inline double written_error(const Tensor& got, const std::vector<double>& want) {
+  std::vector<double> a, b;
+  for (std::int64_t i = 0; i < got.size(); ++i) {
+    const double x = got.get(i), y = want[static_cast<std::size_t>(i)];
+    if (std::isnan(x) != std::isnan(y)) return INFINITY;
+    if (!std::isnan(x)) a.push_back(x), b.push_back(y);
+  }
+  return relative_error(a, b);
+}
+
+/// Blocks with the first half of the keys for all queries, with all keys for the second half of the queries, and with rows anywhere. Of
+/// each tile that the kernels have, whole ones, less than one, and a few rows or one more; grouped queries; head dims of every kernel.
+inline std::vector<AttentionBlock> blocks(DType t) {
+  const auto lower = [&](std::int64_t B, std::int64_t T, std::int64_t H, std::int64_t G, std::int64_t D) {
+    return AttentionBlock{{.B = B, .T = T, .H = H, .G = G, .D = D, .dtype = t}, {0, T}, {0, T / 2}};
+  };
+  const auto higher = [&](std::int64_t B, std::int64_t T, std::int64_t H, std::int64_t G, std::int64_t D) {
+    return AttentionBlock{{.B = B, .T = T, .H = H, .G = G, .D = D, .dtype = t}, {T / 2, T - T / 2}, {0, T}};
+  };
+  return {lower(1, 2, 2, 1, 16),    higher(1, 2, 2, 1, 16),
+          lower(2, 74, 4, 2, 48),   higher(2, 74, 4, 2, 48),
+          lower(1, 256, 2, 2, 64),  higher(1, 258, 4, 1, 64),
+          lower(1, 130, 7, 1, 128), higher(1, 134, 2, 1, 128),
+          lower(1, 200, 2, 1, 96),  higher(1, 202, 2, 2, 96),
+          lower(1, 130, 2, 1, 192), higher(1, 70, 1, 1, 256),
+          lower(2, 66, 3, 1, 6),    higher(1, 66, 2, 1, 90),
+          higher(3, 130, 8, 8, 64), AttentionBlock{{.B = 2, .T = 90, .H = 2, .G = 1, .D = 32, .dtype = t}, {3, 71}, {11, 67}}};
+}
+
+inline std::string name_of(const AttentionBlock& b) {
+  const AttentionShape& s = b.shape;
+  return fmt::format("B{} T{} H{} G{} D{} {}, {} queries from {}, {} keys from {}", s.B, s.T, s.H, s.G, s.D, tessera::name_of(s.dtype),
+                     b.queries.count, b.queries.first, b.keys.count, b.keys.first);
+}
+
+}  // namespace tessera::kernels::testing

@@ -1,0 +1,294 @@
+// Blocks of attention and what merges them, by definition and as a whole: a sequence over several ranks must come out as on one.
+#include <fmt/format.h>
+
+#include "base/hash.hpp"
+#include "validation/kernels/ring_attention_cases.hpp"
+
+namespace tessera::kernels {
+namespace {
+using namespace testing;
+
+void run_block(const AttentionBlock& b, BlockTensors& x) {
+  Workspace forward(attention_block_forward_workspace_bytes(b)), backward(attention_block_backward_workspace_bytes(b));
+  attention_block_forward(forward.context(), x.forward(b));
+  x.set_whole_lse();
+  attention_block_backward(backward.context(), x.backward(b));
+  EXPECT_TRUE(forward.intact() && backward.intact());
+}
+
+TEST(AttentionBlocks, MatchFp64) {
+  for (DType t : {DType::f32, DType::bf16})
+    for (const AttentionBlock& b : blocks(t)) {
+      SCOPED_TRACE(name_of(b));
+      BlockTensors x(b.shape);
+      run_block(b, x);
+      const BlockReference want = by_definition(b, x);
+      EXPECT_LT(written_error(x.out, want.out), tolerance(t));
+      EXPECT_LT(written_error(x.lse, want.lse), 1e-5);
+      EXPECT_LT(written_error(x.d_q, want.d_q), tolerance(t));
+      EXPECT_LT(written_error(x.d_kv, want.d_kv), tolerance(t));
+    }
+}
+
+// Rows of keys that products compute beside those that there are have scores of 0: far above those here.
+TEST(AttentionBlocks, ScoresFarBelowZero) {
+  const AttentionBlock b{{.B = 1, .T = 66, .H = 1, .G = 1, .D = 16}, {0, 66}, {0, 33}};
+  BlockTensors x(b.shape);
+  for (std::int64_t row = 0; row < b.shape.T; ++row) {
+    x.qkv.set(row * 3 * 16, 40);
+    x.kv.set(row * 2 * 16, -40);
+  }
+  run_block(b, x);
+  const BlockReference want = by_definition(b, x);
+  EXPECT_LT(want.lse[0], -300);
+  EXPECT_LT(written_error(x.out, want.out), 1e-4);
+  EXPECT_LT(written_error(x.d_q, want.d_q), 1e-3);
+  EXPECT_LT(written_error(x.d_kv, want.d_kv), 1e-3);
+}
+
+TEST(AttentionBlocks, NanIsNotSwallowed) {
+  const AttentionBlock b{{.B = 1, .T = 100, .H = 1, .G = 1, .D = 16}, {0, 100}, {0, 50}};
+  for (const bool in_query : {false, true}) {
+    BlockTensors x(b.shape);
+    in_query ? x.qkv.set(20 * 48 + 3, std::nan("")) : x.kv.set(30 * 32 + 3, std::nan(""));
+    Workspace w(attention_block_forward_workspace_bytes(b));
+    attention_block_forward(w.context(), x.forward(b));
+    for (std::int64_t t = 0; t < 100; ++t) EXPECT_EQ(std::isnan(x.out.get(t * 16)), !in_query || t == 20) << t;
+  }
+}
+
+TEST(AttentionBlocks, RowsThatAreNotThereAreRefused) {
+  const AttentionShape s{.B = 1, .T = 8, .H = 2, .G = 1, .D = 8};
+  for (const AttentionBlock& b : {AttentionBlock{s, {4, 5}, {0, 8}}, AttentionBlock{s, {0, 8}, {0, 0}}, AttentionBlock{s, {0, 8}, {-1, 4}},
+                                  AttentionBlock{s, {0, 0}, {0, 8}}}) {
+    EXPECT_ANY_THROW(attention_block_forward({}, {.block = b}));
+    for (const Backend backend : {Backend::host, Backend::cuda}) EXPECT_ANY_THROW(attention_block_backward_workspace_bytes(b, backend));
+  }
+  EXPECT_ANY_THROW(merge_block({}, {.queries = {4, 5}, .shape = s}));
+  EXPECT_ANY_THROW(add_block_gradient({}, {.B = 1, .T = 8, .W = 2, .rows = {4, 5}}));
+}
+
+// Blocks of any weight: both alike, one that drowns the other, and one that is nothing beside the other.
+TEST(MergeBlock, MatchesFp64) {
+  for (DType t : {DType::f32, DType::bf16}) {
+    const AttentionShape s{.B = 2, .T = 45, .H = 19, .G = 1, .D = 22, .dtype = t};
+    const AttentionRows rows{.first = 5, .count = 37};
+    Tensor sum(s.B * s.T * s.H * s.D, DType::f32), lse(s.B * s.H * s.T, DType::f32), out(sum.size(), t), block_lse(lse.size(), DType::f32);
+    sum.randomize(1), out.randomize(2), lse.randomize(3, 100), block_lse.randomize(4, 100);
+    for (std::int64_t i = 0; i < lse.size(); i += 3) block_lse.set(i, lse.get(i) + 2 * out.get(i));
+    std::vector<double> want_sum = sum.doubles(), want_lse = lse.doubles();
+    for (std::int64_t i = 0; i < lse.size(); ++i) {
+      const std::int64_t batch = i / s.T / s.H, head = i / s.T % s.H, row = i % s.T;
+      if (row < rows.first || row >= rows.first + rows.count) continue;
+      const double a = lse.get(i), b = block_lse.get(i), most = std::max(a, b),
+                   merged = most + std::log(std::exp(a - most) + std::exp(b - most));
+      want_lse[static_cast<std::size_t>(i)] = merged;
+      for (std::int64_t d = 0; d < s.D; ++d) {
+        const std::int64_t at = ((batch * s.T + row) * s.H + head) * s.D + d;
+        want_sum[static_cast<std::size_t>(at)] = sum.get(at) * std::exp(a - merged) + out.get(at) * std::exp(b - merged);
+      }
+    }
+    merge_block({}, {.sum = sum.as<float>(),
+                     .lse = lse.as<float>(),
+                     .block_out = out.data(),
+                     .block_lse = block_lse.as<float>(),
+                     .queries = rows,
+                     .shape = s});
+    EXPECT_LT(relative_error(sum.doubles(), want_sum), 1e-6);
+    EXPECT_LT(relative_error(lse.doubles(), want_lse), 1e-6);
+  }
+}
+
+// A sequence of 2 N chunks of `half` tokens over N ranks: rank r has chunk r and chunk 2 N - 1 - r.
+struct RingCase {
+  std::int64_t N, half, B, H, G, D;
+};
+const RingCase rings[] = {{2, 1, 1, 2, 1, 16},  {2, 37, 1, 4, 2, 48}, {3, 70, 2, 2, 1, 16},  {4, 33, 1, 3, 3, 6},
+                          {2, 64, 2, 6, 3, 64}, {3, 96, 1, 8, 2, 24}, {2, 67, 1, 4, 1, 128}, {4, 20, 2, 12, 12, 64}};
+
+AttentionShape shape_of(const RingCase& c, std::int64_t T, DType t) { return {.B = c.B, .T = T, .H = c.H, .G = c.G, .D = c.D, .dtype = t}; }
+
+/// One rank's operands and what it sums.
+struct Rank {
+  Tensor qkv, d_out, kv, out, lse, d_qkv;  // of step 0, and at the end of all
+  Tensor sum, block_out, block_lse, block_d_q, block_d_kv;
+  Tensor d_q, d_kv, far_d_kv;  // far: what other ranks give
+  bool far_begun = false;
+  explicit Rank(const AttentionShape& s)
+      : qkv(s.B * s.T * (s.H + 2 * s.G) * s.D, s.dtype),
+        d_out(s.B * s.T * s.H * s.D, s.dtype),
+        kv(s.B * s.T * 2 * s.G * s.D, s.dtype),
+        out(d_out.size(), s.dtype),
+        lse(s.B * s.H * s.T, DType::f32),
+        d_qkv(qkv.size(), s.dtype),
+        sum(d_out.size(), DType::f32),
+        block_out(d_out.size(), s.dtype),
+        block_lse(lse.size(), DType::f32),
+        block_d_q(d_out.size(), s.dtype),
+        block_d_kv(kv.size(), s.dtype),
+        d_q(d_out.size(), DType::f32),
+        d_kv(kv.size(), DType::f32),
+        far_d_kv(kv.size(), DType::f32) {}
+};
+
+/// Where token t of rank r lies in the whole sequence.
+std::int64_t whole_token(const RingCase& c, std::int64_t r, std::int64_t t) {
+  return t < c.half ? r * c.half + t : (2 * c.N - 1 - r) * c.half + t - c.half;
+}
+
+/// Rows of `width` from the whole sequences to a rank's, or back.
+void move_rows(const RingCase& c, std::int64_t r, Tensor& whole, Tensor& part, std::int64_t width, bool to_part) {
+  for (std::int64_t b = 0; b < c.B; ++b)
+    for (std::int64_t t = 0; t < 2 * c.half; ++t)
+      for (std::int64_t i = 0; i < width; ++i) {
+        const std::int64_t in_whole = (b * 2 * c.N * c.half + whole_token(c, r, t)) * width + i, in_part = (b * 2 * c.half + t) * width + i;
+        to_part ? part.set(in_part, whole.get(in_whole)) : whole.set(in_whole, part.get(in_part));
+      }
+}
+
+AttentionBlock block_of(const AttentionShape& s, std::int64_t rank, std::int64_t other) {
+  if (other < rank) return {s, {0, s.T}, {0, s.T / 2}};
+  return {s, {s.T / 2, s.T / 2}, {0, s.T}};
+}
+
+void forward_ring(const AttentionShape& s, std::vector<Rank>& ranks) {
+  Workspace w(attention_forward_workspace_bytes(s));
+  for (Rank& r : ranks) {
+    pack_keys({}, r.kv.data(), r.qkv.data(), s);
+    attention_forward(w.context(), {.out = r.out.data(), .lse = r.lse.as<float>(), .qkv = r.qkv.data(), .shape = s});
+    begin_merge({}, r.sum.as<float>(), r.out.data(), s);
+  }
+  const auto N = static_cast<std::int64_t>(ranks.size());
+  for (std::int64_t step = 1; step < N; ++step)
+    for (std::int64_t i = 0; i < N; ++i) {
+      Rank &r = ranks[static_cast<std::size_t>(i)], &from = ranks[static_cast<std::size_t>((i - step + N) % N)];
+      const AttentionBlock b = block_of(s, i, (i - step + N) % N);
+      Workspace block_workspace(attention_block_forward_workspace_bytes(b));
+      r.block_out.poison();
+      attention_block_forward(
+          block_workspace.context(),
+          {.out = r.block_out.data(), .lse = r.block_lse.as<float>(), .qkv = r.qkv.data(), .kv = from.kv.data(), .block = b});
+      merge_block({}, {.sum = r.sum.as<float>(),
+                       .lse = r.lse.as<float>(),
+                       .block_out = r.block_out.data(),
+                       .block_lse = r.block_lse.as<float>(),
+                       .queries = b.queries,
+                       .shape = s});
+    }
+  for (Rank& r : ranks) end_merge({}, r.out.data(), r.sum.as<float>(), s);
+}
+
+void backward_ring(const AttentionShape& s, std::vector<Rank>& ranks) {
+  Workspace w(attention_backward_workspace_bytes(s));
+  const std::int64_t queries = s.H * s.D, keys = 2 * s.G * s.D;
+  for (Rank& r : ranks) {
+    attention_backward(
+        w.context(),
+        {.d_qkv = r.d_qkv.data(), .d_out = r.d_out.data(), .qkv = r.qkv.data(), .out = r.out.data(), .lse = r.lse.as<float>(), .shape = s});
+    begin_gradients({}, {.d_q = r.d_q.as<float>(), .d_kv = r.d_kv.as<float>(), .d_qkv = r.d_qkv.data(), .shape = s});
+  }
+  const auto N = static_cast<std::int64_t>(ranks.size());
+  for (std::int64_t step = 1; step < N; ++step)
+    for (std::int64_t i = 0; i < N; ++i) {
+      Rank &r = ranks[static_cast<std::size_t>(i)], &from = ranks[static_cast<std::size_t>((i - step + N) % N)];
+      const AttentionBlock b = block_of(s, i, (i - step + N) % N);
+      Workspace block_workspace(attention_block_backward_workspace_bytes(b));
+      r.block_d_q.poison(), r.block_d_kv.poison();
+      attention_block_backward(block_workspace.context(), {.d_q = r.block_d_q.data(),
+                                                           .d_kv = r.block_d_kv.data(),
+                                                           .d_out = r.d_out.data(),
+                                                           .qkv = r.qkv.data(),
+                                                           .kv = from.kv.data(),
+                                                           .out = r.out.data(),
+                                                           .lse = r.lse.as<float>(),
+                                                           .block = b});
+      AddBlockGradient add{.sum = r.d_q.as<float>(), .block = r.block_d_q.data(), .B = s.B, .T = s.T, .W = queries, .rows = b.queries};
+      add.dtype = s.dtype;
+      add_block_gradient({}, add);
+      add.sum = from.far_d_kv.as<float>(), add.block = r.block_d_kv.data(), add.W = keys, add.rows = b.keys;
+      add.first = !std::exchange(from.far_begun, true);
+      add_block_gradient({}, add);
+    }
+  for (Rank& r : ranks) {
+    add_block_gradient({}, {.sum = r.d_kv.as<float>(), .block = r.far_d_kv.data(), .B = s.B, .T = s.T, .W = keys, .rows = {0, s.T}});
+    end_gradients({}, {.d_qkv = r.d_qkv.data(), .d_q = r.d_q.as<float>(), .d_kv = r.d_kv.as<float>(), .shape = s});
+  }
+}
+
+struct Whole {
+  Tensor qkv, d_out, out, lse, d_qkv;
+  explicit Whole(const AttentionShape& s)
+      : qkv(s.B * s.T * (s.H + 2 * s.G) * s.D, s.dtype),
+        d_out(s.B * s.T * s.H * s.D, s.dtype),
+        out(d_out.size(), s.dtype),
+        lse(s.B * s.H * s.T, DType::f32),
+        d_qkv(qkv.size(), s.dtype) {
+    qkv.randomize(1, 2);
+    d_out.randomize(2);
+  }
+};
+
+/// out, lse and d_qkv of the whole sequences, over the ring.
+Whole over_ring(const RingCase& c, DType t) {
+  const AttentionShape s = shape_of(c, 2 * c.half, t);
+  const std::int64_t width = (s.H + 2 * s.G) * s.D;
+  Whole whole(shape_of(c, 2 * c.N * c.half, t));
+  std::vector<Rank> ranks(static_cast<std::size_t>(c.N), Rank(s));
+  for (std::int64_t r = 0; r < c.N; ++r) {
+    move_rows(c, r, whole.qkv, ranks[static_cast<std::size_t>(r)].qkv, width, true);
+    move_rows(c, r, whole.d_out, ranks[static_cast<std::size_t>(r)].d_out, s.H * s.D, true);
+  }
+  forward_ring(s, ranks);
+  backward_ring(s, ranks);
+  for (std::int64_t r = 0; r < c.N; ++r) {
+    Rank& rank = ranks[static_cast<std::size_t>(r)];
+    move_rows(c, r, whole.out, rank.out, s.H * s.D, false);
+    move_rows(c, r, whole.d_qkv, rank.d_qkv, width, false);
+    for (std::int64_t head = 0; head < s.B * s.H; ++head)
+      for (std::int64_t i = 0; i < s.T; ++i) whole.lse.set(head * 2 * c.N * c.half + whole_token(c, r, i), rank.lse.get(head * s.T + i));
+  }
+  return whole;
+}
+
+Whole on_one_rank(const RingCase& c, DType t) {
+  const AttentionShape s = shape_of(c, 2 * c.N * c.half, t);
+  Whole x(s);
+  Workspace forward(attention_forward_workspace_bytes(s)), backward(attention_backward_workspace_bytes(s));
+  attention_forward(forward.context(), {.out = x.out.data(), .lse = x.lse.as<float>(), .qkv = x.qkv.data(), .shape = s});
+  attention_backward(
+      backward.context(),
+      {.d_qkv = x.d_qkv.data(), .d_out = x.d_out.data(), .qkv = x.qkv.data(), .out = x.out.data(), .lse = x.lse.as<float>(), .shape = s});
+  return x;
+}
+
+std::string name_of(const RingCase& c, DType t) {
+  return fmt::format("{} ranks, {} tokens a chunk, B{} H{} G{} D{} {}", c.N, c.half, c.B, c.H, c.G, c.D, tessera::name_of(t));
+}
+
+TEST(Ring, IsAttentionOfTheWholeSequence) {
+  for (DType t : {DType::f32, DType::bf16})
+    for (const RingCase& c : rings) {
+      SCOPED_TRACE(name_of(c, t));
+      const Whole got = over_ring(c, t), want = on_one_rank(c, t);
+      const double allowed = t == DType::f32 ? 2e-6 : 1e-2;
+      EXPECT_LT(relative_error(got.out.doubles(), want.out.doubles()), allowed);
+      EXPECT_LT(relative_error(got.lse.doubles(), want.lse.doubles()), 1e-6);
+      EXPECT_LT(relative_error(got.d_qkv.doubles(), want.d_qkv.doubles()), allowed);
+    }
+}
+
+TEST(Ring, Digest) {
+  Hasher h;
+  for (DType t : {DType::f32, DType::bf16})
+    for (const RingCase& c : rings) {
+      const Whole x = over_ring(c, t);
+      for (const Tensor* part : {&x.out, &x.lse, &x.d_qkv}) h.update(part->data(), part->bytes().size());
+    }
+  print_digest(h.digest().hex());
+}
+TEST(Ring, SameBitsForAnyThreadCount) { expect_same_digest("Ring.Digest"); }
+
+}  // namespace
+}  // namespace tessera::kernels
+
+int main(int argc, char** argv) { return tessera::kernels::testing::run_with_kokkos(argc, argv); }
