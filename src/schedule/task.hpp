@@ -129,7 +129,7 @@ struct RunPass {
 };
 /// Over the ranks that differ along `axes`: see Communicator for counts and strides.
 /// all_gather: whole (write), shard (read). reduce_scatter: shard (write or add), whole (read), workspace (write; of no bytes where sums
-/// are made in place). all_reduce: whole (add). all_to_all: blocks (write), blocks (read).
+/// are made in place). all_reduce: whole (add). all_to_all, rotate: blocks (write), blocks (read).
 struct Collective {
   CollectiveKind kind{};
   Axes axes = 0;

@@ -127,8 +127,9 @@ Lane lane_of(Axis axis) { return axis == Axis::tp ? Lane::tensor : axis == Axis:
 void ScheduleBuilder::emit_exchange(const SegmentPass& p, const Exchange& exchange, int event, bool first) {
   const Use to = bind(p.operands[0], p, event, first), from = bind(p.operands[1], p, event, first);
   const Axes along = axes({exchange.axis});
-  // A rank keeps its own part of what is gathered, reduced or exchanged.
-  const std::int64_t size = request_.mesh.size(exchange.axis), moved = std::max(to.bytes, from.bytes) / size * (size - 1);
+  // A rank keeps its own part of what is gathered, reduced or exchanged, and sends all that rotates.
+  const std::int64_t size = request_.mesh.size(exchange.axis), most = std::max(to.bytes, from.bytes);
+  const std::int64_t moved = exchange.kind == CollectiveKind::rotate ? most : most / size * (size - 1);
   Task task{.name = p.name,
             .op = Collective{exchange.kind, along, exchange.count, 0, exchange.dtype, false, exchange.times},
             .lane = lane_of(exchange.axis),

@@ -49,6 +49,8 @@ struct Runner {
         return group.all_reduce(at(r, 0), op.count, op.dtype, Reduction::sum, context());
       case CollectiveKind::all_to_all:
         return group.all_to_all(at(r, 0), at(r, 1), op.count, op.dtype, op.times, context());
+      case CollectiveKind::rotate:
+        return group.rotate(at(r, 0), at(r, 1), op.count, op.dtype, context());
     }
   }
 

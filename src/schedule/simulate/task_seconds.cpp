@@ -159,24 +159,27 @@ double collective_seconds(CollectiveKind kind, double bytes, const Group& group,
   std::set<int> places;
   for (const int rank : group.world) places.insert(rank / ranks_per_node);
   const int nodes = static_cast<int>(places.size()), members = static_cast<int>(ceil_div(group.size, nodes));
-  const bool tree = kind == CollectiveKind::all_reduce, exchanges = kind == CollectiveKind::all_to_all;
+  const bool tree = kind == CollectiveKind::all_reduce, exchanges = kind == CollectiveKind::all_to_all,
+             rotates = kind == CollectiveKind::rotate;
   double latency = 0, seconds = 0;
   if (members > 1) {
     if (machine.node.all_gather <= 0) lacking(machine, "collectives.node", "ranks of a node meet");
-    latency += machine.node.latency * (tree ? 2 * levels(members) : members - 1);
-    // Of an all_to_all a rank receives as much as of an all_gather of its blocks, and only what comes from its node is this link's.
-    const double rates[] = {machine.node.all_gather, machine.node.reduce_scatter, machine.node.all_reduce, machine.node.all_gather};
+    latency += machine.node.latency * (tree ? 2 * levels(members) : rotates ? 1 : members - 1);
+    // Of an all_to_all a rank receives as much as of an all_gather of its blocks, and only what comes from its node is this link's. What
+    // rotates is received as a piece of an all_gather is.
+    const double rates[] = {machine.node.all_gather, machine.node.reduce_scatter, machine.node.all_reduce, machine.node.all_gather,
+                            machine.node.all_gather};
     const double inside = exchanges ? bytes * (members - 1) / (group.size - 1) : bytes;
     seconds = inside / rates[static_cast<std::size_t>(kind)];
   }
   if (nodes > 1) {
     if (machine.network.bandwidth <= 0) lacking(machine, "collectives.network", fmt::format("{} ranks are on {} nodes", group.size, nodes));
-    latency += machine.network.latency * (tree ? 2 * levels(nodes) : nodes - 1);
+    latency += machine.network.latency * (tree ? 2 * levels(nodes) : rotates ? 1 : nodes - 1);
     // Of all that a rank ends with, what lies on other nodes enters each node once for each group that has members there; of an all_to_all
-    // once for each rank, since no two get the same.
-    const double all = bytes * group.size / (group.size - 1);
+    // once for each rank, since no two get the same. What rotates enters each node with the first of a group's members there.
+    const double all = bytes * group.size / (group.size - 1), entering = rotates ? bytes : all * (nodes - 1) / nodes;
     const double groups = exchanges ? ranks_per_node : static_cast<double>(ranks_per_node) / members;
-    seconds = std::max(seconds, all * (nodes - 1) / nodes * groups / machine.network.bandwidth);
+    seconds = std::max(seconds, entering * groups / machine.network.bandwidth);
   }
   return latency + seconds;
 }

@@ -15,7 +15,7 @@
 namespace tessera {
 
 enum class Reduction { sum, max };
-enum class CollectiveKind : std::uint8_t { all_gather, reduce_scatter, all_reduce, all_to_all };
+enum class CollectiveKind : std::uint8_t { all_gather, reduce_scatter, all_reduce, all_to_all, rotate };
 
 /// All ranks of the group call the same functions in the same order with the same counts.
 /// `stride` (elements, 0: count) is the distance between the blocks of consecutive ranks in the larger buffer, so that a piece of every
@@ -42,6 +42,8 @@ class Communicator {
   /// k < times and i < count. Not in place.
   virtual void all_to_all(void* recv, const void* send, std::int64_t count, DType, std::int64_t times = 1,
                           const kernels::Context& context = {}) = 0;
+  /// Each sends to the next rank of the group, the last to the first: recv = send of the rank before. Not in place.
+  virtual void rotate(void* recv, const void* send, std::int64_t count, DType, const kernels::Context& context = {}) = 0;
   // Between two ranks: what one sends the other receives. Both wait until the other has come.
   void send(const void* data, std::int64_t count, DType dtype, const kernels::Context& context = {}) {
     broadcast(const_cast<void*>(data), count, dtype, rank(), context);  // is read alone

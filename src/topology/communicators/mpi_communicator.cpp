@@ -16,6 +16,7 @@ constexpr std::int64_t piece_bytes = 256 << 10;   // of one rank in the staging 
 constexpr std::int64_t stage_bytes = 8 << 20;     // of all ranks, where pieces do not become tiny
 constexpr std::int64_t piece_minimum = 32 << 10;  // bytes
 constexpr std::int64_t count_limit = 1 << 30;     // MPI counts are ints
+constexpr int rotate_tag = 0;
 
 /// Blocks of `count` elements, `times` of them `apart` elements from each other; copies of it stand `stride` elements apart.
 class MatrixType {
@@ -128,6 +129,20 @@ class MpiCommunicator final : public Communicator {
       MPI_CHECK(MPI_Ialltoall(static_cast<const char*>(send) + at * element, 1, blocks.get(), static_cast<char*>(recv) + at * element, 1,
                               blocks.get(), comm_.get(), &request));
       wait(request, "all_to_all");
+    }
+  }
+
+  void rotate(void* recv, const void* send, std::int64_t count, DType dtype, const kernels::Context&) override {
+    ++calls_;
+    const auto element = static_cast<std::int64_t>(size_of(dtype));
+    const int next = (rank_ + 1) % size_, before = (rank_ + size_ - 1) % size_;
+    for (std::int64_t at = 0; at < count; at += count_limit) {
+      const int n = static_cast<int>(std::min(count_limit, count - at));
+      MPI_Request come = MPI_REQUEST_NULL, gone = MPI_REQUEST_NULL;
+      MPI_CHECK(MPI_Irecv(static_cast<char*>(recv) + at * element, n, mpi_type(dtype), before, rotate_tag, comm_.get(), &come));
+      MPI_CHECK(MPI_Isend(static_cast<const char*>(send) + at * element, n, mpi_type(dtype), next, rotate_tag, comm_.get(), &gone));
+      wait(come, "rotate");
+      wait(gone, "rotate");
     }
   }
 

@@ -116,6 +116,18 @@ class NcclCommunicator final : public Communicator {
     });
   }
 
+  void rotate(void* recv, const void* send, std::int64_t count, DType dtype, const kernels::Context& context) override {
+    const std::size_t bytes = bytes_of(count, dtype);
+    if (size_ == 1) return kernels::copy(context, recv, send, bytes);
+    const int next = (rank_ + 1) % size_, before = (rank_ + size_ - 1) % size_;
+    group("ncclSend and ncclRecv", [&](int r) {
+      ncclResult_t result = ncclSuccess;
+      if (r == next) result = ncclSend(send, bytes, ncclUint8, r, nccl_, stream_of(context));
+      if (r == before && result == ncclSuccess) result = ncclRecv(recv, bytes, ncclUint8, r, nccl_, stream_of(context));
+      return result;
+    });
+  }
+
   void barrier() override {
     MPI_Request request = MPI_REQUEST_NULL;
     MPI_CHECK(MPI_Ibarrier(mpi_.get(), &request));

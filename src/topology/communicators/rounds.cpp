@@ -47,7 +47,7 @@ int cores_allowed() {
 }  // namespace
 
 std::string_view name_of(CallKind kind) {
-  constexpr std::string_view names[] = {"all_gather", "reduce_scatter", "all_reduce", "broadcast", "all_to_all", "barrier"};
+  constexpr std::string_view names[] = {"all_gather", "reduce_scatter", "all_reduce", "broadcast", "all_to_all", "rotate", "barrier"};
   return names[static_cast<int>(kind)];
 }
 

@@ -14,7 +14,7 @@
 
 namespace tessera {
 
-enum class CallKind : std::uint8_t { all_gather, reduce_scatter, all_reduce, broadcast, all_to_all, barrier };
+enum class CallKind : std::uint8_t { all_gather, reduce_scatter, all_reduce, broadcast, all_to_all, rotate, barrier };
 std::string_view name_of(CallKind);
 
 /// What a rank calls: the peers check that it is what they call, and read where its buffer is.

@@ -129,6 +129,23 @@ class SharedCommunicator final : public Communicator {
       });
   }
 
+  void rotate(void* recv, const void* send, std::int64_t count, DType dtype, const kernels::Context&) override {
+    const std::int64_t block = count * bytes_of(dtype);
+    const int before = (rank() + size() - 1) % size();
+    auto* to = static_cast<std::byte*>(recv);
+    const auto* from = static_cast<const std::byte*>(send);
+    if (begin({.kind = CallKind::rotate, .dtype = dtype, .count = count}, send, block)) {
+      copy_block(to, rounds_.resolve(before), static_cast<std::size_t>(block));
+      rounds_.pass();
+      return;
+    }
+    each_chunk(block, window_elements(1), [&](std::int64_t at, std::int64_t bytes) {
+      std::memcpy(rounds_.window(), from + at, static_cast<std::size_t>(bytes));
+      rounds_.pass();
+      std::memcpy(to + at, rounds_.window(before), static_cast<std::size_t>(bytes));
+    });
+  }
+
   void barrier() override {
     rounds_.begin({});
     rounds_.pass();

@@ -239,6 +239,10 @@ TEST(TaskSeconds, OfCollectivesAreThoseOfRingsAndTrees) {
   // Of an exchange every rank gets something else: of 3 MB that each of a node receives, 2 come from the other node, for two ranks.
   EXPECT_DOUBLE_EQ(collective_seconds(CollectiveKind::all_to_all, 3e6, node, 4, m), 3e-6 + 3e-3);
   EXPECT_DOUBLE_EQ(collective_seconds(CollectiveKind::all_to_all, 3e6, node, 2, m), 1e-6 + 10e-6 + 2 * 2e6 / 0.5e9);
+  // What rotates is one piece for each rank; of four ranks on two nodes one of each node sends to the other, of a rank a node both do.
+  EXPECT_DOUBLE_EQ(collective_seconds(CollectiveKind::rotate, 3e6, node, 4, m), 1e-6 + 3e-3);
+  EXPECT_DOUBLE_EQ(collective_seconds(CollectiveKind::rotate, 3e6, node, 2, m), 1e-6 + 10e-6 + 3e6 / 0.5e9);
+  EXPECT_DOUBLE_EQ(collective_seconds(CollectiveKind::rotate, 3e6, across, 2, m), 10e-6 + 2 * 3e6 / 0.5e9);
 }
 
 TEST(TaskSeconds, OfDisksAreSharedByTheRanksOfANode) {

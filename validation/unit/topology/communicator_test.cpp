@@ -185,6 +185,25 @@ void check_exchange(Communicator& comm, Memory& memory, std::int64_t count, std:
 }
 
 template <class T>
+void check_rotate(Communicator& comm, Memory& memory, std::int64_t count) {
+  const int before = (comm.rank() + comm.size() - 1) % comm.size();
+  T *send = memory.take<T>(count), *recv = memory.take<T>(count + 3);
+  std::vector<T> expected(static_cast<std::size_t>(count + 3), T(7));
+  std::copy(expected.begin(), expected.end(), recv);
+  for (std::int64_t i = 0; i < count; ++i) send[i] = value<T>(comm.rank(), i), expected[static_cast<std::size_t>(i)] = value<T>(before, i);
+  comm.rotate(recv, send, count, dtype_of<T>());
+  expect_same(recv, expected.data(), count + 3, fmt::format("{} rotate of {} {}", comm.path(), count, name_of(dtype_of<T>())));
+  // What came goes on: after as many turns as there are ranks everything is at home again.
+  for (int turn = 1; turn < comm.size(); ++turn) {
+    T* next = memory.take<T>(count);
+    comm.rotate(next, recv, count, dtype_of<T>());
+    recv = next;
+  }
+  for (std::int64_t i = 0; i < count; ++i) expected[static_cast<std::size_t>(i)] = value<T>(comm.rank(), i);
+  expect_same(recv, expected.data(), count, fmt::format("{} rotate of {} all round", comm.path(), count));
+}
+
+template <class T>
 void check_all(Communicator& comm, Memory& memory) {
   for (std::int64_t count : {1, 7, 255, 4097, 50021}) {
     for (std::int64_t stride : {std::int64_t{0}, count + 5}) {
@@ -195,6 +214,7 @@ void check_all(Communicator& comm, Memory& memory) {
     }
     check_reduce<T>(comm, memory, count);
     for (std::int64_t times : {1, 3}) check_exchange<T>(comm, memory, count, times);
+    check_rotate<T>(comm, memory, count);
     for (int root = 0; root < comm.size(); ++root) check_broadcast<T>(comm, memory, count, root);
   }
   comm.barrier();
@@ -207,6 +227,7 @@ void check_types(Communicator& comm, Memory& memory) {
   // Large enough to be streamed past the caches.
   check_gather<float>(comm, memory, 300007, 300011, false);
   check_exchange<float>(comm, memory, 300007, 2);
+  check_rotate<float>(comm, memory, 300007);
   check_scatter<float>(comm, memory, 300007, 300011, false, false);
   check_scatter<float>(comm, memory, 300007, 300011, true, true);
   check_reduce<float>(comm, memory, 300007 * comm.size());

@@ -126,6 +126,12 @@ void check_exchange(Pair& pair, std::int64_t count, std::int64_t times) {
 }
 
 template <class T>
+void check_rotate(Pair& pair, std::int64_t count) {
+  pair.expect_same<T>(values<T>(count + 3, 1), values<T>(count, 2), false, fmt::format("rotate {}", count),
+                      [&](Communicator& c, T* recv, T* send, auto& on) { c.rotate(recv, send, count, dtype_of<T>(), on); });
+}
+
+template <class T>
 void check_scatter(Pair& pair, std::int64_t count, std::int64_t stride, bool accumulate) {
   const std::int64_t apart = stride ? stride : count, all = apart * (world().ranks() - 1) + count + 3, mine = world().rank() * apart;
   const std::int64_t workspace = reduce_scatter_workspace_bytes(kernels::Backend::cuda, count, dtype_of<T>(), accumulate);
@@ -154,8 +160,10 @@ void check_all(Pair& pair) {
       check_moves<T>(pair, count, stride);
       for (bool accumulate : {false, true}) check_scatter<T>(pair, count, stride, accumulate);
     }
-  for (std::int64_t count : {1, 7, 5000})
+  for (std::int64_t count : {1, 7, 5000}) {
     for (std::int64_t times : {1, 3}) check_exchange<T>(pair, count, times);
+    check_rotate<T>(pair, count);
+  }
   for (Reduction reduction : {Reduction::sum, Reduction::max})
     pair.expect_same<T>(values<T>(1013, 5), std::vector<T>(1), reduction == Reduction::sum, "all_reduce",
                         [&](Communicator& c, T* buffer, T*, auto& on) { c.all_reduce(buffer, 1013, dtype_of<T>(), reduction, on); });
