@@ -42,7 +42,8 @@ int evaluate(const EvaluateOptions& o) {
   const double begin = now_seconds();
   kernels::FixedSum sum;
   for (std::int64_t first = 0; first < samples; first += B) {
-    for (std::int64_t row = 0; row < B; ++row) data.read(first + row, {0, T}, model.engine->tokens(0), model.engine->targets(0), row);
+    for (std::int64_t row = 0; row < B; ++row)
+      data.read(first + row, model.engine->positions(), model.engine->tokens(0), model.engine->targets(0), row);
     model.engine->weight(0) = 1;
     sum.add(model.engine->evaluate(1).loss);
     const double share = static_cast<double>(first + B) / static_cast<double>(samples);

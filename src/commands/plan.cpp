@@ -203,7 +203,7 @@ void print_plan(const Planned& p) {
   fmt::print("mesh      {}{} data-parallel ranks{}{}{}{}, ZeRO stage {}\n",
              p.stages.empty() ? "" : fmt::format("{} stages of ", p.stages.size()), p.request.data.size, describe_replicas(p.request.mesh),
              experts == 1 ? "" : fmt::format(" in groups of {} that share the experts", experts),
-             context == 1 ? "" : fmt::format(" of {} context-parallel ones each{}", context, describe_shared_heads(deck, p.request.mesh)),
+             context == 1 ? "" : fmt::format(" of {} context-parallel ones each{}", context, describe_context(deck, p.request.mesh)),
              tensor == 1 ? "" : fmt::format(" of {} tensor-parallel ones each", tensor), deck.zero.stage);
   fmt::print("batch     {}\n", describe_batch(deck, p.request.data.size));
   if (!p.stages.empty()) print_stages(p.request, p.stages);

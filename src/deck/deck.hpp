@@ -131,7 +131,7 @@ struct MeshKeys {
 };
 
 struct ContextKeys {
-  std::string method;  // ulysses
+  std::string method;  // ulysses, ring
   friend bool operator==(const ContextKeys&, const ContextKeys&) = default;
 };
 

@@ -67,37 +67,61 @@ void check_tensor_axis(Draft& draft) {
     draft.fault({"mesh.tp", "model.vocab"}, fmt::format("mesh.tp {} is more than model.vocab {}: a rank would have no token", tp, m.vocab));
 }
 
-/// What context-parallel ranks share must divide by them: tokens of a sequence, and inside attention heads.
-void check_context_axis(Draft& draft) {
-  const std::int64_t cp = draft.deck.mesh.cp, tp = draft.deck.mesh.tp;
-  if (!draft.good({"mesh.cp", "mesh.tp"}) || cp == 1) return;
+/// In a ring a rank has two chunks of each sequence.
+void check_ring(Draft& draft) {
+  const std::int64_t cp = draft.deck.mesh.cp, T = draft.deck.batch.sequence_length;
+  if (!draft.good({"batch.sequence_length"}) || T % (2 * cp) == 0) return;
+  draft.fault(
+      {"mesh.cp", "batch.sequence_length"},
+      fmt::format("with context.method = \"ring\" each of mesh.cp {} ranks has two equal chunks of a sequence, and {} does not divide "
+                  "batch.sequence_length {} (tokens); nearest valid mesh.cp: {}; nearest valid batch.sequence_length: {}",
+                  cp, 2 * cp, T, T % 2 == 0 ? one_of(divisors_near(T / 2, cp)) : "1", multiples_around(T, 2 * cp)));
+}
+
+/// What context-parallel ranks share inside attention when they exchange tokens for heads.
+void check_heads_of_context(Draft& draft) {
+  const std::int64_t cp = draft.deck.mesh.cp, tp = draft.deck.mesh.tp, T = draft.deck.batch.sequence_length;
   const ModelKeys& m = draft.deck.model;
-  if (draft.good({"model.experts"}) && m.experts > 0)
-    draft.fault({"mesh.cp", "model.experts"},
-                "the losses of experts are of the tokens of whole micro-batches, which are not cut over mesh.cp in this version; leave "
-                "mesh.cp at 1");
-  if (const std::int64_t T = draft.deck.batch.sequence_length; draft.good({"batch.sequence_length"}) && T % cp != 0)
-    draft.fault({"mesh.cp", "batch.sequence_length"},
-                fmt::format("mesh.cp {} does not divide batch.sequence_length {} (tokens); nearest valid mesh.cp: {}; nearest valid "
-                            "batch.sequence_length: {}",
-                            cp, T, one_of(divisors_near(T, cp)), multiples_around(T, cp)));
   if (!draft.good({"model.heads", "model.kv_heads"}) || m.heads % tp != 0 || m.kv_heads % tp != 0) return;  // named there
   const std::int64_t H = m.heads / tp, G = m.kv_heads / tp;
   const auto of_rank = [&](std::int64_t n) { return tp == 1 ? "" : fmt::format("; {} of a tensor-parallel rank", n); };
   const auto shares_keys = [&](std::int64_t n) { return G % n == 0 || n % G == 0; };
   std::vector<std::int64_t> valid = divisors_near(H, cp, static_cast<std::size_t>(H));
   std::erase_if(valid, [&](std::int64_t n) { return !shares_keys(n); });
+  const std::string ways = fmt::format("valid mesh.cp: {}; context.method = \"ring\" shares no heads{}", one_of(valid),
+                                       T % (2 * cp) == 0 ? "" : fmt::format(", for a batch.sequence_length that {} divides", 2 * cp));
   if (H % cp != 0)
     draft.fault({"mesh.cp", "model.heads"},
                 fmt::format("mesh.cp {} does not divide model.heads {} (query heads{}), which context.method = \"ulysses\" shares inside "
-                            "attention; valid mesh.cp: {}",
-                            cp, m.heads, of_rank(H), one_of(valid)));
+                            "attention; {}",
+                            cp, m.heads, of_rank(H), ways));
   if (!shares_keys(cp))
     draft.fault(
         {"mesh.cp", "model.kv_heads"},
         fmt::format("mesh.cp {} neither divides model.kv_heads {} (key and value heads{}), which context.method = \"ulysses\" shares "
-                    "inside attention, nor is a multiple of them; valid mesh.cp: {}",
-                    cp, m.kv_heads, of_rank(G), one_of(valid)));
+                    "inside attention, nor is a multiple of them; {}",
+                    cp, m.kv_heads, of_rank(G), ways));
+}
+
+/// What context-parallel ranks share must divide by them: tokens of a sequence, and for Ulysses heads.
+void check_context_axis(Draft& draft) {
+  const std::int64_t cp = draft.deck.mesh.cp;
+  if (!draft.good({"mesh.cp", "mesh.tp"})) return;
+  const bool ring = draft.good({"context.method"}) && draft.deck.context.method == "ring";
+  if (cp == 1 && ring) draft.idle("context.method", "mesh.cp", "has no effect with mesh.cp = 1; set mesh.cp or leave this key out");
+  if (cp == 1) return;
+  const ModelKeys& m = draft.deck.model;
+  if (draft.good({"model.experts"}) && m.experts > 0)
+    draft.fault({"mesh.cp", "model.experts"},
+                "the losses of experts are of the tokens of whole micro-batches, which are not cut over mesh.cp in this version; leave "
+                "mesh.cp at 1");
+  if (ring) return check_ring(draft);
+  if (const std::int64_t T = draft.deck.batch.sequence_length; draft.good({"batch.sequence_length"}) && T % cp != 0)
+    draft.fault({"mesh.cp", "batch.sequence_length"},
+                fmt::format("mesh.cp {} does not divide batch.sequence_length {} (tokens); nearest valid mesh.cp: {}; nearest valid "
+                            "batch.sequence_length: {}",
+                            cp, T, one_of(divisors_near(T, cp)), multiples_around(T, cp)));
+  check_heads_of_context(draft);
 }
 
 /// Each rank has as many experts.

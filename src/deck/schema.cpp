@@ -297,7 +297,8 @@ const std::vector<Key> table = {
      .help =
          "Context-parallel ranks: each has an equal share of every sequence's tokens, and ranks of dp and cp together share the state of "
          "the parameters. Divides batch.sequence_length and, with context.method = \"ulysses\", heads, and divides or is a multiple of "
-         "kv_heads (with mesh.tp, those of a rank). Each layer exchanges tokens for heads around its attention: keep it inside a node."},
+         "kv_heads (with mesh.tp, those of a rank); with \"ring\" twice mesh.cp divides batch.sequence_length. Each layer exchanges tokens "
+         "for heads around its attention, or blocks of keys inside it: keep it inside a node."},
     {KEY(mesh.ep), .type = integer, .unit = "ranks", .limits = {.least = 1, .most = 1024}, .fallback = "1",
      .help =
          "Expert-parallel ranks: each has an equal part of the experts of every layer and divides the batch as ranks of dp do; rows of "
@@ -305,10 +306,11 @@ const std::vector<Key> table = {
          "tokens could ask for, or with experts.capacity_factor as many as experts take."},
 
     // [context]
-    {KEY(context.method), .type = text, .choices = {"ulysses"}, .fallback = "\"ulysses\"",
+    {KEY(context.method), .type = text, .choices = {"ulysses", "ring"}, .fallback = "\"ulysses\"",
      .help = "With mesh.cp above 1, how attention sees whole sequences. ulysses: ranks exchange tokens for heads before attention, so that "
              "each has all tokens with a part of the heads, and back after it. Of fewer key and value heads than ranks, several have the "
-             "same."},
+             "same. ring: each rank keeps its tokens, a chunk from the sequence's begin and one from its end, and blocks of keys and "
+             "values go round the ranks beside the attention to them: for more ranks than heads, in as many steps as there are ranks."},
 
     // [pipeline]
     {KEY(pipeline.schedule), .type = text, .choices = {"1f1b", "interleaved", "zero_bubble"}, .fallback = "\"1f1b\"",

@@ -21,7 +21,7 @@ struct Attention {
 
 /// out = x + wo(attention(rope(qk_norm([wq; wk; wv](norm(x)) + b)))).
 Attention forward(Recorder& r, const std::string& w) {
-  const ModelShape &s = r.s, &h = r.by_heads;
+  const ModelShape &s = r.s, &h = r.inside;
   const std::int64_t M = h.tokens(), R = s.rows(), C = s.C, W = h.qkv_width();
   const Value x = r.stream_in(), normed = r.remade("normed", {R, C});
   Attention v{.x = x,
@@ -32,7 +32,7 @@ Attention forward(Recorder& r, const std::string& w) {
               .qk_rstd = s.qk_norm ? r.value("qk_rstd", {M, h.H + h.G}, DType::f32) : Value{},
               .qkv = r.value("qkv", {M, W}),
               .context = r.value("context", {M, h.H * s.D}),
-              .lse = r.value("lse", {s.B, h.H, s.T}, DType::f32),
+              .lse = r.value("lse", {s.B, h.H, h.T}, DType::f32),
               .context_rows = {}};
   v.context_rows = r.rows_of(v.context, "context_rows", s.H * s.D);
   const Value made = s.qk_norm ? v.raw : v.qkv, rows = r.rows_of(made, "qkv_rows", s.qkv_width());
@@ -51,7 +51,7 @@ Attention forward(Recorder& r, const std::string& w) {
 }
 
 void backward(Recorder& r, const std::string& w, const Attention& v) {
-  const ModelShape &s = r.s, &h = r.by_heads;
+  const ModelShape &s = r.s, &h = r.inside;
   const std::int64_t M = s.tokens(), C = s.C, K = s.H * s.D, W = s.qkv_width();
   const Value d_stream = r.d_stream();  // of out, in the end of x
   const Value d_out = r.whole_of(d_stream, "d_out", C);

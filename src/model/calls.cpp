@@ -26,10 +26,6 @@ float* started(const At& at, Value gradient, std::int64_t elements) {
   return sum;
 }
 
-double causal_flops(const ModelShape& s) {  // of attention's forward pass
-  return 2.0 * static_cast<double>(s.B * s.H * s.D) * static_cast<double>(s.T) * static_cast<double>(s.T);
-}
-
 ProductWork work_of(linear::Product product, const linear::Dims& d) {
   return {.product = product, .tokens = d.M, .outputs = d.N, .inputs = d.K};
 }
@@ -53,6 +49,7 @@ void Recorder::call(Call call) {
   if (auto* memory = std::get_if<MemoryWork>(&call.work); memory && memory->bytes == 0)
     for (const Touch& touch : call.touches)
       memory->bytes += static_cast<double>(segment_.at(touch.value).bytes) * (touch.access == Access::add ? 2 : 1);
+  call.turns = turns_;
   (in_backward_ ? segment_.backward : segment_.forward).push_back(std::move(call));
 }
 
@@ -181,7 +178,7 @@ void Recorder::swiglu_backward(Value d_gate_up, Value d_out, Value gate_up, std:
 
 void Recorder::rope(Value qkv) {
   const Value table = rotations();
-  call({.name = "rope", .touches = {{qkv, Access::add}, {table, read}}, .run = [=, s = by_heads](const At& at) {
+  call({.name = "rope", .touches = {{qkv, Access::add}, {table, read}}, .run = [=, s = inside](const At& at) {
           auto rotation = rope_shape(s, false);
           rotation.x = at.get(qkv), rotation.table = at.get<float>(table);
           kernels::rope(at.context, rotation);
@@ -190,7 +187,7 @@ void Recorder::rope(Value qkv) {
 
 void Recorder::rope_backward(Value d_qkv) {
   const Value table = rotations();
-  call({.name = "rope_backward", .touches = {{d_qkv, Access::add}, {table, read}}, .run = [=, s = by_heads](const At& at) {
+  call({.name = "rope_backward", .touches = {{d_qkv, Access::add}, {table, read}}, .run = [=, s = inside](const At& at) {
           auto rotation = rope_shape(s, true);
           rotation.x = at.get(d_qkv), rotation.table = at.get<float>(table);
           kernels::rope(at.context, rotation);
@@ -201,7 +198,7 @@ void Recorder::qk_norm_rope(Value out, Value rstd, Value x, const std::string& q
   const Value table = rotations(), q = weight(q_norm), k = weight(k_norm);
   call({.name = "qk_norm_rope",
         .touches = {{out, write}, {rstd, write}, {x, read}, {q, read}, {k, read}, {table, read}},
-        .run = [=, s = by_heads](const At& at) {
+        .run = [=, s = inside](const At& at) {
           qk_norm_rope_forward(at.context, {.out = at.get(out),
                                             .rstd = at.get<float>(rstd),
                                             .x = at.get(x),
@@ -223,8 +220,8 @@ void Recorder::qk_norm_rope_backward(Value d_qkv, Value x, Value rstd, const std
   call({.name = "qk_norm_rope_backward",
         .touches =
             {{d_qkv, Access::add}, {x, read}, {rstd, read}, {q, read}, {k, read}, {table, read}, {d_q, Access::add}, {d_k, Access::add}},
-        .workspace = kernels::qk_norm_rope_backward_workspace_bytes(qk_norm_rope_shape(by_heads), s.backend),
-        .run = [=, s = by_heads](const At& at) {
+        .workspace = kernels::qk_norm_rope_backward_workspace_bytes(qk_norm_rope_shape(inside), s.backend),
+        .run = [=, s = inside](const At& at) {
           auto heads = qk_norm_rope_shape(s);
           heads.d_q_norm = started(at, d_q, s.D), heads.d_k_norm = started(at, d_k, s.D);
           heads.d_qkv = at.get(d_qkv), heads.x = at.get(x), heads.rstd = at.get<float>(rstd);
@@ -234,13 +231,18 @@ void Recorder::qk_norm_rope_backward(Value d_qkv, Value x, Value rstd, const std
 }
 
 void Recorder::attention(Value out, Value lse, Value qkv) {
+  if (s.ring) return ring_attention(out, lse, qkv);
   if (s.feed == Feed::token) return attention_decode(out, qkv);
   if (s.feed == Feed::prompt) fill_caches(qkv);  // its tokens see each other alone
-  const kernels::AttentionShape shape = attention_shape(by_heads);
+  own_attention(out, lse, qkv);
+}
+
+void Recorder::own_attention(Value out, Value lse, Value qkv) {
+  const kernels::AttentionShape shape = attention_shape(inside);
   call({.name = "attention",
         .touches = {{out, write}, {lse, write}, {qkv, read}},
-        .flops = causal_flops(by_heads),
-        .work = AttentionWork{.tokens = s.T, .head_dim = s.D},
+        .flops = causal_flops(inside),
+        .work = AttentionWork{.tokens = inside.T, .head_dim = s.D},
         .workspace = kernels::attention_forward_workspace_bytes(shape, s.backend),
         .run = [=](const At& at) {
           attention_forward(at.context, {.out = at.get(out), .lse = at.get<float>(lse), .qkv = at.get(qkv), .shape = shape});
@@ -249,7 +251,7 @@ void Recorder::attention(Value out, Value lse, Value qkv) {
 
 void Recorder::fill_caches(Value qkv) {
   const Value keys = cached_keys(), values = cached_values();
-  call({.name = "fill_caches", .touches = {{keys, write}, {values, write}, {qkv, read}}, .run = [=, s = by_heads](const At& at) {
+  call({.name = "fill_caches", .touches = {{keys, write}, {values, write}, {qkv, read}}, .run = [=, s = inside](const At& at) {
           const std::int64_t width = s.bytes_of(s.qkv_width()), cached = s.bytes_of(s.G * s.D);
           const std::byte* from = at.get<std::byte>(qkv) + s.bytes_of(s.H * s.D);
           for (const Value cache : {keys, values}) {
@@ -275,11 +277,15 @@ void Recorder::attention_decode(Value out, Value qkv) {
 }
 
 void Recorder::attention_backward(Value d_qkv, Value d_out, Value qkv, Value out, Value lse) {
-  const kernels::AttentionShape shape = attention_shape(by_heads);
+  s.ring ? ring_attention_backward(d_qkv, d_out, qkv, out, lse) : own_attention_backward(d_qkv, d_out, qkv, out, lse);
+}
+
+void Recorder::own_attention_backward(Value d_qkv, Value d_out, Value qkv, Value out, Value lse) {
+  const kernels::AttentionShape shape = attention_shape(inside);
   call({.name = "attention_backward",
         .touches = {{d_qkv, write}, {d_out, read}, {qkv, read}, {out, read}, {lse, read}},
-        .flops = 2.5 * causal_flops(by_heads),
-        .work = AttentionWork{.backward = true, .tokens = s.T, .head_dim = s.D},
+        .flops = 2.5 * causal_flops(inside),
+        .work = AttentionWork{.backward = true, .tokens = inside.T, .head_dim = s.D},
         .workspace = kernels::attention_backward_workspace_bytes(shape, s.backend),
         .run = [=](const At& at) {
           kernels::attention_backward(at.context, {.d_qkv = at.get(d_qkv),

@@ -75,7 +75,7 @@ void Recorder::turn_blocks(Value to, Value from, std::int64_t W) {
 }
 
 void Recorder::rows_to_heads(Value of_heads, Value rows, std::int64_t H, std::int64_t G) {
-  if (s.cp == 1) return;
+  if (!s.exchanges_heads()) return;
   const std::int64_t W = width_of_rank(H, G);
   const Value blocks = value((name_of(rows) + "_blocks").c_str(), {s.tokens(), s.cp * W});
   call({.name = "rows_to_head_blocks", .touches = {{blocks, write}, {rows, read}}, .run = [=, p = head_blocks(s, H, G)](const At& at) {
@@ -88,7 +88,7 @@ void Recorder::rows_to_heads(Value of_heads, Value rows, std::int64_t H, std::in
 }
 
 void Recorder::heads_to_rows(Value rows, Value of_heads, std::int64_t H, std::int64_t G) {
-  if (s.cp == 1) return;
+  if (!s.exchanges_heads()) return;
   const std::int64_t W = width_of_rank(H, G);
   const Value blocks = value((name_of(rows) + "_blocks").c_str(), {s.tokens(), s.cp * W});
   turn_blocks(blocks, of_heads, W);
@@ -101,7 +101,7 @@ void Recorder::heads_to_rows(Value rows, Value of_heads, std::int64_t H, std::in
 
 void Recorder::linear_backward_to_heads(Value d_heads, Value d_x, Value d_y, Value x, const std::string& w, std::int64_t N,
                                         std::int64_t K) {
-  if (s.cp == 1) return linear_backward(d_x, d_y, x, w, N, K);
+  if (!s.exchanges_heads()) return linear_backward(d_x, d_y, x, w, N, K);
   input_gradient(d_x, d_y, w, N, K);
   rows_to_heads(d_heads, d_x, K / s.D, 0);
   weight_gradient(d_y, x, w, N, K);

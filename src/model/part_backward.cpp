@@ -141,7 +141,7 @@ class Parting {
     return what == ValueKind::activation && stays(read);
   }
   bool can_make(int i, std::set<int>& with) const {
-    if (calls_[at(i)].backward && !call(i).exchange) return false;
+    if ((calls_[at(i)].backward && !call(i).exchange) || call(i).turns > 0) return false;
     for (const Touch& touch : call(i).touches) {
       if (writes(touch) && kind(touch.value) != ValueKind::activation) return false;
       if (kind(touch.value) == ValueKind::weight && !at_hand_(segment_.at(touch.value))) return false;

@@ -29,9 +29,11 @@ class Replay {
       read_[index(value)] = true;
       return;
     }
-    for (std::size_t c = 0; c < segment_.forward.size(); ++c)
-      if (std::ranges::any_of(segment_.forward[c].touches, [&](const Touch& t) { return t.value == value && writes(t); }))
-        add({false, c}, reader);
+    for (std::size_t c = 0; c < segment_.forward.size(); ++c) {
+      if (std::ranges::none_of(segment_.forward[c].touches, [&](const Touch& t) { return t.value == value && writes(t); })) continue;
+      if (const int turns = segment_.forward[c].turns; turns > 0) return add_turns(turns, reader);
+      add({false, c}, reader);
+    }
   }
   void add(const CallRef& ref, PassKind reader) {
     const Call& call = call_of(segment_, ref);
@@ -41,6 +43,16 @@ class Replay {
     calls_.push_back(ref);
     for (const Touch& touch : call.touches)
       if (writes(touch)) there_[index(touch.value)] = true;
+  }
+  /// All calls that take turns, in their order, after what they need of others.
+  void add_turns(int turns, PassKind reader) {
+    std::vector<std::size_t> calls;
+    for (std::size_t c = 0; c < segment_.forward.size(); ++c)
+      if (segment_.forward[c].turns == turns) calls.push_back(c);
+    for (const std::size_t c : calls)
+      for (const Touch& touch : segment_.forward[c].touches)
+        if (writes(touch)) there_[index(touch.value)] = true;
+    for (const std::size_t c : calls) add({false, c}, reader);
   }
   std::vector<CallRef> take() { return std::move(calls_); }
   /// Whether a value was read that an earlier pass kept.

@@ -23,9 +23,12 @@ std::string name_of(const Segment& segment, const ValueInfo& v) { return kind_of
 /// The value and those that the same forward calls make: a call that makes one of them again makes all. None where no forward call does.
 std::vector<std::string> made_with(const Segment& segment, std::size_t value) {
   const auto writes = [&](const Touch& t) { return t.value.id == static_cast<int>(value) && t.access != Access::read; };
+  int turns = 0;
+  for (const Call& call : segment.forward)
+    if (std::ranges::any_of(call.touches, writes)) turns = std::max(turns, call.turns);
   std::vector<std::string> names;
   for (const Call& call : segment.forward)
-    if (std::ranges::any_of(call.touches, writes))
+    if (std::ranges::any_of(call.touches, writes) || (turns > 0 && call.turns == turns))
       for (const Touch& touch : call.touches)
         if (touch.access != Access::read && segment.at(touch.value).kind == ValueKind::activation)
           names.push_back(name_of(segment, segment.at(touch.value)));

@@ -48,7 +48,7 @@ struct CombineExtra {
 
 class Recorder {
  public:
-  Recorder(const ModelShape& shape, std::string name, int layer = -1) : s(shape), by_heads(cut_by_heads(shape)) {
+  Recorder(const ModelShape& shape, std::string name, int layer = -1) : s(shape), inside(inside_attention(shape)) {
     segment_.name = std::move(name), segment_.layer = layer;
   }
 
@@ -82,13 +82,13 @@ class Recorder {
   /// part (R,N) = this rank's rows of the sum over ranks of `sums` (M,N).
   void scatter_rows(Value part, Value sums);
 
-  // ---- Over context-parallel ranks (exchanges.cpp): each holds M = B T / cp tokens, and inside attention all B T tokens with a part of
-  // the heads (`by_heads`). Alone, both are the same, and nothing is called. ----
+  // ---- Over context-parallel ranks that exchange heads (exchanges.cpp): each holds M = B T / cp tokens, and inside attention all B T
+  // tokens with a part of the heads (`inside`). Alone and in a ring (ring.cpp) both are the same, and nothing is called. ----
 
   /// The M rows of N that attention has as `of_heads`.
-  Value rows_of(Value of_heads, const char* name, std::int64_t N) { return s.cp == 1 ? of_heads : value(name, {s.tokens(), N}); }
+  Value rows_of(Value of_heads, const char* name, std::int64_t N) { return s.exchanges_heads() ? value(name, {s.tokens(), N}) : of_heads; }
   /// The B T rows of N / cp that attention has of rows of N, which have query heads alone.
-  Value heads_of(Value rows, const char* name, std::int64_t N) { return s.cp == 1 ? rows : value(name, {s.B * s.T, N / s.cp}); }
+  Value heads_of(Value rows, const char* name, std::int64_t N) { return s.exchanges_heads() ? value(name, {s.B * s.T, N / s.cp}) : rows; }
   /// of_heads from rows of H query heads and twice G key heads (0: none), each of all ranks' tokens.
   void rows_to_heads(Value of_heads, Value rows, std::int64_t H, std::int64_t G);
   /// rows from of_heads: gradients of key heads that several ranks have are added.
@@ -167,7 +167,7 @@ class Recorder {
   void expert_weight_gradient(Value d_y, Value x, const Arrivals& here, const std::string& w, std::int64_t N, std::int64_t K);
   void expert_input_gradient(Value d_x, Value d_y, const Arrivals& here, const std::string& w, std::int64_t N, std::int64_t K);
 
-  // Attention, of rows and heads as `by_heads` counts them.
+  // Attention, of rows and heads as `inside` counts them.
 
   /// In place, the query and key heads of qkv (M, (H+2G) D).
   void rope(Value qkv);
@@ -217,7 +217,7 @@ class Recorder {
   Segment take() { return std::move(segment_); }
 
   const ModelShape s;
-  const ModelShape by_heads;  ///< s inside attention
+  const ModelShape inside;  ///< s inside attention
 
  private:
   /// Values that are not activations exist once, however often the text asks for them.
@@ -246,7 +246,30 @@ class Recorder {
   /// Blocks (B, cp, T / cp, W) of a rank each are turned: to (B, cp, T / cp, W) has those of all ranks.
   void turn_blocks(Value to, Value from, std::int64_t W);
   /// W: elements of a rank's row of H query heads and, with G, key and value heads.
-  std::int64_t width_of_rank(std::int64_t H, std::int64_t G) const { return (H / s.cp + (G == 0 ? 0 : 2 * by_heads.G)) * s.D; }
+  std::int64_t width_of_rank(std::int64_t H, std::int64_t G) const { return (H / s.cp + (G == 0 ? 0 : 2 * inside.G)) * s.D; }
+  /// Attention of this rank's rows alone.
+  void own_attention(Value out, Value lse, Value qkv);
+  void own_attention_backward(Value d_qkv, Value d_out, Value qkv, Value out, Value lse);
+
+  // Of a ring (ring.cpp), M tokens of this rank: blocks of keys are (M, 2 G D), and in `step` come from the rank that many before it.
+
+  void ring_attention(Value out, Value lse, Value qkv);
+  void ring_attention_backward(Value d_qkv, Value d_out, Value qkv, Value out, Value lse);
+  void rotate(Value to, Value from, DType dtype, const std::string& name);
+  void pack_keys(Value kv, Value qkv);
+  /// Attention to a block alone, of the rows that see it.
+  void attention_block(Value out, Value lse, Value qkv, Value kv, std::int64_t step);
+  /// `out` and `lse` are those of all blocks together.
+  void attention_block_backward(Value d_q, Value d_kv, Value d_out, Value qkv, Value kv, Value out, Value lse, std::int64_t step);
+  /// sum (M, H D) fp32 starts with the rank's own, takes a block's in, and ends in out.
+  void begin_merge(Value sum, Value out);
+  void merge_block(Value sum, Value lse, Value block_out, Value block_lse, std::int64_t step);
+  void end_merge(Value out, Value sum);
+  /// fp32 sums of gradients, (M, H D) and (M, 2 G D), start with those of the rank's own rows, and end in d_qkv.
+  void begin_gradients(Value d_q, Value d_kv, Value d_qkv);
+  void add_block_gradient(Value sum, Value block, std::int64_t W, const kernels::AttentionRows& rows);
+  void end_gradients(Value d_qkv, Value d_q, Value d_kv);
+
   void fill_caches(Value qkv);
   void attention_decode(Value out, Value qkv);
   /// The packed copy of a tensor that `product` reads as its b; absent where none is kept.
@@ -260,6 +283,7 @@ class Recorder {
   Value blocks_arrived_ = {};                       // by send_rows
   Value d_blocks_here_ = {}, d_blocks_there_ = {};  // of the backward pass: blocks of this rank's tokens, and for its experts
   Value d_row_weights_ = {};                        // by weigh_rows: in the order in which this rank has sent its rows
+  int turns_ = 0;                                   // of calls from here on
   bool in_backward_ = false;
 };
 

@@ -94,7 +94,7 @@ struct ProductWork {
   linear::Product product{};
   std::int64_t tokens = 0, outputs = 0, inputs = 0;
 };
-/// Causal attention over sequences of `tokens`.
+/// Attention over sequences of `tokens`: causal, or as many FLOPs of a block without a mask.
 struct AttentionWork {
   bool backward = false;
   std::int64_t tokens = 0, head_dim = 0;
@@ -123,6 +123,9 @@ struct Call {
   std::size_t workspace = 0;  ///< bytes
   std::function<void(const At&)> run;
   std::optional<Exchange> exchange = {};  ///< in place of `run`: it becomes a task of its own
+  /// Forward calls of one number, which follow each other, are made again together: they work on values in turns, so that one of them
+  /// alone would find what another has left there. 0: a call of its own.
+  int turns = 0;
   /// Neither run nor exchange: it makes sure that what it reads is there, and is no part of a pass.
   bool makes_nothing() const { return !run && !exchange; }
 

@@ -85,6 +85,7 @@ ModelShape model_shape(const Deck& deck) {
                .attention = attention_path(deck),
                .deterministic = deck.run.reproducible,
                .cp = deck.mesh.cp,
+               .ring = deck.mesh.cp > 1 && deck.context.method == "ring",
                .ep = static_cast<int>(deck.mesh.ep)};
   s.loss_chunk = std::min(s.loss_chunk == 0 ? loss_chunk(s) : s.loss_chunk, s.tokens());
   return s;
@@ -126,15 +127,31 @@ ModelShape cut_over_ep(const ModelShape& shape, int index) {
   return s;
 }
 
-ModelShape cut_by_heads(const ModelShape& shape) {
+ModelShape cut_over_cp(const ModelShape& shape, int index) {
   ModelShape s = shape;
-  s.H /= s.cp, s.G = std::max<std::int64_t>(1, s.G / s.cp), s.cp = 1;
+  s.cp_index = index;
+  return s;
+}
+
+std::vector<Range> positions_of(const ModelShape& s, int index) {
+  if (!s.ring) return {part_of(s.T, static_cast<int>(s.cp), index)};
+  const std::int64_t n = s.T / (2 * s.cp), head = index * n, tail = (2 * s.cp - 1 - index) * n;
+  return {{head, head + n}, {tail, tail + n}};
+}
+
+ModelShape inside_attention(const ModelShape& shape) {
+  ModelShape s = shape;
+  if (s.ring)
+    s.T /= s.cp;
+  else
+    s.H /= s.cp, s.G = std::max<std::int64_t>(1, s.G / s.cp);
+  s.cp = 1, s.ring = false;
   return s;
 }
 
 ModelShape text_shape(const ModelShape& shape, const TextSize& text, Feed feed) {
   ModelShape s = shape;
-  s.B = 1, s.T = feed == Feed::prompt ? text.prompt : 1, s.cp = 1, s.ep = 1;
+  s.B = 1, s.T = feed == Feed::prompt ? text.prompt : 1, s.cp = 1, s.ring = false, s.ep = 1;
   s.feed = feed, s.capacity = text.capacity, s.likeliest = text.likeliest;
   s.pack_weights = false;                        // for products of many rows
   s.attention = kernels::AttentionPath::native;  // no search comes before a text
@@ -144,6 +161,10 @@ ModelShape text_shape(const ModelShape& shape, const TextSize& text, Feed feed) 
 
 kernels::AttentionShape attention_shape(const ModelShape& s) {
   return {.B = s.B, .T = s.T, .H = s.H, .G = s.G, .D = s.D, .dtype = s.dtype, .path = s.attention, .deterministic = s.deterministic};
+}
+
+double causal_flops(const ModelShape& s) {
+  return 2.0 * static_cast<double>(s.B * s.H * s.D) * static_cast<double>(s.T) * static_cast<double>(s.T);
 }
 
 FlopsPerToken flops_per_token(const ModelShape& s) {

@@ -1,6 +1,7 @@
 // The numbers that segments need, and the arithmetic they cost.
 #pragma once
 #include <string>
+#include <vector>
 
 #include "deck/deck.hpp"
 #include "kernels/attention/attention.hpp"
@@ -45,9 +46,12 @@ struct ModelShape {
 
   int tp = 1, tp_index = 0;  ///< tensor-parallel ranks, of which this one has H query heads, G key/value heads and F features
   std::int64_t cp = 1;       ///< context-parallel ranks, each with T / cp tokens of every sequence
+  int cp_index = 0;          ///< of this one among them
+  bool ring = false;         ///< inside attention they keep their tokens, and blocks of keys travel; else they exchange tokens for heads
   int ep = 1, ep_index = 0;  ///< expert-parallel ranks, of which this one has E / ep experts of each layer
 
   std::int64_t tokens() const { return B * T / cp; }  ///< M, of a micro-batch on this rank
+  bool exchanges_heads() const { return cp > 1 && !ring; }
   /// Tokens that an expert takes of a pass at most; a token goes to an expert once.
   std::int64_t expert_capacity() const;
   /// Rows that tokens of this rank have together at most.
@@ -79,8 +83,16 @@ ModelShape cut_over_tp(const ModelShape& shape, int size, int index);
 /// What rank `index` of the shape's expert-parallel ranks computes of it: the experts from its first on.
 ModelShape cut_over_ep(const ModelShape& shape, int index);
 
-/// What a context-parallel rank computes of attention: all tokens, with a part of the heads.
-ModelShape cut_by_heads(const ModelShape& shape);
+/// What rank `index` of the shape's context-parallel ranks computes of it.
+ModelShape cut_over_cp(const ModelShape& shape, int index);
+
+/// Positions of each sequence that rank `index` of the shape's context-parallel ranks has, in the order of its rows. In a ring a sequence
+/// is 2 cp chunks, of which a rank has the one of its number and that of its number from the end: causal attention is then the same work
+/// for all (head and tail, as in Megatron-LM).
+std::vector<Range> positions_of(const ModelShape& shape, int index);
+
+/// What a context-parallel rank computes of attention by a call: all tokens with a part of the heads, or in a ring its own tokens.
+ModelShape inside_attention(const ModelShape& shape);
 
 /// What a text is recorded for.
 struct TextSize {
@@ -92,6 +104,9 @@ struct TextSize {
 ModelShape text_shape(const ModelShape& shape, const TextSize& text, Feed feed);
 
 kernels::AttentionShape attention_shape(const ModelShape& shape);
+
+/// FLOPs of causal attention's forward pass over the B T tokens of a shape.
+double causal_flops(const ModelShape& shape);
 
 /// FLOPs per token of a training step (forward and backward): 6 per matrix weight, plus attention 12 L H D T (full) or half of it (causal).
 struct FlopsPerToken {

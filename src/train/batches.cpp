@@ -19,14 +19,19 @@ SampleFile::SampleFile(const std::string& path, std::int64_t sequence_length, st
   scratch_.resize(static_cast<std::size_t>(T_ + 1));
 }
 
-void SampleFile::read(std::int64_t sample, const Range& positions, std::span<std::int32_t> inputs, std::span<std::int32_t> targets,
-                      std::int64_t row) {
+void SampleFile::read(std::int64_t sample, std::span<const Range> positions, std::span<std::int32_t> inputs,
+                      std::span<std::int32_t> targets, std::int64_t row) {
   if (inputs.empty() && targets.empty()) return;
-  const std::int64_t n = positions.size();
-  const std::span<std::int32_t> tokens = std::span(scratch_).first(static_cast<std::size_t>(n + 1));
-  file_.read(sample * T_ + positions.begin, tokens, vocab_);
-  if (!inputs.empty()) std::copy(tokens.begin(), tokens.end() - 1, inputs.begin() + row * n);
-  if (!targets.empty()) std::copy(tokens.begin() + 1, tokens.end(), targets.begin() + row * n);
+  std::int64_t width = 0;
+  for (const Range& part : positions) width += part.size();
+  std::int64_t at = row * width;
+  for (const Range& part : positions) {
+    const std::span<std::int32_t> tokens = std::span(scratch_).first(static_cast<std::size_t>(part.size() + 1));
+    file_.read(sample * T_ + part.begin, tokens, vocab_);
+    if (!inputs.empty()) std::copy(tokens.begin(), tokens.end() - 1, inputs.begin() + at);
+    if (!targets.empty()) std::copy(tokens.begin() + 1, tokens.end(), targets.begin() + at);
+    at += part.size();
+  }
 }
 
 }  // namespace tessera

@@ -20,9 +20,10 @@ class SampleFile {
   /// Throws Error(data) where a token is outside the vocabulary or not what was written; see check_tokens.
   void check(const World* world) { check_tokens(file_, vocab_, world); }
   std::string tokenizer() const { return file_.tokenizer(); }
-  /// Row `row` of a micro-batch whose rows have these positions of the T inputs and T targets of a sample; those that nobody asks for are
-  /// empty.
-  void read(std::int64_t sample, const Range& positions, std::span<std::int32_t> inputs, std::span<std::int32_t> targets, std::int64_t row);
+  /// Row `row` of a micro-batch whose rows have these positions of the T inputs and T targets of a sample, one range after the other;
+  /// those that nobody asks for are empty.
+  void read(std::int64_t sample, std::span<const Range> positions, std::span<std::int32_t> inputs, std::span<std::int32_t> targets,
+            std::int64_t row);
 
  private:
   io::TokenFile file_;

@@ -150,7 +150,7 @@ class Training {
     if (overhead_) overhead_->count("libraries", engine_->plan().bytes[static_cast<std::size_t>(Tier::device)]);
     print_banner({.parsed = parsed_,
                   .ranks = world_.map_of_ranks(),
-                  .mesh = describe(mesh) + describe_shared_heads(deck_, mesh),
+                  .mesh = describe(mesh) + describe_context(deck_, mesh),
                   .path = path_,
                   .lanes = lanes_,
                   .threads = threads,
@@ -217,8 +217,9 @@ class Training {
   }
 
   void fill_micro_batch(SampleFile& file, std::int64_t micro, const std::function<std::int64_t(std::int64_t row)>& sample) {
+    const std::vector<Range> positions = engine_->positions();
     for (std::int64_t row = 0; row < deck_.batch.micro; ++row)
-      file.read(sample(row), engine_->positions(), engine_->tokens(micro), engine_->targets(micro), row);
+      file.read(sample(row), positions, engine_->tokens(micro), engine_->targets(micro), row);
   }
 
   void load_batch(std::int64_t step) {

@@ -8,10 +8,10 @@ namespace tessera {
 
 ScheduleBuilder::ScheduleBuilder(const BuildRequest& request) : request_(request), deck_(request.deck), layout_(request.layout) {
   schedule_.shape = model_shape(deck_);
-  const Group tensor = request.group(axes({Axis::tp}));
+  const Group tensor = request.group(axes({Axis::tp})), context = request.group(axes({Axis::cp}));
   if (request.training() || request.evaluation_micro_batches > 0)
-    schedule_.segments =
-        model_segments(cut_over_ep(cut_over_tp(schedule_.shape, tensor.size, tensor.rank), request.group(axes({Axis::ep})).rank));
+    schedule_.segments = model_segments(cut_over_cp(
+        cut_over_ep(cut_over_tp(schedule_.shape, tensor.size, tensor.rank), request.group(axes({Axis::ep})).rank), context.rank));
   if (pipelined())
     std::erase_if(schedule_.segments, [&, s = std::ssize(schedule_.segments), i = std::ptrdiff_t{0}](const Segment& segment) mutable {
       const std::ptrdiff_t at = i++;

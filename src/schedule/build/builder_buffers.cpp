@@ -50,7 +50,7 @@ void ScheduleBuilder::declare_persistent() {
   if (has(ValueKind::targets)) input("targets", Category::inputs, 4 * s.tokens() * micros, slots);
   if (has(ValueKind::micro_batch_weight)) input("weights", Category::inputs, 8 * slots, slots);
   // A text may be longer than the samples that a model learns from.
-  input("rope", Category::inputs, 4 * std::max(s.T, request_.text.capacity) * s.D);
+  input("rope", Category::inputs, 4 * std::max(inside_attention(s).T, request_.text.capacity) * s.D);
   buffer("scalars", Category::scalars, local_tier_, sizeof(kernels::StepScalars), Life::run);
   input("inputs", Category::scalars, sizeof(kernels::StepInputs));
   if (has_experts()) input("router", Category::scalars, 8 * router_sums(s));

@@ -7,8 +7,9 @@
 
 namespace tessera {
 
-/// " (2 have the same key and value head)" of context-parallel ranks that are more than the heads they share; else empty.
-std::string describe_shared_heads(const Deck& deck, const Mesh& mesh);
+/// How context-parallel ranks see whole sequences, where there is something to say: " (2 have the same key and value head)" of ranks that
+/// are more than the heads they share, " (keys and values go round in a ring)"; else empty.
+std::string describe_context(const Deck& deck, const Mesh& mesh);
 
 /// " in 2 groups with the whole state each"; nothing where there is one.
 std::string describe_replicas(const Mesh& mesh);

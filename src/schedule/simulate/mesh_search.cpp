@@ -86,6 +86,8 @@ class MeshSearch {
     trial.apply(axis_change("cp", &MeshKeys::cp, cp));
     trial.apply(axis_change("ep", &MeshKeys::ep, ep));
     trial.apply(axis_change("pp", &MeshKeys::pp, pp));
+    if (cp == 1 && deck_.context.method != "ulysses")
+      trial.apply({"context.method=ulysses", [](Deck& d) { d.context.method = "ulysses"; }});
     if (!deck_.pipeline.layers.empty() && pp != deck_.mesh.pp)
       trial.apply({"pipeline.layers=[]", [](Deck& d) { d.pipeline.layers.clear(); }});
     if (deck_.activation.recompute == "auto" || deck_.activation.recompute == "none")

@@ -43,7 +43,13 @@ void Engine::fill_rope_table() const {
                                      .high_freq_factor = m.rope_high_freq_factor,
                                      .original_context = m.rope_original_context};
   const std::span<float> table = host_values<float>("rope");
-  kernels::rope_table(table.data(), 0, static_cast<std::int64_t>(table.size()) / s.D, s.D, m.rope_theta, scaling);
+  // A row of the table is a row of attention: in a ring those of this rank's positions, else all from the first on.
+  const std::vector<Range> rows = s.ring ? positions() : std::vector<Range>{{0, static_cast<std::int64_t>(table.size()) / s.D}};
+  float* at = table.data();
+  for (const Range& part : rows) {
+    kernels::rope_table(at, part.begin, part.size(), s.D, m.rope_theta, scaling);
+    at += part.size() * s.D;
+  }
 }
 
 void Engine::initialise_weights() {
@@ -56,10 +62,7 @@ void Engine::set_weights(const std::function<void(const Parameter&, std::int64_t
   publish();
 }
 
-Range Engine::positions() const {
-  const Group along = plan_.request.group(axes({Axis::cp}));
-  return part_of(schedule().shape.T, along.size, along.rank);
-}
+std::vector<Range> Engine::positions() const { return positions_of(schedule().shape, plan_.request.group(axes({Axis::cp})).rank); }
 
 std::span<std::int32_t> Engine::ids(int buffer, std::int64_t micro) const {
   if (buffer < 0) return {};

@@ -52,8 +52,8 @@ class Engine {
   /// Of a settled engine.
   const ModelState& state() const;
 
-  /// The positions of each sequence that this rank has.
-  Range positions() const;
+  /// The positions of each sequence that this rank has, in the order of its rows.
+  std::vector<Range> positions() const;
   /// Inputs of micro-batch m of this rank for the next run, its positions of B sequences each; empty where its stage does not read them.
   std::span<std::int32_t> tokens(std::int64_t micro);
   std::span<std::int32_t> targets(std::int64_t micro);

@@ -83,7 +83,26 @@ TEST(Rules, ContextAxisDividesTokensAndHeads) {
                    "mesh.cp 4 neither divides model.kv_heads 6 (key and value heads)"));
   EXPECT_TRUE(says(faults({"mesh.cp=4", "mesh.tp=2", "model.heads=4", "model.kv_heads=4"}, 8), "; 2 of a tensor-parallel rank"));
   EXPECT_TRUE(says(faults({"mesh.cp=2", "model.experts=4"}, 2), "the losses of experts are of the tokens of whole micro-batches"));
-  EXPECT_TRUE(says(faults({"mesh.cp=2", "context.method=ring"}, 2), "\"ring\" is not a value"));
+  EXPECT_TRUE(says(faults({"mesh.cp=2", "context.method=rings"}, 2), "\"rings\" is not a value"));
+}
+
+TEST(Rules, ARingHasTwoChunksARankAndSharesNoHeads) {
+  const auto ring = [](std::vector<std::string> more) {
+    more.emplace_back("context.method=ring");
+    return more;
+  };
+  EXPECT_TRUE(valid(ring({"mesh.cp=8", "model.heads=2", "model.kv_heads=1"}), 8)) << "more ranks than heads";
+  EXPECT_TRUE(valid(ring({"mesh.cp=2", "mesh.tp=2", "model.kv_heads=4"}), 4));
+  EXPECT_TRUE(says(faults(ring({"mesh.cp=4", "batch.sequence_length=36"}), 4),
+                   "each of mesh.cp 4 ranks has two equal chunks of a sequence, and 8 does not divide batch.sequence_length 36 (tokens); "
+                   "nearest valid mesh.cp: 2, 3, 6 or 9; nearest valid batch.sequence_length: 32 or 40"));
+  EXPECT_TRUE(says(faults(ring({"mesh.cp=3", "batch.sequence_length=15"}), 3), "nearest valid mesh.cp: 1; nearest valid")) << "5 a rank";
+  EXPECT_TRUE(says(faults(ring({"mesh.cp=2", "model.experts=4"}), 2), "the losses of experts are of the tokens of whole micro-batches"));
+  EXPECT_TRUE(says(faults(ring({}), 2), "has no effect with mesh.cp = 1; set mesh.cp or leave this key out"));
+  // What Ulysses cannot is refused with the way out.
+  EXPECT_TRUE(says(faults({"mesh.cp=8", "model.heads=4", "model.kv_heads=4"}, 8), "; context.method = \"ring\" shares no heads"));
+  EXPECT_TRUE(says(faults({"mesh.cp=3", "model.heads=4", "model.kv_heads=4", "batch.sequence_length=15"}, 3),
+                   "context.method = \"ring\" shares no heads, for a batch.sequence_length that 6 divides"));
 }
 
 TEST(Rules, HeadDim) {

@@ -249,6 +249,52 @@ TEST(ActivationPlans, EveryPlanGivesTheSameGradients) {
     }
 }
 
+/// Of two, three and four ranks in a ring.
+std::vector<std::vector<Segment>> segments_of_rings() {
+  std::vector<std::vector<Segment>> all;
+  for (const char* cp : {"2", "3", "4"})
+    for (const char* norm : {"false", "true"}) {
+      const std::vector<std::string> overrides = {fmt::format("mesh.cp={}", cp), "context.method=ring", "model.layers=3",
+                                                  fmt::format("model.qk_norm={}", norm), "batch.sequence_length=24"};
+      all.push_back(model_segments(cut_over_cp(model_shape(test::tiny_deck(overrides, cp[0] - '0')), 1)));
+    }
+  return all;
+}
+
+// Blocks of keys come into the same bytes in turns, so all calls of a ring are made again together.
+TEST(ActivationPlans, EveryPlanOfARingGivesTheSameGradients) {
+  for (const auto& segments : segments_of_rings()) {
+    const auto expected = gradients(segments, plan_of(segments, {.recompute = "none"}));
+    ASSERT_GT(expected.size(), 5u);
+    EXPECT_EQ(gradients(segments, plan_of(segments, {.recompute = "selective"})), expected);
+    for (int every : {1, 2, 3}) EXPECT_EQ(gradients(segments, plan_of(segments, {.recompute = "full", .every = every})), expected) << every;
+    for (const LevelCost& level : recompute_levels(segments, {}))
+      EXPECT_EQ(gradients(segments, plan_activations(segments, {.early = {}, .late = level.level, .layers = 1, .keep = {}})), expected)
+          << describe(level.level);
+    for (const char* keep : {"attention.context", "attention.lse", "attention.qkv", "attention.merged", "attention"})
+      EXPECT_EQ(gradients(segments, plan_of(segments, {.recompute = "full", .keep = {keep}})), expected) << keep;
+    for (const bool at_hand : {true, false})
+      for (const char* recompute : {"none", "selective", "full"})
+        EXPECT_EQ(parted_gradients(segments, plan_of(segments, {.recompute = recompute, .every = 1}), at_hand), expected) << recompute;
+  }
+}
+
+TEST(Passes, OfARingKeepWhatAttentionAloneKeeps) {
+  for (const auto& segments : segments_of_rings()) {
+    const Segment& segment = segments[1];
+    const auto without = [&](const char* name) {
+      return kept_names(segment,
+                        keep_for_backward(segment, [&](const ValueInfo& v) { return v.name == name ? KeptBy::none : all_kept(v); }));
+    };
+    std::set<std::string> all = {"qkv", "context", "lse"};
+    if (without("").contains("qk_rstd")) all.insert({"qkv_before_norm", "qk_rstd"});
+    EXPECT_EQ(without(""), all);
+    all.erase("context"), all.erase("lse");
+    EXPECT_EQ(without("context"), all) << "the ring writes both";
+    EXPECT_EQ(without("lse"), all);
+  }
+}
+
 TEST(ActivationPlans, EveryPlanOfExpertsGivesTheSameGradients) {
   for (const char* shared : {"0", "8"}) {
     const auto segments = segments_of({"model.layers=3", "model.experts=4", fmt::format("model.shared_ff_width={}", shared)});
@@ -447,8 +493,9 @@ TEST(Texts, OfTheHeadHaveAsManyValuesForManyChunksAsForOne) {
 
 // Cut at its collectives a pass makes the same calls in the same order, and no part waits for what it does not touch.
 TEST(CutAtExchanges, KeepsTheCallsAndPartsThemAtCollectives) {
-  const ModelShape whole = model_shape(test::tiny_deck()), over_cp = model_shape(test::tiny_deck({"mesh.cp=2", "model.kv_heads=4"}, 2));
-  for (const ModelShape& shape : {whole, cut_over_tp(whole, 2, 1), over_cp, cut_over_tp(over_cp, 2, 1)})
+  const ModelShape whole = model_shape(test::tiny_deck()), over_cp = model_shape(test::tiny_deck({"mesh.cp=2", "model.kv_heads=4"}, 2)),
+                   ring = model_shape(test::tiny_deck({"mesh.cp=3", "context.method=ring"}, 3));
+  for (const ModelShape& shape : {whole, cut_over_tp(whole, 2, 1), over_cp, cut_over_tp(over_cp, 2, 1), ring, cut_over_tp(ring, 2, 1)})
     for (const Segment& segment : model_segments(shape)) {
       const Kept kept = keep_for_backward(segment, [](const ValueInfo& v) { return v.remade ? KeptBy::none : KeptBy::forward; });
       for (const SegmentPass& pass : {forward_pass(segment, 0, kept), backward_pass(segment, 0, kept)}) {

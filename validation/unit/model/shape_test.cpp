@@ -1,6 +1,7 @@
 // Numbers of a model by hand.
 #include "model/shape.hpp"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "random_models.hpp"
@@ -64,6 +65,31 @@ TEST(Shape, BlocksHoldWhatTokensCouldAskForOrExpertsTake) {
   const ModelShape dropping = shape({"mesh.ep=2", "experts.capacity_factor=1.0"});
   EXPECT_EQ(dropping.expert_block(), 4 * 6);
   EXPECT_NE(describe_experts(dropping).find("what the experts there take of them"), std::string::npos);
+}
+
+TEST(Shape, ContextParallelRanksHaveEveryPositionOnce) {
+  for (const char* method : {"ulysses", "ring"})
+    for (const int cp : {2, 4}) {
+      const ModelShape s = model_shape(
+          test::tiny_deck({fmt::format("mesh.cp={}", cp), fmt::format("context.method={}", method), "batch.sequence_length=16"}, cp));
+      std::vector<int> had(16, 0);
+      std::int64_t causal = -1;  // pairs of a query and a key that it sees
+      for (int rank = 0; rank < cp; ++rank) {
+        std::int64_t rows = 0, pairs = 0;
+        for (const Range& part : positions_of(s, rank))
+          for (std::int64_t t = part.begin; t < part.end; ++t) ++had[static_cast<std::size_t>(t)], ++rows, pairs += t + 1;
+        EXPECT_EQ(rows * s.B, s.tokens());
+        if (s.ring && causal >= 0) {
+          EXPECT_EQ(pairs, causal) << "as much to do for each rank";
+        }
+        causal = pairs;
+      }
+      EXPECT_EQ(had, std::vector<int>(16, 1)) << method;
+      const ModelShape inside = inside_attention(s);
+      EXPECT_EQ(inside.T, s.ring ? 16 / cp : 16);
+      EXPECT_EQ(inside.H, s.ring ? s.H : s.H / cp);
+      EXPECT_EQ(inside.tokens() * inside.H, s.tokens() * s.H);
+    }
 }
 
 TEST(Flops, ATiedHeadCostsAsMuch) {

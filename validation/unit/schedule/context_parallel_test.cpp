@@ -7,6 +7,7 @@
 
 #include "instances.hpp"
 #include "schedule/build/describe_mesh.hpp"
+#include "schedule/plan/cross_check.hpp"
 #include "schedules.hpp"
 
 namespace tessera {
@@ -23,6 +24,9 @@ class Context : public testing::TestWithParam<test::Setting> {
   }
   Axes owners() const { return static_cast<Axes>(data_axes | context); }
 };
+
+class ContextByHeads : public Context {};
+class ContextInARing : public Context {};
 
 // They have the same weights and do the same with other tokens.
 TEST_P(Context, RanksAlongTheAxisRunTheSameSchedule) {
@@ -80,8 +84,49 @@ TEST_P(Context, GradientsAndGatheredUnitsAreThoseOfBothAxes) {
   EXPECT_GE(met.size(), 3u);
 }
 
+// Blocks of keys and values go round in both passes, and gradients of them with them and home at the end.
+TEST_P(ContextInARing, EachAttentionSendsBlocksToTheNext) {
+  const Schedule schedule = build_schedule(request(0));
+  const ModelShape shape = cut_over_tp(schedule.shape, GetParam().tp, 0);
+  const std::int64_t block = shape.tokens() * 2 * shape.G * shape.D;
+  std::map<std::string, std::vector<std::string>> sent;  // by pass
+  for (const SegmentPass& pass : schedule.passes)
+    if (const Exchange* x = exchange_of(schedule.segments[static_cast<std::size_t>(pass.segment)], pass); x && x->axis == Axis::cp) {
+      EXPECT_EQ(x->kind, CollectiveKind::rotate);
+      EXPECT_EQ(x->count, block);
+      const bool gradient = pass.name.starts_with("rotate d_keys");
+      EXPECT_EQ(x->dtype, gradient ? DType::f32 : shape.dtype);
+      sent[pass.whole].push_back(pass.name.substr(0, pass.name.find(" (")));
+    }
+  std::vector<std::string> forward, backward{"rotate keys 1"};
+  for (int step = 1; step < GetParam().cp; ++step) {
+    forward.push_back(fmt::format("rotate keys {}", step));
+    if (step + 1 < GetParam().cp) backward.push_back(fmt::format("rotate keys {}", step + 1));
+    backward.push_back(fmt::format("rotate d_keys {}", step));
+  }
+  backward.push_back("rotate d_keys home");
+  const auto twice = [](std::vector<std::string> names) {
+    const std::vector<std::string> again = names;
+    names.insert(names.end(), again.begin(), again.end());
+    return names;
+  };
+  EXPECT_EQ(sent["forward layers.0.attention"], GetParam().evaluation > 0 ? twice(forward) : forward);
+  std::vector<std::string>& back = sent["backward layers.1.attention"];
+  ASSERT_GE(back.size(), backward.size());
+  EXPECT_EQ(std::vector<std::string>(back.end() - std::ssize(backward), back.end()), backward);
+  if (back.size() > backward.size()) {
+    EXPECT_EQ(std::vector<std::string>(back.begin(), back.end() - std::ssize(backward)), forward) << "what is made again";
+  }
+  for (const Section& section : schedule.sections)
+    for (const Task& task : section.tasks)
+      if (task.lane == Lane::context) {
+        EXPECT_EQ(task.uses[0].bytes, task.uses[1].bytes);
+        EXPECT_DOUBLE_EQ(task.bytes_moved, static_cast<double>(task.uses[0].bytes)) << "all of it is sent";
+      }
+}
+
 // Tokens go to heads before attention and heads to tokens after it, in either direction; each moves all of a rank's rows but its own part.
-TEST_P(Context, EachAttentionExchangesTwiceEachWay) {
+TEST_P(ContextByHeads, EachAttentionExchangesTwiceEachWay) {
   const BuildRequest mine = request(0);
   const Schedule schedule = build_schedule(mine);
   const ModelShape shape = cut_over_tp(schedule.shape, GetParam().tp, 0);
@@ -111,6 +156,10 @@ TEST_P(Context, EachAttentionExchangesTwiceEachWay) {
       }
 }
 
+INSTANTIATE_TEST_SUITE_P(Grid, ContextByHeads, testing::ValuesIn(test::context_settings_of("ulysses")),
+                         [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(Grid, ContextInARing, testing::ValuesIn(test::context_settings_of("ring")),
+                         [](const auto& info) { return info.param.name; });
 INSTANTIATE_TEST_SUITE_P(Grid, Context, testing::ValuesIn(test::context_settings()), [](const auto& info) { return info.param.name; });
 
 // While the gradient of a context is on its way to the heads, that of the output's weight is made.
@@ -128,11 +177,47 @@ TEST(ContextOverlap, AWeightGradientRunsBesideTheExchange) {
   EXPECT_EQ(beside, 2) << "of both layers";
 }
 
-TEST(ContextMesh, SaysHowManyRanksHaveTheSameKeyHead) {
+// While a rank works on a block, the next one comes, and the gradient of the block on which it works.
+TEST(ContextOverlap, ABlockComesWhileTheOneBeforeItIsWorkedOn) {
+  const Schedule schedule =
+      test::schedule_of({.name = "", .overrides = {"mesh.cp=3", "context.method=ring", "batch.global=2"}, .ranks = 3, .cp = 3});
+  const MemoryPlan plan = place(schedule);
+  const auto all = test::unroll(schedule, plan, order(schedule, plan, schedule.train));
+  int beside = 0;
+  for (std::size_t j = 0; j + 1 < all.size(); ++j) {
+    const std::string& name = all[j].task->name;
+    if (!name.starts_with("rotate") || name.starts_with("rotate d_keys home")) continue;
+    const auto next = std::find_if(all.begin() + static_cast<std::ptrdiff_t>(j), all.end(),
+                                   [](const test::Instance& i) { return i.task->lane == Lane::compute; });
+    EXPECT_LE(next->target[all[j].lane], all[j].number) << next->task->name << " waits for " << name;
+    EXPECT_GT(next->task->flops, 0) << next->task->name;
+    ++beside;
+  }
+  EXPECT_EQ(beside, 2 * (2 + 4)) << "of both layers";
+}
+
+// Roles differ in whose block it is, and in nothing that the mesh must agree on.
+TEST(ContextMesh, OfARingPassesTheCheckBeforeTheFirstStep) {
+  for (const int pp : {1, 2}) {
+    const BuildRequest request = test::request_of(
+        {.name = "",
+         .overrides = {"mesh.cp=3", "context.method=ring", "batch.global=4", fmt::format("mesh.pp={}", pp), "run.lanes=threads"},
+         .ranks = 3 * pp,
+         .cp = 3,
+         .pp = pp});
+    const std::vector<RunPlan> roles = plan_roles(request);
+    EXPECT_EQ(std::ssize(roles), 3 * pp);
+    EXPECT_EQ(cross_check(roles), "");
+  }
+}
+
+TEST(ContextMesh, SaysHowKeysReachOtherRanks) {
   const Deck deck = test::tiny_deck();  // of two key heads
-  EXPECT_EQ(describe_shared_heads(deck, {{1, 1, 1, 2, 1, 1}}), "");
-  EXPECT_EQ(describe_shared_heads(deck, {{1, 1, 3, 4, 1, 1}}), " (2 have the same key and value head)");
-  EXPECT_EQ(describe_shared_heads(deck, {{1, 1, 1, 2, 1, 2}}), " (2 have the same key and value head)");
+  EXPECT_EQ(describe_context(deck, {{1, 1, 1, 2, 1, 1}}), "");
+  EXPECT_EQ(describe_context(deck, {{1, 1, 3, 4, 1, 1}}), " (2 have the same key and value head)");
+  EXPECT_EQ(describe_context(deck, {{1, 1, 1, 2, 1, 2}}), " (2 have the same key and value head)");
+  const Deck ring = test::tiny_deck({"mesh.cp=3", "context.method=ring"}, 3);
+  EXPECT_EQ(describe_context(ring, {{1, 1, 1, 3, 1, 1}}), " (keys and values go round in a ring)");
 }
 
 // A rank alone has neither exchanges nor values for them.

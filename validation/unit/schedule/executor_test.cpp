@@ -134,7 +134,9 @@ TEST_P(Run, TimelinesAreTrueToTheProgram) {
 INSTANTIATE_TEST_SUITE_P(Grid, Run, testing::ValuesIn(some_settings()), [](const auto& info) { return info.param.name; });
 INSTANTIATE_TEST_SUITE_P(Tensor, Run, testing::Values(test::tensor_settings()[8], test::tensor_settings()[23]),
                          [](const auto& info) { return info.param.name; });
-INSTANTIATE_TEST_SUITE_P(Context, Run, testing::Values(test::context_settings()[0], test::context_settings()[31]),
+INSTANTIATE_TEST_SUITE_P(Context, Run,
+                         testing::Values(test::context_settings()[0], test::context_settings()[31], test::context_settings()[48],
+                                         test::context_settings()[63]),
                          [](const auto& info) { return info.param.name; });
 INSTANTIATE_TEST_SUITE_P(Experts, Run, testing::Values(test::expert_settings()[0], test::expert_settings()[29]),
                          [](const auto& info) { return info.param.name; });

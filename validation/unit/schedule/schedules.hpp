@@ -112,32 +112,41 @@ inline std::vector<Setting> tensor_settings() {
 
 /// Context-parallel ranks over all stages: alone, with data-parallel and with tensor-parallel ones, several sequences and one, offload,
 /// recompute.
-inline std::vector<Setting> context_settings() {
+inline std::vector<Setting> context_settings_of(const std::string& method) {
   std::vector<Setting> all;
   for (int stage = 0; stage <= 3; ++stage)
     for (const int dp : {1, 2})
       for (const int tp : {1, 2})
         for (const bool reproducible : {false, true}) {
-          const int cp = stage == 2 && tp == 1 ? 4 : 2;
-          Setting s{.name = fmt::format("stage{}_cp{}_dp{}{}{}", stage, cp, dp, tp == 1 ? "" : "_tp2", reproducible ? "_reproducible" : ""),
-                    .overrides = {fmt::format("zero.stage={}", stage), fmt::format("run.reproducible={}", reproducible),
-                                  fmt::format("model.kv_heads={}", dp == 2 ? 2 : 4), fmt::format("batch.micro={}", 1 + stage % 2),
-                                  fmt::format("batch.global={}", 2 * dp * (1 + stage)), fmt::format("mesh.cp={}", cp),
-                                  fmt::format("mesh.tp={}", tp), "zero.param_persistence_threshold=100",
-                                  fmt::format("precision.compute={}", (stage + dp) % 2 ? "fp32" : "bf16"),
-                                  fmt::format("activation.recompute={}",
-                                              std::vector{"none", "full", "selective"}[static_cast<std::size_t>(stage + dp) % 3])},
-                    .rank = dp * cp * tp - 1,
-                    .ranks = dp * cp * tp,
-                    .evaluation = dp == 2 ? 3 : 0,
-                    .tp = tp,
-                    .cp = cp};
+          const bool ring = method == "ring";
+          const int cp = stage == 2 && tp == 1 ? (ring ? 3 : 4) : 2;
+          Setting s{
+              .name = fmt::format("stage{}_cp{}{}_dp{}{}{}", stage, cp, ring ? "_ring" : "", dp, tp == 1 ? "" : "_tp2",
+                                  reproducible ? "_reproducible" : ""),
+              .overrides = {fmt::format("zero.stage={}", stage), fmt::format("run.reproducible={}", reproducible),
+                            fmt::format("model.kv_heads={}", dp == 2 ? 2 : 4), fmt::format("batch.micro={}", 1 + stage % 2),
+                            fmt::format("batch.global={}", 2 * dp * (1 + stage)), fmt::format("mesh.cp={}", cp),
+                            fmt::format("context.method={}", method), fmt::format("mesh.tp={}", tp), "zero.param_persistence_threshold=100",
+                            fmt::format("precision.compute={}", (stage + dp) % 2 ? "fp32" : "bf16"),
+                            fmt::format("activation.recompute={}",
+                                        std::vector{"none", "full", "selective"}[static_cast<std::size_t>(stage + dp) % 3])},
+              .rank = dp * cp * tp - 1,
+              .ranks = dp * cp * tp,
+              .evaluation = dp == 2 ? 3 : 0,
+              .tp = tp,
+              .cp = cp};
           if (dp == 2) s.overrides.insert(s.overrides.end(), {"model.tied=true", "zero.overlap_comm=true"});
           if (dp == 1) s.overrides.insert(s.overrides.end(), {"model.qk_norm=true", "model.qkv_bias=true"});
           if (stage > 0 && reproducible) s.overrides.push_back("zero.offload_optimizer.device=host");
           if (stage > 1 && dp == 1) s.overrides.push_back("activation.offload=host");
           all.push_back(s);
         }
+  return all;
+}
+/// Of both methods: first all that exchange heads, then as many rings.
+inline std::vector<Setting> context_settings() {
+  std::vector<Setting> all = context_settings_of("ulysses");
+  for (const Setting& s : context_settings_of("ring")) all.push_back(s);
   return all;
 }
 
