@@ -26,6 +26,7 @@ COMPARISONS = [
     ("tensor", 0.85, (2, 4, {"mesh.tp": 2}), (2, 4, {"zero.stage": 0})),
     ("tensor, stage 1", 0.85, (2, 4, {"mesh.tp": 2, "zero.stage": 1}), (2, 4, {"zero.stage": 1})),
     ("context", 0.85, (2, 2, {"mesh.cp": 2, **LONG}), (2, 2, {"zero.stage": 0, **LONG})),
+    ("context, in a ring", 0.85, (2, 2, {"mesh.cp": 2, "context.method": "ring", **LONG}), (2, 2, {"zero.stage": 0, **LONG})),
     ("pipeline", 0.90 * 6 / 7, (2, 6, {"mesh.pp": 2}), (2, 6, {"zero.stage": 0})),
     ("experts", 0.80, (1, 4, {"model.experts": 8, "model.experts_per_token": 2, "model.expert_ff_width": LARGE["ff"] // 2}), (1, 4, {})),
 ]

@@ -2,7 +2,7 @@
 """A run goes on from a checkpoint of any mesh at any other, with no bit lost: pairs of layouts drawn by seed, of tensor-, context-, expert-parallel ranks,
 stages of a pipeline, data-parallel ranks and ZeRO stages, on up to 8 ranks. usage: any_mesh.py [--seed 1] [--pairs N]
 
-What a step computes depends on the sizes of tp, cp and ep alone. So of each pair the second run must end with the state of a run that went the same
+What a step computes depends on the sizes of tp, cp and ep and on the method of cp alone. So of each pair the second run must end with the state of a run that went the same
 way by the plainest layouts of those sizes; and where the sizes are 1, with that of one rank. N is 5, with TESSERA_TEST_FULL=1 in the environment 40."""
 import argparse
 import math
@@ -14,6 +14,7 @@ import runs
 
 COMMON = {"run__reproducible": True, "precision__compute": "fp32", "run__threads": 1, "model__layers": 4, "model__heads": 4, "model__kv_heads": 4,
           "model__vocab": 263, "model__tied": False, "batch__micro": 2, "batch__global": 8, "learning_rate__schedule": "constant", "checkpoint__keep": 0}
+RING = {"context__method": "ring"}
 # Sizes of axes and keys; dp is what makes up the ranks. Those that a run may start with and go on with.
 DENSE = [
     ({"dp": 1}, {}), ({"dp": 2}, {"zero__stage": 0}), ({"dp": 3}, {"zero__stage": 3, "zero__param_persistence_threshold": 0}),
@@ -32,6 +33,8 @@ DENSE = [
     ({"pp": 2, "cp": 2}, {"zero__stage": 1}), ({"pp": 2, "tp": 2}, {"zero__stage": 1}), ({"pp": 2, "tp": 2, "dp": 2}, {"zero__stage": 3}),
     ({"cp": 2}, {"zero__stage": 1}), ({"cp": 2, "dp": 2}, {"zero__stage": 3}), ({"cp": 4}, {"zero__stage": 2}),
     ({"cp": 2, "tp": 2}, {"zero__stage": 2}), ({"cp": 2, "tp": 2, "dp": 2}, {"zero__stage": 3}),
+    ({"cp": 2}, {"zero__stage": 2, **RING}), ({"cp": 2, "dp": 2}, {"zero__stage": 3, "activation__recompute": "full", **RING}), ({"cp": 3}, {"zero__stage": 1, **RING}),
+    ({"cp": 2, "tp": 2}, {"zero__stage": 3, **RING}), ({"cp": 2, "pp": 2}, {"zero__stage": 1, **RING}),
 ]
 EXPERTS = [
     ({"dp": 1}, {}), ({"dp": 3}, {"zero__stage": 3}), ({"dp": 2}, {"zero__stage": 1}), ({"pp": 2}, {"zero__stage": 1}), ({"pp": 2, "dp": 2}, {"zero__stage": 2}),
@@ -51,7 +54,7 @@ def ranks_of(mesh):
 
 
 def name_of(mesh, keys):
-    return "-".join([f"{axis}{size}" for axis, size in mesh.items()] + [f"stage{keys.get('zero__stage', 0)}"])
+    return "-".join([f"{axis}{size}" for axis, size in mesh.items()] + [f"stage{keys.get('zero__stage', 0)}"] + ["ring"] * ("context__method" in keys))
 
 
 class Model:
@@ -61,12 +64,12 @@ class Model:
         self.folder, self.name, self.layouts, self.common = folder, name, layouts, {**COMMON, **more}
         self.plain = {}
         for mesh, keys in sorted(layouts, key=lambda layout: ranks_of(layout[0])):
-            self.plain.setdefault(self.sizes(mesh), (mesh, keys))
+            self.plain.setdefault(self.arithmetic(mesh, keys), (mesh, keys))
         self.made = {}
 
     @staticmethod
-    def sizes(mesh):
-        return tuple(mesh.get(axis, 1) for axis in ARITHMETIC)
+    def arithmetic(mesh, keys):
+        return tuple(mesh.get(axis, 1) for axis in ARITHMETIC) + (keys.get("context__method", ""),)
 
     def run(self, *layouts):
         """Name of the run that goes through these layouts, one after the other, from the start that all share."""
@@ -92,7 +95,7 @@ class Model:
 
     def check(self, first, second):
         name = self.run(first, second)
-        plain = self.run(self.plain[self.sizes(first[0])], self.plain[self.sizes(second[0])])
+        plain = self.run(self.plain[self.arithmetic(*first)], self.plain[self.arithmetic(*second)])
         what = f"{self.name}: {name_of(*first)} to {name_of(*second)}"
         good = runs.same(what + " state", self.folder.hashes(name), self.folder.hashes(plain))
         return good and runs.same(what + " losses", self.folder.losses(name), self.folder.losses(plain))

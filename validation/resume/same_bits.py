@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """The same deck gives the same bits over ZeRO stages, numbers of ranks, lanes, and across resume at another layout; in fast mode the same numbers
-to 1e-5. Usage: same_bits.py reproducible|fast|gradients|tensor|context|pipeline|replicas|nodes [--dtype fp32|bf16] [--device host|cuda]
+to 1e-5. Usage: same_bits.py reproducible|fast|gradients|tensor|context|ring|pipeline|replicas|nodes [--dtype fp32|bf16] [--device host|cuda]
                 same_bits.py experts [--dtype fp32|bf16] [--device host|cuda]      the same of a model with experts, some of whose tokens are dropped,
                                                     and with its experts cut over ranks
                 same_bits.py shapes [--seed 1]      models and layouts drawn at random: 2 models of 3 layouts; with TESSERA_TEST_FULL=1 in the
@@ -32,6 +32,7 @@ DEVICES = {
         "tp": (2, 4),
         "tp_layouts": ((1, 1), (0, 2), (2, 2), (2, 1), (3, 3), (3, 2)),
         "cp": [{"cp": 2}, {"cp": 4}, {"cp": 2, "tp": 2}],
+        "ring": [{"cp": 2}, {"cp": 3}, {"cp": 2, "tp": 2}],
         "cp_layouts": ((1, 1), (0, 2), (2, 2), (2, 1), (3, 3), (3, 2)),
         "ep": [{"ep": 2}, {"ep": 4}],
         "ep_layouts": ((0, 2), (2, 1), (3, 3), (1, 1), (2, 2), (3, 2)) if os.environ.get("TESSERA_TEST_FULL") else ((0, 2), (2, 1), (3, 3)),
@@ -50,6 +51,7 @@ DEVICES = {
         "tp": (2,),
         "tp_layouts": ((1, 2), (3, 1)),
         "cp": [{"cp": 2}, {"cp": 2, "tp": 2}],
+        "ring": [{"cp": 2}],
         "cp_layouts": ((1, 2), (3, 1)),
         "ep": [{"ep": 2}],
         "ep_layouts": ((1, 2), (3, 1)),
@@ -208,23 +210,23 @@ def experts_over_ranks(folder, dtype, device):
     if not memory or any(used != planned for used, planned in memory):
         print(f"FAIL memory used and planned: {memory}")
         good = False
-    return good & killed_with_experts(folder, common)
+    return good & killed(folder, common, {"mesh__ep": 2})
 
 
-def killed_with_experts(folder, common):
+def killed(folder, common, cut):
     """A run that was killed goes on, at another layout, to what it would have come to."""
     endless = {**common, **runs.ENDLESS, "checkpoint__every": 2, "checkpoint__keep": 0, "evaluate__every": 0}
     undisturbed = {**endless, "run__steps": 9}
-    folder.train("undisturbed", 2, mesh__ep=2, **undisturbed)
-    run = folder.start("killed", 2, mesh__ep=2, zero__stage=1, **endless)
+    folder.train("undisturbed", 2, **cut, **undisturbed)
+    run = folder.start("killed", 2, zero__stage=1, **cut, **endless)
     run.wait_for_step(5)
     run.kill()
     killed_at = int(os.path.basename(os.path.realpath(folder.latest("killed")))[5:])
     last = {**undisturbed, "run__steps": max(9, killed_at)}
     if killed_at > 9:
-        folder.train("undisturbed-longer", 2, mesh__ep=2, **last)
+        folder.train("undisturbed-longer", 2, **cut, **last)
     reference = "undisturbed-longer" if killed_at > 9 else "undisturbed"
-    folder.train("killed", 4, mesh__ep=2, zero__stage=3, **last)
+    folder.train("killed", 4, zero__stage=3, **cut, **last)
     good = runs.same("killed losses", folder.losses("killed"), folder.losses(reference))
     good &= runs.same("killed state", folder.hashes("killed"), folder.hashes(reference))
     return good
@@ -385,10 +387,10 @@ def gradients(folder, dtype, device):
     return good
 
 
-def over_axes(folder, dtype, device, meshes, layouts, more):
+def over_axes(folder, dtype, device, meshes, layouts, more, of_cut=None):
     """Ranks along axes that cut what a rank computes: the same bits over stages, data-parallel ranks and resume at equal sizes of the axes, near what one
     rank gives, and from any point of one on with any other. `meshes` are sizes by axis, `layouts` stages and data-parallel ranks: all for the first mesh,
-    the last one for the others."""
+    the last one for the others. `of_cut` are keys of all runs but those of one rank."""
     steps, good = device["steps"], True
     common = {"run__reproducible": True, "precision__compute": dtype, "run__steps": steps, "model__heads": 4, "model__kv_heads": 4, "model__vocab": 263,
               **device["keys"], **more}
@@ -396,7 +398,7 @@ def over_axes(folder, dtype, device, meshes, layouts, more):
     folder.train("alone", 1, checkpoint__every=half, checkpoint__keep=0, **common)
     alone = folder.losses("alone")
     for mesh in meshes:
-        ranks, sizes = math.prod(mesh.values()), {f"mesh__{axis}": size for axis, size in mesh.items()}
+        ranks, sizes = math.prod(mesh.values()), {**{f"mesh__{axis}": size for axis, size in mesh.items()}, **(of_cut or {})}
         keys = {**common, **sizes}
         reference = "-".join(f"{axis}{size}" for axis, size in mesh.items())
         folder.train(reference, ranks, checkpoint__every=half, checkpoint__keep=0, **keys)
@@ -424,23 +426,52 @@ def tensor(folder, dtype, device):
     return over_axes(folder, dtype, device, [{"tp": tp} for tp in device["tp"]], device["tp_layouts"], {})
 
 
-def context(folder, dtype, device):
+def context(folder, dtype, device, meshes="cp", of_cut=None):
     """mesh.cp alone, with more ranks than sequences of a micro-batch, and beside tensor-parallel ranks, with a key head for each rank and for two: another size
     is another order of sums. An evaluation counts every token once, fast mode gives the same numbers, and memory is what was planned."""
     evaluated = {"evaluate__every": device["steps"], "evaluate__batches": 3, "data__validation": f'"{folder.data}"'}
-    good = over_axes(folder, dtype, device, device["cp"], device["cp_layouts"], {"model__qk_norm": True, "model__kv_heads": 2, **evaluated})
+    good = over_axes(folder, dtype, device, device[meshes], device["cp_layouts"], {"model__qk_norm": True, "model__kv_heads": 2, **evaluated}, of_cut)
+    good &= near_state("cp2", runs.read_state(folder.latest("cp2")), runs.read_state(folder.latest("alone")), dtype)
     values = {name: [row["val_loss"] for row in folder.metrics(name) if "val_loss" in row] for name in ("alone", "cp2")}
     if not values["alone"] or any(abs(a / b - 1) > (1e-4 if dtype == "fp32" else 2e-2) for a, b in zip(values["alone"], values["cp2"], strict=True)):
         print(f"FAIL validation losses differ: {values}")
         good = False
     common = {"precision__compute": dtype, "run__steps": device["steps"], "run__log_every": 1, "model__kv_heads": 2, "model__vocab": 263, "model__qk_norm": True, **device["keys"]}
-    done = folder.train("fast", 2, mesh__cp=2, zero__stage=2, **common)
+    done = folder.train("fast", 2, mesh__cp=2, zero__stage=2, **(of_cut or {}), **common)
     good &= near("fast", folder.losses("fast"), folder.losses("alone"), dtype)
     memory = re.findall(r"memory (\S+ \S+) of (\S+ \S+)", done.stderr)
     if not memory or any(used != planned for used, planned in memory):
         print(f"FAIL memory used and planned: {memory}")
         good = False
     return good
+
+
+RING = {"context__method": "ring"}
+
+
+def ring(folder, dtype, device):
+    """The same with keys that go round, and where there are more ranks than heads; beside stages of a pipeline in every order; a run that was killed goes on."""
+    good = context(folder, dtype, device, "ring", RING)
+    few = {"run__reproducible": True, "precision__compute": dtype, "run__steps": device["steps"], "model__heads": 2, "model__kv_heads": 1, **device["keys"]}
+    folder.train("few-heads", 1, **few)
+    cp = 3 if device is DEVICES["host"] else 4  # twice as many divide the sequence
+    for zero, dp in ((3, 1), (0, 2)) if device is DEVICES["host"] else ((3, 1),):
+        name = f"few-heads-dp{dp}"
+        folder.train(name, cp * dp, **{**few, **with_memory_between(folder, cp * dp, {**layout_keys(zero, dp), **few, **RING, "mesh__cp": cp})})
+        good &= near(name, folder.losses(name), folder.losses("few-heads"), dtype)
+        good &= near_state(name, runs.read_state(folder.latest(name)), runs.read_state(folder.latest("few-heads")), dtype)
+    if device is DEVICES["cuda"]:
+        return good
+    good &= runs.same("few heads", folder.hashes("few-heads-dp2"), folder.hashes("few-heads-dp1"))
+    common = {**few, "model__layers": 4, "model__tied": False, "mesh__cp": 2, **RING}
+    folder.train("one-stage", 2, **common)
+    for schedule, zero, dp, recompute in (("1f1b", 1, 1, "full"), ("zero_bubble", 3, 1, "full"), ("zero_bubble", 1, 2, "selective"), ("interleaved", 2, 1, "none")):
+        name = f"{schedule}-pp2-cp2-dp{dp}-{recompute}"
+        keys = {**stage_keys(zero, 2, dp), **ordered(schedule, 2), "activation__recompute": recompute, "activation__every": 1, "activation__keep": "[]"}
+        folder.train(name, 4 * dp, **{**common, **keys})
+        good &= runs.same(name + " losses", folder.losses(name), folder.losses("one-stage"))
+        good &= runs.same(name + " state", folder.hashes(name), folder.hashes("one-stage"))
+    return good & killed(folder, few, {"mesh__cp": 2, **RING})
 
 
 def stage_keys(zero, pp, dp):
@@ -608,7 +639,7 @@ def nodes(folder, dtype, device):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("mode", choices=["reproducible", "fast", "gradients", "tensor", "context", "pipeline", "experts", "replicas", "nodes", "shapes"])
+    parser.add_argument("mode", choices=["reproducible", "fast", "gradients", "tensor", "context", "ring", "pipeline", "experts", "replicas", "nodes", "shapes"])
     parser.add_argument("--dtype", choices=["fp32", "bf16"], default="fp32")
     parser.add_argument("--device", choices=DEVICES, default="host")
     parser.add_argument("--seed", type=int, default=1)
@@ -620,8 +651,8 @@ def main():
         if options.mode == "shapes":
             good = shapes(folder, options.seed)
         else:
-            modes = {"reproducible": reproducible, "fast": fast, "gradients": gradients, "tensor": tensor, "context": context, "pipeline": pipeline, "experts": experts,
-                     "replicas": replicas, "nodes": nodes}
+            modes = {"reproducible": reproducible, "fast": fast, "gradients": gradients, "tensor": tensor, "context": context, "ring": ring, "pipeline": pipeline,
+                     "experts": experts, "replicas": replicas, "nodes": nodes}
             good = modes[options.mode](folder, options.dtype, DEVICES[options.device])
     print("same" if good else "different")
     return 0 if good else 1
