@@ -13,6 +13,7 @@ namespace tessera::kernels {
 struct RouterShape {
   std::int64_t M = 0, E = 0, k = 0;
   bool shared = false, normalized = true;
+  std::int64_t parts = 1;  ///< of a micro-batch, with as many tokens each: the others lie elsewhere, and choices of all of them are counted
   TESSERA_BOTH std::int64_t columns() const { return E + (shared ? 1 : 0); }  ///< logits of a token
   TESSERA_BOTH std::int64_t slots() const { return k + (shared ? 1 : 0); }    ///< weights of a token
 };
@@ -31,7 +32,7 @@ struct RouterLosses {
   float* balance = nullptr;              ///< (M)
   float* z = nullptr;                    ///< (M)
   const float* logits = nullptr;         ///< (M,columns)
-  const std::int32_t* counts = nullptr;  ///< (E) choices of each expert
+  const std::int32_t* counts = nullptr;  ///< (parts,E) choices of each expert
   RouterShape shape;
 };
 TESSERA_OP(router_losses, (const Context& context, const RouterLosses& arguments), (context, arguments))
@@ -42,7 +43,7 @@ struct RouterBackward {
   const float* weights = nullptr;         ///< (M,slots)
   const std::int32_t* experts = nullptr;  ///< (M,k)
   const float* logits = nullptr;          ///< (M,columns)
-  const std::int32_t* counts = nullptr;   ///< (E)
+  const std::int32_t* counts = nullptr;   ///< (parts,E)
   const double* weight = nullptr;         ///< 1 value: of this micro-batch in the two losses
   float balance_scale = 0, z_scale = 0;   ///< coefficients of the sums over tokens of the two losses
   RouterShape shape;

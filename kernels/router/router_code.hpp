@@ -61,7 +61,14 @@ TESSERA_BOTH inline void forward(const RouterForward& p, std::int64_t m) {
 
 /// E f_e of each choice that fell on an expert.
 TESSERA_BOTH inline float share_of_a_choice(const RouterShape& s) {
-  return static_cast<float>(s.E) / (static_cast<float>(s.k) * static_cast<float>(s.M));
+  return static_cast<float>(s.E) / (static_cast<float>(s.k) * static_cast<float>(s.M * s.parts));
+}
+
+/// Choices of all parts that fell on an expert.
+TESSERA_BOTH inline float choices_of(const std::int32_t* counts, const RouterShape& s, std::int64_t e) {
+  std::int32_t choices = 0;
+  for (std::int64_t part = 0; part < s.parts; ++part) choices += counts[part * s.E + e];
+  return static_cast<float>(choices);
 }
 
 TESSERA_BOTH inline void losses(const RouterLosses& p, std::int64_t m) {
@@ -69,7 +76,7 @@ TESSERA_BOTH inline void losses(const RouterLosses& p, std::int64_t m) {
   const float* logits = p.logits + m * s.columns();
   const Softmax softmax = softmax_of(logits, s.E);
   float balance = 0;
-  for (std::int64_t e = 0; e < s.E; ++e) balance += softmax.probability(logits[e]) * static_cast<float>(p.counts[e]);
+  for (std::int64_t e = 0; e < s.E; ++e) balance += softmax.probability(logits[e]) * choices_of(p.counts, s, e);
   const float log_sum = softmax.log_sum();
   p.balance[m] = balance * share_of_a_choice(s);
   p.z[m] = log_sum * log_sum;
@@ -78,7 +85,7 @@ TESSERA_BOTH inline void losses(const RouterLosses& p, std::int64_t m) {
 /// What the loss gains by the probability of an expert: by its share of choices, and where weights are probabilities by its weight.
 TESSERA_BOTH inline float by_probability(const RouterBackward& p, std::int64_t m, std::int64_t e, float balance_scale) {
   const RouterShape& s = p.shape;
-  float d = balance_scale * static_cast<float>(p.counts[e]);
+  float d = balance_scale * choices_of(p.counts, s, e);
   for (std::int64_t j = 0; !s.normalized && j < s.k; ++j)
     if (p.experts[m * s.k + j] == e) d += p.d_weights[m * s.slots() + j];
   return d;

@@ -102,6 +102,9 @@ Json map_json(const Planned& p) {
   return map;
 }
 
+/// What a rank computes of a layer with experts.
+ModelShape expert_shape(const Planned& p) { return on_own_rows(cut_over_tp(p.schedule.shape, p.request.mesh.size(Axis::tp), 0)); }
+
 Json plan_json(const Planned& p) {
   const StepCost cost = step_cost(p.schedule);
   const FlopsPerToken flops = flops_per_token(p.schedule.shape);
@@ -122,13 +125,14 @@ Json plan_json(const Planned& p) {
               {"recompute", recompute_json(p)},
               {"schedule_hash", p.schedule.hash().hex()},
               {"threads_per_rank", p.threads}};
-  if (const ExpertShape& e = p.schedule.shape.experts; e.E > 0)
+  const ModelShape s = expert_shape(p);
+  if (const ExpertShape& e = s.experts; e.E > 0)
     out["experts"] = {{"experts", e.E},
                       {"per_token", e.k},
                       {"dropless", e.capacity_factor == 0},
-                      {"capacity", p.schedule.shape.expert_capacity()},
-                      {"rows", p.schedule.shape.expert_rows()}};
-  if (const ModelShape& s = p.schedule.shape; s.ep > 1)
+                      {"capacity", s.expert_capacity()},
+                      {"rows", s.expert_rows()}};
+  if (s.ep > 1)
     out["experts"].update(Json{{"of_rank", s.own_experts()}, {"block_rows", s.expert_block()}, {"arriving_rows", s.arriving_rows()}});
   if (p.prediction) {
     out["prediction"] = {{"machine", p.machine->name}, {"profile", p.options.machine}};
@@ -198,7 +202,7 @@ void print_plan(const Planned& p) {
   fmt::print("model     {} parameters in {} units; {} FLOPs a token (causal: {})\n",
              human_count(static_cast<double>(parameter_count(p.request.layout.table))), p.request.layout.units.size(),
              human_count(flops.full), human_count(flops.causal));
-  if (p.schedule.shape.experts.E > 0) fmt::print("experts   {}\n", describe_experts(p.schedule.shape));
+  if (p.schedule.shape.experts.E > 0) fmt::print("experts   {}\n", describe_experts(expert_shape(p)));
   const int context = p.request.mesh.size(Axis::cp), tensor = p.request.mesh.size(Axis::tp), experts = p.request.mesh.size(Axis::ep);
   fmt::print("mesh      {}{} data-parallel ranks{}{}{}{}, ZeRO stage {}\n",
              p.stages.empty() ? "" : fmt::format("{} stages of ", p.stages.size()), p.request.data.size, describe_replicas(p.request.mesh),

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <string_view>
 
 #include "deck/draft.hpp"
 #include "deck/nearest.hpp"
@@ -42,8 +43,6 @@ void check_tensor_axis(Draft& draft) {
   const std::int64_t tp = draft.deck.mesh.tp;
   if (!draft.good({"mesh.tp"}) || tp == 1) return;
   const ModelKeys& m = draft.deck.model;
-  if (draft.good({"model.experts"}) && m.experts > 0)
-    draft.fault({"mesh.tp", "model.experts"}, "layers with experts are not shared over mesh.tp in this version; leave mesh.tp at 1");
   struct Shared {
     const char* key;
     std::int64_t n;
@@ -51,7 +50,9 @@ void check_tensor_axis(Draft& draft) {
   };
   for (const Shared& s : {Shared{"model.heads", m.heads, "query heads"}, Shared{"model.kv_heads", m.kv_heads, "key and value heads"},
                           Shared{"model.ff_width", m.ff_width, "features"}}) {
-    if (!draft.good({s.key}) || s.n % tp == 0) continue;
+    // Experts are not cut: each rank does its own rows of the stream.
+    const bool uncut = std::string_view(s.key) == "model.ff_width" && draft.good({"model.experts"}) && m.experts > 0;
+    if (!draft.good({s.key}) || s.n % tp == 0 || uncut) continue;
     draft.fault({"mesh.tp", s.key}, fmt::format("mesh.tp {} does not divide {} {} ({}); nearest valid mesh.tp: {}", tp, s.key, s.n, s.what,
                                                 one_of(divisors_near(s.n, tp))));
   }
@@ -110,11 +111,6 @@ void check_context_axis(Draft& draft) {
   const bool ring = draft.good({"context.method"}) && draft.deck.context.method == "ring";
   if (cp == 1 && ring) draft.idle("context.method", "mesh.cp", "has no effect with mesh.cp = 1; set mesh.cp or leave this key out");
   if (cp == 1) return;
-  const ModelKeys& m = draft.deck.model;
-  if (draft.good({"model.experts"}) && m.experts > 0)
-    draft.fault({"mesh.cp", "model.experts"},
-                "the losses of experts are of the tokens of whole micro-batches, which are not cut over mesh.cp in this version; leave "
-                "mesh.cp at 1");
   if (ring) return check_ring(draft);
   if (const std::int64_t T = draft.deck.batch.sequence_length; draft.good({"batch.sequence_length"}) && T % cp != 0)
     draft.fault({"mesh.cp", "batch.sequence_length"},

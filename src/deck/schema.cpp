@@ -123,7 +123,8 @@ const std::vector<Key> table = {
     {KEY(experts.capacity_factor), .type = real, .unit = "ratio", .limits = {.above = 0, .most = 1e6}, .zero = "dropless",
      .fallback = "\"dropless\"", .identity = true,
      .help = "Tokens that an expert takes of a micro-batch at most, over those that it would have if all had the same; choices beyond are "
-             "dropped and counted, the last tokens first. dropless drops none. Texts of generate are never dropped."},
+             "dropped and counted, the last tokens first. With mesh.tp or mesh.cp of a rank's part of a micro-batch. dropless drops none. "
+             "Texts of generate are never dropped."},
 
     // [batch]
     {KEY(batch.global), .type = integer, .unit = "sequences", .limits = {.least = 1, .most = 1e9}, .identity = true,
@@ -289,7 +290,7 @@ const std::vector<Key> table = {
      .help =
          "Tensor-parallel ranks: each has a part of every layer's heads and features and of the vocabulary, and between products a part "
          "of the tokens. Divides heads, kv_heads, ff_width and the tokens of a micro-batch. Neighbours of the launch: keep it inside a "
-         "node."},
+         "node. Experts are not cut: each rank does its own rows of a layer with experts."},
     {KEY(mesh.pp), .type = integer, .unit = "ranks", .limits = {.least = 1, .most = 1024}, .fallback = "1",
      .help = "Pipeline stages: each has some of the layers, the first the embedding too and the last the head; residual streams and their "
              "gradients travel between neighbours. At most model.layers. The outermost axis: stages may be on nodes of their own."},

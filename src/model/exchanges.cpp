@@ -111,6 +111,22 @@ void Recorder::exchange_blocks(Value to, Value from, std::int64_t count, DType d
   exchange({.kind = CollectiveKind::all_to_all, .axis = Axis::ep, .count = count, .dtype = dtype}, "exchange " + name_of(from), to, from);
 }
 
+Value Recorder::counts_of_all(const Dispatch& to) {
+  Value counts = to.counts;
+  std::int64_t parts = 1;
+  const auto gather = [&](Axis axis, std::int64_t ranks, const char* name) {
+    if (ranks == 1 || s.feed != Feed::samples) return;
+    const std::int64_t mine = parts * s.experts.E;
+    const Value all = value(name, {ranks, mine}, DType::u32);
+    exchange({.kind = CollectiveKind::all_gather, .axis = axis, .count = mine, .dtype = DType::u32}, "gather " + name_of(counts), all,
+             counts);
+    counts = all, parts *= ranks;
+  };
+  gather(Axis::tp, s.apart, "counts_over_tp");
+  gather(Axis::cp, s.cp, "counts_over_cp");
+  return counts;
+}
+
 Value Recorder::send_labels(const Dispatch& to, Value weights) {
   if (s.ep == 1) return {};
   const kernels::ExpertBlocks blocks = expert_blocks(s);

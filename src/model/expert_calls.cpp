@@ -14,7 +14,12 @@ namespace {
 using enum Access;
 
 kernels::RouterShape router_shape(const ModelShape& s) {
-  return {.M = s.tokens(), .E = s.experts.E, .k = s.experts.k, .shared = s.experts.S > 0, .normalized = s.experts.normalized};
+  return {.M = s.tokens(),
+          .E = s.experts.E,
+          .k = s.experts.k,
+          .shared = s.experts.S > 0,
+          .normalized = s.experts.normalized,
+          .parts = s.parts()};
 }
 
 kernels::GroupedGemm grouped(const ModelShape& s, std::int64_t N, std::int64_t K, bool b_transposed) {
@@ -44,12 +49,11 @@ void Recorder::router(Value experts, Value weights, Value logits) {
         }});
 }
 
-void Recorder::router_backward(Value d_logits, Value d_weights, Value weights, Value experts, Value logits, const Dispatch& d) {
+void Recorder::router_backward(Value d_logits, Value d_weights, Value weights, Value experts, Value logits, Value counts) {
   const Value weight = declare({.kind = ValueKind::micro_batch_weight, .name = "weight"});
   call({.name = "router_backward",
-        .touches =
-            {{d_logits, write}, {d_weights, read}, {weights, read}, {experts, read}, {logits, read}, {d.counts, read}, {weight, read}},
-        .run = [=, s = s, counts = d.counts](const At& at) {
+        .touches = {{d_logits, write}, {d_weights, read}, {weights, read}, {experts, read}, {logits, read}, {counts, read}, {weight, read}},
+        .run = [=, s = s](const At& at) {
           kernels::router_backward(at.context, {.d_logits = at.get(d_logits),
                                                 .d_weights = at.get<float>(d_weights),
                                                 .weights = at.get<float>(weights),
@@ -64,13 +68,13 @@ void Recorder::router_backward(Value d_logits, Value d_weights, Value weights, V
         }});
 }
 
-void Recorder::router_totals(Value logits, const Dispatch& d) {
+void Recorder::router_totals(Value logits, Value counts, const Dispatch& d) {
   if (s.feed != Feed::samples) return;
   const std::int64_t M = s.tokens();
   const Value balance = value("balance", {M}, DType::f32), z = value("z", {M}, DType::f32), sums = value("router_sums", {2}, DType::i64);
   call({.name = "router_losses",
-        .touches = {{balance, write}, {z, write}, {logits, read}, {d.counts, read}},
-        .run = [=, shape = router_shape(s), counts = d.counts](const At& at) {
+        .touches = {{balance, write}, {z, write}, {logits, read}, {counts, read}},
+        .run = [=, shape = router_shape(s)](const At& at) {
           kernels::router_losses(at.context, {.balance = at.get<float>(balance),
                                               .z = at.get<float>(z),
                                               .logits = at.get<float>(logits),
@@ -87,14 +91,14 @@ void Recorder::router_totals(Value logits, const Dispatch& d) {
               totals = declare({.kind = ValueKind::router_totals, .name = "router"});
   call({.name = "add_router_totals",
         .touches = {{totals, Access::add}, {scalars, Access::add}, {sums, read}, {weight, read}, {d.counts, read}, {d.offsets, read}},
-        .run = [=, E = s.experts.E, layer = segment_.layer, counts = d.counts, offsets = d.offsets](const At& at) {
+        .run = [=, E = s.experts.E, layer = segment_.layer, own = d.counts, offsets = d.offsets](const At& at) {
           auto* all = at.get<kernels::RouterTotals>(totals);
           kernels::add_router_totals(at.context, {.totals = all,
                                                   .loads = reinterpret_cast<std::int64_t*>(all + 1) + layer * E,
                                                   .balance = at.get<double>(sums),
                                                   .z = at.get<double>(sums) + 1,
                                                   .weight = at.get<double>(weight),
-                                                  .counts = at.get<std::int32_t>(counts),
+                                                  .counts = at.get<std::int32_t>(own),
                                                   .offsets = at.get<std::int32_t>(offsets),
                                                   .not_finite = &at.get<kernels::StepScalars>(scalars)->not_finite,
                                                   .E = E});

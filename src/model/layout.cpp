@@ -49,12 +49,15 @@ bool keeps(const std::vector<Parameter>& table, const std::vector<Box>& kept, co
   return any;
 }
 
-std::string unit_name(const Parameter& p) {
+/// Of the expert of all tokens in a unit of its own where tensor-parallel ranks own it together.
+std::string unit_name(const Parameter& p, bool shared_apart) {
   switch (p.part) {
     case Part::embedding:
       return "embedding";
     case Part::layer:
       return fmt::format("layers.{}", p.layer);
+    case Part::shared:
+      return fmt::format("layers.{}{}", p.layer, shared_apart ? ".shared" : "");
     case Part::experts:
       return fmt::format("layers.{}.experts", p.layer);
     case Part::head:
@@ -90,39 +93,37 @@ Layout make_layout(std::vector<Parameter> table, int shards, std::int64_t persis
     for (const Parameter& p : table) kept.push_back(whole_box(p.shape));
   TESSERA_REQUIRE(kept.size() == table.size(), "{} boxes of {} parameters", kept.size(), table.size());
   Layout layout{.table = std::move(table), .units = {}, .shards = shards, .places = {}};
-  Unit persistent{.name = "persistent", .slots = {}, .elements = 0, .persistent = true, .owners = owners};
-  Unit replicated{.name = "replicated",
-                  .slots = {},
-                  .elements = 0,
-                  .persistent = true,
-                  .owners = static_cast<Axes>(owners | replication.over),
-                  .shards = replication.copies};
+  const bool copied = replication.copies > 1, parted = replication.expert_owners != 0;
+  const Unit of_owners{.name = {}, .slots = {}, .owners = owners, .shards = shards};
+  const Unit of_all{.name = {}, .slots = {}, .owners = static_cast<Axes>(owners | replication.over), .shards = shards * replication.copies};
+  const Unit of_experts{.name = {}, .slots = {}, .owners = replication.expert_owners, .shards = replication.expert_shards};
+  Unit persistent = of_owners, replicated = of_all;
+  persistent.name = "persistent", persistent.persistent = true;
+  replicated.name = "replicated", replicated.persistent = true;
   for (const Together& group : groups_of(layout.table, persistence_threshold)) {
     if (!keeps(layout.table, kept, group)) continue;
-    if (replication.copies > 1 && layout.table[group.first].tp_dim < 0) {
+    const Parameter& p = layout.table[group.first];
+    const bool of_parted = parted && p.part == Part::experts, shared_apart = copied && p.part == Part::shared;
+    if (copied && p.tp_dim < 0 && !of_parted && !(shared_apart && !group.small)) {
       append(replicated, kept, group);
       continue;
     }
-    const bool at_ends = replication.embedding_at_ends && layout.table[group.first].part == Part::embedding;
-    const bool parted = replication.expert_parts > 1 && layout.table[group.first].part == Part::experts;
-    if (group.small && !at_ends && !parted) {
+    const bool at_ends = replication.embedding_at_ends && p.part == Part::embedding;
+    if (group.small && !at_ends && !of_parted) {
       append(persistent, kept, group);
       continue;
     }
-    std::string name = unit_name(layout.table[group.first]);
-    if (layout.units.empty() || layout.units.back().name != name)
-      layout.units.push_back({.name = name, .slots = {}, .owners = parted ? replication.expert_owners : owners});
+    const std::string name = unit_name(p, shared_apart);
+    if (layout.units.empty() || layout.units.back().name != name) {
+      layout.units.push_back(of_parted ? of_experts : shared_apart ? of_all : of_owners);
+      layout.units.back().name = name;
+    }
     append(layout.units.back(), kept, group);
-    if (at_ends) layout.units.back().owners |= pipeline_ends, layout.units.back().shards = 2, layout.units.back().persistent = true;
+    if (at_ends) layout.units.back().owners |= pipeline_ends, layout.units.back().shards *= 2, layout.units.back().persistent = true;
   }
   for (Unit* unit : {&persistent, &replicated})
     if (!unit->slots.empty()) layout.units.push_back(std::move(*unit));
-  for (Unit& unit : layout.units) {
-    const bool parted =
-        replication.expert_parts > 1 && layout.table[static_cast<std::size_t>(unit.slots.front().parameter)].part == Part::experts;
-    unit.shards *= parted ? shards / replication.expert_parts : shards;
-    unit.elements = round_up(unit.elements, unit.shards * shard_block);
-  }
+  for (Unit& unit : layout.units) unit.elements = round_up(unit.elements, unit.shards * shard_block);
   layout.places = places_of(layout);
   return layout;
 }

@@ -23,7 +23,7 @@ struct Slot {
 };
 
 struct Unit {
-  std::string name;           ///< "embedding", "layers.3", "layers.3.experts", "head", "persistent"
+  std::string name;           ///< "embedding", "layers.3", "layers.3.shared", "layers.3.experts", "head", "persistent"
   std::vector<Slot> slots;    ///< in table order; none for a tensor of which this rank keeps nothing
   std::int64_t elements = 0;  ///< padded: a multiple of shards * shard_block
   bool persistent = false;    ///< small tensors of all layers, of which every rank keeps a compute copy at stage 3
@@ -57,14 +57,15 @@ struct Layout {
 /// where it keeps nothing; empty: all of all. The threshold counts whole tensors, so that it divides them alike on all ranks.
 /// Where axes cut tensors, those that are cut by none go to the unit "replicated", which is persistent too: each of its ranks has gradients
 /// of its own for them, which meet over these axes as well. The embedding that is the head too lies at both ends of a pipeline, in a unit
-/// that they share. The `shards` ranks differ along `owners`. Where these have unlike experts, units of experts have fewer owners, and stay
-/// out of "persistent" whatever their size.
+/// that they share. The `shards` ranks differ along `owners`. Experts of a layer may have other owners: fewer where ranks have unlike ones,
+/// more where ranks that an axis cuts have the same; they stay out of "persistent" and "replicated" whatever their size. The expert of all
+/// tokens, which is as large and cut by none, is a unit of its own where there is "replicated", gathered at stage 3 as all are.
 struct Replication {
   Axes over = 0;
   int copies = 1;  ///< ranks along them
   bool embedding_at_ends = false;
-  Axes expert_owners = 0;  ///< of experts that owners share between them
-  int expert_parts = 1;    ///< of the experts of a layer, one a rank; 1: all owners have all
+  Axes expert_owners = 0;  ///< of units of experts; 0: the owners of all else
+  int expert_shards = 0;   ///< ranks along them
 };
 Layout make_layout(std::vector<Parameter> table, int shards, std::int64_t persistence_threshold, std::vector<Box> kept = {},
                    const Replication& replication = {}, Axes owners = data_axes);

@@ -21,6 +21,7 @@ struct Moe {
   Value experts;    ///< (M,k) int32
   Value weights;    ///< (M,k) fp32; with a shared expert (M,k+1)
   Dispatch to;      ///< which rows are whose
+  Value counts;     ///< (parts,E) int32: choices of the whole micro-batch
   Arrivals here;    ///< which of them come to this rank's experts
   Value rows;       ///< (R,C): of each choice its token's
   Value gate_up;    ///< (R,2F)
@@ -69,6 +70,7 @@ Moe forward(Recorder& r, const Weights& w) {
         .experts = r.value("experts", {M, e.k}, DType::u32),
         .weights = r.value("weights", {M, weights_of_token(e)}, DType::f32),
         .to = {},
+        .counts = {},
         .here = {},
         // What would have to be exchanged again is kept as other values are.
         .rows = r.s.ep == 1 ? r.remade("rows", {R, C}) : r.value("rows", {R, C}),
@@ -80,8 +82,9 @@ Moe forward(Recorder& r, const Weights& w) {
   r.linear(v.logits, v.normed, w.router, columns, C, {.fp32 = true});
   r.router(v.experts, v.weights, v.logits);
   v.to = r.dispatch(v.experts);
+  v.counts = r.counts_of_all(v.to);
   const Value labels = r.send_labels(v.to, v.weights);
-  r.router_totals(v.logits, v.to);
+  r.router_totals(v.logits, v.counts, v.to);
   r.send_rows(v.normed, v.to);
   v.here = r.arrivals(labels, v.to);
   r.take_rows(v.rows, v.normed, v.to, v.here);
@@ -126,7 +129,7 @@ void backward(Recorder& r, const Weights& w, const Moe& v) {
   const Value d_returned = r.expert_backward_to_rows(d_rows, d_gate_up, v.rows, v.here, w.gate, 2 * F, C);
   r.collect_weights(d_weights, v.to);
   const Value d_shared = backward_shared(r, w, v, d_weights, d_stream);
-  r.router_backward(d_logits, d_weights, v.weights, v.experts, v.logits, v.to);
+  r.router_backward(d_logits, d_weights, v.weights, v.experts, v.logits, v.counts);
   r.linear_backward(d_normed, d_logits, v.normed, w.router, columns, C);
   r.combine_rows(d_normed, d_returned, v.to, {.shared = d_shared, .add = d_normed});
   r.rmsnorm_backward(d_stream, d_normed, v.x, w.norm, v.rstd, true);
@@ -134,7 +137,8 @@ void backward(Recorder& r, const Weights& w, const Moe& v) {
 
 }  // namespace
 
-Segment moe_segment(const ModelShape& s, int layer) {
+Segment moe_segment(const ModelShape& shape, int layer) {
+  const ModelShape s = on_own_rows(shape);
   Recorder r(s, fmt::format("layers.{}.moe", layer), layer);
   const Weights w(fmt::format("layers.{}.moe.", layer), s.first_expert());
   const Moe v = forward(r, w);

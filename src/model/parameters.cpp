@@ -17,13 +17,13 @@ ExpertNames expert_names(const ModelKeys& m) {
 }
 
 /// Norm, router and the expert of all tokens belong to the layer's unit; the experts' matrices are a unit of their own, in which matrices
-/// that one product takes are neighbours: (E, 2F, C), then (E, C, F).
+/// that one product takes are neighbours: (E, 2F, C), then (E, C, F). No axis cuts a tensor: tensor-parallel ranks share the tokens.
 void add_experts(std::vector<Parameter>& table, const ModelKeys& m, int layer) {
   const std::int64_t C = m.width, F = m.expert_ff_width, S = m.shared_ff_width;
   const std::string ours = fmt::format("layers.{}.moe.", layer), theirs = fmt::format("model.layers.{}.", layer);
   const ExpertNames names = expert_names(m);
   const double std = m.init_std, residual_std = m.init_std / std::sqrt(2.0 * static_cast<double>(m.layers));
-  const auto matrix = [&](Part part, const std::string& name, std::int64_t rows, std::int64_t columns, double s, bool joined, int tp_dim,
+  const auto matrix = [&](Part part, const std::string& name, std::int64_t rows, std::int64_t columns, double s, bool joined,
                           const std::string& exported) {
     table.push_back({.name = ours + name,
                      .shape = {rows, columns},
@@ -32,28 +32,27 @@ void add_experts(std::vector<Parameter>& table, const ModelKeys& m, int layer) {
                      .std = s,
                      .decay = true,
                      .joined = joined,
-                     .tp_dim = tp_dim,
                      .export_name = theirs + exported});
   };
   table.push_back(
       {.name = ours + "norm", .shape = {C}, .layer = layer, .init = Init::ones, .export_name = theirs + "post_attention_layernorm.weight"});
-  matrix(Part::layer, "router", m.experts, C, std, false, -1, names.router);
+  matrix(Part::layer, "router", m.experts, C, std, false, names.router);
   if (S > 0) {
-    matrix(Part::layer, "shared_gate", 1, C, std, true, -1, "mlp.shared_expert_gate.weight");
-    matrix(Part::layer, "shared.w_gate", S, C, std, false, 0, "mlp.shared_expert.gate_proj.weight");
-    matrix(Part::layer, "shared.w_up", S, C, std, true, 0, "mlp.shared_expert.up_proj.weight");
-    matrix(Part::layer, "shared.w_down", C, S, residual_std, false, 1, "mlp.shared_expert.down_proj.weight");
+    matrix(Part::layer, "shared_gate", 1, C, std, true, "mlp.shared_expert_gate.weight");
+    matrix(Part::shared, "shared.w_gate", S, C, std, false, "mlp.shared_expert.gate_proj.weight");
+    matrix(Part::shared, "shared.w_up", S, C, std, true, "mlp.shared_expert.up_proj.weight");
+    matrix(Part::shared, "shared.w_down", C, S, residual_std, false, "mlp.shared_expert.down_proj.weight");
   }
   const auto of_expert = [&](std::int64_t e, const char* name) { return fmt::format("experts.{}.{}", e, name); };
   const auto exported = [&](std::int64_t e, const char* name) { return fmt::format("{}{}.{}", names.expert, e, name); };
   for (std::int64_t e = 0; e < m.experts; ++e) {
-    matrix(Part::experts, of_expert(e, "w_gate"), F, C, std, e > 0, 0, exported(e, names.gate));
+    matrix(Part::experts, of_expert(e, "w_gate"), F, C, std, e > 0, exported(e, names.gate));
     table.back().expert = static_cast<int>(e);
-    matrix(Part::experts, of_expert(e, "w_up"), F, C, std, true, 0, exported(e, names.up));
+    matrix(Part::experts, of_expert(e, "w_up"), F, C, std, true, exported(e, names.up));
     table.back().expert = static_cast<int>(e);
   }
   for (std::int64_t e = 0; e < m.experts; ++e) {
-    matrix(Part::experts, of_expert(e, "w_down"), C, F, residual_std, e > 0, 1, exported(e, names.down));
+    matrix(Part::experts, of_expert(e, "w_down"), C, F, residual_std, e > 0, exported(e, names.down));
     table.back().expert = static_cast<int>(e);
   }
 }

@@ -10,14 +10,15 @@
 namespace tessera {
 
 enum class Init : std::uint8_t { zeros, ones, normal };
-enum class Part : std::uint8_t { embedding, layer, experts, head };
+/// `shared`: the matrices of the expert that takes every token.
+enum class Part : std::uint8_t { embedding, layer, shared, experts, head };
 
 /// One tensor of the model. Matrices are (out, in), as Hugging Face stores them.
 struct Parameter {
   std::string name;  ///< "layers.3.attention.wq"
   Shape shape;
   Part part = Part::layer;
-  int layer = -1;   ///< for Part::layer and Part::experts
+  int layer = -1;   ///< of all parts but embedding and head
   int expert = -1;  ///< for Part::experts
   Init init = Init::normal;
   double std = 0;           ///< of Init::normal

@@ -100,6 +100,9 @@ class Recorder {
   // ---- Over expert-parallel ranks (exchanges.cpp): each has E / ep experts, and sends rows of its tokens to those that are elsewhere, in
   // a block for each rank. R = ep times the rows of a block, most of which are nobody's perhaps. Alone, nothing is sent. ----
 
+  /// Choices of each expert by the tokens of the whole micro-batch, (parts,E) int32, of which tensor- and context-parallel ranks have
+  /// parts.
+  Value counts_of_all(const Dispatch& to);
   /// What tells the rows of blocks apart goes to where they go.
   Value send_labels(const Dispatch& to, Value weights);
   /// Of each choice its token's row of `in` (M,C) goes to its expert.
@@ -149,9 +152,9 @@ class Recorder {
   /// The k experts of each token, (M,k) int32, and what they count for, (M, slots) fp32, of logits (M, E + shared) fp32.
   void router(Value experts, Value weights, Value logits);
   /// Gradient of logits, from those of weights and by the router's own losses.
-  void router_backward(Value d_logits, Value d_weights, Value weights, Value experts, Value logits, const Dispatch& d);
+  void router_backward(Value d_logits, Value d_weights, Value weights, Value experts, Value logits, Value counts);
   /// The router's losses, drops and loads join the step's. Of a text: nothing.
-  void router_totals(Value logits, const Dispatch& d);
+  void router_totals(Value logits, Value counts, const Dispatch& d);
   Dispatch dispatch(Value experts);
   /// out (R,C): each row is that of its token in `in` (M,C).
   void gather_rows(Value out, Value in, const Dispatch& d);

@@ -95,11 +95,12 @@ std::string describe_experts(const ModelShape& s) {
   const ExpertShape& e = s.experts;
   std::string text = fmt::format("{} in each layer of {} features, {} for a token", e.E, e.F, e.k);
   if (e.S > 0) text += fmt::format(", and one of {} features for all", e.S);
+  const char* passed = s.parts() == 1 ? "a micro-batch" : "a rank's part of a micro-batch";
   if (e.capacity_factor == 0)
-    text += fmt::format("; dropless: {} rows of a micro-batch, however its tokens choose", s.expert_rows());
+    text += fmt::format("; dropless: {} rows of {}, however its tokens choose", s.expert_rows(), passed);
   else
-    text += fmt::format("; each takes at most {} of the {} tokens of a micro-batch, {} rows together; what is beyond is dropped",
-                        s.expert_capacity(), s.tokens(), s.expert_rows());
+    text += fmt::format("; each takes at most {} of the {} tokens of {}, {} rows together; what is beyond is dropped", s.expert_capacity(),
+                        s.tokens(), passed, s.expert_rows());
   if (s.ep == 1) return text;
   return text + fmt::format(
                     "; {} of them on each of {} ranks, which send each other blocks of {} rows, {}: room for {} rows on a rank, {} for "
@@ -118,6 +119,12 @@ ModelShape cut_over_tp(const ModelShape& shape, int size, int index) {
   ModelShape s = shape;
   s.H /= size, s.G /= size, s.F /= size;
   s.tp = size, s.tp_index = index;
+  return s;
+}
+
+ModelShape on_own_rows(const ModelShape& shape) {
+  ModelShape s = shape;
+  s.apart = s.tp, s.tp = 1, s.tp_index = 0;
   return s;
 }
 

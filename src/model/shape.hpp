@@ -50,7 +50,10 @@ struct ModelShape {
   bool ring = false;         ///< inside attention they keep their tokens, and blocks of keys travel; else they exchange tokens for heads
   int ep = 1, ep_index = 0;  ///< expert-parallel ranks, of which this one has E / ep experts of each layer
 
-  std::int64_t tokens() const { return B * T / cp; }  ///< M, of a micro-batch on this rank
+  std::int64_t apart = 1;  ///< tensor-parallel ranks that each do all of a segment with their own rows of the stream, as if alone
+
+  std::int64_t tokens() const { return B * T / cp / apart; }  ///< M, of a micro-batch on this rank
+  std::int64_t parts() const { return cp * apart; }           ///< of a micro-batch's tokens, of which this rank has one
   bool exchanges_heads() const { return cp > 1 && !ring; }
   /// Tokens that an expert takes of a pass at most; a token goes to an expert once.
   std::int64_t expert_capacity() const;
@@ -79,6 +82,9 @@ std::string describe_experts(const ModelShape& shape);
 
 /// What rank `index` of `size` tensor-parallel ranks computes of it: heads and features in equal parts.
 ModelShape cut_over_tp(const ModelShape& shape, int size, int index);
+
+/// What a tensor-parallel rank computes of a layer with experts, which are not cut over them: all of it, for its own rows of the stream.
+ModelShape on_own_rows(const ModelShape& shape);
 
 /// What rank `index` of the shape's expert-parallel ranks computes of it: the experts from its first on.
 ModelShape cut_over_ep(const ModelShape& shape, int index);

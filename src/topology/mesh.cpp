@@ -84,11 +84,12 @@ Axes with(Axes set, const Mesh& mesh, Axis axis) { return mesh.size(axis) == 1 ?
 
 Axes batch_axes(const Mesh& mesh) { return with(with(data_axes, mesh, Axis::ep), mesh, Axis::replicate); }
 int batch_ranks(const Mesh& mesh) { return mesh.size(Axis::replicate) * mesh.size(Axis::dp) * mesh.size(Axis::ep); }
-Axes expert_owner_axes(const Mesh& mesh) {
-  const Axes owners = with(data_axes, mesh, Axis::cp);
-  return mesh.shares_state ? with(owners, mesh, Axis::replicate) : owners;
+Axes alike_axes(const Mesh& mesh) {
+  const Axes alike = with(data_axes, mesh, Axis::cp);
+  return mesh.shares_state ? with(alike, mesh, Axis::replicate) : alike;
 }
-Axes owner_axes(const Mesh& mesh) { return with(expert_owner_axes(mesh), mesh, Axis::ep); }
+Axes owner_axes(const Mesh& mesh) { return with(alike_axes(mesh), mesh, Axis::ep); }
+Axes expert_owner_axes(const Mesh& mesh) { return with(alike_axes(mesh), mesh, Axis::tp); }
 
 Group group_of(const Mesh& mesh, Axes along, int world_rank) {
   Group group{.axes = along, .rank = 0, .size = 1, .world = {}};

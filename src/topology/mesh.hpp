@@ -60,7 +60,9 @@ int batch_ranks(const Mesh& mesh);
 /// Ranks that compute with the same parameters, experts aside: their gradients are summed, and ZeRO shards over them. Those that divide the
 /// batch, without replicas that have a state of their own, and where a sequence is cut over ranks those of cp.
 Axes owner_axes(const Mesh& mesh);
-/// Of these the ranks that have the same experts.
+/// Of these the ranks that keep the same boxes of all tensors.
+Axes alike_axes(const Mesh& mesh);
+/// Ranks that have the same experts: those that keep the same boxes, and those of tp, which does not cut experts.
 Axes expert_owner_axes(const Mesh& mesh);
 
 /// The ranks that differ from one rank along some axes only, in order of their ranks in the world.

@@ -9,14 +9,15 @@ class RouterCuda : public OnDevice {};
 const RouterShape shapes[] = {{.M = 1, .E = 1, .k = 1},
                               {.M = 130, .E = 8, .k = 2},
                               {.M = 65, .E = 60, .k = 4, .shared = true, .normalized = false},
-                              {.M = 9, .E = 5, .k = 5, .shared = true}};
+                              {.M = 9, .E = 5, .k = 5, .shared = true},
+                              {.M = 20, .E = 6, .k = 2, .parts = 4}};
 
 /// What all ops of the router leave, on the host or on a GPU.
 template <class T>
 Hash128 results(const RouterShape& s, bool on_host) {
   auto logits = random_values<float>(s.M * s.columns(), 1, 2), d_weights = random_values<float>(s.M * s.slots(), 2);
   std::vector<double> weight{1};
-  std::vector<std::int32_t> counts(static_cast<std::size_t>(s.E));
+  std::vector<std::int32_t> counts(static_cast<std::size_t>(s.parts * s.E));
   for (std::size_t e = 0; e < counts.size(); ++e) counts[e] = static_cast<std::int32_t>(7 * e % 5);
   RouterBackward backward{.balance_scale = 0.2f, .z_scale = 0.01f, .shape = s, .dtype = dtype_of<T>()};
   if (on_host) {

@@ -13,7 +13,8 @@ const RouterShape shapes[] = {{.M = 1, .E = 1, .k = 1},
                               {.M = 33, .E = 8, .k = 2},
                               {.M = 21, .E = 7, .k = 3, .normalized = false},
                               {.M = 11, .E = 60, .k = 4, .shared = true, .normalized = false},
-                              {.M = 9, .E = 5, .k = 5, .shared = true}};
+                              {.M = 9, .E = 5, .k = 5, .shared = true},
+                              {.M = 12, .E = 6, .k = 2, .parts = 4}};
 
 std::size_t size(std::int64_t n) { return static_cast<std::size_t>(n); }
 
@@ -26,6 +27,11 @@ struct Reference {
     double sum = 0;
     for (std::int64_t e = 0; e < s.E; ++e) sum += std::exp(l[e]);
     return std::log(sum);
+  }
+  double choices(std::int64_t e) const {
+    double sum = 0;
+    for (std::int64_t part = 0; part < s.parts; ++part) sum += counts[size(part * s.E + e)];
+    return sum;
   }
   std::vector<double> weights(const std::vector<double>& logits) const {
     std::vector<double> w;
@@ -43,7 +49,7 @@ struct Reference {
     std::vector<double> losses(size(s.M), 0.0);
     for (std::int64_t m = 0; m < s.M; ++m)
       for (std::int64_t e = 0; e < s.E; ++e)
-        losses[size(m)] += static_cast<double>(s.E) * counts[size(e)] / static_cast<double>(s.k * s.M) *
+        losses[size(m)] += static_cast<double>(s.E) * choices(e) / static_cast<double>(s.k * s.M * s.parts) *
                            std::exp(row(logits, m)[e] - log_sum(row(logits, m)));
     return losses;
   }
@@ -67,13 +73,14 @@ struct Trial {
         z(poisoned<float>(s.M)),
         d_weights(random_values<float>(s.M * s.slots(), 2)),
         experts(poisoned<std::int32_t>(s.M * s.k)),
-        counts(size(s.E), 0) {
+        counts(size(s.parts * s.E), 0) {
     for (std::int64_t m = 0; m + 1 < s.M; m += 5) logits[size(m * s.columns())] = logits[size(m * s.columns() + s.E - 1)];  // equal ones
   }
   void forward() {
     router_forward({}, {.experts = experts.data(), .weights = weights.data(), .logits = logits.data(), .shape = s});
     std::ranges::fill(counts, 0);
-    for (const std::int32_t e : experts) ++counts.at(size(e));
+    for (const std::int32_t e : experts) ++counts.at(size((s.parts - 1) * s.E + e));  // this part is the last
+    for (std::int64_t i = 0; i < (s.parts - 1) * s.E; ++i) counts[size(i)] = static_cast<std::int32_t>(5 * i % 7);
   }
   void losses() {
     router_losses({}, {.balance = balance.data(), .z = z.data(), .logits = logits.data(), .counts = counts.data(), .shape = s});

@@ -53,13 +53,15 @@ Layout layout_for(const Deck& deck, const Mesh& mesh, int world_rank) {
   const std::int64_t small = deck.zero.stage == 3 && owners.size > 1 ? deck.zero.param_persistence_threshold : 0;
   const Stage stage = stage_of(deck, mesh, world_rank);
   const Group experts = group_of(mesh, axes({Axis::ep}), world_rank);
-  if (tensor.size == 1 && experts.size == 1 && stage.count == 1) return make_layout(table, owners.size, small, {}, {}, owners.axes);
+  const Group same_experts = group_of(mesh, expert_owner_axes(mesh), world_rank);
+  const bool parted = tensor.size > 1 || experts.size > 1;
+  if (!parted && stage.count == 1) return make_layout(table, owners.size, small, {}, {}, owners.axes);
   return make_layout(table, owners.size, small, kept_boxes(table, stage, deck.model, tensor, experts),
                      {.over = tensor.size > 1 ? tensor.axes : Axes{0},
                       .copies = tensor.size,
                       .embedding_at_ends = deck.model.tied && stage.count > 1,
-                      .expert_owners = expert_owner_axes(mesh),
-                      .expert_parts = experts.size},
+                      .expert_owners = parted ? same_experts.axes : Axes{0},
+                      .expert_shards = same_experts.size},
                      owners.axes);
 }
 

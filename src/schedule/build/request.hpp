@@ -34,7 +34,7 @@ struct BuildRequest {
   /// The axes of the mesh that have more than one rank, and dp.
   Axes axes() const;
   /// Ranks beside this one and those that keep boxes of the same tensors: what they keep are others.
-  Group others() const { return group(static_cast<Axes>(axes() & ~expert_owner_axes(mesh))); }
+  Group others() const { return group(static_cast<Axes>(axes() & ~alike_axes(mesh))); }
   bool training() const { return purpose == Purpose::training; }
 };
 

@@ -56,10 +56,11 @@ Costs costs_of(const Deck& deck, const Mesh& mesh) {
   }
   const double bytes = state_bytes(deck, group_of(mesh, owner_axes(mesh), 0).size);
   const double of_experts = state_bytes(deck, group_of(mesh, expert_owner_axes(mesh), 0).size) / mesh.size(Axis::ep);
+  const double of_shared = state_bytes(deck, group_of(mesh, owner_axes(mesh), 0).size * mesh.size(Axis::tp));
   ModelKeys model = deck.model;
   model.layers = 1;
   for (const Parameter& p : parameter_table(model)) {
-    const double each = p.part == Part::experts ? of_experts : bytes;
+    const double each = p.part == Part::experts ? of_experts : p.part == Part::shared ? of_shared : bytes;
     const double state = each * static_cast<double>(p.shape.elements()) / (p.tp_dim >= 0 ? mesh.size(Axis::tp) : 1);
     (p.part == Part::embedding ? costs.embedding_state : p.part == Part::head ? costs.head_state : costs.layer_state) += state;
   }

@@ -217,7 +217,7 @@ TEST(Layout, ARankKeepsItsExperts) {
       if (p.part == Part::experts && p.expert / 2 != part) kept.back().count.assign(2, 0);
     }
     const Axes both = axes({Axis::dp, Axis::ep});
-    const Layout layout = make_layout(table, 12, 1 << 10, kept, {.expert_owners = data_axes, .expert_parts = 3}, both);
+    const Layout layout = make_layout(table, 12, 1 << 10, kept, {.expert_owners = data_axes, .expert_shards = 4}, both);
     const std::string first = fmt::format("layers.1.moe.experts.{}.", 2 * part);
     const TensorRef gate = layout.find(first + "w_gate"), down = layout.find(first + "w_down");
     EXPECT_EQ(gate.elements, 2 * 2 * 5 * m.width);
@@ -232,6 +232,32 @@ TEST(Layout, ARankKeepsItsExperts) {
     EXPECT_EQ(gate.unit, down.unit);
     EXPECT_THROW(layout.find(fmt::format("layers.1.moe.experts.{}.w_up", (2 * part + 2) % 6)), Error);
   }
+}
+
+// Of what tensor-parallel ranks have whole, what is large has a unit of its own and is sharded over them as well; what is small lies
+// together.
+TEST(Layout, WhatNoAxisCutsIsOwnedByAll) {
+  const ModelKeys m = test::tiny_deck({"model.experts=4", "model.shared_ff_width=24"}).model;
+  const auto table = parameter_table(m);
+  const Axes both = axes({Axis::dp, Axis::ep}), tensor = axes({Axis::tp}), of_experts = axes({Axis::dp, Axis::tp});
+  const Replication cut{.over = tensor, .copies = 2, .expert_owners = of_experts, .expert_shards = 6};
+  for (const std::int64_t threshold : {0, 300, 1 << 20}) {
+    const Layout layout = make_layout(table, 12, threshold, {}, cut, both);
+    const auto unit_of = [&](const char* tensor) { return layout.units[static_cast<std::size_t>(layout.find(tensor).unit)]; };
+    EXPECT_EQ(unit_of("layers.1.moe.norm").name, "replicated");
+    EXPECT_EQ(unit_of("layers.1.moe.router").name, "replicated");
+    const Unit shared = unit_of("layers.1.moe.shared.w_down"), experts = unit_of("layers.1.moe.experts.2.w_up");
+    EXPECT_EQ(shared.name, threshold == 1 << 20 ? "replicated" : "layers.1.shared");
+    EXPECT_EQ(shared.shards, 24);
+    EXPECT_EQ(shared.owners, both | tensor);
+    EXPECT_EQ(shared.persistent, threshold == 1 << 20);
+    EXPECT_EQ(experts.name, "layers.1.experts");
+    EXPECT_EQ(experts.shards, 6);
+    EXPECT_EQ(experts.owners, of_experts);
+    EXPECT_FALSE(experts.persistent);
+  }
+  const Layout alone = make_layout(table, 12, 0);
+  EXPECT_EQ(alone.units[static_cast<std::size_t>(alone.find("layers.1.moe.shared.w_down").unit)].name, "layers.1");
 }
 
 TEST(PiecesIn, AnyRangeIsCoveredExactly) {

@@ -45,6 +45,20 @@ TEST(Shape, TextsDropNothing) {
   EXPECT_NE(describe_experts(prompt).find("dropless: 20 rows"), std::string::npos);
 }
 
+// A tensor-parallel rank does a layer's experts for its own rows of the stream; room is of these.
+TEST(Shape, TensorAndContextParallelRanksHaveAPartOfTheTokens) {
+  const ModelShape s = on_own_rows(cut_over_tp(
+      model_shape(test::tiny_deck({"model.experts=8", "experts.capacity_factor=1.0", "model.kv_heads=4", "mesh.tp=2", "mesh.cp=2"}, 4)), 2,
+      1));
+  EXPECT_EQ(s.tokens(), 6);
+  EXPECT_EQ(s.rows(), 6);
+  EXPECT_EQ(s.parts(), 4);
+  EXPECT_EQ(s.expert_capacity(), 2) << "6 tokens, 2 choices each, over 8 experts";
+  EXPECT_EQ(s.expert_rows(), 12);
+  EXPECT_NE(describe_experts(s).find("at most 2 of the 6 tokens of a rank's part of a micro-batch"), std::string::npos)
+      << describe_experts(s);
+}
+
 TEST(Shape, BlocksHoldWhatTokensCouldAskForOrExpertsTake) {
   const auto shape = [](std::vector<std::string> overrides) {
     overrides.insert(overrides.end(), {"model.experts=8", "model.experts_per_token=2"});

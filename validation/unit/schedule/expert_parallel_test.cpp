@@ -18,6 +18,29 @@ class Experts : public testing::TestWithParam<test::Setting> {
     s.rank = rank;
     return test::request_of(s);
   }
+  /// The request of rank 0, and how often all ranks together update each element of each tensor.
+  std::pair<BuildRequest, std::vector<std::vector<int>>> updates() const {
+    const BuildRequest first = request(0);
+    std::vector<std::vector<int>> count;
+    for (const Parameter& p : first.layout.table) count.emplace_back(static_cast<std::size_t>(p.shape.elements()), 0);
+    for (int rank = 0; rank < GetParam().ranks; ++rank) {
+      const BuildRequest mine = request(rank);
+      const Schedule schedule = build_schedule(mine);
+      const Program& program = schedule.updates_late() ? schedule.update : schedule.train;
+      for (const auto& phase : program.phases)
+        for (const Task& task : schedule.sections[static_cast<std::size_t>(phase.section)].tasks)
+          if (const auto* step = std::get_if<OptimizerStep>(&task.op))
+            for (const Piece& piece : step->pieces) {
+              const Unit& unit =
+                  *std::ranges::find_if(mine.layout.units, [&](const Unit& u) { return task.name == "optimizer " + u.name; });
+              for_each_run(mine.layout, unit, piece, [&](const NaturalRun& run) {
+                for (std::int64_t i = 0; i < run.elements; ++i)
+                  ++count[static_cast<std::size_t>(piece.parameter)][static_cast<std::size_t>(run.tensor_offset + i)];
+              });
+            }
+    }
+    return {first, count};
+  }
 };
 
 // They have unlike experts and do the same with them.
@@ -43,24 +66,7 @@ TEST_P(Experts, RolesFitTogether) {
 }
 
 TEST_P(Experts, TheOptimizerTouchesEveryElementAsOftenAsItIsKept) {
-  const BuildRequest first = request(0);
-  std::vector<std::vector<int>> count;
-  for (const Parameter& p : first.layout.table) count.emplace_back(static_cast<std::size_t>(p.shape.elements()), 0);
-  for (int rank = 0; rank < GetParam().ranks; ++rank) {
-    const BuildRequest mine = request(rank);
-    const Schedule schedule = build_schedule(mine);
-    const Program& program = schedule.updates_late() ? schedule.update : schedule.train;
-    for (const auto& phase : program.phases)
-      for (const Task& task : schedule.sections[static_cast<std::size_t>(phase.section)].tasks)
-        if (const auto* step = std::get_if<OptimizerStep>(&task.op))
-          for (const Piece& piece : step->pieces) {
-            const Unit& unit = *std::ranges::find_if(mine.layout.units, [&](const Unit& u) { return task.name == "optimizer " + u.name; });
-            for_each_run(mine.layout, unit, piece, [&](const NaturalRun& run) {
-              for (std::int64_t i = 0; i < run.elements; ++i)
-                ++count[static_cast<std::size_t>(piece.parameter)][static_cast<std::size_t>(run.tensor_offset + i)];
-            });
-          }
-  }
+  const auto [first, count] = updates();
   const int dp = GetParam().ranks / GetParam().pp / GetParam().ep;
   for (std::size_t p = 0; p < count.size(); ++p) {
     const int keepers = first.layout.table[p].part == Part::experts ? dp : dp * GetParam().ep;
@@ -125,6 +131,72 @@ TEST_P(Experts, EachLayerExchangesLabelsAndRows) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Grid, Experts, testing::ValuesIn(test::expert_settings()), [](const auto& info) { return info.param.name; });
+
+/// Beside ranks of tp and cp, which have the same experts.
+class ExpertsBeside : public Experts {
+ protected:
+  int of_stage() const { return GetParam().ranks / GetParam().pp; }
+};
+
+TEST_P(ExpertsBeside, RolesFitTogether) {
+  const std::vector<RunPlan> roles = plan_roles(request(0));
+  EXPECT_EQ(std::ssize(roles), GetParam().pp * GetParam().tp * GetParam().cp);
+  EXPECT_EQ(cross_check(roles), "");
+}
+
+TEST_P(ExpertsBeside, AnElementIsUpdatedOnceByThoseWhoShareIt) {
+  const auto [first, count] = updates();
+  for (std::size_t p = 0; p < count.size(); ++p) {
+    const Parameter& parameter = first.layout.table[p];
+    const int parts = parameter.part == Part::experts ? GetParam().ep : parameter.tp_dim >= 0 ? GetParam().tp : 1;
+    for (const int n : count[p]) ASSERT_EQ(n, first.deck.zero.stage > 0 ? 1 : of_stage() / parts) << parameter.name;
+  }
+}
+
+// An expert's gradient is a sum over all ranks that have it, and so is what no axis cuts.
+TEST_P(ExpertsBeside, UnitsAreOwnedByAllThatHaveThem) {
+  const BuildRequest mine = request(0);
+  const auto [tp, ep] = std::pair(GetParam().tp, GetParam().ep);
+  for (const Unit& unit : mine.layout.units) {
+    const bool experts = unit.name.ends_with(".experts"), uncut = unit.name == "replicated" || unit.name.ends_with(".shared");
+    EXPECT_EQ(unit.shards, of_stage() / (experts ? ep : uncut ? 1 : tp)) << unit.name;
+    EXPECT_EQ(contains(unit.owners, Axis::tp), tp > 1 && (experts || uncut)) << unit.name;
+    EXPECT_EQ(contains(unit.owners, Axis::ep), ep > 1 && !experts) << unit.name;
+    EXPECT_EQ(unit.persistent, unit.name == "replicated" || unit.name == "persistent") << unit.name;
+    for (const Slot& slot : unit.slots) {
+      const Parameter& p = mine.layout.table[static_cast<std::size_t>(slot.parameter)];
+      if (p.part == Part::shared && tp > 1 && (mine.deck.zero.stage < 3 || p.shape.elements() > 100)) {
+        EXPECT_TRUE(unit.name.ends_with(".shared")) << p.name;
+      }
+      if (p.part == Part::experts || p.part == Part::shared) {
+        EXPECT_EQ(slot.box, whole_box(p.shape)) << p.name << " is cut";
+      }
+    }
+  }
+}
+
+// Choices of a whole micro-batch are counted, once a pass; rows of experts are this rank's.
+TEST_P(ExpertsBeside, CountsMeetOverTheAxesThatCutTheTokens) {
+  const BuildRequest mine = request(0);
+  const Schedule schedule = build_schedule(mine);
+  const ModelShape s = on_own_rows(cut_over_tp(schedule.shape, GetParam().tp, 0));
+  EXPECT_EQ(s.tokens(), 24 / GetParam().tp / GetParam().cp);
+  std::map<std::string, std::vector<std::pair<Axis, std::int64_t>>> gathers;
+  for (const SegmentPass& pass : schedule.passes)
+    if (const Exchange* x = exchange_of(schedule.segments[static_cast<std::size_t>(pass.segment)], pass);
+        x && pass.whole.ends_with(".moe") && x->kind == CollectiveKind::all_gather && pass.kind == PassKind::forward)
+      gathers[pass.whole].emplace_back(x->axis, x->count);
+  std::vector<std::pair<Axis, std::int64_t>> expected;
+  for (int passes = GetParam().evaluation > 0 ? 2 : 1; passes > 0; --passes) {
+    if (GetParam().tp > 1) expected.emplace_back(Axis::tp, 4);
+    if (GetParam().cp > 1) expected.emplace_back(Axis::cp, 4 * GetParam().tp);
+  }
+  const int layer = mine.stage.count == 1 ? 0 : static_cast<int>(mine.stage.layers.front().begin);
+  EXPECT_EQ(gathers[fmt::format("forward layers.{}.moe", layer)], expected);
+}
+
+INSTANTIATE_TEST_SUITE_P(Grid, ExpertsBeside, testing::ValuesIn(test::experts_beside_settings()),
+                         [](const auto& info) { return info.param.name; });
 
 /// Tasks of a training step that follow a given one in the list and do not wait for it, by what they are called.
 std::map<std::string, int> beside_exchanges(const Schedule& schedule) {

@@ -198,6 +198,8 @@ INSTANTIATE_TEST_SUITE_P(Context, Placed, testing::ValuesIn(test::context_settin
 INSTANTIATE_TEST_SUITE_P(Pipeline, Placed, testing::ValuesIn(test::pipeline_settings()), [](const auto& info) { return info.param.name; });
 INSTANTIATE_TEST_SUITE_P(Orders, Placed, testing::ValuesIn(test::ordered_settings()), [](const auto& info) { return info.param.name; });
 INSTANTIATE_TEST_SUITE_P(Experts, Placed, testing::ValuesIn(test::expert_settings()), [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(ExpertsBeside, Placed, testing::ValuesIn(test::experts_beside_settings()),
+                         [](const auto& info) { return info.param.name; });
 
 TEST(MemoryPlan, TheTestFindsAClash) {
   const Schedule schedule = test::schedule_of({.name = "", .overrides = {}});

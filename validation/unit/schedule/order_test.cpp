@@ -126,6 +126,8 @@ INSTANTIATE_TEST_SUITE_P(Context, Ordered, testing::ValuesIn(test::context_setti
 INSTANTIATE_TEST_SUITE_P(Pipeline, Ordered, testing::ValuesIn(test::pipeline_settings()), [](const auto& info) { return info.param.name; });
 INSTANTIATE_TEST_SUITE_P(Orders, Ordered, testing::ValuesIn(test::ordered_settings()), [](const auto& info) { return info.param.name; });
 INSTANTIATE_TEST_SUITE_P(Experts, Ordered, testing::ValuesIn(test::expert_settings()), [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(ExpertsBeside, Ordered, testing::ValuesIn(test::experts_beside_settings()),
+                         [](const auto& info) { return info.param.name; });
 
 test::Setting stage3() {
   return {.name = "stage3",

@@ -240,4 +240,41 @@ inline std::vector<Setting> expert_settings() {
   return all;
 }
 
+/// Experts beside tensor- and context-parallel ranks over all stages: alone, with data-parallel and expert-parallel ones, on stages of a
+/// pipeline in its orders, with a shared expert above and below the threshold and without, with room for all rows and for some.
+inline std::vector<Setting> experts_beside_settings() {
+  struct Sizes {
+    int tp, cp, ep, pp, dp;
+  };
+  std::vector<Setting> all;
+  for (int stage = 0; stage <= 3; ++stage)
+    for (const Sizes& m : {Sizes{2, 1, 1, 1, 1}, Sizes{1, 2, 1, 1, 2}, Sizes{2, 1, 2, 1, 1}, Sizes{1, 2, 2, 1, 1}, Sizes{2, 2, 2, 1, 1},
+                           Sizes{2, 1, 1, 2, 1}, Sizes{2, 1, 2, 2, 1}}) {
+      const int ranks = m.tp * m.cp * m.ep * m.pp * m.dp;
+      const bool reproducible = (stage + m.ep) % 2;
+      Setting s{
+          .name = fmt::format("stage{}_tp{}_cp{}_ep{}_pp{}_dp{}", stage, m.tp, m.cp, m.ep, m.pp, m.dp),
+          .overrides = {"model.experts=4", "model.expert_ff_width=40", "model.kv_heads=4", fmt::format("mesh.tp={}", m.tp),
+                        fmt::format("mesh.cp={}", m.cp), fmt::format("mesh.ep={}", m.ep), fmt::format("mesh.pp={}", m.pp),
+                        fmt::format("zero.stage={}", stage), fmt::format("run.reproducible={}", reproducible),
+                        fmt::format("batch.global={}", 2 * m.dp * m.ep * (1 + stage)),
+                        fmt::format("experts.capacity_factor={}", m.cp == 1 ? "\"dropless\"" : "1.25"),
+                        fmt::format("model.shared_ff_width={}", std::vector{24, 2, 0, 24}[static_cast<std::size_t>(stage)]),
+                        "zero.param_persistence_threshold=100", fmt::format("precision.compute={}", (stage + m.tp) % 2 ? "fp32" : "bf16"),
+                        fmt::format("activation.recompute={}",
+                                    std::vector{"none", "full", "selective"}[static_cast<std::size_t>(stage + m.cp) % 3])},
+          .rank = ranks - 1,
+          .ranks = ranks,
+          .evaluation = m.ep == 2 ? 3 : 0,
+          .tp = m.tp,
+          .cp = m.cp,
+          .pp = m.pp,
+          .ep = m.ep};
+      if (stage > 0 && reproducible) s.overrides.push_back("zero.offload_optimizer.device=host");
+      if (m.pp == 2) s.overrides.push_back(fmt::format("pipeline.schedule={}", m.ep == 2 ? "1f1b" : "zero_bubble"));
+      all.push_back(s);
+    }
+  return all;
+}
+
 }  // namespace tessera::test

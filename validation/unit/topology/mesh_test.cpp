@@ -98,9 +98,11 @@ TEST(Mesh, ExpertParallelRanksDivideTheBatchAndShareAllButExperts) {
   const Mesh plain{{2, 1, 3, 1, 1, 2}}, experts{{1, 1, 3, 2, 2, 1}};
   EXPECT_EQ(batch_axes(plain), data_axes);
   EXPECT_EQ(owner_axes(plain), data_axes);
-  EXPECT_EQ(expert_owner_axes(plain), data_axes);
+  EXPECT_EQ(alike_axes(plain), data_axes);
+  EXPECT_EQ(expert_owner_axes(plain), axes({Axis::dp, Axis::tp})) << "which cuts no expert";
   EXPECT_EQ(batch_axes(experts), axes({Axis::dp, Axis::ep}));
   EXPECT_EQ(owner_axes(experts), axes({Axis::dp, Axis::cp, Axis::ep}));
+  EXPECT_EQ(alike_axes(experts), axes({Axis::dp, Axis::cp}));
   EXPECT_EQ(expert_owner_axes(experts), axes({Axis::dp, Axis::cp}));
   EXPECT_EQ(batch_ranks(experts), 6);
   EXPECT_EQ(group_of(experts, batch_axes(experts), 7).world, (std::vector<int>{2, 3, 6, 7, 10, 11})) << "of the second share of sequences";
