@@ -41,6 +41,11 @@ EXPERTS = [
     ({"dp": 4, "ep": 2, "replicate": 2}, {"zero__stage": 3}), ({"ep": 2, "dp": 2}, {"zero__stage": 3, "zero__hpz_partition_size": 2, "zero__param_persistence_threshold": 0}),
     ({"ep": 2}, {"zero__stage": 1}), ({"ep": 2, "dp": 2}, {"zero__stage": 3}), ({"ep": 4}, {"zero__stage": 2, "activation__recompute": "full"}),
     ({"pp": 2, "ep": 2}, {"zero__stage": 1}), ({"pp": 2, "ep": 2, "dp": 2}, {"zero__stage": 2}),
+    ({"tp": 2}, {"zero__stage": 0}), ({"tp": 2, "dp": 2}, {"zero__stage": 3, "zero__param_persistence_threshold": 0}), ({"tp": 2, "pp": 2}, {"zero__stage": 1}),
+    ({"tp": 2, "ep": 2}, {"zero__stage": 2}), ({"tp": 2, "ep": 2, "dp": 2}, {"zero__stage": 3}), ({"tp": 2, "ep": 2, "pp": 2}, {"zero__stage": 1}),
+    ({"cp": 2}, {"zero__stage": 1, "activation__recompute": "full"}), ({"cp": 2, "dp": 4, "replicate": 2}, {"zero__stage": 3}),
+    ({"cp": 2, "ep": 2}, {"zero__stage": 0}), ({"cp": 2, "ep": 2, "dp": 2}, {"zero__stage": 3}), ({"cp": 2, "tp": 2, "ep": 2}, {"zero__stage": 2}),
+    ({"cp": 2, "tp": 2}, {"zero__stage": 3, "zero__param_persistence_threshold": 0}), ({"cp": 2, "pp": 2}, {"zero__stage": 2, "pipeline__schedule": "zero_bubble"}),
 ]
 # An embedding that both ends of a pipeline have.
 TIED = [layout for layout in DENSE if layout[0].get("pp", 1) == 2 or not set(layout[0]) - {"dp"}]

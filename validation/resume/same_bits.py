@@ -2,7 +2,7 @@
 """The same deck gives the same bits over ZeRO stages, numbers of ranks, lanes, and across resume at another layout; in fast mode the same numbers
 to 1e-5. Usage: same_bits.py reproducible|fast|gradients|tensor|context|ring|pipeline|replicas|nodes [--dtype fp32|bf16] [--device host|cuda]
                 same_bits.py experts [--dtype fp32|bf16] [--device host|cuda]      the same of a model with experts, some of whose tokens are dropped,
-                                                    and with its experts cut over ranks
+                                                    with its experts cut over ranks, and beside ranks that cut its tokens
                 same_bits.py shapes [--seed 1]      models and layouts drawn at random: 2 models of 3 layouts; with TESSERA_TEST_FULL=1 in the
                                                     environment 8 of 12
 With TESSERA_TEST_FULL=1 `reproducible` runs every mode of recompute at every stage on 1, 2 and 3 ranks too, and `gradients` all of its layouts.
@@ -213,6 +213,48 @@ def experts_over_ranks(folder, dtype, device):
     return good & killed(folder, common, {"mesh__ep": 2})
 
 
+# Sizes of axes that cut the tokens or the experts of a layer; stages of either kind and data-parallel ranks that must not move a bit of each.
+EXPERTS_BESIDE = [({"tp": 2, "ep": 2}, ((3, 1, 2), (1, 2, 1))), ({"cp": 2}, ((2, 1, 3), (3, 2, 2)))]
+EXPERTS_BESIDE_FULL = [({"tp": 2}, ((0, 1, 2), (1, 1, 3), (2, 2, 2), (3, 1, 4))), ({"cp": 2, "ep": 2}, ((0, 1, 2), (3, 1, 2), (2, 2, 1))),
+                       ({"tp": 2, "cp": 2}, ((3, 1, 2), (1, 2, 1))), ({"tp": 2, "cp": 2, "ep": 2}, ()), ({"tp": 4, "ep": 2}, ()), ({"tp": 4}, ((3, 1, 2), (2, 2, 1)))]
+
+
+def experts_beside(folder, dtype, device):
+    """Experts beside mesh.tp and mesh.cp, with a shared one and both losses: near what one rank gives where nothing is dropped, the same bits, loads and
+    evaluations at equal sizes of these axes, and likewise with room for some tokens only, which is a rank's own."""
+    steps, good = device["steps"], True
+    common = {"run__reproducible": True, "precision__compute": dtype, "run__steps": steps, "model__heads": 4, "model__kv_heads": 4, "model__vocab": 263,
+              **device["keys"], **EXPERTS, "experts__capacity_factor": '"dropless"', "evaluate__every": steps, "evaluate__batches": 5,
+              "data__validation": f'"{folder.data}"'}
+
+    def figures(name):
+        return [{k: row[k] for k in ("val_loss", "router_balance", "router_z", "dropped", "expert_load") if k in row} for row in folder.metrics(name)]
+
+    folder.train("beside-alone", 1, **common)
+    full = os.environ.get("TESSERA_TEST_FULL") and device is DEVICES["host"]
+    for sizes, layouts in EXPERTS_BESIDE + (EXPERTS_BESIDE_FULL if full else []):
+        axes, ranks = {f"mesh__{axis}": size for axis, size in sizes.items()}, math.prod(sizes.values())
+        for room in ({}, {"experts__capacity_factor": 1.1}) if full or "cp" in sizes else ({},):
+            reference = "beside-" + "-".join(f"{axis}{size}" for axis, size in sizes.items()) + ("-dropping" if room else "")
+            folder.train(reference, ranks, **{**common, **axes, **room})
+            if room and not any(row.get("dropped") for row in figures(reference)):
+                print(f"FAIL {reference}: nothing was dropped")
+                good = False
+            if not room:
+                good &= near(reference, folder.losses(reference), folder.losses("beside-alone"), dtype)
+                good &= near_state(reference, runs.read_state(folder.latest(reference)), runs.read_state(folder.latest("beside-alone")), dtype)
+            for zero, pp, dp in layouts:
+                keys = stage_keys(zero, pp, dp) if pp > 1 else layout_keys(zero, dp)
+                name = f"{reference}-stage{zero}-pp{pp}-dp{dp}"
+                folder.train(name, ranks * pp * dp, **with_memory_between(folder, ranks * pp * dp, {**keys, **common, **axes, **room}))
+                good &= runs.same(name + " losses", folder.losses(name), folder.losses(reference))
+                good &= runs.same(name + " state", folder.hashes(name), folder.hashes(reference))
+                if figures(name) != figures(reference):
+                    print(f"FAIL {name}: {figures(name)} instead of {figures(reference)}")
+                    good = False
+    return good
+
+
 def killed(folder, common, cut):
     """A run that was killed goes on, at another layout, to what it would have come to."""
     endless = {**common, **runs.ENDLESS, "checkpoint__every": 2, "checkpoint__keep": 0, "evaluate__every": 0}
@@ -234,7 +276,7 @@ def killed(folder, common, cut):
 
 def experts(folder, dtype, device):
     if device is DEVICES["cuda"]:
-        return experts_over_ranks(folder, dtype, device)
+        return experts_beside(folder, dtype, device) & experts_over_ranks(folder, dtype, device)
     few = {**device, "fp32": [(0, 2), (1, 3), (2, 4), (3, 1), (3, 3)], "bf16": [(0, 3), (3, 2)], "resumes": ((3, 3, 7), (1, 2, 15)),
            "keys": {**device["keys"], **EXPERTS}}
     good = reproducible(folder, dtype, few)
@@ -248,6 +290,7 @@ def experts(folder, dtype, device):
                 if row[key] != there[key]:
                     print(f"FAIL {other}: step {row['step']} has {key} {there[key]}, the reference {row[key]}")
                     good = False
+    good &= experts_beside(folder, dtype, device)
     return experts_over_ranks(folder, dtype, device) and good
 
 
