@@ -12,13 +12,13 @@ constexpr int term_threads = 128;
 // Lanes of a group of `lanes` share a row, 8 elements each; a block takes a few rows of one head. Bound by memory: reads out and d_out
 // once. Not yet measured.
 template <class T>
-__global__ void __launch_bounds__(term_threads) row_terms(RowTerms terms, AttentionBackward a, int lanes, bool wide) {
-  const int T_ = static_cast<int>(a.shape.T), D = static_cast<int>(a.shape.D), place = static_cast<int>(threadIdx.x) % lanes;
+__global__ void __launch_bounds__(term_threads) row_terms(RowTerms terms, BackwardPass a, int lanes, bool wide) {
+  const int queries = static_cast<int>(a.queries), D = static_cast<int>(a.shape.D), place = static_cast<int>(threadIdx.x) % lanes;
   const int row = static_cast<int>(blockIdx.x) * (term_threads / lanes) + static_cast<int>(threadIdx.x) / lanes;
   const std::int64_t head = blockIdx.y, batch = blockIdx.z;
   float delta = 0;
-  if (row < T_ && 8 * place < D) {
-    const std::int64_t at = ((batch * T_ + row) * a.shape.H + head) * D + 8 * place;
+  if (row < queries && 8 * place < D) {
+    const std::int64_t at = ((batch * a.shape.T + row) * a.shape.H + head) * D + 8 * place;
     float out[8], d_out[8];
     load_8(out, static_cast<const T*>(a.out) + at, D - 8 * place, wide);
     load_8(d_out, static_cast<const T*>(a.d_out) + at, D - 8 * place, wide);
@@ -29,11 +29,11 @@ __global__ void __launch_bounds__(term_threads) row_terms(RowTerms terms, Attent
   if (place != 0 || row >= terms.rows) return;
   const std::int64_t of_head = batch * a.shape.H + head;
   terms.delta[of_head * terms.rows + row] = delta;
-  terms.lse_base2[of_head * terms.rows + row] = row < T_ ? a.lse[of_head * T_ + row] * log2_e : 0;
+  terms.lse_base2[of_head * terms.rows + row] = row < queries ? a.lse[of_head * a.shape.T + row] * log2_e : 0;
 }
 
 template <class T>
-void launch_row_terms(const Context& context, const AttentionBackward& a, const RowTerms& terms) {
+void launch_row_terms(const Context& context, const BackwardPass& a, const RowTerms& terms) {
   const AttentionShape& s = a.shape;
   const int lanes = lanes_of_row(s.D);
   const auto address = reinterpret_cast<std::uintptr_t>(a.out) | reinterpret_cast<std::uintptr_t>(a.d_out);
@@ -53,7 +53,7 @@ bool is_hopper() {
 
 }  // namespace
 
-void native_attention_forward(const Context& context, const AttentionForward& a) {
+void native_attention_forward(const Context& context, const ForwardPass& a) {
   if (a.shape.dtype == DType::f32)
     attention_forward_fp32(context, a);
   else if (is_hopper() && warpgroup_head_dim(a.shape.D))
@@ -62,9 +62,9 @@ void native_attention_forward(const Context& context, const AttentionForward& a)
     attention_forward_bf16(context, a);
 }
 
-void native_attention_backward(const Context& context, const AttentionBackward& a) {
+void native_attention_backward(const Context& context, const BackwardPass& a) {
   const AttentionShape& s = a.shape;
-  const std::int64_t rows = padded_rows(s.T);
+  const std::int64_t rows = padded_rows(a.queries);
   auto* base = reinterpret_cast<float*>(context.workspace.data());
   const std::int64_t count = s.B * s.H * rows;
   const RowTerms terms{.delta = base, .lse_base2 = base + count, .rows = rows, .parts = has_parts(s) ? base + 2 * count : nullptr};

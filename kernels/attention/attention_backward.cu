@@ -49,33 +49,34 @@ struct QueryStage {
 };
 
 template <int Dp, bool wide, bool with_keys, bool with_values>
-__global__ void __launch_bounds__(threads) backward_of_keys(AttentionBackward a, RowTerms terms, float scale) {
+__global__ void __launch_bounds__(threads) backward_of_keys(BackwardPass a, RowTerms terms, float scale) {
   using Tiles = KeyTiles<Dp>;
   constexpr int M = Tiles::M, keys = Tiles::keys, step = Tiles::step;
   using Stage = QueryStage<Dp, step>;
   bf16* k = dynamic_shared<bf16>();
   bf16* v = k + keys * Dp;
   bf16* stages = v + keys * Dp;
-  const int T = static_cast<int>(a.shape.T), D = static_cast<int>(a.shape.D), group = static_cast<int>(a.shape.H / a.shape.G);
+  const int end = static_cast<int>(a.queries), D = static_cast<int>(a.shape.D), group = static_cast<int>(a.shape.H / a.shape.G);
   const int first = static_cast<int>(blockIdx.y) * keys;
+  const Sight sight(a);
   auto load_queries = [&](int h, int query, int which) {
     const std::int64_t head = hidden(blockIdx.x) * group + h, batch = hidden(blockIdx.z), out_stride = a.shape.H * D;
-    const Heads<const bf16> heads(static_cast<const bf16*>(a.qkv), a.shape, batch, head);
+    const Heads<const bf16> heads = inputs_of<bf16>(a, batch, head);
     const Stage stage(stages, which);
-    load_rows<Dp, step, wide>(stage.q, heads.q + query * heads.stride, heads.stride, T - query, D);
-    load_rows<Dp, step, wide>(stage.d_out, static_cast<const bf16*>(a.d_out) + (batch * T + query) * out_stride + head * D, out_stride,
-                              T - query, D);
+    load_rows<Dp, step, wide>(stage.q, heads.q + query * heads.q_stride, heads.q_stride, end - query, D);
+    load_rows<Dp, step, wide>(stage.d_out, static_cast<const bf16*>(a.d_out) + (batch * a.shape.T + query) * out_stride + head * D,
+                              out_stride, end - query, D);
     stage.load_terms(terms, (batch * a.shape.H + head) * terms.rows + query);
     copy_async_commit();
   };
-  const Heads<const bf16> heads(static_cast<const bf16*>(a.qkv), a.shape, blockIdx.z, blockIdx.x * group);
-  load_rows<Dp, keys, wide>(k, heads.k + first * heads.stride, heads.stride, T - first, D);
-  if (with_keys) load_rows<Dp, keys, wide>(v, heads.v + first * heads.stride, heads.stride, T - first, D);
-  load_queries(0, first, 0);
+  const Heads<const bf16> heads = inputs_of<bf16>(a, blockIdx.z, blockIdx.x * group);
+  load_rows<Dp, keys, wide>(k, heads.k + first * heads.k_stride, heads.k_stride, sight.keys - first, D);
+  if (with_keys) load_rows<Dp, keys, wide>(v, heads.v + first * heads.k_stride, heads.k_stride, sight.keys - first, D);
+  load_queries(0, sight.first_of_key(first), 0);
   float d_k[M][Dp / 8][4], d_v[M][Dp / 8][4];
   set_zero(d_k);
   set_zero(d_v);
-  int h = 0, query = first, which = 0;
+  int h = 0, query = sight.first_of_key(first), which = 0;
 #pragma unroll 1
   while (h < group) {
     copy_async_wait<0>();
@@ -83,14 +84,14 @@ __global__ void __launch_bounds__(threads) backward_of_keys(AttentionBackward a,
     const Stage stage(stages, which);
     const int at = query;
     query += step;
-    if (query >= T) query = first, ++h;  // the next head begins at its diagonal
+    if (query >= end) query = sight.first_of_key(first), ++h;  // the next head begins at its diagonal
     which ^= 1;
     if (h < group) load_queries(h, query, which);
     const int row = first + hidden(threadIdx.x) / warp_lanes * 16 * M;  // here and not before the loop: registers are short
-    if (at + step - 1 < row) continue;                                  // all before this warp's keys
+    if (at + step - 1 < sight.first_of_key(row)) continue;              // all before this warp's keys
     float p[M][step / 8][4];
     multiply_rows<Dp>(p, k, row - first, stage.q);
-    probabilities(p, stage.lse, row, at, scale * log2_e);
+    probabilities(p, stage.lse, row, at, sight, scale * log2_e);
     if (with_values) add_product<Dp>(d_v, p, stage.d_out);
     if (!with_keys) continue;
     float d_p[M][step / 8][4];
@@ -98,39 +99,40 @@ __global__ void __launch_bounds__(threads) backward_of_keys(AttentionBackward a,
     times_difference(p, d_p, stage.delta);
     add_product<Dp>(d_k, p, stage.q);
   }
-  const Heads<bf16> to(static_cast<bf16*>(a.d_qkv), a.shape, blockIdx.z, blockIdx.x * group);
+  const Heads<bf16> to = gradients_of<bf16>(a, blockIdx.z, blockIdx.x * group);
   const int row = first + warp_index() * 16 * M;
   float factor[M][2];
   for (int i = 0; i < 2 * M; ++i) factor[i / 2][i % 2] = scale;
-  if (with_keys) store_rows<Dp>(to.k, to.stride, d_k, factor, row, T, D);
+  if (with_keys) store_rows<Dp>(to.k, to.k_stride, d_k, factor, row, sight.keys, D);
   for (int i = 0; i < 2 * M; ++i) factor[i / 2][i % 2] = 1;
-  if (with_values) store_rows<Dp>(to.v, to.stride, d_v, factor, row, T, D);
+  if (with_values) store_rows<Dp>(to.v, to.k_stride, d_v, factor, row, sight.keys, D);
 }
 
 // Rows are queries, columns keys: scores become their gradients. lse and delta are by row.
 template <int M, int N>
 __device__ __forceinline__ void score_gradients(float (&scores)[M][N][4], const float (&d_p)[M][N][4], const float* lse, const float* delta,
-                                                int query, int key, float scale_base2) {
+                                                int query, int key, const Sight& sight, float scale_base2) {
   const int lane = lane_index();
-  const bool diagonal = key + 8 * N - 1 > query;
+  const bool edge = key + 8 * N > sight.of_query(query);
 #pragma unroll
   for (int m = 0; m < M; ++m)
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const int row = 16 * m + 8 * half + lane / 4;
+      const int seen = sight.of_query(query + row);
       const float shift = lse[row], subtract = delta[row];
 #pragma unroll
       for (int n = 0; n < N; ++n)
 #pragma unroll
         for (int i = 2 * half; i < 2 * half + 2; ++i) {
           const float d_s = exp2_approximate(fmaf(scores[m][n][i], scale_base2, -shift)) * (d_p[m][n][i] - subtract);
-          scores[m][n][i] = diagonal && key + 8 * n + lane % 4 * 2 + i % 2 > query + row ? 0 : d_s;
+          scores[m][n][i] = edge && key + 8 * n + lane % 4 * 2 + i % 2 >= seen ? 0 : d_s;
         }
     }
 }
 
 template <int Dp, bool wide>
-__global__ void __launch_bounds__(threads) backward_of_queries(AttentionBackward a, RowTerms terms, float scale) {
+__global__ void __launch_bounds__(threads) backward_of_queries(BackwardPass a, RowTerms terms, float scale) {
   using Tiles = QueryTiles<Dp>;
   constexpr int M = Tiles::M, queries = Tiles::queries, step = Tiles::step;
   bf16* q = dynamic_shared<bf16>();
@@ -138,22 +140,23 @@ __global__ void __launch_bounds__(threads) backward_of_queries(AttentionBackward
   bf16* stages = d_out + queries * Dp;                            // two of K (step, Dp), V (step, Dp)
   float* lse = reinterpret_cast<float*>(stages + 4 * step * Dp);  // here and not in registers, which are short
   float* delta = lse + queries;
-  const int T = static_cast<int>(a.shape.T), D = static_cast<int>(a.shape.D);
+  const int end = static_cast<int>(a.queries), D = static_cast<int>(a.shape.D);
   const int head = static_cast<int>(blockIdx.x), batch = static_cast<int>(blockIdx.z);
   const int first = static_cast<int>(gridDim.y - 1 - blockIdx.y) * queries;  // long rows first
-  const int key_tiles = (min(first + queries, T) + step - 1) / step;
+  const Sight sight(a);
+  const int key_tiles = (sight.of_query(first + queries - 1) + step - 1) / step;
   const std::int64_t out_stride = a.shape.H * D;
   auto load_keys = [&](int j) {
-    const Heads<const bf16> heads(static_cast<const bf16*>(a.qkv), a.shape, hidden(blockIdx.z), hidden(blockIdx.x));
+    const Heads<const bf16> heads = inputs_of<bf16>(a, hidden(blockIdx.z), hidden(blockIdx.x));
     bf16* stage = stages + j % 2 * 2 * step * Dp;
-    load_rows<Dp, step, wide>(stage, heads.k + j * step * heads.stride, heads.stride, T - j * step, D);
-    load_rows<Dp, step, wide>(stage + step * Dp, heads.v + j * step * heads.stride, heads.stride, T - j * step, D);
+    load_rows<Dp, step, wide>(stage, heads.k + j * step * heads.k_stride, heads.k_stride, sight.keys - j * step, D);
+    load_rows<Dp, step, wide>(stage + step * Dp, heads.v + j * step * heads.k_stride, heads.k_stride, sight.keys - j * step, D);
     copy_async_commit();
   };
-  const Heads<const bf16> heads(static_cast<const bf16*>(a.qkv), a.shape, batch, head);
-  load_rows<Dp, queries, wide>(q, heads.q + first * heads.stride, heads.stride, T - first, D);
+  const Heads<const bf16> heads = inputs_of<bf16>(a, batch, head);
+  load_rows<Dp, queries, wide>(q, heads.q + first * heads.q_stride, heads.q_stride, end - first, D);
   load_rows<Dp, queries, wide>(d_out, static_cast<const bf16*>(a.d_out) + (batch * a.shape.T + first) * out_stride + head * D, out_stride,
-                               T - first, D);
+                               end - first, D);
   load_keys(0);
   for (int i = static_cast<int>(threadIdx.x); i < queries; i += threads) {
     lse[i] = terms.lse_base2[(batch * a.shape.H + head) * terms.rows + first + i];
@@ -167,27 +170,27 @@ __global__ void __launch_bounds__(threads) backward_of_queries(AttentionBackward
     __syncthreads();  // tile j is there for all, and nobody reads the other stage any more
     if (j + 1 < key_tiles) load_keys(j + 1);
     const int row = first + hidden(threadIdx.x) / warp_lanes * 16 * M;
-    if (j * step > row + 16 * M - 1) continue;  // all after this warp's queries
+    if (j * step >= sight.of_query(row + 16 * M - 1)) continue;  // all after this warp's queries
     const bf16* stage = stages + j % 2 * 2 * step * Dp;
     float p[M][step / 8][4], d_p[M][step / 8][4];
     multiply_rows<Dp>(p, q, row - first, stage);
     multiply_rows<Dp>(d_p, d_out, row - first, stage + step * Dp);
-    score_gradients(p, d_p, lse + row - first, delta + row - first, row, j * step, scale * log2_e);
+    score_gradients(p, d_p, lse + row - first, delta + row - first, row, j * step, sight, scale * log2_e);
     add_product<Dp>(d_q, p, stage);
   }
-  const Heads<bf16> to(static_cast<bf16*>(a.d_qkv), a.shape, batch, head);
+  const Heads<bf16> to = gradients_of<bf16>(a, batch, head);
   for (int i = 0; i < 2 * M; ++i) factor[i / 2][i % 2] = scale;
   const int row = first + warp_index() * 16 * M;
-  store_rows<Dp>(to.q, to.stride, d_q, factor, row, T, D);
+  store_rows<Dp>(to.q, to.q_stride, d_q, factor, row, end, D);
 }
 
 template <int Dp, bool wide>
-void launch_both(const Context& context, const AttentionBackward& a, const RowTerms& terms) {
+void launch_both(const Context& context, const BackwardPass& a, const RowTerms& terms) {
   using Keys = KeyTiles<Dp>;
   using Queries = QueryTiles<Dp>;
   const AttentionShape& s = a.shape;
   const float scale = 1 / sqrtf(static_cast<float>(s.D));
-  const dim3 key_grid(static_cast<unsigned>(s.G), static_cast<unsigned>(ceil_div(s.T, Keys::keys)), static_cast<unsigned>(s.B));
+  const dim3 key_grid(static_cast<unsigned>(s.G), static_cast<unsigned>(ceil_div(a.keys, Keys::keys)), static_cast<unsigned>(s.B));
   auto launch_keys = [&](auto kernel) { launch(stream_of(context), key_grid, threads, Keys::shared_bytes, kernel, a, terms, scale); };
   if constexpr (Keys::together) {
     launch_keys(backward_of_keys<Dp, wide, true, true>);
@@ -195,15 +198,16 @@ void launch_both(const Context& context, const AttentionBackward& a, const RowTe
     launch_keys(backward_of_keys<Dp, wide, true, false>);
     launch_keys(backward_of_keys<Dp, wide, false, true>);
   }
-  const dim3 query_grid(static_cast<unsigned>(s.H), static_cast<unsigned>(ceil_div(s.T, Queries::queries)), static_cast<unsigned>(s.B));
+  const dim3 query_grid(static_cast<unsigned>(s.H), static_cast<unsigned>(ceil_div(a.queries, Queries::queries)),
+                        static_cast<unsigned>(s.B));
   launch(stream_of(context), query_grid, threads, Queries::shared_bytes, backward_of_queries<Dp, wide>, a, terms, scale);
 }
 
 }  // namespace
 
-void attention_backward_bf16(const Context& context, const AttentionBackward& a, const RowTerms& terms) {
+void attention_backward_bf16(const Context& context, const BackwardPass& a, const RowTerms& terms) {
   with_head_dim(a.shape.D, [&](auto head_dim) {
-    with_wide(copies_16_bytes(a.qkv, a.shape.D) && copies_16_bytes(a.d_out, a.shape.D),
+    with_wide(copies_16_bytes(a) && copies_16_bytes(a.d_out, a.shape.D),
               [&](auto wide) { launch_both<head_dim, wide>(context, a, terms); });
   });
 }

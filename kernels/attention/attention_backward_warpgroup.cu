@@ -37,12 +37,12 @@ template <int Dp, bool wide>
 struct QueryCopies {
   const bf16 *q, *d_out;
   const float* term;  // lse, then delta, which follows it in a stage
-  __device__ __forceinline__ QueryCopies(const AttentionBackward& a, const RowTerms& terms, const Heads<const bf16>& heads,
-                                         std::int64_t batch, std::int64_t head, int query) {
+  __device__ __forceinline__ QueryCopies(const BackwardPass& a, const RowTerms& terms, const Heads<const bf16>& heads, std::int64_t batch,
+                                         std::int64_t head, int query) {
     const Copies<Dp> mine;
     const std::int64_t out_stride = a.shape.H * a.shape.D, at = (batch * a.shape.H + head) * terms.rows + query;
     const int i = static_cast<int>(threadIdx.x) * 4;
-    q = mine.source(heads.q + query * heads.stride, heads.stride);
+    q = mine.source(heads.q + query * heads.q_stride, heads.q_stride);
     d_out = mine.source(static_cast<const bf16*>(a.d_out) + (batch * a.shape.T + query) * out_stride + head * a.shape.D, out_stride);
     term = i < step ? terms.lse_base2 + at + i : terms.delta + at + i - step;
   }
@@ -57,14 +57,14 @@ struct QueryCopies {
   }
 };
 
-// A warp's 16 rows of a part (T, D), in fp32.
+// A warp's 16 rows of a part (end, D), in fp32.
 template <int Dp>
-__device__ __forceinline__ void store_part(float* to, const float (&c)[Dp / 64][8][4], float factor, int first, int T, int D) {
+__device__ __forceinline__ void store_part(float* to, const float (&c)[Dp / 64][8][4], float factor, int first, int end, int D) {
   const int lane = lane_index();
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const int row = first + 8 * half + lane / 4;
-    if (row >= T) continue;
+    if (row >= end) continue;
     float* out = to + static_cast<std::int64_t>(row) * D + lane % 4 * 2;
 #pragma unroll
     for (int n = 0; n < Dp / 8; ++n)
@@ -76,29 +76,30 @@ __device__ __forceinline__ void store_part(float* to, const float (&c)[Dp / 64][
 // A warpgroup owns 64 keys and walks the query tiles of a head from the diagonal on. Exponentials run beside dP, its difference from delta
 // beside the product for dV, and the next tile's start beside that for dK.
 template <int columns, bool wide>
-__global__ void __launch_bounds__(block_threads, 1) backward_of_keys(AttentionBackward a, RowTerms terms, float scale) {
+__global__ void __launch_bounds__(block_threads, 1) backward_of_keys(BackwardPass a, RowTerms terms, float scale) {
   constexpr int Dp = padded_columns(columns);
   using Stage = QueryStage<Dp>;
   bf16* k = dynamic_shared<bf16>();
   bf16* v = k + rows * Dp;
   bf16* ring = v + rows * Dp;
-  const int T = static_cast<int>(a.shape.T), D = static_cast<int>(a.shape.D), first = static_cast<int>(blockIdx.y) * rows;
-  const Heads<const bf16> heads(static_cast<const bf16*>(a.qkv), a.shape, blockIdx.z, blockIdx.x);
-  QueryCopies<Dp, wide> next(a, terms, heads, blockIdx.z, blockIdx.x, first);
+  const int end = static_cast<int>(a.queries), D = static_cast<int>(a.shape.D), first = static_cast<int>(blockIdx.y) * rows;
+  const Sight sight(a);
+  const Heads<const bf16> heads = inputs_of<bf16>(a, blockIdx.z, blockIdx.x);
+  QueryCopies<Dp, wide> next(a, terms, heads, blockIdx.z, blockIdx.x, sight.first_of_key(first));
   auto load_queries = [&](int which, int query) {
-    if (query < T) next.load(Stage(ring, which), heads.stride, a.shape.H * D, T - query, D);
+    if (query < end) next.load(Stage(ring, which), heads.q_stride, a.shape.H * D, end - query, D);
     copy_async_commit();
   };
-  load_panels<Dp, rows, wide>(k, heads.k + first * heads.stride, heads.stride, T - first, D);
-  load_panels<Dp, rows, wide>(v, heads.v + first * heads.stride, heads.stride, T - first, D);
-  load_queries(0, first);
+  load_panels<Dp, rows, wide>(k, heads.k + first * heads.k_stride, heads.k_stride, sight.keys - first, D);
+  load_panels<Dp, rows, wide>(v, heads.v + first * heads.k_stride, heads.k_stride, sight.keys - first, D);
+  load_queries(0, sight.first_of_key(first));
   float scores[1][8][4], d_p[1][8][4], d_k[Dp / 64][8][4], d_v[Dp / 64][8][4];
   std::uint32_t p[step / 16][4], d_s[step / 16][4];
   set_zero(scores);
   set_zero(d_p);
   set_zero(d_k);
   set_zero(d_v);
-  int query = first, which = 0;
+  int query = sight.first_of_key(first), which = 0;
   do {  // There is a tile. ptxas must see it: of a loop that may not run it makes one product after the other (C7515).
     copy_async_wait<0>();
     shared_to_products();
@@ -113,7 +114,7 @@ __global__ void __launch_bounds__(block_threads, 1) backward_of_keys(AttentionBa
     load_queries(which, query);
     warpgroup_wait<1>();  // the scores, and all of the tile before
     fence_registers(scores[0]);
-    probabilities(scores, stage.lse, first + hidden(threadIdx.x) / warp_lanes * 16, at, scale * log2_e);
+    probabilities(scores, stage.lse, first + hidden(threadIdx.x) / warp_lanes * 16, at, sight, scale * log2_e);
     pack_left(p, scores[0]);
     start_outputs<Dp>(d_v, p, stage.d_out);
     warpgroup_wait<1>();  // dP
@@ -121,63 +122,64 @@ __global__ void __launch_bounds__(block_threads, 1) backward_of_keys(AttentionBa
     times_difference(scores, d_p, stage.delta);
     pack_left(d_s, scores[0]);
     start_outputs<Dp>(d_k, d_s, stage.q);
-  } while (query < T);
+  } while (query < end);
   warpgroup_wait<0>();
 #pragma unroll
   for (int n = 0; n < Dp / 64; ++n) fence_registers(d_k[n]), fence_registers(d_v[n]);
   const int row = first + warp_index() * 16;
   if (terms.parts) {
-    const std::int64_t size = a.shape.H * T * D;
-    float* part = terms.parts + blockIdx.z * size + blockIdx.x * static_cast<std::int64_t>(T) * D;
-    store_part<Dp>(part, d_k, scale, row, T, D);
-    store_part<Dp>(part + a.shape.B * size, d_v, 1, row, T, D);
+    const std::int64_t of_head = a.keys * D, size = a.shape.H * of_head;
+    float* part = terms.parts + blockIdx.z * size + blockIdx.x * of_head;
+    store_part<Dp>(part, d_k, scale, row, sight.keys, D);
+    store_part<Dp>(part + a.shape.B * size, d_v, 1, row, sight.keys, D);
     return;
   }
-  const Heads<bf16> to(static_cast<bf16*>(a.d_qkv), a.shape, blockIdx.z, blockIdx.x);
-  store_panels<Dp>(to.k, to.stride, d_k, {{scale, scale}}, row, T, D);
-  store_panels<Dp>(to.v, to.stride, d_v, {{1, 1}}, row, T, D);
+  const Heads<bf16> to = gradients_of<bf16>(a, blockIdx.z, blockIdx.x);
+  store_panels<Dp>(to.k, to.k_stride, d_k, {{scale, scale}}, row, sight.keys, D);
+  store_panels<Dp>(to.v, to.k_stride, d_v, {{1, 1}}, row, sight.keys, D);
 }
 
-// Rows are queries, columns keys: scores become probabilities, those of later keys 0. lse is that of the lane's two rows.
+// Rows are queries, columns keys: scores become probabilities, those of unseen keys 0. lse is that of the lane's two rows.
 __device__ __forceinline__ void probabilities_of_queries(float (&scores)[8][4], const float (&lse)[2], int query, int key,
-                                                         float scale_base2) {
+                                                         const Sight& sight, float scale_base2) {
   const int lane = lane_index();
-  const bool diagonal = key + step - 1 > query;
 #pragma unroll
   for (int n = 0; n < 8; ++n)
 #pragma unroll
     for (int i = 0; i < 4; ++i) scores[n][i] = exp2_approximate(fmaf(scores[n][i], scale_base2, -lse[i / 2]));
-  if (!diagonal) return;
+  if (key + step <= sight.of_query(query)) return;
+  const int seen[2] = {sight.of_query(query + lane / 4), sight.of_query(query + lane / 4 + 8)};
 #pragma unroll
   for (int n = 0; n < 8; ++n)
 #pragma unroll
     for (int i = 0; i < 4; ++i)
-      if (key + 8 * n + lane % 4 * 2 + i % 2 > query + lane / 4 + i / 2 * 8) scores[n][i] = 0;
+      if (key + 8 * n + lane % 4 * 2 + i % 2 >= seen[i / 2]) scores[n][i] = 0;
 }
 
 // A warpgroup owns 64 queries, with Q in registers, and walks the key tiles up to its diagonal. Exponentials of tile j + 1 run beside its
 // dP and the product of tile j for dQ.
 template <int columns, bool wide>
-__global__ void __launch_bounds__(block_threads, 1) backward_of_queries(AttentionBackward a, RowTerms terms, float scale) {
+__global__ void __launch_bounds__(block_threads, 1) backward_of_queries(BackwardPass a, RowTerms terms, float scale) {
   constexpr int Dp = padded_columns(columns);
   bf16* shared_q = dynamic_shared<bf16>();
   bf16* d_out = shared_q + rows * Dp;
   bf16* ring = d_out + rows * Dp;  // stages of K (step, Dp), V (step, Dp)
-  const int T = static_cast<int>(a.shape.T), D = static_cast<int>(a.shape.D), lane = lane_index();
+  const int end = static_cast<int>(a.queries), D = static_cast<int>(a.shape.D), lane = lane_index();
   const int head = static_cast<int>(blockIdx.x), batch = static_cast<int>(blockIdx.z);
   const int first = static_cast<int>(gridDim.y - 1 - blockIdx.y) * rows;  // long rows first
-  const int row = first + warp_index() * 16, key_tiles = (min(first + rows, T) + step - 1) / step;
+  const Sight sight(a);
+  const int row = first + warp_index() * 16, key_tiles = (sight.of_query(first + rows - 1) + step - 1) / step;
   const std::int64_t out_stride = a.shape.H * D, term = (batch * a.shape.H + head) * terms.rows + row + lane / 4;
-  const Heads<const bf16> heads(static_cast<const bf16*>(a.qkv), a.shape, batch, head);
+  const Heads<const bf16> heads = inputs_of<bf16>(a, batch, head);
   auto stage = [&](int j) { return ring + j % stages * 2 * step * Dp; };
   KeyCopies<Dp, wide> next(heads);
   auto load_keys = [&](int j) {
-    if (j < key_tiles) next.load(stage(j), T - j * step, D);
+    if (j < key_tiles) next.load(stage(j), sight.keys - j * step, D);
     copy_async_commit();
   };
-  load_panels<Dp, rows, wide>(shared_q, heads.q + first * heads.stride, heads.stride, T - first, D);
+  load_panels<Dp, rows, wide>(shared_q, heads.q + first * heads.q_stride, heads.q_stride, end - first, D);
   load_panels<Dp, rows, wide>(d_out, static_cast<const bf16*>(a.d_out) + (batch * a.shape.T + first) * out_stride + head * D, out_stride,
-                              T - first, D);
+                              end - first, D);
   load_keys(0);
   load_keys(1);
   const float lse[2] = {terms.lse_base2[term], terms.lse_base2[term + 8]}, delta[2] = {terms.delta[term], terms.delta[term + 8]};
@@ -208,7 +210,7 @@ __global__ void __launch_bounds__(block_threads, 1) backward_of_queries(Attentio
   start_scores<columns / 16>(d_p[0], d_out, stage(0) + step * Dp);
   warpgroup_wait<0>();
   fence_registers(scores);
-  probabilities_of_queries(scores, lse, row, 0, scale * log2_e);
+  probabilities_of_queries(scores, lse, row, 0, sight, scale * log2_e);
 #pragma unroll 1
   for (int j = 0; j + 1 < key_tiles; ++j) {  // scores hold the probabilities of tile j
     finish_tile();
@@ -221,26 +223,26 @@ __global__ void __launch_bounds__(block_threads, 1) backward_of_queries(Attentio
     load_keys(j + 2);
     warpgroup_wait<2>();  // the scores
     fence_registers(scores);
-    probabilities_of_queries(scores, lse, row, (j + 1) * step, scale * log2_e);
+    probabilities_of_queries(scores, lse, row, (j + 1) * step, sight, scale * log2_e);
   }
   finish_tile();
   start_outputs<Dp>(d_q, d_s, stage(key_tiles - 1));
   warpgroup_wait<0>();
 #pragma unroll
   for (int n = 0; n < Dp / 64; ++n) fence_registers(d_q[n]);
-  const Heads<bf16> to(static_cast<bf16*>(a.d_qkv), a.shape, batch, head);
-  store_panels<Dp>(to.q, to.stride, d_q, {{scale, scale}}, row, T, D);
+  const Heads<bf16> to = gradients_of<bf16>(a, batch, head);
+  store_panels<Dp>(to.q, to.q_stride, d_q, {{scale, scale}}, row, end, D);
 }
 
 // dK and dV of a key/value head: the parts of its group's query heads, added in order; a thread takes N columns of each. Bound by memory:
 // reads the parts, 8 H D bytes a token, once. Not yet measured.
 template <int N>
-__global__ void __launch_bounds__(block_threads) add_parts(AttentionBackward a, const float* parts) {
+__global__ void __launch_bounds__(block_threads) add_parts(BackwardPass a, const float* parts) {
   const AttentionShape& s = a.shape;
-  const std::int64_t size = s.T * s.D, i = (static_cast<std::int64_t>(blockIdx.x) * block_threads + threadIdx.x) * N;
+  const std::int64_t size = a.keys * s.D, i = (static_cast<std::int64_t>(blockIdx.x) * block_threads + threadIdx.x) * N;
   if (i >= size) return;
   const std::int64_t group = s.H / s.G, head = blockIdx.y * group, t = i / s.D, column = i - t * s.D;
-  const Heads<bf16> to(static_cast<bf16*>(a.d_qkv), s, blockIdx.z, head);
+  const Heads<bf16> to = gradients_of<bf16>(a, blockIdx.z, head);
 #pragma unroll
   for (int which = 0; which < 2; ++which) {
     const float* part = parts + ((which * s.B + blockIdx.z) * s.H + head) * size + i;
@@ -250,7 +252,7 @@ __global__ void __launch_bounds__(block_threads) add_parts(AttentionBackward a, 
 #pragma unroll
       for (int e = 0; e < N; ++e) sum[e] += x.value[e];
     }
-    bf16* row = (which == 0 ? to.k : to.v) + t * to.stride + column;
+    bf16* row = (which == 0 ? to.k : to.v) + t * to.k_stride + column;
 #pragma unroll
     for (int e = 0; e < N; e += 2) *reinterpret_cast<std::uint32_t*>(row + e) = pack_bf16(sum[e], sum[e + 1]);
   }
@@ -258,23 +260,24 @@ __global__ void __launch_bounds__(block_threads) add_parts(AttentionBackward a, 
 
 }  // namespace
 
-void attention_backward_warpgroup(const Context& context, const AttentionBackward& a, const RowTerms& terms) {
+void attention_backward_warpgroup(const Context& context, const BackwardPass& a, const RowTerms& terms) {
   const AttentionShape& s = a.shape;
   const float scale = 1 / sqrtf(static_cast<float>(s.D));
-  const auto row_tiles = static_cast<unsigned>(ceil_div(s.T, rows)), batches = static_cast<unsigned>(s.B);
+  const auto batches = static_cast<unsigned>(s.B);
   with_columns(s.D, [&](auto columns) {
-    with_wide(copies_16_bytes(a.qkv, s.D) && copies_16_bytes(a.d_out, s.D), [&](auto wide) {
-      auto launch_kernel = [&](auto kernel, std::int64_t heads) {
-        const dim3 grid(static_cast<unsigned>(heads), row_tiles, batches);
+    with_wide(copies_16_bytes(a) && copies_16_bytes(a.d_out, s.D), [&](auto wide) {
+      auto launch_kernel = [&](auto kernel, std::int64_t owned) {
+        const dim3 grid(static_cast<unsigned>(s.H), static_cast<unsigned>(ceil_div(owned, rows)), batches);
         launch(stream_of(context), grid, block_threads, shared_bytes<columns>, kernel, a, terms, scale);
       };
-      launch_kernel(backward_of_keys<columns, wide>, s.H);
-      launch_kernel(backward_of_queries<columns, wide>, s.H);
+      launch_kernel(backward_of_keys<columns, wide>, a.keys);
+      launch_kernel(backward_of_queries<columns, wide>, a.queries);
     });
   });
   if (terms.parts) {
     const int columns = s.D % 4 == 0 ? 4 : 2;
-    const dim3 grid(static_cast<unsigned>(ceil_div(s.T * s.D, std::int64_t{block_threads} * columns)), static_cast<unsigned>(s.G), batches);
+    const dim3 grid(static_cast<unsigned>(ceil_div(a.keys * s.D, std::int64_t{block_threads} * columns)), static_cast<unsigned>(s.G),
+                    batches);
     launch(stream_of(context), grid, block_threads, 0, columns == 4 ? add_parts<4> : add_parts<2>, a, terms.parts);
   }
 }

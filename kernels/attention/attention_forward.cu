@@ -1,6 +1,6 @@
 // Forward pass in bf16 by the schedule of FlashAttention-2 (arXiv:2307.08691): a block owns 128 queries of a head (64 where the head dim
-// exceeds 128) and walks the key tiles up to its diagonal; scores and probabilities stay in registers. While a tile is computed, the next
-// one is copied into the other half of a double buffer: one barrier a tile.
+// exceeds 128) and walks the key tiles up to its diagonal, or all of a block; scores and probabilities stay in registers. While a tile is
+// computed, the next one is copied into the other half of a double buffer: one barrier a tile.
 //
 // Bound by tensor-core flops, 4 D a pair of query and visible key. A warp owns 32 rows so that each 512 bytes of K or V read from shared
 // memory feed four products; with 16 rows, shared memory would be the limit. Not yet measured.
@@ -17,23 +17,24 @@ struct ForwardTiles {
 };
 
 template <int Dp, bool wide>
-__global__ void __launch_bounds__(threads) forward(AttentionForward a, float scale) {
+__global__ void __launch_bounds__(threads) forward(ForwardPass a, float scale) {
   using Tiles = ForwardTiles<Dp>;
   constexpr int M = Tiles::M, queries = Tiles::queries, keys = Tiles::keys;
   bf16* q = dynamic_shared<bf16>();
   bf16* stages = q + queries * Dp;  // two of K (keys, Dp), V (keys, Dp)
-  const int T = static_cast<int>(a.shape.T), D = static_cast<int>(a.shape.D);
+  const int end = static_cast<int>(a.queries), D = static_cast<int>(a.shape.D);
   const int head = static_cast<int>(blockIdx.x), batch = static_cast<int>(blockIdx.z);
   const int first = static_cast<int>(gridDim.y - 1 - blockIdx.y) * queries;  // long rows first, so that the blocks end together
-  const int row = first + warp_index() * 16 * M, key_tiles = (min(first + queries, T) + keys - 1) / keys;
-  const Heads<const bf16> heads(static_cast<const bf16*>(a.qkv), a.shape, batch, head);
+  const Sight sight(a);
+  const int row = first + warp_index() * 16 * M, key_tiles = (sight.of_query(first + queries - 1) + keys - 1) / keys;
+  const Heads<const bf16> heads = inputs_of<bf16>(a, batch, head);
   auto load_keys = [&](int j) {
     bf16* stage = stages + j % 2 * 2 * keys * Dp;
-    load_rows<Dp, keys, wide>(stage, heads.k + j * keys * heads.stride, heads.stride, T - j * keys, D);
-    load_rows<Dp, keys, wide>(stage + keys * Dp, heads.v + j * keys * heads.stride, heads.stride, T - j * keys, D);
+    load_rows<Dp, keys, wide>(stage, heads.k + j * keys * heads.k_stride, heads.k_stride, sight.keys - j * keys, D);
+    load_rows<Dp, keys, wide>(stage + keys * Dp, heads.v + j * keys * heads.k_stride, heads.k_stride, sight.keys - j * keys, D);
     copy_async_commit();
   };
-  load_rows<Dp, queries, wide>(q, heads.q + first * heads.stride, heads.stride, T - first, D);
+  load_rows<Dp, queries, wide>(q, heads.q + first * heads.q_stride, heads.q_stride, end - first, D);
   load_keys(0);
   float out[M][Dp / 8][4], most[M][2], total[M][2];
   set_zero(out);
@@ -47,30 +48,30 @@ __global__ void __launch_bounds__(threads) forward(AttentionForward a, float sca
     copy_async_wait<0>();
     __syncthreads();  // tile j is there for all, and nobody reads the other stage any more
     if (j + 1 < key_tiles) load_keys(j + 1);
-    if (j * keys > row + 16 * M - 1) continue;  // all after this warp's queries
+    if (j * keys >= sight.of_query(row + 16 * M - 1)) continue;  // all after this warp's queries
     const bf16* stage = stages + j % 2 * 2 * keys * Dp;
     float scores[M][keys / 8][4];
     multiply_rows<Dp>(scores, q, row - first, stage);
-    if (j * keys + keys - 1 > row) mask_later_keys(scores, row, j * keys);
+    if (j * keys + keys > sight.of_query(row)) mask_unseen_keys(scores, row, j * keys, sight);
     float rescale[M][2];
     online_softmax(scores, most, total, rescale, scale * log2_e);
     scale_rows(out, rescale);
     add_product<Dp>(out, scores, stage + keys * Dp);
   }
   float inverse[M][2];
-  finish_softmax(inverse, a.lse + (batch * a.shape.H + head) * T, most, total, row, T, scale);
+  finish_softmax(inverse, a.lse + (batch * a.shape.H + head) * a.shape.T, most, total, row, end, scale);
   bf16* to = static_cast<bf16*>(a.out) + batch * a.shape.T * a.shape.H * D + head * D;
-  store_rows<Dp>(to, a.shape.H * D, out, inverse, row, T, D);
+  store_rows<Dp>(to, a.shape.H * D, out, inverse, row, end, D);
 }
 
 }  // namespace
 
-void attention_forward_bf16(const Context& context, const AttentionForward& a) {
+void attention_forward_bf16(const Context& context, const ForwardPass& a) {
   const AttentionShape& s = a.shape;
   with_head_dim(s.D, [&](auto head_dim) {
     using Tiles = ForwardTiles<decltype(head_dim)::value>;
-    const dim3 grid(static_cast<unsigned>(s.H), static_cast<unsigned>(ceil_div(s.T, Tiles::queries)), static_cast<unsigned>(s.B));
-    with_wide(copies_16_bytes(a.qkv, s.D), [&](auto wide) {
+    const dim3 grid(static_cast<unsigned>(s.H), static_cast<unsigned>(ceil_div(a.queries, Tiles::queries)), static_cast<unsigned>(s.B));
+    with_wide(copies_16_bytes(a), [&](auto wide) {
       launch(stream_of(context), grid, threads, Tiles::shared_bytes, forward<head_dim, wide>, a, 1 / sqrtf(static_cast<float>(s.D)));
     });
   });

@@ -18,22 +18,23 @@ static_assert(1024 + shared_bytes<128> < 1 << 18);  // with what the driver take
 
 // A head dim of 64 leaves room for two blocks on a multiprocessor.
 template <int columns, bool wide>
-__global__ void __launch_bounds__(block_threads, columns == 64 ? 2 : 1) forward(AttentionForward a, float scale) {
+__global__ void __launch_bounds__(block_threads, columns == 64 ? 2 : 1) forward(ForwardPass a, float scale) {
   constexpr int Dp = padded_columns(columns);
   bf16* shared_q = dynamic_shared<bf16>();
   bf16* ring = shared_q + queries * Dp;  // stages of K (keys, Dp), V (keys, Dp)
-  const int T = static_cast<int>(a.shape.T), D = static_cast<int>(a.shape.D);
+  const int end = static_cast<int>(a.queries), D = static_cast<int>(a.shape.D);
   const int head = static_cast<int>(blockIdx.x), batch = static_cast<int>(blockIdx.z), lane = lane_index();
   const int first = static_cast<int>(gridDim.y - 1 - blockIdx.y) * queries;  // long rows first
-  const int row = first + warp_index() * 16, key_tiles = (min(first + queries, T) + keys - 1) / keys;
-  const Heads<const bf16> heads(static_cast<const bf16*>(a.qkv), a.shape, batch, head);
+  const Sight sight(a);
+  const int row = first + warp_index() * 16, key_tiles = (sight.of_query(first + queries - 1) + keys - 1) / keys;
+  const Heads<const bf16> heads = inputs_of<bf16>(a, batch, head);
   auto stage = [&](int j) { return ring + j % stages * 2 * keys * Dp; };
   KeyCopies<Dp, wide> next(heads);
   auto load_keys = [&](int j) {
-    if (j < key_tiles) next.load(stage(j), T - j * keys, D);
+    if (j < key_tiles) next.load(stage(j), sight.keys - j * keys, D);
     copy_async_commit();
   };
-  load_panels<Dp, queries, wide>(shared_q, heads.q + first * heads.stride, heads.stride, T - first, D);
+  load_panels<Dp, queries, wide>(shared_q, heads.q + first * heads.q_stride, heads.q_stride, end - first, D);
   load_keys(0);
   load_keys(1);
   copy_async_wait<1>();
@@ -50,7 +51,7 @@ __global__ void __launch_bounds__(block_threads, columns == 64 ? 2 : 1) forward(
   set_zero(out);
   auto softmax = [&](int j) {
     fence_registers(scores[0]);
-    if (j * keys + keys - 1 > row) mask_later_keys(scores, row, j * keys);
+    if (j * keys + keys > sight.of_query(row)) mask_unseen_keys(scores, row, j * keys, sight);
     online_softmax(scores, most, total, rescale, scale * log2_e);
   };
   start_scores(scores[0], q, stage(0));
@@ -86,18 +87,18 @@ __global__ void __launch_bounds__(block_threads, columns == 64 ? 2 : 1) forward(
 #pragma unroll
   for (int n = 0; n < Dp / 64; ++n) fence_registers(out[n]);
   float inverse[1][2];
-  finish_softmax(inverse, a.lse + (batch * a.shape.H + head) * T, most, total, row, T, scale);
+  finish_softmax(inverse, a.lse + (batch * a.shape.H + head) * a.shape.T, most, total, row, end, scale);
   bf16* to = static_cast<bf16*>(a.out) + batch * a.shape.T * a.shape.H * D + head * D;
-  store_panels<Dp>(to, a.shape.H * D, out, inverse, row, T, D);
+  store_panels<Dp>(to, a.shape.H * D, out, inverse, row, end, D);
 }
 
 }  // namespace
 
-void attention_forward_warpgroup(const Context& context, const AttentionForward& a) {
+void attention_forward_warpgroup(const Context& context, const ForwardPass& a) {
   const AttentionShape& s = a.shape;
-  const dim3 grid(static_cast<unsigned>(s.H), static_cast<unsigned>(ceil_div(s.T, queries)), static_cast<unsigned>(s.B));
+  const dim3 grid(static_cast<unsigned>(s.H), static_cast<unsigned>(ceil_div(a.queries, queries)), static_cast<unsigned>(s.B));
   with_columns(s.D, [&](auto columns) {
-    with_wide(copies_16_bytes(a.qkv, s.D), [&](auto wide) {
+    with_wide(copies_16_bytes(a), [&](auto wide) {
       launch(stream_of(context), grid, block_threads, shared_bytes<columns>, forward<columns, wide>, a, 1 / sqrtf(static_cast<float>(s.D)));
     });
   });

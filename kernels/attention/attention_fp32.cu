@@ -104,29 +104,30 @@ __device__ __forceinline__ float row_sum(float x) {
 }
 
 template <int Dp>
-__global__ void __launch_bounds__(threads, 1) forward(AttentionForward a, float scale) {
+__global__ void __launch_bounds__(threads, 1) forward(ForwardPass a, float scale) {
   constexpr int R = Tiles<Dp>::R, rows = Tiles<Dp>::rows, size = rows * Tiles<Dp>::stride;
   float *q = dynamic_shared<float>(), *k = q + size, *v = k + size, *shared_p = v + size;
-  const int T = static_cast<int>(a.shape.T), D = static_cast<int>(a.shape.D), head = static_cast<int>(blockIdx.x);
+  const int end = static_cast<int>(a.queries), D = static_cast<int>(a.shape.D), head = static_cast<int>(blockIdx.x);
   const int first = static_cast<int>(gridDim.y - 1 - blockIdx.y) * rows;
-  const Heads<const float> heads(static_cast<const float*>(a.qkv), a.shape, blockIdx.z, head);
-  load_rows<Dp>(q, heads.q + first * heads.stride, heads.stride, T - first, D);
+  const Sight sight(a);
+  const Heads<const float> heads = inputs_of<float>(a, blockIdx.z, head);
+  load_rows<Dp>(q, heads.q + first * heads.q_stride, heads.q_stride, end - first, D);
   float out[R][Dp / side] = {}, most[R], total[R] = {};
   for (int i = 0; i < R; ++i) most[i] = -INFINITY;
-  for (int key = 0; key <= first; key += rows) {
+  for (int key = 0; key < sight.of_query(first + rows - 1); key += rows) {
     __syncthreads();
-    load_rows<Dp>(k, heads.k + key * heads.stride, heads.stride, T - key, D);
-    load_rows<Dp>(v, heads.v + key * heads.stride, heads.stride, T - key, D);
+    load_rows<Dp>(k, heads.k + key * heads.k_stride, heads.k_stride, sight.keys - key, D);
+    load_rows<Dp>(v, heads.v + key * heads.k_stride, heads.k_stride, sight.keys - key, D);
     __syncthreads();
     float p[R][R];
     multiply_rows<Dp>(p, q, k);
 #pragma unroll
     for (int i = 0; i < R; ++i) {
       float m = most[i];
+      const int seen = sight.of_query(first + thread_y() + side * i);
 #pragma unroll
       for (int j = 0; j < R; ++j) {
-        const bool later = key + thread_x() + side * j > first + thread_y() + side * i;
-        p[i][j] = later ? -INFINITY : p[i][j] * (scale * log2_e);
+        p[i][j] = key + thread_x() + side * j >= seen ? -INFINITY : p[i][j] * (scale * log2_e);
         m = fmaxf(m, p[i][j]);
       }
       m = row_most(m);
@@ -140,35 +141,36 @@ __global__ void __launch_bounds__(threads, 1) forward(AttentionForward a, float 
     }
     add_product<Dp>(out, shared_p, p, v);
   }
-  float* lse = a.lse + (blockIdx.z * a.shape.H + head) * T + first;
+  float* lse = a.lse + (blockIdx.z * a.shape.H + head) * a.shape.T + first;
 #pragma unroll
   for (int i = 0; i < R; ++i) {
     const float sum = row_sum(total[i]);
     total[i] = 1 / sum;
     const int row = thread_y() + side * i;
-    if (thread_x() == 0 && first + row < T) lse[row] = most[i] * ln_2 + logf(sum);
+    if (thread_x() == 0 && first + row < end) lse[row] = most[i] * ln_2 + logf(sum);
   }
   float* to = static_cast<float*>(a.out) + (blockIdx.z * a.shape.T + first) * a.shape.H * D + head * D;
-  store_rows<Dp>(to, a.shape.H * D, out, total, T - first, D);
+  store_rows<Dp>(to, a.shape.H * D, out, total, end - first, D);
 }
 
 // Owns a tile of keys; sums over the query heads of the group, and for each over query tiles from the diagonal on.
 template <int Dp>
-__global__ void __launch_bounds__(threads, 1) backward_of_keys(AttentionBackward a, RowTerms terms, float scale) {
+__global__ void __launch_bounds__(threads, 1) backward_of_keys(BackwardPass a, RowTerms terms, float scale) {
   constexpr int R = Tiles<Dp>::R, rows = Tiles<Dp>::rows, size = rows * Tiles<Dp>::stride;
   float *k = dynamic_shared<float>(), *v = k + size, *q = v + size, *d_out = q + size, *shared_p = d_out + size;
-  const int T = static_cast<int>(a.shape.T), D = static_cast<int>(a.shape.D), group = static_cast<int>(a.shape.H / a.shape.G);
+  const int end = static_cast<int>(a.queries), D = static_cast<int>(a.shape.D), group = static_cast<int>(a.shape.H / a.shape.G);
   const int head = static_cast<int>(blockIdx.x) * group, first = static_cast<int>(blockIdx.y) * rows;
-  const Heads<const float> heads(static_cast<const float*>(a.qkv), a.shape, blockIdx.z, head);
-  load_rows<Dp>(k, heads.k + first * heads.stride, heads.stride, T - first, D);
-  load_rows<Dp>(v, heads.v + first * heads.stride, heads.stride, T - first, D);
+  const Sight sight(a);
+  const Heads<const float> heads = inputs_of<float>(a, blockIdx.z, head);
+  load_rows<Dp>(k, heads.k + first * heads.k_stride, heads.k_stride, sight.keys - first, D);
+  load_rows<Dp>(v, heads.v + first * heads.k_stride, heads.k_stride, sight.keys - first, D);
   float d_k[R][Dp / side] = {}, d_v[R][Dp / side] = {};
   for (int h = 0; h < group; ++h)
-    for (int query = first; query < T; query += rows) {
+    for (int query = sight.first_of_key(first); query < end; query += rows) {
       __syncthreads();
-      load_rows<Dp>(q, heads.q + query * heads.stride + h * D, heads.stride, T - query, D);
+      load_rows<Dp>(q, heads.q + query * heads.q_stride + h * D, heads.q_stride, end - query, D);
       load_rows<Dp>(d_out, static_cast<const float*>(a.d_out) + ((blockIdx.z * a.shape.T + query) * a.shape.H + head + h) * D,
-                    a.shape.H * D, T - query, D);
+                    a.shape.H * D, end - query, D);
       __syncthreads();
       float p[R][R], d_p[R][R];
       multiply_rows<Dp>(p, k, q);
@@ -179,32 +181,33 @@ __global__ void __launch_bounds__(threads, 1) backward_of_keys(AttentionBackward
         const float lse = terms.lse_base2[at + side * j], delta = terms.delta[at + side * j];
 #pragma unroll
         for (int i = 0; i < R; ++i) {
-          const bool later = first + thread_y() + side * i > query + thread_x() + side * j;
-          p[i][j] = later ? 0 : exp2f(p[i][j] * (scale * log2_e) - lse);
+          const bool unseen = query + thread_x() + side * j < sight.first_of_key(first + thread_y() + side * i);
+          p[i][j] = unseen ? 0 : exp2f(p[i][j] * (scale * log2_e) - lse);
           d_p[i][j] = p[i][j] * (d_p[i][j] - delta);
         }
       }
       add_product<Dp>(d_v, shared_p, p, d_out);
       add_product<Dp>(d_k, shared_p, d_p, q);
     }
-  const Heads<float> to(static_cast<float*>(a.d_qkv), a.shape, blockIdx.z, head);
+  const Heads<float> to = gradients_of<float>(a, blockIdx.z, head);
   float factor[R];
   for (int i = 0; i < R; ++i) factor[i] = scale;
-  store_rows<Dp>(to.k + first * to.stride, to.stride, d_k, factor, T - first, D);
+  store_rows<Dp>(to.k + first * to.k_stride, to.k_stride, d_k, factor, sight.keys - first, D);
   for (int i = 0; i < R; ++i) factor[i] = 1;
-  store_rows<Dp>(to.v + first * to.stride, to.stride, d_v, factor, T - first, D);
+  store_rows<Dp>(to.v + first * to.k_stride, to.k_stride, d_v, factor, sight.keys - first, D);
 }
 
 template <int Dp>
-__global__ void __launch_bounds__(threads, 1) backward_of_queries(AttentionBackward a, RowTerms terms, float scale) {
+__global__ void __launch_bounds__(threads, 1) backward_of_queries(BackwardPass a, RowTerms terms, float scale) {
   constexpr int R = Tiles<Dp>::R, rows = Tiles<Dp>::rows, size = rows * Tiles<Dp>::stride;
   float *q = dynamic_shared<float>(), *d_out = q + size, *k = d_out + size, *v = k + size, *shared_p = v + size;
-  const int T = static_cast<int>(a.shape.T), D = static_cast<int>(a.shape.D), head = static_cast<int>(blockIdx.x);
+  const int end = static_cast<int>(a.queries), D = static_cast<int>(a.shape.D), head = static_cast<int>(blockIdx.x);
   const int first = static_cast<int>(gridDim.y - 1 - blockIdx.y) * rows;
-  const Heads<const float> heads(static_cast<const float*>(a.qkv), a.shape, blockIdx.z, head);
-  load_rows<Dp>(q, heads.q + first * heads.stride, heads.stride, T - first, D);
+  const Sight sight(a);
+  const Heads<const float> heads = inputs_of<float>(a, blockIdx.z, head);
+  load_rows<Dp>(q, heads.q + first * heads.q_stride, heads.q_stride, end - first, D);
   load_rows<Dp>(d_out, static_cast<const float*>(a.d_out) + ((blockIdx.z * a.shape.T + first) * a.shape.H + head) * D, a.shape.H * D,
-                T - first, D);
+                end - first, D);
   float d_q[R][Dp / side] = {}, lse[R], delta[R], factor[R];
 #pragma unroll
   for (int i = 0; i < R; ++i) {
@@ -213,25 +216,27 @@ __global__ void __launch_bounds__(threads, 1) backward_of_queries(AttentionBackw
     delta[i] = terms.delta[at];
     factor[i] = scale;
   }
-  for (int key = 0; key <= first; key += rows) {
+  for (int key = 0; key < sight.of_query(first + rows - 1); key += rows) {
     __syncthreads();
-    load_rows<Dp>(k, heads.k + key * heads.stride, heads.stride, T - key, D);
-    load_rows<Dp>(v, heads.v + key * heads.stride, heads.stride, T - key, D);
+    load_rows<Dp>(k, heads.k + key * heads.k_stride, heads.k_stride, sight.keys - key, D);
+    load_rows<Dp>(v, heads.v + key * heads.k_stride, heads.k_stride, sight.keys - key, D);
     __syncthreads();
     float p[R][R], d_p[R][R];
     multiply_rows<Dp>(p, q, k);
     multiply_rows<Dp>(d_p, d_out, v);
 #pragma unroll
-    for (int i = 0; i < R; ++i)
+    for (int i = 0; i < R; ++i) {
+      const int seen = sight.of_query(first + thread_y() + side * i);
 #pragma unroll
       for (int j = 0; j < R; ++j) {
-        const bool later = key + thread_x() + side * j > first + thread_y() + side * i;
-        p[i][j] = later ? 0 : exp2f(p[i][j] * (scale * log2_e) - lse[i]) * (d_p[i][j] - delta[i]);
+        const bool unseen = key + thread_x() + side * j >= seen;
+        p[i][j] = unseen ? 0 : exp2f(p[i][j] * (scale * log2_e) - lse[i]) * (d_p[i][j] - delta[i]);
       }
+    }
     add_product<Dp>(d_q, shared_p, p, k);
   }
-  const Heads<float> to(static_cast<float*>(a.d_qkv), a.shape, blockIdx.z, head);
-  store_rows<Dp>(to.q + first * to.stride, to.stride, d_q, factor, T - first, D);
+  const Heads<float> to = gradients_of<float>(a, blockIdx.z, head);
+  store_rows<Dp>(to.q + first * to.q_stride, to.q_stride, d_q, factor, end - first, D);
 }
 
 template <class F>
@@ -244,28 +249,29 @@ void with_head_dim(std::int64_t D, F f) {
     f(std::integral_constant<int, 256>());
 }
 
-dim3 grid_of(std::int64_t heads, int rows, const AttentionShape& s) {
-  return dim3(static_cast<unsigned>(heads), static_cast<unsigned>(ceil_div(s.T, rows)), static_cast<unsigned>(s.B));
+dim3 grid_of(std::int64_t heads, std::int64_t rows, int rows_of_block, std::int64_t B) {
+  return dim3(static_cast<unsigned>(heads), static_cast<unsigned>(ceil_div(rows, rows_of_block)), static_cast<unsigned>(B));
 }
 
 }  // namespace
 
-void attention_forward_fp32(const Context& context, const AttentionForward& a) {
+void attention_forward_fp32(const Context& context, const ForwardPass& a) {
   with_head_dim(a.shape.D, [&](auto head_dim) {
     constexpr int Dp = decltype(head_dim)::value;
-    launch(stream_of(context), grid_of(a.shape.H, Tiles<Dp>::rows, a.shape), threads, Tiles<Dp>::shared_bytes(3), forward<Dp>, a,
-           1 / sqrtf(static_cast<float>(a.shape.D)));
+    launch(stream_of(context), grid_of(a.shape.H, a.queries, Tiles<Dp>::rows, a.shape.B), threads, Tiles<Dp>::shared_bytes(3), forward<Dp>,
+           a, 1 / sqrtf(static_cast<float>(a.shape.D)));
   });
 }
 
-void attention_backward_fp32(const Context& context, const AttentionBackward& a, const RowTerms& terms) {
+void attention_backward_fp32(const Context& context, const BackwardPass& a, const RowTerms& terms) {
   const float scale = 1 / sqrtf(static_cast<float>(a.shape.D));
   with_head_dim(a.shape.D, [&](auto head_dim) {
     constexpr int Dp = decltype(head_dim)::value;
-    launch(stream_of(context), grid_of(a.shape.G, Tiles<Dp>::rows, a.shape), threads, Tiles<Dp>::shared_bytes(4), backward_of_keys<Dp>, a,
-           terms, scale);
-    launch(stream_of(context), grid_of(a.shape.H, Tiles<Dp>::rows, a.shape), threads, Tiles<Dp>::shared_bytes(4), backward_of_queries<Dp>,
-           a, terms, scale);
+    constexpr int rows = Tiles<Dp>::rows;
+    constexpr std::size_t shared_bytes = Tiles<Dp>::shared_bytes(4);
+    launch(stream_of(context), grid_of(a.shape.G, a.keys, rows, a.shape.B), threads, shared_bytes, backward_of_keys<Dp>, a, terms, scale);
+    launch(stream_of(context), grid_of(a.shape.H, a.queries, rows, a.shape.B), threads, shared_bytes, backward_of_queries<Dp>, a, terms,
+           scale);
   });
 }
 

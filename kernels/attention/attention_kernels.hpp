@@ -1,30 +1,31 @@
 // Our GPU code of attention by element type, and what its files share. attention.cu chooses among it.
 #pragma once
 #include "kernels/attention/native_attention.hpp"
+#include "kernels/attention/passes.hpp"
 #include "kernels/cuda/device.hpp"
 
 namespace tessera::kernels::cuda {
 
 inline constexpr float log2_e = 1.4426950408889634f, ln_2 = 0.6931471805599453f;
 
-void attention_forward_bf16(const Context& context, const AttentionForward& arguments);
+void attention_forward_bf16(const Context& context, const ForwardPass& pass);
 /// The same on Hopper's asynchronous products, for GPUs of compute capability 9.0 and head dims that warpgroup_head_dim() names.
-void attention_forward_warpgroup(const Context& context, const AttentionForward& arguments);
+void attention_forward_warpgroup(const Context& context, const ForwardPass& pass);
 
-void attention_forward_fp32(const Context& context, const AttentionForward& arguments);
+void attention_forward_fp32(const Context& context, const ForwardPass& pass);
 
-/// delta (B, H, rows) = rowsum(d_out * out) and lse_base2 (B, H, rows) = lse log2 e, where rows is T padded to whole tiles. Both are 0 in
-/// padding, and so are the rows of Q and dO that tiles hold there: they add nothing.
+/// delta (B, H, rows) = rowsum(d_out * out) and lse_base2 (B, H, rows) = lse log2 e, where rows are the queries padded to whole tiles. Both
+/// are 0 in padding, and so are the rows of Q and dO that tiles hold there: they add nothing.
 struct RowTerms {
   float *delta, *lse_base2;
   std::int64_t rows;
-  float* parts;  ///< (2, B, H, T, D): dK, dV of each query head, where has_parts(); else null
+  float* parts;  ///< (2, B, H, keys, D): dK, dV of each query head, where has_parts(); else null
 };
 
-void attention_backward_bf16(const Context& context, const AttentionBackward& arguments, const RowTerms& terms);
+void attention_backward_bf16(const Context& context, const BackwardPass& pass, const RowTerms& terms);
 /// The same on Hopper's asynchronous products, where the forward pass has them.
-void attention_backward_warpgroup(const Context& context, const AttentionBackward& arguments, const RowTerms& terms);
-void attention_backward_fp32(const Context& context, const AttentionBackward& arguments, const RowTerms& terms);
+void attention_backward_warpgroup(const Context& context, const BackwardPass& pass, const RowTerms& terms);
+void attention_backward_fp32(const Context& context, const BackwardPass& pass, const RowTerms& terms);
 
 __device__ __forceinline__ float as_float(float x) { return x; }
 __device__ __forceinline__ float as_float(bf16 x) { return __uint_as_float(static_cast<unsigned>(x.bits) << 16); }
@@ -45,18 +46,15 @@ __device__ __forceinline__ void load_8(float (&to)[8], const T* from, int valid,
   for (int i = 0; i < 8; ++i) to[i] = as_float(x[i]);
 }
 
-/// Where a query head's rows, and those of its key/value head, begin in a tensor of qkv's shape.
-template <class T>
-struct Heads {
-  T *q, *k, *v;
-  std::int64_t stride;
-  __device__ __forceinline__ Heads(T* qkv, const AttentionShape& s, std::int64_t batch, std::int64_t head) : stride((s.H + 2 * s.G) * s.D) {
-    const std::int64_t group = head / (s.H / s.G);
-    T* row = qkv + batch * s.T * stride;
-    q = row + head * s.D;
-    k = row + (s.H + group) * s.D;
-    v = k + s.G * s.D;
-  }
+/// Which keys a query sees, both counted from the first that takes part.
+struct Sight {
+  int keys;
+  bool causal;
+  __device__ __forceinline__ explicit Sight(const AttentionInput& a) : keys(static_cast<int>(a.keys)), causal(a.causal) {}
+  /// How many keys this query sees: the first ones.
+  __device__ __forceinline__ int of_query(int query) const { return causal ? min(query + 1, keys) : keys; }
+  /// The first query that sees this key; all after it do.
+  __device__ __forceinline__ int first_of_key(int key) const { return causal ? key : 0; }
 };
 
 }  // namespace tessera::kernels::cuda

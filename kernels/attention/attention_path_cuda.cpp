@@ -74,7 +74,7 @@ bool takes_cudnn(const Context& context, const AttentionShape& s, AttentionPass 
 void attention_forward(const Context& context, const AttentionForward& a) {
   TESSERA_CUDA_REQUIRE(context.workspace.size() >= cuda::attention_forward_workspace_bytes(a.shape));
   if (a.shape.B == 0 || a.shape.T == 0) return;
-  const auto native = [&] { native_attention_forward(context, a); };
+  const auto native = [&] { native_attention_forward(context, pass_of(a)); };
   const auto cudnn = [&] { cudnn_attention_forward(context, a); };
   takes_cudnn(context, a.shape, AttentionPass::forward, native, cudnn) ? cudnn() : native();
 }
@@ -82,9 +82,19 @@ void attention_forward(const Context& context, const AttentionForward& a) {
 void attention_backward(const Context& context, const AttentionBackward& a) {
   TESSERA_CUDA_REQUIRE(context.workspace.size() >= cuda::attention_backward_workspace_bytes(a.shape));
   if (a.shape.B == 0 || a.shape.T == 0) return;
-  const auto native = [&] { native_attention_backward(context, a); };
+  const auto native = [&] { native_attention_backward(context, pass_of(a)); };
   const auto cudnn = [&] { cudnn_attention_backward(context, a); };
   takes_cudnn(context, a.shape, AttentionPass::backward, native, cudnn) ? cudnn() : native();
+}
+
+void attention_block_forward(const Context& context, const AttentionBlockForward& a) {
+  TESSERA_CUDA_REQUIRE(context.workspace.size() >= cuda::attention_block_forward_workspace_bytes(a.block));
+  if (a.block.shape.B > 0) native_attention_forward(context, pass_of(a));
+}
+
+void attention_block_backward(const Context& context, const AttentionBlockBackward& a) {
+  TESSERA_CUDA_REQUIRE(context.workspace.size() >= cuda::attention_block_backward_workspace_bytes(a.block));
+  if (a.block.shape.B > 0) native_attention_backward(context, pass_of(a));
 }
 
 std::vector<std::string> attention_choices() {

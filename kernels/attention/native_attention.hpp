@@ -1,6 +1,7 @@
 // Our own attention on a GPU (attention.cu). Only in a build with CUDA.
 #pragma once
 #include "kernels/attention/attention_sizes.hpp"
+#include "kernels/attention/passes.hpp"
 
 namespace tessera::kernels::cuda {
 
@@ -8,7 +9,7 @@ namespace tessera::kernels::cuda {
 inline constexpr int native_revision = 1;
 
 /// For checked shapes with B and T above 0; the forward pass takes no workspace.
-void native_attention_forward(const Context& context, const AttentionForward& arguments);
-void native_attention_backward(const Context& context, const AttentionBackward& arguments);
+void native_attention_forward(const Context& context, const ForwardPass& pass);
+void native_attention_backward(const Context& context, const BackwardPass& pass);
 
 }  // namespace tessera::kernels::cuda

@@ -35,6 +35,7 @@ void with_head_dim(std::int64_t D, F f) {
 
 /// Whether rows of D elements from p on can be copied 16 bytes at a time.
 inline bool copies_16_bytes(const void* p, std::int64_t D) { return reinterpret_cast<std::uintptr_t>(p) % 16 == 0 && D % 8 == 0; }
+inline bool copies_16_bytes(const AttentionInput& a) { return copies_16_bytes(a.q, a.shape.D) && copies_16_bytes(a.k, a.shape.D); }
 
 /// Calls f with std::true_type or std::false_type. Compiled for one width each: with both behind a flag, the copies that are not taken cost
 /// more instructions than those that are.
@@ -159,17 +160,19 @@ __device__ __forceinline__ void pack_left(std::uint32_t (&a)[N / 2][4], const fl
     for (int i = 0; i < 4; ++i) a[k][i] = pack_bf16(p[2 * k + i / 2][i % 2 * 2], p[2 * k + i / 2][i % 2 * 2 + 1]);
 }
 
-/// Scores of keys after the query become -infinity. `row` and `key` are the first of the warp's tile.
+/// Scores of keys that the query does not see become -infinity. `row` and `key` are the first of the warp's tile.
 template <int M, int N>
-__device__ __forceinline__ void mask_later_keys(float (&scores)[M][N][4], int row, int key) {
+__device__ __forceinline__ void mask_unseen_keys(float (&scores)[M][N][4], int row, int key, const Sight& sight) {
   const int lane = lane_index();
 #pragma unroll
-  for (int m = 0; m < M; ++m)
+  for (int m = 0; m < M; ++m) {
+    const int seen[2] = {sight.of_query(row + 16 * m + lane / 4), sight.of_query(row + 16 * m + lane / 4 + 8)};
 #pragma unroll
     for (int n = 0; n < N; ++n)
 #pragma unroll
       for (int i = 0; i < 4; ++i)
-        if (key + 8 * n + lane % 4 * 2 + i % 2 > row + 16 * m + lane / 4 + i / 2 * 8) scores[m][n][i] = -INFINITY;
+        if (key + 8 * n + lane % 4 * 2 + i % 2 >= seen[i / 2]) scores[m][n][i] = -INFINITY;
+  }
 }
 
 /// Scores become probabilities relative to the running maximum `most` (of raw scores); `total` (this lane's columns alone) follows it, and
@@ -200,10 +203,10 @@ __device__ __forceinline__ void online_softmax(float (&scores)[M][N][4], float (
     }
 }
 
-/// inverse = 1 / total over the row's four lanes, and the log-sum-exp of rows row.. of a head that are below T.
+/// inverse = 1 / total over the row's four lanes, and the log-sum-exp of rows row.. of a head that are below `end`.
 template <int M>
 __device__ __forceinline__ void finish_softmax(float (&inverse)[M][2], float* lse, const float (&most)[M][2], const float (&total)[M][2],
-                                               int row, int T, float scale) {
+                                               int row, int end, float scale) {
 #pragma unroll
   for (int m = 0; m < M; ++m)
 #pragma unroll
@@ -213,15 +216,16 @@ __device__ __forceinline__ void finish_softmax(float (&inverse)[M][2], float* ls
       sum += __shfl_xor_sync(all_lanes, sum, 2);
       inverse[m][half] = 1 / sum;
       const int query = row + 16 * m + 8 * half + lane_index() / 4;
-      if (query < T && lane_index() % 4 == 0) lse[query] = most[m][half] * scale + logf(sum);
+      if (query < end && lane_index() % 4 == 0) lse[query] = most[m][half] * scale + logf(sum);
     }
 }
 
 /// Rows are keys, columns queries: scores become probabilities, by the queries' lse in shared memory.
 template <int M, int N>
-__device__ __forceinline__ void probabilities(float (&scores)[M][N][4], const float* lse, int key, int query, float scale_base2) {
+__device__ __forceinline__ void probabilities(float (&scores)[M][N][4], const float* lse, int key, int query, const Sight& sight,
+                                              float scale_base2) {
   const int lane = lane_index();
-  const bool diagonal = query < key + 16 * M - 1;
+  const bool diagonal = query < sight.first_of_key(key + 16 * M - 1);
 #pragma unroll
   for (int n = 0; n < N; ++n) {
     const int column = 8 * n + lane % 4 * 2;

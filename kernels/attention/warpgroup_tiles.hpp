@@ -59,7 +59,7 @@ struct KeyCopies {
   const bf16* k;
   std::int64_t stride, to_values;
   __device__ __forceinline__ explicit KeyCopies(const Heads<const bf16>& heads)
-      : k(Copies<Dp>().source(heads.k, heads.stride)), stride(heads.stride), to_values(heads.v - heads.k) {}
+      : k(Copies<Dp>().source(heads.k, heads.k_stride)), stride(heads.k_stride), to_values(heads.v - heads.k) {}
   __device__ __forceinline__ void load(bf16* stage, int valid, int D) {
     load_panels_from<Dp, step, wide>(stage, k, stride, valid, D);
     load_panels_from<Dp, step, wide>(stage + step * Dp, k + to_values, stride, valid, D);

@@ -30,6 +30,13 @@ struct BlockTensors {
   void set_whole_lse() {
     for (std::int64_t i = 0; i < lse.size(); ++i) whole_lse.set(i, lse.get(i) + 0.7);
   }
+  /// Scores of about -size^2 / sqrt(D).
+  void set_low_scores(const AttentionShape& s, double size) {
+    for (std::int64_t row = 0; row < s.B * s.T; ++row) {
+      qkv.set(row * (s.H + 2 * s.G) * s.D, size);
+      kv.set(row * 2 * s.G * s.D, -size);
+    }
+  }
   AttentionBlockForward forward(const AttentionBlock& b) {
     return {.out = out.data(), .lse = lse.as<float>(), .qkv = qkv.data(), .kv = kv.data(), .block = b};
   }
