@@ -18,6 +18,14 @@ Change axis_change(const char* name, std::int64_t MeshKeys::*key, std::int64_t s
   return {fmt::format("mesh.{}={}", name, size), [=](Deck& d) { d.mesh.*key = size; }};
 }
 
+Change copies_change(std::int64_t ranks) {
+  return {fmt::format("zero.hpz_partition_size={}", ranks), [=](Deck& d) { d.zero.hpz_partition_size = ranks; }};
+}
+
+Change method_change(const char* method) {
+  return {fmt::format("context.method={}", method), [=](Deck& d) { d.context.method = method; }};
+}
+
 /// A deck, by what it changes of the one that is asked for.
 struct Trial {
   const Deck* asked;
@@ -86,6 +94,9 @@ class MeshSearch {
     trial.apply(axis_change("cp", &MeshKeys::cp, cp));
     trial.apply(axis_change("ep", &MeshKeys::ep, ep));
     trial.apply(axis_change("pp", &MeshKeys::pp, pp));
+    // Groups of data-parallel ranks are looked at where the mesh is known.
+    trial.apply(axis_change("replicate", &MeshKeys::replicate, 1));
+    trial.apply(copies_change(1));
     if (cp == 1 && deck_.context.method != "ulysses")
       trial.apply({"context.method=ulysses", [](Deck& d) { d.context.method = "ulysses"; }});
     if (!deck_.pipeline.layers.empty() && pp != deck_.mesh.pp)
@@ -98,8 +109,10 @@ class MeshSearch {
     if (micros < data) trial.apply(micro_change(1));
     if (trial.deck.batch.global / trial.deck.batch.micro < data) return std::nullopt;  // ranks without work
     if (pp > 1 && trial.deck.batch.global / trial.deck.batch.micro / data > most_micro_batches) return std::nullopt;
-    if (!is_allowed(trial.deck)) return std::nullopt;
-    return trial;
+    if (is_allowed(trial.deck)) return trial;
+    if (cp > 1) trial.apply(method_change("ring"));
+    if (cp > 1 && is_allowed(trial.deck)) return trial;
+    return std::nullopt;
   }
 
   void look_at(const Trial& mesh) {
@@ -137,7 +150,22 @@ class MeshSearch {
           if (!order.empty()) trial.apply({"pipeline.schedule=" + order, [=](Deck& d) { d.pipeline.schedule = order; }});
           if (is_allowed(trial.deck)) try_recompute(best, trial);
         }
+    if (mesh.size(Axis::cp) > 1)
+      for (const char* method : {"ulysses", "ring"}) try_with(best, {method_change(method)});
+    // Where data-parallel ranks are on several nodes, groups of those of a node.
+    const std::int64_t of_node = std::max(1, per_node_ / (mesh.size(Axis::tp) * mesh.size(Axis::cp) * mesh.size(Axis::ep)));
+    if (const std::int64_t dp = mesh.size(Axis::dp); dp > of_node && dp % of_node == 0) {
+      for (const std::int64_t stage : {1, 2, 3})
+        try_with(best, {stage_change(stage), axis_change("replicate", &MeshKeys::replicate, dp / of_node)});
+      try_with(best, {stage_change(3), copies_change(of_node * mesh.size(Axis::cp) * mesh.size(Axis::ep))});
+    }
     choice = std::move(*best);
+  }
+
+  void try_with(std::optional<MeshChoice>& best, const std::vector<Change>& changes) {
+    Trial trial{.asked = &deck_, .changes = best->choice.changes, .deck = best->choice.deck};
+    for (const Change& change : changes) trial.apply(change);
+    if (trial.deck != best->choice.deck && is_allowed(trial.deck)) try_recompute(best, trial);
   }
 
   /// Of a pipeline's micro-batches; one without a name where there are no stages.
