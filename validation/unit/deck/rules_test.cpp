@@ -95,7 +95,7 @@ TEST(Rules, ARingHasTwoChunksARankAndSharesNoHeads) {
   EXPECT_TRUE(valid(ring({"mesh.cp=2", "mesh.tp=2", "model.kv_heads=4"}), 4));
   EXPECT_TRUE(says(faults(ring({"mesh.cp=4", "batch.sequence_length=36"}), 4),
                    "each of mesh.cp 4 ranks has two equal chunks of a sequence, and 8 does not divide batch.sequence_length 36 (tokens); "
-                   "nearest valid mesh.cp: 2, 3, 6 or 9; nearest valid batch.sequence_length: 32 or 40"));
+                   "nearest valid mesh.cp: 1, 2, 3 or 6; nearest valid batch.sequence_length: 32 or 40"));
   EXPECT_TRUE(says(faults(ring({"mesh.cp=3", "batch.sequence_length=15"}), 3), "nearest valid mesh.cp: 1; nearest valid")) << "5 a rank";
   EXPECT_TRUE(says(faults(ring({}), 2), "has no effect with mesh.cp = 1; set mesh.cp or leave this key out"));
   // What Ulysses cannot is refused with the way out.
