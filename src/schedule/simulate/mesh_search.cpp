@@ -22,8 +22,8 @@ Change copies_change(std::int64_t ranks) {
   return {fmt::format("zero.hpz_partition_size={}", ranks), [=](Deck& d) { d.zero.hpz_partition_size = ranks; }};
 }
 
-Change method_change(const char* method) {
-  return {fmt::format("context.method={}", method), [=](Deck& d) { d.context.method = method; }};
+Change method_change(const std::string& method) {
+  return {"context.method=" + method, [=](Deck& d) { d.context.method = method; }};
 }
 
 /// A deck, by what it changes of the one that is asked for.
@@ -97,8 +97,7 @@ class MeshSearch {
     // Groups of data-parallel ranks are looked at where the mesh is known.
     trial.apply(axis_change("replicate", &MeshKeys::replicate, 1));
     trial.apply(copies_change(1));
-    if (cp == 1 && deck_.context.method != "ulysses")
-      trial.apply({"context.method=ulysses", [](Deck& d) { d.context.method = "ulysses"; }});
+    if (cp == 1) trial.apply(method_change("ulysses"));
     if (!deck_.pipeline.layers.empty() && pp != deck_.mesh.pp)
       trial.apply({"pipeline.layers=[]", [](Deck& d) { d.pipeline.layers.clear(); }});
     if (deck_.activation.recompute == "auto" || deck_.activation.recompute == "none")
@@ -110,9 +109,11 @@ class MeshSearch {
     if (trial.deck.batch.global / trial.deck.batch.micro < data) return std::nullopt;  // ranks without work
     if (pp > 1 && trial.deck.batch.global / trial.deck.batch.micro / data > most_micro_batches) return std::nullopt;
     if (is_allowed(trial.deck)) return trial;
-    if (cp > 1) trial.apply(method_change("ring"));
-    if (cp > 1 && is_allowed(trial.deck)) return trial;
-    return std::nullopt;
+    if (cp == 1) return std::nullopt;
+    // What one method cannot share the other may.
+    trial.apply(method_change(deck_.context.method == "ring" ? "ulysses" : "ring"));
+    if (!is_allowed(trial.deck)) return std::nullopt;
+    return trial;
   }
 
   void look_at(const Trial& mesh) {

@@ -1,8 +1,10 @@
 // The search over meshes: what it offers is what it says, in order, and of few meshes the fastest of all.
 #include "schedule/simulate/mesh_search.hpp"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <map>
 #include <set>
 
 #include "../machine/small_machine.hpp"
@@ -70,6 +72,20 @@ TEST(MeshSearch, OfFewMeshesFindsTheFastestStep) {
           if (parsed.faults.empty() && micro <= 8) best = std::min(best, predicted(parsed.deck, 4, 2).step.seconds);
         }
   EXPECT_DOUBLE_EQ(found.choices.front().choice.prediction.step.seconds, best);
+}
+
+// Four ranks cannot share two heads, but a ring.
+TEST(MeshSearch, TriesTheOtherMethodWhereTheDecksCannotShareHeads) {
+  for (const char* method : {"ulysses", "ring"}) {
+    const Deck deck = test::tiny_deck({"run.device=cuda", "memory.device=80 GB", "model.heads=2", "model.kv_heads=2", "model.layers=1",
+                                       "batch.global=8", "batch.sequence_length=16", "mesh.cp=2", fmt::format("context.method={}", method)},
+                                      4);
+    std::map<std::string, std::string> methods;
+    for (const MeshChoice& c : search(deck, 4, 4).choices) methods[describe(c.mesh)] = c.choice.deck.context.method;
+    EXPECT_EQ(methods["pp 1 x dp 1 x cp 4 x ep 1 x tp 1"], "ring");
+    EXPECT_EQ(methods["pp 1 x dp 2 x cp 2 x ep 1 x tp 1"], method) << "the deck's own where it can";
+    EXPECT_EQ(methods["pp 1 x dp 4 x cp 1 x ep 1 x tp 1"], "ulysses");
+  }
 }
 
 TEST(MeshSearch, WhereNothingFitsSaysTheLeast) {
