@@ -46,15 +46,15 @@ __device__ __forceinline__ void load_8(float (&to)[8], const T* from, int valid,
   for (int i = 0; i < 8; ++i) to[i] = as_float(x[i]);
 }
 
-/// Which keys a query sees, both counted from the first that takes part.
+/// Which keys a query sees, both counted from the first that takes part. Whether the pass is causal is a mask and not a condition:
+/// registers are short.
 struct Sight {
-  int keys;
-  bool causal;
-  __device__ __forceinline__ explicit Sight(const AttentionInput& a) : keys(static_cast<int>(a.keys)), causal(a.causal) {}
+  int keys, all;  ///< all: 0 in a causal pass, else every bit but the sign
+  __device__ __forceinline__ explicit Sight(const AttentionInput& a) : keys(static_cast<int>(a.keys)), all(a.causal ? 0 : 0x7fffffff) {}
   /// How many keys this query sees: the first ones.
-  __device__ __forceinline__ int of_query(int query) const { return causal ? min(query + 1, keys) : keys; }
+  __device__ __forceinline__ int of_query(int query) const { return min((query + 1) | all, keys); }
   /// The first query that sees this key; all after it do.
-  __device__ __forceinline__ int first_of_key(int key) const { return causal ? key : 0; }
+  __device__ __forceinline__ int first_of_key(int key) const { return key & ~all; }
 };
 
 }  // namespace tessera::kernels::cuda

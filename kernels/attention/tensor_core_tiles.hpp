@@ -163,7 +163,7 @@ __device__ __forceinline__ void pack_left(std::uint32_t (&a)[N / 2][4], const fl
 /// Scores of keys that the query does not see become -infinity. `row` and `key` are the first of the warp's tile.
 template <int M, int N>
 __device__ __forceinline__ void mask_unseen_keys(float (&scores)[M][N][4], int row, int key, const Sight& sight) {
-  const int lane = lane_index();
+  const int lane = hidden(threadIdx.x) % warp_lanes;  // few tiles come here: nothing is kept for them over the others
 #pragma unroll
   for (int m = 0; m < M; ++m) {
     const int seen[2] = {sight.of_query(row + 16 * m + lane / 4), sight.of_query(row + 16 * m + lane / 4 + 8)};

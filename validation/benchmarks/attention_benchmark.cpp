@@ -1,11 +1,18 @@
-// Attention forward and backward against the measured GEMM rate of the same type. FLOPs are those of the causal half: 2 T^2 D a head
-// forward, 2.5 times that backward.
+// Attention forward and backward against the measured GEMM rate of the same type: of whole sequences, and of the two blocks of ring
+// attention. FLOPs are those of the causal half, and blocks have as many: 2 T^2 D a head forward, 2.5 times that backward.
 #include "kernels/attention/attention.hpp"
 
 #include "validation/benchmarks/limits.hpp"
 
 namespace tessera::benchmarks {
 namespace {
+
+void report(benchmark::State& state, const kernels::AttentionShape& s, bool backward, double best) {
+  static const double limits[] = {gemm_rate(DType::f32), gemm_rate(DType::bf16)};
+  double flops = 2. * static_cast<double>(s.T * s.T * s.D) * static_cast<double>(s.B * s.H) * (backward ? 2.5 : 1);
+  state.counters["GFLOP/s"] = flops / best * 1e-9;
+  state.counters["of_gemm"] = flops / best / limits[s.dtype == DType::bf16];
+}
 
 void run_attention(benchmark::State& state, const kernels::AttentionShape& s, bool backward) {
   std::int64_t rows = s.B * s.T, width = (s.H + 2 * s.G) * s.D;
@@ -27,10 +34,53 @@ void run_attention(benchmark::State& state, const kernels::AttentionShape& s, bo
       forward();
     best = std::min(best, now_seconds() - start);
   }
-  static const double limits[] = {gemm_rate(DType::f32), gemm_rate(DType::bf16)};
-  double flops = 2. * static_cast<double>(s.T * s.T * s.D) * static_cast<double>(s.B * s.H) * (backward ? 2.5 : 1);
-  state.counters["GFLOP/s"] = flops / best * 1e-9;
-  state.counters["of_gemm"] = flops / best / limits[s.dtype == DType::bf16];
+  report(state, s, backward, best);
+}
+
+/// With the keys of a rank of lower number, half of which all queries see, or of higher, all of which half of the queries see.
+void run_block(benchmark::State& state, const kernels::AttentionShape& s, bool lower, bool backward) {
+  const kernels::AttentionRows all{0, s.T}, first_half{0, s.T / 2}, second_half{s.T / 2, s.T / 2};
+  const kernels::AttentionBlock block{s, lower ? all : second_half, lower ? first_half : all};
+  const std::int64_t rows = s.B * s.T, queries = s.H * s.D, keys = 2 * s.G * s.D;
+  Data qkv(rows * (queries + keys), s.dtype), kv(rows * keys, s.dtype), out(rows * queries, s.dtype), d_out(rows * queries, s.dtype);
+  Data d_q(rows * queries, s.dtype), d_kv(rows * keys, s.dtype), lse(s.B * s.H * s.T, DType::f32);
+  Data workspace(
+      std::max(kernels::attention_block_forward_workspace_bytes(block), kernels::attention_block_backward_workspace_bytes(block)));
+  auto run = [&](bool gradients) {
+    if (gradients)
+      kernels::attention_block_backward(workspace.context(), {.d_q = d_q.data(),
+                                                              .d_kv = d_kv.data(),
+                                                              .d_out = d_out.data(),
+                                                              .qkv = qkv.data(),
+                                                              .kv = kv.data(),
+                                                              .out = out.data(),
+                                                              .lse = lse.as<float>(),
+                                                              .block = block});
+    else
+      kernels::attention_block_forward(workspace.context(),
+                                       {.out = out.data(), .lse = lse.as<float>(), .qkv = qkv.data(), .kv = kv.data(), .block = block});
+  };
+  run(false);
+  double best = 1e30;
+  for (auto _ : state) {
+    double start = now_seconds();
+    run(backward);
+    best = std::min(best, now_seconds() - start);
+  }
+  report(state, s, backward, best);
+}
+
+void register_blocks() {
+  using Shape = kernels::AttentionShape;
+  for (Shape s : {Shape{.B = 1, .T = 1024, .H = 12, .G = 12, .D = 64}, Shape{.B = 1, .T = 4096, .H = 4, .G = 1, .D = 64}})
+    for (DType t : {DType::f32, DType::bf16})
+      for (bool lower : {true, false})
+        for (bool backward : {false, true}) {
+          s.dtype = t;
+          std::string name = fmt::format("attention_block/{}/B{}_T{}_H{}_G{}_D{}/{}/{}", lower ? "lower" : "higher", s.B, s.T, s.H, s.G,
+                                         s.D, name_of(t), backward ? "backward" : "forward");
+          benchmark::RegisterBenchmark(name.c_str(), [=](benchmark::State& state) { run_block(state, s, lower, backward); })->UseRealTime();
+        }
 }
 
 void register_all() {
@@ -52,5 +102,6 @@ void register_all() {
 
 int main(int argc, char** argv) {
   tessera::benchmarks::register_all();
+  tessera::benchmarks::register_blocks();
   return tessera::benchmarks::run(argc, argv);
 }

@@ -12,6 +12,7 @@
 #include "kernels/expert_blocks/expert_blocks.hpp"
 #include "kernels/head_blocks/head_blocks.hpp"
 #include "kernels/qk_norm_rope/qk_norm_rope.hpp"
+#include "kernels/ring_attention/ring_attention.hpp"
 #include "kernels/rmsnorm/rmsnorm.hpp"
 #include "kernels/rope/rope.hpp"
 #include "kernels/swiglu/swiglu.hpp"
@@ -121,6 +122,34 @@ void add_head_blocks(Part& part, const Settings& s, DType dtype) {
          .amount = 2 * bytes_of(T * W, dtype),
          .target = wanted,
          .run = [=](cudaStream_t stream) { back ? head_blocks_to_rows(on(stream), call) : rows_to_head_blocks(on(stream), call); }});
+}
+
+/// Eight query heads on two key heads, of which all rows take part.
+void add_ring_attention(Part& part, const Settings& s, DType dtype) {
+  constexpr std::int64_t H = 8, G = 2, queries = H * head_dim, keys = 2 * G * head_dim;
+  const std::int64_t T = std::max<std::int64_t>(1, (s.mib << 18) / (queries + keys));
+  const AttentionShape shape{.B = 1, .T = T, .H = H, .G = G, .D = head_dim, .dtype = dtype};
+  const AttentionRows all{.count = T};
+  const auto floats = [&](std::int64_t n) { return static_cast<float*>(part.values(n, DType::f32)); };
+  float *d_q = floats(T * queries), *d_kv = floats(T * keys), *lse = floats(T * H), *block_lse = floats(T * H);
+  void *block = part.values(T * queries, dtype), *d_qkv = part.values(T * (queries + keys), dtype);
+  const auto add = [&](const char* name, double amount, std::function<void(cudaStream_t)> run) {
+    part.contenders.push_back({.name = named(name, dtype), .limit = "copy", .amount = amount, .target = wanted, .run = std::move(run)});
+  };
+  const double added = 8 * count(T * queries) + bytes_of(T * queries, dtype);
+  add("merge_block", added + 12 * count(T * H), [=](cudaStream_t stream) {
+    merge_block(on(stream), {.sum = d_q, .lse = lse, .block_out = block, .block_lse = block_lse, .queries = all, .shape = shape});
+  });
+  add("add_block_gradient", added, [=](cudaStream_t stream) {
+    AddBlockGradient call{.sum = d_q, .block = block, .B = 1, .T = T, .W = queries, .rows = all};
+    call.dtype = dtype;
+    add_block_gradient(on(stream), call);
+  });
+  const double converted = 4 * count(T * (queries + keys)) + bytes_of(T * (queries + keys), dtype);
+  add("begin_gradients", converted,
+      [=](cudaStream_t stream) { begin_gradients(on(stream), {.d_q = d_q, .d_kv = d_kv, .d_qkv = d_qkv, .shape = shape}); });
+  add("end_gradients", converted,
+      [=](cudaStream_t stream) { end_gradients(on(stream), {.d_qkv = d_qkv, .d_q = d_q, .d_kv = d_kv, .shape = shape}); });
 }
 
 /// Rows of eight ranks for eight experts, which each have an eighth of them; as many as copies have fp32 values.
@@ -310,6 +339,7 @@ std::vector<Group> memory_bound_groups() {
           both("rmsnorm", add_rmsnorm),
           both("swiglu", add_swiglu),
           both("head_blocks", add_head_blocks),
+          both("ring_attention", add_ring_attention),
           both("cross-entropy", add_cross_entropy),
           both("rope", add_rope),
           both("qk_norm_rope", add_qk_norm_rope),

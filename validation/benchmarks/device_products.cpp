@@ -236,7 +236,7 @@ namespace {
 /// Attention's operands on the device, and its passes as contenders.
 struct Attention {
   AttentionShape shape;
-  const void *qkv, *d_out;
+  const void *qkv, *kv, *d_out;  ///< kv: another rank's, of a block
   void *out, *d_qkv;
   float* lse;
   void* workspace;
@@ -244,7 +244,7 @@ struct Attention {
 
   Attention(Part& part, const AttentionShape& s) : shape(s) {
     const std::int64_t rows = s.B * s.T, in = rows * (s.H + 2 * s.G) * s.D;
-    qkv = part.values(in, s.dtype), d_out = part.values(rows * s.H * s.D, s.dtype);
+    qkv = part.values(in, s.dtype), kv = part.values(rows * 2 * s.G * s.D, s.dtype), d_out = part.values(rows * s.H * s.D, s.dtype);
     out = part.values(rows * s.H * s.D, s.dtype), d_qkv = part.values(in, s.dtype);
     lse = static_cast<float*>(part.values(s.B * s.H * s.T, DType::f32));
     AttentionShape largest = s;
@@ -262,6 +262,17 @@ struct Attention {
   }
   void backward(cudaStream_t stream) const {
     attention_backward(on(stream, workspace, bytes), {.d_qkv = d_qkv, .d_out = d_out, .qkv = qkv, .out = out, .lse = lse, .shape = shape});
+  }
+  /// All queries against half of the keys, as many FLOPs as those of the rank's own. The gradients of a block lie in d_qkv.
+  void of_block(cudaStream_t stream, bool backward) const {
+    const AttentionBlock block{shape, {0, shape.T}, {0, shape.T / 2}};
+    if (!backward) {
+      attention_block_forward(on(stream, workspace, bytes), {.out = out, .lse = lse, .qkv = qkv, .kv = kv, .block = block});
+      return;
+    }
+    auto* d_kv = static_cast<std::byte*>(d_qkv) + static_cast<std::size_t>(shape.B * shape.T * shape.H * shape.D) * size_of(shape.dtype);
+    attention_block_backward(on(stream, workspace, bytes),
+                             {.d_q = d_qkv, .d_kv = d_kv, .d_out = d_out, .qkv = qkv, .kv = kv, .out = out, .lse = lse, .block = block});
   }
   /// Causal: half of the two products of T x T x D a head; the backward pass has five.
   double flops(bool backward) const {
@@ -295,14 +306,24 @@ void add_attention_of(Part& part, const AttentionShape& shape, const std::string
            .target = target,
            .run = [a = attention.by(path), backward](cudaStream_t stream) { backward ? a.backward(stream) : a.forward(stream); }});
     };
+    const auto add_block = [&] {  // beside our own causal pass: there is no other code for blocks
+      part.contenders.push_back({.name = named("block of "),
+                                 .limit = named(""),
+                                 .amount = attention.flops(backward),
+                                 .flops = true,
+                                 .target = 0.9,
+                                 .run = [a = attention, backward](cudaStream_t stream) { a.of_block(stream, backward); }});
+    };
     AttentionShape theirs = shape;
     theirs.path = AttentionPath::cudnn;
     if (!kernels::cuda::why_not_cudnn(theirs, pass).empty()) {
       add("", AttentionPath::native, product, 0);
+      add_block();
       continue;
     }
     add("cuDNN ", AttentionPath::cudnn, product, 0);
     add("", AttentionPath::native, named("cuDNN "), backward ? 0.6 : 0.7);
+    add_block();
     add("chosen ", AttentionPath::fastest, named("cuDNN "), 0.98);
     kernels::cuda::KernelSearch search("");  // as at a run's start
     const Attention chosen = attention.by(AttentionPath::fastest);

@@ -25,6 +25,7 @@
 #include "kernels/head_blocks/head_blocks.hpp"
 #include "kernels/parallel.hpp"
 #include "kernels/qk_norm_rope/qk_norm_rope.hpp"
+#include "kernels/ring_attention/ring_attention.hpp"
 #include "kernels/rmsnorm/rmsnorm.hpp"
 #include "kernels/rope/rope.hpp"
 #include "kernels/sums/sums.hpp"
@@ -244,6 +245,41 @@ void add_head_blocks(std::vector<Contender>& list, const Memory& memory, DType d
   list.push_back({"head_blocks_to_rows" + suffix, moved, "copy", [=] { head_blocks_to_rows({}, call); }});
 }
 
+/// Rows of eight query heads on two key heads, of which all take part.
+void add_ring_attention(std::vector<Contender>& list, const Memory& memory, DType dtype) {
+  constexpr int H = 8, G = 2, D = 128, queries = H * D, keys = 2 * G * D;
+  const int e = static_cast<int>(size_of(dtype));
+  const std::string suffix = dtype == DType::f32 ? ", fp32" : ", bf16";
+  const auto f = [](std::byte* b) { return reinterpret_cast<float*>(b); };
+  std::byte* p[3];
+  std::int64_t n = memory.cut({4, e}, p, queries);
+  AttentionShape shape{.B = 1, .T = n / queries, .H = H, .G = G, .D = D, .dtype = dtype};
+  const AttentionRows all{.count = shape.T};
+  const auto lse = std::make_shared<std::vector<float>>(static_cast<std::size_t>(2 * shape.T * H), 1.0f);
+  const double added = (8.0 + e) * static_cast<double>(n);
+  list.push_back({"merge_block" + suffix, added, "update", [=] {
+                    merge_block({}, {.sum = f(p[0]),
+                                     .lse = lse->data(),
+                                     .block_out = p[1],
+                                     .block_lse = lse->data() + shape.T * H,
+                                     .queries = all,
+                                     .shape = shape});
+                  }});
+  list.push_back({"add_block_gradient" + suffix, added, "update", [=] {
+                    AddBlockGradient add{.sum = f(p[0]), .block = p[1], .B = 1, .T = shape.T, .W = queries, .rows = all};
+                    add.dtype = dtype;
+                    add_block_gradient({}, add);
+                  }});
+  n = memory.cut({e, 4}, p, queries + keys);
+  shape.T = n / (queries + keys);
+  float *d_q = f(p[1]), *d_kv = f(p[1]) + shape.T * queries;
+  const double converted = (4.0 + e) * static_cast<double>(n);
+  list.push_back({"begin_gradients" + suffix, converted, "copy",
+                  [=] { begin_gradients({}, {.d_q = d_q, .d_kv = d_kv, .d_qkv = p[0], .shape = shape}); }});
+  list.push_back(
+      {"end_gradients" + suffix, converted, "copy", [=] { end_gradients({}, {.d_qkv = p[0], .d_q = d_q, .d_kv = d_kv, .shape = shape}); }});
+}
+
 /// Rows of eight ranks for eight experts, which each have an eighth of them.
 void add_expert_blocks(std::vector<Contender>& list, const Memory& memory) {
   constexpr std::int64_t N = 8, E = 8;
@@ -328,6 +364,7 @@ void run(const Settings& settings) {
     add_qk_norm_rope(list, memory, dtype, small, rstd, table);
     add_swiglu(list, memory, dtype);
     add_head_blocks(list, memory, dtype);
+    add_ring_attention(list, memory, dtype);
   }
   add_expert_blocks(list, memory);
   add_others(list, memory, flag, sum, table);

@@ -48,6 +48,16 @@ TEST(SizesOnGpus, Attention) {
   EXPECT_EQ(attention_decode_workspace_bytes({.capacity = 65, .shape = {.B = 3, .T = 1, .H = 4, .G = 2, .D = 6}}, gpu), 384u);
 }
 
+TEST(SizesOnGpus, AttentionBlocks) {
+  const AttentionShape llama{.B = 1, .T = 8192, .H = 64, .G = 8, .D = 128, .dtype = DType::bf16},
+      small{.B = 2, .T = 100, .H = 4, .G = 4, .D = 32, .dtype = DType::f32};
+  const AttentionBlock whole{llama, {0, 8192}, {0, 8192}}, lower{llama, {0, 8192}, {0, 4096}}, higher{small, {50, 50}, {0, 100}};
+  EXPECT_EQ(attention_block_forward_workspace_bytes(lower, gpu), 0u);
+  EXPECT_EQ(attention_block_backward_workspace_bytes(whole, gpu), 541065216u) << "as of the rank's own keys";
+  EXPECT_EQ(attention_block_backward_workspace_bytes(lower, gpu), 272629760u);
+  EXPECT_EQ(attention_block_backward_workspace_bytes(higher, gpu), 8192u);
+}
+
 TEST(SizesOnGpus, ProductsAndEmbedding) {
   EXPECT_EQ(gemm_workspace_bytes({.M = 64, .N = 64, .K = 64}, gpu), 33554432u);
   EXPECT_EQ(gemm_packed_bytes({.M = 64, .N = 64, .K = 64, .b_transposed = true}, gpu), 0u);

@@ -11,6 +11,7 @@
 #include "kernels/fixed/fixed.hpp"
 #include "kernels/gemm/gemm.hpp"
 #include "kernels/qk_norm_rope/qk_norm_rope.hpp"
+#include "kernels/ring_attention/ring_attention.hpp"
 #include "kernels/rmsnorm/rmsnorm.hpp"
 #include "kernels/rope/rope.hpp"
 #include "kernels/router/router.hpp"
@@ -224,6 +225,41 @@ void attention() {
 }
 
 template <class T>
+void attention_blocks() {
+  constexpr DType dtype = dtype_of<T>();
+  for (std::int64_t D : {22, 64}) {
+    const AttentionShape s{.B = 2, .T = 93, .H = 4, .G = 2, .D = D, .dtype = dtype};
+    const AttentionBlock block{s, {1, 91}, {3, 47}};
+    const std::int64_t rows = s.B * s.T, queries = s.H * D, keys = 2 * s.G * D, terms = s.B * s.H * s.T;
+    const auto qkv = random_values<T>(rows * (queries + keys), 1), kv = random_values<T>(rows * keys, 2);
+    const auto d_out = random_values<T>(rows * queries, 3);
+    auto out = poisoned<T>(rows * queries), d_q = out, d_kv = poisoned<T>(rows * keys);
+    auto sum = random_values<float>(rows * queries, 4), lse = random_values<float>(terms, 5, 3), block_lse = poisoned<float>(terms);
+    Workspace workspace(std::max(attention_block_forward_workspace_bytes(block), attention_block_backward_workspace_bytes(block)));
+    attention_block_forward(workspace.context(),
+                            {.out = out.data(), .lse = block_lse.data(), .qkv = qkv.data(), .kv = kv.data(), .block = block});
+    attention_block_backward(workspace.context(), {.d_q = d_q.data(),
+                                                   .d_kv = d_kv.data(),
+                                                   .d_out = d_out.data(),
+                                                   .qkv = qkv.data(),
+                                                   .kv = kv.data(),
+                                                   .out = out.data(),
+                                                   .lse = block_lse.data(),
+                                                   .block = block});
+    merge_block({}, {.sum = sum.data(),
+                     .lse = lse.data(),
+                     .block_out = out.data(),
+                     .block_lse = block_lse.data(),
+                     .queries = block.queries,
+                     .shape = s});
+    AddBlockGradient add{.sum = sum.data(), .block = d_q.data(), .B = s.B, .T = s.T, .W = queries, .rows = block.queries};
+    add.dtype = dtype;
+    add_block_gradient({}, add);
+    print("attention_blocks", dtype, out, block_lse, d_q, d_kv, sum, lse);
+  }
+}
+
+template <class T>
 void experts() {
   constexpr DType dtype = dtype_of<T>();
   constexpr RouterShape shape{.M = 61, .E = 7, .k = 3, .shared = true, .normalized = false};
@@ -316,6 +352,8 @@ int main() {
   heads<tessera::bf16>();
   attention<float>();
   attention<tessera::bf16>();
+  attention_blocks<float>();
+  attention_blocks<tessera::bf16>();
   experts<float>();
   experts<tessera::bf16>();
   product();
