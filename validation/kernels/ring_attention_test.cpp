@@ -280,7 +280,7 @@ TEST(Ring, IsAttentionOfTheWholeSequence) {
 TEST(Ring, Digest) {
   Hasher h;
   for (DType t : {DType::f32, DType::bf16})
-    for (const RingCase& c : rings) {
+    for (const RingCase& c : {rings[1], rings[2], rings[3]}) {
       const Whole x = over_ring(c, t);
       for (const Tensor* part : {&x.out, &x.lse, &x.d_qkv}) h.update(part->data(), part->bytes().size());
     }
