@@ -35,6 +35,12 @@ __global__ void __launch_bounds__(token_threads) backward_kernel(RouterBackward 
 /// One thread: a few hundred integers, bound by the launch.
 __global__ void add_totals_kernel(AddRouterTotals p) { router::add_totals(p); }
 
+/// A block has a layer, a thread some of its experts. Each adds up the layer's loads for itself: a few hundred integers that lie in a
+/// cache.
+__global__ void __launch_bounds__(token_threads) balance_kernel(BalanceRouters p) {
+  for (std::int64_t e = threadIdx.x; e < p.E; e += token_threads) router::balance(p, blockIdx.x, e);
+}
+
 }  // namespace
 
 void router_forward(const Context& context, const RouterForward& p) {
@@ -52,5 +58,10 @@ void router_backward(const Context& context, const RouterBackward& p) {
 }
 
 void add_router_totals(const Context& context, const AddRouterTotals& p) { launch(stream_of(context), 1, 1, 0, add_totals_kernel, p); }
+
+void balance_routers(const Context& context, const BalanceRouters& p) {
+  TESSERA_CUDA_REQUIRE(p.E > 0 && p.stride >= p.E);
+  if (p.layers > 0) launch(stream_of(context), static_cast<unsigned>(p.layers), token_threads, 0, balance_kernel, p);
+}
 
 }  // namespace tessera::kernels::cuda

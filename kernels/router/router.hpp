@@ -1,7 +1,9 @@
 // The router of a layer with experts (Shazeer et al., arXiv:1701.06538): which experts take a token, and what their outputs count for.
 // Beside it two losses: one that balances the experts (Switch Transformer, arXiv:2101.03961) and one that keeps logits small (ST-MoE,
-// arXiv:2202.08906). All of it in fp32.
+// arXiv:2202.08906). All of it in fp32. Or, in place of the first, a bias of each expert that its load moves (Wang et al.,
+// arXiv:2408.15664).
 #pragma once
+#include "kernels/adamw/adamw.hpp"
 #include "kernels/context.hpp"
 #include "kernels/fixed/fixed_sum.hpp"
 
@@ -18,10 +20,12 @@ struct RouterShape {
   TESSERA_BOTH std::int64_t slots() const { return k + (shared ? 1 : 0); }    ///< weights of a token
 };
 
+/// With `bias` the k experts are those whose probability plus bias is largest. What they count for knows no bias.
 struct RouterForward {
-  std::int32_t* experts = nullptr;  ///< (M,k), the largest logit first. Of logits that are NaN any experts, and weights that are NaN.
+  std::int32_t* experts = nullptr;  ///< (M,k), the best first. Of logits that are NaN any experts, and weights that are NaN.
   float* weights = nullptr;         ///< (M,slots)
   const float* logits = nullptr;    ///< (M,columns)
+  const float* bias = nullptr;      ///< (E), or null
   RouterShape shape;
 };
 TESSERA_OP(router_forward, (const Context& context, const RouterForward& arguments), (context, arguments))
@@ -71,5 +75,16 @@ struct AddRouterTotals {
   std::int64_t E = 0;
 };
 TESSERA_OP(add_router_totals, (const Context& context, const AddRouterTotals& arguments), (context, arguments))
+
+/// Of each layer the biases of experts that had less than the mean of a step's choices grow by `rate`, of those that had more they shrink,
+/// and the others stay. Loads are compared as integers: all ranks get the same bits. With `skip` nothing changes.
+struct BalanceRouters {
+  float* biases = nullptr;              ///< (layers,stride), of which E of a row are biases
+  const std::int64_t* loads = nullptr;  ///< (layers,E) choices
+  const AdamwScalars* scalars = nullptr;
+  float rate = 0;
+  std::int64_t layers = 0, E = 0, stride = 0;
+};
+TESSERA_OP(balance_routers, (const Context& context, const BalanceRouters& arguments), (context, arguments))
 
 }  // namespace tessera::kernels

@@ -29,12 +29,21 @@ TESSERA_BOTH inline float sigmoid(float x) {
   return (x < 0 ? e : 1.0f) / (1.0f + e);
 }
 
-/// The expert that comes after (logit, expert) in order: falling logits, and of equal ones rising numbers. -1: none does.
-TESSERA_BOTH inline std::int32_t next_expert(const float* logits, std::int64_t E, float logit, std::int32_t expert) {
+/// What a token's experts are chosen by: their logits, or with a bias their probabilities and it.
+struct Scores {
+  const float *logits, *bias;
+  Softmax softmax;
+  TESSERA_BOTH float of(std::int64_t e) const { return bias ? softmax.probability(logits[e]) + bias[e] : logits[e]; }
+};
+
+/// The expert that comes after (score, expert) in order: falling scores, and of equal ones rising numbers. -1: none does.
+TESSERA_BOTH inline std::int32_t next_expert(const Scores& scores, std::int64_t E, float score, std::int32_t expert) {
   std::int32_t best = -1;
+  float most = 0;
   for (std::int32_t e = 0; e < E; ++e) {
-    const bool later = logits[e] < logit || (logits[e] == logit && e > expert);
-    if (later && (best < 0 || logits[e] > logits[best])) best = e;
+    const float mine = scores.of(e);
+    const bool later = mine < score || (mine == score && e > expert);
+    if (later && (best < 0 || mine > most)) best = e, most = mine;
   }
   return best;
 }
@@ -44,18 +53,23 @@ TESSERA_BOTH inline void forward(const RouterForward& p, std::int64_t m) {
   const float* logits = p.logits + m * s.columns();
   std::int32_t* experts = p.experts + m * s.k;
   float* weights = p.weights + m * s.slots();
-  const Softmax softmax = softmax_of(logits, s.E);
-  float last = __builtin_inff(), sum = 0;
+  const Scores scores{logits, p.bias, softmax_of(logits, s.E)};
+  float last = __builtin_inff(), most = -__builtin_inff(), sum = 0;
   std::int32_t expert = -1;
   for (std::int64_t j = 0; j < s.k; ++j) {
-    expert = next_expert(logits, s.E, last, expert);
+    expert = next_expert(scores, s.E, last, expert);
     if (expert < 0) expert = static_cast<std::int32_t>(j);  // of NaN
-    last = logits[expert];
+    last = scores.of(expert);
+    most = logits[expert] > most ? logits[expert] : most;
     experts[j] = expert;
-    weights[j] = s.normalized ? exp_nonpositive(last - softmax.most) : softmax.probability(last);
+  }
+  // A bias may choose experts whose logits are all far below the largest of all: weights begin at the largest of theirs.
+  for (std::int64_t j = 0; j < s.k; ++j) {
+    const float logit = logits[experts[j]];
+    weights[j] = s.normalized ? exp_nonpositive(logit - most) : scores.softmax.probability(logit);
     sum += weights[j];
   }
-  for (std::int64_t j = 0; s.normalized && j < s.k; ++j) weights[j] = softmax.sum > 0 ? weights[j] / sum : softmax.sum;
+  for (std::int64_t j = 0; s.normalized && j < s.k; ++j) weights[j] = scores.softmax.sum > 0 ? weights[j] / sum : scores.softmax.sum;
   if (s.shared) weights[s.k] = sigmoid(logits[s.E]);
 }
 
@@ -130,6 +144,17 @@ TESSERA_BOTH inline void add_totals(const AddRouterTotals& p) {
   std::int64_t choices = 0;
   for (std::int64_t e = 0; e < p.E; ++e) p.loads[e] += p.counts[e], choices += p.counts[e];
   p.totals->dropped += choices - p.offsets[p.E];
+}
+
+/// One expert of one layer.
+TESSERA_BOTH inline void balance(const BalanceRouters& p, std::int64_t layer, std::int64_t e) {
+  if (p.scalars->skip) return;
+  const std::int64_t* loads = p.loads + layer * p.E;
+  std::int64_t all = 0;
+  for (std::int64_t other = 0; other < p.E; ++other) all += loads[other];
+  const std::int64_t lacks = all - p.E * loads[e];  // E times the mean less its load
+  float& bias = p.biases[layer * p.stride + e];
+  if (lacks != 0) bias += lacks > 0 ? p.rate : -p.rate;
 }
 
 }  // namespace tessera::kernels::router

@@ -45,4 +45,10 @@ void router_backward(const Context&, const RouterBackward& p) {
 
 void add_router_totals(const Context&, const AddRouterTotals& p) { router::add_totals(p); }
 
+void balance_routers(const Context&, const BalanceRouters& p) {
+  TESSERA_REQUIRE(p.E > 0 && p.stride >= p.E, "biases of {} experts in rows of {}", p.E, p.stride);
+  for (std::int64_t layer = 0; layer < p.layers; ++layer)
+    for (std::int64_t e = 0; e < p.E; ++e) router::balance(p, layer, e);
+}
+
 }  // namespace tessera::kernels::host

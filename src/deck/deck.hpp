@@ -32,7 +32,8 @@ struct ModelKeys {
   std::int64_t experts_per_token = 2, expert_ff_width = 0, shared_ff_width = 0;
   bool normalize_top_k = true;
   double router_aux_loss = 0, router_z_loss = 0;  // coefficients
-  std::string router_balance = "loss";
+  std::string router_balance = "loss";            // loss | bias
+  double router_bias_rate = 0.001;
   friend bool operator==(const ModelKeys&, const ModelKeys&) = default;
 };
 

@@ -184,6 +184,8 @@ constexpr Alias aliases[] = {
     {"router_aux_loss_coef", "model.router_aux_loss"},
     {"moe_aux_loss_coeff", "model.router_aux_loss"},
     {"moe_z_loss_coeff", "model.router_z_loss"},
+    {"moe_router_enable_expert_bias", "model.router_balance"},
+    {"moe_router_bias_update_rate", "model.router_bias_rate"},
     {"moe_expert_capacity_factor", "experts.capacity_factor"},
     {"padded_vocab_size", "model.vocab"},
     {"block_size", "batch.sequence_length"},

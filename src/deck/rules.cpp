@@ -120,12 +120,16 @@ void check_experts(Draft& draft) {
   if (!draft.good({"model.experts"})) return;
   const ModelKeys& m = draft.deck.model;
   if (m.experts == 0) {
-    for (std::string_view key : {"model.experts_per_token", "model.expert_ff_width", "model.shared_ff_width", "model.normalize_top_k",
-                                 "model.router_aux_loss", "model.router_z_loss", "experts.capacity_factor"})
+    for (std::string_view key :
+         {"model.experts_per_token", "model.expert_ff_width", "model.shared_ff_width", "model.normalize_top_k", "model.router_aux_loss",
+          "model.router_z_loss", "model.router_balance", "model.router_bias_rate", "experts.capacity_factor"})
       if (draft.differs(key))
         draft.idle(key, "model.experts", "has no effect with model.experts = 0; set model.experts or leave this key out");
     return;
   }
+  if (draft.good({"model.router_balance"}) && m.router_balance != "bias" && draft.differs("model.router_bias_rate"))
+    draft.idle("model.router_bias_rate", "model.router_balance",
+               "has no effect unless model.router_balance = \"bias\"; set that or leave this key out");
   if (draft.good({"model.experts_per_token"}) && m.experts_per_token > m.experts)
     draft.fault({"model.experts_per_token", "model.experts"},
                 fmt::format("model.experts_per_token {} is more than model.experts {}; set it to at most {}", m.experts_per_token,

@@ -113,11 +113,14 @@ const std::vector<Key> table = {
              "their mean probability, 1 where all have the same; of each micro-batch, averaged over those of a step. 0.01 is usual."},
     {KEY(model.router_z_loss), .type = real, .limits = {.least = 0, .most = 1000}, .fallback = "0.0", .identity = true,
      .help = "Coefficient of the mean square of the log-sum-exp of router logits, for each layer. 0.001 is usual."},
-    {KEY(model.router_balance), .type = text, .choices = {"loss"}, .fallback = "\"loss\"", .identity = true,
-     .refused = {{"bias",
-                  "a bias of each expert that is moved by its load, in place of a loss, is not in this version; set \"loss\" with "
-                  "model.router_aux_loss"}},
-     .help = "What balances experts; \"loss\" in this version: model.router_aux_loss."},
+    {KEY(model.router_balance), .type = text, .choices = {"loss", "bias"}, .fallback = "\"loss\"", .identity = true,
+     .help =
+         "What balances experts: \"loss\" model.router_aux_loss alone; \"bias\" a bias of each expert, which joins its probability where a "
+         "token's experts are chosen and not in what they count for, and which each step moves by its load (arXiv:2408.15664, "
+         "DeepSeek-V3). model.router_aux_loss counts beside it as it says."},
+    {KEY(model.router_bias_rate), .type = real, .limits = {.above = 0, .most = 1}, .fallback = "0.001", .identity = true,
+     .help = "With model.router_balance = \"bias\": what a step adds to the bias of an expert that had less than the mean of the step's "
+             "choices, and takes from one that had more."},
 
     // [experts]
     {KEY(experts.capacity_factor), .type = real, .unit = "ratio", .limits = {.above = 0, .most = 1e6}, .zero = "dropless",

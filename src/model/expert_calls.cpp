@@ -38,13 +38,14 @@ ProductWork work_of(const ModelShape& s, linear::Product product, std::int64_t N
 
 }  // namespace
 
-void Recorder::router(Value experts, Value weights, Value logits) {
-  call({.name = "router",
-        .touches = {{experts, write}, {weights, write}, {logits, read}},
-        .run = [=, shape = router_shape(s)](const At& at) {
+void Recorder::router(Value experts, Value weights, Value logits, Value bias) {
+  std::vector<Touch> touches = {{experts, write}, {weights, write}, {logits, read}};
+  if (bias) touches.push_back({bias, read});
+  call({.name = "router", .touches = std::move(touches), .run = [=, shape = router_shape(s)](const At& at) {
           kernels::router_forward(at.context, {.experts = at.get<std::int32_t>(experts),
                                                .weights = at.get<float>(weights),
                                                .logits = at.get<float>(logits),
+                                               .bias = at.get<float>(bias),
                                                .shape = shape});
         }});
 }

@@ -29,6 +29,11 @@ ModelClass class_with_experts(const ModelKeys& m) {
 }
 
 ModelClass class_of(const ModelKeys& m) {
+  if (m.router_balance == "bias")
+    fail(
+        ExitCode::usage,
+        "no class of transformers that has this model's experts chooses them with a bias (model.router_balance = \"bias\"), and without it "
+        "tokens would go to others; --format hdf5 writes any model");
   if (m.experts > 0) return class_with_experts(m);
   if (m.qk_norm) return {"Qwen3ForCausalLM", "qwen3"};
   if (m.qkv_bias) return {"Qwen2ForCausalLM", "qwen2"};

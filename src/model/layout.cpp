@@ -100,9 +100,15 @@ Layout make_layout(std::vector<Parameter> table, int shards, std::int64_t persis
   Unit persistent = of_owners, replicated = of_all;
   persistent.name = "persistent", persistent.persistent = true;
   replicated.name = "replicated", replicated.persistent = true;
+  Unit untrained = of_all;
+  untrained.name = "untrained", untrained.trained = false;
   for (const Together& group : groups_of(layout.table, persistence_threshold)) {
     if (!keeps(layout.table, kept, group)) continue;
     const Parameter& p = layout.table[group.first];
+    if (!p.trained) {
+      append(untrained, kept, group);
+      continue;
+    }
     const bool of_parted = parted && p.part == Part::experts, shared_apart = copied && p.part == Part::shared;
     if (copied && p.tp_dim < 0 && !of_parted && !(shared_apart && !group.small)) {
       append(replicated, kept, group);
@@ -121,7 +127,7 @@ Layout make_layout(std::vector<Parameter> table, int shards, std::int64_t persis
     append(layout.units.back(), kept, group);
     if (at_ends) layout.units.back().owners |= pipeline_ends, layout.units.back().shards *= 2, layout.units.back().persistent = true;
   }
-  for (Unit* unit : {&persistent, &replicated})
+  for (Unit* unit : {&persistent, &replicated, &untrained})
     if (!unit->slots.empty()) layout.units.push_back(std::move(*unit));
   for (Unit& unit : layout.units) unit.elements = round_up(unit.elements, unit.shards * shard_block);
   layout.places = places_of(layout);

@@ -23,12 +23,16 @@ struct Slot {
 };
 
 struct Unit {
-  std::string name;           ///< "embedding", "layers.3", "layers.3.shared", "layers.3.experts", "head", "persistent"
+  std::string name;           ///< "embedding", "layers.3", "layers.3.shared", "layers.3.experts", "head", "persistent", "untrained"
   std::vector<Slot> slots;    ///< in table order; none for a tensor of which this rank keeps nothing
   std::int64_t elements = 0;  ///< padded: a multiple of shards * shard_block
   bool persistent = false;    ///< small tensors of all layers, of which every rank keeps a compute copy at stage 3
   Axes owners = data_axes;    ///< the ranks that differ along these share its state
   int shards = 1;             ///< how many they are
+  bool trained = true;        ///< false: the tensors of all layers that are not, whole on each of its ranks
+
+  /// Of its values where kernels read them.
+  DType type(DType compute) const { return trained ? compute : DType::f32; }
 };
 
 /// A tensor, or several joined ones, inside a unit: of each what this rank keeps.
@@ -59,7 +63,8 @@ struct Layout {
 /// of its own for them, which meet over these axes as well. The embedding that is the head too lies at both ends of a pipeline, in a unit
 /// that they share. The `shards` ranks differ along `owners`. Experts of a layer may have other owners: fewer where ranks have unlike ones,
 /// more where ranks that an axis cuts have the same; they stay out of "persistent" and "replicated" whatever their size. The expert of all
-/// tokens, which is as large and cut by none, is a unit of its own where there is "replicated", gathered at stage 3 as all are.
+/// tokens, which is as large and cut by none, is a unit of its own where there is "replicated", gathered at stage 3 as all are. What is not
+/// trained goes to the unit "untrained".
 struct Replication {
   Axes over = 0;
   int copies = 1;  ///< ranks along them

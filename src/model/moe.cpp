@@ -32,10 +32,11 @@ struct Moe {
 
 /// Names of tensors: those of a product of all experts of this rank are called as the first one's.
 struct Weights {
-  std::string norm, router, gate, down, shared_gate, shared_down;
+  std::string norm, router, router_bias, gate, down, shared_gate, shared_down;
   Weights(const std::string& w, std::int64_t first)
       : norm(w + "norm"),
         router(w + "router"),
+        router_bias(w + "router_bias"),
         gate(fmt::format("{}experts.{}.w_gate", w, first)),
         down(fmt::format("{}experts.{}.w_down", w, first)),
         shared_gate(w + "shared.w_gate"),
@@ -80,7 +81,7 @@ Moe forward(Recorder& r, const Weights& w) {
         .shared = {}};
   r.rmsnorm(v.normed, v.rstd, v.x, w.norm);
   r.linear(v.logits, v.normed, w.router, columns, C, {.fp32 = true});
-  r.router(v.experts, v.weights, v.logits);
+  r.router(v.experts, v.weights, v.logits, e.biased ? r.weight(w.router_bias) : Value{});
   v.to = r.dispatch(v.experts);
   v.counts = r.counts_of_all(v.to);
   const Value labels = r.send_labels(v.to, v.weights);

@@ -25,6 +25,7 @@ struct Parameter {
   bool decay = false;       ///< weight decay: matrices only
   bool joined = false;      ///< begins where the tensor before it ends, so that one GEMM takes both
   int tp_dim = -1;          ///< the dim that the tp axis cuts; -1: replicated
+  bool trained = true;      ///< false: no gradient reaches it and no optimizer updates it; fp32 whatever the compute type
   std::string export_name;  ///< Hugging Face
 };
 

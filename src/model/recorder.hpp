@@ -149,8 +149,9 @@ class Recorder {
 
   // Experts (expert_calls.cpp). R rows of a micro-batch, expert by expert; `w` names the first of the matrices of this rank's experts.
 
-  /// The k experts of each token, (M,k) int32, and what they count for, (M, slots) fp32, of logits (M, E + shared) fp32.
-  void router(Value experts, Value weights, Value logits);
+  /// The k experts of each token, (M,k) int32, and what they count for, (M, slots) fp32, of logits (M, E + shared) fp32. With a bias (E)
+  /// fp32 they are chosen by their probabilities and it.
+  void router(Value experts, Value weights, Value logits, Value bias);
   /// Gradient of logits, from those of weights and by the router's own losses.
   void router_backward(Value d_logits, Value d_weights, Value weights, Value experts, Value logits, Value counts);
   /// The router's losses, drops and loads join the step's. Of a text: nothing.

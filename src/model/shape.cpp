@@ -26,7 +26,8 @@ ExpertShape experts_of(const Deck& deck) {
           .normalized = m.normalize_top_k,
           .capacity_factor = deck.experts.capacity_factor,
           .balance_loss = static_cast<float>(m.router_aux_loss),
-          .z_loss = static_cast<float>(m.router_z_loss)};
+          .z_loss = static_cast<float>(m.router_z_loss),
+          .biased = m.router_balance == "bias"};
 }
 
 /// Tokens of a chunk of logits where the deck says auto.

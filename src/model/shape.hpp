@@ -22,6 +22,7 @@ struct ExpertShape {
   bool normalized = true;              ///< weights of a token's experts are divided by their sum
   double capacity_factor = 0;          ///< 0: dropless
   float balance_loss = 0, z_loss = 0;  ///< coefficients
+  bool biased = false;                 ///< a token's experts are chosen with a bias of each
 };
 
 /// Of n things in order, those that rank `index` of `size` has: numbers differ by one at most, and the first ranks have more.

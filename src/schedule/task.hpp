@@ -178,6 +178,17 @@ struct OptimizerStep {
   std::vector<Piece> pieces;  ///< tensors inside, without the padding between them
   std::vector<float> decay;   ///< weight decay of each piece
 };
+/// Biases of routers (add), the step's router totals (read), AdamW scalars (read).
+struct BalanceRouters {
+  /// Layers that follow each other, here and in the model.
+  struct Run {
+    std::int64_t layer = 0, layers = 0;
+    std::int64_t offset = 0;  ///< elements of the biases before the first one's
+  };
+  std::int64_t experts = 0, stride = 0;  ///< of a layer; elements from a layer's biases to the next one's
+  float rate = 0;
+  std::vector<Run> runs;
+};
 /// Values in bf16 (write), the same in fp32 or as fixed-point int64 (read).
 struct RoundToBf16 {
   std::int64_t count = 0;
@@ -196,7 +207,7 @@ struct ReadDisk {};
 struct WriteDisk {};
 
 using Op = std::variant<RunPass, Collective, AccumulateFixed, Zero, CountFlags, SumSquares, FinishStep, OptimizerStep, RoundToBf16,
-                        PackWeight, Copy, Add, JoinSums, ReadDisk, WriteDisk, Transfer>;
+                        PackWeight, Copy, Add, JoinSums, ReadDisk, WriteDisk, Transfer, BalanceRouters>;
 
 struct Task {
   std::string name;  ///< "gather layers.12 (backward)"

@@ -9,7 +9,7 @@ std::int64_t stage_of_unit(std::int64_t stage, const Unit& unit) {
 }
 
 UnitStorage unit_storage(int of_run, const Unit& unit, int shards) {
-  if (shards == 1) return {};
+  if (shards == 1 || !unit.trained) return {};
   const std::int64_t stage = stage_of_unit(of_run, unit);
   return {.parameters_whole = stage < 3 || unit.persistent, .gradients_whole = stage < 2, .optimizer_whole = stage < 1};
 }

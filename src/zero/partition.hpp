@@ -17,7 +17,7 @@ struct UnitStorage {
 /// time: such a unit has its gradients whole until then.
 std::int64_t stage_of_unit(std::int64_t stage, const Unit& unit);
 /// Stage 0 keeps all whole, 1 shards optimizer state, 2 also gradients, 3 also parameters (not those of the persistent unit). One shard is
-/// the whole.
+/// the whole. What is not trained is whole at every stage.
 UnitStorage unit_storage(int stage, const Unit& unit, int shards);
 
 /// What rank `rank` owns of a unit.

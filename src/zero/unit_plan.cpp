@@ -46,10 +46,10 @@ UnitPlan plan_unit(const Layout& layout, int unit, const UnitRules& rules, const
                 .parameters = {},
                 .gradient = {}};
   if (!rules.training) plan.storage.parameters_whole = true;
-  const bool offloaded = rules.offload_optimizer && in_last_share(layout, unit, rules.offload_ratio);
+  const bool offloaded = rules.offload_optimizer && u.trained && in_last_share(layout, unit, rules.offload_ratio);
   // One rank keeps all, but from stage 2 on it does so below.
   if (offloaded && stage_of_unit(rules.stage, u) >= 2) plan.storage.gradients_whole = false;
-  plan.parameters_offloaded = rules.offload_parameters && !u.persistent;
+  plan.parameters_offloaded = rules.offload_parameters && !u.persistent && u.trained;
   if (plan.parameters_offloaded) plan.storage.parameters_whole = false;
   const auto here = [&](bool whole) { return whole ? Range{0, u.elements} : plan.owned; };
   plan.state = here(plan.storage.optimizer_whole);
@@ -62,6 +62,7 @@ UnitPlan plan_unit(const Layout& layout, int unit, const UnitRules& rules, const
     plan.sources = groups.sources.value_or(Group{});
     plan.storage.parameters_whole = plan.copies.size == 1 && !plan.parameters_offloaded;
   }
+  if (!u.trained) return plan;
   using enum GradientPath::Meeting;
   const bool whole = plan.storage.gradients_whole;
   const DType sum = rules.reproducible ? DType::i64 : rules.gradients;

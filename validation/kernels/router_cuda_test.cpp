@@ -14,8 +14,9 @@ const RouterShape shapes[] = {{.M = 1, .E = 1, .k = 1},
 
 /// What all ops of the router leave, on the host or on a GPU.
 template <class T>
-Hash128 results(const RouterShape& s, bool on_host) {
+Hash128 results(const RouterShape& s, bool on_host, bool biased = false) {
   auto logits = random_values<float>(s.M * s.columns(), 1, 2), d_weights = random_values<float>(s.M * s.slots(), 2);
+  auto bias = random_values<float>(s.E, 3, 0.3);
   std::vector<double> weight{1};
   std::vector<std::int32_t> counts(static_cast<std::size_t>(s.parts * s.E));
   for (std::size_t e = 0; e < counts.size(); ++e) counts[e] = static_cast<std::int32_t>(7 * e % 5);
@@ -24,7 +25,11 @@ Hash128 results(const RouterShape& s, bool on_host) {
     auto experts = poisoned<std::int32_t>(s.M * s.k);
     auto weights = poisoned<float>(s.M * s.slots()), balance = poisoned<float>(s.M), z = poisoned<float>(s.M);
     auto d_logits = poisoned<T>(s.M * s.columns());
-    host::router_forward({}, {.experts = experts.data(), .weights = weights.data(), .logits = logits.data(), .shape = s});
+    host::router_forward({}, {.experts = experts.data(),
+                              .weights = weights.data(),
+                              .logits = logits.data(),
+                              .bias = biased ? bias.data() : nullptr,
+                              .shape = s});
     host::router_losses({}, {.balance = balance.data(), .z = z.data(), .logits = logits.data(), .counts = counts.data(), .shape = s});
     backward.d_logits = d_logits.data(), backward.d_weights = d_weights.data(), backward.weights = weights.data();
     backward.experts = experts.data(), backward.logits = logits.data(), backward.counts = counts.data(), backward.weight = weight.data();
@@ -32,10 +37,14 @@ Hash128 results(const RouterShape& s, bool on_host) {
     return digest(experts, weights, balance, z, d_logits);
   }
   DeviceArray<std::int32_t> experts(s.M * s.k), device_counts(counts);
-  DeviceArray<float> weights(s.M * s.slots()), balance(s.M), z(s.M), device_logits(logits), device_d_weights(d_weights);
+  DeviceArray<float> weights(s.M * s.slots()), balance(s.M), z(s.M), device_logits(logits), device_d_weights(d_weights), device_bias(bias);
   DeviceArray<double> device_weight(weight);
   DeviceArray<T> d_logits(s.M * s.columns());
-  cuda::router_forward({}, {.experts = experts.data(), .weights = weights.data(), .logits = device_logits.data(), .shape = s});
+  cuda::router_forward({}, {.experts = experts.data(),
+                            .weights = weights.data(),
+                            .logits = device_logits.data(),
+                            .bias = biased ? device_bias.data() : nullptr,
+                            .shape = s});
   cuda::router_losses(
       {}, {.balance = balance.data(), .z = z.data(), .logits = device_logits.data(), .counts = device_counts.data(), .shape = s});
   backward.d_logits = d_logits.data(), backward.d_weights = device_d_weights.data(), backward.weights = weights.data();
@@ -49,11 +58,38 @@ TEST_F(RouterCuda, HasTheBitsOfTheHost) {
   for (const RouterShape& s : shapes) {
     EXPECT_EQ(results<float>(s, false).hex(), results<float>(s, true).hex()) << s.E << " experts";
     EXPECT_EQ(results<bf16>(s, false).hex(), results<bf16>(s, true).hex()) << s.E << " experts";
+    EXPECT_EQ(results<float>(s, false, true).hex(), results<float>(s, true, true).hex()) << s.E << " experts with a bias";
   }
 }
 
 TEST_F(RouterCuda, SameBitsInEveryOrder) {
   expect_same_bits_on_device([] { return results<float>(shapes[2], false); });
+}
+
+TEST_F(RouterCuda, BalancesAsTheHostDoes) {
+  constexpr std::int64_t layers = 3, E = 100, stride = 128;
+  std::vector<std::int64_t> loads(layers * E);
+  for (std::size_t i = 0; i < loads.size(); ++i) loads[i] = static_cast<std::int64_t>(31 * i % 17);
+  auto biases = random_values<float>(layers * stride, 5, 0.1);
+  DeviceArray<std::int64_t> device_loads(loads);
+  for (const int skip : {0, 1}) {
+    std::vector<float> expected = biases;
+    std::vector<AdamwScalars> scalars{{.skip = skip}};
+    BalanceRouters p{.biases = expected.data(),
+                     .loads = loads.data(),
+                     .scalars = scalars.data(),
+                     .rate = 0.001f,
+                     .layers = layers,
+                     .E = E,
+                     .stride = stride};
+    host::balance_routers({}, p);
+    DeviceArray<float> device_biases(biases);
+    DeviceArray<AdamwScalars> device_scalars(scalars);
+    p.biases = device_biases.data(), p.loads = device_loads.data(), p.scalars = device_scalars.data();
+    cuda::balance_routers({}, p);
+    EXPECT_EQ(device_biases.host(), expected) << "skip " << skip;
+    EXPECT_EQ(expected == biases, skip == 1);
+  }
 }
 
 TEST_F(RouterCuda, AddsTotals) {

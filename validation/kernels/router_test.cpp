@@ -62,7 +62,7 @@ struct Reference {
 
 struct Trial {
   RouterShape s;
-  std::vector<float> logits, weights, balance, z, d_weights;
+  std::vector<float> logits, weights, balance, z, d_weights, bias;
   std::vector<std::int32_t> experts, counts;
   double weight = 1;
   explicit Trial(const RouterShape& s)
@@ -77,7 +77,11 @@ struct Trial {
     for (std::int64_t m = 0; m + 1 < s.M; m += 5) logits[size(m * s.columns())] = logits[size(m * s.columns() + s.E - 1)];  // equal ones
   }
   void forward() {
-    router_forward({}, {.experts = experts.data(), .weights = weights.data(), .logits = logits.data(), .shape = s});
+    router_forward({}, {.experts = experts.data(),
+                        .weights = weights.data(),
+                        .logits = logits.data(),
+                        .bias = bias.empty() ? nullptr : bias.data(),
+                        .shape = s});
     std::ranges::fill(counts, 0);
     for (const std::int32_t e : experts) ++counts.at(size((s.parts - 1) * s.E + e));  // this part is the last
     for (std::int64_t i = 0; i < (s.parts - 1) * s.E; ++i) counts[size(i)] = static_cast<std::int32_t>(5 * i % 7);
@@ -201,6 +205,86 @@ TEST(Router, TotalsCountOnlyWhatHasAWeight) {
   z = std::numeric_limits<double>::quiet_NaN();
   add_router_totals({}, p);
   EXPECT_EQ(not_finite, 1);
+}
+
+// A choice by probability and bias, in fp64: none that was left out is better than one that was taken. Weights know no bias.
+TEST(Router, ABiasMovesChoicesAndNotWeights) {
+  for (const RouterShape& s : shapes) {
+    SCOPED_TRACE(::testing::Message() << s.E << " experts");
+    Trial run(s);
+    run.forward();
+    const auto unbiased = run.experts;
+    run.bias = random_values<float>(s.E, 9, 0.3);
+    run.forward();
+    EXPECT_TRUE(run.experts != unbiased || s.k == s.E);
+    const Reference reference{s, run.experts, run.counts};
+    const auto logits = doubles(run.logits);
+    EXPECT_LT(relative_error(run.weights, reference.weights(logits)), 2e-6);
+    for (std::int64_t m = 0; m < s.M; ++m) {
+      const double* l = reference.row(logits, m);
+      const auto score = [&](std::int64_t e) { return std::exp(l[e] - reference.log_sum(l)) + static_cast<double>(run.bias[size(e)]); };
+      std::vector<bool> taken(size(s.E));
+      for (std::int64_t j = 0; j < s.k; ++j) {
+        const std::int32_t expert = run.experts[size(m * s.k + j)];
+        EXPECT_FALSE(taken[size(expert)]) << "twice";
+        taken[size(expert)] = true;
+        if (j > 0) {
+          EXPECT_GE(score(run.experts[size(m * s.k + j - 1)]), score(expert) - 1e-6) << "the best first";
+        }
+      }
+      const double last = score(run.experts[size(m * s.k + s.k - 1)]);
+      for (std::int64_t e = 0; e < s.E; ++e)
+        if (!taken[size(e)]) {
+          EXPECT_LE(score(e), last + 1e-6);
+        }
+    }
+  }
+}
+
+TEST(Router, OfEqualScoresTheLowerExpertIsTaken) {
+  Trial run({.M = 3, .E = 6, .k = 2});
+  std::ranges::fill(run.logits, 0.5f);
+  run.bias = {0.25f, 0.5f, 0.125f, 0.5f, 0.5f, 0};
+  run.forward();
+  for (std::int64_t m = 0; m < 3; ++m) {
+    EXPECT_EQ(run.experts[size(2 * m)], 1);
+    EXPECT_EQ(run.experts[size(2 * m + 1)], 3);
+  }
+}
+
+// All that a bias has chosen may be as good as impossible: what they count for still adds up to 1.
+TEST(Router, WeightsOfUnlikelyExpertsAddUp) {
+  Trial run({.M = 1, .E = 4, .k = 2});
+  run.logits = {200, 0, 1, -150};
+  run.bias = {0, 3, 2, 0};
+  run.forward();
+  EXPECT_EQ(run.experts, (std::vector<std::int32_t>{1, 2}));
+  EXPECT_NEAR(static_cast<double>(run.weights[0]), 1 / (1 + std::exp(1.0)), 1e-6);
+  EXPECT_NEAR(static_cast<double>(run.weights[1]), 1 / (1 + std::exp(-1.0)), 1e-6);
+}
+
+TEST(Router, BiasesMoveTowardsEqualLoads) {
+  constexpr float rate = 0.25f;
+  // The mean of the second layer is no integer; the third has nothing to do.
+  const std::vector<std::int64_t> loads = {4, 9, 2, 1, 1, 2, 5, 5, 5};
+  const std::vector<float> before = {0, 1, -1, 7, 0.5f, -0.5f, 0.125f, 0.375f, 7, 1, 2, 3};
+  std::vector<float> biases = before;
+  AdamwScalars scalars{.skip = 1};
+  const BalanceRouters p{
+      .biases = biases.data(), .loads = loads.data(), .scalars = &scalars, .rate = rate, .layers = 3, .E = 3, .stride = 4};
+  balance_routers({}, p);
+  EXPECT_EQ(biases, before) << "a skipped step";
+  scalars.skip = 0;
+  balance_routers({}, p);
+  for (std::size_t layer = 0; layer < 3; ++layer) {
+    const double mean = static_cast<double>(loads[3 * layer] + loads[3 * layer + 1] + loads[3 * layer + 2]) / 3;
+    for (std::size_t e = 0; e < 4; ++e) {
+      const double lacks = e < 3 ? mean - static_cast<double>(loads[3 * layer + e]) : 0;  // the last of a row is no bias
+      const double moved = std::abs(lacks) < 1e-9 ? 0 : std::copysign(static_cast<double>(rate), lacks);
+      EXPECT_EQ(static_cast<double>(biases[4 * layer + e]), static_cast<double>(before[4 * layer + e]) + moved) << layer << " " << e;
+    }
+  }
+  EXPECT_THROW(balance_routers({}, {.scalars = &scalars, .E = 3, .stride = 2}), Error);
 }
 
 TEST(Router, RefusesMoreChoicesThanExperts) { EXPECT_THROW(router_forward({}, {.shape = {.M = 1, .E = 2, .k = 3}}), Error); }

@@ -257,6 +257,62 @@ def experts_beside(folder, dtype, device):
     return good
 
 
+def biases_of(state):
+    """By tensor, the biases of a checkpoint's routers."""
+    return {tensor: struct.unpack(f"<{len(data) // 4}f", data) for (group, tensor), (_, data) in state.items()
+            if group == "master" and tensor.endswith("router_bias")}
+
+
+def balanced_by_bias(folder, dtype, device):
+    """model.router_balance = "bias": the bits of one rank over stages, data-parallel ranks, stages of a pipeline, offload and resumes, and at equal sizes of
+    tp, cp and ep; biases are multiples of the rate that a step moved up or down; loads are more equal than without; evaluations choose with them."""
+    steps, good, rate = device["steps"], True, 1 / 1024  # a power of two: sums of it are exact
+    plain = {"run__reproducible": True, "precision__compute": dtype, "run__steps": steps, "model__heads": 4, "model__kv_heads": 4, "model__vocab": 263,
+             "model__layers": 4, **device["keys"], **EXPERTS, "experts__capacity_factor": '"dropless"', "model__router_aux_loss": 0,
+             "evaluate__every": steps, "evaluate__batches": 5, "data__validation": f'"{folder.data}"'}
+    common = {**plain, "model__router_balance": '"bias"', "model__router_bias_rate": rate}
+
+    def figures(name, after):
+        return [{k: row[k] for k in ("val_loss", "router_balance", "expert_load") if k in row} for row in folder.metrics(name) if row.get("step", 0) > after]
+
+    def same(name, reference, ranks, after=0, **keys):
+        folder.train(name, ranks, **keys)
+        alike = figures(name, after) == figures(reference, after)
+        if not alike:
+            print(f"FAIL {name}: {figures(name, after)} instead of {figures(reference, after)}")
+        return (alike and runs.same(name + " losses", folder.losses(name), {s: v for s, v in folder.losses(reference).items() if s > after}) and
+                runs.same(name + " state", folder.hashes(name), folder.hashes(reference)))
+
+    half = steps // 2
+    folder.train("biased", 1, checkpoint__every=half, checkpoint__keep=0, **common)
+    biases = biases_of(runs.read_state(folder.latest("biased")))
+    moved = [b / rate for values in biases.values() for b in values]
+    if len(biases) != 4 or len(moved) != 16 or any(b != round(b) or abs(b) > steps for b in moved) or not any(moved):
+        print(f"FAIL biases after {steps} steps of {rate}: {biases}")
+        good = False
+    folder.train("unbiased", 1, **plain)
+    most = {name: sum(row["most_loaded"] for row in folder.metrics(name) if row["step"] > steps - 4 and "most_loaded" in row) for name in ("biased", "unbiased")}
+    if device is DEVICES["host"] and most["biased"] >= most["unbiased"]:
+        print(f"FAIL the last loads are no more equal than without a bias: {most}")
+        good = False
+    for zero, pp, dp in ((3, 1, 2), (1, 2, 1)) + (((0, 1, 3), (2, 2, 2), (1, 1, 4), (3, 4, 1)) if os.environ.get("TESSERA_TEST_FULL") else ()):
+        keys = stage_keys(zero, pp, dp) if pp > 1 else layout_keys(zero, dp)
+        good &= same(f"biased-stage{zero}-pp{pp}-dp{dp}", "biased", pp * dp, **with_memory_between(folder, pp * dp, {**keys, **common}))
+    start = folder.run("biased") + f"/checkpoints/step-{half:08d}"
+    good &= same("biased-resumed", "biased", 2, half, run__resume=start, zero__stage=2, **common)
+    if device is DEVICES["cuda"]:
+        return good
+    folder.train("biased-ep2-tp2", 4, mesh__ep=2, mesh__tp=2, **common)
+    good &= near("biased-ep2-tp2", folder.losses("biased-ep2-tp2"), folder.losses("biased"), dtype)
+    for zero, pp, dp in ((3, 1, 2), (1, 2, 1)):
+        keys = stage_keys(zero, pp, dp) if pp > 1 else layout_keys(zero, dp)
+        good &= same(f"biased-ep2-tp2-stage{zero}-pp{pp}-dp{dp}", "biased-ep2-tp2", 4 * pp * dp,
+                     **with_memory_between(folder, 4 * pp * dp, {**keys, **common, "mesh__ep": 2, "mesh__tp": 2}))
+    folder.train("biased-cp2", 2, mesh__cp=2, zero__stage=1, **common)
+    good &= near("biased-cp2", folder.losses("biased-cp2"), folder.losses("biased"), dtype)
+    return good
+
+
 def killed(folder, common, cut):
     """A run that was killed goes on, at another layout, to what it would have come to."""
     endless = {**common, **runs.ENDLESS, "checkpoint__every": 2, "checkpoint__keep": 0, "evaluate__every": 0}
@@ -278,7 +334,7 @@ def killed(folder, common, cut):
 
 def experts(folder, dtype, device):
     if device is DEVICES["cuda"]:
-        return experts_beside(folder, dtype, device) & experts_over_ranks(folder, dtype, device)
+        return experts_beside(folder, dtype, device) & balanced_by_bias(folder, dtype, device) & experts_over_ranks(folder, dtype, device)
     few = {**device, "fp32": [(0, 2), (1, 3), (2, 4), (3, 1), (3, 3)], "bf16": [(0, 3), (3, 2)], "resumes": ((3, 3, 7), (1, 2, 15)),
            "keys": {**device["keys"], **EXPERTS}}
     good = reproducible(folder, dtype, few)
@@ -293,6 +349,7 @@ def experts(folder, dtype, device):
                     print(f"FAIL {other}: step {row['step']} has {key} {there[key]}, the reference {row[key]}")
                     good = False
     good &= experts_beside(folder, dtype, device)
+    good &= balanced_by_bias(folder, dtype, device)
     return experts_over_ranks(folder, dtype, device) and good
 
 

@@ -123,7 +123,7 @@ void ScheduleBuilder::build_publish() {
   for (int u = 0; u < units(); ++u) {
     if (plan(u).gradient.offloaded) {
       emit_offloaded_cast(u);
-    } else if (request_.training() && compute() != DType::f32) {
+    } else if (request_.training() && type_of(u) != DType::f32) {
       const Range& state = plan(u).state;
       emit({.name = "cast " + unit_at(u).name,
             .op = RoundToBf16{state.size()},
@@ -154,8 +154,8 @@ Task& ScheduleBuilder::emit(Task task) {
 }
 
 Use ScheduleBuilder::parameter_use(int unit, const Range& elements, Access access) const {
-  return {named("parameters." + unit_at(unit).name), compute_bytes(elements.begin - plan(unit).parameters.begin),
-          compute_bytes(elements.size()), access};
+  return {named("parameters." + unit_at(unit).name), parameter_bytes(unit, elements.begin - plan(unit).parameters.begin),
+          parameter_bytes(unit, elements.size()), access};
 }
 
 Use ScheduleBuilder::gradient_use(int unit, const Range& elements, Access access) const {

@@ -69,11 +69,11 @@ void ScheduleBuilder::declare_unit(int unit) {
   const std::string& name = unit_at(unit).name;
   const UnitPlan& p = plan(unit);
   const Tier home = p.parameters_offloaded ? shard_home(unit) : comm_tier_;
-  buffer("parameters." + name, Category::parameters, home, compute_bytes(p.parameters.size()), Life::run);
+  buffer("parameters." + name, Category::parameters, home, parameter_bytes(unit, p.parameters.size()), Life::run);
   if (!request_.training()) return;
   for (const std::string_view group : state_groups(deck_.optimizer.type)) {
     Held held{.group = std::string(group), .unit = unit, .elements = p.state, .use = {}};
-    if (group == master_group && compute() == DType::f32 && p.parameters_offloaded == p.gradient.offloaded)
+    if (group == master_group && type_of(unit) == DType::f32 && p.parameters_offloaded == p.gradient.offloaded)
       held.use = parameter_use(unit, p.state, Access::read);
     else
       held.use = whole(buffer(fmt::format("{}.{}", group, name), category_named(group), p.gradient.offloaded ? state_home() : local_tier_,
@@ -81,6 +81,7 @@ void ScheduleBuilder::declare_unit(int unit) {
                        Access::read);
     schedule_.state.push_back(std::move(held));
   }
+  if (!unit_at(unit).trained) return;
   if (!p.gradient.offloaded || p.storage.gradients_whole)
     buffer("gradients." + name, Category::gradients, p.storage.gradients_whole ? comm_tier_ : local_tier_,
            gradient_bytes(unit, p.gradient.held.size()), Life::run);

@@ -244,7 +244,7 @@ void ScheduleBuilder::emit_gather(const Residency& r, int number, const Events& 
 
 Use ScheduleBuilder::weight_use(const std::string& tensor, int event) const {
   const TensorRef ref = layout_.find(tensor);
-  const std::int64_t offset = compute_bytes(ref.offset), bytes = compute_bytes(ref.elements);
+  const std::int64_t offset = parameter_bytes(ref.unit, ref.offset), bytes = parameter_bytes(ref.unit, ref.elements);
   if (plan(ref.unit).storage.parameters_whole) return {named("parameters." + unit_at(ref.unit).name), offset, bytes, Access::read};
   for (const Gathered& copy : gathered_[index(ref.unit)])
     if (copy.live.first <= event && event <= copy.live.last) return {copy.buffer, offset, bytes, Access::read};

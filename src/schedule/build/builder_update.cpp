@@ -8,7 +8,7 @@ namespace tessera {
 
 void ScheduleBuilder::emit_epilogue() {
   for (int u = 0; u < units(); ++u)
-    if (!plan(u).gradient.offloaded && plan(u).counted) emit_norm(u);
+    if (unit_at(u).trained && !plan(u).gradient.offloaded && plan(u).counted) emit_norm(u);
   emit_finish(false);
   if (!updates_late()) emit_updates();
 }
@@ -19,6 +19,7 @@ void ScheduleBuilder::emit_updates() {
 }
 
 void ScheduleBuilder::emit_update(int unit) {
+  if (!unit_at(unit).trained) return;
   if (plan(unit).gradient.offloaded)
     emit_offloaded_optimizer(unit);
   else
@@ -69,6 +70,7 @@ void ScheduleBuilder::emit_finish(bool evaluation) {
         .op = FinishStep{},
         .uses = {whole(named("scalars"), Access::read), inputs, evaluation ? absent() : whole(named("adamw"), Access::write),
                  whole(named("report"), Access::write)}});
+  if (!evaluation) emit_balance();
   emit_download("report");
   if (!evaluation && offloads()) emit_download("adamw");
 }
@@ -81,6 +83,30 @@ void ScheduleBuilder::emit_router_totals() {
           .lane = Lane::reduce,
           .uses = {totals}});
   emit_download("router");
+}
+
+void ScheduleBuilder::emit_balance() {
+  for (int u = 0; u < units(); ++u)
+    if (!unit_at(u).trained)
+      emit({.name = "balance routers",
+            .op = balance_of(unit_at(u)),
+            .uses = {parameter_use(u, plan(u).parameters, Access::add), whole(named("router"), Access::read),
+                     whole(named("adamw"), Access::read)}});
+}
+
+BalanceRouters ScheduleBuilder::balance_of(const Unit& untrained) const {
+  BalanceRouters op{.experts = deck_.model.experts,
+                    .stride = round_up(deck_.model.experts, shard_block),
+                    .rate = static_cast<float>(deck_.model.router_bias_rate),
+                    .runs = {}};
+  for (const Slot& slot : untrained.slots) {
+    const std::int64_t layer = layout_.table[index(slot.parameter)].layer;
+    if (op.runs.empty() || op.runs.back().layer + op.runs.back().layers != layer) op.runs.push_back({layer, 0, slot.offset});
+    BalanceRouters::Run& run = op.runs.back();
+    TESSERA_REQUIRE(slot.offset == run.offset + run.layers * op.stride, "layer {} begins at element {}", layer, slot.offset);
+    ++run.layers;
+  }
+  return op;
 }
 
 void ScheduleBuilder::emit_optimizer(int unit) {

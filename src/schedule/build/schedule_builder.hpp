@@ -53,6 +53,9 @@ class ScheduleBuilder {
   const UnitPlan& plan(int unit) const { return plans_[index(unit)]; }
   DType compute() const { return deck_.precision.compute; }
   std::int64_t compute_bytes(std::int64_t n) const { return n * static_cast<std::int64_t>(size_of(compute())); }
+  /// Of a unit's elements where kernels read them.
+  std::int64_t parameter_bytes(int unit, std::int64_t n) const { return n * static_cast<std::int64_t>(size_of(type_of(unit))); }
+  DType type_of(int unit) const { return unit_at(unit).type(compute()); }
   /// Of gradients as the step keeps them, and as they meet.
   std::int64_t gradient_bytes(int unit, std::int64_t n) const { return n * static_cast<std::int64_t>(size_of(plan(unit).gradient.kept)); }
   std::int64_t sum_bytes(int unit, std::int64_t n) const { return n * static_cast<std::int64_t>(size_of(plan(unit).gradient.sum)); }
@@ -274,6 +277,9 @@ class ScheduleBuilder {
   void emit_finish(bool evaluation);
   /// Totals over ranks, for the host to read.
   void emit_router_totals();
+  /// The biases of routers move by the step's loads.
+  void emit_balance();
+  BalanceRouters balance_of(const Unit& untrained) const;
   void emit_optimizer(int unit);
   OptimizerStep optimizer_step(int unit, const Range& elements) const;
   /// Where compute copies are whole but each rank updates its own shard, the shards are gathered in place.

@@ -4,6 +4,7 @@
 #include "kernels/elementwise/elementwise.hpp"
 #include "kernels/fixed/fixed.hpp"
 #include "kernels/gemm/gemm.hpp"
+#include "kernels/router/router.hpp"
 #include "kernels/step/step.hpp"
 #include "kernels/sums/sums.hpp"
 
@@ -101,6 +102,18 @@ struct Runner {
                                  .weight_decay = op.decay[i],
                                  .scalars = at<kernels::AdamwScalars>(r, 4)});
     }
+  }
+
+  void operator()(const BalanceRouters& op) const {
+    const auto* loads = reinterpret_cast<const std::int64_t*>(at<kernels::RouterTotals>(r, 1) + 1);
+    for (const BalanceRouters::Run& run : op.runs)
+      kernels::balance_routers(context(), {.biases = at<float>(r, 0) + run.offset,
+                                           .loads = loads + run.layer * op.experts,
+                                           .scalars = at<kernels::AdamwScalars>(r, 2),
+                                           .rate = op.rate,
+                                           .layers = run.layers,
+                                           .E = op.experts,
+                                           .stride = op.stride});
   }
 
   void operator()(const PackWeight& op) const {

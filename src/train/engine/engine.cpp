@@ -149,17 +149,18 @@ std::vector<float> Engine::gradient_of(const std::string& tensor) const {
 
 const void* Engine::weight_address(const std::string& tensor) const {
   const TensorRef ref = layout().find(tensor);
-  return memory_.address(schedule().find_buffer("parameters." + layout().units[static_cast<std::size_t>(ref.unit)].name),
-                         schedule().shape.bytes_of(ref.offset));
+  const Unit& unit = layout().units[static_cast<std::size_t>(ref.unit)];
+  return memory_.address(schedule().find_buffer("parameters." + unit.name),
+                         ref.offset * static_cast<std::int64_t>(size_of(unit.type(schedule().shape.dtype))));
 }
 
 std::vector<float> Engine::weight_of(const std::string& tensor) const {
-  const ModelShape& shape = schedule().shape;
-  std::vector<float> out(static_cast<std::size_t>(layout().find_alone(tensor).elements));
-  const auto n = static_cast<std::int64_t>(out.size());
-  std::vector<std::byte> copy(static_cast<std::size_t>(shape.bytes_of(n)));
-  memory_.copy(copy.data(), weight_address(tensor), shape.bytes_of(n));
-  kernels::cast({}, out.data(), DType::f32, copy.data(), shape.dtype, n);
+  const TensorRef ref = layout().find_alone(tensor);
+  const DType type = layout().units[static_cast<std::size_t>(ref.unit)].type(schedule().shape.dtype);
+  std::vector<float> out(static_cast<std::size_t>(ref.elements));
+  std::vector<std::byte> copy(out.size() * size_of(type));
+  memory_.copy(copy.data(), weight_address(tensor), static_cast<std::int64_t>(copy.size()));
+  kernels::cast({}, out.data(), DType::f32, copy.data(), type, ref.elements);
   return out;
 }
 

@@ -157,16 +157,18 @@ void ModelState::load_weights(const io::CheckpointReader& reader) const {
   // By blocks: read, rounded on the host, then copied to where the kernels are.
   const ModelShape& shape = plan_.schedule.shape;
   std::vector<float> staging(static_cast<std::size_t>(io::hash_block));
-  std::vector<std::byte> rounded(staging.size() * size_of(shape.dtype));
+  std::vector<std::byte> rounded(staging.size() * sizeof(float));
   for (const Unit& unit : plan_.layout().units) {
     const int buffer = plan_.schedule.find_buffer("parameters." + unit.name);
+    const DType type = unit.type(shape.dtype);
+    const auto bytes_of = [&](std::int64_t n) { return n * static_cast<std::int64_t>(size_of(type)); };
     for (const Slot& slot : unit.slots) {
       const io::CheckpointTensor& tensor = *reader.find(plan_.layout().table[static_cast<std::size_t>(slot.parameter)].name);
       for (std::int64_t begin = 0; begin < slot.elements; begin += io::hash_block) {
         const std::int64_t n = std::min(io::hash_block, slot.elements - begin);
         reader.read_box(std::string(master_group), tensor, slot.box, {staging.data(), static_cast<std::size_t>(n)}, begin);
-        kernels::cast({}, rounded.data(), shape.dtype, staging.data(), DType::f32, n);
-        memory_.copy(memory_.address(buffer, shape.bytes_of(slot.offset + begin)), rounded.data(), shape.bytes_of(n));
+        kernels::cast({}, rounded.data(), type, staging.data(), DType::f32, n);
+        memory_.copy(memory_.address(buffer, bytes_of(slot.offset + begin)), rounded.data(), bytes_of(n));
       }
     }
   }

@@ -67,6 +67,8 @@ TEST(Rules, ExpertParallelRanksShareTheExperts) {
   EXPECT_TRUE(says(faults(experts, 3), "mesh.ep is 2 and there are 3 ranks; start 2 or 4, or set mesh.ep = 1 or 3"));
   EXPECT_TRUE(says(faults(with({"mesh.ep=4"}), 4), "mesh.ep 4 does not divide model.experts 6; nearest valid mesh.ep: 1, 2, 3 or 6"));
   EXPECT_TRUE(says(faults({"mesh.ep=2"}, 2), "this model has none"));
+  EXPECT_TRUE(valid({"model.experts=6", "model.router_balance=bias", "model.router_bias_rate=0.01", "model.router_aux_loss=0.01"}, 1));
+  EXPECT_TRUE(says(faults({"model.experts=6", "model.router_bias_rate=0.01"}, 1), "has no effect unless model.router_balance = \"bias\""));
   EXPECT_EQ(parse_small(with({"mesh.tp=2"}), 12).deck.mesh.dp, 3);
   EXPECT_EQ(parse_small(with({"mesh.cp=2", "mesh.tp=2", "model.kv_heads=4"}), 8).deck.mesh.dp, 1);
 }

@@ -260,6 +260,28 @@ TEST(Layout, WhatNoAxisCutsIsOwnedByAll) {
   EXPECT_EQ(alone.units[static_cast<std::size_t>(alone.find("layers.1.moe.shared.w_down").unit)].name, "layers.1");
 }
 
+// Biases of routers lie together, row by row, whatever the threshold, and every rank that computes with them has them.
+TEST(Layout, WhatIsNotTrainedIsAUnitOfItsOwn) {
+  const ModelKeys m = test::tiny_deck({"model.experts=4", "model.router_balance=bias", "model.layers=3"}).model;
+  const Axes tensor = axes({Axis::tp});
+  for (const bool cut : {false, true}) {
+    const Layout layout = make_layout(parameter_table(m), 3, 1 << 10, {}, cut ? Replication{.over = tensor, .copies = 2} : Replication{});
+    const Unit& unit = layout.units.back();
+    EXPECT_EQ(unit.name, "untrained");
+    EXPECT_FALSE(unit.trained);
+    EXPECT_EQ(unit.type(DType::bf16), DType::f32);
+    EXPECT_EQ(unit.shards, cut ? 6 : 3);
+    EXPECT_EQ(unit.owners, cut ? data_axes | tensor : data_axes);
+    ASSERT_EQ(unit.slots.size(), 3u);
+    for (std::size_t layer = 0; layer < 3; ++layer) {
+      const Parameter& p = layout.table[static_cast<std::size_t>(unit.slots[layer].parameter)];
+      EXPECT_EQ(p.name, fmt::format("layers.{}.moe.router_bias", layer));
+      EXPECT_EQ(unit.slots[layer].offset, static_cast<std::int64_t>(layer) * shard_block);
+    }
+    for (const Unit& other : layout.units) EXPECT_EQ(other.trained, &other != &unit) << other.name;
+  }
+}
+
 TEST(PiecesIn, AnyRangeIsCoveredExactly) {
   test::Random random(4);
   for (int trial = 0; trial < 400; ++trial) {

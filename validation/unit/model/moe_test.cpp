@@ -24,6 +24,7 @@ const Case cases[] = {
     {"qwen", 6, 5, {.E = 3, .k = 2, .F = 3, .S = 4, .normalized = false, .balance_loss = 0.3f}},
     {"dropping", 9, 4, {.E = 3, .k = 2, .F = 3, .S = 2, .capacity_factor = 0.5, .z_loss = 0.1f}},
     {"one", 5, 4, {.E = 1, .k = 1, .F = 6}},
+    {"biased", 8, 5, {.E = 5, .k = 2, .F = 3, .S = 2, .balance_loss = 0.4f, .biased = true}},
 };
 
 std::size_t size(std::int64_t n) { return static_cast<std::size_t>(n); }
@@ -126,6 +127,7 @@ struct Trial {
       values.push_back(make(weight, name, n, seed++, 1, name.ends_with("norm") ? 1 : 0));
       at.make(weight_gradient, name, 4 * n);
     }
+    if (c.e.biased) make(weight, "layers.1.moe.router_bias", c.e.E, 30, 1);
     d_out = make(d_stream, "d_stream", c.M * c.C, 2, 1);
     at.make(micro_batch_weight, "weight", sizeof(double));
     *at.at<double>(micro_batch_weight, "weight") = counted;
@@ -185,6 +187,19 @@ TEST_P(Moe, OutputLossesAndEveryGradientMatchFp64) {
       EXPECT_LT(relative_error(run.at.doubles(of_x ? d_stream : weight_gradient, name, DType::f32), expected), 5e-6) << name;
     }
   }
+}
+
+// What a bias is moves choices, and no gradient reaches it.
+TEST(MoeBias, TheExpertWithTheLargestBiasTakesEveryToken) {
+  Trial run(cases[4]);
+  float* bias = run.at.at<float>(weight, "layers.1.moe.router_bias");
+  std::ranges::fill(std::span(bias, 5), 0.0f);
+  bias[3] = 2;
+  run.step(keep_all);
+  const Reference reference = run.reference();
+  EXPECT_EQ(reference.counts[3], run.c.M);
+  for (std::int64_t m = 0; m < run.c.M; ++m) EXPECT_EQ(reference.experts[size(2 * m)], 3);
+  for (const ValueInfo& v : run.segment.values) EXPECT_FALSE(v.kind == weight_gradient && v.name.ends_with("router_bias"));
 }
 
 TEST_P(Moe, CountsLoadsAndDropsOfItsLayer) {

@@ -150,6 +150,7 @@ TEST(HuggingfaceConfig, NormsWithoutASharedExpertAreAQwen3Moe) {
 TEST(HuggingfaceConfig, RefusesExpertsOfNoClass) {
   for (const std::vector<std::string>& overrides : {std::vector<std::string>{"model.normalize_top_k=false"},
                                                     {"model.shared_ff_width=8", "model.qk_norm=true"},
+                                                    {"model.router_balance=bias"},
                                                     {"model.qkv_bias=true"}}) {
     std::vector<std::string> all{"model.experts=4"};
     all.insert(all.end(), overrides.begin(), overrides.end());

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "instances.hpp"
 #include "schedule/plan/cross_check.hpp"
@@ -149,7 +150,8 @@ TEST_P(ExpertsBeside, AnElementIsUpdatedOnceByThoseWhoShareIt) {
   for (std::size_t p = 0; p < count.size(); ++p) {
     const Parameter& parameter = first.layout.table[p];
     const int parts = parameter.part == Part::experts ? GetParam().ep : parameter.tp_dim >= 0 ? GetParam().tp : 1;
-    for (const int n : count[p]) ASSERT_EQ(n, first.deck.zero.stage > 0 ? 1 : of_stage() / parts) << parameter.name;
+    const int often = !parameter.trained ? 0 : first.deck.zero.stage > 0 ? 1 : of_stage() / parts;
+    for (const int n : count[p]) ASSERT_EQ(n, often) << parameter.name;
   }
 }
 
@@ -158,7 +160,8 @@ TEST_P(ExpertsBeside, UnitsAreOwnedByAllThatHaveThem) {
   const BuildRequest mine = request(0);
   const auto [tp, ep] = std::pair(GetParam().tp, GetParam().ep);
   for (const Unit& unit : mine.layout.units) {
-    const bool experts = unit.name.ends_with(".experts"), uncut = unit.name == "replicated" || unit.name.ends_with(".shared");
+    const bool experts = unit.name.ends_with(".experts"),
+               uncut = unit.name == "replicated" || unit.name == "untrained" || unit.name.ends_with(".shared");
     EXPECT_EQ(unit.shards, of_stage() / (experts ? ep : uncut ? 1 : tp)) << unit.name;
     EXPECT_EQ(contains(unit.owners, Axis::tp), tp > 1 && (experts || uncut)) << unit.name;
     EXPECT_EQ(contains(unit.owners, Axis::ep), ep > 1 && !experts) << unit.name;
@@ -193,6 +196,47 @@ TEST_P(ExpertsBeside, CountsMeetOverTheAxesThatCutTheTokens) {
   }
   const int layer = mine.stage.count == 1 ? 0 : static_cast<int>(mine.stage.layers.front().begin);
   EXPECT_EQ(gathers[fmt::format("forward layers.{}.moe", layer)], expected);
+}
+
+// Biases of a stage's layers move once a step, after its loads have met and it is known whether the step counts, and never in an
+// evaluation.
+TEST_P(ExpertsBeside, BiasesMoveByTheLoadsOfAllRanks) {
+  const BuildRequest mine = request(GetParam().rank);
+  const Schedule schedule = build_schedule(mine);
+  std::vector<std::string> last;
+  std::set<std::int64_t> layers;
+  for (const auto& phase : schedule.train.phases)
+    for (const Task& task : schedule.sections[static_cast<std::size_t>(phase.section)].tasks) {
+      const auto* op = std::get_if<BalanceRouters>(&task.op);
+      const auto* c = std::get_if<Collective>(&task.op);
+      if (task.name == "all-reduce router totals") {
+        EXPECT_EQ(c->axes, mine.axes());
+      }
+      if (op || task.name == "all-reduce router totals" || task.name == "norm, clip factor and learning rate") last.push_back(task.name);
+      if (!op) continue;
+      EXPECT_EQ(op->experts, 4);
+      for (const auto& run : op->runs)
+        for (std::int64_t l = 0; l < run.layers; ++l) {
+          EXPECT_TRUE(layers.insert(run.layer + l).second) << "twice";
+          const TensorRef at = mine.layout.find(fmt::format("layers.{}.moe.router_bias", run.layer + l));
+          EXPECT_EQ(at.offset, run.offset + l * op->stride);
+          EXPECT_GE(mine.stage.count == 1 ? 0 : mine.stage.chunk_of(static_cast<int>(run.layer + l)), 0) << "of another stage";
+        }
+    }
+  if (mine.deck.model.router_balance == "loss") {
+    EXPECT_EQ(std::ssize(last), 2);
+    EXPECT_EQ(mine.layout.units.back().trained, true);
+    return;
+  }
+  EXPECT_EQ(last, (std::vector<std::string>{"all-reduce router totals", "norm, clip factor and learning rate", "balance routers"}));
+  EXPECT_EQ(std::ssize(layers), mine.deck.model.layers / GetParam().pp);
+  EXPECT_EQ(schedule.buffers[static_cast<std::size_t>(schedule.find_buffer("parameters.untrained"))].bytes,
+            4 * mine.layout.units.back().elements)
+      << "fp32 whatever the compute type";
+  EXPECT_EQ(schedule.find_buffer("gradients.untrained"), -1);
+  for (const auto& phase : schedule.evaluate.phases)
+    for (const Task& task : schedule.sections[static_cast<std::size_t>(phase.section)].tasks)
+      EXPECT_FALSE(std::holds_alternative<BalanceRouters>(task.op));
 }
 
 INSTANTIATE_TEST_SUITE_P(Grid, ExpertsBeside, testing::ValuesIn(test::experts_beside_settings()),

@@ -271,6 +271,7 @@ inline std::vector<Setting> experts_beside_settings() {
           .pp = m.pp,
           .ep = m.ep};
       if (stage > 0 && reproducible) s.overrides.push_back("zero.offload_optimizer.device=host");
+      if ((stage + m.tp + m.pp) % 2) s.overrides.push_back("model.router_balance=bias");
       if (m.pp == 2) s.overrides.push_back(fmt::format("pipeline.schedule={}", m.ep == 2 ? "1f1b" : "zero_bubble"));
       all.push_back(s);
     }

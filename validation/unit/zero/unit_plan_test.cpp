@@ -48,6 +48,22 @@ TEST(UnitPlan, StagesKeepWhatTheTableSays) {
   }
 }
 
+TEST(UnitPlan, WhatIsNotTrainedIsWholeAndHasNoGradient) {
+  for (int stage = 0; stage <= 3; ++stage) {
+    Layout layout = small_layout(4, stage);
+    layout.units[0].trained = false;
+    const UnitRules rules{.stage = stage, .offload_optimizer = stage > 0, .offload_parameters = stage == 3};
+    const UnitPlan plan = plan_unit(layout, 0, rules, owners_of(2, 4));
+    const Range whole{0, layout.units[0].elements};
+    EXPECT_EQ(plan.parameters, whole);
+    EXPECT_EQ(plan.state, whole);
+    EXPECT_EQ(plan.owned.size(), whole.size() / 4) << "what it saves";
+    EXPECT_EQ(plan.gradient.held.size(), 0);
+    EXPECT_EQ(plan.gradient.meeting, never);
+    EXPECT_FALSE(plan.gradient.offloaded || plan.parameters_offloaded);
+  }
+}
+
 TEST(UnitPlan, OfReplicasOneCountsTheNorm) {
   const Mesh mesh{{1, 3, 2, 1, 1, 1}};
   for (int rank = 0; rank < mesh.ranks(); ++rank) {
