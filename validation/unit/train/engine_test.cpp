@@ -147,6 +147,37 @@ TEST(Engine, SaysWhatRoutersDid) {
   EXPECT_FALSE(Engine(test::plan_alone(test::tiny_deck({"batch.global=4"}), Purpose::training, 0)).router_figures());
 }
 
+// After a step each bias has moved by the rate where its expert had more or less than the mean, and not after one whose loss is no number.
+TEST(Engine, BiasesMoveByTheLoadsOfAStepThatCounts) {
+  for (const char* type : {"fp32", "bf16"})
+    for (const char* offload : {"none", "host"}) {
+      const Deck deck = test::tiny_deck({"model.experts=4", "model.router_balance=bias", "model.router_bias_rate=0.25", "batch.global=4",
+                                         "model.layers=1", fmt::format("precision.compute={}", type),
+                                         fmt::format("zero.stage={}", offload == std::string("none") ? 0 : 2),
+                                         fmt::format("zero.offload_optimizer.device={}", offload)});
+      Engine engine(test::plan_alone(deck, Purpose::training, 1));
+      engine.initialise_weights();
+      fill_batch(engine, deck, 2, 2);
+      std::vector<float> expected(4, 0.0f);
+      for (int step = 0; step < 3; ++step) {
+        engine.step(step);
+        const std::vector<std::int64_t> load = engine.router_figures().value().load;
+        const std::int64_t all = std::accumulate(load.begin(), load.end(), std::int64_t{0});
+        for (std::size_t e = 0; e < 4; ++e) expected[e] += 4 * load[e] < all ? 0.25f : 4 * load[e] > all ? -0.25f : 0.0f;
+        EXPECT_EQ(engine.weight_of("layers.0.moe.router_bias"), expected) << type << ", step " << step;
+      }
+      EXPECT_NE(expected, std::vector<float>(4, 0.0f));
+      engine.settle();
+      Weights weights = random_weights(deck, 1);
+      weights["layers.0.attention.wo"][5] = std::numeric_limits<float>::quiet_NaN();
+      set(engine, weights);
+      fill_batch(engine, deck, 2, 3);
+      const std::vector<float> before = engine.weight_of("layers.0.moe.router_bias");
+      EXPECT_EQ(engine.step(3).not_finite, 1);
+      EXPECT_EQ(engine.weight_of("layers.0.moe.router_bias"), before) << type << " " << offload;
+    }
+}
+
 TEST(Engine, UsesThePlannedBytes) {
   for (const char* type : {"fp32", "bf16"})
     for (const auto& [training, offload, parameters] : {std::tuple(true, "none", "none"), std::tuple(true, "host", "none"),
