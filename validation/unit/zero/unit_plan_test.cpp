@@ -53,7 +53,7 @@ TEST(UnitPlan, WhatIsNotTrainedIsWholeAndHasNoGradient) {
     Layout layout = small_layout(4, stage);
     layout.units[0].trained = false;
     const UnitRules rules{.stage = stage, .offload_optimizer = stage > 0, .offload_parameters = stage == 3};
-    const UnitPlan plan = plan_unit(layout, 0, rules, owners_of(2, 4));
+    const UnitPlan plan = plan_unit(layout, 0, rules, {owners_of(2, 4)});
     const Range whole{0, layout.units[0].elements};
     EXPECT_EQ(plan.parameters, whole);
     EXPECT_EQ(plan.state, whole);
