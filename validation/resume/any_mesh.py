@@ -49,7 +49,7 @@ EXPERTS = [
 ]
 # An embedding that both ends of a pipeline have.
 TIED = [layout for layout in DENSE if layout[0].get("pp", 1) == 2 or not set(layout[0]) - {"dp"}]
-OF_EXPERTS = {"model__experts": 4, "model__experts_per_token": 2, "model__expert_ff_width": 24, "model__shared_ff_width": 16}
+OF_EXPERTS = {"model__experts": 4, "model__experts_per_token": 2, "model__expert_ff_width": 24, "model__shared_ff_width": 16, "model__router_balance": '"bias"'}
 ARITHMETIC = ("tp", "cp", "ep")  # axes that are part of it
 SAVES = (2, 4, 6)  # steps: of the start that all share, of the first run of a pair, of the second
 
