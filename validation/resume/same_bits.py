@@ -196,6 +196,7 @@ def experts_over_ranks(folder, dtype, device):
     if device is DEVICES["cuda"]:
         return good
     good &= same("ep2-pp2-dp2", "ep2", 8, **{**common, "mesh__ep": 2, **stage_keys(3, 2, 2)})
+    good &= same("ep2-pp2-zero_bubble", "ep2", 4, **{**common, "mesh__ep": 2, **stage_keys(2, 2, 1), **ordered("zero_bubble", 2)})
     dropless = {**common, "experts__capacity_factor": '"dropless"', "model__shared_ff_width": 0, "batch__global": 18}  # a last group of exchanges with an empty one
     folder.train("dropless", 1, **dropless)
     folder.train("dropless-ep2", 2, mesh__ep=2, **dropless)

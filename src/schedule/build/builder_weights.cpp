@@ -62,10 +62,21 @@ void ScheduleBuilder::emit_kept_gradient(const Events& events, int event) {
                  boundary(Boundary::gradient, chunk_of(p.segment), Access::read, 0)}});
 }
 
+namespace {
+/// A tensor of experts as the rank with the first of them calls it: all ranks of a stage have one schedule.
+std::string name_for_all(const std::string& tensor) {
+  constexpr std::string_view experts = ".experts.";
+  const std::size_t at = tensor.find(experts);
+  if (at == std::string::npos) return tensor;
+  const std::size_t number = at + experts.size();
+  return tensor.substr(0, number) + "0" + tensor.substr(tensor.find('.', number));
+}
+}  // namespace
+
 Use ScheduleBuilder::waiting_gradient_use(const std::string& tensor, Access access, std::int64_t shift) {
   const TensorRef ref = layout_.find(tensor);
   const std::int64_t slots = flights_.front().backward_to_weights;
-  return in_slots("waiting_gradients." + tensor, local_tier_, 4 * ref.elements, slots, access, shift, Category::gradients);
+  return in_slots("waiting_gradients." + name_for_all(tensor), local_tier_, 4 * ref.elements, slots, access, shift, Category::gradients);
 }
 
 void ScheduleBuilder::emit_joined_gradients(int unit) {
@@ -74,7 +85,7 @@ void ScheduleBuilder::emit_joined_gradients(int unit) {
   const int target = gradient_buffer(unit);
   for (const std::string& tensor : waiting->second) {
     const TensorRef ref = layout_.find(tensor);
-    emit({.name = "join gradient " + tensor,
+    emit({.name = "join gradient " + name_for_all(tensor),
           .op = Copy{},
           .uses = {{target, 4 * ref.offset, 4 * ref.elements, Access::write}, waiting_gradient_use(tensor, Access::read, -behind_)}});
   }

@@ -233,6 +233,7 @@ inline std::vector<Setting> expert_settings() {
               .pp = pp,
               .ep = ep};
           if (dp == 2) s.overrides.push_back("zero.overlap_comm=true");
+          if (dp == 1 && pp == 2) s.overrides.push_back("pipeline.schedule=zero_bubble");
           if (stage > 0 && reproducible) s.overrides.push_back("zero.offload_optimizer.device=host");
           if (stage > 1 && pp == 1) s.overrides.push_back("activation.offload=host");
           all.push_back(s);
@@ -272,7 +273,7 @@ inline std::vector<Setting> experts_beside_settings() {
           .ep = m.ep};
       if (stage > 0 && reproducible) s.overrides.push_back("zero.offload_optimizer.device=host");
       if ((stage + m.tp + m.pp) % 2) s.overrides.push_back("model.router_balance=bias");
-      if (m.pp == 2) s.overrides.push_back(fmt::format("pipeline.schedule={}", m.ep == 2 ? "1f1b" : "zero_bubble"));
+      if (m.pp == 2) s.overrides.push_back(fmt::format("pipeline.schedule={}", m.ep == 2 && stage % 2 ? "1f1b" : "zero_bubble"));
       all.push_back(s);
     }
   return all;
