@@ -248,8 +248,10 @@ class Play {
 int role_of(const Mesh& mesh, int rank) {
   Coordinates at = coordinates_of(mesh, rank);
   for (const Axis axis : all_axes)
-    if (contains(batch_axes(mesh), axis))
-      at[static_cast<std::size_t>(axis)] = axis == Axis::replicate && !mesh.shares_state ? std::min(at[1], 1) : 0;
+    if (contains(batch_axes(mesh), axis)) {
+      int& mine = at[static_cast<std::size_t>(axis)];
+      mine = axis == Axis::replicate && !mesh.shares_state ? std::min(mine, 1) : 0;
+    }
   return rank_of(mesh, at);
 }
 

@@ -19,29 +19,6 @@ class Experts : public testing::TestWithParam<test::Setting> {
     s.rank = rank;
     return test::request_of(s);
   }
-  /// The request of rank 0, and how often all ranks together update each element of each tensor.
-  std::pair<BuildRequest, std::vector<std::vector<int>>> updates() const {
-    const BuildRequest first = request(0);
-    std::vector<std::vector<int>> count;
-    for (const Parameter& p : first.layout.table) count.emplace_back(static_cast<std::size_t>(p.shape.elements()), 0);
-    for (int rank = 0; rank < GetParam().ranks; ++rank) {
-      const BuildRequest mine = request(rank);
-      const Schedule schedule = build_schedule(mine);
-      const Program& program = schedule.updates_late() ? schedule.update : schedule.train;
-      for (const auto& phase : program.phases)
-        for (const Task& task : schedule.sections[static_cast<std::size_t>(phase.section)].tasks)
-          if (const auto* step = std::get_if<OptimizerStep>(&task.op))
-            for (const Piece& piece : step->pieces) {
-              const Unit& unit =
-                  *std::ranges::find_if(mine.layout.units, [&](const Unit& u) { return task.name == "optimizer " + u.name; });
-              for_each_run(mine.layout, unit, piece, [&](const NaturalRun& run) {
-                for (std::int64_t i = 0; i < run.elements; ++i)
-                  ++count[static_cast<std::size_t>(piece.parameter)][static_cast<std::size_t>(run.tensor_offset + i)];
-              });
-            }
-    }
-    return {first, count};
-  }
 };
 
 // They have unlike experts and do the same with them.
@@ -67,7 +44,8 @@ TEST_P(Experts, RolesFitTogether) {
 }
 
 TEST_P(Experts, TheOptimizerTouchesEveryElementAsOftenAsItIsKept) {
-  const auto [first, count] = updates();
+  const BuildRequest first = request(0);
+  const std::vector<std::vector<int>> count = test::updates_of(GetParam());
   const int dp = GetParam().ranks / GetParam().pp / GetParam().ep;
   for (std::size_t p = 0; p < count.size(); ++p) {
     const int keepers = first.layout.table[p].part == Part::experts ? dp : dp * GetParam().ep;
@@ -146,7 +124,8 @@ TEST_P(ExpertsBeside, RolesFitTogether) {
 }
 
 TEST_P(ExpertsBeside, AnElementIsUpdatedOnceByThoseWhoShareIt) {
-  const auto [first, count] = updates();
+  const BuildRequest first = request(0);
+  const std::vector<std::vector<int>> count = test::updates_of(GetParam());
   for (std::size_t p = 0; p < count.size(); ++p) {
     const Parameter& parameter = first.layout.table[p];
     const int parts = parameter.part == Part::experts ? GetParam().ep : parameter.tp_dim >= 0 ? GetParam().tp : 1;

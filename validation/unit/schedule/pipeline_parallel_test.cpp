@@ -104,23 +104,7 @@ TEST_P(Pipeline, RanksOfARoleRunTheSame) {
 
 TEST_P(Pipeline, TheOptimizerTouchesEveryElementAsOftenAsItIsKept) {
   const BuildRequest first = request(0);
-  std::vector<std::vector<int>> count;
-  for (const Parameter& p : first.layout.table) count.emplace_back(static_cast<std::size_t>(p.shape.elements()), 0);
-  for (int rank = 0; rank < GetParam().ranks; ++rank) {
-    const BuildRequest mine = request(rank);
-    const Schedule schedule = build_schedule(mine);
-    const Program& program = schedule.updates_late() ? schedule.update : schedule.train;
-    for (const auto& phase : program.phases)
-      for (const Task& task : schedule.sections[static_cast<std::size_t>(phase.section)].tasks)
-        if (const auto* step = std::get_if<OptimizerStep>(&task.op))
-          for (const Piece& piece : step->pieces) {
-            const Unit& unit = *std::ranges::find_if(mine.layout.units, [&](const Unit& u) { return task.name == "optimizer " + u.name; });
-            for_each_run(mine.layout, unit, piece, [&](const NaturalRun& run) {
-              for (std::int64_t i = 0; i < run.elements; ++i)
-                ++count[static_cast<std::size_t>(piece.parameter)][static_cast<std::size_t>(run.tensor_offset + i)];
-            });
-          }
-  }
+  const std::vector<std::vector<int>> count = test::updates_of(GetParam());
   const test::Setting& s = GetParam();
   for (std::size_t p = 0; p < count.size(); ++p) {
     const Parameter& parameter = first.layout.table[p];

@@ -2,7 +2,9 @@
 #pragma once
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "../model/random_models.hpp"
@@ -27,6 +29,28 @@ inline BuildRequest request_of(const Setting& s) {
   request.evaluation_micro_batches = s.evaluation;
   request.text = s.text;
   return request;
+}
+
+/// How often all ranks together update each element of each tensor, in the order of the table.
+inline std::vector<std::vector<int>> updates_of(Setting s) {
+  std::vector<std::vector<int>> count;
+  for (const Parameter& p : request_of(s).layout.table) count.emplace_back(static_cast<std::size_t>(p.shape.elements()), 0);
+  for (s.rank = 0; s.rank < s.ranks; ++s.rank) {
+    const BuildRequest mine = request_of(s);
+    const Schedule schedule = build_schedule(mine);
+    const Program& program = schedule.updates_late() ? schedule.update : schedule.train;
+    for (const auto& phase : program.phases)
+      for (const Task& task : schedule.sections[static_cast<std::size_t>(phase.section)].tasks)
+        if (const auto* step = std::get_if<OptimizerStep>(&task.op))
+          for (const Piece& piece : step->pieces) {
+            const Unit& unit = *std::ranges::find_if(mine.layout.units, [&](const Unit& u) { return task.name == "optimizer " + u.name; });
+            for_each_run(mine.layout, unit, piece, [&](const NaturalRun& run) {
+              for (std::int64_t i = 0; i < run.elements; ++i)
+                ++count[static_cast<std::size_t>(piece.parameter)][static_cast<std::size_t>(run.tensor_offset + i)];
+            });
+          }
+  }
+  return count;
 }
 
 inline Schedule schedule_of(const Setting& s) { return build_schedule(request_of(s)); }
