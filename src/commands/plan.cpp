@@ -86,7 +86,7 @@ Json recompute_json(const Planned& p) {
                     {"keep", a.keep},
                     {"flops", step_cost(p.schedule).remade_flops},
                     {"bytes_saved", recompute_gain(p.request, p.schedule, p.plan).bytes_saved}};
-  if (p.request.recompute) recompute["chosen"] = describe(*p.request.recompute, p.request.deck.model.layers);
+  if (const RecomputeChoice* chosen = p.request.choice()) recompute["chosen"] = describe(*chosen, p.request.stage);
   return recompute;
 }
 

@@ -175,7 +175,7 @@ void print_recommendation(const Searched& s, const std::optional<Choice>& now, c
              first.prediction.nodes == 1 ? "a node" : fmt::format("{} nodes", first.prediction.nodes));
   fmt::print("searched  {} choices: {} planned, {} simulated\n", r.choices, r.planned, r.simulated);
   fmt::print("choose    {}\n", words(first));
-  if (first.recompute) fmt::print("          makes again {}\n", describe(*first.recompute, first.deck.model.layers));
+  if (first.recompute) fmt::print("          makes again {}\n", describe(*first.recompute, {.layers = {{0, first.deck.model.layers}}}));
   for (const std::string& note : notes_of(first, s.deck)) fmt::print("note      {}\n", note);
   fmt::print("memory    {}\n", memory_text(first));
   fmt::print("predicted{}\n", print_prediction(first.prediction, 5));

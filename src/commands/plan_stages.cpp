@@ -31,7 +31,7 @@ std::vector<StagePlan> plan_stages(const BuildRequest& like) {
   std::vector<StagePlan> stages;
   const int each = like.mesh.ranks() / like.mesh.size(Axis::pp);
   for (int rank = 0; rank < like.mesh.ranks(); rank += each) {
-    StagePlan stage{.rank = rank, .plan = plan_run(request_for(like.deck, like.mesh, rank, like.purpose))};
+    StagePlan stage{.rank = rank, .plan = plan_run(request_like(like, rank))};
     stage.micro_batches =
         most_in_flight(pipeline_order(like.deck.pipeline, stage.plan.request.stage, accumulation_steps(like.deck, like.data.size), false));
     for (const auto& of_tier : stage.plan.memory.by_category) stage.activations += of_tier[static_cast<std::size_t>(Category::activations)];

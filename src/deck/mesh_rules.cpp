@@ -253,10 +253,6 @@ void check_pipeline(Draft& draft) {
   if (draft.good({"zero.overlap_comm"}) && d.zero.overlap_comm == "false")
     draft.fault({"zero.overlap_comm", "mesh.pp"},
                 "a stage sends while it computes; with mesh.pp set zero.overlap_comm to \"auto\" or true");
-  if (draft.good({"activation.recompute"}) && d.activation.recompute == "auto")
-    draft.fault({"activation.recompute", "mesh.pp"},
-                "stages have unlike room, and \"auto\" chooses for one alone in this version; with mesh.pp set \"none\", \"selective\" or "
-                "\"full\"");
   if (draft.good({"activation.offload"}) && d.activation.offload != "none")
     draft.fault({"activation.offload", "mesh.pp"},
                 "streams of several micro-batches wait at a time on a stage, and stay with the kernels in this version; with mesh.pp leave "

@@ -20,21 +20,21 @@ MemoryLimits least_of_all(const World& world, MemoryLimits limits) {
 
 }  // namespace
 
-std::optional<RecomputeChoice> agree_on_recompute(const World& world, const BuildRequest& request, const MemoryLimits& here) {
-  if (!request.training() || request.deck.activation.recompute != "auto") return std::nullopt;
+std::vector<RecomputeChoice> agree_on_recompute(const World& world, const BuildRequest& request, const MemoryLimits& here) {
+  if (!request.training() || request.deck.activation.recompute != "auto") return {};
   const MemoryLimits limits = least_of_all(world, with_room_left(here, stated_limits(request.deck, request.mesh.ranks())));
-  std::optional<RecomputeChoices> choices;
   std::string chosen;
   // One rank looks for all: plans differ where ranks compute with different numbers of threads.
   world.together([&] {
-    choices.emplace(request.deck);
     if (world.rank() != 0) return;
-    const auto place = choose_recompute(request, *choices, limits);
-    chosen = fmt::format("{} {} {}", place.early, place.late, place.n);
+    for (const auto& place : choose_for_stages(request, limits)) chosen += fmt::format("{} {} {} ", place.early, place.late, place.n);
   });
-  RecomputeChoices::Place place;
-  std::istringstream(world.broadcast_text(chosen)) >> place.early >> place.late >> place.n;
-  return choices->at(place);
+  std::istringstream words(world.broadcast_text(chosen));
+  std::vector<RecomputeChoices::Place> places;
+  for (RecomputeChoices::Place place; words >> place.early >> place.late >> place.n;) places.push_back(place);
+  BuildRequest settled = request;
+  take_places(settled, places);
+  return settled.recompute;
 }
 
 }  // namespace tessera

@@ -5,8 +5,8 @@
 
 namespace tessera {
 
-/// The same choice for all ranks, for the least that any of them may take; nothing where the deck leaves nothing to choose.
-/// Collective.
-std::optional<RecomputeChoice> agree_on_recompute(const World& world, const BuildRequest& request, const MemoryLimits& here);
+/// What each stage makes again, the same on all ranks, for the least that any of them may take; nothing where the deck leaves nothing to
+/// choose. Collective.
+std::vector<RecomputeChoice> agree_on_recompute(const World& world, const BuildRequest& request, const MemoryLimits& here);
 
 }  // namespace tessera

@@ -94,16 +94,18 @@ def layout_keys(stage, ranks):
 
 def with_memory_between(folder, ranks, keys):
     """For a layout that leaves its recompute to the memory that there is: as much as makes auto drop something and not all."""
-    if keys["activation__recompute"] != "auto":
+    if keys.get("activation__recompute") != "auto":
         return keys
     offloads = "zero__offload_optimizer__device" in keys or "activation__offload" in keys
     kind = "device" if offloads or keys.get("run__device") == "cuda" else "host"
     most = {**keys, "activation__recompute": "none", "memory__device": '"1 TB"'}
     most.pop("activation__keep", None)
     least = {**keys, "activation__recompute": "full", "memory__device": '"1 TB"'}
-    limits = [folder.plan(ranks, "--threads", "1", **asked)["limits"][kind] for asked in (most, least)]
-    reserve = 10**12 - limits[0]["limit"]
-    return {**keys, "run__threads": 1, "memory__device": f'"{(limits[0]["needed"] + limits[1]["needed"]) // 2 + reserve} B"'}
+    stages = range(0, ranks, ranks // keys.get("mesh__pp", 1))
+    limits = [[folder.plan(ranks, "--threads", "1", "--rank", str(rank), **asked)["limits"][kind] for rank in stages] for asked in (most, least)]
+    reserve = 10**12 - limits[0][0]["limit"]
+    most, least = (max(limit["needed"] for limit in of_stages) for of_stages in limits)
+    return {**keys, "run__threads": 1, "memory__device": f'"{(most + least) // 2 + reserve} B"'}
 
 
 def reproducible(folder, dtype, device):
@@ -188,7 +190,7 @@ def experts_over_ranks(folder, dtype, device):
     good &= near_state("ep2", runs.read_state(folder.latest("ep2")), runs.read_state(folder.latest("alone")), dtype)
 
     def same(name, reference, ranks, **keys):
-        folder.train(name, ranks, **keys)
+        folder.train(name, ranks, **with_memory_between(folder, ranks, keys))
         return (runs.same(name + " losses", folder.losses(name), folder.losses(reference)) and
                 runs.same(name + " state", folder.hashes(name), folder.hashes(reference)))
 
@@ -204,7 +206,7 @@ def experts_over_ranks(folder, dtype, device):
     for zero, pp, dp in ((2, 1, 2), (1, 2, 1), (3, 1, 3)):
         keys = stage_keys(zero, pp, dp) if pp > 1 else layout_keys(zero, dp)
         name = f"dropless-ep2-stage{zero}-pp{pp}-dp{dp}"
-        good &= same(name, "dropless-ep2", 2 * pp * dp, **with_memory_between(folder, 2 * pp * dp, {**keys, **dropless, "mesh__ep": 2}))
+        good &= same(name, "dropless-ep2", 2 * pp * dp, **{**keys, **dropless, "mesh__ep": 2})
     fast_keys = {**common, "run__reproducible": False, "run__log_every": 1}
     folder.train("fast-alone", 1, **fast_keys)
     done = folder.train("fast-ep2", 4, mesh__ep=2, zero__stage=2, **fast_keys)
@@ -581,8 +583,6 @@ def stage_keys(zero, pp, dp):
     # What a stage leaves out is refused by name.
     keys = {**layout_keys(zero, dp), "run__lanes": "threads", "mesh__pp": pp}
     keys.pop("activation__offload", None)
-    if keys["activation__recompute"] == "auto":
-        keys["activation__recompute"] = "selective"
     return keys
 
 
@@ -613,7 +613,8 @@ def pipeline(folder, dtype, device):
         return [{k: row[k] for k in ("val_loss", "router_balance", "dropped", "expert_load") if k in row} for row in folder.metrics(name) if row["step"] == steps]
 
     def same(name, ranks, after=0, **keys):
-        folder.train(name, ranks, **{**common, **keys})
+        keys = {**common, **keys}
+        folder.train(name, ranks, **with_memory_between(folder, ranks, keys))
         if figures(name) != figures(reference):
             print(f"FAIL {name}: {figures(name)} instead of {figures(reference)}")
             return False
@@ -624,7 +625,7 @@ def pipeline(folder, dtype, device):
         good &= same(f"stage{zero}-pp{pp}-dp{dp}", pp * dp, **stage_keys(zero, pp, dp))
     good &= same("unequal", 3, mesh__pp=3, pipeline__layers="[1,4,3]")
     for schedule, zero, pp, dp in orders_of(device):
-        recompute = {"activation__recompute": ("none", "selective", "full")[(zero + pp) % 3], "activation__every": 1, "activation__keep": "[]"}
+        recompute = {"activation__recompute": ("none", "selective", "full", "auto")[(zero + pp) % 4], "activation__every": 1, "activation__keep": "[]"}
         virtual = 2 + (zero + dp) % (8 // pp - 1)
         good &= same(f"{schedule}-stage{zero}-pp{pp}-dp{dp}", pp * dp, **{**stage_keys(zero, pp, dp), **recompute, **ordered(schedule, pp, virtual)})
     good &= same("unequal-interleaved", 2, mesh__pp=2, pipeline__layers="[1,3,2,2]", **ordered("interleaved", 2))
@@ -671,9 +672,9 @@ def pipeline(folder, dtype, device):
     for schedule, zero, pp, dp in (("1f1b", 0, 2, 1), ("1f1b", 3, 2, 2), ("1f1b", 2, 3, 1), ("zero_bubble", 1, 4, 1), ("zero_bubble", 3, 2, 2),
                                    ("interleaved", 0, 4, 1), ("interleaved", 2, 2, 2)):
         name = f"fast-{schedule}-stage{zero}-pp{pp}-dp{dp}"
-        folder.train(name, pp * dp, **{**fast_keys, **stage_keys(zero, pp, dp), **ordered(schedule, pp)})
+        folder.train(name, pp * dp, **with_memory_between(folder, pp * dp, {**fast_keys, **stage_keys(zero, pp, dp), **ordered(schedule, pp)}))
         good &= near(name, folder.losses(name), folder.losses("fast"), dtype)
-    folder.train("fast-cp2", 4, **{**fast_keys, **stage_keys(1, 2, 1), "mesh__cp": 2})
+    folder.train("fast-cp2", 4, **with_memory_between(folder, 4, {**fast_keys, **stage_keys(1, 2, 1), "mesh__cp": 2}))
     good &= near("fast-cp2", folder.losses("fast-cp2"), folder.losses("fast"), dtype)
     return good
 

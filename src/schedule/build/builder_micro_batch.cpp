@@ -22,8 +22,8 @@ ScheduleBuilder::Events ScheduleBuilder::training_passes() {
   std::set<int> begins;
   for (int s = 0; s < std::ssize(schedule_.segments); ++s)
     if (begins_chunk(s)) begins.insert(s);
-  activations_ = plan_activations(schedule_.segments,
-                                  request_.recompute ? *request_.recompute : recompute_of(schedule_.segments, deck_.activation), begins);
+  const RecomputeChoice* chosen = request_.choice();
+  activations_ = plan_activations(schedule_.segments, chosen ? *chosen : recompute_of(schedule_.segments, deck_.activation), begins);
   const auto segment = [&](int s) -> const Segment& { return schedule_.segments[index(s)]; };
   const auto kept = [&](int s) -> const Kept& { return activations_.kept[index(s)]; };
   for (int s = 0; s < static_cast<int>(schedule_.segments.size()); ++s)

@@ -79,4 +79,10 @@ BuildRequest request_for(const Deck& deck, const Mesh& mesh, int world_rank, Pur
           .evaluation_micro_batches = evaluations};
 }
 
+BuildRequest request_like(const BuildRequest& like, int world_rank) {
+  BuildRequest request = request_for(like.deck, like.mesh, world_rank, like.purpose);
+  request.evaluation_micro_batches = like.evaluation_micro_batches, request.text = like.text, request.recompute = like.recompute;
+  return request;
+}
+
 }  // namespace tessera

@@ -259,9 +259,7 @@ std::vector<RunPlan> plan_roles(const BuildRequest& like) {
   std::vector<RunPlan> roles;
   for (int rank = 0; rank < like.mesh.ranks(); ++rank) {
     if (role_of(like.mesh, rank) != rank) continue;
-    BuildRequest request = request_for(like.deck, like.mesh, rank, like.purpose);
-    request.evaluation_micro_batches = like.evaluation_micro_batches, request.recompute = like.recompute;
-    roles.push_back(plan_run(request));
+    roles.push_back(plan_run(request_like(like, rank)));
   }
   return roles;
 }

@@ -41,15 +41,16 @@ class Trials {
   Trials(const BuildRequest& request, const RecomputeChoices& choices, const MemoryLimits& limits)
       : request_(request), choices_(choices), limits_(limits) {
     const MemoryKind kind = kernel_memory(request.deck);
-    request_.recompute = choices.at(all(0));
+    make_again(all(0));
     const auto& limit = limits[static_cast<std::size_t>(kind)];
-    least_lacking_ = limit ? bytes_at_the_loss(build_schedule(request_), kind) - limit->bytes : 0;
+    // A stage of a pipeline keeps several micro-batches, and only the last one makes a loss.
+    least_lacking_ = limit && request.stage.count == 1 ? bytes_at_the_loss(build_schedule(request_), kind) - limit->bytes : 0;
   }
 
   std::int64_t lacking(const Place& at) {
     const auto [it, is_new] = lacking_.try_emplace(std::tuple(at.early, at.late, at.n), 0);
     if (!is_new) return it->second;
-    request_.recompute = choices_.at(at);
+    make_again(at);
     const TierBytes bytes = place(build_schedule(request_)).bytes;
     std::int64_t most = std::numeric_limits<std::int64_t>::min();
     for (const MemoryKind kind : all_memory_kinds)
@@ -60,6 +61,7 @@ class Trials {
   Place all(int level) const { return {level, level, choices_.layers}; }
 
  private:
+  void make_again(const Place& at) { request_.recompute.assign(static_cast<std::size_t>(request_.stage.count), choices_.at(at)); }
   /// By what is kept until the loss alone: known without a plan.
   bool cannot_fit(const Place& at) const {
     const auto saved = [&](int level) { return choices_.levels[0].bytes - choices_.levels[static_cast<std::size_t>(level)].bytes; };
@@ -111,17 +113,27 @@ std::vector<Pair> pairs_of(Trials& trials, const RecomputeChoices& choices) {
   return pairs;
 }
 
+/// The number of the model's layers up to which the first `n` of a stage reach.
+std::int64_t end_of_first(const Stage& stage, std::int64_t n) {
+  for (const Range& run : stage.layers) {
+    if (n <= run.size()) return n > 0 ? run.begin + n : 0;
+    n -= run.size();
+  }
+  return stage.layers.back().end;
+}
+
 }  // namespace
 
-RecomputeChoices::RecomputeChoices(const Deck& deck) : layers(deck.model.layers) {
-  const std::vector<Segment> segments = model_segments(model_shape(deck));
-  keep = kept_values(segments, deck.activation.keep);
+RecomputeChoices::RecomputeChoices(const BuildRequest& request) : stage(request.stage) {
+  for (const Range& run : stage.layers) layers += run.size();
+  const std::vector<Segment> segments = model_segments(model_shape(request.deck));
+  keep = kept_values(segments, request.deck.activation.keep);
   levels = recompute_levels(segments, keep);
 }
 
 RecomputeChoice RecomputeChoices::at(const Place& place) const {
   const auto level = [&](int i) { return levels[static_cast<std::size_t>(i)].level; };
-  return {.early = level(place.early), .late = level(place.late), .layers = place.n, .keep = keep};
+  return {.early = level(place.early), .late = level(place.late), .layers = end_of_first(stage, place.n), .keep = keep};
 }
 
 std::pair<double, double> RecomputeChoices::cost(const Place& place) const {
@@ -139,6 +151,8 @@ RecomputeChoices::Place choose_recompute(const BuildRequest& request, const Reco
   // Levels that keep less may still need more while they make things again, so each is asked.
   for (int level = 0; level < static_cast<int>(choices.levels.size()) && !best; ++level)
     if (trials.fits(trials.all(level))) offer(trials.all(level));
+  // Of a pipeline there are as many searches as stages, and one that finds nothing takes the longest: no mixture alone is looked for.
+  if (!best && request.stage.count > 1) return trials.all(static_cast<int>(choices.levels.size()) - 1);
   for (const Pair& pair : pairs_of(trials, choices)) {
     // The most early layers that would still be an improvement.
     std::int64_t most = choices.layers;
@@ -148,17 +162,44 @@ RecomputeChoices::Place choose_recompute(const BuildRequest& request, const Reco
   return best ? *best : trials.all(static_cast<int>(choices.levels.size()) - 1);
 }
 
-void settle_recompute(BuildRequest& request, const MemoryLimits& limits) {
-  if (!request.training() || request.deck.activation.recompute != "auto") return;
-  const RecomputeChoices choices(request.deck);
-  request.recompute = choices.at(choose_recompute(request, choices, limits));
+std::vector<Place> choose_for_stages(const BuildRequest& request, const MemoryLimits& limits) {
+  std::vector<Place> places;
+  const int each = request.mesh.ranks() / request.stage.count;
+  for (int stage = 0; stage < request.stage.count; ++stage) {
+    const BuildRequest of_stage = request_like(request, stage * each);
+    places.push_back(choose_recompute(of_stage, RecomputeChoices(of_stage), limits));
+  }
+  return places;
 }
 
-std::string describe(const RecomputeChoice& choice, std::int64_t layers) {
-  if (choice.layers >= layers || choice.early == choice.late) return describe(choice.layers > 0 ? choice.early : choice.late);
-  if (choice.layers == 0) return describe(choice.late);
-  return fmt::format("{} in the first {} of {} layers, {} in the others", describe(choice.early), choice.layers, layers,
-                     describe(choice.late));
+void take_places(BuildRequest& request, const std::vector<Place>& places) {
+  std::vector<RecomputeChoice> chosen;
+  const int each = request.mesh.ranks() / request.stage.count;
+  for (std::size_t stage = 0; stage < places.size(); ++stage)
+    chosen.push_back(RecomputeChoices(request_like(request, static_cast<int>(stage) * each)).at(places[stage]));
+  request.recompute = std::move(chosen);
+}
+
+void settle_recompute(BuildRequest& request, const MemoryLimits& limits) {
+  if (!request.training() || request.deck.activation.recompute != "auto") return;
+  take_places(request, choose_for_stages(request, limits));
+}
+
+void settle_own_recompute(BuildRequest& request, const MemoryLimits& limits) {
+  if (!request.training() || request.deck.activation.recompute != "auto") return;
+  const RecomputeChoices choices(request);
+  request.recompute.assign(static_cast<std::size_t>(request.stage.count), choices.at(choose_recompute(request, choices, limits)));
+}
+
+std::string describe(const RecomputeChoice& choice, const Stage& stage) {
+  std::int64_t layers = 0, early = 0;
+  for (const Range& run : stage.layers) {
+    layers += run.size();
+    early += std::clamp<std::int64_t>(choice.layers - run.begin, 0, run.size());
+  }
+  if (early == layers || choice.early == choice.late) return describe(early > 0 ? choice.early : choice.late);
+  if (early == 0) return describe(choice.late);
+  return fmt::format("{} in the first {} of {} layers, {} in the others", describe(choice.early), early, layers, describe(choice.late));
 }
 
 }  // namespace tessera

@@ -5,13 +5,14 @@
 
 namespace tessera {
 
-/// What auto chooses among. A pure function of the deck's record.
+/// What auto chooses among for a stage of a pipeline, which may be all of the model. A pure function of the deck's record.
 struct RecomputeChoices {
   std::vector<LevelCost> levels;  ///< recompute_levels(), cheapest first
   std::set<std::string> keep;     ///< of activation.keep
-  std::int64_t layers = 0;        ///< of the model
+  Stage stage;
+  std::int64_t layers = 0;  ///< of the stage
 
-  explicit RecomputeChoices(const Deck& deck);
+  explicit RecomputeChoices(const BuildRequest& request);
   /// The first `n` layers at level `early`, the others at `late`.
   struct Place {
     int early = 0, late = 0;
@@ -26,10 +27,17 @@ struct RecomputeChoices {
 /// The cheapest place whose plan fits the limits; where none fits, all layers at the last level. Makes a few dozen plans.
 RecomputeChoices::Place choose_recompute(const BuildRequest& request, const RecomputeChoices& choices, const MemoryLimits& limits);
 
-/// Settles `auto` in a request that trains; does nothing to others.
-void settle_recompute(BuildRequest& request, const MemoryLimits& limits);
+/// The place of each stage of the run that a request is of. Stages differ in what they hold and in the micro-batches under way.
+std::vector<RecomputeChoices::Place> choose_for_stages(const BuildRequest& request, const MemoryLimits& limits);
+/// Puts the places of all stages into a request.
+void take_places(BuildRequest& request, const std::vector<RecomputeChoices::Place>& places);
 
-/// "mlp.gate_up in the first 42 of 80 layers, nothing in the others"
-std::string describe(const RecomputeChoice& choice, std::int64_t layers);
+/// Settles `auto` in a request that trains, for all stages; does nothing to others.
+void settle_recompute(BuildRequest& request, const MemoryLimits& limits);
+/// The same for the request's own stage, for who asks of no other.
+void settle_own_recompute(BuildRequest& request, const MemoryLimits& limits);
+
+/// "mlp.gate_up in the first 42 of 80 layers, nothing in the others"; the layers are those of the stage.
+std::string describe(const RecomputeChoice& choice, const Stage& stage);
 
 }  // namespace tessera

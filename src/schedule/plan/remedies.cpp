@@ -123,8 +123,7 @@ bool is_sound(const BuildRequest& request) {
   const bool optimizer = zero.offload_optimizer.device != "none", parameters = zero.offload_param.device != "none";
   if (optimizer && zero.stage == 0) return false;
   if (parameters && (!optimizer || zero.stage != 3 || zero.offload_optimizer.ratio < 1)) return false;
-  const ActivationKeys& activation = request.deck.activation;
-  if (request.stage.count > 1 && (activation.offload != "none" || activation.recompute == "auto")) return false;
+  if (request.stage.count > 1 && request.deck.activation.offload != "none") return false;
   return request.deck.precision.gradients != DType::bf16 || accumulation_steps(request.deck, request.data.size) == 1;
 }
 
@@ -207,12 +206,12 @@ class Search {
   /// With auto, the choice that a run would make, if some level fits in all layers; mixtures alone are not looked for. Else the last level.
   BuildRequest settled(BuildRequest request) const {
     if (request.deck.activation.recompute != "auto") return request;
-    const RecomputeChoices choices(request.deck);
+    const RecomputeChoices choices(request);
     const MemoryLimits limits = limits_for(request.mesh.ranks());
     for (int level = 0; level < static_cast<int>(choices.levels.size()); ++level) {
-      request.recompute = choices.at({level, level, choices.layers});
+      request.recompute.assign(static_cast<std::size_t>(request.stage.count), choices.at({level, level, choices.layers}));
       if (!shortfalls(request.deck, place(build_schedule(request)).bytes, limits).empty()) continue;
-      settle_recompute(request, limits);
+      settle_own_recompute(request, limits);
       break;
     }
     return request;
@@ -286,7 +285,7 @@ class Search {
       words.push_back(fmt::format("{} more moved by each rank a step ({} in place of {})",
                                   human_bytes(trial.cost.bytes_moved - now_.bytes_moved), human_bytes(trial.cost.bytes_moved),
                                   human_bytes(now_.bytes_moved)));
-    if (request.recompute) words.push_back("makes again " + describe(*request.recompute, request.deck.model.layers));
+    if (const RecomputeChoice* chosen = request.choice()) words.push_back("makes again " + describe(*chosen, request.stage));
     if (request.deck.precision.gradients != request_.deck.precision.gradients)
       words.push_back("other numbers: gradients are rounded to bf16 before they are summed");
     if (request.deck.batch.micro != request_.deck.batch.micro)

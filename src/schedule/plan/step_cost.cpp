@@ -29,7 +29,7 @@ StepCost step_cost(const Schedule& schedule) {
 RecomputeGain recompute_gain(const BuildRequest& request, const Schedule& schedule, const MemoryPlan& plan) {
   if (request.deck.activation.recompute == "none") return {};
   BuildRequest without = request;
-  without.deck.activation = {.recompute = "none", .offload = request.deck.activation.offload}, without.recompute.reset();
+  without.deck.activation = {.recompute = "none", .offload = request.deck.activation.offload}, without.recompute.clear();
   const StepCost cost = step_cost(schedule);
   return {.bytes_saved = total_bytes(place(build_schedule(without))) - total_bytes(plan),
           .flops_share = cost.remade_flops / (cost.flops - cost.remade_flops)};
@@ -40,7 +40,7 @@ std::string describe_recompute(const BuildRequest& request, const RecomputeGain&
   if (a.recompute == "none") return "none: activations are kept for the backward pass";
   std::string what;
   if (a.recompute == "full") what = a.every == 1 ? ", a kept stream every layer" : fmt::format(", a kept stream every {} layers", a.every);
-  if (request.recompute) what = " makes again " + describe(*request.recompute, request.deck.model.layers);
+  if (const RecomputeChoice* chosen = request.choice()) what = " makes again " + describe(*chosen, request.stage);
   return fmt::format("{}{}: {} a rank saved for {:.1f} % more FLOPs", a.recompute, what, human_bytes(static_cast<double>(gain.bytes_saved)),
                      100 * gain.flops_share);
 }

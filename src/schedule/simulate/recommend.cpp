@@ -231,7 +231,7 @@ std::optional<Choice> choice_as_is(const Deck& deck, const MachineProfile& machi
                 .deck = deck,
                 .bytes = plan.bytes,
                 .prediction = predict(request, schedule, plan, machine, placement),
-                .recompute = request.recompute};
+                .recompute = request.choice() ? std::optional(*request.choice()) : std::nullopt};
 }
 
 std::string why_slower(const Prediction& first, const Prediction& second) {

@@ -43,7 +43,7 @@ std::vector<Planned> all_places(BuildRequest request, const RecomputeChoices& ch
   for (int early = 0; early < count; ++early)
     for (int late = 0; late < count; ++late)
       for (std::int64_t n = early == late ? choices.layers : 1; n < choices.layers + (early == late); ++n) {
-        request.recompute = choices.at({early, late, n});
+        request.recompute = {choices.at({early, late, n})};
         const Schedule schedule = build_schedule(request);
         all.push_back({{early, late, n}, bytes_of(place(schedule).bytes, kind), step_cost(schedule).remade_flops});
       }
@@ -51,14 +51,14 @@ std::vector<Planned> all_places(BuildRequest request, const RecomputeChoices& ch
 }
 
 double flops_of(BuildRequest request, const RecomputeChoice& choice) {
-  request.recompute = choice;
+  request.recompute = {choice};
   return step_cost(build_schedule(request)).remade_flops;
 }
 
 TEST(RecomputeAuto, NoCheaperSetFits) {
   for (const Model& model : models()) {
     const BuildRequest request = test::request_of({.name = model.name, .overrides = model.overrides, .ranks = model.ranks});
-    const RecomputeChoices choices(request.deck);
+    const RecomputeChoices choices(request);
     const bool on_gpu = request.deck.run.device == "cuda";
     const MemoryKind kind = on_gpu ? MemoryKind::device : MemoryKind::host;
     const std::vector<Planned> all = all_places(request, choices, kind);
@@ -71,13 +71,13 @@ TEST(RecomputeAuto, NoCheaperSetFits) {
       limits[static_cast<std::size_t>(kind)] = MemoryLimit{limit, "a limit"};
       const RecomputeChoice chosen = choices.at(choose_recompute(request, choices, limits));
       BuildRequest settled = request;
-      settled.recompute = chosen;
-      ASSERT_LE(bytes_of(place(build_schedule(settled)).bytes, kind), limit) << model.name << " " << describe(chosen, choices.layers);
+      settled.recompute = {chosen};
+      ASSERT_LE(bytes_of(place(build_schedule(settled)).bytes, kind), limit) << model.name << " " << describe(chosen, choices.stage);
       const double flops = flops_of(request, chosen);
       for (const Planned& other : all)
         if (other.bytes <= limit) {
-          ASSERT_GE(other.flops, flops * (1 - 1e-12)) << model.name << ": " << describe(chosen, choices.layers) << " where "
-                                                      << describe(choices.at(other.place), choices.layers) << " fits";
+          ASSERT_GE(other.flops, flops * (1 - 1e-12)) << model.name << ": " << describe(chosen, choices.stage) << " where "
+                                                      << describe(choices.at(other.place), choices.stage) << " fits";
         }
       with_recompute += flops > 0;
     }
@@ -112,14 +112,14 @@ TEST(RecomputeAuto, NoSetOfValuesIsCheaper) {
     std::vector<std::string> all{"model.layers=2", "activation.recompute=auto"};
     all.insert(all.end(), overrides.begin(), overrides.end());
     const BuildRequest request = test::request_of({.name = "", .overrides = all});
-    const RecomputeChoices choices(request.deck);
+    const RecomputeChoices choices(request);
     std::vector<std::pair<std::int64_t, double>> sets;  // bytes, FLOPs
     const std::vector<RecomputeLevel> levels = all_sets(request.deck);
     ASSERT_GE(levels.size(), 8u);
     for (const RecomputeLevel& early : levels)
       for (const RecomputeLevel& late : levels) {
         BuildRequest with = request;
-        with.recompute = RecomputeChoice{.early = early, .late = late, .layers = 1, .keep = {}};
+        with.recompute = {RecomputeChoice{.early = early, .late = late, .layers = 1, .keep = {}}};
         const Schedule schedule = build_schedule(with);
         sets.emplace_back(bytes_of(place(schedule).bytes, MemoryKind::host), step_cost(schedule).remade_flops);
       }
@@ -137,7 +137,7 @@ TEST(RecomputeAuto, NoSetOfValuesIsCheaper) {
 
 TEST(RecomputeAuto, WhereNothingFitsAllIsDropped) {
   const BuildRequest request = test::request_of({.name = "", .overrides = {"model.layers=3", "activation.recompute=auto"}});
-  const RecomputeChoices choices(request.deck);
+  const RecomputeChoices choices(request);
   const Place place = choose_recompute(request, choices, {std::nullopt, MemoryLimit{1, "nothing"}});
   EXPECT_EQ(place.early, static_cast<int>(choices.levels.size()) - 1);
   EXPECT_EQ(place.n, 3);
@@ -146,12 +146,12 @@ TEST(RecomputeAuto, WhereNothingFitsAllIsDropped) {
 TEST(RecomputeAuto, KeepsAllWhereAllFits) {
   BuildRequest request = test::request_of({.name = "", .overrides = {"activation.recompute=auto"}});
   settle_recompute(request, {std::nullopt, MemoryLimit{std::int64_t{1} << 40, "plenty"}});
-  ASSERT_TRUE(request.recompute);
+  ASSERT_TRUE(request.choice());
   EXPECT_EQ(step_cost(build_schedule(request)).remade_flops, 0);
   BuildRequest none = test::request_of({.name = "", .overrides = {"activation.recompute=none"}});
   EXPECT_EQ(build_schedule(request).hash(), build_schedule(none).hash()) << "not one call more than none makes";
   settle_recompute(none, {std::nullopt, MemoryLimit{1, "nothing"}});
-  EXPECT_FALSE(none.recompute) << "auto alone is settled";
+  EXPECT_FALSE(none.choice()) << "auto alone is settled";
 }
 
 TEST(RecomputeAuto, TheLimitAloneDecidesAndNotWhoAsks) {
@@ -159,13 +159,60 @@ TEST(RecomputeAuto, TheLimitAloneDecidesAndNotWhoAsks) {
     BuildRequest request = test::request_of(
         {.name = "", .overrides = {"model.layers=6", "activation.recompute=auto", "zero.stage=2"}, .rank = rank, .ranks = 3});
     BuildRequest none = request;
-    none.recompute = RecomputeChoice{};
+    none.recompute = {RecomputeChoice{}};
     const std::int64_t all = bytes_of(place(build_schedule(none)).bytes, MemoryKind::host);
     settle_recompute(request, {std::nullopt, MemoryLimit{all * 9 / 10, "nine tenths"}});
-    return *request.recompute;
+    return *request.choice();
   };
   EXPECT_EQ(chosen(0), chosen(1));
   EXPECT_EQ(chosen(0), chosen(2));
+}
+
+/// Of a stage the plan of its first rank, whatever is settled.
+std::int64_t bytes_of_stage(const BuildRequest& request, int stage) {
+  const BuildRequest of_stage = request_like(request, request.mesh.ranks() / request.stage.count * stage);
+  return bytes_of(place(build_schedule(of_stage)).bytes, MemoryKind::host);
+}
+
+// Earlier stages keep more micro-batches: one limit asks more of them.
+TEST(RecomputeAuto, EachStageMakesAgainWhatItMust) {
+  for (const char* order : {"1f1b", "interleaved", "zero_bubble"}) {
+    const BuildRequest request = test::request_of({.name = order,
+                                                   .overrides = {"model.layers=8", "mesh.pp=2", "batch.global=32", "batch.sequence_length=128",
+                                                                 "activation.recompute=auto", std::string("pipeline.schedule=") + order},
+                                                   .ranks = 2,
+                                                   .pp = 2});
+    ASSERT_EQ(request.stage.count, 2) << order;
+    BuildRequest most = request, least = request;
+    most.recompute.assign(2, RecomputeChoice{});
+    settle_recompute(least, {std::nullopt, MemoryLimit{1, "nothing"}});
+    ASSERT_EQ(least.recompute.size(), 2u) << order;
+    const std::int64_t fullest = std::max(bytes_of_stage(most, 0), bytes_of_stage(most, 1));
+    const std::int64_t needed = std::max(bytes_of_stage(least, 0), bytes_of_stage(least, 1));
+    ASSERT_LT(needed, fullest) << order;
+    int unlike = 0;
+    for (int step = 0; step <= 8; ++step) {
+      const std::int64_t limit = needed + (fullest - needed) * step / 8;
+      BuildRequest settled = request;
+      settle_recompute(settled, {std::nullopt, MemoryLimit{limit, "a limit"}});
+      ASSERT_EQ(settled.recompute.size(), 2u) << order;
+      double flops = 0, evenly = 0;
+      for (int stage = 0; stage < 2; ++stage) {
+        EXPECT_LE(bytes_of_stage(settled, stage), limit) << order << ", stage " << stage << ", step " << step;
+        const BuildRequest own = request_like(settled, stage);
+        flops += step_cost(build_schedule(own)).remade_flops;
+        // What the stage asks for alone is what it gets.
+        BuildRequest alone = request_like(request, stage);
+        settle_own_recompute(alone, {std::nullopt, MemoryLimit{limit, "a limit"}});
+        EXPECT_EQ(*alone.choice(), *own.choice()) << order << ", stage " << stage;
+        evenly += step_cost(build_schedule(request_like(least, stage))).remade_flops;
+      }
+      EXPECT_LE(flops, evenly) << order << ", step " << step;
+      unlike += describe(settled.recompute[0], request.stage) != describe(settled.recompute[1], request_like(request, 1).stage);
+    }
+    EXPECT_GE(unlike, 1) << order << ": stages never differed";
+    EXPECT_EQ(describe(most.recompute[0], request.stage), describe(RecomputeLevel{})) << order;
+  }
 }
 
 }  // namespace
