@@ -16,6 +16,8 @@ hid_t memory_type(Element e) {
   switch (e) {
     case Element::f32:
       return H5T_NATIVE_FLOAT;
+    case Element::u8:
+      return H5T_NATIVE_UINT8;
     case Element::u16:
       return H5T_NATIVE_UINT16;
     case Element::u32:
@@ -32,6 +34,8 @@ hid_t file_type(Element e) {
   switch (e) {
     case Element::f32:
       return H5T_IEEE_F32LE;
+    case Element::u8:
+      return H5T_STD_U8LE;
     case Element::u16:
       return H5T_STD_U16LE;
     case Element::u32:
@@ -100,6 +104,7 @@ std::optional<Element> Dataset::element() const {
   if (bytes == 8) return is_signed ? Element::i64 : Element::u64;
   if (bytes == 4 && !is_signed) return Element::u32;
   if (bytes == 2 && !is_signed) return Element::u16;
+  if (bytes == 1 && !is_signed) return Element::u8;
   return std::nullopt;
 }
 

@@ -15,12 +15,16 @@
 namespace tessera::io::hdf5 {
 
 /// Element types of datasets; little-endian in files.
-enum class Element : std::uint8_t { f32, u16, u32, i64, u64 };
+enum class Element : std::uint8_t { f32, u8, u16, u32, i64, u64 };
 template <class T>
 constexpr Element element_of();
 template <>
 constexpr Element element_of<float>() {
   return Element::f32;
+}
+template <>
+constexpr Element element_of<std::uint8_t>() {
+  return Element::u8;
 }
 template <>
 constexpr Element element_of<std::uint16_t>() {

@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::size_t piece_bytes = 1 << 20;
 constexpr std::size_t longest_line = std::size_t{256} << 20;  // a line is held in memory, so that something has to end it
-constexpr std::string_view wanted = "Every line must be an object with a string \"text\".";
+constexpr std::string_view wanted = "Every line must be an object with a string \"text\", or with strings \"prompt\" and \"completion\".";
 
 [[noreturn]] void refuse_utf8(const std::string& name, const Utf8Fault& f) {
   fail(ExitCode::data, "{}:{}: not UTF-8 at byte offset {}: {}. Convert the file, for example with iconv -t UTF-8.", name, f.line, f.offset,
@@ -29,15 +29,28 @@ std::string reason_of(const nlohmann::json::exception& error) {
   return text;
 }
 
-/// The "text" of one line of JSON.
-std::string text_of_line(const std::string& name, std::int64_t line_number, const std::string& line) {
+struct LineText {
+  std::string prompt, text;
+};
+
+/// The text of one line of JSON, with what stands before it and does not count.
+LineText text_of_line(const std::string& name, std::int64_t line_number, const std::string& line) {
   try {
     auto object = nlohmann::json::parse(line);
     if (!object.is_object()) fail(ExitCode::data, "{}:{}: the line is no JSON object. {}", name, line_number, wanted);
-    auto text = object.find("text");
-    if (text == object.end()) fail(ExitCode::data, "{}:{}: the object has no \"text\". {}", name, line_number, wanted);
-    if (!text->is_string()) fail(ExitCode::data, "{}:{}: \"text\" is no string. {}", name, line_number, wanted);
-    return std::move(text->get_ref<std::string&>());
+    const auto take = [&](const char* key) {
+      const auto text = object.find(key);
+      if (text == object.end()) fail(ExitCode::data, "{}:{}: the object has no \"{}\". {}", name, line_number, key, wanted);
+      if (!text->is_string()) fail(ExitCode::data, "{}:{}: \"{}\" is no string. {}", name, line_number, key, wanted);
+      return std::move(text->get_ref<std::string&>());
+    };
+    if (!object.contains("prompt") && !object.contains("completion")) return {.prompt = "", .text = take("text")};
+    if (object.contains("text"))
+      fail(ExitCode::data, "{}:{}: the object has a \"text\" beside a \"prompt\" or \"completion\". {}", name, line_number, wanted);
+    LineText both{.prompt = take("prompt"), .text = take("completion")};
+    if (both.text.empty())
+      fail(ExitCode::data, "{}:{}: \"completion\" is empty, so there is nothing to learn. Remove the line.", name, line_number);
+    return both;
   } catch (const nlohmann::json::parse_error& e) {
     fail(ExitCode::data, "{}:{}: broken JSON at byte {} of the line. {}", name, line_number, e.byte, wanted);
   } catch (const nlohmann::json::exception& e) {
@@ -81,7 +94,7 @@ void scan_text(TextInput& input, const TextVisitor& visit) {
   Utf8Checker checker;
   for (auto piece = input.next(); !piece.empty(); piece = input.next()) {
     if (auto fault = checker.feed(piece)) refuse_utf8(input.name(), *fault);
-    visit.text(piece);
+    visit.text(piece, true);
     visit.progress(static_cast<std::int64_t>(piece.size()));
   }
   if (auto fault = checker.finish()) refuse_utf8(input.name(), *fault);
@@ -97,8 +110,9 @@ void scan_lines(TextInput& input, const TextVisitor& visit) {
     if (!fault) fault = checker.finish();
     if (fault) refuse_utf8(input.name(), {number, offset + fault->offset, fault->byte, fault->cut});
     if (line.find_first_not_of(" \t\r") != std::string::npos) {
-      const auto text = text_of_line(input.name(), number, line);
-      if (!text.empty()) visit.text(text), visit.end_document();
+      const LineText line_text = text_of_line(input.name(), number, line);
+      if (!line_text.prompt.empty()) visit.text(line_text.prompt, false);
+      if (!line_text.text.empty()) visit.text(line_text.text, true), visit.end_document();
     }
     offset += static_cast<std::int64_t>(line.size()) + 1, ++number;
     line.clear();

@@ -1,10 +1,12 @@
 #include "io/tokens/token_checks.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <nlohmann/json.hpp>
 
 #include "base/types.hpp"
+#include "io/tokens/loss_mask.hpp"
 
 namespace tessera::io {
 namespace {
@@ -35,14 +37,21 @@ std::string stamp_text(const FileStamp& stamp) {
 
 }  // namespace
 
-std::uint64_t block_checksum(const void* ids, std::size_t bytes) { return hash_bytes(ids, bytes).low; }
+std::uint64_t block_checksum(const void* ids, std::size_t bytes, std::span<const std::uint8_t> mask) {
+  if (mask.empty()) return hash_bytes(ids, bytes).low;
+  Hasher hasher;
+  hasher.update(ids, bytes), hasher.update(mask.data(), mask.size());
+  return hasher.digest().low;
+}
 
-void TokenSums::add(const void* ids, std::int64_t count, std::size_t token_bytes, std::int64_t at) {
+void TokenSums::add(const void* ids, std::int64_t count, std::size_t token_bytes, std::int64_t at, std::span<const std::uint8_t> mask) {
+  if (!mask.empty()) counted += io::counted(mask, count);
   auto p = static_cast<const char*>(ids);
   for (std::int64_t done = 0; done < count; done += block_tokens) {
     const std::int64_t n = std::min(block_tokens, count - done);
     const char* block = p + done * static_cast<std::int64_t>(token_bytes);
-    blocks.push_back(block_checksum(block, static_cast<std::size_t>(n) * token_bytes));
+    const auto of_block = mask.empty() ? mask : mask.subspan(static_cast<std::size_t>(done / 8), static_cast<std::size_t>(mask_bytes(n)));
+    blocks.push_back(block_checksum(block, static_cast<std::size_t>(n) * token_bytes, of_block));
     if (token_bytes == 2)
       note_largest<std::uint16_t>(*this, block, n, at + done);
     else
@@ -52,41 +61,43 @@ void TokenSums::add(const void* ids, std::int64_t count, std::size_t token_bytes
 
 void TokenSums::append(const TokenSums& next) {
   blocks.insert(blocks.end(), next.blocks.begin(), next.blocks.end());
+  counted += next.counted;
   if (next.largest_id > largest_id) largest_id = next.largest_id, largest_at = next.largest_at;
 }
 
 Hash128 TokenSums::content() const { return hash_bytes(blocks.data(), blocks.size() * sizeof(std::uint64_t)); }
 
 std::string TokenSums::pack() const {
-  std::string bytes(16 + blocks.size() * 8, '\0');
-  std::memcpy(bytes.data(), &largest_id, 8);
-  std::memcpy(bytes.data() + 8, &largest_at, 8);
-  std::memcpy(bytes.data() + 16, blocks.data(), blocks.size() * 8);
+  const std::array head{largest_id, largest_at, counted};
+  std::string bytes(sizeof head + blocks.size() * 8, '\0');
+  std::memcpy(bytes.data(), head.data(), sizeof head);
+  std::memcpy(bytes.data() + sizeof head, blocks.data(), blocks.size() * 8);
   return bytes;
 }
 
 TokenSums TokenSums::unpack(std::string_view bytes) {
-  TESSERA_REQUIRE(bytes.size() >= 16 && bytes.size() % 8 == 0, "{} bytes", bytes.size());
-  TokenSums sums;
-  std::memcpy(&sums.largest_id, bytes.data(), 8);
-  std::memcpy(&sums.largest_at, bytes.data() + 8, 8);
-  sums.blocks.resize(bytes.size() / 8 - 2);
-  std::memcpy(sums.blocks.data(), bytes.data() + 16, sums.blocks.size() * 8);
+  std::array<std::int64_t, 3> head{};
+  TESSERA_REQUIRE(bytes.size() >= sizeof head && bytes.size() % 8 == 0, "{} bytes", bytes.size());
+  std::memcpy(head.data(), bytes.data(), sizeof head);
+  TokenSums sums{.blocks = {}, .largest_id = head[0], .largest_at = head[1], .counted = head[2]};
+  sums.blocks.resize(bytes.size() / 8 - head.size());
+  std::memcpy(sums.blocks.data(), bytes.data() + sizeof head, sums.blocks.size() * 8);
   return sums;
 }
 
 std::string TokenFacts::text() const {
-  return Json{{"format", "tessera token facts 1"},
-              {"tokens", tokens},
-              {"token_bytes", token_bytes},
-              {"block_tokens", block_tokens},
-              {"largest_id", largest_id},
-              {"largest_at", largest_at},
-              {"content", content.hex()},
-              {"documents", documents},
-              {"vocab", vocab},
-              {"tokenizer", tokenizer}}
-      .dump();
+  Json facts{{"format", "tessera token facts 1"},
+             {"tokens", tokens},
+             {"token_bytes", token_bytes},
+             {"block_tokens", block_tokens},
+             {"largest_id", largest_id},
+             {"largest_at", largest_at},
+             {"content", content.hex()},
+             {"documents", documents},
+             {"vocab", vocab},
+             {"tokenizer", tokenizer}};
+  if (counted >= 0) facts["counted"] = counted;
+  return facts.dump();
 }
 
 std::optional<TokenFacts> TokenFacts::parse(std::string_view text) {
@@ -97,6 +108,7 @@ std::optional<TokenFacts> TokenFacts::parse(std::string_view text) {
     json.at("largest_id").get_to(facts.largest_id), json.at("largest_at").get_to(facts.largest_at);
     json.at("documents").get_to(facts.documents), json.at("vocab").get_to(facts.vocab);
     json.at("tokenizer").get_to(facts.tokenizer);
+    if (json.contains("counted")) json.at("counted").get_to(facts.counted);
     if (!parse_hash(json.at("content").get<std::string>(), facts.content)) return std::nullopt;
   } catch (const Json::exception&) {
     return std::nullopt;
@@ -130,6 +142,7 @@ std::optional<KeptChecks> KeptChecks::read(const std::string& token_file, const 
     kept.sums.blocks.resize(rest.size() / 8);
     std::memcpy(kept.sums.blocks.data(), rest.data(), rest.size());
     kept.sums.largest_id = facts->largest_id, kept.sums.largest_at = facts->largest_at;
+    kept.sums.counted = std::max<std::int64_t>(0, facts->counted);
     if (kept.sums.content() != facts->content) return std::nullopt;
     return kept;
   } catch (const Error&) {

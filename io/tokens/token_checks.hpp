@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -16,16 +17,18 @@ namespace tessera::io {
 /// Tokens in a block; the last block of a file may hold fewer. Part of the format.
 constexpr std::int64_t block_tokens = 1 << 15;
 
-/// XXH3 of a block's ids as they lie in the file: little-endian, `token_bytes` each.
-std::uint64_t block_checksum(const void* ids, std::size_t bytes);
+/// XXH3 of a block's ids as they lie in the file, little-endian, `token_bytes` each, and after them of its loss mask where there is one.
+std::uint64_t block_checksum(const void* ids, std::size_t bytes, std::span<const std::uint8_t> mask = {});
 
-/// The checksums of a run of blocks, and the largest id in them with the first position where it stands.
+/// The checksums of a run of blocks, the largest id in them with the first position where it stands, and how many of them count in the
+/// loss where there is a mask.
 struct TokenSums {
   std::vector<std::uint64_t> blocks;
-  std::int64_t largest_id = -1, largest_at = 0;
+  std::int64_t largest_id = -1, largest_at = 0, counted = 0;
 
-  /// Goes on with `count` ids, of which the first has position `at` in the file. All calls but the last add whole blocks.
-  void add(const void* ids, std::int64_t count, std::size_t token_bytes, std::int64_t at);
+  /// Goes on with `count` ids, of which the first has position `at` in the file, and their loss mask. All calls but the last add whole
+  /// blocks.
+  void add(const void* ids, std::int64_t count, std::size_t token_bytes, std::int64_t at, std::span<const std::uint8_t> mask = {});
   /// Goes on with the blocks that follow.
   void append(const TokenSums& next);
   /// Digest of all checksums: files with equal digests hold equal tokens.
@@ -40,6 +43,7 @@ struct TokenFacts {
   std::int64_t largest_id = 0, largest_at = 0;
   Hash128 content;
   std::int64_t documents = 0, vocab = 0;  ///< that the writer declared, 0 where it did not
+  std::int64_t counted = -1;              ///< tokens that count in the loss; -1: there is no mask, and all do
   std::string tokenizer;                  ///< "" where unknown
   friend bool operator==(const TokenFacts&, const TokenFacts&) = default;
 

@@ -7,6 +7,7 @@
 #include "io/files/posix_file.hpp"
 #include "io/hdf5/hdf5.hpp"
 #include "io/tokens/bin_layout.hpp"
+#include "io/tokens/loss_mask.hpp"
 #include "io/tokens/tokens.hpp"
 
 namespace tessera::io {
@@ -34,6 +35,7 @@ struct TokenFile::Impl {
   PosixFile raw;
   FileStamp stamp;                         // when it was opened
   std::optional<hdf5::Dataset> dataset;    // the tokens, where the file is HDF5
+  std::optional<hdf5::Dataset> mask;       // which of them count in the loss
   std::optional<TokenFacts> facts;         // once all tokens have been read
   std::optional<hdf5::Dataset> checksums;  // one a block: in the file, or
   TokenSums sums;                          // in memory
@@ -55,12 +57,22 @@ struct TokenFile::Impl {
     if (file.has("documents")) documents = file.open_dataset("documents").elements();
     vocab = file.integer_attribute("vocab").value_or(0);
     tokenizer = file.text_attribute("tokenizer").value_or("");
+    if (file.has(mask_name)) open_mask(file);
     if (file.has(checksums_name)) open_checksums(file);
+  }
+
+  void open_mask(const hdf5::File& file) {
+    mask.emplace(file.open_dataset(mask_name));
+    if (mask->dims().size() != 1 || mask->element() != hdf5::Element::u8 || mask->elements() != mask_bytes(layout.tokens))
+      fail(ExitCode::data, "{}: the dataset '{}' must have a bit for each of the {} tokens: uint8, one-dimensional, {} of them.", path,
+           mask_name, layout.tokens, mask_bytes(layout.tokens));
+    if (const auto missing = mask->missing(); !missing.empty())
+      fail(ExitCode::data, "{}: the dataset '{}' is not whole: {}. Copy the file again, or tokenize again.", path, mask_name, missing);
   }
 
   bool describes(const TokenFacts& f) const {
     return f.tokens == layout.tokens && f.token_bytes == static_cast<std::int64_t>(layout.token_bytes) && f.documents == documents &&
-           f.vocab == vocab && f.tokenizer == tokenizer;
+           f.vocab == vocab && f.tokenizer == tokenizer && (f.counted >= 0) == mask.has_value();
   }
 
   void open_checksums(const hdf5::File& file) {
@@ -87,6 +99,15 @@ struct TokenFile::Impl {
     }
   }
 
+  /// The loss mask of tokens from a multiple of 8 on; empty where there is none.
+  std::vector<std::uint8_t> load_mask(std::int64_t begin, std::int64_t count) const {
+    std::vector<std::uint8_t> bits;
+    if (!mask) return bits;
+    bits.resize(static_cast<std::size_t>(mask_bytes(count)));
+    mask->read<std::uint8_t>(begin / 8, bits);
+    return bits;
+  }
+
   /// Block `block` is in `scratch` and is what it was when all tokens were read.
   void verify(std::int64_t block) const {
     const std::int64_t begin = block * block_tokens, count = std::min(block_tokens, layout.tokens - begin);
@@ -96,7 +117,7 @@ struct TokenFile::Impl {
       checksums->read<std::uint64_t>(block, {&expected, 1});
     else
       expected = sums.blocks[static_cast<std::size_t>(block)];
-    if (block_checksum(scratch.data(), static_cast<std::size_t>(count) * layout.token_bytes) != expected)
+    if (block_checksum(scratch.data(), static_cast<std::size_t>(count) * layout.token_bytes, load_mask(begin, count)) != expected)
       fail(ExitCode::data,
            "{}: tokens {} to {} (block {} of {}) are not what they were when the file was {}: their checksum differs, so the file or its "
            "disk "
@@ -135,7 +156,7 @@ struct TokenFile::Impl {
          path, id, at, limit, vocab > 0 ? fmt::format(" The file declares a vocabulary of {}.", vocab) : "");
   }
 
-  static constexpr const char* checksums_name = "tokens.xxh3";
+  static constexpr const char *checksums_name = "tokens.xxh3", *mask_name = "loss_mask";
 };
 
 TokenFile::TokenFile(const std::string& path) : impl_(std::make_unique<Impl>()) {
@@ -167,6 +188,7 @@ std::int64_t TokenFile::documents() const { return impl_->documents; }
 std::int64_t TokenFile::declared_vocab() const { return impl_->vocab; }
 std::string TokenFile::tokenizer() const { return impl_->tokenizer; }
 std::size_t TokenFile::token_bytes() const { return impl_->layout.token_bytes; }
+bool TokenFile::masked() const { return impl_->mask.has_value(); }
 const TokenFacts* TokenFile::facts() const { return impl_->facts ? &*impl_->facts : nullptr; }
 
 TokenSums TokenFile::scan(std::int64_t first, std::int64_t last, std::int64_t vocab) const {
@@ -177,7 +199,7 @@ TokenSums TokenFile::scan(std::int64_t first, std::int64_t last, std::int64_t vo
     const std::int64_t count = std::min(piece, end - at);
     ids.resize(static_cast<std::size_t>(count) * token_bytes());
     impl_->load(at, ids.data(), count);
-    sums.add(ids.data(), count, token_bytes(), at);
+    sums.add(ids.data(), count, token_bytes(), at, impl_->load_mask(at, count));
     if (sums.largest_id < vocab) continue;
     for (std::int64_t i = 0; i < count; ++i)  // the first such token, not the largest
       if (const auto id = id_at(ids.data(), static_cast<std::size_t>(i), token_bytes()); id >= vocab) impl_->refuse_id(id, at + i, vocab);
@@ -196,6 +218,7 @@ void TokenFile::accept(TokenSums all) {
                             .content = all.content(),
                             .documents = impl_->documents,
                             .vocab = impl_->vocab,
+                            .counted = masked() ? all.counted : -1,
                             .tokenizer = impl_->tokenizer};
   impl_->sums = std::move(all);
   impl_->checksums.reset();
@@ -225,6 +248,14 @@ void TokenFile::read(std::int64_t begin, std::span<std::int32_t> out, std::int64
     if (id >= vocab) impl_->refuse_id(id, begin + static_cast<std::int64_t>(i), vocab);
     out[i] = static_cast<std::int32_t>(id);
   }
+}
+
+void TokenFile::drop_uncounted(std::int64_t begin, std::span<std::int32_t> ids, std::int32_t instead) const {
+  if (!masked() || ids.empty()) return;
+  const std::int64_t first = begin / 8 * 8, end = begin + static_cast<std::int64_t>(ids.size());
+  const std::vector<std::uint8_t> bits = impl_->load_mask(first, end - first);
+  for (std::int64_t at = begin; at < end; ++at)
+    if (!counts(bits, at - first)) ids[static_cast<std::size_t>(at - begin)] = instead;
 }
 
 }  // namespace tessera::io

@@ -6,6 +6,7 @@
 
 #include "base/types.hpp"
 #include "io/files/posix_file.hpp"
+#include "io/tokens/loss_mask.hpp"
 
 namespace tessera::io {
 namespace {
@@ -15,21 +16,24 @@ static_assert(chunk_tokens % block_tokens == 0);
 
 }  // namespace
 
-TokenWriter::TokenWriter(std::string path, std::int64_t expected_tokens, std::int64_t expected_documents)
-    : path_(std::move(path)), temporary_(path_ + ".partial") {
+TokenWriter::TokenWriter(std::string path, std::int64_t expected_tokens, std::int64_t expected_documents, bool masked)
+    : path_(std::move(path)), temporary_(path_ + ".partial"), masked_(masked) {
   const std::int64_t blocks = ceil_div(expected_tokens, block_tokens);
   // HDF5 cannot take back a write that failed: find a full disk before it starts.
-  PosixFile::create(temporary_).reserve(expected_tokens * 2 + expected_documents * 8 + blocks * 8 + 2 * chunk_tokens + 65536);
+  PosixFile::create(temporary_)
+      .reserve(expected_tokens * 2 + (masked ? mask_bytes(expected_tokens) : 0) + expected_documents * 8 + blocks * 8 + 2 * chunk_tokens +
+               65536);
   file_.emplace(hdf5::File::create(temporary_, {}, ExitCode::storage));
   auto chunk = [](std::int64_t n) { return std::clamp<std::int64_t>(n, 1, chunk_tokens); };
   tokens_.emplace(file_->create_extendible("tokens", hdf5::Element::u16, chunk(expected_tokens)));
   documents_.emplace(file_->create_extendible("documents", hdf5::Element::i64, chunk(expected_documents)));
+  if (masked) mask_.emplace(file_->create_extendible("loss_mask", hdf5::Element::u8, chunk(mask_bytes(expected_tokens))));
   buffer_.reserve(static_cast<std::size_t>(chunk_tokens));
 }
 
 TokenWriter::~TokenWriter() {
   if (committed_) return;
-  tokens_.reset(), documents_.reset(), file_.reset();
+  tokens_.reset(), documents_.reset(), mask_.reset(), file_.reset();
   ::unlink(temporary_.c_str());  // if this fails a .partial stays that nobody reads
 }
 
@@ -38,14 +42,20 @@ void TokenWriter::begin_document() {
   if (starts_.size() >= 65536) flush_documents();
 }
 
-void TokenWriter::add(std::uint16_t token) {
+void TokenWriter::add(std::uint16_t token, bool counts) {
+  if (masked_) {
+    const std::size_t bit = buffer_.size() % 8;
+    if (bit == 0) counts_.push_back(0);
+    counts_.back() |= static_cast<std::uint8_t>(counts << bit);
+  }
   buffer_.push_back(token);
   if (static_cast<std::int64_t>(buffer_.size()) == chunk_tokens) flush_tokens();
 }
 
 void TokenWriter::flush_tokens() {
-  sums_.add(buffer_.data(), static_cast<std::int64_t>(buffer_.size()), sizeof(std::uint16_t), tokens_->elements());
+  sums_.add(buffer_.data(), static_cast<std::int64_t>(buffer_.size()), sizeof(std::uint16_t), tokens_->elements(), counts_);
   tokens_->append<std::uint16_t>(buffer_), buffer_.clear();
+  if (masked_) mask_->append<std::uint8_t>(counts_), counts_.clear();
 }
 
 void TokenWriter::write_checks() {
@@ -56,6 +66,7 @@ void TokenWriter::write_checks() {
                          .content = sums_.content(),
                          .documents = documents_->elements(),
                          .vocab = vocab,
+                         .counted = counted(),
                          .tokenizer = "byte"};
   const auto blocks = static_cast<std::int64_t>(sums_.blocks.size());
   file_->create_extendible("tokens.xxh3", hdf5::Element::u64, std::clamp<std::int64_t>(blocks, 1, chunk_tokens))
@@ -70,7 +81,7 @@ void TokenWriter::write_checks() {
 void TokenWriter::close() {
   flush_tokens(), flush_documents();
   write_checks();
-  tokens_.reset(), documents_.reset();
+  tokens_.reset(), documents_.reset(), mask_.reset();
   file_->close();
   file_.reset();
   PosixFile::open(temporary_, ExitCode::storage).sync();

@@ -17,16 +17,19 @@ class TokenWriter {
   static constexpr std::int64_t vocab = 257;
   static constexpr std::uint16_t separator = 256;  ///< between documents
 
-  TokenWriter(std::string path, std::int64_t expected_tokens, std::int64_t expected_documents);
+  /// `masked`: the file says of each token whether it counts in the loss.
+  TokenWriter(std::string path, std::int64_t expected_tokens, std::int64_t expected_documents, bool masked = false);
   ~TokenWriter();
   TokenWriter(const TokenWriter&) = delete;
   TokenWriter& operator=(const TokenWriter&) = delete;
 
   void begin_document();
-  void add(std::uint16_t token);
-  void add(std::string_view bytes) {
-    for (unsigned char b : bytes) add(b);
+  void add(std::uint16_t token, bool counts = true);
+  void add(std::string_view bytes, bool counts = true) {
+    for (unsigned char b : bytes) add(b, counts);
   }
+  /// Tokens that count in the loss, once closed; -1: all.
+  std::int64_t counted() const { return masked_ ? sums_.counted : -1; }
   std::int64_t total() const { return tokens_->elements() + static_cast<std::int64_t>(buffer_.size()); }
 
   /// Everything is written and on the disk, still under the temporary name.
@@ -39,11 +42,12 @@ class TokenWriter {
   void write_checks();
   std::string path_, temporary_;
   std::optional<hdf5::File> file_;
-  std::optional<hdf5::Dataset> tokens_, documents_;
+  std::optional<hdf5::Dataset> tokens_, documents_, mask_;
   std::vector<std::uint16_t> buffer_;
+  std::vector<std::uint8_t> counts_;  ///< a bit for each token of the buffer
   std::vector<std::int64_t> starts_;
   TokenSums sums_;
-  bool committed_ = false;
+  bool masked_ = false, committed_ = false;
 };
 
 }  // namespace tessera::io

@@ -63,25 +63,25 @@ class Router {
  public:
   Router(const Split& split, TokenWriter& train, TokenWriter* validation) : split_(split), train_(train), validation_(validation) {}
 
-  void text(std::string_view piece) {
+  void text(std::string_view piece, bool counts) {
     bytes_ += static_cast<std::int64_t>(piece.size());
-    if (validation_ && split_.documents == 1 && target_ != validation_) piece = cut_here(piece);
+    if (validation_ && split_.documents == 1 && target_ != validation_) piece = cut_here(piece, counts);
     if (piece.empty()) return;
     open_document();
-    target_->add(piece);
+    target_->add(piece, counts);
   }
   void end_document() { ++documents_, open_ = false; }
   bool same_as_first_pass() const { return bytes_ == split_.bytes && documents_ == split_.documents; }
 
  private:
   /// The only document is cut at train_bytes, moved on to where a character starts; what comes before goes to train.
-  std::string_view cut_here(std::string_view piece) {
+  std::string_view cut_here(std::string_view piece, bool counts) {
     auto before = bytes_ - static_cast<std::int64_t>(piece.size());
     auto cut = static_cast<std::size_t>(std::clamp<std::int64_t>(split_.train_bytes - before, 0, static_cast<std::int64_t>(piece.size())));
     while (cut < piece.size() && (static_cast<unsigned char>(piece[cut]) & 0xc0) == 0x80) ++cut;
     if (cut > 0) {
       open_document();
-      target_->add(piece.substr(0, cut));
+      target_->add(piece.substr(0, cut), counts);
     }
     if (cut == piece.size()) return {};
     target_ = validation_, open_ = false;
@@ -113,20 +113,22 @@ TokenizeResult tokenize(const TokenizeOptions& o) {
   ByteProgress progress("tokenize", 2 * input.size(), o.progress);
   auto advance = [&](std::int64_t n) { progress.add(n); };
   std::int64_t bytes = 0, documents = 0;
-  scan(input, {[&](std::string_view t) { bytes += static_cast<std::int64_t>(t.size()); }, [&] { ++documents; }, advance});
+  bool masked = false;
+  const auto count = [&](std::string_view text, bool counts) { bytes += static_cast<std::int64_t>(text.size()), masked |= !counts; };
+  scan(input, {count, [&] { ++documents; }, advance});
   auto split = plan_split(input.name(), bytes, documents, o.validation);
   // 2. Write under temporary names.
   std::error_code e;
   fs::create_directories(o.output_dir, e);
   if (e) fail_storage("create the folder", o.output_dir, e.value());
-  TokenWriter train(o.output_dir + "/train.h5", bytes + documents, documents);
+  TokenWriter train(o.output_dir + "/train.h5", bytes + documents, documents, masked);
   std::unique_ptr<TokenWriter> validation;
   if (o.validation > 0)
-    validation = std::make_unique<TokenWriter>(o.output_dir + "/val.h5",
-                                               static_cast<std::int64_t>(static_cast<double>(bytes + documents) * o.validation), documents);
+    validation = std::make_unique<TokenWriter>(
+        o.output_dir + "/val.h5", static_cast<std::int64_t>(static_cast<double>(bytes + documents) * o.validation), documents, masked);
   Router router(split, train, validation.get());
   input.rewind();
-  scan(input, {[&](std::string_view t) { router.text(t); }, [&] { router.end_document(); }, advance});
+  scan(input, {[&](std::string_view text, bool counts) { router.text(text, counts); }, [&] { router.end_document(); }, advance});
   if (!router.same_as_first_pass())
     fail(ExitCode::data, "{}: the file changed while it was read. Run again when it is complete.", input.name());
   TokenizeResult result{train.total(), validation ? validation->total() : 0, documents, TokenWriter::vocab};
@@ -135,6 +137,7 @@ TokenizeResult tokenize(const TokenizeOptions& o) {
   // 3. Give them their names.
   train.close();
   if (validation) validation->close();
+  result.train_counted = train.counted(), result.validation_counted = validation ? validation->counted() : -1;
   train.commit();
   if (validation) validation->commit();
   sync_folder(o.output_dir);

@@ -1,5 +1,5 @@
-// Token files: HDF5 (dataset "tokens" uint16 or uint32, dataset "documents" int64 offsets) or little-endian .bin as nanoGPT and llm.c write
-// it.
+// Token files: HDF5 (dataset "tokens" uint16 or uint32, dataset "documents" int64 offsets, dataset "loss_mask" where not all tokens count
+// in the loss) or little-endian .bin as nanoGPT and llm.c write it.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -28,6 +28,8 @@ class TokenFile {
   std::int64_t declared_vocab() const;
   std::string tokenizer() const;  ///< attribute "tokenizer", "" where unknown
   std::size_t token_bytes() const;
+  /// Some tokens may not count in the loss: dataset "loss_mask", a bit each.
+  bool masked() const;
 
   /// What is known of all tokens; null where nobody has read them all: scan them, then accept.
   const TokenFacts* facts() const;
@@ -44,6 +46,9 @@ class TokenFile {
   /// Tokens [begin, begin + out.size()). Where there are checksums, each block is read whole and compared the first time that one of its
   /// tokens is wanted. A token id >= vocab fails, naming file, position and id.
   void read(std::int64_t begin, std::span<std::int32_t> out, std::int64_t vocab) const;
+  /// Puts `instead` into the places of tokens [begin, begin + ids.size()) that do not count in the loss. Of tokens that have been read:
+  /// their block's checksum covers the mask.
+  void drop_uncounted(std::int64_t begin, std::span<std::int32_t> ids, std::int32_t instead) const;
 
  private:
   struct Impl;
@@ -52,7 +57,8 @@ class TokenFile {
 
 struct TokenizeOptions {
   std::string tokenizer = "byte";  ///< byte: token = byte value, 256 separates documents (vocab 257)
-  std::string input;               ///< text (one document), or JSON lines with a "text" field (a document a line); "-" is standard input
+  std::string input;               ///< text (one document), or JSON lines (a document a line) of {"text"} or {"prompt", "completion"}, of
+                                   ///< which completions alone count in the loss; "-" is standard input
   std::string format = "auto";     ///< text, jsonl, or auto: jsonl where the name ends in .jsonl or .ndjson
   std::string output_dir;          ///< writes train.h5 and, with validation > 0, val.h5
   double validation = 0;           ///< share of the documents (of the tokens, when there is one document) that goes to val.h5: the tail
@@ -60,6 +66,7 @@ struct TokenizeOptions {
 };
 struct TokenizeResult {
   std::int64_t train_tokens = 0, validation_tokens = 0, documents = 0, vocab = 0;
+  std::int64_t train_counted = -1, validation_counted = -1;  ///< tokens that count in the loss; -1: all
 };
 /// Streams the input, a file or a pipe: memory does not grow with it. Invalid UTF-8 (file, line, byte offset), an empty file, broken JSON
 /// (line) are refused before anything is left in output_dir.

@@ -18,7 +18,8 @@ inline constexpr std::int64_t step_sums = 10;
 
 /// Written by the host before a step.
 struct StepInputs {
-  double tokens = 0;  ///< of the global batch (or of the evaluation): losses are divided by it
+  double targets = 0;         ///< of the global batch (or of the evaluation) that count: losses are divided by them
+  double gradient_scale = 1;  ///< tokens of the global batch over its targets: gradients are of sums over tokens
   float learning_rate = 0, bias_correction1 = 1, bias_correction2 = 1;
   float beta1 = 0.9f, beta2 = 0.95f, eps = 1e-8f;
   double clipping = 0;  ///< largest global norm; 0: none

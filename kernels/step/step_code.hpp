@@ -29,12 +29,12 @@ TESSERA_BOTH inline void count_flags(StepScalars* scalars, const StepInputs* inp
 TESSERA_BOTH inline void finish(const FinishStep& p) {
   const StepScalars& s = *p.scalars;
   const StepInputs& in = *p.inputs;
-  p.report->loss = s.loss.value() / in.tokens;
+  p.report->loss = s.loss.value() / in.targets * in.gradient_scale;
   p.report->not_finite = s.faults > 0;
   p.report->overflow = s.overflow;
   p.report->stop = s.stops > 0;
   if (!p.adamw) return;
-  const double norm = std::sqrt(s.squares.value()), factor = in.clipping / (norm + 1e-6);
+  const double norm = std::sqrt(s.squares.value()) * in.gradient_scale, factor = in.clipping / (norm + 1e-6);
   p.report->grad_norm = norm;
   *p.adamw = {.learning_rate = in.learning_rate,
               .beta1 = in.beta1,
@@ -42,7 +42,7 @@ TESSERA_BOTH inline void finish(const FinishStep& p) {
               .eps = in.eps,
               .bias_correction1 = in.bias_correction1,
               .bias_correction2 = in.bias_correction2,
-              .grad_scale = in.clipping > 0 && factor < 1 ? static_cast<float>(factor) : 1.0f,
+              .grad_scale = static_cast<float>(in.gradient_scale * (in.clipping > 0 && factor < 1 ? factor : 1)),
               .skip = p.report->not_finite};
 }
 

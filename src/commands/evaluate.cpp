@@ -1,6 +1,7 @@
 // tessera evaluate CHECKPOINT --data FILE
 #include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -9,6 +10,7 @@
 #include "base/clock.hpp"
 #include "commands/commands.hpp"
 #include "generate/inference.hpp"
+#include "kernels/cross_entropy/cross_entropy.hpp"
 #include "memory/runtime.hpp"
 #include "train/batches.hpp"
 #include "train/device.hpp"
@@ -41,26 +43,34 @@ int evaluate(const EvaluateOptions& o) {
   const bool terminal = isatty(STDERR_FILENO);
   const double begin = now_seconds();
   kernels::FixedSum sum;
+  std::int64_t targets = 0;
   for (std::int64_t first = 0; first < samples; first += B) {
     for (std::int64_t row = 0; row < B; ++row)
       data.read(first + row, model.engine->positions(), model.engine->tokens(0), model.engine->targets(0), row);
     model.engine->weight(0) = 1;
+    targets += std::ranges::count_if(model.engine->targets(0), [](std::int32_t target) { return target != kernels::no_target; });
     sum.add(model.engine->evaluate(1).loss);
     const double share = static_cast<double>(first + B) / static_cast<double>(samples);
     if (terminal)
       fmt::print(stderr, "\r\033[Kevaluate {:.0f} %, {} left", 100 * share, human_duration((now_seconds() - begin) * (1 - share) / share));
   }
   if (terminal) fmt::print(stderr, "\r\033[K");
-  const double loss = sum.value() / static_cast<double>(samples * T), perplexity = std::exp(loss),
+  if (targets == 0)
+    fail(ExitCode::data, "{}: no token of its first {} samples counts in the loss. Evaluate more samples, or another file.", o.data,
+         samples);
+  const double loss = sum.value() / static_cast<double>(targets), perplexity = std::exp(loss),
                rate = static_cast<double>(samples * T) / (now_seconds() - begin);
   if (o.json)
-    fmt::print("{}\n",
-               nlohmann::ordered_json{
-                   {"loss", loss}, {"perplexity", perplexity}, {"tokens", samples * T}, {"step", model.step}, {"tokens_per_second", rate}}
-                   .dump());
+    fmt::print("{}\n", nlohmann::ordered_json{{"loss", loss},
+                                              {"perplexity", perplexity},
+                                              {"tokens", samples * T},
+                                              {"targets", targets},
+                                              {"step", model.step},
+                                              {"tokens_per_second", rate}}
+                           .dump());
   else
-    fmt::print("loss {:.6f} a token, perplexity {:.3f}, over {} tokens ({} samples of {}) at step {}; {} tokens/s\n", loss, perplexity,
-               samples * T, samples, T, model.step, human_count(rate));
+    fmt::print("loss {:.6f} a token, perplexity {:.3f}, over {} tokens ({} samples of {}{}) at step {}; {} tokens/s\n", loss, perplexity,
+               targets, samples, T, data.masked() ? ", of which the others do not count" : "", model.step, human_count(rate));
   return 0;
 }
 

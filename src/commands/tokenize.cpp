@@ -14,8 +14,10 @@ int run_tokenize(const io::TokenizeOptions& o) {
   auto result = io::tokenize(o);
   auto documents = result.documents == 1 ? "1 document" : fmt::format("{} documents", result.documents);
   fmt::print("{}: {}, {} tokenizer, vocabulary {}\n", o.input, documents, o.tokenizer, result.vocab);
-  fmt::print("  {}/train.h5: {} tokens\n", o.output_dir, result.train_tokens);
-  if (o.validation > 0) fmt::print("  {}/val.h5: {} tokens\n", o.output_dir, result.validation_tokens);
+  const auto counted = [](std::int64_t tokens) { return tokens < 0 ? "" : fmt::format(", {} of which count in the loss", tokens); };
+  fmt::print("  {}/train.h5: {} tokens{}\n", o.output_dir, result.train_tokens, counted(result.train_counted));
+  if (o.validation > 0)
+    fmt::print("  {}/val.h5: {} tokens{}\n", o.output_dir, result.validation_tokens, counted(result.validation_counted));
   return 0;
 }
 
@@ -26,8 +28,10 @@ void add_tokenize(CLI::App& app, Chosen& chosen) {
   auto options = std::make_shared<io::TokenizeOptions>();
   options->progress = true;
   command
-      ->add_option("INPUT", options->input,
-                   "Text (one document), or .jsonl with a \"text\" a line (a document a line); a pipe, or - for standard input")
+      ->add_option(
+          "INPUT", options->input,
+          "Text (one document), or .jsonl: a document a line, its \"text\", or \"prompt\" and \"completion\", of which completions alone "
+          "count in the loss; a pipe, or - for standard input")
       ->required();
   command->add_option("FOLDER", options->output_dir, "Where train.h5 (and val.h5) go; made where missing")->required();
   command->add_option("--tokenizer", options->tokenizer, "byte: a token is a byte, 256 separates documents")->capture_default_str();

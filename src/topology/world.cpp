@@ -202,6 +202,14 @@ void World::barrier() const {
   wait_for(request, {options_.collective_timeout_seconds, &handles_->peers, [] { return std::string("the world's barrier"); }});
 }
 
+std::int64_t World::sum(std::int64_t mine) const {
+  std::int64_t all = mine;
+  MPI_Request request = MPI_REQUEST_NULL;
+  MPI_CHECK(MPI_Iallreduce(&mine, &all, 1, MPI_INT64_T, MPI_SUM, handles_->world.get(), &request));
+  wait_for(request, {options_.collective_timeout_seconds, &handles_->peers, [] { return std::string("the world's sum"); }});
+  return all;
+}
+
 std::vector<std::string> World::gather_text(std::string_view mine) const {
   std::size_t n = static_cast<std::size_t>(place_.ranks);
   WaitLimit limit{options_.collective_timeout_seconds, &handles_->peers, [] { return std::string("the world's gather of texts"); }};

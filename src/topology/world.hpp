@@ -58,6 +58,7 @@ class World {
   void limit_waits(double seconds) { options_.collective_timeout_seconds = seconds; }
 
   void barrier() const;
+  std::int64_t sum(std::int64_t mine) const;
   /// Every rank's text, by rank.
   std::vector<std::string> gather_text(std::string_view mine) const;
   /// Root's text on all ranks.

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/check.hpp"
+#include "kernels/cross_entropy/cross_entropy.hpp"
 
 namespace tessera {
 
@@ -29,7 +30,11 @@ void SampleFile::read(std::int64_t sample, std::span<const Range> positions, std
     const std::span<std::int32_t> tokens = std::span(scratch_).first(static_cast<std::size_t>(part.size() + 1));
     file_.read(sample * T_ + part.begin, tokens, vocab_);
     if (!inputs.empty()) std::copy(tokens.begin(), tokens.end() - 1, inputs.begin() + at);
-    if (!targets.empty()) std::copy(tokens.begin() + 1, tokens.end(), targets.begin() + at);
+    if (!targets.empty()) {
+      std::copy(tokens.begin() + 1, tokens.end(), targets.begin() + at);
+      file_.drop_uncounted(sample * T_ + part.begin + 1,
+                           targets.subspan(static_cast<std::size_t>(at), static_cast<std::size_t>(part.size())), kernels::no_target);
+    }
     at += part.size();
   }
 }

@@ -20,6 +20,8 @@ class SampleFile {
   /// Throws Error(data) where a token is outside the vocabulary or not what was written; see check_tokens.
   void check(const World* world) { check_tokens(file_, vocab_, world); }
   std::string tokenizer() const { return file_.tokenizer(); }
+  /// Some targets may not count in the loss: they are kernels::no_target.
+  bool masked() const { return file_.masked(); }
   /// Row `row` of a micro-batch whose rows have these positions of the T inputs and T targets of a sample, one range after the other;
   /// those that nobody asks for are empty.
   void read(std::int64_t sample, std::span<const Range> positions, std::span<std::int32_t> inputs, std::span<std::int32_t> targets,

@@ -238,14 +238,32 @@ class Training {
     }
   }
 
+  /// Targets of micro-batches that count, over all ranks: each is counted where the ranks of its mesh share it out. Collective.
+  std::int64_t counted_targets(std::int64_t micro_batches) {
+    const Coordinates at = coordinates_of(engine_->planned().request.mesh, world_.rank());
+    std::int64_t mine = 0;
+    for (std::int64_t m = 0; m < micro_batches && at[static_cast<std::size_t>(Axis::tp)] == 0; ++m)
+      mine += std::ranges::count_if(engine_->targets(m), [](std::int32_t target) { return target != kernels::no_target; });
+    return world_.sum(mine);
+  }
+
+  /// Nothing where all tokens count.
+  std::optional<std::int64_t> targets_of_batch() {
+    if (!train_->masked()) return std::nullopt;
+    return counted_targets(engine_->accumulation());
+  }
+
   double evaluate() {
     const std::int64_t per_rank = engine_->planned().request.evaluation_micro_batches, B = deck_.batch.micro;
     for (std::int64_t m = 0; m < per_rank; ++m) {
       const std::int64_t number = m * engine_->data().size + engine_->data().rank;
       engine_->weight(m) = number < deck_.evaluate.batches ? 1 : 0;
       fill_micro_batch(*validation_, m, [&](std::int64_t row) { return (number * B + row) % validation_->samples(); });
+      if (engine_->weight(m) == 0) std::ranges::fill(engine_->targets(m), kernels::no_target);
     }
-    return engine_->evaluate(static_cast<double>(deck_.evaluate.batches * B * deck_.batch.sequence_length)).loss;
+    const std::int64_t tokens = deck_.evaluate.batches * B * deck_.batch.sequence_length;
+    return engine_->evaluate(static_cast<double>(validation_->masked() ? std::max<std::int64_t>(1, counted_targets(per_rank)) : tokens))
+        .loss;
   }
 
   StepFigures figures(std::int64_t step, const StepReport& report, double seconds) const {
@@ -276,7 +294,7 @@ class Training {
     });
   }
 
-  io::MetricRow row_of(const StepFigures& f) const {
+  io::MetricRow row_of(const StepFigures& f, const std::optional<std::int64_t>& targets) const {
     io::MetricRow row{{"step", f.step},
                       {"loss", f.loss},
                       {"grad_norm", f.grad_norm},
@@ -285,6 +303,7 @@ class Training {
                       {"seconds", f.seconds},
                       {"mfu", f.mfu_full},
                       {"mfu_causal", f.mfu_causal}};
+    if (targets) row.push_back({"targets", *targets});
     if (const std::optional<RouterFigures> router = engine_->router_figures())
       row.insert(row.end(), {{"router_balance", router->balance},
                              {"router_z", router->z},
@@ -338,11 +357,15 @@ class Training {
       stage_ = "the reading of a batch";
       load_batch(step);
       stage_ = "the step's end";
-      const StepReport report = engine_->step(step, stop_requested(), trace.of(step));
+      const std::optional<std::int64_t> targets = targets_of_batch();
+      const StepReport report = engine_->step(step, {.stop = stop_requested(), .timeline = trace.of(step), .targets = targets.value_or(0)});
       require_finite(step, report, saver.last());
       const StepFigures f = figures(step, report, now_seconds() - begin);
-      record(row_of(f));
+      record(row_of(f, targets));
       progress.step(f);
+      if (targets && *targets == 0)
+        progress.note(fmt::format("step {}: no target of its batch counts in the loss, so it moves nothing but what the optimizer carries",
+                                  step + 1));
       if (step == first_step_) note_first_step(progress);
       if (const std::string table = trace.after(step, f.seconds); !table.empty()) progress.note(table);
       const std::int64_t done = step + 1;

@@ -80,7 +80,7 @@ void expect_same(const Left& a, const Left& b) {
   EXPECT_EQ(a.adamw.skip, b.adamw.skip);
 }
 
-const StepInputs inputs{.tokens = 1013, .learning_rate = 3e-4f, .bias_correction1 = 0.1f, .bias_correction2 = 0.05f, .clipping = 1};
+const StepInputs inputs{.targets = 1013, .learning_rate = 3e-4f, .bias_correction1 = 0.1f, .bias_correction2 = 0.05f, .clipping = 1};
 
 TEST_F(StepCuda, HasTheHostsBits) {
   for (double norm : {0.3, 7.7}) {  // below the clipping and above

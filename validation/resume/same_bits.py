@@ -98,14 +98,17 @@ def with_memory_between(folder, ranks, keys):
         return keys
     offloads = "zero__offload_optimizer__device" in keys or "activation__offload" in keys
     kind = "device" if offloads or keys.get("run__device") == "cuda" else "host"
+    if "mesh__pp" in keys:  # on a stage that has few micro-batches under way, values that must be kept are most of it
+        keys = {key: value for key, value in keys.items() if key != "activation__keep"}
     most = {**keys, "activation__recompute": "none", "memory__device": '"1 TB"'}
     most.pop("activation__keep", None)
     least = {**keys, "activation__recompute": "full", "memory__device": '"1 TB"'}
     stages = range(0, ranks, ranks // keys.get("mesh__pp", 1))
     limits = [[folder.plan(ranks, "--threads", "1", "--rank", str(rank), **asked)["limits"][kind] for rank in stages] for asked in (most, least)]
     reserve = 10**12 - limits[0][0]["limit"]
-    most, least = (max(limit["needed"] for limit in of_stages) for of_stages in limits)
-    return {**keys, "run__threads": 1, "memory__device": f'"{(most + least) // 2 + reserve} B"'}
+    most, least = ([limit["needed"] for limit in of_stages] for of_stages in limits)
+    room = max((max(most) + max(least)) // 2, *(min(of_stage) for of_stage in zip(most, least)))
+    return {**keys, "run__threads": 1, "memory__device": f'"{room + reserve} B"'}
 
 
 def reproducible(folder, dtype, device):

@@ -76,24 +76,29 @@ double& Engine::weight(std::int64_t micro) {
   return weights_ < 0 ? unread_weight_ : reinterpret_cast<double*>(memory_.address(weights_))[micro];
 }
 
-StepReport Engine::step(std::int64_t step, bool stop, Timeline* timeline) {
+StepReport Engine::step(std::int64_t step, const StepOptions& options) {
   const OptimizerKeys& o = plan_.request.deck.optimizer;
-  value<kernels::StepInputs>("inputs") = {
-      .tokens = static_cast<double>(plan_.request.deck.batch.global * plan_.request.deck.batch.sequence_length),
-      .learning_rate =
-          static_cast<float>(learning_rate_at(plan_.request.deck.learning_rate, o.learning_rate, plan_.request.deck.run.steps, step)),
-      .bias_correction1 = static_cast<float>(1 - std::pow(o.beta1, static_cast<double>(step + 1))),
-      .bias_correction2 = static_cast<float>(1 - std::pow(o.beta2, static_cast<double>(step + 1))),
-      .beta1 = static_cast<float>(o.beta1),
-      .beta2 = static_cast<float>(o.beta2),
-      .eps = static_cast<float>(o.eps),
-      .clipping = o.gradient_clipping,
-      .stop = stop};
-  for (std::int64_t m = 0; m < accumulation(); ++m) weight(m) = micro_batch_at(plan_.request.deck, data().size, data().rank, m) ? 1 : 0;
+  // Kernels make gradients of the sum over tokens. Where some do not count, the step's scale makes the mean over targets of it; routers'
+  // losses are of all tokens, so a micro-batch weighs less by as much.
+  const auto tokens = static_cast<double>(plan_.request.deck.batch.global * plan_.request.deck.batch.sequence_length);
+  const double scale = options.targets > 0 ? tokens / static_cast<double>(options.targets) : 1;
+  value<kernels::StepInputs>("inputs") = {.targets = options.targets > 0 ? static_cast<double>(options.targets) : tokens,
+                                          .gradient_scale = scale,
+                                          .learning_rate = static_cast<float>(learning_rate_at(
+                                              plan_.request.deck.learning_rate, o.learning_rate, plan_.request.deck.run.steps, step)),
+                                          .bias_correction1 = static_cast<float>(1 - std::pow(o.beta1, static_cast<double>(step + 1))),
+                                          .bias_correction2 = static_cast<float>(1 - std::pow(o.beta2, static_cast<double>(step + 1))),
+                                          .beta1 = static_cast<float>(o.beta1),
+                                          .beta2 = static_cast<float>(o.beta2),
+                                          .eps = static_cast<float>(o.eps),
+                                          .clipping = o.gradient_clipping,
+                                          .stop = options.stop};
+  for (std::int64_t m = 0; m < accumulation(); ++m)
+    weight(m) = micro_batch_at(plan_.request.deck, data().size, data().rank, m) ? 1 / scale : 0;
   const bool late = schedule().updates_late();
   const ProgramKind kind = late && !pending_ ? ProgramKind::first : ProgramKind::train;
-  if (timeline)
-    *timeline = executor_->run_traced(kind);
+  if (options.timeline)
+    *options.timeline = executor_->run_traced(kind);
   else
     executor_->run(kind);
   const StepReport report = value<StepReport>("report");
@@ -110,9 +115,9 @@ const ModelState& Engine::state() const {
   return state_;
 }
 
-StepReport Engine::evaluate(double tokens) {
+StepReport Engine::evaluate(double targets) {
   settle();
-  value<kernels::StepInputs>("inputs") = {.tokens = tokens};
+  value<kernels::StepInputs>("inputs") = {.targets = targets};
   executor_->run(ProgramKind::evaluate);
   return value<StepReport>("report");
 }
@@ -123,7 +128,8 @@ std::optional<RouterFigures> Engine::router_figures() const {
   const std::span<const std::int64_t> sums = host_values<std::int64_t>("router");
   kernels::RouterTotals totals;
   std::memcpy(static_cast<void*>(&totals), sums.data(), sizeof totals);
-  return figures_of(totals, sums.subspan(kernels::router_sums), s, value<kernels::StepInputs>("inputs").tokens);
+  const auto& inputs = value<kernels::StepInputs>("inputs");
+  return figures_of(totals, sums.subspan(kernels::router_sums), s, inputs.targets * inputs.gradient_scale);
 }
 
 std::string Engine::under_way() const {

@@ -25,6 +25,13 @@ struct Meeting {
   Node* node = nullptr;  ///< where shared arenas are registered; it must outlive the engine
 };
 
+struct StepOptions {
+  bool stop = false;             ///< asks all ranks to stop: the report says whether any rank asked
+  Timeline* timeline = nullptr;  ///< becomes that of the step's tasks
+  /// Targets of the global batch that count, where not all of its tokens do; the same on all ranks.
+  std::int64_t targets = 0;
+};
+
 class Engine {
  public:
   /// Allocates what was planned: see fit.hpp for whether there is room.
@@ -60,11 +67,10 @@ class Engine {
   /// Weight of micro-batch m in the loss: 1, or 0 for one that only keeps ranks in step.
   double& weight(std::int64_t micro);
 
-  /// One optimizer step, 0-based; collective over the group. `stop` asks all ranks to stop: the report says whether any rank asked.
-  /// Where there is a `timeline`, it becomes that of the step's tasks.
-  StepReport step(std::int64_t step, bool stop = false, Timeline* timeline = nullptr);
-  /// Mean loss per token over the evaluation micro-batches; `tokens` is the number of tokens with weight 1 over all ranks.
-  StepReport evaluate(double tokens);
+  /// One optimizer step, 0-based; collective over the group.
+  StepReport step(std::int64_t step, const StepOptions& options = {});
+  /// Mean loss over the targets of the evaluation micro-batches of weight 1, of which there are so many over all ranks.
+  StepReport evaluate(double targets);
   /// What the routers did in the last step or evaluation, over all ranks; none without experts.
   std::optional<RouterFigures> router_figures() const;
   /// A pass over a text: its prompt, or a token.

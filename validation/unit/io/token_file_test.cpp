@@ -191,6 +191,61 @@ TEST(TokenFile, NoFlippedByteTrains) {
   EXPECT_GT(refused, 200);  // most of the file is tokens
 }
 
+/// DIR/train.h5 of prompts and completions.
+std::string tokenized_pairs(const Scratch& dir, int pairs) {
+  std::string lines;
+  for (int i = 0; i < pairs; ++i) lines += fmt::format("{{\"prompt\": \"{:05}?\", \"completion\": \"{:07}\"}}\n", i * 37 % 99991, i * 73);
+  spill(dir / "a.jsonl", lines);
+  tokenize({.input = dir / "a.jsonl", .output_dir = dir.path()});
+  return dir / "train.h5";
+}
+
+TEST(TokenFile, ADamagedLossMaskIsRefusedByItsBlock) {
+  Scratch dir;
+  const auto path = tokenized_pairs(dir, 7000);  // of 13 tokens and one between them
+  with_hdf5(path, [](hid_t file) {
+    const hid_t mask = H5Dopen2(file, "loss_mask", H5P_DEFAULT);
+    std::vector<std::uint8_t> bits(static_cast<std::size_t>(ceil_div(7000 * 14 - 1, 8)));
+    ASSERT_GE(H5Dread(mask, H5T_NATIVE_UINT8, H5S_ALL, H5S_ALL, H5P_DEFAULT, bits.data()), 0);
+    EXPECT_EQ(bits[0], 0b11000000) << "six of a prompt, then a completion";
+    bits[static_cast<std::size_t>(block_tokens / 8 + 5)] ^= 4;
+    ASSERT_GE(H5Dwrite(mask, H5T_NATIVE_UINT8, H5S_ALL, H5S_ALL, H5P_DEFAULT, bits.data()), 0);
+    H5Dclose(mask);
+  });
+  TokenFile f(path);
+  std::vector<std::int32_t> window(100);
+  f.read(0, window, vocab);
+  EXPECT_HAS(error_of(ExitCode::data, [&] { f.read(block_tokens, window, vocab); }), "tokens 32768 to 65535 (block 1 of 3)");
+}
+
+TEST(TokenFile, AMaskOfOthersIsCheckedByAScan) {
+  Scratch dir;
+  const auto path = tokenized_pairs(dir, 6000);
+  const TokenFacts facts = *TokenFile(path).facts();
+  make_old(path);
+  {
+    TokenFile f(path);
+    ASSERT_EQ(f.facts(), nullptr);
+    check(f, vocab);
+    EXPECT_EQ(*f.facts(), facts) << "the scan finds what the writer wrote";
+    f.keep();
+  }
+  EXPECT_EQ(*TokenFile(path).facts(), facts);
+  const auto with_mask = [&](hid_t type, hsize_t elements) {
+    with_hdf5(path, [&](hid_t file) {
+      H5Ldelete(file, "loss_mask", H5P_DEFAULT);
+      const hid_t space = H5Screate_simple(1, &elements, nullptr), creation = H5Pcreate(H5P_DATASET_CREATE);
+      H5Pset_alloc_time(creation, H5D_ALLOC_TIME_EARLY);
+      H5Dclose(H5Dcreate2(file, "loss_mask", type, space, H5P_DEFAULT, creation, H5P_DEFAULT));
+      H5Pclose(creation), H5Sclose(space);
+    });
+    return error_of(ExitCode::data, [&] { TokenFile t(path); });
+  };
+  EXPECT_HAS(with_mask(H5T_STD_U8LE, 77),
+             "'loss_mask' must have a bit for each of the 83999 tokens: uint8, one-dimensional, 10500 of them");
+  EXPECT_HAS(with_mask(H5T_STD_U16LE, 10500), "must have a bit for each");
+}
+
 TEST(TokenFile, WhatIsNotInTheFileIsRefused) {
   Scratch dir;
   struct {

@@ -81,6 +81,50 @@ TEST(Tokenize, JsonLines) {
   EXPECT_EQ(r.validation_tokens, 10);
 }
 
+/// '1' for each token that counts in the loss.
+std::string counted_of(const std::string& path) {
+  const TokenFile f(path);
+  std::vector<std::int32_t> ids(static_cast<std::size_t>(f.tokens()));
+  std::string marks;
+  f.read(0, ids, 257);
+  f.drop_uncounted(0, ids, -1);
+  for (const std::int32_t id : ids) marks += id < 0 ? '0' : '1';
+  return marks;
+}
+
+TEST(Tokenize, CompletionsCountAndPromptsDoNot) {
+  Scratch dir;
+  spill(dir / "a.jsonl",
+        "{\"prompt\": \"ask: \", \"completion\": \"yes\"}\n{\"text\": \"free\"}\n\n{\"completion\": \"b\\u20ac\", \"prompt\": \"\"}\n"
+        "{\"prompt\": \"q\", \"completion\": \"abcdefgh\"}\n");
+  const auto r = tokenize({.input = dir / "a.jsonl", .output_dir = dir.path(), .validation = 0.25});
+  EXPECT_EQ(r.documents, 4);
+  EXPECT_EQ(bytes_of(TokenFile(dir / "train.h5")), "ask: yes|free|b\xe2\x82\xac");
+  EXPECT_EQ(counted_of(dir / "train.h5"), "000001111111111111") << "what ends a document is learned with its completion";
+  EXPECT_EQ(bytes_of(TokenFile(dir / "val.h5")), "qabcdefgh");
+  EXPECT_EQ(counted_of(dir / "val.h5"), "011111111");
+  EXPECT_EQ(r.train_counted, 13);
+  EXPECT_EQ(r.validation_counted, 8);
+  EXPECT_EQ(TokenFile(dir / "train.h5").facts()->counted, 13);
+  // Any window of it, whichever token of a byte it begins with.
+  const TokenFile f(dir / "train.h5");
+  for (std::int64_t begin = 0; begin < 12; ++begin) {
+    std::vector<std::int32_t> ids(6);
+    f.read(begin, ids, 257);
+    f.drop_uncounted(begin, ids, -1);
+    for (std::int64_t i = 0; i < 6; ++i) EXPECT_EQ(ids[static_cast<std::size_t>(i)] < 0, begin + i < 5) << begin << " " << i;
+  }
+  // Only texts: no mask, and the file is what it was before there were any.
+  spill(dir / "b.jsonl", "{\"text\": \"free\"}\n");
+  EXPECT_EQ(tokenize({.input = dir / "b.jsonl", .output_dir = dir / "b"}).train_counted, -1);
+  EXPECT_FALSE(TokenFile(dir / "b/train.h5").masked());
+  // One line, cut inside its prompt.
+  spill(dir / "c.jsonl", "{\"prompt\": \"0123456789\", \"completion\": \"ab\"}\n");
+  tokenize({.input = dir / "c.jsonl", .output_dir = dir / "c", .validation = 0.5});
+  EXPECT_EQ(counted_of(dir / "c/train.h5"), "000000");
+  EXPECT_EQ(counted_of(dir / "c/val.h5"), "000011");
+}
+
 /// Refused, and the output folder is as it was.
 void expect_refused(const std::string& name, const std::string& content, const std::vector<std::string>& says, double validation = 0) {
   Scratch dir;
@@ -102,6 +146,11 @@ TEST(Tokenize, Refusals) {
   expect_refused("a.jsonl", "{\"text\":\"a\"}\n{\"txt\": \"b\"}\n", {"a.jsonl:2:", "no \"text\""});
   expect_refused("a.jsonl", "{\"text\": 5}\n", {"a.jsonl:1:", "no string"});
   expect_refused("a.jsonl", "[1]\n", {"a.jsonl:1:", "no JSON object"});
+  expect_refused("a.jsonl", "{\"text\":\"a\"}\n{\"prompt\":\"b\"}\n", {"a.jsonl:2:", "no \"completion\""});
+  expect_refused("a.jsonl", "{\"completion\":\"b\"}\n", {"a.jsonl:1:", "no \"prompt\""});
+  expect_refused("a.jsonl", "{\"prompt\":\"a\",\"completion\":\"\"}\n", {"a.jsonl:1:", "\"completion\" is empty"});
+  expect_refused("a.jsonl", "{\"prompt\":7,\"completion\":\"b\"}\n", {"a.jsonl:1:", "\"prompt\" is no string"});
+  expect_refused("a.jsonl", "{\"prompt\":\"a\",\"completion\":\"b\",\"text\":\"c\"}\n", {"a.jsonl:1:", "beside"});
   expect_refused("a.jsonl", "{\"text\":\"a\"}\n{\"text\":\"b\",\"size\":1e999}\n", {"a.jsonl:2:", "1e999"});
   expect_refused("a.jsonl", "{\"text\":\"a\",\"size\":" + std::string(5000, '9') + "}\n", {"a.jsonl:1:", "999 ..."});
   expect_refused("a.jsonl", "{\"text\":\"a\",\"deep\":" + std::string(1000000, '['), {"a.jsonl:1:", "broken JSON"});

@@ -177,11 +177,12 @@ std::int64_t bytes_of_stage(const BuildRequest& request, int stage) {
 // Earlier stages keep more micro-batches: one limit asks more of them.
 TEST(RecomputeAuto, EachStageMakesAgainWhatItMust) {
   for (const char* order : {"1f1b", "interleaved", "zero_bubble"}) {
-    const BuildRequest request = test::request_of({.name = order,
-                                                   .overrides = {"model.layers=8", "mesh.pp=2", "batch.global=32", "batch.sequence_length=128",
-                                                                 "activation.recompute=auto", std::string("pipeline.schedule=") + order},
-                                                   .ranks = 2,
-                                                   .pp = 2});
+    const BuildRequest request =
+        test::request_of({.name = order,
+                          .overrides = {"model.layers=8", "mesh.pp=2", "batch.global=32", "batch.sequence_length=128",
+                                        "activation.recompute=auto", std::string("pipeline.schedule=") + order},
+                          .ranks = 2,
+                          .pp = 2});
     ASSERT_EQ(request.stage.count, 2) << order;
     BuildRequest most = request, least = request;
     most.recompute.assign(2, RecomputeChoice{});

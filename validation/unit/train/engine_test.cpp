@@ -10,6 +10,7 @@
 #include "../model/random_models.hpp"
 #include "../plan_alone.hpp"
 #include "../scratch.hpp"
+#include "kernels/cross_entropy/cross_entropy.hpp"
 #include "memory/runtime.hpp"
 #include "train/engine/fit.hpp"
 
@@ -375,9 +376,78 @@ TEST(Engine, AStopThatIsAskedForIsReported) {
   Engine engine(test::plan_alone(deck));
   engine.initialise_weights();
   fill_batch(engine, deck, 2, 3);
-  EXPECT_EQ(engine.step(0, false).stop, 0);
-  EXPECT_EQ(engine.step(1, true).stop, 1);
-  EXPECT_EQ(engine.step(2, false).stop, 0);
+  EXPECT_EQ(engine.step(0).stop, 0);
+  EXPECT_EQ(engine.step(1, {.stop = true}).stop, 1);
+  EXPECT_EQ(engine.step(2).stop, 0);
+}
+
+// Of a batch in which not all targets count: loss and gradient are means over those that do, and the routers' losses stay those of all
+// tokens.
+TEST(Engine, TheLossIsTheMeanOverTargetsThatCount) {
+  for (const std::vector<std::string>& more :
+       {std::vector<std::string>{}, {"model.experts=4", "model.router_aux_loss=0.1", "model.router_z_loss=0.01"}}) {
+    std::vector<std::string> overrides{"batch.global=4", "optimizer.gradient_clipping=0"};
+    overrides.insert(overrides.end(), more.begin(), more.end());
+    const Deck deck = test::tiny_deck(overrides);
+    SCOPED_TRACE(more.size());
+    Engine engine(test::plan_alone(deck, Purpose::training, 2));
+    const Weights weights = random_weights(deck, 1);
+    set(engine, weights);
+    fill_batch(engine, deck, 2, 3);
+    std::int64_t targets = 0;
+    for (std::int64_t m = 0; m < 2; ++m)
+      for (std::size_t i = 0; i < engine.targets(m).size(); ++i) {
+        if (i % 3 != 1) engine.targets(m)[i] = kernels::no_target;
+        targets += engine.targets(m)[i] != kernels::no_target;
+      }
+    const std::int64_t tokens = deck.batch.global * deck.batch.sequence_length;
+    ASSERT_LT(targets, tokens / 2);
+    engine.weight(0) = engine.weight(1) = 1;
+    const double mean = engine.evaluate(static_cast<double>(targets)).loss;
+    const StepReport report = engine.step(0, {.targets = targets});
+    EXPECT_NEAR(report.loss, mean, 1e-9 * mean);
+    const auto figures = engine.router_figures();
+    // What the kernels made is of the sum over tokens: the loss's part of it grows by the scale, the routers' does not.
+    const double scale = static_cast<double>(tokens) / static_cast<double>(targets);
+    double squares = 0;
+    for (const Parameter& p : engine.layout().table)
+      for (const float g : engine.gradient_of(p.name)) squares += static_cast<double>(g) * g;
+    EXPECT_NEAR(report.grad_norm / (scale * std::sqrt(squares)), 1, 1e-6);
+    // Against the loss itself, along the gradient.
+    Weights gradient;
+    for (const Parameter& p : engine.layout().table) gradient[p.name] = engine.gradient_of(p.name);
+    const auto total_at = [&](double e) {
+      Weights moved = weights;
+      for (const auto& [name, g] : gradient)
+        for (std::size_t i = 0; i < g.size(); ++i) moved[name][i] += static_cast<float>(e * static_cast<double>(g[i]));
+      set(engine, moved);
+      engine.weight(0) = engine.weight(1) = 1;
+      double loss = engine.evaluate(static_cast<double>(targets)).loss;
+      if (const auto router = engine.router_figures(); router && router->balance > 0) {
+        // An evaluation divides by its targets; the routers' losses are means over tokens.
+        const auto layers = static_cast<double>(deck.model.layers);
+        loss += layers * (deck.model.router_aux_loss * router->balance + deck.model.router_z_loss * router->z) / scale;
+      }
+      return loss;
+    };
+    const double e = 1e-3 / std::sqrt(squares),
+                 slope = (8 * (total_at(e) - total_at(-e)) - (total_at(2 * e) - total_at(-2 * e))) / (12 * e);
+    EXPECT_NEAR(slope / (scale * squares), 1, 2e-3);
+    set(engine, weights);
+    // All of them: the same bits with and without saying so.
+    fill_batch(engine, deck, 2, 3);
+    const StepReport all = engine.step(0);
+    const auto figures_of_all = engine.router_figures();
+    set(engine, weights);
+    const StepReport said = engine.step(0, {.targets = tokens});
+    EXPECT_EQ(all.loss, said.loss);
+    EXPECT_EQ(all.grad_norm, said.grad_norm);
+    if (figures) {
+      EXPECT_NEAR(figures->balance, figures_of_all->balance, 1e-9) << "the routers see the same tokens, whichever count";
+      EXPECT_NEAR(figures->z, figures_of_all->z, 1e-9);
+      EXPECT_EQ(figures->load, figures_of_all->load);
+    }
+  }
 }
 
 TEST(Engine, EvaluationChangesNothingAndCountsWeights) {
