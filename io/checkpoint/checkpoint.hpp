@@ -104,6 +104,12 @@ struct ShardSlice {
   ShardSource data;
 };
 
+/// Which checkpoints a save leaves on disk.
+struct Retention {
+  std::int64_t newest = 0;  ///< so many of the run's line; 0: all
+  std::int64_t every = 0;   ///< and for ever those of steps that it divides, on the way to the one just saved; 0: none
+};
+
 /// "step-00001000"
 std::string checkpoint_name(std::int64_t step);
 
@@ -116,11 +122,11 @@ std::string checkpoint_name(std::int64_t step);
 void begin_checkpoint(const std::string& root, std::int64_t step);
 void write_shard(const std::string& root, std::int64_t step, const CheckpointLayout&, int shard, std::span<const ShardSlice> slices);
 void write_index(const std::string& root, const CheckpointLayout&, const CheckpointMeta&);
-/// Renames .partial, syncs the folder, moves `latest` (a relative symbolic link, replaced atomically), then removes what `keep` leaves no
-/// room for (0: nothing). The newest `keep` whole ones of the saved checkpoint's line stay. When there are that many, older ones of the
-/// line go, and those of other lines that it has overtaken: their step is not above the one just saved. Damaged ones do not count, and
-/// those whose index cannot be read are left alone.
-void commit_checkpoint(const std::string& root, std::int64_t step, std::int64_t keep);
+/// Renames .partial, syncs the folder, moves `latest` (a relative symbolic link, replaced atomically), then removes what `retention` leaves
+/// no room for. The newest whole ones of the saved checkpoint's line stay. When there are that many, older ones of the line go, and those
+/// of other lines that it has overtaken: their step is not above the one just saved. Damaged ones do not count, and those whose index
+/// cannot be read are left alone.
+void commit_checkpoint(const std::string& root, std::int64_t step, const Retention& retention);
 /// After a failed save: removes root/step-N.partial, ignoring errors.
 void discard_checkpoint(const std::string& root, std::int64_t step) noexcept;
 

@@ -75,26 +75,34 @@ void settle_copy(const std::string& root, const std::string& latest) {
   info("{} was a folder, as copies that follow links make it; it is a link again", latest);
 }
 
+/// Whether the run of `saved` has come through `entry`.
+bool is_ancestor(const CheckpointEntry& entry, const CheckpointEntry& saved) {
+  for (std::size_t k = 0; k < saved.lineage.size(); ++k)
+    if (saved.lineage[k].number == entry.line()) return k + 1 == saved.lineage.size() || entry.step <= saved.lineage[k + 1].from_step;
+  return false;
+}
+
 /// What goes after a save: see commit_checkpoint.
-std::vector<std::string> superfluous(const CheckpointSurvey& survey, const CheckpointEntry& saved, std::int64_t keep) {
+std::vector<std::string> superfluous(const CheckpointSurvey& survey, const CheckpointEntry& saved, const Retention& retention) {
+  const std::int64_t keep = retention.newest;
   std::int64_t whole = 1;  // the one just saved
   std::vector<std::string> out;
   for (const CheckpointEntry& entry : survey.entries) {
     if (!entry.fault.empty() || entry.step >= saved.step) continue;
     if (entry.line() == saved.line() && whole < keep)
       whole += whole_digest(entry.path).has_value();
-    else
+    else if (retention.every == 0 || entry.step % retention.every != 0 || !is_ancestor(entry, saved))
       out.push_back(entry.path);
   }
   if (whole < keep) out.clear();
   return out;
 }
 
-void prune(const std::string& root, std::int64_t step, std::int64_t keep) {
+void prune(const std::string& root, std::int64_t step, const Retention& retention) {
   const CheckpointSurvey survey = survey_checkpoints(root);
   const CheckpointEntry* saved = survey.at_step(step);
   if (!saved || !saved->fault.empty()) return;  // gone or changed under our hands: nothing is superfluous then
-  std::vector<std::string> doomed = superfluous(survey, *saved, keep);
+  std::vector<std::string> doomed = superfluous(survey, *saved, retention);
   doomed.insert(doomed.end(), survey.superseded.begin(), survey.superseded.end());
   for (const std::string& path : doomed) try {
       remove_checkpoint(path);
@@ -126,7 +134,7 @@ void begin_checkpoint(const std::string& root, std::int64_t step) {
   if (e) fail_storage("create the folder", partial, e.value());
 }
 
-void commit_checkpoint(const std::string& root, std::int64_t step, std::int64_t keep) {
+void commit_checkpoint(const std::string& root, std::int64_t step, const Retention& retention) {
   const std::string partial = partial_folder(root, step), final = root + "/" + checkpoint_name(step);
   TESSERA_REQUIRE(look_at(partial + "/" + index_file).exists(), "{} has no index", partial);
   sync_folder(partial);
@@ -134,7 +142,7 @@ void commit_checkpoint(const std::string& root, std::int64_t step, std::int64_t 
   sync_folder(root);
   point_latest(root, checkpoint_name(step));
   discard_checkpoint(root, step);  // after an exchange: the step's older save
-  if (keep > 0) prune(root, step, keep);
+  if (retention.newest > 0) prune(root, step, retention);
 }
 
 void discard_checkpoint(const std::string& root, std::int64_t step) noexcept {

@@ -15,6 +15,7 @@
 #include "base/hash.hpp"
 #include "base/types.hpp"
 #include "commands/commands.hpp"
+#include "commands/inspect_diff.hpp"
 #include "io/checkpoint/checkpoint.hpp"
 #include "io/checkpoint/format.hpp"
 #include "io/files/byte_progress.hpp"
@@ -25,7 +26,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 struct InspectOptions {
-  std::string path, tensor;
+  std::string path, tensor, other;
   bool json = false, verify = false, deck = false, brief = false;
 };
 
@@ -236,6 +237,7 @@ void print_text(const io::CheckpointReader& reader, const InspectOptions& o, con
 }
 
 int run_inspect(const InspectOptions& o) {
+  if (!o.other.empty()) return run_diff({.path = o.path, .other = o.other, .tensor = o.tensor, .json = o.json});
   io::CheckpointReader reader(o.path);
   auto rows = rows_of(reader, o);
   if (o.verify) {
@@ -265,7 +267,15 @@ void add_inspect(CLI::App& app, Chosen& chosen) {
   command->add_flag("--deck", o->deck, "Print the run's deck too");
   command->add_flag("--brief", o->brief, "Names and shapes only: reads no values");
   command->add_option("--tensor", o->tensor, "Only this tensor, in every group (weights and optimizer state)");
-  command->footer("Example:\n  tessera inspect runs/quickstart/checkpoints/latest --verify");
+  command
+      ->add_option("--diff", o->other,
+                   "Another checkpoint, of any layout: which tensors differ from it, and by how much; status 4 where one does")
+      ->excludes("--verify")
+      ->excludes("--deck")
+      ->excludes("--brief");
+  command->footer(
+      "Example:\n  tessera inspect runs/quickstart/checkpoints/latest --verify\n  tessera inspect runs/a/checkpoints/latest --diff "
+      "runs/b/checkpoints/latest");
   command->callback([o, &chosen] { chosen = [o] { return run_inspect(*o); }; });
 }
 

@@ -153,7 +153,7 @@ struct TopologyKeys {
 };
 
 struct CheckpointKeys {
-  std::int64_t every = 0, keep = 0;  // steps; checkpoints
+  std::int64_t every = 0, keep = 0, keep_every = 0;  // steps; checkpoints; steps
   friend bool operator==(const CheckpointKeys&, const CheckpointKeys&) = default;
 };
 

@@ -317,6 +317,26 @@ void check_activation(Draft& draft) {
           a.recompute));
 }
 
+void check_retention(Draft& draft) {
+  if (!draft.good({"checkpoint.every", "checkpoint.keep", "checkpoint.keep_every"})) return;
+  const CheckpointKeys& c = draft.deck.checkpoint;
+  if (c.keep_every == 0) return;
+  if (c.keep == 0)
+    draft.fault({"checkpoint.keep_every", "checkpoint.keep"},
+                "checkpoint.keep = 0 leaves all; set it to those that stay beside, or leave keep_every out");
+  if (c.every == 0)
+    draft.fault({"checkpoint.keep_every", "checkpoint.every"},
+                "with checkpoint.every = 0 none is saved on the way; set it to a divisor of checkpoint.keep_every");
+  else if (c.keep_every % c.every != 0)
+    draft.fault({"checkpoint.keep_every", "checkpoint.every"},
+                fmt::format("a step that checkpoint.keep_every = {} divides is not always saved with checkpoint.every = {}; nearest valid "
+                            "checkpoint.keep_every: {}",
+                            c.keep_every, c.every,
+                            c.keep_every < c.every
+                                ? fmt::format("{}", c.every)
+                                : fmt::format("{} or {}", c.keep_every / c.every * c.every, (c.keep_every / c.every + 1) * c.every)));
+}
+
 /// Limits that a stage does not use stay legal, so that one deck serves every stage; but they are not silent.
 void note_idle_limits(Draft& draft) {
   if (!draft.good({"zero.stage"})) return;
@@ -360,6 +380,7 @@ void check_rules(Draft& draft) {
   check_processors(draft);
   check_packing(draft);
   check_activation(draft);
+  check_retention(draft);
   check_pipeline(draft);
   note_idle_limits(draft);
   note_idle_device_keys(draft);

@@ -4,6 +4,7 @@
 #include <sys/statvfs.h>
 
 #include <algorithm>
+#include <numeric>
 #include <sstream>
 
 #include "base/clock.hpp"
@@ -47,7 +48,7 @@ void Saver::write(std::int64_t step) {
                      .version = version(),
                      .program = describe(program_identity()),
                      .lineage = claim_->lineage()});
-    io::commit_checkpoint(root_, step, deck_.checkpoint.keep);
+    io::commit_checkpoint(root_, step, {.newest = deck_.checkpoint.keep, .every = deck_.checkpoint.keep_every});
   });
 }
 
@@ -76,7 +77,10 @@ std::string Saver::save(std::int64_t step) {
 std::int64_t disk_bytes_needed(const Deck& deck, std::int64_t first_step, std::int64_t own, std::int64_t checkpoint_bytes) {
   const std::int64_t steps = std::max<std::int64_t>(deck.run.steps - first_step, 0), keep = deck.checkpoint.keep;
   const std::int64_t saves = deck.checkpoint.every > 0 ? ceil_div(steps, deck.checkpoint.every) : std::min<std::int64_t>(steps, 1);
-  const std::int64_t at_once = keep == 0 ? saves : std::min(saves, std::max<std::int64_t>(keep + 1 - own, 1));
+  // Those that stay for ever are such steps that are saved, all but the newest of them beside those that come and go.
+  const std::int64_t milestones =
+      deck.checkpoint.keep_every > 0 && deck.checkpoint.every > 0 ? steps / std::lcm(deck.checkpoint.keep_every, deck.checkpoint.every) : 0;
+  const std::int64_t at_once = keep == 0 ? saves : std::min(saves, std::max<std::int64_t>(keep + 1 - own, 1) + milestones);
   return at_once * checkpoint_bytes;
 }
 

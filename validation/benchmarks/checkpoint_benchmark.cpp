@@ -114,7 +114,7 @@ void one_round(const std::string& folder, const io::CheckpointLayout& layout, co
   io::write_shard(root, 1, layout, 0, slices);
   keep_best(best.write, static_cast<double>(total) / (now_seconds() - writing));
   io::write_index(root, layout, {1, 0, 0, "", "", ""});
-  io::commit_checkpoint(root, 1, 1);
+  io::commit_checkpoint(root, 1, {.newest = 1});
   keep_best(best.save, static_cast<double>(total) / (now_seconds() - start));
 
   keep_best(best.raw_read, raw_read(raw, target, total, 0));

@@ -21,6 +21,6 @@ int main(int argc, char** argv) {
   io::begin_checkpoint(argv[2], 0);
   io::write_shard(argv[2], 0, layout, 0, engine.state().checkpoint_slices());
   io::write_index(argv[2], layout, {.deck = print_deck(deck), .identity = deck_identity(deck).hex(), .version = "test"});
-  io::commit_checkpoint(argv[2], 0, 0);
+  io::commit_checkpoint(argv[2], 0, {});
   return 0;
 }

@@ -97,7 +97,7 @@ inline std::string write_sharded(const std::string& root, const Deck& deck, int 
   io::write_index(
       root, saved,
       {.step = step, .sample_cursor = 0, .seed = 1, .deck = print_deck(deck), .identity = deck_identity(deck).hex(), .version = "test"});
-  io::commit_checkpoint(root, step, 0);
+  io::commit_checkpoint(root, step, {});
   return root + "/" + io::checkpoint_name(step);
 }
 

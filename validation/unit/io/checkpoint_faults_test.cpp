@@ -127,7 +127,7 @@ TEST(LargeUnit, ManyBlocks) {
   begin_checkpoint(dir.path(), 1);
   write_shard(dir.path(), 1, layout, 0, {&slice, 1});
   write_index(dir.path(), layout, {1, 0, 0, "", "", ""});
-  commit_checkpoint(dir.path(), 1, 0);
+  commit_checkpoint(dir.path(), 1, {});
   auto read_from = [&](std::int64_t begin) {
     std::vector<float> out(values.size() - static_cast<std::size_t>(begin));
     CheckpointReader(dir / "latest").read_unit("master", 0, begin, out);

@@ -79,7 +79,7 @@ struct SmallModel {
   }
   std::string save(const std::string& root, std::int64_t keep = 0) const {
     write_partial(root);
-    commit_checkpoint(root, meta.step, keep);
+    commit_checkpoint(root, meta.step, {.newest = keep});
     return root + "/" + checkpoint_name(meta.step);
   }
   /// In its natural shape.

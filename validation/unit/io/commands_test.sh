@@ -80,7 +80,27 @@ for s, shard in enumerate(cut["shards"]):
 # The shard files alone, read by none of the program's code.
 assert runs.read_state(f"{dir}/run/step-00001000") == runs.read_state(f"{dir}/cut/step-00001000")
 END
+# 4. Differences
+"$make_checkpoint" "$dir/changed" changed || exit 1
+"$make_checkpoint" "$dir/narrow" narrow || exit 1
+expect 0 "12 of 12 tensors of all groups have the same bits" "$tessera" inspect "$dir/run/latest" --diff "$dir/cut/latest"
+expect 4 "10 of 12 tensors" "$tessera" inspect "$dir/cut/latest" --diff "$dir/changed/latest"
+expect 4 "head.bias  of shape 3 x 1 and 1 x 3" "$tessera" inspect "$dir/run/latest" --diff "$dir/narrow/latest"
+expect 0 "2 of 2 tensors" "$tessera" inspect "$dir/run/latest" --diff "$dir/changed/latest" --tensor layers.0.norm
+expect 2 "holds a tensor 'none'" "$tessera" inspect "$dir/run/latest" --diff "$dir/cut/latest" --tensor none
+expect 4 "use $dir/run/step-00001000" "$tessera" inspect "$dir/cut/latest" --diff "$dir/run"
+{ "$tessera" inspect "$dir/run/latest" --diff "$dir/changed/latest" --json || [ $? -eq 4 ]; } | python3 -c '
+import json, math, sys
+j = json.load(sys.stdin)
+rows = {(row["group"], row["name"]): row for row in j["differing"]}
+assert j["compared"] == 12 and j["same"] == 10 and len(rows) == 2
+weights, moments = rows["master", "layers.0.attention.wq"], rows["adam_m", "layers.0.attention.wq"]
+assert weights["elements"] == 31 * 77 and weights["differing"] == 2 and weights["not_finite"] == 0 and abs(weights["largest"] - 0.5) < 1e-6
+assert 0 < weights["relative"] < 1e-2
+assert moments["differing"] == moments["not_finite"] == 1 and moments["largest"] == 0
+' || { echo "FAILED: inspect --diff --json"; failures=$((failures + 1)); }
 rm "$dir/run/step-00001000/shard-00001.h5"
+expect 4 "shard-00001.h5: this shard (1 of 3) is missing" "$tessera" inspect "$dir/cut/latest" --diff "$dir/run/latest"
 expect 4 "shard-00001.h5: this shard (1 of 3) is missing" "$tessera" inspect "$dir/run/latest"
 expect 0 "1 MISSING" "$tessera" inspect "$dir/run/latest" --brief
 exit $((failures > 0))

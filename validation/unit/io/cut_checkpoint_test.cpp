@@ -272,7 +272,7 @@ TEST(CutCheckpoint, DamageNamesTheTensorsOfThePiece) {
              "unit 0 is not held by this shard");
   write_shard(dir.path(), 5, tiling.layout, 2, slice(1, of_b.first(50)));
   write_index(dir.path(), tiling.layout, {5, 0, 0, "", "", ""});
-  commit_checkpoint(dir.path(), 5, 0);
+  commit_checkpoint(dir.path(), 5, {});
   const std::string folder = dir / "step-00000005", path = folder + "/shard-00001.h5";
   CheckpointReader(folder).verify({});
   auto bytes = slurp(path);

@@ -1,4 +1,5 @@
-// Writes the tests' small checkpoint into a folder, for tests of commands.  make_checkpoint FOLDER SHARDS|cut
+// Writes the tests' small checkpoint into a folder, for tests of commands.  make_checkpoint FOLDER SHARDS|cut|changed|narrow
+#include <limits>
 #include <string_view>
 
 #include "checkpoint_model.hpp"
@@ -6,7 +7,14 @@
 int main(int argc, char** argv) {
   if (argc != 3) return 2;
   using tessera::io::test::SmallModel;
-  const bool cut = std::string_view(argv[2]) == "cut";
-  (cut ? tessera::io::test::cut_again(SmallModel(1), 3) : SmallModel(std::atoi(argv[2]))).save(argv[1]);
+  const std::string_view what = argv[2];
+  SmallModel model(what == "cut" ? 1 : what == "changed" || what == "narrow" ? 2 : std::atoi(argv[2]));
+  if (what == "changed") {  // two values of layers.0.attention.wq by 0.5 and 0.25, and in the moments one that is no number
+    auto& weights = model.values[0][1];
+    weights[5] += 0.5f, weights[2386] -= 0.25f;
+    model.values[1][1][7] = std::numeric_limits<float>::quiet_NaN();
+  }
+  if (what == "narrow") model.layout.tensors[5] = {"head.bias", {1, 3}, 2, 0};
+  (what == "cut" ? tessera::io::test::cut_again(model, 3) : model).save(argv[1]);
   return 0;
 }

@@ -65,7 +65,7 @@ std::string write_initial(const test::Scratch& scratch, const Deck& deck) {
   io::write_shard(scratch.path(), 1, engine.state().checkpoint_layout(), 0, engine.state().checkpoint_slices());
   io::write_index(scratch.path(), engine.state().checkpoint_layout(),
                   {.step = 1, .sample_cursor = 0, .seed = 1, .deck = print_deck(deck), .identity = "", .version = "test"});
-  io::commit_checkpoint(scratch.path(), 1, 0);
+  io::commit_checkpoint(scratch.path(), 1, {});
   return scratch / io::checkpoint_name(1);
 }
 

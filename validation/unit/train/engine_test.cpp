@@ -507,7 +507,7 @@ TEST(Engine, AnotherModelsCheckpointIsRefusedByItsFirstTensor) {
   io::write_shard(scratch.path(), 1, engine.state().checkpoint_layout(), 0, engine.state().checkpoint_slices());
   io::write_index(scratch.path(), engine.state().checkpoint_layout(),
                   {.step = 1, .sample_cursor = 4, .seed = 1, .deck = print_deck(deck), .identity = "", .version = "test"});
-  io::commit_checkpoint(scratch.path(), 1, 0);
+  io::commit_checkpoint(scratch.path(), 1, {});
   const io::CheckpointReader reader(scratch / "latest");
 
   Engine same(test::plan_alone(deck));

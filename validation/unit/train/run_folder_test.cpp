@@ -31,7 +31,7 @@ class Folder : public testing::Test {
     return start;
   }
   /// A complete checkpoint of one small tensor, in the line that the folder's run is on.
-  void save(std::int64_t step, std::int64_t keep = 0) const {
+  void save(std::int64_t step, std::int64_t keep = 0, std::int64_t keep_every = 0) const {
     const std::string root = path_ + "/checkpoints", line = test::slurp(line_file(root));
     io::CheckpointLayout layout{.units = {{"u", 512}}, .tensors = {{"t", {16, 32}, 0, 0}}, .groups = {"master"}, .shards = 1};
     const std::vector<float> values(512, 1.0f);
@@ -46,7 +46,7 @@ class Folder : public testing::Test {
                      .identity = "",
                      .version = "test",
                      .lineage = line.empty() ? io::Lineage(1) : io::parse_lineage(line, "")});
-    io::commit_checkpoint(root, step, keep);
+    io::commit_checkpoint(root, step, {.newest = keep, .every = keep_every});
   }
   std::string step(std::int64_t number) const { return path_ + "/checkpoints/" + io::checkpoint_name(number); }
   std::int64_t line() const { return io::parse_lineage(test::slurp(line_file(path_ + "/checkpoints")), "").back().number; }
@@ -251,6 +251,31 @@ TEST_F(Folder, AnotherRunsCheckpointIsNeededOnce) {
   EXPECT_TRUE(test::has(test::error_of(ExitCode::checkpoint, [&] { resume(other + "/checkpoints/step-00000041"); }), "step-00000041"));
 }
 
+TEST_F(Folder, MilestonesStay) {
+  open_run_folder(deck());
+  const auto there = [&] {
+    std::vector<std::int64_t> steps;
+    for (std::int64_t n = 10; n <= 120; n += 10)
+      if (fs::exists(step(n))) steps.push_back(n);
+    return steps;
+  };
+  for (std::int64_t n = 10; n <= 60; n += 10) save(n, 2, 30);
+  EXPECT_EQ(there(), (std::vector<std::int64_t>{30, 50, 60})) << "of the newest two one may be such a step too";
+  save(70, 2, 30);
+  save(80, 2, 30);
+  EXPECT_EQ(there(), (std::vector<std::int64_t>{30, 60, 70, 80}));
+  // Back to 60: what the run did not come through goes when the new line has overtaken it, milestone or not.
+  save(90, 2, 30);
+  EXPECT_EQ(there(), (std::vector<std::int64_t>{30, 60, 80, 90}));
+  EXPECT_EQ(resume(step(60)), step(60));
+  save(100, 2, 30);
+  save(110, 2, 30);
+  EXPECT_EQ(there(), (std::vector<std::int64_t>{30, 60, 100, 110})) << "90 is of the line that was left";
+  // Without the key they go.
+  save(120, 2);
+  EXPECT_EQ(there(), (std::vector<std::int64_t>{110, 120}));
+}
+
 TEST_F(Folder, KeepLeavesWhatTheLineCameFromUntilItHasItsOwn) {
   open_run_folder(deck());
   for (int n : {20, 40, 60, 80}) save(n);
@@ -376,6 +401,8 @@ TEST_F(Folder, RoomThatSavesNeed) {
   EXPECT_EQ(needed({"checkpoint.every=10", "checkpoint.keep=2"}, 90, 0), 10) << "there is one save left";
   EXPECT_EQ(needed({"checkpoint.every=10", "checkpoint.keep=0"}, 0, 0), 100) << "all stay";
   EXPECT_EQ(needed({"checkpoint.every=0"}, 0, 0), 10);
+  EXPECT_EQ(needed({"checkpoint.every=10", "checkpoint.keep=2", "checkpoint.keep_every=50"}, 0, 0), 50) << "two stay for ever";
+  EXPECT_EQ(needed({"checkpoint.every=10", "checkpoint.keep=2", "checkpoint.keep_every=10"}, 0, 0), 100);
   EXPECT_EQ(needed({"checkpoint.every=10"}, 100, 0), 0) << "done already";
 }
 

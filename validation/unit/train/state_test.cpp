@@ -86,7 +86,7 @@ struct Ranks {
       io::write_shard(root, 9, saved, static_cast<int>(shard), slices);
     }
     io::write_index(root, saved, {.step = 9, .deck = "", .identity = "", .version = "test"});
-    io::commit_checkpoint(root, 9, 0);
+    io::commit_checkpoint(root, 9, {});
     return root + "/" + io::checkpoint_name(9);
   }
 };
@@ -102,7 +102,7 @@ struct MeshRanks {
     for (std::size_t rank = 0; rank < all.size(); ++rank)
       io::write_shard(root, 9, all[rank].state.checkpoint_layout(), static_cast<int>(rank), all[rank].state.checkpoint_slices());
     io::write_index(root, all.front().state.checkpoint_layout(), {.step = 9, .deck = "", .identity = "", .version = "test"});
-    io::commit_checkpoint(root, 9, 0);
+    io::commit_checkpoint(root, 9, {});
     return root + "/" + io::checkpoint_name(9);
   }
 };

@@ -1,0 +1,15 @@
+// tessera inspect A --diff B: in what two checkpoints differ, whatever layouts wrote them.
+#pragma once
+#include <string>
+
+namespace tessera {
+
+struct DiffOptions {
+  std::string path, other, tensor;  ///< of all tensors where `tensor` is empty
+  bool json = false;
+};
+
+/// Prints what differs. Returns the exit status: ok where every value that is compared has the same bits, else checkpoint.
+int run_diff(const DiffOptions& options);
+
+}  // namespace tessera
