@@ -11,6 +11,7 @@
 #include "kernels/embedding/embedding.hpp"
 #include "kernels/expert_blocks/expert_blocks.hpp"
 #include "kernels/head_blocks/head_blocks.hpp"
+#include "kernels/key_parts/key_parts.hpp"
 #include "kernels/qk_norm_rope/qk_norm_rope.hpp"
 #include "kernels/ring_attention/ring_attention.hpp"
 #include "kernels/rmsnorm/rmsnorm.hpp"
@@ -122,6 +123,26 @@ void add_head_blocks(Part& part, const Settings& s, DType dtype) {
          .amount = 2 * bytes_of(T * W, dtype),
          .target = wanted,
          .run = [=](cudaStream_t stream) { back ? head_blocks_to_rows(on(stream), call) : rows_to_head_blocks(on(stream), call); }});
+}
+
+/// Eight query heads, on a key head that two of two ranks have: all parts that are gathered are used.
+void add_key_parts(Part& part, const Settings& s, DType dtype) {
+  constexpr std::int64_t H = 8, N = 2, keys = 2 * head_dim, W = H * head_dim + keys;
+  const std::int64_t M = std::max<std::int64_t>(1, (s.mib << 20) / (W * static_cast<std::int64_t>(size_of(dtype))));
+  const KeyParts shape{.M = M, .H = H, .D = head_dim, .N = N, .sharing = N, .dtype = dtype};
+  std::byte *rows = part.values(M * W, dtype), *made = part.values(M * (W - keys / N), dtype), *parts = part.values(M * keys, dtype);
+  part.contenders.push_back(
+      {.name = named("join_key_parts", dtype),
+       .limit = "copy",
+       .amount = 2 * bytes_of(M * W, dtype),
+       .target = wanted,
+       .run = [=](cudaStream_t stream) { join_key_parts(on(stream), {.rows = rows, .made = made, .parts = parts, .shape = shape}); }});
+  part.contenders.push_back(
+      {.name = named("spread_key_gradients", dtype),
+       .limit = "copy",
+       .amount = 2 * bytes_of(M * keys, dtype),
+       .target = wanted,
+       .run = [=](cudaStream_t stream) { spread_key_gradients(on(stream), {.parts = parts, .d_rows = rows, .shape = shape}); }});
 }
 
 /// Eight query heads on two key heads, of which all rows take part.
@@ -339,6 +360,7 @@ std::vector<Group> memory_bound_groups() {
           both("rmsnorm", add_rmsnorm),
           both("swiglu", add_swiglu),
           both("head_blocks", add_head_blocks),
+          both("key_parts", add_key_parts),
           both("ring_attention", add_ring_attention),
           both("cross-entropy", add_cross_entropy),
           both("rope", add_rope),

@@ -23,6 +23,7 @@
 #include "kernels/expert_blocks/expert_blocks.hpp"
 #include "kernels/fixed/fixed.hpp"
 #include "kernels/head_blocks/head_blocks.hpp"
+#include "kernels/key_parts/key_parts.hpp"
 #include "kernels/parallel.hpp"
 #include "kernels/qk_norm_rope/qk_norm_rope.hpp"
 #include "kernels/ring_attention/ring_attention.hpp"
@@ -245,6 +246,21 @@ void add_head_blocks(std::vector<Contender>& list, const Memory& memory, DType d
   list.push_back({"head_blocks_to_rows" + suffix, moved, "copy", [=] { head_blocks_to_rows({}, call); }});
 }
 
+/// Rows of eight query heads on a key head that two of two ranks have.
+void add_key_parts(std::vector<Contender>& list, const Memory& memory, DType dtype) {
+  constexpr int H = 8, D = 128, keys = 2 * D, width = H * D + keys;
+  const int e = static_cast<int>(size_of(dtype));
+  const std::string suffix = dtype == DType::f32 ? ", fp32" : ", bf16";
+  std::byte* p[3];
+  const std::int64_t M = memory.cut({e, e, e}, p, width) / width;
+  const KeyParts shape{.M = M, .H = H, .D = D, .N = 2, .sharing = 2, .dtype = dtype};
+  const double row = 2.0 * e * static_cast<double>(M);
+  list.push_back({"join_key_parts" + suffix, row * width, "copy",
+                  [=] { join_key_parts({}, {.rows = p[0], .made = p[1], .parts = p[2], .shape = shape}); }});
+  list.push_back({"spread_key_gradients" + suffix, row * keys, "copy",
+                  [=] { spread_key_gradients({}, {.parts = p[2], .d_rows = p[0], .shape = shape}); }});
+}
+
 /// Rows of eight query heads on two key heads, of which all take part.
 void add_ring_attention(std::vector<Contender>& list, const Memory& memory, DType dtype) {
   constexpr int H = 8, G = 2, D = 128, queries = H * D, keys = 2 * G * D;
@@ -364,6 +380,7 @@ void run(const Settings& settings) {
     add_qk_norm_rope(list, memory, dtype, small, rstd, table);
     add_swiglu(list, memory, dtype);
     add_head_blocks(list, memory, dtype);
+    add_key_parts(list, memory, dtype);
     add_ring_attention(list, memory, dtype);
   }
   add_expert_blocks(list, memory);
