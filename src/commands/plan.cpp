@@ -208,7 +208,8 @@ void print_plan(const Planned& p) {
              p.stages.empty() ? "" : fmt::format("{} stages of ", p.stages.size()), p.request.data.size, describe_replicas(p.request.mesh),
              experts == 1 ? "" : fmt::format(" in groups of {} that share the experts", experts),
              context == 1 ? "" : fmt::format(" of {} context-parallel ones each{}", context, describe_context(deck, p.request.mesh)),
-             tensor == 1 ? "" : fmt::format(" of {} tensor-parallel ones each", tensor), deck.zero.stage);
+             tensor == 1 ? "" : fmt::format(" of {} tensor-parallel ones each{}", tensor, describe_tensor(deck, p.request.mesh)),
+             deck.zero.stage);
   fmt::print("batch     {}\n", describe_batch(deck, p.request.data.size));
   if (!p.stages.empty()) print_stages(p.request, p.stages);
   fmt::print("step      {} tasks, {} FLOPs and {} moved by collectives and copies, on each rank\n", cost.tasks, human_count(cost.flops),

@@ -38,6 +38,31 @@ void check_ranks(Draft& draft, int ranks) {
   }
 }
 
+/// Whether so many tensor-parallel ranks have whole key and value heads each, or parts of one.
+bool shares_keys(const ModelKeys& m, std::int64_t tp) {
+  return m.kv_heads % tp == 0 || (tp % m.kv_heads == 0 && m.head_dim % (tp / m.kv_heads) == 0);
+}
+
+/// Key and value heads of fewer than these ranks are cut into parts.
+void check_keys_of_tensor_axis(Draft& draft) {
+  const std::int64_t tp = draft.deck.mesh.tp;
+  const ModelKeys& m = draft.deck.model;
+  if (!draft.good({"model.kv_heads", "model.head_dim"}) || m.kv_heads == 0 || shares_keys(m, tp)) return;  // 0: auto, of faulty heads
+  const std::int64_t heads = draft.good({"model.heads"}) ? m.heads : m.kv_heads;
+  std::vector<std::int64_t> valid = divisors_near(heads, tp, static_cast<std::size_t>(heads));
+  std::erase_if(valid, [&](std::int64_t n) { return !shares_keys(m, n); });
+  const std::string ways = fmt::format("valid mesh.tp: {}", one_of(valid));
+  if (tp % m.kv_heads != 0)
+    draft.fault({"mesh.tp", "model.kv_heads"},
+                fmt::format("mesh.tp {} neither divides model.kv_heads {} (key and value heads) nor is a multiple of them; {}", tp,
+                            m.kv_heads, ways));
+  else
+    draft.fault({"mesh.tp", "model.head_dim", "model.kv_heads"},
+                fmt::format("with mesh.tp {} each of model.kv_heads {} (key and value heads) is shared by {} ranks, which does not divide "
+                            "its model.head_dim {} (features); {}",
+                            tp, m.kv_heads, tp / m.kv_heads, m.head_dim, ways));
+}
+
 /// What tensor-parallel ranks share must divide by them.
 void check_tensor_axis(Draft& draft) {
   const std::int64_t tp = draft.deck.mesh.tp;
@@ -48,14 +73,14 @@ void check_tensor_axis(Draft& draft) {
     std::int64_t n;
     const char* what;
   };
-  for (const Shared& s : {Shared{"model.heads", m.heads, "query heads"}, Shared{"model.kv_heads", m.kv_heads, "key and value heads"},
-                          Shared{"model.ff_width", m.ff_width, "features"}}) {
+  for (const Shared& s : {Shared{"model.heads", m.heads, "query heads"}, Shared{"model.ff_width", m.ff_width, "features"}}) {
     // Experts are not cut: each rank does its own rows of the stream.
     const bool uncut = std::string_view(s.key) == "model.ff_width" && draft.good({"model.experts"}) && m.experts > 0;
     if (!draft.good({s.key}) || s.n % tp == 0 || uncut) continue;
     draft.fault({"mesh.tp", s.key}, fmt::format("mesh.tp {} does not divide {} {} ({}); nearest valid mesh.tp: {}", tp, s.key, s.n, s.what,
                                                 one_of(divisors_near(s.n, tp))));
   }
+  check_keys_of_tensor_axis(draft);
   if (draft.good({"batch.micro", "batch.sequence_length"}))
     if (const std::int64_t cp = draft.deck.mesh.cp, tokens = draft.deck.batch.micro * draft.deck.batch.sequence_length / cp;
         tokens % tp != 0)
@@ -83,12 +108,12 @@ void check_ring(Draft& draft) {
 void check_heads_of_context(Draft& draft) {
   const std::int64_t cp = draft.deck.mesh.cp, tp = draft.deck.mesh.tp, T = draft.deck.batch.sequence_length;
   const ModelKeys& m = draft.deck.model;
-  if (!draft.good({"model.heads", "model.kv_heads"}) || m.heads % tp != 0 || m.kv_heads % tp != 0) return;  // named there
-  const std::int64_t H = m.heads / tp, G = m.kv_heads / tp;
+  if (!draft.good({"model.heads", "model.kv_heads"}) || m.heads % tp != 0 || !shares_keys(m, tp)) return;  // named there
+  const std::int64_t H = m.heads / tp, G = std::max<std::int64_t>(1, m.kv_heads / tp);
   const auto of_rank = [&](std::int64_t n) { return tp == 1 ? "" : fmt::format("; {} of a tensor-parallel rank", n); };
-  const auto shares_keys = [&](std::int64_t n) { return G % n == 0 || n % G == 0; };
+  const auto shares = [&](std::int64_t n) { return G % n == 0 || n % G == 0; };
   std::vector<std::int64_t> valid = divisors_near(H, cp, static_cast<std::size_t>(H));
-  std::erase_if(valid, [&](std::int64_t n) { return !shares_keys(n); });
+  std::erase_if(valid, [&](std::int64_t n) { return !shares(n); });
   const std::string ways = fmt::format("valid mesh.cp: {}; context.method = \"ring\" shares no heads{}", one_of(valid),
                                        T % (2 * cp) == 0 ? "" : fmt::format(", for a batch.sequence_length that {} divides", 2 * cp));
   if (H % cp != 0)
@@ -96,7 +121,7 @@ void check_heads_of_context(Draft& draft) {
                 fmt::format("mesh.cp {} does not divide model.heads {} (query heads{}), which context.method = \"ulysses\" shares inside "
                             "attention; {}",
                             cp, m.heads, of_rank(H), ways));
-  if (!shares_keys(cp))
+  if (!shares(cp))
     draft.fault(
         {"mesh.cp", "model.kv_heads"},
         fmt::format("mesh.cp {} neither divides model.kv_heads {} (key and value heads{}), which context.method = \"ulysses\" shares "

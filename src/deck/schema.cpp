@@ -292,8 +292,10 @@ const std::vector<Key> table = {
     {KEY(mesh.tp), .type = integer, .unit = "ranks", .limits = {.least = 1, .most = 1024}, .fallback = "1",
      .help =
          "Tensor-parallel ranks: each has a part of every layer's heads and features and of the vocabulary, and between products a part "
-         "of the tokens. Divides heads, kv_heads, ff_width and the tokens of a micro-batch. Neighbours of the launch: keep it inside a "
-         "node. Experts are not cut: each rank does its own rows of a layer with experts."},
+         "of the tokens. Divides heads, ff_width and the tokens of a micro-batch, and divides or is a multiple of kv_heads: ranks that "
+         "have "
+         "the same key and value head make equal parts of its features. Neighbours of the launch: keep it inside a node. Experts are not "
+         "cut: each rank does its own rows of a layer with experts."},
     {KEY(mesh.pp), .type = integer, .unit = "ranks", .limits = {.least = 1, .most = 1024}, .fallback = "1",
      .help = "Pipeline stages: each has some of the layers, the first the embedding too and the last the head; residual streams and their "
              "gradients travel between neighbours. At most model.layers. The outermost axis: stages may be on nodes of their own."},

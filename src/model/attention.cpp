@@ -35,11 +35,13 @@ Attention forward(Recorder& r, const std::string& w) {
               .lse = r.value("lse", {s.B, h.H, h.T}, DType::f32),
               .context_rows = {}};
   v.context_rows = r.rows_of(v.context, "context_rows", s.H * s.D);
-  const Value made = s.qk_norm ? v.raw : v.qkv, rows = r.rows_of(made, "qkv_rows", s.qkv_width());
+  const Value heads = s.qk_norm ? v.raw : v.qkv, rows = r.rows_of(heads, "qkv_rows", s.qkv_width());
+  const Value made = r.made_of(rows, "qkv_made");
   r.rmsnorm(v.normed, v.rstd, v.x, w + "norm");
   r.gather_rows(v.whole, v.normed);
-  r.linear(rows, v.whole, w + "wq", s.qkv_width(), C, {.bias = s.qkv_bias ? w + "bq" : ""});
-  r.rows_to_heads(made, rows, s.H, s.G);
+  r.linear(made, v.whole, w + "wq", s.made_width(), C, {.bias = s.qkv_bias ? w + "bq" : ""});
+  r.gather_keys(rows, made);
+  r.rows_to_heads(heads, rows, s.H, s.G);
   if (s.qk_norm)
     r.qk_norm_rope(v.qkv, v.qk_rstd, v.raw, w + "q_norm", w + "k_norm");
   else
@@ -52,11 +54,12 @@ Attention forward(Recorder& r, const std::string& w) {
 
 void backward(Recorder& r, const std::string& w, const Attention& v) {
   const ModelShape &s = r.s, &h = r.inside;
-  const std::int64_t M = s.tokens(), C = s.C, K = s.H * s.D, W = s.qkv_width();
+  const std::int64_t M = s.tokens(), C = s.C, K = s.H * s.D, W = s.made_width();
   const Value d_stream = r.d_stream();  // of out, in the end of x
   const Value d_out = r.whole_of(d_stream, "d_out", C);
   const Value d_rows = r.value("d_context", {M, K}), d_context = r.heads_of(d_rows, "d_context_heads", K);
-  const Value d_qkv = r.value("d_qkv", {h.tokens(), h.qkv_width()}), d_qkv_rows = r.rows_of(d_qkv, "d_qkv_rows", W);
+  const Value d_qkv = r.value("d_qkv", {h.tokens(), h.qkv_width()}), d_qkv_rows = r.rows_of(d_qkv, "d_qkv_rows", s.qkv_width());
+  const Value d_made = r.made_of(d_qkv_rows, "d_qkv_made");
   r.gather_rows(d_out, d_stream);
   r.will_need(v.whole);
   r.linear_backward_to_heads(d_context, d_rows, d_out, v.context_rows, w + "wo", C, K);
@@ -66,9 +69,10 @@ void backward(Recorder& r, const std::string& w, const Attention& v) {
   else
     r.rope_backward(d_qkv);
   r.heads_to_rows(d_qkv_rows, d_qkv, s.H, s.G);
-  if (s.qkv_bias) r.bias_backward(d_qkv_rows, w + "bq", W);
+  r.scatter_keys(d_made, d_qkv_rows);
+  if (s.qkv_bias) r.bias_backward(d_made, w + "bq", W);
   const Value d_normed = r.gradient_of_part(v.normed, "d_normed", C);
-  r.linear_backward_to_part(d_normed, d_qkv_rows, v.whole, w + "wq", W, C);
+  r.linear_backward_to_part(d_normed, d_made, v.whole, w + "wq", W, C);
   r.rmsnorm_backward(d_stream, d_normed, v.x, w + "norm", v.rstd, true);
 }
 

@@ -8,6 +8,7 @@
 #include "kernels/elementwise/elementwise.hpp"
 #include "kernels/expert_blocks/expert_blocks.hpp"
 #include "kernels/head_blocks/head_blocks.hpp"
+#include "kernels/key_parts/key_parts.hpp"
 #include "model/recorder.hpp"
 
 namespace tessera {
@@ -19,6 +20,11 @@ constexpr std::int64_t slice_numbers = 3;  // a row, of SoftmaxSliceSums
 
 kernels::HeadBlocks head_blocks(const ModelShape& s, std::int64_t H, std::int64_t G) {
   return {.B = s.B, .T = s.T / s.cp, .N = s.cp, .H = H, .G = G, .D = s.D, .dtype = s.dtype};
+}
+
+kernels::KeyParts key_parts(const ModelShape& s) {
+  const int first = s.tp_index / s.keys_shared * s.keys_shared;
+  return {.M = s.tokens(), .H = s.H, .D = s.D, .N = s.tp, .sharing = s.keys_shared, .first = first, .dtype = s.dtype};
 }
 
 kernels::ExpertBlocks expert_blocks(const ModelShape& s) { return {.N = s.ep, .E = s.own_experts(), .rows = s.expert_block()}; }
@@ -45,6 +51,37 @@ void Recorder::scatter_rows(Value part, Value sums) {
   if (s.tp == 1) return;
   const std::int64_t elements = segment_.at(part).bytes / s.bytes_of(1);
   exchange({.kind = CollectiveKind::reduce_scatter, .count = elements, .dtype = s.dtype}, "reduce " + name_of(sums), part, sums);
+}
+
+void Recorder::gather_keys(Value rows, Value made) {
+  if (!s.shares_keys()) return;
+  const kernels::KeyParts p = key_parts(s);
+  const Value mine = remade("key_part", {p.M, 2 * p.part()}), all = remade("key_parts", {p.N, p.M, 2 * p.part()});
+  const auto moved = [&](Value value) { return MemoryWork{2.0 * static_cast<double>(segment_.at(value).bytes)}; };
+  call({.name = "take_key_part", .touches = {{mine, write}, {made, read}}, .work = moved(mine), .run = [=](const At& at) {
+          kernels::take_key_part(at.context, at.get(mine), at.get(made), p);
+        }});
+  gather_rows(all, mine);
+  call({.name = "join_key_parts", .touches = {{rows, write}, {made, read}, {all, read}}, .work = moved(rows), .run = [=](const At& at) {
+          kernels::join_key_parts(at.context, {.rows = at.get(rows), .made = at.get(made), .parts = at.get(all), .shape = p});
+        }});
+}
+
+void Recorder::scatter_keys(Value d_made, Value d_rows) {
+  if (!s.shares_keys()) return;
+  const kernels::KeyParts p = key_parts(s);
+  const Value all = value("d_key_parts", {p.N, p.M, 2 * p.part()}), mine = value("d_key_part", {p.M, 2 * p.part()});
+  call({.name = "spread_key_gradients",
+        .touches = {{all, write}, {d_rows, read}},
+        .work = MemoryWork{static_cast<double>(segment_.at(all).bytes + s.bytes_of(2 * p.M * p.D))},
+        .run = [=](const At& at) {
+          kernels::spread_key_gradients(at.context, {.parts = at.get(all), .d_rows = at.get(d_rows), .shape = p});
+        }});
+  scatter_rows(mine, all);
+  call({.name = "put_key_part",
+        .touches = {{d_made, write}, {d_rows, read}, {mine, read}},
+        .work = MemoryWork{2.0 * static_cast<double>(segment_.at(d_made).bytes)},
+        .run = [=](const At& at) { kernels::put_key_part(at.context, at.get(d_made), at.get(d_rows), at.get(mine), p); }});
 }
 
 void Recorder::will_need(Value whole) {

@@ -82,6 +82,16 @@ class Recorder {
   /// part (R,N) = this rank's rows of the sum over ranks of `sums` (M,N).
   void scatter_rows(Value part, Value sums);
 
+  // Of fewer key heads than ranks, neighbours have the same one (kernels/key_parts): a rank's product makes a part of its features, beside
+  // queries of whole heads, (M, made_width) in all. Else that is what attention reads, and nothing is called.
+
+  /// What the product makes of rows (M, (H+2G) D).
+  Value made_of(Value rows, const char* name) { return s.shares_keys() ? remade(name, {s.tokens(), s.made_width()}) : rows; }
+  /// rows from what the products of the ranks have made.
+  void gather_keys(Value rows, Value made);
+  /// The gradient of what this rank has made, from those of rows: of keys and values the sum over the ranks that have them.
+  void scatter_keys(Value d_made, Value d_rows);
+
   // ---- Over context-parallel ranks that exchange heads (exchanges.cpp): each holds M = B T / cp tokens, and inside attention all B T
   // tokens with a part of the heads (`inside`). Alone and in a ring (ring.cpp) both are the same, and nothing is called. ----
 

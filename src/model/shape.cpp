@@ -118,14 +118,15 @@ Range part_of(std::int64_t n, int size, int index) {
 
 ModelShape cut_over_tp(const ModelShape& shape, int size, int index) {
   ModelShape s = shape;
-  s.H /= size, s.G /= size, s.F /= size;
+  s.keys_shared = shape.G < size ? static_cast<int>(size / shape.G) : 1;
+  s.H /= size, s.G = std::max<std::int64_t>(1, shape.G / size), s.F /= size;
   s.tp = size, s.tp_index = index;
   return s;
 }
 
 ModelShape on_own_rows(const ModelShape& shape) {
   ModelShape s = shape;
-  s.apart = s.tp, s.tp = 1, s.tp_index = 0;
+  s.apart = s.tp, s.tp = 1, s.tp_index = 0, s.keys_shared = 1;
   return s;
 }
 
@@ -153,7 +154,7 @@ ModelShape inside_attention(const ModelShape& shape) {
     s.T /= s.cp;
   else
     s.H /= s.cp, s.G = std::max<std::int64_t>(1, s.G / s.cp);
-  s.cp = 1, s.ring = false;
+  s.cp = 1, s.ring = false, s.keys_shared = 1;
   return s;
 }
 

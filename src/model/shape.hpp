@@ -46,6 +46,7 @@ struct ModelShape {
   bool likeliest = false;     ///< of a text: the id of the largest logit is found where the logits are
 
   int tp = 1, tp_index = 0;  ///< tensor-parallel ranks, of which this one has H query heads, G key/value heads and F features
+  int keys_shared = 1;       ///< tensor-parallel neighbours that have the same key head (G is 1), of whose features each makes a part
   std::int64_t cp = 1;       ///< context-parallel ranks, each with T / cp tokens of every sequence
   int cp_index = 0;          ///< of this one among them
   bool ring = false;         ///< inside attention they keep their tokens, and blocks of keys travel; else they exchange tokens for heads
@@ -72,6 +73,9 @@ struct ModelShape {
   /// Tokens of the vocabulary whose rows of embedding and head this rank holds.
   Range vocabulary() const { return part_of(V, tp, tp_index); }
   std::int64_t qkv_width() const { return (H + 2 * G) * D; }
+  bool shares_keys() const { return keys_shared > 1; }
+  /// Elements of a token's queries, keys and values that this rank's product makes.
+  std::int64_t made_width() const { return H * D + 2 * G * D / keys_shared; }
   std::int64_t bytes_of(std::int64_t elements) const { return elements * static_cast<std::int64_t>(size_of(dtype)); }
 };
 
@@ -81,7 +85,7 @@ ModelShape model_shape(const Deck& deck);
 /// What a user is told of a model with experts: how many, and the rows that a micro-batch is planned for.
 std::string describe_experts(const ModelShape& shape);
 
-/// What rank `index` of `size` tensor-parallel ranks computes of it: heads and features in equal parts.
+/// What rank `index` of `size` tensor-parallel ranks computes of it: heads and features in equal parts, of fewer key heads than ranks one.
 ModelShape cut_over_tp(const ModelShape& shape, int size, int index);
 
 /// What a tensor-parallel rank computes of a layer with experts, which are not cut over them: all of it, for its own rows of the stream.

@@ -150,7 +150,7 @@ class Training {
     if (overhead_) overhead_->count("libraries", engine_->plan().bytes[static_cast<std::size_t>(Tier::device)]);
     print_banner({.parsed = parsed_,
                   .ranks = world_.map_of_ranks(),
-                  .mesh = describe(mesh) + describe_context(deck_, mesh),
+                  .mesh = describe(mesh) + describe_tensor(deck_, mesh) + describe_context(deck_, mesh),
                   .path = path_,
                   .lanes = lanes_,
                   .threads = threads,

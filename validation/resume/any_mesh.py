@@ -47,6 +47,15 @@ EXPERTS = [
     ({"cp": 2, "ep": 2}, {"zero__stage": 0}), ({"cp": 2, "ep": 2, "dp": 2}, {"zero__stage": 3}), ({"cp": 2, "tp": 2, "ep": 2}, {"zero__stage": 2}),
     ({"cp": 2, "tp": 2}, {"zero__stage": 3, "zero__param_persistence_threshold": 0}), ({"cp": 2, "pp": 2}, {"zero__stage": 2, "pipeline__schedule": "zero_bubble"}),
 ]
+# One key head, whose parts tensor-parallel ranks make where there are several.
+KEYS = [
+    ({"dp": 1}, {}), ({"dp": 3}, {"zero__stage": 3}), ({"tp": 2}, {"zero__stage": 0}), ({"tp": 4}, {"zero__stage": 1}), ({"tp": 2, "dp": 2}, {"zero__stage": 3}),
+    ({"tp": 4, "dp": 2}, {"zero__stage": 3, "zero__param_persistence_threshold": 0}), ({"tp": 4, "dp": 2}, {"zero__stage": 2, "activation__recompute": "full"}),
+    ({"tp": 2, "pp": 2}, {"zero__stage": 1, "pipeline__schedule": "zero_bubble"}), ({"tp": 4, "pp": 2}, {"zero__stage": 2, "pipeline__schedule": "interleaved"}),
+    ({"tp": 2, "pp": 2, "dp": 2}, {"zero__stage": 3, "activation__recompute": "selective"}), ({"tp": 2, "cp": 2}, {"zero__stage": 1}),
+    ({"tp": 2, "cp": 2, "dp": 2}, {"zero__stage": 3}), ({"tp": 2, "cp": 2}, {"zero__stage": 2, **RING}), ({"tp": 4, "cp": 2}, {"zero__stage": 3, **RING}),
+    ({"cp": 2}, {"zero__stage": 2, **RING}), ({"tp": 2, "cp": 2, "pp": 2}, {"zero__stage": 1, **RING}),
+]
 # An embedding that both ends of a pipeline have.
 TIED = [layout for layout in DENSE if layout[0].get("pp", 1) == 2 or not set(layout[0]) - {"dp"}]
 OF_EXPERTS = {"model__experts": 4, "model__experts_per_token": 2, "model__expert_ff_width": 24, "model__shared_ff_width": 16, "model__router_balance": '"bias"'}
@@ -126,7 +135,8 @@ def main():
     options = parser.parse_args()
     good, meshes = True, set()
     with runs.Folder() as folder:
-        for name, layouts, more, share in (("dense", DENSE, {}, 0.6), ("tied", TIED, {"model__tied": True}, 0.15), ("experts", EXPERTS, OF_EXPERTS, 0.25)):
+        for name, layouts, more, share in (("dense", DENSE, {}, 0.5), ("tied", TIED, {"model__tied": True}, 0.15), ("experts", EXPERTS, OF_EXPERTS, 0.2),
+                                            ("keys", KEYS, {"model__kv_heads": 1, "model__qk_norm": True, "model__qkv_bias": True}, 0.15)):
             model = Model(folder, name, layouts, more)
             for first, second in pairs_of(random.Random(f"{options.seed} {name}"), model, max(1, round(share * options.pairs))):
                 good &= model.check(first, second)

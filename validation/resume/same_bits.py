@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """The same deck gives the same bits over ZeRO stages, numbers of ranks, lanes, and across resume at another layout; in fast mode the same numbers
-to 1e-5. Usage: same_bits.py reproducible|fast|gradients|tensor|context|ring|pipeline|replicas|nodes [--dtype fp32|bf16] [--device host|cuda]
+to 1e-5. Usage: same_bits.py reproducible|fast|gradients|tensor|shared_keys|context|ring|pipeline|replicas|nodes [--dtype fp32|bf16] [--device host|cuda]
                 same_bits.py experts [--dtype fp32|bf16] [--device host|cuda]      the same of a model with experts, some of whose tokens are dropped,
                                                     with its experts cut over ranks, and beside ranks that cut its tokens
                 same_bits.py shapes [--seed 1]      models and layouts drawn at random: 2 models of 3 layouts; with TESSERA_TEST_FULL=1 in the
@@ -31,6 +31,8 @@ DEVICES = {
         "resumes": ((3, 3, 7), (1, 4, 10), (2, 2, 15)),
         "tp": (2, 4),
         "tp_layouts": ((1, 1), (0, 2), (2, 2), (2, 1), (3, 3), (3, 2)),
+        "shared": (4, 2),
+        "shared_layouts": ((0, 2), (1, 1), (2, 2), (3, 2)) if os.environ.get("TESSERA_TEST_FULL") else ((1, 1), (2, 2), (3, 1)),
         "cp": [{"cp": 2}, {"cp": 4}, {"cp": 2, "tp": 2}],
         "ring": [{"cp": 2}, {"cp": 3}, {"cp": 2, "tp": 2}],
         "ring_layouts": ((1, 1), (0, 2), (2, 2), (2, 1), (3, 3), (3, 2)) if os.environ.get("TESSERA_TEST_FULL") else ((0, 2), (1, 1), (2, 1), (3, 2)),
@@ -51,6 +53,8 @@ DEVICES = {
         "resumes": ((3, 3, 2), (1, 1, 3), (2, 2, 4)),
         "tp": (2,),
         "tp_layouts": ((1, 2), (3, 1)),
+        "shared": (2,),
+        "shared_layouts": ((1, 2), (3, 1)),
         "cp": [{"cp": 2}, {"cp": 2, "tp": 2}],
         "ring": [{"cp": 2}],
         "ring_layouts": ((1, 2), (3, 1)),
@@ -534,6 +538,50 @@ def tensor(folder, dtype, device):
     return over_axes(folder, dtype, device, [{"tp": tp} for tp in device["tp"]], device["tp_layouts"], {})
 
 
+def shared_keys(folder, dtype, device):
+    """mesh.tp of more ranks than key heads, some of which make parts of the same: as for others, beside context-parallel ranks of both methods and stages of a
+    pipeline in every order. Fast mode gives the same numbers, and memory is what was planned."""
+    steps = device["steps"]
+    model = {"model__kv_heads": 1, "model__qk_norm": True, "model__qkv_bias": True, "model__tied": False, "model__layers": 4}
+    good = over_axes(folder, dtype, device, [{"tp": tp} for tp in device["shared"]], device["shared_layouts"], model)
+    good &= near_state("tp2", runs.read_state(folder.latest("tp2")), runs.read_state(folder.latest("alone")), dtype)
+    common = {"run__reproducible": True, "precision__compute": dtype, "run__steps": steps, "model__heads": 4, "model__vocab": 263, **device["keys"], **model}
+
+    def same(name, reference, ranks, **keys):
+        folder.train(name, ranks, **{**common, "mesh__tp": 2, **keys})
+        return (runs.same(name + " losses", folder.losses(name), folder.losses(reference)) and
+                runs.same(name + " state", folder.hashes(name), folder.hashes(reference)))
+
+    for schedule, zero, dp, recompute in (("1f1b", 3, 1, "none"), ("zero_bubble", 1, 2, "selective"), ("zero_bubble", 2, 1, "full"), ("interleaved", 0, 1, "full")):
+        if device is DEVICES["cuda"] and (schedule, zero) != ("zero_bubble", 2):
+            continue
+        keys = {**stage_keys(zero, 2, dp), **ordered(schedule, 2), "activation__recompute": recompute, "activation__every": 1, "activation__keep": "[]"}
+        good &= same(f"{schedule}-pp2-dp{dp}-{recompute}", "tp2", 4 * dp, **keys)
+    fast_keys = {**common, "run__reproducible": False, "run__log_every": 1, "mesh__tp": 2}
+    done = folder.train("fast", 4, **{**fast_keys, "zero__stage": 2})
+    good &= near("fast", folder.losses("fast"), folder.losses("alone"), dtype)
+    memory = re.findall(r"memory (\S+ \S+) of (\S+ \S+)", done.stderr)
+    if not memory or any(used != planned for used, planned in memory):
+        print(f"FAIL memory used and planned: {memory}")
+        good = False
+    if device is DEVICES["cuda"]:
+        return good
+    for method in ("ulysses", "ring"):
+        cut = {"mesh__cp": 2, "context__method": method}
+        folder.train(method, 4, **{**common, "mesh__tp": 2, **cut})
+        good &= near(method, folder.losses(method), folder.losses("alone"), dtype)
+        good &= near_state(method, runs.read_state(folder.latest(method)), runs.read_state(folder.latest("alone")), dtype)
+        good &= same(f"{method}-stage3-dp2", method, 8, **{**with_memory_between(folder, 8, {**layout_keys(3, 2), **common, **cut, "mesh__tp": 2})})
+        good &= same(f"{method}-pp2", method, 8, **{**stage_keys(1, 2, 1), **ordered("zero_bubble", 2), **cut})
+    # Each of two key heads is that of two ranks of four.
+    two = {**common, "model__kv_heads": 2, "model__qkv_bias": False}
+    folder.train("two-heads-alone", 1, **two)
+    folder.train("two-heads", 4, **{**two, "mesh__tp": 4})
+    good &= near("two-heads", folder.losses("two-heads"), folder.losses("two-heads-alone"), dtype)
+    good &= near_state("two-heads", runs.read_state(folder.latest("two-heads")), runs.read_state(folder.latest("two-heads-alone")), dtype)
+    return good & killed(folder, common, {"mesh__tp": 2})
+
+
 def context(folder, dtype, device, meshes="cp", of_cut=None):
     """mesh.cp alone, with more ranks than sequences of a micro-batch, and beside tensor-parallel ranks, with a key head for each rank and for two: another size
     is another order of sums. An evaluation counts every token once, fast mode gives the same numbers, and memory is what was planned."""
@@ -746,7 +794,7 @@ def nodes(folder, dtype, device):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("mode", choices=["reproducible", "fast", "gradients", "tensor", "context", "ring", "pipeline", "experts", "replicas", "nodes", "shapes"])
+    parser.add_argument("mode", choices=["reproducible", "fast", "gradients", "tensor", "shared_keys", "context", "ring", "pipeline", "experts", "replicas", "nodes", "shapes"])
     parser.add_argument("--dtype", choices=["fp32", "bf16"], default="fp32")
     parser.add_argument("--device", choices=DEVICES, default="host")
     parser.add_argument("--seed", type=int, default=1)
@@ -758,7 +806,7 @@ def main():
         if options.mode == "shapes":
             good = shapes(folder, options.seed)
         else:
-            modes = {"reproducible": reproducible, "fast": fast, "gradients": gradients, "tensor": tensor, "context": context, "ring": ring, "pipeline": pipeline,
+            modes = {"reproducible": reproducible, "fast": fast, "gradients": gradients, "tensor": tensor, "shared_keys": shared_keys, "context": context, "ring": ring, "pipeline": pipeline,
                      "experts": experts, "replicas": replicas, "nodes": nodes}
             good = modes[options.mode](folder, options.dtype, DEVICES[options.device])
     print("same" if good else "different")

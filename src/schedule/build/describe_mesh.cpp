@@ -2,12 +2,19 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 namespace tessera {
 
 std::string describe_context(const Deck& deck, const Mesh& mesh) {
-  const std::int64_t heads = deck.model.kv_heads / mesh.size(Axis::tp), ranks = mesh.size(Axis::cp);
+  const std::int64_t heads = std::max<std::int64_t>(1, deck.model.kv_heads / mesh.size(Axis::tp)), ranks = mesh.size(Axis::cp);
   if (ranks > 1 && deck.context.method == "ring") return " (keys and values go round in a ring)";
   return ranks <= heads ? "" : fmt::format(" ({} have the same key and value head)", ranks / heads);
+}
+
+std::string describe_tensor(const Deck& deck, const Mesh& mesh) {
+  const std::int64_t heads = deck.model.kv_heads, ranks = mesh.size(Axis::tp);
+  return ranks <= heads ? "" : fmt::format(" ({} make parts of the same key and value head)", ranks / heads);
 }
 
 std::string describe_replicas(const Mesh& mesh) {

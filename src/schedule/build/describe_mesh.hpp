@@ -11,6 +11,9 @@ namespace tessera {
 /// are more than the heads they share, " (keys and values go round in a ring)"; else empty.
 std::string describe_context(const Deck& deck, const Mesh& mesh);
 
+/// " (2 make parts of the same key and value head)" of tensor-parallel ranks that are more than these heads; else empty.
+std::string describe_tensor(const Deck& deck, const Mesh& mesh);
+
 /// " in 2 groups with the whole state each"; nothing where there is one.
 std::string describe_replicas(const Mesh& mesh);
 

@@ -55,6 +55,22 @@ TEST(Rules, TensorAxisDividesWhatItCuts) {
   EXPECT_TRUE(says(faults({"mesh.tp=2", "batch.sequence_length=15", "batch.micro=1"}, 2), "the 15 tokens of a micro-batch"));
 }
 
+TEST(Rules, TensorAxisSharesKeyHeads) {
+  EXPECT_TRUE(valid({"mesh.tp=2", "model.kv_heads=1"}, 2)) << "both have the same key and value head";
+  EXPECT_TRUE(valid({"mesh.tp=4", "model.kv_heads=2"}, 8));
+  EXPECT_TRUE(valid({"mesh.tp=8", "model.heads=8", "model.kv_heads=1", "model.head_dim=8"}, 8)) << "a feature each";
+  EXPECT_TRUE(valid({"mesh.tp=4", "mesh.cp=2", "model.heads=8", "model.kv_heads=2"}, 8)) << "two context-parallel ranks have one head";
+  EXPECT_TRUE(valid({"mesh.tp=4", "mesh.cp=2", "model.kv_heads=1", "context.method=ring"}, 8));
+  EXPECT_TRUE(
+      says(faults({"mesh.tp=4", "model.heads=12", "model.kv_heads=6", "model.width=96"}, 4),
+           "mesh.tp 4 neither divides model.kv_heads 6 (key and value heads) nor is a multiple of them; valid mesh.tp: 1, 2, 3, 6 or 12"));
+  EXPECT_TRUE(says(faults({"mesh.tp=8", "model.heads=8", "model.kv_heads=2", "model.head_dim=6"}, 8),
+                   "with mesh.tp 8 each of model.kv_heads 2 (key and value heads) is shared by 4 ranks, which does not divide its "
+                   "model.head_dim 6 (features); valid mesh.tp: 1, 2 or 4"));
+  EXPECT_TRUE(says(faults({"mesh.tp=4", "mesh.cp=4", "model.heads=8", "model.kv_heads=2"}, 16), "; 2 of a tensor-parallel rank"));
+  EXPECT_FALSE(valid({"mesh.tp=2", "model.heads=0"}, 2)) << "and no division by the key heads that follow from them";
+}
+
 TEST(Rules, ExpertParallelRanksShareTheExperts) {
   const std::vector<std::string> experts = {"model.experts=6", "mesh.ep=2"};
   const auto with = [&](std::vector<std::string> more) {

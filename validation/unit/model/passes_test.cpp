@@ -279,6 +279,51 @@ TEST(ActivationPlans, EveryPlanOfARingGivesTheSameGradients) {
   }
 }
 
+/// Of tensor-parallel ranks that have the same key head, alone and beside both kinds of context-parallel ones.
+std::vector<std::vector<Segment>> segments_of_shared_keys() {
+  std::vector<std::vector<Segment>> all;
+  for (const char* method : {"", "ulysses", "ring"})
+    for (const char* norm : {"false", "true"}) {
+      std::vector<std::string> overrides = {"model.layers=3", "model.heads=8", fmt::format("model.qk_norm={}", norm),
+                                            "model.qkv_bias=true"};
+      if (*method != 0) overrides.insert(overrides.end(), {"mesh.cp=2", fmt::format("context.method={}", method)});
+      all.push_back(model_segments(cut_over_tp(model_shape(test::tiny_deck(overrides, *method != 0 ? 2 : 1)), 4, 1)));
+    }
+  return all;
+}
+
+// Parts of keys are gathered, and their gradients meet, whatever is made again and whatever comes later.
+TEST(ActivationPlans, EveryPlanOfSharedKeysGivesTheSameGradients) {
+  for (const auto& segments : segments_of_shared_keys()) {
+    const auto expected = gradients(segments, plan_of(segments, {.recompute = "none"}));
+    ASSERT_TRUE(expected.contains("d layers.1.attention.wq"));
+    EXPECT_EQ(gradients(segments, plan_of(segments, {.recompute = "selective"})), expected);
+    for (int every : {1, 2, 3}) EXPECT_EQ(gradients(segments, plan_of(segments, {.recompute = "full", .every = every})), expected) << every;
+    for (const char* keep : {"attention.qkv", "attention.qkv_made", "attention.key_parts", "attention"})
+      EXPECT_EQ(gradients(segments, plan_of(segments, {.recompute = "full", .keep = {keep}})), expected) << keep;
+    for (const LevelCost& level : recompute_levels(segments, {})) {
+      const ActivationPlan plan = plan_activations(segments, {.early = {}, .late = level.level, .layers = 1, .keep = {}});
+      EXPECT_EQ(gradients(segments, plan), expected) << describe(level.level);
+      for (const bool at_hand : {true, false}) EXPECT_EQ(parted_gradients(segments, plan, at_hand), expected) << describe(level.level);
+    }
+    for (const bool at_hand : {true, false})
+      for (const char* recompute : {"none", "selective", "full"})
+        EXPECT_EQ(parted_gradients(segments, plan_of(segments, {.recompute = recompute, .every = 1}), at_hand), expected) << recompute;
+  }
+}
+
+// Of what the gather moves nothing is kept: where keys are dropped they are made again by gathering again.
+TEST(Passes, OfSharedKeysKeepWhatAttentionAloneKeeps) {
+  const auto all = segments_of_shared_keys();
+  const Segment& segment = all.front()[1];
+  EXPECT_EQ(kept_names(segment, keep_for_backward(segment, all_kept)), (std::set<std::string>{"qkv", "context", "lse"}));
+  const auto gathers = [&](const Kept& kept) {
+    return std::ranges::count(call_names(segment, backward_pass(segment, 0, kept)), "gather key_part");
+  };
+  EXPECT_EQ(gathers(keep_for_backward(segment, all_kept)), 0);
+  EXPECT_EQ(gathers(keep_for_backward(segment, [](const ValueInfo& v) { return v.name == "qkv" ? KeptBy::none : all_kept(v); })), 1);
+}
+
 TEST(Passes, OfARingKeepWhatAttentionAloneKeeps) {
   for (const auto& segments : segments_of_rings()) {
     const Segment& segment = segments[1];
@@ -495,7 +540,8 @@ TEST(Texts, OfTheHeadHaveAsManyValuesForManyChunksAsForOne) {
 TEST(CutAtExchanges, KeepsTheCallsAndPartsThemAtCollectives) {
   const ModelShape whole = model_shape(test::tiny_deck()), over_cp = model_shape(test::tiny_deck({"mesh.cp=2", "model.kv_heads=4"}, 2)),
                    ring = model_shape(test::tiny_deck({"mesh.cp=3", "context.method=ring"}, 3));
-  for (const ModelShape& shape : {whole, cut_over_tp(whole, 2, 1), over_cp, cut_over_tp(over_cp, 2, 1), ring, cut_over_tp(ring, 2, 1)})
+  for (const ModelShape& shape : {whole, cut_over_tp(whole, 2, 1), cut_over_tp(whole, 4, 2), over_cp, cut_over_tp(over_cp, 2, 1), ring,
+                                  cut_over_tp(ring, 2, 1), cut_over_tp(ring, 4, 2)})
     for (const Segment& segment : model_segments(shape)) {
       const Kept kept = keep_for_backward(segment, [](const ValueInfo& v) { return v.remade ? KeptBy::none : KeptBy::forward; });
       for (const SegmentPass& pass : {forward_pass(segment, 0, kept), backward_pass(segment, 0, kept)}) {

@@ -45,6 +45,22 @@ TEST(Shape, TextsDropNothing) {
   EXPECT_NE(describe_experts(prompt).find("dropless: 20 rows"), std::string::npos);
 }
 
+TEST(Shape, OfFewerKeyHeadsThanTensorParallelRanksNeighboursHaveOne) {
+  const ModelShape whole = model_shape(test::tiny_deck());  // four query heads, two key heads of eight features
+  const ModelShape two = cut_over_tp(whole, 2, 1), four = cut_over_tp(whole, 4, 3);
+  EXPECT_FALSE(two.shares_keys());
+  EXPECT_EQ(two.G, 1);
+  EXPECT_EQ(two.made_width(), two.qkv_width());
+  EXPECT_TRUE(four.shares_keys());
+  EXPECT_EQ(four.keys_shared, 2);
+  EXPECT_EQ(four.G, 1);
+  EXPECT_EQ(four.qkv_width(), 3 * 8) << "what attention reads: whole heads";
+  EXPECT_EQ(four.made_width(), 8 + 2 * 4) << "what a product makes: the head's half";
+  EXPECT_EQ(4 * four.made_width(), whole.qkv_width()) << "all ranks together: each once";
+  EXPECT_FALSE(inside_attention(four).shares_keys());
+  EXPECT_FALSE(on_own_rows(four).shares_keys());
+}
+
 // A tensor-parallel rank does a layer's experts for its own rows of the stream; room is of these.
 TEST(Shape, TensorAndContextParallelRanksHaveAPartOfTheTokens) {
   const ModelShape s = on_own_rows(cut_over_tp(

@@ -74,6 +74,14 @@ TEST(MeshSearch, OfFewMeshesFindsTheFastestStep) {
   EXPECT_DOUBLE_EQ(found.choices.front().choice.prediction.step.seconds, best);
 }
 
+TEST(MeshSearch, LooksAtMoreTensorParallelRanksThanKeyHeads) {
+  const Deck deck = test::tiny_deck({"run.device=cuda", "memory.device=80 GB", "model.kv_heads=1", "batch.global=8"}, 4);
+  std::set<std::string> meshes;
+  for (const MeshChoice& c : search(deck, 4, 4).choices) meshes.insert(describe(c.mesh));
+  EXPECT_TRUE(meshes.contains("pp 1 x dp 1 x cp 1 x ep 1 x tp 4"));
+  EXPECT_TRUE(meshes.contains("pp 1 x dp 1 x cp 2 x ep 1 x tp 2"));
+}
+
 // Four ranks cannot share two heads, but a ring.
 TEST(MeshSearch, TriesTheOtherMethodWhereTheDecksCannotShareHeads) {
   for (const char* method : {"ulysses", "ring"}) {

@@ -109,7 +109,8 @@ inline std::vector<Setting> settings() {
   return all;
 }
 
-/// Tensor-parallel ranks over all stages: alone and with data-parallel ones, a vocabulary that they share unevenly, offload, recompute.
+/// Tensor-parallel ranks over all stages: alone and with data-parallel ones, a vocabulary that they share unevenly, offload, recompute, key
+/// heads for all and for fewer.
 inline std::vector<Setting> tensor_settings() {
   std::vector<Setting> all;
   for (int stage = 0; stage <= 3; ++stage)
@@ -131,6 +132,25 @@ inline std::vector<Setting> tensor_settings() {
         if (stage > 1 && dp == 1) s.overrides.push_back("activation.offload=host");
         all.push_back(s);
       }
+  // More ranks than key heads: neighbours have the same one.
+  for (int stage = 0; stage <= 3; ++stage)
+    for (const int dp : {1, 2}) {
+      const int tp = (stage + dp) % 2 ? 4 : 2, heads = tp == 4 ? 2 - stage / 2 : 1;
+      Setting s{
+          .name = fmt::format("stage{}_tp{}_dp{}_{}_shared_keys", stage, tp, dp, heads),
+          .overrides = {fmt::format("zero.stage={}", stage), fmt::format("run.reproducible={}", dp == 1),
+                        fmt::format("batch.global={}", 4 * dp), fmt::format("mesh.tp={}", tp), fmt::format("model.kv_heads={}", heads),
+                        "zero.param_persistence_threshold=100", fmt::format("precision.compute={}", stage % 2 ? "fp32" : "bf16"),
+                        fmt::format("model.qk_norm={}", stage > 1), fmt::format("model.qkv_bias={}", stage > 0),
+                        fmt::format("activation.recompute={}",
+                                    std::vector{"none", "full", "selective"}[static_cast<std::size_t>(stage + dp) % 3])},
+          .rank = tp * dp - 1,
+          .ranks = tp * dp,
+          .evaluation = dp == 2 ? 3 : 0,
+          .tp = tp};
+      if (stage > 0 && dp == 2) s.overrides.push_back("zero.offload_optimizer.device=host");
+      all.push_back(s);
+    }
   return all;
 }
 

@@ -6,6 +6,8 @@
 #include <set>
 
 #include "instances.hpp"
+#include "schedule/build/describe_mesh.hpp"
+#include "schedule/plan/cross_check.hpp"
 #include "schedules.hpp"
 
 namespace tessera {
@@ -67,16 +69,20 @@ TEST_P(Tensor, GradientsMeetOverTheRanksThatHaveThem) {
         EXPECT_EQ(c->axes, data_axes) << task.name;
       reduced.insert(task.name);
     }
-  EXPECT_GE(reduced.size(), GetParam().ranks == 2 ? 2u : 4u);
+  EXPECT_GE(reduced.size(), GetParam().ranks == GetParam().tp ? 2u : 4u);
 }
 
 // A layer's products gather the rows of the stream before and sum over ranks after, in either direction.
 TEST_P(Tensor, EachSegmentGathersAndReducesAsOften) {
   const Schedule schedule = build_schedule(request(0));
-  std::map<std::string, int> gathers, reductions;  // by pass
+  std::map<std::string, int> gathers, reductions, of_keys;  // by pass
   for (const SegmentPass& pass : schedule.passes)
-    if (const Exchange* x = exchange_of(schedule.segments[static_cast<std::size_t>(pass.segment)], pass))
-      ++(x->kind == CollectiveKind::all_gather ? gathers : reductions)[pass.whole];
+    if (const Exchange* x = exchange_of(schedule.segments[static_cast<std::size_t>(pass.segment)], pass)) {
+      if (pass.name.starts_with("gather key_part (") || pass.name.starts_with("reduce d_key_parts ("))
+        ++of_keys[pass.whole];
+      else
+        ++(x->kind == CollectiveKind::all_gather ? gathers : reductions)[pass.whole];
+    }
   const int times = GetParam().evaluation > 0 ? 2 : 1;  // forward passes of an evaluation too
   for (const char* segment : {"layers.0.attention", "layers.1.mlp"}) {
     EXPECT_EQ(gathers[std::string("forward ") + segment], times) << segment;
@@ -85,9 +91,37 @@ TEST_P(Tensor, EachSegmentGathersAndReducesAsOften) {
     EXPECT_EQ(gathers[std::string("backward ") + segment], 2) << segment << ": the gradient's rows, and once more those of the stream";
   }
   EXPECT_EQ(reductions["forward embedding"], times);
+  // Parts of a key head that several have are gathered, and their gradients reduced.
+  const bool shared = schedule.shape.G < GetParam().tp;
+  EXPECT_EQ(of_keys["forward layers.0.attention"], shared ? times : 0);
+  EXPECT_EQ(of_keys["backward layers.0.attention"] > 0, shared);
+  EXPECT_EQ(of_keys.count("forward layers.0.mlp"), 0u);
 }
 
 INSTANTIATE_TEST_SUITE_P(Grid, Tensor, testing::ValuesIn(test::tensor_settings()), [](const auto& info) { return info.param.name; });
+
+TEST(TensorMesh, SaysWhoHasTheSameKeys) {
+  const Deck deck = test::tiny_deck();  // of two key heads
+  EXPECT_EQ(describe_tensor(deck, {{1, 1, 1, 1, 1, 1}}), "");
+  EXPECT_EQ(describe_tensor(deck, {{1, 1, 3, 1, 1, 2}}), "");
+  EXPECT_EQ(describe_tensor(deck, {{1, 1, 1, 1, 1, 4}}), " (2 make parts of the same key and value head)");
+}
+
+// Every role of ranks that share keys, beside rings and stages of a pipeline, meets the others in every collective.
+TEST(TensorMesh, OfSharedKeysPassesTheCheckBeforeTheFirstStep) {
+  for (const char* method : {"ulysses", "ring"})
+    for (const int pp : {1, 2}) {
+      const BuildRequest request =
+          test::request_of({.name = "",
+                            .overrides = {"mesh.tp=4", "mesh.cp=2", fmt::format("context.method={}", method), "batch.global=4",
+                                          "model.heads=8", fmt::format("mesh.pp={}", pp), "run.lanes=threads"},
+                            .ranks = 8 * pp,
+                            .tp = 4,
+                            .cp = 2,
+                            .pp = pp});
+      EXPECT_EQ(cross_check(plan_roles(request)), "") << method << " " << pp;
+    }
+}
 
 // While sums of an input's gradient meet, the weight's gradient is made.
 TEST(TensorOverlap, WeightGradientsRunBesideTheReduction) {
