@@ -38,27 +38,6 @@ std::string header_text(const std::vector<SafetensorsEntry>& entries) {
   return text + json;
 }
 
-SafetensorsTensor parse_tensor(const std::string& path, const std::string& name, const Json& j, std::int64_t data_begin,
-                               std::int64_t data_bytes) {
-  SafetensorsTensor t;
-  t.entry.name = name;
-  auto dtype = j.at("dtype").get<std::string>();
-  if (dtype != "F32" && dtype != "BF16")
-    fail(ExitCode::data, "{}: tensor {} is of type {}; F32 and BF16 can be read. Convert the file.", path, name, dtype);
-  t.entry.dtype = dtype == "F32" ? DType::f32 : DType::bf16;
-  t.entry.shape = Shape(j.at("shape").get<std::vector<std::int64_t>>());
-  auto offsets = j.at("data_offsets").get<std::vector<std::int64_t>>();
-  std::int64_t bytes = static_cast<std::int64_t>(size_of(t.entry.dtype));
-  for (auto d : t.entry.shape.dims)
-    if (d < 0 || __builtin_mul_overflow(bytes, d, &bytes)) fail(ExitCode::data, "{}: tensor {} has an impossible shape.", path, name);
-  if (offsets.size() != 2 || offsets[0] < 0 || offsets[0] > offsets[1] || offsets[1] - offsets[0] != bytes)
-    fail(ExitCode::data, "{}: the bytes of tensor {} do not fit its shape {}. The file is damaged: get it again.", path, name,
-         t.entry.shape.str());
-  if (offsets[1] > data_bytes) fail(ExitCode::data, "{}: the file is truncated inside tensor {}. Get it again.", path, name);
-  t.begin = data_begin + offsets[0], t.end = data_begin + offsets[1];
-  return t;
-}
-
 }  // namespace
 
 struct SafetensorsWriter::Impl {
@@ -128,41 +107,6 @@ std::string safetensors_index(const std::vector<SafetensorsFile>& files) {
   for (auto& f : files)
     for (auto& e : f.entries) map[e.name] = f.name, total += bytes_of(e);
   return Json{{"metadata", {{"total_size", total}}}, {"weight_map", map}}.dump(2) + "\n";
-}
-
-std::vector<SafetensorsTensor> read_safetensors_header(const std::string& path) {
-  auto file = PosixFile::open(path, ExitCode::data);
-  auto size = file.size();
-  unsigned char raw[8] = {};
-  std::uint64_t length = 0;
-  if (file.read(0, raw, 8) != 8) fail(ExitCode::data, "{}: {} bytes are no safetensors file. Get it again.", path, size);
-  for (int i = 0; i < 8; ++i) length |= static_cast<std::uint64_t>(raw[i]) << (8 * i);
-  if (length > static_cast<std::uint64_t>(size) - 8 || length > (100u << 20))
-    fail(ExitCode::data, "{}: a header of {} bytes does not fit a file of {}: it is truncated or no safetensors file. Get it again.", path,
-         length, size);
-  std::string text(length, '\0');
-  if (file.read(8, text.data(), length) != length) fail(ExitCode::data, "{}: the file is truncated. Get it again.", path);
-  std::vector<SafetensorsTensor> out;
-  auto data_begin = 8 + static_cast<std::int64_t>(length);
-  try {
-    auto header = Json::parse(text);
-    if (!header.is_object()) throw std::runtime_error("it is no object");
-    for (auto& [name, j] : header.items())
-      if (name != "__metadata__") out.push_back(parse_tensor(path, name, j, data_begin, size - data_begin));
-  } catch (const Error&) {
-    throw;
-  } catch (const std::exception& e) {
-    fail(ExitCode::data, "{}: its header cannot be understood ({}). The file is damaged: get it again.", path, e.what());
-  }
-  return out;
-}
-
-std::vector<std::byte> read_safetensors_tensor(const std::string& path, const SafetensorsTensor& tensor) {
-  auto file = PosixFile::open(path, ExitCode::data);
-  std::vector<std::byte> out(static_cast<std::size_t>(tensor.end - tensor.begin));
-  if (file.read(tensor.begin, out.data(), out.size()) != out.size())
-    fail(ExitCode::data, "{}: the file is truncated inside tensor {}. Get it again.", path, tensor.entry.name);
-  return out;
 }
 
 }  // namespace tessera::io

@@ -1,4 +1,4 @@
-// Hugging Face safetensors: an 8-byte length, a JSON header, then raw tensors. Written as a stream.
+// Hugging Face safetensors: an 8-byte length, a JSON header, then raw tensors. Written as a stream; read by safetensors_model.hpp.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -39,13 +39,5 @@ struct SafetensorsFile {
 std::vector<SafetensorsFile> plan_safetensors(const std::vector<SafetensorsEntry>& entries, std::int64_t max_bytes);
 /// The text of model.safetensors.index.json for such a split.
 std::string safetensors_index(const std::vector<SafetensorsFile>& files);
-
-/// Reads back (tests, import): header and one tensor.
-struct SafetensorsTensor {
-  SafetensorsEntry entry;
-  std::int64_t begin = 0, end = 0;  // bytes in the file
-};
-std::vector<SafetensorsTensor> read_safetensors_header(const std::string& path);
-std::vector<std::byte> read_safetensors_tensor(const std::string& path, const SafetensorsTensor& tensor);
 
 }  // namespace tessera::io

@@ -17,6 +17,7 @@
 #include "base/hash.hpp"
 #include "deck/deck.hpp"
 #include "io/safetensors/safetensors.hpp"
+#include "io/safetensors/safetensors_model.hpp"
 #include "io/tokens/tokens.hpp"
 #include "validation/unit/model/random_models.hpp"
 #include "validation/unit/scratch.hpp"
@@ -71,7 +72,7 @@ std::string safetensors_digest(const std::string& path) {
   std::string text;
   for (const io::SafetensorsTensor& tensor : io::read_safetensors_header(path)) {
     const auto bytes = io::read_safetensors_tensor(path, tensor);
-    text += fmt::format("{} {} {}\n", tensor.entry.name, tensor.entry.shape.elements(), hash_bytes(bytes.data(), bytes.size()).hex());
+    text += fmt::format("{} {} {}\n", tensor.name, tensor.shape.elements(), hash_bytes(bytes.data(), bytes.size()).hex());
   }
   return text;
 }

@@ -1,4 +1,5 @@
 #include "io/safetensors/safetensors.hpp"
+#include "io/safetensors/safetensors_model.hpp"
 
 #include <nlohmann/json.hpp>
 #include <random>
@@ -39,9 +40,9 @@ TEST(Safetensors, RoundTripInPieces) {
   ASSERT_EQ(tensors.size(), 3u);
   std::size_t at = 0;
   for (std::size_t i = 0; i < 3; ++i) {
-    EXPECT_EQ(tensors[i].entry.name, some_entries()[i].name);
-    EXPECT_EQ(tensors[i].entry.dtype, some_entries()[i].dtype);
-    EXPECT_EQ(tensors[i].entry.shape, some_entries()[i].shape);
+    EXPECT_EQ(tensors[i].name, some_entries()[i].name);
+    EXPECT_EQ(tensors[i].type, some_entries()[i].dtype == DType::f32 ? "F32" : "BF16");
+    EXPECT_EQ(tensors[i].shape, some_entries()[i].shape);
     auto got = read_safetensors_tensor(dir / "m.safetensors", tensors[i]);
     EXPECT_TRUE(std::equal(got.begin(), got.end(), bytes.begin() + static_cast<std::ptrdiff_t>(at)));
     at += got.size();
@@ -109,7 +110,8 @@ TEST(Safetensors, DamagedFiles) {
     text.replace(text.find(from), from.size(), to);
     return refused(text);
   };
-  EXPECT_HAS(other("\"F32\"", "\"I64\""), "I64");
+  EXPECT_HAS(other("\"F32\"", "\"I64\""), "do not fit its shape");
+  EXPECT_HAS(other("\"F32\"", "\"F31\""), "type F31");
   EXPECT_HAS(other("[4]", "[5]"), "do not fit its shape");
   other("[4]", "[x]");
   other("[0,16]", "[0,-1]");

@@ -12,6 +12,7 @@
 #include "../sharded_checkpoint.hpp"
 #include "io/hdf5/hdf5.hpp"
 #include "io/safetensors/safetensors.hpp"
+#include "io/safetensors/safetensors_model.hpp"
 
 namespace tessera {
 namespace {
@@ -19,12 +20,12 @@ namespace {
 using test::Scratch;
 
 /// Names and raw bytes of all tensors in the given files.
-std::map<std::string, std::pair<io::SafetensorsEntry, std::vector<std::byte>>> read_all(const std::vector<std::string>& paths) {
-  std::map<std::string, std::pair<io::SafetensorsEntry, std::vector<std::byte>>> all;
+std::map<std::string, std::pair<io::SafetensorsTensor, std::vector<std::byte>>> read_all(const std::vector<std::string>& paths) {
+  std::map<std::string, std::pair<io::SafetensorsTensor, std::vector<std::byte>>> all;
   for (const auto& path : paths)
     for (const auto& tensor : io::read_safetensors_header(path)) {
-      EXPECT_FALSE(all.contains(tensor.entry.name)) << "twice";
-      all[tensor.entry.name] = {tensor.entry, io::read_safetensors_tensor(path, tensor)};
+      EXPECT_FALSE(all.contains(tensor.name)) << "twice";
+      all[tensor.name] = {tensor, io::read_safetensors_tensor(path, tensor)};
     }
   return all;
 }
@@ -36,9 +37,9 @@ void expect_values(const Deck& deck, const std::vector<std::string>& paths) {
   ASSERT_EQ(all.size(), table.size());
   for (const Parameter& p : table) {
     ASSERT_TRUE(all.contains(p.export_name)) << p.export_name;
-    const auto& [entry, bytes] = all.at(p.export_name);
-    EXPECT_EQ(entry.shape, p.shape) << p.name;
-    EXPECT_EQ(entry.dtype, dtype_of<T>()) << p.name;
+    const auto& [tensor, bytes] = all.at(p.export_name);
+    EXPECT_EQ(tensor.shape, p.shape) << p.name;
+    EXPECT_EQ(tensor.type, dtype_of<T>() == DType::f32 ? "F32" : "BF16") << p.name;
     ASSERT_EQ(bytes.size(), static_cast<std::size_t>(p.shape.elements()) * sizeof(T));
     for (std::int64_t i = 0; i < p.shape.elements(); ++i) {
       T value;
@@ -71,7 +72,7 @@ TEST(Consolidate, EveryModelAsItsStoredListAndEveryValue) {
       EXPECT_EQ(result.files, (std::vector<std::string>{"model.safetensors", "config.json", "generation_config.json"}));
       std::set<std::string> ours, theirs;
       for (const auto& t : io::read_safetensors_header(scratch / "out/model.safetensors"))
-        ours.insert(fmt::format("{} F32 {}", t.entry.name, fmt::join(t.entry.shape.dims, "x")));
+        ours.insert(fmt::format("{} F32 {}", t.name, fmt::join(t.shape.dims, "x")));
       std::ifstream list(std::string(TESSERA_EXPORTS) + "/" + e.name + ".txt");
       for (std::string line; std::getline(list, line);) theirs.insert(line);
       EXPECT_EQ(ours, theirs) << e.name;
@@ -123,7 +124,7 @@ TEST(Consolidate, SplitFilesHoldEachTensorOnceAndTheIndexSaysWhere) {
   expect_values<float>(deck, paths);
   for (const auto& path : paths)
     for (const auto& t : io::read_safetensors_header(path))
-      EXPECT_EQ(index.at("weight_map").at(t.entry.name), test::fs::path(path).filename().string());
+      EXPECT_EQ(index.at("weight_map").at(t.name), test::fs::path(path).filename().string());
   EXPECT_EQ(index.at("metadata").at("total_size"), result.bytes);
 }
 
@@ -165,11 +166,11 @@ TEST(Consolidate, Qwen3WithBiasHasAnOutputBiasOfZeros) {
   EXPECT_EQ(config.at("attention_bias"), true);
   int biases = 0;
   for (const auto& t : io::read_safetensors_header(scratch / "out/model.safetensors")) {
-    if (!t.entry.name.ends_with(".self_attn.o_proj.bias")) continue;
+    if (!t.name.ends_with(".self_attn.o_proj.bias")) continue;
     ++biases;
-    EXPECT_EQ(t.entry.shape.dims, (std::vector<std::int64_t>{deck.model.width}));
+    EXPECT_EQ(t.shape.dims, (std::vector<std::int64_t>{deck.model.width}));
     const auto bytes = io::read_safetensors_tensor(scratch / "out/model.safetensors", t);
-    EXPECT_TRUE(std::all_of(bytes.begin(), bytes.end(), [](std::byte b) { return b == std::byte{0}; })) << t.entry.name;
+    EXPECT_TRUE(std::all_of(bytes.begin(), bytes.end(), [](std::byte b) { return b == std::byte{0}; })) << t.name;
   }
   EXPECT_EQ(biases, deck.model.layers);
   EXPECT_EQ(result.tensors, static_cast<std::int64_t>(parameter_table(deck.model).size()) + biases);

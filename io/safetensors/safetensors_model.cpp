@@ -1,0 +1,244 @@
+#include "io/safetensors/safetensors_model.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <filesystem>
+#include <list>
+#include <set>
+
+#include "base/some_of.hpp"
+#include "io/files/posix_file.hpp"
+#include "io/safetensors/strict_json.hpp"
+
+namespace tessera::io {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr const char* single_name = "model.safetensors";
+constexpr const char* index_name = "model.safetensors.index.json";
+constexpr std::int64_t most_index_bytes = 100 << 20;
+constexpr std::int64_t window_bytes = 4 << 20;     // one read
+constexpr std::int64_t most_gap_bytes = 64 << 10;  // read over rather than read apart
+constexpr std::size_t most_open = 16;
+
+/// IEEE half, exactly; NaN keeps its bits.
+float from_half(std::uint16_t h) {
+  const std::uint32_t sign = static_cast<std::uint32_t>(h & 0x8000u) << 16;
+  const std::uint32_t exponent = (h >> 10) & 0x1fu, mantissa = h & 0x3ffu;
+  if (exponent == 0x1f) return std::bit_cast<float>(sign | 0x7f800000u | (mantissa << 13));
+  if (exponent != 0) return std::bit_cast<float>(sign | ((exponent + 112) << 23) | (mantissa << 13));
+  const float small = static_cast<float>(mantissa) * 0x1p-24f;
+  return sign ? -small : small;
+}
+
+template <class Widen>
+void widen_16(const std::byte* from, std::span<float> out, const Widen& to_float) {
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    std::uint16_t bits;
+    std::memcpy(&bits, from + 2 * i, 2);
+    out[i] = to_float(bits);
+  }
+}
+
+void widen(std::string_view type, const std::byte* from, std::span<float> out) {
+  if (type == "F32")
+    std::memcpy(out.data(), from, out.size_bytes());
+  else if (type == "BF16")
+    widen_16(from, out, [](std::uint16_t bits) { return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16); });
+  else
+    widen_16(from, out, from_half);
+}
+
+std::string read_whole(const std::string& path) {
+  const auto file = PosixFile::open(path, ExitCode::data);
+  if (file.size() > most_index_bytes) fail(ExitCode::data, "{}: {} bytes are no index. Get the file again.", path, file.size());
+  std::string text(static_cast<std::size_t>(file.size()), '\0');
+  text.resize(file.read(0, text.data(), text.size()));
+  return text;
+}
+
+/// (tensor, file) as the index has them.
+std::vector<std::pair<std::string, std::string>> read_index(const std::string& path) {
+  std::vector<std::pair<std::string, std::string>> map;
+  try {
+    const auto index = parse_strict_json(read_whole(path));
+    const auto& weights = index.at("weight_map");
+    if (!weights.is_object() || weights.empty()) throw std::runtime_error("its weight_map is no object with tensors");
+    for (const auto& [tensor, file] : weights.items()) map.emplace_back(tensor, file.get<std::string>());
+  } catch (const Error&) {
+    throw;
+  } catch (const std::exception& e) {
+    fail(ExitCode::data, "{}: it cannot be understood ({}). The file is damaged: get it again.", path, e.what());
+  }
+  for (const auto& [tensor, file] : map)
+    if (file.empty() || file == "." || file == ".." || file.find('/') != file.npos)
+      fail(ExitCode::data, "{}: it says that tensor {} is in '{}', which is no file of this folder. Get the file again.", path, tensor,
+           file);
+  return map;
+}
+
+/// A file as it was when its header was read.
+struct Shard {
+  std::string path;
+  PathState state;
+  std::int64_t bytes = 0, modified_ns = 0;
+
+  static Shard of(const std::string& path) {
+    const auto file = PosixFile::open(path, ExitCode::data);
+    return {path, file.state(), file.size(), file.modified_ns()};
+  }
+  bool is(const PosixFile& file) const { return file.state().same_as(state) && file.size() == bytes && file.modified_ns() == modified_ns; }
+};
+
+}  // namespace
+
+struct SafetensorsModel::Impl {
+  std::string folder;
+  std::vector<Shard> shards;
+  std::vector<Tensor> tensors;
+  std::int64_t bytes = 0;
+  std::list<std::pair<int, PosixFile>> open;  // most recently used first
+  std::vector<std::byte> window;
+
+  void add_shard(const std::string& path) {
+    const int number = static_cast<int>(shards.size());
+    shards.push_back(Shard::of(path));
+    for (SafetensorsTensor& t : read_safetensors_header(path)) {
+      bytes += t.end - t.begin;
+      tensors.push_back({std::move(t), number});
+    }
+  }
+
+  void sort() {
+    std::ranges::stable_sort(tensors, {}, &Tensor::name);
+    const auto twice = std::ranges::adjacent_find(tensors, {}, &Tensor::name);
+    if (twice != tensors.end())
+      fail(ExitCode::data, "{}: tensor {} stands in {} and in {}. Get the files again.", folder, twice->name, path_of(*twice),
+           path_of(*std::next(twice)));
+  }
+
+  const std::string& path_of(const Tensor& t) const { return shards[static_cast<std::size_t>(t.file)].path; }
+
+  const PosixFile& file_of(const Tensor& t) {
+    const auto found = std::ranges::find(open, t.file, &std::pair<int, PosixFile>::first);
+    if (found != open.end()) {
+      open.splice(open.begin(), open, found);
+      return open.front().second;
+    }
+    if (open.size() == most_open) open.pop_back();
+    open.emplace_front(t.file, PosixFile::open(path_of(t), ExitCode::data));
+    return open.front().second;
+  }
+
+  void require_unchanged(const Tensor& t, const PosixFile& file) const {
+    const Shard& shard = shards[static_cast<std::size_t>(t.file)];
+    if (shard.is(file)) return;
+    if (file.size() < t.end) fail(ExitCode::data, "{}: the file is truncated inside tensor {}. Get it again.", shard.path, t.name);
+    fail(ExitCode::data, "{}: the file was changed while tensor {} was read. Start again when nothing writes there.", shard.path, t.name);
+  }
+
+  void read_bytes(const Tensor& t, const PosixFile& file, std::int64_t at, std::byte* to, std::int64_t n) const {
+    if (file.read(at, to, static_cast<std::size_t>(n)) != static_cast<std::size_t>(n))
+      fail(ExitCode::data, "{}: the file is truncated inside tensor {}. Get it again.", path_of(t), t.name);
+  }
+
+  /// Runs that are near each other, by one read. Together they lie in a window, unless there is only one.
+  void read_runs(const Tensor& t, const PosixFile& file, const std::vector<BoxRun>& runs, std::span<float> out) {
+    const std::int64_t size = safetensors_type_bytes(t.type), first = runs.front().from;
+    const std::int64_t end = runs.back().from + runs.back().elements, most = window_bytes / size;
+    const auto part = [&](std::int64_t to, std::int64_t n) {
+      return out.subspan(static_cast<std::size_t>(to), static_cast<std::size_t>(n));
+    };
+    if (runs.size() > 1 || end - first <= most) {
+      read_bytes(t, file, t.begin + first * size, window.data(), (end - first) * size);
+      for (const BoxRun& run : runs) widen(t.type, window.data() + (run.from - first) * size, part(run.to, run.elements));
+      return;
+    }
+    for (std::int64_t at = 0, n = 0; at < runs.front().elements; at += n) {
+      n = std::min(most, runs.front().elements - at);
+      read_bytes(t, file, t.begin + (first + at) * size, window.data(), n * size);
+      widen(t.type, window.data(), part(runs.front().to + at, n));
+    }
+  }
+
+  /// A box of the tensor into `out`, row-major.
+  void read_part(const Tensor& t, const PosixFile& file, const Box& box, std::span<float> out) {
+    const std::int64_t size = safetensors_type_bytes(t.type);
+    std::vector<BoxRun> runs;
+    for_each_run(box, whole_box(t.shape), box, [&](const BoxRun& run) {
+      const bool apart = !runs.empty() && ((run.from - runs.back().from - runs.back().elements) * size > most_gap_bytes ||
+                                           (run.from + run.elements - runs.front().from) * size > window_bytes);
+      if (apart) {
+        read_runs(t, file, runs, out);
+        runs.clear();
+      }
+      runs.push_back(run);
+    });
+    if (!runs.empty()) read_runs(t, file, runs, out);
+  }
+};
+
+SafetensorsModel::SafetensorsModel(const std::string& folder) : impl_(std::make_unique<Impl>()) {
+  Impl& model = *impl_;
+  model.folder = folder;
+  model.window.resize(static_cast<std::size_t>(window_bytes));
+  const std::string single = (fs::path(folder) / single_name).string(), index = (fs::path(folder) / index_name).string();
+  const PathState one = look_at(single), many = look_at(index);
+  if (one.nothing() && many.nothing())
+    fail(ExitCode::data,
+         "{}: it holds neither {} nor {}. Give the folder of a model as transformers saves it; other files (pytorch_model.bin) become "
+         "these by save_pretrained.",
+         folder, single_name, index_name);
+  if (!one.nothing()) {
+    model.add_shard(single);
+    model.sort();
+    return;
+  }
+  const auto map = read_index(index);
+  std::set<std::string> files;
+  for (const auto& [tensor, file] : map) files.insert(file);
+  std::vector<std::string> missing, lacking;
+  for (const std::string& file : files)
+    if (look_at((fs::path(folder) / file).string()).nothing()) missing.push_back(file);
+  if (!missing.empty())
+    fail(ExitCode::data, "{}: {} of the {} files that {} names are missing: {}. Get them again.", folder, missing.size(), files.size(),
+         index_name, some_of(missing));
+  for (const std::string& file : files) model.add_shard((fs::path(folder) / file).string());
+  model.sort();
+  for (const auto& [tensor, file] : map) {
+    const Tensor* found = find(tensor);
+    if (!found || fs::path(model.path_of(*found)).filename() != file) lacking.push_back(fmt::format("{} in {}", tensor, file));
+  }
+  if (!lacking.empty())
+    fail(ExitCode::data, "{}: it names tensors that are not there: {}. Get the files of one download again.", index, some_of(lacking));
+}
+SafetensorsModel::~SafetensorsModel() = default;
+SafetensorsModel::SafetensorsModel(SafetensorsModel&&) noexcept = default;
+
+const std::string& SafetensorsModel::folder() const { return impl_->folder; }
+const std::vector<SafetensorsModel::Tensor>& SafetensorsModel::tensors() const { return impl_->tensors; }
+std::int64_t SafetensorsModel::bytes() const { return impl_->bytes; }
+
+const SafetensorsModel::Tensor* SafetensorsModel::find(std::string_view name) const {
+  const auto found = std::ranges::lower_bound(impl_->tensors, name, {}, [](const Tensor& t) { return std::string_view(t.name); });
+  return found != impl_->tensors.end() && found->name == name ? &*found : nullptr;
+}
+
+void SafetensorsModel::read_box(const Tensor& tensor, const Box& box, std::span<float> out, std::int64_t begin) const {
+  const auto n = static_cast<std::int64_t>(out.size());
+  TESSERA_REQUIRE(lies_in(box, tensor.shape) && begin >= 0 && begin + n <= box.elements(), "{} ({}), box {}: [{}, +{})", tensor.name,
+                  tensor.shape.str(), box.str(), begin, n);
+  if (tensor.type != "F32" && tensor.type != "BF16" && tensor.type != "F16")
+    fail(ExitCode::data, "{}: tensor {} is of type {}; F32, BF16 and F16 can be read. Convert the model.", impl_->path_of(tensor),
+         tensor.name, tensor.type);
+  const PosixFile& file = impl_->file_of(tensor);
+  for (const Box& part : flat_range_boxes(box.count, begin, begin + n)) {
+    const auto elements = static_cast<std::size_t>(part.elements());
+    impl_->read_part(tensor, file, outside(part, box), out.first(elements));
+    out = out.subspan(elements);
+  }
+  impl_->require_unchanged(tensor, file);
+}
+
+}  // namespace tessera::io

@@ -1,0 +1,61 @@
+// Reading safetensors: the header of a file, and a model's folder as transformers saves it, of which any box of any tensor is read.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/box.hpp"
+
+namespace tessera::io {
+
+/// What a header says of a tensor.
+struct SafetensorsTensor {
+  std::string name;
+  std::string type;  ///< "F32", "BF16", "F16", and others that cannot be read
+  Shape shape;
+  std::int64_t begin = 0, end = 0;  ///< bytes in the file
+};
+
+/// Bytes of an element of such a type; 0 for a type that the format does not have.
+std::int64_t safetensors_type_bytes(std::string_view type);
+
+/// All tensors of a file, in the order of their bytes, which cover it without gaps. A file that is no such file, is truncated, says
+/// something twice or impossible is an Error(data) that names it, and the tensor.
+std::vector<SafetensorsTensor> read_safetensors_header(const std::string& path);
+/// The raw bytes of one tensor (tests).
+std::vector<std::byte> read_safetensors_tensor(const std::string& path, const SafetensorsTensor& tensor);
+
+/// A folder with model.safetensors, or with model.safetensors.index.json and the files that it names. As transformers does, it takes the
+/// first where both are there. Headers are read once; values in pieces, by ranges, so memory does not depend on the model's size.
+class SafetensorsModel {
+ public:
+  struct Tensor : SafetensorsTensor {
+    int file = 0;
+  };
+
+  /// Throws Error(data) that names the file and the tensor: shards that are missing, tensors that the index names and its shard lacks, a
+  /// tensor in two files, and all that read_safetensors_header refuses.
+  explicit SafetensorsModel(const std::string& folder);
+  ~SafetensorsModel();
+  SafetensorsModel(SafetensorsModel&&) noexcept;
+
+  const std::string& folder() const;
+  /// Sorted by name.
+  const std::vector<Tensor>& tensors() const;
+  const Tensor* find(std::string_view name) const;
+  std::int64_t bytes() const;  ///< of all tensors
+
+  /// Elements [begin, begin + out.size()) of the box, row-major, as fp32: exactly what stands in the file. Throws Error(data) that names
+  /// file and tensor: of a type that is none of F32, BF16, F16; of a file that has become shorter, or was changed, since its header was
+  /// read.
+  void read_box(const Tensor& tensor, const Box& box, std::span<float> out, std::int64_t begin = 0) const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace tessera::io
