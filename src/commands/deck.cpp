@@ -1,4 +1,4 @@
-// tessera deck check | print | reference | import
+// tessera deck check | print | reference | import | from-hf
 #include "deck/deck.hpp"
 
 #include <cstdio>
@@ -84,6 +84,14 @@ int check(const DeckOptions& o) {
   return 0;
 }
 
+int print_imported(const ImportRequest& request, const ImportedDeck& imported) {
+  if (imported.faults.empty()) return fmt::print("{}", imported.text), 0;
+  std::string all = fmt::format("{} makes no deck, for {}:", request.path,
+                                imported.faults.size() == 1 ? "a fault" : fmt::format("{} faults", imported.faults.size()));
+  for (const Fault& f : imported.faults) all += "\n  " + f.str();
+  throw Error(ExitCode::usage, all);
+}
+
 int import_configuration(const ImportRequest& request) {
   if (request.path.empty())
     fail(ExitCode::usage, "name DeepSpeed's JSON file, for example ds_config.json\n  try: tessera deck import --help");
@@ -91,12 +99,19 @@ int import_configuration(const ImportRequest& request) {
     fail(ExitCode::usage,
          "a configuration of DeepSpeed does not hold the model: add --model, one of {}; or a deck (FILE.toml), or a config.json",
          known_models());
-  const ImportedDeck imported = import_deepspeed(request);
-  if (imported.faults.empty()) return fmt::print("{}", imported.text), 0;
-  std::string all = fmt::format("{} makes no deck, for {}:", request.path,
-                                imported.faults.size() == 1 ? "a fault" : fmt::format("{} faults", imported.faults.size()));
-  for (const Fault& f : imported.faults) all += "\n  " + f.str();
-  throw Error(ExitCode::usage, all);
+  return print_imported(request, import_deepspeed(request));
+}
+
+void add_from_huggingface(CLI::App& deck, Chosen& chosen) {
+  auto request = std::make_shared<ImportRequest>();
+  CLI::App* app = deck.add_subcommand("from-hf", "Print the deck of a run that begins from a Hugging Face model");
+  app->add_option("DIR", request->path, "The model's folder, or its config.json alone")->required();
+  app->add_option("key=value", request->overrides, "Keys of the deck, which the model's folder does not hold");
+  app->add_option("--ranks", request->ranks, "Ranks of the launch: checks what depends on them too")->check(CLI::Range(1, 10000000));
+  app->footer(
+      "Example:\n  tessera deck from-hf models/Llama-3.2-1B data.train=data/train.h5 run.steps=2000 > llama.toml\n  mpiexec -n 4 tessera "
+      "train llama.toml");
+  app->callback([request, &chosen] { chosen = [request] { return print_imported(*request, import_huggingface(*request)); }; });
 }
 
 void add_import(CLI::App& deck, Chosen& chosen) {
@@ -110,7 +125,8 @@ void add_import(CLI::App& deck, Chosen& chosen) {
   app->add_option("key=value", options->request.overrides, "Keys of the deck that the configuration does not hold, or holds otherwise");
   app->add_option(
       "--model", options->request.model,
-      fmt::format("{}; or a deck (FILE.toml), whose [model] is taken; or the config.json of a model on Hugging Face", known_models()));
+      fmt::format("{}; or a deck (FILE.toml), whose [model] is taken; or the config.json of a model on Hugging Face, or its folder",
+                  known_models()));
   app->add_option("--ranks", options->request.ranks, "Ranks of the launch, where the global batch does not follow without them")
       ->check(CLI::Range(1, 10000000));
   app->add_flag("--keys", options->keys, "Print the table of DeepSpeed's keys and of what becomes of each");
@@ -134,8 +150,8 @@ CLI::App* add_reader(CLI::App& deck, const char* name, const char* what, const c
 }  // namespace
 
 void add_deck(CLI::App& app, Chosen& chosen) {
-  CLI::App* deck =
-      app.add_subcommand("deck", "Check or print a deck, make one of a DeepSpeed configuration, or print the reference of all keys");
+  CLI::App* deck = app.add_subcommand(
+      "deck", "Check or print a deck, make one of a DeepSpeed configuration or a Hugging Face model, or print the reference of all keys");
   deck->require_subcommand(1);
   deck->footer("Example:\n  tessera deck check inputs/quickstart.toml --ranks 2");
   auto options = std::make_shared<DeckOptions>();
@@ -155,6 +171,7 @@ void add_deck(CLI::App& app, Chosen& chosen) {
   });
 
   add_import(*deck, chosen);
+  add_from_huggingface(*deck, chosen);
 
   CLI::App* reference = deck->add_subcommand("reference", "Print the table of all keys as Markdown");
   reference->footer("Example:\n  tessera deck reference > docs/deck.md");

@@ -11,6 +11,7 @@ namespace tessera {
 
 struct RunKeys {
   std::string name, output_dir, device, resume, lanes;
+  std::string init;  // folder of a Hugging Face model; empty: weights are drawn
   std::int64_t steps = 0, seed = 0, threads = 0, log_every = 1;
   std::int64_t trace_step = 0;  // 0: none
   bool reproducible = false, overwrite = false;
@@ -233,7 +234,8 @@ std::string deck_reference();
 /// Digest of print_deck: ranks compare it before they start.
 Hash128 deck_hash(const Deck& deck);
 /// Digest over the keys that define the trained function and its order of data (model, batch.global, batch.micro, sequence length, data,
-/// optimizer, learning rate, precision, seed, steps, reproducible), not how it is laid out: an output folder belongs to one such digest.
+/// optimizer, learning rate, precision, seed, steps, reproducible, init), not how it is laid out: an output folder belongs to one such
+/// digest. A key that came after the first runs has no part in it where it has its default.
 Hash128 deck_identity(const Deck& deck);
 /// The keys of that digest in which two decks differ: "model.layers = 4, here 6".
 std::vector<std::string> identity_differences(const Deck& there, const Deck& here);

@@ -80,7 +80,8 @@ Hash128 deck_hash(const Deck& deck) { return hash_text(print_deck(deck)); }
 Hash128 deck_identity(const Deck& deck) {
   std::string text;
   for (const Key& key : deck_keys()) {
-    if (key.identity) text += fmt::format("{} = {}\n", key.name, value_text(key, deck));
+    const std::string value = value_text(key, deck);
+    if (key.identity && !(key.silent && value == key.fallback)) text += fmt::format("{} = {}\n", key.name, value);
   }
   return hash_text(text);
 }

@@ -32,6 +32,11 @@ const std::vector<Key> table = {
              "checkpoint that verifies; a path names a checkpoint to begin from while the output folder has none, or one of its own to go "
              "back to, "
              "once."},
+    {KEY(run.init), .type = text, .unit = "path", .fallback = "\"\"", .identity = true, .silent = true,
+     .help =
+         "Folder of a Hugging Face model, relative to the current directory, whose weights a run begins with where it has no checkpoint "
+         "to go on from; empty: weights are drawn from run.seed. Its config.json must say the deck's [model] (`tessera deck from-hf` "
+         "prints that); it is not read again on a resume."},
     {KEY(run.steps), .type = integer, .unit = "optimizer steps", .limits = {.least = 1, .most = 1e12}, .identity = true,
      .help = "Optimizer steps of the whole run; a resumed run goes on to the same total."},
     {KEY(run.seed), .type = integer, .limits = {.least = 0}, .fallback = "1", .identity = true,

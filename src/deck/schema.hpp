@@ -53,6 +53,7 @@ struct Key {
   std::string_view fallback = "";  ///< the default as it would be written after `=`; empty: the key must be given
   Auto automatic = Auto::no;
   bool identity = false;  ///< part of deck_identity
+  bool silent = false;    ///< of identity: no part of it where it has its default, so that runs from before the key keep theirs
   /// Values that name a mode which is not there, with the reason and what to set. Compared with the value as text.
   std::vector<std::pair<std::string_view, std::string_view>> refused = {};
   std::string_view beyond = "";  ///< said instead of the plain range when the value is over the upper limit

@@ -33,6 +33,7 @@
 #include "train/device_overhead.hpp"
 #include "train/engine/engine.hpp"
 #include "train/engine/fit.hpp"
+#include "train/initial_weights.hpp"
 #include "train/machine_rate.hpp"
 #include "train/program_identity.hpp"
 #include "train/progress.hpp"
@@ -75,6 +76,7 @@ class Training {
     world_.limit_waits(static_cast<double>(deck_.topology.collective_timeout));
     // 2. The run folder and where to start from.
     const StartPoint start = agree_on_start(world_, deck_);
+    if (start.checkpoint.empty() && !deck_.run.init.empty()) together([&] { initial_.emplace(deck_, world_.rank() == 0); });
     // 3. Data.
     together([&] {
       train_.emplace(deck_.data.train, deck_.batch.sequence_length, deck_.model.vocab);
@@ -84,7 +86,7 @@ class Training {
     if (validation_) validation_->check(&world_);
     // 4. Plan, memory, lanes.
     build_engine();
-    // 5. State: a checkpoint, or new weights.
+    // 5. State: a checkpoint, a model that run.init names, or new weights.
     first_step_ = restore(start.checkpoint);
     // 6. Nothing can be refused any more: the folder is ours.
     together([&] {
@@ -198,7 +200,10 @@ class Training {
 
   std::int64_t restore(const std::string& checkpoint) {
     if (checkpoint.empty()) {
-      engine_->initialise_weights();
+      if (!initial_) return engine_->initialise_weights(), 0;
+      stage_ = "the reading of initial weights";
+      load_initial_weights(world_, *engine_, *initial_);
+      initial_.reset();
       return 0;
     }
     std::int64_t step = 0;
@@ -392,6 +397,7 @@ class Training {
   std::string path_ = "none";
   LaneMode lanes_ = LaneMode::inline_order;
   std::int64_t first_step_ = 0;
+  std::optional<InitialWeights> initial_;  ///< until they are read
   std::optional<SampleFile> train_, validation_;
   std::optional<RunClaim> claim_;  ///< rank 0's
   std::optional<KernelRuntime> runtime_;

@@ -34,7 +34,7 @@ void Importer::put_model(const ModelSource& source) {
   assume("batch.sequence_length", fmt::format("{}", tokens), "FILL IN: tokens of a sequence");
 }
 
-ImportedDeck Importer::finish() {
+ImportedDeck Importer::finish(const std::string& title) {
   const std::string draft = compose(lines_);
   const ParsedDeck alone = parse_deck_text(draft, deck_name, {}, request_.ranks);
   const ParsedDeck overridden = parse_deck_text(draft, deck_name, request_.overrides, request_.ranks);
@@ -44,9 +44,8 @@ ImportedDeck Importer::finish() {
     std::ranges::stable_sort(faults_, {}, line_of);
     return {"", faults_};
   }
-  std::string text = fmt::format(
-      "# Made of {}, a configuration of DeepSpeed, by `tessera deck import`. FILL IN marks what such a file does not hold.\n\n{}{}",
-      toml_string(request_.path), compose(final_lines(alone, overridden)), remarks());
+  const std::string text =
+      fmt::format("# {} FILL IN marks what such a file does not hold.\n\n{}{}", title, compose(final_lines(alone, overridden)), remarks());
   const ParsedDeck again = parse_deck_text(text, deck_name, {}, request_.ranks);
   TESSERA_REQUIRE(again.faults.empty(), "an imported deck is refused: {}", again.faults.empty() ? "" : again.faults[0].str());
   return {text, {}};

@@ -1,4 +1,4 @@
-// A DeepSpeed configuration as a deck.
+// Decks of others' files: a DeepSpeed configuration, a model of Hugging Face.
 #pragma once
 #include <string>
 #include <vector>
@@ -8,8 +8,8 @@
 namespace tessera {
 
 struct ImportRequest {
-  std::string path;                    ///< of the configuration, for messages and the deck's first line
-  std::string model;                   ///< a known name, a deck, or a config.json of Hugging Face
+  std::string path;                    ///< of the file, for messages and the deck's first line
+  std::string model;                   ///< a known name, a deck, or a config.json of Hugging Face or its folder; of DeepSpeed's alone
   std::vector<std::string> overrides;  ///< "key=value" of the deck
   int ranks = 0;                       ///< 0: not known; needed where the configuration does not give the global batch
 };
@@ -22,6 +22,10 @@ struct ImportedDeck {
 ImportedDeck import_deepspeed(const ImportRequest& request);
 /// The same of a text; `request.path` stands for it in messages.
 ImportedDeck import_deepspeed_text(const std::string& text, const ImportRequest& request);
+
+/// The deck of a run that begins from a model of Hugging Face: `path` is its folder, or its config.json; run.init names the folder where
+/// weights stand in it. All but the [model] is a beginning, and marked where it must be said.
+ImportedDeck import_huggingface(const ImportRequest& request);
 
 /// Markdown table of DeepSpeed's keys with what becomes of each; docs/deepspeed.md holds it.
 std::string deepspeed_reference();

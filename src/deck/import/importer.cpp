@@ -299,6 +299,9 @@ ImportedDeck import_deepspeed_text(const std::string& text, const ImportRequest&
   JsonNode root;
   const bool whole = read_json(text, request.path, root, out.faults);
   const ModelSource model = read_model(request.model, out.faults);
+  if (model.output_bias)
+    out.faults.push_back(
+        {request.model, 0, 0, "attention_bias", "a bias on the attention's output is not in this version; set it to false"});
   if (!whole) return out;
   Importer in(request);
   in.put_model(model);
@@ -309,7 +312,8 @@ ImportedDeck import_deepspeed_text(const std::string& text, const ImportRequest&
   import_schedule(in);
   import_activation(in);
   import_rest(in);
-  ImportedDeck made = in.finish();
+  ImportedDeck made =
+      in.finish(fmt::format("Made of {}, a configuration of DeepSpeed, by `tessera deck import`.", toml_string(request.path)));
   out.faults.insert(out.faults.end(), made.faults.begin(), made.faults.end());
   out.text = out.faults.empty() ? made.text : "";
   return out;

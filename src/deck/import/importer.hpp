@@ -26,7 +26,8 @@ class Importer {
   /// Goes through every key of the configuration.
   void walk(const JsonNode& root);
   void put_model(const ModelSource& source);
-  ImportedDeck finish();
+  /// `title`: the deck's first words.
+  ImportedDeck finish(const std::string& title);
 
   const ImportRequest& request() const { return request_; }
   /// The value of a key that is translated together with others, or nullptr where it is not given; of a refused section its switch, if

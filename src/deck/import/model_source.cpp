@@ -2,6 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
+#include <filesystem>
+
 #include "base/regular_file.hpp"
 #include "deck/hints.hpp"
 #include "deck/schema.hpp"
@@ -97,6 +101,49 @@ ModelSource read_config_file(const std::string& path, std::vector<Fault>& faults
 
 }  // namespace
 
+ModelSource read_huggingface_folder(const std::string& folder, std::vector<Fault>& faults) {
+  return read_config_file((std::filesystem::path(folder) / "config.json").string(), faults);
+}
+
+std::vector<std::string> model_differences(const ModelKeys& deck, const ModelSource& theirs) {
+  // Our key, and where the same stands in a config.json.
+  static constexpr std::array<std::pair<std::string_view, std::string_view>, 22> compared = {{
+      {"model.layers", "num_hidden_layers"},
+      {"model.width", "hidden_size"},
+      {"model.heads", "num_attention_heads"},
+      {"model.kv_heads", "num_key_value_heads"},
+      {"model.head_dim", "head_dim"},
+      {"model.ff_width", "intermediate_size"},
+      {"model.vocab", "vocab_size"},
+      {"model.tied", "tie_word_embeddings"},
+      {"model.qk_norm", "the norm of queries and keys that its model_type has"},
+      {"model.qkv_bias", "the bias of queries, keys and values that its model_type has"},
+      {"model.norm_eps", "rms_norm_eps"},
+      {"model.rope_theta", "rope_theta"},
+      {"model.rope_scaling", "rope_type"},
+      {"model.rope_factor", "factor of the rotation"},
+      {"model.rope_low_freq_factor", "low_freq_factor"},
+      {"model.rope_high_freq_factor", "high_freq_factor"},
+      {"model.rope_original_context", "original_max_position_embeddings"},
+      {"model.experts", "the number of experts"},
+      {"model.experts_per_token", "num_experts_per_tok"},
+      {"model.expert_ff_width", "the inner width of an expert"},
+      {"model.shared_ff_width", "shared_expert_intermediate_size"},
+      {"model.normalize_top_k", "norm_topk_prob"},
+  }};
+  const bool experts = deck.experts > 0 && theirs.model.experts > 0;
+  Deck here, there;
+  here.model = deck, there.model = theirs.model;
+  std::vector<std::string> differences;
+  for (const auto& [ours, name] : compared) {
+    const Key& key = *find_key(ours);
+    if (experts && ours == "model.ff_width") continue;  // where all layers have experts, nothing has this width
+    const std::string mine = value_text(key, here), other = value_text(key, there);
+    if (mine != other) differences.push_back(fmt::format("{} = {}, and {} is {}", ours, mine, name, other));
+  }
+  return differences;
+}
+
 std::string known_models() {
   std::string all;
   for (const Preset& p : presets()) all += fmt::format("{}{}", all.empty() ? "" : ", ", p.name);
@@ -111,11 +158,13 @@ ModelSource read_model(const std::string& name, std::vector<Fault>& faults) {
     if (p.name == name) return {p.model, p.context, fmt::format("{}, as in config.json of https://huggingface.co/{}", p.name, p.card)};
     names.push_back(p.name);
   }
+  std::error_code ignored;  // what cannot be looked at is no folder
+  if (std::filesystem::is_directory(name, ignored)) return read_huggingface_folder(name, faults);
   const std::string_view near = nearest(name, names);
   std::string message = fmt::format("{} is not a known model; ", toml_string(shortened(name)));
   if (!near.empty()) message += fmt::format("did you mean {}? ", near);
-  message +=
-      fmt::format("They are {}; or give a deck (FILE.toml), whose [model] is taken, or a config.json of Hugging Face", known_models());
+  message += fmt::format("They are {}; or give a deck (FILE.toml), whose [model] is taken, or a config.json of Hugging Face or its folder",
+                         known_models());
   faults.push_back({"--model", 0, 0, "", message});
   return {};
 }

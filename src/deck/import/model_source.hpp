@@ -10,16 +10,24 @@ namespace tessera {
 
 struct ModelSource {
   ModelKeys model;
-  std::int64_t context = 0;  ///< tokens that the model was made for; 0: not known
-  std::string from;          ///< for the deck's comment
+  std::int64_t context = 0;       ///< tokens that the model was made for; 0: not known
+  std::string from;               ///< for the deck's comment
+  std::string architecture = {};  ///< of a config.json: "LlamaForCausalLM"
+  bool output_bias = false;       ///< its class has a bias on the attention's output, which a deck cannot say: only zeros do
 };
 
-/// `name`: a preset, or a path that ends in .toml or .json. What is wrong goes to `faults`.
+/// `name`: a preset, a path that ends in .toml or .json, or a folder with a config.json. What is wrong goes to `faults`.
 ModelSource read_model(const std::string& name, std::vector<Fault>& faults);
 /// "llama2-7b, llama3-8b, ..."
 std::string known_models();
 
 /// The text of a config.json.
 ModelSource read_huggingface_config(const std::string& text, const std::string& file, std::vector<Fault>& faults);
+/// The config.json of a model's folder.
+ModelSource read_huggingface_folder(const std::string& folder, std::vector<Fault>& faults);
+
+/// Keys of [model] that say another model than the source, one a line: "model.layers = 4, and num_hidden_layers is 2". Initial weights and
+/// what trains routers are no part of it.
+std::vector<std::string> model_differences(const ModelKeys& deck, const ModelSource& theirs);
 
 }  // namespace tessera

@@ -129,6 +129,21 @@ void ModelState::set(const std::function<void(const Parameter&, std::int64_t, st
   }
 }
 
+void ModelState::read(const std::function<void(const Parameter&, const Box&, std::int64_t, std::span<float>)>& read) const {
+  for (const Held& held : plan_.schedule.state) clear(held);  // the gaps between tensors too
+  wait_for_device(plan_.schedule.shape.backend);
+  for (const Held& held : plan_.schedule.state) {
+    if (held.group != master_group) continue;
+    for (const Piece& piece : pieces_in(unit_of(held), held.elements.begin, held.elements.end)) {
+      if (!parameter_of(piece).trained) continue;
+      leave_if_stopped();
+      write(held, piece.unit_offset, piece.elements, [&](std::int64_t at, std::span<float> out) {
+        read(parameter_of(piece), slot_of(held, piece).box, piece.slot_offset + (at - piece.unit_offset), out);
+      });
+    }
+  }
+}
+
 void ModelState::load(const io::CheckpointReader& reader) const {
   require_same_model(plan_.layout().table, reader);
   if (!plan_.request.training()) return load_weights(reader);

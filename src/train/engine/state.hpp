@@ -19,6 +19,10 @@ class ModelState {
   void initialise() const;
   /// `value(parameter row, first element, out)` gives a tensor's values in its natural shape; moments become zero.
   void set(const std::function<void(const Parameter&, std::int64_t, std::span<float>)>& value) const;
+  /// `read(parameter row, box, first element of the box, out)` gives values of a box of a tensor, row-major, for every tensor that is
+  /// trained; the others, and moments, become zero. Only boxes that this rank keeps are asked for, in pieces where they do not lie on the
+  /// host.
+  void read(const std::function<void(const Parameter&, const Box&, std::int64_t, std::span<float>)>& read) const;
   /// This rank's part of a checkpoint: weights and moments, or where there is no training the compute copies alone. Throws
   /// Error(checkpoint) that names the first tensor that differs in name or shape.
   void load(const io::CheckpointReader& reader) const;

@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "base/check.hpp"
+#include "deck/import/model_source.hpp"
 #include "model/huggingface.hpp"
 #include "model/layout.hpp"
 #include "random_models.hpp"
@@ -87,6 +88,20 @@ TEST_P(AgainstTransformers, Configuration) {
   }
   if (theirs.contains("use_sliding_window")) {
     EXPECT_EQ(theirs["use_sliding_window"], false);
+  }
+}
+
+// Ours and theirs say the model that was exported.
+TEST_P(AgainstTransformers, ConfigurationReadsBackAsTheModel) {
+  const Deck deck = deck_of(GetParam());
+  std::ifstream file(std::string(TESSERA_EXPORTS) + "/" + GetParam().name + ".json");
+  const std::string theirs{std::istreambuf_iterator<char>(file), {}};
+  for (const std::string& text : {huggingface_config(deck, DType::bf16), theirs}) {
+    std::vector<Fault> faults;
+    const ModelSource source = read_huggingface_config(text, "config.json", faults);
+    for (const Fault& fault : faults) ADD_FAILURE() << fault.str();
+    EXPECT_EQ(model_differences(deck.model, source), std::vector<std::string>());
+    EXPECT_EQ(source.context, 8192);
   }
 }
 

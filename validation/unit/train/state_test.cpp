@@ -140,6 +140,58 @@ TEST(ModelState, ValuesAreSetByNaturalElement) {
       ASSERT_EQ(values[i], test::value_at("set", name, static_cast<std::int64_t>(i))) << name << " element " << i;
 }
 
+/// Of a box of at most two dims: where its element lies in the tensor.
+std::int64_t natural_of(const Parameter& p, const Box& box, std::int64_t i) {
+  const std::int64_t width = box.count.back();
+  return p.shape.dims.size() == 1 ? box.start[0] + i : (box.start[0] + i / width) * p.shape.dims.back() + box.start[1] + i % width;
+}
+
+TEST(ModelState, ValuesAreReadByBoxAndMomentsBecomeZero) {
+  test::Scratch scratch;
+  for (const auto& [shards, cuts] : meshes)
+    for (int stage : {0, 3}) {
+      const Deck deck = deck_of(shards, stage);
+      const Ranks ranks(deck, shards, cuts);
+      const io::CheckpointReader other(test::write_sharded(scratch / fmt::format("{}-{}-{}", shards, cuts, stage), deck, 1));
+      for (const Rank& rank : ranks.all) {
+        rank.state.load(other);
+        rank.state.read([](const Parameter& p, const Box& box, std::int64_t first, std::span<float> out) {
+          for (std::size_t i = 0; i < out.size(); ++i)
+            out[i] = test::value_at("read", p.name, natural_of(p, box, first + static_cast<std::int64_t>(i)));
+        });
+      }
+      for (const auto& [name, values] : ranks.tensors(0))
+        for (std::size_t i = 0; i < values.size(); ++i)
+          ASSERT_EQ(values[i], test::value_at("read", name, static_cast<std::int64_t>(i))) << name << " element " << i;
+      for (int group : {1, 2})
+        for (const auto& [name, values] : ranks.tensors(group)) EXPECT_EQ(std::ranges::count(values, 0.0f), std::ssize(values)) << name;
+    }
+}
+
+TEST(ModelState, WhatIsNotTrainedIsNotReadAndBecomesZero) {
+  const Deck deck = test::tiny_deck({"model.experts=4", "model.router_balance=bias"});
+  const Rank rank(plan_run(request_for(deck, {}, 0, Purpose::training)));
+  test::Scratch scratch;
+  rank.state.load(io::CheckpointReader(test::write_sharded(scratch.path(), deck, 1)));
+  rank.state.read([](const Parameter& p, const Box&, std::int64_t, std::span<float> out) {
+    EXPECT_TRUE(p.trained) << p.name;
+    std::ranges::fill(out, 2.0f);
+  });
+  std::size_t zeros = 0;
+  for (const io::ShardSlice& slice : rank.state.checkpoint_slices()) {
+    if (slice.group != 0) continue;
+    const Unit& unit = rank.plan.layout().units[static_cast<std::size_t>(slice.unit)];
+    std::vector<float> own;
+    const auto values = slice.data.values(0, slice.data.elements(), own);
+    for (const Slot& slot : unit.slots) {
+      const auto of_slot = values.subspan(static_cast<std::size_t>(slot.offset), static_cast<std::size_t>(slot.elements));
+      EXPECT_EQ(std::ranges::count(of_slot, unit.trained ? 2.0f : 0.0f), slot.elements) << unit.name;
+      zeros += unit.trained ? 0u : 1u;
+    }
+  }
+  EXPECT_EQ(zeros, 2u);
+}
+
 // Experts on any ranks: what one mesh has written another one reads, writes, and has the same of.
 TEST(ModelState, RanksWithAnyExpertsLoadAndSaveWhatOthersSaved) {
   test::Scratch scratch;
@@ -241,10 +293,7 @@ TEST(ModelState, WeightsOfACutCheckpointAreEvaluated) {
           const auto* values =
               reinterpret_cast<const float*>(rank.memory.address(rank.plan.schedule.find_buffer("parameters." + unit.name))) + slot.offset;
           for (std::int64_t i = 0; i < slot.elements; ++i) {
-            const std::int64_t columns = p.shape.dims.back(), width = slot.box.count.back();
-            const std::int64_t natural = p.shape.dims.size() == 1
-                                             ? slot.box.start[0] + i
-                                             : (slot.box.start[0] + i / width) * columns + slot.box.start[1] + i % width;
+            const std::int64_t natural = natural_of(p, slot.box, i);
             ASSERT_EQ(values[i], test::value_at("master", p.name, natural)) << p.name << " element " << natural;
           }
         }

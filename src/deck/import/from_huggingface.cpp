@@ -1,0 +1,36 @@
+// The deck of a run that begins from a model of Hugging Face.
+#include <fmt/format.h>
+
+#include <filesystem>
+
+#include "base/regular_file.hpp"
+#include "deck/import/importer.hpp"
+
+namespace tessera {
+namespace fs = std::filesystem;
+
+ImportedDeck import_huggingface(const ImportRequest& request) {
+  ImportedDeck out;
+  if (request.path.empty()) return {"", {{"DIR", 0, 0, "", "is empty; name the folder of a model, or its config.json"}}};
+  const bool file = request.path.ends_with(".json");
+  const ModelSource source = file ? read_model(request.path, out.faults) : read_huggingface_folder(request.path, out.faults);
+  if (!out.faults.empty()) return out;
+  Importer in(request);
+  in.put_model(source);
+  const fs::path folder(request.path);
+  std::error_code ignored;  // weights that cannot be looked at are said by the run
+  if (!file && (fs::exists(folder / "model.safetensors", ignored) || fs::exists(folder / "model.safetensors.index.json", ignored)))
+    in.assume("run.init", toml_string(request.path), "the run begins with these weights");
+  in.assume("run.steps", "1000", "FILL IN: optimizer steps of the run");
+  in.assume("batch.global", "16", "FILL IN: sequences of a step, over all ranks");
+  in.assume("batch.micro", "1", "sequences that a rank passes through the model at once");
+  in.assume("data.train", "\"data/train.h5\"",
+            fmt::format("FILL IN: ids of the model's own tokenizer (.h5{})", source.model.vocab <= 65536 ? ", or .bin of uint16" : ""));
+  in.assume("optimizer.learning_rate", "1e-5", "FILL IN: the peak; of weights that are trained already a small one");
+  in.assume("optimizer.weight_decay", "0.0", "of matrices only");
+  in.assume("zero.stage", "3", "state, gradients and parameters are sharded over ranks; `tessera plan` says what that takes");
+  return in.finish(
+      fmt::format("Made of {} ({}), a model of Hugging Face, by `tessera deck from-hf`.", toml_string(request.path), source.architecture));
+}
+
+}  // namespace tessera

@@ -1,0 +1,40 @@
+// The weights that a run begins with where run.init names a model of Hugging Face.
+#pragma once
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "base/box.hpp"
+#include "deck/deck.hpp"
+#include "io/safetensors/safetensors_model.hpp"
+#include "model/parameters.hpp"
+#include "topology/world.hpp"
+
+namespace tessera {
+
+class Engine;
+struct ModelSource;
+
+class InitialWeights {
+ public:
+  /// Reads config.json and the headers of run.init. Throws Error(usage) that lists every key of config.json that cannot be served, or every
+  /// key of [model] that says another model; Error(data) for files that cannot be read, and with the names of tensors that are missing, of
+  /// another shape or type, or not of such a model. `warn`: says what is legal and unusual.
+  InitialWeights(const Deck& deck, bool warn);
+
+  /// Elements [at, at + out.size()) of a box of the tensor, exactly as they stand in the file. Throws Error(data).
+  void read(const Parameter& parameter, const Box& box, std::int64_t at, std::span<float> out) const;
+  /// "models/Llama-3.2-1B (LlamaForCausalLM, 146 tensors, 2.30 GiB)"
+  std::string describe() const;
+
+ private:
+  InitialWeights(const Deck& deck, const ModelSource& source);
+
+  std::string architecture_;
+  io::SafetensorsModel model_;
+};
+
+/// Every rank reads what it keeps; collective, and a fault of one ends all with one message.
+void load_initial_weights(const World& world, Engine& engine, const InitialWeights& weights);
+
+}  // namespace tessera

@@ -1,0 +1,133 @@
+#!/usr/bin/env python3
+"""Models that transformers makes and saves, imported by run.init: every tensor comes back to the bit, and the loss is transformers' own.
+
+    TESSERA=build/host/tessera check_import.py [NAME ...]
+
+Each model of MODELS has random weights and is saved in the types that stand beside it; `tessera deck from-hf` makes its deck, a run with a learning
+rate of 0 begins with it, `tessera consolidate` gives it back, `tessera evaluate` its mean loss in fp32.
+Exit status: 0 all agree, 1 not, 77 when torch or transformers is not installed.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+
+try:
+    import numpy as np
+    import torch
+    import transformers
+except ImportError as error:
+    print(f"skipped: {error}; run scripts/setup --peer", file=sys.stderr)
+    sys.exit(77)
+
+from exports import fail, read_export, read_tensor
+from models import DEFAULTS, make_model, model_keys
+
+TESSERA = os.environ.get("TESSERA", "build/host/tessera")
+TOLERANCE = 1e-5  # of the loss, relative
+LENGTH, SAMPLES = 40, 6
+EXPERTS = {"kv_heads": 2, "vocab": 64, "experts": 6, "experts_per_token": 2, "expert_ff_width": 16}
+# name: (keys of models.py, types that it is saved in)
+MODELS = {
+    "llama": (DEFAULTS, ("float32", "bfloat16", "float16")),
+    "llama32": ({**model_keys("rope_llama3"), "tied": True, "rope_theta": 5e5}, ("bfloat16",)),
+    "smollm": (model_keys("gqa7_dim48"), ("bfloat16",)),
+    "mistral": ({**DEFAULTS, "width": 30, "kv_heads": 2}, ("bfloat16",)),
+    "qwen2": (model_keys("qkv_bias"), ("bfloat16",)),
+    "qwen3": (model_keys("qk_norm"), ("bfloat16",)),
+    "mixtral": (model_keys("mixtral"), ("float32", "bfloat16")),
+    "qwen2_moe": (model_keys("qwen_moe"), ("bfloat16",)),
+    "qwen3_moe": ({**DEFAULTS, **EXPERTS, "qk_norm": True, "shared_ff_width": 0, "normalize_top_k": True}, ("bfloat16",)),
+}
+# The first step of a logarithmic warmup has a learning rate of 0.
+FROZEN = ["run.steps=2", "learning_rate.warmup_steps=2", "learning_rate.warmup_type=log", "checkpoint.every=1", "checkpoint.keep=0", "batch.global=2",
+          "precision.compute=fp32", "run.device=host", f"batch.sequence_length={LENGTH}"]
+
+
+def tessera(*arguments):
+    done = subprocess.run([TESSERA, *arguments], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=600)
+    if done.returncode:
+        fail(f"tessera {' '.join(arguments)}: status {done.returncode}\n{done.stderr}")
+    return done.stdout
+
+
+def random_model(keys):
+    """Weights far from where training begins: logits are large, norms and biases count."""
+    model = make_model(keys)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.dim() > 1:
+                parameter.normal_(0, 0.2)
+            else:
+                parameter.add_(torch.randn_like(parameter), alpha=0.2)
+    return model
+
+
+def bits_of(row, dtype):
+    """What a tensor must come back as: in the type that it was saved in, or, of a half, in fp32."""
+    values = read_tensor(row)
+    return values.astype(np.float32).view(np.uint32) if dtype == "F16" else values.view(np.uint32 if dtype == "F32" else np.uint16)
+
+
+def compare(saved, back, dtype):
+    """Faults in words."""
+    faults = [f"{name} did not come back" for name in saved.keys() - back.keys()] + [f"{name} is new" for name in back.keys() - saved.keys()]
+    for name in saved.keys() & back.keys():
+        want, got = bits_of(saved[name], dtype), bits_of(back[name], back[name][1])
+        if want.shape != got.shape:
+            faults.append(f"{name} was {want.shape} and is {got.shape}")
+        elif not np.array_equal(want, got):
+            faults.append(f"{name} differs in {np.count_nonzero(want != got)} of {want.size} values")
+    return faults
+
+
+def loss_of(folder, tokens):
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager", local_files_only=True).eval()
+    inputs = torch.from_numpy(np.stack([tokens[i * LENGTH:(i + 1) * LENGTH] for i in range(SAMPLES)]).astype(np.int64))
+    targets = torch.from_numpy(np.stack([tokens[i * LENGTH + 1:(i + 1) * LENGTH + 1] for i in range(SAMPLES)]).astype(np.int64))
+    with torch.no_grad():
+        logits = model(input_ids=inputs, use_cache=False).logits.double()
+    return torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten()).item()
+
+
+def check(name, keys, dtype, work):
+    torch.manual_seed(len(name))
+    folder, back, deck = (os.path.join(work, part) for part in ("model", "back", "deck.toml"))
+    random_model(keys).to(getattr(torch, dtype)).save_pretrained(folder, max_shard_size="30KB" if dtype == "bfloat16" else "5GB")
+    tokens = np.random.default_rng(1).integers(0, keys["vocab"], SAMPLES * LENGTH + 1).astype("<u2")
+    data = os.path.join(work, "tokens.bin")
+    tokens.tofile(data)
+    with open(deck, "w", encoding="utf-8") as file:
+        file.write(tessera("deck", "from-hf", folder, f"data.train={data}", *FROZEN))
+    tessera("train", deck, f"run.output_dir={work}/run")
+    step = f"{work}/run/checkpoints/step-00000001"
+    tessera("consolidate", step, back, "--dtype", "bf16" if dtype == "bfloat16" else "fp32")
+    saved = read_export(folder)
+    types = {row[1] for row in saved.values()}
+    faults = compare(saved, read_export(back), types.pop()) if len(types) == 1 else [f"transformers saved {types}"]
+    ours, theirs = json.loads(tessera("evaluate", step, "--data", data, "--device", "host", "--json"))["loss"], loss_of(folder, tokens)
+    error = abs(ours - theirs) / abs(theirs)
+    if not error < TOLERANCE:
+        faults.append(f"loss {ours:.8f}, transformers {theirs:.8f}: relative difference {error:.1e}, tolerance {TOLERANCE:.0e}")
+    print(f"{'FAIL' if faults else 'ok  '} {name} {dtype}: {len(saved)} tensors, loss {ours:.6f}, relative difference {error:.1e}", flush=True)
+    for fault in faults[:8]:
+        print(f"     {fault}")
+    return not faults
+
+
+def main():
+    transformers.logging.set_verbosity_error()
+    transformers.utils.logging.disable_progress_bar()
+    good = True
+    for name in sys.argv[1:] or MODELS:
+        keys, dtypes = MODELS[name]
+        for dtype in dtypes:
+            with tempfile.TemporaryDirectory() as work:
+                good &= check(name, keys, dtype, work)
+    return 0 if good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

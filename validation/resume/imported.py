@@ -1,0 +1,224 @@
+#!/usr/bin/env python3
+"""Runs that begin with a Hugging Face model (run.init): what was exported comes back to the bit on any layout, a resume needs the model no more,
+`tessera deck from-hf` says the model's deck, and folders that are not whole are refused before the first step. No Python packages."""
+import json
+import os
+import re
+import shutil
+import struct
+import subprocess
+import sys
+
+import runs
+
+USAGE, DATA = 2, 3
+check = runs.Checks()
+# The first step of a logarithmic warmup has a learning rate of 0: what is saved after it is what the run began with.
+FROZEN = {"run__steps": 2, "learning_rate__warmup_steps": 2, "learning_rate__warmup_type": "log", "checkpoint__every": 1, "checkpoint__keep": 0,
+          "batch__global": 4}
+SHARDED = {"zero__stage": 3, "zero__param_persistence_threshold": 0}
+MODELS = {
+    "llama": ("LlamaForCausalLM", {}),
+    "qwen3": ("Qwen3ForCausalLM", {"model__tied": True, "model__qk_norm": True, "model__qkv_bias": True}),
+    "qwen2": ("Qwen2ForCausalLM", {"model__qkv_bias": True, "model__rope_theta": 1e6, "model__norm_eps": 1e-6}),
+    "mixtral": ("MixtralForCausalLM", {"model__experts": 4}),
+    "qwen2_moe": ("Qwen2MoeForCausalLM", {"model__experts": 4, "model__expert_ff_width": 24, "model__shared_ff_width": 40,
+                                          "model__normalize_top_k": False, "model__qkv_bias": True}),
+}
+DENSE = [(1, {}), (2, SHARDED), (2, {"mesh__tp": 2}), (2, {"mesh__pp": 2}), (4, {"mesh__tp": 2, "mesh__pp": 2}), (4, {"mesh__tp": 2, **SHARDED})]
+EXPERTS = [(1, {}), (2, {"mesh__ep": 2}), (4, {"mesh__ep": 2, **SHARDED}), (4, {"mesh__ep": 2, "mesh__tp": 2})]
+LAYOUTS = {"llama": DENSE + [(2, {**SHARDED, "zero__offload_optimizer__device": "nvme"})], "qwen3": DENSE[1:5], "qwen2": DENSE[2:3],
+           "mixtral": EXPERTS, "qwen2_moe": EXPERTS[1:2]}
+TYPES = {"llama": ("fp32", "bf16"), "mixtral": ("fp32", "bf16")}  # of exports; others: fp32
+
+
+def tessera(*arguments):
+    return subprocess.run([runs.TESSERA, *arguments], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=runs.HANG_SECONDS)
+
+
+def consolidate(folder, step, name, *options):
+    out = os.path.join(folder.path, name)
+    done = tessera("consolidate", step, out, *options)
+    if done.returncode:
+        sys.exit(f"FAIL consolidate {step}: {done.stderr}")
+    return out
+
+
+def contents(path):
+    found = {}
+    for name in sorted(os.listdir(path)):
+        with open(os.path.join(path, name), "rb") as file:
+            found[name] = file.read()
+    return found
+
+
+def model_of(deck, *overrides):
+    """[model] as values, without what says nothing of the trained function."""
+    done = tessera("deck", "check", deck, "--json", *overrides)
+    if done.returncode:
+        sys.exit(f"FAIL deck check {deck}: {done.stdout}")
+    model = json.loads(done.stdout)["values"]["model"]
+    return {key: value for key, value in model.items() if key != "init_std" and not key.startswith("router_")}
+
+
+def of_step(folder, name, step):
+    return os.path.join(folder.run(name), "checkpoints", f"step-{step:08d}")
+
+
+def round_trips(folder, name, architecture, keys):
+    """The folder of the model in fp32."""
+    folder.train(name, 1, **{**keys, "run__steps": 2, "batch__global": 4})
+    exports = {}
+    for dtype in TYPES.get(name, ("fp32",)):
+        options = ["--dtype", dtype] + (["--max-file-bytes", "9000"] if dtype == "bf16" else [])
+        exports[dtype] = consolidate(folder, folder.latest(name), f"{name}-{dtype}", *options)
+        deck = os.path.join(folder.path, f"{name}-{dtype}.toml")
+        done = tessera("deck", "from-hf", exports[dtype], f"data.train={folder.data}")
+        with open(deck, "w") as file:
+            file.write(done.stdout)
+        check(f"{name} {dtype}: deck from-hf says its [model]", done.returncode == 0 and model_of(deck) == model_of(folder.deck, *runs.overrides(keys)),
+              f"{done.stderr}{done.stdout}")
+        planned = tessera("plan", deck, "--ranks", "2")
+        check(f"{name} {dtype}: tessera plan takes that deck", planned.returncode == 0, planned.stderr)
+        for ranks, layout in LAYOUTS[name]:
+            run = f"{name}-{dtype}-{ranks}-" + "-".join(f"{key.split('__')[-1]}{value}" for key, value in layout.items())
+            done = folder.train(run, ranks, **{**FROZEN, **keys, **layout, "run__init": exports[dtype]})
+            again = consolidate(folder, of_step(folder, run, 1), run + "-again", *options)
+            want, got = contents(exports[dtype]), contents(again)
+            check(f"{run}: the same files", want == got, f"they differ: {[file for file in set(want) | set(got) if want.get(file) != got.get(file)]}")
+            line = re.search(r"initial weights: (\S+) \((\w+), (\d+) tensors, .*\) read in [\d.]+ s", done.stderr)
+            check(f"{run}: the log says what was read", bool(line) and line[1] == exports[dtype] and line[2] == architecture and int(line[3]) > 10,
+                  done.stderr)
+            after = consolidate(folder, of_step(folder, run, 2), run + "-after", *options)
+            check(f"{run}: and it learns from there", contents(after) != want)
+    return exports["fp32"]
+
+
+def resumes(folder, model):
+    """A run that is killed goes on without the model; another model is another run."""
+    steady = {"run__reproducible": True, "run__threads": 1, "batch__global": 4, "checkpoint__every": 2, "learning_rate__schedule": "constant"}
+    mine = shutil.copytree(model, os.path.join(folder.path, "mine"))
+    folder.train("whole", 1, **steady, run__steps=8, run__init=mine)
+    for ranks in (1, 2):
+        name = f"killed-{ranks}"
+        run = folder.start(name, ranks, **{**steady, **runs.ENDLESS, "run__init": mine})
+        run.wait_for_step(3)
+        check(f"{name}: it was on when it was killed", run.kill(), run.output())
+        os.rename(mine, mine + "-gone")
+        # Bits of two ranks are those of one.
+        done = folder.train(name, ranks, **steady, run__steps=8, run__init=mine)
+        check(f"{name}: went on without the model", "resumed from" in done.stderr and "initial weights" not in done.stderr, done.stderr)
+        os.rename(mine + "-gone", mine)
+        check(f"{name}: the state of a run that was not killed", folder.hashes(name) == folder.hashes("whole"))
+        check(f"{name}: its losses too", folder.losses(name) == folder.losses("whole"))
+    other = shutil.copytree(model, os.path.join(folder.path, "other"))
+    for init in (other, '""'):
+        done = folder.train("whole", 1, expect=USAGE, **steady, run__steps=8, run__init=init)
+        check(f"run.init={init} in its folder is another run's", "holds a run of another deck" in done.stderr and "run.init = " in done.stderr, done.stderr)
+    # A checkpoint goes before a model.
+    done = folder.train("branch", 1, **steady, run__steps=9, run__init=mine, run__resume=folder.latest("whole"))
+    check("run.resume names a checkpoint: it is loaded, not the model", "resumed from" in done.stderr and "initial weights" not in done.stderr, done.stderr)
+
+
+def edit_header(path, change):
+    """Rewrites the header of a safetensors file; `change` may give another text, or bytes of data, too."""
+    with open(path, "rb") as file:
+        whole = file.read()
+    length = struct.unpack("<Q", whole[:8])[0]
+    header, data = json.loads(whole[8:8 + length]), whole[8 + length:]
+    header, data = change(header, data)
+    text = json.dumps(header).encode()
+    with open(path, "wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text + data)
+
+
+def refusals(folder, model, sharded):
+    norm = "model.layers.1.post_attention_layernorm.weight"
+
+    def without(header, data):
+        """The last tensor goes, with its bytes."""
+        last = max((name for name in header if name != "__metadata__"), key=lambda name: header[name]["data_offsets"][1])
+        begin = header.pop(last)["data_offsets"][0]
+        return header, data[:begin]
+
+    def reshaped(header, data):
+        header[norm]["shape"] = [4, 8]
+        return header, data
+
+    def retyped(header, data):
+        header[norm]["shape"], header[norm]["dtype"] = [64], "F16"
+        return header, data
+
+    def unreadable(header, data):
+        header[norm]["dtype"] = "I32"
+        return header, data
+
+    def renamed(header, data):
+        header["model.layers.1.adapter.weight"] = header.pop(norm)
+        return header, data
+
+    def config(**keys):
+        def change(path):
+            with open(path + "/config.json") as file:
+                values = json.load(file)
+            with open(path + "/config.json", "w") as file:
+                json.dump({**values, **keys}, file)
+        return change
+
+    def header(change):
+        return lambda path: edit_header(path + "/model.safetensors", change)
+
+    def spill(name, data):
+        def change(path):
+            with open(f"{path}/{name}", "wb") as file:
+                file.write(data)
+        return change
+
+    def truncate(path):
+        os.truncate(path + "/model.safetensors", os.path.getsize(path + "/model.safetensors") - 1)
+
+    shard = sorted(name for name in os.listdir(sharded) if name.endswith(".safetensors"))[1]
+    cases = [
+        ("another vocabulary", USAGE, model, config(vocab_size=256), ["model.vocab = 211, and vocab_size is 256"]),
+        ("two keys", USAGE, model, config(num_hidden_layers=3, rms_norm_eps=1e-6), ["model.layers = 2, and num_hidden_layers is 3", "model.norm_eps = 1e-05"]),
+        ("an unknown class", USAGE, model, config(model_type="gpt2"), ["\"gpt2\" is not a model that a deck can say"]),
+        ("an unknown key", USAGE, model, config(logit_softcapping=30.0), ["logit_softcapping"]),
+        ("quantized weights", USAGE, model, config(quantization_config={"quant_method": "awq"}), ["quantization_config"]),
+        ("a config.json of garbage", USAGE, model, spill("config.json", b"\x00\xff{"), ["config.json:1:"]),
+        ("no config.json", USAGE, model, lambda path: os.remove(path + "/config.json"), ["config.json", "No such file"]),
+        ("a missing tensor", DATA, model, header(without), ["1 tensor is missing: "]),
+        ("another shape", DATA, model, header(reshaped), [f"{norm} is 4 x 8 and must be 32"]),
+        ("half the values", DATA, model, header(retyped), [f"{norm} is 64 and must be 32"]),
+        ("a type that cannot be read", DATA, model, header(unreadable), [f"{norm} is I32"]),
+        ("a tensor of something else", DATA, model, header(renamed), ["does not have: model.layers.1.adapter.weight", f"is missing: {norm}"]),
+        ("a header of garbage", DATA, model, spill("model.safetensors", struct.pack("<Q", 4) + b"{a:b" + bytes(99)), ["its header cannot be understood"]),
+        ("a truncated file", DATA, model, truncate, ["truncated inside tensor"]),
+        ("no weights", DATA, model, lambda path: os.remove(path + "/model.safetensors"), ["holds neither model.safetensors nor"]),
+        ("a missing shard", DATA, sharded, lambda path: os.remove(f"{path}/{shard}"), ["are missing: " + shard]),
+        ("an index of garbage", DATA, sharded, spill("model.safetensors.index.json", b"[1"), ["index.json: it cannot be understood"]),
+    ]
+    for number, (what, status, source, change, words) in enumerate(cases):
+        path = shutil.copytree(source, os.path.join(folder.path, f"bad-{number}"))
+        change(path)
+        name = f"refused-{number}"
+        done = subprocess.run(folder.command(name, 2, **{**FROZEN, "run__init": path}), stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                              timeout=runs.HANG_SECONDS)
+        good = done.returncode == status and all(word in done.stderr for word in words) and done.stderr.count("error:") == 1
+        check(f"{what}: status {done.returncode}, named, once, nothing made", good and not os.path.exists(folder.run(name)),
+              f"expected {status} and {words}\n{done.stderr}")
+    done = tessera("deck", "from-hf", os.path.join(folder.path, "bad-2"))
+    check("deck from-hf: an unknown class", done.returncode == USAGE and "gpt2" in done.stderr and not done.stdout, done.stderr)
+    done = tessera("deck", "from-hf", os.path.join(folder.path, "no such"))
+    check("deck from-hf: no folder", done.returncode == USAGE and "No such file" in done.stderr, done.stderr)
+
+
+def main():
+    with runs.Folder() as folder:
+        models = {name: round_trips(folder, name, architecture, keys) for name, (architecture, keys) in MODELS.items()}
+        resumes(folder, models["llama"])
+        refusals(folder, models["llama"], os.path.join(folder.path, "llama-bf16"))
+    return 0 if check.good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

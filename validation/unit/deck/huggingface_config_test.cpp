@@ -1,0 +1,188 @@
+// config.json of every family, as its card or transformers writes it, and what a deck cannot say of one.
+#include <gtest/gtest.h>
+
+#include "../scratch.hpp"
+#include "deck/import/import.hpp"
+#include "deck/import/model_source.hpp"
+#include "small_deck.hpp"
+
+namespace tessera {
+namespace {
+
+/// `more` comes after what every configuration has; a key that stands in both is a fault.
+std::string config(const std::string& type, const std::string& more) {
+  return fmt::format(R"({{"model_type": "{}", "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 3, "num_attention_heads": 8,
+"vocab_size": 300, "max_position_embeddings": 2048, "hidden_act": "silu", "torch_dtype": "bfloat16", "use_cache": true{}{}}})",
+                     type, more.empty() ? "" : ",\n", more);
+}
+
+std::string faults_of_config(const std::string& text, ModelSource* source = nullptr) {
+  std::vector<Fault> faults;
+  const ModelSource read = read_huggingface_config(text, "config.json", faults);
+  if (source) *source = read;
+  return faults_of({{}, faults, {}});
+}
+
+ModelSource source_of(const std::string& type, const std::string& more) {
+  ModelSource source;
+  EXPECT_EQ(faults_of_config(config(type, more), &source), "") << type;
+  return source;
+}
+
+/// Of all families where their files leave a key out: what transformers takes then.
+ModelKeys plain() {
+  return {.layers = 3,
+          .width = 64,
+          .heads = 8,
+          .kv_heads = 8,
+          .head_dim = 8,
+          .ff_width = 96,
+          .vocab = 300,
+          .norm_eps = 1e-6,
+          .rope_scaling = "none"};
+}
+
+TEST(HuggingfaceConfig, Llama) {
+  const ModelSource llama2 =
+      source_of("llama", R"("architectures": ["LlamaForCausalLM"], "pretraining_tp": 1, "rope_scaling": null, "rms_norm_eps": 1e-05)");
+  ModelKeys m = plain();
+  m.norm_eps = 1e-5;
+  EXPECT_EQ(llama2.model, m);
+  EXPECT_EQ(llama2.architecture, "LlamaForCausalLM");
+  EXPECT_EQ(llama2.context, 2048);
+  // SmolLM is a Llama with its embedding as the head; Llama 3.2 has a stretched rotation too, which version 5 writes elsewhere.
+  m.tied = true, m.kv_heads = 2, m.norm_eps = 1e-6;
+  EXPECT_EQ(
+      source_of("llama", R"("tie_word_embeddings": true, "num_key_value_heads": 2, "is_llama_config": true, "rope_interleaved": false)")
+          .model,
+      m);
+  m.rope_theta = 5e5, m.rope_scaling = "llama3", m.rope_factor = 32, m.rope_high_freq_factor = 4;
+  const std::string part =
+      R"("factor": 32.0, "high_freq_factor": 4.0, "low_freq_factor": 1.0, "original_max_position_embeddings": 8192, "rope_type": "llama3")";
+  const std::string rest = R"("tie_word_embeddings": true, "num_key_value_heads": 2, )";
+  EXPECT_EQ(source_of("llama", rest + R"("rope_theta": 500000.0, "rope_scaling": {)" + part + "}").model, m);
+  EXPECT_EQ(source_of("llama", rest + R"("rope_parameters": {"rope_theta": 500000.0, )" + part + "}").model, m);
+}
+
+TEST(HuggingfaceConfig, MistralAndMixtral) {
+  ModelKeys m = plain();
+  EXPECT_EQ(source_of("mistral", R"("sliding_window": null, "num_key_value_heads": 8, "head_dim": null)").model, m);
+  m.experts = 4, m.experts_per_token = 2, m.expert_ff_width = 96, m.norm_eps = 1e-5, m.rope_theta = 1e6;
+  EXPECT_EQ(source_of("mixtral",
+                      R"("num_local_experts": 4, "router_aux_loss_coef": 0.02, "output_router_logits": false, "router_jitter_noise": 0.0)")
+                .model,
+            m)
+      << "what a Mixtral's file leaves out is not what a Llama's does";
+}
+
+TEST(HuggingfaceConfig, Qwen) {
+  ModelKeys m = plain();
+  m.qkv_bias = true, m.kv_heads = 2;
+  const std::string window = R"(, "num_key_value_heads": 2, "use_sliding_window": false, "sliding_window": 4096, "max_window_layers": 21)";
+  EXPECT_EQ(source_of("qwen2", R"("attention_dropout": 0.0, "use_mrope": false)" + window).model, m);
+  m.qkv_bias = false, m.qk_norm = true, m.head_dim = 128;
+  EXPECT_EQ(source_of("qwen3", R"("layer_types": ["full_attention", "full_attention"])" + window).model, m)
+      << "its head_dim is 128 where the file has none";
+  m.qk_norm = false, m.qkv_bias = true, m.head_dim = 8;
+  m.experts = 6, m.experts_per_token = 3, m.expert_ff_width = 16, m.shared_ff_width = 40, m.normalize_top_k = false;
+  const std::string experts =
+      R"("num_experts": 6, "num_experts_per_tok": 3, "moe_intermediate_size": 16, "decoder_sparse_step": 1, "mlp_only_layers": [])" +
+      window;
+  EXPECT_EQ(source_of("qwen2_moe", R"("shared_expert_intermediate_size": 40, )" + experts).model, m);
+  m.qkv_bias = false, m.qk_norm = true, m.shared_ff_width = 0, m.normalize_top_k = true;
+  EXPECT_EQ(source_of("qwen3_moe", R"("norm_topk_prob": true, )" + experts).model, m);
+  std::string local = experts;
+  local.replace(local.find("num_experts"), 11, "num_local_experts");
+  EXPECT_EQ(source_of("qwen3_moe", R"("norm_topk_prob": true, )" + local).model, m) << "as transformers 5 writes it";
+  const ModelSource biased = source_of("qwen3", R"("attention_bias": true, "head_dim": 8)" + window);
+  EXPECT_TRUE(biased.model.qkv_bias && biased.model.qk_norm && biased.output_bias);
+}
+
+TEST(HuggingfaceConfig, RefusesByName) {
+  struct Case {
+    const char *type, *more, *says;
+  };
+  const Case cases[] = {
+      {"llama", R"("architectures": ["LlamaForSequenceClassification"])",
+       "architectures: \"LlamaForSequenceClassification\" is not what is read here of "
+       "model_type \"llama\"; supported: LlamaForCausalLM, MistralForCausalLM"},
+      {"llama", R"("architectures": [])", "architectures: "},
+      {"llama", R"("rope_scaling": {"rope_type": "yarn", "factor": 4.0})", "rope_type: \"yarn\" is not in this version"},
+      {"llama", R"("rope_scaling": {"type": "linear", "factor": 2.0})", "type: \"linear\" is not in this version"},
+      {"llama", R"("rope_parameters": {"rope_type": "llama3", "factor": 8.0})", "has no low_freq_factor"},
+      {"llama", R"("rope_parameters": {"rope_type": "default", "partial_rotary_factor": 0.5})",
+       "partial_rotary_factor: is a part of a rotation"},
+      {"llama", R"("attention_bias": true)", "attention_bias: a bias on the attention's output"},
+      {"llama", R"("mlp_bias": true)", "mlp_bias: "},
+      {"llama", R"("attention_dropout": 0.1)", "attention_dropout: dropout is not in this version"},
+      {"llama", R"("quantization_config": {"quant_method": "gptq"})", "quantization_config: quantized weights"},
+      {"llama", R"("auto_map": {"AutoModel": "modeling_x.X"})", "auto_map: the model brings code of its own"},
+      {"llama", R"("logit_scale": 0.5)", "logit_scale: is not a key that is known of model_type \"llama\""},
+      {"llama", R"("num_experts": 4)", "num_experts: is not a key that is known of model_type \"llama\""},
+      {"mistral", R"("sliding_window": 4096)", "sliding_window: attention over a window is not in this version"},
+      {"mistral", "", "sliding_window: is missing, which is a window of 4096"},
+      {"qwen2", R"("use_sliding_window": true, "sliding_window": 128)", "sliding_window: attention over a window"},
+      {"qwen3", R"("layer_types": ["full_attention", "sliding_attention"])", "layer_types: a layer of \"sliding_attention\""},
+      {"mixtral", R"("router_jitter_noise": 0.01)", "router_jitter_noise: "},
+      {"qwen3_moe", R"("num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 8, "decoder_sparse_step": 2)",
+       "decoder_sparse_step: layers"},
+      {"qwen3_moe", R"("num_experts": 4, "num_local_experts": 5, "num_experts_per_tok": 2, "moe_intermediate_size": 8)",
+       "num_local_experts: is not num_experts"},
+      {"qwen3_moe", R"("num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 8, "mlp_only_layers": [0])",
+       "mlp_only_layers: layers"}};
+  for (const Case& c : cases) {
+    const std::string text = faults_of_config(config(c.type, c.more));
+    EXPECT_TRUE(test::has(text, c.says)) << c.type << " with " << c.more << " says\n" << text;
+    EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), c.type == std::string("llama") && test::has(text, "has no low") ? 3 : 1) << text;
+  }
+  const std::string broken = faults_of_config("{\"model_type\": \"llama\",");
+  EXPECT_TRUE(test::has(broken, "config.json:1:")) << broken;
+}
+
+TEST(HuggingfaceConfig, DifferencesFromADeckAreNamedAtOnce) {
+  ModelSource source;
+  source.model = plain();
+  ModelKeys deck = plain();
+  deck.init_std = 0.5, deck.router_aux_loss = 0.1;
+  EXPECT_TRUE(model_differences(deck, source).empty()) << "what does not change the trained function";
+  deck.layers = 4, deck.vocab = 320, deck.norm_eps = 1e-5, deck.tied = true;
+  EXPECT_EQ(model_differences(deck, source),
+            (std::vector<std::string>{"model.layers = 4, and num_hidden_layers is 3", "model.vocab = 320, and vocab_size is 300",
+                                      "model.tied = true, and tie_word_embeddings is false",
+                                      "model.norm_eps = 1e-05, and rms_norm_eps is 1e-06"}));
+}
+
+TEST(FromHuggingface, ADeckThatIsTakenAsItIs) {
+  const test::Scratch scratch;
+  test::spill(scratch / "config.json", config("llama", R"("num_key_value_heads": 2, "tie_word_embeddings": true)"));
+  const ImportedDeck alone = import_huggingface({.path = scratch.path(), .model = "", .overrides = {"run.steps=7"}, .ranks = 2});
+  EXPECT_EQ(faults_of({{}, alone.faults, {}}), "");
+  const ParsedDeck parsed = parse_deck_text(alone.text, "llama.toml", {}, 2);
+  EXPECT_EQ(faults_of(parsed), "") << alone.text;
+  ModelKeys m = plain();
+  m.kv_heads = 2, m.tied = true;
+  EXPECT_EQ(parsed.deck.model, m);
+  EXPECT_EQ(parsed.deck.batch.sequence_length, 2048);
+  EXPECT_EQ(parsed.deck.run.steps, 7);
+  EXPECT_EQ(parsed.deck.run.init, "") << "there are no weights";
+  EXPECT_EQ(alone.text, import_huggingface({.path = scratch.path(), .model = "", .overrides = {"run.steps=7"}, .ranks = 2}).text);
+  test::spill(scratch / "model.safetensors", "");
+  const ImportedDeck with_weights = import_huggingface({.path = scratch.path(), .model = "", .overrides = {}});
+  EXPECT_EQ(parse_deck_text(with_weights.text, "llama.toml", {}, 0).deck.run.init, scratch.path());
+  EXPECT_TRUE(test::has(with_weights.text, "FILL IN") && test::has(with_weights.text, "LlamaForCausalLM")) << with_weights.text;
+}
+
+TEST(FromHuggingface, RefusesWithTheFilesPlaces) {
+  const test::Scratch scratch;
+  const auto faults = [&] {
+    return faults_of({{}, import_huggingface({.path = scratch.path(), .model = "", .overrides = {}}).faults, {}});
+  };
+  EXPECT_TRUE(test::has(faults(), "config.json: cannot open: No such file")) << faults();
+  test::spill(scratch / "config.json", config("llama", "\"sliding\": 3"));
+  EXPECT_TRUE(test::has(faults(), "/config.json:3:1: sliding: ")) << faults();
+  test::spill(scratch / "config.json", config("llama", "\"head_dim\": 7"));
+  EXPECT_TRUE(test::has(faults(), "a head dim of 7 is odd")) << faults();
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,136 @@
+// Weights of a run.init: read as they stand in the files, and refused with the names of what is wrong.
+#include "train/initial_weights.hpp"
+
+#include <nlohmann/json.hpp>
+
+#include "../model/random_models.hpp"
+#include "../scratch.hpp"
+#include "../sharded_checkpoint.hpp"
+#include "io/safetensors/safetensors.hpp"
+#include "model/huggingface.hpp"
+#include "train/consolidate.hpp"
+
+namespace tessera {
+namespace {
+
+using test::Scratch;
+
+Deck deck_with(const std::string& folder, std::vector<std::string> overrides = {}) {
+  overrides.push_back("run.init=" + folder);
+  return test::tiny_deck(overrides);
+}
+
+/// A model of the deck in a folder, whose tensors the test may change before they are written, of zeros or ones.
+void write_model(const std::string& folder, const Deck& deck, const std::function<void(std::vector<io::SafetensorsEntry>&)>& edit = {},
+                 float value = 0) {
+  test::fs::create_directories(folder);
+  std::vector<io::SafetensorsEntry> entries;
+  for (const ExportTensor& t : huggingface_tensors(deck, parameter_table(deck.model))) entries.push_back({t.name, DType::f32, t.shape});
+  if (edit) edit(entries);
+  io::SafetensorsWriter writer(folder + "/model.safetensors", entries);
+  for (const io::SafetensorsEntry& e : entries)
+    writer.append(std::as_bytes(std::span<const float>(std::vector<float>(static_cast<std::size_t>(e.shape.elements()), value))));
+  writer.finish();
+  test::spill(folder + "/config.json", huggingface_config(deck, DType::f32));
+}
+
+TEST(InitialWeights, EveryElementOfEveryTensor) {
+  for (const std::vector<std::string>& keys :
+       {std::vector<std::string>{},
+        {"model.tied=true", "model.qk_norm=true", "model.qkv_bias=true"},
+        {"model.experts=4"},
+        {"model.experts=4", "model.shared_ff_width=8", "model.normalize_top_k=false", "model.qkv_bias=true"}})
+    for (const DType type : {DType::f32, DType::bf16}) {
+      const Scratch scratch;
+      const std::string out = scratch / "out";
+      const Deck deck = deck_with(out, keys);
+      consolidate({.checkpoint = test::write_sharded(scratch.path(), deck, 2), .output = out, .dtype = type, .max_file_bytes = 40000});
+      const InitialWeights weights(deck, false);
+      for (const Parameter& p : parameter_table(deck.model)) {
+        Box box = whole_box(p.shape);
+        box.start[0] = box.count[0] / 2, box.count[0] -= box.start[0];
+        std::vector<float> got(static_cast<std::size_t>(box.elements() - 1));
+        weights.read(p, box, 1, got);
+        const std::int64_t first = box.start[0] * (p.shape.elements() / p.shape.dims[0]) + 1;
+        for (std::size_t i = 0; i < got.size(); ++i) {
+          const float saved = test::value_at("master", p.name, first + static_cast<std::int64_t>(i));
+          ASSERT_EQ(got[i], type == DType::f32 ? saved : static_cast<float>(bf16(saved))) << p.name << " " << i;
+        }
+      }
+    }
+}
+
+TEST(InitialWeights, SaysWhatItIs) {
+  const Scratch scratch;
+  const Deck deck = deck_with(scratch / "m");
+  write_model(scratch / "m", deck);
+  const std::string text = InitialWeights(deck, false).describe();
+  EXPECT_EQ(text, fmt::format("{} (LlamaForCausalLM, {} tensors, {})", scratch / "m", parameter_table(deck.model).size(),
+                              human_bytes(4.0 * static_cast<double>(parameter_count(parameter_table(deck.model))))));
+}
+
+TEST(InitialWeights, AnotherModelIsNamedKeyByKey) {
+  const Scratch scratch;
+  const std::string folder = scratch / "m";
+  write_model(folder, test::tiny_deck());
+  const Deck deck = deck_with(folder, {"model.vocab=128", "model.rope_theta=5e5", "model.tied=true"});
+  const std::string text = test::error_of(ExitCode::usage, [&] { InitialWeights(deck, false); });
+  const Deck tiny = test::tiny_deck();
+  EXPECT_TRUE(test::has(text, fmt::format("model.vocab = 128, and vocab_size is {}", tiny.model.vocab))) << text;
+  EXPECT_TRUE(test::has(text, "model.rope_theta = 5e+05, and rope_theta is 10000.0")) << text;
+  EXPECT_TRUE(test::has(text, "model.tied = true, and tie_word_embeddings is false")) << text;
+  EXPECT_TRUE(test::has(text, "tessera deck from-hf " + folder)) << text;
+  test::spill(folder + "/config.json", "{\"model_type\": \"gpt2\"}");
+  EXPECT_TRUE(test::has(test::error_of(ExitCode::usage, [&] { InitialWeights(deck, false); }), "model_type: \"gpt2\""));
+  test::fs::remove(folder + "/config.json");
+  EXPECT_TRUE(test::has(test::error_of(ExitCode::usage, [&] { InitialWeights(deck, false); }), "config.json"));
+}
+
+TEST(InitialWeights, OtherTensorsAreNamedAtOnce) {
+  const Scratch scratch;
+  const std::string folder = scratch / "m";
+  const Deck deck = deck_with(folder);
+  const auto refused = [&](const std::function<void(std::vector<io::SafetensorsEntry>&)>& edit) {
+    write_model(folder, deck, edit);
+    return test::error_of(ExitCode::data, [&] { InitialWeights(deck, false); });
+  };
+  const std::string text = refused([](std::vector<io::SafetensorsEntry>& entries) {
+    std::erase_if(entries, [](const auto& e) { return e.name.ends_with("up_proj.weight"); });
+    for (auto& e : entries)
+      if (e.name == "model.norm.weight") e.shape = {3};
+    entries.push_back({"model.layers.0.extra", DType::f32, {2}});
+  });
+  EXPECT_TRUE(test::has(text, "2 tensors are missing: model.layers.0.mlp.up_proj.weight, model.layers.1.mlp.up_proj.weight")) << text;
+  EXPECT_TRUE(test::has(text, fmt::format("1 of another shape: model.norm.weight is 3 and must be {}", deck.model.width))) << text;
+  EXPECT_TRUE(test::has(text, "1 that such a model does not have: model.layers.0.extra")) << text;
+  const std::string many = refused([](std::vector<io::SafetensorsEntry>& entries) { entries.resize(3); });
+  EXPECT_TRUE(test::has(many, " more\n")) << "the first few stand for all: " << many;
+}
+
+TEST(InitialWeights, WhatSaysNothingMayStandThere) {
+  const Scratch scratch;
+  const std::string folder = scratch / "m";
+  const auto with_more = [](std::vector<io::SafetensorsEntry>& entries) {
+    entries.push_back({"model.layers.0.self_attn.rotary_emb.inv_freq", DType::f32, {4}});
+    entries.push_back({"lm_head.weight", DType::f32, {2, 2}});
+  };
+  const Deck tied = deck_with(folder, {"model.tied=true"});
+  write_model(folder, tied, with_more);
+  EXPECT_NO_THROW(InitialWeights(tied, false));
+  // A bias of the output is none where it is zeros.
+  const Deck biased = deck_with(folder, {"model.qk_norm=true", "model.qkv_bias=true"});
+  write_model(folder, biased);
+  EXPECT_NO_THROW(InitialWeights(biased, false));
+  write_model(folder, biased, {}, 1);
+  const std::string text = test::error_of(ExitCode::data, [&] { InitialWeights(biased, false); });
+  EXPECT_TRUE(test::has(text, "model.layers.0.self_attn.o_proj.bias is not zero everywhere")) << text;
+}
+
+TEST(InitialWeights, BiasesOfRoutersAreNotOfTheFile) {
+  const Scratch scratch;
+  write_model(scratch / "m", test::tiny_deck({"model.experts=4"}));
+  EXPECT_NO_THROW(InitialWeights(deck_with(scratch / "m", {"model.experts=4", "model.router_balance=bias"}), false));
+}
+
+}  // namespace
+}  // namespace tessera
