@@ -286,7 +286,7 @@ class ConfigReader {
 
   void refuse_windows(const std::string& type) {
     constexpr const char* why = "attention over a window is not in this version; where no sequence is longer than it, set it to null";
-    if (type == "llama") return;
+    if (type == "llama") return refuse_layers_with_windows();
     const JsonNode* window = find("sliding_window");
     if (type == "mistral" || type == "mixtral") {
       if (window) fault("sliding_window", why);

@@ -122,6 +122,7 @@ TEST(HuggingfaceConfig, RefusesByName) {
       {"mistral", R"("sliding_window": 4096)", "sliding_window: attention over a window is not in this version"},
       {"mistral", "", "sliding_window: is missing, which is a window of 4096"},
       {"qwen2", R"("use_sliding_window": true, "sliding_window": 128)", "sliding_window: attention over a window"},
+      {"llama", R"("layer_types": ["chunked_attention"])", "layer_types: a layer of \"chunked_attention\""},
       {"qwen3", R"("layer_types": ["full_attention", "sliding_attention"])", "layer_types: a layer of \"sliding_attention\""},
       {"mixtral", R"("router_jitter_noise": 0.01)", "router_jitter_noise: "},
       {"qwen3_moe", R"("num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 8, "decoder_sparse_step": 2)",
