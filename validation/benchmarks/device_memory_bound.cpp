@@ -130,7 +130,7 @@ void add_key_parts(Part& part, const Settings& s, DType dtype) {
   constexpr std::int64_t H = 8, N = 2, keys = 2 * head_dim, W = H * head_dim + keys;
   const std::int64_t M = std::max<std::int64_t>(1, (s.mib << 20) / (W * static_cast<std::int64_t>(size_of(dtype))));
   const KeyParts shape{.M = M, .H = H, .D = head_dim, .N = N, .sharing = N, .dtype = dtype};
-  std::byte *rows = part.values(M * W, dtype), *made = part.values(M * (W - keys / N), dtype), *parts = part.values(M * keys, dtype);
+  void *rows = part.values(M * W, dtype), *made = part.values(M * (W - keys / N), dtype), *parts = part.values(M * keys, dtype);
   part.contenders.push_back(
       {.name = named("join_key_parts", dtype),
        .limit = "copy",
