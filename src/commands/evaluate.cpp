@@ -9,6 +9,7 @@
 
 #include "base/clock.hpp"
 #include "commands/commands.hpp"
+#include "commands/evaluate_task.hpp"
 #include "generate/inference.hpp"
 #include "kernels/cross_entropy/cross_entropy.hpp"
 #include "memory/runtime.hpp"
@@ -20,7 +21,7 @@ namespace tessera {
 namespace {
 
 struct EvaluateOptions {
-  std::string checkpoint, data, device = "auto";
+  std::string checkpoint, data, task, details, device = "auto";
   std::int64_t samples = 0;
   bool json = false;
 };
@@ -32,8 +33,11 @@ std::int64_t micro_batch_for(std::int64_t samples, std::int64_t largest) {
 }
 
 int evaluate(const EvaluateOptions& o) {
+  if (o.data.empty() == o.task.empty()) fail(ExitCode::usage, "give either a token file (--data) or a task (--task)");
   const std::string device = choose_device(o.device);
   KernelRuntime runtime(static_cast<int>(std::thread::hardware_concurrency()), spaces_of(device));
+  if (!o.task.empty())
+    return evaluate_task({.checkpoint = o.checkpoint, .task = o.task, .details = o.details, .device = device, .json = o.json});
   const Deck deck = load_deck(o.checkpoint, device);
   SampleFile data(o.data, deck.batch.sequence_length, deck.model.vocab);
   data.check(nullptr);
@@ -77,18 +81,31 @@ int evaluate(const EvaluateOptions& o) {
 }  // namespace
 
 void add_evaluate(CLI::App& app, Chosen& chosen) {
-  CLI::App* command = app.add_subcommand("evaluate", "Mean loss per token and perplexity of a checkpoint on a token file");
+  CLI::App* command = app.add_subcommand(
+      "evaluate", "Mean loss per token and perplexity of a checkpoint on a token file, or how it does a task of questions");
   auto options = std::make_shared<EvaluateOptions>();
   command->add_option("CHECKPOINT", options->checkpoint, "Step folder, for example runs/quickstart/checkpoints/latest")->required();
-  command->add_option("--data", options->data, "Token file: .h5 or .bin")->required();
+  auto* data = command->add_option("--data", options->data, "Token file: .h5 or .bin");
+  auto* task =
+      command
+          ->add_option(
+              "--task", options->task,
+              "JSON lines of {\"context\", \"choices\", \"answer\"}: the likeliest choice is compared with the answer, which is its "
+              "number; or of {\"text\"}: how well each document is foreseen")
+          ->excludes(data);
+  command->add_option("--details", options->details, "A file for what came of each line of the task, as JSON lines")->needs(task);
   command->add_option("--samples", options->samples, "Only the first N samples of batch.sequence_length tokens; 0: all")
       ->check(CLI::NonNegativeNumber)
+      ->excludes(task)
       ->capture_default_str();
   command->add_option("--device", options->device, "host, cuda, or auto: a GPU where this build has kernels for one and sees one")
       ->check(CLI::IsMember({"auto", "host", "cuda"}))
       ->capture_default_str();
   command->add_flag("--json", options->json, "Print one JSON object");
-  command->footer("Example:\n  tessera evaluate runs/quickstart/checkpoints/latest --data data/val.h5");
+  command->footer(
+      "Examples:\n  tessera evaluate runs/quickstart/checkpoints/latest --data data/val.h5\n  tessera evaluate "
+      "runs/quickstart/checkpoints/latest "
+      "--task questions.jsonl --details answers.jsonl");
   command->callback([options, &chosen] { chosen = [options] { return evaluate(*options); }; });
 }
 

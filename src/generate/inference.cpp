@@ -30,6 +30,7 @@ LoadedModel load_model(const std::string& checkpoint, const std::string& device,
   const io::CheckpointReader reader(checkpoint);
   LoadedModel model{.deck = deck_of(reader, device), .step = reader.meta().step, .engine = nullptr};
   if (options.micro_batch > 0) model.deck.batch.micro = model.deck.batch.global = options.micro_batch;
+  if (options.sequence_length > 0) model.deck.batch.sequence_length = options.sequence_length;
   // No sum of a text depends on ranks, so it need not be made at the price of one that could.
   if (options.text.capacity > 0) model.deck.run.reproducible = false;
   BuildRequest request = request_for(model.deck, Mesh{}, 0, options.micro_batch > 0 ? Purpose::evaluation : Purpose::generation);

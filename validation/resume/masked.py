@@ -38,6 +38,29 @@ def rows(folder, name, key):
     return {row["step"]: row[key] for row in folder.metrics(name) if key in row}
 
 
+def check_task(folder, checkpoint, pairs, draw):
+    """Completions that repeat their letter against others of as many: a model that has learned them answers right, and details add up."""
+    task, details = os.path.join(folder.path, "task.jsonl"), os.path.join(folder.path, "details.jsonl")
+    with open(task, "w") as out:
+        for pair in pairs:
+            answer, letter = draw.randrange(3), pair["completion"]
+            wrong = ["".join(draw.choice(ALPHABET) for _ in letter) + "!" for _ in range(2)]
+            out.write(json.dumps({"context": pair["prompt"], "choices": wrong[:answer] + [letter + letter[0]] + wrong[answer:], "answer": answer}) + "\n")
+        out.write(json.dumps({"text": pairs[0]["prompt"] * 3}) + "\n")
+    command = [runs.TESSERA, "evaluate", checkpoint, "--task", task]
+    done = subprocess.run(command + ["--json", "--details", details], capture_output=True, text=True)
+    said, lines = json.loads(done.stdout), [json.loads(line) for line in open(details)]
+    questions = [line for line in lines if "answer" in line]
+    right = sum(max(range(3), key=lambda i: line["log_likelihoods"][i]) == line["answer"] for line in questions) / len(questions)
+    check("a task's accuracy is that of its details", len(questions) == len(pairs) == said["questions"] and said["accuracy"] == right and said["documents"] == 1
+          and abs(lines[-1]["loss"] - said["loss"]) < 1e-9, done.stdout)
+    check("what was learned is answered", said["accuracy"] > 0.9 > said["chance"] * 2, done.stdout)
+    done = subprocess.run(command, capture_output=True, text=True)
+    check("a task in words", f"{len(pairs)} questions: " in done.stdout and "bits a byte" in done.stdout, done.stdout)
+    done = subprocess.run(command + ["--data", task], capture_output=True, text=True)
+    check("a task or a token file", done.returncode == 2, done.stderr)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", choices=("host", "cuda"), default="host")
@@ -84,6 +107,7 @@ def main():
             masked, unmasked = rows(folder, "masked", "val_loss")[120], rows(folder, "plain", "val_loss")[120]
             check("completions are learned", masked < 0.5 * unmasked, f"{masked} with a mask, {unmasked} without")
             check("without a mask no targets are counted", not rows(folder, "plain", "targets"))
+            check_task(folder, folder.latest("masked"), pairs[-40:], draw)
             # A batch of which no target counts moves no gradient, and is said.
             nothing, _ = tokenize(folder, "nothing", [{"prompt": word(4000), "completion": "a"}] * 5)
             done = folder.train("nothing", 1, **{**common, "data__train": nothing + "/train.h5", "data__validation": nothing + "/val.h5"})

@@ -1,0 +1,15 @@
+// tessera evaluate CHECKPOINT --task FILE
+#pragma once
+#include <string>
+
+namespace tessera {
+
+struct TaskOptions {
+  std::string checkpoint, task, details, device;
+  bool json = false;
+};
+
+/// Prints how many questions are answered right, and how well documents are foreseen. Kernels must be running.
+int evaluate_task(const TaskOptions& options);
+
+}  // namespace tessera
