@@ -114,7 +114,7 @@ void add_from_huggingface(CLI::App& deck, Chosen& chosen) {
   app->callback([request, &chosen] { chosen = [request] { return print_imported(*request, import_huggingface(*request)); }; });
 }
 
-void add_import(CLI::App& deck, Chosen& chosen) {
+void add_from_deepspeed(CLI::App& deck, Chosen& chosen) {
   struct Options {
     ImportRequest request;
     bool keys = false;
@@ -170,7 +170,7 @@ void add_deck(CLI::App& app, Chosen& chosen) {
     };
   });
 
-  add_import(*deck, chosen);
+  add_from_deepspeed(*deck, chosen);
   add_from_huggingface(*deck, chosen);
 
   CLI::App* reference = deck->add_subcommand("reference", "Print the table of all keys as Markdown");

@@ -124,6 +124,7 @@ std::string choose_verified(const World& world, const std::vector<std::string>& 
 void load_checkpoint(const World& world, Engine& engine, const std::string& path) {
   std::optional<io::CheckpointReader> reader;
   world.together([&] { reader.emplace(path); });
+  if (has_weights_alone(*reader)) info("{} holds weights alone, as `tessera import` makes it: the optimizer's moments begin at zero", path);
   world.together([&] { engine.read_state(*reader); });
   engine.publish();
 }

@@ -120,6 +120,37 @@ def resumes(folder, model):
     check("run.resume names a checkpoint: it is loaded, not the model", "resumed from" in done.stderr and "initial weights" not in done.stderr, done.stderr)
 
 
+def imports(folder, model, sharded):
+    """tessera import: a checkpoint of weights alone that gives the model back, and with which a run begins as it does with the model itself."""
+    steady = {"run__reproducible": True, "batch__global": 4, "run__steps": 4, "learning_rate__schedule": "constant"}
+    folder.train("with-the-model", 1, **steady, run__init=model)
+    for name, source, dtype in (("base", model, "fp32"), ("base-sharded", sharded, "bf16")):
+        done = tessera("import", source, folder.run(name))
+        check(f"{name}: tessera import", done.returncode == 0 and done.stdout.startswith(of_step(folder, name, 0) + " of " + source), done.stdout + done.stderr)
+        done = tessera("inspect", folder.latest(name), "--verify", "--json")
+        said = json.loads(done.stdout or "{}")
+        check(f"{name}: it holds weights alone", said.get("groups") == ["master"] and said["step"] == 0 and said["verified"], done.stderr)
+        options = ["--dtype", dtype] + (["--max-file-bytes", "9000"] if dtype == "bf16" else [])
+        check(f"{name}: the same files again", contents(consolidate(folder, folder.latest(name), name + "-again", *options)) == contents(source))
+    for ranks, keys in ((1, {}), (3, {"zero__stage": 3, "zero__param_persistence_threshold": 0}), (2, {"mesh__pp": 2, "zero__stage": 1}),
+                        (2, {"zero__stage": 2, "zero__offload_optimizer__device": "host"})):
+        name = f"from-base-{ranks}-" + "-".join(keys)
+        done = folder.train(name, ranks, **steady, **keys, run__resume=folder.latest("base"))
+        check(f"{name}: the bits of the run that began with the model", folder.losses(name) == folder.losses("with-the-model")
+              and folder.hashes(name) == folder.hashes("with-the-model") and "weights alone" in done.stderr, f"{folder.losses(name)}")
+    data = ["--data", folder.data, "--json", "--samples", "4"]
+    losses = [json.loads(tessera("evaluate", folder.latest(name), *data).stdout)["loss"] for name in ("base", "with-the-model")]
+    check("tessera evaluate takes it", 0 < losses[0] != losses[1], f"{losses}")
+    done = tessera("import", model, folder.run("base"))
+    check("a folder with checkpoints is left alone", done.returncode == USAGE and "there are checkpoints already" in done.stderr, done.stderr)
+    done = tessera("import", folder.path, folder.run("nothing"))
+    check("a folder without a model", done.returncode == USAGE and "config.json" in done.stderr and not os.path.exists(folder.run("nothing")), done.stderr)
+    os.makedirs(os.path.join(folder.path, "config-alone"))
+    shutil.copy(os.path.join(model, "config.json"), os.path.join(folder.path, "config-alone"))
+    done = tessera("import", os.path.join(folder.path, "config-alone"), folder.run("nothing"))
+    check("a model without weights", done.returncode == DATA and "no weights" in done.stderr and not os.path.exists(folder.run("nothing")), done.stderr)
+
+
 def edit_header(path, change):
     """Rewrites the header of a safetensors file; `change` may give another text, or bytes of data, too."""
     with open(path, "rb") as file:
@@ -216,6 +247,7 @@ def main():
     with runs.Folder() as folder:
         models = {name: round_trips(folder, name, architecture, keys) for name, (architecture, keys) in MODELS.items()}
         resumes(folder, models["llama"])
+        imports(folder, models["llama"], os.path.join(folder.path, "llama-bf16"))
         refusals(folder, models["llama"], os.path.join(folder.path, "llama-bf16"))
     return 0 if check.good else 1
 

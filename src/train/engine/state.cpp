@@ -144,12 +144,19 @@ void ModelState::read(const std::function<void(const Parameter&, const Box&, std
   }
 }
 
+bool has_weights_alone(const io::CheckpointReader& reader) {
+  return reader.layout().groups == std::vector<std::string>{std::string(master_group)};
+}
+
 void ModelState::load(const io::CheckpointReader& reader) const {
   require_same_model(plan_.layout().table, reader);
   if (!plan_.request.training()) return load_weights(reader);
   for (const Held& held : plan_.schedule.state) {
     leave_if_stopped();
-    load_held(held, reader);
+    if (has_weights_alone(reader) && held.group != master_group)
+      clear(held);
+    else
+      load_held(held, reader);
   }
 }
 

@@ -9,6 +9,9 @@
 
 namespace tessera {
 
+/// Without the optimizer's moments, as `tessera import` writes it.
+bool has_weights_alone(const io::CheckpointReader& reader);
+
 class ModelState {
  public:
   ModelState(const RunPlan& plan, const RankMemory& memory) : plan_(plan), memory_(memory) {}
@@ -23,8 +26,8 @@ class ModelState {
   /// trained; the others, and moments, become zero. Only boxes that this rank keeps are asked for, in pieces where they do not lie on the
   /// host.
   void read(const std::function<void(const Parameter&, const Box&, std::int64_t, std::span<float>)>& read) const;
-  /// This rank's part of a checkpoint: weights and moments, or where there is no training the compute copies alone. Throws
-  /// Error(checkpoint) that names the first tensor that differs in name or shape.
+  /// This rank's part of a checkpoint: weights and moments (zeros where it has weights alone), or where there is no training the compute
+  /// copies alone. Throws Error(checkpoint) that names the first tensor that differs in name or shape.
   void load(const io::CheckpointReader& reader) const;
 
   io::CheckpointLayout checkpoint_layout() const { return saved().checkpoint; }

@@ -1,0 +1,49 @@
+// tessera import DIR RUN
+#include <fmt/format.h>
+
+#include <memory>
+
+#include "base/clock.hpp"
+#include "base/types.hpp"
+#include "commands/commands.hpp"
+#include "train/import_model.hpp"
+
+namespace tessera {
+namespace {
+
+int run_import(const ImportModelOptions& options) {
+  const double begin = now_seconds();
+  const ImportModelResult result = import_model(options);
+  const double seconds = now_seconds() - begin;
+  fmt::print("{} of {}: {} of weights in {:.2f} s ({}/s)\n", result.checkpoint, result.model,
+             human_bytes(static_cast<double>(result.bytes)), seconds, human_bytes(static_cast<double>(result.bytes) / seconds));
+  return 0;
+}
+
+}  // namespace
+
+void add_import(CLI::App& app, Chosen& chosen) {
+  CLI::App* command = app.add_subcommand("import", "Make a checkpoint of a Hugging Face model");
+  auto options = std::make_shared<ImportModelOptions>();
+  command->add_option("DIR", options->model, "The model's folder: config.json and safetensors")->required();
+  command
+      ->add_option("RUN", options->run,
+                   "Folder to write: RUN/checkpoints/step-00000000, to which latest leads; made where it does not exist")
+      ->required();
+  command->add_option("key=value", options->overrides,
+                      "Keys of the deck that the checkpoint holds, for example batch.sequence_length=2048");
+  command->footer(
+      "Example:\n  tessera import models/Llama-3.2-1B runs/base\n\nOne process, a fixed buffer, any model size. The checkpoint holds "
+      "weights "
+      "alone: evaluate, generate,\nconsolidate and inspect take it, and a run begins with it by run.resume=runs/base/checkpoints/latest. A "
+      "run "
+      "that begins\nwith the model itself needs no import: run.init=models/Llama-3.2-1B.");
+  command->callback([options, &chosen] {
+    chosen = [options] {
+      options->progress = true;
+      return run_import(*options);
+    };
+  });
+}
+
+}  // namespace tessera
