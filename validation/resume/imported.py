@@ -148,6 +148,10 @@ def imports(folder, model, sharded):
     os.makedirs(os.path.join(folder.path, "config-alone"))
     shutil.copy(os.path.join(model, "config.json"), os.path.join(folder.path, "config-alone"))
     done = tessera("import", os.path.join(folder.path, "config-alone"), folder.run("nothing"))
+    dangling = shutil.copytree(os.path.join(folder.path, "config-alone"), os.path.join(folder.path, "dangling"))
+    os.symlink("/nowhere", os.path.join(dangling, "model.safetensors"))
+    lost = tessera("import", dangling, folder.run("nothing"))
+    check("weights that are a link to nothing are named", lost.returncode == DATA and "model.safetensors: cannot open" in lost.stderr, lost.stderr)
     check("a model without weights", done.returncode == DATA and "no weights" in done.stderr and not os.path.exists(folder.run("nothing")), done.stderr)
 
 

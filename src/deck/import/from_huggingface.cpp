@@ -18,8 +18,12 @@ ImportedDeck import_huggingface(const ImportRequest& request) {
   Importer in(request);
   in.put_model(source);
   const fs::path folder(request.path);
-  std::error_code ignored;  // weights that cannot be looked at are said by the run
-  if (!file && (fs::exists(folder / "model.safetensors", ignored) || fs::exists(folder / "model.safetensors.index.json", ignored)))
+  // What cannot be looked at, or is a link to nothing, is there for us: who reads it says why it cannot.
+  const auto is_there = [&](const char* name) {
+    std::error_code ignored;
+    return fs::symlink_status(folder / name, ignored).type() != fs::file_type::not_found;
+  };
+  if (!file && (is_there("model.safetensors") || is_there("model.safetensors.index.json")))
     in.assume("run.init", toml_string(request.path), "the run begins with these weights");
   in.assume("run.steps", "1000", "FILL IN: optimizer steps of the run");
   in.assume("batch.global", "16", "FILL IN: sequences of a step, over all ranks");
