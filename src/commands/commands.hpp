@@ -25,7 +25,7 @@ using Chosen = std::function<int()>;
 
 // One row a command, in the order of the help page.
 #define TESSERA_COMMANDS(row) \
-  row(tokenize) row(train) row(plan) row(report) row(import) row(consolidate) row(generate) row(evaluate) row(inspect) row(deck)
+  row(tokenize) row(train) row(plan) row(report) row(import) row(consolidate) row(generate) row(evaluate) row(inspect) row(verify) row(deck)
 
 #define TESSERA_DECLARE_COMMAND(name) void add_##name(CLI::App& app, Chosen& chosen);
 TESSERA_COMMANDS(TESSERA_DECLARE_COMMAND)

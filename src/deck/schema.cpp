@@ -364,6 +364,10 @@ const std::vector<Key> table = {
      .help = "Newest whole checkpoints of the run's line of descent that stay on disk; 0: all."},
     {KEY(checkpoint.keep_every), .type = integer, .unit = "optimizer steps", .limits = {.least = 0, .most = 1e12}, .fallback = "0",
      .help = "Checkpoints of steps that it divides stay for ever beside those; 0: none. A multiple of checkpoint.every."},
+    {KEY(checkpoint.async), .type = boolean, .fallback = "false",
+     .help = "Saves are written from a copy of the state in the host's memory, which the plan counts, while steps go on."},
+    {KEY(checkpoint.retries), .type = integer, .unit = "saves", .limits = {.least = 0, .most = 1e6}, .fallback = "3",
+     .help = "A save that fails is tried again after the next step, so many times in a row, before it ends the run."},
 
     // [evaluate]
     {KEY(evaluate.every), .type = integer, .unit = "optimizer steps", .limits = {.least = 0, .most = 1e12}, .fallback = "0",

@@ -5,8 +5,8 @@
 namespace tessera {
 
 const char* name_of(Category category) {
-  static constexpr const char* names[category_count] = {"parameters", "master",      "adam_m",    "adam_v", "gradients", "gathered",
-                                                        "packed",     "activations", "workspace", "inputs", "scalars",   "caches"};
+  static constexpr const char* names[category_count] = {"parameters",  "master",    "adam_m", "adam_v",  "gradients", "gathered", "packed",
+                                                        "activations", "workspace", "inputs", "scalars", "caches",    "snapshot"};
   return names[static_cast<int>(category)];
 }
 
@@ -81,7 +81,8 @@ std::string print_uses(const Schedule& schedule, const Task& task, bool writes) 
 
 std::string print_schedule(const Schedule& schedule) {
   std::string out;
-  for (const Program* program : {&schedule.train, &schedule.evaluate, &schedule.publish, &schedule.prompt, &schedule.token}) {
+  for (const Program* program :
+       {&schedule.train, &schedule.evaluate, &schedule.publish, &schedule.prompt, &schedule.token, &schedule.snapshot}) {
     if (program->phases.empty()) continue;
     out += fmt::format("program {}\n", program->name);
     for (const auto& phase : program->phases) {

@@ -79,9 +79,10 @@ enum class Category : std::uint8_t {
   workspace,
   inputs,
   scalars,
-  caches
+  caches,
+  snapshot
 };
-inline constexpr int category_count = 12;
+inline constexpr int category_count = 13;
 const char* name_of(Category);
 
 /// How long a buffer's bytes are its own; at other times they may be another's.
@@ -236,8 +237,8 @@ struct Program {
   std::vector<Phase> phases;
 };
 
-enum class ProgramKind : std::uint8_t { train, evaluate, publish, prompt, token, first, update };
-inline constexpr int program_count = 7;
+enum class ProgramKind : std::uint8_t { train, evaluate, publish, prompt, token, first, update, snapshot };
+inline constexpr int program_count = 8;
 
 /// A unit's part of a group of optimizer state on this rank: what is initialised, saved and loaded, fp32, one number an element.
 struct Held {
@@ -249,7 +250,8 @@ struct Held {
 
 struct Schedule {
   std::vector<Buffer> buffers;
-  std::vector<Held> state;  ///< unit by unit; a unit's master weights first
+  std::vector<Held> state;   ///< unit by unit; a unit's master weights first
+  std::vector<Held> copies;  ///< where saves go on beside steps: what of the state this rank saves, as the program snapshot leaves it
   std::vector<Section> sections;
   Program train;                    ///< one optimizer step; where updates are late, with the update that the step before has left
   Program evaluate;                 ///< forward passes over validation micro-batches
@@ -258,6 +260,7 @@ struct Schedule {
   Program token;                    ///< of a text: one token joins it
   Program first;                    ///< where updates are late: a step that finds none
   Program update;                   ///< where updates are late: the one that a step has left
+  Program snapshot;                 ///< where saves go on beside steps: copies the state that they write
   std::vector<Segment> segments;    ///< as training and evaluation read them, then as a prompt does and a token
   std::vector<SegmentPass> passes;  ///< readings of them
   ModelShape shape;
@@ -267,7 +270,7 @@ struct Schedule {
   /// Digest of the collectives along some of these axes, in order: what the ranks of different roles must agree on.
   Hash128 hash_of_collectives(Axes along) const;
   const Program& program(ProgramKind kind) const {
-    const Program* programs[] = {&train, &evaluate, &publish, &prompt, &token, &first, &update};
+    const Program* programs[] = {&train, &evaluate, &publish, &prompt, &token, &first, &update, &snapshot};
     return *programs[static_cast<std::size_t>(kind)];
   }
   /// Whether a step leaves its update to the next, which makes each unit's before that unit's first use.

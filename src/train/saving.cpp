@@ -4,8 +4,10 @@
 #include <sys/statvfs.h>
 
 #include <algorithm>
+#include <chrono>
 #include <numeric>
 #include <sstream>
+#include <utility>
 
 #include "base/clock.hpp"
 #include "base/end_report.hpp"
@@ -26,52 +28,109 @@ std::int64_t bytes_of(const io::CheckpointLayout& layout) {
 
 }  // namespace
 
-Saver::Saver(const World& world, Engine& engine, const Deck& deck, std::string root, RunClaim* claim, std::string last)
-    : world_(world), engine_(engine), deck_(deck), root_(std::move(root)), claim_(claim), last_(std::move(last)) {}
+Saver::Saver(const World& world, Engine& engine, const Deck& deck, std::string root, RunClaim* claim, std::string last,
+             std::function<void(const Saved&)> note)
+    : world_(world), engine_(engine), deck_(deck), root_(std::move(root)), claim_(claim), last_(std::move(last)), note_(std::move(note)) {}
 
-void Saver::write(std::int64_t step) {
-  const io::CheckpointLayout layout = engine_.state().checkpoint_layout();
-  world_.together([&] {
-    if (!claim_) return;
-    claim_->renew();
-    io::begin_checkpoint(root_, step);
-  });
-  world_.together([&] { io::write_shard(root_, step, layout, world_.rank(), engine_.state().checkpoint_slices()); });
-  world_.together([&] {
-    if (!claim_) return;
-    io::write_index(root_, layout,
-                    {.step = step,
-                     .sample_cursor = step * deck_.batch.global,
-                     .seed = static_cast<std::uint64_t>(deck_.run.seed),
-                     .deck = print_deck(deck_),
-                     .identity = deck_identity(deck_).hex(),
-                     .version = version(),
-                     .program = describe(program_identity()),
-                     .lineage = claim_->lineage()});
-    io::commit_checkpoint(root_, step, {.newest = deck_.checkpoint.keep, .every = deck_.checkpoint.keep_every});
+void Saver::save(std::int64_t step, bool last_of_run) {
+  complete();
+  step_ = step, last_of_run_ = last_of_run, begin_ = now_seconds(), stalled_ = 0, again_ = due_ = false;
+  engine_.settle();
+  if (deck_.checkpoint.async) engine_.take_snapshot();
+  layout_ = engine_.state().checkpoint_layout();
+  start();
+  stalled_ = now_seconds() - begin_;
+  if (!deck_.checkpoint.async || last_of_run) complete();
+}
+
+void Saver::look() {
+  if (part_ == Part::none) return;
+  const bool done = work_.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
+  if (world_.sum(done ? 0 : 1) == 0) go_on();
+}
+
+void Saver::finish() { complete(); }
+
+void Saver::complete() {
+  const double begin = now_seconds(), before = stalled_;
+  while (part_ != Part::none) {
+    work_.wait();
+    stalled_ = before + now_seconds() - begin;
+    go_on();
+  }
+}
+
+void Saver::start() {
+  attempt([&] {
+    world_.together([&] {
+      if (!claim_) return;
+      claim_->renew();
+      io::begin_checkpoint(root_, step_);
+    });
+    part_ = Part::shards;
+    // Deferred work is done by whoever asks for its end.
+    work_ =
+        std::async(deck_.checkpoint.async ? std::launch::async : std::launch::deferred,
+                   [this, slices = engine_.state().checkpoint_slices()] { io::write_shard(root_, step_, layout_, world_.rank(), slices); });
   });
 }
 
-std::string Saver::save(std::int64_t step) {
-  const double begin = now_seconds();
-  engine_.settle();
-  for (bool again = false;; again = true) try {
-      write(step);
-      break;
-    } catch (const AgreedError& error) {
-      const bool gone = claim_ && !claim_->stands();
-      if (!world_.broadcast_text(gone ? "gone" : "").empty() && !again) continue;
-      if (claim_) io::discard_checkpoint(root_, step);
-      throw AgreedError(error.code,
-                        fmt::format("{}\nThe checkpoint of step {} was not written; {}. Training stops here.", error.what(), step,
-                                    last_.empty() ? "there is none before it" : fmt::format("the one before it is intact: {}", last_)),
-                        error.speaker);
-    }
-  note_saved(step);
-  last_ = fmt::format("{}/{}", root_, io::checkpoint_name(step));
-  const double seconds = now_seconds() - begin;
-  return fmt::format("saved {} ({} in {:.2f} s)", last_, human_bytes(static_cast<double>(bytes_of(engine_.state().checkpoint_layout()))),
-                     seconds);
+void Saver::go_on() {
+  attempt([&] {
+    world_.together([&] { work_.get(); });
+    if (part_ == Part::index) return saved();
+    part_ = Part::index;
+    work_ = std::async(deck_.checkpoint.async ? std::launch::async : std::launch::deferred, [this] { write_index(); });
+  });
+}
+
+void Saver::write_index() {
+  if (!claim_) return;
+  io::write_index(root_, layout_,
+                  {.step = step_,
+                   .sample_cursor = step_ * deck_.batch.global,
+                   .seed = static_cast<std::uint64_t>(deck_.run.seed),
+                   .deck = print_deck(deck_),
+                   .identity = deck_identity(deck_).hex(),
+                   .version = version(),
+                   .program = describe(program_identity()),
+                   .lineage = claim_->lineage()});
+  io::commit_checkpoint(root_, step_, {.newest = deck_.checkpoint.keep, .every = deck_.checkpoint.keep_every});
+}
+
+void Saver::attempt(const std::function<void()>& piece) {
+  try {
+    piece();
+  } catch (const AgreedError& error) {
+    part_ = Part::none;
+    const bool gone = claim_ && !claim_->stands();
+    if (!world_.broadcast_text(gone ? "gone" : "").empty() && !std::exchange(again_, true)) return start();
+    failed(error);
+  }
+}
+
+void Saver::failed(const AgreedError& error) {
+  if (claim_) io::discard_checkpoint(root_, step_);
+  const std::string what = fmt::format("{}\nThe checkpoint of step {} was not written; {}.", error.what(), step_,
+                                       last_.empty() ? "there is none before it" : fmt::format("the one before it is intact: {}", last_));
+  const std::int64_t retries = deck_.checkpoint.retries;
+  if (error.code != ExitCode::storage || last_of_run_ || failures_ == retries)
+    throw AgreedError(error.code, what + " Training stops here.", error.speaker);
+  ++failures_, due_ = true;
+  if (world_.rank() == 0) warning("{} It is tried again after the next step: {} of {} (checkpoint.retries).", what, failures_, retries);
+}
+
+void Saver::saved() {
+  part_ = Part::none, failures_ = 0;
+  note_saved(step_);
+  last_ = fmt::format("{}/{}", root_, io::checkpoint_name(step_));
+  const double seconds = now_seconds() - begin_;
+  const std::string bytes = human_bytes(static_cast<double>(bytes_of(layout_)));
+  if (deck_.checkpoint.async)
+    note_({step_, fmt::format("saved {} ({} in {:.2f} s beside the steps, which waited {:.3f} s)", last_, bytes, seconds, stalled_),
+           seconds, stalled_});
+  else
+    note_({step_, fmt::format("saved {} ({} in {:.2f} s)", last_, bytes, seconds), seconds, seconds});
 }
 
 std::int64_t disk_bytes_needed(const Deck& deck, std::int64_t first_step, std::int64_t own, std::int64_t checkpoint_bytes) {

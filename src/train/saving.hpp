@@ -1,5 +1,7 @@
 // Collective saving and loading: what io does for one rank, in the order that makes it atomic for all.
 #pragma once
+#include <functional>
+#include <future>
 #include <string>
 #include <vector>
 
@@ -9,24 +11,66 @@
 
 namespace tessera {
 
+/// A save that has come to its end.
+struct Saved {
+  std::int64_t step = 0;
+  std::string line;    ///< for the log
+  double seconds = 0;  ///< from its beginning until it was on the disk
+  double stalled = 0;  ///< of which steps waited so long
+};
+
+/// Saves checkpoints, one at a time: while the steps wait, or with checkpoint.async from a copy of the state, by a thread of each rank
+/// beside the steps. All ranks call the same functions in the same order. A save that fails costs nothing of what stands: the checkpoint
+/// before it stays, and `due` asks for another after the next step. Where checkpoint.retries of those have failed as well, or the run has
+/// no next step, all ranks throw Error(storage).
 class Saver {
  public:
-  /// `claim` is rank 0's, null on others; `last` the checkpoint that the run started from, "" for none.
-  Saver(const World& world, Engine& engine, const Deck& deck, std::string root, RunClaim* claim, std::string last);
-  /// Saves the state after `step` steps; returns a line for the log. When a rank cannot write, all ranks throw Error(storage) and the
-  /// previous checkpoint stays. A folder that is moved away in the middle of it is made again, and the save begins anew.
-  std::string save(std::int64_t step);
+  /// `claim` is rank 0's, null on others; `last` the checkpoint that the run started from, "" for none; `note` hears of each save.
+  Saver(const World& world, Engine& engine, const Deck& deck, std::string root, RunClaim* claim, std::string last,
+        std::function<void(const Saved&)> note);
+  Saver(const Saver&) = delete;
+
+  /// Saves the state after `step` steps, or begins to; of the run's last state it waits until it stands. One that is under way goes before.
+  void save(std::int64_t step, bool last_of_run);
+  /// After a step: goes on with the save under way where all ranks have come so far.
+  void look();
+  /// Whether a save has failed and is to be tried again, with the state that there is now.
+  bool due() const { return due_; }
+  /// Waits for the save under way.
+  void finish();
   /// The checkpoint that the run would go on from now; "" for none.
   const std::string& last() const { return last_; }
 
  private:
+  /// What of a save is under way: shards on all ranks, then the index on rank 0.
+  enum class Part : std::uint8_t { none, shards, index };
+
+  void start();
+  void go_on();
+  void complete();
+  void write_index();
+  /// A piece of a save: where it fails on any rank, all ranks know it and the save is over.
+  void attempt(const std::function<void()>& piece);
+  void failed(const AgreedError& error);
+  void saved();
+
   const World& world_;
   Engine& engine_;
   const Deck& deck_;
-  void write(std::int64_t step);
   std::string root_;
   RunClaim* claim_;
   std::string last_;
+  std::function<void(const Saved&)> note_;
+  // Of the save under way.
+  std::int64_t step_ = 0;
+  bool last_of_run_ = false;
+  bool again_ = false;  ///< the folder was moved away in the middle of it
+  double begin_ = 0, stalled_ = 0;
+  io::CheckpointLayout layout_;
+  Part part_ = Part::none;
+  std::future<void> work_;     ///< this rank's; goes first, and waits
+  std::int64_t failures_ = 0;  ///< in a row
+  bool due_ = false;
 };
 
 /// What the saves to come need at once of the disk, when `own` checkpoints of the run's line stand there already: checkpoint.keep + 1,

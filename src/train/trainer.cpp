@@ -349,12 +349,16 @@ class Training {
     Progress progress(first_step_, deck_.run.steps, deck_.run.log_every,
                       fmt::format("{} of {}", human_bytes(static_cast<double>(used)), human_bytes(static_cast<double>(planned))));
     StepTrace trace(world_, deck_, folder, first_step_);
-    Saver saver(world_, *engine_, deck_, folder.checkpoints(), claim_ ? &*claim_ : nullptr, start.checkpoint);
     auto record = [&](const io::MetricRow& row) {
       if (!metrics) return;
       claim_->renew();
       metrics->write(row);
     };
+    std::int64_t done = first_step_;
+    Saver saver(world_, *engine_, deck_, folder.checkpoints(), claim_ ? &*claim_ : nullptr, start.checkpoint, [&](const Saved& saved) {
+      progress.note(saved.line);
+      record({{"step", done}, {"saved", saved.step}, {"save_seconds", saved.seconds}, {"save_stall_seconds", saved.stalled}});
+    });
     if (first_step_ >= deck_.run.steps) info("all {} steps are done already; raise run.steps to go on", deck_.run.steps);
     bool stopped = false;
     for (std::int64_t step = first_step_; step < deck_.run.steps && !stopped; ++step) {
@@ -364,6 +368,7 @@ class Training {
       stage_ = "the step's end";
       const std::optional<std::int64_t> targets = targets_of_batch();
       const StepReport report = engine_->step(step, {.stop = stop_requested(), .timeline = trace.of(step), .targets = targets.value_or(0)});
+      if (report.not_finite) saver.finish();
       require_finite(step, report, saver.last());
       const StepFigures f = figures(step, report, now_seconds() - begin);
       record(row_of(f, targets));
@@ -373,15 +378,17 @@ class Training {
                                   step + 1));
       if (step == first_step_) note_first_step(progress);
       if (const std::string table = trace.after(step, f.seconds); !table.empty()) progress.note(table);
-      const std::int64_t done = step + 1;
+      done = step + 1;
       if (deck_.evaluate.every > 0 && (done % deck_.evaluate.every == 0 || done == deck_.run.steps)) {
         const double loss = evaluate();
         record({{"step", done}, {"val_loss", loss}});
         progress.note(fmt::format("step {}: validation loss {:.4f}", done, loss));
       }
       stopped = report.stop != 0 && done < deck_.run.steps;
-      if (stopped || done == deck_.run.steps || (deck_.checkpoint.every > 0 && done % deck_.checkpoint.every == 0))
-        stage_ = "the saving of a checkpoint", progress.note(saver.save(done));
+      stage_ = "the saving of a checkpoint";
+      saver.look();
+      const bool last = stopped || done == deck_.run.steps;
+      if (last || saver.due() || (deck_.checkpoint.every > 0 && done % deck_.checkpoint.every == 0)) saver.save(done, last);
     }
     progress.finish();
     if (!stopped) return static_cast<int>(ExitCode::ok);

@@ -312,6 +312,37 @@ def full_disk(folder):
         subprocess.run(["umount", disk], check=True)
 
 
+def room_in_time(folder):
+    """A save finds the disk full, and somebody makes room: it is tried again, and the run comes to its end with the bits of one that had room."""
+    keys = {**COMMON, "checkpoint__every": 1, "checkpoint__keep": 1, "checkpoint__retries": 1000000, "learning_rate__schedule": "constant"}
+    disk = folder.run("crowded")
+    os.mkdir(disk)
+    if os.geteuid() != 0 or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "tessera-test", disk], capture_output=True).returncode != 0:
+        return print("SKIP a disk that is full for a while: mounting a small tmpfs needs root")
+    try:
+        for beside in (False, True):
+            keys["checkpoint__async"] = beside
+            shutil.rmtree(disk + "/checkpoints", ignore_errors=True)
+            folder.train("crowded", 2, **{**keys, "run__steps": 3})
+            room = os.statvfs(disk)
+            with open(disk + "/filler", "wb") as file:
+                file.write(bytes(room.f_bavail * room.f_frsize - os.path.getsize(folder.latest("crowded") + "/shard-00000.h5") // 2))
+            run = folder.start("crowded", 2, **{**keys, **runs.ENDLESS})
+            runs.wait_until(lambda: "It is tried again after the next step" in run.output() or run.ended(), "a save that fails")
+            os.remove(disk + "/filler")
+            runs.wait_until(lambda: int(os.path.realpath(folder.latest("crowded"))[-8:]) > 3 or run.ended(), "a save that is tried again")
+            going = not run.ended()
+            run.signal_ranks(signal.SIGTERM)
+            status, step = run.wait(), int(os.path.realpath(folder.latest("crowded"))[-8:])
+            folder.train("roomy", 1, **{**keys, "checkpoint__every": 0, "run__steps": step})
+            good = going and status == 75 and runs.same("crowded", folder.hashes("crowded"), folder.hashes("roomy"))
+            complain(f"a disk that is full for a while, checkpoint.async = {beside}: the save is tried again, to the bits of a run with room",
+                     [] if good else [f"status {status}"], run.output())
+            shutil.rmtree(folder.run("roomy"))
+    finally:
+        subprocess.run(["umount", disk], check=True)
+
+
 def tokenize(folder):
     out = os.path.join(folder.path, "words")
     for name, content, words in (("broken.txt", b"good line\nbad \xff byte\n", ["broken.txt:2", "byte offset 14", "0xff"]),
@@ -377,7 +408,7 @@ def numbers(folder):
         complain(f"{name}: the checkpoint of the step before is whole", faults, "")
 
 
-PARTS = {part.__name__: part for part in (decks, data, checkpoints, permissions, two_runs, full_disk, tokenize, resources, one_rank_dies, numbers)}
+PARTS = {part.__name__: part for part in (decks, data, checkpoints, permissions, two_runs, full_disk, room_in_time, tokenize, resources, one_rank_dies, numbers)}
 
 
 def main():

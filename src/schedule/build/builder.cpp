@@ -1,5 +1,7 @@
 #include "schedule/build/builder.hpp"
 
+#include <fmt/format.h>
+
 #include "schedule/build/micro_batches.hpp"
 #include "schedule/build/schedule_builder.hpp"
 #include "schedule/plan/limits.hpp"
@@ -44,6 +46,7 @@ Schedule ScheduleBuilder::build() {
   if (request_.training()) build_train();
   if (request_.evaluation_micro_batches > 0) build_evaluate();
   build_publish();
+  if (request_.training() && deck_.checkpoint.async) build_snapshot();
   if (request_.text.capacity > 0) build_text();
   return std::move(schedule_);
 }
@@ -133,6 +136,29 @@ void ScheduleBuilder::build_publish() {
     emit_pack(u);
   }
   schedule_.publish.phases.push_back({last_section(), 1});
+}
+
+void ScheduleBuilder::build_snapshot() {
+  schedule_.snapshot.name = "snapshot";
+  begin_section("snapshot");
+  for (const Held& held : schedule_.state) {
+    const Range mine = owned_range(layout_, held.unit, request_.group(unit_at(held.unit).owners).rank);
+    const std::int64_t bytes = 4 * mine.size();
+    const std::string what = fmt::format("{} {}", held.group, unit_at(held.unit).name);
+    const Use copy{buffer(fmt::format("snapshot.{}.{}", held.group, unit_at(held.unit).name), Category::snapshot, below_, bytes, Life::run),
+                   0, bytes, Access::write};
+    const Use from{held.use.buffer, held.use.offset + 4 * (mine.begin - held.elements.begin), bytes, Access::read};
+    const bool below = plan(held.unit).gradient.offloaded;
+    emit({.name = "copy " + what,
+          .op = Copy{},
+          .lane = below      ? Lane::cpu_optimizer
+                  : on_gpu() ? Lane::download
+                             : Lane::compute,
+          .uses = {copy, from},
+          .bytes_moved = static_cast<double>(bytes)});
+    schedule_.copies.push_back({held.group, held.unit, mine, {copy.buffer, 0, bytes, Access::read}});
+  }
+  schedule_.snapshot.phases.push_back({last_section(), 1});
 }
 
 void ScheduleBuilder::emit_begin() {

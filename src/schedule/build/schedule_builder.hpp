@@ -40,6 +40,8 @@ class ScheduleBuilder {
   void build_late(const Events& passes, const PipelinePhase& first, bool only);
   void build_evaluate();
   void build_publish();
+  /// Copies of what this rank saves, which a save writes while steps change the state.
+  void build_snapshot();
   void emit_begin();
   void begin_section(const std::string& name);
   Task& emit(Task task);

@@ -26,6 +26,9 @@ Change pageable_optimizer_change() {
 Change pageable_param_change() {
   return {"zero.offload_param.pin_memory=false", [](Deck& d) { d.zero.offload_param.pin_memory = false; }};
 }
+Change waiting_saves_change() {
+  return {"checkpoint.async=false", [](Deck& d) { d.checkpoint.async = false; }};
+}
 std::optional<Change> example_path_change(const Deck& deck) {
   if (!deck.zero.offload_optimizer.nvme_path.empty() || !deck.zero.offload_param.nvme_path.empty()) return std::nullopt;
   return Change{"zero.offload_optimizer.nvme_path=/local", [](Deck& d) { d.zero.offload_optimizer.nvme_path = "/local"; }};

@@ -86,6 +86,13 @@ Axis pin_axis(const Deck& deck, const Lacks& lacks) {
   return axis;
 }
 
+/// The copy of the state that saves are written from.
+Axis save_axis(const Deck& deck, const Lacks& lacks) {
+  if (!deck.checkpoint.async || !(lacks(MemoryKind::host) || lacks(MemoryKind::pinned) || kernel_memory(deck) == MemoryKind::host))
+    return {};
+  return {{waiting_saves_change()}};
+}
+
 Axis micro_axis(const Deck& deck) {
   Axis axis;
   for (std::int64_t micro = deck.batch.micro - 1; micro > 0; --micro)
@@ -123,6 +130,7 @@ bool is_sound(const BuildRequest& request) {
   const bool optimizer = zero.offload_optimizer.device != "none", parameters = zero.offload_param.device != "none";
   if (optimizer && zero.stage == 0) return false;
   if (parameters && (!optimizer || zero.stage != 3 || zero.offload_optimizer.ratio < 1)) return false;
+  if (request.deck.checkpoint.async && zero.offload_optimizer.device == "nvme") return false;
   if (request.stage.count > 1 && request.deck.activation.offload != "none") return false;
   return request.deck.precision.gradients != DType::bf16 || accumulation_steps(request.deck, request.data.size) == 1;
 }
@@ -147,8 +155,9 @@ class Search {
     const std::vector<Shortfall> lacking = shortfalls(deck, place(now).bytes, limits);
     const Lacks lacks = [&](MemoryKind kind) { return std::ranges::find(lacking, kind, &Shortfall::kind) != lacking.end(); };
     const bool host_is_limited = limits[static_cast<std::size_t>(MemoryKind::host)].has_value();
-    for (Axis axis : {recompute_axis(deck), bucket_axis(deck, ranks()), gradient_axis(deck, ranks()), pin_axis(deck, lacks),
-                      stage_axis(deck, ranks()), offload_axis(deck, lacks, host_is_limited), micro_axis(deck), rank_axis(deck, ranks())})
+    for (Axis axis :
+         {recompute_axis(deck), bucket_axis(deck, ranks()), gradient_axis(deck, ranks()), pin_axis(deck, lacks), save_axis(deck, lacks),
+          stage_axis(deck, ranks()), offload_axis(deck, lacks, host_is_limited), micro_axis(deck), rank_axis(deck, ranks())})
       if (!axis.empty()) axes_.push_back(std::move(axis));
   }
 
@@ -297,6 +306,7 @@ class Search {
     if (request.deck.zero.offload_optimizer.pin_memory != request_.deck.zero.offload_optimizer.pin_memory ||
         request.deck.zero.offload_param.pin_memory != request_.deck.zero.offload_param.pin_memory)
       words.push_back("copies to and from the GPU that do not run beside kernels");
+    if (request.deck.checkpoint.async != request_.deck.checkpoint.async) words.push_back("steps wait for saves");
     if (request.deck.zero.prefetch_bucket_size != request_.deck.zero.prefetch_bucket_size)
       words.push_back("units are gathered when they are needed and not ahead");
     return words.empty() ? "no more FLOPs and no more bytes moved" : fmt::format("{}", fmt::join(words, "; "));

@@ -60,6 +60,8 @@ class Engine {
   void publish() { executor_->run(ProgramKind::publish), pending_ = false; }
   /// Makes the update that the last step has left, where updates are late. Collective over the group; evaluate() does it itself.
   void settle();
+  /// Copies what a save writes, where saves go on beside steps. This rank only, of a settled engine.
+  void take_snapshot() { executor_->run(ProgramKind::snapshot); }
   /// Of a settled engine.
   const ModelState& state() const;
 

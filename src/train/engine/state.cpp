@@ -216,7 +216,7 @@ std::vector<io::ShardSlice> ModelState::checkpoint_slices() const {
   const SavedLayout saved = this->saved();
   const std::vector<std::string>& groups = saved.checkpoint.groups;
   std::vector<io::ShardSlice> slices;
-  for (const Held& held : plan_.schedule.state) {
+  for (const Held& held : plan_.schedule.copies.empty() ? plan_.schedule.state : plan_.schedule.copies) {
     const int mine_of_all = plan_.request.others().rank;
     const int unit = saved.units[static_cast<std::size_t>(mine_of_all)][static_cast<std::size_t>(held.unit)];
     if (unit < 0) continue;  // other ranks keep the same and save it

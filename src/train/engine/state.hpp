@@ -31,7 +31,7 @@ class ModelState {
   void load(const io::CheckpointReader& reader) const;
 
   io::CheckpointLayout checkpoint_layout() const { return saved().checkpoint; }
-  /// This rank's slices, read where they lie: valid until the next step.
+  /// This rank's slices, read where they lie: valid until the next step, or of copies until the next snapshot.
   std::vector<io::ShardSlice> checkpoint_slices() const;
 
  private:

@@ -48,6 +48,24 @@ t = {t["name"]: t for t in j["tensors"]}
 assert t["layers.0.conv"]["shape"] == [3, 5, 7, 11] and t["embedding.weight"]["min"] < 0 < t["embedding.weight"]["std"]
 ' || { echo "FAILED: inspect --json"; failures=$((failures + 1)); }
 
+expect 0 "step 1000, " "$tessera" verify "$dir/run"
+cp -r "$dir/run" "$dir/damaged" && mv "$dir/damaged/step-00001000" "$dir/damaged/step-00000900" && cp -r "$dir/run/step-00001000" "$dir/damaged/"
+printf 'x' | dd of="$dir/damaged/step-00000900/shard-00001.h5" bs=1 seek=9000 conv=notrunc status=none
+expect 4 "1 of 2 are whole" "$tessera" verify "$dir/damaged"
+expect 4 "DAMAGED  $dir/damaged/step-00000900" "$tessera" verify "$dir/damaged/step-00000900" "$dir/run/latest"
+"$tessera" verify "$dir/damaged" --json | python3 -c '
+import json, sys
+j = json.load(sys.stdin)
+assert j["whole"] == j["damaged"] == 1 and [c["whole"] for c in j["found"]] == [False, True] and "shard-00001.h5" in j["found"][0]["fault"], j
+' || { echo "FAILED: verify --json"; failures=$((failures + 1)); }
+rm "$dir/damaged/step-00001000/checkpoint.h5"
+expect 4 "DAMAGED  $dir/damaged/step-00001000" "$tessera" verify "$dir/damaged/step-00001000"
+ln -sfn step-00000007 "$dir/damaged/latest"
+expect 4 "DAMAGED  $dir/damaged/latest" "$tessera" verify "$dir/damaged"
+mkdir "$dir/empty"
+expect 4 "there is no checkpoint in it" "$tessera" verify "$dir/empty"
+expect 2 "no such file or folder" "$tessera" verify "$dir/nothing"
+
 # 3. The same tensors cut into boxes
 "$make_checkpoint" "$dir/cut" cut || exit 1
 expect 0 ", format 2," "$tessera" inspect "$dir/cut/latest" --verify --brief

@@ -1,0 +1,143 @@
+// tessera verify: whether what stands on disk is what was written: all checkpoints of a run, one of them, or an exported model.
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "base/check.hpp"
+#include "base/clock.hpp"
+#include "base/types.hpp"
+#include "commands/commands.hpp"
+#include "io/checkpoint/checkpoint.hpp"
+#include "io/checkpoint/survey.hpp"
+#include "io/files/byte_progress.hpp"
+#include "io/safetensors/safetensors_model.hpp"
+
+namespace tessera {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+struct VerifyOptions {
+  std::vector<std::string> paths;
+  bool json = false;
+};
+
+/// One checkpoint or model.
+struct Verdict {
+  std::string path, kind;  ///< "checkpoint", "model", or "link": `latest`
+  std::string fault;       ///< "" where it is whole
+  std::int64_t bytes = 0;  ///< of values
+  std::int64_t step = -1;
+  double seconds = 0;
+};
+
+std::int64_t bytes_of(const io::CheckpointLayout& layout) {
+  std::int64_t bytes = 0;
+  for (const auto& unit : layout.units) bytes += unit.elements * 4 * std::ssize(layout.groups);
+  return bytes;
+}
+
+Verdict verify_checkpoint(const std::string& path) {
+  Verdict verdict{.path = path, .kind = "checkpoint", .fault = ""};
+  const double begin = now_seconds();
+  try {
+    const io::CheckpointReader reader(path);
+    verdict.path = reader.folder(), verdict.bytes = bytes_of(reader.layout()), verdict.step = reader.meta().step;
+    io::ByteProgress progress("verify " + fs::path(verdict.path).filename().string(), verdict.bytes);
+    reader.verify([&](std::int64_t done, std::int64_t) { progress.set(done); });
+  } catch (const Error& error) {
+    verdict.fault = error.what();
+  }
+  verdict.seconds = now_seconds() - begin;
+  return verdict;
+}
+
+Verdict verify_model(const std::string& path) {
+  Verdict verdict{.path = path, .kind = "model", .fault = ""};
+  try {
+    verdict.bytes = io::SafetensorsModel(path).bytes();
+  } catch (const Error& error) {
+    verdict.fault = error.what();
+  }
+  return verdict;
+}
+
+bool holds_model(const fs::path& path) {
+  return fs::exists(path / "model.safetensors") || fs::exists(path / "model.safetensors.index.json");
+}
+
+/// All that stands in a run's folder of checkpoints, oldest first, and then where `latest` leads.
+void verify_all(const std::string& root, std::vector<Verdict>& verdicts) {
+  const io::CheckpointSurvey survey = io::survey_checkpoints(root);
+  if (!survey.fault.empty()) fail(ExitCode::checkpoint, "{}", survey.fault);
+  if (survey.entries.empty())
+    fail(ExitCode::checkpoint, "{}: there is no checkpoint in it. Name a run's folder, or one that has saved.", root);
+  for (auto entry = survey.entries.rbegin(); entry != survey.entries.rend(); ++entry) verdicts.push_back(verify_checkpoint(entry->path));
+  if (!survey.latest_fault.empty()) verdicts.push_back({.path = root + "/latest", .kind = "link", .fault = survey.latest_fault});
+}
+
+void verify(const std::string& path, std::vector<Verdict>& verdicts) {
+  if (!fs::exists(path)) fail(ExitCode::usage, "{}: there is no such file or folder", path);
+  const bool is_run = fs::is_directory(fs::path(path) / "checkpoints");
+  if (fs::is_regular_file(path) || fs::exists(fs::path(path) / "checkpoint.h5")) return verdicts.push_back(verify_checkpoint(path));
+  if (!is_run && holds_model(path)) return verdicts.push_back(verify_model(path));
+  // A damaged checkpoint may lack its index: it is one by its name.
+  if (io::step_of_name(fs::path(path).lexically_normal().filename().string())) return verdicts.push_back(verify_checkpoint(path));
+  verify_all(is_run ? path + "/checkpoints" : path, verdicts);
+}
+
+void print(const Verdict& v) {
+  if (!v.fault.empty())
+    fmt::print("DAMAGED  {}\n         {}\n", v.path, v.fault);
+  else if (v.kind == "model")
+    fmt::print("whole    {}  {}: its files are as long as their headers say (safetensors have no checksums)\n", v.path,
+               human_bytes(static_cast<double>(v.bytes)));
+  else
+    fmt::print("whole    {}  step {}, {} in {:.2f} s, every checksum\n", v.path, v.step, human_bytes(static_cast<double>(v.bytes)),
+               v.seconds);
+}
+
+int run_verify(const VerifyOptions& o) {
+  std::vector<Verdict> verdicts;
+  std::size_t shown = 0;
+  for (const std::string& path : o.paths) {
+    verify(path, verdicts);
+    for (; !o.json && shown < verdicts.size(); ++shown) print(verdicts[shown]);
+  }
+  std::size_t damaged = 0;
+  Json rows = Json::array();
+  for (const Verdict& v : verdicts) {
+    damaged += !v.fault.empty();
+    rows.push_back({{"path", v.path}, {"kind", v.kind}, {"whole", v.fault.empty()}, {"bytes", v.bytes}});
+    if (v.step >= 0) rows.back()["step"] = v.step;
+    if (!v.fault.empty()) rows.back()["fault"] = v.fault;
+  }
+  if (o.json)
+    std::puts(Json{{"whole", verdicts.size() - damaged}, {"damaged", damaged}, {"found", rows}}
+                  .dump(2, ' ', false, Json::error_handler_t::replace)
+                  .c_str());
+  else if (verdicts.size() > 1)
+    fmt::print("{} of {} are whole\n", verdicts.size() - damaged, verdicts.size());
+  return static_cast<int>(damaged == 0 ? ExitCode::ok : ExitCode::checkpoint);
+}
+
+}  // namespace
+
+void add_verify(CLI::App& app, Chosen& chosen) {
+  CLI::App* command = app.add_subcommand("verify", "Check that checkpoints are what was written, to the last byte");
+  auto o = std::make_shared<VerifyOptions>();
+  command
+      ->add_option("FOLDER", o->paths, "A run's folder (all of its checkpoints), a step folder, checkpoints/latest, or an exported model")
+      ->required();
+  command->add_flag("--json", o->json, "Print JSON");
+  command->footer(
+      "Example:\n  tessera verify runs/quickstart\n  tessera verify runs/a/checkpoints/latest out/\nStatus 4 where one is damaged.");
+  command->callback([o, &chosen] { chosen = [o] { return run_verify(*o); }; });
+}
+
+}  // namespace tessera

@@ -1,0 +1,112 @@
+#!/usr/bin/env python3
+"""Saves that end, or whose disk fails, before each of their calls that change files: enumerated, so no moment is left out. The program is killed there, with
+and without what no fsync has made sure of being lost, or the call fails. Afterwards the same command must go on from a whole checkpoint, not older than the
+one that stood before, to the bits of a run that nobody disturbed.
+    fault_points.py LIBRARY [--points 40] [--seed 1]      LIBRARY: fault_points.so; points: how many, spread over all kinds
+TESSERA_TEST_FULL=1: every point of every kind"""
+import argparse
+import os
+import random
+import re
+import shutil
+import subprocess
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "resume"))
+import runs  # noqa: E402
+
+KEYS = {"run__reproducible": True, "run__threads": 1, "batch__global": 12, "learning_rate__schedule": "constant", "checkpoint__every": 1, "checkpoint__keep": 1}
+FIRST, LAST = 2, 4
+STORAGE = 7  # exit status
+KILL, LOSE = {}, {"FAULT_LOSES": "1"}
+KINDS = [  # (ranks, the one that it happens to, keys, what happens)
+    *((ranks, rank, {"checkpoint__async": beside}, end) for ranks, rank in ((1, 0), (2, 0), (2, 1)) for beside in (False, True) for end in (KILL, LOSE)),
+    *((ranks, rank, {"checkpoint__async": beside}, {"FAULT_ERROR": error, **once}) for ranks, rank in ((1, 0), (2, 1)) for beside in (False, True)
+      for error, once in (("EIO", {"FAULT_ONCE": "1"}), ("ENOSPC", {}), ("EROFS", {}))),
+]
+
+
+class Cases:
+    def __init__(self, folder, library):
+        self.folder, self.library = folder, library
+        folder.train("base", 1, **KEYS, run__steps=FIRST)
+        folder.train("reference", 1, **KEYS, run__steps=LAST)
+        self.losses, self.hashes = folder.losses("reference"), folder.hashes("reference")
+
+    def run(self, kind, at, count=""):
+        """Status and output of a run that goes on from the base with a fault before its call `at`."""
+        ranks, rank, keys, what = kind
+        shutil.rmtree(self.folder.run("case"), ignore_errors=True)
+        shutil.copytree(self.folder.run("base"), self.folder.run("case"), symlinks=True)
+        faults = {"LD_PRELOAD": self.library, "FAULT_POINTS": self.folder.run("case") + "/checkpoints", "FAULT_AT": str(at), "FAULT_COUNT": count, **what}
+        if ranks > 1:
+            faults["FAULT_RANK"] = f"{runs.RANK}={rank}"
+        done = subprocess.run(self.folder.command("case", ranks, **KEYS, **keys, run__steps=LAST), stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                              timeout=runs.HANG_SECONDS, env={**os.environ, **faults})
+        return done.returncode, done.stdout + done.stderr
+
+    def calls(self, kind):
+        """How many there are in a run that nothing happens to."""
+        count = os.path.join(self.folder.path, "count")
+        status, output = self.run((*kind[:3], LOSE), 0, count)
+        if status != 0:
+            sys.exit(f"FAIL a run whose calls are counted ends with {status}\n{output}")
+        with open(count) as text:
+            return int(text.read())
+
+    def check(self, kind, at):
+        """What is wrong after the fault; empty where nothing is."""
+        status, output = self.run(kind, at)
+        killed = "FAULT_ERROR" not in kind[3]
+        if killed and status == 0:
+            return "the run was not ended"
+        if not killed and status not in (0, STORAGE):
+            return f"status {status}\n{output}"
+        again = subprocess.run(self.folder.command("case", kind[0], **KEYS, **kind[2], run__steps=LAST), stdin=subprocess.DEVNULL, capture_output=True,
+                               text=True, timeout=runs.HANG_SECONDS)
+        text = again.stdout + again.stderr
+        if again.returncode != 0:
+            return f"the next start ends with {again.returncode}\n{text}"
+        resumed = re.search(r"resumed from \S+ at step (\d+)", text)
+        if not resumed or int(resumed.group(1)) < FIRST:
+            return f"the next start did not go on from a checkpoint\n{text}"
+        if self.folder.losses("case") != self.losses or self.folder.hashes("case") != self.hashes:
+            return "other bits"
+        left = [name for name in os.listdir(self.folder.run("case") + "/checkpoints") if "partial" in name]
+        return f"left behind: {left}" if left else ""
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("library")
+    parser.add_argument("--points", type=int, default=40)
+    parser.add_argument("--seed", type=int, default=1)
+    options = parser.parse_args()
+    with runs.Folder() as folder:
+        cases = Cases(folder, options.library)
+        counts = {}
+        points = []
+        for kind in KINDS:
+            key = (kind[0], kind[1], kind[2]["checkpoint__async"])
+            if key not in counts:
+                counts[key] = cases.calls(kind)
+            points += [(kind, at) for at in range(1, counts[key] + 1)]
+        print(f"{len(points)} points of {len(KINDS)} kinds; calls of a run: {sorted(counts.values())}", flush=True)
+        if min(counts.values()) < 20:
+            sys.exit("FAIL so few calls cannot be two saves: the library does not see them")
+        if not os.environ.get("TESSERA_TEST_FULL"):
+            points = random.Random(options.seed).sample(points, options.points)
+        lost = 0
+        for number, (kind, at) in enumerate(points):
+            fault = cases.check(kind, at)
+            if fault:
+                lost += 1
+                print(f"FAIL rank {kind[1]} of {kind[0]}, {kind[2]}, {kind[3] or 'killed'}, call {at}: {fault[:200]}\n{fault[-1500:] if len(fault) > 200 else ''}", flush=True)
+            elif number % 100 == 99:
+                print(f"ok   {number + 1} of {len(points)}", flush=True)
+        print(f"{lost} of {len(points)} lost")
+        sys.exit(1 if lost else 0)
+
+
+if __name__ == "__main__":
+    main()
