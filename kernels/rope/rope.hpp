@@ -4,10 +4,22 @@
 
 namespace tessera::kernels {
 
-/// Frequency scaling of Llama 3.1 (factor, low and high frequency factors, original context); factor 0 means none.
+/// How frequencies are changed for contexts longer than those that they were made for, as Hugging Face's classes do it.
+enum class RopeMethod : std::uint8_t {
+  none,
+  llama3,   ///< of Llama 3.1: long waves are slowed by the factor, those between blend
+  linear,   ///< all waves are slowed by the factor (Chen et al., arXiv:2306.15595)
+  dynamic,  ///< NTK-aware: where sequences are longer than original_context, the base grows with them
+  yarn  ///< Peng et al., arXiv:2309.00071: waves that turn often are left, those that turn less than once slowed, and cos and sin scaled
+};
 struct RopeScaling {
-  double factor = 0, low_freq_factor = 1, high_freq_factor = 4;
-  std::int64_t original_context = 8192;
+  RopeMethod method = RopeMethod::none;
+  double factor = 1;
+  double low_freq_factor = 1, high_freq_factor = 4;  ///< of llama3
+  std::int64_t original_context = 8192;              ///< of llama3, dynamic and yarn
+  double beta_fast = 32, beta_slow = 1;              ///< of yarn: turns within original_context
+  double attention_factor = 0;                       ///< of yarn: what cos and sin are multiplied with; 0: 0.1 ln(factor) + 1
+  std::int64_t sequence = 0;                         ///< of dynamic: positions that a sequence has
 };
 /// Fills table (T, D/2, 2) with cos and sin of position * frequency, positions first .. first+T-1. Computed in fp64.
 void rope_table(float* table, std::int64_t first, std::int64_t T, std::int64_t D, double theta, const RopeScaling&);

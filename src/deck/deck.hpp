@@ -26,10 +26,13 @@ struct ModelKeys {
   double norm_eps = 1e-5, init_std = 0.02;
   bool tied = false, qk_norm = false, qkv_bias = false;
   double rope_theta = 10000;
-  std::string rope_scaling;  // none | llama3
+  std::string rope_scaling;  // none | llama3 | linear | dynamic | yarn
   double rope_factor = 8, rope_low_freq_factor = 1, rope_high_freq_factor = 4;
   std::int64_t rope_original_context = 8192;
-  std::int64_t experts = 0;  // of each layer; 0: one feed-forward block
+  double rope_beta_fast = 32, rope_beta_slow = 1;
+  double rope_attention_factor = 0;  // 0: by the factor
+  std::int64_t max_context = 0;      // that exports declare; 0: batch.sequence_length
+  std::int64_t experts = 0;          // of each layer; 0: one feed-forward block
   std::int64_t experts_per_token = 2, expert_ff_width = 0, shared_ff_width = 0;
   bool normalize_top_k = true;
   double router_aux_loss = 0, router_z_loss = 0;  // coefficients

@@ -50,6 +50,8 @@ void check_sizes(Draft& draft);
 /// The axes that follow from the launch, and what they share.
 void check_mesh(Draft& draft, int ranks);
 void check_pipeline(Draft& draft);
+/// What goes with model.rope_scaling.
+void check_rotation(Draft& draft);
 /// Rules between keys.
 void check_rules(Draft& draft);
 

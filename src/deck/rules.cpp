@@ -99,21 +99,7 @@ void check_model(Draft& draft) {
                 fmt::format("a head dim of {}{} is odd, and rotary positions turn pairs of features; set model.head_dim to {} or {}",
                             m.head_dim, from, std::max<std::int64_t>(2, m.head_dim - 1), m.head_dim + 1));
   }
-  if (!draft.good({"model.rope_scaling"})) return;
-  if (m.rope_scaling == "none") {
-    for (std::string_view key :
-         {"model.rope_factor", "model.rope_low_freq_factor", "model.rope_high_freq_factor", "model.rope_original_context"}) {
-      if (draft.differs(key)) {
-        draft.idle(key, "model.rope_scaling",
-                   "has no effect with model.rope_scaling = \"none\"; set model.rope_scaling = \"llama3\" or leave this key out");
-      }
-    }
-  } else if (draft.good({"model.rope_low_freq_factor", "model.rope_high_freq_factor"}) &&
-             m.rope_high_freq_factor <= m.rope_low_freq_factor) {
-    draft.fault({"model.rope_high_freq_factor", "model.rope_low_freq_factor"},
-                fmt::format("model.rope_high_freq_factor {} must be above model.rope_low_freq_factor {}", shortest(m.rope_high_freq_factor),
-                            shortest(m.rope_low_freq_factor)));
-  }
+  check_rotation(draft);
 }
 
 void check_experts(Draft& draft) {

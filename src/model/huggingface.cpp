@@ -69,6 +69,18 @@ void put_experts(Json& c, const ModelKeys& m, const std::string& type) {
   }
 }
 
+/// The scaling of the rotary frequencies, in the form of transformers 4.
+Json rotation(const ModelKeys& m) {
+  if (m.rope_scaling == "none") return nullptr;
+  Json c{{"rope_type", m.rope_scaling}, {"factor", m.rope_factor}};
+  if (m.rope_scaling == "llama3") c["low_freq_factor"] = m.rope_low_freq_factor, c["high_freq_factor"] = m.rope_high_freq_factor;
+  if (m.rope_scaling == "yarn") c["beta_fast"] = m.rope_beta_fast, c["beta_slow"] = m.rope_beta_slow;
+  if (m.rope_scaling == "yarn" && m.rope_attention_factor > 0) c["attention_factor"] = m.rope_attention_factor;
+  // A dynamic rotation goes by max_position_embeddings.
+  if (m.rope_scaling == "llama3" || m.rope_scaling == "yarn") c["original_max_position_embeddings"] = m.rope_original_context;
+  return c;
+}
+
 /// Only the byte tokenizer is known here: its separator begins a document and ends it.
 void put_token_ids(Json& c, const ModelKeys& m) {
   const Json separator = m.vocab == byte_tokenizer_vocab ? Json(byte_separator) : Json();
@@ -106,7 +118,9 @@ std::string huggingface_config(const Deck& deck, DType dtype) {
   c["hidden_act"] = "silu";
   c["rms_norm_eps"] = m.norm_eps;
   c["tie_word_embeddings"] = m.tied;
-  c["max_position_embeddings"] = deck.batch.sequence_length;
+  c["max_position_embeddings"] = m.rope_scaling == "dynamic" ? m.rope_original_context
+                                 : m.max_context > 0         ? m.max_context
+                                                             : deck.batch.sequence_length;
   c["initializer_range"] = m.init_std;
   c["attention_bias"] = has_output_bias(m);
   if (type == "llama") c["mlp_bias"] = false;
@@ -115,14 +129,7 @@ std::string huggingface_config(const Deck& deck, DType dtype) {
   c["attention_dropout"] = 0.0;
   // The keys of transformers 4, which version 5 reads as well.
   c["rope_theta"] = m.rope_theta;
-  if (m.rope_scaling == "llama3")
-    c["rope_scaling"] = {{"rope_type", "llama3"},
-                         {"factor", m.rope_factor},
-                         {"low_freq_factor", m.rope_low_freq_factor},
-                         {"high_freq_factor", m.rope_high_freq_factor},
-                         {"original_max_position_embeddings", m.rope_original_context}};
-  else
-    c["rope_scaling"] = nullptr;
+  c["rope_scaling"] = rotation(m);
   put_token_ids(c, m);
   c["use_cache"] = true;
   c["torch_dtype"] = dtype == DType::bf16 ? "bfloat16" : "float32";

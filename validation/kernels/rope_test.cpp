@@ -6,9 +6,7 @@ namespace tessera::kernels::testing {
 namespace {
 
 /// The frequencies of Llama 3.1 as its authors define them, in fp64: long waves are slowed by `factor`, those between blend smoothly.
-double frequency(std::int64_t i, std::int64_t D, double theta, const RopeScaling& s) {
-  double f = std::pow(theta, -2.0 * static_cast<double>(i) / static_cast<double>(D));
-  if (s.factor == 0) return f;
+double llama3_frequency(double f, const RopeScaling& s) {
   double wavelength = 2 * M_PI / f, context = static_cast<double>(s.original_context);
   if (wavelength < context / s.high_freq_factor) return f;
   if (wavelength > context / s.low_freq_factor) return f / s.factor;
@@ -16,16 +14,50 @@ double frequency(std::int64_t i, std::int64_t D, double theta, const RopeScaling
   return (1 - smooth) * f / s.factor + smooth * f;
 }
 
+/// YaRN (arXiv:2309.00071, section 3.2): how much of a wave is left depends on how often it turns, between pairs that are rounded outwards.
+double yarn_frequency(std::int64_t i, std::int64_t D, double theta, double f, const RopeScaling& s) {
+  auto pair_of = [&](double turns) {
+    // theta^(-2i/D) context / 2 pi = turns, for i.
+    return static_cast<double>(D) / 2 * std::log(static_cast<double>(s.original_context) / (2 * M_PI * turns)) / std::log(theta);
+  };
+  double low = std::max(0.0, std::floor(pair_of(s.beta_fast)));
+  double high = std::min(static_cast<double>(D - 1), std::ceil(pair_of(s.beta_slow)));
+  double left = 1 - std::clamp((static_cast<double>(i) - low) / std::max(high - low, 0.001), 0.0, 1.0);
+  return f * left + f / s.factor * (1 - left);
+}
+
+double frequency(std::int64_t i, std::int64_t D, double theta, const RopeScaling& s) {
+  double share = 2.0 * static_cast<double>(i) / static_cast<double>(D), f = std::pow(theta, -share);
+  if (s.method == RopeMethod::llama3) return llama3_frequency(f, s);
+  if (s.method == RopeMethod::linear) return f / s.factor;
+  if (s.method == RopeMethod::yarn) return yarn_frequency(i, D, theta, f, s);
+  if (s.method != RopeMethod::dynamic || s.sequence <= s.original_context) return f;
+  double longer = s.factor * static_cast<double>(s.sequence) / static_cast<double>(s.original_context) - (s.factor - 1);
+  return std::pow(theta * std::pow(longer, static_cast<double>(D) / static_cast<double>(D - 2)), -share);
+}
+
+double amplitude(const RopeScaling& s) {
+  if (s.method != RopeMethod::yarn) return 1;
+  return s.attention_factor > 0 ? s.attention_factor : 0.1 * std::log(s.factor) + 1;
+}
+
 struct TableCase {
   std::int64_t D;
   double theta;
   RopeScaling scaling;
 };
-const TableCase table_cases[] = {{2, 10000, {}},
-                                 {48, 10000, {}},
-                                 {64, 500000, {.factor = 8, .low_freq_factor = 1, .high_freq_factor = 4, .original_context = 8192}},
-                                 {128, 500000, {.factor = 32, .low_freq_factor = 1, .high_freq_factor = 4, .original_context = 8192}},
-                                 {16, 10000, {.factor = 4, .low_freq_factor = 1, .high_freq_factor = 4, .original_context = 64}}};
+const TableCase table_cases[] = {
+    {2, 10000, {}},
+    {48, 10000, {}},
+    {64, 500000, {.method = RopeMethod::llama3, .factor = 8, .low_freq_factor = 1, .high_freq_factor = 4, .original_context = 8192}},
+    {128, 500000, {.method = RopeMethod::llama3, .factor = 32, .low_freq_factor = 1, .high_freq_factor = 4, .original_context = 8192}},
+    {16, 10000, {.method = RopeMethod::llama3, .factor = 4, .low_freq_factor = 1, .high_freq_factor = 4, .original_context = 64}},
+    {48, 10000, {.method = RopeMethod::linear, .factor = 3}},
+    {48, 10000, {.method = RopeMethod::dynamic, .factor = 2, .original_context = 64, .sequence = 64}},
+    {48, 10000, {.method = RopeMethod::dynamic, .factor = 2, .original_context = 64, .sequence = 1077}},
+    {64, 1e6, {.method = RopeMethod::yarn, .factor = 4, .original_context = 32768}},
+    {128, 10000, {.method = RopeMethod::yarn, .factor = 40, .original_context = 4096, .attention_factor = 1}},
+    {8, 10000, {.method = RopeMethod::yarn, .factor = 2, .original_context = 16, .beta_fast = 2}}};
 
 // Angles carry the rounding of a frequency whose exponent is held in fp32, as in Hugging Face: log(theta) ulp of the angle.
 TEST(Rope, TableHoldsCosineAndSineOfPositionTimesFrequency) {
@@ -37,9 +69,12 @@ TEST(Rope, TableHoldsCosineAndSineOfPositionTimesFrequency) {
       for (std::int64_t t = 0; t < T; ++t) {
         for (std::int64_t i = 0; i < c.D / 2; ++i) {
           double angle = static_cast<double>(first + t) * frequency(i, c.D, c.theta, c.scaling);
-          double allowed = 1e-7 + angle * (std::log(c.theta) + 4) * 0x1p-25;
-          ASSERT_NEAR(static_cast<double>(table[(t * c.D / 2 + i) * 2]), std::cos(angle), allowed) << c.D << " " << t << " " << i;
-          ASSERT_NEAR(static_cast<double>(table[(t * c.D / 2 + i) * 2 + 1]), std::sin(angle), allowed) << c.D << " " << t << " " << i;
+          const double scale = amplitude(c.scaling);
+          // A base that grows is rounded too.
+          double allowed = scale * (1.3e-7 + angle * (std::log(c.theta) + 8) * 0x1p-25);
+          ASSERT_NEAR(static_cast<double>(table[(t * c.D / 2 + i) * 2]), scale * std::cos(angle), allowed) << c.D << " " << t << " " << i;
+          ASSERT_NEAR(static_cast<double>(table[(t * c.D / 2 + i) * 2 + 1]), scale * std::sin(angle), allowed)
+              << c.D << " " << t << " " << i;
         }
       }
     }

@@ -33,6 +33,9 @@ EXPERTS = {"kv_heads": 2, "vocab": 64, "experts": 6, "experts_per_token": 2, "ex
 MODELS = {
     "llama": (DEFAULTS, ("float32", "bfloat16", "float16")),
     "llama32": ({**model_keys("rope_llama3"), "tied": True, "rope_theta": 5e5}, ("bfloat16",)),
+    "linear": ({**DEFAULTS, "rope_scaling": "linear", "rope_factor": 3.0}, ("bfloat16",)),
+    "dynamic": ({**DEFAULTS, "head_dim": 16, "rope_scaling": "dynamic", "rope_factor": 2.0, "rope_original_context": 24}, ("bfloat16",)),
+    "yarn": ({**DEFAULTS, "head_dim": 16, "rope_scaling": "yarn", "rope_factor": 4.0, "rope_original_context": 16}, ("bfloat16",)),
     "smollm": (model_keys("gqa7_dim48"), ("bfloat16",)),
     "mistral": ({**DEFAULTS, "width": 30, "kv_heads": 2}, ("bfloat16",)),
     "qwen2": (model_keys("qkv_bias"), ("bfloat16",)),
@@ -107,6 +110,13 @@ def check(name, keys, dtype, work):
     saved = read_export(folder)
     types = {row[1] for row in saved.values()}
     faults = compare(saved, read_export(back), types.pop()) if len(types) == 1 else [f"transformers saved {types}"]
+    configs = [transformers.AutoConfig.from_pretrained(where) for where in (folder, back)]
+    for what in ("max_position_embeddings", "rope_parameters", "tie_word_embeddings", "head_dim", "num_key_value_heads"):
+        was, now = (getattr(config, what, None) for config in configs)
+        if isinstance(was, dict) and isinstance(now, dict):  # what is left out of either is the default
+            now = {key: now[key] for key in was if key in now}
+        if was != now:
+            faults.append(f"config.json: {what} was {was} and is {now}")
     ours, theirs = json.loads(tessera("evaluate", step, "--data", data, "--device", "host", "--json"))["loss"], loss_of(folder, tokens)
     error = abs(ours - theirs) / abs(theirs)
     if not error < TOLERANCE:

@@ -44,10 +44,16 @@ def make_config(keys):
         rope = {"rope_type": "llama3", "rope_theta": keys["rope_theta"], "factor": keys["rope_factor"],
                 "low_freq_factor": keys["rope_low_freq_factor"], "high_freq_factor": keys["rope_high_freq_factor"],
                 "original_max_position_embeddings": keys["rope_original_context"]}
+    elif keys["rope_scaling"] != "none":
+        rope = {"rope_type": keys["rope_scaling"], "rope_theta": keys["rope_theta"], "factor": keys["rope_factor"]}
+        if keys["rope_scaling"] == "yarn":
+            rope["original_max_position_embeddings"] = keys["rope_original_context"]
+    # A dynamic rotation changes where sequences are longer than max_position_embeddings.
+    positions = keys["rope_original_context"] if keys["rope_scaling"] == "dynamic" else 8192
     common = dict(hidden_size=keys["width"], num_hidden_layers=keys["layers"], num_attention_heads=keys["heads"],
                   num_key_value_heads=keys["kv_heads"], head_dim=keys["head_dim"], intermediate_size=keys["ff_width"],
                   vocab_size=keys["vocab"], rms_norm_eps=keys["norm_eps"], tie_word_embeddings=keys["tied"], rope_parameters=rope,
-                  max_position_embeddings=8192, hidden_act="silu", attention_dropout=0.0)
+                  max_position_embeddings=positions, hidden_act="silu", attention_dropout=0.0)
     if has_experts(keys):
         return make_expert_config(keys, common)
     if keys["qk_norm"]:

@@ -17,6 +17,8 @@ ImportedDeck import_huggingface(const ImportRequest& request) {
   if (!out.faults.empty()) return out;
   Importer in(request);
   in.put_model(source);
+  if (source.context > 0 && source.model.rope_scaling != "dynamic")
+    in.assume("model.max_context", fmt::format("{}", source.context), "what exports declare, as the model does");
   const fs::path folder(request.path);
   // What cannot be looked at, or is a link to nothing, is there for us: who reads it says why it cannot.
   const auto is_there = [&](const char* name) {

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <optional>
 #include <set>
 
@@ -244,24 +245,48 @@ class ConfigReader {
     const JsonNode* kind = rotation->member("rope_type");
     if (!kind) kind = rotation->member("type");
     if (const JsonNode* theta = rotation->member("rope_theta")) m.rope_theta = number(*theta);
-    if (kind && !kind->is("default") && !kind->is("llama3"))
-      return fault(*kind, fmt::format("{} is not in this version; \"llama3\" and \"default\" are", shortened(kind->literal.str())));
     for (const JsonNode& part : rotation->children) check_rotation_part(part);
     if (!kind || kind->is("default")) return;
-    m.rope_scaling = "llama3";
+    for (const std::string_view scaling : {"llama3", "linear", "dynamic", "yarn"})
+      if (kind->is(scaling)) return m.rope_scaling = scaling, read_scaling(m, *rotation);
+    fault(*kind, fmt::format("{} is not in this version; \"default\", \"llama3\", \"linear\", \"dynamic\" and \"yarn\" are",
+                             shortened(kind->literal.str())));
+  }
+
+  /// What a rotation of the model's type has, or the default of what it lacks.
+  void read_scaling(ModelKeys& m, const JsonNode& rotation) {
+    const auto given = [&](std::string_view key) { return rotation.member(key); };
     const auto part = [&](std::string_view key) {
-      const JsonNode* node = rotation->member(key);
-      if (!node) fault(*rotation, fmt::format("has no {}, which a rotation of type llama3 needs", key));
+      const JsonNode* node = given(key);
+      if (!node) fault(rotation, fmt::format("has no {}, which a rotation of type {} needs", key, m.rope_scaling));
       return node ? number(*node) : 0;
     };
-    m.rope_factor = part("factor"), m.rope_low_freq_factor = part("low_freq_factor");
-    m.rope_high_freq_factor = part("high_freq_factor");
-    m.rope_original_context = static_cast<std::int64_t>(part("original_max_position_embeddings"));
+    m.rope_factor = part("factor");
+    if (m.rope_scaling == "llama3") m.rope_low_freq_factor = part("low_freq_factor"), m.rope_high_freq_factor = part("high_freq_factor");
+    if (m.rope_scaling == "llama3") m.rope_original_context = static_cast<std::int64_t>(part("original_max_position_embeddings"));
+    if (m.rope_scaling == "dynamic") m.rope_original_context = whole("max_position_embeddings");
+    if (m.rope_scaling != "yarn") return;
+    const JsonNode* original = given("original_max_position_embeddings");
+    m.rope_original_context = original ? static_cast<std::int64_t>(number(*original)) : whole("max_position_embeddings");
+    if (const JsonNode* fast = given("beta_fast")) m.rope_beta_fast = number(*fast);
+    if (const JsonNode* slow = given("beta_slow")) m.rope_beta_slow = number(*slow);
+    // DeepSeek's two scales of the logarithm make an attention factor.
+    const auto scale = [&](const JsonNode& by) { return m.rope_factor > 1 ? 0.1 * number(by) * std::log(m.rope_factor) + 1 : 1; };
+    const JsonNode *one = given("mscale"), *all = given("mscale_all_dim");
+    if (const JsonNode* attention = given("attention_factor"))
+      m.rope_attention_factor = number(*attention);
+    else if (one && all && number(*one) != 0 && number(*all) != 0)
+      m.rope_attention_factor = scale(*one) / scale(*all);
+    if (const JsonNode* cut = given("truncate"); cut && !std::get_if<bool>(&cut->literal.value))
+      wrong(*cut, "true");
+    else if (cut && !std::get<bool>(cut->literal.value))
+      fault(*cut, "a range of YaRN that is not cut to whole pairs is not in this version");
   }
 
   void check_rotation_part(const JsonNode& part) {
     static const std::set<std::string_view> known = {
-        "rope_type", "type", "rope_theta", "factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"};
+        "rope_type", "type",      "rope_theta",       "factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings",
+        "beta_fast", "beta_slow", "attention_factor", "mscale", "mscale_all_dim",  "truncate"};
     const bool whole_head = part.name == "partial_rotary_factor" && number(part) == 1;
     if (known.contains(part.name) || whole_head || part.kind == JsonNode::Kind::null) return;
     fault(part, "is a part of a rotation that is not in this version");

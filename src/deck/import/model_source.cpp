@@ -107,7 +107,7 @@ ModelSource read_huggingface_folder(const std::string& folder, std::vector<Fault
 
 std::vector<std::string> model_differences(const ModelKeys& deck, const ModelSource& theirs) {
   // Our key, and where the same stands in a config.json.
-  static constexpr std::array<std::pair<std::string_view, std::string_view>, 22> compared = {{
+  static constexpr std::array<std::pair<std::string_view, std::string_view>, 25> compared = {{
       {"model.layers", "num_hidden_layers"},
       {"model.width", "hidden_size"},
       {"model.heads", "num_attention_heads"},
@@ -125,6 +125,9 @@ std::vector<std::string> model_differences(const ModelKeys& deck, const ModelSou
       {"model.rope_low_freq_factor", "low_freq_factor"},
       {"model.rope_high_freq_factor", "high_freq_factor"},
       {"model.rope_original_context", "original_max_position_embeddings"},
+      {"model.rope_beta_fast", "beta_fast"},
+      {"model.rope_beta_slow", "beta_slow"},
+      {"model.rope_attention_factor", "attention_factor"},
       {"model.experts", "the number of experts"},
       {"model.experts_per_token", "num_experts_per_tok"},
       {"model.expert_ff_width", "the inner width of an expert"},

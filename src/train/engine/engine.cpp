@@ -15,6 +15,16 @@
 #include "train/device.hpp"
 
 namespace tessera {
+namespace {
+
+kernels::RopeMethod rope_method(const std::string& scaling) {
+  using enum kernels::RopeMethod;
+  for (const auto& [name, method] : {std::pair("none", none), {"llama3", llama3}, {"linear", linear}, {"dynamic", dynamic}, {"yarn", yarn}})
+    if (scaling == name) return method;
+  fail(ExitCode::internal, "model.rope_scaling {} has no method", scaling);
+}
+
+}  // namespace
 
 Engine::Engine(RunPlan plan, const EngineOptions& options, Meeting meeting)
     : plan_(std::move(plan)), meeting_(std::move(meeting)), memory_(plan_, meeting_.node, meeting_.communicators), state_(plan_, memory_) {
@@ -38,10 +48,16 @@ Engine::Engine(RunPlan plan, const EngineOptions& options, Meeting meeting)
 void Engine::fill_rope_table() const {
   const ModelKeys& m = plan_.request.deck.model;
   const ModelShape& s = schedule().shape;
-  const kernels::RopeScaling scaling{.factor = m.rope_scaling == "llama3" ? m.rope_factor : 0,
+  const std::int64_t text = plan_.request.text.capacity;
+  const kernels::RopeScaling scaling{.method = rope_method(m.rope_scaling),
+                                     .factor = m.rope_factor,
                                      .low_freq_factor = m.rope_low_freq_factor,
                                      .high_freq_factor = m.rope_high_freq_factor,
-                                     .original_context = m.rope_original_context};
+                                     .original_context = m.rope_original_context,
+                                     .beta_fast = m.rope_beta_fast,
+                                     .beta_slow = m.rope_beta_slow,
+                                     .attention_factor = m.rope_attention_factor,
+                                     .sequence = text > 0 ? text : plan_.request.deck.batch.sequence_length};
   const std::span<float> table = host_values<float>("rope");
   // A row of the table is a row of attention: in a ring those of this rank's positions, else all from the first on.
   const std::vector<Range> rows = s.ring ? positions() : std::vector<Range>{{0, static_cast<std::int64_t>(table.size()) / s.D}};

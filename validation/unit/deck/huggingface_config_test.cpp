@@ -1,6 +1,8 @@
 // config.json of every family, as its card or transformers writes it, and what a deck cannot say of one.
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "../scratch.hpp"
 #include "deck/import/import.hpp"
 #include "deck/import/model_source.hpp"
@@ -64,6 +66,25 @@ TEST(HuggingfaceConfig, Llama) {
   EXPECT_EQ(source_of("llama", rest + R"("rope_parameters": {"rope_theta": 500000.0, )" + part + "}").model, m);
 }
 
+TEST(HuggingfaceConfig, Rotations) {
+  const auto model = [](const std::string& rotation) {
+    return source_of("llama", R"("num_key_value_heads": 2, "rms_norm_eps": 1e-6, "rope_scaling": {)" + rotation + "}").model;
+  };
+  ModelKeys m = plain();
+  m.kv_heads = 2, m.norm_eps = 1e-6;
+  m.rope_scaling = "linear", m.rope_factor = 2;
+  EXPECT_EQ(model(R"("type": "linear", "factor": 2.0)"), m);
+  m.rope_scaling = "dynamic", m.rope_original_context = 2048;
+  EXPECT_EQ(model(R"("rope_type": "dynamic", "factor": 2)"), m);
+  m.rope_scaling = "yarn", m.rope_factor = 4;
+  EXPECT_EQ(model(R"("rope_type": "yarn", "factor": 4.0, "truncate": true)"), m);
+  m.rope_original_context = 512, m.rope_beta_fast = 16, m.rope_beta_slow = 2, m.rope_attention_factor = 1.25;
+  const std::string original = R"("rope_type": "yarn", "original_max_position_embeddings": 512, )";
+  EXPECT_EQ(model(original + R"("factor": 4.0, "beta_fast": 16, "beta_slow": 2, "attention_factor": 1.25)"), m);
+  const ModelKeys deepseek = model(original + R"("factor": 40, "mscale": 1.0, "mscale_all_dim": 0.5)");
+  EXPECT_DOUBLE_EQ(deepseek.rope_attention_factor, (0.1 * std::log(40) + 1) / (0.05 * std::log(40) + 1));
+}
+
 TEST(HuggingfaceConfig, MistralAndMixtral) {
   ModelKeys m = plain();
   EXPECT_EQ(source_of("mistral", R"("sliding_window": null, "num_key_value_heads": 8, "head_dim": null)").model, m);
@@ -107,8 +128,11 @@ TEST(HuggingfaceConfig, RefusesByName) {
        "architectures: \"LlamaForSequenceClassification\" is not what is read here of "
        "model_type \"llama\"; supported: LlamaForCausalLM, MistralForCausalLM"},
       {"llama", R"("architectures": [])", "architectures: "},
-      {"llama", R"("rope_scaling": {"rope_type": "yarn", "factor": 4.0})", "rope_type: \"yarn\" is not in this version"},
-      {"llama", R"("rope_scaling": {"type": "linear", "factor": 2.0})", "type: \"linear\" is not in this version"},
+      {"llama", R"("rope_scaling": {"rope_type": "longrope", "factor": 4.0})", "rope_type: \"longrope\" is not in this version"},
+      {"llama", R"("rope_scaling": {"rope_type": "yarn", "original_max_position_embeddings": 64})",
+       "has no factor, which a rotation of type yarn needs"},
+      {"llama", R"("rope_scaling": {"rope_type": "yarn", "factor": 4.0, "truncate": false})", "truncate: a range of YaRN that is not cut"},
+      {"llama", R"("rope_scaling": {"rope_type": "dynamic", "factor": "2"})", "factor: expected a number"},
       {"llama", R"("rope_parameters": {"rope_type": "llama3", "factor": 8.0})", "has no low_freq_factor"},
       {"llama", R"("rope_parameters": {"rope_type": "default", "partial_rotary_factor": 0.5})",
        "partial_rotary_factor: is a part of a rotation"},
@@ -161,7 +185,7 @@ TEST(FromHuggingface, ADeckThatIsTakenAsItIs) {
   const ParsedDeck parsed = parse_deck_text(alone.text, "llama.toml", {}, 2);
   EXPECT_EQ(faults_of(parsed), "") << alone.text;
   ModelKeys m = plain();
-  m.kv_heads = 2, m.tied = true;
+  m.kv_heads = 2, m.tied = true, m.max_context = 2048;
   EXPECT_EQ(parsed.deck.model, m);
   EXPECT_EQ(parsed.deck.batch.sequence_length, 2048);
   EXPECT_EQ(parsed.deck.run.steps, 7);

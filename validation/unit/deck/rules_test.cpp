@@ -144,6 +144,13 @@ TEST(Rules, RopeScaling) {
   EXPECT_TRUE(says(faults({"model.rope_factor=32.0"}), "has no effect"));
   EXPECT_TRUE(valid({"model.rope_factor=8.0"})) << "a default that is written down contradicts nothing";
   EXPECT_TRUE(says(faults({"model.rope_scaling=llama3", "model.rope_low_freq_factor=4.0"}), "must be above"));
+  EXPECT_TRUE(
+      valid({"model.rope_scaling=yarn", "model.rope_factor=4.0", "model.rope_original_context=32768", "model.rope_beta_fast=16.0"}));
+  EXPECT_TRUE(says(faults({"model.rope_scaling=yarn", "model.rope_beta_fast=1.0"}), "must be above"));
+  EXPECT_TRUE(
+      says(faults({"model.rope_scaling=linear", "model.rope_original_context=64"}), "has no effect with model.rope_scaling = \"linear\""));
+  EXPECT_TRUE(says(faults({"model.rope_scaling=dynamic", "model.heads=16", "model.head_dim=2"}), "set model.head_dim to 4 or more"));
+  EXPECT_TRUE(valid({"model.rope_scaling=dynamic", "model.rope_original_context=64"}));
 }
 
 TEST(Rules, LearningRate) {

@@ -1,0 +1,56 @@
+// Which keys of the rotary frequencies go with which scaling.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+#include <vector>
+
+#include "deck/draft.hpp"
+#include "deck/value.hpp"
+
+namespace tessera {
+namespace {
+
+/// A key, and the scalings that read it.
+struct Use {
+  std::string_view key;
+  std::vector<std::string_view> scalings;
+};
+const std::array<Use, 7>& uses() {
+  static const std::array<Use, 7> all = {{{"model.rope_factor", {"llama3", "linear", "dynamic", "yarn"}},
+                                          {"model.rope_low_freq_factor", {"llama3"}},
+                                          {"model.rope_high_freq_factor", {"llama3"}},
+                                          {"model.rope_original_context", {"llama3", "dynamic", "yarn"}},
+                                          {"model.rope_beta_fast", {"yarn"}},
+                                          {"model.rope_beta_slow", {"yarn"}},
+                                          {"model.rope_attention_factor", {"yarn"}}}};
+  return all;
+}
+
+/// Two keys of which the first must be the larger.
+void require_above(Draft& draft, std::string_view key, double value, std::string_view least_key, double least) {
+  if (!draft.good({key, least_key}) || value > least) return;
+  draft.fault({key, least_key}, fmt::format("{} {} must be above {} {}", key, shortest(value), least_key, shortest(least)));
+}
+
+}  // namespace
+
+void check_rotation(Draft& draft) {
+  if (!draft.good({"model.rope_scaling"})) return;
+  const ModelKeys& m = draft.deck.model;
+  for (const Use& use : uses())
+    if (draft.differs(use.key) && std::ranges::find(use.scalings, m.rope_scaling) == use.scalings.end())
+      draft.idle(use.key, "model.rope_scaling",
+                 fmt::format("has no effect with model.rope_scaling = \"{}\"; set model.rope_scaling = \"{}\" or leave this key out",
+                             m.rope_scaling, fmt::join(use.scalings, "\" or \"")));
+  if (m.rope_scaling == "llama3")
+    require_above(draft, "model.rope_high_freq_factor", m.rope_high_freq_factor, "model.rope_low_freq_factor", m.rope_low_freq_factor);
+  if (m.rope_scaling == "yarn") require_above(draft, "model.rope_beta_fast", m.rope_beta_fast, "model.rope_beta_slow", m.rope_beta_slow);
+  if (m.rope_scaling == "dynamic" && draft.good({"model.head_dim"}) && m.head_dim <= 2)
+    draft.fault({"model.head_dim", "model.rope_scaling"},
+                "dynamic scaling raises the base to a power of head_dim / (head_dim - 2); set model.head_dim to 4 or more");
+}
+
+}  // namespace tessera
