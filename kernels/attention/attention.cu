@@ -51,12 +51,15 @@ bool is_hopper() {
   return major == 9 && minor == 0;
 }
 
+// Documents are for the kernels of mma instructions alone.
+bool takes_warpgroup(const AttentionInput& a) { return !a.document_starts && warpgroup_head_dim(a.shape.D) && is_hopper(); }
+
 }  // namespace
 
 void native_attention_forward(const Context& context, const ForwardPass& a) {
   if (a.shape.dtype == DType::f32)
     attention_forward_fp32(context, a);
-  else if (is_hopper() && warpgroup_head_dim(a.shape.D))
+  else if (takes_warpgroup(a))
     attention_forward_warpgroup(context, a);
   else
     attention_forward_bf16(context, a);
@@ -71,7 +74,7 @@ void native_attention_backward(const Context& context, const BackwardPass& a) {
   s.dtype == DType::f32 ? launch_row_terms<float>(context, a, terms) : launch_row_terms<bf16>(context, a, terms);
   if (s.dtype == DType::f32)
     attention_backward_fp32(context, a, terms);
-  else if (is_hopper() && warpgroup_head_dim(s.D))
+  else if (takes_warpgroup(a))
     attention_backward_warpgroup(context, a, terms);
   else
     attention_backward_bf16(context, a, terms);

@@ -23,6 +23,10 @@ struct AttentionForward {
   float* lse = nullptr;       ///< (B, H, T) log-sum-exp of the scaled scores
   const void* qkv = nullptr;  ///< (B*T, (H+2G)*D)
   AttentionShape shape;
+  /// (B, T) or null. With it a query sees the keys of its own document alone: those from document_starts[b, t] to t, where the starts of a
+  /// sequence are 0 .. t and never fall. Key tiles that lie outside cost nothing: time grows with the sum of squares of documents. Our own
+  /// kernels compute it whatever shape.path says, on any GPU those for its mma instructions.
+  const std::int32_t* document_starts = nullptr;
 };
 TESSERA_OP(attention_forward, (const Context& context, const AttentionForward& arguments), (context, arguments))
 TESSERA_WORKSPACE(attention_forward_workspace_bytes, AttentionShape)
@@ -34,6 +38,7 @@ struct AttentionBackward {
   const void* out = nullptr;    ///< (B*T, H*D)
   const float* lse = nullptr;   ///< (B, H, T)
   AttentionShape shape;
+  const std::int32_t* document_starts = nullptr;  ///< as in the forward pass
 };
 TESSERA_OP(attention_backward, (const Context& context, const AttentionBackward& arguments), (context, arguments))
 TESSERA_WORKSPACE(attention_backward_workspace_bytes, AttentionShape)

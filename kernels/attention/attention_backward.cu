@@ -48,7 +48,7 @@ struct QueryStage {
   }
 };
 
-template <int Dp, bool wide, bool with_keys, bool with_values>
+template <int Dp, bool wide, class Seen, bool with_keys, bool with_values>
 __global__ void __launch_bounds__(threads) backward_of_keys(BackwardPass a, RowTerms terms, float scale) {
   using Tiles = KeyTiles<Dp>;
   constexpr int M = Tiles::M, keys = Tiles::keys, step = Tiles::step;
@@ -58,7 +58,8 @@ __global__ void __launch_bounds__(threads) backward_of_keys(BackwardPass a, RowT
   bf16* stages = v + keys * Dp;
   const int end = static_cast<int>(a.queries), D = static_cast<int>(a.shape.D), group = static_cast<int>(a.shape.H / a.shape.G);
   const int first = static_cast<int>(blockIdx.y) * keys;
-  const Sight sight(a);
+  const Seen sight(a, blockIdx.z);
+  const int stop = sight.end_of_key(min(first + keys, sight.keys) - 1, end);
   auto load_queries = [&](int h, int query, int which) {
     const std::int64_t head = hidden(blockIdx.x) * group + h, batch = hidden(blockIdx.z), out_stride = a.shape.H * D;
     const Heads<const bf16> heads = inputs_of<bf16>(a, batch, head);
@@ -84,11 +85,12 @@ __global__ void __launch_bounds__(threads) backward_of_keys(BackwardPass a, RowT
     const Stage stage(stages, which);
     const int at = query;
     query += step;
-    if (query >= end) query = sight.first_of_key(first), ++h;  // the next head begins at its diagonal
+    if (query >= stop) query = sight.first_of_key(first), ++h;  // the next head begins at its diagonal
     which ^= 1;
     if (h < group) load_queries(h, query, which);
-    const int row = first + hidden(threadIdx.x) / warp_lanes * 16 * M;  // here and not before the loop: registers are short
-    if (at + step - 1 < sight.first_of_key(row)) continue;              // all before this warp's keys
+    const int row = first + hidden(threadIdx.x) / warp_lanes * 16 * M;             // here and not before the loop: registers are short
+    if (at + step - 1 < sight.first_of_key(row)) continue;                         // all before this warp's keys
+    if (Seen::documents && sight.begin_of_query(at) > row + 16 * M - 1) continue;  // all of documents after them
     float p[M][step / 8][4];
     multiply_rows<Dp>(p, k, row - first, stage.q);
     probabilities(p, stage.lse, row, at, sight, scale * log2_e);
@@ -109,29 +111,30 @@ __global__ void __launch_bounds__(threads) backward_of_keys(BackwardPass a, RowT
 }
 
 // Rows are queries, columns keys: scores become their gradients. lse and delta are by row.
-template <int M, int N>
+template <int M, int N, class Seen>
 __device__ __forceinline__ void score_gradients(float (&scores)[M][N][4], const float (&d_p)[M][N][4], const float* lse, const float* delta,
-                                                int query, int key, const Sight& sight, float scale_base2) {
+                                                int query, int key, const Seen& sight, float scale_base2) {
   const int lane = lane_index();
-  const bool edge = key + 8 * N > sight.of_query(query);
+  const bool edge = key + 8 * N > sight.of_query(query) || key < sight.begin_of_query(query + 16 * M - 1);
 #pragma unroll
   for (int m = 0; m < M; ++m)
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const int row = 16 * m + 8 * half + lane / 4;
-      const int seen = sight.of_query(query + row);
+      const int seen = sight.of_query(query + row), begin = sight.begin_of_query(query + row);
       const float shift = lse[row], subtract = delta[row];
 #pragma unroll
       for (int n = 0; n < N; ++n)
 #pragma unroll
         for (int i = 2 * half; i < 2 * half + 2; ++i) {
           const float d_s = exp2_approximate(fmaf(scores[m][n][i], scale_base2, -shift)) * (d_p[m][n][i] - subtract);
-          scores[m][n][i] = edge && key + 8 * n + lane % 4 * 2 + i % 2 >= seen ? 0 : d_s;
+          const int column = key + 8 * n + lane % 4 * 2 + i % 2;
+          scores[m][n][i] = edge && (column >= seen || column < begin) ? 0 : d_s;
         }
     }
 }
 
-template <int Dp, bool wide>
+template <int Dp, bool wide, class Seen>
 __global__ void __launch_bounds__(threads) backward_of_queries(BackwardPass a, RowTerms terms, float scale) {
   using Tiles = QueryTiles<Dp>;
   constexpr int M = Tiles::M, queries = Tiles::queries, step = Tiles::step;
@@ -143,8 +146,8 @@ __global__ void __launch_bounds__(threads) backward_of_queries(BackwardPass a, R
   const int end = static_cast<int>(a.queries), D = static_cast<int>(a.shape.D);
   const int head = static_cast<int>(blockIdx.x), batch = static_cast<int>(blockIdx.z);
   const int first = static_cast<int>(gridDim.y - 1 - blockIdx.y) * queries;  // long rows first
-  const Sight sight(a);
-  const int key_tiles = (sight.of_query(first + queries - 1) + step - 1) / step;
+  const Seen sight(a, batch);
+  const int first_tile = sight.begin_of_query(first) / step, key_tiles = (sight.of_query(first + queries - 1) + step - 1) / step;
   const std::int64_t out_stride = a.shape.H * D;
   auto load_keys = [&](int j) {
     const Heads<const bf16> heads = inputs_of<bf16>(a, hidden(blockIdx.z), hidden(blockIdx.x));
@@ -157,7 +160,7 @@ __global__ void __launch_bounds__(threads) backward_of_queries(BackwardPass a, R
   load_rows<Dp, queries, wide>(q, heads.q + first * heads.q_stride, heads.q_stride, end - first, D);
   load_rows<Dp, queries, wide>(d_out, static_cast<const bf16*>(a.d_out) + (batch * a.shape.T + first) * out_stride + head * D, out_stride,
                                end - first, D);
-  load_keys(0);
+  load_keys(first_tile);
   for (int i = static_cast<int>(threadIdx.x); i < queries; i += threads) {
     lse[i] = terms.lse_base2[(batch * a.shape.H + head) * terms.rows + first + i];
     delta[i] = terms.delta[(batch * a.shape.H + head) * terms.rows + first + i];
@@ -165,12 +168,13 @@ __global__ void __launch_bounds__(threads) backward_of_queries(BackwardPass a, R
   float d_q[M][Dp / 8][4], factor[M][2];
   set_zero(d_q);
 #pragma unroll 1
-  for (int j = 0; j < key_tiles; ++j) {
+  for (int j = first_tile; j < key_tiles; ++j) {
     copy_async_wait<0>();
     __syncthreads();  // tile j is there for all, and nobody reads the other stage any more
     if (j + 1 < key_tiles) load_keys(j + 1);
     const int row = first + hidden(threadIdx.x) / warp_lanes * 16 * M;
-    if (j * step >= sight.of_query(row + 16 * M - 1)) continue;  // all after this warp's queries
+    if (j * step >= sight.of_query(row + 16 * M - 1)) continue;                     // all after this warp's queries
+    if (Seen::documents && j * step + step <= sight.begin_of_query(row)) continue;  // all before their documents
     const bf16* stage = stages + j % 2 * 2 * step * Dp;
     float p[M][step / 8][4], d_p[M][step / 8][4];
     multiply_rows<Dp>(p, q, row - first, stage);
@@ -184,7 +188,7 @@ __global__ void __launch_bounds__(threads) backward_of_queries(BackwardPass a, R
   store_rows<Dp>(to.q, to.q_stride, d_q, factor, row, end, D);
 }
 
-template <int Dp, bool wide>
+template <int Dp, bool wide, class Seen>
 void launch_both(const Context& context, const BackwardPass& a, const RowTerms& terms) {
   using Keys = KeyTiles<Dp>;
   using Queries = QueryTiles<Dp>;
@@ -193,22 +197,23 @@ void launch_both(const Context& context, const BackwardPass& a, const RowTerms& 
   const dim3 key_grid(static_cast<unsigned>(s.G), static_cast<unsigned>(ceil_div(a.keys, Keys::keys)), static_cast<unsigned>(s.B));
   auto launch_keys = [&](auto kernel) { launch(stream_of(context), key_grid, threads, Keys::shared_bytes, kernel, a, terms, scale); };
   if constexpr (Keys::together) {
-    launch_keys(backward_of_keys<Dp, wide, true, true>);
+    launch_keys(backward_of_keys<Dp, wide, Seen, true, true>);
   } else {
-    launch_keys(backward_of_keys<Dp, wide, true, false>);
-    launch_keys(backward_of_keys<Dp, wide, false, true>);
+    launch_keys(backward_of_keys<Dp, wide, Seen, true, false>);
+    launch_keys(backward_of_keys<Dp, wide, Seen, false, true>);
   }
   const dim3 query_grid(static_cast<unsigned>(s.H), static_cast<unsigned>(ceil_div(a.queries, Queries::queries)),
                         static_cast<unsigned>(s.B));
-  launch(stream_of(context), query_grid, threads, Queries::shared_bytes, backward_of_queries<Dp, wide>, a, terms, scale);
+  launch(stream_of(context), query_grid, threads, Queries::shared_bytes, backward_of_queries<Dp, wide, Seen>, a, terms, scale);
 }
 
 }  // namespace
 
 void attention_backward_bf16(const Context& context, const BackwardPass& a, const RowTerms& terms) {
   with_head_dim(a.shape.D, [&](auto head_dim) {
-    with_wide(copies_16_bytes(a) && copies_16_bytes(a.d_out, a.shape.D),
-              [&](auto wide) { launch_both<head_dim, wide>(context, a, terms); });
+    with_wide(copies_16_bytes(a) && copies_16_bytes(a.d_out, a.shape.D), [&](auto wide) {
+      with_sight(a, [&](auto seen) { launch_both<head_dim, wide, typename decltype(seen)::type>(context, a, terms); });
+    });
   });
 }
 

@@ -1,7 +1,7 @@
-// Backward pass. A part walks (head, query tile) pairs in a fixed order; for each, key tiles up to the diagonal or all of a block, five
-// products a tile. dQ of the tile is finished at once; dK and dV of a whole key/value head are summed in the part's own fp32 buffers.
-// Enough parts to feed the threads come from (batch, key/value head); where those are few, a head's pairs are dealt to several parts, whose
-// buffers are then summed in order. The deal depends on the shape alone, so bits do not depend on threads.
+// Backward pass. A part walks (head, query tile) pairs in a fixed order; for each, key tiles from the first query's document up to the
+// diagonal, or all of a block, five products a tile. dQ of the tile is finished at once; dK and dV of a whole key/value head are summed in
+// the part's own fp32 buffers. Enough parts to feed the threads come from (batch, key/value head); where those are few, a head's pairs are
+// dealt to several parts, whose buffers are then summed in order. The deal depends on the shape alone, so bits do not depend on threads.
 #include <cmath>
 #include <numbers>
 
@@ -63,14 +63,11 @@ struct Pointers {
 
 // p = 2^(scores - lse), then d_scores = p (d_p - delta), rows = keys, lanes = queries.
 template <Edge edge>
-void score_gradients(const Buffers& b, std::int64_t rows, std::int64_t keys, std::int64_t D, const f32x16 (&lse)[tile_vectors],
+void score_gradients(const Buffers& b, const ScoreTile& t, std::int64_t rows, std::int64_t D, const f32x16 (&lse)[tile_vectors],
                      const f32x16 (&delta)[tile_vectors]) {
   auto zero = [](std::int64_t, std::int64_t) { return f32x16{}; };
   product(rows, tile_vectors, {b.k, padded(D), 1}, b.q_transposed, tile, D, zero, [&](std::int64_t key, std::int64_t j, f32x16 v) {
-    f32x16 p = exp2_nonpositive(v - lse[j]);
-    if constexpr (edge == Edge::diagonal) p = select(indexes_from(j * lanes) >= static_cast<std::int32_t>(key), p, f32x16{});
-    if constexpr (edge == Edge::end) p = key < keys ? p : f32x16{};
-    store(b.p + key * tile + j * lanes, p);
+    store(b.p + key * tile + j * lanes, where_seen<edge>(t, key, j, exp2_nonpositive(v - lse[j]), f32x16{}));
   });
   product(rows, tile_vectors, {b.v, padded(D), 1}, b.d_out_transposed, tile, D, zero, [&](std::int64_t key, std::int64_t j, f32x16 v) {
     std::int64_t at = key * tile + j * lanes;
@@ -79,7 +76,8 @@ void score_gradients(const Buffers& b, std::int64_t rows, std::int64_t keys, std
 }
 
 template <class T>
-void backward_pair(const BackwardPass& a, const Pointers<T>& x, const Buffers& b, std::int64_t query, float* d_k, float* d_v) {
+void backward_pair(const BackwardPass& a, const Pointers<T>& x, const Buffers& b, const Documents& documents, std::int64_t query,
+                   float* d_k, float* d_v) {
   const AttentionShape& s = a.shape;
   std::int64_t Dp = padded(s.D), n = std::min(tile, a.queries - query), vectors = Dp / lanes;
   float scale = 1 / std::sqrt(static_cast<float>(s.D));
@@ -102,11 +100,12 @@ void backward_pair(const BackwardPass& a, const Pointers<T>& x, const Buffers& b
     delta[j] = load(b.delta + j * lanes);
   }
   std::fill_n(b.d_q_transposed, tile * Dp, 0.f);
-  for (std::int64_t key = 0; key < end_of_keys(a, query); key += tile) {
+  for (std::int64_t key = first_key(documents); key < end_of_keys(a, query); key += tile) {
     std::int64_t keys = std::min(tile, a.keys - key), rows = round_up(keys, row_step);
     pack(b.k, x.in.k + key * x.in.k_stride, keys, s.D, x.in.k_stride);
     pack(b.v, x.in.v + key * x.in.k_stride, keys, s.D, x.in.k_stride);
-    with_edge(a, query, key, keys, [&](auto edge) { score_gradients<edge>(b, rows, keys, s.D, lse, delta); });
+    const ScoreTile t{query, key, keys, documents};
+    with_edge(a, t, [&](auto edge) { score_gradients<edge>(b, t, rows, s.D, lse, delta); });
     add_product(d_v + key * Dp, Dp, rows, vectors, {b.p, tile, 1}, b.d_out, Dp, n);
     add_product(d_k + key * Dp, Dp, rows, vectors, {b.d_scores, tile, 1}, b.q, Dp, n);
     add_product(b.d_q_transposed, tile, block_padded(s.D), tile_vectors, {b.k, 1, Dp}, b.d_scores, tile, rows);
@@ -148,8 +147,11 @@ void backward(const Context& context, const BackwardPass& a) {
     Buffers buffers(base + static_cast<std::size_t>(worker) * deal.scratch, padded(s.D));
     float* d_k = sums_base + static_cast<std::size_t>(2 * (shared ? piece : worker)) * deal.sums;
     std::fill_n(d_k, 2 * deal.sums, 0.f);
-    for (std::int64_t pair = part; pair < deal.pairs; pair += deal.parts)
-      backward_pair(a, Pointers<T>(a, batch, first_head + pair / deal.tiles), buffers, pair % deal.tiles * tile, d_k, d_k + deal.sums);
+    for (std::int64_t pair = part; pair < deal.pairs; pair += deal.parts) {
+      const std::int64_t query = pair % deal.tiles * tile;
+      backward_pair(a, Pointers<T>(a, batch, first_head + pair / deal.tiles), buffers, Documents(a, batch, query), query, d_k,
+                    d_k + deal.sums);
+    }
     if (!shared) finish_rows(s, Pointers<T>(a, batch, first_head), d_k, deal, 0, a.keys);
   });
   if (!shared) return;

@@ -1,6 +1,6 @@
 // Forward pass in bf16 by the schedule of FlashAttention-2 (arXiv:2307.08691): a block owns 128 queries of a head (64 where the head dim
-// exceeds 128) and walks the key tiles up to its diagonal, or all of a block; scores and probabilities stay in registers. While a tile is
-// computed, the next one is copied into the other half of a double buffer: one barrier a tile.
+// exceeds 128) and walks the key tiles from its first query's document up to its diagonal, or all of a block; scores and probabilities stay
+// in registers. While a tile is computed, the next one is copied into the other half of a double buffer: one barrier a tile.
 //
 // Bound by tensor-core flops, 4 D a pair of query and visible key. A warp owns 32 rows so that each 512 bytes of K or V read from shared
 // memory feed four products; with 16 rows, shared memory would be the limit. Not yet measured.
@@ -16,7 +16,7 @@ struct ForwardTiles {
   static constexpr std::size_t shared_bytes = sizeof(bf16) * Dp * (queries + 4 * keys);
 };
 
-template <int Dp, bool wide>
+template <int Dp, bool wide, class Seen>
 __global__ void __launch_bounds__(threads) forward(ForwardPass a, float scale) {
   using Tiles = ForwardTiles<Dp>;
   constexpr int M = Tiles::M, queries = Tiles::queries, keys = Tiles::keys;
@@ -25,7 +25,8 @@ __global__ void __launch_bounds__(threads) forward(ForwardPass a, float scale) {
   const int end = static_cast<int>(a.queries), D = static_cast<int>(a.shape.D);
   const int head = static_cast<int>(blockIdx.x), batch = static_cast<int>(blockIdx.z);
   const int first = static_cast<int>(gridDim.y - 1 - blockIdx.y) * queries;  // long rows first, so that the blocks end together
-  const Sight sight(a);
+  const Seen sight(a, batch);
+  const int first_tile = sight.begin_of_query(first) / keys;
   const int row = first + warp_index() * 16 * M, key_tiles = (sight.of_query(first + queries - 1) + keys - 1) / keys;
   const Heads<const bf16> heads = inputs_of<bf16>(a, batch, head);
   auto load_keys = [&](int j) {
@@ -35,7 +36,7 @@ __global__ void __launch_bounds__(threads) forward(ForwardPass a, float scale) {
     copy_async_commit();
   };
   load_rows<Dp, queries, wide>(q, heads.q + first * heads.q_stride, heads.q_stride, end - first, D);
-  load_keys(0);
+  load_keys(first_tile);
   float out[M][Dp / 8][4], most[M][2], total[M][2];
   set_zero(out);
 #pragma unroll
@@ -44,15 +45,17 @@ __global__ void __launch_bounds__(threads) forward(ForwardPass a, float scale) {
     total[i / 2][i % 2] = 0;
   }
 #pragma unroll 1
-  for (int j = 0; j < key_tiles; ++j) {
+  for (int j = first_tile; j < key_tiles; ++j) {
     copy_async_wait<0>();
     __syncthreads();  // tile j is there for all, and nobody reads the other stage any more
     if (j + 1 < key_tiles) load_keys(j + 1);
-    if (j * keys >= sight.of_query(row + 16 * M - 1)) continue;  // all after this warp's queries
+    if (j * keys >= sight.of_query(row + 16 * M - 1)) continue;                     // all after this warp's queries
+    if (Seen::documents && j * keys + keys <= sight.begin_of_query(row)) continue;  // all before their documents
     const bf16* stage = stages + j % 2 * 2 * keys * Dp;
     float scores[M][keys / 8][4];
     multiply_rows<Dp>(scores, q, row - first, stage);
-    if (j * keys + keys > sight.of_query(row)) mask_unseen_keys(scores, row, j * keys, sight);
+    if (j * keys + keys > sight.of_query(row) || j * keys < sight.begin_of_query(row + 16 * M - 1))
+      mask_unseen_keys(scores, row, j * keys, sight);
     float rescale[M][2];
     online_softmax(scores, most, total, rescale, scale * log2_e);
     scale_rows(out, rescale);
@@ -72,7 +75,10 @@ void attention_forward_bf16(const Context& context, const ForwardPass& a) {
     using Tiles = ForwardTiles<decltype(head_dim)::value>;
     const dim3 grid(static_cast<unsigned>(s.H), static_cast<unsigned>(ceil_div(a.queries, Tiles::queries)), static_cast<unsigned>(s.B));
     with_wide(copies_16_bytes(a), [&](auto wide) {
-      launch(stream_of(context), grid, threads, Tiles::shared_bytes, forward<head_dim, wide>, a, 1 / sqrtf(static_cast<float>(s.D)));
+      with_sight(a, [&](auto seen) {
+        launch(stream_of(context), grid, threads, Tiles::shared_bytes, forward<head_dim, wide, typename decltype(seen)::type>, a,
+               1 / sqrtf(static_cast<float>(s.D)));
+      });
     });
   });
 }

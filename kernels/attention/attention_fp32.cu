@@ -103,18 +103,18 @@ __device__ __forceinline__ float row_sum(float x) {
   return x;
 }
 
-template <int Dp>
+template <int Dp, class Seen>
 __global__ void __launch_bounds__(threads, 1) forward(ForwardPass a, float scale) {
   constexpr int R = Tiles<Dp>::R, rows = Tiles<Dp>::rows, size = rows * Tiles<Dp>::stride;
   float *q = dynamic_shared<float>(), *k = q + size, *v = k + size, *shared_p = v + size;
   const int end = static_cast<int>(a.queries), D = static_cast<int>(a.shape.D), head = static_cast<int>(blockIdx.x);
   const int first = static_cast<int>(gridDim.y - 1 - blockIdx.y) * rows;
-  const Sight sight(a);
+  const Seen sight(a, blockIdx.z);
   const Heads<const float> heads = inputs_of<float>(a, blockIdx.z, head);
   load_rows<Dp>(q, heads.q + first * heads.q_stride, heads.q_stride, end - first, D);
   float out[R][Dp / side] = {}, most[R], total[R] = {};
   for (int i = 0; i < R; ++i) most[i] = -INFINITY;
-  for (int key = 0; key < sight.of_query(first + rows - 1); key += rows) {
+  for (int key = sight.begin_of_query(first) / rows * rows; key < sight.of_query(first + rows - 1); key += rows) {
     __syncthreads();
     load_rows<Dp>(k, heads.k + key * heads.k_stride, heads.k_stride, sight.keys - key, D);
     load_rows<Dp>(v, heads.v + key * heads.k_stride, heads.k_stride, sight.keys - key, D);
@@ -124,10 +124,11 @@ __global__ void __launch_bounds__(threads, 1) forward(ForwardPass a, float scale
 #pragma unroll
     for (int i = 0; i < R; ++i) {
       float m = most[i];
-      const int seen = sight.of_query(first + thread_y() + side * i);
+      const int seen = sight.of_query(first + thread_y() + side * i), begin = sight.begin_of_query(first + thread_y() + side * i);
 #pragma unroll
       for (int j = 0; j < R; ++j) {
-        p[i][j] = key + thread_x() + side * j >= seen ? -INFINITY : p[i][j] * (scale * log2_e);
+        const int column = key + thread_x() + side * j;
+        p[i][j] = column >= seen ? -INFINITY : column < begin ? before_document : p[i][j] * (scale * log2_e);
         m = fmaxf(m, p[i][j]);
       }
       m = row_most(m);
@@ -154,19 +155,20 @@ __global__ void __launch_bounds__(threads, 1) forward(ForwardPass a, float scale
 }
 
 // Owns a tile of keys; sums over the query heads of the group, and for each over query tiles from the diagonal on.
-template <int Dp>
+template <int Dp, class Seen>
 __global__ void __launch_bounds__(threads, 1) backward_of_keys(BackwardPass a, RowTerms terms, float scale) {
   constexpr int R = Tiles<Dp>::R, rows = Tiles<Dp>::rows, size = rows * Tiles<Dp>::stride;
   float *k = dynamic_shared<float>(), *v = k + size, *q = v + size, *d_out = q + size, *shared_p = d_out + size;
   const int end = static_cast<int>(a.queries), D = static_cast<int>(a.shape.D), group = static_cast<int>(a.shape.H / a.shape.G);
   const int head = static_cast<int>(blockIdx.x) * group, first = static_cast<int>(blockIdx.y) * rows;
-  const Sight sight(a);
+  const Seen sight(a, blockIdx.z);
   const Heads<const float> heads = inputs_of<float>(a, blockIdx.z, head);
   load_rows<Dp>(k, heads.k + first * heads.k_stride, heads.k_stride, sight.keys - first, D);
   load_rows<Dp>(v, heads.v + first * heads.k_stride, heads.k_stride, sight.keys - first, D);
   float d_k[R][Dp / side] = {}, d_v[R][Dp / side] = {};
+  const int stop = sight.end_of_key(min(first + rows, sight.keys) - 1, end);
   for (int h = 0; h < group; ++h)
-    for (int query = sight.first_of_key(first); query < end; query += rows) {
+    for (int query = sight.first_of_key(first); query < stop; query += rows) {
       __syncthreads();
       load_rows<Dp>(q, heads.q + query * heads.q_stride + h * D, heads.q_stride, end - query, D);
       load_rows<Dp>(d_out, static_cast<const float*>(a.d_out) + ((blockIdx.z * a.shape.T + query) * a.shape.H + head + h) * D,
@@ -179,9 +181,11 @@ __global__ void __launch_bounds__(threads, 1) backward_of_keys(BackwardPass a, R
 #pragma unroll
       for (int j = 0; j < R; ++j) {
         const float lse = terms.lse_base2[at + side * j], delta = terms.delta[at + side * j];
+        const int column = query + thread_x() + side * j, begin = sight.begin_of_query(column);
 #pragma unroll
         for (int i = 0; i < R; ++i) {
-          const bool unseen = query + thread_x() + side * j < sight.first_of_key(first + thread_y() + side * i);
+          const int row = first + thread_y() + side * i;
+          const bool unseen = column < sight.first_of_key(row) || row < begin;
           p[i][j] = unseen ? 0 : exp2f(p[i][j] * (scale * log2_e) - lse);
           d_p[i][j] = p[i][j] * (d_p[i][j] - delta);
         }
@@ -197,13 +201,13 @@ __global__ void __launch_bounds__(threads, 1) backward_of_keys(BackwardPass a, R
   store_rows<Dp>(to.v + first * to.k_stride, to.k_stride, d_v, factor, sight.keys - first, D);
 }
 
-template <int Dp>
+template <int Dp, class Seen>
 __global__ void __launch_bounds__(threads, 1) backward_of_queries(BackwardPass a, RowTerms terms, float scale) {
   constexpr int R = Tiles<Dp>::R, rows = Tiles<Dp>::rows, size = rows * Tiles<Dp>::stride;
   float *q = dynamic_shared<float>(), *d_out = q + size, *k = d_out + size, *v = k + size, *shared_p = v + size;
   const int end = static_cast<int>(a.queries), D = static_cast<int>(a.shape.D), head = static_cast<int>(blockIdx.x);
   const int first = static_cast<int>(gridDim.y - 1 - blockIdx.y) * rows;
-  const Sight sight(a);
+  const Seen sight(a, blockIdx.z);
   const Heads<const float> heads = inputs_of<float>(a, blockIdx.z, head);
   load_rows<Dp>(q, heads.q + first * heads.q_stride, heads.q_stride, end - first, D);
   load_rows<Dp>(d_out, static_cast<const float*>(a.d_out) + ((blockIdx.z * a.shape.T + first) * a.shape.H + head) * D, a.shape.H * D,
@@ -216,7 +220,7 @@ __global__ void __launch_bounds__(threads, 1) backward_of_queries(BackwardPass a
     delta[i] = terms.delta[at];
     factor[i] = scale;
   }
-  for (int key = 0; key < sight.of_query(first + rows - 1); key += rows) {
+  for (int key = sight.begin_of_query(first) / rows * rows; key < sight.of_query(first + rows - 1); key += rows) {
     __syncthreads();
     load_rows<Dp>(k, heads.k + key * heads.k_stride, heads.k_stride, sight.keys - key, D);
     load_rows<Dp>(v, heads.v + key * heads.k_stride, heads.k_stride, sight.keys - key, D);
@@ -226,10 +230,11 @@ __global__ void __launch_bounds__(threads, 1) backward_of_queries(BackwardPass a
     multiply_rows<Dp>(d_p, d_out, v);
 #pragma unroll
     for (int i = 0; i < R; ++i) {
-      const int seen = sight.of_query(first + thread_y() + side * i);
+      const int seen = sight.of_query(first + thread_y() + side * i), begin = sight.begin_of_query(first + thread_y() + side * i);
 #pragma unroll
       for (int j = 0; j < R; ++j) {
-        const bool unseen = key + thread_x() + side * j >= seen;
+        const int column = key + thread_x() + side * j;
+        const bool unseen = column >= seen || column < begin;
         p[i][j] = unseen ? 0 : exp2f(p[i][j] * (scale * log2_e) - lse[i]) * (d_p[i][j] - delta[i]);
       }
     }
@@ -258,8 +263,10 @@ dim3 grid_of(std::int64_t heads, std::int64_t rows, int rows_of_block, std::int6
 void attention_forward_fp32(const Context& context, const ForwardPass& a) {
   with_head_dim(a.shape.D, [&](auto head_dim) {
     constexpr int Dp = decltype(head_dim)::value;
-    launch(stream_of(context), grid_of(a.shape.H, a.queries, Tiles<Dp>::rows, a.shape.B), threads, Tiles<Dp>::shared_bytes(3), forward<Dp>,
-           a, 1 / sqrtf(static_cast<float>(a.shape.D)));
+    with_sight(a, [&](auto seen) {
+      launch(stream_of(context), grid_of(a.shape.H, a.queries, Tiles<Dp>::rows, a.shape.B), threads, Tiles<Dp>::shared_bytes(3),
+             forward<Dp, typename decltype(seen)::type>, a, 1 / sqrtf(static_cast<float>(a.shape.D)));
+    });
   });
 }
 
@@ -269,9 +276,13 @@ void attention_backward_fp32(const Context& context, const BackwardPass& a, cons
     constexpr int Dp = decltype(head_dim)::value;
     constexpr int rows = Tiles<Dp>::rows;
     constexpr std::size_t shared_bytes = Tiles<Dp>::shared_bytes(4);
-    launch(stream_of(context), grid_of(a.shape.G, a.keys, rows, a.shape.B), threads, shared_bytes, backward_of_keys<Dp>, a, terms, scale);
-    launch(stream_of(context), grid_of(a.shape.H, a.queries, rows, a.shape.B), threads, shared_bytes, backward_of_queries<Dp>, a, terms,
-           scale);
+    with_sight(a, [&](auto seen) {
+      using Seen = typename decltype(seen)::type;
+      launch(stream_of(context), grid_of(a.shape.G, a.keys, rows, a.shape.B), threads, shared_bytes, backward_of_keys<Dp, Seen>, a, terms,
+             scale);
+      launch(stream_of(context), grid_of(a.shape.H, a.queries, rows, a.shape.B), threads, shared_bytes, backward_of_queries<Dp, Seen>, a,
+             terms, scale);
+    });
   });
 }
 

@@ -1,9 +1,11 @@
-// Forward pass and decode. One piece of work is a tile of 64 queries of one head: it walks the key tiles up to its diagonal, or all of a
-// block, with the online softmax of FlashAttention-2. Bound by the fp32 multiply-add units; exponentials are a tenth of the time.
+// Forward pass and decode. One piece of work is a tile of 64 queries of one head: it walks the key tiles from its first query's document up
+// to its diagonal, or all of a block, with the online softmax of FlashAttention-2. Bound by the fp32 multiply-add units; exponentials are a
+// tenth of the time.
 #include "kernels/attention/attention.hpp"
 
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <numbers>
 
 #include "base/check.hpp"
@@ -38,14 +40,15 @@ struct Softmax {
   f32x16 maximum[tile_vectors], total[tile_vectors], rescale[tile_vectors];
 };
 
-// scores (rows, 64) = keys x queries; what does not count gets -infinity. The running maximum follows.
+// scores (rows, 64) = keys x queries; what does not count gets -infinity. The running maximum follows. A tile may hold no key of a query's
+// document: what does not count is a number there, since infinities have no difference.
 template <Edge edge>
-void score(const ForwardBuffers& b, std::int64_t rows, std::int64_t keys, std::int64_t D, f32x16 (&most)[tile_vectors]) {
+void score(const ForwardBuffers& b, const ScoreTile& t, std::int64_t rows, std::int64_t D, f32x16 (&most)[tile_vectors]) {
+  constexpr float least = edge == Edge::documents ? std::numeric_limits<float>::lowest() : -INFINITY;
   product(
       rows, tile_vectors, {b.k, padded(D), 1}, b.q_transposed, tile, D, [](std::int64_t, std::int64_t) { return f32x16{}; },
       [&](std::int64_t key, std::int64_t j, f32x16 v) {
-        if constexpr (edge == Edge::diagonal) v = select(indexes_from(j * lanes) >= static_cast<std::int32_t>(key), v, splat(-INFINITY));
-        if constexpr (edge == Edge::end) v = key < keys ? v : splat(-INFINITY);
+        v = where_seen<edge>(t, key, j, v, splat(least));
         store(b.scores + key * tile + j * lanes, v);
         most[j] = max(most[j], v);
       });
@@ -53,15 +56,12 @@ void score(const ForwardBuffers& b, std::int64_t rows, std::int64_t keys, std::i
 
 // scores become probabilities relative to the running maximum; totals follow.
 template <Edge edge>
-void exponentiate(float* scores, std::int64_t rows, std::int64_t keys, Softmax& s) {
+void exponentiate(float* scores, const ScoreTile& t, std::int64_t rows, Softmax& s) {
   for (std::int64_t j = 0; j < tile_vectors; ++j) {
     f32x16 total = s.total[j] * s.rescale[j], most = s.maximum[j];
     float* column = scores + j * lanes;
-    i32x16 query = indexes_from(j * lanes);
     for (std::int64_t key = 0; key < rows; ++key) {
-      f32x16 p = exp2_nonpositive(load(column + key * tile) - most);
-      if constexpr (edge == Edge::diagonal) p = select(query >= static_cast<std::int32_t>(key), p, f32x16{});
-      if constexpr (edge == Edge::end) p = key < keys ? p : f32x16{};
+      f32x16 p = where_seen<edge>(t, key, j, exp2_nonpositive(load(column + key * tile) - most), f32x16{});
       store(column + key * tile, p);
       total += p;
     }
@@ -70,16 +70,16 @@ void exponentiate(float* scores, std::int64_t rows, std::int64_t keys, Softmax& 
 }
 
 template <Edge edge>
-void forward_tile(const ForwardBuffers& b, std::int64_t keys, std::int64_t D, Softmax& s) {
-  std::int64_t rows = round_up(keys, row_step);
+void forward_tile(const ForwardBuffers& b, const ScoreTile& t, std::int64_t D, Softmax& s) {
+  std::int64_t rows = round_up(t.keys, row_step);
   f32x16 most[tile_vectors];
   std::copy_n(s.maximum, tile_vectors, most);
-  score<edge>(b, rows, keys, D, most);
+  score<edge>(b, t, rows, D, most);
   for (std::int64_t j = 0; j < tile_vectors; ++j) {
     s.rescale[j] = exp2_nonpositive(s.maximum[j] - most[j]);
     s.maximum[j] = most[j];
   }
-  exponentiate<edge>(b.scores, rows, keys, s);
+  exponentiate<edge>(b.scores, t, rows, s);
   // out^T (D, 64) = out^T * rescale + v^T probabilities.
   product(
       block_padded(D), tile_vectors, {b.v, 1, padded(D)}, b.scores, tile, rows,
@@ -100,11 +100,13 @@ void forward_piece(const ForwardPass& a, const ForwardBuffers& b, std::int64_t b
     softmax.maximum[j] = splat(-INFINITY);
     softmax.total[j] = f32x16{};
   }
-  for (std::int64_t key = 0; key < end_of_keys(a, query); key += tile) {
+  const Documents documents(a, batch, query);
+  for (std::int64_t key = first_key(documents); key < end_of_keys(a, query); key += tile) {
     std::int64_t keys = std::min(tile, a.keys - key);
     pack(b.k, heads.k + key * heads.k_stride, keys, s.D, heads.k_stride);
     pack(b.v, heads.v + key * heads.k_stride, keys, s.D, heads.k_stride);
-    with_edge(a, query, key, keys, [&](auto edge) { forward_tile<edge>(b, keys, s.D, softmax); });
+    const ScoreTile t{query, key, keys, documents};
+    with_edge(a, t, [&](auto edge) { forward_tile<edge>(b, t, s.D, softmax); });
   }
   float inverse[tile], total[tile], most[tile];
   for (std::int64_t j = 0; j < tile_vectors; ++j) {

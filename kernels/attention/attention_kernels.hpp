@@ -1,5 +1,7 @@
 // Our GPU code of attention by element type, and what its files share. attention.cu chooses among it.
 #pragma once
+#include <type_traits>
+
 #include "kernels/attention/native_attention.hpp"
 #include "kernels/attention/passes.hpp"
 #include "kernels/cuda/device.hpp"
@@ -49,12 +51,52 @@ __device__ __forceinline__ void load_8(float (&to)[8], const T* from, int valid,
 /// Which keys a query sees, both counted from the first that takes part. Whether the pass is causal is a mask and not a condition:
 /// registers are short.
 struct Sight {
+  static constexpr bool documents = false;
   int keys, all;  ///< all: 0 in a causal pass, else every bit but the sign
-  __device__ __forceinline__ explicit Sight(const AttentionInput& a) : keys(static_cast<int>(a.keys)), all(a.causal ? 0 : 0x7fffffff) {}
-  /// How many keys this query sees: the first ones.
+  __device__ __forceinline__ explicit Sight(const AttentionInput& a, std::int64_t = 0)
+      : keys(static_cast<int>(a.keys)), all(a.causal ? 0 : 0x7fffffff) {}
+  /// The first key that this query sees, and where those end that it does.
+  __device__ __forceinline__ int begin_of_query(int) const { return 0; }
   __device__ __forceinline__ int of_query(int query) const { return min((query + 1) | all, keys); }
-  /// The first query that sees this key; all after it do.
+  /// The first query that sees this key, and where those end that do, of so many queries.
   __device__ __forceinline__ int first_of_key(int key) const { return key & ~all; }
+  __device__ __forceinline__ int end_of_key(int, int queries) const { return queries; }
 };
+
+/// The same of a causal pass over documents: a query sees those before it that are of its own.
+struct DocumentSight {
+  static constexpr bool documents = true;
+  int keys;
+  const std::int32_t* starts;  ///< (T) of this sequence, which never fall
+  __device__ __forceinline__ DocumentSight(const AttentionInput& a, std::int64_t batch)
+      : keys(static_cast<int>(a.keys)), starts(a.document_starts + batch * a.shape.T) {}
+  /// Of one beyond the last query: as the last.
+  __device__ __forceinline__ int begin_of_query(int query) const { return starts[min(query, keys - 1)]; }
+  __device__ __forceinline__ int of_query(int query) const { return min(query + 1, keys); }
+  __device__ __forceinline__ int first_of_key(int key) const { return key; }
+  /// By a search for the first query whose document begins after the key.
+  __device__ __forceinline__ int end_of_key(int key, int queries) const {
+    int begin = min(key, queries), end = queries;
+    while (begin < end) {
+      const int middle = (begin + end) / 2;
+      if (starts[middle] > key)
+        end = middle;
+      else
+        begin = middle + 1;
+    }
+    return begin;
+  }
+};
+
+/// Calls f with the sight of the pass, as std::type_identity. Compiled apart: what documents ask for takes registers that others need.
+template <class F>
+void with_sight(const AttentionInput& a, F f) {
+  a.document_starts ? f(std::type_identity<DocumentSight>()) : f(std::type_identity<Sight>());
+}
+
+/// The score of a key before a query's document, on its way to the softmax. A tile may hold no key of the document, and infinities have no
+/// difference. What comes of such a tile vanishes when the query's own key follows: all is rescaled by 2 to the power of this or less. A
+/// power of two, so that its product with a scale is exact and such scores differ by nothing.
+inline constexpr float before_document = -0x1p126f;
 
 }  // namespace tessera::kernels::cuda

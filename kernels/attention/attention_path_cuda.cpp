@@ -76,7 +76,7 @@ void attention_forward(const Context& context, const AttentionForward& a) {
   if (a.shape.B == 0 || a.shape.T == 0) return;
   const auto native = [&] { native_attention_forward(context, pass_of(a)); };
   const auto cudnn = [&] { cudnn_attention_forward(context, a); };
-  takes_cudnn(context, a.shape, AttentionPass::forward, native, cudnn) ? cudnn() : native();
+  !a.document_starts&& takes_cudnn(context, a.shape, AttentionPass::forward, native, cudnn) ? cudnn() : native();
 }
 
 void attention_backward(const Context& context, const AttentionBackward& a) {
@@ -84,7 +84,7 @@ void attention_backward(const Context& context, const AttentionBackward& a) {
   if (a.shape.B == 0 || a.shape.T == 0) return;
   const auto native = [&] { native_attention_backward(context, pass_of(a)); };
   const auto cudnn = [&] { cudnn_attention_backward(context, a); };
-  takes_cudnn(context, a.shape, AttentionPass::backward, native, cudnn) ? cudnn() : native();
+  !a.document_starts&& takes_cudnn(context, a.shape, AttentionPass::backward, native, cudnn) ? cudnn() : native();
 }
 
 void attention_block_forward(const Context& context, const AttentionBlockForward& a) {

@@ -11,8 +11,9 @@ struct AttentionInput {
   AttentionShape shape;
   const void *q = nullptr, *k = nullptr;
   std::int64_t q_stride = 0, k_stride = 0;
-  std::int64_t queries = 0, keys = 0;  ///< of each sequence
-  bool causal = true;                  ///< a query sees the keys up to its own, of as many; else it sees all
+  std::int64_t queries = 0, keys = 0;             ///< of each sequence
+  bool causal = true;                             ///< a query sees the keys up to its own, of as many; else it sees all
+  const std::int32_t* document_starts = nullptr;  ///< (B, T): of a causal pass, the first key that each query sees
 };
 struct ForwardPass : AttentionInput {
   void* out = nullptr;   ///< rows of H * D
@@ -58,7 +59,7 @@ Pointer further(Pointer p, std::int64_t elements, DType dtype) {
   using Byte = std::conditional_t<std::is_const_v<std::remove_pointer_t<Pointer>>, const std::byte, std::byte>;
   return static_cast<Byte*>(p) + elements * static_cast<std::int64_t>(size_of(dtype));
 }
-inline AttentionInput whole(const AttentionShape& s, const void* qkv) {
+inline AttentionInput whole(const AttentionShape& s, const void* qkv, const std::int32_t* document_starts) {
   const std::int64_t stride = (s.H + 2 * s.G) * s.D;
   return {.shape = s,
           .q = qkv,
@@ -67,7 +68,8 @@ inline AttentionInput whole(const AttentionShape& s, const void* qkv) {
           .k_stride = stride,
           .queries = s.T,
           .keys = s.T,
-          .causal = true};
+          .causal = true,
+          .document_starts = document_starts};
 }
 inline AttentionInput block(const AttentionBlock& b, const void* qkv, const void* kv) {
   const AttentionShape& s = b.shape;
@@ -79,18 +81,19 @@ inline AttentionInput block(const AttentionBlock& b, const void* qkv, const void
           .k_stride = k_stride,
           .queries = b.queries.count,
           .keys = b.keys.count,
-          .causal = false};
+          .causal = false,
+          .document_starts = nullptr};
 }
 }  // namespace attention_passes
 
-inline ForwardPass pass_of(const AttentionForward& a) { return {attention_passes::whole(a.shape, a.qkv), a.out, a.lse}; }
+inline ForwardPass pass_of(const AttentionForward& a) { return {attention_passes::whole(a.shape, a.qkv, a.document_starts), a.out, a.lse}; }
 inline ForwardPass pass_of(const AttentionBlockForward& a) {
   const AttentionShape& s = a.block.shape;
   const std::int64_t first = a.block.queries.first;
   return {attention_passes::block(a.block, a.qkv, a.kv), attention_passes::further(a.out, first * s.H * s.D, s.dtype), a.lse + first};
 }
 inline BackwardPass pass_of(const AttentionBackward& a) {
-  const AttentionInput in = attention_passes::whole(a.shape, a.qkv);
+  const AttentionInput in = attention_passes::whole(a.shape, a.qkv, a.document_starts);
   return {in,    a.d_qkv, attention_passes::further(a.d_qkv, a.shape.H * a.shape.D, a.shape.dtype), in.q_stride, in.k_stride, a.d_out,
           a.out, a.lse};
 }

@@ -160,9 +160,9 @@ __device__ __forceinline__ void pack_left(std::uint32_t (&a)[N / 2][4], const fl
     for (int i = 0; i < 4; ++i) a[k][i] = pack_bf16(p[2 * k + i / 2][i % 2 * 2], p[2 * k + i / 2][i % 2 * 2 + 1]);
 }
 
-/// Scores of keys that the query does not see become -infinity. `row` and `key` are the first of the warp's tile.
-template <int M, int N>
-__device__ __forceinline__ void mask_unseen_keys(float (&scores)[M][N][4], int row, int key, const Sight& sight) {
+/// Scores of keys that the query does not see become -infinity, or before_document. `row` and `key` are the first of the warp's tile.
+template <int M, int N, class Seen>
+__device__ __forceinline__ void mask_unseen_keys(float (&scores)[M][N][4], int row, int key, const Seen& sight) {
   const int lane = hidden(threadIdx.x) % warp_lanes;  // few tiles come here: nothing is kept for them over the others
 #pragma unroll
   for (int m = 0; m < M; ++m) {
@@ -172,6 +172,14 @@ __device__ __forceinline__ void mask_unseen_keys(float (&scores)[M][N][4], int r
 #pragma unroll
       for (int i = 0; i < 4; ++i)
         if (key + 8 * n + lane % 4 * 2 + i % 2 >= seen[i / 2]) scores[m][n][i] = -INFINITY;
+    if constexpr (Seen::documents) {
+      const int begin[2] = {sight.begin_of_query(row + 16 * m + lane / 4), sight.begin_of_query(row + 16 * m + lane / 4 + 8)};
+#pragma unroll
+      for (int n = 0; n < N; ++n)
+#pragma unroll
+        for (int i = 0; i < 4; ++i)
+          if (key + 8 * n + lane % 4 * 2 + i % 2 < begin[i / 2]) scores[m][n][i] = before_document;
+    }
   }
 }
 
@@ -221,11 +229,12 @@ __device__ __forceinline__ void finish_softmax(float (&inverse)[M][2], float* ls
 }
 
 /// Rows are keys, columns queries: scores become probabilities, by the queries' lse in shared memory.
-template <int M, int N>
-__device__ __forceinline__ void probabilities(float (&scores)[M][N][4], const float* lse, int key, int query, const Sight& sight,
+template <int M, int N, class Seen>
+__device__ __forceinline__ void probabilities(float (&scores)[M][N][4], const float* lse, int key, int query, const Seen& sight,
                                               float scale_base2) {
   const int lane = lane_index();
   const bool diagonal = query < sight.first_of_key(key + 16 * M - 1);
+  const bool begins = sight.begin_of_query(query + 8 * N - 1) > key;  // a document, among these queries
 #pragma unroll
   for (int n = 0; n < N; ++n) {
     const int column = 8 * n + lane % 4 * 2;
@@ -234,6 +243,17 @@ __device__ __forceinline__ void probabilities(float (&scores)[M][N][4], const fl
     for (int m = 0; m < M; ++m)
 #pragma unroll
       for (int i = 0; i < 4; ++i) scores[m][n][i] = exp2_approximate(fmaf(scores[m][n][i], scale_base2, -shift[i % 2]));
+  }
+  if (Seen::documents && begins) {
+#pragma unroll
+    for (int n = 0; n < N; ++n)
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        const int begin = sight.begin_of_query(query + 8 * n + lane % 4 * 2 + i);
+#pragma unroll
+        for (int m = 0; m < 2 * M; ++m)
+          if (key + 8 * m + lane / 4 < begin) scores[m / 2][n][m % 2 * 2 + i] = 0;
+      }
   }
   if (!diagonal) return;
 #pragma unroll

@@ -2,6 +2,7 @@
 // lanes without horizontal sums and keys need no transposition. Tiles are fp32 whatever the input is.
 #pragma once
 #include <algorithm>
+#include <cstring>
 
 #include "kernels/attention/passes.hpp"
 #include "kernels/exp.hpp"
@@ -29,20 +30,55 @@ inline std::int64_t padded(std::int64_t D) { return round_up(D, lanes); }
 /// Rows that a product with D rows computes.
 inline std::int64_t block_padded(std::int64_t D) { return round_up(D, row_step); }
 
+/// Lane l of the result is i + l.
+inline i32x16 indexes_from(std::int64_t i) { return lane_indexes() + static_cast<std::int32_t>(i); }
+
+/// Where the documents of a tile of queries begin; all at key 0 where there are none.
+struct Documents {
+  std::int64_t first = 0, last = 0;  ///< of the first query, and of the last
+  i32x16 of_query[tile_vectors] = {};
+  Documents(const AttentionInput& a, std::int64_t batch, std::int64_t query) {
+    if (!a.document_starts) return;
+    const std::int64_t n = std::min(tile, a.queries - query);
+    const std::int32_t* starts = a.document_starts + batch * a.shape.T + query;
+    first = starts[0], last = starts[n - 1];
+    std::memcpy(of_query, starts, static_cast<std::size_t>(n) * sizeof *starts);
+  }
+};
+
 /// Which scores of a tile count: all; in a causal tile on the diagonal those of keys up to the query; at the end of the keys, where
-/// products compute a row too many, those of keys that there are.
-enum class Edge : std::uint8_t { none, diagonal, end };
-/// Calls f with the edge of a tile of so many keys that begins at `key`, of queries that begin at `query`, as a type.
+/// products compute a row too many, those of keys that there are; where a document begins inside the tile, those of the query's own.
+enum class Edge : std::uint8_t { none, diagonal, end, documents };
+/// A tile of scores: so many keys from `key` on, of queries from `query` on.
+struct ScoreTile {
+  std::int64_t query, key, keys;
+  const Documents& documents;
+};
+/// Calls f with the edge of the tile, as a type.
 template <class F>
-TESSERA_INLINE void with_edge(const AttentionInput& a, std::int64_t query, std::int64_t key, std::int64_t keys, F&& f) {
-  if (a.causal && key == query)
+TESSERA_INLINE void with_edge(const AttentionInput& a, const ScoreTile& t, F&& f) {
+  if (t.documents.last > t.key)
+    f(std::integral_constant<Edge, Edge::documents>());
+  else if (a.causal && t.key == t.query)
     f(std::integral_constant<Edge, Edge::diagonal>());
-  else if (keys % row_step != 0)
+  else if (t.keys % row_step != 0)
     f(std::integral_constant<Edge, Edge::end>());
   else
     f(std::integral_constant<Edge, Edge::none>());
 }
-/// Where the walk of a tile of queries over the keys ends.
+/// x where the score of key `row` of the tile counts for the queries of vector j, else `otherwise`.
+template <Edge edge>
+TESSERA_INLINE f32x16 where_seen(const ScoreTile& t, std::int64_t row, std::int64_t j, const f32x16& x, const f32x16& otherwise) {
+  if constexpr (edge == Edge::diagonal) return select(indexes_from(j * lanes) >= static_cast<std::int32_t>(row), x, otherwise);
+  if constexpr (edge == Edge::end) return row < t.keys ? x : otherwise;
+  if constexpr (edge == Edge::documents) {
+    const auto key = static_cast<std::int32_t>(t.key + row);
+    return select((indexes_from(t.query + j * lanes) >= key) & (key >= t.documents.of_query[j]), x, otherwise);
+  }
+  return x;
+}
+/// Where the walk of a tile of queries over the tiles of keys begins, and where it ends.
+inline std::int64_t first_key(const Documents& documents) { return documents.first / tile * tile; }
 inline std::int64_t end_of_keys(const AttentionInput& a, std::int64_t query) { return a.causal ? query + 1 : a.keys; }
 
 /// The left operand of a product: element (i, k) is data[i * row + k * column].
@@ -105,9 +141,6 @@ inline void add_product(float* sums, std::int64_t sums_stride, std::int64_t rows
       rows, vectors, left, right, stride, depth, [&](std::int64_t i, std::int64_t j) { return load(sums + i * sums_stride + j * lanes); },
       [&](std::int64_t i, std::int64_t j, f32x16 v) { store(sums + i * sums_stride + j * lanes, v); });
 }
-
-/// Lane l of the result is i + l.
-inline i32x16 indexes_from(std::int64_t i) { return lane_indexes() + static_cast<std::int32_t>(i); }
 
 /// Transposes a square of registers in place: rounds that exchange halves, quarters, ... of pairs of rows.
 template <int distance = f32x16::part_size / 2>

@@ -44,7 +44,8 @@ __global__ void __launch_bounds__(block_threads) forward_kernel(QkNormRopeForwar
 
   Vector<T, N> a = load<Whole, N>(x, i, held), b = load<Whole, N>(x + half, i, held);
   const Vector<T, N> a_weight = load<Whole, N>(weight, i, turned), b_weight = load<Whole, N>(weight + half, i, turned);
-  const Rotation<N> rotation = load_rotation<Whole, N>(p.table + m % p.T * p.D, i, turned);
+  const std::int64_t position = position_of(m, p.T, turned > 0 ? p.document_starts : nullptr);
+  const Rotation<N> rotation = load_rotation<Whole, N>(p.table + position * p.D, i, turned);
   const float squares = warp_sum(add_squares(b, add_squares(a, 0)), static_cast<int>(group));
   const float rstd = norm::reciprocal_rms(squares, p.D, p.eps);
   if (turned == 0) {
@@ -109,7 +110,8 @@ __global__ void __launch_bounds__(block_threads) backward_kernel(QkNormRopeBackw
     float d_a[N], d_b[N];
     load<Whole>(d_a, d, i, held), load<Whole>(d_b, d + half, i, held);
     Vector<T, N> a = load<Whole, N>(x, i, held), b = load<Whole, N>(x + half, i, held);
-    rotate_pairs(d_a, d_b, load_rotation<Whole, N>(p.table + place.m % static_cast<unsigned>(p.T) * p.D, i, held), true);
+    const std::int64_t position = place.m % static_cast<unsigned>(p.T) - (p.document_starts && r < end ? p.document_starts[place.m] : 0);
+    rotate_pairs(d_a, d_b, load_rotation<Whole, N>(p.table + position * p.D, i, held), true);
 
     const float dot = add_dots(d_b, b_weight, b, add_dots(d_a, a_weight, a, 0));
     const float along_x = norm::along_x(warp_sum(dot, group), p.D, rstd);

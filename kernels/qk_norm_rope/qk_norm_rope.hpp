@@ -6,7 +6,7 @@
 namespace tessera::kernels {
 
 /// A row of qkv is [H query heads | G key heads | G value heads] of D elements (D even), a row of the statistics [H query heads | G key
-/// heads]; row m has position m % T.
+/// heads]; row m has position m % T, counted from document_starts[m] on where they are given.
 struct QkNormRopeForward {
   void* out = nullptr;           ///< (M, (H+2G)*D); may be x. Value heads are those of x.
   float* rstd = nullptr;         ///< (M, H+G), or null
@@ -17,6 +17,7 @@ struct QkNormRopeForward {
   std::int64_t M = 0, T = 0, H = 0, G = 0, D = 0;
   float eps = 1e-5f;
   DType dtype = DType::f32;
+  const std::int32_t* document_starts = nullptr;  ///< (M) or null: at most m % T each
 };
 TESSERA_OP(qk_norm_rope_forward, (const Context& context, const QkNormRopeForward& arguments), (context, arguments))
 
@@ -33,6 +34,7 @@ struct QkNormRopeBackward {
   const float* table = nullptr;  ///< (T, D/2, 2)
   std::int64_t M = 0, T = 0, H = 0, G = 0, D = 0;
   DType dtype = DType::f32;
+  const std::int32_t* document_starts = nullptr;  ///< (M) or null: at most m % T each
 };
 TESSERA_OP(qk_norm_rope_backward, (const Context& context, const QkNormRopeBackward& arguments), (context, arguments))
 /// For partial sums of the weights' gradients: a fixed number of row blocks, summed in a fixed order.

@@ -78,7 +78,8 @@ void forward(const QkNormRopeForward& p) {
   parallel_ranges(p.M, std::max<std::int64_t>(1, 16384 / width), [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t m = begin; m < end; ++m) {
       const T* next = x + std::min(m + 1, p.M - 1) * width;
-      run_row(p, out + m * width, p.rstd ? p.rstd + m * (p.H + p.G) : nullptr, x + m * width, next, p.table + m % p.T * p.D);
+      run_row(p, out + m * width, p.rstd ? p.rstd + m * (p.H + p.G) : nullptr, x + m * width, next,
+              p.table + position_of(m, p.T, p.document_starts) * p.D);
     }
     if (stream) stream_fence();
   });
@@ -130,7 +131,7 @@ void backward(const Context& context, const QkNormRopeBackward& p) {
       const Scratch s(memory, blocks, b, p.D);
       for (float* sums : {s.d_q_norm, s.d_k_norm}) std::fill_n(sums, RowBlocks::stride(p.D), 0.0f);
       for (std::int64_t m = blocks.begin(b); m < blocks.end(b); ++m) {
-        split_pairs(s.cos, s.sin, p.table + m % p.T * p.D, p.D / 2);
+        split_pairs(s.cos, s.sin, p.table + position_of(m, p.T, p.document_starts) * p.D, p.D / 2);
         const std::int64_t ahead = m + 1 < p.M ? width : 0;
         for (std::int64_t h = 0; h < heads; ++h) {
           const auto [weight, at] = head_of<T>(p, h);

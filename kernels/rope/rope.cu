@@ -20,7 +20,7 @@ __global__ void __launch_bounds__(block_threads) rope_kernel(Rope p, RowVectors 
   T* first = static_cast<T*>(p.x) + m * p.stride + vector / in_head * p.D;
   float a[N], b[N];
   load<Whole>(a, first, i, half), load<Whole>(b, first + half, i, half);
-  rotate_pairs(a, b, load_rotation<Whole, N>(p.table + m % p.T * p.D, i, half), p.inverse);
+  rotate_pairs(a, b, load_rotation<Whole, N>(p.table + position_of(m, p.T, p.document_starts) * p.D, i, half), p.inverse);
   store<Whole>(first, i, half, a), store<Whole>(first + half, i, half, b);
 }
 

@@ -25,13 +25,14 @@ struct RopeScaling {
 void rope_table(float* table, std::int64_t first, std::int64_t T, std::int64_t D, double theta, const RopeScaling&);
 
 /// In place on the first `heads` heads of each token row (query and key heads lie together): x row m starts at m * stride; position is m %
-/// T.
+/// T, counted from document_starts[m] on where they are given.
 struct Rope {
   void* x = nullptr;
   const float* table = nullptr;  ///< (T, D/2, 2)
   std::int64_t M = 0, T = 0, heads = 0, D = 0, stride = 0;
   bool inverse = false;  ///< rotate back: the backward pass
   DType dtype = DType::f32;
+  const std::int32_t* document_starts = nullptr;  ///< (M) or null: at most m % T each
 };
 TESSERA_OP(rope, (const Context& context, const Rope& arguments), (context, arguments))
 

@@ -134,7 +134,7 @@ void host::rope(const Context&, const Rope& p) {
     using T = decltype(type);
     T* x = static_cast<T*>(p.x);
     parallel_ranges(p.M, grain, [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t m = begin; m < end; ++m) rotate_row(x + m * p.stride, p.table + m % p.T * p.D, p);
+      for (std::int64_t m = begin; m < end; ++m) rotate_row(x + m * p.stride, p.table + position_of(m, p.T, p.document_starts) * p.D, p);
     });
   });
 }

@@ -13,4 +13,10 @@ TESSERA_BOTH TESSERA_INLINE void rotate_pair(F& a, F& b, const F& cos, const F& 
   b = A::fma(y, cos, x * sin);
 }
 
+/// The row of a table of rotations that row m of sequences of T has: its position, counted from the begin of the sequence, or of the
+/// document that begins at document_starts[m] of it.
+TESSERA_BOTH TESSERA_INLINE std::int64_t position_of(std::int64_t m, std::int64_t T, const std::int32_t* document_starts) {
+  return m % T - (document_starts ? document_starts[m] : 0);
+}
+
 }  // namespace tessera::kernels

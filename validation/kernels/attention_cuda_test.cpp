@@ -7,6 +7,7 @@
 #include "base/check.hpp"
 #include "kernels/attention/attention.hpp"
 #include "validation/kernels/attention_runs.hpp"
+#include "validation/kernels/documents.hpp"
 #ifdef TESSERA_EMULATED_GPU
 #include <emulator.hpp>
 #endif
@@ -74,6 +75,53 @@ TEST(AttentionCuda, NanIsNotSwallowed) {
     x.qkv.set(130 * 96 + 32 + 2, std::nan(""));  // a key: its row and those after
     const AttentionResult got = on_device(s, x);
     for (std::int64_t i = 0; i < s.T; ++i) EXPECT_EQ(std::isnan(got.out.get(i * 32)), i == 20 || i >= 130) << i;
+  }
+}
+
+std::vector<AttentionShape> document_shapes(DType t) {
+  std::vector<AttentionShape> all = shapes(t);
+  all.push_back({.B = 2, .T = 400, .H = 2, .G = 1, .D = 64, .dtype = t});
+  return all;
+}
+
+TEST(AttentionCuda, DocumentsMatchTheHost) {
+  TESSERA_NEEDS_DEVICE();
+  for (DType t : {DType::f32, DType::bf16})
+    for (const AttentionShape& s : document_shapes(t)) {
+      AttentionOperands x(s);
+      x.starts = random_documents(s.B, s.T, 5);
+      const AttentionResult got = on_device(s, x);
+      expect_close(s, got, on_host(s, x));
+      const AttentionResult second = again([&] { return on_device(s, x); });
+      EXPECT_EQ(got.out.bytes(), second.out.bytes());
+      EXPECT_EQ(got.d_qkv.bytes(), second.d_qkv.bytes());
+    }
+}
+
+TEST(AttentionCuda, OneDocumentHasTheBitsOfNone) {
+  TESSERA_NEEDS_DEVICE();
+  for (DType t : {DType::f32, DType::bf16})
+    for (const AttentionShape& s : shapes(t)) {
+      AttentionOperands x(s);
+      const AttentionResult none = on_device(s, x);
+      x.starts.resize(static_cast<std::size_t>(s.B * s.T));
+      const AttentionResult one = on_device(s, x);
+      SCOPED_TRACE(fmt::format("T{} D{} {}", s.T, s.D, name_of(t)));
+      EXPECT_EQ(one.out.bytes(), none.out.bytes());
+      EXPECT_EQ(one.lse.bytes(), none.lse.bytes());
+      EXPECT_EQ(one.d_qkv.bytes(), none.d_qkv.bytes());
+    }
+}
+
+TEST(AttentionCuda, LargeScoresOfDocumentsDoNotOverflow) {
+  TESSERA_NEEDS_DEVICE();
+  for (DType t : {DType::f32, DType::bf16}) {
+    const AttentionShape s{.B = 1, .T = 300, .H = 2, .G = 1, .D = 64, .dtype = t};
+    AttentionOperands x(s, 30);
+    x.starts = random_documents(1, 300, 7);
+    const AttentionResult got = on_device(s, x), want = on_host(s, x);
+    EXPECT_LT(relative_error(got.out.doubles(), want.out.doubles()), 1e-2);
+    EXPECT_LT(relative_error(got.lse.doubles(), want.lse.doubles()), 1e-5);
   }
 }
 
@@ -168,6 +216,17 @@ TEST_F(AttentionOnHopper, BackwardMatchesTheHost) {
     const AttentionResult second = again([&] { return on_device(s, x); });
     EXPECT_EQ(got.d_qkv.bytes(), second.d_qkv.bytes()) << s.T << " tokens, D " << s.D;
   }
+}
+
+// Which are for the kernels of mma instructions, whatever path the shape names.
+TEST_F(AttentionOnHopper, DocumentsMatchTheHost) {
+  for (AttentionShape s : hopper_shapes({{.B = 1, .T = 257, .H = 2, .G = 1, .D = 128}, {.B = 2, .T = 200, .H = 2, .G = 2, .D = 64}}))
+    for (AttentionPath path : {AttentionPath::native, AttentionPath::cudnn}) {
+      s.path = path;
+      AttentionOperands x(s);
+      x.starts = random_documents(s.B, s.T, 5);
+      expect_close(s, on_device(s, x), on_host(s, x));
+    }
 }
 
 TEST_F(AttentionOnHopper, OperandsThatAreNotAlignedTo16Bytes) {

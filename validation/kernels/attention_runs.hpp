@@ -17,6 +17,7 @@ struct AttentionResult {
 
 struct AttentionOperands {
   Tensor qkv, d_out;
+  std::vector<std::int32_t> starts;  ///< of documents, (B, T), or none
   explicit AttentionOperands(const AttentionShape& s, double size = 1)
       : qkv(s.B * s.T * (s.H + 2 * s.G) * s.D, s.dtype), d_out(s.B * s.T * s.H * s.D, s.dtype) {
     qkv.randomize(1, size);
@@ -32,10 +33,16 @@ inline void fetch(Tensor& to, const DeviceBytes& from) {
 inline AttentionResult on_host(const AttentionShape& s, const AttentionOperands& x) {
   AttentionResult r(s);
   Workspace forward(host::attention_forward_workspace_bytes(s)), backward(host::attention_backward_workspace_bytes(s));
-  host::attention_forward(forward.context(), {.out = r.out.data(), .lse = r.lse.as<float>(), .qkv = x.qkv.data(), .shape = s});
-  host::attention_backward(
-      backward.context(),
-      {.d_qkv = r.d_qkv.data(), .d_out = x.d_out.data(), .qkv = x.qkv.data(), .out = r.out.data(), .lse = r.lse.as<float>(), .shape = s});
+  const std::int32_t* starts = x.starts.empty() ? nullptr : x.starts.data();
+  host::attention_forward(forward.context(),
+                          {.out = r.out.data(), .lse = r.lse.as<float>(), .qkv = x.qkv.data(), .shape = s, .document_starts = starts});
+  host::attention_backward(backward.context(), {.d_qkv = r.d_qkv.data(),
+                                                .d_out = x.d_out.data(),
+                                                .qkv = x.qkv.data(),
+                                                .out = r.out.data(),
+                                                .lse = r.lse.as<float>(),
+                                                .shape = s,
+                                                .document_starts = starts});
   return r;
 }
 
@@ -51,13 +58,17 @@ inline AttentionResult on_device(const AttentionShape& s, const AttentionOperand
   DeviceBytes qkv(shifted(x.qkv)), d_out(shifted(x.d_out)), out(r.out.bytes().size()), lse(r.lse.bytes().size());
   DeviceBytes d_qkv(r.d_qkv.bytes().size()), forward(cuda::attention_forward_workspace_bytes(s)),
       backward(cuda::attention_backward_workspace_bytes(backward_shape));
-  cuda::attention_forward(forward.context(), {.out = out.data(), .lse = lse.floats(), .qkv = qkv.data() + offset, .shape = s});
+  DeviceArray<std::int32_t> there(x.starts);
+  const std::int32_t* starts = x.starts.empty() ? nullptr : there.data();
+  cuda::attention_forward(forward.context(),
+                          {.out = out.data(), .lse = lse.floats(), .qkv = qkv.data() + offset, .shape = s, .document_starts = starts});
   cuda::attention_backward(backward.context(), {.d_qkv = d_qkv.data(),
                                                 .d_out = d_out.data() + offset,
                                                 .qkv = qkv.data() + offset,
                                                 .out = out.data(),
                                                 .lse = lse.floats(),
-                                                .shape = backward_shape});
+                                                .shape = backward_shape,
+                                                .document_starts = starts});
   fetch(r.out, out);
   fetch(r.lse, lse);
   fetch(r.d_qkv, d_qkv);

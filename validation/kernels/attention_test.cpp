@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/hash.hpp"
+#include "validation/kernels/documents.hpp"
 #include "validation/kernels/gemm_test_support.hpp"
 
 namespace tessera::kernels {
@@ -15,8 +16,10 @@ struct Reference {
   std::vector<double> out, lse, d_qkv;
 };
 
-// In doubles, straight from the definition. d_out may be empty.
-Reference reference(const AttentionShape& s, const std::vector<double>& qkv, const std::vector<double>& d_out) {
+using Starts = std::vector<std::int32_t>;
+
+// In doubles, straight from the definition. d_out may be empty, and so may document starts.
+Reference reference(const AttentionShape& s, const std::vector<double>& qkv, const std::vector<double>& d_out, const Starts& starts = {}) {
   std::int64_t stride = (s.H + 2 * s.G) * s.D;
   Reference r{std::vector<double>(z(s.B * s.T * s.H * s.D)), std::vector<double>(z(s.B * s.H * s.T)), std::vector<double>(qkv.size())};
   double scale = 1 / std::sqrt(static_cast<double>(s.D));
@@ -24,15 +27,15 @@ Reference reference(const AttentionShape& s, const std::vector<double>& qkv, con
     for (std::int64_t h = 0; h < s.H; ++h)
       for (std::int64_t t = 0; t < s.T; ++t) {
         auto at = [&](std::int64_t token, std::int64_t head) { return z((b * s.T + token) * stride + head * s.D); };
-        std::int64_t g = h / (s.H / s.G);
+        std::int64_t g = h / (s.H / s.G), first = starts.empty() ? 0 : starts[z(b * s.T + t)];
         std::size_t q = at(t, h), o = z(((b * s.T + t) * s.H + h) * s.D);
         std::vector<double> p(z(t + 1)), d_p(z(t + 1));
         double most = -INFINITY, total = 0, delta = 0;
-        for (std::int64_t u = 0; u <= t; ++u) {
+        for (std::int64_t u = first; u <= t; ++u) {
           for (std::int64_t d = 0; d < s.D; ++d) p[z(u)] += qkv[q + z(d)] * qkv[at(u, s.H + g) + z(d)] * scale;
           most = std::max(most, p[z(u)]);
         }
-        for (double& x : p) total += x = std::exp(x - most);
+        for (std::int64_t u = first; u <= t; ++u) total += p[z(u)] = std::exp(p[z(u)] - most);
         for (double& x : p) x /= total;
         r.lse[z((b * s.H + h) * s.T + t)] = most + std::log(total);
         for (std::int64_t u = 0; u <= t; ++u)
@@ -55,6 +58,8 @@ Reference reference(const AttentionShape& s, const std::vector<double>& qkv, con
   return r;
 }
 
+const std::int32_t* pointer(const Starts& starts) { return starts.empty() ? nullptr : starts.data(); }
+
 struct Result {
   Tensor qkv, d_out, out, lse, d_qkv;
   explicit Result(const AttentionShape& s, double size = 1)
@@ -68,14 +73,22 @@ struct Result {
   }
 };
 
-Result run(const AttentionShape& s, double size = 1) {
-  Result r(s, size);
+void run(Result& r, const AttentionShape& s, const Starts& starts) {
   Workspace forward(attention_forward_workspace_bytes(s)), backward(attention_backward_workspace_bytes(s));
-  attention_forward(forward.context(), {.out = r.out.data(), .lse = r.lse.as<float>(), .qkv = r.qkv.data(), .shape = s});
-  attention_backward(
-      backward.context(),
-      {.d_qkv = r.d_qkv.data(), .d_out = r.d_out.data(), .qkv = r.qkv.data(), .out = r.out.data(), .lse = r.lse.as<float>(), .shape = s});
+  attention_forward(forward.context(),
+                    {.out = r.out.data(), .lse = r.lse.as<float>(), .qkv = r.qkv.data(), .shape = s, .document_starts = pointer(starts)});
+  attention_backward(backward.context(), {.d_qkv = r.d_qkv.data(),
+                                          .d_out = r.d_out.data(),
+                                          .qkv = r.qkv.data(),
+                                          .out = r.out.data(),
+                                          .lse = r.lse.as<float>(),
+                                          .shape = s,
+                                          .document_starts = pointer(starts)});
   EXPECT_TRUE(forward.intact() && backward.intact());
+}
+Result run(const AttentionShape& s, double size = 1, const Starts& starts = {}) {
+  Result r(s, size);
+  run(r, s, starts);
   return r;
 }
 
@@ -113,6 +126,64 @@ TEST(Attention, MatchesFp64) {
       for (int part = 0; part < (s.T == 1 ? 2 : 0); ++part)
         for (double d : part_of(r.d_qkv.doubles(), s, part)) EXPECT_NEAR(d, 0, t == DType::f32 ? 1e-5 : 1e-1);
     }
+}
+
+std::vector<AttentionShape> document_shapes(DType t) {
+  return {{.B = 3, .T = 130, .H = 8, .G = 8, .D = 64, .dtype = t}, {.B = 2, .T = 400, .H = 4, .G = 2, .D = 48, .dtype = t},
+          {.B = 2, .T = 500, .H = 3, .G = 1, .D = 32, .dtype = t}, {.B = 1, .T = 333, .H = 2, .G = 1, .D = 2, .dtype = t},
+          {.B = 4, .T = 64, .H = 2, .G = 2, .D = 80, .dtype = t},  {.B = 2, .T = 67, .H = 2, .G = 2, .D = 16, .dtype = t}};
+}
+
+TEST(Attention, DocumentsMatchFp64) {
+  for (DType t : {DType::f32, DType::bf16})
+    for (const AttentionShape& s : document_shapes(t)) {
+      const Starts starts = random_documents(s.B, s.T, 5);
+      const Result r = run(s, 1, starts);
+      const Reference want = reference(s, r.qkv.doubles(), r.d_out.doubles(), starts);
+      SCOPED_TRACE(fmt::format("B{} T{} H{} G{} D{} {}", s.B, s.T, s.H, s.G, s.D, name_of(t)));
+      EXPECT_LT(relative_error(r.out.doubles(), want.out), tolerance(t));
+      EXPECT_LT(relative_error(r.lse.doubles(), want.lse), 1e-5);
+      for (int part = 0; part < 3; ++part)
+        EXPECT_LT(relative_error(part_of(r.d_qkv.doubles(), s, part), part_of(want.d_qkv, s, part)), tolerance(t)) << "qkv"[part];
+    }
+}
+
+std::string bits(const Result& r) {
+  Hasher h;
+  for (const Tensor* t : {&r.out, &r.lse, &r.d_qkv}) h.update(t->data(), t->bytes().size());
+  return h.digest().hex();
+}
+
+TEST(Attention, OneDocumentHasTheBitsOfNone) {
+  for (DType t : {DType::f32, DType::bf16})
+    for (const AttentionShape& s : shapes(t)) EXPECT_EQ(bits(run(s, 1, Starts(z(s.B * s.T)))), bits(run(s))) << s.T << " " << s.D;
+}
+
+// Where documents begin with tiles they are computed as they are alone, to the bit: the keys of others do not even add zeros.
+TEST(Attention, DocumentsThatBeginWithTilesHaveTheBitsOfSequences) {
+  for (DType t : {DType::f32, DType::bf16}) {
+    const AttentionShape alone{.B = 4, .T = 128, .H = 8, .G = 4, .D = 48, .dtype = t};
+    AttentionShape packed = alone;
+    packed.B = 2, packed.T = 256;
+    Starts starts;
+    for (std::int64_t i = 0; i < alone.B * alone.T; ++i) starts.push_back(i % 256 < 128 ? 0 : 128);
+    const Result one = run(alone), all = run(packed, 1, starts);
+    EXPECT_EQ(all.out.bytes(), one.out.bytes());
+    // Sums of dK and dV are dealt to parts by the shape.
+    for (int part = 0; part < 3; ++part)
+      EXPECT_LT(relative_error(part_of(all.d_qkv.doubles(), packed, part), part_of(one.d_qkv.doubles(), alone, part)), tolerance(t));
+    EXPECT_EQ(part_of(all.d_qkv.doubles(), packed, 0), part_of(one.d_qkv.doubles(), alone, 0));
+  }
+}
+
+TEST(Attention, NanOfAnotherDocumentIsNotSeen) {
+  const AttentionShape s{.B = 1, .T = 200, .H = 1, .G = 1, .D = 16};
+  Starts starts(50, 0);
+  starts.resize(90, 50), starts.resize(200, 90);
+  Result r(s);
+  r.qkv.set(70 * 48 + 16 + 2, std::nan(""));  // a key of the second document
+  run(r, s, starts);
+  for (std::int64_t t = 0; t < s.T; ++t) EXPECT_EQ(std::isnan(r.out.get(t * 16)), t >= 70 && t < 90) << t;
 }
 
 TEST(Attention, LargeScoresDoNotOverflow) {
@@ -181,15 +252,18 @@ TEST(Attention, DecodeMatchesTheLastRow) {
     }
 }
 
+TEST(Attention, LargeScoresOfDocumentsDoNotOverflow) {
+  const AttentionShape s{.B = 1, .T = 300, .H = 2, .G = 1, .D = 64};
+  const Starts starts = random_documents(1, 300, 7);
+  const Result r = run(s, 30, starts);
+  const Reference want = reference(s, r.qkv.doubles(), r.d_out.doubles(), starts);
+  EXPECT_LT(relative_error(r.out.doubles(), want.out), 1e-3);
+  EXPECT_LT(relative_error(r.d_qkv.doubles(), want.d_qkv), 1e-2);
+}
+
 TEST(Attention, RefusesBadShapes) {
   EXPECT_ANY_THROW(attention_forward({}, {.shape = {.B = 1, .T = 4, .H = 3, .G = 2, .D = 8}}));
   EXPECT_ANY_THROW(attention_backward_workspace_bytes({.B = 1, .T = 4, .H = 2, .G = 2, .D = 7}));
-}
-
-std::string bits(const Result& r) {
-  Hasher h;
-  for (const Tensor* t : {&r.out, &r.lse, &r.d_qkv}) h.update(t->data(), t->bytes().size());
-  return h.digest().hex();
 }
 
 TEST(Attention, SameBitsTwice) {
@@ -203,6 +277,8 @@ TEST(Attention, Digest) {
   std::string all;
   for (DType t : {DType::f32, DType::bf16})
     for (const AttentionShape& s : shapes(t)) all += bits(run(s));
+  for (DType t : {DType::f32, DType::bf16})
+    for (const AttentionShape& s : document_shapes(t)) all += bits(run(s, 1, random_documents(s.B, s.T, 5)));
   print_digest(hash_text(all).hex());
 }
 TEST(Attention, SameBitsForAnyThreadCount) { expect_same_digest("Attention.Digest"); }

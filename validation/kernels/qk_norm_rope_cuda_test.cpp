@@ -1,5 +1,6 @@
 #include "base/check.hpp"
 #include "device_array.hpp"
+#include "documents.hpp"
 #include "kernels/qk_norm_rope/qk_norm_rope.hpp"
 #include "kernels/rope/rope.hpp"
 
@@ -37,6 +38,7 @@ struct Trial {
   Case c;
   std::vector<T> x, q_norm, k_norm, d_qkv;
   std::vector<float> table, d_q_norm, d_k_norm;
+  std::vector<std::int32_t> starts;  ///< of documents, or none
   explicit Trial(const Case& c)
       : c(c),
         x(random_values<T>(c.M * c.width(), 1)),
@@ -80,6 +82,8 @@ struct Trial {
     DeviceArray<float> rstd(c.M * c.heads()), angles(table);
     QkNormRopeForward p = forward_arguments();
     p.out = out.data(), p.rstd = rstd.data(), p.x = dx.data(), p.q_norm = q.data(), p.k_norm = k.data(), p.table = angles.data();
+    DeviceArray<std::int32_t> there(starts);
+    if (!starts.empty()) p.document_starts = there.data();
     cuda::qk_norm_rope_forward({}, p);
     return {out.host(), rstd.host()};
   }
@@ -125,11 +129,28 @@ struct Trial {
     QkNormRopeBackward p = backward_arguments();
     p.d_qkv = d.data(), p.d_q_norm = d_q.data(), p.d_k_norm = d_k.data(), p.rstd = rstd.data();
     p.x = dx.data(), p.q_norm = q.data(), p.k_norm = k.data(), p.table = angles.data();
+    DeviceArray<std::int32_t> there(starts);
+    if (!starts.empty()) p.document_starts = there.data();
     DeviceBytes workspace(cuda::qk_norm_rope_backward_workspace_bytes(p));
     cuda::qk_norm_rope_backward(workspace.context(), p);
     return {d.host(), d_q.host(), d_k.host()};
   }
 };
+
+// Positions restart with documents: the bits are those of a table that has a row for each token.
+template <class T>
+void restart_with_documents() {
+  for (const Case& c : {Case{45, 15, 6, 2, 18}, Case{100, 50, 8, 2, 128}, Case{128, 64, 4, 1, 64}}) {
+    const auto starts = random_documents(c.M / c.T, c.T, 3);
+    Trial<T> restarting(c), by_token(c);
+    restarting.starts = starts;
+    by_token.table = rotations_of(restarting.table, starts, c.T, c.D), by_token.c.T = c.M;
+    const auto f = restarting.forward(), wanted = by_token.forward();
+    EXPECT_EQ(digest(f.out, f.rstd), digest(wanted.out, wanted.rstd));
+    EXPECT_EQ(restarting.backward().hash(), by_token.backward().hash());
+  }
+}
+TEST_F(QkNormRopeCuda, PositionsRestartWithDocuments) { restart_with_documents<float>(), restart_with_documents<bf16>(); }
 
 template <class T>
 void compare_with_host() {

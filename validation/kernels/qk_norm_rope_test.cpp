@@ -1,6 +1,7 @@
 #include "kernels/qk_norm_rope/qk_norm_rope.hpp"
 
 #include "base/check.hpp"
+#include "documents.hpp"
 #include "kernels/rope/rope.hpp"
 #include "same_bits.hpp"
 
@@ -207,6 +208,28 @@ void check_backward() {
 }
 TEST(QkNormRope, GradientMatchesReferenceFp32) { check_backward<float>(); }
 TEST(QkNormRope, GradientMatchesReferenceBf16) { check_backward<bf16>(); }
+
+// Positions restart with documents: the bits, and so those of the weights' gradients, are those of a table that has a row for each token.
+template <class T>
+void check_documents() {
+  for (const Case& c : {Case{77, 77, 3, 1, 64}, Case{300, 100, 4, 2, 128}, Case{10, 5, 2, 1, 330}}) {
+    SCOPED_TRACE(::testing::Message() << c);
+    Trial<T> run(c), by_token(c);
+    const auto starts = random_documents(c.M / c.T, c.T, 3);
+    by_token.table = rotations_of(run.table, starts, c.T, c.D), by_token.c.T = c.M;
+    QkNormRopeForward forward = run.forward_arguments();
+    forward.document_starts = starts.data();
+    qk_norm_rope_forward({}, forward);
+    QkNormRopeBackward backward = run.backward_arguments();
+    backward.document_starts = starts.data();
+    Workspace workspace(qk_norm_rope_backward_workspace_bytes(backward));
+    qk_norm_rope_backward(workspace.context(), backward);
+    by_token.forward(), by_token.backward();
+    EXPECT_EQ(digest(run.out, run.rstd, run.d_qkv, run.d_q_norm, run.d_k_norm),
+              digest(by_token.out, by_token.rstd, by_token.d_qkv, by_token.d_q_norm, by_token.d_k_norm));
+  }
+}
+TEST(QkNormRope, PositionsRestartWithDocuments) { check_documents<float>(), check_documents<bf16>(); }
 
 TEST(QkNormRope, ReferenceGradientMatchesFiniteDifferences) {
   const Case c{5, 3, 2, 1, 10};

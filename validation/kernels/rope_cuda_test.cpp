@@ -1,4 +1,5 @@
 #include "device_array.hpp"
+#include "documents.hpp"
 #include "kernels/rope/rope.hpp"
 
 namespace tessera::kernels::testing {
@@ -13,7 +14,7 @@ const Case cases[] = {{1, 1, 1, 2, 2},     {77, 77, 3, 64, 5 * 64}, {24, 8, 4, 1
                       {10, 5, 2, 48, 101}, {9, 9, 1, 6, 7},         {3, 16, 5, 18, 96}};
 
 template <class T>
-void compare(const Case& c, bool inverse, std::int64_t shift) {
+void compare(const Case& c, bool inverse, std::int64_t shift, bool documents = false) {
   SCOPED_TRACE(::testing::Message() << c.M << " rows, T " << c.T << ", heads " << c.heads << ", D " << c.D << ", stride " << c.stride);
   auto x = random_values<T>(c.M * c.stride, 1);
   std::vector<float> table(static_cast<std::size_t>(c.T * c.D));
@@ -29,8 +30,12 @@ void compare(const Case& c, bool inverse, std::int64_t shift) {
          .stride = c.stride,
          .inverse = inverse,
          .dtype = dtype_of<T>()};
+  const std::vector<std::int32_t> starts = random_documents(ceil_div(c.M, c.T), c.T, 3);
+  DeviceArray<std::int32_t> device_starts(starts);
+  if (documents) p.document_starts = starts.data();
   host::rope({}, p);
   p.x = dx.data(), p.table = device_table.data();
+  if (documents) p.document_starts = device_starts.data();
   cuda::rope({}, p);
   EXPECT_EQ(digest(dx.host()).hex(), digest(x).hex());
 }
@@ -42,6 +47,11 @@ TEST_F(RopeCuda, HasTheBitsOfTheHost) {
       for (std::int64_t shift : {0, 1}) compare<float>(c, inverse, shift), compare<bf16>(c, inverse, shift);
     }
   }
+}
+
+TEST_F(RopeCuda, PositionsRestartWithDocuments) {
+  for (const Case& c : cases)
+    for (bool inverse : {false, true}) compare<float>(c, inverse, 0, true), compare<bf16>(c, inverse, 0, true);
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include "kernels/rope/rope.hpp"
 
+#include "documents.hpp"
 #include "same_bits.hpp"
 
 namespace tessera::kernels::testing {
@@ -151,6 +152,30 @@ void check_against_reference() {
 }
 TEST(Rope, MatchesReferenceFp32) { check_against_reference<float>(); }
 TEST(Rope, MatchesReferenceBf16) { check_against_reference<bf16>(); }
+
+// Positions restart with documents: the bits are those of a table that has a row for each token.
+template <class T>
+void check_documents() {
+  for (const Case& c : {Case{77, 77, 3, 64, 5 * 64 + 1}, Case{300, 100, 2, 128, 256}, Case{10, 5, 7, 30, 9 * 30}}) {
+    Trial<T> trial(c), by_token(c);
+    const auto starts = random_documents(c.M / c.T, c.T, 3);
+    by_token.table = rotations_of(trial.table, starts, c.T, c.D);
+    Rope p{.x = trial.x.data(),
+           .table = trial.table.data(),
+           .M = c.M,
+           .T = c.T,
+           .heads = c.heads,
+           .D = c.D,
+           .stride = c.stride,
+           .dtype = dtype_of<T>(),
+           .document_starts = starts.data()};
+    rope({}, p);
+    by_token.c.T = c.M;
+    by_token.rotate(false);
+    EXPECT_EQ(digest(trial.x), digest(by_token.x));
+  }
+}
+TEST(Rope, PositionsRestartWithDocuments) { check_documents<float>(), check_documents<bf16>(); }
 
 // What lies beyond the rotated heads (value heads, padding) keeps its bits.
 TEST(Rope, LeavesTheRestOfTheRowAlone) {
