@@ -97,6 +97,8 @@ std::string TokenFacts::text() const {
              {"vocab", vocab},
              {"tokenizer", tokenizer}};
   if (counted >= 0) facts["counted"] = counted;
+  if (!digest.empty()) facts["tokenizer_xxh3"] = digest;
+  if (end_token >= 0) facts["end_token"] = end_token;
   return facts.dump();
 }
 
@@ -109,6 +111,8 @@ std::optional<TokenFacts> TokenFacts::parse(std::string_view text) {
     json.at("documents").get_to(facts.documents), json.at("vocab").get_to(facts.vocab);
     json.at("tokenizer").get_to(facts.tokenizer);
     if (json.contains("counted")) json.at("counted").get_to(facts.counted);
+    if (json.contains("tokenizer_xxh3")) json.at("tokenizer_xxh3").get_to(facts.digest);
+    if (json.contains("end_token")) json.at("end_token").get_to(facts.end_token);
     if (!parse_hash(json.at("content").get<std::string>(), facts.content)) return std::nullopt;
   } catch (const Json::exception&) {
     return std::nullopt;

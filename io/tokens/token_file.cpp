@@ -29,8 +29,8 @@ std::int64_t id_at(const char* ids, std::size_t i, std::size_t token_bytes) {
 
 struct TokenFile::Impl {
   std::string path;
-  std::int64_t documents = 0, vocab = 0;
-  std::string tokenizer;
+  std::int64_t documents = 0, vocab = 0, end_token = -1;
+  std::string tokenizer, digest;
   BinLayout layout;
   PosixFile raw;
   FileStamp stamp;                         // when it was opened
@@ -57,6 +57,8 @@ struct TokenFile::Impl {
     if (file.has("documents")) documents = file.open_dataset("documents").elements();
     vocab = file.integer_attribute("vocab").value_or(0);
     tokenizer = file.text_attribute("tokenizer").value_or("");
+    digest = file.text_attribute("tokenizer.xxh3").value_or("");
+    end_token = file.integer_attribute("end_token").value_or(-1);
     if (file.has(mask_name)) open_mask(file);
     if (file.has(checksums_name)) open_checksums(file);
   }
@@ -72,7 +74,8 @@ struct TokenFile::Impl {
 
   bool describes(const TokenFacts& f) const {
     return f.tokens == layout.tokens && f.token_bytes == static_cast<std::int64_t>(layout.token_bytes) && f.documents == documents &&
-           f.vocab == vocab && f.tokenizer == tokenizer && (f.counted >= 0) == mask.has_value();
+           f.vocab == vocab && f.tokenizer == tokenizer && f.digest == digest && f.end_token == end_token &&
+           (f.counted >= 0) == mask.has_value();
   }
 
   void open_checksums(const hdf5::File& file) {
@@ -187,6 +190,8 @@ std::int64_t TokenFile::bytes() const { return impl_->stamp.bytes; }
 std::int64_t TokenFile::documents() const { return impl_->documents; }
 std::int64_t TokenFile::declared_vocab() const { return impl_->vocab; }
 std::string TokenFile::tokenizer() const { return impl_->tokenizer; }
+std::string TokenFile::tokenizer_digest() const { return impl_->digest; }
+std::int64_t TokenFile::end_token() const { return impl_->end_token; }
 std::size_t TokenFile::token_bytes() const { return impl_->layout.token_bytes; }
 bool TokenFile::masked() const { return impl_->mask.has_value(); }
 const TokenFacts* TokenFile::facts() const { return impl_->facts ? &*impl_->facts : nullptr; }
@@ -219,7 +224,9 @@ void TokenFile::accept(TokenSums all) {
                             .documents = impl_->documents,
                             .vocab = impl_->vocab,
                             .counted = masked() ? all.counted : -1,
-                            .tokenizer = impl_->tokenizer};
+                            .tokenizer = impl_->tokenizer,
+                            .digest = impl_->digest,
+                            .end_token = impl_->end_token};
   impl_->sums = std::move(all);
   impl_->checksums.reset();
   impl_->begin_verifying();

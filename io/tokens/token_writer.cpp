@@ -16,16 +16,16 @@ static_assert(chunk_tokens % block_tokens == 0);
 
 }  // namespace
 
-TokenWriter::TokenWriter(std::string path, std::int64_t expected_tokens, std::int64_t expected_documents, bool masked)
-    : path_(std::move(path)), temporary_(path_ + ".partial"), masked_(masked) {
+TokenWriter::TokenWriter(std::string path, std::int64_t expected_tokens, std::int64_t expected_documents, bool masked, TokenKind kind)
+    : path_(std::move(path)), temporary_(path_ + ".partial"), kind_(std::move(kind)), masked_(masked) {
   const std::int64_t blocks = ceil_div(expected_tokens, block_tokens);
   // HDF5 cannot take back a write that failed: find a full disk before it starts.
   PosixFile::create(temporary_)
-      .reserve(expected_tokens * 2 + (masked ? mask_bytes(expected_tokens) : 0) + expected_documents * 8 + blocks * 8 + 2 * chunk_tokens +
-               65536);
+      .reserve(expected_tokens * (element() == hdf5::Element::u16 ? 2 : 4) + (masked ? mask_bytes(expected_tokens) : 0) +
+               expected_documents * 8 + blocks * 8 + 2 * chunk_tokens + 65536);
   file_.emplace(hdf5::File::create(temporary_, {}, ExitCode::storage));
   auto chunk = [](std::int64_t n) { return std::clamp<std::int64_t>(n, 1, chunk_tokens); };
-  tokens_.emplace(file_->create_extendible("tokens", hdf5::Element::u16, chunk(expected_tokens)));
+  tokens_.emplace(file_->create_extendible("tokens", element(), chunk(expected_tokens)));
   documents_.emplace(file_->create_extendible("documents", hdf5::Element::i64, chunk(expected_documents)));
   if (masked) mask_.emplace(file_->create_extendible("loss_mask", hdf5::Element::u8, chunk(mask_bytes(expected_tokens))));
   buffer_.reserve(static_cast<std::size_t>(chunk_tokens));
@@ -42,7 +42,7 @@ void TokenWriter::begin_document() {
   if (starts_.size() >= 65536) flush_documents();
 }
 
-void TokenWriter::add(std::uint16_t token, bool counts) {
+void TokenWriter::add(std::uint32_t token, bool counts) {
   if (masked_) {
     const std::size_t bit = buffer_.size() % 8;
     if (bit == 0) counts_.push_back(0);
@@ -52,27 +52,44 @@ void TokenWriter::add(std::uint16_t token, bool counts) {
   if (static_cast<std::int64_t>(buffer_.size()) == chunk_tokens) flush_tokens();
 }
 
+void TokenWriter::add(std::span<const std::uint32_t> tokens, std::span<const std::uint8_t> counts) {
+  for (std::size_t i = 0; i < tokens.size(); ++i) add(tokens[i], counts.empty() || counts[i] != 0);
+}
+
+template <class Id>
+void TokenWriter::append_tokens(const std::vector<Id>& ids) {
+  sums_.add(ids.data(), static_cast<std::int64_t>(ids.size()), sizeof(Id), tokens_->elements(), counts_);
+  tokens_->append<Id>(ids);
+}
+
 void TokenWriter::flush_tokens() {
-  sums_.add(buffer_.data(), static_cast<std::int64_t>(buffer_.size()), sizeof(std::uint16_t), tokens_->elements(), counts_);
-  tokens_->append<std::uint16_t>(buffer_), buffer_.clear();
+  if (element() == hdf5::Element::u32)
+    append_tokens(buffer_);
+  else
+    append_tokens(std::vector<std::uint16_t>(buffer_.begin(), buffer_.end()));
+  buffer_.clear();
   if (masked_) mask_->append<std::uint8_t>(counts_), counts_.clear();
 }
 
 void TokenWriter::write_checks() {
   const TokenFacts facts{.tokens = tokens_->elements(),
-                         .token_bytes = sizeof(std::uint16_t),
+                         .token_bytes = element() == hdf5::Element::u16 ? 2 : 4,
                          .largest_id = sums_.largest_id,
                          .largest_at = sums_.largest_at,
                          .content = sums_.content(),
                          .documents = documents_->elements(),
-                         .vocab = vocab,
+                         .vocab = kind_.vocab,
                          .counted = counted(),
-                         .tokenizer = "byte"};
+                         .tokenizer = kind_.tokenizer,
+                         .digest = kind_.digest,
+                         .end_token = kind_.end_token};
   const auto blocks = static_cast<std::int64_t>(sums_.blocks.size());
   file_->create_extendible("tokens.xxh3", hdf5::Element::u64, std::clamp<std::int64_t>(blocks, 1, chunk_tokens))
       .append<std::uint64_t>(sums_.blocks);
   file_->set_attribute("tokenizer", std::string_view(facts.tokenizer));
   file_->set_attribute("vocab", facts.vocab);
+  if (!facts.digest.empty()) file_->set_attribute("tokenizer.xxh3", std::string_view(facts.digest));
+  if (facts.end_token >= 0) file_->set_attribute("end_token", facts.end_token);
   file_->set_attribute("documents", facts.documents);
   file_->set_attribute("facts", std::string_view(facts.text()));
   file_->set_attribute("facts.xxh3", std::string_view(hash_text(facts.text()).hex()));

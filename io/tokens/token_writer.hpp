@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -11,23 +12,32 @@
 
 namespace tessera::io {
 
-/// One output file of byte tokens, under its temporary name until commit(). Failures are Error(storage).
+/// Whose tokens they are, as the file says it.
+struct TokenKind {
+  std::string tokenizer = "byte";
+  std::string digest = {};      ///< of its tokenizer.json; "": it has none
+  std::int64_t vocab = 257;     ///< above 65536 ids are uint32, else uint16
+  std::int64_t end_token = -1;  ///< ends each document; -1: none does
+};
+
+/// One output file of tokens, under its temporary name until commit(). Failures are Error(storage).
 class TokenWriter {
  public:
-  static constexpr std::int64_t vocab = 257;
-  static constexpr std::uint16_t separator = 256;  ///< between documents
+  static constexpr std::uint16_t separator = 256;  ///< of the byte tokenizer, between documents
 
   /// `masked`: the file says of each token whether it counts in the loss.
-  TokenWriter(std::string path, std::int64_t expected_tokens, std::int64_t expected_documents, bool masked = false);
+  TokenWriter(std::string path, std::int64_t expected_tokens, std::int64_t expected_documents, bool masked = false, TokenKind kind = {});
   ~TokenWriter();
   TokenWriter(const TokenWriter&) = delete;
   TokenWriter& operator=(const TokenWriter&) = delete;
 
   void begin_document();
-  void add(std::uint16_t token, bool counts = true);
+  void add(std::uint32_t token, bool counts = true);
   void add(std::string_view bytes, bool counts = true) {
     for (unsigned char b : bytes) add(b, counts);
   }
+  /// `counts`: a number for each token, 0 or 1; empty where all count.
+  void add(std::span<const std::uint32_t> tokens, std::span<const std::uint8_t> counts);
   /// Tokens that count in the loss, once closed; -1: all.
   std::int64_t counted() const { return masked_ ? sums_.counted : -1; }
   std::int64_t total() const { return tokens_->elements() + static_cast<std::int64_t>(buffer_.size()); }
@@ -40,10 +50,14 @@ class TokenWriter {
   void flush_tokens();
   void flush_documents() { documents_->append<std::int64_t>(starts_), starts_.clear(); }
   void write_checks();
+  hdf5::Element element() const { return kind_.vocab > 65536 ? hdf5::Element::u32 : hdf5::Element::u16; }
+  template <class Id>
+  void append_tokens(const std::vector<Id>& ids);
   std::string path_, temporary_;
+  TokenKind kind_;
   std::optional<hdf5::File> file_;
   std::optional<hdf5::Dataset> tokens_, documents_, mask_;
-  std::vector<std::uint16_t> buffer_;
+  std::vector<std::uint32_t> buffer_;
   std::vector<std::uint8_t> counts_;  ///< a bit for each token of the buffer
   std::vector<std::int64_t> starts_;
   TokenSums sums_;

@@ -4,10 +4,13 @@
 #include <cmath>
 #include <filesystem>
 #include <memory>
+#include <optional>
+#include <vector>
 
 #include "base/check.hpp"
 #include "io/files/byte_progress.hpp"
 #include "io/files/posix_file.hpp"
+#include "io/tokens/documents.hpp"
 #include "io/tokens/text_input.hpp"
 #include "io/tokens/token_writer.hpp"
 #include "io/tokens/tokens.hpp"
@@ -61,16 +64,16 @@ Split plan_split(const std::string& path, std::int64_t bytes, std::int64_t docum
 /// The second pass: sends every byte to the file that it belongs to.
 class Router {
  public:
-  Router(const Split& split, TokenWriter& train, TokenWriter* validation) : split_(split), train_(train), validation_(validation) {}
+  Router(const Split& split, Documents& train, Documents* validation) : split_(split), validation_(validation), target_(&train) {}
 
   void text(std::string_view piece, bool counts) {
     bytes_ += static_cast<std::int64_t>(piece.size());
     if (validation_ && split_.documents == 1 && target_ != validation_) piece = cut_here(piece, counts);
     if (piece.empty()) return;
     open_document();
-    target_->add(piece, counts);
+    target_->text(piece, counts);
   }
-  void end_document() { ++documents_, open_ = false; }
+  void end_document() { ++documents_, close_document(); }
   bool same_as_first_pass() const { return bytes_ == split_.bytes && documents_ == split_.documents; }
 
  private:
@@ -81,32 +84,86 @@ class Router {
     while (cut < piece.size() && (static_cast<unsigned char>(piece[cut]) & 0xc0) == 0x80) ++cut;
     if (cut > 0) {
       open_document();
-      target_->add(piece.substr(0, cut), counts);
+      target_->text(piece.substr(0, cut), counts);
     }
     if (cut == piece.size()) return {};
-    target_ = validation_, open_ = false;
+    close_document();
+    target_ = validation_;
     return piece.substr(cut);
   }
   void open_document() {
     if (open_) return;
     if (documents_ >= split_.train_documents && validation_) target_ = validation_;
-    if (target_->total() > 0) target_->add(TokenWriter::separator);
-    target_->begin_document();
+    target_->begin();
     open_ = true;
   }
+  void close_document() {
+    if (open_) target_->end();
+    open_ = false;
+  }
   const Split& split_;
-  TokenWriter& train_;
-  TokenWriter* validation_;
-  TokenWriter* target_ = &train_;
+  Documents* validation_;
+  Documents* target_;
   std::int64_t bytes_ = 0, documents_ = 0;
   bool open_ = false;
 };
 
+/// The tokenizer that was asked for, and its files.
+class Outputs {
+ public:
+  Outputs(const TokenizeOptions& o, const std::string& input) : folder_(o.output_dir), input_(input) {
+    if (o.tokenizer == "byte") return;
+    pool_.emplace(TokenizerSource{.python = o.python, .folder = o.tokenizer, .end_token = o.end_token}, o.workers);
+    queue_.emplace(*pool_);
+    const TokenizerFacts& facts = pool_->facts();
+    kind_ = {.tokenizer = facts.name, .digest = facts.digest, .vocab = facts.vocab, .end_token = facts.end};
+  }
+  /// Opens a file for about so many bytes of text.
+  void open(const std::string& name, std::int64_t bytes, std::int64_t documents, bool masked) {
+    const std::int64_t tokens = documents + (pool_ ? bytes / 4 : bytes);  // a model's has about four bytes a token
+    TokenWriter& writer = *writers_.emplace_back(std::make_unique<TokenWriter>(folder_ + name, tokens, documents, masked, kind_));
+    if (pool_)
+      documents_.push_back(std::make_unique<ModelDocuments>(writer, *queue_, input_, masked));
+    else
+      documents_.push_back(std::make_unique<ByteDocuments>(writer));
+  }
+  Documents& documents(std::size_t file) { return *documents_[file]; }
+  const TokenWriter& writer(std::size_t file) const { return *writers_[file]; }
+  const TokenKind& kind() const { return kind_; }
+
+  void finish() {
+    for (const auto& documents : documents_) documents->finish();
+    if (queue_) queue_->finish();
+  }
+  /// Gives all of them their names.
+  void commit() {
+    for (const auto& writer : writers_) writer->close();
+    for (const auto& writer : writers_) writer->commit();
+    sync_folder(folder_);
+  }
+
+ private:
+  std::string folder_, input_;
+  TokenKind kind_;
+  std::optional<EncoderPool> pool_;
+  std::optional<EncodingQueue> queue_;
+  std::vector<std::unique_ptr<TokenWriter>> writers_;
+  std::vector<std::unique_ptr<Documents>> documents_;
+};
+
+void check_options(const TokenizeOptions& o) {
+  if (o.tokenizer != "byte" && !fs::exists(o.tokenizer + "/tokenizer.json"))
+    fail(ExitCode::usage, "--tokenizer {}: there is no {}/tokenizer.json. Give byte, or the folder of a Hugging Face model.", o.tokenizer,
+         o.tokenizer);
+  if (o.tokenizer == "byte" && !o.end_token.empty())
+    fail(ExitCode::usage, "--end-token {} goes with the tokenizer of a model; the byte tokenizer has one of its own.", o.end_token);
+  if (!(o.validation >= 0 && o.validation < 1)) fail(ExitCode::usage, "--validation {} is not in [0, 1).", o.validation);
+}
+
 }  // namespace
 
 TokenizeResult tokenize(const TokenizeOptions& o) {
-  if (o.tokenizer != "byte") fail(ExitCode::usage, "tokenizer '{}' does not exist; the one there is: byte.", o.tokenizer);
-  if (!(o.validation >= 0 && o.validation < 1)) fail(ExitCode::usage, "--validation {} is not in [0, 1).", o.validation);
+  check_options(o);
   // 1. Check and count.
   const auto scan = is_lines(o) ? scan_lines : scan_text;
   TextInput input(o.input, nearest_folder(o.output_dir));
@@ -118,29 +175,29 @@ TokenizeResult tokenize(const TokenizeOptions& o) {
   scan(input, {count, [&] { ++documents; }, advance});
   auto split = plan_split(input.name(), bytes, documents, o.validation);
   // 2. Write under temporary names.
+  Outputs outputs(o, input.name());
   std::error_code e;
   fs::create_directories(o.output_dir, e);
   if (e) fail_storage("create the folder", o.output_dir, e.value());
-  TokenWriter train(o.output_dir + "/train.h5", bytes + documents, documents, masked);
-  std::unique_ptr<TokenWriter> validation;
-  if (o.validation > 0)
-    validation = std::make_unique<TokenWriter>(
-        o.output_dir + "/val.h5", static_cast<std::int64_t>(static_cast<double>(bytes + documents) * o.validation), documents, masked);
-  Router router(split, train, validation.get());
+  const bool validation = o.validation > 0;
+  outputs.open("/train.h5", bytes, documents, masked);
+  if (validation) outputs.open("/val.h5", static_cast<std::int64_t>(static_cast<double>(bytes) * o.validation), documents, masked);
+  Router router(split, outputs.documents(0), validation ? &outputs.documents(1) : nullptr);
   input.rewind();
   scan(input, {[&](std::string_view text, bool counts) { router.text(text, counts); }, [&] { router.end_document(); }, advance});
+  outputs.finish();
   if (!router.same_as_first_pass())
     fail(ExitCode::data, "{}: the file changed while it was read. Run again when it is complete.", input.name());
-  TokenizeResult result{train.total(), validation ? validation->total() : 0, documents, TokenWriter::vocab};
+  TokenizeResult result{.train_tokens = outputs.writer(0).total(),
+                        .validation_tokens = validation ? outputs.writer(1).total() : 0,
+                        .documents = documents,
+                        .vocab = outputs.kind().vocab};
   if (validation && (result.validation_tokens == 0 || result.train_tokens == 0))
     fail(ExitCode::data, "{}: too little text to split. Give more text or no --validation.", input.name());
   // 3. Give them their names.
-  train.close();
-  if (validation) validation->close();
-  result.train_counted = train.counted(), result.validation_counted = validation ? validation->counted() : -1;
-  train.commit();
-  if (validation) validation->commit();
-  sync_folder(o.output_dir);
+  outputs.commit();
+  result.train_counted = outputs.writer(0).counted(), result.validation_counted = validation ? outputs.writer(1).counted() : -1;
+  result.tokenizer = outputs.kind().tokenizer, result.digest = outputs.kind().digest;
   return result;
 }
 

@@ -26,7 +26,9 @@ class TokenFile {
   std::int64_t documents() const;  ///< 0 where the format does not say
   /// Vocabulary that the writer declared (attribute "vocab"), 0 where it did not.
   std::int64_t declared_vocab() const;
-  std::string tokenizer() const;  ///< attribute "tokenizer", "" where unknown
+  std::string tokenizer() const;         ///< attribute "tokenizer", "" where unknown
+  std::string tokenizer_digest() const;  ///< attribute "tokenizer.xxh3", of its tokenizer.json; "" where it has none, or it is unknown
+  std::int64_t end_token() const;        ///< attribute "end_token", which ends each document; -1: none does, or it is unknown
   std::size_t token_bytes() const;
   /// Some tokens may not count in the loss: dataset "loss_mask", a bit each.
   bool masked() const;
@@ -56,17 +58,22 @@ class TokenFile {
 };
 
 struct TokenizeOptions {
-  std::string tokenizer = "byte";  ///< byte: token = byte value, 256 separates documents (vocab 257)
+  std::string tokenizer = "byte";  ///< byte: token = byte value, 256 separates documents (vocab 257); or the folder of a Hugging Face model
   std::string input;               ///< text (one document), or JSON lines (a document a line) of {"text"} or {"prompt", "completion"}, of
                                    ///< which completions alone count in the loss; "-" is standard input
   std::string format = "auto";     ///< text, jsonl, or auto: jsonl where the name ends in .jsonl or .ndjson
   std::string output_dir;          ///< writes train.h5 and, with validation > 0, val.h5
   double validation = 0;           ///< share of the documents (of the tokens, when there is one document) that goes to val.h5: the tail
   bool progress = false;           ///< a progress line on the terminal
+  // Of a model's tokenizer:
+  std::string python = "python3";  ///< has the packages that read it
+  std::string end_token = {};      ///< ends each document; "": the one that the model's files name
+  int workers = 0;                 ///< processes that tokenize beside each other, 0: one a core; what is written does not depend on them
 };
 struct TokenizeResult {
   std::int64_t train_tokens = 0, validation_tokens = 0, documents = 0, vocab = 0;
   std::int64_t train_counted = -1, validation_counted = -1;  ///< tokens that count in the loss; -1: all
+  std::string tokenizer = "byte", digest = {};               ///< its name, and the digest of its tokenizer.json, "" of bytes
 };
 /// Streams the input, a file or a pipe: memory does not grow with it. Invalid UTF-8 (file, line, byte offset), an empty file, broken JSON
 /// (line) are refused before anything is left in output_dir.

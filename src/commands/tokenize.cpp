@@ -5,6 +5,7 @@
 
 #include "base/types.hpp"
 #include "commands/commands.hpp"
+#include "deck/tokenizer_python.hpp"
 #include "io/tokens/tokens.hpp"
 
 namespace tessera {
@@ -13,7 +14,8 @@ namespace {
 int run_tokenize(const io::TokenizeOptions& o) {
   auto result = io::tokenize(o);
   auto documents = result.documents == 1 ? "1 document" : fmt::format("{} documents", result.documents);
-  fmt::print("{}: {}, {} tokenizer, vocabulary {}\n", o.input, documents, o.tokenizer, result.vocab);
+  fmt::print("{}: {}, {} tokenizer, vocabulary {}{}\n", o.input, documents, result.tokenizer, result.vocab,
+             result.digest.empty() ? "" : ", digest " + result.digest.substr(0, 8));
   const auto counted = [](std::int64_t tokens) { return tokens < 0 ? "" : fmt::format(", {} of which count in the loss", tokens); };
   fmt::print("  {}/train.h5: {} tokens{}\n", o.output_dir, result.train_tokens, counted(result.train_counted));
   if (o.validation > 0)
@@ -34,16 +36,31 @@ void add_tokenize(CLI::App& app, Chosen& chosen) {
           "count in the loss; a pipe, or - for standard input")
       ->required();
   command->add_option("FOLDER", options->output_dir, "Where train.h5 (and val.h5) go; made where missing")->required();
-  command->add_option("--tokenizer", options->tokenizer, "byte: a token is a byte, 256 separates documents")->capture_default_str();
+  command
+      ->add_option("--tokenizer", options->tokenizer,
+                   "byte: a token is a byte, 256 separates documents; or the folder of a Hugging Face model, with its tokenizer.json")
+      ->capture_default_str();
+  command->add_option("--end-token", options->end_token,
+                      "Token that ends a document, by name; by itself the one that the model's files name");
+  command
+      ->add_option("--workers", options->workers, "Processes that tokenize beside each other, for the tokenizer of a model; 0: one a core")
+      ->check(CLI::Range(0, 4096))
+      ->capture_default_str();
   command->add_option("--format", options->format, "text, jsonl, or auto: jsonl where INPUT ends in .jsonl or .ndjson")
       ->check(CLI::IsMember({"auto", "text", "jsonl"}))
       ->capture_default_str();
   command->add_option("--validation", options->validation, "Share of the documents, or of the only one, that goes to val.h5: the tail")
       ->capture_default_str();
   command->footer(
-      "Example:\n  tessera tokenize --tokenizer byte input.txt data/ --validation 0.05\n  zcat text.jsonl.gz | tessera tokenize - data/ "
+      "Example:\n  tessera tokenize --tokenizer byte input.txt data/ --validation 0.05\n  tessera tokenize --tokenizer models/SmolLM2-135M "
+      "docs.jsonl data/\n  zcat text.jsonl.gz | tessera tokenize - data/ "
       "--format jsonl");
-  command->callback([options, &chosen] { chosen = [options] { return run_tokenize(*options); }; });
+  command->callback([options, &chosen] {
+    chosen = [options] {
+      options->python = tokenizer_python();
+      return run_tokenize(*options);
+    };
+  });
 }
 
 }  // namespace tessera

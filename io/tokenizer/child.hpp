@@ -1,0 +1,37 @@
+// A child process that is asked and answers: one request at a time over a socket that is its standard input.
+#pragma once
+#include <sys/types.h>
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "io/files/posix_file.hpp"
+
+namespace tessera::io {
+
+/// It ends when the socket is closed, and so with this process, however that ends. What it writes to its output and errors is kept for
+/// messages. Errors (ExitCode::environment): a program that cannot be started; a child that ends before it has answered, with its last
+/// words.
+class Child {
+ public:
+  /// `command`: a program, sought on PATH where its name has no slash, and its arguments.
+  explicit Child(std::vector<std::string> command);
+  ~Child();
+  Child(const Child&) = delete;
+  Child& operator=(const Child&) = delete;
+
+  void send(const void* data, std::size_t bytes);
+  void receive(void* data, std::size_t bytes);
+
+ private:
+  [[noreturn]] void fail_ended();
+  /// Ends it, once; its status.
+  int end();
+  std::string name_;
+  PosixFile words_;  ///< output and errors
+  int socket_ = -1;
+  pid_t process_ = 0;  ///< 0: none
+};
+
+}  // namespace tessera::io

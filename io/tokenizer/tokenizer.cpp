@@ -1,0 +1,133 @@
+#include "io/tokenizer/tokenizer.hpp"
+
+#include <cstring>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "base/check.hpp"
+#include "base/hash.hpp"
+#include "io/files/posix_file.hpp"
+#include "io/tokenizer/child.hpp"
+#include "io/tokenizer/worker.hpp"
+
+namespace tessera::io {
+namespace {
+
+using Json = nlohmann::json;
+namespace fs = std::filesystem;
+
+/// The bytes of a request.
+class Request {
+ public:
+  template <class Number>
+  Request& add(Number number) {
+    bytes_.append(reinterpret_cast<const char*>(&number), sizeof number);  // little-endian, as the machine
+    return *this;
+  }
+  Request& add_text(std::string_view text) {
+    add(static_cast<std::uint32_t>(text.size()));
+    bytes_.append(text);
+    return *this;
+  }
+  const std::string& bytes() const { return bytes_; }
+
+ private:
+  std::string bytes_;
+};
+
+/// The bytes of an answer, front to back.
+class Answer {
+ public:
+  explicit Answer(std::string bytes) : bytes_(std::move(bytes)) {}
+  void take(void* to, std::size_t bytes) {
+    TESSERA_REQUIRE(bytes <= bytes_.size() - at_, "an answer of {} bytes is cut at {}", bytes_.size(), at_);
+    if (bytes > 0) std::memcpy(to, bytes_.data() + at_, bytes);
+    at_ += bytes;
+  }
+  std::uint32_t number() {
+    std::uint32_t value = 0;
+    take(&value, sizeof value);
+    return value;
+  }
+  bool done() const { return at_ == bytes_.size(); }
+
+ private:
+  std::string bytes_;
+  std::size_t at_ = 0;
+};
+
+ExitCode code_of(const std::string& kind) {
+  return kind == "environment" ? ExitCode::environment : kind == "usage" ? ExitCode::usage : ExitCode::data;
+}
+
+std::string name_of(const std::string& folder) {
+  std::error_code ignored;  // a folder that cannot be looked at is refused by who reads it
+  const fs::path path = fs::weakly_canonical(folder, ignored);
+  return path.has_filename() ? path.filename().string() : path.parent_path().filename().string();
+}
+
+std::vector<Encoded> take_encoded(Answer answer, bool masked) {
+  std::vector<Encoded> all(answer.number());
+  for (Encoded& one : all) {
+    one.ids.resize(answer.number());
+    answer.take(one.ids.data(), one.ids.size() * sizeof(std::uint32_t));
+    if (!masked) continue;
+    one.counts.resize(one.ids.size());
+    answer.take(one.counts.data(), one.counts.size());
+  }
+  TESSERA_REQUIRE(answer.done(), "an answer goes on after its end");
+  return all;
+}
+
+}  // namespace
+
+std::string tokenizer_digest(const std::string& folder) {
+  const auto file = PosixFile::open(folder + "/tokenizer.json", ExitCode::data);
+  std::string text(static_cast<std::size_t>(file.size()), '\0');
+  text.resize(file.read(0, text.data(), text.size()));
+  return hash_text(text).hex();
+}
+
+Tokenizer::Tokenizer(const TokenizerSource& source) {
+  facts_.name = name_of(source.folder);
+  facts_.digest = tokenizer_digest(source.folder);
+  child_ = std::make_unique<Child>(std::vector<std::string>{source.python, "-c", worker_text});
+  const Json asked{{"folder", source.folder}, {"end_token", source.end_token}};
+  const Json found = Json::parse(ask("open", asked.dump()));
+  found.at("vocab").get_to(facts_.vocab), found.at("end").get_to(facts_.end), found.at("end_name").get_to(facts_.end_name);
+  found.at("stops").get_to(facts_.stops), found.at("cuts").get_to(facts_.cuts), found.at("package").get_to(facts_.package);
+}
+
+Tokenizer::~Tokenizer() = default;
+Tokenizer::Tokenizer(Tokenizer&&) noexcept = default;
+
+std::string Tokenizer::ask(std::string_view operation, std::string_view request) {
+  std::string head(operation);
+  const std::uint64_t bytes = request.size();
+  head.append(reinterpret_cast<const char*>(&bytes), sizeof bytes);
+  child_->send(head.data(), head.size());
+  child_->send(request.data(), request.size());
+  child_->receive(head.data(), head.size());
+  std::uint64_t length = 0;
+  std::memcpy(&length, head.data() + operation.size(), sizeof length);
+  std::string answer(length, '\0');
+  child_->receive(answer.data(), answer.size());
+  if (head.starts_with("done")) return answer;
+  const Json fault = Json::parse(answer);
+  throw Error(code_of(fault.at("kind").get<std::string>()), fault.at("message").get<std::string>());
+}
+
+std::vector<Encoded> Tokenizer::encode(const std::vector<DocumentPart>& parts, bool masked) {
+  Request request;
+  request.add<std::uint8_t>(masked).add(static_cast<std::uint32_t>(parts.size()));
+  for (const DocumentPart& part : parts) {
+    request.add(static_cast<std::uint8_t>((part.begins ? 1 : 0) | (part.ends ? 2 : 0))).add(static_cast<std::uint32_t>(part.pieces.size()));
+    for (const TextPiece& piece : part.pieces) request.add<std::uint8_t>(piece.counts).add_text(piece.text);
+  }
+  std::vector<Encoded> all = take_encoded(Answer(ask("text", request.bytes())), masked);
+  TESSERA_REQUIRE(all.size() == parts.size(), "{} answers to {} documents", all.size(), parts.size());
+  for (std::size_t i = 0; i < all.size(); ++i) all[i].begins = parts[i].begins;
+  return all;
+}
+
+}  // namespace tessera::io

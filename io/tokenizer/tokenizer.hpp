@@ -1,0 +1,68 @@
+// The tokenizer of a Hugging Face model: tokenizer.json, read by the `tokenizers` package in a process of Python (worker.py).
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace tessera::io {
+
+class Child;
+
+struct TokenizerSource {
+  std::string python = "python3";  ///< a Python with the packages tokenizers and jinja2
+  std::string folder = {};         ///< with tokenizer.json, and what of the model's other small files there is
+  std::string end_token = {};      ///< ends a document; "": the one that the folder's files name
+};
+
+struct TokenizerFacts {
+  std::string name;                 ///< of the folder
+  std::string digest;               ///< XXH3-128 of tokenizer.json
+  std::int64_t vocab = 0;           ///< largest id + 1
+  std::int32_t end = 0;             ///< ends a document
+  std::string end_name;             ///< its text
+  std::vector<std::int32_t> stops;  ///< end a text that is generated: `end`, and what the model's files name beside it
+  bool cuts = false;                ///< a text may be cut between two lines that are not blank, and no token changes
+  std::string package;              ///< name and version of what reads tokenizer.json
+};
+
+/// A piece of a document, in UTF-8; whether it counts in the loss.
+struct TextPiece {
+  std::string text;
+  bool counts = true;
+};
+/// A document, or a part of one that was cut where TokenizerFacts::cuts allows it.
+struct DocumentPart {
+  bool begins = true, ends = true;
+  std::vector<TextPiece> pieces;
+};
+/// Their tokens: of a whole document with what the tokenizer puts around a text, and with the end token.
+struct Encoded {
+  bool begins = true;
+  std::vector<std::uint32_t> ids;
+  std::vector<std::uint8_t> counts;  ///< of each token 0 or 1; empty where all count. A token counts with any of its characters
+};
+
+/// Digest of DIR/tokenizer.json as facts have it. Error(data): it cannot be read.
+std::string tokenizer_digest(const std::string& folder);
+
+/// One worker, used by one thread at a time. Errors: Error(environment) where Python or a package is missing, or the worker ends;
+/// Error(data) where a file cannot be read; Error(usage) where it is not clear which token ends a document.
+class Tokenizer {
+ public:
+  explicit Tokenizer(const TokenizerSource& source);
+  ~Tokenizer();
+  Tokenizer(Tokenizer&&) noexcept;
+
+  const TokenizerFacts& facts() const { return facts_; }
+  /// The pieces of a document are tokenized as one text. With `masked` the answer says which tokens count.
+  std::vector<Encoded> encode(const std::vector<DocumentPart>& parts, bool masked);
+
+ private:
+  std::string ask(std::string_view operation, std::string_view request);
+  std::unique_ptr<Child> child_;
+  TokenizerFacts facts_;
+};
+
+}  // namespace tessera::io

@@ -1,0 +1,94 @@
+#include "io/tokens/documents.hpp"
+
+#include "base/check.hpp"
+#include "base/types.hpp"
+
+namespace tessera::io {
+namespace {
+
+constexpr std::size_t batch_bytes = 256 << 10;                    // of a request: a twentieth of a second of work
+constexpr std::size_t longest_document = std::size_t{256} << 20;  // that is tokenized as one text, at fifty times its bytes of memory
+
+/// Whether a character that begins with this byte can be no blank and stands alone. Blanks beyond ASCII begin with 0xc2, 0xe1, 0xe2 and
+/// 0xe3.
+bool visible(unsigned char lead) { return (lead > ' ' && lead < 0x7f) || (lead >= 0xc3 && lead != 0xe1 && lead != 0xe2 && lead != 0xe3); }
+
+/// The first byte of the character that ends before `end`.
+unsigned char lead_before(std::string_view text, std::size_t end) {
+  while (end > 0 && (static_cast<unsigned char>(text[end - 1]) & 0xc0) == 0x80) --end;
+  return end > 0 ? static_cast<unsigned char>(text[end - 1]) : ' ';
+}
+
+}  // namespace
+
+std::size_t last_cut(std::string_view text) {
+  for (std::size_t at = text.rfind('\n'); at != text.npos && at > 0; at = text.rfind('\n', at - 1))
+    if (at + 1 < text.size() && visible(static_cast<unsigned char>(text[at + 1])) && visible(lead_before(text, at))) return at + 1;
+  return 0;
+}
+
+void ByteDocuments::begin() {
+  if (writer_.total() > 0) writer_.add(TokenWriter::separator);
+  writer_.begin_document();
+}
+
+void EncodingQueue::add(EncoderPool::Work work, TokenWriter& writer) {
+  pending_.push_back({pool_.submit(std::move(work)), &writer});
+  while (pending_.size() > 2 * pool_.workers()) write_first();
+}
+
+void EncodingQueue::finish() {
+  while (!pending_.empty()) write_first();
+}
+
+void EncodingQueue::write_first() {
+  Pending first = std::move(pending_.front());
+  pending_.pop_front();
+  for (const Encoded& document : first.answer.get()) {
+    if (document.begins) first.writer->begin_document();
+    first.writer->add(document.ids, document.counts);
+  }
+}
+
+void ModelDocuments::begin() { part_ = {}, part_bytes_ = 0; }
+
+void ModelDocuments::text(std::string_view piece, bool counts) {
+  if (part_.pieces.empty() || part_.pieces.back().counts != counts) part_.pieces.push_back({"", counts});
+  part_.pieces.back().text += piece;
+  part_bytes_ += piece.size();
+  if (part_bytes_ >= batch_bytes && part_.pieces.size() == 1 && queue_.pool().facts().cuts) cut();
+  if (part_bytes_ > longest_document)
+    fail(ExitCode::data, "{}: a document of more than {} that cannot be tokenized in parts. Give it as JSON lines of smaller documents.",
+         name_, human_bytes(static_cast<double>(longest_document)));
+}
+
+void ModelDocuments::cut() {
+  std::string& text = part_.pieces[0].text;
+  const bool counts = part_.pieces[0].counts;
+  const std::size_t end = last_cut(text);
+  if (end == 0) return;
+  const std::string_view all(text);
+  for (std::size_t at = 0; at < end;) {  // parts of about a batch, for several workers
+    std::size_t stop = at + batch_bytes < end ? at + last_cut(all.substr(at, batch_bytes)) : end;
+    if (stop == at) stop = end;
+    batch_.push_back({.begins = part_.begins && at == 0, .ends = false, .pieces = {{std::string(all.substr(at, stop - at)), counts}}});
+    flush();
+    at = stop;
+  }
+  part_ = {.begins = false, .ends = true, .pieces = {{text.substr(end), counts}}};
+  part_bytes_ = part_.pieces[0].text.size();
+}
+
+void ModelDocuments::end() {
+  batch_bytes_ += part_bytes_;
+  batch_.push_back(std::move(part_));
+  if (batch_bytes_ >= batch_bytes) flush();
+}
+
+void ModelDocuments::flush() {
+  if (batch_.empty()) return;
+  queue_.add([batch = std::move(batch_), masked = masked_](Tokenizer& tokenizer) { return tokenizer.encode(batch, masked); }, writer_);
+  batch_.clear(), batch_bytes_ = 0;
+}
+
+}  // namespace tessera::io

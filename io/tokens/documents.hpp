@@ -1,0 +1,85 @@
+// What becomes of documents: tokens of a file, by the byte tokenizer or by a model's.
+#pragma once
+#include <cstdint>
+#include <deque>
+#include <future>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "io/tokenizer/encoder_pool.hpp"
+#include "io/tokens/token_writer.hpp"
+
+namespace tessera::io {
+
+/// Takes documents one after the other, each in pieces, for one file.
+class Documents {
+ public:
+  virtual ~Documents() = default;
+  virtual void begin() = 0;
+  virtual void text(std::string_view piece, bool counts) = 0;
+  virtual void end() = 0;
+  /// After the last.
+  virtual void finish() {}
+};
+
+/// A token is a byte, and one more stands between documents.
+class ByteDocuments : public Documents {
+ public:
+  explicit ByteDocuments(TokenWriter& writer) : writer_(writer) {}
+  void begin() override;
+  void text(std::string_view piece, bool counts) override { writer_.add(piece, counts); }
+  void end() override {}
+
+ private:
+  TokenWriter& writer_;
+};
+
+/// What workers are asked, in the order in which the answers are written.
+class EncodingQueue {
+ public:
+  explicit EncodingQueue(EncoderPool& pool) : pool_(pool) {}
+  EncoderPool& pool() { return pool_; }
+  /// The answer goes to `writer`. Waits for earlier answers where many are under way; throws the error of the first that failed.
+  void add(EncoderPool::Work work, TokenWriter& writer);
+  void finish();
+
+ private:
+  void write_first();
+  struct Pending {
+    std::future<std::vector<Encoded>> answer;
+    TokenWriter* writer;
+  };
+  EncoderPool& pool_;
+  std::deque<Pending> pending_;
+};
+
+/// Documents of a model's tokenizer: gathered into batches for the workers. A long text is cut between lines, where the tokenizer allows
+/// it.
+class ModelDocuments : public Documents {
+ public:
+  /// `name` of the input, for messages.
+  ModelDocuments(TokenWriter& writer, EncodingQueue& queue, std::string name, bool masked)
+      : writer_(writer), queue_(queue), name_(std::move(name)), masked_(masked) {}
+  void begin() override;
+  void text(std::string_view piece, bool counts) override;
+  void end() override;
+  /// Hands over what is left.
+  void finish() override { flush(); }
+
+ private:
+  void cut();
+  void flush();
+  TokenWriter& writer_;
+  EncodingQueue& queue_;
+  std::string name_;
+  bool masked_;
+  DocumentPart part_;  ///< of the document under way
+  std::vector<DocumentPart> batch_;
+  std::size_t part_bytes_ = 0, batch_bytes_ = 0;
+};
+
+/// Where a text may be cut: the last byte in it that begins a line and no blank, after a line that ends in no blank; 0 where there is none.
+std::size_t last_cut(std::string_view text);
+
+}  // namespace tessera::io

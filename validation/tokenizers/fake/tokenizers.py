@@ -1,0 +1,59 @@
+"""Stands in for the tokenizers package where tests ask what is around it: a token is a character, its id the code point. tokenizer.json is
+{"added": {NAME: ID, ...}, "prefix": [NAME, ...]}. A text with DIE in it ends the process."""
+
+import json
+import os
+import sys
+
+__version__ = "0"
+
+
+class Encoding:
+    def __init__(self, ids, offsets):
+        self.ids, self.offsets = ids, offsets
+
+
+class Added:
+    def __init__(self, content):
+        self.content, self.lstrip, self.rstrip = content, False, False
+
+
+class Tokenizer:
+    @staticmethod
+    def from_file(path):
+        made = Tokenizer()
+        with open(path, encoding="utf-8") as file:
+            rows = json.load(file)
+        made.added, made.prefix = rows["added"], [rows["added"][name] for name in rows.get("prefix", [])]
+        return made
+
+    def no_truncation(self):
+        pass
+
+    def no_padding(self):
+        pass
+
+    def get_vocab(self, with_added_tokens):
+        assert with_added_tokens
+        return self.added
+
+    def get_added_tokens_decoder(self):
+        return {number: Added(name) for name, number in self.added.items()}
+
+    def token_to_id(self, name):
+        return self.added.get(name)
+
+    def id_to_token(self, number):
+        return next((name for name, n in self.added.items() if n == number), None) or chr(number)
+
+    def encode(self, text, add_special_tokens):
+        if "DIE" in text:
+            print("the fake tokenizer was told to end", file=sys.stderr, flush=True)
+            os._exit(9)
+        prefix = self.prefix if add_special_tokens else []
+        return Encoding(prefix + [ord(c) for c in text], [(0, 0)] * len(prefix) + [(i, i + 1) for i in range(len(text))])
+
+    def encode_batch(self, texts, add_special_tokens):
+        return [self.encode(text, add_special_tokens) for text in texts]
+
+    encode_batch_fast = encode_batch

@@ -1,0 +1,201 @@
+// The tokenizer of a model, with a stand-in for the package that reads it (validation/tokenizers/fake): what is asked and answered, and how
+// workers fail. Tokens themselves are held against the package in validation/tokenizers.
+#include "io/tokenizer/tokenizer.hpp"
+
+#include <algorithm>
+#include <cstdlib>
+#include <numeric>
+
+#include "../scratch.hpp"
+#include "base/check.hpp"
+#include "io/hdf5/hdf5.hpp"
+#include "io/tokens/documents.hpp"
+#include "io/tokens/loss_mask.hpp"
+#include "io/tokens/tokens.hpp"
+
+namespace tessera::io::test {
+using namespace tessera::test;
+namespace {
+
+constexpr std::int32_t end_id = 0x110000, begin_id = 0x110001;
+constexpr const char* fake_tokenizer = R"({"added": {"<end>": 1114112, "<begin>": 1114113}, "prefix": ["<begin>"]})";
+
+class ModelTokenizer : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    setenv("PYTHONPATH", TESSERA_FAKE_TOKENIZERS, 1);
+    make_model("model", fake_tokenizer, R"({"eos_token": "<end>"})");
+  }
+  void make_model(const std::string& name, const std::string& tokenizer, const std::string& config) {
+    fs::create_directories(dir / name);
+    spill(dir / name + "/tokenizer.json", tokenizer);
+    if (!config.empty()) spill(dir / name + "/tokenizer_config.json", config);
+  }
+  TokenizeOptions options(const std::string& input) const {
+    return {.tokenizer = dir / "model", .input = dir / input, .output_dir = dir / "out", .workers = 2};
+  }
+  Scratch dir;
+};
+
+using Ids = std::vector<std::vector<std::int32_t>>;
+#define EXPECT_ERROR(call, code, part) EXPECT_HAS(error_of(code, [&] { call; }), std::string(part))
+
+/// Ids of a file, documents as they begin.
+Ids documents_of(const std::string& path) {
+  const TokenFile file(path);
+  std::vector<std::int32_t> ids(static_cast<std::size_t>(file.tokens()));
+  file.read(0, ids, file.declared_vocab());
+  auto starts_set = hdf5::File::open(path, ExitCode::data).open_dataset("documents");
+  std::vector<std::int64_t> starts(static_cast<std::size_t>(starts_set.elements()));
+  starts_set.read<std::int64_t>(0, starts);
+  starts.push_back(file.tokens());
+  Ids all;
+  for (std::size_t i = 0; i + 1 < starts.size(); ++i) all.emplace_back(ids.begin() + starts[i], ids.begin() + starts[i + 1]);
+  return all;
+}
+
+std::vector<std::int32_t> framed(const std::u32string& text) {
+  std::vector<std::int32_t> ids{begin_id};
+  for (char32_t c : text) ids.push_back(static_cast<std::int32_t>(c));
+  ids.push_back(end_id);
+  return ids;
+}
+
+TEST_F(ModelTokenizer, LinesBecomeDocumentsInTheirOrder) {
+  std::string lines;
+  Ids wanted;
+  for (int i = 0; i < 3000; ++i) {  // several batches
+    lines += fmt::format("{{\"text\": \"{} \\u20ac\\ud83d\\ude00 {}\"}}\n", i, std::string(static_cast<std::size_t>(i % 700), 'x'));
+    std::u32string text;
+    for (char c : std::to_string(i)) text += static_cast<char32_t>(c);
+    wanted.push_back(framed(text + U" \u20ac\U0001f600 " + std::u32string(static_cast<std::size_t>(i % 700), U'x')));
+  }
+  spill(dir / "a.jsonl", lines);
+  TokenizeOptions o = options("a.jsonl");
+  const TokenizeResult result = tokenize(o);
+  EXPECT_EQ(result.documents, 3000);
+  EXPECT_EQ(result.vocab, 0x110002);
+  EXPECT_EQ(documents_of(dir / "out/train.h5"), wanted);
+  const TokenFile file(dir / "out/train.h5");
+  EXPECT_EQ(file.token_bytes(), 4u);
+  EXPECT_EQ(file.tokenizer(), "model");
+  EXPECT_EQ(file.tokenizer_digest(), tokenizer_digest(dir / "model"));
+  EXPECT_EQ(file.end_token(), end_id);
+  EXPECT_FALSE(file.masked());
+  o.output_dir = dir / "alone", o.workers = 1;
+  tokenize(o);
+  EXPECT_EQ(TokenFile(dir / "alone/train.h5").facts()->text(), file.facts()->text());
+}
+
+TEST_F(ModelTokenizer, ATextIsOneDocumentHoweverItIsCut) {
+  std::string text;
+  std::u32string wide;
+  for (int i = 0; text.size() < (3u << 20); ++i) {
+    text += fmt::format("line {}\n", i) + (i % 5 == 0 ? "\n  " : "");
+  }
+  for (char c : text) wide += static_cast<char32_t>(c);
+  spill(dir / "a.txt", text);
+  tokenize(options("a.txt"));
+  EXPECT_EQ(documents_of(dir / "out/train.h5"), Ids{framed(wide)});
+}
+
+TEST_F(ModelTokenizer, CutsLieBetweenLinesThatAreNotBlank) {
+  EXPECT_EQ(last_cut("a\nb"), 2u);
+  EXPECT_EQ(last_cut("a\nb\nc"), 4u);
+  EXPECT_EQ(last_cut("a\nb\n\nc"), 2u);
+  EXPECT_EQ(last_cut("a\nb\n c"), 2u);
+  EXPECT_EQ(last_cut("a\nb \nc"), 2u);
+  EXPECT_EQ(last_cut("a\n\xc2\xa0"
+                     "c"),
+            0u);                                // a blank of two bytes
+  EXPECT_EQ(last_cut("a\xe3\x80\x80\nc"), 0u);  // and of three
+  EXPECT_EQ(last_cut("\xe4\xb8\xad\n\xe4\xb8\xad"), 4u);
+  EXPECT_EQ(last_cut("\nab\n"), 0u);
+  EXPECT_EQ(last_cut(""), 0u);
+}
+
+TEST_F(ModelTokenizer, TheTailOfOneTextIsForValidation) {
+  spill(dir / "a.txt", "0123456789");
+  TokenizeOptions o = options("a.txt");
+  o.validation = 0.3;
+  tokenize(o);
+  EXPECT_EQ(documents_of(dir / "out/train.h5"), Ids{framed(U"0123456")});
+  EXPECT_EQ(documents_of(dir / "out/val.h5"), Ids{framed(U"789")});
+}
+
+TEST_F(ModelTokenizer, CompletionsAndTheirEndCount) {
+  spill(dir / "a.jsonl", R"({"prompt": "ab", "completion": "c"})"
+                         "\n"
+                         R"({"text": "de"})"
+                         "\n");
+  const TokenizeResult result = tokenize(options("a.jsonl"));
+  EXPECT_EQ(documents_of(dir / "out/train.h5"), (Ids{framed(U"abc"), framed(U"de")}));
+  auto bits = hdf5::File::open(dir / "out/train.h5", ExitCode::data).open_dataset("loss_mask");
+  std::vector<std::uint8_t> mask(2);
+  bits.read<std::uint8_t>(0, mask);
+  std::string counted;
+  for (std::int64_t i = 0; i < 9; ++i) counted += counts(mask, i) ? '1' : '0';
+  EXPECT_EQ(counted, "000110111");  // begin a b c end, begin d e end
+  EXPECT_EQ(result.train_counted, 5);
+}
+
+TEST_F(ModelTokenizer, TheEndTokenIsTheModels) {
+  const auto end_of = [&](const std::string& model, const std::string& named = "") {
+    return Tokenizer({.python = "python3", .folder = dir / model, .end_token = named}).facts();
+  };
+  EXPECT_EQ(end_of("model").end, end_id);
+  EXPECT_EQ(end_of("model", "<begin>").end, begin_id);
+  EXPECT_ERROR(end_of("model", "<other>"), ExitCode::usage, "--end-token names the end token '<other>', which is no token of");
+  make_model("object", fake_tokenizer, R"({"eos_token": {"content": "<begin>", "lstrip": false}})");
+  EXPECT_EQ(end_of("object").end, begin_id);
+  make_model("bare", fake_tokenizer, "");
+  EXPECT_ERROR(end_of("bare"), ExitCode::usage, "which token ends a document is not clear");
+  spill(dir / "bare/config.json", R"({"eos_token_id": 1114112})");
+  EXPECT_EQ(end_of("bare").end, end_id);
+  spill(dir / "bare/generation_config.json", R"({"eos_token_id": [1114113]})");
+  EXPECT_EQ(end_of("bare").end, begin_id);
+  EXPECT_EQ(end_of("bare").stops, (std::vector<std::int32_t>{end_id, begin_id}));
+  spill(dir / "bare/generation_config.json", R"({"eos_token_id": [1114113, 1114112]})");
+  EXPECT_EQ(end_of("bare").end, end_id) << "of several none is taken";
+  make_model("wrong", fake_tokenizer, R"({"eos_token": "</s>"})");
+  EXPECT_ERROR(end_of("wrong"), ExitCode::usage, "tokenizer_config.json names the end token '</s>', which is no token of");
+}
+
+TEST_F(ModelTokenizer, AFileThatCannotBeReadIsNamed) {
+  make_model("broken", "{", R"({"eos_token": "<end>"})");
+  EXPECT_ERROR(Tokenizer({.folder = dir / "broken"}), ExitCode::data, "broken/tokenizer.json: the tokenizers package 0 cannot read it");
+  make_model("config", fake_tokenizer, "[");
+  EXPECT_ERROR(Tokenizer({.folder = dir / "config"}), ExitCode::data, "config/tokenizer_config.json: it cannot be read");
+  EXPECT_ERROR(Tokenizer({.folder = dir / "none"}), ExitCode::data, "none/tokenizer.json");
+  spill(dir / "a.txt", "text");
+  TokenizeOptions o = options("a.txt");
+  o.tokenizer = dir / "none";
+  EXPECT_ERROR(tokenize(o), ExitCode::usage, "none/tokenizer.json. Give byte, or the folder of a Hugging Face model.");
+  o.tokenizer = "byte", o.end_token = "<end>";
+  EXPECT_ERROR(tokenize(o), ExitCode::usage, "--end-token <end> goes with the tokenizer of a model");
+}
+
+TEST_F(ModelTokenizer, AWorkerThatEndsIsAnErrorWithItsLastWords) {
+  EXPECT_ERROR(Tokenizer({.python = dir / "no-python", .folder = dir / "model"}), ExitCode::environment, "cannot start");
+  EXPECT_ERROR(Tokenizer({.python = "true", .folder = dir / "model"}), ExitCode::environment,
+               "true ended with status 0 before it had answered");
+  std::string lines;
+  for (int i = 0; i < 20; ++i) lines += fmt::format("{{\"text\": \"{}{}\"}}\n", std::string(100000, 'y'), i == 13 ? "DIE" : "");
+  spill(dir / "a.jsonl", lines);
+  EXPECT_ERROR(tokenize(options("a.jsonl")), ExitCode::environment,
+               "python3 ended with status 9 before it had answered:\nthe fake tokenizer was told to end");
+  EXPECT_TRUE(fs::is_empty(dir / "out"));
+  Tokenizer asked_again({.folder = dir / "model"});
+  const std::vector<DocumentPart> last{{.begins = true, .ends = true, .pieces = {{"DIE"}}}};
+  EXPECT_ERROR(asked_again.encode(last, false), ExitCode::environment, "ended with status 9");
+  EXPECT_ERROR(asked_again.encode(last, false), ExitCode::environment, "python3 had ended before it was asked again");
+}
+
+TEST_F(ModelTokenizer, AMissingPackageComesWithTheCommandThatInstallsIt) {
+  spill(dir / "tokenizers.py", "raise ImportError('there is none')");
+  setenv("PYTHONPATH", dir.path().c_str(), 1);
+  EXPECT_ERROR(Tokenizer({.folder = dir / "model"}), ExitCode::environment, "-m pip install tokenizers jinja2");
+}
+
+}  // namespace
+}  // namespace tessera::io::test
