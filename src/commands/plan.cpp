@@ -10,6 +10,7 @@
 #include "io/files/posix_file.hpp"
 #include "kernels/parallel.hpp"
 #include "memory/arena.hpp"
+#include "model/frozen.hpp"
 #include "schedule/build/builder.hpp"
 #include "schedule/build/describe_mesh.hpp"
 #include "schedule/build/micro_batches.hpp"
@@ -202,6 +203,8 @@ void print_plan(const Planned& p) {
   fmt::print("model     {} parameters in {} units; {} FLOPs a token (causal: {})\n",
              human_count(static_cast<double>(parameter_count(p.request.layout.table))), p.request.layout.units.size(),
              human_count(flops.full), human_count(flops.causal));
+  if (const std::string frozen = describe_frozen(p.request.layout.table); !frozen.empty())
+    fmt::print("frozen    {}: without gradients, moments and fp32 copies\n", frozen);
   if (p.schedule.shape.experts.E > 0) fmt::print("experts   {}\n", describe_experts(expert_shape(p)));
   const int context = p.request.mesh.size(Axis::cp), tensor = p.request.mesh.size(Axis::tp), experts = p.request.mesh.size(Axis::ep);
   fmt::print("mesh      {}{} data-parallel ranks{}{}{}{}, ZeRO stage {}\n",

@@ -38,6 +38,7 @@ struct ModelKeys {
   double router_aux_loss = 0, router_z_loss = 0;  // coefficients
   std::string router_balance = "loss";            // loss | bias
   double router_bias_rate = 0.001;
+  std::vector<std::string> freeze = {};  // patterns of tensors that training leaves as they are
   friend bool operator==(const ModelKeys&, const ModelKeys&) = default;
 };
 

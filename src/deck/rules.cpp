@@ -208,9 +208,10 @@ void check_offload(Draft& draft) {
     draft.fault({"zero.offload_optimizer.device", "zero.stage"},
                 "zero.offload_optimizer goes with stages 1 to 3, where each rank updates its own part; set zero.stage = 1 or more");
   check_nvme(draft);
-  if (draft.good({"checkpoint.async"}) && draft.deck.checkpoint.async && zero.offload_optimizer.device == "nvme")
+  if (draft.good({"checkpoint.async"}) && draft.deck.checkpoint.async &&
+      (zero.offload_optimizer.device == "nvme" || zero.offload_param.device == "nvme"))
     draft.fault(
-        {"checkpoint.async", "zero.offload_optimizer.device"},
+        {"checkpoint.async", "zero.offload_optimizer.device", "zero.offload_param.device"},
         "a save beside the steps is written from a copy of the state in the host's memory, and this state lies on disks since the host "
         "has no room for it; set checkpoint.async = false");
   if (zero.offload_param.device == "none") return;

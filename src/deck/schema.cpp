@@ -132,6 +132,11 @@ const std::vector<Key> table = {
     {KEY(model.router_bias_rate), .type = real, .limits = {.above = 0, .most = 1}, .fallback = "0.001", .identity = true,
      .help = "With model.router_balance = \"bias\": what a step adds to the bias of an expert that had less than the mean of the step's "
              "choices, and takes from one that had more."},
+    {KEY(model.freeze), .type = texts, .fallback = "[]", .identity = true, .silent = true,
+     .help =
+         "Patterns (`*` any run of characters, `?` any one) of tensors that training leaves as they are, by the names that `tessera "
+         "inspect` shows, for example [\"embedding.*\", \"layers.0.*\"]. They lie in the compute type alone and have no gradient, moments "
+         "or fp32 copy. Tensors that one product makes are frozen together. A pattern of no tensor is refused."},
 
     // [experts]
     {KEY(experts.capacity_factor), .type = real, .unit = "ratio", .limits = {.above = 0, .most = 1e6}, .zero = "dropless",

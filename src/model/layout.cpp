@@ -1,6 +1,8 @@
 #include "model/layout.hpp"
 
 #include <algorithm>
+#include <array>
+#include <span>
 
 #include "base/check.hpp"
 
@@ -85,6 +87,32 @@ std::map<std::string, TensorRef, std::less<>> places_of(const Layout& layout) {
   return places;
 }
 
+/// Units by name, in the order in which their first tensors come; those of the small tensors of all layers come last.
+class Units {
+ public:
+  /// The unit of this name, which is made like `kind` where there is none.
+  Unit& at(const std::string& name, const Unit& kind, bool last = false) {
+    std::vector<Unit>& units = last ? last_ : units_;
+    // Tensors come layer by layer, so it is one of the last ones.
+    for (std::size_t u = units.size(); u-- > 0 && u + most_of_layer >= units.size();)
+      if (units[u].name == name) return units[u];
+    units.push_back(kind);
+    units.back().name = name;
+    return units.back();
+  }
+  std::vector<Unit> take(std::span<const std::string_view> order) {
+    for (const std::string_view name : order)
+      for (Unit& unit : last_)
+        if (unit.name == name) units_.push_back(std::move(unit));
+    return std::move(units_);
+  }
+
+ private:
+  static constexpr std::size_t most_of_layer = 6;  // the layer, its shared expert and its experts, each with what of it is frozen
+
+  std::vector<Unit> units_, last_;
+};
+
 }  // namespace
 
 Layout make_layout(std::vector<Parameter> table, int shards, std::int64_t persistence_threshold, std::vector<Box> kept,
@@ -97,38 +125,33 @@ Layout make_layout(std::vector<Parameter> table, int shards, std::int64_t persis
   const Unit of_owners{.name = {}, .slots = {}, .owners = owners, .shards = shards};
   const Unit of_all{.name = {}, .slots = {}, .owners = static_cast<Axes>(owners | replication.over), .shards = shards * replication.copies};
   const Unit of_experts{.name = {}, .slots = {}, .owners = replication.expert_owners, .shards = replication.expert_shards};
-  Unit persistent = of_owners, replicated = of_all;
-  persistent.name = "persistent", persistent.persistent = true;
-  replicated.name = "replicated", replicated.persistent = true;
-  Unit untrained = of_all;
-  untrained.name = "untrained", untrained.trained = false;
+  Unit persistent = of_owners, replicated = of_all, untrained = of_all;
+  persistent.persistent = replicated.persistent = true;
+  untrained.trained = false;
+  Units units;
   for (const Together& group : groups_of(layout.table, persistence_threshold)) {
     if (!keeps(layout.table, kept, group)) continue;
     const Parameter& p = layout.table[group.first];
-    if (!p.trained) {
-      append(untrained, kept, group);
-      continue;
-    }
+    const auto unit_of = [&](const std::string& name, Unit kind, bool last) -> Unit& {
+      kind.frozen = p.frozen;
+      return units.at(name + (p.frozen ? ".frozen" : ""), kind, last);
+    };
     const bool of_parted = parted && p.part == Part::experts, shared_apart = copied && p.part == Part::shared;
-    if (copied && p.tp_dim < 0 && !of_parted && !(shared_apart && !group.small)) {
-      append(replicated, kept, group);
-      continue;
-    }
     const bool at_ends = replication.embedding_at_ends && p.part == Part::embedding;
-    if (group.small && !at_ends && !of_parted) {
-      append(persistent, kept, group);
-      continue;
+    if (!p.trained) {
+      append(unit_of("untrained", untrained, true), kept, group);
+    } else if (copied && p.tp_dim < 0 && !of_parted && !(shared_apart && !group.small)) {
+      append(unit_of("replicated", replicated, true), kept, group);
+    } else if (group.small && !at_ends && !of_parted) {
+      append(unit_of("persistent", persistent, true), kept, group);
+    } else {
+      Unit& unit = unit_of(unit_name(p, shared_apart), of_parted ? of_experts : shared_apart ? of_all : of_owners, false);
+      append(unit, kept, group);
+      if (at_ends) unit.owners |= pipeline_ends, unit.shards *= 2, unit.persistent = true;
     }
-    const std::string name = unit_name(p, shared_apart);
-    if (layout.units.empty() || layout.units.back().name != name) {
-      layout.units.push_back(of_parted ? of_experts : shared_apart ? of_all : of_owners);
-      layout.units.back().name = name;
-    }
-    append(layout.units.back(), kept, group);
-    if (at_ends) layout.units.back().owners |= pipeline_ends, layout.units.back().shards *= 2, layout.units.back().persistent = true;
   }
-  for (Unit* unit : {&persistent, &replicated, &untrained})
-    if (!unit->slots.empty()) layout.units.push_back(std::move(*unit));
+  constexpr std::array<std::string_view, 5> last = {"persistent", "persistent.frozen", "replicated", "replicated.frozen", "untrained"};
+  layout.units = units.take(last);
   for (Unit& unit : layout.units) unit.elements = round_up(unit.elements, unit.shards * shard_block);
   layout.places = places_of(layout);
   return layout;

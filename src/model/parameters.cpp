@@ -4,6 +4,8 @@
 
 #include <cmath>
 
+#include "model/frozen.hpp"
+
 namespace tessera {
 namespace {
 
@@ -127,6 +129,7 @@ std::vector<Parameter> parameter_table(const ModelKeys& m) {
                      .decay = true,
                      .tp_dim = 0,
                      .export_name = "lm_head.weight"});
+  freeze(table, m.freeze);
   return table;
 }
 

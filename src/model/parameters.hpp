@@ -25,11 +25,12 @@ struct Parameter {
   bool decay = false;       ///< weight decay: matrices only
   bool joined = false;      ///< begins where the tensor before it ends, so that one GEMM takes both
   int tp_dim = -1;          ///< the dim that the tp axis cuts; -1: replicated
-  bool trained = true;      ///< false: no gradient reaches it and no optimizer updates it; fp32 whatever the compute type
+  bool trained = true;      ///< false: no gradient reaches it, and the loads of experts move it; fp32 whatever the compute type
+  bool frozen = false;      ///< the deck freezes it: it has the compute type, and is read alone
   std::string export_name;  ///< Hugging Face
 };
 
-/// Every tensor in table order: embedding, layers, head.
+/// Every tensor in table order: embedding, layers, head. Throws Error(usage) for a pattern of model.freeze that cannot be followed.
 std::vector<Parameter> parameter_table(const ModelKeys& model);
 /// Whether transformers knows the model as a Mixtral.
 bool is_mixtral(const ModelKeys& model);

@@ -35,12 +35,17 @@ std::vector<std::string> made_with(const Segment& segment, std::size_t value) {
   return names;
 }
 
-/// One segment of each kind in the layers, which stands for all.
+/// The last segment of each kind in the layers, which stands for all: of layers that are frozen the first may have no backward pass.
 std::vector<const Segment*> kinds_of(const std::vector<Segment>& segments) {
   std::vector<const Segment*> kinds;
-  for (const Segment& segment : segments)
-    if (segment.layer >= 0 && std::ranges::none_of(kinds, [&](const Segment* known) { return kind_of(*known) == kind_of(segment); }))
+  for (const Segment& segment : segments) {
+    if (segment.layer < 0) continue;
+    const auto known = std::ranges::find_if(kinds, [&](const Segment* other) { return kind_of(*other) == kind_of(segment); });
+    if (known == kinds.end())
       kinds.push_back(&segment);
+    else
+      *known = &segment;
+  }
   return kinds;
 }
 

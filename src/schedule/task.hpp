@@ -240,12 +240,14 @@ struct Program {
 enum class ProgramKind : std::uint8_t { train, evaluate, publish, prompt, token, first, update, snapshot };
 inline constexpr int program_count = 8;
 
-/// A unit's part of a group of optimizer state on this rank: what is initialised, saved and loaded, fp32, one number an element.
+/// A unit's part of a group of optimizer state on this rank: what is initialised, saved and loaded, one number an element.
 struct Held {
   std::string group;  ///< of state_groups
   int unit = 0;
   Range elements;  ///< of the unit
   Use use;
+  DType type =
+      DType::f32;  ///< of what is frozen the compute type; it is master weights alone, and its moments are zeros where others have some
 };
 
 struct Schedule {

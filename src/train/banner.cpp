@@ -5,6 +5,7 @@
 
 #include "base/log.hpp"
 #include "base/version.hpp"
+#include "model/frozen.hpp"
 #include "schedule/build/micro_batches.hpp"
 #include "schedule/build/pipeline_order.hpp"
 #include "schedule/plan/step_cost.hpp"
@@ -26,6 +27,7 @@ void print_banner(const BannerFacts& f) {
   info("model       {} parameters in {} units; {} FLOPs a token (causal: {})",
        human_count(static_cast<double>(parameter_count(f.engine.layout().table))), f.engine.layout().units.size(), human_count(flops.full),
        human_count(flops.causal));
+  if (const std::string frozen = describe_frozen(f.engine.layout().table); !frozen.empty()) info("frozen      {}", frozen);
   info("batch       {}", describe_batch(deck, f.engine.data().size));
   if (const Stage& stage = f.engine.planned().request.stage; stage.count > 1)
     info("pipeline    {} stages of {} layers, {}; at best {:.1f} % of a step is bubble", stage.count,

@@ -6,11 +6,13 @@ namespace tessera {
 
 namespace {
 
-/// The last units whose elements make up that share.
+/// The last units whose elements make up that share of all that the optimizer has state of.
 bool in_last_share(const Layout& layout, int unit, double share) {
   double after = 0, all = 0;
   for (int u = 0; u < static_cast<int>(layout.units.size()); ++u) {
-    const auto elements = static_cast<double>(layout.units[static_cast<std::size_t>(u)].elements);
+    const Unit& other = layout.units[static_cast<std::size_t>(u)];
+    if (other.frozen) continue;
+    const auto elements = static_cast<double>(other.elements);
     all += elements;
     if (u > unit) after += elements;
   }
@@ -46,7 +48,7 @@ UnitPlan plan_unit(const Layout& layout, int unit, const UnitRules& rules, const
                 .parameters = {},
                 .gradient = {}};
   if (!rules.training) plan.storage.parameters_whole = true;
-  const bool offloaded = rules.offload_optimizer && u.trained && in_last_share(layout, unit, rules.offload_ratio);
+  const bool offloaded = rules.offload_optimizer && u.learns() && in_last_share(layout, unit, rules.offload_ratio);
   // One rank keeps all, but from stage 2 on it does so below.
   if (offloaded && stage_of_unit(rules.stage, u) >= 2) plan.storage.gradients_whole = false;
   plan.parameters_offloaded = rules.offload_parameters && !u.persistent && u.trained;
@@ -62,7 +64,7 @@ UnitPlan plan_unit(const Layout& layout, int unit, const UnitRules& rules, const
     plan.sources = groups.sources.value_or(Group{});
     plan.storage.parameters_whole = plan.copies.size == 1 && !plan.parameters_offloaded;
   }
-  if (!u.trained) return plan;
+  if (!u.learns()) return plan;
   using enum GradientPath::Meeting;
   const bool whole = plan.storage.gradients_whole;
   const DType sum = rules.reproducible ? DType::i64 : rules.gradients;

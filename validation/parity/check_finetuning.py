@@ -11,6 +11,7 @@ Exit status: 0 all agree, 1 not, 77 when torch, transformers or h5py is not inst
 import json
 import os
 import random
+import re
 import subprocess
 import sys
 import tempfile
@@ -30,6 +31,9 @@ from models import DEFAULTS, make_model, model_keys
 TESSERA = os.environ.get("TESSERA", "build/host/tessera")
 MPIEXEC = os.environ.get("MPIEXEC", "mpiexec")
 TOLERANCE = 1e-4
+# Of a model: what model.freeze says, and how the names of the same tensors begin in transformers.
+FROZEN = {"llama-frozen": (["embedding.*", "layers.0.*", "layers.1.attention.w?", "head.norm"],
+                           ("model.embed_tokens.", "model.layers.0.", "model.layers.1.self_attn.", "model.norm."))}
 LENGTH, STEPS = 48, 10
 RATE, BETAS, EPS, DECAY, CLIPPING = 1e-3, (0.9, 0.95), 1e-8, 0.1, 1.0
 BYTES = {"vocab": 257}
@@ -38,6 +42,7 @@ MODELS = {
     "llama": ({**DEFAULTS, **BYTES}, ((1, []), (3, ["zero.stage=3", "zero.param_persistence_threshold=0"]), (2, ["mesh.tp=2", "zero.stage=1"]))),
     "smollm": ({**model_keys("gqa4"), **BYTES, "tied": True}, ((2, ["mesh.pp=2", "zero.stage=1"]),)),
     "qwen2": ({**model_keys("qkv_bias"), **BYTES}, ((2, ["mesh.cp=2", "zero.stage=2"]),)),
+    "llama-frozen": ({**DEFAULTS, **BYTES}, ((1, []), (2, ["zero.stage=3", "zero.param_persistence_threshold=0"]), (2, ["mesh.tp=2", "zero.stage=1"]))),
     "mixtral": ({**model_keys("mixtral"), **BYTES}, ((2, ["mesh.ep=2", "zero.stage=1", "model.router_aux_loss=0", "model.router_z_loss=0"]),)),
 }
 
@@ -91,7 +96,7 @@ def of_tessera(work, folder, data, samples, ranks, keys):
                         "learning_rate.schedule=constant", f"batch.global={samples}", f"batch.sequence_length={LENGTH}", f"optimizer.beta2={BETAS[1]}",
                         f"optimizer.weight_decay={DECAY}", f"optimizer.gradient_clipping={CLIPPING}", "precision.compute=fp32", "run.device=host",
                         "zero.stage=0"]))
-    name = os.path.join(work, "-".join([f"run{ranks}", *keys]).replace("=", "").replace(".", ""))
+    name = os.path.join(work, re.sub("[^a-z0-9_-]", "", "-".join([f"run{ranks}", *keys])))
     train = [TESSERA, "train", deck, f"run.output_dir={name}", *keys]
     run(train if ranks == 1 else [MPIEXEC, "-n", str(ranks), *train])
     with open(os.path.join(name, "metrics.jsonl"), encoding="utf-8") as lines:
@@ -114,11 +119,14 @@ def check(name, keys, launches, work):
     model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager", local_files_only=True)
     before = {key: value.detach().clone() for key, value in model.state_dict().items()}
     data, inputs, targets = make_data(work)
+    patterns, prefixes = FROZEN.get(name, ([], ()))
+    for key, parameter in model.named_parameters():
+        parameter.requires_grad_(not key.startswith(tuple(prefixes)))
     theirs = of_torch(model, inputs, targets)
     after, count = model.state_dict(), int((targets != -100).sum())
     good = True
     for ranks, more in launches:
-        ours, export = of_tessera(work, folder, data, inputs.shape[0], ranks, more)
+        ours, export = of_tessera(work, folder, data, inputs.shape[0], ranks, [*more, f"model.freeze={json.dumps(patterns)}"])
         loss = max(abs(a[0] - b[0]) / b[0] for a, b in zip(ours, theirs))
         norm = max(abs(a[1] - b[1]) / b[1] for a, b in zip(ours, theirs))
         weights = moved = 0.0
@@ -129,6 +137,8 @@ def check(name, keys, launches, work):
                 continue
             values = torch.from_numpy(read_tensor(row).astype(np.float32).reshape(after[tensor].shape))
             weights = max(weights, (torch.linalg.norm(values - after[tensor]) / torch.linalg.norm(after[tensor])).item())
+            if tensor.startswith(tuple(prefixes)) and not torch.equal(values, before[tensor]):
+                fail(f"{name} on {ranks}: {tensor} is frozen and moved")
             moved = max(moved, (torch.linalg.norm(before[tensor] - after[tensor]) / torch.linalg.norm(after[tensor])).item())
         fine = len(ours) == STEPS and loss < TOLERANCE and norm < TOLERANCE and weights < TOLERANCE < moved and all(row[2] == count for row in ours)
         good &= fine

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """The same deck gives the same bits over ZeRO stages, numbers of ranks, lanes, and across resume at another layout; in fast mode the same numbers
-to 1e-5. Usage: same_bits.py reproducible|fast|gradients|tensor|shared_keys|context|ring|pipeline|replicas|nodes [--dtype fp32|bf16] [--device host|cuda]
+to 1e-5. Usage: same_bits.py reproducible|fast|gradients|tensor|shared_keys|context|ring|pipeline|replicas|nodes|frozen [--dtype fp32|bf16] [--device host|cuda]
                 same_bits.py experts [--dtype fp32|bf16] [--device host|cuda]      the same of a model with experts, some of whose tokens are dropped,
                                                     with its experts cut over ranks, and beside ranks that cut its tokens
                 same_bits.py shapes [--seed 1]      models and layouts drawn at random: 2 models of 3 layouts; with TESSERA_TEST_FULL=1 in the
@@ -8,6 +8,8 @@ to 1e-5. Usage: same_bits.py reproducible|fast|gradients|tensor|shared_keys|cont
 With TESSERA_TEST_FULL=1 `reproducible` runs every mode of recompute at every stage on 1, 2 and 3 ranks too, and `gradients` all of its layouts.
 The reference of a fast mode on GPUs runs on the host: both devices must agree."""
 import argparse
+import fnmatch
+import json
 import math
 import os
 import random
@@ -792,9 +794,73 @@ def nodes(folder, dtype, device):
     return good
 
 
+FROZEN = ["embedding.*", "layers.0.*", "layers.1.m*", "layers.2.attention.norm", "head.norm"]
+
+
+def is_frozen(tensor):
+    return any(fnmatch.fnmatchcase(tensor, pattern) for pattern in FROZEN)
+
+
+def stayed(name, before, after, dtype):
+    """Frozen tensors have the bytes that they began with, which the compute type holds, and moments of zero; all others have moved."""
+    good = True
+    for (group, tensor), (_, data) in after.items():
+        same = data == before[group, tensor][1]
+        rounded = dtype == "fp32" or not any(data[i] or data[i + 1] for i in range(0, len(data), 4))
+        if is_frozen(tensor) != same or (is_frozen(tensor) and not (rounded if group == "master" else not any(data))):
+            print(f"FAIL {name}: {group} of {tensor} {'moved' if is_frozen(tensor) else 'stayed'}, or is not what the compute type holds")
+            good = False
+    return good
+
+
+def frozen(folder, dtype, device):
+    """model.freeze: the bits of one rank over stages of either kind, data-parallel ranks, replicas, groups of compute copies, offload, recompute and
+    resumes, and at equal sizes of tp, cp and ep; what is frozen stays to the byte."""
+    steps, good = device["steps"], True
+    plain = {"run__reproducible": True, "precision__compute": dtype, "run__steps": steps, "model__layers": 4, "model__heads": 4, "model__kv_heads": 4,
+             "model__vocab": 263, **device["keys"], "model__freeze": json.dumps(FROZEN)}
+    half = steps // 2
+
+    def same(name, reference, ranks, after=0, **keys):
+        folder.train(name, ranks, **with_memory_between(folder, ranks, keys))
+        return (runs.same(name + " losses", folder.losses(name), {s: v for s, v in folder.losses(reference).items() if s > after}) and
+                runs.same(name + " state", folder.hashes(name), folder.hashes(reference)))
+
+    for kind, more in (("dense", {}), ("tied", {"model__tied": True}), ("experts", EXPERTS)):
+        common = {**plain, **more}
+        reference = f"frozen-{kind}"
+        folder.train(reference, 1, checkpoint__every=half, checkpoint__keep=0, **common)
+        start = folder.run(reference) + f"/checkpoints/step-{half:08d}"
+        good &= stayed(reference, runs.read_state(start), runs.read_state(folder.latest(reference)), dtype)
+        layouts = {"dense": ((0, 1, 3), (1, 1, 2), (2, 1, 4), (3, 1, 2), (3, 1, 3), (1, 2, 2), (3, 4, 1)), "tied": ((3, 1, 2), (1, 2, 1)), "experts": ((3, 1, 3),)}
+        for zero, pp, dp in layouts[kind][-2:] if device is DEVICES["cuda"] else layouts[kind]:
+            keys = stage_keys(zero, pp, dp) if pp > 1 else layout_keys(zero, dp)
+            good &= same(f"{reference}-stage{zero}-pp{pp}-dp{dp}", reference, pp * dp, **{**keys, **common})
+        good &= same(f"{reference}-resumed", reference, 2, half, run__resume=start, **{**layout_keys(3, 2), **common})
+        axes = {"dense": ({"tp": 2}, {"cp": 2}), "tied": ({"tp": 2},), "experts": ({"ep": 2, "tp": 2},)}[kind]
+        for sizes in axes[:1] if device is DEVICES["cuda"] else axes:
+            cut, ranks = {f"mesh__{axis}": size for axis, size in sizes.items()}, math.prod(sizes.values())
+            name = reference + "-" + "-".join(f"{axis}{size}" for axis, size in sizes.items())
+            folder.train(name, ranks, **common, **cut)
+            good &= near(name, folder.losses(name), folder.losses(reference), dtype) if kind != "experts" else True
+            good &= stayed(name, runs.read_state(start), runs.read_state(folder.latest(name)), dtype)
+            good &= same(name + "-stage3-dp2", name, 2 * ranks, **{**layout_keys(3, 2), **common, **cut})
+    common = plain
+    good &= same("frozen-replicas", "frozen-dense", 4, **common, zero__stage=2, mesh__replicate=2)
+    good &= same("frozen-groups", "frozen-dense", 4, **common, zero__stage=3, zero__param_persistence_threshold=0, zero__hpz_partition_size=2)
+    good &= same("frozen-zero_bubble", "frozen-dense", 2, **{**common, **stage_keys(1, 2, 1), **ordered("zero_bubble", 2)})
+    # Nothing of the first stage is trained, and of the whole model the head's matrix alone.
+    for name, patterns in (("half", ["embedding.*", "layers.0.*", "layers.1.*"]), ("head", ["embedding.*", "layers.*", "head.norm"])):
+        keys = {**common, "model__freeze": json.dumps(patterns)}
+        folder.train(f"frozen-{name}", 1, **keys)
+        good &= same(f"frozen-{name}-pp2", f"frozen-{name}", 2, **{**keys, **stage_keys(1, 2, 1)})
+        good &= same(f"frozen-{name}-stage3", f"frozen-{name}", 2, **{**layout_keys(3, 2), **keys})
+    return good
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("mode", choices=["reproducible", "fast", "gradients", "tensor", "shared_keys", "context", "ring", "pipeline", "experts", "replicas", "nodes", "shapes"])
+    parser.add_argument("mode", choices=["reproducible", "fast", "gradients", "tensor", "shared_keys", "context", "ring", "pipeline", "experts", "replicas", "nodes", "frozen", "shapes"])
     parser.add_argument("--dtype", choices=["fp32", "bf16"], default="fp32")
     parser.add_argument("--device", choices=DEVICES, default="host")
     parser.add_argument("--seed", type=int, default=1)
@@ -807,7 +873,7 @@ def main():
             good = shapes(folder, options.seed)
         else:
             modes = {"reproducible": reproducible, "fast": fast, "gradients": gradients, "tensor": tensor, "shared_keys": shared_keys, "context": context, "ring": ring, "pipeline": pipeline,
-                     "experts": experts, "replicas": replicas, "nodes": nodes}
+                     "experts": experts, "replicas": replicas, "nodes": nodes, "frozen": frozen}
             good = modes[options.mode](folder, options.dtype, DEVICES[options.device])
     print("same" if good else "different")
     return 0 if good else 1

@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
+#include "model/frozen.hpp"
 #include "schedule/build/micro_batches.hpp"
 #include "schedule/build/schedule_builder.hpp"
 #include "schedule/plan/limits.hpp"
@@ -23,6 +26,11 @@ ScheduleBuilder::ScheduleBuilder(const BuildRequest& request) : request_(request
     });
   for (const Segment& segment : schedule_.segments)
     chunks_.push_back(segment.layer >= 0 ? request.stage.chunk_of(segment.layer) : chunks_.empty() ? 0 : request.stage.chunks() - 1);
+  if (request.training()) {
+    // On a later stage something below may always need the gradient of the stream.
+    const std::ptrdiff_t bottom = request.stage.first() ? std::ranges::count(chunks_, 0) : 0;
+    leave_frozen(schedule_.segments, layout_, static_cast<std::size_t>(bottom));
+  }
   // About as many as a model of many layers has: growing costs more than finding.
   by_name_.reserve(32 * index(static_cast<int>(schedule_.shape.L)));
   const bool device = deck_.run.device == "cuda";
@@ -126,7 +134,7 @@ void ScheduleBuilder::build_publish() {
   for (int u = 0; u < units(); ++u) {
     if (plan(u).gradient.offloaded) {
       emit_offloaded_cast(u);
-    } else if (request_.training() && type_of(u) != DType::f32) {
+    } else if (request_.training() && !unit_at(u).frozen && type_of(u) != DType::f32) {
       const Range& state = plan(u).state;
       emit({.name = "cast " + unit_at(u).name,
             .op = RoundToBf16{state.size()},
@@ -143,11 +151,17 @@ void ScheduleBuilder::build_snapshot() {
   begin_section("snapshot");
   for (const Held& held : schedule_.state) {
     const Range mine = owned_range(layout_, held.unit, request_.group(unit_at(held.unit).owners).rank);
-    const std::int64_t bytes = 4 * mine.size();
+    const auto size = static_cast<std::int64_t>(size_of(held.type));
+    const std::int64_t bytes = size * mine.size();
+    const Use from{held.use.buffer, held.use.offset + size * (mine.begin - held.elements.begin), bytes, Access::read};
+    // What no step changes is read where it lies; not in a GPU's memory, whose copies would stand between those of the steps.
+    if (unit_at(held.unit).frozen && !on_gpu()) {
+      schedule_.copies.push_back({held.group, held.unit, mine, from, held.type});
+      continue;
+    }
     const std::string what = fmt::format("{} {}", held.group, unit_at(held.unit).name);
     const Use copy{buffer(fmt::format("snapshot.{}.{}", held.group, unit_at(held.unit).name), Category::snapshot, below_, bytes, Life::run),
                    0, bytes, Access::write};
-    const Use from{held.use.buffer, held.use.offset + 4 * (mine.begin - held.elements.begin), bytes, Access::read};
     const bool below = plan(held.unit).gradient.offloaded;
     emit({.name = "copy " + what,
           .op = Copy{},
@@ -156,7 +170,7 @@ void ScheduleBuilder::build_snapshot() {
                              : Lane::compute,
           .uses = {copy, from},
           .bytes_moved = static_cast<double>(bytes)});
-    schedule_.copies.push_back({held.group, held.unit, mine, {copy.buffer, 0, bytes, Access::read}});
+    schedule_.copies.push_back({held.group, held.unit, mine, {copy.buffer, 0, bytes, Access::read}, held.type});
   }
   schedule_.snapshot.phases.push_back({last_section(), 1});
 }

@@ -71,6 +71,14 @@ void ScheduleBuilder::declare_unit(int unit) {
   const Tier home = p.parameters_offloaded ? shard_home(unit) : comm_tier_;
   buffer("parameters." + name, Category::parameters, home, parameter_bytes(unit, p.parameters.size()), Life::run);
   if (!request_.training()) return;
+  if (unit_at(unit).frozen) {  // what kernels read is all there is
+    schedule_.state.push_back({.group = std::string(master_group),
+                               .unit = unit,
+                               .elements = p.state,
+                               .use = parameter_use(unit, p.state, Access::read),
+                               .type = type_of(unit)});
+    return;
+  }
   for (const std::string_view group : state_groups(deck_.optimizer.type)) {
     Held held{.group = std::string(group), .unit = unit, .elements = p.state, .use = {}};
     if (group == master_group && type_of(unit) == DType::f32 && p.parameters_offloaded == p.gradient.offloaded)
@@ -81,7 +89,7 @@ void ScheduleBuilder::declare_unit(int unit) {
                        Access::read);
     schedule_.state.push_back(std::move(held));
   }
-  if (!unit_at(unit).trained) return;
+  if (!unit_at(unit).learns()) return;
   if (!p.gradient.offloaded || p.storage.gradients_whole)
     buffer("gradients." + name, Category::gradients, p.storage.gradients_whole ? comm_tier_ : local_tier_,
            gradient_bytes(unit, p.gradient.held.size()), Life::run);

@@ -30,9 +30,13 @@ ScheduleBuilder::Events ScheduleBuilder::training_passes() {
     if (!segment(s).joint) add_pass(events, forward_pass(segment(s), s, kept(s)));
   Events weights;
   for (auto span = activations_.spans.rbegin(); span != activations_.spans.rend(); ++span) {
-    for (int s = span->first; s < span->last; ++s) add_pass(events, again_pass(segment(s), s, kept(s)));
-    for (int s = span->last; s >= span->first; --s)
-      if (parts_backward())
+    int lowest = span->first;  // of those with a backward pass: what is frozen below all that is trained has none
+    while (lowest <= span->last && segment(lowest).backward.empty()) ++lowest;
+    for (int s = span->first; s < span->last && lowest <= span->last; ++s) add_pass(events, again_pass(segment(s), s, kept(s)));
+    for (int s = span->last; s >= lowest; --s)
+      if (segment(s).backward.empty())
+        continue;
+      else if (parts_backward())
         add_parted(events, weights, s);
       else
         add_pass(events, backward_pass(segment(s), s, kept(s)));

@@ -8,18 +8,19 @@ namespace tessera {
 
 void ScheduleBuilder::emit_epilogue() {
   for (int u = 0; u < units(); ++u)
-    if (unit_at(u).trained && !plan(u).gradient.offloaded && plan(u).counted) emit_norm(u);
+    if (unit_at(u).learns() && !plan(u).gradient.offloaded && plan(u).counted) emit_norm(u);
   emit_finish(false);
   if (!updates_late()) emit_updates();
 }
 
 void ScheduleBuilder::emit_updates() {
   for (int u = 0; u < units(); ++u) emit_update(u);
-  for (int u = 0; u < units(); ++u) emit_pack(u);
+  for (int u = 0; u < units(); ++u)
+    if (unit_at(u).learns()) emit_pack(u);
 }
 
 void ScheduleBuilder::emit_update(int unit) {
-  if (!unit_at(unit).trained) return;
+  if (!unit_at(unit).learns()) return;
   if (plan(unit).gradient.offloaded)
     emit_offloaded_optimizer(unit);
   else
@@ -38,7 +39,7 @@ void ScheduleBuilder::emit_owed_update(int unit) {
   if (owed_.empty() || !owed_[index(unit)]) return;
   owed_[index(unit)] = false;
   emit_update(unit);
-  emit_pack(unit);
+  if (unit_at(unit).learns()) emit_pack(unit);
 }
 
 void ScheduleBuilder::emit_norm(int unit) {
@@ -140,7 +141,7 @@ OptimizerStep ScheduleBuilder::optimizer_step(int unit, const Range& elements) c
 
 bool ScheduleBuilder::refreshed_first(int unit) const {
   const UnitPlan& p = plan(unit);
-  return request_.training() && p.sources.size > 1 && !p.storage.parameters_whole && !updates_late();
+  return request_.training() && !unit_at(unit).frozen && p.sources.size > 1 && !p.storage.parameters_whole && !updates_late();
 }
 
 void ScheduleBuilder::emit_publish_gather(int unit, Lane lane) {

@@ -130,7 +130,7 @@ bool is_sound(const BuildRequest& request) {
   const bool optimizer = zero.offload_optimizer.device != "none", parameters = zero.offload_param.device != "none";
   if (optimizer && zero.stage == 0) return false;
   if (parameters && (!optimizer || zero.stage != 3 || zero.offload_optimizer.ratio < 1)) return false;
-  if (request.deck.checkpoint.async && zero.offload_optimizer.device == "nvme") return false;
+  if (request.deck.checkpoint.async && (zero.offload_optimizer.device == "nvme" || zero.offload_param.device == "nvme")) return false;
   if (request.stage.count > 1 && request.deck.activation.offload != "none") return false;
   return request.deck.precision.gradients != DType::bf16 || accumulation_steps(request.deck, request.data.size) == 1;
 }

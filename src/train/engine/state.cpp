@@ -59,8 +59,8 @@ Piece part_of(const Piece& piece, std::int64_t at, std::int64_t n) {
 
 }  // namespace
 
-float* ModelState::address(const Held& held, std::int64_t element) const {
-  return reinterpret_cast<float*>(memory_.address(held.use)) + (element - held.elements.begin);
+std::byte* ModelState::address(const Held& held, std::int64_t element) const {
+  return memory_.address(held.use) + (element - held.elements.begin) * static_cast<std::int64_t>(size_of(held.type));
 }
 
 kernels::Context ModelState::context(const Held& held) const {
@@ -72,18 +72,22 @@ kernels::Context ModelState::context(const Held& held) const {
 void ModelState::clear(const Held& held) const {
   if (!memory_.on_disk(held.use.buffer))
     return kernels::fill_zero(context(held), address(held, held.elements.begin),
-                              static_cast<std::size_t>(held.elements.size()) * sizeof(float));
+                              static_cast<std::size_t>(held.elements.size()) * size_of(held.type));
   if (plan_.request.deck.zero.offload_optimizer.fast_init && !memory_.disk()->written()) return;
   write(held, held.elements.begin, held.elements.size(), [](std::int64_t, std::span<float> out) { std::ranges::fill(out, 0.0f); });
 }
 
 void ModelState::write(const Held& held, std::int64_t begin, std::int64_t n, const Fill& fill) const {
-  if (memory_.on_host(held.use.buffer)) return fill(begin, {address(held, begin), static_cast<std::size_t>(n)});
+  if (memory_.on_host(held.use.buffer) && held.type == DType::f32)
+    return fill(begin, {reinterpret_cast<float*>(address(held, begin)), static_cast<std::size_t>(n)});
   std::vector<float> staging(static_cast<std::size_t>(std::min(n, staged_elements)));
+  std::vector<std::byte> rounded(held.type == DType::f32 ? 0 : staging.size() * size_of(held.type));
   for (std::int64_t at = begin; at < begin + n; at += staged_elements) {
     const std::span<float> piece(staging.data(), static_cast<std::size_t>(std::min(staged_elements, begin + n - at)));
     fill(at, piece);
-    memory_.copy(address(held, at), piece.data(), static_cast<std::int64_t>(piece.size_bytes()));
+    const auto bytes = std::ssize(piece) * static_cast<std::int64_t>(size_of(held.type));
+    if (held.type != DType::f32) kernels::cast({}, rounded.data(), held.type, piece.data(), DType::f32, std::ssize(piece));
+    memory_.copy(address(held, at), held.type == DType::f32 ? static_cast<const void*>(piece.data()) : rounded.data(), bytes);
   }
 }
 
@@ -102,11 +106,11 @@ void ModelState::initialise() const {
                           static_cast<std::uint64_t>(run.tensor_offset));
         });
       };
-      if (p.init == Init::normal && memory_.on_disk(held.use.buffer))
+      if (p.init == Init::normal && (memory_.on_disk(held.use.buffer) || held.type != DType::f32))
         write(held, piece.unit_offset, piece.elements,
               [&](std::int64_t at, std::span<float> out) { draw({}, at, out.data(), static_cast<std::int64_t>(out.size())); });
       else if (p.init == Init::normal)
-        draw(context(held), piece.unit_offset, address(held, piece.unit_offset), piece.elements);
+        draw(context(held), piece.unit_offset, reinterpret_cast<float*>(address(held, piece.unit_offset)), piece.elements);
       else if (p.init == Init::ones)
         write(held, piece.unit_offset, piece.elements, [](std::int64_t, std::span<float> out) { std::ranges::fill(out, 1.0f); });
     }
@@ -212,24 +216,35 @@ SavedLayout ModelState::saved() const {
   return saved_layout(holdings, state_groups(request.deck.optimizer.type), request.mesh.ranks());
 }
 
+io::ShardSource ModelState::source_of(const Held& held, const Range& mine) const {
+  const std::byte* from = address(held, mine.begin);
+  const DType type = held.type;
+  const bool here = memory_.on_host(held.use.buffer);
+  if (here && type == DType::f32) return std::span(reinterpret_cast<const float*>(from), static_cast<std::size_t>(mine.size()));
+  return {mine.size(), [this, from, type, here](std::int64_t at, std::span<float> out) {
+            const std::byte* values = from + at * static_cast<std::int64_t>(size_of(type));
+            std::vector<std::byte> copied(here ? 0 : out.size() * size_of(type));
+            if (!here) memory_.copy(copied.data(), values, std::ssize(copied)), values = copied.data();
+            kernels::cast({}, out.data(), DType::f32, values, type, std::ssize(out));
+          }};
+}
+
 std::vector<io::ShardSlice> ModelState::checkpoint_slices() const {
   const SavedLayout saved = this->saved();
   const std::vector<std::string>& groups = saved.checkpoint.groups;
+  const int mine_of_all = plan_.request.others().rank;
   std::vector<io::ShardSlice> slices;
   for (const Held& held : plan_.schedule.copies.empty() ? plan_.schedule.state : plan_.schedule.copies) {
-    const int mine_of_all = plan_.request.others().rank;
     const int unit = saved.units[static_cast<std::size_t>(mine_of_all)][static_cast<std::size_t>(held.unit)];
     if (unit < 0) continue;  // other ranks keep the same and save it
-    const Group owners = plan_.request.group(plan_.layout().units[static_cast<std::size_t>(held.unit)].owners);
+    const Group owners = plan_.request.group(unit_of(held).owners);
     const Range mine = owned_range(plan_.layout(), held.unit, owners.rank);
-    const float* from = address(held, mine.begin);
-    io::ShardSource source(std::span(from, static_cast<std::size_t>(mine.size())));
-    if (!memory_.on_host(held.use.buffer))
-      source = {mine.size(), [this, from](std::int64_t at, std::span<float> out) {
-                  memory_.copy(out.data(), from + at, static_cast<std::int64_t>(out.size_bytes()));
-                }};
-    const auto group = std::ranges::find(groups, held.group) - groups.begin();
-    slices.push_back({.group = static_cast<int>(group), .unit = unit, .data = std::move(source)});
+    const auto group = static_cast<int>(std::ranges::find(groups, held.group) - groups.begin());
+    slices.push_back({.group = group, .unit = unit, .data = source_of(held, mine)});
+    // Every tensor has every group in a checkpoint, so that a run that trains what this one freezes can go on from it.
+    const auto zeros = [](std::int64_t, std::span<float> out) { std::ranges::fill(out, 0.0f); };
+    for (int moment = 1; unit_of(held).frozen && moment < static_cast<int>(groups.size()); ++moment)
+      slices.push_back({.group = moment, .unit = unit, .data = {mine.size(), zeros}});
   }
   return slices;
 }

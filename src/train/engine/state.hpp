@@ -40,13 +40,15 @@ class ModelState {
   const Unit& unit_of(const Held& held) const { return plan_.layout().units[static_cast<std::size_t>(held.unit)]; }
   const Parameter& parameter_of(const Piece& piece) const { return plan_.layout().table[static_cast<std::size_t>(piece.parameter)]; }
   const Slot& slot_of(const Held& held, const Piece& piece) const { return unit_of(held).slots[static_cast<std::size_t>(piece.slot)]; }
-  /// Where an element of the unit lies.
-  float* address(const Held& held, std::int64_t element) const;
+  /// Where an element of the unit lies, in the type that it is held in.
+  std::byte* address(const Held& held, std::int64_t element) const;
   kernels::Context context(const Held& held) const;
   void clear(const Held& held) const;
-  /// Elements [begin, begin + n) of the unit as `fill` gives them: written where they lie, or, in a GPU's memory, piece by piece by way of
-  /// the host.
+  /// Elements [begin, begin + n) of the unit as `fill` gives them: written where they lie, or, in a GPU's memory or another type, piece by
+  /// piece by way of the host.
   void write(const Held& held, std::int64_t begin, std::int64_t n, const Fill& fill) const;
+  /// This rank's part of what is held, as a save reads it.
+  io::ShardSource source_of(const Held& held, const Range& mine) const;
   void load_held(const Held& held, const io::CheckpointReader& reader) const;
   void load_weights(const io::CheckpointReader& reader) const;
   /// All ranks keep the same boxes: one holding.

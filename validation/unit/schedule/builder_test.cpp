@@ -222,6 +222,43 @@ TEST_P(Built, PrintsEveryTask) {
 
 INSTANTIATE_TEST_SUITE_P(Grid, Built, testing::ValuesIn(test::settings()), [](const auto& info) { return info.param.name; });
 
+TEST(Frozen, UnitsHaveACopyInTheComputeTypeAndNothingElse) {
+  for (const int stage : {0, 1, 2, 3})
+    for (const bool bf16 : {false, true}) {
+      const int ranks = 2;
+      const BuildRequest request =
+          test::request_of({.name = "frozen",
+                            .overrides = {fmt::format("zero.stage={}", stage), "zero.param_persistence_threshold=40",
+                                          fmt::format("precision.compute={}", bf16 ? "bf16" : "fp32"),
+                                          R"(model.freeze=["embedding.*", "layers.0.*", "layers.1.attention.norm"])"},
+                            .ranks = ranks});
+      const Schedule schedule = build_schedule(request);
+      int frozen = 0;
+      for (std::size_t u = 0; u < request.layout.units.size(); ++u) {
+        const Unit& unit = request.layout.units[u];
+        if (!unit.frozen) continue;
+        ++frozen;
+        const int parameters = schedule.find_buffer("parameters." + unit.name);
+        ASSERT_GE(parameters, 0);
+        const std::int64_t kept = unit.elements / (stage == 3 && !unit.persistent ? ranks : 1);
+        EXPECT_EQ(schedule.buffers[static_cast<std::size_t>(parameters)].bytes, kept * (bf16 ? 2 : 4)) << unit.name;
+        for (const Buffer& buffer : schedule.buffers)
+          if (buffer.name.ends_with("." + unit.name)) {
+            EXPECT_TRUE(buffer.category == Category::parameters) << buffer.name;
+          }
+        for (const Section& section : schedule.sections)
+          for (const Task& task : section.tasks)
+            for (const Use& use : task.uses)
+              if (use.buffer == parameters && use.access != Access::read) {
+                EXPECT_EQ(section.name, "publish") << task.name;
+              }
+        const auto held = std::ranges::count(schedule.state, static_cast<int>(u), &Held::unit);
+        EXPECT_EQ(held, 1) << unit.name;
+      }
+      EXPECT_EQ(frozen, stage == 3 ? 3 : 2);
+    }
+}
+
 TEST(ScheduleHash, TellsApartWhatRanksMustAgreeOn) {
   const std::vector<std::vector<std::string>> variants = {
       {},

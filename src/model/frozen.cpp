@@ -1,0 +1,123 @@
+#include "model/frozen.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <iterator>
+
+#include "base/check.hpp"
+#include "base/glob.hpp"
+#include "deck/hints.hpp"
+
+namespace tessera {
+namespace {
+
+/// The three tensors whose names differ least from a pattern.
+std::vector<std::string> nearest_names(const std::vector<Parameter>& table, std::string_view pattern) {
+  std::vector<std::pair<int, std::string>> names;
+  for (const Parameter& p : table) names.emplace_back(edit_distance(pattern, p.name), p.name);
+  const auto most = names.begin() + std::min<std::ptrdiff_t>(3, std::ssize(names));
+  std::partial_sort(names.begin(), most, names.end());
+  std::vector<std::string> nearest;
+  for (auto name = names.begin(); name != most; ++name) nearest.push_back(name->second);
+  return nearest;
+}
+
+void freeze(std::vector<Parameter>& table, const std::string& pattern) {
+  bool any = false;
+  for (Parameter& p : table) {
+    if (!matches_glob(pattern, p.name)) continue;
+    if (!p.trained)
+      fail(ExitCode::usage,
+           "model.freeze: \"{}\" describes {}, which no gradient reaches: the loads of experts move it. Take patterns that leave it out.",
+           pattern, p.name);
+    any = p.frozen = true;
+  }
+  if (!any)
+    fail(ExitCode::usage, "model.freeze: no tensor of this model is called \"{}\"; the nearest names are {}", pattern,
+         fmt::join(nearest_names(table, pattern), ", "));
+}
+
+std::size_t index(Value value) { return static_cast<std::size_t>(value.id); }
+
+bool trains(const Segment& segment) {
+  return std::ranges::any_of(segment.values, [](const ValueInfo& v) { return v.kind == ValueKind::weight_gradient; });
+}
+
+/// Gradients of frozen tensors become memory of the pass.
+bool drop_gradients(Segment& segment, const Layout& layout) {
+  bool any = false;
+  for (std::size_t id = 0; id < segment.values.size(); ++id) {
+    ValueInfo& v = segment.values[id];
+    if (v.kind != ValueKind::weight_gradient) continue;
+    const TensorRef place = layout.find(v.name);
+    if (!layout.units[static_cast<std::size_t>(place.unit)].frozen) continue;
+    v = {.kind = ValueKind::activation, .name = "gradient of " + v.name, .bytes = 4 * place.elements};
+    any = true;
+    // No sum goes on in it.
+    for (Call& call : segment.backward)
+      for (Touch& touch : call.touches)
+        if (index(touch.value) == id) touch.access = Access::write;
+  }
+  return any;
+}
+
+/// Leaves the calls of the backward text that something comes of: gradients, sums of the step, with `goes_on` the gradient of the stream,
+/// and what those read. Calls that write a part of a value each are all taken to be needed for it.
+void drop_idle_calls(Segment& segment, bool goes_on) {
+  std::vector<bool> needed(segment.values.size(), false);
+  for (std::size_t v = 0; v < needed.size(); ++v) {
+    const ValueKind kind = segment.values[v].kind;
+    needed[v] = kind == ValueKind::weight_gradient || kind == ValueKind::scalars || kind == ValueKind::router_totals ||
+                (goes_on && kind == ValueKind::d_stream);
+  }
+  std::vector<Call> left;
+  for (auto call = segment.backward.rbegin(); call != segment.backward.rend(); ++call) {
+    if (std::ranges::none_of(call->touches,
+                             [&](const Touch& t) { return needed[index(t.value)] && (t.access != Access::read || call->makes_nothing()); }))
+      continue;
+    for (const Touch& touch : call->touches)
+      if (touch.access != Access::write) needed[index(touch.value)] = true;
+    left.push_back(std::move(*call));
+  }
+  segment.backward.assign(std::make_move_iterator(left.rbegin()), std::make_move_iterator(left.rend()));
+}
+
+}  // namespace
+
+void freeze(std::vector<Parameter>& table, std::span<const std::string> patterns) {
+  if (patterns.empty()) return;
+  for (const std::string& pattern : patterns) freeze(table, pattern);
+  for (std::size_t i = 1; i < table.size(); ++i)
+    if (table[i].joined && table[i].frozen != table[i - 1].frozen)
+      fail(ExitCode::usage, "model.freeze: {} and {} are read by one product, and only {} is frozen. Freeze both or neither.",
+           table[i - 1].name, table[i].name, table[i].frozen ? table[i].name : table[i - 1].name);
+  if (std::ranges::none_of(table, [](const Parameter& p) { return p.trained && !p.frozen; }))
+    fail(ExitCode::usage, "model.freeze leaves no tensor to train. Leave a pattern out.");
+}
+
+std::string describe_frozen(const std::vector<Parameter>& table) {
+  std::vector<Parameter> frozen;
+  std::ranges::copy_if(table, std::back_inserter(frozen), &Parameter::frozen);
+  if (frozen.empty()) return "";
+  const auto count = [](const std::vector<Parameter>& of) { return human_count(static_cast<double>(parameter_count(of))); };
+  return fmt::format("{} of {} tensors, {} of {} parameters", frozen.size(), table.size(), count(frozen), count(table));
+}
+
+void leave_frozen(std::vector<Segment>& segments, const Layout& layout, std::size_t bottom) {
+  if (std::ranges::none_of(layout.units, &Unit::frozen)) return;
+  std::vector<bool> changed;
+  for (Segment& segment : segments) changed.push_back(drop_gradients(segment, layout));
+  std::size_t lowest = 0;
+  while (lowest < bottom && !trains(segments[lowest])) ++lowest;
+  const bool ends = lowest < bottom;
+  for (std::size_t s = 0; s < segments.size(); ++s) {
+    if (ends && s < lowest)
+      segments[s].backward.clear();
+    else if (changed[s] || (ends && s == lowest))
+      drop_idle_calls(segments[s], !(ends && s == lowest));
+  }
+}
+
+}  // namespace tessera
