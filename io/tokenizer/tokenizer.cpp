@@ -130,4 +130,11 @@ std::vector<Encoded> Tokenizer::encode(const std::vector<DocumentPart>& parts, b
   return all;
 }
 
+std::vector<Encoded> Tokenizer::encode_chats(const std::string& name, const std::vector<ChatLine>& lines) {
+  Request request;
+  request.add_text(name).add(static_cast<std::uint32_t>(lines.size()));
+  for (const ChatLine& line : lines) request.add(line.number).add_text(line.text);
+  return take_encoded(Answer(ask("chat", request.bytes())), true);
+}
+
 }  // namespace tessera::io

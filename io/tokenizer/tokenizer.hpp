@@ -44,6 +44,12 @@ struct Encoded {
   std::vector<std::uint8_t> counts;  ///< of each token 0 or 1; empty where all count. A token counts with any of its characters
 };
 
+/// A line of JSON with a conversation, and its number.
+struct ChatLine {
+  std::int64_t number = 0;
+  std::string text;
+};
+
 /// Digest of DIR/tokenizer.json as facts have it. Error(data): it cannot be read.
 std::string tokenizer_digest(const std::string& folder);
 
@@ -58,6 +64,10 @@ class Tokenizer {
   const TokenizerFacts& facts() const { return facts_; }
   /// The pieces of a document are tokenized as one text. With `masked` the answer says which tokens count.
   std::vector<Encoded> encode(const std::vector<DocumentPart>& parts, bool masked);
+  /// Conversations, rendered with the model's chat template: the assistant's turns count. A document ends as the template ends it, and
+  /// where that is with no token that ends a text, with the end token. Error(data) names the line of `name`; Error(usage): the model has no
+  /// template.
+  std::vector<Encoded> encode_chats(const std::string& name, const std::vector<ChatLine>& lines);
 
  private:
   std::string ask(std::string_view operation, std::string_view request);

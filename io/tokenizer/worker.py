@@ -24,10 +24,23 @@ class Fault(Exception):
         self.kind = kind
 
 
+missing = missing_templates = None
 try:
     import tokenizers
 except ImportError as error:
     tokenizers, missing = None, error
+try:
+    import jinja2
+    import jinja2.exceptions
+    import jinja2.ext
+    import jinja2.sandbox
+except ImportError as error:
+    jinja2, missing_templates = None, error
+
+
+def require(package, name, error):
+    if package is None:
+        raise Fault(f"{sys.executable} cannot import {name} ({error}). Install it there: {sys.executable} -m pip install tokenizers jinja2; or let TESSERA_PYTHON name a Python that has it.", "environment")
 
 
 def receive(count):
@@ -101,6 +114,7 @@ class Model:
         declared = [read_json(folder, "generation_config.json").get("eos_token_id"), read_json(folder, "config.json").get("eos_token_id")]
         self.end = self.find_end(end_token, declared)
         self.stops = sorted({self.end, *some(declared[0]), *some(declared[1])})
+        self.chat = None
         self.find_frame()
 
     def find_end(self, name, declared):
@@ -177,6 +191,145 @@ class Model:
         return b"".join(answer)
 
 
+    def template(self):
+        if self.chat is None:
+            self.chat = Template(self.folder, self.config)
+        return self.chat
+
+    def encode_chats(self, request):
+        """Lines of JSON: the conversation of each as the template renders it, and what of it the model would have said."""
+        name, rendered = request.text(), []
+        for _ in range(request.number()):
+            where = f"{name}:{request.number('<Q')}"
+            rendered.append(self.template().conversation(where, json.loads(request.text())))
+        answer = [struct.pack("<I", len(rendered))]
+        for (text, spans), encoding in zip(rendered, self.tokenizer.encode_batch([text for text, _ in rendered], add_special_tokens=False)):
+            ids, mask = encoding.ids, mask_of(encoding.offsets, spans)
+            if not text.rstrip().endswith(tuple(self.tokenizer.id_to_token(stop) or "\0" for stop in self.stops)):
+                ids, mask = self.ended(ids, mask)
+            answer.append(packed(ids, mask))
+        return b"".join(answer)
+
+    def encode_prompt(self, request):
+        """The ids of messages after which it is the model's turn."""
+        text = self.template().render("the prompt", json.loads(request.data), None, True)
+        return packed(self.tokenizer.encode(text, add_special_tokens=False).ids, b"")
+
+
+BEGIN, END = "\ufdd0", "\ufdd1"  # no characters: they mark in a rendered text what a template has between {% generation %} and {% endgeneration %}
+WANTED = ('Every line must be an object with "messages" of "role" and "content", with "instruction", maybe "input", and "output", or with "prompt" and '
+          '"completion".')
+
+
+def refuse(message):
+    raise jinja2.exceptions.TemplateError(message)
+
+
+class Template:
+    """A model's chat template, in the surroundings that transformers gives one: names, filters and the treatment of blanks around blocks. The day is not
+    among them, since the tokens of a file must not depend on it."""
+
+    def __init__(self, folder, config):
+        require(jinja2, "jinja2", missing_templates)
+        source = self.find(folder, config)
+        if not source:
+            raise Fault(f"{folder}: the model has no chat template: neither chat_template.jinja nor \"chat_template\" in tokenizer_config.json.", "usage")
+
+        class Marks(jinja2.ext.Extension):
+            tags = {"generation"}
+
+            def parse(self, parser):
+                line = next(parser.stream).lineno
+                body = parser.parse_statements(["name:endgeneration"], drop_needle=True)
+                return jinja2.nodes.CallBlock(self.call_method("mark"), [], [], body).set_lineno(line)
+
+            def mark(self, caller):
+                return BEGIN + caller() + END
+
+        surroundings = jinja2.sandbox.ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[Marks, jinja2.ext.loopcontrols])
+        surroundings.filters["tojson"] = lambda value, indent=None: json.dumps(value, ensure_ascii=False, indent=indent)
+        surroundings.globals["raise_exception"] = refuse
+        names = ("bos_token", "eos_token", "unk_token", "pad_token", "sep_token", "cls_token", "mask_token")
+        surroundings.globals.update({name: content(config[name]) for name in names if config.get(name)})
+        self.name = f"the chat template of {folder}"
+        try:
+            self.compiled = surroundings.from_string(source)
+        except jinja2.exceptions.TemplateError as error:
+            raise Fault(f"{self.name} cannot be read: {error}. Get the model's files again.")
+
+    @staticmethod
+    def find(folder, config):
+        path = os.path.join(folder, "chat_template.jinja")
+        if os.path.exists(path):
+            with open(path, encoding="utf-8") as file:
+                return file.read()
+        source = config.get("chat_template")
+        if isinstance(source, list):  # several by name
+            source = next((one.get("template") for one in source if one.get("name") == "default"), None)
+        return source
+
+    def marked(self, where, messages, tools, prompt):
+        try:
+            return self.compiled.render(messages=messages, tools=tools, documents=None, add_generation_prompt=prompt)
+        except Exception as error:  # a template's own complaint, or whatever its expressions come to
+            raise Fault(f"{where}: {self.name} fails: {type(error).__name__}: {error}")
+
+    def render(self, where, messages, tools, prompt):
+        return self.marked(where, messages, tools, prompt).replace(BEGIN, "").replace(END, "")
+
+    def conversation(self, where, line):
+        """The rendered text, and what of its characters counts."""
+        messages = messages_of(where, line)
+        tools, text = line.get("tools"), self.marked(where, messages, line.get("tools"), False)
+        spans = spans_of(pieces_of(text)) if BEGIN in text else None
+        text = text.replace(BEGIN, "").replace(END, "")
+        if spans is None:
+            spans = [self.turn(where, text, messages, tools, k) for k, message in enumerate(messages) if message["role"] == "assistant"]
+        if not spans:
+            raise Fault(f"{where}: nothing of the conversation is the assistant's, so there is nothing to learn. Remove the line.")
+        return text, spans
+
+    def turn(self, where, text, messages, tools, k):
+        """The characters of message k: between what the model is given before its turn and the text up to its end."""
+        before, after = self.render(where, messages[:k], tools, True), self.render(where, messages[: k + 1], tools, False)
+        if not text.startswith(before) or not text.startswith(after) or len(after) < len(before):
+            raise Fault(f"{where}: {self.name} renders message {k + 1} otherwise in the whole conversation than as its end, so what the model says there is not "
+                        "known. Split the conversation at that message, or mark the assistant's words in the template with {% generation %}.")
+        return len(before), len(after)
+
+
+def messages_of(where, line):
+    if "messages" in line:
+        messages = line["messages"]
+        if not isinstance(messages, list) or not messages:
+            raise Fault(f"{where}: \"messages\" is no list, or an empty one. {WANTED}")
+        for k, message in enumerate(messages):
+            for key in ("role", "content"):
+                if not isinstance(message, dict) or not isinstance(message.get(key), str):
+                    raise Fault(f"{where}: message {k + 1} has no string \"{key}\". {WANTED}")
+        if any(mark in message["content"] for message in messages for mark in (BEGIN, END)):
+            raise Fault(f"{where}: a message holds U+FDD0 or U+FDD1, which are no characters. Remove them.")
+        return messages
+    for asked, answered in (("instruction", "output"), ("prompt", "completion")):
+        if asked in line or answered in line:
+            for key in (asked, answered):
+                if not isinstance(line.get(key), str):
+                    raise Fault(f"{where}: the object has no string \"{key}\" beside its other one. {WANTED}")
+            more = line.get("input") if asked == "instruction" else None
+            question = line[asked] + (f"\n\n{more}" if more else "")
+            return [{"role": "user", "content": question}, {"role": "assistant", "content": line[answered]}]
+    raise Fault(f"{where}: the object is no conversation. {WANTED}")
+
+
+def pieces_of(text):
+    """A marked text as pieces that count or not."""
+    pieces = []
+    for at, part in enumerate(text.split(BEGIN)):
+        said, _, rest = part.partition(END) if at else ("", "", part)
+        pieces += [(1, said), (0, rest)]
+    return pieces
+
+
 def packed(ids, mask):
     return struct.pack("<I", len(ids)) + array("I", ids).tobytes() + mask
 
@@ -206,8 +359,7 @@ def mask_of(offsets, spans):
 
 
 def open_model(request):
-    if tokenizers is None:
-        raise Fault(f"{sys.executable} cannot import tokenizers ({missing}). Install it there: {sys.executable} -m pip install tokenizers jinja2; or let TESSERA_PYTHON name a Python that has it.", "environment")
+    require(tokenizers, "tokenizers", missing)
     global model
     asked = json.loads(request.data)
     model = Model(asked["folder"], asked["end_token"])
@@ -215,7 +367,8 @@ def open_model(request):
 
 
 model = None
-OPERATIONS = {b"open": open_model, b"text": lambda request: model.encode(request)}
+OPERATIONS = {b"open": open_model, b"text": lambda request: model.encode(request), b"chat": lambda request: model.encode_chats(request),
+              b"prom": lambda request: model.encode_prompt(request)}
 
 
 def answer_one():

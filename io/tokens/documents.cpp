@@ -27,7 +27,7 @@ std::size_t last_cut(std::string_view text) {
   return 0;
 }
 
-void ByteDocuments::begin() {
+void ByteDocuments::begin(std::int64_t) {
   if (writer_.total() > 0) writer_.add(TokenWriter::separator);
   writer_.begin_document();
 }
@@ -50,7 +50,7 @@ void EncodingQueue::write_first() {
   }
 }
 
-void ModelDocuments::begin() { part_ = {}, part_bytes_ = 0; }
+void ModelDocuments::begin(std::int64_t) { part_ = {}, part_bytes_ = 0; }
 
 void ModelDocuments::text(std::string_view piece, bool counts) {
   if (part_.pieces.empty() || part_.pieces.back().counts != counts) part_.pieces.push_back({"", counts});
@@ -89,6 +89,16 @@ void ModelDocuments::flush() {
   if (batch_.empty()) return;
   queue_.add([batch = std::move(batch_), masked = masked_](Tokenizer& tokenizer) { return tokenizer.encode(batch, masked); }, writer_);
   batch_.clear(), batch_bytes_ = 0;
+}
+
+void ChatDocuments::end() {
+  if (bytes_ >= batch_bytes) finish();
+}
+
+void ChatDocuments::finish() {
+  if (batch_.empty()) return;
+  queue_.add([batch = std::move(batch_), name = name_](Tokenizer& tokenizer) { return tokenizer.encode_chats(name, batch); }, writer_);
+  batch_.clear(), bytes_ = 0;
 }
 
 }  // namespace tessera::io

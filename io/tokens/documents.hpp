@@ -16,7 +16,8 @@ namespace tessera::io {
 class Documents {
  public:
   virtual ~Documents() = default;
-  virtual void begin() = 0;
+  /// `line` of the input where it begins; 1 of a text.
+  virtual void begin(std::int64_t line) = 0;
   virtual void text(std::string_view piece, bool counts) = 0;
   virtual void end() = 0;
   /// After the last.
@@ -27,7 +28,7 @@ class Documents {
 class ByteDocuments : public Documents {
  public:
   explicit ByteDocuments(TokenWriter& writer) : writer_(writer) {}
-  void begin() override;
+  void begin(std::int64_t line) override;
   void text(std::string_view piece, bool counts) override { writer_.add(piece, counts); }
   void end() override {}
 
@@ -61,7 +62,7 @@ class ModelDocuments : public Documents {
   /// `name` of the input, for messages.
   ModelDocuments(TokenWriter& writer, EncodingQueue& queue, std::string name, bool masked)
       : writer_(writer), queue_(queue), name_(std::move(name)), masked_(masked) {}
-  void begin() override;
+  void begin(std::int64_t line) override;
   void text(std::string_view piece, bool counts) override;
   void end() override;
   /// Hands over what is left.
@@ -77,6 +78,23 @@ class ModelDocuments : public Documents {
   DocumentPart part_;  ///< of the document under way
   std::vector<DocumentPart> batch_;
   std::size_t part_bytes_ = 0, batch_bytes_ = 0;
+};
+
+/// Conversations, a line of JSON each, by a model's chat template.
+class ChatDocuments : public Documents {
+ public:
+  ChatDocuments(TokenWriter& writer, EncodingQueue& queue, std::string name) : writer_(writer), queue_(queue), name_(std::move(name)) {}
+  void begin(std::int64_t line) override { batch_.push_back({line, ""}); }
+  void text(std::string_view piece, bool) override { batch_.back().text += piece, bytes_ += piece.size(); }
+  void end() override;
+  void finish() override;
+
+ private:
+  TokenWriter& writer_;
+  EncodingQueue& queue_;
+  std::string name_;
+  std::vector<ChatLine> batch_;
+  std::size_t bytes_ = 0;
 };
 
 /// Where a text may be cut: the last byte in it that begins a line and no blank, after a line that ends in no blank; 0 where there is none.

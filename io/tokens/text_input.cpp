@@ -33,29 +33,64 @@ struct LineText {
   std::string prompt, text;
 };
 
-/// The text of one line of JSON, with what stands before it and does not count.
-LineText text_of_line(const std::string& name, std::int64_t line_number, const std::string& line) {
+nlohmann::json parse_object(const std::string& name, std::int64_t line_number, const std::string& line, std::string_view advice) {
   try {
     auto object = nlohmann::json::parse(line);
-    if (!object.is_object()) fail(ExitCode::data, "{}:{}: the line is no JSON object. {}", name, line_number, wanted);
-    const auto take = [&](const char* key) {
-      const auto text = object.find(key);
-      if (text == object.end()) fail(ExitCode::data, "{}:{}: the object has no \"{}\". {}", name, line_number, key, wanted);
-      if (!text->is_string()) fail(ExitCode::data, "{}:{}: \"{}\" is no string. {}", name, line_number, key, wanted);
-      return std::move(text->get_ref<std::string&>());
-    };
-    if (!object.contains("prompt") && !object.contains("completion")) return {.prompt = "", .text = take("text")};
-    if (object.contains("text"))
-      fail(ExitCode::data, "{}:{}: the object has a \"text\" beside a \"prompt\" or \"completion\". {}", name, line_number, wanted);
-    LineText both{.prompt = take("prompt"), .text = take("completion")};
-    if (both.text.empty())
-      fail(ExitCode::data, "{}:{}: \"completion\" is empty, so there is nothing to learn. Remove the line.", name, line_number);
-    return both;
+    if (!object.is_object()) fail(ExitCode::data, "{}:{}: the line is no JSON object. {}", name, line_number, advice);
+    return object;
   } catch (const nlohmann::json::parse_error& e) {
-    fail(ExitCode::data, "{}:{}: broken JSON at byte {} of the line. {}", name, line_number, e.byte, wanted);
+    fail(ExitCode::data, "{}:{}: broken JSON at byte {} of the line. {}", name, line_number, e.byte, advice);
   } catch (const nlohmann::json::exception& e) {
-    fail(ExitCode::data, "{}:{}: JSON that cannot be read: {}. {}", name, line_number, reason_of(e), wanted);
+    fail(ExitCode::data, "{}:{}: JSON that cannot be read: {}. {}", name, line_number, reason_of(e), advice);
   }
+}
+
+/// The text of one line of JSON, with what stands before it and does not count.
+LineText text_of_line(const std::string& name, std::int64_t line_number, const std::string& line) {
+  auto object = parse_object(name, line_number, line, wanted);
+  const auto take = [&](const char* key) {
+    const auto text = object.find(key);
+    if (text == object.end()) fail(ExitCode::data, "{}:{}: the object has no \"{}\". {}", name, line_number, key, wanted);
+    if (!text->is_string()) fail(ExitCode::data, "{}:{}: \"{}\" is no string. {}", name, line_number, key, wanted);
+    return std::move(text->get_ref<std::string&>());
+  };
+  if (!object.contains("prompt") && !object.contains("completion")) return {.prompt = "", .text = take("text")};
+  if (object.contains("text"))
+    fail(ExitCode::data, "{}:{}: the object has a \"text\" beside a \"prompt\" or \"completion\". {}", name, line_number, wanted);
+  LineText both{.prompt = take("prompt"), .text = take("completion")};
+  if (both.text.empty())
+    fail(ExitCode::data, "{}:{}: \"completion\" is empty, so there is nothing to learn. Remove the line.", name, line_number);
+  return both;
+}
+
+using LineVisitor = std::function<void(std::int64_t number, const std::string& line)>;
+
+/// Each line that is not blank, checked to be UTF-8.
+void scan_each_line(TextInput& input, const TextVisitor& visit, const LineVisitor& take) {
+  std::string line;
+  std::int64_t number = 1, offset = 0;  // of the line under way
+  auto take_line = [&] {
+    Utf8Checker checker;
+    auto fault = checker.feed(line);
+    if (!fault) fault = checker.finish();
+    if (fault) refuse_utf8(input.name(), {number, offset + fault->offset, fault->byte, fault->cut});
+    if (line.find_first_not_of(" \t\r") != std::string::npos) take(number, line);
+    offset += static_cast<std::int64_t>(line.size()) + 1, ++number;
+    line.clear();
+  };
+  for (auto piece = input.next(); !piece.empty(); piece = input.next()) {
+    visit.progress(static_cast<std::int64_t>(piece.size()));
+    for (auto end = piece.find('\n'); end != piece.npos; end = piece.find('\n')) {
+      line.append(piece.substr(0, end));
+      piece.remove_prefix(end + 1);
+      take_line();
+    }
+    line.append(piece);
+    if (line.size() > longest_line)
+      fail(ExitCode::data, "{}:{}: the line does not end within {}: this is no file of JSON lines. {}", input.name(), number,
+           human_bytes(static_cast<double>(longest_line)), wanted);
+  }
+  if (!line.empty()) take_line();
 }
 
 }  // namespace
@@ -102,34 +137,20 @@ void scan_text(TextInput& input, const TextVisitor& visit) {
 }
 
 void scan_lines(TextInput& input, const TextVisitor& visit) {
-  std::string line;
-  std::int64_t number = 1, offset = 0;  // of the line under way
-  auto take_line = [&] {
-    Utf8Checker checker;
-    auto fault = checker.feed(line);
-    if (!fault) fault = checker.finish();
-    if (fault) refuse_utf8(input.name(), {number, offset + fault->offset, fault->byte, fault->cut});
-    if (line.find_first_not_of(" \t\r") != std::string::npos) {
-      const LineText line_text = text_of_line(input.name(), number, line);
-      if (!line_text.prompt.empty()) visit.text(line_text.prompt, false);
-      if (!line_text.text.empty()) visit.text(line_text.text, true), visit.end_document();
-    }
-    offset += static_cast<std::int64_t>(line.size()) + 1, ++number;
-    line.clear();
-  };
-  for (auto piece = input.next(); !piece.empty(); piece = input.next()) {
-    visit.progress(static_cast<std::int64_t>(piece.size()));
-    for (auto end = piece.find('\n'); end != piece.npos; end = piece.find('\n')) {
-      line.append(piece.substr(0, end));
-      piece.remove_prefix(end + 1);
-      take_line();
-    }
-    line.append(piece);
-    if (line.size() > longest_line)
-      fail(ExitCode::data, "{}:{}: the line does not end within {}: this is no file of JSON lines. {}", input.name(), number,
-           human_bytes(static_cast<double>(longest_line)), wanted);
-  }
-  if (!line.empty()) take_line();
+  scan_each_line(input, visit, [&](std::int64_t number, const std::string& line) {
+    const LineText line_text = text_of_line(input.name(), number, line);
+    if (line_text.text.empty()) return;
+    visit.line(number);
+    if (!line_text.prompt.empty()) visit.text(line_text.prompt, false);
+    visit.text(line_text.text, true), visit.end_document();
+  });
+}
+
+void scan_objects(TextInput& input, const TextVisitor& visit) {
+  scan_each_line(input, visit, [&](std::int64_t number, const std::string& line) {
+    parse_object(input.name(), number, line, "Every line must be a conversation.");
+    visit.line(number), visit.text(line, true), visit.end_document();
+  });
 }
 
 }  // namespace tessera::io

@@ -33,6 +33,7 @@ class TextInput {
 struct TextVisitor {
   std::function<void(std::string_view, bool counts)> text;  ///< a piece of the document under way; whether it counts in the loss
   std::function<void()> end_document;
+  std::function<void(std::int64_t)> line;      ///< number of the line that a document is of, before its text
   std::function<void(std::int64_t)> progress;  ///< bytes of input consumed
 };
 
@@ -41,5 +42,7 @@ void scan_text(TextInput& input, const TextVisitor& visit);
 /// JSON lines: the "text" of each is a document, or its "prompt", which does not count in the loss, with its "completion", which does.
 /// Blank lines and empty texts hold no tokens and are passed over. Errors (ExitCode::data) name the line.
 void scan_lines(TextInput& input, const TextVisitor& visit);
+/// JSON lines as they stand, each a document. Errors (ExitCode::data) name a line that is no JSON object.
+void scan_objects(TextInput& input, const TextVisitor& visit);
 
 }  // namespace tessera::io

@@ -33,6 +33,7 @@ std::string nearest_folder(const std::string& path) {
 }
 
 bool is_lines(const TokenizeOptions& o) {
+  if (o.chat) return true;
   if (o.format == "auto") return o.input.ends_with(".jsonl") || o.input.ends_with(".ndjson");
   if (o.format != "text" && o.format != "jsonl")
     fail(ExitCode::usage, "--format {} does not exist; there are auto, text and jsonl.", o.format);
@@ -45,7 +46,8 @@ struct Split {
   std::int64_t train_documents = 0, train_bytes = 0;  // train_bytes only counts where there is one document
 };
 
-Split plan_split(const std::string& path, std::int64_t bytes, std::int64_t documents, double share) {
+Split plan_split(const std::string& path, std::int64_t bytes, std::int64_t documents, const TokenizeOptions& o) {
+  const double share = o.validation;
   if (bytes == 0) fail(ExitCode::data, "{}: the file holds no text. Give a file with some.", path);
   Split s{bytes, documents, documents, bytes};
   if (share <= 0) return s;
@@ -53,6 +55,7 @@ Split plan_split(const std::string& path, std::int64_t bytes, std::int64_t docum
     if (whole < 2) fail(ExitCode::data, "{}: one byte cannot be split. Give more text or no --validation.", path);
     return std::clamp<std::int64_t>(std::llround(static_cast<double>(whole) * share), 1, whole - 1);
   };
+  if (documents == 1 && o.chat) fail(ExitCode::data, "{}: one conversation cannot be split. Give more of them or no --validation.", path);
   if (documents > 1) {
     s.train_documents -= portion(documents);
   } else {
@@ -74,6 +77,7 @@ class Router {
     target_->text(piece, counts);
   }
   void end_document() { ++documents_, close_document(); }
+  void at_line(std::int64_t line) { line_ = line; }
   bool same_as_first_pass() const { return bytes_ == split_.bytes && documents_ == split_.documents; }
 
  private:
@@ -94,7 +98,7 @@ class Router {
   void open_document() {
     if (open_) return;
     if (documents_ >= split_.train_documents && validation_) target_ = validation_;
-    target_->begin();
+    target_->begin(line_);
     open_ = true;
   }
   void close_document() {
@@ -104,14 +108,14 @@ class Router {
   const Split& split_;
   Documents* validation_;
   Documents* target_;
-  std::int64_t bytes_ = 0, documents_ = 0;
+  std::int64_t bytes_ = 0, documents_ = 0, line_ = 1;
   bool open_ = false;
 };
 
 /// The tokenizer that was asked for, and its files.
 class Outputs {
  public:
-  Outputs(const TokenizeOptions& o, const std::string& input) : folder_(o.output_dir), input_(input) {
+  Outputs(const TokenizeOptions& o, const std::string& input) : folder_(o.output_dir), input_(input), chat_(o.chat) {
     if (o.tokenizer == "byte") return;
     pool_.emplace(TokenizerSource{.python = o.python, .folder = o.tokenizer, .end_token = o.end_token}, o.workers);
     queue_.emplace(*pool_);
@@ -122,7 +126,9 @@ class Outputs {
   void open(const std::string& name, std::int64_t bytes, std::int64_t documents, bool masked) {
     const std::int64_t tokens = documents + (pool_ ? bytes / 4 : bytes);  // a model's has about four bytes a token
     TokenWriter& writer = *writers_.emplace_back(std::make_unique<TokenWriter>(folder_ + name, tokens, documents, masked, kind_));
-    if (pool_)
+    if (chat_)
+      documents_.push_back(std::make_unique<ChatDocuments>(writer, *queue_, input_));
+    else if (pool_)
       documents_.push_back(std::make_unique<ModelDocuments>(writer, *queue_, input_, masked));
     else
       documents_.push_back(std::make_unique<ByteDocuments>(writer));
@@ -144,6 +150,7 @@ class Outputs {
 
  private:
   std::string folder_, input_;
+  bool chat_;
   TokenKind kind_;
   std::optional<EncoderPool> pool_;
   std::optional<EncodingQueue> queue_;
@@ -155,6 +162,9 @@ void check_options(const TokenizeOptions& o) {
   if (o.tokenizer != "byte" && !fs::exists(o.tokenizer + "/tokenizer.json"))
     fail(ExitCode::usage, "--tokenizer {}: there is no {}/tokenizer.json. Give byte, or the folder of a Hugging Face model.", o.tokenizer,
          o.tokenizer);
+  if (o.tokenizer == "byte" && o.chat)
+    fail(ExitCode::usage, "--chat renders conversations with a model's template, and the byte tokenizer has none. Give --tokenizer DIR.");
+  if (o.chat && o.format == "text") fail(ExitCode::usage, "--chat takes JSON lines, and --format says text. Leave --format out.");
   if (o.tokenizer == "byte" && !o.end_token.empty())
     fail(ExitCode::usage, "--end-token {} goes with the tokenizer of a model; the byte tokenizer has one of its own.", o.end_token);
   if (!(o.validation >= 0 && o.validation < 1)) fail(ExitCode::usage, "--validation {} is not in [0, 1).", o.validation);
@@ -165,15 +175,15 @@ void check_options(const TokenizeOptions& o) {
 TokenizeResult tokenize(const TokenizeOptions& o) {
   check_options(o);
   // 1. Check and count.
-  const auto scan = is_lines(o) ? scan_lines : scan_text;
+  const auto scan = o.chat ? scan_objects : is_lines(o) ? scan_lines : scan_text;
   TextInput input(o.input, nearest_folder(o.output_dir));
   ByteProgress progress("tokenize", 2 * input.size(), o.progress);
   auto advance = [&](std::int64_t n) { progress.add(n); };
   std::int64_t bytes = 0, documents = 0;
-  bool masked = false;
+  bool masked = o.chat;
   const auto count = [&](std::string_view text, bool counts) { bytes += static_cast<std::int64_t>(text.size()), masked |= !counts; };
-  scan(input, {count, [&] { ++documents; }, advance});
-  auto split = plan_split(input.name(), bytes, documents, o.validation);
+  scan(input, {count, [&] { ++documents; }, [](std::int64_t) {}, advance});
+  auto split = plan_split(input.name(), bytes, documents, o);
   // 2. Write under temporary names.
   Outputs outputs(o, input.name());
   std::error_code e;
@@ -184,7 +194,8 @@ TokenizeResult tokenize(const TokenizeOptions& o) {
   if (validation) outputs.open("/val.h5", static_cast<std::int64_t>(static_cast<double>(bytes) * o.validation), documents, masked);
   Router router(split, outputs.documents(0), validation ? &outputs.documents(1) : nullptr);
   input.rewind();
-  scan(input, {[&](std::string_view text, bool counts) { router.text(text, counts); }, [&] { router.end_document(); }, advance});
+  scan(input, {[&](std::string_view text, bool counts) { router.text(text, counts); }, [&] { router.end_document(); },
+               [&](std::int64_t line) { router.at_line(line); }, advance});
   outputs.finish();
   if (!router.same_as_first_pass())
     fail(ExitCode::data, "{}: the file changed while it was read. Run again when it is complete.", input.name());

@@ -66,6 +66,7 @@ struct TokenizeOptions {
   double validation = 0;           ///< share of the documents (of the tokens, when there is one document) that goes to val.h5: the tail
   bool progress = false;           ///< a progress line on the terminal
   // Of a model's tokenizer:
+  bool chat = false;  ///< JSON lines of conversations, which the model's template renders; the assistant's turns count in the loss
   std::string python = "python3";  ///< has the packages that read it
   std::string end_token = {};      ///< ends each document; "": the one that the model's files name
   int workers = 0;                 ///< processes that tokenize beside each other, 0: one a core; what is written does not depend on them

@@ -40,6 +40,10 @@ void add_tokenize(CLI::App& app, Chosen& chosen) {
       ->add_option("--tokenizer", options->tokenizer,
                    "byte: a token is a byte, 256 separates documents; or the folder of a Hugging Face model, with its tokenizer.json")
       ->capture_default_str();
+  command->add_flag(
+      "--chat", options->chat,
+      "Lines are conversations (\"messages\" with roles, or \"instruction\" and \"output\", or \"prompt\" and \"completion\"): the model's "
+      "chat template renders them, and the assistant's turns alone count in the loss");
   command->add_option("--end-token", options->end_token,
                       "Token that ends a document, by name; by itself the one that the model's files name");
   command
@@ -53,7 +57,8 @@ void add_tokenize(CLI::App& app, Chosen& chosen) {
       ->capture_default_str();
   command->footer(
       "Example:\n  tessera tokenize --tokenizer byte input.txt data/ --validation 0.05\n  tessera tokenize --tokenizer models/SmolLM2-135M "
-      "docs.jsonl data/\n  zcat text.jsonl.gz | tessera tokenize - data/ "
+      "docs.jsonl data/\n  tessera tokenize --tokenizer models/Llama-3.2-1B-Instruct chat.jsonl data/ --chat\n  zcat text.jsonl.gz | "
+      "tessera tokenize - data/ "
       "--format jsonl");
   command->callback([options, &chosen] {
     chosen = [options] {

@@ -8,7 +8,6 @@ as prompts with completions. --rate instead prints bytes a second of both on all
 Exit status: 0 all agree, 1 not, 77 when tokenizers or h5py is not installed.
 """
 
-import json
 import os
 import random
 import sys
@@ -16,8 +15,7 @@ import tempfile
 import time
 
 try:
-    import h5py
-    import numpy as np
+    import h5py  # noqa: F401
     import tokenizers  # noqa: F401
 except ImportError as error:
     print(f"skipped: {error}; run scripts/setup --peer", file=sys.stderr)
@@ -25,6 +23,7 @@ except ImportError as error:
 
 from make_tokenizers import KINDS, corpus, make
 from program import fail, tessera
+from token_files import read, write_lines
 
 PIECES = ["Hello", " world", "naïve café", "Ünïcödé", "Привет, мир", "你好，世界。", "日本語テキスト", "العربية", "हिन्दी क्षि", "ไทย", "한국어", "é́̂", "e\u0301", "😀", "👩‍🚀👨‍👩‍👧",
           "🇫🇷", " ", "  ", "\t", "\n", "\n\n", "\r\n", " \n ", "\u00a0", "\u3000", "\u2003", "\u200b", "\ufeff", "\x00", "\x01\x1b[0m", "\x7f", "\u0085", "\ufffd", "\U0010ffff",
@@ -37,19 +36,6 @@ def texts(count, seed):
     made = list(PIECES)
     made += ["".join(draw.choice(PIECES) for _ in range(draw.randint(1, 40))) for _ in range(count)]
     return made
-
-
-def read(path):
-    """Documents of a token file, each as (ids, counts), and its attributes."""
-    with h5py.File(path) as file:
-        ids, starts = file["tokens"][:].astype(np.int64), [*file["documents"][:], len(file["tokens"])]
-        mask = np.unpackbits(file["loss_mask"][:], bitorder="little")[: len(ids)] if "loss_mask" in file else np.ones(len(ids), np.uint8)
-        return [(ids[a:b].tolist(), mask[a:b].tolist()) for a, b in zip(starts, starts[1:])], dict(file.attrs)
-
-
-def write_lines(path, objects):
-    with open(path, "w", encoding="utf-8") as file:
-        file.writelines(json.dumps(one, ensure_ascii=False) + "\n" for one in objects)
 
 
 def run(folder, name, source, *options):

@@ -139,6 +139,89 @@ TEST_F(ModelTokenizer, CompletionsAndTheirEndCount) {
   EXPECT_EQ(result.train_counted, 5);
 }
 
+/// A template of the stand-in for jinja2: <role|content> of each message.
+constexpr const char* fake_template =
+    R"raw(''.join('<' + m['role'] + '|' + m['content'] + '>' for m in messages) + ('<assistant|' if add_generation_prompt else ''))raw";
+
+TEST_F(ModelTokenizer, OnlyTheAssistantsTurnsCount) {
+  spill(dir / "model/chat_template.jinja", fake_template);
+  spill(
+      dir / "a.jsonl",
+      R"({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "ab"}, {"role": "user", "content": ""}, {"role": "assistant", "content": "c"}]})"
+      "\n"
+      R"({"instruction": "i", "input": "j", "output": "o"})"
+      "\n"
+      R"({"prompt": "p", "completion": "r"})"
+      "\n");
+  TokenizeOptions o = options("a.jsonl");
+  o.chat = true;
+  const TokenizeResult result = tokenize(o);
+  std::string text, counted;
+  auto bits = hdf5::File::open(dir / "out/train.h5", ExitCode::data).open_dataset("loss_mask");
+  std::vector<std::uint8_t> mask(static_cast<std::size_t>(bits.elements()));
+  bits.read<std::uint8_t>(0, mask);
+  std::int64_t at = 0;
+  for (const auto& document : documents_of(dir / "out/train.h5"))
+    for (const std::int32_t id : document) {
+      text += id == end_id ? '.' : static_cast<char>(id);
+      counted += counts(mask, at++) ? '1' : '0';
+    }
+  EXPECT_EQ(text, "<user|q><assistant|ab><user|><assistant|c>.<user|i\n\nj><assistant|o>.<user|p><assistant|r>.");
+  EXPECT_EQ(counted,
+            "0000000000000000000111"
+            "0000000"
+            "00000000000"
+            "11"
+            "1"
+            "000000"
+            "00000"
+            "00000000000"
+            "11"
+            "1"
+            "00000000"
+            "00000000000"
+            "11"
+            "1");
+  EXPECT_EQ(result.train_counted, 3 + 3 + 3 + 3);
+}
+
+TEST_F(ModelTokenizer, AConversationThatCannotBeUsedIsRefusedByItsLine) {
+  spill(dir / "model/chat_template.jinja", fake_template);
+  const auto refuse = [&](const std::string& line, const std::string& words) {
+    spill(dir / "a.jsonl", R"({"prompt": "p", "completion": "r"})"
+                           "\n\n" +
+                               line + "\n");
+    TokenizeOptions o = options("a.jsonl");
+    o.chat = true;
+    EXPECT_ERROR(tokenize(o), ExitCode::data, "a.jsonl:3: " + words);
+  };
+  refuse("{", "broken JSON at byte");
+  refuse("[]", "the line is no JSON object");
+  refuse(R"({"text": "a"})", "the object is no conversation");
+  refuse(R"({"messages": []})", "\"messages\" is no list, or an empty one");
+  refuse(R"({"messages": [{"role": "user", "content": "a"}, {"content": "b"}]})", "message 2 has no string \"role\"");
+  refuse(R"({"messages": [{"role": "user"}]})", "message 1 has no string \"content\"");
+  refuse(R"({"messages": [{"role": "user", "content": "a"}]})", "nothing of the conversation is the assistant's");
+  refuse(R"({"instruction": "a"})", "the object has no string \"output\"");
+}
+
+TEST_F(ModelTokenizer, ATemplateThatFailsIsNamed) {
+  spill(dir / "a.jsonl", R"({"prompt": "p", "completion": "r"})");
+  TokenizeOptions o = options("a.jsonl");
+  o.chat = true;
+  EXPECT_ERROR(tokenize(o), ExitCode::usage, "the model has no chat template");
+  spill(dir / "model/chat_template.jinja", "raise_exception('alternate!')");
+  EXPECT_ERROR(tokenize(o), ExitCode::data, "model fails: TemplateError: alternate!");
+  spill(dir / "model/chat_template.jinja", "messages[0]['name']");
+  EXPECT_ERROR(tokenize(o), ExitCode::data, "a.jsonl:1: the chat template of");
+  spill(dir / "model/chat_template.jinja", "((");
+  EXPECT_ERROR(tokenize(o), ExitCode::data, "cannot be read");
+  spill(dir / "model/chat_template.jinja", "str(len(messages)) + ''.join(m['content'] for m in messages)");
+  EXPECT_ERROR(tokenize(o), ExitCode::data, "a.jsonl:1: the chat template of");
+  o.tokenizer = "byte";
+  EXPECT_ERROR(tokenize(o), ExitCode::usage, "--chat renders conversations with a model's template, and the byte tokenizer has none");
+}
+
 TEST_F(ModelTokenizer, TheEndTokenIsTheModels) {
   const auto end_of = [&](const std::string& model, const std::string& named = "") {
     return Tokenizer({.python = "python3", .folder = dir / model, .end_token = named}).facts();

@@ -1,0 +1,104 @@
+#!/usr/bin/env python3
+"""Conversations of `tessera tokenize --chat` beside transformers' apply_chat_template: the same ids, and a loss mask of the assistant's words alone.
+
+    TESSERA=build/host/tessera check_chats.py
+
+Exit status: 0 all agree, 1 not, 77 when transformers or h5py is not installed.
+"""
+
+import os
+import random
+import sys
+import tempfile
+
+try:
+    import h5py  # noqa: F401
+    from transformers import PreTrainedTokenizerFast
+except ImportError as error:
+    print(f"skipped: {error}; run scripts/setup --peer", file=sys.stderr)
+    sys.exit(77)
+
+from make_tokenizers import KINDS, UNMARKED, WORDS, make
+from program import fail, run, tessera
+from token_files import read, write_lines
+
+# What follows an assistant's words in its turn, by kind.
+CLOSES = {"smollm": "<|im_end|>\n", "llama3": "<|eot_id|>", "llama2": " </s>", "mistral": " </s>", "qwen": "<|im_end|>"}
+
+
+def conversations(seed):
+    draw = random.Random(seed)
+    say = lambda: " ".join(draw.choice(WORDS) for _ in range(draw.randint(1, 12)))
+    for k in range(60):
+        turns = [{"role": "system", "content": say()}] if k % 3 == 0 else []
+        for _ in range(draw.randint(1, 3)):
+            turns += [{"role": "user", "content": say()}, {"role": "assistant", "content": say()}]
+        yield turns
+
+
+def lines(seed):
+    """Lines as files have them, each with the conversation that it is."""
+    for k, turns in enumerate(conversations(seed)):
+        two = [turn["content"] for turn in turns if turn["role"] != "system"][:2]
+        pair = [{"role": "user", "content": two[0]}, {"role": "assistant", "content": two[1]}]
+        if k % 5 == 1:
+            yield {"instruction": two[0], "output": two[1]}, pair
+        elif k % 5 == 2:
+            yield {"instruction": two[0], "input": "more", "output": two[1]}, [{"role": "user", "content": two[0] + "\n\nmore"}, pair[1]]
+        elif k % 5 == 3:
+            yield {"prompt": two[0], "completion": two[1]}, pair
+        else:
+            yield {"messages": turns}, turns
+
+
+def check(folder, name):
+    make(name, os.path.join(folder, name))
+    theirs = PreTrainedTokenizerFast.from_pretrained(os.path.join(folder, name))
+    source, rows = os.path.join(folder, name + ".jsonl"), list(lines(5))
+    write_lines(source, (line for line, _ in rows))
+    out = os.path.join(folder, "out")
+    tessera("tokenize", "--tokenizer", os.path.join(folder, name), source, out, "--chat", "--workers", "2")
+    documents, _ = read(out + "/train.h5")
+    if len(documents) != len(rows):
+        fail(f"{name}: {len(documents)} documents of {len(rows)} lines")
+    for (_, turns), (ids, counts) in zip(rows, documents):
+        want = theirs.apply_chat_template(turns, tokenize=True, return_dict=True, return_assistant_tokens_mask=name == "qwen")
+        if ids != list(want["input_ids"]):
+            fail(f"{name}: {turns} became {ids} and is {want['input_ids']}")
+        if name == "qwen" and counts != list(want["assistant_masks"]):
+            fail(f"{name}: {turns}: the mask is {counts}, and transformers' {want['assistant_masks']}")
+        said = theirs.decode([i for i, c in zip(ids, counts) if c]).replace(" ", "")
+        words = "".join(turn["content"] + CLOSES[name] for turn in turns if turn["role"] == "assistant").replace(" ", "")
+        if said != words:
+            fail(f"{name}: {turns}: what counts is {said!r} and should be {words!r}")
+    print(f"{name}: ids and masks of {len(rows)} conversations")
+
+
+def check_refusals(folder):
+    """A template that complains, one that has no marks and renders earlier turns otherwise, and a model without one."""
+    def refuse(model, messages, status, words):
+        source = os.path.join(folder, "refused.jsonl")
+        write_lines(source, [{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]}, {"messages": messages}])
+        got, _, errors = run("tokenize", "--tokenizer", os.path.join(folder, model), source, os.path.join(folder, "refused"), "--chat")
+        if got != status or words not in errors:
+            fail(f"{model}: status {got}, expected {status} and {words!r}:\n{errors}")
+
+    refuse("llama2", [{"role": "user", "content": "a"}, {"role": "user", "content": "b"}], 3, "refused.jsonl:2: the chat template of")
+    refuse("llama2", [{"role": "user", "content": "a"}, {"role": "user", "content": "b"}], 3, "Conversation roles must alternate")
+    with open(os.path.join(folder, "qwen", "chat_template.jinja"), "w", encoding="utf-8") as file:
+        file.write(UNMARKED)
+    thinking = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "<think>x</think>b"}] * 2
+    refuse("qwen", thinking, 3, "refused.jsonl:2: the chat template of")
+    refuse("qwen", thinking, 3, "renders message 2 otherwise in the whole conversation than as its end")
+    with open(os.path.join(folder, "qwen", "chat_template.jinja"), "w", encoding="utf-8") as file:
+        file.write("{% for message in messages %}")
+    refuse("qwen", thinking, 3, "cannot be read")
+    make("gpt2", os.path.join(folder, "gpt2"))
+    refuse("gpt2", thinking, 2, "the model has no chat template")
+
+
+with tempfile.TemporaryDirectory() as scratch:
+    for kind, (_, _, _, template) in KINDS.items():
+        if template:
+            check(scratch, kind)
+    check_refusals(scratch)

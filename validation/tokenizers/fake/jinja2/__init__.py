@@ -1,0 +1,1 @@
+"""Stands in for jinja2 beside the stand-in for tokenizers: a template is an expression of Python."""

@@ -1,0 +1,5 @@
+class Extension:
+    pass
+
+
+loopcontrols = Extension

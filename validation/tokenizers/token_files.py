@@ -1,0 +1,19 @@
+"""Token files, read with h5py, and lines of JSON to make them of."""
+
+import json
+
+import h5py
+import numpy as np
+
+
+def read(path):
+    """Documents of a token file, each as (ids, counts), and its attributes."""
+    with h5py.File(path) as file:
+        ids, starts = file["tokens"][:].astype(np.int64), [*file["documents"][:], len(file["tokens"])]
+        mask = np.unpackbits(file["loss_mask"][:], bitorder="little")[: len(ids)] if "loss_mask" in file else np.ones(len(ids), np.uint8)
+        return [(ids[a:b].tolist(), mask[a:b].tolist()) for a, b in zip(starts, starts[1:])], dict(file.attrs)
+
+
+def write_lines(path, objects):
+    with open(path, "w", encoding="utf-8") as file:
+        file.writelines(json.dumps(one, ensure_ascii=False) + "\n" for one in objects)
