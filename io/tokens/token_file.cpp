@@ -33,9 +33,10 @@ struct TokenFile::Impl {
   std::string tokenizer, digest;
   BinLayout layout;
   PosixFile raw;
-  FileStamp stamp;                         // when it was opened
-  std::optional<hdf5::Dataset> dataset;    // the tokens, where the file is HDF5
-  std::optional<hdf5::Dataset> mask;       // which of them count in the loss
+  FileStamp stamp;                       // when it was opened
+  std::optional<hdf5::Dataset> dataset;  // the tokens, where the file is HDF5
+  std::optional<hdf5::Dataset> mask;     // which of them count in the loss
+  std::optional<hdf5::Dataset> document_begins;
   std::optional<TokenFacts> facts;         // once all tokens have been read
   std::optional<hdf5::Dataset> checksums;  // one a block: in the file, or
   TokenSums sums;                          // in memory
@@ -54,7 +55,7 @@ struct TokenFile::Impl {
     if (const auto missing = dataset->missing(); !missing.empty())
       fail(ExitCode::data, "{}: the dataset 'tokens' is not whole: {}. Copy the file again, or tokenize again.", path, missing);
     layout = {0, dataset->elements(), element == hdf5::Element::u16 ? std::size_t{2} : std::size_t{4}};
-    if (file.has("documents")) documents = file.open_dataset("documents").elements();
+    if (file.has("documents")) documents = document_begins.emplace(file.open_dataset("documents")).elements();
     vocab = file.integer_attribute("vocab").value_or(0);
     tokenizer = file.text_attribute("tokenizer").value_or("");
     digest = file.text_attribute("tokenizer.xxh3").value_or("");
@@ -188,6 +189,17 @@ const std::string& TokenFile::path() const { return impl_->path; }
 std::int64_t TokenFile::tokens() const { return impl_->layout.tokens; }
 std::int64_t TokenFile::bytes() const { return impl_->stamp.bytes; }
 std::int64_t TokenFile::documents() const { return impl_->documents; }
+std::vector<std::int64_t> TokenFile::read_documents() const {
+  if (!impl_->document_begins) return {};
+  const hdf5::Dataset& begins = *impl_->document_begins;
+  if (begins.dims().size() != 1 || begins.element() != hdf5::Element::i64)
+    fail(ExitCode::data, "{}: the dataset 'documents' must be one-dimensional and of type int64: the token that each begins with.", path());
+  if (const auto missing = begins.missing(); !missing.empty())
+    fail(ExitCode::data, "{}: the dataset 'documents' is not whole: {}. Copy the file again, or tokenize again.", path(), missing);
+  std::vector<std::int64_t> tokens(static_cast<std::size_t>(documents()));
+  if (!tokens.empty()) begins.read<std::int64_t>(0, tokens);
+  return tokens;
+}
 std::int64_t TokenFile::declared_vocab() const { return impl_->vocab; }
 std::string TokenFile::tokenizer() const { return impl_->tokenizer; }
 std::string TokenFile::tokenizer_digest() const { return impl_->digest; }

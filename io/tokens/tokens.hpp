@@ -5,6 +5,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "base/types.hpp"
 #include "io/tokens/token_checks.hpp"
@@ -24,6 +25,8 @@ class TokenFile {
   std::int64_t tokens() const;
   std::int64_t bytes() const;      ///< of the file
   std::int64_t documents() const;  ///< 0 where the format does not say
+  /// The token that each document begins with, as the file says; empty where the format does not.
+  std::vector<std::int64_t> read_documents() const;
   /// Vocabulary that the writer declared (attribute "vocab"), 0 where it did not.
   std::int64_t declared_vocab() const;
   std::string tokenizer() const;         ///< attribute "tokenizer", "" where unknown

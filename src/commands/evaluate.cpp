@@ -39,7 +39,7 @@ int evaluate(const EvaluateOptions& o) {
   if (!o.task.empty())
     return evaluate_task({.checkpoint = o.checkpoint, .task = o.task, .details = o.details, .device = device, .json = o.json});
   const Deck deck = load_deck(o.checkpoint, device);
-  SampleFile data(o.data, deck.batch.sequence_length, deck.model.vocab);
+  SampleFile data(o.data, deck.batch.sequence_length, deck.model.vocab, deck.data, deck.run.seed);
   data.check(nullptr);
   const std::int64_t samples = o.samples > 0 ? std::min(o.samples, data.samples()) : data.samples(), B = micro_batch_for(samples, 8),
                      T = deck.batch.sequence_length;
@@ -50,7 +50,8 @@ int evaluate(const EvaluateOptions& o) {
   std::int64_t targets = 0;
   for (std::int64_t first = 0; first < samples; first += B) {
     for (std::int64_t row = 0; row < B; ++row)
-      data.read(first + row, model.engine->positions(), model.engine->tokens(0), model.engine->targets(0), row);
+      data.read(first + row, model.engine->positions(),
+                {model.engine->tokens(0), model.engine->targets(0), model.engine->document_starts(0)}, row);
     model.engine->weight(0) = 1;
     targets += std::ranges::count_if(model.engine->targets(0), [](std::int32_t target) { return target != kernels::no_target; });
     sum.add(model.engine->evaluate(1).loss);

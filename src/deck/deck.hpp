@@ -55,6 +55,9 @@ struct BatchKeys {
 
 struct DataKeys {
   std::string train, validation;  // token files: .h5 or .bin
+  bool document_mask = false;
+  std::string packing = "concatenate";  // concatenate | documents
+  std::string too_long = "refuse";      // refuse | truncate | split
   friend bool operator==(const DataKeys&, const DataKeys&) = default;
 };
 

@@ -158,6 +158,21 @@ const std::vector<Key> table = {
      .help = "Training tokens, relative to the current directory: .h5 as `tessera tokenize` writes it, or .bin of uint16."},
     {KEY(data.validation), .type = text, .unit = "path", .fallback = "\"\"",
      .help = "Validation tokens, relative to the current directory; empty: none."},
+    {KEY(data.document_mask), .type = boolean, .fallback = "false", .identity = true, .silent = true,
+     .help =
+         "Keeps the documents of a sequence apart: attention sees a token's own document alone, positions count from its begin, and the "
+         "token that a document ends with has no target. Attention then takes time by the squares of documents, not of the sequence. "
+         "Token files must say where their documents begin, as `tessera tokenize` writes them."},
+    {KEY(data.packing), .type = text, .choices = {"concatenate", "documents"}, .fallback = "\"concatenate\"", .identity = true,
+     .silent = true,
+     .help =
+         "How documents become sequences. concatenate: sequences are cut out of the file's tokens as they follow each other. documents: "
+         "sequences hold whole documents, as many as fit (best fit, in an order of run.seed); what stays empty is padding that counts in "
+         "no loss. It asks for data.document_mask = true."},
+    {KEY(data.too_long), .type = text, .choices = {"refuse", "truncate", "split"}, .fallback = "\"refuse\"", .identity = true,
+     .silent = true,
+     .help = "With data.packing = \"documents\", what becomes of a document of more than batch.sequence_length + 1 tokens: refuse ends the "
+             "start and names it, truncate takes its first tokens, split makes documents of its parts."},
 
     // [optimizer]
     {KEY(optimizer.type), .type = text, .choices = {"adamw"}, .fallback = "\"adamw\"", .identity = true,

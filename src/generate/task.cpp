@@ -114,6 +114,7 @@ double Examiner::loss_of(std::span<const std::int32_t> tokens, std::int64_t coun
   if (tokens.size() > inputs.size() + 1) tokens = tokens.last(inputs.size() + 1);
   const std::size_t n = tokens.size() - 1;
   std::ranges::fill(inputs, 0), std::ranges::fill(targets, kernels::no_target);
+  std::ranges::fill(model_.engine->document_starts(0), 0);
   std::ranges::copy(tokens.first(n), inputs.begin());
   std::ranges::copy(tokens.last(static_cast<std::size_t>(counted)), targets.begin() + static_cast<std::ptrdiff_t>(n) - counted);
   model_.engine->weight(0) = 1;

@@ -19,6 +19,13 @@ namespace {
 
 using enum Access;
 
+/// What a call touches, and of its optional operands those that are there.
+std::vector<Touch> with_reads(std::vector<Touch> touches, std::initializer_list<Value> optional) {
+  for (const Value value : optional)
+    if (value) touches.push_back({value, read});
+  return touches;
+}
+
 /// A gradient that kernels add to, of `elements` fp32 values: zero where it starts a sum.
 float* started(const At& at, Value gradient, std::int64_t elements) {
   auto* sum = at.get<float>(gradient);
@@ -94,12 +101,9 @@ void Recorder::linear(Value y, Value x, const std::string& w, std::int64_t N, st
   };
   const Value weight = this->weight(w), copy = packed(w, product(nullptr, nullptr, {}, nullptr));
   const Value bias = extra.bias.empty() ? Value{} : this->weight(extra.bias), addend = extra.add;
-  std::vector<Touch> touches = {{y, write}, {x, read}, {weight, read}};
-  for (const Value optional : {copy, bias, addend})
-    if (optional) touches.push_back({optional, read});
   const char present = 0;
   call({.name = "linear " + w,
-        .touches = std::move(touches),
+        .touches = with_reads({{y, write}, {x, read}, {weight, read}}, {copy, bias, addend}),
         .flops = linear::flops(dims),
         .work = work_of(linear::Product::forward, dims),
         .workspace = kernels::gemm_workspace_bytes(product(nullptr, nullptr, {}, bias ? &present : nullptr), s.backend),
@@ -132,10 +136,8 @@ void Recorder::input_gradient(Value d_x, Value d_y, const std::string& w, std::i
   const Rows rows = only.value_or(all_rows());
   const linear::Dims dims{rows.count, N, K, s.dtype};
   const Value weight = this->weight(w), copy = packed(w, linear::packed_input_gradient(dims));
-  std::vector<Touch> touches = {{d_x, write}, {d_y, read}, {weight, read}};
-  if (copy) touches.push_back({copy, read});
   call({.name = "input_gradient " + w,
-        .touches = std::move(touches),
+        .touches = with_reads({{d_x, write}, {d_y, read}, {weight, read}}, {copy}),
         .flops = linear::flops(dims),
         .work = work_of(linear::Product::input_gradient, dims),
         .workspace = kernels::gemm_workspace_bytes(linear::input_gradient(dims, nullptr, nullptr, {}), s.backend),
@@ -176,28 +178,24 @@ void Recorder::swiglu_backward(Value d_gate_up, Value d_out, Value gate_up, std:
         }});
 }
 
-void Recorder::rope(Value qkv) {
-  const Value table = rotations();
-  call({.name = "rope", .touches = {{qkv, Access::add}, {table, read}}, .run = [=, s = inside](const At& at) {
-          auto rotation = rope_shape(s, false);
-          rotation.x = at.get(qkv), rotation.table = at.get<float>(table);
+void Recorder::rotate_heads(const char* name, Value heads, bool inverse) {
+  const Value table = rotations(), documents = document_starts();
+  call({.name = name, .touches = with_reads({{heads, Access::add}, {table, read}}, {documents}), .run = [=, s = inside](const At& at) {
+          auto rotation = rope_shape(s, inverse);
+          rotation.x = at.get(heads), rotation.table = at.get<float>(table);
+          rotation.document_starts = at.get<std::int32_t>(documents);
           kernels::rope(at.context, rotation);
         }});
 }
 
-void Recorder::rope_backward(Value d_qkv) {
-  const Value table = rotations();
-  call({.name = "rope_backward", .touches = {{d_qkv, Access::add}, {table, read}}, .run = [=, s = inside](const At& at) {
-          auto rotation = rope_shape(s, true);
-          rotation.x = at.get(d_qkv), rotation.table = at.get<float>(table);
-          kernels::rope(at.context, rotation);
-        }});
-}
+void Recorder::rope(Value qkv) { rotate_heads("rope", qkv, false); }
+
+void Recorder::rope_backward(Value d_qkv) { rotate_heads("rope_backward", d_qkv, true); }
 
 void Recorder::qk_norm_rope(Value out, Value rstd, Value x, const std::string& q_norm, const std::string& k_norm) {
-  const Value table = rotations(), q = weight(q_norm), k = weight(k_norm);
+  const Value table = rotations(), q = weight(q_norm), k = weight(k_norm), documents = document_starts();
   call({.name = "qk_norm_rope",
-        .touches = {{out, write}, {rstd, write}, {x, read}, {q, read}, {k, read}, {table, read}},
+        .touches = with_reads({{out, write}, {rstd, write}, {x, read}, {q, read}, {k, read}, {table, read}}, {documents}),
         .run = [=, s = inside](const At& at) {
           qk_norm_rope_forward(at.context, {.out = at.get(out),
                                             .rstd = at.get<float>(rstd),
@@ -211,21 +209,25 @@ void Recorder::qk_norm_rope(Value out, Value rstd, Value x, const std::string& q
                                             .G = s.G,
                                             .D = s.D,
                                             .eps = s.norm_eps,
-                                            .dtype = s.dtype});
+                                            .dtype = s.dtype,
+                                            .document_starts = at.get<std::int32_t>(documents)});
         }});
 }
 
 void Recorder::qk_norm_rope_backward(Value d_qkv, Value x, Value rstd, const std::string& q_norm, const std::string& k_norm) {
   const Value table = rotations(), q = weight(q_norm), k = weight(k_norm), d_q = gradient(q_norm), d_k = gradient(k_norm);
+  const Value documents = document_starts();
   call({.name = "qk_norm_rope_backward",
-        .touches =
+        .touches = with_reads(
             {{d_qkv, Access::add}, {x, read}, {rstd, read}, {q, read}, {k, read}, {table, read}, {d_q, Access::add}, {d_k, Access::add}},
+            {documents}),
         .workspace = kernels::qk_norm_rope_backward_workspace_bytes(qk_norm_rope_shape(inside), s.backend),
         .run = [=, s = inside](const At& at) {
           auto heads = qk_norm_rope_shape(s);
           heads.d_q_norm = started(at, d_q, s.D), heads.d_k_norm = started(at, d_k, s.D);
           heads.d_qkv = at.get(d_qkv), heads.x = at.get(x), heads.rstd = at.get<float>(rstd);
           heads.q_norm = at.get(q), heads.k_norm = at.get(k), heads.table = at.get<float>(table);
+          heads.document_starts = at.get<std::int32_t>(documents);
           kernels::qk_norm_rope_backward(at.context, heads);
         }});
 }
@@ -239,13 +241,18 @@ void Recorder::attention(Value out, Value lse, Value qkv) {
 
 void Recorder::own_attention(Value out, Value lse, Value qkv) {
   const kernels::AttentionShape shape = attention_shape(inside);
+  const Value documents = document_starts();
   call({.name = "attention",
-        .touches = {{out, write}, {lse, write}, {qkv, read}},
+        .touches = with_reads({{out, write}, {lse, write}, {qkv, read}}, {documents}),
         .flops = causal_flops(inside),
         .work = AttentionWork{.tokens = inside.T, .head_dim = s.D},
         .workspace = kernels::attention_forward_workspace_bytes(shape, s.backend),
         .run = [=](const At& at) {
-          attention_forward(at.context, {.out = at.get(out), .lse = at.get<float>(lse), .qkv = at.get(qkv), .shape = shape});
+          attention_forward(at.context, {.out = at.get(out),
+                                         .lse = at.get<float>(lse),
+                                         .qkv = at.get(qkv),
+                                         .shape = shape,
+                                         .document_starts = at.get<std::int32_t>(documents)});
         }});
 }
 
@@ -282,8 +289,9 @@ void Recorder::attention_backward(Value d_qkv, Value d_out, Value qkv, Value out
 
 void Recorder::own_attention_backward(Value d_qkv, Value d_out, Value qkv, Value out, Value lse) {
   const kernels::AttentionShape shape = attention_shape(inside);
+  const Value documents = document_starts();
   call({.name = "attention_backward",
-        .touches = {{d_qkv, write}, {d_out, read}, {qkv, read}, {out, read}, {lse, read}},
+        .touches = with_reads({{d_qkv, write}, {d_out, read}, {qkv, read}, {out, read}, {lse, read}}, {documents}),
         .flops = 2.5 * causal_flops(inside),
         .work = AttentionWork{.backward = true, .tokens = inside.T, .head_dim = s.D},
         .workspace = kernels::attention_backward_workspace_bytes(shape, s.backend),
@@ -293,7 +301,8 @@ void Recorder::own_attention_backward(Value d_qkv, Value d_out, Value qkv, Value
                                                    .qkv = at.get(qkv),
                                                    .out = at.get(out),
                                                    .lse = at.get<float>(lse),
-                                                   .shape = shape});
+                                                   .shape = shape,
+                                                   .document_starts = at.get<std::int32_t>(documents)});
         }});
 }
 
@@ -302,6 +311,11 @@ Value Recorder::tokens() {
   return declare({.kind = ValueKind::text_tokens,
                   .name = s.feed == Feed::prompt ? "prompt" : "token",
                   .bytes = s.tokens() * static_cast<std::int64_t>(sizeof(std::int32_t))});
+}
+
+Value Recorder::document_starts() {
+  if (!s.documents || s.feed != Feed::samples) return {};
+  return declare({.kind = ValueKind::document_starts, .name = "document_starts"});
 }
 
 Value Recorder::rotations() {

@@ -242,6 +242,8 @@ class Recorder {
   }
   Value add(ValueInfo info);
   Value rope_table() { return declare({.kind = ValueKind::rope_table, .name = "rope"}); }
+  /// Where documents begin, of a micro-batch; absent where sequences are not masked by them.
+  Value document_starts();
   /// Rows of rotations by position, as rope counts positions: m % T.
   Value rotations();
   Value cached_keys() { return declare({.kind = ValueKind::cached_keys, .name = "keys", .bytes = s.bytes_of(s.capacity * s.G * s.D)}); }
@@ -284,6 +286,8 @@ class Recorder {
   void add_block_gradient(Value sum, Value block, std::int64_t W, const kernels::AttentionRows& rows);
   void end_gradients(Value d_qkv, Value d_q, Value d_kv);
 
+  /// rope and rope_backward.
+  void rotate_heads(const char* name, Value heads, bool inverse);
   void fill_caches(Value qkv);
   void attention_decode(Value out, Value qkv);
   /// The packed copy of a tensor that `product` reads as its b; absent where none is kept.

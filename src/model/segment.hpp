@@ -40,6 +40,7 @@ enum class ValueKind : std::uint8_t {
   rotations,           ///< (1, D/2, 2) fp32: of it the row of a token's position
   tokens,              ///< (M) int32 inputs of this micro-batch
   targets,             ///< (M) int32
+  document_starts,     ///< (B,T) int32: where in its sequence the document of each token begins
   micro_batch_weight,  ///< 1 double: what the loss of this micro-batch counts for
   scalars,             ///< kernels::StepScalars
   router_totals,       ///< kernels::RouterTotals, then (L,E) int64

@@ -8,10 +8,10 @@
 namespace tessera {
 namespace {
 
-/// Auto is ours where runs must be reproducible: which of two is faster differs from start to start.
+/// Auto is ours where runs must be reproducible, since which of two is faster differs from start to start, and where documents are masked.
 kernels::AttentionPath attention_path(const Deck& deck) {
   using kernels::AttentionPath;
-  if (deck.kernels.attention == "native") return AttentionPath::native;
+  if (deck.kernels.attention == "native" || deck.data.document_mask) return AttentionPath::native;
   if (deck.kernels.attention == "cudnn") return AttentionPath::cudnn;
   return deck.run.reproducible ? AttentionPath::native : AttentionPath::fastest;
 }
@@ -85,6 +85,7 @@ ModelShape model_shape(const Deck& deck) {
                .pack_weights = deck.kernels.pack_weights,
                .attention = attention_path(deck),
                .deterministic = deck.run.reproducible,
+               .documents = deck.data.document_mask,
                .cp = deck.mesh.cp,
                .ring = deck.mesh.cp > 1 && deck.context.method == "ring",
                .ep = static_cast<int>(deck.mesh.ep)};

@@ -3,16 +3,21 @@
 #include <algorithm>
 
 #include "base/check.hpp"
+#include "base/log.hpp"
 #include "kernels/cross_entropy/cross_entropy.hpp"
 
 namespace tessera {
 
-SampleFile::SampleFile(const std::string& path, std::int64_t sequence_length, std::int64_t vocab)
+SampleFile::SampleFile(const std::string& path, std::int64_t sequence_length, std::int64_t vocab, const DataKeys& data, std::int64_t seed)
     : file_(path), T_(sequence_length), vocab_(vocab) {
   if (file_.declared_vocab() > vocab)
     fail(ExitCode::data, "{} was tokenized with a vocabulary of {} and model.vocab is {}. Set model.vocab={} (or a larger multiple of 64).",
          path, file_.declared_vocab(), vocab, file_.declared_vocab());
-  samples_ = (file_.tokens() - 1) / T_;
+  if (data.document_mask) documents_.emplace(file_);
+  if (data.packing == "documents")
+    packed_.emplace(*documents_, file_.tokens(), path,
+                    PackingOptions{.places = T_, .too_long = data.too_long, .seed = static_cast<std::uint64_t>(seed)});
+  samples_ = packed_ ? packed_->rows() : (file_.tokens() - 1) / T_;
   if (samples_ < 1)
     fail(ExitCode::data,
          "{} holds {} tokens, fewer than one sample of batch.sequence_length + 1 = {}. Use more text or a shorter sequence.", path,
@@ -20,20 +25,54 @@ SampleFile::SampleFile(const std::string& path, std::int64_t sequence_length, st
   scratch_.resize(static_cast<std::size_t>(T_ + 1));
 }
 
-void SampleFile::read(std::int64_t sample, std::span<const Range> positions, std::span<std::int32_t> inputs,
-                      std::span<std::int32_t> targets, std::int64_t row) {
-  if (inputs.empty() && targets.empty()) return;
+void SampleFile::check(const World* world) {
+  check_tokens(file_, vocab_, world);
+  if (world && documents_) world->require_same("documents of " + file_.path(), documents_->hash());
+  if (packed_ && (!world || world->rank() == 0)) info("{}: {}", file_.path(), packed_->describe());
+}
+
+void SampleFile::read_packed(std::int64_t sample, std::span<const Range> positions, const MicroBatch& to, std::int64_t row) {
+  std::vector<std::int32_t> inputs(static_cast<std::size_t>(T_), 0), targets(inputs.size(), kernels::no_target), starts(inputs.size());
+  std::size_t at = 0;
+  for (const PackedDocument& piece : packed_->row(sample)) {
+    const auto places = static_cast<std::size_t>(piece.places);
+    const std::span<std::int32_t> tokens = std::span(scratch_).first(places + 1), after = std::span(targets).subspan(at, places);
+    file_.read(piece.begin, tokens, vocab_);
+    std::ranges::copy(tokens.first(places), inputs.begin() + static_cast<std::ptrdiff_t>(at));
+    std::ranges::copy(tokens.last(places), after.begin());
+    file_.drop_uncounted(piece.begin + 1, after, kernels::no_target);
+    std::fill_n(starts.begin() + static_cast<std::ptrdiff_t>(at), places, static_cast<std::int32_t>(at));
+    at += places;
+  }
+  std::fill(starts.begin() + static_cast<std::ptrdiff_t>(at), starts.end(), static_cast<std::int32_t>(at));
+  if (!to.document_starts.empty()) std::ranges::copy(starts, to.document_starts.begin() + row * T_);
+  std::int64_t width = 0;
+  for (const Range& part : positions) width += part.size();
+  std::int64_t place = row * width;
+  for (const Range& part : positions) {
+    if (!to.tokens.empty()) std::copy(inputs.begin() + part.begin, inputs.begin() + part.end, to.tokens.begin() + place);
+    if (!to.targets.empty()) std::copy(targets.begin() + part.begin, targets.begin() + part.end, to.targets.begin() + place);
+    place += part.size();
+  }
+}
+
+void SampleFile::read(std::int64_t sample, std::span<const Range> positions, const MicroBatch& to, std::int64_t row) {
+  if (packed_) return read_packed(sample, positions, to, row);
+  if (!to.document_starts.empty())
+    documents_->find_starts(sample * T_, to.document_starts.subspan(static_cast<std::size_t>(row * T_), static_cast<std::size_t>(T_)));
+  if (to.tokens.empty() && to.targets.empty()) return;
   std::int64_t width = 0;
   for (const Range& part : positions) width += part.size();
   std::int64_t at = row * width;
   for (const Range& part : positions) {
     const std::span<std::int32_t> tokens = std::span(scratch_).first(static_cast<std::size_t>(part.size() + 1));
     file_.read(sample * T_ + part.begin, tokens, vocab_);
-    if (!inputs.empty()) std::copy(tokens.begin(), tokens.end() - 1, inputs.begin() + at);
-    if (!targets.empty()) {
-      std::copy(tokens.begin() + 1, tokens.end(), targets.begin() + at);
-      file_.drop_uncounted(sample * T_ + part.begin + 1,
-                           targets.subspan(static_cast<std::size_t>(at), static_cast<std::size_t>(part.size())), kernels::no_target);
+    if (!to.tokens.empty()) std::copy(tokens.begin(), tokens.end() - 1, to.tokens.begin() + at);
+    if (!to.targets.empty()) {
+      const auto targets = to.targets.subspan(static_cast<std::size_t>(at), static_cast<std::size_t>(part.size()));
+      std::copy(tokens.begin() + 1, tokens.end(), targets.begin());
+      file_.drop_uncounted(sample * T_ + part.begin + 1, targets, kernels::no_target);
+      if (documents_) documents_->drop_first_tokens(sample * T_ + part.begin + 1, targets, kernels::no_target);
     }
     at += part.size();
   }

@@ -1,35 +1,49 @@
 // Fills micro-batches from token files.
 #pragma once
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 
 #include "deck/deck.hpp"
 #include "io/tokens/tokens.hpp"
+#include "train/packed_rows.hpp"
 #include "train/token_check.hpp"
 
 namespace tessera {
 
-/// One token file seen as samples of T+1 tokens: sample k begins at token k*T, its targets are the same tokens one further on.
+/// What the host writes of a micro-batch (Engine); those that nobody asks for are empty.
+struct MicroBatch {
+  std::span<std::int32_t> tokens, targets;    ///< this rank's positions of B sequences each
+  std::span<std::int32_t> document_starts{};  ///< (B, T), whole sequences: where in its sequence the document of each token begins
+};
+
+/// One token file seen as samples of T inputs, whose targets are the same tokens one further on: sample k begins at token k*T, or with
+/// data.packing = "documents" is a row of PackedRows, and padding that counts in no loss and is a document of its own.
 class SampleFile {
  public:
-  /// Throws Error(data) when the file holds not one sample, or declares a vocabulary larger than `vocab`.
-  SampleFile(const std::string& path, std::int64_t sequence_length, std::int64_t vocab);
+  /// Throws Error(data) when the file holds not one sample, declares a vocabulary larger than `vocab`, does not say where its documents
+  /// begin and `data` masks them, or holds one that is too long for a sample and refused.
+  SampleFile(const std::string& path, std::int64_t sequence_length, std::int64_t vocab, const DataKeys& data = {}, std::int64_t seed = 1);
   std::int64_t samples() const { return samples_; }
   std::int64_t tokens() const { return file_.tokens(); }
-  /// Throws Error(data) where a token is outside the vocabulary or not what was written; see check_tokens.
-  void check(const World* world) { check_tokens(file_, vocab_, world); }
+  /// Throws Error(data) where a token is outside the vocabulary or not what was written, or where ranks see other documents; see
+  /// check_tokens.
+  void check(const World* world);
   std::string tokenizer() const { return file_.tokenizer(); }
   /// Some targets may not count in the loss: they are kernels::no_target.
-  bool masked() const { return file_.masked(); }
-  /// Row `row` of a micro-batch whose rows have these positions of the T inputs and T targets of a sample, one range after the other;
-  /// those that nobody asks for are empty.
-  void read(std::int64_t sample, std::span<const Range> positions, std::span<std::int32_t> inputs, std::span<std::int32_t> targets,
-            std::int64_t row);
+  bool masked() const { return file_.masked() || documents_; }
+  /// Row `row` of a micro-batch whose rows have these positions of the T inputs and T targets of a sample, one range after the other. Where
+  /// documents are masked, a token's target is no token of another one.
+  void read(std::int64_t sample, std::span<const Range> positions, const MicroBatch& to, std::int64_t row);
 
  private:
+  void read_packed(std::int64_t sample, std::span<const Range> positions, const MicroBatch& to, std::int64_t row);
+
   io::TokenFile file_;
   std::int64_t T_, vocab_, samples_;
+  std::optional<Documents> documents_;  ///< where they are masked
+  std::optional<PackedRows> packed_;    ///< where samples are made of whole ones
   std::vector<std::int32_t> scratch_;
 };
 

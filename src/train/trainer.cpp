@@ -79,8 +79,11 @@ class Training {
     if (start.checkpoint.empty() && !deck_.run.init.empty()) together([&] { initial_.emplace(deck_, world_.rank() == 0); });
     // 3. Data.
     together([&] {
-      train_.emplace(deck_.data.train, deck_.batch.sequence_length, deck_.model.vocab);
-      if (deck_.evaluate.every > 0) validation_.emplace(deck_.data.validation, deck_.batch.sequence_length, deck_.model.vocab);
+      const auto open = [&](std::optional<SampleFile>& file, const std::string& path) {
+        file.emplace(path, deck_.batch.sequence_length, deck_.model.vocab, deck_.data, deck_.run.seed);
+      };
+      open(train_, deck_.data.train);
+      if (deck_.evaluate.every > 0) open(validation_, deck_.data.validation);
     });
     train_->check(&world_);
     if (validation_) validation_->check(&world_);
@@ -221,10 +224,11 @@ class Training {
     return step;
   }
 
+  MicroBatch micro_batch(std::int64_t m) { return {engine_->tokens(m), engine_->targets(m), engine_->document_starts(m)}; }
+
   void fill_micro_batch(SampleFile& file, std::int64_t micro, const std::function<std::int64_t(std::int64_t row)>& sample) {
     const std::vector<Range> positions = engine_->positions();
-    for (std::int64_t row = 0; row < deck_.batch.micro; ++row)
-      file.read(sample(row), positions, engine_->tokens(micro), engine_->targets(micro), row);
+    for (std::int64_t row = 0; row < deck_.batch.micro; ++row) file.read(sample(row), positions, micro_batch(micro), row);
   }
 
   void load_batch(std::int64_t step) {
@@ -232,8 +236,9 @@ class Training {
     for (std::int64_t m = 0; m < A; ++m) {
       const std::optional<std::int64_t> number = micro_batch_at(deck_, engine_->data().size, engine_->data().rank, m);
       if (!number) {
-        std::ranges::fill(engine_->tokens(m), 0);
-        std::ranges::fill(engine_->targets(m), kernels::no_target);
+        const MicroBatch empty = micro_batch(m);
+        std::ranges::fill(empty.tokens, 0), std::ranges::fill(empty.document_starts, 0);
+        std::ranges::fill(empty.targets, kernels::no_target);
         continue;
       }
       const std::int64_t first = step * deck_.batch.global + *number * deck_.batch.micro;

@@ -176,7 +176,7 @@ void ScheduleBuilder::build_snapshot() {
 }
 
 void ScheduleBuilder::emit_begin() {
-  emit_upload({"tokens", "targets", "weights", "inputs"});
+  emit_upload({"tokens", "targets", "document_starts", "weights", "inputs"});
   emit({.name = "clear scalars", .op = Zero{}, .uses = {whole(named("scalars"), Access::write)}});
   if (has_experts()) emit({.name = "clear router totals", .op = Zero{}, .uses = {whole(named("router"), Access::write)}});
   for (int u = 0; u < units(); ++u)

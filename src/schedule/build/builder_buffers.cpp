@@ -48,6 +48,7 @@ void ScheduleBuilder::declare_persistent() {
   const auto has = [&](ValueKind kind) { return !pipelined() || uses(kind); };
   if (has(ValueKind::tokens)) input("tokens", Category::inputs, 4 * s.tokens() * micros, slots);
   if (has(ValueKind::targets)) input("targets", Category::inputs, 4 * s.tokens() * micros, slots);
+  if (uses(ValueKind::document_starts)) input("document_starts", Category::inputs, 4 * inside_attention(s).tokens() * micros, slots);
   if (has(ValueKind::micro_batch_weight)) input("weights", Category::inputs, 8 * slots, slots);
   // A text may be longer than the samples that a model learns from.
   input("rope", Category::inputs, 4 * std::max(inside_attention(s).T, request_.text.capacity) * s.D);

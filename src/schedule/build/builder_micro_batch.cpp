@@ -209,6 +209,8 @@ Use ScheduleBuilder::bind(const Operand& o, const SegmentPass& p, int event, boo
       return slot("tokens", p);
     case ValueKind::targets:
       return slot("targets", p);
+    case ValueKind::document_starts:
+      return slot("document_starts", p);
     case ValueKind::micro_batch_weight:
       return slot("weights", p);
     case ValueKind::scalars:

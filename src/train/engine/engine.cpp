@@ -42,6 +42,7 @@ Engine::Engine(RunPlan plan, const EngineOptions& options, Meeting meeting)
     if (plan_.request.training() && !options.kernel_choices.empty()) warm_up(options.kernel_choices);
   }
   tokens_ = memory_.host_side("tokens"), targets_ = memory_.host_side("targets"), weights_ = memory_.host_side("weights");
+  document_starts_ = memory_.host_side("document_starts");
   fill_rope_table();
 }
 
@@ -80,14 +81,16 @@ void Engine::set_weights(const std::function<void(const Parameter&, std::int64_t
 
 std::vector<Range> Engine::positions() const { return positions_of(schedule().shape, plan_.request.group(axes({Axis::cp})).rank); }
 
-std::span<std::int32_t> Engine::ids(int buffer, std::int64_t micro) const {
+std::span<std::int32_t> Engine::numbers(int buffer, std::int64_t micro, std::int64_t n) const {
   if (buffer < 0) return {};
-  const std::int64_t n = schedule().shape.tokens();
   return {reinterpret_cast<std::int32_t*>(memory_.address(buffer)) + micro * n, static_cast<std::size_t>(n)};
 }
 
-std::span<std::int32_t> Engine::tokens(std::int64_t micro) { return ids(tokens_, micro); }
-std::span<std::int32_t> Engine::targets(std::int64_t micro) { return ids(targets_, micro); }
+std::span<std::int32_t> Engine::tokens(std::int64_t micro) { return numbers(tokens_, micro, schedule().shape.tokens()); }
+std::span<std::int32_t> Engine::targets(std::int64_t micro) { return numbers(targets_, micro, schedule().shape.tokens()); }
+std::span<std::int32_t> Engine::document_starts(std::int64_t micro) {
+  return numbers(document_starts_, micro, inside_attention(schedule().shape).tokens());
+}
 double& Engine::weight(std::int64_t micro) {
   return weights_ < 0 ? unread_weight_ : reinterpret_cast<double*>(memory_.address(weights_))[micro];
 }

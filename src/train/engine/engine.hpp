@@ -70,6 +70,9 @@ class Engine {
   /// Inputs of micro-batch m of this rank for the next run, its positions of B sequences each; empty where its stage does not read them.
   std::span<std::int32_t> tokens(std::int64_t micro);
   std::span<std::int32_t> targets(std::int64_t micro);
+  /// Where in its sequence the document of each of the B T tokens begins: of whole sequences, of which the rank may have a part. Empty
+  /// where documents are not masked or no attention runs here.
+  std::span<std::int32_t> document_starts(std::int64_t micro);
   /// Weight of micro-batch m in the loss: 1, or 0 for one that only keeps ranks in step.
   double& weight(std::int64_t micro);
 
@@ -107,7 +110,8 @@ class Engine {
   T& value(const char* buffer) const {
     return *reinterpret_cast<T*>(memory_.address(memory_.host_side(buffer)));
   }
-  std::span<std::int32_t> ids(int buffer, std::int64_t micro) const;
+  /// Micro-batch m of an input of n numbers each.
+  std::span<std::int32_t> numbers(int buffer, std::int64_t micro, std::int64_t n) const;
   void fill_rope_table() const;
   /// On a GPU: searches for the fastest kernels and loads all of them, on weights of noise, which it leaves zeroed.
   void warm_up(const std::string& kernel_choices);
@@ -120,7 +124,7 @@ class Engine {
   RankMemory memory_;
   ModelState state_;
   std::unique_ptr<Executor> executor_;
-  int tokens_ = 0, targets_ = 0, weights_ = 0;
+  int tokens_ = 0, targets_ = 0, document_starts_ = 0, weights_ = 0;
   double unread_weight_ = 0;  ///< of a stage that makes no loss
   bool pending_ = false;      ///< a step has left its update
 };

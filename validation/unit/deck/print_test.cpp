@@ -129,6 +129,7 @@ TEST(Print, IdentityIsTheTrainedFunctionNotItsLayout) {
 }
 
 TEST(Print, AKeyThatCameLaterLeavesTheIdentityOfEarlierRuns) {
+  const std::set<std::string_view> later = {"run.init", "data.document_mask", "data.packing", "data.too_long"};
   const Deck deck = parse_small().deck;
   const std::set<std::string_view> later = {"run.init", "model.rope_beta_fast", "model.rope_beta_slow", "model.rope_attention_factor"};
   std::string text;

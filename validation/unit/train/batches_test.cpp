@@ -25,7 +25,7 @@ TEST(SampleFile, TargetsAreInputsOneFurtherOn) {
   ASSERT_EQ(file.samples(), 7);
   std::vector<std::int32_t> inputs(15, -1), targets(15, -1);
   for (std::int64_t sample = 0; sample < 7; ++sample) {
-    file.read(sample, whole, inputs, targets, 2);
+    file.read(sample, whole, {inputs, targets}, 2);
     for (std::int64_t t = 0; t < 5; ++t) {
       EXPECT_EQ(inputs[static_cast<std::size_t>(10 + t)], sample * 5 + t);
       EXPECT_EQ(targets[static_cast<std::size_t>(10 + t)], sample * 5 + t + 1);
@@ -38,7 +38,7 @@ TEST(SampleFile, AShareHoldsItsPositionsAlone) {
   const test::Scratch scratch;
   SampleFile file(tokens_file(scratch, 36), 5, 50);
   std::vector<std::int32_t> inputs(4, -1), targets(4, -1);
-  file.read(3, std::vector<Range>{{3, 5}}, inputs, targets, 1);
+  file.read(3, std::vector<Range>{{3, 5}}, {inputs, targets}, 1);
   EXPECT_EQ(inputs, (std::vector<std::int32_t>{-1, -1, 18, 19}));
   EXPECT_EQ(targets, (std::vector<std::int32_t>{-1, -1, 19, 20})) << "the last target of a share is another's first input";
 }
@@ -47,7 +47,7 @@ TEST(SampleFile, AShareOfARingHasTwoChunksOfEachSequence) {
   const test::Scratch scratch;
   SampleFile file(tokens_file(scratch, 33), 8, 50);
   std::vector<std::int32_t> inputs(8, -1), targets(8, -1);
-  file.read(1, std::vector<Range>{{0, 2}, {6, 8}}, inputs, targets, 1);
+  file.read(1, std::vector<Range>{{0, 2}, {6, 8}}, {inputs, targets}, 1);
   EXPECT_EQ(inputs, (std::vector<std::int32_t>{-1, -1, -1, -1, 8, 9, 14, 15}));
   EXPECT_EQ(targets, (std::vector<std::int32_t>{-1, -1, -1, -1, 9, 10, 15, 16})) << "each chunk has its own next tokens";
 }
@@ -69,8 +69,8 @@ TEST(SampleFile, ATokenAboveTheVocabularyIsNamed) {
   const test::Scratch scratch;
   SampleFile file(tokens_file(scratch, 60), 5, 49);
   std::vector<std::int32_t> inputs(5), targets(5);
-  EXPECT_NO_THROW(file.read(0, whole, inputs, targets, 0));
-  const std::string text = test::error_of(ExitCode::data, [&] { file.read(9, whole, inputs, targets, 0); });
+  EXPECT_NO_THROW(file.read(0, whole, {inputs, targets}, 0));
+  const std::string text = test::error_of(ExitCode::data, [&] { file.read(9, whole, {inputs, targets}, 0); });
   EXPECT_TRUE(test::has(text, "49")) << text;
 }
 

@@ -119,6 +119,73 @@ INSTANTIATE_TEST_SUITE_P(Models, GradientOf,
                                          Model{"reproducible", {"run.reproducible=true"}}),
                          [](const auto& info) { return info.param.name; });
 
+/// Loss and gradient of the mean over targets, of documents that lie where they are told to.
+struct PlacedDocuments {
+  struct At {
+    std::size_t row, first;
+  };
+  double loss = 0;
+  Weights gradient;
+  PlacedDocuments(const Deck& deck, const std::vector<std::vector<std::int32_t>>& documents, const std::vector<At>& places) {
+    Engine engine(test::plan_alone(deck, Purpose::training, 0));
+    set(engine, random_weights(deck, 1));
+    const auto T = static_cast<std::size_t>(deck.batch.sequence_length), B = static_cast<std::size_t>(deck.batch.micro);
+    for (std::int64_t m = 0; m < deck.batch.global / deck.batch.micro; ++m) {
+      std::ranges::fill(engine.tokens(m), 0), std::ranges::fill(engine.targets(m), kernels::no_target);
+      for (std::size_t i = 0; i < engine.document_starts(m).size(); ++i)  // until one lies there, each place is alone
+        engine.document_starts(m)[i] = static_cast<std::int32_t>(i % T);
+    }
+    std::int64_t targets = 0;
+    for (std::size_t d = 0; d < documents.size(); ++d) {
+      const auto m = static_cast<std::int64_t>(places[d].row / B);
+      for (std::size_t i = 0; i + 1 < documents[d].size(); ++i, ++targets) {
+        const std::size_t at = places[d].row % B * T + places[d].first + i;
+        engine.tokens(m)[at] = documents[d][i], engine.targets(m)[at] = documents[d][i + 1];
+        if (!engine.document_starts(m).empty()) engine.document_starts(m)[at] = static_cast<std::int32_t>(places[d].first);
+      }
+    }
+    loss = engine.step(0, {.targets = targets}).loss;
+    const double mean = static_cast<double>(deck.batch.global * deck.batch.sequence_length) / static_cast<double>(targets);
+    for (const Parameter& p : engine.layout().table)
+      for (float g : engine.gradient_of(p.name)) gradient[p.name].push_back(static_cast<float>(g * mean));
+  }
+};
+
+// Packed into two sequences, documents give what each gives in a sequence of its own, where nothing stands before it and no mask is needed.
+TEST(Engine, PackedDocumentsAreDocumentsOneByOne) {
+  const std::vector<std::vector<std::int32_t>> documents = {{1, 5, 2, 9},     {3, 3, 8, 1, 7, 2}, {4, 6},
+                                                            {11, 2, 5, 5, 1}, {9, 8, 7},          {2, 12, 4, 1}};
+  for (const char* model : {"model.qk_norm=false", "model.qk_norm=true"}) {
+    const auto deck = [&](const char* mask, int rows) {
+      return test::tiny_deck({model, "batch.sequence_length=12", "batch.micro=2", fmt::format("batch.global={}", rows), mask});
+    };
+    const PlacedDocuments packed(deck("data.document_mask=true", 2), documents, {{0, 0}, {0, 3}, {0, 8}, {1, 0}, {1, 4}, {1, 6}});
+    const PlacedDocuments alone(deck("data.document_mask=false", 6), documents, {{0, 0}, {1, 0}, {2, 0}, {3, 0}, {4, 0}, {5, 0}});
+    EXPECT_NEAR(packed.loss / alone.loss, 1, 1e-6) << model;
+    for (const auto& [name, g] : alone.gradient) {
+      double apart = 0, norm = 0;
+      for (std::size_t i = 0; i < g.size(); ++i) {
+        apart += std::pow(static_cast<double>(packed.gradient.at(name)[i]) - g[i], 2);
+        norm += static_cast<double>(g[i]) * g[i];
+      }
+      EXPECT_LT(std::sqrt(apart), 2e-6 * std::sqrt(norm) + 1e-9) << name << ", " << model;
+    }
+  }
+}
+
+// With the mask, what is one document has the bits that it has without.
+TEST(Engine, ASequenceOfOneDocumentHasTheBitsOfNoMask) {
+  const std::vector<std::vector<std::int32_t>> documents = {{1, 5, 2, 9, 3, 3, 8, 1, 7, 2, 4, 6, 1},
+                                                            {11, 2, 5, 5, 1, 9, 8, 7, 2, 12, 4, 1, 1}};
+  const auto made = [&](const char* mask) {
+    return PlacedDocuments(test::tiny_deck({"batch.sequence_length=12", "batch.micro=2", "batch.global=2", mask}), documents,
+                           {{0, 0}, {1, 0}});
+  };
+  const PlacedDocuments with = made("data.document_mask=true"), without = made("data.document_mask=false");
+  EXPECT_EQ(with.loss, without.loss);
+  EXPECT_EQ(with.gradient, without.gradient);
+}
+
 TEST(Engine, UsesThePlannedBytesWithExperts) {
   for (const char* capacity : {"\"dropless\"", "0.5"})
     for (const char* stage : {"0", "3"}) {

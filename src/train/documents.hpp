@@ -1,0 +1,32 @@
+// Where the documents of a token file begin, and what of them a sequence holds.
+#pragma once
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/hash.hpp"
+#include "io/tokens/tokens.hpp"
+
+namespace tessera {
+
+class Documents {
+ public:
+  /// Reads their offsets: 8 bytes each. Throws Error(data) where the file has none (.bin), or where they are no offsets of its tokens.
+  explicit Documents(const io::TokenFile& file);
+
+  std::int64_t count() const { return static_cast<std::int64_t>(begins_.size()); }
+  /// The token that it begins with.
+  std::int64_t begin_of(std::int64_t document) const { return begins_[static_cast<std::size_t>(document)]; }
+  /// Of tokens [begin, begin + starts.size()), a sequence: where in it the document of each begins, 0 for what began before it.
+  void find_starts(std::int64_t begin, std::span<std::int32_t> starts) const;
+  /// Puts `instead` into the places of tokens [begin, begin + ids.size()) that documents begin with.
+  void drop_first_tokens(std::int64_t begin, std::span<std::int32_t> ids, std::int32_t instead) const;
+  Hash128 hash() const;
+
+ private:
+  /// The first document that begins at `token` or later.
+  std::vector<std::int64_t>::const_iterator first_from(std::int64_t token) const;
+  std::vector<std::int64_t> begins_;  ///< tokens, rising
+};
+
+}  // namespace tessera

@@ -1,0 +1,107 @@
+#!/usr/bin/env python3
+"""Documents of a sequence that are kept apart, cut out of the stream or put into sequences whole: the same bits on any layout and across resumes, as many
+targets as the documents have, and losses that do not depend on which documents share a sequence.
+    documents.py [--device host|cuda]"""
+import argparse
+import json
+import os
+import random
+import subprocess
+import sys
+
+import runs
+
+check = runs.Checks()
+MODEL = {"model__vocab": 257, "model__heads": 4, "model__kv_heads": 4, "model__layers": 4, "batch__global": 10, "batch__micro": 1, "batch__sequence_length": 48,
+         "run__steps": 6, "run__log_every": 1, "checkpoint__every": 3, "checkpoint__keep": 0, "evaluate__every": 6, "evaluate__batches": 3,
+         "data__document_mask": True}
+PACKED = {"data__packing": "documents", "data__too_long": "split"}
+PIPELINE = {"mesh__pp": 2, "run__lanes": "threads"}
+LAYOUTS = {
+    "host": [(2, {"zero__stage": 1}), (3, {"zero__stage": 3, "zero__param_persistence_threshold": 0}), (4, {**PIPELINE, "zero__stage": 2}),
+             (2, {**PIPELINE, "pipeline__schedule": "zero_bubble"}), (2, {**PIPELINE, "pipeline__schedule": "interleaved", "pipeline__virtual_stages": 2}),
+             (2, {"zero__stage": 2, "zero__offload_optimizer__device": "host"}), (1, {"activation__recompute": "full", "activation__every": 2})],
+    "cuda": [(2, {"zero__stage": 3, "zero__param_persistence_threshold": 0})],
+}
+NEAR = {"host": [(2, {"mesh__tp": 2}), (2, {"mesh__cp": 2}), (4, {"mesh__tp": 2, "mesh__cp": 2, "zero__stage": 3})], "cuda": [(2, {"mesh__tp": 2})]}
+
+
+def tokenize(folder, name, texts):
+    path = os.path.join(folder.path, name + ".jsonl")
+    with open(path, "w") as out:
+        out.writelines(json.dumps({"text": text}) + "\n" for text in texts)
+    done = subprocess.run([runs.TESSERA, "tokenize", path, os.path.join(folder.path, name)], capture_output=True, text=True)
+    check(f"{name} is tokenized", done.returncode == 0, done.stderr)
+    return os.path.join(folder.path, name, "train.h5")
+
+
+def rows(folder, name, key):
+    return {row["step"]: row[key] for row in folder.metrics(name) if key in row}
+
+
+def evaluate(checkpoint, data, device):
+    done = subprocess.run([runs.TESSERA, "evaluate", checkpoint, "--data", data, "--device", device, "--json"], capture_output=True, text=True)
+    check(f"{os.path.basename(os.path.dirname(data))} is evaluated", done.returncode == 0, done.stderr)
+    return json.loads(done.stdout)
+
+
+def check_layouts(folder, kind, common, device):
+    """The bits of one rank on all layouts and across a resume; near them where sums have another order."""
+    exact = {**common, "run__reproducible": True}
+    folder.train(kind, 1, **exact)
+    steps = common["run__steps"]
+    wanted = {key: rows(folder, kind, key) for key in ("targets", "val_loss")}
+    tokens = common["batch__global"] * common["batch__sequence_length"]
+    check(f"{kind}: each step counts its targets", len(wanted["targets"]) == steps and all(0 < n < tokens for n in wanted["targets"].values()), str(wanted))
+
+    def same(name, ranks, after=0, **keys):
+        folder.train(name, ranks, **{**exact, **keys})
+        later = lambda values: {step: value for step, value in values.items() if step > after}
+        check(f"{name}: the bits of one rank", folder.losses(name) == later(folder.losses(kind)) and folder.hashes(name) == folder.hashes(kind)
+              and all(rows(folder, name, key) == later(values) for key, values in wanted.items()), f"{folder.losses(name)} instead of {folder.losses(kind)}")
+
+    for ranks, keys in LAYOUTS[device]:
+        same("-".join([kind, f"ranks{ranks}"] + [f"{key.split('__')[-1]}={value}" for key, value in keys.items()]), ranks, **keys)
+    half = common["checkpoint__every"]
+    same(f"{kind}-resumed", 2, half, run__resume=folder.run(kind) + f"/checkpoints/step-{half:08d}", zero__stage=2)
+    fast = {**common, "precision__compute": "fp32"}
+    folder.train(f"{kind}-fast", 1, **fast)
+    for ranks, keys in NEAR[device]:
+        name = "-".join([f"{kind}-fast"] + [f"{key.split('__')[-1]}={value}" for key, value in keys.items()])
+        folder.train(name, ranks, **{**fast, **keys})
+        pairs = [(folder.losses(name)[step][0], loss[0]) for step, loss in folder.losses(f"{kind}-fast").items()]
+        check(f"{name}: near one rank", all(abs(a / b - 1) < (1e-5 if device == "host" else 1e-4) for a, b in pairs)
+              and rows(folder, name, "targets") == rows(folder, f"{kind}-fast", "targets"), str(pairs))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", choices=("host", "cuda"), default="host")
+    device = parser.parse_args().device
+    draw = random.Random(11)
+    text = lambda longest: "".join(draw.choice("abcdefgh ") for _ in range(draw.randrange(1, longest)))
+    texts = [text(90 if i % 9 == 0 else 30) for i in range(500)]
+    with runs.Folder() as folder:
+        data = tokenize(folder, "texts", texts)
+        common = {**MODEL, "data__train": data, "data__validation": data}
+        if device == "cuda":
+            common.update(run__device="cuda", topology__share_gpu=True, kernels__gemm_search=False, run__steps=4, checkpoint__every=2, evaluate__every=4)
+        check_layouts(folder, "masked", common, device)
+        check_layouts(folder, "packed", {**common, **PACKED}, device)
+        # Whoever shares a sequence with a document, it has the targets and the loss that it has. The last one is ended by no separator.
+        model = folder.latest("packed-fast")
+        other = tokenize(folder, "shuffled", draw.sample(texts[:-1], len(texts) - 1) + texts[-1:])
+        one, two = evaluate(model, data, device), evaluate(model, other, device)
+        check("as many targets as documents have", one["targets"] == two["targets"] == sum(map(len, texts)) - 1, f"{one} {two}")
+        check("losses of documents do not depend on their neighbours", abs(one["loss"] / two["loss"] - 1) < (2e-6 if device == "host" else 1e-4), f"{one} {two}")
+        done = folder.train("padding", 1, **{**common, **PACKED, "run__steps": 3})
+        check("what is padding is said", "% of them padding" in done.stderr + done.stdout, done.stderr)
+        done = folder.train("refused", 1, expect=3, **{**common, **PACKED, "data__too_long": "refuse"})
+        check("a document that is too long is named", "train.h5: document " in done.stderr and "data.too_long" in done.stderr, done.stderr)
+        done = folder.train("no-documents", 1, expect=3, **{**common, "data__train": folder.data})
+        check("a file without documents is refused", "train.bin does not say where its documents begin" in done.stderr, done.stderr)
+    return 0 if check.good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
