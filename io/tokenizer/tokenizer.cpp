@@ -137,4 +137,29 @@ std::vector<Encoded> Tokenizer::encode_chats(const std::string& name, const std:
   return take_encoded(Answer(ask("chat", request.bytes())), true);
 }
 
+std::vector<std::int32_t> Tokenizer::encode_prompt(const std::string& text) {
+  const std::vector<DocumentPart> part{{.begins = true, .ends = false, .pieces = {{text}}}};
+  const Encoded encoded = encode(part, false).at(0);
+  if (encoded.ids.empty()) return {facts_.end};
+  return {encoded.ids.begin(), encoded.ids.end()};
+}
+
+std::vector<std::int32_t> Tokenizer::encode_question(const std::string& system, const std::string& text) {
+  Json messages = Json::array();
+  if (!system.empty()) messages.push_back({{"role", "system"}, {"content", system}});
+  messages.push_back({{"role", "user"}, {"content", text}});
+  Answer answer(ask("prom", messages.dump()));
+  std::vector<std::int32_t> ids(answer.number());
+  answer.take(ids.data(), ids.size() * sizeof(std::int32_t));
+  return ids;
+}
+
+void Tokenizer::begin_text(const std::vector<std::int32_t>& prompt) {
+  ask("begi", {reinterpret_cast<const char*>(prompt.data()), prompt.size() * sizeof(std::int32_t)});
+}
+
+std::string Tokenizer::next_text(std::int32_t token) { return ask("step", {reinterpret_cast<const char*>(&token), sizeof token}); }
+
+std::string Tokenizer::rest_of_text() { return ask("rest", ""); }
+
 }  // namespace tessera::io

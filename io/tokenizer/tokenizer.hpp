@@ -69,6 +69,17 @@ class Tokenizer {
   /// template.
   std::vector<Encoded> encode_chats(const std::string& name, const std::vector<ChatLine>& lines);
 
+  /// A text to be continued: with what the tokenizer puts before one, and no end. Where that is nothing, the end token, after which
+  /// documents begin.
+  std::vector<std::int32_t> encode_prompt(const std::string& text);
+  /// A user's message, after a system's where that is not "", rendered up to the model's turn.
+  std::vector<std::int32_t> encode_question(const std::string& system, const std::string& text);
+  /// Text of tokens that come one by one after a prompt: begin, next with each, rest after the last. No character is split; special tokens
+  /// are no text.
+  void begin_text(const std::vector<std::int32_t>& prompt);
+  std::string next_text(std::int32_t token);
+  std::string rest_of_text();
+
  private:
   std::string ask(std::string_view operation, std::string_view request);
   std::unique_ptr<Child> child_;

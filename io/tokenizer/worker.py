@@ -182,6 +182,8 @@ class Model:
             ids = encoding.ids
             mask = mask_of(encoding.offsets, spans_of(pieces)) if masked else b""
             if part & 1 and part != 3:
+                if self.frame is None:
+                    raise Fault(f"{self.folder}: what the tokenizer puts around a text is not clear, so none can be continued.")
                 ids, mask = self.frame[0] + ids, b"\0" * len(self.frame[0]) + mask
             if part & 2:
                 if part != 3:
@@ -209,6 +211,27 @@ class Model:
                 ids, mask = self.ended(ids, mask)
             answer.append(packed(ids, mask))
         return b"".join(answer)
+
+    def begin_stream(self, request):
+        """The prompt's ids, after which tokens come one by one."""
+        ids = array("I", request.data)
+        self.ids, self.before, self.shown = list(ids), max(0, len(ids) - 8), len(ids)
+        return b""
+
+    def step_stream(self, request):
+        """The text that one token more adds, once its characters are whole; what the tokens just before it come to is not said again."""
+        self.ids.append(request.number())
+        text = self.tokenizer.decode(self.ids[self.before :])
+        return b"" if text.endswith("\ufffd") else self.new_text(text)
+
+    def end_stream(self, request):
+        return self.new_text(self.tokenizer.decode(self.ids[self.before :]))
+
+    def new_text(self, text):
+        known = len(self.tokenizer.decode(self.ids[self.before : self.shown]))
+        if len(text) > known:
+            self.before, self.shown = self.shown, len(self.ids)
+        return text[known:].encode()
 
     def encode_prompt(self, request):
         """The ids of messages after which it is the model's turn."""
@@ -368,7 +391,8 @@ def open_model(request):
 
 model = None
 OPERATIONS = {b"open": open_model, b"text": lambda request: model.encode(request), b"chat": lambda request: model.encode_chats(request),
-              b"prom": lambda request: model.encode_prompt(request)}
+              b"begi": lambda request: model.begin_stream(request), b"step": lambda request: model.step_stream(request),
+              b"rest": lambda request: model.end_stream(request), b"prom": lambda request: model.encode_prompt(request)}
 
 
 def answer_one():

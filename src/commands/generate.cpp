@@ -1,22 +1,28 @@
 // tessera generate CHECKPOINT --prompt TEXT
+#include <algorithm>
 #include <charconv>
 #include <cstdio>
 #include <memory>
 #include <thread>
+#include <utility>
 
 #include "base/byte_tokenizer.hpp"
 #include "commands/commands.hpp"
+#include "deck/tokenizer_python.hpp"
 #include "generate/decoder.hpp"
 #include "generate/inference.hpp"
 #include "generate/sampling.hpp"
+#include "io/tokenizer/tokenizer.hpp"
+#include "io/tokens/utf8.hpp"
 #include "memory/runtime.hpp"
 #include "train/device.hpp"
+#include "train/run_tokenizer.hpp"
 
 namespace tessera {
 namespace {
 
 struct GenerateOptions {
-  std::string checkpoint, prompt, prompt_tokens, device = "auto";
+  std::string checkpoint, prompt, prompt_tokens, chat, system, tokenizer, end_token, device = "auto";
   std::int64_t tokens = 200, top_k = 0, seed = 1;
   double temperature = 0.8;
 };
@@ -37,15 +43,88 @@ std::vector<std::int32_t> parse_tokens(const std::string& text, std::int64_t voc
   return tokens;
 }
 
-std::vector<std::int32_t> prompt_of(const GenerateOptions& o, const Deck& deck, bool bytes) {
-  if (!o.prompt_tokens.empty()) return parse_tokens(o.prompt_tokens, deck.model.vocab);
-  if (!bytes)
+/// How a text becomes tokens, and tokens a text.
+class Language {
+ public:
+  virtual ~Language() = default;
+  virtual std::vector<std::int32_t> prompt() = 0;
+  virtual bool ends(std::int32_t) const { return false; }
+  /// What a token adds to the text.
+  virtual std::string say(std::int32_t token) = 0;
+  virtual std::string rest() { return ""; }
+};
+
+class Ids : public Language {
+ public:
+  explicit Ids(std::vector<std::int32_t> prompt) : prompt_(std::move(prompt)) {}
+  std::vector<std::int32_t> prompt() override { return prompt_; }
+  std::string say(std::int32_t token) override { return fmt::format("{}{}", std::exchange(said_, true) ? "," : "", token); }
+
+ private:
+  std::vector<std::int32_t> prompt_;
+  bool said_ = false;
+};
+
+class Bytes : public Language {
+ public:
+  explicit Bytes(std::string text) : text_(std::move(text)) {}
+  std::vector<std::int32_t> prompt() override {
+    std::vector<std::int32_t> tokens{byte_separator};  // a document begins
+    for (char c : text_) tokens.push_back(static_cast<unsigned char>(c));
+    return tokens;
+  }
+  bool ends(std::int32_t token) const override { return token == byte_separator; }
+  std::string say(std::int32_t token) override { return {static_cast<char>(token)}; }
+
+ private:
+  std::string text_;
+};
+
+/// Of the model's own tokenizer: a text that goes on, or the answer to a message.
+class Words : public Language {
+ public:
+  Words(const GenerateOptions& o, const std::string& folder, std::int64_t vocab)
+      : tokenizer_({.python = tokenizer_python(), .folder = folder, .end_token = o.end_token}),
+        prompt_(o.chat.empty() ? tokenizer_.encode_prompt(o.prompt) : tokenizer_.encode_question(o.system, o.chat)) {
+    for (const std::int32_t id : prompt_)
+      if (id >= vocab)
+        fail(ExitCode::data,
+             "{}/tokenizer.json makes token {} of the prompt, and the model has {} tokens: it is the tokenizer of another model.", folder,
+             id, vocab);
+    tokenizer_.begin_text(prompt_);
+  }
+  std::vector<std::int32_t> prompt() override { return prompt_; }
+  bool ends(std::int32_t token) const override {
+    const std::vector<std::int32_t>& stops = tokenizer_.facts().stops;
+    return std::ranges::find(stops, token) != stops.end();
+  }
+  std::string say(std::int32_t token) override { return tokenizer_.next_text(token); }
+  std::string rest() override { return tokenizer_.rest_of_text(); }
+
+ private:
+  io::Tokenizer tokenizer_;
+  std::vector<std::int32_t> prompt_;
+};
+
+std::unique_ptr<Language> language_of(const GenerateOptions& o, const Deck& deck) {
+  for (const std::string& text : {o.prompt, o.chat, o.system}) {
+    io::Utf8Checker checker;
+    if (checker.feed(text) || checker.finish())
+      fail(ExitCode::data, "the prompt is no UTF-8. Convert it, for example with iconv -t UTF-8.");
+  }
+  if (!o.prompt_tokens.empty()) return std::make_unique<Ids>(parse_tokens(o.prompt_tokens, deck.model.vocab));
+  const std::string folder = o.tokenizer.empty() ? tokenizer_folder(o.checkpoint) : o.tokenizer;
+  if (!folder.empty()) return std::make_unique<Words>(o, folder, deck.model.vocab);
+  if (!o.chat.empty())
     fail(ExitCode::usage,
-         "this model has a vocabulary of {}, which is not the byte tokenizer's ({}): give the prompt as --prompt-tokens 1,2,3",
+         "--chat needs a chat template, and no tokenizer lies beside this checkpoint's run. Give --tokenizer DIR, the model's folder.");
+  if (deck.model.vocab != byte_tokenizer_vocab)
+    fail(ExitCode::usage,
+         "this model has a vocabulary of {}, which is not the byte tokenizer's ({}), and no tokenizer lies beside its run: give "
+         "--tokenizer DIR, or the "
+         "prompt as --prompt-tokens 1,2,3",
          deck.model.vocab, byte_tokenizer_vocab);
-  std::vector<std::int32_t> tokens{byte_separator};  // a document begins
-  for (char c : o.prompt) tokens.push_back(static_cast<unsigned char>(c));
-  return tokens;
+  return std::make_unique<Bytes>(o.prompt);
 }
 
 int generate(const GenerateOptions& o) {
@@ -53,8 +132,8 @@ int generate(const GenerateOptions& o) {
   KernelRuntime runtime(static_cast<int>(std::thread::hardware_concurrency()), spaces_of(device));
   // 1. The prompt, which says how much memory the text takes.
   const Deck deck = load_deck(o.checkpoint, device);
-  const bool bytes = deck.model.vocab == byte_tokenizer_vocab && o.prompt_tokens.empty();
-  const std::vector<std::int32_t> prompt = prompt_of(o, deck, bytes);
+  const std::unique_ptr<Language> language = language_of(o, deck);
+  const std::vector<std::int32_t> prompt = language->prompt();
   const auto length = static_cast<std::int64_t>(prompt.size());
   const TextSize text{.prompt = length, .capacity = length + o.tokens, .likeliest = o.temperature == 0};
   // 2. The model.
@@ -67,16 +146,13 @@ int generate(const GenerateOptions& o) {
     const std::int32_t token =
         o.temperature > 0 ? sample_token(decoder.logits(), o.temperature, o.top_k, static_cast<std::uint64_t>(o.seed), decoder.length())
                           : decoder.likeliest();
-    if (!bytes)
-      fmt::print("{}{}", i ? "," : "", token);
-    else if (token == byte_separator)
-      break;  // the document ends
-    else
-      std::fputc(token, stdout);
+    if (language->ends(token)) break;
+    const std::string said = language->say(token);
+    std::fwrite(said.data(), 1, said.size(), stdout);
     std::fflush(stdout);
     if (i + 1 < o.tokens) decoder.next(token);
   }
-  std::fputc('\n', stdout);
+  fmt::print("{}\n", language->rest());
   return 0;
 }
 
@@ -86,9 +162,17 @@ void add_generate(CLI::App& app, Chosen& chosen) {
   CLI::App* command = app.add_subcommand("generate", "Continue a text with a checkpoint's model");
   auto options = std::make_shared<GenerateOptions>();
   command->add_option("CHECKPOINT", options->checkpoint, "Step folder, for example runs/quickstart/checkpoints/latest")->required();
-  command->add_option("--prompt", options->prompt, "Text to continue (models of the byte tokenizer)");
+  command->add_option("--prompt", options->prompt,
+                      "Text to continue, by the tokenizer that lies beside the run (RUN/tokenizer), or by bytes");
+  auto* chat =
+      command->add_option("--chat", options->chat, "A message to answer, in the chat template of the run's tokenizer; prints the answer")
+          ->excludes("--prompt");
+  command->add_option("--system", options->system, "A system's message before it")->needs(chat);
+  command->add_option("--tokenizer", options->tokenizer, "Folder of the model whose tokenizer is taken instead");
+  command->add_option("--end-token", options->end_token, "Ends the text, by name, beside those that the tokenizer's files name");
   command->add_option("--prompt-tokens", options->prompt_tokens, "Token ids to continue, 1,2,3 (any model); prints ids")
-      ->excludes("--prompt");
+      ->excludes("--prompt")
+      ->excludes(chat);
   command->add_option("--tokens", options->tokens, "Tokens to add")->check(CLI::Range(1, 1000000000))->capture_default_str();
   command->add_option("--temperature", options->temperature, "0 takes the likeliest token each time")
       ->check(number_between(0, 1e6))
@@ -100,7 +184,9 @@ void add_generate(CLI::App& app, Chosen& chosen) {
   command->add_option("--device", options->device, "host, cuda, or auto: a GPU where this build has kernels for one and sees one")
       ->check(CLI::IsMember({"auto", "host", "cuda"}))
       ->capture_default_str();
-  command->footer("Example:\n  tessera generate runs/quickstart/checkpoints/latest --prompt \"In the beginning\" --tokens 200");
+  command->footer(
+      "Example:\n  tessera generate runs/quickstart/checkpoints/latest --prompt \"In the beginning\" --tokens 200\n  tessera generate "
+      "runs/ft/checkpoints/latest --chat \"Why is the sky blue?\"");
   command->callback([options, &chosen] { chosen = [options] { return generate(*options); }; });
 }
 

@@ -30,7 +30,9 @@ class SampleFile {
   /// Throws Error(data) where a token is outside the vocabulary or not what was written, or where ranks see other documents; see
   /// check_tokens.
   void check(const World* world);
+  const std::string& path() const { return file_.path(); }
   std::string tokenizer() const { return file_.tokenizer(); }
+  std::string tokenizer_digest() const { return file_.tokenizer_digest(); }
   /// Some targets may not count in the loss: they are kernels::no_target.
   bool masked() const { return file_.masked() || documents_; }
   /// Row `row` of a micro-batch whose rows have these positions of the T inputs and T targets of a sample, one range after the other. Where

@@ -17,6 +17,7 @@
 #include "model/huggingface.hpp"
 #include "model/parameters.hpp"
 #include "train/progress.hpp"
+#include "train/run_tokenizer.hpp"
 
 namespace tessera {
 namespace fs = std::filesystem;
@@ -115,7 +116,12 @@ ConsolidateResult to_safetensors(const Source& source, const ConsolidateOptions&
   ConsolidateResult result;
   for (const auto& file : files) result.files.push_back(file.name);
   if (files.size() > 1) result.files.push_back("model.safetensors.index.json");
-  result.files.insert(result.files.end(), {"config.json", "generation_config.json"});
+  const std::string tokenizer = tokenizer_folder(o.checkpoint);
+  const std::vector<std::string> carried = exported_tokenizer_files(tokenizer);
+  result.files.emplace_back("config.json");
+  result.files.insert(result.files.end(), carried.begin(), carried.end());
+  const bool own_generation_config = std::ranges::find(carried, "generation_config.json") == carried.end();
+  if (own_generation_config) result.files.emplace_back("generation_config.json");
   refuse_other_files(o.output, result.files);
   make_folder(o.output);
   std::size_t row = 0;
@@ -133,7 +139,8 @@ ConsolidateResult to_safetensors(const Source& source, const ConsolidateOptions&
   }
   if (files.size() > 1) write_text(o.output + "/model.safetensors.index.json", io::safetensors_index(files));
   write_text(o.output + "/config.json", huggingface_config(source.deck, o.dtype));
-  write_text(o.output + "/generation_config.json", huggingface_generation_config(source.deck));
+  if (own_generation_config) write_text(o.output + "/generation_config.json", huggingface_generation_config(source.deck));
+  copy_tokenizer_files(tokenizer, o.output, carried);
   result.tensors = static_cast<std::int64_t>(tensors.size());
   return result;
 }

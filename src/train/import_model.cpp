@@ -18,6 +18,7 @@
 #include "train/engine/saved_layout.hpp"
 #include "train/initial_weights.hpp"
 #include "train/program_identity.hpp"
+#include "train/run_tokenizer.hpp"
 
 namespace tessera {
 namespace {
@@ -59,6 +60,7 @@ ImportModelResult import_model(const ImportModelOptions& o) {
   if (!there.entries.empty() || there.latest || !there.fault.empty())
     fail(ExitCode::usage, "{}: there are checkpoints already. Choose another folder, or remove them.", root);
   // One shard of one group, in the layout of one rank.
+  const RunTokenizer tokenizer = find_tokenizer(deck, "", "");
   deck.zero.stage = 0, deck.run.init.clear();
   const Layout layout = layout_for(deck, Mesh{}, 0);
   const Holding holding{&layout, std::vector<std::vector<int>>(layout.units.size(), {0})};
@@ -92,6 +94,7 @@ ImportModelResult import_model(const ImportModelOptions& o) {
                      .version = version(),
                      .program = describe(program_identity()),
                      .lineage = io::Lineage(1)});
+    keep_tokenizer(tokenizer, o.run);
     io::commit_checkpoint(root, 0, {});
   } catch (...) {  // whatever it was: nothing unfinished stays, and it goes on to who says it
     io::discard_checkpoint(root, 0);

@@ -38,6 +38,7 @@
 #include "train/program_identity.hpp"
 #include "train/progress.hpp"
 #include "train/run_folder.hpp"
+#include "train/run_tokenizer.hpp"
 #include "train/saving.hpp"
 #include "train/step_trace.hpp"
 
@@ -85,6 +86,8 @@ class Training {
       open(train_, deck_.data.train);
       if (deck_.evaluate.every > 0) open(validation_, deck_.data.validation);
     });
+    RunTokenizer tokenizer;  // rank 0's
+    together([&] { tokenizer = agree_on_tokenizer(start); });
     train_->check(&world_);
     if (validation_) validation_->check(&world_);
     // 4. Plan, memory, lanes.
@@ -95,6 +98,7 @@ class Training {
     together([&] {
       if (world_.rank() != 0) return;
       claim_.emplace(claim_run_folder(deck_, start));
+      keep_tokenizer(tokenizer, start.folder.path);
       foresee_full_disk(*engine_, deck_, first_step_, start.folder.checkpoints(), claim_->lineage());
     });
     // 7. Steps.
@@ -102,6 +106,15 @@ class Training {
   }
 
  private:
+  /// Rank 0's: the run's tokenizer, of which its token files must be.
+  RunTokenizer agree_on_tokenizer(const StartPoint& start) const {
+    if (world_.rank() != 0) return {};
+    RunTokenizer tokenizer = find_tokenizer(deck_, start.move_aside ? "" : start.folder.path, start.checkpoint);
+    require_tokenizer(tokenizer, *train_);
+    if (validation_) require_tokenizer(tokenizer, *validation_);
+    return tokenizer;
+  }
+
   void require_same_deck() const {
     world_.require_like_rank_0(print_deck(deck_), [&](const std::string& of_rank_0) {
       const std::vector<std::string> differing = deck_differences(parse_deck_text(of_rank_0, "the deck of rank 0", {}, 0).deck, deck_);

@@ -44,6 +44,20 @@ TEST(GenerateCommand, ContinuesIdsTheSameWayEachTime) {
   EXPECT_EQ(longer.out.substr(0, first.out.size() - 1), first.out.substr(0, first.out.size() - 1)) << "the text's room changed the text";
 }
 
+TEST(GenerateCommand, ATextThatCannotBeTokenizedIsRefused) {
+  const test::Scratch scratch;
+  const std::string checkpoint = test::write_sharded(scratch.path(), test::tiny_deck(), 1);
+  const auto refuse = [&](const std::vector<std::string>& arguments, int status, const std::string& words) {
+    const auto done = generate(scratch, checkpoint, arguments);
+    EXPECT_EQ(done.status, status) << done.err;
+    EXPECT_HAS(done.err, words);
+  };
+  refuse({"--chat", "why?"}, 2, "--chat needs a chat template, and no tokenizer lies beside this checkpoint's run. Give --tokenizer DIR");
+  refuse({"--prompt", "why?"}, 2, "no tokenizer lies beside its run: give --tokenizer DIR");
+  refuse({"--prompt", "why?", "--tokenizer", scratch / "none"}, 3, "none/tokenizer.json");
+  refuse({"--prompt", "\xff"}, 3, "the prompt is no UTF-8");
+}
+
 TEST(GenerateCommand, ADeviceSaysTheLikeliestTextOfTheHost) {
   if (!has_device()) GTEST_SKIP() << "no GPU: not tested on one";
   const test::Scratch scratch;

@@ -1,0 +1,30 @@
+// The tokenizer of a run: the model's small files, which lie in the run's folder beside its checkpoints (RUN/tokenizer), so that who uses a
+// checkpoint needs no path.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "deck/deck.hpp"
+#include "train/batches.hpp"
+
+namespace tessera {
+
+struct RunTokenizer {
+  std::string folder;  ///< with tokenizer.json; "": the run has none
+  std::string digest;  ///< of tokenizer.json
+};
+
+/// The one in the run's folder, in that of the checkpoint that the run begins with, or in that of run.init: all that there are must be the
+/// same, else Error(usage). `run`: "" where what stands there is moved aside; `checkpoint`: "" where there is none.
+RunTokenizer find_tokenizer(const Deck& deck, const std::string& run, const std::string& checkpoint);
+/// Of the run that a checkpoint belongs to; "" where there is none.
+std::string tokenizer_folder(const std::string& checkpoint);
+/// Refuses token files of another tokenizer, and of bytes: Error(data). A file that does not say its tokenizer passes.
+void require_tokenizer(const RunTokenizer& tokenizer, const SampleFile& file);
+/// Copies the files into RUN/tokenizer, where they are not there yet.
+void keep_tokenizer(const RunTokenizer& tokenizer, const std::string& run);
+/// Names of the files that go with an export of the checkpoint's model.
+std::vector<std::string> exported_tokenizer_files(const std::string& folder);
+void copy_tokenizer_files(const std::string& from, const std::string& to, const std::vector<std::string>& names);
+
+}  // namespace tessera

@@ -1,0 +1,106 @@
+#!/usr/bin/env python3
+"""A tokenizer's way through a run: a model of transformers with its tokenizer is fine-tuned on tokens of its own, asked, and exported.
+
+    TESSERA=build/host/tessera check_runs.py
+
+Token files of another tokenizer and of bytes are refused; the run's folder keeps the files, an export has them to the byte, and texts are those of
+transformers' generate. Exit status: 0 all agree, 1 not, 77 when torch or transformers is not installed.
+"""
+
+import filecmp
+import os
+import sys
+import tempfile
+
+try:
+    import h5py  # noqa: F401
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM
+except ImportError as error:
+    print(f"skipped: {error}; run scripts/setup --peer", file=sys.stderr)
+    sys.exit(77)
+
+from make_tokenizers import KINDS, corpus, make
+from program import fail, run, tessera
+from token_files import write_lines
+
+
+def make_model(folder):
+    """A model that says much: large random weights."""
+    torch.manual_seed(1)
+    config = LlamaConfig(vocab_size=640, hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
+                         max_position_embeddings=512, tie_word_embeddings=False, bos_token_id=None, eos_token_id=None)
+    model = LlamaForCausalLM(config)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.dim() > 1:
+                parameter.normal_(0, 0.3)
+    model.save_pretrained(folder)
+    os.remove(os.path.join(folder, "generation_config.json"))
+
+
+def check(folder, name):
+    models = {kind: os.path.join(folder, kind) for kind in (name, "gpt2")}
+    for kind, path in models.items():
+        if not os.path.exists(path):
+            make(kind, path)
+    make_model(models[name])
+    source = os.path.join(folder, "lines.jsonl")
+    write_lines(source, ({"text": line} for line in corpus(400, 9)))
+    data = {}
+    for kind in (*models, "byte"):
+        data[kind] = os.path.join(folder, f"data-{name}-{kind}")
+        tessera("tokenize", "--tokenizer", models.get(kind, "byte"), source, data[kind])
+    runs = os.path.join(folder, "run-" + name)
+    deck = os.path.join(folder, name + ".toml")
+    with open(deck, "w", encoding="utf-8") as file:
+        file.write(tessera("deck", "from-hf", models[name], f"data.train={data[name]}/train.h5", f"run.output_dir={runs}", "run.steps=2", "batch.global=2",
+                           "batch.sequence_length=32", "checkpoint.every=1", "run.device=host", "precision.compute=fp32", "optimizer.learning_rate=1e-6"))
+    for kind, words in (("gpt2", "holds tokens of another tokenizer (gpt2, digest"), ("byte", "holds bytes, and this run's model has a tokenizer of its own")):
+        status, _, errors = run("train", deck, f"data.train={data[kind]}/train.h5")
+        if status != 3 or words not in errors:
+            fail(f"{name}: tokens of {kind}: status {status}\n{errors}")
+    if os.path.exists(runs):
+        fail(f"{name}: a run that was refused has left its folder")
+    tessera("train", deck)
+    out, latest = os.path.join(folder, "out-" + name), os.path.join(runs, "checkpoints", "latest")
+    tessera("consolidate", latest, out)
+    for file in ("tokenizer.json", "tokenizer_config.json"):
+        for there in (os.path.join(runs, "tokenizer"), out):
+            if not filecmp.cmp(os.path.join(models[name], file), os.path.join(there, file), shallow=False):
+                fail(f"{name}: {there}/{file} is not the model's")
+    compare_texts(name, latest, out)
+    with open(os.path.join(runs, "tokenizer", "tokenizer.json"), "a", encoding="utf-8") as file:
+        file.write("\n")
+    status, _, errors = run("train", deck, "run.steps=3")
+    if status != 2 or "is another tokenizer than" not in errors:
+        fail(f"{name}: another tokenizer in the run's folder: status {status}\n{errors}")
+    print(f"{name}: refused, kept, exported, and the same texts")
+
+
+def compare_texts(name, checkpoint, out):
+    model, tokenizer = AutoModelForCausalLM.from_pretrained(out, dtype=torch.float32), AutoTokenizer.from_pretrained(out)
+    end = tokenizer.convert_tokens_to_ids(KINDS[name][1])
+
+    def theirs(ids):
+        with torch.no_grad():
+            made = model.generate(torch.tensor([ids]), max_new_tokens=40, do_sample=False, eos_token_id=end, pad_token_id=end)
+        return tokenizer.decode(made[0][len(ids) :], skip_special_tokens=True, clean_up_tokenization_spaces=False)
+
+    for text in ("the world 😀 café", "你好 one"):
+        ours = tessera("generate", checkpoint, "--prompt", text, "--temperature", "0", "--tokens", "40")
+        ids = tokenizer.encode(text)
+        whole = tokenizer.decode(ids, skip_special_tokens=True) + theirs(ids)
+        if ours.rstrip("\n").replace(" ", "") != whole.rstrip("\n").replace(" ", ""):
+            fail(f"{name}: {text!r} goes on as {ours!r}, and with transformers {whole!r}")
+    if KINDS[name][3]:
+        turns = [{"role": "system", "content": "be brief"}, {"role": "user", "content": "the first?"}]
+        ours = tessera("generate", checkpoint, "--chat", "the first?", "--system", "be brief", "--temperature", "0", "--tokens", "40")
+        want = theirs(tokenizer.apply_chat_template(turns, tokenize=True, add_generation_prompt=True, return_dict=True)["input_ids"])
+        if ours.rstrip("\n").strip() != want.rstrip("\n").strip():
+            fail(f"{name}: the answer is {ours!r}, and with transformers {want!r}")
+
+
+with tempfile.TemporaryDirectory() as scratch:
+    for kind in ("llama3", "smollm"):
+        check(scratch, kind)

@@ -1,0 +1,85 @@
+// Which tokenizer a run has, what token files it takes, and what goes along with it.
+#include "train/run_tokenizer.hpp"
+
+#include "../model/random_models.hpp"
+#include "../scratch.hpp"
+#include "io/tokenizer/tokenizer.hpp"
+#include "io/tokens/token_writer.hpp"
+
+namespace tessera {
+namespace {
+
+using namespace tessera::test;
+
+void make_tokenizer(const std::string& folder, const std::string& text) {
+  fs::create_directories(folder);
+  spill(folder + "/tokenizer.json", text);
+  spill(folder + "/tokenizer_config.json", "{}");
+  spill(folder + "/config.json", "{\"eos_token_id\": 1}");
+}
+
+std::string token_file(const std::string& path, const io::TokenKind& kind) {
+  io::TokenWriter writer(path, 100, 1, false, kind);
+  writer.begin_document();
+  for (std::uint32_t i = 0; i < 100; ++i) writer.add(i % 50);
+  writer.close(), writer.commit();
+  return path;
+}
+
+Deck deck_with(const std::string& init) {
+  Deck deck = test::tiny_deck();
+  deck.run.init = init;
+  return deck;
+}
+
+TEST(RunTokenizer, IsTheModelsAndStaysInTheRunsFolder) {
+  const Scratch dir;
+  make_tokenizer(dir / "model", "one"), make_tokenizer(dir / "other", "two");
+  EXPECT_EQ(find_tokenizer(deck_with(""), dir / "run", "").folder, "");
+  const RunTokenizer of_model = find_tokenizer(deck_with(dir / "model"), dir / "run", "");
+  EXPECT_EQ(of_model.folder, dir / "model");
+  EXPECT_EQ(of_model.digest, io::tokenizer_digest(dir / "model"));
+  keep_tokenizer(of_model, dir / "run");
+  for (const char* name : {"tokenizer.json", "tokenizer_config.json", "config.json"})
+    EXPECT_EQ(slurp(dir / "run/tokenizer/" + name), slurp(dir / "model/" + name));
+  EXPECT_EQ(find_tokenizer(deck_with(dir / "model"), dir / "run", "").folder, dir / "model");
+  EXPECT_EQ(find_tokenizer(deck_with(dir / "gone"), dir / "run", "").folder, dir / "run/tokenizer") << "a resume needs the model no more";
+  const std::string why = error_of(ExitCode::usage, [&] { find_tokenizer(deck_with(dir / "other"), dir / "run", ""); });
+  EXPECT_HAS(why, "other/tokenizer.json (digest " + io::tokenizer_digest(dir / "other").substr(0, 8) + ") is another tokenizer than");
+  EXPECT_HAS(why, io::tokenizer_digest(dir / "model").substr(0, 8));
+  EXPECT_EQ(find_tokenizer(deck_with(dir / "other"), "", "").folder, dir / "other") << "an earlier run is moved aside";
+}
+
+TEST(RunTokenizer, ComesFromTheRunOfTheCheckpoint) {
+  const Scratch dir;
+  make_tokenizer(dir / "run/tokenizer", "one");
+  fs::create_directories(dir / "run/checkpoints/step-00000001");
+  fs::create_directory_symlink("step-00000001", dir / "run/checkpoints/latest");
+  EXPECT_EQ(tokenizer_folder(dir / "run/checkpoints/latest"), fs::canonical(dir / "run/tokenizer").string());
+  EXPECT_EQ(tokenizer_folder(dir / "run/checkpoints/latest/"), fs::canonical(dir / "run/tokenizer").string());
+  EXPECT_EQ(tokenizer_folder(dir / "next/checkpoints/latest"), "");
+  EXPECT_EQ(find_tokenizer(deck_with(""), dir / "next", dir / "run/checkpoints/latest").digest,
+            io::tokenizer_digest(dir / "run/tokenizer"));
+  EXPECT_EQ(exported_tokenizer_files(dir / "run/tokenizer"), (std::vector<std::string>{"tokenizer.json", "tokenizer_config.json"}));
+  EXPECT_TRUE(exported_tokenizer_files("").empty());
+}
+
+TEST(RunTokenizer, RefusesTokensOfAnother) {
+  const Scratch dir;
+  make_tokenizer(dir / "model", "one");
+  const RunTokenizer tokenizer = find_tokenizer(deck_with(dir / "model"), dir / "run", "");
+  const auto file = [&](const io::TokenKind& kind) { return SampleFile(token_file(dir / "a.h5", kind), 8, 300); };
+  require_tokenizer(tokenizer, file({.tokenizer = "model", .digest = tokenizer.digest, .vocab = 300, .end_token = 1}));
+  require_tokenizer(tokenizer, file({.tokenizer = "of others", .vocab = 300}));
+  require_tokenizer({}, file({}));
+  const std::string digest(32, 'a');
+  const std::string why = error_of(
+      ExitCode::data, [&] { require_tokenizer(tokenizer, file({.tokenizer = "big", .digest = digest, .vocab = 300, .end_token = 1})); });
+  EXPECT_HAS(why, "a.h5 holds tokens of another tokenizer (big, digest aaaaaaaa) than");
+  EXPECT_HAS(why, tokenizer.digest.substr(0, 8));
+  EXPECT_HAS(error_of(ExitCode::data, [&] { require_tokenizer(tokenizer, file({})); }),
+             "a.h5 holds bytes, and this run's model has a tokenizer");
+}
+
+}  // namespace
+}  // namespace tessera
