@@ -9,7 +9,7 @@ namespace tessera {
 std::string tokenizer_python() {
   if (const auto named = environment("TESSERA_PYTHON"); named && !named->empty()) return *named;
   const auto cache = environment("TESSERA_CACHE"), home = environment("HOME");
-  const std::string made = (cache ? *cache : home.value_or("") + "/.cache/tessera") + "/tokenizers/bin/python";
+  const std::string made = (cache && !cache->empty() ? *cache : home.value_or("") + "/.cache/tessera") + "/tokenizers/bin/python";
   return access(made.c_str(), X_OK) == 0 ? made : "python3";
 }
 

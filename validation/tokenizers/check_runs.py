@@ -70,6 +70,10 @@ def check(folder, name):
             if not filecmp.cmp(os.path.join(models[name], file), os.path.join(there, file), shallow=False):
                 fail(f"{name}: {there}/{file} is not the model's")
     compare_texts(name, latest, out)
+    imported = os.path.join(folder, "imported-" + name)
+    tessera("import", models[name], imported)
+    if not filecmp.cmp(os.path.join(models[name], "tokenizer.json"), os.path.join(imported, "tokenizer", "tokenizer.json"), shallow=False):
+        fail(f"{name}: an import has another tokenizer.json")
     with open(os.path.join(runs, "tokenizer", "tokenizer.json"), "a", encoding="utf-8") as file:
         file.write("\n")
     status, _, errors = run("train", deck, "run.steps=3")
