@@ -817,7 +817,7 @@ def frozen(folder, dtype, device):
     """model.freeze: the bits of one rank over stages of either kind, data-parallel ranks, replicas, groups of compute copies, offload, recompute and
     resumes, and at equal sizes of tp, cp and ep; what is frozen stays to the byte."""
     steps, good = device["steps"], True
-    plain = {"run__reproducible": True, "precision__compute": dtype, "run__steps": steps, "model__layers": 4, "model__heads": 4, "model__kv_heads": 4,
+    plain = {"run__reproducible": True, "precision__compute": dtype, "run__steps": steps, "run__threads": 1, "model__layers": 4, "model__heads": 4, "model__kv_heads": 4,
              "model__vocab": 263, **device["keys"], "model__freeze": json.dumps(FROZEN)}
     half = steps // 2
 
