@@ -120,6 +120,35 @@ def resumes(folder, model):
     check("run.resume names a checkpoint: it is loaded, not the model", "resumed from" in done.stderr and "initial weights" not in done.stderr, done.stderr)
 
 
+def tensors_of(folder):
+    """Name -> bytes, of all safetensors of a folder."""
+    found = {}
+    for name, data in contents(folder).items():
+        if not name.endswith(".safetensors"):
+            continue
+        size = struct.unpack("<Q", data[:8])[0]
+        for tensor, row in json.loads(data[8:8 + size]).items():
+            if tensor != "__metadata__":
+                found[tensor] = data[8 + size + row["data_offsets"][0]:8 + size + row["data_offsets"][1]]
+    return found
+
+
+def freezes(folder):
+    """What is frozen of a model in bf16 comes back byte for byte, on any layout, while the rest learns."""
+    folder.train("to-freeze", 1, run__steps=2, batch__global=4)
+    model = consolidate(folder, folder.latest("to-freeze"), "to-freeze-bf16", "--dtype", "bf16")
+    before = tensors_of(model)
+    frozen = {name for name in before if name.startswith(("model.embed_tokens.", "model.layers.0."))}
+    for ranks, layout in DENSE[:4]:
+        name = f"freezes-{ranks}-" + "-".join(layout)
+        folder.train(name, ranks, **layout, run__steps=3, batch__global=4, precision__compute="bf16", run__init=model,
+                     model__freeze='["embedding.*", "layers.0.*"]')
+        after = tensors_of(consolidate(folder, folder.latest(name), name + "-out", "--dtype", "bf16"))
+        stayed = {tensor for tensor in before if before[tensor] == after.get(tensor)}
+        check(f"{name}: the frozen tensors come back byte for byte, and no matrix else", len(frozen) == 10 and frozen <= stayed and
+              not any(tensor.endswith("_proj.weight") for tensor in stayed - frozen), f"{sorted(stayed)}")
+
+
 def imports(folder, model, sharded):
     """tessera import: a checkpoint of weights alone that gives the model back, and with which a run begins as it does with the model itself."""
     steady = {"run__reproducible": True, "batch__global": 4, "run__steps": 4, "learning_rate__schedule": "constant"}
@@ -251,6 +280,7 @@ def main():
     with runs.Folder() as folder:
         models = {name: round_trips(folder, name, architecture, keys) for name, (architecture, keys) in MODELS.items()}
         resumes(folder, models["llama"])
+        freezes(folder)
         imports(folder, models["llama"], os.path.join(folder.path, "llama-bf16"))
         refusals(folder, models["llama"], os.path.join(folder.path, "llama-bf16"))
     return 0 if check.good else 1
