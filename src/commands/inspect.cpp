@@ -269,7 +269,8 @@ void add_inspect(CLI::App& app, Chosen& chosen) {
   command->add_option("--tensor", o->tensor, "Only this tensor, in every group (weights and optimizer state)");
   command
       ->add_option("--diff", o->other,
-                   "Another checkpoint, of any layout: which tensors differ from it, and by how much; status 4 where one does")
+                   "Another checkpoint, of any layout, or an exported model (weights alone): which tensors differ, and by how much; status "
+                   "4 where one does")
       ->excludes("--verify")
       ->excludes("--deck")
       ->excludes("--brief");

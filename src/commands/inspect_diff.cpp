@@ -6,17 +6,122 @@
 #include <bit>
 #include <cmath>
 #include <cstdio>
+#include <filesystem>
+#include <map>
+#include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
 #include <vector>
 
 #include "base/check.hpp"
+#include "deck/deck.hpp"
 #include "io/checkpoint/checkpoint.hpp"
 #include "io/files/byte_progress.hpp"
+#include "io/safetensors/safetensors_model.hpp"
+#include "model/huggingface.hpp"
 
 namespace tessera {
 namespace {
 
 using Json = nlohmann::ordered_json;
+
+/// What is compared: a checkpoint, or the weights of an exported model under our names.
+class Side {
+ public:
+  struct Tensor {
+    std::string group, name;
+    Shape shape;
+  };
+  virtual ~Side() = default;
+  virtual std::string folder() const = 0;
+  virtual std::optional<std::int64_t> step() const { return std::nullopt; }
+  const std::vector<Tensor>& tensors() const { return tensors_; }
+  /// Elements from `begin` on, in natural order, as fp32.
+  virtual void read(const Tensor& tensor, std::int64_t begin, std::span<float> out) const = 0;
+  /// What a value becomes in this side's type.
+  virtual float rounded(const Tensor&, float value) const { return value; }
+
+  const Tensor* find(const Tensor& like) const {
+    const auto found = std::ranges::find_if(tensors_, [&](const Tensor& t) { return t.group == like.group && t.name == like.name; });
+    return found == tensors_.end() ? nullptr : &*found;
+  }
+
+ protected:
+  std::vector<Tensor> tensors_;
+};
+
+class CheckpointSide : public Side {
+ public:
+  explicit CheckpointSide(const std::string& path) : reader_(path) {
+    for (const std::string& group : reader_.layout().groups)
+      for (const io::CheckpointTensor& tensor : reader_.layout().tensors) tensors_.push_back({group, tensor.name, tensor.shape});
+  }
+  const io::CheckpointReader& reader() const { return reader_; }
+  std::string folder() const override { return reader_.folder(); }
+  std::optional<std::int64_t> step() const override { return reader_.meta().step; }
+  void read(const Tensor& tensor, std::int64_t begin, std::span<float> out) const override {
+    reader_.read(tensor.group, *reader_.find(tensor.name), begin, out);
+  }
+
+ private:
+  io::CheckpointReader reader_;
+};
+
+/// Names are those of the checkpoint that it is compared with, or the model's own.
+class ModelSide : public Side {
+ public:
+  explicit ModelSide(const std::string& folder) : model_(folder) {
+    for (const auto& tensor : model_.tensors()) add(tensor.name, tensor);
+  }
+  ModelSide(const std::string& folder, const io::CheckpointReader& like) : model_(folder) {
+    const Deck deck = require_deck(parse_stored_deck(like.meta().deck, like.folder() + "/checkpoint.h5:deck"));
+    std::set<std::string> known;
+    for (const ExportTensor& tensor : huggingface_tensors(deck, parameter_table(deck.model))) {
+      known.insert(tensor.name);
+      const auto* there = model_.find(tensor.name);
+      if (there && !tensor.source.empty()) add(tensor.source, *there);
+    }
+    for (const auto& tensor : model_.tensors())
+      if (!known.contains(tensor.name)) add(tensor.name, tensor);
+  }
+  std::string folder() const override { return model_.folder(); }
+  void read(const Tensor& tensor, std::int64_t begin, std::span<float> out) const override {
+    const auto& there = *by_name_.at(tensor.name);
+    model_.read_box(there, whole_box(there.shape), out, begin);
+  }
+  float rounded(const Tensor& tensor, float value) const override {
+    return by_name_.at(tensor.name)->type == "BF16" ? static_cast<float>(bf16(value)) : value;
+  }
+
+ private:
+  void add(const std::string& name, const io::SafetensorsModel::Tensor& tensor) {
+    tensors_.push_back({"master", name, tensor.shape});
+    by_name_[name] = &tensor;
+  }
+  io::SafetensorsModel model_;
+  std::map<std::string, const io::SafetensorsModel::Tensor*> by_name_;
+};
+
+bool is_model(const std::string& path) {
+  namespace fs = std::filesystem;
+  return fs::exists(fs::path(path) / "model.safetensors") || fs::exists(fs::path(path) / "model.safetensors.index.json");
+}
+
+using Sides = std::pair<std::unique_ptr<Side>, std::unique_ptr<Side>>;
+
+Sides open_sides(const DiffOptions& o) {
+  const auto checkpoint = [](const std::string& path) { return std::make_unique<CheckpointSide>(path); };
+  if (is_model(o.path) && is_model(o.other)) return {std::make_unique<ModelSide>(o.path), std::make_unique<ModelSide>(o.other)};
+  if (is_model(o.path)) {
+    auto b = checkpoint(o.other);
+    return {std::make_unique<ModelSide>(o.path, b->reader()), std::move(b)};
+  }
+  auto a = checkpoint(o.path);
+  if (!is_model(o.other)) return {std::move(a), checkpoint(o.other)};
+  auto b = std::make_unique<ModelSide>(o.other, a->reader());
+  return {std::move(a), std::move(b)};
+}
 
 /// A tensor of a group that both have, or why it is not compared.
 struct Difference {
@@ -29,21 +134,23 @@ struct Difference {
   double relative() const { return norm > 0 ? std::sqrt(squares / norm) : squares > 0 ? INFINITY : 0; }
 };
 
+/// Of what both sides can have: an exported model has weights alone.
 class Comparison {
  public:
-  Comparison(const io::CheckpointReader& a, const io::CheckpointReader& b) : a_(a), b_(b) {}
+  Comparison(const Side& a, const Side& b, bool weights_alone) : a_(a), b_(b), weights_alone_(weights_alone) {}
 
   std::vector<Difference> of_all(const std::string& only) {
+    const auto wanted = [&](const Side::Tensor& t) { return (only.empty() || t.name == only) && (!weights_alone_ || t.group == "master"); };
     std::vector<Difference> all;
-    for (const std::string& group : a_.layout().groups)
-      for (const io::CheckpointTensor& tensor : a_.layout().tensors)
-        if (only.empty() || tensor.name == only) all.push_back(pair_of(group, tensor));
-    for (const std::string& group : b_.layout().groups)
-      for (const io::CheckpointTensor& tensor : b_.layout().tensors)
-        if ((only.empty() || tensor.name == only) && !(has(a_, group) && a_.find(tensor.name)))
-          all.push_back({.group = group, .tensor = tensor.name, .fault = "only in " + b_.folder()});
     std::int64_t total = 0;
-    for (const Difference& one : all) total += one.fault.empty() ? 8 * one.elements : 0;
+    for (const Side::Tensor& tensor : a_.tensors())
+      if (wanted(tensor)) {
+        all.push_back(pair_of(tensor));
+        total += all.back().fault.empty() ? 8 * all.back().elements : 0;
+      }
+    for (const Side::Tensor& tensor : b_.tensors())
+      if (wanted(tensor) && !a_.find(tensor))
+        all.push_back({.group = tensor.group, .tensor = tensor.name, .fault = "only in " + b_.folder()});
     io::ByteProgress progress("compare", total);
     for (Difference& one : all)
       if (one.fault.empty()) compare(one, progress);
@@ -51,14 +158,10 @@ class Comparison {
   }
 
  private:
-  static bool has(const io::CheckpointReader& reader, const std::string& group) {
-    return std::ranges::find(reader.layout().groups, group) != reader.layout().groups.end();
-  }
-
-  Difference pair_of(const std::string& group, const io::CheckpointTensor& tensor) const {
-    Difference found{.group = group, .tensor = tensor.name, .fault = "", .elements = tensor.shape.elements()};
-    const io::CheckpointTensor* other = b_.find(tensor.name);
-    if (!has(b_, group) || !other)
+  Difference pair_of(const Side::Tensor& tensor) const {
+    Difference found{.group = tensor.group, .tensor = tensor.name, .fault = "", .elements = tensor.shape.elements()};
+    const Side::Tensor* other = b_.find(tensor);
+    if (!other)
       found.fault = "only in " + a_.folder();
     else if (other->shape.dims != tensor.shape.dims)
       found.fault = fmt::format("of shape {} and {}", tensor.shape.str(), other->shape.str());
@@ -66,29 +169,29 @@ class Comparison {
   }
 
   void compare(Difference& found, io::ByteProgress& progress) {
-    const io::CheckpointTensor &a = *a_.find(found.tensor), &b = *b_.find(found.tensor);
+    const Side::Tensor tensor{found.group, found.tensor, {}};
     std::vector<float> left(static_cast<std::size_t>(io::hash_block)), right = left;
     for (std::int64_t at = 0; at < found.elements; at += io::hash_block) {
       const auto n = static_cast<std::size_t>(std::min(io::hash_block, found.elements - at));
-      a_.read(found.group, a, at, std::span(left).first(n));
-      b_.read(found.group, b, at, std::span(right).first(n));
-      for (std::size_t i = 0; i < n; ++i) {
-        const double x = left[i], y = right[i];
-        if (std::isfinite(x)) found.norm += x * x;
-        if (std::bit_cast<std::uint32_t>(left[i]) == std::bit_cast<std::uint32_t>(right[i])) continue;
-        ++found.differing;
-        if (!std::isfinite(x) || !std::isfinite(y)) {
-          ++found.not_finite;
-          continue;
-        }
-        found.largest = std::max(found.largest, std::abs(x - y));
-        found.squares += (x - y) * (x - y);
-      }
+      a_.read(tensor, at, std::span(left).first(n));
+      b_.read(tensor, at, std::span(right).first(n));
+      for (std::size_t i = 0; i < n; ++i) add(found, b_.rounded(tensor, left[i]), a_.rounded(tensor, right[i]));
       progress.add(static_cast<std::int64_t>(8 * n));
     }
   }
 
-  const io::CheckpointReader &a_, &b_;
+  static void add(Difference& found, float a, float b) {
+    const double x = a, y = b;
+    if (std::isfinite(x)) found.norm += x * x;
+    if (std::bit_cast<std::uint32_t>(a) == std::bit_cast<std::uint32_t>(b)) return;
+    ++found.differing;
+    if (!std::isfinite(x) || !std::isfinite(y)) return void(++found.not_finite);
+    found.largest = std::max(found.largest, std::abs(x - y));
+    found.squares += (x - y) * (x - y);
+  }
+
+  const Side &a_, &b_;
+  bool weights_alone_;
 };
 
 Json json_of(const Difference& d) {
@@ -121,27 +224,29 @@ void print_differences(const std::vector<const Difference*>& differing) {
 }  // namespace
 
 int run_diff(const DiffOptions& o) {
-  const io::CheckpointReader a(o.path), b(o.other);
-  if (!o.tensor.empty() && !a.find(o.tensor) && !b.find(o.tensor))
+  const Sides sides = open_sides(o);
+  const Side &a = *sides.first, &b = *sides.second;
+  const std::vector<Difference> all = Comparison(a, b, is_model(o.path) || is_model(o.other)).of_all(o.tensor);
+  if (all.empty())
     fail(ExitCode::usage, "neither {} nor {} holds a tensor '{}'. `tessera inspect {} --brief` lists them.", a.folder(), b.folder(),
-         o.tensor, o.path);
-  const std::vector<Difference> all = Comparison(a, b).of_all(o.tensor);
+         o.tensor, is_model(o.path) ? o.other : o.path);
   std::vector<const Difference*> differing;
   for (const Difference& d : all)
     if (!d.same()) differing.push_back(&d);
+  const auto step_of = [](const Side& side) { return side.step() ? Json(*side.step()) : Json(); };
   if (o.json) {
     Json rows = Json::array();
     for (const Difference* d : differing) rows.push_back(json_of(*d));
-    const Json j{{"folder", a.folder()},   {"other", b.folder()},
-                 {"step", a.meta().step},  {"other_step", b.meta().step},
-                 {"compared", all.size()}, {"same", all.size() - differing.size()},
+    const Json j{{"folder", a.folder()},     {"other", b.folder()},    {"step", step_of(a)},
+                 {"other_step", step_of(b)}, {"compared", all.size()}, {"same", all.size() - differing.size()},
                  {"differing", rows}};
     std::puts(j.dump(2, ' ', false, Json::error_handler_t::replace).c_str());
   } else {
-    fmt::print("{} (step {})\n{} (step {})\n", a.folder(), a.meta().step, b.folder(), b.meta().step);
+    for (const Side* side : {&a, &b})
+      fmt::print("{} ({})\n", side->folder(), side->step() ? fmt::format("step {}", *side->step()) : "a model's weights");
     if (!differing.empty()) print_differences(differing);
-    fmt::print("{}{} of {} tensors of all groups have the same bits\n", differing.empty() ? "" : "\n", all.size() - differing.size(),
-               all.size());
+    fmt::print("{}{} of {} tensors {} have the same bits\n", differing.empty() ? "" : "\n", all.size() - differing.size(), all.size(),
+               a.step() && b.step() ? "of all groups" : "of the weights");
   }
   return static_cast<int>(differing.empty() ? ExitCode::ok : ExitCode::checkpoint);
 }

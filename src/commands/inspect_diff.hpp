@@ -1,4 +1,5 @@
-// tessera inspect A --diff B: in what two checkpoints differ, whatever layouts wrote them.
+// tessera inspect A --diff B: in what two checkpoints differ, whatever layouts wrote them; or a checkpoint and an exported model, whose
+// type the checkpoint's values are rounded to.
 #pragma once
 #include <string>
 

@@ -58,7 +58,7 @@ def model_of(deck, *overrides):
     if done.returncode:
         sys.exit(f"FAIL deck check {deck}: {done.stdout}")
     model = json.loads(done.stdout)["values"]["model"]
-    return {key: value for key, value in model.items() if key != "init_std" and not key.startswith("router_")}
+    return {key: value for key, value in model.items() if key not in ("init_std", "max_context") and not key.startswith("router_")}
 
 
 def of_step(folder, name, step):
@@ -72,6 +72,8 @@ def round_trips(folder, name, architecture, keys):
     for dtype in TYPES.get(name, ("fp32",)):
         options = ["--dtype", dtype] + (["--max-file-bytes", "9000"] if dtype == "bf16" else [])
         exports[dtype] = consolidate(folder, folder.latest(name), f"{name}-{dtype}", *options)
+        done = tessera("inspect", folder.latest(name), "--diff", exports[dtype])
+        check(f"{name} {dtype}: the export is its checkpoint, rounded", done.returncode == 0 and "of the weights have the same bits" in done.stdout, done.stdout)
         deck = os.path.join(folder.path, f"{name}-{dtype}.toml")
         done = tessera("deck", "from-hf", exports[dtype], f"data.train={folder.data}")
         with open(deck, "w") as file:
