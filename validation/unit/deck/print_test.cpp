@@ -130,14 +130,8 @@ TEST(Print, IdentityIsTheTrainedFunctionNotItsLayout) {
 
 TEST(Print, AKeyThatCameLaterLeavesTheIdentityOfEarlierRuns) {
   const Deck deck = parse_small().deck;
-  const std::set<std::string_view> later = {"run.init",
-                                            "data.document_mask",
-                                            "data.packing",
-                                            "data.too_long",
-                                            "model.freeze",
-                                            "model.rope_beta_fast",
-                                            "model.rope_beta_slow",
-                                            "model.rope_attention_factor"};
+  const std::set<std::string_view> later = {"run.init",     "data.document_mask",   "data.packing",         "data.too_long",
+                                            "model.freeze", "model.rope_beta_fast", "model.rope_beta_slow", "model.rope_attention_factor"};
   std::string text;
   for (const Key& key : deck_keys())
     if (key.identity && !later.contains(key.name)) text += fmt::format("{} = {}\n", key.name, value_text(key, deck));
