@@ -11,17 +11,19 @@
 #include "commands/commands.hpp"
 #include "commands/evaluate_task.hpp"
 #include "generate/inference.hpp"
+#include "io/tokenizer/tokenizer.hpp"
 #include "kernels/cross_entropy/cross_entropy.hpp"
 #include "memory/runtime.hpp"
 #include "train/batches.hpp"
 #include "train/device.hpp"
 #include "train/progress.hpp"
+#include "train/run_tokenizer.hpp"
 
 namespace tessera {
 namespace {
 
 struct EvaluateOptions {
-  std::string checkpoint, data, task, details, device = "auto";
+  std::string checkpoint, data, task, details, tokenizer, device = "auto";
   std::int64_t samples = 0;
   bool json = false;
 };
@@ -37,9 +39,12 @@ int evaluate(const EvaluateOptions& o) {
   const std::string device = choose_device(o.device);
   KernelRuntime runtime(static_cast<int>(std::thread::hardware_concurrency()), spaces_of(device));
   if (!o.task.empty())
-    return evaluate_task({.checkpoint = o.checkpoint, .task = o.task, .details = o.details, .device = device, .json = o.json});
+    return evaluate_task(
+        {.checkpoint = o.checkpoint, .task = o.task, .details = o.details, .device = device, .tokenizer = o.tokenizer, .json = o.json});
   const Deck deck = load_deck(o.checkpoint, device);
   SampleFile data(o.data, deck.batch.sequence_length, deck.model.vocab, deck.data, deck.run.seed);
+  if (const std::string folder = tokenizer_folder(o.checkpoint); !folder.empty())
+    require_tokenizer({.folder = folder, .digest = io::tokenizer_digest(folder)}, data);
   data.check(nullptr);
   const std::int64_t samples = o.samples > 0 ? std::min(o.samples, data.samples()) : data.samples(), B = micro_batch_for(samples, 8),
                      T = deck.batch.sequence_length;
@@ -95,6 +100,10 @@ void add_evaluate(CLI::App& app, Chosen& chosen) {
               "number; or of {\"text\"}: how well each document is foreseen")
           ->excludes(data);
   command->add_option("--details", options->details, "A file for what came of each line of the task, as JSON lines")->needs(task);
+  command
+      ->add_option("--tokenizer", options->tokenizer,
+                   "Folder of the model whose tokenizer the task's texts pass; without, the one beside the run (RUN/tokenizer), or bytes")
+      ->needs(task);
   command->add_option("--samples", options->samples, "Only the first N samples of batch.sequence_length tokens; 0: all")
       ->check(CLI::NonNegativeNumber)
       ->excludes(task)

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <utility>
 
 #include "base/clock.hpp"
 #include "base/types.hpp"
@@ -20,7 +21,7 @@ using Json = nlohmann::ordered_json;
 
 /// What all items come to.
 struct Totals {
-  std::int64_t questions = 0, right = 0, right_by_byte = 0, documents = 0, tokens = 0;
+  std::int64_t questions = 0, right = 0, right_by_byte = 0, documents = 0, tokens = 0, bytes = 0;
   double chance = 0;  ///< sum over questions
   double loss = 0;    ///< sum over tokens of documents
 
@@ -30,10 +31,12 @@ struct Totals {
     return questions > 1 ? std::sqrt(share(count) * (1 - share(count)) / static_cast<double>(questions - 1)) : 0;
   }
   double mean_loss() const { return loss / static_cast<double>(tokens); }
+  double bits_per_byte() const { return loss / std::log(2.0) / static_cast<double>(bytes); }
 };
 
-Json add_question(Totals& totals, Examiner& model, const TaskItem& item) {
-  const Answered answered = model.answer(item);
+Json add_question(Totals& totals, Examiner& model, std::size_t i) {
+  const TaskItem& item = model.items()[i];
+  const Answered answered = model.answer(i);
   ++totals.questions;
   totals.right += answered.chosen == item.answer, totals.right_by_byte += answered.chosen_by_byte == item.answer;
   totals.chance += 1 / static_cast<double>(item.choices.size());
@@ -44,12 +47,12 @@ Json add_question(Totals& totals, Examiner& model, const TaskItem& item) {
           {"chosen_by_byte", answered.chosen_by_byte}};
 }
 
-Json add_document(Totals& totals, Examiner& model, const TaskItem& item) {
-  const Read read = model.read(item);
+Json add_document(Totals& totals, Examiner& model, std::size_t i) {
+  const Read read = model.read(i);
   ++totals.documents;
-  totals.tokens += read.tokens, totals.loss += read.loss;
+  totals.tokens += read.tokens, totals.bytes += read.bytes, totals.loss += read.loss;
   const double mean = read.loss / static_cast<double>(read.tokens);
-  return {{"line", item.line}, {"tokens", read.tokens}, {"loss", mean}, {"perplexity", std::exp(mean)}};
+  return {{"line", model.items()[i].line}, {"tokens", read.tokens}, {"loss", mean}, {"perplexity", std::exp(mean)}};
 }
 
 Json json_of(const Totals& t, std::int64_t step) {
@@ -66,7 +69,7 @@ Json json_of(const Totals& t, std::int64_t step) {
                 {"tokens", t.tokens},
                 {"loss", t.mean_loss()},
                 {"perplexity", std::exp(t.mean_loss())},
-                {"bits_per_byte", t.mean_loss() / std::log(2.0)}});
+                {"bits_per_byte", t.bits_per_byte()}});
   return all;
 }
 
@@ -77,24 +80,24 @@ void print_totals(const Totals& t, std::int64_t step) {
                100 * t.chance / static_cast<double>(t.questions), step);
   if (t.documents > 0)
     fmt::print("{} documents of {} tokens: loss {:.6f} a token, perplexity {:.3f}, {:.4f} bits a byte; at step {}\n", t.documents, t.tokens,
-               t.mean_loss(), std::exp(t.mean_loss()), t.mean_loss() / std::log(2.0), step);
+               t.mean_loss(), std::exp(t.mean_loss()), t.bits_per_byte(), step);
 }
 
 }  // namespace
 
 int evaluate_task(const TaskOptions& o) {
-  const std::vector<TaskItem> items = read_task(o.task);
+  std::vector<TaskItem> items = read_task(o.task);
   std::optional<io::PosixFile> details;
   if (!o.details.empty()) details = io::PosixFile::create(o.details);
-  Examiner model(o.checkpoint, o.device, items, o.task);
+  Examiner model(o.checkpoint, o.device, std::move(items), o.task, o.tokenizer);
   const bool terminal = isatty(STDERR_FILENO);
   const double begin = now_seconds();
   Totals totals;
   std::int64_t done = 0, written = 0;
-  for (const TaskItem& item : items) {
-    const std::string line = (item.question() ? add_question(totals, model, item) : add_document(totals, model, item)).dump() + "\n";
+  for (std::size_t i = 0; i < model.items().size(); ++i) {
+    const std::string line = (model.items()[i].question() ? add_question(totals, model, i) : add_document(totals, model, i)).dump() + "\n";
     if (details) details->write(written, line.data(), line.size()), written += static_cast<std::int64_t>(line.size());
-    const double share = static_cast<double>(++done) / static_cast<double>(items.size());
+    const double share = static_cast<double>(++done) / static_cast<double>(model.items().size());
     if (terminal)
       fmt::print(stderr, "\r\033[Kevaluate {:.0f} %, {} left", 100 * share, human_duration((now_seconds() - begin) * (1 - share) / share));
   }

@@ -5,7 +5,7 @@
 namespace tessera {
 
 struct TaskOptions {
-  std::string checkpoint, task, details, device;
+  std::string checkpoint, task, details, device, tokenizer;
   bool json = false;
 };
 

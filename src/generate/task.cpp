@@ -5,8 +5,10 @@
 
 #include "base/byte_tokenizer.hpp"
 #include "base/check.hpp"
+#include "generate/task_tokens.hpp"
 #include "io/files/posix_file.hpp"
 #include "kernels/cross_entropy/cross_entropy.hpp"
+#include "train/run_tokenizer.hpp"
 
 namespace tessera {
 namespace {
@@ -52,41 +54,6 @@ TaskItem item_of(const std::string& text, std::int64_t line, const std::string& 
   return item;
 }
 
-/// A document begins with what stands between documents.
-std::vector<std::int32_t> tokens_of(std::string_view text) {
-  std::vector<std::int32_t> tokens{byte_separator};
-  for (const char c : text) tokens.push_back(static_cast<unsigned char>(c));
-  return tokens;
-}
-
-/// Tokens that the longest item asks for.
-std::int64_t longest(const std::vector<TaskItem>& items) {
-  std::size_t most = 1;
-  for (const TaskItem& item : items) {
-    most = std::max(most, item.text.size());
-    for (const std::string& choice : item.choices) most = std::max(most, item.context.size() + choice.size());
-  }
-  return static_cast<std::int64_t>(most);
-}
-
-LoadedModel load_for(const std::string& checkpoint, const std::string& device, const std::vector<TaskItem>& items,
-                     const std::string& path) {
-  const Deck deck = load_deck(checkpoint, device);
-  const std::int64_t T = deck.batch.sequence_length;
-  if (deck.model.vocab != byte_tokenizer_vocab)
-    fail(ExitCode::usage,
-         "this model has a vocabulary of {}, which is not the byte tokenizer's ({}): its tokens of a text are not known here. Evaluate it "
-         "on a token file (--data).",
-         deck.model.vocab, byte_tokenizer_vocab);
-  for (const TaskItem& item : items)
-    for (const std::string& choice : item.choices)
-      if (std::ssize(choice) > T)
-        fail(ExitCode::data,
-             "{}:{}: a choice of {} bytes is longer than the model's sequences of {} tokens. Shorten it or remove the line.", path,
-             item.line, choice.size(), T);
-  return load_model(checkpoint, device, {.micro_batch = 1, .sequence_length = std::min(T, longest(items))});
-}
-
 }  // namespace
 
 std::vector<TaskItem> read_task(const std::string& path) {
@@ -105,8 +72,35 @@ std::vector<TaskItem> read_task(const std::string& path) {
   return items;
 }
 
-Examiner::Examiner(const std::string& checkpoint, const std::string& device, const std::vector<TaskItem>& items, const std::string& path)
-    : model_(load_for(checkpoint, device, items, path)) {}
+Examiner::Examiner(const std::string& checkpoint, const std::string& device, std::vector<TaskItem> items, const std::string& path,
+                   const std::string& tokenizer)
+    : items_(std::move(items)), model_(load(checkpoint, device, path, tokenizer)) {}
+
+Examiner::~Examiner() = default;
+
+LoadedModel Examiner::load(const std::string& checkpoint, const std::string& device, const std::string& path,
+                           const std::string& tokenizer) {
+  const Deck deck = load_deck(checkpoint, device);
+  const std::string folder = tokenizer.empty() ? tokenizer_folder(checkpoint) : tokenizer;
+  if (folder.empty() && deck.model.vocab != byte_tokenizer_vocab)
+    fail(
+        ExitCode::usage,
+        "this model has a vocabulary of {}, which is not the byte tokenizer's ({}), and no tokenizer lies beside its run: give --tokenizer "
+        "DIR, or evaluate it on a token file (--data).",
+        deck.model.vocab, byte_tokenizer_vocab);
+  texts_ = task_tokens(items_, path, folder, deck.model.vocab);
+  const std::int64_t T = deck.batch.sequence_length;
+  std::int64_t longest = 1;
+  for (std::size_t i = 0; i < items_.size(); ++i)
+    for (const ScoredText& text : texts_[i]) {
+      longest = std::max(longest, std::ssize(text.tokens) - 1);
+      if (items_[i].question() && text.counted > T)
+        fail(ExitCode::data,
+             "{}:{}: a choice of {} tokens is longer than the model's sequences of {} tokens. Shorten it or remove the line.", path,
+             items_[i].line, text.counted, T);
+    }
+  return load_model(checkpoint, device, {.micro_batch = 1, .sequence_length = std::min(T, longest)});
+}
 
 double Examiner::loss_of(std::span<const std::int32_t> tokens, std::int64_t counted) {
   const std::span<std::int32_t> inputs = model_.engine->tokens(0), targets = model_.engine->targets(0);
@@ -123,25 +117,27 @@ double Examiner::loss_of(std::span<const std::int32_t> tokens, std::int64_t coun
   return report.loss;
 }
 
-Answered Examiner::answer(const TaskItem& question) {
+Answered Examiner::answer(std::size_t i) {
+  const TaskItem& question = items_[i];
   Answered result;
-  const auto by_byte = [&](std::size_t i) { return result.log_likelihoods[i] / static_cast<double>(question.choices[i].size()); };
-  for (std::size_t i = 0; i < question.choices.size(); ++i) {
-    const std::vector<std::int32_t> tokens = tokens_of(question.context + question.choices[i]);
-    result.log_likelihoods.push_back(-loss_of(tokens, std::ssize(question.choices[i])));
-    if (result.log_likelihoods[i] > result.log_likelihoods[result.chosen]) result.chosen = i;
-    if (by_byte(i) > by_byte(result.chosen_by_byte)) result.chosen_by_byte = i;
+  const auto by_byte = [&](std::size_t c) { return result.log_likelihoods[c] / static_cast<double>(question.choices[c].size()); };
+  for (std::size_t c = 0; c < question.choices.size(); ++c) {
+    const ScoredText& text = texts_[i][c];
+    result.log_likelihoods.push_back(-loss_of(text.tokens, text.counted));
+    if (result.log_likelihoods[c] > result.log_likelihoods[result.chosen]) result.chosen = c;
+    if (by_byte(c) > by_byte(result.chosen_by_byte)) result.chosen_by_byte = c;
   }
   return result;
 }
 
-Read Examiner::read(const TaskItem& document) {
-  const std::vector<std::int32_t> tokens = tokens_of(document.text);
-  const std::span<const std::int32_t> all(tokens);
-  const auto room = model_.engine->tokens(0).size();
-  Read result;
-  for (std::size_t at = 0; at + 1 < tokens.size(); at += room) {
-    const std::size_t n = std::min(room, tokens.size() - 1 - at);
+Read Examiner::read(std::size_t i) {
+  const ScoredText& text = texts_[i].front();
+  const std::span<const std::int32_t> all(text.tokens);
+  const std::size_t room = model_.engine->tokens(0).size();
+  Read result{.bytes = std::ssize(items_[i].text)};
+  // What stands before the text is read and not scored.
+  for (std::size_t at = all.size() - 1 - static_cast<std::size_t>(text.counted); at + 1 < all.size(); at += room) {
+    const std::size_t n = std::min(room, all.size() - 1 - at);
     result.loss += loss_of(all.subspan(at, n + 1), static_cast<std::int64_t>(n));
     result.tokens += static_cast<std::int64_t>(n);
   }

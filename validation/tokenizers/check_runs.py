@@ -8,6 +8,7 @@ transformers' generate. Exit status: 0 all agree, 1 not, 77 when torch or transf
 """
 
 import filecmp
+import json
 import os
 import sys
 import tempfile
@@ -70,6 +71,7 @@ def check(folder, name):
             if not filecmp.cmp(os.path.join(models[name], file), os.path.join(there, file), shallow=False):
                 fail(f"{name}: {there}/{file} is not the model's")
     compare_texts(name, latest, out)
+    compare_tasks(name, folder, latest, out)
     imported = os.path.join(folder, "imported-" + name)
     tessera("import", models[name], imported)
     if not filecmp.cmp(os.path.join(models[name], "tokenizer.json"), os.path.join(imported, "tokenizer", "tokenizer.json"), shallow=False):
@@ -103,6 +105,37 @@ def compare_texts(name, checkpoint, out):
         want = theirs(tokenizer.apply_chat_template(turns, tokenize=True, add_generation_prompt=True, return_dict=True)["input_ids"])
         if ours.rstrip("\n").strip() != want.rstrip("\n").strip():
             fail(f"{name}: the answer is {ours!r}, and with transformers {want!r}")
+
+
+def compare_tasks(name, folder, checkpoint, out):
+    """Log-likelihoods of choices and documents, of the tokens that transformers' tokenizer makes."""
+    model, tokenizer = AutoModelForCausalLM.from_pretrained(out, dtype=torch.float32), AutoTokenizer.from_pretrained(out)
+    end = tokenizer.convert_tokens_to_ids(KINDS[name][1])
+
+    def likelihood(context, text):
+        encoded = tokenizer(context + text, return_offsets_mapping=True)
+        ids, offsets = encoded["input_ids"], encoded["offset_mapping"]
+        counts = [last > len(context) for first, last in offsets]
+        if all(counts):
+            ids, counts = [end, *ids], [False, *counts]
+        with torch.no_grad():
+            logits = model(torch.tensor([ids])).logits[0].double().log_softmax(-1)
+        return sum(logits[t - 1, ids[t]].item() for t in range(1, len(ids)) if counts[t]), sum(counts[1:])
+
+    questions = [("the first of ", ["the world", "caf\u00e9 \U0001f600"]), ("", ["one", "two three"]), ("one and two are", [" three", "\u4f60\u597d"])]
+    text = "the world goes on"
+    task, details = os.path.join(folder, f"task-{name}.jsonl"), os.path.join(folder, f"details-{name}.jsonl")
+    write_lines(task, [*({"context": context, "choices": choices, "answer": 0} for context, choices in questions), {"text": text}])
+    tessera("evaluate", checkpoint, "--task", task, "--details", details, "--device", "host")
+    with open(details, encoding="utf-8") as file:
+        rows = [json.loads(line) for line in file]
+    for (context, choices), row in zip(questions, rows):
+        want = [likelihood(context, choice)[0] for choice in choices]
+        if any(abs(a - b) > 1e-3 + 1e-4 * abs(b) for a, b in zip(row["log_likelihoods"], want)):
+            fail(f"{name}: {context!r} {choices}: {row['log_likelihoods']}, and with transformers {want}")
+    want, tokens = likelihood("", text)
+    if rows[-1]["tokens"] != tokens or abs(rows[-1]["loss"] + want / tokens) > 1e-4 * abs(want):
+        fail(f"{name}: {rows[-1]} of {text!r}, and with transformers {tokens} tokens of {-want / tokens}")
 
 
 with tempfile.TemporaryDirectory() as scratch:

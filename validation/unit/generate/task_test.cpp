@@ -60,8 +60,9 @@ class Task : public testing::Test {
 TEST_F(Task, AChoiceIsAsLikelyAsItsLogitsSay) {
   const std::vector<TaskItem> items{question("two and two are ", {"four", "5", "\xc3\xa9t\xc3\xa9"}), question("", {"a", "bcd"})};
   Examiner model(checkpoint_, "host", items, "task");
-  for (const TaskItem& item : items) {
-    const Answered answered = model.answer(item);
+  for (std::size_t item_at = 0; item_at < items.size(); ++item_at) {
+    const TaskItem& item = items[item_at];
+    const Answered answered = model.answer(item_at);
     ASSERT_EQ(answered.log_likelihoods.size(), item.choices.size());
     std::vector<double> wanted, by_byte;
     for (const std::string& choice : item.choices) {
@@ -81,10 +82,10 @@ TEST_F(Task, AContextThatIsTooLongLosesItsBeginning) {
   std::vector<std::int32_t> tokens = tokens_of(context + choice);
   tokens.erase(tokens.begin(), tokens.end() - (T + 1));
   const double wanted = oracle(tokens, choice.size());
-  EXPECT_NEAR(model.answer(items[0]).log_likelihoods[0], wanted, 1e-4 * std::abs(wanted));
+  EXPECT_NEAR(model.answer(0).log_likelihoods[0], wanted, 1e-4 * std::abs(wanted));
   const std::vector<TaskItem> too_long{question("", {"short", std::string(T + 1, 'x')})};
   const std::string said = test::error_of(ExitCode::data, [&] { Examiner(checkpoint_, "host", too_long, "task.jsonl"); });
-  EXPECT_TRUE(test::has(said, "task.jsonl:7: a choice of 25 bytes")) << said;
+  EXPECT_TRUE(test::has(said, "task.jsonl:7: a choice of 25 tokens")) << said;
 }
 
 TEST_F(Task, ADocumentIsReadInWindows) {
@@ -99,10 +100,44 @@ TEST_F(Task, ADocumentIsReadInWindows) {
       const std::size_t end = std::min(at + T, length);
       wanted -= oracle({tokens.begin() + static_cast<std::ptrdiff_t>(at), tokens.begin() + static_cast<std::ptrdiff_t>(end) + 1}, end - at);
     }
-    const Read read = model.read(items[0]);
+    const Read read = model.read(0);
     EXPECT_EQ(read.tokens, static_cast<std::int64_t>(length));
+    EXPECT_EQ(read.bytes, static_cast<std::int64_t>(length));
     EXPECT_NEAR(read.loss, wanted, 1e-4 * wanted) << length;
   }
+}
+
+/// A token is a character: validation/tokenizers/fake.
+TEST_F(Task, TheModelsOwnTokenizerMakesTheTokens) {
+  setenv("PYTHONPATH", TESSERA_FAKE_TOKENIZERS, 1);
+  const auto make_tokenizer = [&](const std::string& name, const std::string& text) {
+    test::fs::create_directories(scratch_ / name);
+    test::spill(scratch_ / name + "/tokenizer.json", text);
+    test::spill(scratch_ / name + "/tokenizer_config.json", R"({"eos_token": "<end>"})");
+    return scratch_ / name;
+  };
+  const std::string framed = make_tokenizer("framed", R"({"added": {"<end>": 255, "<begin>": 254}, "prefix": ["<begin>"]})");
+  const std::string bare = make_tokenizer("bare", R"({"added": {"<end>": 255}})");
+  const std::vector<TaskItem> items{question("one ", {"two", "\xc3\xa9t"}), question("", {"a", "bcd"}), document("caf\xc3\xa9 or so")};
+  for (const auto& [folder, first] : {std::pair(framed, 254), std::pair(bare, 255)}) {
+    Examiner model(checkpoint_, "host", items, "task", folder);
+    const auto likelihood = [&, first = first](std::vector<std::int32_t> tokens, std::size_t counted, bool begun) {
+      if (begun) tokens.insert(tokens.begin(), first);
+      return oracle(tokens, counted);
+    };
+    // What follows a context needs nothing before it where the tokenizer puts nothing there.
+    const bool begun = first == 254;
+    EXPECT_NEAR(model.answer(0).log_likelihoods[1], likelihood({'o', 'n', 'e', ' ', 0xe9, 't'}, 2, begun), 1e-3);
+    EXPECT_NEAR(model.answer(1).log_likelihoods[1], likelihood({'b', 'c', 'd'}, 3, true), 1e-3);
+    const Read read = model.read(2);
+    EXPECT_EQ(read.tokens, 10);
+    EXPECT_EQ(read.bytes, 11);
+    EXPECT_NEAR(read.loss, -likelihood({'c', 'a', 'f', 0xe9, ' ', 'o', 'r', ' ', 's', 'o'}, 10, true), 1e-3);
+  }
+  const std::string said = test::error_of(ExitCode::data, [&] {
+    Examiner(checkpoint_, "host", {question("x", {"a", "\xe2\x82\xac"})}, "task.jsonl", bare);
+  });
+  EXPECT_TRUE(test::has(said, "task.jsonl:7: ") && test::has(said, "makes token 8364, and the model has 257 tokens")) << said;
 }
 
 TEST_F(Task, AnotherTokenizersModelIsRefused) {
