@@ -1,5 +1,9 @@
 #include "io/export/hdf5_export.hpp"
 
+#include <fmt/format.h>
+
+#include <set>
+
 #include "base/check.hpp"
 #include "io/files/posix_file.hpp"
 #include "io/hdf5/hdf5.hpp"
@@ -21,8 +25,11 @@ Hdf5ExportWriter::Hdf5ExportWriter(const std::string& path, const std::vector<Hd
     : impl_(std::make_unique<Impl>(path)) {
   hdf5::File file = hdf5::File::create(impl_->atomic.file().link_path(), {.through_descriptor = true}, ExitCode::storage, path);
   file.create_text("deck", deck);
+  std::set<std::string> groups;
   for (const Hdf5ExportEntry& entry : entries) {
-    hdf5::Dataset dataset = file.create_contiguous(entry.name, hdf5::Element::f32, entry.shape.dims);
+    if (!entry.group.empty() && groups.insert(entry.group).second) file.create_group("/" + entry.group);
+    const std::string name = entry.group.empty() ? entry.name : fmt::format("/{}/{}", entry.group, entry.name);
+    hdf5::Dataset dataset = file.create_contiguous(name, hdf5::Element::f32, entry.shape.dims);
     impl_->places.push_back({dataset.raw_offset(), entry.shape.elements() * 4});
   }
   file.close();

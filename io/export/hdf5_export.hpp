@@ -13,6 +13,7 @@ namespace tessera::io {
 struct Hdf5ExportEntry {
   std::string name;  // dataset /name
   Shape shape;
+  std::string group = {};  // or /group/name
 };
 
 /// As SafetensorsWriter: entries first, then their values in that order in pieces of any size; finish() syncs and moves PATH.partial to

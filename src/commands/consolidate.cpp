@@ -34,8 +34,12 @@ void add_consolidate(CLI::App& app, Chosen& chosen) {
   command->add_option("--max-file-bytes", options->max_file_bytes, "Largest safetensors file; larger models are split, with an index")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
+  command->add_option("--tensor", options->tensors,
+                      "Only tensors of this pattern (* any run of characters), by our names or the export's; may be given again");
+  command->add_flag("--optimizer", options->optimizer, "With --format hdf5: the optimizer's moments too, as /adam_m/NAME and /adam_v/NAME");
   command->footer(
-      "Example:\n  tessera consolidate runs/quickstart/checkpoints/latest out/\n\nOne process, a fixed buffer, any model size; values are "
+      "Example:\n  tessera consolidate runs/quickstart/checkpoints/latest out/\n  tessera consolidate runs/a/checkpoints/latest "
+      "head/ --tensor 'head*' --format hdf5 --optimizer\n\nOne process, a fixed buffer, any model size; values are "
       "checked against their checksums.");
   command->callback([options, dtype, &chosen] {
     chosen = [options, dtype] {

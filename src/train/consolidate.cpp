@@ -6,9 +6,11 @@
 #include <cstring>
 #include <filesystem>
 #include <functional>
+#include <iterator>
 
 #include "base/check.hpp"
 #include "base/clock.hpp"
+#include "base/glob.hpp"
 #include "deck/deck.hpp"
 #include "io/checkpoint/checkpoint.hpp"
 #include "io/export/hdf5_export.hpp"
@@ -49,14 +51,14 @@ class Meter {
 };
 
 /// Passes a tensor's fp32 values on in chunks.
-void stream(const io::CheckpointReader& reader, const std::string& name, const Shape& shape, std::vector<float>& buffer, Meter& meter,
-            const std::function<void(std::span<const float>)>& sink) {
+void stream(const io::CheckpointReader& reader, const std::string& group, const std::string& name, const Shape& shape,
+            std::vector<float>& buffer, Meter& meter, const std::function<void(std::span<const float>)>& sink) {
   const io::CheckpointTensor* tensor = reader.find(name);
   if (!tensor) fail(ExitCode::checkpoint, "{} has no tensor {}, which its own deck asks for", reader.folder(), name);
   const std::int64_t n = shape.elements();
   for (std::int64_t begin = 0; begin < n; begin += io::hash_block) {
     const std::span<float> chunk(buffer.data(), static_cast<std::size_t>(std::min(io::hash_block, n - begin)));
-    reader.read("master", *tensor, begin, chunk);
+    reader.read(group, *tensor, begin, chunk);
     sink(chunk);
     meter.add(static_cast<std::int64_t>(chunk.size_bytes()));
   }
@@ -96,10 +98,24 @@ struct Source {
   std::vector<Parameter> table;
 };
 
+bool wanted(const ConsolidateOptions& o, std::string_view ours, std::string_view theirs) {
+  return o.tensors.empty() || std::ranges::any_of(o.tensors, [&](const std::string& pattern) {
+           return matches_glob(pattern, ours) || matches_glob(pattern, theirs);
+         });
+}
+
+/// A pattern of nothing is a slip.
+void require_patterns(const ConsolidateOptions& o, const Source& source) {
+  for (const std::string& pattern : o.tensors)
+    if (std::ranges::none_of(source.table,
+                             [&](const Parameter& p) { return matches_glob(pattern, p.name) || matches_glob(pattern, p.export_name); }))
+      fail(ExitCode::usage, "--tensor '{}' is no tensor of this model. `tessera inspect {} --brief` lists them.", pattern, o.checkpoint);
+}
+
 /// Passes the values of a tensor of the export on: ours, or zeros.
 void stream_export(const Source& source, const ExportTensor& tensor, std::vector<float>& buffer, Meter& meter,
                    const std::function<void(std::span<const float>)>& sink) {
-  if (!tensor.source.empty()) return stream(source.reader, tensor.source, tensor.shape, buffer, meter, sink);
+  if (!tensor.source.empty()) return stream(source.reader, "master", tensor.source, tensor.shape, buffer, meter, sink);
   for (std::int64_t left = tensor.shape.elements(); left > 0;) {
     const std::span<float> chunk(buffer.data(), static_cast<std::size_t>(std::min(io::hash_block, left)));
     std::fill(chunk.begin(), chunk.end(), 0.0f);
@@ -108,54 +124,92 @@ void stream_export(const Source& source, const ExportTensor& tensor, std::vector
   }
 }
 
-ConsolidateResult to_safetensors(const Source& source, const ConsolidateOptions& o, std::vector<float>& buffer, Meter& meter) {
-  const std::vector<ExportTensor> tensors = huggingface_tensors(source.deck, source.table);
-  std::vector<io::SafetensorsEntry> entries;
-  for (const ExportTensor& t : tensors) entries.push_back({t.name, o.dtype, t.shape});
-  const auto files = io::plan_safetensors(entries, o.max_file_bytes);
-  ConsolidateResult result;
-  for (const auto& file : files) result.files.push_back(file.name);
-  if (files.size() > 1) result.files.push_back("model.safetensors.index.json");
-  const std::string tokenizer = tokenizer_folder(o.checkpoint);
-  const std::vector<std::string> carried = exported_tokenizer_files(tokenizer);
-  result.files.emplace_back("config.json");
-  result.files.insert(result.files.end(), carried.begin(), carried.end());
-  const bool own_generation_config = std::ranges::find(carried, "generation_config.json") == carried.end();
-  if (own_generation_config) result.files.emplace_back("generation_config.json");
-  refuse_other_files(o.output, result.files);
-  make_folder(o.output);
+/// What stands beside the weights of a whole model: its configuration, and the tokenizer of its run.
+class ModelFiles {
+ public:
+  explicit ModelFiles(const ConsolidateOptions& o)
+      : tokenizer_(tokenizer_folder(o.checkpoint)), carried_(exported_tokenizer_files(tokenizer_)) {}
+
+  std::vector<std::string> names() const {
+    std::vector<std::string> all{"config.json"};
+    all.insert(all.end(), carried_.begin(), carried_.end());
+    if (!carries_generation_config()) all.emplace_back("generation_config.json");
+    return all;
+  }
+  void write(const Deck& deck, const ConsolidateOptions& o) const {
+    write_text(o.output + "/config.json", huggingface_config(deck, o.dtype));
+    if (!carries_generation_config()) write_text(o.output + "/generation_config.json", huggingface_generation_config(deck));
+    copy_tokenizer_files(tokenizer_, o.output, carried_);
+  }
+
+ private:
+  bool carries_generation_config() const { return std::ranges::find(carried_, "generation_config.json") != carried_.end(); }
+  std::string tokenizer_;
+  std::vector<std::string> carried_;
+};
+
+/// One file after the other, whose entries are `tensors` in their order; bytes of their values.
+std::int64_t write_weights(const std::vector<io::SafetensorsFile>& files, const std::vector<ExportTensor>& tensors, const Source& source,
+                           const ConsolidateOptions& o, std::vector<float>& buffer, Meter& meter) {
+  std::int64_t bytes = 0;
   std::size_t row = 0;
   std::vector<bf16> narrow(buffer.size());
   for (const auto& file : files) {
     io::SafetensorsWriter writer(o.output + "/" + file.name, file.entries);
     for (std::size_t i = 0; i < file.entries.size(); ++i, ++row)
       stream_export(source, tensors[row], buffer, meter, [&](std::span<const float> values) {
-        result.bytes += static_cast<std::int64_t>(values.size() * size_of(o.dtype));
+        bytes += static_cast<std::int64_t>(values.size() * size_of(o.dtype));
         if (o.dtype == DType::f32) return writer.append(std::as_bytes(values));
         std::transform(values.begin(), values.end(), narrow.begin(), [](float f) { return bf16(f); });
         writer.append(std::as_bytes(std::span<const bf16>(narrow.data(), values.size())));
       });
     writer.finish();
   }
+  return bytes;
+}
+
+ConsolidateResult to_safetensors(const Source& source, const ConsolidateOptions& o, std::vector<float>& buffer, Meter& meter) {
+  std::vector<ExportTensor> tensors = huggingface_tensors(source.deck, source.table);
+  std::erase_if(tensors, [&](const ExportTensor& t) { return !wanted(o, t.source, t.name); });
+  std::vector<io::SafetensorsEntry> entries;
+  for (const ExportTensor& t : tensors) entries.push_back({t.name, o.dtype, t.shape});
+  const auto files = io::plan_safetensors(entries, o.max_file_bytes);
+  const bool whole = o.tensors.empty();  // a part is no model that anything loads
+  const ModelFiles beside(o);
+  ConsolidateResult result;
+  for (const auto& file : files) result.files.push_back(file.name);
+  if (files.size() > 1) result.files.push_back("model.safetensors.index.json");
+  if (whole) std::ranges::copy(beside.names(), std::back_inserter(result.files));
+  refuse_other_files(o.output, result.files);
+  make_folder(o.output);
+  result.bytes = write_weights(files, tensors, source, o, buffer, meter);
   if (files.size() > 1) write_text(o.output + "/model.safetensors.index.json", io::safetensors_index(files));
-  write_text(o.output + "/config.json", huggingface_config(source.deck, o.dtype));
-  if (own_generation_config) write_text(o.output + "/generation_config.json", huggingface_generation_config(source.deck));
-  copy_tokenizer_files(tokenizer, o.output, carried);
+  if (whole) beside.write(source.deck, o);
   result.tensors = static_cast<std::int64_t>(tensors.size());
   return result;
 }
 
 ConsolidateResult to_hdf5(const Source& source, const ConsolidateOptions& o, std::vector<float>& buffer, Meter& meter) {
   if (o.dtype != DType::f32) fail(ExitCode::usage, "HDF5 has no bf16: use --dtype fp32, or --format safetensors");
+  std::vector<std::pair<std::string, const Parameter*>> rows;  // group and tensor
   std::vector<io::Hdf5ExportEntry> entries;
-  for (const Parameter& p : source.table) entries.push_back({p.name, p.shape});
-  refuse_other_files(o.output, {"model.h5"});
+  ConsolidateResult result{.files = {"model.h5"}};
+  for (const std::string& group : source.reader.layout().groups) {
+    if (group != "master" && !o.optimizer) continue;
+    for (const Parameter& p : source.table) {
+      if (!wanted(o, p.name, p.export_name)) continue;
+      rows.emplace_back(group, &p);
+      entries.push_back({.name = p.name, .shape = p.shape, .group = group == "master" ? "" : group});
+      result.bytes += 4 * p.shape.elements(), ++result.tensors;
+    }
+  }
+  refuse_other_files(o.output, result.files);
   make_folder(o.output);
   io::Hdf5ExportWriter writer(o.output + "/model.h5", entries, source.reader.meta().deck);
-  for (const Parameter& p : source.table)
-    stream(source.reader, p.name, p.shape, buffer, meter, [&](std::span<const float> values) { writer.append(values); });
+  for (const auto& [group, p] : rows)
+    stream(source.reader, group, p->name, p->shape, buffer, meter, [&](std::span<const float> values) { writer.append(values); });
   writer.finish();
-  return {.tensors = static_cast<std::int64_t>(source.table.size()), .bytes = 4 * parameter_count(source.table), .files = {"model.h5"}};
+  return result;
 }
 
 }  // namespace
@@ -165,8 +219,15 @@ ConsolidateResult consolidate(const ConsolidateOptions& o) {
   const io::CheckpointReader reader(o.checkpoint);
   const Deck deck = require_deck(parse_stored_deck(reader.meta().deck, reader.folder() + "/checkpoint.h5:deck"));
   const Source source{reader, deck, parameter_table(deck.model)};
+  require_patterns(o, source);
+  if (o.optimizer && o.format != "hdf5")
+    fail(ExitCode::usage, "--optimizer goes with --format hdf5: transformers' files have no place for moments");
+  if (o.optimizer && reader.layout().groups.size() < 2)
+    fail(ExitCode::usage, "{} holds weights alone, as `tessera import` makes it: there are no moments to write", reader.folder());
   std::vector<float> buffer(static_cast<std::size_t>(io::hash_block));
-  Meter meter(o.progress, 4 * parameter_count(source.table));
+  std::int64_t elements = 0;
+  for (const Parameter& p : source.table) elements += wanted(o, p.name, p.export_name) ? p.shape.elements() : 0;
+  Meter meter(o.progress, 4 * elements * (o.optimizer ? std::ssize(reader.layout().groups) : 1));
   return o.format == "hdf5" ? to_hdf5(source, o, buffer, meter) : to_safetensors(source, o, buffer, meter);
 }
 

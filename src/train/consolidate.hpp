@@ -1,6 +1,7 @@
 // From sharded checkpoint to whole weights, as a stream with a fixed buffer.
 #pragma once
 #include <string>
+#include <vector>
 
 #include "base/types.hpp"
 
@@ -11,6 +12,8 @@ struct ConsolidateOptions {
   std::string format = "safetensors";  ///< or hdf5
   DType dtype = DType::f32;            ///< or bf16 (safetensors)
   std::int64_t max_file_bytes = 5'000'000'000;
+  std::vector<std::string> tensors = {};  ///< patterns of the tensors to write, by our names or the export's; none: the model
+  bool optimizer = false;                 ///< with hdf5 also the optimizer's moments, as /adam_m/NAME and /adam_v/NAME
   bool progress = false;
 };
 
@@ -20,7 +23,7 @@ struct ConsolidateResult {
 };
 
 /// Needs one process, none of the run's ranks, and memory for one chunk, whatever the model's size. Values are verified against their
-/// checksums as they pass.
+/// checksums as they pass. A part of a model is written without config.json: nothing loads it as a model.
 ConsolidateResult consolidate(const ConsolidateOptions& options);
 
 }  // namespace tessera

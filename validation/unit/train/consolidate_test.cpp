@@ -143,6 +143,38 @@ TEST(Consolidate, Hdf5HoldsOurNamesInNaturalShape) {
   }
 }
 
+TEST(Consolidate, APartOfTheTensorsAndTheirMoments) {
+  const Scratch scratch;
+  const Deck deck = test::tiny_deck();
+  const std::string folder = test::write_sharded(scratch.path(), deck, 2);
+  const ConsolidateResult part =
+      consolidate({.checkpoint = folder, .output = scratch / "part", .tensors = {"layers.1.*.wq", "model.embed_tokens.*"}});
+  EXPECT_EQ(part.files, std::vector<std::string>{"model.safetensors"}) << "no configuration: this is no model";
+  std::set<std::string> names;
+  for (const auto& tensor : io::read_safetensors_header(scratch / "part/model.safetensors")) names.insert(tensor.name);
+  EXPECT_EQ(names, (std::set<std::string>{"model.embed_tokens.weight", "model.layers.1.self_attn.q_proj.weight"}));
+  const ConsolidateResult moments = consolidate(
+      {.checkpoint = folder, .output = scratch / "moments", .format = "hdf5", .tensors = {"layers.?.attention.wo"}, .optimizer = true});
+  EXPECT_EQ(moments.tensors, 6);
+  auto file = io::hdf5::File::open(scratch / "moments/model.h5", ExitCode::data);
+  for (const auto& [name, group] : {std::pair("layers.0.attention.wo", "master"), std::pair("/adam_m/layers.1.attention.wo", "adam_m"),
+                                    std::pair("/adam_v/layers.0.attention.wo", "adam_v")}) {
+    auto dataset = file.open_dataset(name);
+    std::vector<float> values(static_cast<std::size_t>(dataset.elements()));
+    dataset.read_box({std::vector<std::int64_t>(dataset.dims().size(), 0), dataset.dims()}, io::hdf5::Element::f32, values.data());
+    const std::string tensor = std::string(name).substr(std::string(name).find("layers"));
+    for (std::size_t i = 0; i < values.size(); ++i)
+      ASSERT_EQ(values[i], test::value_at(group, tensor, static_cast<std::int64_t>(i))) << name;
+  }
+  const std::string said =
+      test::error_of(ExitCode::usage, [&] { consolidate({.checkpoint = folder, .output = scratch / "x", .tensors = {"layer.*"}}); });
+  EXPECT_TRUE(test::has(said, "--tensor 'layer.*' is no tensor")) << said;
+  EXPECT_TRUE(
+      test::has(test::error_of(ExitCode::usage, [&] { consolidate({.checkpoint = folder, .output = scratch / "x", .optimizer = true}); }),
+                "--format hdf5"));
+  EXPECT_FALSE(test::fs::exists(scratch / "x"));
+}
+
 TEST(Consolidate, RefusalsLeaveNothing) {
   const Scratch scratch;
   const std::string both = test::write_sharded(scratch / "both", test::tiny_deck({"model.qk_norm=true", "model.qkv_bias=true"}), 1);
