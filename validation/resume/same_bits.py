@@ -242,7 +242,7 @@ def experts_beside(folder, dtype, device):
               "data__validation": f'"{folder.data}"'}
 
     def figures(name):
-        return [{k: row[k] for k in ("val_loss", "router_balance", "router_z", "dropped", "expert_load") if k in row} for row in folder.metrics(name)]
+        return [{k: row[k] for k in ("val_loss", "router_balance", "router_z", "dropped", "expert_load") if k in row} for row in folder.metrics(name) if "saved" not in row]
 
     folder.train("beside-alone", 1, **common)
     full = os.environ.get("TESSERA_TEST_FULL") and device is DEVICES["host"]
@@ -285,7 +285,8 @@ def balanced_by_bias(folder, dtype, device):
     common = {**plain, "model__router_balance": '"bias"', "model__router_bias_rate": rate}
 
     def figures(name, after):
-        return [{k: row[k] for k in ("val_loss", "router_balance", "expert_load") if k in row} for row in folder.metrics(name) if row.get("step", 0) > after]
+        return [{k: row[k] for k in ("val_loss", "router_balance", "expert_load") if k in row} for row in folder.metrics(name)
+                if row.get("step", 0) > after and "saved" not in row]
 
     def same(name, reference, ranks, after=0, **keys):
         folder.train(name, ranks, **keys)

@@ -223,6 +223,7 @@ io::ShardSource ModelState::source_of(const Held& held, const Range& mine) const
   if (here && type == DType::f32) return std::span(reinterpret_cast<const float*>(from), static_cast<std::size_t>(mine.size()));
   return {mine.size(), [this, from, type, here](std::int64_t at, std::span<float> out) {
             const std::byte* values = from + at * static_cast<std::int64_t>(size_of(type));
+            if (type == DType::f32) return memory_.copy(out.data(), values, std::ssize(out) * 4);
             std::vector<std::byte> copied(here ? 0 : out.size() * size_of(type));
             if (!here) memory_.copy(copied.data(), values, std::ssize(copied)), values = copied.data();
             kernels::cast({}, out.data(), DType::f32, values, type, std::ssize(out));
