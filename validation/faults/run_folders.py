@@ -225,10 +225,13 @@ def full_disk(folder):
     check("a disk without room for keep + 1 saves is foreseen", found and found.group(2) == "300.00 KiB", said)
     said = start(folder, "enough", 1, run__steps=3, free=1 << 30)
     check("one with room is not complained of", "at once" not in said, said)
-    said = start(folder, "no-save", 1, STORAGE, "ENOSPC:step-00000002.partial/shard:open", run__steps=3)
+    said = start(folder, "no-save", 1, STORAGE, "ENOSPC:step-00000002.partial/shard:open", run__steps=3, checkpoint__retries=0)
     check("a first save that fails has none before it", "No space left" in said and "there is none before it" in said and "intact" not in said, said)
-    said = start(folder, "no-save", 1, STORAGE, "ENOSPC:step-00000004.partial/shard:open", run__steps=5)
+    said = start(folder, "no-save", 1, STORAGE, "ENOSPC:step-00000004.partial/shard:open", run__steps=5, checkpoint__retries=0)
     check("a later one names the one before it", f"the one before it is intact: {step_path(folder, 'no-save', 2)}" in said, said)
+    said = start(folder, "no-save", 1, 0, "ENOSPC:step-00000004.partial/shard:open", run__steps=7, checkpoint__keep=0)
+    check("one that may be tried again is, after the next step", "It is tried again after the next step: 1 of 3" in said
+          and os.path.exists(step_path(folder, "no-save", 5)) and not os.path.exists(step_path(folder, "no-save", 4)), said)
 
 
 def advice_of_numerics(folder):
