@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <cstring>
 #include <vector>
 
 #include "io/checkpoint/envelope.hpp"
@@ -59,13 +60,21 @@ Image shard_image(const std::string& path, std::int64_t block, const CheckpointL
   });
 }
 
-/// Writes a piece and gives the hash of each of its blocks, high and low words.
+/// All bits are 0.
+bool is_nothing(std::span<const float> values) {
+  const std::span<const std::byte> bytes = std::as_bytes(values);
+  return bytes.empty() || (bytes.front() == std::byte{0} && std::memcmp(bytes.data(), bytes.data() + 1, bytes.size() - 1) == 0);
+}
+
+/// Writes a piece and gives the hash of each of its blocks, high and low words. Zeros, of which the moments of frozen tensors are made,
+/// stay a hole of the file.
 void write_piece(PosixFile& out, std::int64_t at, std::span<const float> piece, std::uint64_t* hashes) {
   for (std::size_t b = 0; b < piece.size(); b += static_cast<std::size_t>(hash_block)) {
     auto block = piece.subspan(b, std::min(static_cast<std::size_t>(hash_block), piece.size() - b));
     auto hash = hash_bytes(block.data(), block.size_bytes());
     *hashes++ = hash.high, *hashes++ = hash.low;
   }
+  if (is_nothing(piece)) return;
   out.write(at, piece.data(), piece.size_bytes());
   out.start_writeback(at, static_cast<std::int64_t>(piece.size_bytes()));
 }

@@ -15,8 +15,6 @@ namespace tessera::io {
 namespace fs = std::filesystem;
 namespace {
 
-constexpr const char* single_name = "model.safetensors";
-constexpr const char* index_name = "model.safetensors.index.json";
 constexpr std::int64_t most_index_bytes = 100 << 20;
 constexpr std::int64_t window_bytes = 4 << 20;     // one read
 constexpr std::int64_t most_gap_bytes = 64 << 10;  // read over rather than read apart
@@ -179,7 +177,8 @@ struct SafetensorsModel::Impl {
   }
 };
 
-SafetensorsModel::SafetensorsModel(const std::string& folder) : impl_(std::make_unique<Impl>()) {
+SafetensorsModel::SafetensorsModel(const std::string& folder, const std::string& stem) : impl_(std::make_unique<Impl>()) {
+  const std::string single_name = stem + ".safetensors", index_name = single_name + ".index.json";
   Impl& model = *impl_;
   model.folder = folder;
   model.window.resize(static_cast<std::size_t>(window_bytes));

@@ -39,7 +39,8 @@ class SafetensorsModel {
 
   /// Throws Error(data) that names the file and the tensor: shards that are missing, tensors that the index names and its shard lacks, a
   /// tensor in two files, and all that read_safetensors_header refuses.
-  explicit SafetensorsModel(const std::string& folder);
+  /// `stem`: of other files than model.safetensors, "adapter_model" for one.
+  explicit SafetensorsModel(const std::string& folder, const std::string& stem = "model");
   ~SafetensorsModel();
   SafetensorsModel(SafetensorsModel&&) noexcept;
 

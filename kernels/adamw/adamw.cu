@@ -45,7 +45,7 @@ __global__ void __launch_bounds__(block_threads) adamw_kernel(Adamw p) {
     grad[u] = load<Whole, N>(static_cast<const Grad*>(p.grad), i, p.n);
     load<Whole>(w[u], p.master, i, p.n), load<Whole>(m[u], p.m, i, p.n), load<Whole>(v[u], p.v, i, p.n);
   }
-  const AdamwCoefficients c(*p.scalars, p.weight_decay);
+  const AdamwCoefficients c(*p.scalars, p.rate_scale, p.weight_decay);
 #pragma unroll
   for (int u = 0; u < unroll; ++u) {
     const std::int64_t i = tile.at(u);

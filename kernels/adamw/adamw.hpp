@@ -23,6 +23,7 @@ struct Adamw {
   const void* grad = nullptr;  ///< fp32, bf16, or fixed-point int64 (value * 2^-44)
   DType grad_dtype = DType::f32;
   std::int64_t n = 0;
+  float rate_scale = 1;  ///< of the learning rate
   float weight_decay = 0;
   const AdamwScalars* scalars = nullptr;
 };

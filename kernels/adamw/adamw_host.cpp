@@ -72,7 +72,7 @@ void update(Adamw p, Coefficients c, std::int64_t begin, std::int64_t end) {  //
 
 template <class Grad>
 void run(const Adamw& p) {
-  Coefficients c(AdamwCoefficients(*p.scalars, p.weight_decay));
+  Coefficients c(AdamwCoefficients(*p.scalars, p.rate_scale, p.weight_decay));
   // What else the call touches, at least 12 bytes read and 12 written a parameter, leaves no copy in the caches to whoever takes it up.
   bool stream = p.param && worth_streaming(p.param, p.n * 12, 64);
   auto* range = !p.param ? update<Grad, Copy::none> : stream ? update<Grad, Copy::streamed> : update<Grad, Copy::cached>;

@@ -9,16 +9,16 @@ namespace tessera::kernels {
 struct AdamwCoefficients {
   float grad_scale, beta1, rest1, beta2, rest2, step, root_scale, eps, keep;
 
-  TESSERA_BOTH AdamwCoefficients(const AdamwScalars& s, float weight_decay)
+  TESSERA_BOTH AdamwCoefficients(const AdamwScalars& s, float rate_scale, float weight_decay)
       : grad_scale(s.grad_scale),
         beta1(s.beta1),
         rest1(1.0f - s.beta1),
         beta2(s.beta2),
         rest2(1.0f - s.beta2),
-        step(s.learning_rate / s.bias_correction1),
+        step(s.learning_rate * rate_scale / s.bias_correction1),
         root_scale(static_cast<float>(1.0 / ::sqrt(static_cast<double>(s.bias_correction2)))),
         eps(s.eps),
-        keep(static_cast<float>(1.0 - static_cast<double>(s.learning_rate) * static_cast<double>(weight_decay))) {}
+        keep(static_cast<float>(1.0 - static_cast<double>(s.learning_rate * rate_scale) * static_cast<double>(weight_decay))) {}
 };
 
 }  // namespace tessera::kernels

@@ -4,9 +4,9 @@
 
 namespace tessera::kernels {
 
-/// c(M,N) = a(M,K) b(K,N) + addend(M,N), or c += with `accumulate`. On a GPU the product reads the addend and the sum is rounded once.
-/// Linear layers: forward y(M,N) = x(M,K) w(N,K)^T uses b_transposed; input gradient dx(M,K) = dy(M,N) w(N,K) uses neither;
-/// weight gradient dw(N,K) += dy(M,N)^T x(M,K) uses a_transposed, accumulate and an fp32 c.
+/// c(M,N) = scale a(M,K) b(K,N) + addend(M,N), or c += with `accumulate`. On a GPU the product reads the addend and the sum is rounded
+/// once. Linear layers: forward y(M,N) = x(M,K) w(N,K)^T uses b_transposed; input gradient dx(M,K) = dy(M,N) w(N,K) uses neither; weight
+/// gradient dw(N,K) += dy(M,N)^T x(M,K) uses a_transposed, accumulate and an fp32 c.
 struct Gemm {
   void* c = nullptr;
   const void* a = nullptr;
@@ -20,6 +20,15 @@ struct Gemm {
   const void* bias = nullptr;    ///< (N), of type `in`; added to each row
   const void* addend = nullptr;  ///< of c's type and shape, not c itself: a residual stream
   bool b_packed = false;         ///< b was written by gemm_pack_b for this very shape
+  float scale = 1;               ///< of the product; not with a bias
+  std::int64_t a_stride = 0;     ///< elements from a stored row of a to the next; 0: rows follow each other
+  std::int64_t c_stride = 0;     ///< the same of c and addend: c may be columns of a wider matrix
+
+  std::int64_t a_step() const { return a_stride ? a_stride : a_transposed ? M : K; }
+  std::int64_t c_step() const { return c_stride ? c_stride : N; }
+  bool is_legal() const {
+    return (!addend || (!accumulate && addend != c)) && (!bias || scale == 1) && a_step() >= (a_transposed ? M : K) && c_step() >= N;
+  }
 };
 
 TESSERA_OP(gemm, (const Context& context, const Gemm& arguments), (context, arguments))

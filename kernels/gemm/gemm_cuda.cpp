@@ -51,7 +51,7 @@ std::uint32_t alignment_of(const void* p) {
 const void* added_to(const Gemm& g) { return g.addend ? g.addend : g.c; }
 
 struct Key {
-  std::int64_t M, N, K;
+  std::int64_t M, N, K, a_step, c_step;
   std::uint32_t a_alignment, b_alignment, c_alignment;  ///< of c and addend the lesser
   int flags;
   friend bool operator==(const Key&, const Key&) = default;
@@ -60,7 +60,7 @@ struct KeyHash {
   std::size_t operator()(const Key& k) const {
     std::size_t h = 1469598103934665603u;
     const std::uint32_t alignment = k.a_alignment << 20 | k.b_alignment << 10 | k.c_alignment;
-    for (std::int64_t v : {k.M, k.N, k.K, std::int64_t{alignment}, std::int64_t{k.flags}})
+    for (std::int64_t v : {k.M, k.N, k.K, k.a_step, k.c_step, std::int64_t{alignment}, std::int64_t{k.flags}})
       h = (h ^ static_cast<std::size_t>(v)) * 1099511628211u;
     return h;
   }
@@ -69,6 +69,8 @@ Key key_of(const Context& context, const Gemm& g) {
   return {g.M,
           g.N,
           g.K,
+          g.a_step(),
+          g.c_step(),
           alignment_of(g.a),
           alignment_of(g.b),
           std::min(alignment_of(g.c), alignment_of(added_to(g))),
@@ -78,7 +80,8 @@ Key key_of(const Context& context, const Gemm& g) {
 
 /// The product's name in the file of a search.
 std::string words_of(const Key& k) {
-  return fmt::format("{} x {} x {}, flags {}, on {} {} {}", k.M, k.N, k.K, k.flags, k.a_alignment, k.b_alignment, k.c_alignment);
+  return fmt::format("{} x {} x {}, rows of {} and {}, flags {}, on {} {} {}", k.M, k.N, k.K, k.a_step, k.c_step, k.flags, k.a_alignment,
+                     k.b_alignment, k.c_alignment);
 }
 
 constexpr int most_candidates = 16;
@@ -96,9 +99,9 @@ class Plan {
       set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, type_of(g.in), g);
       set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, g.bias, g);  // the heuristic looks at its alignment
     }
-    b_ = layout(g.in, g.b_transposed ? g.K : g.N, g.b_transposed ? g.N : g.K, g);
-    a_ = layout(g.in, g.a_transposed ? g.M : g.K, g.a_transposed ? g.K : g.M, g);
-    c_ = layout(g.out, g.N, g.M, g);
+    b_ = layout(g.in, g.b_transposed ? g.K : g.N, g.b_transposed ? g.N : g.K, g.b_transposed ? g.K : g.N, g);
+    a_ = layout(g.in, g.a_transposed ? g.M : g.K, g.a_transposed ? g.K : g.M, g.a_step(), g);
+    c_ = layout(g.out, g.N, g.M, g.c_step(), g);
     choose(context, g);
   }
   Plan(const Plan&) = delete;
@@ -109,8 +112,8 @@ class Plan {
   cublasStatus_t start(const Context& context, const Gemm& g) const {
     // The description holds the bias' address; calls of one plan come from one lane's thread at a time.
     if (g.bias) set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, g.bias, g);
-    const float alpha = 1, beta = g.accumulate || g.addend ? 1 : 0;
-    return cublasLtMatmul(handle(), description_, &alpha, g.b, b_, g.a, a_, &beta, added_to(g), c_, g.c, c_, &algorithm_,
+    const float beta = g.accumulate || g.addend ? 1 : 0;
+    return cublasLtMatmul(handle(), description_, &g.scale, g.b, b_, g.a, a_, &beta, added_to(g), c_, g.c, c_, &algorithm_,
                           context.workspace.data(), std::min(context.workspace.size(), workspace_bytes),
                           static_cast<cudaStream_t>(context.stream));
   }
@@ -119,10 +122,10 @@ class Plan {
   void set(cublasLtMatmulDescAttributes_t attribute, const T& value, const Gemm& g) const {
     TESSERA_CUBLAS_CHECK(cublasLtMatmulDescSetAttribute(description_, attribute, &value, sizeof value), g);
   }
-  static cublasLtMatrixLayout_t layout(DType dtype, std::int64_t rows, std::int64_t columns, const Gemm& g) {
+  static cublasLtMatrixLayout_t layout(DType dtype, std::int64_t rows, std::int64_t columns, std::int64_t step, const Gemm& g) {
     cublasLtMatrixLayout_t made = nullptr;
     TESSERA_CUBLAS_CHECK(
-        cublasLtMatrixLayoutCreate(&made, type_of(dtype), static_cast<std::uint64_t>(rows), static_cast<std::uint64_t>(columns), rows), g);
+        cublasLtMatrixLayoutCreate(&made, type_of(dtype), static_cast<std::uint64_t>(rows), static_cast<std::uint64_t>(columns), step), g);
     return made;
   }
 
@@ -228,7 +231,7 @@ const Plan& plan_of(const Context& context, const Gemm& g) {
 void gemm(const Context& context, const Gemm& g) {
   TESSERA_REQUIRE(g.M >= 0 && g.N >= 0 && g.K > 0, "gemm of M={} N={} K={}", g.M, g.N, g.K);
   TESSERA_REQUIRE(g.out == DType::f32 || g.out == g.in, "gemm of {} into {}", name_of(g.in), name_of(g.out));
-  TESSERA_REQUIRE(!g.addend || (!g.accumulate && g.addend != g.c), "gemm adds to c, or an addend that lies elsewhere");
+  TESSERA_REQUIRE(g.is_legal(), "gemm adds to c or an addend that lies elsewhere, scales without a bias, and has rows beside each other");
   TESSERA_REQUIRE(!g.bias || (g.out == g.in && alignment_of(g.bias) >= 16), "a bias has c's type and begins on 16 bytes");
   TESSERA_REQUIRE(!g.b_packed, "a GPU has no packed form");
   TESSERA_REQUIRE(context.workspace.size() >= workspace_bytes, "gemm needs {} bytes of workspace, has {}", workspace_bytes,

@@ -31,16 +31,17 @@ Matmul whole_matmul(const Gemm& g) {
   return {.M = g.M,
           .N = g.N,
           .K = g.K,
-          .a_stride = g.a_transposed ? g.M : g.K,
+          .a_stride = g.a_step(),
           .b_stride = g.b_transposed ? g.K : g.N,
-          .c_stride = g.N,
+          .c_stride = g.c_step(),
           .a_transposed = g.a_transposed,
           .b_transposed = g.b_transposed,
           .accumulate = g.accumulate,
           .bias = g.bias != nullptr,
           .b_packed = g.b_packed,
           .in = g.in,
-          .out = g.out};
+          .out = g.out,
+          .scale = g.scale};
 }
 
 // The fixed cut of c: rows x columns of a piece. Functions of the shape alone.
@@ -79,8 +80,8 @@ std::size_t piece_scratch_bytes(const Gemm& g) {
 template <class Out>
 void add_addend(const Gemm& g, std::int64_t row, std::int64_t column, std::int64_t rows, std::int64_t columns) {
   for (std::int64_t r = row; r < row + rows; ++r) {
-    Out* c = static_cast<Out*>(g.c) + r * g.N + column;
-    const Out* addend = static_cast<const Out*>(g.addend) + r * g.N + column;
+    Out* c = static_cast<Out*>(g.c) + r * g.c_step() + column;
+    const Out* addend = static_cast<const Out*>(g.addend) + r * g.c_step() + column;
     for_vectors(0, columns, [&](std::int64_t i, auto n) { store(c + i, load(c + i, n) + load(addend + i, n), n); });
   }
 }
@@ -99,8 +100,8 @@ void run_pieces(const Context& context, const Gemm& g) {
     m.M = std::min(cut.rows, g.M - row);
     m.N = std::min(cut.columns, g.N - column);
     run_matmul(m,
-               {.c = at(g.c, row * g.N + column, g.out),
-                .a = at(g.a, g.a_transposed ? row : row * g.K, g.in),
+               {.c = at(g.c, row * g.c_step() + column, g.out),
+                .a = at(g.a, g.a_transposed ? row : row * g.a_step(), g.in),
                 .b = at(g.b, g.b_transposed ? column * g.K : column, g.in),
                 .bias = g.bias ? at(g.bias, column, g.in) : nullptr,
                 .scratch = context.workspace.data() + static_cast<std::size_t>(worker) * scratch},
@@ -158,17 +159,18 @@ void widen(float* to, const bf16* from, std::int64_t rows, std::int64_t columns,
   }
 }
 
-// c's piece = sums (+ bias) (+ addend), in c's type.
+// c's piece = scaled sums (+ bias) (+ addend), in c's type.
 template <class Out>
 void finish(const Gemm& g, const float* sums, std::int64_t row, std::int64_t column, std::int64_t rows, std::int64_t columns) {
   const bf16* bias = g.bias ? static_cast<const bf16*>(g.bias) + column : nullptr;
   const auto* addend = static_cast<const Out*>(g.accumulate ? g.c : g.addend);
   for (std::int64_t r = 0; r < rows; ++r) {
-    const std::int64_t first = (row + r) * g.N + column;
+    const std::int64_t first = (row + r) * g.c_step() + column;
     Out* to = static_cast<Out*>(g.c) + first;
     const float* from = sums + r * columns;
     for_vectors(0, columns, [&](std::int64_t i, auto n) {
       f32x16 v = load(from + i, n);
+      if (g.scale != 1) v = v * g.scale;
       if (bias) v += load(bias + i, n);
       if (addend) v += load(addend + first + i, n);
       store(to + i, v, n);
@@ -182,9 +184,9 @@ void run_widened_piece(const Gemm& g, const WideBuffers& w, std::int64_t row, st
   for (std::int64_t k = 0; k < g.K; k += wide_depth) {
     std::int64_t depth = std::min(wide_depth, g.K - k);
     if (g.a_transposed)
-      widen(w.a, a + k * g.M + row, depth, rows, g.M);
+      widen(w.a, a + k * g.a_step() + row, depth, rows, g.a_step());
     else
-      widen(w.a, a + row * g.K + k, rows, depth, g.K);
+      widen(w.a, a + row * g.a_step() + k, rows, depth, g.a_step());
     if (g.b_transposed)
       widen(w.b, b + column * g.K + k, columns, depth, g.K);
     else
@@ -210,7 +212,7 @@ void check(const Gemm& g) {
   TESSERA_REQUIRE(g.M >= 0 && g.N >= 0 && g.K > 0, "gemm of M={} N={} K={}", g.M, g.N, g.K);
   TESSERA_REQUIRE(g.in == DType::f32 || g.in == DType::bf16, "gemm of {}", name_of(g.in));
   TESSERA_REQUIRE(g.out == DType::f32 || g.out == g.in, "gemm of {} into {}", name_of(g.in), name_of(g.out));
-  TESSERA_REQUIRE(!g.addend || (!g.accumulate && g.addend != g.c), "gemm adds to c, or an addend that lies elsewhere");
+  TESSERA_REQUIRE(g.is_legal(), "gemm adds to c or an addend that lies elsewhere, scales without a bias, and has rows beside each other");
 }
 
 }  // namespace

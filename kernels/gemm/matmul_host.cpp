@@ -2,6 +2,7 @@
 
 #include <omp.h>
 
+#include <bit>
 #include <dnnl.hpp>
 #include <unordered_map>
 
@@ -47,8 +48,9 @@ struct KeyHash {
     const Matmul& m = k.m;
     std::size_t h = 1469598103934665603u;
     int flags = m.a_transposed | m.b_transposed << 1 | m.accumulate << 2 | m.bias << 3 | m.b_packed << 4;
-    for (std::int64_t v : {m.M, m.N, m.K, m.a_stride, m.b_stride, m.c_stride, std::int64_t{flags}, static_cast<std::int64_t>(m.in),
-                           static_cast<std::int64_t>(m.out), static_cast<std::int64_t>(k.threads)})
+    for (std::int64_t v :
+         {m.M, m.N, m.K, m.a_stride, m.b_stride, m.c_stride, std::int64_t{flags}, static_cast<std::int64_t>(m.in),
+          static_cast<std::int64_t>(m.out), std::int64_t{std::bit_cast<std::int32_t>(m.scale)}, static_cast<std::int64_t>(k.threads)})
       h = (h ^ static_cast<std::size_t>(v)) * 1099511628211u;
     return h;
   }
@@ -74,11 +76,10 @@ dnnl::matmul::primitive_desc describe(const Matmul& m) {
   Desc c({m.M, m.N}, out, dnnl::memory::dims{m.c_stride, 1});
   dnnl::primitive_attr attr;
   attr.set_scratchpad_mode(dnnl::scratchpad_mode::user);
-  if (m.accumulate) {
-    dnnl::post_ops sum;
-    sum.append_sum(1.f);
-    attr.set_post_ops(sum);
-  }
+  dnnl::post_ops after;
+  if (m.scale != 1) after.append_eltwise(1.f, dnnl::algorithm::eltwise_linear, m.scale, 0.f);
+  if (m.accumulate) after.append_sum(1.f);
+  attr.set_post_ops(after);
   if (!m.bias) return {dnnl::matmul::desc(a, b, c), attr, engine()};
   Desc bias({1, m.N}, in, dnnl::memory::dims{m.N, 1});
   return {dnnl::matmul::desc(a, b, bias, c), attr, engine()};

@@ -12,6 +12,7 @@ struct Matmul {
   std::int64_t a_stride = 0, b_stride = 0, c_stride = 0;
   bool a_transposed = false, b_transposed = false, accumulate = false, bias = false, b_packed = false;
   DType in = DType::f32, out = DType::f32;
+  float scale = 1;
   friend bool operator==(const Matmul&, const Matmul&) = default;
 };
 

@@ -36,6 +36,8 @@ void add_consolidate(CLI::App& app, Chosen& chosen) {
       ->capture_default_str();
   command->add_option("--tensor", options->tensors,
                       "Only tensors of this pattern (* any run of characters), by our names or the export's; may be given again");
+  command->add_flag("--adapter", options->adapter,
+                    "The adapter of a run with [lora] alone, as PEFT reads it; without, the model has it in its weights");
   command->add_flag("--optimizer", options->optimizer, "With --format hdf5: the optimizer's moments too, as /adam_m/NAME and /adam_v/NAME");
   command->footer(
       "Example:\n  tessera consolidate runs/quickstart/checkpoints/latest out/\n  tessera consolidate runs/a/checkpoints/latest "

@@ -36,6 +36,16 @@ ParsedDeck parse_for_model(const DeckOptions& o) {
   return parsed;
 }
 
+nlohmann::ordered_json groups_json(const std::vector<OptimizerGroup>& groups) {
+  auto list = nlohmann::ordered_json::array();
+  for (const OptimizerGroup& group : groups) {
+    list.push_back({{"tensors", group.tensors}});
+    if (group.learning_rate) list.back()["learning_rate"] = *group.learning_rate;
+    if (group.weight_decay) list.back()["weight_decay"] = *group.weight_decay;
+  }
+  return list;
+}
+
 /// Every key with its typed value, nested by section.
 nlohmann::ordered_json values_json(const Deck& deck) {
   nlohmann::ordered_json values;
@@ -45,7 +55,11 @@ nlohmann::ordered_json values_json(const Deck& deck) {
     auto& slot = values[nlohmann::ordered_json::json_pointer(pointer)];
     std::visit(
         [&](const auto& v) {
-          if constexpr (!std::is_same_v<std::decay_t<decltype(v)>, std::monostate>) slot = v;
+          using Value = std::decay_t<decltype(v)>;
+          if constexpr (std::is_same_v<Value, std::vector<OptimizerGroup>>)
+            slot = groups_json(v);
+          else if constexpr (!std::is_same_v<Value, std::monostate>)
+            slot = v;
         },
         read_value(key, deck).value);
   }

@@ -20,6 +20,7 @@
 #include "io/files/byte_progress.hpp"
 #include "io/safetensors/safetensors_model.hpp"
 #include "model/huggingface.hpp"
+#include "train/lora_merge.hpp"
 
 namespace tessera {
 namespace {
@@ -62,10 +63,20 @@ class CheckpointSide : public Side {
   std::optional<std::int64_t> step() const override { return reader_.meta().step; }
   void read(const Tensor& tensor, std::int64_t begin, std::span<float> out) const override {
     reader_.read(tensor.group, *reader_.find(tensor.name), begin, out);
+    if (merge_ && tensor.group == "master" && merge_->adapts(tensor.name)) merge_->add(tensor.name, begin, out);
+  }
+  /// From here on weights are those of an export, which has adapters in them.
+  void merge_adapters() {
+    const Deck deck = require_deck(parse_stored_deck(reader_.meta().deck, reader_.folder() + "/checkpoint.h5:deck"));
+    if (deck.model.lora.rank == 0) return;
+    merge_.emplace(reader_, deck.model.lora);
+    for (const Parameter& p : parameter_table(deck.model))
+      if (p.adapter) std::erase_if(tensors_, [&](const Tensor& t) { return t.name == p.name; });
   }
 
  private:
   io::CheckpointReader reader_;
+  mutable std::optional<LoraMerge> merge_;  // keeps the matrices of the tensor that it was last asked for
 };
 
 /// Names are those of the checkpoint that it is compared with, or the model's own.
@@ -115,10 +126,12 @@ Sides open_sides(const DiffOptions& o) {
   if (is_model(o.path) && is_model(o.other)) return {std::make_unique<ModelSide>(o.path), std::make_unique<ModelSide>(o.other)};
   if (is_model(o.path)) {
     auto b = checkpoint(o.other);
+    b->merge_adapters();
     return {std::make_unique<ModelSide>(o.path, b->reader()), std::move(b)};
   }
   auto a = checkpoint(o.path);
   if (!is_model(o.other)) return {std::move(a), checkpoint(o.other)};
+  a->merge_adapters();
   auto b = std::make_unique<ModelSide>(o.other, a->reader());
   return {std::move(a), std::move(b)};
 }

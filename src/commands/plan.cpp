@@ -11,6 +11,8 @@
 #include "kernels/parallel.hpp"
 #include "memory/arena.hpp"
 #include "model/frozen.hpp"
+#include "model/lora.hpp"
+#include "optimizer/groups.hpp"
 #include "schedule/build/builder.hpp"
 #include "schedule/build/describe_mesh.hpp"
 #include "schedule/build/micro_batches.hpp"
@@ -203,6 +205,9 @@ void print_plan(const Planned& p) {
   fmt::print("model     {} parameters in {} units; {} FLOPs a token (causal: {})\n",
              human_count(static_cast<double>(parameter_count(p.request.layout.table))), p.request.layout.units.size(),
              human_count(flops.full), human_count(flops.causal));
+  if (const std::string lora = describe_lora(p.request.deck.model, p.request.layout.table); !lora.empty())
+    fmt::print("lora      {}\n", lora);
+  for (const std::string& line : describe_groups(p.request.deck.optimizer, p.request.layout.table)) fmt::print("optimizer {}\n", line);
   if (const std::string frozen = describe_frozen(p.request.layout.table); !frozen.empty())
     fmt::print("frozen    {}: without gradients, moments and fp32 copies\n", frozen);
   if (p.schedule.shape.experts.E > 0) fmt::print("experts   {}\n", describe_experts(expert_shape(p)));

@@ -1,6 +1,7 @@
 // The deck: everything that a run is told, as typed values. schema.cpp declares each key once and binds it to a field here.
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,6 +22,15 @@ struct RunKeys {
 /// The device kernels keep a head's features in a block's shared memory and registers.
 inline constexpr std::int64_t largest_head_dim = 256;
 
+struct LoraKeys {
+  std::int64_t rank = 0;  // 0: no adapters
+  double alpha = 16;
+  std::vector<std::string> targets = {};
+  std::string scaling = "standard";  // standard | rslora
+  std::string init;                  // folder of an adapter; empty: drawn
+  friend bool operator==(const LoraKeys&, const LoraKeys&) = default;
+};
+
 struct ModelKeys {
   std::int64_t layers = 0, width = 0, heads = 0, kv_heads = 0, head_dim = 0, ff_width = 0, vocab = 0;
   double norm_eps = 1e-5, init_std = 0.02;
@@ -39,6 +49,7 @@ struct ModelKeys {
   std::string router_balance = "loss";            // loss | bias
   double router_bias_rate = 0.001;
   std::vector<std::string> freeze = {};  // patterns of tensors that training leaves as they are
+  LoraKeys lora = {};                    // [lora] of a deck
   friend bool operator==(const ModelKeys&, const ModelKeys&) = default;
 };
 
@@ -61,9 +72,17 @@ struct DataKeys {
   friend bool operator==(const DataKeys&, const DataKeys&) = default;
 };
 
+/// Tensors with an update of their own.
+struct OptimizerGroup {
+  std::vector<std::string> tensors = {};  // patterns
+  std::optional<double> learning_rate = {}, weight_decay = {};
+  friend bool operator==(const OptimizerGroup&, const OptimizerGroup&) = default;
+};
+
 struct OptimizerKeys {
   std::string type;
   double learning_rate = 0, beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0, gradient_clipping = 0;
+  std::vector<OptimizerGroup> groups = {};  // the first that has a tensor
   friend bool operator==(const OptimizerKeys&, const OptimizerKeys&) = default;
 };
 

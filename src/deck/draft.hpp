@@ -52,6 +52,8 @@ void check_mesh(Draft& draft, int ranks);
 void check_pipeline(Draft& draft);
 /// What goes with model.rope_scaling.
 void check_rotation(Draft& draft);
+/// What goes with adapters.
+void check_lora(Draft& draft);
 /// How documents of the data become sequences.
 void check_data(Draft& draft);
 /// Rules between keys.

@@ -7,6 +7,7 @@
 #include "base/check.hpp"
 #include "base/regular_file.hpp"
 #include "deck/draft.hpp"
+#include "deck/groups.hpp"
 #include "deck/hints.hpp"
 #include "deck/syntax.hpp"
 
@@ -28,6 +29,7 @@ Literal to_literal(const toml::node& node) {
       if (auto text = element.as_string()) texts.push_back(text->get());
       if (auto number = element.as_integer()) numbers.push_back(number->get());
     }
+    if (!array->empty() && array->is_array_of_tables()) return read_groups(*array);
     if (texts.size() == array->size()) return {texts, ""};
     if (numbers.size() == array->size()) return {numbers, ""};
     return {std::monostate{}, "an array"};

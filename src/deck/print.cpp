@@ -27,6 +27,8 @@ std::string type_text(const Key& key) {
       return "list of texts";
     case KeyType::integers:
       return "list of integers";
+    case KeyType::groups:
+      return "list of tables";
   }
   return {};
 }

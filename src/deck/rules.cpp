@@ -369,6 +369,7 @@ void check_rules(Draft& draft) {
   check_lanes(draft);
   check_offload(draft);
   check_attention(draft);
+  check_lora(draft);
   check_data(draft);
   check_processors(draft);
   check_packing(draft);

@@ -11,6 +11,9 @@ namespace {
 // The name of a key is the path of its field: the two cannot drift apart.
 #define KEY(path) .name = #path, .field = +[](Deck& d) -> decltype((std::declval<Deck&>().path)) { return d.path; }
 
+// A section of its own whose fields belong to the model's.
+#define MODEL_KEY(path) .name = #path, .field = +[](Deck& d) -> decltype((std::declval<Deck&>().model.path)) { return d.model.path; }
+
 constexpr double max_dim = 1 << 24;
 
 using enum KeyType;
@@ -138,6 +141,23 @@ const std::vector<Key> table = {
          "inspect` shows, for example [\"embedding.*\", \"layers.0.*\"]. They lie in the compute type alone and have no gradient, moments "
          "or fp32 copy. Tensors that one product makes are frozen together. A pattern of no tensor is refused."},
 
+    // [lora]
+    {MODEL_KEY(lora.rank), .type = integer, .limits = {.least = 0, .most = 4096}, .fallback = "0", .identity = true, .silent = true,
+     .help =
+         "Rank of low-rank adapters (LoRA): two small matrices beside each of lora.targets, which alone are trained. All else of the model "
+         "lies in the compute type, without gradients, moments or fp32 copy. 0: none."},
+    {MODEL_KEY(lora.alpha), .type = real, .limits = {.above = 0, .most = 1e6}, .fallback = "16.0", .identity = true, .silent = true,
+     .help = "What adapters add is multiplied with lora.alpha / lora.rank."},
+    {MODEL_KEY(lora.targets), .type = texts, .fallback = "[]", .identity = true, .silent = true,
+     .help =
+         "Matrices of attention and MLP that have adapters: wq, wk, wv, wo, w_gate, w_up, w_down, or as Hugging Face calls them (q_proj), "
+         "or patterns of tensors' names (\"layers.1?.attention.*\"); [] is all seven of every layer. Experts have none."},
+    {MODEL_KEY(lora.scaling), .type = text, .choices = {"standard", "rslora"}, .fallback = "\"standard\"", .identity = true, .silent = true,
+     .help = "standard divides lora.alpha by the rank, rslora by its square root, which suits large ranks (arXiv:2312.03732)."},
+    {MODEL_KEY(lora.init), .type = text, .unit = "path", .fallback = "\"\"", .identity = true, .silent = true,
+     .help = "Folder of an adapter as PEFT writes it, which training begins with, beside the model of run.init that it was made for; its "
+             "adapter_config.json must say this section. Empty: A is drawn from run.seed, and B is zero."},
+
     // [experts]
     {KEY(experts.capacity_factor), .type = real, .unit = "ratio", .limits = {.above = 0, .most = 1e6}, .zero = "dropless",
      .fallback = "\"dropless\"", .identity = true,
@@ -195,6 +215,11 @@ const std::vector<Key> table = {
      .help = "Decoupled weight decay of matrices, times the learning rate; biases and norm weights have none."},
     {KEY(optimizer.gradient_clipping), .type = real, .unit = "norm", .limits = {.least = 0, .most = 1e12}, .fallback = "1.0",
      .identity = true, .help = "Largest norm of the whole gradient, to which it is scaled down; 0: no clipping."},
+    {KEY(optimizer.groups), .type = groups, .fallback = "[]", .identity = true, .silent = true,
+     .help = "Tensors whose update differs, a table [[optimizer.groups]] each: `tensors` (patterns of names, as in model.freeze), and "
+             "`learning_rate` (the peak; the schedule scales it as it does optimizer.learning_rate) or `weight_decay` (of vectors too) or "
+             "both. The "
+             "first group that has a tensor counts. A pattern of no tensor that is trained is refused."},
 
     // [learning_rate]
     {KEY(learning_rate.schedule), .type = text, .choices = {"cosine", "linear", "constant", "wsd"}, .fallback = "\"cosine\"",
@@ -451,6 +476,7 @@ const std::vector<Key> table = {
      .help = "Overwrites what lay on disks at the end of a run; after a kill, only encrypt hides it."},
 };
 #undef KEY
+#undef MODEL_KEY
 
 }  // namespace
 

@@ -13,8 +13,9 @@
 namespace tessera {
 
 /// How a key finds its field in a deck: one function for each type that a field can have.
-using FieldRef = std::variant<std::int64_t& (*)(Deck&), double& (*)(Deck&), bool& (*)(Deck&), std::string& (*)(Deck&), DType& (*)(Deck&),
-                              std::vector<std::string>& (*)(Deck&), std::vector<std::int64_t>& (*)(Deck&)>;
+using FieldRef =
+    std::variant<std::int64_t& (*)(Deck&), double& (*)(Deck&), bool& (*)(Deck&), std::string& (*)(Deck&), DType& (*)(Deck&),
+                 std::vector<std::string>& (*)(Deck&), std::vector<std::int64_t>& (*)(Deck&), std::vector<OptimizerGroup>& (*)(Deck&)>;
 
 /// What a user writes for the value.
 enum class KeyType {
@@ -27,6 +28,7 @@ enum class KeyType {
   text,      ///< "cosine"; with choices: one of them
   texts,     ///< ["attention", "mlp.gate_up"]
   integers,  ///< [9, 8, 7]
+  groups,    ///< [{ tensors = ["head.*"], learning_rate = 1e-4 }], or a table [[optimizer.groups]] each
   toggle     ///< "auto", true or false, kept as text
 };
 

@@ -8,6 +8,7 @@
 #include <span>
 
 #include "base/check.hpp"
+#include "deck/groups.hpp"
 #include "deck/hints.hpp"
 
 namespace tessera {
@@ -76,6 +77,8 @@ std::string expected_text(const Key& key) {
       return "a list of texts, for example [\"a\", \"b\"]";
     case KeyType::integers:
       return "a list of integers, for example [2, 3]";
+    case KeyType::groups:
+      return "a list of groups, for example [{ tensors = [\"head.*\"], learning_rate = 1e-4 }]";
     case KeyType::bytes:
     case KeyType::duration:
       what = "text with a unit";
@@ -188,6 +191,14 @@ std::string assign_integers(const Key& key, const Literal& l, std::vector<std::i
   return {};
 }
 
+std::string assign_groups(const Key& key, const Literal& l, std::vector<OptimizerGroup>& out) {
+  const auto* groups = std::get_if<std::vector<OptimizerGroup>>(&l.value);
+  const auto* texts = std::get_if<std::vector<std::string>>(&l.value);  // what an empty list is read as
+  if (!groups && !(texts && texts->empty())) return wrong_type(key, l);
+  out = groups ? *groups : std::vector<OptimizerGroup>{};
+  return {};
+}
+
 std::string assign_text(const Key& key, const std::string& text, Deck& deck) {
   if (!key.choices.empty()) {
     if (std::string fault = assign_choice(key, text); !fault.empty()) return fault;
@@ -243,6 +254,8 @@ std::string assign(const Key& key, const Literal& literal, Deck& deck, bool& is_
       field<std::vector<std::string>>(key, deck) = *texts;
       return {};
     }
+    case KeyType::groups:
+      return assign_groups(key, literal, field<std::vector<OptimizerGroup>>(key, deck));
     case KeyType::integers:
       return assign_integers(key, literal, field<std::vector<std::int64_t>>(key, deck));
     case KeyType::bytes:
@@ -267,6 +280,7 @@ Literal read_value(const Key& key, const Deck& deck) {
   if (std::holds_alternative<DType& (*)(Deck&)>(key.field)) return {std::string(name_of(field<DType>(key, deck))), ""};
   if (key.type == KeyType::texts) return {field<std::vector<std::string>>(key, deck), ""};
   if (key.type == KeyType::integers) return {field<std::vector<std::int64_t>>(key, deck), ""};
+  if (key.type == KeyType::groups) return {field<std::vector<OptimizerGroup>>(key, deck), ""};
   const std::string& text = field<std::string>(key, deck);
   if (key.type == KeyType::toggle && text != "auto") return {text == "true", ""};
   return {text, ""};
@@ -309,6 +323,7 @@ std::string Literal::str() const {
     for (const std::string& text : *v) quoted.push_back(toml_string(text));
     return fmt::format("[{}]", fmt::join(quoted, ", "));
   }
+  if (auto* v = std::get_if<std::vector<OptimizerGroup>>(&value)) return groups_text(*v);
   if (auto* v = std::get_if<std::vector<std::int64_t>>(&value)) return fmt::format("[{}]", fmt::join(*v, ", "));
   return kind;
 }

@@ -112,6 +112,7 @@ void Recorder::linear(Value y, Value x, const std::string& w, std::int64_t N, st
           g.addend = at.get(addend);
           gemm(at.context, g);
         }});
+  if (!extra.rows) add_adapters(y, x, w, N, K);
 }
 
 void Recorder::weight_gradient(Value d_y, Value x, const std::string& w, std::int64_t N, std::int64_t K, const std::optional<Rows>& only) {
@@ -130,6 +131,7 @@ void Recorder::weight_gradient(Value d_y, Value x, const std::string& w, std::in
           gemm(at.context,
                linear::weight_gradient(dims, at.get<float>(d_weight), at.get(d_y), at.get<std::byte>(x) + first, at.adds(d_weight)));
         }});
+  if (!only) adapter_weight_gradients(d_y, x, w, N, K);
 }
 
 void Recorder::input_gradient(Value d_x, Value d_y, const std::string& w, std::int64_t N, std::int64_t K, const std::optional<Rows>& only) {
@@ -144,6 +146,7 @@ void Recorder::input_gradient(Value d_x, Value d_y, const std::string& w, std::i
         .run = [=, first = s.bytes_of(rows.first * K)](const At& at) {
           gemm(at.context, linear::input_gradient(dims, at.get<std::byte>(d_x) + first, at.get(d_y), {at.get(weight), at.get(copy)}));
         }});
+  if (!only) add_adapter_input_gradients(d_x, d_y, w, N, K);
 }
 
 void Recorder::linear_backward(Value d_x, Value d_y, Value x, const std::string& w, std::int64_t N, std::int64_t K,

@@ -94,6 +94,7 @@ std::vector<ExportTensor> huggingface_tensors(const Deck& deck, const std::vecto
   class_of(deck.model);  // a model that no class has is refused
   std::vector<ExportTensor> tensors;
   for (const Parameter& p : table) {
+    if (p.adapter) continue;
     tensors.push_back({p.export_name, p.shape, p.name});
     if (has_output_bias(deck.model) && p.name.ends_with(".attention.wo"))
       tensors.push_back({fmt::format("model.layers.{}.self_attn.o_proj.bias", p.layer), {deck.model.width}, ""});

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "model/frozen.hpp"
+#include "model/lora.hpp"
 
 namespace tessera {
 namespace {
@@ -129,6 +130,7 @@ std::vector<Parameter> parameter_table(const ModelKeys& m) {
                      .decay = true,
                      .tp_dim = 0,
                      .export_name = "lm_head.weight"});
+  add_adapters(table, m.lora);
   freeze(table, m.freeze);
   return table;
 }

@@ -2,10 +2,12 @@
 // writes. No graph is built and nothing is differentiated: the backward pass is a text of its own, which names the forward pass's values.
 #pragma once
 #include <algorithm>
+#include <map>
 #include <optional>
 #include <string>
 
 #include "kernels/dispatch/dispatch.hpp"
+#include "model/lora.hpp"
 #include "model/segment.hpp"
 
 namespace tessera {
@@ -136,9 +138,9 @@ class Recorder {
   void rmsnorm(Value out, Value rstd, Value x, const std::string& w);
   /// d_x = gradient through the norm, and w's gradient. With `residual` d_x holds the residual's gradient, which the norm's joins.
   void rmsnorm_backward(Value d_x, Value d_out, Value x, const std::string& w, Value rstd, bool residual);
-  /// y (M,N) = x (M,K) w (N,K)^T, plus what `extra` adds.
+  /// y (M,N) = x (M,K) w (N,K)^T, plus what adapters of w and `extra` add.
   void linear(Value y, Value x, const std::string& w, std::int64_t N, std::int64_t K, const LinearExtra& extra = {});
-  /// w's gradient from d_y (M,N) and x (M,K). With `only`, d_y holds these rows of x alone.
+  /// The gradient of w and its adapters from d_y (M,N) and x (M,K). With `only`, d_y holds these rows of x alone.
   void weight_gradient(Value d_y, Value x, const std::string& w, std::int64_t N, std::int64_t K, const std::optional<Rows>& only = {});
   /// d_x (M,K) = d_y w. With `only`, d_y holds these rows of d_x alone.
   void input_gradient(Value d_x, Value d_y, const std::string& w, std::int64_t N, std::int64_t K, const std::optional<Rows>& only = {});
@@ -267,6 +269,18 @@ class Recorder {
   void own_attention(Value out, Value lse, Value qkv);
   void own_attention_backward(Value d_qkv, Value d_out, Value qkv, Value out, Value lse);
 
+  // Of adapters (lora_calls.cpp): `inner` (M,r) = s x A^T, of which B makes what joins y.
+
+  /// y += what the adapters of w and the tensors joined to it make of x.
+  void add_adapters(Value y, Value x, const std::string& w, std::int64_t N, std::int64_t K);
+  void adapter_weight_gradients(Value d_y, Value x, const std::string& w, std::int64_t N, std::int64_t K);
+  void add_adapter_input_gradients(Value d_x, Value d_y, const std::string& w, std::int64_t N, std::int64_t K);
+  /// d_inner from the columns of d_y (M,N) that the tensor makes; made once.
+  Value adapter_inner_gradient(const AdaptedColumns& columns, Value d_y, std::int64_t N);
+  /// A product as `shape` says, of x and `with` from element x_first of x on, to y from its element y_first on.
+  void adapter_product(Touch y, Value x, Value with, linear::Product product, const linear::Dims& dims, const kernels::Gemm& shape,
+                       std::int64_t y_first, std::int64_t x_first);
+
   // Of a ring (ring.cpp), M tokens of this rank: blocks of keys are (M, 2 G D), and in `step` come from the rank that many before it.
 
   void ring_attention(Value out, Value lse, Value qkv);
@@ -298,10 +312,11 @@ class Recorder {
 
   Segment segment_;
   Value slice_sums_ = {}, all_sums_ = {};
-  Value blocks_arrived_ = {};                       // by send_rows
-  Value d_blocks_here_ = {}, d_blocks_there_ = {};  // of the backward pass: blocks of this rank's tokens, and for its experts
-  Value d_row_weights_ = {};                        // by weigh_rows: in the order in which this rank has sent its rows
-  int turns_ = 0;                                   // of calls from here on
+  std::map<std::string, Value> adapter_inner_, d_adapter_inner_;  // by the tensor that has an adapter
+  Value blocks_arrived_ = {};                                     // by send_rows
+  Value d_blocks_here_ = {}, d_blocks_there_ = {};                // of the backward pass: blocks of this rank's tokens, and for its experts
+  Value d_row_weights_ = {};                                      // by weigh_rows: in the order in which this rank has sent its rows
+  int turns_ = 0;                                                 // of calls from here on
   bool in_backward_ = false;
 };
 

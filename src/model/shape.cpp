@@ -85,6 +85,7 @@ ModelShape model_shape(const Deck& deck) {
                .pack_weights = deck.kernels.pack_weights,
                .attention = attention_path(deck),
                .deterministic = deck.run.reproducible,
+               .lora = m.lora,
                .documents = deck.data.document_mask,
                .cp = deck.mesh.cp,
                .ring = deck.mesh.cp > 1 && deck.context.method == "ring",

@@ -41,6 +41,7 @@ struct ModelShape {
   bool pack_weights = false;    ///< segments read packed copies of matrices where the builder binds them
   kernels::AttentionPath attention = kernels::AttentionPath::native;
   bool deterministic = false;  ///< every kernel must give the same bits twice
+  LoraKeys lora = {};          ///< adapters beside matrices of layers
   bool documents = false;      ///< of samples: attention and positions keep to the documents that sequences hold
   Feed feed = Feed::samples;
   std::int64_t capacity = 0;  ///< of a text: tokens that its caches hold

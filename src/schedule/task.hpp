@@ -9,6 +9,7 @@
 #include "base/hash.hpp"
 #include "memory/arena.hpp"
 #include "model/passes.hpp"
+#include "optimizer/groups.hpp"
 #include "topology/communicators/communicator.hpp"
 #include "topology/mesh.hpp"
 #include "zero/partition.hpp"
@@ -175,9 +176,9 @@ struct FinishStep {};
 struct OptimizerStep {
   DType gradient{};
   bool copy = false;
-  std::int64_t begin = 0;     ///< element of the unit at which every use begins
-  std::vector<Piece> pieces;  ///< tensors inside, without the padding between them
-  std::vector<float> decay;   ///< weight decay of each piece
+  std::int64_t begin = 0;          ///< element of the unit at which every use begins
+  std::vector<Piece> pieces;       ///< tensors inside, without the padding between them
+  std::vector<UpdateRates> rates;  ///< of each piece
 };
 /// Biases of routers (add), the step's router totals (read), AdamW scalars (read).
 struct BalanceRouters {

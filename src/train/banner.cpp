@@ -6,6 +6,8 @@
 #include "base/log.hpp"
 #include "base/version.hpp"
 #include "model/frozen.hpp"
+#include "model/lora.hpp"
+#include "optimizer/groups.hpp"
 #include "schedule/build/micro_batches.hpp"
 #include "schedule/build/pipeline_order.hpp"
 #include "schedule/plan/step_cost.hpp"
@@ -27,7 +29,9 @@ void print_banner(const BannerFacts& f) {
   info("model       {} parameters in {} units; {} FLOPs a token (causal: {})",
        human_count(static_cast<double>(parameter_count(f.engine.layout().table))), f.engine.layout().units.size(), human_count(flops.full),
        human_count(flops.causal));
+  if (const std::string lora = describe_lora(deck.model, f.engine.layout().table); !lora.empty()) info("lora        {}", lora);
   if (const std::string frozen = describe_frozen(f.engine.layout().table); !frozen.empty()) info("frozen      {}", frozen);
+  for (const std::string& line : describe_groups(deck.optimizer, f.engine.layout().table)) info("optimizer   {}", line);
   info("batch       {}", describe_batch(deck, f.engine.data().size));
   if (const Stage& stage = f.engine.planned().request.stage; stage.count > 1)
     info("pipeline    {} stages of {} layers, {}; at best {:.1f} % of a step is bubble", stage.count,

@@ -18,6 +18,8 @@
 #include "io/safetensors/safetensors.hpp"
 #include "model/huggingface.hpp"
 #include "model/parameters.hpp"
+#include "train/adapter_export.hpp"
+#include "train/lora_merge.hpp"
 #include "train/progress.hpp"
 #include "train/run_tokenizer.hpp"
 
@@ -115,6 +117,17 @@ void require_patterns(const ConsolidateOptions& o, const Source& source) {
 /// Passes the values of a tensor of the export on: ours, or zeros.
 void stream_export(const Source& source, const ExportTensor& tensor, std::vector<float>& buffer, Meter& meter,
                    const std::function<void(std::span<const float>)>& sink) {
+  LoraMerge merge(source.reader, source.deck.model.lora);
+  if (merge.adapts(tensor.source)) {
+    std::vector<float> merged;
+    std::int64_t at = 0;
+    return stream(source.reader, "master", tensor.source, tensor.shape, buffer, meter, [&](std::span<const float> values) {
+      merged.assign(values.begin(), values.end());
+      merge.add(tensor.source, at, merged);
+      at += std::ssize(values);
+      sink(merged);
+    });
+  }
   if (!tensor.source.empty()) return stream(source.reader, "master", tensor.source, tensor.shape, buffer, meter, sink);
   for (std::int64_t left = tensor.shape.elements(); left > 0;) {
     const std::span<float> chunk(buffer.data(), static_cast<std::size_t>(std::min(io::hash_block, left)));
@@ -189,6 +202,17 @@ ConsolidateResult to_safetensors(const Source& source, const ConsolidateOptions&
   return result;
 }
 
+ConsolidateResult to_adapter(const Source& source, const ConsolidateOptions& o) {
+  if (o.format != "safetensors" || !o.tensors.empty())
+    fail(ExitCode::usage, "--adapter writes all of an adapter as PEFT reads it: leave --format and --tensor out");
+  ConsolidateResult result{.files = adapter_files()};
+  refuse_other_files(o.output, result.files);
+  make_folder(o.output);
+  result.bytes = export_adapter(source.reader, source.deck, source.table, o.output, o.dtype);
+  result.tensors = std::ranges::count(source.table, true, &Parameter::adapter);
+  return result;
+}
+
 ConsolidateResult to_hdf5(const Source& source, const ConsolidateOptions& o, std::vector<float>& buffer, Meter& meter) {
   if (o.dtype != DType::f32) fail(ExitCode::usage, "HDF5 has no bf16: use --dtype fp32, or --format safetensors");
   std::vector<std::pair<std::string, const Parameter*>> rows;  // group and tensor
@@ -224,6 +248,7 @@ ConsolidateResult consolidate(const ConsolidateOptions& o) {
     fail(ExitCode::usage, "--optimizer goes with --format hdf5: transformers' files have no place for moments");
   if (o.optimizer && reader.layout().groups.size() < 2)
     fail(ExitCode::usage, "{} holds weights alone, as `tessera import` makes it: there are no moments to write", reader.folder());
+  if (o.adapter) return to_adapter(source, o);
   std::vector<float> buffer(static_cast<std::size_t>(io::hash_block));
   std::int64_t elements = 0;
   for (const Parameter& p : source.table) elements += wanted(o, p.name, p.export_name) ? p.shape.elements() : 0;

@@ -13,6 +13,7 @@ struct ConsolidateOptions {
   DType dtype = DType::f32;            ///< or bf16 (safetensors)
   std::int64_t max_file_bytes = 5'000'000'000;
   std::vector<std::string> tensors = {};  ///< patterns of the tensors to write, by our names or the export's; none: the model
+  bool adapter = false;                   ///< the adapter alone, as PEFT reads it; else weights have it in them
   bool optimizer = false;                 ///< with hdf5 also the optimizer's moments, as /adam_m/NAME and /adam_v/NAME
   bool progress = false;
 };

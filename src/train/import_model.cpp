@@ -32,6 +32,9 @@ Deck deck_of(const ImportModelOptions& o) {
     throw Error(ExitCode::usage, all);
   }
   Deck deck = require_deck(parse_deck_text(made.text, o.model, {}, 0));
+  if (deck.model.lora.rank > 0)
+    fail(ExitCode::usage, "lora.rank = {}: an import is the model alone. Give [lora] to the run that begins with run.init = {}.",
+         deck.model.lora.rank, o.model);
   if (deck.run.init.empty())
     fail(ExitCode::data, "{}: it has no weights: neither model.safetensors nor model.safetensors.index.json is there. Get the whole model.",
          o.model);

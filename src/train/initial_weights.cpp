@@ -56,7 +56,7 @@ void require_zeros(const io::SafetensorsModel& model, const io::SafetensorsModel
 void require_tensors(const io::SafetensorsModel& model, const Deck& deck, const ModelSource& source) {
   std::map<std::string, Shape, std::less<>> wanted;
   for (const Parameter& p : parameter_table(deck.model))
-    if (p.trained) wanted.emplace(p.export_name, p.shape);
+    if (p.trained && !p.adapter) wanted.emplace(p.export_name, p.shape);
   std::vector<std::string> missing, shapes, types, others;
   for (const auto& [name, shape] : wanted)
     if (!model.find(name)) missing.push_back(name);
@@ -92,21 +92,26 @@ InitialWeights::InitialWeights(const Deck& deck, bool warn) : InitialWeights(dec
 
 InitialWeights::InitialWeights(const Deck& deck, const ModelSource& source) : architecture_(source.architecture), model_(deck.run.init) {
   require_tensors(model_, deck, source);
+  if (!deck.model.lora.init.empty()) adapter_.emplace(deck);
 }
 
 void InitialWeights::read(const Parameter& parameter, const Box& box, std::int64_t at, std::span<float> out) const {
+  if (parameter.adapter) return adapter_->read(parameter, box, at, out);
   model_.read_box(*model_.find(parameter.export_name), box, out, at);
 }
 
 std::string InitialWeights::describe() const {
   return fmt::format("{} ({}, {} tensors, {})", model_.folder(), architecture_, model_.tensors().size(),
-                     human_bytes(static_cast<double>(model_.bytes())));
+                     human_bytes(static_cast<double>(model_.bytes()))) +
+         (adapter_ ? ", and adapter " + adapter_->describe() : "");
 }
 
 void load_initial_weights(const World& world, Engine& engine, const InitialWeights& weights) {
   const double begin = now_seconds();
   world.together([&] {
-    engine.read_weights([&](const Parameter& p, const Box& box, std::int64_t at, std::span<float> out) { weights.read(p, box, at, out); });
+    engine.read_weights(
+        {.has = [&](const Parameter& p) { return weights.has(p); },
+         .read = [&](const Parameter& p, const Box& box, std::int64_t at, std::span<float> out) { weights.read(p, box, at, out); }});
   });
   engine.publish();
   info("initial weights: {} read in {:.2f} s", weights.describe(), now_seconds() - begin);

@@ -1,6 +1,7 @@
-// The weights that a run begins with where run.init names a model of Hugging Face.
+// The weights that a run begins with where run.init names a model of Hugging Face, and lora.init an adapter beside it.
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -9,6 +10,7 @@
 #include "io/safetensors/safetensors_model.hpp"
 #include "model/parameters.hpp"
 #include "topology/world.hpp"
+#include "train/adapter_weights.hpp"
 
 namespace tessera {
 
@@ -22,7 +24,9 @@ class InitialWeights {
   /// another shape or type, or not of such a model. `warn`: says what is legal and unusual.
   InitialWeights(const Deck& deck, bool warn);
 
-  /// Elements [at, at + out.size()) of a box of the tensor, exactly as they stand in the file. Throws Error(data).
+  /// Whether the files have it; other tensors are drawn.
+  bool has(const Parameter& parameter) const { return parameter.adapter ? adapter_.has_value() : parameter.trained; }
+  /// Elements [at, at + out.size()) of a box of a tensor that it has, exactly as they stand in the file. Throws Error(data).
   void read(const Parameter& parameter, const Box& box, std::int64_t at, std::span<float> out) const;
   /// "models/Llama-3.2-1B (LlamaForCausalLM, 146 tensors, 2.30 GiB)"
   std::string describe() const;
@@ -32,6 +36,7 @@ class InitialWeights {
 
   std::string architecture_;
   io::SafetensorsModel model_;
+  std::optional<AdapterWeights> adapter_;
 };
 
 /// Every rank reads what it keeps; collective, and a fault of one ends all with one message.

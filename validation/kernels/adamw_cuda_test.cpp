@@ -59,6 +59,7 @@ void compare(std::int64_t n, std::int64_t shift, bool copy, bool skip) {
             .grad = grad.data(),
             .grad_dtype = dtype_of<Grad>(),
             .n = n,
+            .rate_scale = 0.6f,
             .weight_decay = 0.1f,
             .scalars = &s};
     host::adamw({}, p);

@@ -28,7 +28,8 @@ struct State {
         param(poisoned<bf16>(n)) {
     for (float& x : v) x = std::abs(x);
   }
-  void step(const void* grad, DType dtype, const AdamwScalars& s, float weight_decay, std::int64_t first = 0, std::int64_t n = -1) {
+  void step(const void* grad, DType dtype, const AdamwScalars& s, float weight_decay, std::int64_t first = 0, std::int64_t n = -1,
+            float rate_scale = 1) {
     adamw({}, {.master = master.data() + first,
                .m = m.data() + first,
                .v = v.data() + first,
@@ -36,6 +37,7 @@ struct State {
                .grad = grad,
                .grad_dtype = dtype,
                .n = n < 0 ? static_cast<std::int64_t>(master.size()) : n,
+               .rate_scale = rate_scale,
                .weight_decay = weight_decay,
                .scalars = &s});
   }
@@ -57,7 +59,7 @@ struct Reference {
 // Twenty steps from zero moments, as a run begins: every element stays within a few fp32 roundings of fp64.
 TEST(Adamw, FollowsTheReferenceOverSteps) {
   for (std::int64_t n : {1, 77, 1013}) {
-    for (float weight_decay : {0.0f, 0.1f}) {
+    for (auto [weight_decay, rate] : {std::pair{0.0f, 1.0f}, {0.1f, 1.0f}, {0.1f, 0.3f}}) {
       State state(n);
       std::fill(state.m.begin(), state.m.end(), 0.0f);
       std::fill(state.v.begin(), state.v.end(), 0.0f);
@@ -66,9 +68,9 @@ TEST(Adamw, FollowsTheReferenceOverSteps) {
       constexpr float lr = 3e-3f, scale = 0.25f;
       for (int t = 1; t <= 20; ++t) {
         auto grad = random_values<float>(n, 100 + static_cast<unsigned>(t));
-        state.step(grad.data(), DType::f32, scalars_of_step(t, lr, scale), weight_decay);
+        state.step(grad.data(), DType::f32, scalars_of_step(t, lr, scale), weight_decay, 0, -1, rate);
         for (std::size_t i = 0; i < grad.size(); ++i) {
-          expected[i].step(static_cast<double>(grad[i] * scale), t, static_cast<double>(lr), static_cast<double>(weight_decay));
+          expected[i].step(static_cast<double>(grad[i] * scale), t, static_cast<double>(lr * rate), static_cast<double>(weight_decay));
         }
       }
       for (std::size_t i = 0; i < expected.size(); ++i) {

@@ -113,6 +113,41 @@ void expect_addend() {
 }
 TEST_F(GemmCuda, AddsAResidual) { expect_addend<float>(), expect_addend<bf16>(); }
 
+/// Columns of wider matrices, scaled: a from its third on, c from its fifth on.
+template <class T>
+void expect_columns() {
+  for (Shape s : shapes)
+    for (bool a_transposed : {false, true})
+      for (bool accumulate : {false, true}) {
+        const std::int64_t a_step = (a_transposed ? s.M : s.K) + 9, c_step = s.N + 13;
+        const auto a = random_values<T>((a_transposed ? s.K : s.M) * a_step, 1), b = random_values<T>(s.K * s.N, 2);
+        std::vector<T> c = random_values<T>(s.M * c_step, 4);
+        DeviceArray<T> there_a(a, 0), there_b(b, 0), there_c(c, 0);
+        const auto product = [&](T* c, const T* a, const T* b) {
+          return Gemm{.c = c + 5,
+                      .a = a + 3,
+                      .b = b,
+                      .M = s.M,
+                      .N = s.N,
+                      .K = s.K,
+                      .a_transposed = a_transposed,
+                      .accumulate = accumulate,
+                      .in = dtype_of<T>(),
+                      .out = dtype_of<T>(),
+                      .scale = 0.75f,
+                      .a_stride = a_step,
+                      .c_stride = c_step};
+        };
+        const Gemm here = product(c.data(), a.data(), b.data()), there = product(there_c.data(), there_a.data(), there_b.data());
+        Workspace workspace(host::gemm_workspace_bytes(here));
+        DeviceBytes device_workspace(cuda::gemm_workspace_bytes(there));
+        host::gemm(workspace.context(), here);
+        cuda::gemm(device_workspace.context(), there);
+        EXPECT_LT(norm_error(there_c.host(), c), device_tolerance<T>()) << s.M << "x" << s.N << "x" << s.K;
+      }
+}
+TEST_F(GemmCuda, ScalesColumnsOfWiderMatrices) { expect_columns<float>(), expect_columns<bf16>(); }
+
 // A chunk of tokens may begin on any element. The aligned product comes first: its algorithm must not serve the others.
 TEST_F(GemmCuda, TakesOperandsOnAnyElement) {
   const Trial<bf16> t({33, 40, 64}, false, true);
@@ -136,7 +171,7 @@ TEST_F(GemmCuda, SearchKeepsItsChoicesInAFile) {
     run({29, 31, 37});
     EXPECT_EQ(search.searched(), 1) << "a product is searched once";
     EXPECT_TRUE(search.save());
-    product = "29 x 31 x 37, flags 0, on 256 256 256";
+    product = "29 x 31 x 37, rows of 37 and 31, flags 0, on 256 256 256";
     ASSERT_TRUE(search.find(product));
     chosen = *search.find(product);
   }
@@ -146,7 +181,7 @@ TEST_F(GemmCuda, SearchKeepsItsChoicesInAFile) {
     EXPECT_EQ(*search.find(product), chosen);
   }
   // Damaged files and choices of other machines are none.
-  for (const char* text : {"{", "[]", "{\"another GPU\": {\"29 x 31 x 37, flags 0, on 256 256 256\": \"0\"}}"}) {
+  for (const char* text : {"{", "[]", "{\"another GPU\": {\"29 x 31 x 37, rows of 37 and 31, flags 0, on 256 256 256\": \"0\"}}"}) {
     std::ofstream(file) << text;
     cuda::KernelSearch search(file);
     EXPECT_FALSE(search.find(product)) << text;

@@ -98,6 +98,62 @@ TEST(Gemm, MatchesFp64) {
   }
 }
 
+/// Rows of `columns` values as columns from `first` on of rows of `step`.
+Tensor widened(const Tensor& dense, std::int64_t columns, std::int64_t step, std::int64_t first) {
+  Tensor wide(dense.size() / columns * step, dense.type());
+  for (std::int64_t i = 0; i < dense.size(); ++i) wide.set(i / columns * step + first + i % columns, dense.get(i));
+  return wide;
+}
+
+// Values beside the columns are not numbers: none of them may be read, and all must stay.
+TEST(Gemm, ScalesColumnsOfWiderMatrices) {
+  for (auto [in, out] : {std::pair{DType::f32, DType::f32}, {DType::bf16, DType::bf16}, {DType::bf16, DType::f32}})
+    for (int flags = 0; flags < 12; ++flags) {
+      Case s{77, 48, 130, (flags & 1) != 0, (flags & 2) != 0, flags / 4 == 1, false, false, in, out, flags / 4 == 2};
+      const std::int64_t a_columns = s.at ? s.M : s.K, a_step = a_columns + 24, c_step = s.N + 40;
+      const double scale = flags % 3 == 0 ? 1 : 0.75;
+      Tensor a(s.M * s.K, in), b(s.K * s.N, in), c(s.M * s.N, out), addend(s.M * s.N, out);
+      a.randomize(1), b.randomize(2), addend.randomize(5);
+      if (s.accumulate) c.randomize(4);
+      std::vector<double> expected = reference(s, a, b, b, (s.addend ? addend : c).doubles());
+      for (std::int64_t i = 0; i < c.size(); ++i) {
+        const double start = s.accumulate ? c.get(i) : s.addend ? addend.get(i) : 0;
+        double& value = expected[static_cast<std::size_t>(i)];
+        value = start + scale * (value - start);
+      }
+      const Tensor wide_a = widened(a, a_columns, a_step, 8), wide_addend = widened(addend, s.N, c_step, 16);
+      Tensor wide_c = widened(c, s.N, c_step, 16);
+      const std::size_t skip = 16 * size_of(out);
+      Gemm g{.c = wide_c.as<std::byte>() + skip,
+             .a = wide_a.bytes().data() + 8 * size_of(in),
+             .b = b.data(),
+             .M = s.M,
+             .N = s.N,
+             .K = s.K,
+             .a_transposed = s.at,
+             .b_transposed = s.bt,
+             .accumulate = s.accumulate,
+             .in = in,
+             .out = out,
+             .addend = s.addend ? wide_addend.bytes().data() + skip : nullptr,
+             .scale = static_cast<float>(scale),
+             .a_stride = a_step,
+             .c_stride = c_step};
+      Workspace w(gemm_workspace_bytes(g));
+      gemm(w.context(flags % 2 == 0), g);
+      EXPECT_TRUE(w.intact());
+      std::vector<double> columns;
+      for (std::int64_t i = 0; i < wide_c.size(); ++i) {
+        const std::int64_t column = i % c_step - 16;
+        if (column >= 0 && column < s.N)
+          columns.push_back(wide_c.get(i));
+        else
+          ASSERT_TRUE(std::isnan(wide_c.get(i))) << "beside the columns, at " << i;
+      }
+      EXPECT_LT(relative_error(columns, expected), out == DType::f32 ? 1e-5 : 1e-2) << name_of(in) << name_of(out) << flags;
+    }
+}
+
 TEST(Gemm, AddsToCOrAnAddendThatLiesElsewhere) {
   Tensor a(4, DType::f32), b(4, DType::f32), c(4, DType::f32), stream(4, DType::f32);
   Gemm g{.c = c.data(), .a = a.data(), .b = b.data(), .M = 2, .N = 2, .K = 2, .addend = c.data()};
@@ -105,6 +161,8 @@ TEST(Gemm, AddsToCOrAnAddendThatLiesElsewhere) {
   EXPECT_ANY_THROW(gemm(w.context(), g));
   g.addend = stream.data(), g.accumulate = true;
   EXPECT_ANY_THROW(gemm(w.context(), g));
+  g.addend = nullptr, g.c_stride = 1;
+  EXPECT_ANY_THROW(gemm(w.context(), g)) << "rows that lie over each other";
 }
 
 TEST(Gemm, EmptyOutputIsLeftAlone) {

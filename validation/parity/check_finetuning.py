@@ -34,6 +34,8 @@ TOLERANCE = 1e-4
 # Of a model: what model.freeze says, and how the names of the same tensors begin in transformers.
 FROZEN = {"llama-frozen": (["embedding.*", "layers.0.*", "layers.1.attention.w?", "head.norm"],
                            ("model.embed_tokens.", "model.layers.0.", "model.layers.1.self_attn.", "model.norm."))}
+# Of a model: groups of the optimizer, by patterns of our names and by how theirs end.
+GROUPS = {"llama-groups": [(["*mlp.w_up", "*mlp.w_gate"], ("up_proj.weight", "gate_proj.weight"), 3e-3, 0.0), (["*norm"], ("norm.weight",), 2e-3, 0.5)]}
 LENGTH, STEPS = 48, 10
 RATE, BETAS, EPS, DECAY, CLIPPING = 1e-3, (0.9, 0.95), 1e-8, 0.1, 1.0
 BYTES = {"vocab": 257}
@@ -43,6 +45,7 @@ MODELS = {
     "smollm": ({**model_keys("gqa4"), **BYTES, "tied": True}, ((2, ["mesh.pp=2", "zero.stage=1"]),)),
     "qwen2": ({**model_keys("qkv_bias"), **BYTES}, ((2, ["mesh.cp=2", "zero.stage=2"]),)),
     "llama-frozen": ({**DEFAULTS, **BYTES}, ((1, []), (2, ["zero.stage=3", "zero.param_persistence_threshold=0"]), (2, ["mesh.tp=2", "zero.stage=1"]))),
+    "llama-groups": ({**DEFAULTS, **BYTES}, ((1, []), (2, ["zero.stage=3", "mesh.tp=1"]), (2, ["zero.stage=2", "zero.offload_optimizer.device=host"]))),
     "mixtral": ({**model_keys("mixtral"), **BYTES}, ((2, ["mesh.ep=2", "zero.stage=1", "model.router_aux_loss=0", "model.router_z_loss=0"]),)),
 }
 
@@ -72,10 +75,13 @@ def make_data(work):
     return os.path.join(work, "train.h5"), torch.from_numpy(inputs), torch.from_numpy(targets)
 
 
-def of_torch(model, inputs, targets):
+def of_torch(model, inputs, targets, groups=()):
     """Losses and norms of the steps; the model has the weights after them."""
-    matrices, vectors = [p for p in model.parameters() if p.dim() > 1], [p for p in model.parameters() if p.dim() == 1]
-    optimizer = torch.optim.AdamW([{"params": matrices, "weight_decay": DECAY}, {"params": vectors, "weight_decay": 0.0}], lr=RATE, betas=BETAS, eps=EPS)
+    rows = [{"params": [], "lr": rate, "weight_decay": decay} for _, _, rate, decay in groups] + [{"params": [], "weight_decay": DECAY}, {"params": [], "weight_decay": 0.0}]
+    for name, parameter in model.named_parameters():
+        mine = [row for row, group in zip(rows, groups) if name.endswith(group[1])]
+        (mine[0] if mine else rows[-2] if parameter.dim() > 1 else rows[-1])["params"].append(parameter)
+    optimizer = torch.optim.AdamW(rows, lr=RATE, betas=BETAS, eps=EPS)
     rows = []
     for _ in range(STEPS):
         optimizer.zero_grad()
@@ -122,11 +128,13 @@ def check(name, keys, launches, work):
     patterns, prefixes = FROZEN.get(name, ([], ()))
     for key, parameter in model.named_parameters():
         parameter.requires_grad_(not key.startswith(tuple(prefixes)))
-    theirs = of_torch(model, inputs, targets)
+    groups = GROUPS.get(name, [])
+    theirs = of_torch(model, inputs, targets, groups)
+    tables = ", ".join(f"{{ tensors = {json.dumps(ours)}, learning_rate = {rate}, weight_decay = {decay} }}" for ours, _, rate, decay in groups)
     after, count = model.state_dict(), int((targets != -100).sum())
     good = True
     for ranks, more in launches:
-        ours, export = of_tessera(work, folder, data, inputs.shape[0], ranks, [*more, f"model.freeze={json.dumps(patterns)}"])
+        ours, export = of_tessera(work, folder, data, inputs.shape[0], ranks, [*more, f"model.freeze={json.dumps(patterns)}", f"optimizer.groups=[{tables}]"])
         loss = max(abs(a[0] - b[0]) / b[0] for a, b in zip(ours, theirs))
         norm = max(abs(a[1] - b[1]) / b[1] for a, b in zip(ours, theirs))
         weights = moved = 0.0

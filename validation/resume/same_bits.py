@@ -802,7 +802,11 @@ def is_frozen(tensor):
     return any(fnmatch.fnmatchcase(tensor, pattern) for pattern in FROZEN)
 
 
-def stayed(name, before, after, dtype):
+def is_base(tensor):
+    return ".lora_" not in tensor
+
+
+def stayed(name, before, after, dtype, is_frozen=is_frozen):
     """Frozen tensors have the bytes that they began with, which the compute type holds, and moments of zero; all others have moved."""
     good = True
     for (group, tensor), (_, data) in after.items():
@@ -859,9 +863,54 @@ def frozen(folder, dtype, device):
     return good
 
 
+LORA = {"dense": {"lora__rank": 8, "model__qkv_bias": True},
+        "tied": {"lora__rank": 3, "lora__scaling": "rslora", "lora__alpha": 4.0, "lora__targets": '["q_proj", "wv", "layers.1.mlp.*", "layers.2.*.w_down"]', "model__tied": True,
+                 "model__qk_norm": True},
+        "experts": {**EXPERTS, "lora__rank": 4, "lora__targets": '["attention.*"]'}}
+
+
+def lora(folder, dtype, device):
+    """Adapters: the bits of one rank over stages of either kind, data-parallel ranks, replicas, groups of compute copies, offload, recompute and resumes,
+    and at equal sizes of tp, cp and ep; the model that they stand beside stays to the byte."""
+    steps, good = device["steps"], True
+    plain = {"run__reproducible": True, "precision__compute": dtype, "run__steps": steps, "run__threads": 1, "model__layers": 4, "model__heads": 4, "model__kv_heads": 2,
+             "model__vocab": 263, **device["keys"]}
+    half = steps // 2
+
+    def same(name, reference, ranks, after=0, **keys):
+        folder.train(name, ranks, **with_memory_between(folder, ranks, keys))
+        return (runs.same(name + " losses", folder.losses(name), {s: v for s, v in folder.losses(reference).items() if s > after}) and
+                runs.same(name + " state", folder.hashes(name), folder.hashes(reference)))
+
+    for kind, more in LORA.items():
+        common = {**plain, **more}
+        reference = f"lora-{kind}"
+        folder.train(reference, 1, checkpoint__every=half, checkpoint__keep=0, **common)
+        start = folder.run(reference) + f"/checkpoints/step-{half:08d}"
+        good &= stayed(reference, runs.read_state(start), runs.read_state(folder.latest(reference)), dtype, is_base)
+        layouts = {"dense": ((0, 1, 3), (1, 1, 2), (2, 1, 4), (3, 1, 2), (3, 1, 3), (1, 2, 2), (3, 4, 1)), "tied": ((3, 1, 2), (1, 2, 1)), "experts": ((3, 1, 3),)}
+        for zero, pp, dp in layouts[kind][-2:] if device is DEVICES["cuda"] else layouts[kind]:
+            keys = stage_keys(zero, pp, dp) if pp > 1 else layout_keys(zero, dp)
+            good &= same(f"{reference}-stage{zero}-pp{pp}-dp{dp}", reference, pp * dp, **{**keys, **common})
+        good &= same(f"{reference}-resumed", reference, 2, half, run__resume=start, **{**layout_keys(3, 2), **common})
+        axes = {"dense": ({"tp": 2}, {"tp": 4}, {"cp": 2}), "tied": ({"tp": 2, "cp": 2},), "experts": ({"ep": 2, "tp": 2},)}[kind]
+        for sizes in axes[:1] if device is DEVICES["cuda"] else axes:
+            cut, ranks = {f"mesh__{axis}": size for axis, size in sizes.items()}, math.prod(sizes.values())
+            name = reference + "-" + "-".join(f"{axis}{size}" for axis, size in sizes.items())
+            folder.train(name, ranks, **common, **cut)
+            good &= near(name, folder.losses(name), folder.losses(reference), dtype) if kind != "experts" else True
+            good &= stayed(name, runs.read_state(start), runs.read_state(folder.latest(name)), dtype, is_base)
+            good &= same(name + "-stage3", name, 2 * ranks, **{**layout_keys(3, 2), **common, **cut})
+    common = {**plain, **LORA["dense"]}
+    good &= same("lora-replicas", "lora-dense", 4, **common, zero__stage=2, mesh__replicate=2)
+    good &= same("lora-groups", "lora-dense", 4, **common, zero__stage=3, zero__param_persistence_threshold=0, zero__hpz_partition_size=2)
+    good &= same("lora-zero_bubble", "lora-dense", 2, **{**common, **stage_keys(1, 2, 1), **ordered("zero_bubble", 2)})
+    return good
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("mode", choices=["reproducible", "fast", "gradients", "tensor", "shared_keys", "context", "ring", "pipeline", "experts", "replicas", "nodes", "frozen", "shapes"])
+    parser.add_argument("mode", choices=["reproducible", "fast", "gradients", "tensor", "shared_keys", "context", "ring", "pipeline", "experts", "replicas", "nodes", "frozen", "lora", "shapes"])
     parser.add_argument("--dtype", choices=["fp32", "bf16"], default="fp32")
     parser.add_argument("--device", choices=DEVICES, default="host")
     parser.add_argument("--seed", type=int, default=1)
@@ -874,7 +923,7 @@ def main():
             good = shapes(folder, options.seed)
         else:
             modes = {"reproducible": reproducible, "fast": fast, "gradients": gradients, "tensor": tensor, "shared_keys": shared_keys, "context": context, "ring": ring, "pipeline": pipeline,
-                     "experts": experts, "replicas": replicas, "nodes": nodes, "frozen": frozen}
+                     "experts": experts, "replicas": replicas, "nodes": nodes, "frozen": frozen, "lora": lora}
             good = modes[options.mode](folder, options.dtype, DEVICES[options.device])
     print("same" if good else "different")
     return 0 if good else 1

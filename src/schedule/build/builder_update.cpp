@@ -133,9 +133,8 @@ OptimizerStep ScheduleBuilder::optimizer_step(int unit, const Range& elements) c
                    .copy = compute() != DType::f32,
                    .begin = elements.begin,
                    .pieces = pieces_in(unit_at(unit), elements.begin, elements.end),
-                   .decay = {}};
-  for (const Piece& piece : op.pieces)
-    op.decay.push_back(layout_.table[index(piece.parameter)].decay ? static_cast<float>(deck_.optimizer.weight_decay) : 0.0f);
+                   .rates = {}};
+  for (const Piece& piece : op.pieces) op.rates.push_back(rates_of(deck_.optimizer, layout_.table[index(piece.parameter)]));
   return op;
 }
 

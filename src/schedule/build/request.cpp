@@ -1,4 +1,5 @@
 #include "schedule/build/request.hpp"
+#include "optimizer/groups.hpp"
 
 #include "base/types.hpp"
 
@@ -50,6 +51,7 @@ Axes BuildRequest::axes() const {
 Layout layout_for(const Deck& deck, const Mesh& mesh, int world_rank) {
   const Group owners = group_of(mesh, owner_axes(mesh), world_rank), tensor = group_of(mesh, axes({Axis::tp}), world_rank);
   const std::vector<Parameter> table = parameter_table(deck.model);
+  require_groups(deck.optimizer, table);
   const std::int64_t small = deck.zero.stage == 3 && owners.size > 1 ? deck.zero.param_persistence_threshold : 0;
   const Stage stage = stage_of(deck, mesh, world_rank);
   const Group experts = group_of(mesh, axes({Axis::ep}), world_rank);

@@ -59,7 +59,7 @@ Costs costs_of(const Deck& deck, const Mesh& mesh) {
   const double of_shared = state_bytes(deck, group_of(mesh, owner_axes(mesh), 0).size * mesh.size(Axis::tp));
   // Any layer stands for all: what of the model is frozen is not looked at.
   ModelKeys model = deck.model;
-  model.layers = 1, model.freeze.clear();
+  model.layers = 1, model.freeze.clear(), model.lora = {};
   for (const Parameter& p : parameter_table(model)) {
     const double each = p.part == Part::experts ? of_experts : p.part == Part::shared ? of_shared : bytes;
     const double state = each * static_cast<double>(p.shape.elements()) / (p.tp_dim >= 0 ? mesh.size(Axis::tp) : 1);

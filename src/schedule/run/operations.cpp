@@ -99,7 +99,8 @@ struct Runner {
                                  .grad = at<std::byte>(r, 3) + offset * gradient_size,
                                  .grad_dtype = op.gradient,
                                  .n = op.pieces[i].elements,
-                                 .weight_decay = op.decay[i],
+                                 .rate_scale = op.rates[i].learning_rate_scale,
+                                 .weight_decay = op.rates[i].weight_decay,
                                  .scalars = at<kernels::AdamwScalars>(r, 4)});
     }
   }

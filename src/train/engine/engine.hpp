@@ -53,9 +53,7 @@ class Engine {
   /// Reads this rank's part of a checkpoint; publish() follows. Not collective, so that a rank's fault can be agreed on.
   void read_state(const io::CheckpointReader& reader) const { state_.load(reader); }
   /// The same of weights that stand elsewhere, for a run that begins with them.
-  void read_weights(const std::function<void(const Parameter&, const Box&, std::int64_t, std::span<float>)>& read) const {
-    state_.read(read);
-  }
+  void read_weights(const WeightSource& source) const { state_.read(source); }
   /// Makes the compute copies from the master weights; collective over the group.
   void publish() { executor_->run(ProgramKind::publish), pending_ = false; }
   /// Makes the update that the last step has left, where updates are late. Collective over the group; evaluate() does it itself.

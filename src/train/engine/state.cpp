@@ -1,6 +1,7 @@
 #include "train/engine/state.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
 #include "kernels/elementwise/elementwise.hpp"
@@ -16,10 +17,20 @@ constexpr std::int64_t staged_elements = 8 * io::hash_block;
 
 std::uint64_t stream_of(const Parameter& p) { return hash_text(p.name).low; }
 
-/// Names the first tensor of the model that the checkpoint lacks or has in another shape.
+/// out[i] is uniform within sqrt(3) deviation of 0, so that `deviation` is its standard deviation; of (seed, stream, first + i) alone.
+void draw_uniform(std::span<float> out, double deviation, std::uint64_t seed, std::uint64_t stream, std::uint64_t first) {
+  const double bound = std::sqrt(3.0) * deviation;
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    const std::uint64_t word = kernels::counter_random(seed, stream, first + i);
+    out[i] = static_cast<float>(bound * (static_cast<double>(word >> 11) * 0x1p-52 - 1));
+  }
+}
+
+/// Names the first tensor of the model that the checkpoint lacks or has in another shape. Adapters of a run may begin beside weights alone.
 void require_same_model(const std::vector<Parameter>& table, const io::CheckpointReader& reader) {
   for (const Parameter& p : table) {
     const io::CheckpointTensor* found = reader.find(p.name);
+    if (!found && p.adapter && has_weights_alone(reader)) continue;
     if (!found)
       fail(ExitCode::checkpoint, "{} holds another model: it has no tensor {} ({}). Check the deck's [model].", reader.folder(), p.name,
            p.shape.str());
@@ -39,7 +50,9 @@ int same_unit(const Layout& layout, const Unit& mine, const io::CheckpointReader
   const io::CheckpointLayout& saved = reader.layout();
   int unit = -1;
   for (const Slot& slot : mine.slots) {
-    const std::vector<io::CheckpointPiece>& pieces = reader.find(layout.table[static_cast<std::size_t>(slot.parameter)].name)->pieces;
+    const io::CheckpointTensor* tensor = reader.find(layout.table[static_cast<std::size_t>(slot.parameter)].name);
+    if (!tensor) return -1;
+    const std::vector<io::CheckpointPiece>& pieces = tensor->pieces;
     const auto found =
         std::ranges::find_if(pieces, [&](const auto& piece) { return piece.box == slot.box && piece.offset == slot.offset; });
     if (found == pieces.end() || (unit >= 0 && found->unit != unit)) return -1;
@@ -91,31 +104,42 @@ void ModelState::write(const Held& held, std::int64_t begin, std::int64_t n, con
   }
 }
 
-void ModelState::initialise() const {
-  // Where tasks use the state: a GPU makes numbers, the host's bits, faster than they would travel.
+void ModelState::draw(const Held& held, const Piece& piece) const {
   const auto seed = static_cast<std::uint64_t>(plan_.request.deck.run.seed);
-  for (const Held& held : plan_.schedule.state) clear(held);
-  for (const Held& held : plan_.schedule.state) {
-    if (held.group != master_group) continue;
-    for (const Piece& piece : pieces_in(unit_of(held), held.elements.begin, held.elements.end)) {
-      const Parameter& p = parameter_of(piece);
-      const std::uint64_t stream = stream_of(p);
-      const auto draw = [&](const kernels::Context& where, std::int64_t at, float* to, std::int64_t n) {
-        for_each_run(plan_.layout(), unit_of(held), part_of(piece, at, n), [&](const NaturalRun& run) {
-          kernels::normal(where, to + (run.unit_offset - at), run.elements, static_cast<float>(p.std), seed, stream,
-                          static_cast<std::uint64_t>(run.tensor_offset));
+  const Parameter& p = parameter_of(piece);
+  const std::uint64_t stream = stream_of(p);
+  const auto runs = [&](std::int64_t at, float* to, std::int64_t n, const auto& make) {
+    for_each_run(plan_.layout(), unit_of(held), part_of(piece, at, n), [&](const NaturalRun& run) {
+      make(to + (run.unit_offset - at), run.elements, static_cast<std::uint64_t>(run.tensor_offset));
+    });
+  };
+  const auto normal = [&](const kernels::Context& where, std::int64_t at, float* to, std::int64_t n) {
+    runs(at, to, n, [&](float* out, std::int64_t count, std::uint64_t first) {
+      kernels::normal(where, out, count, static_cast<float>(p.std), seed, stream, first);
+    });
+  };
+  const auto on_host = [&](const Fill& fill) { write(held, piece.unit_offset, piece.elements, fill); };
+  switch (p.init) {
+    case Init::zeros:
+      return;
+    case Init::ones:
+      return on_host([](std::int64_t, std::span<float> out) { std::ranges::fill(out, 1.0f); });
+    case Init::uniform:
+      return on_host([&](std::int64_t at, std::span<float> out) {
+        runs(at, out.data(), std::ssize(out), [&](float* to, std::int64_t count, std::uint64_t first) {
+          draw_uniform({to, static_cast<std::size_t>(count)}, p.std, seed, stream, first);
         });
-      };
-      if (p.init == Init::normal && (memory_.on_disk(held.use.buffer) || held.type != DType::f32))
-        write(held, piece.unit_offset, piece.elements,
-              [&](std::int64_t at, std::span<float> out) { draw({}, at, out.data(), static_cast<std::int64_t>(out.size())); });
-      else if (p.init == Init::normal)
-        draw(context(held), piece.unit_offset, reinterpret_cast<float*>(address(held, piece.unit_offset)), piece.elements);
-      else if (p.init == Init::ones)
-        write(held, piece.unit_offset, piece.elements, [](std::int64_t, std::span<float> out) { std::ranges::fill(out, 1.0f); });
-    }
+      });
+    case Init::normal:
+      if (memory_.on_disk(held.use.buffer) || held.type != DType::f32)
+        return on_host([&](std::int64_t at, std::span<float> out) { normal({}, at, out.data(), std::ssize(out)); });
+      // Where tasks use the state: a GPU makes numbers, the host's bits, faster than they would travel.
+      return normal(context(held), piece.unit_offset, reinterpret_cast<float*>(address(held, piece.unit_offset)), piece.elements);
   }
-  wait_for_device(plan_.schedule.shape.backend);  // lanes do not wait for this stream
+}
+
+void ModelState::initialise() const {
+  read({.has = [](const Parameter&) { return false; }, .read = {}});
 }
 
 void ModelState::set(const std::function<void(const Parameter&, std::int64_t, std::span<float>)>& value) const {
@@ -133,19 +157,23 @@ void ModelState::set(const std::function<void(const Parameter&, std::int64_t, st
   }
 }
 
-void ModelState::read(const std::function<void(const Parameter&, const Box&, std::int64_t, std::span<float>)>& read) const {
+void ModelState::read(const WeightSource& source) const {
   for (const Held& held : plan_.schedule.state) clear(held);  // the gaps between tensors too
   wait_for_device(plan_.schedule.shape.backend);
   for (const Held& held : plan_.schedule.state) {
     if (held.group != master_group) continue;
     for (const Piece& piece : pieces_in(unit_of(held), held.elements.begin, held.elements.end)) {
-      if (!parameter_of(piece).trained) continue;
       leave_if_stopped();
+      if (!source.has(parameter_of(piece))) {
+        draw(held, piece);
+        continue;
+      }
       write(held, piece.unit_offset, piece.elements, [&](std::int64_t at, std::span<float> out) {
-        read(parameter_of(piece), slot_of(held, piece).box, piece.slot_offset + (at - piece.unit_offset), out);
+        source.read(parameter_of(piece), slot_of(held, piece).box, piece.slot_offset + (at - piece.unit_offset), out);
       });
     }
   }
+  wait_for_device(plan_.schedule.shape.backend);  // lanes do not wait for the stream that drew
 }
 
 bool has_weights_alone(const io::CheckpointReader& reader) {
@@ -172,9 +200,13 @@ void ModelState::load_held(const Held& held, const io::CheckpointReader& reader)
   clear(held);
   wait_for_device(plan_.schedule.shape.backend);
   for (const Piece& piece : pieces_in(unit_of(held), held.elements.begin, held.elements.end)) {
-    const io::CheckpointTensor& tensor = *reader.find(parameter_of(piece).name);
+    const io::CheckpointTensor* tensor = reader.find(parameter_of(piece).name);
+    if (!tensor) {
+      draw(held, piece);
+      continue;
+    }
     write(held, piece.unit_offset, piece.elements, [&](std::int64_t at, std::span<float> out) {
-      reader.read_box(held.group, tensor, slot_of(held, piece).box, out, piece.slot_offset + (at - piece.unit_offset));
+      reader.read_box(held.group, *tensor, slot_of(held, piece).box, out, piece.slot_offset + (at - piece.unit_offset));
     });
   }
 }

@@ -12,6 +12,13 @@ namespace tessera {
 /// Without the optimizer's moments, as `tessera import` writes it.
 bool has_weights_alone(const io::CheckpointReader& reader);
 
+/// Weights that stand outside checkpoints.
+struct WeightSource {
+  std::function<bool(const Parameter&)> has;
+  /// Values of a box of a tensor that it has, row-major, from its element `at` on.
+  std::function<void(const Parameter&, const Box&, std::int64_t at, std::span<float> out)> read;
+};
+
 class ModelState {
  public:
   ModelState(const RunPlan& plan, const RankMemory& memory) : plan_(plan), memory_(memory) {}
@@ -22,10 +29,9 @@ class ModelState {
   void initialise() const;
   /// `value(parameter row, first element, out)` gives a tensor's values in its natural shape; moments become zero.
   void set(const std::function<void(const Parameter&, std::int64_t, std::span<float>)>& value) const;
-  /// `read(parameter row, box, first element of the box, out)` gives values of a box of a tensor, row-major, for every tensor that is
-  /// trained; the others, and moments, become zero. Only boxes that this rank keeps are asked for, in pieces where they do not lie on the
-  /// host.
-  void read(const std::function<void(const Parameter&, const Box&, std::int64_t, std::span<float>)>& read) const;
+  /// Weights that the source has, and the others from the deck's seed; moments become zero. Only boxes that this rank keeps are asked for,
+  /// in pieces where they do not lie on the host.
+  void read(const WeightSource& source) const;
   /// This rank's part of a checkpoint: weights and moments (zeros where it has weights alone), or where there is no training the compute
   /// copies alone. Throws Error(checkpoint) that names the first tensor that differs in name or shape.
   void load(const io::CheckpointReader& reader) const;
@@ -40,6 +46,8 @@ class ModelState {
   const Unit& unit_of(const Held& held) const { return plan_.layout().units[static_cast<std::size_t>(held.unit)]; }
   const Parameter& parameter_of(const Piece& piece) const { return plan_.layout().table[static_cast<std::size_t>(piece.parameter)]; }
   const Slot& slot_of(const Held& held, const Piece& piece) const { return unit_of(held).slots[static_cast<std::size_t>(piece.slot)]; }
+  /// A piece of the weights from the deck's seed, where it was zero before.
+  void draw(const Held& held, const Piece& piece) const;
   /// Where an element of the unit lies, in the type that it is held in.
   std::byte* address(const Held& held, std::int64_t element) const;
   kernels::Context context(const Held& held) const;

@@ -156,7 +156,7 @@ TEST_P(Built, TheOptimizerTouchesEveryOwnedElementOnce) {
           for (std::size_t i = 0; i < step->pieces.size(); ++i) {
             const auto row = static_cast<std::size_t>(step->pieces[i].parameter);
             count[row] += step->pieces[i].elements;
-            EXPECT_EQ(step->decay[i] > 0, request_.layout.table[row].decay) << request_.layout.table[row].name;
+            EXPECT_EQ(step->rates[i].weight_decay > 0, request_.layout.table[row].decay) << request_.layout.table[row].name;
           }
   }
   const std::int64_t copies = request_.deck.zero.stage == 0 ? GetParam().ranks : 1;

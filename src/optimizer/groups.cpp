@@ -1,0 +1,56 @@
+#include "optimizer/groups.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "base/check.hpp"
+#include "base/glob.hpp"
+
+namespace tessera {
+namespace {
+
+const OptimizerGroup* group_of(const OptimizerKeys& keys, const std::string& tensor) {
+  const auto found = std::ranges::find_if(keys.groups, [&](const OptimizerGroup& group) {
+    return std::ranges::any_of(group.tensors, [&](const std::string& pattern) { return matches_glob(pattern, tensor); });
+  });
+  return found == keys.groups.end() ? nullptr : &*found;
+}
+
+bool is_updated(const Parameter& p) { return p.trained && !p.frozen; }
+
+}  // namespace
+
+UpdateRates rates_of(const OptimizerKeys& keys, const Parameter& p) {
+  UpdateRates rates{.weight_decay = p.decay ? static_cast<float>(keys.weight_decay) : 0.0f};
+  const OptimizerGroup* group = group_of(keys, p.name);
+  if (group && group->learning_rate) rates.learning_rate_scale = static_cast<float>(*group->learning_rate / keys.learning_rate);
+  if (group && group->weight_decay) rates.weight_decay = static_cast<float>(*group->weight_decay);
+  return rates;
+}
+
+void require_groups(const OptimizerKeys& keys, const std::vector<Parameter>& table) {
+  for (const OptimizerGroup& group : keys.groups)
+    for (const std::string& pattern : group.tensors)
+      if (std::ranges::none_of(table, [&](const Parameter& p) { return is_updated(p) && matches_glob(pattern, p.name); }))
+        fail(ExitCode::usage, "optimizer.groups: \"{}\" describes no tensor that is trained. `tessera inspect CHECKPOINT` lists the names.",
+             pattern);
+}
+
+std::vector<std::string> describe_groups(const OptimizerKeys& keys, const std::vector<Parameter>& table) {
+  std::vector<std::string> lines;
+  for (const OptimizerGroup& group : keys.groups) {
+    std::vector<std::string> says;
+    if (group.learning_rate) says.push_back(fmt::format("learning rate {}", *group.learning_rate));
+    if (group.weight_decay) says.push_back(fmt::format("weight decay {}", *group.weight_decay));
+    std::int64_t tensors = 0, parameters = 0;
+    for (const Parameter& p : table)
+      if (is_updated(p) && group_of(keys, p.name) == &group) ++tensors, parameters += p.shape.elements();
+    lines.push_back(fmt::format("{}: {}; {} tensors, {} parameters", fmt::join(group.tensors, ", "), fmt::join(says, ", "), tensors,
+                                human_count(static_cast<double>(parameters))));
+  }
+  return lines;
+}
+
+}  // namespace tessera

@@ -1,0 +1,190 @@
+#!/usr/bin/env python3
+"""Runs with low-rank adapters ([lora]): gradients against those of the whole matrices, exports with the adapter in the weights and beside them, adapters
+that come back to the bit on any layout, evaluation, and adapters that are refused before the first step. No Python packages."""
+import array
+import json
+import math
+import os
+import re
+import shutil
+import subprocess
+import sys
+
+import runs
+from imported import consolidate, contents, of_step, tensors_of
+
+USAGE, DATA = 2, 3
+check = runs.Checks()
+SHARDED = {"zero__stage": 3, "zero__param_persistence_threshold": 0}
+MODEL = {"model__kv_heads": 2, "model__qkv_bias": True}
+STEADY = {"batch__global": 4, "optimizer__gradient_clipping": 0, "optimizer__weight_decay": 0, "learning_rate__schedule": "constant", "run__reproducible": True,
+          "precision__compute": "fp32", "learning_rate__warmup_steps": 0}
+RANK, ALPHA = 4, 6.0
+# The first step of a logarithmic warmup has a learning rate of 0: what is saved after it is what the run began with.
+STILL = {**STEADY, **MODEL, "run__steps": 2, "learning_rate__schedule": "cosine", "learning_rate__warmup_steps": 2, "learning_rate__warmup_type": "log", "checkpoint__every": 1,
+         "checkpoint__keep": 0}
+LORA = {"lora__rank": RANK, "lora__alpha": ALPHA}
+LAYOUTS = [(1, {}), (2, SHARDED), (2, {"mesh__tp": 2}), (4, {"mesh__tp": 4}), (2, {"mesh__pp": 2}), (4, {"mesh__tp": 2, **SHARDED})]
+
+
+def tessera(*arguments):
+    return subprocess.run([runs.TESSERA, *arguments], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=runs.HANG_SECONDS)
+
+
+def floats(data):
+    return array.array("f", data)
+
+
+def product(a, b, rows, inner, columns, a_transposed=False, b_transposed=False):
+    """(rows, columns) of two flat row-major matrices."""
+    at_a = (lambda i, k: a[k * rows + i]) if a_transposed else (lambda i, k: a[i * inner + k])
+    at_b = (lambda k, j: b[j * inner + k]) if b_transposed else (lambda k, j: b[k * columns + j])
+    return [math.fsum(at_a(i, k) * at_b(k, j) for k in range(inner)) for i in range(rows) for j in range(columns)]
+
+
+def distance(ours, theirs):
+    return math.sqrt(math.fsum((a - b) ** 2 for a, b in zip(ours, theirs)) / math.fsum(b * b for b in theirs))
+
+
+def gradients(folder, base, adapter):
+    """After a step from zero moments Adam's first one is (1 - beta1) times the gradient. Of y = x (W + s B A)^T it is s B^T G for A and s G A^T for B,
+    where G is that of the whole matrix at W + s B A, which a run of the merged model has."""
+    first = {**STEADY, **MODEL, "run__steps": 1}
+    merged = consolidate(folder, folder.latest("tuned"), "merged")
+    folder.train("whole", 1, **first, run__init=merged)
+    whole = runs.read_state(folder.latest("whole"))
+    for ranks, layout in LAYOUTS:
+        name = f"gradients-{ranks}-" + "-".join(f"{key.split('__')[-1]}{value}" for key, value in layout.items())
+        folder.train(name, ranks, **first, **LORA, **layout, run__init=base, lora__init=adapter)
+        ours, worst, seen = runs.read_state(folder.latest(name)), 0.0, 0
+        before = tensors_of(adapter)
+        for (group, tensor), (shape, data) in ours.items():
+            if group != "adam_m" or not tensor.endswith(".lora_a"):
+                continue
+            matrix = tensor[:-len(".lora_a")]
+            (n, k), scale = whole[group, matrix][0], ALPHA / RANK
+            g = floats(whole[group, matrix][1])
+            theirs = "base_model.model.model." + re.sub(r"attention\.w(.)$", r"self_attn.\1_proj", re.sub(r"mlp\.w_(\w+)$", r"mlp.\1_proj", matrix))
+            a, b = floats(before[theirs + ".lora_A.weight"]), floats(before[theirs + ".lora_B.weight"])
+            of_a = [scale * x for x in product(b, g, RANK, n, k, a_transposed=True)]
+            of_b = [scale * x for x in product(g, a, n, k, RANK, b_transposed=True)]
+            worst = max(worst, distance(floats(data), of_a), distance(floats(ours[group, matrix + ".lora_b"][1]), of_b))
+            seen += 1
+        check(f"{name}: gradients of {seen} adapters are those of the merged matrices, within {worst:.1e}", seen == 14 and worst < 1e-4)
+
+
+def exports(folder, base):
+    """The run `tuned`, and the folder of its adapter."""
+    folder.train("tuned", 2, **STEADY, **MODEL, **LORA, **SHARDED, run__steps=6, run__init=base, optimizer__learning_rate=0.02)
+    step = folder.latest("tuned")
+    adapter, merged = consolidate(folder, step, "adapter", "--adapter"), consolidate(folder, step, "model")
+    with open(os.path.join(adapter, "adapter_config.json")) as file:
+        config = json.load(file)
+    check("adapter_config.json says the deck's [lora]", (config["r"], config["lora_alpha"], config["use_rslora"], config["base_model_name_or_path"]) ==
+          (RANK, ALPHA, False, base) and sorted(config["target_modules"]) == sorted(["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]))
+    check("the adapter is 28 tensors, and no other", len(tensors_of(adapter)) == 28 and all(".lora_" in name for name in tensors_of(adapter)))
+    check("the merged model has the model's tensors", set(tensors_of(merged)) == set(tensors_of(base)))
+    done = tessera("inspect", step, "--diff", merged)
+    check("inspect --diff: the export is its checkpoint with the adapter in it", done.returncode == 0 and "same bits" in done.stdout, done.stdout + done.stderr)
+    done = tessera("inspect", step, "--diff", base)
+    check("inspect --diff: of the model that it began with, what has no adapter is the same", done.returncode == 4 and "13 of 27 tensors of the weights" in done.stdout, done.stdout)
+    losses = {}
+    folder.train("merged-once", 1, **STILL, run__init=merged)
+    for name, where in (("adapters beside", step), ("adapters merged", of_step(folder, "merged-once", 1))):
+        done = tessera("evaluate", where, "--data", folder.data, "--json")
+        check(f"evaluate: {name}", done.returncode == 0, done.stderr)
+        losses[name] = json.loads(done.stdout)["loss"] if done.returncode == 0 else math.nan
+    first, second = losses.values()
+    check(f"evaluate: {first} with adapters beside the model and {second} with them in it", abs(first - second) < 1e-5 * abs(second))
+    done = tessera("generate", step, "--prompt-tokens", "1,2,3", "--tokens", "8", "--temperature", "0")
+    check("generate takes a checkpoint with adapters", done.returncode == 0, done.stderr)
+    done = tessera("consolidate", step, os.path.join(folder.path, "part"), "--adapter", "--tensor", "head.*")
+    check("consolidate --adapter with --tensor is refused", done.returncode == USAGE and "--adapter writes all of an adapter" in done.stderr, done.stderr)
+    folder.train("plain", 1, **STEADY, **MODEL, run__steps=1)
+    done = tessera("consolidate", folder.latest("plain"), os.path.join(folder.path, "none"), "--adapter")
+    check("consolidate --adapter of a run without [lora] is refused", done.returncode == USAGE and "has no adapter" in done.stderr, done.stderr)
+    return adapter
+
+
+def comes_back(folder, base, adapter):
+    still = {**STILL, **LORA, "run__init": base}
+    want = tensors_of(adapter)
+    for ranks, layout in LAYOUTS:
+        name = f"back-{ranks}-" + "-".join(f"{key.split('__')[-1]}{value}" for key, value in layout.items())
+        done = folder.train(name, ranks, **still, **layout, lora__init=adapter)
+        check(f"{name}: the log says the adapter", f"and adapter {adapter} (28 tensors" in done.stderr and "rank 4, alpha 6 (scale 1.5), beside 14 matrices" in done.stderr, done.stderr)
+        check(f"{name}: the adapter's bytes", tensors_of(consolidate(folder, of_step(folder, name, 1), name + "-a", "--adapter")) == want)
+        check(f"{name}: the model's bytes", tensors_of(base) == {**tensors_of(base), **of_base(folder, of_step(folder, name, 1), name)})
+    drawn = {}
+    for ranks, layout in LAYOUTS[:3]:
+        name = f"drawn-{ranks}-" + "-".join(f"{key.split('__')[-1]}{value}" for key, value in layout.items())
+        folder.train(name, ranks, **still, **layout)
+        drawn[name] = tensors_of(consolidate(folder, of_step(folder, name, 1), name + "-a", "--adapter"))
+        zeros = all(not any(data) for tensor, data in drawn[name].items() if "lora_B" in tensor)
+        values = floats(drawn[name]["base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight"])
+        bound = 1 / math.sqrt(len(values) // RANK)
+        check(f"{name}: B is zero, and A within its bound", zeros and max(map(abs, values)) < bound and max(map(abs, values)) > 0.9 * bound)
+    first, *others = drawn.values()
+    check("adapters are drawn alike on any layout", all(other == first for other in others))
+
+
+def of_base(folder, step, name):
+    """The tensors of the model beside which the adapters stand, unmerged, under Hugging Face's names: those without an adapter."""
+    out = tensors_of(consolidate(folder, step, name + "-m"))
+    return {tensor: data for tensor, data in out.items() if "_proj.weight" not in tensor}
+
+
+def refusals(folder, base, adapter):
+    def edited(**keys):
+        def change(path):
+            file = path + "/adapter_config.json"
+            config = {**json.load(open(file)), **keys}
+            json.dump({key: value for key, value in config.items() if value != "drop"}, open(file, "w"))
+        return change
+
+    def spill(path):
+        with open(path + "/adapter_model.safetensors", "r+b") as file:
+            file.truncate(os.path.getsize(path + "/adapter_model.safetensors") - 5)
+
+    wide = {**MODEL, "model__ff_width": 64}
+    folder.train("wide", 1, **STEADY, **wide, run__steps=1)
+    other = consolidate(folder, folder.latest("wide"), "wide-model")
+    cases = [
+        ("another rank", USAGE, edited(r=8), {}, ["r is 8, and lora.rank = 4"]),
+        ("another alpha and rsLoRA", USAGE, edited(lora_alpha=8, use_rslora=True), {}, ["lora_alpha is 8, and lora.alpha = 6", "use_rslora is true"]),
+        ("DoRA", USAGE, edited(use_dora=True), {}, ["use_dora is true"]),
+        ("another method", USAGE, edited(peft_type="IA3"), {}, ['peft_type is "IA3"']),
+        ("trained biases", USAGE, edited(bias="lora_only"), {}, ['bias is "lora_only"']),
+        ("PiSSA", USAGE, edited(init_lora_weights="pissa"), {}, ["path_initial_model_for_weight_conversion"]),
+        ("ranks by pattern", USAGE, edited(rank_pattern={"q_proj": 2}), {}, ["rank_pattern is"]),
+        ("a configuration without r", USAGE, edited(r="drop"), {}, ["r is missing"]),
+        ("other targets", DATA, edited(), {"lora__targets": '["wq"]'}, ["that lora.targets do not ask for"]),
+        ("another base", DATA, edited(), {**wide, "run__init": other}, ["the adapter was made for another model", "gate_proj.lora_B.weight is 48 x 4 and must be 64 x 4"]),
+        ("a truncated file", DATA, spill, {}, ["truncated inside tensor"]),
+        ("no weights", DATA, lambda path: os.remove(path + "/adapter_model.safetensors"), {}, ["holds neither adapter_model.safetensors nor"]),
+        ("no configuration", DATA, lambda path: os.remove(path + "/adapter_config.json"), {}, ["adapter_config.json"]),
+        ("no model", USAGE, edited(), {"run__init": '""'}, ["an adapter belongs to the model that it was made for"]),
+    ]
+    for number, (what, status, change, keys, words) in enumerate(cases):
+        path = shutil.copytree(adapter, os.path.join(folder.path, f"bad-{number}"))
+        change(path)
+        name = f"refused-{number}"
+        done = subprocess.run(folder.command(name, 2, **{**STEADY, **MODEL, **LORA, "run__steps": 1, "run__init": base, "lora__init": path, **keys}), stdin=subprocess.DEVNULL,
+                              capture_output=True, text=True, timeout=runs.HANG_SECONDS)
+        good = done.returncode == status and all(word in done.stderr for word in words)
+        check(f"{what}: status {done.returncode}, named, nothing made", good and not os.path.exists(folder.run(name)), f"expected {status} and {words}\n{done.stderr}")
+
+
+def main():
+    with runs.Folder() as folder:
+        folder.train("base", 1, **STEADY, **MODEL, run__steps=4)
+        base = consolidate(folder, folder.latest("base"), "base-model")
+        adapter = exports(folder, base)
+        gradients(folder, base, adapter)
+        comes_back(folder, base, adapter)
+        refusals(folder, base, adapter)
+    return 0 if check.good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

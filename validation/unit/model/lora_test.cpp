@@ -1,0 +1,144 @@
+// Adapters: which matrices have them, their rows of the table, and the calls that texts make for them.
+#include "model/lora.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "base/check.hpp"
+#include "model/frozen.hpp"
+#include "model/segment.hpp"
+#include "random_models.hpp"
+
+namespace tessera {
+namespace {
+
+LoraKeys lora_of(std::int64_t rank, double alpha, std::vector<std::string> targets = {}) {
+  LoraKeys lora;
+  lora.rank = rank, lora.alpha = alpha, lora.targets = std::move(targets);
+  return lora;
+}
+
+ModelKeys adapted_model(std::vector<std::string> targets, const std::vector<std::string>& overrides = {}) {
+  ModelKeys model = test::tiny_deck(overrides, 1).model;
+  model.lora = lora_of(4, 8, std::move(targets));
+  return model;
+}
+
+std::string fault_of(const ModelKeys& model) {
+  try {
+    parameter_table(model);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code, ExitCode::usage);
+    return error.what();
+  }
+  return "";
+}
+
+/// The tensors that have adapters.
+std::set<std::string> adapted(const ModelKeys& model) {
+  std::set<std::string> names;
+  for (const Parameter& p : parameter_table(model))
+    if (p.adapter) names.insert(p.name.substr(0, p.name.rfind('.')));
+  return names;
+}
+
+std::vector<std::string> names_of(const std::vector<Call>& calls, std::string_view part) {
+  std::vector<std::string> names;
+  for (const Call& call : calls)
+    if (call.name.find(part) != call.name.npos) names.push_back(call.name);
+  return names;
+}
+
+TEST(Lora, TargetsAreNamesOfEitherKindOrPatterns) {
+  using Names = std::set<std::string>;
+  EXPECT_EQ(adapted(adapted_model({"wq", "down_proj"})),
+            (Names{"layers.0.attention.wq", "layers.0.mlp.w_down", "layers.1.attention.wq", "layers.1.mlp.w_down"}));
+  EXPECT_EQ(adapted(adapted_model({"attention.*"})), adapted(adapted_model({"q_proj", "k_proj", "v_proj", "o_proj"})));
+  EXPECT_EQ(adapted(adapted_model({"layers.1.*.w_up"})), Names{"layers.1.mlp.w_up"});
+  for (const std::vector<std::string>& all : {std::vector<std::string>{}, {"all-linear"}})
+    EXPECT_EQ(adapted(adapted_model(all)).size(), 14u);
+  const std::string none = fault_of(adapted_model({"wq", "w_gat"}));
+  EXPECT_NE(none.find("lora.targets: \"w_gat\" is no matrix"), none.npos) << none;
+  EXPECT_NE(fault_of(adapted_model({"embedding.*"})).find("\"embedding.*\""), std::string::npos);
+  const std::string experts = fault_of(adapted_model({"wq", "*.experts.*"}, {"model.experts=4"}));
+  EXPECT_NE(experts.find("experts have none in this version"), experts.npos) << experts;
+}
+
+TEST(Lora, TheTableHasAdaptersAfterTheirLayerAndAllElseFrozen) {
+  test::Random random(11);
+  for (int trial = 0; trial < 200; ++trial) {
+    ModelKeys model = test::random_model(random);
+    const std::vector<Parameter> base = parameter_table(model);
+    model.lora = lora_of(random(1, 9), 3);
+    std::vector<Parameter> table = parameter_table(model);
+    int layer = -1;
+    for (const Parameter& p : table) {
+      EXPECT_EQ(p.frozen, !p.adapter) << p.name;
+      if (p.part != Part::layer) continue;
+      EXPECT_GE(p.layer, layer) << p.name;
+      layer = p.layer;
+      if (!p.adapter) continue;
+      const auto of = std::ranges::find(base, p.name.substr(0, p.name.rfind('.')), &Parameter::name);
+      ASSERT_NE(of, base.end()) << p.name;
+      const bool first = p.name == lora_a(of->name);
+      EXPECT_EQ(p.shape, first ? (Shape{model.lora.rank, of->shape.dims[1]}) : (Shape{of->shape.dims[0], model.lora.rank}));
+      EXPECT_EQ(p.tp_dim, of->tp_dim == (first ? 1 : 0) ? of->tp_dim : -1) << p.name;
+    }
+    std::erase_if(table, [](const Parameter& p) { return p.adapter; });
+    ASSERT_EQ(table.size(), base.size());
+    for (std::size_t i = 0; i < base.size(); ++i) EXPECT_EQ(table[i].name, base[i].name);
+  }
+}
+
+TEST(Lora, ScaleIsAlphaOverTheRankOrItsRoot) {
+  LoraKeys lora = lora_of(16, 24);
+  EXPECT_DOUBLE_EQ(lora_scale(lora), 1.5);
+  lora.scaling = "rslora";
+  EXPECT_DOUBLE_EQ(lora_scale(lora), 6);
+}
+
+TEST(Lora, ColumnsOfAProductAreThoseOfItsTensors) {
+  ModelShape s{.H = 6, .G = 2, .D = 8, .F = 40, .lora = lora_of(2, 4, {"wv", "w_gate", "wo"})};
+  const auto values = adapted_columns(s, "layers.0.attention.wq", s.qkv_width());
+  ASSERT_EQ(values.size(), 1u);
+  EXPECT_EQ(values[0].tensor, "layers.0.attention.wv");
+  EXPECT_EQ(values[0].first, 64);
+  EXPECT_EQ(values[0].count, 16);
+  EXPECT_EQ(adapted_columns(s, "layers.0.mlp.w_gate", 80).at(0).count, 40);
+  EXPECT_EQ(adapted_columns(s, "layers.0.attention.wo", 48).at(0).count, 48);
+  EXPECT_TRUE(adapted_columns(s, "layers.0.mlp.w_down", 48).empty());
+  EXPECT_TRUE(adapted_columns(s, "head.weight", 48).empty());
+  // Of a key head that ranks share, each makes half.
+  s.G = 1, s.keys_shared = 2;
+  EXPECT_EQ(adapted_columns(s, "layers.0.attention.wq", s.made_width()).at(0).first, 52);
+}
+
+TEST(Lora, NoProductMakesAGradientOfAMatrixThatHasAnAdapter) {
+  Deck deck = test::tiny_deck({}, 1);
+  deck.model = adapted_model({"wq", "wv", "wo", "w_down"});
+  std::vector<Segment> segments = model_segments(model_shape(deck));
+  leave_frozen(segments, make_layout(parameter_table(deck.model), 1, 0), segments.size());
+  const Segment& lowest = segments[1];
+  ASSERT_EQ(lowest.name, "layers.0.attention");
+  EXPECT_TRUE(segments[0].backward.empty()) << "nothing of the embedding is trained";
+  EXPECT_EQ(names_of(lowest.forward, "lora").size(), 6u);
+  EXPECT_EQ(names_of(lowest.backward, "weight_gradient").size(), 6u);
+  EXPECT_EQ(names_of(lowest.backward, "input_gradient layers.0.attention.wq").size(), 1u) << "of B alone: below nothing is trained";
+  for (const Segment& segment : segments)
+    for (const ValueInfo& v : segment.values)
+      if (v.kind == ValueKind::weight_gradient) {
+        EXPECT_NE(v.name.find(".lora_"), v.name.npos) << v.name;
+      }
+}
+
+TEST(Lora, PeftKnowsModulesByTheirLastNameWhereAllHaveAdapters) {
+  using Names = std::vector<std::string>;
+  EXPECT_EQ(peft_target_modules(parameter_table(adapted_model({"wv", "w_down"}))), (Names{"v_proj", "down_proj"}));
+  EXPECT_EQ(peft_target_modules(parameter_table(adapted_model({"layers.1.attention.wo"}))), Names{"model.layers.1.self_attn.o_proj"});
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,76 @@
+// Groups of the optimizer: which tensors they have, and what their updates take.
+#include "optimizer/groups.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "../model/random_models.hpp"
+#include "base/check.hpp"
+
+namespace tessera {
+namespace {
+
+Deck deck_with(const std::string& groups, const std::vector<std::string>& more = {}) {
+  std::vector<std::string> overrides = {"optimizer.groups=" + groups};
+  overrides.insert(overrides.end(), more.begin(), more.end());
+  return test::tiny_deck(overrides, 1);
+}
+
+UpdateRates rates(const Deck& deck, const std::string& tensor) {
+  const std::vector<Parameter> table = parameter_table(deck.model);
+  return rates_of(deck.optimizer, *std::ranges::find(table, tensor, &Parameter::name));
+}
+
+TEST(OptimizerGroups, TheFirstThatHasATensorCounts) {
+  const Deck deck = deck_with(R"([{ tensors = ["head.*", "*.norm"], learning_rate = 1e-4 }, { tensors = ["*"], weight_decay = 0.25 }])");
+  EXPECT_FLOAT_EQ(rates(deck, "head.weight").learning_rate_scale, 0.1f) << "of optimizer.learning_rate = 1e-3";
+  EXPECT_FLOAT_EQ(rates(deck, "head.weight").weight_decay, 0.1f) << "what the group does not say is the optimizer's";
+  EXPECT_EQ(rates(deck, "layers.0.mlp.norm").weight_decay, 0) << "vectors have none";
+  EXPECT_EQ(rates(deck, "layers.0.mlp.w_up").learning_rate_scale, 1);
+  EXPECT_FLOAT_EQ(rates(deck, "layers.0.mlp.w_up").weight_decay, 0.25f);
+  const UpdateRates plain = rates(test::tiny_deck(), "layers.0.mlp.w_up");
+  EXPECT_EQ(plain.learning_rate_scale, 1);
+  EXPECT_FLOAT_EQ(plain.weight_decay, 0.1f);
+}
+
+TEST(OptimizerGroups, AreTablesOfADeckOrAListAndPrintAsOne) {
+  const std::string tables = test::tiny_deck_text +
+                             "\n[[optimizer.groups]]\ntensors = [\"head.*\"]\nlearning_rate = 1e-4\n\n[[optimizer.groups]]\n"
+                             "tensors = [\"*norm\"]\nweight_decay = 0\n";
+  const Deck deck = require_deck(parse_deck_text(tables, "tables.toml", {}, 1));
+  const Deck list = deck_with(R"([{ tensors = ["head.*"], learning_rate = 1e-4 }, { tensors = ["*norm"], weight_decay = 0.0 }])");
+  EXPECT_EQ(deck.optimizer, list.optimizer);
+  EXPECT_EQ(require_deck(parse_deck_text(print_deck(deck), "again.toml", {}, 1)), deck);
+  EXPECT_NE(deck_identity(deck), deck_identity(test::tiny_deck()));
+}
+
+TEST(OptimizerGroups, WhatCannotBeIsNamed) {
+  const auto fault = [](const std::string& groups) {
+    const ParsedDeck parsed = parse_deck_text(test::tiny_deck_text, "tiny.toml", {"optimizer.groups=" + groups}, 1);
+    return parsed.faults.empty() ? "" : parsed.faults.front().str();
+  };
+  const auto names = [](const std::string& message, std::string_view part) { return message.find(part) != message.npos; };
+  EXPECT_PRED2(names, fault(R"([{ tensors = ["a"], learning_rat = 1 }])"), "group 1 has learning_rat, which is none of");
+  EXPECT_PRED2(names, fault(R"([{ tensors = ["a"], learning_rate = 1 }, { weight_decay = 1 }])"), "group 2 has no tensors");
+  EXPECT_PRED2(names, fault(R"([{ tensors = ["a"] }])"), "group 1 has neither learning_rate nor weight_decay");
+  EXPECT_PRED2(names, fault(R"([{ tensors = "a", weight_decay = 1 }])"), "has tensors that are no list");
+  EXPECT_PRED2(names, fault(R"([{ tensors = [1], weight_decay = 1 }])"), "has tensors that are no texts");
+  EXPECT_PRED2(names, fault(R"([{ tensors = ["a"], weight_decay = -1 }])"), "has a weight_decay that is no number from 0 to 1000");
+  EXPECT_PRED2(names, fault(R"(["a"])"), "expected a list of groups");
+  EXPECT_EQ(fault("[]"), "");
+  const Deck slip = deck_with(R"([{ tensors = ["head.*", "hed.*"], weight_decay = 1 }])");
+  EXPECT_THROW(require_groups(slip.optimizer, parameter_table(slip.model)), Error);
+  const Deck frozen = deck_with(R"([{ tensors = ["head.*"], weight_decay = 1 }])", {R"(model.freeze=["head.*"])"});
+  EXPECT_THROW(require_groups(frozen.optimizer, parameter_table(frozen.model)), Error);
+}
+
+TEST(OptimizerGroups, AreDescribed) {
+  const Deck deck = deck_with(R"([{ tensors = ["head.*"], learning_rate = 1e-4, weight_decay = 0.0 }])");
+  const std::vector<std::string> lines = describe_groups(deck.optimizer, parameter_table(deck.model));
+  ASSERT_EQ(lines.size(), 1u);
+  EXPECT_EQ(lines[0], "head.*: learning rate 0.0001, weight decay 0; 2 tensors, 1.98 K parameters");
+}
+
+}  // namespace
+}  // namespace tessera
