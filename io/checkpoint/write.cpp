@@ -74,7 +74,7 @@ void write_piece(PosixFile& out, std::int64_t at, std::span<const float> piece, 
     auto hash = hash_bytes(block.data(), block.size_bytes());
     *hashes++ = hash.high, *hashes++ = hash.low;
   }
-  if (is_nothing(piece)) return;
+  if (is_nothing(piece)) return out.leave_hole(at, static_cast<std::int64_t>(piece.size_bytes()));
   out.write(at, piece.data(), piece.size_bytes());
   out.start_writeback(at, static_cast<std::int64_t>(piece.size_bytes()));
 }

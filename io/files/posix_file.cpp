@@ -150,6 +150,11 @@ void PosixFile::reserve(std::int64_t bytes) {
   if (r != 0 && errno != EOPNOTSUPP && errno != ENOSYS) fail_storage(fmt::format("reserve {}", human_bytes(bytes)), path_, errno);
 }
 
+void PosixFile::leave_hole(std::int64_t offset, std::int64_t bytes) {
+  // Where it is not done, the same zeros take room.
+  [[maybe_unused]] const int done = ::fallocate(descriptor_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, offset, bytes);
+}
+
 void PosixFile::use_direct() {
   int mode = ::fcntl(descriptor_, F_GETFL) & O_ACCMODE;
   if (direct_ < 0) direct_ = ::open(link_path().c_str(), mode | O_DIRECT | O_CLOEXEC);  // refused: all goes through the page cache

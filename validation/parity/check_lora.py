@@ -13,6 +13,7 @@ import os
 import re
 import sys
 import tempfile
+import warnings
 
 try:
     import h5py  # noqa: F401: check_finetuning needs it
@@ -115,6 +116,7 @@ def check(name, keys, config, launches, work):
 
 
 def main():
+    warnings.filterwarnings("ignore", category=FutureWarning)  # transformers, of its own calls
     transformers.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
     good = True
