@@ -24,6 +24,7 @@
 #include "schedule/simulate/prediction.hpp"
 #include "schedule/trace/chrome_trace.hpp"
 #include "topology/mesh_map.hpp"
+#include "train/training_data.hpp"
 
 namespace tessera {
 namespace {
@@ -135,6 +136,8 @@ Json plan_json(const Planned& p) {
                       {"dropless", e.capacity_factor == 0},
                       {"capacity", s.expert_capacity()},
                       {"rows", s.expert_rows()}};
+  for (const FileShare& file : shares_of_files(p.request.deck))
+    out["data"].push_back({{"file", file.path}, {"share", file.share}, {"samples", file.samples}});
   if (s.ep > 1)
     out["experts"].update(Json{{"of_rank", s.own_experts()}, {"block_rows", s.expert_block()}, {"arriving_rows", s.arriving_rows()}});
   if (p.prediction) {
@@ -219,6 +222,10 @@ void print_plan(const Planned& p) {
              tensor == 1 ? "" : fmt::format(" of {} tensor-parallel ones each{}", tensor, describe_tensor(deck, p.request.mesh)),
              deck.zero.stage);
   fmt::print("batch     {}\n", describe_batch(deck, p.request.data.size));
+  if (deck.data.train.size() > 1)
+    for (const FileShare& file : shares_of_files(deck))
+      fmt::print("data      {}: {}, {} tokens of the run\n", file.path, describe(file),
+                 human_count(static_cast<double>(file.samples * deck.batch.sequence_length)));
   if (!p.stages.empty()) print_stages(p.request, p.stages);
   fmt::print("step      {} tasks, {} FLOPs and {} moved by collectives and copies, on each rank\n", cost.tasks, human_count(cost.flops),
              human_bytes(cost.bytes_moved));

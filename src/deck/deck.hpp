@@ -65,7 +65,9 @@ struct BatchKeys {
 };
 
 struct DataKeys {
-  std::string train, validation;  // token files: .h5 or .bin
+  std::vector<std::string> train;       // token files: .h5 or .bin
+  std::vector<double> weights, epochs;  // of each of them
+  std::string validation;               // a token file
   bool document_mask = false;
   std::string packing = "concatenate";  // concatenate | documents
   std::string too_long = "refuse";      // refuse | truncate | split

@@ -24,13 +24,16 @@ Literal to_literal(const toml::node& node) {
   if (node.is_table()) return {std::monostate{}, "a section"};
   if (auto* array = node.as_array()) {
     std::vector<std::string> texts;
-    std::vector<std::int64_t> numbers;
+    std::vector<std::int64_t> integers;
+    std::vector<double> numbers;  // and integers among them
     for (const toml::node& element : *array) {
       if (auto text = element.as_string()) texts.push_back(text->get());
-      if (auto number = element.as_integer()) numbers.push_back(number->get());
+      if (auto integer = element.as_integer()) integers.push_back(integer->get());
+      if (auto number = element.value<double>()) numbers.push_back(*number);
     }
     if (!array->empty() && array->is_array_of_tables()) return read_groups(*array);
     if (texts.size() == array->size()) return {texts, ""};
+    if (integers.size() == array->size()) return {integers, ""};
     if (numbers.size() == array->size()) return {numbers, ""};
     return {std::monostate{}, "an array"};
   }
@@ -112,7 +115,8 @@ class Walker {
 /// quotes or brackets.
 Literal override_value(const Key& key, const std::string& text) {
   // "a" is a text with its quotes, ["a", "b"] a list.
-  bool written_as_toml = key.type != KeyType::text || std::string_view("\"'[{").find(text.front()) != std::string_view::npos;
+  const bool holds_text = key.type == KeyType::text || key.type == KeyType::paths;
+  const bool written_as_toml = !holds_text || std::string_view("\"'[{").find(text.front()) != std::string_view::npos;
   if (text.find('\n') == std::string::npos && written_as_toml && !too_deep(text)) {
     try {
       return to_literal(*toml::parse("v = " + text).get("v"));

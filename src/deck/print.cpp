@@ -25,10 +25,14 @@ std::string type_text(const Key& key) {
       return "text";
     case KeyType::texts:
       return "list of texts";
+    case KeyType::paths:
+      return "text, or list of texts";
     case KeyType::integers:
       return "list of integers";
     case KeyType::groups:
       return "list of tables";
+    case KeyType::reals:
+      return "list of numbers";
   }
   return {};
 }

@@ -70,7 +70,7 @@ void resolve_zero(Draft& draft) {
 }
 
 void check_names(Draft& draft) {
-  for (std::string_view key : {"run.name", "run.output_dir", "run.resume", "data.train"}) {
+  for (std::string_view key : {"run.name", "run.output_dir", "run.resume"}) {
     if (draft.good({key}) && std::get<std::string>(read_value(*find_key(key), draft.deck).value).empty()) {
       draft.fault({key}, "must not be empty");
     }

@@ -174,8 +174,17 @@ const std::vector<Key> table = {
      .help = "Tokens of a sequence."},
 
     // [data]
-    {KEY(data.train), .type = text, .unit = "path", .identity = true,
-     .help = "Training tokens, relative to the current directory: .h5 as `tessera tokenize` writes it, or .bin of uint16."},
+    {KEY(data.train), .type = paths, .unit = "path", .identity = true,
+     .help =
+         "Training tokens, relative to the current directory: .h5 as `tessera tokenize` writes it, or .bin of uint16. A list of files is "
+         "a mixture by data.weights."},
+    {KEY(data.weights), .type = reals, .limits = {.above = 0, .most = 1e9}, .fallback = "[]", .identity = true, .silent = true,
+     .help =
+         "With several files in data.train: how many of the run's sequences each gives, relative to the others, for example [0.7, 0.3]. "
+         "After any number of sequences each file has given its share, but for less than one."},
+    {KEY(data.epochs), .type = reals, .unit = "passes over a file", .limits = {.least = 0, .most = 1e9}, .fallback = "[]",
+     .help = "Of each file in data.train: how often the run may pass over it at most; 0: as often as its weight asks for. A start at which "
+             "run.steps asks for more is refused."},
     {KEY(data.validation), .type = text, .unit = "path", .fallback = "\"\"",
      .help = "Validation tokens, relative to the current directory; empty: none."},
     {KEY(data.document_mask), .type = boolean, .fallback = "false", .identity = true, .silent = true,

@@ -15,7 +15,7 @@ namespace tessera {
 /// How a key finds its field in a deck: one function for each type that a field can have.
 using FieldRef =
     std::variant<std::int64_t& (*)(Deck&), double& (*)(Deck&), bool& (*)(Deck&), std::string& (*)(Deck&), DType& (*)(Deck&),
-                 std::vector<std::string>& (*)(Deck&), std::vector<std::int64_t>& (*)(Deck&), std::vector<OptimizerGroup>& (*)(Deck&)>;
+                 std::vector<std::string>& (*)(Deck&), std::vector<std::int64_t>& (*)(Deck&), std::vector<double>& (*)(Deck&), std::vector<OptimizerGroup>& (*)(Deck&)>;
 
 /// What a user writes for the value.
 enum class KeyType {
@@ -27,7 +27,9 @@ enum class KeyType {
   boolean,   ///< true
   text,      ///< "cosine"; with choices: one of them
   texts,     ///< ["attention", "mlp.gate_up"]
+  paths,     ///< "a.h5" or ["a.h5", "b.h5"]
   integers,  ///< [9, 8, 7]
+  reals,     ///< [0.7, 3]
   groups,    ///< [{ tensors = ["head.*"], learning_rate = 1e-4 }], or a table [[optimizer.groups]] each
   toggle     ///< "auto", true or false, kept as text
 };

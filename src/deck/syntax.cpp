@@ -52,8 +52,8 @@ std::string quote_hint(const std::string& line) {
   std::string leaf = trimmed(line.substr(0, equals)), value = trimmed(line.substr(equals + 1, line.find('#') - equals - 1));
   leaf.erase(0, leaf.rfind('.') + 1);
   bool holds_text = std::any_of(deck_keys().begin(), deck_keys().end(), [&](const Key& k) {
-    return k.leaf() == leaf &&
-           (k.type == KeyType::text || k.type == KeyType::bytes || k.type == KeyType::duration || k.automatic != Auto::no);
+    return k.leaf() == leaf && (k.type == KeyType::text || k.type == KeyType::paths || k.type == KeyType::bytes ||
+                                k.type == KeyType::duration || k.automatic != Auto::no);
   });
   if (!holds_text || value.empty() || value.find_first_of("\"'[]{}") != std::string::npos) return {};
   return fmt::format("; text stands in double quotes: {} = {}", leaf, toml_string(value));

@@ -75,10 +75,14 @@ std::string expected_text(const Key& key) {
       return "text in double quotes";
     case KeyType::texts:
       return "a list of texts, for example [\"a\", \"b\"]";
+    case KeyType::paths:
+      return "text in double quotes, or a list of texts, for example [\"a\", \"b\"]";
     case KeyType::integers:
       return "a list of integers, for example [2, 3]";
     case KeyType::groups:
       return "a list of groups, for example [{ tensors = [\"head.*\"], learning_rate = 1e-4 }]";
+    case KeyType::reals:
+      return "a list of numbers, for example [0.7, 0.3]";
     case KeyType::bytes:
     case KeyType::duration:
       what = "text with a unit";
@@ -181,10 +185,14 @@ std::string assign_real(const Key& key, const Literal& l, double& out) {
   return check_limits(key, out, l.str());
 }
 
+bool is_empty_list(const Literal& l) {
+  const auto* texts = std::get_if<std::vector<std::string>>(&l.value);  // what an empty list is read as
+  return texts && texts->empty();
+}
+
 std::string assign_integers(const Key& key, const Literal& l, std::vector<std::int64_t>& out) {
   const auto* numbers = std::get_if<std::vector<std::int64_t>>(&l.value);
-  const auto* texts = std::get_if<std::vector<std::string>>(&l.value);  // what an empty list is read as
-  if (!numbers && !(texts && texts->empty())) return wrong_type(key, l);
+  if (!numbers && !is_empty_list(l)) return wrong_type(key, l);
   out = numbers ? *numbers : std::vector<std::int64_t>{};
   for (const std::int64_t number : out)
     if (std::string fault = check_limits(key, static_cast<double>(number), fmt::format("{}", number)); !fault.empty()) return fault;
@@ -193,9 +201,21 @@ std::string assign_integers(const Key& key, const Literal& l, std::vector<std::i
 
 std::string assign_groups(const Key& key, const Literal& l, std::vector<OptimizerGroup>& out) {
   const auto* groups = std::get_if<std::vector<OptimizerGroup>>(&l.value);
-  const auto* texts = std::get_if<std::vector<std::string>>(&l.value);  // what an empty list is read as
-  if (!groups && !(texts && texts->empty())) return wrong_type(key, l);
+  if (!groups && !is_empty_list(l)) return wrong_type(key, l);
   out = groups ? *groups : std::vector<OptimizerGroup>{};
+  return {};
+}
+
+std::string assign_reals(const Key& key, const Literal& l, std::vector<double>& out) {
+  out.clear();
+  if (const auto* whole = std::get_if<std::vector<std::int64_t>>(&l.value))
+    for (const std::int64_t number : *whole) out.push_back(static_cast<double>(number));
+  else if (const auto* numbers = std::get_if<std::vector<double>>(&l.value))
+    out = *numbers;
+  else if (!is_empty_list(l))
+    return wrong_type(key, l);
+  for (double& number : out)
+    if (std::string fault = assign_real(key, {number, ""}, number); !fault.empty()) return fault;
   return {};
 }
 
@@ -256,8 +276,16 @@ std::string assign(const Key& key, const Literal& literal, Deck& deck, bool& is_
     }
     case KeyType::groups:
       return assign_groups(key, literal, field<std::vector<OptimizerGroup>>(key, deck));
+    case KeyType::paths: {
+      auto* texts = std::get_if<std::vector<std::string>>(&literal.value);
+      if (!text && !texts) return wrong_type(key, literal);
+      field<std::vector<std::string>>(key, deck) = texts ? *texts : std::vector<std::string>{*text};
+      return {};
+    }
     case KeyType::integers:
       return assign_integers(key, literal, field<std::vector<std::int64_t>>(key, deck));
+    case KeyType::reals:
+      return assign_reals(key, literal, field<std::vector<double>>(key, deck));
     case KeyType::bytes:
     case KeyType::duration:
       return text ? assign_quantity(key, *text, field<std::int64_t>(key, deck)) : wrong_type(key, literal);
@@ -279,8 +307,13 @@ Literal read_value(const Key& key, const Deck& deck) {
   if (std::holds_alternative<bool& (*)(Deck&)>(key.field)) return {field<bool>(key, deck), ""};
   if (std::holds_alternative<DType& (*)(Deck&)>(key.field)) return {std::string(name_of(field<DType>(key, deck))), ""};
   if (key.type == KeyType::texts) return {field<std::vector<std::string>>(key, deck), ""};
+  if (key.type == KeyType::paths) {
+    const std::vector<std::string>& texts = field<std::vector<std::string>>(key, deck);
+    return texts.size() == 1 ? Literal{texts.front(), ""} : Literal{texts, ""};
+  }
   if (key.type == KeyType::integers) return {field<std::vector<std::int64_t>>(key, deck), ""};
   if (key.type == KeyType::groups) return {field<std::vector<OptimizerGroup>>(key, deck), ""};
+  if (key.type == KeyType::reals) return {field<std::vector<double>>(key, deck), ""};
   const std::string& text = field<std::string>(key, deck);
   if (key.type == KeyType::toggle && text != "auto") return {text == "true", ""};
   return {text, ""};
@@ -302,6 +335,7 @@ Literal fallback_literal(const Key& key) {
   if (t.starts_with('"')) return {std::string(t.substr(1, t.size() - 2)), ""};
   if (t == "true" || t == "false") return {t == "true", ""};
   if (t == "[]" && key.type == KeyType::integers) return {std::vector<std::int64_t>{}, ""};
+  if (t == "[]" && key.type == KeyType::reals) return {std::vector<double>{}, ""};
   if (t == "[]") return {std::vector<std::string>{}, ""};
   if (key.type == KeyType::real) {
     double v = 0;
@@ -325,6 +359,11 @@ std::string Literal::str() const {
   }
   if (auto* v = std::get_if<std::vector<OptimizerGroup>>(&value)) return groups_text(*v);
   if (auto* v = std::get_if<std::vector<std::int64_t>>(&value)) return fmt::format("[{}]", fmt::join(*v, ", "));
+  if (auto* v = std::get_if<std::vector<double>>(&value)) {
+    std::vector<std::string> numbers;
+    for (const double number : *v) numbers.push_back(shortest(number));
+    return fmt::format("[{}]", fmt::join(numbers, ", "));
+  }
   return kind;
 }
 

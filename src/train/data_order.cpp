@@ -8,6 +8,7 @@ namespace tessera {
 namespace {
 
 constexpr int rounds = 6;
+constexpr std::uint64_t stream_of_files = ~std::uint64_t{0};  // that of no epoch's round
 
 std::uint64_t permute(std::uint64_t seed, std::uint64_t epoch, int half_bits, std::uint64_t x) {
   const std::uint64_t mask = (std::uint64_t{1} << half_bits) - 1;
@@ -31,6 +32,10 @@ std::int64_t sample_at(std::uint64_t seed, std::int64_t samples, std::int64_t cu
   do x = permute(seed, epoch, half_bits, x);
   while (x >= n);
   return static_cast<std::int64_t>(x);
+}
+
+std::uint64_t seed_of_file(std::uint64_t seed, std::size_t number) {
+  return number == 0 ? seed : kernels::counter_random(seed, stream_of_files, number);
 }
 
 }  // namespace tessera

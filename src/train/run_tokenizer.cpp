@@ -69,6 +69,17 @@ void require_tokenizer(const RunTokenizer& tokenizer, const SampleFile& file) {
     info("{} does not say whose tokens it holds; they are taken for those of {}/tokenizer.json", file.path(), tokenizer.folder);
 }
 
+void require_same_tokenizer(const SampleFile& file, const SampleFile& other) {
+  const auto known = [](const SampleFile& f) { return !f.tokenizer_digest().empty() || f.tokenizer() == "byte"; };
+  if (!known(file) || !known(other) || file.tokenizer_digest() == other.tokenizer_digest()) return;
+  const auto whose = [](const SampleFile& f) {
+    return f.tokenizer_digest().empty() ? std::string("bytes")
+                                        : fmt::format("tokens of {}, digest {}", f.tokenizer(), first_digits(f.tokenizer_digest()));
+  };
+  fail(ExitCode::data, "{} holds {} and {} {}: a run has one tokenizer. Tokenize one of them again.", file.path(), whose(file),
+       other.path(), whose(other));
+}
+
 void copy_tokenizer_files(const std::string& from, const std::string& to, const std::vector<std::string>& names) {
   std::error_code error;
   fs::create_directories(to, error);

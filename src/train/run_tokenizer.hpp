@@ -21,6 +21,8 @@ RunTokenizer find_tokenizer(const Deck& deck, const std::string& run, const std:
 std::string tokenizer_folder(const std::string& checkpoint);
 /// Refuses token files of another tokenizer, and of bytes: Error(data). A file that does not say its tokenizer passes.
 void require_tokenizer(const RunTokenizer& tokenizer, const SampleFile& file);
+/// Refuses two token files of a run that say to be of different tokenizers: Error(data).
+void require_same_tokenizer(const SampleFile& file, const SampleFile& other);
 /// Copies the files into RUN/tokenizer, where they are not there yet.
 void keep_tokenizer(const RunTokenizer& tokenizer, const std::string& run);
 /// Names of the files that go with an export of the checkpoint's model.

@@ -28,7 +28,6 @@
 #include "train/agree_on_recompute.hpp"
 #include "train/banner.hpp"
 #include "train/batches.hpp"
-#include "train/data_order.hpp"
 #include "train/device.hpp"
 #include "train/device_overhead.hpp"
 #include "train/engine/engine.hpp"
@@ -41,6 +40,7 @@
 #include "train/run_tokenizer.hpp"
 #include "train/saving.hpp"
 #include "train/step_trace.hpp"
+#include "train/training_data.hpp"
 
 namespace tessera {
 namespace {
@@ -80,11 +80,9 @@ class Training {
     if (start.checkpoint.empty() && !deck_.run.init.empty()) together([&] { initial_.emplace(deck_, world_.rank() == 0); });
     // 3. Data.
     together([&] {
-      const auto open = [&](std::optional<SampleFile>& file, const std::string& path) {
-        file.emplace(path, deck_.batch.sequence_length, deck_.model.vocab, deck_.data, deck_.run.seed);
-      };
-      open(train_, deck_.data.train);
-      if (deck_.evaluate.every > 0) open(validation_, deck_.data.validation);
+      train_.emplace(deck_);
+      if (deck_.evaluate.every > 0)
+        validation_.emplace(deck_.data.validation, deck_.batch.sequence_length, deck_.model.vocab, deck_.data, deck_.run.seed);
     });
     RunTokenizer tokenizer;  // rank 0's
     together([&] { tokenizer = agree_on_tokenizer(start); });
@@ -110,8 +108,10 @@ class Training {
   RunTokenizer agree_on_tokenizer(const StartPoint& start) const {
     if (world_.rank() != 0) return {};
     RunTokenizer tokenizer = find_tokenizer(deck_, start.move_aside ? "" : start.folder.path, start.checkpoint);
-    require_tokenizer(tokenizer, *train_);
-    if (validation_) require_tokenizer(tokenizer, *validation_);
+    for (const SampleFile& file : train_->files()) require_tokenizer(tokenizer, file);
+    if (!validation_) return tokenizer;
+    require_tokenizer(tokenizer, *validation_);
+    for (const SampleFile& file : train_->files()) require_same_tokenizer(*validation_, file);
     return tokenizer;
   }
 
@@ -239,13 +239,9 @@ class Training {
 
   MicroBatch micro_batch(std::int64_t m) { return {engine_->tokens(m), engine_->targets(m), engine_->document_starts(m)}; }
 
-  void fill_micro_batch(SampleFile& file, std::int64_t micro, const std::function<std::int64_t(std::int64_t row)>& sample) {
-    const std::vector<Range> positions = engine_->positions();
-    for (std::int64_t row = 0; row < deck_.batch.micro; ++row) file.read(sample(row), positions, micro_batch(micro), row);
-  }
-
   void load_batch(std::int64_t step) {
     const std::int64_t A = engine_->accumulation();
+    const std::vector<Range> positions = engine_->positions();
     for (std::int64_t m = 0; m < A; ++m) {
       const std::optional<std::int64_t> number = micro_batch_at(deck_, engine_->data().size, engine_->data().rank, m);
       if (!number) {
@@ -255,9 +251,7 @@ class Training {
         continue;
       }
       const std::int64_t first = step * deck_.batch.global + *number * deck_.batch.micro;
-      fill_micro_batch(*train_, m, [&](std::int64_t row) {
-        return sample_at(static_cast<std::uint64_t>(deck_.run.seed), train_->samples(), first + row);
-      });
+      for (std::int64_t row = 0; row < deck_.batch.micro; ++row) train_->read(first + row, positions, micro_batch(m), row);
     }
   }
 
@@ -278,10 +272,12 @@ class Training {
 
   double evaluate() {
     const std::int64_t per_rank = engine_->planned().request.evaluation_micro_batches, B = deck_.batch.micro;
+    const std::vector<Range> positions = engine_->positions();
     for (std::int64_t m = 0; m < per_rank; ++m) {
       const std::int64_t number = m * engine_->data().size + engine_->data().rank;
       engine_->weight(m) = number < deck_.evaluate.batches ? 1 : 0;
-      fill_micro_batch(*validation_, m, [&](std::int64_t row) { return (number * B + row) % validation_->samples(); });
+      for (std::int64_t row = 0; row < B; ++row)
+        validation_->read((number * B + row) % validation_->samples(), positions, micro_batch(m), row);
       if (engine_->weight(m) == 0) std::ranges::fill(engine_->targets(m), kernels::no_target);
     }
     const std::int64_t tokens = deck_.evaluate.batches * B * deck_.batch.sequence_length;
@@ -327,6 +323,7 @@ class Training {
                       {"mfu", f.mfu_full},
                       {"mfu_causal", f.mfu_causal}};
     if (targets) row.push_back({"targets", *targets});
+    if (train_->files().size() > 1) row.push_back({"samples_of_files", train_->served(f.step * deck_.batch.global)});
     if (const std::optional<RouterFigures> router = engine_->router_figures())
       row.insert(row.end(), {{"router_balance", router->balance},
                              {"router_z", router->z},
@@ -423,7 +420,8 @@ class Training {
   LaneMode lanes_ = LaneMode::inline_order;
   std::int64_t first_step_ = 0;
   std::optional<InitialWeights> initial_;  ///< until they are read
-  std::optional<SampleFile> train_, validation_;
+  std::optional<TrainingData> train_;
+  std::optional<SampleFile> validation_;
   std::optional<RunClaim> claim_;  ///< rank 0's
   std::optional<KernelRuntime> runtime_;
   std::optional<Node> node_;

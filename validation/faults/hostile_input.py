@@ -114,7 +114,7 @@ def numbers_of_decks(folder):
     plan("pieces of one element", ["zero.sub_group_size", "set zero.sub_group_size to at least"], zero__sub_group_size=1, model__layers=1000,
          model__width=1 << 14, model__heads=64, model__kv_heads=64, model__ff_width=1 << 16)
     plan("integers that no 64 bits hold", ["run.steps"], run__steps=10**40)
-    plan("a list where a text is wanted", ["data.train", "expected text in double quotes, got [\"a\", \"b\"]"], data__train='["a","b"]')
+    plan("a list where a text is wanted", ["data.validation", "expected text in double quotes, got [\"a\", \"b\"]"], data__validation='["a","b"]')
     largest = 1 << 24
     check("the largest of every number ends as a list of faults",
           ["plan", folder.deck, *runs.overrides({"model__layers": 10000, "model__width": largest, "model__heads": largest, "model__kv_heads": largest,

@@ -85,12 +85,44 @@ TEST(Parser, OverrideReplacesWhatTheFileSays) {
 }
 
 TEST(Parser, OverrideOfATextIsNoList) {
-  EXPECT_NE(faults_of(parse_small({"data.train=[\"a\", \"b\"]"})).find("expected text in double quotes, got [\"a\", \"b\"]"),
+  EXPECT_NE(faults_of(parse_small({"data.validation=[\"a\", \"b\"]"})).find("expected text in double quotes, got [\"a\", \"b\"]"),
             std::string::npos);
   EXPECT_NE(faults_of(parse_small({"data.train={a = 1}"})).find("got a section"), std::string::npos);
   // Brackets that are no list of TOML belong to a name, and quotes make a name of any list.
-  EXPECT_EQ(parse_small({"data.train=[a].h5"}).deck.data.train, "[a].h5");
-  EXPECT_EQ(parse_small({"data.train=\"[1]\""}).deck.data.train, "[1]");
+  EXPECT_EQ(parse_small({"data.validation=[a].h5"}).deck.data.validation, "[a].h5");
+  EXPECT_EQ(parse_small({"data.validation=\"[1]\""}).deck.data.validation, "[1]");
+}
+
+TEST(Parser, OneFileOrAListOfThem) {
+  using Texts = std::vector<std::string>;
+  EXPECT_EQ(parse_small({"data.train=my tokens.h5"}).deck.data.train, Texts{"my tokens.h5"});
+  EXPECT_EQ(parse_small({"data.train=[a].h5"}).deck.data.train, Texts{"[a].h5"});
+  const Deck one = parse_small({"data.train=[\"a.h5\"]"}).deck;
+  EXPECT_EQ(deck_identity(one), deck_identity(parse_small({"data.train=a.h5"}).deck)) << "a list of one file is that file";
+  const ParsedDeck two = parse_small({"data.train=[\"a.h5\", \"b.h5\"]", "data.weights=[0.5, 2]", "data.epochs=[3, 0]"});
+  ASSERT_EQ(faults_of(two), "");
+  EXPECT_EQ(two.deck.data.train, (Texts{"a.h5", "b.h5"}));
+  EXPECT_EQ(two.deck.data.weights, (std::vector<double>{0.5, 2}));
+  EXPECT_EQ(two.deck.data.epochs, (std::vector<double>{3, 0}));
+  EXPECT_EQ(parse_deck_text(print_deck(two.deck), "printed", {}, 0).deck, two.deck);
+  EXPECT_EQ(parse_small({"data.train=7"}).deck.data.train, Texts{"7"});
+  EXPECT_NE(faults_of(parse_small({"data.weights=[\"a\"]"})).find("a list of numbers"), std::string::npos);
+  EXPECT_NE(faults_of(parse_small({"data.weights=0.5"})).find("a list of numbers"), std::string::npos);
+}
+
+TEST(Parser, AFileInThePlaceOfAMixtureDropsItsWeights) {
+  const auto mixture = [](const std::vector<std::string>& overrides) {
+    std::string deck = small_deck;
+    const std::string one = "train = \"data/train.h5\"";
+    deck.replace(deck.find(one), one.size(), "train = [\"a.h5\", \"b.h5\"]\nweights = [1, 2]");
+    return parse_deck_text(deck, "small.toml", overrides, 0);
+  };
+  EXPECT_EQ(faults_of(mixture({})), "");
+  const ParsedDeck one = mixture({"data.train=c.h5"});
+  EXPECT_EQ(faults_of(one), "");
+  EXPECT_TRUE(one.deck.data.weights.empty());
+  EXPECT_NE(one.resolved.back().find("data.weights = [1, 2] of small.toml is dropped"), std::string::npos) << one.resolved.back();
+  EXPECT_NE(faults_of(mixture({"data.train=[\"c.h5\", \"d.h5\", \"e.h5\"]"})).find("here are 2 for 3 files"), std::string::npos);
 }
 
 TEST(Parser, OverrideTextMustBeUtf8) {

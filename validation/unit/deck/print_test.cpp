@@ -64,6 +64,14 @@ void randomise(const Key& key, Deck& deck, std::mt19937_64& random) {
         if (pick(2) || !list.back().learning_rate) list.back().weight_decay = static_cast<double>(pick(1000));
       }
       literal.value = list;
+    } else if (key.type == KeyType::paths) {
+      std::vector<std::string> list;
+      for (std::int64_t n = 1 + pick(3); n > 0; --n) list.push_back(texts[pick(std::size(texts))]);
+      literal.value = list;
+    } else if (key.type == KeyType::reals) {
+      std::vector<double> list;
+      for (std::int64_t n = pick(4); n > 0; --n) list.push_back(std::ldexp(static_cast<double>(random()), -60));
+      literal.value = list;
     } else if (key.type == KeyType::integers) {
       std::vector<std::int64_t> list;
       for (std::int64_t n = pick(4); n > 0; --n) list.push_back(1 + pick(1 << 20));
@@ -141,7 +149,7 @@ TEST(Print, AKeyThatCameLaterLeavesTheIdentityOfEarlierRuns) {
   const std::set<std::string_view> later = {"run.init",     "data.document_mask",   "data.packing",         "data.too_long",
                                             "model.freeze", "model.rope_beta_fast", "model.rope_beta_slow", "model.rope_attention_factor",
                                             "lora.rank",    "lora.alpha",           "lora.targets",         "lora.scaling",
-                                            "lora.init",    "optimizer.groups"};
+                                            "lora.init",    "optimizer.groups",     "data.weights"};
   std::string text;
   for (const Key& key : deck_keys())
     if (key.identity && !later.contains(key.name)) text += fmt::format("{} = {}\n", key.name, value_text(key, deck));

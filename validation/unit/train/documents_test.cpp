@@ -52,9 +52,9 @@ Row read(SampleFile& file, std::int64_t sample, std::int64_t T) {
 }
 
 constexpr std::int64_t vocab = 1 << 20;
-const DataKeys masked{.train = {}, .validation = {}, .document_mask = true};
+const DataKeys masked{.train = {}, .weights = {}, .epochs = {}, .validation = {}, .document_mask = true};
 DataKeys packing(const char* too_long = "refuse") {
-  return {.train = {}, .validation = {}, .document_mask = true, .packing = "documents", .too_long = too_long};
+  return {.train = {}, .weights = {}, .epochs = {}, .validation = {}, .document_mask = true, .packing = "documents", .too_long = too_long};
 }
 
 TEST(Documents, ASampleKnowsWhereItsDocumentsBegin) {

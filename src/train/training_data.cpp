@@ -1,0 +1,100 @@
+#include "train/training_data.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/check.hpp"
+#include "base/log.hpp"
+#include "train/data_order.hpp"
+#include "train/run_tokenizer.hpp"
+
+namespace tessera {
+namespace {
+
+/// Up to about as many passes repeated data are worth nearly as much as new ones (Muennighoff et al., arXiv:2305.16264).
+constexpr double worthwhile_epochs = 4;
+
+/// The interleave of a deck's files: one file has all samples, whatever its weight.
+Interleave interleave_of(const DataKeys& data) {
+  return Interleave(data.train.size() == 1 ? std::vector<std::int64_t>{1} : whole_shares(data.weights));
+}
+
+}  // namespace
+
+std::vector<FileShare> shares_of_files(const Deck& deck) {
+  const Interleave interleave = interleave_of(deck.data);
+  std::vector<FileShare> shares;
+  for (std::size_t k = 0; k < deck.data.train.size(); ++k)
+    shares.push_back({.path = deck.data.train[k],
+                      .share = static_cast<double>(interleave.shares()[k]) / static_cast<double>(interleave.period()),
+                      .samples = interleave.count(static_cast<int>(k), deck.run.steps * deck.batch.global)});
+  return shares;
+}
+
+std::string describe(const FileShare& file) { return fmt::format("{:.4g} % of the samples, {} sequences", 100 * file.share, file.samples); }
+
+TrainingData::TrainingData(const Deck& deck)
+    : seed_(static_cast<std::uint64_t>(deck.run.seed)),
+      shares_(shares_of_files(deck)),
+      most_epochs_(deck.data.epochs),
+      interleave_(interleave_of(deck.data)) {
+  most_epochs_.resize(deck.data.train.size(), 0);
+  for (const std::string& path : deck.data.train) {
+    files_.emplace_back(path, deck.batch.sequence_length, deck.model.vocab, deck.data, deck.run.seed);
+    for (const SampleFile& earlier : files_) require_same_tokenizer(earlier, files_.back());
+  }
+  require_epochs();
+}
+
+double TrainingData::epochs(std::size_t file) const {
+  return static_cast<double>(shares_[file].samples) / static_cast<double>(files_[file].samples());
+}
+
+void TrainingData::require_epochs() const {
+  for (std::size_t k = 0; k < files_.size(); ++k)
+    if (most_epochs_[k] > 0 && epochs(k) > most_epochs_[k])
+      fail(ExitCode::data,
+           "the run takes {} sequences of {}, which has {}: {:.2f} passes over it, and data.epochs allows {:g}. Lower run.steps or the "
+           "file's weight in data.weights, or raise data.epochs.",
+           shares_[k].samples, files_[k].path(), files_[k].samples(), epochs(k), most_epochs_[k]);
+}
+
+void TrainingData::check(const World* world) {
+  for (SampleFile& file : files_) file.check(world);
+  if (world && world->rank() != 0) return;
+  for (const std::string& line : lines()) info("{}", line);
+  if (files_.size() == 1) return;
+  for (std::size_t k = 0; k < files_.size(); ++k)
+    if (most_epochs_[k] == 0 && epochs(k) > worthwhile_epochs)
+      warning(
+          "the run passes over {} {:.1f} times; beyond {:g} passes repeated text teaches less and less. Lower its weight, or give it a "
+          "number in data.epochs to say that it is meant.",
+          files_[k].path(), epochs(k), worthwhile_epochs);
+}
+
+bool TrainingData::masked() const {
+  return std::ranges::any_of(files_, [](const SampleFile& file) { return file.masked(); });
+}
+
+void TrainingData::read(std::int64_t cursor, std::span<const Range> positions, const MicroBatch& to, std::int64_t row) {
+  const Interleave::Place place = interleave_.at(cursor);
+  const auto k = static_cast<std::size_t>(place.source);
+  files_[k].read(sample_at(seed_of_file(seed_, k), files_[k].samples(), place.number), positions, to, row);
+}
+
+std::vector<std::int64_t> TrainingData::served(std::int64_t cursor) const {
+  std::vector<std::int64_t> counts;
+  for (std::size_t k = 0; k < files_.size(); ++k) counts.push_back(interleave_.count(static_cast<int>(k), cursor));
+  return counts;
+}
+
+std::vector<std::string> TrainingData::lines() const {
+  std::vector<std::string> lines;
+  for (std::size_t k = 0; k < files_.size(); ++k)
+    lines.push_back(fmt::format("{}: {} of the run, {:.2f} passes over its {}", files_[k].path(), describe(shares_[k]), epochs(k),
+                                files_[k].samples()));
+  return lines;
+}
+
+}  // namespace tessera

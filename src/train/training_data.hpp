@@ -1,0 +1,56 @@
+// The files of data.train as one sequence of samples.
+#pragma once
+#include <span>
+#include <string>
+#include <vector>
+
+#include "deck/deck.hpp"
+#include "topology/world.hpp"
+#include "train/batches.hpp"
+#include "train/interleave.hpp"
+
+namespace tessera {
+
+/// What a run takes of one of its files.
+struct FileShare {
+  std::string path;
+  double share = 1;  ///< of the samples
+  std::int64_t samples = 0;
+};
+/// Of each file in data.train, by the deck alone.
+std::vector<FileShare> shares_of_files(const Deck& deck);
+/// "70 % of the samples, 700 sequences".
+std::string describe(const FileShare& file);
+
+/// Sample `cursor` of a run is one of the file that the interleave of data.weights gives it to, there in that file's own order of epochs.
+/// So the data of a run are a function of the deck, its files and the cursor alone, and a resume needs nothing but the cursor.
+class TrainingData {
+ public:
+  /// Opens all files. Throws Error(data) where one cannot be used (SampleFile), where two are of different tokenizers, or where the run
+  /// would pass over one more often than data.epochs allows.
+  explicit TrainingData(const Deck& deck);
+  /// See SampleFile::check; then rank 0 says how much of each file the run takes. Collective over `world`; null: this process alone.
+  void check(const World* world);
+  std::span<const SampleFile> files() const { return files_; }
+  /// Some targets may not count in the loss, those of one file at least.
+  bool masked() const;
+  /// Sample `cursor` of the run into row `row`; see SampleFile::read.
+  void read(std::int64_t cursor, std::span<const Range> positions, const MicroBatch& to, std::int64_t row);
+  /// Samples of each file among the first `cursor` of the run.
+  std::vector<std::int64_t> served(std::int64_t cursor) const;
+  /// A line for each file: its share, the samples that the run takes of it, and how many passes over it they are.
+  std::vector<std::string> lines() const;
+
+ private:
+  /// How often the run passes over a file.
+  double epochs(std::size_t file) const;
+  void require_epochs() const;
+
+  std::uint64_t seed_;
+  std::vector<FileShare> shares_;
+  std::vector<double> most_epochs_;  ///< of each file; 0: any number
+  std::vector<SampleFile> files_;
+  Interleave interleave_;
+};
+
+}  // namespace tessera
