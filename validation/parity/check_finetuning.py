@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Models of transformers, fine-tuned on prompts and completions here and by a loop of PyTorch: ten steps of AdamW on the mean loss over the tokens of
-completions, from the same weights.
+completions, from the same weights. Where documents are kept apart, in sequences cut out of the file's tokens, packed, or packed of two files, the loop
+takes them one by one.
 
     TESSERA=build/host/tessera check_finetuning.py [NAME ...]
 
-Each step takes all samples of the file, so no order of them matters. Losses, gradient norms and the weights after the last step must agree.
+Each step takes all sequences of the files, so no order of them matters. Losses, gradient norms and the weights after the last step must agree.
 Exit status: 0 all agree, 1 not, 77 when torch, transformers or h5py is not installed.
 """
 
@@ -39,6 +40,9 @@ GROUPS = {"llama-groups": [(["*mlp.w_up", "*mlp.w_gate"], ("up_proj.weight", "ga
 LENGTH, STEPS = 48, 10
 RATE, BETAS, EPS, DECAY, CLIPPING = 1e-3, (0.9, 0.95), 1e-8, 0.1, 1.0
 BYTES = {"vocab": 257}
+PACKED = ((1, []), (3, ["zero.stage=3", "zero.param_persistence_threshold=0"]), (2, ["mesh.tp=2", "zero.stage=1"]), (2, ["mesh.cp=2", "zero.stage=2"]))
+# What becomes of the documents of a model's data; of the others whole sequences.
+DOCUMENTS = {"llama-masked": "masked", "llama-packed": "packed", "qwen3-packed": "packed", "llama-mixture": "mixture", "mixtral-packed": "packed"}
 # name: (keys of models.py, launches: ranks and keys)
 MODELS = {
     "llama": ({**DEFAULTS, **BYTES}, ((1, []), (3, ["zero.stage=3", "zero.param_persistence_threshold=0"]), (2, ["mesh.tp=2", "zero.stage=1"]))),
@@ -47,6 +51,11 @@ MODELS = {
     "llama-frozen": ({**DEFAULTS, **BYTES}, ((1, []), (2, ["zero.stage=3", "zero.param_persistence_threshold=0"]), (2, ["mesh.tp=2", "zero.stage=1"]))),
     "llama-groups": ({**DEFAULTS, **BYTES}, ((1, []), (2, ["zero.stage=3", "mesh.tp=1"]), (2, ["zero.stage=2", "zero.offload_optimizer.device=host"]))),
     "mixtral": ({**model_keys("mixtral"), **BYTES}, ((2, ["mesh.ep=2", "zero.stage=1", "model.router_aux_loss=0", "model.router_z_loss=0"]),)),
+    "llama-masked": ({**DEFAULTS, **BYTES}, PACKED),
+    "llama-packed": ({**DEFAULTS, **BYTES}, PACKED),
+    "qwen3-packed": ({**model_keys("qk_norm"), **BYTES}, ((2, ["mesh.pp=2", "zero.stage=1"]),)),
+    "llama-mixture": ({**DEFAULTS, **BYTES}, PACKED[:2]),
+    "mixtral-packed": ({**model_keys("mixtral"), **BYTES}, ((2, ["mesh.ep=2", "zero.stage=1", "model.router_aux_loss=0", "model.router_z_loss=0"]),)),
 }
 
 
@@ -57,51 +66,99 @@ def run(command):
     return done.stdout
 
 
-def make_data(work):
-    """The token file, its inputs, and its targets with -100 where they do not count."""
+def tokenize(work, name, lines):
+    """A token file; its tokens, whether each counts in the loss, and where documents begin."""
+    path = os.path.join(work, name + ".jsonl")
+    with open(path, "w", encoding="utf-8") as file:
+        file.writelines(json.dumps(line) + "\n" for line in lines)
+    run([TESSERA, "tokenize", path, os.path.join(work, name)])
+    data = os.path.join(work, name, "train.h5")
+    with h5py.File(data) as file:
+        tokens = file["tokens"][:].astype(np.int64)
+        counts = np.unpackbits(file["loss_mask"][:], bitorder="little")[:tokens.size].astype(bool) if "loss_mask" in file else np.ones(tokens.size, bool)
+        return data, tokens, counts, file["documents"][:].tolist()
+
+
+def texts_of(tokens, counts, spans):
+    """Of each span of inputs: they, and the tokens one further on as targets, -100 where they do not count."""
+    targets = np.where(counts, tokens, -100)
+    return [(torch.from_numpy(tokens[None, begin:end]), torch.from_numpy(targets[None, begin + 1:end + 1])) for begin, end in spans if begin < end]
+
+
+def make_data(work, kind):
+    """Token files, the keys that say how they become sequences, and what PyTorch takes one by one: whole sequences, or documents that know of no others."""
     draw = random.Random(5)
     word = lambda least, most: "".join(draw.choice("abcdefgh ") for _ in range(draw.randrange(least, most)))
-    path = os.path.join(work, "pairs.jsonl")
-    with open(path, "w", encoding="utf-8") as file:
-        for _ in range(24):
-            file.write(json.dumps({"prompt": word(4, 30) + "?", "completion": word(2, 20)}) + "\n")
-    run([TESSERA, "tokenize", path, work])
-    with h5py.File(os.path.join(work, "train.h5")) as file:
-        tokens = file["tokens"][:].astype(np.int64)
-        counts = np.unpackbits(file["loss_mask"][:], bitorder="little")[:tokens.size].astype(bool)
-    samples = (tokens.size - 1) // LENGTH
-    inputs = tokens[:samples * LENGTH].reshape(samples, LENGTH)
-    targets = np.where(counts, tokens, -100)[1:samples * LENGTH + 1].reshape(samples, LENGTH)
-    return os.path.join(work, "train.h5"), torch.from_numpy(inputs), torch.from_numpy(targets)
+    files = [tokenize(work, "pairs", [{"prompt": word(4, 30) + "?", "completion": word(2, 20)} for _ in range(24)])]
+    data, tokens, counts, documents = files[0]
+    end = (tokens.size - 1) // LENGTH * LENGTH
+    sequences = range(0, end + 1, LENGTH)
+    if kind == "rows":
+        return [data], [], texts_of(tokens, counts, zip(sequences, sequences[1:]))
+    if kind == "masked":
+        # Sequences and documents cut the stream; what a document ends with has no target.
+        cuts = sorted({*sequences, *(at for at in documents if at < end)})
+        return [data], ["data.document_mask=true"], texts_of(tokens, counts, [(a, b - (b in documents)) for a, b in zip(cuts, cuts[1:])])
+    if kind == "mixture":
+        files.append(tokenize(work, "texts", [{"text": word(1, 100)} for _ in range(10)]))
+    texts = []
+    for _, tokens, counts, documents in files:
+        for begin, end in zip(documents, [*documents[1:], tokens.size]):
+            texts += texts_of(tokens, counts, [(at, min(at + LENGTH, end - 1)) for at in range(begin, end - 1, LENGTH)])
+    return [file[0] for file in files], ["data.document_mask=true", "data.packing=documents", "data.too_long=split"], texts
 
 
-def of_torch(model, inputs, targets, groups=()):
+def of_torch(model, texts, groups=()):
     """Losses and norms of the steps; the model has the weights after them."""
     rows = [{"params": [], "lr": rate, "weight_decay": decay} for _, _, rate, decay in groups] + [{"params": [], "weight_decay": DECAY}, {"params": [], "weight_decay": 0.0}]
     for name, parameter in model.named_parameters():
         mine = [row for row, group in zip(rows, groups) if name.endswith(group[1])]
         (mine[0] if mine else rows[-2] if parameter.dim() > 1 else rows[-1])["params"].append(parameter)
     optimizer = torch.optim.AdamW(rows, lr=RATE, betas=BETAS, eps=EPS)
+    count = sum(int((targets != -100).sum()) for _, targets in texts)
     rows = []
     for _ in range(STEPS):
         optimizer.zero_grad()
-        logits = model(input_ids=inputs, use_cache=False).logits
-        loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=-100)
-        loss.backward()
+        total = 0.0
+        for inputs, targets in texts:
+            logits = model(input_ids=inputs, use_cache=False).logits
+            loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=-100, reduction="sum") / count
+            loss.backward()
+            total += loss.item()
         norm = torch.nn.utils.clip_grad_norm_(model.parameters(), CLIPPING)
         optimizer.step()
-        rows.append((loss.item(), norm.item()))
+        rows.append((total, norm.item()))
     return rows
 
 
-def of_tessera(work, folder, data, samples, ranks, keys):
-    """The same, and the weights as an export."""
+def sequences_of(work, deck, path):
+    """How many sequences Tessera makes of a file."""
+    done = subprocess.run([TESSERA, "train", deck, f"data.train={path}", "data.weights=[]", "run.steps=1", "batch.global=1", f"run.output_dir={work}/count",
+                           "run.overwrite=true"], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=600)
+    said = re.search(r" passes over its (\d+)\n", done.stderr)
+    if done.returncode or not said:
+        fail(f"{path}: status {done.returncode}\n{done.stderr}")
+    return int(said[1])
+
+
+def make_deck(work, folder, files, keys):
+    """A deck of which each step takes all sequences of all files, once: as many as their weights say."""
     deck = os.path.join(work, "deck.toml")
-    with open(deck, "w", encoding="utf-8") as file:
-        file.write(run([TESSERA, "deck", "from-hf", folder, f"data.train={data}", f"run.steps={STEPS}", f"optimizer.learning_rate={RATE}",
-                        "learning_rate.schedule=constant", f"batch.global={samples}", f"batch.sequence_length={LENGTH}", f"optimizer.beta2={BETAS[1]}",
-                        f"optimizer.weight_decay={DECAY}", f"optimizer.gradient_clipping={CLIPPING}", "precision.compute=fp32", "run.device=host",
-                        "zero.stage=0"]))
+
+    def write(*more):
+        with open(deck, "w", encoding="utf-8") as file:
+            file.write(run([TESSERA, "deck", "from-hf", folder, f"run.steps={STEPS}", f"optimizer.learning_rate={RATE}", "learning_rate.schedule=constant",
+                            f"batch.sequence_length={LENGTH}", f"optimizer.beta2={BETAS[1]}", f"optimizer.weight_decay={DECAY}",
+                            f"optimizer.gradient_clipping={CLIPPING}", "precision.compute=fp32", "run.device=host", "zero.stage=0", *keys, *more]))
+
+    write(f"data.train={files[0]}", "batch.global=1")
+    counts = [sequences_of(work, deck, path) for path in files]
+    write(f"data.train={json.dumps(files)}", f"data.weights={json.dumps(counts)}", f"batch.global={sum(counts)}")
+    return deck
+
+
+def of_tessera(work, deck, ranks, keys):
+    """Losses, norms and targets of the steps, and the weights after them as an export."""
     name = os.path.join(work, re.sub("[^a-z0-9_-]", "", "-".join([f"run{ranks}", *keys])))
     train = [TESSERA, "train", deck, f"run.output_dir={name}", *keys]
     run(train if ranks == 1 else [MPIEXEC, "-n", str(ranks), *train])
@@ -124,17 +181,18 @@ def check(name, keys, launches, work):
     made.save_pretrained(folder)
     model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager", local_files_only=True)
     before = {key: value.detach().clone() for key, value in model.state_dict().items()}
-    data, inputs, targets = make_data(work)
+    files, data_keys, texts = make_data(work, DOCUMENTS.get(name, "rows"))
     patterns, prefixes = FROZEN.get(name, ([], ()))
     for key, parameter in model.named_parameters():
         parameter.requires_grad_(not key.startswith(tuple(prefixes)))
     groups = GROUPS.get(name, [])
-    theirs = of_torch(model, inputs, targets, groups)
+    theirs = of_torch(model, texts, groups)
     tables = ", ".join(f"{{ tensors = {json.dumps(ours)}, learning_rate = {rate}, weight_decay = {decay} }}" for ours, _, rate, decay in groups)
-    after, count = model.state_dict(), int((targets != -100).sum())
+    after, count, places = model.state_dict(), sum(int((targets != -100).sum()) for _, targets in texts), sum(targets.numel() for _, targets in texts)
+    deck = make_deck(work, folder, files, data_keys)
     good = True
     for ranks, more in launches:
-        ours, export = of_tessera(work, folder, data, inputs.shape[0], ranks, [*more, f"model.freeze={json.dumps(patterns)}", f"optimizer.groups=[{tables}]"])
+        ours, export = of_tessera(work, deck, ranks, [*more, f"model.freeze={json.dumps(patterns)}", f"optimizer.groups=[{tables}]"])
         loss = max(abs(a[0] - b[0]) / b[0] for a, b in zip(ours, theirs))
         norm = max(abs(a[1] - b[1]) / b[1] for a, b in zip(ours, theirs))
         weights = moved = 0.0
@@ -150,7 +208,7 @@ def check(name, keys, launches, work):
             moved = max(moved, (torch.linalg.norm(before[tensor] - after[tensor]) / torch.linalg.norm(after[tensor])).item())
         fine = len(ours) == STEPS and loss < TOLERANCE and norm < TOLERANCE and weights < TOLERANCE < moved and all(row[2] == count for row in ours)
         good &= fine
-        print(f"{'ok  ' if fine else 'FAIL'} {name} on {ranks} {' '.join(more)}: {count} of {targets.numel()} targets count; relative differences: loss {loss:.1e}, "
+        print(f"{'ok  ' if fine else 'FAIL'} {name} on {ranks} {' '.join(more)}: {count} of {places} targets of {len(texts)} texts count; relative differences: loss {loss:.1e}, "
               f"norm {norm:.1e}, weights {weights:.1e} (moved by {moved:.1e})", flush=True)
     return good
 

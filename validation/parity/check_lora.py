@@ -93,13 +93,13 @@ def check(name, keys, config, launches, work):
                 parameter.normal_(0, 0.1)
     model.save_pretrained(adapter)
     before = adapter_of(model)
-    data, inputs, targets = make_data(work)
-    theirs = of_torch(model, inputs, targets)
-    after, count = adapter_of(model), int((targets != -100).sum())
+    (data,), _, texts = make_data(work, "rows")
+    theirs = of_torch(model, texts)
+    after, count = adapter_of(model), sum(int((targets != -100).sum()) for _, targets in texts)
     merged_theirs = {key: value.detach().clone() for key, value in model.merge_and_unload().state_dict().items()}
     moved, good = worst(before, after), True
     for ranks, more in launches:
-        ours, ours_adapter, ours_merged = of_tessera(work, base, adapter, config, data, inputs.shape[0], ranks, more)
+        ours, ours_adapter, ours_merged = of_tessera(work, base, adapter, config, data, len(texts), ranks, more)
         loss = max(abs(a[0] - b[0]) / b[0] for a, b in zip(ours, theirs))
         norm = max(abs(a[1] - b[1]) / b[1] for a, b in zip(ours, theirs))
         loaded = peft.PeftModel.from_pretrained(load(base), ours_adapter)  # as a user of PEFT would
