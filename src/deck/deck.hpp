@@ -185,6 +185,7 @@ struct CheckpointKeys {
   std::int64_t every = 0, keep = 0, keep_every = 0;  // steps; checkpoints; steps
   bool async = false;                                // saves are written beside the steps
   std::int64_t retries = 3;                          // of a save that failed
+  bool verify_resume = false;                        // the steps after a resume are compared with those of the run that saved
   friend bool operator==(const CheckpointKeys&, const CheckpointKeys&) = default;
 };
 

@@ -329,6 +329,13 @@ void check_retention(Draft& draft) {
                                 : fmt::format("{} or {}", c.keep_every / c.every * c.every, (c.keep_every / c.every + 1) * c.every)));
 }
 
+void check_proof_of_resumes(Draft& draft) {
+  if (!draft.good({"checkpoint.verify_resume", "run.reproducible"})) return;
+  if (draft.deck.checkpoint.verify_resume && !draft.deck.run.reproducible)
+    draft.fault({"checkpoint.verify_resume", "run.reproducible"},
+                "the bits of a step are promised with run.reproducible = true alone; set that, or leave verify_resume out");
+}
+
 /// Limits that a stage does not use stay legal, so that one deck serves every stage; but they are not silent.
 void note_idle_limits(Draft& draft) {
   if (!draft.good({"zero.stage"})) return;
@@ -375,6 +382,7 @@ void check_rules(Draft& draft) {
   check_packing(draft);
   check_activation(draft);
   check_retention(draft);
+  check_proof_of_resumes(draft);
   check_pipeline(draft);
   note_idle_limits(draft);
   note_idle_device_keys(draft);

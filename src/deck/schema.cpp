@@ -428,6 +428,10 @@ const std::vector<Key> table = {
      .help = "Saves are written from a copy of the state in the host's memory, which the plan counts, while steps go on."},
     {KEY(checkpoint.retries), .type = integer, .unit = "saves", .limits = {.least = 0, .most = 1e6}, .fallback = "3",
      .help = "A save that fails is tried again after the next step, so many times in a row, before it ends the run."},
+    {KEY(checkpoint.verify_resume), .type = boolean, .fallback = "false",
+     .help =
+         "Loss and gradient norm of the two steps after each save are kept beside it, and a run that goes on from there must have them bit "
+         "for bit, at any layout that promises bits; a run makes two steps more after its last save. With run.reproducible."},
 
     // [evaluate]
     {KEY(evaluate.every), .type = integer, .unit = "optimizer steps", .limits = {.least = 0, .most = 1e12}, .fallback = "0",

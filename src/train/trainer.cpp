@@ -36,6 +36,7 @@
 #include "train/machine_rate.hpp"
 #include "train/program_identity.hpp"
 #include "train/progress.hpp"
+#include "train/resume_proof.hpp"
 #include "train/run_folder.hpp"
 #include "train/run_tokenizer.hpp"
 #include "train/saving.hpp"
@@ -92,6 +93,7 @@ class Training {
     build_engine();
     // 5. State: a checkpoint, a model that run.init names, or new weights.
     first_step_ = restore(start.checkpoint);
+    proof_.emplace(world_, deck_, start.folder.checkpoints(), start.checkpoint);
     // 6. Nothing can be refused any more: the folder is ours.
     together([&] {
       if (world_.rank() != 0) return;
@@ -264,6 +266,14 @@ class Training {
     return world_.sum(mine);
   }
 
+  /// Reads the step's batch; its targets that count, or nothing where all tokens do.
+  std::optional<std::int64_t> load_step(std::int64_t step) {
+    stage_ = "the reading of a batch";
+    load_batch(step);
+    stage_ = "the step's end";
+    return targets_of_batch();
+  }
+
   /// Nothing where all tokens count.
   std::optional<std::int64_t> targets_of_batch() {
     if (!train_->masked()) return std::nullopt;
@@ -352,6 +362,19 @@ class Training {
     progress.note("beside the plan, on the GPU of rank 0: " + overhead_->text());
   }
 
+  /// What a run that goes on from here must make too. Their results are not kept.
+  void make_steps_after_last_save(std::int64_t done, Progress& progress) {
+    for (std::int64_t step = done; step < done + ResumeProof::steps; ++step) {
+      const std::optional<std::int64_t> targets = load_step(step);
+      const StepReport report = engine_->step(step, {.targets = targets.value_or(0)});
+      if (report.not_finite)
+        return progress.note(fmt::format("step {} is not finite: no figures of it stand beside the last save", step + 1));
+      if (const std::string proven = proof_->after(figures(step, report, 1)); !proven.empty()) progress.note(proven);
+    }
+    progress.note(
+        fmt::format("made steps {} to {} for checkpoint.verify_resume; their results are not kept", done + 1, done + ResumeProof::steps));
+  }
+
   int steps(const StartPoint& start) {
     const RunFolder& folder = start.folder;
     std::optional<io::MetricsFile> metrics;
@@ -373,21 +396,21 @@ class Training {
     Saver saver(world_, *engine_, deck_, folder.checkpoints(), claim_ ? &*claim_ : nullptr, start.checkpoint, [&](const Saved& saved) {
       progress.note(saved.line);
       record({{"step", done}, {"saved", saved.step}, {"save_seconds", saved.seconds}, {"save_stall_seconds", saved.stalled}});
+      proof_->save_stands(saved.step);
     });
     if (first_step_ >= deck_.run.steps) info("all {} steps are done already; raise run.steps to go on", deck_.run.steps);
     bool stopped = false;
     for (std::int64_t step = first_step_; step < deck_.run.steps && !stopped; ++step) {
       const double begin = now_seconds();
-      stage_ = "the reading of a batch";
-      load_batch(step);
-      stage_ = "the step's end";
-      const std::optional<std::int64_t> targets = targets_of_batch();
+      const std::optional<std::int64_t> targets = load_step(step);
       const StepReport report = engine_->step(step, {.stop = stop_requested(), .timeline = trace.of(step), .targets = targets.value_or(0)});
       if (report.not_finite) saver.finish();
       require_finite(step, report, saver.last());
       const StepFigures f = figures(step, report, now_seconds() - begin);
+      const std::string proven = proof_->after(f);
       record(row_of(f, targets));
       progress.step(f);
+      if (!proven.empty()) progress.note(proven);
       if (targets && *targets == 0)
         progress.note(fmt::format("step {}: no target of its batch counts in the loss, so it moves nothing but what the optimizer carries",
                                   step + 1));
@@ -403,8 +426,13 @@ class Training {
       stage_ = "the saving of a checkpoint";
       saver.look();
       const bool last = stopped || done == deck_.run.steps;
-      if (last || saver.due() || (deck_.checkpoint.every > 0 && done % deck_.checkpoint.every == 0)) saver.save(done, last);
+      // A resume that is not proven yet must not take the place of what it went on from.
+      const bool due = saver.due() || (deck_.checkpoint.every > 0 && done % deck_.checkpoint.every == 0);
+      if (!last && (!due || proof_->open())) continue;
+      proof_->save_begins(done);
+      saver.save(done, last);
     }
+    if (proof_->on() && done > first_step_) make_steps_after_last_save(done, progress);
     progress.finish();
     if (!stopped) return static_cast<int>(ExitCode::ok);
     info("stopped by {} after saving; start the same command again to go on",
@@ -423,6 +451,7 @@ class Training {
   std::optional<TrainingData> train_;
   std::optional<SampleFile> validation_;
   std::optional<RunClaim> claim_;  ///< rank 0's
+  std::optional<ResumeProof> proof_;
   std::optional<KernelRuntime> runtime_;
   std::optional<Node> node_;
   std::optional<Engine> engine_;

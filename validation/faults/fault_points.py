@@ -23,6 +23,7 @@ KINDS = [  # (ranks, the one that it happens to, keys, what happens)
     *((ranks, rank, {"checkpoint__async": beside}, end) for ranks, rank in ((1, 0), (2, 0), (2, 1)) for beside in (False, True) for end in (KILL, LOSE)),
     *((ranks, rank, {"checkpoint__async": beside}, {"FAULT_ERROR": error, **once}) for ranks, rank in ((1, 0), (2, 1)) for beside in (False, True)
       for error, once in (("EIO", {"FAULT_ONCE": "1"}), ("ENOSPC", {}), ("EROFS", {}))),
+    *((1, 0, {"checkpoint__async": beside, "checkpoint__verify_resume": True}, end) for beside in (False, True) for end in (KILL, LOSE, {"FAULT_ERROR": "EIO"})),
 ]
 
 
@@ -87,7 +88,7 @@ def main():
         counts = {}
         points = []
         for kind in KINDS:
-            key = (kind[0], kind[1], kind[2]["checkpoint__async"])
+            key = (kind[0], kind[1], *kind[2].values())
             if key not in counts:
                 counts[key] = cases.calls(kind)
             points += [(kind, at) for at in range(1, counts[key] + 1)]
