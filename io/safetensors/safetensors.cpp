@@ -45,11 +45,13 @@ struct SafetensorsWriter::Impl {
   std::vector<SafetensorsEntry> entries;
   std::int64_t at = 0, end = 0, written_back = 0;  // bytes of the file
   std::vector<std::byte> buffer;
+  Hasher hasher;
 
   explicit Impl(const std::string& path, std::vector<SafetensorsEntry> e) : out(path), entries(std::move(e)) {}
 
   void flush() {
     out.file().write(at, buffer.data(), buffer.size());
+    hasher.update(buffer.data(), buffer.size());
     at += static_cast<std::int64_t>(buffer.size());
     buffer.clear();
     if (at - written_back >= writeback_bytes) {
@@ -66,6 +68,7 @@ SafetensorsWriter::SafetensorsWriter(const std::string& path, std::vector<Safete
   for (auto& e : impl_->entries) impl_->end += bytes_of(e);
   impl_->out.file().reserve(impl_->end);  // a full disk is found before any work
   impl_->out.file().write(0, header.data(), header.size());
+  impl_->hasher.update(header);
   impl_->at = static_cast<std::int64_t>(header.size());
   impl_->buffer.reserve(buffer_bytes);
 }
@@ -82,10 +85,17 @@ void SafetensorsWriter::append(std::span<const std::byte> bytes) {
   }
 }
 
-void SafetensorsWriter::finish() {
+Hash128 SafetensorsWriter::finish() {
   impl_->flush();
   TESSERA_REQUIRE(impl_->at == impl_->end, "{} of {} bytes were given", impl_->at, impl_->end);
   impl_->out.commit();
+  return impl_->hasher.digest();
+}
+
+std::int64_t safetensors_bytes(const SafetensorsFile& file) {
+  auto bytes = static_cast<std::int64_t>(header_text(file.entries).size());
+  for (auto& e : file.entries) bytes += bytes_of(e);
+  return bytes;
 }
 
 std::vector<SafetensorsFile> plan_safetensors(const std::vector<SafetensorsEntry>& entries, std::int64_t max_bytes) {

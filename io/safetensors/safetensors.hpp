@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "base/hash.hpp"
 #include "base/types.hpp"
 
 namespace tessera::io {
@@ -17,13 +18,13 @@ struct SafetensorsEntry {
 };
 
 /// Writes one file. The entries are declared first; then append() is called with their bytes in that order, in pieces of any size. finish()
-/// checks that every byte came, syncs and moves PATH.partial to PATH.
+/// checks that every byte came, syncs, moves PATH.partial to PATH and gives the XXH3-128 of the file.
 class SafetensorsWriter {
  public:
   SafetensorsWriter(const std::string& path, std::vector<SafetensorsEntry> entries);
   ~SafetensorsWriter();
   void append(std::span<const std::byte> bytes);
-  void finish();
+  Hash128 finish();
 
  private:
   struct Impl;
@@ -36,6 +37,8 @@ struct SafetensorsFile {
   std::string name;
   std::vector<SafetensorsEntry> entries;
 };
+/// Of the whole file, header included.
+std::int64_t safetensors_bytes(const SafetensorsFile& file);
 std::vector<SafetensorsFile> plan_safetensors(const std::vector<SafetensorsEntry>& entries, std::int64_t max_bytes);
 /// The text of model.safetensors.index.json for such a split.
 std::string safetensors_index(const std::vector<SafetensorsFile>& files);

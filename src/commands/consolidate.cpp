@@ -5,18 +5,31 @@
 
 #include "base/clock.hpp"
 #include "commands/commands.hpp"
+#include "topology/world.hpp"
+#include "train/program_identity.hpp"
 
 namespace tessera {
 namespace {
 
-int run(const ConsolidateOptions& options) {
+/// A rank waits for the others as long as their files take.
+constexpr double longest_wait_seconds = 30 * 86400.0;
+
+int consolidate_alone_or_with(const ConsolidateOptions& options, const World* world) {
   const double begin = now_seconds();
-  const ConsolidateResult result = consolidate(options);
+  const ConsolidateResult result = consolidate(options, world);
+  if (world && world->rank() != 0) return 0;
   const double seconds = now_seconds() - begin;
   fmt::print("{}: {} tensors, {} in {:.2f} s ({}/s)\n", options.output, result.tensors, human_bytes(static_cast<double>(result.bytes)),
              seconds, human_bytes(static_cast<double>(result.bytes) / seconds));
+  if (result.kept > 0) fmt::print("  an earlier start had finished {} of them\n", result.kept);
   for (const std::string& file : result.files) fmt::print("  {}\n", file);
   return 0;
+}
+
+int run(const ConsolidateOptions& options) {
+  if (!launched_as_several()) return consolidate_alone_or_with(options, nullptr);
+  const WorldOptions world{.collective_timeout_seconds = longest_wait_seconds, .identity = program_identity()};
+  return run_in_world(world, [&](World& w) { return consolidate_alone_or_with(options, &w); });
 }
 
 }  // namespace
@@ -41,8 +54,10 @@ void add_consolidate(CLI::App& app, Chosen& chosen) {
   command->add_flag("--optimizer", options->optimizer, "With --format hdf5: the optimizer's moments too, as /adam_m/NAME and /adam_v/NAME");
   command->footer(
       "Example:\n  tessera consolidate runs/quickstart/checkpoints/latest out/\n  tessera consolidate runs/a/checkpoints/latest "
-      "head/ --tensor 'head*' --format hdf5 --optimizer\n\nOne process, a fixed buffer, any model size; values are "
-      "checked against their checksums.");
+      "head/ --tensor 'head*' --format hdf5 --optimizer\n  mpiexec -n 4 tessera consolidate runs/a/checkpoints/latest out/\n\nA fixed "
+      "buffer, any model "
+      "size; values are checked against their checksums. Several ranks share the files of safetensors. One that was interrupted goes on "
+      "where it was: give the same command again.");
   command->callback([options, dtype, &chosen] {
     chosen = [options, dtype] {
       options->dtype = *dtype == "bf16" ? DType::bf16 : DType::f32;

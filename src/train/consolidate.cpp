@@ -3,10 +3,12 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 #include <filesystem>
 #include <functional>
 #include <iterator>
+#include <optional>
 
 #include "base/check.hpp"
 #include "base/clock.hpp"
@@ -18,7 +20,9 @@
 #include "io/safetensors/safetensors.hpp"
 #include "model/huggingface.hpp"
 #include "model/parameters.hpp"
+#include "topology/world.hpp"
 #include "train/adapter_export.hpp"
+#include "train/export_records.hpp"
 #include "train/lora_merge.hpp"
 #include "train/progress.hpp"
 #include "train/run_tokenizer.hpp"
@@ -96,7 +100,7 @@ void make_folder(const std::string& folder) {
 
 struct Source {
   const io::CheckpointReader& reader;
-  const Deck& deck;
+  Deck deck;
   std::vector<Parameter> table;
 };
 
@@ -161,27 +165,73 @@ class ModelFiles {
   std::vector<std::string> carried_;
 };
 
-/// One file after the other, whose entries are `tensors` in their order; bytes of their values.
-std::int64_t write_weights(const std::vector<io::SafetensorsFile>& files, const std::vector<ExportTensor>& tensors, const Source& source,
-                           const ConsolidateOptions& o, std::vector<float>& buffer, Meter& meter) {
-  std::int64_t bytes = 0;
-  std::size_t row = 0;
-  std::vector<bf16> narrow(buffer.size());
-  for (const auto& file : files) {
-    io::SafetensorsWriter writer(o.output + "/" + file.name, file.entries);
-    for (std::size_t i = 0; i < file.entries.size(); ++i, ++row)
-      stream_export(source, tensors[row], buffer, meter, [&](std::span<const float> values) {
-        bytes += static_cast<std::int64_t>(values.size() * size_of(o.dtype));
-        if (o.dtype == DType::f32) return writer.append(std::as_bytes(values));
-        std::transform(values.begin(), values.end(), narrow.begin(), [](float f) { return bf16(f); });
-        writer.append(std::as_bytes(std::span<const bf16>(narrow.data(), values.size())));
-      });
-    writer.finish();
+/// The process alone, or a rank of several.
+struct Ranks {
+  const World* world = nullptr;
+  int rank = 0, count = 1;
+
+  explicit Ranks(const World* w) : world(w) {
+    if (world) rank = world->rank(), count = world->ranks();
   }
-  return bytes;
+  void together(const std::function<void()>& part) const { world ? world->together(part) : part(); }
+  /// By rank 0, before any rank goes on.
+  void first(const std::function<void()>& part) const {
+    together([&] {
+      if (rank == 0) part();
+    });
+  }
+  std::int64_t sum(std::int64_t mine) const { return world ? world->sum(mine) : mine; }
+};
+
+/// A file of the export and its tensors, in the order of its entries.
+struct WeightFile {
+  io::SafetensorsFile file;
+  std::span<const ExportTensor> tensors;
+};
+
+Hash128 write_weights(const WeightFile& weights, const Source& source, const ConsolidateOptions& o, std::vector<float>& buffer,
+                      Meter& meter) {
+  std::vector<bf16> narrow(buffer.size());
+  io::SafetensorsWriter writer(o.output + "/" + weights.file.name, weights.file.entries);
+  for (const ExportTensor& tensor : weights.tensors)
+    stream_export(source, tensor, buffer, meter, [&](std::span<const float> values) {
+      if (o.dtype == DType::f32) return writer.append(std::as_bytes(values));
+      std::transform(values.begin(), values.end(), narrow.begin(), [](float f) { return bf16(f); });
+      writer.append(std::as_bytes(std::span<const bf16>(narrow.data(), values.size())));
+    });
+  return writer.finish();
 }
 
-ConsolidateResult to_safetensors(const Source& source, const ConsolidateOptions& o, std::vector<float>& buffer, Meter& meter) {
+/// Which files of which checkpoint an export is.
+Hash128 identity_of(const Source& source, const ConsolidateOptions& o, const std::vector<io::SafetensorsFile>& files) {
+  std::string text = fmt::format("{}\n{}\n", source.reader.digest(), name_of(o.dtype));
+  for (const auto& file : files)
+    for (const auto& entry : file.entries) text += fmt::format("{} {} {}\n", file.name, entry.name, entry.shape.str());
+  return hash_text(text);
+}
+
+/// This rank's files, each of which is left as it is where an earlier start has finished it; how many those are.
+std::int64_t write_files(const std::vector<WeightFile>& files, const ExportRecords& records, const Ranks& ranks, const Source& source,
+                         const ConsolidateOptions& o, std::vector<float>& buffer, Meter& meter) {
+  std::int64_t kept = 0;
+  for (std::size_t i = static_cast<std::size_t>(ranks.rank); i < files.size(); i += static_cast<std::size_t>(ranks.count)) {
+    const std::string& name = files[i].file.name;
+    if (records.stands(name, io::safetensors_bytes(files[i].file)))
+      ++kept;
+    else
+      records.finished(name, write_weights(files[i], source, o, buffer, meter));
+  }
+  return kept;
+}
+
+/// A folder whose weights are being replaced is no model: what leads to them goes first.
+void remove_index(const std::string& folder) {
+  const std::string index = folder + "/model.safetensors.index.json";
+  if (::unlink(index.c_str()) != 0 && errno != ENOENT) io::fail_storage("remove", index, errno);
+}
+
+ConsolidateResult to_safetensors(const Source& source, const ConsolidateOptions& o, const Ranks& ranks, std::vector<float>& buffer,
+                                 Meter& meter) {
   std::vector<ExportTensor> tensors = huggingface_tensors(source.deck, source.table);
   std::erase_if(tensors, [&](const ExportTensor& t) { return !wanted(o, t.source, t.name); });
   std::vector<io::SafetensorsEntry> entries;
@@ -190,31 +240,63 @@ ConsolidateResult to_safetensors(const Source& source, const ConsolidateOptions&
   const bool whole = o.tensors.empty();  // a part is no model that anything loads
   const ModelFiles beside(o);
   ConsolidateResult result;
-  for (const auto& file : files) result.files.push_back(file.name);
+  std::vector<WeightFile> weights;
+  for (std::span<const ExportTensor> left = tensors; const auto& file : files) {
+    weights.push_back({file, left.first(file.entries.size())});
+    left = left.subspan(file.entries.size());
+    result.files.push_back(file.name);
+  }
+  const std::vector<std::string> names = result.files;
   if (files.size() > 1) result.files.push_back("model.safetensors.index.json");
   if (whole) std::ranges::copy(beside.names(), std::back_inserter(result.files));
-  refuse_other_files(o.output, result.files);
-  make_folder(o.output);
-  result.bytes = write_weights(files, tensors, source, o, buffer, meter);
-  if (files.size() > 1) write_text(o.output + "/model.safetensors.index.json", io::safetensors_index(files));
-  if (whole) beside.write(source.deck, o);
+  const ExportRecords records(o.output, identity_of(source, o, files),
+                              fmt::format("{} ({} files of {})", source.reader.folder(), files.size(), name_of(o.dtype)));
+  ranks.first([&] {
+    records.require_none_of_another();
+    std::vector<std::string> planned = result.files;
+    for (const std::string& name : names) planned.push_back(ExportRecords::name(name));
+    refuse_other_files(o.output, planned);
+    make_folder(o.output);
+    if (files.size() > 1) remove_index(o.output);
+  });
+  std::int64_t kept = 0;
+  ranks.together([&] { kept = write_files(weights, records, ranks, source, o, buffer, meter); });
+  ranks.first([&] {
+    if (files.size() > 1) write_text(o.output + "/model.safetensors.index.json", io::safetensors_index(files));
+    if (whole) beside.write(source.deck, o);
+    records.remove(names);
+  });
+  result.kept = ranks.sum(kept);
+  for (const auto& entry : entries) result.bytes += entry.shape.elements() * static_cast<std::int64_t>(size_of(entry.dtype));
   result.tensors = static_cast<std::int64_t>(tensors.size());
   return result;
 }
 
-ConsolidateResult to_adapter(const Source& source, const ConsolidateOptions& o) {
-  if (o.format != "safetensors" || !o.tensors.empty())
-    fail(ExitCode::usage, "--adapter writes all of an adapter as PEFT reads it: leave --format and --tensor out");
+ConsolidateResult to_adapter(const Source& source, const ConsolidateOptions& o, const Ranks& ranks) {
   ConsolidateResult result{.files = adapter_files()};
-  refuse_other_files(o.output, result.files);
-  make_folder(o.output);
-  result.bytes = export_adapter(source.reader, source.deck, source.table, o.output, o.dtype);
+  ranks.first([&] {
+    refuse_other_files(o.output, result.files);
+    make_folder(o.output);
+    result.bytes = export_adapter(source.reader, source.deck, source.table, o.output, o.dtype);
+  });
   result.tensors = std::ranges::count(source.table, true, &Parameter::adapter);
   return result;
 }
 
+/// Options that contradict each other or the checkpoint.
+void require_possible(const ConsolidateOptions& o, const io::CheckpointReader& reader, const Ranks& ranks) {
+  const bool hdf5 = o.format == "hdf5";
+  if (o.adapter && (hdf5 || !o.tensors.empty()))
+    fail(ExitCode::usage, "--adapter writes all of an adapter as PEFT reads it: leave --format and --tensor out");
+  if (hdf5 && ranks.count > 1)
+    fail(ExitCode::usage, "--format hdf5 is one file, which one process writes: start it without mpiexec, or use --format safetensors");
+  if (hdf5 && o.dtype != DType::f32) fail(ExitCode::usage, "HDF5 has no bf16: use --dtype fp32, or --format safetensors");
+  if (o.optimizer && !hdf5) fail(ExitCode::usage, "--optimizer goes with --format hdf5: transformers' files have no place for moments");
+  if (o.optimizer && reader.layout().groups.size() < 2)
+    fail(ExitCode::usage, "{} holds weights alone, as `tessera import` makes it: there are no moments to write", reader.folder());
+}
+
 ConsolidateResult to_hdf5(const Source& source, const ConsolidateOptions& o, std::vector<float>& buffer, Meter& meter) {
-  if (o.dtype != DType::f32) fail(ExitCode::usage, "HDF5 has no bf16: use --dtype fp32, or --format safetensors");
   std::vector<std::pair<std::string, const Parameter*>> rows;  // group and tensor
   std::vector<io::Hdf5ExportEntry> entries;
   ConsolidateResult result{.files = {"model.h5"}};
@@ -238,22 +320,25 @@ ConsolidateResult to_hdf5(const Source& source, const ConsolidateOptions& o, std
 
 }  // namespace
 
-ConsolidateResult consolidate(const ConsolidateOptions& o) {
-  if (o.output.empty()) fail(ExitCode::usage, "OUT is empty: give the folder to write");
-  const io::CheckpointReader reader(o.checkpoint);
-  const Deck deck = require_deck(parse_stored_deck(reader.meta().deck, reader.folder() + "/checkpoint.h5:deck"));
-  const Source source{reader, deck, parameter_table(deck.model)};
-  require_patterns(o, source);
-  if (o.optimizer && o.format != "hdf5")
-    fail(ExitCode::usage, "--optimizer goes with --format hdf5: transformers' files have no place for moments");
-  if (o.optimizer && reader.layout().groups.size() < 2)
-    fail(ExitCode::usage, "{} holds weights alone, as `tessera import` makes it: there are no moments to write", reader.folder());
-  if (o.adapter) return to_adapter(source, o);
+ConsolidateResult consolidate(const ConsolidateOptions& o, const World* world) {
+  const Ranks ranks(world);
+  std::optional<io::CheckpointReader> reader;
+  std::optional<Source> opened;
+  ranks.together([&] {
+    if (o.output.empty()) fail(ExitCode::usage, "OUT is empty: give the folder to write");
+    reader.emplace(o.checkpoint);
+    Deck deck = require_deck(parse_stored_deck(reader->meta().deck, reader->folder() + "/checkpoint.h5:deck"));
+    opened.emplace(*reader, deck, parameter_table(deck.model));
+    require_patterns(o, *opened);
+    require_possible(o, *reader, ranks);
+  });
+  const Source& source = *opened;
+  if (o.adapter) return to_adapter(source, o, ranks);
   std::vector<float> buffer(static_cast<std::size_t>(io::hash_block));
   std::int64_t elements = 0;
   for (const Parameter& p : source.table) elements += wanted(o, p.name, p.export_name) ? p.shape.elements() : 0;
-  Meter meter(o.progress, 4 * elements * (o.optimizer ? std::ssize(reader.layout().groups) : 1));
-  return o.format == "hdf5" ? to_hdf5(source, o, buffer, meter) : to_safetensors(source, o, buffer, meter);
+  Meter meter(o.progress && ranks.rank == 0, 4 * elements * (o.optimizer ? std::ssize(reader->layout().groups) : 1) / ranks.count);
+  return o.format == "hdf5" ? to_hdf5(source, o, buffer, meter) : to_safetensors(source, o, ranks, buffer, meter);
 }
 
 }  // namespace tessera

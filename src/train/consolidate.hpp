@@ -7,6 +7,8 @@
 
 namespace tessera {
 
+class World;
+
 struct ConsolidateOptions {
   std::string checkpoint, output;      ///< step folder; folder to write
   std::string format = "safetensors";  ///< or hdf5
@@ -20,11 +22,15 @@ struct ConsolidateOptions {
 
 struct ConsolidateResult {
   std::int64_t tensors = 0, bytes = 0;
+  std::int64_t kept = 0;  ///< files that an earlier start had finished, found as it left them
   std::vector<std::string> files;
 };
 
-/// Needs one process, none of the run's ranks, and memory for one chunk, whatever the model's size. Values are verified against their
-/// checksums as they pass. A part of a model is written without config.json: nothing loads it as a model.
-ConsolidateResult consolidate(const ConsolidateOptions& options);
+/// Needs none of the run's ranks, and memory for one chunk, whatever the model's size. Values are verified against their checksums as they
+/// pass. A part of a model is written without config.json: nothing loads it as a model. The ranks of `world` (null: this process) share the
+/// files of safetensors, whose bytes do not depend on how many they are; HDF5 is one file, which one process writes. An export that was
+/// interrupted goes on with the files that are not finished; what makes a folder a model (index, config.json) comes last. All ranks have
+/// the same result.
+ConsolidateResult consolidate(const ConsolidateOptions& options, const World* world = nullptr);
 
 }  // namespace tessera

@@ -61,6 +61,12 @@ Launch launch_of_environment() {
   return launch;
 }
 
+bool launched_as_several() {
+  for (const char* name : {"PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE"})
+    if (number_of(environment(name), 1) > 1) return true;
+  return environment("SLURM_STEP_ID") && number_of(environment("SLURM_STEP_NUM_TASKS"), 1) > 1;
+}
+
 bool started_by_srun() {
   // What the mpiexecs of MPICH and of Open MPI give to their ranks.
   return environment("SLURM_STEP_ID") && !environment("HYDI_CONTROL_FD") && !environment("OMPI_MCA_orte_hnp_uri");

@@ -24,6 +24,9 @@ struct Launch {
   std::string host, nodes;  ///< `nodes`: all of the job, as Slurm writes them
 };
 Launch launch_of_environment();
+/// Whether a launcher has started several processes, of which this is one: by mpiexec, or as tasks of a step of srun. A process inside an
+/// allocation that nobody launched is alone.
+bool launched_as_several();
 /// And no mpiexec between: srun answers MPI_Abort with SIGKILL to all ranks, and the run's status is lost.
 bool started_by_srun();
 

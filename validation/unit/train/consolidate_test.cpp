@@ -259,6 +259,35 @@ TEST(Consolidate, ADamagedShardIsNamedAndLeavesNoModel) {
   EXPECT_FALSE(test::fs::exists(scratch / "out/model.safetensors"));
 }
 
+TEST(Consolidate, OneThatWasInterruptedGoesOnWithWhatIsNotFinished) {
+  const Scratch scratch;
+  const Deck deck = test::tiny_deck();
+  const std::string folder = test::write_sharded(scratch / "a", deck, 2), shard = folder + "/shard-00001.h5";
+  const auto run = [&](const std::string& out, DType dtype = DType::f32) {
+    return consolidate({.checkpoint = folder, .output = scratch / out, .dtype = dtype, .max_file_bytes = 20000});
+  };
+  const ConsolidateResult whole = run("whole");
+  EXPECT_EQ(whole.kept, 0);
+  const std::string good = test::slurp(shard);
+  std::string bad = good;
+  bad[bad.size() / 8] = static_cast<char>(bad[bad.size() / 8] ^ 1);  // in the middle of the weights
+  test::spill(shard, bad);
+  test::error_of(ExitCode::checkpoint, [&] { run("out"); });
+  test::spill(shard, good);
+  std::int64_t finished = 0;
+  for (const std::string& file : whole.files) finished += test::fs::exists(scratch / ("out/" + file + ".finished"));
+  ASSERT_GT(finished, 0);
+  EXPECT_FALSE(test::fs::exists(scratch / "out/model.safetensors.index.json"));
+  EXPECT_TRUE(test::has(test::error_of(ExitCode::usage, [&] { run("out", DType::bf16); }), "holds an unfinished export of"));
+  const std::string record = scratch / ("out/" + whole.files.front() + ".finished"), text = test::slurp(record);
+  test::spill(record, "{}");
+  EXPECT_TRUE(test::has(test::error_of(ExitCode::usage, [&] { run("out"); }), "cannot be understood"));
+  test::spill(record, text);
+  EXPECT_EQ(run("out").kept, finished);
+  for (const std::string& file : whole.files) EXPECT_EQ(test::slurp(scratch / ("out/" + file)), test::slurp(scratch / ("whole/" + file)));
+  EXPECT_EQ(std::distance(test::fs::directory_iterator(scratch / "out"), {}), std::ssize(whole.files));
+}
+
 TEST(Consolidate, WeightsOfAnotherSplitAreNotLeftBeside) {
   // transformers takes model.safetensors before an index: a stale one would be loaded in the place of the new weights.
   const Scratch scratch;
