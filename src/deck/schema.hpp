@@ -13,9 +13,9 @@
 namespace tessera {
 
 /// How a key finds its field in a deck: one function for each type that a field can have.
-using FieldRef =
-    std::variant<std::int64_t& (*)(Deck&), double& (*)(Deck&), bool& (*)(Deck&), std::string& (*)(Deck&), DType& (*)(Deck&),
-                 std::vector<std::string>& (*)(Deck&), std::vector<std::int64_t>& (*)(Deck&), std::vector<double>& (*)(Deck&), std::vector<OptimizerGroup>& (*)(Deck&)>;
+using FieldRef = std::variant<std::int64_t& (*)(Deck&), double& (*)(Deck&), bool& (*)(Deck&), std::string& (*)(Deck&), DType& (*)(Deck&),
+                              std::vector<std::string>& (*)(Deck&), std::vector<std::int64_t>& (*)(Deck&), std::vector<double>& (*)(Deck&),
+                              std::vector<OptimizerGroup>& (*)(Deck&)>;
 
 /// What a user writes for the value.
 enum class KeyType {
