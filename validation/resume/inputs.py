@@ -12,7 +12,7 @@ INPUTS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "i
 # Ranks that a deck is made for. Those for GPUs must leave each of them room for the libraries' code and buffers.
 RANKS = {"quickstart.toml": 2, "gpt2_124m.toml": 1, "train_7b.toml": 8, "train_13b.toml": 32, "train_70b.toml": 64, "train_70b_tp8.toml": 64,
          "finetune_70b_offload.toml": 8, "infinity_175b.toml": 8, "train_175b_3d.toml": 1024, "mixtral_tiny.toml": 2, "mixtral_8x22b.toml": 128,
-         "long_context_8b.toml": 64}
+         "long_context_8b.toml": 64, "finetune_8b.toml": 4}
 GPU_BYTES, ROOM = 80 * 10**9, 6 * 2**30
 SMALL = ["model.layers=2", "model.width=64", "model.heads=4", "model.kv_heads=2", "model.ff_width=96", "model.vocab=211", "batch.global=4", "batch.micro=1",
          "batch.sequence_length=16", "run.steps=2", "run.threads=1", "run.device=host", "learning_rate.warmup_steps=1", "evaluate.every=2",
@@ -42,8 +42,13 @@ def main():
             train += ["model.layers=4", "pipeline.virtual_stages=2"] if "\nvirtual_stages = " in open(deck).read() else []
             train += SMALL_EXPERTS if "\nexperts = " in open(deck).read() else []
             train += [f"zero.offload_optimizer.nvme_path={folder.path}"] if "nvme_path" in open(deck).read() else []
+            # The model and the conversations of a fine-tuning are its user's.
+            train += ['run.init=""', "data.packing=concatenate", "data.document_mask=false"] if "\ninit = " in open(deck).read() else []
             done = subprocess.run(train, capture_output=True, text=True, stdin=subprocess.DEVNULL)
             check(f"{name}, scaled down, trains on {small} ranks", done.returncode == 0, done.stderr)
+            if "\ninit = " in open(deck).read():
+                done = subprocess.run([*train, "lora.rank=4", "lora.alpha=8", "run.overwrite=true"], capture_output=True, text=True, stdin=subprocess.DEVNULL)
+                check(f"{name}, scaled down, trains adapters on {small} ranks", done.returncode == 0, done.stderr)
         # As its head says, with its own experts.
         done = subprocess.run([runs.MPIEXEC, "-n", "4", runs.TESSERA, "train", os.path.join(INPUTS, "mixtral_tiny.toml"), *SMALL, *SMALL_EXPERTS, "mesh.ep=2", "zero.stage=2",
                                f"data.train={folder.data}", f"data.validation={folder.data}", f"run.output_dir={folder.run('ep')}"],
