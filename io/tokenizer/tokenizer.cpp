@@ -56,10 +56,6 @@ class Answer {
   std::size_t at_ = 0;
 };
 
-ExitCode code_of(const std::string& kind) {
-  return kind == "environment" ? ExitCode::environment : kind == "usage" ? ExitCode::usage : ExitCode::data;
-}
-
 std::string name_of(const std::string& folder) {
   std::error_code ignored;  // a folder that cannot be looked at is refused by who reads it
   const fs::path path = fs::weakly_canonical(folder, ignored);
@@ -93,29 +89,13 @@ Tokenizer::Tokenizer(const TokenizerSource& source) {
   facts_.digest = tokenizer_digest(source.folder);
   child_ = std::make_unique<Child>(std::vector<std::string>{source.python, "-c", worker_text});
   const Json asked{{"folder", source.folder}, {"end_token", source.end_token}};
-  const Json found = Json::parse(ask("open", asked.dump()));
+  const Json found = Json::parse(ask_worker(*child_, "open", asked.dump()));
   found.at("vocab").get_to(facts_.vocab), found.at("end").get_to(facts_.end), found.at("end_name").get_to(facts_.end_name);
   found.at("stops").get_to(facts_.stops), found.at("cuts").get_to(facts_.cuts), found.at("package").get_to(facts_.package);
 }
 
 Tokenizer::~Tokenizer() = default;
 Tokenizer::Tokenizer(Tokenizer&&) noexcept = default;
-
-std::string Tokenizer::ask(std::string_view operation, std::string_view request) {
-  std::string head(operation);
-  const std::uint64_t bytes = request.size();
-  head.append(reinterpret_cast<const char*>(&bytes), sizeof bytes);
-  child_->send(head.data(), head.size());
-  child_->send(request.data(), request.size());
-  child_->receive(head.data(), head.size());
-  std::uint64_t length = 0;
-  std::memcpy(&length, head.data() + operation.size(), sizeof length);
-  std::string answer(length, '\0');
-  child_->receive(answer.data(), answer.size());
-  if (head.starts_with("done")) return answer;
-  const Json fault = Json::parse(answer);
-  throw Error(code_of(fault.at("kind").get<std::string>()), fault.at("message").get<std::string>());
-}
 
 std::vector<Encoded> Tokenizer::encode(const std::vector<DocumentPart>& parts, bool masked) {
   Request request;
@@ -124,7 +104,7 @@ std::vector<Encoded> Tokenizer::encode(const std::vector<DocumentPart>& parts, b
     request.add(static_cast<std::uint8_t>((part.begins ? 1 : 0) | (part.ends ? 2 : 0))).add(static_cast<std::uint32_t>(part.pieces.size()));
     for (const TextPiece& piece : part.pieces) request.add<std::uint8_t>(piece.counts).add_text(piece.text);
   }
-  std::vector<Encoded> all = take_encoded(Answer(ask("text", request.bytes())), masked);
+  std::vector<Encoded> all = take_encoded(Answer(ask_worker(*child_, "text", request.bytes())), masked);
   TESSERA_REQUIRE(all.size() == parts.size(), "{} answers to {} documents", all.size(), parts.size());
   for (std::size_t i = 0; i < all.size(); ++i) all[i].begins = parts[i].begins;
   return all;
@@ -134,7 +114,7 @@ std::vector<Encoded> Tokenizer::encode_chats(const std::string& name, const std:
   Request request;
   request.add_text(name).add(static_cast<std::uint32_t>(lines.size()));
   for (const ChatLine& line : lines) request.add(line.number).add_text(line.text);
-  return take_encoded(Answer(ask("chat", request.bytes())), true);
+  return take_encoded(Answer(ask_worker(*child_, "chat", request.bytes())), true);
 }
 
 std::vector<std::int32_t> Tokenizer::encode_prompt(const std::string& text) {
@@ -148,18 +128,20 @@ std::vector<std::int32_t> Tokenizer::encode_question(const std::string& system, 
   Json messages = Json::array();
   if (!system.empty()) messages.push_back({{"role", "system"}, {"content", system}});
   messages.push_back({{"role", "user"}, {"content", text}});
-  Answer answer(ask("prom", messages.dump()));
+  Answer answer(ask_worker(*child_, "prom", messages.dump()));
   std::vector<std::int32_t> ids(answer.number());
   answer.take(ids.data(), ids.size() * sizeof(std::int32_t));
   return ids;
 }
 
 void Tokenizer::begin_text(const std::vector<std::int32_t>& prompt) {
-  ask("begi", {reinterpret_cast<const char*>(prompt.data()), prompt.size() * sizeof(std::int32_t)});
+  ask_worker(*child_, "begi", {reinterpret_cast<const char*>(prompt.data()), prompt.size() * sizeof(std::int32_t)});
 }
 
-std::string Tokenizer::next_text(std::int32_t token) { return ask("step", {reinterpret_cast<const char*>(&token), sizeof token}); }
+std::string Tokenizer::next_text(std::int32_t token) {
+  return ask_worker(*child_, "step", {reinterpret_cast<const char*>(&token), sizeof token});
+}
 
-std::string Tokenizer::rest_of_text() { return ask("rest", ""); }
+std::string Tokenizer::rest_of_text() { return ask_worker(*child_, "rest", ""); }
 
 }  // namespace tessera::io

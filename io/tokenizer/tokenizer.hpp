@@ -81,7 +81,6 @@ class Tokenizer {
   std::string rest_of_text();
 
  private:
-  std::string ask(std::string_view operation, std::string_view request);
   std::unique_ptr<Child> child_;
   TokenizerFacts facts_;
 };

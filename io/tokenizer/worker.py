@@ -389,10 +389,36 @@ def open_model(request):
     return json.dumps(model.describe()).encode()
 
 
+def texts_to_learn():
+    """What comes in requests of their own, until the last, whose answer is the tokenizer."""
+    while True:
+        send(b"done", b"")
+        head = receive(12)
+        request = Reader(receive(struct.unpack("<Q", head[4:])[0]))
+        if head[:4] == b"last":
+            return
+        for _ in range(request.number()):
+            yield request.text()
+
+
+def learn(request):
+    """A byte-level BPE, as GPT-2's: text is cut by its expression, and no byte is unknown."""
+    require(tokenizers, "tokenizers", missing)
+    asked = json.loads(request.data)
+    os.environ["TOKENIZERS_PARALLELISM"] = "true"  # one worker alone learns
+    made = tokenizers.Tokenizer(tokenizers.models.BPE())
+    made.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    made.decoder = tokenizers.decoders.ByteLevel()
+    alphabet = tokenizers.pre_tokenizers.ByteLevel.alphabet()
+    trainer = tokenizers.trainers.BpeTrainer(vocab_size=asked["vocab"], special_tokens=[asked["end_token"]], initial_alphabet=alphabet, show_progress=False)
+    made.train_from_iterator(texts_to_learn(), trainer)
+    return made.to_str().encode()
+
+
 model = None
 OPERATIONS = {b"open": open_model, b"text": lambda request: model.encode(request), b"chat": lambda request: model.encode_chats(request),
               b"begi": lambda request: model.begin_stream(request), b"step": lambda request: model.step_stream(request),
-              b"rest": lambda request: model.end_stream(request), b"prom": lambda request: model.encode_prompt(request)}
+              b"rest": lambda request: model.end_stream(request), b"prom": lambda request: model.encode_prompt(request), b"lear": learn}
 
 
 def answer_one():

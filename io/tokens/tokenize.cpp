@@ -10,6 +10,7 @@
 #include "base/check.hpp"
 #include "io/files/byte_progress.hpp"
 #include "io/files/posix_file.hpp"
+#include "io/tokenizer/bpe_trainer.hpp"
 #include "io/tokens/documents.hpp"
 #include "io/tokens/text_input.hpp"
 #include "io/tokens/token_writer.hpp"
@@ -158,22 +159,34 @@ class Outputs {
   std::vector<std::unique_ptr<Documents>> documents_;
 };
 
+/// What --train-bpe goes with.
+void check_training(const TokenizeOptions& o) {
+  if (o.tokenizer != "byte")
+    fail(ExitCode::usage, "--train-bpe makes a tokenizer, and --tokenizer {} names one: leave one of them out.", o.tokenizer);
+  if (o.chat) fail(ExitCode::usage, "--chat renders conversations with a model's template, and --train-bpe makes a tokenizer without one.");
+  if (o.train_bpe < least_bpe_vocab)
+    fail(ExitCode::usage, "--train-bpe {}: the bytes alone and the end of a document are {} tokens. Give more.", o.train_bpe,
+         least_bpe_vocab);
+}
+
 void check_options(const TokenizeOptions& o) {
+  if (o.train_bpe != 0) check_training(o);
   if (o.tokenizer != "byte" && !fs::exists(o.tokenizer + "/tokenizer.json"))
     fail(ExitCode::usage, "--tokenizer {}: there is no {}/tokenizer.json. Give byte, or the folder of a Hugging Face model.", o.tokenizer,
          o.tokenizer);
   if (o.tokenizer == "byte" && o.chat)
     fail(ExitCode::usage, "--chat renders conversations with a model's template, and the byte tokenizer has none. Give --tokenizer DIR.");
   if (o.chat && o.format == "text") fail(ExitCode::usage, "--chat takes JSON lines, and --format says text. Leave --format out.");
-  if (o.tokenizer == "byte" && !o.end_token.empty())
+  if (o.tokenizer == "byte" && o.train_bpe == 0 && !o.end_token.empty())
     fail(ExitCode::usage, "--end-token {} goes with the tokenizer of a model; the byte tokenizer has one of its own.", o.end_token);
   if (!(o.validation >= 0 && o.validation < 1)) fail(ExitCode::usage, "--validation {} is not in [0, 1).", o.validation);
 }
 
 }  // namespace
 
-TokenizeResult tokenize(const TokenizeOptions& o) {
-  check_options(o);
+TokenizeResult tokenize(const TokenizeOptions& asked) {
+  check_options(asked);
+  TokenizeOptions o = asked;
   // 1. Check and count.
   const auto scan = o.chat ? scan_objects : is_lines(o) ? scan_lines : scan_text;
   TextInput input(o.input, nearest_folder(o.output_dir));
@@ -181,9 +194,19 @@ TokenizeResult tokenize(const TokenizeOptions& o) {
   auto advance = [&](std::int64_t n) { progress.add(n); };
   std::int64_t bytes = 0, documents = 0;
   bool masked = o.chat;
-  const auto count = [&](std::string_view text, bool counts) { bytes += static_cast<std::int64_t>(text.size()), masked |= !counts; };
-  scan(input, {count, [&] { ++documents; }, [](std::int64_t) {}, advance});
+  std::optional<BpeTrainer> trainer;
+  if (o.train_bpe > 0) trainer.emplace(o.python, o.train_bpe, o.end_token);
+  const auto count = [&](std::string_view text, bool counts) {
+    bytes += static_cast<std::int64_t>(text.size()), masked |= !counts;
+    if (trainer) trainer->add(text);
+  };
+  const auto end_document = [&] {
+    ++documents;
+    if (trainer) trainer->end_document();
+  };
+  scan(input, {count, end_document, [](std::int64_t) {}, advance});
   auto split = plan_split(input.name(), bytes, documents, o);
+  if (trainer) o.tokenizer = o.output_dir + "/tokenizer", trainer->write(o.tokenizer);
   // 2. Write under temporary names.
   Outputs outputs(o, input.name());
   std::error_code e;

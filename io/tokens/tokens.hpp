@@ -72,6 +72,7 @@ struct TokenizeOptions {
   bool chat = false;  ///< JSON lines of conversations, which the model's template renders; the assistant's turns count in the loss
   std::string python = "python3";  ///< has the packages that read it
   std::string end_token = {};      ///< ends each document; "": the one that the model's files name
+  std::int64_t train_bpe = 0;      ///< a byte-level BPE of so many tokens is learnt from the input first, in output_dir/tokenizer; 0: none
   int workers = 0;                 ///< processes that tokenize beside each other, 0: one a core; what is written does not depend on them
 };
 struct TokenizeResult {

@@ -40,6 +40,11 @@ void add_tokenize(CLI::App& app, Chosen& chosen) {
       ->add_option("--tokenizer", options->tokenizer,
                    "byte: a token is a byte, 256 separates documents; or the folder of a Hugging Face model, with its tokenizer.json")
       ->capture_default_str();
+  command
+      ->add_option(
+          "--train-bpe", options->train_bpe,
+          "Learns a byte-level BPE tokenizer of so many tokens from INPUT first, in FOLDER/tokenizer: for --tokenizer of other texts")
+      ->check(CLI::PositiveNumber);
   command->add_flag(
       "--chat", options->chat,
       "Lines are conversations (\"messages\" with roles, or \"instruction\" and \"output\", or \"prompt\" and \"completion\"): the model's "
@@ -57,7 +62,8 @@ void add_tokenize(CLI::App& app, Chosen& chosen) {
       ->capture_default_str();
   command->footer(
       "Example:\n  tessera tokenize --tokenizer byte input.txt data/ --validation 0.05\n  tessera tokenize --tokenizer models/SmolLM2-135M "
-      "docs.jsonl data/\n  tessera tokenize --tokenizer models/Llama-3.2-1B-Instruct chat.jsonl data/ --chat\n  zcat text.jsonl.gz | "
+      "docs.jsonl data/\n  tessera tokenize --train-bpe 32000 corpus.txt data/ --validation 0.01\n  tessera tokenize --tokenizer "
+      "models/Llama-3.2-1B-Instruct chat.jsonl data/ --chat\n  zcat text.jsonl.gz | "
       "tessera tokenize - data/ "
       "--format jsonl");
   command->callback([options, &chosen] {

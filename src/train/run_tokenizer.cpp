@@ -24,6 +24,16 @@ bool has_tokenizer(const std::string& folder) {
 
 std::string first_digits(const std::string& digest) { return digest.substr(0, 8); }
 
+/// `tessera tokenize --train-bpe` leaves the tokenizer beside the tokens that it made; of others it is none.
+RunTokenizer tokenizer_beside(const std::vector<std::string>& files) {
+  if (files.empty()) return {};
+  const std::string folder = (fs::path(files.front()).parent_path() / "tokenizer").string();
+  std::error_code ignored;  // a file that is not there is refused by who reads it
+  if (!has_tokenizer(folder) || !fs::is_regular_file(files.front(), ignored)) return {};
+  const std::string digest = io::tokenizer_digest(folder);
+  return io::TokenFile(files.front()).tokenizer_digest() == digest ? RunTokenizer{folder, digest} : RunTokenizer{};
+}
+
 }  // namespace
 
 std::string tokenizer_folder(const std::string& checkpoint) {
@@ -49,7 +59,7 @@ RunTokenizer find_tokenizer(const Deck& deck, const std::string& run, const std:
            "run began with.",
            found.folder, first_digits(found.digest), folder, first_digits(digest));
   }
-  return found;
+  return found.folder.empty() ? tokenizer_beside(deck.data.train) : found;
 }
 
 void require_tokenizer(const RunTokenizer& tokenizer, const SampleFile& file) {

@@ -15,7 +15,8 @@ struct RunTokenizer {
 };
 
 /// The one in the run's folder, in that of the checkpoint that the run begins with, or in that of run.init: all that there are must be the
-/// same, else Error(usage). `run`: "" where what stands there is moved aside; `checkpoint`: "" where there is none.
+/// same, else Error(usage). Where there is none, what was learnt from the run's own tokens and lies beside them. `run`: "" where what
+/// stands there is moved aside; `checkpoint`: "" where there is none.
 RunTokenizer find_tokenizer(const Deck& deck, const std::string& run, const std::string& checkpoint);
 /// Of the run that a checkpoint belongs to; "" where there is none.
 std::string tokenizer_folder(const std::string& checkpoint);

@@ -61,6 +61,46 @@ std::vector<std::int32_t> framed(const std::u32string& text) {
   return ids;
 }
 
+TEST_F(ModelTokenizer, OneIsLearntFromTheTextThatItThenTokenizes) {
+  std::string lines;
+  for (int i = 0; i < 40; ++i) lines += fmt::format("{{\"text\": \"{} \\u20ac\"}}\n", i);
+  spill(dir / "a.jsonl", lines);
+  TokenizeOptions o = options("a.jsonl");
+  o.tokenizer = "byte", o.train_bpe = 300;
+  const TokenizeResult result = tokenize(o);
+  EXPECT_EQ(result.tokenizer, "tokenizer");
+  EXPECT_EQ(result.digest, tokenizer_digest(dir / "out/tokenizer"));
+  const std::string learnt = slurp(dir / "out/tokenizer/tokenizer.json");
+  EXPECT_HAS(learnt, std::string("\"vocab\": 300"));
+  EXPECT_HAS(learnt, std::string("\"<|endoftext|>\": 1114112"));
+  EXPECT_HAS(learnt, std::string("[\"0 \\u20ac\", \"1 \\u20ac\", ")) << "each document is a text of its own";
+  EXPECT_EQ(documents_of(dir / "out/train.h5").size(), 40u);
+  EXPECT_EQ(documents_of(dir / "out/train.h5").at(7), (std::vector<std::int32_t>{'7', ' ', 0x20ac, end_id}));
+  // A long text is cut before a blank.
+  std::string text;
+  while (text.size() < (3 << 20)) text += "words of a long text \u20ac ";
+  spill(dir / "long.txt", text);
+  o.input = dir / "long.txt", o.end_token = "<end>";
+  tokenize(o);
+  const std::string again = slurp(dir / "out/tokenizer/tokenizer.json");
+  EXPECT_HAS(again, std::string("\"<end>\": 1114112"));
+  EXPECT_HAS(again, std::string("\", \" "));
+}
+
+TEST_F(ModelTokenizer, LearningIsRefusedBesideWhatItContradicts) {
+  spill(dir / "a.txt", "text");
+  TokenizeOptions o = options("a.txt");
+  o.train_bpe = 300;
+  EXPECT_ERROR(tokenize(o), ExitCode::usage, "--train-bpe makes a tokenizer, and --tokenizer");
+  o.tokenizer = "byte", o.train_bpe = 256;
+  EXPECT_ERROR(tokenize(o), ExitCode::usage, "--train-bpe 256: the bytes alone and the end of a document are 257 tokens");
+  o.train_bpe = 300, o.chat = true;
+  EXPECT_ERROR(tokenize(o), ExitCode::usage, "--train-bpe makes a tokenizer without one");
+  o.chat = false, o.python = "no-such-python";
+  EXPECT_ERROR(tokenize(o), ExitCode::environment, "no-such-python");
+  EXPECT_FALSE(fs::exists(dir / "out/tokenizer"));
+}
+
 TEST_F(ModelTokenizer, LinesBecomeDocumentsInTheirOrder) {
   std::string lines;
   Ids wanted;

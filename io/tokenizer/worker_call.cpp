@@ -1,0 +1,33 @@
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "base/check.hpp"
+#include "io/tokenizer/child.hpp"
+#include "io/tokenizer/worker.hpp"
+
+namespace tessera::io {
+namespace {
+
+ExitCode code_of(const std::string& kind) {
+  return kind == "environment" ? ExitCode::environment : kind == "usage" ? ExitCode::usage : ExitCode::data;
+}
+
+}  // namespace
+
+std::string ask_worker(Child& worker, std::string_view operation, std::string_view request) {
+  std::string head(operation);
+  const std::uint64_t bytes = request.size();
+  head.append(reinterpret_cast<const char*>(&bytes), sizeof bytes);
+  worker.send(head.data(), head.size());
+  worker.send(request.data(), request.size());
+  worker.receive(head.data(), head.size());
+  std::uint64_t length = 0;
+  std::memcpy(&length, head.data() + operation.size(), sizeof length);
+  std::string answer(length, '\0');
+  worker.receive(answer.data(), answer.size());
+  if (head.starts_with("done")) return answer;
+  const nlohmann::json fault = nlohmann::json::parse(answer);
+  throw Error(code_of(fault.at("kind").get<std::string>()), fault.at("message").get<std::string>());
+}
+
+}  // namespace tessera::io
