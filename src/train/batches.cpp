@@ -31,6 +31,11 @@ void SampleFile::check(const World* world) {
   if (packed_ && (!world || world->rank() == 0)) info("{}: {}", file_.path(), packed_->describe());
 }
 
+bool SampleFile::holds_the_same(const SampleFile& other) const {
+  const io::TokenFacts &a = *file_.facts(), &b = *other.file_.facts();
+  return a.tokens == b.tokens && a.token_bytes == b.token_bytes && a.content == b.content && a.counted == b.counted;
+}
+
 void SampleFile::read_packed(std::int64_t sample, std::span<const Range> positions, const MicroBatch& to, std::int64_t row) {
   std::vector<std::int32_t> inputs(static_cast<std::size_t>(T_), 0), targets(inputs.size(), kernels::no_target), starts(inputs.size());
   std::size_t at = 0;

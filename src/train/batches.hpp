@@ -33,6 +33,8 @@ class SampleFile {
   const std::string& path() const { return file_.path(); }
   std::string tokenizer() const { return file_.tokenizer(); }
   std::string tokenizer_digest() const { return file_.tokenizer_digest(); }
+  /// Of two files that were checked: the same tokens, of which the same count in the loss.
+  bool holds_the_same(const SampleFile& other) const;
   /// Some targets may not count in the loss: they are kernels::no_target.
   bool masked() const { return file_.masked() || documents_; }
   /// Row `row` of a micro-batch whose rows have these positions of the T inputs and T targets of a sample, one range after the other. Where

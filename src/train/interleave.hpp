@@ -21,7 +21,7 @@ class Interleave {
     int source = 0;
     std::int64_t number = 0;  ///< among the samples of its source
   };
-  /// Sources with shares above 0, of at most 2^31 together.
+  /// Sources with shares above 0, fewer than 2^31 together.
   explicit Interleave(std::vector<std::int64_t> shares);
   /// Sample `cursor`.
   Place at(std::int64_t cursor) const;

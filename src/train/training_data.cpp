@@ -60,8 +60,19 @@ void TrainingData::require_epochs() const {
            shares_[k].samples, files_[k].path(), files_[k].samples(), epochs(k), most_epochs_[k]);
 }
 
+void TrainingData::require_different_files() const {
+  for (std::size_t k = 0; k < files_.size(); ++k)
+    for (std::size_t j = 0; j < k; ++j)
+      if (files_[k].holds_the_same(files_[j]))
+        fail(ExitCode::data,
+             "{} and {} hold the same tokens. Name one of them in data.train, with the sum of both weights in data.weights.",
+             files_[j].path(), files_[k].path());
+}
+
 void TrainingData::check(const World* world) {
   for (SampleFile& file : files_) file.check(world);
+  const auto compare = [this] { require_different_files(); };
+  world ? world->together(compare) : compare();
   if (world && world->rank() != 0) return;
   for (const std::string& line : lines()) info("{}", line);
   if (files_.size() == 1) return;

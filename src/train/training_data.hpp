@@ -29,7 +29,8 @@ class TrainingData {
   /// Opens all files. Throws Error(data) where one cannot be used (SampleFile), where two are of different tokenizers, or where the run
   /// would pass over one more often than data.epochs allows.
   explicit TrainingData(const Deck& deck);
-  /// See SampleFile::check; then rank 0 says how much of each file the run takes. Collective over `world`; null: this process alone.
+  /// See SampleFile::check; Error(data) also where two files hold the same tokens. Then rank 0 says how much of each file the run takes.
+  /// Collective over `world`; null: this process alone.
   void check(const World* world);
   std::span<const SampleFile> files() const { return files_; }
   /// Some targets may not count in the loss, those of one file at least.
@@ -45,6 +46,7 @@ class TrainingData {
   /// How often the run passes over a file.
   double epochs(std::size_t file) const;
   void require_epochs() const;
+  void require_different_files() const;
 
   std::uint64_t seed_;
   std::vector<FileShare> shares_;

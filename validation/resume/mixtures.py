@@ -4,6 +4,7 @@ of loss masks and documents it has; and what is no such mixture is refused."""
 import json
 import os
 import random
+import shutil
 import subprocess
 import sys
 
@@ -88,6 +89,9 @@ def check_refusals(folder, files, common):
     refused("a file less on a resume", 2, ["data.train = ["], of="rows", data__train=json.dumps(files[:2]), data__weights=[0.5, 0.3])
     refused("a file that is not there", 3, ["gone.h5"], data__train=json.dumps(files[:2] + [folder.path + "/gone.h5"]))
     refused("too many passes over a file", 3, ["few/train.h5, which has", "data.epochs allows 0.5"], data__epochs=[0, 0, 0.5])
+    copy = os.path.join(folder.path, "copy.h5")
+    shutil.copyfile(files[1], copy)
+    refused("a copy of a file", 3, ["pairs/train.h5 and", "copy.h5 hold the same tokens"], data__train=json.dumps(files[:2] + [copy]))
     short = tokenize(folder, "short", [{"text": "too short"}])
     refused("a file of less than a sample", 3, ["short/train.h5 holds 9 tokens"], data__train=json.dumps(files[:2] + [short]))
 

@@ -139,6 +139,18 @@ TEST(TrainingData, FilesOfTwoTokenizersAreRefused) {
   EXPECT_HAS(error_of(ExitCode::data, [&] { open(bytes, one); }), "bytes.h5 holds bytes and " + one + " tokens of one");
 }
 
+TEST(TrainingData, TheSameTokensUnderTwoNamesAreRefused) {
+  const Scratch dir;
+  const std::string a = file_of(dir / "a.bin", 20, 0), b = file_of(dir / "b.bin", 20, 1), plain = written(dir / "plain.h5", {}, false),
+                    masked = written(dir / "masked.h5", {}, true);
+  fs::copy_file(a, dir / "copy.bin"), fs::create_symlink(plain, dir / "link.h5");
+  const auto check = [](const std::string& one, const std::string& other) { TrainingData(deck_of({one, other}, {1, 2})).check(nullptr); };
+  EXPECT_NO_THROW(check(a, b));
+  EXPECT_NO_THROW(check(plain, masked)) << "other tokens count";
+  EXPECT_HAS(error_of(ExitCode::data, [&] { check(a, dir / "copy.bin"); }), "a.bin and " + dir / "copy.bin" + " hold the same tokens");
+  EXPECT_HAS(error_of(ExitCode::data, [&] { check(plain, dir / "link.h5"); }), "hold the same tokens");
+}
+
 TEST(TrainingData, AFileWithALossMaskBesideOneWithout) {
   const Scratch dir;
   const std::string plain = written(dir / "plain.h5", {}, false), masked = written(dir / "masked.h5", {}, true);
