@@ -42,6 +42,12 @@ struct OpenShard {
   }
 };
 
+/// Floats on a page boundary: what is read into them may pass the page cache.
+using AlignedFloats = std::unique_ptr<float, decltype(&std::free)>;
+AlignedFloats aligned_floats(std::int64_t n) {
+  return {static_cast<float*>(std::aligned_alloc(4096, static_cast<std::size_t>(round_up(n * 4, 4096)))), &std::free};
+}
+
 /// A verified block that was wanted only in part: the next part is often asked for soon.
 struct BlockAtHand {
   int shard = -1;
@@ -88,6 +94,7 @@ struct CheckpointReader::Impl {
   std::list<OpenShard> shards;    // most recently used first
   std::list<BlockAtHand> blocks;  // most recently used first
   std::size_t most_blocks = 1;
+  AlignedFloats window{nullptr, &std::free};  // of window_elements, once it is needed
 
   std::size_t group_number(const std::string& group) const {
     auto& groups = index.layout.groups;
@@ -257,7 +264,6 @@ struct CheckpointReader::Impl {
       if (!common) continue;
       // Short runs that lie near each other in the unit are read together.
       std::vector<BoxRun> runs;
-      std::vector<float> window;
       auto flush = [&] {
         if (runs.empty()) return;
         auto first = runs.front().from, n = runs.back().from + runs.back().elements - first;
@@ -267,9 +273,9 @@ struct CheckpointReader::Impl {
         if (runs.size() == 1) {
           read_unit(group, piece.unit, piece.offset + first, at(runs.front().to, n));
         } else {
-          window.resize(static_cast<std::size_t>(n));
-          read_unit(group, piece.unit, piece.offset + first, window);
-          for (auto& r : runs) std::copy_n(window.begin() + (r.from - first), r.elements, at(r.to, r.elements).begin());
+          if (!window) window = aligned_floats(window_elements);
+          read_unit(group, piece.unit, piece.offset + first, {window.get(), static_cast<std::size_t>(n)});
+          for (auto& r : runs) std::copy_n(window.get() + (r.from - first), r.elements, at(r.to, r.elements).begin());
         }
         runs.clear();
       };
@@ -355,8 +361,7 @@ void CheckpointReader::verify(const std::function<void(std::int64_t, std::int64_
   std::int64_t done = 0, total = 0, piece = 0;
   for (auto& u : layout.units) total += u.elements * 4 * static_cast<std::int64_t>(layout.groups.size());
   constexpr std::int64_t blocks_at_once = 4 * run_blocks;
-  std::unique_ptr<float, decltype(&std::free)> buffer(
-      static_cast<float*>(std::aligned_alloc(4096, static_cast<std::size_t>(blocks_at_once * hash_block) * 4)), &std::free);
+  const AlignedFloats buffer = aligned_floats(blocks_at_once * hash_block);
   for (int number = 0; number < layout.shards; ++number) {
     auto shard = impl_->open_shard(number);
     std::vector<Extent> holes;

@@ -1,14 +1,14 @@
-// Checkpoint write and read against the disk's own rate, measured in the same run with the same sync policy. Rounds are interleaved because
-// the rate of shared disks drifts; the best of each is compared.
-//   checkpoint_benchmark [FOLDER] [MiB]
+// Checkpoint write and read against the disk's own rate, measured right before and after each with the same sync policy: shared disks drift
+// and give bursts, so a best of each would compare a burst with none.
+//   checkpoint_benchmark [FOLDER] [MiB] [ROUNDS]
 #include <fcntl.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -42,9 +42,16 @@ void require_system(bool ok, const char* what) {
   if (!ok) fail(ExitCode::storage, "benchmark: {} failed", what);
 }
 
-double raw_write(const std::string& path, const Aligned& source, std::size_t total, int flags) {
-  int f = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | flags, 0666);
-  if (f < 0) return 0;  // no O_DIRECT here
+/// Past the page cache where the file system can do that.
+int open_direct(const std::string& path, int flags) {
+  int f = ::open(path.c_str(), flags | O_DIRECT, 0666);
+  if (f < 0) f = ::open(path.c_str(), flags, 0666);
+  require_system(f >= 0, "opening");
+  return f;
+}
+
+double raw_write(const std::string& path, const Aligned& source, std::size_t total) {
+  int f = open_direct(path, O_WRONLY | O_CREAT | O_TRUNC);
   double start = now_seconds();
   for (std::size_t at = 0; at < total; at += piece) {
     auto from = source.data + at % source.bytes;
@@ -61,10 +68,9 @@ void forget(const std::string& path) {
   ::close(f);
 }
 
-double raw_read(const std::string& path, Aligned& target, std::size_t total, int flags) {
+double raw_read(const std::string& path, Aligned& target, std::size_t total) {
   forget(path);
-  int f = ::open(path.c_str(), O_RDONLY | flags);
-  if (f < 0) return 0;
+  int f = open_direct(path, O_RDONLY);
   ::posix_fadvise(f, 0, 0, POSIX_FADV_SEQUENTIAL);
   double start = now_seconds();
   for (std::size_t at = 0; at < total; at += piece)
@@ -73,77 +79,104 @@ double raw_read(const std::string& path, Aligned& target, std::size_t total, int
   return static_cast<double>(total) / (now_seconds() - start);
 }
 
-struct Best {
-  double raw_write = 0, raw_read = 0, write = 0, save = 0, read = 0, stream = 0, rows = 0, verify = 0;  // bytes a second
+/// Something that moves the same bytes as a plain loop, each time between two runs of the loop: the rate of shared disks drifts and comes
+/// in bursts, so only neighbours are compared.
+struct Compared {
+  const char* what;
+  std::function<double()> disk;   ///< bytes a second of the loop
+  std::function<void()> prepare;  ///< not timed
+  std::function<void()> work;
+  std::vector<double> rates = {}, shares = {};
+
+  void round(double bytes) {
+    const double before = disk();
+    prepare();
+    const double start = now_seconds();
+    work();
+    const double seconds = now_seconds() - start, after = disk();
+    rates.push_back(bytes / seconds);
+    shares.push_back(seconds > 0 ? (bytes / before + bytes / after) / 2 / seconds : 0);
+  }
 };
 
-void keep_best(double& best, double value) { best = std::max(best, value); }
-
-/// Reads all of the tensor in its natural order, `at_once` elements a call.
-double across_columns(const std::string& root, const std::string& shard, const io::CheckpointLayout& layout, Aligned& target,
-                      std::size_t at_once) {
-  forget(shard);
-  const double start = now_seconds();
-  const io::CheckpointReader reader(root + "/latest");
-  const io::CheckpointTensor& tensor = *reader.find("w");
-  const auto n = static_cast<std::size_t>(tensor.shape.elements());
-  for (auto& g : layout.groups)
-    for (std::size_t at = 0; at < n; at += at_once)
-      reader.read(g, tensor, static_cast<std::int64_t>(at), {reinterpret_cast<float*>(target.data), std::min(at_once, n - at)});
-  return static_cast<double>(n * 4 * layout.groups.size()) / (now_seconds() - start);
+double median(std::vector<double> values) {
+  std::ranges::sort(values);
+  return values[values.size() / 2];
 }
 
-void one_round(const std::string& folder, const io::CheckpointLayout& layout, const Aligned& source, Aligned& target, Best& best) {
-  std::size_t total = 0;
-  for (auto& u : layout.units) total += static_cast<std::size_t>(u.elements) * 4 * layout.groups.size();
-  const std::string raw = folder + "/raw", root = folder + "/checkpoints";
-  keep_best(best.raw_write, raw_write(raw, source, total, 0));
-  keep_best(best.raw_write, raw_write(raw, source, total, O_DIRECT));
-  fs::remove_all(root);
-  std::vector<io::ShardSlice> slices;
-  std::size_t at = 0;
-  for (int g = 0; g < static_cast<int>(layout.groups.size()); ++g)
-    for (int u = 0; u < static_cast<int>(layout.units.size()); ++u) {
-      auto n = static_cast<std::size_t>(layout.units[static_cast<std::size_t>(u)].elements);
-      slices.push_back({g, u, std::span(reinterpret_cast<const float*>(source.data + at % source.bytes), n)});
-      at += n * 4;
-    }
-  double start = now_seconds();
-  io::begin_checkpoint(root, 1);
-  double writing = now_seconds();
-  io::write_shard(root, 1, layout, 0, slices);
-  keep_best(best.write, static_cast<double>(total) / (now_seconds() - writing));
-  io::write_index(root, layout, {1, 0, 0, "", "", ""});
-  io::commit_checkpoint(root, 1, {.newest = 1});
-  keep_best(best.save, static_cast<double>(total) / (now_seconds() - start));
-
-  keep_best(best.raw_read, raw_read(raw, target, total, 0));
-  keep_best(best.raw_read, raw_read(raw, target, total, O_DIRECT));
-  fs::remove(raw);
-  const std::string shard = root + "/latest/" + io::shard_file(0);
-  forget(shard);
-  start = now_seconds();
-  {
-    io::CheckpointReader reader(root + "/latest");
-    for (auto& g : layout.groups)
+/// A layout, values for it and files in a folder.
+class Bench {
+ public:
+  Bench(std::string folder, const io::CheckpointLayout& layout, const Aligned& source, Aligned& target)
+      : folder_(std::move(folder)),
+        root_(folder_ + "/checkpoints"),
+        raw_(folder_ + "/raw"),
+        layout_(layout),
+        source_(source),
+        target_(target) {
+    for (auto& u : layout.units) total_ += static_cast<std::size_t>(u.elements) * 4 * layout.groups.size();
+    for (int g = 0; g < static_cast<int>(layout.groups.size()); ++g)
       for (int u = 0; u < static_cast<int>(layout.units.size()); ++u)
-        reader.read_unit(
-            g, u, 0, {reinterpret_cast<float*>(target.data), static_cast<std::size_t>(layout.units[static_cast<std::size_t>(u)].elements)});
+        slices_.push_back({g, u, std::span(reinterpret_cast<const float*>(source.data), static_cast<std::size_t>(unit(u).elements))});
   }
-  keep_best(best.read, static_cast<double>(total) / (now_seconds() - start));
-  keep_best(best.stream, across_columns(root, shard, layout, target, io::hash_block));
-  keep_best(best.rows, across_columns(root, shard, layout, target, target.bytes / 4));
-  forget(shard);
-  start = now_seconds();
-  io::CheckpointReader(root + "/latest").verify({});
-  keep_best(best.verify, static_cast<double>(total) / (now_seconds() - start));
-}
+
+  double bytes() const { return static_cast<double>(total_); }
+  std::vector<Compared> compared() {
+    const auto write = [this] { return raw_write(raw_, source_, total_); };
+    const auto read = [this] { return raw_read(raw_, target_, total_); };
+    const auto nothing = [] {};
+    const auto cold = [this] { forget(root_ + "/latest/" + io::shard_file(0)); };
+    const auto fresh = [this] {
+      fs::remove_all(root_);
+      io::begin_checkpoint(root_, 1);
+    };
+    return {{"write_shard (hashed, synced)", write, fresh, [this] { io::write_shard(root_, 1, layout_, 0, slices_); }},
+            {"whole save (index, commit)", write, nothing, [this] { save(); }},
+            {"read_unit, verified", read, cold, [this] { read_units(); }},
+            {"read in chunks, across 4 pieces", read, cold, [this] { read_rows(io::hash_block); }},
+            {"read at once, across 4 pieces", read, cold, [this] { read_rows(target_.bytes / 4); }},
+            {"verify", read, cold, [this] { io::CheckpointReader(root_ + "/latest").verify({}); }}};
+  }
+
+ private:
+  const io::CheckpointUnit& unit(int u) const { return layout_.units[static_cast<std::size_t>(u)]; }
+
+  void save() {
+    io::begin_checkpoint(root_, 1);
+    io::write_shard(root_, 1, layout_, 0, slices_);
+    io::write_index(root_, layout_, {1, 0, 0, "", "", ""});
+    io::commit_checkpoint(root_, 1, {.newest = 1});
+  }
+  void read_units() {
+    const io::CheckpointReader reader(root_ + "/latest");
+    for (auto& g : layout_.groups)
+      for (int u = 0; u < static_cast<int>(layout_.units.size()); ++u)
+        reader.read_unit(g, u, 0, {reinterpret_cast<float*>(target_.data), static_cast<std::size_t>(unit(u).elements)});
+  }
+  /// All of the tensor in its natural order, `at_once` elements a call.
+  void read_rows(std::size_t at_once) {
+    const io::CheckpointReader reader(root_ + "/latest");
+    const io::CheckpointTensor& tensor = *reader.find("w");
+    const auto n = static_cast<std::size_t>(tensor.shape.elements());
+    for (auto& g : layout_.groups)
+      for (std::size_t at = 0; at < n; at += at_once)
+        reader.read(g, tensor, static_cast<std::int64_t>(at), {reinterpret_cast<float*>(target_.data), std::min(at_once, n - at)});
+  }
+
+  std::string folder_, root_, raw_;
+  const io::CheckpointLayout& layout_;
+  const Aligned& source_;
+  Aligned& target_;
+  std::size_t total_ = 0;
+  std::vector<io::ShardSlice> slices_;
+};
 
 }  // namespace
 
 int main(int argc, char** argv) try {
   const std::string folder = (argc > 1 ? std::string(argv[1]) : fs::temp_directory_path().string()) + "/tessera-checkpoint-benchmark";
   const std::int64_t mib = argc > 2 ? std::atoll(argv[2]) : 384;
+  const int rounds = argc > 3 ? std::max(1, std::atoi(argv[3])) : 9;
   fs::create_directories(folder);
   io::CheckpointLayout layout;
   layout.groups = {"master", "adam_m", "adam_v"};
@@ -156,22 +189,19 @@ int main(int argc, char** argv) try {
   }
   layout.tensors.push_back({"w", {elements / 1024, 4096}, std::move(columns)});
   Aligned source(static_cast<std::size_t>(elements) * 4), target(static_cast<std::size_t>(elements) * 4);
-  Best best;
-  for (int round = 0; round < 3; ++round) one_round(folder, layout, source, target, best);
+  Bench bench(folder, layout, source, target);
+  std::vector<Compared> compared = bench.compared();
+  for (int round = 0; round < rounds; ++round)
+    for (Compared& c : compared) c.round(bench.bytes());
   fs::remove_all(folder);
-  fmt::print("checkpoint of {} (3 groups, 4 units, 1 shard), best of 3, file cache dropped before reads\n",
-             human_bytes(static_cast<double>(elements) * 48));
-  auto line = [](const char* what, double rate, double limit) {
-    fmt::print("  {:<34} {:6.2f} GB/s  {:5.1f} % of the disk\n", what, rate / 1e9, 100 * rate / limit);
-  };
-  line("disk: write + fsync", best.raw_write, best.raw_write);
-  line("write_shard (hashed, synced)", best.write, best.raw_write);
-  line("whole save (index, commit)", best.save, best.raw_write);
-  line("disk: cold read", best.raw_read, best.raw_read);
-  line("read_unit, verified", best.read, best.raw_read);
-  line("read in chunks, across 4 pieces", best.stream, best.raw_read);
-  line("read at once, across 4 pieces", best.rows, best.raw_read);
-  line("verify", best.verify, best.raw_read);
+  fmt::print(
+      "checkpoint of {} (3 groups, 4 units, 1 shard), medians of {} rounds, file cache dropped before reads; shares of a plain loop (write "
+      "and "
+      "sync, or read, of 4 MiB at a time past the page cache) beside it\n",
+      human_bytes(bench.bytes()), rounds);
+  for (const Compared& c : compared)
+    fmt::print("  {:<34} {:6.2f} GB/s  {:4.0f} % of the disk ({:.0f} to {:.0f})\n", c.what, median(c.rates) / 1e9, 100 * median(c.shares),
+               100 * std::ranges::min(c.shares), 100 * std::ranges::max(c.shares));
   return 0;
 } catch (const tessera::Error& e) {
   fmt::print(stderr, "{}\n", e.what());
