@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <deque>
 #include <map>
 
@@ -155,10 +156,12 @@ TEST(ModelState, ValuesAreReadByBoxAndMomentsBecomeZero) {
       const io::CheckpointReader other(test::write_sharded(scratch / fmt::format("{}-{}-{}", shards, cuts, stage), deck, 1));
       for (const Rank& rank : ranks.all) {
         rank.state.load(other);
-        rank.state.read([](const Parameter& p, const Box& box, std::int64_t first, std::span<float> out) {
-          for (std::size_t i = 0; i < out.size(); ++i)
-            out[i] = test::value_at("read", p.name, natural_of(p, box, first + static_cast<std::int64_t>(i)));
-        });
+        rank.state.read({.has = [](const Parameter&) { return true; },
+                         .read =
+                             [](const Parameter& p, const Box& box, std::int64_t first, std::span<float> out) {
+                               for (std::size_t i = 0; i < out.size(); ++i)
+                                 out[i] = test::value_at("read", p.name, natural_of(p, box, first + static_cast<std::int64_t>(i)));
+                             }});
       }
       for (const auto& [name, values] : ranks.tensors(0))
         for (std::size_t i = 0; i < values.size(); ++i)
@@ -173,10 +176,8 @@ TEST(ModelState, WhatIsNotTrainedIsNotReadAndBecomesZero) {
   const Rank rank(plan_run(request_for(deck, {}, 0, Purpose::training)));
   test::Scratch scratch;
   rank.state.load(io::CheckpointReader(test::write_sharded(scratch.path(), deck, 1)));
-  rank.state.read([](const Parameter& p, const Box&, std::int64_t, std::span<float> out) {
-    EXPECT_TRUE(p.trained) << p.name;
-    std::ranges::fill(out, 2.0f);
-  });
+  rank.state.read({.has = [](const Parameter& p) { return p.trained; },
+                   .read = [](const Parameter&, const Box&, std::int64_t, std::span<float> out) { std::ranges::fill(out, 2.0f); }});
   std::size_t zeros = 0;
   for (const io::ShardSlice& slice : rank.state.checkpoint_slices()) {
     if (slice.group != 0) continue;
@@ -190,6 +191,34 @@ TEST(ModelState, WhatIsNotTrainedIsNotReadAndBecomesZero) {
     }
   }
   EXPECT_EQ(zeros, 2u);
+}
+
+// Adapters beside a model of files are those of a run without files.
+TEST(ModelState, WhatTheSourceLacksIsDrawn) {
+  for (const auto& [shards, cuts] : meshes) {
+    const Deck deck = test::tiny_deck({"lora.rank=3", fmt::format("zero.stage={}", shards > 1 ? 3 : 0)}, shards);
+    const Ranks ranks(deck, shards, cuts);
+    for (const Rank& rank : ranks.all) rank.state.initialise();
+    const auto drawn = ranks.tensors(0);
+    for (const Rank& rank : ranks.all)
+      rank.state.read({.has = [](const Parameter& p) { return !p.adapter; },
+                       .read = [](const Parameter&, const Box&, std::int64_t, std::span<float> out) { std::ranges::fill(out, 2.0f); }});
+    std::size_t adapters = 0;
+    for (const auto& [name, values] : ranks.tensors(0)) {
+      const bool adapter = name.find(".lora_") != name.npos;
+      EXPECT_EQ(values, adapter ? drawn.at(name) : std::vector<float>(values.size(), 2.0f)) << name;
+      adapters += adapter;
+      if (name.ends_with(".lora_b")) {
+        EXPECT_EQ(std::ranges::count(values, 0.0f), std::ssize(values)) << name;
+      } else if (adapter) {
+        const auto bound = static_cast<float>(1 / std::sqrt(static_cast<double>(values.size()) / 3));
+        EXPECT_TRUE(std::ranges::all_of(values, [&](float x) { return std::abs(x) <= bound; })) << name;
+        EXPECT_GT(std::ranges::max(values), 0.8f * bound) << name;
+        EXPECT_LT(std::ranges::min(values), -0.8f * bound) << name;
+      }
+    }
+    EXPECT_EQ(adapters, 28u);
+  }
 }
 
 // Experts on any ranks: what one mesh has written another one reads, writes, and has the same of.
