@@ -43,8 +43,7 @@ int evaluate(const EvaluateOptions& o) {
         {.checkpoint = o.checkpoint, .task = o.task, .details = o.details, .device = device, .tokenizer = o.tokenizer, .json = o.json});
   const Deck deck = load_deck(o.checkpoint, device);
   SampleFile data(o.data, deck.batch.sequence_length, deck.model.vocab, deck.data, deck.run.seed);
-  if (const std::string folder = tokenizer_folder(o.checkpoint); !folder.empty())
-    require_tokenizer({.folder = folder, .digest = io::tokenizer_digest(folder)}, data);
+  require_tokenizer(find_tokenizer(Deck{}, "", o.checkpoint), data);
   data.check(nullptr);
   const std::int64_t samples = o.samples > 0 ? std::min(o.samples, data.samples()) : data.samples(), B = micro_batch_for(samples, 8),
                      T = deck.batch.sequence_length;

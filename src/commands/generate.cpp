@@ -113,7 +113,7 @@ std::unique_ptr<Language> language_of(const GenerateOptions& o, const Deck& deck
       fail(ExitCode::data, "the prompt is no UTF-8. Convert it, for example with iconv -t UTF-8.");
   }
   if (!o.prompt_tokens.empty()) return std::make_unique<Ids>(parse_tokens(o.prompt_tokens, deck.model.vocab));
-  const std::string folder = o.tokenizer.empty() ? tokenizer_folder(o.checkpoint) : o.tokenizer;
+  const std::string folder = choose_tokenizer(o.tokenizer, o.checkpoint);
   if (!folder.empty()) return std::make_unique<Words>(o, folder, deck.model.vocab);
   if (!o.chat.empty())
     fail(ExitCode::usage,

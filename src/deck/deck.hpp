@@ -68,6 +68,7 @@ struct DataKeys {
   std::vector<std::string> train;       // token files: .h5 or .bin
   std::vector<double> weights, epochs;  // of each of them
   std::string validation;               // a token file
+  std::string tokenizer = {};           // a folder, or a digest
   bool document_mask = false;
   std::string packing = "concatenate";  // concatenate | documents
   std::string too_long = "refuse";      // refuse | truncate | split

@@ -187,6 +187,10 @@ const std::vector<Key> table = {
              "run.steps asks for more is refused."},
     {KEY(data.validation), .type = text, .unit = "path", .fallback = "\"\"",
      .help = "Validation tokens, relative to the current directory; empty: none."},
+    {KEY(data.tokenizer), .type = text, .unit = "folder or digest", .fallback = "\"\"",
+     .help = "Tokenizer that the token files must be of: a folder with a tokenizer.json, which the run keeps, or the digest of one, as "
+             "token files name it (`tokenizer.xxh3`). Empty: that of run.init, of the run's folder or of the checkpoint that it begins "
+             "with. Checkpoints carry the digest in its place."},
     {KEY(data.document_mask), .type = boolean, .fallback = "false", .identity = true, .silent = true,
      .help =
          "Keeps the documents of a sequence apart: attention sees a token's own document alone, positions count from its begin, and the "

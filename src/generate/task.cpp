@@ -81,7 +81,7 @@ Examiner::~Examiner() = default;
 LoadedModel Examiner::load(const std::string& checkpoint, const std::string& device, const std::string& path,
                            const std::string& tokenizer) {
   const Deck deck = load_deck(checkpoint, device);
-  const std::string folder = tokenizer.empty() ? tokenizer_folder(checkpoint) : tokenizer;
+  const std::string folder = choose_tokenizer(tokenizer, checkpoint);
   if (folder.empty() && deck.model.vocab != byte_tokenizer_vocab)
     fail(
         ExitCode::usage,

@@ -64,7 +64,7 @@ ImportModelResult import_model(const ImportModelOptions& o) {
     fail(ExitCode::usage, "{}: there are checkpoints already. Choose another folder, or remove them.", root);
   // One shard of one group, in the layout of one rank.
   const RunTokenizer tokenizer = find_tokenizer(deck, "", "");
-  deck.zero.stage = 0, deck.run.init.clear();
+  deck.zero.stage = 0, deck.run.init.clear(), deck.data.tokenizer = tokenizer.digest;
   const Layout layout = layout_for(deck, Mesh{}, 0);
   const Holding holding{&layout, std::vector<std::vector<int>>(layout.units.size(), {0})};
   const SavedLayout saved = saved_layout(std::span(&holding, 1), std::array{master_group}, 1);

@@ -6,6 +6,7 @@
 
 #include "base/check.hpp"
 #include "base/log.hpp"
+#include "io/checkpoint/checkpoint.hpp"
 #include "io/files/posix_file.hpp"
 #include "io/tokenizer/tokenizer.hpp"
 
@@ -31,7 +32,21 @@ RunTokenizer tokenizer_beside(const std::vector<std::string>& files) {
   std::error_code ignored;  // a file that is not there is refused by who reads it
   if (!has_tokenizer(folder) || !fs::is_regular_file(files.front(), ignored)) return {};
   const std::string digest = io::tokenizer_digest(folder);
-  return io::TokenFile(files.front()).tokenizer_digest() == digest ? RunTokenizer{folder, digest} : RunTokenizer{};
+  return io::TokenFile(files.front()).tokenizer_digest() == digest ? RunTokenizer{folder, digest, folder + "/tokenizer.json"} : RunTokenizer{};
+}
+
+bool is_digest(const std::string& text) { return text.size() == 32 && text.find_first_not_of("0123456789abcdef") == text.npos; }
+
+/// The digest that a checkpoint's deck carries; "" where it has none. What cannot be read is refused by who reads it.
+std::string carried_digest(const std::string& checkpoint) {
+  if (checkpoint.empty()) return "";
+  try {
+    const io::CheckpointReader reader(checkpoint);
+    const std::string named = parse_stored_deck(reader.meta().deck, reader.folder() + "/checkpoint.h5:deck").deck.data.tokenizer;
+    return is_digest(named) ? named : "";
+  } catch (const Error&) {
+    return "";
+  }
 }
 
 }  // namespace
@@ -46,37 +61,53 @@ std::string tokenizer_folder(const std::string& checkpoint) {
 
 RunTokenizer find_tokenizer(const Deck& deck, const std::string& run, const std::string& checkpoint) {
   RunTokenizer found;
-  for (const std::string& folder :
-       {deck.run.init, run.empty() ? run : run + "/tokenizer", checkpoint.empty() ? checkpoint : tokenizer_folder(checkpoint)}) {
-    if (!has_tokenizer(folder)) continue;
-    const std::string digest = io::tokenizer_digest(folder);
-    if (found.folder.empty())
-      found = {folder, digest};
-    else if (digest != found.digest)
+  const auto take = [&](const RunTokenizer& one) {
+    if (found.digest.empty())
+      found = one;
+    else if (one.digest != found.digest)
       fail(ExitCode::usage,
-           "{}/tokenizer.json (digest {}) is another tokenizer than {}/tokenizer.json ({}). A run has one: choose another run.output_dir, "
-           "or the model that the "
-           "run began with.",
-           found.folder, first_digits(found.digest), folder, first_digits(digest));
-  }
-  return found.folder.empty() ? tokenizer_beside(deck.data.train) : found;
+           "{} (digest {}) is another tokenizer than {} ({}). A run has one: choose another run.output_dir, or the tokenizer or model that "
+           "the run began with.",
+           found.source, first_digits(found.digest), one.source, first_digits(one.digest));
+  };
+  const std::string& named = deck.data.tokenizer;
+  if (!named.empty() && !is_digest(named) && !has_tokenizer(named))
+    fail(ExitCode::usage,
+         "data.tokenizer: there is no {}/tokenizer.json, and {} is not the digest of one, 32 hexadecimal digits. Name the folder of a "
+         "tokenizer, or the digest that its token files have.",
+         named, named);
+  for (const std::string& folder : {is_digest(named) ? std::string() : named, deck.run.init, run.empty() ? run : run + "/tokenizer",
+                                    checkpoint.empty() ? checkpoint : tokenizer_folder(checkpoint)})
+    if (has_tokenizer(folder)) take({.folder = folder, .digest = io::tokenizer_digest(folder), .source = folder + "/tokenizer.json"});
+  if (is_digest(named)) take({.folder = "", .digest = named, .source = "data.tokenizer"});
+  if (const std::string carried = carried_digest(checkpoint); !carried.empty())
+    take({.folder = "", .digest = carried, .source = "the tokenizer of " + checkpoint});
+  if (!found.folder.empty()) return found;
+  const RunTokenizer beside = tokenizer_beside(deck.data.train);
+  return !beside.folder.empty() && (found.digest.empty() || found.digest == beside.digest) ? beside : found;
+}
+
+std::string choose_tokenizer(const std::string& named, const std::string& checkpoint) {
+  const std::string folder = named.empty() ? tokenizer_folder(checkpoint) : named, carried = carried_digest(checkpoint);
+  if (!folder.empty() && !carried.empty() && io::tokenizer_digest(folder) != carried)
+    fail(ExitCode::usage,
+         "{}/tokenizer.json (digest {}) is another tokenizer than that of {} ({}). Name the folder of the one that it was trained with.",
+         folder, first_digits(io::tokenizer_digest(folder)), checkpoint, first_digits(carried));
+  return folder;
 }
 
 void require_tokenizer(const RunTokenizer& tokenizer, const SampleFile& file) {
-  if (tokenizer.folder.empty()) return;
+  if (tokenizer.digest.empty()) return;
+  const std::string again =
+      fmt::format("Tokenize again: tessera tokenize --tokenizer {} ...", tokenizer.folder.empty() ? "DIR" : tokenizer.folder);
   if (!file.tokenizer_digest().empty() && file.tokenizer_digest() != tokenizer.digest)
-    fail(ExitCode::data,
-         "{} holds tokens of another tokenizer ({}, digest {}) than {}/tokenizer.json (digest {}). Tokenize again: tessera tokenize "
-         "--tokenizer {} ...",
-         file.path(), file.tokenizer(), first_digits(file.tokenizer_digest()), tokenizer.folder, first_digits(tokenizer.digest),
-         tokenizer.folder);
+    fail(ExitCode::data, "{} holds tokens of another tokenizer ({}, digest {}) than {} (digest {}). {}", file.path(), file.tokenizer(),
+         first_digits(file.tokenizer_digest()), tokenizer.source, first_digits(tokenizer.digest), again);
   if (file.tokenizer() == "byte")
-    fail(ExitCode::data,
-         "{} holds bytes, and this run's model has a tokenizer of its own, {}/tokenizer.json. Tokenize again: tessera tokenize --tokenizer "
-         "{} ...",
-         file.path(), tokenizer.folder, tokenizer.folder);
+    fail(ExitCode::data, "{} holds bytes, and this run's model has a tokenizer of its own, {} (digest {}). {}", file.path(),
+         tokenizer.source, first_digits(tokenizer.digest), again);
   if (file.tokenizer_digest().empty())
-    info("{} does not say whose tokens it holds; they are taken for those of {}/tokenizer.json", file.path(), tokenizer.folder);
+    info("{} does not say whose tokens it holds; they are taken for those of {}", file.path(), tokenizer.source);
 }
 
 void require_same_tokenizer(const SampleFile& file, const SampleFile& other) {

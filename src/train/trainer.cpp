@@ -61,7 +61,7 @@ StartPoint agree_on_start(const World& world, const Deck& deck) {
 /// One run's moving parts.
 class Training {
  public:
-  Training(World& world, const ParsedDeck& parsed) : world_(world), deck_(parsed.deck), parsed_(parsed), begin_(now_seconds()) {}
+  Training(World& world, const ParsedDeck& parsed) : world_(world), parsed_(parsed), deck_(parsed_.deck), begin_(now_seconds()) {}
 
   /// Where this machine's choices of kernels are kept; empty: none are searched. Times that ranks took from each other would mislead all
   /// later runs.
@@ -87,6 +87,7 @@ class Training {
     });
     RunTokenizer tokenizer;  // rank 0's
     together([&] { tokenizer = agree_on_tokenizer(start); });
+    parsed_.deck.data.tokenizer = world_.broadcast_text(tokenizer.digest);  // what the run's folder and its checkpoints carry
     train_->check(&world_);
     if (validation_) validation_->check(&world_);
     // 4. Plan, memory, lanes.
@@ -111,9 +112,12 @@ class Training {
     if (world_.rank() != 0) return {};
     RunTokenizer tokenizer = find_tokenizer(deck_, start.move_aside ? "" : start.folder.path, start.checkpoint);
     for (const SampleFile& file : train_->files()) require_tokenizer(tokenizer, file);
-    if (!validation_) return tokenizer;
-    require_tokenizer(tokenizer, *validation_);
-    for (const SampleFile& file : train_->files()) require_same_tokenizer(*validation_, file);
+    if (validation_) {
+      require_tokenizer(tokenizer, *validation_);
+      for (const SampleFile& file : train_->files()) require_same_tokenizer(*validation_, file);
+    }
+    for (const SampleFile& file : train_->files())
+      if (tokenizer.digest.empty()) tokenizer.digest = file.tokenizer_digest();
     return tokenizer;
   }
 
@@ -441,8 +445,8 @@ class Training {
   }
 
   World& world_;
+  ParsedDeck parsed_;
   const Deck& deck_;
-  const ParsedDeck& parsed_;
   double begin_, gemm_rate_ = 0;
   std::string path_ = "none";
   LaneMode lanes_ = LaneMode::inline_order;

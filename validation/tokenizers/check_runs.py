@@ -10,6 +10,7 @@ transformers' generate. Exit status: 0 all agree, 1 not, 77 when torch or transf
 import filecmp
 import json
 import os
+import shutil
 import sys
 import tempfile
 
@@ -70,6 +71,7 @@ def check(folder, name):
         for there in (os.path.join(runs, "tokenizer"), out):
             if not filecmp.cmp(os.path.join(models[name], file), os.path.join(there, file), shallow=False):
                 fail(f"{name}: {there}/{file} is not the model's")
+    check_digest(folder, name, models, data, latest, deck)
     compare_texts(name, latest, out)
     compare_tasks(name, folder, latest, out)
     imported = os.path.join(folder, "imported-" + name)
@@ -82,6 +84,34 @@ def check(folder, name):
     if status != 2 or "is another tokenizer than" not in errors:
         fail(f"{name}: another tokenizer in the run's folder: status {status}\n{errors}")
     print(f"{name}: refused, kept, exported, and the same texts")
+
+
+def check_digest(folder, name, models, data, latest, deck):
+    """A checkpoint knows its tokenizer without the run's folder; a deck may name it by folder or digest, for a run that begins with random weights too."""
+    with h5py.File(os.path.join(data[name], "train.h5")) as file:
+        digest = file.attrs["tokenizer.xxh3"]
+    digest = digest.decode() if isinstance(digest, bytes) else str(digest)
+    moved = os.path.join(folder, "moved-" + name)
+    shutil.copytree(latest, moved)
+    if f'tokenizer = "{digest}"' not in tessera("inspect", moved, "--deck"):
+        fail(f"{name}: the checkpoint does not carry {digest}")
+    again = ['run.init=""', f"run.output_dir={folder}/again-{name}", "run.steps=1"]
+    refused = [(3, "holds tokens of another tokenizer (gpt2, digest", ["evaluate", moved, "--data", data["gpt2"] + "/train.h5", "--device", "host"]),
+               (2, "is another tokenizer than that of", ["generate", moved, "--prompt", "a", "--tokenizer", models["gpt2"]]),
+               (2, "is another tokenizer than the tokenizer of", ["train", deck, *again, f"run.resume={moved}", f"data.tokenizer={models['gpt2']}"]),
+               (3, "holds tokens of another tokenizer", ["train", deck, *again, f"data.tokenizer={models['gpt2']}"]),
+               (3, "than data.tokenizer (digest 00000000)", ["train", deck, *again, "data.tokenizer=" + "0" * 32])]
+    for status, words, command in refused:
+        got, _, errors = run(*command)
+        if got != status or words not in errors:
+            fail(f"{name}: {' '.join(command)}: status {got}, expected {status} and '{words}'\n{errors[-2000:]}")
+    tessera("evaluate", moved, "--data", data[name] + "/train.h5", "--device", "host")
+    tessera("train", deck, *again, f"data.tokenizer={models[name]}")
+    if not os.path.exists(f"{folder}/again-{name}/tokenizer/tokenizer.json"):
+        fail(f"{name}: a tokenizer that data.tokenizer names is not kept")
+    tessera("train", deck, *again, f"run.output_dir={folder}/unnamed-{name}")
+    if f'tokenizer = "{digest}"' not in tessera("inspect", f"{folder}/unnamed-{name}/checkpoints/latest", "--deck"):
+        fail(f"{name}: a checkpoint does not carry the digest of its token files")
 
 
 def compare_texts(name, checkpoint, out):

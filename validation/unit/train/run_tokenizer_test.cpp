@@ -64,6 +64,50 @@ TEST(RunTokenizer, ComesFromTheRunOfTheCheckpoint) {
   EXPECT_TRUE(exported_tokenizer_files("").empty());
 }
 
+TEST(RunTokenizer, IsTheOneThatTheDeckNames) {
+  const Scratch dir;
+  make_tokenizer(dir / "model", "one"), make_tokenizer(dir / "other", "two");
+  const std::string one = io::tokenizer_digest(dir / "model"), two = io::tokenizer_digest(dir / "other");
+  Deck deck = deck_with("");
+  deck.data.tokenizer = dir / "model";
+  EXPECT_EQ(find_tokenizer(deck, dir / "run", "").folder, dir / "model");
+  keep_tokenizer(find_tokenizer(deck, dir / "run", ""), dir / "run");
+  EXPECT_EQ(slurp(dir / "run/tokenizer/tokenizer.json"), "one");
+  deck.data.tokenizer = one;
+  EXPECT_EQ(find_tokenizer(deck, dir / "run", "").folder, dir / "run/tokenizer") << "a digest goes with a folder of it";
+  const RunTokenizer alone = find_tokenizer(deck, dir / "new", "");
+  EXPECT_EQ(alone.folder, "");
+  EXPECT_EQ(alone.digest, one);
+  keep_tokenizer(alone, dir / "new");
+  EXPECT_FALSE(fs::exists(dir / "new/tokenizer")) << "there is nothing to keep";
+  deck.data.tokenizer = two;
+  const std::string why = error_of(ExitCode::usage, [&] { find_tokenizer(deck, dir / "run", ""); });
+  EXPECT_HAS(
+      why, "run/tokenizer/tokenizer.json (digest " + one.substr(0, 8) + ") is another tokenizer than data.tokenizer (" + two.substr(0, 8));
+  deck.data.tokenizer = dir / "other";
+  EXPECT_HAS(error_of(ExitCode::usage, [&] { find_tokenizer(deck, dir / "run", ""); }), "is another tokenizer than");
+  for (const std::string& neither : {dir / "gone", one.substr(1), std::string("byte")}) {
+    deck.data.tokenizer = neither;
+    EXPECT_HAS(error_of(ExitCode::usage, [&] { find_tokenizer(deck, dir / "run", ""); }), "data.tokenizer: there is no " + neither);
+  }
+}
+
+TEST(RunTokenizer, ADigestAloneRefusesTokensOfAnother) {
+  const Scratch dir;
+  Deck deck = deck_with("");
+  deck.data.tokenizer = std::string(32, 'b');
+  const RunTokenizer tokenizer = find_tokenizer(deck, dir / "run", "");
+  const auto file = [&](const io::TokenKind& kind) { return SampleFile(token_file(dir / "a.h5", kind), 8, 300); };
+  require_tokenizer(tokenizer, file({.tokenizer = "this", .digest = std::string(32, 'b'), .vocab = 300, .end_token = 1}));
+  require_tokenizer(tokenizer, file({.tokenizer = "of others", .vocab = 300}));
+  EXPECT_HAS(
+      error_of(
+          ExitCode::data,
+          [&] { require_tokenizer(tokenizer, file({.tokenizer = "big", .digest = std::string(32, 'a'), .vocab = 300, .end_token = 1})); }),
+      "a.h5 holds tokens of another tokenizer (big, digest aaaaaaaa) than data.tokenizer (digest bbbbbbbb)");
+  EXPECT_HAS(error_of(ExitCode::data, [&] { require_tokenizer(tokenizer, file({})); }), "a.h5 holds bytes");
+}
+
 TEST(RunTokenizer, RefusesTokensOfAnother) {
   const Scratch dir;
   make_tokenizer(dir / "model", "one");
