@@ -32,7 +32,8 @@ RunTokenizer tokenizer_beside(const std::vector<std::string>& files) {
   std::error_code ignored;  // a file that is not there is refused by who reads it
   if (!has_tokenizer(folder) || !fs::is_regular_file(files.front(), ignored)) return {};
   const std::string digest = io::tokenizer_digest(folder);
-  return io::TokenFile(files.front()).tokenizer_digest() == digest ? RunTokenizer{folder, digest, folder + "/tokenizer.json"} : RunTokenizer{};
+  return io::TokenFile(files.front()).tokenizer_digest() == digest ? RunTokenizer{folder, digest, folder + "/tokenizer.json"}
+                                                                   : RunTokenizer{};
 }
 
 bool is_digest(const std::string& text) { return text.size() == 32 && text.find_first_not_of("0123456789abcdef") == text.npos; }

@@ -16,9 +16,8 @@ struct RunTokenizer {
 };
 
 /// The one that data.tokenizer names, in the run's folder, in that of the checkpoint that the run begins with or in its deck, or in the
-/// folder of run.init: all that there are must be the same, else Error(usage). Where none has the files, what was learnt from
-/// the run's own tokens and lies beside them. `run`: "" where what stands there is moved aside;
-/// `checkpoint`: "" where there is none.
+/// folder of run.init: all that there are must be the same, else Error(usage). Where none has the files, what was learnt from the run's own
+/// tokens and lies beside them. `run`: "" where what stands there is moved aside; `checkpoint`: "" where there is none.
 RunTokenizer find_tokenizer(const Deck& deck, const std::string& run, const std::string& checkpoint);
 /// Of the run that a checkpoint belongs to; "" where there is none.
 std::string tokenizer_folder(const std::string& checkpoint);
