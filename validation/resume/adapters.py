@@ -126,6 +126,16 @@ def comes_back(folder, base, adapter):
         check(f"{name}: B is zero, and A within its bound", zeros and max(map(abs, values)) < bound and max(map(abs, values)) > 0.9 * bound)
     first, *others = drawn.values()
     check("adapters are drawn alike on any layout", all(other == first for other in others))
+    done = tessera("import", base, folder.run("imported"))
+    check("tessera import", done.returncode == 0, done.stderr)
+    for ranks, layout in LAYOUTS[:3]:
+        name = f"imported-{ranks}-" + "-".join(f"{key.split('__')[-1]}{value}" for key, value in layout.items())
+        folder.train(name, ranks, **{**still, "run__init": '""'}, **layout, run__resume=folder.latest("imported"))
+        step = of_step(folder, name, 1)
+        check(f"{name}: beside an imported model the same", tensors_of(consolidate(folder, step, name + "-a", "--adapter")) == first)
+        check(f"{name}: and its bytes", tensors_of(base) == {**tensors_of(base), **of_base(folder, step, name)})
+    done = folder.train("no-adapters", 1, expect=4, **{**still, "run__init": '""'}, run__resume=folder.latest("base"))
+    check("a checkpoint of training without adapters is another model", "it has no tensor layers.0.attention.wq.lora_a" in done.stderr, done.stderr)
 
 
 def of_base(folder, step, name):
