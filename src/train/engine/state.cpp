@@ -163,11 +163,11 @@ void ModelState::read(const WeightSource& source) const {
   for (const Held& held : plan_.schedule.state) {
     if (held.group != master_group) continue;
     for (const Piece& piece : pieces_in(unit_of(held), held.elements.begin, held.elements.end)) {
-      leave_if_stopped();
       if (!source.has(parameter_of(piece))) {
         draw(held, piece);
         continue;
       }
+      leave_if_stopped();
       write(held, piece.unit_offset, piece.elements, [&](std::int64_t at, std::span<float> out) {
         source.read(parameter_of(piece), slot_of(held, piece).box, piece.slot_offset + (at - piece.unit_offset), out);
       });
