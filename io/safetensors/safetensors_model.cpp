@@ -8,6 +8,7 @@
 #include <set>
 
 #include "base/some_of.hpp"
+#include "io/files/path_state.hpp"
 #include "io/files/posix_file.hpp"
 #include "io/safetensors/strict_json.hpp"
 
@@ -238,6 +239,11 @@ void SafetensorsModel::read_box(const Tensor& tensor, const Box& box, std::span<
     out = out.subspan(elements);
   }
   impl_->require_unchanged(tensor, file);
+}
+
+bool has_model(const std::string& folder) {
+  const std::string single = (fs::path(folder) / "model.safetensors").string();
+  return !look_at(single).nothing() || !look_at(single + ".index.json").nothing();
 }
 
 }  // namespace tessera::io

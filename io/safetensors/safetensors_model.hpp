@@ -60,4 +60,7 @@ class SafetensorsModel {
   std::unique_ptr<Impl> impl_;
 };
 
+/// Whether the folder has a model's weights, or something of their name that cannot be looked at, which reading it then names.
+bool has_model(const std::string& folder);
+
 }  // namespace tessera::io

@@ -9,6 +9,7 @@
 
 #include "base/check.hpp"
 #include "io/files/byte_progress.hpp"
+#include "io/files/path_state.hpp"
 #include "io/files/posix_file.hpp"
 #include "io/tokenizer/bpe_trainer.hpp"
 #include "io/tokens/documents.hpp"
@@ -171,7 +172,7 @@ void check_training(const TokenizeOptions& o) {
 
 void check_options(const TokenizeOptions& o) {
   if (o.train_bpe != 0) check_training(o);
-  if (o.tokenizer != "byte" && !fs::exists(o.tokenizer + "/tokenizer.json"))
+  if (o.tokenizer != "byte" && look_at(o.tokenizer + "/tokenizer.json").nothing())
     fail(ExitCode::usage, "--tokenizer {}: there is no {}/tokenizer.json. Give byte, or the folder of a Hugging Face model.", o.tokenizer,
          o.tokenizer);
   if (o.tokenizer == "byte" && o.chat)

@@ -6,7 +6,6 @@
 #include <bit>
 #include <cmath>
 #include <cstdio>
-#include <filesystem>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -114,23 +113,18 @@ class ModelSide : public Side {
   std::map<std::string, const io::SafetensorsModel::Tensor*> by_name_;
 };
 
-bool is_model(const std::string& path) {
-  namespace fs = std::filesystem;
-  return fs::exists(fs::path(path) / "model.safetensors") || fs::exists(fs::path(path) / "model.safetensors.index.json");
-}
-
 using Sides = std::pair<std::unique_ptr<Side>, std::unique_ptr<Side>>;
 
 Sides open_sides(const DiffOptions& o) {
   const auto checkpoint = [](const std::string& path) { return std::make_unique<CheckpointSide>(path); };
-  if (is_model(o.path) && is_model(o.other)) return {std::make_unique<ModelSide>(o.path), std::make_unique<ModelSide>(o.other)};
-  if (is_model(o.path)) {
+  if (io::has_model(o.path) && io::has_model(o.other)) return {std::make_unique<ModelSide>(o.path), std::make_unique<ModelSide>(o.other)};
+  if (io::has_model(o.path)) {
     auto b = checkpoint(o.other);
     b->merge_adapters();
     return {std::make_unique<ModelSide>(o.path, b->reader()), std::move(b)};
   }
   auto a = checkpoint(o.path);
-  if (!is_model(o.other)) return {std::move(a), checkpoint(o.other)};
+  if (!io::has_model(o.other)) return {std::move(a), checkpoint(o.other)};
   a->merge_adapters();
   auto b = std::make_unique<ModelSide>(o.other, a->reader());
   return {std::move(a), std::move(b)};
@@ -239,10 +233,10 @@ void print_differences(const std::vector<const Difference*>& differing) {
 int run_diff(const DiffOptions& o) {
   const Sides sides = open_sides(o);
   const Side &a = *sides.first, &b = *sides.second;
-  const std::vector<Difference> all = Comparison(a, b, is_model(o.path) || is_model(o.other)).of_all(o.tensor);
+  const std::vector<Difference> all = Comparison(a, b, io::has_model(o.path) || io::has_model(o.other)).of_all(o.tensor);
   if (all.empty())
     fail(ExitCode::usage, "neither {} nor {} holds a tensor '{}'. `tessera inspect {} --brief` lists them.", a.folder(), b.folder(),
-         o.tensor, is_model(o.path) ? o.other : o.path);
+         o.tensor, io::has_model(o.path) ? o.other : o.path);
   std::vector<const Difference*> differing;
   for (const Difference& d : all)
     if (!d.same()) differing.push_back(&d);

@@ -14,6 +14,7 @@
 #include "io/checkpoint/checkpoint.hpp"
 #include "io/checkpoint/survey.hpp"
 #include "io/files/byte_progress.hpp"
+#include "io/files/path_state.hpp"
 #include "io/safetensors/safetensors_model.hpp"
 
 namespace tessera {
@@ -67,10 +68,6 @@ Verdict verify_model(const std::string& path) {
   return verdict;
 }
 
-bool holds_model(const fs::path& path) {
-  return fs::exists(path / "model.safetensors") || fs::exists(path / "model.safetensors.index.json");
-}
-
 /// All that stands in a run's folder of checkpoints, oldest first, and then where `latest` leads.
 void verify_all(const std::string& root, std::vector<Verdict>& verdicts) {
   const io::CheckpointSurvey survey = io::survey_checkpoints(root);
@@ -82,10 +79,13 @@ void verify_all(const std::string& root, std::vector<Verdict>& verdicts) {
 }
 
 void verify(const std::string& path, std::vector<Verdict>& verdicts) {
-  if (!fs::exists(path)) fail(ExitCode::usage, "{}: there is no such file or folder", path);
-  const bool is_run = fs::is_directory(fs::path(path) / "checkpoints");
-  if (fs::is_regular_file(path) || fs::exists(fs::path(path) / "checkpoint.h5")) return verdicts.push_back(verify_checkpoint(path));
-  if (!is_run && holds_model(path)) return verdicts.push_back(verify_model(path));
+  using Kind = io::PathState::Kind;
+  const io::PathState state = io::look_at(path);
+  if (state.nothing()) fail(ExitCode::usage, "{}: there is no such file or folder", path);
+  if (state.unknown()) fail(ExitCode::environment, "{}: it cannot be looked at: {}", path, state.reason);
+  const bool is_run = io::look_at(path + "/checkpoints").kind == Kind::folder;
+  if (state.kind == Kind::file || !io::look_at(path + "/checkpoint.h5").nothing()) return verdicts.push_back(verify_checkpoint(path));
+  if (!is_run && io::has_model(path)) return verdicts.push_back(verify_model(path));
   // A damaged checkpoint may lack its index: it is one by its name.
   if (io::step_of_name(fs::path(path).lexically_normal().filename().string())) return verdicts.push_back(verify_checkpoint(path));
   verify_all(is_run ? path + "/checkpoints" : path, verdicts);

@@ -7,6 +7,7 @@
 #include "base/check.hpp"
 #include "base/log.hpp"
 #include "io/checkpoint/checkpoint.hpp"
+#include "io/files/path_state.hpp"
 #include "io/files/posix_file.hpp"
 #include "io/tokenizer/tokenizer.hpp"
 
@@ -141,7 +142,7 @@ void keep_tokenizer(const RunTokenizer& tokenizer, const std::string& run) {
   if (tokenizer.folder.empty() || has_tokenizer(to)) return;
   std::vector<std::string> names;
   for (const char* name : kept_files)
-    if (fs::exists(tokenizer.folder + "/" + name)) names.emplace_back(name);
+    if (!io::look_at(tokenizer.folder + "/" + name).nothing()) names.emplace_back(name);
   std::ranges::reverse(names);  // tokenizer.json last: where it is, all are
   copy_tokenizer_files(tokenizer.folder, to, names);
 }
@@ -149,7 +150,7 @@ void keep_tokenizer(const RunTokenizer& tokenizer, const std::string& run) {
 std::vector<std::string> exported_tokenizer_files(const std::string& folder) {
   std::vector<std::string> names;
   for (const std::string name : kept_files)
-    if (!folder.empty() && name != "config.json" && fs::exists(folder + "/" + name)) names.push_back(name);
+    if (!folder.empty() && name != "config.json" && !io::look_at(folder + "/" + name).nothing()) names.push_back(name);
   return names;
 }
 
