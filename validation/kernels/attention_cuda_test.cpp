@@ -1,6 +1,7 @@
 // Attention on a GPU (or in the emulator) against the host's on the same inputs.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <memory>
 
@@ -171,7 +172,7 @@ AttentionResult forward_on_device(const AttentionShape& s, const AttentionOperan
 /// Under the thread sanitizer the first of each head dim that has kernels of its own: more lengths are no other races.
 std::vector<AttentionShape> hopper_shapes(std::vector<AttentionShape> shapes) {
 #ifdef TESSERA_EMULATED_GPU
-  if (emulator::watches_races()) shapes.resize(3);
+  if (emulator::watches_races()) shapes.resize(std::min<std::size_t>(shapes.size(), 3));
 #endif
   for (AttentionShape& s : shapes) s.dtype = DType::bf16;
   return shapes;
