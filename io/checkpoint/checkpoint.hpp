@@ -3,7 +3,8 @@
 //   checkpoints/step-00001000/checkpoint.h5   the index: virtual datasets /master, /adam_m, /adam_v, one per tensor in its natural shape;
 //                                             deck, step, cursor
 //   checkpoints/step-00001000/shard-00000.h5  one per rank: /GROUP/UNIT is that rank's slice of the flat range of a unit that it holds,
-//                                             1-D fp32, and /GROUP/UNIT.xxh3 the XXH3-128 of each block of `hash_block` elements
+//                                             1-D fp32, and /GROUP/UNIT.xxh3 the XXH3-128 of each block of `hash_block` elements;
+//                                             or one for several ranks, with /GROUP/shard-N of each
 //   checkpoints/latest -> step-00001000       moved only when every file of the step is on disk
 //
 // This file knows nothing of models or ranks' layout beyond the numbers in CheckpointLayout.
@@ -50,10 +51,12 @@ struct CheckpointLayout {
   std::vector<CheckpointTensor> tensors;
   std::vector<std::string> groups;  // "master", "adam_m", "adam_v"
   int shards = 1;
+  std::vector<int> files = {};  ///< the file that each shard lies in, numbered from 0 without a gap; empty: a file each
 };
-/// The number of the files' format: 1 where all shards hold every unit and every tensor is whole in one, else 2.
+/// The number of the files' format: 1 where all shards hold every unit and every tensor is whole in one, 3 where shards share files,
+/// else 2.
 int checkpoint_format(const CheckpointLayout& layout);
-inline constexpr int newest_checkpoint_format = 2;
+inline constexpr int newest_checkpoint_format = 3;
 
 /// What is saved from one beginning: new weights, another run's checkpoint, or one of the run's own that it went back to. Lines are
 /// numbered in a run's folder from 1; 0 is the line of checkpoints from before lines were written.
@@ -115,12 +118,14 @@ std::string checkpoint_name(std::int64_t step);
 
 /// Saving, in this order, by every rank of the run:
 ///   rank 0:    begin_checkpoint(root, step)           makes root/step-N.partial, empty (an older .partial is removed)
-///   every rank after a barrier: write_shard(...)      writes, syncs and closes its shard file
+///   every rank after a barrier: write_shard(...)      writes, syncs and closes its shard file, or its part of one
+///   where shards share files, a rank for each file after a barrier: seal_file(...)
 ///   rank 0 after a barrier: write_index(...), commit_checkpoint(root, step, keep)
 /// A write that fails throws Error(storage) naming the file and the system's reason (disk full says so); the previous checkpoint is
 /// untouched.
 void begin_checkpoint(const std::string& root, std::int64_t step);
 void write_shard(const std::string& root, std::int64_t step, const CheckpointLayout&, int shard, std::span<const ShardSlice> slices);
+void seal_file(const std::string& root, std::int64_t step, const CheckpointLayout&, int file);
 void write_index(const std::string& root, const CheckpointLayout&, const CheckpointMeta&);
 /// Renames .partial, syncs the folder, moves `latest` (a relative symbolic link, replaced atomically), then removes what `retention` leaves
 /// no room for. The newest whole ones of the saved checkpoint's line stay. When there are that many, older ones of the line go, and those

@@ -51,16 +51,24 @@ Image build_image(const std::string& shown_name, std::int64_t user_block, const 
   return image;
 }
 
-void copy_image(const Image& image, PosixFile& out) {
+void copy_image(const Image& image, PosixFile& out, std::span<const Extent> holes) {
   std::vector<char> buffer(1 << 20);
-  std::int64_t begin = 0, end = 0;
-  for (std::int64_t at = 0; image.memory.next_run(at, begin, end); at = end) {
+  auto copy = [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t p = begin; p < end;) {
       auto n = image.memory.read(p, buffer.data(), static_cast<std::size_t>(std::min<std::int64_t>(1 << 20, end - p)));
       TESSERA_REQUIRE(n > 0);
       out.write(p, buffer.data(), n);
       p += static_cast<std::int64_t>(n);
     }
+  };
+  std::int64_t begin = 0, end = 0;
+  for (std::int64_t at = 0; image.memory.next_run(at, begin, end); at = end) {
+    for (; !holes.empty() && holes.front().begin < end; holes = holes.subspan(1)) {
+      copy(begin, holes.front().begin);
+      begin = std::max(begin, holes.front().end);
+      if (begin >= end) break;  // it may go on in the next run
+    }
+    copy(begin, end);
   }
 }
 

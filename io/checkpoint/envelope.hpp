@@ -35,8 +35,8 @@ struct Image {
   std::int64_t bytes = 0;
 };
 Image build_image(const std::string& shown_name, std::int64_t user_block, const std::function<void(hdf5::File&)>& build);
-/// Writes the metadata of the image to the same places of `out`.
-void copy_image(const Image& image, PosixFile& out);
+/// Writes the metadata of the image to the same places of `out`, and nothing where `holes` (ascending) are.
+void copy_image(const Image& image, PosixFile& out, std::span<const Extent> holes = {});
 
 /// XXH3-128 of the bytes [begin, end) that lie in none of `holes` (ascending).
 Hash128 hash_outside(const PosixFile& file, std::int64_t begin, std::int64_t end, std::span<const Extent> holes);

@@ -33,7 +33,9 @@ Json layout_json(const CheckpointLayout& layout) {
     if (!u.holders.empty()) units.back()["holders"] = u.holders;
   }
   for (auto& t : layout.tensors) tensors.push_back(tensor_json(layout, t));
-  return {{"shards", layout.shards}, {"groups", layout.groups}, {"units", units}, {"tensors", tensors}};
+  Json j{{"shards", layout.shards}, {"groups", layout.groups}, {"units", units}, {"tensors", tensors}};
+  if (!layout.files.empty()) j["files"] = layout.files;
+  return j;
 }
 
 std::string unit_fault(const CheckpointLayout& layout, const CheckpointUnit& u) {
@@ -81,9 +83,20 @@ std::string tensor_fault(const CheckpointLayout& layout, const CheckpointTensor&
   return tiling_fault(t);
 }
 
+std::string files_fault(const CheckpointLayout& layout) {
+  if (layout.files.empty()) return "";
+  if (layout.files.size() != static_cast<std::size_t>(layout.shards))
+    return fmt::format("{} shards lie in files and there are {}", layout.files.size(), layout.shards);
+  const std::set<int> files(layout.files.begin(), layout.files.end());
+  if (*files.begin() != 0 || *files.rbegin() != static_cast<int>(files.size()) - 1)
+    return "its files are not numbered from 0 without a gap";
+  return "";
+}
+
 /// Why a layout cannot be, or "".
 std::string layout_fault(const CheckpointLayout& layout) {
   if (layout.shards < 1) return "no shards";
+  if (auto fault = files_fault(layout); !fault.empty()) return fault;
   auto plain = [](const std::string& name) { return !name.empty() && name != "." && name.find('/') == std::string::npos; };
   std::set<std::string> units, tensors, groups;
   for (auto& g : layout.groups)
@@ -104,6 +117,7 @@ CheckpointLayout parse_layout(const Json& j) {
   CheckpointLayout layout;
   layout.shards = j.at("shards").get<int>();
   layout.groups = j.at("groups").get<std::vector<std::string>>();
+  layout.files = j.value("files", std::vector<int>());
   std::unordered_map<std::string, int> numbers;
   for (auto& u : j.at("units")) {
     numbers[u.at("name").get<std::string>()] = static_cast<int>(layout.units.size());
@@ -158,8 +172,25 @@ auto parsing(const std::string& file, F&& parse) {
 
 }  // namespace
 
+std::string place_of(const CheckpointLayout& layout, int shard) { return layout.files.empty() ? "" : fmt::format("/shard-{}", shard); }
 std::string checkpoint_name(std::int64_t step) { return fmt::format("step-{:08}", step); }
-std::string shard_file(int shard) { return fmt::format("shard-{:05}.h5", shard); }
+std::string shard_file(int file) { return fmt::format("shard-{:05}.h5", file); }
+
+int file_count(const CheckpointLayout& layout) {
+  return layout.files.empty() ? layout.shards : *std::max_element(layout.files.begin(), layout.files.end()) + 1;
+}
+
+int file_of(const CheckpointLayout& layout, int shard) {
+  return layout.files.empty() ? shard : layout.files[static_cast<std::size_t>(shard)];
+}
+
+std::vector<int> shards_in(const CheckpointLayout& layout, int file) {
+  std::vector<int> shards;
+  for (int shard = 0; shard < layout.shards; ++shard)
+    if (file_of(layout, shard) == file) shards.push_back(shard);
+  return shards;
+}
+
 std::string partial_folder(const std::string& root, std::int64_t step) { return root + "/" + checkpoint_name(step) + ".partial"; }
 
 std::int64_t slice_begin(std::int64_t elements, int holders, int k) { return elements * k / holders; }
@@ -194,6 +225,7 @@ std::vector<PiecePart> parts_of(const CheckpointLayout& layout, const Checkpoint
 }
 
 int checkpoint_format(const CheckpointLayout& layout) {
+  if (!layout.files.empty()) return 3;
   bool equal = std::all_of(layout.units.begin(), layout.units.end(), [](auto& u) { return u.holders.empty(); });
   return equal && std::all_of(layout.tensors.begin(), layout.tensors.end(), [](auto& t) { return t.whole(); }) ? 1 : 2;
 }
@@ -211,19 +243,21 @@ void require_layout(const CheckpointLayout& layout) {
 
 std::string write_directory(const ShardDirectory& d, const CheckpointLayout& layout) {
   Json slices = Json::array();
-  auto held = slices_of(layout, d.shard);
-  for (std::size_t i = 0; i < d.slices.size(); ++i) {
-    auto& s = d.slices[i];
-    slices.push_back({{"group", layout.groups[i / held.size()]},
-                      {"unit", layout.units[static_cast<std::size_t>(held[i % held.size()].unit)].name},
-                      {"begin", s.begin},
-                      {"end", s.end},
-                      {"data_at", s.data_at},
-                      {"hashes_at", s.hashes_at},
-                      {"hashes_xxh3", s.digest.hex()}});
-  }
+  auto s = d.slices.begin();
+  for (int shard : d.shards)
+    for (auto& group : layout.groups)
+      for (auto& held : slices_of(layout, shard)) {
+        slices.push_back({{"group", group},
+                          {"unit", layout.units[static_cast<std::size_t>(held.unit)].name},
+                          {"begin", s->begin},
+                          {"end", s->end},
+                          {"data_at", s->data_at},
+                          {"hashes_at", s->hashes_at},
+                          {"hashes_xxh3", s->digest.hex()}});
+        ++s;
+      }
   return Json{{"step", d.step},
-              {"shard", d.shard},
+              {"shard", layout.files.empty() ? Json(d.shards.front()) : Json(d.shards)},
               {"shards", layout.shards},
               {"hash_block", hash_block},
               {"layout_xxh3", d.layout.hex()},
@@ -234,7 +268,7 @@ std::string write_directory(const ShardDirectory& d, const CheckpointLayout& lay
 
 std::string write_directory(const IndexDirectory& d) {
   std::vector<std::string> shards;
-  for (auto& h : d.shards) shards.push_back(h.hex());
+  for (auto& h : d.files) shards.push_back(h.hex());
   return Json{{"step", d.meta.step},
               {"sample_cursor", d.meta.sample_cursor},
               {"seed", d.meta.seed},
@@ -254,7 +288,9 @@ ShardDirectory parse_shard_directory(const std::string& text, const std::string&
   return parsing(file, [&] {
     auto j = Json::parse(text);
     ShardDirectory d;
-    d.step = j.at("step"), d.shard = j.at("shard");
+    d.step = j.at("step");
+    auto& shards = j.at("shard");
+    d.shards = shards.is_array() ? shards.get<std::vector<int>>() : std::vector<int>{shards.get<int>()};
     d.layout = parse_digest(j.at("layout_xxh3")), d.structure = parse_digest(j.at("structure_xxh3"));
     if (j.at("hash_block") != hash_block) throw std::runtime_error("another block size of checksums");
     for (auto& s : j.at("slices"))
@@ -273,10 +309,10 @@ IndexDirectory parse_index_directory(const std::string& text, const std::string&
     if (j.contains("lineage")) d.meta.lineage = parse_lineage(j.at("lineage"));  // older versions wrote none
     if (j.at("hash_block") != hash_block) throw std::runtime_error("another block size of checksums");
     d.structure = parse_digest(j.at("structure_xxh3"));
-    for (auto& h : j.at("shard_xxh3")) d.shards.push_back(parse_digest(h));
+    for (auto& h : j.at("shard_xxh3")) d.files.push_back(parse_digest(h));
     d.layout = parse_layout(j.at("layout"));
     if (auto fault = layout_fault(d.layout); !fault.empty()) throw std::runtime_error(fault);
-    if (d.shards.size() != static_cast<std::size_t>(d.layout.shards)) throw std::runtime_error("the number of shards does not fit");
+    if (d.files.size() != static_cast<std::size_t>(file_count(d.layout))) throw std::runtime_error("the number of files does not fit");
     return d;
   });
 }

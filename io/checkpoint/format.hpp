@@ -14,7 +14,13 @@ inline constexpr const char* index_file = "checkpoint.h5";
 /// After "step-N": an older save of the step, alive only while a newer one takes its place.
 inline constexpr std::string_view replaced_ending = ".replaced";
 /// "shard-00003.h5"
-std::string shard_file(int shard);
+std::string shard_file(int file);
+int file_count(const CheckpointLayout& layout);
+int file_of(const CheckpointLayout& layout, int shard);
+/// In ascending order.
+std::vector<int> shards_in(const CheckpointLayout& layout, int file);
+/// The group of a file's HDF5 tree that a shard's groups lie in: "" where it has the file for itself, else "/shard-3".
+std::string place_of(const CheckpointLayout& layout, int shard);
 /// root/step-00001000.partial
 std::string partial_folder(const std::string& root, std::int64_t step);
 /// Of `holders` slices the k-th is [slice_begin(elements, holders, k), slice_begin(elements, holders, k + 1)).
@@ -45,18 +51,19 @@ struct SliceEntry {
   std::int64_t elements() const { return end - begin; }
   std::int64_t blocks() const { return ceil_div(elements(), hash_block); }
 };
+/// What lies in one shard file.
 struct ShardDirectory {
   std::int64_t step = 0;
-  int shard = 0;
+  std::vector<int> shards;         // one, unless shards share files
   Hash128 layout;                  // of layout_text: which checkpoint layout it belongs to
   Hash128 structure;               // of the HDF5 metadata: all bytes after the user block that are no data
-  std::vector<SliceEntry> slices;  // group-major: for each group those of slices_of(layout, shard)
+  std::vector<SliceEntry> slices;  // for each shard, for each group, those of slices_of(layout, shard)
 };
 struct IndexDirectory {
   CheckpointMeta meta;
   CheckpointLayout layout;
   Hash128 structure;
-  std::vector<Hash128> shards;  // hash of each shard's directory: ties the files of one save together
+  std::vector<Hash128> files;  // hash of each shard file's directory: ties the files of one save together
 };
 
 /// The layout as JSON, the same text for the same layout.

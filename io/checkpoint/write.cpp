@@ -6,8 +6,7 @@
 #include <cstring>
 #include <vector>
 
-#include "io/checkpoint/envelope.hpp"
-#include "io/checkpoint/format.hpp"
+#include "io/checkpoint/shard_file.hpp"
 #include "io/files/task_queue.hpp"
 
 namespace tessera::io {
@@ -33,31 +32,70 @@ std::vector<const ShardSource*> order_slices(const CheckpointLayout& layout, con
   return ordered;
 }
 
-/// HDF5's part of a shard file. Fills in where each slice lies.
-Image shard_image(const std::string& path, std::int64_t block, const CheckpointLayout& layout, const std::vector<UnitSlice>& held,
-                  ShardDirectory& d) {
+/// What HDF5 puts into a shard file. Fills in where each slice lies. A file of several shards has a group of each, `shard-N`.
+Image file_image(const std::string& path, std::int64_t block, const CheckpointLayout& layout, ShardDirectory& d) {
   return build_image(path, block, [&](hdf5::File& file) {
     file.set_attribute("tessera_format", std::int64_t{checkpoint_format(layout)});
     file.set_attribute("step", d.step);
-    file.set_attribute("shard", std::int64_t{d.shard});
+    if (layout.files.empty()) file.set_attribute("shard", std::int64_t{d.shards.front()});
     file.set_attribute("shards", std::int64_t{layout.shards});
     file.set_attribute("hash_block", hash_block);
-    std::size_t i = 0;
-    for (auto& group : layout.groups) {
-      file.create_group("/" + group);
-      for (auto& h : held) {
-        auto& unit = layout.units[static_cast<std::size_t>(h.unit)];
-        auto& s = d.slices[i++];
-        std::string name = "/" + group + "/" + unit.name;
-        auto data = file.create_contiguous(name, hdf5::Element::f32, {s.elements()});
-        data.set_attribute("begin", s.begin);
-        data.set_attribute("end", s.end);
-        data.set_attribute("unit_elements", unit.elements);
-        auto hashes = file.create_contiguous(name + ".xxh3", hdf5::Element::u64, {s.blocks(), 2});
-        s.data_at = data.raw_offset(), s.hashes_at = hashes.raw_offset();
+    auto s = d.slices.begin();
+    for (int shard : d.shards) {
+      const std::string place = place_of(layout, shard);
+      if (!place.empty()) file.create_group(place);
+      for (auto& group : layout.groups) {
+        file.create_group(place + "/" + group);
+        for (auto& held : slices_of(layout, shard)) {
+          auto& unit = layout.units[static_cast<std::size_t>(held.unit)];
+          const std::string name = place + "/" + group + "/" + unit.name;
+          auto data = file.create_contiguous(name, hdf5::Element::f32, {s->elements()});
+          data.set_attribute("begin", s->begin);
+          data.set_attribute("end", s->end);
+          data.set_attribute("unit_elements", unit.elements);
+          auto hashes = file.create_contiguous(name + ".xxh3", hdf5::Element::u64, {s->blocks(), 2});
+          s->data_at = data.raw_offset(), s->hashes_at = hashes.raw_offset(), ++s;
+        }
       }
     }
   });
+}
+
+/// A shard file as all of its writers know it before anything is written: every place in it, and nothing of the data.
+struct FilePlan {
+  std::string path;
+  ShardDirectory directory;
+  std::int64_t most_bytes = 0;  ///< more than it will have: HDF5's own bytes are not known before the image is made
+  std::int64_t block = 0;
+  Image image = {};
+
+  bool shared() const { return directory.shards.size() > 1; }
+};
+
+FilePlan plan_file(const std::string& root, std::int64_t step, const CheckpointLayout& layout, int number) {
+  FilePlan file;
+  file.path = partial_folder(root, step) + "/" + shard_file(number);
+  ShardDirectory& d = file.directory;
+  d.step = step, d.shards = shards_in(layout, number), d.layout = hash_text(layout_text(layout));
+  for (int shard : d.shards)
+    for (std::size_t g = 0; g < layout.groups.size(); ++g)
+      for (auto& held : slices_of(layout, shard)) d.slices.push_back({held.begin, held.end, 0, 0, {}});
+  file.most_bytes = 256 << 10;
+  for (auto& s : d.slices) file.most_bytes += s.elements() * 4 + s.blocks() * 16 + (16 << 10);
+  // Every number of a slice's entry may grow to 13 digits.
+  file.block = user_block_for(static_cast<std::int64_t>(write_directory(d, layout).size() + d.slices.size() * 40));
+  return file;
+}
+
+/// A shard's slices among those of its file.
+std::span<SliceEntry> slices_in(FilePlan& file, const CheckpointLayout& layout, int shard) {
+  std::size_t first = 0, n = 0;
+  for (int member : file.directory.shards) {
+    n = slices_of(layout, member).size() * layout.groups.size();
+    if (member == shard) break;
+    first += n;
+  }
+  return std::span(file.directory.slices).subspan(first, n);
 }
 
 /// All bits are 0.
@@ -80,7 +118,7 @@ void write_piece(PosixFile& out, std::int64_t at, std::span<const float> piece, 
 }
 
 /// Writes all slices, hashed on the way, then their tables of block hashes; fills in the tables' digests.
-void write_slices(PosixFile& out, std::vector<SliceEntry>& slices, const std::vector<const ShardSource*>& data) {
+void write_slices(PosixFile& out, std::span<SliceEntry> slices, const std::vector<const ShardSource*>& data) {
   std::vector<std::vector<std::uint64_t>> tables;
   for (auto& s : slices) tables.emplace_back(static_cast<std::size_t>(s.blocks()) * 2);
   TaskQueue queue;
@@ -101,15 +139,15 @@ void write_slices(PosixFile& out, std::vector<SliceEntry>& slices, const std::ve
   }
 }
 
-std::vector<Extent> data_extents(const ShardDirectory& d) {
-  std::vector<Extent> out;
-  for (auto& s : d.slices)
-    if (s.elements() > 0) {
-      out.push_back({s.data_at, s.data_at + s.elements() * 4});
-      out.push_back({s.hashes_at, s.hashes_at + s.blocks() * 16});
-    }
-  std::sort(out.begin(), out.end(), [](auto& a, auto& b) { return a.begin < b.begin; });
-  return out;
+/// Where a shard's data and checksums lie in its file, with what HDF5 has between them.
+Extent extent_of(std::span<const SliceEntry> slices) {
+  Extent all{};
+  for (auto& s : slices) {
+    if (s.elements() == 0) continue;
+    all.begin = all.end == 0 ? s.data_at : std::min({all.begin, s.data_at, s.hashes_at});
+    all.end = std::max({all.end, s.data_at + s.elements() * 4, s.hashes_at + s.blocks() * 16});
+  }
+  return all;
 }
 
 /// The envelope last, then everything to the disk.
@@ -122,17 +160,23 @@ void finish_file(PosixFile& out, int format, std::string_view kind, std::string 
   out.close();
 }
 
-/// Every shard is there, whole, of this step and layout; returns the hashes of their directories.
-std::vector<Hash128> shard_hashes(const std::string& folder, const CheckpointLayout& layout, std::int64_t step) {
+/// A file whose data are written and whose slices have their digests.
+void finish_shards(PosixFile& out, FilePlan& file, const CheckpointLayout& layout) {
+  file.directory.structure = hash_outside(file.image.memory, file.block, file.image.bytes, data_extents(file.directory));
+  finish_file(out, checkpoint_format(layout), "shard", write_directory(file.directory, layout), file.image.bytes, file.block);
+}
+
+/// Every shard file is there, whole, of this step and layout; returns the hashes of their directories.
+std::vector<Hash128> file_hashes(const std::string& folder, const CheckpointLayout& layout, std::int64_t step) {
   std::vector<Hash128> out;
   auto digest = hash_text(layout_text(layout));
-  for (int shard = 0; shard < layout.shards; ++shard) {
-    auto file = PosixFile::open(folder + "/" + shard_file(shard), ExitCode::storage);
+  for (int number = 0; number < file_count(layout); ++number) {
+    auto file = PosixFile::open(folder + "/" + shard_file(number), ExitCode::storage);
     auto e = read_envelope(file, "shard");
     auto d = parse_shard_directory(e.directory, file.path());
-    if (d.step != step || d.shard != shard || d.layout != digest)
+    if (d.step != step || d.shards != shards_in(layout, number) || d.layout != digest)
       fail(ExitCode::storage, "{}: it is not shard {} of step {} of this run's layout. Do not write two runs into one folder.", file.path(),
-           shard, step);
+           number, step);
     out.push_back(e.hash);
   }
   return out;
@@ -148,7 +192,8 @@ void map_tensor(hdf5::File& file, const std::string& group, const CheckpointLayo
     for (auto& [slice, begin, end] : parts_of(layout, piece)) {
       std::int64_t at = begin - slice.begin;
       for (auto& box : flat_range_boxes(all.count, begin - piece.offset, end - piece.offset)) {
-        sources.push_back({shard_file(slice.shard), "/" + group + "/" + unit.name, slice.end - slice.begin, at, outside(box, all)});
+        sources.push_back({shard_file(file_of(layout, slice.shard)), place_of(layout, slice.shard) + "/" + group + "/" + unit.name,
+                           slice.end - slice.begin, at, outside(box, all)});
         at += box.elements();
       }
     }
@@ -189,31 +234,47 @@ void write_shard(const std::string& root, std::int64_t step, const CheckpointLay
   TESSERA_REQUIRE(shard >= 0 && shard < layout.shards);
   auto held = slices_of(layout, shard);
   auto ordered = order_slices(layout, held, slices);
-  ShardDirectory d{.step = step, .shard = shard, .layout = hash_text(layout_text(layout)), .structure = {}, .slices = {}};
-  std::int64_t data_bytes = 0;
-  for (std::size_t i = 0; i < ordered.size(); ++i) {
-    SliceEntry s{held[i % held.size()].begin, held[i % held.size()].end, 0, 0, {}};
-    data_bytes += s.elements() * 4 + s.blocks() * 16;
-    d.slices.push_back(s);
-  }
-  const std::string path = partial_folder(root, step) + "/" + shard_file(shard);
-  auto out = PosixFile::create(path);
-  // A full disk is found here, before any work. HDF5's own bytes are not known yet: this is more than they take.
-  out.reserve(data_bytes + static_cast<std::int64_t>(d.slices.size()) * (16 << 10) + (256 << 10));
-  // Every number of a slice's entry may grow to 13 digits.
-  auto block = user_block_for(static_cast<std::int64_t>(write_directory(d, layout).size() + d.slices.size() * 40));
-  auto image = shard_image(path, block, layout, held, d);
-  copy_image(image, out);
+  auto file = plan_file(root, step, layout, file_of(layout, shard));
+  auto slices_here = slices_in(file, layout, shard);
+  // Whoever comes first makes a shared file, and nobody shortens it.
+  auto out = file.shared() ? PosixFile::update(file.path) : PosixFile::create(file.path);
+  // A full disk or a limit on file sizes is found here, before any work.
+  file.shared() ? out.reserve(1, file.most_bytes - 1) : out.reserve(file.most_bytes);
+  file.image = file_image(file.path, file.block, layout, file.directory);
+  if (const Extent all = extent_of(slices_here); file.shared())
+    out.reserve(all.end - all.begin, all.begin);
+  else
+    copy_image(file.image, out);
   out.use_direct();
-  write_slices(out, d.slices, ordered);
-  d.structure = hash_outside(image.memory, block, image.bytes, data_extents(d));
-  finish_file(out, checkpoint_format(layout), "shard", write_directory(d, layout), image.bytes, block);
+  write_slices(out, slices_here, ordered);
+  if (!file.shared()) return finish_shards(out, file, layout);
+  out.sync();
+  out.close();
+}
+
+void seal_file(const std::string& root, std::int64_t step, const CheckpointLayout& layout, int number) {
+  auto file = plan_file(root, step, layout, number);
+  if (!file.shared()) return;  // its writer has
+  file.image = file_image(file.path, file.block, layout, file.directory);
+  auto out = PosixFile::update(file.path);
+  out.reserve(file.block);
+  copy_image(file.image, out, data_extents(file.directory));
+  for (auto& s : file.directory.slices) {
+    std::vector<std::uint64_t> table(static_cast<std::size_t>(s.blocks()) * 2);
+    const auto read = out.read(s.hashes_at, table.data(), table.size() * 8);
+    // No block has the hash 0: a part that is not there reads as a hole.
+    if (read != table.size() * 8 || std::any_of(table.begin(), table.end(), [](std::uint64_t word) { return word == 0; }))
+      fail(ExitCode::storage, "{}: what another rank has written into it is not there. Check that all ranks see the same file system.",
+           file.path);
+    s.digest = hash_bytes(table.data(), table.size() * 8);
+  }
+  finish_shards(out, file, layout);
 }
 
 void write_index(const std::string& root, const CheckpointLayout& layout, const CheckpointMeta& meta) {
   require_layout(layout);
   const std::string folder = partial_folder(root, meta.step), path = folder + "/" + index_file;
-  IndexDirectory d{.meta = meta, .layout = layout, .structure = {}, .shards = shard_hashes(folder, layout, meta.step)};
+  IndexDirectory d{.meta = meta, .layout = layout, .structure = {}, .files = file_hashes(folder, layout, meta.step)};
   auto block = user_block_for(static_cast<std::int64_t>(write_directory(d).size()));
   auto image = index_image(path, block, layout, meta);
   auto out = PosixFile::create(path);

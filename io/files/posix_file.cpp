@@ -141,10 +141,10 @@ const char* PosixFile::other_than_regular() const {
 
 PathState PosixFile::state() const { return look_at(descriptor_); }
 
-void PosixFile::reserve(std::int64_t bytes) {
+void PosixFile::reserve(std::int64_t bytes, std::int64_t offset) {
   if (bytes <= 0) return;
   int r;
-  do r = ::fallocate(descriptor_, 0, 0, bytes);
+  do r = ::fallocate(descriptor_, 0, offset, bytes);
   while (r != 0 && errno == EINTR);
   // A file system without fallocate is no failure: there a full disk shows at the write itself.
   if (r != 0 && errno != EOPNOTSUPP && errno != ENOSYS) fail_storage(fmt::format("reserve {}", human_bytes(bytes)), path_, errno);

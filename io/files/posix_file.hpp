@@ -44,7 +44,7 @@ class PosixFile {
   void use_direct();
 
   /// Asks the file system for the space now, so that a full disk is found before any work. Not all file systems can promise space.
-  void reserve(std::int64_t bytes);
+  void reserve(std::int64_t bytes, std::int64_t offset = 0);
   /// Gives the room of bytes that were reserved and read as zeros back, where the file system can.
   void leave_hole(std::int64_t offset, std::int64_t bytes);
   void write(std::int64_t offset, const void* data, std::size_t bytes);

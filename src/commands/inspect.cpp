@@ -95,9 +95,10 @@ std::vector<Row> rows_of(const io::CheckpointReader& reader, const InspectOption
   return rows;
 }
 
-std::int64_t shard_bytes(const io::CheckpointReader& reader, int shard) {
+/// Of shard file `number`; -1: it is not there.
+std::int64_t file_bytes(const io::CheckpointReader& reader, int number) {
   std::error_code e;
-  auto bytes = std::filesystem::file_size(reader.folder() + "/" + io::shard_file(shard), e);
+  auto bytes = std::filesystem::file_size(reader.folder() + "/" + io::shard_file(number), e);
   return e ? -1 : static_cast<std::int64_t>(bytes);
 }
 
@@ -131,11 +132,13 @@ Json row_json(const io::CheckpointLayout& layout, const Row& r) {
 void print_json(const io::CheckpointReader& reader, const InspectOptions& o, const std::vector<Row>& rows) {
   auto& meta = reader.meta();
   auto& layout = reader.layout();
-  Json units = Json::array(), shards = Json::array(), tensors = Json::array();
+  Json units = Json::array(), shards = Json::array(), files = Json::array(), tensors = Json::array();
+  for (int f = 0; f < io::file_count(layout); ++f) files.push_back({{"file", io::shard_file(f)}, {"bytes", file_bytes(reader, f)}});
   for (int s = 0; s < layout.shards; ++s) {
     Json slices = Json::object();
     for (auto& slice : io::slices_of(layout, s)) slices[layout.units[static_cast<std::size_t>(slice.unit)].name] = {slice.begin, slice.end};
-    shards.push_back({{"file", io::shard_file(s)}, {"bytes", shard_bytes(reader, s)}, {"slices", slices}});
+    shards.push_back({{"file", io::shard_file(io::file_of(layout, s))}, {"slices", slices}});
+    if (layout.files.empty()) shards.back()["bytes"] = files[static_cast<std::size_t>(s)]["bytes"];
   }
   for (auto& u : layout.units) {
     units.push_back({{"name", u.name}, {"elements", u.elements}});
@@ -153,6 +156,7 @@ void print_json(const io::CheckpointReader& reader, const InspectOptions& o, con
          {"lineage", Json::parse(io::lineage_text(meta.lineage))},
          {"groups", layout.groups},
          {"units", units},
+         {"files", files},
          {"shards", shards},
          {"tensors", tensors},
          {"verified", o.verify}};
@@ -202,8 +206,8 @@ void print_places(const io::CheckpointLayout& layout, const io::CheckpointTensor
     else
       fmt::print("{} in unit {} at element {}:\n", piece.box.str(), unit, piece.offset);
     for (auto& p : io::parts_of(layout, piece))
-      fmt::print("  {}: elements [{}, {}){}\n", io::shard_file(p.slice.shard), p.begin - piece.offset, p.end - piece.offset,
-                 t.whole() ? "" : " of the piece");
+      fmt::print("  {}: elements [{}, {}){}\n", io::shard_file(io::file_of(layout, p.slice.shard)), p.begin - piece.offset,
+                 p.end - piece.offset, t.whole() ? "" : " of the piece");
   }
 }
 
@@ -213,8 +217,8 @@ void print_text(const io::CheckpointReader& reader, const InspectOptions& o, con
   std::int64_t elements = 0, bytes = 0;
   for (auto& t : layout.tensors) elements += t.shape.elements();
   int missing = 0;
-  for (int s = 0; s < layout.shards; ++s) {
-    auto b = shard_bytes(reader, s);
+  for (int f = 0; f < io::file_count(layout); ++f) {
+    auto b = file_bytes(reader, f);
     b < 0 ? ++missing : bytes += b;
   }
   fmt::print("{}\n  step {}, {} samples seen, seed {}\n  written by Tessera {}, format {}, identity {}\n", reader.folder(), meta.step,
@@ -223,8 +227,9 @@ void print_text(const io::CheckpointReader& reader, const InspectOptions& o, con
     fmt::print("  line {} of the run, begun at step {} from {}\n", line.number, line.from_step, line.from);
   fmt::print("  {} elements in {} tensors, {} units, groups {}\n", human_count(static_cast<double>(elements)), layout.tensors.size(),
              layout.units.size(), fmt::join(layout.groups, ", "));
-  fmt::print("  {} shard{}, {}{}\n", layout.shards, layout.shards == 1 ? "" : "s", human_bytes(static_cast<double>(bytes)),
-             missing > 0 ? fmt::format(", {} MISSING", missing) : "");
+  fmt::print("  {} shard{}{}, {}{}\n", layout.shards, layout.shards == 1 ? "" : "s",
+             layout.files.empty() ? "" : fmt::format(" in {} file{}", io::file_count(layout), io::file_count(layout) == 1 ? "" : "s"),
+             human_bytes(static_cast<double>(bytes)), missing > 0 ? fmt::format(", {} MISSING", missing) : "");
   o.tensor.empty() ? print_units(layout) : print_places(layout, *rows.front().tensor);
   print_rows(rows, !o.tensor.empty());
   if (o.deck) fmt::print("\n{}", meta.deck);

@@ -185,6 +185,8 @@ struct TopologyKeys {
 struct CheckpointKeys {
   std::int64_t every = 0, keep = 0, keep_every = 0;  // steps; checkpoints; steps
   bool async = false;                                // saves are written beside the steps
+  std::string files = "rank";                        // "rank", "node" or a number: how many a save has
+  std::string staging;                               // a folder of the node's own disk; "": none
   std::int64_t retries = 3;                          // of a save that failed
   bool verify_resume = false;                        // the steps after a resume are compared with those of the run that saved
   friend bool operator==(const CheckpointKeys&, const CheckpointKeys&) = default;

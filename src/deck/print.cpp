@@ -21,6 +21,8 @@ std::string type_text(const Key& key) {
       return "boolean";
     case KeyType::toggle:
       return "boolean";
+    case KeyType::counted:
+      return "text, or integer";
     case KeyType::text:
       return "text";
     case KeyType::texts:

@@ -213,7 +213,7 @@ void check_offload(Draft& draft) {
     draft.fault(
         {"checkpoint.async", "zero.offload_optimizer.device", "zero.offload_param.device"},
         "a save beside the steps is written from a copy of the state in the host's memory, and this state lies on disks since the host "
-        "has no room for it; set checkpoint.async = false");
+        "has no room for it; set checkpoint.async = false, or name a disk of the nodes with checkpoint.staging in its place");
   if (zero.offload_param.device == "none") return;
   if (zero.stage != 3)
     draft.fault({"zero.offload_param.device", "zero.stage"},
@@ -329,6 +329,13 @@ void check_retention(Draft& draft) {
                                 : fmt::format("{} or {}", c.keep_every / c.every * c.every, (c.keep_every / c.every + 1) * c.every)));
 }
 
+void check_staging(Draft& draft) {
+  if (!draft.good({"checkpoint.staging", "checkpoint.async"})) return;
+  if (!draft.deck.checkpoint.staging.empty() && draft.deck.checkpoint.async)
+    draft.fault({"checkpoint.staging", "checkpoint.async"},
+                "both let the steps go on while a save is written, one from the node's disk, one from its memory; leave one out");
+}
+
 void check_proof_of_resumes(Draft& draft) {
   if (!draft.good({"checkpoint.verify_resume", "run.reproducible"})) return;
   if (draft.deck.checkpoint.verify_resume && !draft.deck.run.reproducible)
@@ -382,6 +389,7 @@ void check_rules(Draft& draft) {
   check_packing(draft);
   check_activation(draft);
   check_retention(draft);
+  check_staging(draft);
   check_proof_of_resumes(draft);
   check_pipeline(draft);
   note_idle_limits(draft);

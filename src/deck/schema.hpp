@@ -31,7 +31,8 @@ enum class KeyType {
   integers,  ///< [9, 8, 7]
   reals,     ///< [0.7, 3]
   groups,    ///< [{ tensors = ["head.*"], learning_rate = 1e-4 }], or a table [[optimizer.groups]] each
-  toggle     ///< "auto", true or false, kept as text
+  toggle,    ///< "auto", true or false, kept as text
+  counted    ///< a word of the choices, or an integer; kept as text
 };
 
 /// What "auto" means for a key.

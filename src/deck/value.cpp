@@ -71,6 +71,8 @@ std::string expected_text(const Key& key) {
       break;
     case KeyType::toggle:
       return "true, false or \"auto\"";
+    case KeyType::counted:
+      return "a word in double quotes or an integer";
     case KeyType::text:
       return "text in double quotes";
     case KeyType::texts:
@@ -134,6 +136,7 @@ std::string assign_choice(const Key& key, const std::string& text) {
   std::vector<std::string> all;
   if (key.automatic != Auto::no) all.push_back("\"auto\"");
   for (auto c : key.choices) all.push_back(toml_string(c));
+  if (key.type == KeyType::counted) all.push_back("an integer");
   std::string_view near = nearest(text, key.choices);
   return fmt::format("{} is not a value of this key; it takes {}{}", toml_string(text), fmt::join(all, ", "),
                      near.empty() ? "" : fmt::format("; did you mean {}?", toml_string(near)));
@@ -266,6 +269,13 @@ std::string assign(const Key& key, const Literal& literal, Deck& deck, bool& is_
       field<std::string>(key, deck) = *truth ? "true" : "false";
       return {};
     }
+    case KeyType::counted: {
+      if (text) return assign_text(key, *text, deck);
+      std::int64_t count = 0;
+      std::string fault = assign_integer(key, literal, count);
+      if (fault.empty()) field<std::string>(key, deck) = std::to_string(count);
+      return fault;
+    }
     case KeyType::text:
       return text ? assign_text(key, *text, deck) : wrong_type(key, literal);
     case KeyType::texts: {
@@ -316,6 +326,8 @@ Literal read_value(const Key& key, const Deck& deck) {
   if (key.type == KeyType::reals) return {field<std::vector<double>>(key, deck), ""};
   const std::string& text = field<std::string>(key, deck);
   if (key.type == KeyType::toggle && text != "auto") return {text == "true", ""};
+  if (key.type == KeyType::counted && text.find_first_not_of("0123456789") == std::string::npos)
+    return {static_cast<std::int64_t>(std::stoll(text)), ""};
   return {text, ""};
 }
 

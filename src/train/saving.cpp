@@ -13,6 +13,7 @@
 #include "base/end_report.hpp"
 #include "base/log.hpp"
 #include "base/version.hpp"
+#include "io/checkpoint/format.hpp"
 #include "io/checkpoint/survey.hpp"
 #include "train/program_identity.hpp"
 
@@ -26,21 +27,57 @@ std::int64_t bytes_of(const io::CheckpointLayout& layout) {
   return bytes;
 }
 
+/// The file of each rank by checkpoint.files, numbered in order of the files' first ranks; empty where none is shared.
+std::vector<int> files_of_ranks(const World& world, const std::string& wish) {
+  std::vector<int> files;
+  if (wish == "rank") return files;
+  if (wish == "node") {
+    for (const std::string& node : world.gather_text(std::to_string(world.place().node))) files.push_back(std::stoi(node));
+  } else {
+    const std::int64_t count = std::min<std::int64_t>(std::stoll(wish), world.ranks());
+    for (std::int64_t rank = 0; rank < world.ranks(); ++rank) files.push_back(static_cast<int>(rank * count / world.ranks()));
+  }
+  if (std::ranges::max(files) + 1 == world.ranks()) files.clear();
+  return files;
+}
+
+/// The node's disk must have room for what its ranks save at once.
+void foresee_full_staging(const World& world, const Engine& engine, const std::string& folder) {
+  const io::CheckpointLayout layout = engine.state().checkpoint_layout();
+  std::int64_t mine = 0;
+  for (const io::UnitSlice& slice : io::slices_of(layout, world.rank())) mine += slice.end - slice.begin;
+  const double needed = static_cast<double>(mine) * 4 * static_cast<double>(layout.groups.size()) * world.place().local_ranks;
+  struct statvfs s;
+  if (world.place().local_rank != 0 || statvfs(folder.c_str(), &s) != 0) return;
+  const double room = static_cast<double>(s.f_bavail) * static_cast<double>(s.f_frsize);
+  if (room < needed)
+    warning(
+        "{} (checkpoint.staging) on {}: a save needs about {} there, and {} are free. Saves that find it full go straight to the run's "
+        "folder "
+        "while the steps wait.",
+        folder, world.place().host, human_bytes(needed), human_bytes(room));
+}
+
 }  // namespace
 
 Saver::Saver(const World& world, Engine& engine, const Deck& deck, std::string root, RunClaim* claim, std::string last,
              std::function<void(const Saved&)> note)
-    : world_(world), engine_(engine), deck_(deck), root_(std::move(root)), claim_(claim), last_(std::move(last)), note_(std::move(note)) {}
+    : world_(world), engine_(engine), deck_(deck), root_(std::move(root)), claim_(claim), last_(std::move(last)), note_(std::move(note)) {
+  files_ = files_of_ranks(world_, deck_.checkpoint.files);
+  if (deck_.checkpoint.staging.empty()) return;
+  world_.together([&] { staging_.emplace(deck_.checkpoint.staging, root_, world_.rank()); });
+  foresee_full_staging(world_, engine_, staging_->folder());
+}
 
 void Saver::save(std::int64_t step, bool last_of_run) {
   complete();
   step_ = step, last_of_run_ = last_of_run, begin_ = now_seconds(), stalled_ = 0, again_ = due_ = false;
   engine_.settle();
   if (deck_.checkpoint.async) engine_.take_snapshot();
-  layout_ = engine_.state().checkpoint_layout();
+  layout_ = engine_.state().checkpoint_layout(), layout_.files = files_;
   start();
   stalled_ = now_seconds() - begin_;
-  if (!deck_.checkpoint.async || last_of_run) complete();
+  if (!beside_steps() || last_of_run) complete();
 }
 
 void Saver::look() {
@@ -61,27 +98,39 @@ void Saver::complete() {
 }
 
 void Saver::start() {
+  staged_ = staging_ && !std::exchange(direct_, false);
   attempt([&] {
     world_.together([&] {
       if (!claim_) return;
       claim_->renew();
       io::begin_checkpoint(root_, step_);
     });
-    part_ = Part::shards;
-    // Deferred work is done by whoever asks for its end.
-    work_ =
-        std::async(deck_.checkpoint.async ? std::launch::async : std::launch::deferred,
-                   [this, slices = engine_.state().checkpoint_slices()] { io::write_shard(root_, step_, layout_, world_.rank(), slices); });
+    auto slices = engine_.state().checkpoint_slices();
+    if (!staged_) return begin(Part::shards, [this, slices] { io::write_shard(root_, step_, layout_, world_.rank(), slices); });
+    part_ = Part::staging;
+    world_.together([&] { staging_->write(step_, layout_, world_.rank(), slices); });
+    begin(Part::shards, [this] { staging_->drain(root_, step_, layout_, world_.rank()); });
   });
+}
+
+void Saver::begin(Part part, std::function<void()> work) {
+  part_ = part;
+  // Deferred work is done by whoever asks for its end.
+  work_ = std::async(beside_steps() ? std::launch::async : std::launch::deferred, std::move(work));
 }
 
 void Saver::go_on() {
   attempt([&] {
     world_.together([&] { work_.get(); });
     if (part_ == Part::index) return saved();
-    part_ = Part::index;
-    work_ = std::async(deck_.checkpoint.async ? std::launch::async : std::launch::deferred, [this] { write_index(); });
+    if (part_ == Part::shards && !layout_.files.empty()) return begin(Part::seals, [this] { seal_files(); });
+    begin(Part::index, [this] { write_index(); });
   });
+}
+
+void Saver::seal_files() {
+  const int file = io::file_of(layout_, world_.rank());
+  if (io::shards_in(layout_, file).front() == world_.rank()) io::seal_file(root_, step_, layout_, file);
 }
 
 void Saver::write_index() {
@@ -102,10 +151,13 @@ void Saver::attempt(const std::function<void()>& piece) {
   try {
     piece();
   } catch (const AgreedError& error) {
-    part_ = Part::none;
+    const Part part = std::exchange(part_, Part::none);
     const bool gone = claim_ && !claim_->stands();
     if (!world_.broadcast_text(gone ? "gone" : "").empty() && !std::exchange(again_, true)) return start();
-    failed(error);
+    direct_ = staged_;
+    if (!staged_ || (part != Part::staging && !last_of_run_)) return failed(error);
+    if (world_.rank() == 0) warning("{} The save of step {} goes straight to {}, and the steps wait for it.", error.what(), step_, root_);
+    start();
   }
 }
 
@@ -126,7 +178,7 @@ void Saver::saved() {
   last_ = fmt::format("{}/{}", root_, io::checkpoint_name(step_));
   const double seconds = now_seconds() - begin_;
   const std::string bytes = human_bytes(static_cast<double>(bytes_of(layout_)));
-  if (deck_.checkpoint.async)
+  if (beside_steps())
     note_({step_, fmt::format("saved {} ({} in {:.2f} s beside the steps, which waited {:.3f} s)", last_, bytes, seconds, stalled_),
            seconds, stalled_});
   else

@@ -2,9 +2,11 @@
 #pragma once
 #include <functional>
 #include <future>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "io/checkpoint/staging.hpp"
 #include "topology/world.hpp"
 #include "train/engine/engine.hpp"
 #include "train/run_folder.hpp"
@@ -19,10 +21,10 @@ struct Saved {
   double stalled = 0;  ///< of which steps waited so long
 };
 
-/// Saves checkpoints, one at a time: while the steps wait, or with checkpoint.async from a copy of the state, by a thread of each rank
-/// beside the steps. All ranks call the same functions in the same order. A save that fails costs nothing of what stands: the checkpoint
-/// before it stays, and `due` asks for another after the next step. Where checkpoint.retries of those have failed as well, or the run has
-/// no next step, all ranks throw Error(storage).
+/// Saves checkpoints, one at a time: while the steps wait, or by a thread of each rank beside the steps, from a copy of the state in memory
+/// (checkpoint.async) or on a disk of the node (checkpoint.staging; where that disk fails, the steps wait). All ranks call the same
+/// functions in the same order. A save that fails costs nothing of what stands: the checkpoint before it stays, and `due` asks for another
+/// after the next step. Where checkpoint.retries of those have failed as well, or the run has no next step, all ranks throw Error(storage).
 class Saver {
  public:
   /// `claim` is rank 0's, null on others; `last` the checkpoint that the run started from, "" for none; `note` hears of each save.
@@ -42,11 +44,16 @@ class Saver {
   const std::string& last() const { return last_; }
 
  private:
-  /// What of a save is under way: shards on all ranks, then the index on rank 0.
-  enum class Part : std::uint8_t { none, shards, index };
+  /// What of a save is under way: copies and shards on all ranks, then, where ranks share files, the heads of those, and the index on rank
+  /// 0.
+  enum class Part : std::uint8_t { none, staging, shards, seals, index };
 
   void start();
+  void begin(Part part, std::function<void()> work);
   void go_on();
+  /// Whether steps go on while the save under way is written.
+  bool beside_steps() const { return deck_.checkpoint.async || staged_; }
+  void seal_files();
   void complete();
   void write_index();
   /// A piece of a save: where it fails on any rank, all ranks know it and the save is over.
@@ -61,10 +68,14 @@ class Saver {
   RunClaim* claim_;
   std::string last_;
   std::function<void(const Saved&)> note_;
+  std::optional<io::Staging> staging_;
+  std::vector<int> files_;  ///< the file of each rank; empty: its own
+  bool direct_ = false;     ///< the next save does without the node's disk
   // Of the save under way.
   std::int64_t step_ = 0;
   bool last_of_run_ = false;
-  bool again_ = false;  ///< the folder was moved away in the middle of it
+  bool again_ = false;   ///< the folder was moved away in the middle of it
+  bool staged_ = false;  ///< it goes by way of the node's disk
   double begin_ = 0, stalled_ = 0;
   io::CheckpointLayout layout_;
   Part part_ = Part::none;

@@ -107,6 +107,19 @@ def natural_shapes(folder):
           f"the export in fp32 and bf16")
 
 
+def shared_files(folder):
+    """Shards of several ranks in one file."""
+    whole = runs.read_state(os.path.realpath(folder.latest("run")))
+    folder.train("shared", 3, **COMMON, checkpoint__files=2)
+    step = os.path.realpath(folder.latest("shared"))
+    check("three shards in two files", sorted(name for name in os.listdir(step) if name.startswith("shard-")) == ["shard-00000.h5", "shard-00001.h5"])
+    opened = h5py.File(step + "/checkpoint.h5", "r") if h5py else None
+    for (group, name), (shape, data) in whole.items():
+        check(f"h5dump of /{group}/{name} from shared files", h5dump(step, f"/{group}/{name}") == (shape, data))
+        check(f"h5py of /{group}/{name} from shared files", not opened or opened[f"/{group}/{name}"][...].astype("<f4").tobytes() == data)
+    print(f"{len(whole)} tensors of 3 shards in 2 files")
+
+
 def missing_shard(folder):
     """HDF5 reads what a missing source would hold as the dataset's fill value and reports nothing: it must be no number."""
     whole = runs.read_state(os.path.realpath(folder.latest("run")))
@@ -158,6 +171,7 @@ def resume_rules(folder):
 def main():
     with runs.Folder() as folder:
         natural_shapes(folder)
+        shared_files(folder)
         missing_shard(folder)
         resume_rules(folder)
     print("ok" if good else "FAIL")

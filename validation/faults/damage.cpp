@@ -88,6 +88,12 @@ std::vector<Subject> make_subjects(const test::Scratch& scratch) {
     for (int shard = 0; shard < shards * cuts; ++shard) files.push_back(fmt::format("{}/shard-{:05}.h5", folder, shard));
     all.push_back({name, ExitCode::checkpoint, true, files, [folder] { return checkpoint_digest(folder); }});
   }
+  const std::string shared = test::write_sharded(scratch / "shared files", deck, 3, 5, "", 1, {0, 1, 0});
+  all.push_back({"checkpoint of 3 in 2 files",
+                 ExitCode::checkpoint,
+                 true,
+                 {shared + "/checkpoint.h5", shared + "/shard-00000.h5", shared + "/shard-00001.h5"},
+                 [shared] { return checkpoint_digest(shared); }});
   std::string words;
   for (int i = 0; i < 700; ++i) words += fmt::format("line {} of a text\n", i * i);
   test::spill(scratch / "text.txt", words);

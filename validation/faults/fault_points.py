@@ -18,12 +18,16 @@ import runs  # noqa: E402
 KEYS = {"run__reproducible": True, "run__threads": 1, "batch__global": 12, "learning_rate__schedule": "constant", "checkpoint__every": 1, "checkpoint__keep": 1}
 FIRST, LAST = 2, 4
 STORAGE = 7  # exit status
-KILL, LOSE = {}, {"FAULT_LOSES": "1"}
+KILL, LOSE, EIO = {}, {"FAULT_LOSES": "1"}, {"FAULT_ERROR": "EIO", "FAULT_ONCE": "1"}
+DISK = "checkpoints-disk"  # of the case's folder: calls on it count as those on the checkpoints do
 KINDS = [  # (ranks, the one that it happens to, keys, what happens)
     *((ranks, rank, {"checkpoint__async": beside}, end) for ranks, rank in ((1, 0), (2, 0), (2, 1)) for beside in (False, True) for end in (KILL, LOSE)),
     *((ranks, rank, {"checkpoint__async": beside}, {"FAULT_ERROR": error, **once}) for ranks, rank in ((1, 0), (2, 1)) for beside in (False, True)
       for error, once in (("EIO", {"FAULT_ONCE": "1"}), ("ENOSPC", {}), ("EROFS", {}))),
     *((1, 0, {"checkpoint__async": beside, "checkpoint__verify_resume": True}, end) for beside in (False, True) for end in (KILL, LOSE, {"FAULT_ERROR": "EIO"})),
+    *((2, rank, {"checkpoint__files": 1}, end) for rank in (0, 1) for end in (KILL, LOSE, EIO, {"FAULT_ERROR": "ENOSPC"})),
+    *((1, 0, {"checkpoint__staging": DISK}, end) for end in (KILL, LOSE, EIO, {"FAULT_ERROR": "ENOSPC"}, {"FAULT_ERROR": "EROFS"})),
+    *((2, 1, {"checkpoint__staging": DISK, "checkpoint__files": 1}, end) for end in (KILL, LOSE, EIO)),
 ]
 
 
@@ -34,9 +38,12 @@ class Cases:
         folder.train("reference", 1, **KEYS, run__steps=LAST)
         self.losses, self.hashes = folder.losses("reference"), folder.hashes("reference")
 
+    def keys(self, kind):
+        return {key: os.path.join(self.folder.run("case"), DISK) if value is DISK else value for key, value in kind[2].items()}
+
     def run(self, kind, at, count=""):
         """Status and output of a run that goes on from the base with a fault before its call `at`."""
-        ranks, rank, keys, what = kind
+        ranks, rank, keys, what = kind[0], kind[1], self.keys(kind), kind[3]
         shutil.rmtree(self.folder.run("case"), ignore_errors=True)
         shutil.copytree(self.folder.run("base"), self.folder.run("case"), symlinks=True)
         faults = {"LD_PRELOAD": self.library, "FAULT_POINTS": self.folder.run("case") + "/checkpoints", "FAULT_AT": str(at), "FAULT_COUNT": count, **what}
@@ -63,7 +70,7 @@ class Cases:
             return "the run was not ended"
         if not killed and status not in (0, STORAGE):
             return f"status {status}\n{output}"
-        again = subprocess.run(self.folder.command("case", kind[0], **KEYS, **kind[2], run__steps=LAST), stdin=subprocess.DEVNULL, capture_output=True,
+        again = subprocess.run(self.folder.command("case", kind[0], **KEYS, **self.keys(kind), run__steps=LAST), stdin=subprocess.DEVNULL, capture_output=True,
                                text=True, timeout=runs.HANG_SECONDS)
         text = again.stdout + again.stderr
         if again.returncode != 0:
@@ -74,6 +81,8 @@ class Cases:
         if self.folder.losses("case") != self.losses or self.folder.hashes("case") != self.hashes:
             return "other bits"
         left = [name for name in os.listdir(self.folder.run("case") + "/checkpoints") if "partial" in name]
+        disk = os.path.join(self.folder.run("case"), DISK)
+        left += os.listdir(disk) if os.path.exists(disk) else []
         return f"left behind: {left}" if left else ""
 
 
@@ -88,7 +97,7 @@ def main():
         counts = {}
         points = []
         for kind in KINDS:
-            key = (kind[0], kind[1], *kind[2].values())
+            key = (kind[0], kind[1], str(kind[2]))
             if key not in counts:
                 counts[key] = cases.calls(kind)
             points += [(kind, at) for at in range(1, counts[key] + 1)]

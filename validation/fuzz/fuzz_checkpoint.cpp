@@ -29,7 +29,7 @@ void read_index(std::string_view directory) {
   for (const io::CheckpointTensor& tensor : index.layout.tensors)
     for (const io::CheckpointPiece& piece : tensor.pieces) io::parts_of(index.layout, piece);
   const io::IndexDirectory again = io::parse_index_directory(io::write_directory(index), "written");
-  if (io::layout_text(again.layout) != io::layout_text(index.layout) || again.meta.deck != index.meta.deck || again.shards != index.shards)
+  if (io::layout_text(again.layout) != io::layout_text(index.layout) || again.meta.deck != index.meta.deck || again.files != index.files)
     defect("an index that is another as it is written");
 }
 

@@ -319,8 +319,8 @@ def read_state(folder):
     """(group, tensor) -> (shape, the bytes of its fp32 values), put together from the shard files without any of the program's code."""
     layout = directory(os.path.join(folder, "checkpoint.h5"))["layout"]
     slices = {}  # (group, unit) -> the bytes of each slice by where it begins
-    for shard in range(layout["shards"]):
-        path = os.path.join(folder, f"shard-{shard:05d}.h5")
+    for number in range(1 + max(layout.get("files", [layout["shards"] - 1]))):
+        path = os.path.join(folder, f"shard-{number:05d}.h5")
         with open(path, "rb") as file:
             for part in directory(path)["slices"]:
                 file.seek(part["data_at"])

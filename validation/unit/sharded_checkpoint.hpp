@@ -4,7 +4,7 @@
 #include <string>
 
 #include "base/hash.hpp"
-#include "io/checkpoint/checkpoint.hpp"
+#include "io/checkpoint/format.hpp"
 #include "schedule/build/request.hpp"
 #include "train/engine/saved_layout.hpp"
 #include "zero/partition.hpp"
@@ -63,11 +63,13 @@ inline SavedLayout saved_layout_of(const std::vector<Layout>& layouts) {
   return saved_layout(holdings, groups, shards * cuts);
 }
 
-/// Writes root/step-N as cuts * shards ranks would and returns its folder. Every value of the tensor `of_nan` is NaN.
+/// Writes root/step-N as cuts * shards ranks would and returns its folder. Every value of the tensor `of_nan` is NaN. `files`: the file of
+/// each shard, where they share some.
 inline std::string write_sharded(const std::string& root, const Deck& deck, int shards, std::int64_t step = 5,
-                                 const std::string& of_nan = "", int cuts = 1) {
+                                 const std::string& of_nan = "", int cuts = 1, const std::vector<int>& files = {}) {
   const std::vector<Layout> layouts = cut_layouts(deck, shards, cuts);
-  const auto [saved, units] = saved_layout_of(layouts);
+  auto [saved, units] = saved_layout_of(layouts);
+  saved.files = files;
   io::begin_checkpoint(root, step);
   for (int shard = 0; shard < shards * cuts; ++shard) {
     const Layout& layout = layouts[static_cast<std::size_t>(shard % cuts)];
@@ -94,6 +96,7 @@ inline std::string write_sharded(const std::string& root, const Deck& deck, int 
     for (std::size_t i = 0; i < slices.size(); ++i) slices[i].data = std::span<const float>(values[i]);
     io::write_shard(root, step, saved, shard, slices);
   }
+  for (int file = 0; file < io::file_count(saved); ++file) io::seal_file(root, step, saved, file);
   io::write_index(
       root, saved,
       {.step = step, .sample_cursor = 0, .seed = 1, .deck = print_deck(deck), .identity = deck_identity(deck).hex(), .version = "test"});

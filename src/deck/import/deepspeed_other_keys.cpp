@@ -58,10 +58,11 @@ std::vector<DeepSpeedKey> checkpoint_keys() {
   std::vector<DeepSpeedKey> all = {
       unneeded("checkpoint.tag_validation", text, "all ranks agree on a step before they save it"),
       unneeded("checkpoint.load_universal", boolean, "every checkpoint resumes on any number of ranks, at any stage"),
-      with_auto(
-          refused("checkpoint.use_node_local_storage", boolean, "false",
-                  "a checkpoint is one folder that all ranks write, on a file system that all nodes see (run.output_dir); leave it out"),
-          "false", "the default of the Trainer's save_on_each_node"),
+      with_auto(refused("checkpoint.use_node_local_storage", boolean, "false",
+                        "a checkpoint is one folder that all ranks write, on a file system that all nodes see (run.output_dir); leave it "
+                        "out, or name a disk of the "
+                        "nodes that saves go through (checkpoint.staging)"),
+                "false", "the default of the Trainer's save_on_each_node"),
       unneeded("checkpoint.parallel_write.pipeline_stage", boolean, "every rank writes what it keeps"),
       unneeded("checkpoint.checkpoint_serialization", boolean, how_saved),
   };

@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <fstream>
 #include <numeric>
 #include <random>
 #include <set>
@@ -34,6 +35,14 @@ inline std::vector<std::int64_t> natural_offsets(const Shape& shape, const Box& 
     offsets.push_back(offset);
   }
   return offsets;
+}
+
+inline void flip_byte(const std::string& path, std::int64_t at) {
+  std::fstream f(path, std::ios::binary | std::ios::in | std::ios::out);
+  f.seekg(at);
+  char c = static_cast<char>(f.get());
+  f.seekp(at);
+  f.put(static_cast<char>(c ^ 0x10));
 }
 
 struct SmallModel {
@@ -74,7 +83,9 @@ struct SmallModel {
   }
   void write_partial(const std::string& root) const {
     begin_checkpoint(root, meta.step);
-    for (int s = 0; s < layout.shards; ++s) write_one_shard(root, s);
+    for (int s = layout.shards; s-- > 0;) write_one_shard(root, s);
+    if (!layout.files.empty())
+      for (int f = 0; f < file_count(layout); ++f) seal_file(root, meta.step, layout, f);
     write_index(root, layout, meta);
   }
   std::string save(const std::string& root, std::int64_t keep = 0) const {
@@ -127,6 +138,15 @@ class Draw {
     all.resize(static_cast<std::size_t>((*this)(1, shards)));
     return all;
   }
+  /// Which file each shard lies in; half of the time a file each.
+  std::vector<int> files(int shards) {
+    if ((*this)(0, 1) == 0) return {};
+    std::vector<int> of(static_cast<std::size_t>(shards));
+    const std::int64_t files = (*this)(1, shards);
+    for (std::size_t s = 0; s < of.size(); ++s) of[s] = static_cast<int>(static_cast<std::int64_t>(s) % files);
+    std::shuffle(of.begin(), of.end(), engine_);
+    return of;
+  }
 
  private:
   std::mt19937 engine_;
@@ -137,6 +157,7 @@ inline SmallModel cut_again(const SmallModel& model, std::uint32_t seed) {
   Draw draw(seed);
   SmallModel cut = model;
   cut.layout.shards = static_cast<int>(draw(1, 6));
+  cut.layout.files = draw.files(cut.layout.shards);
   cut.layout.units.clear();
   for (std::int64_t u = 0, n = draw(1, 7); u < n; ++u)
     cut.layout.units.push_back({fmt::format("unit-{}", u), 0, draw.holders(cut.layout.shards)});

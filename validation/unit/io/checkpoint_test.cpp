@@ -350,7 +350,7 @@ TEST(Commit, LineagesAreReadBack) {
   model.meta.lineage.back().from = "runs/x/checkpoints/\"a\"";
   model.save(dir.path());
   EXPECT_EQ(CheckpointReader(dir / "latest").meta().lineage, model.meta.lineage);
-  IndexDirectory d{.meta = model.meta, .layout = model.layout, .structure = {}, .shards = {Hash128{}}};
+  IndexDirectory d{.meta = model.meta, .layout = model.layout, .structure = {}, .files = {Hash128{}}};
   std::string text = write_directory(d);
   const auto begin = text.find("\"lineage\""), end = text.find("\"hash_block\"");
   text.erase(begin, end - begin);

@@ -96,17 +96,19 @@ void expect_model(const std::string& folder, const SmallModel& whole, const Smal
 }
 
 TEST(CutCheckpoint, AnyCutReadsAsTheWhole) {
-  int cut = 0, empty_shards = 0;
+  int cut = 0, shared = 0, empty_shards = 0;
   for (std::uint32_t seed = 1; seed <= 60; ++seed) {
     SCOPED_TRACE(seed);
     Scratch dir;
     Draw draw(seed + 1000);
     const SmallModel whole = random_model(seed), saved = cut_again(whole, seed);
     ASSERT_NO_FATAL_FAILURE(expect_model(saved.save(dir.path()), whole, saved, draw));
-    cut += checkpoint_format(saved.layout) == 2;
+    cut += checkpoint_format(saved.layout) >= 2;
+    shared += checkpoint_format(saved.layout) == 3;
     for (int s = 0; s < saved.layout.shards; ++s) empty_shards += slices_of(saved.layout, s).empty();
   }
   EXPECT_GT(cut, 50);
+  EXPECT_GT(shared, 20);
   EXPECT_GT(empty_shards, 3) << "a shard that holds nothing";
 }
 
@@ -197,7 +199,7 @@ struct Tiling {
   /// Said of a save, and at reading.
   std::string fault() {
     const auto said = error_of(ExitCode::internal, [&] { require_layout(layout); });
-    IndexDirectory d{.meta = {}, .layout = layout, .structure = {}, .shards = std::vector<Hash128>(3)};
+    IndexDirectory d{.meta = {}, .layout = layout, .structure = {}, .files = std::vector<Hash128>(3)};
     const auto read = error_of(ExitCode::checkpoint, [&] { parse_index_directory(write_directory(d), "step-5/checkpoint.h5"); });
     EXPECT_HAS(read, "step-5/checkpoint.h5");
     const auto words = read.substr(read.find('(') + 1, read.rfind(')') - read.find('(') - 1);

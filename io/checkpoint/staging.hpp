@@ -1,0 +1,30 @@
+// Saves by way of a disk of the node: a rank's shard is written there while the run waits, and goes from there to the run's folder
+// while it goes on.
+#pragma once
+#include <string>
+
+#include "io/checkpoint/checkpoint.hpp"
+
+namespace tessera::io {
+
+/// One rank's. What fails on either side throws Error(storage).
+class Staging {
+ public:
+  /// Makes a folder below `folder` that no other run and no other rank uses, and removes what an earlier start of the run left in it.
+  Staging(const std::string& folder, const std::string& root, int rank);
+  /// Removes it.
+  ~Staging();
+  Staging(const Staging&) = delete;
+  Staging& operator=(const Staging&) = delete;
+
+  const std::string& folder() const { return folder_; }
+  /// As write_shard, on the node's disk.
+  void write(std::int64_t step, const CheckpointLayout& layout, int shard, std::span<const ShardSlice> slices) const;
+  /// write_shard(root, step, layout, shard) with what `write` wrote, every block of it compared with its checksum; then removes that.
+  void drain(const std::string& root, std::int64_t step, const CheckpointLayout& layout, int shard) const;
+
+ private:
+  std::string folder_;
+};
+
+}  // namespace tessera::io

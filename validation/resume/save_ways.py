@@ -1,0 +1,115 @@
+#!/usr/bin/env python3
+"""Fewer files than ranks (checkpoint.files) and saves by way of a disk of the node (checkpoint.staging): each checkpoint has the bits of one that every rank
+wrote its own file of, in as many files as were asked for; other layouts go on from it; a node's disk that fails costs no save and no bit.
+    save_ways.py LIBRARY [--device host|cuda]      LIBRARY: fault_points.so"""
+import argparse
+import os
+import re
+import subprocess
+import sys
+
+import runs
+
+check = runs.Checks()
+STEPS = 4
+COMMON = {"batch__global": 12, "run__steps": STEPS, "checkpoint__every": 1, "checkpoint__keep": 0, "run__reproducible": True,
+          "learning_rate__schedule": "constant"}
+OFFLOADED = {"zero__stage": 2, "zero__offload_optimizer__device": "nvme"}
+# Ranks, keys of the layout, keys of the save, ranks of a node, files of a checkpoint
+WAYS = {
+    "host": [
+        (4, {"zero__stage": 3}, {"files": "node"}, 2, 2),
+        (3, {"zero__stage": 1}, {"files": 1, "async": True}, 3, 1),
+        (4, {"mesh__tp": 2, "zero__stage": 2}, {"files": 3}, 4, 3),
+        (4, {"mesh__pp": 2, "zero__stage": 1}, {"files": "node", "staging": True}, 3, 2),
+        (2, {"zero__stage": 0}, {"staging": True}, 2, 2),
+        (2, OFFLOADED, {"files": "node", "staging": True}, 2, 1),
+        (2, {"zero__stage": 2}, {"files": 9}, 2, 2),
+        (1, {}, {"files": "node", "staging": True}, 1, 1),
+    ],
+    "cuda": [
+        (2, {"zero__stage": 3, "zero__param_persistence_threshold": 0}, {"files": "node", "staging": True}, 2, 1),
+        (2, {"zero__stage": 1}, {"files": 1, "async": True}, 2, 1),
+    ],
+}
+
+
+def saved(folder, name):
+    """Digests of the state of every checkpoint of a run."""
+    root = folder.run(name) + "/checkpoints"
+    return {step: runs.state_digests(f"{root}/{step}") for step in sorted(os.listdir(root)) if step.startswith("step-")}
+
+
+def save_keys(way, disk):
+    return {f"checkpoint__{key}": disk if key == "staging" else value for key, value in way.items()}
+
+
+def check_way(folder, number, case, common, references, disk):
+    ranks, layout, way, of_node, files = case
+    bits = {key: value for key, value in layout.items() if key == "mesh__tp"}  # what bits depend on
+    if str(bits) not in references:
+        folder.train(f"reference{bits}", 2, **common, **bits)
+        references[str(bits)] = saved(folder, f"reference{bits}")
+    reference = references[str(bits)]
+    what = f"{ranks} ranks, {layout}, {way}"
+    name = f"run{number}"
+    os.environ["TESSERA_RANKS_PER_NODE"] = str(of_node)
+    done = folder.train(name, ranks, **common, **layout, **save_keys(way, disk))
+    ours = saved(folder, name)
+    check(f"{what}: every checkpoint has the bits of the plain one",
+          list(ours) == list(reference) and all(runs.same(what, ours[step], reference[step]) for step in ours))
+    inside = os.listdir(folder.latest(name))
+    check(f"{what}: {files} files", len([file for file in inside if file.startswith("shard-")]) == files, str(inside))
+    beside = "staging" in way or "async" in way
+    lines = re.findall(r"saved \S+ \(\S+ \S+ in \S+ s beside the steps, which waited (\S+) s\)", done.stdout + done.stderr)
+    check(f"{what}: the log tells whether steps waited", len(lines) == (STEPS if beside else 0), done.stdout + done.stderr)
+    verified = subprocess.run([runs.TESSERA, "verify", folder.run(name)], stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    check(f"{what}: tessera verify", verified.returncode == 0, verified.stdout + verified.stderr)
+    if "staging" in way:
+        check(f"{what}: the node's disk is left empty", os.listdir(disk) == [], str(os.listdir(disk)))
+    # Another layout goes on from the middle, to the same bits, and saves in its own way.
+    other = 2 if bits else 3
+    folder.train(name, other, **common, **bits, zero__stage=3, run__resume=f"{folder.run(name)}/checkpoints/step-{STEPS // 2:08d}", checkpoint__files=2)
+    check(f"{what}: {other} ranks go on from it", runs.same(what, folder.hashes(name), reference[f"step-{STEPS:08d}"]))
+
+
+def check_failing_disk(folder, library, common, reference, disk):
+    """The node's disk fails at some call, or is full from then on: the save goes straight to the run's folder."""
+    for number, (error, at) in enumerate((("EIO", 3), ("ENOSPC", 9), ("EROFS", 1))):
+        name = f"failing{number}"
+        command = folder.command(name, 2, **common, zero__stage=2, checkpoint__staging=disk)
+        faults = {"LD_PRELOAD": library, "FAULT_POINTS": disk, "FAULT_AT": str(at), "FAULT_ERROR": error, "FAULT_RANK": f"{runs.RANK}=1",
+                  "FAULT_COUNT": ""}
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=runs.HANG_SECONDS, env={**os.environ, **faults})
+        output = done.stdout + done.stderr
+        if at == 1:
+            check("a node's disk that takes nothing is refused at the start", done.returncode == 7 and "checkpoint.staging" in output, output)
+            continue
+        check(f"{error} on the node's disk: the run goes on", done.returncode == 0 and "goes straight to" in output, output)
+        ours = saved(folder, name)
+        check(f"{error} on the node's disk: no checkpoint is missing or has other bits", ours == reference)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("library")
+    parser.add_argument("--device", choices=("host", "cuda"), default="host")
+    options = parser.parse_args()
+    with runs.Folder() as folder:
+        common = dict(COMMON)
+        if options.device == "cuda":
+            common.update(run__device="cuda", topology__share_gpu=True, kernels__gemm_search=False)
+        disk = os.path.join(folder.path, "disk")
+        os.mkdir(disk)
+        folder.train("reference", 1, **common)
+        references = {"{}": saved(folder, "reference")}
+        for number, case in enumerate(WAYS[options.device]):
+            check_way(folder, number, case, common, references, disk)
+        os.environ.pop("TESSERA_RANKS_PER_NODE")
+        if options.device == "host":
+            check_failing_disk(folder, options.library, common, references["{}"], disk)
+    sys.exit(0 if check.good else 1)
+
+
+if __name__ == "__main__":
+    main()
