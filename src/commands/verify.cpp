@@ -89,6 +89,7 @@ void verify(const std::string& path, std::vector<Verdict>& verdicts) {
   // A damaged checkpoint may lack its index: it is one by its name.
   if (io::step_of_name(fs::path(path).lexically_normal().filename().string())) return verdicts.push_back(verify_checkpoint(path));
   verify_all(is_run ? path + "/checkpoints" : path, verdicts);
+  if (is_run && !io::survey_checkpoints(path + "/weights").entries.empty()) verify_all(path + "/weights", verdicts);
 }
 
 void print(const Verdict& v) {

@@ -184,6 +184,7 @@ struct TopologyKeys {
 
 struct CheckpointKeys {
   std::int64_t every = 0, keep = 0, keep_every = 0;  // steps; checkpoints; steps
+  std::int64_t weights_every = 0;                    // steps between saves of weights alone; 0: none
   bool async = false;                                // saves are written beside the steps
   std::string files = "rank";                        // "rank", "node" or a number: how many a save has
   std::string staging;                               // a folder of the node's own disk; "": none

@@ -428,6 +428,8 @@ const std::vector<Key> table = {
      .help = "Newest whole checkpoints of the run's line of descent that stay on disk; 0: all."},
     {KEY(checkpoint.keep_every), .type = integer, .unit = "optimizer steps", .limits = {.least = 0, .most = 1e12}, .fallback = "0",
      .help = "Checkpoints of steps that it divides stay for ever beside those; 0: none. A multiple of checkpoint.every."},
+    {KEY(checkpoint.weights_every), .type = integer, .unit = "optimizer steps", .limits = {.least = 0, .most = 1e12}, .fallback = "0",
+     .help = "Steps between saves of the weights alone, a third of a checkpoint, in RUN/weights, where they stay; 0: none."},
     {KEY(checkpoint.async), .type = boolean, .fallback = "false",
      .help = "Saves are written from a copy of the state in the host's memory, which the plan counts, while steps go on."},
     {KEY(checkpoint.files), .type = counted, .unit = "files", .limits = {.least = 1, .most = 1e6}, .choices = {"rank", "node"},

@@ -229,6 +229,7 @@ RunClaim claim_run_folder(const Deck& deck, const StartPoint& start, double pati
   RunClaim claim(deck, folder, std::move(lineage), patience);
   // The next save would do this too, but a run killed after its last one has no next save.
   io::remove_unfinished(folder.checkpoints());
+  if (io::look_at(folder.weights()).exists()) io::remove_unfinished(folder.weights());
   // Before the line is recorded: killed in between, the same command goes back once more.
   if (!start.checkpoint.empty() && !start.move_aside) point_to_start(folder.checkpoints(), start.checkpoint);
   claim.write();

@@ -13,6 +13,7 @@ namespace tessera {
 struct RunFolder {
   std::string path;
   std::string checkpoints() const { return path + "/checkpoints"; }
+  std::string weights() const { return path + "/weights"; }
   std::string metrics() const { return path + "/metrics.jsonl"; }
   std::string deck() const { return path + "/deck.toml"; }
   std::string trace(std::int64_t step) const { return fmt::format("{}/trace/step-{:08}", path, step); }

@@ -1,5 +1,6 @@
 // Collective saving and loading: what io does for one rank, in the order that makes it atomic for all.
 #pragma once
+#include <array>
 #include <functional>
 #include <future>
 #include <optional>
@@ -13,8 +14,12 @@
 
 namespace tessera {
 
+/// What a save holds: all that a run goes on from, below RUN/checkpoints, or the weights alone, which stay for ever below RUN/weights.
+enum class SaveOf : std::uint8_t { state, weights };
+
 /// A save that has come to its end.
 struct Saved {
+  SaveOf what = SaveOf::state;
   std::int64_t step = 0;
   std::string line;    ///< for the log
   double seconds = 0;  ///< from its beginning until it was on the disk
@@ -28,16 +33,19 @@ struct Saved {
 class Saver {
  public:
   /// `claim` is rank 0's, null on others; `last` the checkpoint that the run started from, "" for none; `note` hears of each save.
-  Saver(const World& world, Engine& engine, const Deck& deck, std::string root, RunClaim* claim, std::string last,
+  Saver(const World& world, Engine& engine, const Deck& deck, const RunFolder& folder, RunClaim* claim, std::string last,
         std::function<void(const Saved&)> note);
   Saver(const Saver&) = delete;
 
-  /// Saves the state after `step` steps, or begins to; of the run's last state it waits until it stands. One that is under way goes before.
-  void save(std::int64_t step, bool last_of_run);
+  /// What is to be saved after `step` steps: by the deck, at the run's end, or since it has failed before. `state_too`: of the state, a
+  /// save that is not the last may be made.
+  std::vector<SaveOf> due(std::int64_t step, bool last_of_run, bool state_too) const;
+  /// Saves what the state after `step` steps is, or begins to; at the run's end it waits until all stands. Saves under way go before.
+  void save(std::int64_t step, bool last_of_run, const std::vector<SaveOf>& what);
+  /// At the start of a run that goes on after `step`: saves the weights of that step where a kill came before they were.
+  void catch_up(std::int64_t step);
   /// After a step: goes on with the save under way where all ranks have come so far.
   void look();
-  /// Whether a save has failed and is to be tried again, with the state that there is now.
-  bool due() const { return due_; }
   /// Waits for the save under way.
   void finish();
   /// The checkpoint that the run would go on from now; "" for none.
@@ -48,6 +56,8 @@ class Saver {
   /// 0.
   enum class Part : std::uint8_t { none, staging, shards, seals, index };
 
+  /// Begins with what is saved next of `queue_`.
+  void next();
   void start();
   void begin(Part part, std::function<void()> work);
   void go_on();
@@ -55,41 +65,41 @@ class Saver {
   bool beside_steps() const { return deck_.checkpoint.async || staged_; }
   void seal_files();
   void complete();
+  /// Waits for this rank's part of the work under way and goes on to the next.
+  void advance();
   void write_index();
   /// A piece of a save: where it fails on any rank, all ranks know it and the save is over.
   void attempt(const std::function<void()>& piece);
   void failed(const AgreedError& error);
   void saved();
+  /// Where the save under way belongs.
+  const std::string& root() const { return what_ == SaveOf::state ? root_ : weights_root_; }
+  std::vector<io::ShardSlice> slices() const;
 
   const World& world_;
   Engine& engine_;
   const Deck& deck_;
-  std::string root_;
+  std::string root_, weights_root_;
   RunClaim* claim_;
   std::string last_;
   std::function<void(const Saved&)> note_;
   std::optional<io::Staging> staging_;
   std::vector<int> files_;  ///< the file of each rank; empty: its own
   bool direct_ = false;     ///< the next save does without the node's disk
-  // Of the save under way.
+  // Of the saves under way, which are of one state.
   std::int64_t step_ = 0;
+  std::vector<SaveOf> queue_;  ///< what comes after the current one
+  SaveOf what_ = SaveOf::state;
   bool last_of_run_ = false;
   bool again_ = false;   ///< the folder was moved away in the middle of it
   bool staged_ = false;  ///< it goes by way of the node's disk
   double begin_ = 0, stalled_ = 0;
   io::CheckpointLayout layout_;
   Part part_ = Part::none;
-  std::future<void> work_;     ///< this rank's; goes first, and waits
-  std::int64_t failures_ = 0;  ///< in a row
-  bool due_ = false;
+  std::future<void> work_;                  ///< this rank's; goes first, and waits
+  std::array<std::int64_t, 2> failures_{};  ///< in a row, of state and weights
+  std::vector<SaveOf> failed_;              ///< what is to be tried again, with the state that there is then
 };
-
-/// What the saves to come need at once of the disk, when `own` checkpoints of the run's line stand there already: checkpoint.keep + 1,
-/// since the oldest goes only when the newest is whole.
-std::int64_t disk_bytes_needed(const Deck& deck, std::int64_t first_step, std::int64_t own, std::int64_t checkpoint_bytes);
-/// Rank 0: warns where the folder's file system has less room than that.
-void foresee_full_disk(const Engine& engine, const Deck& deck, std::int64_t first_step, const std::string& root,
-                       const io::Lineage& lineage);
 
 /// The first of rank 0's candidates that verifies to the last byte, and a warning for each before it; all ranks share the reading. "" where
 /// there are no candidates; Error(checkpoint) where none verifies.

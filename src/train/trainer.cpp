@@ -39,6 +39,7 @@
 #include "train/resume_proof.hpp"
 #include "train/run_folder.hpp"
 #include "train/run_tokenizer.hpp"
+#include "train/save_room.hpp"
 #include "train/saving.hpp"
 #include "train/step_trace.hpp"
 #include "train/training_data.hpp"
@@ -397,12 +398,17 @@ class Training {
       metrics->write(row);
     };
     std::int64_t done = first_step_;
-    Saver saver(world_, *engine_, deck_, folder.checkpoints(), claim_ ? &*claim_ : nullptr, start.checkpoint, [&](const Saved& saved) {
+    Saver saver(world_, *engine_, deck_, folder, claim_ ? &*claim_ : nullptr, start.checkpoint, [&](const Saved& saved) {
       progress.note(saved.line);
-      record({{"step", done}, {"saved", saved.step}, {"save_seconds", saved.seconds}, {"save_stall_seconds", saved.stalled}});
-      proof_->save_stands(saved.step);
+      const bool state = saved.what == SaveOf::state;
+      record({{"step", done},
+              {state ? "saved" : "saved_weights", saved.step},
+              {"save_seconds", saved.seconds},
+              {"save_stall_seconds", saved.stalled}});
+      if (state) proof_->save_stands(saved.step);
     });
     if (first_step_ >= deck_.run.steps) info("all {} steps are done already; raise run.steps to go on", deck_.run.steps);
+    saver.catch_up(first_step_);
     bool stopped = false;
     for (std::int64_t step = first_step_; step < deck_.run.steps && !stopped; ++step) {
       const double begin = now_seconds();
@@ -431,10 +437,10 @@ class Training {
       saver.look();
       const bool last = stopped || done == deck_.run.steps;
       // A resume that is not proven yet must not take the place of what it went on from.
-      const bool due = saver.due() || (deck_.checkpoint.every > 0 && done % deck_.checkpoint.every == 0);
-      if (!last && (!due || proof_->open())) continue;
-      proof_->save_begins(done);
-      saver.save(done, last);
+      const std::vector<SaveOf> due = saver.due(done, last, !proof_->open());
+      if (due.empty()) continue;
+      if (due.front() == SaveOf::state) proof_->save_begins(done);
+      saver.save(done, last, due);
     }
     if (proof_->on() && done > first_step_) make_steps_after_last_save(done, progress);
     progress.finish();

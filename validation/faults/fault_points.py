@@ -28,6 +28,7 @@ KINDS = [  # (ranks, the one that it happens to, keys, what happens)
     *((2, rank, {"checkpoint__files": 1}, end) for rank in (0, 1) for end in (KILL, LOSE, EIO, {"FAULT_ERROR": "ENOSPC"})),
     *((1, 0, {"checkpoint__staging": DISK}, end) for end in (KILL, LOSE, EIO, {"FAULT_ERROR": "ENOSPC"}, {"FAULT_ERROR": "EROFS"})),
     *((2, 1, {"checkpoint__staging": DISK, "checkpoint__files": 1}, end) for end in (KILL, LOSE, EIO)),
+    *((1, 0, {"checkpoint__weights_every": 1, "checkpoint__async": beside}, end) for beside in (False, True) for end in (KILL, LOSE, EIO)),
 ]
 
 
@@ -41,12 +42,15 @@ class Cases:
     def keys(self, kind):
         return {key: os.path.join(self.folder.run("case"), DISK) if value is DISK else value for key, value in kind[2].items()}
 
+    def below(self, kind):
+        return self.folder.run("case") + ("/weights" if "checkpoint__weights_every" in kind[2] else "/checkpoints")
+
     def run(self, kind, at, count=""):
         """Status and output of a run that goes on from the base with a fault before its call `at`."""
         ranks, rank, keys, what = kind[0], kind[1], self.keys(kind), kind[3]
         shutil.rmtree(self.folder.run("case"), ignore_errors=True)
         shutil.copytree(self.folder.run("base"), self.folder.run("case"), symlinks=True)
-        faults = {"LD_PRELOAD": self.library, "FAULT_POINTS": self.folder.run("case") + "/checkpoints", "FAULT_AT": str(at), "FAULT_COUNT": count, **what}
+        faults = {"LD_PRELOAD": self.library, "FAULT_POINTS": self.below(kind), "FAULT_AT": str(at), "FAULT_COUNT": count, **what}
         if ranks > 1:
             faults["FAULT_RANK"] = f"{runs.RANK}={rank}"
         done = subprocess.run(self.folder.command("case", ranks, **KEYS, **keys, run__steps=LAST), stdin=subprocess.DEVNULL, capture_output=True, text=True,
@@ -80,7 +84,11 @@ class Cases:
             return f"the next start did not go on from a checkpoint\n{text}"
         if self.folder.losses("case") != self.losses or self.folder.hashes("case") != self.hashes:
             return "other bits"
-        left = [name for name in os.listdir(self.folder.run("case") + "/checkpoints") if "partial" in name]
+        left = [name for name in os.listdir(self.below(kind)) if "partial" in name]
+        if "checkpoint__weights_every" in kind[2]:
+            weights = runs.state_digests(self.below(kind) + "/latest")
+            if weights != {key: value for key, value in self.hashes.items() if key[0] == "master"}:
+                return "other weights"
         disk = os.path.join(self.folder.run("case"), DISK)
         left += os.listdir(disk) if os.path.exists(disk) else []
         return f"left behind: {left}" if left else ""

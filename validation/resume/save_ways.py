@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Fewer files than ranks (checkpoint.files) and saves by way of a disk of the node (checkpoint.staging): each checkpoint has the bits of one that every rank
-wrote its own file of, in as many files as were asked for; other layouts go on from it; a node's disk that fails costs no save and no bit.
+wrote its own file of, in as many files as were asked for; other layouts go on from it; a node's disk that fails costs no save and no bit. And
+saves of weights alone (checkpoint.weights_every).
     save_ways.py LIBRARY [--device host|cuda]      LIBRARY: fault_points.so"""
 import argparse
 import os
@@ -90,6 +91,39 @@ def check_failing_disk(folder, library, common, reference, disk):
         check(f"{error} on the node's disk: no checkpoint is missing or has other bits", ours == reference)
 
 
+def check_weights(folder, common, disk):
+    """Weights alone (checkpoint.weights_every): those of the checkpoints of the same steps, kept whatever goes, and taken by what takes checkpoints."""
+    common = {**common, "run__steps": 6}
+    folder.train("all", 1, **common)
+    checkpoints = saved(folder, "all")
+    weights = {step: {key: value for key, value in state.items() if key[0] == "master"} for step, state in checkpoints.items() if int(step[5:]) % 2 == 0}
+    few = {**common, "checkpoint__every": 3, "checkpoint__keep": 1, "checkpoint__weights_every": 2}
+    for number, (ranks, keys) in enumerate(((1, {}), (2, {"zero__stage": 3, "checkpoint__async": True, "checkpoint__files": 1}),
+                                            (3, {"zero__stage": 1, "checkpoint__staging": disk}))):
+        name, what = f"weights{number}", f"weights alone, {ranks} ranks, {keys}"
+        folder.train(name, ranks, **few, **keys)
+        root = folder.run(name) + "/weights"
+        ours = {step: runs.state_digests(f"{root}/{step}") for step in sorted(os.listdir(root)) if step.startswith("step-")}
+        check(f"{what}: those of the checkpoints", ours == weights)
+        check(f"{what}: the run's checkpoints are its own", sorted(os.listdir(folder.run(name) + "/checkpoints")) == ["latest", "line.json", "step-00000006"]
+              and folder.hashes(name) == checkpoints["step-00000006"], str(os.listdir(folder.run(name) + "/checkpoints")))
+        check(f"{what}: metrics.jsonl", [row["saved_weights"] for row in folder.metrics(name) if "saved_weights" in row] == [2, 4, 6])
+        verified = subprocess.run([runs.TESSERA, "verify", folder.run(name)], stdin=subprocess.DEVNULL, capture_output=True, text=True)
+        check(f"{what}: tessera verify sees them", verified.returncode == 0 and "weights/step-00000002" in verified.stdout, verified.stdout + verified.stderr)
+    exports = []
+    for source in (folder.run("weights1") + "/weights/latest", folder.latest("all")):
+        exports.append(os.path.join(folder.path, f"export{len(exports)}"))
+        subprocess.run([runs.TESSERA, "consolidate", source, exports[-1]], stdin=subprocess.DEVNULL, capture_output=True, check=True)
+    with open(exports[0] + "/model.safetensors", "rb") as one, open(exports[1] + "/model.safetensors", "rb") as other:
+        check("weights alone: the export of a checkpoint", one.read() == other.read())
+    done = folder.train("after", 2, **{**common, "run__steps": 2}, run__resume=folder.run("weights0") + "/weights/step-00000004")
+    check("weights alone: a run begins with them", "holds weights alone" in done.stdout + done.stderr, done.stdout + done.stderr)
+    # A kill between the checkpoint of a step and its weights: the next start saves them.
+    subprocess.run(["rm", "-r", folder.run("weights0") + "/weights/step-00000006"], check=True)
+    folder.train("weights0", 2, **{**few, "run__steps": 7})
+    check("weights alone: the next start catches up", runs.state_digests(folder.run("weights0") + "/weights/step-00000006") == weights["step-00000006"])
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("library")
@@ -107,6 +141,7 @@ def main():
             check_way(folder, number, case, common, references, disk)
         os.environ.pop("TESSERA_RANKS_PER_NODE")
         if options.device == "host":
+            check_weights(folder, common, disk)
             check_failing_disk(folder, options.library, common, references["{}"], disk)
     sys.exit(0 if check.good else 1)
 

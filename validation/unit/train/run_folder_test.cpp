@@ -8,7 +8,7 @@
 #include "../scratch.hpp"
 #include "io/checkpoint/checkpoint.hpp"
 #include "io/checkpoint/format.hpp"
-#include "train/saving.hpp"
+#include "train/save_room.hpp"
 #include "train/start_point.hpp"
 
 namespace tessera {
@@ -404,6 +404,7 @@ TEST_F(Folder, RoomThatSavesNeed) {
   EXPECT_EQ(needed({"checkpoint.every=10", "checkpoint.keep=2", "checkpoint.keep_every=50"}, 0, 0), 50) << "two stay for ever";
   EXPECT_EQ(needed({"checkpoint.every=10", "checkpoint.keep=2", "checkpoint.keep_every=10"}, 0, 0), 100);
   EXPECT_EQ(needed({"checkpoint.every=10"}, 100, 0), 0) << "done already";
+  EXPECT_EQ(needed({"checkpoint.every=10", "checkpoint.keep=2", "checkpoint.weights_every=25"}, 0, 0), 30 + 4 * 4) << "weights stay";
 }
 
 TEST_F(Folder, AFileInTheWayIsNamed) {

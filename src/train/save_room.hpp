@@ -1,0 +1,21 @@
+// The room on disks that the saves of a run will need.
+#pragma once
+#include <string>
+
+#include "topology/world.hpp"
+#include "train/engine/engine.hpp"
+
+namespace tessera {
+
+/// Of all shards together, in bytes of values.
+std::int64_t bytes_of(const io::CheckpointLayout& layout);
+/// What the saves to come need at once of the disk, when `own` checkpoints of the run's line stand there already: checkpoint.keep + 1,
+/// since the oldest goes only when the newest is whole, and what is saved of weights alone.
+std::int64_t disk_bytes_needed(const Deck& deck, std::int64_t first_step, std::int64_t own, std::int64_t checkpoint_bytes);
+/// Rank 0: warns where the folder's file system has less room than that.
+void foresee_full_disk(const Engine& engine, const Deck& deck, std::int64_t first_step, const std::string& root,
+                       const io::Lineage& lineage);
+/// Warns where the node's disk has no room for what its ranks save at once.
+void foresee_full_staging(const World& world, const Engine& engine, const std::string& folder);
+
+}  // namespace tessera
