@@ -12,7 +12,7 @@
 #include "base/log.hpp"
 #include "base/version.hpp"
 #include "io/checkpoint/format.hpp"
-#include "io/files/path_state.hpp"
+#include "io/checkpoint/survey.hpp"
 #include "optimizer/state.hpp"
 #include "train/program_identity.hpp"
 #include "train/save_room.hpp"
@@ -81,7 +81,9 @@ void Saver::save(std::int64_t step, bool last_of_run, const std::vector<SaveOf>&
 void Saver::catch_up(std::int64_t step) {
   const std::int64_t every = deck_.checkpoint.weights_every;
   if (every == 0 || step == 0 || step % every != 0) return;
-  const bool missing = claim_ && io::look_at(fmt::format("{}/{}", weights_root_, io::checkpoint_name(step))).nothing();
+  // A kill may have come before `latest` was moved, too.
+  const auto newest = [&] { return io::find_head(io::survey_checkpoints(weights_root_)).entry; };
+  const bool missing = claim_ && newest().value_or(io::CheckpointEntry{}).step != step;
   if (!world_.broadcast_text(missing ? "missing" : "").empty()) save(step, false, {SaveOf::weights});
 }
 

@@ -442,6 +442,7 @@ class Training {
       if (due.front() == SaveOf::state) proof_->save_begins(done);
       saver.save(done, last, due);
     }
+    saver.finish();  // where no step was left, of what the start has caught up on
     if (proof_->on() && done > first_step_) make_steps_after_last_save(done, progress);
     progress.finish();
     if (!stopped) return static_cast<int>(ExitCode::ok);
