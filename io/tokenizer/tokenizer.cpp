@@ -110,10 +110,10 @@ std::vector<Encoded> Tokenizer::encode(const std::vector<DocumentPart>& parts, b
   return all;
 }
 
-std::vector<Encoded> Tokenizer::encode_chats(const std::string& name, const std::vector<ChatLine>& lines) {
+std::vector<Encoded> Tokenizer::encode_chats(const std::vector<ChatLine>& lines, const std::string& field) {
   Request request;
-  request.add_text(name).add(static_cast<std::uint32_t>(lines.size()));
-  for (const ChatLine& line : lines) request.add(line.number).add_text(line.text);
+  request.add_text(field).add(static_cast<std::uint32_t>(lines.size()));
+  for (const ChatLine& line : lines) request.add_text(line.place).add_text(line.text);
   return take_encoded(Answer(ask_worker(*child_, "chat", request.bytes())), true);
 }
 

@@ -44,9 +44,9 @@ struct Encoded {
   std::vector<std::uint8_t> counts;  ///< of each token 0 or 1; empty where all count. A token counts with any of its characters
 };
 
-/// A line of JSON with a conversation, and its number.
+/// A conversation as an object of JSON, and where it stands ("chat.jsonl:3").
 struct ChatLine {
-  std::int64_t number = 0;
+  std::string place;
   std::string text;
 };
 
@@ -65,9 +65,9 @@ class Tokenizer {
   /// The pieces of a document are tokenized as one text. With `masked` the answer says which tokens count.
   std::vector<Encoded> encode(const std::vector<DocumentPart>& parts, bool masked);
   /// Conversations, rendered with the model's chat template: the assistant's turns count. A document ends as the template ends it, and
-  /// where that is with no token that ends a text, with the end token. Error(data) names the line of `name`; Error(usage): the model has no
-  /// template.
-  std::vector<Encoded> encode_chats(const std::string& name, const std::vector<ChatLine>& lines);
+  /// where that is with no token that ends a text, with the end token. `field`: the key under which an object has its messages; "": one of
+  /// those that conversations are known by. Error(data) names the place of a line; Error(usage): the model has no template.
+  std::vector<Encoded> encode_chats(const std::vector<ChatLine>& lines, const std::string& field);
 
   /// A text to be continued: with what the tokenizer puts before one, and no end. Where that is nothing, the end token, after which
   /// documents begin.

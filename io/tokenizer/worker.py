@@ -199,11 +199,11 @@ class Model:
         return self.chat
 
     def encode_chats(self, request):
-        """Lines of JSON: the conversation of each as the template renders it, and what of it the model would have said."""
-        name, rendered = request.text(), []
+        """Objects of JSON: the conversation of each as the template renders it, and what of it the model would have said."""
+        field, rendered = request.text(), []
         for _ in range(request.number()):
-            where = f"{name}:{request.number('<Q')}"
-            rendered.append(self.template().conversation(where, json.loads(request.text())))
+            where = request.text()
+            rendered.append(self.template().conversation(where, json.loads(request.text()), field))
         answer = [struct.pack("<I", len(rendered))]
         for (text, spans), encoding in zip(rendered, self.tokenizer.encode_batch([text for text, _ in rendered], add_special_tokens=False)):
             ids, mask = encoding.ids, mask_of(encoding.offsets, spans)
@@ -300,9 +300,9 @@ class Template:
     def render(self, where, messages, tools, prompt):
         return self.marked(where, messages, tools, prompt).replace(BEGIN, "").replace(END, "")
 
-    def conversation(self, where, line):
+    def conversation(self, where, line, field):
         """The rendered text, and what of its characters counts."""
-        messages = messages_of(where, line)
+        messages = messages_of(where, line, field)
         tools, text = line.get("tools"), self.marked(where, messages, line.get("tools"), False)
         spans = spans_of(pieces_of(text)) if BEGIN in text else None
         text = text.replace(BEGIN, "").replace(END, "")
@@ -321,11 +321,14 @@ class Template:
         return len(before), len(after)
 
 
-def messages_of(where, line):
-    if "messages" in line:
-        messages = line["messages"]
+def messages_of(where, line, field):
+    """`field` names the key of the messages; "": one of those that conversations are known by."""
+    if field and field not in line:
+        raise Fault(f"{where}: the object has no \"{field}\", which --field names.")
+    if field or "messages" in line:
+        messages = line[field or "messages"]
         if not isinstance(messages, list) or not messages:
-            raise Fault(f"{where}: \"messages\" is no list, or an empty one. {WANTED}")
+            raise Fault(f"{where}: \"{field or 'messages'}\" is no list, or an empty one. {WANTED}")
         for k, message in enumerate(messages):
             for key in ("role", "content"):
                 if not isinstance(message, dict) or not isinstance(message.get(key), str):

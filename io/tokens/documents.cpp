@@ -27,7 +27,7 @@ std::size_t last_cut(std::string_view text) {
   return 0;
 }
 
-void ByteDocuments::begin(std::int64_t) {
+void ByteDocuments::begin(const std::string&) {
   if (writer_.total() > 0) writer_.add(TokenWriter::separator);
   writer_.begin_document();
 }
@@ -50,7 +50,7 @@ void EncodingQueue::write_first() {
   }
 }
 
-void ModelDocuments::begin(std::int64_t) { part_ = {}, part_bytes_ = 0; }
+void ModelDocuments::begin(const std::string& place) { part_ = {}, part_bytes_ = 0, place_ = place; }
 
 void ModelDocuments::text(std::string_view piece, bool counts) {
   if (part_.pieces.empty() || part_.pieces.back().counts != counts) part_.pieces.push_back({"", counts});
@@ -59,7 +59,7 @@ void ModelDocuments::text(std::string_view piece, bool counts) {
   if (part_bytes_ >= batch_bytes && part_.pieces.size() == 1 && queue_.pool().facts().cuts) cut();
   if (part_bytes_ > longest_document)
     fail(ExitCode::data, "{}: a document of more than {} that cannot be tokenized in parts. Give it as JSON lines of smaller documents.",
-         name_, human_bytes(static_cast<double>(longest_document)));
+         place_, human_bytes(static_cast<double>(longest_document)));
 }
 
 void ModelDocuments::cut() {
@@ -97,7 +97,7 @@ void ChatDocuments::end() {
 
 void ChatDocuments::finish() {
   if (batch_.empty()) return;
-  queue_.add([batch = std::move(batch_), name = name_](Tokenizer& tokenizer) { return tokenizer.encode_chats(name, batch); }, writer_);
+  queue_.add([batch = std::move(batch_), field = field_](Tokenizer& tokenizer) { return tokenizer.encode_chats(batch, field); }, writer_);
   batch_.clear(), bytes_ = 0;
 }
 

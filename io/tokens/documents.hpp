@@ -16,8 +16,8 @@ namespace tessera::io {
 class Documents {
  public:
   virtual ~Documents() = default;
-  /// `line` of the input where it begins; 1 of a text.
-  virtual void begin(std::int64_t line) = 0;
+  /// `place`: where it stands in which input, for messages.
+  virtual void begin(const std::string& place) = 0;
   virtual void text(std::string_view piece, bool counts) = 0;
   virtual void end() = 0;
   /// After the last.
@@ -28,7 +28,7 @@ class Documents {
 class ByteDocuments : public Documents {
  public:
   explicit ByteDocuments(TokenWriter& writer) : writer_(writer) {}
-  void begin(std::int64_t line) override;
+  void begin(const std::string& place) override;
   void text(std::string_view piece, bool counts) override { writer_.add(piece, counts); }
   void end() override {}
 
@@ -59,10 +59,8 @@ class EncodingQueue {
 /// it.
 class ModelDocuments : public Documents {
  public:
-  /// `name` of the input, for messages.
-  ModelDocuments(TokenWriter& writer, EncodingQueue& queue, std::string name, bool masked)
-      : writer_(writer), queue_(queue), name_(std::move(name)), masked_(masked) {}
-  void begin(std::int64_t line) override;
+  ModelDocuments(TokenWriter& writer, EncodingQueue& queue, bool masked) : writer_(writer), queue_(queue), masked_(masked) {}
+  void begin(const std::string& place) override;
   void text(std::string_view piece, bool counts) override;
   void end() override;
   /// Hands over what is left.
@@ -73,18 +71,19 @@ class ModelDocuments : public Documents {
   void flush();
   TokenWriter& writer_;
   EncodingQueue& queue_;
-  std::string name_;
+  std::string place_;
   bool masked_;
   DocumentPart part_;  ///< of the document under way
   std::vector<DocumentPart> batch_;
   std::size_t part_bytes_ = 0, batch_bytes_ = 0;
 };
 
-/// Conversations, a line of JSON each, by a model's chat template.
+/// Conversations, an object of JSON each, by a model's chat template.
 class ChatDocuments : public Documents {
  public:
-  ChatDocuments(TokenWriter& writer, EncodingQueue& queue, std::string name) : writer_(writer), queue_(queue), name_(std::move(name)) {}
-  void begin(std::int64_t line) override { batch_.push_back({line, ""}); }
+  /// `field`: Tokenizer::encode_chats.
+  ChatDocuments(TokenWriter& writer, EncodingQueue& queue, std::string field) : writer_(writer), queue_(queue), field_(std::move(field)) {}
+  void begin(const std::string& place) override { batch_.push_back({place, ""}); }
   void text(std::string_view piece, bool) override { batch_.back().text += piece, bytes_ += piece.size(); }
   void end() override;
   void finish() override;
@@ -92,7 +91,7 @@ class ChatDocuments : public Documents {
  private:
   TokenWriter& writer_;
   EncodingQueue& queue_;
-  std::string name_;
+  std::string field_;
   std::vector<ChatLine> batch_;
   std::size_t bytes_ = 0;
 };

@@ -46,17 +46,20 @@ nlohmann::json parse_object(const std::string& name, std::int64_t line_number, c
 }
 
 /// The text of one line of JSON, with what stands before it and does not count.
-LineText text_of_line(const std::string& name, std::int64_t line_number, const std::string& line) {
-  auto object = parse_object(name, line_number, line, wanted);
-  const auto take = [&](const char* key) {
+LineText text_of_line(const std::string& name, std::int64_t line_number, const std::string& line, const std::string& field) {
+  const std::string advice = field.empty() ? std::string(wanted) : fmt::format("Every line must be an object with a string \"{}\".", field);
+  auto object = parse_object(name, line_number, line, advice);
+  const auto take = [&](const std::string& key) {
     const auto text = object.find(key);
-    if (text == object.end()) fail(ExitCode::data, "{}:{}: the object has no \"{}\". {}", name, line_number, key, wanted);
-    if (!text->is_string()) fail(ExitCode::data, "{}:{}: \"{}\" is no string. {}", name, line_number, key, wanted);
+    if (text == object.end()) fail(ExitCode::data, "{}:{}: the object has no \"{}\". {}", name, line_number, key, advice);
+    if (!text->is_string()) fail(ExitCode::data, "{}:{}: \"{}\" is no string. {}", name, line_number, key, advice);
     return std::move(text->get_ref<std::string&>());
   };
+  if (!field.empty()) return {.prompt = "", .text = take(field)};
   if (!object.contains("prompt") && !object.contains("completion")) return {.prompt = "", .text = take("text")};
   if (object.contains("text"))
-    fail(ExitCode::data, "{}:{}: the object has a \"text\" beside a \"prompt\" or \"completion\". {}", name, line_number, wanted);
+    fail(ExitCode::data, "{}:{}: the object has a \"text\" beside a \"prompt\" or \"completion\". {} Or say which: --field text.", name,
+         line_number, advice);
   LineText both{.prompt = take("prompt"), .text = take("completion")};
   if (both.text.empty())
     fail(ExitCode::data, "{}:{}: \"completion\" is empty, so there is nothing to learn. Remove the line.", name, line_number);
@@ -126,6 +129,7 @@ std::string_view TextInput::next() {
 void TextInput::rewind() { at_ = 0, again_ = true; }
 
 void scan_text(TextInput& input, const TextVisitor& visit) {
+  visit.place(input.name());
   Utf8Checker checker;
   for (auto piece = input.next(); !piece.empty(); piece = input.next()) {
     if (auto fault = checker.feed(piece)) refuse_utf8(input.name(), *fault);
@@ -136,11 +140,11 @@ void scan_text(TextInput& input, const TextVisitor& visit) {
   visit.end_document();
 }
 
-void scan_lines(TextInput& input, const TextVisitor& visit) {
+void scan_lines(TextInput& input, const std::string& field, const TextVisitor& visit) {
   scan_each_line(input, visit, [&](std::int64_t number, const std::string& line) {
-    const LineText line_text = text_of_line(input.name(), number, line);
+    const LineText line_text = text_of_line(input.name(), number, line, field);
     if (line_text.text.empty()) return;
-    visit.line(number);
+    visit.place(fmt::format("{}:{}", input.name(), number));
     if (!line_text.prompt.empty()) visit.text(line_text.prompt, false);
     visit.text(line_text.text, true), visit.end_document();
   });
@@ -149,7 +153,8 @@ void scan_lines(TextInput& input, const TextVisitor& visit) {
 void scan_objects(TextInput& input, const TextVisitor& visit) {
   scan_each_line(input, visit, [&](std::int64_t number, const std::string& line) {
     parse_object(input.name(), number, line, "Every line must be a conversation.");
-    visit.line(number), visit.text(line, true), visit.end_document();
+    visit.place(fmt::format("{}:{}", input.name(), number));
+    visit.text(line, true), visit.end_document();
   });
 }
 

@@ -33,15 +33,16 @@ class TextInput {
 struct TextVisitor {
   std::function<void(std::string_view, bool counts)> text;  ///< a piece of the document under way; whether it counts in the loss
   std::function<void()> end_document;
-  std::function<void(std::int64_t)> line;      ///< number of the line that a document is of, before its text
+  std::function<void(std::string)> place;      ///< where a document stands, for messages, before its text: "a.txt", "a.jsonl:3"
   std::function<void(std::int64_t)> progress;  ///< bytes of input consumed
 };
 
 /// All of it is one document. Errors (ExitCode::data) name line and byte.
 void scan_text(TextInput& input, const TextVisitor& visit);
-/// JSON lines: the "text" of each is a document, or its "prompt", which does not count in the loss, with its "completion", which does.
-/// Blank lines and empty texts hold no tokens and are passed over. Errors (ExitCode::data) name the line.
-void scan_lines(TextInput& input, const TextVisitor& visit);
+/// JSON lines: what each has under the key `field` is a document. Where that is "": its "text", or its "prompt", which does not count in
+/// the loss, with its "completion", which does. Blank lines and empty texts hold no tokens and are passed over. Errors (ExitCode::data)
+/// name the line.
+void scan_lines(TextInput& input, const std::string& field, const TextVisitor& visit);
 /// JSON lines as they stand, each a document. Errors (ExitCode::data) name a line that is no JSON object.
 void scan_objects(TextInput& input, const TextVisitor& visit);
 

@@ -13,7 +13,7 @@
 #include "io/files/posix_file.hpp"
 #include "io/tokenizer/bpe_trainer.hpp"
 #include "io/tokens/documents.hpp"
-#include "io/tokens/text_input.hpp"
+#include "io/tokens/inputs.hpp"
 #include "io/tokens/token_writer.hpp"
 #include "io/tokens/tokens.hpp"
 
@@ -34,30 +34,22 @@ std::string nearest_folder(const std::string& path) {
   return at.empty() ? "." : at.string();
 }
 
-bool is_lines(const TokenizeOptions& o) {
-  if (o.chat) return true;
-  if (o.format == "auto") return o.input.ends_with(".jsonl") || o.input.ends_with(".ndjson");
-  if (o.format != "text" && o.format != "jsonl")
-    fail(ExitCode::usage, "--format {} does not exist; there are auto, text and jsonl.", o.format);
-  return o.format == "jsonl";
-}
-
-/// How the input is divided.
+/// How the inputs are divided.
 struct Split {
-  std::int64_t bytes = 0, documents = 0;              // of the input's texts
+  std::int64_t documents = 0;                         // of the inputs
   std::int64_t train_documents = 0, train_bytes = 0;  // train_bytes only counts where there is one document
 };
 
-Split plan_split(const std::string& path, std::int64_t bytes, std::int64_t documents, const TokenizeOptions& o) {
-  const double share = o.validation;
-  if (bytes == 0) fail(ExitCode::data, "{}: the file holds no text. Give a file with some.", path);
-  Split s{bytes, documents, documents, bytes};
-  if (share <= 0) return s;
+Split plan_split(const Inputs& inputs, const TokenizeOptions& o) {
+  const std::int64_t bytes = inputs.text_bytes(), documents = inputs.documents();
+  Split s{documents, documents, bytes};
+  if (o.validation <= 0) return s;
   auto portion = [&](std::int64_t whole) {
-    if (whole < 2) fail(ExitCode::data, "{}: one byte cannot be split. Give more text or no --validation.", path);
-    return std::clamp<std::int64_t>(std::llround(static_cast<double>(whole) * share), 1, whole - 1);
+    if (whole < 2) fail(ExitCode::data, "{}: one byte cannot be split. Give more text or no --validation.", inputs.label());
+    return std::clamp<std::int64_t>(std::llround(static_cast<double>(whole) * o.validation), 1, whole - 1);
   };
-  if (documents == 1 && o.chat) fail(ExitCode::data, "{}: one conversation cannot be split. Give more of them or no --validation.", path);
+  if (documents == 1 && o.chat)
+    fail(ExitCode::data, "{}: one conversation cannot be split. Give more of them or no --validation.", inputs.label());
   if (documents > 1) {
     s.train_documents -= portion(documents);
   } else {
@@ -79,8 +71,7 @@ class Router {
     target_->text(piece, counts);
   }
   void end_document() { ++documents_, close_document(); }
-  void at_line(std::int64_t line) { line_ = line; }
-  bool same_as_first_pass() const { return bytes_ == split_.bytes && documents_ == split_.documents; }
+  void at(const std::string& place) { place_ = place; }
 
  private:
   /// The only document is cut at train_bytes, moved on to where a character starts; what comes before goes to train.
@@ -100,7 +91,7 @@ class Router {
   void open_document() {
     if (open_) return;
     if (documents_ >= split_.train_documents && validation_) target_ = validation_;
-    target_->begin(line_);
+    target_->begin(place_);
     open_ = true;
   }
   void close_document() {
@@ -110,14 +101,15 @@ class Router {
   const Split& split_;
   Documents* validation_;
   Documents* target_;
-  std::int64_t bytes_ = 0, documents_ = 0, line_ = 1;
+  std::string place_;
+  std::int64_t bytes_ = 0, documents_ = 0;
   bool open_ = false;
 };
 
 /// The tokenizer that was asked for, and its files.
 class Outputs {
  public:
-  Outputs(const TokenizeOptions& o, const std::string& input) : folder_(o.output_dir), input_(input), chat_(o.chat) {
+  explicit Outputs(const TokenizeOptions& o) : folder_(o.output_dir), field_(o.field), chat_(o.chat) {
     if (o.tokenizer == "byte") return;
     pool_.emplace(TokenizerSource{.python = o.python, .folder = o.tokenizer, .end_token = o.end_token}, o.workers);
     queue_.emplace(*pool_);
@@ -129,9 +121,9 @@ class Outputs {
     const std::int64_t tokens = documents + (pool_ ? bytes / 4 : bytes);  // a model's has about four bytes a token
     TokenWriter& writer = *writers_.emplace_back(std::make_unique<TokenWriter>(folder_ + name, tokens, documents, masked, kind_));
     if (chat_)
-      documents_.push_back(std::make_unique<ChatDocuments>(writer, *queue_, input_));
+      documents_.push_back(std::make_unique<ChatDocuments>(writer, *queue_, field_));
     else if (pool_)
-      documents_.push_back(std::make_unique<ModelDocuments>(writer, *queue_, input_, masked));
+      documents_.push_back(std::make_unique<ModelDocuments>(writer, *queue_, masked));
     else
       documents_.push_back(std::make_unique<ByteDocuments>(writer));
   }
@@ -151,7 +143,7 @@ class Outputs {
   }
 
  private:
-  std::string folder_, input_;
+  std::string folder_, field_;
   bool chat_;
   TokenKind kind_;
   std::optional<EncoderPool> pool_;
@@ -178,8 +170,13 @@ void check_options(const TokenizeOptions& o) {
   if (o.tokenizer == "byte" && o.chat)
     fail(ExitCode::usage, "--chat renders conversations with a model's template, and the byte tokenizer has none. Give --tokenizer DIR.");
   if (o.chat && o.format == "text") fail(ExitCode::usage, "--chat takes JSON lines, and --format says text. Leave --format out.");
+  if (o.format == "text" && !o.field.empty())
+    fail(ExitCode::usage, "--field {} names what a line of JSON has its text under, and --format says text. Leave one of them out.",
+         o.field);
   if (o.tokenizer == "byte" && o.train_bpe == 0 && !o.end_token.empty())
     fail(ExitCode::usage, "--end-token {} goes with the tokenizer of a model; the byte tokenizer has one of its own.", o.end_token);
+  if (o.format != "auto" && o.format != "text" && o.format != "jsonl")
+    fail(ExitCode::usage, "--format {} does not exist; there are auto, text and jsonl.", o.format);
   if (!(o.validation >= 0 && o.validation < 1)) fail(ExitCode::usage, "--validation {} is not in [0, 1).", o.validation);
 }
 
@@ -189,27 +186,25 @@ TokenizeResult tokenize(const TokenizeOptions& asked) {
   check_options(asked);
   TokenizeOptions o = asked;
   // 1. Check and count.
-  const auto scan = o.chat ? scan_objects : is_lines(o) ? scan_lines : scan_text;
-  TextInput input(o.input, nearest_folder(o.output_dir));
-  ByteProgress progress("tokenize", 2 * input.size(), o.progress);
+  Inputs inputs(asked, nearest_folder(o.output_dir));
+  ByteProgress progress("tokenize", 2 * inputs.file_bytes(), o.progress);
   auto advance = [&](std::int64_t n) { progress.add(n); };
-  std::int64_t bytes = 0, documents = 0;
   bool masked = o.chat;
   std::optional<BpeTrainer> trainer;
   if (o.train_bpe > 0) trainer.emplace(o.python, o.train_bpe, o.end_token);
   const auto count = [&](std::string_view text, bool counts) {
-    bytes += static_cast<std::int64_t>(text.size()), masked |= !counts;
+    masked |= !counts;
     if (trainer) trainer->add(text);
   };
   const auto end_document = [&] {
-    ++documents;
     if (trainer) trainer->end_document();
   };
-  scan(input, {count, end_document, [](std::int64_t) {}, advance});
-  auto split = plan_split(input.name(), bytes, documents, o);
+  inputs.scan({count, end_document, [](const std::string&) {}, advance});
+  const std::int64_t bytes = inputs.text_bytes(), documents = inputs.documents();
+  const Split split = plan_split(inputs, o);
   if (trainer) o.tokenizer = o.output_dir + "/tokenizer", trainer->write(o.tokenizer);
   // 2. Write under temporary names.
-  Outputs outputs(o, input.name());
+  Outputs outputs(o);
   std::error_code e;
   fs::create_directories(o.output_dir, e);
   if (e) fail_storage("create the folder", o.output_dir, e.value());
@@ -217,18 +212,16 @@ TokenizeResult tokenize(const TokenizeOptions& asked) {
   outputs.open("/train.h5", bytes, documents, masked);
   if (validation) outputs.open("/val.h5", static_cast<std::int64_t>(static_cast<double>(bytes) * o.validation), documents, masked);
   Router router(split, outputs.documents(0), validation ? &outputs.documents(1) : nullptr);
-  input.rewind();
-  scan(input, {[&](std::string_view text, bool counts) { router.text(text, counts); }, [&] { router.end_document(); },
-               [&](std::int64_t line) { router.at_line(line); }, advance});
+  inputs.scan({[&](std::string_view text, bool counts) { router.text(text, counts); }, [&] { router.end_document(); },
+               [&](const std::string& place) { router.at(place); }, advance});
   outputs.finish();
-  if (!router.same_as_first_pass())
-    fail(ExitCode::data, "{}: the file changed while it was read. Run again when it is complete.", input.name());
   TokenizeResult result{.train_tokens = outputs.writer(0).total(),
                         .validation_tokens = validation ? outputs.writer(1).total() : 0,
+                        .inputs = inputs.label(),
                         .documents = documents,
                         .vocab = outputs.kind().vocab};
   if (validation && (result.validation_tokens == 0 || result.train_tokens == 0))
-    fail(ExitCode::data, "{}: too little text to split. Give more text or no --validation.", input.name());
+    fail(ExitCode::data, "{}: too little text to split. Give more text or no --validation.", inputs.label());
   // 3. Give them their names.
   outputs.commit();
   result.train_counted = outputs.writer(0).counted(), result.validation_counted = validation ? outputs.writer(1).counted() : -1;

@@ -62,12 +62,14 @@ class TokenFile {
 
 struct TokenizeOptions {
   std::string tokenizer = "byte";  ///< byte: token = byte value, 256 separates documents (vocab 257); or the folder of a Hugging Face model
-  std::string input;               ///< text (one document), or JSON lines (a document a line) of {"text"} or {"prompt", "completion"}, of
-                                   ///< which completions alone count in the loss; "-" is standard input
-  std::string format = "auto";     ///< text, jsonl, or auto: jsonl where the name ends in .jsonl or .ndjson
-  std::string output_dir;          ///< writes train.h5 and, with validation > 0, val.h5
-  double validation = 0;           ///< share of the documents (of the tokens, when there is one document) that goes to val.h5: the tail
-  bool progress = false;           ///< a progress line on the terminal
+  /// In the order in which they are taken: text (one document), or JSON lines (a document a line) of {"text"} or {"prompt", "completion"},
+  /// of which completions alone count in the loss. "-" is standard input; a pattern (* ? [ ]) stands for the files that it meets.
+  std::vector<std::string> inputs;
+  std::string format = "auto";  ///< text, jsonl, or auto: of each input, jsonl where its name ends in .jsonl or .ndjson
+  std::string field = {};       ///< the key of a line's text, or of its messages with `chat`; "": the usual ones
+  std::string output_dir;       ///< writes train.h5 and, with validation > 0, val.h5
+  double validation = 0;        ///< share of the documents (of the tokens, when there is one document) that goes to val.h5: the tail
+  bool progress = false;        ///< a progress line on the terminal
   // Of a model's tokenizer:
   bool chat = false;  ///< JSON lines of conversations, which the model's template renders; the assistant's turns count in the loss
   std::string python = "python3";  ///< has the packages that read it
@@ -76,11 +78,13 @@ struct TokenizeOptions {
   int workers = 0;                 ///< processes that tokenize beside each other, 0: one a core; what is written does not depend on them
 };
 struct TokenizeResult {
-  std::int64_t train_tokens = 0, validation_tokens = 0, documents = 0, vocab = 0;
+  std::int64_t train_tokens = 0, validation_tokens = 0;
+  std::string inputs = {};  ///< the name of the only one, or how many there were
+  std::int64_t documents = 0, vocab = 0;
   std::int64_t train_counted = -1, validation_counted = -1;  ///< tokens that count in the loss; -1: all
   std::string tokenizer = "byte", digest = {};               ///< its name, and the digest of its tokenizer.json, "" of bytes
 };
-/// Streams the input, a file or a pipe: memory does not grow with it. Invalid UTF-8 (file, line, byte offset), an empty file, broken JSON
+/// Streams the inputs, files or pipes: memory does not grow with them. Invalid UTF-8 (file, line, byte offset), an empty file, broken JSON
 /// (line) are refused before anything is left in output_dir.
 TokenizeResult tokenize(const TokenizeOptions&);
 

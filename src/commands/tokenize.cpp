@@ -11,10 +11,15 @@
 namespace tessera {
 namespace {
 
+/// The usage names the folder, which is the last of the words.
+struct PlacesFormatter : CLI::Formatter {
+  std::string make_option_usage(const CLI::Option*) const override { return "INPUT... FOLDER"; }
+};
+
 int run_tokenize(const io::TokenizeOptions& o) {
   auto result = io::tokenize(o);
   auto documents = result.documents == 1 ? "1 document" : fmt::format("{} documents", result.documents);
-  fmt::print("{}: {}, {} tokenizer, vocabulary {}{}\n", o.input, documents, result.tokenizer, result.vocab,
+  fmt::print("{}: {}, {} tokenizer, vocabulary {}{}\n", result.inputs, documents, result.tokenizer, result.vocab,
              result.digest.empty() ? "" : ", digest " + result.digest.substr(0, 8));
   const auto counted = [](std::int64_t tokens) { return tokens < 0 ? "" : fmt::format(", {} of which count in the loss", tokens); };
   fmt::print("  {}/train.h5: {} tokens{}\n", o.output_dir, result.train_tokens, counted(result.train_counted));
@@ -29,13 +34,16 @@ void add_tokenize(CLI::App& app, Chosen& chosen) {
   CLI::App* command = app.add_subcommand("tokenize", "Turn text into token files for training");
   auto options = std::make_shared<io::TokenizeOptions>();
   options->progress = true;
+  auto places = std::make_shared<std::vector<std::string>>();
   command
       ->add_option(
-          "INPUT", options->input,
-          "Text (one document), or .jsonl: a document a line, its \"text\", or \"prompt\" and \"completion\", of which completions alone "
-          "count in the loss; a pipe, or - for standard input")
+          "INPUT... FOLDER", *places,
+          "Inputs in their order, then where train.h5 (and val.h5) go, which is made where missing. An input is text (one document), "
+          "or .jsonl: a document a line, its \"text\", or \"prompt\" and \"completion\", of which completions alone count in the "
+          "loss; a pipe, or - for standard input; or a pattern in quotes for many files")
+      ->expected(2, CLI::detail::expected_max_vector_size)
       ->required();
-  command->add_option("FOLDER", options->output_dir, "Where train.h5 (and val.h5) go; made where missing")->required();
+  command->formatter(std::make_shared<PlacesFormatter>());
   command
       ->add_option("--tokenizer", options->tokenizer,
                    "byte: a token is a byte, 256 separates documents; or the folder of a Hugging Face model, with its tokenizer.json")
@@ -55,19 +63,24 @@ void add_tokenize(CLI::App& app, Chosen& chosen) {
       ->add_option("--workers", options->workers, "Processes that tokenize beside each other, for the tokenizer of a model; 0: one a core")
       ->check(CLI::Range(0, 4096))
       ->capture_default_str();
-  command->add_option("--format", options->format, "text, jsonl, or auto: jsonl where INPUT ends in .jsonl or .ndjson")
+  command->add_option("--field", options->field,
+                      "The key of a line's text, or of its messages with --chat; by itself \"text\", or \"prompt\" and \"completion\"");
+  command->add_option("--format", options->format, "Of all inputs: text, jsonl, or auto: jsonl where a name ends in .jsonl or .ndjson")
       ->check(CLI::IsMember({"auto", "text", "jsonl"}))
       ->capture_default_str();
   command->add_option("--validation", options->validation, "Share of the documents, or of the only one, that goes to val.h5: the tail")
       ->capture_default_str();
   command->footer(
       "Example:\n  tessera tokenize --tokenizer byte input.txt data/ --validation 0.05\n  tessera tokenize --tokenizer models/SmolLM2-135M "
-      "docs.jsonl data/\n  tessera tokenize --train-bpe 32000 corpus.txt data/ --validation 0.01\n  tessera tokenize --tokenizer "
+      "docs.jsonl data/\n  tessera tokenize a.jsonl b.txt 'web/*.jsonl' data/\n  tessera tokenize --train-bpe 32000 corpus.txt data/ "
+      "--validation 0.01\n  tessera tokenize --tokenizer "
       "models/Llama-3.2-1B-Instruct chat.jsonl data/ --chat\n  zcat text.jsonl.gz | "
       "tessera tokenize - data/ "
       "--format jsonl");
-  command->callback([options, &chosen] {
-    chosen = [options] {
+  command->callback([options, places, &chosen] {
+    chosen = [options, places] {
+      options->output_dir = places->back();
+      options->inputs.assign(places->begin(), places->end() - 1);
       options->python = tokenizer_python();
       return run_tokenize(*options);
     };

@@ -97,7 +97,7 @@ std::vector<Subject> make_subjects(const test::Scratch& scratch) {
   std::string words;
   for (int i = 0; i < 700; ++i) words += fmt::format("line {} of a text\n", i * i);
   test::spill(scratch / "text.txt", words);
-  io::tokenize({.input = scratch / "text.txt", .output_dir = scratch / "tokens"});
+  io::tokenize({.inputs = {scratch / "text.txt"}, .output_dir = scratch / "tokens"});
   const std::string h5 = scratch / "tokens/train.h5", bin = scratch / "plain.bin", llm = scratch / "llm.bin", toml = scratch / "deck.toml";
   std::string ids;
   for (unsigned i = 0; i < 8000; ++i) ids += {static_cast<char>(i * 7 % 211), 0};

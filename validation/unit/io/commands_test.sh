@@ -24,6 +24,10 @@ expect 0 "$dir/data/train.h5: 17 tokens" "$tessera" tokenize --tokenizer byte "$
 expect 0 "val.h5: 5 tokens" "$tessera" tokenize "$dir/a.txt" "$dir/data" --validation 0.3
 printf '{"text": "one"}\n{"text": "two"}\n' > "$dir/b.jsonl"
 expect 0 "2 documents" "$tessera" tokenize "$dir/b.jsonl" "$dir/data2"
+expect 0 "2 inputs: 3 documents" "$tessera" tokenize "$dir/a.txt" "$dir/b.jsonl" "$dir/data4" --workers 1
+expect 0 "train.h5: 7 tokens" "$tessera" tokenize --format jsonl "$dir/[b].jsonl" "$dir/data4"
+expect 0 "[OPTIONS] INPUT... FOLDER" "$tessera" tokenize --help
+expect 2 "INPUT... FOLDER" "$tessera" tokenize "$dir/a.txt"
 expect 3 "/dev/null: this is a device" "$tessera" tokenize /dev/null "$dir/data3"
 printf 'bad \377 byte' > "$dir/c.txt"
 expect 3 "c.txt:1: not UTF-8 at byte offset 4" "$tessera" tokenize "$dir/c.txt" "$dir/data3"

@@ -28,7 +28,7 @@ std::string tokenized(const Scratch& dir, std::size_t bytes) {
   std::string text;
   for (std::size_t i = 0; i < bytes; ++i) text += static_cast<char>('a' + (i * 7 + i / 1000) % 26);
   spill(dir / "a.txt", text);
-  tokenize({.input = dir / "a.txt", .output_dir = dir.path()});
+  tokenize({.inputs = {dir / "a.txt"}, .output_dir = dir.path()});
   return dir / "train.h5";
 }
 
@@ -196,7 +196,7 @@ std::string tokenized_pairs(const Scratch& dir, int pairs) {
   std::string lines;
   for (int i = 0; i < pairs; ++i) lines += fmt::format("{{\"prompt\": \"{:05}?\", \"completion\": \"{:07}\"}}\n", i * 37 % 99991, i * 73);
   spill(dir / "a.jsonl", lines);
-  tokenize({.input = dir / "a.jsonl", .output_dir = dir.path()});
+  tokenize({.inputs = {dir / "a.jsonl"}, .output_dir = dir.path()});
   return dir / "train.h5";
 }
 

@@ -32,7 +32,7 @@ class ModelTokenizer : public ::testing::Test {
     if (!config.empty()) spill(dir / name + "/tokenizer_config.json", config);
   }
   TokenizeOptions options(const std::string& input) const {
-    return {.tokenizer = dir / "model", .input = dir / input, .output_dir = dir / "out", .workers = 2};
+    return {.tokenizer = dir / "model", .inputs = {dir / input}, .output_dir = dir / "out", .workers = 2};
   }
   Scratch dir;
 };
@@ -80,7 +80,7 @@ TEST_F(ModelTokenizer, OneIsLearntFromTheTextThatItThenTokenizes) {
   std::string text;
   while (text.size() < (3 << 20)) text += "words of a long text \u20ac ";
   spill(dir / "long.txt", text);
-  o.input = dir / "long.txt", o.end_token = "<end>";
+  o.inputs = {dir / "long.txt"}, o.end_token = "<end>";
   tokenize(o);
   const std::string again = slurp(dir / "out/tokenizer/tokenizer.json");
   EXPECT_HAS(again, std::string("\"<end>\": 1114112"));
@@ -243,6 +243,22 @@ TEST_F(ModelTokenizer, AConversationThatCannotBeUsedIsRefusedByItsLine) {
   refuse(R"({"messages": [{"role": "user"}]})", "message 1 has no string \"content\"");
   refuse(R"({"messages": [{"role": "user", "content": "a"}]})", "nothing of the conversation is the assistant's");
   refuse(R"({"instruction": "a"})", "the object has no string \"output\"");
+}
+
+TEST_F(ModelTokenizer, ConversationsOfSeveralInputsNameTheirPlace) {
+  spill(dir / "model/chat_template.jinja", fake_template);
+  const std::string good = R"({"turns": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}], "messages": 1})"
+                           "\n";
+  spill(dir / "a.jsonl", good + good);
+  spill(dir / "b.jsonl", good);
+  TokenizeOptions o = options("a.jsonl");
+  o.inputs.push_back(dir / "b.jsonl");
+  o.chat = true, o.field = "turns";
+  EXPECT_EQ(tokenize(o).documents, 3);
+  spill(dir / "b.jsonl", good + R"({"messages": []})");
+  EXPECT_ERROR(tokenize(o), ExitCode::data, "b.jsonl:2: the object has no \"turns\", which --field names");
+  spill(dir / "b.jsonl", R"({"turns": "q"})");
+  EXPECT_ERROR(tokenize(o), ExitCode::data, "b.jsonl:1: \"turns\" is no list");
 }
 
 TEST_F(ModelTokenizer, ATemplateThatFailsIsNamed) {

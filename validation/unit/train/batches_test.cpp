@@ -88,7 +88,7 @@ TEST(SampleFile, TheWholeFileIsChecked) {
 TEST(SampleFile, ALargerDeclaredVocabularyIsRefused) {
   const test::Scratch scratch;
   test::spill(scratch / "a.txt", std::string(2000, 'x'));
-  io::tokenize({.input = scratch / "a.txt", .output_dir = scratch / "data"});
+  io::tokenize({.inputs = {scratch / "a.txt"}, .output_dir = scratch / "data"});
   const std::string text = test::error_of(ExitCode::data, [&] { SampleFile(scratch / "data/train.h5", 8, 256); });
   EXPECT_TRUE(test::has(text, "model.vocab=257")) << text;
   EXPECT_EQ(SampleFile(scratch / "data/train.h5", 8, 257).tokenizer(), "byte");

@@ -1,0 +1,100 @@
+#include "io/tokens/inputs.hpp"
+
+#include <glob.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <utility>
+
+#include "base/check.hpp"
+#include "io/files/path_state.hpp"
+
+namespace tessera::io {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// The files that a pattern stands for; the path itself where it is no pattern, or is a file's name for all that.
+std::vector<std::string> files_of(const std::string& path) {
+  if (path == "-" || path.find_first_of("*?[") == path.npos || !look_at(path).nothing()) return {path};
+  glob_t found{};
+  const int fault = glob(path.c_str(), GLOB_ERR, nullptr, &found);
+  const std::vector<std::string> files(found.gl_pathv, found.gl_pathv + found.gl_pathc);
+  globfree(&found);
+  if (fault != 0 && fault != GLOB_NOMATCH)
+    fail(ExitCode::data, "{}: a folder of this pattern cannot be read. Give the files by their names.", path);
+  if (files.empty()) fail(ExitCode::data, "{}: there is no such file, and none that this pattern meets.", path);
+  return files;
+}
+
+std::string name_of(const std::string& path) { return path == "-" ? "standard input" : path; }
+
+bool is_lines(const TokenizeOptions& o, const std::string& path) {
+  if (o.chat || o.format == "jsonl") return true;
+  return o.format == "auto" && (path.ends_with(".jsonl") || path.ends_with(".ndjson"));
+}
+
+}  // namespace
+
+Inputs::Inputs(const TokenizeOptions& options, const std::string& spool_folder) : options_(options), spool_folder_(spool_folder) {
+  if (options.inputs.empty()) fail(ExitCode::usage, "there is no INPUT. Name at least one.");
+  if (std::ranges::count(options.inputs, "-") > 1)
+    fail(ExitCode::usage, "- stands among the inputs more than once, and standard input can be read once. Name it once.");
+  for (const std::string& path : options.inputs)
+    for (const std::string& file : files_of(path)) add(file);
+  label_ = inputs_.size() == 1 ? name_of(inputs_[0].path) : fmt::format("{} inputs", inputs_.size());
+}
+
+void Inputs::add(const std::string& path) {
+  std::error_code ignored;  // what cannot be looked at cannot be opened either, and that says why
+  // A pipe is opened when its turn comes: who writes into several one after the other would wait for ever.
+  if (path == "-" || fs::is_fifo(path, ignored))
+    inputs_.push_back({.path = path, .piped = true});
+  else
+    inputs_.push_back({.path = path, .file_bytes = TextInput(path, spool_folder_).size()});
+}
+
+std::int64_t Inputs::file_bytes() const {
+  std::int64_t bytes = 0;
+  for (const Input& input : inputs_) {
+    if (input.piped) return 0;
+    bytes += input.file_bytes;
+  }
+  return bytes;
+}
+
+void Inputs::scan_one(Input& input, const TextVisitor& visit) const {
+  std::unique_ptr<TextInput> opened;
+  if (!input.pipe) opened = std::make_unique<TextInput>(input.path, spool_folder_);
+  if (input.piped && !input.pipe) input.pipe = std::move(opened);
+  TextInput& text = input.pipe ? *input.pipe : *opened;
+  if (counted_) text.rewind();
+  if (options_.chat)
+    scan_objects(text, visit);
+  else if (is_lines(options_, input.path))
+    scan_lines(text, options_.field, visit);
+  else
+    scan_text(text, visit);
+}
+
+void Inputs::scan(const TextVisitor& visit) {
+  for (Input& input : inputs_) {
+    Count count;
+    TextVisitor counting = visit;
+    counting.text = [&](std::string_view piece, bool counts) {
+      count.bytes += std::ssize(piece);
+      visit.text(piece, counts);
+    };
+    counting.end_document = [&] { ++count.documents, visit.end_document(); };
+    scan_one(input, counting);
+    const std::string name = name_of(input.path);
+    if (counted_ && count != input.count)
+      fail(ExitCode::data, "{}: the file changed while it was read. Run again when it is complete.", name);
+    if (count.bytes == 0) fail(ExitCode::data, "{}: the file holds no text. Give a file with some.", name);
+    if (!counted_) total_.bytes += count.bytes, total_.documents += count.documents;
+    input.count = count;
+  }
+  counted_ = true;
+}
+
+}  // namespace tessera::io
