@@ -1,28 +1,10 @@
-# The tokenizer's side of io/tokenizer: started by the binary, of which this text is a part, with a socket as standard input. A request is four
-# letters, the length of what follows (uint64, little-endian) and that; so is its answer, whose letters are "done" or "fail".
-import sys
-
-sys.path = [folder for folder in sys.path if folder]  # what lies in the folder of the run is not ours to import
-
+# The tokenizer's side of io/tokenizer, after channel.py.
 import json
 import os
-import signal
 import struct
 from array import array
 
-CHANNEL = os.dup(0)
-os.dup2(2, 1)  # a library that prints must not print into an answer
-signal.signal(signal.SIGINT, signal.SIG_IGN)  # who started us decides: we end with the socket
 os.environ["TOKENIZERS_PARALLELISM"] = "false"  # a worker is one core's
-
-
-class Fault(Exception):
-    """What the user is told. `kind` becomes the exit status."""
-
-    def __init__(self, message, kind="data"):
-        super().__init__(message)
-        self.kind = kind
-
 
 missing = missing_templates = None
 try:
@@ -36,45 +18,6 @@ try:
     import jinja2.sandbox
 except ImportError as error:
     jinja2, missing_templates = None, error
-
-
-def require(package, name, error):
-    if package is None:
-        raise Fault(f"{sys.executable} cannot import {name} ({error}). Install it there: {sys.executable} -m pip install tokenizers jinja2; or let TESSERA_PYTHON name a Python that has it.", "environment")
-
-
-def receive(count):
-    data = bytearray(count)
-    view = memoryview(data)
-    while count:
-        got = os.readv(CHANNEL, [view[len(data) - count :]])
-        if got == 0:
-            sys.exit(0)
-        count -= got
-    return data
-
-
-def send(word, payload):
-    view = memoryview(word + struct.pack("<Q", len(payload)) + payload)
-    while view:
-        view = view[os.write(CHANNEL, view) :]
-
-
-class Reader:
-    """Numbers and texts of a request, front to back."""
-
-    def __init__(self, data):
-        self.data, self.at = data, 0
-
-    def number(self, form="<I"):
-        (value,) = struct.unpack_from(form, self.data, self.at)
-        self.at += struct.calcsize(form)
-        return value
-
-    def text(self):
-        length = self.number()
-        self.at += length
-        return self.data[self.at - length : self.at].decode()
 
 
 def read_json(folder, name):
@@ -253,7 +196,7 @@ class Template:
     among them, since the tokens of a file must not depend on it."""
 
     def __init__(self, folder, config):
-        require(jinja2, "jinja2", missing_templates)
+        require(jinja2, "jinja2", missing_templates, "tokenizers jinja2")
         source = self.find(folder, config)
         if not source:
             raise Fault(f"{folder}: the model has no chat template: neither chat_template.jinja nor \"chat_template\" in tokenizer_config.json.", "usage")
@@ -385,7 +328,7 @@ def mask_of(offsets, spans):
 
 
 def open_model(request):
-    require(tokenizers, "tokenizers", missing)
+    require(tokenizers, "tokenizers", missing, "tokenizers jinja2")
     global model
     asked = json.loads(request.data)
     model = Model(asked["folder"], asked["end_token"])
@@ -406,7 +349,7 @@ def texts_to_learn():
 
 def learn(request):
     """A byte-level BPE, as GPT-2's: text is cut by its expression, and no byte is unknown."""
-    require(tokenizers, "tokenizers", missing)
+    require(tokenizers, "tokenizers", missing, "tokenizers jinja2")
     asked = json.loads(request.data)
     os.environ["TOKENIZERS_PARALLELISM"] = "true"  # one worker alone learns
     made = tokenizers.Tokenizer(tokenizers.models.BPE())
@@ -423,16 +366,5 @@ OPERATIONS = {b"open": open_model, b"text": lambda request: model.encode(request
               b"begi": lambda request: model.begin_stream(request), b"step": lambda request: model.step_stream(request),
               b"rest": lambda request: model.end_stream(request), b"prom": lambda request: model.encode_prompt(request), b"lear": learn}
 
-
-def answer_one():
-    head = receive(12)
-    request = Reader(receive(struct.unpack("<Q", head[4:])[0]))
-    try:
-        send(b"done", OPERATIONS[bytes(head[:4])](request))
-    except Fault as fault:
-        send(b"fail", json.dumps({"kind": fault.kind, "message": str(fault)}).encode())
-
-
 if __name__ == "__main__":
-    while True:
-        answer_one()
+    serve(OPERATIONS)

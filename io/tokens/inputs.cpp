@@ -29,6 +29,10 @@ std::vector<std::string> files_of(const std::string& path) {
 
 std::string name_of(const std::string& path) { return path == "-" ? "standard input" : path; }
 
+bool is_parquet(const TokenizeOptions& o, const std::string& path) {
+  return o.format == "parquet" || (o.format == "auto" && path.ends_with(".parquet"));
+}
+
 bool is_lines(const TokenizeOptions& o, const std::string& path) {
   if (o.chat || o.format == "jsonl") return true;
   return o.format == "auto" && (path.ends_with(".jsonl") || path.ends_with(".ndjson"));
@@ -36,7 +40,8 @@ bool is_lines(const TokenizeOptions& o, const std::string& path) {
 
 }  // namespace
 
-Inputs::Inputs(const TokenizeOptions& options, const std::string& spool_folder) : options_(options), spool_folder_(spool_folder) {
+Inputs::Inputs(const TokenizeOptions& options, const std::string& spool_folder)
+    : options_(options), spool_folder_(spool_folder), parquet_(options.python, options.field, options.chat) {
   if (options.inputs.empty()) fail(ExitCode::usage, "there is no INPUT. Name at least one.");
   if (std::ranges::count(options.inputs, "-") > 1)
     fail(ExitCode::usage, "- stands among the inputs more than once, and standard input can be read once. Name it once.");
@@ -47,8 +52,11 @@ Inputs::Inputs(const TokenizeOptions& options, const std::string& spool_folder) 
 
 void Inputs::add(const std::string& path) {
   std::error_code ignored;  // what cannot be looked at cannot be opened either, and that says why
+  const bool pipe = path == "-" || fs::is_fifo(path, ignored);
+  if (pipe && is_parquet(options_, path))
+    fail(ExitCode::usage, "{}: Parquet is read from its end, and this is a pipe. Give a file.", name_of(path));
   // A pipe is opened when its turn comes: who writes into several one after the other would wait for ever.
-  if (path == "-" || fs::is_fifo(path, ignored))
+  if (pipe)
     inputs_.push_back({.path = path, .piped = true});
   else
     inputs_.push_back({.path = path, .file_bytes = TextInput(path, spool_folder_).size()});
@@ -63,7 +71,11 @@ std::int64_t Inputs::file_bytes() const {
   return bytes;
 }
 
-void Inputs::scan_one(Input& input, const TextVisitor& visit) const {
+void Inputs::scan_one(Input& input, const TextVisitor& visit) {
+  if (is_parquet(options_, input.path)) {
+    if (input.file_bytes > 0) parquet_.scan(input.path, visit);  // an empty file is refused as others are
+    return;
+  }
   std::unique_ptr<TextInput> opened;
   if (!input.pipe) opened = std::make_unique<TextInput>(input.path, spool_folder_);
   if (input.piped && !input.pipe) input.pipe = std::move(opened);

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "io/tokens/parquet_input.hpp"
 #include "io/tokens/text_input.hpp"
 #include "io/tokens/tokens.hpp"
 
@@ -41,10 +42,11 @@ class Inputs {
     Count count = {};
   };
   void add(const std::string& path);
-  void scan_one(Input& input, const TextVisitor& visit) const;
+  void scan_one(Input& input, const TextVisitor& visit);
   const TokenizeOptions& options_;
   std::string spool_folder_, label_;
   std::vector<Input> inputs_;
+  ParquetReader parquet_;
   Count total_;
   bool counted_ = false;
 };

@@ -169,14 +169,15 @@ void check_options(const TokenizeOptions& o) {
          o.tokenizer);
   if (o.tokenizer == "byte" && o.chat)
     fail(ExitCode::usage, "--chat renders conversations with a model's template, and the byte tokenizer has none. Give --tokenizer DIR.");
-  if (o.chat && o.format == "text") fail(ExitCode::usage, "--chat takes JSON lines, and --format says text. Leave --format out.");
+  if (o.chat && o.format == "text")
+    fail(ExitCode::usage, "--chat takes JSON lines or Parquet, and --format says text. Leave --format out.");
   if (o.format == "text" && !o.field.empty())
-    fail(ExitCode::usage, "--field {} names what a line of JSON has its text under, and --format says text. Leave one of them out.",
+    fail(ExitCode::usage, "--field {} names what a line or row has its text under, and --format says text. Leave one of them out.",
          o.field);
   if (o.tokenizer == "byte" && o.train_bpe == 0 && !o.end_token.empty())
     fail(ExitCode::usage, "--end-token {} goes with the tokenizer of a model; the byte tokenizer has one of its own.", o.end_token);
-  if (o.format != "auto" && o.format != "text" && o.format != "jsonl")
-    fail(ExitCode::usage, "--format {} does not exist; there are auto, text and jsonl.", o.format);
+  if (o.format != "auto" && o.format != "text" && o.format != "jsonl" && o.format != "parquet")
+    fail(ExitCode::usage, "--format {} does not exist; there are auto, text, jsonl and parquet.", o.format);
   if (!(o.validation >= 0 && o.validation < 1)) fail(ExitCode::usage, "--validation {} is not in [0, 1).", o.validation);
 }
 

@@ -62,20 +62,22 @@ class TokenFile {
 
 struct TokenizeOptions {
   std::string tokenizer = "byte";  ///< byte: token = byte value, 256 separates documents (vocab 257); or the folder of a Hugging Face model
-  /// In the order in which they are taken: text (one document), or JSON lines (a document a line) of {"text"} or {"prompt", "completion"},
-  /// of which completions alone count in the loss. "-" is standard input; a pattern (* ? [ ]) stands for the files that it meets.
+  /// In the order in which they are taken: text (one document), JSON lines or Parquet (a document a line or row) with a text, or with a
+  /// prompt and a completion, which alone counts in the loss. "-" is standard input; a pattern (* ? [ ]) stands for the files that it
+  /// meets.
   std::vector<std::string> inputs;
-  std::string format = "auto";  ///< text, jsonl, or auto: of each input, jsonl where its name ends in .jsonl or .ndjson
-  std::string field = {};       ///< the key of a line's text, or of its messages with `chat`; "": the usual ones
-  std::string output_dir;       ///< writes train.h5 and, with validation > 0, val.h5
-  double validation = 0;        ///< share of the documents (of the tokens, when there is one document) that goes to val.h5: the tail
-  bool progress = false;        ///< a progress line on the terminal
+  /// text, jsonl, parquet, or auto: of each input, jsonl where its name ends in .jsonl or .ndjson, parquet where in .parquet.
+  std::string format = "auto";
+  std::string field = {};          ///< the key or column of a text, or with `chat` of messages; "": the usual ones
+  std::string output_dir;          ///< writes train.h5 and, with validation > 0, val.h5
+  double validation = 0;           ///< share of the documents (of the tokens, when there is one document) that goes to val.h5: the tail
+  bool progress = false;           ///< a progress line on the terminal
+  std::string python = "python3";  ///< has the packages that read a model's tokenizer, and Parquet
   // Of a model's tokenizer:
-  bool chat = false;  ///< JSON lines of conversations, which the model's template renders; the assistant's turns count in the loss
-  std::string python = "python3";  ///< has the packages that read it
-  std::string end_token = {};      ///< ends each document; "": the one that the model's files name
-  std::int64_t train_bpe = 0;      ///< a byte-level BPE of so many tokens is learnt from the input first, in output_dir/tokenizer; 0: none
-  int workers = 0;                 ///< processes that tokenize beside each other, 0: one a core; what is written does not depend on them
+  bool chat = false;           ///< conversations, which the model's template renders; the assistant's turns count in the loss
+  std::string end_token = {};  ///< ends each document; "": the one that the model's files name
+  std::int64_t train_bpe = 0;  ///< a byte-level BPE of so many tokens is learnt from the input first, in output_dir/tokenizer; 0: none
+  int workers = 0;             ///< processes that tokenize beside each other, 0: one a core; what is written does not depend on them
 };
 struct TokenizeResult {
   std::int64_t train_tokens = 0, validation_tokens = 0;

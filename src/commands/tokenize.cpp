@@ -39,7 +39,8 @@ void add_tokenize(CLI::App& app, Chosen& chosen) {
       ->add_option(
           "INPUT... FOLDER", *places,
           "Inputs in their order, then where train.h5 (and val.h5) go, which is made where missing. An input is text (one document), "
-          "or .jsonl: a document a line, its \"text\", or \"prompt\" and \"completion\", of which completions alone count in the "
+          "or .jsonl or .parquet: a document a line or row, its \"text\", or \"prompt\" and \"completion\", of which completions alone "
+          "count in the "
           "loss; a pipe, or - for standard input; or a pattern in quotes for many files")
       ->expected(2, CLI::detail::expected_max_vector_size)
       ->required();
@@ -53,26 +54,29 @@ void add_tokenize(CLI::App& app, Chosen& chosen) {
           "--train-bpe", options->train_bpe,
           "Learns a byte-level BPE tokenizer of so many tokens from INPUT first, in FOLDER/tokenizer: for --tokenizer of other texts")
       ->check(CLI::PositiveNumber);
-  command->add_flag(
-      "--chat", options->chat,
-      "Lines are conversations (\"messages\" with roles, or \"instruction\" and \"output\", or \"prompt\" and \"completion\"): the model's "
-      "chat template renders them, and the assistant's turns alone count in the loss");
+  command->add_flag("--chat", options->chat,
+                    "Lines or rows are conversations (\"messages\" with roles, or \"instruction\" and \"output\", or \"prompt\" and "
+                    "\"completion\"): the model's "
+                    "chat template renders them, and the assistant's turns alone count in the loss");
   command->add_option("--end-token", options->end_token,
                       "Token that ends a document, by name; by itself the one that the model's files name");
   command
       ->add_option("--workers", options->workers, "Processes that tokenize beside each other, for the tokenizer of a model; 0: one a core")
       ->check(CLI::Range(0, 4096))
       ->capture_default_str();
-  command->add_option("--field", options->field,
-                      "The key of a line's text, or of its messages with --chat; by itself \"text\", or \"prompt\" and \"completion\"");
-  command->add_option("--format", options->format, "Of all inputs: text, jsonl, or auto: jsonl where a name ends in .jsonl or .ndjson")
-      ->check(CLI::IsMember({"auto", "text", "jsonl"}))
+  command->add_option(
+      "--field", options->field,
+      "The key or column of the text, or of the messages with --chat; by itself \"text\", or \"prompt\" and \"completion\"");
+  command
+      ->add_option("--format", options->format,
+                   "Of all inputs: text, jsonl, parquet, or auto: by the ending of each name (.jsonl or .ndjson, .parquet, all else text)")
+      ->check(CLI::IsMember({"auto", "text", "jsonl", "parquet"}))
       ->capture_default_str();
   command->add_option("--validation", options->validation, "Share of the documents, or of the only one, that goes to val.h5: the tail")
       ->capture_default_str();
   command->footer(
       "Example:\n  tessera tokenize --tokenizer byte input.txt data/ --validation 0.05\n  tessera tokenize --tokenizer models/SmolLM2-135M "
-      "docs.jsonl data/\n  tessera tokenize a.jsonl b.txt 'web/*.jsonl' data/\n  tessera tokenize --train-bpe 32000 corpus.txt data/ "
+      "docs.jsonl data/\n  tessera tokenize a.jsonl b.txt 'web/*.parquet' data/\n  tessera tokenize --train-bpe 32000 corpus.txt data/ "
       "--validation 0.01\n  tessera tokenize --tokenizer "
       "models/Llama-3.2-1B-Instruct chat.jsonl data/ --chat\n  zcat text.jsonl.gz | "
       "tessera tokenize - data/ "

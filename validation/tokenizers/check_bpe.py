@@ -21,8 +21,7 @@ except ImportError as error:
     sys.exit(77)
 
 from make_tokenizers import corpus
-from program import fail, tessera
-from token_files import write_lines
+from program import fail, tessera, write_lines
 
 VOCAB, END = 700, "<|endoftext|>"
 MODEL = ["model.layers=2", "model.width=32", "model.heads=4", "model.ff_width=48", f"model.vocab={VOCAB}", "batch.global=4", "batch.micro=2", "batch.sequence_length=32",

@@ -19,8 +19,8 @@ except ImportError as error:
     sys.exit(77)
 
 from make_tokenizers import KINDS, UNMARKED, WORDS, make
-from program import fail, run, tessera
-from token_files import read, write_lines
+from program import fail, run, tessera, write_lines
+from token_files import read
 
 # What follows an assistant's words in its turn, by kind.
 CLOSES = {"smollm": "<|im_end|>\n", "llama3": "<|eot_id|>", "llama2": " </s>", "mistral": " </s>", "qwen": "<|im_end|>"}

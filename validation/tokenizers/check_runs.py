@@ -23,8 +23,7 @@ except ImportError as error:
     sys.exit(77)
 
 from make_tokenizers import KINDS, corpus, make
-from program import fail, run, tessera
-from token_files import write_lines
+from program import fail, run, tessera, write_lines
 
 
 def make_model(folder):

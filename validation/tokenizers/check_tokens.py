@@ -22,8 +22,8 @@ except ImportError as error:
     sys.exit(77)
 
 from make_tokenizers import KINDS, corpus, make
-from program import fail, tessera
-from token_files import read, write_lines
+from program import fail, tessera, write_lines
+from token_files import read
 
 PIECES = ["Hello", " world", "naïve café", "Ünïcödé", "Привет, мир", "你好，世界。", "日本語テキスト", "العربية", "हिन्दी क्षि", "ไทย", "한국어", "é́̂", "e\u0301", "😀", "👩‍🚀👨‍👩‍👧",
           "🇫🇷", " ", "  ", "\t", "\n", "\n\n", "\r\n", " \n ", "\u00a0", "\u3000", "\u2003", "\u200b", "\ufeff", "\x00", "\x01\x1b[0m", "\x7f", "\u0085", "\ufffd", "\U0010ffff",

@@ -1,5 +1,6 @@
-"""The program under test, with a Python that has the packages: the one that runs this."""
+"""The program under test, with a Python that has the packages: the one that runs this; and lines of JSON for it."""
 
+import json
 import os
 import subprocess
 import sys
@@ -24,3 +25,8 @@ def tessera(*arguments):
     if status:
         fail(f"tessera {' '.join(arguments)}: status {status}\n{errors}")
     return output
+
+
+def write_lines(path, objects):
+    with open(path, "w", encoding="utf-8") as file:
+        file.writelines(json.dumps(one, ensure_ascii=False) + "\n" for one in objects)

@@ -1,6 +1,4 @@
-"""Token files, read with h5py, and lines of JSON to make them of."""
-
-import json
+"""Token files, read with h5py."""
 
 import h5py
 import numpy as np
@@ -12,8 +10,3 @@ def read(path):
         ids, starts = file["tokens"][:].astype(np.int64), [*file["documents"][:], len(file["tokens"])]
         mask = np.unpackbits(file["loss_mask"][:], bitorder="little")[: len(ids)] if "loss_mask" in file else np.ones(len(ids), np.uint8)
         return [(ids[a:b].tolist(), mask[a:b].tolist()) for a, b in zip(starts, starts[1:])], dict(file.attrs)
-
-
-def write_lines(path, objects):
-    with open(path, "w", encoding="utf-8") as file:
-        file.writelines(json.dumps(one, ensure_ascii=False) + "\n" for one in objects)

@@ -1,0 +1,74 @@
+# What programs of Python that the binary starts have in common: each is this text and its own, which a build carries, with a socket as standard input. A
+# request is four letters, the length of what follows (uint64, little-endian) and that; so is its answer, whose letters are "done" or "fail".
+import sys
+
+sys.path = [folder for folder in sys.path if folder]  # what lies in the folder of the run is not ours to import
+
+import json
+import os
+import signal
+import struct
+
+CHANNEL = os.dup(0)
+os.dup2(2, 1)  # a library that prints must not print into an answer
+signal.signal(signal.SIGINT, signal.SIG_IGN)  # who started us decides: we end with the socket
+
+
+class Fault(Exception):
+    """What the user is told. `kind` becomes the exit status."""
+
+    def __init__(self, message, kind="data"):
+        super().__init__(message)
+        self.kind = kind
+
+
+def require(package, name, error, wanted):
+    """`wanted`: what pip is to install."""
+    if package is None:
+        raise Fault(f"{sys.executable} cannot import {name} ({error}). Install it there: {sys.executable} -m pip install {wanted}; or run scripts/setup "
+                    "--tokenizers; or let TESSERA_PYTHON name a Python that has it.", "environment")
+
+
+def receive(count):
+    data = bytearray(count)
+    view = memoryview(data)
+    while count:
+        got = os.readv(CHANNEL, [view[len(data) - count :]])
+        if got == 0:
+            sys.exit(0)
+        count -= got
+    return data
+
+
+def send(word, payload):
+    view = memoryview(word + struct.pack("<Q", len(payload)) + payload)
+    while view:
+        view = view[os.write(CHANNEL, view) :]
+
+
+class Reader:
+    """Numbers and texts of a request, front to back."""
+
+    def __init__(self, data):
+        self.data, self.at = data, 0
+
+    def number(self, form="<I"):
+        (value,) = struct.unpack_from(form, self.data, self.at)
+        self.at += struct.calcsize(form)
+        return value
+
+    def text(self):
+        length = self.number()
+        self.at += length
+        return self.data[self.at - length : self.at].decode()
+
+
+def serve(operations):
+    """Answers requests until the socket is closed."""
+    while True:
+        head = receive(12)
+        request = Reader(receive(struct.unpack("<Q", head[4:])[0]))
+        try:
+            send(b"done", operations[bytes(head[:4])](request))
+        except Fault as fault:
+            send(b"fail", json.dumps({"kind": fault.kind, "message": str(fault)}).encode())

@@ -1,0 +1,91 @@
+#include "io/tokens/parquet_input.hpp"
+
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "base/check.hpp"
+#include "base/types.hpp"
+#include "io/files/posix_file.hpp"
+#include "io/tokenizer/child.hpp"
+#include "io/tokenizer/worker.hpp"
+#include "io/tokens/utf8.hpp"
+
+namespace tessera::io {
+namespace {
+
+constexpr std::size_t longest_row = std::size_t{256} << 20;  // as of a line: it is held in memory
+
+/// Numbers and texts of an answer, front to back.
+class Rows {
+ public:
+  explicit Rows(std::string bytes) : bytes_(std::move(bytes)) {}
+  std::uint64_t number() {
+    std::uint64_t value = 0;
+    const std::string_view bytes = take(sizeof value);
+    std::memcpy(&value, bytes.data(), sizeof value);
+    return value;
+  }
+  std::string_view text() { return take(number()); }
+
+ private:
+  std::string_view take(std::size_t bytes) {
+    TESSERA_REQUIRE(bytes <= bytes_.size() - at_, "an answer of {} bytes is cut at {}", bytes_.size(), at_);
+    at_ += bytes;
+    return std::string_view(bytes_).substr(at_ - bytes, bytes);
+  }
+  std::string bytes_;
+  std::size_t at_ = 0;
+};
+
+void check_text(const std::string& place, std::string_view text) {
+  if (text.size() > longest_row)
+    fail(ExitCode::data, "{}: a text of {}, and a row can have {}. Cut it into several.", place,
+         human_bytes(static_cast<double>(text.size())), human_bytes(static_cast<double>(longest_row)));
+  Utf8Checker checker;
+  auto fault = checker.feed(text);
+  if (!fault) fault = checker.finish();
+  if (fault) fail(ExitCode::data, "{}: its text is not UTF-8 at byte offset {}. Convert it.", place, fault->offset);
+}
+
+}  // namespace
+
+ParquetReader::ParquetReader(std::string python, std::string field, bool chat)
+    : python_(std::move(python)), field_(std::move(field)), chat_(chat) {}
+ParquetReader::~ParquetReader() = default;
+
+void ParquetReader::scan(const std::string& path, const TextVisitor& visit) {
+  if (!child_) child_ = std::make_unique<Child>(std::vector<std::string>{python_, "-c", parquet_text});
+  try {
+    scan_rows(path, visit);
+  } catch (const Error& error) {
+    if (error.code != ExitCode::environment) throw;
+    fail(error.code, "{}: {}", path, error.what());  // which file a process has ended over
+  }
+}
+
+void ParquetReader::scan_rows(const std::string& path, const TextVisitor& visit) {
+  const auto bytes = PosixFile::open(path, ExitCode::data).size();
+  const nlohmann::json asked{{"path", path}, {"field", field_}, {"chat", chat_}};
+  const auto rows = static_cast<std::int64_t>(std::stoll(ask_worker(*child_, "open", asked.dump())));
+  std::int64_t row = 0, shown = 0;  // shown: bytes of the file that count as read
+  for (;;) {
+    Rows answer(ask_worker(*child_, "next", ""));
+    const std::uint64_t count = answer.number();
+    if (count == 0) break;
+    for (std::uint64_t i = 0; i < count; ++i) {
+      const std::string place = fmt::format("{}: row {}", path, ++row);
+      const std::string_view before = answer.text(), text = answer.text();
+      check_text(place, before), check_text(place, text);
+      if (text.empty()) continue;
+      visit.place(place);
+      if (!before.empty()) visit.text(before, false);
+      visit.text(text, true), visit.end_document();
+    }
+    const auto now = static_cast<std::int64_t>(static_cast<double>(bytes) * static_cast<double>(row) / static_cast<double>(rows));
+    visit.progress(now - shown);
+    shown = now;
+  }
+  visit.progress(bytes - shown);
+}
+
+}  // namespace tessera::io
