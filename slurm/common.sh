@@ -127,17 +127,23 @@ go_on_later() {
   fi
 }
 
+# Sets `base`, beside which stands what is told of this job, and `report`, in which its ranks say how they end.
+name_report() {
+  base=$(job_field StdOut)
+  if [ -f "$base" ]; then base=${base%.log}; else base=$PWD/slurm-$SLURM_JOB_ID; fi
+  report=$base.status
+  export TESSERA_STATUS_FILE=$report
+  rm -f "$report"
+}
+
 # run_ranks PROGRAM [ARGUMENT...]: runs it on all ranks and ends the job, with 0 when the run is done, else with the status of its cause
 # (docs/operations.md has the table). After 75 (asked to stop) and 76 (lost a rank, a node or patience) the job queues itself again; a fault
 # that would repeat does not. Beside the job's log stands NAME.ends, a line for each start: how it ended, and what it saved.
 run_ranks() {
   local base report record status saved what
   : "${TESSERA_LOST_TRIES:=3}" "${TESSERA_LOST_PAUSE:=120}"
-  base=$(job_field StdOut)
-  if [ -f "$base" ]; then base=${base%.log}; else base=$PWD/slurm-$SLURM_JOB_ID; fi
-  report=$base.status record=$base.ends
-  export TESSERA_STATUS_FILE=$report
-  rm -f "$report"
+  name_report
+  record=$base.ends
   say "job $SLURM_JOB_ID, start $((${SLURM_RESTART_COUNT:-0} + 1)): $SLURM_NTASKS ranks on $SLURM_JOB_NUM_NODES nodes, $*"
   warn_of_short_limit
 

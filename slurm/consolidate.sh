@@ -1,19 +1,25 @@
 #!/usr/bin/env bash
 # Writes the weights of a run's newest checkpoint as Hugging Face safetensors. It streams: its memory does not grow with the model.
 #   sbatch slurm/consolidate.sh RUN_DIR OUT [options of tessera consolidate]
+#   sbatch --nodes=4 slurm/consolidate.sh RUN_DIR OUT                          a rank a node; --ntasks-per-node=2: two
+# Several ranks share the files of safetensors, so more of them than files have nothing to do (--max-file-bytes makes more files). A job that was ended
+# goes on where it was: give the same line again.
 # After a training job, once it has ended well, however often it was queued again:
 #   JOB=$(sbatch --parsable slurm/train_70b.sh run.output_dir=runs/70b)
 #   sbatch --dependency=afterok:$JOB slurm/consolidate.sh runs/70b out/70b --dtype bf16
 #SBATCH --job-name=tessera-consolidate
 #SBATCH --nodes=1
-#SBATCH --ntasks=1
+#SBATCH --ntasks-per-node=1
 #SBATCH --cpus-per-task=2
-#SBATCH --mem=4G
+#SBATCH --mem-per-cpu=2G
 #SBATCH --time=12:00:00
 #SBATCH --kill-on-invalid-dep=yes
 #SBATCH --open-mode=append
 #SBATCH --output=slurm-%j.log
 set -uo pipefail
+# TERM comes when Slurm ends the job: what srun returns then is no fault of the ranks.
+asked=false ended=false
+trap 'ended=true' TERM
 # sbatch runs a copy of this script. What belongs to it lies beside the script itself, whose place Slurm knows, or in slurm/ here.
 here=$( (trap '' TERM; scontrol show job "$SLURM_JOB_ID") | sed -n 's|^ *Command=\([^ ]*\)/[^ /]*\( .*\)\{0,1\}$|\1|p')
 [ -e "$here/common.sh" ] || here=slurm
@@ -25,8 +31,17 @@ shift 2
 tessera=$(find_tessera) || exit
 [ -e "$run/checkpoints/latest" ] || { say "$run holds no checkpoints/latest: is it the run's folder?" >&2; exit 4; }
 
+ranks=${SLURM_NTASKS:-1}
 say "job $SLURM_JOB_ID: $tessera consolidate $run/checkpoints/latest $out $*"
-"$tessera" consolidate "$run/checkpoints/latest" "$out" "$@"
-status=$?
+if [ "$ranks" = 1 ]; then
+  "$tessera" consolidate "$run/checkpoints/latest" "$out" "$@"
+  status=$?
+else
+  say "$ranks ranks on $SLURM_JOB_NUM_NODES nodes share the files"
+  name_report
+  start_ranks "$tessera" consolidate "$run/checkpoints/latest" "$out" "$@"
+  find_cause
+  rm -f "$report"
+fi
 [ $status -eq 0 ] && say "$out is written" || say "tessera ended with status $status (docs/operations.md has the table)"
 exit $status

@@ -53,16 +53,20 @@ echo "   Command=$share/slurm/\$SCRIPT"
 END
 printf '#!/bin/sh\nshift 3\necho "srun: $*"\n"$1" deck check "$3" --ranks 64\n' >"$dir/slurm/srun"
 chmod +x "$dir/slurm/scontrol" "$dir/slurm/srun"
+ranks=64
 job() {
   cp "$share/slurm/$1" "$dir/run/slurm_script"
-  env -u TESSERA -u DECK SCRIPT="$1" PATH="$dir/slurm:$PATH" SLURM_JOB_ID=7 SLURM_NTASKS=64 SLURM_JOB_NUM_NODES=8 "$dir/run/slurm_script" "${@:2}"
+  env -u TESSERA -u DECK SCRIPT="$1" PATH="$dir/slurm:$PATH" SLURM_JOB_ID=7 SLURM_NTASKS=$ranks SLURM_JOB_NUM_NODES=8 "$dir/run/slurm_script" "${@:2}"
 }
 for words in "the settings of this site" "srun: $prefix/bin/tessera train $share/slurm/../inputs/train_70b.toml run.seed=2" "the run is done"; do
   expect 0 "$words" job train_70b.sh run.seed=2
 done
+ranks=1
 expect 6 "usage: sbatch" job consolidate.sh
 mkdir -p runs/x/checkpoints/latest
 expect 4 "$prefix/bin/tessera consolidate runs/x/checkpoints/latest out" job consolidate.sh runs/x out
+ranks=4
+expect 2 "srun: $prefix/bin/tessera consolidate runs/x/checkpoints/latest out" job consolidate.sh runs/x out
 
 if [ $failures = 0 ]; then echo "what is installed works from where it stands"; fi
 exit $((failures > 0))

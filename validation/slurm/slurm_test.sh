@@ -59,6 +59,24 @@ check "the consolidation ended well" [ "$(job_field "$weights" JobState)" = COMP
 check "weights are written" test -s "$work/run-weights/model.safetensors"
 check "their configuration is written" test -s "$work/run-weights/config.json"
 
+# The same by two ranks on each of two nodes, which share the files; and a fault of theirs, which is the job's.
+several() {  # NAME [OPTION...]
+  local name=$1
+  shift
+  weights=$(sbatch --parsable --nodes=2 --ntasks-per-node=2 --cpus-per-task=1 --output="$work/$name.log" slurm/consolidate.sh "$work/run" "$work/$name" "$@") ||
+    give_up "sbatch refused $name"
+  wait_for ended "$weights" || give_up "$name did not end"
+}
+several shared --max-file-bytes 20000
+check "ranks of several nodes consolidate" [ "$(job_field "$weights" JobState)" = COMPLETED ]
+check "they are four" grep -q "4 ranks on 2 nodes share the files" "$work/shared.log"
+"$TESSERA" consolidate "$work/run/checkpoints/latest" "$work/alone" --max-file-bytes 20000 >"$work/alone.log" 2>&1
+check "they write several files" test -e "$work/shared/model.safetensors.index.json"
+check "they write what one process writes" diff -r "$work/alone" "$work/shared"
+several narrow --tensor no.such.tensor
+check "a fault of all ranks is the job's status" [ "$(job_field "$weights" ExitCode)" = 2:0 ]
+check "nothing is left beside the log" [ ! -e "$work/narrow.status" ]
+
 # 4. A node loses power; Slurm, told so at once and not after its time limits, queues the job again. Then stop for good.
 deck $ENDLESS
 submit stopped checkpoint.every=5
