@@ -68,7 +68,7 @@ void BpeTrainer::flush() {
 void BpeTrainer::write(const std::string& folder) {
   end_document();
   flush();
-  const std::string learnt = ask_worker(*child_, "last", "");
+  const std::string learnt = ask_worker(*child_, "last", "", endless_patience);  // hours, of a large corpus
   std::error_code error;
   std::filesystem::create_directories(folder, error);
   if (error) fail_storage("create the folder", folder, error.value());

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <spawn.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -20,7 +21,8 @@ extern char** environ;
 namespace tessera::io {
 namespace {
 
-/// Signals as a program expects them at its start, whatever this one has made of them; and three open files.
+/// Signals as a program expects them at its start, whatever this one has made of them; three open files; and a group of processes of its
+/// own, since a program may be a script that starts another.
 class SpawnPlan {
  public:
   SpawnPlan(int channel, int words) {
@@ -33,7 +35,8 @@ class SpawnPlan {
     sigemptyset(&none), sigfillset(&all);
     posix_spawnattr_setsigmask(&attributes_, &none);
     posix_spawnattr_setsigdefault(&attributes_, &all);
-    posix_spawnattr_setflags(&attributes_, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
+    posix_spawnattr_setflags(&attributes_, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETPGROUP);
+    posix_spawnattr_setpgroup(&attributes_, 0);
   }
   ~SpawnPlan() { posix_spawnattr_destroy(&attributes_), posix_spawn_file_actions_destroy(&files_); }
   SpawnPlan(const SpawnPlan&) = delete;
@@ -77,23 +80,45 @@ int Child::end() {
   const pid_t process = std::exchange(process_, 0);
   if (process <= 0) return 0;  // kill() takes what is no process for many
   int status = 0;
-  kill(process, SIGKILL);
+  kill(-process, SIGKILL);  // its group
   while (waitpid(process, &status, 0) < 0 && errno == EINTR) {
   }
   return status;
 }
 
-void Child::fail_ended() {
-  if (process_ <= 0) fail(ExitCode::environment, "{} had ended before it was asked again", name_);
-  const int status = end();  // also where it has closed its end of the socket and goes on
+std::string Child::last_words(const std::string& before) const {
   std::string words(static_cast<std::size_t>(words_.size()), '\0');
   words.resize(words_.read(0, words.data(), words.size()));
   if (words.size() > 4000) words = "..." + words.substr(words.size() - 4000);
   while (!words.empty() && words.back() == '\n') words.pop_back();
+  return words.empty() ? "" : before + words;
+}
+
+void Child::fail_ended() {
+  if (process_ <= 0) fail(ExitCode::environment, "{} had ended before it was asked again", name_);
+  const int status = end();  // also where it has closed its end of the socket and goes on
   const std::string how = WIFEXITED(status)             ? fmt::format("ended with status {}", WEXITSTATUS(status))
                           : WTERMSIG(status) == SIGKILL ? "was killed, or closed its end (is there memory enough?)"
                                                         : fmt::format("ended by signal {}", WTERMSIG(status));
-  fail(ExitCode::environment, "{} {} before it had answered{}{}", name_, how, words.empty() ? "" : ":\n", words);
+  fail(ExitCode::environment, "{} {} before it had answered{}", name_, how, last_words(":\n"));
+}
+
+void Child::fail_silent() {
+  const pid_t process = process_;
+  end();
+  fail(ExitCode::environment,
+       "{} (process {}) has not answered for {} s and was ended. Look whether this machine has memory left, and whether the disk of that "
+       "Python's packages answers; then run again{}",
+       name_, process, patience_.count(), last_words(". What it said:\n"));
+}
+
+void Child::set_patience(std::chrono::seconds patience) {
+  if (patience == patience_) return;
+  patience_ = patience;
+  const timeval limit{.tv_sec = patience.count(), .tv_usec = 0};
+  for (const int direction : {SO_RCVTIMEO, SO_SNDTIMEO})
+    if (setsockopt(socket_, SOL_SOCKET, direction, &limit, sizeof limit) != 0)
+      fail(ExitCode::environment, "cannot limit how long {} is waited for: {}", name_, std::strerror(errno));
 }
 
 void Child::send(const void* data, std::size_t bytes) {
@@ -101,6 +126,7 @@ void Child::send(const void* data, std::size_t bytes) {
   while (bytes > 0) {
     const ssize_t sent = ::send(socket_, at, bytes, MSG_NOSIGNAL);
     if (sent < 0 && errno == EINTR) continue;
+    if (sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) fail_silent();
     if (sent < 0) fail_ended();
     at += sent, bytes -= static_cast<std::size_t>(sent);
   }
@@ -111,6 +137,7 @@ void Child::receive(void* data, std::size_t bytes) {
   while (bytes > 0) {
     const ssize_t got = recv(socket_, at, bytes, 0);
     if (got < 0 && errno == EINTR) continue;
+    if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) fail_silent();
     if (got <= 0) fail_ended();
     at += got, bytes -= static_cast<std::size_t>(got);
   }

@@ -2,6 +2,7 @@
 #pragma once
 #include <sys/types.h>
 
+#include <chrono>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -11,8 +12,8 @@
 namespace tessera::io {
 
 /// It ends when the socket is closed, and so with this process, however that ends. What it writes to its output and errors is kept for
-/// messages. Errors (ExitCode::environment): a program that cannot be started; a child that ends before it has answered, with its last
-/// words.
+/// messages. Errors (ExitCode::environment): a program that cannot be started; a child that ends before it has answered, or takes longer
+/// than it may and is ended, with its last words.
 class Child {
  public:
   /// `command`: a program, sought on PATH where its name has no slash, and its arguments.
@@ -21,17 +22,23 @@ class Child {
   Child(const Child&) = delete;
   Child& operator=(const Child&) = delete;
 
+  /// How long it may neither take nor give a byte from here on; 0: for ever.
+  void set_patience(std::chrono::seconds patience);
   void send(const void* data, std::size_t bytes);
   void receive(void* data, std::size_t bytes);
 
  private:
   [[noreturn]] void fail_ended();
+  [[noreturn]] void fail_silent();
+  /// What it has written, after `before`, and not more than a page of it; "" where that is nothing.
+  std::string last_words(const std::string& before) const;
   /// Ends it, once; its status.
   int end();
   std::string name_;
   PosixFile words_;  ///< output and errors
   int socket_ = -1;
   pid_t process_ = 0;  ///< 0: none
+  std::chrono::seconds patience_{0};
 };
 
 }  // namespace tessera::io

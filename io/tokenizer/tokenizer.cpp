@@ -84,7 +84,7 @@ std::string tokenizer_digest(const std::string& folder) {
   return hash_text(text).hex();
 }
 
-Tokenizer::Tokenizer(const TokenizerSource& source) {
+Tokenizer::Tokenizer(const TokenizerSource& source) : patience_(source.patience) {
   facts_.name = name_of(source.folder);
   facts_.digest = tokenizer_digest(source.folder);
   child_ = std::make_unique<Child>(std::vector<std::string>{source.python, "-c", worker_text});
@@ -92,6 +92,10 @@ Tokenizer::Tokenizer(const TokenizerSource& source) {
   const Json found = Json::parse(ask_worker(*child_, "open", asked.dump()));
   found.at("vocab").get_to(facts_.vocab), found.at("end").get_to(facts_.end), found.at("end_name").get_to(facts_.end_name);
   found.at("stops").get_to(facts_.stops), found.at("cuts").get_to(facts_.cuts), found.at("package").get_to(facts_.package);
+}
+
+std::string Tokenizer::ask(std::string_view operation, std::string_view request) {
+  return ask_worker(*child_, operation, request, patience_);
 }
 
 Tokenizer::~Tokenizer() = default;
@@ -104,7 +108,7 @@ std::vector<Encoded> Tokenizer::encode(const std::vector<DocumentPart>& parts, b
     request.add(static_cast<std::uint8_t>((part.begins ? 1 : 0) | (part.ends ? 2 : 0))).add(static_cast<std::uint32_t>(part.pieces.size()));
     for (const TextPiece& piece : part.pieces) request.add<std::uint8_t>(piece.counts).add_text(piece.text);
   }
-  std::vector<Encoded> all = take_encoded(Answer(ask_worker(*child_, "text", request.bytes())), masked);
+  std::vector<Encoded> all = take_encoded(Answer(ask("text", request.bytes())), masked);
   TESSERA_REQUIRE(all.size() == parts.size(), "{} answers to {} documents", all.size(), parts.size());
   for (std::size_t i = 0; i < all.size(); ++i) all[i].begins = parts[i].begins;
   return all;
@@ -114,7 +118,7 @@ std::vector<Encoded> Tokenizer::encode_chats(const std::vector<ChatLine>& lines,
   Request request;
   request.add_text(field).add(static_cast<std::uint32_t>(lines.size()));
   for (const ChatLine& line : lines) request.add_text(line.place).add_text(line.text);
-  return take_encoded(Answer(ask_worker(*child_, "chat", request.bytes())), true);
+  return take_encoded(Answer(ask("chat", request.bytes())), true);
 }
 
 std::vector<std::int32_t> Tokenizer::encode_prompt(const std::string& text) {
@@ -128,20 +132,18 @@ std::vector<std::int32_t> Tokenizer::encode_question(const std::string& system, 
   Json messages = Json::array();
   if (!system.empty()) messages.push_back({{"role", "system"}, {"content", system}});
   messages.push_back({{"role", "user"}, {"content", text}});
-  Answer answer(ask_worker(*child_, "prom", messages.dump()));
+  Answer answer(ask("prom", messages.dump()));
   std::vector<std::int32_t> ids(answer.number());
   answer.take(ids.data(), ids.size() * sizeof(std::int32_t));
   return ids;
 }
 
 void Tokenizer::begin_text(const std::vector<std::int32_t>& prompt) {
-  ask_worker(*child_, "begi", {reinterpret_cast<const char*>(prompt.data()), prompt.size() * sizeof(std::int32_t)});
+  ask("begi", {reinterpret_cast<const char*>(prompt.data()), prompt.size() * sizeof(std::int32_t)});
 }
 
-std::string Tokenizer::next_text(std::int32_t token) {
-  return ask_worker(*child_, "step", {reinterpret_cast<const char*>(&token), sizeof token});
-}
+std::string Tokenizer::next_text(std::int32_t token) { return ask("step", {reinterpret_cast<const char*>(&token), sizeof token}); }
 
-std::string Tokenizer::rest_of_text() { return ask_worker(*child_, "rest", ""); }
+std::string Tokenizer::rest_of_text() { return ask("rest", ""); }
 
 }  // namespace tessera::io

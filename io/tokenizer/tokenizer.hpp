@@ -1,19 +1,23 @@
 // The tokenizer of a Hugging Face model: tokenizer.json, read by the `tokenizers` package in a process of Python (worker.py).
 #pragma once
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "io/tokenizer/worker.hpp"
+
 namespace tessera::io {
 
 class Child;
 
 struct TokenizerSource {
-  std::string python = "python3";  ///< a Python with the packages tokenizers and jinja2
-  std::string folder = {};         ///< with tokenizer.json, and what of the model's other small files there is
-  std::string end_token = {};      ///< ends a document; "": the one that the folder's files name
+  std::string python = "python3";                   ///< a Python with the packages tokenizers and jinja2
+  std::string folder = {};                          ///< with tokenizer.json, and what of the model's other small files there is
+  std::string end_token = {};                       ///< ends a document; "": the one that the folder's files name
+  std::chrono::seconds patience = worker_patience;  ///< how long a request may go without an answer (ask_worker), but for the first
 };
 
 struct TokenizerFacts {
@@ -53,7 +57,7 @@ struct ChatLine {
 /// Digest of DIR/tokenizer.json as facts have it. Error(data): it cannot be read.
 std::string tokenizer_digest(const std::string& folder);
 
-/// One worker, used by one thread at a time. Errors: Error(environment) where Python or a package is missing, or the worker ends;
+/// One worker, used by one thread at a time. Errors: Error(environment) where Python or a package is missing, or the worker ends or hangs;
 /// Error(data) where a file cannot be read; Error(usage) where it is not clear which token ends a document.
 class Tokenizer {
  public:
@@ -81,7 +85,9 @@ class Tokenizer {
   std::string rest_of_text();
 
  private:
+  std::string ask(std::string_view operation, std::string_view request);
   std::unique_ptr<Child> child_;
+  std::chrono::seconds patience_;
   TokenizerFacts facts_;
 };
 

@@ -1,6 +1,7 @@
 // Programs of Python, which a build carries, so that one that was moved or installed needs no file beside it; and their language
 // (channel.py).
 #pragma once
+#include <chrono>
 #include <string>
 #include <string_view>
 
@@ -11,7 +12,13 @@ class Child;
 extern const char* const worker_text;   ///< the tokenizer of a model: worker.py
 extern const char* const parquet_text;  ///< rows of Parquet files: io/tokens/parquet.py
 
-/// The answer to a request of an operation, four letters. What the worker says of a fault is thrown as an Error.
-std::string ask_worker(Child& worker, std::string_view operation, std::string_view request);
+/// How long a worker may take for a request, besides the time for its bytes: a start of Python from a busy disk, or a whole batch.
+inline constexpr std::chrono::seconds worker_patience{600};
+inline constexpr std::chrono::seconds endless_patience{0};
+
+/// The answer to a request of an operation, four letters. What the worker says of a fault is thrown as an Error; a worker that neither
+/// takes nor gives a byte for `patience`, and a second for each 64 KiB of the request besides, is ended: Error(environment).
+std::string ask_worker(Child& worker, std::string_view operation, std::string_view request,
+                       std::chrono::seconds patience = worker_patience);
 
 }  // namespace tessera::io

@@ -8,13 +8,17 @@
 namespace tessera::io {
 namespace {
 
+constexpr std::size_t slowest_bytes_per_second = 64 << 10;  // a tenth of what a slow core tokenizes
+
 ExitCode code_of(const std::string& kind) {
   return kind == "environment" ? ExitCode::environment : kind == "usage" ? ExitCode::usage : ExitCode::data;
 }
 
 }  // namespace
 
-std::string ask_worker(Child& worker, std::string_view operation, std::string_view request) {
+std::string ask_worker(Child& worker, std::string_view operation, std::string_view request, std::chrono::seconds patience) {
+  const std::chrono::seconds for_bytes(request.size() / slowest_bytes_per_second);
+  worker.set_patience(patience == endless_patience ? patience : patience + for_bytes);
   std::string head(operation);
   const std::uint64_t bytes = request.size();
   head.append(reinterpret_cast<const char*>(&bytes), sizeof bytes);

@@ -64,6 +64,11 @@ void add_tokenize(CLI::App& app, Chosen& chosen) {
       ->add_option("--workers", options->workers, "Processes that tokenize beside each other, for the tokenizer of a model; 0: one a core")
       ->check(CLI::Range(0, 4096))
       ->capture_default_str();
+  command
+      ->add_option("--patience", options->patience_seconds,
+                   "Seconds that one of these may go without an answer, and one more for each 64 KiB that it was given, before it is ended")
+      ->check(CLI::Range(1, 1000000))
+      ->capture_default_str();
   command->add_option(
       "--field", options->field,
       "The key or column of the text, or of the messages with --chat; by itself \"text\", or \"prompt\" and \"completion\"");

@@ -1,8 +1,10 @@
 """Stands in for the tokenizers package where tests ask what is around it: a token is a character, its id the code point. tokenizer.json is
-{"added": {NAME: ID, ...}, "prefix": [NAME, ...]}. A text with DIE in it ends the process. What is learnt is the special tokens; the texts stand beside."""
+{"added": {NAME: ID, ...}, "prefix": [NAME, ...]}. A text with DIE in it ends the process, with HANG
+it writes its id into the file that the text names and sleeps. What is learnt is the special tokens; the texts stand beside."""
 
 import json
 import os
+import signal
 import sys
 from types import SimpleNamespace
 
@@ -78,6 +80,11 @@ class Tokenizer:
         if "DIE" in text:
             print("the fake tokenizer was told to end", file=sys.stderr, flush=True)
             os._exit(9)
+        if "HANG" in text:
+            with open(text.split("HANG ")[1], "w", encoding="utf-8") as file:
+                file.write(str(os.getpid()))
+            print("the fake tokenizer sleeps", file=sys.stderr, flush=True)
+            signal.pause()
         prefix = self.prefix if add_special_tokens else []
         return Encoding(prefix + [ord(c) for c in text], [(0, 0)] * len(prefix) + [(i, i + 1) for i in range(len(text))])
 

@@ -3,12 +3,16 @@
 #include "io/tokenizer/tokenizer.hpp"
 
 #include <algorithm>
+#include <csignal>
 #include <cstdlib>
 #include <numeric>
+#include <thread>
 
 #include "../scratch.hpp"
 #include "base/check.hpp"
 #include "io/hdf5/hdf5.hpp"
+#include "io/tokenizer/child.hpp"
+#include "io/tokenizer/worker.hpp"
 #include "io/tokens/documents.hpp"
 #include "io/tokens/loss_mask.hpp"
 #include "io/tokens/tokens.hpp"
@@ -328,6 +332,28 @@ TEST_F(ModelTokenizer, AWorkerThatEndsIsAnErrorWithItsLastWords) {
   const std::vector<DocumentPart> last{{.begins = true, .ends = true, .pieces = {{"DIE"}}}};
   EXPECT_ERROR(asked_again.encode(last, false), ExitCode::environment, "ended with status 9");
   EXPECT_ERROR(asked_again.encode(last, false), ExitCode::environment, "python3 had ended before it was asked again");
+}
+
+TEST_F(ModelTokenizer, AWorkerThatHangsIsEndedAndNamed) {
+  spill(dir / "python", "#!/bin/sh\npython3 \"$@\"\n:\n");  // a script that starts another process
+  fs::permissions(dir / "python", fs::perms::owner_all);
+  spill(dir / "a.jsonl", "{\"text\": \"HANG " + dir.path() + "/pid\"}\n");
+  TokenizeOptions o = options("a.jsonl");
+  o.patience_seconds = 1, o.python = dir / "python";
+  const std::string why = error_of(ExitCode::environment, [&] { tokenize(o); });
+  EXPECT_HAS(why, std::string(") has not answered for 1 s and was ended. Look whether this machine has memory left"));
+  EXPECT_HAS(why, std::string("What it said:\nthe fake tokenizer sleeps"));
+  const pid_t sleeper = std::stoi(slurp(dir / "pid"));
+  for (int i = 0; i < 6000 && kill(sleeper, 0) == 0; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  EXPECT_EQ(kill(sleeper, 0), -1) << "process " << sleeper << " is still there";
+  EXPECT_TRUE(fs::is_empty(dir / "out"));
+}
+
+TEST_F(ModelTokenizer, AWorkerThatTakesNothingIsEnded) {
+  Child child({"sleep", "1000000"});
+  const std::string more(300 << 10, 'x');  // than a socket holds
+  EXPECT_ERROR(ask_worker(child, "text", more, std::chrono::seconds(1)), ExitCode::environment, "has not answered for 5 s");
+  EXPECT_ERROR(ask_worker(child, "text", more, endless_patience), ExitCode::environment, "had ended before it was asked again");
 }
 
 TEST_F(ModelTokenizer, AMissingPackageComesWithTheCommandThatInstallsIt) {
