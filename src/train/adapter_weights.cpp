@@ -1,104 +1,15 @@
 #include "train/adapter_weights.hpp"
 
-#include <fmt/ranges.h>
-
-#include <algorithm>
-#include <array>
 #include <map>
-#include <set>
-#include <string_view>
 #include <vector>
 
 #include "base/check.hpp"
 #include "base/some_of.hpp"
 #include "deck/value.hpp"
-#include "io/files/posix_file.hpp"
-#include "io/safetensors/strict_json.hpp"
+#include "train/adapter_config.hpp"
 
 namespace tessera {
 namespace {
-
-using Json = nlohmann::ordered_json;
-constexpr std::int64_t most_config_bytes = 16 << 20;
-
-Json read_config(const std::string& folder) {
-  const std::string path = folder + "/adapter_config.json";
-  const auto file = io::PosixFile::open(path, ExitCode::data);
-  if (file.size() > most_config_bytes) fail(ExitCode::data, "{}: {} bytes are no configuration. Get the file again.", path, file.size());
-  std::string text(static_cast<std::size_t>(file.size()), '\0');
-  text.resize(file.read(0, text.data(), text.size()));
-  try {
-    Json config = io::parse_strict_json(text);
-    if (!config.is_object()) throw std::runtime_error("it is no object");
-    return config;
-  } catch (const std::exception& e) {
-    fail(ExitCode::data, "{}: it cannot be understood ({}). Get the file again.", path, e.what());
-  }
-}
-
-/// Keys that say nothing of what an adapter computes, or what its tensors say too.
-bool has_no_meaning(std::string_view key) {
-  static const std::set<std::string_view> keys = {
-      "auto_mapping",   "base_model_name_or_path", "corda_config", "eva_config",     "exclude_modules", "inference_mode",
-      "layers_pattern", "layers_to_transform",     "loftq_config", "lora_dropout",   "megatron_config", "megatron_core",
-      "peft_version",   "qalora_group_size",       "revision",     "runtime_config", "target_modules",  "task_type"};
-  return keys.contains(key);
-}
-
-/// What a key has where a feature is not used.
-bool says_no(const Json& value) { return value.is_null() || value == false || ((value.is_object() || value.is_array()) && value.empty()); }
-
-/// Compares a key with the deck's; every difference joins `faults`.
-class Comparison {
- public:
-  Comparison(const Deck& deck, const Json& config) : lora_(deck.model.lora), config_(config) {}
-
-  std::vector<std::string> faults() {
-    expect("peft_type", "LORA", "only LoRA is in this version");
-    expect("r", lora_.rank, fmt::format("and lora.rank = {}", lora_.rank));
-    expect("lora_alpha", lora_.alpha, fmt::format("and lora.alpha = {}", shortest(lora_.alpha)));
-    expect_or_absent("use_rslora", lora_.scaling == "rslora", fmt::format("and lora.scaling = {}", toml_string(lora_.scaling)));
-    expect_or_absent("bias", "none", "biases are not trained beside adapters in this version");
-    check_init();
-    for (const auto& [key, value] : config_.items())
-      if (!asked_.contains(key) && !has_no_meaning(key) && !says_no(value))
-        faults_.push_back(fmt::format("{} is {}, which is not in this version", key, value.dump()));
-    return faults_;
-  }
-
- private:
-  template <class T>
-  void expect(const char* key, const T& wanted, const std::string& reason) {
-    asked_.insert(key);
-    const auto found = config_.find(key);
-    if (found == config_.end())
-      faults_.push_back(fmt::format("{} is missing", key));
-    else if (*found != Json(wanted))
-      faults_.push_back(fmt::format("{} is {}, {}", key, found->dump(), reason));
-  }
-  template <class T>
-  void expect_or_absent(const char* key, const T& wanted, const std::string& reason) {
-    asked_.insert(key);
-    if (config_.contains(key) || Json(wanted) == true) expect(key, wanted, reason);
-  }
-  /// Some ways to begin an adapter change the matrices that it stands beside.
-  void check_init() {
-    const char* key = "init_lora_weights";
-    asked_.insert(key);
-    if (!config_.contains(key) || config_[key].is_boolean() || config_[key].is_null() || config_[key] == "gaussian" ||
-        config_[key] == "orthogonal")
-      return;
-    faults_.push_back(
-        fmt::format("{} is {}, which changes the model's own matrices; convert the adapter with PEFT first "
-                    "(path_initial_model_for_weight_conversion)",
-                    key, config_[key].dump()));
-  }
-
-  const LoraKeys& lora_;
-  const Json& config_;
-  std::set<std::string, std::less<>> asked_;
-  std::vector<std::string> faults_;
-};
 
 /// Every tensor of the deck's adapters, and no other.
 void require_tensors(const io::SafetensorsModel& file, const Deck& deck) {
@@ -133,11 +44,7 @@ void require_tensors(const io::SafetensorsModel& file, const Deck& deck) {
 }  // namespace
 
 AdapterWeights::AdapterWeights(const Deck& deck) : file_(deck.model.lora.init, "adapter_model") {
-  const std::string& folder = deck.model.lora.init;
-  const std::vector<std::string> faults = Comparison(deck, read_config(folder)).faults();
-  if (!faults.empty())
-    fail(ExitCode::usage, "lora.init = {} names another adapter than this deck's [lora], or one that cannot be taken:\n  {}",
-         toml_string(folder), fmt::join(faults, "\n  "));
+  require_same_adapter(deck.model.lora);
   require_tensors(file_, deck);
 }
 

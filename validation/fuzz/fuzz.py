@@ -32,6 +32,18 @@ def config_seeds():
     yield config("qwen2_moe", num_experts=4, num_experts_per_tok=2, moe_intermediate_size=32, shared_expert_intermediate_size=16, norm_topk_prob=True)
 
 
+def adapter_seeds():
+    """As PEFT writes them: of the section's rank and scale, with features that are not used, and with some that are."""
+    unused = {"auto_mapping": None, "base_model_name_or_path": "models/a", "bias": "none", "fan_in_fan_out": False, "inference_mode": True, "init_lora_weights": True,
+              "layers_to_transform": None, "lora_dropout": 0.0, "modules_to_save": None, "peft_type": "LORA", "rank_pattern": {}, "alpha_pattern": {},
+              "target_modules": ["q_proj", "v_proj"], "task_type": "CAUSAL_LM", "use_dora": False}
+    yield b"s" + json.dumps({**unused, "r": 8, "lora_alpha": 12.5}).encode()
+    yield b"r" + json.dumps({**unused, "r": 8, "lora_alpha": 16, "use_rslora": True}, indent=2).encode()
+    yield b"s" + json.dumps({"peft_type": "LORA", "r": 8, "lora_alpha": 12.5, "init_lora_weights": "gaussian"}).encode()
+    yield b"r" + json.dumps({**unused, "r": 4, "lora_alpha": 8, "init_lora_weights": "pissa", "bias": "all", "use_dora": True, "rank_pattern": {"q_proj": 2}}).encode()
+    yield b"s" + json.dumps({"peft_type": "IA3"}).encode()
+
+
 def safetensors_seeds():
     header = json.dumps({"__metadata__": {"format": "pt"}, "a": {"dtype": "F32", "shape": [3, 4], "data_offsets": [0, 48]},
                          "b": {"dtype": "BF16", "shape": [7], "data_offsets": [48, 62]}, "c": {"dtype": "F16", "shape": [], "data_offsets": [62, 64]}}).encode()
@@ -81,6 +93,7 @@ SEEDS = {
     "deck": lambda work: files("inputs/*.toml", "validation/decks/*.toml"),
     "deepspeed": lambda work: files("validation/decks/deepspeed/*.json"),
     "config": lambda work: config_seeds(),
+    "adapter": lambda work: adapter_seeds(),
     "safetensors": lambda work: safetensors_seeds(),
     "tokens": token_seeds,
     "checkpoint": checkpoint_seeds,

@@ -1,0 +1,11 @@
+// What PEFT's adapter_config.json says of an adapter.
+#pragma once
+#include "deck/deck.hpp"
+
+namespace tessera {
+
+/// Reads adapter_config.json in `lora.init`. Throws Error(usage) that lists every key which says another adapter than `lora`, or one that
+/// this version does not have; Error(data) for a file that cannot be read.
+void require_same_adapter(const LoraKeys& lora);
+
+}  // namespace tessera
