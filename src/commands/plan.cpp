@@ -10,6 +10,7 @@
 #include "io/files/posix_file.hpp"
 #include "kernels/parallel.hpp"
 #include "memory/arena.hpp"
+#include "model/flops.hpp"
 #include "model/frozen.hpp"
 #include "model/lora.hpp"
 #include "optimizer/groups.hpp"
@@ -111,24 +112,26 @@ ModelShape expert_shape(const Planned& p) { return on_own_rows(cut_over_tp(p.sch
 
 Json plan_json(const Planned& p) {
   const StepCost cost = step_cost(p.schedule);
-  const FlopsPerToken flops = flops_per_token(p.schedule.shape);
-  Json out = {{"deck", p.options.path},
-              {"auto", p.parsed.resolved},
-              {"device", p.schedule.shape.backend == kernels::Backend::cuda ? "cuda" : "host"},
-              {"ranks", p.request.mesh.ranks()},
-              {"zero_stage", p.request.deck.zero.stage},
-              {"parameters", parameter_count(p.request.layout.table)},
-              {"units", p.request.layout.units.size()},
-              {"micro_batches_per_rank", accumulation_steps(p.request.deck, p.request.data.size)},
-              {"flops_per_token", {{"full", flops.full}, {"causal", flops.causal}}},
-              {"bytes_per_rank", memory_bytes(p.plan.bytes)},
-              {"tiers", tiers_json(p)},
-              {"limits", limits_json(p)},
-              {"fits", p.lacking.empty()},
-              {"step", {{"tasks", cost.tasks}, {"flops", cost.flops}, {"bytes_moved", cost.bytes_moved}}},
-              {"recompute", recompute_json(p)},
-              {"schedule_hash", p.schedule.hash().hex()},
-              {"threads_per_rank", p.threads}};
+  const FlopsPerToken flops = flops_per_token(p.request.deck);
+  const auto length = static_cast<double>(p.request.deck.batch.sequence_length);
+  Json out = {
+      {"deck", p.options.path},
+      {"auto", p.parsed.resolved},
+      {"device", p.schedule.shape.backend == kernels::Backend::cuda ? "cuda" : "host"},
+      {"ranks", p.request.mesh.ranks()},
+      {"zero_stage", p.request.deck.zero.stage},
+      {"parameters", parameter_count(p.request.layout.table)},
+      {"units", p.request.layout.units.size()},
+      {"micro_batches_per_rank", accumulation_steps(p.request.deck, p.request.data.size)},
+      {"flops_per_token", {{"full", flops.full(length)}, {"causal", flops.causal(length)}, {"at_most", p.request.deck.data.document_mask}}},
+      {"bytes_per_rank", memory_bytes(p.plan.bytes)},
+      {"tiers", tiers_json(p)},
+      {"limits", limits_json(p)},
+      {"fits", p.lacking.empty()},
+      {"step", {{"tasks", cost.tasks}, {"flops", cost.flops}, {"bytes_moved", cost.bytes_moved}}},
+      {"recompute", recompute_json(p)},
+      {"schedule_hash", p.schedule.hash().hex()},
+      {"threads_per_rank", p.threads}};
   const ModelShape s = expert_shape(p);
   if (const ExpertShape& e = s.experts; e.E > 0)
     out["experts"] = {{"experts", e.E},
@@ -202,12 +205,10 @@ void print_machine_part(const Planned& p) {
 void print_plan(const Planned& p) {
   const Deck& deck = p.request.deck;
   const StepCost cost = step_cost(p.schedule);
-  const FlopsPerToken flops = flops_per_token(p.schedule.shape);
   for (const std::string& line : p.parsed.resolved) fmt::print("auto      {}\n", line);
   if (deck.run.device == "auto") fmt::print("auto      run.device: planned for the host; run.device=cuda plans for a GPU\n");
-  fmt::print("model     {} parameters in {} units; {} FLOPs a token (causal: {})\n",
-             human_count(static_cast<double>(parameter_count(p.request.layout.table))), p.request.layout.units.size(),
-             human_count(flops.full), human_count(flops.causal));
+  fmt::print("model     {} parameters in {} units; {}\n", human_count(static_cast<double>(parameter_count(p.request.layout.table))),
+             p.request.layout.units.size(), describe_flops(deck));
   if (const std::string lora = describe_lora(p.request.deck.model, p.request.layout.table); !lora.empty())
     fmt::print("lora      {}\n", lora);
   for (const std::string& line : describe_groups(p.request.deck.optimizer, p.request.layout.table)) fmt::print("optimizer {}\n", line);

@@ -35,7 +35,8 @@ std::vector<std::string> made_with(const Segment& segment, std::size_t value) {
   return names;
 }
 
-/// The last segment of each kind in the layers, which stands for all: of layers that are frozen the first may have no backward pass.
+/// The segment of each kind in the layers that stands for all: the last of those with the longest backward text, of which frozen tensors
+/// take a part.
 std::vector<const Segment*> kinds_of(const std::vector<Segment>& segments) {
   std::vector<const Segment*> kinds;
   for (const Segment& segment : segments) {
@@ -43,7 +44,7 @@ std::vector<const Segment*> kinds_of(const std::vector<Segment>& segments) {
     const auto known = std::ranges::find_if(kinds, [&](const Segment* other) { return kind_of(*other) == kind_of(segment); });
     if (known == kinds.end())
       kinds.push_back(&segment);
-    else
+    else if (segment.backward.size() >= (*known)->backward.size())
       *known = &segment;
   }
   return kinds;
@@ -240,6 +241,24 @@ ActivationPlan plan_activations(const std::vector<Segment>& segments, const Reco
       plan.stream_dropped[static_cast<std::size_t>(s)] = s < span.last;
     }
   return plan;
+}
+
+bool one_stands_for_all(const std::vector<Segment>& segments) {
+  const auto calls_of = [](const Segment& segment) {
+    const std::string layer = fmt::format("layers.{}.", segment.layer);
+    std::set<std::string> names;
+    for (const Call& call : segment.backward) {
+      const std::size_t at = call.name.find(layer);
+      names.insert(at == call.name.npos ? call.name : call.name.substr(0, at) + call.name.substr(at + layer.size()));
+    }
+    return names;
+  };
+  for (const Segment* kind : kinds_of(segments)) {
+    const std::set<std::string> all = calls_of(*kind);
+    for (const Segment& segment : segments)
+      if (segment.layer >= 0 && kind_of(segment) == kind_of(*kind) && !std::ranges::includes(all, calls_of(segment))) return false;
+  }
+  return true;
 }
 
 std::vector<LevelCost> recompute_levels(const std::vector<Segment>& segments, const std::set<std::string>& keep) {

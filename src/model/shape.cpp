@@ -41,13 +41,6 @@ std::int64_t loss_chunk(const ModelShape& s) {
   return round_up(ceil_div(s.tokens(), ceil_div(s.tokens(), most)), std::int64_t{128});
 }
 
-/// Weights of a layer's feed-forward part that a token meets.
-std::int64_t active_weights(const ModelShape& s) {
-  const ExpertShape& e = s.experts;
-  if (e.E == 0) return 3 * s.C * s.F;
-  return s.C * (e.E + 3 * e.k * e.F + (e.S > 0 ? 3 * e.S + 1 : 0));
-}
-
 }  // namespace
 
 std::int64_t ModelShape::expert_capacity() const {
@@ -176,13 +169,6 @@ kernels::AttentionShape attention_shape(const ModelShape& s) {
 
 double causal_flops(const ModelShape& s) {
   return 2.0 * static_cast<double>(s.B * s.H * s.D) * static_cast<double>(s.T) * static_cast<double>(s.T);
-}
-
-FlopsPerToken flops_per_token(const ModelShape& s) {
-  const double layer = static_cast<double>(s.C * s.qkv_width() + s.H * s.D * s.C + active_weights(s));
-  const double matrices = static_cast<double>(s.L) * layer + static_cast<double>(s.V * s.C);
-  const double attention = 12.0 * static_cast<double>(s.L * s.H * s.D * s.T);
-  return {6 * matrices + attention, 6 * matrices + attention / 2};
 }
 
 }  // namespace tessera

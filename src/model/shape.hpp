@@ -121,10 +121,4 @@ kernels::AttentionShape attention_shape(const ModelShape& shape);
 /// FLOPs of causal attention's forward pass over the B T tokens of a shape.
 double causal_flops(const ModelShape& shape);
 
-/// FLOPs per token of a training step (forward and backward): 6 per matrix weight, plus attention 12 L H D T (full) or half of it (causal).
-struct FlopsPerToken {
-  double full = 0, causal = 0;
-};
-FlopsPerToken flops_per_token(const ModelShape& shape);
-
 }  // namespace tessera

@@ -5,6 +5,7 @@
 
 #include "base/log.hpp"
 #include "base/version.hpp"
+#include "model/flops.hpp"
 #include "model/frozen.hpp"
 #include "model/lora.hpp"
 #include "optimizer/groups.hpp"
@@ -17,7 +18,6 @@ namespace tessera {
 
 void print_banner(const BannerFacts& f) {
   const Deck& deck = f.parsed.deck;
-  const FlopsPerToken flops = flops_per_token(f.engine.schedule().shape);
   info("Tessera {}: {}", version(), describe(program_identity()));
   info("\n{}", print_deck(deck));
   for (const std::string& line : f.parsed.resolved) info("auto: {}", line);
@@ -26,9 +26,8 @@ void print_banner(const BannerFacts& f) {
   info("machine     {} threads a rank; {}; measured {} GEMM {:.0f} GFLOP/s over all ranks", f.threads, f.binding,
        name_of(deck.precision.compute), f.gemm_rate * 1e-9);
   for (const std::string& line : f.attention) info("kernels     {}", line);
-  info("model       {} parameters in {} units; {} FLOPs a token (causal: {})",
-       human_count(static_cast<double>(parameter_count(f.engine.layout().table))), f.engine.layout().units.size(), human_count(flops.full),
-       human_count(flops.causal));
+  info("model       {} parameters in {} units; {}", human_count(static_cast<double>(parameter_count(f.engine.layout().table))),
+       f.engine.layout().units.size(), describe_flops(deck));
   if (const std::string lora = describe_lora(deck.model, f.engine.layout().table); !lora.empty()) info("lora        {}", lora);
   if (const std::string frozen = describe_frozen(f.engine.layout().table); !frozen.empty()) info("frozen      {}", frozen);
   for (const std::string& line : describe_groups(deck.optimizer, f.engine.layout().table)) info("optimizer   {}", line);

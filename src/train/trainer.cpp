@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -16,6 +17,7 @@
 #include "io/metrics/metrics.hpp"
 #include "kernels/cross_entropy/cross_entropy.hpp"
 #include "memory/runtime.hpp"
+#include "model/flops.hpp"
 #include "optimizer/learning_rate.hpp"
 #include "schedule/build/describe_mesh.hpp"
 #include "schedule/build/micro_batches.hpp"
@@ -59,10 +61,17 @@ StartPoint agree_on_start(const World& world, const Deck& deck) {
   return start;
 }
 
+/// What the host counts in the batch of a step, over all ranks.
+struct BatchCounts {
+  std::optional<std::int64_t> targets = {};           ///< that count in the loss; nothing where all tokens do
+  std::optional<std::int64_t> document_squares = {};  ///< the sum of the squares of documents' lengths, where these are masked
+};
+
 /// One run's moving parts.
 class Training {
  public:
-  Training(World& world, const ParsedDeck& parsed) : world_(world), parsed_(parsed), deck_(parsed_.deck), begin_(now_seconds()) {}
+  Training(World& world, const ParsedDeck& parsed)
+      : world_(world), parsed_(parsed), deck_(parsed_.deck), begin_(now_seconds()), flops_(flops_per_token(deck_)) {}
 
   /// Where this machine's choices of kernels are kept; empty: none are searched. Times that ranks took from each other would mislead all
   /// later runs.
@@ -271,18 +280,27 @@ class Training {
     return world_.sum(mine);
   }
 
-  /// Reads the step's batch; its targets that count, or nothing where all tokens do.
-  std::optional<std::int64_t> load_step(std::int64_t step) {
+  /// Over the sequences of the batch, each counted where the ranks that share it begin.
+  std::int64_t counted_squares() {
+    const Coordinates at = coordinates_of(engine_->planned().request.mesh, world_.rank());
+    const bool counts =
+        std::ranges::all_of(std::array{Axis::tp, Axis::cp, Axis::pp}, [&](Axis axis) { return at[static_cast<std::size_t>(axis)] == 0; });
+    std::int64_t mine = 0;
+    for (std::int64_t m = 0; m < engine_->accumulation() && counts; ++m)
+      if (micro_batch_at(deck_, engine_->data().size, engine_->data().rank, m))
+        mine += squares_of_documents(engine_->document_starts(m), deck_.batch.sequence_length);
+    return world_.sum(mine);
+  }
+
+  /// Reads the step's batch.
+  BatchCounts load_step(std::int64_t step) {
     stage_ = "the reading of a batch";
     load_batch(step);
     stage_ = "the step's end";
-    return targets_of_batch();
-  }
-
-  /// Nothing where all tokens count.
-  std::optional<std::int64_t> targets_of_batch() {
-    if (!train_->masked()) return std::nullopt;
-    return counted_targets(engine_->accumulation());
+    BatchCounts counts;
+    if (train_->masked()) counts.targets = counted_targets(engine_->accumulation());
+    if (deck_.data.document_mask) counts.document_squares = counted_squares();
+    return counts;
   }
 
   double evaluate() {
@@ -300,17 +318,18 @@ class Training {
         .loss;
   }
 
-  StepFigures figures(std::int64_t step, const StepReport& report, double seconds) const {
+  StepFigures figures(std::int64_t step, const StepReport& report, double seconds, const BatchCounts& batch) const {
     const double tokens = static_cast<double>(deck_.batch.global * deck_.batch.sequence_length), rate = tokens / seconds;
-    const FlopsPerToken flops = flops_per_token(engine_->schedule().shape);
+    const double length =
+        batch.document_squares ? static_cast<double>(*batch.document_squares) / tokens : static_cast<double>(deck_.batch.sequence_length);
     return {.step = step + 1,
             .loss = report.loss,
             .grad_norm = report.grad_norm,
             .learning_rate = learning_rate_at(deck_.learning_rate, deck_.optimizer.learning_rate, deck_.run.steps, step),
             .tokens_per_second = rate,
             .seconds = seconds,
-            .mfu_full = flops.full * rate / gemm_rate_,
-            .mfu_causal = flops.causal * rate / gemm_rate_};
+            .mfu_full = flops_.full(length) * rate / gemm_rate_,
+            .mfu_causal = flops_.causal(length) * rate / gemm_rate_};
   }
 
   void require_finite(std::int64_t step, const StepReport& report, const std::string& last) const {
@@ -328,7 +347,7 @@ class Training {
     });
   }
 
-  io::MetricRow row_of(const StepFigures& f, const std::optional<std::int64_t>& targets) const {
+  io::MetricRow row_of(const StepFigures& f, const BatchCounts& batch) const {
     io::MetricRow row{{"step", f.step},
                       {"loss", f.loss},
                       {"grad_norm", f.grad_norm},
@@ -337,7 +356,8 @@ class Training {
                       {"seconds", f.seconds},
                       {"mfu", f.mfu_full},
                       {"mfu_causal", f.mfu_causal}};
-    if (targets) row.push_back({"targets", *targets});
+    if (batch.targets) row.push_back({"targets", *batch.targets});
+    if (batch.document_squares) row.push_back({"document_squares", *batch.document_squares});
     if (train_->files().size() > 1) row.push_back({"samples_of_files", train_->served(f.step * deck_.batch.global)});
     if (const std::optional<RouterFigures> router = engine_->router_figures())
       row.insert(row.end(), {{"router_balance", router->balance},
@@ -370,11 +390,11 @@ class Training {
   /// What a run that goes on from here must make too. Their results are not kept.
   void make_steps_after_last_save(std::int64_t done, Progress& progress) {
     for (std::int64_t step = done; step < done + ResumeProof::steps; ++step) {
-      const std::optional<std::int64_t> targets = load_step(step);
-      const StepReport report = engine_->step(step, {.targets = targets.value_or(0)});
+      const BatchCounts batch = load_step(step);
+      const StepReport report = engine_->step(step, {.targets = batch.targets.value_or(0)});
       if (report.not_finite)
         return progress.note(fmt::format("step {} is not finite: no figures of it stand beside the last save", step + 1));
-      if (const std::string proven = proof_->after(figures(step, report, 1)); !proven.empty()) progress.note(proven);
+      if (const std::string proven = proof_->after(figures(step, report, 1, batch)); !proven.empty()) progress.note(proven);
     }
     progress.note(
         fmt::format("made steps {} to {} for checkpoint.verify_resume; their results are not kept", done + 1, done + ResumeProof::steps));
@@ -412,16 +432,17 @@ class Training {
     bool stopped = false;
     for (std::int64_t step = first_step_; step < deck_.run.steps && !stopped; ++step) {
       const double begin = now_seconds();
-      const std::optional<std::int64_t> targets = load_step(step);
-      const StepReport report = engine_->step(step, {.stop = stop_requested(), .timeline = trace.of(step), .targets = targets.value_or(0)});
+      const BatchCounts batch = load_step(step);
+      const StepReport report =
+          engine_->step(step, {.stop = stop_requested(), .timeline = trace.of(step), .targets = batch.targets.value_or(0)});
       if (report.not_finite) saver.finish();
       require_finite(step, report, saver.last());
-      const StepFigures f = figures(step, report, now_seconds() - begin);
+      const StepFigures f = figures(step, report, now_seconds() - begin, batch);
       const std::string proven = proof_->after(f);
-      record(row_of(f, targets));
+      record(row_of(f, batch));
       progress.step(f);
       if (!proven.empty()) progress.note(proven);
-      if (targets && *targets == 0)
+      if (batch.targets && *batch.targets == 0)
         progress.note(fmt::format("step {}: no target of its batch counts in the loss, so it moves nothing but what the optimizer carries",
                                   step + 1));
       if (step == first_step_) note_first_step(progress);
@@ -455,6 +476,7 @@ class Training {
   ParsedDeck parsed_;
   const Deck& deck_;
   double begin_, gemm_rate_ = 0;
+  FlopsPerToken flops_;
   std::string path_ = "none";
   LaneMode lanes_ = LaneMode::inline_order;
   std::int64_t first_step_ = 0;

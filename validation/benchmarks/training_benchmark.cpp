@@ -6,6 +6,7 @@
 
 #include "limits.hpp"
 #include "memory/runtime.hpp"
+#include "model/flops.hpp"
 #include "train/engine/engine.hpp"
 
 namespace tessera {
@@ -37,12 +38,14 @@ int run(const std::string& dtype, int steps) {
   const double limit = std::max(before, benchmarks::gemm_rate(DType::f32));
   std::sort(seconds.begin(), seconds.end());
   const double median = seconds[seconds.size() / 2], rate = 1024 / median;
-  const FlopsPerToken flops = flops_per_token(engine.schedule().shape);
+  const FlopsPerToken flops = flops_per_token(deck);
+  const auto length = static_cast<double>(deck.batch.sequence_length);
   std::printf("%s, %d threads, %d steps of 1024 tokens: %.3f s median (%.3f to %.3f), %.0f tokens/s\n", dtype.c_str(), kernels::threads(),
               steps, median, seconds.front(), seconds.back(), rate);
-  std::printf("  model FLOPs: %.0f GFLOP/s full attention, %.0f causal\n", flops.full * rate * 1e-9, flops.causal * rate * 1e-9);
+  std::printf("  model FLOPs: %.0f GFLOP/s full attention, %.0f causal\n", flops.full(length) * rate * 1e-9,
+              flops.causal(length) * rate * 1e-9);
   std::printf("  limit: packed fp32 oneDNN GEMM %.0f GFLOP/s; share %.1f %% full, %.1f %% causal; our %s GEMM %.0f GFLOP/s\n", limit * 1e-9,
-              100 * flops.full * rate / limit, 100 * flops.causal * rate / limit, dtype.c_str(), ours * 1e-9);
+              100 * flops.full(length) * rate / limit, 100 * flops.causal(length) * rate / limit, dtype.c_str(), ours * 1e-9);
   return 0;
 }
 

@@ -50,7 +50,7 @@ def check_layouts(folder, kind, common, device):
     exact = {**common, "run__reproducible": True}
     folder.train(kind, 1, **exact)
     steps = common["run__steps"]
-    wanted = {key: rows(folder, kind, key) for key in ("targets", "val_loss")}
+    wanted = {key: rows(folder, kind, key) for key in ("targets", "document_squares", "val_loss")}
     tokens = common["batch__global"] * common["batch__sequence_length"]
     check(f"{kind}: each step counts its targets", len(wanted["targets"]) == steps and all(0 < n < tokens for n in wanted["targets"].values()), str(wanted))
 
@@ -71,7 +71,22 @@ def check_layouts(folder, kind, common, device):
         folder.train(name, ranks, **{**fast, **keys})
         pairs = [(folder.losses(name)[step][0], loss[0]) for step, loss in folder.losses(f"{kind}-fast").items()]
         check(f"{name}: near one rank", all(abs(a / b - 1) < (1e-5 if device == "host" else 1e-4) for a, b in pairs)
-              and rows(folder, name, "targets") == rows(folder, f"{kind}-fast", "targets"), str(pairs))
+              and all(rows(folder, name, key) == rows(folder, f"{kind}-fast", key) for key in ("targets", "document_squares")), str(pairs))
+
+
+def check_squares(folder, texts, common):
+    """A step that takes every sequence of the file once counts pairs of tokens of one document, as the texts say them."""
+    T = common["batch__sequence_length"]
+    starts = []  # of each token the one that its document begins with; all texts but the last are ended by a separator
+    for i, text in enumerate(texts):
+        starts += [len(starts)] * (len(text) + (i + 1 < len(texts)))
+    samples = (len(starts) - 1) // T
+    squares = sum(2 * (i - max(starts[i], i // T * T)) + 1 for i in range(samples * T))
+    for ranks in 1, 3:
+        folder.train(f"whole{ranks}", ranks, **{**common, "batch__global": samples, "run__steps": 1, "learning_rate__warmup_steps": 0, "checkpoint__every": 0, "evaluate__every": 0})
+        check(f"squares of documents are counted on {ranks} ranks", rows(folder, f"whole{ranks}", "document_squares") == {1: squares}, f"not {squares}")
+    folder.train("unmasked", 1, **{**common, "data__document_mask": False, "run__steps": 1, "learning_rate__warmup_steps": 0, "checkpoint__every": 0, "evaluate__every": 0})
+    check("without a mask there are none", not rows(folder, "unmasked", "document_squares"))
 
 
 def main():
@@ -87,6 +102,7 @@ def main():
         if device == "cuda":
             common.update(run__device="cuda", topology__share_gpu=True, kernels__gemm_search=False, run__steps=4, checkpoint__every=2, evaluate__every=4)
         check_layouts(folder, "masked", common, device)
+        check_squares(folder, texts, common)
         check_layouts(folder, "packed", {**common, **PACKED}, device)
         # Whoever shares a sequence with a document, it has the targets and the loss that it has. The last one is ended by no separator.
         model = folder.latest("packed-fast")

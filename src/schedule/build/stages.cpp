@@ -3,9 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 #include <limits>
 
 #include "base/check.hpp"
+#include "model/frozen.hpp"
 #include "model/parameters.hpp"
 #include "model/recompute.hpp"
 #include "schedule/build/micro_batches.hpp"
@@ -14,11 +16,29 @@
 namespace tessera {
 namespace {
 
-/// What a layer, the embedding and the head cost, each alone.
+/// A layer's, or those of layers that follow each other.
+struct LayerCost {
+  double flops = 0;
+  double state = 0;        ///< bytes through the run
+  double activations = 0;  ///< bytes of a micro-batch
+  LayerCost& operator+=(const LayerCost& o) { return flops += o.flops, state += o.state, activations += o.activations, *this; }
+  LayerCost& operator-=(const LayerCost& o) { return flops -= o.flops, state -= o.state, activations -= o.activations, *this; }
+  friend bool operator==(const LayerCost&, const LayerCost&) = default;
+};
+
+/// What layers, the embedding and the head cost, each alone.
 struct Costs {
-  double layer_flops = 0, head_flops = 0;
-  double layer_state = 0, embedding_state = 0, head_state = 0;  ///< bytes through the run
-  double layer_activations = 0;                                 ///< bytes of a micro-batch
+  std::vector<LayerCost> layers;
+  /// Of layers that the first virtual stage has with those below them, where the backward pass ends above the lowest of these: the layers
+  /// up to the one of which this is `end` cost it so.
+  std::vector<LayerCost> ended;
+  std::int64_t end = 0;
+  double head_flops = 0, embedding_state = 0, head_state = 0;
+
+  /// Layers are alike, and any of them stands for all.
+  bool alike() const {
+    return end == 0 && std::ranges::all_of(layers, [&](const LayerCost& l) { return l == layers.front(); });
+  }
 };
 
 double flops_of(const Segment& segment) {
@@ -30,41 +50,68 @@ double flops_of(const Segment& segment) {
 }
 
 /// Bytes a parameter that a rank keeps through the run.
-double state_bytes(const Deck& deck, int shards) {
+double state_bytes(const Deck& deck, int shards, bool frozen) {
   const double ranks = shards, stage = static_cast<double>(deck.zero.stage);
   const double copy = static_cast<double>(size_of(deck.precision.compute)), optimizer = copy < 4 ? 12 : 8;
   const double gradient = deck.precision.gradients == DType::bf16 ? 2 : deck.run.reproducible ? 8 : 4;
-  return copy / (stage == 3 ? ranks : 1) + gradient / (stage >= 2 ? ranks : 1) + optimizer / (stage >= 1 ? ranks : 1);
+  const double compute = copy / (stage == 3 ? ranks : 1);
+  return frozen ? compute : compute + gradient / (stage >= 2 ? ranks : 1) + optimizer / (stage >= 1 ? ranks : 1);
+}
+
+/// FLOPs and activations of each layer.
+std::vector<LayerCost> costs_of_layers(const Deck& deck, const std::vector<Segment>& segments) {
+  ActivationKeys keys = deck.activation;
+  if (keys.recompute == "auto") keys.recompute = "none";
+  const ActivationPlan plan = plan_activations(segments, recompute_of(segments, keys));
+  std::vector<LayerCost> layers;
+  for (std::size_t s = 0; s < segments.size(); ++s) {
+    if (segments[s].layer < 0) continue;
+    layers.resize(static_cast<std::size_t>(segments[s].layer) + 1);
+    layers.back().flops += flops_of(segments[s]);
+    for (std::size_t v = 0; v < segments[s].values.size() && !segments[s].backward.empty(); ++v) {
+      const ValueInfo& value = segments[s].values[v];
+      const bool kept = plan.kept[s][v] == KeptBy::forward || (value.kind == ValueKind::stream_out && !plan.stream_dropped[s]);
+      if (kept) layers.back().activations += static_cast<double>(value.bytes);
+    }
+  }
+  return layers;
+}
+
+/// Bytes of what lies on a rank through the run.
+void add_state(Costs& costs, const Deck& deck, const ModelKeys& model, const Mesh& mesh) {
+  const int owners = group_of(mesh, owner_axes(mesh), 0).size, experts = group_of(mesh, expert_owner_axes(mesh), 0).size;
+  for (const Parameter& p : parameter_table(model)) {
+    const int shards = p.part == Part::experts ? experts : p.part == Part::shared ? owners * mesh.size(Axis::tp) : owners;
+    const double parts = p.part == Part::experts ? mesh.size(Axis::ep) : p.tp_dim >= 0 ? mesh.size(Axis::tp) : 1;
+    const double state = state_bytes(deck, shards, p.frozen) * static_cast<double>(p.shape.elements()) / parts;
+    if (p.part == Part::embedding)
+      costs.embedding_state += state;
+    else if (p.part == Part::head)
+      costs.head_state += state;
+    else
+      costs.layers[static_cast<std::size_t>(p.layer)].state += state;
+  }
 }
 
 Costs costs_of(const Deck& deck, const Mesh& mesh) {
   ModelShape shape = cut_over_tp(model_shape(deck), mesh.size(Axis::tp), 0);
-  shape.L = 1;
-  const std::vector<Segment> segments = model_segments(shape);
-  ActivationKeys keys = deck.activation;
-  if (keys.recompute == "auto") keys.recompute = "none";
-  const ActivationPlan plan = plan_activations(segments, recompute_of(segments, keys));
-  Costs costs{.head_flops = flops_of(segments.back())};
-  for (std::size_t s = 0; s < segments.size(); ++s) {
-    if (segments[s].layer < 0) continue;
-    costs.layer_flops += flops_of(segments[s]);
-    for (std::size_t v = 0; v < segments[s].values.size(); ++v) {
-      const ValueInfo& value = segments[s].values[v];
-      const bool kept = plan.kept[s][v] == KeptBy::forward || (value.kind == ValueKind::stream_out && !plan.stream_dropped[s]);
-      if (kept) costs.layer_activations += static_cast<double>(value.bytes);
-    }
-  }
-  const double bytes = state_bytes(deck, group_of(mesh, owner_axes(mesh), 0).size);
-  const double of_experts = state_bytes(deck, group_of(mesh, expert_owner_axes(mesh), 0).size) / mesh.size(Axis::ep);
-  const double of_shared = state_bytes(deck, group_of(mesh, owner_axes(mesh), 0).size * mesh.size(Axis::tp));
-  // Any layer stands for all: what of the model is frozen is not looked at.
   ModelKeys model = deck.model;
-  model.layers = 1, model.freeze.clear(), model.lora = {};
-  for (const Parameter& p : parameter_table(model)) {
-    const double each = p.part == Part::experts ? of_experts : p.part == Part::shared ? of_shared : bytes;
-    const double state = each * static_cast<double>(p.shape.elements()) / (p.tp_dim >= 0 ? mesh.size(Axis::tp) : 1);
-    (p.part == Part::embedding ? costs.embedding_state : p.part == Part::head ? costs.head_state : costs.layer_state) += state;
+  const bool frozen = !model.freeze.empty() || model.lora.rank > 0;
+  // One layer stands for all.
+  if (!frozen) shape.L = model.layers = 1;
+  std::vector<Segment> segments = model_segments(shape);
+  const Layout layout = make_layout(parameter_table(model), 1, 0);
+  leave_frozen(segments, layout, 0);
+  Costs costs{.layers = costs_of_layers(deck, segments), .ended = {}, .head_flops = flops_of(segments.back())};
+  add_state(costs, deck, model, mesh);
+  if (!frozen) {
+    costs.layers.resize(static_cast<std::size_t>(deck.model.layers), costs.layers.front());
+    return costs;
   }
+  leave_frozen(segments, layout, segments.size());
+  costs.ended = costs_of_layers(deck, segments);
+  for (std::size_t l = 0; l < costs.layers.size(); ++l) costs.ended[l].state = costs.layers[l].state;
+  costs.end = std::max(0, std::ranges::find_if(segments, [](const Segment& s) { return !s.backward.empty(); })->layer);
   return costs;
 }
 
@@ -95,14 +142,14 @@ std::vector<VirtualStage> virtual_stages(const Deck& deck, const Mesh& mesh) {
 /// Layers that a virtual stage can have and take no longer than so many FLOPs.
 std::int64_t most_layers(const Costs& costs, const VirtualStage& stage, double flops) {
   const double left = flops - (stage.head ? costs.head_flops : 0);
-  return static_cast<std::int64_t>(left / costs.layer_flops * (1 + 1e-12));
+  return static_cast<std::int64_t>(left / costs.layers.front().flops * (1 + 1e-12));
 }
 
 /// The fewest FLOPs of a slowest virtual stage: those of some layers, or of some layers and the head.
 double least_flops(const Costs& costs, const std::vector<VirtualStage>& stages, std::int64_t layers) {
   std::vector<double> candidates;
   for (std::int64_t n = 1; n <= layers; ++n)
-    for (const double head : {0.0, costs.head_flops}) candidates.push_back(static_cast<double>(n) * costs.layer_flops + head);
+    for (const double head : {0.0, costs.head_flops}) candidates.push_back(static_cast<double>(n) * costs.layers.front().flops + head);
   std::ranges::sort(candidates);
   return *std::ranges::find_if(candidates, [&](double flops) {
     std::int64_t room = 0;
@@ -132,8 +179,64 @@ std::vector<std::int64_t> most_of_stages(const Costs& costs, const std::vector<V
 
 double bytes_with(const Costs& costs, const VirtualStage& stage, std::int64_t layers) {
   const auto n = static_cast<double>(layers);
-  return n * costs.layer_state + (stage.embedding ? costs.embedding_state : 0) + (stage.head ? costs.head_state : 0) +
-         n * costs.layer_activations * static_cast<double>(stage.in_flight);
+  return n * costs.layers.front().state + (stage.embedding ? costs.embedding_state : 0) + (stage.head ? costs.head_state : 0) +
+         n * costs.layers.front().activations * static_cast<double>(stage.in_flight);
+}
+
+/// Of so many first layers each.
+std::vector<LayerCost> sums_of(const std::vector<LayerCost>& layers) {
+  std::vector<LayerCost> sums(1);
+  for (const LayerCost& layer : layers) (sums.emplace_back(sums.back())) += layer;
+  return sums;
+}
+
+/// The cut of layers into so many runs of at least one whose largest price is the least; a price may be infinite.
+std::vector<std::int64_t> best_cut(std::size_t runs, std::int64_t layers,
+                                   const std::function<double(std::size_t run, std::int64_t begin, std::int64_t end)>& price) {
+  const auto n = static_cast<std::size_t>(layers) + 1;
+  constexpr double none = std::numeric_limits<double>::infinity();
+  std::vector<std::vector<double>> least(runs + 1, std::vector<double>(n, none));  // of the first runs, up to a layer
+  std::vector<std::vector<std::int64_t>> begin(runs + 1, std::vector<std::int64_t>(n, 0));
+  least[0][0] = 0;
+  for (std::size_t r = 0; r < runs; ++r)
+    for (std::size_t end = r + 1; end < n; ++end)
+      for (std::size_t from = r; from < end; ++from) {
+        if (least[r][from] == none) continue;
+        const double worst = std::max(least[r][from], price(r, static_cast<std::int64_t>(from), static_cast<std::int64_t>(end)));
+        if (worst < least[r + 1][end]) least[r + 1][end] = worst, begin[r + 1][end] = static_cast<std::int64_t>(from);
+      }
+  std::vector<std::int64_t> cut(runs);
+  for (std::size_t r = runs, end = n - 1; r > 0; --r) {
+    const std::int64_t from = begin[r][end];
+    cut[r - 1] = static_cast<std::int64_t>(end) - from, end = static_cast<std::size_t>(from);
+  }
+  return cut;
+}
+
+/// Where layers differ, since some tensors are frozen: the cut whose slowest virtual stage is the fastest, and of those the one whose
+/// fullest virtual stage holds the least.
+std::vector<std::int64_t> cut_of_unlike(const Costs& costs, const std::vector<VirtualStage>& stages) {
+  const std::vector<LayerCost> whole = sums_of(costs.layers), ended = sums_of(costs.ended);
+  const auto cost_of = [&](std::size_t v, std::int64_t begin, std::int64_t end) {
+    const std::vector<LayerCost>& sums = v == 0 && end > costs.end ? ended : whole;
+    LayerCost cost = sums[static_cast<std::size_t>(end)];
+    cost -= sums[static_cast<std::size_t>(begin)];
+    return cost;
+  };
+  const auto flops = [&](std::size_t v, std::int64_t begin, std::int64_t end) {
+    return cost_of(v, begin, end).flops + (stages[v].head ? costs.head_flops : 0);
+  };
+  const std::int64_t layers = std::ssize(costs.layers);
+  const std::vector<std::int64_t> fastest = best_cut(stages.size(), layers, flops);
+  double slowest = 0;
+  for (std::size_t v = 0, begin = 0; v < stages.size(); begin += static_cast<std::size_t>(fastest[v]), ++v)
+    slowest = std::max(slowest, flops(v, static_cast<std::int64_t>(begin), static_cast<std::int64_t>(begin) + fastest[v]));
+  return best_cut(stages.size(), layers, [&](std::size_t v, std::int64_t begin, std::int64_t end) {
+    if (flops(v, begin, end) > slowest * (1 + 1e-12)) return std::numeric_limits<double>::infinity();
+    const LayerCost cost = cost_of(v, begin, end);
+    return cost.state + cost.activations * static_cast<double>(stages[v].in_flight) + (stages[v].embedding ? costs.embedding_state : 0) +
+           (stages[v].head ? costs.head_state : 0);
+  });
 }
 
 }  // namespace
@@ -152,6 +255,7 @@ std::vector<std::int64_t> layers_of_stages(const Deck& deck, const Mesh& mesh) {
   TESSERA_REQUIRE(std::ssize(stages) <= layers, "{} virtual stages of {} layers", stages.size(), layers);
   if (!deck.pipeline.layers.empty()) return deck.pipeline.layers;
   const Costs costs = costs_of(deck, mesh);
+  if (!costs.alike()) return cut_of_unlike(costs, stages);
   const double flops = least_flops(costs, stages, layers);
   std::vector<std::int64_t> cut(stages.size(), 1), most;
   for (const VirtualStage& stage : stages) most.push_back(most_layers(costs, stage, flops));

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 
+#include "model/frozen.hpp"
 #include "schedule/plan/memory_plan.hpp"
 
 namespace tessera {
@@ -44,7 +45,8 @@ class Trials {
     make_again(all(0));
     const auto& limit = limits[static_cast<std::size_t>(kind)];
     // A stage of a pipeline keeps several micro-batches, and only the last one makes a loss.
-    least_lacking_ = limit && request.stage.count == 1 ? bytes_at_the_loss(build_schedule(request_), kind) - limit->bytes : 0;
+    least_lacking_ =
+        limit && request.stage.count == 1 && choices.bounded ? bytes_at_the_loss(build_schedule(request_), kind) - limit->bytes : 0;
   }
 
   std::int64_t lacking(const Place& at) {
@@ -122,12 +124,30 @@ std::int64_t end_of_first(const Stage& stage, std::int64_t n) {
   return stage.layers.back().end;
 }
 
+/// Of the embedding, the stage's layers and the head, those that may have no backward pass where tensors above them alone are trained.
+std::size_t segments_at_the_bottom(const std::vector<Segment>& segments, const Stage& stage) {
+  if (!stage.first()) return 0;
+  if (stage.count == 1) return segments.size();
+  return 1 + static_cast<std::size_t>(
+                 std::ranges::count_if(segments, [&](const Segment& s) { return s.layer >= 0 && stage.chunk_of(s.layer) == 0; }));
+}
+
 }  // namespace
 
 RecomputeChoices::RecomputeChoices(const BuildRequest& request) : stage(request.stage) {
-  for (const Range& run : stage.layers) layers += run.size();
-  const std::vector<Segment> segments = model_segments(model_shape(request.deck));
+  std::vector<Segment> segments = model_segments(model_shape(request.deck));
   keep = kept_values(segments, request.deck.activation.keep);
+  if (const Layout all = make_layout(parameter_table(request.deck.model), 1, 0); std::ranges::any_of(all.units, &Unit::frozen)) {
+    std::erase_if(segments, [&](const Segment& segment) { return segment.layer >= 0 && stage.chunk_of(segment.layer) < 0; });
+    leave_frozen(segments, all, segments_at_the_bottom(segments, stage));
+    bounded = one_stands_for_all(segments);
+    // Layers without a backward pass keep nothing.
+    const auto lowest = std::ranges::find_if(segments, [](const Segment& segment) { return !segment.backward.empty(); });
+    Range& bottom = stage.layers.front();
+    if (lowest->layer >= 0) bottom.begin = std::max<std::int64_t>(bottom.begin, lowest->layer);
+    if (lowest->joint) bottom.begin = bottom.end;
+  }
+  for (const Range& run : stage.layers) layers += run.size();
   levels = recompute_levels(segments, keep);
 }
 

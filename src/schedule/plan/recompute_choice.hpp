@@ -9,8 +9,9 @@ namespace tessera {
 struct RecomputeChoices {
   std::vector<LevelCost> levels;  ///< recompute_levels(), cheapest first
   std::set<std::string> keep;     ///< of activation.keep
-  Stage stage;
-  std::int64_t layers = 0;  ///< of the stage
+  Stage stage;                    ///< of its layers those with a backward pass
+  std::int64_t layers = 0;        ///< that these are
+  bool bounded = true;            ///< no layer keeps more than `levels` say: of some that are frozen in unlike parts that is not known
 
   explicit RecomputeChoices(const BuildRequest& request);
   /// The first `n` layers at level `early`, the others at `late`.

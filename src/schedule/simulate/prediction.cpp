@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "model/flops.hpp"
 #include "schedule/plan/cross_check.hpp"
 #include "schedule/simulate/task_seconds.hpp"
 
@@ -27,13 +28,14 @@ std::string waits_text(const Simulation& s) {
   return fmt::format("{}", fmt::join(parts, ", "));
 }
 
-void set_rates(Prediction& p, const ModelShape& shape, const MachineProfile& machine) {
-  const FlopsPerToken flops = flops_per_token(shape);
-  const double peak = machine.rates(shape.dtype).peak * p.ranks;
+void set_rates(Prediction& p, const Deck& deck, const MachineProfile& machine) {
+  const FlopsPerToken flops = flops_per_token(deck);
+  const auto length = static_cast<double>(deck.batch.sequence_length);
+  const double peak = machine.rates(deck.precision.compute).peak * p.ranks;
   p.tokens_per_second = static_cast<double>(p.tokens) / p.step.seconds;
-  p.mfu_causal = p.tokens_per_second * flops.causal / peak;
-  p.mfu_full = p.tokens_per_second * flops.full / peak;
-  p.most_tokens_per_second = peak / flops.causal;
+  p.mfu_causal = p.tokens_per_second * flops.causal(length) / peak;
+  p.mfu_full = p.tokens_per_second * flops.full(length) / peak;
+  p.most_tokens_per_second = peak / flops.causal(length);
 }
 
 }  // namespace
@@ -50,7 +52,7 @@ Prediction predict(const BuildRequest& request, const Schedule& schedule, const 
                .tokens = request.deck.batch.global * request.deck.batch.sequence_length,
                .ranks = placement.ranks(),
                .nodes = static_cast<int>(ceil_div(placement.ranks(), placement.ranks_per_node))};
-  set_rates(p, schedule.shape, machine);
+  set_rates(p, request.deck, machine);
   // Of one stage alone there is no such bound: it has a part of the model's FLOPs.
   TESSERA_REQUIRE(request.stage.count > 1 || p.mfu_causal <= 1, "a step of {} s would take {} of the machine's peak", p.step.seconds,
                   p.mfu_causal);
@@ -71,7 +73,7 @@ Prediction predict_stage(std::size_t shown, std::span<const RunPlan> stages, con
   p.step.waited[static_cast<std::size_t>(WaitKind::communication)] += p.bubble_seconds;
   p.step.critical.push_back({.name = "waits for other stages", .lane = Lane::streams, .count = 1, .seconds = p.bubble_seconds});
   std::ranges::stable_sort(p.step.critical, [](const CriticalTasks& a, const CriticalTasks& b) { return a.seconds > b.seconds; });
-  set_rates(p, mine.schedule.shape, machine);
+  set_rates(p, mine.request.deck, machine);
   TESSERA_REQUIRE(p.mfu_causal <= 1, "a step of {} s would take {} of the machine's peak", p.step.seconds, p.mfu_causal);
   return p;
 }

@@ -9,31 +9,6 @@
 namespace tessera {
 namespace {
 
-TEST(Flops, Gpt2SizedLlamaByHand) {
-  const ModelShape s =
-      model_shape(test::tiny_deck({"model.layers=12", "model.width=768", "model.heads=12", "model.kv_heads=12", "model.head_dim=64",
-                                   "model.ff_width=2048", "model.vocab=50257", "batch.sequence_length=1024"}));
-  // 6 x (12 x (768 x 2304 + 768 x 768 + 3 x 768 x 2048) + 50257 x 768) + 12 x 12 x 12 x 64 x 1024
-  EXPECT_DOUBLE_EQ(flops_per_token(s).full, 854438400.0);
-  EXPECT_DOUBLE_EQ(flops_per_token(s).causal, 797815296.0);
-}
-
-TEST(Flops, Llama3With70BillionByHand) {
-  const ModelShape s =
-      model_shape(test::tiny_deck({"model.layers=80", "model.width=8192", "model.heads=64", "model.kv_heads=8", "model.head_dim=128",
-                                   "model.ff_width=28672", "model.vocab=128256", "batch.sequence_length=8192"}));
-  // A layer: 8192 x (64 + 16) x 128 + 8192 x 8192 + 3 x 8192 x 28672 = 855,638,016; the head 1,050,673,152; attention 12 x 80 x 64 x 128 x
-  // 8192.
-  EXPECT_DOUBLE_EQ(flops_per_token(s).full, 6 * (80 * 855638016.0 + 1050673152.0) + 64424509440.0);
-}
-
-TEST(Flops, OnlyExpertsThatTakeATokenCount) {
-  const ModelShape s = model_shape(
-      test::tiny_deck({"model.experts=8", "model.experts_per_token=2", "model.expert_ff_width=40", "model.shared_ff_width=24"}));
-  // A layer: 32 x (64 + 32) attention, 8 + 1 rows of the router, 3 x 32 x (2 x 40 + 24); the head 61 x 32; attention 12 x 2 x 4 x 8 x 12.
-  EXPECT_EQ(flops_per_token(s).full, 6 * (2 * (32 * 64 + 32 * 32 + 32 * 9 + 3 * 32 * 104) + 61 * 32) + 12.0 * 2 * 4 * 8 * 12);
-}
-
 TEST(Shape, TextsDropNothing) {
   const ModelShape s = model_shape(test::tiny_deck({"model.experts=8", "experts.capacity_factor=1.0"}));
   EXPECT_EQ(s.expert_capacity(), 6);  // 24 tokens, 2 choices each, over 8 experts
@@ -120,10 +95,6 @@ TEST(Shape, ContextParallelRanksHaveEveryPositionOnce) {
       EXPECT_EQ(inside.H, s.ring ? s.H : s.H / cp);
       EXPECT_EQ(inside.tokens() * inside.H, s.tokens() * s.H);
     }
-}
-
-TEST(Flops, ATiedHeadCostsAsMuch) {
-  EXPECT_EQ(flops_per_token(model_shape(test::tiny_deck({"model.tied=true"}))).full, flops_per_token(model_shape(test::tiny_deck())).full);
 }
 
 TEST(Shape, TheLossChunkIsBoundedByTheMicroBatch) {

@@ -45,6 +45,22 @@ TEST(Stages, MemoryDecidesBetweenCutsOfEqualTime) {
   EXPECT_LT(cut[0], 3) << "the first stage holds activations of 3 micro-batches";
 }
 
+// Layers below the lowest trained tensor have a forward pass alone, a third of the work: the first stage, on which the backward pass ends,
+// takes more of them.
+TEST(Stages, FrozenLayersCostLess) {
+  const std::vector<std::string> frozen = {
+      "model.layers=12", "model.vocab=61",
+      R"(model.freeze=["embedding.*", "layers.0.*", "layers.1.*", "layers.2.*", "layers.3.*", "layers.4.*", "layers.5.*"])"};
+  const auto cut = cut_of(frozen, 2), even = cut_of({"model.layers=12", "model.vocab=61"}, 2);
+  EXPECT_EQ(even, (std::vector<std::int64_t>{6, 6}));
+  EXPECT_EQ(cut, (std::vector<std::int64_t>{8, 4})) << "6 / 3 + 2 layers, and 4";
+}
+
+// An adapter costs all layers alike.
+TEST(Stages, AdaptersLeaveTheCutEven) {
+  EXPECT_EQ(cut_of({"model.layers=12", "model.vocab=61", "lora.rank=2"}, 3), cut_of({"model.layers=12", "model.vocab=61"}, 3));
+}
+
 TEST(Stages, TheDeckSaysThem) {
   EXPECT_EQ(cut_of({"model.layers=6", "pipeline.layers=[1,2,3]"}, 3), (std::vector<std::int64_t>{1, 2, 3}));
   const Deck deck = test::tiny_deck({"model.layers=6", "pipeline.layers=[1,2,3]", "mesh.pp=3"}, 6);

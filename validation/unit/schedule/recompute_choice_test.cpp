@@ -27,7 +27,11 @@ std::vector<Model> models() {
        {"model.layers=3", "zero.stage=3", "zero.param_persistence_threshold=0", "batch.sequence_length=64", "activation.recompute=auto"},
        2},
       {"gpu", {"model.layers=4", "run.device=cuda", "precision.compute=bf16", "batch.sequence_length=512", "activation.recompute=auto"}},
-      {"kept", {"model.layers=4", "activation.recompute=auto", "activation.keep=[\"attention\"]", "batch.sequence_length=128"}}};
+      {"kept", {"model.layers=4", "activation.recompute=auto", "activation.keep=[\"attention\"]", "batch.sequence_length=128"}},
+      {"adapters", {"model.layers=4", "activation.recompute=auto", "lora.rank=4", "batch.sequence_length=128"}},
+      {"lower half frozen",
+       {"model.layers=4", "activation.recompute=auto", "batch.sequence_length=128",
+        R"(model.freeze=["embedding.*", "layers.0.*", "layers.1.*"])"}}};
 }
 
 struct Planned {

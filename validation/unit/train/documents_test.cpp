@@ -167,5 +167,12 @@ TEST(PackedRows, SharesOfASequenceAreItsParts) {
   }
 }
 
+TEST(Documents, SquaresAreThoseOfTheirLengths) {
+  const Numbers starts = {0, 0, 0, 3, 3, 5, 0, 1, 1, 1, 1, 1};  // rows of 6: documents of 3, 2 and 1, and of 1 and 5
+  EXPECT_EQ(squares_of_documents(starts, 6), 9 + 4 + 1 + 1 + 25);
+  EXPECT_EQ(squares_of_documents(Numbers(2 * 7, 0), 7), 2 * 49) << "one document a row";
+  EXPECT_EQ(squares_of_documents({}, 7), 0);
+}
+
 }  // namespace
 }  // namespace tessera
