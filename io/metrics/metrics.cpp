@@ -26,6 +26,11 @@ std::string value_text(const MetricValue& value) {
   if (auto i = std::get_if<std::int64_t>(&value)) return std::to_string(*i);
   if (auto d = std::get_if<double>(&value)) return number(*d);
   if (auto all = std::get_if<std::vector<std::int64_t>>(&value)) return nlohmann::json(*all).dump();
+  if (auto named = std::get_if<NamedNumbers>(&value)) {
+    std::string text;
+    for (const auto& [name, x] : *named) text += fmt::format("{}{}:{}", text.empty() ? "" : ",", quoted(name), number(x));
+    return "{" + text + "}";
+  }
   return quoted(std::get<std::string>(value));
 }
 

@@ -10,7 +10,8 @@
 
 namespace tessera::io {
 
-using MetricValue = std::variant<std::int64_t, double, std::string, std::vector<std::int64_t>>;
+using NamedNumbers = std::vector<std::pair<std::string, double>>;  ///< a JSON object, of names that differ
+using MetricValue = std::variant<std::int64_t, double, std::string, std::vector<std::int64_t>, NamedNumbers>;
 using MetricRow = std::vector<std::pair<std::string, MetricValue>>;  // keys in the order they are written
 
 /// Appends rows to PATH; every row is one write followed by a flush to the system, so a kill loses at most the row under way.

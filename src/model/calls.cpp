@@ -6,6 +6,7 @@
 #include "kernels/cross_entropy/cross_entropy.hpp"
 #include "kernels/elementwise/elementwise.hpp"
 #include "kernels/embedding/embedding.hpp"
+#include "kernels/group_losses/group_losses.hpp"
 #include "kernels/qk_norm_rope/qk_norm_rope.hpp"
 #include "kernels/rmsnorm/rmsnorm.hpp"
 #include "kernels/rope/rope.hpp"
@@ -392,6 +393,24 @@ void Recorder::sum_losses(Value sum, Value losses) {
   call({.name = "sum_losses", .touches = {{sum, write}, {losses, read}}, .run = [=, s = s](const At& at) {
           kernels::sum_losses(at.context,
                               {.sum = at.get<double>(sum), .losses = at.get<float>(losses) + s.tp_index * s.rows(), .M = s.rows()});
+        }});
+}
+
+void Recorder::add_group_losses(Value losses) {
+  if (s.loss_groups == 0) return;
+  const Value ids = targets(), members = declare({.kind = ValueKind::token_groups, .name = "token_groups"}),
+              weight = declare({.kind = ValueKind::micro_batch_weight, .name = "weight"}),
+              totals = declare({.kind = ValueKind::group_losses, .name = "group_losses"});
+  call({.name = "add_group_losses",
+        .touches = {{totals, Access::add}, {losses, read}, {ids, read}, {members, read}, {weight, read}},
+        .run = [=, s = s, first = s.tp_index * s.rows()](const At& at) {
+          kernels::add_group_losses(at.context, {.totals = at.get<kernels::GroupTotals>(totals),
+                                                 .losses = at.get<float>(losses) + first,
+                                                 .targets = at.get<std::int32_t>(ids) + first,
+                                                 .members = at.get<std::int32_t>(members) + first,
+                                                 .weight = at.get<double>(weight),
+                                                 .M = s.rows(),
+                                                 .groups = s.loss_groups});
         }});
 }
 

@@ -25,6 +25,7 @@ Segment head_segment(const ModelShape& s) {
     r.softmax_loss(losses, {}, logits, rows);
   }
   r.sum_losses(sum, losses);
+  r.add_group_losses(losses);
   r.add_loss(sum);
 
   r.backward_with_forward("loss", "loss and gradient");
@@ -39,6 +40,7 @@ Segment head_segment(const ModelShape& s) {
   }
   r.scatter_rows(d_normed, d_whole);
   r.sum_losses(sum, losses);
+  r.add_group_losses(losses);
   r.add_loss(sum);
   r.rmsnorm_backward(r.d_stream(), d_normed, x, "head.norm", rstd, false);
   return r.take();

@@ -206,6 +206,8 @@ class Recorder {
   void softmax_loss(Value losses, Value d_logits, Value logits, const Rows& rows);
   /// sum (1 double) of losses (M), on tensor-parallel ranks of this rank's rows.
   void sum_losses(Value sum, Value losses);
+  /// The losses (M) of this rank's rows join the totals of the groups that their tokens belong to; nothing where there are none.
+  void add_group_losses(Value losses);
   /// The micro-batch's loss joins the step's.
   void add_loss(Value sum);
   /// Of a text: what follows its last token, from the last row of x (M,C) and the head w (V,C): logits, and the likeliest token if asked

@@ -40,9 +40,11 @@ enum class ValueKind : std::uint8_t {
   rotations,           ///< (1, D/2, 2) fp32: of it the row of a token's position
   tokens,              ///< (M) int32 inputs of this micro-batch
   targets,             ///< (M) int32
+  token_groups,        ///< (M) int32: whose loss a token's is, of those that are summed apart; -1: nobody's
   document_starts,     ///< (B,T) int32: where in its sequence the document of each token begins
   micro_batch_weight,  ///< 1 double: what the loss of this micro-batch counts for
   scalars,             ///< kernels::StepScalars
+  group_losses,        ///< (groups) kernels::GroupTotals
   router_totals,       ///< kernels::RouterTotals, then (L,E) int64
   text_tokens,         ///< (M) int32 of a text: "prompt" or "token"
   position,            ///< 1 int32: of a token in its text

@@ -40,9 +40,10 @@ struct ModelShape {
   std::int64_t loss_chunk = 0;  ///< tokens of logits held at once
   bool pack_weights = false;    ///< segments read packed copies of matrices where the builder binds them
   kernels::AttentionPath attention = kernels::AttentionPath::native;
-  bool deterministic = false;  ///< every kernel must give the same bits twice
-  LoraKeys lora = {};          ///< adapters beside matrices of layers
-  bool documents = false;      ///< of samples: attention and positions keep to the documents that sequences hold
+  bool deterministic = false;    ///< every kernel must give the same bits twice
+  LoraKeys lora = {};            ///< adapters beside matrices of layers
+  std::int64_t loss_groups = 0;  ///< groups of tokens whose losses are summed apart as well: files of a mixture, texts of a task
+  bool documents = false;        ///< of samples: attention and positions keep to the documents that sequences hold
   Feed feed = Feed::samples;
   std::int64_t capacity = 0;  ///< of a text: tokens that its caches hold
   bool likeliest = false;     ///< of a text: the id of the largest logit is found where the logits are

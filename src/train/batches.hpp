@@ -16,6 +16,7 @@ namespace tessera {
 struct MicroBatch {
   std::span<std::int32_t> tokens, targets;    ///< this rank's positions of B sequences each
   std::span<std::int32_t> document_starts{};  ///< (B, T), whole sequences: where in its sequence the document of each token begins
+  std::span<std::int32_t> groups{};           ///< this rank's positions: the file of data.train that each token is of
 };
 
 /// One token file seen as samples of T inputs, whose targets are the same tokens one further on: sample k begins at token k*T, or with

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <cmath>
 #include <cstdio>
 
 #include "base/log.hpp"
@@ -20,7 +21,7 @@ std::string human_duration(double seconds) {
 Progress::Progress(std::int64_t first_step, std::int64_t steps, std::int64_t log_every, std::string memory)
     : steps_(steps), done_(first_step), log_every_(log_every), memory_(std::move(memory)), terminal_(isatty(STDERR_FILENO)) {}
 
-void Progress::step(const StepFigures& f) {
+void Progress::step(const StepFigures& f, std::span<const std::pair<std::string, double>> loss_of_files) {
   done_ = f.step;
   seconds_per_step_ = seconds_per_step_ == 0 ? f.seconds : 0.9 * seconds_per_step_ + 0.1 * f.seconds;
   const double left = seconds_per_step_ * static_cast<double>(steps_ - done_);
@@ -29,6 +30,12 @@ void Progress::step(const StepFigures& f) {
         "step {:>{}}/{}  loss {:.4f}  grad norm {:.3f}  lr {:.2e}  {} tokens/s  MFU {:.1f} % ({:.1f} % causal)  memory {}  left {}", f.step,
         std::to_string(steps_).size(), steps_, f.loss, f.grad_norm, f.learning_rate, human_count(f.tokens_per_second), 100 * f.mfu_full,
         100 * f.mfu_causal, memory_, human_duration(left)));
+  if (!loss_of_files.empty() && (f.step % log_every_ == 0 || f.step == steps_)) {
+    std::string line = "  loss of files";
+    for (const auto& [path, loss] : loss_of_files)
+      line += std::isfinite(loss) ? fmt::format("  {} {:.4f}", path, loss) : fmt::format("  {} -", path);
+    note(line);
+  }
   draw_bar();
 }
 

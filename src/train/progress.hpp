@@ -1,7 +1,9 @@
 // What a person watches: a line a step, and on a terminal a bar with the time left.
 #pragma once
 #include <cstdint>
+#include <span>
 #include <string>
+#include <utility>
 
 namespace tessera {
 
@@ -18,7 +20,8 @@ struct StepFigures {
 class Progress {
  public:
   Progress(std::int64_t first_step, std::int64_t steps, std::int64_t log_every, std::string memory);
-  void step(const StepFigures& figures);
+  /// `loss_of_files`: of a mixture, by their paths; no number for a file that gave no target.
+  void step(const StepFigures& figures, std::span<const std::pair<std::string, double>> loss_of_files = {});
   /// A line of its own, without tearing the bar.
   void note(const std::string& line);
   void finish();

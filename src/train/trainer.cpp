@@ -253,7 +253,12 @@ class Training {
     return step;
   }
 
-  MicroBatch micro_batch(std::int64_t m) { return {engine_->tokens(m), engine_->targets(m), engine_->document_starts(m)}; }
+  MicroBatch micro_batch(std::int64_t m) {
+    return {.tokens = engine_->tokens(m),
+            .targets = engine_->targets(m),
+            .document_starts = engine_->document_starts(m),
+            .groups = engine_->token_groups(m)};
+  }
 
   void load_batch(std::int64_t step) {
     const std::int64_t A = engine_->accumulation();
@@ -263,7 +268,7 @@ class Training {
       if (!number) {
         const MicroBatch empty = micro_batch(m);
         std::ranges::fill(empty.tokens, 0), std::ranges::fill(empty.document_starts, 0);
-        std::ranges::fill(empty.targets, kernels::no_target);
+        std::ranges::fill(empty.targets, kernels::no_target), std::ranges::fill(empty.groups, -1);
         continue;
       }
       const std::int64_t first = step * deck_.batch.global + *number * deck_.batch.micro;
@@ -309,6 +314,7 @@ class Training {
     for (std::int64_t m = 0; m < per_rank; ++m) {
       const std::int64_t number = m * engine_->data().size + engine_->data().rank;
       engine_->weight(m) = number < deck_.evaluate.batches ? 1 : 0;
+      std::ranges::fill(engine_->token_groups(m), -1);
       for (std::int64_t row = 0; row < B; ++row)
         validation_->read((number * B + row) % validation_->samples(), positions, micro_batch(m), row);
       if (engine_->weight(m) == 0) std::ranges::fill(engine_->targets(m), kernels::no_target);
@@ -347,6 +353,20 @@ class Training {
     });
   }
 
+  /// Of each file the mean over its targets in the last step's batch; no number where it has none there.
+  io::NamedNumbers loss_of_files() const {
+    io::NamedNumbers losses;
+    for (const GroupLoss& loss : engine_->group_losses())
+      losses.emplace_back(train_->files()[losses.size()].path(), loss.sum / static_cast<double>(loss.targets));
+    return losses;
+  }
+
+  std::vector<std::int64_t> targets_of_files() const {
+    std::vector<std::int64_t> targets;
+    for (const GroupLoss& loss : engine_->group_losses()) targets.push_back(loss.targets);
+    return targets;
+  }
+
   io::MetricRow row_of(const StepFigures& f, const BatchCounts& batch) const {
     io::MetricRow row{{"step", f.step},
                       {"loss", f.loss},
@@ -358,7 +378,11 @@ class Training {
                       {"mfu_causal", f.mfu_causal}};
     if (batch.targets) row.push_back({"targets", *batch.targets});
     if (batch.document_squares) row.push_back({"document_squares", *batch.document_squares});
-    if (train_->files().size() > 1) row.push_back({"samples_of_files", train_->served(f.step * deck_.batch.global)});
+    if (train_->files().size() > 1) {
+      row.push_back({"samples_of_files", train_->served(f.step * deck_.batch.global)});
+      row.push_back({"loss_of_files", loss_of_files()});
+      row.push_back({"targets_of_files", targets_of_files()});
+    }
     if (const std::optional<RouterFigures> router = engine_->router_figures())
       row.insert(row.end(), {{"router_balance", router->balance},
                              {"router_z", router->z},
@@ -440,7 +464,7 @@ class Training {
       const StepFigures f = figures(step, report, now_seconds() - begin, batch);
       const std::string proven = proof_->after(f);
       record(row_of(f, batch));
-      progress.step(f);
+      progress.step(f, loss_of_files());
       if (!proven.empty()) progress.note(proven);
       if (batch.targets && *batch.targets == 0)
         progress.note(fmt::format("step {}: no target of its batch counts in the loss, so it moves nothing but what the optimizer carries",

@@ -92,6 +92,10 @@ void TrainingData::read(std::int64_t cursor, std::span<const Range> positions, c
   const Interleave::Place place = interleave_.at(cursor);
   const auto k = static_cast<std::size_t>(place.source);
   files_[k].read(sample_at(seed_of_file(seed_, k), files_[k].samples(), place.number), positions, to, row);
+  if (to.groups.empty()) return;
+  std::size_t places = 0;
+  for (const Range& part : positions) places += static_cast<std::size_t>(part.size());
+  std::ranges::fill(to.groups.subspan(static_cast<std::size_t>(row) * places, places), place.source);
 }
 
 std::vector<std::int64_t> TrainingData::served(std::int64_t cursor) const {

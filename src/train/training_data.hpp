@@ -35,7 +35,7 @@ class TrainingData {
   std::span<const SampleFile> files() const { return files_; }
   /// Some targets may not count in the loss, those of one file at least.
   bool masked() const;
-  /// Sample `cursor` of the run into row `row`; see SampleFile::read.
+  /// Sample `cursor` of the run into row `row`, and which file it is of; see SampleFile::read.
   void read(std::int64_t cursor, std::span<const Range> positions, const MicroBatch& to, std::int64_t row);
   /// Samples of each file among the first `cursor` of the run.
   std::vector<std::int64_t> served(std::int64_t cursor) const;

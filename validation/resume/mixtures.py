@@ -12,6 +12,7 @@ import runs
 
 check = runs.Checks()
 WEIGHTS = [0.5, 0.3, 0.2]
+FILES = []  # their paths, by make_files
 MODEL = {"model__vocab": 257, "model__heads": 4, "model__kv_heads": 4, "batch__global": 7, "batch__micro": 1, "batch__sequence_length": 32, "run__steps": 6,
          "run__log_every": 1, "checkpoint__every": 3, "checkpoint__keep": 0, "data__weights": WEIGHTS, "run__reproducible": True}
 KINDS = {"rows": {}, "documents": {"data__document_mask": True, "data__packing": "documents", "data__too_long": "split"}}
@@ -52,16 +53,33 @@ def check_layouts(folder, kind, common):
     check(f"{kind}: a file's loss mask counts beside files without one", len(targets) == steps and all(0 < count < batch * common["batch__sequence_length"] for count in targets.values()),
           str(targets))
 
+    losses, counts = rows(folder, kind, "loss_of_files"), rows(folder, kind, "targets_of_files")
+    check(f"{kind}: each file's loss stands by its name", all(list(row) == FILES for row in losses.values()) and len(losses) == steps, str(losses))
+    whole = {step: sum((loss or 0) * n for loss, n in zip(row.values(), counts[step])) / targets[step] for step, row in losses.items()}
+    check(f"{kind}: files' losses make up the step's", all(sum(counts[step]) == targets[step] and abs(whole[step] / loss[0] - 1) < 1e-12
+          for step, loss in folder.losses(kind).items()), f"{whole} {counts}")
+    check(f"{kind}: a line of the log names them", done.stderr.count("loss of files") == steps and f"{FILES[0]} {losses[1][FILES[0]]:.4f}" in done.stderr, done.stderr)
+    # The first file keeps the run's order: alone it gives the samples that it gives in the mixture's first batch.
+    folder.train(f"{kind}-first", 1, **{**common, "data__train": FILES[0], "data__weights": "[]", "batch__global": served[1][0], "run__steps": 2})
+    first = folder.losses(f"{kind}-first")[1][0]
+    check(f"{kind}: a file's loss is that of its samples", abs(losses[1][FILES[0]] / first - 1) < 1e-12, f"{losses[1]} {first}")
+    check(f"{kind}: one file has no line of its own", not rows(folder, f"{kind}-first", "loss_of_files"))
+
     def same(name, ranks, after=0, **keys):
         folder.train(name, ranks, **{**common, **keys})
         later = lambda values: {step: value for step, value in values.items() if step > after}
         check(f"{name}: the bits of one rank", folder.losses(name) == later(folder.losses(kind)) and folder.hashes(name) == folder.hashes(kind)
-              and rows(folder, name, "targets") == later(targets) and rows(folder, name, "samples_of_files") == later(served),
+              and all(rows(folder, name, key) == later(rows(folder, kind, key)) for key in ("targets", "samples_of_files", "targets_of_files", "loss_of_files")),
               f"{folder.losses(name)} instead of {folder.losses(kind)}")
 
     for ranks, keys in LAYOUTS:
         same("-".join([kind, f"ranks{ranks}"] + [f"{key.split('__')[-1]}={value}" for key, value in keys.items()]), ranks, **keys)
     half = common["checkpoint__every"]
+    for axis in "tp", "cp":
+        name = f"{kind}-{axis}"
+        folder.train(name, 2, **{**common, f"mesh__{axis}": 2})
+        near = all(abs(loss / losses[step][file] - 1) < 2e-2 for step, row in rows(folder, name, "loss_of_files").items() for file, loss in row.items() if loss)
+        check(f"{name}: as many targets of each file, and near its loss", near and rows(folder, name, "targets_of_files") == counts, str(rows(folder, name, "loss_of_files")))
     same(f"{kind}-resumed", 2, half, run__resume=folder.run(kind) + f"/checkpoints/step-{half:08d}", zero__stage=2)
 
 
@@ -99,6 +117,7 @@ def check_refusals(folder, files, common):
 def main():
     with runs.Folder() as folder:
         files = make_files(folder)
+        FILES.extend(files)
         common = {**MODEL, "data__train": json.dumps(files)}
         for kind, keys in KINDS.items():
             check_layouts(folder, kind, {**common, **keys})

@@ -13,6 +13,7 @@ namespace tessera {
 
 ScheduleBuilder::ScheduleBuilder(const BuildRequest& request) : request_(request), deck_(request.deck), layout_(request.layout) {
   schedule_.shape = model_shape(deck_);
+  schedule_.shape.loss_groups = request.loss_groups;
   const Group tensor = request.group(axes({Axis::tp})), context = request.group(axes({Axis::cp}));
   if (request.training() || request.evaluation_micro_batches > 0)
     schedule_.segments = model_segments(cut_over_cp(
@@ -176,8 +177,10 @@ void ScheduleBuilder::build_snapshot() {
 }
 
 void ScheduleBuilder::emit_begin() {
-  emit_upload({"tokens", "targets", "document_starts", "weights", "inputs"});
+  emit_upload({"tokens", "targets", "token_groups", "document_starts", "weights", "inputs"});
   emit({.name = "clear scalars", .op = Zero{}, .uses = {whole(named("scalars"), Access::write)}});
+  if (schedule_.shape.loss_groups > 0)
+    emit({.name = "clear losses of groups", .op = Zero{}, .uses = {whole(named("group_losses"), Access::write)}});
   if (has_experts()) emit({.name = "clear router totals", .op = Zero{}, .uses = {whole(named("router"), Access::write)}});
   for (int u = 0; u < units(); ++u)
     if (refreshed_first(u)) emit_publish_gather(u, Lane::reduce);

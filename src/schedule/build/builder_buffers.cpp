@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "kernels/group_losses/group_losses.hpp"
 #include "kernels/router/router.hpp"
 #include "kernels/step/step.hpp"
 #include "optimizer/state.hpp"
@@ -48,12 +49,14 @@ void ScheduleBuilder::declare_persistent() {
   const auto has = [&](ValueKind kind) { return !pipelined() || uses(kind); };
   if (has(ValueKind::tokens)) input("tokens", Category::inputs, 4 * s.tokens() * micros, slots);
   if (has(ValueKind::targets)) input("targets", Category::inputs, 4 * s.tokens() * micros, slots);
+  if (uses(ValueKind::token_groups)) input("token_groups", Category::inputs, 4 * s.tokens() * micros, slots);
   if (uses(ValueKind::document_starts)) input("document_starts", Category::inputs, 4 * inside_attention(s).tokens() * micros, slots);
   if (has(ValueKind::micro_batch_weight)) input("weights", Category::inputs, 8 * slots, slots);
   // A text may be longer than the samples that a model learns from.
   input("rope", Category::inputs, 4 * std::max(inside_attention(s).T, request_.text.capacity) * s.D);
   buffer("scalars", Category::scalars, local_tier_, sizeof(kernels::StepScalars), Life::run);
   input("inputs", Category::scalars, sizeof(kernels::StepInputs));
+  if (s.loss_groups > 0) input("group_losses", Category::scalars, 8 * kernels::group_sums * s.loss_groups);
   if (has_experts()) input("router", Category::scalars, 8 * router_sums(s));
   const bool on_disk = std::ranges::any_of(schedule_.buffers, [](const Buffer& b) { return b.tier == Tier::nvme; });
   if (request_.training() && (on_disk || deck_.activation.offload == "nvme"))

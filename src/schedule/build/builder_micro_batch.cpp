@@ -209,12 +209,16 @@ Use ScheduleBuilder::bind(const Operand& o, const SegmentPass& p, int event, boo
       return slot("tokens", p);
     case ValueKind::targets:
       return slot("targets", p);
+    case ValueKind::token_groups:
+      return slot("token_groups", p);
     case ValueKind::document_starts:
       return slot("document_starts", p);
     case ValueKind::micro_batch_weight:
       return slot("weights", p);
     case ValueKind::scalars:
       return whole(named("scalars"), Access::add);
+    case ValueKind::group_losses:
+      return whole(named("group_losses"), Access::add);
     case ValueKind::router_totals:
       return whole(named("router"), Access::add);
     case ValueKind::rotations:

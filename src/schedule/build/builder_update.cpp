@@ -66,7 +66,8 @@ void ScheduleBuilder::emit_finish(bool evaluation) {
           .op = Collective{CollectiveKind::all_reduce, request_.axes(), kernels::step_sums, 0, DType::i64},
           .lane = Lane::reduce,
           .uses = {{named("scalars"), 0, 8 * kernels::step_sums, Access::add}}});
-  if (has_experts()) emit_router_totals();
+  if (schedule_.shape.loss_groups > 0) emit_totals("losses of groups", "group_losses");
+  if (has_experts()) emit_totals("router totals", "router");
   emit({.name = evaluation ? "finish evaluation" : "norm, clip factor and learning rate",
         .op = FinishStep{},
         .uses = {whole(named("scalars"), Access::read), inputs, evaluation ? absent() : whole(named("adamw"), Access::write),
@@ -76,14 +77,14 @@ void ScheduleBuilder::emit_finish(bool evaluation) {
   if (!evaluation && offloads()) emit_download("adamw");
 }
 
-void ScheduleBuilder::emit_router_totals() {
-  const Use totals = whole(named("router"), Access::add);
+void ScheduleBuilder::emit_totals(const char* what, const char* name) {
+  const Use totals = whole(named(name), Access::add);
   if (request_.mesh.ranks() > 1)
-    emit({.name = "all-reduce router totals",
+    emit({.name = fmt::format("all-reduce {}", what),
           .op = Collective{CollectiveKind::all_reduce, request_.axes(), totals.bytes / 8, 0, DType::i64},
           .lane = Lane::reduce,
           .uses = {totals}});
-  emit_download("router");
+  emit_download(name);
 }
 
 void ScheduleBuilder::emit_balance() {

@@ -71,6 +71,7 @@ BuildRequest request_for(const Deck& deck, const Mesh& mesh, int world_rank, Pur
   const Group data = batch_group(mesh, world_rank);
   std::int64_t evaluations = purpose == Purpose::evaluation ? 1 : 0;
   if (purpose == Purpose::training) evaluations = deck.evaluate.every > 0 ? ceil_div(deck.evaluate.batches, data.size) : 0;
+  const std::int64_t files = std::ssize(deck.data.train);
   return {.deck = deck,
           .purpose = purpose,
           .layout = layout_for(deck, mesh, world_rank),
@@ -78,12 +79,14 @@ BuildRequest request_for(const Deck& deck, const Mesh& mesh, int world_rank, Pur
           .rank = world_rank,
           .data = data,
           .stage = stage_of(deck, mesh, world_rank),
-          .evaluation_micro_batches = evaluations};
+          .evaluation_micro_batches = evaluations,
+          .loss_groups = purpose == Purpose::training && files > 1 ? files : 0};
 }
 
 BuildRequest request_like(const BuildRequest& like, int world_rank) {
   BuildRequest request = request_for(like.deck, like.mesh, world_rank, like.purpose);
-  request.evaluation_micro_batches = like.evaluation_micro_batches, request.text = like.text, request.recompute = like.recompute;
+  request.evaluation_micro_batches = like.evaluation_micro_batches, request.loss_groups = like.loss_groups, request.text = like.text,
+  request.recompute = like.recompute;
   return request;
 }
 

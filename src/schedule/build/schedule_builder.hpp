@@ -277,8 +277,8 @@ class ScheduleBuilder {
   void emit_owed_update(int unit);
   void emit_norm(int unit);
   void emit_finish(bool evaluation);
-  /// Totals over ranks, for the host to read.
-  void emit_router_totals();
+  /// Int64 totals of a buffer over all ranks, for the host to read.
+  void emit_totals(const char* what, const char* name);
   /// The biases of routers move by the step's loads.
   void emit_balance();
   BalanceRouters balance_of(const Unit& untrained) const;

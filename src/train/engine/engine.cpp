@@ -9,6 +9,7 @@
 #include "kernels/cuda/devices.hpp"
 #include "kernels/elementwise/elementwise.hpp"
 #include "kernels/fixed/fixed.hpp"
+#include "kernels/group_losses/group_losses.hpp"
 #include "kernels/rope/rope.hpp"
 #include "optimizer/learning_rate.hpp"
 #include "topology/node.hpp"
@@ -42,7 +43,7 @@ Engine::Engine(RunPlan plan, const EngineOptions& options, Meeting meeting)
     if (plan_.request.training() && !options.kernel_choices.empty()) warm_up(options.kernel_choices);
   }
   tokens_ = memory_.host_side("tokens"), targets_ = memory_.host_side("targets"), weights_ = memory_.host_side("weights");
-  document_starts_ = memory_.host_side("document_starts");
+  token_groups_ = memory_.host_side("token_groups"), document_starts_ = memory_.host_side("document_starts");
   fill_rope_table();
 }
 
@@ -88,6 +89,7 @@ std::span<std::int32_t> Engine::numbers(int buffer, std::int64_t micro, std::int
 
 std::span<std::int32_t> Engine::tokens(std::int64_t micro) { return numbers(tokens_, micro, schedule().shape.tokens()); }
 std::span<std::int32_t> Engine::targets(std::int64_t micro) { return numbers(targets_, micro, schedule().shape.tokens()); }
+std::span<std::int32_t> Engine::token_groups(std::int64_t micro) { return numbers(token_groups_, micro, schedule().shape.tokens()); }
 std::span<std::int32_t> Engine::document_starts(std::int64_t micro) {
   return numbers(document_starts_, micro, inside_attention(schedule().shape).tokens());
 }
@@ -139,6 +141,13 @@ StepReport Engine::evaluate(double targets) {
   value<kernels::StepInputs>("inputs") = {.targets = targets};
   executor_->run(ProgramKind::evaluate);
   return value<StepReport>("report");
+}
+
+std::vector<GroupLoss> Engine::group_losses() const {
+  std::vector<GroupLoss> losses;
+  for (const kernels::GroupTotals& group : host_values<kernels::GroupTotals>("group_losses"))
+    losses.push_back({.sum = group.loss.value(), .targets = group.targets});
+  return losses;
 }
 
 std::optional<RouterFigures> Engine::router_figures() const {

@@ -32,6 +32,12 @@ struct StepOptions {
   std::int64_t targets = 0;
 };
 
+/// Of a group of tokens.
+struct GroupLoss {
+  double sum = 0;
+  std::int64_t targets = 0;  ///< that it is a sum over
+};
+
 class Engine {
  public:
   /// Allocates what was planned: see fit.hpp for whether there is room.
@@ -68,6 +74,8 @@ class Engine {
   /// Inputs of micro-batch m of this rank for the next run, its positions of B sequences each; empty where its stage does not read them.
   std::span<std::int32_t> tokens(std::int64_t micro);
   std::span<std::int32_t> targets(std::int64_t micro);
+  /// Of each token of micro-batch m the group that its loss is summed with, or -1; empty where no groups are, and on stages without a loss.
+  std::span<std::int32_t> token_groups(std::int64_t micro);
   /// Where in its sequence the document of each of the B T tokens begins: of whole sequences, of which the rank may have a part. Empty
   /// where documents are not masked or no attention runs here.
   std::span<std::int32_t> document_starts(std::int64_t micro);
@@ -78,6 +86,8 @@ class Engine {
   StepReport step(std::int64_t step, const StepOptions& options = {});
   /// Mean loss over the targets of the evaluation micro-batches of weight 1, of which there are so many over all ranks.
   StepReport evaluate(double targets);
+  /// Over the targets of each group in the last step or evaluation, over all ranks; empty where there are no groups.
+  std::vector<GroupLoss> group_losses() const;
   /// What the routers did in the last step or evaluation, over all ranks; none without experts.
   std::optional<RouterFigures> router_figures() const;
   /// A pass over a text: its prompt, or a token.
@@ -122,7 +132,7 @@ class Engine {
   RankMemory memory_;
   ModelState state_;
   std::unique_ptr<Executor> executor_;
-  int tokens_ = 0, targets_ = 0, document_starts_ = 0, weights_ = 0;
+  int tokens_ = 0, targets_ = 0, token_groups_ = 0, document_starts_ = 0, weights_ = 0;
   double unread_weight_ = 0;  ///< of a stage that makes no loss
   bool pending_ = false;      ///< a step has left its update
 };

@@ -103,6 +103,17 @@ class PlotRun(unittest.TestCase):
         folder = self.run_folder("a", rows(10) + ['{"step": 11, "loss": NaN}', '{"step": 12, "loss": null}'])
         self.assertEqual(json.loads(plot("--json", folder).stdout)["last_step"], 10)
 
+    def test_files_of_a_mixture_have_curves(self):
+        lines = [{**row, "loss_of_files": {"data/a.h5": row["loss"] + 1, "data/b.h5": None if row["step"] == 9 else 0.5}} for row in rows(9)]
+        mixed, plain = self.run_folder("mixed", lines), self.run_folder("plain", rows(9))
+        summary = json.loads(plot("--json", mixed).stdout)
+        self.assertEqual(summary["last_loss_of_files"], {"data/a.h5": 5.0 / 9 + 1, "data/b.h5": 0.5})
+        self.assertNotIn("last_loss_of_files", json.loads(plot("--json", plain).stdout))
+        for folder in mixed, plain:
+            self.assertEqual(plot(folder).returncode, 0)
+        self.assertGreater(ink_of(os.path.join(mixed, "plot.png")), ink_of(os.path.join(plain, "plot.png")))
+        self.refused("--json", self.run_folder("wrong", [{**rows(1)[0], "loss_of_files": {"a": "b"}}]), says=["metrics.jsonl:1", "loss_of_files"])
+
     def test_torn_last_line_is_left_out(self):
         folder = self.run_folder("a", rows(10), tail='{"step": 11, "lo')
         result = plot("--json", folder)

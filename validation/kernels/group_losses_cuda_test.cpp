@@ -1,0 +1,66 @@
+#include <cstring>
+
+#include "device_array.hpp"
+#include "group_losses_cases.hpp"
+#include "kernels/group_losses/group_losses.hpp"
+
+namespace tessera::kernels::testing {
+namespace {
+
+class GroupLossesCuda : public OnDevice {};
+
+using Sums = std::vector<std::int64_t>;
+
+/// Twice the same tokens, of which the second time counts by `weight`.
+Sums on_host(const GroupLossesCase& c, double weight) {
+  std::vector<GroupTotals> totals(static_cast<std::size_t>(c.groups));
+  for (const double w : {1.0, weight})
+    host::add_group_losses({}, {.totals = totals.data(),
+                                .losses = c.losses.data(),
+                                .targets = c.targets.data(),
+                                .members = c.members.data(),
+                                .weight = &w,
+                                .M = std::ssize(c.losses),
+                                .groups = c.groups});
+  Sums sums(totals.size() * group_sums);
+  std::memcpy(sums.data(), totals.data(), sums.size() * sizeof(std::int64_t));
+  return sums;
+}
+
+Sums on_device(const GroupLossesCase& c, double weight) {
+  DeviceArray<std::int64_t> totals(Sums(static_cast<std::size_t>(c.groups * group_sums), 0));
+  DeviceArray<float> losses(c.losses);
+  DeviceArray<std::int32_t> targets(c.targets), members(c.members);
+  for (const double w : {1.0, weight}) {
+    DeviceArray<double> there(std::vector<double>{w});
+    cuda::add_group_losses({}, {.totals = reinterpret_cast<GroupTotals*>(totals.data()),
+                                .losses = losses.data(),
+                                .targets = targets.data(),
+                                .members = members.data(),
+                                .weight = there.data(),
+                                .M = std::ssize(c.losses),
+                                .groups = c.groups});
+    TESSERA_CUDA_CHECK(cudaDeviceSynchronize());
+  }
+  return totals.host();
+}
+
+TEST_F(GroupLossesCuda, HaveTheHostsBits) {
+  for (const std::int64_t tokens : {1, 127, 128, 129, 5000})
+    for (const std::int64_t groups : {1, 3, 40})
+      for (const double weight : {0.0, 0.5}) {
+        const GroupLossesCase c = random_group_losses(tokens, groups);
+        EXPECT_EQ(on_device(c, weight), on_host(c, weight)) << tokens << " tokens in " << groups << " groups, weight " << weight;
+      }
+}
+
+TEST_F(GroupLossesCuda, DoNotDependOnTheOrderOfThreads) {
+  const GroupLossesCase c = random_group_losses(700, 3);
+  expect_same_bits_on_device([&] {
+    const Sums sums = on_device(c, 1);
+    return hash_bytes(sums.data(), sums.size() * sizeof(std::int64_t));
+  });
+}
+
+}  // namespace
+}  // namespace tessera::kernels::testing
