@@ -22,6 +22,13 @@ std::string what_to_do(const LoadOptions& options) {
                      options.text.capacity > 0 ? ", or ask for less: fewer --tokens and a shorter prompt take less" : "");
 }
 
+RunPlan plan_of(Deck& deck, const LoadOptions& options, std::int64_t rows) {
+  if (rows > 0) deck.batch.micro = deck.batch.global = rows;
+  BuildRequest request = request_for(deck, Mesh{}, 0, rows > 0 ? Purpose::evaluation : Purpose::generation);
+  request.text = options.text, request.loss_groups = options.loss_groups;
+  return plan_run(request);
+}
+
 }  // namespace
 
 Deck load_deck(const std::string& checkpoint, const std::string& device) { return deck_of(io::CheckpointReader(checkpoint), device); }
@@ -29,14 +36,17 @@ Deck load_deck(const std::string& checkpoint, const std::string& device) { retur
 LoadedModel load_model(const std::string& checkpoint, const std::string& device, const LoadOptions& options) {
   const io::CheckpointReader reader(checkpoint);
   LoadedModel model{.deck = deck_of(reader, device), .step = reader.meta().step, .engine = nullptr};
-  if (options.micro_batch > 0) model.deck.batch.micro = model.deck.batch.global = options.micro_batch;
+  if (options.mask_documents) model.deck.data.document_mask = true;
   if (options.sequence_length > 0) model.deck.batch.sequence_length = options.sequence_length;
   // No sum of a text depends on ranks, so it need not be made at the price of one that could.
   if (options.text.capacity > 0) model.deck.run.reproducible = false;
-  BuildRequest request = request_for(model.deck, Mesh{}, 0, options.micro_batch > 0 ? Purpose::evaluation : Purpose::generation);
-  request.text = options.text;
-  RunPlan plan = plan_run(request);
-  require_fits(plan, limits_here(model.deck, 1), what_to_do(options));
+  const MemoryLimits limits = limits_here(model.deck, 1);
+  RunPlan plan = plan_of(model.deck, options, options.micro_batch);
+  for (std::int64_t rows = options.micro_batch / 2; rows > 0 && options.fewer_where_they_do_not_fit; rows /= 2) {
+    if (shortfalls(model.deck, plan.memory.bytes, limits).empty()) break;
+    plan = plan_of(model.deck, options, rows);
+  }
+  require_fits(plan, limits, what_to_do(options));
   model.engine = std::make_unique<Engine>(std::move(plan));
   model.engine->read_state(reader);
   model.engine->publish();

@@ -17,9 +17,12 @@ struct LoadedModel {
 Deck load_deck(const std::string& checkpoint, const std::string& device);
 /// What a model is loaded for.
 struct LoadOptions {
-  std::int64_t micro_batch = 0;      ///< sequences of an evaluation's forward pass; 0: no evaluation
-  std::int64_t sequence_length = 0;  ///< their tokens; 0: the deck's
-  TextSize text = {};                ///< of no capacity: no text
+  std::int64_t micro_batch = 0;              ///< sequences of an evaluation's forward pass; 0: no evaluation
+  bool fewer_where_they_do_not_fit = false;  ///< down to one
+  std::int64_t sequence_length = 0;          ///< their tokens; 0: the deck's
+  bool mask_documents = false;               ///< of an evaluation, also where the deck does not
+  std::int64_t loss_groups = 0;              ///< of an evaluation: BuildRequest
+  TextSize text = {};                        ///< of no capacity: no text
 };
 /// Reads the weights of a checkpoint, whatever ranks wrote it, to where `device` has its kernels. Throws Error(memory) before it allocates
 /// where the model does not fit with all that its programs need.

@@ -7,7 +7,6 @@
 #include "base/check.hpp"
 #include "generate/task_tokens.hpp"
 #include "io/files/posix_file.hpp"
-#include "kernels/cross_entropy/cross_entropy.hpp"
 #include "train/run_tokenizer.hpp"
 
 namespace tessera {
@@ -73,13 +72,38 @@ std::vector<TaskItem> read_task(const std::string& path) {
 }
 
 Examiner::Examiner(const std::string& checkpoint, const std::string& device, std::vector<TaskItem> items, const std::string& path,
-                   const std::string& tokenizer)
-    : items_(std::move(items)), model_(load(checkpoint, device, path, tokenizer)) {}
+                   const std::string& tokenizer, std::int64_t pass_tokens)
+    : items_(std::move(items)), model_(load(checkpoint, device, path, tokenizer, pass_tokens)) {}
 
 Examiner::~Examiner() = default;
 
-LoadedModel Examiner::load(const std::string& checkpoint, const std::string& device, const std::string& path,
-                           const std::string& tokenizer) {
+void Examiner::cut(std::int64_t T, const std::string& path) {
+  const auto room = static_cast<std::size_t>(T);
+  for (std::size_t i = 0; i < items_.size(); ++i) {
+    first_piece_.push_back(pieces_.size());
+    for (const ScoredText& text : texts_[i]) {
+      const std::span<const std::int32_t> all(text.tokens);
+      if (items_[i].question()) {
+        if (text.counted > T)
+          fail(ExitCode::data,
+               "{}:{}: a choice of {} tokens is longer than the model's sequences of {} tokens. Shorten it or remove the line.", path,
+               items_[i].line, text.counted, T);
+        // What is beyond the room goes at the front.
+        pieces_.push_back({all.last(std::min(all.size(), room + 1)), text.counted});
+        continue;
+      }
+      // What stands before the text is read and not scored.
+      for (std::size_t at = all.size() - 1 - static_cast<std::size_t>(text.counted); at + 1 < all.size(); at += room) {
+        const std::size_t n = std::min(room, all.size() - 1 - at);
+        pieces_.push_back({all.subspan(at, n + 1), static_cast<std::int64_t>(n)});
+      }
+    }
+  }
+  first_piece_.push_back(pieces_.size());
+}
+
+LoadedModel Examiner::load(const std::string& checkpoint, const std::string& device, const std::string& path, const std::string& tokenizer,
+                           std::int64_t pass_tokens) {
   const Deck deck = load_deck(checkpoint, device);
   const std::string folder = choose_tokenizer(tokenizer, checkpoint);
   if (folder.empty() && deck.model.vocab != byte_tokenizer_vocab)
@@ -89,41 +113,51 @@ LoadedModel Examiner::load(const std::string& checkpoint, const std::string& dev
         "DIR, or evaluate it on a token file (--data).",
         deck.model.vocab, byte_tokenizer_vocab);
   texts_ = task_tokens(items_, path, folder, deck.model.vocab);
-  const std::int64_t T = deck.batch.sequence_length;
-  std::int64_t longest = 1;
-  for (std::size_t i = 0; i < items_.size(); ++i)
-    for (const ScoredText& text : texts_[i]) {
-      longest = std::max(longest, std::ssize(text.tokens) - 1);
-      if (items_[i].question() && text.counted > T)
-        fail(ExitCode::data,
-             "{}:{}: a choice of {} tokens is longer than the model's sequences of {} tokens. Shorten it or remove the line.", path,
-             items_[i].line, text.counted, T);
-    }
-  return load_model(checkpoint, device, {.micro_batch = 1, .sequence_length = std::min(T, longest)});
+  cut(deck.batch.sequence_length, path);
+  const std::int64_t longest = std::ranges::max_element(pieces_, {}, &TaskPiece::places)->places();
+  if (pass_tokens == 0) pass_tokens = device == "cuda" ? gpu_pass_tokens : host_pass_tokens;
+  const bool drops = deck.model.experts > 0 && deck.experts.capacity_factor > 0;
+  if (pass_tokens == 1 || drops) return load_model(checkpoint, device, {.micro_batch = 1, .sequence_length = longest, .loss_groups = 1});
+  std::int64_t all = 0;
+  for (const TaskPiece& piece : pieces_) all += piece.places();
+  return load_model(checkpoint, device,
+                    {.micro_batch = std::max<std::int64_t>(1, std::min(pass_tokens / longest, ceil_div(all, longest))),
+                     .fewer_where_they_do_not_fit = true,
+                     .sequence_length = longest,
+                     .mask_documents = true,
+                     .loss_groups = std::min<std::int64_t>(std::ssize(pieces_), 256)});
 }
 
-double Examiner::loss_of(std::span<const std::int32_t> tokens, std::int64_t counted) {
-  const std::span<std::int32_t> inputs = model_.engine->tokens(0), targets = model_.engine->targets(0);
-  // What is beyond the room goes at the front; what stays empty comes after the last token, which no earlier one sees.
-  if (tokens.size() > inputs.size() + 1) tokens = tokens.last(inputs.size() + 1);
-  const std::size_t n = tokens.size() - 1;
-  std::ranges::fill(inputs, 0), std::ranges::fill(targets, kernels::no_target);
-  std::ranges::fill(model_.engine->document_starts(0), 0);
-  std::ranges::copy(tokens.first(n), inputs.begin());
-  std::ranges::copy(tokens.last(static_cast<std::size_t>(counted)), targets.begin() + static_cast<std::ptrdiff_t>(n) - counted);
-  model_.engine->weight(0) = 1;
-  const StepReport report = model_.engine->evaluate(1);
-  if (report.not_finite) fail(ExitCode::numerics, "the model's loss is not finite. Look at its weights: tessera inspect CHECKPOINT.");
-  return report.loss;
+void Examiner::make_pass() {
+  Engine& engine = *model_.engine;
+  const ModelShape& s = engine.schedule().shape;
+  const std::span<const TaskPiece> left = std::span(pieces_).subspan(losses_.size());
+  const std::vector<PiecePlace> places = place_pieces(left, s.B, s.T, static_cast<std::size_t>(s.loss_groups));
+  write_pass(left, places, s.T,
+             {.tokens = engine.tokens(0),
+              .targets = engine.targets(0),
+              .groups = engine.token_groups(0),
+              .document_starts = engine.document_starts(0)});
+  engine.weight(0) = 1;
+  if (engine.evaluate(1).not_finite)
+    fail(ExitCode::numerics, "the model's loss is not finite. Look at its weights: tessera inspect CHECKPOINT.");
+  const std::vector<GroupLoss> losses = engine.group_losses();
+  for (std::size_t p = 0; p < places.size(); ++p) losses_.push_back(losses[p].sum);
+}
+
+std::span<const double> Examiner::losses_of(std::size_t item) {
+  const std::size_t begin = first_piece_[item], end = first_piece_[item + 1];
+  while (losses_.size() < end) make_pass();
+  return std::span(losses_).subspan(begin, end - begin);
 }
 
 Answered Examiner::answer(std::size_t i) {
   const TaskItem& question = items_[i];
   Answered result;
   const auto by_byte = [&](std::size_t c) { return result.log_likelihoods[c] / static_cast<double>(question.choices[c].size()); };
+  const std::span<const double> losses = losses_of(i);
   for (std::size_t c = 0; c < question.choices.size(); ++c) {
-    const ScoredText& text = texts_[i][c];
-    result.log_likelihoods.push_back(-loss_of(text.tokens, text.counted));
+    result.log_likelihoods.push_back(-losses[c]);
     if (result.log_likelihoods[c] > result.log_likelihoods[result.chosen]) result.chosen = c;
     if (by_byte(c) > by_byte(result.chosen_by_byte)) result.chosen_by_byte = c;
   }
@@ -131,16 +165,8 @@ Answered Examiner::answer(std::size_t i) {
 }
 
 Read Examiner::read(std::size_t i) {
-  const ScoredText& text = texts_[i].front();
-  const std::span<const std::int32_t> all(text.tokens);
-  const std::size_t room = model_.engine->tokens(0).size();
-  Read result{.bytes = std::ssize(items_[i].text)};
-  // What stands before the text is read and not scored.
-  for (std::size_t at = all.size() - 1 - static_cast<std::size_t>(text.counted); at + 1 < all.size(); at += room) {
-    const std::size_t n = std::min(room, all.size() - 1 - at);
-    result.loss += loss_of(all.subspan(at, n + 1), static_cast<std::int64_t>(n));
-    result.tokens += static_cast<std::int64_t>(n);
-  }
+  Read result{.tokens = texts_[i].front().counted, .bytes = std::ssize(items_[i].text)};
+  for (const double loss : losses_of(i)) result.loss += loss;
   return result;
 }
 

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "generate/inference.hpp"
+#include "generate/task_pass.hpp"
 
 namespace tessera {
 
@@ -34,15 +35,21 @@ struct Read {
   double loss = 0;  ///< minus the log-likelihood of all of them
 };
 
+/// Texts of as many tokens together go through a model in one pass.
+inline constexpr std::int64_t host_pass_tokens = 2048, gpu_pass_tokens = 16384;
+
 /// A model that is asked. As lm-evaluation-harness does it (github.com/EleutherAI/lm-evaluation-harness): a context that is too long loses
 /// its beginning, and a document is read in windows of as many tokens as the model was trained with, each after the token before it.
+/// Choices and windows go through the model many at a time, packed into rows as documents that do not see each other. A model whose experts
+/// drop tokens takes one at a time, since which they drop depends on who else is there.
 class Examiner {
  public:
   /// Loads the checkpoint for sequences as long as the items of the file `path` ask for, at most those of its deck. `tokenizer` is a folder
   /// with a tokenizer.json; "": the one beside the checkpoint's run, or bytes. Throws Error(usage) where there is none and the vocabulary
-  /// is not the byte tokenizer's, Error(data) where a choice is longer than a sequence.
+  /// is not the byte tokenizer's, Error(data) where a choice is longer than a sequence. `pass_tokens`: of
+  /// a pass; 0: as many as the device likes and memory has room for; 1: each text alone.
   Examiner(const std::string& checkpoint, const std::string& device, std::vector<TaskItem> items, const std::string& path,
-           const std::string& tokenizer = "");
+           const std::string& tokenizer = "", std::int64_t pass_tokens = 0);
   ~Examiner();
 
   const std::vector<TaskItem>& items() const { return items_; }
@@ -52,12 +59,20 @@ class Examiner {
   std::int64_t step() const { return model_.step; }
 
  private:
-  /// Minus the log-likelihood of the last `counted` tokens after those before them.
-  double loss_of(std::span<const std::int32_t> tokens, std::int64_t counted);
-  LoadedModel load(const std::string& checkpoint, const std::string& device, const std::string& path, const std::string& tokenizer);
+  /// Losses of an item's pieces: minus the log-likelihood of what each scores.
+  std::span<const double> losses_of(std::size_t item);
+  /// The next pieces go through the model.
+  void make_pass();
+  /// The pieces of all items, of rows of at most T places; `path` names the file in an error.
+  void cut(std::int64_t T, const std::string& path);
+  LoadedModel load(const std::string& checkpoint, const std::string& device, const std::string& path, const std::string& tokenizer,
+                   std::int64_t pass_tokens);
 
   std::vector<TaskItem> items_;
   std::vector<std::vector<ScoredText>> texts_;  ///< of each item
+  std::vector<TaskPiece> pieces_;               ///< item by item
+  std::vector<std::size_t> first_piece_;        ///< of each item, and where the last one's end
+  std::vector<double> losses_;                  ///< of the first pieces
   LoadedModel model_;
 };
 

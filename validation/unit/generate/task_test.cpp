@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <functional>
 
 #include "../model/random_models.hpp"
 #include "../scratch.hpp"
@@ -105,6 +106,86 @@ TEST_F(Task, ADocumentIsReadInWindows) {
     EXPECT_EQ(read.bytes, static_cast<std::int64_t>(length));
     EXPECT_NEAR(read.loss, wanted, 1e-4 * wanted) << length;
   }
+}
+
+/// Likelihoods of all choices and losses of all documents, of a model that takes so many tokens a pass.
+std::vector<double> scores(const std::string& checkpoint, const std::vector<TaskItem>& items, std::int64_t pass_tokens) {
+  Examiner model(checkpoint, "host", items, "task", "", pass_tokens);
+  std::vector<double> all;
+  for (std::size_t i = 0; i < items.size(); ++i) {
+    if (!items[i].question()) {
+      all.push_back(-model.read(i).loss);
+      continue;
+    }
+    const std::vector<double> choices = model.answer(i).log_likelihoods;
+    all.insert(all.end(), choices.begin(), choices.end());
+  }
+  return all;
+}
+
+/// Of all lengths up to several windows.
+std::vector<TaskItem> many_items(const std::function<TaskItem(std::string, std::vector<std::string>)>& question,
+                                 const std::function<TaskItem(std::string)>& document) {
+  std::vector<TaskItem> items;
+  for (std::size_t i = 0; i < 60; ++i) {
+    std::string text;
+    for (std::size_t c = 0; c < 1 + i * 7 % 31; ++c) text += static_cast<char>('a' + (c + i) * 5 % 26);
+    items.push_back(i % 3 == 0 ? document(text + text) : question(text, {text.substr(0, 1 + i % 5), "no", "or so"}));
+  }
+  return items;
+}
+
+void expect_near(const std::vector<double>& found, const std::vector<double>& wanted, double relative) {
+  ASSERT_EQ(found.size(), wanted.size());
+  for (std::size_t i = 0; i < wanted.size(); ++i) EXPECT_NEAR(found[i], wanted[i], relative * std::abs(wanted[i])) << i;
+}
+
+TEST_F(Task, TextsTogetherAreAsLikelyAsAlone) {
+  const std::vector<TaskItem> items = many_items(question, document);
+  const std::vector<double> alone = scores(checkpoint_, items, 1);
+  for (const std::int64_t pass_tokens : {std::int64_t{2}, 3 * T, std::int64_t{0}})
+    expect_near(scores(checkpoint_, items, pass_tokens), alone, 2e-6);
+  EXPECT_EQ(scores(checkpoint_, items, 0), scores(checkpoint_, items, 0)) << "the same bits twice";
+  // Whoever is asked for first.
+  Examiner model(checkpoint_, "host", items, "task");
+  const double last = model.answer(59).log_likelihoods[0];
+  EXPECT_EQ(model.answer(59).log_likelihoods[0], last);
+  EXPECT_NEAR(model.read(0).loss, -alone[0], 2e-6 * std::abs(alone[0]));
+}
+
+TEST_F(Task, TextsTogetherAreAsLikelyAsAloneInBf16) {
+  test::Scratch other;
+  const std::string checkpoint = test::write_sharded(
+      other.path(), test::tiny_deck({"model.vocab=257", "precision.compute=bf16", "model.qk_norm=true", "batch.sequence_length=24"}), 1);
+  const std::vector<TaskItem> items = many_items(question, document);
+  expect_near(scores(checkpoint, items, 0), scores(checkpoint, items, 1), 1e-2);
+}
+
+// Experts that drop tokens would drop others in company.
+TEST_F(Task, WhereExpertsDropTokensTextsGoAlone) {
+  for (const char* capacity : {"experts.capacity_factor=0.5", "model.experts_per_token=2"}) {
+    test::Scratch other;
+    const std::string checkpoint =
+        test::write_sharded(other.path(), test::tiny_deck({"model.vocab=257", "model.experts=4", capacity, "batch.sequence_length=24"}), 1);
+    const std::vector<TaskItem> items = many_items(question, document);
+    expect_near(scores(checkpoint, items, 0), scores(checkpoint, items, 1), std::string_view(capacity).ends_with(".5") ? 0 : 2e-6);
+  }
+}
+
+TEST(TaskPass, PiecesLieWhereThereIsRoom) {
+  const std::vector<std::int32_t> tokens{1, 2, 3, 4, 5, 6, 7, 8, 9};
+  const auto piece = [&](std::size_t places, std::int64_t counted) { return TaskPiece{std::span(tokens).first(places + 1), counted}; };
+  const std::vector<TaskPiece> pieces{piece(3, 2), piece(5, 1), piece(2, 2), piece(4, 1), piece(1, 1)};
+  const std::vector<PiecePlace> places = place_pieces(pieces, 2, 6, 10);
+  ASSERT_EQ(places.size(), 3u) << "the fourth has no room, and nobody passes it";
+  EXPECT_EQ(place_pieces(pieces, 2, 6, 2).size(), 2u);
+  std::vector<std::int32_t> inputs(12), targets(12), groups(12), starts(12);
+  write_pass(pieces, places, 6, {inputs, targets, groups, starts});
+  constexpr std::int32_t no = -1;
+  EXPECT_EQ(inputs, (std::vector<std::int32_t>{1, 2, 3, 1, 2, 0, 1, 2, 3, 4, 5, 0}));
+  EXPECT_EQ(targets, (std::vector<std::int32_t>{no, 3, 4, 2, 3, no, no, no, no, no, 6, no}));
+  EXPECT_EQ(groups, (std::vector<std::int32_t>{0, 0, 0, 2, 2, no, 1, 1, 1, 1, 1, no}));
+  EXPECT_EQ(starts, (std::vector<std::int32_t>{0, 0, 0, 3, 3, 5, 0, 0, 0, 0, 0, 5}));
 }
 
 /// A token is a character: validation/tokenizers/fake.
