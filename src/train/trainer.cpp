@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -15,12 +14,10 @@
 #include "base/log.hpp"
 #include "deck/environment.hpp"
 #include "io/metrics/metrics.hpp"
-#include "kernels/cross_entropy/cross_entropy.hpp"
 #include "memory/runtime.hpp"
 #include "model/flops.hpp"
 #include "optimizer/learning_rate.hpp"
 #include "schedule/build/describe_mesh.hpp"
-#include "schedule/build/micro_batches.hpp"
 #include "schedule/plan/cross_check.hpp"
 #include "schedule/run/make_executor.hpp"
 #include "topology/communicators/make_communicator.hpp"
@@ -29,7 +26,7 @@
 #include "topology/failure/signals.hpp"
 #include "train/agree_on_recompute.hpp"
 #include "train/banner.hpp"
-#include "train/batches.hpp"
+#include "train/batch_feed.hpp"
 #include "train/device.hpp"
 #include "train/device_overhead.hpp"
 #include "train/engine/engine.hpp"
@@ -60,12 +57,6 @@ StartPoint agree_on_start(const World& world, const Deck& deck) {
     start.checkpoint = world.broadcast_text(start.checkpoint);
   return start;
 }
-
-/// What the host counts in the batch of a step, over all ranks.
-struct BatchCounts {
-  std::optional<std::int64_t> targets = {};           ///< that count in the loss; nothing where all tokens do
-  std::optional<std::int64_t> document_squares = {};  ///< the sum of the squares of documents' lengths, where these are masked
-};
 
 /// One run's moving parts.
 class Training {
@@ -181,6 +172,7 @@ class Training {
       const std::string tasks = engine_->under_way();
       return tasks.empty() ? std::string(stage_.load()) : tasks;
     });
+    feed_.emplace(world_, deck_, *engine_, *train_, validation_ ? &*validation_ : nullptr);
     if (overhead_) overhead_->count("libraries", engine_->plan().bytes[static_cast<std::size_t>(Tier::device)]);
     print_banner({.parsed = parsed_,
                   .ranks = world_.map_of_ranks(),
@@ -253,75 +245,12 @@ class Training {
     return step;
   }
 
-  MicroBatch micro_batch(std::int64_t m) {
-    return {.tokens = engine_->tokens(m),
-            .targets = engine_->targets(m),
-            .document_starts = engine_->document_starts(m),
-            .groups = engine_->token_groups(m)};
-  }
-
-  void load_batch(std::int64_t step) {
-    const std::int64_t A = engine_->accumulation();
-    const std::vector<Range> positions = engine_->positions();
-    for (std::int64_t m = 0; m < A; ++m) {
-      const std::optional<std::int64_t> number = micro_batch_at(deck_, engine_->data().size, engine_->data().rank, m);
-      if (!number) {
-        const MicroBatch empty = micro_batch(m);
-        std::ranges::fill(empty.tokens, 0), std::ranges::fill(empty.document_starts, 0);
-        std::ranges::fill(empty.targets, kernels::no_target), std::ranges::fill(empty.groups, -1);
-        continue;
-      }
-      const std::int64_t first = step * deck_.batch.global + *number * deck_.batch.micro;
-      for (std::int64_t row = 0; row < deck_.batch.micro; ++row) train_->read(first + row, positions, micro_batch(m), row);
-    }
-  }
-
-  /// Targets of micro-batches that count, over all ranks: each is counted where the ranks of its mesh share it out. Collective.
-  std::int64_t counted_targets(std::int64_t micro_batches) {
-    const Coordinates at = coordinates_of(engine_->planned().request.mesh, world_.rank());
-    std::int64_t mine = 0;
-    for (std::int64_t m = 0; m < micro_batches && at[static_cast<std::size_t>(Axis::tp)] == 0; ++m)
-      mine += std::ranges::count_if(engine_->targets(m), [](std::int32_t target) { return target != kernels::no_target; });
-    return world_.sum(mine);
-  }
-
-  /// Over the sequences of the batch, each counted where the ranks that share it begin.
-  std::int64_t counted_squares() {
-    const Coordinates at = coordinates_of(engine_->planned().request.mesh, world_.rank());
-    const bool counts =
-        std::ranges::all_of(std::array{Axis::tp, Axis::cp, Axis::pp}, [&](Axis axis) { return at[static_cast<std::size_t>(axis)] == 0; });
-    std::int64_t mine = 0;
-    for (std::int64_t m = 0; m < engine_->accumulation() && counts; ++m)
-      if (micro_batch_at(deck_, engine_->data().size, engine_->data().rank, m))
-        mine += squares_of_documents(engine_->document_starts(m), deck_.batch.sequence_length);
-    return world_.sum(mine);
-  }
-
   /// Reads the step's batch.
   BatchCounts load_step(std::int64_t step) {
     stage_ = "the reading of a batch";
-    load_batch(step);
+    feed_->read(step);
     stage_ = "the step's end";
-    BatchCounts counts;
-    if (train_->masked()) counts.targets = counted_targets(engine_->accumulation());
-    if (deck_.data.document_mask) counts.document_squares = counted_squares();
-    return counts;
-  }
-
-  double evaluate() {
-    const std::int64_t per_rank = engine_->planned().request.evaluation_micro_batches, B = deck_.batch.micro;
-    const std::vector<Range> positions = engine_->positions();
-    for (std::int64_t m = 0; m < per_rank; ++m) {
-      const std::int64_t number = m * engine_->data().size + engine_->data().rank;
-      engine_->weight(m) = number < deck_.evaluate.batches ? 1 : 0;
-      std::ranges::fill(engine_->token_groups(m), -1);
-      for (std::int64_t row = 0; row < B; ++row)
-        validation_->read((number * B + row) % validation_->samples(), positions, micro_batch(m), row);
-      if (engine_->weight(m) == 0) std::ranges::fill(engine_->targets(m), kernels::no_target);
-    }
-    const std::int64_t tokens = deck_.evaluate.batches * B * deck_.batch.sequence_length;
-    return engine_->evaluate(static_cast<double>(validation_->masked() ? std::max<std::int64_t>(1, counted_targets(per_rank)) : tokens))
-        .loss;
+    return feed_->count();
   }
 
   StepFigures figures(std::int64_t step, const StepReport& report, double seconds, const BatchCounts& batch) const {
@@ -473,7 +402,7 @@ class Training {
       if (const std::string table = trace.after(step, f.seconds); !table.empty()) progress.note(table);
       done = step + 1;
       if (deck_.evaluate.every > 0 && (done % deck_.evaluate.every == 0 || done == deck_.run.steps)) {
-        const double loss = evaluate();
+        const double loss = feed_->evaluate();
         record({{"step", done}, {"val_loss", loss}});
         progress.note(fmt::format("step {}: validation loss {:.4f}", done, loss));
       }
@@ -512,6 +441,7 @@ class Training {
   std::optional<KernelRuntime> runtime_;
   std::optional<Node> node_;
   std::optional<Engine> engine_;
+  std::optional<BatchFeed> feed_;
   std::optional<DeviceOverhead> overhead_;
   std::atomic<const char*> stage_{""};  ///< beside the engine's tasks
   std::optional<DescribedWork> work_;   ///< of the engine: goes before it
