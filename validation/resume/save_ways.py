@@ -69,7 +69,7 @@ def check_way(folder, number, case, common, references, disk):
     if "staging" in way:
         check(f"{what}: the node's disk is left empty", os.listdir(disk) == [], str(os.listdir(disk)))
     # Another layout goes on from the middle, to the same bits, and saves in its own way.
-    other = 2 if bits else 3
+    other = 2 if bits or "run__device" in common else 3  # the emulator has two GPUs
     folder.train(name, other, **common, **bits, zero__stage=3, run__resume=f"{folder.run(name)}/checkpoints/step-{STEPS // 2:08d}", checkpoint__files=2)
     check(f"{what}: {other} ranks go on from it", runs.same(what, folder.hashes(name), reference[f"step-{STEPS:08d}"]))
 
