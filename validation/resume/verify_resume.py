@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """checkpoint.verify_resume: beside each save stand loss and gradient norm of the two steps after it; a run that goes on from there has them bit for bit on
 other layouts, or ends with status 4 and names the step: where the figures, the data or the checkpoint beside them are others than they were.
-    verify_resume.py"""
+    verify_resume.py [--device host|cuda]"""
+import argparse
 import json
 import os
 import shutil
@@ -13,6 +14,13 @@ import runs
 check = runs.Checks()
 COMMON = {"batch__global": 12, "run__reproducible": True, "checkpoint__verify_resume": True, "checkpoint__keep": 0, "learning_rate__schedule": "constant"}
 DAMAGED = 4  # exit status
+
+
+LAYOUTS = {
+    "host": [(1, {}), (2, {"zero__stage": 3, "zero__param_persistence_threshold": 0}), (3, {"zero__stage": 1, "checkpoint__async": True}),
+             (2, {"mesh__pp": 2, "run__lanes": "threads"}), (2, {"zero__stage": 2, "zero__offload_optimizer__device": "host"})],
+    "cuda": [(2, {"zero__stage": 3, "zero__param_persistence_threshold": 0}), (2, {"zero__stage": 1, "checkpoint__async": True})],
+}
 
 
 def proof_path(folder, name, step):
@@ -36,7 +44,7 @@ def output(done):
     return done.stdout + done.stderr
 
 
-def check_proofs(folder):
+def check_proofs(folder, device):
     """What a run leaves, and what goes on from it."""
     folder.train("plain", 1, **{**COMMON, "checkpoint__verify_resume": False, "run__steps": 8})
     losses = folder.losses("plain")
@@ -44,8 +52,7 @@ def check_proofs(folder):
     check("the two steps after a save stand beside it, those after the last one too",
           figures(folder, "run", 2) == {s: losses[s] for s in (3, 4)} and figures(folder, "run", 4) == {s: losses[s] for s in (5, 6)})
     check("steps that are made for the proof alone are no steps of the run", sorted(folder.losses("run")) == [1, 2, 3, 4])
-    for number, (ranks, keys) in enumerate([(1, {}), (2, {"zero__stage": 3, "zero__param_persistence_threshold": 0}), (3, {"zero__stage": 1, "checkpoint__async": True}),
-                                            (2, {"mesh__pp": 2, "run__lanes": "threads"}), (2, {"zero__stage": 2, "zero__offload_optimizer__device": "host"})]):
+    for number, (ranks, keys) in enumerate(LAYOUTS[device]):
         name = f"resumed{number}"
         copy(folder, "run", name)
         done = folder.train(name, ranks, **COMMON, **keys, run__steps=8, checkpoint__every=1)
@@ -134,11 +141,17 @@ def check_data(folder):
 
 
 def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", choices=("host", "cuda"), default="host")
+    device = parser.parse_args().device
+    if device == "cuda":
+        COMMON.update(run__device="cuda", topology__share_gpu=True, kernels__gemm_search=False)
     with runs.Folder() as folder:
-        check_proofs(folder)
-        check_stop(folder)
-        check_refusals(folder)
-        check_not_compared(folder)
+        check_proofs(folder, device)
+        if device == "host":  # what it is compared and refused by is no matter of the device
+            check_stop(folder)
+            check_refusals(folder)
+            check_not_compared(folder)
         check_data(folder)
     sys.exit(0 if check.good else 1)
 
