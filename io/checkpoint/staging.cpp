@@ -3,6 +3,7 @@
 #include <filesystem>
 
 #include "io/checkpoint/shard_file.hpp"
+#include "io/files/path_state.hpp"
 
 namespace tessera::io {
 namespace {
@@ -18,6 +19,12 @@ CheckpointLayout apart(CheckpointLayout layout) {
 }  // namespace
 
 Staging::Staging(const std::string& folder, const std::string& root, int rank) {
+  // Not made here: a name that is wrong would take the room of whatever disk it lies on.
+  if (const PathState there = look_at(folder); there.kind != PathState::Kind::folder)
+    fail(ExitCode::storage, "{} (checkpoint.staging): {}. Name a folder on a disk of the node that is there on each of them.", folder,
+         there.nothing()   ? "there is no such folder"
+         : there.unknown() ? there.reason
+                           : "it is no folder");
   std::error_code e;
   const std::string run = fs::weakly_canonical(root, e).string();
   folder_ = fmt::format("{}/tessera-{}/rank-{:05}", folder, hash_text(e ? root : run).hex().substr(0, 16), rank);

@@ -10,7 +10,8 @@ namespace tessera::io {
 /// One rank's. What fails on either side throws Error(storage).
 class Staging {
  public:
-  /// Makes a folder below `folder` that no other run and no other rank uses, and removes what an earlier start of the run left in it.
+  /// Makes a folder below `folder`, which must be there, that no other run and no other rank uses, and removes what an earlier start of the
+  /// run left in it.
   Staging(const std::string& folder, const std::string& root, int rank);
   /// Removes it.
   ~Staging();

@@ -50,6 +50,7 @@ class Cases:
         ranks, rank, keys, what = kind[0], kind[1], self.keys(kind), kind[3]
         shutil.rmtree(self.folder.run("case"), ignore_errors=True)
         shutil.copytree(self.folder.run("base"), self.folder.run("case"), symlinks=True)
+        os.mkdir(os.path.join(self.folder.run("case"), DISK))
         faults = {"LD_PRELOAD": self.library, "FAULT_POINTS": self.below(kind), "FAULT_AT": str(at), "FAULT_COUNT": count, **what}
         if ranks > 1:
             faults["FAULT_RANK"] = f"{runs.RANK}={rank}"

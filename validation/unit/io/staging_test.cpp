@@ -96,7 +96,9 @@ TEST(Staging, FoldersOfItsOwn) {
   EXPECT_EQ(again.folder(), folder);
   EXPECT_TRUE(fs::is_empty(folder));
   spill(disk / "file", "");
-  EXPECT_HAS(error_of(ExitCode::storage, [&] { Staging(disk / "file", "/runs/a", 0); }), "checkpoint.staging");
+  EXPECT_HAS(error_of(ExitCode::storage, [&] { Staging(disk / "file", "/runs/a", 0); }), "file (checkpoint.staging): it is no folder");
+  EXPECT_HAS(error_of(ExitCode::storage, [&] { Staging(disk / "none", "/runs/a", 0); }),
+             "none (checkpoint.staging): there is no such folder");
 }
 
 TEST(SharedFiles, FewerFilesThanShards) {
