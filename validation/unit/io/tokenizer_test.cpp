@@ -339,9 +339,9 @@ TEST_F(ModelTokenizer, AWorkerThatHangsIsEndedAndNamed) {
   fs::permissions(dir / "python", fs::perms::owner_all);
   spill(dir / "a.jsonl", "{\"text\": \"HANG " + dir.path() + "/pid\"}\n");
   TokenizeOptions o = options("a.jsonl");
-  o.patience_seconds = 1, o.python = dir / "python";
+  o.patience_seconds = 5, o.python = dir / "python";
   const std::string why = error_of(ExitCode::environment, [&] { tokenize(o); });
-  EXPECT_HAS(why, std::string(") has not answered for 1 s and was ended. Look whether this machine has memory left"));
+  EXPECT_HAS(why, std::string(") has not answered for 5 s and was ended. Look whether this machine has memory left"));
   EXPECT_HAS(why, std::string("What it said:\nthe fake tokenizer sleeps"));
   const pid_t sleeper = std::stoi(slurp(dir / "pid"));
   for (int i = 0; i < 6000 && kill(sleeper, 0) == 0; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
