@@ -431,7 +431,8 @@ const std::vector<Key> table = {
     {KEY(checkpoint.weights_every), .type = integer, .unit = "optimizer steps", .limits = {.least = 0, .most = 1e12}, .fallback = "0",
      .help = "Steps between saves of the weights alone, a third of a checkpoint, in RUN/weights, where they stay; 0: none."},
     {KEY(checkpoint.async), .type = boolean, .fallback = "false",
-     .help = "Saves are written from a copy of the state in the host's memory, which the plan counts, while steps go on."},
+     .help = "Saves are written from a copy of the state in the host's memory, made beside the next step and counted by the plan, while "
+             "steps go on."},
     {KEY(checkpoint.files), .type = counted, .unit = "files", .limits = {.least = 1, .most = 1e6}, .choices = {"rank", "node"},
      .fallback = "\"rank\"",
      .help = "Shard files of a checkpoint: one for each rank, one for the ranks of a node, or so many in all (a rank has a file at most)."},

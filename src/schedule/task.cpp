@@ -82,7 +82,7 @@ std::string print_uses(const Schedule& schedule, const Task& task, bool writes) 
 std::string print_schedule(const Schedule& schedule) {
   std::string out;
   for (const Program* program :
-       {&schedule.train, &schedule.evaluate, &schedule.publish, &schedule.prompt, &schedule.token, &schedule.snapshot}) {
+       {&schedule.train, &schedule.evaluate, &schedule.publish, &schedule.prompt, &schedule.token, &schedule.saving}) {
     if (program->phases.empty()) continue;
     out += fmt::format("program {}\n", program->name);
     for (const auto& phase : program->phases) {

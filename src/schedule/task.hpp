@@ -32,7 +32,9 @@ enum class Lane : std::uint8_t {
   download,
   cpu_optimizer,
   disk_read,
-  disk_write
+  disk_write,
+  snapshot,
+  host_snapshot
 };
 struct LaneInfo {
   Lane lane;
@@ -57,6 +59,8 @@ inline constexpr LaneInfo lanes[] = {
     {Lane::cpu_optimizer, "cpu_optimizer", false, true},
     {Lane::disk_read, "disk_read", false, true},
     {Lane::disk_write, "disk_write", false, true},
+    {Lane::snapshot, "snapshot", false, false},
+    {Lane::host_snapshot, "host_snapshot", false, true},
 };
 inline constexpr int lane_count = static_cast<int>(std::size(lanes));
 constexpr const LaneInfo& info_of(Lane lane) { return lanes[static_cast<std::size_t>(lane)]; }
@@ -238,7 +242,7 @@ struct Program {
   std::vector<Phase> phases;
 };
 
-enum class ProgramKind : std::uint8_t { train, evaluate, publish, prompt, token, first, update, snapshot };
+enum class ProgramKind : std::uint8_t { train, evaluate, publish, prompt, token, first, update, saving };
 inline constexpr int program_count = 8;
 
 /// A unit's part of a group of optimizer state on this rank: what is initialised, saved and loaded, one number an element.
@@ -254,7 +258,7 @@ struct Held {
 struct Schedule {
   std::vector<Buffer> buffers;
   std::vector<Held> state;   ///< unit by unit; a unit's master weights first
-  std::vector<Held> copies;  ///< where saves go on beside steps: what of the state this rank saves, as the program snapshot leaves it
+  std::vector<Held> copies;  ///< where saves go on beside steps: what of the state this rank saves, as the program saving leaves it
   std::vector<Section> sections;
   Program train;                    ///< one optimizer step; where updates are late, with the update that the step before has left
   Program evaluate;                 ///< forward passes over validation micro-batches
@@ -263,7 +267,7 @@ struct Schedule {
   Program token;                    ///< of a text: one token joins it
   Program first;                    ///< where updates are late: a step that finds none
   Program update;                   ///< where updates are late: the one that a step has left
-  Program snapshot;                 ///< where saves go on beside steps: copies the state that they write
+  Program saving;                   ///< where saves go on beside steps: a step that copies the state they write before it changes it
   std::vector<Segment> segments;    ///< as training and evaluation read them, then as a prompt does and a token
   std::vector<SegmentPass> passes;  ///< readings of them
   ModelShape shape;
@@ -273,7 +277,7 @@ struct Schedule {
   /// Digest of the collectives along some of these axes, in order: what the ranks of different roles must agree on.
   Hash128 hash_of_collectives(Axes along) const;
   const Program& program(ProgramKind kind) const {
-    const Program* programs[] = {&train, &evaluate, &publish, &prompt, &token, &first, &update, &snapshot};
+    const Program* programs[] = {&train, &evaluate, &publish, &prompt, &token, &first, &update, &saving};
     return *programs[static_cast<std::size_t>(kind)];
   }
   /// Whether a step leaves its update to the next, which makes each unit's before that unit's first use.

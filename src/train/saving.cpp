@@ -67,15 +67,21 @@ void Saver::save(std::int64_t step, bool last_of_run, const std::vector<SaveOf>&
   complete();
   step_ = step, last_of_run_ = last_of_run, queue_ = what;
   std::erase_if(failed_, [&](SaveOf again) { return std::ranges::find(what, again) != what.end(); });
-  const double begin = now_seconds();
+  asked_ = now_seconds();
   engine_.settle();
-  if (deck_.checkpoint.async) engine_.take_snapshot();
-  const double read = now_seconds() - begin;
-  next();
-  begin_ -= read, stalled_ += read;
-  // A copy in memory waits for the saves before it; else each is begun before a step changes what it is of.
-  while (!queue_.empty() && !deck_.checkpoint.async) advance();
+  copied_ = awaits_copy_ = deck_.checkpoint.async && !last_of_run;
+  if (copied_) return engine_.copy_with_next_step();
+  const double settled = now_seconds() - asked_;
+  next(settled, settled);
+  // Each is begun before a step changes what it is of.
+  while (!queue_.empty()) advance();
   if (!beside_steps() || last_of_run) complete();
+}
+
+void Saver::begin_copied() {
+  if (!std::exchange(awaits_copy_, false)) return;
+  copied_ = !engine_.cancel_copy();
+  next(now_seconds() - asked_, copied_ ? engine_.waited_for_copies() : 0);
 }
 
 void Saver::catch_up(std::int64_t step) {
@@ -87,19 +93,20 @@ void Saver::catch_up(std::int64_t step) {
   if (!world_.broadcast_text(missing ? "missing" : "").empty()) save(step, false, {SaveOf::weights});
 }
 
-void Saver::next() {
+void Saver::next(double seconds, double stalled) {
   what_ = queue_.front(), queue_.erase(queue_.begin());
-  begin_ = now_seconds(), again_ = false;
-  layout_ = engine_.state().checkpoint_layout(), layout_.files = files_;
+  const double begin = now_seconds();
+  begin_ = begin - seconds, again_ = false;
+  layout_ = engine_.checkpoint_layout(), layout_.files = files_;
   if (what_ == SaveOf::weights) layout_.groups = {std::string(master_group)};
   start();
-  stalled_ = now_seconds() - begin_;
+  stalled_ = stalled + now_seconds() - begin;
 }
 
 std::vector<io::ShardSlice> Saver::slices() const {
-  std::vector<io::ShardSlice> slices = engine_.state().checkpoint_slices();
+  std::vector<io::ShardSlice> slices = copied_ ? engine_.copied_slices() : engine_.state().checkpoint_slices();
   if (what_ == SaveOf::state) return slices;
-  const auto groups = engine_.state().checkpoint_layout().groups;
+  const auto groups = engine_.checkpoint_layout().groups;
   const auto master = std::ranges::find(groups, master_group) - groups.begin();
   std::erase_if(slices, [&](const io::ShardSlice& slice) { return slice.group != master; });
   for (io::ShardSlice& slice : slices) slice.group = 0;
@@ -107,6 +114,7 @@ std::vector<io::ShardSlice> Saver::slices() const {
 }
 
 void Saver::look() {
+  begin_copied();
   if (part_ == Part::none) return;
   const bool done = work_.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
   if (world_.sum(done ? 0 : 1) == 0) go_on();
@@ -115,6 +123,7 @@ void Saver::look() {
 void Saver::finish() { complete(); }
 
 void Saver::complete() {
+  begin_copied();
   while (part_ != Part::none) advance();
 }
 

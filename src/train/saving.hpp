@@ -27,9 +27,10 @@ struct Saved {
 };
 
 /// Saves checkpoints, one at a time: while the steps wait, or by a thread of each rank beside the steps, from a copy of the state in memory
-/// (checkpoint.async) or on a disk of the node (checkpoint.staging; where that disk fails, the steps wait). All ranks call the same
-/// functions in the same order. A save that fails costs nothing of what stands: the checkpoint before it stays, and `due` asks for another
-/// after the next step. Where checkpoint.retries of those have failed as well, or the run has no next step, all ranks throw Error(storage).
+/// that the next step makes (checkpoint.async) or from one on a disk of the node (checkpoint.staging; where that disk fails, the steps
+/// wait). All ranks call the same functions in the same order. A save that fails costs nothing of what stands: the checkpoint before it
+/// stays, and `due` asks for another after the next step. Where checkpoint.retries of those have failed as well, or the run has no next
+/// step, all ranks throw Error(storage).
 class Saver {
  public:
   /// `claim` is rank 0's, null on others; `last` the checkpoint that the run started from, "" for none; `note` hears of each save.
@@ -56,8 +57,10 @@ class Saver {
   /// 0.
   enum class Part : std::uint8_t { none, staging, shards, seals, index };
 
-  /// Begins with what is saved next of `queue_`.
-  void next();
+  /// Where the saves to come are from a copy that the step since has made, or would have: begins with them.
+  void begin_copied();
+  /// Begins with what is saved next of `queue_`; it has taken `seconds` so far, in `stalled` of which steps waited.
+  void next(double seconds = 0, double stalled = 0);
   void start();
   void begin(Part part, std::function<void()> work);
   void go_on();
@@ -88,6 +91,9 @@ class Saver {
   bool direct_ = false;     ///< the next save does without the node's disk
   // Of the saves under way, which are of one state.
   std::int64_t step_ = 0;
+  bool awaits_copy_ = false;   ///< the next step makes it
+  bool copied_ = false;        ///< they read that copy
+  double asked_ = 0;           ///< when they were asked for
   std::vector<SaveOf> queue_;  ///< what comes after the current one
   SaveOf what_ = SaveOf::state;
   bool last_of_run_ = false;

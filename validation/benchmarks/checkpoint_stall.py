@@ -44,7 +44,8 @@ print(json.dumps({"copies": copies[1:], "stalls": stalls[1:]}))
 
 
 def ours(options, folder, number):
-    """Seconds of each save's stall but the first, of a median step, and the bytes of a save."""
+    """Seconds of each save's stall but the first, of the steps that copied for them, of a median step of those that neither copied nor had a write beside them
+    (the last before a save), and the bytes of a save."""
     data, run = os.path.join(folder, "tokens.bin"), os.path.join(folder, f"run{number}")
     if not os.path.exists(data):
         draw = random.Random(1)
@@ -70,7 +71,9 @@ def ours(options, folder, number):
     shutil.rmtree(run)
     saved = [row for row in rows if "saved" in row]
     # The first touches the copy's memory for the first time; the last of a run is waited for.
-    return ([row["save_stall_seconds"] for row in saved[1:-1]], statistics.median(row["seconds"] for row in rows if "loss" in row), size)
+    seconds = {row["step"]: row["seconds"] for row in rows if "loss" in row}
+    copying = [seconds[row["saved"] + 1] for row in saved[1:-1]]
+    return ([row["save_stall_seconds"] for row in saved[1:-1]], copying, statistics.median(seconds[row["saved"]] for row in saved[1:-1]), size)
 
 
 def main():
@@ -85,11 +88,12 @@ def main():
     parser.add_argument("--folder", default=tempfile.gettempdir())
     options = parser.parse_args()
     options.tessera = os.path.abspath(options.tessera)
-    stalls, steps, copies, peers = [], [], [], []
+    stalls, copying, steps, copies, peers = [], [], [], [], []
     with tempfile.TemporaryDirectory(prefix="tessera-stall-", dir=os.path.abspath(options.folder)) as folder:
         for number in range(options.rounds):
-            mine, step, size = ours(options, folder, number)
+            mine, beside, step, size = ours(options, folder, number)
             stalls += mine
+            copying += [seconds - step for seconds in beside]
             steps.append(step)
             store = os.path.join(folder, f"peer{number}")
             os.mkdir(store)
@@ -102,9 +106,9 @@ def main():
             shutil.rmtree(store)
     stall, copy, peer, step = map(statistics.median, (stalls, copies, peers, steps))
     print(f"{size / 2**20:.0f} MiB a save, {len(stalls)} saves of {options.rounds} rounds, medians (least to most)")
-    for what, values in (("stall of checkpoint.async", stalls), ("copy of the bytes in memory", copies), ("stall of async_save", peers)):
+    for what, values in (("stall of checkpoint.async", stalls), ("longer step beside copies", copying), ("copy of the bytes in memory", copies), ("stall of async_save", peers)):
         print(f"  {what:<28} {statistics.median(values):7.3f} s ({min(values):.3f} to {max(values):.3f})")
-    print(f"  {stall / copy:.2f} copies; async_save waits {peer / stall:.2f} times as long; {100 * stall / (stall + 100 * step):.2f} % of a run that saves each 100 "
+    print(f"  {stall / copy:.3f} copies; async_save waits {peer / stall:.2f} times as long; {100 * stall / (stall + 100 * step):.2f} % of a run that saves each 100 "
           f"steps of {step:.3f} s")
 
 

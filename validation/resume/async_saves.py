@@ -13,7 +13,7 @@ check = runs.Checks()
 STEPS = 6
 COMMON = {"batch__global": 12, "run__steps": STEPS, "checkpoint__every": 1, "checkpoint__keep": 0, "run__reproducible": True}
 LAYOUTS = {
-    "host": [(1, {}), (2, {"zero__stage": 1}), (3, {"zero__stage": 3, "zero__param_persistence_threshold": 0}), (2, {"zero__stage": 0}),
+    "host": [(1, {}), (1, {"run__lanes": "inline"}), (2, {"zero__stage": 1}), (2, {"zero__stage": 2, "run__lanes": "threads"}), (3, {"zero__stage": 3, "zero__param_persistence_threshold": 0}), (2, {"zero__stage": 0}),
              (2, {"mesh__pp": 2, "zero__stage": 2, "run__lanes": "threads"}), (4, {"mesh__replicate": 2, "zero__stage": 2}),
              (2, {"zero__stage": 2, "zero__offload_optimizer__device": "host"}),
              (2, {"zero__stage": 3, "zero__offload_optimizer__device": "host", "zero__offload_param__device": "host", "precision__compute": "bf16"}),

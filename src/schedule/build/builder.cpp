@@ -55,7 +55,7 @@ Schedule ScheduleBuilder::build() {
   if (request_.training()) build_train();
   if (request_.evaluation_micro_batches > 0) build_evaluate();
   build_publish();
-  if (request_.training() && deck_.checkpoint.async) build_snapshot();
+  if (request_.training() && deck_.checkpoint.async) build_saving();
   if (request_.text.capacity > 0) build_text();
   return std::move(schedule_);
 }
@@ -147,8 +147,10 @@ void ScheduleBuilder::build_publish() {
   schedule_.publish.phases.push_back({last_section(), 1});
 }
 
-void ScheduleBuilder::build_snapshot() {
-  schedule_.snapshot.name = "snapshot";
+void ScheduleBuilder::build_saving() {
+  // Whoever saves has made the updates that a step had left.
+  schedule_.saving = updates_late() ? schedule_.first : schedule_.train;
+  schedule_.saving.name = "step with copies for a save";
   begin_section("snapshot");
   for (const Held& held : schedule_.state) {
     const Range mine = owned_range(layout_, held.unit, request_.group(unit_at(held.unit).owners).rank);
@@ -166,14 +168,13 @@ void ScheduleBuilder::build_snapshot() {
     const bool below = plan(held.unit).gradient.offloaded;
     emit({.name = "copy " + what,
           .op = Copy{},
-          .lane = below      ? Lane::cpu_optimizer
-                  : on_gpu() ? Lane::download
-                             : Lane::compute,
+          .lane = below ? Lane::host_snapshot : Lane::snapshot,
           .uses = {copy, from},
           .bytes_moved = static_cast<double>(bytes)});
     schedule_.copies.push_back({held.group, held.unit, mine, {copy.buffer, 0, bytes, Access::read}, held.type});
   }
-  schedule_.snapshot.phases.push_back({last_section(), 1});
+  // Only what changes the state waits for its copy: the update of a unit, at the end.
+  schedule_.saving.phases.insert(schedule_.saving.phases.begin(), {last_section(), 1});
 }
 
 void ScheduleBuilder::emit_begin() {

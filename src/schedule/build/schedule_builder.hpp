@@ -41,7 +41,7 @@ class ScheduleBuilder {
   void build_evaluate();
   void build_publish();
   /// Copies of what this rank saves, which a save writes while steps change the state.
-  void build_snapshot();
+  void build_saving();
   void emit_begin();
   void begin_section(const std::string& name);
   Task& emit(Task task);

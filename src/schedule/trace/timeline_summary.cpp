@@ -47,6 +47,15 @@ TimelineSummary summarise(const Timeline& timeline) {
   return summary;
 }
 
+double seconds_alone(const Timeline& timeline, std::initializer_list<Lane> lanes) {
+  std::vector<Span> all, others;
+  for (std::size_t lane = 0; lane < lane_count; ++lane) {
+    append(all, timeline.lanes[lane]);
+    if (std::ranges::find(lanes, static_cast<Lane>(lane)) == lanes.end()) append(others, timeline.lanes[lane]);
+  }
+  return covered(std::move(all)) - covered(std::move(others));
+}
+
 std::optional<double> launch_gap_share(const TimelineSummary& summary, const UntracedRuns& untraced) {
   if (untraced.count == 0 || untraced.median_seconds <= 0) return std::nullopt;
   return 1 - summary.busy / untraced.median_seconds;

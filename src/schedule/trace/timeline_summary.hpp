@@ -1,5 +1,7 @@
 // What a timeline comes to: how busy lanes were, what communication compute did not hide, how long nothing ran.
 #pragma once
+#include <initializer_list>
+
 #include "schedule/trace/timeline.hpp"
 
 namespace tessera {
@@ -25,6 +27,9 @@ struct TimelineSummary {
 };
 
 TimelineSummary summarise(const Timeline& timeline);
+
+/// Seconds in which a task of one of these lanes ran and none of any other.
+double seconds_alone(const Timeline& timeline, std::initializer_list<Lane> lanes);
 
 /// Runs of the same program that were not traced, to compare with. None: count 0.
 struct UntracedRuns {

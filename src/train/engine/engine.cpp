@@ -12,6 +12,7 @@
 #include "kernels/group_losses/group_losses.hpp"
 #include "kernels/rope/rope.hpp"
 #include "optimizer/learning_rate.hpp"
+#include "schedule/trace/timeline_summary.hpp"
 #include "topology/node.hpp"
 #include "train/device.hpp"
 
@@ -117,14 +118,26 @@ StepReport Engine::step(std::int64_t step, const StepOptions& options) {
   for (std::int64_t m = 0; m < accumulation(); ++m)
     weight(m) = micro_batch_at(plan_.request.deck, data().size, data().rank, m) ? 1 / scale : 0;
   const bool late = schedule().updates_late();
-  const ProgramKind kind = late && !pending_ ? ProgramKind::first : ProgramKind::train;
-  if (options.timeline)
-    *options.timeline = executor_->run_traced(kind);
-  else
-    executor_->run(kind);
+  run_step(std::exchange(copies_, false) ? ProgramKind::saving
+           : late && !pending_           ? ProgramKind::first
+                                         : ProgramKind::train,
+           options.timeline);
   const StepReport report = value<StepReport>("report");
   pending_ = late && !report.not_finite;
   return report;
+}
+
+void Engine::run_step(ProgramKind kind, Timeline* timeline) {
+  // What steps wait for copies is known from their tasks' times alone.
+  if (!timeline && kind != ProgramKind::saving) return executor_->run(kind);
+  Timeline done = executor_->run_traced(kind);
+  if (kind == ProgramKind::saving) waited_for_copies_ = seconds_alone(done, {Lane::snapshot, Lane::host_snapshot});
+  if (timeline) *timeline = std::move(done);
+}
+
+void Engine::copy_with_next_step() {
+  TESSERA_REQUIRE(!pending_ && !schedule().saving.phases.empty());
+  copies_ = true;
 }
 
 void Engine::settle() {

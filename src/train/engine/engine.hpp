@@ -2,6 +2,7 @@
 #pragma once
 #include <memory>
 #include <span>
+#include <utility>
 
 #include "kernels/step/step.hpp"
 #include "schedule/build/micro_batches.hpp"
@@ -64,8 +65,15 @@ class Engine {
   void publish() { executor_->run(ProgramKind::publish), pending_ = false; }
   /// Makes the update that the last step has left, where updates are late. Collective over the group; evaluate() does it itself.
   void settle();
-  /// Copies what a save writes, where saves go on beside steps. This rank only, of a settled engine.
-  void take_snapshot() { executor_->run(ProgramKind::snapshot); }
+  /// Where saves go on beside steps: has the next step copy what a save writes before it changes it. Of a settled engine.
+  void copy_with_next_step();
+  /// Whether there was no step since, and then none will copy.
+  bool cancel_copy() { return std::exchange(copies_, false); }
+  /// What a step has copied: valid until another copies.
+  std::vector<io::ShardSlice> copied_slices() const { return state_.copied_slices(); }
+  io::CheckpointLayout checkpoint_layout() const { return state_.checkpoint_layout(); }
+  /// Seconds in which the last step that copied did nothing else.
+  double waited_for_copies() const { return waited_for_copies_; }
   /// Of a settled engine.
   const ModelState& state() const;
 
@@ -121,6 +129,7 @@ class Engine {
   /// Micro-batch m of an input of n numbers each.
   std::span<std::int32_t> numbers(int buffer, std::int64_t micro, std::int64_t n) const;
   void fill_rope_table() const;
+  void run_step(ProgramKind kind, Timeline* timeline);
   /// On a GPU: searches for the fastest kernels and loads all of them, on weights of noise, which it leaves zeroed.
   void warm_up(const std::string& kernel_choices);
   /// Zeroes the memory of a GPU and what is pinned for it.
@@ -135,6 +144,8 @@ class Engine {
   int tokens_ = 0, targets_ = 0, token_groups_ = 0, document_starts_ = 0, weights_ = 0;
   double unread_weight_ = 0;  ///< of a stage that makes no loss
   bool pending_ = false;      ///< a step has left its update
+  bool copies_ = false;       ///< the next step copies the state
+  double waited_for_copies_ = 0;
 };
 
 }  // namespace tessera

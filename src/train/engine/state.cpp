@@ -262,12 +262,12 @@ io::ShardSource ModelState::source_of(const Held& held, const Range& mine) const
           }};
 }
 
-std::vector<io::ShardSlice> ModelState::checkpoint_slices() const {
+std::vector<io::ShardSlice> ModelState::slices_of(const std::vector<Held>& all) const {
   const SavedLayout saved = this->saved();
   const std::vector<std::string>& groups = saved.checkpoint.groups;
   const int mine_of_all = plan_.request.others().rank;
   std::vector<io::ShardSlice> slices;
-  for (const Held& held : plan_.schedule.copies.empty() ? plan_.schedule.state : plan_.schedule.copies) {
+  for (const Held& held : all) {
     const int unit = saved.units[static_cast<std::size_t>(mine_of_all)][static_cast<std::size_t>(held.unit)];
     if (unit < 0) continue;  // other ranks keep the same and save it
     const Group owners = plan_.request.group(unit_of(held).owners);

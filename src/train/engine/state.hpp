@@ -37,8 +37,10 @@ class ModelState {
   void load(const io::CheckpointReader& reader) const;
 
   io::CheckpointLayout checkpoint_layout() const { return saved().checkpoint; }
-  /// This rank's slices, read where they lie: valid until the next step, or of copies until the next snapshot.
-  std::vector<io::ShardSlice> checkpoint_slices() const;
+  /// This rank's slices, read where they lie: valid until the next step.
+  std::vector<io::ShardSlice> checkpoint_slices() const { return slices_of(plan_.schedule.state); }
+  /// The same as a step has copied them.
+  std::vector<io::ShardSlice> copied_slices() const { return slices_of(plan_.schedule.copies); }
 
  private:
   using Fill = std::function<void(std::int64_t element, std::span<float> out)>;
@@ -55,6 +57,7 @@ class ModelState {
   /// Elements [begin, begin + n) of the unit as `fill` gives them: written where they lie, or, in a GPU's memory or another type, piece by
   /// piece by way of the host.
   void write(const Held& held, std::int64_t begin, std::int64_t n, const Fill& fill) const;
+  std::vector<io::ShardSlice> slices_of(const std::vector<Held>& all) const;
   /// This rank's part of what is held, as a save reads it.
   io::ShardSource source_of(const Held& held, const Range& mine) const;
   void load_held(const Held& held, const io::CheckpointReader& reader) const;

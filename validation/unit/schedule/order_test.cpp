@@ -15,7 +15,7 @@ using test::Instance;
 using test::unroll;
 
 constexpr std::array kinds = {ProgramKind::train, ProgramKind::evaluate, ProgramKind::publish, ProgramKind::prompt,
-                              ProgramKind::token, ProgramKind::first,    ProgramKind::update};
+                              ProgramKind::token, ProgramKind::first,    ProgramKind::update,  ProgramKind::saving};
 
 /// Pairs (earlier, later) of different lanes that must keep their order.
 std::vector<std::pair<std::size_t, std::size_t>> conflicts(const std::vector<Instance>& all) {
@@ -214,6 +214,34 @@ TEST(Order, UpdatesOnTheHostRunBesideTheForwardPass) {
       EXPECT_LE(done[at.at(update.task->name)][all[forward].lane], all[at.at("forward embedding")].number)
           << "it waits for no forward pass";
     }
+  }
+}
+
+TEST(Order, CopiesForASaveHoldUpUpdatesAlone) {
+  for (const int ranks : {1, 2}) {
+    const Schedule schedule =
+        test::schedule_of({.name = "", .overrides = {"model.layers=4", "zero.stage=2", "checkpoint.async=true"}, .ranks = ranks});
+    const MemoryPlan plan = place(schedule);
+    const auto all = unroll(schedule, plan, order(schedule, plan, schedule.saving));
+    const auto done = certainly_done(all);
+    std::map<std::string, std::int64_t> copies;  // the last of a unit: its number on the lane
+    for (const Instance& one : all) {
+      if (one.lane == static_cast<std::size_t>(Lane::snapshot)) copies[one.task->name.substr(one.task->name.rfind(' ') + 1)] = one.number;
+    }
+    ASSERT_EQ(3 * copies.size(), schedule.state.size());
+    int updates = 0;
+    for (std::size_t j = 0; j < all.size(); ++j) {
+      const std::string& name = all[j].task->name;
+      const std::int64_t copied = done[j][static_cast<std::size_t>(Lane::snapshot)];
+      if (std::holds_alternative<OptimizerStep>(all[j].task->op)) {
+        ++updates;
+        EXPECT_GT(copied, copies.at(name.substr(name.rfind(' ') + 1))) << name;
+      }
+      if (all[j].lane == static_cast<std::size_t>(Lane::compute) && updates == 0) {
+        EXPECT_EQ(copied, 0) << name << " waits for a copy";
+      }
+    }
+    EXPECT_EQ(updates, static_cast<int>(copies.size()));
   }
 }
 

@@ -88,6 +88,7 @@ inline std::vector<Setting> settings() {
           if (parameters) s.overrides.push_back(fmt::format("zero.offload_param.device={}", tier(ranks % 3 == 0)));
           if (offloads && !parameters && bf16) s.overrides.push_back("zero.offload_optimizer.ratio=0.5");
           if ((stage + ranks) % 3 == 0) s.overrides.push_back(fmt::format("activation.offload={}", tier(stage % 2)));
+          if (reproducible && !(offloads && ranks % 2) && !(parameters && ranks % 3 == 0)) s.overrides.push_back("checkpoint.async=true");
           if (ranks % 2 == 0) s.overrides.push_back("zero.overlap_comm=true");
           if (ranks == 2) s.overrides.push_back("model.tied=true");
           if (ranks == 3) s.overrides.push_back("model.qk_norm=true");

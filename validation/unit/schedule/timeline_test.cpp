@@ -72,6 +72,14 @@ TEST(Summary, WhatStandsAloneIsExposedOnce) {
   EXPECT_DOUBLE_EQ(s.idle, 3);
 }
 
+TEST(Summary, SecondsInWhichSomeLanesStoodAlone) {
+  const Timeline timeline = timeline_of(20, {{0, 4}, {9, 10}}, {{3, 7}, {6, 8}}, {{7.5, 9.5}, {12, 13}});
+  EXPECT_DOUBLE_EQ(seconds_alone(timeline, {Lane::gather}), 3.5);
+  EXPECT_DOUBLE_EQ(seconds_alone(timeline, {Lane::gather, Lane::reduce}), 6);
+  EXPECT_DOUBLE_EQ(seconds_alone(timeline, {Lane::snapshot}), 0);
+  EXPECT_DOUBLE_EQ(seconds_alone(timeline, {Lane::compute}), 3.5);
+}
+
 TEST(Summary, CommunicationAloneIsAllExposed) {
   const TimelineSummary s = summarise(timeline_of(4, {}, {}, {{1, 3}}));
   EXPECT_DOUBLE_EQ(s.exposed, 2);
