@@ -50,18 +50,21 @@ __global__ void __launch_bounds__(TileProduct<T, false, !b_transposed, wide>::th
   if (rows.rows == 0) return;
   const std::int64_t column = static_cast<std::int64_t>(blockIdx.y) * tile;
   const int columns = static_cast<int>(p.N - column < tile ? p.N - column : tile);
-  T* c = static_cast<T*>(p.c) + rows.row * p.N + column;
+  const std::int64_t stride = p.from_c();
+  T* c = static_cast<T*>(p.c) + rows.row * stride + column;
   if (rows.expert == p.E) {
-    for (int i = static_cast<int>(threadIdx.x); i < rows.rows * columns; i += static_cast<int>(blockDim.x))
-      c[i / columns * p.N + i % columns] = T{};
+    for (int i = static_cast<int>(threadIdx.x); i < rows.rows * columns && !p.accumulate; i += static_cast<int>(blockDim.x))
+      c[i / columns * stride + i % columns] = T{};
     return;
   }
-  const T* a = static_cast<const T*>(p.a) + rows.row * p.K;
+  const T* a = static_cast<const T*>(p.a) + rows.row * p.from_a();
   const T* b = static_cast<const T*>(p.b) + rows.expert * p.N * p.K + (b_transposed ? column * p.K : column);
   TileProduct<T, false, !b_transposed, wide> product;
-  product.run({a, p.K, rows.rows}, {b, b_transposed ? p.K : p.N, columns}, p.K);
+  product.run({a, p.from_a(), rows.rows}, {b, b_transposed ? p.K : p.N, columns}, p.K);
   product.each([&](int i, int j, float sum) {
-    if (i < rows.rows && j < columns) c[i * p.N + j] = rounded<T>(sum);
+    if (i >= rows.rows || j >= columns) return;
+    T& to = c[i * stride + j];
+    to = rounded<T>(p.accumulate ? static_cast<float>(to) + p.scale * sum : p.scale * sum);
   });
 }
 
@@ -73,7 +76,7 @@ __global__ void __launch_bounds__(TileProduct<T, true, true, wide>::threads) gra
   const std::int64_t expert = blockIdx.z, begin = p.offsets[expert], end = p.offsets[expert + 1];
   if (begin == end && p.accumulate) return;
   TileProduct<T, true, true, wide> product;
-  product.run({static_cast<const T*>(p.d_y) + begin * p.N + row, p.N, rows},
+  product.run({static_cast<const T*>(p.d_y) + begin * p.from_d_y() + row, p.from_d_y(), rows},
               {static_cast<const T*>(p.x) + begin * p.K + column, p.K, columns}, end - begin);
   float* d_w = p.d_w + (expert * p.N + row) * p.K + column;
   product.each([&](int i, int j, float sum) {
@@ -93,7 +96,7 @@ void grouped_gemm(const Context& context, const GroupedGemm& p) {
   const dim3 grid(static_cast<unsigned>(most_row_tiles(p)), tiles_of(p.N));  // neighbours share the columns of a matrix
   with_float_type(p.dtype, [&](auto type) {
     using T = decltype(type);
-    const bool wide = on_sixteen_bytes(p.a, p.b) && whole_vectors(vector_elements<T>, {p.N, p.K});
+    const bool wide = on_sixteen_bytes(p.a, p.b) && whole_vectors(vector_elements<T>, {p.N, p.K, p.from_a()});
     with_whole(wide, [&](auto whole) {
       with_whole(p.b_transposed, [&](auto transposed) {
         constexpr bool is_transposed = decltype(transposed)::value, is_wide = decltype(whole)::value;
@@ -109,7 +112,7 @@ void grouped_weight_gradient(const Context& context, const GroupedWeightGradient
   const dim3 grid(tiles_of(p.K), tiles_of(p.N), static_cast<unsigned>(p.E));
   with_float_type(p.dtype, [&](auto type) {
     using T = decltype(type);
-    const bool wide = on_sixteen_bytes(p.d_y, p.x) && whole_vectors(vector_elements<T>, {p.N, p.K});
+    const bool wide = on_sixteen_bytes(p.d_y, p.x) && whole_vectors(vector_elements<T>, {p.N, p.K, p.from_d_y()});
     with_whole(wide, [&](auto whole) {
       constexpr bool is_wide = decltype(whole)::value;
       launch(stream_of(context), grid, TileProduct<T, true, true, is_wide>::threads, 0, gradient_kernel<T, is_wide>, p);

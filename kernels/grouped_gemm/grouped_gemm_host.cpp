@@ -155,7 +155,8 @@ void multiply(const GroupedGemm& p, const Tile& t, const WorkerRoom& room) {
     else
       copy_block(room.b, b, p.dtype, depth, t.columns, p.N, depth);
     for (std::int64_t row = 0; row < t.rows; row += block) {
-      copy_block(room.a, at(p.a, (t.row + row) * p.K + k, p.dtype), p.dtype, std::min(block, t.rows - row), depth, p.K, block);
+      copy_block(room.a, at(p.a, (t.row + row) * p.from_a() + k, p.dtype), p.dtype, std::min(block, t.rows - row), depth, p.from_a(),
+                 block);
       run_matmul(block_of(p, t.columns, depth, k > 0), {.c = room.c + row * t.columns, .a = room.a, .b = room.b, .scratch = room.scratch},
                  1);
     }
@@ -165,8 +166,11 @@ void multiply(const GroupedGemm& p, const Tile& t, const WorkerRoom& room) {
 template <class T>
 void finish(const GroupedGemm& p, const Tile& t, const float* sums) {
   for (std::int64_t row = 0; row < t.rows; ++row) {
-    T* to = static_cast<T*>(p.c) + (t.row + row) * p.N + t.column;
-    for_vectors(0, t.columns, [&](std::int64_t i, auto n) { store(to + i, load(sums + row * t.columns + i, n), n); });
+    T* to = static_cast<T*>(p.c) + (t.row + row) * p.from_c() + t.column;
+    for_vectors(0, t.columns, [&](std::int64_t i, auto n) {
+      const auto sum = p.scale * load(sums + row * t.columns + i, n);
+      store(to + i, p.accumulate ? load(to + i, n) + sum : sum, n);
+    });
   }
 }
 
@@ -208,7 +212,7 @@ void add_rows(const GroupedWeightGradient& p, std::int64_t expert, std::int64_t 
   for (std::int64_t r = 0; begin == end && !p.accumulate && r < rows; ++r) std::fill_n(d_w + r * p.K, columns, 0.0f);
   for (std::int64_t first = begin; first < end; first += block) {
     const std::int64_t valid = std::min(block, end - first);
-    copy_block(room.a, at(p.d_y, first * p.N + row, p.dtype), p.dtype, valid, rows, p.N, block);
+    copy_block(room.a, at(p.d_y, first * p.from_d_y() + row, p.dtype), p.dtype, valid, rows, p.from_d_y(), block);
     copy_block(room.b, at(p.x, first * p.K + column, p.dtype), p.dtype, valid, columns, p.K, block);
     run_matmul(block_of(p, rows, columns, p.accumulate || first > begin), {.c = d_w, .a = room.a, .b = room.b, .scratch = room.scratch}, 1);
   }
@@ -232,8 +236,9 @@ void grouped_gemm(const Context& context, const GroupedGemm& p) {
     multiply(p, tile, mine);
     p.dtype == DType::f32 ? finish<float>(p, tile, mine.c) : finish<bf16>(p, tile, mine.c);
   });
-  const std::int64_t row_bytes = p.N * static_cast<std::int64_t>(size_of(p.dtype));
-  std::memset(static_cast<std::byte*>(p.c) + used * row_bytes, 0, static_cast<std::size_t>((p.rows - used) * row_bytes));
+  const auto size = static_cast<std::int64_t>(size_of(p.dtype));
+  for (std::int64_t row = used; row < p.rows && !p.accumulate; ++row)
+    std::memset(static_cast<std::byte*>(p.c) + row * p.from_c() * size, 0, static_cast<std::size_t>(p.N * size));
 }
 
 std::size_t grouped_weight_gradient_workspace_bytes(const GroupedWeightGradient& p) {

@@ -163,6 +163,7 @@ void Recorder::combine_rows(Value out, Value rows, const Dispatch& d, const Comb
 void Recorder::weigh(Value d_weights, Value d, Value a, Value weights, const kernels::WeighRows& rows, Value sources, std::int64_t clears) {
   std::vector<Touch> touches = {{d_weights, sources ? write : Access::add}, {d, Access::add}, {a, Access::add}, {weights, read}};
   if (sources) touches.push_back({sources, read});
+  weighed_.insert(a.id);
   call({.name = "weigh_rows " + name_of(d), .touches = std::move(touches), .run = [=](const At& at) {
           auto p = rows;
           p.d_weights = at.get<float>(d_weights), p.d = at.get(d), p.a = at.get(a), p.weights = at.get<float>(weights);
@@ -202,6 +203,7 @@ void Recorder::expert_linear(Value y, Value x, const Arrivals& here, const std::
           p.c = at.get(y), p.a = at.get(x), p.b = at.get(weight), p.offsets = at.get<std::int32_t>(offsets);
           kernels::grouped_gemm(at.context, p);
         }});
+  add_adapters(y, x, w, N, K, here.offsets);
 }
 
 void Recorder::expert_input_gradient(Value d_x, Value d_y, const Arrivals& here, const std::string& w, std::int64_t N, std::int64_t K) {
@@ -217,6 +219,7 @@ void Recorder::expert_input_gradient(Value d_x, Value d_y, const Arrivals& here,
           p.c = at.get(d_x), p.a = at.get(d_y), p.b = at.get(weight), p.offsets = at.get<std::int32_t>(offsets);
           kernels::grouped_gemm(at.context, p);
         }});
+  add_adapter_input_gradients(d_x, d_y, w, N, K, here.offsets);
 }
 
 void Recorder::expert_weight_gradient(Value d_y, Value x, const Arrivals& here, const std::string& w, std::int64_t N, std::int64_t K) {
@@ -233,6 +236,7 @@ void Recorder::expert_weight_gradient(Value d_y, Value x, const Arrivals& here, 
           p.accumulate = at.adds(d_weight);
           kernels::grouped_weight_gradient(at.context, p);
         }});
+  adapter_weight_gradients(d_y, x, w, N, K, here.offsets);
 }
 
 }  // namespace tessera

@@ -19,8 +19,8 @@ std::string lora_b(std::string_view tensor);
 /// s: alpha / r, or with scaling "rslora" alpha / sqrt(r) (Kalajdzievski, arXiv:2312.03732).
 double lora_scale(const LoraKeys& lora);
 
-/// Marks all tensors frozen, and puts adapters' matrices after those of their layer. Throws Error(usage) for a target that is no matrix of
-/// an attention or MLP.
+/// Marks all tensors frozen, and puts adapters' matrices after those of their layer: of experts all matrices A of one name, then all B.
+/// Throws Error(usage) for a target that is no matrix of an attention, MLP or expert, or that leaves out some experts of a layer.
 void add_adapters(std::vector<Parameter>& table, const LoraKeys& lora);
 
 /// Of a product's result (M, N) the columns [first, first + count) that a tensor with an adapter makes.

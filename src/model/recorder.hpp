@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 
 #include "kernels/dispatch/dispatch.hpp"
@@ -39,6 +40,16 @@ struct Arrivals {
   Value order;    ///< (R) int32, of sorted rows; alone absent, as the others are
   Value places;   ///< (R) int32, of rows as they have arrived
   Value weights;  ///< (R) fp32, of the same
+};
+
+/// One of the three products by a matrix (N,K) of an adapter.
+struct AdapterProduct {
+  linear::Product product = linear::Product::forward;
+  std::int64_t N = 0, K = 0;
+  float scale = 1;
+  bool accumulate = false;
+  /// Where one operand, of a forward product the result, is columns of a wider matrix: its first one, and that matrix's width.
+  std::int64_t first = 0, stride = 0;
 };
 
 /// What a token's rows come together with.
@@ -273,15 +284,18 @@ class Recorder {
 
   // Of adapters (lora_calls.cpp): `inner` (M,r) = s x A^T, of which B makes what joins y.
 
+  // With `offsets`, those of the rows of experts (R rows), each expert's with its own matrices.
+
   /// y += what the adapters of w and the tensors joined to it make of x.
-  void add_adapters(Value y, Value x, const std::string& w, std::int64_t N, std::int64_t K);
-  void adapter_weight_gradients(Value d_y, Value x, const std::string& w, std::int64_t N, std::int64_t K);
-  void add_adapter_input_gradients(Value d_x, Value d_y, const std::string& w, std::int64_t N, std::int64_t K);
+  void add_adapters(Value y, Value x, const std::string& w, std::int64_t N, std::int64_t K, Value offsets = {});
+  void adapter_weight_gradients(Value d_y, Value x, const std::string& w, std::int64_t N, std::int64_t K, Value offsets = {});
+  void add_adapter_input_gradients(Value d_x, Value d_y, const std::string& w, std::int64_t N, std::int64_t K, Value offsets = {});
+  /// inner = s x A^T of a tensor.
+  void adapter_inner(const AdaptedColumns& columns, Value inner, Value x, std::int64_t K, Value offsets);
   /// d_inner from the columns of d_y (M,N) that the tensor makes; made once.
-  Value adapter_inner_gradient(const AdaptedColumns& columns, Value d_y, std::int64_t N);
-  /// A product as `shape` says, of x and `with` from element x_first of x on, to y from its element y_first on.
-  void adapter_product(Touch y, Value x, Value with, linear::Product product, const linear::Dims& dims, const kernels::Gemm& shape,
-                       std::int64_t y_first, std::int64_t x_first);
+  Value adapter_inner_gradient(const AdaptedColumns& columns, Value d_y, std::int64_t N, Value offsets);
+  /// y is the result, x the operand that is no matrix of the adapter; `with` that matrix, or in its gradient what it multiplied.
+  void adapter_product(const AdapterProduct& product, Value y, Value x, Value with, Value offsets);
 
   // Of a ring (ring.cpp), M tokens of this rank: blocks of keys are (M, 2 G D), and in `step` come from the rank that many before it.
 
@@ -315,6 +329,7 @@ class Recorder {
   Segment segment_;
   Value slice_sums_ = {}, all_sums_ = {};
   std::map<std::string, Value> adapter_inner_, d_adapter_inner_;  // by the tensor that has an adapter
+  std::set<int> weighed_;                                         // values whose rows weigh() has multiplied by what they count for
   Value blocks_arrived_ = {};                                     // by send_rows
   Value d_blocks_here_ = {}, d_blocks_there_ = {};                // of the backward pass: blocks of this rank's tokens, and for its experts
   Value d_row_weights_ = {};                                      // by weigh_rows: in the order in which this rank has sent its rows

@@ -80,6 +80,63 @@ void check_against_the_host() {
 TEST_F(GroupedGemmCuda, MatchesTheHostFp32) { check_against_the_host<float>(); }
 TEST_F(GroupedGemmCuda, MatchesTheHostBf16) { check_against_the_host<bf16>(); }
 
+/// Products of columns of wider matrices, scaled and added: of a GPU or of the host.
+template <class T>
+struct Columns {
+  std::vector<T> y, d_x;
+  std::vector<float> d_w;
+
+  Columns(const Case& c, bool on_host, bool accumulate, std::int64_t first) {
+    std::vector<std::int32_t> offsets{0};
+    for (const std::int32_t n : c.counts) offsets.push_back(offsets.back() + n);
+    const std::int64_t width = c.N + 16;
+    const auto x = random_values<T>(c.rows() * c.K, 1), w = random_values<T>(c.E() * c.N * c.K, 2),
+               wide = random_values<T>(c.rows() * width, 3);
+    GroupedGemm up{.rows = c.rows(), .E = c.E(), .N = c.N, .K = c.K, .c_stride = width, .scale = 0.5f, .b_transposed = true};
+    GroupedGemm down{.rows = c.rows(), .E = c.E(), .N = c.K, .K = c.N, .a_stride = width, .scale = 2.0f};
+    GroupedWeightGradient weight{.rows = c.rows(), .E = c.E(), .N = c.N, .K = c.K, .d_y_stride = width, .dtype = dtype_of<T>()};
+    up.accumulate = accumulate, up.dtype = down.dtype = dtype_of<T>();
+    const auto point = [&](T* to, T* to_x, float* to_w, const std::int32_t* at, const T* from_x, const T* from_w, const T* from) {
+      up.c = to + first, up.a = from_x, up.b = from_w, up.offsets = at;
+      down.c = to_x, down.a = from + first, down.b = from_w, down.offsets = at;
+      weight.d_w = to_w, weight.d_y = from + first, weight.x = from_x, weight.offsets = at;
+    };
+    if (on_host) {
+      y = wide, d_x = poisoned<T>(c.rows() * c.K), d_w = poisoned<float>(c.E() * c.N * c.K);
+      point(y.data(), d_x.data(), d_w.data(), offsets.data(), x.data(), w.data(), wide.data());
+      Workspace workspace(std::max({host::grouped_gemm_workspace_bytes(up), host::grouped_gemm_workspace_bytes(down),
+                                    host::grouped_weight_gradient_workspace_bytes(weight)}));
+      host::grouped_gemm(workspace.context(), up);
+      host::grouped_gemm(workspace.context(), down);
+      host::grouped_weight_gradient(workspace.context(), weight);
+      return;
+    }
+    DeviceArray<T> to(wide), from(wide), to_x(c.rows() * c.K), device_x(x), device_w(w);
+    DeviceArray<float> to_w(c.E() * c.N * c.K);
+    DeviceArray<std::int32_t> at(offsets);
+    point(to.data(), to_x.data(), to_w.data(), at.data(), device_x.data(), device_w.data(), from.data());
+    cuda::grouped_gemm({}, up);
+    cuda::grouped_gemm({}, down);
+    cuda::grouped_weight_gradient({}, weight);
+    y = to.host(), d_x = to_x.host(), d_w = to_w.host();
+  }
+};
+
+template <class T>
+void check_columns() {
+  for (const Case& c : cases())
+    for (const std::int64_t first : {3, 8})
+      for (const bool accumulate : {false, true}) {
+        SCOPED_TRACE(::testing::Message() << c.E() << " experts, N " << c.N << ", K " << c.K << ", from column " << first);
+        const Columns<T> ours(c, false, accumulate, first), host(c, true, accumulate, first);
+        EXPECT_LT(norm_error(ours.y, host.y), device_tolerance<T>());
+        EXPECT_LT(norm_error(ours.d_x, host.d_x), device_tolerance<T>());
+        EXPECT_LT(norm_error(ours.d_w, host.d_w), 1e-5);
+      }
+}
+TEST_F(GroupedGemmCuda, ColumnsMatchTheHostFp32) { check_columns<float>(); }
+TEST_F(GroupedGemmCuda, ColumnsMatchTheHostBf16) { check_columns<bf16>(); }
+
 TEST_F(GroupedGemmCuda, SameBitsInEveryOrder) {
   expect_same_bits_on_device([] {
     const Results<bf16> half(cases()[1], false, false);

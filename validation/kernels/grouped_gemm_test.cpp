@@ -52,26 +52,30 @@ struct Trial {
             .dtype = dtype_of<T>()};
   }
   void forward() { run(forward_shape()); }
-  void input_gradient() {
+  void input_gradient() { input_gradient(d_y.data(), 0); }
+  void input_gradient(const T* from, std::int64_t stride) {
     run({.c = d_x.data(),
-         .a = d_y.data(),
+         .a = from,
          .b = w.data(),
          .offsets = offsets.data(),
          .rows = c.rows(),
          .E = c.E(),
          .N = c.K,
          .K = c.N,
+         .a_stride = stride,
          .dtype = dtype_of<T>()});
   }
-  void weight_gradient(bool accumulate) {
+  void weight_gradient(bool accumulate) { weight_gradient(accumulate, d_y.data(), 0); }
+  void weight_gradient(bool accumulate, const T* from, std::int64_t stride) {
     const GroupedWeightGradient p{.d_w = d_w.data(),
-                                  .d_y = d_y.data(),
+                                  .d_y = from,
                                   .x = x.data(),
                                   .offsets = offsets.data(),
                                   .rows = c.rows(),
                                   .E = c.E(),
                                   .N = c.N,
                                   .K = c.K,
+                                  .d_y_stride = stride,
                                   .accumulate = accumulate,
                                   .dtype = dtype_of<T>()};
     Workspace workspace(grouped_weight_gradient_workspace_bytes(p));
@@ -101,6 +105,12 @@ struct Trial {
     return d;
   }
 
+  static void run(const GroupedGemm& p) {
+    Workspace workspace(grouped_gemm_workspace_bytes(p));
+    grouped_gemm(workspace.context(), p);
+    EXPECT_TRUE(workspace.intact());
+  }
+
  private:
   static double value(const std::vector<T>& v, std::int64_t i) { return static_cast<double>(static_cast<float>(v[size(i)])); }
   template <class F>
@@ -110,11 +120,6 @@ struct Trial {
       for (std::int64_t r = offsets[size(e)]; r < offsets[size(e + 1)]; ++r)
         for (std::int64_t i = 0; i < columns; ++i) out[size(r * columns + i)] = f(e, r, i);
     return out;
-  }
-  static void run(const GroupedGemm& p) {
-    Workspace workspace(grouped_gemm_workspace_bytes(p));
-    grouped_gemm(workspace.context(), p);
-    EXPECT_TRUE(workspace.intact());
   }
 };
 
@@ -135,6 +140,41 @@ void check_against_reference() {
 }
 TEST(GroupedGemm, MatchesReferenceFp32) { check_against_reference<float>(); }
 TEST(GroupedGemm, MatchesReferenceBf16) { check_against_reference<bf16>(); }
+
+/// Results and operands that are columns of wider matrices, scaled, and added to what is there: what products of adapters ask for.
+template <class T>
+void check_columns() {
+  constexpr std::int64_t first = 3, more = 8;
+  for (const Case& c : cases) {
+    SCOPED_TRACE(::testing::Message() << c.E() << " experts, N " << c.N << ", K " << c.K);
+    Trial<T> run(c);
+    run.input_gradient(), run.weight_gradient(false);
+    const std::int64_t width = c.N + more;
+    const auto column = [&](std::int64_t i) { return i / c.N * width + first + i % c.N; };
+    for (const bool accumulate : {false, true}) {
+      const auto before = random_values<T>(c.rows() * width, 4);
+      auto wide = before;
+      GroupedGemm p = run.forward_shape();
+      p.c = wide.data() + first, p.c_stride = width, p.scale = 0.5f, p.accumulate = accumulate;
+      Trial<T>::run(p);
+      std::vector<double> expected = doubles(before);
+      const std::vector<double> y = run.expected_y();
+      for (std::int64_t i = 0; i < c.rows() * c.N; ++i)
+        expected[size(column(i))] = (accumulate ? expected[size(column(i))] : 0) + 0.5 * y[size(i)];
+      EXPECT_LT(relative_error(wide, expected), tolerance<T>());
+      for (std::int64_t row = 0; row < c.rows(); ++row)
+        for (const std::int64_t beside : {row * width, row * width + first - 1, row * width + first + c.N, (row + 1) * width - 1})
+          EXPECT_EQ(static_cast<float>(wide[size(beside)]), static_cast<float>(before[size(beside)])) << "beside its columns";
+    }
+    auto wide = random_values<T>(c.rows() * width, 5);
+    for (std::int64_t i = 0; i < c.rows() * c.N; ++i) wide[size(column(i))] = run.d_y[size(i)];
+    Trial<T> strided(c);
+    strided.input_gradient(wide.data() + first, width), strided.weight_gradient(false, wide.data() + first, width);
+    EXPECT_EQ(digest(strided.d_x, strided.d_w), digest(run.d_x, run.d_w)) << "where rows lie changes no bit";
+  }
+}
+TEST(GroupedGemm, ColumnsOfWiderMatricesFp32) { check_columns<float>(); }
+TEST(GroupedGemm, ColumnsOfWiderMatricesBf16) { check_columns<bf16>(); }
 
 // A product is linear in each operand: finite differences are exact up to rounding.
 TEST(GroupedGemm, GradientsAreThoseOfTheForwardPass) {

@@ -25,6 +25,10 @@ STILL = {**STEADY, **MODEL, "run__steps": 2, "learning_rate__schedule": "cosine"
          "checkpoint__keep": 0}
 LORA = {"lora__rank": RANK, "lora__alpha": ALPHA}
 LAYOUTS = [(1, {}), (2, SHARDED), (2, {"mesh__tp": 2}), (4, {"mesh__tp": 4}), (2, {"mesh__pp": 2}), (4, {"mesh__tp": 2, **SHARDED})]
+EXPERTS = {**MODEL, "model__experts": 4, "model__experts_per_token": 2, "model__expert_ff_width": 40, "model__shared_ff_width": 24, "model__normalize_top_k": False,
+           "model__router_aux_loss": 0, "model__router_z_loss": 0}
+ALL = {**LORA, "lora__targets": '["all-linear"]'}
+EXPERT_LAYOUTS = [(1, {}), (2, {"mesh__ep": 2}), (2, SHARDED), (2, {"mesh__tp": 2}), (4, {"mesh__ep": 2, **SHARDED}), (2, {"mesh__pp": 2})]
 
 
 def tessera(*arguments):
@@ -43,19 +47,29 @@ def product(a, b, rows, inner, columns, a_transposed=False, b_transposed=False):
 
 
 def distance(ours, theirs):
+    if not any(theirs):
+        return 1.0 if any(ours) else 0.0  # of an expert that no token has chosen
     return math.sqrt(math.fsum((a - b) ** 2 for a, b in zip(ours, theirs)) / math.fsum(b * b for b in theirs))
 
 
-def gradients(folder, base, adapter):
+def module_of(matrix):
+    """The module at Hugging Face of one of our matrices."""
+    for ours, theirs in ((r"attention\.w(.)$", r"self_attn.\1_proj"), (r"moe\.shared\.w_(\w+)$", r"mlp.shared_expert.\1_proj"),
+                         (r"moe\.experts\.(\d+)\.w_(\w+)$", r"mlp.experts.\1.\2_proj"), (r"mlp\.w_(\w+)$", r"mlp.\1_proj")):
+        matrix = re.sub(ours, theirs, matrix)
+    return "base_model.model.model." + matrix
+
+
+def gradients(folder, base, adapter, model, lora, layouts, count):
     """After a step from zero moments Adam's first one is (1 - beta1) times the gradient. Of y = x (W + s B A)^T it is s B^T G for A and s G A^T for B,
     where G is that of the whole matrix at W + s B A, which a run of the merged model has."""
-    first = {**STEADY, **MODEL, "run__steps": 1}
-    merged = consolidate(folder, folder.latest("tuned"), "merged")
-    folder.train("whole", 1, **first, run__init=merged)
-    whole = runs.read_state(folder.latest("whole"))
-    for ranks, layout in LAYOUTS:
-        name = f"gradients-{ranks}-" + "-".join(f"{key.split('__')[-1]}{value}" for key, value in layout.items())
-        folder.train(name, ranks, **first, **LORA, **layout, run__init=base, lora__init=adapter)
+    first = {**STEADY, **model, "run__steps": 1}
+    merged = consolidate(folder, folder.latest(f"tuned-{count}"), f"merged-{count}")
+    folder.train(f"whole-{count}", 1, **first, run__init=merged)
+    whole = runs.read_state(folder.latest(f"whole-{count}"))
+    for ranks, layout in layouts:
+        name = f"gradients-{count}-{ranks}-" + "-".join(f"{key.split('__')[-1]}{value}" for key, value in layout.items())
+        folder.train(name, ranks, **first, **lora, **layout, run__init=base, lora__init=adapter)
         ours, worst, seen = runs.read_state(folder.latest(name)), 0.0, 0
         before = tensors_of(adapter)
         for (group, tensor), (shape, data) in ours.items():
@@ -64,19 +78,50 @@ def gradients(folder, base, adapter):
             matrix = tensor[:-len(".lora_a")]
             (n, k), scale = whole[group, matrix][0], ALPHA / RANK
             g = floats(whole[group, matrix][1])
-            theirs = "base_model.model.model." + re.sub(r"attention\.w(.)$", r"self_attn.\1_proj", re.sub(r"mlp\.w_(\w+)$", r"mlp.\1_proj", matrix))
+            theirs = module_of(matrix)
             a, b = floats(before[theirs + ".lora_A.weight"]), floats(before[theirs + ".lora_B.weight"])
             of_a = [scale * x for x in product(b, g, RANK, n, k, a_transposed=True)]
             of_b = [scale * x for x in product(g, a, n, k, RANK, b_transposed=True)]
             worst = max(worst, distance(floats(data), of_a), distance(floats(ours[group, matrix + ".lora_b"][1]), of_b))
             seen += 1
-        check(f"{name}: gradients of {seen} adapters are those of the merged matrices, within {worst:.1e}", seen == 14 and worst < 1e-4)
+        check(f"{name}: gradients of {seen} adapters are those of the merged matrices, within {worst:.1e}", seen == count and worst < 1e-4)
+
+
+def of_experts(folder):
+    """Adapters of every matrix of a model with experts and one that takes all tokens: gradients on any layout, exports, and one that comes back."""
+    folder.train("experts-base", 1, **STEADY, **EXPERTS, run__steps=4)
+    base = consolidate(folder, folder.latest("experts-base"), "experts-model")
+    folder.train("tuned-38", 2, **STEADY, **EXPERTS, **ALL, mesh__ep=2, run__steps=6, run__init=base, optimizer__learning_rate=0.02)
+    step = folder.latest("tuned-38")
+    adapter, merged = consolidate(folder, step, "experts-adapter", "--adapter"), consolidate(folder, step, "experts-merged")
+    with open(os.path.join(adapter, "adapter_config.json")) as file:
+        config = json.load(file)
+    check("experts: PEFT knows the modules by seven names", sorted(config["target_modules"]) ==
+          sorted(["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]), str(config["target_modules"]))
+    check("experts: the adapter is two matrices beside each of 38", len(tensors_of(adapter)) == 76 and
+          all(module_of(f"layers.1.moe.experts.{e}.w_down") + ".lora_B.weight" in tensors_of(adapter) for e in range(4)))
+    done = tessera("inspect", step, "--diff", merged)
+    check("experts: inspect --diff: the export is its checkpoint with the adapter in it", done.returncode == 0 and "same bits" in done.stdout, done.stdout + done.stderr)
+    losses = []
+    folder.train("experts-merged-once", 1, **{**STILL, **EXPERTS}, run__init=merged)
+    for where in (step, of_step(folder, "experts-merged-once", 1)):
+        done = tessera("evaluate", where, "--data", folder.data, "--json")
+        losses.append(json.loads(done.stdout)["loss"] if done.returncode == 0 else math.nan)
+    check(f"experts: evaluate: {losses[0]} with adapters beside the model and {losses[1]} with them in it", abs(losses[0] - losses[1]) < 1e-5 * abs(losses[1]))
+    gradients(folder, base, adapter, EXPERTS, ALL, EXPERT_LAYOUTS, 38)
+    for ranks, layout in EXPERT_LAYOUTS:
+        name = f"experts-back-{ranks}-" + "-".join(f"{key.split('__')[-1]}{value}" for key, value in layout.items())
+        folder.train(name, ranks, **{**STILL, **EXPERTS}, **ALL, **layout, run__init=base, lora__init=adapter)
+        check(f"{name}: the adapter's bytes", tensors_of(consolidate(folder, of_step(folder, name, 1), name + "-a", "--adapter")) == tensors_of(adapter))
+    done = subprocess.run(folder.command("some", 1, **STEADY, **EXPERTS, **{**LORA, "lora__targets": '["layers.0.moe.experts.1.*"]'}), stdin=subprocess.DEVNULL, capture_output=True,
+                          text=True, timeout=runs.HANG_SECONDS)
+    check("experts: adapters of some of a layer are refused", done.returncode == USAGE and "all experts of a layer have adapters, or none" in done.stderr, done.stderr)
 
 
 def exports(folder, base):
-    """The run `tuned`, and the folder of its adapter."""
-    folder.train("tuned", 2, **STEADY, **MODEL, **LORA, **SHARDED, run__steps=6, run__init=base, optimizer__learning_rate=0.02)
-    step = folder.latest("tuned")
+    """The run `tuned-14`, and the folder of its adapter."""
+    folder.train("tuned-14", 2, **STEADY, **MODEL, **LORA, **SHARDED, run__steps=6, run__init=base, optimizer__learning_rate=0.02)
+    step = folder.latest("tuned-14")
     adapter, merged = consolidate(folder, step, "adapter", "--adapter"), consolidate(folder, step, "model")
     with open(os.path.join(adapter, "adapter_config.json")) as file:
         config = json.load(file)
@@ -190,9 +235,10 @@ def main():
         folder.train("base", 1, **STEADY, **MODEL, run__steps=4)
         base = consolidate(folder, folder.latest("base"), "base-model")
         adapter = exports(folder, base)
-        gradients(folder, base, adapter)
+        gradients(folder, base, adapter, MODEL, LORA, LAYOUTS, 14)
         comes_back(folder, base, adapter)
         refusals(folder, base, adapter)
+        of_experts(folder)
     return 0 if check.good else 1
 
 

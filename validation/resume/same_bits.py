@@ -882,7 +882,7 @@ GROUPS = '[{ tensors = ["*.lora_b"], learning_rate = 0.02 }, { tensors = ["layer
 LORA = {"dense": {"lora__rank": 8, "model__qkv_bias": True, "optimizer__groups": GROUPS},
         "tied": {"lora__rank": 3, "lora__scaling": "rslora", "lora__alpha": 4.0, "lora__targets": '["q_proj", "wv", "layers.1.mlp.*", "layers.2.*.w_down"]', "model__tied": True,
                  "model__qk_norm": True},
-        "experts": {**EXPERTS, "lora__rank": 4, "lora__targets": '["attention.*"]'}}
+        "experts": {**EXPERTS, "lora__rank": 4, "lora__targets": '["all-linear"]'}}
 
 
 def lora(folder, dtype, device):

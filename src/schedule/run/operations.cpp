@@ -31,7 +31,7 @@ struct Runner {
 
   void operator()(const RunPass& op) const {
     const SegmentPass& pass = backend.schedule->passes[static_cast<std::size_t>(op.pass)];
-    std::array<Access, 64> access;
+    std::array<Access, most_uses> access;
     for (std::size_t i = 0; i < r.task.uses.size(); ++i) access[i] = r.task.uses[i].access;
     const std::size_t last = pass.operands.size();
     pass.run(backend.schedule->segments[static_cast<std::size_t>(pass.segment)], r.at, {access.data(), last},

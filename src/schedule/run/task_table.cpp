@@ -5,11 +5,6 @@
 #include "base/check.hpp"
 
 namespace tessera {
-namespace {
-/// Uses per task are few; a task's addresses of one micro-batch fit here, so that running allocates nothing.
-constexpr std::size_t max_uses = 64;
-}  // namespace
-
 TaskTable::TaskTable(const Schedule& schedule, const MemoryPlan& plan, std::array<std::byte*, tier_count> bases, TaskFunction run)
     : schedule_(schedule), run_(std::move(run)) {
   for (int kind = 0; kind < program_count; ++kind)
@@ -25,7 +20,7 @@ TaskTable::TaskTable(const Schedule& schedule, const MemoryPlan& plan, std::arra
         if (use.in_slot) address.slot_bytes = buffer.slot_bytes(), address.shift = use.shift, address.slots = buffer.slots;
         addresses.push_back(address);
       }
-      TESSERA_REQUIRE(addresses.size() <= max_uses, "{} has {} uses", task.name, addresses.size());
+      TESSERA_REQUIRE(addresses.size() <= most_uses, "{} has {} uses", task.name, addresses.size());
     }
   }
 }
@@ -38,7 +33,7 @@ bool TaskTable::uses(Lane lane) const {
 
 void TaskTable::run(int section, int task, std::int64_t micro) const {
   const std::vector<Address>& addresses = addresses_[static_cast<std::size_t>(section)][static_cast<std::size_t>(task)];
-  std::array<void*, max_uses> at;
+  std::array<void*, most_uses> at;  // running allocates nothing
   for (std::size_t i = 0; i < addresses.size(); ++i) {
     const Address& a = addresses[i];
     at[i] = a.base && a.slot_bytes > 0 ? a.base + slot_in(a.slots, micro + a.shift) * a.slot_bytes : a.base;

@@ -8,6 +8,9 @@
 
 namespace tessera {
 
+/// Of a task: a pass over a layer whose experts have adapters has some 70.
+inline constexpr std::size_t most_uses = 128;
+
 /// What a task's code gets: the address of each use, null for a use of no bytes.
 struct TaskRun {
   const Task& task;

@@ -63,8 +63,35 @@ TEST(Lora, TargetsAreNamesOfEitherKindOrPatterns) {
   const std::string none = fault_of(adapted_model({"wq", "w_gat"}));
   EXPECT_NE(none.find("lora.targets: \"w_gat\" is no matrix"), none.npos) << none;
   EXPECT_NE(fault_of(adapted_model({"embedding.*"})).find("\"embedding.*\""), std::string::npos);
-  const std::string experts = fault_of(adapted_model({"wq", "*.experts.*"}, {"model.experts=4"}));
-  EXPECT_NE(experts.find("experts have none in this version"), experts.npos) << experts;
+}
+
+TEST(Lora, ExpertsHaveAdaptersWhereTargetsNameThem) {
+  const std::vector<std::string> mixture = {"model.experts=4", "model.experts_per_token=2", "model.expert_ff_width=24",
+                                            "model.shared_ff_width=16"};
+  for (const Parameter& p : parameter_table(adapted_model({}, mixture)))
+    EXPECT_TRUE(!p.adapter || p.name.find(".attention.") != p.name.npos) << p.name;
+  EXPECT_EQ(adapted(adapted_model({"all-linear"}, mixture)).size(), 2 * (4 + 3 + 4 * 3u));
+  EXPECT_EQ(adapted(adapted_model({"shared.*"}, mixture)).size(), 2 * 3u);
+  EXPECT_EQ(adapted(adapted_model({"w1", "w3"}, mixture)), adapted(adapted_model({"experts.w_gate", "experts.w_up"}, mixture)));
+  EXPECT_EQ(adapted(adapted_model({"gate_proj"}, mixture)).size(), 2 * (1 + 4u)) << "as PEFT has it: the shared expert's too";
+  const std::string some = fault_of(adapted_model({"layers.1.moe.experts.2.*"}, mixture));
+  EXPECT_NE(some.find("all experts of a layer have adapters, or none"), some.npos) << some;
+}
+
+TEST(Lora, MatricesOfAllExpertsAreNeighbours) {
+  const ModelKeys model = adapted_model({"experts.*", "wq"}, {"model.experts=3", "model.expert_ff_width=24"});
+  std::vector<std::string> names;
+  for (const Parameter& p : parameter_table(model)) {
+    if (!p.adapter || p.layer != 0) continue;
+    names.push_back(p.name.substr(std::string("layers.0.").size()));
+    EXPECT_EQ(p.joined, p.expert > 0) << p.name;
+    EXPECT_EQ(p.part, p.expert < 0 ? Part::layer : Part::experts) << p.name;
+  }
+  std::vector<std::string> expected = {"attention.wq.lora_a", "attention.wq.lora_b"};
+  for (const char* leaf : {"w_down", "w_gate", "w_up"})
+    for (const char* which : {"lora_a", "lora_b"})
+      for (int e = 0; e < 3; ++e) expected.push_back(fmt::format("moe.experts.{}.{}.{}", e, leaf, which));
+  EXPECT_EQ(names, expected);
 }
 
 TEST(Lora, TheTableHasAdaptersAfterTheirLayerAndAllElseFrozen) {
@@ -138,6 +165,11 @@ TEST(Lora, PeftKnowsModulesByTheirLastNameWhereAllHaveAdapters) {
   using Names = std::vector<std::string>;
   EXPECT_EQ(peft_target_modules(parameter_table(adapted_model({"wv", "w_down"}))), (Names{"v_proj", "down_proj"}));
   EXPECT_EQ(peft_target_modules(parameter_table(adapted_model({"layers.1.attention.wo"}))), Names{"model.layers.1.self_attn.o_proj"});
+  const std::vector<std::string> mixtral = {"model.experts=2"};
+  EXPECT_EQ(peft_target_modules(parameter_table(adapted_model({"wq", "experts.*"}, mixtral))), (Names{"q_proj", "w1", "w3", "w2"}));
+  const std::vector<std::string> qwen = {"model.experts=2", "model.shared_ff_width=16"};
+  EXPECT_EQ(peft_target_modules(parameter_table(adapted_model({"experts.w_down"}, qwen))).size(), 2 * 2u);
+  EXPECT_EQ(peft_target_modules(parameter_table(adapted_model({"w_down"}, qwen))), Names{"down_proj"});
 }
 
 }  // namespace
