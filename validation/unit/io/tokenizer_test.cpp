@@ -2,9 +2,13 @@
 // workers fail. Tokens themselves are held against the package in validation/tokenizers.
 #include "io/tokenizer/tokenizer.hpp"
 
+#include <sys/wait.h>
+#include <unistd.h>
 #include <algorithm>
+
 #include <csignal>
 #include <cstdlib>
+#include <fstream>
 #include <numeric>
 #include <thread>
 
@@ -347,6 +351,31 @@ TEST_F(ModelTokenizer, AWorkerThatHangsIsEndedAndNamed) {
   for (int i = 0; i < 6000 && kill(sleeper, 0) == 0; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
   EXPECT_EQ(kill(sleeper, 0), -1) << "process " << sleeper << " is still there";
   EXPECT_TRUE(fs::is_empty(dir / "out"));
+}
+
+TEST_F(ModelTokenizer, AWorkerThatHangsEndsAfterAProgramThatWasKilled) {
+  spill(dir / "a.jsonl", "{\"text\": \"HANG " + dir.path() + "/pid\"}\n");
+  const pid_t program = fork();
+  ASSERT_GE(program, 0);
+  if (program == 0) {
+    tokenize(options("a.jsonl"));
+    _exit(0);
+  }
+  const auto eventually = [](const auto& seen) {
+    for (int i = 0; i < 6000 && !seen(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    return seen();
+  };
+  const bool hangs = eventually([&] { return fs::exists(dir / "pid") && !slurp(dir / "pid").empty(); });
+  kill(program, SIGKILL);
+  waitpid(program, nullptr, 0);
+  ASSERT_TRUE(hangs);
+  const std::string sleeper = "/proc/" + slurp(dir / "pid") + "/stat";
+  EXPECT_TRUE(eventually([&] {  // nobody may have asked yet how it ended
+    std::string state;
+    std::getline(std::ifstream(sleeper), state);
+    return state.empty() || state.find(") Z ") != state.npos;
+  })) << sleeper
+      << " is still there";
 }
 
 TEST_F(ModelTokenizer, AWorkerThatTakesNothingIsEnded) {
