@@ -64,7 +64,7 @@ __global__ void __launch_bounds__(TileProduct<T, false, !b_transposed, wide>::th
   product.each([&](int i, int j, float sum) {
     if (i >= rows.rows || j >= columns) return;
     T& to = c[i * stride + j];
-    to = rounded<T>(p.accumulate ? static_cast<float>(to) + p.scale * sum : p.scale * sum);
+    to = rounded<T>(p.accumulate ? to_float(to) + p.scale * sum : p.scale * sum);
   });
 }
 
