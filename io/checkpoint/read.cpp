@@ -1,8 +1,10 @@
 // Reading: every block is compared with its checksum before a value of it is given out.
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <future>
 #include <iterator>
 #include <list>
 #include <unordered_map>
@@ -66,7 +68,7 @@ struct CheckpointReader::Impl {
   std::list<ShardFile> files;     // most recently used first
   std::list<BlockAtHand> blocks;  // most recently used first
   std::size_t most_blocks = 1;
-  AlignedFloats window{nullptr, &std::free};  // of window_elements, once it is needed
+  std::array<AlignedFloats, 2> windows{AlignedFloats{nullptr, &std::free}, {nullptr, &std::free}};  // of window_elements, once needed
 
   std::size_t group_number(const std::string& group) const {
     auto& groups = index.layout.groups;
@@ -149,6 +151,9 @@ struct CheckpointReader::Impl {
   /// A box of a tensor's natural shape, row-major, from whatever pieces hold it.
   void read_pieces(std::size_t group, const CheckpointTensor& tensor, const Box& box, std::span<float> out) {
     most_blocks = std::max(most_blocks, std::min(tensor.pieces.size(), most_at_hand));
+    // One window is read while the runs of the other go to their places; whoever leaves waits for both.
+    std::array<std::future<void>, 2> copies;
+    std::size_t turn = 0;
     for (auto& piece : tensor.pieces) {
       auto common = overlap(piece.box, box);
       if (!common) continue;
@@ -157,15 +162,19 @@ struct CheckpointReader::Impl {
       auto flush = [&] {
         if (runs.empty()) return;
         auto first = runs.front().from, n = runs.back().from + runs.back().elements - first;
-        auto at = [&](std::int64_t to, std::int64_t elements) {
-          return out.subspan(static_cast<std::size_t>(to), static_cast<std::size_t>(elements));
-        };
         if (runs.size() == 1) {
-          read_unit(group, piece.unit, piece.offset + first, at(runs.front().to, n));
+          read_unit(group, piece.unit, piece.offset + first,
+                    out.subspan(static_cast<std::size_t>(runs.front().to), static_cast<std::size_t>(n)));
         } else {
-          if (!window) window = aligned_floats(window_elements);
-          read_unit(group, piece.unit, piece.offset + first, {window.get(), static_cast<std::size_t>(n)});
-          for (auto& r : runs) std::copy_n(window.get() + (r.from - first), r.elements, at(r.to, r.elements).begin());
+          const std::size_t mine = turn++ % copies.size();
+          if (copies[mine].valid()) copies[mine].get();
+          if (!windows[mine]) windows[mine] = aligned_floats(window_elements);
+          const float* window = windows[mine].get();
+          read_unit(group, piece.unit, piece.offset + first, {windows[mine].get(), static_cast<std::size_t>(n)});
+          copies[mine] =
+              std::async(n < hash_block ? std::launch::deferred : std::launch::async, [window, first, out, moved = std::move(runs)] {
+                for (auto& r : moved) std::copy_n(window + (r.from - first), r.elements, out.begin() + r.to);
+              });
         }
         runs.clear();
       };
@@ -178,6 +187,8 @@ struct CheckpointReader::Impl {
       });
       flush();
     }
+    for (std::future<void>& copy : copies)
+      if (copy.valid()) copy.get();
   }
 };
 
