@@ -5,6 +5,7 @@
 #include <cstring>
 #include <filesystem>
 #include <list>
+#include <mutex>
 #include <set>
 
 #include "base/some_of.hpp"
@@ -93,12 +94,15 @@ struct Shard {
 }  // namespace
 
 struct SafetensorsModel::Impl {
+  using Window = std::vector<std::byte>;
   std::string folder;
   std::vector<Shard> shards;
   std::vector<Tensor> tensors;
   std::int64_t bytes = 0;
-  std::list<std::pair<int, PosixFile>> open;  // most recently used first
-  std::vector<std::byte> window;
+  using OpenFile = std::shared_ptr<const PosixFile>;  // a reader's, also once it is at hand no more
+  std::mutex lock;                                    // of what follows
+  std::list<std::pair<int, OpenFile>> open;           // most recently used first
+  std::vector<Window> windows;                        // that no reader has
 
   void add_shard(const std::string& path) {
     const int number = static_cast<int>(shards.size());
@@ -119,15 +123,28 @@ struct SafetensorsModel::Impl {
 
   const std::string& path_of(const Tensor& t) const { return shards[static_cast<std::size_t>(t.file)].path; }
 
-  const PosixFile& file_of(const Tensor& t) {
-    const auto found = std::ranges::find(open, t.file, &std::pair<int, PosixFile>::first);
+  OpenFile file_of(const Tensor& t) {
+    const std::lock_guard held(lock);
+    const auto found = std::ranges::find(open, t.file, &std::pair<int, OpenFile>::first);
     if (found != open.end()) {
       open.splice(open.begin(), open, found);
       return open.front().second;
     }
     if (open.size() == most_open) open.pop_back();
-    open.emplace_front(t.file, PosixFile::open(path_of(t), ExitCode::data));
+    open.emplace_front(t.file, std::make_shared<const PosixFile>(PosixFile::open(path_of(t), ExitCode::data)));
     return open.front().second;
+  }
+
+  Window take_window() {
+    const std::lock_guard held(lock);
+    if (windows.empty()) return Window(static_cast<std::size_t>(window_bytes));
+    Window window = std::move(windows.back());
+    windows.pop_back();
+    return window;
+  }
+  void give_back(Window window) {
+    const std::lock_guard held(lock);
+    windows.push_back(std::move(window));
   }
 
   void require_unchanged(const Tensor& t, const PosixFile& file) const {
@@ -143,12 +160,16 @@ struct SafetensorsModel::Impl {
   }
 
   /// Runs that are near each other, by one read. Together they lie in a window, unless there is only one.
-  void read_runs(const Tensor& t, const PosixFile& file, const std::vector<BoxRun>& runs, std::span<float> out) {
+  void read_runs(const Tensor& t, const PosixFile& file, Window& window, const std::vector<BoxRun>& runs, std::span<float> out) const {
     const std::int64_t size = safetensors_type_bytes(t.type), first = runs.front().from;
     const std::int64_t end = runs.back().from + runs.back().elements, most = window_bytes / size;
     const auto part = [&](std::int64_t to, std::int64_t n) {
       return out.subspan(static_cast<std::size_t>(to), static_cast<std::size_t>(n));
     };
+    if (runs.size() == 1 && t.type == "F32") {  // as it stands there
+      const std::span<float> whole = part(runs.front().to, runs.front().elements);
+      return read_bytes(t, file, t.begin + first * size, reinterpret_cast<std::byte*>(whole.data()), std::ssize(whole) * size);
+    }
     if (runs.size() > 1 || end - first <= most) {
       read_bytes(t, file, t.begin + first * size, window.data(), (end - first) * size);
       for (const BoxRun& run : runs) widen(t.type, window.data() + (run.from - first) * size, part(run.to, run.elements));
@@ -162,19 +183,19 @@ struct SafetensorsModel::Impl {
   }
 
   /// A box of the tensor into `out`, row-major.
-  void read_part(const Tensor& t, const PosixFile& file, const Box& box, std::span<float> out) {
+  void read_part(const Tensor& t, const PosixFile& file, Window& window, const Box& box, std::span<float> out) const {
     const std::int64_t size = safetensors_type_bytes(t.type);
     std::vector<BoxRun> runs;
     for_each_run(box, whole_box(t.shape), box, [&](const BoxRun& run) {
       const bool apart = !runs.empty() && ((run.from - runs.back().from - runs.back().elements) * size > most_gap_bytes ||
                                            (run.from + run.elements - runs.front().from) * size > window_bytes);
       if (apart) {
-        read_runs(t, file, runs, out);
+        read_runs(t, file, window, runs, out);
         runs.clear();
       }
       runs.push_back(run);
     });
-    if (!runs.empty()) read_runs(t, file, runs, out);
+    if (!runs.empty()) read_runs(t, file, window, runs, out);
   }
 };
 
@@ -182,7 +203,6 @@ SafetensorsModel::SafetensorsModel(const std::string& folder, const std::string&
   const std::string single_name = stem + ".safetensors", index_name = single_name + ".index.json";
   Impl& model = *impl_;
   model.folder = folder;
-  model.window.resize(static_cast<std::size_t>(window_bytes));
   const std::string single = (fs::path(folder) / single_name).string(), index = (fs::path(folder) / index_name).string();
   const PathState one = look_at(single), many = look_at(index);
   if (one.nothing() && many.nothing())
@@ -232,13 +252,15 @@ void SafetensorsModel::read_box(const Tensor& tensor, const Box& box, std::span<
   if (tensor.type != "F32" && tensor.type != "BF16" && tensor.type != "F16")
     fail(ExitCode::data, "{}: tensor {} is of type {}; F32, BF16 and F16 can be read. Convert the model.", impl_->path_of(tensor),
          tensor.name, tensor.type);
-  const PosixFile& file = impl_->file_of(tensor);
+  const Impl::OpenFile file = impl_->file_of(tensor);
+  Impl::Window window = impl_->take_window();
   for (const Box& part : flat_range_boxes(box.count, begin, begin + n)) {
     const auto elements = static_cast<std::size_t>(part.elements());
-    impl_->read_part(tensor, file, outside(part, box), out.first(elements));
+    impl_->read_part(tensor, *file, window, outside(part, box), out.first(elements));
     out = out.subspan(elements);
   }
-  impl_->require_unchanged(tensor, file);
+  impl_->give_back(std::move(window));
+  impl_->require_unchanged(tensor, *file);
 }
 
 bool has_model(const std::string& folder) {

@@ -30,7 +30,7 @@ std::vector<std::byte> read_safetensors_tensor(const std::string& path, const Sa
 
 /// A folder with model.safetensors, or with model.safetensors.index.json and the files that it names. As transformers does, it takes the
 /// first where both are there. Headers are read once; values in pieces, by ranges, so memory does not depend on the model's size.
-/// Used by one thread at a time.
+/// Read by several threads at once.
 class SafetensorsModel {
  public:
   struct Tensor : SafetensorsTensor {

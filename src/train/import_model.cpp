@@ -71,14 +71,13 @@ ImportModelResult import_model(const ImportModelOptions& o) {
   ImportModelResult result{.checkpoint = root + "/" + io::checkpoint_name(0), .model = weights.describe()};
   for (const io::CheckpointUnit& unit : saved.checkpoint.units) result.bytes += 4 * unit.elements;
   io::ByteProgress progress("import", result.bytes, o.progress);
-  // A shard's writers fetch from several threads; a model's files are read by one at a time.
-  std::mutex one_reads;
+  std::mutex one_tells;
   std::vector<io::ShardSlice> slices;
   for (std::size_t u = 0; u < layout.units.size(); ++u) {
     const Unit& unit = layout.units[u];
     const io::ShardSource::Fetch fetch = [&](std::int64_t at, std::span<float> out) {
-      const std::lock_guard guard(one_reads);
       fill(layout, unit, weights, at, out);
+      const std::lock_guard guard(one_tells);  // a shard's writers fetch from several threads
       progress.add(static_cast<std::int64_t>(out.size_bytes()));
     };
     const int saved_unit = saved.units.front()[u];

@@ -2,6 +2,7 @@
 """Runs that begin with a Hugging Face model (run.init): what was exported comes back to the bit on any layout, a resume needs the model no more,
 `tessera deck from-hf` says the model's deck, and folders that are not whole are refused before the first step. No Python packages."""
 import json
+import math
 import os
 import re
 import shutil
@@ -186,6 +187,55 @@ def imports(folder, model, sharded):
     check("a model without weights", done.returncode == DATA and "no weights" in done.stderr and not os.path.exists(folder.run("nothing")), done.stderr)
 
 
+def large_model(folder, name, layers):
+    """A Llama in bf16 whose weights are one hole: 33.6 MB a layer, of which the disk has nothing."""
+    width, ff = 1024, 4096
+    path = os.path.join(folder.path, name)
+    os.mkdir(path)
+    with open(path + "/config.json", "w") as out:
+        json.dump({"model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": width, "intermediate_size": ff, "num_hidden_layers": layers,
+                   "num_attention_heads": 16, "num_key_value_heads": 16, "vocab_size": 256, "hidden_act": "silu", "max_position_embeddings": 64,
+                   "rms_norm_eps": 1e-5, "tie_word_embeddings": True, "rope_theta": 10000.0}, out)
+    shapes = {"model.embed_tokens.weight": [256, width], "model.norm.weight": [width]}
+    for layer in range(layers):
+        of = f"model.layers.{layer}"
+        shapes.update({f"{of}.input_layernorm.weight": [width], f"{of}.post_attention_layernorm.weight": [width], f"{of}.mlp.down_proj.weight": [width, ff],
+                       **{f"{of}.mlp.{part}_proj.weight": [ff, width] for part in ("gate", "up")},
+                       **{f"{of}.self_attn.{part}_proj.weight": [width, width] for part in "qkvo"}})
+    header, at = {}, 0
+    for tensor, shape in shapes.items():
+        end = at + 2 * math.prod(shape)
+        header[tensor], at = {"dtype": "BF16", "shape": shape, "data_offsets": [at, end]}, end
+    text = json.dumps(header).encode()
+    with open(path + "/model.safetensors", "wb") as out:
+        out.write(struct.pack("<Q", len(text)) + text)
+        out.truncate(8 + len(text) + at)
+    return path, at
+
+
+def most_memory(*arguments):
+    """The most bytes that a process of tessera held at a time."""
+    running = subprocess.Popen([runs.TESSERA, *arguments], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    _, status, used = os.wait4(running.pid, 0)
+    running.returncode = os.waitstatus_to_exitcode(status)
+    if running.returncode:
+        sys.exit(f"FAIL {arguments}: status {running.returncode}")
+    return used.ru_maxrss << 10
+
+
+def bounded_memory(folder):
+    """Import, verification and export take the same memory for a model that is seven times as large."""
+    peaks = {}
+    for name, layers in (("small", 2), ("large", 14)):
+        path, size = large_model(folder, f"{name}-model", layers)
+        step = of_step(folder, f"{name}-base", 0)
+        peaks[name] = [size, *(most_memory(*arguments) for arguments in (("import", path, folder.run(f"{name}-base")), ("verify", step),
+                                                                         ("consolidate", step, os.path.join(folder.path, f"{name}-out"), "--dtype", "bf16")))]
+    more = [large - small for small, large in zip(peaks["small"], peaks["large"])]
+    words = ", ".join(f"{what} {grown / 2**20:.1f} MiB" for what, grown in zip(("import", "verify", "consolidate"), more[1:]))
+    check(f"a model of {more[0] / 2**20:.0f} MiB more takes at most 32 MiB more memory: {words}", more[0] > 300 << 20 and max(more[1:]) < 32 << 20, str(peaks))
+
+
 def edit_header(path, change):
     """Rewrites the header of a safetensors file; `change` may give another text, or bytes of data, too."""
     with open(path, "rb") as file:
@@ -284,6 +334,7 @@ def main():
         resumes(folder, models["llama"])
         freezes(folder)
         imports(folder, models["llama"], os.path.join(folder.path, "llama-bf16"))
+        bounded_memory(folder)
         refusals(folder, models["llama"], os.path.join(folder.path, "llama-bf16"))
     return 0 if check.good else 1
 

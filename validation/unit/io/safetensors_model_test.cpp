@@ -2,6 +2,7 @@
 #include "io/safetensors/safetensors_model.hpp"
 
 #include <cmath>
+#include <future>
 #include <map>
 #include <random>
 
@@ -78,6 +79,28 @@ TEST(SafetensorsModel, AnyPartOfAnyBoxIsWhatTheFileHas) {
         }
       }
   }
+}
+
+/// Readers of an import are several, in files of which only some stay open.
+TEST(SafetensorsModel, SeveralThreadsRead) {
+  const Scratch dir;
+  write_model(dir / "m", 4000);
+  const SafetensorsModel model(dir / "m");
+  std::vector<std::future<std::int64_t>> readers;
+  for (std::int64_t reader = 0; reader < 4; ++reader)
+    readers.push_back(std::async(std::launch::async, [&, reader] {
+      std::int64_t wrong = 0;
+      for (std::int64_t turn = reader; turn < 200; ++turn) {
+        const SafetensorsModel::Tensor& t = model.tensors()[static_cast<std::size_t>(turn) % model.tensors().size()];
+        const std::int64_t n = std::min<std::int64_t>(t.shape.elements(), 30000), begin = (turn * 7919) % (t.shape.elements() - n + 1);
+        std::vector<float> out(static_cast<std::size_t>(n));
+        model.read_box(t, whole_box(t.shape), out, begin);
+        for (std::int64_t i = 0; i < n; ++i)
+          wrong += out[static_cast<std::size_t>(i)] != (t.type == "F32" ? value(begin + i) : static_cast<float>(bf16(value(begin + i))));
+      }
+      return wrong;
+    }));
+  for (auto& reader : readers) EXPECT_EQ(reader.get(), 0);
 }
 
 TEST(SafetensorsModel, EveryHalfBecomesItsValue) {
