@@ -138,6 +138,12 @@ std::vector<std::int32_t> Tokenizer::encode_question(const std::string& system, 
   return ids;
 }
 
+std::string Tokenizer::render_prompt(const ChatLine& messages) {
+  Request request;
+  request.add_text(messages.place).add_text(messages.text);
+  return ask("rend", request.bytes());
+}
+
 void Tokenizer::begin_text(const std::vector<std::int32_t>& prompt) {
   ask("begi", {reinterpret_cast<const char*>(prompt.data()), prompt.size() * sizeof(std::int32_t)});
 }

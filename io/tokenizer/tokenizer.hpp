@@ -78,6 +78,8 @@ class Tokenizer {
   std::vector<std::int32_t> encode_prompt(const std::string& text);
   /// A user's message, after a system's where that is not "", rendered up to the model's turn.
   std::vector<std::int32_t> encode_question(const std::string& system, const std::string& text);
+  /// The text of messages (a list of them), rendered up to the model's turn. Errors as encode_chats.
+  std::string render_prompt(const ChatLine& messages);
   /// Text of tokens that come one by one after a prompt: begin, next with each, rest after the last. No character is split; special tokens
   /// are no text.
   void begin_text(const std::vector<std::int32_t>& prompt);

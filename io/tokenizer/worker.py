@@ -155,6 +155,12 @@ class Model:
             answer.append(packed(ids, mask))
         return b"".join(answer)
 
+    def render_prompt(self, request):
+        """The text of messages after which it is the model's turn."""
+        where = request.text()
+        messages = messages_of(where, {"messages": json.loads(request.text())}, "")
+        return self.template().render(where, messages, None, True).encode()
+
     def begin_stream(self, request):
         """The prompt's ids, after which tokens come one by one."""
         ids = array("I", request.data)
@@ -364,7 +370,8 @@ def learn(request):
 model = None
 OPERATIONS = {b"open": open_model, b"text": lambda request: model.encode(request), b"chat": lambda request: model.encode_chats(request),
               b"begi": lambda request: model.begin_stream(request), b"step": lambda request: model.step_stream(request),
-              b"rest": lambda request: model.end_stream(request), b"prom": lambda request: model.encode_prompt(request), b"lear": learn}
+              b"rest": lambda request: model.end_stream(request), b"prom": lambda request: model.encode_prompt(request), b"rend": lambda request: model.render_prompt(request),
+              b"lear": learn}
 
 if __name__ == "__main__":
     serve(OPERATIONS)

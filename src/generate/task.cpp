@@ -13,7 +13,7 @@ namespace tessera {
 namespace {
 
 constexpr std::string_view wanted =
-    R"(Every line must be {"context": "...", "choices": ["...", "..."], "answer": 0}, where the answer is the number of a choice, or {"text": "..."}.)";
+    R"(Every line must be {"context": "...", "choices": ["...", "..."], "answer": 0}, where the answer is the number of a choice, the same with "messages": [{"role": "user", "content": "..."}] in place of the context, or {"text": "..."}.)";
 
 std::string take_text(const nlohmann::json& object, const char* key, const std::string& where) {
   const auto found = object.find(key);
@@ -37,7 +37,12 @@ TaskItem item_of(const std::string& text, std::int64_t line, const std::string& 
     if (item.text.empty()) fail(ExitCode::data, "{}: \"text\" is empty, so there is nothing to read. Remove the line.", where);
     return item;
   }
-  item.context = take_text(object, "context", where);
+  if (const auto messages = object.find("messages"); messages == object.end()) {
+    item.context = take_text(object, "context", where);
+  } else {
+    if (object.contains("context")) fail(ExitCode::data, "{}: it has \"messages\" beside a \"context\". {}", where, wanted);
+    item.messages = messages->dump();
+  }
   const auto choices = object.find("choices"), answer = object.find("answer");
   if (choices == object.end() || !choices->is_array() || choices->size() < 2)
     fail(ExitCode::data, "{}: it has no list \"choices\" of two or more. {}", where, wanted);

@@ -9,10 +9,12 @@
 
 namespace tessera {
 
-/// A line of a task file: {"context", "choices", "answer"}, where the answer is the number of a choice from 0 on, or {"text"}.
+/// A line of a task file: {"context", "choices", "answer"}, where the answer is the number of a choice from 0 on, or {"text"}. In the place
+/// of the context may stand {"messages"}, a conversation after which it is the model's turn.
 struct TaskItem {
   std::int64_t line = 0;
   std::string context, text;
+  std::string messages = {};         ///< a list of JSON; "": the context stands there itself
   std::vector<std::string> choices;  ///< none: a document
   std::size_t answer = 0;
   bool question() const { return !choices.empty(); }

@@ -21,9 +21,15 @@ ScoredText bytes_of(const std::string& text, std::size_t counted) {
   return scored;
 }
 
-Texts as_bytes(const std::vector<TaskItem>& items) {
+Texts as_bytes(const std::vector<TaskItem>& items, const std::string& path) {
   Texts all;
   for (const TaskItem& item : items) {
+    if (!item.messages.empty())
+      fail(
+          ExitCode::usage,
+          "{}:{}: \"messages\" are rendered by a model's chat template, and this model's tokenizer is that of bytes. Give --tokenizer DIR, "
+          "or a \"context\".",
+          path, item.line);
     all.emplace_back();
     if (!item.question()) all.back().push_back(bytes_of(item.text, item.text.size()));
     for (const std::string& choice : item.choices) all.back().push_back(bytes_of(item.context + choice, choice.size()));
@@ -37,15 +43,18 @@ struct Asked {
   io::DocumentPart part;
 };
 
-std::vector<Asked> asked_of(const std::vector<TaskItem>& items) {
+std::vector<Asked> asked_of(const std::vector<TaskItem>& items, const std::string& path, io::Tokenizer& tokenizer) {
   std::vector<Asked> all;
-  const auto add = [&](std::size_t item, std::vector<io::TextPiece> pieces) {
-    all.push_back({item, {.begins = true, .ends = false, .pieces = std::move(pieces)}});
-  };
   for (std::size_t i = 0; i < items.size(); ++i) {
-    if (!items[i].question()) add(i, {{.text = items[i].text, .counts = true}});
-    for (const std::string& choice : items[i].choices)
-      add(i, {{.text = items[i].context, .counts = false}, {.text = choice, .counts = true}});
+    const TaskItem& item = items[i];
+    // A template says itself what stands before a text.
+    const bool chat = !item.messages.empty();
+    const std::string context = chat ? tokenizer.render_prompt({fmt::format("{}:{}", path, item.line), item.messages}) : item.context;
+    const auto add = [&](std::vector<io::TextPiece> pieces) {
+      all.push_back({i, {.begins = !chat, .ends = false, .pieces = std::move(pieces)}});
+    };
+    if (!item.question()) add({{.text = item.text, .counts = true}});
+    for (const std::string& choice : item.choices) add({{.text = context, .counts = false}, {.text = choice, .counts = true}});
   }
   return all;
 }
@@ -60,10 +69,10 @@ ScoredText scored_of(const io::Encoded& encoded, std::int32_t end) {
 
 std::vector<std::vector<ScoredText>> task_tokens(const std::vector<TaskItem>& items, const std::string& path, const std::string& folder,
                                                  std::int64_t vocab) {
-  if (folder.empty()) return as_bytes(items);
+  if (folder.empty()) return as_bytes(items, path);
   io::Tokenizer tokenizer({.python = tokenizer_python(), .folder = folder, .end_token = ""});
   Texts all(items.size());
-  const std::vector<Asked> asked = asked_of(items);
+  const std::vector<Asked> asked = asked_of(items, path, tokenizer);
   for (std::size_t first = 0; first < asked.size(); first += batch) {
     const std::size_t n = std::min(batch, asked.size() - first);
     std::vector<io::DocumentPart> parts;

@@ -141,8 +141,8 @@ def compare_tasks(name, folder, checkpoint, out):
     model, tokenizer = AutoModelForCausalLM.from_pretrained(out, dtype=torch.float32), AutoTokenizer.from_pretrained(out)
     end = tokenizer.convert_tokens_to_ids(KINDS[name][1])
 
-    def likelihood(context, text):
-        encoded = tokenizer(context + text, return_offsets_mapping=True)
+    def likelihood(context, text, rendered=False):
+        encoded = tokenizer(context + text, return_offsets_mapping=True, add_special_tokens=not rendered)
         ids, offsets = encoded["input_ids"], encoded["offset_mapping"]
         counts = [last > len(context) for first, last in offsets]
         if all(counts):
@@ -162,6 +162,16 @@ def compare_tasks(name, folder, checkpoint, out):
         want = [likelihood(context, choice)[0] for choice in choices]
         if any(abs(a - b) > 1e-3 + 1e-4 * abs(b) for a, b in zip(row["log_likelihoods"], want)):
             fail(f"{name}: {context!r} {choices}: {row['log_likelihoods']}, and with transformers {want}")
+    if KINDS[name][3]:
+        turns = [{"role": "system", "content": "be brief"}, {"role": "user", "content": "the first?"}]
+        write_lines(task, [{"messages": turns, "choices": questions[0][1], "answer": 1}])
+        tessera("evaluate", checkpoint, "--task", task, "--details", f"{details}-chat", "--device", "host")
+        with open(f"{details}-chat", encoding="utf-8") as file:
+            ours = json.loads(file.readline())["log_likelihoods"]
+        context = tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)
+        theirs = [likelihood(context, choice, True)[0] for choice in questions[0][1]]
+        if any(abs(a - b) > 1e-3 + 1e-4 * abs(b) for a, b in zip(ours, theirs)):
+            fail(f"{name}: choices after messages: {ours}, and with transformers {theirs}")
     want, tokens = likelihood("", text)
     if rows[-1]["tokens"] != tokens or abs(rows[-1]["loss"] + want / tokens) > 1e-4 * abs(want):
         fail(f"{name}: {rows[-1]} of {text!r}, and with transformers {tokens} tokens of {-want / tokens}")

@@ -221,6 +221,36 @@ TEST_F(Task, TheModelsOwnTokenizerMakesTheTokens) {
   EXPECT_TRUE(test::has(said, "task.jsonl:7: ") && test::has(said, "makes token 8364, and the model has 257 tokens")) << said;
 }
 
+/// Messages are rendered up to the model's turn, and nothing stands before what the template says.
+TEST_F(Task, ConversationsAreAskedByTheChatTemplate) {
+  setenv("PYTHONPATH", TESSERA_FAKE_TOKENIZERS, 1);
+  const std::string folder = scratch_ / "chat", bare = scratch_ / "no-template";
+  for (const std::string& made : {folder, bare}) {
+    test::fs::create_directories(made);
+    test::spill(made + "/tokenizer.json", R"({"added": {"<end>": 255, "<begin>": 254}, "prefix": ["<begin>"]})");
+    test::spill(made + "/tokenizer_config.json", R"({"eos_token": "<end>"})");
+  }
+  test::spill(folder + "/chat_template.jinja",
+              "''.join(m['role'][0] + m['content'] for m in messages) + ('A:' if add_generation_prompt else '')");
+  const auto asked = [](std::string messages) {
+    TaskItem item = question("", {"no", "y"});
+    item.messages = std::move(messages);
+    return item;
+  };
+  const TaskItem item = asked(R"([{"role": "user", "content": "hi?"}])");
+  Examiner model(checkpoint_, "host", {item}, "task.jsonl", folder);
+  EXPECT_NEAR(model.answer(0).log_likelihoods[0], oracle({'u', 'h', 'i', '?', 'A', ':', 'n', 'o'}, 2), 1e-3);
+  EXPECT_NEAR(model.answer(0).log_likelihoods[1], oracle({'u', 'h', 'i', '?', 'A', ':', 'y'}, 1), 1e-3);
+  const auto refused = [&](ExitCode code, const TaskItem& wrong, const std::string& tokenizer) {
+    return test::error_of(code, [&] { Examiner(checkpoint_, "host", {wrong}, "task.jsonl", tokenizer); });
+  };
+  EXPECT_TRUE(
+      test::has(refused(ExitCode::data, asked(R"([{"content": "hi"}])"), folder), "task.jsonl:7: message 1 has no string \"role\""));
+  EXPECT_TRUE(test::has(refused(ExitCode::data, asked(R"("hi")"), folder), "task.jsonl:7: "));
+  EXPECT_TRUE(test::has(refused(ExitCode::usage, item, bare), "no chat template"));
+  EXPECT_TRUE(test::has(refused(ExitCode::usage, item, ""), "task.jsonl:7: ")) << "bytes have none";
+}
+
 TEST_F(Task, AnotherTokenizersModelIsRefused) {
   test::Scratch other;
   const std::string checkpoint = test::write_sharded(other.path(), test::tiny_deck({"model.vocab=300"}), 1);
@@ -237,6 +267,7 @@ TEST_F(Task, FilesAreReadByLine) {
   EXPECT_EQ(items[0].context, "c\n");
   EXPECT_EQ(items[0].choices, (std::vector<std::string>{"x", "yz"}));
   EXPECT_EQ(items[0].answer, 1u);
+  EXPECT_EQ(items[0].messages, "");
   EXPECT_FALSE(items[1].question());
   EXPECT_EQ(items[1].text, "free \xe2\x82\xac");
   EXPECT_EQ(items[1].line, 4);
@@ -252,6 +283,7 @@ TEST_F(Task, FilesAreReadByLine) {
            {"{\"context\": \"c\", \"choices\": [\"a\", \"b\"], \"answer\": -1}", "from 0 to 1"},
            {"{\"context\": \"c\", \"choices\": [\"a\", \"b\"], \"answer\": \"a\"}", "from 0 to 1"},
            {"{\"context\": \"c\", \"choices\": [\"a\", \"b\"]}", "from 0 to 1"},
+           {"{\"context\": \"c\", \"messages\": [], \"choices\": [\"a\", \"b\"], \"answer\": 0}", "beside"},
            {"{\"text\": \"\"}", "nothing to read"},
            {"{\"text\": 3}", "no string \"text\""},
            {"{\"text\": \"a\", \"choices\": []}", "beside"},
