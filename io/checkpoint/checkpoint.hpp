@@ -121,12 +121,19 @@ std::string checkpoint_name(std::int64_t step);
 ///   every rank after a barrier: write_shard(...)      writes, syncs and closes its shard file, or its part of one
 ///   where shards share files, a rank for each file after a barrier: seal_file(...)
 ///   rank 0 after a barrier: write_index(...), commit_checkpoint(root, step, keep)
+/// A file whose shards no step changes need not be written again: `link_file`, before any rank writes, makes it one more name of the file
+/// that the whole checkpoint in the folder `from` has, of the same layout, and write_index is told of it.
 /// A write that fails throws Error(storage) naming the file and the system's reason (disk full says so); the previous checkpoint is
 /// untouched.
 void begin_checkpoint(const std::string& root, std::int64_t step);
 void write_shard(const std::string& root, std::int64_t step, const CheckpointLayout&, int shard, std::span<const ShardSlice> slices);
 void seal_file(const std::string& root, std::int64_t step, const CheckpointLayout&, int file);
-void write_index(const std::string& root, const CheckpointLayout&, const CheckpointMeta&);
+/// False, and no name is left, where that file is not whole or the file system has no such names.
+bool link_file(const std::string& from, const std::string& root, std::int64_t step, const CheckpointLayout&, int file);
+/// After link_file, where the file is to be written after all: nothing is written into what another checkpoint has.
+void unlink_file(const std::string& root, std::int64_t step, int file);
+/// `linked`: files that are of an earlier step.
+void write_index(const std::string& root, const CheckpointLayout&, const CheckpointMeta&, std::span<const int> linked = {});
 /// Renames .partial, syncs the folder, moves `latest` (a relative symbolic link, replaced atomically), then removes what `retention` leaves
 /// no room for. The newest whole ones of the saved checkpoint's line stay. When there are that many, older ones of the line go, and those
 /// of other lines that it has overtaken: their step is not above the one just saved. Damaged ones do not count, and those whose index

@@ -1,8 +1,9 @@
 // Writing shards and the index. HDF5 lays the file out in memory (metadata only); the bytes go to the disk by our own large writes, hashed
 // on the way, because those are faster than HDF5's and tell why they failed.
-#include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 #include <vector>
 
@@ -166,15 +167,17 @@ void finish_shards(PosixFile& out, FilePlan& file, const CheckpointLayout& layou
   finish_file(out, checkpoint_format(layout), "shard", write_directory(file.directory, layout), file.image.bytes, file.block);
 }
 
-/// Every shard file is there, whole, of this step and layout; returns the hashes of their directories.
-std::vector<Hash128> file_hashes(const std::string& folder, const CheckpointLayout& layout, std::int64_t step) {
+/// Every shard file is there, whole, of this step (or, linked, of an earlier one) and layout; returns the hashes of their directories.
+std::vector<Hash128> file_hashes(const std::string& folder, const CheckpointLayout& layout, std::int64_t step,
+                                 std::span<const int> linked) {
   std::vector<Hash128> out;
   auto digest = hash_text(layout_text(layout));
   for (int number = 0; number < file_count(layout); ++number) {
     auto file = PosixFile::open(folder + "/" + shard_file(number), ExitCode::storage);
     auto e = read_envelope(file, "shard");
     auto d = parse_shard_directory(e.directory, file.path());
-    if (d.step != step || d.shards != shards_in(layout, number) || d.layout != digest)
+    const bool of_this = std::ranges::find(linked, number) == linked.end() ? d.step == step : d.step <= step;
+    if (!of_this || d.shards != shards_in(layout, number) || d.layout != digest)
       fail(ExitCode::storage, "{}: it is not shard {} of step {} of this run's layout. Do not write two runs into one folder.", file.path(),
            number, step);
     out.push_back(e.hash);
@@ -271,10 +274,24 @@ void seal_file(const std::string& root, std::int64_t step, const CheckpointLayou
   finish_shards(out, file, layout);
 }
 
-void write_index(const std::string& root, const CheckpointLayout& layout, const CheckpointMeta& meta) {
+bool link_file(const std::string& from, const std::string& root, std::int64_t step, const CheckpointLayout& layout, int number) {
+  try {
+    const ShardFile whole(from, layout, hash_text(layout_text(layout)), number);
+    return ::link(whole.path().c_str(), (partial_folder(root, step) + "/" + shard_file(number)).c_str()) == 0;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+void unlink_file(const std::string& root, std::int64_t step, int number) {
+  const std::string path = partial_folder(root, step) + "/" + shard_file(number);
+  if (::unlink(path.c_str()) != 0 && errno != ENOENT) fail_storage("remove the name", path, errno);
+}
+
+void write_index(const std::string& root, const CheckpointLayout& layout, const CheckpointMeta& meta, std::span<const int> linked) {
   require_layout(layout);
   const std::string folder = partial_folder(root, meta.step), path = folder + "/" + index_file;
-  IndexDirectory d{.meta = meta, .layout = layout, .structure = {}, .files = file_hashes(folder, layout, meta.step)};
+  IndexDirectory d{.meta = meta, .layout = layout, .structure = {}, .files = file_hashes(folder, layout, meta.step, linked)};
   auto block = user_block_for(static_cast<std::int64_t>(write_directory(d).size()));
   auto image = index_image(path, block, layout, meta);
   auto out = PosixFile::create(path);

@@ -35,6 +35,14 @@ std::vector<int> files_of_ranks(const World& world, const std::string& wish) {
   return files;
 }
 
+/// What of a rank's slices lies in a shard.
+std::vector<io::ShardSlice> slices_in(const io::CheckpointLayout& layout, int shard, std::vector<io::ShardSlice> slices) {
+  const std::vector<io::UnitSlice> held = io::slices_of(layout, shard);
+  std::erase_if(slices,
+                [&](const io::ShardSlice& slice) { return std::ranges::find(held, slice.unit, &io::UnitSlice::unit) == held.end(); });
+  return slices;
+}
+
 }  // namespace
 
 Saver::Saver(const World& world, Engine& engine, const Deck& deck, const RunFolder& folder, RunClaim* claim, std::string last,
@@ -98,6 +106,8 @@ void Saver::next(double seconds, double stalled) {
   const double begin = now_seconds();
   begin_ = begin - seconds, again_ = false;
   layout_ = engine_.checkpoint_layout(), layout_.files = files_;
+  if (!files_.empty() && has_constants(layout_, world_.ranks()))
+    for (const int file : files_) layout_.files.push_back(file + std::ranges::max(files_) + 1);
   if (what_ == SaveOf::weights) layout_.groups = {std::string(master_group)};
   start();
   stalled_ = stalled + now_seconds() - begin;
@@ -142,11 +152,43 @@ void Saver::start() {
       claim_->renew();
       io::begin_checkpoint(root(), step_);
     });
-    if (!staged_) return begin(Part::shards, [this, slices = slices()] { io::write_shard(root(), step_, layout_, world_.rank(), slices); });
+    const std::vector<io::ShardSlice> all = slices();
+    std::vector<io::ShardSlice> mine = slices_in(layout_, world_.rank(), all);
+    std::function<void()> constants = [] {};
+    linked_ = link_constants();
+    if (has_constants(layout_, world_.ranks()) && !linked_) {
+      const int shard = constant_shard(world_.rank(), world_.ranks());
+      constants = [this, shard, slices = slices_in(layout_, shard, all)] { io::write_shard(root(), step_, layout_, shard, slices); };
+      // Reading them elsewhere would stand between what steps read and write there.
+      world_.together([&] {
+        if (!engine_.constants_on_host()) std::exchange(constants, [] {})();
+      });
+    }
+    if (!staged_)
+      return begin(Part::shards, [this, constants, mine = std::move(mine)] {
+        constants();
+        io::write_shard(root(), step_, layout_, world_.rank(), mine);
+      });
     part_ = Part::staging;
-    world_.together([&] { staging_->write(step_, layout_, world_.rank(), slices()); });
-    begin(Part::shards, [this] { staging_->drain(root(), step_, layout_, world_.rank()); });
+    world_.together([&] { staging_->write(step_, layout_, world_.rank(), mine); });
+    begin(Part::shards, [this, constants] {
+      constants();
+      staging_->drain(root(), step_, layout_, world_.rank());
+    });
   });
+}
+
+bool Saver::link_constants() {
+  const std::string& from = constants_in_[static_cast<std::size_t>(what_)];
+  if (from.empty()) return false;
+  const int shard = constant_shard(world_.rank(), world_.ranks()), file = io::file_of(layout_, shard);
+  const bool first = io::shards_in(layout_, file).front() == shard;
+  const bool linked = !first || io::link_file(from, root(), step_, layout_, file);
+  if (world_.sum(linked ? 0 : 1) == 0) return true;
+  world_.together([&] {
+    if (first) io::unlink_file(root(), step_, file);
+  });
+  return false;
 }
 
 void Saver::begin(Part part, std::function<void()> work) {
@@ -165,12 +207,17 @@ void Saver::go_on() {
 }
 
 void Saver::seal_files() {
-  const int file = io::file_of(layout_, world_.rank());
-  if (io::shards_in(layout_, file).front() == world_.rank()) io::seal_file(root(), step_, layout_, file);
+  std::vector<int> shards{world_.rank()};
+  if (has_constants(layout_, world_.ranks()) && !linked_) shards.push_back(constant_shard(world_.rank(), world_.ranks()));
+  for (const int shard : shards)
+    if (const int file = io::file_of(layout_, shard); io::shards_in(layout_, file).front() == shard)
+      io::seal_file(root(), step_, layout_, file);
 }
 
 void Saver::write_index() {
   if (!claim_) return;
+  std::vector<int> linked;
+  for (int shard = world_.ranks(); linked_ && shard < layout_.shards; ++shard) linked.push_back(io::file_of(layout_, shard));
   io::write_index(root(), layout_,
                   {.step = step_,
                    .sample_cursor = step_ * deck_.batch.global,
@@ -179,7 +226,8 @@ void Saver::write_index() {
                    .identity = deck_identity(deck_).hex(),
                    .version = version(),
                    .program = describe(program_identity()),
-                   .lineage = claim_->lineage()});
+                   .lineage = claim_->lineage()},
+                  linked);
   const io::Retention retention{.newest = deck_.checkpoint.keep, .every = deck_.checkpoint.keep_every};
   io::commit_checkpoint(root(), step_, what_ == SaveOf::state ? retention : io::Retention());
 }
@@ -219,11 +267,15 @@ void Saver::saved() {
   part_ = Part::none, failures_[static_cast<std::size_t>(what_)] = 0;
   const std::string path = fmt::format("{}/{}", root(), io::checkpoint_name(step_));
   if (what_ == SaveOf::state) note_saved(step_), last_ = path;
+  if (has_constants(layout_, world_.ranks())) constants_in_[static_cast<std::size_t>(what_)] = path;
   const double seconds = now_seconds() - begin_, stalled = beside_steps() ? stalled_ : seconds;
   const std::string beside = beside_steps() ? fmt::format(" beside the steps, which waited {:.3f} s", stalled_) : "";
-  note_({what_, step_,
-         fmt::format("saved {} ({} in {:.2f} s{})", path, human_bytes(static_cast<double>(bytes_of(layout_))), seconds, beside), seconds,
-         stalled});
+  const SaveBytes bytes = save_bytes(layout_, world_.ranks());
+  const std::string linked =
+      linked_ ? fmt::format("; {} that no step changes are linked", human_bytes(static_cast<double>(bytes.constant))) : "";
+  const double written = static_cast<double>(bytes.changing + (linked_ ? 0 : bytes.constant));
+  note_(
+      {what_, step_, fmt::format("saved {} ({} in {:.2f} s{}){}", path, human_bytes(written), seconds, beside, linked), seconds, stalled});
   if (!queue_.empty()) next();
 }
 

@@ -66,6 +66,9 @@ class Saver {
   void go_on();
   /// Whether steps go on while the save under way is written.
   bool beside_steps() const { return deck_.checkpoint.async || staged_; }
+  /// Gives the save under way what no step changes as an earlier save of this start has it. False where there is none, or a file system
+  /// without such names: then it is written. All ranks alike.
+  bool link_constants();
   void seal_files();
   void complete();
   /// Waits for this rank's part of the work under way and goes on to the next.
@@ -99,12 +102,14 @@ class Saver {
   bool last_of_run_ = false;
   bool again_ = false;   ///< the folder was moved away in the middle of it
   bool staged_ = false;  ///< it goes by way of the node's disk
+  bool linked_ = false;  ///< what no step changes is another save's
   double begin_ = 0, stalled_ = 0;
   io::CheckpointLayout layout_;
   Part part_ = Part::none;
-  std::future<void> work_;                  ///< this rank's; goes first, and waits
-  std::array<std::int64_t, 2> failures_{};  ///< in a row, of state and weights
-  std::vector<SaveOf> failed_;              ///< what is to be tried again, with the state that there is then
+  std::future<void> work_;                   ///< this rank's; goes first, and waits
+  std::array<std::int64_t, 2> failures_{};   ///< in a row, of state and weights
+  std::array<std::string, 2> constants_in_;  ///< of state and weights: the last save of this start, where anything is frozen
+  std::vector<SaveOf> failed_;               ///< what is to be tried again, with the state that there is then
 };
 
 /// The first of rank 0's candidates that verifies to the last byte, and a warning for each before it; all ranks share the reading. "" where

@@ -101,7 +101,7 @@ class Training {
       if (world_.rank() != 0) return;
       claim_.emplace(claim_run_folder(deck_, start));
       keep_tokenizer(tokenizer, start.folder.path);
-      foresee_full_disk(*engine_, deck_, first_step_, start.folder.checkpoints(), claim_->lineage());
+      foresee_full_disk(*engine_, world_.ranks(), deck_, first_step_, start.folder.checkpoints(), claim_->lineage());
     });
     // 7. Steps.
     return steps(start);

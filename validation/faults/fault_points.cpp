@@ -4,6 +4,7 @@
 //   FAULT_LOSES=1                     what no fsync has made sure of is lost: bytes become zeros, new names go, renamed files are back
 //   FAULT_COUNT="FILE"                how many there were is kept in it
 //   FAULT_RANK="PMI_RANK=1"           in the process alone where the variable has that value
+//   FAULT_LINKS=EPERM                 hard links below fail, as where a file has one name; they do not count
 // A failing disk instead: FAULT_ERROR="EIO" (ENOSPC, EROFS): that call and, without FAULT_ONCE=1, all later ones fail.
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -248,6 +249,13 @@ extern "C" int mkdir(const char* path, mode_t mode) {
 extern "C" int symlink(const char* to, const char* path) {
   if (fails(path_of(AT_FDCWD, path))) return -1;
   const int result = static_cast<int>(syscall(SYS_symlinkat, to, AT_FDCWD, path));
+  if (result == 0) note_name(path_of(AT_FDCWD, path), "", false);
+  return result;
+}
+extern "C" int link(const char* from, const char* path) {
+  if (!variable("FAULT_LINKS").empty() && path_of(AT_FDCWD, path).find(plan().below) != std::string::npos) return errno = EPERM, -1;
+  if (fails(path_of(AT_FDCWD, path))) return -1;
+  const int result = static_cast<int>(syscall(SYS_linkat, AT_FDCWD, from, AT_FDCWD, path, 0));
   if (result == 0) note_name(path_of(AT_FDCWD, path), "", false);
   return result;
 }

@@ -20,6 +20,7 @@ FIRST, LAST = 2, 4
 STORAGE = 7  # exit status
 KILL, LOSE, EIO = {}, {"FAULT_LOSES": "1"}, {"FAULT_ERROR": "EIO", "FAULT_ONCE": "1"}
 DISK = "checkpoints-disk"  # of the case's folder: calls on it count as those on the checkpoints do
+FROZEN = '["layers.0.*"]'  # the second save of a start links what these have
 KINDS = [  # (ranks, the one that it happens to, keys, what happens)
     *((ranks, rank, {"checkpoint__async": beside}, end) for ranks, rank in ((1, 0), (2, 0), (2, 1)) for beside in (False, True) for end in (KILL, LOSE)),
     *((ranks, rank, {"checkpoint__async": beside}, {"FAULT_ERROR": error, **once}) for ranks, rank in ((1, 0), (2, 1)) for beside in (False, True)
@@ -28,6 +29,8 @@ KINDS = [  # (ranks, the one that it happens to, keys, what happens)
     *((2, rank, {"checkpoint__files": 1}, end) for rank in (0, 1) for end in (KILL, LOSE, EIO, {"FAULT_ERROR": "ENOSPC"})),
     *((1, 0, {"checkpoint__staging": DISK}, end) for end in (KILL, LOSE, EIO, {"FAULT_ERROR": "ENOSPC"}, {"FAULT_ERROR": "EROFS"})),
     *((2, 1, {"checkpoint__staging": DISK, "checkpoint__files": 1}, end) for end in (KILL, LOSE, EIO)),
+    *((1, 0, {"model__freeze": FROZEN, "checkpoint__async": beside}, end) for beside in (False, True) for end in (KILL, LOSE, EIO, {"FAULT_ERROR": "ENOSPC"})),
+    *((2, rank, {"model__freeze": FROZEN, "checkpoint__files": 1}, end) for rank in (0, 1) for end in (KILL, LOSE, EIO)),
     *((1, 0, {"checkpoint__weights_every": 1, "checkpoint__async": beside}, end) for beside in (False, True) for end in (KILL, LOSE, EIO)),
 ]
 
@@ -35,12 +38,18 @@ KINDS = [  # (ranks, the one that it happens to, keys, what happens)
 class Cases:
     def __init__(self, folder, library):
         self.folder, self.library = folder, library
-        folder.train("base", 1, **KEYS, run__steps=FIRST)
-        folder.train("reference", 1, **KEYS, run__steps=LAST)
-        self.losses, self.hashes = folder.losses("reference"), folder.hashes("reference")
+        self.references = {}
+        for base, model in (("base", {}), ("base-frozen", {"model__freeze": FROZEN})):
+            folder.train(base, 1, **KEYS, **model, run__steps=FIRST)
+            folder.train(f"{base}-reference", 1, **KEYS, **model, run__steps=LAST)
+            self.references[base] = (folder.losses(f"{base}-reference"), folder.hashes(f"{base}-reference"))
 
     def keys(self, kind):
         return {key: os.path.join(self.folder.run("case"), DISK) if value is DISK else value for key, value in kind[2].items()}
+
+    @staticmethod
+    def base(kind):
+        return "base-frozen" if "model__freeze" in kind[2] else "base"
 
     def below(self, kind):
         return self.folder.run("case") + ("/weights" if "checkpoint__weights_every" in kind[2] else "/checkpoints")
@@ -49,7 +58,7 @@ class Cases:
         """Status and output of a run that goes on from the base with a fault before its call `at`."""
         ranks, rank, keys, what = kind[0], kind[1], self.keys(kind), kind[3]
         shutil.rmtree(self.folder.run("case"), ignore_errors=True)
-        shutil.copytree(self.folder.run("base"), self.folder.run("case"), symlinks=True)
+        shutil.copytree(self.folder.run(self.base(kind)), self.folder.run("case"), symlinks=True)
         os.mkdir(os.path.join(self.folder.run("case"), DISK))
         faults = {"LD_PRELOAD": self.library, "FAULT_POINTS": self.below(kind), "FAULT_AT": str(at), "FAULT_COUNT": count, **what}
         if ranks > 1:
@@ -83,12 +92,13 @@ class Cases:
         resumed = re.search(r"resumed from \S+ at step (\d+)", text)
         if not resumed or int(resumed.group(1)) < FIRST:
             return f"the next start did not go on from a checkpoint\n{text}"
-        if self.folder.losses("case") != self.losses or self.folder.hashes("case") != self.hashes:
+        losses, hashes = self.references[self.base(kind)]
+        if self.folder.losses("case") != losses or self.folder.hashes("case") != hashes:
             return "other bits"
         left = [name for name in os.listdir(self.below(kind)) if "partial" in name]
         if "checkpoint__weights_every" in kind[2]:
             weights = runs.state_digests(self.below(kind) + "/latest")
-            if weights != {key: value for key, value in self.hashes.items() if key[0] == "master"}:
+            if weights != {key: value for key, value in hashes.items() if key[0] == "master"}:
                 return "other weights"
         disk = os.path.join(self.folder.run("case"), DISK)
         left += os.listdir(disk) if os.path.exists(disk) else []

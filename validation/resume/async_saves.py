@@ -61,7 +61,7 @@ def main():
             rows = [row for row in folder.metrics(name) if "saved" in row]
             check(f"{what}: each save is told of", len(lines) == STEPS == len(rows) and [row["saved"] for row in rows] == list(range(1, STEPS + 1))
                   and all(0 <= row["save_stall_seconds"] <= row["save_seconds"] + 1e-9 for row in rows), done.stdout + done.stderr)
-            # Each element is saved once: 12 bytes of it, over all ranks, and what units are padded by. What is frozen is not copied on the host.
+            # Each element is saved once: 12 bytes of it, over all ranks, and what units are padded by. What is frozen is not copied.
             plain = folder.plan(ranks, **{**layout, "checkpoint__async": False})
             beside = [folder.plan(ranks, "--rank", str(rank), **layout) for rank in range(ranks)]
             frozen = "layers.0." if "model__freeze" in keys else " "

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Fewer files than ranks (checkpoint.files) and saves by way of a disk of the node (checkpoint.staging): each checkpoint has the bits of one that every rank
-wrote its own file of, in as many files as were asked for; other layouts go on from it; a node's disk that fails costs no save and no bit. And
-saves of weights alone (checkpoint.weights_every).
+wrote its own file of, in as many files as were asked for; other layouts go on from it; a node's disk that fails costs no save and no bit. Saves
+of weights alone (checkpoint.weights_every). And what no step changes (model.freeze), which is written once a start.
     save_ways.py LIBRARY [--device host|cuda]      LIBRARY: fault_points.so"""
 import argparse
 import os
@@ -132,6 +132,71 @@ def check_weights(folder, common, disk):
     check("weights alone: the next start catches up", runs.state_digests(folder.run("weights0") + "/weights/step-00000006") == weights["step-00000006"])
 
 
+FROZEN = '["embedding.*", "layers.0.*"]'
+CONSTANT_WAYS = {
+    "host": [(2, {"zero__stage": 3}, {}), (3, {"zero__stage": 1}, {"files": 2, "async": True}), (2, {"mesh__pp": 2}, {"staging": True}), (1, {}, {"files": "node"}),
+             (2, {"zero__stage": 3, "zero__offload_optimizer__device": "nvme", "zero__offload_param__device": "nvme"}, {"files": 1, "staging": True}),
+             (2, {"zero__stage": 2}, {"weights_every": 1, "async": True})],
+    "cuda": [(2, {"zero__stage": 3}, {"async": True})],
+}
+
+
+def constant_files(folder, name, ranks, below="checkpoints"):
+    """Of each checkpoint of a run, the files that have what no step changes: their inodes."""
+    found = {}
+    for step in sorted(os.listdir(f"{folder.run(name)}/{below}")):
+        if step.startswith("step-"):
+            place = f"{folder.run(name)}/{below}/{step}"
+            shards = sorted(file for file in os.listdir(place) if file.startswith("shard-"))
+            found[step] = [os.stat(f"{place}/{file}").st_ino for file in shards[len(shards) // 2 :]]
+    return found
+
+
+def verify(folder, name):
+    done = subprocess.run([runs.TESSERA, "verify", folder.run(name)], stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    return done.returncode == 0, done.stdout + done.stderr
+
+
+def check_constants(folder, case, number, common, disk, references):
+    """What a run leaves as it is (model.freeze) is written by the first save of a start; later ones have it by another name. Each is whole by itself."""
+    ranks, layout, way = case
+    what, name = f"frozen, {ranks} ranks, {layout}, {way}", f"frozen{number}"
+    common = {**common, "model__freeze": FROZEN, "precision__compute": "bf16"}
+    if not references:
+        folder.train("frozen-reference", 1, **common)
+        references.update(saved(folder, "frozen-reference"))
+    keys = {**common, **layout, **save_keys(way, disk)}
+    done = folder.train(name, ranks, **keys)
+    for below in ("checkpoints", "weights") if "weights_every" in way else ("checkpoints",):
+        inodes = constant_files(folder, name, ranks, below)
+        check(f"{what}: written once in {below}", len(inodes) == STEPS and len({str(files) for files in inodes.values()}) == 1 and all(inodes.values()), str(inodes))
+    told = re.findall(r"; \S+ \S+ that no step changes are linked", done.stdout + done.stderr)
+    check(f"{what}: the log says so", len(told) == (STEPS - 1) * (2 if "weights_every" in way else 1), done.stdout + done.stderr)
+    check(f"{what}: every checkpoint has the bits of one rank's", all(runs.same(what, saved(folder, name)[step], references[step]) for step in references))
+    root = folder.run(name) + "/checkpoints"
+    for step in range(1, STEPS):
+        shutil.rmtree(f"{root}/step-{step:08d}")
+    check(f"{what}: the last one needs no other", *verify(folder, name))
+    folder.train(name, ranks, **{**keys, "run__steps": STEPS + 2})
+    later = constant_files(folder, name, ranks)
+    check(f"{what}: another start writes it anew", list(later) == [f"step-{step:08d}" for step in (STEPS, STEPS + 1, STEPS + 2)]
+          and later[f"step-{STEPS:08d}"] != later[f"step-{STEPS + 1:08d}"] == later[f"step-{STEPS + 2:08d}"], str(later))
+    folder.train(name, 1, **{**common, "run__steps": STEPS + 3})
+    check(f"{what}: one rank goes on from it", *verify(folder, name))
+
+
+def check_without_links(folder, library, common, references):
+    """A file system that has one name a file, and a checkpoint whose constant file is damaged before the next save links it: it is written."""
+    common = {**common, "model__freeze": FROZEN, "precision__compute": "bf16"}
+    command = folder.command("nolinks", 2, **common, checkpoint__files=1)
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=runs.HANG_SECONDS,
+                          env={**os.environ, "LD_PRELOAD": library, "FAULT_POINTS": folder.run("nolinks"), "FAULT_LINKS": "EPERM"})
+    inodes = constant_files(folder, "nolinks", 2)
+    check("a file system without links: each save writes all", done.returncode == 0 and len({str(files) for files in inodes.values()}) == STEPS,
+          f"{inodes}\n{done.stdout}{done.stderr}")
+    check("a file system without links: the same bits", saved(folder, "nolinks") == references)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("library")
@@ -148,8 +213,12 @@ def main():
         for number, case in enumerate(WAYS[options.device]):
             check_way(folder, number, case, common, references, disk)
         os.environ.pop("TESSERA_RANKS_PER_NODE")
+        frozen = {}
+        for number, case in enumerate(CONSTANT_WAYS[options.device]):
+            check_constants(folder, case, number, common, disk, frozen)
         if options.device == "host":
             check_weights(folder, common, disk)
+            check_without_links(folder, options.library, common, frozen)
             check_failing_disk(folder, options.library, common, references["{}"], disk)
     sys.exit(0 if check.good else 1)
 

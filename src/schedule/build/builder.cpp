@@ -157,8 +157,7 @@ void ScheduleBuilder::build_saving() {
     const auto size = static_cast<std::int64_t>(size_of(held.type));
     const std::int64_t bytes = size * mine.size();
     const Use from{held.use.buffer, held.use.offset + size * (mine.begin - held.elements.begin), bytes, Access::read};
-    // What no step changes is read where it lies; not in a GPU's memory, whose copies would stand between those of the steps.
-    if (unit_at(held.unit).frozen && !on_gpu()) {
+    if (unit_at(held.unit).frozen) {  // no step changes it: it is read where it lies
       schedule_.copies.push_back({held.group, held.unit, mine, from, held.type});
       continue;
     }

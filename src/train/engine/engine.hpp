@@ -72,6 +72,7 @@ class Engine {
   /// What a step has copied: valid until another copies.
   std::vector<io::ShardSlice> copied_slices() const { return state_.copied_slices(); }
   io::CheckpointLayout checkpoint_layout() const { return state_.checkpoint_layout(); }
+  bool constants_on_host() const { return state_.constants_on_host(); }
   /// Seconds in which the last step that copied did nothing else.
   double waited_for_copies() const { return waited_for_copies_; }
   /// Of a settled engine.

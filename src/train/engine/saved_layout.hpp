@@ -19,6 +19,12 @@ struct SavedLayout {
   std::vector<std::vector<int>> units;
 };
 
+/// Where anything is frozen there are twice as many shards as ranks: what steps change of rank r is shard r, and what they leave as it is
+/// this one, so that a save may have the file of an earlier one for it.
+constexpr int constant_shard(int rank, int ranks) { return ranks + rank; }
+/// Whether a save of so many ranks has such shards.
+inline bool has_constants(const io::CheckpointLayout& layout, int ranks) { return layout.shards > ranks; }
+
 /// A tensor that several holdings keep the same box of is saved by the first of them. Together they keep all of every tensor, and no two
 /// boxes of a tensor overlap unless they are equal.
 SavedLayout saved_layout(std::span<const Holding> holdings, std::span<const std::string_view> groups, int shards);

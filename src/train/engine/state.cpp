@@ -237,15 +237,25 @@ SavedLayout ModelState::saved() const {
   const Group apart = request.others();
   std::vector<Layout> layouts;
   std::vector<Holding> holdings;
+  bool constants = false;
   for (const int rank : apart.world) layouts.push_back(layout_for(request.deck, request.mesh, rank));
   for (int h = 0; h < apart.size; ++h) {
     const Layout& layout = layouts[static_cast<std::size_t>(h)];
     Holding holding{&layout, {}};
-    for (const Unit& unit : layout.units)
+    for (const Unit& unit : layout.units) {
       holding.shards.push_back(group_of(request.mesh, unit.owners, apart.world[static_cast<std::size_t>(h)]).world);
+      if (!unit.frozen) continue;
+      for (int& shard : holding.shards.back()) shard = constant_shard(shard, request.mesh.ranks());
+      constants = true;
+    }
     holdings.push_back(std::move(holding));
   }
-  return saved_layout(holdings, state_groups(request.deck.optimizer.type), request.mesh.ranks());
+  return saved_layout(holdings, state_groups(request.deck.optimizer.type), (constants ? 2 : 1) * request.mesh.ranks());
+}
+
+bool ModelState::constants_on_host() const {
+  return std::ranges::all_of(plan_.schedule.state,
+                             [&](const Held& held) { return !unit_of(held).frozen || memory_.on_host(held.use.buffer); });
 }
 
 io::ShardSource ModelState::source_of(const Held& held, const Range& mine) const {

@@ -41,6 +41,8 @@ class ModelState {
   std::vector<io::ShardSlice> checkpoint_slices() const { return slices_of(plan_.schedule.state); }
   /// The same as a step has copied them.
   std::vector<io::ShardSlice> copied_slices() const { return slices_of(plan_.schedule.copies); }
+  /// What no step changes lies in the host's memory, where a save may read it beside steps.
+  bool constants_on_host() const;
 
  private:
   using Fill = std::function<void(std::int64_t element, std::span<float> out)>;

@@ -59,6 +59,49 @@ TEST_P(Shards, ReadBack) {
   EXPECT_EQ(total, 2 * 4 * (300007 + 5003 + 3));
 }
 
+/// What no step changes lies in files of its own, which a later save has by another name: it is whole without the earlier one, and nothing
+/// is written into what another has.
+TEST(Linked, AFileOfAnEarlierSave) {
+  Scratch dir;
+  SmallModel first(3, 1), second(3, 2);
+  for (SmallModel* m : {&first, &second}) {
+    m->layout.units[0].holders = {2};  // the third shard has the embedding, and it alone
+    m->layout.units[1].holders = m->layout.units[2].holders = {0, 1};
+  }
+  const std::string before = first.save(dir.path());
+  begin_checkpoint(dir.path(), 2);
+  ASSERT_TRUE(link_file(before, dir.path(), 2, second.layout, 2));
+  for (int shard : {0, 1}) second.write_one_shard(dir.path(), shard);
+  EXPECT_TRUE(has(error_of(ExitCode::storage, [&] { write_index(dir.path(), second.layout, second.meta); }), "it is not shard 2"));
+  write_index(dir.path(), second.layout, second.meta, std::vector{2});
+  commit_checkpoint(dir.path(), 2, {.newest = 1});
+  EXPECT_FALSE(fs::exists(before));
+  const CheckpointReader reader(dir / "latest");
+  EXPECT_EQ(reader.meta().step, 2);
+  reader.verify({});
+  std::vector<float> all(first.values[0][0].size());
+  reader.read_unit("master", 0, 0, all);
+  EXPECT_EQ(all, first.values[0][0]);
+  // A save that has the name and is to write after all leaves the other's file alone.
+  SmallModel third(3, 3, 99);
+  third.layout = second.layout;
+  begin_checkpoint(dir.path(), 3);
+  ASSERT_TRUE(link_file(dir / "step-00000002", dir.path(), 3, third.layout, 2));
+  unlink_file(dir.path(), 3, 2);
+  unlink_file(dir.path(), 3, 2);
+  third.write_one_shard(dir.path(), 2);
+  reader.verify({});
+  // What is not whole, or of another layout, is not linked.
+  const std::string file = dir / "step-00000002/shard-00002.h5";
+  begin_checkpoint(dir.path(), 4);
+  ASSERT_TRUE(link_file(dir / "step-00000002", dir.path(), 4, second.layout, 2));
+  unlink_file(dir.path(), 4, 2);
+  EXPECT_FALSE(link_file(dir / "step-00000002", dir.path(), 4, SmallModel(3).layout, 2));
+  fs::resize_file(file, fs::file_size(file) - 1);
+  EXPECT_FALSE(link_file(dir / "step-00000002", dir.path(), 4, second.layout, 2));
+  EXPECT_FALSE(link_file(dir / "nothing", dir.path(), 4, second.layout, 2));
+}
+
 TEST_P(Shards, Hdf5SeesNaturalShapes) {
   Scratch dir;
   SmallModel m(GetParam());

@@ -391,9 +391,9 @@ TEST_F(Folder, AFolderThatIsMovedAwayIsMadeAgain) {
 
 /// The old one goes only when the new one is whole; what the line has on disk is room that it gets back.
 TEST_F(Folder, RoomThatSavesNeed) {
-  auto needed = [&](std::vector<std::string> keys, std::int64_t first, std::int64_t own) {
+  auto needed = [&](std::vector<std::string> keys, std::int64_t first, std::int64_t own, std::int64_t constant = 0) {
     keys.push_back("run.steps=100");
-    return disk_bytes_needed(deck(keys), first, own, 10);
+    return disk_bytes_needed(deck(keys), first, own, {10, constant});
   };
   EXPECT_EQ(needed({"checkpoint.every=10", "checkpoint.keep=2"}, 0, 0), 30);
   EXPECT_EQ(needed({"checkpoint.every=10", "checkpoint.keep=2"}, 50, 2), 10);
@@ -405,6 +405,8 @@ TEST_F(Folder, RoomThatSavesNeed) {
   EXPECT_EQ(needed({"checkpoint.every=10", "checkpoint.keep=2", "checkpoint.keep_every=10"}, 0, 0), 100);
   EXPECT_EQ(needed({"checkpoint.every=10"}, 100, 0), 0) << "done already";
   EXPECT_EQ(needed({"checkpoint.every=10", "checkpoint.keep=2", "checkpoint.weights_every=25"}, 0, 0), 30 + 4 * 4) << "weights stay";
+  EXPECT_EQ(needed({"checkpoint.every=10", "checkpoint.keep=2"}, 0, 0, 1000), 1030) << "what no step changes is written once";
+  EXPECT_EQ(needed({"checkpoint.every=10", "checkpoint.keep=2", "checkpoint.weights_every=25"}, 0, 0, 1000), 30 + 4 * 4 + 2000);
 }
 
 TEST_F(Folder, AFileInTheWayIsNamed) {
