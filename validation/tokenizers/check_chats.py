@@ -3,7 +3,7 @@
 
     TESSERA=build/host/tessera check_chats.py
 
-Exit status: 0 all agree, 1 not, 77 when transformers or h5py is not installed.
+Exit status: 0 all agree, 1 not, 77 when transformers is not installed.
 """
 
 import os
@@ -12,7 +12,6 @@ import sys
 import tempfile
 
 try:
-    import h5py  # noqa: F401
     from transformers import PreTrainedTokenizerFast
 except ImportError as error:
     print(f"skipped: {error}; run scripts/setup --peer", file=sys.stderr)
