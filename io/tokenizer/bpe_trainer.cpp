@@ -7,6 +7,7 @@
 #include "io/files/posix_file.hpp"
 #include "io/tokenizer/child.hpp"
 #include "io/tokenizer/worker.hpp"
+#include "io/tokens/utf8.hpp"
 
 namespace tessera::io {
 namespace {
@@ -34,6 +35,7 @@ void write_file(const std::string& path, const std::string& text) {
 BpeTrainer::BpeTrainer(const std::string& python, std::int64_t vocab, std::string end_token)
     : child_(std::make_unique<Child>(std::vector<std::string>{python, "-c", worker_text})),
       end_token_(end_token.empty() ? "<|endoftext|>" : std::move(end_token)) {
+  require_utf8("--end-token", end_token_);
   ask_worker(*child_, "lear", nlohmann::json{{"vocab", vocab}, {"end_token", end_token_}}.dump());
 }
 BpeTrainer::~BpeTrainer() = default;

@@ -80,12 +80,33 @@ class Reader:
         return self.data[self.at - length : self.at].decode()
 
 
+def refusal(kind, message):
+    """As a paragraph of what a terminal shows, and no longer than somebody reads: it may quote what a damaged file holds."""
+    words = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in " ".join(message.split()))
+    if len(words) > 2400:
+        words = f"{words[:1500]} ... {words[-800:]}"
+    return json.dumps({"kind": kind, "message": words}).encode()
+
+
+def defect(error):
+    at = error.__traceback__
+    while at.tb_next:
+        at = at.tb_next
+    place = f"{os.path.basename(at.tb_frame.f_code.co_filename)}:{at.tb_lineno}"
+    return f"{type(error).__name__}: {error} (in {sys.executable}, {place}). This is a defect of Tessera; please report it with the files."
+
+
 def serve(operations):
     """Answers requests until the socket is closed."""
     while True:
         head = receive(12)
         request = Reader(receive(struct.unpack("<Q", head[4:])[0]))
         try:
-            send(b"done", operations[bytes(head[:4])](request))
+            word, answer = b"done", operations[bytes(head[:4])](request)
         except Fault as fault:
-            send(b"fail", json.dumps({"kind": fault.kind, "message": str(fault)}).encode())
+            word, answer = b"fail", refusal(fault.kind, str(fault))
+        except MemoryError:
+            word, answer = b"fail", refusal("environment", f"the system gave {sys.executable} no more memory. Use fewer --workers, or ask for more memory.")
+        except Exception as error:
+            word, answer = b"fail", refusal("internal", defect(error))
+        send(word, answer)

@@ -9,6 +9,7 @@
 #include "io/files/posix_file.hpp"
 #include "io/tokenizer/child.hpp"
 #include "io/tokenizer/worker.hpp"
+#include "io/tokens/utf8.hpp"
 
 namespace tessera::io {
 namespace {
@@ -85,6 +86,8 @@ std::string tokenizer_digest(const std::string& folder) {
 }
 
 Tokenizer::Tokenizer(const TokenizerSource& source) : patience_(source.patience) {
+  require_utf8("the name of the tokenizer's folder", source.folder);
+  require_utf8("--end-token", source.end_token);
   facts_.name = name_of(source.folder);
   facts_.digest = tokenizer_digest(source.folder);
   child_ = std::make_unique<Child>(std::vector<std::string>{source.python, "-c", worker_text});
@@ -115,6 +118,7 @@ std::vector<Encoded> Tokenizer::encode(const std::vector<DocumentPart>& parts, b
 }
 
 std::vector<Encoded> Tokenizer::encode_chats(const std::vector<ChatLine>& lines, const std::string& field) {
+  require_utf8("--field", field);
   Request request;
   request.add_text(field).add(static_cast<std::uint32_t>(lines.size()));
   for (const ChatLine& line : lines) request.add_text(line.place).add_text(line.text);

@@ -11,6 +11,7 @@ namespace {
 constexpr std::size_t slowest_bytes_per_second = 64 << 10;  // a tenth of what a slow core tokenizes
 
 ExitCode code_of(const std::string& kind) {
+  if (kind == "internal") return ExitCode::internal;
   return kind == "environment" ? ExitCode::environment : kind == "usage" ? ExitCode::usage : ExitCode::data;
 }
 

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/check.hpp"
+
 namespace tessera::io {
 
 /// The well-formed sequences of the Unicode standard (table 3-7): only the second byte is restricted beyond 80..BF.
@@ -44,6 +46,11 @@ std::optional<Utf8Fault> Utf8Checker::feed(std::string_view piece) {
 std::optional<Utf8Fault> Utf8Checker::finish() const {
   if (pending_ == 0) return std::nullopt;
   return Utf8Fault{line_, start_, 0, true};
+}
+
+void require_utf8(const std::string& what, const std::string& text) {
+  Utf8Checker checker;
+  if (checker.feed(text) || checker.finish()) fail(ExitCode::usage, "{} is not UTF-8: {}. Give one that is.", what, text);
 }
 
 }  // namespace tessera::io

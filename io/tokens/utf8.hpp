@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
 
 namespace tessera::io {
@@ -27,5 +28,8 @@ class Utf8Checker {
   int pending_ = 0;                         // bytes that the character still needs
   unsigned char low_ = 0x80, high_ = 0xbf;  // what the next of them may be
 };
+
+/// Error(usage): a text of the command line is no UTF-8. `what`: "--field".
+void require_utf8(const std::string& what, const std::string& text);
 
 }  // namespace tessera::io

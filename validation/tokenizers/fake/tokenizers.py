@@ -1,6 +1,6 @@
 """Stands in for the tokenizers package where tests ask what is around it: a token is a character, its id the code point. tokenizer.json is
-{"added": {NAME: ID, ...}, "prefix": [NAME, ...]}. A text with DIE in it ends the process, with HANG
-it writes its id into the file that the text names and sleeps. What is learnt is the special tokens; the texts stand beside."""
+{"added": {NAME: ID, ...}, "prefix": [NAME, ...], "suffix": [NAME, ...]}. A text with DIE in it ends the process, with PANIC it raises what
+is no Exception, with HANG it writes its id into the file that the text names and sleeps. What is learnt is the special tokens; the texts stand beside."""
 
 import json
 import os
@@ -9,6 +9,10 @@ import sys
 from types import SimpleNamespace
 
 __version__ = "0"
+
+
+class Panic(BaseException):
+    pass
 
 
 class Encoding:
@@ -40,8 +44,10 @@ pre_tokenizers = decoders = SimpleNamespace(ByteLevel=ByteLevel)
 
 
 class Tokenizer:
+    normalizer = pre_tokenizer = decoder = None
+
     def __init__(self, model=None):
-        self.added, self.prefix = {}, []
+        self.added, self.prefix, self.suffix = {}, [], []
 
     def train_from_iterator(self, texts, trainer):
         self.learnt = {"added": {name: 0x110000 + i for i, name in enumerate(trainer.special)}, "vocab": trainer.vocab, "texts": list(texts)}
@@ -54,7 +60,8 @@ class Tokenizer:
         made = Tokenizer()
         with open(path, encoding="utf-8") as file:
             rows = json.load(file)
-        made.added, made.prefix = rows["added"], [rows["added"][name] for name in rows.get("prefix", [])]
+        made.added = rows["added"]
+        made.prefix, made.suffix = ([rows["added"][name] for name in rows.get(side, [])] for side in ("prefix", "suffix"))
         return made
 
     def no_truncation(self):
@@ -80,13 +87,16 @@ class Tokenizer:
         if "DIE" in text:
             print("the fake tokenizer was told to end", file=sys.stderr, flush=True)
             os._exit(9)
+        if "PANIC" in text:
+            raise Panic("index out of bounds")
         if "HANG" in text:
             with open(text.split("HANG ")[1], "w", encoding="utf-8") as file:
                 file.write(str(os.getpid()))
             print("the fake tokenizer sleeps", file=sys.stderr, flush=True)
             signal.pause()
-        prefix = self.prefix if add_special_tokens else []
-        return Encoding(prefix + [ord(c) for c in text], [(0, 0)] * len(prefix) + [(i, i + 1) for i in range(len(text))])
+        prefix, suffix = (self.prefix, self.suffix) if add_special_tokens else ([], [])
+        offsets = [(0, 0)] * len(prefix) + [(i, i + 1) for i in range(len(text))] + [(0, 0)] * len(suffix)
+        return Encoding(prefix + [ord(c) for c in text] + suffix, offsets)
 
     def encode_batch(self, texts, add_special_tokens):
         return [self.encode(text, add_special_tokens) for text in texts]

@@ -322,6 +322,59 @@ TEST_F(ModelTokenizer, AFileThatCannotBeReadIsNamed) {
   EXPECT_ERROR(tokenize(o), ExitCode::usage, "--end-token <end> goes with the tokenizer of a model");
 }
 
+TEST_F(ModelTokenizer, FilesOfAnotherShapeAreNamed) {
+  const auto refused = [&](const std::string& file, const std::string& text, const std::string& words) {
+    fs::remove_all(dir / "odd");
+    make_model("odd", fake_tokenizer, R"({"eos_token": "<end>"})");
+    spill(dir / "odd/" + file, text);
+    EXPECT_ERROR(Tokenizer({.folder = dir / "odd"}), ExitCode::data, "odd/" + file + ": " + words);
+  };
+  refused("tokenizer_config.json", "[]", "it is a list, and must be an object of JSON");
+  refused("tokenizer_config.json", std::string(100000, '['), "it cannot be read: it is nested too deeply");
+  refused("tokenizer_config.json", R"({"eos_token": 5})", "\"eos_token\" is 5, and must be the text of a token");
+  refused("tokenizer_config.json", R"({"eos_token": "\ud800"})", "\"eos_token\" is \"\\ud800\", and must be");
+  for (const char* ids : {"true", "1.0", "-1", "1099511627776", "[1114112, 4294967296]", "[[1]]", "NaN", "\"<end>\""})
+    refused("config.json", fmt::format("{{\"eos_token_id\": {}}}", ids), "\"eos_token_id\" has ");
+  refused("tokenizer.json", R"({"added": {}})", "its vocabulary is empty");
+  refused("tokenizer.json", R"({"added": {"<end>": 4294967295}})", "its vocabulary goes to the number 4294967295");
+  refused("tokenizer.json", R"({"added": {"<end>": 3}, "prefix": ["<end>"]})", "it has the number 97 for a text, and its tokens go to 3");
+  refused("tokenizer.json", R"([1])", "the tokenizers package 0 cannot read it");
+}
+
+TEST_F(ModelTokenizer, APanicOfThePackageNamesTheFileAndTheText) {
+  Tokenizer tokenizer({.folder = dir / "model"});
+  const std::vector<DocumentPart> texts{{.begins = true, .ends = true, .pieces = {{"good"}}},
+                                        {.begins = true, .ends = true, .pieces = {{"PANIC here"}}}};
+  EXPECT_ERROR(tokenizer.encode(texts, false), ExitCode::data,
+               "model/tokenizer.json: the tokenizers package 0 cannot tokenize 'PANIC here': index out of bounds.");
+}
+
+TEST_F(ModelTokenizer, TextsOfTheCommandLineMustBeUtf8) {
+  spill(dir / "a.jsonl", R"({"prompt": "p", "completion": "r"})");
+  TokenizeOptions o = options("a.jsonl");
+  o.end_token = "\xff";
+  EXPECT_ERROR(tokenize(o), ExitCode::usage, "--end-token is not UTF-8");
+  o.end_token = "", o.field = "\xff", o.chat = true;
+  EXPECT_ERROR(tokenize(o), ExitCode::usage, "--field is not UTF-8");
+  make_model("\xff", fake_tokenizer, "");
+  o.tokenizer = dir / "\xff";
+  EXPECT_ERROR(tokenize(o), ExitCode::usage, "the name of the tokenizer's folder is not UTF-8");
+}
+
+TEST_F(ModelTokenizer, PartsOfADocumentHaveTheirOwnEndsAndMasks) {
+  make_model("ends", R"({"added": {"<end>": 1114112, "<begin>": 1114113, "<last>": 1114114}, "prefix": ["<begin>"], "suffix": ["<last>"]})",
+             R"({"eos_token": "<end>"})");
+  Tokenizer tokenizer({.folder = dir / "ends"});
+  const std::vector<DocumentPart> parts{{.begins = true, .ends = false, .pieces = {{"a"}}},
+                                        {.begins = false, .ends = true, .pieces = {{"b"}}}};
+  for (const bool masked : {false, true}) {
+    const std::vector<Encoded> encoded = tokenizer.encode(parts, masked);
+    EXPECT_EQ(encoded.at(0).ids, (std::vector<std::uint32_t>{begin_id, 'a'}));
+    EXPECT_EQ(encoded.at(1).ids, (std::vector<std::uint32_t>{'b', end_id + 2, end_id}));
+    EXPECT_EQ(encoded.at(1).counts, masked ? (std::vector<std::uint8_t>{1, 0, 1}) : std::vector<std::uint8_t>{});
+  }
+}
+
 TEST_F(ModelTokenizer, AWorkerThatEndsIsAnErrorWithItsLastWords) {
   EXPECT_ERROR(Tokenizer({.python = dir / "no-python", .folder = dir / "model"}), ExitCode::environment, "cannot start");
   EXPECT_ERROR(Tokenizer({.python = "true", .folder = dir / "model"}), ExitCode::environment,
