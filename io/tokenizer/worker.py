@@ -233,7 +233,7 @@ class Model:
         for (part, pieces), encoding in zip(documents, encodings):
             ids = encoding.ids
             mask = mask_of(encoding.offsets, spans_of(pieces)) if masked else b""
-            if part != 3 and self.frame is None:
+            if part in (1, 2) and self.frame is None:
                 raise Fault(f"{self.folder}: what the tokenizer puts around a text is not clear, so none can be continued.")
             if part & 1 and part != 3:
                 ids, mask = self.frame[0] + ids, b"\0" * len(self.frame[0]) + mask
@@ -266,29 +266,32 @@ class Model:
 
     def render_prompt(self, request):
         """The text of messages after which it is the model's turn."""
-        where = request.text()
-        messages = messages_of(where, {"messages": json.loads(request.text())}, "")
-        return self.template().render(where, messages, None, True).encode()
+        where, text = request.text(), request.text()
+        messages = messages_of(where, {"messages": json.loads(text)}, "")
+        with bounds():
+            rendered = self.template().render(where, messages, None, True)
+        self.template().check_length(where, rendered, len(text))
+        return rendered.encode()
 
     def begin_stream(self, request):
         """The prompt's ids, after which tokens come one by one."""
         ids = array("I", request.data)
-        self.ids, self.before, self.shown = list(ids), max(0, len(ids) - 8), len(ids)
+        self.told, self.before, self.shown = list(ids), max(0, len(ids) - 8), len(ids)
         return b""
 
     def step_stream(self, request):
         """The text that one token more adds, once its characters are whole; what the tokens just before it come to is not said again."""
-        self.ids.append(request.number())
-        text = self.decoded(self.ids[self.before :])
+        self.told.append(request.number())
+        text = self.decoded(self.told[self.before :])
         return b"" if text.endswith("\ufffd") else self.new_text(text)
 
     def end_stream(self, request):
-        return self.new_text(self.decoded(self.ids[self.before :]))
+        return self.new_text(self.decoded(self.told[self.before :]))
 
     def new_text(self, text):
-        known = len(self.decoded(self.ids[self.before : self.shown]))
+        known = len(self.decoded(self.told[self.before : self.shown]))
         if len(text) > known:
-            self.before, self.shown = self.shown, len(self.ids)
+            self.before, self.shown = self.shown, len(self.told)
         return text[known:].encode()
 
     def encode_prompt(self, request):
