@@ -296,9 +296,10 @@ class Model:
 
     def encode_prompt(self, request):
         """The ids of messages after which it is the model's turn."""
+        template = self.template()
         with bounds():
-            text = self.template().render("the prompt", json.loads(request.data), None, True)
-        self.template().check_length("the prompt", text, len(request.data))
+            text = template.render("the prompt", json.loads(request.data), None, True)
+        template.check_length("the prompt", text, len(request.data))
         return packed(self.ids(text), b"")
 
 

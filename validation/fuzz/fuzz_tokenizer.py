@@ -12,8 +12,6 @@ import os
 import pickle
 import random
 import resource
-import shutil
-import signal
 import struct
 import subprocess
 import sys
@@ -143,33 +141,30 @@ def watch(child, status):
             return f"it works for more than {SECONDS} s" if now - spent > SECONDS else f"it waits for more than {WALL_SECONDS} s"
 
 
-def try_inputs(options, work):
-    """Processes one after the other until all inputs are tried; findings as (what, files)."""
-    found = []
-    with open(f"{work}/status", "w+b") as file:
-        file.write(STATUS.pack(-1, 0, 0, 0))
-        file.flush()
-        status = mmap.mmap(file.fileno(), STATUS.size)
-    open(f"{work}/corpus", "wb").close()
-    begun = 0
-    while begun < options.runs and len(found) < MOST_FINDINGS:
-        ours, theirs = os.pipe()  # as a socket whose other side is there
-        with open(f"{work}/said", "wb") as said:
-            child = subprocess.Popen([sys.executable, os.path.abspath(__file__), "--first", str(begun), "--runs", str(options.runs), "--seed",
-                                      str(options.seed)], cwd=work, stdin=ours,
-                                     stdout=said, stderr=said, env={**os.environ, "PYTHONHASHSEED": "0", "RUST_BACKTRACE": "0"}, start_new_session=True)
-        os.close(ours)
-        why = watch(child, status)
-        os.close(theirs)
-        begun = max(STATUS.unpack(status[:])[0], 0)
-        if begun < options.runs:
-            with open(f"{work}/said", encoding="utf-8", errors="replace") as said:
-                words = said.read()[-2000:]
-            with open(f"{work}/current", "rb") as file:
-                found.append((why or f"it ends the process with {child.returncode}: {words}", pickle.load(file)))
-            begun += 1
-            status[:8] = struct.pack("<q", -1)
-    return found + [read_pickle(f"{work}/{name}") for name in sorted(os.listdir(work)) if name.startswith("finding-")], STATUS.unpack(status[:])
+class Findings:
+    """Those of each kind once, as folders below `folder`, as soon as they are known."""
+
+    def __init__(self, folder):
+        self.folder, self.kinds, self.count = folder, set(), 0
+
+    def add(self, what, files):
+        from tokenizer_trial import kind_of
+
+        self.count += 1
+        if kind_of(what) in self.kinds:
+            return
+        self.kinds.add(kind_of(what))
+        path = os.path.join(self.folder, "found-tokenizer-" + hashlib.sha256(pickle.dumps(files)).hexdigest()[:8])
+        os.makedirs(path, exist_ok=True)
+        write_input(path, files)
+        print(f"FAIL an input is kept as {path}: {what[:1500]}", flush=True)
+
+    def add_files(self, work):
+        """What a process has left."""
+        for name in sorted(os.listdir(work)):
+            if name.startswith("finding-"):
+                self.add(*read_pickle(f"{work}/{name}"))
+                os.remove(f"{work}/{name}")
 
 
 def read_pickle(path):
@@ -177,20 +172,41 @@ def read_pickle(path):
         return pickle.load(file)
 
 
-def keep(found, folder):
-    """One input of each kind of finding, as folders."""
-    from tokenizer_trial import kind_of
+def start(options, work, first):
+    """A process that tries inputs, and what must stay open as long as it may run: it ends with the other side of its standard input, as a worker with its
+    socket."""
+    ours, theirs = os.pipe()
+    with open(f"{work}/said", "wb") as said:
+        child = subprocess.Popen([sys.executable, os.path.abspath(__file__), "--first", str(first), "--runs", str(options.runs), "--seed", str(options.seed)],
+                                 cwd=work, stdin=ours, stdout=said, stderr=said, env={**os.environ, "PYTHONHASHSEED": "0", "RUST_BACKTRACE": "0"},
+                                 preexec_fn=os.setpgrp)
+    os.close(ours)
+    return child, theirs
 
-    kinds = {}
-    for what, files in found:
-        kinds.setdefault(kind_of(what), []).append((what, files))
-    for findings in kinds.values():
-        what, files = min(findings, key=lambda one: sum(map(len, one[1].values())))
-        path = os.path.join(folder, "found-tokenizer-" + hashlib.sha256(pickle.dumps(files)).hexdigest()[:8])
-        shutil.rmtree(path, ignore_errors=True)
-        os.makedirs(path)
-        write_input(path, files)
-        print(f"FAIL {len(findings)} inputs, of which one is kept as {path}: {what[:1500]}")
+
+def try_inputs(options, work, found):
+    """Processes one after the other until all inputs are tried."""
+    with open(f"{work}/status", "w+b") as file:
+        file.write(STATUS.pack(-1, 0, 0, 0))
+        file.flush()
+        status = mmap.mmap(file.fileno(), STATUS.size)
+    open(f"{work}/corpus", "wb").close()
+    begun = 0
+    while begun < options.runs and found.count < MOST_FINDINGS:
+        child, side = start(options, work, begun)
+        why = watch(child, status)
+        os.close(side)
+        found.add_files(work)
+        begun = STATUS.unpack(status[:])[0]
+        if begun < options.runs:
+            with open(f"{work}/said", encoding="utf-8", errors="replace") as said:
+                words = said.read()[-2000:]
+            if begun < 0:
+                sys.exit(f"FAIL the process that tries inputs has not begun: {why or child.returncode}: {words}")
+            found.add(why or f"it ends the process with {child.returncode}: {words}", read_pickle(f"{work}/current"))
+            begun += 1
+            status[:8] = struct.pack("<q", -1)
+    return STATUS.unpack(status[:])
 
 
 def try_again(options):
@@ -225,11 +241,11 @@ def main():
         return
     begun = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="tessera-fuzz-") as work:
-        found, (_, corpus, edges, messages) = try_inputs(options, work)
+        found = Findings(options.keep)
+        _, corpus, edges, messages = try_inputs(options, work, found)
     print(f"{options.runs} inputs in {time.monotonic() - begun:.0f} s: {corpus} that reach more, {edges} pairs of lines, {messages} kinds of refusals, "
-          f"{len(found)} findings")
-    keep(found, options.keep)
-    sys.exit(1 if found or corpus < 5 else 0)
+          f"{found.count} findings")
+    sys.exit(1 if found.count or corpus < 5 else 0)
 
 
 if __name__ == "__main__":

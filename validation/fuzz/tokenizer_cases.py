@@ -79,6 +79,7 @@ CASES = [
     (template("{{ 'a' * 9999999999 }}"), "chat", "data", "fails: MemoryError"),
     (template("{% set n = namespace(k=4000000) %}{{ 'a' * n.k }}" + TEMPLATE), "chat", "data", "makes 4000"),
     (template("{{ lipsum(n=99999) }}"), "chat", "data", "fails: TimeoutError: it works for more than"),
+    ({**template("{{ lipsum(n=99999) }}"), **lines()}, "prom", "data", "the prompt: the chat template of model fails: TimeoutError: it works for more than"),
     (template("{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}"), "chat", "data", "fails: TimeoutError"),
     (lines('{"messages": ' + "[" * 50000 + "]" * 50000 + "}"), "chat", "data", "chat.jsonl:1: it cannot be read"),
     (lines('{"messages": [%s], "n": %s}' % (UNIT, "9" * 5000)), "chat", "data", "chat.jsonl:1: it cannot be read"),
