@@ -266,11 +266,11 @@ class Model:
 
     def render_prompt(self, request):
         """The text of messages after which it is the model's turn."""
-        where, text = request.text(), request.text()
+        where, text, template = request.text(), request.text(), self.template()
         messages = messages_of(where, {"messages": json.loads(text)}, "")
         with bounds():
-            rendered = self.template().render(where, messages, None, True)
-        self.template().check_length(where, rendered, len(text))
+            rendered = template.render(where, messages, None, True)
+        template.check_length(where, rendered, len(text))
         return rendered.encode()
 
     def begin_stream(self, request):
