@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 """How long steps wait for a save beside them (checkpoint.async): against a copy of the same bytes in memory, against torch.distributed.checkpoint's async_save of
-the same bytes, and as a share of a run that saves each 100 steps. Rounds are interleaved, since other work changes the machine's speed; medians are compared.
-No test.
+the same bytes, and as a share of a run that saves each 100 steps. How long they wait for a save by way of a node's disk (checkpoint.staging), beside a plain write
+and sync of the same bytes there. And the saves of adapters (lora.rank), which write what steps change, beside the first of a start, which writes the model too.
+Rounds are interleaved, since other work changes the machine's speed; medians are compared. No test.
     checkpoint_stall.py TESSERA --python PYTHON [--layers 4] [--width 1024] [--saves 4] [--rounds 3] [--folder DIR]"""
 import argparse
 import json
+import mmap
 import os
 import random
 import shutil
@@ -13,6 +15,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+import time
 
 # In a process of its own: seconds of a copy of so many fp32, and of async_save's return. It copies into memory that it keeps, which is its fastest way.
 PEER = """
@@ -43,9 +46,8 @@ print(json.dumps({"copies": copies[1:], "stalls": stalls[1:]}))
 """
 
 
-def ours(options, folder, number):
-    """Seconds of each save's stall but the first, of the steps that copied for them, of a median step of those that neither copied nor had a write beside them
-    (the last before a save), and the bytes of a save."""
+def train(options, folder, number, **keys):
+    """Rows of a run's metrics, and the bytes of a save."""
     data, run = os.path.join(folder, "tokens.bin"), os.path.join(folder, f"run{number}")
     if not os.path.exists(data):
         draw = random.Random(1)
@@ -54,8 +56,8 @@ def ours(options, folder, number):
     W = options.width
     keys = {"model.layers": options.layers, "model.width": W, "model.heads": W // 64, "model.ff_width": W * 11 // 4, "model.vocab": 8192, "batch.global": 1,
             "batch.micro": 1, "batch.sequence_length": 64, "optimizer.learning_rate": 1e-4, "run.device": "host", "run.log_every": 1000, "data.train": data,
-            "precision.compute": "bf16", "checkpoint.async": True, "checkpoint.every": options.between, "checkpoint.keep": 1, "evaluate.every": 0,
-            "run.steps": (options.saves + 1) * options.between}
+            "precision.compute": "bf16", "checkpoint.every": options.between, "checkpoint.keep": 1, "evaluate.every": 0,
+            "run.steps": (options.saves + 1) * options.between, **keys}
     sections = {}
     for key, value in keys.items():
         section, leaf = key.split(".")
@@ -67,13 +69,47 @@ def ours(options, folder, number):
     with open(run + "/metrics.jsonl") as lines:
         rows = [json.loads(line) for line in lines]
     latest = os.path.realpath(run + "/checkpoints/latest")
-    size = sum(os.path.getsize(os.path.join(latest, name)) for name in os.listdir(latest))
+    sizes = {name: os.stat(os.path.join(latest, name)) for name in os.listdir(latest)}
     shutil.rmtree(run)
+    return rows, sizes
+
+
+def beside_steps(options, folder, number):
+    """Seconds of each save's stall but the first, of the steps that copied for them, of a median step of those that neither copied nor had a write beside them
+    (the last before a save), and the bytes of a save."""
+    rows, sizes = train(options, folder, number, **{"checkpoint.async": True})
     saved = [row for row in rows if "saved" in row]
     # The first touches the copy's memory for the first time; the last of a run is waited for.
     seconds = {row["step"]: row["seconds"] for row in rows if "loss" in row}
     copying = [seconds[row["saved"] + 1] for row in saved[1:-1]]
-    return ([row["save_stall_seconds"] for row in saved[1:-1]], copying, statistics.median(seconds[row["saved"]] for row in saved[1:-1]), size)
+    return ([row["save_stall_seconds"] for row in saved[1:-1]], copying, statistics.median(seconds[row["saved"]] for row in saved[1:-1]),
+            sum(file.st_size for file in sizes.values()))
+
+
+def staged(options, folder, number, size):
+    """Seconds that steps waited for each save but the first, and of plain writes of as many bytes, synced, to the same disk."""
+    disk, plain, buffer = os.path.join(folder, "disk"), [], mmap.mmap(-1, 4 << 20)
+    os.makedirs(disk, exist_ok=True)
+    buffer.write(random.Random(2).randbytes(len(buffer)))
+    rows, _ = train(options, folder, number, **{"checkpoint.staging": disk})
+    for _ in range(options.saves - 1):
+        file = os.open(os.path.join(disk, "plain"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_DIRECT, 0o666)
+        begin = time.perf_counter()
+        for at in range(0, size, len(buffer)):
+            os.pwritev(file, [buffer], at)
+        os.fsync(file)
+        plain.append(time.perf_counter() - begin)
+        os.close(file)
+    os.remove(os.path.join(disk, "plain"))
+    return [row["save_stall_seconds"] for row in rows if "saved" in row][1:-1], plain
+
+
+def adapters(options, folder, number):
+    """Seconds of the first save and of each later one, and the MiB that each writes."""
+    rows, sizes = train(options, folder, number, **{"lora.rank": 16})
+    seconds = [row["save_seconds"] for row in rows if "saved" in row]
+    written = sum(file.st_blocks * 512 for name, file in sizes.items() if name != "shard-00001.h5")  # which has what no step changes
+    return seconds[:1], seconds[1:], sum(file.st_blocks * 512 for file in sizes.values()) / 2**20, written / 2**20
 
 
 def main():
@@ -88,10 +124,10 @@ def main():
     parser.add_argument("--folder", default=tempfile.gettempdir())
     options = parser.parse_args()
     options.tessera = os.path.abspath(options.tessera)
-    stalls, copying, steps, copies, peers = [], [], [], [], []
+    stalls, copying, steps, copies, peers, by_disk, plain, first, later = ([] for _ in range(9))
     with tempfile.TemporaryDirectory(prefix="tessera-stall-", dir=os.path.abspath(options.folder)) as folder:
         for number in range(options.rounds):
-            mine, beside, step, size = ours(options, folder, number)
+            mine, beside, step, size = beside_steps(options, folder, number)
             stalls += mine
             copying += [seconds - step for seconds in beside]
             steps.append(step)
@@ -104,12 +140,19 @@ def main():
             copies += peer["copies"]
             peers += peer["stalls"]
             shutil.rmtree(store)
+            for to, seconds in zip((by_disk, plain), staged(options, folder, number, size)):
+                to += seconds
+            *seconds, whole, written = adapters(options, folder, number)
+            first += seconds[0]
+            later += seconds[1]
     stall, copy, peer, step = map(statistics.median, (stalls, copies, peers, steps))
     print(f"{size / 2**20:.0f} MiB a save, {len(stalls)} saves of {options.rounds} rounds, medians (least to most)")
-    for what, values in (("stall of checkpoint.async", stalls), ("longer step beside copies", copying), ("copy of the bytes in memory", copies), ("stall of async_save", peers)):
+    for what, values in (("stall of checkpoint.async", stalls), ("longer step beside copies", copying), ("copy of the bytes in memory", copies), ("stall of async_save", peers),
+                         ("stall of checkpoint.staging", by_disk), ("write and sync of the bytes", plain), (f"adapters, first: {whole:.0f} MiB", first),
+                         (f"adapters, later: {written:.0f} MiB", later)):
         print(f"  {what:<28} {statistics.median(values):7.3f} s ({min(values):.3f} to {max(values):.3f})")
     print(f"  {stall / copy:.3f} copies; async_save waits {peer / stall:.2f} times as long; {100 * stall / (stall + 100 * step):.2f} % of a run that saves each 100 "
-          f"steps of {step:.3f} s")
+          f"steps of {step:.3f} s; by way of a disk {statistics.median(by_disk) / statistics.median(plain):.2f} plain writes")
 
 
 if __name__ == "__main__":
