@@ -1,4 +1,5 @@
 # The tokenizer's side of io/tokenizer, after channel.py.
+import base64
 import contextlib
 import functools
 import json
@@ -93,12 +94,32 @@ def every_byte():
     return " " + "".join([*map(chr, [9, 10, 13, *range(32, 127), *range(0xc0, 0x100)]), *letters, "\u0334\U0001f600"])
 
 
+def check_charsmaps(path):
+    """The package takes as much memory as such a map says that its trie has, before it looks whether that is there."""
+    with open(path, "rb") as file:
+        data = file.read()
+    if b"precompiled_charsmap" not in data:
+        return
+    try:
+        left = [json.loads(data).get("normalizer")]
+        while left:
+            one = left.pop()
+            left += one["normalizers"] if one.get("type") == "Sequence" else []
+            if one.get("type") == "Precompiled":
+                charsmap = base64.b64decode(one["precompiled_charsmap"] or "")
+                if len(charsmap) >= 4 and struct.unpack_from("<I", charsmap)[0] > len(charsmap) - 4:
+                    raise Fault(f"{path}: the precompiled_charsmap of its normalizer is cut or damaged. {AGAIN}.")
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        pass  # what else is wrong the package says
+
+
 class Model:
     """A model's tokenizer, from its folder."""
 
     def __init__(self, folder, end_token):
         self.folder, self.path = folder, os.path.join(folder, "tokenizer.json")
         with self.faults("read it"):
+            check_charsmaps(self.path)
             self.tokenizer = tokenizers.Tokenizer.from_file(self.path)
             self.tokenizer.no_truncation()
             self.tokenizer.no_padding()

@@ -43,6 +43,12 @@ def read_input(folder):
     return files
 
 
+def limit_memory():
+    with open("/proc/self/statm", encoding="ascii") as file:
+        taken = int(file.read().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (taken + BYTES, resource.RLIM_INFINITY))
+
+
 class Trials:
     """What the watched process does: inputs number `first` and on, in the working directory, where `status` and `current` say how far it is."""
 
@@ -57,9 +63,7 @@ class Trials:
         os.makedirs(tokenizer_trial.FOLDER, exist_ok=True)
         self.worker = tokenizer_trial.Worker()
         self.corpus, self.taken, self.refused, self.begun = [], [], [], -1
-        with open("/proc/self/statm", encoding="ascii") as file:
-            taken = int(file.read().split()[0]) * resource.getpagesize()
-        resource.setrlimit(resource.RLIMIT_AS, (taken + BYTES, resource.RLIM_INFINITY))
+        limit_memory()
 
     def report(self):
         self.status[:] = STATUS.pack(self.begun, len(self.corpus), len(self.worker.edges), len(self.worker.messages))
@@ -203,10 +207,30 @@ def try_inputs(options, work, found):
                 words = said.read()[-2000:]
             if begun < 0:
                 sys.exit(f"FAIL the process that tries inputs has not begun: {why or child.returncode}: {words}")
-            found.add(why or f"it ends the process with {child.returncode}: {words}", read_pickle(f"{work}/current"))
+            files, what = read_pickle(f"{work}/current"), why or f"it ends the process with {child.returncode}: {words}"
+            if happens_alone(files):
+                found.add(what, files)
+            else:  # of thousands before it, or of the machine
+                print(f"input {begun} does not do it alone: {what[:60]}", flush=True)
             begun += 1
             status[:8] = struct.pack("<q", -1)
     return STATUS.unpack(status[:])
+
+
+def happens_alone(files):
+    """Whether an input ends a process of its own, or works for too long there."""
+    with tempfile.TemporaryDirectory(prefix="tessera-fuzz-") as folder:
+        write_input(folder, files)
+        ours, theirs = os.pipe()  # open as long as it may run
+        try:
+            done = subprocess.run([sys.executable, os.path.abspath(__file__), "--again", folder], stdin=ours, capture_output=True, text=True, errors="replace",
+                                  timeout=WALL_SECONDS, preexec_fn=os.setpgrp)
+        except subprocess.TimeoutExpired:
+            return True
+        finally:
+            os.close(ours)
+            os.close(theirs)
+    return done.returncode != 0 or "FAIL" in done.stdout
 
 
 def try_again(options):
@@ -218,10 +242,14 @@ def try_again(options):
         os.chdir(work)
         write_input(FOLDER, files)
         worker = Worker()
+        limit_memory()
+        begun = time.process_time()
         try:
             try_input(worker, files)
         except Finding as finding:
             print(f"FAIL {finding}")
+        if time.process_time() - begun > SECONDS:
+            print(f"FAIL it works for {time.process_time() - begun:.1f} s")
         print("\n".join(f"{operation.decode()}, {kind}: {message}" for operation, kind, message in worker.said))
 
 

@@ -43,6 +43,9 @@ UNIT = '{"role": "assistant", "content": "b"}'
 # What differs from a tokenizer that is taken: the operation that refuses it, the kind, and words of the message; no operation: it is taken.
 CASES = [
     ({}, None, "", ""),
+    (tokenizer(normalizer={"type": "Precompiled", "precompiled_charsmap": "Isolated"}), "open", "data", "cut or damaged"),
+    (tokenizer(normalizer={"type": "Sequence", "normalizers": [{"type": "NFC"}, {"type": "Precompiled", "precompiled_charsmap": "////fw=="}]}), "open", "data",
+     "cut or damaged"),
     ({"tokenizer_config.json": "[]"}, "open", "data", "tokenizer_config.json: it is a list, and must be an object"),
     ({"generation_config.json": "1e999"}, "open", "data", "generation_config.json: it is Infinity"),
     ({"tokenizer_config.json": "[" * 100000}, "open", "data", "tokenizer_config.json: it cannot be read: it is nested too deeply"),
