@@ -53,7 +53,8 @@ def larger_than_memory(folder):
     print(f"states {states}, device {used['device']['needed']}, host {used['host']['needed']}, nvme {used['nvme']['needed']}")
     check("the states are 8 times what kernels use", states > 8 * used["device"]["needed"], str(used))
     check("and 3 times what the host gives", states > 3 * used["host"]["needed"], str(used))
-    caps = {"memory__device": f'"{states // 8} B"', "memory__host": f'"{states // 3} B"'}
+    # Half of the states: an evaluation without a disk tier has all weights there, and workspace that other processors need less of.
+    caps = {"memory__device": f'"{states // 8} B"', "memory__host": f'"{states // 2} B"'}
     start(folder, "small", ranks=2, **{**model, **caps})
     roomy = {**model, "zero__offload_optimizer__device": "none", "zero__offload_param__device": "none", "activation__offload": "none"}
     start(folder, "roomy", ranks=2, **roomy)
