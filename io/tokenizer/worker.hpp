@@ -9,7 +9,7 @@ namespace tessera::io {
 
 class Child;
 
-extern const char* const worker_text;   ///< the tokenizer of a model: worker.py
+extern const char* const worker_text;   ///< the tokenizer of a model: model_files.py, chat_template.py, worker.py
 extern const char* const parquet_text;  ///< rows of Parquet files: io/tokens/parquet.py
 
 /// How long a worker may take for a request, besides the time for its bytes: a start of Python from a busy disk, or a whole batch.

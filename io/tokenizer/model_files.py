@@ -1,0 +1,77 @@
+# What stands beside a model's tokenizer in its folder, for worker.py: files of JSON, read with care.
+import base64
+import json
+import os
+import struct
+
+MOST_VOCAB = 2**31 - 1  # ids are int32
+AGAIN = "Get the model's files again"
+
+
+def read_json(folder, name):
+    """The object of a file; an empty one where there is no file."""
+    path = os.path.join(folder, name)
+    try:
+        with open(path, encoding="utf-8") as file:
+            read = json.load(file)
+    except FileNotFoundError:
+        return {}
+    except RecursionError:
+        raise Fault(f"{path}: it cannot be read: it is nested too deeply. {AGAIN}.")
+    except (OSError, ValueError) as error:
+        raise Fault(f"{path}: it cannot be read: {error}. {AGAIN}.")
+    if not isinstance(read, dict):
+        raise Fault(f"{path}: it is {shown(read)}, and must be an object of JSON. {AGAIN}.")
+    return read
+
+
+def shown(value):
+    """A value of JSON in a message."""
+    if isinstance(value, (dict, list)):
+        return "an object" if isinstance(value, dict) else "a list"
+    return json.dumps(value)[:60]
+
+
+def is_text(value):
+    """JSON may have halves of surrogate pairs, which are no characters."""
+    try:
+        return isinstance(value, str) and value.encode() is not None
+    except UnicodeEncodeError:
+        return False
+
+
+def special_token(config, key, path):
+    """Its text, "" where none is named. It stands as its text, or as an object with it."""
+    token = config.get(key)
+    text = token.get("content") if isinstance(token, dict) else token
+    if token is not None and not is_text(text):
+        raise Fault(f'{path}: "{key}" is {shown(token)}, and must be the text of a token, or an object with that as "content". {AGAIN}, or correct it.')
+    return text or ""
+
+
+def end_ids(config, path):
+    ids = config.get("eos_token_id")
+    ids = [] if ids is None else ids if isinstance(ids, list) else [ids]
+    for one in ids:
+        if type(one) is not int or not 0 <= one < MOST_VOCAB:  # True is an int too
+            raise Fault(f'{path}: "eos_token_id" has {shown(one)}, and must be the number of a token, a list of such, or null. {AGAIN}, or correct it.')
+    return ids
+
+
+def check_charsmaps(path):
+    """The package takes as much memory as such a map says that its trie has, before it looks whether that is there."""
+    with open(path, "rb") as file:
+        data = file.read()
+    if b"precompiled_charsmap" not in data:
+        return
+    try:
+        left = [json.loads(data).get("normalizer")]
+        while left:
+            one = left.pop()
+            left += one["normalizers"] if one.get("type") == "Sequence" else []
+            if one.get("type") == "Precompiled":
+                charsmap = base64.b64decode(one["precompiled_charsmap"] or "")
+                if len(charsmap) >= 4 and struct.unpack_from("<I", charsmap)[0] > len(charsmap) - 4:
+                    raise Fault(f"{path}: the precompiled_charsmap of its normalizer is cut or damaged. {AGAIN}.")
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        pass  # what else is wrong the package says
