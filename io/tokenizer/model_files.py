@@ -59,19 +59,26 @@ def end_ids(config, path):
 
 
 def check_charsmaps(path):
-    """The package takes as much memory as such a map says that its trie has, before it looks whether that is there."""
+    """The package takes as much memory as such a map says that its trie has, before it looks whether that is there, and before it reads what follows."""
     with open(path, "rb") as file:
         data = file.read()
     if b"precompiled_charsmap" not in data:
         return
+
+    def check(pairs):
+        for key, value in pairs:
+            if key == "precompiled_charsmap" and isinstance(value, str) and is_cut(value):
+                raise Fault(f"{path}: the precompiled_charsmap of its normalizer is cut or damaged. {AGAIN}.")
+
     try:
-        left = [json.loads(data).get("normalizer")]
-        while left:
-            one = left.pop()
-            left += one["normalizers"] if one.get("type") == "Sequence" else []
-            if one.get("type") == "Precompiled":
-                charsmap = base64.b64decode(one["precompiled_charsmap"] or "")
-                if len(charsmap) >= 4 and struct.unpack_from("<I", charsmap)[0] > len(charsmap) - 4:
-                    raise Fault(f"{path}: the precompiled_charsmap of its normalizer is cut or damaged. {AGAIN}.")
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        pass  # what else is wrong the package says
+        json.loads(data, object_pairs_hook=check)
+    except (RecursionError, ValueError) as error:
+        raise Fault(f"{path}: it cannot be read: {error}. {AGAIN}.")
+
+
+def is_cut(charsmap):
+    try:
+        charsmap = base64.b64decode(charsmap)
+    except ValueError:
+        return True
+    return len(charsmap) >= 4 and struct.unpack_from("<I", charsmap)[0] > len(charsmap) - 4

@@ -29,6 +29,10 @@ def template(source):
     return {"chat_template.jinja": source}
 
 
+def cut_file(**changes):
+    return {name: text[:-1] for name, text in tokenizer(**changes).items()}
+
+
 def framed(number):
     return tokenizer(post_processor=json.loads(processors.TemplateProcessing(single="a $A", special_tokens=[("a", number)]).__getstate__()))
 
@@ -46,6 +50,8 @@ CASES = [
     (tokenizer(normalizer={"type": "Precompiled", "precompiled_charsmap": "Isolated"}), "open", "data", "cut or damaged"),
     (tokenizer(normalizer={"type": "Sequence", "normalizers": [{"type": "NFC"}, {"type": "Precompiled", "precompiled_charsmap": "////fw=="}]}), "open", "data",
      "cut or damaged"),
+    (cut_file(normalizer={"type": "Precompiled", "precompiled_charsmap": "Isolated"}), "open", "data", "cut or damaged"),
+    (cut_file(normalizer={"type": "Precompiled", "precompiled_charsmap": ""}), "open", "data", "tokenizer.json: it cannot be read: Expecting"),
     ({"tokenizer_config.json": "[]"}, "open", "data", "tokenizer_config.json: it is a list, and must be an object"),
     ({"generation_config.json": "1e999"}, "open", "data", "generation_config.json: it is Infinity"),
     ({"tokenizer_config.json": "[" * 100000}, "open", "data", "tokenizer_config.json: it cannot be read: it is nested too deeply"),
