@@ -85,20 +85,27 @@ std::string tokenizer_digest(const std::string& folder) {
   return hash_text(text).hex();
 }
 
-Tokenizer::Tokenizer(const TokenizerSource& source) : patience_(source.patience) {
+Tokenizer::Tokenizer(const TokenizerSource& source) : folder_(source.folder), patience_(source.patience) {
   require_utf8("the name of the tokenizer's folder", source.folder);
   require_utf8("--end-token", source.end_token);
   facts_.name = name_of(source.folder);
   facts_.digest = tokenizer_digest(source.folder);
   child_ = std::make_unique<Child>(std::vector<std::string>{source.python, "-c", worker_text});
   const Json asked{{"folder", source.folder}, {"end_token", source.end_token}};
-  const Json found = Json::parse(ask_worker(*child_, "open", asked.dump()));
+  const Json found = Json::parse(ask("open", asked.dump(), worker_patience));
   found.at("vocab").get_to(facts_.vocab), found.at("end").get_to(facts_.end), found.at("end_name").get_to(facts_.end_name);
   found.at("stops").get_to(facts_.stops), found.at("cuts").get_to(facts_.cuts), found.at("package").get_to(facts_.package);
 }
 
-std::string Tokenizer::ask(std::string_view operation, std::string_view request) {
-  return ask_worker(*child_, operation, request, patience_);
+std::string Tokenizer::ask(std::string_view operation, std::string_view request) { return ask(operation, request, patience_); }
+
+std::string Tokenizer::ask(std::string_view operation, std::string_view request, std::chrono::seconds patience) {
+  try {
+    return ask_worker(*child_, operation, request, patience);
+  } catch (const Error& error) {
+    if (error.code != ExitCode::environment) throw;
+    fail(error.code, "{}/tokenizer.json: {}", folder_, error.what());  // which tokenizer a process has ended over
+  }
 }
 
 Tokenizer::~Tokenizer() = default;

@@ -88,6 +88,8 @@ class Tokenizer {
 
  private:
   std::string ask(std::string_view operation, std::string_view request);
+  std::string ask(std::string_view operation, std::string_view request, std::chrono::seconds patience);
+  std::string folder_;
   std::unique_ptr<Child> child_;
   std::chrono::seconds patience_;
   TokenizerFacts facts_;

@@ -378,7 +378,7 @@ TEST_F(ModelTokenizer, PartsOfADocumentHaveTheirOwnEndsAndMasks) {
 TEST_F(ModelTokenizer, AWorkerThatEndsIsAnErrorWithItsLastWords) {
   EXPECT_ERROR(Tokenizer({.python = dir / "no-python", .folder = dir / "model"}), ExitCode::environment, "cannot start");
   EXPECT_ERROR(Tokenizer({.python = "true", .folder = dir / "model"}), ExitCode::environment,
-               "true ended with status 0 before it had answered");
+               dir / "model/tokenizer.json: true ended with status 0 before it had answered");
   std::string lines;
   for (int i = 0; i < 20; ++i) lines += fmt::format("{{\"text\": \"{}{}\"}}\n", std::string(100000, 'y'), i == 13 ? "DIE" : "");
   spill(dir / "a.jsonl", lines);
@@ -387,7 +387,7 @@ TEST_F(ModelTokenizer, AWorkerThatEndsIsAnErrorWithItsLastWords) {
   EXPECT_TRUE(fs::is_empty(dir / "out"));
   Tokenizer asked_again({.folder = dir / "model"});
   const std::vector<DocumentPart> last{{.begins = true, .ends = true, .pieces = {{"DIE"}}}};
-  EXPECT_ERROR(asked_again.encode(last, false), ExitCode::environment, "ended with status 9");
+  EXPECT_ERROR(asked_again.encode(last, false), ExitCode::environment, "model/tokenizer.json: python3 ended with status 9");
   EXPECT_ERROR(asked_again.encode(last, false), ExitCode::environment, "python3 had ended before it was asked again");
 }
 
