@@ -154,16 +154,7 @@ void Saver::start() {
     });
     const std::vector<io::ShardSlice> all = slices();
     std::vector<io::ShardSlice> mine = slices_in(layout_, world_.rank(), all);
-    std::function<void()> constants = [] {};
-    linked_ = link_constants();
-    if (has_constants(layout_, world_.ranks()) && !linked_) {
-      const int shard = constant_shard(world_.rank(), world_.ranks());
-      constants = [this, shard, slices = slices_in(layout_, shard, all)] { io::write_shard(root(), step_, layout_, shard, slices); };
-      // Reading them elsewhere would stand between what steps read and write there.
-      world_.together([&] {
-        if (!engine_.constants_on_host()) std::exchange(constants, [] {})();
-      });
-    }
+    const std::function<void()> constants = save_constants(all);
     if (!staged_)
       return begin(Part::shards, [this, constants, mine = std::move(mine)] {
         constants();
@@ -176,6 +167,20 @@ void Saver::start() {
       staging_->drain(root(), step_, layout_, world_.rank());
     });
   });
+}
+
+std::function<void()> Saver::save_constants(const std::vector<io::ShardSlice>& all) {
+  linked_ = link_constants();
+  if (linked_ || !has_constants(layout_, world_.ranks())) return [] {};
+  const int shard = constant_shard(world_.rank(), world_.ranks());
+  std::function<void()> later = [this, shard, slices = slices_in(layout_, shard, all)] {
+    io::write_shard(root(), step_, layout_, shard, slices);
+  };
+  // Reading them elsewhere would stand between what steps read and write there.
+  world_.together([&] {
+    if (!engine_.constants_on_host()) std::exchange(later, [] {})();
+  });
+  return later;
 }
 
 bool Saver::link_constants() {

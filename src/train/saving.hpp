@@ -66,6 +66,8 @@ class Saver {
   void go_on();
   /// Whether steps go on while the save under way is written.
   bool beside_steps() const { return deck_.checkpoint.async || staged_; }
+  /// Links or writes what no step changes, of these slices; what is left of that may be done beside steps. All ranks together.
+  std::function<void()> save_constants(const std::vector<io::ShardSlice>& all);
   /// Gives the save under way what no step changes as an earlier save of this start has it. False where there is none, or a file system
   /// without such names: then it is written. All ranks alike.
   bool link_constants();
