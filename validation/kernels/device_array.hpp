@@ -23,6 +23,16 @@ namespace tessera::kernels::testing {
     if (::tessera::cuda::device_count() == 0) GTEST_SKIP() << "no GPU: not tested on one"; \
   } while (false)
 
+/// Whether this is the race build, where a kernel takes tens of times as long: more lengths, and the same kernels again, are no other
+/// races.
+inline bool watches_races() {
+#ifdef TESSERA_EMULATED_GPU
+  return emulator::watches_races();
+#else
+  return false;
+#endif
+}
+
 /// Bytes in device memory, all bits set at first (NaN in fp32 and bf16, -1 in integers), between guards that a kernel must leave alone.
 /// `offset` moves them off a 256-byte boundary.
 class DeviceBytes {

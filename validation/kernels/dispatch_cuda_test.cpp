@@ -101,6 +101,7 @@ template <class T>
 void check_against_the_host() {
   for (const Case& c : cases)
     for (const std::int64_t shift : {0, 1}) {
+      if (watches_races() && shift != c.M % 2) continue;
       SCOPED_TRACE(::testing::Message() << c.M << " tokens, " << c.E << " experts of " << c.capacity << " in " << c.blocks << " blocks");
       const Results<T> ours(c, false, shift), host(c, true);
       EXPECT_EQ(ours.exact().hex(), host.exact().hex());
