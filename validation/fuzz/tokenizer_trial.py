@@ -168,7 +168,7 @@ def says_byte_level(tokenizer):
     steps = before["pretokenizers"] if before and before["type"] == "Sequence" else [before]
     if normalizer is not None or not before or not decoder or decoder["type"] != "ByteLevel":
         return False
-    if steps[-1]["type"] != "ByteLevel" or steps[-1]["add_prefix_space"]:
+    if not steps or steps[-1]["type"] != "ByteLevel" or steps[-1]["add_prefix_space"]:
         return False
     keeps = all(step["type"] == "Split" and step["behavior"] != "Removed" for step in steps[:-1])
     return keeps and not any(token.lstrip or token.rstrip for token in tokenizer.get_added_tokens_decoder().values())
