@@ -95,7 +95,7 @@ void refuse_other_files(const std::string& folder, const std::vector<std::string
 void make_folder(const std::string& folder) {
   std::error_code error;
   fs::create_directories(folder, error);
-  if (error) fail(ExitCode::environment, "cannot make {}: {}", folder, error.message());
+  if (error) io::fail_storage("make the folder", folder, error.value());
 }
 
 struct Source {
