@@ -454,7 +454,7 @@ def fast_layouts(device):
         yield f"stage{stage}-ranks{ranks}", ranks, {**layout_keys(stage, ranks), **device["keys"]}
     if device is DEVICES["host"]:
         for stage, ranks in ((0, 1), (1, 2), (2, 3)):  # packed copies of weights, made anew after each update
-            yield f"packed-stage{stage}-ranks{ranks}", ranks, {"kernels__pack_weights": True, **layout_keys(stage, ranks)}
+            yield f"packed-stage{stage}-ranks{ranks}", ranks, {**device["keys"], "batch__micro": 1, "kernels__pack_weights": True, **layout_keys(stage, ranks)}
 
 
 def fast(folder, dtype, device):
