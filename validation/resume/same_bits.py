@@ -132,7 +132,8 @@ def reproducible(folder, dtype, device):
     if len(losses) != steps:
         sys.exit(f"FAIL the reference run has {len(losses)} steps")
     if "run__device" not in device["keys"]:
-        good = min(loss for step, (loss, _) in losses.items() if step > steps // 2) < losses[1][0]
+        # The last of few steps may be worse than the one before it.
+        good = min(loss for step, (loss, _) in losses.items() if step > (steps - 1 if FULL else steps // 2)) < losses[1][0]
         if not good:
             print(f"FAIL the reference run did not learn: {losses}")
     else:
