@@ -17,26 +17,31 @@ bool reads(const Touch& touch) { return touch.access != Access::write; }
 /// A list of calls that grows by what its calls need.
 class Replay {
  public:
-  Replay(const Segment& segment, const Kept& kept) : segment_(segment), kept_(kept), there_(segment.values.size(), false) {}
+  Replay(const Segment& segment, const Kept& kept)
+      : segment_(&segment), kept_(&kept), there_(segment.values.size(), false), made_forward_(segment.values.size(), false) {
+    for (const Call& call : segment.forward)
+      for (const Touch& touch : call.touches)
+        if (writes(touch)) made_forward_[index(touch.value)] = true;
+  }
 
   /// A value that is read: it is there already, it was kept by a pass before this one, or the forward calls that write it come now.
   void require(Value value, PassKind reader) {
-    const ValueKind kind = segment_.at(value).kind;
+    const ValueKind kind = segment_->at(value).kind;
     if ((kind != ValueKind::activation && kind != ValueKind::stream_out) || there_[index(value)]) return;
     there_[index(value)] = true;
-    const KeptBy by = kept_[index(value)];
+    const KeptBy by = (*kept_)[index(value)];
     if (by == KeptBy::forward || (by == KeptBy::again && reader == PassKind::backward)) {
       read_[index(value)] = true;
       return;
     }
-    for (std::size_t c = 0; c < segment_.forward.size(); ++c) {
-      if (std::ranges::none_of(segment_.forward[c].touches, [&](const Touch& t) { return t.value == value && writes(t); })) continue;
-      if (const int turns = segment_.forward[c].turns; turns > 0) return add_turns(turns, reader);
+    for (std::size_t c = 0; c < segment_->forward.size(); ++c) {
+      if (std::ranges::none_of(segment_->forward[c].touches, [&](const Touch& t) { return t.value == value && writes(t); })) continue;
+      if (const int turns = segment_->forward[c].turns; turns > 0) return add_turns(turns, reader);
       add({false, c}, reader);
     }
   }
   void add(const CallRef& ref, PassKind reader) {
-    const Call& call = call_of(segment_, ref);
+    const Call& call = call_of(*segment_, ref);
     for (const Touch& touch : call.touches)
       if (reads(touch)) require(touch.value, reader);
     if (call.makes_nothing()) return;
@@ -47,27 +52,57 @@ class Replay {
   /// All calls that take turns, in their order, after what they need of others.
   void add_turns(int turns, PassKind reader) {
     std::vector<std::size_t> calls;
-    for (std::size_t c = 0; c < segment_.forward.size(); ++c)
-      if (segment_.forward[c].turns == turns) calls.push_back(c);
+    for (std::size_t c = 0; c < segment_->forward.size(); ++c)
+      if (segment_->forward[c].turns == turns) calls.push_back(c);
     for (const std::size_t c : calls)
-      for (const Touch& touch : segment_.forward[c].touches)
+      for (const Touch& touch : segment_->forward[c].touches)
         if (writes(touch)) there_[index(touch.value)] = true;
     for (const std::size_t c : calls) add({false, c}, reader);
+  }
+  /// A call of the backward text. A gradient that it puts in the place of a value of the forward text ends that value. What later calls
+  /// read, and what could then no longer be made without it or would be made over it, is made before.
+  void add_backward(std::size_t c) {
+    const Call& call = segment_->backward[c];
+    for (const Touch& touch : call.touches)
+      if (reads(touch)) require(touch.value, PassKind::backward);
+    std::vector<bool> ended(there_.size(), false);
+    for (const Touch& touch : call.touches)
+      if (writes(touch) && made_forward_[index(touch.value)]) ended[index(touch.value)] = true;
+    if (std::ranges::find(ended, true) != ended.end()) require_for_later(c, ended);
+    add({true, c}, PassKind::backward);
   }
   std::vector<CallRef> take() { return std::move(calls_); }
   /// Whether a value was read that an earlier pass kept.
   bool read(std::size_t value) const { return read_[value]; }
 
  private:
-  const Segment& segment_;
-  const Kept& kept_;
+  void require_for_later(std::size_t c, const std::vector<bool>& ended) {
+    std::vector<bool> written = ended;  // by the backward text: what reads it means that
+    for (std::size_t later = c + 1; later < segment_->backward.size(); ++later) {
+      for (const Touch& touch : segment_->backward[later].touches) {
+        if (!reads(touch) || written[index(touch.value)] || there_[index(touch.value)]) continue;
+        Replay trial = *this;
+        trial.require(touch.value, PassKind::backward);
+        const auto touches_ended = [&](const CallRef& ref) {
+          return std::ranges::any_of(call_of(*segment_, ref).touches, [&](const Touch& t) { return ended[index(t.value)]; });
+        };
+        if (std::any_of(trial.calls_.begin() + std::ssize(calls_), trial.calls_.end(), touches_ended)) *this = std::move(trial);
+      }
+      for (const Touch& touch : segment_->backward[later].touches)
+        if (writes(touch)) written[index(touch.value)] = true;
+    }
+  }
+
+  const Segment* segment_;
+  const Kept* kept_;
   std::vector<bool> there_, read_ = std::vector<bool>(there_.size(), false);
+  std::vector<bool> made_forward_;
   std::vector<CallRef> calls_;
 };
 
 Replay replay_backward(const Segment& segment, const Kept& kept) {
   Replay replay(segment, kept);
-  for (std::size_t c = 0; c < segment.backward.size(); ++c) replay.add({true, c}, PassKind::backward);
+  for (std::size_t c = 0; c < segment.backward.size(); ++c) replay.add_backward(c);
   return replay;
 }
 

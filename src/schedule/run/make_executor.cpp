@@ -1,5 +1,7 @@
 #include "schedule/run/make_executor.hpp"
 
+#include "schedule/run/poison.hpp"
+
 #ifdef TESSERA_CUDA
 #include <unistd.h>
 
@@ -63,8 +65,10 @@ LaneMode lane_mode(const Deck& deck, int ranks, int cores) {
 
 std::unique_ptr<Executor> make_executor(const Schedule& schedule, const MemoryPlan& plan, std::array<std::byte*, tier_count> bases,
                                         LaneMode mode, [[maybe_unused]] GraphMode graphs, TaskBackend backend) {
-  if (backend.backend == kernels::Backend::host)
-    return std::make_unique<HostExecutor>(TaskTable(schedule, plan, bases, backend), mode, watch_over_calls(backend));
+  if (backend.backend == kernels::Backend::host) {
+    TaskFunction run = backend.poison ? poisoned(schedule, plan, bases, backend) : TaskFunction(backend);
+    return std::make_unique<HostExecutor>(TaskTable(schedule, plan, bases, std::move(run)), mode, watch_over_calls(backend));
+  }
 #ifdef TESSERA_CUDA
   auto streams = std::make_unique<cuda::Streams>(lane_count);
   for (std::size_t lane = 0; lane < lane_count; ++lane) backend.streams[lane] = (*streams)[lane];

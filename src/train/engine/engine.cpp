@@ -38,7 +38,8 @@ Engine::Engine(RunPlan plan, const EngineOptions& options, Meeting meeting)
                              .disk = memory_.disk(),
                              .reproducible = deck.run.reproducible,
                              .backend = backend,
-                             .grad_scale = static_cast<float>(1.0 / static_cast<double>(deck.batch.global * deck.batch.sequence_length))});
+                             .grad_scale = static_cast<float>(1.0 / static_cast<double>(deck.batch.global * deck.batch.sequence_length)),
+                             .poison = options.poison});
   if (backend == kernels::Backend::cuda) {
     clear_device();
     if (plan_.request.training() && !options.kernel_choices.empty()) warm_up(options.kernel_choices);

@@ -18,6 +18,8 @@ struct EngineOptions {
   LaneMode lanes = LaneMode::inline_order;
   /// File of a KernelSearch: which algorithms run products, whose attention; empty: no search.
   std::string kernel_choices = {};
+  /// For tests, on the host and one lane: memory is NaN where a buffer begins its life in it.
+  bool poison = false;
 };
 
 /// What the ranks of a run meet by; empty for one alone.

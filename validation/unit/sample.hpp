@@ -1,0 +1,45 @@
+// Which of many cases a test takes: others at each commit, so that ten landings cover what one would, and all of them in full runs.
+#pragma once
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <numeric>
+#include <random>
+#include <string>
+#include <vector>
+
+namespace tessera::test {
+
+/// Draws by TESSERA_TEST_DRAW, which scripts/test sets to a number made of the commit; a failure tells it, so that it can be repeated. With
+/// TESSERA_TEST_FULL in the environment all cases are taken, or as many as can be waited for.
+class Sample {
+ public:
+  Sample() : engine_(draw()) {}
+  /// `count` of the numbers below `all`, ascending, in full runs up to `most` of them; always the first and the last.
+  std::vector<std::size_t> of(std::size_t all, std::size_t count, std::size_t most = std::size_t{1} << 20) {
+    std::vector<std::size_t> taken;
+    if (full()) count = most;
+    if (all <= count) {
+      taken.resize(all);
+      std::iota(taken.begin(), taken.end(), std::size_t{0});
+      return taken;
+    }
+    taken = {0, all - 1};
+    while (taken.size() < count) taken.push_back(engine_() % all);
+    std::ranges::sort(taken);
+    const auto rest = std::ranges::unique(taken);
+    taken.erase(rest.begin(), rest.end());
+    return taken;
+  }
+  static bool full() { return std::getenv("TESSERA_TEST_FULL") != nullptr; }
+  static std::string describe() { return full() ? "TESSERA_TEST_FULL=1" : "TESSERA_TEST_DRAW=" + std::to_string(draw()); }
+
+ private:
+  static std::uint64_t draw() {
+    const char* text = std::getenv("TESSERA_TEST_DRAW");
+    return text ? std::strtoull(text, nullptr, 10) : 0;
+  }
+  std::mt19937_64 engine_;
+};
+
+}  // namespace tessera::test
