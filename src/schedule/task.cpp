@@ -31,38 +31,44 @@ std::string collective_text(const Op& op) {
 
 }  // namespace
 
-Hash128 Schedule::hash() const {
-  Hasher hasher;
+std::vector<std::string> Schedule::lines() const {
+  std::vector<std::string> lines;
   // Workspace depends on a rank's threads, which may differ where cores do not divide by ranks.
   auto agreed_bytes = [&](const Buffer& b, std::int64_t bytes) { return b.category == Category::workspace ? 0 : bytes; };
   for (const Buffer& b : buffers)
-    hasher.update(fmt::format("{},{},{},{},{};", b.name, name_of(b.tier), agreed_bytes(b, b.bytes), static_cast<int>(b.life), b.slots));
+    lines.push_back(fmt::format("{},{},{},{},{};", b.name, name_of(b.tier), agreed_bytes(b, b.bytes), static_cast<int>(b.life), b.slots));
   for (int kind = 0; kind < program_count; ++kind) {
     const Program& program = this->program(static_cast<ProgramKind>(kind));
     for (const auto& phase : program.phases)
-      hasher.update(fmt::format("{}:{}x{}@{};", program.name, phase.section, phase.repeat, phase.micro.value_or(-1)));
+      lines.push_back(fmt::format("{}:{}x{}@{};", program.name, phase.section, phase.repeat, phase.micro.value_or(-1)));
   }
   for (const Section& section : sections) {
-    hasher.update(section.name);
+    lines.push_back(section.name);
     for (const Task& task : section.tasks) {
-      hasher.update(fmt::format("{}|{}|{}|{}|", task.name, name_of(task.lane), task.op.index(), collective_text(task.op)));
+      std::string line = fmt::format("{}|{}|{}|{}|", task.name, name_of(task.lane), task.op.index(), collective_text(task.op));
       // Offsets say which shard is this rank's: they differ.
       for (const Use& use : task.uses)
-        hasher.update(fmt::format("{},{},{},{};", use.buffer, agreed_bytes(buffers[static_cast<std::size_t>(use.buffer)], use.bytes),
-                                  use.in_slot ? use.shift + (use.shift < 0 ? 0 : 1) : 0, static_cast<int>(use.access)));
+        line += fmt::format("{},{},{},{};", use.buffer, agreed_bytes(buffers[static_cast<std::size_t>(use.buffer)], use.bytes),
+                            use.in_slot ? use.shift + (use.shift < 0 ? 0 : 1) : 0, static_cast<int>(use.access));
+      lines.push_back(std::move(line));
     }
   }
+  return lines;
+}
+
+Hash128 Schedule::hash() const {
+  Hasher hasher;
+  for (const std::string& line : lines()) hasher.update(line);
   return hasher.digest();
 }
 
-Hash128 Schedule::hash_of_collectives(Axes along) const {
-  Hasher hasher;
+std::vector<std::string> Schedule::collectives_along(Axis axis) const {
+  std::vector<std::string> lines;
   for (const Section& section : sections)
     for (const Task& task : section.tasks)
-      if (const auto* c = std::get_if<Collective>(&task.op); c && (c->axes & along))
-        // Units that only some axes share have sizes of their own on the ranks of the others.
-        hasher.update(fmt::format("{}|{}|{}", task.name, name_of(task.lane), collective_text(task.op)));
-  return hasher.digest();
+      if (const auto* c = std::get_if<Collective>(&task.op); c && contains(c->axes, axis))
+        lines.push_back(fmt::format("{}|{}|{}", task.name, name_of(task.lane), collective_text(task.op)));
+  return lines;
 }
 
 namespace {

@@ -272,10 +272,13 @@ struct Schedule {
   std::vector<SegmentPass> passes;  ///< readings of them
   ModelShape shape;
 
-  /// Digest of what all ranks must agree on: sections, tasks, lanes, collectives and their sizes; not which shard a rank owns.
+  /// What all ranks of a role must agree on: buffers, sections, tasks, lanes, collectives and their sizes; not which shard a rank owns.
+  std::vector<std::string> lines() const;
+  /// Their digest.
   Hash128 hash() const;
-  /// Digest of the collectives along some of these axes, in order: what the ranks of different roles must agree on.
-  Hash128 hash_of_collectives(Axes along) const;
+  /// The collectives in which ranks meet that differ along this axis, perhaps among others, in order: what such ranks must agree on,
+  /// whatever their roles.
+  std::vector<std::string> collectives_along(Axis axis) const;
   const Program& program(ProgramKind kind) const {
     const Program* programs[] = {&train, &evaluate, &publish, &prompt, &token, &first, &update, &saving};
     return *programs[static_cast<std::size_t>(kind)];

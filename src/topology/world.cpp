@@ -20,6 +20,7 @@
 #include <new>
 #include <numeric>
 #include <thread>
+#include <utility>
 
 #include "base/clock.hpp"
 #include "base/end_report.hpp"
@@ -242,8 +243,16 @@ std::string World::broadcast_text(std::string_view mine, int root) const {
   return text;
 }
 
-void World::require_same(std::string_view what, const Hash128& mine, int role) const {
-  const auto all = gather_text(fmt::format("{} {} {}", mine.hex(), role, place_.host));
+namespace {
+
+/// Of ranks that should be alike: the first that is not, of the same role, and all others like it.
+struct Differing {
+  std::size_t rank = 0, from = 0;
+  std::string ranks, host;  ///< "1 on node7, 3 on node7"; where `from` is
+};
+
+/// From the digest, role and host of each rank; the same on all ranks.
+std::optional<Differing> find_differing(const std::vector<std::string>& all) {
   struct Saying {
     std::string hash, role, host;
   };
@@ -256,17 +265,52 @@ void World::require_same(std::string_view what, const Hash128& mine, int role) c
     const Saying said = parse(all[r]);
     const auto [first, fresh] = firsts.try_emplace(said.role, r, said);
     if (fresh || said.hash == first->second.second.hash) continue;
-    std::string others;
+    Differing found{.rank = r, .from = first->second.first, .ranks = {}, .host = first->second.second.host};
     for (std::size_t k = r; k < all.size(); ++k)
       if (const Saying other = parse(all[k]); other.role == said.role && other.hash != first->second.second.hash)
-        others += fmt::format("{}{} on {}", others.empty() ? "" : ", ", k, other.host);
+        found.ranks += fmt::format("{}{} on {}", found.ranks.empty() ? "" : ", ", k, other.host);
+    return found;
+  }
+  return {};
+}
+
+/// The first line of two texts that is not in both: of each its own, or "nothing".
+std::pair<std::string, std::string> first_difference(const std::string& a, const std::string& b) {
+  std::size_t line = 0;
+  for (std::size_t i = 0; i < std::min(a.size(), b.size()) && a[i] == b[i]; ++i)
+    if (a[i] == '\n') line = i + 1;
+  const auto at = [line](const std::string& text) {
+    return line >= text.size() ? std::string("nothing") : fmt::format("\"{}\"", text.substr(line, text.find('\n', line) - line));
+  };
+  return {at(a), at(b)};
+}
+
+}  // namespace
+
+void World::require_same(std::string_view what, const Hash128& mine, int role) const {
+  if (const auto differing = find_differing(gather_text(fmt::format("{} {} {}", mine.hex(), role, place_.host))))
     throw AgreedError(
         ExitCode::environment,
         fmt::format("the {} of rank {} differs from that of rank {} on {}: all ranks must run the same binary with the same deck, "
                     "overrides and input files; compare the nodes",
-                    what, others, first->second.first, first->second.second.host),
+                    what, differing->ranks, differing->from, differing->host),
         0);
-  }
+}
+
+void World::require_same_lines(std::string_view what, const std::vector<std::string>& mine, int role) const {
+  const std::string text = fmt::format("{}\n", fmt::join(mine, "\n"));
+  const auto differing = find_differing(gather_text(fmt::format("{} {} {}", hash_text(text).hex(), role, place_.host)));
+  if (!differing) return;
+  const bool asked = std::cmp_equal(place_.rank, differing->rank) || std::cmp_equal(place_.rank, differing->from);
+  const std::vector<std::string> texts = gather_text(asked ? std::string_view(text) : std::string_view());
+  const auto [theirs, first] = first_difference(texts[differing->rank], texts[differing->from]);
+  throw AgreedError(
+      ExitCode::internal,
+      fmt::format("the {} of rank {} differs from that of rank {} on {}: the first difference is {} on rank {} and {} on rank "
+                  "{}. Program, deck and input files of all ranks have been compared and are the same, so this is a defect of "
+                  "Tessera; please report it with the deck and the number of ranks.",
+                  what, differing->ranks, differing->from, differing->host, theirs, differing->rank, first, differing->from),
+      0);
 }
 
 void World::require_like_rank_0(std::string_view mine, const std::function<std::string(const std::string&)>& differences) const {

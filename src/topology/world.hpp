@@ -67,6 +67,9 @@ class World {
   void require_same(std::string_view what, const Hash128& mine) const { require_same(what, mine, 0); }
   /// The same among the ranks that give the same role.
   void require_same(std::string_view what, const Hash128& mine, int role) const;
+  /// The same of what ranks have made of input that they have compared before: where it differs that is a defect of the program, and
+  /// AgreedError(internal) says which line is the first that does, on both ranks.
+  void require_same_lines(std::string_view what, const std::vector<std::string>& mine, int role) const;
   /// Throws AgreedError(environment) with the text that `differences` makes of rank 0's text on the first rank where it is not empty.
   void require_like_rank_0(std::string_view mine, const std::function<std::string(const std::string& of_rank_0)>& differences) const;
   /// Refuses ranks that run another program or, unless all allow it, compute with other instructions: AgreedError(environment).

@@ -151,8 +151,11 @@ class Training {
     RunPlan plan = plan_for_this_machine(mesh, {.node = world_.place().local_ranks, .gpu = gpu.sharing});
     // Ranks with the same parameters run the same schedule; the others meet them in collectives, which must be the same.
     const int role = group_of(mesh, owner_axes(mesh), world_.rank()).world.front();
-    world_.require_same("schedule", plan.schedule.hash(), role);
-    world_.require_same("order of collectives", plan.schedule.hash_of_collectives(plan.request.others().axes), plan.request.stage.number);
+    world_.require_same_lines("schedule", plan.schedule.lines(), role);
+    for (const Axis axis : all_axes)  // stages of a pipeline are compared below
+      if (axis != Axis::pp && mesh.size(axis) > 1 && !contains(alike_axes(mesh), axis))
+        world_.require_same_lines(fmt::format("order of collectives along {}", name_of(axis)), plan.schedule.collectives_along(axis),
+                                  group_of(mesh, axes({axis}), world_.rank()).world.front());
     if (plan.request.stage.count > 1) require_fitting_stages(plan);
     Meeting meeting;
     if (world_.ranks() > 1) {

@@ -13,7 +13,7 @@ import sys
 import runs
 
 COMMON = {"run__reproducible": True, "precision__compute": "fp32", "run__threads": 1, "model__layers": 4, "model__heads": 4, "model__kv_heads": 4,
-          "model__vocab": 263, "model__tied": False, "batch__micro": 2, "batch__global": 8, "learning_rate__schedule": "constant", "checkpoint__keep": 0}
+          "model__vocab": 257, "model__tied": False, "batch__micro": 2, "batch__global": 8, "learning_rate__schedule": "constant", "checkpoint__keep": 0}
 RING = {"context__method": "ring"}
 # Sizes of axes and keys; dp is what makes up the ranks. Those that a run may start with and go on with.
 DENSE = [

@@ -193,6 +193,22 @@ MemoryPlan place(const Schedule& schedule) {
   return plan;
 }
 
+TierBytes touched_bytes(const Schedule& schedule, const MemoryPlan& plan) {
+  TierBytes touched{};
+  const auto touch = [&](const Use& use) {
+    const Buffer& buffer = schedule.buffers[static_cast<std::size_t>(use.buffer)];
+    const std::int64_t end = use.in_slot ? buffer.bytes : use.offset + use.bytes;
+    auto& most = touched[static_cast<std::size_t>(buffer.tier)];
+    most = std::max(most, round_up(plan.offset[static_cast<std::size_t>(use.buffer)] + end, buffer.alignment));
+  };
+  for (const Section& section : schedule.sections)
+    for (const Task& task : section.tasks)
+      for (const Use& use : task.uses) touch(use);
+  // Padding at the end of frozen tensors that every rank has whole: no task reads it.
+  for (const Held& held : schedule.state) touch(held.use);
+  return touched;
+}
+
 std::string print_memory(const Schedule&, const MemoryPlan& plan) {
   std::string out;
   for (std::size_t t = 0; t < tier_count; ++t) {

@@ -31,6 +31,9 @@ TierBytes kept_bytes(const Schedule& schedule);
 /// First fit by falling size; deterministic. Persistent buffers lie below transient ones.
 MemoryPlan place(const Schedule& schedule);
 
+/// Bytes of each arena that tasks touch, or that are made, loaded and saved: those that were planned, or the plan is wrong.
+TierBytes touched_bytes(const Schedule& schedule, const MemoryPlan& plan);
+
 /// The table for people: tiers, categories, bytes.
 std::string print_memory(const Schedule& schedule, const MemoryPlan& plan);
 

@@ -100,17 +100,6 @@ std::array<std::byte*, tier_count> RankMemory::bases() const {
   return bases;
 }
 
-std::array<std::int64_t, tier_count> RankMemory::used_bytes() const {
-  std::array<std::int64_t, tier_count> used{};
-  for (const Section& section : plan_.schedule.sections)
-    for (const Task& task : section.tasks)
-      for (const Use& use : task.uses) {
-        const Buffer& buffer = plan_.schedule.buffers[static_cast<std::size_t>(use.buffer)];
-        const std::int64_t end = use.in_slot ? buffer.bytes : use.offset + use.bytes;
-        auto& most = used[static_cast<std::size_t>(buffer.tier)];
-        most = std::max(most, round_up(plan_.memory.offset[static_cast<std::size_t>(use.buffer)] + end, buffer.alignment));
-      }
-  return used;
-}
+std::array<std::int64_t, tier_count> RankMemory::used_bytes() const { return touched_bytes(plan_.schedule, plan_.memory); }
 
 }  // namespace tessera

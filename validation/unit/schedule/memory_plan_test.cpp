@@ -8,6 +8,7 @@
 #include <set>
 
 #include "schedules.hpp"
+#include "validation/unit/sample.hpp"
 
 namespace tessera {
 namespace {
@@ -168,16 +169,22 @@ TEST_P(Placed, ArenasAreAsLongAsTheirLastBuffer) {
   for (std::size_t t = 0; t < tier_count; ++t) EXPECT_EQ(plan_.transient[t], end[t] - persistent[t]);
 }
 
-TEST_P(Placed, IsTheSameOnEveryRankOfAStageAndEveryTime) {
-  const int stage_ranks = GetParam().ranks / GetParam().pp;
+// Of tensor-parallel ranks that have unlike parts of the vocabulary, products may ask for unlike workspaces, as the processor has it.
+TEST_P(Placed, IsTheSameOnEveryRankOfARoleAndEveryTime) {
+  const int stage_ranks = GetParam().ranks / GetParam().pp, tp = GetParam().tp;
   for (int rank = 0; rank < GetParam().ranks; ++rank) {
-    if (rank / stage_ranks != GetParam().rank / stage_ranks) continue;
+    if (rank / stage_ranks != GetParam().rank / stage_ranks || rank % tp != GetParam().rank % tp) continue;
     test::Setting other = GetParam();
     other.rank = rank;
     const MemoryPlan theirs = place(test::schedule_of(other));
-    // Peers address each other's arenas by offset.
     EXPECT_EQ(theirs.offset, plan_.offset) << "rank " << rank;
     EXPECT_EQ(theirs.bytes, plan_.bytes) << "rank " << rank;
+  }
+}
+
+TEST_P(Placed, TasksTouchWhatWasPlanned) {
+  if (GetParam().training) {
+    EXPECT_EQ(touched_bytes(schedule_, plan_), plan_.bytes);
   }
 }
 
@@ -200,6 +207,28 @@ INSTANTIATE_TEST_SUITE_P(Orders, Placed, testing::ValuesIn(test::ordered_setting
 INSTANTIATE_TEST_SUITE_P(Experts, Placed, testing::ValuesIn(test::expert_settings()), [](const auto& info) { return info.param.name; });
 INSTANTIATE_TEST_SUITE_P(ExpertsBeside, Placed, testing::ValuesIn(test::experts_beside_settings()),
                          [](const auto& info) { return info.param.name; });
+
+// Units are padded to a multiple of their ranks, and who reads the padding depends on stage, type and what is frozen.
+TEST(MemoryPlan, OfFrozenPartsIsWhatIsTouched) {
+  std::vector<test::Setting> all;
+  for (int ranks = 1; ranks <= 9; ++ranks)
+    for (int stage = 0; stage <= 3; ++stage)
+      for (const char* frozen : {"lora.rank=2", "model.freeze=[\"layers.*\", \"embedding.*\"]", "model.freeze=[\"head.*\"]",
+                                 "model.freeze=[\"layers.0.mlp.*\"]", "model.freeze=[\"layers.?.attention.*\", \"head.weight\"]"})
+        for (const char* type : {"fp32", "bf16"})
+          for (const char* exact : {"false", "true"})
+            all.push_back({.name = fmt::format("{} at stage {} on {} ranks, {}, reproducible {}", frozen, stage, ranks, type, exact),
+                           .overrides = {fmt::format("zero.stage={}", stage), frozen, fmt::format("precision.compute={}", type),
+                                         fmt::format("run.reproducible={}", exact), fmt::format("batch.global={}", 2 * ranks)},
+                           .rank = ranks - 1,
+                           .ranks = ranks});
+  test::Sample sample;
+  for (const std::size_t s : sample.of(all.size(), 60)) {
+    const Schedule schedule = test::schedule_of(all[s]);
+    const MemoryPlan plan = place(schedule);
+    EXPECT_EQ(touched_bytes(schedule, plan), plan.bytes) << all[s].name << ", with " << sample.describe();
+  }
+}
 
 TEST(MemoryPlan, TheTestFindsAClash) {
   const Schedule schedule = test::schedule_of({.name = "", .overrides = {}});

@@ -9,6 +9,7 @@
 #include "schedule/build/describe_mesh.hpp"
 #include "schedule/plan/cross_check.hpp"
 #include "schedules.hpp"
+#include "validation/unit/sample.hpp"
 
 namespace tessera {
 namespace {
@@ -27,16 +28,68 @@ class Tensor : public testing::TestWithParam<test::Setting> {
 // A vocabulary of 61 tokens is 31 and 30: schedules of the two roles differ, and what they do together must not.
 TEST_P(Tensor, RanksOfARoleAgreeOnAllAndTheOthersOnWhatTheyDoTogether) {
   std::map<int, Hash128> by_role;
-  const Hash128 together = build_schedule(request(0)).hash_of_collectives(tensor);
+  const std::vector<std::string> together = build_schedule(request(0)).collectives_along(Axis::tp);
+  ASSERT_FALSE(together.empty());
   for (int rank = 0; rank < GetParam().ranks; ++rank) {
     const Schedule schedule = build_schedule(request(rank));
-    EXPECT_EQ(schedule.hash_of_collectives(tensor), together) << rank;
+    EXPECT_EQ(schedule.collectives_along(Axis::tp), together) << rank;
     const auto [role, fresh] = by_role.try_emplace(rank % GetParam().tp, schedule.hash());
     if (!fresh) {
       EXPECT_EQ(schedule.hash(), role->second) << rank;
     }
   }
   EXPECT_NE(by_role.at(0), by_role.at(1));
+}
+
+// Whatever the sizes of their parts: of a vocabulary that tp does not divide they are padded unlike, and cut into unlike numbers of
+// buckets.
+TEST(Meshes, RanksThatMeetAgreeOnHowTheyDo) {
+  struct Case {
+    std::string name;
+    std::vector<std::string> overrides;
+    int ranks;
+  };
+  std::vector<Case> cases;
+  for (const char* axis : {"mesh.replicate=2", "mesh.ep=2", "mesh.cp=2", "mesh.replicate=3"})
+    for (const int tp : {2, 4})
+      for (int stage = 0; stage <= 3; ++stage)
+        for (const int vocab : {65, 257, 1025})
+          for (const int bucket : {4096, 500000}) {
+            const bool experts = std::string_view(axis).starts_with("mesh.ep");
+            if (stage == 0 && std::string_view(axis).starts_with("mesh.replicate")) continue;  // refused
+            const int other = axis[std::string_view(axis).size() - 1] - '0', ranks = tp * other * (experts ? 1 : 2);
+            Case c{.name = fmt::format("{} tp {} stage {} vocab {} bucket {}", axis, tp, stage, vocab, bucket),
+                   .overrides = {},
+                   .ranks = ranks};
+            c.overrides = {axis,
+                           fmt::format("mesh.tp={}", tp),
+                           fmt::format("zero.stage={}", stage),
+                           fmt::format("model.vocab={}", vocab),
+                           fmt::format("zero.reduce_bucket_size={}", bucket),
+                           fmt::format("zero.allgather_bucket_size={}", bucket),
+                           "model.width=64",
+                           "model.heads=8",
+                           "model.kv_heads=4",
+                           "batch.global=24",
+                           "batch.micro=4",
+                           "zero.param_persistence_threshold=0",
+                           experts ? "model.experts=4" : "model.layers=1"};
+            cases.push_back(std::move(c));
+          }
+  test::Sample sample;
+  for (const std::size_t n : sample.of(cases.size(), 16)) {
+    const Case& c = cases[n];
+    const Deck deck = test::tiny_deck(c.overrides, c.ranks);
+    const Mesh mesh = make_mesh(deck, c.ranks);
+    std::vector<Schedule> schedules;
+    for (int rank = 0; rank < c.ranks; ++rank) schedules.push_back(build_schedule(request_for(deck, mesh, rank, Purpose::training)));
+    for (const Axis axis : all_axes)
+      for (int rank = 0; rank < c.ranks; ++rank) {
+        const auto first = static_cast<std::size_t>(group_of(mesh, axes({axis}), rank).world.front());
+        EXPECT_EQ(schedules[static_cast<std::size_t>(rank)].collectives_along(axis), schedules[first].collectives_along(axis))
+            << c.name << ", along " << name_of(axis) << " rank " << rank << ", with " << sample.describe();
+      }
+  }
 }
 
 TEST_P(Tensor, TheOptimizerTouchesEveryElementOfEveryTensorOnce) {

@@ -84,6 +84,25 @@ TEST(World, RanksThatDifferAreRefusedByName) {
   }
 }
 
+TEST(World, LinesThatDifferAreShownOfBothRanks) {
+  world().require_same_lines("schedule", {"a", "b"}, 0);
+  world().require_same_lines("schedule", {fmt::format("of rank {}", world().rank())}, world().rank());
+  if (world().ranks() == 1) return;
+  const auto said = [&](const std::vector<std::string>& others, const std::vector<std::string>& of_rank_1) -> std::string {
+    try {
+      world().require_same_lines("schedule", world().rank() == 1 ? of_rank_1 : others, 0);
+    } catch (const AgreedError& error) {
+      EXPECT_EQ(error.code, ExitCode::internal);
+      return error.what();
+    }
+    return "nothing was thrown";
+  };
+  const std::string other = said({"begin", "reduce a", "end"}, {"begin", "reduce b", "end"}), shorter = said({"begin", "end"}, {"begin"});
+  for (const char* part : {"the schedule of rank 1 on ", "\"reduce b\" on rank 1", "\"reduce a\" on rank 0", "defect of Tessera"})
+    EXPECT_NE(other.find(part), other.npos) << other;
+  EXPECT_NE(shorter.find("nothing on rank 1 and \"end\" on rank 0"), shorter.npos) << shorter;
+}
+
 TEST(World, RanksOfANodeAreBoundApart) {
   Binding before = bind_process(world(), false);
   EXPECT_NE(before.source, Binding::Source::tessera);
