@@ -9,6 +9,7 @@
 #include <list>
 #include <unordered_map>
 
+#include "io/checkpoint/finite.hpp"
 #include "io/checkpoint/shard_file.hpp"
 #include "io/checkpoint/survey.hpp"
 #include "io/files/path_state.hpp"
@@ -265,7 +266,15 @@ void CheckpointReader::verify(const std::function<void(std::int64_t, std::int64_
         if (piece++ % parts != part) continue;
         auto count = std::min(blocks_at_once, c.blocks() - k);
         file.read_blocks(i, k, count, buffer.get());
-        done += std::min(count * hash_block, c.elements() - k * hash_block) * 4;
+        const std::int64_t elements = std::min(count * hash_block, c.elements() - k * hash_block);
+        const std::span<const float> values(buffer.get(), static_cast<std::size_t>(elements));
+        if (const std::int64_t bad = first_not_finite(values); bad >= 0) {
+          const auto [group, unit] = file.place_of(i);
+          fail(ExitCode::checkpoint, "{}: {}: it was saved after something had gone wrong. Use an older checkpoint of the run.",
+               impl_->folder,
+               describe_not_finite(layout, group, unit, c.begin + k * hash_block + bad, values[static_cast<std::size_t>(bad)]));
+        }
+        done += elements * 4;
         if (progress) progress(done, total);
       }
     }

@@ -59,16 +59,20 @@ std::size_t ShardFile::slice_of(int shard, std::size_t group, int unit) const {
   return member.first + group * member.held.size() + static_cast<std::size_t>(at - member.held.begin());
 }
 
-std::string ShardFile::describe(std::size_t slice, std::int64_t begin, std::int64_t end) const {
+ShardFile::Place ShardFile::place_of(std::size_t slice) const {
   const auto in = [&](auto& entry) {
     const Member& m = entry.second;
     return slice >= m.first && slice < m.first + m.held.size() * layout_->groups.size();
   };
   const Member& member = std::find_if(members_.begin(), members_.end(), in)->second;
   const std::size_t inside = slice - member.first;
-  const int unit = member.held[inside % member.held.size()].unit;
-  std::string text = fmt::format("/{}/{}, elements [{}, {}) of the unit", layout_->groups[inside / member.held.size()],
-                                 layout_->units[static_cast<std::size_t>(unit)].name, begin, end);
+  return {layout_->groups[inside / member.held.size()], member.held[inside % member.held.size()].unit};
+}
+
+std::string ShardFile::describe(std::size_t slice, std::int64_t begin, std::int64_t end) const {
+  const auto [group, unit] = place_of(slice);
+  std::string text =
+      fmt::format("/{}/{}, elements [{}, {}) of the unit", group, layout_->units[static_cast<std::size_t>(unit)].name, begin, end);
   auto touches = [&](const CheckpointPiece& p) { return p.unit == unit && p.offset < end && p.offset + p.box.elements() > begin; };
   std::vector<std::string> touched;
   for (auto& t : layout_->tensors)

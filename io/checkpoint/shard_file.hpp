@@ -41,6 +41,12 @@ class ShardFile {
   void read_blocks(std::size_t slice, std::int64_t block, std::int64_t count, float* out);
   /// Tells the kernel that blocks from `block` on are wanted soon, once for a stretch of them.
   void read_ahead(std::size_t slice, std::int64_t block);
+  /// Of a slice: its group and unit.
+  struct Place {
+    const std::string& group;
+    int unit = 0;
+  };
+  Place place_of(std::size_t slice) const;
   /// Compares the bytes that are neither data nor checksums with their checksum.
   void verify_structure() const;
 

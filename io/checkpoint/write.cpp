@@ -7,6 +7,7 @@
 #include <cstring>
 #include <vector>
 
+#include "io/checkpoint/finite.hpp"
 #include "io/checkpoint/shard_file.hpp"
 #include "io/files/task_queue.hpp"
 
@@ -105,11 +106,16 @@ bool is_nothing(std::span<const float> values) {
   return bytes.empty() || (bytes.front() == std::byte{0} && std::memcmp(bytes.data(), bytes.data() + 1, bytes.size() - 1) == 0);
 }
 
+/// Who hears of values that are no numbers: the first of a piece, by its place in it.
+using NotFinite = std::function<void(std::int64_t at, float value)>;
+
 /// Writes a piece and gives the hash of each of its blocks, high and low words. Zeros, of which the moments of frozen tensors are made,
 /// stay a hole of the file.
-void write_piece(PosixFile& out, std::int64_t at, std::span<const float> piece, std::uint64_t* hashes) {
+void write_piece(PosixFile& out, std::int64_t at, std::span<const float> piece, std::uint64_t* hashes, const NotFinite& not_finite) {
   for (std::size_t b = 0; b < piece.size(); b += static_cast<std::size_t>(hash_block)) {
     auto block = piece.subspan(b, std::min(static_cast<std::size_t>(hash_block), piece.size() - b));
+    if (const std::int64_t bad = first_not_finite(block); bad >= 0)
+      not_finite(static_cast<std::int64_t>(b) + bad, block[static_cast<std::size_t>(bad)]);
     auto hash = hash_bytes(block.data(), block.size_bytes());
     *hashes++ = hash.high, *hashes++ = hash.low;
   }
@@ -118,8 +124,10 @@ void write_piece(PosixFile& out, std::int64_t at, std::span<const float> piece, 
   out.start_writeback(at, static_cast<std::int64_t>(piece.size_bytes()));
 }
 
-/// Writes all slices, hashed on the way, then their tables of block hashes; fills in the tables' digests.
-void write_slices(PosixFile& out, std::span<SliceEntry> slices, const std::vector<const ShardSource*>& data) {
+/// Writes all slices, hashed on the way, then their tables of block hashes; fills in the tables' digests. `not_finite` gets a slice and an
+/// element of it, and throws.
+void write_slices(PosixFile& out, std::span<SliceEntry> slices, const std::vector<const ShardSource*>& data,
+                  const std::function<void(std::size_t slice, std::int64_t element, float value)>& not_finite) {
   std::vector<std::vector<std::uint64_t>> tables;
   for (auto& s : slices) tables.emplace_back(static_cast<std::size_t>(s.blocks()) * 2);
   TaskQueue queue;
@@ -127,9 +135,10 @@ void write_slices(PosixFile& out, std::span<SliceEntry> slices, const std::vecto
     for (std::int64_t from = 0; from < slices[i].elements(); from += piece_elements) {
       auto n = std::min(piece_elements, slices[i].elements() - from);
       auto hashes = tables[i].data() + from / hash_block * 2;
-      queue.push([&out, source = data[i], from, n, hashes, at = slices[i].data_at + from * 4] {
+      queue.push([&out, &not_finite, i, source = data[i], from, n, hashes, at = slices[i].data_at + from * 4] {
         std::vector<float> own;
-        write_piece(out, at, source->values(from, n, own), hashes);
+        write_piece(out, at, source->values(from, n, own), hashes,
+                    [&](std::int64_t place, float value) { not_finite(i, from + place, value); });
       });
     }
   queue.wait();
@@ -249,7 +258,11 @@ void write_shard(const std::string& root, std::int64_t step, const CheckpointLay
   else
     copy_image(file.image, out);
   out.use_direct();
-  write_slices(out, slices_here, ordered);
+  write_slices(out, slices_here, ordered, [&](std::size_t slice, std::int64_t element, float value) {
+    const UnitSlice& of = held[slice % held.size()];
+    fail(ExitCode::numerics, "step {}: {}: what is no number is not saved.", step,
+         describe_not_finite(layout, layout.groups[slice / held.size()], of.unit, of.begin + element, value));
+  });
   if (!file.shared()) return finish_shards(out, file, layout);
   out.sync();
   out.close();

@@ -58,7 +58,11 @@ int evaluate(const EvaluateOptions& o) {
                 {model.engine->tokens(0), model.engine->targets(0), model.engine->document_starts(0)}, row);
     model.engine->weight(0) = 1;
     targets += std::ranges::count_if(model.engine->targets(0), [](std::int32_t target) { return target != kernels::no_target; });
-    sum.add(model.engine->evaluate(1).loss);
+    const StepReport report = model.engine->evaluate(1);
+    // The sum leaves out what is no number, so that it would say nothing.
+    if (report.not_finite || !sum.add(report.loss))
+      fail(ExitCode::numerics, "the loss of the samples from {} on is not finite. Look at the model's weights: tessera inspect {}", first,
+           o.checkpoint);
     const double share = static_cast<double>(first + B) / static_cast<double>(samples);
     if (terminal)
       fmt::print(stderr, "\r\033[Kevaluate {:.0f} %, {} left", 100 * share, human_duration((now_seconds() - begin) * (1 - share) / share));

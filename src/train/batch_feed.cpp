@@ -63,7 +63,7 @@ BatchCounts BatchFeed::count() const {
   return counts;
 }
 
-double BatchFeed::evaluate() {
+StepReport BatchFeed::evaluate() {
   const std::int64_t per_rank = engine_.planned().request.evaluation_micro_batches, B = deck_.batch.micro;
   const std::vector<Range> positions = engine_.positions();
   for (std::int64_t m = 0; m < per_rank; ++m) {
@@ -75,7 +75,7 @@ double BatchFeed::evaluate() {
     if (engine_.weight(m) == 0) std::ranges::fill(engine_.targets(m), kernels::no_target);
   }
   const std::int64_t tokens = deck_.evaluate.batches * B * deck_.batch.sequence_length;
-  return engine_.evaluate(static_cast<double>(validation_->masked() ? std::max<std::int64_t>(1, counted_targets(per_rank)) : tokens)).loss;
+  return engine_.evaluate(static_cast<double>(validation_->masked() ? std::max<std::int64_t>(1, counted_targets(per_rank)) : tokens));
 }
 
 }  // namespace tessera

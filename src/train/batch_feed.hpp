@@ -24,8 +24,8 @@ class BatchFeed {
   void read(std::int64_t step);
   /// Of the batch that was read. Collective.
   BatchCounts count() const;
-  /// Mean loss over evaluate.batches micro-batches of the validation tokens. Collective.
-  double evaluate();
+  /// Mean loss over evaluate.batches micro-batches of the validation tokens, or that it is not finite. Collective.
+  StepReport evaluate();
 
  private:
   MicroBatch micro_batch(std::int64_t m);

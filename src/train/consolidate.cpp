@@ -15,6 +15,7 @@
 #include "base/glob.hpp"
 #include "deck/deck.hpp"
 #include "io/checkpoint/checkpoint.hpp"
+#include "io/checkpoint/finite.hpp"
 #include "io/export/hdf5_export.hpp"
 #include "io/files/posix_file.hpp"
 #include "io/safetensors/safetensors.hpp"
@@ -65,6 +66,9 @@ void stream(const io::CheckpointReader& reader, const std::string& group, const 
   for (std::int64_t begin = 0; begin < n; begin += io::hash_block) {
     const std::span<float> chunk(buffer.data(), static_cast<std::size_t>(std::min(io::hash_block, n - begin)));
     reader.read(group, *tensor, begin, chunk);
+    if (const std::int64_t bad = io::first_not_finite(chunk); bad >= 0)
+      fail(ExitCode::numerics, "{}: {} of {}, element {}, is {}: a model with it would be of no use. Take an older checkpoint of the run.",
+           reader.folder(), group, name, begin + bad, chunk[static_cast<std::size_t>(bad)]);
     sink(chunk);
     meter.add(static_cast<std::int64_t>(chunk.size_bytes()));
   }

@@ -242,6 +242,7 @@ void Saver::attempt(const std::function<void()>& piece) {
     piece();
   } catch (const AgreedError& error) {
     const Part part = std::exchange(part_, Part::none);
+    if (error.code == ExitCode::numerics) return failed(error);  // wherever it would go
     const bool gone = claim_ && !claim_->stands();
     // Steps have gone on since a copy was made on the node's disk, of which too little is left.
     const bool state_is_here = !staged_ || part == Part::staging || last_of_run_;

@@ -285,6 +285,17 @@ class Training {
     });
   }
 
+  void require_finite_evaluation(std::int64_t done, const StepReport& report, const std::string& last) const {
+    if (!report.not_finite) return;
+    world_.together([&] {
+      fail(ExitCode::numerics,
+           "step {}: the validation loss is not finite. Look at {}, or change what the model is trained with, for example "
+           "optimizer.learning_rate. The weights of this step are not saved; {}",
+           done, deck_.data.validation,
+           last.empty() ? "there is no checkpoint before it." : fmt::format("the checkpoint before it is {}.", last));
+    });
+  }
+
   /// Of each file the mean over its targets in the last step's batch; no number where it has none there.
   io::NamedNumbers loss_of_files() const {
     io::NamedNumbers losses;
@@ -405,9 +416,11 @@ class Training {
       if (const std::string table = trace.after(step, f.seconds); !table.empty()) progress.note(table);
       done = step + 1;
       if (deck_.evaluate.every > 0 && (done % deck_.evaluate.every == 0 || done == deck_.run.steps)) {
-        const double loss = feed_->evaluate();
-        record({{"step", done}, {"val_loss", loss}});
-        progress.note(fmt::format("step {}: validation loss {:.4f}", done, loss));
+        const StepReport evaluated = feed_->evaluate();
+        if (evaluated.not_finite) saver.finish();
+        require_finite_evaluation(done, evaluated, saver.last());
+        record({{"step", done}, {"val_loss", evaluated.loss}});
+        progress.note(fmt::format("step {}: validation loss {:.4f}", done, evaluated.loss));
       }
       stopped = report.stop != 0 && done < deck_.run.steps;
       stage_ = "the saving of a checkpoint";

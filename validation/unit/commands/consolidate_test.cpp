@@ -1,6 +1,9 @@
-// tessera consolidate: what it prints, and that its memory does not grow with the model.
+// tessera consolidate: what it prints, and that its memory does not grow with the model; and what no command takes for a model.
 #include <gtest/gtest.h>
 
+#include <limits>
+
+#include "../altered_checkpoint.hpp"
 #include "../model/random_models.hpp"
 #include "../sharded_checkpoint.hpp"
 #include "program.hpp"
@@ -34,6 +37,76 @@ TEST(ConsolidateCommand, MemoryDoesNotGrowWithTheModel) {
   EXPECT_LT(b.peak_bytes, std::int64_t{256} << 20);
   EXPECT_LT(b.peak_bytes - a.peak_bytes, std::int64_t{24} << 20) << "a chunk is 1 MiB";
 #endif
+}
+
+TEST(ConsolidateCommand, AModelThatIsNoNumberIsNotWritten) {
+  const test::Scratch scratch;
+  const std::string folder = test::write_sharded(scratch.path(), test::tiny_deck(), 2);
+  test::alter_checkpoint(folder, "master", 1, 5, std::numeric_limits<float>::quiet_NaN());
+  for (const char* format : {"safetensors", "hdf5"}) {
+    const auto done = test::run_program(scratch, {"consolidate", folder, scratch / format, "--format", format});
+    EXPECT_EQ(done.status, 8) << done.err;
+    EXPECT_TRUE(test::has(done.err, "master of layers.0.attention.norm, element 5, is nan")) << done.err;
+    const std::string out = scratch / format;
+    EXPECT_FALSE(test::fs::exists(out + "/model.safetensors") || test::fs::is_regular_file(out)) << format;
+  }
+  const auto verified = test::run_program(scratch, {"verify", folder});
+  EXPECT_EQ(verified.status, 4) << verified.out;
+  EXPECT_TRUE(test::has(verified.out, "element 5 of the tensor, is nan")) << verified.out;
+}
+
+// A loss that is no number is no perfect one: 3e38 is a number, and what comes of it is none.
+TEST(EvaluateCommand, SaysThatALossIsNotFinite) {
+  const test::Scratch scratch;
+  const std::string folder = test::write_sharded(scratch.path(), test::tiny_deck(), 1);
+  const std::vector<std::uint16_t> tokens(400, 7);
+  test::spill(scratch / "data.bin", {reinterpret_cast<const char*>(tokens.data()), 2 * tokens.size()});
+  const std::vector<std::string> plain = {"evaluate", folder, "--data", scratch / "data.bin", "--device", "host"};
+  const auto before = test::run_program(scratch, plain);
+  EXPECT_EQ(before.status, 0) << before.err;
+  struct Case {
+    float value;
+    int unit;  ///< of the token that the file has, of a layer's norm, of the head's
+    std::int64_t element;
+  };
+  constexpr float nan = std::numeric_limits<float>::quiet_NaN(), infinity = std::numeric_limits<float>::infinity();
+  bool json = false;
+  for (const auto& [value, unit, element] : {Case{nan, 0, 7 * 32 + 3}, {nan, 2, 5}, {infinity, 1, 5}, {3e38f, 1, 5}, {infinity, 3, 5}}) {
+    const std::string altered = test::write_sharded(scratch / fmt::format("{}-{}", value, unit), test::tiny_deck(), 1);
+    test::alter_checkpoint(altered, "master", unit, element, value);
+    std::vector<std::string> arguments = plain;
+    arguments[1] = altered;
+    if (json = !json; json) arguments.push_back("--json");
+    const auto done = test::run_program(scratch, arguments);
+    EXPECT_EQ(done.status, 8) << value << " in unit " << unit << ": " << done.out << done.err;
+    EXPECT_TRUE(test::has(done.err, "is not finite")) << done.err;
+    EXPECT_EQ(done.out, "");
+  }
+}
+
+// A moment that is no number makes weights of it a step before a loss shows it: what the save would hold is looked at.
+TEST(TrainCommand, SavesNoStateThatIsNoNumber) {
+  const test::Scratch scratch;
+  std::vector<std::uint16_t> tokens(400);
+  for (std::size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<std::uint16_t>(i * 7 % 61);
+  test::spill(scratch / "data.bin", {reinterpret_cast<const char*>(tokens.data()), 2 * tokens.size()});
+  test::spill(scratch / "deck.toml", test::tiny_deck_text);
+  const auto train = [&](const char* run, int steps, const std::string& more) {
+    return test::run_program(scratch, {"train", scratch / "deck.toml", "data.train=" + scratch / "data.bin", "batch.global=4",
+                                       "learning_rate.schedule=constant", "learning_rate.warmup_steps=0", "checkpoint.every=1",
+                                       "run.threads=1", "run.output_dir=" + scratch / run, fmt::format("run.steps={}", steps), more});
+  };
+  for (const char* ways : {"run.lanes=inline", "checkpoint.async=true"}) {
+    const auto begun = train(ways, 2, ways);
+    ASSERT_EQ(begun.status, 0) << begun.err;
+    const std::string folder = scratch / ways + "/checkpoints/";
+    test::alter_checkpoint(folder + "step-00000002", "adam_v", 1, 5, std::numeric_limits<float>::quiet_NaN());
+    const auto gone_on = train(ways, 4, ways);
+    EXPECT_EQ(gone_on.status, 8) << ways << gone_on.err;
+    EXPECT_TRUE(test::has(gone_on.err, "of layers.0.attention.norm, element 5 of the tensor, is nan")) << gone_on.err;
+    EXPECT_TRUE(test::has(gone_on.err, "step-00000002")) << gone_on.err;
+    EXPECT_FALSE(test::fs::exists(folder + "step-00000003")) << ways;
+  }
 }
 
 TEST(ConsolidateCommand, BadUseHasTheUsageStatus) {

@@ -5,6 +5,10 @@
 
 #include <csignal>
 
+#include <cmath>
+#include <limits>
+
+#include "../altered_checkpoint.hpp"
 #include "checkpoint_model.hpp"
 
 namespace tessera::io::test {
@@ -27,6 +31,42 @@ TEST_F(Damage, NothingThere) {
   EXPECT_HAS(error_of(ExitCode::checkpoint, [&] { CheckpointReader r(dir.path()); }), "use " + folder);
   fs::remove(folder + "/checkpoint.h5");
   EXPECT_HAS(error(), "checkpoint.h5 is missing");
+}
+
+constexpr float no_numbers[] = {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity(),
+                                -std::numeric_limits<float>::infinity()};
+
+// The first and last element of each unit and group, and one in the middle of a later block.
+TEST(NotFinite, IsNotSavedWhereverItStands) {
+  for (const int shards : {1, 3})
+    for (const float value : no_numbers)
+      for (std::size_t g = 0; g < 2; ++g)
+        for (const auto& [unit, element] :
+             {std::pair{0, 16}, std::pair{0, 299000}, std::pair{0, 300006}, std::pair{1, 4050}, std::pair{1, 5002}, std::pair{2, 2}}) {
+          const Scratch dir;
+          SmallModel model(shards);
+          model.values[g][static_cast<std::size_t>(unit)][static_cast<std::size_t>(element)] = value;
+          const std::string text = error_of(ExitCode::numerics, [&] { model.save(dir.path()); });
+          EXPECT_HAS(text, "step 1000");
+          EXPECT_HAS(text, model.layout.groups[g] + " of ");
+          EXPECT_HAS(text, std::isnan(value) ? "is nan" : "inf");
+          if (unit == 1) {
+            EXPECT_HAS(text, element == 4050 ? "layers.0.norm, element 50 of the tensor" : "layers.0.scale, element 0");
+          }
+          EXPECT_FALSE(fs::exists(dir / "latest"));
+        }
+}
+
+// Older programs have saved such; and the largest number is one.
+TEST_F(Damage, WhatIsNoNumberIsNamed) {
+  tessera::test::alter_checkpoint(folder, "adam_m", 1, 4050, std::numeric_limits<float>::max());
+  CheckpointReader(folder).verify({});
+  for (const float value : no_numbers) {
+    tessera::test::alter_checkpoint(folder, "adam_m", 1, 4050, value);
+    const std::string text = error();
+    EXPECT_HAS(text, "adam_m of layers.0.norm, element 50 of the tensor, is ");
+    EXPECT_HAS(text, "older checkpoint");
+  }
 }
 
 TEST_F(Damage, MissingShard) {

@@ -1,0 +1,35 @@
+#include "io/checkpoint/finite.hpp"
+
+#include <fmt/format.h>
+
+#include <bit>
+
+namespace tessera::io {
+namespace {
+
+constexpr std::uint32_t exponent = 0x7f800000;  // of fp32: all of its bits are set where a value is no number
+
+bool is_finite(float value) { return (std::bit_cast<std::uint32_t>(value) & exponent) != exponent; }
+
+}  // namespace
+
+std::int64_t first_not_finite(std::span<const float> values) {
+  // Nearly always there is none: the first pass does not branch, so that it runs as fast as memory gives.
+  std::uint32_t any = 0;
+  for (const float value : values) any |= static_cast<std::uint32_t>(!is_finite(value));
+  if (any == 0) return -1;
+  std::size_t i = 0;
+  while (is_finite(values[i])) ++i;
+  return static_cast<std::int64_t>(i);
+}
+
+std::string describe_not_finite(const CheckpointLayout& layout, const std::string& group, int unit, std::int64_t element, float value) {
+  for (const CheckpointTensor& t : layout.tensors)
+    for (const CheckpointPiece& piece : t.pieces)
+      if (piece.unit == unit && piece.offset <= element && element < piece.offset + piece.box.elements())
+        return fmt::format("{} of {}, element {} of {}, is {}", group, t.name, element - piece.offset,
+                           t.whole() ? "the tensor" : "a rank's part of it", value);
+  return fmt::format("{} of {}, element {} of the unit, is {}", group, layout.units[static_cast<std::size_t>(unit)].name, element, value);
+}
+
+}  // namespace tessera::io
