@@ -1,23 +1,34 @@
 #!/usr/bin/env python3
-"""Chains of runs that are killed and stopped by signals at many moments, saves included, and go on each time with the same command at another rank
-count, ZeRO stage and recompute. After every end the newest checkpoint must be whole and have the bits of a run that nobody disturbed; so must the losses and
-the state at the end of the chain. Moments are states of the run's folder, in which the ranks are frozen before they are killed: no speed of the
-machine decides what is met.
-    kill_resume.py [--chains 2] [--ends 10] [--seed 1]      ends: kills and signals of each chain
+"""Chains of runs that are killed and stopped by signals at many moments, saves included, and go on each time with the same command at another layout.
+A chain draws what it trains (model, adapters, frozen tensors, experts, data with masks and documents or a mixture, axes that are part of the arithmetic);
+each start draws its ranks, mesh, ZeRO stage, offload, recompute and the way of its saves. After every end the newest checkpoint must be whole and have the
+bits of a run that nobody disturbed; so must the losses and the state at the end of the chain. Moments are states of the run's folder, in which the ranks
+are frozen before they are killed: no speed of the machine decides what is met.
+    kill_resume.py [--chains 2] [--ends 10] [--seed N]      ends: kills and signals of each chain; N is TESSERA_TEST_DRAW, which scripts/test makes of the commit
 TESSERA_TEST_FULL=1: 15 chains with 60 ends"""
 import argparse
 import collections
 import glob
+import json
 import os
 import random
 import signal
+import subprocess
 import sys
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "resume"))
 import runs  # noqa: E402
 
-COMMON = {**runs.ENDLESS, "run__reproducible": True, "run__threads": 1, "batch__global": 12}
+COMMON = {**runs.ENDLESS, "run__reproducible": True, "run__threads": 1, "batch__global": 12, "model__heads": 4, "model__kv_heads": 4}
+# What a chain trains. A vocabulary that neither tp nor a padding of blocks divides is among them.
+MODELS = [
+    {"model__vocab": 257, "model__tied": False}, {"model__vocab": 263, "model__tied": False, "model__qk_norm": True, "precision__compute": "bf16"}, {"model__vocab": 259, "model__tied": True},
+    {"model__vocab": 257, "model__tied": False, "lora__rank": 2}, {"model__vocab": 263, "model__tied": False, "lora__rank": 3, "lora__targets": '["wq", "wv", "w_down"]', "precision__compute": "bf16"},
+    {"model__vocab": 257, "model__tied": False, "model__freeze": '["layers.?.mlp.*"]'}, {"model__vocab": 259, "model__tied": False, "model__freeze": '["embedding.*", "layers.0.*"]'},
+    {"model__vocab": 257, "model__tied": False, "model__experts": 4, "model__expert_ff_width": 24, "model__shared_ff_width": 16},
+]
+AXES = [{}, {}, {"mesh__tp": 2}, {"mesh__cp": 2}]  # which are part of the arithmetic; with experts also ep
 LAST = 3  # steps of a chain after its last end
 INTERRUPTED = 75  # exit status
 
@@ -95,17 +106,44 @@ def aim(chance, run, root):
 class Chain:
     """Starts of one folder, each of which but the last is ended from outside."""
 
-    def __init__(self, folder, reference, number, chance):
-        self.folder, self.reference, self.chance, self.name = folder, reference, chance, f"chain{number}"
+    def __init__(self, folder, number, chance):
+        self.folder, self.chance, self.name = folder, chance, f"chain{number}"
+        model, self.axes = chance.choice(MODELS), chance.choice(AXES + [{"mesh__ep": 2}] * 4)
+        if ("mesh__ep" in self.axes) != ("model__experts" in model):
+            self.axes = {"mesh__ep": 2} if "model__experts" in model and chance.random() < 0.5 else {}
+        self.keys = {**COMMON, **model, **data_of(folder, chance)}
+        self.reference = Reference(folder, number, self.keys, self.axes)
         self.root = folder.run(self.name) + "/checkpoints"
         self.said = collections.Counter()
         self.good = True
 
     def layout(self):
-        ranks = self.chance.choice([1, 2, 2, 2, 3])
-        keys = {"zero__stage": self.chance.randrange(4), "checkpoint__every": self.chance.choice([1, 1, 2]), "checkpoint__keep": self.chance.choice([1, 2]),
-                "activation__recompute": self.chance.choice(["none", "selective", "full", "auto"])}
-        return ranks, {**COMMON, **keys}
+        """Ranks and keys of a start that the program takes: what it refuses, it refuses by name, and another is drawn."""
+        while True:
+            ranks, keys = self.draw()
+            asked = subprocess.run([runs.TESSERA, "deck", "check", self.folder.deck, "--ranks", str(ranks), *runs.overrides({**keys, "run__output_dir": "x"})],
+                                   stdin=subprocess.DEVNULL, capture_output=True, text=True)
+            if asked.returncode == 0:
+                return ranks, keys
+            if asked.returncode != 2:
+                sys.exit(f"FAIL {self.name}: deck check ended with {asked.returncode}: {asked.stderr}")
+
+    def draw(self):
+        chance = self.chance
+        keys = {"zero__stage": chance.randrange(4), "checkpoint__every": chance.choice([1, 1, 2]), "checkpoint__keep": chance.choice([1, 2]),
+                "activation__recompute": chance.choice(["none", "selective", "full", "auto"])}
+        more = {"checkpoint__async": [True, False], "checkpoint__staging": [json.dumps(self.folder.run("staging")), '""'], "checkpoint__files": ["2", '"rank"'],
+                "zero__offload_optimizer__device": ["host", "nvme"], "zero__offload_param__device": ["host"], "zero__param_persistence_threshold": [0],
+                "activation__offload": ["host"], "mesh__pp": [2], "mesh__replicate": [2], "run__lanes": ["threads"], "checkpoint__weights_every": [1]}
+        for key, values in more.items():
+            if chance.random() < 0.25:
+                keys[key] = chance.choice(values)
+        ranks = chance.choice([1, 1, 2, 2, 2, 3, 5, 7])
+        for axis in ("mesh__pp", "mesh__tp", "mesh__cp", "mesh__ep", "mesh__replicate"):
+            ranks *= {**keys, **self.axes}.get(axis, 1)
+        if ranks > 7:
+            return self.draw()
+        return ranks, {**self.keys, **self.axes, **keys}
 
     def newest(self):
         """The checkpoint that the next start finds. Before there is a link, or between a rename and its link, it is the newest that is whole."""
@@ -154,23 +192,48 @@ class Chain:
 class Reference:
     """A run that nobody disturbs, with all its checkpoints; made longer as it is asked for later steps."""
 
-    def __init__(self, folder):
-        self.folder, self.steps, self.digests = folder, 0, {}
+    def __init__(self, folder, number, keys, axes):
+        self.folder, self.name, self.steps, self.digests = folder, f"reference{number}", 0, {}
+        self.keys, self.ranks = {**keys, **axes, "zero__stage": 0, "checkpoint__every": 1, "checkpoint__keep": 0}, 1
+        for size in axes.values():
+            self.ranks *= size
 
     def reach(self, step):
         if step > self.steps:
-            self.steps = step + 50
-            self.folder.train("reference", 1, **{**COMMON, "zero__stage": 0, "checkpoint__every": 1, "checkpoint__keep": 0, "run__steps": self.steps})
+            self.steps = step + 20
+            self.folder.train(self.name, self.ranks, **{**self.keys, "run__steps": self.steps})
 
     def state(self, step):
         if step not in self.digests:
             self.reach(step)
-            self.digests[step] = runs.state_digests(f"{self.folder.run('reference')}/checkpoints/step-{step:08d}")
+            self.digests[step] = runs.state_digests(f"{self.folder.run(self.name)}/checkpoints/step-{step:08d}")
         return self.digests[step]
 
     def losses(self, last):
         self.reach(last)
-        return {step: loss for step, loss in self.folder.losses("reference").items() if step <= last}
+        return {step: loss for step, loss in self.folder.losses(self.name).items() if step <= last}
+
+
+def data_of(folder, chance):
+    """Plain tokens, a mixture of two files, or prompts and completions, whose masks and documents count."""
+    kind = chance.choice(["plain", "mixture", "masked", "documents"])
+    if kind == "plain":
+        return {}
+    if kind == "mixture":
+        return {"data__train": json.dumps([folder.data, folder.second]), "data__weights": "[0.7, 0.3]"}
+    return {"data__train": json.dumps(folder.masked), **({"data__document_mask": True} if kind == "documents" else {})}
+
+
+def make_data(folder):
+    os.mkdir(folder.run("staging"))
+    folder.second, folder.masked = os.path.join(folder.path, "second.bin"), os.path.join(folder.path, "masked", "train.h5")
+    with open(folder.data, "rb") as tokens, open(folder.second, "wb") as out:
+        out.write(tokens.read()[2000:22000])
+    pairs, draw = os.path.join(folder.path, "pairs.jsonl"), random.Random(5)
+    with open(pairs, "w") as out:
+        for _ in range(300):
+            out.write(json.dumps({"prompt": "?" * draw.randrange(3, 20), "completion": draw.choice("abcdef") * draw.randrange(2, 20)}) + "\n")
+    subprocess.run([runs.TESSERA, "tokenize", "--tokenizer", "byte", pairs, os.path.dirname(folder.masked)], stdin=subprocess.DEVNULL, capture_output=True, check=True)
 
 
 def main():
@@ -178,15 +241,16 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--chains", type=int, default=15 if full else 2)
     parser.add_argument("--ends", type=int, default=60 if full else 10)
-    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--seed", type=int, default=int(os.environ.get("TESSERA_TEST_DRAW", "1")))
     options = parser.parse_args()
     good, said = True, collections.Counter()
     with runs.Folder() as folder:
-        reference = Reference(folder)
-        if reference.state(1) == reference.state(2) or len(set(reference.losses(50).values())) != 50:
-            sys.exit("FAIL the reference did not train")
+        make_data(folder)
         for number in range(options.chains):
-            chain = Chain(folder, reference, number, random.Random(f"{options.seed} {number}"))
+            chain = Chain(folder, number, random.Random(f"{options.seed} {number}"))
+            print(f"{chain.name} of seed {options.seed}: {chain.keys | chain.axes}", flush=True)
+            if chain.reference.state(1) == chain.reference.state(2) or len(set(chain.reference.losses(20).values())) != 20:
+                sys.exit("FAIL the reference did not train")
             good &= all(chain.end() for _ in range(options.ends)) and chain.finish()
             said += chain.said
     for moment, count in sorted(said.items()):

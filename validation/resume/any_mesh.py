@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """A run goes on from a checkpoint of any mesh at any other, with no bit lost: pairs of layouts drawn by seed, of tensor-, context-, expert-parallel ranks,
-stages of a pipeline, data-parallel ranks and ZeRO stages, on up to 8 ranks. usage: any_mesh.py [--seed 1] [--pairs N]
+stages of a pipeline, data-parallel ranks and ZeRO stages, on up to 8 ranks. usage: any_mesh.py [--seed N] [--pairs N]
 
 What a step computes depends on the sizes of tp, cp and ep and on the method of cp alone. So of each pair the second run must end with the state of a run that went the same
 way by the plainest layouts of those sizes; and where the sizes are 1, with that of one rank. N is 5, with TESSERA_TEST_FULL=1 in the environment 40."""
@@ -130,7 +130,7 @@ def pairs_of(chance, model, count):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--seed", type=int, default=int(os.environ.get("TESSERA_TEST_DRAW", "1")))
     parser.add_argument("--pairs", type=int, default=40 if os.environ.get("TESSERA_TEST_FULL") else 5)
     options = parser.parse_args()
     good, meshes = True, set()
