@@ -4,13 +4,14 @@
 #include <utility>
 
 #include "base/check.hpp"
+#include "base/control_groups.hpp"
 
 namespace tessera::io {
 
 EncoderPool::EncoderPool(TokenizerSource source, int workers) : source_(std::move(source)) {
   std::optional<Tokenizer> first(std::in_place, source_);
   facts_ = first->facts();
-  const int cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  const int cores = usable_threads();
   for (int i = 0; i < (workers > 0 ? workers : cores); ++i)
     threads_.emplace_back([this, tokenizer = std::exchange(first, std::nullopt)]() mutable { serve(std::move(tokenizer)); });
 }

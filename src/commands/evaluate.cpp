@@ -5,9 +5,9 @@
 #include <cmath>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <thread>
 
 #include "base/clock.hpp"
+#include "base/control_groups.hpp"
 #include "commands/commands.hpp"
 #include "commands/evaluate_task.hpp"
 #include "generate/inference.hpp"
@@ -37,7 +37,7 @@ std::int64_t micro_batch_for(std::int64_t samples, std::int64_t largest) {
 int evaluate(const EvaluateOptions& o) {
   if (o.data.empty() == o.task.empty()) fail(ExitCode::usage, "give either a token file (--data) or a task (--task)");
   const std::string device = choose_device(o.device);
-  KernelRuntime runtime(static_cast<int>(std::thread::hardware_concurrency()), spaces_of(device));
+  KernelRuntime runtime(usable_threads(), spaces_of(device));
   if (!o.task.empty())
     return evaluate_task(
         {.checkpoint = o.checkpoint, .task = o.task, .details = o.details, .device = device, .tokenizer = o.tokenizer, .json = o.json});

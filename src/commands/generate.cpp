@@ -3,10 +3,10 @@
 #include <charconv>
 #include <cstdio>
 #include <memory>
-#include <thread>
 #include <utility>
 
 #include "base/byte_tokenizer.hpp"
+#include "base/control_groups.hpp"
 #include "commands/commands.hpp"
 #include "deck/tokenizer_python.hpp"
 #include "generate/decoder.hpp"
@@ -129,7 +129,7 @@ std::unique_ptr<Language> language_of(const GenerateOptions& o, const Deck& deck
 
 int generate(const GenerateOptions& o) {
   const std::string device = choose_device(o.device);
-  KernelRuntime runtime(static_cast<int>(std::thread::hardware_concurrency()), spaces_of(device));
+  KernelRuntime runtime(usable_threads(), spaces_of(device));
   // 1. The prompt, which says how much memory the text takes.
   const Deck deck = load_deck(o.checkpoint, device);
   const std::unique_ptr<Language> language = language_of(o, deck);

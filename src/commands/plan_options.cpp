@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <thread>
 
 #include "base/check.hpp"
+#include "base/control_groups.hpp"
 #include "base/limits.hpp"
 #include "kernels/parallel.hpp"
 
@@ -49,7 +49,7 @@ int threads_of(const PlanOptions& o, const Deck& deck, const std::optional<Machi
   if (o.threads > 0) return o.threads;
   if (deck.run.threads > 0) return static_cast<int>(deck.run.threads);
   if (machine && machine->threads > 0) return static_cast<int>(std::min<std::int64_t>(machine->threads, most_threads));
-  return std::clamp(static_cast<int>(std::thread::hardware_concurrency()) / per_node, 1, most_threads);
+  return std::clamp(usable_threads() / per_node, 1, most_threads);
 }
 
 }  // namespace tessera

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/check.hpp"
+#include "base/control_groups.hpp"
 #include "base/types.hpp"
 #include "memory/kokkos_memory.hpp"
 
@@ -78,21 +79,6 @@ std::byte* allocate_shared(std::size_t bytes, const std::string& label, int& des
   }
   madvise(data, bytes, MADV_HUGEPAGE);
   return static_cast<std::byte*>(data);
-}
-
-std::size_t read_number(const char* path) {
-  std::ifstream in(path);
-  std::size_t value = 0;
-  return (in >> value) ? value : 0;
-}
-
-std::size_t read_statistic(const char* path, std::string_view wanted) {
-  std::ifstream in(path);
-  std::string name;
-  std::size_t value = 0;
-  while (in >> name >> value)
-    if (name == wanted) return value;
-  return 0;
 }
 
 }  // namespace
@@ -169,21 +155,9 @@ NodeMemory node_memory() {
     if (key == "MemTotal:") memory.total = kib << 10;
     if (key == "MemAvailable:") memory.available = kib << 10;
   }
-  // A container's limit (cgroup v2, then v1) counts where it is tighter; "max" reads as 0. Cached file pages count as used there although
-  // they are given back when memory is asked for.
-  struct Group {
-    const char *limit, *used, *statistics;
-  };
-  for (const Group& group : {Group{"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current", "/sys/fs/cgroup/memory.stat"},
-                             Group{"/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes",
-                                   "/sys/fs/cgroup/memory/memory.stat"}}) {
-    const std::size_t limit = read_number(group.limit), cached = read_statistic(group.statistics, "inactive_file");
-    std::size_t used = read_number(group.used);
-    used -= std::min(used, cached);
-    if (limit == 0 || limit >= memory.total) continue;
-    memory.total = limit;
-    memory.available = std::min(memory.available, limit > used ? limit - used : 0);
-  }
+  const GroupLimits group = group_limits();
+  if (group.memory) memory.total = std::min(memory.total, static_cast<std::size_t>(*group.memory));
+  if (group.memory_left) memory.available = std::min(memory.available, static_cast<std::size_t>(*group.memory_left));
   return memory;
 }
 

@@ -40,7 +40,8 @@ class Arena {
   std::string label_;
 };
 
-/// Bytes of memory that this node has (the smaller of physical memory and the cgroup's limit) and those still free.
+/// Bytes of memory that this process may have of its node (physical memory, or the tightest limit of its control groups) and those still
+/// free.
 struct NodeMemory {
   std::size_t total = 0, available = 0;
 };

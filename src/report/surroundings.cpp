@@ -7,8 +7,8 @@
 
 #include <fstream>
 #include <nlohmann/json.hpp>
-#include <sstream>
 
+#include "base/control_groups.hpp"
 #include "base/types.hpp"
 #include "base/version.hpp"
 #include "io/nvme/memlock.hpp"
@@ -40,23 +40,6 @@ int allowed_units() {
   return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 0;
 }
 
-/// Cores that the control group grants, from cpu.max ("200000 100000") or its predecessor; 0: no limit.
-double granted_cores() {
-  double quota = 0, period = 0;
-  if (std::istringstream now(line_of("/sys/fs/cgroup/cpu.max")); now >> quota >> period && period > 0) return quota / period;
-  std::istringstream quotas(line_of("/sys/fs/cgroup/cpu/cpu.cfs_quota_us")), periods(line_of("/sys/fs/cgroup/cpu/cpu.cfs_period_us"));
-  return quotas >> quota && periods >> period && quota > 0 && period > 0 ? quota / period : 0;
-}
-
-/// A number of bytes or tasks in a file of the control group; "no limit" for "max", for nothing, and for what stands for infinity.
-std::string group_limit(const char* file, const char* older, bool bytes) {
-  std::int64_t value = 0;
-  for (const char* path : {file, older})
-    if (std::istringstream text(line_of(path)); text >> value && value > 0 && value < (std::int64_t{1} << 60))
-      return bytes ? human(value) : fmt::format("{}", value);
-  return "no limit";
-}
-
 std::string resource_limit(__rlimit_resource resource, bool bytes) {
   rlimit limit{};
   if (getrlimit(resource, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return "no limit";
@@ -67,7 +50,8 @@ void add_node(Surroundings& s) {
   char host[256] = {};
   gethostname(host, sizeof host - 1);
   const NodeMemory memory = node_memory();
-  const double granted = granted_cores();
+  const GroupLimits group = group_limits();
+  const double granted = group.fewest_cores();
   const int units = allowed_units();
   s.facts.push_back({"node", "host", host});
   s.facts.push_back({"node", "processor", processor_name()});
@@ -86,11 +70,11 @@ void add_node(Surroundings& s) {
   s.facts.push_back({"limits", "cores of the control group", granted > 0 ? fmt::format("{:g}", granted) : "no limit"});
   if (granted > 0 && granted < units - 0.5)
     s.lacking.push_back({"threads as many as cores", fmt::format("{} processing units are seen and {:g} may be used", units, granted),
-                         fmt::format("set run.threads so that all ranks of the node have {:g} together", granted)});
-  s.facts.push_back({"limits", "memory of the control group",
-                     group_limit("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes", true)});
+                         "runs take as many threads as the control groups grant; ask the scheduler for more"});
   s.facts.push_back(
-      {"limits", "processes of the control group", group_limit("/sys/fs/cgroup/pids.max", "/sys/fs/cgroup/pids/pids.max", false)});
+      {"limits", "memory of the control group",
+       group.memory ? fmt::format("{}, of {}", human(static_cast<std::int64_t>(*group.memory)), group.memory_group) : "no limit"});
+  s.facts.push_back({"limits", "processes of the control group", group.processes ? fmt::format("{}", *group.processes) : "no limit"});
   s.facts.push_back({"limits", "locked memory", io::memlock_text()});
   s.facts.push_back({"limits", "open files", resource_limit(RLIMIT_NOFILE, false)});
   s.facts.push_back({"limits", "size of a file", resource_limit(RLIMIT_FSIZE, true)});

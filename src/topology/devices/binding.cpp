@@ -5,8 +5,10 @@
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
+#include <cmath>
 #include <cstring>
 #include <set>
+#include <sstream>
 
 #include "base/limits.hpp"
 #include "base/log.hpp"
@@ -97,9 +99,38 @@ std::vector<int> read_units(const std::string& text) {
   return units;
 }
 
+/// "2000000 /path" a line, in millionths of a core.
+std::string write_groups(const std::vector<GroupCores>& groups) {
+  std::string text;
+  for (const GroupCores& g : groups) text += fmt::format("{} {}\n", std::llround(g.cores * 1e6), g.group);
+  return text;
+}
+
+std::vector<GroupCores> read_groups(const std::string& text) {
+  std::vector<GroupCores> groups;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    const std::size_t space = line.find(' ');
+    groups.push_back({line.substr(space + 1), static_cast<double>(std::stoll(line.substr(0, space))) / 1e6});
+  }
+  return groups;
+}
+
 }  // namespace
 
-Binding plan_binding(const NodeCores& node, const std::vector<std::vector<int>>& allowed, int local_rank) {
+double granted_cores(const std::vector<std::vector<GroupCores>>& groups, int local_rank) {
+  double least = 0;
+  for (const GroupCores& mine : groups[static_cast<std::size_t>(local_rank)]) {
+    const auto members = std::ranges::count_if(groups, [&](const std::vector<GroupCores>& of_rank) {
+      return std::ranges::find(of_rank, mine.group, &GroupCores::group) != of_rank.end();
+    });
+    const double share = mine.cores / static_cast<double>(members);
+    if (least == 0 || share < least) least = share;
+  }
+  return least;
+}
+
+Binding plan_binding(const NodeCores& node, const std::vector<std::vector<int>>& allowed, int local_rank, double granted) {
   auto local_ranks = static_cast<int>(allowed.size());
   Binding plan;
   plan.units = allowed[static_cast<std::size_t>(local_rank)];
@@ -123,6 +154,8 @@ Binding plan_binding(const NodeCores& node, const std::vector<std::vector<int>>&
     plan.sharing = 1;
   }
   plan.threads = std::clamp(plan.cores / std::max(1, plan.sharing), 1, most_threads);
+  plan.granted = granted;
+  if (granted > 0) plan.threads = std::clamp(static_cast<int>(granted + 0.01), 1, plan.threads);
   return plan;
 }
 
@@ -133,11 +166,14 @@ Binding bind_process(const World& world, bool bind) {
   std::vector<int> mine = allowed_units(hardware, node);
   // Local ranks are numbered by world rank, so the order of this node's texts is theirs.
   std::vector<std::vector<int>> allowed;
-  for (const auto& text : world.gather_text(fmt::format("{}:{}", place.node, write_units(mine)))) {
-    auto colon = text.find(':');
-    if (text.substr(0, colon) == std::to_string(place.node)) allowed.push_back(read_units(text.substr(colon + 1)));
+  std::vector<std::vector<GroupCores>> groups;
+  for (const auto& text : world.gather_text(fmt::format("{}:{}\n{}", place.node, write_units(mine), write_groups(group_limits().cores)))) {
+    const auto colon = text.find(':'), line = text.find('\n');
+    if (text.substr(0, colon) != std::to_string(place.node)) continue;
+    allowed.push_back(read_units(text.substr(colon + 1, line - colon - 1)));
+    groups.push_back(read_groups(text.substr(line + 1)));
   }
-  Binding plan = plan_binding(node, allowed, place.local_rank);
+  Binding plan = plan_binding(node, allowed, place.local_rank, granted_cores(groups, place.local_rank));
   if (plan.source != Binding::Source::tessera) return plan;
 
   Bitmap set;
@@ -169,6 +205,7 @@ std::string describe(const Binding& binding) {
                     : binding.sharing > 1                        ? fmt::format("not bound, shared by {} ranks", binding.sharing)
                                                                  : "not bound";
   if (binding.source == Binding::Source::launcher && binding.sharing > 1) how += fmt::format(", shared by {} ranks", binding.sharing);
+  if (binding.granted > 0) how += fmt::format(", {:.2g} cores' time granted by control groups", binding.granted);
   return fmt::format("{} of {} cores in {} package{} (units {}), {}, {} thread{}", binding.cores, binding.node_cores, binding.node_packages,
                      binding.node_packages == 1 ? "" : "s", unit_ranges(binding.units), how, binding.threads,
                      binding.threads == 1 ? "" : "s");

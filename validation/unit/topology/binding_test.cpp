@@ -67,5 +67,18 @@ TEST(Binding, RangesReadWell) {
   EXPECT_EQ(unit_ranges({0, 1, 2, 4, 6, 7}), "0-2,4,6-7");
 }
 
+// Two ranks in a step of 3 cores' time, each with a group of its own below; a third that nothing limits.
+TEST(Binding, ThreadsAreNoMoreThanGroupsGrant) {
+  const std::vector<std::vector<GroupCores>> groups = {{{"/step/task_0", 8}, {"/step", 3}}, {{"/step/task_1", 1.2}, {"/step", 3}}, {}};
+  EXPECT_EQ(granted_cores(groups, 0), 1.5);
+  EXPECT_EQ(granted_cores(groups, 1), 1.2);
+  EXPECT_EQ(granted_cores(groups, 2), 0);
+  for (const auto& [granted, threads] : {std::pair{0.0, 4}, {0.3, 1}, {1.99, 2}, {2.5, 2}, {3.0, 3}, {64.0, 4}}) {
+    const Binding plan = plan_binding(eight_units, everybody(1), 0, granted);
+    EXPECT_EQ(plan.threads, threads) << granted;
+    EXPECT_EQ(describe(plan).find("granted by control groups") != std::string::npos, granted > 0) << describe(plan);
+  }
+}
+
 }  // namespace
 }  // namespace tessera
