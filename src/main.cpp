@@ -10,6 +10,7 @@
 #include "commands/commands.hpp"
 #include "deck/environment.hpp"
 #include "deck/hints.hpp"
+#include "deck/openmp_binding.hpp"
 #include "topology/failure/signals.hpp"
 
 namespace {
@@ -18,6 +19,8 @@ using namespace tessera;
 
 // The loader calls it before the constructors of any library (ELF's .preinit_array), so that a signal which comes at once is not lost.
 [[gnu::section(".preinit_array"), gnu::used]] void (*const first_instruction)() noexcept = hold_stop_signals;
+[[gnu::section(".preinit_array"), gnu::used]] void (*const second_instruction)(int, char**,
+                                                                               char**) noexcept = leave_openmp_binding_at_start;
 
 /// The innermost command that was understood.
 const CLI::App& innermost(const CLI::App& app) {

@@ -13,6 +13,7 @@
 #include "base/clock.hpp"
 #include "base/log.hpp"
 #include "deck/environment.hpp"
+#include "deck/openmp_binding.hpp"
 #include "io/metrics/metrics.hpp"
 #include "memory/runtime.hpp"
 #include "model/flops.hpp"
@@ -142,6 +143,12 @@ class Training {
 
   void build_engine() {
     const Binding binding = bind_process(world_);
+    if (const std::string left = left_openmp_binding(); !left.empty())
+      info(
+          "{} of the environment are not used: on each rank they would begin at the node's first core. Ranks are bound apart here; bind "
+          "them by "
+          "the launcher to place their threads yourself.",
+          left);
     const int threads = deck_.run.threads > 0 ? static_cast<int>(deck_.run.threads) : binding.threads;
     const bool on_gpus = deck_.run.device == "cuda";
     const GpuBinding gpu = on_gpus ? bind_gpu(world_, binding, deck_.topology.share_gpu) : GpuBinding{};
