@@ -12,6 +12,7 @@
 
 #include "base/clock.hpp"
 #include "base/log.hpp"
+#include "base/own_files.hpp"
 #include "deck/environment.hpp"
 #include "io/metrics/metrics.hpp"
 #include "memory/runtime.hpp"
@@ -70,7 +71,10 @@ class Training {
     const bool attention = model_shape(deck_).attention == kernels::AttentionPath::fastest;
     if ((!deck_.kernels.gemm_search && !attention) || deck_.run.reproducible || gpu.sharing > 1) return "";
     const auto cache = environment("XDG_CACHE_HOME"), home = environment("HOME");
-    return (cache ? *cache : home ? *home + "/.cache" : std::filesystem::temp_directory_path().string()) + "/tessera/kernels.json";
+    if (cache || home) return (cache ? *cache : *home + "/.cache") + "/tessera/kernels.json";
+    // Where everybody may write: in a folder of this user's, or nowhere.
+    const std::string own = fmt::format("{}/tessera-{}", std::filesystem::temp_directory_path().string(), geteuid());
+    return make_own_folder(own).empty() ? own + "/kernels.json" : "";
   }
 
   int run() {
