@@ -225,6 +225,12 @@ void RunClaim::renew() {
     warning("{} was removed or replaced while this run writes in its folder: it was made again.", folder_.lock());
 }
 
+std::string last_staging(const RunFolder& folder) {
+  if (io::look_at(folder.deck()).kind != io::PathState::Kind::file) return "";
+  const ParsedDeck last = parse_stored_deck(read_text(folder.deck()), folder.deck());
+  return last.faults.empty() ? last.deck.checkpoint.staging : "";
+}
+
 RunClaim claim_run_folder(const Deck& deck, const StartPoint& start, double patience) {
   const RunFolder& folder = start.folder;
   io::Lineage lineage =
