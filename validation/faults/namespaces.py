@@ -20,6 +20,8 @@ os.execvp(sys.argv[3], sys.argv[3:])
 OWN = ["unshare", "--pid", "--fork", "--mount-proc"]
 # MPICH's transports read /proc themselves, and refuse to start where it is another namespace's: over TCP they do not ask.
 OVER_TCP = {"UCX_TLS": "self,tcp"}
+if runs.OPEN_MPI:  # it would copy between processes by their numbers
+    os.environ["OMPI_MCA_btl_vader_single_copy_mechanism"] = "none"
 check = runs.Checks()
 
 
