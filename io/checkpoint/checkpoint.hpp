@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "base/box.hpp"
+#include "io/files/posix_file.hpp"
 
 namespace tessera::io {
 
@@ -126,7 +127,8 @@ std::string checkpoint_name(std::int64_t step);
 /// A write that fails throws Error(storage) naming the file and the system's reason (disk full says so); the previous checkpoint is
 /// untouched.
 void begin_checkpoint(const std::string& root, std::int64_t step);
-void write_shard(const std::string& root, std::int64_t step, const CheckpointLayout&, int shard, std::span<const ShardSlice> slices);
+void write_shard(const std::string& root, std::int64_t step, const CheckpointLayout&, int shard, std::span<const ShardSlice> slices,
+                 Readers readers = Readers::umask);
 void seal_file(const std::string& root, std::int64_t step, const CheckpointLayout&, int file);
 /// False, and no name is left, where that file is not whole or the file system has no such names.
 bool link_file(const std::string& from, const std::string& root, std::int64_t step, const CheckpointLayout&, int file);

@@ -130,8 +130,8 @@ void begin_checkpoint(const std::string& root, std::int64_t step) {
   if (e) fail_storage("create the folder", root, e.value());
   remove_unfinished(root);
   const std::string partial = partial_folder(root, step);
-  fs::create_directory(partial, e);
-  if (e) fail_storage("create the folder", partial, e.value());
+  // New, and no folder or link that somebody has put there meanwhile.
+  if (!fs::create_directory(partial, e)) fail_storage("create the folder", partial, e ? e.value() : EEXIST);
 }
 
 void commit_checkpoint(const std::string& root, std::int64_t step, const Retention& retention) {

@@ -1,7 +1,14 @@
 #include "io/checkpoint/staging.hpp"
 
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <filesystem>
 
+#include "base/log.hpp"
+#include "base/own_files.hpp"
 #include "io/checkpoint/shard_file.hpp"
 #include "io/files/path_state.hpp"
 
@@ -16,6 +23,30 @@ CheckpointLayout apart(CheckpointLayout layout) {
   return layout;
 }
 
+/// Of all ranks of the run whose checkpoints are in `root`.
+std::string staged_run(const std::string& folder, const std::string& root) {
+  std::error_code e;
+  const std::string run = fs::weakly_canonical(root, e).string();
+  return fmt::format("{}/tessera-{}", folder, hash_text(e ? root : run).hex().substr(0, 16));
+}
+
+void make_own(const std::string& path) {
+  if (const std::string fault = make_own_folder(path); !fault.empty())
+    fail(ExitCode::storage,
+         "{}: cannot make this folder for what is staged (checkpoint.staging): {}. Remove it, or name a folder in which others may not "
+         "write.",
+         path, fault);
+}
+
+/// A folder of this user's, locked for as long as the descriptor is open; -1 where it is another's, or a living process has it.
+int lock_own_folder(const std::string& path) {
+  const int folder = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+  struct stat found;
+  if (folder < 0 || (::fstat(folder, &found) == 0 && found.st_uid == ::geteuid() && ::flock(folder, LOCK_EX | LOCK_NB) == 0)) return folder;
+  ::close(folder);
+  return -1;
+}
+
 }  // namespace
 
 Staging::Staging(const std::string& folder, const std::string& root, int rank) {
@@ -25,15 +56,16 @@ Staging::Staging(const std::string& folder, const std::string& root, int rank) {
          there.nothing()   ? "there is no such folder"
          : there.unknown() ? there.reason
                            : "it is no folder");
-  std::error_code e;
-  const std::string run = fs::weakly_canonical(root, e).string();
-  folder_ = fmt::format("{}/tessera-{}/rank-{:05}", folder, hash_text(e ? root : run).hex().substr(0, 16), rank);
-  fs::create_directories(folder_, e);
-  if (e) fail_storage("create the folder (checkpoint.staging)", folder_, e.value());
+  const std::string run = staged_run(folder, root);
+  make_own(run);
+  folder_ = fmt::format("{}/rank-{:05}", run, rank);
+  make_own(folder_);
+  lock_ = lock_own_folder(folder_);
   remove_unfinished(folder_);
 }
 
 Staging::~Staging() {
+  if (lock_ >= 0) ::close(lock_);
   std::error_code ignored;
   fs::remove_all(folder_, ignored);
   fs::remove(fs::path(folder_).parent_path(), ignored);  // by the last of the node's ranks
@@ -41,7 +73,7 @@ Staging::~Staging() {
 
 void Staging::write(std::int64_t step, const CheckpointLayout& layout, int shard, std::span<const ShardSlice> slices) const {
   begin_checkpoint(folder_, step);
-  write_shard(folder_, step, apart(layout), shard, slices);
+  write_shard(folder_, step, apart(layout), shard, slices, Readers::owner);
 }
 
 void Staging::drain(const std::string& root, std::int64_t step, const CheckpointLayout& layout, int shard) const {
@@ -67,6 +99,23 @@ void Staging::drain(const std::string& root, std::int64_t step, const Checkpoint
     fail(ExitCode::storage, "what was saved on the node's own disk cannot be read back: {}", error.what());
   }
   discard_checkpoint(folder_, step);
+}
+
+void remove_left_staging(const std::string& folder, const std::string& root) noexcept try {
+  std::error_code e;
+  const std::string run = staged_run(folder, root);
+  struct stat found;
+  if (::lstat(run.c_str(), &found) != 0 || !S_ISDIR(found.st_mode) || found.st_uid != ::geteuid()) return;
+  for (const fs::directory_entry& entry : fs::directory_iterator(run, e)) {
+    const int lock = lock_own_folder(entry.path().string());
+    if (lock < 0) continue;
+    std::error_code ignored;
+    fs::remove_all(entry.path(), ignored);
+    ::close(lock);
+  }
+  fs::remove(run, e);
+} catch (const std::exception& error) {
+  warning("{}: what an earlier start left there (checkpoint.staging) was not removed: {}", folder, error.what());
 }
 
 }  // namespace tessera::io

@@ -240,8 +240,8 @@ std::span<const float> ShardSource::values(std::int64_t at, std::int64_t n, std:
   return own;
 }
 
-void write_shard(const std::string& root, std::int64_t step, const CheckpointLayout& layout, int shard,
-                 std::span<const ShardSlice> slices) {
+void write_shard(const std::string& root, std::int64_t step, const CheckpointLayout& layout, int shard, std::span<const ShardSlice> slices,
+                 Readers readers) {
   require_layout(layout);
   TESSERA_REQUIRE(shard >= 0 && shard < layout.shards);
   auto held = slices_of(layout, shard);
@@ -249,7 +249,7 @@ void write_shard(const std::string& root, std::int64_t step, const CheckpointLay
   auto file = plan_file(root, step, layout, file_of(layout, shard));
   auto slices_here = slices_in(file, layout, shard);
   // Whoever comes first makes a shared file, and nobody shortens it.
-  auto out = file.shared() ? PosixFile::update(file.path) : PosixFile::create(file.path);
+  auto out = file.shared() ? PosixFile::update(file.path, readers) : PosixFile::create(file.path, readers);
   // A full disk or a limit on file sizes is found here, before any work.
   file.shared() ? out.reserve(1, file.most_bytes - 1) : out.reserve(file.most_bytes);
   file.image = file_image(file.path, file.block, layout, file.directory);

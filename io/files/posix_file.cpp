@@ -12,6 +12,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/own_files.hpp"
 #include "base/regular_file.hpp"
 #include "base/types.hpp"
 
@@ -45,12 +46,16 @@ std::string advice(int error_number, const std::string& path) {
       return "The file system is mounted read-only: write to another one.";
     case ENOENT:
       return "Check that the folder exists.";
+    case ELOOP:
+      return "A symbolic link stands there, and this file is written through none: remove the link, then run again.";
     case ENAMETOOLONG:
       return "Use a shorter name.";
     default:
       return "Check the file system (dmesg, the site's status page), then run again.";
   }
 }
+
+mode_t mode_for(Readers readers) { return readers == Readers::owner ? 0600 : 0666; }
 
 }  // namespace
 
@@ -61,14 +66,23 @@ void fail_storage(const std::string& action, const std::string& path, int error_
 PosixFile::PosixFile(int descriptor, std::string path, ExitCode on_error)
     : descriptor_(descriptor), path_(std::move(path)), on_error_(on_error) {}
 
-PosixFile PosixFile::create(const std::string& path) {
-  int d = ::open(path.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+PosixFile PosixFile::create(const std::string& path, Readers readers) {
+  int d = create_file(path.c_str(), mode_for(readers));
   if (d < 0) fail_storage("create", path, errno);
   return {d, path, ExitCode::storage};
 }
 
-PosixFile PosixFile::update(const std::string& path) {
-  int d = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+PosixFile PosixFile::update(const std::string& path, Readers readers) {
+  int d = update_file(path.c_str(), mode_for(readers));
+  if (d < 0) fail_storage("open for writing", path, errno);
+  PosixFile file(d, path, ExitCode::storage);
+  if (const char* other = file.other_than_regular())
+    fail(ExitCode::storage, "{}: this is a {}, where a file of its own is written. Move it away, then run again.", path, other);
+  return file;
+}
+
+PosixFile PosixFile::output(const std::string& path) {
+  int d = open_output(path.c_str());
   if (d < 0) fail_storage("open for writing", path, errno);
   return {d, path, ExitCode::storage};
 }
@@ -140,6 +154,11 @@ const char* PosixFile::other_than_regular() const {
 }
 
 PathState PosixFile::state() const { return look_at(descriptor_); }
+
+bool PosixFile::has_other_names() const {
+  struct stat s;
+  return ::fstat(descriptor_, &s) == 0 && s.st_nlink > 1;
+}
 
 void PosixFile::reserve(std::int64_t bytes, std::int64_t offset) {
   if (bytes <= 0) return;

@@ -9,14 +9,19 @@
 
 namespace tessera::io {
 
+/// Who may read a file that is made: all whom the user's umask lets, or the user alone.
+enum class Readers { umask, owner };
+
 /// An open file descriptor. A failing write, reserve or sync throws Error(storage) with the path, the system's reason and what to do.
 class PosixFile {
  public:
   PosixFile() = default;
-  /// Creates or truncates.
-  static PosixFile create(const std::string& path);
-  /// Opens for reading and writing; creates an empty file where there is none.
-  static PosixFile update(const std::string& path);
+  /// A new file, in place of what has the name. Nothing is written through a link that stands there.
+  static PosixFile create(const std::string& path, Readers readers = Readers::umask);
+  /// Opens for reading and writing; creates an empty file where there is none. A link is refused.
+  static PosixFile update(const std::string& path, Readers readers = Readers::umask);
+  /// Opens what a user names as an output, be it a link or a terminal; a file is emptied.
+  static PosixFile output(const std::string& path);
   /// Opens a regular file for reading; a failure, a folder, a pipe or a device is an Error(on_error).
   static PosixFile open(const std::string& path, ExitCode on_error);
   /// Opens for reading what read_next() reads from front to back, of any kind: "-" is standard input. Opening a pipe waits for its writer.
@@ -38,6 +43,8 @@ class PosixFile {
   /// "folder", "pipe", "socket" or "device"; null where it is a regular file.
   const char* other_than_regular() const;
   PathState state() const;
+  /// Whether the file has another name too, as in a copy of its folder by hard links.
+  bool has_other_names() const;
 
   /// From here on large aligned reads and writes (memory on 512 bytes, file on 4096) go between memory and disk without a copy in the page
   /// cache, where the file system can do that. Others go as before.

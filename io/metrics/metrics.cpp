@@ -35,15 +35,15 @@ std::string value_text(const MetricValue& value) {
 }
 
 /// Bytes at the head of the file to keep: whole lines up to the first row of step >= first_step. Rows come in the order of steps.
-std::int64_t kept_bytes(const std::string& path, std::int64_t first_step) {
-  std::ifstream in(path, std::ios::binary);
+std::int64_t kept_bytes(const PosixFile& file, std::int64_t first_step) {
+  std::ifstream in(file.link_path(), std::ios::binary);
   std::string line;
   std::int64_t kept = 0, number = 0;
   while (std::getline(in, line) && !in.eof()) {  // a last line without its end is torn
     ++number;
     auto row = nlohmann::json::parse(line, nullptr, false);
     if (row.is_discarded())
-      warning("{}:{}: this line is no JSON; it stays as it is.", path, number);
+      warning("{}:{}: this line is no JSON; it stays as it is.", file.path(), number);
     else if (row.is_object() && row.contains("step") && row["step"].is_number_integer() && row["step"].get<std::int64_t>() >= first_step)
       break;
     kept += static_cast<std::int64_t>(line.size()) + 1;
@@ -59,26 +59,35 @@ struct MetricsFile::Impl {
   std::int64_t end = 0;
 
   void write_anew();
+  void replace();
 };
 
-void MetricsFile::Impl::write_anew() {
+/// Puts a file with the rows so far in place of what has the name.
+void MetricsFile::Impl::replace() {
   std::string rows(static_cast<std::size_t>(end), '\0');
   rows.resize(file.read(0, rows.data(), rows.size()));  // the open file has them still, wherever its name went
-  for (int n = 1; !look_at_link(path).nothing(); ++n)
-    if (const std::string aside = fmt::format("{}.old-{}", path, n); look_at_link(aside).nothing()) rename_path(path, aside);
   AtomicFile fresh(path);
   fresh.file().write(0, rows.data(), rows.size());
   fresh.commit();
   file = PosixFile::update(path);
   end = static_cast<std::int64_t>(rows.size());
+}
+
+void MetricsFile::Impl::write_anew() {
+  for (int n = 1; !look_at_link(path).nothing(); ++n)
+    if (const std::string aside = fmt::format("{}.old-{}", path, n); look_at_link(aside).nothing()) rename_path(path, aside);
+  replace();
   warning("{} was moved, removed or replaced while the run writes it: it was written anew with all its rows.", path);
 }
 
 MetricsFile::MetricsFile(const std::string& path, std::int64_t first_step) : impl_(std::make_unique<Impl>()) {
   impl_->path = path;
   impl_->file = PosixFile::update(path);
-  impl_->end = kept_bytes(path, first_step);
-  impl_->file.truncate(impl_->end);
+  impl_->end = kept_bytes(impl_->file, first_step);
+  if (impl_->file.has_other_names())
+    impl_->replace();  // what else is called so keeps its rows
+  else
+    impl_->file.truncate(impl_->end);
 }
 MetricsFile::~MetricsFile() = default;
 

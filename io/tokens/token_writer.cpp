@@ -20,10 +20,10 @@ TokenWriter::TokenWriter(std::string path, std::int64_t expected_tokens, std::in
     : path_(std::move(path)), temporary_(path_ + ".partial"), kind_(std::move(kind)), masked_(masked) {
   const std::int64_t blocks = ceil_div(expected_tokens, block_tokens);
   // HDF5 cannot take back a write that failed: find a full disk before it starts.
-  PosixFile::create(temporary_)
-      .reserve(expected_tokens * (element() == hdf5::Element::u16 ? 2 : 4) + (masked ? mask_bytes(expected_tokens) : 0) +
+  out_ = PosixFile::create(temporary_);
+  out_.reserve(expected_tokens * (element() == hdf5::Element::u16 ? 2 : 4) + (masked ? mask_bytes(expected_tokens) : 0) +
                expected_documents * 8 + blocks * 8 + 2 * chunk_tokens + 65536);
-  file_.emplace(hdf5::File::create(temporary_, {}, ExitCode::storage));
+  file_.emplace(hdf5::File::create(out_.link_path(), {}, ExitCode::storage, temporary_));
   auto chunk = [](std::int64_t n) { return std::clamp<std::int64_t>(n, 1, chunk_tokens); };
   tokens_.emplace(file_->create_extendible("tokens", element(), chunk(expected_tokens)));
   documents_.emplace(file_->create_extendible("documents", hdf5::Element::i64, chunk(expected_documents)));
@@ -101,7 +101,8 @@ void TokenWriter::close() {
   tokens_.reset(), documents_.reset(), mask_.reset();
   file_->close();
   file_.reset();
-  PosixFile::open(temporary_, ExitCode::storage).sync();
+  out_.sync();
+  out_.close();
 }
 
 void TokenWriter::commit() {

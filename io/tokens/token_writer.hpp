@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "io/files/posix_file.hpp"
 #include "io/hdf5/hdf5.hpp"
 #include "io/tokens/token_checks.hpp"
 
@@ -55,6 +56,7 @@ class TokenWriter {
   void append_tokens(const std::vector<Id>& ids);
   std::string path_, temporary_;
   TokenKind kind_;
+  PosixFile out_;  ///< what HDF5 writes to, by descriptor: the name could be another file by now
   std::optional<hdf5::File> file_;
   std::optional<hdf5::Dataset> tokens_, documents_, mask_;
   std::vector<std::uint32_t> buffer_;

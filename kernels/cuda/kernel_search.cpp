@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/check.hpp"
+#include "base/own_files.hpp"
 #include "kernels/cuda/runtime.hpp"
 
 namespace tessera::kernels::cuda {
@@ -59,11 +60,11 @@ bool KernelSearch::save() const {
   for (const auto& [operation, choice] : choices_) all[machine_][operation] = choice;
   // Written aside and moved: runs that start together leave one of their files, whole.
   const std::string aside = fmt::format("{}.{}", file_, getpid());
-  {
-    std::ofstream out(aside);
-    out << all.dump(1) << "\n";
-    if (!out.good()) return fs::remove(aside, error), false;
-  }
+  const std::string text = all.dump(1) + "\n";
+  const int out = create_file(aside.c_str());
+  if (out < 0) return false;
+  const bool whole = write(out, text.data(), text.size()) == static_cast<ssize_t>(text.size());
+  if (close(out) != 0 || !whole) return fs::remove(aside, error), false;
   fs::rename(aside, path, error);
   return !error;
 }

@@ -1,6 +1,6 @@
 #include "base/end_report.hpp"
 
-#include <fcntl.h>
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -9,7 +9,10 @@
 #include <charconv>
 #include <cstdio>
 #include <iterator>
+#include <random>
 #include <string_view>
+
+#include "base/own_files.hpp"
 
 namespace tessera {
 namespace {
@@ -22,7 +25,7 @@ std::atomic<std::int64_t> g_saved{-1};
 char* append(char* at, std::string_view text) { return std::copy(text.begin(), text.end(), at); }
 
 bool write_file(const char* path, std::string_view text) noexcept {
-  const int file = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  const int file = create_file(path, 0644);
   if (file < 0) return false;
   const bool whole = write(file, text.data(), text.size()) == static_cast<ssize_t>(text.size());
   // Over a network the last error may come with close.
@@ -34,7 +37,8 @@ bool write_file(const char* path, std::string_view text) noexcept {
 void prepare_end_report(const std::string& path) {
   char host[256] = {};
   gethostname(host, sizeof(host) - 1);
-  g_unfinished = path + "." + host + "." + std::to_string(getpid());
+  // Processes in PID namespaces of their own may have one number.
+  g_unfinished = fmt::format("{}.{}.{}.{:08x}", path, host, getpid(), std::random_device()());
   g_path = path;
 }
 

@@ -1,7 +1,5 @@
 #include "topology/node.hpp"
 
-#include <cerrno>
-#include <cstring>
 #include <mutex>
 
 #include "base/check.hpp"
@@ -27,36 +25,34 @@ bool Node::has_ended(int local_rank) const { return world_.handles().peers.has_e
 
 void Node::register_arena(const Arena& arena) {
   struct Offer {
-    int descriptor;
+    PeerFile file;
     std::size_t bytes;
   };
   MPI_Comm comm = world_.handles().node.get();
-  const std::vector<pid_t>& pids = world_.handles().peers.pids();
   auto me = static_cast<std::size_t>(world_.place().local_rank);
-  Offer mine{options_.direct ? arena.descriptor() : -1, arena.bytes()};
-  std::vector<Offer> offers(pids.size());
+  Offer mine{options_.direct ? PeerFile::of(arena.descriptor()) : PeerFile(), arena.bytes()};
+  std::vector<Offer> offers(static_cast<std::size_t>(world_.place().local_ranks));
   MPI_CHECK(MPI_Allgather(&mine, sizeof(Offer), MPI_BYTE, offers.data(), sizeof(Offer), MPI_BYTE, comm));
 
   auto registration = std::make_unique<Registration>();
   registration->base = arena.data();
   registration->bytes = arena.bytes();
-  registration->peers.resize(pids.size());
+  registration->peers.resize(offers.size());
   std::string reason;
-  for (std::size_t r = 0; r < pids.size() && reason.empty(); ++r) {
+  for (std::size_t r = 0; r < offers.size() && reason.empty(); ++r) {
     if (offers[r].bytes == 0) continue;
-    if (offers[r].descriptor < 0) {
+    if (offers[r].file.descriptor < 0) {
       reason = options_.direct ? fmt::format("the arena of local rank {} is not of tier shared", r) : "direct access is switched off";
     } else if (r != me) {
-      registration->peers[r] = Mapping::of_peer(pids[r], offers[r].descriptor, offers[r].bytes);
-      if (!registration->peers[r])
-        reason =
-            fmt::format("/proc/{}/fd/{} of local rank {} cannot be mapped: {}", pids[r], offers[r].descriptor, r, std::strerror(errno));
+      std::string why;
+      registration->peers[r] = Mapping::of_peer(offers[r].file, offers[r].bytes, why);
+      if (!registration->peers[r]) reason = fmt::format("the memory of local rank {} cannot be read here: {}", r, why);
     }
   }
   // Also the point after which every peer has mapped what it needs.
   if (!all_agree(comm, reason.empty())) {
     registration->peers.clear();
-    if (!reason.empty() && options_.direct && pids.size() > 1)
+    if (!reason.empty() && options_.direct && offers.size() > 1)
       warning("collectives on this node copy through a staging window: {}", reason);
   }
   std::unique_lock lock(mutex_);

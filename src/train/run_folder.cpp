@@ -1,6 +1,5 @@
 #include "train/run_folder.hpp"
 
-#include <fcntl.h>
 #include <sys/file.h>
 #include <unistd.h>
 
@@ -17,6 +16,7 @@
 #include "base/check.hpp"
 #include "base/clock.hpp"
 #include "base/log.hpp"
+#include "base/own_files.hpp"
 #include "io/checkpoint/checkpoint.hpp"
 #include "io/checkpoint/format.hpp"
 #include "io/checkpoint/survey.hpp"
@@ -82,7 +82,7 @@ void require_writable(const std::string& path) {
 
 /// The locked file, waited for up to `patience` seconds; only open where the file system has no locks.
 int lock_file(const RunFolder& folder, double patience) {
-  const int file = open(folder.lock().c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+  const int file = update_file(folder.lock().c_str());
   if (file < 0) io::fail_storage("open", folder.lock(), errno);
   for (const double begin = now_seconds(); flock(file, LOCK_EX | LOCK_NB) != 0;) {
     const int reason = errno;
@@ -175,6 +175,11 @@ StartPoint examine_run_folder(const Deck& deck, double patience) {
 }
 
 RunLock::RunLock(const RunFolder& folder, double patience) : descriptor_(lock_file(folder, patience)) {
+  char there[8] = {};
+  if (pread(descriptor_, there, sizeof there, 0) > 0 && std::string_view(there, sizeof there) != "process ") {
+    close(descriptor_);
+    fail(ExitCode::storage, "{}: this is no lock of a run: something else has its name. Move it away, then run again.", folder.lock());
+  }
   char host[256] = "";
   gethostname(host, sizeof host - 1);
   const std::string owner = fmt::format("process {} on {}", getpid(), host);
@@ -218,6 +223,12 @@ void RunClaim::renew() {
         folder_.path);
   else
     warning("{} was removed or replaced while this run writes in its folder: it was made again.", folder_.lock());
+}
+
+std::string last_staging(const RunFolder& folder) {
+  if (io::look_at(folder.deck()).kind != io::PathState::Kind::file) return "";
+  const ParsedDeck last = parse_stored_deck(read_text(folder.deck()), folder.deck());
+  return last.faults.empty() ? last.deck.checkpoint.staging : "";
 }
 
 RunClaim claim_run_folder(const Deck& deck, const StartPoint& start, double patience) {

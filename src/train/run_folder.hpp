@@ -71,6 +71,9 @@ class RunClaim {
 /// A run that is at work in the folder is waited for, `patience` seconds: rank 0 of a killed run may take a moment to go.
 StartPoint examine_run_folder(const Deck& deck, double patience = 10);
 
+/// Where the run's last start staged its saves, as its deck.toml says; empty: nowhere.
+std::string last_staging(const RunFolder& folder);
+
 /// Rank 0 only, when everything else of the start has succeeded: moves an earlier run aside (never deletes one), makes the folder, locks
 /// it, removes what killed saves left there, lets `latest` lead to the checkpoint that the run goes on from, and writes deck.toml.
 [[nodiscard]] RunClaim claim_run_folder(const Deck& deck, const StartPoint& start, double patience = 10);

@@ -58,6 +58,8 @@ Saver::Saver(const World& world, Engine& engine, const Deck& deck, const RunFold
   files_ = files_of_ranks(world_, deck_.checkpoint.files);
   if (deck_.checkpoint.staging.empty()) return;
   world_.together([&] { staging_.emplace(deck_.checkpoint.staging, root_, world_.rank()); });
+  // All ranks have theirs now: what else of this run is there on the node is left by ranks that were killed.
+  if (world_.place().local_rank == 0) io::remove_left_staging(deck_.checkpoint.staging, root_);
   foresee_full_staging(world_, engine_, staging_->folder());
 }
 
@@ -303,6 +305,11 @@ std::string choose_verified(const World& world, const std::vector<std::string>& 
          "run.resume=never run.overwrite=true.");
   });
   return "";
+}
+
+void clear_last_staging(const World& world, const std::string& last, const Deck& deck, const RunFolder& folder) {
+  if (last.empty() || last == deck.checkpoint.staging || world.place().local_rank != 0) return;
+  io::remove_left_staging(last, folder.checkpoints());
 }
 
 void load_checkpoint(const World& world, Engine& engine, const std::string& path) {

@@ -118,6 +118,10 @@ class Saver {
 /// there are no candidates; Error(checkpoint) where none verifies.
 std::string choose_verified(const World& world, const std::vector<std::string>& candidates);
 
+/// Collective, when the folder is claimed: removes what a killed start left in `last`, the folder in which it staged its saves, where that
+/// is none or another one now (a Saver looks into its own). Empty: it had none.
+void clear_last_staging(const World& world, const std::string& last, const Deck& deck, const RunFolder& folder);
+
 /// Every rank reads its part; a damaged shard ends all ranks with one message.
 void load_checkpoint(const World& world, Engine& engine, const std::string& path);
 

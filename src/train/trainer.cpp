@@ -12,6 +12,7 @@
 
 #include "base/clock.hpp"
 #include "base/log.hpp"
+#include "base/own_files.hpp"
 #include "deck/environment.hpp"
 #include "deck/openmp_binding.hpp"
 #include "io/metrics/metrics.hpp"
@@ -69,9 +70,12 @@ class Training {
   /// later runs.
   std::string kernel_choices(const GpuBinding& gpu) const {
     const bool attention = model_shape(deck_).attention == kernels::AttentionPath::fastest;
-    if ((!deck_.kernels.gemm_search && !attention) || deck_.run.reproducible || gpu.sharing > 1) return "";
+    if (deck_.run.device != "cuda" || (!deck_.kernels.gemm_search && !attention) || deck_.run.reproducible || gpu.sharing > 1) return "";
     const auto cache = environment("XDG_CACHE_HOME"), home = environment("HOME");
-    return (cache ? *cache : home ? *home + "/.cache" : std::filesystem::temp_directory_path().string()) + "/tessera/kernels.json";
+    if (cache || home) return (cache ? *cache : *home + "/.cache") + "/tessera/kernels.json";
+    // Where everybody may write: in a folder of this user's, or nowhere.
+    const std::string own = fmt::format("{}/tessera-{}", std::filesystem::temp_directory_path().string(), geteuid());
+    return make_own_folder(own).empty() ? own + "/kernels.json" : "";
   }
 
   int run() {
@@ -98,12 +102,15 @@ class Training {
     first_step_ = restore(start.checkpoint);
     proof_.emplace(world_, deck_, start.folder.checkpoints(), start.checkpoint);
     // 6. Nothing can be refused any more: the folder is ours.
+    std::string staged;  // where the last start did, by rank 0
     together([&] {
       if (world_.rank() != 0) return;
+      staged = last_staging(start.folder);
       claim_.emplace(claim_run_folder(deck_, start));
       keep_tokenizer(tokenizer, start.folder.path);
       foresee_full_disk(*engine_, world_.ranks(), deck_, first_step_, start.folder.checkpoints(), claim_->lineage());
     });
+    clear_last_staging(world_, world_.broadcast_text(staged), deck_, start.folder);
     // 7. Steps.
     return steps(start);
   }

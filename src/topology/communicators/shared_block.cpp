@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -13,10 +14,9 @@
 namespace tessera {
 namespace {
 
-/// What the first rank tells the others: where its memory file is.
+/// What the first rank tells the others: which memory file is meant, and its name in /dev/shm where it has one.
 struct Invitation {
-  int descriptor = -1;
-  pid_t pid = 0;
+  PeerFile file;
   char name[48] = {};
 };
 
@@ -43,16 +43,12 @@ Mapping share(MPI_Comm comm, std::size_t bytes, std::string& reason, Create crea
   Descriptor file(rank == 0 ? create(invitation) : -1);
   Mapping mapping;
   if (rank == 0) {
-    invitation.descriptor = file.get();
-    invitation.pid = getpid();
     if (file.get() >= 0 && ftruncate(file.get(), static_cast<off_t>(bytes)) == 0) mapping = Mapping::of_file(file.get(), bytes);
     if (!mapping) reason = std::strerror(errno);
+    if (mapping) invitation.file = PeerFile::of(file.get());
   }
   MPI_CHECK(MPI_Bcast(&invitation, static_cast<int>(sizeof(invitation)), MPI_BYTE, 0, comm));
-  if (rank != 0 && invitation.descriptor >= 0) {
-    mapping = attach(invitation);
-    if (!mapping) reason = std::strerror(errno);
-  }
+  if (rank != 0 && invitation.file.descriptor >= 0) mapping = attach(invitation);
   if (!all_agree(comm, static_cast<bool>(mapping))) mapping = Mapping();
   return mapping;
 }
@@ -84,29 +80,42 @@ Mapping Mapping::of_file(int descriptor, std::size_t bytes) {
   return {static_cast<std::byte*>(data), bytes};
 }
 
-Mapping Mapping::of_peer(pid_t pid, int descriptor, std::size_t bytes) {
-  Descriptor file(open(fmt::format("/proc/{}/fd/{}", pid, descriptor).c_str(), O_RDWR | O_CLOEXEC));
-  return file.get() < 0 ? Mapping() : of_file(file.get(), bytes);
+Mapping Mapping::of_peer(const PeerFile& peer, std::size_t bytes, std::string& reason) {
+  Descriptor file(peer.open(bytes, reason));
+  if (file.get() < 0) return {};
+  Mapping mapping = of_file(file.get(), bytes);
+  if (!mapping) reason = fmt::format("cannot be mapped: {}", std::strerror(errno));
+  return mapping;
 }
 
 Mapping make_shared_block(MPI_Comm comm, std::size_t bytes, bool direct, std::string& reason) {
   if (direct) {
     Mapping block = share(
         comm, bytes, reason, [](Invitation&) { return memfd_create("tessera", MFD_CLOEXEC); },
-        [bytes](const Invitation& at) { return Mapping::of_peer(at.pid, at.descriptor, bytes); });
+        [&](const Invitation& at) { return Mapping::of_peer(at.file, bytes, reason); });
     if (block) return block;
   }
   std::string name;
   Mapping block = share(
       comm, bytes, reason,
       [&name](Invitation& at) {
-        name = fmt::format("/tessera-{}-{:08x}", getpid(), std::random_device()());
+        std::random_device draw;
+        name = fmt::format("/tessera-{:08x}{:08x}{:08x}{:08x}", draw(), draw(), draw(), draw());
         std::strncpy(at.name, name.c_str(), sizeof(at.name) - 1);
         return shm_open(at.name, O_CREAT | O_EXCL | O_RDWR, 0600);
       },
-      [bytes](const Invitation& at) {
+      [&](const Invitation& at) {
+        // A container may have a /dev/shm of its own, where the name is another file or none.
         Descriptor file(shm_open(at.name, O_RDWR, 0600));
-        return file.get() < 0 ? Mapping() : Mapping::of_file(file.get(), bytes);
+        struct stat found;
+        Mapping mapping;
+        if (file.get() < 0 || fstat(file.get(), &found) != 0)
+          reason = std::strerror(errno);
+        else if (found.st_dev != at.file.device || found.st_ino != at.file.inode)
+          reason = "the name in /dev/shm is another file here";
+        else if (mapping = Mapping::of_file(file.get(), bytes); !mapping)
+          reason = std::strerror(errno);
+        return mapping;
       });
   if (!name.empty()) shm_unlink(name.c_str());
   return block;

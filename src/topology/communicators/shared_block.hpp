@@ -1,10 +1,9 @@
 // Memory that processes of one node have in common.
 #pragma once
-#include <sys/types.h>
-
 #include <cstddef>
 #include <string>
 
+#include "topology/communicators/peer_file.hpp"
 #include "topology/mpi.hpp"
 
 namespace tessera {
@@ -18,8 +17,9 @@ class Mapping {
   Mapping& operator=(Mapping&& other) noexcept;
   /// Maps `bytes` of an open file; empty when the system refuses (errno says why).
   static Mapping of_file(int descriptor, std::size_t bytes);
-  /// Maps another process's open memory file through /proc/PID/fd/N. Empty when the system refuses.
-  static Mapping of_peer(pid_t pid, int descriptor, std::size_t bytes);
+  /// Maps another process's open memory file through /proc/PID/fd/N, if it is the announced one. Empty where it is not, or the system
+  /// refuses; `reason` says why.
+  static Mapping of_peer(const PeerFile& peer, std::size_t bytes, std::string& reason);
 
   std::byte* data() const { return data_; }
   std::size_t bytes() const { return bytes_; }

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "base/end_report.hpp"
+#include "topology/communicators/peer_file.hpp"
 #include "topology/failure/watch.hpp"
 
 namespace tessera {
@@ -89,21 +90,23 @@ void explain_aborts(const Peers* peers, int rank) {
 
 Peers::Peers(MPI_Comm node) {
   struct Entry {
-    pid_t pid;
+    ProcessName process;
     int world_rank;
   };
   int local_ranks = 0;
-  Entry mine{getpid(), 0};
+  Entry mine{ProcessName::own(), 0};
   MPI_CHECK(MPI_Comm_size(node, &local_ranks));
   MPI_CHECK(MPI_Comm_rank(node, &own_));
   MPI_CHECK(MPI_Comm_rank(MPI_COMM_WORLD, &mine.world_rank));
   std::vector<Entry> all(static_cast<std::size_t>(local_ranks));
   MPI_CHECK(MPI_Allgather(&mine, sizeof(Entry), MPI_BYTE, all.data(), sizeof(Entry), MPI_BYTE, node));
   for (const Entry& entry : all) {
-    pids_.push_back(entry.pid);
+    const bool watched = static_cast<int>(world_ranks_.size()) != own_ && entry.process.means_the_same_here();
     world_ranks_.push_back(entry.world_rank);
-    descriptors_.push_back(entry.pid == mine.pid ? -1 : static_cast<int>(syscall(SYS_pidfd_open, entry.pid, 0)));
+    descriptors_.push_back(watched ? static_cast<int>(syscall(SYS_pidfd_open, entry.process.pid, 0)) : -1);
   }
+  // All are alive now, so none of the numbers has gone to another process meanwhile.
+  MPI_CHECK(MPI_Barrier(node));
 }
 
 Peers::~Peers() {
@@ -112,7 +115,6 @@ Peers::~Peers() {
 }
 
 Peers& Peers::operator=(Peers&& other) noexcept {
-  std::swap(pids_, other.pids_);
   std::swap(world_ranks_, other.world_ranks_);
   std::swap(descriptors_, other.descriptors_);
   std::swap(own_, other.own_);
@@ -133,7 +135,7 @@ void Peers::mark_aborting() const {
 
 std::optional<int> Peers::lost_rank() const {
   // In this order: a rank marks itself before it ends.
-  for (std::size_t r = 0; aborting_ && r < pids_.size(); ++r)
+  for (std::size_t r = 0; aborting_ && r < world_ranks_.size(); ++r)
     if (has_ended(static_cast<int>(r)) && !aborting_[r].load()) return world_ranks_[r];
   const int lost = lost_ ? lost_->load() : -1;
   if (lost >= 0 && std::ranges::find(world_ranks_, lost) == world_ranks_.end()) return lost;
@@ -159,7 +161,7 @@ std::string Peers::name(int world_rank) const {
 std::optional<int> Peers::ended_rank() const {
   if (const std::optional<int> lost = lost_rank()) return lost;
   if (const std::optional<int> lost = unexpected_end()) return lost;
-  for (std::size_t r = 0; r < pids_.size(); ++r)
+  for (std::size_t r = 0; r < world_ranks_.size(); ++r)
     if (has_ended(static_cast<int>(r))) return world_ranks_[r];
   return std::nullopt;
 }

@@ -1,7 +1,5 @@
 // Whether the other processes of this node are alive.
 #pragma once
-#include <sys/types.h>
-
 #include <atomic>
 #include <optional>
 #include <vector>
@@ -23,9 +21,7 @@ class Peers {
   Peers(Peers&& other) noexcept { *this = std::move(other); }
   Peers& operator=(Peers&& other) noexcept;
 
-  /// By local rank.
-  const std::vector<pid_t>& pids() const { return pids_; }
-  /// False also where it cannot be known.
+  /// By local rank. False also where it cannot be known: a process in another PID namespace has no name here.
   bool has_ended(int local_rank) const;
   /// The world rank of a process that has ended, of several one that was lost: of this node, or of any where there is a watch.
   std::optional<int> ended_rank() const;
@@ -48,7 +44,6 @@ class Peers {
   std::optional<int> lost_rank() const;
 
  private:
-  std::vector<pid_t> pids_;
   std::vector<int> world_ranks_;
   std::vector<int> descriptors_;  // of processes; -1: our own, or not known
   int own_ = 0;                   // local rank

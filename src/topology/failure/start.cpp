@@ -19,6 +19,7 @@
 #include "base/end_report.hpp"
 #include "base/hash.hpp"
 #include "base/log.hpp"
+#include "base/own_files.hpp"
 #include "deck/environment.hpp"
 #include "topology/failure/account.hpp"
 #include "topology/failure/leave.hpp"
@@ -172,13 +173,14 @@ void StartWatch::show_presence() {
   const fs::path path = fs::path(folder_) / fmt::format("rank-{}", launch_.rank);
   // Written once and renamed, so that nobody reads an empty one; touched by the file server's clock.
   if (shown_ && utimensat(AT_FDCWD, path.c_str(), nullptr, 0) == 0) return;
-  fs::create_directory(folder_, error);
-  const fs::path unfinished = path.string() + ".new";
-  std::ofstream file(unfinished, std::ios::trunc);
-  file << launch_.host << '\n';
-  file.close();
-  if (file.good()) fs::rename(unfinished, path, error);
-  shown_ = file.good() && !error;
+  // The name can be guessed. What is not ours is left alone: then nobody can be named.
+  if (!make_own_folder(folder_).empty()) return;
+  const std::string unfinished = path.string() + ".new", host = launch_.host + '\n';
+  const int file = create_file(unfinished.c_str(), 0600);
+  if (file < 0) return;
+  const bool written = write(file, host.data(), host.size()) == static_cast<ssize_t>(host.size());
+  if (close(file) == 0 && written) fs::rename(unfinished, path, error);
+  shown_ = written && !error;
 }
 
 void StartWatch::take_presence_back() {

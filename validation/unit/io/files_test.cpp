@@ -28,6 +28,36 @@ TEST(PosixFile, OpensRegularFilesOnly) {
   EXPECT_HAS(error_of(ExitCode::data, [&] { PosixFile::open(dir / "none", ExitCode::data); }), "No such file");
 }
 
+TEST(AtomicFile, NothingIsWrittenThroughALink) {
+  for (const bool hard : {false, true})
+    for (const char* planted : {"file", "file.partial"}) {
+      Scratch dir;
+      spill(dir / "victim", "precious");
+      if (hard)
+        fs::create_hard_link(dir / "victim", dir / planted);
+      else
+        fs::create_symlink("victim", dir / planted);
+      AtomicFile out(dir / "file");
+      out.file().write(0, "text", 4);
+      out.commit();
+      EXPECT_EQ(slurp(dir / "file"), "text") << planted;
+      EXPECT_EQ(slurp(dir / "victim"), "precious") << planted;
+      EXPECT_FALSE(fs::is_symlink(dir / "file")) << planted;
+      EXPECT_FALSE(fs::exists(dir / "file.partial")) << planted;
+    }
+}
+
+TEST(PosixFile, WhatIsUpdatedIsAFileAndNoLink) {
+  Scratch dir;
+  spill(dir / "victim", "precious");
+  fs::create_symlink("victim", dir / "link");
+  EXPECT_HAS(error_of(ExitCode::storage, [&] { PosixFile::update(dir / "link"); }), "link: cannot open for writing");
+  ASSERT_EQ(::mkfifo((dir / "pipe").c_str(), 0600), 0);
+  EXPECT_HAS(error_of(ExitCode::storage, [&] { PosixFile::update(dir / "pipe"); }), "pipe: this is a pipe");
+  PosixFile::output(dir / "link").write(0, "named by a user", 15);
+  EXPECT_EQ(slurp(dir / "victim"), "named by a user");
+}
+
 TEST(PosixFile, AStreamIsReadToItsEnd) {
   Scratch dir;
   ASSERT_EQ(::mkfifo((dir / "pipe").c_str(), 0600), 0);

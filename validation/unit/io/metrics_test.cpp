@@ -12,6 +12,21 @@ namespace tessera::io::test {
 using namespace tessera::test;
 namespace {
 
+TEST(Metrics, NoLinkIsWrittenThrough) {
+  Scratch dir;
+  spill(dir / "victim", "precious");
+  fs::create_symlink("victim", dir / "metrics.jsonl");
+  EXPECT_HAS(error_of(ExitCode::storage, [&] { MetricsFile(dir / "metrics.jsonl", 1); }), "metrics.jsonl: cannot open for writing");
+  EXPECT_EQ(slurp(dir / "victim"), "precious");
+  fs::remove(dir / "metrics.jsonl");
+  // A copy of the folder by hard links keeps its rows.
+  spill(dir / "copy.jsonl", "{\"step\": 1}\n{\"step\": 2}\n");
+  fs::create_hard_link(dir / "copy.jsonl", dir / "metrics.jsonl");
+  MetricsFile(dir / "metrics.jsonl", 2).write({{"step", std::int64_t{2}}, {"again", std::int64_t{1}}});
+  EXPECT_EQ(slurp(dir / "copy.jsonl"), "{\"step\": 1}\n{\"step\": 2}\n");
+  EXPECT_EQ(slurp(dir / "metrics.jsonl"), "{\"step\": 1}\n{\"step\": 2, \"again\": 1}\n");
+}
+
 TEST(Metrics, DoublesReadBackBitForBit) {
   Scratch dir;
   std::mt19937_64 engine(1);

@@ -1,6 +1,8 @@
 // Saves by way of a disk of the node, and shards that share files.
 #include <gtest/gtest.h>
 
+#include <unistd.h>
+
 #include <filesystem>
 
 #include "checkpoint_model.hpp"
@@ -99,6 +101,72 @@ TEST(Staging, FoldersOfItsOwn) {
   EXPECT_HAS(error_of(ExitCode::storage, [&] { Staging(disk / "file", "/runs/a", 0); }), "file (checkpoint.staging): it is no folder");
   EXPECT_HAS(error_of(ExitCode::storage, [&] { Staging(disk / "none", "/runs/a", 0); }),
              "none (checkpoint.staging): there is no such folder");
+}
+
+TEST(Staging, NobodyElseReadsIt) {
+  Scratch disk;
+  SmallModel model(1);
+  const Staging node(disk.path(), "/runs/a/checkpoints", 0);
+  node.write(model.meta.step, model.layout, 0, slices_of_shard(model, 0));
+  const fs::path shard = partial_folder(node.folder(), model.meta.step) + "/shard-00000.h5";
+  EXPECT_EQ(fs::status(shard).permissions(), fs::perms::owner_read | fs::perms::owner_write);
+  for (const fs::path& folder : {fs::path(node.folder()), fs::path(node.folder()).parent_path()})
+    EXPECT_EQ(fs::status(folder).permissions(), fs::perms::owner_all) << folder;
+}
+
+TEST(Staging, WhatIsNotItsOwnIsRefused) {
+  const struct {
+    const char* what;
+    void (*plant)(const fs::path& folder, const std::string& elsewhere);
+    const char* reason;
+    bool root_only;
+  } cases[] = {
+      {"a link", [](auto& folder, auto& elsewhere) { fs::create_directory_symlink(elsewhere, folder); }, "a link stands there", false},
+      {"a file", [](auto& folder, auto&) { spill(folder, "precious"); }, "a file or a link stands there", false},
+      {"another user's",
+       [](auto& folder, auto&) {
+         fs::create_directory(folder);
+         ASSERT_EQ(::chown(folder.c_str(), 12345, 12345), 0);
+       },
+       "another user (number 12345)", true},
+  };
+  for (const bool of_rank : {false, true})
+    for (const auto& one : cases) {
+      if (one.root_only && ::geteuid() != 0) continue;
+      Scratch disk, elsewhere;
+      fs::path folder = Staging(disk.path(), "/runs/a/checkpoints", 0).folder();
+      if (of_rank)
+        fs::create_directories(folder.parent_path());
+      else
+        folder = folder.parent_path();
+      one.plant(folder, elsewhere.path());
+      const std::string text = error_of(ExitCode::storage, [&] { Staging(disk.path(), "/runs/a/checkpoints", 0); });
+      EXPECT_HAS(text, folder.string() + ": cannot make") << one.what;
+      EXPECT_HAS(text, one.reason) << one.what;
+      remove_left_staging(disk.path(), "/runs/a/checkpoints");
+      EXPECT_TRUE(fs::exists(folder)) << one.what << ": what is not ours stays";
+      EXPECT_TRUE(fs::is_empty(elsewhere.path())) << one.what;
+    }
+}
+
+TEST(Staging, WhatKilledRanksLeftGoes) {
+  Scratch disk;
+  SmallModel model(1);
+  const std::string root = "/runs/a/checkpoints";
+  auto living = std::make_unique<Staging>(disk.path(), root, 0);
+  const fs::path run = fs::path(living->folder()).parent_path(), left = run / "rank-00003/step-00000001.partial";
+  fs::create_directories(left);  // its rank is not of this launch
+  spill(left / "shard-00003.h5", "weights");
+  living->write(model.meta.step, model.layout, 0, slices_of_shard(model, 0));
+  remove_left_staging(disk.path(), root);
+  EXPECT_FALSE(fs::exists(run / "rank-00003"));
+  EXPECT_TRUE(fs::exists(partial_folder(living->folder(), model.meta.step))) << "of a rank that lives";
+  living.reset();
+  fs::create_directories(left);
+  remove_left_staging(disk.path(), "/runs/b/checkpoints");
+  EXPECT_TRUE(fs::exists(left)) << "another run's";
+  remove_left_staging(disk.path(), root);
+  EXPECT_TRUE(fs::is_empty(disk.path()));
 }
 
 TEST(SharedFiles, FewerFilesThanShards) {

@@ -171,6 +171,18 @@ TEST(Tokenize, Refusals) {
   EXPECT_FALSE(fs::exists(dir / "out/train.h5.partial"));
 }
 
+TEST(Tokenize, NothingIsWrittenThroughALink) {
+  for (const char* planted : {"train.h5", "train.h5.partial"}) {
+    Scratch dir;
+    spill(dir / "victim", "precious"), spill(dir / "a.txt", "xyz");
+    fs::create_directory(dir / "out");
+    fs::create_symlink(dir / "victim", dir / ("out/" + std::string(planted)));
+    tokenize({.inputs = {dir / "a.txt"}, .output_dir = dir / "out"});
+    EXPECT_EQ(slurp(dir / "victim"), "precious") << planted;
+    EXPECT_FALSE(fs::is_symlink(dir / "out/train.h5")) << planted;
+  }
+}
+
 /// Tokenizes what a writer sends through a named pipe, the only one of `options.inputs`.
 TokenizeResult tokenize_piped(const std::string& content, const TokenizeOptions& options) {
   EXPECT_EQ(::mkfifo(options.inputs[0].c_str(), 0600), 0);

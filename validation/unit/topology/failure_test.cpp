@@ -3,10 +3,14 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <memory>
 #include <thread>
 
+#include "../scratch.hpp"
+#include "base/hash.hpp"
 #include "topology/failure/account.hpp"
 #include "topology/failure/link.hpp"
 #include "topology/failure/patience.hpp"
@@ -93,6 +97,63 @@ TEST(Start, NamesRanksThatHaveNotCome) {
             "of 4 ranks 2 has not come; ranks 0-1 on n1.cluster, 3 on n3 are here; nobody has come from n2");
   EXPECT_EQ(describe_missing(launch, {}), "of 4 ranks not all have come; this is rank 0 on n1");
   EXPECT_NE(describe_missing(launch, {{0, "n1"}, {1, "n1"}, {2, "n2"}, {3, "n3"}}).find("MPI does not connect them"), std::string::npos);
+}
+
+/// Waits in vain for other ranks, in a process of its own; `folder` is where it shows itself.
+pid_t wait_in_vain(const std::string& run_folder) {
+  const pid_t child = fork();
+  if (child != 0) return child;
+  const StartWatch watch({.timeout_seconds = 0.1, .say_seconds = 0.1, .run_folder = run_folder});
+  while (true) pause();
+}
+
+TEST(Start, NothingIsWrittenThroughWhatAStrangerHasMade) {
+  namespace fs = test::fs;
+  const struct {
+    const char* what;
+    void (*plant)(const fs::path& folder, const fs::path& victim);
+    bool root_only;
+  } cases[] = {
+      {"a link under a file's name",
+       [](auto& folder, auto& victim) {
+         fs::create_directory(folder);
+         fs::permissions(folder, fs::perms::all);
+         fs::create_symlink(victim, folder / "rank-0.new");
+       },
+       false},
+      {"a link to a folder", [](auto& folder, auto& victim) { fs::create_directory_symlink(victim.parent_path(), folder); }, false},
+      {"a file", [](auto& folder, auto& victim) { fs::create_hard_link(victim, folder); }, false},
+      {"a folder of another user",
+       [](auto& folder, auto& victim) {
+         fs::create_directory(folder);
+         fs::create_symlink(victim, folder / "rank-0.new");
+         ASSERT_EQ(chown(folder.c_str(), 12345, 12345), 0);
+       },
+       true},
+  };
+  struct Trial {
+    const char* what;
+    test::Scratch runs, elsewhere;
+    pid_t child = 0;
+  };
+  std::vector<std::unique_ptr<Trial>> trials;
+  for (const auto& one : cases) {
+    if (one.root_only && geteuid() != 0) continue;
+    Trial& trial = *trials.emplace_back(std::make_unique<Trial>());
+    trial.what = one.what;
+    test::spill(trial.elsewhere / "rank-0.new", "precious");
+    const std::string digest = hash_text(trial.runs / "run").hex();
+    one.plant(trial.runs / (".tessera-start-" + digest.substr(0, 16)), trial.elsewhere / "rank-0.new");
+    trial.child = wait_in_vain(trial.runs / "run");  // side by side: each waits a little for others' last words
+    ASSERT_GT(trial.child, 0);
+  }
+  for (const auto& trial : trials) {
+    int status = 0;
+    EXPECT_EQ(waitpid(trial->child, &status, 0), trial->child);
+    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == static_cast<int>(ExitCode::lost)) << trial->what;
+    EXPECT_EQ(test::slurp(trial->elsewhere / "rank-0.new"), "precious") << trial->what;
+    EXPECT_EQ(std::distance(fs::directory_iterator(trial->elsewhere.path()), {}), 1) << trial->what;
+  }
 }
 
 /// Until a message or the end comes.

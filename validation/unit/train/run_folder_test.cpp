@@ -425,6 +425,22 @@ TEST_F(Folder, NoPermissionIsNamed) {
   EXPECT_TRUE(test::has(text, "permission")) << text;
 }
 
+TEST_F(Folder, WhatIsNoLockIsNotWritten) {
+  for (const bool link : {true, false}) {
+    open_run_folder(deck());
+    fs::remove(path_ + "/run.lock");
+    test::spill(scratch_ / "victim", "precious");
+    if (link)
+      fs::create_symlink(scratch_ / "victim", path_ + "/run.lock");
+    else
+      fs::create_hard_link(scratch_ / "victim", path_ + "/run.lock");
+    const std::string text = test::error_of(ExitCode::storage, [&] { open_run_folder(deck()); });
+    EXPECT_TRUE(test::has(text, "run.lock")) << text;
+    EXPECT_EQ(test::slurp(scratch_ / "victim"), "precious");
+    fs::remove(path_ + "/run.lock");
+  }
+}
+
 TEST_F(Folder, ADeckCutShortByAKillDoesNotBlockTheRun) {
   // deck.toml is replaced at every start: a kill in between must leave the old text or the new one.
   open_run_folder(deck());
