@@ -1,12 +1,33 @@
 #include "base/log.hpp"
 
+#include <fcntl.h>
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <utility>
+
+#include "base/own_files.hpp"
 
 namespace tessera {
 namespace {
 int g_rank = 0, g_ranks = 1;
 std::string g_host;  // of the rank, where there are several
+
+std::string g_afterwards;  // the file in which the log goes on without its reader
+
+/// Puts the file in the place of standard error. False where there is none, or it cannot be written.
+bool turn_to_file() {
+  std::clearerr(stderr);
+  if (g_afterwards.empty()) return false;
+  const std::string path = std::exchange(g_afterwards, "");
+  const int file = update_file(path.c_str(), 0644);
+  if (file < 0) return false;
+  const bool turned = fcntl(file, F_SETFL, O_APPEND) == 0 && dup2(file, STDERR_FILENO) >= 0;
+  close(file);
+  return turned;
+}
 
 spdlog::logger& logger() {
   static std::shared_ptr<spdlog::logger> l = [] {
@@ -21,6 +42,8 @@ spdlog::logger& logger() {
 
 void log_identity(int rank, int ranks, const std::string& host) { g_rank = rank, g_ranks = ranks, g_host = host; }
 
+void log_outlives_its_reader(const std::string& path) { g_afterwards = path; }
+
 void log_stamps(const std::string& host) { logger().set_pattern(fmt::format("%Y-%m-%d %H:%M:%S {}: %v", host)); }
 
 void log_threshold(LogLevel lowest) {
@@ -30,7 +53,8 @@ void log_threshold(LogLevel lowest) {
                                                    : spdlog::level::err);
 }
 
-void log_line(LogLevel level, const std::string& message) {
+namespace {
+void write_line(LogLevel level, const std::string& message) {
   std::string who = g_ranks > 1 ? fmt::format("rank {}{}{}: ", g_rank, g_host.empty() ? "" : " on ", g_host) : "";
   switch (level) {
     case LogLevel::debug:
@@ -46,6 +70,14 @@ void log_line(LogLevel level, const std::string& message) {
       logger().error("tessera: {}error: {}", who, message);
       break;
   }
+}
+}  // namespace
+
+void log_line(LogLevel level, const std::string& message) {
+  write_line(level, message);
+  if (!std::ferror(stderr) || !turn_to_file()) return;
+  write_line(LogLevel::warning, "standard error could no longer be written, since its reader has ended: the log goes on here");
+  write_line(level, message);
 }
 
 }  // namespace tessera

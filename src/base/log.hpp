@@ -14,6 +14,9 @@ void log_identity(int rank, int ranks, const std::string& host = "");
 /// From now on every message begins with the time and this host, as in the log of a job that runs for weeks.
 void log_stamps(const std::string& host);
 void log_threshold(LogLevel lowest);
+/// Where standard error can no longer be written (whoever read it has ended), the log goes on at the end of this file, which says so. Until
+/// then the file is not touched. Empty: what is said then is lost.
+void log_outlives_its_reader(const std::string& path);
 void log_line(LogLevel level, const std::string& message);
 
 /// Rank 0 only.

@@ -1,4 +1,5 @@
 // tessera train DECK [key=value ...]
+#include <csignal>
 #include <memory>
 
 #include "commands/commands.hpp"
@@ -33,7 +34,8 @@ WorldOptions world_options(const TrainOptions& o) {
 
 int train(TrainOptions o) {
   if (!o.resume.empty()) o.overrides.push_back("run.resume=" + o.resume);
-  watch_stop_signals();  // before MPI starts threads
+  watch_stop_signals();           // before MPI starts threads
+  std::signal(SIGPIPE, SIG_IGN);  // a run outlives who reads its log
   return run_in_world(world_options(o), [&](World& world) {
     take_stop_signals();
     ParsedDeck parsed;

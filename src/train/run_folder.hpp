@@ -18,6 +18,8 @@ struct RunFolder {
   std::string deck() const { return path + "/deck.toml"; }
   std::string trace(std::int64_t step) const { return fmt::format("{}/trace/step-{:08}", path, step); }
   std::string lock() const { return path + "/run.lock"; }
+  /// Of starts whose standard error has lost its reader.
+  std::string log() const { return path + "/log.txt"; }
 };
 
 /// Held while a run writes in its folder, so that a second one cannot. Ends with the process, however that ends.

@@ -107,6 +107,9 @@ class Training {
       if (world_.rank() != 0) return;
       staged = last_staging(start.folder);
       claim_.emplace(claim_run_folder(deck_, start));
+      if (const std::string log = start.folder.log(); std::filesystem::exists(log))
+        info("{} holds what earlier starts said when nobody read their log any more", log);
+      log_outlives_its_reader(start.folder.log());
       keep_tokenizer(tokenizer, start.folder.path);
       foresee_full_disk(*engine_, world_.ranks(), deck_, first_step_, start.folder.checkpoints(), claim_->lineage());
     });
