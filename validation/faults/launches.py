@@ -62,6 +62,28 @@ def other_deck(folder):
             [f"the deck of rank 1 on {HOST}", "run.seed = 1, here 7", "optimizer.beta2", "here 0.5"])
 
 
+def other_folder(folder):
+    """A relative run.output_dir, and ranks that were started in folders of their own: not even the folder is left, wherever the last rank was."""
+    places = [os.path.join(folder.path, name) for name in ("here", "there")]
+    for place in places:
+        os.mkdir(place)
+    train = [runs.TESSERA, "train", folder.deck, "run.output_dir=runs/x", "run.steps=2", "checkpoint.every=1"]
+    for what, there in (("no folder", []), ("another start's folder", ["runs", "runs/x"])):
+        for name in there:
+            os.mkdir(os.path.join(places[1], name))
+        if there:
+            with open(os.path.join(places[1], "runs/x/run.lock"), "w") as lock:
+                lock.write("process 1 on elsewhere\nclaim 0\n")
+        command = [runs.MPIEXEC, "-n", "1", "-wdir", places[0], *train, ":", "-n", "1", "-wdir", places[1], *train]
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=runs.HANG_SECONDS)
+        here, sees = os.path.join(places[0], "runs/x"), os.path.join(places[1], "runs/x")
+        refused(f"a rank that sees {what}", folder, "other", done, ENVIRONMENT,
+                [f"rank 1 on {HOST} does not see the run's folder", here, f"is {sees}, where {'another' if there else 'no'} run.lock stands",
+                 "run.output_dir as an absolute path"])
+        check(f"a rank that sees {what}: nothing is left or changed", os.listdir(places[0]) == [] and
+              [at for at, _, _ in os.walk(places[1])] == [places[1]] + [os.path.join(places[1], name) for name in there])
+
+
 def another_program(folder):
     """A rank that never speaks MPI: the deck says how long the others wait for it."""
     report = os.path.join(folder.path, "status")
@@ -93,6 +115,7 @@ def main():
         other_program(folder)
         other_instructions(folder)
         other_deck(folder)
+        other_folder(folder)
         another_program(folder)
         carried(folder)
     return 0 if check.good else 1
