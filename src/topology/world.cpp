@@ -82,6 +82,11 @@ void leave_without_finalize(pthread_t stuck, int launcher_socket, int status) {
   _exit(status);
 }
 
+[[noreturn]] void end_process(int status) {
+  tell_launcher(status);
+  _exit(status);
+}
+
 int environment_number(const char* name) {
   std::string text = environment(name).value_or("");
   return text.empty() ? 0 : std::atoi(text.c_str());
@@ -339,19 +344,19 @@ int World::finish(int status) {
 
 void World::abort_all(ExitCode code, const std::string& message) const {
   int status = code == ExitCode::ok ? static_cast<int>(ExitCode::internal) : static_cast<int>(code);
-  ExitTimer timer(abort_grace_seconds, [status] { _exit(status); });
+  ExitTimer timer(abort_grace_seconds, [status] { end_process(status); });
   int nobody = 0;
   if (Failure* failure = handles_ ? handles_->failure() : nullptr; failure && !failure->code.compare_exchange_strong(nobody, status)) {
     // Another rank of this node speaks and ends us; should it not manage to, we follow with its status.
     leave_end_report_to_others();
     std::this_thread::sleep_for(std::chrono::duration<double>(abort_grace_seconds / 2));
-    _exit(nobody);
+    end_process(nobody);
   }
   if (handles_ && handles_->watch && !handles_->watch->take_floor(status)) {
     // A rank of another node speaks.
     leave_end_report_to_others();
     std::this_thread::sleep_for(std::chrono::duration<double>(abort_grace_seconds / 2));
-    _exit(status);
+    end_process(status);
   }
   report_end(status);  // before any other rank can notice, and report what follows from this
   log_line(LogLevel::error, message);
@@ -361,7 +366,7 @@ void World::abort_all(ExitCode code, const std::string& message) const {
   // What MPI and its transports say while they are torn down would stand below the cause.
   if (int null = open("/dev/null", O_WRONLY | O_CLOEXEC); null >= 0) dup2(null, STDERR_FILENO);
   MPI_Abort(MPI_COMM_WORLD, status);
-  _exit(status);
+  end_process(status);
 }
 
 std::string World::map_of_ranks() const {
