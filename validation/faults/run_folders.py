@@ -44,11 +44,12 @@ def link(folder, name):
         return ""
 
 
-def start(folder, name, ranks=1, expect=0, faults=None, free=None, **keys):
+def start(folder, name, ranks=1, expect=0, faults=None, free=None, free_files=None, **keys):
     """The finished process; its status must be as expected."""
     environment = dict(os.environ)
-    if faults or free:
-        environment.update(LD_PRELOAD=LIBRARY, **({"FAULT_FILES": faults} if faults else {}), **({"FAULT_FREE_BYTES": str(free)} if free else {}))
+    told = {"FAULT_FILES": faults, "FAULT_FREE_BYTES": free, "FAULT_FREE_FILES": free_files}
+    if any(value is not None for value in told.values()):
+        environment.update(LD_PRELOAD=LIBRARY, **{variable: str(value) for variable, value in told.items() if value is not None})
     done = subprocess.run(folder.command(name, ranks, **{**COMMON, **keys}), stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300,
                           env=environment)
     check(f"{name}: status {done.returncode}", done.returncode == expect, done.stderr)
@@ -312,6 +313,9 @@ def full_disk(folder):
     check("one with room is not complained of", "at once" not in said, said)
     said = start(folder, "no-save", 1, STORAGE, "ENOSPC:step-00000002.partial/shard:open", run__steps=3, checkpoint__retries=0)
     check("a first save that fails has none before it", "No space left" in said and "there is none before it" in said and "intact" not in said, said)
+    check("what is full is the disk", "The disk is full (" in said, said)
+    said = start(folder, "no-files", 1, STORAGE, "ENOSPC:step-00000002.partial/shard:open", free=5 << 20, free_files=0, run__steps=3, checkpoint__retries=0)
+    check("or its table of files", "as many files as it can (1000 inodes, none free; 5.00 MiB free" in said and "disk is full" not in said, said)
     said = start(folder, "no-save", 1, STORAGE, "ENOSPC:step-00000004.partial/shard:open", run__steps=5, checkpoint__retries=0)
     check("a later one names the one before it", f"the one before it is intact: {step_path(folder, 'no-save', 2)}" in said, said)
     said = start(folder, "no-save", 1, 0, "ENOSPC:step-00000004.partial/shard:open", run__steps=7, checkpoint__keep=0)
