@@ -6,6 +6,7 @@
 namespace tessera {
 namespace {
 int g_rank = 0, g_ranks = 1;
+bool g_identified = false;
 std::string g_host;  // of the rank, where there are several
 
 spdlog::logger& logger() {
@@ -19,7 +20,8 @@ spdlog::logger& logger() {
 }
 }  // namespace
 
-void log_identity(int rank, int ranks, const std::string& host) { g_rank = rank, g_ranks = ranks, g_host = host; }
+void log_identity(int rank, int ranks, const std::string& host) { g_rank = rank, g_ranks = ranks, g_host = host, g_identified = true; }
+bool log_knows_rank() { return g_identified; }
 
 void log_stamps(const std::string& host) { logger().set_pattern(fmt::format("%Y-%m-%d %H:%M:%S {}: %v", host)); }
 

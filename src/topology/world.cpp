@@ -149,7 +149,10 @@ World::World(const WorldOptions& options) : options_(options), exceptions_at_sta
 #endif
   const StartWatch start(options.start);
   int provided = MPI_THREAD_SINGLE;
-  MPI_CHECK(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided));
+  {
+    const MpiStart init;
+    MPI_CHECK(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided));
+  }
   MPI_CHECK(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN));
   MPI_CHECK(MPI_Comm_rank(MPI_COMM_WORLD, &place_.rank));
   MPI_CHECK(MPI_Comm_size(MPI_COMM_WORLD, &place_.ranks));
@@ -420,9 +423,12 @@ int run_in_world(const WorldOptions& options, const std::function<int(World&)>& 
       world.abort_all(ExitCode::internal, error.what());
     }
   } catch (const Error& error) {
-    // The world could not be made, so there is nobody else to end.
+    // The world could not be made. Others may wait for it.
     report_end(static_cast<int>(error.code));
+    log_launch_identity();
     log_line(LogLevel::error, error.what());
+    int finalized = 0;
+    if (MPI_Finalized(&finalized) == MPI_SUCCESS && !finalized) drain_standard_error(), tell_launcher(static_cast<int>(error.code));
     return static_cast<int>(error.code);
   }
 }

@@ -13,6 +13,7 @@ import runs  # noqa: E402
 
 ENVIRONMENT, USAGE, LOST = 6, 2, 76
 HOST = socket.gethostname()
+LIBRARY = sys.argv[1] if len(sys.argv) > 1 and sys.argv[1] else None
 check = runs.Checks()
 
 
@@ -84,6 +85,15 @@ def other_folder(folder):
               [at for at, _, _ in os.walk(places[1])] == [places[1]] + [os.path.join(places[1], name) for name in there])
 
 
+def before_mpi(folder):
+    """A rank that ends before MPI could say which it is. Were the others left to themselves, they would wait for minutes."""
+    if not LIBRARY:
+        return
+    train = folder.command("early", 1)
+    done = launch(({}, train), ({"LD_PRELOAD": LIBRARY, "FAULT_FILES": "EIO:/proc/self/exe:open"}, train))
+    refused("rank 1 ends before MPI starts", folder, "early", done, ENVIRONMENT, [f"rank 1 on {HOST}: error: /proc/self/exe"])
+
+
 def another_program(folder):
     """A rank that never speaks MPI: the deck says how long the others wait for it."""
     report = os.path.join(folder.path, "status")
@@ -117,6 +127,7 @@ def main():
         other_instructions(folder)
         other_deck(folder)
         other_folder(folder)
+        before_mpi(folder)
         another_program(folder)
         carried(folder)
     return 0 if check.good else 1

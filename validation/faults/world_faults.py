@@ -217,6 +217,16 @@ def main():
         # The limit of a collective is as long as the bound of this test: only the watch can tell.
         expect("kill", LOST, "the process of rank 1 on n1 has ended during all_reduce", launch=[*nodes, *UNSEEN], environment=over_tcp, once="error:")
 
+    # An MPI that cannot start has words of its own, which are not about this machine; its launcher may end the ranks with them.
+    few = [mpiexec, "-n", "2", "sh", "-c", 'ulimit -n 18; exec "$0" "$@"']
+    if not runs.OPEN_MPI:
+        good &= check("few descriptors", [*few, program, "none"], ANY, "", ranks=0, reported=ANY,
+                      has="This process may open 18 files and has ")
+    little = ["unshare", "--mount", "sh", "-c", 'mount -t tmpfs -o size=64k tmpfs /dev/shm && exec "$0" "$@"']
+    if not runs.OPEN_MPI and subprocess.run([*little, "true"], stderr=subprocess.DEVNULL).returncode == 0:
+        good &= check("little shared memory", [*little, mpiexec, "-n", "2", program, "none"], ANY, "", ranks=0, reported=ANY,
+                      has="/dev/shm has 64.00 KiB free, and MPI takes about 8.00 MiB of it for each rank of the node: enlarge it")
+
     good &= starts(launch)
     if not runs.OPEN_MPI:
         good &= last_words()

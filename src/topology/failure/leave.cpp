@@ -26,11 +26,18 @@ void drain_standard_error() {
   usleep(20000);  // the reader passes it on before it looks at anything else; let it start
 }
 
-void tell_launcher(int status) noexcept {
+int launcher_socket() {
   const auto text = environment("PMI_FD");
   int socket = -1;
-  if (!text || started_by_srun() || std::from_chars(text->data(), text->data() + text->size(), socket).ec != std::errc() || socket < 0)
-    return;
+  if (text && !started_by_srun()) std::from_chars(text->data(), text->data() + text->size(), socket);
+  return socket;
+}
+
+void tell_launcher(int status) noexcept { tell_launcher(status, launcher_socket()); }
+
+void tell_launcher(int status, int socket) noexcept {
+  struct stat state = {};
+  if (socket < 0 || fstat(socket, &state) != 0 || !S_ISSOCK(state.st_mode)) return;  // MPI's goodbye has closed it
   // PMI-1, as MPI_Abort says it. One line in one call: another thread may be waiting on the socket in MPI_Init.
   constexpr std::string_view abort = "cmd=abort exitcode=";
   char line[64], *at = std::copy(abort.begin(), abort.end(), line);

@@ -12,6 +12,9 @@ void drain_standard_error();
 /// process ends without MPI's goodbye: mpiexec notes status 1 when it sees the process's sockets close, and corrects that only where it
 /// finds the process gone at once, which on a busy machine it is not. All ranks are ended by this.
 void tell_launcher(int status) noexcept;
+/// The same by a socket that launcher_socket() gave before, for a signal's handler. -1 tells nobody.
+void tell_launcher(int status, int socket) noexcept;
+int launcher_socket();
 
 /// What was written is read, then the process ends, and the run with it. Nothing is unwound.
 [[noreturn]] void leave_now(ExitCode code);
