@@ -61,6 +61,13 @@ start_ranks() {
   [ -z "$repeater" ] || kill "$repeater" 2>/dev/null
 }
 
+# words_of_srun LOG BYTE: of the tasks that srun names in what the log has from there, the first that ended otherwise than by saving or over another's
+# loss: "n3: task 2: Killed". A rank that is killed has no words of its own, and its MPI may end the others before they have any.
+words_of_srun() {
+  tail -c "+$2" "$1" 2>/dev/null | sed -nE 's/^([0-9T: .-]* )?srun: error: (.*: tasks? [0-9,-]+: .*)/\2/p' |
+    grep -vE ': Exited with exit code (75|76)$' | head -n 1
+}
+
 # Sets `status` to the cause of the end and `saved` to the newest step that was saved. srun returns the signal by which it ended the ranks
 # where one of them had a fault or was lost, so what the first of them reported counts. Where none could speak, all were killed or none came up.
 find_cause() {
@@ -127,9 +134,11 @@ go_on_later() {
   fi
 }
 
-# Sets `base`, beside which stands what is told of this job, and `report`, in which its ranks say how they end.
+# Sets `base`, beside which stands what is told of this job, `log` and `log_from`, the byte of it at which this start begins, and `report`, in which its ranks say how they end.
 name_report() {
   base=$(job_field StdOut)
+  log=$base log_from=1
+  [ ! -f "$log" ] || log_from=$(($(stat -c %s "$log") + 1))
   if [ -f "$base" ]; then base=${base%.log}; else base=$PWD/slurm-$SLURM_JOB_ID; fi
   report=$base.status
   export TESSERA_STATUS_FILE=$report
@@ -140,7 +149,7 @@ name_report() {
 # (docs/operations.md has the table). After 75 (asked to stop) and 76 (lost a rank, a node or patience) the job queues itself again; a fault
 # that would repeat does not. Beside the job's log stands NAME.ends, a line for each start: how it ended, and what it saved.
 run_ranks() {
-  local base report record status saved what
+  local base log log_from report record status saved what words
   : "${TESSERA_LOST_TRIES:=3}" "${TESSERA_LOST_PAUSE:=120}"
   name_report
   record=$base.ends
@@ -165,6 +174,8 @@ run_ranks() {
       go_on_later ;;
     76)
       what="the run lost a rank, a node or patience"
+      words=$(words_of_srun "$log" "$log_from")
+      [ -z "$words" ] || what+=" (srun: $words)"
       go_on_later ;;
     143) say "Slurm ended the ranks: $(why_slurm_ends_it). The next start goes on from the last checkpoint" ;;
     *) say "tessera ended with status $status (docs/operations.md has the table); not queued again" ;;

@@ -3,6 +3,7 @@
 
 #include <csignal>
 #include <cstdio>
+#include <system_error>
 
 #include "base/check.hpp"
 #include "base/end_report.hpp"
@@ -11,7 +12,9 @@
 #include "deck/environment.hpp"
 #include "deck/hints.hpp"
 #include "deck/openmp_binding.hpp"
+#include "topology/failure/leave.hpp"
 #include "topology/failure/signals.hpp"
+#include "topology/failure/start.hpp"
 
 namespace {
 
@@ -51,23 +54,43 @@ int output_error() {
   return static_cast<int>(ExitCode::storage);
 }
 
-int run(const Chosen& chosen) {
+/// Of a fault that comes before MPI is up: the launcher's word says which rank this is, and the ranks that wait for it in MPI are ended.
+int end_by_fault(const std::string& message, ExitCode code, bool trains) {
+  log_launch_identity();
+  log_line(LogLevel::error, message);
+  const int status = static_cast<int>(code);
+  if (!trains || !launched_as_several()) return status;
+  report_end(status);
+  drain_standard_error();
+  tell_launcher(status);
+  return status;
+}
+
+int run(const Chosen& chosen, bool trains) {
   try {
     int status = chosen();
     // What was printed must have arrived: a full disk behind a redirection is a failure too.
     return std::fflush(stdout) == 0 ? status : output_error();
   } catch (const Error& error) {
-    log_line(LogLevel::error, error.what());
-    return static_cast<int>(error.code);
+    return end_by_fault(error.what(), error.code, trains);
   } catch (const std::bad_alloc&) {
-    log_line(LogLevel::error,
-             "the system gave no more memory: the machine's is used up, or the limit of this process (ulimit -v, the job's request). Ask "
-             "for less, or for more memory.");
-    return static_cast<int>(ExitCode::memory);
+    return end_by_fault(
+        "the system gave no more memory: the machine's is used up, or the limit of this process (ulimit -v, the job's request). Ask "
+        "for less, or for more memory.",
+        ExitCode::memory, trains);
+  } catch (const std::system_error& error) {
+    if (error.code() != std::errc::resource_unavailable_try_again)
+      return end_by_fault(fmt::format("{}. This is a defect of Tessera; please report it with the command line.", error.what()),
+                          ExitCode::internal, trains);
+    return end_by_fault(
+        fmt::format("the system starts no more threads for this process ({}): raise its limits of memory and of processes (ulimit -v, "
+                    "ulimit -u, the job's request), or ask for fewer threads (run.threads).",
+                    error.what()),
+        ExitCode::memory, trains);
   } catch (const std::exception& error) {
     if (std::ferror(stdout)) return output_error();
-    log_line(LogLevel::error, fmt::format("{}. This is a defect of Tessera; please report it with the command line.", error.what()));
-    return static_cast<int>(ExitCode::internal);
+    return end_by_fault(fmt::format("{}. This is a defect of Tessera; please report it with the command line.", error.what()),
+                        ExitCode::internal, trains);
   }
 }
 
@@ -100,7 +123,7 @@ int run_command_line(int argc, char** argv) {
 
   // 5. The command. A file above the limit of `ulimit -f` is an error that says so, not a signal that kills.
   std::signal(SIGXFSZ, SIG_IGN);
-  return run(chosen);
+  return run(chosen, app.got_subcommand("train"));
 }
 
 }  // namespace

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "base/box.hpp"
+#include "base/check.hpp"
 #include "io/files/posix_file.hpp"
 
 namespace tessera::io {
@@ -151,12 +152,21 @@ void remove_unfinished(const std::string& root);
 /// takes its place among the steps, or is removed where its step stands there whole.
 void point_latest(const std::string& root, const std::string& name);
 
+/// A run may save faster than its checkpoints can be read.
+constexpr int most_checkpoints_tried = 16;
+
+/// Error(checkpoint): the checkpoint was removed or replaced while it was read, as a run does that saves beside (checkpoint.keep).
+class CheckpointGone : public Error {
+ public:
+  using Error::Error;
+};
+
 /// An open checkpoint. Opens shard files as needed (a bounded number at a time), one thread at a time per reader; every value that it
 /// returns was verified against its checksum. A shard that is missing, truncated or altered throws Error(checkpoint) with the file, tensor
-/// or unit, and what to do.
+/// or unit, and what to do; where the checkpoint as a whole is not there any more, CheckpointGone.
 class CheckpointReader {
  public:
-  /// `path`: a step folder, `latest`, or its checkpoint.h5.
+  /// `path`: a step folder, `latest`, or its checkpoint.h5. Where `latest` moves on meanwhile, what it leads to then.
   explicit CheckpointReader(const std::string& path);
   ~CheckpointReader();
   CheckpointReader(CheckpointReader&&) noexcept;
@@ -166,6 +176,8 @@ class CheckpointReader {
   const std::string& folder() const;
   /// XXH3-128 (hex) of the index's directory: names this save, since the hashes of all files hang from it.
   std::string digest() const;
+  /// Whether what stands at folder() is not this checkpoint any more.
+  bool gone() const;
   /// Every shard is there, of the right length, and was saved together with the index. Reads their heads, not their data.
   void require_shards() const;
   /// Tensor by name, or null.
@@ -189,5 +201,21 @@ class CheckpointReader {
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };
+
+/// Whether another checkpoint can be taken for one that is gone: `path`, `latest` as a rule, leads to one. Says so.
+bool goes_on_with_next(const CheckpointGone& gone, const std::string& path);
+
+/// Calls `read` with a reader of `path`; again where the checkpoint goes under it and `path` leads to the next one.
+template <class Read>
+auto read_checkpoint(const std::string& path, Read&& read) {
+  for (int tries = 1;; ++tries) {
+    const CheckpointReader reader(path);
+    try {
+      return read(reader);
+    } catch (const CheckpointGone& gone) {
+      if (tries == most_checkpoints_tried || !goes_on_with_next(gone, path)) throw;
+    }
+  }
+}
 
 }  // namespace tessera::io

@@ -9,6 +9,7 @@
 #include <list>
 #include <unordered_map>
 
+#include "base/log.hpp"
 #include "io/checkpoint/finite.hpp"
 #include "io/checkpoint/shard_file.hpp"
 #include "io/checkpoint/survey.hpp"
@@ -62,6 +63,7 @@ std::string resolve_folder(const std::string& path) {
 
 struct CheckpointReader::Impl {
   std::string folder;
+  PathState state;  ///< of the index that was read
   Envelope envelope;
   IndexDirectory index;
   Hash128 layout_hash;
@@ -70,6 +72,39 @@ struct CheckpointReader::Impl {
   std::list<BlockAtHand> blocks;  // most recently used first
   std::size_t most_blocks = 1;
   std::array<AlignedFloats, 2> windows{AlignedFloats{nullptr, &std::free}, {nullptr, &std::free}};  // of window_elements, once needed
+
+  void open(const std::string& path) {
+    folder = resolve_folder(path);
+    auto file = PosixFile::open(folder + "/" + index_file, ExitCode::checkpoint);
+    state = file.state();
+    envelope = read_envelope(file, "index");
+    index = parse_index_directory(envelope.directory, file.path());
+    if (envelope.format != checkpoint_format(index.layout))
+      fail(ExitCode::checkpoint, "{}: its first line says format {}, and its layout is of format {}: it was altered. {}", file.path(),
+           envelope.format, checkpoint_format(index.layout), restore_advice);
+  }
+
+  bool gone() const {
+    const PathState now = look_at(folder + "/" + index_file);
+    return !now.unknown() && !now.same_as(state);
+  }
+
+  void verify(const std::function<void(std::int64_t, std::int64_t)>& progress, int part, int parts) const;
+
+  /// A fault of a checkpoint that was taken away is not one of its files.
+  template <class Read>
+  auto unless_gone(Read&& read) const {
+    try {
+      return read();
+    } catch (const Error&) {
+      if (!gone()) throw;
+      throw CheckpointGone(ExitCode::checkpoint,
+                           fmt::format("{}: it was removed or replaced while it was read, as a run does that saves beside it: its "
+                                       "checkpoint.keep newest stay. Name one that is there, or checkpoints/latest; to keep more, raise "
+                                       "checkpoint.keep or set checkpoint.keep_every.",
+                                       folder));
+    }
+  }
 
   std::size_t group_number(const std::string& group) const {
     auto& groups = index.layout.groups;
@@ -194,13 +229,19 @@ struct CheckpointReader::Impl {
 };
 
 CheckpointReader::CheckpointReader(const std::string& path) : impl_(std::make_unique<Impl>()) {
-  impl_->folder = resolve_folder(path);
-  auto file = PosixFile::open(impl_->folder + "/" + index_file, ExitCode::checkpoint);
-  impl_->envelope = read_envelope(file, "index");
-  impl_->index = parse_index_directory(impl_->envelope.directory, file.path());
-  if (impl_->envelope.format != checkpoint_format(impl_->index.layout))
-    fail(ExitCode::checkpoint, "{}: its first line says format {}, and its layout is of format {}: it was altered. {}", file.path(),
-         impl_->envelope.format, checkpoint_format(impl_->index.layout), restore_advice);
+  const auto target = [&path] {
+    std::error_code e;
+    return fs::canonical(path, e);
+  };
+  for (int tries = 1;; ++tries) {
+    const fs::path before = target();
+    try {
+      impl_->open(path);
+      break;
+    } catch (const Error&) {
+      if (tries == most_checkpoints_tried || target() == before) throw;
+    }
+  }
   impl_->envelope.directory.clear();  // parsed: the deck and the layout are held once
   impl_->layout_hash = hash_text(layout_text(impl_->index.layout));
   for (std::size_t i = 0; i < impl_->index.layout.tensors.size(); ++i) impl_->tensors[impl_->index.layout.tensors[i].name] = i;
@@ -213,8 +254,18 @@ const CheckpointLayout& CheckpointReader::layout() const { return impl_->index.l
 const std::string& CheckpointReader::folder() const { return impl_->folder; }
 std::string CheckpointReader::digest() const { return impl_->envelope.hash.hex(); }
 
+bool CheckpointReader::gone() const { return impl_->gone(); }
+
 void CheckpointReader::require_shards() const {
-  for (int number = 0; number < file_count(impl_->index.layout); ++number) impl_->open_file(number);
+  impl_->unless_gone([&] {
+    for (int number = 0; number < file_count(impl_->index.layout); ++number) impl_->open_file(number);
+  });
+}
+
+bool goes_on_with_next(const CheckpointGone& gone, const std::string& path) {
+  if (!look_at(path).exists()) return false;
+  warning("{} Goes on with what {} leads to now.", gone.what(), path);
+  return true;
 }
 
 const CheckpointTensor* CheckpointReader::find(const std::string& tensor) const {
@@ -232,34 +283,40 @@ void CheckpointReader::read_box(const std::string& group, const CheckpointTensor
   TESSERA_REQUIRE(lies_in(box, tensor.shape) && begin >= 0 && begin + n <= box.elements(), "{} ({}), box {}: [{}, +{})", tensor.name,
                   tensor.shape.str(), box.str(), begin, n);
   const std::size_t number = impl_->group_number(group);
-  for (auto& piece : tensor.pieces)
-    if (piece.box == box) return impl_->read_unit(number, piece.unit, piece.offset + begin, out);
-  for (auto& part : flat_range_boxes(box.count, begin, begin + n)) {
-    const auto elements = static_cast<std::size_t>(part.elements());
-    impl_->read_pieces(number, tensor, outside(part, box), out.first(elements));
-    out = out.subspan(elements);
-  }
+  impl_->unless_gone([&] {
+    for (auto& piece : tensor.pieces)
+      if (piece.box == box) return impl_->read_unit(number, piece.unit, piece.offset + begin, out);
+    for (auto& part : flat_range_boxes(box.count, begin, begin + n)) {
+      const auto elements = static_cast<std::size_t>(part.elements());
+      impl_->read_pieces(number, tensor, outside(part, box), out.first(elements));
+      out = out.subspan(elements);
+    }
+  });
 }
 
 void CheckpointReader::read_unit(const std::string& group, int unit, std::int64_t begin, std::span<float> out) const {
   auto& units = impl_->index.layout.units;
   TESSERA_REQUIRE(unit >= 0 && unit < static_cast<int>(units.size()));
   TESSERA_REQUIRE(begin >= 0 && begin + static_cast<std::int64_t>(out.size()) <= units[static_cast<std::size_t>(unit)].elements);
-  impl_->read_unit(impl_->group_number(group), unit, begin, out);
+  impl_->unless_gone([&] { impl_->read_unit(impl_->group_number(group), unit, begin, out); });
 }
 
 void CheckpointReader::verify(const std::function<void(std::int64_t, std::int64_t)>& progress, int part, int parts) const {
-  auto& layout = impl_->index.layout;
-  const std::string index_path = impl_->folder + "/" + index_file;
-  auto index = PosixFile::open(index_path, ExitCode::checkpoint);
-  auto envelope = read_envelope(index, "index");
-  if (hash_outside(index, envelope.block_bytes, envelope.file_bytes, {}) != impl_->index.structure)
+  impl_->unless_gone([&] { impl_->verify(progress, part, parts); });
+}
+
+void CheckpointReader::Impl::verify(const std::function<void(std::int64_t, std::int64_t)>& progress, int part, int parts) const {
+  auto& layout = index.layout;
+  const std::string index_path = folder + "/" + index_file;
+  auto file_of_index = PosixFile::open(index_path, ExitCode::checkpoint);
+  const auto head = read_envelope(file_of_index, "index");
+  if (hash_outside(file_of_index, head.block_bytes, head.file_bytes, {}) != index.structure)
     fail(ExitCode::checkpoint, "{}: its HDF5 metadata do not match their checksum: the file was altered. {}", index_path, restore_advice);
   std::int64_t done = 0, total = 0, piece = 0;
   for (auto& u : layout.units) total += u.elements * 4 * static_cast<std::int64_t>(layout.groups.size());
   const AlignedFloats buffer = aligned_floats(blocks_at_once * hash_block);
   for (int number = 0; number < file_count(layout); ++number) {
-    auto file = impl_->open_file(number);
+    auto file = open_file(number);
     for (std::size_t i = 0; i < file.directory().slices.size(); ++i) {
       auto& c = file.slice(i);
       for (std::int64_t k = 0; k < c.blocks(); k += blocks_at_once) {
@@ -270,8 +327,7 @@ void CheckpointReader::verify(const std::function<void(std::int64_t, std::int64_
         const std::span<const float> values(buffer.get(), static_cast<std::size_t>(elements));
         if (const std::int64_t bad = first_not_finite(values); bad >= 0) {
           const auto [group, unit] = file.place_of(i);
-          fail(ExitCode::checkpoint, "{}: {}: it was saved after something had gone wrong. Use an older checkpoint of the run.",
-               impl_->folder,
+          fail(ExitCode::checkpoint, "{}: {}: it was saved after something had gone wrong. Use an older checkpoint of the run.", folder,
                describe_not_finite(layout, group, unit, c.begin + k * hash_block + bad, values[static_cast<std::size_t>(bad)]));
         }
         done += elements * 4;

@@ -25,16 +25,26 @@ std::string folder_of(const std::string& path) {
   return slash == 0 ? "/" : path.substr(0, slash);
 }
 
-std::string free_space(const std::string& path) {
+/// Of the file system that was full: room, or names for files.
+std::string full_disk(const std::string& path) {
+  constexpr const char* what_to_do = "free some space or write to another file system, then run again.";
   struct statvfs s;
-  if (::statvfs(path.c_str(), &s) != 0 && ::statvfs(folder_of(path).c_str(), &s) != 0) return "";
-  return fmt::format(" ({} free)", human_bytes(static_cast<double>(s.f_bavail) * static_cast<double>(s.f_frsize)));
+  if (::statvfs(path.c_str(), &s) != 0 && ::statvfs(folder_of(path).c_str(), &s) != 0)
+    return fmt::format("The disk is full: {}", what_to_do);
+  const std::string room = human_bytes(static_cast<double>(s.f_bavail) * static_cast<double>(s.f_frsize));
+  // A file system that makes them as it needs them says that it has none at all.
+  if (s.f_files > 0 && s.f_favail == 0)
+    return fmt::format(
+        "The file system holds as many files as it can ({} inodes, none free; {} free for their content): remove files or write to another "
+        "file system, then run again.",
+        s.f_files, room);
+  return fmt::format("The disk is full ({} free): {}", room, what_to_do);
 }
 
 std::string advice(int error_number, const std::string& path) {
   switch (error_number) {
     case ENOSPC:
-      return fmt::format("The disk is full{}: free some space or write to another file system, then run again.", free_space(path));
+      return full_disk(path);
     case EDQUOT:
       return "Your quota is used up: remove files or ask for more, then run again.";
     case EFBIG:

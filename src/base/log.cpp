@@ -13,6 +13,7 @@
 namespace tessera {
 namespace {
 int g_rank = 0, g_ranks = 1;
+bool g_identified = false;
 std::string g_host;  // of the rank, where there are several
 
 std::string g_afterwards;  // the file in which the log goes on without its reader
@@ -40,7 +41,8 @@ spdlog::logger& logger() {
 }
 }  // namespace
 
-void log_identity(int rank, int ranks, const std::string& host) { g_rank = rank, g_ranks = ranks, g_host = host; }
+void log_identity(int rank, int ranks, const std::string& host) { g_rank = rank, g_ranks = ranks, g_host = host, g_identified = true; }
+bool log_knows_rank() { return g_identified; }
 
 void log_outlives_its_reader(const std::string& path) { g_afterwards = path; }
 

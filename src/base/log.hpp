@@ -11,6 +11,8 @@ enum class LogLevel { debug, info, warning, error };
 /// Which rank this process is, for the prefix of warnings and errors, and whether it may print info lines. Before MPI starts: rank 0 of 1.
 /// `host` stands beside the rank where ranks are on several nodes; else it is empty.
 void log_identity(int rank, int ranks, const std::string& host = "");
+/// Whether somebody has said which rank this is.
+bool log_knows_rank();
 /// From now on every message begins with the time and this host, as in the log of a job that runs for weeks.
 void log_stamps(const std::string& host);
 void log_threshold(LogLevel lowest);

@@ -10,11 +10,13 @@
 
 namespace tessera {
 
+int new_file(const char* path, mode_t mode) noexcept { return open(path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode); }
+
 int create_file(const char* path, mode_t mode) noexcept {
   constexpr int tries = 8;  // somebody may put another one there
   int file = -1;
   for (int i = 0; i < tries; ++i) {
-    file = open(path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode);
+    file = new_file(path, mode);
     if (file >= 0 || errno != EEXIST) break;
     if (unlink(path) != 0 && errno != ENOENT) break;
     errno = EEXIST;

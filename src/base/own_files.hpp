@@ -11,6 +11,9 @@ namespace tessera {
 /// errno says why. May be called in a signal's handler.
 int create_file(const char* path, mode_t mode = 0666) noexcept;
 
+/// A new file; -1 with EEXIST where something has its name. Else as create_file().
+int new_file(const char* path, mode_t mode = 0666) noexcept;
+
 /// The file of this name, open to read and write, made where there is none. A link is not followed: ELOOP then. -1: errno says why.
 int update_file(const char* path, mode_t mode = 0666) noexcept;
 

@@ -32,6 +32,7 @@ struct VerifyOptions {
 struct Verdict {
   std::string path, kind;  ///< "checkpoint", "model", or "link": `latest`
   std::string fault;       ///< "" where it is whole
+  bool gone = false;       ///< removed meanwhile by the run that it is of, as `fault` says: no damage
   std::int64_t bytes = 0;  ///< of values
   std::int64_t step = -1;
   double seconds = 0;
@@ -47,10 +48,11 @@ Verdict verify_checkpoint(const std::string& path) {
   Verdict verdict{.path = path, .kind = "checkpoint", .fault = ""};
   const double begin = now_seconds();
   try {
-    const io::CheckpointReader reader(path);
-    verdict.path = reader.folder(), verdict.bytes = bytes_of(reader.layout()), verdict.step = reader.meta().step;
-    io::ByteProgress progress("verify " + fs::path(verdict.path).filename().string(), verdict.bytes);
-    reader.verify([&](std::int64_t done, std::int64_t) { progress.set(done); });
+    io::read_checkpoint(path, [&](const io::CheckpointReader& reader) {
+      verdict.path = reader.folder(), verdict.bytes = bytes_of(reader.layout()), verdict.step = reader.meta().step;
+      io::ByteProgress progress("verify " + fs::path(verdict.path).filename().string(), verdict.bytes);
+      reader.verify([&](std::int64_t done, std::int64_t) { progress.set(done); });
+    });
   } catch (const Error& error) {
     verdict.fault = error.what();
   }
@@ -68,14 +70,27 @@ Verdict verify_model(const std::string& path) {
   return verdict;
 }
 
-/// All that stands in a run's folder of checkpoints, oldest first, and then where `latest` leads.
+/// All that stands in a run's folder of checkpoints, oldest first, and then where `latest` leads. Of a run at work also what takes the
+/// place of what it removes meanwhile.
 void verify_all(const std::string& root, std::vector<Verdict>& verdicts) {
-  const io::CheckpointSurvey survey = io::survey_checkpoints(root);
-  if (!survey.fault.empty()) fail(ExitCode::checkpoint, "{}", survey.fault);
-  if (survey.entries.empty())
-    fail(ExitCode::checkpoint, "{}: there is no checkpoint in it. Name a run's folder, or one that has saved.", root);
-  for (auto entry = survey.entries.rbegin(); entry != survey.entries.rend(); ++entry) verdicts.push_back(verify_checkpoint(entry->path));
-  if (!survey.latest_fault.empty()) verdicts.push_back({.path = root + "/latest", .kind = "link", .fault = survey.latest_fault});
+  std::int64_t seen = -1;
+  for (int tries = 1;; ++tries) {
+    const io::CheckpointSurvey survey = io::survey_checkpoints(root);
+    if (!survey.fault.empty()) fail(ExitCode::checkpoint, "{}", survey.fault);
+    if (survey.entries.empty())
+      fail(ExitCode::checkpoint, "{}: there is no checkpoint in it. Name a run's folder, or one that has saved.", root);
+    bool gone = false;
+    for (auto entry = survey.entries.rbegin(); entry != survey.entries.rend(); ++entry) {
+      if (entry->step <= seen) continue;
+      Verdict verdict = verify_checkpoint(entry->path);
+      verdict.gone = !verdict.fault.empty() && io::look_at(entry->path).nothing();
+      gone = verdict.gone, seen = entry->step;
+      verdicts.push_back(std::move(verdict));
+    }
+    if (gone && tries < io::most_checkpoints_tried) continue;  // the newest of them: there is a newer one
+    if (!survey.latest_fault.empty()) verdicts.push_back({.path = root + "/latest", .kind = "link", .fault = survey.latest_fault});
+    return;
+  }
 }
 
 void verify(const std::string& path, std::vector<Verdict>& verdicts) {
@@ -93,7 +108,9 @@ void verify(const std::string& path, std::vector<Verdict>& verdicts) {
 }
 
 void print(const Verdict& v) {
-  if (!v.fault.empty())
+  if (v.gone)
+    fmt::print("gone     {}: its run removed it before it was read\n", v.path);
+  else if (!v.fault.empty())
     fmt::print("DAMAGED  {}\n         {}\n", v.path, v.fault);
   else if (v.kind == "model")
     fmt::print("whole    {}  {}: its files are as long as their headers say (safetensors have no checksums)\n", v.path,
@@ -110,20 +127,21 @@ int run_verify(const VerifyOptions& o) {
     verify(path, verdicts);
     for (; !o.json && shown < verdicts.size(); ++shown) print(verdicts[shown]);
   }
-  std::size_t damaged = 0;
+  std::size_t found = 0, damaged = 0;
   Json rows = Json::array();
   for (const Verdict& v : verdicts) {
-    damaged += !v.fault.empty();
+    if (v.gone) continue;
+    ++found, damaged += !v.fault.empty();
     rows.push_back({{"path", v.path}, {"kind", v.kind}, {"whole", v.fault.empty()}, {"bytes", v.bytes}});
     if (v.step >= 0) rows.back()["step"] = v.step;
     if (!v.fault.empty()) rows.back()["fault"] = v.fault;
   }
   if (o.json)
-    std::puts(Json{{"whole", verdicts.size() - damaged}, {"damaged", damaged}, {"found", rows}}
+    std::puts(Json{{"whole", found - damaged}, {"damaged", damaged}, {"found", rows}}
                   .dump(2, ' ', false, Json::error_handler_t::replace)
                   .c_str());
   else if (verdicts.size() > 1)
-    fmt::print("{} of {} are whole\n", verdicts.size() - damaged, verdicts.size());
+    fmt::print("{} of {} are whole\n", found - damaged, found);
   return static_cast<int>(damaged == 0 ? ExitCode::ok : ExitCode::checkpoint);
 }
 

@@ -29,12 +29,7 @@ RunPlan plan_of(Deck& deck, const LoadOptions& options, std::int64_t rows) {
   return plan_run(request);
 }
 
-}  // namespace
-
-Deck load_deck(const std::string& checkpoint, const std::string& device) { return deck_of(io::CheckpointReader(checkpoint), device); }
-
-LoadedModel load_model(const std::string& checkpoint, const std::string& device, const LoadOptions& options) {
-  const io::CheckpointReader reader(checkpoint);
+LoadedModel load_from(const io::CheckpointReader& reader, const std::string& device, const LoadOptions& options) {
   LoadedModel model{.deck = deck_of(reader, device), .step = reader.meta().step, .engine = nullptr};
   if (options.mask_documents) model.deck.data.document_mask = true;
   if (options.sequence_length > 0) model.deck.batch.sequence_length = options.sequence_length;
@@ -51,6 +46,14 @@ LoadedModel load_model(const std::string& checkpoint, const std::string& device,
   model.engine->read_state(reader);
   model.engine->publish();
   return model;
+}
+
+}  // namespace
+
+Deck load_deck(const std::string& checkpoint, const std::string& device) { return deck_of(io::CheckpointReader(checkpoint), device); }
+
+LoadedModel load_model(const std::string& checkpoint, const std::string& device, const LoadOptions& options) {
+  return io::read_checkpoint(checkpoint, [&](const io::CheckpointReader& reader) { return load_from(reader, device, options); });
 }
 
 }  // namespace tessera

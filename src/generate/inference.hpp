@@ -25,7 +25,8 @@ struct LoadOptions {
   TextSize text = {};                        ///< of no capacity: no text
 };
 /// Reads the weights of a checkpoint, whatever ranks wrote it, to where `device` has its kernels. Throws Error(memory) before it allocates
-/// where the model does not fit with all that its programs need.
+/// where the model does not fit with all that its programs need. Where a run removes the checkpoint meanwhile, what `checkpoint` leads to
+/// then is read.
 LoadedModel load_model(const std::string& checkpoint, const std::string& device, const LoadOptions& options = {});
 
 }  // namespace tessera

@@ -83,6 +83,11 @@ void leave_without_finalize(pthread_t stuck, int launcher_socket, int status) {
   _exit(status);
 }
 
+[[noreturn]] void end_process(int status) {
+  tell_launcher(status);
+  _exit(status);
+}
+
 int environment_number(const char* name) {
   std::string text = environment(name).value_or("");
   return text.empty() ? 0 : std::atoi(text.c_str());
@@ -145,7 +150,10 @@ World::World(const WorldOptions& options) : options_(options), exceptions_at_sta
 #endif
   const StartWatch start(options.start);
   int provided = MPI_THREAD_SINGLE;
-  MPI_CHECK(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided));
+  {
+    const MpiStart init;
+    MPI_CHECK(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided));
+  }
   MPI_CHECK(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN));
   MPI_CHECK(MPI_Comm_rank(MPI_COMM_WORLD, &place_.rank));
   MPI_CHECK(MPI_Comm_size(MPI_COMM_WORLD, &place_.ranks));
@@ -383,19 +391,19 @@ int World::finish(int status) {
 
 void World::abort_all(ExitCode code, const std::string& message) const {
   int status = code == ExitCode::ok ? static_cast<int>(ExitCode::internal) : static_cast<int>(code);
-  ExitTimer timer(abort_grace_seconds, [status] { _exit(status); });
+  ExitTimer timer(abort_grace_seconds, [status] { end_process(status); });
   int nobody = 0;
   if (Failure* failure = handles_ ? handles_->failure() : nullptr; failure && !failure->code.compare_exchange_strong(nobody, status)) {
     // Another rank of this node speaks and ends us; should it not manage to, we follow with its status.
     leave_end_report_to_others();
     std::this_thread::sleep_for(std::chrono::duration<double>(abort_grace_seconds / 2));
-    _exit(nobody);
+    end_process(nobody);
   }
   if (handles_ && handles_->watch && !handles_->watch->take_floor(status)) {
     // A rank of another node speaks.
     leave_end_report_to_others();
     std::this_thread::sleep_for(std::chrono::duration<double>(abort_grace_seconds / 2));
-    _exit(status);
+    end_process(status);
   }
   report_end(status);  // before any other rank can notice, and report what follows from this
   log_line(LogLevel::error, message);
@@ -405,7 +413,7 @@ void World::abort_all(ExitCode code, const std::string& message) const {
   // What MPI and its transports say while they are torn down would stand below the cause.
   if (int null = open("/dev/null", O_WRONLY | O_CLOEXEC); null >= 0) dup2(null, STDERR_FILENO);
   MPI_Abort(MPI_COMM_WORLD, status);
-  _exit(status);
+  end_process(status);
 }
 
 std::string World::map_of_ranks() const {
@@ -459,9 +467,12 @@ int run_in_world(const WorldOptions& options, const std::function<int(World&)>& 
       world.abort_all(ExitCode::internal, error.what());
     }
   } catch (const Error& error) {
-    // The world could not be made, so there is nobody else to end.
+    // The world could not be made. Others may wait for it.
     report_end(static_cast<int>(error.code));
+    log_launch_identity();
     log_line(LogLevel::error, error.what());
+    int finalized = 0;
+    if (MPI_Finalized(&finalized) == MPI_SUCCESS && !finalized) drain_standard_error(), tell_launcher(static_cast<int>(error.code));
     return static_cast<int>(error.code);
   }
 }

@@ -185,7 +185,20 @@ struct Ranks {
     });
   }
   std::int64_t sum(std::int64_t mine) const { return world ? world->sum(mine) : mine; }
+  /// What rank 0 finds.
+  bool agree(bool mine) const { return sum(rank == 0 && mine ? 1 : 0) > 0; }
 };
+
+/// Runs `part` of all ranks together, and `undo` where it fails because the checkpoint was removed under it.
+void unless_gone(const io::CheckpointReader& reader, const Ranks& ranks, const std::function<void()>& part,
+                 const std::function<void()>& undo) {
+  try {
+    ranks.together(part);
+  } catch (const Error&) {
+    if (ranks.agree(reader.gone())) undo();
+    throw;
+  }
+}
 
 /// A file of the export and its tensors, in the order of its entries.
 struct WeightFile {
@@ -264,7 +277,9 @@ ConsolidateResult to_safetensors(const Source& source, const ConsolidateOptions&
     if (files.size() > 1) remove_index(o.output);
   });
   std::int64_t kept = 0;
-  ranks.together([&] { kept = write_files(weights, records, ranks, source, o, buffer, meter); });
+  unless_gone(
+      source.reader, ranks, [&] { kept = write_files(weights, records, ranks, source, o, buffer, meter); },
+      [&] { ranks.first([&] { records.remove(names); }); });
   ranks.first([&] {
     if (files.size() > 1) write_text(o.output + "/model.safetensors.index.json", io::safetensors_index(files));
     if (whole) beside.write(source.deck, o);
@@ -324,9 +339,9 @@ ConsolidateResult to_hdf5(const Source& source, const ConsolidateOptions& o, std
 
 }  // namespace
 
-ConsolidateResult consolidate(const ConsolidateOptions& o, const World* world) {
-  const Ranks ranks(world);
-  std::optional<io::CheckpointReader> reader;
+namespace {
+
+ConsolidateResult consolidate_from(std::optional<io::CheckpointReader>& reader, const ConsolidateOptions& o, const Ranks& ranks) {
   std::optional<Source> opened;
   ranks.together([&] {
     if (o.output.empty()) fail(ExitCode::usage, "OUT is empty: give the folder to write");
@@ -343,6 +358,27 @@ ConsolidateResult consolidate(const ConsolidateOptions& o, const World* world) {
   for (const Parameter& p : source.table) elements += wanted(o, p.name, p.export_name) ? p.shape.elements() : 0;
   Meter meter(o.progress && ranks.rank == 0, 4 * elements * (o.optimizer ? std::ssize(reader->layout().groups) : 1) / ranks.count);
   return o.format == "hdf5" ? to_hdf5(source, o, buffer, meter) : to_safetensors(source, o, ranks, buffer, meter);
+}
+
+/// Whether all ranks begin again, with what the path leads to now.
+bool goes_on(const std::optional<io::CheckpointReader>& reader, const ConsolidateOptions& o, const Ranks& ranks, const Error& error) {
+  return ranks.agree(reader && reader->gone() && io::goes_on_with_next({error.code, error.what()}, o.checkpoint));
+}
+
+}  // namespace
+
+ConsolidateResult consolidate(const ConsolidateOptions& o, const World* world) {
+  const Ranks ranks(world);
+  for (int tries = 1;; ++tries) {
+    std::optional<io::CheckpointReader> reader;
+    try {
+      return consolidate_from(reader, o, ranks);
+    } catch (const AgreedError& error) {
+      if (tries == io::most_checkpoints_tried || !goes_on(reader, o, ranks, error)) throw;
+    } catch (const io::CheckpointGone& gone) {  // of several ranks this one alone knows it
+      if (world || tries == io::most_checkpoints_tried || !goes_on(reader, o, ranks, gone)) throw;
+    }
+  }
 }
 
 }  // namespace tessera

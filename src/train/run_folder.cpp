@@ -1,20 +1,16 @@
 #include "train/run_folder.hpp"
 
-#include <sys/file.h>
 #include <unistd.h>
 
 #include <cerrno>
-#include <chrono>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
-#include <thread>
 #include <utility>
 #include <vector>
 
 #include "base/check.hpp"
-#include "base/clock.hpp"
 #include "base/log.hpp"
 #include "base/own_files.hpp"
 #include "io/checkpoint/checkpoint.hpp"
@@ -80,31 +76,20 @@ void require_writable(const std::string& path) {
          std::strerror(errno));
 }
 
-/// The locked file, waited for up to `patience` seconds; only open where the file system has no locks.
-int lock_file(const RunFolder& folder, double patience) {
-  const int file = update_file(folder.lock().c_str());
-  if (file < 0) io::fail_storage("open", folder.lock(), errno);
-  for (const double begin = now_seconds(); flock(file, LOCK_EX | LOCK_NB) != 0;) {
-    const int reason = errno;
-    if (reason == EINTR) continue;
-    if (reason == EWOULDBLOCK && now_seconds() - begin < patience) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(20));
-      continue;
-    }
-    if (reason == EWOULDBLOCK) {
-      close(file);
-      fail(ExitCode::environment, "another run is writing in {}: {}. Wait for it or stop it, or choose another run.output_dir.",
-           folder.path, read_text(folder.lock()));
-    }
-    warning("{} cannot be locked ({}): nothing keeps a second run out", folder.lock(), std::strerror(reason));
-    return file;
-  }
-  return file;
+/// The lock of a folder that nobody else may hold.
+RunLock held_now(const RunFolder& folder) {
+  RunLock lock(folder.path);
+  lock.wait(0, 0);
+  return lock;
 }
 
-/// Refuses a folder in which a run is at work.
-void require_idle(const RunFolder& folder, double patience) {
-  if (!io::look_at_link(folder.lock()).nothing()) close(lock_file(folder, patience));
+/// The same where an earlier run was moved away, which another start may have seen first.
+RunLock held_anew(const RunFolder& folder) {
+  RunLock lock = held_now(folder);
+  if (io::look_at(folder.deck()).exists())
+    fail(ExitCode::environment, "another run has begun in {} while an earlier one was moved aside. Choose another run.output_dir.",
+         folder.path);
+  return lock;
 }
 
 void make_folders(const RunFolder& folder) {
@@ -138,14 +123,19 @@ bool holds_checkpoints(const RunFolder& folder) {
 
 }  // namespace
 
-StartPoint examine_run_folder(const Deck& deck, double patience) {
-  StartPoint start{.folder = {deck.run.output_dir}, .checkpoint = "", .move_aside = false};
+StartPoint reach_run_folder(const Deck& deck) {
+  StartPoint start{.folder = {deck.run.output_dir}};
   std::string& path = start.folder.path;
   while (path.size() > 1 && path.ends_with('/')) path.pop_back();  // NAME/.old-1 would lie inside what is moved
+  require_writable(path);
+  require_writable(start.folder.checkpoints());
+  start.lock = RunLock(path);
+  return start;
+}
+
+void examine_run_folder(const Deck& deck, StartPoint& start) {
+  TESSERA_REQUIRE(start.lock.held(), "what is found in a folder that another run may write in is nothing to decide by");
   const RunFolder& folder = start.folder;
-  require_writable(folder.path);
-  require_writable(folder.checkpoints());
-  require_idle(folder, patience);
   std::string why;
   if (holds_another_deck(deck, folder, why)) {
     if (!deck.run.overwrite)
@@ -171,38 +161,12 @@ StartPoint examine_run_folder(const Deck& deck, double patience) {
     start.checkpoint = std::move(origin.checkpoint), start.candidates = std::move(origin.candidates), start.goes_back = origin.goes_back;
   }
   if (!start.checkpoint.empty()) io::CheckpointReader check(start.checkpoint);  // refuses here, before memory and time are spent
-  return start;
 }
 
-RunLock::RunLock(const RunFolder& folder, double patience) : descriptor_(lock_file(folder, patience)) {
-  char there[8] = {};
-  if (pread(descriptor_, there, sizeof there, 0) > 0 && std::string_view(there, sizeof there) != "process ") {
-    close(descriptor_);
-    fail(ExitCode::storage, "{}: this is no lock of a run: something else has its name. Move it away, then run again.", folder.lock());
-  }
-  char host[256] = "";
-  gethostname(host, sizeof host - 1);
-  const std::string owner = fmt::format("process {} on {}", getpid(), host);
-  if (ftruncate(descriptor_, 0) != 0 || pwrite(descriptor_, owner.data(), owner.size(), 0) != static_cast<ssize_t>(owner.size()))
-    io::fail_storage("write", folder.lock(), errno);
+RunClaim::RunClaim(const Deck& deck, RunFolder folder, io::Lineage lineage, RunLock lock)
+    : folder_(std::move(folder)), deck_(print_deck(deck)), lineage_(std::move(lineage)), lock_(std::move(lock)) {
+  lock_.keep();
 }
-
-RunLock::~RunLock() {
-  if (descriptor_ >= 0) close(descriptor_);
-}
-RunLock::RunLock(RunLock&& other) noexcept : descriptor_(std::exchange(other.descriptor_, -1)) {}
-RunLock& RunLock::operator=(RunLock&& other) noexcept {
-  std::swap(descriptor_, other.descriptor_);
-  return *this;
-}
-
-bool RunLock::stands(const RunFolder& folder) const {
-  const io::PathState there = io::look_at(folder.lock());
-  return there.unknown() || there.same_as(io::look_at(descriptor_));
-}
-
-RunClaim::RunClaim(const Deck& deck, RunFolder folder, io::Lineage lineage, double patience)
-    : folder_(std::move(folder)), deck_(print_deck(deck)), lineage_(std::move(lineage)), lock_(folder_, patience) {}
 
 void RunClaim::write() const {
   // At once or not at all: a deck.toml that a kill cut short would look like the run of another deck.
@@ -211,10 +175,11 @@ void RunClaim::write() const {
 }
 
 void RunClaim::renew() {
-  if (lock_.stands(folder_)) return;
+  if (lock_.stands()) return;
   const bool moved = io::look_at(folder_.path).nothing();
+  lock_ = held_now(folder_);
+  lock_.keep();
   make_folders(folder_);
-  lock_ = RunLock(folder_, 0);
   write();
   if (moved)
     warning(
@@ -231,13 +196,13 @@ std::string last_staging(const RunFolder& folder) {
   return last.faults.empty() ? last.deck.checkpoint.staging : "";
 }
 
-RunClaim claim_run_folder(const Deck& deck, const StartPoint& start, double patience) {
+RunClaim claim_run_folder(const Deck& deck, StartPoint& start) {
   const RunFolder& folder = start.folder;
   io::Lineage lineage =
       start.move_aside ? first_lineage(start.checkpoint) : lineage_from(start.checkpoint, start.goes_back, folder.checkpoints());
-  if (start.move_aside) move_aside(folder.path);
+  if (start.move_aside) start.lock.keep(), move_aside(folder.path), start.lock = held_anew(folder);
   make_folders(folder);
-  RunClaim claim(deck, folder, std::move(lineage), patience);
+  RunClaim claim(deck, folder, std::move(lineage), std::move(start.lock));
   // The next save would do this too, but a run killed after its last one has no next save.
   io::remove_unfinished(folder.checkpoints());
   if (io::look_at(folder.weights()).exists()) io::remove_unfinished(folder.weights());

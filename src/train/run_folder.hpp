@@ -7,6 +7,7 @@
 
 #include "deck/deck.hpp"
 #include "io/checkpoint/checkpoint.hpp"
+#include "train/run_lock.hpp"
 
 namespace tessera {
 
@@ -22,39 +23,26 @@ struct RunFolder {
   std::string log() const { return path + "/log.txt"; }
 };
 
-/// Held while a run writes in its folder, so that a second one cannot. Ends with the process, however that ends.
-class RunLock {
- public:
-  RunLock() = default;
-  /// Waits up to `patience` seconds for an earlier process to go, then throws Error(environment) that names it. A file system without locks
-  /// is said and let pass.
-  RunLock(const RunFolder& folder, double patience);
-  ~RunLock();
-  RunLock(RunLock&& other) noexcept;
-  RunLock& operator=(RunLock&& other) noexcept;
-  /// Whether the folder still has the file that is locked. True also where the file system does not tell.
-  bool stands(const RunFolder& folder) const;
-
- private:
-  int descriptor_ = -1;
-};
-
 /// What a run starts from.
 struct StartPoint {
   RunFolder folder;
-  std::string checkpoint;                    ///< step folder to load; "" starts from new weights
+  std::string checkpoint = {};               ///< step folder to load; "" starts from new weights
   bool move_aside = false;                   ///< an earlier run stands in the folder and run.overwrite says to move it
   std::vector<std::string> candidates = {};  ///< see Origin; then `checkpoint` is still to be chosen
   bool goes_back = false;
+  RunLock lock = {};  ///< rank 0's, until the run claims its folder
 };
 
 /// A run's hold on its folder, from the start to the end.
 class RunClaim {
  public:
-  RunClaim(const Deck& deck, RunFolder folder, io::Lineage lineage, double patience);
+  /// Of a folder whose lock is held.
+  RunClaim(const Deck& deck, RunFolder folder, io::Lineage lineage, RunLock lock);
   const io::Lineage& lineage() const { return lineage_; }
   /// Whether the folder is still the one that was claimed.
-  bool stands() const { return lock_.stands(folder_); }
+  bool stands() const { return lock_.stands(); }
+  /// The run saves and leaves: whoever waits for the folder may wait for that.
+  void say_leaving() { lock_.say_leaving(); }
   /// Where the folder was moved or removed while the run writes in it: makes it again, with deck and lock, and says so. To be called before
   /// anything is written.
   void renew();
@@ -68,16 +56,20 @@ class RunClaim {
   RunLock lock_;
 };
 
-/// Rank 0 only, before any work: checks that the folder may be written and that it belongs to this deck (else refuses, naming the keys
-/// that differ), and finds the checkpoint that run.resume asks for. Changes nothing, so that a run that is refused leaves no trace.
-/// A run that is at work in the folder is waited for, `patience` seconds: rank 0 of a killed run may take a moment to go.
-StartPoint examine_run_folder(const Deck& deck, double patience = 10);
+/// Rank 0 only, before any work: checks that the folder may be written. Its lock is to be waited for.
+StartPoint reach_run_folder(const Deck& deck);
 
 /// Where the run's last start staged its saves, as its deck.toml says; empty: nowhere.
 std::string last_staging(const RunFolder& folder);
 
-/// Rank 0 only, when everything else of the start has succeeded: moves an earlier run aside (never deletes one), makes the folder, locks
-/// it, removes what killed saves left there, lets `latest` lead to the checkpoint that the run goes on from, and writes deck.toml.
-[[nodiscard]] RunClaim claim_run_folder(const Deck& deck, const StartPoint& start, double patience = 10);
+/// Rank 0 only, with the lock held, so that all that follows from this is true until the run ends: checks that the folder belongs to this
+/// deck (else refuses, naming the keys that differ), and finds the checkpoint that run.resume asks for. Changes nothing: a run that is
+/// refused leaves no trace.
+void examine_run_folder(const Deck& deck, StartPoint& start);
+
+/// Rank 0 only, when everything else of the start has succeeded: moves an earlier run aside (never deletes one), makes the folder, takes
+/// the lock over, removes what killed saves left there, lets `latest` lead to the checkpoint that the run goes on from, and writes
+/// deck.toml.
+[[nodiscard]] RunClaim claim_run_folder(const Deck& deck, StartPoint& start);
 
 }  // namespace tessera

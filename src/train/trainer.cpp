@@ -49,10 +49,21 @@ namespace tessera {
 namespace {
 
 StartPoint agree_on_start(const World& world, const Deck& deck) {
-  StartPoint start{.folder = {deck.run.output_dir}, .checkpoint = ""};
-  world.together([&] {
-    if (world.rank() == 0) start = examine_run_folder(deck);
-  });
+  StartPoint start{.folder = {deck.run.output_dir}};
+  const auto on_rank_0 = [&](const auto& part) {
+    world.together([&] {
+      leave_if_stopped();
+      if (world.rank() == 0) part();
+    });
+  };
+  on_rank_0([&] { start = reach_run_folder(deck); });
+  // In pieces: no collective waits for the end of another run, and a signal is heard meanwhile.
+  for (bool waits = true; waits; waits = world.sum(waits) > 0) {
+    waits = false;
+    on_rank_0([&] { waits = !start.lock.wait(0.5); });
+  }
+  on_rank_0([&] { examine_run_folder(deck, start); });
+  require_seen_by_all(world, start.folder.path, start.lock.claim());
   if (deck.run.resume == "newest-good")
     start.checkpoint = choose_verified(world, start.candidates);
   else
@@ -83,7 +94,7 @@ class Training {
     require_same_deck();
     world_.limit_waits(static_cast<double>(deck_.topology.collective_timeout));
     // 2. The run folder and where to start from.
-    const StartPoint start = agree_on_start(world_, deck_);
+    StartPoint start = agree_on_start(world_, deck_);
     if (start.checkpoint.empty() && !deck_.run.init.empty()) together([&] { initial_.emplace(deck_, world_.rank() == 0); });
     // 3. Data.
     together([&] {
@@ -443,6 +454,7 @@ class Training {
       stage_ = "the saving of a checkpoint";
       saver.look();
       const bool last = stopped || done == deck_.run.steps;
+      if (last && claim_) claim_->say_leaving();
       // A resume that is not proven yet must not take the place of what it went on from.
       const std::vector<SaveOf> due = saver.due(done, last, !proof_->open());
       if (due.empty()) continue;

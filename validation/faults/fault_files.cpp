@@ -1,6 +1,7 @@
 // Loaded into a program by LD_PRELOAD: calls that name a file fail as a broken disk, a lost server or a lack of permission would make them.
 //   FAULT_FILES="EIO:/step-00000008/;ESTALE:/checkpoints:open,opendir"   error:part of the path[:calls; all without]; the first that fits
 //   counts FAULT_FREE_BYTES=1048576                                             what statvfs says is free, on every file system
+//   FAULT_FREE_FILES=0                                                          how many more files there may be, likewise
 #include <dirent.h>
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -109,5 +110,7 @@ extern "C" int statvfs(const char* path, struct statvfs* s) {
   const int result = real(path, s);
   if (const char* bytes = std::getenv("FAULT_FREE_BYTES"); bytes && result == 0)
     s->f_bavail = s->f_bfree = std::strtoull(bytes, nullptr, 10) / s->f_frsize;
+  if (const char* files = std::getenv("FAULT_FREE_FILES"); files && result == 0)
+    s->f_files = 1000, s->f_favail = s->f_ffree = std::strtoull(files, nullptr, 10);
   return result;
 }

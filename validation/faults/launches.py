@@ -13,6 +13,7 @@ import runs  # noqa: E402
 
 ENVIRONMENT, USAGE, LOST = 6, 2, 76
 HOST = socket.gethostname()
+LIBRARY = sys.argv[1] if len(sys.argv) > 1 and sys.argv[1] else None
 check = runs.Checks()
 
 
@@ -62,15 +63,47 @@ def other_deck(folder):
             [f"the deck of rank 1 on {HOST}", "run.seed = 1, here 7", "optimizer.beta2", "here 0.5"])
 
 
+def other_folder(folder):
+    """A relative run.output_dir, and ranks that were started in folders of their own: not even the folder is left, wherever the last rank was."""
+    places = [os.path.join(folder.path, name) for name in ("here", "there")]
+    for place in places:
+        os.mkdir(place)
+    train = [runs.TESSERA, "train", folder.deck, "run.output_dir=runs/x", "run.steps=2", "checkpoint.every=1"]
+    for what, there in (("no folder", []), ("another start's folder", ["runs", "runs/x"])):
+        for name in there:
+            os.mkdir(os.path.join(places[1], name))
+        if there:
+            with open(os.path.join(places[1], "runs/x/run.lock"), "w") as lock:
+                lock.write("process 1 on elsewhere\nclaim 0\n")
+        command = [runs.MPIEXEC, "-n", "1", "-wdir", places[0], *train, ":", "-n", "1", "-wdir", places[1], *train]
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=runs.HANG_SECONDS)
+        here, sees = os.path.join(places[0], "runs/x"), os.path.join(places[1], "runs/x")
+        refused(f"a rank that sees {what}", folder, "other", done, ENVIRONMENT,
+                [f"rank 1 on {HOST} does not see the run's folder", here, f"is {sees}, where {'another' if there else 'no'} run.lock stands",
+                 "run.output_dir as an absolute path"])
+        check(f"a rank that sees {what}: nothing is left or changed", os.listdir(places[0]) == [] and
+              [at for at, _, _ in os.walk(places[1])] == [places[1]] + [os.path.join(places[1], name) for name in there])
+
+
+def before_mpi(folder):
+    """A rank that ends before MPI could say which it is. Were the others left to themselves, they would wait for minutes."""
+    if not LIBRARY:
+        return
+    train = folder.command("early", 1)
+    done = launch(({}, train), ({"LD_PRELOAD": LIBRARY, "FAULT_FILES": "EIO:/proc/self/exe:open"}, train))
+    refused("rank 1 ends before MPI starts", folder, "early", done, ENVIRONMENT, [f"rank 1 on {HOST}: error: /proc/self/exe"])
+
+
 def another_program(folder):
     """A rank that never speaks MPI: the deck says how long the others wait for it."""
     report = os.path.join(folder.path, "status")
     done = launch(({"TESSERA_STATUS_FILE": report}, folder.command("never", 1, topology__start_timeout="4 s")), ({}, ["sleep", "300"]))
     output = done.stdout + done.stderr
-    # MPICH's launcher ends the other program by a signal, and sometimes reports that signal in the place of the first status.
     with open(report) as lines:
         said = lines.readline().strip()
-    check(f"a rank that is another program: {said}", said == f"status {LOST}" and done.returncode != 0, output)
+    check(f"a rank that is another program: {said}", said == f"status {LOST}", output)
+    # Open MPI's launcher may report the signal by which it ends the other program.
+    check(f"a rank that is another program: the launcher's status {done.returncode}", done.returncode == LOST or runs.OPEN_MPI and done.returncode, output)
     check("a rank that is another program: is named", f"of 2 ranks 1 has not come; rank 0 on {HOST} is here" in output, output)
     check("a rank that is another program: who waited leaves nothing", not [n for n in os.listdir(folder.path) if n.startswith(".tessera-start")])
 
@@ -93,6 +126,8 @@ def main():
         other_program(folder)
         other_instructions(folder)
         other_deck(folder)
+        other_folder(folder)
+        before_mpi(folder)
         another_program(folder)
         carried(folder)
     return 0 if check.good else 1

@@ -2,6 +2,7 @@
 """A run's folder in the hands of users and file systems: checkpoints that cannot be read are never taken for none, going back happens once over
 any number of starts, copies that follow links go on, what is moved or removed under a run is written anew, a full disk is foreseen.
     run_folders.py [FAULT_FILES_LIBRARY]     without it the cases that need calls to fail are left out"""
+import fcntl
 import json
 import os
 import re
@@ -15,7 +16,7 @@ import runs  # noqa: E402
 
 # A schedule that does not know the last step: runs that are stopped and runs that end have the same bits.
 COMMON = {"run__reproducible": True, "run__threads": 1, "batch__global": 4, "learning_rate__schedule": "constant", "checkpoint__every": 2}
-CHECKPOINT, STORAGE, NUMERICS = 4, 7, 8
+USAGE, CHECKPOINT, ENVIRONMENT, STORAGE, NUMERICS, STOPPED = 2, 4, 6, 7, 8, 75
 FOR_EVER = 1000000
 LIBRARY = sys.argv[1] if len(sys.argv) > 1 and sys.argv[1] else None
 check = runs.Checks()
@@ -43,11 +44,12 @@ def link(folder, name):
         return ""
 
 
-def start(folder, name, ranks=1, expect=0, faults=None, free=None, **keys):
+def start(folder, name, ranks=1, expect=0, faults=None, free=None, free_files=None, **keys):
     """The finished process; its status must be as expected."""
     environment = dict(os.environ)
-    if faults or free:
-        environment.update(LD_PRELOAD=LIBRARY, **({"FAULT_FILES": faults} if faults else {}), **({"FAULT_FREE_BYTES": str(free)} if free else {}))
+    told = {"FAULT_FILES": faults, "FAULT_FREE_BYTES": free, "FAULT_FREE_FILES": free_files}
+    if any(value is not None for value in told.values()):
+        environment.update(LD_PRELOAD=LIBRARY, **{variable: str(value) for variable, value in told.items() if value is not None})
     done = subprocess.run(folder.command(name, ranks, **{**COMMON, **keys}), stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300,
                           env=environment)
     check(f"{name}: status {done.returncode}", done.returncode == expect, done.stderr)
@@ -217,6 +219,90 @@ def moved_while_running(folder):
     check("moved: goes on in the folder that was made again", f"at step {len(steps)} of" in said, said)
 
 
+OTHER = "another run is writing in"
+
+
+def together(folder):
+    """Two starts in one new folder, at the same time: in whatever order they come to it, the second sees all of the first."""
+    for name, keys in (("twins", {}), ("strangers", {"run__seed": 7})):
+        both = [runs.Running(folder.command(name, 1, **{**COMMON, "run__steps": 8, **more}), folder.run(name), f"{folder.path}/{name}-{number}.log")
+                for number, more in enumerate(({}, keys))]
+        ends = [(run.wait(), run.output()) for run in both]
+        said = "\n".join(text for _, text in ends)
+        # The second goes on after the first, is refused as another deck's, or has waited too long for a slow machine.
+        late = [text for status, text in ends if status in ((0,) if not keys else ()) and "all 8 steps are done already" in text]
+        late += [text for status, text in ends if status == ENVIRONMENT and OTHER in text]
+        late += [text for status, text in ends if keys and status == USAGE and "holds a run of another deck" in text]
+        first = [text for status, text in ends if status == 0 and "all 8 steps are done already" not in text]
+        check(f"{name}: one is first, the other sees it", len(first) == 1 and len(late) == 1, said)
+        check(f"{name}: metrics.jsonl has each step once, of one run", steps_of(folder.run(name) + "/metrics.jsonl") == list(range(1, 9)), said)
+        check(f"{name}: the checkpoints are those of the first", steps_there(folder, name) == [6, 8] and len(first) == 1
+              and first[0].count("\nsaved ") == 4, said)
+        with open(folder.run(name) + "/deck.toml") as deck:
+            seed = re.search(r"seed = (\d+)", deck.read()).group(1)
+        check(f"{name}: the deck is the first's", any(f"seed = {seed}" in text for text in first), said)
+
+
+def comes_while_locked(folder):
+    """What the folder holds is decided by what stands there when the other run has gone, not by what stood there before."""
+    name = "requeued"
+    os.makedirs(folder.run(name))
+    with open(folder.run(name) + "/run.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        lock.write("process 1 on elsewhere\nclaim 0\nleaves\n")  # so that it is waited for as long as it takes
+        lock.flush()
+        run = folder.start(name, 2, **{**COMMON, "run__steps": 12, "run__resume": "auto"})
+        runs.wait_until(lambda: OTHER in run.output() or run.ended(), "a start that comes to the lock")
+        shutil.copytree(folder.run("whole"), folder.run(name), symlinks=True, dirs_exist_ok=True, ignore=lambda *_: ["run.lock"])
+    status, said = run.wait(), run.output()
+    check(f"requeued: status {status}", status == 0, said)
+    check("requeued: says for whom it waits, once", said.count(f"{OTHER} {folder.run(name)}: process 1 on elsewhere. It saves and leaves") == 1, said)
+    check("requeued: goes on from what was saved meanwhile", "at step 8 of 12" in said, said)
+    check("requeued: no step is lost or done twice", steps_of(folder.run(name) + "/metrics.jsonl") == list(range(1, 13)), said)
+    check("requeued: the bits of an undisturbed run", runs.same(name, folder.hashes(name), folder.hashes("reference")))
+
+
+def overlaps_a_stop(folder):
+    """A job that Slurm starts again while its ranks are still saving."""
+    name = "overlap"
+    first = folder.start(name, 2, **{**COMMON, "run__steps": FOR_EVER})
+    first.wait_for_step(3)
+    command = folder.command(name, 2, **{**COMMON, "run__steps": FOR_EVER})
+    second = runs.Running(command, folder.run(name), folder.path + "/overlap-second.log")
+    runs.wait_until(lambda: OTHER in second.output() or second.ended(), "the second start to come to the lock")
+    first.signal_ranks(signal.SIGTERM)
+    status, said = first.wait(), first.output()
+    check(f"overlap: the first leaves with {status}", status == STOPPED, said)
+    saved = int(link(folder, name)[-8:])
+    runs.wait_until(lambda: second.steps_done() > saved or second.ended(), "the second to go on")
+    if second.ended():  # it had waited ten seconds before the first came to its end, as a job script tells it by the status
+        check("overlap: a second that gives up says so", second.wait() == ENVIRONMENT and OTHER in second.output(), second.output())
+        second = runs.Running(command, folder.run(name), folder.path + "/overlap-second.log")
+        second.wait_for_step(saved + 1)
+    second.signal_ranks(signal.SIGTERM)
+    status, said = second.wait(), second.output()
+    check(f"overlap: the second leaves with {status}", status == STOPPED, said)
+    check("overlap: it went on from what the first saved", f"at step {saved} of" in said, said)
+    steps = steps_of(folder.run(name) + "/metrics.jsonl")
+    check("overlap: no step is lost or done twice", steps == list(range(1, len(steps) + 1)) and len(steps) > saved, str(steps[-50:]))
+
+
+def stopped_while_it_waits(folder):
+    """A start that waits for another run hears a signal."""
+    name = "waits"
+    os.makedirs(folder.run(name))
+    with open(folder.run(name) + "/run.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        lock.write("process 1 on elsewhere\nleaves\n")
+        lock.flush()
+        run = folder.start(name, 2, **COMMON)
+        runs.wait_until(lambda: OTHER in run.output() or run.ended(), "a start that comes to the lock")
+        run.signal_ranks(signal.SIGTERM, 1)
+        status = run.wait()
+    check(f"waits: stopped with {status}", status == STOPPED, run.output())
+    check("waits: leaves nothing", os.listdir(folder.run(name)) == ["run.lock"])
+
+
 def full_disk(folder):
     if not LIBRARY:
         return
@@ -227,6 +313,9 @@ def full_disk(folder):
     check("one with room is not complained of", "at once" not in said, said)
     said = start(folder, "no-save", 1, STORAGE, "ENOSPC:step-00000002.partial/shard:open", run__steps=3, checkpoint__retries=0)
     check("a first save that fails has none before it", "No space left" in said and "there is none before it" in said and "intact" not in said, said)
+    check("what is full is the disk", "The disk is full (" in said, said)
+    said = start(folder, "no-files", 1, STORAGE, "ENOSPC:step-00000002.partial/shard:open", free=5 << 20, free_files=0, run__steps=3, checkpoint__retries=0)
+    check("or its table of files", "as many files as it can (1000 inodes, none free; 5.00 MiB free" in said and "disk is full" not in said, said)
     said = start(folder, "no-save", 1, STORAGE, "ENOSPC:step-00000004.partial/shard:open", run__steps=5, checkpoint__retries=0)
     check("a later one names the one before it", f"the one before it is intact: {step_path(folder, 'no-save', 2)}" in said, said)
     said = start(folder, "no-save", 1, 0, "ENOSPC:step-00000004.partial/shard:open", run__steps=7, checkpoint__keep=0)
@@ -251,7 +340,8 @@ def main():
     with runs.Folder() as folder:
         start(folder, "reference", 1, run__steps=12, checkpoint__keep=0)
         start(folder, "whole", 1, run__steps=8, checkpoint__keep=0)
-        for part in (unreadable, going_back, abandoned, copied, moved_while_running, full_disk, advice_of_numerics):
+        for part in (unreadable, going_back, abandoned, copied, moved_while_running, together, comes_while_locked, overlaps_a_stop,
+                     stopped_while_it_waits, full_disk, advice_of_numerics):
             part(folder)
     return 0 if check.good else 1
 

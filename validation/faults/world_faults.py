@@ -4,6 +4,8 @@ first cause as the last line.    world_faults.py PROGRAM"""
 import os
 import re
 import resource
+import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -80,6 +82,41 @@ def check(name, command, status, last, once=None, ranks=3, environment=None, has
     if faults:
         print("     output:\n" + "\n".join("     | " + line for line in output.splitlines()))
     return not faults
+
+
+def last_words():
+    """What a rank says to MPICH's mpiexec when it ends beside an MPI that has not come up: an end of which nothing is said is one with status 1, unless
+    the launcher sees it at once. Here the launcher is this test, which never answers."""
+    good = True
+    for what, fault, signals, status in (("others never come", "absent", [], LOST), ("it is asked to stop", "none", [signal.SIGTERM], 75),
+                                         ("it is asked to leave twice", "none", [signal.SIGINT, signal.SIGINT], 130)):
+        mine, its = socket.socketpair()
+        with mine, its:
+            rank = subprocess.Popen([program, fault], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                                    pass_fds=[its.fileno()], env={**os.environ, "PMI_FD": str(its.fileno()), "PMI_RANK": "0", "PMI_SIZE": "2"})
+            its.close()
+            mine.settimeout(HANG_SECONDS)
+            said = mine.recv(4096)  # the first question of MPI_Init: signals are watched from before
+            for number in signals:
+                # One that waits takes another of its number in.
+                runs.wait_until(lambda: taken(rank.pid, number), "the signal before to be taken")
+                rank.send_signal(number)
+            while part := mine.recv(4096):
+                said += part
+            output, code = rank.communicate(timeout=HANG_SECONDS)[0], rank.returncode
+        ok = code == status and said.endswith(f"\ncmd=abort exitcode={status}\n".encode())
+        good &= ok
+        print(f"{'ok  ' if ok else 'FAIL'} the launcher is told when {what}: status {code}, {said.splitlines()[-1].decode()}")
+        if not ok:
+            print(output)
+    return good
+
+
+def taken(pid, number):
+    """Whether no signal of this number is pending in the process."""
+    with open(f"/proc/{pid}/status") as status:
+        pending = int(re.search(r"^ShdPnd:\s*(\w+)", status.read(), re.M).group(1), 16)
+    return not pending >> (number - 1) & 1
 
 
 def starts(launch):
@@ -180,7 +217,19 @@ def main():
         # The limit of a collective is as long as the bound of this test: only the watch can tell.
         expect("kill", LOST, "the process of rank 1 on n1 has ended during all_reduce", launch=[*nodes, *UNSEEN], environment=over_tcp, once="error:")
 
+    # An MPI that cannot start has words of its own, which are not about this machine; its launcher may end the ranks with them.
+    few = [mpiexec, "-n", "2", "sh", "-c", 'ulimit -n 18; exec "$0" "$@"']
+    if not runs.OPEN_MPI:
+        good &= check("few descriptors", [*few, program, "none"], ANY, "", ranks=0, reported=ANY,
+                      has="This process may open 18 files and has ")
+    little = ["unshare", "--mount", "sh", "-c", 'mount -t tmpfs -o size=64k tmpfs /dev/shm && exec "$0" "$@"']
+    if not runs.OPEN_MPI and subprocess.run([*little, "true"], stderr=subprocess.DEVNULL).returncode == 0:
+        good &= check("little shared memory", [*little, mpiexec, "-n", "2", program, "none"], ANY, "", ranks=0, reported=ANY,
+                      has="/dev/shm has 64.00 KiB free, and MPI takes about 8.00 MiB of it for each rank of the node: enlarge it")
+
     good &= starts(launch)
+    if not runs.OPEN_MPI:
+        good &= last_words()
 
     for variable in ("SLURM_NTASKS", "PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE"):
         good &= check(f"one process and {variable}=4", [program, "none"], 6, "srun --mpi=pmi2", ranks=0, environment={variable: "4"})

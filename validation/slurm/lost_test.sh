@@ -32,7 +32,7 @@ slurm/local_cluster kill-node n3
 wait_for grep -q "queued again" "$work/node.log" || give_up "the job did not queue itself after a node was lost"
 before=$(last_step "$work/node")  # now that nobody goes on: only the next start comes further
 check "the end is told as lost" grep -q "start 1: status 76, saved [0-9]" "$work/node.ends"
-check "the job says so" grep -q "the run lost a rank, a node or patience; the job is queued again for 1 s from now" "$work/node.log"
+check "the job says so" grep -Eq "the run lost a rank, a node or patience( \\(srun: [^)]*\\))?; the job is queued again for 1 s from now" "$work/node.log"
 slurm/local_cluster start-node n3
 wait_for has_steps "$work/node" $((before + 8)) || give_up "the run did not go on after a node was lost"
 check "no step is lost or done twice" diff <(seq 1 "$before") <(steps_of "$work/node" | head -n "$before")
@@ -49,13 +49,14 @@ if [ "\$SLURM_PROCID" != 2 ]; then exec "$program" "\$@"; fi
 "$program" "\$@" &
 until [ "\$(grep -c 'first step done' "\$log")" -gt "\${SLURM_RESTART_COUNT:-0}" ]; do sleep 0.1; done
 kill -KILL \$!
-wait
+wait \$!
 END
 TESSERA_LOST_TRIES=2 submit losing topology.collective_timeout=10s
 wait_for ended "$job" || give_up "the run that loses rank 2 for ever did not end"
 check "a run that makes no progress ends with status 76" [ "$(job_field "$job" ExitCode)" = 76:0 ]
 check "it is tried as often as was said" [ "$(starts_of losing)" = 2 ]
 check "both ends are written down" [ "$(grep -c 'status 76, saved nothing' "$work/losing.ends")" = 2 ]
+check "it names the rank that had no words, at each start" [ "$(grep -cE 'the run lost a rank, a node or patience \(srun: n[1-4]: task 2: ' "$work/losing.log")" = 2 ]
 check "it says why it gives up" grep -q "the last 2 starts saved nothing, so the job is not queued again" "$work/losing.log"
 
 # 4. USR1 before the ranks have begun: they wait for it, and it kills them as it would any program that has not come to its first line.

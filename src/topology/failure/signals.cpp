@@ -12,6 +12,7 @@
 #include "base/clock.hpp"
 #include "base/end_report.hpp"
 #include "base/log.hpp"
+#include "topology/failure/leave.hpp"
 
 namespace tessera {
 namespace {
@@ -31,7 +32,7 @@ std::string nothing_to_save() {
 [[noreturn]] void leave_unseen() {
   log_line(LogLevel::info, nothing_to_save());
   report_end(static_cast<int>(ExitCode::interrupted));
-  _exit(static_cast<int>(ExitCode::interrupted));
+  leave_now(ExitCode::interrupted);
 }
 
 /// The next signal; 0 when `seconds` have passed without one.
@@ -53,7 +54,7 @@ void watch() {
     const int signal = next_signal(unseen ? look_seconds : idle_seconds);
     if (signal == 0) continue;
     if (first_signal.compare_exchange_strong(none, signal)) since = now_seconds();
-    if (signal == SIGINT && interrupted.exchange(true)) _exit(128 + SIGINT);
+    if (signal == SIGINT && interrupted.exchange(true)) tell_launcher(128 + SIGINT), _exit(128 + SIGINT);
   }
 }
 

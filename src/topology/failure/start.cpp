@@ -3,14 +3,20 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <signal.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <charconv>
 #include <chrono>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <set>
 #include <system_error>
 #include <utility>
@@ -20,6 +26,7 @@
 #include "base/hash.hpp"
 #include "base/log.hpp"
 #include "base/own_files.hpp"
+#include "base/types.hpp"
 #include "deck/environment.hpp"
 #include "topology/failure/account.hpp"
 #include "topology/failure/leave.hpp"
@@ -53,13 +60,19 @@ Launch launch_of_environment() {
       if (const auto value = environment(name)) return number_of(value, fallback);
     return fallback;
   };
-  launch.rank = first({"PMI_RANK", "OMPI_COMM_WORLD_RANK", "MV2_COMM_WORLD_RANK", "SLURM_PROCID"}, 0);
+  launch.rank = first({"PMI_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "MV2_COMM_WORLD_RANK", "SLURM_PROCID"}, 0);
   launch.ranks = first({"PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE", "SLURM_NTASKS"}, 1);
   launch.nodes = environment("SLURM_STEP_NODELIST").value_or("");
   char name[256] = {};
   gethostname(name, sizeof name - 1);
   launch.host = name;
   return launch;
+}
+
+void log_launch_identity() {
+  if (log_knows_rank() || !launched_as_several()) return;
+  const Launch launch = launch_of_environment();
+  log_identity(launch.rank, launch.ranks, launch.host);
 }
 
 bool launched_as_several() {
@@ -125,6 +138,89 @@ std::string describe_missing(const Launch& launch, const std::vector<Waiter>& co
                                  missing.size() == 1 ? "has" : "have", name_ranks(here, hosts), here.size() == 1 ? "is" : "are");
   if (!silent.empty()) text += fmt::format("; nobody has come from {}", fmt::join(silent, ", "));
   return text;
+}
+
+std::string describe_scarcity(std::int64_t shared_free_bytes, std::int64_t files_allowed, std::int64_t files_open, int local_ranks) {
+  constexpr std::int64_t shared_of_rank = std::int64_t{8} << 20, files_of_rank = 64;  // of UCX and MPICH, as seen, and some
+  std::string text;
+  if (shared_free_bytes >= 0 && shared_free_bytes < shared_of_rank * local_ranks)
+    text += fmt::format(
+        " /dev/shm has {} free, and MPI takes about {} of it for each rank of the node: enlarge it (docker run --shm-size=1g, mount -o "
+        "remount,size=1g /dev/shm), or remove what was left there.",
+        human_bytes(static_cast<double>(shared_free_bytes)), human_bytes(static_cast<double>(shared_of_rank)));
+  if (files_allowed >= 0 && files_allowed - files_open < files_of_rank)
+    text += fmt::format(" This process may open {} files and has {} open, and MPI takes tens of them: raise the limit (ulimit -n 4096).",
+                        files_allowed, files_open);
+  return text;
+}
+
+namespace {
+
+// The process's own: MPI starts once.
+struct FailedStart {
+  std::string words;
+  int rank_socket = -1;
+  struct sigaction before = {};
+};
+std::atomic<FailedStart*> g_start{nullptr};
+
+/// In a handler, and at exit().
+void explain_failed_start() {
+  FailedStart* start = g_start.exchange(nullptr);
+  if (!start) return;
+  report_end(static_cast<int>(ExitCode::environment));
+  if (write(STDERR_FILENO, start->words.data(), start->words.size()) < 0) return;  // there is nobody to tell
+  drain_standard_error();
+  tell_launcher(static_cast<int>(ExitCode::environment), start->rank_socket);
+  _exit(static_cast<int>(ExitCode::environment));
+}
+
+/// abort() sends the signal to its own thread; one from elsewhere asks for this process's end.
+void on_abort_in_start(int, siginfo_t* info, void*) {
+  if (info->si_code == SI_TKILL && info->si_pid == getpid()) explain_failed_start();
+  signal(SIGABRT, SIG_DFL);
+  raise(SIGABRT);
+}
+
+std::int64_t free_shared_bytes() {
+  struct statvfs s;
+  if (statvfs("/dev/shm", &s) != 0) return -1;
+  return static_cast<std::int64_t>(s.f_bavail) * static_cast<std::int64_t>(s.f_frsize);
+}
+
+}  // namespace
+
+MpiStart::MpiStart() {
+  const auto local = environment("MPI_LOCALNRANKS");
+  rlimit files = {};
+  std::error_code error;
+  const std::int64_t open = std::distance(fs::directory_iterator("/proc/self/fd", error), fs::directory_iterator());
+  const bool limited = getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur != RLIM_INFINITY;
+  const std::string scarce = describe_scarcity(free_shared_bytes(), limited && !error ? static_cast<std::int64_t>(files.rlim_cur) : -1,
+                                               open, std::max(1, number_of(local, 1)));
+  const Launch launch = launch_of_environment();
+  if (!scarce.empty()) warning("rank {} on {}: MPI may not start:{}", launch.rank, launch.host, scarce);
+  auto* start = new FailedStart;  // for handlers: never freed under one
+  start->rank_socket = launcher_socket();
+  start->words = fmt::format(
+      "tessera: rank {} on {}: error: MPI could not start; its own words stand above.{} Other causes are the network between the nodes, "
+      "and "
+      "an MPI that is not the launcher's.\n",
+      launch.rank, launch.host, scarce);
+  static const bool registered = std::atexit(explain_failed_start) == 0;
+  (void)registered;
+  struct sigaction action = {};
+  action.sa_sigaction = on_abort_in_start;
+  action.sa_flags = SA_SIGINFO;
+  sigaction(SIGABRT, &action, &start->before);
+  g_start.store(start);
+}
+
+MpiStart::~MpiStart() {
+  if (FailedStart* start = g_start.exchange(nullptr)) {
+    sigaction(SIGABRT, &start->before, nullptr);
+    delete start;
+  }
 }
 
 StartWatch::StartWatch(StartOptions options) : options_(std::move(options)), launch_(launch_of_environment()) {

@@ -1,6 +1,7 @@
 // A watch over the start: a launch of which some ranks never come waits in MPI_Init, where nobody can ask who it is.
 #pragma once
 #include <condition_variable>
+#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -24,6 +25,8 @@ struct Launch {
   std::string host, nodes;  ///< `nodes`: all of the job, as Slurm writes them
 };
 Launch launch_of_environment();
+/// For an error that comes before MPI has said which rank this is: from here on the log names it, and its host, by the launcher's word.
+void log_launch_identity();
 /// Whether a launcher has started several processes, of which this is one: by mpiexec, or as tasks of a step of srun. A process inside an
 /// allocation that nobody launched is alone.
 bool launched_as_several();
@@ -40,6 +43,19 @@ struct Waiter {
 };
 /// Who has come and who has not.
 std::string describe_missing(const Launch& launch, const std::vector<Waiter>& come);
+
+/// What of this machine MPI's start takes, and what there is of it. One sentence each; empty where there is enough.
+std::string describe_scarcity(std::int64_t shared_free_bytes, std::int64_t files_allowed, std::int64_t files_open, int local_ranks);
+
+/// Around MPI_Init, which ends the process itself where it fails: what the machine has too little of is said before, since the launcher may
+/// end this process with MPI's own words; and that it was MPI which did not start, with status 6, where there is still time to.
+class MpiStart {
+ public:
+  MpiStart();
+  ~MpiStart();
+  MpiStart(const MpiStart&) = delete;
+  MpiStart& operator=(const MpiStart&) = delete;
+};
 
 class StartWatch {
  public:

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <functional>
 
 #include <cmath>
 #include <limits>
@@ -79,6 +80,45 @@ TEST_F(Damage, MissingShard) {
   std::vector<float> out(5);
   r.read_unit("master", 1, 0, out);
   EXPECT_TRUE(std::equal(out.begin(), out.end(), model.values[0][1].begin()));
+}
+
+/// What a run removes under a reader (checkpoint.keep) is no damage, whatever is being read of it.
+TEST_F(Damage, WhatItsRunRemovesIsGone) {
+  const std::string latest = dir / "latest";
+  std::vector<float> out(5);
+  const std::vector<std::function<void(const CheckpointReader&)>> reads{
+      [](const CheckpointReader& r) { r.verify({}); }, [](const CheckpointReader& r) { r.require_shards(); },
+      [&](const CheckpointReader& r) { r.read_unit("master", 1, 0, out); },
+      [&](const CheckpointReader& r) { r.read("master", *r.find("head.bias"), 0, std::span(out).first(3)); }};
+  std::int64_t step = 1000;
+  for (const auto& read : reads) {
+    const std::string before = dir / checkpoint_name(step);
+    ++step;
+    const SmallModel next(2, step, static_cast<std::uint32_t>(step));
+    const auto save_next = [&] { next.save(dir.path(), 1); };
+    int calls = 0;
+    ::testing::internal::CaptureStderr();
+    read_checkpoint(latest, [&](const CheckpointReader& r) {
+      if (++calls == 1) save_next();
+      EXPECT_EQ(r.gone(), calls == 1);
+      read(r);
+      EXPECT_EQ(r.meta().step, step) << "the next one, from its first value to its last";
+    });
+    const std::string said = ::testing::internal::GetCapturedStderr();
+    EXPECT_EQ(calls, 2);
+    EXPECT_HAS(said, before + ": it was removed or replaced while it was read");
+    EXPECT_HAS(said, "Goes on with what " + latest + " leads to now");
+  }
+  // One that is asked for by its name has no next one.
+  const SmallModel next(2, step + 1);
+  const auto text = error_of(ExitCode::checkpoint, [&] {
+    read_checkpoint(dir / checkpoint_name(step), [&](const CheckpointReader& r) {
+      next.save(dir.path(), 1);
+      r.verify({});
+    });
+  });
+  EXPECT_HAS(text, "checkpoint.keep");
+  EXPECT_EQ(text.find("Restore"), text.npos) << text;
 }
 
 TEST_F(Damage, TruncatedShard) {

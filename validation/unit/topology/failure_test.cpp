@@ -84,6 +84,17 @@ TEST(Patience, CountsWaitingAndForgetsTimeInWhichNobodyRan) {
   EXPECT_NEAR(patience.waited(begin + 100.5), 0.5, 1e-6);
 }
 
+TEST(Start, WhatMpiHasTooLittleOfIsSaid) {
+  constexpr std::int64_t mib = 1 << 20;
+  EXPECT_EQ(describe_scarcity(64 * mib, 1024, 20, 8), "");
+  EXPECT_EQ(describe_scarcity(-1, -1, 20, 8), "") << "unknown or unlimited";
+  EXPECT_TRUE(test::has(describe_scarcity(63 * mib, 1024, 20, 8), "/dev/shm has 63.00 MiB free")) << "eight ranks on the node";
+  EXPECT_EQ(describe_scarcity(63 * mib, 84, 20, 1), "");
+  const std::string both = describe_scarcity(0, 22, 19, 1);
+  for (const char* part : {"/dev/shm has 0 B free", "enlarge it", "may open 22 files and has 19 open", "ulimit -n"})
+    EXPECT_TRUE(test::has(both, part)) << both;
+}
+
 TEST(Start, ReadsSlurmsListsOfHosts) {
   using Hosts = std::vector<std::string>;
   EXPECT_EQ(expand_hosts(""), Hosts{});

@@ -24,10 +24,16 @@ class Folder : public testing::Test {
     overrides.push_back("run.output_dir=" + path_);
     return test::tiny_deck(overrides);
   }
-  /// What rank 0 does at a start.
+  /// What rank 0 does at a start, up to the claim: the lock is the start's as long as that lives.
+  static StartPoint examine(const Deck& deck, double patience = 0) {
+    StartPoint start = reach_run_folder(deck);
+    start.lock.wait(patience, patience);
+    examine_run_folder(deck, start);
+    return start;
+  }
   static StartPoint open_run_folder(const Deck& deck) {
-    const StartPoint start = examine_run_folder(deck);
-    const RunClaim claim = claim_run_folder(deck, start, 0);
+    StartPoint start = examine(deck);
+    const RunClaim claim = claim_run_folder(deck, start);
     return start;
   }
   /// A complete checkpoint of one small tensor, in the line that the folder's run is on.
@@ -62,29 +68,86 @@ TEST_F(Folder, ANewRunHasItsDeckAndNoCheckpoint) {
 }
 
 TEST_F(Folder, ASecondRunIsRefusedWhileTheFirstIsAtWork) {
-  const StartPoint start = examine_run_folder(deck());
+  const auto refused = [&](const std::string& when) {
+    for (const auto& overrides : {std::vector<std::string>{}, {"model.width=40", "run.overwrite=true"}}) {
+      const std::string text = test::error_of(ExitCode::environment, [&] { examine(deck(overrides), 0.05); });
+      EXPECT_TRUE(test::has(text, path_)) << when << text;
+      EXPECT_TRUE(test::has(text, fmt::format("process {} on ", getpid()))) << when << text;
+    }
+  };
   {
+    StartPoint start = examine(deck());
+    refused("two that started together: ");
     const RunClaim first = claim_run_folder(deck(), start);
-    for (const auto& overrides : {std::vector<std::string>{}, {"model.width=40", "run.overwrite=true"}}) try {
-        examine_run_folder(deck(overrides), 0.05);
-        FAIL() << "a second run was let in";
-      } catch (const Error& error) {
-        EXPECT_EQ(error.code, ExitCode::environment);
-        EXPECT_TRUE(test::has(error.what(), path_)) << error.what();
-        EXPECT_TRUE(test::has(error.what(), fmt::format("process {} on ", getpid()))) << error.what();
-      }
-    EXPECT_THROW((void)claim_run_folder(deck(), start, 0.05), Error) << "two that started together";
+    refused("at work: ");
+    StartPoint nothing = std::move(start);
+    refused("a start that has been claimed is over: ");
   }
-  EXPECT_NO_THROW(examine_run_folder(deck(), 0));
-  EXPECT_NO_THROW((void)claim_run_folder(deck(), start, 0)) << "the lock outlived its run";
+  EXPECT_NO_THROW(examine(deck())) << "the lock outlived its run";
+}
+
+/// The second start came while the first was at work: what it found then, were it to look, is not what it goes on from.
+TEST_F(Folder, AStartThatWaitedSeesWhatTheOtherRunSaved) {
+  StartPoint first = examine(deck()), second = reach_run_folder(deck());
+  EXPECT_FALSE(second.lock.wait(0, 10));
+  {
+    RunClaim claim = claim_run_folder(deck(), first);
+    save(3);
+    claim.say_leaving();
+    EXPECT_FALSE(second.lock.wait(0, 0)) << "a run that leaves is waited for, however long it takes";
+  }
+  EXPECT_TRUE(second.lock.wait(0, 0));
+  examine_run_folder(deck(), second);
+  EXPECT_EQ(second.checkpoint, step(3));
+  const RunClaim claim = claim_run_folder(deck(), second);
+  EXPECT_EQ(claim.lineage().back().number, 1) << "goes on, in the same line";
+}
+
+/// One that waits for a start which moves the folder aside, or is refused and takes it back, locks what is there afterwards.
+TEST_F(Folder, AStartThatWaitedLocksTheFolderThatIsThere) {
+  open_run_folder(deck());
+  const std::vector<std::string> other{"model.width=40", "run.overwrite=true"};
+  {
+    StartPoint first = examine(deck(other)), second = reach_run_folder(deck());
+    EXPECT_FALSE(second.lock.wait(0, 10));
+    const RunClaim claim = claim_run_folder(deck(other), first);
+    EXPECT_FALSE(second.lock.wait(0, 10)) << "it holds what was moved aside";
+  }
+  EXPECT_TRUE(test::has(test::error_of(ExitCode::usage, [&] { examine(deck()); }), "another deck"));
+  fs::remove_all(path_);
+  StartPoint second = reach_run_folder(deck());
+  {
+    StartPoint first = examine(deck());
+    EXPECT_FALSE(second.lock.wait(0, 10));
+  }
+  EXPECT_FALSE(fs::exists(path_));
+  EXPECT_TRUE(second.lock.wait(0, 10));
+  EXPECT_TRUE(second.lock.stands());
 }
 
 TEST_F(Folder, ExaminingLeavesNoTrace) {
-  examine_run_folder(deck());
+  examine(deck());
   EXPECT_FALSE(fs::exists(path_));
+  path_ = scratch_ / "new/folders/run";
+  examine(deck());
+  EXPECT_THROW(examine(deck({"run.resume=elsewhere/step-00000009"})), Error);
+  EXPECT_FALSE(fs::exists(scratch_ / "new"));
   open_run_folder(deck());
-  examine_run_folder(deck({"model.width=40", "run.overwrite=true"}));
+  const std::string lock = test::slurp(path_ + "/run.lock");
+  examine(deck({"model.width=40", "run.overwrite=true"}));
   EXPECT_FALSE(fs::exists(path_ + ".old-1"));
+  EXPECT_THROW(examine(deck({"model.width=40"})), Error);
+  EXPECT_EQ(test::slurp(path_ + "/run.lock"), lock);
+}
+
+/// Whoever may write beside the folder could have a run empty another file of its user.
+TEST_F(Folder, ALockThatIsALinkIsRefused) {
+  open_run_folder(deck());
+  test::spill(scratch_ / "mine", "precious");
+  fs::remove(path_ + "/run.lock");
+  fs::create_symlink(scratch_ / "mine", path_ + "/run.lock");
+  EXPECT_TRUE(test::has(test::error_of(ExitCode::storage, [&] { examine(deck()); }), "run.lock"));
+  EXPECT_EQ(test::slurp(scratch_ / "mine"), "precious");
 }
 
 TEST_F(Folder, OverwriteKeepsARunOfTheSameDeckGoing) {
@@ -183,7 +246,7 @@ TEST_F(Folder, ResumeMayNameACheckpoint) {
   save(7);
   const std::string named = path_ + "/checkpoints/step-00000003";
   EXPECT_EQ(open_run_folder(deck({"run.resume=" + named})).checkpoint, named);
-  const std::string text = test::error_of(ExitCode::checkpoint, [&] { examine_run_folder(deck({"run.resume=elsewhere/step-00000009"})); });
+  const std::string text = test::error_of(ExitCode::checkpoint, [&] { examine(deck({"run.resume=elsewhere/step-00000009"})); });
   EXPECT_TRUE(test::has(text, "elsewhere/step-00000009")) << text;
 }
 
@@ -311,8 +374,7 @@ TEST_F(Folder, ACheckpointThatCannotBeReadIsNoNewRun) {
   for (const char* part : {"step-00000007/checkpoint.h5", "run.resume=newest-good", "run.resume=PATH", "run.resume=never"})
     EXPECT_TRUE(test::has(text, part)) << text;
   EXPECT_TRUE(test::has(test::error_of(ExitCode::checkpoint, [&] { resume(scratch_ / "other"); }), "step-00000007/checkpoint.h5"));
-  const StartPoint start = examine_run_folder(deck({"run.resume=newest-good"}));
-  EXPECT_EQ(start.candidates, std::vector<std::string>{step(3)});
+  EXPECT_EQ(examine(deck({"run.resume=newest-good"})).candidates, std::vector<std::string>{step(3)});
   EXPECT_EQ(resume(step(3)), step(3)) << "PATH";
   EXPECT_EQ(line(), 2);
   EXPECT_EQ(go_on(), step(3)) << "the run has gone back";
@@ -329,7 +391,7 @@ TEST_F(Folder, GoingBackOnceAlsoWhenTheNewestCannotBeRead) {
   fs::remove(step(30) + "/checkpoint.h5");
   const std::string text = test::error_of(ExitCode::checkpoint, [&] { resume(step(20)); });
   EXPECT_TRUE(test::has(text, "step-00000030/checkpoint.h5")) << text;
-  EXPECT_EQ(examine_run_folder(deck({"run.resume=newest-good"})).candidates, (std::vector<std::string>{step(20), step(40)}));
+  EXPECT_EQ(examine(deck({"run.resume=newest-good"})).candidates, (std::vector<std::string>{step(20), step(40)}));
 }
 
 TEST_F(Folder, NothingThereIsNothing) {
@@ -374,8 +436,8 @@ TEST_F(Folder, ACopyThatFollowedLinksGoesOn) {
 // Moved and removed under the run
 
 TEST_F(Folder, AFolderThatIsMovedAwayIsMadeAgain) {
-  const StartPoint start = examine_run_folder(deck());
-  RunClaim claim = claim_run_folder(deck(), start, 0);
+  StartPoint start = examine(deck());
+  RunClaim claim = claim_run_folder(deck(), start);
   claim.renew();
   fs::rename(path_, path_ + "-moved");
   testing::internal::CaptureStderr();
@@ -386,7 +448,7 @@ TEST_F(Folder, AFolderThatIsMovedAwayIsMadeAgain) {
   EXPECT_EQ(said.find("is gone"), said.rfind("is gone")) << "said once: " << said;
   EXPECT_EQ(test::slurp(path_ + "/deck.toml"), print_deck(deck()));
   EXPECT_EQ(line(), 1);
-  EXPECT_TRUE(test::has(test::error_of(ExitCode::environment, [&] { examine_run_folder(deck(), 0); }), "another run")) << "locked again";
+  EXPECT_TRUE(test::has(test::error_of(ExitCode::environment, [&] { examine(deck()); }), "another run")) << "locked again";
 }
 
 /// The old one goes only when the new one is whole; what the line has on disk is room that it gets back.
