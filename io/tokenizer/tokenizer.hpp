@@ -18,6 +18,7 @@ struct TokenizerSource {
   std::string folder = {};                          ///< with tokenizer.json, and what of the model's other small files there is
   std::string end_token = {};                       ///< ends a document; "": the one that the folder's files name
   std::chrono::seconds patience = worker_patience;  ///< how long a request may go without an answer (ask_worker), but for the first
+  std::int64_t memory = worker_memory;              ///< bytes that the worker may take; 0: any
 };
 
 struct TokenizerFacts {

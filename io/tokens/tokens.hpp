@@ -78,7 +78,8 @@ struct TokenizeOptions {
   bool chat = false;           ///< conversations, which the model's template renders; the assistant's turns count in the loss
   std::string end_token = {};  ///< ends each document; "": the one that the model's files name
   std::int64_t train_bpe = 0;  ///< a byte-level BPE of so many tokens is learnt from the input first, in output_dir/tokenizer; 0: none
-  std::int64_t patience_seconds = 600;  ///< how long a worker may go without an answer, before it is ended
+  std::int64_t patience_seconds = 600;                  ///< how long a worker may go without an answer, before it is ended
+  std::int64_t worker_memory = std::int64_t{16} << 30;  ///< bytes that a worker may take, but for one that learns; 0: any
   int workers = 0;  ///< processes that tokenize beside each other, 0: one a core; what is written does not depend on them
 };
 struct TokenizeResult {

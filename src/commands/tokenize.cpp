@@ -11,6 +11,8 @@
 namespace tessera {
 namespace {
 
+constexpr double gibibyte = 1 << 30;
+
 /// The usage names the folder, which is the last of the words.
 struct PlacesFormatter : CLI::Formatter {
   std::string make_option_usage(const CLI::Option*) const override { return "INPUT... FOLDER"; }
@@ -69,6 +71,12 @@ void add_tokenize(CLI::App& app, Chosen& chosen) {
                    "Seconds that one of these may go without an answer, and one more for each 64 KiB that it was given, before it is ended")
       ->check(CLI::Range(1, 1000000))
       ->capture_default_str();
+  auto memory = std::make_shared<double>(static_cast<double>(options->worker_memory) / gibibyte);
+  command
+      ->add_option("--worker-memory", *memory,
+                   "GiB that one of these may take, and the process that reads Parquet, before its work is given up; 0: what there is")
+      ->check(CLI::Range(0.0, 1e6))
+      ->capture_default_str();
   command->add_option(
       "--field", options->field,
       "The key or column of the text, or of the messages with --chat; by itself \"text\", or \"prompt\" and \"completion\"");
@@ -86,10 +94,11 @@ void add_tokenize(CLI::App& app, Chosen& chosen) {
       "models/Llama-3.2-1B-Instruct chat.jsonl data/ --chat\n  zcat text.jsonl.gz | "
       "tessera tokenize - data/ "
       "--format jsonl");
-  command->callback([options, places, &chosen] {
-    chosen = [options, places] {
+  command->callback([options, places, memory, &chosen] {
+    chosen = [options, places, memory] {
       options->output_dir = places->back();
       options->inputs.assign(places->begin(), places->end() - 1);
+      options->worker_memory = static_cast<std::int64_t>(*memory * gibibyte);
       options->python = tokenizer_python();
       return run_tokenize(*options);
     };
