@@ -77,6 +77,8 @@ void MetricsFile::Impl::write_anew() {
 MetricsFile::MetricsFile(const std::string& path, std::int64_t first_step) : impl_(std::make_unique<Impl>()) {
   impl_->path = path;
   impl_->file = PosixFile::update(path);
+  if (const char* other = impl_->file.other_than_regular())
+    fail(ExitCode::storage, "{}: this is a {}, and a regular file is needed. Move it away.", path, other);
   impl_->end = kept_bytes(path, first_step);
   impl_->file.truncate(impl_->end);
 }

@@ -79,10 +79,7 @@ std::vector<Encoded> take_encoded(Answer answer, bool masked) {
 }  // namespace
 
 std::string tokenizer_digest(const std::string& folder) {
-  const auto file = PosixFile::open(folder + "/tokenizer.json", ExitCode::data);
-  std::string text(static_cast<std::size_t>(file.size()), '\0');
-  text.resize(file.read(0, text.data(), text.size()));
-  return hash_text(text).hex();
+  return hash_text(read_small_file(folder + "/tokenizer.json", ExitCode::data, most_tokenizer_bytes)).hex();
 }
 
 Tokenizer::Tokenizer(const TokenizerSource& source) : folder_(source.folder), patience_(source.patience) {

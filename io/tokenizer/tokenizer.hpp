@@ -55,6 +55,8 @@ struct ChatLine {
   std::string text;
 };
 
+constexpr std::int64_t most_tokenizer_bytes = 1 << 30;  ///< of tokenizer.json: the largest vocabularies take tens of MiB
+
 /// Digest of DIR/tokenizer.json as facts have it. Error(data): it cannot be read.
 std::string tokenizer_digest(const std::string& folder);
 

@@ -10,6 +10,7 @@
 #include "io/tokens/bin_layout.hpp"
 #include "io/tokens/loss_mask.hpp"
 #include "io/tokens/tokens.hpp"
+#include "io/tokens/utf8.hpp"
 
 namespace tessera::io {
 
@@ -52,30 +53,51 @@ struct TokenFile::Impl {
   };
   mutable std::array<Block, 2> blocks;  // what was last compared, of even and of odd number: a sample has seldom more than two
 
+  /// A dataset of the file that can be read piece by piece.
+  hdf5::Dataset open(const hdf5::File& file, const char* name) const {
+    hdf5::Dataset dataset = file.open_dataset(name);
+    if (const std::int64_t bytes = dataset.filtered_chunk_bytes(); bytes > hdf5::most_filtered_chunk_bytes)
+      fail(ExitCode::data,
+           "{}: the dataset '{}' is compressed in chunks of {}, of which one must be unpacked for any token in it, and {} is the most. "
+           "Write "
+           "it again in smaller chunks, or without compression (h5repack -l {}:CHUNK=262144).",
+           path, name, human_bytes(static_cast<double>(bytes)), human_bytes(static_cast<double>(hdf5::most_filtered_chunk_bytes)), name);
+    return dataset;
+  }
+
+  std::string text_attribute(const hdf5::File& file, const char* name) const {
+    std::string text = file.text_attribute(name).value_or("");
+    Utf8Checker checker;
+    if (checker.feed(text) || checker.finish())
+      fail(ExitCode::data, "{}: its attribute '{}' is no text in UTF-8. The file is damaged: restore it, or write the attribute again.",
+           path, name);
+    return text;
+  }
+
   void open_hdf5() {
     auto file = hdf5::File::open(path, ExitCode::data);
     if (!file.has("tokens"))
       fail(ExitCode::data, "{}: it has no dataset 'tokens'. Make token files with `tessera tokenize`, or write uint16 or uint32 'tokens'.",
            path);
-    dataset.emplace(file.open_dataset("tokens"));
+    dataset.emplace(open(file, "tokens"));
     auto element = dataset->element();
     if (dataset->dims().size() != 1 || (element != hdf5::Element::u16 && element != hdf5::Element::u32))
       fail(ExitCode::data, "{}: the dataset 'tokens' must be one-dimensional and of type uint16 or uint32.", path);
     if (const auto missing = dataset->missing(); !missing.empty())
       fail(ExitCode::data, "{}: the dataset 'tokens' is not whole: {}. Copy the file again, or tokenize again.", path, missing);
     layout = {0, dataset->elements(), element == hdf5::Element::u16 ? std::size_t{2} : std::size_t{4}};
-    if (file.has("documents")) documents = document_begins.emplace(file.open_dataset("documents")).elements();
+    if (file.has("documents")) documents = document_begins.emplace(open(file, "documents")).elements();
     vocab = file.integer_attribute("vocab").value_or(0);
-    tokenizer = file.text_attribute("tokenizer").value_or("");
-    digest = file.text_attribute("tokenizer.xxh3").value_or("");
-    documents_digest = file.text_attribute(documents_digest_name).value_or("");
+    tokenizer = text_attribute(file, "tokenizer");
+    digest = text_attribute(file, "tokenizer.xxh3");
+    documents_digest = text_attribute(file, documents_digest_name);
     end_token = file.integer_attribute("end_token").value_or(-1);
     if (file.has(mask_name)) open_mask(file);
     if (file.has(checksums_name)) open_checksums(file);
   }
 
   void open_mask(const hdf5::File& file) {
-    mask.emplace(file.open_dataset(mask_name));
+    mask.emplace(open(file, mask_name));
     if (mask->dims().size() != 1 || mask->element() != hdf5::Element::u8 || mask->elements() != mask_bytes(layout.tokens))
       fail(ExitCode::data, "{}: the dataset '{}' must have a bit for each of the {} tokens: uint8, one-dimensional, {} of them.", path,
            mask_name, layout.tokens, mask_bytes(layout.tokens));
@@ -92,7 +114,7 @@ struct TokenFile::Impl {
   void open_checksums(const hdf5::File& file) {
     const std::string text = file.text_attribute("facts").value_or("");
     facts = TokenFacts::parse(text);
-    const auto checksums = file.open_dataset(checksums_name);
+    const auto checksums = open(file, checksums_name);
     bool whole = facts && file.text_attribute("facts.xxh3") == hash_text(text).hex() && describes(*facts) &&
                  checksums.element() == hdf5::Element::u64 && checksums.dims().size() == 1 &&
                  checksums.elements() == ceil_div(layout.tokens, block_tokens);

@@ -1,7 +1,10 @@
 #include "base/log.hpp"
 
+#include <fmt/format.h>
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
+
+#include "base/printable.hpp"
 
 namespace tessera {
 namespace {
@@ -30,7 +33,10 @@ void log_threshold(LogLevel lowest) {
                                                    : spdlog::level::err);
 }
 
-void log_line(LogLevel level, const std::string& message) {
+void put_text(const std::string& text) { fmt::print("{}", printable(text)); }
+
+void log_line(LogLevel level, const std::string& text) {
+  const std::string message = printable(text);
   std::string who = g_ranks > 1 ? fmt::format("rank {}{}{}: ", g_rank, g_host.empty() ? "" : " on ", g_host) : "";
   switch (level) {
     case LogLevel::debug:

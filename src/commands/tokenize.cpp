@@ -3,6 +3,7 @@
 
 #include <memory>
 
+#include "base/log.hpp"
 #include "base/types.hpp"
 #include "commands/commands.hpp"
 #include "deck/tokenizer_python.hpp"
@@ -21,12 +22,11 @@ struct PlacesFormatter : CLI::Formatter {
 int run_tokenize(const io::TokenizeOptions& o) {
   auto result = io::tokenize(o);
   auto documents = result.documents == 1 ? "1 document" : fmt::format("{} documents", result.documents);
-  fmt::print("{}: {}, {} tokenizer, vocabulary {}{}\n", result.inputs, documents, result.tokenizer, result.vocab,
-             result.digest.empty() ? "" : ", digest " + result.digest.substr(0, 8));
+  put("{}: {}, {} tokenizer, vocabulary {}{}\n", result.inputs, documents, result.tokenizer, result.vocab,
+      result.digest.empty() ? "" : ", digest " + result.digest.substr(0, 8));
   const auto counted = [](std::int64_t tokens) { return tokens < 0 ? "" : fmt::format(", {} of which count in the loss", tokens); };
-  fmt::print("  {}/train.h5: {} tokens{}\n", o.output_dir, result.train_tokens, counted(result.train_counted));
-  if (o.validation > 0)
-    fmt::print("  {}/val.h5: {} tokens{}\n", o.output_dir, result.validation_tokens, counted(result.validation_counted));
+  put("  {}/train.h5: {} tokens{}\n", o.output_dir, result.train_tokens, counted(result.train_counted));
+  if (o.validation > 0) put("  {}/val.h5: {} tokens{}\n", o.output_dir, result.validation_tokens, counted(result.validation_counted));
   return 0;
 }
 

@@ -8,8 +8,6 @@
 #include <chrono>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
-#include <sstream>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -17,6 +15,7 @@
 #include "base/check.hpp"
 #include "base/clock.hpp"
 #include "base/log.hpp"
+#include "base/regular_file.hpp"
 #include "io/checkpoint/checkpoint.hpp"
 #include "io/checkpoint/format.hpp"
 #include "io/checkpoint/survey.hpp"
@@ -28,11 +27,10 @@ namespace tessera {
 namespace fs = std::filesystem;
 namespace {
 
+/// "" where it cannot be read.
 std::string read_text(const std::string& path) {
-  std::ifstream in(path);
-  std::stringstream text;
-  text << in.rdbuf();
-  return text.str();
+  std::string text, ignored;
+  return read_regular(path, io::small_file_bytes, text, ignored) ? text : "";
 }
 
 void move_aside(const std::string& path) {

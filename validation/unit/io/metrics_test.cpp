@@ -12,6 +12,12 @@ namespace tessera::io::test {
 using namespace tessera::test;
 namespace {
 
+TEST(Metrics, WhatIsNoRegularFileIsRefused) {
+  Scratch dir;
+  fs::create_symlink("/dev/zero", dir / "metrics.jsonl");
+  EXPECT_HAS(error_of(ExitCode::storage, [&] { MetricsFile m(dir / "metrics.jsonl", 0); }), "metrics.jsonl: this is a device");
+}
+
 TEST(Metrics, DoublesReadBackBitForBit) {
   Scratch dir;
   std::mt19937_64 engine(1);

@@ -1,5 +1,6 @@
 // Token files: what is read is what was written or checked, and all else is refused.
 #include <hdf5.h>
+#include <sys/stat.h>
 
 #include <random>
 
@@ -407,6 +408,101 @@ TEST(TokenFile, WhatIsNotInTheFileIsRefused) {
     });
     EXPECT_HAS(error_of(ExitCode::data, [&] { TokenFile t(path); }), "train.h5: ");
   }
+}
+
+/// Each dataset of a file is its own, and no name in it leads elsewhere.
+TEST(TokenFile, DatasetsOfOtherFilesAreRefused) {
+  Scratch dir;
+  const auto whole = tokenized_pairs(dir, 200), path = dir / "links.h5", pipe = dir / "pipe.h5";
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  for (const char* name : {"tokens", "documents", "loss_mask", "tokens.xxh3"})
+    for (const std::string& other : {whole, pipe})
+      for (const bool soft : {false, true}) {
+        SCOPED_TRACE(fmt::format("{} {} {}", name, other, soft));
+        fs::copy_file(whole, path, fs::copy_options::overwrite_existing);
+        with_hdf5(path, [&](hid_t file) {
+          H5Ldelete(file, name, H5P_DEFAULT);
+          // By itself, or as a group along the path of a link inside the file.
+          H5Lcreate_external(other.c_str(), soft ? "/" : name, file, soft ? "there" : name, H5P_DEFAULT, H5P_DEFAULT);
+          if (soft) H5Lcreate_soft((std::string("/there/") + name).c_str(), file, name, H5P_DEFAULT, H5P_DEFAULT);
+        });
+        const std::string why = error_of(ExitCode::data, [&] { TokenFile f(path); });
+        EXPECT_HAS(why, path + ": cannot open " + name);
+        EXPECT_HAS(why, "a link to another file");
+      }
+}
+
+TEST(TokenFile, ChunksThatMustBeUnpackedWholeAreNotLarge) {
+  Scratch dir;
+  constexpr hsize_t largest = hdf5::most_filtered_chunk_bytes;
+  struct {
+    const char* name;
+    hid_t type;
+    hsize_t chunk;
+    bool packed, taken;
+  } cases[] = {{"tokens", H5T_STD_U16LE, largest / 2, true, true},
+               {"tokens", H5T_STD_U16LE, largest / 2 + 1, true, false},
+               {"tokens", H5T_STD_U32LE, largest / 4 + 1, true, false},
+               {"tokens", H5T_STD_U16LE, largest, false, true},  // of one that is not packed a part is read
+               {"documents", H5T_STD_I64LE, largest / 8 + 1, true, false},
+               {"loss_mask", H5T_STD_U8LE, largest + 1, true, false}};
+  for (const auto& c : cases) {
+    SCOPED_TRACE(fmt::format("{} in chunks of {}", c.name, c.chunk));
+    const std::string path = dir / "packed.h5";
+    fs::remove(path);
+    with_hdf5(path, [&](hid_t file) {
+      const auto make = [&](const char* name, hid_t type, hsize_t chunk, bool packed, hsize_t elements, bool written) {
+        const hsize_t most = H5S_UNLIMITED, first = 0, one = 1;
+        const hid_t space = H5Screate_simple(1, &elements, &most), creation = H5Pcreate(H5P_DATASET_CREATE);
+        H5Pset_chunk(creation, 1, &chunk);
+        if (packed) H5Pset_deflate(creation, 1);
+        const hid_t set = H5Dcreate2(file, name, type, space, H5P_DEFAULT, creation, H5P_DEFAULT);
+        if (written) {  // all of the chunk is made once
+          const hid_t inside = H5Screate_simple(1, &one, nullptr);
+          const std::int64_t id = 7;
+          H5Sselect_hyperslab(space, H5S_SELECT_SET, &first, nullptr, &one, nullptr);
+          H5Dwrite(set, H5T_NATIVE_INT64, inside, space, H5P_DEFAULT, &id);
+          H5Sclose(inside);
+        }
+        H5Dclose(set), H5Pclose(creation), H5Sclose(space);
+      };
+      if (std::string(c.name) != "tokens") make("tokens", H5T_STD_U16LE, 16, false, 8, true);
+      make(c.name, c.type, c.chunk, c.packed, std::string(c.name) == "loss_mask" ? 1 : 8, c.taken && c.packed);
+    });
+    if (c.taken && c.packed) {
+      EXPECT_EQ(all_of(TokenFile(path)).front(), 7);
+      continue;
+    }
+    EXPECT_HAS(error_of(ExitCode::data, [&] { TokenFile f(path); }),
+               c.taken ? "is not whole" : fmt::format("the dataset '{}' is compressed in chunks of", c.name));
+  }
+}
+
+TEST(TokenFile, AttributesThatAreNoUtf8AreRefused) {
+  Scratch dir;
+  const auto path = tokenized_pairs(dir, 20);
+  const std::string whole = slurp(path);
+  for (const char* name : {"tokenizer", "tokenizer.xxh3", "documents.xxh3"})
+    for (const bool checksums : {true, false}) {
+      spill(path, whole);
+      if (!checksums) make_old(path);
+      with_hdf5(path, [&](hid_t file) {
+        H5Adelete(file, name);
+        const hid_t type = H5Tcopy(H5T_C_S1), space = H5Screate(H5S_SCALAR);
+        H5Tset_size(type, 3);
+        const hid_t attribute = H5Acreate2(file, name, type, space, H5P_DEFAULT, H5P_DEFAULT);
+        H5Awrite(attribute, type,
+                 "a\xff"
+                 "b");
+        H5Aclose(attribute), H5Sclose(space), H5Tclose(type);
+      });
+      EXPECT_HAS(error_of(ExitCode::data,
+                          [&] {
+                            TokenFile f(path);
+                            if (!f.facts()) check(f, vocab);
+                          }),
+                 path + ": its attribute '" + name + "' is no text in UTF-8");
+    }
 }
 
 TEST(TokenFile, FactsOfOtherTokensAreRefused) {
