@@ -14,6 +14,7 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "checkpoint files hold little-endian numbers as they lie in memory");
 constexpr std::size_t line_bytes = 160;
+constexpr std::int64_t most_block_bytes = 1 << 30;  // read before it is known to be right: directories of the largest models take a tenth
 constexpr std::string_view restore = "Restore the file from a copy, or use an older checkpoint of the run.";
 
 std::string head_line(std::string_view kind, const Envelope& e) {
@@ -116,7 +117,7 @@ Envelope read_envelope(const PosixFile& file, std::string_view kind) {
   auto directory_bytes = number_after(line, "directory ");
   auto mark = line.find("xxh3 ");
   auto hex = mark == std::string::npos ? std::string_view() : std::string_view(line).substr(mark + 5, 32);
-  bool sane = e.block_bytes >= 4096 && e.file_bytes >= e.block_bytes && directory_bytes >= 0 &&
+  bool sane = e.block_bytes >= 4096 && e.block_bytes <= most_block_bytes && e.file_bytes >= e.block_bytes && directory_bytes >= 0 &&
               directory_bytes <= e.block_bytes - static_cast<std::int64_t>(line_bytes) && parse_hash(hex, e.hash);
   if (!sane) refuse("its first line is damaged.");
   auto size = file.size();

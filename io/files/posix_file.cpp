@@ -275,6 +275,12 @@ bool PosixFile::next_run(std::int64_t offset, std::int64_t& begin, std::int64_t&
   return true;
 }
 
+std::string read_small_file(const std::string& path, ExitCode on_error, std::int64_t most) {
+  std::string bytes, why;
+  if (!read_regular(path, most, bytes, why)) fail(on_error, "{}: {}", path, why);
+  return bytes;
+}
+
 void sync_folder(const std::string& path) {
   int d = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (d < 0) fail_storage("open the folder", path, errno);

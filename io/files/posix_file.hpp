@@ -82,6 +82,11 @@ class PosixFile {
   ExitCode on_error_ = ExitCode::storage;
 };
 
+constexpr std::int64_t small_file_bytes = 64 << 20;  ///< what a deck, a record or a configuration never has
+/// All of a regular file, which is read as far as it goes and no further than `most` bytes: what lies under the name of a small file may be
+/// a pipe, a device without end, or terabytes of a hole. Else Error(on_error).
+std::string read_small_file(const std::string& path, ExitCode on_error, std::int64_t most = small_file_bytes);
+
 /// Error(storage): what failed, where, the system's reason and what to do about it.
 [[noreturn]] void fail_storage(const std::string& action, const std::string& path, int error_number);
 /// Makes the entries of a folder durable.

@@ -116,6 +116,19 @@ std::int64_t Dataset::raw_offset() const {
   return static_cast<std::int64_t>(at);
 }
 
+std::int64_t Dataset::filtered_chunk_bytes() const {
+  Handle creation = make(on_error_, file_, name_, "open", [&] { return H5Dget_create_plist(handle_.id()); });
+  Handle type = make(on_error_, file_, name_, "open", [&] { return H5Dget_type(handle_.id()); });
+  std::lock_guard guard(library_lock());
+  if (H5Pget_layout(creation.id()) != H5D_CHUNKED || H5Pget_nfilters(creation.id()) <= 0) return 0;
+  std::vector<hsize_t> chunk(dims_.size());
+  checked(on_error_, file_, name_, "open", [&] { return H5Pget_chunk(creation.id(), static_cast<int>(chunk.size()), chunk.data()); });
+  auto bytes = static_cast<std::int64_t>(H5Tget_size(type.id()));
+  for (const hsize_t n : chunk)
+    if (__builtin_mul_overflow(bytes, static_cast<std::int64_t>(n), &bytes)) return std::numeric_limits<std::int64_t>::max();
+  return bytes;
+}
+
 std::string Dataset::missing() const {
   Handle creation = make(on_error_, file_, name_, "open", [&] { return H5Dget_create_plist(handle_.id()); });
   Handle type = make(on_error_, file_, name_, "open", [&] { return H5Dget_type(handle_.id()); });
@@ -269,10 +282,18 @@ void File::create_virtual(const std::string& name, Element element, const std::v
 }
 
 Dataset File::open_dataset(const std::string& name) const {
+  {
+    Dataset plain = open_with_cache(name, 0);
+    const std::int64_t bytes = plain.filtered_chunk_bytes();
+    if (bytes == 0 || bytes > most_filtered_chunk_bytes) return plain;
+  }  // an open dataset keeps the cache that it was first opened with
+  return open_with_cache(name, most_filtered_chunk_bytes);
+}
+
+Dataset File::open_with_cache(const std::string& name, std::int64_t bytes) const {
   Handle access = make(on_error_, file_, name, "open", [] { return H5Pcreate(H5P_DATASET_ACCESS); });
-  checked(on_error_, file_, name, "open", [&] { return H5Pset_chunk_cache(access.id(), 1, 0, 1.0); });
-  return Dataset(make(on_error_, file_, name, "open", [&] { return H5Dopen2(handle_.id(), name.c_str(), access.id()); }), file_, name,
-                 on_error_);
+  checked(on_error_, file_, name, "open", [&] { return H5Pset_chunk_cache(access.id(), 1, static_cast<std::size_t>(bytes), 1.0); });
+  return Dataset(make(on_error_, file_, name, "open", [&] { return open_here(handle_.id(), name, access.id()); }), file_, name, on_error_);
 }
 
 void File::close() {

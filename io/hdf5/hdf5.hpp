@@ -99,6 +99,8 @@ class Dataset : public Object {
   /// Byte position of a contiguous dataset in the file; 0 where it has no bytes.
   std::int64_t raw_offset() const;
 
+  /// Bytes of a chunk where chunks are compressed, or go through another filter; else 0.
+  std::int64_t filtered_chunk_bytes() const;
   /// What of the declared elements is not in this file and would read as zeros; "" where all of them are.
   std::string missing() const;
 
@@ -134,6 +136,8 @@ struct CreateOptions {
   bool through_descriptor = false;  ///< the path is /proc/self/fd/N
 };
 
+constexpr std::int64_t most_filtered_chunk_bytes = 64 << 20;
+
 class File : public Object {
  public:
   /// Creates or truncates `path`. Failures are Error(on_error); `shown_name` stands for the path in messages when not empty.
@@ -152,7 +156,8 @@ class File : public Object {
   /// Where a source file is missing, HDF5 reads a virtual dataset's fill value: NaN for f32, so that nobody takes it for weights.
   void create_virtual(const std::string& name, Element element, const std::vector<std::int64_t>& dims,
                       std::span<const VirtualSource> sources);
-  /// Chunked datasets are read without a chunk cache: our reads are small windows at random places.
+  /// Chunked datasets are read without a chunk cache: our reads are small windows at random places. A compressed chunk has to be made whole
+  /// for any of it, and the last is kept where it has at most most_filtered_chunk_bytes. Links to other files are not followed.
   Dataset open_dataset(const std::string& name) const;
   std::string read_text(const std::string& name) const;
   /// Writes everything out and reports what failed. After it only destruction is allowed; datasets must be gone before.
@@ -160,6 +165,7 @@ class File : public Object {
 
  private:
   using Object::Object;
+  Dataset open_with_cache(const std::string& name, std::int64_t bytes) const;
 };
 
 }  // namespace tessera::io::hdf5

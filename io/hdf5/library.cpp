@@ -1,5 +1,7 @@
 #include "io/hdf5/library.hpp"
 
+#include <utility>
+
 namespace tessera::io::hdf5 {
 namespace {
 
@@ -20,7 +22,28 @@ std::recursive_mutex& library_lock() {
   return lock;
 }
 
+namespace {
+
+thread_local bool t_refused_link = false;
+
+herr_t refuse_link(const char*, const char*, const char*, const char*, unsigned*, hid_t, void*) {
+  t_refused_link = true;
+  return -1;
+}
+
+}  // namespace
+
+hid_t open_here(hid_t file, const std::string& name, hid_t access) {
+  t_refused_link = false;
+  const hid_t links = access == H5P_DEFAULT ? H5Pcreate(H5P_DATASET_ACCESS) : access;
+  const hid_t opened = H5Pset_elink_cb(links, refuse_link, nullptr) < 0 ? -1 : H5Dopen2(file, name.c_str(), links);
+  if (access == H5P_DEFAULT) H5Pclose(links);
+  return opened;
+}
+
 std::string library_reason() {
+  if (std::exchange(t_refused_link, false))
+    return "it is a link to another file, and a file must hold all that is its own; copy the dataset itself";
   std::string reason;
   H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, keep_first, &reason);
   // "unable to open file: name = ..., errno = 13, error message = 'Permission denied', flags = ..."

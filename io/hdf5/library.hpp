@@ -14,6 +14,10 @@ std::recursive_mutex& library_lock();
 /// The most specific line of HDF5's error stack; the system's reason where it has one.
 std::string library_reason();
 
+/// Opens a dataset of this very file: no link to another one is followed along its path. `access`: its access properties. Negative where it
+/// fails; library_reason() then says why.
+hid_t open_here(hid_t file, const std::string& name, hid_t access = H5P_DEFAULT);
+
 /// Runs `call` under the lock; a negative result is an Error(code): "FILE: cannot ACTION OBJECT: reason".
 template <class F>
 auto checked(ExitCode code, const std::string& file, const std::string& object, const char* action, F&& call) {

@@ -7,6 +7,8 @@
 namespace tessera::io::hdf5 {
 namespace {
 
+constexpr std::size_t most_text_bytes = 256 << 20;
+
 Handle string_type(ExitCode code, const std::string& file, const std::string& object, std::size_t bytes) {
   Handle type(checked(code, file, object, "describe", [] { return H5Tcopy(H5T_C_S1); }));
   checked(code, file, object, "describe", [&] { return H5Tset_size(type.id(), bytes == 0 ? 1 : bytes); });
@@ -26,6 +28,7 @@ std::optional<std::string> read_string(hid_t type, Read&& read) {
     H5free_memory(text);
     return out;
   }
+  if (H5Tget_size(type) > most_text_bytes) return std::nullopt;  // it is made room for before it is known whether it is there
   std::string out(H5Tget_size(type), '\0');
   if (read(type, out.data()) < 0) return std::nullopt;
   out.resize(::strnlen(out.data(), out.size()));
@@ -87,7 +90,7 @@ void File::create_text(const std::string& name, std::string_view text) {
 
 std::string File::read_text(const std::string& name) const {
   std::lock_guard guard(library_lock());
-  Handle dataset(checked(on_error_, file_, name, "open", [&] { return H5Dopen2(handle_.id(), name.c_str(), H5P_DEFAULT); }));
+  Handle dataset(checked(on_error_, file_, name, "open", [&] { return open_here(handle_.id(), name); }));
   Handle type(checked(on_error_, file_, name, "open", [&] { return H5Dget_type(dataset.id()); }));
   auto text =
       read_string(type.id(), [&](hid_t memory, void* out) { return H5Dread(dataset.id(), memory, H5S_ALL, H5S_ALL, H5P_DEFAULT, out); });

@@ -2,6 +2,7 @@
 #include <array>
 #include <utility>
 
+#include "base/printable.hpp"
 #include "io/files/posix_file.hpp"
 #include "io/safetensors/safetensors_model.hpp"
 #include "io/safetensors/strict_json.hpp"
@@ -41,7 +42,8 @@ SafetensorsTensor parse_tensor(const std::string& path, const std::string& name,
   const auto offsets = j.at("data_offsets").get<std::vector<std::int64_t>>();
   std::int64_t bytes = safetensors_type_bytes(t.type);
   if (bytes == 0)
-    fail(ExitCode::data, "{}: tensor {} is of type {}, which is not one of safetensors. Get the file again.", path, name, t.type);
+    fail(ExitCode::data, "{}: tensor {} is of type {}, which is not one of safetensors. Get the file again.", path, name,
+         printable_name(t.type));
   for (const std::int64_t d : t.shape.dims)
     if (d < 0 || __builtin_mul_overflow(bytes, d, &bytes)) fail(ExitCode::data, "{}: tensor {} has an impossible shape.", path, name);
   if (offsets.size() != 2 || offsets[0] < 0 || offsets[0] > offsets[1] || offsets[1] - offsets[0] != bytes)
@@ -91,7 +93,11 @@ std::vector<SafetensorsTensor> read_safetensors_header(const std::string& path) 
     const Json header = parse_strict_json(text);
     if (!header.is_object()) throw std::runtime_error("it is no object");
     for (const auto& [name, j] : header.items())
-      if (name != "__metadata__") out.push_back(parse_tensor(path, name, j, data_begin, size - data_begin));
+      if (printable_name(name) != name)
+        fail(ExitCode::data, "{}: the name {} has characters that are none of a name. The file is damaged: get it again.", path,
+             printable_name(name));
+      else if (name != "__metadata__")
+        out.push_back(parse_tensor(path, name, j, data_begin, size - data_begin));
   } catch (const Error&) {
     throw;
   } catch (const std::exception& e) {

@@ -8,6 +8,7 @@
 #include <mutex>
 #include <set>
 
+#include "base/printable.hpp"
 #include "base/some_of.hpp"
 #include "io/files/path_state.hpp"
 #include "io/files/posix_file.hpp"
@@ -50,19 +51,11 @@ void widen(std::string_view type, const std::byte* from, std::span<float> out) {
     widen_16(from, out, from_half);
 }
 
-std::string read_whole(const std::string& path) {
-  const auto file = PosixFile::open(path, ExitCode::data);
-  if (file.size() > most_index_bytes) fail(ExitCode::data, "{}: {} bytes are no index. Get the file again.", path, file.size());
-  std::string text(static_cast<std::size_t>(file.size()), '\0');
-  text.resize(file.read(0, text.data(), text.size()));
-  return text;
-}
-
 /// (tensor, file) as the index has them.
 std::vector<std::pair<std::string, std::string>> read_index(const std::string& path) {
   std::vector<std::pair<std::string, std::string>> map;
   try {
-    const auto index = parse_strict_json(read_whole(path));
+    const auto index = parse_strict_json(read_small_file(path, ExitCode::data, most_index_bytes));
     const auto& weights = index.at("weight_map");
     if (!weights.is_object() || weights.empty()) throw std::runtime_error("its weight_map is no object with tensors");
     for (const auto& [tensor, file] : weights.items()) map.emplace_back(tensor, file.get<std::string>());
@@ -72,9 +65,10 @@ std::vector<std::pair<std::string, std::string>> read_index(const std::string& p
     fail(ExitCode::data, "{}: it cannot be understood ({}). The file is damaged: get it again.", path, e.what());
   }
   for (const auto& [tensor, file] : map)
-    if (file.empty() || file == "." || file == ".." || file.find('/') != file.npos)
-      fail(ExitCode::data, "{}: it says that tensor {} is in '{}', which is no file of this folder. Get the file again.", path, tensor,
-           file);
+    if (printable_name(tensor) != tensor || printable_name(file) != file || file.empty() || file == "." || file == ".." ||
+        file.find('/') != file.npos)
+      fail(ExitCode::data, "{}: it says that tensor {} is in '{}', which is no file of this folder. Get the file again.", path,
+           printable_name(tensor), printable_name(file));
   return map;
 }
 

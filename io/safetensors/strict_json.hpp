@@ -8,6 +8,8 @@
 #include <stdexcept>
 #include <string>
 
+#include "base/printable.hpp"
+
 namespace tessera::io {
 
 /// Throws what nlohmann's parser throws, or std::runtime_error.
@@ -17,7 +19,7 @@ inline nlohmann::ordered_json parse_strict_json(const std::string& text) {
   return Json::parse(text, [&](int depth, Json::parse_event_t event, Json& parsed) {
     if (event == Json::parse_event_t::object_start) names[depth + 1].clear();
     if (event == Json::parse_event_t::key && !names[depth].insert(parsed.get<std::string>()).second)
-      throw std::runtime_error(fmt::format("{} stands there twice", parsed.get<std::string>()));
+      throw std::runtime_error(fmt::format("{} stands there twice", printable_name(parsed.get<std::string>())));
     return true;
   });
 }

@@ -33,8 +33,7 @@ void write_file(const std::string& path, const std::string& text) {
 }  // namespace
 
 BpeTrainer::BpeTrainer(const std::string& python, std::int64_t vocab, std::string end_token)
-    : child_(std::make_unique<Child>(std::vector<std::string>{python, "-c", worker_text})),
-      end_token_(end_token.empty() ? "<|endoftext|>" : std::move(end_token)) {
+    : child_(start_worker(python, worker_text, endless_memory)), end_token_(end_token.empty() ? "<|endoftext|>" : std::move(end_token)) {
   require_utf8("--end-token", end_token_);
   ask_worker(*child_, "lear", nlohmann::json{{"vocab", vocab}, {"end_token", end_token_}}.dump());
 }

@@ -1,11 +1,13 @@
 # What programs of Python that the binary starts have in common: each is this text and its own, which a build carries, with a socket as standard input. A
-# request is four letters, the length of what follows (uint64, little-endian) and that; so is its answer, whose letters are "done" or "fail".
+# request is four letters, the length of what follows (uint64, little-endian) and that; so is its answer, whose letters are "done" or "fail". The argument of
+# the program says how many bytes of memory it may take, 0 for any.
 import sys
 
 sys.path = [folder for folder in sys.path if folder]  # what lies in the folder of the run is not ours to import
 
 import json
 import os
+import resource
 import select
 import signal
 import struct
@@ -96,8 +98,22 @@ def defect(error):
     return f"{type(error).__name__}: {error} (in {sys.executable}, {place}). This is a defect of Tessera; please report it with the files."
 
 
-def serve(operations):
-    """Answers requests until the socket is closed."""
+def limit_memory(most):
+    """Of what is written to: libraries reserve addresses that they never use."""
+    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    if most and (hard == resource.RLIM_INFINITY or most < hard):
+        resource.setrlimit(resource.RLIMIT_DATA, (most, most))
+
+
+def no_memory(most):
+    limit = f": it may take {most / 2**30:.3g} GiB, or the system has no more" if most else ""
+    return (f"{sys.executable} got no more memory{limit}. Look for a text that is very long, or that a chat template makes so; else use fewer --workers, a higher "
+            "--worker-memory, or a machine with more.")
+
+
+def serve(operations, most=0):
+    """Answers requests until the socket is closed. `most`: the bytes of memory that this process may take, 0 for any."""
+    limit_memory(most)
     while True:
         head = receive(12)
         request = Reader(receive(struct.unpack("<Q", head[4:])[0]))
@@ -106,7 +122,7 @@ def serve(operations):
         except Fault as fault:
             word, answer = b"fail", refusal(fault.kind, str(fault))
         except MemoryError:
-            word, answer = b"fail", refusal("environment", f"the system gave {sys.executable} no more memory. Use fewer --workers, or ask for more memory.")
+            word, answer = b"fail", refusal("environment", no_memory(most))
         except Exception as error:
             word, answer = b"fail", refusal("internal", defect(error))
         send(word, answer)

@@ -1,5 +1,6 @@
 # A model's chat template, for worker.py: conversations as texts, and what of their characters the model would have said.
 import contextlib
+import importlib.metadata
 import json
 import os
 import re
@@ -15,6 +16,7 @@ try:
 except ImportError as error:
     jinja2, missing_templates = None, error
 
+OLDEST_JINJA2 = (3, 1, 6)
 TEMPLATE_SECONDS = 20  # of the processor, for a conversation
 TEMPLATE_BYTES = 512 << 20
 BEGIN, END = "\ufdd0", "\ufdd1"  # no characters: they mark in a rendered text what a template has between {% generation %} and {% endgeneration %}
@@ -48,12 +50,23 @@ def bounds():
         resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
 
 
+def require_jinja2():
+    require(jinja2, "jinja2", missing_templates, PACKAGES)
+    version = getattr(jinja2, "__version__", None) or importlib.metadata.version("jinja2")
+    numbers = tuple(map(int, re.match(r"[\d.]*\d|", version).group().split("."))) if version[:1].isdigit() else ()
+    if numbers < OLDEST_JINJA2:
+        wanted = ".".join(map(str, OLDEST_JINJA2))
+        raise Fault(f"{sys.executable} has jinja2 {version}, and a chat template, which is a program of somebody else's, can leave its sandbox (CVE-2025-27516). "
+                    f"Install {wanted} or newer there: {sys.executable} -m pip install 'jinja2>={wanted}'; or run scripts/setup --tokenizers; or let "
+                    "TESSERA_PYTHON name a Python that has it.", "environment")
+
+
 class Template:
     """A model's chat template, in the surroundings that transformers gives one: names, filters and the treatment of blanks around blocks. The day is not
     among them, since the tokens of a file must not depend on it."""
 
     def __init__(self, folder, config):
-        require(jinja2, "jinja2", missing_templates, "tokenizers jinja2")
+        require_jinja2()
         self.name = f"the chat template of {folder}"
         source = self.find(folder, config)
         if not source:
@@ -94,8 +107,7 @@ class Template:
         path = os.path.join(folder, "chat_template.jinja")
         if os.path.exists(path):
             try:
-                with open(path, encoding="utf-8") as file:
-                    return file.read()
+                return read_text(path)
             except (OSError, ValueError) as error:
                 raise Fault(f"{path}: it cannot be read: {error}. {AGAIN}.")
         source = config.get("chat_template")

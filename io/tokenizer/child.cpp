@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "base/check.hpp"
+#include "base/types.hpp"
 
 extern char** environ;
 
@@ -56,7 +57,8 @@ class SpawnPlan {
 
 }  // namespace
 
-Child::Child(std::vector<std::string> command) : name_(command.at(0)), words_(PosixFile::in_memory("what " + name_ + " says")) {
+Child::Child(std::vector<std::string> command, std::int64_t memory)
+    : name_(command.at(0)), words_(PosixFile::in_memory("what " + name_ + " says")), memory_(memory) {
   std::array<int, 2> ends{};
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) != 0)
     fail(ExitCode::environment, "cannot start {}: no socket: {}", name_, std::strerror(errno));
@@ -97,9 +99,13 @@ std::string Child::last_words(const std::string& before) const {
 void Child::fail_ended() {
   if (process_ <= 0) fail(ExitCode::environment, "{} had ended before it was asked again", name_);
   const int status = end();  // also where it has closed its end of the socket and goes on
-  const std::string how = WIFEXITED(status)             ? fmt::format("ended with status {}", WEXITSTATUS(status))
+  const std::string limit =
+      memory_ > 0 ? fmt::format(" (it may take {} of memory: --worker-memory)", human_bytes(static_cast<double>(memory_))) : "";
+  // A script that stands before the program says 128 and the signal.
+  const std::string how = WIFEXITED(status)
+                              ? fmt::format("ended with status {}{}", WEXITSTATUS(status), WEXITSTATUS(status) > 128 ? limit : "")
                           : WTERMSIG(status) == SIGKILL ? "was killed, or closed its end (is there memory enough?)"
-                                                        : fmt::format("ended by signal {}", WTERMSIG(status));
+                                                        : fmt::format("ended by signal {}{}", WTERMSIG(status), limit);
   fail(ExitCode::environment, "{} {} before it had answered{}", name_, how, last_words(":\n"));
 }
 

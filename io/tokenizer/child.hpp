@@ -3,6 +3,7 @@
 #include <sys/types.h>
 
 #include <chrono>
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -16,8 +17,9 @@ namespace tessera::io {
 /// than it may and is ended, with its last words.
 class Child {
  public:
-  /// `command`: a program, sought on PATH where its name has no slash, and its arguments.
-  explicit Child(std::vector<std::string> command);
+  /// `command`: a program, sought on PATH where its name has no slash, and its arguments. `memory`: the bytes that these tell it to keep
+  /// to, for messages; 0: none.
+  explicit Child(std::vector<std::string> command, std::int64_t memory = 0);
   ~Child();
   Child(const Child&) = delete;
   Child& operator=(const Child&) = delete;
@@ -39,6 +41,7 @@ class Child {
   int socket_ = -1;
   pid_t process_ = 0;  ///< 0: none
   std::chrono::seconds patience_{0};
+  std::int64_t memory_;
 };
 
 }  // namespace tessera::io

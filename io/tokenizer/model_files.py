@@ -2,18 +2,31 @@
 import base64
 import json
 import os
+import stat
 import struct
 
 MOST_VOCAB = 2**31 - 1  # ids are int32
+MOST_BYTES = 64 << 20  # of a file beside tokenizer.json
 AGAIN = "Get the model's files again"
+PACKAGES = "tokenizers 'jinja2>=3.1.6'"  # what pip is to install
+
+
+def read_text(path):
+    """All of a file. Others than regular ones may have no end, or never begin."""
+    with open(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise ValueError("it is a folder, pipe or device, and no regular file")
+        data = file.read(MOST_BYTES + 1)
+    if len(data) > MOST_BYTES:
+        raise ValueError(f"it is larger than {MOST_BYTES >> 20} MiB")
+    return data.decode()
 
 
 def read_json(folder, name):
     """The object of a file; an empty one where there is no file."""
     path = os.path.join(folder, name)
     try:
-        with open(path, encoding="utf-8") as file:
-            read = json.load(file)
+        read = json.loads(read_text(path))
     except FileNotFoundError:
         return {}
     except RecursionError:

@@ -79,10 +79,7 @@ std::vector<Encoded> take_encoded(Answer answer, bool masked) {
 }  // namespace
 
 std::string tokenizer_digest(const std::string& folder) {
-  const auto file = PosixFile::open(folder + "/tokenizer.json", ExitCode::data);
-  std::string text(static_cast<std::size_t>(file.size()), '\0');
-  text.resize(file.read(0, text.data(), text.size()));
-  return hash_text(text).hex();
+  return hash_text(read_small_file(folder + "/tokenizer.json", ExitCode::data, most_tokenizer_bytes)).hex();
 }
 
 Tokenizer::Tokenizer(const TokenizerSource& source) : folder_(source.folder), patience_(source.patience) {
@@ -90,7 +87,7 @@ Tokenizer::Tokenizer(const TokenizerSource& source) : folder_(source.folder), pa
   require_utf8("--end-token", source.end_token);
   facts_.name = name_of(source.folder);
   facts_.digest = tokenizer_digest(source.folder);
-  child_ = std::make_unique<Child>(std::vector<std::string>{source.python, "-c", worker_text});
+  child_ = start_worker(source.python, worker_text, source.memory);
   const Json asked{{"folder", source.folder}, {"end_token", source.end_token}};
   const Json found = Json::parse(ask("open", asked.dump(), worker_patience));
   found.at("vocab").get_to(facts_.vocab), found.at("end").get_to(facts_.end), found.at("end_name").get_to(facts_.end_name);

@@ -18,6 +18,7 @@ struct TokenizerSource {
   std::string folder = {};                          ///< with tokenizer.json, and what of the model's other small files there is
   std::string end_token = {};                       ///< ends a document; "": the one that the folder's files name
   std::chrono::seconds patience = worker_patience;  ///< how long a request may go without an answer (ask_worker), but for the first
+  std::int64_t memory = worker_memory;              ///< bytes that the worker may take; 0: any
 };
 
 struct TokenizerFacts {
@@ -53,6 +54,8 @@ struct ChatLine {
   std::string place;
   std::string text;
 };
+
+constexpr std::int64_t most_tokenizer_bytes = 1 << 30;  ///< of tokenizer.json: the largest vocabularies take tens of MiB
 
 /// Digest of DIR/tokenizer.json as facts have it. Error(data): it cannot be read.
 std::string tokenizer_digest(const std::string& folder);

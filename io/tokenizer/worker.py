@@ -16,6 +16,7 @@ try:
 except ImportError as error:
     tokenizers, missing = None, error
 
+PART_CHARACTERS = 1 << 20
 PROBES = ["a", "Z", "7", "it's", ".", ")", "--", "\u00e9", "\u4e2d", "\u0639", "\U0001f600", "\u0915\u093f"]
 
 
@@ -193,11 +194,12 @@ class Model:
             where = request.text()
             rendered.append(self.template().conversation(where, request.text(), field))
         answer = [struct.pack("<I", len(rendered))]
-        for (text, spans), encoding in zip(rendered, self.encode_batch([text for text, _ in rendered], False, True)):
-            ids, mask = encoding.ids, mask_of(encoding.offsets, spans)
-            if not text.rstrip().endswith(tuple(self.tokenizer.id_to_token(stop) or "\0" for stop in self.stops)):
-                ids, mask = self.ended(ids, mask)
-            answer.append(packed(ids, mask))
+        for some in in_parts(rendered):
+            for (text, spans), encoding in zip(some, self.encode_batch([text for text, _ in some], False, True)):
+                ids, mask = encoding.ids, mask_of(encoding.offsets, spans)
+                if not text.rstrip().endswith(tuple(self.tokenizer.id_to_token(stop) or "\0" for stop in self.stops)):
+                    ids, mask = self.ended(ids, mask)
+                answer.append(packed(ids, mask))
         return b"".join(answer)
 
     def render_prompt(self, request):
@@ -239,6 +241,19 @@ class Model:
         return packed(self.ids(text), b"")
 
 
+def in_parts(rendered):
+    """Texts with their spans, as many at once as are PART_CHARACTERS: tokens take hundreds of bytes each until they are packed, and a template may make a
+    thousand times more text than it was given."""
+    part, size = [], 0
+    for one in rendered:
+        if part and size + len(one[0]) > PART_CHARACTERS:
+            yield part
+            part, size = [], 0
+        part.append(one)
+        size += len(one[0])
+    yield part
+
+
 def packed(ids, mask):
     return struct.pack("<I", len(ids)) + array("I", ids).tobytes() + mask
 
@@ -258,7 +273,7 @@ def mask_of(offsets, spans):
 
 
 def open_model(request):
-    require(tokenizers, "tokenizers", missing, "tokenizers jinja2")
+    require(tokenizers, "tokenizers", missing, PACKAGES)
     global model
     asked = json.loads(request.data)
     model = Model(asked["folder"], asked["end_token"])
@@ -279,7 +294,7 @@ def texts_to_learn():
 
 def learn(request):
     """A byte-level BPE, as GPT-2's: text is cut by its expression, and no byte is unknown."""
-    require(tokenizers, "tokenizers", missing, "tokenizers jinja2")
+    require(tokenizers, "tokenizers", missing, PACKAGES)
     asked = json.loads(request.data)
     os.environ["TOKENIZERS_PARALLELISM"] = "true"  # one worker alone learns
     made = tokenizers.Tokenizer(tokenizers.models.BPE())
@@ -298,4 +313,4 @@ OPERATIONS = {b"open": open_model, b"text": lambda request: model.encode(request
               b"lear": learn}
 
 if __name__ == "__main__":
-    serve(OPERATIONS)
+    serve(OPERATIONS, int(sys.argv[1]))

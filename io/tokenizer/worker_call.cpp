@@ -17,6 +17,10 @@ ExitCode code_of(const std::string& kind) {
 
 }  // namespace
 
+std::unique_ptr<Child> start_worker(const std::string& python, const char* program, std::int64_t memory) {
+  return std::make_unique<Child>(std::vector<std::string>{python, "-c", program, std::to_string(memory)}, memory);
+}
+
 std::string ask_worker(Child& worker, std::string_view operation, std::string_view request, std::chrono::seconds patience) {
   const std::chrono::seconds for_bytes(request.size() / slowest_bytes_per_second);
   worker.set_patience(patience == endless_patience ? patience : patience + for_bytes);

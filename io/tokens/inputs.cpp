@@ -41,7 +41,7 @@ bool is_lines(const TokenizeOptions& o, const std::string& path) {
 }  // namespace
 
 Inputs::Inputs(const TokenizeOptions& options, const std::string& spool_folder)
-    : options_(options), spool_folder_(spool_folder), parquet_(options.python, options.field, options.chat) {
+    : options_(options), spool_folder_(spool_folder), parquet_(options.python, options.field, options.chat, options.worker_memory) {
   if (options.inputs.empty()) fail(ExitCode::usage, "there is no INPUT. Name at least one.");
   if (std::ranges::count(options.inputs, "-") > 1)
     fail(ExitCode::usage, "- stands among the inputs more than once, and standard input can be read once. Name it once.");

@@ -39,7 +39,7 @@ class Rows:
     def faults(self):
         try:
             yield
-        except Fault:
+        except (Fault, MemoryError):
             raise
         except Exception as error:  # pyarrow has many kinds
             words = " ".join(str(error).split())[:300]
@@ -140,4 +140,4 @@ def open_rows(request):
 rows = None
 
 if __name__ == "__main__":
-    serve({b"open": open_rows, b"next": lambda request: rows.next()})
+    serve({b"open": open_rows, b"next": lambda request: rows.next()}, int(sys.argv[1]))

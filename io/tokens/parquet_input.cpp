@@ -49,12 +49,12 @@ void check_text(const std::string& place, std::string_view text) {
 
 }  // namespace
 
-ParquetReader::ParquetReader(std::string python, std::string field, bool chat)
-    : python_(std::move(python)), field_(std::move(field)), chat_(chat) {}
+ParquetReader::ParquetReader(std::string python, std::string field, bool chat, std::int64_t memory)
+    : python_(std::move(python)), field_(std::move(field)), chat_(chat), memory_(memory) {}
 ParquetReader::~ParquetReader() = default;
 
 void ParquetReader::scan(const std::string& path, const TextVisitor& visit) {
-  if (!child_) child_ = std::make_unique<Child>(std::vector<std::string>{python_, "-c", parquet_text});
+  if (!child_) child_ = start_worker(python_, parquet_text, memory_);
   try {
     scan_rows(path, visit);
   } catch (const Error& error) {

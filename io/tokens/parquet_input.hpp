@@ -1,5 +1,6 @@
 // Rows of Parquet files as documents, read by pyarrow in a process of Python (parquet.py).
 #pragma once
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -13,8 +14,9 @@ class Child;
 /// or the package is missing, or its process ended.
 class ParquetReader {
  public:
-  /// `field` names the column; "": "text", or "prompt" and "completion", and with `chat` those of scan_objects' conversations.
-  ParquetReader(std::string python, std::string field, bool chat);
+  /// `field` names the column; "": "text", or "prompt" and "completion", and with `chat` those of scan_objects' conversations. `memory`:
+  /// bytes that the process may take; 0: any.
+  ParquetReader(std::string python, std::string field, bool chat, std::int64_t memory);
   ~ParquetReader();
   /// A row is a document as a line is in scan_lines, or with `chat` in scan_objects. Starts the process with the first file.
   void scan(const std::string& path, const TextVisitor& visit);
@@ -23,6 +25,7 @@ class ParquetReader {
   void scan_rows(const std::string& path, const TextVisitor& visit);
   std::string python_, field_;
   bool chat_;
+  std::int64_t memory_;
   std::unique_ptr<Child> child_;
 };
 

@@ -17,6 +17,9 @@ namespace tessera::io {
 /// Tokens in a block; the last block of a file may hold fewer. Part of the format.
 constexpr std::int64_t block_tokens = 1 << 15;
 
+/// Attribute of the file: the digest of the dataset "documents".
+extern const char* const documents_digest_name;
+
 /// XXH3 of a block's ids as they lie in the file, little-endian, `token_bytes` each, and after them of its loss mask where there is one.
 std::uint64_t block_checksum(const void* ids, std::size_t bytes, std::span<const std::uint8_t> mask = {});
 

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <optional>
 #include <vector>
@@ -9,8 +10,12 @@
 #include "io/tokens/bin_layout.hpp"
 #include "io/tokens/loss_mask.hpp"
 #include "io/tokens/tokens.hpp"
+#include "io/tokens/utf8.hpp"
 
 namespace tessera::io {
+
+const char* const documents_digest_name = "documents.xxh3";
+
 namespace {
 
 bool ends_with_any(const std::string& path, std::initializer_list<std::string_view> endings) {
@@ -31,41 +36,68 @@ struct TokenFile::Impl {
   std::string path;
   std::int64_t documents = 0, vocab = 0, end_token = -1;
   std::string tokenizer, digest;
+  std::string documents_digest;  // "" where the writer said none
   BinLayout layout;
   PosixFile raw;
   FileStamp stamp;                       // when it was opened
   std::optional<hdf5::Dataset> dataset;  // the tokens, where the file is HDF5
   std::optional<hdf5::Dataset> mask;     // which of them count in the loss
   std::optional<hdf5::Dataset> document_begins;
-  std::optional<TokenFacts> facts;         // once all tokens have been read
-  std::optional<hdf5::Dataset> checksums;  // one a block: in the file, or
-  TokenSums sums;                          // in memory
-  mutable std::vector<bool> verified;      // blocks that were compared with their checksum
-  mutable std::vector<char> scratch;       // a block
+  std::optional<TokenFacts> facts;  // once all tokens have been read
+  TokenSums sums;                   // what they were then: nothing of the file is believed later
+  bool sums_of_writer = false;      // they came with the file
+  struct Block {
+    std::int64_t number = -1;  // none
+    std::vector<char> ids;
+    std::vector<std::uint8_t> mask;
+  };
+  mutable std::array<Block, 2> blocks;  // what was last compared, of even and of odd number: a sample has seldom more than two
+
+  /// A dataset of the file that can be read piece by piece.
+  hdf5::Dataset open(const hdf5::File& file, const char* name) const {
+    hdf5::Dataset dataset = file.open_dataset(name);
+    if (const std::int64_t bytes = dataset.filtered_chunk_bytes(); bytes > hdf5::most_filtered_chunk_bytes)
+      fail(ExitCode::data,
+           "{}: the dataset '{}' is compressed in chunks of {}, of which one must be unpacked for any token in it, and {} is the most. "
+           "Write "
+           "it again in smaller chunks, or without compression (h5repack -l {}:CHUNK=262144).",
+           path, name, human_bytes(static_cast<double>(bytes)), human_bytes(static_cast<double>(hdf5::most_filtered_chunk_bytes)), name);
+    return dataset;
+  }
+
+  std::string text_attribute(const hdf5::File& file, const char* name) const {
+    std::string text = file.text_attribute(name).value_or("");
+    Utf8Checker checker;
+    if (checker.feed(text) || checker.finish())
+      fail(ExitCode::data, "{}: its attribute '{}' is no text in UTF-8. The file is damaged: restore it, or write the attribute again.",
+           path, name);
+    return text;
+  }
 
   void open_hdf5() {
     auto file = hdf5::File::open(path, ExitCode::data);
     if (!file.has("tokens"))
       fail(ExitCode::data, "{}: it has no dataset 'tokens'. Make token files with `tessera tokenize`, or write uint16 or uint32 'tokens'.",
            path);
-    dataset.emplace(file.open_dataset("tokens"));
+    dataset.emplace(open(file, "tokens"));
     auto element = dataset->element();
     if (dataset->dims().size() != 1 || (element != hdf5::Element::u16 && element != hdf5::Element::u32))
       fail(ExitCode::data, "{}: the dataset 'tokens' must be one-dimensional and of type uint16 or uint32.", path);
     if (const auto missing = dataset->missing(); !missing.empty())
       fail(ExitCode::data, "{}: the dataset 'tokens' is not whole: {}. Copy the file again, or tokenize again.", path, missing);
     layout = {0, dataset->elements(), element == hdf5::Element::u16 ? std::size_t{2} : std::size_t{4}};
-    if (file.has("documents")) documents = document_begins.emplace(file.open_dataset("documents")).elements();
+    if (file.has("documents")) documents = document_begins.emplace(open(file, "documents")).elements();
     vocab = file.integer_attribute("vocab").value_or(0);
-    tokenizer = file.text_attribute("tokenizer").value_or("");
-    digest = file.text_attribute("tokenizer.xxh3").value_or("");
+    tokenizer = text_attribute(file, "tokenizer");
+    digest = text_attribute(file, "tokenizer.xxh3");
+    documents_digest = text_attribute(file, documents_digest_name);
     end_token = file.integer_attribute("end_token").value_or(-1);
     if (file.has(mask_name)) open_mask(file);
     if (file.has(checksums_name)) open_checksums(file);
   }
 
   void open_mask(const hdf5::File& file) {
-    mask.emplace(file.open_dataset(mask_name));
+    mask.emplace(open(file, mask_name));
     if (mask->dims().size() != 1 || mask->element() != hdf5::Element::u8 || mask->elements() != mask_bytes(layout.tokens))
       fail(ExitCode::data, "{}: the dataset '{}' must have a bit for each of the {} tokens: uint8, one-dimensional, {} of them.", path,
            mask_name, layout.tokens, mask_bytes(layout.tokens));
@@ -82,10 +114,16 @@ struct TokenFile::Impl {
   void open_checksums(const hdf5::File& file) {
     const std::string text = file.text_attribute("facts").value_or("");
     facts = TokenFacts::parse(text);
-    checksums.emplace(file.open_dataset(checksums_name));
-    const bool whole = facts && file.text_attribute("facts.xxh3") == hash_text(text).hex() && describes(*facts) &&
-                       checksums->element() == hdf5::Element::u64 && checksums->dims().size() == 1 &&
-                       checksums->elements() == ceil_div(layout.tokens, block_tokens);
+    const auto checksums = open(file, checksums_name);
+    bool whole = facts && file.text_attribute("facts.xxh3") == hash_text(text).hex() && describes(*facts) &&
+                 checksums.element() == hdf5::Element::u64 && checksums.dims().size() == 1 &&
+                 checksums.elements() == ceil_div(layout.tokens, block_tokens);
+    if (whole) {
+      sums.blocks.resize(static_cast<std::size_t>(checksums.elements()));
+      checksums.read<std::uint64_t>(0, sums.blocks);
+      whole = sums.content() == facts->content;
+      sums_of_writer = true;
+    }
     if (!whole)
       fail(ExitCode::data,
            "{}: its facts and checksums are not those of its tokens: the file was damaged, or changed after it was written. Restore it or "
@@ -112,46 +150,42 @@ struct TokenFile::Impl {
     return bits;
   }
 
-  /// Block `block` is in `scratch` and is what it was when all tokens were read.
-  void verify(std::int64_t block) const {
-    const std::int64_t begin = block * block_tokens, count = std::min(block_tokens, layout.tokens - begin);
-    load(begin, scratch.data(), count);
-    std::uint64_t expected = 0;
-    if (checksums)
-      checksums->read<std::uint64_t>(block, {&expected, 1});
-    else
-      expected = sums.blocks[static_cast<std::size_t>(block)];
-    if (block_checksum(scratch.data(), static_cast<std::size_t>(count) * layout.token_bytes, load_mask(begin, count)) != expected)
+  /// A block as it was when all tokens were read: a copy of what the file has is compared, and that copy is what is used.
+  const Block& compared(std::int64_t number) const {
+    Block& block = blocks[static_cast<std::size_t>(number % 2)];
+    if (block.number == number) return block;
+    block.number = -1;
+    const std::int64_t begin = number * block_tokens, count = std::min(block_tokens, layout.tokens - begin);
+    block.ids.resize(static_cast<std::size_t>(count) * layout.token_bytes);
+    load(begin, block.ids.data(), count);
+    block.mask = load_mask(begin, count);
+    if (block_checksum(block.ids.data(), block.ids.size(), block.mask) != sums.blocks[static_cast<std::size_t>(number)])
       fail(ExitCode::data,
-           "{}: tokens {} to {} (block {} of {}) are not what they were when the file was {}: their checksum differs, so the file or its "
-           "disk "
-           "is damaged. Restore the file from a copy, or make it again.",
-           path, begin, begin + count - 1, block, ceil_div(layout.tokens, block_tokens), checksums ? "written" : "checked");
-    verified[static_cast<std::size_t>(block)] = true;
+           "{}: tokens {} to {} (block {} of {}) are not what they were when the file was {}: their checksum differs, so the file was "
+           "changed since, or it or its disk is damaged. Restore the file from a copy, or make it again.",
+           path, begin, begin + count - 1, number, sums.blocks.size(), sums_of_writer ? "written" : "checked");
+    block.number = number;
+    return block;
   }
 
-  /// As load(), through the checksums where there are any.
-  void load_verified(std::int64_t begin, char* to, std::int64_t count) const {
-    const auto width = layout.token_bytes;
+  /// Calls `part(block, first, count)` for each block that has some of tokens [begin, begin + count).
+  template <class Part>
+  void for_blocks(std::int64_t begin, std::int64_t count, Part&& part) const {
     for (const std::int64_t end = begin + count; begin < end;) {
-      const std::int64_t block = begin / block_tokens;
-      std::int64_t part = std::min(end, (block + 1) * block_tokens) - begin;
-      if (!facts || verified[static_cast<std::size_t>(block)]) {
-        if (!facts) part = end - begin;
-        load(begin, to, part);
-      } else {
-        verify(block);
-        std::memcpy(to, scratch.data() + static_cast<std::size_t>(begin - block * block_tokens) * width,
-                    static_cast<std::size_t>(part) * width);
-      }
-      begin += part, to += static_cast<std::size_t>(part) * width;
+      const std::int64_t number = begin / block_tokens, n = std::min(end, (number + 1) * block_tokens) - begin;
+      part(compared(number), begin - number * block_tokens, n);
+      begin += n;
     }
   }
 
-  /// Every block is read against its checksum from here on.
-  void begin_verifying() {
-    verified.assign(static_cast<std::size_t>(ceil_div(layout.tokens, block_tokens)), false);
-    scratch.resize(static_cast<std::size_t>(std::min(block_tokens, layout.tokens)) * layout.token_bytes);
+  /// As load(), through the checksums where there are any.
+  void load_compared(std::int64_t begin, char* to, std::int64_t count) const {
+    if (!facts) return load(begin, to, count);
+    for_blocks(begin, count, [&](const Block& block, std::int64_t first, std::int64_t n) {
+      const std::size_t bytes = static_cast<std::size_t>(n) * layout.token_bytes;
+      std::memcpy(to, block.ids.data() + static_cast<std::size_t>(first) * layout.token_bytes, bytes);
+      to += bytes;
+    });
   }
 
   [[noreturn]] void refuse_id(std::int64_t id, std::int64_t at, std::int64_t limit) const {
@@ -180,7 +214,6 @@ TokenFile::TokenFile(const std::string& path) : impl_(std::make_unique<Impl>()) 
       impl_->facts = kept->facts;
       impl_->sums = std::move(kept->sums);
     }
-  if (impl_->facts) impl_->begin_verifying();
 }
 TokenFile::~TokenFile() = default;
 TokenFile::TokenFile(TokenFile&&) noexcept = default;
@@ -198,6 +231,13 @@ std::vector<std::int64_t> TokenFile::read_documents() const {
     fail(ExitCode::data, "{}: the dataset 'documents' is not whole: {}. Copy the file again, or tokenize again.", path(), missing);
   std::vector<std::int64_t> tokens(static_cast<std::size_t>(documents()));
   if (!tokens.empty()) begins.read<std::int64_t>(0, tokens);
+  if (!impl_->documents_digest.empty() && hash_bytes(tokens.data(), tokens.size() * sizeof(std::int64_t)).hex() != impl_->documents_digest)
+    fail(ExitCode::data,
+         "{}: the dataset 'documents' is not what it was when the file was written: its digest differs, so the file was changed since, or "
+         "it "
+         "or its disk is damaged. Restore the file from a copy, or tokenize again; where it was changed on purpose, remove the attribute "
+         "'{}'.",
+         path(), documents_digest_name);
   return tokens;
 }
 std::int64_t TokenFile::declared_vocab() const { return impl_->vocab; }
@@ -240,8 +280,8 @@ void TokenFile::accept(TokenSums all) {
                             .digest = impl_->digest,
                             .end_token = impl_->end_token};
   impl_->sums = std::move(all);
-  impl_->checksums.reset();
-  impl_->begin_verifying();
+  impl_->sums_of_writer = false;
+  impl_->blocks = {};
 }
 
 void TokenFile::require_ids_below(std::int64_t vocab) const {
@@ -261,7 +301,7 @@ void TokenFile::read(std::int64_t begin, std::span<std::int32_t> out, std::int64
   // second buffer is needed.
   const auto width = token_bytes();
   char* narrow = reinterpret_cast<char*>(out.data()) + out.size() * (4 - width);
-  impl_->load_verified(begin, narrow, count);
+  impl_->load_compared(begin, narrow, count);
   for (std::size_t i = 0; i < out.size(); ++i) {
     const auto id = id_at(narrow, i, width);
     if (id >= vocab) impl_->refuse_id(id, begin + static_cast<std::int64_t>(i), vocab);
@@ -271,10 +311,16 @@ void TokenFile::read(std::int64_t begin, std::span<std::int32_t> out, std::int64
 
 void TokenFile::drop_uncounted(std::int64_t begin, std::span<std::int32_t> ids, std::int32_t instead) const {
   if (!masked() || ids.empty()) return;
-  const std::int64_t first = begin / 8 * 8, end = begin + static_cast<std::int64_t>(ids.size());
-  const std::vector<std::uint8_t> bits = impl_->load_mask(first, end - first);
-  for (std::int64_t at = begin; at < end; ++at)
-    if (!counts(bits, at - first)) ids[static_cast<std::size_t>(at - begin)] = instead;
+  auto id = ids.begin();
+  const auto drop = [&](std::span<const std::uint8_t> bits, std::int64_t first, std::int64_t count) {
+    for (std::int64_t at = first; at < first + count; ++at, ++id)
+      if (!counts(bits, at)) *id = instead;
+  };
+  const auto count = static_cast<std::int64_t>(ids.size());
+  if (impl_->facts)
+    impl_->for_blocks(begin, count, [&](const Impl::Block& block, std::int64_t first, std::int64_t n) { drop(block.mask, first, n); });
+  else
+    drop(impl_->load_mask(begin / 8 * 8, begin % 8 + count), begin % 8, count);
 }
 
 }  // namespace tessera::io

@@ -71,6 +71,12 @@ void TokenWriter::flush_tokens() {
   if (masked_) mask_->append<std::uint8_t>(counts_), counts_.clear();
 }
 
+void TokenWriter::flush_documents() {
+  documents_->append<std::int64_t>(starts_);
+  documents_hash_.update(starts_.data(), starts_.size() * sizeof(std::int64_t));
+  starts_.clear();
+}
+
 void TokenWriter::write_checks() {
   const TokenFacts facts{.tokens = tokens_->elements(),
                          .token_bytes = element() == hdf5::Element::u16 ? 2 : 4,
@@ -91,6 +97,7 @@ void TokenWriter::write_checks() {
   if (!facts.digest.empty()) file_->set_attribute("tokenizer.xxh3", std::string_view(facts.digest));
   if (facts.end_token >= 0) file_->set_attribute("end_token", facts.end_token);
   file_->set_attribute("documents", facts.documents);
+  file_->set_attribute(documents_digest_name, std::string_view(documents_hash_.digest().hex()));
   file_->set_attribute("facts", std::string_view(facts.text()));
   file_->set_attribute("facts.xxh3", std::string_view(hash_text(facts.text()).hex()));
 }

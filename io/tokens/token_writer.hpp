@@ -49,7 +49,7 @@ class TokenWriter {
 
  private:
   void flush_tokens();
-  void flush_documents() { documents_->append<std::int64_t>(starts_), starts_.clear(); }
+  void flush_documents();
   void write_checks();
   hdf5::Element element() const { return kind_.vocab > 65536 ? hdf5::Element::u32 : hdf5::Element::u16; }
   template <class Id>
@@ -63,6 +63,7 @@ class TokenWriter {
   std::vector<std::uint8_t> counts_;  ///< a bit for each token of the buffer
   std::vector<std::int64_t> starts_;
   TokenSums sums_;
+  Hasher documents_hash_;
   bool masked_ = false, committed_ = false;
 };
 

@@ -111,10 +111,12 @@ class Outputs {
  public:
   explicit Outputs(const TokenizeOptions& o) : folder_(o.output_dir), field_(o.field), chat_(o.chat) {
     if (o.tokenizer == "byte") return;
-    pool_.emplace(
-        TokenizerSource{
-            .python = o.python, .folder = o.tokenizer, .end_token = o.end_token, .patience = std::chrono::seconds(o.patience_seconds)},
-        o.workers);
+    pool_.emplace(TokenizerSource{.python = o.python,
+                                  .folder = o.tokenizer,
+                                  .end_token = o.end_token,
+                                  .patience = std::chrono::seconds(o.patience_seconds),
+                                  .memory = o.worker_memory},
+                  o.workers);
     queue_.emplace(*pool_);
     const TokenizerFacts& facts = pool_->facts();
     kind_ = {.tokenizer = facts.name, .digest = facts.digest, .vocab = facts.vocab, .end_token = facts.end};

@@ -16,7 +16,7 @@ namespace tessera::io {
 class TokenFile {
  public:
   /// Opens .h5/.hdf5 or .bin. Holds what the file declares against its size, and takes its checksums from itself or from the file beside
-  /// it.
+  /// it: 8 bytes for each 32,768 tokens, which stay in memory.
   explicit TokenFile(const std::string& path);
   ~TokenFile();
   TokenFile(TokenFile&&) noexcept;
@@ -25,7 +25,7 @@ class TokenFile {
   std::int64_t tokens() const;
   std::int64_t bytes() const;      ///< of the file
   std::int64_t documents() const;  ///< 0 where the format does not say
-  /// The token that each document begins with, as the file says; empty where the format does not.
+  /// The token that each document begins with, as the file says; empty where the format does not. Fails where the writer's digest differs.
   std::vector<std::int64_t> read_documents() const;
   /// Vocabulary that the writer declared (attribute "vocab"), 0 where it did not.
   std::int64_t declared_vocab() const;
@@ -48,11 +48,12 @@ class TokenFile {
   /// Keeps what was accepted in the file beside, so that the next start need not scan. Throws Error(storage).
   void keep() const;
 
-  /// Tokens [begin, begin + out.size()). Where there are checksums, each block is read whole and compared the first time that one of its
-  /// tokens is wanted. A token id >= vocab fails, naming file, position and id.
+  /// Tokens [begin, begin + out.size()). Once there are checksums, no token is returned that was not compared: its block is copied whole,
+  /// the copy is compared, and the token is taken from the copy, each time anew but for the last two blocks, whose copies are kept. So
+  /// what is written over the file while it is open fails, as damage does. A token id >= vocab fails, naming file, position and id.
   void read(std::int64_t begin, std::span<std::int32_t> out, std::int64_t vocab) const;
-  /// Puts `instead` into the places of tokens [begin, begin + ids.size()) that do not count in the loss. Of tokens that have been read:
-  /// their block's checksum covers the mask.
+  /// Puts `instead` into the places of tokens [begin, begin + ids.size()) that do not count in the loss. The mask is compared as tokens
+  /// are.
   void drop_uncounted(std::int64_t begin, std::span<std::int32_t> ids, std::int32_t instead) const;
 
  private:
@@ -77,7 +78,8 @@ struct TokenizeOptions {
   bool chat = false;           ///< conversations, which the model's template renders; the assistant's turns count in the loss
   std::string end_token = {};  ///< ends each document; "": the one that the model's files name
   std::int64_t train_bpe = 0;  ///< a byte-level BPE of so many tokens is learnt from the input first, in output_dir/tokenizer; 0: none
-  std::int64_t patience_seconds = 600;  ///< how long a worker may go without an answer, before it is ended
+  std::int64_t patience_seconds = 600;                  ///< how long a worker may go without an answer, before it is ended
+  std::int64_t worker_memory = std::int64_t{16} << 30;  ///< bytes that a worker may take, but for one that learns; 0: any
   int workers = 0;  ///< processes that tokenize beside each other, 0: one a core; what is written does not depend on them
 };
 struct TokenizeResult {

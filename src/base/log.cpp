@@ -1,6 +1,7 @@
 #include "base/log.hpp"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
 #include <unistd.h>
@@ -9,6 +10,8 @@
 #include <utility>
 
 #include "base/own_files.hpp"
+
+#include "base/printable.hpp"
 
 namespace tessera {
 namespace {
@@ -55,8 +58,11 @@ void log_threshold(LogLevel lowest) {
                                                    : spdlog::level::err);
 }
 
+void put_text(const std::string& text) { fmt::print("{}", printable(text)); }
+
 namespace {
-void write_line(LogLevel level, const std::string& message) {
+void write_line(LogLevel level, const std::string& text) {
+  const std::string message = printable(text);
   std::string who = g_ranks > 1 ? fmt::format("rank {}{}{}: ", g_rank, g_host.empty() ? "" : " on ", g_host) : "";
   switch (level) {
     case LogLevel::debug:

@@ -1,4 +1,5 @@
-// Lines for people, on standard error. Rank 0 speaks; a rank that fails speaks for itself.
+// Lines for people, on standard error, where rank 0 speaks and a rank that fails speaks for itself; and what commands print. All of it is
+// made printable here, since names in files may hold what a terminal takes for commands.
 #pragma once
 #include <fmt/format.h>
 
@@ -20,6 +21,13 @@ void log_threshold(LogLevel lowest);
 /// then the file is not touched. Empty: what is said then is lost.
 void log_outlives_its_reader(const std::string& path);
 void log_line(LogLevel level, const std::string& message);
+
+/// On standard output, as it stands: the end of a line is the caller's.
+void put_text(const std::string& text);
+template <class... Args>
+void put(fmt::format_string<Args...> format, Args&&... args) {
+  put_text(fmt::format(format, std::forward<Args>(args)...));
+}
 
 /// Rank 0 only.
 template <class... Args>

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
@@ -38,10 +39,14 @@ bool read_regular(const std::string& path, std::int64_t most, std::string& bytes
   const int descriptor = open_regular(path, why);
   if (descriptor < 0) return false;
   // Files of /proc say that they are empty, and others may grow: what counts is what is read. One byte more than allowed is enough to know.
-  bytes.assign(static_cast<std::size_t>(most) + 1, '\0');
+  const std::size_t limit = static_cast<std::size_t>(most) + 1;
+  struct stat what;
+  std::size_t room = ::fstat(descriptor, &what) == 0 ? static_cast<std::size_t>(what.st_size) + 1 : 0;
+  bytes.clear();
   std::size_t done = 0;
   ssize_t n = 1;
-  while (done < bytes.size() && n != 0) {
+  while (done < limit && n != 0) {
+    if (done == bytes.size()) bytes.resize(std::min(limit, std::max(room, 2 * done + 4096))), room = 0;
     n = ::read(descriptor, bytes.data() + done, bytes.size() - done);
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) break;

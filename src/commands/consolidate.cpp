@@ -1,5 +1,6 @@
 // tessera consolidate CHECKPOINT OUT
 #include "train/consolidate.hpp"
+#include "base/log.hpp"
 
 #include <memory>
 
@@ -19,10 +20,10 @@ int consolidate_alone_or_with(const ConsolidateOptions& options, const World* wo
   const ConsolidateResult result = consolidate(options, world);
   if (world && world->rank() != 0) return 0;
   const double seconds = now_seconds() - begin;
-  fmt::print("{}: {} tensors, {} in {:.2f} s ({}/s)\n", options.output, result.tensors, human_bytes(static_cast<double>(result.bytes)),
-             seconds, human_bytes(static_cast<double>(result.bytes) / seconds));
-  if (result.kept > 0) fmt::print("  an earlier start had finished {} of them\n", result.kept);
-  for (const std::string& file : result.files) fmt::print("  {}\n", file);
+  put("{}: {} tensors, {} in {:.2f} s ({}/s)\n", options.output, result.tensors, human_bytes(static_cast<double>(result.bytes)), seconds,
+      human_bytes(static_cast<double>(result.bytes) / seconds));
+  if (result.kept > 0) put("  an earlier start had finished {} of them\n", result.kept);
+  for (const std::string& file : result.files) put("  {}\n", file);
   return 0;
 }
 

@@ -81,7 +81,7 @@ int check_json(const DeckOptions& o, const ParsedDeck& parsed) {
     out["values"] = values_json(parsed.deck);
   }
   // Text of a deck that is not UTF-8 is itself a fault, so it may stand in a message: replace it, do not throw.
-  std::puts(out.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace).c_str());
+  put("{}\n", out.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
   return static_cast<int>(parsed.faults.empty() ? ExitCode::ok : ExitCode::usage);
 }
 
@@ -89,17 +89,17 @@ int check(const DeckOptions& o) {
   ParsedDeck parsed = parse_for_model(o);
   if (o.json) return check_json(o, parsed);
   if (!parsed.faults.empty()) {
-    for (const Fault& f : parsed.faults) fmt::print("{}\n", f.str());
+    for (const Fault& f : parsed.faults) put("{}\n", f.str());
     log_line(LogLevel::error, fmt::format("{}: {} fault{}", o.path, parsed.faults.size(), parsed.faults.size() == 1 ? "" : "s"));
     return static_cast<int>(ExitCode::usage);
   }
-  fmt::print("{}: ok\n", o.path);
-  for (const std::string& r : parsed.resolved) fmt::print("  {}\n", r);
+  put("{}: ok\n", o.path);
+  for (const std::string& r : parsed.resolved) put("  {}\n", r);
   return 0;
 }
 
 int print_imported(const ImportRequest& request, const ImportedDeck& imported) {
-  if (imported.faults.empty()) return fmt::print("{}", imported.text), 0;
+  if (imported.faults.empty()) return put("{}", imported.text), 0;
   std::string all = fmt::format("{} makes no deck, for {}:", request.path,
                                 imported.faults.size() == 1 ? "a fault" : fmt::format("{} faults", imported.faults.size()));
   for (const Fault& f : imported.faults) all += "\n  " + f.str();
@@ -148,7 +148,7 @@ void add_from_deepspeed(CLI::App& deck, Chosen& chosen) {
       "Example:\n  tessera deck import ds_config.json --model llama3-8b --ranks 8 data.train=data/train.h5 > mine.toml\n  tessera plan "
       "mine.toml --ranks 8");
   app->callback([options, &chosen] {
-    chosen = [options] { return options->keys ? fmt::print("{}", deepspeed_reference()), 0 : import_configuration(options->request); };
+    chosen = [options] { return options->keys ? put("{}", deepspeed_reference()), 0 : import_configuration(options->request); };
   });
 }
 
@@ -179,7 +179,7 @@ void add_deck(CLI::App& app, Chosen& chosen) {
                                  "tessera deck print inputs/quickstart.toml zero.stage=2 > mine.toml", options);
   printer->callback([options, &chosen] {
     chosen = [options] {
-      fmt::print("{}", print_deck(require_deck(parse(*options))));
+      put("{}", print_deck(require_deck(parse(*options))));
       return 0;
     };
   });
@@ -191,7 +191,7 @@ void add_deck(CLI::App& app, Chosen& chosen) {
   reference->footer("Example:\n  tessera deck reference > docs/deck.md");
   reference->callback([&chosen] {
     chosen = [] {
-      fmt::print("{}", deck_reference());
+      put("{}", deck_reference());
       return 0;
     };
   });

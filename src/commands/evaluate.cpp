@@ -8,6 +8,7 @@
 
 #include "base/clock.hpp"
 #include "base/control_groups.hpp"
+#include "base/log.hpp"
 #include "commands/commands.hpp"
 #include "commands/evaluate_task.hpp"
 #include "generate/inference.hpp"
@@ -65,25 +66,28 @@ int evaluate(const EvaluateOptions& o) {
            o.checkpoint);
     const double share = static_cast<double>(first + B) / static_cast<double>(samples);
     if (terminal)
-      fmt::print(stderr, "\r\033[Kevaluate {:.0f} %, {} left", 100 * share, human_duration((now_seconds() - begin) * (1 - share) / share));
+      std::fputs(
+          fmt::format("\r\033[Kevaluate {:.0f} %, {} left", 100 * share, human_duration((now_seconds() - begin) * (1 - share) / share))
+              .c_str(),
+          stderr);
   }
-  if (terminal) fmt::print(stderr, "\r\033[K");
+  if (terminal) std::fputs("\r\033[K", stderr);
   if (targets == 0)
     fail(ExitCode::data, "{}: no token of its first {} samples counts in the loss. Evaluate more samples, or another file.", o.data,
          samples);
   const double loss = sum.value() / static_cast<double>(targets), perplexity = std::exp(loss),
                rate = static_cast<double>(samples * T) / (now_seconds() - begin);
   if (o.json)
-    fmt::print("{}\n", nlohmann::ordered_json{{"loss", loss},
-                                              {"perplexity", perplexity},
-                                              {"tokens", samples * T},
-                                              {"targets", targets},
-                                              {"step", model.step},
-                                              {"tokens_per_second", rate}}
-                           .dump());
+    put("{}\n", nlohmann::ordered_json{{"loss", loss},
+                                       {"perplexity", perplexity},
+                                       {"tokens", samples * T},
+                                       {"targets", targets},
+                                       {"step", model.step},
+                                       {"tokens_per_second", rate}}
+                    .dump());
   else
-    fmt::print("loss {:.6f} a token, perplexity {:.3f}, over {} tokens ({} samples of {}{}) at step {}; {} tokens/s\n", loss, perplexity,
-               targets, samples, T, data.masked() ? ", of which the others do not count" : "", model.step, human_count(rate));
+    put("loss {:.6f} a token, perplexity {:.3f}, over {} tokens ({} samples of {}{}) at step {}; {} tokens/s\n", loss, perplexity, targets,
+        samples, T, data.masked() ? ", of which the others do not count" : "", model.step, human_count(rate));
   return 0;
 }
 

@@ -1,4 +1,5 @@
 #include "commands/evaluate_task.hpp"
+#include "base/log.hpp"
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -75,12 +76,12 @@ Json json_of(const Totals& t, std::int64_t step) {
 
 void print_totals(const Totals& t, std::int64_t step) {
   if (t.questions > 0)
-    fmt::print("{} questions: {:.1f} % right (+- {:.1f}), {:.1f} % by likelihood a byte (+- {:.1f}), chance {:.1f} %; at step {}\n",
-               t.questions, 100 * t.share(t.right), 100 * t.error(t.right), 100 * t.share(t.right_by_byte), 100 * t.error(t.right_by_byte),
-               100 * t.chance / static_cast<double>(t.questions), step);
+    put("{} questions: {:.1f} % right (+- {:.1f}), {:.1f} % by likelihood a byte (+- {:.1f}), chance {:.1f} %; at step {}\n", t.questions,
+        100 * t.share(t.right), 100 * t.error(t.right), 100 * t.share(t.right_by_byte), 100 * t.error(t.right_by_byte),
+        100 * t.chance / static_cast<double>(t.questions), step);
   if (t.documents > 0)
-    fmt::print("{} documents of {} tokens: loss {:.6f} a token, perplexity {:.3f}, {:.4f} bits a byte; at step {}\n", t.documents, t.tokens,
-               t.mean_loss(), std::exp(t.mean_loss()), t.bits_per_byte(), step);
+    put("{} documents of {} tokens: loss {:.6f} a token, perplexity {:.3f}, {:.4f} bits a byte; at step {}\n", t.documents, t.tokens,
+        t.mean_loss(), std::exp(t.mean_loss()), t.bits_per_byte(), step);
 }
 
 }  // namespace
@@ -99,11 +100,14 @@ int evaluate_task(const TaskOptions& o) {
     if (details) details->write(written, line.data(), line.size()), written += static_cast<std::int64_t>(line.size());
     const double share = static_cast<double>(++done) / static_cast<double>(model.items().size());
     if (terminal)
-      fmt::print(stderr, "\r\033[Kevaluate {:.0f} %, {} left", 100 * share, human_duration((now_seconds() - begin) * (1 - share) / share));
+      std::fputs(
+          fmt::format("\r\033[Kevaluate {:.0f} %, {} left", 100 * share, human_duration((now_seconds() - begin) * (1 - share) / share))
+              .c_str(),
+          stderr);
   }
-  if (terminal) fmt::print(stderr, "\r\033[K");
+  if (terminal) std::fputs("\r\033[K", stderr);
   if (o.json)
-    fmt::print("{}\n", json_of(totals, model.step()).dump());
+    put("{}\n", json_of(totals, model.step()).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
   else
     print_totals(totals, model.step());
   return 0;

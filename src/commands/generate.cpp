@@ -152,7 +152,8 @@ int generate(const GenerateOptions& o) {
     std::fflush(stdout);
     if (i + 1 < o.tokens) decoder.next(token);
   }
-  fmt::print("{}\n", language->rest());
+  const std::string rest = language->rest() + "\n";
+  std::fwrite(rest.data(), 1, rest.size(), stdout);
   return 0;
 }
 

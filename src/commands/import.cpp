@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "base/clock.hpp"
+#include "base/log.hpp"
 #include "base/types.hpp"
 #include "commands/commands.hpp"
 #include "train/import_model.hpp"
@@ -15,8 +16,8 @@ int run_import(const ImportModelOptions& options) {
   const double begin = now_seconds();
   const ImportModelResult result = import_model(options);
   const double seconds = now_seconds() - begin;
-  fmt::print("{} of {}: {} of weights in {:.2f} s ({}/s)\n", result.checkpoint, result.model,
-             human_bytes(static_cast<double>(result.bytes)), seconds, human_bytes(static_cast<double>(result.bytes) / seconds));
+  put("{} of {}: {} of weights in {:.2f} s ({}/s)\n", result.checkpoint, result.model, human_bytes(static_cast<double>(result.bytes)),
+      seconds, human_bytes(static_cast<double>(result.bytes) / seconds));
   return 0;
 }
 

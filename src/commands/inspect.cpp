@@ -13,6 +13,7 @@
 
 #include "base/check.hpp"
 #include "base/hash.hpp"
+#include "base/log.hpp"
 #include "base/types.hpp"
 #include "commands/commands.hpp"
 #include "commands/inspect_diff.hpp"
@@ -161,7 +162,7 @@ void print_json(const io::CheckpointReader& reader, const InspectOptions& o, con
          {"tensors", tensors},
          {"verified", o.verify}};
   if (o.deck) j["deck"] = meta.deck;
-  std::puts(j.dump(2, ' ', false, Json::error_handler_t::replace).c_str());
+  put("{}\n", j.dump(2, ' ', false, Json::error_handler_t::replace));
 }
 
 void print_rows(const std::vector<Row>& rows, bool with_group) {
@@ -169,45 +170,45 @@ void print_rows(const std::vector<Row>& rows, bool with_group) {
   auto label = [&](const Row& r) { return with_group ? r.group + "/" + r.tensor->name : r.tensor->name; };
   for (auto& r : rows) wide = std::max(wide, label(r).size()), shape = std::max(shape, r.tensor->shape.str().size());
   bool values = std::any_of(rows.begin(), rows.end(), [](auto& r) { return r.statistics.has_value(); });
-  fmt::print("\n{:<{}}  {:<{}}{}\n", "tensor", wide, "shape", shape,
-             values ? fmt::format("  {:>11} {:>11} {:>11} {:>11}  {}", "min", "max", "mean", "std", "hash") : "");
+  put("\n{:<{}}  {:<{}}{}\n", "tensor", wide, "shape", shape,
+      values ? fmt::format("  {:>11} {:>11} {:>11} {:>11}  {}", "min", "max", "mean", "std", "hash") : "");
   for (auto& r : rows) {
-    fmt::print("{:<{}}  {:<{}}", label(r), wide, r.tensor->shape.str(), shape);
+    put("{:<{}}  {:<{}}", label(r), wide, r.tensor->shape.str(), shape);
     if (r.statistics) {
       auto& s = *r.statistics;
       if (s.finite > 0) {
-        fmt::print("  {:>11.4g} {:>11.4g} {:>11.4g} {:>11.4g}  {}", s.min, s.max, s.mean, s.deviation(), s.hash);
+        put("  {:>11.4g} {:>11.4g} {:>11.4g} {:>11.4g}  {}", s.min, s.max, s.mean, s.deviation(), s.hash);
       } else {
-        fmt::print("  {:>11} {:>11} {:>11} {:>11}  {}", "-", "-", "-", "-", s.hash);
+        put("  {:>11} {:>11} {:>11} {:>11}  {}", "-", "-", "-", "-", s.hash);
       }
-      if (s.not_finite > 0) fmt::print("  {} VALUES ARE NOT FINITE", s.not_finite);
+      if (s.not_finite > 0) put("  {} VALUES ARE NOT FINITE", s.not_finite);
     }
-    fmt::print("\n");
+    put("\n");
   }
 }
 
 void print_units(const io::CheckpointLayout& layout) {
   std::size_t wide = 4;
   for (auto& u : layout.units) wide = std::max(wide, u.name.size());
-  fmt::print("\n{:<{}}  {:>14}  {:>14}\n", "unit", wide, "elements", "a shard holds");
+  put("\n{:<{}}  {:>14}  {:>14}\n", "unit", wide, "elements", "a shard holds");
   for (auto& u : layout.units) {
     const int holders = io::holder_count(layout, u);
-    fmt::print("{:<{}}  {:>14}  {:>14}{}{}\n", u.name, wide, u.elements, u.elements / holders, u.elements % holders ? " or one more" : "",
-               u.holders.empty() ? "" : fmt::format(" (of shards {})", fmt::join(u.holders, ", ")));
+    put("{:<{}}  {:>14}  {:>14}{}{}\n", u.name, wide, u.elements, u.elements / holders, u.elements % holders ? " or one more" : "",
+        u.holders.empty() ? "" : fmt::format(" (of shards {})", fmt::join(u.holders, ", ")));
   }
 }
 
 void print_places(const io::CheckpointLayout& layout, const io::CheckpointTensor& t) {
-  if (!t.whole()) fmt::print("\n{} is cut into {} pieces:\n", t.name, t.pieces.size());
+  if (!t.whole()) put("\n{} is cut into {} pieces:\n", t.name, t.pieces.size());
   for (auto& piece : t.pieces) {
     const std::string& unit = layout.units[static_cast<std::size_t>(piece.unit)].name;
     if (t.whole())
-      fmt::print("\n{} lies in unit {} at element {}:\n", t.name, unit, piece.offset);
+      put("\n{} lies in unit {} at element {}:\n", t.name, unit, piece.offset);
     else
-      fmt::print("{} in unit {} at element {}:\n", piece.box.str(), unit, piece.offset);
+      put("{} in unit {} at element {}:\n", piece.box.str(), unit, piece.offset);
     for (auto& p : io::parts_of(layout, piece))
-      fmt::print("  {}: elements [{}, {}){}\n", io::shard_file(io::file_of(layout, p.slice.shard)), p.begin - piece.offset,
-                 p.end - piece.offset, t.whole() ? "" : " of the piece");
+      put("  {}: elements [{}, {}){}\n", io::shard_file(io::file_of(layout, p.slice.shard)), p.begin - piece.offset, p.end - piece.offset,
+          t.whole() ? "" : " of the piece");
   }
 }
 
@@ -221,23 +222,22 @@ void print_text(const io::CheckpointReader& reader, const InspectOptions& o, con
     auto b = file_bytes(reader, f);
     b < 0 ? ++missing : bytes += b;
   }
-  fmt::print("{}\n  step {}, {} samples seen, seed {}\n  written by Tessera {}, format {}, identity {}\n", reader.folder(), meta.step,
-             meta.sample_cursor, meta.seed, meta.version, io::checkpoint_format(layout), meta.identity);
+  put("{}\n  step {}, {} samples seen, seed {}\n  written by Tessera {}, format {}, identity {}\n", reader.folder(), meta.step,
+      meta.sample_cursor, meta.seed, meta.version, io::checkpoint_format(layout), meta.identity);
   if (const io::CheckpointLine& line = meta.lineage.back(); !line.from.empty())
-    fmt::print("  line {} of the run, begun at step {} from {}\n", line.number, line.from_step, line.from);
-  fmt::print("  {} elements in {} tensors, {} units, groups {}\n", human_count(static_cast<double>(elements)), layout.tensors.size(),
-             layout.units.size(), fmt::join(layout.groups, ", "));
-  fmt::print("  {} shard{}{}, {}{}\n", layout.shards, layout.shards == 1 ? "" : "s",
-             layout.files.empty() ? "" : fmt::format(" in {} file{}", io::file_count(layout), io::file_count(layout) == 1 ? "" : "s"),
-             human_bytes(static_cast<double>(bytes)), missing > 0 ? fmt::format(", {} MISSING", missing) : "");
+    put("  line {} of the run, begun at step {} from {}\n", line.number, line.from_step, line.from);
+  put("  {} elements in {} tensors, {} units, groups {}\n", human_count(static_cast<double>(elements)), layout.tensors.size(),
+      layout.units.size(), fmt::join(layout.groups, ", "));
+  put("  {} shard{}{}, {}{}\n", layout.shards, layout.shards == 1 ? "" : "s",
+      layout.files.empty() ? "" : fmt::format(" in {} file{}", io::file_count(layout), io::file_count(layout) == 1 ? "" : "s"),
+      human_bytes(static_cast<double>(bytes)), missing > 0 ? fmt::format(", {} MISSING", missing) : "");
   o.tensor.empty() ? print_units(layout) : print_places(layout, *rows.front().tensor);
   print_rows(rows, !o.tensor.empty());
-  if (o.deck) fmt::print("\n{}", meta.deck);
+  if (o.deck) put("\n{}", meta.deck);
   if (o.verify) {
-    fmt::print("\nchecksums: every byte of the index and of {} shard{} is as it was written\n", layout.shards,
-               layout.shards == 1 ? "" : "s");
+    put("\nchecksums: every byte of the index and of {} shard{} is as it was written\n", layout.shards, layout.shards == 1 ? "" : "s");
   } else if (!o.brief && !rows.empty()) {
-    fmt::print("\nchecksums: what is shown was verified; --verify checks everything\n");
+    put("\nchecksums: what is shown was verified; --verify checks everything\n");
   }
 }
 

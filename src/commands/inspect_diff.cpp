@@ -1,4 +1,5 @@
 #include "commands/inspect_diff.hpp"
+#include "base/log.hpp"
 
 #include <fmt/format.h>
 
@@ -218,13 +219,13 @@ void print_differences(const std::vector<const Difference*>& differing) {
   std::size_t wide = 6;
   const auto label = [](const Difference& d) { return d.group + "/" + d.tensor; };
   for (const Difference* d : differing) wide = std::max(wide, label(*d).size());
-  fmt::print("\n{:<{}}  {:>14} {:>14} {:>11} {:>11}\n", "tensor", wide, "elements", "differing", "largest", "relative");
+  put("\n{:<{}}  {:>14} {:>14} {:>11} {:>11}\n", "tensor", wide, "elements", "differing", "largest", "relative");
   for (const Difference* d : differing) {
     if (!d->fault.empty())
-      fmt::print("{:<{}}  {}\n", label(*d), wide, d->fault);
+      put("{:<{}}  {}\n", label(*d), wide, d->fault);
     else
-      fmt::print("{:<{}}  {:>14} {:>14} {:>11.4g} {:>11.4g}{}\n", label(*d), wide, d->elements, d->differing, d->largest, d->relative(),
-                 d->not_finite > 0 ? fmt::format("  {} not finite", d->not_finite) : "");
+      put("{:<{}}  {:>14} {:>14} {:>11.4g} {:>11.4g}{}\n", label(*d), wide, d->elements, d->differing, d->largest, d->relative(),
+          d->not_finite > 0 ? fmt::format("  {} not finite", d->not_finite) : "");
   }
 }
 
@@ -247,13 +248,13 @@ int run_diff(const DiffOptions& o) {
     const Json j{{"folder", a.folder()},     {"other", b.folder()},    {"step", step_of(a)},
                  {"other_step", step_of(b)}, {"compared", all.size()}, {"same", all.size() - differing.size()},
                  {"differing", rows}};
-    std::puts(j.dump(2, ' ', false, Json::error_handler_t::replace).c_str());
+    put("{}\n", j.dump(2, ' ', false, Json::error_handler_t::replace));
   } else {
     for (const Side* side : {&a, &b})
-      fmt::print("{} ({})\n", side->folder(), side->step() ? fmt::format("step {}", *side->step()) : "a model's weights");
+      put("{} ({})\n", side->folder(), side->step() ? fmt::format("step {}", *side->step()) : "a model's weights");
     if (!differing.empty()) print_differences(differing);
-    fmt::print("{}{} of {} tensors {} have the same bits\n", differing.empty() ? "" : "\n", all.size() - differing.size(), all.size(),
-               a.step() && b.step() ? "of all groups" : "of the weights");
+    put("{}{} of {} tensors {} have the same bits\n", differing.empty() ? "" : "\n", all.size() - differing.size(), all.size(),
+        a.step() && b.step() ? "of all groups" : "of the weights");
   }
   return static_cast<int>(differing.empty() ? ExitCode::ok : ExitCode::checkpoint);
 }

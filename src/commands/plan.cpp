@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/limits.hpp"
+#include "base/log.hpp"
 #include "commands/commands.hpp"
 #include "commands/plan_options.hpp"
 #include "commands/plan_stages.hpp"
@@ -184,62 +185,59 @@ void print_limits(const Planned& p) {
                          needed > limit->bytes ? "too much" : "left", limit->source);
     if (kind != MemoryKind::device && p.per_node > 1)
       text += fmt::format("; {} for the {} ranks of a node", human(needed * p.per_node), p.per_node);
-    fmt::print("{:9} {:6} {}\n", label, name_of(kind), text);
+    put("{:9} {:6} {}\n", label, name_of(kind), text);
     label = "";
   }
 }
 
 void print_machine_part(const Planned& p) {
   const int nodes = p.prediction->nodes;
-  fmt::print("machine   {} ({}): {} ranks on {}, lanes {}\n", p.machine->name, p.options.machine, p.prediction->ranks,
-             nodes == 1 ? "a node" : fmt::format("{} nodes", nodes), p.lanes == LaneMode::threads ? "side by side" : "one after the other");
-  fmt::print("fits      {}\n", p.lacking.empty() ? "yes" : "no, and if it did:");
+  put("machine   {} ({}): {} ranks on {}, lanes {}\n", p.machine->name, p.options.machine, p.prediction->ranks,
+      nodes == 1 ? "a node" : fmt::format("{} nodes", nodes), p.lanes == LaneMode::threads ? "side by side" : "one after the other");
+  put("fits      {}\n", p.lacking.empty() ? "yes" : "no, and if it did:");
   if (p.machine->threads > 0 && p.machine->threads != p.threads)
-    fmt::print("note      the profile is of ranks with {} threads, and these have {}\n", p.machine->threads, p.threads);
-  fmt::print("predicted{}\n", print_prediction(*p.prediction));
+    put("note      the profile is of ranks with {} threads, and these have {}\n", p.machine->threads, p.threads);
+  put("predicted{}\n", print_prediction(*p.prediction));
   if (p.options.price > 0)
-    fmt::print("cost      {:.2f} for a billion tokens, at {} for a rank and hour\n",
-               cost_of_billion_tokens(p.options.price, p.prediction->ranks, p.prediction->tokens_per_second), p.options.price);
+    put("cost      {:.2f} for a billion tokens, at {} for a rank and hour\n",
+        cost_of_billion_tokens(p.options.price, p.prediction->ranks, p.prediction->tokens_per_second), p.options.price);
 }
 
 void print_plan(const Planned& p) {
   const Deck& deck = p.request.deck;
   const StepCost cost = step_cost(p.schedule);
-  for (const std::string& line : p.parsed.resolved) fmt::print("auto      {}\n", line);
-  if (deck.run.device == "auto") fmt::print("auto      run.device: planned for the host; run.device=cuda plans for a GPU\n");
-  fmt::print("model     {} parameters in {} units; {}\n", human_count(static_cast<double>(parameter_count(p.request.layout.table))),
-             p.request.layout.units.size(), describe_flops(deck));
-  if (const std::string lora = describe_lora(p.request.deck.model, p.request.layout.table); !lora.empty())
-    fmt::print("lora      {}\n", lora);
-  for (const std::string& line : describe_groups(p.request.deck.optimizer, p.request.layout.table)) fmt::print("optimizer {}\n", line);
+  for (const std::string& line : p.parsed.resolved) put("auto      {}\n", line);
+  if (deck.run.device == "auto") put("auto      run.device: planned for the host; run.device=cuda plans for a GPU\n");
+  put("model     {} parameters in {} units; {}\n", human_count(static_cast<double>(parameter_count(p.request.layout.table))),
+      p.request.layout.units.size(), describe_flops(deck));
+  if (const std::string lora = describe_lora(p.request.deck.model, p.request.layout.table); !lora.empty()) put("lora      {}\n", lora);
+  for (const std::string& line : describe_groups(p.request.deck.optimizer, p.request.layout.table)) put("optimizer {}\n", line);
   if (const std::string frozen = describe_frozen(p.request.layout.table); !frozen.empty())
-    fmt::print("frozen    {}: without gradients, moments and fp32 copies\n", frozen);
-  if (p.schedule.shape.experts.E > 0) fmt::print("experts   {}\n", describe_experts(expert_shape(p)));
+    put("frozen    {}: without gradients, moments and fp32 copies\n", frozen);
+  if (p.schedule.shape.experts.E > 0) put("experts   {}\n", describe_experts(expert_shape(p)));
   const int context = p.request.mesh.size(Axis::cp), tensor = p.request.mesh.size(Axis::tp), experts = p.request.mesh.size(Axis::ep);
-  fmt::print("mesh      {}{} data-parallel ranks{}{}{}{}, ZeRO stage {}\n",
-             p.stages.empty() ? "" : fmt::format("{} stages of ", p.stages.size()), p.request.data.size, describe_replicas(p.request.mesh),
-             experts == 1 ? "" : fmt::format(" in groups of {} that share the experts", experts),
-             context == 1 ? "" : fmt::format(" of {} context-parallel ones each{}", context, describe_context(deck, p.request.mesh)),
-             tensor == 1 ? "" : fmt::format(" of {} tensor-parallel ones each{}", tensor, describe_tensor(deck, p.request.mesh)),
-             deck.zero.stage);
-  fmt::print("batch     {}\n", describe_batch(deck, p.request.data.size));
+  put("mesh      {}{} data-parallel ranks{}{}{}{}, ZeRO stage {}\n", p.stages.empty() ? "" : fmt::format("{} stages of ", p.stages.size()),
+      p.request.data.size, describe_replicas(p.request.mesh),
+      experts == 1 ? "" : fmt::format(" in groups of {} that share the experts", experts),
+      context == 1 ? "" : fmt::format(" of {} context-parallel ones each{}", context, describe_context(deck, p.request.mesh)),
+      tensor == 1 ? "" : fmt::format(" of {} tensor-parallel ones each{}", tensor, describe_tensor(deck, p.request.mesh)), deck.zero.stage);
+  put("batch     {}\n", describe_batch(deck, p.request.data.size));
   if (deck.data.train.size() > 1)
     for (const FileShare& file : shares_of_files(deck))
-      fmt::print("data      {}: {}, {} tokens of the run\n", file.path, describe(file),
-                 human_count(static_cast<double>(file.samples * deck.batch.sequence_length)));
+      put("data      {}: {}, {} tokens of the run\n", file.path, describe(file),
+          human_count(static_cast<double>(file.samples * deck.batch.sequence_length)));
   if (!p.stages.empty()) print_stages(p.request, p.stages);
-  fmt::print("step      {} tasks, {} FLOPs and {} moved by collectives and copies, on each rank\n", cost.tasks, human_count(cost.flops),
-             human_bytes(cost.bytes_moved));
-  fmt::print("recompute {}\n", describe_recompute(p.request, recompute_gain(p.request, p.schedule, p.plan)));
-  fmt::print("memory    {} on each rank\n{}", human_bytes(static_cast<double>(memory_bytes(p.plan.bytes))),
-             print_memory(p.schedule, p.plan));
+  put("step      {} tasks, {} FLOPs and {} moved by collectives and copies, on each rank\n", cost.tasks, human_count(cost.flops),
+      human_bytes(cost.bytes_moved));
+  put("recompute {}\n", describe_recompute(p.request, recompute_gain(p.request, p.schedule, p.plan)));
+  put("memory    {} on each rank\n{}", human_bytes(static_cast<double>(memory_bytes(p.plan.bytes))), print_memory(p.schedule, p.plan));
   print_limits(p);
-  fmt::print("peak      when a tier holds most, and what it holds then\n");
+  put("peak      when a tier holds most, and what it holds then\n");
   for (std::size_t t = 0; t < tier_count; ++t)
-    if (p.plan.transient[t] > 0) fmt::print("{}", print_peak(peak_of(p.schedule, static_cast<Tier>(t)), static_cast<Tier>(t)));
+    if (p.plan.transient[t] > 0) put("{}", print_peak(peak_of(p.schedule, static_cast<Tier>(t)), static_cast<Tier>(t)));
   if (p.prediction) print_machine_part(p);
-  if (p.options.map) fmt::print("map       ranks on nodes of {}\n{}", p.per_node, print_map(p.request.mesh, p.per_node));
-  if (p.options.schedule) fmt::print("\n{}", print_schedule(p.schedule));
+  if (p.options.map) put("map       ranks on nodes of {}\n{}", p.per_node, print_map(p.request.mesh, p.per_node));
+  if (p.options.schedule) put("\n{}", print_schedule(p.schedule));
 }
 
 /// What auto may take: what the deck says, or on the host of this machine's share.
@@ -266,9 +264,9 @@ void write_trace(const Planned& p) {
   out.commit();
   if (p.options.json) return;
   const std::int64_t left_out = p.prediction->step.left_out;
-  fmt::print("trace     {}, for ui.perfetto.dev{}\n", p.options.trace,
-             left_out > 0 ? fmt::format("; {} micro-batches like those before them are left out", left_out) : "");
-  if (!p.stages.empty()) fmt::print("          without waits for other stages\n");
+  put("trace     {}, for ui.perfetto.dev{}\n", p.options.trace,
+      left_out > 0 ? fmt::format("; {} micro-batches like those before them are left out", left_out) : "");
+  if (!p.stages.empty()) put("          without waits for other stages\n");
 }
 
 void add_prediction(Planned& p, const Mesh& mesh) {
@@ -315,7 +313,7 @@ int run(const PlanOptions& o) {
   if (mesh.size(Axis::pp) > 1) planned.stages = plan_stages(planned.request);
   if (machine) add_prediction(planned, mesh);
   if (o.json)
-    fmt::print("{}\n", plan_json(planned).dump(2));
+    put("{}\n", plan_json(planned).dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
   else
     print_plan(planned);
   if (!o.trace.empty()) write_trace(planned);

@@ -5,6 +5,7 @@
 
 #include "base/check.hpp"
 #include "base/clock.hpp"
+#include "base/log.hpp"
 #include "commands/plan_options.hpp"
 #include "kernels/parallel.hpp"
 #include "schedule/run/make_executor.hpp"
@@ -66,22 +67,22 @@ std::string least_text(const SearchedMeshes& s, int ranks) {
 void print_found(const SearchedMeshes& s, const PlanOptions& o, const MachineProfile& machine) {
   const MeshChoice& first = s.found.choices.front();
   const Prediction& p = first.choice.prediction;
-  fmt::print("machine   {} ({}): {} rank{} on {}\n", machine.name, o.machine, p.ranks, p.ranks == 1 ? "" : "s",
-             p.nodes == 1 ? "a node" : fmt::format("{} nodes", p.nodes));
-  fmt::print("searched  {} meshes: {} ranks planned, {} steps simulated\n", s.found.meshes, s.found.planned, s.found.simulated);
-  fmt::print("choose    {}: {}\n", mesh_text(first.mesh), words_of(first.choice.changes));
+  put("machine   {} ({}): {} rank{} on {}\n", machine.name, o.machine, p.ranks, p.ranks == 1 ? "" : "s",
+      p.nodes == 1 ? "a node" : fmt::format("{} nodes", p.nodes));
+  put("searched  {} meshes: {} ranks planned, {} steps simulated\n", s.found.meshes, s.found.planned, s.found.simulated);
+  put("choose    {}: {}\n", mesh_text(first.mesh), words_of(first.choice.changes));
   if (first.choice.deck.batch.micro != s.deck.batch.micro)
-    fmt::print("note      batch.micro is part of a run's identity: another run, no resume\n");
-  fmt::print("memory    {}, of the fullest\n", memory_text(first));
-  fmt::print("predicted{}\n", print_prediction(p, 5));
+    put("note      batch.micro is part of a run's identity: another run, no resume\n");
+  put("memory    {}, of the fullest\n", memory_text(first));
+  put("predicted{}\n", print_prediction(p, 5));
   if (o.price > 0)
-    fmt::print("cost      {:.2f} for a billion tokens, at {} for a rank and hour\n",
-               cost_of_billion_tokens(o.price, p.ranks, p.tokens_per_second), o.price);
+    put("cost      {:.2f} for a billion tokens, at {} for a rank and hour\n", cost_of_billion_tokens(o.price, p.ranks, p.tokens_per_second),
+        o.price);
   for (std::size_t i = 1; i < std::min(shown, s.found.choices.size()); ++i) {
     const MeshChoice& c = s.found.choices[i];
-    fmt::print("{} {}: {:.0f} tokens/s ({:+.1f} %), {}\n", i == 1 ? "instead of" : "          ", mesh_text(c.mesh),
-               c.choice.prediction.tokens_per_second, 100 * (c.choice.prediction.tokens_per_second / p.tokens_per_second - 1),
-               words_of(c.choice.changes));
+    put("{} {}: {:.0f} tokens/s ({:+.1f} %), {}\n", i == 1 ? "instead of" : "          ", mesh_text(c.mesh),
+        c.choice.prediction.tokens_per_second, 100 * (c.choice.prediction.tokens_per_second / p.tokens_per_second - 1),
+        words_of(c.choice.changes));
   }
 }
 
@@ -100,10 +101,10 @@ int recommend_one(const PlanOptions& o, const MachineProfile& machine) {
     Json out = {{"deck", o.path}, {"machine", machine.name}, {"profile", o.machine}};
     out.update(found_json(s, o.ranks));
     if (!o.write.empty()) out["written"] = o.write;
-    fmt::print("{}\n", out.dump(2));
+    put("{}\n", out.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
   } else {
     print_found(s, o, machine);
-    if (!o.write.empty()) fmt::print("written   {}\n", o.write);
+    if (!o.write.empty()) put("written   {}\n", o.write);
   }
   return 0;
 }
@@ -111,7 +112,7 @@ int recommend_one(const PlanOptions& o, const MachineProfile& machine) {
 int sweep(const PlanOptions& o, const MachineProfile& machine) {
   Json rows = Json::array();
   bool any = false;
-  if (!o.json) fmt::print("{:>6} {:>6} {:>12} {:>9} {:>7}  choice\n", "ranks", "nodes", "tokens/s", "a rank", "MFU");
+  if (!o.json) put("{:>6} {:>6} {:>12} {:>9} {:>7}  choice\n", "ranks", "nodes", "tokens/s", "a rank", "MFU");
   for (const int ranks : o.sweep) {
     const SearchedMeshes s = search(o, machine, ranks);
     any |= !s.found.choices.empty();
@@ -120,21 +121,22 @@ int sweep(const PlanOptions& o, const MachineProfile& machine) {
       continue;
     }
     if (s.found.choices.empty()) {
-      fmt::print("{:>6} {}\n", ranks, least_text(s, ranks));
+      put("{:>6} {}\n", ranks, least_text(s, ranks));
       continue;
     }
     const MeshChoice& first = s.found.choices.front();
     const Prediction& p = first.choice.prediction;
-    fmt::print("{:>6} {:>6} {:>12.0f} {:>9.0f} {:>5.1f} %  {}: {}", ranks, p.nodes, p.tokens_per_second, p.tokens_per_second / ranks,
-               100 * p.mfu_causal, mesh_text(first.mesh), words_of(first.choice.changes));
+    put("{:>6} {:>6} {:>12.0f} {:>9.0f} {:>5.1f} %  {}: {}", ranks, p.nodes, p.tokens_per_second, p.tokens_per_second / ranks,
+        100 * p.mfu_causal, mesh_text(first.mesh), words_of(first.choice.changes));
     if (s.found.choices.size() > 1) {
       const MeshChoice& second = s.found.choices[1];
-      fmt::print("; {:+.1f} % with {}", 100 * (second.choice.prediction.tokens_per_second / p.tokens_per_second - 1),
-                 mesh_text(second.mesh));
+      put("; {:+.1f} % with {}", 100 * (second.choice.prediction.tokens_per_second / p.tokens_per_second - 1), mesh_text(second.mesh));
     }
-    fmt::print("\n");
+    put("\n");
   }
-  if (o.json) fmt::print("{}\n", Json({{"deck", o.path}, {"machine", machine.name}, {"sweep", rows}}).dump(2));
+  if (o.json)
+    put("{}\n",
+        Json({{"deck", o.path}, {"machine", machine.name}, {"sweep", rows}}).dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
   return any ? 0 : static_cast<int>(ExitCode::memory);
 }
 

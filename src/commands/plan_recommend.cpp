@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/check.hpp"
+#include "base/log.hpp"
 #include "commands/plan_options.hpp"
 #include "io/files/posix_file.hpp"
 #include "kernels/parallel.hpp"
@@ -170,35 +171,34 @@ void print_recommendation(const Searched& s, const std::optional<Choice>& now, c
   const Choice& first = *r.first;
   const double rate = first.prediction.tokens_per_second;
   const auto percent = [&](double other) { return fmt::format("{:+.1f} %", 100 * (other / rate - 1)); };
-  fmt::print("machine   {} ({}): {} rank{} on {}\n", s.machine.name, s.options.machine, first.prediction.ranks,
-             first.prediction.ranks == 1 ? "" : "s",
-             first.prediction.nodes == 1 ? "a node" : fmt::format("{} nodes", first.prediction.nodes));
-  fmt::print("searched  {} choices: {} planned, {} simulated\n", r.choices, r.planned, r.simulated);
-  fmt::print("choose    {}\n", words(first));
-  if (first.recompute) fmt::print("          makes again {}\n", describe(*first.recompute, {.layers = {{0, first.deck.model.layers}}}));
-  for (const std::string& note : notes_of(first, s.deck)) fmt::print("note      {}\n", note);
-  fmt::print("memory    {}\n", memory_text(first));
-  fmt::print("predicted{}\n", print_prediction(first.prediction, 5));
+  put("machine   {} ({}): {} rank{} on {}\n", s.machine.name, s.options.machine, first.prediction.ranks,
+      first.prediction.ranks == 1 ? "" : "s", first.prediction.nodes == 1 ? "a node" : fmt::format("{} nodes", first.prediction.nodes));
+  put("searched  {} choices: {} planned, {} simulated\n", r.choices, r.planned, r.simulated);
+  put("choose    {}\n", words(first));
+  if (first.recompute) put("          makes again {}\n", describe(*first.recompute, {.layers = {{0, first.deck.model.layers}}}));
+  for (const std::string& note : notes_of(first, s.deck)) put("note      {}\n", note);
+  put("memory    {}\n", memory_text(first));
+  put("predicted{}\n", print_prediction(first.prediction, 5));
   if (s.options.price > 0)
-    fmt::print("cost      {:.2f} for a billion tokens, at {} for a rank and hour\n",
-               cost_of_billion_tokens(s.options.price, first.prediction.ranks, rate), s.options.price);
+    put("cost      {:.2f} for a billion tokens, at {} for a rank and hour\n",
+        cost_of_billion_tokens(s.options.price, first.prediction.ranks, rate), s.options.price);
   if (!first.changes.empty())
-    fmt::print("as it is  {}\n",
-               now ? fmt::format("{:.0f} tokens/s ({})", now->prediction.tokens_per_second, percent(now->prediction.tokens_per_second))
-                   : "does not fit");
+    put("as it is  {}\n",
+        now ? fmt::format("{:.0f} tokens/s ({})", now->prediction.tokens_per_second, percent(now->prediction.tokens_per_second))
+            : "does not fit");
   if (r.runner_up)
-    fmt::print("runner-up {}: {:.0f} tokens/s ({}): {}\n", words(*r.runner_up), r.runner_up->prediction.tokens_per_second,
-               percent(r.runner_up->prediction.tokens_per_second), why_slower(first.prediction, r.runner_up->prediction));
+    put("runner-up {}: {:.0f} tokens/s ({}): {}\n", words(*r.runner_up), r.runner_up->prediction.tokens_per_second,
+        percent(r.runner_up->prediction.tokens_per_second), why_slower(first.prediction, r.runner_up->prediction));
   for (const WhatIf& row : others) {
     if (!row.first) {
-      fmt::print("what if   {}: nothing fits\n", row.what);
+      put("what if   {}: nothing fits\n", row.what);
       continue;
     }
     const double there = row.first->prediction.tokens_per_second;
-    fmt::print("what if   {}: {:.0f} tokens/s ({}), {:.0f} a rank, with {}{}{}\n", row.what, there, percent(there), there / row.ranks,
-               words(*row.first), cost_text(s.options, row.first->prediction), row.why.empty() ? "" : ": " + row.why);
+    put("what if   {}: {:.0f} tokens/s ({}), {:.0f} a rank, with {}{}{}\n", row.what, there, percent(there), there / row.ranks,
+        words(*row.first), cost_text(s.options, row.first->prediction), row.why.empty() ? "" : ": " + row.why);
   }
-  if (!s.options.write.empty()) fmt::print("written   {}\n", s.options.write);
+  if (!s.options.write.empty()) put("written   {}\n", s.options.write);
 }
 
 int recommend_one(const PlanOptions& o, const MachineProfile& machine) {
@@ -210,7 +210,7 @@ int recommend_one(const PlanOptions& o, const MachineProfile& machine) {
   const std::vector<WhatIf> others = what_ifs(s, recommender);
   if (!o.write.empty()) write_deck(s);
   if (o.json)
-    fmt::print("{}\n", recommendation_json(s, now, others).dump(2));
+    put("{}\n", recommendation_json(s, now, others).dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
   else
     print_recommendation(s, now, others);
   return 0;
@@ -219,7 +219,7 @@ int recommend_one(const PlanOptions& o, const MachineProfile& machine) {
 int sweep(const PlanOptions& options, const MachineProfile& machine) {
   Json rows = Json::array();
   bool any = false;
-  if (!options.json) fmt::print("{:>6} {:>6} {:>12} {:>9} {:>7}  choice\n", "ranks", "nodes", "tokens/s", "a rank", "MFU");
+  if (!options.json) put("{:>6} {:>6} {:>12} {:>9} {:>7}  choice\n", "ranks", "nodes", "tokens/s", "a rank", "MFU");
   for (const int ranks : options.sweep) {
     const PlanOptions o = with_ranks(options, ranks);
     Searched s = search(o, machine);
@@ -228,15 +228,17 @@ int sweep(const PlanOptions& options, const MachineProfile& machine) {
     rows.push_back({{"ranks", ranks}, {"first", s.found.first ? choice_json(*s.found.first, s) : Json()}});
     if (options.json) continue;
     if (!s.found.first) {
-      fmt::print("{:>6} nothing fits: the smallest plan needs {} on each rank\n", ranks,
-                 human_bytes(static_cast<double>(memory_bytes(s.found.least))));
+      put("{:>6} nothing fits: the smallest plan needs {} on each rank\n", ranks,
+          human_bytes(static_cast<double>(memory_bytes(s.found.least))));
       continue;
     }
     const Prediction& p = s.found.first->prediction;
-    fmt::print("{:>6} {:>6} {:>12.0f} {:>9.0f} {:>5.1f} %  {}{}\n", ranks, p.nodes, p.tokens_per_second, p.tokens_per_second / ranks,
-               100 * p.mfu_causal, words(*s.found.first), cost_text(o, p));
+    put("{:>6} {:>6} {:>12.0f} {:>9.0f} {:>5.1f} %  {}{}\n", ranks, p.nodes, p.tokens_per_second, p.tokens_per_second / ranks,
+        100 * p.mfu_causal, words(*s.found.first), cost_text(o, p));
   }
-  if (options.json) fmt::print("{}\n", Json({{"deck", options.path}, {"machine", machine.name}, {"sweep", rows}}).dump(2));
+  if (options.json)
+    put("{}\n", Json({{"deck", options.path}, {"machine", machine.name}, {"sweep", rows}})
+                    .dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
   return any ? 0 : static_cast<int>(ExitCode::memory);
 }
 

@@ -1,4 +1,5 @@
 #include "commands/plan_stages.hpp"
+#include "base/log.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -66,12 +67,11 @@ nlohmann::ordered_json stages_json(const BuildRequest& request, const std::vecto
 void print_stages(const BuildRequest& request, const std::vector<StagePlan>& stages) {
   const std::int64_t A = accumulation_steps(request.deck, request.data.size);
   const int each = request.mesh.ranks() / request.mesh.size(Axis::pp);
-  fmt::print("pipeline  {} stages, {}: {:.1f} % of a stage's time is bubble where stages are even and transfers take none\n", stages.size(),
-             request.deck.pipeline.schedule, 100 * even_bubble(request.deck.pipeline, static_cast<int>(stages.size()), A));
+  put("pipeline  {} stages, {}: {:.1f} % of a stage's time is bubble where stages are even and transfers take none\n", stages.size(),
+      request.deck.pipeline.schedule, 100 * even_bubble(request.deck.pipeline, static_cast<int>(stages.size()), A));
   for (const StagePlan& s : stages) {
     const Stage& stage = s.plan.request.stage;
-    fmt::print(
-        "  stage {:<3} ranks {:13} layers {:9}{:12} {} of {} micro-batches{} in flight; activations take up to {}; {} FLOPs; {} on each "
+    put("  stage {:<3} ranks {:13} layers {:9}{:12} {} of {} micro-batches{} in flight; activations take up to {}; {} FLOPs; {} on each "
         "rank\n",
         stage.number, each == 1 ? fmt::format("{}", s.rank) : fmt::format("{}-{}", s.rank, s.rank + each - 1), layers_text(stage),
         stage.first()  ? ", embedding"
@@ -82,11 +82,10 @@ void print_stages(const BuildRequest& request, const std::vector<StagePlan>& sta
         human_bytes(static_cast<double>(memory_bytes(s.plan.memory.bytes))));
   }
   const StagePlan& most = fullest(stages);
-  fmt::print("  the fullest is stage {}; what follows is of rank {}, on stage {} (--rank)\n", most.plan.request.stage.number, request.rank,
-             request.stage.number);
+  put("  the fullest is stage {}; what follows is of rank {}, on stage {} (--rank)\n", most.plan.request.stage.number, request.rank,
+      request.stage.number);
   if (request.deck.zero.stage >= 2 && request.data.size > 1)
-    fmt::print(
-        "note      ZeRO stage {} on {} data-parallel ranks: each of the {} micro-batches {}reduces all gradients of a stage; stage 1 does "
+    put("note      ZeRO stage {} on {} data-parallel ranks: each of the {} micro-batches {}reduces all gradients of a stage; stage 1 does "
         "so once a step\n",
         request.deck.zero.stage, request.data.size, A,
         request.deck.zero.stage == 3 ? "gathers all parameters of a stage forward and again backward, and " : "");

@@ -27,8 +27,8 @@ int measure(const ReportOptions& o) {
     };
     const MachineProfile profile = measure_machine(world, o.how, progress);
     if (world.rank() == 0) {
-      fmt::print("# Measured by `tessera report --measure` of tessera {}, ranks {}; for `tessera plan --machine`.\n{}", version(),
-                 world.map_of_ranks(), print_machine(profile));
+      put("# Measured by `tessera report --measure` of tessera {}, ranks {}; for `tessera plan --machine`.\n{}", version(),
+          world.map_of_ranks(), print_machine(profile));
       info("measured in {:.0f} s", now_seconds() - begin);
     }
     return 0;
@@ -37,7 +37,7 @@ int measure(const ReportOptions& o) {
 
 int report(const ReportOptions& o) {
   const Surroundings around = look_around(o.how.disks);
-  fmt::print("{}", o.json ? surroundings_json(around) + "\n" : print_surroundings(around));
+  put("{}", o.json ? surroundings_json(around) + "\n" : print_surroundings(around));
   return 0;
 }
 

@@ -3,6 +3,7 @@
 
 #include <memory>
 
+#include "base/log.hpp"
 #include "base/types.hpp"
 #include "commands/commands.hpp"
 #include "deck/tokenizer_python.hpp"
@@ -10,6 +11,8 @@
 
 namespace tessera {
 namespace {
+
+constexpr double gibibyte = 1 << 30;
 
 /// The usage names the folder, which is the last of the words.
 struct PlacesFormatter : CLI::Formatter {
@@ -19,12 +22,11 @@ struct PlacesFormatter : CLI::Formatter {
 int run_tokenize(const io::TokenizeOptions& o) {
   auto result = io::tokenize(o);
   auto documents = result.documents == 1 ? "1 document" : fmt::format("{} documents", result.documents);
-  fmt::print("{}: {}, {} tokenizer, vocabulary {}{}\n", result.inputs, documents, result.tokenizer, result.vocab,
-             result.digest.empty() ? "" : ", digest " + result.digest.substr(0, 8));
+  put("{}: {}, {} tokenizer, vocabulary {}{}\n", result.inputs, documents, result.tokenizer, result.vocab,
+      result.digest.empty() ? "" : ", digest " + result.digest.substr(0, 8));
   const auto counted = [](std::int64_t tokens) { return tokens < 0 ? "" : fmt::format(", {} of which count in the loss", tokens); };
-  fmt::print("  {}/train.h5: {} tokens{}\n", o.output_dir, result.train_tokens, counted(result.train_counted));
-  if (o.validation > 0)
-    fmt::print("  {}/val.h5: {} tokens{}\n", o.output_dir, result.validation_tokens, counted(result.validation_counted));
+  put("  {}/train.h5: {} tokens{}\n", o.output_dir, result.train_tokens, counted(result.train_counted));
+  if (o.validation > 0) put("  {}/val.h5: {} tokens{}\n", o.output_dir, result.validation_tokens, counted(result.validation_counted));
   return 0;
 }
 
@@ -69,6 +71,12 @@ void add_tokenize(CLI::App& app, Chosen& chosen) {
                    "Seconds that one of these may go without an answer, and one more for each 64 KiB that it was given, before it is ended")
       ->check(CLI::Range(1, 1000000))
       ->capture_default_str();
+  auto memory = std::make_shared<double>(static_cast<double>(options->worker_memory) / gibibyte);
+  command
+      ->add_option("--worker-memory", *memory,
+                   "GiB that one of these may take, and the process that reads Parquet, before its work is given up; 0: what there is")
+      ->check(CLI::Range(0.0, 1e6))
+      ->capture_default_str();
   command->add_option(
       "--field", options->field,
       "The key or column of the text, or of the messages with --chat; by itself \"text\", or \"prompt\" and \"completion\"");
@@ -86,10 +94,11 @@ void add_tokenize(CLI::App& app, Chosen& chosen) {
       "models/Llama-3.2-1B-Instruct chat.jsonl data/ --chat\n  zcat text.jsonl.gz | "
       "tessera tokenize - data/ "
       "--format jsonl");
-  command->callback([options, places, &chosen] {
-    chosen = [options, places] {
+  command->callback([options, places, memory, &chosen] {
+    chosen = [options, places, memory] {
       options->output_dir = places->back();
       options->inputs.assign(places->begin(), places->end() - 1);
+      options->worker_memory = static_cast<std::int64_t>(*memory * gibibyte);
       options->python = tokenizer_python();
       return run_tokenize(*options);
     };

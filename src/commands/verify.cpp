@@ -9,6 +9,7 @@
 
 #include "base/check.hpp"
 #include "base/clock.hpp"
+#include "base/log.hpp"
 #include "base/types.hpp"
 #include "commands/commands.hpp"
 #include "io/checkpoint/checkpoint.hpp"
@@ -109,15 +110,14 @@ void verify(const std::string& path, std::vector<Verdict>& verdicts) {
 
 void print(const Verdict& v) {
   if (v.gone)
-    fmt::print("gone     {}: its run removed it before it was read\n", v.path);
+    put("gone     {}: its run removed it before it was read\n", v.path);
   else if (!v.fault.empty())
-    fmt::print("DAMAGED  {}\n         {}\n", v.path, v.fault);
+    put("DAMAGED  {}\n         {}\n", v.path, v.fault);
   else if (v.kind == "model")
-    fmt::print("whole    {}  {}: its files are as long as their headers say (safetensors have no checksums)\n", v.path,
-               human_bytes(static_cast<double>(v.bytes)));
+    put("whole    {}  {}: its files are as long as their headers say (safetensors have no checksums)\n", v.path,
+        human_bytes(static_cast<double>(v.bytes)));
   else
-    fmt::print("whole    {}  step {}, {} in {:.2f} s, every checksum\n", v.path, v.step, human_bytes(static_cast<double>(v.bytes)),
-               v.seconds);
+    put("whole    {}  step {}, {} in {:.2f} s, every checksum\n", v.path, v.step, human_bytes(static_cast<double>(v.bytes)), v.seconds);
 }
 
 int run_verify(const VerifyOptions& o) {
@@ -137,11 +137,10 @@ int run_verify(const VerifyOptions& o) {
     if (!v.fault.empty()) rows.back()["fault"] = v.fault;
   }
   if (o.json)
-    std::puts(Json{{"whole", found - damaged}, {"damaged", damaged}, {"found", rows}}
-                  .dump(2, ' ', false, Json::error_handler_t::replace)
-                  .c_str());
+    put("{}\n",
+        Json{{"whole", found - damaged}, {"damaged", damaged}, {"found", rows}}.dump(2, ' ', false, Json::error_handler_t::replace));
   else if (verdicts.size() > 1)
-    fmt::print("{} of {} are whole\n", found - damaged, found);
+    put("{} of {} are whole\n", found - damaged, found);
   return static_cast<int>(damaged == 0 ? ExitCode::ok : ExitCode::checkpoint);
 }
 

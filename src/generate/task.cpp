@@ -12,6 +12,8 @@
 namespace tessera {
 namespace {
 
+constexpr std::int64_t most_task_bytes = std::int64_t{1} << 32;  // it is held in memory
+
 constexpr std::string_view wanted =
     R"(Every line must be {"context": "...", "choices": ["...", "..."], "answer": 0}, where the answer is the number of a choice, the same with "messages": [{"role": "user", "content": "..."}] in place of the context, or {"text": "..."}.)";
 
@@ -61,9 +63,7 @@ TaskItem item_of(const std::string& text, std::int64_t line, const std::string& 
 }  // namespace
 
 std::vector<TaskItem> read_task(const std::string& path) {
-  const auto file = io::PosixFile::open(path, ExitCode::data);
-  std::string all(static_cast<std::size_t>(file.size()), '\0');
-  all.resize(file.read(0, all.data(), all.size()));
+  const std::string all = io::read_small_file(path, ExitCode::data, most_task_bytes);
   std::vector<TaskItem> items;
   std::int64_t line = 1;
   for (std::size_t at = 0; at < all.size(); ++line) {

@@ -20,10 +20,7 @@ constexpr std::int64_t most_config_bytes = 16 << 20;
 
 Json read_config(const std::string& folder) {
   const std::string path = folder + "/adapter_config.json";
-  const auto file = io::PosixFile::open(path, ExitCode::data);
-  if (file.size() > most_config_bytes) fail(ExitCode::data, "{}: {} bytes are no configuration. Get the file again.", path, file.size());
-  std::string text(static_cast<std::size_t>(file.size()), '\0');
-  text.resize(file.read(0, text.data(), text.size()));
+  const std::string text = io::read_small_file(path, ExitCode::data, most_config_bytes);
   try {
     Json config = io::parse_strict_json(text);
     if (!config.is_object()) throw std::runtime_error("it is no object");

@@ -1,13 +1,30 @@
 #include "train/batch_feed.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
+#include <string>
 
+#include "base/check.hpp"
 #include "kernels/cross_entropy/cross_entropy.hpp"
 #include "schedule/build/micro_batches.hpp"
 #include "train/documents.hpp"
 
 namespace tessera {
+namespace {
+
+/// Runs `f`; a failure says what it was met in.
+template <class F>
+void within(const std::string& what, F&& f) {
+  try {
+    f();
+  } catch (const Error& error) {
+    throw Error(error.code, what + ": " + error.what());
+  }
+}
+
+}  // namespace
 
 BatchFeed::BatchFeed(const World& world, const Deck& deck, Engine& engine, TrainingData& train, SampleFile* validation)
     : world_(world), deck_(deck), engine_(engine), train_(train), validation_(validation) {}
@@ -31,8 +48,11 @@ void BatchFeed::read(std::int64_t step) {
       continue;
     }
     const std::int64_t first = step * deck_.batch.global + *number * deck_.batch.micro;
-    for (std::int64_t row = 0; row < deck_.batch.micro; ++row) train_.read(first + row, positions, micro_batch(m), row);
+    within(fmt::format("step {}", step + 1), [&] {
+      for (std::int64_t row = 0; row < deck_.batch.micro; ++row) train_.read(first + row, positions, micro_batch(m), row);
+    });
   }
+  steps_ = step + 1;
 }
 
 /// Targets of micro-batches that count, over all ranks: each is counted where the ranks of its mesh share it out.
@@ -70,8 +90,10 @@ StepReport BatchFeed::evaluate() {
     const std::int64_t number = m * engine_.data().size + engine_.data().rank;
     engine_.weight(m) = number < deck_.evaluate.batches ? 1 : 0;
     std::ranges::fill(engine_.token_groups(m), -1);
-    for (std::int64_t row = 0; row < B; ++row)
-      validation_->read((number * B + row) % validation_->samples(), positions, micro_batch(m), row);
+    within(fmt::format("the evaluation after step {}", steps_), [&] {
+      for (std::int64_t row = 0; row < B; ++row)
+        validation_->read((number * B + row) % validation_->samples(), positions, micro_batch(m), row);
+    });
     if (engine_.weight(m) == 0) std::ranges::fill(engine_.targets(m), kernels::no_target);
   }
   const std::int64_t tokens = deck_.evaluate.batches * B * deck_.batch.sequence_length;

@@ -20,7 +20,7 @@ class BatchFeed {
   /// `validation`: null where nothing is evaluated.
   BatchFeed(const World& world, const Deck& deck, Engine& engine, TrainingData& train, SampleFile* validation);
 
-  /// Reads this rank's part of the batch of step `step`, counted from 0.
+  /// Reads this rank's part of the batch of step `step`, counted from 0. An Error names the step.
   void read(std::int64_t step);
   /// Of the batch that was read. Collective.
   BatchCounts count() const;
@@ -37,6 +37,7 @@ class BatchFeed {
   Engine& engine_;
   TrainingData& train_;
   SampleFile* validation_;
+  std::int64_t steps_ = 0;  ///< whose batches were read
 };
 
 }  // namespace tessera

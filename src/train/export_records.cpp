@@ -20,13 +20,6 @@ using Json = nlohmann::ordered_json;
 constexpr const char* ending = ".finished";
 constexpr std::int64_t piece_bytes = 4 << 20;
 
-std::string read_text(const std::string& path) {
-  const auto file = io::PosixFile::open(path, ExitCode::usage);
-  std::string text(static_cast<std::size_t>(file.size()), '\0');
-  text.resize(file.read(0, text.data(), text.size()));
-  return text;
-}
-
 struct Record {
   std::string identity, described, digest;
 };
@@ -34,7 +27,7 @@ struct Record {
 /// Error(usage) where it is no record of ours.
 Record read_record(const std::string& path) {
   try {
-    const Json record = Json::parse(read_text(path));
+    const Json record = Json::parse(io::read_small_file(path, ExitCode::usage));
     return {record.at("identity").get<std::string>(), record.at("export").get<std::string>(), record.at("xxh3").get<std::string>()};
   } catch (const nlohmann::json::exception& error) {
     fail(ExitCode::usage, "{}: it cannot be understood ({}). Remove it, and the file beside it is written again.", path, error.what());

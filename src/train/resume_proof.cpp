@@ -35,12 +35,7 @@ std::vector<std::string> differing_arithmetic(Deck there, const Deck& here) {
   return out;
 }
 
-std::string read_text(const std::string& path) {
-  const auto file = io::PosixFile::open(path, ExitCode::checkpoint);
-  std::string text(static_cast<std::size_t>(file.size()), '\0');
-  text.resize(file.read(0, text.data(), text.size()));
-  return text;
-}
+std::string read_text(const std::string& path) { return io::read_small_file(path, ExitCode::checkpoint); }
 
 }  // namespace
 

@@ -5,14 +5,14 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
-#include <sstream>
+#include <thread>
 #include <utility>
 #include <vector>
 
 #include "base/check.hpp"
 #include "base/log.hpp"
 #include "base/own_files.hpp"
+#include "base/regular_file.hpp"
 #include "io/checkpoint/checkpoint.hpp"
 #include "io/checkpoint/format.hpp"
 #include "io/checkpoint/survey.hpp"
@@ -24,11 +24,10 @@ namespace tessera {
 namespace fs = std::filesystem;
 namespace {
 
+/// "" where it cannot be read.
 std::string read_text(const std::string& path) {
-  std::ifstream in(path);
-  std::stringstream text;
-  text << in.rdbuf();
-  return text.str();
+  std::string text, ignored;
+  return read_regular(path, io::small_file_bytes, text, ignored) ? text : "";
 }
 
 void move_aside(const std::string& path) {

@@ -128,9 +128,7 @@ void copy_tokenizer_files(const std::string& from, const std::string& to, const 
   fs::create_directories(to, error);
   if (error) io::fail_storage("make the folder", to, error.value());
   for (const std::string& name : names) {
-    const auto file = io::PosixFile::open(from + "/" + name, ExitCode::data);
-    std::string text(static_cast<std::size_t>(file.size()), '\0');
-    text.resize(file.read(0, text.data(), text.size()));
+    const std::string text = io::read_small_file(from + "/" + name, ExitCode::data, io::most_tokenizer_bytes);
     io::AtomicFile out(to + "/" + name);
     out.file().write(0, text.data(), text.size());
     out.commit();

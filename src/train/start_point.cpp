@@ -35,10 +35,7 @@ Record read_record(const std::string& checkpoints) {
   if (there.nothing()) return {};
   if (there.unknown()) return {.lineage = {}, .fault = fmt::format("{}: cannot read it: {}.", path, there.reason)};
   try {
-    const auto file = io::PosixFile::open(path, ExitCode::checkpoint);
-    std::string text(static_cast<std::size_t>(file.size()), '\0');
-    text.resize(file.read(0, text.data(), text.size()));
-    return {.lineage = io::parse_lineage(text, path), .fault = ""};
+    return {.lineage = io::parse_lineage(io::read_small_file(path, ExitCode::checkpoint), path), .fault = ""};
   } catch (const Error& error) {
     return {.lineage = {}, .fault = error.what()};
   }

@@ -65,7 +65,7 @@ void measure(const std::string& path, std::int64_t T) {
     std::iota(order.begin(), order.end(), 0);
     std::ranges::shuffle(order, std::mt19937(static_cast<unsigned>(round)));
     without.push_back(seconds_a_sample(plain, T, order));
-    first.push_back(seconds_a_sample(checked, T, order));  // an epoch: each block is compared once in it
+    first.push_back(seconds_a_sample(checked, T, order));  // each block is copied and compared for each sample
     later.push_back(seconds_a_sample(checked, T, order));
   }
   const auto bytes = static_cast<double>(io::TokenFile(path).bytes());

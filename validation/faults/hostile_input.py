@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 """What no careful user gives: absurd numbers, files that are no files, keys without end. Each is refused with the documented status and a
 word that helps; none crashes, hangs, or is called a defect of the program."""
+import json
 import os
+import struct
 import subprocess
 import sys
 
@@ -23,6 +25,8 @@ def check(what, arguments, status, words):
         code, text = f"still running after {runs.HANG_SECONDS} s", ""
     faults = [f"status {code}, expected {status}"] if code != status else []
     faults += [f"the message lacks {word!r}" for word in words if word not in text]
+    if obeyed := sorted({c for c in text if c == "\ufffd" or not (c.isprintable() or c in "\n\t")}):
+        faults.append(f"a terminal would obey {obeyed}")
     if len(text) > 4000:
         faults.append(f"the message has {len(text)} characters")
     good = good and not faults
@@ -91,6 +95,19 @@ def configurations_that_are_none(folder):
     refused("a deck without a model", whole, ["model.layers"], model=write(at + "/none.toml", "[run]\nsteps = 1\n"))
     refused("a model of another kind", whole, ["gpt2"], model=of_bytes("config.json", b'{"model_type": "gpt2"}'))
     refused("a model whose name has no end", whole, ["is not a known model"], model="m" * 100000)
+
+
+def names_that_a_terminal_obeys(folder):
+    at, name = folder.path + "/names", "a\x1b[2J\x9b31m"
+    os.makedirs(at)
+    check("a deck of such a name", ["plan", f"{at}/{name}.toml"], USAGE, ["a\\u001b[2J\\u009b31m.toml"])
+    check("a deck whose name is not UTF-8", ["plan", os.fsencode(at) + b"/\xff.toml"], USAGE, ["\\xff.toml"])
+    check("a key of such a name", ["plan", write(at + "/key.toml", f'[run]\n"{name}" = 1\n')], USAGE, ["key.toml:2"])
+    header = json.dumps({name: {"dtype": "F32", "shape": [4], "data_offsets": [0, 16]}}).encode()
+    with open(at + "/model.safetensors", "wb") as file:
+        file.write(struct.pack("<Q", len(header)) + header + bytes(16))
+    check("a tensor of such a name", ["verify", at], CHECKPOINT, ["DAMAGED", "a\\u001b[2J\\u009b31m"])
+    check("... as JSON", ["verify", at, "--json"], CHECKPOINT, ["u001b[2J"])
 
 
 def numbers_of_decks(folder):
@@ -181,6 +198,7 @@ def main():
             return 1
         decks_that_are_no_decks(folder)
         configurations_that_are_none(folder)
+        names_that_a_terminal_obeys(folder)
         numbers_of_decks(folder)
         numbers_of_commands(folder, step)
         checkpoints_that_are_none(folder, step)

@@ -86,6 +86,22 @@ def damage(folder):
         ends("... and in an evaluation", [runs.TESSERA, "evaluate", folder.latest("trained"), "--data", path, "--device", "host"], DATA, words)
 
 
+def overwritten(folder):
+    """Tokens that a run has read before are written over while it goes on, by others of the same file: it ends at the step that wants them."""
+    h5, ids = tokenized(folder, "overwritten", b"".join(b"%d of many blocks of tokens. " % (n * n) for n in range(9000)))
+    plain = folder.path + "/overwritten.bin"
+    write(plain, ids)
+    for path, when in ((h5, "written"), (plain, "checked")):
+        run = folder.start("overwritten-" + when, 1, data__train=path, **{**COMMON, "model__vocab": 320, "run__steps": 1000000})
+        run.wait_for_step(30)
+        with open(path, "r+b") as file:
+            file.seek(read(path).index(ids[:65536]))
+            file.write(ids[150:] + ids[:150])
+        status, said = run.wait(), run.output()
+        wanted = ["error: step ", f"{path}: tokens ", f"are not what they were when the file was {when}", "Restore the file"]
+        check(f"{os.path.basename(path)} is written over during a run", status == DATA and all(word in said for word in wanted), f"status {status}\n{said}")
+
+
 def wrong_files(folder):
     pipe = folder.path + "/pipe.bin"
     os.mkfifo(pipe)
@@ -119,7 +135,7 @@ def stopped(folder):
               not os.path.exists(folder.latest("stopped")) and not os.path.exists(endless + ".checked"), f"status {status}\n{run.output()}")
 
 
-PARTS = {part.__name__: part for part in (same_bits, damage, wrong_files, stopped)}
+PARTS = {part.__name__: part for part in (same_bits, damage, overwritten, wrong_files, stopped)}
 
 if __name__ == "__main__":
     for part in sys.argv[1:] or PARTS:

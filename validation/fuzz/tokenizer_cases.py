@@ -86,6 +86,7 @@ CASES = [
     (template("{{ 'a' ** 2 }}"), "chat", "data", "fails: TypeError"),
     (template("{{ 2 ** 'a' }}"), "chat", "data", "fails: TypeError"),
     (template("{{ 'a' * 9999999999 }}"), "chat", "data", "fails: MemoryError"),
+    (template("{% set x = 'a' * 10**10 %}{{ x }}"), "chat", "data", "fails: MemoryError"),
     (template("{% set n = namespace(k=4000000) %}{{ 'a' * n.k }}" + TEMPLATE), "chat", "data", "makes 4000"),
     (template("{{ lipsum(n=99999) }}"), "chat", "data", "fails: TimeoutError: it works for more than"),
     ({**template("{{ lipsum(n=99999) }}"), **lines()}, "prom", "data", "the prompt: the chat template of model fails: TimeoutError: it works for more than"),

@@ -133,6 +133,9 @@ def check_refusals(check):
             file.write(content)
         check.refuse(f"{name}.parquet: ", [check.path(name + ".parquet")])
         check.refuse(words, [check.path(name + ".parquet")])
+    # A text that many rows share is in the file once, and in memory as often as there are rows.
+    swollen = pa.DictionaryArray.from_arrays(pa.array([0] * 4000, pa.int32()), ["a" * (1 << 20)])
+    check.refuse("got no more memory: it may take 1 GiB", [check.write("swollen.parquet", {"text": swollen})], "--worker-memory", "1", status=6)
     os.makedirs(check.path("without"))
     with open(check.path("without/pyarrow.py"), "w", encoding="utf-8") as file:
         file.write("raise ImportError('there is none')")

@@ -18,6 +18,7 @@
 #include <fstream>
 #include <iterator>
 #include <set>
+#include <sstream>
 #include <system_error>
 #include <utility>
 
@@ -26,6 +27,7 @@
 #include "base/hash.hpp"
 #include "base/log.hpp"
 #include "base/own_files.hpp"
+#include "base/regular_file.hpp"
 #include "base/types.hpp"
 #include "deck/environment.hpp"
 #include "topology/failure/account.hpp"
@@ -38,6 +40,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr double look_seconds = 0.25, show_seconds = 1, say_again_seconds = 60, last_words_seconds = 1.5;
+constexpr std::int64_t most_host_bytes = 4096;
 constexpr std::chrono::seconds fresh{10};  // since a waiting rank last touched its file
 
 int number_of(const std::optional<std::string>& text, int fallback) {
@@ -298,7 +301,8 @@ std::vector<Waiter> StartWatch::come() const {
         std::from_chars(name.data() + 5, name.data() + name.size(), waiter.rank).ec != std::errc())
       continue;
     if (now - entry.last_write_time(error) > fresh || error) continue;
-    std::ifstream(entry.path()) >> waiter.host;
+    std::string text, ignored;
+    if (read_regular(entry.path().string(), most_host_bytes, text, ignored)) std::istringstream(text) >> waiter.host;
     if (!waiter.host.empty()) found.push_back(waiter);
   }
   return found;

@@ -1,9 +1,10 @@
 """Stands in for the tokenizers package where tests ask what is around it: a token is a character, its id the code point. tokenizer.json is
 {"added": {NAME: ID, ...}, "prefix": [NAME, ...], "suffix": [NAME, ...]}. A text with DIE in it ends the process, with PANIC it raises what
-is no Exception, with HANG it writes its id into the file that the text names and sleeps. What is learnt is the special tokens; the texts stand beside."""
+is no Exception, with EAT it takes a GiB of memory, with ABORT it ends as a program of Rust does that gets none, with HANG it writes its id into the file that the text names and sleeps. What is learnt is the special tokens; the texts stand beside."""
 
 import json
 import os
+import resource
 import signal
 import sys
 from types import SimpleNamespace
@@ -87,6 +88,12 @@ class Tokenizer:
         if "DIE" in text:
             print("the fake tokenizer was told to end", file=sys.stderr, flush=True)
             os._exit(9)
+        if "EAT" in text:
+            del [bytearray(16 << 20) for _ in range(64)][:]
+        if "ABORT" in text:
+            print("memory allocation of 16777216 bytes failed", file=sys.stderr, flush=True)
+            resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+            os.abort()
         if "PANIC" in text:
             raise Panic("index out of bounds")
         if "HANG" in text:

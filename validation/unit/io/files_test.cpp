@@ -58,6 +58,31 @@ TEST(PosixFile, WhatIsUpdatedIsAFileAndNoLink) {
   EXPECT_EQ(slurp(dir / "victim"), "named by a user");
 }
 
+TEST(PosixFile, ASmallFileIsReadAsFarAsItGoesAndNoFurther) {
+  Scratch dir;
+  ASSERT_EQ(::mkfifo((dir / "pipe").c_str(), 0600), 0);
+  fs::create_symlink("/dev/zero", dir / "zeros");
+  fs::create_symlink("pipe", dir / "link");
+  spill(dir / "hole", "");
+  fs::resize_file(dir / "hole", std::uintmax_t{1} << 40);
+  spill(dir / "many", std::string(101, 'x'));
+  struct {
+    std::string path, says;
+  } cases[] = {{dir / "pipe", "this is a pipe"}, {dir / "link", "this is a pipe"}, {dir / "zeros", "this is a device"},
+               {dir.path(), "this is a folder"}, {dir / "hole", "larger than"},    {dir / "many", "larger than 100 B"},
+               {dir / "none", "No such file"}};
+  for (const auto& c : cases)
+    EXPECT_HAS(error_of(ExitCode::checkpoint, [&] { read_small_file(c.path, ExitCode::checkpoint, 100); }),
+               c.path + ": " + (has(c.says, "this") ? c.says : ""));
+  for (const auto& c : cases) EXPECT_HAS(error_of(ExitCode::data, [&] { read_small_file(c.path, ExitCode::data, 100); }), c.says);
+  for (const std::size_t bytes : {0, 1, 99, 100}) {
+    const std::string text(bytes, 'y');
+    spill(dir / "file", text);
+    EXPECT_EQ(read_small_file(dir / "file", ExitCode::data, 100), text);
+  }
+  EXPECT_HAS(read_small_file("/proc/self/status", ExitCode::data), "VmPeak") << "it says that it is empty";
+}
+
 TEST(PosixFile, AStreamIsReadToItsEnd) {
   Scratch dir;
   ASSERT_EQ(::mkfifo((dir / "pipe").c_str(), 0600), 0);

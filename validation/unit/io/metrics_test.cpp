@@ -27,6 +27,12 @@ TEST(Metrics, NoLinkIsWrittenThrough) {
   EXPECT_EQ(slurp(dir / "metrics.jsonl"), "{\"step\": 1}\n{\"step\": 2, \"again\": 1}\n");
 }
 
+TEST(Metrics, WhatIsNoRegularFileIsRefused) {
+  Scratch dir;
+  ASSERT_EQ(::mkfifo((dir / "metrics.jsonl").c_str(), 0600), 0);
+  EXPECT_HAS(error_of(ExitCode::storage, [&] { MetricsFile m(dir / "metrics.jsonl", 0); }), "metrics.jsonl: this is a pipe");
+}
+
 TEST(Metrics, DoublesReadBackBitForBit) {
   Scratch dir;
   std::mt19937_64 engine(1);

@@ -1,5 +1,6 @@
 // A model's folder: any box of any tensor, one file or several, and every way in which such a folder can be wrong.
 #include "io/safetensors/safetensors_model.hpp"
+#include "base/printable.hpp"
 
 #include <cmath>
 #include <future>
@@ -155,6 +156,37 @@ TEST(SafetensorsModel, HeadersThatSayTheImpossible) {
   EXPECT_HAS(refused(dir.path()), "5 bytes are no safetensors file");
   spill(path, std::string("\xff\xff\xff\xff\xff\xff\xff\x7f", 8) + "{}");
   EXPECT_HAS(refused(dir.path()), "does not fit a file of 10");
+}
+
+/// Names of others come into messages and onto terminals.
+TEST(SafetensorsModel, NamesThatATerminalWouldObeyAreRefused) {
+  Scratch dir;
+  const std::string path = dir / "model.safetensors", index = path + ".index.json";
+  for (const char* odd : {"\\u001b[2J", "\\n", "\\u0000", "\\u009b31m", "\\u202e", "\\u007f"}) {
+    SCOPED_TRACE(odd);
+    struct {
+      std::string what, header;
+    } headers[] = {{"a tensor", fmt::format(R"({{"a{}b":{{"dtype":"F32","shape":[4],"data_offsets":[0,16]}}}})", odd)},
+                   {"a name twice", fmt::format(R"({{"a{0}b":1,"a{0}b":2}})", odd)},
+                   {"a type", fmt::format(R"({{"a":{{"dtype":"F32{}","shape":[4],"data_offsets":[0,16]}}}})", odd)},
+                   {"metadata", fmt::format(R"({{"__metadata__{}":{{}},"a":{{"dtype":"F32","shape":[4],"data_offsets":[0,16]}}}})", odd)}};
+    for (const auto& c : headers) {
+      SCOPED_TRACE(c.what);
+      fs::remove(index);
+      spill_header(path, c.header, std::string(16, 'x'));
+      const std::string why = refused(dir.path());
+      EXPECT_HAS(why, path);
+      EXPECT_EQ(printable_name(why), why);
+    }
+    fs::remove(path);
+    for (const std::string& map : {fmt::format(R"("a{}b":"model.safetensors")", odd), fmt::format(R"("a":"model{}.safetensors")", odd)}) {
+      spill(index, R"({"weight_map":{)" + map + "}}");
+      const std::string why = refused(dir.path());
+      EXPECT_HAS(why, index);
+      EXPECT_EQ(printable_name(why), why);
+    }
+    fs::remove(index);
+  }
 }
 
 TEST(SafetensorsModel, FoldersThatAreNotWhole) {

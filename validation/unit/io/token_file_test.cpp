@@ -1,5 +1,6 @@
 // Token files: what is read is what was written or checked, and all else is refused.
 #include <hdf5.h>
+#include <sys/stat.h>
 
 #include <random>
 
@@ -218,6 +219,137 @@ TEST(TokenFile, ADamagedLossMaskIsRefusedByItsBlock) {
   EXPECT_HAS(error_of(ExitCode::data, [&] { f.read(block_tokens, window, vocab); }), "tokens 32768 to 65535 (block 1 of 3)");
 }
 
+/// Writes over bytes of a file that others have open, and leaves its size and time as they were.
+void overwrite(const std::string& path, std::size_t at, const std::string& bytes) {
+  const auto time = fs::last_write_time(path);
+  std::fstream out(path, std::ios::binary | std::ios::in | std::ios::out);
+  out.seekp(static_cast<std::streamoff>(at));
+  out << bytes;
+  out.close();
+  fs::last_write_time(path, time);
+}
+
+/// An open file of each form, all of whose tokens have been read; what they were, with -1 for those that do not count, where the ids and
+/// the mask lie, and the bytes of another file of the same form and size.
+struct OpenForm {
+  std::string name, path;
+  std::size_t ids_at = 0, mask_at = 0;
+  std::string other = {};
+};
+
+std::vector<std::int32_t> counted_of(const TokenFile& f, std::int64_t begin, std::int64_t count) {
+  std::vector<std::int32_t> ids(static_cast<std::size_t>(count));
+  f.read(begin, ids, 60000);
+  f.drop_uncounted(begin, ids, -1);
+  return ids;
+}
+
+/// The numbers of a dataset as they lie in the file.
+std::string raw_of(const std::string& path, const char* name) {
+  std::string raw;
+  with_hdf5(path, [&](hid_t file) {
+    const hid_t set = H5Dopen2(file, name, H5P_DEFAULT), type = H5Dget_type(set), space = H5Dget_space(set);
+    raw.resize(H5Tget_size(type) * static_cast<std::size_t>(H5Sget_simple_extent_npoints(space)));
+    EXPECT_GE(H5Dread(set, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, raw.data()), 0);
+    H5Sclose(space), H5Tclose(type), H5Dclose(set);
+  });
+  return raw;
+}
+
+/// Where the first 64 bytes of a dataset lie in the file.
+std::size_t place_of(const std::string& path, const char* name) { return slurp(path).find(raw_of(path, name).substr(0, 64)); }
+
+std::vector<OpenForm> forms(const Scratch& dir) {
+  constexpr std::int64_t pairs = 11000;  // of 14 tokens: five blocks
+  const auto pairs_of = [&](const std::string& name, int factor) {
+    fs::create_directory(dir / name);
+    std::string lines;
+    for (int i = 0; i < pairs; ++i)
+      lines += fmt::format("{{\"prompt\": \"{:05}?\", \"completion\": \"{:07}\"}}\n", i * factor % 99991, i * 73);
+    spill(dir / (name + "/a.jsonl"), lines);
+    tokenize({.inputs = {dir / (name + "/a.jsonl")}, .output_dir = dir / name});
+    return dir / (name + "/train.h5");
+  };
+  const std::string other = pairs_of("other", 41);
+  OpenForm written{.name = "h5 of the command", .path = pairs_of("written", 37)};
+  written.ids_at = place_of(written.path, "tokens"), written.mask_at = place_of(written.path, "loss_mask");
+  written.other = slurp(other);
+  OpenForm old{.name = "h5 that is scanned", .path = dir / "old.h5"};
+  fs::copy_file(written.path, old.path), make_old(old.path);
+  old.ids_at = place_of(old.path, "tokens"), old.mask_at = place_of(old.path, "loss_mask");
+  old.other = written.other;
+  OpenForm bin{.name = "bin", .path = dir / "a.bin", .other = raw_of(other, "tokens")};
+  spill(bin.path, raw_of(written.path, "tokens"));
+  OpenForm headed{.name = "bin of llm.c", .path = dir / "headed.bin", .ids_at = 1024};
+  const std::int32_t header[256] = {20240520, 1, pairs * 14 - 1};
+  const std::string head(reinterpret_cast<const char*>(header), sizeof header);
+  spill(headed.path, head + raw_of(written.path, "tokens"));
+  headed.other = head + bin.other;
+  return {written, old, bin, headed};
+}
+
+/// Whatever is written over an open file whose tokens have all been read before: each window is refused or has the tokens that it had.
+TEST(TokenFile, WhatIsWrittenOverAnOpenFileIsRefused) {
+  Scratch dir;
+  for (const OpenForm& form : forms(dir)) {
+    struct Case {
+      std::string name;
+      std::size_t at;
+      std::string bytes;
+      std::int64_t first, last;  ///< blocks that are not what they were
+    };
+    std::vector<Case> cases{{"a token", form.ids_at + 2 * (block_tokens + 70), std::string("\7\0", 2), 1, 1},
+                            {"tokens of two blocks", form.ids_at + 2 * (2 * block_tokens - 40), std::string(160, '\0'), 1, 2},
+                            {"the whole of another file", 0, form.other, 0, 4}};
+    if (form.mask_at > 0) cases.push_back({"a byte of the mask", form.mask_at + block_tokens / 8 + 9, std::string(1, '\0'), 1, 1});
+    for (const Case& c : cases) {
+      SCOPED_TRACE(form.name + ": " + c.name);
+      const std::string whole = slurp(form.path);
+      TokenFile f(form.path);
+      if (!f.facts()) check(f, 60000);
+      const auto before = counted_of(f, 0, f.tokens());
+      overwrite(form.path, c.at, c.bytes);
+      std::int64_t refused = 0;
+      constexpr std::int64_t window = 3000;
+      for (int round = 0; round < 2; ++round)  // what was refused once stays refused
+        for (std::int64_t at = 0; at + window <= f.tokens(); at += window) {
+          const bool touched = (at + window - 1) / block_tokens >= c.first && at / block_tokens <= c.last;
+          try {
+            const auto got = counted_of(f, at, window);
+            EXPECT_TRUE(std::equal(got.begin(), got.end(), before.begin() + at)) << at;
+          } catch (const Error& error) {
+            ++refused;
+            EXPECT_TRUE(touched) << at;
+            EXPECT_EQ(error.code, ExitCode::data);
+            EXPECT_TRUE(has(error.what(), form.path)) << error.what();
+          }
+        }
+      // A window at least of each block: none of them is in memory from the time when all was read, as the last two may be.
+      EXPECT_GE(refused, 2 * (c.last - c.first) + 2);
+      overwrite(form.path, 0, whole);
+      fs::resize_file(form.path, whole.size());
+    }
+  }
+}
+
+TEST(TokenFile, DamagedDocumentsAreRefused) {
+  Scratch dir;
+  const auto path = tokenized_pairs(dir, 200);
+  const auto begins = TokenFile(path).read_documents();
+  ASSERT_EQ(begins.size(), 200u);
+  const auto raw = raw_of(path, "documents");
+  for (const std::size_t at : {std::size_t{0}, raw.size() / 2, raw.size() - 8}) {
+    const std::string whole = slurp(path);
+    overwrite(path, whole.find(raw) + at, std::string("\1", 1));
+    const TokenFile f(path);
+    EXPECT_HAS(error_of(ExitCode::data, [&] { f.read_documents(); }), path + ": the dataset 'documents' is not what it was");
+    overwrite(path, 0, whole);
+  }
+  // Files of others say nothing of theirs.
+  with_hdf5(path, [](hid_t file) { H5Adelete(file, "documents.xxh3"); });
+  EXPECT_EQ(TokenFile(path).read_documents(), begins);
+}
+
 TEST(TokenFile, AMaskOfOthersIsCheckedByAScan) {
   Scratch dir;
   const auto path = tokenized_pairs(dir, 6000);
@@ -276,6 +408,101 @@ TEST(TokenFile, WhatIsNotInTheFileIsRefused) {
     });
     EXPECT_HAS(error_of(ExitCode::data, [&] { TokenFile t(path); }), "train.h5: ");
   }
+}
+
+/// Each dataset of a file is its own, and no name in it leads elsewhere.
+TEST(TokenFile, DatasetsOfOtherFilesAreRefused) {
+  Scratch dir;
+  const auto whole = tokenized_pairs(dir, 200), path = dir / "links.h5", pipe = dir / "pipe.h5";
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  for (const char* name : {"tokens", "documents", "loss_mask", "tokens.xxh3"})
+    for (const std::string& other : {whole, pipe})
+      for (const bool soft : {false, true}) {
+        SCOPED_TRACE(fmt::format("{} {} {}", name, other, soft));
+        fs::copy_file(whole, path, fs::copy_options::overwrite_existing);
+        with_hdf5(path, [&](hid_t file) {
+          H5Ldelete(file, name, H5P_DEFAULT);
+          // By itself, or as a group along the path of a link inside the file.
+          H5Lcreate_external(other.c_str(), soft ? "/" : name, file, soft ? "there" : name, H5P_DEFAULT, H5P_DEFAULT);
+          if (soft) H5Lcreate_soft((std::string("/there/") + name).c_str(), file, name, H5P_DEFAULT, H5P_DEFAULT);
+        });
+        const std::string why = error_of(ExitCode::data, [&] { TokenFile f(path); });
+        EXPECT_HAS(why, path + ": cannot open " + name);
+        EXPECT_HAS(why, "a link to another file");
+      }
+}
+
+TEST(TokenFile, ChunksThatMustBeUnpackedWholeAreNotLarge) {
+  Scratch dir;
+  constexpr hsize_t largest = hdf5::most_filtered_chunk_bytes;
+  struct {
+    const char* name;
+    hid_t type;
+    hsize_t chunk;
+    bool packed, taken;
+  } cases[] = {{"tokens", H5T_STD_U16LE, largest / 2, true, true},
+               {"tokens", H5T_STD_U16LE, largest / 2 + 1, true, false},
+               {"tokens", H5T_STD_U32LE, largest / 4 + 1, true, false},
+               {"tokens", H5T_STD_U16LE, largest, false, true},  // of one that is not packed a part is read
+               {"documents", H5T_STD_I64LE, largest / 8 + 1, true, false},
+               {"loss_mask", H5T_STD_U8LE, largest + 1, true, false}};
+  for (const auto& c : cases) {
+    SCOPED_TRACE(fmt::format("{} in chunks of {}", c.name, c.chunk));
+    const std::string path = dir / "packed.h5";
+    fs::remove(path);
+    with_hdf5(path, [&](hid_t file) {
+      const auto make = [&](const char* name, hid_t type, hsize_t chunk, bool packed, hsize_t elements, bool written) {
+        const hsize_t most = H5S_UNLIMITED, first = 0, one = 1;
+        const hid_t space = H5Screate_simple(1, &elements, &most), creation = H5Pcreate(H5P_DATASET_CREATE);
+        H5Pset_chunk(creation, 1, &chunk);
+        if (packed) H5Pset_deflate(creation, 1);
+        const hid_t set = H5Dcreate2(file, name, type, space, H5P_DEFAULT, creation, H5P_DEFAULT);
+        if (written) {  // all of the chunk is made once
+          const hid_t inside = H5Screate_simple(1, &one, nullptr);
+          const std::int64_t id = 7;
+          H5Sselect_hyperslab(space, H5S_SELECT_SET, &first, nullptr, &one, nullptr);
+          H5Dwrite(set, H5T_NATIVE_INT64, inside, space, H5P_DEFAULT, &id);
+          H5Sclose(inside);
+        }
+        H5Dclose(set), H5Pclose(creation), H5Sclose(space);
+      };
+      if (std::string(c.name) != "tokens") make("tokens", H5T_STD_U16LE, 16, false, 8, true);
+      make(c.name, c.type, c.chunk, c.packed, std::string(c.name) == "loss_mask" ? 1 : 8, c.taken && c.packed);
+    });
+    if (c.taken && c.packed) {
+      EXPECT_EQ(all_of(TokenFile(path)).front(), 7);
+      continue;
+    }
+    EXPECT_HAS(error_of(ExitCode::data, [&] { TokenFile f(path); }),
+               c.taken ? "is not whole" : fmt::format("the dataset '{}' is compressed in chunks of", c.name));
+  }
+}
+
+TEST(TokenFile, AttributesThatAreNoUtf8AreRefused) {
+  Scratch dir;
+  const auto path = tokenized_pairs(dir, 20);
+  const std::string whole = slurp(path);
+  for (const char* name : {"tokenizer", "tokenizer.xxh3", "documents.xxh3"})
+    for (const bool checksums : {true, false}) {
+      spill(path, whole);
+      if (!checksums) make_old(path);
+      with_hdf5(path, [&](hid_t file) {
+        H5Adelete(file, name);
+        const hid_t type = H5Tcopy(H5T_C_S1), space = H5Screate(H5S_SCALAR);
+        H5Tset_size(type, 3);
+        const hid_t attribute = H5Acreate2(file, name, type, space, H5P_DEFAULT, H5P_DEFAULT);
+        H5Awrite(attribute, type,
+                 "a\xff"
+                 "b");
+        H5Aclose(attribute), H5Sclose(space), H5Tclose(type);
+      });
+      EXPECT_HAS(error_of(ExitCode::data,
+                          [&] {
+                            TokenFile f(path);
+                            if (!f.facts()) check(f, vocab);
+                          }),
+                 path + ": its attribute '" + name + "' is no text in UTF-8");
+    }
 }
 
 TEST(TokenFile, FactsOfOtherTokensAreRefused) {

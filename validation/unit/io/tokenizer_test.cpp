@@ -2,6 +2,7 @@
 // workers fail. Tokens themselves are held against the package in validation/tokenizers.
 #include "io/tokenizer/tokenizer.hpp"
 
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <algorithm>
@@ -441,7 +442,96 @@ TEST_F(ModelTokenizer, AWorkerThatTakesNothingIsEnded) {
 TEST_F(ModelTokenizer, AMissingPackageComesWithTheCommandThatInstallsIt) {
   spill(dir / "tokenizers.py", "raise ImportError('there is none')");
   setenv("PYTHONPATH", dir.path().c_str(), 1);
-  EXPECT_ERROR(Tokenizer({.folder = dir / "model"}), ExitCode::environment, "-m pip install tokenizers jinja2");
+  EXPECT_ERROR(Tokenizer({.folder = dir / "model"}), ExitCode::environment, "-m pip install tokenizers 'jinja2>=3.1.6'");
+}
+
+/// A template is a program of somebody else's: older sandboxes can be left.
+TEST_F(ModelTokenizer, AJinja2WhoseSandboxLeaksIsRefused) {
+  fs::create_directory(dir / "packages");
+  fs::copy(std::string(TESSERA_FAKE_TOKENIZERS) + "/jinja2", dir / "packages/jinja2", fs::copy_options::recursive);
+  setenv("PYTHONPATH", (dir / "packages" + ":" + TESSERA_FAKE_TOKENIZERS).c_str(), 1);
+  spill(dir / "model/chat_template.jinja", fake_template);
+  const ChatLine messages{"here", R"([{"role": "user", "content": "q"}])"};
+  const std::string rest = slurp(dir / "packages/jinja2/__init__.py");
+  struct {
+    std::string version;
+    bool taken;
+  } cases[] = {{"3.1.6", true}, {"3.1.10", true},  {"3.2", true},          {"4.0.0rc1", true}, {"3.1.5", false},
+               {"3.1", false},  {"2.11.3", false}, {"3.1.5.post9", false}, {"unknown", false}};
+  for (const auto& c : cases) {
+    SCOPED_TRACE(c.version);
+    spill(dir / "packages/jinja2/__init__.py", rest + "__version__ = '" + c.version + "'\n");
+    fs::remove_all(dir / "packages/jinja2/__pycache__");
+    Tokenizer tokenizer({.folder = dir / "model"});
+    if (c.taken) {
+      EXPECT_EQ(tokenizer.render_prompt(messages), "<user|q><assistant|");
+      continue;
+    }
+    const std::string why = error_of(ExitCode::environment, [&] { tokenizer.render_prompt(messages); });
+    EXPECT_HAS(why, "has jinja2 " + c.version);
+    EXPECT_HAS(why, "CVE-2025-27516");
+    EXPECT_HAS(why, "-m pip install 'jinja2>=3.1.6'; or run scripts/setup --tokenizers");
+  }
+}
+
+TEST_F(ModelTokenizer, AWorkerThatTakesAllMemoryIsRefusedItAndSaysItsLimit) {
+  const std::vector<DocumentPart> one{{.begins = true, .ends = true, .pieces = {{"one"}}}}, eat{{.pieces = {{"EAT"}}}};
+  Tokenizer tokenizer({.folder = dir / "model", .memory = 256 << 20});
+  const std::string why = error_of(ExitCode::environment, [&] { tokenizer.encode(eat, false); });
+  EXPECT_HAS(why, dir / "model/tokenizer.json: ");
+  EXPECT_HAS(why, "got no more memory: it may take 0.25 GiB");
+  EXPECT_HAS(why, "--worker-memory");
+  EXPECT_EQ(tokenizer.encode(one, false).at(0).ids.size(), 5u) << "it goes on with other texts";
+  // A library that cannot go on without memory ends the process.
+  const std::vector<DocumentPart> abort{{.pieces = {{"ABORT"}}}};
+  const std::string ended = error_of(ExitCode::environment, [&] { tokenizer.encode(abort, false); });
+  EXPECT_HAS(ended, " (it may take 256.00 MiB of memory: --worker-memory) before it had answered:\nmemory allocation of");
+  // The command hands its option to all workers.
+  spill(dir / "a.jsonl", "{\"text\": \"EAT\"}\n");
+  TokenizeOptions o = options("a.jsonl");
+  o.worker_memory = 128 << 20;
+  EXPECT_ERROR(tokenize(o), ExitCode::environment, "it may take 0.125 GiB");
+  EXPECT_TRUE(fs::is_empty(dir / "out"));
+}
+
+/// Files beside tokenizer.json that have no end, or never begin.
+TEST_F(ModelTokenizer, FilesOfAModelThatAreNoRegularFilesAreRefused) {
+  struct {
+    const char *name, *other;  // a device; null: a pipe
+  } cases[] = {{"tokenizer.json", "/dev/zero"},
+               {"tokenizer_config.json", "/dev/zero"},
+               {"generation_config.json", nullptr},
+               {"config.json", "/dev/zero"},
+               {"chat_template.jinja", nullptr}};
+  for (const auto& c : cases) {
+    SCOPED_TRACE(c.name);
+    make_model("odd", fake_tokenizer, R"({"eos_token": "<end>"})");
+    const std::string path = dir / "odd/" + c.name;
+    fs::remove(path);
+    if (c.other)
+      fs::create_symlink(c.other, path);
+    else
+      ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
+    const ChatLine messages{"here", R"([{"role": "user", "content": "q"}])"};
+    const std::string why = error_of(ExitCode::data, [&] { Tokenizer({.folder = dir / "odd"}).render_prompt(messages); });
+    EXPECT_HAS(why, path + ": ");
+    EXPECT_HAS(why, "regular file");
+    fs::remove(path);
+  }
+}
+
+/// What a template makes of many short lines is tokenized part by part, and is the same.
+TEST_F(ModelTokenizer, ConversationsThatATemplateMakesLongAreTokenizedInParts) {
+  spill(dir / "model/chat_template.jinja", "'x' * 600000 + '\ufdd0' + messages[-1]['content'] + '\ufdd1'");
+  std::vector<ChatLine> lines;
+  for (int i = 0; i < 4; ++i) lines.push_back({"here", fmt::format(R"({{"messages": [{{"role": "assistant", "content": "{}"}}]}})", i)});
+  Tokenizer tokenizer({.folder = dir / "model", .memory = 320 << 20});
+  const std::vector<Encoded> all = tokenizer.encode_chats(lines, "");
+  ASSERT_EQ(all.size(), lines.size());
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    ASSERT_EQ(all[i].ids.size(), 600002u);
+    EXPECT_EQ(all[i].ids[600000], '0' + i);
+  }
 }
 
 }  // namespace

@@ -67,6 +67,28 @@ TEST_F(Folder, ANewRunHasItsDeckAndNoCheckpoint) {
   EXPECT_EQ(test::slurp(path_ + "/deck.toml"), print_deck(deck()));
 }
 
+/// What lies under the names of a run's small files, put there by somebody: devices, and terabytes of nothing.
+TEST_F(Folder, FilesWithoutEndAreNotReadToTheirEnd) {
+  for (const std::string name : {"/deck.toml", "/checkpoints/line.json"})
+    for (const bool device : {true, false}) {
+      SCOPED_TRACE(name);
+      fs::remove_all(path_);
+      open_run_folder(deck());
+      save(1);
+      fs::remove(path_ + name);
+      if (device)
+        fs::create_symlink("/dev/zero", path_ + name);
+      else
+        test::spill(path_ + name, ""), fs::resize_file(path_ + name, std::uintmax_t{1} << 40);
+      try {
+        open_run_folder(deck());
+        ADD_FAILURE() << "it was taken";
+      } catch (const Error& error) {
+        EXPECT_TRUE(test::has(error.what(), path_ + name)) << error.what();
+      }
+    }
+}
+
 TEST_F(Folder, ASecondRunIsRefusedWhileTheFirstIsAtWork) {
   const auto refused = [&](const std::string& when) {
     for (const auto& overrides : {std::vector<std::string>{}, {"model.width=40", "run.overwrite=true"}}) {
