@@ -121,6 +121,23 @@ def carried(folder):
     check("a checkpoint says which program wrote it", f"program file {digest}" in program and f"commit {commit}" in program, program)
 
 
+def bound_by_openmp(folder):
+    """Variables that would bind the threads of all ranks to the node's first cores: ranks that nobody has bound leave them, and lie apart."""
+    name, variables = "openmp", {"OMP_PROC_BIND": "close", "OMP_PLACES": "cores"}
+    before = {key: os.environ.get(key) for key in variables}
+    os.environ.update(variables)
+    run = folder.start(name, 2, **runs.ENDLESS)
+    for key, value in before.items():
+        os.environ.pop(key) if value is None else os.environ.update({key: value})
+    run.wait_for_step(1)
+    cores = [os.sched_getaffinity(pid) for pid in run.ranks()]
+    run.kill()
+    output = run.output()
+    free = len(os.sched_getaffinity(0)) == os.cpu_count()  # else the launch itself is bound, and its ranks keep the variables
+    check("OpenMP's places are left, and that is said", ("OMP_PROC_BIND and OMP_PLACES of the environment are not used" in output) == free, output)
+    check("ranks lie apart", not free or os.cpu_count() < 2 or not cores[0] & cores[1], f"{cores}\n{output}")
+
+
 def main():
     with runs.Folder() as folder:
         other_program(folder)
@@ -130,6 +147,7 @@ def main():
         before_mpi(folder)
         another_program(folder)
         carried(folder)
+        bound_by_openmp(folder)
     return 0 if check.good else 1
 
 

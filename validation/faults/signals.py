@@ -6,6 +6,7 @@ ranks have sessions of their own, or process groups."""
 import os
 import re
 import signal
+import subprocess
 import sys
 import time
 
@@ -98,6 +99,24 @@ def suspended(folder):
     check(f"a suspended run goes on and can be stopped: status {status}", status == 75, output)
 
 
+def reader_that_ends(folder):
+    """What reads the log ends first, as tee does at a Ctrl-C: the run goes on, saves when it is asked to, and its words stand in its folder."""
+    pids = subprocess.Popen(folder.command("unread", 1, **{**COMMON, "run__log_every": 1}), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    for line in pids.stderr:
+        if line.startswith("step "):
+            break
+    pids.stderr.close()
+    log = os.path.join(folder.run("unread"), "log.txt")
+    runs.wait_until(lambda: os.path.exists(log) and "step " in open(log).read() or pids.poll() is not None, "words in log.txt")
+    pids.send_signal(signal.SIGINT)
+    status, words = pids.wait(), open(log).read()
+    check(f"a log without its reader: status {status}", status == 75 and saved_step(folder, "unread") > 0, words)
+    check("a log without its reader: says so, and all of its end", "the log goes on here" in words.splitlines()[0] and "stopped by SIGINT after saving" in words, words)
+    last = saved_step(folder, "unread") + 1
+    done = folder.train("unread", 1, **{**COMMON, "run__steps": last})
+    check("the next start says where the words went", "unread/log.txt holds" in done.stderr, done.stderr)
+
+
 def main():
     # More than any save takes. Where a rank ends before the others, mpiexec stays so long after the last of them has ended.
     os.environ["OMPI_MCA_odls_base_sigkill_timeout"] = "60"
@@ -116,6 +135,7 @@ def main():
             stop_and_resume(folder, reference, number, 2, launcher=True)
         stalled(folder)
         suspended(folder)
+        reader_that_ends(folder)
     return 0 if check.good else 1
 
 

@@ -1,5 +1,7 @@
 #include "io/metrics/metrics.hpp"
 
+#include <sys/stat.h>
+
 #include <bit>
 #include <cmath>
 #include <limits>
