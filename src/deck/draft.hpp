@@ -24,6 +24,7 @@ struct Entry {
 struct Draft {
   Deck deck;
   std::string file;
+  bool stored = false;                                ///< by a run, and not written by a user now
   std::map<std::string, Entry, std::less<>> entries;  // one for each key of the schema
   std::vector<Fault> faults;
   std::vector<std::string> resolved;

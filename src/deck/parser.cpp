@@ -196,11 +196,10 @@ void sort_faults(std::vector<Fault>& faults, const std::vector<std::string>& ove
   std::stable_sort(faults.begin(), faults.end(), [&](const Fault& a, const Fault& b) { return rank(a) < rank(b); });
 }
 
-}  // namespace
-
-ParsedDeck parse_deck_text(const std::string& text, const std::string& name, const std::vector<std::string>& overrides, int ranks) {
+/// `stored`: by a run of whatever version, which had these values.
+ParsedDeck read_deck(const std::string& text, const std::string& name, const std::vector<std::string>& overrides, int ranks, bool stored) {
   Draft draft;
-  draft.file = name;
+  draft.file = name, draft.stored = stored;
   for (const Key& key : deck_keys()) draft.entries.emplace(std::string(key.name), Entry{});
   toml::table tables;
   bool whole = read_toml(text, name, tables, draft.faults);
@@ -216,12 +215,18 @@ ParsedDeck parse_deck_text(const std::string& text, const std::string& name, con
   return {draft.deck, draft.faults, draft.resolved};
 }
 
+}  // namespace
+
+ParsedDeck parse_deck_text(const std::string& text, const std::string& name, const std::vector<std::string>& overrides, int ranks) {
+  return read_deck(text, name, overrides, ranks, false);
+}
+
 ParsedDeck parse_stored_deck(const std::string& text, const std::string& name, const std::string& device) {
   // A deck that was stored under an older name of a key is read all the same.
   const std::string before = "\nhost_limit = ", now = "\nhost = ";
   std::string current = text;
   if (const auto at = current.find(before); at != current.npos) current.replace(at, before.size(), now);
-  return parse_deck_text(current, name, {"run.device=" + device}, 0);
+  return read_deck(current, name, {"run.device=" + device}, 0, true);
 }
 
 namespace {

@@ -81,6 +81,30 @@ void check_names(Draft& draft) {
   }
 }
 
+/// A shell replaces ~ and $NAME in its words; a deck's paths stand as they are, and would make folders of these names.
+void check_paths(Draft& draft) {
+  if (draft.stored) return;
+  const auto fault_of = [&](const Key& key, const std::string& path) -> std::string {
+    const bool home = path == "~" || path.starts_with("~/");
+    if (!home && path.find('$') == path.npos) return "";
+    return fmt::format(
+        "{} is taken as it stands, so {} would be the name of a folder. Write the path out, or give it on the command line, where the "
+        "shell "
+        "replaces it: {}=\"{}\"",
+        toml_string(path), home ? "~" : path.substr(path.find('$'), path.find('/', path.find('$')) - path.find('$')), key.name,
+        home ? "$HOME" + path.substr(1) : path);
+  };
+  for (const Key& key : deck_keys()) {
+    if ((key.unit != "path" && key.unit != "folder or digest") || !draft.good({key.name}) || !draft.entry(key.name).given) continue;
+    const Literal value = read_value(key, draft.deck);
+    std::vector<std::string> written;
+    if (const auto* text = std::get_if<std::string>(&value.value)) written.push_back(*text);
+    if (const auto* texts = std::get_if<std::vector<std::string>>(&value.value)) written = *texts;
+    for (const std::string& path : written)
+      if (const std::string fault = fault_of(key, path); !fault.empty()) draft.fault({key.name}, fault);
+  }
+}
+
 void check_model(Draft& draft) {
   const ModelKeys& m = draft.deck.model;
   if (draft.good({"model.heads", "model.kv_heads"}) && m.kv_heads > 0 && m.heads % m.kv_heads != 0) {
@@ -372,6 +396,7 @@ void resolve_auto(Draft& draft, int ranks) {
 
 void check_rules(Draft& draft) {
   check_names(draft);
+  check_paths(draft);
   check_model(draft);
   check_experts(draft);
   check_sizes(draft);

@@ -436,7 +436,7 @@ const std::vector<Key> table = {
     {KEY(checkpoint.files), .type = counted, .unit = "files", .limits = {.least = 1, .most = 1e6}, .choices = {"rank", "node"},
      .fallback = "\"rank\"",
      .help = "Shard files of a checkpoint: one for each rank, one for the ranks of a node, or so many in all (a rank has a file at most)."},
-    {KEY(checkpoint.staging), .type = text, .fallback = "\"\"",
+    {KEY(checkpoint.staging), .type = text, .unit = "path", .fallback = "\"\"",
      .help = "A folder on a disk of each node: a save goes there while the steps wait, and from there to run.output_dir while they go on."},
     {KEY(checkpoint.retries), .type = integer, .unit = "saves", .limits = {.least = 0, .most = 1e6}, .fallback = "3",
      .help = "A save that fails is tried again after the next step, so many times in a row, before it ends the run."},
