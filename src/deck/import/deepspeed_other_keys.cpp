@@ -103,22 +103,21 @@ std::vector<DeepSpeedKey> axis_keys() {
       unneeded("pipeline.grad_partitioned", boolean, "it cuts what stages send over tensor-parallel ranks"),
       mapped("sequence_parallel_size", integer, "mesh.cp", "Ulysses, as `context.method` = \"ulysses\" is"),
   };
-  const auto experts = section_of(
-      open(refused(
-          "expert_parallel", section, "enabled",
-          "experts are not cut over ranks in this version (model.experts keeps all on each); set enabled to false or leave it out")),
-      {{"expert_parallel.enabled", boolean},
-       {"expert_parallel.autoep_size", integer},
-       {"expert_parallel.expert_tensor_parallel_size", integer},
-       {"expert_parallel.preset_model", text},
-       {"expert_parallel.use_grouped_mm", boolean},
-       {"expert_parallel.top_k", any},
-       {"expert_parallel.score_func", text},
-       {"expert_parallel.score_apply", text},
-       {"expert_parallel.combine_impl", text},
-       {"expert_parallel.routed_scaling_factor", any},
-       {"expert_parallel.route_scale", real},
-       {"expert_parallel.load_balance_coeff", any}});
+  const auto experts = section_of(open(refused("expert_parallel", section, "enabled",
+                                               "experts are cut over ranks by mesh.ep, which the line sets (mesh.ep=N for autoep_size = "
+                                               "N); then set enabled to false or leave it out")),
+                                  {{"expert_parallel.enabled", boolean},
+                                   {"expert_parallel.autoep_size", integer},
+                                   {"expert_parallel.expert_tensor_parallel_size", integer},
+                                   {"expert_parallel.preset_model", text},
+                                   {"expert_parallel.use_grouped_mm", boolean},
+                                   {"expert_parallel.top_k", any},
+                                   {"expert_parallel.score_func", text},
+                                   {"expert_parallel.score_apply", text},
+                                   {"expert_parallel.combine_impl", text},
+                                   {"expert_parallel.routed_scaling_factor", any},
+                                   {"expert_parallel.route_scale", real},
+                                   {"expert_parallel.load_balance_coeff", any}});
   all.insert(all.end(), experts.begin(), experts.end());
   return all;
 }

@@ -244,7 +244,11 @@ void Importer::unknown(const std::string& name, const JsonNode& node) {
       const std::string_view below = key.name.substr(section.size());
       here.push_back(below.substr(0, below.find('.')));
     }
-    if (elsewhere.empty() && key.leaf() == node.name && key.outcome != DeepSpeedOutcome::part) elsewhere = key.name;
+    if (!elsewhere.empty()) continue;
+    if (key.leaf() == node.name && key.outcome != DeepSpeedOutcome::part) elsewhere = key.name;
+    // A section of keys, as offload_optimizer is.
+    const std::string inside = fmt::format(".{}.", node.name);
+    if (const std::size_t at = key.name.find(inside); at != key.name.npos) elsewhere = key.name.substr(0, at + inside.size() - 1);
   }
   std::string message = "is not a key of DeepSpeed's";
   if (const std::string_view near = nearest(node.name, here); !near.empty())

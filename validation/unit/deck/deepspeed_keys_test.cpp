@@ -127,6 +127,20 @@ TEST(DeepSpeedKeys, GuidesKeysHaveOutcomesToo) {
   EXPECT_EQ(value_in(imported.text, "mesh.tp"), "mesh.tp = 1");
 }
 
+// A section at the wrong level is not refused as if it were none: its place is said.
+TEST(DeepSpeedKeys, ASectionInTheWrongPlaceIsToldItsOwn) {
+  for (const DeepSpeedKey& key : deepspeed_keys()) {
+    const std::size_t first = key.name.find('.'), second = key.name.find('.', first + 1);
+    if (second == key.name.npos || key.name.find(".params") != key.name.npos) continue;
+    const std::string section(key.name.substr(first + 1, second - first - 1));
+    if (find_deepspeed_key(section) || is_deepspeed_section(section)) continue;
+    const ImportedDeck imported = import_deepspeed_text(fmt::format("{{\"train_batch_size\": 2, \"{}\": {{}}}}", section),
+                                                        {.path = "ds.json", .model = "llama3-8b", .overrides = {}, .ranks = 2});
+    EXPECT_NE(faults_text(imported).find("in this place; "), std::string::npos) << section << ": " << faults_text(imported);
+    EXPECT_NE(faults_text(imported).find("." + section + " is"), std::string::npos) << section << ": " << faults_text(imported);
+  }
+}
+
 // docs/deepspeed.md holds what `tessera deck import --keys` prints.
 TEST(DeepSpeedKeys, ThePageHoldsTheTable) {
   std::ifstream in(std::string(TESSERA_SOURCE_DIR) + "/docs/deepspeed.md");
