@@ -79,6 +79,7 @@ int run(const Chosen& chosen, bool trains) {
         "for less, or for more memory.",
         ExitCode::memory, trains);
   } catch (const std::system_error& error) {
+    if (std::ferror(stdout)) return output_error();
     if (error.code() != std::errc::resource_unavailable_try_again)
       return end_by_fault(fmt::format("{}. This is a defect of Tessera; please report it with the command line.", error.what()),
                           ExitCode::internal, trains);
