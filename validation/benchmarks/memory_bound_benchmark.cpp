@@ -99,7 +99,7 @@ struct Contender {
 
 /// read sums, copy and triad write around the caches, update rewrites three of the four streams it reads.
 void add_streams(std::vector<Contender>& list, const Memory& memory) {
-  std::byte* p[4];
+  std::byte* p[4] = {};
   auto f = [](std::byte* b) { return reinterpret_cast<float*>(b); };
   auto over = [&](const char* name, std::int64_t n, double bytes, auto body) {
     list.push_back({name, bytes * static_cast<double>(n), "", [n, body] {
@@ -128,7 +128,7 @@ void add_streams(std::vector<Contender>& list, const Memory& memory) {
 }
 
 void add_adamw(std::vector<Contender>& list, const Memory& memory, const AdamwScalars& scalars) {
-  std::byte* p[5];
+  std::byte* p[5] = {};
   auto f = [](std::byte* b) { return reinterpret_cast<float*>(b); };
   // Each beside the stream of its own proportion, and of as many streams.
   auto add_variant = [&](const std::string& kind, std::int64_t n, DType grad, void* param, double bytes) {
@@ -160,7 +160,7 @@ void add_rmsnorm(std::vector<Contender>& list, const Memory& memory, DType dtype
   constexpr int C = 2048;
   int e = static_cast<int>(size_of(dtype));
   std::string suffix = dtype == DType::f32 ? ", fp32" : ", bf16";
-  std::byte* p[4];
+  std::byte* p[4] = {};
   std::int64_t n = memory.cut({e, e}, p, C);
   // Weights, statistics and workspace lie in small's three parts.
   std::byte* parts[3];
@@ -194,7 +194,7 @@ void add_qk_norm_rope(std::vector<Contender>& list, const Memory& memory, DType 
   constexpr int H = 8, G = 2, T = 512, D = 128, width = (H + 2 * G) * D;
   const int e = static_cast<int>(size_of(dtype));
   const std::string suffix = dtype == DType::f32 ? ", fp32" : ", bf16";
-  std::byte* p[2];
+  std::byte* p[2] = {};
   const std::int64_t n = memory.cut({e, e}, p, width), M = n / width;
   QkNormRopeBackward backward{.rstd = rstd.data(), .table = table.data(), .M = M, .T = T, .H = H, .G = G, .D = D, .dtype = dtype};
   std::byte* parts[3];
@@ -224,7 +224,7 @@ void add_swiglu(std::vector<Contender>& list, const Memory& memory, DType dtype)
   constexpr std::int64_t F = 2816;
   int e = static_cast<int>(size_of(dtype));
   std::string suffix = dtype == DType::f32 ? ", fp32" : ", bf16";
-  std::byte* p[3];
+  std::byte* p[3] = {};
   std::int64_t n = memory.cut({e, 2 * e}, p, F);
   SwigluForward forward{.out = p[0], .gate_up = p[1], .M = n / F, .F = F, .dtype = dtype};
   list.push_back({"swiglu forward" + suffix, 3.0 * e * static_cast<double>(n), "triad", [=] { swiglu_forward({}, forward); }});
@@ -238,7 +238,7 @@ void add_head_blocks(std::vector<Contender>& list, const Memory& memory, DType d
   constexpr int H = 8, G = 2, D = 128, width = (H + 2 * G) * D;
   const int e = static_cast<int>(size_of(dtype));
   const std::string suffix = dtype == DType::f32 ? ", fp32" : ", bf16";
-  std::byte* p[2];
+  std::byte* p[2] = {};
   const std::int64_t n = memory.cut({e, e}, p, width);
   const HeadBlocks call{.to = p[1], .from = p[0], .B = 1, .T = n / width, .N = 2, .H = H, .G = G, .D = D, .dtype = dtype};
   const double moved = 2.0 * e * static_cast<double>(call.T * width);
@@ -251,7 +251,7 @@ void add_key_parts(std::vector<Contender>& list, const Memory& memory, DType dty
   constexpr int H = 8, D = 128, keys = 2 * D, width = H * D + keys;
   const int e = static_cast<int>(size_of(dtype));
   const std::string suffix = dtype == DType::f32 ? ", fp32" : ", bf16";
-  std::byte* p[3];
+  std::byte* p[3] = {};
   const std::int64_t M = memory.cut({e, e, e}, p, width) / width;
   const KeyParts shape{.M = M, .H = H, .D = D, .N = 2, .sharing = 2, .dtype = dtype};
   const double row = 2.0 * e * static_cast<double>(M);
@@ -267,7 +267,7 @@ void add_ring_attention(std::vector<Contender>& list, const Memory& memory, DTyp
   const int e = static_cast<int>(size_of(dtype));
   const std::string suffix = dtype == DType::f32 ? ", fp32" : ", bf16";
   const auto f = [](std::byte* b) { return reinterpret_cast<float*>(b); };
-  std::byte* p[3];
+  std::byte* p[3] = {};
   std::int64_t n = memory.cut({4, e}, p, queries);
   AttentionShape shape{.B = 1, .T = n / queries, .H = H, .G = G, .D = D, .dtype = dtype};
   const AttentionRows all{.count = shape.T};
@@ -299,7 +299,7 @@ void add_ring_attention(std::vector<Contender>& list, const Memory& memory, DTyp
 /// Rows of eight ranks for eight experts, which each have an eighth of them.
 void add_expert_blocks(std::vector<Contender>& list, const Memory& memory) {
   constexpr std::int64_t N = 8, E = 8;
-  std::byte* p[3];
+  std::byte* p[3] = {};
   const std::int64_t rows = memory.cut({4, 4, 4}, p, N * E) / N;
   const ExpertBlocks blocks{.N = N, .E = E, .rows = rows};
   const auto labels = std::make_shared<std::vector<std::uint32_t>>(static_cast<std::size_t>(N * blocks.labels()), 0);
@@ -318,7 +318,7 @@ void add_expert_blocks(std::vector<Contender>& list, const Memory& memory) {
 }
 
 void add_others(std::vector<Contender>& list, const Memory& memory, std::int32_t& flag, FixedSum& sum, const std::vector<float>& table) {
-  std::byte* p[2];
+  std::byte* p[2] = {};
   auto count = [](std::int64_t n) { return static_cast<double>(n); };
   std::int64_t n = memory.cut({8, 4}, p, 1024);
   list.push_back({"fixed_accumulate", 20 * count(n), "update", [=, &flag] {
