@@ -83,12 +83,12 @@ std::vector<Subject> make_subjects(const test::Scratch& scratch) {
   const Deck deck = test::tiny_deck();
   for (const auto& [shards, cuts] : {std::pair(1, 1), std::pair(3, 1), std::pair(1, 2)}) {
     const std::string name = fmt::format("checkpoint of {}{}", shards * cuts, cuts > 1 ? " with cut tensors" : "");
-    const std::string folder = test::write_sharded(scratch / name, deck, shards, 5, "", cuts);
+    const std::string folder = test::write_sharded(scratch / name, deck, shards, 5, cuts);
     std::vector<std::string> files{folder + "/checkpoint.h5"};
     for (int shard = 0; shard < shards * cuts; ++shard) files.push_back(fmt::format("{}/shard-{:05}.h5", folder, shard));
     all.push_back({name, ExitCode::checkpoint, true, files, [folder] { return checkpoint_digest(folder); }});
   }
-  const std::string shared = test::write_sharded(scratch / "shared files", deck, 3, 5, "", 1, {0, 1, 0});
+  const std::string shared = test::write_sharded(scratch / "shared files", deck, 3, 5, 1, {0, 1, 0});
   all.push_back({"checkpoint of 3 in 2 files",
                  ExitCode::checkpoint,
                  true,

@@ -63,10 +63,10 @@ inline SavedLayout saved_layout_of(const std::vector<Layout>& layouts) {
   return saved_layout(holdings, groups, shards * cuts);
 }
 
-/// Writes root/step-N as cuts * shards ranks would and returns its folder. Every value of the tensor `of_nan` is NaN. `files`: the file of
+/// Writes root/step-N as cuts * shards ranks would and returns its folder. `files`: the file of
 /// each shard, where they share some.
-inline std::string write_sharded(const std::string& root, const Deck& deck, int shards, std::int64_t step = 5,
-                                 const std::string& of_nan = "", int cuts = 1, const std::vector<int>& files = {}) {
+inline std::string write_sharded(const std::string& root, const Deck& deck, int shards, std::int64_t step = 5, int cuts = 1,
+                                 const std::vector<int>& files = {}) {
   const std::vector<Layout> layouts = cut_layouts(deck, shards, cuts);
   auto [saved, units] = saved_layout_of(layouts);
   saved.files = files;
@@ -87,8 +87,7 @@ inline std::string write_sharded(const std::string& root, const Deck& deck, int 
           const std::uint64_t key = key_of(saved.groups[static_cast<std::size_t>(group)], tensor);
           for_each_run(layout, unit, piece, [&](const NaturalRun& run) {
             for (std::int64_t i = 0; i < run.elements; ++i)
-              out[static_cast<std::size_t>(run.unit_offset - mine.begin + i)] =
-                  tensor == of_nan ? std::numeric_limits<float>::quiet_NaN() : value_at(key, run.tensor_offset + i);
+              out[static_cast<std::size_t>(run.unit_offset - mine.begin + i)] = value_at(key, run.tensor_offset + i);
           });
         }
         slices.push_back({group, number, std::span<const float>()});

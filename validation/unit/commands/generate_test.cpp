@@ -1,8 +1,11 @@
 // tessera generate: what it prints, on the host and, where there is one (the emulator too), on a GPU.
 #include <gtest/gtest.h>
 
+#include <limits>
+
 #include <algorithm>
 
+#include "../altered_checkpoint.hpp"
 #include "../model/random_models.hpp"
 #include "../sharded_checkpoint.hpp"
 #include "program.hpp"
@@ -99,7 +102,10 @@ TEST(GenerateCommand, PrintsIdsWhereIdsWereGiven) {
 // A model of the byte tokenizer whose logits are NaN once drew the separator: an empty text and status 0.
 TEST(GenerateCommand, AModelWhoseLogitsAreNoNumbersIsRefused) {
   const test::Scratch scratch;
-  const std::string checkpoint = test::write_sharded(scratch.path(), test::tiny_deck({"model.vocab=257"}), 1, 5, "head.norm");
+  const Deck deck = test::tiny_deck({"model.vocab=257"});
+  const std::string checkpoint = test::write_sharded(scratch.path(), deck, 1);
+  const TensorRef norm = make_layout(parameter_table(deck.model), 1, 0).find("head.norm");
+  test::alter_checkpoint(checkpoint, "master", norm.unit, norm.offset, std::numeric_limits<float>::quiet_NaN());
   std::vector<std::string> devices{"host"};
   if (has_device()) devices.push_back("cuda");
   for (const std::string& device : devices)

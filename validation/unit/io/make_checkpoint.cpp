@@ -2,6 +2,7 @@
 #include <limits>
 #include <string_view>
 
+#include "../altered_checkpoint.hpp"
 #include "checkpoint_model.hpp"
 
 int main(int argc, char** argv) {
@@ -12,9 +13,9 @@ int main(int argc, char** argv) {
   if (what == "changed") {  // two values of layers.0.attention.wq by 0.5 and 0.25, and in the moments one that is no number
     auto& weights = model.values[0][1];
     weights[5] += 0.5f, weights[2386] -= 0.25f;
-    model.values[1][1][7] = std::numeric_limits<float>::quiet_NaN();
   }
   if (what == "narrow") model.layout.tensors[5] = {"head.bias", {1, 3}, 2, 0};
-  (what == "cut" ? tessera::io::test::cut_again(model, 3) : model).save(argv[1]);
+  const std::string folder = (what == "cut" ? tessera::io::test::cut_again(model, 3) : model).save(argv[1]);
+  if (what == "changed") tessera::test::alter_checkpoint(folder, "adam_m", 1, 7, std::numeric_limits<float>::quiet_NaN());
   return 0;
 }

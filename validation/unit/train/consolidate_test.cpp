@@ -85,7 +85,7 @@ TEST(Consolidate, ACutCheckpointGivesTheSameFiles) {
   const Scratch scratch;
   const Deck deck = test::tiny_deck({"model.qkv_bias=true"});
   for (int cuts : {1, 3}) {
-    const std::string folder = test::write_sharded(scratch / fmt::format("of{}", cuts), deck, 2, 5, "", cuts);
+    const std::string folder = test::write_sharded(scratch / fmt::format("of{}", cuts), deck, 2, 5, cuts);
     EXPECT_EQ(io::checkpoint_format(io::CheckpointReader(folder).layout()), cuts == 1 ? 1 : 2);
     for (const char* format : {"safetensors", "hdf5"})
       consolidate({.checkpoint = folder, .output = scratch / fmt::format("{}-{}", format, cuts), .format = format});

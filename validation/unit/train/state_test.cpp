@@ -243,7 +243,7 @@ TEST(ModelState, RanksWithAnyExpertsLoadAndSaveWhatOthersSaved) {
                             "zero.param_persistence_threshold=600", "precision.compute=fp32"},
                            mesh.ranks());
   };
-  const std::string whole = test::write_sharded(scratch / "whole", deck({}, 0), 1, 5, "", 1);
+  const std::string whole = test::write_sharded(scratch / "whole", deck({}, 0), 1, 5, 1);
   const io::CheckpointReader expected(whole);
   int number = 0;
   for (std::size_t m = 0; m < meshes.size(); ++m)
@@ -276,7 +276,7 @@ TEST(ModelState, AnyCutLoadsAndSavesWhatAnyOtherSaved) {
       SCOPED_TRACE(fmt::format("{} shards of {} cuts from {} of {}", shards, cuts, from_shards, from_cuts));
       const std::string root = scratch / std::to_string(++number);
       const int stage = number % 4;
-      const std::string folder = test::write_sharded(root, deck_of(from_shards, stage), from_shards, 5, "", from_cuts);
+      const std::string folder = test::write_sharded(root, deck_of(from_shards, stage), from_shards, 5, from_cuts);
       const Ranks ranks(deck_of(shards, 3 - stage), shards, cuts);
       for (const Rank& rank : ranks.all) rank.state.load(io::CheckpointReader(folder));
       for (int g = 0; g < 3; ++g)
@@ -297,7 +297,7 @@ TEST(ModelState, AnyCutLoadsAndSavesWhatAnyOtherSaved) {
 TEST(ModelState, BiasesAreReadInFp32WhateverTheComputeType) {
   test::Scratch scratch;
   const Deck deck = test::tiny_deck({"model.experts=4", "model.router_balance=bias", "precision.compute=bf16"});
-  const io::CheckpointReader reader(test::write_sharded(scratch.path(), deck, 2, 5, "", 1));
+  const io::CheckpointReader reader(test::write_sharded(scratch.path(), deck, 2, 5, 1));
   const Rank rank(plan_run(request_for(deck, {}, 0, Purpose::evaluation)));
   rank.state.load(reader);
   const TensorRef at = rank.plan.layout().find("layers.1.moe.router_bias");
@@ -310,7 +310,7 @@ TEST(ModelState, BiasesAreReadInFp32WhateverTheComputeType) {
 TEST(ModelState, WeightsOfACutCheckpointAreEvaluated) {
   test::Scratch scratch;
   const Deck deck = deck_of(1, 0);
-  const std::string folder = test::write_sharded(scratch.path(), deck, 2, 5, "", 3);
+  const std::string folder = test::write_sharded(scratch.path(), deck, 2, 5, 3);
   for (int cuts : {1, 2}) {
     const Ranks ranks(deck, 1, cuts, Purpose::evaluation);
     for (std::size_t r = 0; r < ranks.all.size(); ++r) {
