@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bitset>
 
 namespace tessera {
 namespace {
@@ -17,8 +18,8 @@ bool reads(const Touch& touch) { return touch.access != Access::write; }
 /// A list of calls that grows by what its calls need.
 class Replay {
  public:
-  Replay(const Segment& segment, const Kept& kept)
-      : segment_(&segment), kept_(&kept), there_(segment.values.size(), false), made_forward_(segment.values.size(), false) {
+  Replay(const Segment& segment, const Kept& kept) : segment_(segment), kept_(kept) {
+    TESSERA_REQUIRE(segment.values.size() <= max_values, "{} has {} values", segment.name, segment.values.size());
     for (const Call& call : segment.forward)
       for (const Touch& touch : call.touches)
         if (writes(touch)) made_forward_[index(touch.value)] = true;
@@ -26,22 +27,22 @@ class Replay {
 
   /// A value that is read: it is there already, it was kept by a pass before this one, or the forward calls that write it come now.
   void require(Value value, PassKind reader) {
-    const ValueKind kind = segment_->at(value).kind;
+    const ValueKind kind = segment_.at(value).kind;
     if ((kind != ValueKind::activation && kind != ValueKind::stream_out) || there_[index(value)]) return;
     there_[index(value)] = true;
-    const KeptBy by = (*kept_)[index(value)];
+    const KeptBy by = kept_[index(value)];
     if (by == KeptBy::forward || (by == KeptBy::again && reader == PassKind::backward)) {
       read_[index(value)] = true;
       return;
     }
-    for (std::size_t c = 0; c < segment_->forward.size(); ++c) {
-      if (std::ranges::none_of(segment_->forward[c].touches, [&](const Touch& t) { return t.value == value && writes(t); })) continue;
-      if (const int turns = segment_->forward[c].turns; turns > 0) return add_turns(turns, reader);
+    for (std::size_t c = 0; c < segment_.forward.size(); ++c) {
+      if (std::ranges::none_of(segment_.forward[c].touches, [&](const Touch& t) { return t.value == value && writes(t); })) continue;
+      if (const int turns = segment_.forward[c].turns; turns > 0) return add_turns(turns, reader);
       add({false, c}, reader);
     }
   }
   void add(const CallRef& ref, PassKind reader) {
-    const Call& call = call_of(*segment_, ref);
+    const Call& call = call_of(segment_, ref);
     for (const Touch& touch : call.touches)
       if (reads(touch)) require(touch.value, reader);
     if (call.makes_nothing()) return;
@@ -52,23 +53,23 @@ class Replay {
   /// All calls that take turns, in their order, after what they need of others.
   void add_turns(int turns, PassKind reader) {
     std::vector<std::size_t> calls;
-    for (std::size_t c = 0; c < segment_->forward.size(); ++c)
-      if (segment_->forward[c].turns == turns) calls.push_back(c);
+    for (std::size_t c = 0; c < segment_.forward.size(); ++c)
+      if (segment_.forward[c].turns == turns) calls.push_back(c);
     for (const std::size_t c : calls)
-      for (const Touch& touch : segment_->forward[c].touches)
+      for (const Touch& touch : segment_.forward[c].touches)
         if (writes(touch)) there_[index(touch.value)] = true;
     for (const std::size_t c : calls) add({false, c}, reader);
   }
   /// A call of the backward text. A gradient that it puts in the place of a value of the forward text ends that value. What later calls
   /// read, and what could then no longer be made without it or would be made over it, is made before.
   void add_backward(std::size_t c) {
-    const Call& call = segment_->backward[c];
+    const Call& call = segment_.backward[c];
     for (const Touch& touch : call.touches)
       if (reads(touch)) require(touch.value, PassKind::backward);
-    std::vector<bool> ended(there_.size(), false);
+    Values ended;
     for (const Touch& touch : call.touches)
-      if (writes(touch) && made_forward_[index(touch.value)]) ended[index(touch.value)] = true;
-    if (std::ranges::find(ended, true) != ended.end()) require_for_later(c, ended);
+      if (writes(touch)) ended[index(touch.value)] = made_forward_[index(touch.value)];
+    if (ended.any()) require_for_later(c, ended);
     add({true, c}, PassKind::backward);
   }
   std::vector<CallRef> take() { return std::move(calls_); }
@@ -76,27 +77,31 @@ class Replay {
   bool read(std::size_t value) const { return read_[value]; }
 
  private:
-  void require_for_later(std::size_t c, const std::vector<bool>& ended) {
-    std::vector<bool> written = ended;  // by the backward text: what reads it means that
-    for (std::size_t later = c + 1; later < segment_->backward.size(); ++later) {
-      for (const Touch& touch : segment_->backward[later].touches) {
-        if (!reads(touch) || written[index(touch.value)] || there_[index(touch.value)]) continue;
-        Replay trial = *this;
-        trial.require(touch.value, PassKind::backward);
-        const auto touches_ended = [&](const CallRef& ref) {
-          return std::ranges::any_of(call_of(*segment_, ref).touches, [&](const Touch& t) { return ended[index(t.value)]; });
-        };
-        if (std::any_of(trial.calls_.begin() + std::ssize(calls_), trial.calls_.end(), touches_ended)) *this = std::move(trial);
-      }
-      for (const Touch& touch : segment_->backward[later].touches)
+  using Values = std::bitset<max_values>;
+
+  void require_for_later(std::size_t c, const Values& ended) {
+    Values written = ended;  // by the backward text: what reads it means that
+    for (std::size_t later = c + 1; later < segment_.backward.size(); ++later) {
+      for (const Touch& touch : segment_.backward[later].touches)
+        if (reads(touch) && !written[index(touch.value)] && !there_[index(touch.value)]) require_if_touched(touch.value, ended);
+      for (const Touch& touch : segment_.backward[later].touches)
         if (writes(touch)) written[index(touch.value)] = true;
     }
   }
+  /// Where the calls that make the value touch one of `ended`; else nothing comes of it.
+  void require_if_touched(Value value, const Values& ended) {
+    const Values there = there_, read = read_;
+    const std::size_t before = calls_.size();
+    require(value, PassKind::backward);
+    for (std::size_t i = before; i < calls_.size(); ++i)
+      for (const Touch& touch : call_of(segment_, calls_[i]).touches)
+        if (ended[index(touch.value)]) return;
+    there_ = there, read_ = read, calls_.resize(before);
+  }
 
-  const Segment* segment_;
-  const Kept* kept_;
-  std::vector<bool> there_, read_ = std::vector<bool>(there_.size(), false);
-  std::vector<bool> made_forward_;
+  const Segment& segment_;
+  const Kept& kept_;
+  Values there_, read_, made_forward_;
   std::vector<CallRef> calls_;
 };
 
@@ -202,7 +207,6 @@ std::vector<SegmentPass> cut_at_exchanges(const Segment& segment, const SegmentP
 }
 
 Kept keep_for_backward(const Segment& segment, const std::function<KeptBy(const ValueInfo&)>& wanted) {
-  TESSERA_REQUIRE(segment.values.size() <= max_values, "{} has {} values", segment.name, segment.values.size());
   Kept kept(segment.values.size(), KeptBy::none);
   for (std::size_t v = 0; v < kept.size(); ++v) {
     const ValueInfo& info = segment.values[v];

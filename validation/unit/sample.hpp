@@ -1,11 +1,13 @@
 // Which of many cases a test takes: others at each commit, so that ten landings cover what one would, and all of them in full runs.
 #pragma once
 #include <algorithm>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <numeric>
 #include <random>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace tessera::test {
@@ -30,6 +32,12 @@ class Sample {
     const auto rest = std::ranges::unique(taken);
     taken.erase(rest.begin(), rest.end());
     return taken;
+  }
+  /// Whether a case of this name is among one of `parts`.
+  static bool takes(std::string_view name, std::size_t parts) {
+    std::uint64_t hash = draw() + 14695981039346656037u;
+    for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211u;
+    return full() || (hash >> 20) % parts == 0;
   }
   static bool full() { return std::getenv("TESSERA_TEST_FULL") != nullptr; }
   static std::string describe() { return full() ? "TESSERA_TEST_FULL=1" : "TESSERA_TEST_DRAW=" + std::to_string(draw()); }

@@ -171,6 +171,7 @@ TEST_P(Placed, ArenasAreAsLongAsTheirLastBuffer) {
 
 // Of tensor-parallel ranks that have unlike parts of the vocabulary, products may ask for unlike workspaces, as the processor has it.
 TEST_P(Placed, IsTheSameOnEveryRankOfARoleAndEveryTime) {
+  if (!test::Sample::takes(GetParam().name, 3)) return;  // each is a schedule of every rank
   const int stage_ranks = GetParam().ranks / GetParam().pp, tp = GetParam().tp;
   for (int rank = 0; rank < GetParam().ranks; ++rank) {
     if (rank / stage_ranks != GetParam().rank / stage_ranks || rank % tp != GetParam().rank % tp) continue;
