@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <bit>
+#include <cmath>
 
 namespace tessera::io {
 namespace {
@@ -12,6 +13,11 @@ constexpr std::uint32_t exponent = 0x7f800000;  // of fp32: all of its bits are 
 bool is_finite(float value) { return (std::bit_cast<std::uint32_t>(value) & exponent) != exponent; }
 
 }  // namespace
+
+std::string text_not_finite(float value) {
+  // The sign of one that is no number depends on the instructions that made it.
+  return std::isnan(value) ? "nan" : value < 0 ? "-inf" : "inf";
+}
 
 std::int64_t first_not_finite(std::span<const float> values) {
   // Nearly always there is none: the first pass does not branch, so that it runs as fast as memory gives.
@@ -28,8 +34,9 @@ std::string describe_not_finite(const CheckpointLayout& layout, const std::strin
     for (const CheckpointPiece& piece : t.pieces)
       if (piece.unit == unit && piece.offset <= element && element < piece.offset + piece.box.elements())
         return fmt::format("{} of {}, element {} of {}, is {}", group, t.name, element - piece.offset,
-                           t.whole() ? "the tensor" : "a rank's part of it", value);
-  return fmt::format("{} of {}, element {} of the unit, is {}", group, layout.units[static_cast<std::size_t>(unit)].name, element, value);
+                           t.whole() ? "the tensor" : "a rank's part of it", text_not_finite(value));
+  return fmt::format("{} of {}, element {} of the unit, is {}", group, layout.units[static_cast<std::size_t>(unit)].name, element,
+                     text_not_finite(value));
 }
 
 }  // namespace tessera::io

@@ -68,7 +68,7 @@ void stream(const io::CheckpointReader& reader, const std::string& group, const 
     reader.read(group, *tensor, begin, chunk);
     if (const std::int64_t bad = io::first_not_finite(chunk); bad >= 0)
       fail(ExitCode::numerics, "{}: {} of {}, element {}, is {}: a model with it would be of no use. Take an older checkpoint of the run.",
-           reader.folder(), group, name, begin + bad, chunk[static_cast<std::size_t>(bad)]);
+           reader.folder(), group, name, begin + bad, io::text_not_finite(chunk[static_cast<std::size_t>(bad)]));
     sink(chunk);
     meter.add(static_cast<std::int64_t>(chunk.size_bytes()));
   }
