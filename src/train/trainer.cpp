@@ -15,6 +15,7 @@
 #include "base/own_files.hpp"
 #include "deck/environment.hpp"
 #include "deck/openmp_binding.hpp"
+#include "io/files/path_state.hpp"
 #include "io/metrics/metrics.hpp"
 #include "memory/runtime.hpp"
 #include "model/flops.hpp"
@@ -118,7 +119,7 @@ class Training {
       if (world_.rank() != 0) return;
       staged = last_staging(start.folder);
       claim_.emplace(claim_run_folder(deck_, start));
-      if (const std::string log = start.folder.log(); std::filesystem::exists(log))
+      if (const std::string log = start.folder.log(); !io::look_at(log).nothing())
         info("{} holds what earlier starts said when nobody read their log any more", log);
       log_outlives_its_reader(start.folder.log());
       keep_tokenizer(tokenizer, start.folder.path);

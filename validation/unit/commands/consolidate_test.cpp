@@ -109,6 +109,31 @@ TEST(TrainCommand, SavesNoStateThatIsNoNumber) {
   }
 }
 
+// A token that validation has alone, and whose row of the embedding is no number: steps are as ever, the validation's loss is none.
+TEST(TrainCommand, SaysThatAValidationLossIsNotFinite) {
+  const test::Scratch scratch;
+  std::vector<std::uint16_t> tokens(400);
+  for (std::size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<std::uint16_t>(i * 7 % 60);
+  test::spill(scratch / "data.bin", {reinterpret_cast<const char*>(tokens.data()), 2 * tokens.size()});
+  tokens[5] = 60;
+  test::spill(scratch / "val.bin", {reinterpret_cast<const char*>(tokens.data()), 2 * tokens.size()});
+  test::spill(scratch / "deck.toml", test::tiny_deck_text);
+  const auto train = [&](int steps, const char* evaluates) {
+    return test::run_program(
+        scratch, {"train", scratch / "deck.toml", "data.train=" + scratch / "data.bin", "data.validation=" + scratch / "val.bin",
+                  "batch.global=4", "learning_rate.schedule=constant", "learning_rate.warmup_steps=0", "run.threads=1",
+                  "run.output_dir=" + scratch / "run", fmt::format("run.steps={}", steps), evaluates});
+  };
+  ASSERT_EQ(train(2, "evaluate.every=0").status, 0);
+  test::alter_checkpoint(scratch / "run/checkpoints/step-00000002", "master", 0, 60 * 32 + 3, std::numeric_limits<float>::quiet_NaN());
+  const auto gone_on = train(4, "evaluate.every=1");
+  EXPECT_EQ(gone_on.status, 8) << gone_on.err;
+  for (const char* part : {"step 3: the validation loss is not finite", "val.bin", "step-00000002"})
+    EXPECT_TRUE(test::has(gone_on.err, part)) << gone_on.err;
+  EXPECT_FALSE(test::has(test::slurp(scratch / "run/metrics.jsonl"), "val_loss"));
+  EXPECT_FALSE(test::fs::exists(scratch / "run/checkpoints/step-00000003"));
+}
+
 TEST(ConsolidateCommand, BadUseHasTheUsageStatus) {
   const test::Scratch scratch;
   EXPECT_EQ(test::run_program(scratch, {"consolidate"}).status, 2);
