@@ -12,6 +12,8 @@ try:
     import jinja2
     import jinja2.exceptions
     import jinja2.ext
+    import jinja2.meta
+    import jinja2.nodes
     import jinja2.sandbox
 except ImportError as error:
     jinja2, missing_templates = None, error
@@ -19,10 +21,6 @@ except ImportError as error:
 OLDEST_JINJA2 = (3, 1, 6)
 TEMPLATE_SECONDS = 20  # of the processor, for a conversation
 TEMPLATE_BYTES = 512 << 20
-BEGIN, END = "\ufdd0", "\ufdd1"  # no characters: they mark in a rendered text what a template has between {% generation %} and {% endgeneration %}
-MARKS = re.compile("[\ufdd0\ufdd1]|\\\\u[fF][dD][dD][01]")
-WANTED = ('Every line must be an object with "messages" of "role" and "content", with "instruction", maybe "input", and "output", or with "prompt" and '
-          '"completion".')
 
 
 def refuse(message):
@@ -65,12 +63,9 @@ class Template:
     """A model's chat template, in the surroundings that transformers gives one: names, filters and the treatment of blanks around blocks. The day is not
     among them, since the tokens of a file must not depend on it."""
 
-    def __init__(self, folder, config):
-        require_jinja2()
-        self.name = f"the chat template of {folder}"
-        source = self.find(folder, config)
-        if not source:
-            raise Fault(f"{folder}: the model has no chat template: neither chat_template.jinja nor \"chat_template\" in tokenizer_config.json.", "usage")
+    def __init__(self, name, source, tokens):
+        """`name`: for messages; `tokens`: the texts of special tokens by name."""
+        self.name, self.tokens = name, tokens
 
         class Marks(jinja2.ext.Extension):
             tags = {"generation"}
@@ -92,116 +87,226 @@ class Template:
                 return super().call_binop(context, operator, left, right)
 
         surroundings = Surroundings(trim_blocks=True, lstrip_blocks=True, extensions=[Marks, jinja2.ext.loopcontrols])
-        surroundings.filters["tojson"] = lambda value, indent=None: json.dumps(value, ensure_ascii=False, indent=indent)
+        surroundings.filters["tojson"] = as_json
         surroundings.globals["raise_exception"] = refuse
-        names = ("bos_token", "eos_token", "unk_token", "pad_token", "sep_token", "cls_token", "mask_token")
-        tokens = {name: special_token(config, name, os.path.join(folder, "tokenizer_config.json")) for name in names}
-        surroundings.globals.update({name: text for name, text in tokens.items() if text})
         try:
             self.compiled = surroundings.from_string(source)
+            tree = surroundings.parse(source)
+            self.variables = jinja2.meta.find_undeclared_variables(tree)
+            keys = {"role", "content", *(node.attr for node in tree.find_all(jinja2.nodes.Getattr) if not isinstance(node.node, jinja2.nodes.Getattr)),
+                    *(node.value for node in tree.find_all(jinja2.nodes.Const) if isinstance(node.value, str))}
+            self.keys = keys.union(REASONING if keys.intersection(REASONING) else ())
         except Exception as error:  # its own complaint, or one of Python, into which it is translated
             raise Fault(f"{self.name} cannot be read: {error or type(error).__name__}. {AGAIN}.")
 
-    @staticmethod
-    def find(folder, config):
-        path = os.path.join(folder, "chat_template.jinja")
-        if os.path.exists(path):
-            try:
-                return read_text(path)
-            except (OSError, ValueError) as error:
-                raise Fault(f"{path}: it cannot be read: {error}. {AGAIN}.")
-        source = config.get("chat_template")
-        if isinstance(source, list) and all(isinstance(one, dict) for one in source):  # several by name
-            source = next((one.get("template") for one in source if one.get("name") == "default"), None)
-        if source is not None and not is_text(source):
-            raise Fault(f'{os.path.join(folder, "tokenizer_config.json")}: "chat_template" is {shown(source)}, and must be a text, or a list of objects with '
-                        f'"name" and "template". {AGAIN}.')
-        return source
-
-    def marked(self, where, messages, tools, prompt):
+    def marked(self, where, messages, chat, prompt):
         try:
-            text = self.compiled.render(messages=messages, tools=tools, documents=None, add_generation_prompt=prompt)
+            text = self.compiled.render(**{**self.tokens, **chat.variables}, messages=messages, tools=chat.tools, documents=chat.documents,
+                                        add_generation_prompt=prompt)
         except Exception as error:  # a template's own complaint, or whatever its expressions come to
-            raise Fault(f"{where}: {self.name} fails: {type(error).__name__}: {error}")
+            advice = ""
+            if "'strftime_now' is undefined" in str(error):
+                advice = (". It writes the day on which it is used, and the tokens of a file must not depend on that: copy it to a file, put a date in the place "
+                          "of strftime_now(...), and name that file: --chat-template FILE.")
+            raise Fault(f"{where}: {self.name} fails: {type(error).__name__}: {error}{advice}")
         if not is_text(text):
             raise Fault(f"{where}: {self.name} makes halves of surrogate pairs, which are no characters. {AGAIN}.")
         return text
 
-    def render(self, where, messages, tools, prompt):
-        return self.marked(where, messages, tools, prompt).replace(BEGIN, "").replace(END, "")
+    def render(self, where, messages, chat, prompt):
+        return self.marked(where, messages, chat, prompt).replace(BEGIN, "").replace(END, "")
 
     def check_length(self, where, text, given):
         """Against one that makes more of a conversation than can be tokenized."""
         if len(text) > (1 << 20) + 64 * given:
             raise Fault(f"{where}: {self.name} makes {len(text)} characters of {given} bytes. {AGAIN}.")
 
-    def conversation(self, where, data, field):
-        """The rendered text of a line, and what of its characters counts."""
-        line = read_line(where, data)
-        messages = messages_of(where, line, field)
+    def prompt(self, where, chat, given):
+        """The text of messages after which it is the model's turn."""
         with bounds():
-            text, spans = self.counted(where, messages, line.get("tools"))
-        self.check_length(where, text, len(data))
+            self.check_line(where, chat, frozenset())
+            text = self.render(where, chat.messages, chat, True)
+        self.check_length(where, text, given)
+        return text
+
+    def conversation(self, where, chat, given, ignored):
+        """The rendered text of a conversation of so many bytes, what of its characters counts, and which keys were of no use. `ignored`: keys that may be."""
+        with bounds():
+            unused = self.check_line(where, chat, ignored)
+            try:
+                text, spans = self.counted(where, chat)
+            except Fault:
+                if chat.as_given is None:
+                    raise
+                chat.messages = chat.as_given  # some templates make a text of the arguments of calls, others take one
+                text, spans = self.counted(where, chat)
+            unused |= self.check_messages(where, chat, text, ignored)
+        self.check_length(where, text, given)
         if not spans:
-            raise Fault(f"{where}: nothing of the conversation is the assistant's, so there is nothing to learn. Remove the line.")
-        return text, spans
+            roles = ", ".join(dict.fromkeys(message["role"] for message in chat.messages))
+            silent = " and none of the assistant's is to count" if any(message["role"] == "assistant" for message in chat.messages) else ""
+            raise Fault(f'{where}: nothing of the conversation is the assistant\'s{" that counts" if silent else ""}, so there is nothing to learn: its roles are '
+                        f'{roles}{silent}. Remove the line, or call who answers "assistant".')
+        return text, spans, unused
 
-    def counted(self, where, messages, tools):
-        text = self.marked(where, messages, tools, False)
-        if BEGIN in text:
-            return text.replace(BEGIN, "").replace(END, ""), spans_of(pieces_of(text))
-        return text, [self.turn(where, text, messages, tools, k) for k, message in enumerate(messages) if message["role"] == "assistant"]
+    def check_line(self, where, chat, ignored):
+        """Of what a line has beside messages, nothing is left out without a word. Answers what was of no use."""
+        for name, value in (("tools", chat.tools), ("documents", chat.documents)):
+            if value and name not in self.variables and name not in ignored:
+                raise Fault(f"{where}: {self.name} does not read {name}, so the model would not see the \"{name}\" of the line. Take a template that does "
+                            f"(--chat-template FILE), or leave them out: --ignore {name}.")
+        unread = [name for name in chat.variables if name not in self.variables]
+        if unread:
+            raise Fault(f'{where}: {self.name} does not read {", ".join(unread)}, which "chat_template_kwargs" gives. Leave it out.')
+        unknown = [key for key in chat.left if key not in ABOUT_A_LINE and key not in ignored]
+        if unknown:
+            given = [key for key in unknown if key in self.variables]
+            advice = f'For the template, say {", ".join(given)} in "chat_template_kwargs".' if given else \
+                'Tools are said as "tools", what the template takes in "chat_template_kwargs".'
+            raise Fault(f"{where}: nothing is known of {quoted(unknown)} beside the messages. {advice} Where it is not for the model: --ignore "
+                        f"{','.join(unknown)}.")
+        return set(chat.left)
 
-    def turn(self, where, text, messages, tools, k):
+    def check_messages(self, where, chat, text, ignored):
+        """Nor of what messages have: keys that the template does not read, and messages of which it makes nothing."""
+        unused = set()
+        for k, message in enumerate(chat.messages):
+            unread = [key for key, value in message.items() if key not in self.keys and value not in ("", [], {})]
+            if unread and self.without(where, chat, k, {key: value for key, value in message.items() if key not in unread}) == text:
+                unknown = [key for key in unread if key not in ABOUT_A_MESSAGE and key not in ignored]
+                if unknown:
+                    raise Fault(f"{where}: message {k + 1}: {self.name} does not read {quoted(unknown)}, so the model would not see it. Take a template that does "
+                                f"(--chat-template FILE), or leave it out: --ignore {','.join(unknown)}.")
+                unused.update(unread)
+            said = message.get("content", "").strip()
+            if (said or message.get("tool_calls")) and (message["role"] not in ("user", "assistant") or said not in text) and \
+                    self.without(where, chat, k, None) == text:
+                raise Fault(f"{where}: message {k + 1}, of the role {shown(message['role'])}, leaves no trace in the text that {self.name} makes. Give it a role "
+                            "that the template has, or leave the message out.")
+        return unused
+
+    def without(self, where, chat, k, message):
+        """The text with another message k, or with none; None where the template does not render that."""
+        messages = [*chat.messages[:k], *([message] if message else []), *chat.messages[k + 1 :]]
+        try:
+            return self.render(where, messages, chat, False)
+        except Fault:
+            return None
+
+    def counted(self, where, chat):
+        text, counting = self.marked(where, chat.messages, chat, False), chat.counting()
+        if BEGIN not in text:
+            return text, [self.turn(where, text, chat, k) for k in counting]
+        pieces = pieces_of(text)
+        answers = [k for k, message in enumerate(chat.messages) if message["role"] == "assistant"]
+        if answers != counting:
+            marked = text.count(BEGIN)
+            if marked != len(answers):
+                raise Fault(f"{where}: some of the assistant's messages are not to count, and {self.name} marks {marked} pieces of a text for {len(answers)} of "
+                            "them, so which are theirs is not known. Split the conversation.")
+            turns = iter(answers)
+            pieces = [(counts and next(turns) in counting, said) for counts, said in pieces]
+        return text.replace(BEGIN, "").replace(END, ""), spans_of(pieces)
+
+    def turn(self, where, text, chat, k):
         """The characters of message k: between what the model is given before its turn and the text up to its end."""
-        before, after = self.render(where, messages[:k], tools, True), self.render(where, messages[: k + 1], tools, False)
+        before, after = self.render(where, chat.messages[:k], chat, True), self.render(where, chat.messages[: k + 1], chat, False)
         if not text.startswith(before) or not text.startswith(after) or len(after) < len(before):
             raise Fault(f"{where}: {self.name} renders message {k + 1} otherwise in the whole conversation than as its end, so what the model says there is not "
                         "known. Split the conversation at that message, or mark the assistant's words in the template with {% generation %}.")
         return len(before), len(after)
 
 
-def read_line(where, data):
+class Templates:
+    """Those of a model by name, or the one that the user named."""
+
+    def __init__(self, folder, config, chosen, text):
+        """`chosen`: a name, "" for what the model has; `text`: of a template that is not the model's, "" where there is no such."""
+        require_jinja2()
+        self.folder, self.made = folder, {}
+        own = own_templates(folder, config)
+        if chosen and chosen in own:
+            self.sources = {"default": own[chosen]}
+        elif chosen and not text:
+            raise Fault(f"--chat-template {chosen}: {folder} has no chat template of this name ({', '.join(sorted(own)) or 'it has none'}), none comes with this "
+                        "program, and there is no such file.", "usage")
+        else:
+            self.sources = {"default": text} if chosen else own
+        self.named = f"the chat template {chosen}" if chosen else f"the chat template of {folder}"
+        if not self.sources:
+            raise Fault(f"{folder}: the model has no chat template: neither chat_template.jinja nor \"chat_template\" in tokenizer_config.json. Name one: "
+                        "--chat-template chatml, or llama3, alpaca, plain, or a file.", "usage")
+        self.tokens = template_tokens(config, os.path.join(folder, "tokenizer_config.json"))
+
+    def of(self, tools):
+        """The one that transformers takes: where there are tools, that of this name."""
+        name = "tool_use" if tools is not None and "tool_use" in self.sources else "default"
+        if name not in self.sources:
+            raise Fault(f"{self.folder}: the model has several chat templates, and none is called default: {', '.join(sorted(self.sources))}. Name one: "
+                        "--chat-template NAME.", "usage")
+        if name not in self.made:
+            with bounds():
+                self.made[name] = Template(self.named + (f" ({name})" if name != "default" else ""), self.sources[name], self.tokens)
+        return self.made[name]
+
+
+def own_templates(folder, config):
+    """A model's templates by name. Files come before what tokenizer_config.json has, as in transformers."""
+    more = os.path.join(folder, "additional_chat_templates")
+    names = sorted(name for name in os.listdir(more) if name.endswith(".jinja")) if os.path.isdir(more) else []
+    paths = {"default": os.path.join(folder, "chat_template.jinja"), **{name[: -len(".jinja")]: os.path.join(more, name) for name in names}}
+    found = {name: read_template(path) for name, path in paths.items() if os.path.exists(path)}
+    if found:
+        return found
+    name = "tokenizer_config.json"
+    source = config.get("chat_template")
+    if source is None:
+        name = "chat_template.json"  # that of a processor
+        source = read_json(folder, name).get("chat_template")
+    if isinstance(source, list) and all(isinstance(one, dict) and isinstance(one.get("name"), str) for one in source):
+        source = {one["name"]: one.get("template") for one in source}
+    sources = {} if source is None else source if isinstance(source, dict) else {"default": source}
+    for text in sources.values():
+        if not is_text(text):
+            raise Fault(f'{os.path.join(folder, name)}: "chat_template" is {shown(text)}, and must be a text, or a list of objects with "name" and "template". '
+                        f"{AGAIN}.")
+    return sources
+
+
+def read_template(path):
     try:
-        line = json.loads(data)
-    except (RecursionError, ValueError) as error:  # what reads it first takes numbers of any length, and any depth
-        raise Fault(f"{where}: it cannot be read: {error}. Remove the line.")
-    if MARKS.search(data) and any(mark in json.dumps(line, ensure_ascii=False) for mark in (BEGIN, END)):
-        raise Fault(f"{where}: a message holds U+FDD0 or U+FDD1, which are no characters. Remove them.")
-    return line
+        return read_text(path)
+    except (OSError, ValueError) as error:
+        raise Fault(f"{path}: it cannot be read: {error}. {AGAIN}.")
 
 
-def messages_of(where, line, field):
-    """`field` names the key of the messages; "": one of those that conversations are known by."""
-    if field and field not in line:
-        raise Fault(f"{where}: the object has no \"{field}\", which --field names.")
-    if field or "messages" in line:
-        messages = line[field or "messages"]
-        if not isinstance(messages, list) or not messages:
-            raise Fault(f"{where}: \"{field or 'messages'}\" is no list, or an empty one. {WANTED}")
-        for k, message in enumerate(messages):
-            for key in ("role", "content"):
-                if not isinstance(message, dict) or not isinstance(message.get(key), str):
-                    raise Fault(f"{where}: message {k + 1} has no string \"{key}\". {WANTED}")
-        return messages
-    for asked, answered in (("instruction", "output"), ("prompt", "completion")):
-        if asked in line or answered in line:
-            for key in (asked, answered):
-                if not isinstance(line.get(key), str):
-                    raise Fault(f"{where}: the object has no string \"{key}\" beside its other one. {WANTED}")
-            more = line.get("input") if asked == "instruction" else None
-            if more is not None and not isinstance(more, str):
-                raise Fault(f"{where}: the \"input\" of the object is no string. {WANTED}")
-            question = line[asked] + (f"\n\n{more}" if more else "")
-            return [{"role": "user", "content": question}, {"role": "assistant", "content": line[answered]}]
-    raise Fault(f"{where}: the object is no conversation. {WANTED}")
+def template_tokens(config, path):
+    """The texts of special tokens: those that every tokenizer may have, and a model's own."""
+    names = ("bos_token", "eos_token", "unk_token", "pad_token", "sep_token", "cls_token", "mask_token")
+    tokens = {name: special_token(config, name, path) for name in names}
+    more = config.get("extra_special_tokens")
+    for some in (config, more if isinstance(more, dict) else {}):
+        for name, token in some.items():
+            text = token.get("content") if isinstance(token, dict) else token
+            if name not in names and is_text(text) and (some is not config or name.endswith("_token")):
+                tokens[name] = text
+    return {name: text for name, text in tokens.items() if text}
+
+
+def as_json(value, ensure_ascii=False, indent=None, separators=None, sort_keys=False):
+    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+
+
+def quoted(keys):
+    return ", ".join(f'"{key}"' for key in keys)
 
 
 def pieces_of(text):
     """A marked text as pieces that count or not."""
-    pieces = []
-    for at, part in enumerate(text.split(BEGIN)):
-        said, _, rest = part.partition(END) if at else ("", "", part)
+    first, *marked = text.split(BEGIN)
+    pieces = [(0, first)]
+    for part in marked:
+        said, _, rest = part.partition(END)
         pieces += [(1, said), (0, rest)]
     return pieces
 

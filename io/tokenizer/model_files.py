@@ -38,6 +38,13 @@ def read_json(folder, name):
     return read
 
 
+def tokenizer_config(folder):
+    """That of a tokenizer. special_tokens_map.json comes before it where it does not say its own added tokens, as in transformers."""
+    config = read_json(folder, "tokenizer_config.json")
+    more = {} if "added_tokens_decoder" in config else read_json(folder, "special_tokens_map.json")
+    return {**config, **{key: value for key, value in more.items() if value is not None}}
+
+
 def shown(value):
     """A value of JSON in a message."""
     if isinstance(value, (dict, list)):

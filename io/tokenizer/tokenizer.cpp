@@ -7,6 +7,7 @@
 #include "base/check.hpp"
 #include "base/hash.hpp"
 #include "io/files/posix_file.hpp"
+#include "io/tokenizer/chat_templates.hpp"
 #include "io/tokenizer/child.hpp"
 #include "io/tokenizer/worker.hpp"
 #include "io/tokens/utf8.hpp"
@@ -50,6 +51,11 @@ class Answer {
     take(&value, sizeof value);
     return value;
   }
+  std::string text() {
+    std::string bytes(number(), '\0');
+    take(bytes.data(), bytes.size());
+    return bytes;
+  }
   bool done() const { return at_ == bytes_.size(); }
 
  private:
@@ -88,7 +94,11 @@ Tokenizer::Tokenizer(const TokenizerSource& source) : folder_(source.folder), pa
   facts_.name = name_of(source.folder);
   facts_.digest = tokenizer_digest(source.folder);
   child_ = start_worker(source.python, worker_text, source.memory);
-  const Json asked{{"folder", source.folder}, {"end_token", source.end_token}};
+  require_utf8("--chat-template", source.chat_template);
+  const Json asked{{"folder", source.folder},
+                   {"end_token", source.end_token},
+                   {"chat_template", source.chat_template},
+                   {"chat_template_text", find_chat_template(source.chat_template).value_or("")}};
   const Json found = Json::parse(ask("open", asked.dump(), worker_patience));
   found.at("vocab").get_to(facts_.vocab), found.at("end").get_to(facts_.end), found.at("end_name").get_to(facts_.end_name);
   found.at("stops").get_to(facts_.stops), found.at("cuts").get_to(facts_.cuts), found.at("package").get_to(facts_.package);
@@ -121,12 +131,19 @@ std::vector<Encoded> Tokenizer::encode(const std::vector<DocumentPart>& parts, b
   return all;
 }
 
-std::vector<Encoded> Tokenizer::encode_chats(const std::vector<ChatLine>& lines, const std::string& field) {
-  require_utf8("--field", field);
+std::vector<Encoded> Tokenizer::encode_chats(const std::vector<ChatLine>& lines, const ChatKeys& keys, std::vector<std::string>& unused) {
+  require_utf8("--field", keys.field);
   Request request;
-  request.add_text(field).add(static_cast<std::uint32_t>(lines.size()));
+  request.add_text(keys.field).add(static_cast<std::uint32_t>(keys.ignored.size()));
+  for (const std::string& key : keys.ignored) {
+    require_utf8("--ignore", key);
+    request.add_text(key);
+  }
+  request.add(static_cast<std::uint32_t>(lines.size()));
   for (const ChatLine& line : lines) request.add_text(line.place).add_text(line.text);
-  return take_encoded(Answer(ask("chat", request.bytes())), true);
+  Answer answer(ask("chat", request.bytes()));
+  for (const Json& name : Json::parse(answer.text())) unused.push_back(name.get<std::string>());
+  return take_encoded(std::move(answer), true);
 }
 
 std::vector<std::int32_t> Tokenizer::encode_prompt(const std::string& text) {

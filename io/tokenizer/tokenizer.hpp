@@ -17,6 +17,7 @@ struct TokenizerSource {
   std::string python = "python3";                   ///< a Python with the packages tokenizers and jinja2
   std::string folder = {};                          ///< with tokenizer.json, and what of the model's other small files there is
   std::string end_token = {};                       ///< ends a document; "": the one that the folder's files name
+  std::string chat_template = {};                   ///< the name of one of the model's, or of one of ours, or a file; "": the model's
   std::chrono::seconds patience = worker_patience;  ///< how long a request may go without an answer (ask_worker), but for the first
   std::int64_t memory = worker_memory;              ///< bytes that the worker may take; 0: any
 };
@@ -49,6 +50,12 @@ struct Encoded {
   std::vector<std::uint8_t> counts;  ///< of each token 0 or 1; empty where all count. A token counts with any of its characters
 };
 
+/// How conversations stand in lines.
+struct ChatKeys {
+  std::string field = {};  ///< the key under which an object has its messages; "": one of those that conversations are known by
+  std::vector<std::string> ignored = {};  ///< keys that are not for the model
+};
+
 /// A conversation as an object of JSON, and where it stands ("chat.jsonl:3").
 struct ChatLine {
   std::string place;
@@ -72,9 +79,9 @@ class Tokenizer {
   /// The pieces of a document are tokenized as one text. With `masked` the answer says which tokens count.
   std::vector<Encoded> encode(const std::vector<DocumentPart>& parts, bool masked);
   /// Conversations, rendered with the model's chat template: the assistant's turns count. A document ends as the template ends it, and
-  /// where that is with no token that ends a text, with the end token. `field`: the key under which an object has its messages; "": one of
-  /// those that conversations are known by. Error(data) names the place of a line; Error(usage): the model has no template.
-  std::vector<Encoded> encode_chats(const std::vector<ChatLine>& lines, const std::string& field);
+  /// where that is with no token that ends a text, with the end token, which counts after a turn that does. What else a line has is used,
+  /// goes to `unused` by name (each name once), or is refused. Error(data) names the place of a line; Error(usage): there is no template.
+  std::vector<Encoded> encode_chats(const std::vector<ChatLine>& lines, const ChatKeys& keys, std::vector<std::string>& unused);
 
   /// A text to be continued: with what the tokenizer puts before one, and no end. Where that is nothing, the end token, after which
   /// documents begin.

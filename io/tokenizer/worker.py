@@ -1,4 +1,4 @@
-# The tokenizer's side of io/tokenizer, after channel.py, model_files.py and chat_template.py, which are one program with it.
+# The tokenizer's side of io/tokenizer, after channel.py, model_files.py, conversation.py and chat_template.py, which are one program with it.
 import contextlib
 import functools
 import json
@@ -32,7 +32,7 @@ def every_byte():
 class Model:
     """A model's tokenizer, from its folder."""
 
-    def __init__(self, folder, end_token):
+    def __init__(self, folder, end_token, chat_template, chat_template_text):
         self.folder, self.path = folder, os.path.join(folder, "tokenizer.json")
         with self.faults("read it"):
             check_charsmaps(self.path)
@@ -41,14 +41,14 @@ class Model:
             self.tokenizer.no_padding()
             numbers = self.tokenizer.get_vocab(with_added_tokens=True)
         self.config_path = os.path.join(folder, "tokenizer_config.json")
-        self.config = read_json(folder, "tokenizer_config.json")
+        self.config = tokenizer_config(folder)
         self.vocab = 1 + max(numbers.values(), default=-1)
         if not 0 < self.vocab <= MOST_VOCAB:
             raise Fault(f"{self.path}: its vocabulary {f'goes to the number {self.vocab - 1}' if numbers else 'is empty'}. {AGAIN}.")
         declared = [end_ids(read_json(folder, name), os.path.join(folder, name)) for name in ("generation_config.json", "config.json")]
         self.end = self.find_end(end_token, declared)
         self.stops = sorted({self.end, *declared[0], *declared[1]})
-        self.chat = None
+        self.chat, self.chat_template, self.unused = None, (chat_template, chat_template_text), set()
         self.find_frame(numbers)
         self.check_bytes()
 
@@ -72,7 +72,7 @@ class Model:
 
     def find_end(self, name, declared):
         """The token that ends a document."""
-        known = [os.path.join(self.folder, n) for n in ("tokenizer_config.json", "generation_config.json", "config.json")]
+        known = [os.path.join(self.folder, n) for n in ("tokenizer_config.json", "special_tokens_map.json", "generation_config.json", "config.json")]
         source = "--end-token" if name else known[0]
         name = name or special_token(self.config, "eos_token", self.config_path)
         if name:
@@ -137,12 +137,11 @@ class Model:
         return {"vocab": self.vocab, "end": self.end, "end_name": self.tokenizer.id_to_token(self.end), "stops": self.stops, "cuts": self.cuts,
                 "package": f"tokenizers {tokenizers.__version__}"}
 
-    def ended(self, ids, mask):
-        """The ids of a whole document, which ends with the end token, and that counts."""
+    def ended(self, ids, mask, counts=True):
+        """The ids of a whole document, which ends with the end token; whether that counts."""
         if not ids or ids[-1] != self.end:
-            ids = ids + [self.end]
-            mask = mask + b"\1"
-        return ids, mask[:-1] + b"\1"
+            ids, mask = ids + [self.end], mask + b"\0"
+        return ids, mask[:-1] + bytes([counts])
 
     def encode_batch(self, texts, special, offsets):
         encode = self.tokenizer.encode_batch if offsets else self.tokenizer.encode_batch_fast
@@ -181,35 +180,38 @@ class Model:
             answer.append(packed(ids, mask if masked else b""))
         return b"".join(answer)
 
-    def template(self):
+    def template(self, tools=None):
         if self.chat is None:
-            with bounds():
-                self.chat = Template(self.folder, self.config)
-        return self.chat
+            self.chat = Templates(self.folder, self.config, *self.chat_template)
+        return self.chat.of(tools)
 
     def encode_chats(self, request):
-        """Objects of JSON: the conversation of each as the template renders it, and what of it the model would have said."""
-        field, rendered = request.text(), []
+        """Objects of JSON: the conversation of each as the template renders it, and what of it the model would have said. Before them which keys of lines and
+        messages were of no use, each once."""
+        field, rendered, unused = request.text(), [], set()
+        ignored = frozenset(request.text() for _ in range(request.number()))
         for _ in range(request.number()):
-            where = request.text()
-            rendered.append(self.template().conversation(where, request.text(), field))
-        answer = [struct.pack("<I", len(rendered))]
+            where, data = request.text(), request.text()
+            chat = conversation_of(where, read_line(where, data), field)
+            text, spans, left = self.template(chat.tools).conversation(where, chat, len(data), ignored)
+            rendered.append((text, spans, chat.counts[-1] and chat.messages[-1]["role"] == "assistant"))
+            unused |= left - self.unused
+        answer = [packed_text(json.dumps(sorted(unused))), struct.pack("<I", len(rendered))]
+        stops = tuple(self.tokenizer.id_to_token(stop) or "\0" for stop in self.stops)
         for some in in_parts(rendered):
-            for (text, spans), encoding in zip(some, self.encode_batch([text for text, _ in some], False, True)):
+            for (text, spans, counts), encoding in zip(some, self.encode_batch([text for text, _, _ in some], False, True)):
                 ids, mask = encoding.ids, mask_of(encoding.offsets, spans)
-                if not text.rstrip().endswith(tuple(self.tokenizer.id_to_token(stop) or "\0" for stop in self.stops)):
-                    ids, mask = self.ended(ids, mask)
+                if not text.rstrip().endswith(stops):
+                    ids, mask = self.ended(ids, mask, counts)
                 answer.append(packed(ids, mask))
+        self.unused |= unused
         return b"".join(answer)
 
     def render_prompt(self, request):
         """The text of messages after which it is the model's turn."""
-        where, text, template = request.text(), request.text(), self.template()
-        messages = messages_of(where, {"messages": json.loads(text)}, "")
-        with bounds():
-            rendered = template.render(where, messages, None, True)
-        template.check_length(where, rendered, len(text))
-        return rendered.encode()
+        where, text = request.text(), request.text()
+        chat = messages_of(where, json.loads(text))
+        return self.template().prompt(where, chat, len(text)).encode()
 
     def begin_stream(self, request):
         """The prompt's ids, after which tokens come one by one."""
@@ -234,11 +236,8 @@ class Model:
 
     def encode_prompt(self, request):
         """The ids of messages after which it is the model's turn."""
-        template = self.template()
-        with bounds():
-            text = template.render("the prompt", json.loads(request.data), None, True)
-        template.check_length("the prompt", text, len(request.data))
-        return packed(self.ids(text), b"")
+        chat = messages_of("the prompt", json.loads(request.data))
+        return packed(self.ids(self.template().prompt("the prompt", chat, len(request.data))), b"")
 
 
 def in_parts(rendered):
@@ -256,6 +255,10 @@ def in_parts(rendered):
 
 def packed(ids, mask):
     return struct.pack("<I", len(ids)) + array("I", ids).tobytes() + mask
+
+
+def packed_text(text):
+    return struct.pack("<I", len(text.encode())) + text.encode()
 
 
 def mask_of(offsets, spans):
@@ -276,7 +279,7 @@ def open_model(request):
     require(tokenizers, "tokenizers", missing, PACKAGES)
     global model
     asked = json.loads(request.data)
-    model = Model(asked["folder"], asked["end_token"])
+    model = Model(asked["folder"], asked["end_token"], asked["chat_template"], asked["chat_template_text"])
     return json.dumps(model.describe()).encode()
 
 

@@ -97,7 +97,13 @@ void ChatDocuments::end() {
 
 void ChatDocuments::finish() {
   if (batch_.empty()) return;
-  queue_.add([batch = std::move(batch_), field = field_](Tokenizer& tokenizer) { return tokenizer.encode_chats(batch, field); }, writer_);
+  const auto work = [batch = std::move(batch_), keys = keys_, &seen = unused_](Tokenizer& tokenizer) {
+    std::vector<std::string> unused;
+    auto encoded = tokenizer.encode_chats(batch, keys, unused);
+    seen.add(unused);
+    return encoded;
+  };
+  queue_.add(work, writer_);
   batch_.clear(), bytes_ = 0;
 }
 

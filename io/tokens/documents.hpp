@@ -3,6 +3,8 @@
 #include <cstdint>
 #include <deque>
 #include <future>
+#include <mutex>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -78,11 +80,25 @@ class ModelDocuments : public Documents {
   std::size_t part_bytes_ = 0, batch_bytes_ = 0;
 };
 
+/// Names of what lines have and nobody uses, of all workers.
+class UnusedKeys {
+ public:
+  void add(const std::vector<std::string>& names) {
+    const std::lock_guard lock(mutex_);
+    names_.insert(names.begin(), names.end());
+  }
+  const std::set<std::string>& names() const { return names_; }  ///< once the work is done
+
+ private:
+  std::mutex mutex_;
+  std::set<std::string> names_;
+};
+
 /// Conversations, an object of JSON each, by a model's chat template.
 class ChatDocuments : public Documents {
  public:
-  /// `field`: Tokenizer::encode_chats.
-  ChatDocuments(TokenWriter& writer, EncodingQueue& queue, std::string field) : writer_(writer), queue_(queue), field_(std::move(field)) {}
+  ChatDocuments(TokenWriter& writer, EncodingQueue& queue, ChatKeys keys, UnusedKeys& unused)
+      : writer_(writer), queue_(queue), keys_(std::move(keys)), unused_(unused) {}
   void begin(const std::string& place) override { batch_.push_back({place, ""}); }
   void text(std::string_view piece, bool) override { batch_.back().text += piece, bytes_ += piece.size(); }
   void end() override;
@@ -91,7 +107,8 @@ class ChatDocuments : public Documents {
  private:
   TokenWriter& writer_;
   EncodingQueue& queue_;
-  std::string field_;
+  ChatKeys keys_;
+  UnusedKeys& unused_;
   std::vector<ChatLine> batch_;
   std::size_t bytes_ = 0;
 };

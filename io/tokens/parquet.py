@@ -1,4 +1,4 @@
-# Rows of Parquet files for io/tokens, after channel.py: pyarrow reads them batch by batch of one row group at a time.
+# Rows of Parquet files for io/tokens, after channel.py and conversation.py: pyarrow reads them batch by batch of one row group at a time.
 import contextlib
 import json
 import struct
@@ -13,14 +13,14 @@ except ImportError as error:
 ANSWER_BYTES = 1 << 20  # about so much of a file is sent at once
 BATCH_BYTES = 4 << 20  # and about so much of it is decoded at once
 MOST_ROWS = 8192
-CONVERSATION = (("messages",), ("instruction", "output"), ("prompt", "completion"))
+CONVERSATION = (*((key,) for key in LISTS), *PAIRS)
 
 
-def without_nulls(value):
+def without_any_nulls(value):
     """A struct has all keys of its column, and null where a row has none."""
     if isinstance(value, dict):
-        return {key: without_nulls(one) for key, one in value.items() if one is not None}
-    return [without_nulls(one) for one in value] if isinstance(value, list) else value
+        return {key: without_any_nulls(one) for key, one in value.items() if one is not None}
+    return [without_any_nulls(one) for one in value] if isinstance(value, list) else value
 
 
 class Rows:
@@ -79,10 +79,10 @@ class Rows:
         else:
             columns = next(([*kind] for kind in CONVERSATION if kind[0] in self.names or kind[-1] in self.names), None)
             if columns is None:
-                self.refuse('there is no column "messages", nor "instruction" and "output", nor "prompt" and "completion"')
+                self.refuse('there is no column "messages" or "conversations", nor "instruction" and "output", nor "prompt" and "completion"')
         for name in columns:
             self.require_column(name, False)
-        return columns + [name for name in ("input", "tools") if name in self.names and name not in columns]
+        return columns + [name for name in self.names if name not in columns and name not in ABOUT_A_LINE]
 
     def all_rows(self):
         for k in range(self.file.num_row_groups):
@@ -109,10 +109,11 @@ class Rows:
 
     def conversations(self, batch):
         columns = list(zip(batch.schema.names, batch.columns))
+        about = {name: True for name in self.names if name not in self.columns}  # is told of, and not read
         for i in range(batch.num_rows):
             self.number += 1
             try:
-                row = without_nulls({name: column[i].as_py() for name, column in columns})
+                row = without_any_nulls({name: column[i].as_py() for name, column in columns}) | about
                 yield b"", json.dumps(row, ensure_ascii=False, allow_nan=False).encode()
             except (TypeError, ValueError) as error:
                 raise Fault(f"{self.path}: row {self.number}: it cannot be said as JSON: {error}. Remove the row.")

@@ -109,11 +109,12 @@ class Router {
 /// The tokenizer that was asked for, and its files.
 class Outputs {
  public:
-  explicit Outputs(const TokenizeOptions& o) : folder_(o.output_dir), field_(o.field), chat_(o.chat) {
+  explicit Outputs(const TokenizeOptions& o) : folder_(o.output_dir), keys_{o.field, o.ignored}, chat_(o.chat) {
     if (o.tokenizer == "byte") return;
     pool_.emplace(TokenizerSource{.python = o.python,
                                   .folder = o.tokenizer,
                                   .end_token = o.end_token,
+                                  .chat_template = o.chat_template,
                                   .patience = std::chrono::seconds(o.patience_seconds),
                                   .memory = o.worker_memory},
                   o.workers);
@@ -126,7 +127,7 @@ class Outputs {
     const std::int64_t tokens = documents + (pool_ ? bytes / 4 : bytes);  // a model's has about four bytes a token
     TokenWriter& writer = *writers_.emplace_back(std::make_unique<TokenWriter>(folder_ + name, tokens, documents, masked, kind_));
     if (chat_)
-      documents_.push_back(std::make_unique<ChatDocuments>(writer, *queue_, field_));
+      documents_.push_back(std::make_unique<ChatDocuments>(writer, *queue_, keys_, unused_));
     else if (pool_)
       documents_.push_back(std::make_unique<ModelDocuments>(writer, *queue_, masked));
     else
@@ -135,6 +136,7 @@ class Outputs {
   Documents& documents(std::size_t file) { return *documents_[file]; }
   const TokenWriter& writer(std::size_t file) const { return *writers_[file]; }
   const TokenKind& kind() const { return kind_; }
+  const UnusedKeys& unused() const { return unused_; }
 
   void finish() {
     for (const auto& documents : documents_) documents->finish();
@@ -148,8 +150,10 @@ class Outputs {
   }
 
  private:
-  std::string folder_, field_;
+  std::string folder_;
+  ChatKeys keys_;
   bool chat_;
+  UnusedKeys unused_;
   TokenKind kind_;
   std::optional<EncoderPool> pool_;
   std::optional<EncodingQueue> queue_;
@@ -172,6 +176,8 @@ void check_options(const TokenizeOptions& o) {
   if (o.tokenizer != "byte" && look_at(o.tokenizer + "/tokenizer.json").nothing())
     fail(ExitCode::usage, "--tokenizer {}: there is no {}/tokenizer.json. Give byte, or the folder of a Hugging Face model.", o.tokenizer,
          o.tokenizer);
+  if (!o.chat && (!o.chat_template.empty() || !o.ignored.empty()))
+    fail(ExitCode::usage, "{} goes with --chat. Give that too, or leave it out.", o.chat_template.empty() ? "--ignore" : "--chat-template");
   if (o.tokenizer == "byte" && o.chat)
     fail(ExitCode::usage, "--chat renders conversations with a model's template, and the byte tokenizer has none. Give --tokenizer DIR.");
   if (o.chat && o.format == "text")
@@ -231,6 +237,7 @@ TokenizeResult tokenize(const TokenizeOptions& asked) {
   // 3. Give them their names.
   outputs.commit();
   result.train_counted = outputs.writer(0).counted(), result.validation_counted = validation ? outputs.writer(1).counted() : -1;
+  result.unused.assign(outputs.unused().names().begin(), outputs.unused().names().end());
   result.tokenizer = outputs.kind().tokenizer, result.digest = outputs.kind().digest;
   return result;
 }

@@ -75,8 +75,10 @@ struct TokenizeOptions {
   bool progress = false;           ///< a progress line on the terminal
   std::string python = "python3";  ///< has the packages that read a model's tokenizer, and Parquet
   // Of a model's tokenizer:
-  bool chat = false;           ///< conversations, which the model's template renders; the assistant's turns count in the loss
-  std::string end_token = {};  ///< ends each document; "": the one that the model's files name
+  bool chat = false;                      ///< conversations, which the model's template renders; the assistant's turns count in the loss
+  std::string chat_template = {};         ///< with `chat`: TokenizerSource::chat_template
+  std::vector<std::string> ignored = {};  ///< with `chat`: keys of lines and messages that are not for the model
+  std::string end_token = {};             ///< ends each document; "": the one that the model's files name
   std::int64_t train_bpe = 0;  ///< a byte-level BPE of so many tokens is learnt from the input first, in output_dir/tokenizer; 0: none
   std::int64_t patience_seconds = 600;                  ///< how long a worker may go without an answer, before it is ended
   std::int64_t worker_memory = std::int64_t{16} << 30;  ///< bytes that a worker may take, but for one that learns; 0: any
@@ -88,6 +90,7 @@ struct TokenizeResult {
   std::int64_t documents = 0, vocab = 0;
   std::int64_t train_counted = -1, validation_counted = -1;  ///< tokens that count in the loss; -1: all
   std::string tokenizer = "byte", digest = {};               ///< its name, and the digest of its tokenizer.json, "" of bytes
+  std::vector<std::string> unused = {};                      ///< keys of conversations that were of no use
 };
 /// Streams the inputs, files or pipes: memory does not grow with them. Invalid UTF-8 (file, line, byte offset), an empty file, broken JSON
 /// (line) are refused before anything is left in output_dir.

@@ -1,5 +1,6 @@
 // tessera tokenize: text to token files.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <memory>
 
@@ -7,6 +8,7 @@
 #include "base/types.hpp"
 #include "commands/commands.hpp"
 #include "deck/tokenizer_python.hpp"
+#include "io/tokenizer/chat_templates.hpp"
 #include "io/tokens/tokens.hpp"
 
 namespace tessera {
@@ -27,6 +29,7 @@ int run_tokenize(const io::TokenizeOptions& o) {
   const auto counted = [](std::int64_t tokens) { return tokens < 0 ? "" : fmt::format(", {} of which count in the loss", tokens); };
   put("  {}/train.h5: {} tokens{}\n", o.output_dir, result.train_tokens, counted(result.train_counted));
   if (o.validation > 0) put("  {}/val.h5: {} tokens{}\n", o.output_dir, result.validation_tokens, counted(result.validation_counted));
+  if (!result.unused.empty()) put("  not used of the lines and their messages: {}\n", fmt::join(result.unused, ", "));
   return 0;
 }
 
@@ -56,10 +59,21 @@ void add_tokenize(CLI::App& app, Chosen& chosen) {
           "--train-bpe", options->train_bpe,
           "Learns a byte-level BPE tokenizer of so many tokens from INPUT first, in FOLDER/tokenizer: for --tokenizer of other texts")
       ->check(CLI::PositiveNumber);
-  command->add_flag("--chat", options->chat,
-                    "Lines or rows are conversations (\"messages\" with roles, or \"instruction\" and \"output\", or \"prompt\" and "
-                    "\"completion\"): the model's "
-                    "chat template renders them, and the assistant's turns alone count in the loss");
+  CLI::Option* chat =
+      command->add_flag("--chat", options->chat,
+                        "Lines or rows are conversations (\"messages\" with roles, or \"instruction\" and \"output\", or \"prompt\" and "
+                        "\"completion\"): the model's "
+                        "chat template renders them, and the assistant's turns alone count in the loss");
+  command
+      ->add_option("--chat-template", options->chat_template,
+                   fmt::format("With --chat, a template in the place of the model's, or one of several that it has: a name ({}), or a file",
+                               fmt::join(io::chat_template_names(), ", ")))
+      ->needs(chat);
+  command
+      ->add_option("--ignore", options->ignored,
+                   "With --chat, keys of lines or messages, with commas between them, that are not for the model; unknown ones are refused")
+      ->delimiter(',')
+      ->needs(chat);
   command->add_option("--end-token", options->end_token,
                       "Token that ends a document, by name; by itself the one that the model's files name");
   command

@@ -14,7 +14,7 @@ from make_tokenizers import KINDS  # noqa: E402
 ASKED = {"end_token": "", "field": "", "texts": ["it's a text.\nof  two lines", "x=1; caf\u00e9 \u4e16\u754c \U0001f600", ""], "system": "Be brief.",
          "message": "Why?",
          "lines": ['{"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "the answer"}]}',
-                   '{"instruction": "say", "input": "more", "output": "so"}', '{"prompt": "2 + 2 =", "completion": "4", "tools": [{"name": "f"}]}']}
+                   '{"instruction": "say", "input": "more", "output": "so"}', '{"prompt": "2 + 2 =", "completion": "4", "id": 5, "history": [["1 + 1 =", "2"]]}']}
 LONGEST = 1 << 18  # bytes of a file
 VALUES = (None, True, False, 0, 1, 2, -1, 1.5, 300, 2**31 - 1, 2**31, 2**32 - 1, 2**32, 2**63, 2**64, 10**400, 1e308, float("nan"), float("inf"), "", "a", " ",
           "\n", "\u00e9",

@@ -28,7 +28,7 @@ class Worker:
     def __init__(self):
         self.names = {"__name__": "worker"}
         self.edges, self.messages, self.said, self.traced, self.last = set(), set(), [], set(), None
-        for name in ("channel.py", "model_files.py", "chat_template.py", "worker.py"):
+        for name in ("channel.py", "model_files.py", "conversation.py", "chat_template.py", "worker.py"):
             with open(os.path.join(SOURCES, name), encoding="utf-8") as file:
                 exec(compile(file.read(), name, "exec"), self.names)
             self.traced.add(name)
@@ -197,11 +197,18 @@ def check_chats(worker, facts, asked):
         line = text_of(line)
         if not is_json_object(line):
             continue
-        answer = worker.ask(b"chat", sized(text_of(asked["field"])) + struct.pack("<I", 1) + sized(f"chat.jsonl:{k + 1}".encode()) + sized(line))
-        for ids, _ in encoded(answer, True) if answer is not None else []:
+        answer = worker.ask(b"chat", sized(text_of(asked["field"])) + struct.pack("<II", 0, 1) + sized(f"chat.jsonl:{k + 1}".encode()) + sized(line))
+        for ids, _ in encoded(without_unused(answer), True) if answer is not None else []:
             check_ids(ids, facts)
         if answer is None and "it works for more than" in worker.said[-1][2]:
             break  # so would the next
+
+
+def without_unused(answer):
+    """An answer begins with the keys that were of no use, as a text of JSON."""
+    (length,) = struct.unpack_from("<I", answer)
+    json.loads(answer[4 : 4 + length])
+    return answer[4 + length :]
 
 
 def is_json_object(line):
@@ -248,7 +255,7 @@ def try_input(worker, files):
     """Asks everything of an input that lies in FOLDER; whether the tokenizer is taken. Finding: what must not be."""
     worker.said.clear()
     asked = asked_of(files.get("asked.json", b""))
-    answer = worker.ask(b"open", json.dumps({"folder": FOLDER, "end_token": text_of(asked["end_token"]).decode()}).encode())
+    answer = worker.ask(b"open", json.dumps({"folder": FOLDER, "end_token": text_of(asked["end_token"]).decode(), "chat_template": "", "chat_template_text": ""}).encode())
     if answer is None:
         return False
     facts = json.loads(answer)

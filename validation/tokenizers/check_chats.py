@@ -6,6 +6,7 @@
 Exit status: 0 all agree, 1 not, 77 when transformers is not installed.
 """
 
+import json
 import os
 import random
 import sys
@@ -73,6 +74,42 @@ def check(folder, name):
     print(f"{name}: ids and masks of {len(rows)} conversations")
 
 
+# Reads what a plain template does not: tools, calls, reasoning and a day.
+TOOLED = """{{ bos_token }}{% if tools %}{{ tools | tojson(indent=1) }}{% endif %}{{ day }}{% for m in messages %}{{ m.role + ':' }}{% if m.reasoning_content %}
+({{ m.reasoning_content }}){% endif %}{{ m.content }}{% for call in m.tool_calls %}{{ call | tojson(sort_keys=true) }}{% endfor %}{{ eos_token }}{% endfor %}
+{% if add_generation_prompt %}assistant:{% endif %}"""
+CALL = {"function": {"name": "f", "arguments": {"x": [1, None]}}}
+TOOLED_LINES = [{"messages": [{"role": "user", "content": "a", **more}, {"role": "assistant", **said}], **beside}
+                for more in ({}, {"tool_calls": None}) for said in ({"content": "b"}, {"content": None, "tool_calls": [CALL]}, {"content": "b", "thinking": "c"},
+                                                                    {"content": "b", "reasoning": "c", "reasoning_content": None})
+                for beside in ({}, {"tools": None}, {"tools": []}, {"tools": [CALL]}, {"chat_template_kwargs": {"day": "5"}})]
+
+
+def check_tools(folder):
+    """Which of several templates is taken, what it is given, and where special tokens stand alone in special_tokens_map.json."""
+    for k, form in enumerate(("list", "files", "one")):
+        model = os.path.join(folder, "tools" + form)
+        make("llama3", model)
+        config = {"tokenizer_class": "PreTrainedTokenizerFast"}
+        if form == "list":
+            config["chat_template"] = [{"name": "default", "template": TOOLED}, {"name": "tool_use", "template": "T" + TOOLED}]
+        files = {"files": {"chat_template.jinja": TOOLED, "additional_chat_templates/tool_use.jinja": "U" + TOOLED}, "one": {"chat_template.jinja": TOOLED}}.get(form, {})
+        files |= {"tokenizer_config.json": json.dumps(config), "special_tokens_map.json": json.dumps({"bos_token": "<|begin_of_text|>", "eos_token": {"content": "<|eot_id|>"}})}
+        for name, text in files.items():
+            os.makedirs(os.path.dirname(os.path.join(model, name)), exist_ok=True)
+            with open(os.path.join(model, name), "w", encoding="utf-8") as file:
+                file.write(text)
+        theirs, source, out = PreTrainedTokenizerFast.from_pretrained(model), os.path.join(folder, f"tools{k}.jsonl"), os.path.join(folder, "out")
+        write_lines(source, TOOLED_LINES)
+        tessera("tokenize", "--tokenizer", model, source, out, "--chat", "--workers", "1")
+        documents, _ = read(out + "/train.h5")
+        for line, (ids, _) in zip(TOOLED_LINES, documents, strict=True):
+            want = theirs.apply_chat_template(line["messages"], tools=line.get("tools"), tokenize=True, return_dict=True, **line.get("chat_template_kwargs", {}))
+            if ids != list(want["input_ids"]):
+                fail(f"{form}: {line} became {theirs.decode(ids)!r} and is {theirs.decode(want['input_ids'])!r}")
+    print(f"{len(TOOLED_LINES)} conversations with tools by three forms of templates")
+
+
 def check_refusals(folder):
     """A template that complains, one that has no marks and renders earlier turns otherwise, and a model without one."""
     def refuse(model, messages, status, words):
@@ -100,4 +137,5 @@ with tempfile.TemporaryDirectory() as scratch:
     for kind, (_, _, _, template) in KINDS.items():
         if template:
             check(scratch, kind)
+    check_tools(scratch)
     check_refusals(scratch)

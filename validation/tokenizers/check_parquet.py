@@ -6,6 +6,7 @@
 Exit status: 0 all agree, 1 not, 77 when pyarrow or h5diff is not installed.
 """
 
+import json
 import os
 import random
 import shutil
@@ -106,8 +107,13 @@ def check_conversations(check):
     check.same("conversations by name", turns, [check.write("c.parquet", {"turns": [row["turns"] for row in turns], "messages": [1] * 400})], *options, "--field", "turns", **FAKE)
     asked = [{"instruction": "i", "input": "j", "output": "o"}, {"instruction": "k", "output": "p"}]
     check.same("instructions", asked, [check.write("c.parquet", {"instruction": ["i", "k"], "input": ["j", None], "output": ["o", "p"]})], *options, **FAKE)
-    check.refuse("d.parquet: row 2: \"messages\" is no list, or an empty one", [check.write("d.parquet", {"messages": [rows[0]["messages"], []]})], *options, **FAKE)
-    check.refuse('d.parquet: there is no column "messages", nor "instruction"', [check.write("d.parquet", {"text": ["a"]})], *options, **FAKE)
+    said = [{"system": "s", "messages": rows[1]["messages"]}, {"messages": json.dumps(rows[2]["messages"])}]
+    columns = {"system": ["s", None], "messages": [json.dumps(row["messages"]) if k == 0 else row["messages"] for k, row in enumerate(said)], "source": ["w", None]}
+    check.same("a system's column, and messages as texts of JSON", said, [check.write("c.parquet", columns)], *options, **FAKE)
+    check.refuse('d.parquet: row 1: nothing is known of "odd" beside the messages',
+                 [check.write("d.parquet", {"messages": [rows[0]["messages"]], "odd": ["x"]})], *options, **FAKE)
+    check.refuse("d.parquet: row 2: its messages are an empty list", [check.write("d.parquet", {"messages": [rows[0]["messages"], []]})], *options, **FAKE)
+    check.refuse('d.parquet: there is no column "messages" or "conversations", nor "instruction"', [check.write("d.parquet", {"text": ["a"]})], *options, **FAKE)
     check.refuse("d.parquet: row 1: it cannot be said as JSON", [check.write("d.parquet", {"messages": [b"a"]})], *options, **FAKE)
 
 

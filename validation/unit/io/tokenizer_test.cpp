@@ -247,7 +247,7 @@ TEST_F(ModelTokenizer, AConversationThatCannotBeUsedIsRefusedByItsLine) {
   refuse("{", "broken JSON at byte");
   refuse("[]", "the line is no JSON object");
   refuse(R"({"text": "a"})", "the object is no conversation");
-  refuse(R"({"messages": []})", "\"messages\" is no list, or an empty one");
+  refuse(R"({"messages": []})", "its messages are an empty list");
   refuse(R"({"messages": [{"role": "user", "content": "a"}, {"content": "b"}]})", "message 2 has no string \"role\"");
   refuse(R"({"messages": [{"role": "user"}]})", "message 1 has no string \"content\"");
   refuse(R"({"messages": [{"role": "user", "content": "a"}]})", "nothing of the conversation is the assistant's");
@@ -256,18 +256,20 @@ TEST_F(ModelTokenizer, AConversationThatCannotBeUsedIsRefusedByItsLine) {
 
 TEST_F(ModelTokenizer, ConversationsOfSeveralInputsNameTheirPlace) {
   spill(dir / "model/chat_template.jinja", fake_template);
-  const std::string good = R"({"turns": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}], "messages": 1})"
+  const std::string good = R"({"turns": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}], "messages": 1, "id": 3})"
                            "\n";
   spill(dir / "a.jsonl", good + good);
   spill(dir / "b.jsonl", good);
   TokenizeOptions o = options("a.jsonl");
   o.inputs.push_back(dir / "b.jsonl");
   o.chat = true, o.field = "turns";
-  EXPECT_EQ(tokenize(o).documents, 3);
+  const TokenizeResult result = tokenize(o);
+  EXPECT_EQ(result.documents, 3);
+  EXPECT_EQ(result.unused, std::vector<std::string>{"id"});
   spill(dir / "b.jsonl", good + R"({"messages": []})");
   EXPECT_ERROR(tokenize(o), ExitCode::data, "b.jsonl:2: the object has no \"turns\", which --field names");
   spill(dir / "b.jsonl", R"({"turns": "q"})");
-  EXPECT_ERROR(tokenize(o), ExitCode::data, "b.jsonl:1: \"turns\" is no list");
+  EXPECT_ERROR(tokenize(o), ExitCode::data, "b.jsonl:1: \"turns\" is \"q\", and must be a list");
 }
 
 TEST_F(ModelTokenizer, ATemplateThatFailsIsNamed) {
@@ -526,7 +528,8 @@ TEST_F(ModelTokenizer, ConversationsThatATemplateMakesLongAreTokenizedInParts) {
   std::vector<ChatLine> lines;
   for (int i = 0; i < 4; ++i) lines.push_back({"here", fmt::format(R"({{"messages": [{{"role": "assistant", "content": "{}"}}]}})", i)});
   Tokenizer tokenizer({.folder = dir / "model", .memory = 320 << 20});
-  const std::vector<Encoded> all = tokenizer.encode_chats(lines, "");
+  std::vector<std::string> unused;
+  const std::vector<Encoded> all = tokenizer.encode_chats(lines, {}, unused);
   ASSERT_EQ(all.size(), lines.size());
   for (std::size_t i = 0; i < all.size(); ++i) {
     ASSERT_EQ(all[i].ids.size(), 600002u);

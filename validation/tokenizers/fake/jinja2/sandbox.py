@@ -1,3 +1,5 @@
+import ast
+
 import jinja2.exceptions
 
 
@@ -7,6 +9,17 @@ class Compiled:
 
     def render(self, **values):
         return eval(self.source, {**self.names, **values})
+
+
+class Tree:
+    def __init__(self, source):
+        self.tree = ast.parse(source, mode="eval")
+
+    def find_all(self, kind):
+        found = [node for node in ast.walk(self.tree) if isinstance(node, kind)]
+        for node in found:
+            node.node = getattr(node, "value", None)
+        return found
 
 
 class ImmutableSandboxedEnvironment:
@@ -19,3 +32,6 @@ class ImmutableSandboxedEnvironment:
         except SyntaxError as error:
             raise jinja2.exceptions.TemplateError(str(error))
         return Compiled(source, self.globals)
+
+    def parse(self, source):
+        return Tree(source)

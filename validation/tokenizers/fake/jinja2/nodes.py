@@ -1,0 +1,3 @@
+import ast
+
+Getattr, Const = ast.Attribute, ast.Constant
