@@ -99,6 +99,7 @@ int check(const DeckOptions& o) {
 }
 
 int print_imported(const ImportRequest& request, const ImportedDeck& imported) {
+  for (const std::string& note : imported.notes) info("{}", note);
   if (imported.faults.empty()) return put("{}", imported.text), 0;
   std::string all = fmt::format("{} makes no deck, for {}:", request.path,
                                 imported.faults.size() == 1 ? "a fault" : fmt::format("{} faults", imported.faults.size()));

@@ -7,6 +7,7 @@
 #include <mutex>
 
 #include "base/check.hpp"
+#include "base/log.hpp"
 #include "base/version.hpp"
 #include "deck/import/import.hpp"
 #include "io/checkpoint/checkpoint.hpp"
@@ -31,6 +32,7 @@ Deck deck_of(const ImportModelOptions& o) {
     for (const Fault& fault : made.faults) all += "\n  " + fault.str();
     throw Error(ExitCode::usage, all);
   }
+  for (const std::string& note : made.notes) info("{}", note);
   Deck deck = require_deck(parse_deck_text(made.text, o.model, {}, 0));
   if (deck.model.lora.rank > 0)
     fail(ExitCode::usage, "lora.rank = {}: an import is the model alone. Give [lora] to the run that begins with run.init = {}.",

@@ -31,6 +31,8 @@ ModelSource require_model_of_deck(const Deck& deck, bool warn) {
     fail(ExitCode::usage,
          "run.init = {} names another model than this deck's [model]:\n  {}\nTake the [model] that `tessera deck from-hf {}` prints.",
          toml_string(deck.run.init), fmt::join(differences, "\n  "), deck.run.init);
+  for (const std::string& note : source.notes)
+    if (warn) info("{}", note);
   if (warn && source.context > 0 && deck.batch.sequence_length > source.context)
     warning("batch.sequence_length = {} is more than the {} tokens that the model of run.init was made for (max_position_embeddings)",
             deck.batch.sequence_length, source.context);

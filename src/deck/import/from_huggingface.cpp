@@ -35,8 +35,10 @@ ImportedDeck import_huggingface(const ImportRequest& request) {
   in.assume("optimizer.learning_rate", "1e-5", "FILL IN: the peak; of weights that are trained already a small one");
   in.assume("optimizer.weight_decay", "0.0", "of matrices only");
   in.assume("zero.stage", "3", "state, gradients and parameters are sharded over ranks; `tessera plan` says what that takes");
-  return in.finish(
+  ImportedDeck made = in.finish(
       fmt::format("Made of {} ({}), a model of Hugging Face, by `tessera deck from-hf`.", toml_string(request.path), source.architecture));
+  made.notes = source.notes;
+  return made;
 }
 
 }  // namespace tessera

@@ -15,8 +15,9 @@ struct ImportRequest {
 };
 
 struct ImportedDeck {
-  std::string text;           ///< a deck that `tessera deck check` takes; empty where there are faults
-  std::vector<Fault> faults;  ///< of the configuration, of the model's file, of overrides, each with its place
+  std::string text;                     ///< a deck that `tessera deck check` takes; empty where there are faults
+  std::vector<Fault> faults;            ///< of the configuration, of the model's file, of overrides, each with its place
+  std::vector<std::string> notes = {};  ///< what was left out without harm, for the log
 };
 
 ImportedDeck import_deepspeed(const ImportRequest& request);

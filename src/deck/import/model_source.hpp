@@ -10,10 +10,11 @@ namespace tessera {
 
 struct ModelSource {
   ModelKeys model;
-  std::int64_t context = 0;       ///< tokens that the model was made for; 0: not known
-  std::string from;               ///< for the deck's comment
-  std::string architecture = {};  ///< of a config.json: "LlamaForCausalLM"
-  bool output_bias = false;       ///< its class has a bias on the attention's output, which a deck cannot say: only zeros do
+  std::int64_t context = 0;             ///< tokens that the model was made for; 0: not known
+  std::string from;                     ///< for the deck's comment
+  std::string architecture = {};        ///< of a config.json: "LlamaForCausalLM"
+  bool output_bias = false;             ///< its class has a bias on the attention's output, which a deck cannot say: only zeros do
+  std::vector<std::string> notes = {};  ///< what its reader leaves out without harm, for the log
 };
 
 /// `name`: a preset, a path that ends in .toml or .json, or a folder with a config.json. What is wrong goes to `faults`.
