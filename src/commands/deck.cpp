@@ -12,6 +12,7 @@
 #include "deck/import/model_source.hpp"
 #include "deck/value.hpp"
 #include "model/recompute.hpp"
+#include "train/own_head.hpp"
 
 namespace tessera {
 namespace {
@@ -119,6 +120,7 @@ int import_configuration(const ImportRequest& request) {
 
 void add_from_huggingface(CLI::App& deck, Chosen& chosen) {
   auto request = std::make_shared<ImportRequest>();
+  request->own_head = has_own_head;
   CLI::App* app = deck.add_subcommand("from-hf", "Print the deck of a run that begins from a Hugging Face model");
   app->add_option("DIR", request->path, "The model's folder, or its config.json alone")->required();
   app->add_option("key=value", request->overrides, "Keys of the deck, which the model's folder does not hold");

@@ -18,6 +18,7 @@
 #include "schedule/build/request.hpp"
 #include "train/engine/saved_layout.hpp"
 #include "train/initial_weights.hpp"
+#include "train/own_head.hpp"
 #include "train/program_identity.hpp"
 #include "train/run_tokenizer.hpp"
 
@@ -26,7 +27,8 @@ namespace {
 
 /// The deck that the model's folder makes.
 Deck deck_of(const ImportModelOptions& o) {
-  const ImportedDeck made = import_huggingface({.path = o.model, .model = "", .overrides = o.overrides, .ranks = 0});
+  const ImportedDeck made =
+      import_huggingface({.path = o.model, .model = "", .overrides = o.overrides, .ranks = 0, .own_head = has_own_head});
   if (!made.faults.empty()) {
     std::string all = fmt::format("{} cannot be imported:", o.model);
     for (const Fault& fault : made.faults) all += "\n  " + fault.str();

@@ -13,6 +13,7 @@
 #include "deck/import/model_source.hpp"
 #include "deck/value.hpp"
 #include "train/engine/engine.hpp"
+#include "train/own_head.hpp"
 
 namespace tessera {
 namespace {
@@ -26,6 +27,7 @@ ModelSource require_model_of_deck(const Deck& deck, bool warn) {
     for (const Fault& fault : faults) all += "\n  " + fault.str();
     throw Error(ExitCode::usage, all);
   }
+  if (source.model.tied && has_own_head(deck.run.init)) take_own_head(source, deck.run.init);
   const std::vector<std::string> differences = model_differences(deck.model, source);
   if (!differences.empty())
     fail(ExitCode::usage,
@@ -39,8 +41,7 @@ ModelSource require_model_of_deck(const Deck& deck, bool warn) {
   return source;
 }
 
-/// Files have them, and they say nothing that the deck does not: frequencies of the rotation; the head of a model whose embedding is the
-/// head.
+/// Files have them, and they say nothing that the deck does not: frequencies of the rotation; a head that is the embedding once more.
 bool says_nothing(const std::string& name, const Deck& deck) {
   return name.ends_with("rotary_emb.inv_freq") || (deck.model.tied && name == "lm_head.weight");
 }

@@ -105,6 +105,14 @@ ModelSource read_huggingface_folder(const std::string& folder, std::vector<Fault
   return read_config_file((std::filesystem::path(folder) / "config.json").string(), faults);
 }
 
+void take_own_head(ModelSource& source, const std::string& folder) {
+  source.model.tied = false, source.own_head = true;
+  source.notes.push_back(fmt::format(
+      "{}: lm_head.weight is another than the embedding, so it is the model's head (model.tied = false), as transformers takes it, "
+      "whatever tie_word_embeddings of config.json says",
+      folder));
+}
+
 std::vector<std::string> model_differences(const ModelKeys& deck, const ModelSource& theirs) {
   // Our key, and where the same stands in a config.json.
   static constexpr std::array<std::pair<std::string_view, std::string_view>, 25> compared = {{
@@ -142,7 +150,10 @@ std::vector<std::string> model_differences(const ModelKeys& deck, const ModelSou
     const Key& key = *find_key(ours);
     if (experts && ours == "model.ff_width") continue;  // where all layers have experts, nothing has this width
     const std::string mine = value_text(key, here), other = value_text(key, there);
-    if (mine != other) differences.push_back(fmt::format("{} = {}, and {} is {}", ours, mine, name, other));
+    if (mine != other && ours == "model.tied" && theirs.own_head)
+      differences.push_back(fmt::format("{} = {}, and lm_head.weight of its files is another than the embedding", ours, mine));
+    else if (mine != other)
+      differences.push_back(fmt::format("{} = {}, and {} is {}", ours, mine, name, other));
   }
   return differences;
 }
