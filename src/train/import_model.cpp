@@ -16,6 +16,7 @@
 #include "model/layout.hpp"
 #include "optimizer/state.hpp"
 #include "schedule/build/request.hpp"
+#include "train/carried_files.hpp"
 #include "train/engine/saved_layout.hpp"
 #include "train/initial_weights.hpp"
 #include "train/own_head.hpp"
@@ -100,7 +101,7 @@ ImportModelResult import_model(const ImportModelOptions& o) {
                      .version = version(),
                      .program = describe(program_identity()),
                      .lineage = io::Lineage(1)});
-    keep_tokenizer(tokenizer, o.run);
+    keep_files(tokenizer, o.run);
     io::commit_checkpoint(root, 0, {});
   } catch (...) {  // whatever it was: nothing unfinished stays, and it goes on to who says it
     io::discard_checkpoint(root, 0);

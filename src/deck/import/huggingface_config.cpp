@@ -49,6 +49,7 @@ class ConfigReader {
     read_experts(m, type);
     read_rotation(m, *family);
     const std::int64_t context = whole("max_position_embeddings", 0);
+    check_token_ids();
     refuse_others(type);
     refuse_windows(type);
     check_architecture(*family);
@@ -217,6 +218,16 @@ class ConfigReader {
         fault(part, fmt::format("stands in {} without a rope_type, which says what it is for", rotation.name));
       else if (!row->types.empty() && row->types.find(type) == std::string_view::npos)
         unused_.push_back(fmt::format("{}.{}", rotation.name, part.name));
+    }
+  }
+
+  /// Exports carry them.
+  void check_token_ids() {
+    for (const char* key : {"bos_token_id", "eos_token_id", "pad_token_id"}) {
+      const JsonNode* node = find(key);
+      const auto is_id = [](const JsonNode& one) { return one.kind == JsonNode::Kind::integer; };
+      if (node && !is_id(*node) && !(node->kind == JsonNode::Kind::list && std::ranges::all_of(node->children, is_id)))
+        wrong(*node, "the number of a token, or a list of such");
     }
   }
 

@@ -25,8 +25,7 @@ constexpr std::array<Family, 7> families = {
      {.type = "qwen2_moe", .architecture = "Qwen2MoeForCausalLM", .kv_heads = 16},
      {.type = "qwen3_moe", .architecture = "Qwen3MoeForCausalLM", .kv_heads = 4}}};
 
-/// Of tokens, of files and of programs: no number of the model depends on them, and nothing is lost without them. Ids of tokens are carried
-/// to exports.
+/// Of tokens, of files and of programs: no number of the model depends on them, and nothing is lost without them.
 constexpr std::array harmless = std::to_array<std::string_view>({
     "transformers_version",
     "torch_dtype",
@@ -36,9 +35,6 @@ constexpr std::array harmless = std::to_array<std::string_view>({
     "_commit_hash",
     "use_cache",
     "transformers.js_config",
-    "bos_token_id",
-    "eos_token_id",
-    "pad_token_id",
     "sep_token_id",
     "decoder_start_token_id",
     "tokenizer_class",
