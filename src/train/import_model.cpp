@@ -7,7 +7,6 @@
 #include <mutex>
 
 #include "base/check.hpp"
-#include "base/log.hpp"
 #include "base/version.hpp"
 #include "deck/import/import.hpp"
 #include "io/checkpoint/checkpoint.hpp"
@@ -35,7 +34,6 @@ Deck deck_of(const ImportModelOptions& o) {
     for (const Fault& fault : made.faults) all += "\n  " + fault.str();
     throw Error(ExitCode::usage, all);
   }
-  for (const std::string& note : made.notes) info("{}", note);
   Deck deck = require_deck(parse_deck_text(made.text, o.model, {}, 0));
   if (deck.model.lora.rank > 0)
     fail(ExitCode::usage, "lora.rank = {}: an import is the model alone. Give [lora] to the run that begins with run.init = {}.",
@@ -62,7 +60,7 @@ void fill(const Layout& layout, const Unit& unit, const InitialWeights& weights,
 
 ImportModelResult import_model(const ImportModelOptions& o) {
   Deck deck = deck_of(o);
-  const InitialWeights weights(deck, false);
+  const InitialWeights weights(deck, true);
   const std::string root = o.run + "/checkpoints";
   const io::CheckpointSurvey there = io::survey_checkpoints(root);
   if (!there.entries.empty() || there.latest || !there.fault.empty())

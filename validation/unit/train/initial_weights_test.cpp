@@ -79,10 +79,10 @@ TEST(InitialWeights, AnotherModelIsNamedKeyByKey) {
   const Scratch scratch;
   const std::string folder = scratch / "m";
   write_model(folder, test::tiny_deck());
-  const Deck deck = deck_with(folder, {"model.vocab=128", "model.rope_theta=5e5", "model.tied=true"});
+  const Deck deck = deck_with(folder, {"model.vocab=60", "model.rope_theta=5e5", "model.tied=true"});
   const std::string text = test::error_of(ExitCode::usage, [&] { InitialWeights(deck, false); });
   const Deck tiny = test::tiny_deck();
-  EXPECT_TRUE(test::has(text, fmt::format("model.vocab = 128, and vocab_size is {}", tiny.model.vocab))) << text;
+  EXPECT_TRUE(test::has(text, fmt::format("model.vocab = 60, and vocab_size is {}", tiny.model.vocab))) << text;
   EXPECT_TRUE(test::has(text, "model.rope_theta = 5e+05, and rope_theta is 10000.0")) << text;
   EXPECT_TRUE(test::has(text, "model.tied = true, and tie_word_embeddings is false")) << text;
   EXPECT_TRUE(test::has(text, "tessera deck from-hf " + folder)) << text;
@@ -177,6 +177,39 @@ TEST(InitialWeights, AHeadOfItsOwnIsTheModelsHead) {
     out.read_box(t, whole_box(t.shape), values);
     EXPECT_EQ(values.back(), head.value);
   }
+}
+
+TEST(InitialWeights, NewTokensBeginAsTheMean) {
+  const Scratch scratch;
+  const Deck small = test::tiny_deck();
+  consolidate({.checkpoint = test::write_sharded(scratch.path(), small, 2), .output = scratch / "m"});
+  const std::int64_t rows = small.model.vocab;
+  const Deck deck = deck_with(scratch / "m", {fmt::format("model.vocab={}", rows + 3)});
+  const InitialWeights weights(deck, false);
+  for (const Parameter& p : parameter_table(deck.model)) {
+    if (p.shape.dims[0] != rows + 3) continue;
+    const std::int64_t width = p.shape.dims[1];
+    const auto mean_at = [&](std::int64_t column) {
+      double sum = 0;
+      for (std::int64_t r = 0; r < rows; ++r) sum += static_cast<double>(test::value_at("master", p.name, r * width + column));
+      return static_cast<float>(sum / static_cast<double>(rows));
+    };
+    // Whole; a part of columns around the last row of the file; new rows alone; each from its second element on.
+    for (const Box& box : {whole_box(p.shape), Box{{rows - 1, 3}, {3, width - 5}}, Box{{rows + 1, 0}, {2, width}}}) {
+      std::vector<float> got(static_cast<std::size_t>(box.elements() - 1));
+      weights.read(p, box, 1, got);
+      for (std::size_t i = 0; i < got.size(); ++i) {
+        const auto at = static_cast<std::int64_t>(i + 1), row = box.start[0] + at / box.count[1], column = box.start[1] + at % box.count[1];
+        ASSERT_EQ(got[i], row < rows ? test::value_at("master", p.name, row * width + column) : mean_at(column))
+            << p.name << box.str() << i;
+      }
+    }
+  }
+  import_model({.model = scratch / "m", .run = scratch / "run", .overrides = {fmt::format("model.vocab={}", rows + 3)}});
+  consolidate({.checkpoint = scratch / "run/checkpoints/latest", .output = scratch / "out"});
+  const io::SafetensorsModel out(scratch / "out");
+  EXPECT_EQ(out.find("model.embed_tokens.weight")->shape.dims[0], rows + 3);
+  EXPECT_EQ(out.find("lm_head.weight")->shape.dims[0], rows + 3);
 }
 
 TEST(InitialWeights, BiasesOfRoutersAreNotOfTheFile) {
