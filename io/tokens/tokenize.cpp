@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/check.hpp"
+#include "base/model_folder.hpp"
 #include "io/files/byte_progress.hpp"
 #include "io/files/path_state.hpp"
 #include "io/files/posix_file.hpp"
@@ -170,8 +171,8 @@ void check_training(const TokenizeOptions& o) {
 void check_options(const TokenizeOptions& o) {
   if (o.train_bpe != 0) check_training(o);
   if (o.tokenizer != "byte" && look_at(o.tokenizer + "/tokenizer.json").nothing())
-    fail(ExitCode::usage, "--tokenizer {}: there is no {}/tokenizer.json. Give byte, or the folder of a Hugging Face model.", o.tokenizer,
-         o.tokenizer);
+    fail(ExitCode::usage, "--tokenizer {}: there is no {}/tokenizer.json. Give byte, or the folder of a Hugging Face model.{}", o.tokenizer,
+         o.tokenizer, instead_of_model(o.tokenizer));
   if (o.tokenizer == "byte" && o.chat)
     fail(ExitCode::usage, "--chat renders conversations with a model's template, and the byte tokenizer has none. Give --tokenizer DIR.");
   if (o.chat && o.format == "text")

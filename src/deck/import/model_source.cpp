@@ -6,6 +6,7 @@
 #include <array>
 #include <filesystem>
 
+#include "base/model_folder.hpp"
 #include "base/regular_file.hpp"
 #include "deck/hints.hpp"
 #include "deck/schema.hpp"
@@ -95,7 +96,10 @@ ModelSource read_deck_model(const std::string& path, std::vector<Fault>& faults)
 
 ModelSource read_config_file(const std::string& path, std::vector<Fault>& faults) {
   std::string text, why;
-  if (!read_regular(path, most_file_bytes, text, why)) return faults.push_back({path, 0, 0, "", why}), ModelSource{};
+  if (!read_regular(path, most_file_bytes, text, why)) {
+    faults.push_back({path, 0, 0, "", why + instead_of_model(std::filesystem::path(path).parent_path().string())});
+    return {};
+  }
   return read_huggingface_config(text, path, faults);
 }
 
@@ -179,6 +183,7 @@ ModelSource read_model(const std::string& name, std::vector<Fault>& faults) {
   if (!near.empty()) message += fmt::format("did you mean {}? ", near);
   message += fmt::format("They are {}; or give a deck (FILE.toml), whose [model] is taken, or a config.json of Hugging Face or its folder",
                          known_models());
+  if (const std::string instead = instead_of_model(name); !instead.empty()) message += "." + instead;
   faults.push_back({"--model", 0, 0, "", message});
   return {};
 }
