@@ -10,6 +10,7 @@
 #include <unordered_map>
 
 #include "base/log.hpp"
+#include "base/model_folder.hpp"
 #include "io/checkpoint/finite.hpp"
 #include "io/checkpoint/shard_file.hpp"
 #include "io/checkpoint/survey.hpp"
@@ -36,7 +37,8 @@ struct BlockAtHand {
 std::string resolve_folder(const std::string& path) {
   const PathState there = look_at(path);
   if (there.nothing())
-    fail(ExitCode::checkpoint, "{}: no such checkpoint. Give a step folder, checkpoints/latest, or a checkpoint.h5.", path);
+    fail(ExitCode::checkpoint, "{}: no such checkpoint. Give a step folder, checkpoints/latest, or a checkpoint.h5.{}", path,
+         instead_of_checkpoint(path));
   if (there.unknown()) fail(ExitCode::checkpoint, "{}: cannot read it: {}. {}", path, there.reason, reach);
   std::error_code e;
   fs::path folder = fs::canonical(path, e);
@@ -54,6 +56,8 @@ std::string resolve_folder(const std::string& path) {
         fail(ExitCode::checkpoint, "{}: this folder is not a checkpoint, and of those that it holds the newest cannot be read: {}", path,
              head.fault);
     }
+    if (const std::string instead = instead_of_checkpoint(folder.string()); !instead.empty())
+      fail(ExitCode::checkpoint, "{}: it is no checkpoint.{}", path, instead);
     fail(ExitCode::checkpoint, "{}: the index {} is missing. {}", folder.string(), index_file, restore_advice);
   }
   return folder.string();

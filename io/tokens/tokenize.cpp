@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/check.hpp"
+#include "base/model_folder.hpp"
 #include "io/files/byte_progress.hpp"
 #include "io/files/path_state.hpp"
 #include "io/files/posix_file.hpp"
@@ -174,8 +175,8 @@ void check_training(const TokenizeOptions& o) {
 void check_options(const TokenizeOptions& o) {
   if (o.train_bpe != 0) check_training(o);
   if (o.tokenizer != "byte" && look_at(o.tokenizer + "/tokenizer.json").nothing())
-    fail(ExitCode::usage, "--tokenizer {}: there is no {}/tokenizer.json. Give byte, or the folder of a Hugging Face model.", o.tokenizer,
-         o.tokenizer);
+    fail(ExitCode::usage, "--tokenizer {}: there is no {}/tokenizer.json. Give byte, or the folder of a Hugging Face model.{}", o.tokenizer,
+         o.tokenizer, instead_of_model(o.tokenizer));
   if (!o.chat && (!o.chat_template.empty() || !o.ignored.empty()))
     fail(ExitCode::usage, "{} goes with --chat. Give that too, or leave it out.", o.chat_template.empty() ? "--ignore" : "--chat-template");
   if (o.tokenizer == "byte" && o.chat)

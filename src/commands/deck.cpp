@@ -12,6 +12,7 @@
 #include "deck/import/model_source.hpp"
 #include "deck/value.hpp"
 #include "model/recompute.hpp"
+#include "train/own_head.hpp"
 
 namespace tessera {
 namespace {
@@ -99,6 +100,7 @@ int check(const DeckOptions& o) {
 }
 
 int print_imported(const ImportRequest& request, const ImportedDeck& imported) {
+  for (const std::string& note : imported.notes) info("{}", note);
   if (imported.faults.empty()) return put("{}", imported.text), 0;
   std::string all = fmt::format("{} makes no deck, for {}:", request.path,
                                 imported.faults.size() == 1 ? "a fault" : fmt::format("{} faults", imported.faults.size()));
@@ -118,6 +120,7 @@ int import_configuration(const ImportRequest& request) {
 
 void add_from_huggingface(CLI::App& deck, Chosen& chosen) {
   auto request = std::make_shared<ImportRequest>();
+  request->own_head = has_own_head;
   CLI::App* app = deck.add_subcommand("from-hf", "Print the deck of a run that begins from a Hugging Face model");
   app->add_option("DIR", request->path, "The model's folder, or its config.json alone")->required();
   app->add_option("key=value", request->overrides, "Keys of the deck, which the model's folder does not hold");

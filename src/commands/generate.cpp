@@ -89,8 +89,9 @@ class Words : public Language {
     for (const std::int32_t id : prompt_)
       if (id >= vocab)
         fail(ExitCode::data,
-             "{}/tokenizer.json makes token {} of the prompt, and the model has {} tokens: it is the tokenizer of another model.", folder,
-             id, vocab);
+             "{}/tokenizer.json makes token {} of the prompt, and the model has {} tokens: leave what that token stands for out of the "
+             "prompt, or name the tokenizer of this model with --tokenizer DIR.",
+             folder, id, vocab);
     tokenizer_.begin_text(prompt_);
   }
   std::vector<std::int32_t> prompt() override { return prompt_; }

@@ -10,6 +10,7 @@
 #include "base/check.hpp"
 #include "base/clock.hpp"
 #include "base/log.hpp"
+#include "base/model_folder.hpp"
 #include "base/types.hpp"
 #include "commands/commands.hpp"
 #include "io/checkpoint/checkpoint.hpp"
@@ -79,7 +80,8 @@ void verify_all(const std::string& root, std::vector<Verdict>& verdicts) {
     const io::CheckpointSurvey survey = io::survey_checkpoints(root);
     if (!survey.fault.empty()) fail(ExitCode::checkpoint, "{}", survey.fault);
     if (survey.entries.empty())
-      fail(ExitCode::checkpoint, "{}: there is no checkpoint in it. Name a run's folder, or one that has saved.", root);
+      fail(ExitCode::checkpoint, "{}: there is no checkpoint in it. Name a run's folder, or one that has saved.{}", root,
+           instead_of_checkpoint(root));
     bool gone = false;
     for (auto entry = survey.entries.rbegin(); entry != survey.entries.rend(); ++entry) {
       if (entry->step <= seen) continue;
@@ -97,7 +99,7 @@ void verify_all(const std::string& root, std::vector<Verdict>& verdicts) {
 void verify(const std::string& path, std::vector<Verdict>& verdicts) {
   using Kind = io::PathState::Kind;
   const io::PathState state = io::look_at(path);
-  if (state.nothing()) fail(ExitCode::usage, "{}: there is no such file or folder", path);
+  if (state.nothing()) fail(ExitCode::usage, "{}: there is no such file or folder.{}", path, instead_of_checkpoint(path));
   if (state.unknown()) fail(ExitCode::environment, "{}: it cannot be looked at: {}", path, state.reason);
   const bool is_run = io::look_at(path + "/checkpoints").kind == Kind::folder;
   if (state.kind == Kind::file || !io::look_at(path + "/checkpoint.h5").nothing()) return verdicts.push_back(verify_checkpoint(path));

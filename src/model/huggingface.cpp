@@ -81,8 +81,12 @@ Json rotation(const ModelKeys& m) {
   return c;
 }
 
-/// Only the byte tokenizer is known here: its separator begins a document and ends it.
-void put_token_ids(Json& c, const ModelKeys& m) {
+/// Of tokenizers the byte tokenizer alone is known here: its separator begins a document and ends it.
+void put_token_ids(Json& c, const ModelKeys& m, const std::optional<TokenIds>& ids) {
+  if (ids) {
+    for (const auto& [key, value] : *ids) c[key] = Json::parse(value);
+    return;
+  }
   const Json separator = m.vocab == byte_tokenizer_vocab ? Json(byte_separator) : Json();
   c["bos_token_id"] = separator;
   c["eos_token_id"] = separator;
@@ -102,7 +106,7 @@ std::vector<ExportTensor> huggingface_tensors(const Deck& deck, const std::vecto
   return tensors;
 }
 
-std::string huggingface_config(const Deck& deck, DType dtype) {
+std::string huggingface_config(const Deck& deck, DType dtype, const std::optional<TokenIds>& ids) {
   const ModelKeys& m = deck.model;
   const ModelClass kind = class_of(m);
   const std::string type = kind.type;
@@ -131,16 +135,16 @@ std::string huggingface_config(const Deck& deck, DType dtype) {
   // The keys of transformers 4, which version 5 reads as well.
   c["rope_theta"] = m.rope_theta;
   c["rope_scaling"] = rotation(m);
-  put_token_ids(c, m);
+  put_token_ids(c, m, ids);
   c["use_cache"] = true;
   c["torch_dtype"] = dtype == DType::bf16 ? "bfloat16" : "float32";
   return c.dump(2) + "\n";
 }
 
-std::string huggingface_generation_config(const Deck& deck) {
-  Json c;
-  put_token_ids(c, deck.model);
-  c["pad_token_id"] = c["eos_token_id"];
+std::string huggingface_generation_config(const Deck& deck, const std::optional<TokenIds>& ids) {
+  Json c = Json::object();
+  put_token_ids(c, deck.model, ids);
+  if (!ids) c["pad_token_id"] = c["eos_token_id"];
   return c.dump(2) + "\n";
 }
 

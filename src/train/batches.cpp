@@ -7,12 +7,26 @@
 #include "kernels/cross_entropy/cross_entropy.hpp"
 
 namespace tessera {
+namespace {
+
+/// Of a file whose vocabulary is larger than the model's. The tokenizer of a model may have more tokens than the model, for padding as an
+/// example: then what stands in the file counts, which SampleFile::check() looks at where it is not known yet.
+void require_rows(const io::TokenFile& file, std::int64_t vocab) {
+  const bool of_model = !file.tokenizer_digest().empty();
+  if (of_model && (!file.facts() || file.facts()->largest_id < vocab)) return;
+  fail(ExitCode::data,
+       "{} was tokenized with a vocabulary of {} and model.vocab is {}{}. Set model.vocab={} (or a larger multiple of 64){}.", file.path(),
+       file.declared_vocab(), vocab,
+       of_model ? fmt::format(": it has token {} at position {}", file.facts()->largest_id, file.facts()->largest_at) : "",
+       file.declared_vocab(),
+       of_model ? ", with which a model of run.init gets rows for new tokens, or take that token out of the texts" : "");
+}
+
+}  // namespace
 
 SampleFile::SampleFile(const std::string& path, std::int64_t sequence_length, std::int64_t vocab, const DataKeys& data, std::int64_t seed)
     : file_(path), T_(sequence_length), vocab_(vocab) {
-  if (file_.declared_vocab() > vocab)
-    fail(ExitCode::data, "{} was tokenized with a vocabulary of {} and model.vocab is {}. Set model.vocab={} (or a larger multiple of 64).",
-         path, file_.declared_vocab(), vocab, file_.declared_vocab());
+  if (file_.declared_vocab() > vocab) require_rows(file_, vocab);
   if (data.document_mask) documents_.emplace(file_);
   if (data.packing == "documents")
     packed_.emplace(*documents_, file_.tokens(), path,

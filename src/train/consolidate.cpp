@@ -23,6 +23,7 @@
 #include "model/parameters.hpp"
 #include "topology/world.hpp"
 #include "train/adapter_export.hpp"
+#include "train/carried_files.hpp"
 #include "train/export_records.hpp"
 #include "train/lora_merge.hpp"
 #include "train/progress.hpp"
@@ -84,13 +85,14 @@ void write_text(const std::string& path, const std::string& text) {
 /// belongs to what, and transformers takes whatever it finds: model.safetensors before an index, for one.
 void refuse_other_files(const std::string& folder, const std::vector<std::string>& planned) {
   std::error_code error;
-  for (const auto& entry : fs::directory_iterator(folder, error)) {
-    std::string name = entry.path().filename();
+  for (const auto& entry : fs::recursive_directory_iterator(folder, error)) {
+    const std::string there = entry.path().lexically_relative(folder).string();
+    std::string name = there;
     if (name.ends_with(".partial")) name.resize(name.size() - 8);  // of an export that was ended
-    if (std::find(planned.begin(), planned.end(), name) == planned.end())
+    if (std::ranges::none_of(planned, [&](const std::string& file) { return file == name || file.starts_with(name + "/"); }))
       fail(ExitCode::usage,
            "{} holds {}, which is not of this export. Give a new or an empty folder, or one with an earlier export of the same files.",
-           folder, entry.path().filename().string());
+           folder, there);
   }
   if (error && error != std::errc::no_such_file_or_directory)
     fail(ExitCode::environment, "cannot write into {}: {}. Give a folder.", folder, error.message());
@@ -145,11 +147,10 @@ void stream_export(const Source& source, const ExportTensor& tensor, std::vector
   }
 }
 
-/// What stands beside the weights of a whole model: its configuration, and the tokenizer of its run.
+/// What stands beside the weights of a whole model: its configuration, and what its run has kept of the model that it began with.
 class ModelFiles {
  public:
-  explicit ModelFiles(const ConsolidateOptions& o)
-      : tokenizer_(tokenizer_folder(o.checkpoint)), carried_(exported_tokenizer_files(tokenizer_)) {}
+  explicit ModelFiles(const ConsolidateOptions& o) : kept_(kept_folder(o.checkpoint)), carried_(carried_files(kept_)) {}
 
   std::vector<std::string> names() const {
     std::vector<std::string> all{"config.json"};
@@ -158,14 +159,15 @@ class ModelFiles {
     return all;
   }
   void write(const Deck& deck, const ConsolidateOptions& o) const {
-    write_text(o.output + "/config.json", huggingface_config(deck, o.dtype));
-    if (!carries_generation_config()) write_text(o.output + "/generation_config.json", huggingface_generation_config(deck));
-    copy_tokenizer_files(tokenizer_, o.output, carried_);
+    const std::optional<TokenIds> ids = carried_ids(kept_);
+    write_text(o.output + "/config.json", huggingface_config(deck, o.dtype, ids));
+    if (!carries_generation_config()) write_text(o.output + "/generation_config.json", huggingface_generation_config(deck, ids));
+    copy_files(kept_, o.output, carried_);
   }
 
  private:
   bool carries_generation_config() const { return std::ranges::find(carried_, "generation_config.json") != carried_.end(); }
-  std::string tokenizer_;
+  std::string kept_;
   std::vector<std::string> carried_;
 };
 

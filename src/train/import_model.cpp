@@ -15,8 +15,10 @@
 #include "model/layout.hpp"
 #include "optimizer/state.hpp"
 #include "schedule/build/request.hpp"
+#include "train/carried_files.hpp"
 #include "train/engine/saved_layout.hpp"
 #include "train/initial_weights.hpp"
+#include "train/own_head.hpp"
 #include "train/program_identity.hpp"
 #include "train/run_tokenizer.hpp"
 
@@ -25,7 +27,8 @@ namespace {
 
 /// The deck that the model's folder makes.
 Deck deck_of(const ImportModelOptions& o) {
-  const ImportedDeck made = import_huggingface({.path = o.model, .model = "", .overrides = o.overrides, .ranks = 0});
+  const ImportedDeck made =
+      import_huggingface({.path = o.model, .model = "", .overrides = o.overrides, .ranks = 0, .own_head = has_own_head});
   if (!made.faults.empty()) {
     std::string all = fmt::format("{} cannot be imported:", o.model);
     for (const Fault& fault : made.faults) all += "\n  " + fault.str();
@@ -57,7 +60,7 @@ void fill(const Layout& layout, const Unit& unit, const InitialWeights& weights,
 
 ImportModelResult import_model(const ImportModelOptions& o) {
   Deck deck = deck_of(o);
-  const InitialWeights weights(deck, false);
+  const InitialWeights weights(deck, true);
   const std::string root = o.run + "/checkpoints";
   const io::CheckpointSurvey there = io::survey_checkpoints(root);
   if (!there.entries.empty() || there.latest || !there.fault.empty())
@@ -96,7 +99,7 @@ ImportModelResult import_model(const ImportModelOptions& o) {
                      .version = version(),
                      .program = describe(program_identity()),
                      .lineage = io::Lineage(1)});
-    keep_tokenizer(tokenizer, o.run);
+    keep_files(tokenizer, o.run);
     io::commit_checkpoint(root, 0, {});
   } catch (...) {  // whatever it was: nothing unfinished stays, and it goes on to who says it
     io::discard_checkpoint(root, 0);

@@ -3,8 +3,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <map>
-#include <vector>
 
 #include "base/check.hpp"
 #include "base/clock.hpp"
@@ -13,9 +11,12 @@
 #include "deck/import/model_source.hpp"
 #include "deck/value.hpp"
 #include "train/engine/engine.hpp"
+#include "train/own_head.hpp"
 
 namespace tessera {
 namespace {
+
+constexpr std::int64_t most_elements = 1 << 20;  // of a tensor that are read at once
 
 /// What its config.json says, which must be what the deck says.
 ModelSource require_model_of_deck(const Deck& deck, bool warn) {
@@ -26,19 +27,28 @@ ModelSource require_model_of_deck(const Deck& deck, bool warn) {
     for (const Fault& fault : faults) all += "\n  " + fault.str();
     throw Error(ExitCode::usage, all);
   }
-  const std::vector<std::string> differences = model_differences(deck.model, source);
+  if (source.model.tied && has_own_head(deck.run.init)) take_own_head(source, deck.run.init);
+  ModelSource compared = source;
+  if (source.model.vocab > 0 && deck.model.vocab > source.model.vocab) {
+    compared.model.vocab = deck.model.vocab;
+    source.notes.push_back(
+        fmt::format("model.vocab = {}, and the model of {} has {} tokens: rows of the others begin as the mean of its rows",
+                    deck.model.vocab, deck.run.init, source.model.vocab));
+  }
+  const std::vector<std::string> differences = model_differences(deck.model, compared);
   if (!differences.empty())
     fail(ExitCode::usage,
          "run.init = {} names another model than this deck's [model]:\n  {}\nTake the [model] that `tessera deck from-hf {}` prints.",
          toml_string(deck.run.init), fmt::join(differences, "\n  "), deck.run.init);
+  for (const std::string& note : source.notes)
+    if (warn) info("{}", note);
   if (warn && source.context > 0 && deck.batch.sequence_length > source.context)
     warning("batch.sequence_length = {} is more than the {} tokens that the model of run.init was made for (max_position_embeddings)",
             deck.batch.sequence_length, source.context);
   return source;
 }
 
-/// Files have them, and they say nothing that the deck does not: frequencies of the rotation; the head of a model whose embedding is the
-/// head.
+/// Files have them, and they say nothing that the deck does not: frequencies of the rotation; a head that is the embedding once more.
 bool says_nothing(const std::string& name, const Deck& deck) {
   return name.ends_with("rotary_emb.inv_freq") || (deck.model.tied && name == "lm_head.weight");
 }
@@ -91,13 +101,48 @@ void require_tensors(const io::SafetensorsModel& model, const Deck& deck, const 
 InitialWeights::InitialWeights(const Deck& deck, bool warn) : InitialWeights(deck, require_model_of_deck(deck, warn)) {}
 
 InitialWeights::InitialWeights(const Deck& deck, const ModelSource& source) : architecture_(source.architecture), model_(deck.run.init) {
-  require_tensors(model_, deck, source);
+  Deck of_files = deck;
+  of_files.model.vocab = source.model.vocab;
+  require_tensors(model_, of_files, source);
+  find_means(deck);
   if (!deck.model.lora.init.empty()) adapter_.emplace(deck);
 }
 
 void InitialWeights::read(const Parameter& parameter, const Box& box, std::int64_t at, std::span<float> out) const {
   if (parameter.adapter) return adapter_->read(parameter, box, at, out);
-  model_.read_box(*model_.find(parameter.export_name), box, out, at);
+  const io::SafetensorsModel::Tensor& tensor = *model_.find(parameter.export_name);
+  tensor.shape == parameter.shape ? model_.read_box(tensor, box, out, at) : read_longer(tensor, box, at, out);
+}
+
+void InitialWeights::find_means(const Deck& deck) {
+  for (const Parameter& p : parameter_table(deck.model)) {
+    const auto* tensor = p.trained && !p.adapter ? model_.find(p.export_name) : nullptr;
+    if (!tensor || tensor->shape == p.shape) continue;
+    const std::int64_t rows = tensor->shape.dims[0], width = tensor->shape.dims[1];
+    const std::int64_t at_once = std::max<std::int64_t>(1, most_elements / width);
+    std::vector<float> piece(static_cast<std::size_t>(std::min(rows, at_once) * width)), mean(static_cast<std::size_t>(width));
+    std::vector<double> sum(mean.size());
+    for (std::int64_t r = 0; r < rows; r += at_once) {
+      const std::span part = std::span(piece).first(static_cast<std::size_t>(std::min(at_once, rows - r) * width));
+      model_.read_box(*tensor, whole_box(tensor->shape), part, r * width);
+      for (std::size_t i = 0; i < part.size(); ++i) sum[i % sum.size()] += part[i];
+    }
+    std::ranges::transform(sum, mean.begin(), [&](double s) { return static_cast<float>(s / static_cast<double>(rows)); });
+    means_.emplace(p.export_name, std::move(mean));
+  }
+}
+
+/// Of a tensor with a row for each token, whose file has fewer.
+void InitialWeights::read_longer(const io::SafetensorsModel::Tensor& tensor, const Box& box, std::int64_t at, std::span<float> out) const {
+  const std::vector<float>& mean = means_.find(tensor.name)->second;
+  for (const Box& inner : flat_range_boxes(box.count, at, at + std::ssize(out))) {
+    const Box part = outside(inner, box);
+    const std::int64_t rows = std::clamp<std::int64_t>(tensor.shape.dims[0] - part.start[0], 0, part.count[0]), width = part.count[1];
+    const auto there = static_cast<std::size_t>(rows * width);
+    if (rows > 0) model_.read_box(tensor, {.start = part.start, .count = {rows, width}}, out.first(there));
+    for (std::int64_t r = rows; r < part.count[0]; ++r) std::copy_n(mean.begin() + part.start[1], width, out.begin() + r * width);
+    out = out.subspan(static_cast<std::size_t>(part.elements()));
+  }
 }
 
 std::string InitialWeights::describe() const {

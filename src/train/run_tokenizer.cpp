@@ -1,23 +1,17 @@
 #include "train/run_tokenizer.hpp"
 
-#include <algorithm>
-#include <array>
 #include <filesystem>
 
 #include "base/check.hpp"
 #include "base/log.hpp"
+#include "base/model_folder.hpp"
 #include "io/checkpoint/checkpoint.hpp"
 #include "io/files/path_state.hpp"
-#include "io/files/posix_file.hpp"
 #include "io/tokenizer/tokenizer.hpp"
 
 namespace tessera {
 namespace fs = std::filesystem;
 namespace {
-
-/// What a tokenizer consists of. config.json is kept for the end tokens that it may name alone; an export has one of its own.
-constexpr std::array kept_files{"tokenizer.json",          "tokenizer_config.json",  "chat_template.jinja",
-                                "special_tokens_map.json", "generation_config.json", "config.json"};
 
 bool has_tokenizer(const std::string& folder) {
   std::error_code ignored;  // what cannot be looked at is no tokenizer of the run; the run's folder itself was checked
@@ -51,17 +45,8 @@ std::string carried_digest(const std::string& checkpoint) {
   }
 }
 
-}  // namespace
-
-std::string tokenizer_folder(const std::string& checkpoint) {
-  std::error_code ignored;  // a checkpoint that is not there is refused by who reads it
-  fs::path step = fs::weakly_canonical(checkpoint, ignored);
-  if (!step.has_filename()) step = step.parent_path();
-  const std::string folder = (step.parent_path().parent_path() / "tokenizer").string();
-  return has_tokenizer(folder) ? folder : "";
-}
-
-RunTokenizer find_tokenizer(const Deck& deck, const std::string& run, const std::string& checkpoint) {
+/// The tokenizer alone.
+RunTokenizer find_files(const Deck& deck, const std::string& run, const std::string& checkpoint) {
   RunTokenizer found;
   const auto take = [&](const RunTokenizer& one) {
     if (found.digest.empty())
@@ -76,8 +61,8 @@ RunTokenizer find_tokenizer(const Deck& deck, const std::string& run, const std:
   if (!named.empty() && !is_digest(named) && !has_tokenizer(named))
     fail(ExitCode::usage,
          "data.tokenizer: there is no {}/tokenizer.json, and {} is not the digest of one, 32 hexadecimal digits. Name the folder of a "
-         "tokenizer, or the digest that its token files have.",
-         named, named);
+         "tokenizer, or the digest that its token files have.{}",
+         named, named, instead_of_model(named));
   for (const std::string& folder : {is_digest(named) ? std::string() : named, deck.run.init, run.empty() ? run : run + "/tokenizer",
                                     checkpoint.empty() ? checkpoint : tokenizer_folder(checkpoint)})
     if (has_tokenizer(folder)) take({.folder = folder, .digest = io::tokenizer_digest(folder), .source = folder + "/tokenizer.json"});
@@ -89,8 +74,32 @@ RunTokenizer find_tokenizer(const Deck& deck, const std::string& run, const std:
   return !beside.folder.empty() && (found.digest.empty() || found.digest == beside.digest) ? beside : found;
 }
 
+}  // namespace
+
+std::string kept_folder(const std::string& checkpoint) {
+  std::error_code ignored;  // a checkpoint that is not there is refused by who reads it
+  fs::path step = fs::weakly_canonical(checkpoint, ignored);
+  if (!step.has_filename()) step = step.parent_path();
+  return (step.parent_path().parent_path() / "tokenizer").string();
+}
+
+std::string tokenizer_folder(const std::string& checkpoint) {
+  const std::string folder = kept_folder(checkpoint);
+  return has_tokenizer(folder) ? folder : "";
+}
+
+RunTokenizer find_tokenizer(const Deck& deck, const std::string& run, const std::string& checkpoint) {
+  RunTokenizer found = find_files(deck, run, checkpoint);
+  for (const std::string& folder : {checkpoint.empty() ? checkpoint : kept_folder(checkpoint), deck.run.init})
+    if (found.model.empty() && !folder.empty() && !io::look_at(folder + "/config.json").nothing()) found.model = folder;
+  return found;
+}
+
 std::string choose_tokenizer(const std::string& named, const std::string& checkpoint) {
   const std::string folder = named.empty() ? tokenizer_folder(checkpoint) : named, carried = carried_digest(checkpoint);
+  if (!named.empty() && io::look_at(named + "/tokenizer.json").nothing())
+    fail(ExitCode::data, "--tokenizer {}: there is no {}/tokenizer.json. Give the folder of a Hugging Face model.{}", named, named,
+         instead_of_model(named));
   if (!folder.empty() && !carried.empty() && io::tokenizer_digest(folder) != carried)
     fail(ExitCode::usage,
          "{}/tokenizer.json (digest {}) is another tokenizer than that of {} ({}). Name the folder of the one that it was trained with.",
@@ -121,35 +130,6 @@ void require_same_tokenizer(const SampleFile& file, const SampleFile& other) {
   };
   fail(ExitCode::data, "{} holds {} and {} {}: a run has one tokenizer. Tokenize one of them again.", file.path(), whose(file),
        other.path(), whose(other));
-}
-
-void copy_tokenizer_files(const std::string& from, const std::string& to, const std::vector<std::string>& names) {
-  std::error_code error;
-  fs::create_directories(to, error);
-  if (error) io::fail_storage("make the folder", to, error.value());
-  for (const std::string& name : names) {
-    const std::string text = io::read_small_file(from + "/" + name, ExitCode::data, io::most_tokenizer_bytes);
-    io::AtomicFile out(to + "/" + name);
-    out.file().write(0, text.data(), text.size());
-    out.commit();
-  }
-}
-
-void keep_tokenizer(const RunTokenizer& tokenizer, const std::string& run) {
-  const std::string to = run + "/tokenizer";
-  if (tokenizer.folder.empty() || has_tokenizer(to)) return;
-  std::vector<std::string> names;
-  for (const char* name : kept_files)
-    if (!io::look_at(tokenizer.folder + "/" + name).nothing()) names.emplace_back(name);
-  std::ranges::reverse(names);  // tokenizer.json last: where it is, all are
-  copy_tokenizer_files(tokenizer.folder, to, names);
-}
-
-std::vector<std::string> exported_tokenizer_files(const std::string& folder) {
-  std::vector<std::string> names;
-  for (const std::string name : kept_files)
-    if (!folder.empty() && name != "config.json" && !io::look_at(folder + "/" + name).nothing()) names.push_back(name);
-  return names;
 }
 
 }  // namespace tessera

@@ -13,13 +13,17 @@ struct RunTokenizer {
   std::string folder;  ///< with tokenizer.json; "": nobody has named one
   std::string digest;  ///< of tokenizer.json; "": the run has none
   std::string source;  ///< who says so, for messages
+  std::string model =
+      {};  ///< folder with the config.json of the model that the run begins with, which says ids of tokens; "": there is none
 };
 
 /// The one that data.tokenizer names, in the run's folder, in that of the checkpoint that the run begins with or in its deck, or in the
 /// folder of run.init: all that there are must be the same, else Error(usage). Where none has the files, what was learnt from the run's own
 /// tokens and lies beside them. `run`: "" where what stands there is moved aside; `checkpoint`: "" where there is none.
 RunTokenizer find_tokenizer(const Deck& deck, const std::string& run, const std::string& checkpoint);
-/// Of the run that a checkpoint belongs to; "" where there is none.
+/// RUN/tokenizer of the run that a checkpoint belongs to, which may not be there.
+std::string kept_folder(const std::string& checkpoint);
+/// The same where it has a tokenizer; else "".
 std::string tokenizer_folder(const std::string& checkpoint);
 /// The folder of the tokenizer for texts of a checkpoint: `named`, or where that is "" the one beside its run; "" where there is none. One
 /// that is not of the digest that the checkpoint carries is Error(usage).
@@ -28,10 +32,5 @@ std::string choose_tokenizer(const std::string& named, const std::string& checkp
 void require_tokenizer(const RunTokenizer& tokenizer, const SampleFile& file);
 /// Refuses two token files of a run that say to be of different tokenizers: Error(data).
 void require_same_tokenizer(const SampleFile& file, const SampleFile& other);
-/// Copies the files into RUN/tokenizer, where they are not there yet.
-void keep_tokenizer(const RunTokenizer& tokenizer, const std::string& run);
-/// Names of the files that go with an export of the checkpoint's model.
-std::vector<std::string> exported_tokenizer_files(const std::string& folder);
-void copy_tokenizer_files(const std::string& from, const std::string& to, const std::vector<std::string>& names);
 
 }  // namespace tessera

@@ -30,6 +30,7 @@
 #include "train/agree_on_recompute.hpp"
 #include "train/banner.hpp"
 #include "train/batch_feed.hpp"
+#include "train/carried_files.hpp"
 #include "train/device.hpp"
 #include "train/device_overhead.hpp"
 #include "train/engine/engine.hpp"
@@ -122,7 +123,7 @@ class Training {
       if (const std::string log = start.folder.log(); !io::look_at(log).nothing())
         info("{} holds what earlier starts said when nobody read their log any more", log);
       log_outlives_its_reader(start.folder.log());
-      keep_tokenizer(tokenizer, start.folder.path);
+      keep_files(tokenizer, start.folder.path);
       foresee_full_disk(*engine_, world_.ranks(), deck_, first_step_, start.folder.checkpoints(), claim_->lineage());
     });
     clear_last_staging(world_, world_.broadcast_text(staged), deck_, start.folder);

@@ -13,10 +13,12 @@ ImportedDeck import_huggingface(const ImportRequest& request) {
   ImportedDeck out;
   if (request.path.empty()) return {"", {{"DIR", 0, 0, "", "is empty; name the folder of a model, or its config.json"}}};
   const bool file = request.path.ends_with(".json");
-  const ModelSource source = file ? read_model(request.path, out.faults) : read_huggingface_folder(request.path, out.faults);
+  ModelSource source = file ? read_model(request.path, out.faults) : read_huggingface_folder(request.path, out.faults);
   if (!out.faults.empty()) return out;
+  if (source.model.tied && !file && request.own_head && request.own_head(request.path)) take_own_head(source, request.path);
   Importer in(request);
   in.put_model(source);
+  if (source.own_head) in.assume("model.tied", "false", "the files have a head of their own, whatever tie_word_embeddings says");
   if (source.context > 0 && source.model.rope_scaling != "dynamic")
     in.assume("model.max_context", fmt::format("{}", source.context), "what exports declare, as the model does");
   const fs::path folder(request.path);
@@ -35,8 +37,10 @@ ImportedDeck import_huggingface(const ImportRequest& request) {
   in.assume("optimizer.learning_rate", "1e-5", "FILL IN: the peak; of weights that are trained already a small one");
   in.assume("optimizer.weight_decay", "0.0", "of matrices only");
   in.assume("zero.stage", "3", "state, gradients and parameters are sharded over ranks; `tessera plan` says what that takes");
-  return in.finish(
+  ImportedDeck made = in.finish(
       fmt::format("Made of {} ({}), a model of Hugging Face, by `tessera deck from-hf`.", toml_string(request.path), source.architecture));
+  made.notes = source.notes;
+  return made;
 }
 
 }  // namespace tessera

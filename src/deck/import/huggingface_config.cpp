@@ -9,122 +9,13 @@
 #include <optional>
 #include <set>
 
+#include "deck/import/huggingface_keys.hpp"
 #include "deck/import/model_source.hpp"
 
 namespace tessera {
 namespace {
 
-/// A class of transformers, and what a key stands for that its configuration does not have.
-struct Family {
-  std::string_view type, architecture;
-  std::int64_t kv_heads = 0;  ///< 0: as many as heads
-  double norm_eps = 1e-6, rope_theta = 1e4;
-  std::int64_t head_dim = 0;  ///< 0: hidden_size / num_attention_heads
-};
-
-constexpr std::array<Family, 7> families = {
-    {{.type = "llama", .architecture = "LlamaForCausalLM"},
-     {.type = "mistral", .architecture = "MistralForCausalLM", .kv_heads = 8},
-     {.type = "qwen2", .architecture = "Qwen2ForCausalLM", .kv_heads = 32},
-     {.type = "qwen3", .architecture = "Qwen3ForCausalLM", .kv_heads = 32, .head_dim = 128},
-     {.type = "mixtral", .architecture = "MixtralForCausalLM", .kv_heads = 8, .norm_eps = 1e-5, .rope_theta = 1e6},
-     {.type = "qwen2_moe", .architecture = "Qwen2MoeForCausalLM", .kv_heads = 16},
-     {.type = "qwen3_moe", .architecture = "Qwen3MoeForCausalLM", .kv_heads = 4}}};
-
-/// Of tokens, of files and of programs, or of generation: no number of the model depends on them.
-const std::set<std::string_view> without_meaning = {"transformers_version",
-                                                    "torch_dtype",
-                                                    "dtype",
-                                                    "_name_or_path",
-                                                    "name_or_path",
-                                                    "use_cache",
-                                                    "transformers.js_config",
-                                                    "bos_token_id",
-                                                    "eos_token_id",
-                                                    "pad_token_id",
-                                                    "sep_token_id",
-                                                    "decoder_start_token_id",
-                                                    "tokenizer_class",
-                                                    "prefix",
-                                                    "output_attentions",
-                                                    "output_hidden_states",
-                                                    "output_router_logits",
-                                                    "output_scores",
-                                                    "return_dict",
-                                                    "return_dict_in_generate",
-                                                    "attn_implementation",
-                                                    "_attn_implementation",
-                                                    "_attn_implementation_autoset",
-                                                    "_flash_attn_2_enabled",
-                                                    "torchscript",
-                                                    "pretraining_tp",
-                                                    "id2label",
-                                                    "label2id",
-                                                    "num_labels",
-                                                    "problem_type",
-                                                    "finetuning_task",
-                                                    "task_specific_params",
-                                                    "chunk_size_feed_forward",
-                                                    "cross_attention_hidden_size",
-                                                    "tie_encoder_decoder",
-                                                    "is_decoder",
-                                                    "gradient_checkpointing",
-                                                    "use_bfloat16",
-                                                    "tf_legacy_loss",
-                                                    "pruned_heads",
-                                                    "max_length",
-                                                    "min_length",
-                                                    "do_sample",
-                                                    "early_stopping",
-                                                    "num_beams",
-                                                    "num_beam_groups",
-                                                    "diversity_penalty",
-                                                    "temperature",
-                                                    "top_k",
-                                                    "top_p",
-                                                    "typical_p",
-                                                    "repetition_penalty",
-                                                    "length_penalty",
-                                                    "no_repeat_ngram_size",
-                                                    "encoder_no_repeat_ngram_size",
-                                                    "bad_words_ids",
-                                                    "num_return_sequences",
-                                                    "exponential_decay_length_penalty",
-                                                    "suppress_tokens",
-                                                    "begin_suppress_tokens",
-                                                    "forced_bos_token_id",
-                                                    "forced_eos_token_id",
-                                                    "remove_invalid_values",
-                                                    "router_aux_loss_coef",
-                                                    "is_llama_config",
-                                                    "max_sequence_length",
-                                                    "unsloth_version",
-                                                    "unsloth_fixed"};
-
-/// What is refused where it is there, and not null.
-struct Refused {
-  std::string_view key, why;
-};
-constexpr std::array<Refused, 3> refused = {
-    {{"quantization_config", "quantized weights are not in this version; get the model in BF16, F16 or F32"},
-     {"compression_config", "compressed weights are not in this version; get the model in BF16, F16 or F32"},
-     {"auto_map", "the model brings code of its own (trust_remote_code), and what that computes is not known here"}}};
-
-/// What must have a value that asks for nothing.
-struct Idle {
-  std::string_view key;
-  double value;  ///< of a boolean 0 or 1
-  std::string_view why;
-};
-constexpr std::array<Idle, 9> idle = {{{"attention_dropout", 0, "dropout is not in this version; set it to 0.0"},
-                                       {"hidden_dropout", 0, "dropout is not in this version; set it to 0.0"},
-                                       {"resid_pdrop", 0, "dropout is not in this version; set it to 0.0"},
-                                       {"router_jitter_noise", 0, "noise on routers is not in this version; set it to 0.0"},
-                                       {"partial_rotary_factor", 1, "the rotation of a part of a head's features is not in this version"},
-                                       {"rope_interleaved", 0, "rotations of neighbouring features are not in this version"},
-                                       {"use_mrope", 0, "rotations of several positions are not in this version"},
-                                       {"is_encoder_decoder", 0, "encoders are not in this version"},
-                                       {"add_cross_attention", 0, "attention to another text is not in this version"}}};
+using namespace huggingface;
 
 class ConfigReader {
  public:
@@ -158,11 +49,14 @@ class ConfigReader {
     read_experts(m, type);
     read_rotation(m, *family);
     const std::int64_t context = whole("max_position_embeddings", 0);
+    check_token_ids();
     refuse_others(type);
     refuse_windows(type);
     check_architecture(*family);
     refuse_unknown(type);
-    return {m, context, fmt::format("{}, {}", type, toml_string(file_)), std::string(family->architecture), output_bias};
+    ModelSource source{m, context, fmt::format("{}, {}", type, toml_string(file_)), std::string(family->architecture), output_bias};
+    if (!unused_.empty()) source.notes.push_back(fmt::format("{}: not used: {}", file_, fmt::join(unused_, ", ")));
+    return source;
   }
 
  private:
@@ -170,9 +64,10 @@ class ConfigReader {
     known_.emplace(key);
     return root_.member(key);
   }
-  bool is_null(std::string_view key) const {
-    return std::ranges::any_of(root_.children, [&](const JsonNode& c) { return c.name == key && c.kind == JsonNode::Kind::null; });
+  static bool is_null(const JsonNode& object, std::string_view key) {
+    return std::ranges::any_of(object.children, [&](const JsonNode& c) { return c.name == key && c.kind == JsonNode::Kind::null; });
   }
+  bool is_null(std::string_view key) const { return is_null(root_, key); }
 
   void fault(std::string_view key, const std::string& message) {
     const JsonNode* node = root_.member(key);
@@ -233,22 +128,49 @@ class ConfigReader {
       fault("mlp_only_layers", "layers without experts among others are not in this version");
   }
 
-  /// transformers 4 writes rope_theta and rope_scaling, version 5 rope_parameters with both.
+  /// transformers 4 writes rope_theta and rope_scaling, version 5 rope_parameters with both. Version 5 takes rope_scaling alone where both
+  /// stand, as when somebody adds it to a file of version 5: then the other must not say something else.
   void read_rotation(ModelKeys& m, const Family& family) {
     m.rope_theta = real("rope_theta", family.rope_theta);
     m.rope_scaling = "none";
-    const JsonNode* scaling = find("rope_scaling");
-    const JsonNode* rotation = find("rope_parameters");
-    if (!rotation) rotation = scaling;
-    if (!rotation) return;
-    if (rotation->kind != JsonNode::Kind::object) return wrong(*rotation, "an object { ... }");
-    const JsonNode* kind = rotation->member("rope_type");
-    if (!kind) kind = rotation->member("type");
-    if (const JsonNode* theta = rotation->member("rope_theta")) m.rope_theta = number(*theta);
-    for (const JsonNode& part : rotation->children) check_rotation_part(part);
+    ModelKeys other = m;
+    const JsonNode *older = rotation_of("rope_scaling"), *newer = rotation_of("rope_parameters");
+    if (const JsonNode* used = older ? older : newer) read_rotation_of(m, *used);
+    if (!older || !newer) return;
+    read_rotation_of(other, *newer);
+    const JsonNode* theta = newer->member("rope_theta");
+    if (theta && other.rope_theta != m.rope_theta)
+      fault(*theta, fmt::format("is {} in rope_parameters, and transformers takes rope_scaling alone where both stand, with {}; write "
+                                "rope_theta into rope_scaling too, or leave one of the two out",
+                                shortest(other.rope_theta), shortest(m.rope_theta)));
+    other.rope_theta = m.rope_theta;
+    if (other.rope_scaling != "none" && !(other == m))
+      fault("rope_parameters", "says another rotation than rope_scaling; leave one of the two out");
+  }
+
+  /// An empty one is none.
+  const JsonNode* rotation_of(std::string_view key) {
+    const JsonNode* node = find(key);
+    if (node && node->kind != JsonNode::Kind::object) return wrong(*node, "an object { ... }"), nullptr;
+    return node && !node->children.empty() ? node : nullptr;
+  }
+
+  void read_rotation_of(ModelKeys& m, const JsonNode& rotation) {
+    const JsonNode *kind = rotation.member("rope_type"), *old_name = rotation.member("type");
+    if (kind && old_name && kind->written != old_name->written)
+      fault(*old_name, fmt::format("is {}, and rope_type is {}; leave one of the two out", shortened(old_name->literal.str()),
+                                   shortened(kind->literal.str())));
+    if (!kind) kind = old_name;
+    if (const JsonNode* theta = rotation.member("rope_theta")) {
+      if (const JsonNode* above = find("rope_theta"); above && number(*above) != number(*theta))
+        fault(*theta, fmt::format("is {} in {}, and {} outside of it; leave one of the two out", shortest(number(*theta)), rotation.name,
+                                  shortest(number(*above))));
+      m.rope_theta = number(*theta);
+    }
+    check_rotation_keys(rotation, kind);
     if (!kind || kind->is("default")) return;
     for (const std::string_view scaling : {"llama3", "linear", "dynamic", "yarn"})
-      if (kind->is(scaling)) return m.rope_scaling = scaling, read_scaling(m, *rotation);
+      if (kind->is(scaling)) return m.rope_scaling = scaling, read_scaling(m, rotation);
     fault(*kind, fmt::format("{} is not in this version; \"default\", \"llama3\", \"linear\", \"dynamic\" and \"yarn\" are",
                              shortened(kind->literal.str())));
   }
@@ -279,17 +201,34 @@ class ConfigReader {
       m.rope_attention_factor = scale(*one) / scale(*all);
     if (const JsonNode* cut = given("truncate"); cut && !std::get_if<bool>(&cut->literal.value))
       wrong(*cut, "true");
-    else if (cut && !std::get<bool>(cut->literal.value))
-      fault(*cut, "a range of YaRN that is not cut to whole pairs is not in this version");
+    else if ((cut && !std::get<bool>(cut->literal.value)) || is_null(rotation, "truncate"))  // to transformers null is false here
+      fault(rotation, "a range of YaRN that is not cut to whole pairs (truncate) is not in this version");
   }
 
-  void check_rotation_part(const JsonNode& part) {
-    static const std::set<std::string_view> known = {
-        "rope_type", "type",      "rope_theta",       "factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings",
-        "beta_fast", "beta_slow", "attention_factor", "mscale", "mscale_all_dim",  "truncate"};
-    const bool whole_head = part.name == "partial_rotary_factor" && number(part) == 1;
-    if (known.contains(part.name) || whole_head || part.kind == JsonNode::Kind::null) return;
-    fault(part, "is a part of a rotation that is not in this version");
+  /// What says nothing of a rotation of such a type is named; what says something and is not known is refused.
+  void check_rotation_keys(const JsonNode& rotation, const JsonNode* kind) {
+    const std::string_view type = kind ? std::string_view(kind->written) : "default";
+    for (const JsonNode& part : rotation.children) {
+      const bool whole_head = part.name == "partial_rotary_factor" && number(part) == 1;
+      if (part.kind == JsonNode::Kind::null || whole_head) continue;
+      const auto row = std::ranges::find(rotation_keys, std::string_view(part.name), &RotationKey::key);
+      if (row == rotation_keys.end())
+        fault(part, "is a part of a rotation that is not in this version");
+      else if (!row->types.empty() && !kind)
+        fault(part, fmt::format("stands in {} without a rope_type, which says what it is for", rotation.name));
+      else if (!row->types.empty() && row->types.find(type) == std::string_view::npos)
+        unused_.push_back(fmt::format("{}.{}", rotation.name, part.name));
+    }
+  }
+
+  /// Exports carry them.
+  void check_token_ids() {
+    for (const char* key : {"bos_token_id", "eos_token_id", "pad_token_id"}) {
+      const JsonNode* node = find(key);
+      const auto is_id = [](const JsonNode& one) { return one.kind == JsonNode::Kind::integer; };
+      if (node && !is_id(*node) && !(node->kind == JsonNode::Kind::list && std::ranges::all_of(node->children, is_id)))
+        wrong(*node, "the number of a token, or a list of such");
+    }
   }
 
   void refuse_others(const std::string& type) {
@@ -346,7 +285,11 @@ class ConfigReader {
 
   void refuse_unknown(const std::string& type) {
     for (const JsonNode& node : root_.children) {
-      if (node.kind == JsonNode::Kind::null || known_.contains(node.name) || without_meaning.contains(node.name)) continue;
+      if (node.kind == JsonNode::Kind::null || known_.contains(node.name) || holds(harmless, node.name)) continue;
+      if (holds(unused, node.name)) {
+        unused_.push_back(node.name);
+        continue;
+      }
       faults_.push_back(
           {file_, node.name_place.line, node.name_place.column, shortened(node.name),
            fmt::format("is not a key that is known of model_type \"{}\", so the model may be another than a deck can say; where no "
@@ -359,6 +302,7 @@ class ConfigReader {
   const std::string& file_;
   std::vector<Fault>& faults_;
   std::set<std::string, std::less<>> known_;  ///< what was asked for
+  std::vector<std::string> unused_;           ///< what is known, and says nothing of the model
 };
 
 }  // namespace

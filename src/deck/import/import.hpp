@@ -1,5 +1,6 @@
 // Decks of others' files: a DeepSpeed configuration, a model of Hugging Face.
 #pragma once
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -12,11 +13,14 @@ struct ImportRequest {
   std::string model;                   ///< a known name, a deck, or a config.json of Hugging Face or its folder; of DeepSpeed's alone
   std::vector<std::string> overrides;  ///< "key=value" of the deck
   int ranks = 0;                       ///< 0: not known; needed where the configuration does not give the global batch
+  /// Of a model of Hugging Face whose config.json says that the embedding is the head: whether the folder's weights say otherwise.
+  std::function<bool(const std::string& folder)> own_head = {};
 };
 
 struct ImportedDeck {
-  std::string text;           ///< a deck that `tessera deck check` takes; empty where there are faults
-  std::vector<Fault> faults;  ///< of the configuration, of the model's file, of overrides, each with its place
+  std::string text;                     ///< a deck that `tessera deck check` takes; empty where there are faults
+  std::vector<Fault> faults;            ///< of the configuration, of the model's file, of overrides, each with its place
+  std::vector<std::string> notes = {};  ///< what was left out without harm, for the log
 };
 
 ImportedDeck import_deepspeed(const ImportRequest& request);

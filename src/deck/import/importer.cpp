@@ -320,6 +320,7 @@ ImportedDeck import_deepspeed_text(const std::string& text, const ImportRequest&
       in.finish(fmt::format("Made of {}, a configuration of DeepSpeed, by `tessera deck import`.", toml_string(request.path)));
   out.faults.insert(out.faults.end(), made.faults.begin(), made.faults.end());
   out.text = out.faults.empty() ? made.text : "";
+  out.notes = model.notes;
   return out;
 }
 

@@ -6,6 +6,7 @@
 #include <array>
 #include <filesystem>
 
+#include "base/model_folder.hpp"
 #include "base/regular_file.hpp"
 #include "deck/hints.hpp"
 #include "deck/schema.hpp"
@@ -95,7 +96,10 @@ ModelSource read_deck_model(const std::string& path, std::vector<Fault>& faults)
 
 ModelSource read_config_file(const std::string& path, std::vector<Fault>& faults) {
   std::string text, why;
-  if (!read_regular(path, most_file_bytes, text, why)) return faults.push_back({path, 0, 0, "", why}), ModelSource{};
+  if (!read_regular(path, most_file_bytes, text, why)) {
+    faults.push_back({path, 0, 0, "", why + instead_of_model(std::filesystem::path(path).parent_path().string())});
+    return {};
+  }
   return read_huggingface_config(text, path, faults);
 }
 
@@ -103,6 +107,14 @@ ModelSource read_config_file(const std::string& path, std::vector<Fault>& faults
 
 ModelSource read_huggingface_folder(const std::string& folder, std::vector<Fault>& faults) {
   return read_config_file((std::filesystem::path(folder) / "config.json").string(), faults);
+}
+
+void take_own_head(ModelSource& source, const std::string& folder) {
+  source.model.tied = false, source.own_head = true;
+  source.notes.push_back(fmt::format(
+      "{}: lm_head.weight is another than the embedding, so it is the model's head (model.tied = false), as transformers takes it, "
+      "whatever tie_word_embeddings of config.json says",
+      folder));
 }
 
 std::vector<std::string> model_differences(const ModelKeys& deck, const ModelSource& theirs) {
@@ -142,7 +154,10 @@ std::vector<std::string> model_differences(const ModelKeys& deck, const ModelSou
     const Key& key = *find_key(ours);
     if (experts && ours == "model.ff_width") continue;  // where all layers have experts, nothing has this width
     const std::string mine = value_text(key, here), other = value_text(key, there);
-    if (mine != other) differences.push_back(fmt::format("{} = {}, and {} is {}", ours, mine, name, other));
+    if (mine != other && ours == "model.tied" && theirs.own_head)
+      differences.push_back(fmt::format("{} = {}, and lm_head.weight of its files is another than the embedding", ours, mine));
+    else if (mine != other)
+      differences.push_back(fmt::format("{} = {}, and {} is {}", ours, mine, name, other));
   }
   return differences;
 }
@@ -168,6 +183,7 @@ ModelSource read_model(const std::string& name, std::vector<Fault>& faults) {
   if (!near.empty()) message += fmt::format("did you mean {}? ", near);
   message += fmt::format("They are {}; or give a deck (FILE.toml), whose [model] is taken, or a config.json of Hugging Face or its folder",
                          known_models());
+  if (const std::string instead = instead_of_model(name); !instead.empty()) message += "." + instead;
   faults.push_back({"--model", 0, 0, "", message});
   return {};
 }

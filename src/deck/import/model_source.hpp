@@ -10,10 +10,12 @@ namespace tessera {
 
 struct ModelSource {
   ModelKeys model;
-  std::int64_t context = 0;       ///< tokens that the model was made for; 0: not known
-  std::string from;               ///< for the deck's comment
-  std::string architecture = {};  ///< of a config.json: "LlamaForCausalLM"
-  bool output_bias = false;       ///< its class has a bias on the attention's output, which a deck cannot say: only zeros do
+  std::int64_t context = 0;             ///< tokens that the model was made for; 0: not known
+  std::string from;                     ///< for the deck's comment
+  std::string architecture = {};        ///< of a config.json: "LlamaForCausalLM"
+  bool output_bias = false;             ///< its class has a bias on the attention's output, which a deck cannot say: only zeros do
+  bool own_head = false;                ///< the weights have one, though config.json says that the embedding is the head
+  std::vector<std::string> notes = {};  ///< what its reader leaves out without harm, for the log
 };
 
 /// `name`: a preset, a path that ends in .toml or .json, or a folder with a config.json. What is wrong goes to `faults`.
@@ -25,6 +27,9 @@ std::string known_models();
 ModelSource read_huggingface_config(const std::string& text, const std::string& file, std::vector<Fault>& faults);
 /// The config.json of a model's folder.
 ModelSource read_huggingface_folder(const std::string& folder, std::vector<Fault>& faults);
+
+/// Where the weights have a head of their own, whatever config.json says of it: a note says so.
+void take_own_head(ModelSource& source, const std::string& folder);
 
 /// Keys of [model] that say another model than the source, one a line: "model.layers = 4, and num_hidden_layers is 2". Initial weights and
 /// what trains routers are no part of it.

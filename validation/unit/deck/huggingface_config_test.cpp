@@ -2,8 +2,11 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <nlohmann/json.hpp>
+#include <set>
 
 #include "../scratch.hpp"
+#include "deck/import/huggingface_keys.hpp"
 #include "deck/import/import.hpp"
 #include "deck/import/model_source.hpp"
 #include "small_deck.hpp"
@@ -85,6 +88,46 @@ TEST(HuggingfaceConfig, Rotations) {
   EXPECT_DOUBLE_EQ(deepseek.rope_attention_factor, (0.1 * std::log(40) + 1) / (0.05 * std::log(40) + 1));
 }
 
+TEST(HuggingfaceConfig, RopeScalingBesideRopeParameters) {
+  const std::string yarn = R"("rope_scaling": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64)";
+  ModelKeys m = plain();
+  m.rope_scaling = "yarn", m.rope_factor = 4, m.rope_original_context = 64;
+  const auto beside = [](const std::string& scaling, const std::string& parameters) {
+    return scaling + R"(, "rope_parameters": {)" + parameters + "}";
+  };
+  // As transformers 5 takes both: rope_scaling alone.
+  for (const std::string& same :
+       {beside(yarn + "}", R"("rope_type": "default", "rope_theta": 10000.0)"), beside(yarn + "}", R"("rope_type": "default")"),
+        beside(yarn + "}", R"("rope_type": null)"), beside(yarn + "}", ""), yarn + R"(}, "rope_parameters": null)",
+        beside(yarn + "}", R"("type": "yarn", "factor": 4, "original_max_position_embeddings": 64, "rope_theta": null)"),
+        beside(R"("rope_scaling": null)", yarn.substr(yarn.find('{') + 1)),
+        beside(R"("rope_scaling": {})", yarn.substr(yarn.find('{') + 1)), yarn + R"(, "rope_theta": 10000.0}, "rope_theta": 10000)"})
+    EXPECT_EQ(source_of("llama", same).model, m) << same;
+  m.rope_theta = 5e5;
+  const std::string theta = R"("rope_type": "default", "rope_theta": 500000.0)";
+  EXPECT_EQ(source_of("llama", beside(yarn + R"(, "rope_theta": 500000.0})", theta)).model, m);
+  EXPECT_EQ(source_of("llama", beside(yarn + R"(}, "rope_theta": 500000.0)", theta)).model, m);
+  // What one of the two says otherwise is not chosen here.
+  const std::pair<std::string, const char*> refused[] = {
+      {beside(yarn + "}", theta), "rope_theta: is 5e+05 in rope_parameters, and transformers takes rope_scaling alone where both stand"},
+      {beside(yarn + "}", R"("rope_type": "linear", "factor": 4.0)"), "rope_parameters: says another rotation than rope_scaling"},
+      {beside(R"("rope_scaling": {"rope_type": "default"})", R"("rope_type": "linear", "factor": 4.0)"), "says another rotation"},
+      {R"("rope_theta": 200000.0, "rope_parameters": {"rope_theta": 500000.0})",
+       "rope_theta: is 5e+05 in rope_parameters, and 2e+05 outside"},
+      {R"("rope_theta": 200000.0, "rope_scaling": {"rope_type": "linear", "factor": 2, "rope_theta": 500000.0})",
+       "in rope_scaling, and 2e+05"},
+      {R"("rope_scaling": {"rope_type": "linear", "type": "dynamic", "factor": 2})", "type: is \"dynamic\", and rope_type is \"linear\""},
+      {R"("rope_scaling": {"factor": 2})", "factor: stands in rope_scaling without a rope_type"},
+      {R"("rope_scaling": {"rope_type": "yarn", "factor": 4.0, "truncate": null})", "(truncate) is not in this version"},
+      {R"("rope_scaling": [1])", "rope_scaling: expected an object"},
+      {R"("rope_parameters": {"full_attention": {"rope_type": "default"}})", "full_attention: is a part of a rotation"}};
+  for (const auto& [text, says] : refused) {
+    const std::string faults = faults_of_config(config("llama", text));
+    EXPECT_TRUE(test::has(faults, says)) << text << " says\n" << faults;
+    EXPECT_EQ(std::count(faults.begin(), faults.end(), '\n'), 1) << faults;
+  }
+}
+
 TEST(HuggingfaceConfig, MistralAndMixtral) {
   ModelKeys m = plain();
   EXPECT_EQ(source_of("mistral", R"("sliding_window": null, "num_key_value_heads": 8, "head_dim": null)").model, m);
@@ -131,7 +174,8 @@ TEST(HuggingfaceConfig, RefusesByName) {
       {"llama", R"("rope_scaling": {"rope_type": "longrope", "factor": 4.0})", "rope_type: \"longrope\" is not in this version"},
       {"llama", R"("rope_scaling": {"rope_type": "yarn", "original_max_position_embeddings": 64})",
        "has no factor, which a rotation of type yarn needs"},
-      {"llama", R"("rope_scaling": {"rope_type": "yarn", "factor": 4.0, "truncate": false})", "truncate: a range of YaRN that is not cut"},
+      {"llama", R"("rope_scaling": {"rope_type": "yarn", "factor": 4.0, "truncate": false})",
+       "rope_scaling: a range of YaRN that is not cut"},
       {"llama", R"("rope_scaling": {"rope_type": "dynamic", "factor": "2"})", "factor: expected a number"},
       {"llama", R"("rope_parameters": {"rope_type": "llama3", "factor": 8.0})", "has no low_freq_factor"},
       {"llama", R"("rope_parameters": {"rope_type": "default", "partial_rotary_factor": 0.5})",
@@ -162,6 +206,64 @@ TEST(HuggingfaceConfig, RefusesByName) {
   }
   const std::string broken = faults_of_config("{\"model_type\": \"llama\",");
   EXPECT_TRUE(test::has(broken, "config.json:1:")) << broken;
+}
+
+/// A configuration of the family that says all that its reader must be told.
+nlohmann::json whole_config(const std::string& type) {
+  const std::string experts =
+      type == "mixtral" ? R"("num_local_experts": 4, "num_experts_per_tok": 2)"
+      : type.ends_with("moe")
+          ? R"("num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16, "shared_expert_intermediate_size": 40)"
+          : R"("bos_token_id": 1)";
+  nlohmann::json all = nlohmann::json::parse(config(type, experts + R"(, "num_key_value_heads": 2, "sliding_window": null)"));
+  if (type == "qwen3_moe") all.erase("shared_expert_intermediate_size");
+  return all;
+}
+
+TEST(HuggingfaceConfig, NullIsAbsentAsInTransformers) {
+  const std::set<std::string> needed = {"hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "vocab_size"};
+  const std::set<std::string> not_alone = {"model_type", "num_key_value_heads", "head_dim", "sliding_window"};  // below
+  for (const huggingface::Family& family : huggingface::families) {
+    nlohmann::json all = whole_config(std::string(family.type));
+    std::set<std::string> keys = {"rope_theta",   "rope_scaling",   "rope_parameters",     "rms_norm_eps",    "initializer_range",
+                                  "mlp_bias",     "attention_bias", "tie_word_embeddings", "layer_types",     "architectures",
+                                  "qkv_bias",     "norm_topk_prob", "decoder_sparse_step", "mlp_only_layers", "use_sliding_window",
+                                  "eos_token_id", "nobody_knows"};
+    for (const auto& [key, value] : all.items()) keys.insert(key);
+    for (const huggingface::Refused& row : huggingface::refused) keys.emplace(row.key);
+    for (const huggingface::Idle& row : huggingface::idle) keys.emplace(row.key);
+    for (const std::string& key : keys) {
+      if (not_alone.contains(key)) continue;
+      nlohmann::json null = all, absent = all;
+      null[key] = nullptr, absent.erase(key);
+      ModelSource of_null, of_absent;
+      const std::string said = faults_of_config(null.dump(1), &of_null), same = faults_of_config(absent.dump(1), &of_absent);
+      EXPECT_EQ(said, same) << family.type << " " << key;
+      EXPECT_EQ(of_null.model, of_absent.model) << family.type << " " << key;
+      EXPECT_EQ(test::has(said, key + ": is missing"), needed.contains(key) || !said.empty()) << family.type << " " << key << "\n" << said;
+    }
+  }
+  // Where null says something of its own.
+  EXPECT_EQ(source_of("qwen2", R"("num_key_value_heads": null)").model.kv_heads, 8) << "not the class's 32";
+  EXPECT_EQ(source_of("qwen3", R"("head_dim": null, "num_key_value_heads": 2)").model.head_dim, 8) << "not the class's 128";
+}
+
+TEST(HuggingfaceConfig, NothingThatStandsThereIsSilent) {
+  for (const huggingface::Family& family : huggingface::families) {
+    nlohmann::json all = whole_config(std::string(family.type));
+    for (const std::string_view key : huggingface::harmless) all[std::string(key)] = "whatever";
+    ModelSource source;
+    EXPECT_EQ(faults_of_config(all.dump(1), &source), "") << family.type;
+    EXPECT_TRUE(source.notes.empty()) << family.type;
+    for (const std::string_view key : huggingface::unused) all[std::string(key)] = 0.5;
+    EXPECT_EQ(faults_of_config(all.dump(1), &source), "") << family.type;
+    ASSERT_EQ(source.notes.size(), 1u) << family.type;
+    for (const std::string_view key : huggingface::unused) EXPECT_TRUE(test::has(source.notes[0], std::string(key))) << key;
+    all["nobody_knows"] = false;
+    EXPECT_TRUE(test::has(faults_of_config(all.dump(1)), "nobody_knows: is not a key that is known")) << family.type;
+  }
+  const ModelSource linear = source_of("llama", R"("rope_scaling": {"rope_type": "linear", "factor": 2, "beta_fast": 32, "mscale": null})");
+  EXPECT_EQ(linear.notes, std::vector<std::string>{"config.json: not used: rope_scaling.beta_fast"});
 }
 
 TEST(HuggingfaceConfig, DifferencesFromADeckAreNamedAtOnce) {

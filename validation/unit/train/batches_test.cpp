@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "../scratch.hpp"
+#include "io/tokens/token_writer.hpp"
 
 namespace tessera {
 namespace {
@@ -83,6 +84,19 @@ TEST(SampleFile, TheWholeFileIsChecked) {
   wide.check(nullptr);
   // What was found is kept: the next start knows without reading.
   EXPECT_TRUE(test::has(test::error_of(ExitCode::data, [&] { SampleFile(path, 5, 35).check(nullptr); }), "token 35 at position 35"));
+}
+
+TEST(SampleFile, ATokenizerMayHaveMoreTokensThanTheModelAndTheTexts) {
+  const test::Scratch scratch;
+  io::TokenWriter writer(scratch / "t.h5", 100, 1, false,
+                         {.tokenizer = "padded", .digest = std::string(32, 'a'), .vocab = 321, .end_token = 1});
+  writer.begin_document();
+  for (std::uint32_t i = 0; i < 100; ++i) writer.add(i);
+  writer.close(), writer.commit();
+  SampleFile file(scratch / "t.h5", 8, 100);
+  file.check(nullptr);
+  EXPECT_TRUE(test::has(test::error_of(ExitCode::data, [&] { SampleFile(scratch / "t.h5", 8, 99); }),
+                        "it has token 99 at position 99. Set model.vocab=321"));
 }
 
 TEST(SampleFile, ALargerDeclaredVocabularyIsRefused) {

@@ -9,6 +9,7 @@
 #include "io/safetensors/safetensors.hpp"
 #include "model/huggingface.hpp"
 #include "train/consolidate.hpp"
+#include "train/import_model.hpp"
 
 namespace tessera {
 namespace {
@@ -32,6 +33,11 @@ void write_model(const std::string& folder, const Deck& deck, const std::functio
     writer.append(std::as_bytes(std::span<const float>(std::vector<float>(static_cast<std::size_t>(e.shape.elements()), value))));
   writer.finish();
   test::spill(folder + "/config.json", huggingface_config(deck, DType::f32));
+}
+
+/// The deck of the checkpoint that an import makes.
+std::string import_and_deck(const std::string& model, const std::string& run) {
+  return io::CheckpointReader(import_model({.model = model, .run = run, .overrides = {}}).checkpoint).meta().deck;
 }
 
 TEST(InitialWeights, EveryElementOfEveryTensor) {
@@ -73,10 +79,10 @@ TEST(InitialWeights, AnotherModelIsNamedKeyByKey) {
   const Scratch scratch;
   const std::string folder = scratch / "m";
   write_model(folder, test::tiny_deck());
-  const Deck deck = deck_with(folder, {"model.vocab=128", "model.rope_theta=5e5", "model.tied=true"});
+  const Deck deck = deck_with(folder, {"model.vocab=60", "model.rope_theta=5e5", "model.tied=true"});
   const std::string text = test::error_of(ExitCode::usage, [&] { InitialWeights(deck, false); });
   const Deck tiny = test::tiny_deck();
-  EXPECT_TRUE(test::has(text, fmt::format("model.vocab = 128, and vocab_size is {}", tiny.model.vocab))) << text;
+  EXPECT_TRUE(test::has(text, fmt::format("model.vocab = 60, and vocab_size is {}", tiny.model.vocab))) << text;
   EXPECT_TRUE(test::has(text, "model.rope_theta = 5e+05, and rope_theta is 10000.0")) << text;
   EXPECT_TRUE(test::has(text, "model.tied = true, and tie_word_embeddings is false")) << text;
   EXPECT_TRUE(test::has(text, "tessera deck from-hf " + folder)) << text;
@@ -112,7 +118,7 @@ TEST(InitialWeights, WhatSaysNothingMayStandThere) {
   const std::string folder = scratch / "m";
   const auto with_more = [](std::vector<io::SafetensorsEntry>& entries) {
     entries.push_back({"model.layers.0.self_attn.rotary_emb.inv_freq", DType::f32, {4}});
-    entries.push_back({"lm_head.weight", DType::f32, {2, 2}});
+    entries.push_back({"lm_head.weight", DType::f32, entries.front().shape});  // the embedding once more
   };
   const Deck tied = deck_with(folder, {"model.tied=true"});
   write_model(folder, tied, with_more);
@@ -124,6 +130,86 @@ TEST(InitialWeights, WhatSaysNothingMayStandThere) {
   write_model(folder, biased, {}, 1);
   const std::string text = test::error_of(ExitCode::data, [&] { InitialWeights(biased, false); });
   EXPECT_TRUE(test::has(text, "model.layers.0.self_attn.o_proj.bias is not zero everywhere")) << text;
+}
+
+TEST(InitialWeights, AHeadOfItsOwnIsTheModelsHead) {
+  const Scratch scratch;
+  const std::string folder = scratch / "m";
+  const Deck tied = deck_with(folder, {"model.tied=true"}), untied = deck_with(folder);
+  struct Head {
+    const char* what;
+    DType type;
+    float value;  ///< of its last element
+    bool own;
+  };
+  for (const Head& head : {Head{"one element is another", DType::f32, 1, true},
+                           {"the embedding once more", DType::f32, 0, false},
+                           {"the same in another type", DType::bf16, 0, false}}) {
+    test::fs::create_directories(folder);
+    std::vector<io::SafetensorsEntry> entries;
+    for (const ExportTensor& t : huggingface_tensors(tied, parameter_table(tied.model))) entries.push_back({t.name, DType::f32, t.shape});
+    entries.push_back({"lm_head.weight", head.type, entries.front().shape});
+    ASSERT_EQ(entries.front().name, "model.embed_tokens.weight");
+    io::SafetensorsWriter writer(folder + "/model.safetensors", entries);
+    for (const io::SafetensorsEntry& e : entries) {
+      std::vector<float> values(static_cast<std::size_t>(e.shape.elements() * static_cast<std::int64_t>(size_of(e.dtype)) / 4));
+      if (e.name == "lm_head.weight") values.back() = head.value;
+      writer.append(std::as_bytes(std::span<const float>(values)));
+    }
+    writer.finish();
+    test::spill(folder + "/config.json", huggingface_config(tied, DType::f32));
+    EXPECT_NO_THROW(InitialWeights(head.own ? untied : tied, false)) << head.what;
+    const std::string refused = test::error_of(ExitCode::usage, [&] { InitialWeights(head.own ? tied : untied, false); });
+    EXPECT_TRUE(test::has(refused, head.own ? "model.tied = true, and lm_head.weight of its files is another than the embedding"
+                                            : "model.tied = false, and tie_word_embeddings is true"))
+        << head.what << "\n"
+        << refused;
+    const Deck imported = require_deck(parse_stored_deck(import_and_deck(folder, scratch / head.what), "the checkpoint"));
+    EXPECT_EQ(imported.model.tied, !head.own) << head.what;
+    consolidate({.checkpoint = scratch / head.what + "/checkpoints/latest", .output = scratch / head.what + "/out"});
+    const auto config = nlohmann::json::parse(test::slurp(scratch / head.what + "/out/config.json"));
+    EXPECT_EQ(config.at("tie_word_embeddings"), !head.own);
+    const io::SafetensorsModel out(scratch / head.what + "/out");
+    ASSERT_EQ(out.find("lm_head.weight") != nullptr, head.own);
+    if (!head.own) continue;
+    const auto& t = *out.find("lm_head.weight");
+    std::vector<float> values(static_cast<std::size_t>(t.shape.elements()));
+    out.read_box(t, whole_box(t.shape), values);
+    EXPECT_EQ(values.back(), head.value);
+  }
+}
+
+TEST(InitialWeights, NewTokensBeginAsTheMean) {
+  const Scratch scratch;
+  const Deck small = test::tiny_deck();
+  consolidate({.checkpoint = test::write_sharded(scratch.path(), small, 2), .output = scratch / "m"});
+  const std::int64_t rows = small.model.vocab;
+  const Deck deck = deck_with(scratch / "m", {fmt::format("model.vocab={}", rows + 3)});
+  const InitialWeights weights(deck, false);
+  for (const Parameter& p : parameter_table(deck.model)) {
+    if (p.shape.dims[0] != rows + 3) continue;
+    const std::int64_t width = p.shape.dims[1];
+    const auto mean_at = [&](std::int64_t column) {
+      double sum = 0;
+      for (std::int64_t r = 0; r < rows; ++r) sum += static_cast<double>(test::value_at("master", p.name, r * width + column));
+      return static_cast<float>(sum / static_cast<double>(rows));
+    };
+    // Whole; a part of columns around the last row of the file; new rows alone; each from its second element on.
+    for (const Box& box : {whole_box(p.shape), Box{{rows - 1, 3}, {3, width - 5}}, Box{{rows + 1, 0}, {2, width}}}) {
+      std::vector<float> got(static_cast<std::size_t>(box.elements() - 1));
+      weights.read(p, box, 1, got);
+      for (std::size_t i = 0; i < got.size(); ++i) {
+        const auto at = static_cast<std::int64_t>(i + 1), row = box.start[0] + at / box.count[1], column = box.start[1] + at % box.count[1];
+        ASSERT_EQ(got[i], row < rows ? test::value_at("master", p.name, row * width + column) : mean_at(column))
+            << p.name << box.str() << i;
+      }
+    }
+  }
+  import_model({.model = scratch / "m", .run = scratch / "run", .overrides = {fmt::format("model.vocab={}", rows + 3)}});
+  consolidate({.checkpoint = scratch / "run/checkpoints/latest", .output = scratch / "out"});
+  const io::SafetensorsModel out(scratch / "out");
+  EXPECT_EQ(out.find("model.embed_tokens.weight")->shape.dims[0], rows + 3);
+  EXPECT_EQ(out.find("lm_head.weight")->shape.dims[0], rows + 3);
 }
 
 TEST(InitialWeights, BiasesOfRoutersAreNotOfTheFile) {

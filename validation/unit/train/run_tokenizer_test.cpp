@@ -5,6 +5,7 @@
 #include "../scratch.hpp"
 #include "io/tokenizer/tokenizer.hpp"
 #include "io/tokens/token_writer.hpp"
+#include "train/carried_files.hpp"
 
 namespace tessera {
 namespace {
@@ -39,7 +40,7 @@ TEST(RunTokenizer, IsTheModelsAndStaysInTheRunsFolder) {
   const RunTokenizer of_model = find_tokenizer(deck_with(dir / "model"), dir / "run", "");
   EXPECT_EQ(of_model.folder, dir / "model");
   EXPECT_EQ(of_model.digest, io::tokenizer_digest(dir / "model"));
-  keep_tokenizer(of_model, dir / "run");
+  keep_files(of_model, dir / "run");
   for (const char* name : {"tokenizer.json", "tokenizer_config.json", "config.json"})
     EXPECT_EQ(slurp(dir / "run/tokenizer/" + name), slurp(dir / "model/" + name));
   EXPECT_EQ(find_tokenizer(deck_with(dir / "model"), dir / "run", "").folder, dir / "model");
@@ -60,8 +61,6 @@ TEST(RunTokenizer, ComesFromTheRunOfTheCheckpoint) {
   EXPECT_EQ(tokenizer_folder(dir / "next/checkpoints/latest"), "");
   EXPECT_EQ(find_tokenizer(deck_with(""), dir / "next", dir / "run/checkpoints/latest").digest,
             io::tokenizer_digest(dir / "run/tokenizer"));
-  EXPECT_EQ(exported_tokenizer_files(dir / "run/tokenizer"), (std::vector<std::string>{"tokenizer.json", "tokenizer_config.json"}));
-  EXPECT_TRUE(exported_tokenizer_files("").empty());
 }
 
 TEST(RunTokenizer, IsTheOneThatTheDeckNames) {
@@ -71,14 +70,14 @@ TEST(RunTokenizer, IsTheOneThatTheDeckNames) {
   Deck deck = deck_with("");
   deck.data.tokenizer = dir / "model";
   EXPECT_EQ(find_tokenizer(deck, dir / "run", "").folder, dir / "model");
-  keep_tokenizer(find_tokenizer(deck, dir / "run", ""), dir / "run");
+  keep_files(find_tokenizer(deck, dir / "run", ""), dir / "run");
   EXPECT_EQ(slurp(dir / "run/tokenizer/tokenizer.json"), "one");
   deck.data.tokenizer = one;
   EXPECT_EQ(find_tokenizer(deck, dir / "run", "").folder, dir / "run/tokenizer") << "a digest goes with a folder of it";
   const RunTokenizer alone = find_tokenizer(deck, dir / "new", "");
   EXPECT_EQ(alone.folder, "");
   EXPECT_EQ(alone.digest, one);
-  keep_tokenizer(alone, dir / "new");
+  keep_files(alone, dir / "new");
   EXPECT_FALSE(fs::exists(dir / "new/tokenizer")) << "there is nothing to keep";
   deck.data.tokenizer = two;
   const std::string why = error_of(ExitCode::usage, [&] { find_tokenizer(deck, dir / "run", ""); });
