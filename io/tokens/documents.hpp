@@ -59,7 +59,9 @@ class EncodingQueue {
 /// it.
 class ModelDocuments : public Documents {
  public:
-  ModelDocuments(TokenWriter& writer, EncodingQueue& queue, bool masked) : writer_(writer), queue_(queue), masked_(masked) {}
+  /// `longest`: bytes of a text that cannot be cut; 0: any. One of more is an Error(data).
+  ModelDocuments(TokenWriter& writer, EncodingQueue& queue, bool masked, std::int64_t longest)
+      : writer_(writer), queue_(queue), masked_(masked), longest_(longest) {}
   void begin(const std::string& place) override;
   void text(std::string_view piece, bool counts) override;
   void end() override;
@@ -73,6 +75,7 @@ class ModelDocuments : public Documents {
   EncodingQueue& queue_;
   std::string place_;
   bool masked_;
+  std::int64_t longest_;
   DocumentPart part_;  ///< of the document under way
   std::vector<DocumentPart> batch_;
   std::size_t part_bytes_ = 0, batch_bytes_ = 0;

@@ -134,7 +134,8 @@ def open_rows(request):
     global rows
     asked = json.loads(request.data)
     rows = Rows(asked["path"], asked["field"], asked["chat"])
-    return str(rows.rows).encode()
+    unused = [name for name in rows.names if name not in rows.columns]
+    return json.dumps({"rows": rows.rows, "unused": unused}).encode()
 
 
 rows = None

@@ -1,5 +1,7 @@
 // Text to tokens in two passes: the first checks the whole input and counts, so that a bad input leaves nothing behind and the split is
 // known; the second writes.
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
@@ -109,7 +111,7 @@ class Router {
 /// The tokenizer that was asked for, and its files.
 class Outputs {
  public:
-  explicit Outputs(const TokenizeOptions& o) : folder_(o.output_dir), field_(o.field), chat_(o.chat) {
+  explicit Outputs(const TokenizeOptions& o) : folder_(o.output_dir), field_(o.field), chat_(o.chat), longest_(o.longest_line) {
     if (o.tokenizer == "byte") return;
     pool_.emplace(TokenizerSource{.python = o.python,
                                   .folder = o.tokenizer,
@@ -128,7 +130,7 @@ class Outputs {
     if (chat_)
       documents_.push_back(std::make_unique<ChatDocuments>(writer, *queue_, field_));
     else if (pool_)
-      documents_.push_back(std::make_unique<ModelDocuments>(writer, *queue_, masked));
+      documents_.push_back(std::make_unique<ModelDocuments>(writer, *queue_, masked, longest_));
     else
       documents_.push_back(std::make_unique<ByteDocuments>(writer));
   }
@@ -150,6 +152,7 @@ class Outputs {
  private:
   std::string folder_, field_;
   bool chat_;
+  std::int64_t longest_;
   TokenKind kind_;
   std::optional<EncoderPool> pool_;
   std::optional<EncodingQueue> queue_;
@@ -174,15 +177,14 @@ void check_options(const TokenizeOptions& o) {
          o.tokenizer);
   if (o.tokenizer == "byte" && o.chat)
     fail(ExitCode::usage, "--chat renders conversations with a model's template, and the byte tokenizer has none. Give --tokenizer DIR.");
-  if (o.chat && o.format == "text")
-    fail(ExitCode::usage, "--chat takes JSON lines or Parquet, and --format says text. Leave --format out.");
+  if (o.chat && o.format == "text") fail(ExitCode::usage, "--chat takes JSON or Parquet, and --format says text. Leave --format out.");
   if (o.format == "text" && !o.field.empty())
     fail(ExitCode::usage, "--field {} names what a line or row has its text under, and --format says text. Leave one of them out.",
          o.field);
   if (o.tokenizer == "byte" && o.train_bpe == 0 && !o.end_token.empty())
     fail(ExitCode::usage, "--end-token {} goes with the tokenizer of a model; the byte tokenizer has one of its own.", o.end_token);
-  if (o.format != "auto" && o.format != "text" && o.format != "jsonl" && o.format != "parquet")
-    fail(ExitCode::usage, "--format {} does not exist; there are auto, text, jsonl and parquet.", o.format);
+  if (std::ranges::find(input_formats, o.format) == std::end(input_formats))
+    fail(ExitCode::usage, "--format {} does not exist; there are {}.", o.format, fmt::join(input_formats, ", "));
   if (!(o.validation >= 0 && o.validation < 1)) fail(ExitCode::usage, "--validation {} is not in [0, 1).", o.validation);
 }
 
@@ -230,6 +232,7 @@ TokenizeResult tokenize(const TokenizeOptions& asked) {
     fail(ExitCode::data, "{}: too little text to split. Give more text or no --validation.", inputs.label());
   // 3. Give them their names.
   outputs.commit();
+  result.unused = inputs.unused();
   result.train_counted = outputs.writer(0).counted(), result.validation_counted = validation ? outputs.writer(1).counted() : -1;
   result.tokenizer = outputs.kind().tokenizer, result.digest = outputs.kind().digest;
   return result;
