@@ -17,8 +17,8 @@ extern const char* const parquet_text;  ///< rows of Parquet files: io/tokens/pa
 /// How long a worker may take for a request, besides the time for its bytes: a start of Python from a busy disk, or a whole batch.
 inline constexpr std::chrono::seconds worker_patience{600};
 inline constexpr std::chrono::seconds endless_patience{0};
-/// How much memory one may take: about fifty times the longest text that is tokenized in one piece, 256 MiB. Others take tens of MiB, and
-/// pyarrow a GiB whatever it reads.
+/// How much memory one may take: twice what the longest text takes that is tokenized in one piece by itself (TokenizeOptions). Others take
+/// tens of MiB, and pyarrow a GiB whatever it reads.
 inline constexpr std::int64_t worker_memory = std::int64_t{16} << 30;
 inline constexpr std::int64_t endless_memory = 0;  ///< of one that learns: it grows with the words of the corpus
 

@@ -1,13 +1,14 @@
 #include "io/tokens/documents.hpp"
 
+#include <utility>
+
 #include "base/check.hpp"
-#include "base/types.hpp"
+#include "io/tokens/json_input.hpp"
 
 namespace tessera::io {
 namespace {
 
-constexpr std::size_t batch_bytes = 256 << 10;                    // of a request: a twentieth of a second of work
-constexpr std::size_t longest_document = std::size_t{256} << 20;  // that is tokenized as one text, at fifty times its bytes of memory
+constexpr std::size_t batch_bytes = 256 << 10;  // of a request: a twentieth of a second of work
 
 /// Whether a character that begins with this byte can be no blank and stands alone. Blanks beyond ASCII begin with 0xc2, 0xe1, 0xe2 and
 /// 0xe3.
@@ -57,9 +58,7 @@ void ModelDocuments::text(std::string_view piece, bool counts) {
   part_.pieces.back().text += piece;
   part_bytes_ += piece.size();
   if (part_bytes_ >= batch_bytes && part_.pieces.size() == 1 && queue_.pool().facts().cuts) cut();
-  if (part_bytes_ > longest_document)
-    fail(ExitCode::data, "{}: a document of more than {} that cannot be tokenized in parts. Give it as JSON lines of smaller documents.",
-         place_, human_bytes(static_cast<double>(longest_document)));
+  if (longest_ > 0 && std::cmp_greater(part_bytes_, longest_)) refuse_long(place_, "text, which cannot be tokenized in parts,", longest_);
 }
 
 void ModelDocuments::cut() {

@@ -61,7 +61,9 @@ class EncodingQueue {
 /// it.
 class ModelDocuments : public Documents {
  public:
-  ModelDocuments(TokenWriter& writer, EncodingQueue& queue, bool masked) : writer_(writer), queue_(queue), masked_(masked) {}
+  /// `longest`: bytes of a text that cannot be cut; 0: any. One of more is an Error(data).
+  ModelDocuments(TokenWriter& writer, EncodingQueue& queue, bool masked, std::int64_t longest)
+      : writer_(writer), queue_(queue), masked_(masked), longest_(longest) {}
   void begin(const std::string& place) override;
   void text(std::string_view piece, bool counts) override;
   void end() override;
@@ -75,13 +77,14 @@ class ModelDocuments : public Documents {
   EncodingQueue& queue_;
   std::string place_;
   bool masked_;
+  std::int64_t longest_;
   DocumentPart part_;  ///< of the document under way
   std::vector<DocumentPart> batch_;
   std::size_t part_bytes_ = 0, batch_bytes_ = 0;
 };
 
-/// Names of what lines have and nobody uses, of all workers.
-class UnusedKeys {
+/// Names of keys that nothing is made of, as several threads meet them.
+class SeenKeys {
  public:
   void add(const std::vector<std::string>& names) {
     const std::lock_guard lock(mutex_);
@@ -97,7 +100,7 @@ class UnusedKeys {
 /// Conversations, an object of JSON each, by a model's chat template.
 class ChatDocuments : public Documents {
  public:
-  ChatDocuments(TokenWriter& writer, EncodingQueue& queue, ChatKeys keys, UnusedKeys& unused)
+  ChatDocuments(TokenWriter& writer, EncodingQueue& queue, ChatKeys keys, SeenKeys& unused)
       : writer_(writer), queue_(queue), keys_(std::move(keys)), unused_(unused) {}
   void begin(const std::string& place) override { batch_.push_back({place, ""}); }
   void text(std::string_view piece, bool) override { batch_.back().text += piece, bytes_ += piece.size(); }
@@ -108,7 +111,7 @@ class ChatDocuments : public Documents {
   TokenWriter& writer_;
   EncodingQueue& queue_;
   ChatKeys keys_;
-  UnusedKeys& unused_;
+  SeenKeys& unused_;
   std::vector<ChatLine> batch_;
   std::size_t bytes_ = 0;
 };

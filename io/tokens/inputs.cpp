@@ -29,19 +29,10 @@ std::vector<std::string> files_of(const std::string& path) {
 
 std::string name_of(const std::string& path) { return path == "-" ? "standard input" : path; }
 
-bool is_parquet(const TokenizeOptions& o, const std::string& path) {
-  return o.format == "parquet" || (o.format == "auto" && path.ends_with(".parquet"));
-}
-
-bool is_lines(const TokenizeOptions& o, const std::string& path) {
-  if (o.chat || o.format == "jsonl") return true;
-  return o.format == "auto" && (path.ends_with(".jsonl") || path.ends_with(".ndjson"));
-}
-
 }  // namespace
 
 Inputs::Inputs(const TokenizeOptions& options, const std::string& spool_folder)
-    : options_(options), spool_folder_(spool_folder), parquet_(options.python, options.field, options.chat, options.worker_memory) {
+    : options_(options), spool_folder_(spool_folder), parquet_(options, unused_) {
   if (options.inputs.empty()) fail(ExitCode::usage, "there is no INPUT. Name at least one.");
   if (std::ranges::count(options.inputs, "-") > 1)
     fail(ExitCode::usage, "- stands among the inputs more than once, and standard input can be read once. Name it once.");
@@ -53,13 +44,15 @@ Inputs::Inputs(const TokenizeOptions& options, const std::string& spool_folder)
 void Inputs::add(const std::string& path) {
   std::error_code ignored;  // what cannot be looked at cannot be opened either, and that says why
   const bool pipe = path == "-" || fs::is_fifo(path, ignored);
-  if (pipe && is_parquet(options_, path))
-    fail(ExitCode::usage, "{}: Parquet is read from its end, and this is a pipe. Give a file.", name_of(path));
+  if (pipe && options_.format == "parquet") refuse_piped_parquet(name_of(path));
   // A pipe is opened when its turn comes: who writes into several one after the other would wait for ever.
-  if (pipe)
-    inputs_.push_back({.path = path, .piped = true});
-  else
-    inputs_.push_back({.path = path, .file_bytes = TextInput(path, spool_folder_).size()});
+  if (pipe) return void(inputs_.push_back({.path = path, .piped = true}));
+  TextInput text(path, spool_folder_);
+  inputs_.push_back({.path = path, .file_bytes = text.size(), .form = look_at_form(text)});
+}
+
+InputForm Inputs::look_at_form(TextInput& text) const {
+  return form_of(text.head(), options_.format, options_.chat || !options_.field.empty());
 }
 
 std::int64_t Inputs::file_bytes() const {
@@ -72,21 +65,26 @@ std::int64_t Inputs::file_bytes() const {
 }
 
 void Inputs::scan_one(Input& input, const TextVisitor& visit) {
-  if (is_parquet(options_, input.path)) {
+  if (input.form == InputForm::parquet) {
     if (input.file_bytes > 0) parquet_.scan(input.path, visit);  // an empty file is refused as others are
     return;
   }
   std::unique_ptr<TextInput> opened;
   if (!input.pipe) opened = std::make_unique<TextInput>(input.path, spool_folder_);
-  if (input.piped && !input.pipe) input.pipe = std::move(opened);
+  if (input.piped && !input.pipe) input.form = look_at_form(*opened), input.pipe = std::move(opened);
   TextInput& text = input.pipe ? *input.pipe : *opened;
   if (counted_) text.rewind();
-  if (options_.chat)
-    scan_objects(text, visit);
-  else if (is_lines(options_, input.path))
-    scan_lines(text, options_.field, visit);
-  else
+  const JsonRules rules{.field = options_.field,
+                        .chat = options_.chat,
+                        .guessed = options_.format == "auto",
+                        .longest = options_.longest_line,
+                        .unused = &unused_};
+  if (input.form == InputForm::text)
     scan_text(text, visit);
+  else if (input.form == InputForm::lines)
+    scan_lines(text, rules, visit);
+  else
+    scan_objects(text, rules, visit);
 }
 
 void Inputs::scan(const TextVisitor& visit) {

@@ -109,11 +109,10 @@ class Rows:
 
     def conversations(self, batch):
         columns = list(zip(batch.schema.names, batch.columns))
-        about = {name: True for name in self.names if name not in self.columns}  # is told of, and not read
         for i in range(batch.num_rows):
             self.number += 1
             try:
-                row = without_any_nulls({name: column[i].as_py() for name, column in columns}) | about
+                row = without_any_nulls({name: column[i].as_py() for name, column in columns})
                 yield b"", json.dumps(row, ensure_ascii=False, allow_nan=False).encode()
             except (TypeError, ValueError) as error:
                 raise Fault(f"{self.path}: row {self.number}: it cannot be said as JSON: {error}. Remove the row.")
@@ -135,7 +134,8 @@ def open_rows(request):
     global rows
     asked = json.loads(request.data)
     rows = Rows(asked["path"], asked["field"], asked["chat"])
-    return str(rows.rows).encode()
+    unused = [name for name in rows.names if name not in rows.columns]
+    return json.dumps({"rows": rows.rows, "unused": unused}).encode()
 
 
 rows = None

@@ -13,8 +13,6 @@
 namespace tessera::io {
 namespace {
 
-constexpr std::size_t longest_row = std::size_t{256} << 20;  // as of a line: it is held in memory
-
 /// Numbers and texts of an answer, front to back.
 class Rows {
  public:
@@ -37,10 +35,8 @@ class Rows {
   std::size_t at_ = 0;
 };
 
-void check_text(const std::string& place, std::string_view text) {
-  if (text.size() > longest_row)
-    fail(ExitCode::data, "{}: a text of {}, and a row can have {}. Cut it into several.", place,
-         human_bytes(static_cast<double>(text.size())), human_bytes(static_cast<double>(longest_row)));
+void check_text(const std::string& place, std::string_view text, std::int64_t longest) {
+  if (longest > 0 && std::ssize(text) > longest) refuse_long(place, "row", longest);
   Utf8Checker checker;
   auto fault = checker.feed(text);
   if (!fault) fault = checker.finish();
@@ -49,12 +45,11 @@ void check_text(const std::string& place, std::string_view text) {
 
 }  // namespace
 
-ParquetReader::ParquetReader(std::string python, std::string field, bool chat, std::int64_t memory)
-    : python_(std::move(python)), field_(std::move(field)), chat_(chat), memory_(memory) {}
+ParquetReader::ParquetReader(const TokenizeOptions& options, UnusedKeys& unused) : options_(options), unused_(unused) {}
 ParquetReader::~ParquetReader() = default;
 
 void ParquetReader::scan(const std::string& path, const TextVisitor& visit) {
-  if (!child_) child_ = start_worker(python_, parquet_text, memory_);
+  if (!child_) child_ = start_worker(options_.python, parquet_text, options_.worker_memory);
   try {
     scan_rows(path, visit);
   } catch (const Error& error) {
@@ -65,8 +60,10 @@ void ParquetReader::scan(const std::string& path, const TextVisitor& visit) {
 
 void ParquetReader::scan_rows(const std::string& path, const TextVisitor& visit) {
   const auto bytes = PosixFile::open(path, ExitCode::data).size();
-  const nlohmann::json asked{{"path", path}, {"field", field_}, {"chat", chat_}};
-  const auto rows = static_cast<std::int64_t>(std::stoll(ask_worker(*child_, "open", asked.dump())));
+  const nlohmann::json asked{{"path", path}, {"field", options_.field}, {"chat", options_.chat}};
+  const nlohmann::json opened = nlohmann::json::parse(ask_worker(*child_, "open", asked.dump()));
+  const auto rows = opened.at("rows").get<std::int64_t>();
+  for (const nlohmann::json& name : opened.at("unused")) unused_.add(name.get<std::string>());
   std::int64_t row = 0, shown = 0;  // shown: bytes of the file that count as read
   for (;;) {
     Rows answer(ask_worker(*child_, "next", ""));
@@ -75,7 +72,7 @@ void ParquetReader::scan_rows(const std::string& path, const TextVisitor& visit)
     for (std::uint64_t i = 0; i < count; ++i) {
       const std::string place = fmt::format("{}: row {}", path, ++row);
       const std::string_view before = answer.text(), text = answer.text();
-      check_text(place, before), check_text(place, text);
+      check_text(place, before, options_.longest_line), check_text(place, text, options_.longest_line);
       if (text.empty()) continue;
       visit.place(place);
       if (!before.empty()) visit.text(before, false);

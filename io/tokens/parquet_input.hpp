@@ -4,7 +4,9 @@
 #include <memory>
 #include <string>
 
+#include "io/tokens/json_input.hpp"
 #include "io/tokens/text_input.hpp"
+#include "io/tokens/tokens.hpp"
 
 namespace tessera::io {
 
@@ -14,18 +16,17 @@ class Child;
 /// or the package is missing, or its process ended.
 class ParquetReader {
  public:
-  /// `field` names the column; "": "text", or "prompt" and "completion", and with `chat` those of scan_objects' conversations. `memory`:
-  /// bytes that the process may take; 0: any.
-  ParquetReader(std::string python, std::string field, bool chat, std::int64_t memory);
+  /// `options`: `field` names the column; "": "text", or "prompt" and "completion", and with `chat` those of conversations. `unused` hears
+  /// of the columns that no document is made of. Both outlive it.
+  ParquetReader(const TokenizeOptions& options, UnusedKeys& unused);
   ~ParquetReader();
-  /// A row is a document as a line is in scan_lines, or with `chat` in scan_objects. Starts the process with the first file.
+  /// A row is a document as a line is in scan_lines. Starts the process with the first file.
   void scan(const std::string& path, const TextVisitor& visit);
 
  private:
   void scan_rows(const std::string& path, const TextVisitor& visit);
-  std::string python_, field_;
-  bool chat_;
-  std::int64_t memory_;
+  const TokenizeOptions& options_;
+  UnusedKeys& unused_;
   std::unique_ptr<Child> child_;
 };
 

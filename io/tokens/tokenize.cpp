@@ -1,5 +1,7 @@
 // Text to tokens in two passes: the first checks the whole input and counts, so that a bad input leaves nothing behind and the split is
 // known; the second writes.
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
@@ -110,7 +112,8 @@ class Router {
 /// The tokenizer that was asked for, and its files.
 class Outputs {
  public:
-  explicit Outputs(const TokenizeOptions& o) : folder_(o.output_dir), keys_{o.field, o.ignored}, chat_(o.chat) {
+  explicit Outputs(const TokenizeOptions& o)
+      : folder_(o.output_dir), keys_{o.field, o.ignored}, chat_(o.chat), longest_(o.longest_line) {
     if (o.tokenizer == "byte") return;
     pool_.emplace(TokenizerSource{.python = o.python,
                                   .folder = o.tokenizer,
@@ -130,14 +133,14 @@ class Outputs {
     if (chat_)
       documents_.push_back(std::make_unique<ChatDocuments>(writer, *queue_, keys_, unused_));
     else if (pool_)
-      documents_.push_back(std::make_unique<ModelDocuments>(writer, *queue_, masked));
+      documents_.push_back(std::make_unique<ModelDocuments>(writer, *queue_, masked, longest_));
     else
       documents_.push_back(std::make_unique<ByteDocuments>(writer));
   }
   Documents& documents(std::size_t file) { return *documents_[file]; }
   const TokenWriter& writer(std::size_t file) const { return *writers_[file]; }
   const TokenKind& kind() const { return kind_; }
-  const UnusedKeys& unused() const { return unused_; }
+  const SeenKeys& unused() const { return unused_; }
 
   void finish() {
     for (const auto& documents : documents_) documents->finish();
@@ -154,7 +157,8 @@ class Outputs {
   std::string folder_;
   ChatKeys keys_;
   bool chat_;
-  UnusedKeys unused_;
+  std::int64_t longest_;
+  SeenKeys unused_;
   TokenKind kind_;
   std::optional<EncoderPool> pool_;
   std::optional<EncodingQueue> queue_;
@@ -181,15 +185,14 @@ void check_options(const TokenizeOptions& o) {
     fail(ExitCode::usage, "{} goes with --chat. Give that too, or leave it out.", o.chat_template.empty() ? "--ignore" : "--chat-template");
   if (o.tokenizer == "byte" && o.chat)
     fail(ExitCode::usage, "--chat renders conversations with a model's template, and the byte tokenizer has none. Give --tokenizer DIR.");
-  if (o.chat && o.format == "text")
-    fail(ExitCode::usage, "--chat takes JSON lines or Parquet, and --format says text. Leave --format out.");
+  if (o.chat && o.format == "text") fail(ExitCode::usage, "--chat takes JSON or Parquet, and --format says text. Leave --format out.");
   if (o.format == "text" && !o.field.empty())
     fail(ExitCode::usage, "--field {} names what a line or row has its text under, and --format says text. Leave one of them out.",
          o.field);
   if (o.tokenizer == "byte" && o.train_bpe == 0 && !o.end_token.empty())
     fail(ExitCode::usage, "--end-token {} goes with the tokenizer of a model; the byte tokenizer has one of its own.", o.end_token);
-  if (o.format != "auto" && o.format != "text" && o.format != "jsonl" && o.format != "parquet")
-    fail(ExitCode::usage, "--format {} does not exist; there are auto, text, jsonl and parquet.", o.format);
+  if (std::ranges::find(input_formats, o.format) == std::end(input_formats))
+    fail(ExitCode::usage, "--format {} does not exist; there are {}.", o.format, fmt::join(input_formats, ", "));
   if (!(o.validation >= 0 && o.validation < 1)) fail(ExitCode::usage, "--validation {} is not in [0, 1).", o.validation);
 }
 
@@ -237,8 +240,10 @@ TokenizeResult tokenize(const TokenizeOptions& asked) {
     fail(ExitCode::data, "{}: too little text to split. Give more text or no --validation.", inputs.label());
   // 3. Give them their names.
   outputs.commit();
+  result.unused = inputs.unused();
   result.train_counted = outputs.writer(0).counted(), result.validation_counted = validation ? outputs.writer(1).counted() : -1;
-  result.unused.assign(outputs.unused().names().begin(), outputs.unused().names().end());
+  for (const std::string& name : outputs.unused().names())
+    if (std::ranges::find(result.unused, name) == result.unused.end()) result.unused.push_back(name);
   result.tokenizer = outputs.kind().tokenizer, result.digest = outputs.kind().digest;
   return result;
 }

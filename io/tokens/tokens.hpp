@@ -61,17 +61,23 @@ class TokenFile {
   std::unique_ptr<Impl> impl_;
 };
 
+/// What TokenizeOptions::format may be.
+inline constexpr const char* input_formats[] = {"auto", "text", "jsonl", "json", "parquet"};
+
 struct TokenizeOptions {
   std::string tokenizer = "byte";  ///< byte: token = byte value, 256 separates documents (vocab 257); or the folder of a Hugging Face model
-  /// In the order in which they are taken: text (one document), JSON lines or Parquet (a document a line or row) with a text, or with a
-  /// prompt and a completion, which alone counts in the loss. "-" is standard input; a pattern (* ? [ ]) stands for the files that it
-  /// meets.
+  /// In the order in which they are taken: text (one document), JSON lines, an array of JSON or Parquet (a document a line, object or row)
+  /// with a text, or with a prompt and a completion, which alone counts in the loss. "-" is standard input; a pattern (* ? [ ]) stands for
+  /// the files that it meets.
   std::vector<std::string> inputs;
-  /// text, jsonl, parquet, or auto: of each input, jsonl where its name ends in .jsonl or .ndjson, parquet where in .parquet.
+  /// text, jsonl, json, parquet, or auto: of each input, by its bytes (form_of).
   std::string format = "auto";
-  std::string field = {};          ///< the key or column of a text, or with `chat` of messages; "": the usual ones
-  std::string output_dir;          ///< writes train.h5 and, with validation > 0, val.h5
-  double validation = 0;           ///< share of the documents (of the tokens, when there is one document) that goes to val.h5: the tail
+  std::string field = {};  ///< the key or column of a text, or with `chat` of messages; "": the usual ones
+  std::string output_dir;  ///< writes train.h5 and, with validation > 0, val.h5
+  double validation = 0;   ///< share of the documents (of the tokens, when there is one document) that goes to val.h5: the tail
+  /// Bytes that a line, an object, a text of a row, or a text that cannot be tokenized in parts may have; 0: any. By a model's tokenizer a
+  /// worker takes up to 260 times as much memory: 8.1 GiB for 32 MiB of random letters, 3.7 GiB for words.
+  std::int64_t longest_line = std::int64_t{32} << 20;
   bool progress = false;           ///< a progress line on the terminal
   std::string python = "python3";  ///< has the packages that read a model's tokenizer, and Parquet
   // Of a model's tokenizer:
@@ -89,8 +95,8 @@ struct TokenizeResult {
   std::string inputs = {};  ///< the name of the only one, or how many there were
   std::int64_t documents = 0, vocab = 0;
   std::int64_t train_counted = -1, validation_counted = -1;  ///< tokens that count in the loss; -1: all
+  std::vector<std::string> unused = {};                      ///< keys and columns that no document is made of
   std::string tokenizer = "byte", digest = {};               ///< its name, and the digest of its tokenizer.json, "" of bytes
-  std::vector<std::string> unused = {};                      ///< keys of conversations that were of no use
 };
 /// Streams the inputs, files or pipes: memory does not grow with them. Invalid UTF-8 (file, line, byte offset), an empty file, broken JSON
 /// (line) are refused before anything is left in output_dir.

@@ -5,6 +5,8 @@
 #include <memory>
 
 #include "base/log.hpp"
+#include "base/printable.hpp"
+#include "base/some_of.hpp"
 #include "base/types.hpp"
 #include "commands/commands.hpp"
 #include "deck/tokenizer_python.hpp"
@@ -14,7 +16,7 @@
 namespace tessera {
 namespace {
 
-constexpr double gibibyte = 1 << 30;
+constexpr double mebibyte = 1 << 20, gibibyte = 1 << 30;
 
 /// The usage names the folder, which is the last of the words.
 struct PlacesFormatter : CLI::Formatter {
@@ -29,7 +31,7 @@ int run_tokenize(const io::TokenizeOptions& o) {
   const auto counted = [](std::int64_t tokens) { return tokens < 0 ? "" : fmt::format(", {} of which count in the loss", tokens); };
   put("  {}/train.h5: {} tokens{}\n", o.output_dir, result.train_tokens, counted(result.train_counted));
   if (o.validation > 0) put("  {}/val.h5: {} tokens{}\n", o.output_dir, result.validation_tokens, counted(result.validation_counted));
-  if (!result.unused.empty()) put("  not used of the lines and their messages: {}\n", fmt::join(result.unused, ", "));
+  if (!result.unused.empty()) put("  not used: {}\n", printable_name(some_of(result.unused, 20)));
   return 0;
 }
 
@@ -44,9 +46,9 @@ void add_tokenize(CLI::App& app, Chosen& chosen) {
       ->add_option(
           "INPUT... FOLDER", *places,
           "Inputs in their order, then where train.h5 (and val.h5) go, which is made where missing. An input is text (one document), "
-          "or .jsonl or .parquet: a document a line or row, its \"text\", or \"prompt\" and \"completion\", of which completions alone "
-          "count in the "
-          "loss; a pipe, or - for standard input; or a pattern in quotes for many files")
+          "or JSON lines, an array of JSON or Parquet: a document a line, object or row, its \"text\", or \"prompt\" and \"completion\", "
+          "of "
+          "which completions alone count in the loss; a pipe, or - for standard input; or a pattern in quotes for many files")
       ->expected(2, CLI::detail::expected_max_vector_size)
       ->required();
   command->formatter(std::make_shared<PlacesFormatter>());
@@ -85,6 +87,14 @@ void add_tokenize(CLI::App& app, Chosen& chosen) {
                    "Seconds that one of these may go without an answer, and one more for each 64 KiB that it was given, before it is ended")
       ->check(CLI::Range(1, 1000000))
       ->capture_default_str();
+  auto longest = std::make_shared<double>(static_cast<double>(options->longest_line) / mebibyte);
+  command
+      ->add_option(
+          "--longest-line", *longest,
+          "MiB that a line may have, or an object, a row, or a text that cannot be tokenized in parts: a longer line is refused by name "
+          "before anything is tokenized; 0: any")
+      ->check(CLI::Range(0.0, 1e6))
+      ->capture_default_str();
   auto memory = std::make_shared<double>(static_cast<double>(options->worker_memory) / gibibyte);
   command
       ->add_option("--worker-memory", *memory,
@@ -96,8 +106,9 @@ void add_tokenize(CLI::App& app, Chosen& chosen) {
       "The key or column of the text, or of the messages with --chat; by itself \"text\", or \"prompt\" and \"completion\"");
   command
       ->add_option("--format", options->format,
-                   "Of all inputs: text, jsonl, parquet, or auto: by the ending of each name (.jsonl or .ndjson, .parquet, all else text)")
-      ->check(CLI::IsMember({"auto", "text", "jsonl", "parquet"}))
+                   "Of all inputs: text, jsonl (an object a line), json (an array of objects, or objects one after the other), parquet, or "
+                   "auto: by the bytes of each")
+      ->check(CLI::IsMember(std::vector<std::string>(std::begin(io::input_formats), std::end(io::input_formats))))
       ->capture_default_str();
   command->add_option("--validation", options->validation, "Share of the documents, or of the only one, that goes to val.h5: the tail")
       ->capture_default_str();
@@ -106,12 +117,12 @@ void add_tokenize(CLI::App& app, Chosen& chosen) {
       "docs.jsonl data/\n  tessera tokenize a.jsonl b.txt 'web/*.parquet' data/\n  tessera tokenize --train-bpe 32000 corpus.txt data/ "
       "--validation 0.01\n  tessera tokenize --tokenizer "
       "models/Llama-3.2-1B-Instruct chat.jsonl data/ --chat\n  zcat text.jsonl.gz | "
-      "tessera tokenize - data/ "
-      "--format jsonl");
-  command->callback([options, places, memory, &chosen] {
-    chosen = [options, places, memory] {
+      "tessera tokenize - data/");
+  command->callback([options, places, longest, memory, &chosen] {
+    chosen = [options, places, longest, memory] {
       options->output_dir = places->back();
       options->inputs.assign(places->begin(), places->end() - 1);
+      options->longest_line = static_cast<std::int64_t>(*longest * mebibyte);
       options->worker_memory = static_cast<std::int64_t>(*memory * gibibyte);
       options->python = tokenizer_python();
       return run_tokenize(*options);

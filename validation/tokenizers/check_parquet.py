@@ -69,6 +69,18 @@ class Check:
             fail(f"{inputs}: what was refused has left {os.listdir(self.path('refused'))}")
 
 
+def check_columns(check, many):
+    """Under any name, and no column without a word: used, or listed."""
+    lines = [{"text": text} for text in many]
+    for name in ("named.parquet", "named.txt", "named.jsonl", "named"):
+        check.same(f"as {name}", lines, [check.write(name, {"text": many})])
+    for columns, options, unused in (({"text": many}, [], ""), ({"id": [1] * 1500, "text": many, "meta": [None] * 1500}, [], "id, meta"),
+                                     ({"text": many, "body": many, "url": many}, ["--field", "body"], "text, url")):
+        _, output, _ = run("tokenize", check.write("c.parquet", columns), check.path("columns"), *options)
+        if [line.strip() for line in output.splitlines() if "not used" in line] != ([f"not used: {unused}"] if unused else []):
+            fail(f"columns {list(columns)}: {output}")
+
+
 def check_texts(check):
     many = texts(1500, 1)
     rows = [{"text": text} for text in many]
@@ -81,6 +93,7 @@ def check_texts(check):
     check.same("prompts and completions", pairs, [check.write("b.parquet", {"completion": [p["completion"] for p in pairs], "prompt": [p["prompt"] for p in pairs]})])
     column = [{"content": text} for text in many]
     check.same("a column by name", column, [check.write("b.parquet", {"content": many, "text": other, "prompt": other})], "--field", "content")
+    check_columns(check, many)
     # Several files by a pattern, beside JSON lines.
     for k, name in enumerate(("p/0.parquet", "p/1.parquet", "p/10.parquet")):
         os.makedirs(check.path("p"), exist_ok=True)
@@ -133,7 +146,7 @@ def check_refusals(check):
     check.refuse("standard input: Parquet is read from its end", ["-"], "--format", "parquet", status=2)
     with open(good, "rb") as file:
         whole = file.read()
-    for name, content, words in (("empty", b"", "the file holds no text"), ("half", whole[: len(whole) // 2], "cannot read it as Parquet"), ("text", b"text\n" * 9, "cannot read it as Parquet"),
+    for name, content, words in (("empty", b"", "the file holds no text"), ("half", whole[: len(whole) // 2], "cannot read it as Parquet"), ("text", b"text\n" * 9, "its name says Parquet, and the file does not begin as Parquet does"),
                                  ("holed", whole[:1000] + bytes(30000) + whole[31000:], "cannot read it as Parquet")):
         with open(check.path(name + ".parquet"), "wb") as file:
             file.write(content)

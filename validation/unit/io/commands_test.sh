@@ -26,6 +26,13 @@ printf '{"text": "one"}\n{"text": "two"}\n' > "$dir/b.jsonl"
 expect 0 "2 documents" "$tessera" tokenize "$dir/b.jsonl" "$dir/data2"
 expect 0 "2 inputs: 3 documents" "$tessera" tokenize "$dir/a.txt" "$dir/b.jsonl" "$dir/data4" --workers 1
 expect 0 "train.h5: 7 tokens" "$tessera" tokenize --format jsonl "$dir/[b].jsonl" "$dir/data4"
+printf '[{"text": "one", "id": 1},\n {"text": "two", "meta": null}]' > "$dir/d.json"
+expect 0 "not used: id, meta" "$tessera" tokenize "$dir/d.json" "$dir/data4"
+gzip -k "$dir/b.jsonl"
+expect 3 "zcat $dir/b.jsonl.gz | tessera tokenize - FOLDER" "$tessera" tokenize "$dir/b.jsonl.gz" "$dir/data3"
+expect 0 "standard input: 2 documents" bash -c "zcat '$dir/b.jsonl.gz' | '$tessera' tokenize - '$dir/data4'"
+expect 0 "2 documents" bash -c "zcat '$dir/b.jsonl.gz' | '$tessera' tokenize /dev/stdin '$dir/data4'"
+expect 3 "b.jsonl:1: the line has more than 9 B" "$tessera" tokenize "$dir/b.jsonl" "$dir/data3" --longest-line 0.000009
 expect 0 "[OPTIONS] INPUT... FOLDER" "$tessera" tokenize --help
 expect 2 "INPUT... FOLDER" "$tessera" tokenize "$dir/a.txt"
 expect 3 "/dev/null: this is a device" "$tessera" tokenize /dev/null "$dir/data3"

@@ -145,7 +145,8 @@ TEST(Tokenize, Refusals) {
   expect_refused("a.jsonl", "{\"text\":\"a\"}\n{\"text\": \"b\"\n", {"a.jsonl:2:", "broken JSON at byte"});
   expect_refused("a.jsonl", "{\"text\":\"a\"}\n{\"txt\": \"b\"}\n", {"a.jsonl:2:", "no \"text\""});
   expect_refused("a.jsonl", "{\"text\": 5}\n", {"a.jsonl:1:", "no string"});
-  expect_refused("a.jsonl", "[1]\n", {"a.jsonl:1:", "no JSON object"});
+  expect_refused("a.jsonl", "[1]\n", {"element 1 of the array is no object"});
+  expect_refused("a.jsonl", "{\"text\":\"a\"}\n[1]\n", {"a.jsonl:2:", "no JSON object"});
   expect_refused("a.jsonl", "{\"text\":\"a\"}\n{\"prompt\":\"b\"}\n", {"a.jsonl:2:", "no \"completion\""});
   expect_refused("a.jsonl", "{\"completion\":\"b\"}\n", {"a.jsonl:1:", "no \"prompt\""});
   expect_refused("a.jsonl", "{\"prompt\":\"a\",\"completion\":\"\"}\n", {"a.jsonl:1:", "\"completion\" is empty"});
@@ -296,9 +297,9 @@ TEST(Tokenize, ARefusedPipeLeavesNothing) {
 /// A text without an end of line is refused before it fills memory.
 TEST(Tokenize, AnEndlessLineIsRefused) {
   Scratch dir;
-  io::PosixFile::create(dir / "a.jsonl").truncate(std::int64_t{300} << 20);  // zeros, and a hole on the disk
+  io::PosixFile::create(dir / "a.jsonl").truncate(std::int64_t{70} << 20);  // zeros, and a hole on the disk
   EXPECT_HAS(error_of(ExitCode::data, [&] { tokenize({.inputs = {dir / "a.jsonl"}, .output_dir = dir / "out"}); }),
-             "a.jsonl:1: the line does not end");
+             "a.jsonl:1: the line has more than 32.00 MiB");
 }
 
 TEST(Utf8, EveryByteInEveryPiece) {

@@ -1,0 +1,150 @@
+#include "io/tokens/json_objects.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "base/printable.hpp"
+
+namespace tessera::io {
+namespace {
+
+using Json = nlohmann::json;
+
+/// The library's reason without its own name, and not longer than a line.
+std::string reason_of(const Json::exception& error) {
+  std::string text = error.what();
+  if (const auto end = text.find("] "); text.starts_with("[json") && end != std::string::npos) text.erase(0, end + 2);
+  if (text.size() > 120) text = text.substr(0, 120) + " ...";
+  return text;
+}
+
+/// Hears an object's values one by one, so that none is kept that nobody asks for.
+class FirstLevel : public Json::json_sax_t {
+ public:
+  FirstLevel(std::span<JsonField> fields, const std::function<void(const std::string&)>& unused) : fields_(fields), unused_(unused) {}
+  const std::string& fault() const { return fault_; }
+
+  bool null() override { return value(JsonField::Kind::null); }
+  bool boolean(bool) override { return value(JsonField::Kind::other); }
+  bool number_integer(number_integer_t) override { return value(JsonField::Kind::other); }
+  bool number_unsigned(number_unsigned_t) override { return value(JsonField::Kind::other); }
+  bool number_float(number_float_t, const string_t&) override { return value(JsonField::Kind::other); }
+  bool binary(binary_t&) override { return value(JsonField::Kind::other); }
+  bool string(string_t& text) override {
+    if (depth_ == 1 && field_) field_->text.swap(text);
+    return value(JsonField::Kind::text);
+  }
+  bool start_object(std::size_t) override { return depth_ == 0 || value(JsonField::Kind::other) ? ++depth_ > 0 : false; }
+  bool start_array(std::size_t) override { return value(JsonField::Kind::other) ? ++depth_ > 0 : false; }
+  bool end_object() override { return --depth_ >= 0; }
+  bool end_array() override { return --depth_ >= 0; }
+  bool key(string_t& name) override {
+    if (depth_ != 1) return true;
+    const auto asked = std::ranges::find(fields_, name, &JsonField::key);
+    field_ = asked == fields_.end() ? nullptr : &*asked;
+    if (!field_) return unused_(name), true;
+    if (field_->kind == JsonField::Kind::missing) return true;
+    fault_ = fmt::format("{} stands there twice", printable_name(name));
+    return false;
+  }
+  bool parse_error(std::size_t byte, const std::string&, const Json::exception& error) override {
+    const bool syntax = dynamic_cast<const Json::parse_error*>(&error) != nullptr;
+    fault_ = syntax ? fmt::format("broken JSON at byte {}", byte) : "JSON that cannot be read: " + reason_of(error);
+    return false;
+  }
+
+ private:
+  bool value(JsonField::Kind kind) {
+    if (depth_ == 0) fault_ = "no JSON object";
+    if (depth_ == 1 && field_) field_->kind = kind;
+    return depth_ > 0;
+  }
+  std::span<JsonField> fields_;
+  const std::function<void(const std::string&)>& unused_;
+  JsonField* field_ = nullptr;  ///< that the value to come is of
+  std::int64_t depth_ = 0;
+  std::string fault_;
+};
+
+}  // namespace
+
+std::string read_object(std::string_view text, std::span<JsonField> fields, const std::function<void(const std::string& key)>& unused) {
+  FirstLevel heard(fields, unused);
+  Json::sax_parse(text, &heard);
+  return heard.fault();
+}
+
+bool JsonObjects::next(std::string_view& piece) {
+  if (state_ != State::inside) object_.clear();
+  while (!piece.empty() && fault_.empty()) {
+    if (state_ == State::inside) return to_end_of_object(piece);
+    between_objects(piece.front());
+    if (state_ != State::inside) piece.remove_prefix(1);
+  }
+  return false;
+}
+
+void JsonObjects::between_objects(char c) {
+  if (c == '\n') ++line_;
+  if (c == ' ' || c == '\t' || c == '\r' || c == '\n') return;
+  const std::string here = fmt::format("line {}", line_);
+  switch (state_) {
+    case State::begin:
+      if (c == '[') return void((array_ = true, state_ = State::first));
+      if (c == '{') return begin_object();
+      fault_ = fmt::format("{}: it begins with neither [ nor {{", here);
+      return;
+    case State::first:
+    case State::value:
+      if (c == '{') return begin_object();
+      if (c == ']' && state_ == State::first) return void(state_ = State::end);
+      fault_ = c == ']' ? here + ": a comma stands before the end of the array"
+                        : fmt::format("{}: element {} of the array is no object", here, number_ + 1);
+      return;
+    case State::after:
+      if (c == ',') return void(state_ = State::value);
+      if (c == ']') return void(state_ = State::end);
+      fault_ = fmt::format("{}: neither , nor ] stands after object {}", here, number_);
+      return;
+    case State::between:
+      if (c == '{') return begin_object();
+      fault_ = fmt::format("{}: what stands after object {} is no object", here, number_);
+      return;
+    default:
+      fault_ = here + ": something stands after the end of the array";
+  }
+}
+
+void JsonObjects::begin_object() {
+  state_ = State::inside, depth_ = 0, begun_on_ = line_;
+  ++number_;
+}
+
+bool JsonObjects::to_end_of_object(std::string_view& piece) {
+  std::size_t at = 0;
+  bool ends = false;
+  while (at < piece.size() && !ends) {
+    if (escaped_) {
+      escaped_ = false, ++at;
+      continue;
+    }
+    at = std::min(piece.find_first_of(in_string_ ? "\"\\" : "\"{}[]", at), piece.size());
+    if (at == piece.size()) break;
+    const char c = piece[at++];
+    if (c == '"')
+      in_string_ = !in_string_;
+    else if (in_string_)
+      escaped_ = true;
+    else
+      depth_ += c == '{' || c == '[' ? 1 : -1, ends = depth_ <= 0;
+  }
+  line_ += std::ranges::count(piece.substr(0, at), '\n');
+  object_.append(piece.substr(0, at));
+  piece.remove_prefix(at);
+  if (ends) state_ = array_ ? State::after : State::between;
+  return ends;
+}
+
+}  // namespace tessera::io
