@@ -57,7 +57,7 @@ check "a run that makes no progress ends with status 76" [ "$(job_field "$job" E
 check "it is tried as often as was said" [ "$(starts_of losing)" = 2 ]
 check "both ends are written down" [ "$(grep -c 'status 76, saved nothing' "$work/losing.ends")" = 2 ]
 check "it names the rank that had no words, at each start" [ "$(grep -cE 'the run lost a rank, a node or patience \(srun: n[1-4]: task 2: ' "$work/losing.log")" = 2 ]
-check "it says why it gives up" grep -q "the last 2 starts saved nothing, so the job is not queued again" "$work/losing.log"
+check "it says why it gives up" grep -q "the last 2 starts saved no newer step, so the job is not queued again" "$work/losing.log"
 
 # 4. USR1 before the ranks have begun: they wait for it, and it kills them as it would any program that has not come to its first line.
 deck 5
