@@ -25,7 +25,8 @@ submit limit
 limit=$job
 options=(--exclude=n5)
 
-# 2. A node dies, and the ranks' patience ends before Slurm's.
+# 2. A node dies, and the ranks' patience ends before Slurm's. The script gets a few variables alone; its ranks get its own as well.
+options+=(--export=PATH,SLURM_CONF,TESSERA,TESSERA_LOST_PAUSE,DECK)
 submit node checkpoint.every=5 topology.collective_timeout=10s
 wait_for has_steps "$work/node" 8 || give_up "the run did not reach step 8"
 slurm/local_cluster kill-node n3
@@ -41,6 +42,7 @@ wait_for grep -q "start 2: status 75, saved [0-9]" "$work/node.ends" || give_up 
 # The script puts the job back into the queue meanwhile, which undoes a cancel that comes before it.
 cancelled() { scancel "$1"; ended "$1"; }
 wait_for cancelled "$job" || give_up "the job was not cancelled"
+options=(--exclude=n5)
 
 # 3. Rank 2 is killed in the first steps of every start.
 wrapper losing.sh <<END
