@@ -48,6 +48,8 @@ struct Planned {
   std::vector<StagePlan> stages = {};  ///< of a pipeline
   std::optional<Prediction> prediction = {};
   std::vector<Help> help = {};  ///< where the step waits for the host
+
+  bool fits() const { return lacking.empty() && stages_fit(stages, limits); }
 };
 
 using Json = nlohmann::ordered_json;
@@ -132,7 +134,7 @@ Json plan_json(const Planned& p) {
       {"bytes_per_rank", memory_bytes(p.plan.bytes)},
       {"tiers", tiers_json(p)},
       {"limits", limits_json(p)},
-      {"fits", p.lacking.empty()},
+      {"fits", p.fits()},
       {"step", {{"tasks", cost.tasks}, {"flops", cost.flops}, {"bytes_moved", cost.bytes_moved}}},
       {"recompute", recompute_json(p)},
       {"schedule_hash", p.schedule.hash().hex()},
@@ -201,7 +203,7 @@ void print_machine_part(const Planned& p) {
   const int nodes = p.prediction->nodes;
   put("machine   {} ({}): {} ranks on {}, lanes {}\n", p.machine->name, p.options.machine, p.prediction->ranks,
       nodes == 1 ? "a node" : fmt::format("{} nodes", nodes), p.lanes == LaneMode::threads ? "side by side" : "one after the other");
-  put("fits      {}\n", p.lacking.empty() ? "yes" : "no, and if it did:");
+  put("fits      {}\n", p.fits() ? "yes" : "no, and if it did:");
   if (p.machine->threads > 0 && p.machine->threads != p.threads)
     put("note      the profile is of ranks with {} threads, and these have {}\n", p.machine->threads, p.threads);
   put("predicted{}\n{}", print_prediction(*p.prediction), print_help(p.help, *p.prediction));
