@@ -49,9 +49,10 @@ forward() {
 
 # Sets `status` to what srun returns.
 start_ranks() {
+  # --export: what sbatch's --export kept from this script is kept from it alone. The ranks need what the site's settings and this file set.
   # pmi2 (or what the site's settings say) by name: with another default every rank could be a world of its own. --wait ends what one lost rank leaves behind;
   # --kill-on-bad-exit would kill ranks that are leaving with 75 a moment after the first.
-  srun --mpi="${SLURM_MPI_TYPE:-pmi2}" --wait=30 --cpus-per-task="${SLURM_CPUS_PER_TASK:-1}" "$@" &
+  srun --export=ALL --mpi="${SLURM_MPI_TYPE:-pmi2}" --wait=30 --cpus-per-task="${SLURM_CPUS_PER_TASK:-1}" "$@" &
   child=$!
   if $asked; then forward; fi  # it came while there was no child to pass it on to
   # A signal ends `wait`, not srun.
@@ -69,10 +70,12 @@ words_of_srun() {
 }
 
 # Sets `status` to the cause of the end and `saved` to the newest step that was saved. srun returns the signal by which it ended the ranks
-# where one of them had a fault or was lost, so what the first of them reported counts. Where none could speak, all were killed or none came up.
+# where one of them had a fault or was lost, so what the first of them reported counts. Where none could speak, all were killed or none came up;
+# what they have saved was told at once.
 find_cause() {
-  saved=nothing
   ls "${report%/*}" >/dev/null  # NFS may remember that the file was not there
+  saved=$(sed -n 's/^saved //p' "$report.saved" 2>/dev/null)
+  : "${saved:=nothing}"
   if [ -s "$report" ]; then
     status=$(sed -n 's/^status //p' "$report")
     saved=$(sed -n 's/^saved //p' "$report")
@@ -108,17 +111,18 @@ why_slurm_ends_it() {
   fi
 }
 
-# After 75 or 76: queues the job again, unless Slurm ends it or start after start has saved nothing.
+# After 75 or 76: queues the job again, unless Slurm ends it or start after start has come no further.
 go_on_later() {
   local why tries pause=0 from_when=
   if why=$(why_slurm_ends_it); then
     say "$what; the job does not queue itself: $why. The next start goes on from the last checkpoint"
     return
   fi
-  # Starts in a row, up to this one, that saved nothing.
-  tries=$(awk '{ n = / saved nothing$/ ? n + 1 : 0 } END { print n + 0 }' "$record")
+  # Starts in a row, up to this one, that came no further: they saved nothing, or no newer step than the last that saved.
+  tries=$(awk '/ saved / { n = $NF != "nothing" && (last == "" || $NF + 0 > last) ? 0 : n + 1 } $NF ~ /^[0-9]+$/ { last = $NF + 0 }
+    / given up$/ { n = 0 } END { print n + 0 }' "$record")
   if [ "$tries" -ge "$TESSERA_LOST_TRIES" ]; then
-    say "$what; the last $tries starts saved nothing, so the job is not queued again. What they said stands above; the same sbatch line goes on" \
+    say "$what; the last $tries starts saved no newer step, so the job is not queued again. What they said stands above; the same sbatch line goes on" \
       "from the last checkpoint, and so does scontrol requeue $SLURM_JOB_ID"
     echo "$(date '+%F %T') given up" >>"$record"
     return
@@ -142,7 +146,7 @@ name_report() {
   if [ -f "$base" ]; then base=${base%.log}; else base=$PWD/slurm-$SLURM_JOB_ID; fi
   report=$base.status
   export TESSERA_STATUS_FILE=$report
-  rm -f "$report"
+  rm -f "$report" "$report.saved"
 }
 
 # run_ranks PROGRAM [ARGUMENT...]: runs it on all ranks and ends the job, with 0 when the run is done, else with the status of its cause
@@ -164,7 +168,7 @@ run_ranks() {
     start_ranks "$@"
     find_cause
   fi
-  rm -f "$report"
+  rm -f "$report" "$report.saved"
   echo "$(date '+%F %T') start $((${SLURM_RESTART_COUNT:-0} + 1)): status $status, saved $saved" >>"$record"
 
   case $status in

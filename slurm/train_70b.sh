@@ -6,7 +6,7 @@
 #   DECK=inputs/mine.toml sbatch --nodes=4 slurm/train_70b.sh                          another deck, another size
 # Five minutes before the time limit Slurm signals this script; the ranks save and leave with status 75, and the job puts itself back into
 # the queue, where it goes on from the checkpoint. So it does when a rank or a node is lost, after a pause (TESSERA_LOST_PAUSE=120 seconds, twice as
-# long each time), and no more after TESSERA_LOST_TRIES=3 starts in a row that saved nothing. It ends with 0 when the run is done, and with tessera's
+# long each time), and no more after TESSERA_LOST_TRIES=3 starts in a row that saved no newer step. It ends with 0 when the run is done, and with tessera's
 # status when it failed.
 #   scancel --batch --signal=USR1 JOB                                          save now and go on in a later slot
 #   scontrol update JobId=JOB Requeue=0; scancel --batch --signal=USR1 JOB     save now and stop

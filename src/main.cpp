@@ -70,7 +70,7 @@ int run(const Chosen& chosen, bool trains) {
   try {
     int status = chosen();
     // What was printed must have arrived: a full disk behind a redirection is a failure too.
-    return std::fflush(stdout) == 0 ? status : output_error();
+    return std::fflush(stdout) == 0 && !std::ferror(stdout) ? status : output_error();
   } catch (const Error& error) {
     return end_by_fault(error.what(), error.code, trains);
   } catch (const std::bad_alloc&) {

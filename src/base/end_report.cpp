@@ -18,7 +18,7 @@ namespace tessera {
 namespace {
 
 // The process's own: it ends once. All memory that report_end needs is there before.
-std::string g_path, g_unfinished;
+std::string g_path, g_path_of_saves, g_unfinished;
 std::atomic<bool> g_reported{false};
 std::atomic<std::int64_t> g_saved{-1};
 
@@ -39,10 +39,16 @@ void prepare_end_report(const std::string& path) {
   gethostname(host, sizeof(host) - 1);
   // Processes in PID namespaces of their own may have one number.
   g_unfinished = fmt::format("{}.{}.{}.{:08x}", path, host, getpid(), std::random_device()());
-  g_path = path;
+  g_path = path, g_path_of_saves = path + ".saved";
 }
 
-void note_saved(std::int64_t step) { g_saved.store(step); }
+void note_saved(std::int64_t step, bool told) {
+  g_saved.store(step);
+  if (g_path.empty() || !told) return;
+  if (write_file(g_unfinished.c_str(), fmt::format("saved {}\n", step)) && rename(g_unfinished.c_str(), g_path_of_saves.c_str()) == 0)
+    return;
+  unlink(g_unfinished.c_str());
+}
 
 void report_end(int status) noexcept {
   if (g_path.empty() || g_reported.exchange(true)) return;

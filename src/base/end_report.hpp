@@ -9,8 +9,9 @@ namespace tessera {
 /// From now on the end of this process is reported in the file `path`, if nobody has reported one there. Call it once, first.
 void prepare_end_report(const std::string& path);
 
-/// A checkpoint of this step was written by this start of the run: it has made progress.
-void note_saved(std::int64_t step);
+/// A checkpoint of this step was written by this start of the run: it has made progress. One rank tells of it at once ("saved STEP", in
+/// the file `path`.saved), since all of them may be killed without a word.
+void note_saved(std::int64_t step, bool told);
 
 /// Writes "status N" and "saved STEP" (or "saved nothing"), a line each. The first end that is reported stands: the file appears whole and
 /// is never replaced, also where ranks of several nodes write over a shared file system. Does nothing without a path, and in all calls of a

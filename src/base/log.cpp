@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <poll.h>
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
 #include <unistd.h>
@@ -61,6 +62,15 @@ void log_threshold(LogLevel lowest) {
 void put_text(const std::string& text) { fmt::print("{}", printable(text)); }
 
 namespace {
+/// What was printed before stands before what is said, also in a file that takes both. It never waits: whoever reads a pipe may have
+/// stopped, and then an error matters more.
+void flush_output() {
+  pollfd output{.fd = STDOUT_FILENO, .events = POLLOUT, .revents = 0};
+  if (poll(&output, 1, 0) != 1 || ftrylockfile(stdout) != 0) return;
+  fflush_unlocked(stdout);
+  funlockfile(stdout);
+}
+
 void write_line(LogLevel level, const std::string& text) {
   const std::string message = printable(text);
   std::string who = g_ranks > 1 ? fmt::format("rank {}{}{}: ", g_rank, g_host.empty() ? "" : " on ", g_host) : "";
@@ -82,6 +92,7 @@ void write_line(LogLevel level, const std::string& text) {
 }  // namespace
 
 void log_line(LogLevel level, const std::string& message) {
+  flush_output();
   write_line(level, message);
   if (!std::ferror(stderr) || !turn_to_file()) return;
   write_line(LogLevel::warning, "standard error could no longer be written, since its reader has ended: the log goes on here");

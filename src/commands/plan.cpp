@@ -23,6 +23,7 @@
 #include "schedule/plan/remedies.hpp"
 #include "schedule/plan/step_cost.hpp"
 #include "schedule/run/make_executor.hpp"
+#include "schedule/simulate/host_update.hpp"
 #include "schedule/simulate/prediction.hpp"
 #include "schedule/trace/chrome_trace.hpp"
 #include "topology/mesh_map.hpp"
@@ -46,6 +47,9 @@ struct Planned {
   std::optional<MachineProfile> machine = {};
   std::vector<StagePlan> stages = {};  ///< of a pipeline
   std::optional<Prediction> prediction = {};
+  std::vector<Help> help = {};  ///< where the step waits for the host
+
+  bool fits() const { return lacking.empty() && stages_fit(stages, limits); }
 };
 
 using Json = nlohmann::ordered_json;
@@ -121,14 +125,16 @@ Json plan_json(const Planned& p) {
       {"device", p.schedule.shape.backend == kernels::Backend::cuda ? "cuda" : "host"},
       {"ranks", p.request.mesh.ranks()},
       {"zero_stage", p.request.deck.zero.stage},
+      {"shape", p.options.shape},
       {"parameters", parameter_count(p.request.layout.table)},
       {"units", p.request.layout.units.size()},
+      {"tokens_per_step", p.request.deck.batch.global * p.request.deck.batch.sequence_length},
       {"micro_batches_per_rank", accumulation_steps(p.request.deck, p.request.data.size)},
       {"flops_per_token", {{"full", flops.full(length)}, {"causal", flops.causal(length)}, {"at_most", p.request.deck.data.document_mask}}},
       {"bytes_per_rank", memory_bytes(p.plan.bytes)},
       {"tiers", tiers_json(p)},
       {"limits", limits_json(p)},
-      {"fits", p.lacking.empty()},
+      {"fits", p.fits()},
       {"step", {{"tasks", cost.tasks}, {"flops", cost.flops}, {"bytes_moved", cost.bytes_moved}}},
       {"recompute", recompute_json(p)},
       {"schedule_hash", p.schedule.hash().hex()},
@@ -147,10 +153,13 @@ Json plan_json(const Planned& p) {
   if (p.prediction) {
     out["prediction"] = {{"machine", p.machine->name}, {"profile", p.options.machine}};
     out["prediction"].update(prediction_json(*p.prediction));
+    for (const Help& h : p.help)
+      out["prediction"]["host_help"].push_back({{"change", h.change}, {"tokens_per_second", h.tokens_per_second}});
     if (p.options.price > 0)
       out["prediction"]["cost_per_billion_tokens"] =
           cost_of_billion_tokens(p.options.price, p.prediction->ranks, p.prediction->tokens_per_second);
   }
+  if (p.options.shape.empty()) out.erase("shape");
   if (!p.stages.empty()) {
     out["rank"] = p.request.rank;
     out["pipeline"] = stages_json(p.request, p.stages);
@@ -194,10 +203,10 @@ void print_machine_part(const Planned& p) {
   const int nodes = p.prediction->nodes;
   put("machine   {} ({}): {} ranks on {}, lanes {}\n", p.machine->name, p.options.machine, p.prediction->ranks,
       nodes == 1 ? "a node" : fmt::format("{} nodes", nodes), p.lanes == LaneMode::threads ? "side by side" : "one after the other");
-  put("fits      {}\n", p.lacking.empty() ? "yes" : "no, and if it did:");
+  put("fits      {}\n", p.fits() ? "yes" : "no, and if it did:");
   if (p.machine->threads > 0 && p.machine->threads != p.threads)
     put("note      the profile is of ranks with {} threads, and these have {}\n", p.machine->threads, p.threads);
-  put("predicted{}\n", print_prediction(*p.prediction));
+  put("predicted{}\n{}", print_prediction(*p.prediction), print_help(p.help, *p.prediction));
   if (p.options.price > 0)
     put("cost      {:.2f} for a billion tokens, at {} for a rank and hour\n",
         cost_of_billion_tokens(p.options.price, p.prediction->ranks, p.prediction->tokens_per_second), p.options.price);
@@ -274,6 +283,8 @@ void add_prediction(Planned& p, const Mesh& mesh) {
   const bool timeline = !p.options.trace.empty();
   if (p.stages.empty()) {
     p.prediction = predict(p.request, p.schedule, p.plan, *p.machine, placement, timeline);
+    p.help = help_with_host_update(p.request.deck, *p.prediction, *p.machine, placement,
+                                   [](const Deck& deck, int ranks) { return limits_with(deck, ranks); });
     return;
   }
   std::vector<RunPlan> stages;
@@ -281,11 +292,13 @@ void add_prediction(Planned& p, const Mesh& mesh) {
   p.prediction = predict_stage(static_cast<std::size_t>(p.request.stage.number), stages, *p.machine, placement, timeline);
 }
 
-int run(const PlanOptions& o) {
+int run(const PlanOptions& asked) {
+  const PlanOptions o = with_parameters(asked);
   if (o.meshes && !o.recommend && o.sweep.empty())
     fail(ExitCode::usage, "--meshes says among what --recommend or --sweep looks: give one of them");
+  if (!o.shape.empty() && !o.json) put("shape     {}\n", o.shape);
   if (o.recommend || !o.sweep.empty()) return o.meshes ? recommend_meshes(o) : recommend(o);
-  const auto machine = o.machine.empty() ? std::nullopt : std::optional(require_machine(o.machine));
+  const std::optional<MachineProfile> machine = machine_of(o);
   ParsedDeck parsed = parse_for(o, machine);
   const Deck deck = require_deck(parsed);
   const int per_node = ranks_per_node(o, machine), threads = threads_of(o, deck, machine, per_node);
@@ -328,8 +341,11 @@ void add_plan(CLI::App& app, Chosen& chosen) {
   CLI::App* command = app.add_subcommand(
       "plan", "Memory, FLOPs, traffic and tasks of a run, before it runs and for any machine; allocates nothing and needs no MPI or GPU");
   auto options = std::make_shared<PlanOptions>();
-  command->add_option("DECK", options->path, "TOML file")->required();
+  auto* deck = command->add_option("DECK", options->path, "TOML file; may be left out with --parameters");
   command->add_option("key=value", options->overrides, "Overrides, for example zero.stage=3; applied in order");
+  auto* parameters =
+      command->add_option("--parameters", options->parameters,
+                          "Plan a dense model of about so many parameters (7e9 or 7B), of a usual shape, in place of the deck's");
   auto* ranks = command->add_option("--ranks,--gpus", options->ranks, "Ranks of the launch, one a GPU")
                     ->check(CLI::Range(1, 1000000))
                     ->capture_default_str();
@@ -354,6 +370,10 @@ void add_plan(CLI::App& app, Chosen& chosen) {
       command->add_option("--machine", options->machine,
                           "Machine profile (inputs/machines/*.toml, or of `tessera report --measure`): predicts time, tokens/s and "
                           "MFU, and says memory and ranks of a node where nothing else does");
+  command
+      ->add_option("--network", options->network,
+                   "Bytes a second into a node (\"1.25 GB/s\", \"10 Gbit/s\"), in place of the profile's collectives.network.bandwidth")
+      ->needs(machine);
   auto* trace =
       command->add_option("--trace", options->trace, "Write the predicted step as a trace that ui.perfetto.dev opens")->needs(machine);
   auto* schedule = command->add_flag("--schedule", options->schedule, "Print every task with its lane and buffers");
@@ -390,8 +410,12 @@ void add_plan(CLI::App& app, Chosen& chosen) {
       "  tessera plan inputs/train_70b_tp8.toml --ranks 64 --ranks-per-node 8 --map\n"
       "  tessera plan inputs/train_70b.toml --recommend --gpus 64 --machine inputs/machines/h100_8.toml --write best.toml\n"
       "  tessera plan inputs/train_70b.toml --recommend --meshes --gpus 512 --machine inputs/machines/h100_8.toml\n"
+      "  tessera plan --parameters 7e9 --gpus 8 --machine inputs/machines/h100_8.toml --recommend\n"
       "  tessera plan inputs/train_70b.toml --sweep 32,64,128 --price 2.5 --machine inputs/machines/h100_8.toml");
-  command->callback([options, &chosen] { chosen = [options] { return run(*options); }; });
+  command->callback([options, deck, parameters, &chosen] {
+    if (deck->empty() && parameters->empty()) throw CLI::RequiredError("DECK, or --parameters,");
+    chosen = [options] { return run(*options); };
+  });
 }
 
 }  // namespace tessera

@@ -143,7 +143,7 @@ int sweep(const PlanOptions& o, const MachineProfile& machine) {
 }  // namespace
 
 int recommend_meshes(const PlanOptions& options) {
-  const MachineProfile machine = require_machine(options.machine);
+  const MachineProfile machine = *machine_of(options);
   return options.recommend ? recommend_one(options, machine) : sweep(options, machine);
 }
 

@@ -8,6 +8,7 @@
 #include "base/control_groups.hpp"
 #include "base/limits.hpp"
 #include "kernels/parallel.hpp"
+#include "machine/keys.hpp"
 
 namespace tessera {
 namespace {
@@ -17,6 +18,31 @@ std::string human_size(std::int64_t bytes) { return fmt::format("\"{} B\"", byte
 
 }  // namespace
 
+ParsedDeck read_deck(const PlanOptions& o, const std::vector<std::string>& overrides, int ranks) {
+  return o.text.empty() ? parse_deck(o.path, overrides, ranks) : parse_deck_text(o.text, o.path, overrides, ranks);
+}
+
+std::optional<MachineProfile> machine_of(const PlanOptions& o) {
+  if (o.machine.empty()) return std::nullopt;
+  MachineProfile machine = require_machine(o.machine);
+  if (o.network.empty()) return machine;
+  double bandwidth = 0;
+  if (const std::string wrong = read_quantity(o.network, MachineValue::traffic, bandwidth); !wrong.empty())
+    fail(ExitCode::usage, "--network: {}", wrong);
+  if (machine.network.bandwidth == 0)
+    fail(ExitCode::usage,
+         "--network {} takes the place of collectives.network.bandwidth, and {} is of one node: add [collectives.network] with latency and "
+         "bandwidth to it",
+         o.network, o.machine);
+  machine.network.bandwidth = bandwidth;
+  machine.name += fmt::format(", {} into a node", print_quantity(bandwidth, MachineValue::traffic));
+  return machine;
+}
+
+std::string machine_words(const PlanOptions& o) {
+  return fmt::format("--machine {}{}", o.machine, o.network.empty() ? "" : fmt::format(" --network \"{}\"", o.network));
+}
+
 int ranks_per_node(const PlanOptions& o, const std::optional<MachineProfile>& machine) {
   if (o.ranks_per_node > 0) return o.ranks_per_node;
   return machine ? static_cast<int>(machine->ranks_per_node) : o.ranks;
@@ -24,7 +50,7 @@ int ranks_per_node(const PlanOptions& o, const std::optional<MachineProfile>& ma
 
 ParsedDeck parse_for(const PlanOptions& o, const std::optional<MachineProfile>& machine) {
   const int ranks = o.meshes ? 0 : o.ranks;  // the mesh of a deck whose mesh is looked for need not fit so many
-  ParsedDeck parsed = parse_deck(o.path, o.overrides, ranks);
+  ParsedDeck parsed = read_deck(o, o.overrides, ranks);
   if (!machine || !parsed.faults.empty()) return parsed;
   std::vector<std::string> overrides = o.overrides, said;
   const auto say = [&](const char* key, const std::string& value) {
@@ -36,7 +62,7 @@ ParsedDeck parse_for(const PlanOptions& o, const std::optional<MachineProfile>& 
   if (deck.memory.device == 0 && machine->device_memory > 0) say("memory.device", human_size(machine->device_memory));
   const int sharing = std::min(o.ranks, ranks_per_node(o, machine));
   if (deck.memory.host == 0 && machine->host_memory > 0) say("memory.host", human_size(machine->host_memory / sharing));
-  parsed = parse_deck(o.path, overrides, ranks);
+  parsed = read_deck(o, overrides, ranks);
   parsed.resolved.insert(parsed.resolved.end(), said.begin(), said.end());
   if (parsed.faults.empty() && parsed.deck.run.device != machine->device)
     fail(ExitCode::usage,

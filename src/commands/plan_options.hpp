@@ -12,7 +12,9 @@
 namespace tessera {
 
 struct PlanOptions {
-  std::string path, machine, trace, write;
+  std::string path, machine, network, trace, write;
+  std::string parameters, shape;  ///< a model of so many, in place of the deck's; what it came to
+  std::string text;               ///< the deck, where none is named: `path` is the option that makes it
   std::vector<std::string> overrides;
   int ranks = 1, ranks_per_node = 0, threads = 0;
   int rank = 0;            ///< whose plan it is
@@ -20,6 +22,17 @@ struct PlanOptions {
   std::vector<int> sweep;  ///< ranks
   bool schedule = false, map = false, json = false, recommend = false, meshes = false;
 };
+
+/// The profile that is named, with the network that is; nothing where none is named.
+std::optional<MachineProfile> machine_of(const PlanOptions& options);
+/// --machine and --network, as they are written again.
+std::string machine_words(const PlanOptions& options);
+
+/// What `--parameters` asks becomes overrides of the deck, or a deck where none is named.
+PlanOptions with_parameters(PlanOptions options);
+
+/// The deck for so many ranks; 0: for any.
+ParsedDeck read_deck(const PlanOptions& options, const std::vector<std::string>& overrides, int ranks);
 
 /// Ranks that share a node's cores, memory and adapters.
 int ranks_per_node(const PlanOptions& options, const std::optional<MachineProfile>& machine);

@@ -26,6 +26,7 @@ struct Searched {
   Deck deck;
   Placement placement;
   Recommendation found = {};
+  double slowdown = 1;  ///< of what was found
 };
 
 LimitsOf limits_of(const Searched& s, std::int64_t more = 0) {
@@ -143,17 +144,12 @@ Json choice_json(const Choice& choice, const Searched& s) {
 
 Json recommendation_json(const Searched& s, const std::optional<Choice>& now, const std::vector<WhatIf>& others) {
   const Recommendation& r = s.found;
-  Json out = {{"deck", s.options.path},
-              {"machine", s.machine.name},
-              {"profile", s.options.machine},
-              {"ranks", s.placement.ranks()},
-              {"choices", r.choices},
-              {"planned", r.planned},
-              {"simulated", r.simulated},
-              {"first", choice_json(*r.first, s)},
-              {"as_it_is", now ? choice_json(*now, s) : Json()},
-              {"runner_up", Json()},
-              {"what_if", Json::array()}};
+  Json out = {{"deck", s.options.path},       {"machine", s.machine.name},
+              {"profile", s.options.machine}, {"ranks", s.placement.ranks()},
+              {"choices", r.choices},         {"planned", r.planned},
+              {"simulated", r.simulated},     {"first", choice_json(*r.first, s)},
+              {"slowdown", s.slowdown},       {"as_it_is", now ? choice_json(*now, s) : Json()},
+              {"runner_up", Json()},          {"what_if", Json::array()}};
   if (r.runner_up) {
     out["runner_up"] = choice_json(*r.runner_up, s);
     out["runner_up"]["why"] = why_slower(r.first->prediction, r.runner_up->prediction);
@@ -182,6 +178,7 @@ void print_recommendation(const Searched& s, const std::optional<Choice>& now, c
   if (s.options.price > 0)
     put("cost      {:.2f} for a billion tokens, at {} for a rank and hour\n",
         cost_of_billion_tokens(s.options.price, first.prediction.ranks, rate), s.options.price);
+  put("slowdown  {:.2f} times the step without ZeRO and offload, were memory no limit\n", s.slowdown);
   if (!first.changes.empty())
     put("as it is  {}\n",
         now ? fmt::format("{:.0f} tokens/s ({})", now->prediction.tokens_per_second, percent(now->prediction.tokens_per_second))
@@ -206,6 +203,7 @@ int recommend_one(const PlanOptions& o, const MachineProfile& machine) {
   Recommender recommender(s.deck, machine, s.placement);
   s.found = recommender.best(limits_of(s));
   if (!s.found.first) nothing_fits(s);
+  s.slowdown = slowdown(*s.found.first, machine, s.placement, limits_of(s));
   const std::optional<Choice> now = choice_as_is(s.deck, machine, s.placement, limits_of(s));
   const std::vector<WhatIf> others = what_ifs(s, recommender);
   if (!o.write.empty()) write_deck(s);
@@ -267,11 +265,11 @@ std::string words_of(const std::vector<Change>& changes) { return changes.empty(
 
 void write_recommended(const PlanOptions& o, const std::vector<Change>& changes, const std::string& found, int ranks,
                        const std::string& machine) {
-  Deck deck = require_deck(parse_deck(o.path, o.overrides, 0));
+  Deck deck = require_deck(read_deck(o, o.overrides, 0));
   for (const Change& change : changes) change.apply(deck);
-  std::string text = fmt::format(
-      "# What `tessera plan {} --recommend{}` found for {} ranks of {}:\n# {}\n# {}.\n#\n#   tessera plan {} --ranks {} --machine {}\n\n",
-      o.path, o.meshes ? " --meshes" : "", ranks, machine, words_of(changes), found, o.write, ranks, o.machine);
+  std::string text =
+      fmt::format("# What `tessera plan {} --recommend{}` found for {} ranks of {}:\n# {}\n# {}.\n#\n#   tessera plan {} --ranks {} {}\n\n",
+                  o.path, o.meshes ? " --meshes" : "", ranks, machine, words_of(changes), found, o.write, ranks, machine_words(o));
   text += print_deck(deck);
   io::AtomicFile out(o.write);
   out.file().write(0, text.data(), text.size());
@@ -281,7 +279,7 @@ void write_recommended(const PlanOptions& o, const std::vector<Change>& changes,
 double cost_of_billion_tokens(double price, int ranks, double tokens_per_second) { return price * ranks / 3600 * 1e9 / tokens_per_second; }
 
 int recommend(const PlanOptions& options) {
-  const MachineProfile machine = require_machine(options.machine);
+  const MachineProfile machine = *machine_of(options);
   return options.recommend ? recommend_one(options, machine) : sweep(options, machine);
 }
 

@@ -91,6 +91,11 @@ void print_stages(const BuildRequest& request, const std::vector<StagePlan>& sta
         request.deck.zero.stage == 3 ? "gathers all parameters of a stage forward and again backward, and " : "");
 }
 
+bool stages_fit(const std::vector<StagePlan>& stages, const MemoryLimits& limits) {
+  return std::ranges::all_of(stages,
+                             [&](const StagePlan& s) { return shortfalls(s.plan.request.deck, s.plan.memory.bytes, limits).empty(); });
+}
+
 void require_stages_fit(const std::vector<StagePlan>& stages, const MemoryLimits& limits) {
   for (const StagePlan& stage : stages)
     if (const std::vector<Shortfall> lacking = shortfalls(stage.plan.request.deck, stage.plan.memory.bytes, limits); !lacking.empty())

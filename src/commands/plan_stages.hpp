@@ -21,6 +21,8 @@ std::vector<StagePlan> plan_stages(const BuildRequest& like);
 nlohmann::ordered_json stages_json(const BuildRequest& request, const std::vector<StagePlan>& stages);
 /// Where stages differ: what each has, and what is in flight there. `request` is of the rank that is shown.
 void print_stages(const BuildRequest& request, const std::vector<StagePlan>& stages);
+/// Whether those of all stages fit.
+bool stages_fit(const std::vector<StagePlan>& stages, const MemoryLimits& limits);
 /// The shown rank may fit where another stage's does not: throws Error(memory) that names the first.
 void require_stages_fit(const std::vector<StagePlan>& stages, const MemoryLimits& limits);
 

@@ -12,8 +12,8 @@ constexpr MachineUnit byte_units[] = {{"TB", 1e12},          {"GB", 1e9},       
 constexpr MachineUnit time_units[] = {{"s", 1}, {"ms", 1e-3}, {"us", 1e-6}, {"ns", 1e-9}};
 constexpr MachineUnit flops_units[] = {{"PFLOP/s", 1e15}, {"TFLOP/s", 1e12}, {"GFLOP/s", 1e9}, {"MFLOP/s", 1e6}, {"FLOP/s", 1}};
 constexpr MachineUnit traffic_units[] = {
-    {"TB/s", 1e12},          {"GB/s", 1e9},        {"MB/s", 1e6}, {"KB/s", 1e3}, {"TiB/s", 1099511627776.0},
-    {"GiB/s", 1073741824.0}, {"MiB/s", 1048576.0}, {"B/s", 1}};
+    {"TB/s", 1e12},          {"GB/s", 1e9},        {"MB/s", 1e6},      {"KB/s", 1e3}, {"TiB/s", 1099511627776.0},
+    {"GiB/s", 1073741824.0}, {"MiB/s", 1048576.0}, {"Gbit/s", 1.25e8}, {"B/s", 1}};
 
 template <class F>
 std::function<MachineField(MachineProfile&)> at(F f) {

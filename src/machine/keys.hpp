@@ -53,4 +53,9 @@ struct MachineUnit {
 };
 std::span<const MachineUnit> units_of(MachineValue value);
 
+/// A positive number with a unit of `value`, into `out`. Returns what is wrong, or nothing.
+std::string read_quantity(const std::string& text, MachineValue value, double& out);
+/// "219.4 GFLOP/s": the largest unit of which it is at least one; decimal ones stand before binary ones.
+std::string print_quantity(double number, MachineValue value);
+
 }  // namespace tessera

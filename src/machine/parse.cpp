@@ -47,28 +47,6 @@ std::string example_of(MachineValue value) {
   }
 }
 
-/// A positive number with a unit. Returns what is wrong, or nothing.
-std::string read_quantity(const std::string& text, MachineValue value, double& out) {
-  const std::string help = fmt::format("write for example {}", example_of(value));
-  double number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  std::string_view unit(end, static_cast<std::size_t>(text.data() + text.size() - end));
-  while (unit.starts_with(' ')) unit.remove_prefix(1);
-  if (error != std::errc{}) return fmt::format("{} is not a number with a unit; {}", toml_string(shortened(text)), help);
-  if (unit.empty()) return fmt::format("{} has no unit; {}", toml_string(text), help);
-  std::vector<std::string_view> names;
-  for (const MachineUnit& u : units_of(value)) {
-    names.push_back(u.name);
-    if (u.name != unit) continue;
-    out = number * u.size;
-    if (!std::isfinite(out) || out < 0) return fmt::format("{} is out of range: it cannot be negative or infinite", toml_string(text));
-    if (out == 0 && value != MachineValue::seconds)
-      return fmt::format("{} is out of range: above 0; leave out what there is not", toml_string(text));
-    return {};
-  }
-  return fmt::format("{} is not a unit of it; the units are {}", toml_string(shortened(std::string(unit))), fmt::join(names, ", "));
-}
-
 /// Reads one file into a profile.
 class Reader {
  public:
@@ -297,6 +275,27 @@ class Reader {
 };
 
 }  // namespace
+
+std::string read_quantity(const std::string& text, MachineValue value, double& out) {
+  const std::string help = fmt::format("write for example {}", example_of(value));
+  double number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  std::string_view unit(end, static_cast<std::size_t>(text.data() + text.size() - end));
+  while (unit.starts_with(' ')) unit.remove_prefix(1);
+  if (error != std::errc{}) return fmt::format("{} is not a number with a unit; {}", toml_string(shortened(text)), help);
+  if (unit.empty()) return fmt::format("{} has no unit; {}", toml_string(text), help);
+  std::vector<std::string_view> names;
+  for (const MachineUnit& u : units_of(value)) {
+    names.push_back(u.name);
+    if (u.name != unit) continue;
+    out = number * u.size;
+    if (!std::isfinite(out) || out < 0) return fmt::format("{} is out of range: it cannot be negative or infinite", toml_string(text));
+    if (out == 0 && value != MachineValue::seconds)
+      return fmt::format("{} is out of range: above 0; leave out what there is not", toml_string(text));
+    return {};
+  }
+  return fmt::format("{} is not a unit of it; the units are {}", toml_string(shortened(std::string(unit))), fmt::join(names, ", "));
+}
 
 ParsedMachine parse_machine_text(const std::string& text, const std::string& name) { return Reader(name).read(text); }
 

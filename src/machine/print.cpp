@@ -9,12 +9,7 @@
 namespace tessera {
 namespace {
 
-/// "219.4 GFLOP/s": the largest unit of which it is at least one; decimal ones stand before binary ones.
-std::string quantity(double value, MachineValue kind) {
-  for (const MachineUnit& unit : units_of(kind))
-    if (value >= unit.size) return fmt::format("\"{:.5g} {}\"", value / unit.size, unit.name);
-  return fmt::format("\"{:.5g} {}\"", value / units_of(kind).back().size, units_of(kind).back().name);
-}
+std::string quoted(double number, MachineValue kind) { return fmt::format("\"{}\"", print_quantity(number, kind)); }
 
 /// Bytes are whole: the largest unit that divides them.
 std::string whole_bytes(double value) {
@@ -26,12 +21,12 @@ std::string whole_bytes(double value) {
 }
 
 std::string list(const std::vector<double>& values, MachineValue kind) {
-  if (values.size() == 1 && kind != MachineValue::sizes && kind != MachineValue::amounts) return quantity(values.front(), kind);
+  if (values.size() == 1 && kind != MachineValue::sizes && kind != MachineValue::amounts) return quoted(values.front(), kind);
   std::vector<std::string> texts;
   for (const double v : values)
     texts.push_back(kind == MachineValue::sizes     ? fmt::format("{:.0f}", v)
                     : kind == MachineValue::amounts ? whole_bytes(v)
-                                                    : quantity(v, kind));
+                                                    : quoted(v, kind));
   return fmt::format("[{}]", fmt::join(texts, ", "));
 }
 
@@ -44,7 +39,7 @@ std::string text_of(const MachineKey& key, MachineProfile& profile) {
     return key.value == MachineValue::bytes ? whole_bytes(static_cast<double>(**count)) : fmt::format("{}", **count);
   }
   if (const auto* number = std::get_if<double*>(&field))
-    return **number == 0 && key.value != MachineValue::seconds ? "" : quantity(**number, key.value);
+    return **number == 0 && key.value != MachineValue::seconds ? "" : quoted(**number, key.value);
   const auto& values = *std::get<std::vector<double>*>(field);
   return values.empty() ? "" : list(values, key.value);
 }
@@ -58,6 +53,12 @@ bool says_more_than_latency(const std::string& section, MachineProfile& profile)
 }
 
 }  // namespace
+
+std::string print_quantity(double number, MachineValue value) {
+  for (const MachineUnit& unit : units_of(value))
+    if (number >= unit.size) return fmt::format("{:.5g} {}", number / unit.size, unit.name);
+  return fmt::format("{:.5g} {}", number / units_of(value).back().size, units_of(value).back().name);
+}
 
 std::string print_machine(const MachineProfile& profile) {
   MachineProfile copy = profile;  // fields are reached through references

@@ -55,20 +55,28 @@ class Product {
 
 }  // namespace
 
-double measure_gemm_rate(DType dtype, kernels::Backend backend) {
-  constexpr double long_enough = 4e-3;
+double measure_gemm_rate(DType dtype, kernels::Backend backend, std::int64_t largest) {
+  constexpr double long_enough = 4e-3, largest_of_all = 8192;
   double rate = 0;
-  constexpr double largest = 8192;
-  for (double n = 256; n <= largest; n *= 2) {
+  for (double n = 256; n <= static_cast<double>(largest); n *= 2) {
     const Product product(static_cast<std::int64_t>(n), dtype, backend);
     double best = product.seconds();
     // The largest is for GPUs alone, which take it faster; an idle one also needs some time to reach its clocks.
-    const int runs = n < largest || best >= long_enough ? 6 : 60;
+    const int runs = n < largest_of_all || best >= long_enough ? 6 : 60;
     for (int i = 1; i < runs; ++i) best = std::min(best, product.seconds());
     rate = std::max(rate, 2 * n * n * n / best);
     if (best >= long_enough) break;
   }
   return rate;
+}
+
+bool Yardstick::mend(double mfu) {
+  if (mfu <= 1 || left_ == 0) return false;
+  --left_;
+  const double found = again_();
+  if (found <= rate_) return false;
+  rate_ = found;
+  return true;
 }
 
 }  // namespace tessera

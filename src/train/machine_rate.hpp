@@ -1,11 +1,29 @@
 // What this machine's matrix product reaches, as the yardstick of MFU.
 #pragma once
+#include <cstdint>
+#include <functional>
+
 #include "kernels/context.hpp"
 
 namespace tessera {
 
-/// FLOP/s of a square GEMM in `dtype`, of this rank's threads or its GPU: best of a few, of the first size that takes some milliseconds.
-/// Needs up to 3 x 8192^2 elements of memory while it runs.
-double measure_gemm_rate(DType dtype, kernels::Backend backend);
+/// FLOP/s of a square GEMM in `dtype`, of this rank's threads or its GPU: best of a few, of the first size that takes some milliseconds, or
+/// of `largest`. Needs up to 3 x largest^2 elements of memory while it runs.
+double measure_gemm_rate(DType dtype, kernels::Backend backend, std::int64_t largest = 8192);
+
+/// FLOP/s that MFU is a share of. What was measured while other programs took the machine may be less than what steps then reach.
+class Yardstick {
+ public:
+  /// `again` measures later, at most `times` in a run, since it takes time from the steps.
+  Yardstick(double rate, std::function<double()> again, int times) : rate_(rate), again_(std::move(again)), left_(times) {}
+  double rate() const { return rate_; }
+  /// A step has reached the share `mfu`. True where that is more than can be and the rate, measured again, is another now.
+  bool mend(double mfu);
+
+ private:
+  double rate_;
+  std::function<double()> again_;
+  int left_;
+};
 
 }  // namespace tessera

@@ -18,6 +18,11 @@ std::string human_duration(double seconds) {
   return fmt::format("{} s", s);
 }
 
+std::string mfu_text(double full, double causal) {
+  return fmt::format("{:.1f} % ({:.1f} % causal{})", 100 * full, 100 * causal,
+                     causal > 1 ? ": no share, since the product was measured on a busy machine" : "");
+}
+
 Progress::Progress(std::int64_t first_step, std::int64_t steps, std::int64_t log_every, std::string memory)
     : steps_(steps), done_(first_step), log_every_(log_every), memory_(std::move(memory)), terminal_(isatty(STDERR_FILENO)) {}
 
@@ -26,10 +31,9 @@ void Progress::step(const StepFigures& f, std::span<const std::pair<std::string,
   seconds_per_step_ = seconds_per_step_ == 0 ? f.seconds : 0.9 * seconds_per_step_ + 0.1 * f.seconds;
   const double left = seconds_per_step_ * static_cast<double>(steps_ - done_);
   if (f.step % log_every_ == 0 || f.step == steps_)
-    note(fmt::format(
-        "step {:>{}}/{}  loss {:.4f}  grad norm {:.3f}  lr {:.2e}  {} tokens/s  MFU {:.1f} % ({:.1f} % causal)  memory {}  left {}", f.step,
-        std::to_string(steps_).size(), steps_, f.loss, f.grad_norm, f.learning_rate, human_count(f.tokens_per_second), 100 * f.mfu_full,
-        100 * f.mfu_causal, memory_, human_duration(left)));
+    note(fmt::format("step {:>{}}/{}  loss {:.4f}  grad norm {:.3f}  lr {:.2e}  {} tokens/s  MFU {}  memory {}  left {}", f.step,
+                     std::to_string(steps_).size(), steps_, f.loss, f.grad_norm, f.learning_rate, human_count(f.tokens_per_second),
+                     mfu_text(f.mfu_full, f.mfu_causal), memory_, human_duration(left)));
   if (!loss_of_files.empty() && (f.step % log_every_ == 0 || f.step == steps_)) {
     std::string line = "  loss of files";
     for (const auto& [path, loss] : loss_of_files)

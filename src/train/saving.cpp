@@ -274,7 +274,7 @@ void Saver::failed(const AgreedError& error) {
 void Saver::saved() {
   part_ = Part::none, failures_[static_cast<std::size_t>(what_)] = 0;
   const std::string path = fmt::format("{}/{}", root(), io::checkpoint_name(step_));
-  if (what_ == SaveOf::state) note_saved(step_), last_ = path;
+  if (what_ == SaveOf::state) note_saved(step_, world_.rank() == 0), last_ = path;
   if (has_constants(layout_, world_.ranks())) constants_in_[static_cast<std::size_t>(what_)] = path;
   const double seconds = now_seconds() - begin_, stalled = beside_steps() ? stalled_ : seconds;
   const std::string beside = beside_steps() ? fmt::format(" beside the steps, which waited {:.3f} s", stalled_) : "";

@@ -34,6 +34,7 @@ NAMES = {
     "train.bin.checked": TAKEN,
     "train.bin.checked.partial": TAKEN,
     "status": STANDS,  # TESSERA_STATUS_FILE: a report is never replaced
+    "status.saved": TAKEN,
 }
 # Names in folders that the run has made new, in place of whatever had their names, and what is renamed into place from the names above.
 INSIDE_NEW = ["RUN/checkpoints/step-", "RUN/weights/step-", "RUN/trace/step-"]

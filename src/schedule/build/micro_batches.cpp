@@ -23,8 +23,10 @@ double empty_share(const Deck& deck, int ranks) {
 
 std::string describe_batch(const Deck& deck, int ranks) {
   const std::int64_t each = accumulation_steps(deck, ranks), places = each * ranks, empty = places - micro_batches(deck);
-  std::string text = fmt::format("{} sequences of {} tokens: {} micro-batches of {} on each of {} ranks", deck.batch.global,
-                                 deck.batch.sequence_length, each, deck.batch.micro, ranks);
+  std::string text =
+      fmt::format("{} sequences of {} tokens, {} tokens a step: {} micro-batches of {} on each of {} ranks", deck.batch.global,
+                  deck.batch.sequence_length, human_count(static_cast<double>(deck.batch.global * deck.batch.sequence_length)), each,
+                  deck.batch.micro, ranks);
   if (empty > 0)
     text += fmt::format("; {} of these {} {} empty, which wastes {:.1f} % of a step: batch.global = {} would leave none empty", empty,
                         places, empty == 1 ? "is" : "are", 100 * empty_share(deck, ranks), places * deck.batch.micro);

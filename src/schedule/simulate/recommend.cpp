@@ -234,6 +234,19 @@ std::optional<Choice> choice_as_is(const Deck& deck, const MachineProfile& machi
                 .recompute = request.choice() ? std::optional(*request.choice()) : std::nullopt};
 }
 
+double slowdown(const Choice& choice, const MachineProfile& machine, const Placement& placement, const LimitsOf& limits) {
+  BuildRequest chosen = request_for(choice.deck, placement.mesh, 0, Purpose::training);
+  settle_recompute(chosen, limits(choice.deck));
+  Deck whole = choice.deck;
+  for (const Change& change :
+       {stage_change(0), offload_optimizer_change("none"), offload_param_change("none"), offload_activation_change("none")})
+    change.apply(whole);
+  BuildRequest request = request_for(whole, placement.mesh, 0, Purpose::training);
+  request.recompute = chosen.recompute;
+  const Schedule schedule = build_schedule(request);
+  return choice.prediction.step.seconds / predict(request, schedule, place(schedule), machine, placement).step.seconds;
+}
+
 std::string why_slower(const Prediction& first, const Prediction& second) {
   if (second.step.seconds <= first.step.seconds) return "as fast, with more changes of the deck";
   const auto a = parts_of(first), b = parts_of(second);

@@ -78,6 +78,10 @@ class Recommender {
 /// A deck as it is; nothing where it does not fit.
 std::optional<Choice> choice_as_is(const Deck& deck, const MachineProfile& machine, const Placement& placement, const LimitsOf& limits);
 
+/// How many times as long as the step of the same deck without ZeRO and offload a choice's is, were memory no limit. What is made again in
+/// the backward pass is the same in both.
+double slowdown(const Choice& choice, const MachineProfile& machine, const Placement& placement, const LimitsOf& limits);
+
 /// Of the parts of two steps the one by which the second is longest behind: "0.520 s more of compute".
 std::string why_slower(const Prediction& first, const Prediction& second);
 

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -16,8 +17,8 @@ struct EndReport : testing::Test {
   EndReport() { fs::create_directories(folder); }
   ~EndReport() override { fs::remove_all(folder); }
 
-  std::string text() const {
-    std::ifstream file(path);
+  std::string text(const std::string& more = "") const {
+    std::ifstream file(path + more);
     return {std::istreambuf_iterator<char>(file), {}};
   }
   /// A process that has saved step `saved` (none where it is negative) and then ends.
@@ -25,7 +26,7 @@ struct EndReport : testing::Test {
     EXPECT_EXIT(
         {
           prepare_end_report(path);
-          if (saved >= 0) note_saved(saved);
+          if (saved >= 0) note_saved(saved, false);
           report_end(status);
           report_end(1);  // a process ends once
           _exit(0);
@@ -48,6 +49,20 @@ TEST_F(EndReport, TheFirstEndStands) {
 TEST_F(EndReport, TellsTheNewestStepThatWasSaved) {
   end(76, 40);
   EXPECT_EQ(text(), "status 76\nsaved 40\n");
+}
+
+TEST_F(EndReport, ASaveIsToldBeforeTheEnd) {
+  EXPECT_EXIT(
+      {
+        prepare_end_report(path);
+        for (const std::int64_t step : {5, 10}) note_saved(step, true);
+        note_saved(15, false);
+        raise(SIGKILL);
+      },
+      testing::KilledBySignal(SIGKILL), "");
+  EXPECT_FALSE(fs::exists(path));
+  EXPECT_EQ(text(".saved"), "saved 10\n");
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder), {}), 1) << "unfinished reports are left";
 }
 
 TEST_F(EndReport, AFolderThatIsGoneIsNoFurtherError) {

@@ -123,7 +123,7 @@ TEST(Machine, HostileTextIsRefusedAndDoesNoHarm) {
 }
 
 TEST(Machine, WhatIsPrintedIsReadAgain) {
-  for (const std::string name : {"a100_8", "h100_8", "h200_8", "b200_8"}) {
+  for (const std::string name : {"a100_8", "h100_8", "h200_8", "b200_8", "rtx4090_8"}) {
     SCOPED_TRACE(name);
     const MachineProfile p = require_machine(fmt::format("{}/inputs/machines/{}.toml", TESSERA_SOURCE_DIR, name));
     const ParsedMachine again = parse_machine_text(print_machine(p), "printed");

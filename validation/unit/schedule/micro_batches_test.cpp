@@ -57,9 +57,10 @@ TEST(MicroBatches, ThoseThatMeetDoNotDependOnDataParallelRanks) {
 }
 
 TEST(MicroBatches, SaysWhatEmptyOnesCost) {
-  EXPECT_EQ(describe_batch(with(64, 2), 4), "64 sequences of 16 tokens: 8 micro-batches of 2 on each of 4 ranks");
+  EXPECT_EQ(describe_batch(with(64, 2), 4), "64 sequences of 16 tokens, 1.02 K tokens a step: 8 micro-batches of 2 on each of 4 ranks");
   EXPECT_EQ(describe_batch(with(60, 2), 4),
-            "60 sequences of 16 tokens: 8 micro-batches of 2 on each of 4 ranks; 2 of these 32 are empty, which wastes 6.2 % of a step: "
+            "60 sequences of 16 tokens, 960 tokens a step: 8 micro-batches of 2 on each of 4 ranks; 2 of these 32 are empty, which wastes "
+            "6.2 % of a step: "
             "batch.global = 64 would leave none empty");
   EXPECT_NE(describe_batch(with(10, 2), 3).find("; 1 of these 6 is empty, which wastes 16.7 % of a step"), std::string::npos);
 }

@@ -1,7 +1,11 @@
-// Durations for people.
+// What people read of a step: durations, lines, and a share that is none.
 #include "train/progress.hpp"
 
 #include <gtest/gtest.h>
+
+#include <vector>
+
+#include "train/machine_rate.hpp"
 
 namespace tessera {
 namespace {
@@ -14,6 +18,41 @@ TEST(HumanDuration, Edges) {
   EXPECT_EQ(human_duration(3599.7), "1 h 00 min");
   EXPECT_EQ(human_duration(7500), "2 h 05 min");
   EXPECT_EQ(human_duration(400000), "111 h 06 min");
+}
+
+TEST(Progress, AShareAboveAllIsSaidToBeNone) {
+  EXPECT_EQ(mfu_text(0.431, 0.402), "43.1 % (40.2 % causal)");
+  EXPECT_EQ(mfu_text(1.02, 0.98), "102.0 % (98.0 % causal)") << "all of attention counts, and kernels leave out half of it";
+  EXPECT_EQ(mfu_text(7.2, 6.9), "720.0 % (690.0 % causal: no share, since the product was measured on a busy machine)");
+}
+
+TEST(Yardstick, IsMeasuredAgainWhereStepsReachMore) {
+  struct Case {
+    const char* what;
+    std::vector<double> found;  // by the later measurements
+    int times;
+    std::vector<double> mfu;  // of the steps, by the first rate
+    double rate, measured;
+  };
+  const Case cases[] = {
+      {"never more than all", {900}, 3, {0.3, 1.0, 0.9}, 100, 0},
+      {"the machine is idle again", {900}, 3, {7.2, 7.2, 7.2}, 900, 1},
+      {"it is busy for longer", {120, 900}, 3, {7.2, 7.2, 7.2}, 900, 2},
+      {"it is busier", {50, 60, 70, 900}, 3, {7.2, 7.2, 7.2, 7.2}, 100, 3},
+      {"nobody can measure", {900}, 0, {7.2}, 100, 0},
+  };
+  for (const Case& c : cases) {
+    std::size_t measured = 0;
+    Yardstick yardstick(
+        100, [&] { return c.found.at(measured++); }, c.times);
+    for (const double mfu : c.mfu) {
+      const double before = yardstick.rate();
+      const bool mended = yardstick.mend(mfu * 100 / before);
+      EXPECT_EQ(mended, yardstick.rate() > before) << c.what;
+    }
+    EXPECT_EQ(yardstick.rate(), c.rate) << c.what;
+    EXPECT_EQ(measured, c.measured) << c.what;
+  }
 }
 
 TEST(Progress, LinesGoOutAtTheirStepsAndAtTheEnd) {

@@ -1,0 +1,84 @@
+// tessera plan --parameters: a model of so many parameters, without a deck or in the place of a deck's.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+
+#include "base/check.hpp"
+#include "commands/plan_options.hpp"
+#include "model/model_of_size.hpp"
+#include "model/parameters.hpp"
+
+namespace tessera {
+namespace {
+
+constexpr const char* shape_keys[] = {"layers", "width", "heads", "kv_heads", "head_dim", "ff_width"};
+
+/// "7e9", "7B"
+std::int64_t read_parameters(const std::string& text) {
+  double number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  const std::string_view unit(end, static_cast<std::size_t>(text.data() + text.size() - end));
+  const double size = unit.empty() ? 1 : unit == "M" ? 1e6 : unit == "B" ? 1e9 : unit == "T" ? 1e12 : 0;
+  if (error != std::errc{} || size == 0 || !(number * size >= 1e4 && number * size <= 1e14))
+    fail(ExitCode::usage, "--parameters {}: a number from 1e4 to 1e14 is asked for, for example 7e9 or 7B", text);
+  return std::llround(number * size);
+}
+
+/// What a plan of no deck leaves open: a million tokens a step, as is usual, of sequences of 4,096.
+std::string usual_deck(const PlanOptions& o) {
+  const std::int64_t ranks = o.sweep.empty() ? o.ranks : std::ranges::max(o.sweep), million = 256;
+  return fmt::format(R"([model]
+layers = 1
+width = 128
+heads = 1
+ff_width = 384
+vocab = 32000
+[batch]
+global = {}
+micro = 1
+sequence_length = 4096
+[data]
+train = "data/train.h5"
+[optimizer]
+learning_rate = 3e-4
+[run]
+name = "planned"
+steps = 1000
+[precision]
+compute = "bf16"
+[zero]
+stage = 3
+[activation]
+recompute = "full"
+)",
+                     ranks * std::max<std::int64_t>(1, million / ranks));
+}
+
+}  // namespace
+
+PlanOptions with_parameters(PlanOptions o) {
+  if (o.parameters.empty()) return o;
+  const std::int64_t wanted = read_parameters(o.parameters);
+  if (o.path.find('=') != o.path.npos) o.overrides.insert(o.overrides.begin(), o.path), o.path.clear();
+  if (o.path.empty()) o.text = usual_deck(o), o.path = "--parameters " + o.parameters;
+  const ModelKeys like = require_deck(read_deck(o, o.overrides, 0)).model;
+  if (like.experts > 0)
+    fail(ExitCode::usage, "--parameters makes shapes of dense models, and {} has model.experts = {}: give its shape by its keys", o.path,
+         like.experts);
+  for (const char* key : shape_keys)
+    for (const std::string& said : o.overrides)
+      if (said.starts_with(fmt::format("model.{}=", key)))
+        fail(ExitCode::usage, "--parameters {} chooses model.{}, which {} sets too: leave out one of them", o.parameters, key, said);
+  const ModelKeys m = model_of_size(wanted, like);
+  const std::int64_t values[] = {m.layers, m.width, m.heads, m.kv_heads, m.head_dim, m.ff_width};
+  for (std::size_t i = 0; i < std::size(values); ++i) o.overrides.push_back(fmt::format("model.{}={}", shape_keys[i], values[i]));
+  const std::int64_t count = parameter_count(parameter_table(m));
+  o.shape = fmt::format("model.layers={} width={} heads={} kv_heads={} head_dim={} ff_width={} vocab={}: {} parameters ({:+.2f} % of {})",
+                        m.layers, m.width, m.heads, m.kv_heads, m.head_dim, m.ff_width, m.vocab, count,
+                        100 * (static_cast<double>(count) / static_cast<double>(wanted) - 1), o.parameters);
+  return o;
+}
+
+}  // namespace tessera
