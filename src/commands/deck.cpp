@@ -12,6 +12,7 @@
 #include "deck/import/model_source.hpp"
 #include "deck/value.hpp"
 #include "model/recompute.hpp"
+#include "train/training_data.hpp"
 
 namespace tessera {
 namespace {
@@ -23,7 +24,7 @@ struct DeckOptions {
   bool json = false;
 };
 
-ParsedDeck parse(const DeckOptions& o) { return parse_deck(o.path, o.overrides, o.ranks); }
+ParsedDeck parse(const DeckOptions& o) { return parse_deck(o.path, o.overrides, o.ranks, count_steps_if_readable); }
 
 /// With what only the model's record knows.
 ParsedDeck parse_for_model(const DeckOptions& o) {

@@ -8,6 +8,7 @@
 #include "base/control_groups.hpp"
 #include "base/limits.hpp"
 #include "kernels/parallel.hpp"
+#include "train/training_data.hpp"
 
 namespace tessera {
 namespace {
@@ -24,7 +25,7 @@ int ranks_per_node(const PlanOptions& o, const std::optional<MachineProfile>& ma
 
 ParsedDeck parse_for(const PlanOptions& o, const std::optional<MachineProfile>& machine) {
   const int ranks = o.meshes ? 0 : o.ranks;  // the mesh of a deck whose mesh is looked for need not fit so many
-  ParsedDeck parsed = parse_deck(o.path, o.overrides, ranks);
+  ParsedDeck parsed = parse_deck(o.path, o.overrides, ranks, count_steps_if_readable);
   if (!machine || !parsed.faults.empty()) return parsed;
   std::vector<std::string> overrides = o.overrides, said;
   const auto say = [&](const char* key, const std::string& value) {
@@ -36,7 +37,7 @@ ParsedDeck parse_for(const PlanOptions& o, const std::optional<MachineProfile>& 
   if (deck.memory.device == 0 && machine->device_memory > 0) say("memory.device", human_size(machine->device_memory));
   const int sharing = std::min(o.ranks, ranks_per_node(o, machine));
   if (deck.memory.host == 0 && machine->host_memory > 0) say("memory.host", human_size(machine->host_memory / sharing));
-  parsed = parse_deck(o.path, overrides, ranks);
+  parsed = parse_deck(o.path, overrides, ranks, count_steps_if_readable);
   parsed.resolved.insert(parsed.resolved.end(), said.begin(), said.end());
   if (parsed.faults.empty() && parsed.deck.run.device != machine->device)
     fail(ExitCode::usage,
