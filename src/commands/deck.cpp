@@ -13,6 +13,7 @@
 #include "deck/value.hpp"
 #include "model/recompute.hpp"
 #include "train/own_head.hpp"
+#include "train/training_data.hpp"
 
 namespace tessera {
 namespace {
@@ -24,7 +25,7 @@ struct DeckOptions {
   bool json = false;
 };
 
-ParsedDeck parse(const DeckOptions& o) { return parse_deck(o.path, o.overrides, o.ranks); }
+ParsedDeck parse(const DeckOptions& o) { return parse_deck(o.path, o.overrides, o.ranks, count_steps_if_readable); }
 
 /// With what only the model's record knows.
 ParsedDeck parse_for_model(const DeckOptions& o) {

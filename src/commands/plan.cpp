@@ -147,7 +147,7 @@ Json plan_json(const Planned& p) {
                       {"capacity", s.expert_capacity()},
                       {"rows", s.expert_rows()}};
   for (const FileShare& file : shares_of_files(p.request.deck))
-    out["data"].push_back({{"file", file.path}, {"share", file.share}, {"samples", file.samples}});
+    out["data"].push_back({{"file", file.path}, {"share", file.share}, {"samples", file.samples > 0 ? Json(file.samples) : Json()}});
   if (s.ep > 1)
     out["experts"].update(Json{{"of_rank", s.own_experts()}, {"block_rows", s.expert_block()}, {"arriving_rows", s.arriving_rows()}});
   if (p.prediction) {
@@ -233,8 +233,10 @@ void print_plan(const Planned& p) {
   put("batch     {}\n", describe_batch(deck, p.request.data.size));
   if (deck.data.train.size() > 1)
     for (const FileShare& file : shares_of_files(deck))
-      put("data      {}: {}, {} tokens of the run\n", file.path, describe(file),
-          human_count(static_cast<double>(file.samples * deck.batch.sequence_length)));
+      put("data      {}: {}{}\n", file.path, describe(file),
+          file.samples == 0
+              ? ""
+              : fmt::format(", {} tokens of the run", human_count(static_cast<double>(file.samples * deck.batch.sequence_length))));
   if (!p.stages.empty()) print_stages(p.request, p.stages);
   put("step      {} tasks, {} FLOPs and {} moved by collectives and copies, on each rank\n", cost.tasks, human_count(cost.flops),
       human_bytes(cost.bytes_moved));

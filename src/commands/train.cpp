@@ -9,6 +9,7 @@
 #include "train/device.hpp"
 #include "train/program_identity.hpp"
 #include "train/trainer.hpp"
+#include "train/training_data.hpp"
 
 namespace tessera {
 namespace {
@@ -41,7 +42,7 @@ int train(TrainOptions o) {
     ParsedDeck parsed;
     world.together([&] {
       leave_if_stopped();
-      parsed = parse_deck(o.path, o.overrides, world.ranks());
+      parsed = parse_deck(o.path, o.overrides, world.ranks(), count_steps);
       require_deck(parsed);
     });
     choose_device(world, parsed);

@@ -1,6 +1,7 @@
 // The deck: everything that a run is told, as typed values. schema.cpp declares each key once and binds it to a field here.
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -12,8 +13,10 @@ namespace tessera {
 
 struct RunKeys {
   std::string name, output_dir, device, resume, lanes;
-  std::string init;  // folder of a Hugging Face model; empty: weights are drawn
-  std::int64_t steps = 0, seed = 0, threads = 0, log_every = 1;
+  std::string init;        // folder of a Hugging Face model; empty: weights are drawn
+  std::int64_t steps = 0;  // 0: those of epochs
+  double epochs = 0;       // passes over the data; 0: steps says how long the run is
+  std::int64_t seed = 0, threads = 0, log_every = 1;
   std::int64_t trace_step = 0;  // 0: none
   bool reproducible = false, overwrite = false;
   friend bool operator==(const RunKeys&, const RunKeys&) = default;
@@ -92,6 +95,7 @@ struct OptimizerKeys {
 struct LearningRateKeys {
   std::string schedule;  // cosine | linear | constant | wsd
   std::int64_t warmup_steps = 0, decay_steps = 0;
+  double warmup_ratio = 0;  // of run.steps; 0: warmup_steps says it
   double min_ratio = 0.1;
   std::string warmup_type = "linear";  // linear | log
   friend bool operator==(const LearningRateKeys&, const LearningRateKeys&) = default;
@@ -252,11 +256,21 @@ struct ParsedDeck {
   std::vector<std::string> resolved;  // "zero.overlap_comm = false (auto: one thread per rank)": what `auto` became and why
 };
 
+/// The optimizer steps that run.epochs passes over a deck's data are.
+struct CountedSteps {
+  std::int64_t steps = 0;  ///< 0: they cannot be counted here
+  std::string why;         ///< what they are counted from, or why they cannot be
+};
+using CountSteps = std::function<CountedSteps(const Deck&)>;
+
 /// Reads a TOML file, applies `key=value` overrides in order, checks every key, its type, unit and range and the rules between keys.
 /// All faults are collected. `ranks` is the number of data-parallel ranks when it is known (0: not known; rules that need it are skipped).
-ParsedDeck parse_deck(const std::string& path, const std::vector<std::string>& overrides, int ranks);
+/// `count` is asked where a deck without other faults gives run.epochs: its steps take their place. Without it, or where it knows none,
+/// run.steps stays 0, and with it learning_rate.warmup_ratio as it is.
+ParsedDeck parse_deck(const std::string& path, const std::vector<std::string>& overrides, int ranks, const CountSteps& count = {});
 /// The same from text (checkpoints carry their deck); `name` stands for the file in messages.
-ParsedDeck parse_deck_text(const std::string& text, const std::string& name, const std::vector<std::string>& overrides, int ranks);
+ParsedDeck parse_deck_text(const std::string& text, const std::string& name, const std::vector<std::string>& overrides, int ranks,
+                           const CountSteps& count = {});
 /// The deck that a run left in its folder or a checkpoint. Where that run's kernels worked binds nobody: run.device becomes `device`.
 ParsedDeck parse_stored_deck(const std::string& text, const std::string& name, const std::string& device = "auto");
 /// Throws Error(usage) that lists every fault, one a line; otherwise the deck.

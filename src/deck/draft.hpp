@@ -46,6 +46,14 @@ struct Draft {
 
 /// Puts values in the place of `auto` where they follow from the deck and the number of ranks (0: not known).
 void resolve_auto(Draft& draft, int ranks);
+/// Which of two keys says how long the run is, and its warmup.
+void check_length(Draft& draft);
+/// Puts the steps of run.epochs into run.steps, and those of learning_rate.warmup_ratio into its warmup_steps, as far as they can be known.
+void settle_steps(Draft& draft, const CountSteps& count);
+/// What goes with the number of steps.
+void check_steps(Draft& draft);
+/// Of a run with so many of them.
+void check_run_size(Draft& draft);
 /// Sizes that several keys make together.
 void check_sizes(Draft& draft);
 /// The axes that follow from the launch, and what they share.

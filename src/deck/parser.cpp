@@ -197,7 +197,8 @@ void sort_faults(std::vector<Fault>& faults, const std::vector<std::string>& ove
 }
 
 /// `stored`: by a run of whatever version, which had these values.
-ParsedDeck read_deck(const std::string& text, const std::string& name, const std::vector<std::string>& overrides, int ranks, bool stored) {
+ParsedDeck read_deck(const std::string& text, const std::string& name, const std::vector<std::string>& overrides, int ranks, bool stored,
+                     const CountSteps& count) {
   Draft draft;
   draft.file = name, draft.stored = stored;
   for (const Key& key : deck_keys()) draft.entries.emplace(std::string(key.name), Entry{});
@@ -210,6 +211,8 @@ ParsedDeck read_deck(const std::string& text, const std::string& name, const std
   if (whole) {
     resolve_auto(draft, ranks);
     check_rules(draft);
+    settle_steps(draft, count);
+    check_steps(draft);
   }
   sort_faults(draft.faults, overrides);
   return {draft.deck, draft.faults, draft.resolved};
@@ -217,8 +220,9 @@ ParsedDeck read_deck(const std::string& text, const std::string& name, const std
 
 }  // namespace
 
-ParsedDeck parse_deck_text(const std::string& text, const std::string& name, const std::vector<std::string>& overrides, int ranks) {
-  return read_deck(text, name, overrides, ranks, false);
+ParsedDeck parse_deck_text(const std::string& text, const std::string& name, const std::vector<std::string>& overrides, int ranks,
+                           const CountSteps& count) {
+  return read_deck(text, name, overrides, ranks, false, count);
 }
 
 ParsedDeck parse_stored_deck(const std::string& text, const std::string& name, const std::string& device) {
@@ -226,7 +230,7 @@ ParsedDeck parse_stored_deck(const std::string& text, const std::string& name, c
   const std::string before = "\nhost_limit = ", now = "\nhost = ";
   std::string current = text;
   if (const auto at = current.find(before); at != current.npos) current.replace(at, before.size(), now);
-  return read_deck(current, name, {"run.device=" + device}, 0, true);
+  return read_deck(current, name, {"run.device=" + device}, 0, true, {});
 }
 
 namespace {
@@ -239,7 +243,7 @@ bool is_json(const std::string& path, const std::string& text) {
 
 }  // namespace
 
-ParsedDeck parse_deck(const std::string& path, const std::vector<std::string>& overrides, int ranks) {
+ParsedDeck parse_deck(const std::string& path, const std::vector<std::string>& overrides, int ranks, const CountSteps& count) {
   std::string text, why;
   if (!read_regular(path, most_deck_bytes, text, why)) {
     ParsedDeck parsed;
@@ -255,7 +259,7 @@ ParsedDeck parse_deck(const std::string& path, const std::vector<std::string>& o
                      path)});
     return parsed;
   }
-  return parse_deck_text(text, path, overrides, ranks);
+  return parse_deck_text(text, path, overrides, ranks, count);
 }
 
 std::string Fault::str() const {

@@ -146,43 +146,6 @@ void check_experts(Draft& draft) {
                             m.experts, m.experts));
 }
 
-void check_learning_rate(Draft& draft) {
-  const LearningRateKeys& lr = draft.deck.learning_rate;
-  std::int64_t steps = draft.deck.run.steps;
-  bool warmup_fits = true;
-  if (draft.good({"learning_rate.warmup_steps", "run.steps"}) && lr.warmup_steps > steps) {
-    warmup_fits = false;
-    draft.fault(
-        {"learning_rate.warmup_steps", "run.steps"},
-        fmt::format("learning_rate.warmup_steps {} is more than run.steps {}; set it to at most {}", lr.warmup_steps, steps, steps));
-  }
-  // An imported scheduler has a shape, whatever its steps.
-  if (draft.good({"learning_rate.warmup_steps", "learning_rate.warmup_type"}) && lr.warmup_steps == 0 &&
-      draft.differs("learning_rate.warmup_type"))
-    draft.resolved.push_back("note: learning_rate.warmup_type has no effect with learning_rate.warmup_steps = 0");
-  if (!draft.good({"learning_rate.schedule"})) return;
-  if (lr.schedule == "constant" && draft.differs("learning_rate.min_ratio")) {
-    draft.idle("learning_rate.min_ratio", "learning_rate.schedule",
-               "has no effect with learning_rate.schedule = \"constant\"; leave it out or choose another schedule");
-  }
-  if (!draft.good({"learning_rate.decay_steps"})) return;
-  if (lr.schedule != "wsd" && lr.decay_steps > 0) {
-    draft.idle("learning_rate.decay_steps", "learning_rate.schedule",
-               fmt::format("has no effect with learning_rate.schedule = {}, which decays from the end of "
-                           "the warmup to the last step; leave it out or set \"wsd\"",
-                           toml_string(lr.schedule)));
-  } else if (lr.schedule == "wsd" && lr.decay_steps == 0) {
-    draft.fault({"learning_rate.decay_steps", "learning_rate.schedule"},
-                "learning_rate.schedule = \"wsd\" needs learning_rate.decay_steps, the steps of the decay at the end of the run; "
-                "10 to 20 % of run.steps is usual");
-  } else if (draft.good({"learning_rate.warmup_steps", "run.steps"}) && warmup_fits && lr.warmup_steps + lr.decay_steps > steps) {
-    draft.fault({"learning_rate.decay_steps", "learning_rate.warmup_steps", "run.steps"},
-                fmt::format("learning_rate.warmup_steps {} + learning_rate.decay_steps {} is more than run.steps {}; set decay_steps to at "
-                            "most {}",
-                            lr.warmup_steps, lr.decay_steps, steps, steps - lr.warmup_steps));
-  }
-}
-
 void check_batch(Draft& draft) {
   if (!draft.good({"batch.global", "batch.micro"})) return;
   const std::int64_t global = draft.deck.batch.global, micro = draft.deck.batch.micro;
@@ -248,16 +211,6 @@ void check_offload(Draft& draft) {
   if (zero.offload_optimizer.ratio < 1)
     draft.fault({"zero.offload_optimizer.ratio", "zero.offload_param.device"},
                 "what kernels update has its parameters beside them; leave ratio at 1, or zero.offload_param.device at \"none\"");
-}
-
-void check_trace(Draft& draft) {
-  if (!draft.good({"run.trace_step", "run.steps"})) return;
-  const RunKeys& run = draft.deck.run;
-  if (run.trace_step > run.steps)
-    draft.fault({"run.trace_step", "run.steps"},
-                fmt::format("run.trace_step {} is more than run.steps {}, so that step never comes; set it to at most {}, or to 0 for no "
-                            "timeline",
-                            run.trace_step, run.steps, run.steps));
 }
 
 void check_lanes(Draft& draft) {
@@ -400,11 +353,10 @@ void check_rules(Draft& draft) {
   check_model(draft);
   check_experts(draft);
   check_sizes(draft);
-  check_learning_rate(draft);
+  check_length(draft);
   check_batch(draft);
   check_gradients(draft);
   check_evaluation(draft);
-  check_trace(draft);
   check_lanes(draft);
   check_offload(draft);
   check_attention(draft);

@@ -19,6 +19,23 @@ constexpr double max_dim = 1 << 24;
 using enum KeyType;
 using Refusals = std::vector<std::pair<std::string_view, std::string_view>>;
 
+// Of transformers and DeepSpeed.
+const Refusals other_schedules = {
+    {"constant_with_warmup", "it is \"constant\" here, with learning_rate.warmup_steps or warmup_ratio"},
+    {"warmup_stable_decay", "it is \"wsd\" here, with learning_rate.decay_steps"},
+    {"cosine_with_min_lr", "it is \"cosine\" here, with learning_rate.min_ratio"},
+    {"cosine_warmup_with_min_lr", "it is \"cosine\" here, with learning_rate.min_ratio"},
+    {"warmuplr", "it is \"constant\" here, with learning_rate.warmup_steps and warmup_type"},
+    {"warmupdecaylr", "it is \"linear\" here, with learning_rate.min_ratio = 0.0, warmup_steps and warmup_type"},
+    {"warmupcosinelr", "it is \"cosine\" here, with learning_rate.min_ratio, warmup_steps and warmup_type"},
+    {"cosine_with_restarts", "restarts are not in this version; set \"cosine\""},
+    {"polynomial", "powers other than 1 are not in this version, and with 1 it is \"linear\""},
+    {"inverse_sqrt", "it is not in this version; set \"cosine\" or \"wsd\""},
+    {"reduce_lr_on_plateau", "a schedule follows from the step alone; set \"cosine\" or \"wsd\""},
+    {"greedy", "a schedule follows from the step alone; set \"cosine\" or \"wsd\""},
+    {"onecycle", "it is not in this version; set \"cosine\" or \"linear\""},
+    {"lrrangetest", "it is not in this version; set \"linear\" or \"constant\""}};
+
 const Refusals no_cpu = {{"cpu", "the host's memory is called \"host\" here"}};
 const std::vector<Key> table = {
     // [run]
@@ -40,8 +57,15 @@ const std::vector<Key> table = {
          "Folder of a Hugging Face model, relative to the current directory, whose weights a run begins with where it has no checkpoint "
          "to go on from; empty: weights are drawn from run.seed. Its config.json must say the deck's [model] (`tessera deck from-hf` "
          "prints that); it is not read again on a resume."},
-    {KEY(run.steps), .type = integer, .unit = "optimizer steps", .limits = {.least = 1, .most = 1e12}, .identity = true,
-     .help = "Optimizer steps of the whole run; a resumed run goes on to the same total."},
+    {KEY(run.steps), .type = integer, .unit = "optimizer steps", .limits = {.least = 1, .most = 1e12}, .fallback = "\"auto\"",
+     .automatic = Auto::kept, .identity = true,
+     .help = "Optimizer steps of the whole run; a resumed run goes on to the same total. auto, where run.epochs is given: those of so many "
+             "passes."},
+    {KEY(run.epochs), .type = real, .unit = "passes over the data", .limits = {.least = 0, .most = 1e6}, .fallback = "0.0",
+     .identity = true, .silent = true,
+     .help = "In the place of run.steps: so many passes. One pass is as many sequences as all files of data.train have together, so in a "
+             "mixture a file may be passed over more or less often, by its weight; the last step is filled up. A start counts them, and "
+             "the run's folder and its checkpoints hold the steps in their place; 0: run.steps says it."},
     {KEY(run.seed), .type = integer, .limits = {.least = 0}, .fallback = "1", .identity = true,
      .help = "Seed of the initial weights and of the order of the data."},
     {KEY(run.reproducible), .type = boolean, .fallback = "false", .identity = true,
@@ -183,8 +207,9 @@ const std::vector<Key> table = {
          "With several files in data.train: how many of the run's sequences each gives, relative to the others, for example [0.7, 0.3]. "
          "After any number of sequences each file has given its share, but for less than one."},
     {KEY(data.epochs), .type = reals, .unit = "passes over a file", .limits = {.least = 0, .most = 1e9}, .fallback = "[]",
-     .help = "Of each file in data.train: how often the run may pass over it at most; 0: as often as its weight asks for. A start at which "
-             "run.steps asks for more is refused."},
+     .help = "Of each file in data.train: how often the run may pass over it at most, but for the last step, which is filled up; 0: as "
+             "often as its weight asks for. A start at which run.steps or run.epochs asks for more is refused. How long the run is, "
+             "run.epochs says."},
     {KEY(data.validation), .type = text, .unit = "path", .fallback = "\"\"",
      .help = "Validation tokens, relative to the current directory; empty: none."},
     {KEY(data.tokenizer), .type = text, .unit = "folder or digest", .fallback = "\"\"",
@@ -236,9 +261,14 @@ const std::vector<Key> table = {
 
     // [learning_rate]
     {KEY(learning_rate.schedule), .type = text, .choices = {"cosine", "linear", "constant", "wsd"}, .fallback = "\"cosine\"",
-     .identity = true, .help = "Shape of the learning rate after the warmup; wsd is constant and then falls linearly over decay_steps."},
+     .identity = true, .refused = other_schedules,
+     .help = "Shape of the learning rate after the warmup; wsd is constant and then falls linearly over decay_steps."},
     {KEY(learning_rate.warmup_steps), .type = integer, .unit = "optimizer steps", .limits = {.least = 0, .most = 1e12}, .fallback = "0",
      .identity = true, .help = "Steps of warmup; the last one has the peak."},
+    {KEY(learning_rate.warmup_ratio), .type = real, .unit = "ratio", .limits = {.least = 0, .most = 1}, .fallback = "0.0", .identity = true,
+     .silent = true,
+     .help = "In the place of warmup_steps: the warmup as a share of run.steps, rounded up. The run's folder holds the steps in its place, "
+             "so a run that is made longer keeps its warmup where warmup_steps is given."},
     {KEY(learning_rate.warmup_type), .type = text, .choices = {"linear", "log"}, .fallback = "\"linear\"", .identity = true,
      .help = "Rise of the warmup. linear: step i of warmup_steps, counted from 1, has i / warmup_steps of the peak; log: log(i) / "
              "log(warmup_steps), which begins at 0 and is DeepSpeed's default."},

@@ -81,13 +81,18 @@ void check_batch_size(Draft& draft, bool model) {
     check_count(draft, "batch.micro", d.batch.micro, T * number(d.model.experts_per_token), most_tokens, "rows of experts");
   if (model) check_count(draft, "batch.micro", d.batch.micro, T * activations_of_token(d.model), most_elements, "elements of activations");
   if (draft.good({"batch.global"})) check_count(draft, "batch.global", d.batch.global, T, most_elements, "tokens of a step");
-  if (draft.good({"batch.global", "run.steps"}))
-    check_count(draft, "run.steps", d.run.steps, T * number(d.batch.global), most_run_tokens, "tokens of the run");
   if (draft.good({"evaluate.batches"}))
     check_count(draft, "evaluate.batches", d.evaluate.batches, T * number(d.batch.micro), most_elements, "tokens of an evaluation");
 }
 
 }  // namespace
+
+void check_run_size(Draft& draft) {
+  const Deck& d = draft.deck;
+  if (draft.good({"batch.sequence_length", "batch.global", "run.steps"}))
+    check_count(draft, "run.steps", d.run.steps, number(d.batch.sequence_length) * number(d.batch.global), most_run_tokens,
+                "tokens of the run");
+}
 
 void check_sizes(Draft& draft) {
   const Deck& d = draft.deck;

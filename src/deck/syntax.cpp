@@ -53,7 +53,7 @@ std::string quote_hint(const std::string& line) {
   leaf.erase(0, leaf.rfind('.') + 1);
   bool holds_text = std::any_of(deck_keys().begin(), deck_keys().end(), [&](const Key& k) {
     return k.leaf() == leaf && (k.type == KeyType::text || k.type == KeyType::paths || k.type == KeyType::bytes ||
-                                k.type == KeyType::duration || k.automatic != Auto::no);
+                                k.type == KeyType::duration || (k.automatic != Auto::no && value == "auto"));
   });
   if (!holds_text || value.empty() || value.find_first_of("\"'[]{}") != std::string::npos) return {};
   return fmt::format("; text stands in double quotes: {} = {}", leaf, toml_string(value));

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
+#include <cctype>
 #include <charconv>
 #include <cmath>
 #include <span>
@@ -122,7 +124,7 @@ std::string check_limits(const Key& key, double value, const std::string& shown)
 
 std::string refusal(const Key& key, std::string_view value) {
   for (auto& [refused, reason] : key.refused) {
-    if (refused == value)
+    if (refused == lower_case(std::string(value)))
       return fmt::format("{} is refused: {}", key.type == KeyType::text ? toml_string(value) : std::string(value), reason);
   }
   return {};
@@ -137,7 +139,7 @@ std::string assign_choice(const Key& key, const std::string& text) {
   if (key.automatic != Auto::no) all.push_back("\"auto\"");
   for (auto c : key.choices) all.push_back(toml_string(c));
   if (key.type == KeyType::counted) all.push_back("an integer");
-  std::string_view near = nearest(text, key.choices);
+  std::string_view near = nearest(lower_case(text), key.choices);
   return fmt::format("{} is not a value of this key; it takes {}{}", toml_string(text), fmt::join(all, ", "),
                      near.empty() ? "" : fmt::format("; did you mean {}?", toml_string(near)));
 }
@@ -415,6 +417,11 @@ std::string shortened(const std::string& text) {
   if (text.size() <= most) return text;
   while (most > 0 && (static_cast<unsigned char>(text[most]) & 0xc0) == 0x80) --most;  // not inside a character of UTF-8
   return text.substr(0, most) + "...";
+}
+
+std::string lower_case(std::string text) {
+  std::ranges::transform(text, text.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return text;
 }
 
 std::string shortest(double value) {

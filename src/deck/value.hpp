@@ -32,6 +32,7 @@ std::string limits_text(const Limits& limits);
 std::string toml_string(std::string_view text);
 /// The text, or its beginning where it is too long for a message.
 std::string shortened(const std::string& text);
+std::string lower_case(std::string text);
 /// Shortest text that reads back as the same double, with a point or exponent so that TOML takes it for a float.
 std::string shortest(double value);
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "base/check.hpp"
 #include "base/log.hpp"
@@ -14,6 +15,7 @@ namespace {
 
 /// Up to about as many passes repeated data are worth nearly as much as new ones (Muennighoff et al., arXiv:2305.16264).
 constexpr double worthwhile_epochs = 4;
+constexpr double most_sequences = 1e18;  // of a run: more tokens than one may have
 
 /// The interleave of a deck's files: one file has all samples, whatever its weight.
 Interleave interleave_of(const DataKeys& data) {
@@ -32,12 +34,34 @@ std::vector<FileShare> shares_of_files(const Deck& deck) {
   return shares;
 }
 
-std::string describe(const FileShare& file) { return fmt::format("{:.4g} % of the samples, {} sequences", 100 * file.share, file.samples); }
+CountedSteps count_steps(const Deck& deck) {
+  std::int64_t samples = 0;
+  for (const std::string& path : deck.data.train)
+    samples += SampleFile(path, deck.batch.sequence_length, deck.model.vocab, deck.data, deck.run.seed).samples();
+  // Rounded up, but not for the rounding of the product.
+  const double wanted = std::ceil(deck.run.epochs * static_cast<double>(samples) * (1 - 1e-12));
+  return {.steps = ceil_div(static_cast<std::int64_t>(std::clamp(wanted, 1.0, most_sequences)), deck.batch.global),
+          .why = fmt::format("{} sequences of data.train a pass / batch.global {}, rounded up", samples, deck.batch.global)};
+}
+
+CountedSteps count_steps_if_readable(const Deck& deck) {
+  try {
+    return count_steps(deck);
+  } catch (const Error& error) {
+    return {.steps = 0, .why = fmt::format("a start counts the samples of data.train; here {}", error.what())};
+  }
+}
+
+std::string describe(const FileShare& file) {
+  const std::string share = fmt::format("{:.4g} % of the samples", 100 * file.share);
+  return file.samples > 0 ? fmt::format("{}, {} sequences", share, file.samples) : share;
+}
 
 TrainingData::TrainingData(const Deck& deck)
     : seed_(static_cast<std::uint64_t>(deck.run.seed)),
       shares_(shares_of_files(deck)),
       most_epochs_(deck.data.epochs),
+      before_last_step_((deck.run.steps - 1) * deck.batch.global),
       interleave_(interleave_of(deck.data)) {
   most_epochs_.resize(deck.data.train.size(), 0);
   for (const std::string& path : deck.data.train) {
@@ -53,9 +77,11 @@ double TrainingData::epochs(std::size_t file) const {
 
 void TrainingData::require_epochs() const {
   for (std::size_t k = 0; k < files_.size(); ++k)
-    if (most_epochs_[k] > 0 && epochs(k) > most_epochs_[k])
+    if (most_epochs_[k] > 0 && static_cast<double>(interleave_.count(static_cast<int>(k), before_last_step_)) >
+                                   most_epochs_[k] * static_cast<double>(files_[k].samples()))
       fail(ExitCode::data,
-           "the run takes {} sequences of {}, which has {}: {:.2f} passes over it, and data.epochs allows {:g}. Lower run.steps or the "
+           "the run takes {} sequences of {}, which has {}: {:.2f} passes over it, and data.epochs allows {:g}. Lower run.steps (or "
+           "run.epochs) or the "
            "file's weight in data.weights, or raise data.epochs.",
            shares_[k].samples, files_[k].path(), files_[k].samples(), epochs(k), most_epochs_[k]);
 }

@@ -19,7 +19,11 @@ struct FileShare {
 };
 /// Of each file in data.train, by the deck alone.
 std::vector<FileShare> shares_of_files(const Deck& deck);
-/// "70 % of the samples, 700 sequences".
+/// The steps of run.epochs passes over a deck's files, as Error(data) where one cannot be used; for parse_deck.
+CountedSteps count_steps(const Deck& deck);
+/// The same where a plan or a check may do without: no steps then, and why.
+CountedSteps count_steps_if_readable(const Deck& deck);
+/// "70 % of the samples, 700 sequences"; without the number where the steps are not known.
 std::string describe(const FileShare& file);
 
 /// Sample `cursor` of a run is one of the file that the interleave of data.weights gives it to, there in that file's own order of epochs.
@@ -51,6 +55,7 @@ class TrainingData {
   std::uint64_t seed_;
   std::vector<FileShare> shares_;
   std::vector<double> most_epochs_;  ///< of each file; 0: any number
+  std::int64_t before_last_step_;    ///< samples: the last step is filled up, whatever they allow
   std::vector<SampleFile> files_;
   Interleave interleave_;
 };

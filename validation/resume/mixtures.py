@@ -114,6 +114,23 @@ def check_refusals(folder, files, common):
     refused("a file of less than a sample", 3, ["short/train.h5 holds 9 tokens"], data__train=json.dumps(files[:2] + [short]))
 
 
+def check_passes(folder, files, common):
+    """run.epochs counts the samples of the files, and stands in the run's folder as steps, with which it goes on."""
+    keys = {**common, "data__train": files[2], "data__weights": "[]", "run__epochs": 1.5, "learning_rate__warmup_ratio": 0.3, "checkpoint__every": 0}
+    del keys["run__steps"]
+    said = folder.train("passes", 1, **keys).stderr
+    samples = int(said.split("passes over its ")[1].split()[0])
+    steps = -(-(-(-samples * 3 // 2)) // common["batch__global"])
+    with open(folder.run("passes") + "/deck.toml") as deck:
+        lines = deck.read().splitlines()
+    check("run.epochs becomes steps", max(folder.losses("passes")) == steps and f"steps = {steps}" in lines and "epochs = 0.0" in lines, said)
+    check("and learning_rate.warmup_ratio a share of them", f"warmup_steps = {-(-steps * 3 // 10)}" in lines, "\n".join(lines))
+    again = folder.train("passes", 2, **keys).stderr
+    check("the same command goes on", f"all {steps} steps are done already" in again, again)
+    folder.train("passes", 2, **{**keys, "run__epochs": 3, "learning_rate__warmup_ratio": 0, "learning_rate__warmup_steps": -(-steps * 3 // 10)})
+    check("more passes make it longer", max(folder.losses("passes")) == -(-samples * 3 // common["batch__global"]), str(folder.losses("passes")))
+
+
 def main():
     with runs.Folder() as folder:
         files = make_files(folder)
@@ -123,6 +140,7 @@ def main():
             check_layouts(folder, kind, {**common, **keys})
         check_kill(folder, {**common, **KINDS["documents"]})
         check_refusals(folder, files, common)
+        check_passes(folder, files, common)
         # A mixture of one file is that file, and a file that is passed over often is said.
         folder.train("alone", 1, **{**common, "data__train": files[0], "data__weights": "[]"})
         folder.train("list", 1, **{**common, "data__train": json.dumps(files[:1]), "data__weights": [3]})

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cctype>
 #include <cmath>
 #include <cstdlib>
 
@@ -104,11 +103,6 @@ std::string deck_value(const Key& ours, const DeepSpeedKey& row, const JsonNode&
 }
 
 }  // namespace
-
-std::string lower_case(std::string text) {
-  std::ranges::transform(text, text.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return text;
-}
 
 Importer::Importer(const ImportRequest& request) : request_(request) {
   for (const std::string& text : request.overrides) {

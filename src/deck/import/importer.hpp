@@ -76,8 +76,6 @@ class Importer {
   std::string model_comment_;
 };
 
-std::string lower_case(std::string text);
-
 // Keys that have a meaning together. Each reads what is given and puts lines.
 void import_batch(Importer& in);
 void import_precision(Importer& in);

@@ -11,6 +11,62 @@ bool valid(const std::vector<std::string>& overrides, int ranks = 0) { return pa
 std::string faults(const std::vector<std::string>& overrides, int ranks = 0) { return faults_of(parse_small(overrides, ranks)); }
 bool says(const std::string& text, const std::string& what) { return text.find(what) != std::string::npos; }
 
+std::string resolved(const std::vector<std::string>& overrides, std::int64_t counted) {
+  const CountSteps count = [&](const Deck&) { return CountedSteps{counted, "as the test says"}; };
+  const ParsedDeck parsed = parse_deck_text(small_deck, "decks/small.toml", overrides, 0, count);
+  EXPECT_EQ(faults_of(parsed), "");
+  EXPECT_EQ(faults_of(parse_deck_text(print_deck(parsed.deck), "printed", {}, 0)), "");
+  return fmt::format("{}", fmt::join(parsed.resolved, "\n")) + fmt::format("\nsteps {} epochs {} warmup {} ratio {}", parsed.deck.run.steps,
+                                                                           parsed.deck.run.epochs, parsed.deck.learning_rate.warmup_steps,
+                                                                           parsed.deck.learning_rate.warmup_ratio);
+}
+
+TEST(Rules, PassesBecomeStepsWhereTheyCanBeCounted) {
+  EXPECT_TRUE(says(resolved({"run.epochs=3"}, 250), "run.steps = 250 (run.epochs = 3: as the test says)"));
+  EXPECT_TRUE(says(resolved({"run.epochs=3"}, 250), "steps 250 epochs 0 warmup 0 ratio 0")) << "the steps of the file are dropped";
+  EXPECT_TRUE(says(resolved({"run.epochs=3"}, 250), "run.steps = 100 of decks/small.toml is dropped"));
+  EXPECT_TRUE(says(resolved({"run.epochs=3", "learning_rate.warmup_ratio=0.03"}, 250), "steps 250 epochs 0 warmup 8 ratio 0"));
+  EXPECT_TRUE(says(resolved({"learning_rate.warmup_ratio=0.07"}, 0), "steps 100 epochs 0 warmup 7 ratio 0"));
+  EXPECT_TRUE(says(resolved({"run.epochs=0.5", "learning_rate.warmup_ratio=0.5"}, 0), "steps 0 epochs 0.5 warmup 0 ratio 0.5"));
+  EXPECT_TRUE(says(faults({"run.steps=7", "run.epochs=3"}), "run.steps and run.epochs both say how long the run is"));
+  EXPECT_TRUE(says(faults({"learning_rate.warmup_steps=7", "learning_rate.warmup_ratio=0.1"}), "both say how long the warmup is"));
+  EXPECT_TRUE(says(faults({"run.steps=auto"}), "or `epochs = ...`"));
+  // Rules that need the steps see those that were counted.
+  const CountSteps ten = [](const Deck&) { return CountedSteps{10, ""}; };
+  EXPECT_TRUE(says(faults_of(parse_deck_text(small_deck, "d", {"run.epochs=1", "learning_rate.warmup_steps=11"}, 0, ten)),
+                   "learning_rate.warmup_steps 11 is more than run.steps 10"));
+  EXPECT_TRUE(says(faults_of(parse_deck_text(small_deck, "d", {"run.epochs=1", "run.trace_step=11"}, 0, ten)), "set it to at most 10"));
+  // Nothing is counted of a deck that cannot be used.
+  const CountSteps never = [](const Deck&) -> CountedSteps { throw std::logic_error("counted"); };
+  EXPECT_NO_THROW(parse_deck_text(small_deck, "d", {"run.epochs=1", "zero.stage=7"}, 0, never));
+}
+
+// Whatever others call a schedule, the message has a name of ours that works.
+TEST(Rules, SchedulesOfOthersAreRefusedWithOurNames) {
+  for (const auto& [theirs, ours] : std::vector<std::pair<std::string, std::string>>{{"Cosine", "cosine"},
+                                                                                     {"LINEAR", "linear"},
+                                                                                     {"WarmupCosineLR", "cosine"},
+                                                                                     {"WarmupDecayLR", "linear"},
+                                                                                     {"WarmupLR", "constant"},
+                                                                                     {"constant_with_warmup", "constant"},
+                                                                                     {"warmup_stable_decay", "wsd"},
+                                                                                     {"cosine_with_min_lr", "cosine"},
+                                                                                     {"cosine_warmup_with_min_lr", "cosine"},
+                                                                                     {"cosine_with_restarts", "cosine"},
+                                                                                     {"polynomial", "linear"},
+                                                                                     {"inverse_sqrt", "cosine"},
+                                                                                     {"reduce_lr_on_plateau", "cosine"},
+                                                                                     {"greedy", "cosine"},
+                                                                                     {"OneCycle", "cosine"},
+                                                                                     {"LRRangeTest", "linear"}}) {
+    const std::string found = faults({"learning_rate.schedule=" + theirs});
+    EXPECT_TRUE(says(found, "\"" + ours + "\"")) << theirs << ": " << found;
+    EXPECT_FALSE(says(found, "is not a value of this key") && !says(found, "did you mean \"" + ours)) << found;
+  }
+  EXPECT_TRUE(says(faults({"precision.compute=FP16"}), "loss scaling"));
+  EXPECT_TRUE(says(faults({"optimizer.type=AdamW"}), "did you mean \"adamw\"?"));
+}
+
 // The values that a message proposes are themselves valid.
 TEST(Rules, BatchMessagesProposeValidValues) {
   for (std::int64_t global : {1, 7, 12, 30, 60, 61}) {

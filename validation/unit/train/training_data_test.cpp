@@ -105,6 +105,28 @@ TEST(TrainingData, SaysHowOftenItPassesOverEachFile) {
   EXPECT_HAS(error_of(ExitCode::data, [&] { TrainingData{deck}; }), "50.00 passes over it, and data.epochs allows 1.");
 }
 
+TEST(TrainingData, CountsTheStepsOfPasses) {
+  const Scratch dir;
+  struct Case {
+    double epochs;
+    std::int64_t batch, steps;
+  };
+  Deck deck = deck_of({file_of(dir / "a.bin", 20, 0), file_of(dir / "b.bin", 30, 100)}, {2, 3});
+  for (const Case& c : std::vector<Case>{{1, 10, 5}, {1, 7, 8}, {3, 50, 3}, {0.5, 10, 3}, {1.1, 55, 1}, {1e-6, 10, 1}, {0.02, 1, 1}}) {
+    deck.run.steps = 0, deck.run.epochs = c.epochs, deck.batch.global = c.batch;
+    const CountedSteps counted = count_steps(deck);
+    EXPECT_EQ(counted.steps, c.steps) << c.epochs << " over batches of " << c.batch;
+    // A limit of so many passes allows the run of so many: what fills its last step up is not counted.
+    deck.run.steps = counted.steps, deck.data.epochs = {c.epochs, c.epochs};
+    EXPECT_NO_THROW(TrainingData{deck}) << c.epochs << " over batches of " << c.batch;
+  }
+  EXPECT_HAS(count_steps(deck).why, "50 sequences of data.train a pass / batch.global 1, rounded up");
+  deck.data.train[1] = dir / "gone.bin";
+  EXPECT_HAS(error_of(ExitCode::data, [&] { count_steps(deck); }), "gone.bin");
+  EXPECT_EQ(count_steps_if_readable(deck).steps, 0);
+  EXPECT_HAS(count_steps_if_readable(deck).why, "a start counts the samples of data.train; here");
+}
+
 TEST(TrainingData, NamesTheFileThatCannotBeUsed) {
   const Scratch dir;
   const std::string a = file_of(dir / "a.bin", 20, 0);
