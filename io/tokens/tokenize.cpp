@@ -112,8 +112,7 @@ class Router {
 /// The tokenizer that was asked for, and its files.
 class Outputs {
  public:
-  explicit Outputs(const TokenizeOptions& o)
-      : folder_(o.output_dir), keys_{o.field, o.ignored}, chat_(o.chat), longest_(o.longest_line) {
+  explicit Outputs(const TokenizeOptions& o) : folder_(o.output_dir), keys_{o.field, o.ignored}, chat_(o.chat), longest_(o.longest_line) {
     if (o.tokenizer == "byte") return;
     pool_.emplace(TokenizerSource{.python = o.python,
                                   .folder = o.tokenizer,

@@ -22,7 +22,7 @@ namespace tessera {
 namespace {
 
 struct GenerateOptions {
-  std::string checkpoint, prompt, prompt_tokens, chat, system, tokenizer, end_token, device = "auto";
+  std::string checkpoint, prompt, prompt_tokens, chat, system, chat_template, tokenizer, end_token, device = "auto";
   std::int64_t tokens = 200, top_k = 0, seed = 1;
   double temperature = 0.8;
 };
@@ -84,7 +84,7 @@ class Bytes : public Language {
 class Words : public Language {
  public:
   Words(const GenerateOptions& o, const std::string& folder, std::int64_t vocab)
-      : tokenizer_({.python = tokenizer_python(), .folder = folder, .end_token = o.end_token}),
+      : tokenizer_({.python = tokenizer_python(), .folder = folder, .end_token = o.end_token, .chat_template = o.chat_template}),
         prompt_(o.chat.empty() ? tokenizer_.encode_prompt(o.prompt) : tokenizer_.encode_question(o.system, o.chat)) {
     for (const std::int32_t id : prompt_)
       if (id >= vocab)
@@ -170,6 +170,8 @@ void add_generate(CLI::App& app, Chosen& chosen) {
       command->add_option("--chat", options->chat, "A message to answer, in the chat template of the run's tokenizer; prints the answer")
           ->excludes("--prompt");
   command->add_option("--system", options->system, "A system's message before it")->needs(chat);
+  command->add_option("--chat-template", options->chat_template, "Template in the place of that of the run: a name, or a file")
+      ->needs(chat);
   command->add_option("--tokenizer", options->tokenizer, "Folder of the model whose tokenizer is taken instead");
   command->add_option("--end-token", options->end_token, "Ends the text, by name, beside those that the tokenizer's files name");
   command->add_option("--prompt-tokens", options->prompt_tokens, "Token ids to continue, 1,2,3 (any model); prints ids")

@@ -72,6 +72,7 @@ struct DataKeys {
   std::vector<double> weights, epochs;  // of each of them
   std::string validation;               // a token file
   std::string tokenizer = {};           // a folder, or a digest
+  std::string chat_template = {};       // a name, or a file
   bool document_mask = false;
   std::string packing = "concatenate";  // concatenate | documents
   std::string too_long = "refuse";      // refuse | truncate | split

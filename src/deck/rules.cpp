@@ -95,7 +95,9 @@ void check_paths(Draft& draft) {
         home ? "$HOME" + path.substr(1) : path);
   };
   for (const Key& key : deck_keys()) {
-    if ((key.unit != "path" && key.unit != "folder or digest") || !draft.good({key.name}) || !draft.entry(key.name).given) continue;
+    if ((key.unit != "path" && key.unit != "folder or digest" && key.unit != "name or path") || !draft.good({key.name}) ||
+        !draft.entry(key.name).given)
+      continue;
     const Literal value = read_value(key, draft.deck);
     std::vector<std::string> written;
     if (const auto* text = std::get_if<std::string>(&value.value)) written.push_back(*text);

@@ -212,6 +212,10 @@ const std::vector<Key> table = {
              "run.epochs says."},
     {KEY(data.validation), .type = text, .unit = "path", .fallback = "\"\"",
      .help = "Validation tokens, relative to the current directory; empty: none."},
+    {KEY(data.chat_template), .type = text, .unit = "name or path", .fallback = "\"\"",
+     .help =
+         "Chat template that the run keeps beside its tokenizer, for `tessera generate --chat` and exports: chatml, llama3, alpaca, plain, "
+         "or a file; the one that `tessera tokenize --chat-template` was given. Empty: the model's own."},
     {KEY(data.tokenizer), .type = text, .unit = "folder or digest", .fallback = "\"\"",
      .help = "Tokenizer that the token files must be of: a folder with a tokenizer.json, which the run keeps, or the digest of one, as "
              "token files name it (`tokenizer.xxh3`). Empty: that of run.init, of the run's folder or of the checkpoint that it begins "

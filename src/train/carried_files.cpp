@@ -95,6 +95,17 @@ void copy_files(const std::string& from, const std::string& to, const std::vecto
   }
 }
 
+/// In the place of what is there, which is told of.
+static void keep_chat_template(const std::string& text, const std::string& path) {
+  if (!io::look_at(path).nothing()) {
+    if (io::read_small_file(path, ExitCode::data, io::most_tokenizer_bytes) == text) return;
+    info("{}: the chat template that data.chat_template names takes the place of the one that was there", path);
+  }
+  io::AtomicFile out(path);
+  out.file().write(0, text.data(), text.size());
+  out.commit();
+}
+
 void keep_files(const RunTokenizer& tokenizer, const std::string& run) {
   const std::string to = run + "/tokenizer";
   const bool with_tokenizer = !tokenizer.folder.empty() && !is_there(to, "tokenizer.json"),
@@ -108,6 +119,7 @@ void keep_files(const RunTokenizer& tokenizer, const std::string& run) {
     if (!names.empty()) copy_files(tokenizer.model, to, names), name_what_stays(tokenizer.model);
   }
   if (with_tokenizer) copy_files(tokenizer.folder, to, files_of(tokenizer.folder, kept)), name_what_stays(tokenizer.folder);
+  if (!tokenizer.chat_template.empty()) keep_chat_template(tokenizer.chat_template, to + "/chat_template.jinja");
 }
 
 std::vector<std::string> carried_files(const std::string& folder) {

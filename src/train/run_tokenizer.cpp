@@ -1,13 +1,18 @@
 #include "train/run_tokenizer.hpp"
 
+#include <fmt/ranges.h>
+
 #include <filesystem>
+#include <optional>
 
 #include "base/check.hpp"
 #include "base/log.hpp"
 #include "base/model_folder.hpp"
 #include "io/checkpoint/checkpoint.hpp"
 #include "io/files/path_state.hpp"
+#include "io/tokenizer/chat_templates.hpp"
 #include "io/tokenizer/tokenizer.hpp"
+#include "io/tokens/utf8.hpp"
 
 namespace tessera {
 namespace fs = std::filesystem;
@@ -74,6 +79,17 @@ RunTokenizer find_files(const Deck& deck, const std::string& run, const std::str
   return !beside.folder.empty() && (found.digest.empty() || found.digest == beside.digest) ? beside : found;
 }
 
+std::string require_chat_template(const std::string& named, const RunTokenizer& tokenizer) {
+  if (tokenizer.folder.empty())
+    fail(ExitCode::usage,
+         "data.chat_template: the run has no tokenizer, beside which it would keep a chat template. Name one: data.tokenizer = \"DIR\".");
+  const std::optional<std::string> text = io::find_chat_template(named);
+  if (!text)
+    fail(ExitCode::usage, "data.chat_template: {} is neither a file nor one of {}.", named, fmt::join(io::chat_template_names(), ", "));
+  io::require_utf8("data.chat_template: the text of " + named, *text);
+  return *text;
+}
+
 }  // namespace
 
 std::string kept_folder(const std::string& checkpoint) {
@@ -92,6 +108,7 @@ RunTokenizer find_tokenizer(const Deck& deck, const std::string& run, const std:
   RunTokenizer found = find_files(deck, run, checkpoint);
   for (const std::string& folder : {checkpoint.empty() ? checkpoint : kept_folder(checkpoint), deck.run.init})
     if (found.model.empty() && !folder.empty() && !io::look_at(folder + "/config.json").nothing()) found.model = folder;
+  if (!deck.data.chat_template.empty()) found.chat_template = require_chat_template(deck.data.chat_template, found);
   return found;
 }
 

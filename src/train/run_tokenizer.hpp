@@ -15,6 +15,7 @@ struct RunTokenizer {
   std::string source;  ///< who says so, for messages
   std::string model =
       {};  ///< folder with the config.json of the model that the run begins with, which says ids of tokens; "": there is none
+  std::string chat_template = {};  ///< text of the one that data.chat_template names; "": it names none
 };
 
 /// The one that data.tokenizer names, in the run's folder, in that of the checkpoint that the run begins with or in its deck, or in the

@@ -234,6 +234,21 @@ TEST_F(ModelTokenizer, OnlyTheAssistantsTurnsCount) {
   EXPECT_EQ(result.train_counted, 3 + 3 + 3 + 3);
 }
 
+TEST_F(ModelTokenizer, TheEndCountsAfterATurnThatDoes) {
+  spill(dir / "model/chat_template.jinja", fake_template);
+  const std::string ask = R"({"role": "user", "content": "q"})", say = R"({"role": "assistant", "content": "a"})",
+                    not_said = R"({"role": "assistant", "content": "b", "weight": 0})";
+  Tokenizer tokenizer({.folder = dir / "model"});
+  for (const auto& [last, counts] : {std::pair{say, true}, std::pair{ask, false}, std::pair{not_said, false}}) {
+    std::vector<std::string> unused;
+    const std::string line = fmt::format(R"({{"messages": [{}, {}, {}]}})", ask, say, last);
+    const Encoded encoded = tokenizer.encode_chats({{"here", line}}, {}, unused).at(0);
+    EXPECT_EQ(encoded.ids.back(), static_cast<std::uint32_t>(end_id)) << line;
+    EXPECT_EQ(encoded.counts.back(), counts) << line;
+    EXPECT_EQ(std::ranges::count(encoded.counts, 1), counts ? 5 : 2) << line;  // a> of each, and the end
+  }
+}
+
 TEST_F(ModelTokenizer, AConversationThatCannotBeUsedIsRefusedByItsLine) {
   spill(dir / "model/chat_template.jinja", fake_template);
   const auto refuse = [&](const std::string& line, const std::string& words) {

@@ -91,6 +91,26 @@ TEST(RunTokenizer, IsTheOneThatTheDeckNames) {
   }
 }
 
+TEST(RunTokenizer, KeepsTheChatTemplateThatTheDeckNames) {
+  const Scratch dir;
+  make_tokenizer(dir / "model", "one");
+  spill(dir / "model/chat_template.jinja", "the model's"), spill(dir / "own.jinja", "our own");
+  const auto keep = [&](const std::string& named) {
+    Deck deck = deck_with("");
+    deck.data.tokenizer = dir / "model", deck.data.chat_template = named;
+    keep_files(find_tokenizer(deck, dir / "run", ""), dir / "run");
+    return slurp(dir / "run/tokenizer/chat_template.jinja");
+  };
+  EXPECT_EQ(keep(""), "the model's");
+  EXPECT_EQ(keep(dir / "own.jinja"), "our own");
+  EXPECT_EQ(keep(""), "our own") << "what the run keeps";
+  EXPECT_HAS(keep("chatml"), "<|im_start|>");
+  EXPECT_HAS(error_of(ExitCode::usage, [&] { keep("chatlm"); }), "chatlm is neither a file nor one of chatml, llama3, alpaca, plain");
+  Deck bare = deck_with("");
+  bare.data.chat_template = "chatml";
+  EXPECT_HAS(error_of(ExitCode::usage, [&] { find_tokenizer(bare, "", ""); }), "data.chat_template: the run has no tokenizer");
+}
+
 TEST(RunTokenizer, ADigestAloneRefusesTokensOfAnother) {
   const Scratch dir;
   Deck deck = deck_with("");
