@@ -10,6 +10,7 @@
 
 #include "base/printable.hpp"
 #include "base/some_of.hpp"
+#include "io/checkpoint/finite.hpp"
 #include "io/files/path_state.hpp"
 #include "io/files/posix_file.hpp"
 #include "io/safetensors/strict_json.hpp"
@@ -233,6 +234,7 @@ SafetensorsModel::SafetensorsModel(SafetensorsModel&&) noexcept = default;
 const std::string& SafetensorsModel::folder() const { return impl_->folder; }
 const std::vector<SafetensorsModel::Tensor>& SafetensorsModel::tensors() const { return impl_->tensors; }
 std::int64_t SafetensorsModel::bytes() const { return impl_->bytes; }
+const std::string& SafetensorsModel::path_of(const Tensor& tensor) const { return impl_->path_of(tensor); }
 
 const SafetensorsModel::Tensor* SafetensorsModel::find(std::string_view name) const {
   const auto found = std::ranges::lower_bound(impl_->tensors, name, {}, [](const Tensor& t) { return std::string_view(t.name); });
@@ -255,6 +257,15 @@ void SafetensorsModel::read_box(const Tensor& tensor, const Box& box, std::span<
   }
   impl_->give_back(std::move(window));
   impl_->require_unchanged(tensor, *file);
+}
+
+void SafetensorsModel::read_finite(const Tensor& tensor, const Box& box, std::span<float> out, std::int64_t begin) const {
+  read_box(tensor, box, out, begin);
+  if (const std::int64_t bad = first_not_finite(out); bad >= 0)
+    fail(ExitCode::data,
+         "{}: tensor {}, element {} of {}, is {}: nothing of use comes of such a model. Get it again, or find what made it so.",
+         path_of(tensor), tensor.name, element_around(box, begin + bad, tensor.shape), tensor.shape.str(),
+         text_not_finite(out[static_cast<std::size_t>(bad)]));
 }
 
 bool has_model(const std::string& folder) {

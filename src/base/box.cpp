@@ -56,6 +56,12 @@ std::string Box::str() const {
   return fmt::format("{}", fmt::join(dims, " x "));
 }
 
+std::int64_t element_around(const Box& box, std::int64_t at, const Shape& outer) {
+  std::vector<std::int64_t> element = box.start;
+  for (std::size_t d = element.size(); d-- > 0; at /= box.count[d]) element[d] += at % box.count[d];
+  return offset_in(whole_box(outer), element);
+}
+
 Box whole_box(const Shape& shape) { return {std::vector<std::int64_t>(shape.dims.size(), 0), shape.dims}; }
 
 bool lies_in(const Box& box, const Shape& shape) {

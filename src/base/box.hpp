@@ -24,6 +24,9 @@ std::optional<Box> overlap(const Box& a, const Box& b);
 /// A box of the array `outer` as the array around `outer` counts it.
 Box outside(Box inner, const Box& outer);
 
+/// Where the box's element `at`, counted row-major, is in the row-major array around the box.
+std::int64_t element_around(const Box& box, std::int64_t at, const Shape& outer);
+
 /// The boxes of a row-major array that together are its flat range [begin, end), in order: at most one head and one tail a dim.
 std::vector<Box> flat_range_boxes(const std::vector<std::int64_t>& dims, std::int64_t begin, std::int64_t end);
 

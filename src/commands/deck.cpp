@@ -138,6 +138,7 @@ void add_from_deepspeed(CLI::App& deck, Chosen& chosen) {
     bool keys = false;
   };
   auto options = std::make_shared<Options>();
+  options->request.own_head = has_own_head;
   CLI::App* app = deck.add_subcommand("import", "Print the deck that a DeepSpeed configuration makes, or every fault of it");
   app->add_option("FILE", options->request.path, "DeepSpeed's JSON, with comments and \"auto\"");
   app->add_option("key=value", options->request.overrides, "Keys of the deck that the configuration does not hold, or holds otherwise");

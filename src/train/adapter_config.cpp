@@ -3,11 +3,15 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <set>
+#include <span>
 #include <string_view>
 #include <vector>
 
 #include "base/check.hpp"
+#include "base/log.hpp"
+#include "base/printable.hpp"
 #include "deck/value.hpp"
 #include "io/files/posix_file.hpp"
 #include "io/safetensors/strict_json.hpp"
@@ -31,13 +35,18 @@ Json read_config(const std::string& folder) {
 }
 
 /// Keys that say nothing of what an adapter computes, or what its tensors say too.
-bool has_no_meaning(std::string_view key) {
-  static const std::set<std::string_view> keys = {
-      "auto_mapping",   "base_model_name_or_path", "corda_config", "eva_config",     "exclude_modules", "inference_mode",
-      "layers_pattern", "layers_to_transform",     "loftq_config", "lora_dropout",   "megatron_config", "megatron_core",
-      "peft_version",   "qalora_group_size",       "revision",     "runtime_config", "target_modules",  "task_type"};
-  return keys.contains(key);
-}
+constexpr std::array without_meaning = std::to_array<std::string_view>(
+    {"auto_mapping", "base_model_name_or_path", "corda_config", "eva_config", "exclude_modules", "inference_mode", "layers_pattern",
+     "layers_to_transform", "loftq_config", "megatron_config", "megatron_core", "peft_version", "qalora_group_size", "revision",
+     "runtime_config", "target_modules", "task_type"});
+
+/// PEFT's features that are not in this version; where they are off, nothing is missing.
+constexpr std::array features = std::to_array<std::string_view>(
+    {"alora_invocation_tokens", "alpha_pattern", "arrow_config", "ensure_weight_tying", "fan_in_fan_out", "kasa_config",
+     "layer_replication", "lora_bias", "lora_ga_config", "modules_to_save", "monteclora_config", "rank_pattern", "target_parameters",
+     "trainable_token_indices", "use_bdlora", "use_dora", "use_qalora", "velora_config"});
+
+bool holds(std::span<const std::string_view> keys, std::string_view key) { return std::ranges::find(keys, key) != keys.end(); }
 
 /// What a key has where a feature is not used.
 bool says_no(const Json& value) { return value.is_null() || value == false || ((value.is_object() || value.is_array()) && value.empty()); }
@@ -54,18 +63,26 @@ class Comparison {
     expect_or_absent("use_rslora", lora_.scaling == "rslora", fmt::format("and lora.scaling = {}", toml_string(lora_.scaling)));
     expect_or_absent("bias", "none", "biases are not trained beside adapters in this version");
     check_init();
-    for (const auto& [key, value] : config_.items())
-      if (!asked_.contains(key) && !has_no_meaning(key) && !says_no(value))
+    for (const auto& [key, value] : config_.items()) {
+      if (value.is_null() || asked_.contains(key) || holds(without_meaning, key)) continue;
+      if (key == "lora_dropout" && value.is_number())
+        value == 0.0 ? void() : unused_.push_back("lora_dropout (there is none here)");
+      else if (!says_no(value))
         faults_.push_back(fmt::format("{} is {}, which is not in this version", key, value.dump()));
+      else if (!holds(features, key))
+        unused_.push_back(printable_name(key));
+    }
     return faults_;
   }
+  /// What is left out without a fault.
+  const std::vector<std::string>& unused() const { return unused_; }
 
  private:
   template <class T>
   void expect(const char* key, const T& wanted, const std::string& reason) {
     asked_.insert(key);
     const auto found = config_.find(key);
-    if (found == config_.end())
+    if (found == config_.end() || found->is_null())
       faults_.push_back(fmt::format("{} is missing", key));
     else if (*found != Json(wanted))
       faults_.push_back(fmt::format("{} is {}, {}", key, found->dump(), reason));
@@ -73,7 +90,7 @@ class Comparison {
   template <class T>
   void expect_or_absent(const char* key, const T& wanted, const std::string& reason) {
     asked_.insert(key);
-    if (config_.contains(key) || Json(wanted) == true) expect(key, wanted, reason);
+    if ((config_.contains(key) && !config_[key].is_null()) || Json(wanted) == true) expect(key, wanted, reason);
   }
   /// Some ways to begin an adapter change the matrices that it stands beside.
   void check_init() {
@@ -91,16 +108,19 @@ class Comparison {
   const LoraKeys& lora_;
   const Json& config_;
   std::set<std::string, std::less<>> asked_;
-  std::vector<std::string> faults_;
+  std::vector<std::string> faults_, unused_;
 };
 
 }  // namespace
 
 void require_same_adapter(const LoraKeys& lora) {
-  const std::vector<std::string> faults = Comparison(lora, read_config(lora.init)).faults();
+  const Json config = read_config(lora.init);
+  Comparison comparison(lora, config);
+  const std::vector<std::string> faults = comparison.faults();
   if (!faults.empty())
     fail(ExitCode::usage, "lora.init = {} names another adapter than this deck's [lora], or one that cannot be taken:\n  {}",
          toml_string(lora.init), fmt::join(faults, "\n  "));
+  if (!comparison.unused().empty()) info("{}/adapter_config.json: not used: {}", lora.init, fmt::join(comparison.unused(), ", "));
 }
 
 }  // namespace tessera

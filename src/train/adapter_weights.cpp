@@ -49,7 +49,7 @@ AdapterWeights::AdapterWeights(const Deck& deck) : file_(deck.model.lora.init, "
 }
 
 void AdapterWeights::read(const Parameter& parameter, const Box& box, std::int64_t at, std::span<float> out) const {
-  file_.read_box(*file_.find(parameter.export_name), box, out, at);
+  file_.read_finite(*file_.find(parameter.export_name), box, out, at);
 }
 
 std::string AdapterWeights::describe() const {

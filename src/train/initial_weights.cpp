@@ -111,7 +111,7 @@ InitialWeights::InitialWeights(const Deck& deck, const ModelSource& source) : ar
 void InitialWeights::read(const Parameter& parameter, const Box& box, std::int64_t at, std::span<float> out) const {
   if (parameter.adapter) return adapter_->read(parameter, box, at, out);
   const io::SafetensorsModel::Tensor& tensor = *model_.find(parameter.export_name);
-  tensor.shape == parameter.shape ? model_.read_box(tensor, box, out, at) : read_longer(tensor, box, at, out);
+  tensor.shape == parameter.shape ? model_.read_finite(tensor, box, out, at) : read_longer(tensor, box, at, out);
 }
 
 void InitialWeights::find_means(const Deck& deck) {
@@ -139,7 +139,7 @@ void InitialWeights::read_longer(const io::SafetensorsModel::Tensor& tensor, con
     const Box part = outside(inner, box);
     const std::int64_t rows = std::clamp<std::int64_t>(tensor.shape.dims[0] - part.start[0], 0, part.count[0]), width = part.count[1];
     const auto there = static_cast<std::size_t>(rows * width);
-    if (rows > 0) model_.read_box(tensor, {.start = part.start, .count = {rows, width}}, out.first(there));
+    if (rows > 0) model_.read_finite(tensor, {.start = part.start, .count = {rows, width}}, out.first(there));
     for (std::int64_t r = rows; r < part.count[0]; ++r) std::copy_n(mean.begin() + part.start[1], width, out.begin() + r * width);
     out = out.subspan(static_cast<std::size_t>(part.elements()));
   }

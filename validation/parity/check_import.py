@@ -18,6 +18,7 @@ try:
     import numpy as np
     import torch
     import transformers
+    from safetensors.torch import load_file, save_file
 except ImportError as error:
     print(f"skipped: {error}; run scripts/setup --peer", file=sys.stderr)
     sys.exit(77)
@@ -43,6 +44,31 @@ MODELS = {
     "mixtral": (model_keys("mixtral"), ("float32", "bfloat16")),
     "qwen2_moe": (model_keys("qwen_moe"), ("bfloat16",)),
     "qwen3_moe": ({**DEFAULTS, **EXPERTS, "qk_norm": True, "shared_ff_width": 0, "normalize_top_k": True}, ("bfloat16",)),
+}
+
+
+def with_own_head(folder):
+    """As a merge leaves it whose head was trained: config.json says that the embedding is the head, and the file has another one."""
+    path = os.path.join(folder, "model.safetensors")
+    tensors = load_file(path)
+    tensors["lm_head.weight"] = tensors["model.embed_tokens.weight"].flip(0).contiguous()
+    save_file(tensors, path, metadata={"format": "pt"})
+
+
+def with_yarn_beside(folder):
+    """As cards of models say it: rope_scaling, in a file that has rope_parameters already."""
+    path = os.path.join(folder, "config.json")
+    with open(path, encoding="utf-8") as file:
+        config = json.load(file)
+    config["rope_scaling"] = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16}
+    with open(path, "w", encoding="utf-8") as file:
+        json.dump({**config, "eos_token_id": [3, 5], "pad_token_id": 0}, file)
+
+
+# name: (keys, what is done to the folder, what of the configuration an export has otherwise); saved in fp32
+ALTERED = {
+    "own_head": ({**DEFAULTS, "tied": True}, with_own_head, {"tie_word_embeddings": False}),
+    "yarn_beside": ({**DEFAULTS, "head_dim": 16}, with_yarn_beside, {}),
 }
 # The first step of a logarithmic warmup has a learning rate of 0.
 FROZEN = ["run.steps=2", "learning_rate.warmup_steps=2", "learning_rate.warmup_type=log", "checkpoint.every=1", "checkpoint.keep=0", "batch.global=2",
@@ -95,10 +121,12 @@ def loss_of(folder, tokens):
     return torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten()).item()
 
 
-def check(name, keys, dtype, work):
+def check(name, keys, dtype, work, alter=None, otherwise=()):
     torch.manual_seed(len(name))
     folder, back, deck = (os.path.join(work, part) for part in ("model", "back", "deck.toml"))
     random_model(keys).to(getattr(torch, dtype)).save_pretrained(folder, max_shard_size="30KB" if dtype == "bfloat16" else "5GB")
+    if alter:
+        alter(folder)
     tokens = np.random.default_rng(1).integers(0, keys["vocab"], SAMPLES * LENGTH + 1).astype("<u2")
     data = os.path.join(work, "tokens.bin")
     tokens.tofile(data)
@@ -111,8 +139,10 @@ def check(name, keys, dtype, work):
     types = {row[1] for row in saved.values()}
     faults = compare(saved, read_export(back), types.pop()) if len(types) == 1 else [f"transformers saved {types}"]
     configs = [transformers.AutoConfig.from_pretrained(where) for where in (folder, back)]
-    for what in ("max_position_embeddings", "rope_parameters", "tie_word_embeddings", "head_dim", "num_key_value_heads"):
+    for what in ("max_position_embeddings", "rope_parameters", "tie_word_embeddings", "head_dim", "num_key_value_heads", "bos_token_id", "eos_token_id",
+                 "pad_token_id"):
         was, now = (getattr(config, what, None) for config in configs)
+        was = dict(otherwise).get(what, was)
         if isinstance(was, dict) and isinstance(now, dict):  # what is left out of either is the default
             now = {key: now[key] for key in was if key in now}
         if was != now:
@@ -131,11 +161,11 @@ def main():
     transformers.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
     good = True
-    for name in sys.argv[1:] or MODELS:
-        keys, dtypes = MODELS[name]
-        for dtype in dtypes:
+    for name in sys.argv[1:] or [*MODELS, *ALTERED]:
+        keys, *how = ALTERED[name] if name in ALTERED else (MODELS[name][0],)
+        for dtype in MODELS[name][1] if name in MODELS else ("float32",):
             with tempfile.TemporaryDirectory() as work:
-                good &= check(name, keys, dtype, work)
+                good &= check(name, keys, dtype, work, *how)
     return 0 if good else 1
 
 

@@ -287,7 +287,7 @@ class ConfigReader {
     for (const JsonNode& node : root_.children) {
       if (node.kind == JsonNode::Kind::null || known_.contains(node.name) || holds(harmless, node.name)) continue;
       if (holds(unused, node.name)) {
-        unused_.push_back(node.name);
+        unused_.push_back(node.name == "router_aux_loss_coef" ? node.name + " (model.router_aux_loss is a layer's)" : node.name);
         continue;
       }
       faults_.push_back(

@@ -296,7 +296,8 @@ ImportedDeck import_deepspeed_text(const std::string& text, const ImportRequest&
   ImportedDeck out;
   JsonNode root;
   const bool whole = read_json(text, request.path, root, out.faults);
-  const ModelSource model = read_model(request.model, out.faults);
+  ModelSource model = read_model(request.model, out.faults);
+  if (model.model.tied && request.own_head && request.own_head(request.model)) take_own_head(model, request.model);
   if (model.output_bias)
     out.faults.push_back(
         {request.model, 0, 0, "attention_bias", "a bias on the attention's output is not in this version; set it to false"});

@@ -1,9 +1,12 @@
 #include "train/engine/state.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <numeric>
 
+#include "io/checkpoint/finite.hpp"
 #include "kernels/elementwise/elementwise.hpp"
 #include "optimizer/state.hpp"
 #include "topology/failure/signals.hpp"
@@ -43,6 +46,13 @@ void require_same_model(const std::vector<Parameter>& table, const io::Checkpoin
       if (std::none_of(table.begin(), table.end(), [&](const Parameter& p) { return p.name == t.name; }))
         fail(ExitCode::checkpoint, "{} holds another model: its tensor {} ({}) is not in this deck's model. Check the deck's [model].",
              reader.folder(), t.name, t.shape.str());
+}
+
+[[noreturn]] void fail_of_value(const io::CheckpointReader& reader, const std::string& what) {
+  fail(ExitCode::numerics,
+       "{}: {}: the checkpoint was saved after something had gone wrong, or altered. Begin with an older one: run.resume=PATH, where "
+       "`tessera verify` of the run's folder says which are whole.",
+       reader.folder(), what);
 }
 
 /// The unit of the checkpoint with the same boxes at the same places and nothing else, or -1: then whole ranges can be read at once.
@@ -195,8 +205,11 @@ void ModelState::load(const io::CheckpointReader& reader) const {
 void ModelState::load_held(const Held& held, const io::CheckpointReader& reader) const {
   const int saved = same_unit(plan_.layout(), unit_of(held), reader);
   if (saved >= 0)
-    return write(held, held.elements.begin, held.elements.size(),
-                 [&](std::int64_t at, std::span<float> out) { reader.read_unit(held.group, saved, at, out); });
+    return write(held, held.elements.begin, held.elements.size(), [&](std::int64_t at, std::span<float> out) {
+      reader.read_unit(held.group, saved, at, out);
+      if (const std::int64_t bad = io::first_not_finite(out); bad >= 0)
+        fail_of_value(reader, io::describe_not_finite(reader.layout(), held.group, saved, at + bad, out[static_cast<std::size_t>(bad)]));
+    });
   clear(held);
   wait_for_device(plan_.schedule.shape.backend);
   for (const Piece& piece : pieces_in(unit_of(held), held.elements.begin, held.elements.end)) {
@@ -206,7 +219,13 @@ void ModelState::load_held(const Held& held, const io::CheckpointReader& reader)
       continue;
     }
     write(held, piece.unit_offset, piece.elements, [&](std::int64_t at, std::span<float> out) {
-      reader.read_box(held.group, *tensor, slot_of(held, piece).box, out, piece.slot_offset + (at - piece.unit_offset));
+      const Box& box = slot_of(held, piece).box;
+      const std::int64_t first = piece.slot_offset + (at - piece.unit_offset);
+      reader.read_box(held.group, *tensor, box, out, first);
+      if (const std::int64_t bad = io::first_not_finite(out); bad >= 0)
+        fail_of_value(
+            reader, fmt::format("{} of {}, element {} of the tensor, is {}", held.group, tensor->name,
+                                element_around(box, first + bad, tensor->shape), io::text_not_finite(out[static_cast<std::size_t>(bad)])));
     });
   }
 }

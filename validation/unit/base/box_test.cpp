@@ -118,6 +118,17 @@ TEST(Box, RunsVisitEveryElementOnceInOrder) {
   for_each_run({{2, 0}, {0, 4}}, {{0, 0}, {4, 4}}, {{0, 0}, {4, 4}}, [](const BoxRun&) { ADD_FAILURE() << "a box of nothing has no run"; });
 }
 
+TEST(Box, ElementsHaveTheirPlaceInTheWhole) {
+  Random random;
+  for (int i = 0; i < 300; ++i) {
+    const Shape shape = random.shape();
+    const Box box = random.box(whole_box(shape));
+    const std::vector<Element> all = walk(whole_box(shape)), mine = walk(box);
+    for (std::size_t at = 0; at < mine.size(); ++at)
+      ASSERT_EQ(all[static_cast<std::size_t>(element_around(box, static_cast<std::int64_t>(at), shape))], mine[at]) << box.str();
+  }
+}
+
 TEST(Box, ColumnsOfAMatrixAreARunARow) {
   std::vector<BoxRun> runs;
   for_each_run({{0, 2}, {3, 4}}, {{0, 2}, {3, 4}}, {{0, 0}, {3, 10}}, [&](const BoxRun& run) { runs.push_back(run); });

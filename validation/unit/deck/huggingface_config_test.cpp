@@ -299,6 +299,33 @@ TEST(FromHuggingface, ADeckThatIsTakenAsItIs) {
   EXPECT_TRUE(test::has(with_weights.text, "FILL IN") && test::has(with_weights.text, "LlamaForCausalLM")) << with_weights.text;
 }
 
+TEST(FromHuggingface, AHeadOfItsOwnGoesBeforeTheConfiguration) {
+  const test::Scratch scratch;
+  const std::string folder = scratch.path();
+  for (const bool says_tied : {true, false})
+    for (const bool own : {true, false}) {
+      test::spill(scratch / "config.json", config("llama", fmt::format(R"("tie_word_embeddings": {})", says_tied)));
+      int asked = 0;
+      const auto head = [&](const std::string& of) {
+        ++asked;
+        EXPECT_EQ(of, folder);
+        return own;
+      };
+      const ImportRequest request{
+          .path = folder, .model = folder, .overrides = {"data.train=a.h5", "run.steps=7"}, .ranks = 1, .own_head = head};
+      ImportedDeck from_hf = import_huggingface(request);
+      ImportedDeck from_deepspeed = import_deepspeed_text(R"({"train_batch_size": 4, "train_micro_batch_size_per_gpu": 4,
+"optimizer": {"type": "AdamW", "params": {"lr": 1e-3}}, "bf16": {"enabled": true}})",
+                                                          request);
+      EXPECT_EQ(asked, says_tied ? 2 : 0) << "the weights are read where the answer counts";
+      for (const ImportedDeck& made : {from_hf, from_deepspeed}) {
+        EXPECT_EQ(faults_of({{}, made.faults, {}}), "");
+        EXPECT_EQ(parse_deck_text(made.text, "made.toml", {}, 1).deck.model.tied, says_tied && !own) << made.text;
+        EXPECT_EQ(made.notes.size(), says_tied && own ? 1u : 0u);
+      }
+    }
+}
+
 TEST(FromHuggingface, RefusesWithTheFilesPlaces) {
   const test::Scratch scratch;
   const auto faults = [&] {

@@ -6,6 +6,7 @@
 #include "../model/random_models.hpp"
 #include "../scratch.hpp"
 #include "../sharded_checkpoint.hpp"
+#include "io/files/posix_file.hpp"
 #include "io/safetensors/safetensors.hpp"
 #include "model/huggingface.hpp"
 #include "train/consolidate.hpp"
@@ -210,6 +211,43 @@ TEST(InitialWeights, NewTokensBeginAsTheMean) {
   const io::SafetensorsModel out(scratch / "out");
   EXPECT_EQ(out.find("model.embed_tokens.weight")->shape.dims[0], rows + 3);
   EXPECT_EQ(out.find("lm_head.weight")->shape.dims[0], rows + 3);
+}
+
+/// A tensor's element in the file, in place.
+void alter_model(const std::string& path, const std::string& tensor, std::int64_t element, std::span<const std::byte> value) {
+  const std::vector<io::SafetensorsTensor> tensors = io::read_safetensors_header(path);
+  const auto found = std::ranges::find(tensors, tensor, &io::SafetensorsTensor::name);
+  ASSERT_NE(found, tensors.end());
+  io::PosixFile::update(path).write(found->begin + element * std::ssize(value), value.data(), value.size());
+}
+
+TEST(InitialWeights, WhatIsNoNumberIsNamed) {
+  constexpr float nan = std::numeric_limits<float>::quiet_NaN(), infinity = std::numeric_limits<float>::infinity();
+  for (const DType type : {DType::f32, DType::bf16})
+    for (const auto& [value, says] : {std::pair(nan, "nan"), std::pair(infinity, "inf"), std::pair(-infinity, "-inf")})
+      for (const auto& [name, element] : {std::pair("model.layers.1.mlp.up_proj.weight", 37), std::pair("model.norm.weight", 0)}) {
+        const Scratch scratch;
+        const Deck deck = deck_with(scratch / "m");
+        consolidate({.checkpoint = test::write_sharded(scratch.path(), test::tiny_deck(), 1), .output = scratch / "m", .dtype = type});
+        const std::string file = scratch / "m/model.safetensors";
+        const bf16 narrow(value);
+        alter_model(file, name, element, type == DType::f32 ? std::as_bytes(std::span(&value, 1)) : std::as_bytes(std::span(&narrow, 1)));
+        const std::string expected = fmt::format("{}: tensor {}, element {} of ", file, name, element);
+        // A part of the tensor, as a rank may keep it.
+        const InitialWeights weights(deck, false);
+        for (const Parameter& p : parameter_table(deck.model)) {
+          if (p.export_name != name) continue;
+          Box box = whole_box(p.shape);
+          if (box.count.size() == 2) box.start[1] = 3, box.count[1] -= 3;
+          std::vector<float> part(static_cast<std::size_t>(box.elements()));
+          const std::string why = test::error_of(ExitCode::data, [&] { weights.read(p, box, 0, part); });
+          EXPECT_TRUE(test::has(why, expected) && test::has(why, fmt::format(", is {}: ", says))) << why;
+        }
+        const std::string why =
+            test::error_of(ExitCode::data, [&] { import_model({.model = scratch / "m", .run = scratch / "run", .overrides = {}}); });
+        EXPECT_TRUE(test::has(why, expected)) << why;
+        EXPECT_FALSE(test::fs::exists(scratch / "run/checkpoints/step-00000000"));
+      }
 }
 
 TEST(InitialWeights, BiasesOfRoutersAreNotOfTheFile) {

@@ -6,8 +6,11 @@
 #include <algorithm>
 #include <cmath>
 #include <deque>
+#include <limits>
 #include <map>
+#include <tuple>
 
+#include "../altered_checkpoint.hpp"
 #include "../model/random_models.hpp"
 #include "../scratch.hpp"
 #include "../sharded_checkpoint.hpp"
@@ -290,6 +293,30 @@ TEST(ModelState, AnyCutLoadsAndSavesWhatAnyOtherSaved) {
       for (const std::string& group : groups)
         for (const io::CheckpointTensor& t : before.layout().tensors)
           ASSERT_EQ(after.tensor_hash(group, *after.find(t.name)), before.tensor_hash(group, t)) << group << " " << t.name;
+    }
+}
+
+TEST(ModelState, WhatIsNoNumberIsNamedByTensorAndElement) {
+  const std::string tensor = "layers.1.mlp.w_up";
+  const float infinity = std::numeric_limits<float>::infinity();
+  for (const auto& [group, value, says] : {std::tuple("master", std::numeric_limits<float>::quiet_NaN(), "nan"),
+                                           std::tuple("adam_m", infinity, "inf"), std::tuple("adam_v", -infinity, "-inf")})
+    for (const auto& [shards, cuts] : meshes) {  // whole ranges of units, and boxes of tensors
+      test::Scratch scratch;
+      const std::string folder = test::write_sharded(scratch.path(), deck_of(2, 0), 2, 5, 1);
+      const io::CheckpointPiece piece = io::CheckpointReader(folder).find(tensor)->pieces.front();
+      test::alter_checkpoint(folder, group, piece.unit, piece.offset + 40, value);
+      const Ranks ranks(deck_of(shards, 3), shards, cuts);
+      int refused = 0;
+      for (const Rank& rank : ranks.all) try {
+          rank.state.load(io::CheckpointReader(folder));
+        } catch (const Error& error) {
+          ++refused;
+          EXPECT_EQ(error.code, ExitCode::numerics);
+          EXPECT_HAS(std::string(error.what()),
+                     fmt::format("{}: {} of {}, element 40 of the tensor, is {}: ", folder, group, tensor, says));
+        }
+      EXPECT_EQ(refused, 1) << group << " on " << shards << " shards of " << cuts << " cuts: who keeps it says it";
     }
 }
 
