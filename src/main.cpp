@@ -3,9 +3,9 @@
 
 #include <csignal>
 #include <cstdio>
-#include <system_error>
 
 #include "base/check.hpp"
+#include "base/current_error.hpp"
 #include "base/end_report.hpp"
 #include "base/log.hpp"
 #include "commands/commands.hpp"
@@ -55,10 +55,10 @@ int output_error() {
 }
 
 /// Of a fault that comes before MPI is up: the launcher's word says which rank this is, and the ranks that wait for it in MPI are ended.
-int end_by_fault(const std::string& message, ExitCode code, bool trains) {
+int end_by_fault(const Error& error, bool trains) {
   log_launch_identity();
-  log_line(LogLevel::error, message);
-  const int status = static_cast<int>(code);
+  log_line(LogLevel::error, error.what());
+  const int status = static_cast<int>(error.code);
   if (!trains || !launched_as_several()) return status;
   report_end(status);
   drain_standard_error();
@@ -72,26 +72,10 @@ int run(const Chosen& chosen, bool trains) {
     // What was printed must have arrived: a full disk behind a redirection is a failure too.
     return std::fflush(stdout) == 0 && !std::ferror(stdout) ? status : output_error();
   } catch (const Error& error) {
-    return end_by_fault(error.what(), error.code, trains);
-  } catch (const std::bad_alloc&) {
-    return end_by_fault(
-        "the system gave no more memory: the machine's is used up, or the limit of this process (ulimit -v, the job's request). Ask "
-        "for less, or for more memory.",
-        ExitCode::memory, trains);
-  } catch (const std::system_error& error) {
+    return end_by_fault(error, trains);
+  } catch (const std::exception&) {
     if (std::ferror(stdout)) return output_error();
-    if (error.code() != std::errc::resource_unavailable_try_again)
-      return end_by_fault(fmt::format("{}. This is a defect of Tessera; please report it with the command line.", error.what()),
-                          ExitCode::internal, trains);
-    return end_by_fault(
-        fmt::format("the system starts no more threads for this process ({}): raise its limits of memory and of processes (ulimit -v, "
-                    "ulimit -u, the job's request), or ask for fewer threads (run.threads).",
-                    error.what()),
-        ExitCode::memory, trains);
-  } catch (const std::exception& error) {
-    if (std::ferror(stdout)) return output_error();
-    return end_by_fault(fmt::format("{}. This is a defect of Tessera; please report it with the command line.", error.what()),
-                        ExitCode::internal, trains);
+    return end_by_fault(current_error(), trains);
   }
 }
 

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <new>
 
 #include "base/check.hpp"
 #include "base/commit.hpp"
@@ -31,6 +32,7 @@ Hash128 digest_of_file(const char* path) {
     data = mmap(nullptr, static_cast<std::size_t>(status.st_size), PROT_READ, MAP_PRIVATE, file, 0);
   const int error = errno;
   if (file >= 0) close(file);
+  if (data == MAP_FAILED && error == ENOMEM) throw std::bad_alloc();
   if (data == MAP_FAILED)
     fail(ExitCode::environment, "{}: the program's own file cannot be read: {}. Ranks compare it; let it be readable for who runs it.",
          path, std::strerror(error));

@@ -48,6 +48,8 @@ Placement placement_of(const PlanOptions& o, const Deck& deck, const MachineProf
   return {.mesh = make_mesh(deck, ranks), .ranks_per_node = per_node, .lanes_side_by_side = side_by_side};
 }
 
+int data_ranks(const Choice& choice) { return batch_ranks(make_mesh(choice.deck, choice.prediction.ranks)); }
+
 std::string words(const Choice& choice) { return words_of(choice.changes); }
 
 std::string memory_text(const Choice& choice) { return memory_text(choice.bytes, limits_with(choice.deck, choice.prediction.ranks)); }
@@ -92,7 +94,6 @@ PlanOptions with_ranks(PlanOptions options, int ranks) {
 /// Why another machine gains nothing: empty micro-batches, or the part of a step that grows.
 std::string why_no_gain(const Choice& here, const Choice& there) {
   if (there.prediction.tokens_per_second > here.prediction.tokens_per_second) return "";
-  const auto data_ranks = [](const Choice& choice) { return batch_ranks(make_mesh(choice.deck, choice.prediction.ranks)); };
   const double empty = empty_share(there.deck, data_ranks(there));
   if (empty > empty_share(here.deck, data_ranks(here)))
     return fmt::format("batch.global = {} over {} ranks leaves {:.1f} % of the micro-batches empty", there.deck.batch.global,
@@ -173,6 +174,7 @@ void print_recommendation(const Searched& s, const std::optional<Choice>& now, c
   put("choose    {}\n", words(first));
   if (first.recompute) put("          makes again {}\n", describe(*first.recompute, {.layers = {{0, first.deck.model.layers}}}));
   for (const std::string& note : notes_of(first, s.deck)) put("note      {}\n", note);
+  put("batch     {}\n", describe_batch(first.deck, data_ranks(first)));
   put("memory    {}\n", memory_text(first));
   put("predicted{}\n", print_prediction(first.prediction, 5));
   if (s.options.price > 0)

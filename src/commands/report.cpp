@@ -6,7 +6,9 @@
 #include "base/version.hpp"
 #include "commands/commands.hpp"
 #include "report/measure.hpp"
+#include "report/ranks.hpp"
 #include "report/surroundings.hpp"
+#include "topology/devices/binding.hpp"
 #include "topology/world.hpp"
 #include "train/program_identity.hpp"
 
@@ -35,7 +37,22 @@ int measure(const ReportOptions& o) {
   });
 }
 
+/// Ranks whose programs differ are not refused: that is told as all that differs is.
+int report_of_ranks(const ReportOptions& o) {
+  return run_in_world({}, [&](World& world) {
+    Surroundings mine;
+    world.together([&] { mine = look_around(o.how.disks); });
+    mine.facts.push_back({"node", "threads", describe(bind_process(world, false))});
+    RanksAround around{.map = world.map_of_ranks()};
+    for (const std::string& text : world.gather_text(pack(mine))) around.ranks.push_back(unpack(text));
+    for (const std::string& node : world.gather_text(std::to_string(world.place().node))) around.nodes.push_back(std::stoi(node));
+    if (world.rank() == 0) put("{}", o.json ? ranks_json(around) + "\n" : print_ranks(around));
+    return 0;
+  });
+}
+
 int report(const ReportOptions& o) {
+  if (launched_as_several()) return report_of_ranks(o);
   const Surroundings around = look_around(o.how.disks);
   put("{}", o.json ? surroundings_json(around) + "\n" : print_surroundings(around));
   return 0;
@@ -46,7 +63,8 @@ int report(const ReportOptions& o) {
 void add_report(CLI::App& app, Chosen& chosen) {
   CLI::App* command = app.add_subcommand(
       "report",
-      "Versions, cores, memory, limits, devices and disks of this node, and what lacks for which feature; --measure: a machine profile");
+      "Versions, cores, memory, limits, devices, links and disks of this node, and what lacks for which feature; under mpiexec or srun of "
+      "all ranks, what differs between them apart; --measure: a machine profile");
   auto options = std::make_shared<ReportOptions>();
   auto* json = command->add_flag("--json", options->json, "Print one JSON object");
   auto* measured = command->add_flag("--measure", options->measure,
@@ -64,7 +82,8 @@ void add_report(CLI::App& app, Chosen& chosen) {
   command->add_option("--disk", options->how.disks,
                       "Folder on a local disk to look at or, with --measure, to write 512 MiB to and read; several are used at once");
   command->footer(
-      "Examples:\n  tessera report --disk /tmp\n  tessera report --measure > here.toml\n  mpiexec -n 2 tessera report --measure > "
+      "Examples:\n  tessera report --disk /tmp\n  srun tessera report\n  tessera report --measure > here.toml\n  mpiexec -n 2 tessera "
+      "report --measure > "
       "here.toml\n  "
       "tessera plan inputs/quickstart.toml --ranks 2 --machine here.toml");
   command->callback([options, &chosen] { chosen = [options] { return options->measure ? measure(*options) : report(*options); }; });

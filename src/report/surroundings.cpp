@@ -11,9 +11,12 @@
 #include "base/control_groups.hpp"
 #include "base/types.hpp"
 #include "base/version.hpp"
+#include "deck/environment.hpp"
 #include "io/nvme/memlock.hpp"
 #include "io/nvme/preflight.hpp"
 #include "memory/arena.hpp"
+#include "report/links.hpp"
+#include "report/nvml.hpp"
 #include "topology/devices/numa.hpp"
 #include "topology/world.hpp"
 #include "train/device.hpp"
@@ -59,9 +62,8 @@ void add_node(Surroundings& s) {
   for (const NumaNode& n : numa_nodes())
     s.facts.push_back({"node", fmt::format("memory {}", n.number),
                        fmt::format("{} near units {}", n.bytes > 0 ? human(n.bytes) : "unknown size", n.units)});
-  s.facts.push_back(
-      {"node", "memory",
-       fmt::format("{}, {} free", human(static_cast<std::int64_t>(memory.total)), human(static_cast<std::int64_t>(memory.available)))});
+  s.facts.push_back({"node", "memory", human(static_cast<std::int64_t>(memory.total))});
+  s.facts.push_back({"node", "free memory", human(static_cast<std::int64_t>(memory.available)), true});
   const std::string huge = line_of("/sys/kernel/mm/transparent_hugepage/enabled");
   s.facts.push_back({"node", "huge pages", huge.empty() ? "not known" : huge});
   if (huge.find("[never]") != huge.npos)
@@ -78,6 +80,7 @@ void add_node(Surroundings& s) {
   s.facts.push_back({"limits", "locked memory", io::memlock_text()});
   s.facts.push_back({"limits", "open files", resource_limit(RLIMIT_NOFILE, false)});
   s.facts.push_back({"limits", "size of a file", resource_limit(RLIMIT_FSIZE, true)});
+  s.facts.push_back({"limits", "address space", resource_limit(RLIMIT_AS, true)});
 }
 
 void add_program(Surroundings& s) {
@@ -88,6 +91,9 @@ void add_program(Surroundings& s) {
 }
 
 void add_devices(Surroundings& s) {
+  const DriverView seen = view_of_driver();
+  if (!seen.driver.empty()) s.facts.push_back({"devices", "GPU driver", seen.driver});
+  if (const auto visible = environment("CUDA_VISIBLE_DEVICES")) s.facts.push_back({"devices", "CUDA_VISIBLE_DEVICES", *visible});
 #ifdef TESSERA_CUDA
   const int count = cuda::device_count();
   for (int d = 0; d < count; ++d) s.facts.push_back({"devices", fmt::format("GPU {}", d), cuda::device_id(d)});
@@ -96,9 +102,13 @@ void add_devices(Surroundings& s) {
     s.lacking.push_back({"run.device = \"cuda\"", cuda::why_no_device(), "run where a GPU and its driver are"});
   }
 #else
-  s.facts.push_back({"devices", "GPUs", "this build looks for none"});
-  s.lacking.push_back(
-      {"run.device = \"cuda\"", "this build has no kernels for GPUs", "build with the cuda preset (plans for GPUs need none)"});
+  for (std::size_t d = 0; d < seen.gpus.size(); ++d) s.facts.push_back({"devices", fmt::format("GPU {}", d), seen.gpus[d]});
+  if (seen.gpus.empty()) s.facts.push_back({"devices", "GPUs", "none: " + seen.why});
+  s.lacking.push_back({"run.device = \"cuda\"",
+                       seen.gpus.empty() ? "this build has no kernels for GPUs"
+                                         : fmt::format("this node has {} GPU{}, and this build no kernels for them", seen.gpus.size(),
+                                                       seen.gpus.size() == 1 ? "" : "s"),
+                       "build with the cuda preset (plans for GPUs need none)"});
 #endif
 }
 
@@ -108,7 +118,7 @@ void add_disks(Surroundings& s, const std::vector<std::string>& folders) {
     const io::SpillPreflight found = io::preflight_spill({.folders = {folder}, .purpose = "tessera report", .memory = {}}, 0);
     const io::SpillFolder& f = found.folders.front();
     s.facts.push_back(
-        {"disks", folder, f.usable ? fmt::format("{}, {} free, {}", f.file_system, human(f.free_bytes), found.how) : "not usable"});
+        {"disks", folder, f.usable ? fmt::format("{}, {} free, {}", f.file_system, human(f.free_bytes), found.how) : "not usable", true});
     for (const std::string& problem : found.problems) s.lacking.push_back({feature, problem, ""});
     for (const std::string& note : found.notes) s.lacking.push_back({feature + " at its best", note, ""});
   }
@@ -128,6 +138,8 @@ Surroundings look_around(const std::vector<std::string>& folders) {
   add_program(s);
   add_node(s);
   add_devices(s);
+  const std::vector<Fact> links = link_facts("/sys");
+  s.facts.insert(s.facts.end(), links.begin(), links.end());
   add_disks(s, folders);
   return s;
 }

@@ -7,9 +7,11 @@ namespace tessera {
 
 struct Fact {
   std::string room, name, value;  ///< "limits", "locked memory", "8.00 MiB"
+  bool passing = false;           ///< it is another the next moment: of the ranks of a node the first one's counts
 };
 struct Lack {
   std::string feature, why, remedy;
+  friend bool operator==(const Lack&, const Lack&) = default;
 };
 struct Surroundings {
   std::vector<Fact> facts;  ///< room by room

@@ -17,12 +17,13 @@
 #include <cstdlib>
 #include <exception>
 #include <mutex>
-#include <new>
 #include <numeric>
 #include <thread>
 #include <utility>
 
+#include "base/address_space.hpp"
 #include "base/clock.hpp"
+#include "base/current_error.hpp"
 #include "base/end_report.hpp"
 #include "base/log.hpp"
 #include "deck/environment.hpp"
@@ -148,6 +149,8 @@ World::World(const WorldOptions& options) : options_(options), exceptions_at_sta
   // It ends a process that Slurm has started without PMIx by a text on how to build Open MPI.
   if (!environment("PMIX_RANK") && !environment("OMPI_COMM_WORLD_SIZE")) refuse_singletons(1);
 #endif
+  // As seen of MPICH with UCX, which may crash where it gets fewer.
+  require_address_space((launched_as_several() ? 256 : 160) << 20, "MPI with its threads");
   const StartWatch start(options.start);
   int provided = MPI_THREAD_SINGLE;
   {
@@ -346,12 +349,9 @@ void World::together(const std::function<void()>& part) const {
   std::string message;
   try {
     part();
-  } catch (const Error& error) {
+  } catch (const std::exception&) {
+    const Error error = current_error();
     code = static_cast<int>(error.code), message = error.what();
-  } catch (const std::bad_alloc&) {
-    code = static_cast<int>(ExitCode::memory), message = "out of memory";
-  } catch (const std::exception& error) {
-    code = static_cast<int>(ExitCode::internal), message = error.what();
   }
   // A digit each first: on the common way, where nobody failed, that is the whole cost.
   int first = code ? place_.rank : place_.ranks, agreed = place_.ranks;
@@ -459,12 +459,9 @@ int run_in_world(const WorldOptions& options, const std::function<int(World&)>& 
         status = static_cast<int>(error.code);
       }
       return world.finish(status);
-    } catch (const Error& error) {
+    } catch (const std::exception&) {
+      const Error error = current_error();
       world.abort_all(error.code, error.what());
-    } catch (const std::bad_alloc&) {
-      world.abort_all(ExitCode::memory, "out of memory");
-    } catch (const std::exception& error) {
-      world.abort_all(ExitCode::internal, error.what());
     }
   } catch (const Error& error) {
     // The world could not be made. Others may wait for it.

@@ -1,9 +1,14 @@
 // tessera report: what it prints, and which options go together.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <optional>
 
 #include <nlohmann/json.hpp>
 
 #include "program.hpp"
+#include "train/device.hpp"
 
 namespace tessera {
 namespace {
@@ -17,6 +22,53 @@ TEST(ReportCommand, PrintsWhatThereIs) {
   const auto json = test::run_program(scratch, {"report", "--json"});
   EXPECT_EQ(json.status, 0) << json.err;
   EXPECT_TRUE(nlohmann::json::parse(json.out)["lacking"].is_array());
+}
+
+/// Sets a variable for the programs that a test starts.
+struct Setting {
+  Setting(const char* name, const std::string& value) : name(name) {
+    if (const char* old = std::getenv(name)) before = old;
+    setenv(name, value.c_str(), 1);
+  }
+  ~Setting() { before ? setenv(name, before->c_str(), 1) : unsetenv(name); }
+  const char* name;
+  std::optional<std::string> before = {};
+};
+
+TEST(ReportCommand, LooksForGpusInEveryBuild) {
+  const test::Scratch scratch;
+  const Setting library("LD_LIBRARY_PATH", TESSERA_PRETENDED_NVML);
+  const auto devices = [&](const char* gpus) {
+    const Setting count("PRETENDED_GPUS", gpus);
+    const auto json = test::run_program(scratch, {"report", "--json"});
+    EXPECT_EQ(json.status, 0) << json.err;
+    return nlohmann::json::parse(json.out);
+  };
+  const auto two = devices("2"), none = devices("0"), silent = devices("-1");
+  EXPECT_EQ(two["devices"]["GPU driver"], "580.65.06");
+  EXPECT_FALSE(silent["devices"].contains("GPU driver"));
+  if (has_gpu_backend()) return;  // then CUDA tells of the GPUs
+  EXPECT_EQ(two["devices"]["GPU 0"], "Pretended H100, 80.00 GiB");
+  EXPECT_EQ(two["devices"]["GPU 1"], "Pretended H100");
+  EXPECT_TRUE(test::has(two["lacking"].dump(), "this node has 2 GPUs, and this build no kernels for them")) << two["lacking"];
+  EXPECT_EQ(none["devices"]["GPUs"], "none: the driver sees none");
+  EXPECT_EQ(silent["devices"]["GPUs"], "none: the driver of NVIDIA does not answer (NVML status 9): nvidia-smi says more");
+}
+
+TEST(ReportCommand, OfSeveralRanksIsOneTable) {
+  const char* mpiexec = std::getenv("MPIEXEC");
+  if (!mpiexec) GTEST_SKIP() << "CTest says which mpiexec";
+  const test::Scratch scratch;
+  const std::string out = scratch / "out", program = TESSERA_PROGRAM;
+  const std::string command =
+      fmt::format("'{0}' -n 1 '{1}' report : -n 1 env CUDA_VISIBLE_DEVICES=5 '{1}' report >'{2}' </dev/null", mpiexec, program, out);
+  EXPECT_EQ(std::system(command.c_str()), 0);
+  const std::string text = test::slurp(out);
+  EXPECT_EQ(text.find("ranks 0-1 on "), 0u) << text;
+  EXPECT_EQ(text.find("  processor  "), text.rfind("  processor  ")) << "once: " << text;
+  EXPECT_TRUE(test::has(
+      text, "what differs\n\ndevices\n  CUDA_VISIBLE_DEVICES\n    rank 0                     none\n    rank 1                     5\n"))
+      << text;
 }
 
 TEST(ReportCommand, RefusesOptionsThatDoNotGoTogether) {

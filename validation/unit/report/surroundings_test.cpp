@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "../scratch.hpp"
+#include "report/links.hpp"
 #include "train/device.hpp"
 
 namespace tessera {
@@ -22,6 +23,24 @@ TEST(Surroundings, HoldVersionsMemoryLimitsDevicesAndDisks) {
   EXPECT_NE(json["disks"][scratch.path()].get<std::string>().find("free"), std::string::npos);
   const std::string text = print_surroundings(around);
   for (const Fact& fact : around.facts) EXPECT_NE(text.find(fact.value), std::string::npos) << fact.name;
+}
+
+TEST(Surroundings, LinksAreThePhysicalOnes) {
+  const test::Scratch sys;
+  const auto say = [&](const std::string& path, const char* text) {
+    test::fs::create_directories(test::fs::path(sys / path).parent_path());
+    test::spill(sys / path, text);
+  };
+  say("class/net/eth0/device/vendor", "x"), say("class/net/eth0/speed", "10000\n"), say("class/net/eth0/operstate", "up\n");
+  say("class/net/eth1/device/vendor", "x"), say("class/net/eth1/speed", "-1\n"), say("class/net/eth1/operstate", "down\n");
+  say("class/net/lo/operstate", "unknown\n");
+  say("class/infiniband/mlx5_0/ports/1/rate", "400 Gb/sec (4X NDR)\n"), say("class/infiniband/mlx5_0/ports/1/state", "4: ACTIVE\n");
+  std::string text;
+  for (const Fact& f : link_facts(sys.path())) text += f.room + " " + f.name + " " + f.value + "\n";
+  EXPECT_EQ(
+      text,
+      "links eth0 10 Gb/s, up\nlinks eth1 of a speed that the system does not say, down\nlinks mlx5_0:1 400 Gb/sec (4X NDR), ACTIVE\n");
+  EXPECT_TRUE(link_facts(sys / "none").empty());
 }
 
 TEST(Surroundings, WhatLacksIsToldWithItsFeature) {

@@ -1,0 +1,39 @@
+#include "base/current_error.hpp"
+
+#include <new>
+#include <system_error>
+
+#include "base/address_space.hpp"
+
+namespace tessera {
+namespace {
+
+Error defect(const std::exception& error) {
+  return Error(ExitCode::internal, fmt::format("{}. This is a defect of Tessera; please report it with the command line.", error.what()));
+}
+
+}  // namespace
+
+Error current_error() {
+  try {
+    throw;
+  } catch (const Error& error) {
+    return error;
+  } catch (const std::bad_alloc&) {
+    return Error(ExitCode::memory,
+                 fmt::format("the system gave no more memory: the machine's is used up, or the limit of this process (ulimit -v, the job's "
+                             "request). Ask for less, or for more memory.{}",
+                             address_space_text()));
+  } catch (const std::system_error& error) {
+    if (error.code() != std::errc::resource_unavailable_try_again) return defect(error);
+    return Error(
+        ExitCode::memory,
+        fmt::format("the system starts no more threads for this process ({}): raise its limits of memory and of processes (ulimit -v, "
+                    "ulimit -u, the job's request), or ask for fewer threads (run.threads).{}",
+                    error.what(), address_space_text()));
+  } catch (const std::exception& error) {
+    return defect(error);
+  }
+}
+
+}  // namespace tessera
