@@ -24,7 +24,7 @@ const std::vector<std::pair<std::string_view, std::string_view>> device_words = 
 
 using namespace rows;
 
-std::vector<DeepSpeedKey> batch_keys() {
+std::vector<ForeignKey> batch_keys() {
   return {
       together(with_auto(mapped("train_batch_size", integer, "batch.global", "sequences; the product of the next two and the ranks"),
                          "that product", "the Trainer")),
@@ -63,7 +63,7 @@ std::vector<DeepSpeedKey> batch_keys() {
   };
 }
 
-std::vector<DeepSpeedKey> precision_keys() {
+std::vector<ForeignKey> precision_keys() {
   return {
       unless_given("precision.compute", refused("fp16", section, "enabled",
                                                 "fp16 with loss scaling is not in this version; write \"bf16\": {\"enabled\": true}, or "
@@ -96,7 +96,7 @@ std::vector<DeepSpeedKey> precision_keys() {
   };
 }
 
-std::vector<DeepSpeedKey> zero_keys() {
+std::vector<ForeignKey> zero_keys() {
   return {
       mapped("zero_optimization.stage", integer, "zero.stage"),
       mapped("zero_optimization.contiguous_gradients", boolean, "zero.contiguous_gradients"),
@@ -164,7 +164,7 @@ std::vector<DeepSpeedKey> zero_keys() {
   };
 }
 
-std::vector<DeepSpeedKey> offload_keys() {
+std::vector<ForeignKey> offload_keys() {
   return {
       with_words(mapped("zero_optimization.offload_optimizer.device", text, "zero.offload_optimizer.device", "cpu is \"host\""),
                  device_words),
@@ -199,7 +199,7 @@ std::vector<DeepSpeedKey> offload_keys() {
   };
 }
 
-std::vector<DeepSpeedKey> activation_keys() {
+std::vector<ForeignKey> activation_keys() {
   return {
       unneeded("activation_checkpointing.partition_activations", boolean,
                "it cuts kept activations over tensor-parallel ranks; the section itself becomes `activation.recompute` = \"full\""),
@@ -214,7 +214,7 @@ std::vector<DeepSpeedKey> activation_keys() {
   };
 }
 
-std::vector<DeepSpeedKey> optimizer_keys() {
+std::vector<ForeignKey> optimizer_keys() {
   constexpr std::string_view of_lamb = "it is of LAMB, which is not in this version; leave it out";
   constexpr std::string_view of_onebit = "it is of the 1-bit optimizers, which are not in this version; leave it out";
   constexpr std::string_view of_muon = "it is of Muon, which is not in this version; leave it out";
@@ -260,11 +260,11 @@ std::vector<DeepSpeedKey> optimizer_keys() {
   };
 }
 
-std::vector<DeepSpeedKey> scheduler_keys() {
+std::vector<ForeignKey> scheduler_keys() {
   constexpr std::string_view of_range = "it is of LRRangeTest, which is not in this version; leave it out";
   constexpr std::string_view of_cycle = "it is of OneCycle, which is not in this version; leave it out";
   constexpr std::string_view from_zero = "the warmup begins near 0, as its shape says; set 0 or leave it out";
-  std::vector<DeepSpeedKey> keys = {
+  std::vector<ForeignKey> keys = {
       together(
           mapped("scheduler.type", text, "learning_rate.schedule",
                  "WarmupLR is \"constant\", WarmupDecayLR \"linear\", WarmupCosineLR \"cosine\"; LRRangeTest and OneCycle are refused")),
@@ -296,8 +296,8 @@ std::vector<DeepSpeedKey> scheduler_keys() {
 
 }  // namespace
 
-std::vector<DeepSpeedKey> deepspeed_step_keys() {
-  std::vector<DeepSpeedKey> all;
+std::vector<ForeignKey> deepspeed_step_keys() {
+  std::vector<ForeignKey> all;
   for (const auto& some :
        {batch_keys(), precision_keys(), zero_keys(), offload_keys(), activation_keys(), optimizer_keys(), scheduler_keys()})
     all.insert(all.end(), some.begin(), some.end());

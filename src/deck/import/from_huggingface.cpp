@@ -15,7 +15,7 @@ ImportedDeck import_huggingface(const ImportRequest& request) {
   const bool file = request.path.ends_with(".json");
   const ModelSource source = file ? read_model(request.path, out.faults) : read_huggingface_folder(request.path, out.faults);
   if (!out.faults.empty()) return out;
-  Importer in(request);
+  Importer in(request, deepspeed_table(), request.path);
   in.put_model(source);
   if (source.context > 0 && source.model.rope_scaling != "dynamic")
     in.assume("model.max_context", fmt::format("{}", source.context), "what exports declare, as the model does");

@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "deck/import/deepspeed_keys.hpp"
+#include "deck/import/foreign_keys.hpp"
 #include "deck/import/import.hpp"
 #include "deck/value.hpp"
 #include "deepspeed_cases.hpp"
@@ -31,9 +31,9 @@ json::json_pointer pointer(std::string name) {
 std::string configuration(const DeepSpeedCase& c) {
   json root = {{"train_batch_size", 2}, {"train_micro_batch_size_per_gpu", 1}};
   root.merge_patch(json::parse(c.beside));
-  const DeepSpeedKey* row = find_deepspeed_key(c.name);
-  if (row && row->outcome == DeepSpeedOutcome::part) {
-    const DeepSpeedKey& whole = deciding_row(*row);
+  const ForeignKey* row = deepspeed_table().find(c.name);
+  if (row && row->outcome == ForeignOutcome::part) {
+    const ForeignKey& whole = deepspeed_table().deciding(*row);
     if (!whole.off.empty()) root[pointer(fmt::format("{}.{}", whole.name, whole.off))] = true;
   }
   root[pointer(std::string(c.name))] = json::parse(c.value);
@@ -55,11 +55,11 @@ std::string value_in(const std::string& deck, std::string_view name) {
 
 TEST(DeepSpeedKeys, EveryKeyHasItsOutcome) {
   for (const DeepSpeedCase& c : deepspeed_cases) {
-    const DeepSpeedKey* row = find_deepspeed_key(c.name);
+    const ForeignKey* row = deepspeed_table().find(c.name);
     ASSERT_TRUE(row) << c.name;
     const ImportedDeck imported = import_case(c);
     if (c.outcome == DeepSpeedCase::refused) {
-      const std::string where(deciding_row(*row).name);
+      const std::string where(deepspeed_table().deciding(*row).name);
       ASSERT_EQ(imported.faults.size(), 1u) << c.name << "\n" << faults_text(imported);
       EXPECT_EQ(imported.faults[0].key, where);
       EXPECT_GT(imported.faults[0].line, 0) << c.name;
@@ -70,12 +70,12 @@ TEST(DeepSpeedKeys, EveryKeyHasItsOutcome) {
     ASSERT_EQ(faults_text(imported), "") << c.name;
     if (c.outcome == DeepSpeedCase::mapped) {
       EXPECT_EQ(value_in(imported.text, c.becomes.substr(0, c.becomes.find(' '))), c.becomes) << c.name;
-      EXPECT_EQ(row->outcome, DeepSpeedOutcome::mapped) << c.name;
+      EXPECT_EQ(row->outcome, ForeignOutcome::mapped) << c.name;
     } else {
-      const std::string name(deciding_row(*row).name);
+      const std::string name(deepspeed_table().deciding(*row).name);
       EXPECT_NE(imported.text.find(name), std::string::npos) << name << "\n" << imported.text;
-      EXPECT_EQ(deciding_row(*row).outcome, DeepSpeedOutcome::unneeded) << c.name;
-      EXPECT_GT(deciding_row(*row).says.size(), 15u) << c.name;
+      EXPECT_EQ(deepspeed_table().deciding(*row).outcome, ForeignOutcome::unneeded) << c.name;
+      EXPECT_GT(deepspeed_table().deciding(*row).says.size(), 15u) << c.name;
     }
   }
 }
@@ -83,14 +83,14 @@ TEST(DeepSpeedKeys, EveryKeyHasItsOutcome) {
 // A section whose switch is off, or a refused key whose value asks for nothing, stops nobody.
 TEST(DeepSpeedKeys, WhatIsOffIsLetPass) {
   int off = 0;
-  for (const DeepSpeedKey& key : deepspeed_keys()) {
-    if (key.outcome != DeepSpeedOutcome::refused || key.off.empty()) continue;
+  for (const ForeignKey& key : deepspeed_table().rows) {
+    if (key.outcome != ForeignOutcome::refused || key.off.empty()) continue;
     json root = {{"train_batch_size", 2}, {"train_micro_batch_size_per_gpu", 1}, {"optimizer", {{"type", "Adam"}}}};
     root["scheduler"] = {{"type", "WarmupLR"}};
-    if (key.type == DeepSpeedType::section)
+    if (key.type == ForeignType::section)
       root[pointer(fmt::format("{}.{}", key.name, key.off))] = false;
     else
-      root[pointer(std::string(key.name))] = key.type == DeepSpeedType::text ? json(key.off) : json::parse(key.off);
+      root[pointer(std::string(key.name))] = key.type == ForeignType::text ? json(key.off) : json::parse(key.off);
     const ImportedDeck imported =
         import_deepspeed_text(root.dump(2), {.path = "ds.json", .model = "llama3-8b", .overrides = {}, .ranks = 2});
     EXPECT_EQ(faults_text(imported), "") << key.name;
@@ -105,12 +105,12 @@ TEST(DeepSpeedKeys, TableAndListHoldTheSameKeys) {
   for (const DeepSpeedCase& c : deepspeed_cases) EXPECT_EQ(++listed[c.name], 1) << c.name << " stands twice in the list";
   for (const std::string_view name : beyond_the_list) ++listed[name];
   std::map<std::string_view, int> rows;
-  for (const DeepSpeedKey& key : deepspeed_keys()) {
+  for (const ForeignKey& key : deepspeed_table().rows) {
     EXPECT_EQ(++rows[key.name], 1) << key.name << " has two rows";
     // A section's row decides for its parts, which are the keys.
-    const bool has_parts = key.type == DeepSpeedType::section && is_deepspeed_section(key.name);
+    const bool has_parts = key.type == ForeignType::section && deepspeed_table().is_section(key.name);
     EXPECT_TRUE(listed.contains(key.name) || has_parts) << key.name << " is not in the list";
-    if (key.outcome == DeepSpeedOutcome::mapped) {
+    if (key.outcome == ForeignOutcome::mapped) {
       EXPECT_TRUE(find_key(key.ours)) << key.name << " becomes " << key.ours << ", which is no key";
     }
   }
@@ -129,11 +129,11 @@ TEST(DeepSpeedKeys, GuidesKeysHaveOutcomesToo) {
 
 // A section at the wrong level is not refused as if it were none: its place is said.
 TEST(DeepSpeedKeys, ASectionInTheWrongPlaceIsToldItsOwn) {
-  for (const DeepSpeedKey& key : deepspeed_keys()) {
+  for (const ForeignKey& key : deepspeed_table().rows) {
     const std::size_t first = key.name.find('.'), second = key.name.find('.', first + 1);
     if (second == key.name.npos || key.name.find(".params") != key.name.npos) continue;
     const std::string section(key.name.substr(first + 1, second - first - 1));
-    if (find_deepspeed_key(section) || is_deepspeed_section(section)) continue;
+    if (deepspeed_table().find(section) || deepspeed_table().is_section(section)) continue;
     const ImportedDeck imported = import_deepspeed_text(fmt::format("{{\"train_batch_size\": 2, \"{}\": {{}}}}", section),
                                                         {.path = "ds.json", .model = "llama3-8b", .overrides = {}, .ranks = 2});
     EXPECT_NE(faults_text(imported).find("in this place; "), std::string::npos) << section << ": " << faults_text(imported);
@@ -146,7 +146,7 @@ TEST(DeepSpeedKeys, ThePageHoldsTheTable) {
   std::ifstream in(std::string(TESSERA_SOURCE_DIR) + "/docs/deepspeed.md");
   std::ostringstream page;
   page << in.rdbuf();
-  EXPECT_NE(page.str().find(deepspeed_reference()), std::string::npos)
+  EXPECT_NE(page.str().find(deepspeed_table().reference()), std::string::npos)
       << "put the output of `tessera deck import --keys` into docs/deepspeed.md";
 }
 

@@ -363,10 +363,10 @@ TEST(Import, FilesAreReadAndTheirNamesAreEscaped) {
   const test::Scratch scratch;
   const std::string path = scratch / "a\nb.json";
   test::spill(path, with("\"steps_per_print\": 3"));
-  const ImportedDeck imported = import_deepspeed({.path = path, .model = "llama2-7b", .overrides = {}, .ranks = 0});
+  const ImportedDeck imported = import_configuration({.path = path, .model = "llama2-7b", .overrides = {}, .ranks = 0});
   EXPECT_EQ(faults_of({{}, imported.faults, {}}), "");
   EXPECT_EQ(parse_deck_text(imported.text, "x.toml", {}, 0).deck.run.log_every, 3);
-  const ImportedDeck missing = import_deepspeed({.path = scratch / "none.json", .model = "llama2-7b", .overrides = {}, .ranks = 0});
+  const ImportedDeck missing = import_configuration({.path = scratch / "none.json", .model = "llama2-7b", .overrides = {}, .ranks = 0});
   ASSERT_EQ(missing.faults.size(), 1u);
   EXPECT_NE(missing.faults[0].message.find("No such file"), std::string::npos);
 }
