@@ -76,7 +76,8 @@ std::vector<ForeignKey> checkpoint_keys() {
                                                                      {"checkpoint.writer.io_multiplier", integer}}));
   add(section_of(unneeded("datastates_ckpt", section, how_saved), {{"datastates_ckpt.host_cache_size", real}}));
   all.push_back(
-      open(refused("nebula", section, "enabled", "Nebula's service is not used; set enabled to false, and checkpoint.every in the deck")));
+      open(gone_since("0.19.8", refused("nebula", section, "enabled",
+                                        "Nebula's service is not used; set enabled to false, and checkpoint.every in the deck"))));
   all.push_back(part("nebula.enabled", boolean));
   return all;
 }
@@ -150,9 +151,9 @@ std::vector<ForeignKey> compile_keys() {
 std::vector<ForeignKey> tuning_keys() {
   std::vector<ForeignKey> all;
   const auto add = [&](const std::vector<ForeignKey>& keys) { all.insert(all.end(), keys.begin(), keys.end()); };
-  add(section_of(refused("elasticity", section, "enabled",
-                         "any number of ranks serves any batch, also after a resume: write train_batch_size and "
-                         "train_micro_batch_size_per_gpu, and set enabled to false"),
+  add(section_of(gone_since("0.19.8", refused("elasticity", section, "enabled",
+                                              "any number of ranks serves any batch, also after a resume: write train_batch_size and "
+                                              "train_micro_batch_size_per_gpu, and set enabled to false")),
                  {{"elasticity.enabled", boolean},
                   {"elasticity.max_train_batch_size", integer},
                   {"elasticity.micro_batch_sizes", list},
@@ -194,16 +195,20 @@ std::vector<ForeignKey> feature_keys() {
        {"hybrid_engine.enable_cuda_graph", boolean}});
   const auto add = [&](const std::vector<ForeignKey>& keys) { all.insert(all.end(), keys.begin(), keys.end()); };
   add(section_of(
-      refused("progressive_layer_drop", section, "enabled", "layers are not dropped in this version; set enabled to false or leave it out"),
+      gone_since("0.19.8", refused("progressive_layer_drop", section, "enabled",
+                                   "layers are not dropped in this version; set enabled to false or leave it out")),
       {{"progressive_layer_drop.enabled", boolean}, {"progressive_layer_drop.theta", real}, {"progressive_layer_drop.gamma", real}}));
+  const auto gone = [](const ForeignKey& row) { return open(gone_since("0.19.8", row)); };
   add({
-      open(refused("eigenvalue", section, "enabled",
+      gone(refused("eigenvalue", section, "enabled",
                    "it serves quantized training, which is not in this version; set enabled to false or leave it out")),
-      open(refused("sparse_attention", section, "", "attention is causal and dense in this version; leave it out")),
+      gone(refused("sparse_attention", section, "", "attention is causal and dense in this version; leave it out")),
       open(refused("data_efficiency", section, "enabled", "samples come in one random order, whole; set enabled to false or leave it out")),
-      open(refused("curriculum_learning", section, "enabled",
+      gone(refused("curriculum_learning", section, "enabled",
                    "every sequence has batch.sequence_length tokens from the first step on; set enabled to false or leave it out")),
-      open(refused("compression_training", section, "", "pruned and quantized training is not in this version; leave it out")),
+      gone(refused("compression_training", section, "", "pruned and quantized training is not in this version; leave it out")),
+      gone(refused("quantize_training", section, "enabled",
+                   "quantized training is not in this version; set enabled to false or leave it out")),
       open(refused("weight_quantization", section, "", "quantized training is not in this version; leave it out")),
   });
   return all;

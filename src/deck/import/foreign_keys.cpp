@@ -14,17 +14,17 @@ std::string becomes(const ForeignTable& table, const ForeignKey& key) {
   switch (key.outcome) {
     case ForeignOutcome::mapped: {
       std::string text = fmt::format("`{}`", key.ours);
-      if (!key.says.empty()) text += fmt::format(": {}", key.says);
+      if (!key.says.empty()) text += fmt::format(": {}", key.reason());
       const bool same_auto = table.knows_auto && find_key(key.ours)->automatic != Auto::no && !key.together;
       if (same_auto) text += "; `\"auto\"` stays auto";
       if (!key.automatic.empty()) text += fmt::format("; `\"auto\"`: {} ({})", key.automatic, key.filled_by);
       return text;
     }
     case ForeignOutcome::unneeded:
-      return fmt::format("not needed: {}", key.says);
+      return fmt::format("not needed: {}", key.reason());
     case ForeignOutcome::refused:
-      if (key.type == ForeignType::section && !key.off.empty()) return fmt::format("refused where `{}` is true: {}", key.off, key.says);
-      return fmt::format("refused{}: {}", key.off.empty() ? "" : fmt::format(", but for `{}`", key.off), key.says);
+      if (key.type == ForeignType::section && !key.off.empty()) return fmt::format("refused where `{}` is true: {}", key.off, key.reason());
+      return fmt::format("refused{}: {}", key.off.empty() ? "" : fmt::format(", but for `{}`", key.off), key.reason());
     case ForeignOutcome::part:
       break;  // in its section's row
   }
@@ -44,6 +44,10 @@ std::string names_of(const ForeignTable& table, const ForeignKey& row) {
 }
 
 }  // namespace
+
+std::string ForeignKey::reason() const {
+  return gone.empty() ? std::string(says) : fmt::format("{} (DeepSpeed itself refuses it since {})", says, gone);
+}
 
 std::string ForeignTable::canonical(const std::string& name) const {
   for (const auto& [old, current] : renamed)
@@ -85,6 +89,7 @@ const ForeignTable& deepspeed_table() {
                      .command = "tessera deck import --keys",
                      .rows = deepspeed_step_keys(),
                      .renamed = {{"bfloat16", "bf16"}},
+                     .misnamed = {{"fp16.initial_loss_scale", "its name there is initial_scale_power, n of 2^n (16 for 65536)"}},
                      .knows_auto = true};
     const std::vector<ForeignKey> others = deepspeed_other_keys();
     all.rows.insert(all.rows.end(), others.begin(), others.end());

@@ -29,9 +29,12 @@ struct ForeignKey {
   std::string_view automatic = {}, filled_by = {};
   /// Values that have another word here: as they are written there, as a deck does.
   std::vector<std::pair<std::string_view, std::string_view>> words = {};
-  bool together = false;  ///< translated with others, not by itself: batch, precision, optimizer, schedule
-  bool open = false;      ///< a section whose keys are not looked at
+  std::string_view gone = {};  ///< the version of the other program since which it refuses the key itself
+  bool together = false;       ///< translated with others, not by itself: batch, precision, optimizer, schedule
+  bool open = false;           ///< a section whose keys are not looked at
 
+  /// What `says`, and since when the other program has no such key.
+  std::string reason() const;
   std::string_view section() const { return name.substr(0, name.rfind('.') == name.npos ? 0 : name.rfind('.')); }
   std::string_view leaf() const { return name.substr(name.rfind('.') + 1); }
 };
@@ -43,6 +46,8 @@ struct ForeignTable {
   std::vector<ForeignKey> rows;
   /// Older names of keys and sections, or beginnings of names (`fsdp_config.fsdp_`), and those of the rows.
   std::vector<std::pair<std::string_view, std::string_view>> renamed = {};
+  /// Names that guides write and nobody reads, with what is meant.
+  std::vector<std::pair<std::string_view, std::string_view>> misnamed = {};
   bool knows_auto = false;  ///< "auto" is a value there
 
   /// The name that a row has.

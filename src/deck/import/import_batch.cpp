@@ -10,6 +10,8 @@ namespace {
 
 constexpr std::int64_t most = 1'000'000'000;  // sequences
 
+constexpr const char* settle = "change one of them, or say batch.global=N on the command line, which settles it";
+
 /// A count, which the command line's `ours` takes the place of; 0 where it is not given. `faulty` is set where it is no count.
 std::int64_t count(Importer& in, std::string_view key, std::string_view ours, bool& faulty) {
   const JsonNode* node = in.given(key);
@@ -68,8 +70,8 @@ void divide(Importer& in, const Batch& b) {
                                 "batch.micro=N",
                                 b.all, steps));
   if (b.all % (steps * ranks) != 0)
-    return in.fault(b.names.all, fmt::format("{} is not divisible by {} ranks x {} accumulation step{}; change one of them", b.all, ranks,
-                                             steps, steps == 1 ? "" : "s"));
+    return in.fault(b.names.all, fmt::format("{} is not divisible by {} ranks x {} accumulation step{}; {}", b.all, ranks, steps,
+                                             steps == 1 ? "" : "s", settle));
   in.put("batch.micro", fmt::format("{}", b.all / (steps * ranks)), b.names.all, fmt::format("over {} ranks", ranks));
 }
 
@@ -77,14 +79,15 @@ void divide(Importer& in, const Batch& b) {
 bool agree(Importer& in, const Batch& b) {
   const std::int64_t a_rank = b.micro * b.steps, ranks = data_ranks(in);
   if (b.all % a_rank != 0) {
-    in.fault(b.names.all, fmt::format("{} is not {} {} x {} {} x a number of ranks; change one of the three, or leave one out", b.all,
-                                      b.names.micro, b.micro, b.names.steps, b.steps));
+    in.fault(b.names.all,
+             fmt::format("{} is not {} {} x {} {} x a number of ranks; {}", b.all, b.names.micro, b.micro, b.names.steps, b.steps, settle));
     return false;
   }
   if (ranks == 0 || b.all / a_rank == ranks) return true;
   const std::string there = ranks == in.request().ranks ? "" : fmt::format(" groups of {}", in.request().ranks / ranks);
-  in.fault(b.names.all, fmt::format("{} = {} {} x {} {} x {} ranks, and --ranks says {}{}", b.all, b.names.micro, b.micro, b.names.steps,
-                                    b.steps, b.all / a_rank, ranks, there));
+  const std::int64_t theirs = b.all / a_rank;
+  in.fault(b.names.all, fmt::format("{} = {} {} x {} {} x {} rank{}, and --ranks says {}{}; {}", b.all, b.names.micro, b.micro,
+                                    b.names.steps, b.steps, theirs, theirs == 1 ? "" : "s", ranks, there, settle));
   return false;
 }
 
@@ -115,7 +118,7 @@ void import_batch(Importer& in, const BatchNames& names, bool trainer) {
   const bool product = b.all == 0 && !in.overridden("batch.global");
   if (!product && in.given(names.steps))
     in.note(names.steps, "micro-batches of a rank are batch.global / (batch.micro x ranks), rounded up");
-  if (in.overridden("batch.global")) return put_all(in, b.all, names.all);
+  if (in.overridden("batch.global") && b.micro > 0) return put_all(in, b.all, names.all);
   if (b.all == 0 && trainer && (automatic || in.is_auto(names.steps))) return;
   if (b.all == 0) return multiply(in, b);
   if (b.micro == 0) return divide(in, b);

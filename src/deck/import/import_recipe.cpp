@@ -65,7 +65,15 @@ void import_optimizer(Importer& in) {
   constexpr std::string_view type = "optimizer.type", lr = "optimizer.params.lr";
   const std::string word = in.word_of(type);
   const bool params = in.given(lr) || in.given("optimizer.params.betas") || in.given("optimizer.params.weight_decay");
-  if (!word.empty())
+  constexpr std::string_view of_one_bit[] = {"onebitadam", "zerooneadam", "onebitlamb"};
+  if (std::ranges::find(of_one_bit, word) != std::end(of_one_bit)) {
+    if (!in.overridden("optimizer.type"))
+      in.fault(type,
+               fmt::format("{} is refused: 1-bit optimizers are not in this version (DeepSpeed itself refuses them since 0.19.8); write "
+                           "\"AdamW\", or say optimizer.type=adamw on the command line",
+                           in.given(type)->literal.str()));
+    in.assume("optimizer.type", "\"adamw\"", "");
+  } else if (!word.empty())
     in.put("optimizer.type", toml_string(word == "adam" || word == "deepspeedcpuadam" ? "adamw" : word), type);
   else if (params)
     in.fault("optimizer.params", "DeepSpeed reads no params without optimizer.type; add \"type\": \"AdamW\"");
@@ -137,8 +145,9 @@ void import_activation(Importer& in) {
 void import_offload_defaults(Importer& in) {
   const ImportedLine *state = in.line("zero.offload_optimizer.device"), *parameters = in.line("zero.offload_param.device");
   const auto is = [](const ImportedLine* line, std::string_view device) { return line && line->value == toml_string(device); };
-  if (is(state, "host") || is(state, "nvme")) in.assume("zero.offload_optimizer.pin_memory", "true", "DeepSpeed's default");
-  if (is(parameters, "host") || is(parameters, "nvme")) in.assume("zero.offload_param.pin_memory", "true", "DeepSpeed's default");
+  constexpr const char* pinned = "DeepSpeed's default since August 2026; before that it was false";
+  if (is(state, "host") || is(state, "nvme")) in.assume("zero.offload_optimizer.pin_memory", "true", pinned);
+  if (is(parameters, "host") || is(parameters, "nvme")) in.assume("zero.offload_param.pin_memory", "true", pinned);
   if (is(state, "nvme"))
     for (const std::string_view key :
          {"zero.offload_optimizer.pipeline_read", "zero.offload_optimizer.pipeline_write", "zero.offload_optimizer.fast_init"})

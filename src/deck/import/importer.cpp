@@ -156,7 +156,7 @@ void Importer::one(const ForeignKey& row, const JsonNode& node) {
         translate(row, node);
       break;
     case ForeignOutcome::unneeded:
-      note(row.name, row.says);
+      note(row.name, row.reason());
       break;
     case ForeignOutcome::refused:
       refuse(row, node);
@@ -178,22 +178,28 @@ bool Importer::fits(const ForeignKey& row, const JsonNode& node) {
     return false;
   }
   if (is_of(row.type, node)) return true;
+  const auto other = std::ranges::find(row.words, node.written, &std::pair<std::string_view, std::string_view>::first);
   std::string message = fmt::format("expected {}, got {}", expected(row.type), shortened(node.literal.str()));
   if (node.kind == JsonNode::Kind::text && row.type != ForeignType::section && row.type != ForeignType::list &&
       node.written.find_first_not_of("0123456789.eE+-truefalse") == std::string::npos)
     message += "; drop the quotes";
+  else if (node.kind == JsonNode::Kind::text && other != row.words.end())
+    message += fmt::format("; it is {} there", other->second);
   add(node.place, std::string(row.name), message);
   return false;
 }
 
 /// A section that is unneeded or refused as a whole.
 void Importer::whole_section(const ForeignKey& row, const JsonNode& node) {
-  if (!row.open) check_names(node, std::string(row.name));
-  if (row.outcome == ForeignOutcome::unneeded) return note(row.name, row.says);
-  if (const JsonNode* on = row.off.empty() ? nullptr : node.member(row.off); on && on->is("auto")) given_.emplace(row.name, on);
-  if (is_off(row, node)) return note(row.name, "it is off");
   if (!row.ours.empty() && overridden(row.ours)) return note(row.name, fmt::format("{} of the command line takes its place", row.ours));
-  add(row.off.empty() ? node.place : node.member(row.off)->place, std::string(row.name), std::string(row.says));
+  if (!row.open) check_names(node, std::string(row.name));
+  if (row.outcome == ForeignOutcome::unneeded) return note(row.name, row.reason());
+  if (const JsonNode* on = row.off.empty() ? nullptr : node.member(row.off); on && on->is("auto")) given_.emplace(row.name, on);
+  if (is_off(row, node)) {
+    const std::string gone = row.gone.empty() ? "" : fmt::format("; DeepSpeed itself refuses it since {}", row.gone);
+    return note(row.name, "it is off" + gone);
+  }
+  add(row.off.empty() ? node.place : node.member(row.off)->place, std::string(row.name), row.reason());
 }
 
 void Importer::check_names(const JsonNode& object, const std::string& path) {
@@ -213,7 +219,7 @@ void Importer::refuse(const ForeignKey& row, const JsonNode& node) {
   if (node.is("auto") && !row.automatic.empty()) return note(row.name, fmt::format("auto: {} ({})", row.automatic, row.filled_by));
   if (!row.off.empty() && same_value(node, row.off)) return note(row.name, "as it is here");
   if (!row.ours.empty() && overridden(row.ours)) return note(row.name, fmt::format("{} of the command line takes its place", row.ours));
-  add(node.place, std::string(row.name), fmt::format("{} is refused: {}", shortened(node.literal.str()), row.says));
+  add(node.place, std::string(row.name), fmt::format("{} is refused: {}", shortened(node.literal.str()), row.reason()));
 }
 
 bool Importer::beside_the_point(const ForeignKey& row) const {
@@ -244,7 +250,10 @@ void Importer::unknown(const std::string& name, const JsonNode& node) {
     if (const std::size_t at = key.name.find(inside); at != key.name.npos) elsewhere = key.name.substr(0, at + inside.size() - 1);
   }
   std::string message = fmt::format("is not a key of {}'s", table_.owner);
-  if (const std::string_view near = nearest(node.name, here); !near.empty())
+  const auto meant = std::ranges::find(table_.misnamed, name, &std::pair<std::string_view, std::string_view>::first);
+  if (meant != table_.misnamed.end())
+    message += fmt::format("; {}", meant->second);
+  else if (const std::string_view near = nearest(node.name, here); !near.empty())
     message += fmt::format("; did you mean {}?", near);
   else if (!elsewhere.empty())
     message += fmt::format(" in this place; {} is", elsewhere);

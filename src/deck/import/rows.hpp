@@ -31,6 +31,11 @@ inline ForeignKey together(ForeignKey key) {
   key.together = true;
   return key;
 }
+/// The other program refuses the key itself since this version.
+inline ForeignKey gone_since(std::string_view version, ForeignKey key) {
+  key.gone = version;
+  return key;
+}
 inline ForeignKey open(ForeignKey key) {
   key.open = true;
   return key;

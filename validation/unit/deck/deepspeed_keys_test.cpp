@@ -4,6 +4,7 @@
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <sstream>
 
 #include "deck/import/foreign_keys.hpp"
@@ -90,7 +91,7 @@ TEST(DeepSpeedKeys, WhatIsOffIsLetPass) {
     if (key.type == ForeignType::section)
       root[pointer(fmt::format("{}.{}", key.name, key.off))] = false;
     else
-      root[pointer(std::string(key.name))] = key.type == ForeignType::text ? json(key.off) : json::parse(key.off);
+      root[pointer(std::string(key.name))] = json::accept(key.off) ? json::parse(key.off) : json(key.off);
     const ImportedDeck imported =
         import_deepspeed_text(root.dump(2), {.path = "ds.json", .model = "llama3-8b", .overrides = {}, .ranks = 2});
     EXPECT_EQ(faults_text(imported), "") << key.name;
@@ -98,6 +99,63 @@ TEST(DeepSpeedKeys, WhatIsOffIsLetPass) {
     ++off;
   }
   EXPECT_GT(off, 25);
+}
+
+json beside(std::string_view name, const json& value) {
+  json root = {{"train_batch_size", 2}, {"train_micro_batch_size_per_gpu", 1}};
+  root[pointer(std::string(name))] = value;
+  return root;
+}
+
+// null is as if the key were not there, and a remark says so; what is no key is a fault at any depth.
+TEST(DeepSpeedKeys, NullAndUnknownKeysAreNotSilent) {
+  const auto import_json = [](const json& root) {
+    return import_deepspeed_text(root.dump(2), {.path = "ds.json", .model = "llama3-8b", .overrides = {}, .ranks = 2});
+  };
+  std::set<std::string> sections = {""};
+  for (const ForeignKey& key : deepspeed_table().rows) {
+    for (std::string_view name = key.name; name.find('.') != name.npos;) sections.emplace(name = name.substr(0, name.rfind('.')));
+    if (key.name.starts_with("train_")) continue;  // what a batch cannot do without
+    const ImportedDeck imported = import_json(beside(key.name, nullptr));
+    const std::string section(key.section());
+    const bool whole = !section.empty() && deepspeed_table().find(section);  // the section as a whole is a remark or a fault
+    const std::string named = whole ? section : std::string(key.name);
+    const bool said = std::ranges::any_of(imported.faults, [&](const Fault& f) { return named.starts_with(f.key); });
+    EXPECT_TRUE(said || imported.text.find(named) != std::string::npos) << key.name << "\n" << faults_text(imported);
+  }
+  for (const std::string& section : sections) {
+    const ForeignKey* row = deepspeed_table().find(section);
+    if (row && (row->open || row->type != ForeignType::section)) continue;  // its keys are not looked at
+    const std::string name = section.empty() ? "no_such_word" : section + ".no_such_word";
+    EXPECT_NE(faults_text(import_json(beside(name, 1))).find(name + ": is not a key of DeepSpeed's"), std::string::npos) << name;
+    EXPECT_NE(faults_text(import_json(beside(name, nullptr))).find(name + ": is not a key of DeepSpeed's"), std::string::npos) << name;
+  }
+}
+
+// What DeepSpeed 0.19.8 removed and what it brought.
+TEST(DeepSpeedKeys, WhatDeepSpeedItselfRefusesIsMarked) {
+  for (const std::string_view name :
+       {"nebula", "compression_training", "amp", "quantize_training", "sparse_gradients", "eigenvalue", "sparse_attention", "elasticity",
+        "graph_harvesting", "curriculum_learning", "progressive_layer_drop", "zero_optimization.mics_shard_size",
+        "zero_optimization.mics_hierarchical_params_gather", "zero_optimization.zeropp_loco_param"}) {
+    const ForeignKey* row = deepspeed_table().find(name);
+    ASSERT_TRUE(row) << name;
+    const json value = row->type == ForeignType::section   ? json{{"enabled", true}}
+                       : row->type == ForeignType::integer ? json(4)
+                                                           : json(true);
+    const ImportedDeck imported =
+        import_deepspeed_text(beside(name, value).dump(2), {.path = "ds.json", .model = "llama3-8b", .overrides = {}, .ranks = 2});
+    EXPECT_NE((faults_text(imported) + imported.text).find("DeepSpeed itself refuses it since 0.19.8"), std::string::npos) << name;
+  }
+  for (const char* type : {"OneBitAdam", "ZeroOneAdam", "OneBitLamb"}) {
+    const std::string text = beside("optimizer", {{"type", type}}).dump();
+    const ImportRequest request{.path = "ds.json", .model = "llama3-8b", .overrides = {}, .ranks = 2};
+    EXPECT_NE(faults_text(import_deepspeed_text(text, request)).find("DeepSpeed itself refuses them since 0.19.8"), std::string::npos)
+        << type;
+    ImportRequest other = request;
+    other.overrides = {"optimizer.type=adamw"};
+    EXPECT_EQ(faults_text(import_deepspeed_text(text, other)), "") << type;
+  }
 }
 
 TEST(DeepSpeedKeys, TableAndListHoldTheSameKeys) {
