@@ -8,6 +8,7 @@
 #include "base/check.hpp"
 #include "base/log.hpp"
 #include "commands/commands.hpp"
+#include "deck/import/foreign_keys.hpp"
 #include "deck/import/import.hpp"
 #include "deck/import/model_source.hpp"
 #include "deck/value.hpp"
@@ -100,23 +101,34 @@ int check(const DeckOptions& o) {
   return 0;
 }
 
-int print_imported(const ImportRequest& request, const ImportedDeck& imported) {
+int print_imported(const std::string& path, const ImportedDeck& imported) {
   for (const std::string& note : imported.notes) info("{}", note);
   if (imported.faults.empty()) return put("{}", imported.text), 0;
-  std::string all = fmt::format("{} makes no deck, for {}:", request.path,
+  std::string all = fmt::format("{} makes no deck, for {}:", path,
                                 imported.faults.size() == 1 ? "a fault" : fmt::format("{} faults", imported.faults.size()));
   for (const Fault& f : imported.faults) all += "\n  " + f.str();
   throw Error(ExitCode::usage, all);
 }
 
-int import_configuration(const ImportRequest& request) {
-  if (request.path.empty())
-    fail(ExitCode::usage, "name DeepSpeed's JSON file, for example ds_config.json\n  try: tessera deck import --help");
-  if (request.model.empty())
+int print_tables() {
+  put("{}\n{}", deepspeed_table().reference(), trainer_table().reference());
+  return 0;
+}
+
+int import_files(ImportRequest request) {
+  // With --trainer alone the first word may be an override.
+  if (!request.trainer.empty() && find_key(request.path.substr(0, request.path.find('=')))) {
+    request.overrides.insert(request.overrides.begin(), request.path);
+    request.path.clear();
+  }
+  if (request.path.empty() && request.trainer.empty())
     fail(ExitCode::usage,
-         "a configuration of DeepSpeed does not hold the model: add --model, one of {}; or a deck (FILE.toml), or a config.json",
+         "name DeepSpeed's JSON file, for example ds_config.json, or --trainer and the Trainer's arguments\n  try: tessera deck import "
+         "--help");
+  if (request.model.empty())
+    fail(ExitCode::usage, "such a file does not hold the model: add --model, one of {}; or a deck (FILE.toml), or a config.json",
          known_models());
-  return print_imported(request, import_deepspeed(request));
+  return print_imported(request.path.empty() ? request.trainer : request.path, import_configuration(request));
 }
 
 void add_from_huggingface(CLI::App& deck, Chosen& chosen) {
@@ -129,7 +141,7 @@ void add_from_huggingface(CLI::App& deck, Chosen& chosen) {
   app->footer(
       "Example:\n  tessera deck from-hf models/Llama-3.2-1B data.train=data/train.h5 run.steps=2000 > llama.toml\n  mpiexec -n 4 tessera "
       "train llama.toml");
-  app->callback([request, &chosen] { chosen = [request] { return print_imported(*request, import_huggingface(*request)); }; });
+  app->callback([request, &chosen] { chosen = [request] { return print_imported(request->path, import_huggingface(*request)); }; });
 }
 
 void add_from_deepspeed(CLI::App& deck, Chosen& chosen) {
@@ -139,8 +151,12 @@ void add_from_deepspeed(CLI::App& deck, Chosen& chosen) {
   };
   auto options = std::make_shared<Options>();
   options->request.own_head = has_own_head;
-  CLI::App* app = deck.add_subcommand("import", "Print the deck that a DeepSpeed configuration makes, or every fault of it");
+  CLI::App* app = deck.add_subcommand(
+      "import", "Print the deck that a DeepSpeed configuration or the Trainer's arguments make, or every fault of them");
   app->add_option("FILE", options->request.path, "DeepSpeed's JSON, with comments and \"auto\"");
+  app->add_option("--trainer", options->request.trainer,
+                  "JSON of transformers' TrainingArguments, as to_json_string() writes it: makes a deck alone, or says what FILE, or the "
+                  "configuration that it names, leaves to \"auto\"");
   app->add_option("key=value", options->request.overrides, "Keys of the deck that the configuration does not hold, or holds otherwise");
   app->add_option(
       "--model", options->request.model,
@@ -148,13 +164,11 @@ void add_from_deepspeed(CLI::App& deck, Chosen& chosen) {
                   known_models()));
   app->add_option("--ranks", options->request.ranks, "Ranks of the launch, where the global batch does not follow without them")
       ->check(CLI::Range(1, 10000000));
-  app->add_flag("--keys", options->keys, "Print the table of DeepSpeed's keys and of what becomes of each");
+  app->add_flag("--keys", options->keys, "Print the tables of DeepSpeed's keys and the Trainer's arguments and of what becomes of each");
   app->footer(
       "Example:\n  tessera deck import ds_config.json --model llama3-8b --ranks 8 data.train=data/train.h5 > mine.toml\n  tessera plan "
       "mine.toml --ranks 8");
-  app->callback([options, &chosen] {
-    chosen = [options] { return options->keys ? put("{}", deepspeed_reference()), 0 : import_configuration(options->request); };
-  });
+  app->callback([options, &chosen] { chosen = [options] { return options->keys ? print_tables() : import_files(options->request); }; });
 }
 
 CLI::App* add_reader(CLI::App& deck, const char* name, const char* what, const char* example, const std::shared_ptr<DeckOptions>& o) {

@@ -10,11 +10,6 @@
 namespace tessera {
 namespace {
 
-/// A word that users of other programs write. `ours` is a key or section here; where there is none, `note` says why.
-struct Alias {
-  std::string_view theirs, ours, note = "";
-};
-
 constexpr std::string_view planned_buffers = "pieces and buffers of offloaded state follow from the plan; leave it out";
 constexpr std::string_view not_needed_consolidate =
     "it is not needed: every checkpoint opens as whole weights, and `tessera consolidate` writes them as safetensors; leave it out";
@@ -22,7 +17,7 @@ constexpr std::string_view no_fp16 = "fp16 with loss scaling is not in this vers
 constexpr std::string_view accumulation = "accumulation steps = batch.global / (batch.micro x ranks), rounded up";
 
 // Looked up by full path first, then by the last word.
-constexpr Alias aliases[] = {
+constexpr HintWord aliases[] = {
     // DeepSpeed
     {"zero_optimization", "zero"},
     {"bf16", "precision.compute", "for example compute = \"bf16\""},
@@ -105,7 +100,7 @@ constexpr Alias aliases[] = {
     {"warmup_num_steps", "learning_rate.warmup_steps"},
     {"total_num_steps", "run.steps"},
     {"steps_per_print", "run.log_every"},
-    {"wall_clock_breakdown", "", "it is not in this version; leave it out"},
+    {"wall_clock_breakdown", "run.trace_step", "the step whose tasks are timed"},
     {"communication_data_type", "precision.gradients", "with run.reproducible exact integers are reduced, whatever it says"},
     {"data_types", "precision"},
     {"grad_accum_dtype", "precision.gradients"},
@@ -213,8 +208,8 @@ constexpr Alias aliases[] = {
 std::string_view last_word(std::string_view name) { return name.substr(name.rfind('.') + 1); }
 std::string_view section_of(std::string_view name) { return name.find('.') == name.npos ? "" : name.substr(0, name.rfind('.')); }
 
-const Alias* find_alias(std::string_view word) {
-  auto it = std::find_if(std::begin(aliases), std::end(aliases), [&](const Alias& a) { return a.theirs == word; });
+const HintWord* find_alias(std::string_view word) {
+  auto it = std::find_if(std::begin(aliases), std::end(aliases), [&](const HintWord& a) { return a.theirs == word; });
   return it == std::end(aliases) ? nullptr : it;
 }
 
@@ -222,13 +217,15 @@ bool near_enough(int distance, std::size_t length) { return distance <= std::max
 
 std::string show(std::string_view name) { return is_section(name) ? fmt::format("[{}]", name) : std::string(name); }
 
-Hint from_alias(const Alias& alias, std::string_view what) {
+Hint from_alias(const HintWord& alias, std::string_view what) {
   if (alias.ours.empty()) return {fmt::format("is not a {} here: {}", what, alias.note), ""};
   return {fmt::format("is not a {} here; use {}{}", what, show(alias.ours), alias.note.empty() ? "" : fmt::format(" ({})", alias.note)),
           std::string(alias.ours)};
 }
 
 }  // namespace
+
+std::span<const HintWord> hint_words() { return aliases; }
 
 int edit_distance(std::string_view a, std::string_view b) {
   std::vector<int> before, last(b.size() + 1), row(b.size() + 1);
@@ -257,7 +254,7 @@ std::string_view nearest(std::string_view word, std::span<const std::string_view
 
 Hint hint_for_key(std::string_view name) {
   std::string_view leaf = last_word(name);
-  if (const Alias* alias = find_alias(name)) return from_alias(*alias, "key");
+  if (const HintWord* alias = find_alias(name)) return from_alias(*alias, "key");
   // The keys of DeepSpeed's offload sections have words that mean something else elsewhere (ratio, buffer_size).
   const auto may_mean = [&](const Key& key) { return key.section() == section_of(name) && edit_distance(leaf, key.leaf()) <= 2; };
   if (section_of(name).starts_with("zero.offload_") && std::ranges::none_of(deck_keys(), may_mean)) {
@@ -267,7 +264,7 @@ Hint hint_for_key(std::string_view name) {
   for (const Key& key : deck_keys()) {
     if (key.leaf() == leaf) return {fmt::format("is not a key; use {}", key.name), std::string(key.name)};
   }
-  if (const Alias* alias = find_alias(leaf)) return from_alias(*alias, "key");
+  if (const HintWord* alias = find_alias(leaf)) return from_alias(*alias, "key");
   const Key* best = nullptr;
   int least = 0;
   for (const Key& key : deck_keys()) {
@@ -285,8 +282,8 @@ Hint hint_for_key(std::string_view name) {
 }
 
 Hint hint_for_section(std::string_view name) {
-  if (const Alias* alias = find_alias(name)) return from_alias(*alias, "section");
-  if (const Alias* alias = find_alias(last_word(name))) return from_alias(*alias, "section");
+  if (const HintWord* alias = find_alias(name)) return from_alias(*alias, "section");
+  if (const HintWord* alias = find_alias(last_word(name))) return from_alias(*alias, "section");
   std::vector<std::string_view> sections;
   for (const Key& key : deck_keys()) {
     if (sections.empty() || sections.back() != key.section()) sections.push_back(key.section());

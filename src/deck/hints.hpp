@@ -13,6 +13,13 @@ int edit_distance(std::string_view a, std::string_view b);
 /// The nearest of `words`, or empty if none is near enough to be a misspelling.
 std::string_view nearest(std::string_view word, std::span<const std::string_view> words);
 
+/// A word that users of other programs write. `ours` is a key or section here; where there is none, `note` says why.
+struct HintWord {
+  std::string_view theirs, ours, note = "";
+};
+/// All of them.
+std::span<const HintWord> hint_words();
+
 struct Hint {
   std::string message;      ///< for the user: what is wrong and what to write instead
   std::string replacement;  ///< the key or section that was meant, or empty

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <tuple>
 
 #include "base/check.hpp"
 #include "deck/import/importer.hpp"
@@ -27,7 +28,7 @@ void Importer::put_model(const ModelSource& source) {
     if (key.section() != "model") continue;
     const std::string value = value_text(key, deck);
     const bool shape = key.required() || key.automatic == Auto::resolved;
-    if (shape || value != fallback_literal(key).str()) lines_.emplace(key.name, ImportedLine{value, "", "", {}});
+    if (shape || value != fallback_literal(key).str()) lines_.emplace(key.name, ImportedLine{value, "", "", "", {}});
   }
   // Longer sequences than the model was made for are legal: it is a guess, and marked as one.
   const std::int64_t tokens = source.context > 0 ? std::min<std::int64_t>(source.context, 4096) : 4096;
@@ -40,7 +41,7 @@ ImportedDeck Importer::finish(const std::string& title) {
   const ParsedDeck overridden = parse_deck_text(draft, deck_name, request_.overrides, request_.ranks);
   take_faults(overridden);
   if (!faults_.empty() || !line("model.layers")) {  // without a model its own faults say why
-    const auto line_of = [](const Fault& f) { return std::pair(f.line == 0, std::pair(f.line, f.column)); };
+    const auto line_of = [&](const Fault& f) { return std::tuple(f.line == 0, f.file != file_, f.line, f.column); };
     std::ranges::stable_sort(faults_, {}, line_of);
     return {"", faults_};
   }
@@ -73,7 +74,7 @@ std::map<std::string, ImportedLine, std::less<>> Importer::final_lines(const Par
   for (const Key& key : deck_keys()) {
     const std::string value = value_text(key, overridden.deck);
     if (this->overridden(key.name)) {
-      lines.emplace(key.name, ImportedLine{value, "from the command line", "", {}});
+      lines.emplace(key.name, ImportedLine{value, "from the command line", "", "", {}});
     } else if (const ImportedLine* given = line(key.name)) {
       const bool dropped = given->value != "\"auto\"" && value != value_text(key, alone.deck);
       if (!dropped) lines.emplace(key.name, *given);
@@ -105,7 +106,7 @@ void Importer::take_faults(const ParsedDeck& parsed) {
     if (fault.file != deck_name) {
       faults_.push_back(fault);  // an override
     } else if (from && !from->from.empty()) {
-      add(from->place, from->from, fmt::format("as {}: {}", fault.key, fault.message));
+      faults_.push_back({from->file, from->place.line, from->place.column, from->from, fmt::format("as {}: {}", fault.key, fault.message)});
     } else if (from || (key && !key->required())) {
       add({}, fault.key, fmt::format("{} (set it on the command line: {}=VALUE)", fault.message, fault.key));
     }

@@ -15,15 +15,15 @@ constexpr std::string_view tensor_cut = "it tells DeepSpeed where to cut a model
 constexpr std::string_view compiled = "a step is a schedule that is made before the run, with every collective and every byte in its place";
 
 /// A section all of whose keys have its outcome.
-std::vector<DeepSpeedKey> section_of(const DeepSpeedKey& row, std::vector<std::pair<std::string_view, DeepSpeedType>> parts) {
-  std::vector<DeepSpeedKey> keys = {row};
+std::vector<ForeignKey> section_of(const ForeignKey& row, std::vector<std::pair<std::string_view, ForeignType>> parts) {
+  std::vector<ForeignKey> keys = {row};
   for (const auto& [name, type] : parts) keys.push_back(part(name, type));
   return keys;
 }
 
-std::vector<DeepSpeedKey> monitor_keys() {
-  std::vector<DeepSpeedKey> all;
-  const auto add = [&](const std::vector<DeepSpeedKey>& keys) { all.insert(all.end(), keys.begin(), keys.end()); };
+std::vector<ForeignKey> monitor_keys() {
+  std::vector<ForeignKey> all;
+  const auto add = [&](const std::vector<ForeignKey>& keys) { all.insert(all.end(), keys.begin(), keys.end()); };
   add(section_of(unneeded("tensorboard", section, metrics),
                  {{"tensorboard.enabled", boolean}, {"tensorboard.output_path", text}, {"tensorboard.job_name", text}}));
   add(section_of(unneeded("csv_monitor", section, metrics),
@@ -54,8 +54,8 @@ std::vector<DeepSpeedKey> monitor_keys() {
   return all;
 }
 
-std::vector<DeepSpeedKey> checkpoint_keys() {
-  std::vector<DeepSpeedKey> all = {
+std::vector<ForeignKey> checkpoint_keys() {
+  std::vector<ForeignKey> all = {
       unneeded("checkpoint.tag_validation", text, "all ranks agree on a step before they save it"),
       unneeded("checkpoint.load_universal", boolean, "every checkpoint resumes on any number of ranks, at any stage"),
       with_auto(refused("checkpoint.use_node_local_storage", boolean, "false",
@@ -66,7 +66,7 @@ std::vector<DeepSpeedKey> checkpoint_keys() {
       unneeded("checkpoint.parallel_write.pipeline_stage", boolean, "every rank writes what it keeps"),
       unneeded("checkpoint.checkpoint_serialization", boolean, how_saved),
   };
-  const auto add = [&](const std::vector<DeepSpeedKey>& keys) { all.insert(all.end(), keys.begin(), keys.end()); };
+  const auto add = [&](const std::vector<ForeignKey>& keys) { all.insert(all.end(), keys.begin(), keys.end()); };
   add(section_of(unneeded("checkpoint.writer", section, how_saved), {{"checkpoint.writer.type", text},
                                                                      {"checkpoint.writer.decoupled", boolean},
                                                                      {"checkpoint.writer.io_buffer_size", integer},
@@ -76,13 +76,14 @@ std::vector<DeepSpeedKey> checkpoint_keys() {
                                                                      {"checkpoint.writer.io_multiplier", integer}}));
   add(section_of(unneeded("datastates_ckpt", section, how_saved), {{"datastates_ckpt.host_cache_size", real}}));
   all.push_back(
-      open(refused("nebula", section, "enabled", "Nebula's service is not used; set enabled to false, and checkpoint.every in the deck")));
+      open(gone_since("0.19.8", refused("nebula", section, "enabled",
+                                        "Nebula's service is not used; set enabled to false, and checkpoint.every in the deck"))));
   all.push_back(part("nebula.enabled", boolean));
   return all;
 }
 
-std::vector<DeepSpeedKey> axis_keys() {
-  std::vector<DeepSpeedKey> all = {
+std::vector<ForeignKey> axis_keys() {
+  std::vector<ForeignKey> all = {
       with_words(mapped("tensor_parallel.autotp_size", integer, "mesh.tp", "0 is 1: none"), {{"0", "1"}}),
       mapped("tensor_parallel.tp.tp_size", integer, "mesh.tp"),
       mapped("tensor_parallel.tp_size", integer, "mesh.tp", "as some guides write it"),
@@ -122,38 +123,37 @@ std::vector<DeepSpeedKey> axis_keys() {
   return all;
 }
 
-std::vector<DeepSpeedKey> compile_keys() {
-  std::vector<DeepSpeedKey> all = {
+std::vector<ForeignKey> compile_keys() {
+  std::vector<ForeignKey> all = {
       with_words(mapped("compile.offload_activation", boolean, "activation.offload", "true is \"host\""),
                  {{"true", "host"}, {"false", "none"}}),
       refused("compile.offload_opt_states", boolean, "false", "write zero_optimization.offload_optimizer with device cpu instead"),
       refused("compile.offload_parameters", boolean, "false", "write zero_optimization.offload_param with device cpu instead"),
   };
-  for (const auto& [name, type] :
-       std::vector<std::pair<std::string_view, DeepSpeedType>>{{"compile.deepcompile", boolean},
-                                                               {"compile.free_activation", boolean},
-                                                               {"compile.free_activation_threshold", integer},
-                                                               {"compile.offload_activation_pin_memory", boolean},
-                                                               {"compile.double_buffer", boolean},
-                                                               {"compile.symmetric_memory", boolean},
-                                                               {"compile.debug_log", boolean},
-                                                               {"compile.sync_before_reduce", boolean},
-                                                               {"compile.sync_after_reduce", boolean},
-                                                               {"compile.sync_before_allgather", boolean},
-                                                               {"compile.sync_after_allgather", boolean},
-                                                               {"compile.keep_int_input_tensors", boolean},
-                                                               {"compile.keep_all_input_tensors", boolean},
-                                                               {"compile.passes", list}})
+  for (const auto& [name, type] : std::vector<std::pair<std::string_view, ForeignType>>{{"compile.deepcompile", boolean},
+                                                                                        {"compile.free_activation", boolean},
+                                                                                        {"compile.free_activation_threshold", integer},
+                                                                                        {"compile.offload_activation_pin_memory", boolean},
+                                                                                        {"compile.double_buffer", boolean},
+                                                                                        {"compile.symmetric_memory", boolean},
+                                                                                        {"compile.debug_log", boolean},
+                                                                                        {"compile.sync_before_reduce", boolean},
+                                                                                        {"compile.sync_after_reduce", boolean},
+                                                                                        {"compile.sync_before_allgather", boolean},
+                                                                                        {"compile.sync_after_allgather", boolean},
+                                                                                        {"compile.keep_int_input_tensors", boolean},
+                                                                                        {"compile.keep_all_input_tensors", boolean},
+                                                                                        {"compile.passes", list}})
     all.push_back(unneeded(name, type, compiled));
   return all;
 }
 
-std::vector<DeepSpeedKey> tuning_keys() {
-  std::vector<DeepSpeedKey> all;
-  const auto add = [&](const std::vector<DeepSpeedKey>& keys) { all.insert(all.end(), keys.begin(), keys.end()); };
-  add(section_of(refused("elasticity", section, "enabled",
-                         "any number of ranks serves any batch, also after a resume: write train_batch_size and "
-                         "train_micro_batch_size_per_gpu, and set enabled to false"),
+std::vector<ForeignKey> tuning_keys() {
+  std::vector<ForeignKey> all;
+  const auto add = [&](const std::vector<ForeignKey>& keys) { all.insert(all.end(), keys.begin(), keys.end()); };
+  add(section_of(gone_since("0.19.8", refused("elasticity", section, "enabled",
+                                              "any number of ranks serves any batch, also after a resume: write train_batch_size and "
+                                              "train_micro_batch_size_per_gpu, and set enabled to false")),
                  {{"elasticity.enabled", boolean},
                   {"elasticity.max_train_batch_size", integer},
                   {"elasticity.micro_batch_sizes", list},
@@ -182,8 +182,8 @@ std::vector<DeepSpeedKey> tuning_keys() {
   return all;
 }
 
-std::vector<DeepSpeedKey> feature_keys() {
-  std::vector<DeepSpeedKey> all = section_of(
+std::vector<ForeignKey> feature_keys() {
+  std::vector<ForeignKey> all = section_of(
       refused("hybrid_engine", section, "enabled",
               "a run trains, and `tessera generate` reads its checkpoints: nothing alternates between the two; set enabled to false"),
       {{"hybrid_engine.enabled", boolean},
@@ -193,18 +193,22 @@ std::vector<DeepSpeedKey> feature_keys() {
        {"hybrid_engine.pin_parameters", boolean},
        {"hybrid_engine.tp_gather_partition_size", integer},
        {"hybrid_engine.enable_cuda_graph", boolean}});
-  const auto add = [&](const std::vector<DeepSpeedKey>& keys) { all.insert(all.end(), keys.begin(), keys.end()); };
+  const auto add = [&](const std::vector<ForeignKey>& keys) { all.insert(all.end(), keys.begin(), keys.end()); };
   add(section_of(
-      refused("progressive_layer_drop", section, "enabled", "layers are not dropped in this version; set enabled to false or leave it out"),
+      gone_since("0.19.8", refused("progressive_layer_drop", section, "enabled",
+                                   "layers are not dropped in this version; set enabled to false or leave it out")),
       {{"progressive_layer_drop.enabled", boolean}, {"progressive_layer_drop.theta", real}, {"progressive_layer_drop.gamma", real}}));
+  const auto gone = [](const ForeignKey& row) { return open(gone_since("0.19.8", row)); };
   add({
-      open(refused("eigenvalue", section, "enabled",
+      gone(refused("eigenvalue", section, "enabled",
                    "it serves quantized training, which is not in this version; set enabled to false or leave it out")),
-      open(refused("sparse_attention", section, "", "attention is causal and dense in this version; leave it out")),
+      gone(refused("sparse_attention", section, "", "attention is causal and dense in this version; leave it out")),
       open(refused("data_efficiency", section, "enabled", "samples come in one random order, whole; set enabled to false or leave it out")),
-      open(refused("curriculum_learning", section, "enabled",
+      gone(refused("curriculum_learning", section, "enabled",
                    "every sequence has batch.sequence_length tokens from the first step on; set enabled to false or leave it out")),
-      open(refused("compression_training", section, "", "pruned and quantized training is not in this version; leave it out")),
+      gone(refused("compression_training", section, "", "pruned and quantized training is not in this version; leave it out")),
+      gone(refused("quantize_training", section, "enabled",
+                   "quantized training is not in this version; set enabled to false or leave it out")),
       open(refused("weight_quantization", section, "", "quantized training is not in this version; leave it out")),
   });
   return all;
@@ -212,8 +216,8 @@ std::vector<DeepSpeedKey> feature_keys() {
 
 }  // namespace
 
-std::vector<DeepSpeedKey> deepspeed_other_keys() {
-  std::vector<DeepSpeedKey> all;
+std::vector<ForeignKey> deepspeed_other_keys() {
+  std::vector<ForeignKey> all;
   for (const auto& some : {monitor_keys(), checkpoint_keys(), axis_keys(), compile_keys(), tuning_keys(), feature_keys()})
     all.insert(all.end(), some.begin(), some.end());
   return all;

@@ -24,7 +24,7 @@ const std::vector<std::pair<std::string_view, std::string_view>> device_words = 
 
 using namespace rows;
 
-std::vector<DeepSpeedKey> batch_keys() {
+std::vector<ForeignKey> batch_keys() {
   return {
       together(with_auto(mapped("train_batch_size", integer, "batch.global", "sequences; the product of the next two and the ranks"),
                          "that product", "the Trainer")),
@@ -41,7 +41,7 @@ std::vector<DeepSpeedKey> batch_keys() {
       with_words(mapped("communication_data_type", text, "precision.gradients", "sums are reduced in the type that they are kept in"),
                  dtype_words),
       unneeded("seq_parallel_communication_data_type", text, "what sequence-parallel ranks exchange (`mesh.cp`) has the compute type"),
-      refused("sparse_gradients", boolean, "false", "the embedding's gradient is dense; leave it out"),
+      gone_since("0.19.8", refused("sparse_gradients", boolean, "false", "the embedding's gradient is dense; leave it out")),
       unneeded("disable_allgather", boolean, "updated parameters are always gathered, in buckets of zero.allgather_bucket_size"),
       mapped("steps_per_print", integer, "run.log_every"),
       unneeded("wall_clock_breakdown", boolean, "`run.trace_step` = N times every task of step N on every rank"),
@@ -50,27 +50,30 @@ std::vector<DeepSpeedKey> batch_keys() {
       unneeded("dataloader_drop_last", boolean, "every batch is whole: the next epoch follows within it"),
       unneeded("zero_allow_untested_optimizer", boolean, "`optimizer.type` lists the optimizers, and all of them work with every stage"),
       unneeded("zero_force_ds_cpu_optimizer", boolean, host_adam),
-      unneeded("graph_harvesting", boolean, "on a GPU a step becomes a CUDA graph by itself (`kernels.cuda_graph`)"),
+      gone_since("0.19.8", unneeded("graph_harvesting", boolean, "on a GPU a step becomes a CUDA graph by itself (`kernels.cuda_graph`)")),
+      unneeded("disable_python_gc", boolean, "no Python runs beside the steps"),
       refused("use_data_before_expert_parallelism", boolean, "false",
               "ranks that share experts (mesh.ep) are neighbours inside the data-parallel ones; leave it out"),
       unneeded("vocabulary_size", integer, "the vocabulary is the model's, `model.vocab`"),
       unneeded("log_level", text, "a run logs its progress and what is wrong, at one level"),
       with_words(mapped("data_types.grad_accum_dtype", text, "precision.gradients"), dtype_words),
       refused("data_types.param_dtype", text, "", masters),
+      refused("data_types.keep_in_fp32_modules", any, "auto",
+              "kernels read the weights of every module in the type of `precision.compute`; leave it out"),
       refused("data_types.buffer_dtype", text, "", "`precision.compute` is the one type to choose; leave it out"),
       unneeded("timers.throughput.enabled", boolean, "metrics.jsonl holds the tokens a second of every step"),
       unneeded("timers.throughput.synchronized", boolean, "metrics.jsonl holds the tokens a second of every step"),
   };
 }
 
-std::vector<DeepSpeedKey> precision_keys() {
+std::vector<ForeignKey> precision_keys() {
   return {
       unless_given("precision.compute", refused("fp16", section, "enabled",
                                                 "fp16 with loss scaling is not in this version; write \"bf16\": {\"enabled\": true}, or "
                                                 "say precision.compute=bf16 (or fp32) on the command line")),
       part("fp16.enabled", boolean),
       part("fp16.auto_cast", boolean),
-      part("fp16.loss_scale", real),
+      with_words(part("fp16.loss_scale", real), {{"dynamic", "0"}}),
       part("fp16.initial_scale_power", integer),
       part("fp16.loss_scale_window", integer),
       part("fp16.hysteresis", integer),
@@ -85,9 +88,9 @@ std::vector<DeepSpeedKey> precision_keys() {
       unneeded("bf16.check_grad_overflow", boolean, "a loss or gradient that is not finite always ends the run, with status 8"),
       refused("bf16.bf16_master_weights_and_grads", boolean, "false", masters),
       refused("bf16.bf16_optimizer_states", boolean, "false", masters),
-      open(unless_given("precision.compute", refused("amp", section, "enabled",
-                                                     "Apex is not used; write \"bf16\": {\"enabled\": true}, or say "
-                                                     "precision.compute=bf16 on the command line"))),
+      open(gone_since("0.19.8", unless_given("precision.compute", refused("amp", section, "enabled",
+                                                                          "Apex is not used; write \"bf16\": {\"enabled\": true}, or say "
+                                                                          "precision.compute=bf16 on the command line")))),
       part("amp.enabled", boolean),
       together(mapped("torch_autocast.enabled", boolean, "precision.compute", "with dtype bfloat16: weights keep fp32 masters here too")),
       together(with_words(mapped("torch_autocast.dtype", text, "precision.compute"), dtype_words)),
@@ -96,7 +99,7 @@ std::vector<DeepSpeedKey> precision_keys() {
   };
 }
 
-std::vector<DeepSpeedKey> zero_keys() {
+std::vector<ForeignKey> zero_keys() {
   return {
       mapped("zero_optimization.stage", integer, "zero.stage"),
       mapped("zero_optimization.contiguous_gradients", boolean, "zero.contiguous_gradients"),
@@ -124,20 +127,30 @@ std::vector<DeepSpeedKey> zero_keys() {
       unneeded("zero_optimization.stage3_allgather_sequential", boolean, by_unit),
       unneeded("zero_optimization.ignore_unused_parameters", boolean, "a step uses every parameter"),
       unneeded("zero_optimization.legacy_stage1", boolean, "there is one stage 1"),
-      mapped("zero_optimization.round_robin_gradients", boolean, "zero.round_robin_gradients"),
+      unneeded("zero_optimization.round_robin_gradients", boolean,
+               "every rank owns one contiguous slice of each unit: there is nothing to deal out in turns"),
+      unneeded("zero_optimization.compute_grad_norm", boolean, "a step always knows the gradient's norm, and metrics.jsonl holds it"),
+      unneeded("zero_optimization.parameter_alignment", boolean, "every tensor has an aligned place in the plan"),
       mapped("zero_optimization.zero_hpz_partition_size", integer, "zero.hpz_partition_size", "ranks"),
       mapped("zero_optimization.zero_quantized_weights", boolean, "zero.quantized_weights"),
       unneeded("zero_optimization.zero_quantized_nontrainable_weights", boolean,
                "what `model.freeze` or `[lora]` leaves frozen lies in the compute type"),
       mapped("zero_optimization.zero_quantized_gradients", boolean, "zero.quantized_gradients"),
-      refused("zero_optimization.zeropp_loco_param", section, "", "quantized gradients (ZeRO++ qgZ) are not in this version; leave it out"),
+      gone_since("0.19.8", refused("zero_optimization.zeropp_loco_param", section, "",
+                                   "quantized gradients (ZeRO++ qgZ) are not in this version; leave it out")),
       part("zero_optimization.zeropp_loco_param.err_beta", real),
       part("zero_optimization.zeropp_loco_param.reset_T", integer),
-      refused("zero_optimization.mics_shard_size", integer, "-1",
-              "the deck says how many groups of shards there are: leave it out and set mesh.replicate to the data-parallel ranks over it"),
-      refused("zero_optimization.mics_hierarchical_params_gather", boolean, "false",
+      gone_since(
+          "0.19.8",
+          refused(
+              "zero_optimization.mics_shard_size", integer, "-1",
+              "the deck says how many groups of shards there are: leave it out and set mesh.replicate to the data-parallel ranks over it")),
+      gone_since(
+          "0.19.8",
+          refused(
+              "zero_optimization.mics_hierarchical_params_gather", boolean, "false",
               "gathers stay in a group of shards (mesh.replicate), and host ranks share memory inside nodes (topology.hierarchical); leave "
-              "it out"),
+              "it out")),
       unneeded("zero_optimization.memory_efficient_linear", boolean, "products keep no gathered weight for the backward pass"),
       unneeded("zero_optimization.pipeline_loading_checkpoint", boolean, "each rank reads only what it keeps"),
       unneeded("zero_optimization.override_module_apply", boolean,
@@ -164,7 +177,7 @@ std::vector<DeepSpeedKey> zero_keys() {
   };
 }
 
-std::vector<DeepSpeedKey> offload_keys() {
+std::vector<ForeignKey> offload_keys() {
   return {
       with_words(mapped("zero_optimization.offload_optimizer.device", text, "zero.offload_optimizer.device", "cpu is \"host\""),
                  device_words),
@@ -199,7 +212,7 @@ std::vector<DeepSpeedKey> offload_keys() {
   };
 }
 
-std::vector<DeepSpeedKey> activation_keys() {
+std::vector<ForeignKey> activation_keys() {
   return {
       unneeded("activation_checkpointing.partition_activations", boolean,
                "it cuts kept activations over tensor-parallel ranks; the section itself becomes `activation.recompute` = \"full\""),
@@ -214,7 +227,7 @@ std::vector<DeepSpeedKey> activation_keys() {
   };
 }
 
-std::vector<DeepSpeedKey> optimizer_keys() {
+std::vector<ForeignKey> optimizer_keys() {
   constexpr std::string_view of_lamb = "it is of LAMB, which is not in this version; leave it out";
   constexpr std::string_view of_onebit = "it is of the 1-bit optimizers, which are not in this version; leave it out";
   constexpr std::string_view of_muon = "it is of Muon, which is not in this version; leave it out";
@@ -260,11 +273,11 @@ std::vector<DeepSpeedKey> optimizer_keys() {
   };
 }
 
-std::vector<DeepSpeedKey> scheduler_keys() {
+std::vector<ForeignKey> scheduler_keys() {
   constexpr std::string_view of_range = "it is of LRRangeTest, which is not in this version; leave it out";
   constexpr std::string_view of_cycle = "it is of OneCycle, which is not in this version; leave it out";
   constexpr std::string_view from_zero = "the warmup begins near 0, as its shape says; set 0 or leave it out";
-  std::vector<DeepSpeedKey> keys = {
+  std::vector<ForeignKey> keys = {
       together(
           mapped("scheduler.type", text, "learning_rate.schedule",
                  "WarmupLR is \"constant\", WarmupDecayLR \"linear\", WarmupCosineLR \"cosine\"; LRRangeTest and OneCycle are refused")),
@@ -296,8 +309,8 @@ std::vector<DeepSpeedKey> scheduler_keys() {
 
 }  // namespace
 
-std::vector<DeepSpeedKey> deepspeed_step_keys() {
-  std::vector<DeepSpeedKey> all;
+std::vector<ForeignKey> deepspeed_step_keys() {
+  std::vector<ForeignKey> all;
   for (const auto& some :
        {batch_keys(), precision_keys(), zero_keys(), offload_keys(), activation_keys(), optimizer_keys(), scheduler_keys()})
     all.insert(all.end(), some.begin(), some.end());

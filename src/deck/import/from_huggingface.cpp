@@ -16,7 +16,7 @@ ImportedDeck import_huggingface(const ImportRequest& request) {
   ModelSource source = file ? read_model(request.path, out.faults) : read_huggingface_folder(request.path, out.faults);
   if (!out.faults.empty()) return out;
   if (source.model.tied && !file && request.own_head && request.own_head(request.path)) take_own_head(source, request.path);
-  Importer in(request);
+  Importer in(request, deepspeed_table(), request.path);
   in.put_model(source);
   if (source.own_head) in.assume("model.tied", "false", "the files have a head of their own, whatever tie_word_embeddings says");
   if (source.context > 0 && source.model.rope_scaling != "dynamic")

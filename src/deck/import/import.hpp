@@ -10,6 +10,7 @@ namespace tessera {
 
 struct ImportRequest {
   std::string path;                    ///< of the file, for messages and the deck's first line
+  std::string trainer = {};            ///< TrainingArguments of transformers as JSON; empty: none. `path` may be empty then
   std::string model;                   ///< a known name, a deck, or a config.json of Hugging Face or its folder; of DeepSpeed's alone
   std::vector<std::string> overrides;  ///< "key=value" of the deck
   int ranks = 0;                       ///< 0: not known; needed where the configuration does not give the global batch
@@ -23,15 +24,15 @@ struct ImportedDeck {
   std::vector<std::string> notes = {};  ///< what was left out without harm, for the log
 };
 
-ImportedDeck import_deepspeed(const ImportRequest& request);
-/// The same of a text; `request.path` stands for it in messages.
+/// The deck of a configuration of DeepSpeed (request.path), of the Trainer's arguments (request.trainer), or of both: then the arguments
+/// fill in what is "auto" or missing in the first, which they also may name or hold (`deepspeed`).
+ImportedDeck import_configuration(const ImportRequest& request);
+/// The same of a text; `request.path` or `request.trainer` stands for it in messages.
 ImportedDeck import_deepspeed_text(const std::string& text, const ImportRequest& request);
+ImportedDeck import_trainer_text(const std::string& text, const ImportRequest& request);
 
 /// The deck of a run that begins from a model of Hugging Face: `path` is its folder, or its config.json; run.init names the folder where
 /// weights stand in it. All but the [model] is a beginning, and marked where it must be said.
 ImportedDeck import_huggingface(const ImportRequest& request);
-
-/// Markdown table of DeepSpeed's keys with what becomes of each; docs/deepspeed.md holds it.
-std::string deepspeed_reference();
 
 }  // namespace tessera

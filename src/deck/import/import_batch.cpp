@@ -8,13 +8,18 @@
 namespace tessera {
 namespace {
 
-constexpr std::string_view all_key = "train_batch_size", micro_key = "train_micro_batch_size_per_gpu",
-                           steps_key = "gradient_accumulation_steps";
 constexpr std::int64_t most = 1'000'000'000;  // sequences
 
-/// A count; 0 where it is not given. `faulty` is set where it is no count.
-std::int64_t count(Importer& in, std::string_view key, bool& faulty) {
+constexpr const char* settle = "change one of them, or say batch.global=N on the command line, which settles it";
+
+/// A count, which the command line's `ours` takes the place of; 0 where it is not given. `faulty` is set where it is no count.
+std::int64_t count(Importer& in, std::string_view key, std::string_view ours, bool& faulty) {
   const JsonNode* node = in.given(key);
+  if (!ours.empty() && in.overridden(ours)) {
+    if (node) in.note(key, fmt::format("{} of the command line takes its place", ours));
+    const std::int64_t said = std::atoll(in.override_of(ours).c_str());
+    return said > 0 && said <= most ? said : 0;  // else the deck's key refuses it
+  }
   if (!node || in.is_auto(key)) return 0;
   const double value = node->number();
   if (value >= 1 && value <= most) return static_cast<std::int64_t>(value);
@@ -33,6 +38,7 @@ std::int64_t data_ranks(const Importer& in) {
 }
 
 struct Batch {
+  BatchNames names;
   std::int64_t all = 0, micro = 0, steps = 0;  // 0: not known
 };
 
@@ -44,70 +50,79 @@ void put_all(Importer& in, std::int64_t all, std::string_view from, const std::s
 /// The global batch where the file does not give it.
 void multiply(Importer& in, const Batch& b) {
   const std::int64_t ranks = data_ranks(in), steps = std::max<std::int64_t>(b.steps, 1);
-  if (in.overridden("batch.global")) return;
   if (ranks == 0)
     return in.fault(
-        micro_key,
+        b.names.micro,
         fmt::format("the global batch is {} x {} x the ranks of the launch, which no file says; add --ranks N, or batch.global=N", b.micro,
                     steps));
   const double product = static_cast<double>(b.micro) * static_cast<double>(steps) * static_cast<double>(ranks);
-  if (product > most) return in.fault(micro_key, fmt::format("makes a batch of more than {} sequences on {} ranks", most, ranks));
-  put_all(in, b.micro * steps * ranks, micro_key, fmt::format("{} x {} accumulated x {} ranks", b.micro, steps, ranks));
+  if (product > most) return in.fault(b.names.micro, fmt::format("makes a batch of more than {} sequences on {} ranks", most, ranks));
+  put_all(in, b.micro * steps * ranks, b.names.micro, fmt::format("{} x {} {} x {} ranks", b.micro, b.names.steps, steps, ranks));
 }
 
 /// The micro-batch where the file does not give it.
 void divide(Importer& in, const Batch& b) {
   const std::int64_t ranks = data_ranks(in), steps = std::max<std::int64_t>(b.steps, 1);
-  put_all(in, b.all, all_key);
-  if (in.overridden("batch.micro")) return;
+  put_all(in, b.all, b.names.all);
   if (ranks == 0)
-    return in.fault(all_key, fmt::format("the micro-batch is {} / ({} x the ranks of the launch), which no file says; add --ranks N, or "
-                                         "batch.micro=N",
-                                         b.all, steps));
+    return in.fault(b.names.all,
+                    fmt::format("the micro-batch is {} / ({} x the ranks of the launch), which no file says; add --ranks N, or "
+                                "batch.micro=N",
+                                b.all, steps));
   if (b.all % (steps * ranks) != 0)
-    return in.fault(all_key, fmt::format("{} is not divisible by {} ranks x {} accumulation step{}; change one of them", b.all, ranks,
-                                         steps, steps == 1 ? "" : "s"));
-  in.put("batch.micro", fmt::format("{}", b.all / (steps * ranks)), all_key, fmt::format("over {} ranks", ranks));
+    return in.fault(b.names.all, fmt::format("{} is not divisible by {} ranks x {} accumulation step{}; {}", b.all, ranks, steps,
+                                             steps == 1 ? "" : "s", settle));
+  in.put("batch.micro", fmt::format("{}", b.all / (steps * ranks)), b.names.all, fmt::format("over {} ranks", ranks));
 }
 
 /// All three are given: they must agree with each other and with the ranks.
 bool agree(Importer& in, const Batch& b) {
   const std::int64_t a_rank = b.micro * b.steps, ranks = data_ranks(in);
   if (b.all % a_rank != 0) {
-    in.fault(all_key, fmt::format("{} is not {} {} x {} {} x a number of ranks; change one of the three, or leave one out", b.all,
-                                  micro_key, b.micro, steps_key, b.steps));
+    in.fault(b.names.all,
+             fmt::format("{} is not {} {} x {} {} x a number of ranks; {}", b.all, b.names.micro, b.micro, b.names.steps, b.steps, settle));
     return false;
   }
   if (ranks == 0 || b.all / a_rank == ranks) return true;
   const std::string there = ranks == in.request().ranks ? "" : fmt::format(" groups of {}", in.request().ranks / ranks);
-  in.fault(all_key, fmt::format("{} = {} {} x {} {} x {} ranks, and --ranks says {}{}", b.all, micro_key, b.micro, steps_key, b.steps,
-                                b.all / a_rank, ranks, there));
+  const std::int64_t theirs = b.all / a_rank;
+  in.fault(b.names.all, fmt::format("{} = {} {} x {} {} x {} rank{}, and --ranks says {}{}; {}", b.all, b.names.micro, b.micro,
+                                    b.names.steps, b.steps, theirs, theirs == 1 ? "" : "s", ranks, there, settle));
   return false;
 }
 
 }  // namespace
 
-void import_batch(Importer& in) {
+void import_batch(Importer& in, const BatchNames& names, bool trainer) {
   bool faulty = false;
-  Batch b{count(in, all_key, faulty), count(in, micro_key, faulty), count(in, steps_key, faulty)};
+  Batch b{names, count(in, names.all, "batch.global", faulty), count(in, names.micro, "batch.micro", faulty),
+          count(in, names.steps, "", faulty)};
   if (faulty) return;
-  const bool automatic = in.is_auto(micro_key);
+  const bool automatic = in.is_auto(names.micro) && b.micro == 0;
   if (automatic) b.micro = 8;
-  if (in.is_auto(steps_key) && b.all == 0) b.steps = 1;
-  if (b.all == 0 && b.micro == 0) {
-    if (!in.overridden("batch.global") || !in.overridden("batch.micro"))
-      in.fault(all_key,
-               "is missing, and so is train_micro_batch_size_per_gpu; DeepSpeed needs one of them: add it, or say batch.global=N "
-               "batch.micro=N on the command line");
+  if (in.is_auto(names.steps) && b.all == 0) b.steps = 1;
+  if (b.all == 0 && b.micro == 0 && names.default_micro > 0) {
+    b.micro = names.default_micro;
+    in.assume("batch.micro", fmt::format("{}", b.micro), fmt::format("the default of {}", names.micro));
+  } else if (b.all == 0 && b.micro == 0) {
+    if (!trainer)
+      in.fault(names.all, fmt::format("is missing, and so is {}; DeepSpeed needs one of them: add it, or say batch.global=N batch.micro=N "
+                                      "on the command line",
+                                      names.micro));
     return;
   }
-  if (b.micro > 0)
-    in.put("batch.micro", fmt::format("{}", b.micro), micro_key,
+  if (b.micro > 0 && (in.given(names.micro) || in.overridden("batch.micro")))
+    in.put("batch.micro", fmt::format("{}", b.micro), names.micro,
            automatic ? "auto: the default of the Trainer's per_device_train_batch_size"
                      : "sequences that a rank passes through the model at once");
+  const bool product = b.all == 0 && !in.overridden("batch.global");
+  if (!product && in.given(names.steps))
+    in.note(names.steps, "micro-batches of a rank are batch.global / (batch.micro x ranks), rounded up");
+  if (in.overridden("batch.global") && b.micro > 0) return put_all(in, b.all, names.all);
+  if (b.all == 0 && trainer && (automatic || in.is_auto(names.steps))) return;
   if (b.all == 0) return multiply(in, b);
   if (b.micro == 0) return divide(in, b);
-  if (b.steps == 0 || agree(in, b)) put_all(in, b.all, all_key);
+  if (b.steps == 0 || in.overridden("batch.micro") || agree(in, b)) put_all(in, b.all, names.all);
 }
 
 }  // namespace tessera

@@ -11,23 +11,12 @@
 namespace tessera {
 namespace {
 
-/// The word of a text, lower case, as the table's row translates it; empty where the key is not given.
-std::string word_of(const Importer& in, std::string_view key) {
-  const JsonNode* node = in.given(key);
-  if (!node) return "";
-  for (const auto& [theirs, ours] : find_deepspeed_key(key)->words)
-    if (theirs == node->written) return std::string(ours);
-  return lower_case(node->written);
-}
-
-bool is_true(const Importer& in, std::string_view key) { return in.given(key) && in.given(key)->written == "true"; }
-
 /// A number as it was written, what stands for "auto", or nothing where the key is not given.
 bool put_number(Importer& in, std::string_view theirs, std::string_view ours, const std::string& comment = "") {
   const JsonNode* node = in.given(theirs);
   if (!node) return false;
-  const DeepSpeedKey& row = *find_deepspeed_key(theirs);
-  const bool whole = row.type == DeepSpeedType::integer;
+  const ForeignKey& row = in.row(theirs);
+  const bool whole = row.type == ForeignType::integer;
   if (in.is_auto(theirs))
     in.put(ours, std::string(row.automatic), theirs, fmt::format("auto: {}", row.filled_by));
   else
@@ -39,10 +28,10 @@ bool put_number(Importer& in, std::string_view theirs, std::string_view ours, co
 
 void import_precision(Importer& in) {
   constexpr std::string_view ours = "precision.compute", bf16 = "bf16.enabled", autocast = "torch_autocast.enabled";
-  if (is_true(in, bf16)) return in.put(ours, "\"bf16\"", bf16);
+  if (in.is_true(bf16)) return in.put(ours, "\"bf16\"", bf16);
   if (in.is_auto(bf16)) return in.put(ours, "\"bf16\"", bf16, "auto: the Trainer's --bf16 decides there");
-  if (is_true(in, autocast)) {
-    const std::string word = word_of(in, "torch_autocast.dtype");
+  if (in.is_true(autocast)) {
+    const std::string word = in.word_of("torch_autocast.dtype");
     if (word == "bf16") return in.put(ours, "\"bf16\"", autocast);
     return in.fault(autocast, "is for bfloat16 alone here; set torch_autocast.dtype to \"bfloat16\"");
   }
@@ -58,7 +47,7 @@ void put_betas(Importer& in) {
   constexpr std::string_view key = "optimizer.params.betas";
   const JsonNode* node = in.given(key);
   if (!node || in.is_auto(key)) {
-    const std::string why = node ? fmt::format("auto: {}", find_deepspeed_key(key)->filled_by) : "";
+    const std::string why = node ? fmt::format("auto: {}", in.row(key).filled_by) : "";
     for (const auto& [ours, value] : {std::pair("optimizer.beta1", "0.9"), std::pair("optimizer.beta2", "0.999")})
       node ? in.put(ours, value, key, why) : in.assume(ours, value, "DeepSpeed's default");
     return;
@@ -74,16 +63,24 @@ void put_betas(Importer& in) {
 
 void import_optimizer(Importer& in) {
   constexpr std::string_view type = "optimizer.type", lr = "optimizer.params.lr";
-  const std::string word = word_of(in, type);
+  const std::string word = in.word_of(type);
   const bool params = in.given(lr) || in.given("optimizer.params.betas") || in.given("optimizer.params.weight_decay");
-  if (!word.empty())
+  constexpr std::string_view of_one_bit[] = {"onebitadam", "zerooneadam", "onebitlamb"};
+  if (std::ranges::find(of_one_bit, word) != std::end(of_one_bit)) {
+    if (!in.overridden("optimizer.type"))
+      in.fault(type,
+               fmt::format("{} is refused: 1-bit optimizers are not in this version (DeepSpeed itself refuses them since 0.19.8); write "
+                           "\"AdamW\", or say optimizer.type=adamw on the command line",
+                           in.given(type)->literal.str()));
+    in.assume("optimizer.type", "\"adamw\"", "");
+  } else if (!word.empty())
     in.put("optimizer.type", toml_string(word == "adam" || word == "deepspeedcpuadam" ? "adamw" : word), type);
   else if (params)
     in.fault("optimizer.params", "DeepSpeed reads no params without optimizer.type; add \"type\": \"AdamW\"");
   else
     in.assume("optimizer.type", "\"adamw\"", "the file has no optimizer");
   // The peak: a schedule's own takes the place of the optimizer's, as it does in DeepSpeed.
-  const std::string schedule = word_of(in, "scheduler.type");
+  const std::string schedule = in.word_of("scheduler.type");
   if (!put_number(in, "scheduler.params.warmup_max_lr", "optimizer.learning_rate",
                   "the schedule's takes the place of the optimizer's lr")) {
     if (schedule == "warmupdecaylr")
@@ -97,12 +94,12 @@ void import_optimizer(Importer& in) {
   if (!put_number(in, "optimizer.params.eps", "optimizer.eps")) in.assume("optimizer.eps", "1e-8", "DeepSpeed's default");
   if (!put_number(in, "optimizer.params.weight_decay", "optimizer.weight_decay", "of matrices only"))
     in.assume("optimizer.weight_decay", "0.0", "DeepSpeed's default");
-  in.assume("optimizer.gradient_clipping", "1.0", "DeepSpeed's default");
+  in.assume("optimizer.gradient_clipping", "1.0", "DeepSpeed's default since June 2026; before that it was 0.0, no clipping");
 }
 
-void import_schedule(Importer& in) {
+void import_schedule(Importer& in, bool trainer) {
   constexpr std::string_view type = "scheduler.type", steps = "scheduler.params.total_num_steps", ours = "learning_rate.schedule";
-  const std::string word = word_of(in, type);
+  const std::string word = in.word_of(type);
   if (word.empty()) return in.assume(ours, "\"constant\"", "the file has no scheduler; a program may pass one to DeepSpeed");
   const bool decay = word == "warmupdecaylr", cosine = word == "warmupcosinelr";
   if (!decay && !cosine && word != "warmuplr") {
@@ -125,8 +122,9 @@ void import_schedule(Importer& in) {
     in.assume("learning_rate.warmup_type", "\"log\"", "DeepSpeed's default");
   if (in.is_auto(steps))
     in.put("run.steps", "1000", steps, "FILL IN: auto, which the Trainer works out of its epochs");
-  else if (!put_number(in, steps, "run.steps") && (decay || cosine) && !in.overridden("run.steps"))
-    in.fault(type, "needs params.total_num_steps, the steps of the run; add it, or say run.steps=N on the command line");
+  else if (!put_number(in, steps, "run.steps") && (decay || cosine) && !trainer && !in.overridden("run.steps") &&
+           !in.overridden("run.epochs"))
+    in.fault(type, "needs params.total_num_steps, the steps of the run; add it, or say run.steps=N (or run.epochs=N) on the command line");
 }
 
 void import_activation(Importer& in) {
@@ -144,14 +142,25 @@ void import_activation(Importer& in) {
   }
 }
 
+void import_offload_defaults(Importer& in) {
+  const ImportedLine *state = in.line("zero.offload_optimizer.device"), *parameters = in.line("zero.offload_param.device");
+  const auto is = [](const ImportedLine* line, std::string_view device) { return line && line->value == toml_string(device); };
+  constexpr const char* pinned = "DeepSpeed's default since August 2026; before that it was false";
+  if (is(state, "host") || is(state, "nvme")) in.assume("zero.offload_optimizer.pin_memory", "true", pinned);
+  if (is(parameters, "host") || is(parameters, "nvme")) in.assume("zero.offload_param.pin_memory", "true", pinned);
+  if (is(state, "nvme"))
+    for (const std::string_view key :
+         {"zero.offload_optimizer.pipeline_read", "zero.offload_optimizer.pipeline_write", "zero.offload_optimizer.fast_init"})
+      in.assume(key, "false", "DeepSpeed's default; true is faster, and the deck's");
+  if (is(parameters, "nvme")) in.assume("zero.offload_param.max_in_cpu", "1e9", "DeepSpeed's default: elements of a rank");
+}
+
 void import_rest(Importer& in) {
-  const ImportedLine* parameters = in.line("zero.offload_param.device");
-  if (parameters && parameters->value == "\"nvme\"")
-    in.assume("zero.offload_param.max_in_cpu", "1e9", "DeepSpeed's default: elements of a rank");
   std::int64_t warmup = 0;
   if (const ImportedLine* line = in.line("learning_rate.warmup_steps")) warmup = std::strtoll(line->value.c_str(), nullptr, 10);
-  in.assume("run.steps", fmt::format("{}", std::clamp<std::int64_t>(warmup, 100, 100'000'000'000) * 10),
-            "FILL IN: optimizer steps of the run");
+  if (!in.line("run.epochs") && !in.overridden("run.epochs"))
+    in.assume("run.steps", fmt::format("{}", std::clamp<std::int64_t>(warmup, 100, 100'000'000'000) * 10),
+              "FILL IN: optimizer steps of the run, or epochs = N");
   in.assume("data.train", "\"data/train.h5\"", "FILL IN: tokens, as `tessera tokenize` writes them (or .bin of uint16)");
 }
 

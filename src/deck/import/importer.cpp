@@ -7,23 +7,15 @@
 #include <cmath>
 #include <cstdlib>
 
-#include "base/regular_file.hpp"
 #include "deck/hints.hpp"
 
 namespace tessera {
 namespace {
 
-constexpr std::int64_t most_configuration_bytes = 1 << 20;
-
 std::string joined(const std::string& path, const std::string& name) { return path.empty() ? name : path + "." + name; }
 
-/// `bfloat16` is an older name of a section.
-std::string canonical(const std::string& name) {
-  return name == "bfloat16" ? "bf16" : name.starts_with("bfloat16.") ? "bf16" + name.substr(8) : name;
-}
-
 /// A switch that is off, or switches further in that all are: a section that is there and does nothing.
-bool is_off(const DeepSpeedKey& row, const JsonNode& node) {
+bool is_off(const ForeignKey& row, const JsonNode& node) {
   if (node.kind != JsonNode::Kind::object) return false;
   if (!row.off.empty()) {
     const JsonNode* on = node.member(row.off);
@@ -48,50 +40,50 @@ bool same_value(const JsonNode& node, std::string_view text) {
   return end != copy.c_str() && *end == '\0' && value == node.number();
 }
 
-const char* expected(DeepSpeedType type) {
+const char* expected(ForeignType type) {
   switch (type) {
-    case DeepSpeedType::integer:
+    case ForeignType::integer:
       return "a whole number";
-    case DeepSpeedType::real:
+    case ForeignType::real:
       return "a number";
-    case DeepSpeedType::boolean:
+    case ForeignType::boolean:
       return "true or false";
-    case DeepSpeedType::text:
+    case ForeignType::text:
       return "a text";
-    case DeepSpeedType::list:
+    case ForeignType::list:
       return "a list [ ... ]";
-    case DeepSpeedType::section:
+    case ForeignType::section:
       return "an object { ... }";
-    case DeepSpeedType::any:
+    case ForeignType::any:
       break;
   }
   return "a value";
 }
 
-bool is_of(DeepSpeedType type, const JsonNode& node) {
+bool is_of(ForeignType type, const JsonNode& node) {
   using Kind = JsonNode::Kind;
   switch (type) {
-    case DeepSpeedType::integer:  // also 5e8
+    case ForeignType::integer:  // also 5e8
       return node.kind == Kind::integer ||
              (node.kind == Kind::real && std::abs(node.number()) < 9e18 && node.number() == std::floor(node.number()));
-    case DeepSpeedType::real:
+    case ForeignType::real:
       return node.kind == Kind::integer || node.kind == Kind::real;
-    case DeepSpeedType::boolean:
+    case ForeignType::boolean:
       return node.kind == Kind::boolean;
-    case DeepSpeedType::text:
+    case ForeignType::text:
       return node.kind == Kind::text;
-    case DeepSpeedType::list:
+    case ForeignType::list:
       return node.kind == Kind::list;
-    case DeepSpeedType::section:
+    case ForeignType::section:
       return node.kind == Kind::object;
-    case DeepSpeedType::any:
+    case ForeignType::any:
       return true;
   }
   return false;
 }
 
 /// What stands after `=` in a deck.
-std::string deck_value(const Key& ours, const DeepSpeedKey& row, const JsonNode& node) {
+std::string deck_value(const Key& ours, const ForeignKey& row, const JsonNode& node) {
   std::string word = node.written;
   for (const auto& [theirs, here] : row.words)
     if (theirs == node.written) word = here;
@@ -104,12 +96,13 @@ std::string deck_value(const Key& ours, const DeepSpeedKey& row, const JsonNode&
 
 }  // namespace
 
-Importer::Importer(const ImportRequest& request) : request_(request) {
+Importer::Importer(const ImportRequest& request, const ForeignTable& table, std::string file)
+    : request_(request), table_(table), file_(std::move(file)) {
   for (const std::string& text : request.overrides) {
     std::string name = text.substr(0, text.find('='));
     name.erase(0, name.find_first_not_of(" \t"));
     name.erase(name.find_last_not_of(" \t") + 1);
-    if (find_key(name)) overridden_.insert(name);
+    if (find_key(name)) overridden_[name] = text.substr(std::min(text.size(), text.find('=') + 1));
   }
 }
 
@@ -126,15 +119,19 @@ void Importer::walk(const JsonNode& root) {
 
 void Importer::walk_section(const JsonNode& object, const std::string& path) {
   for (const JsonNode& node : object.children) {
-    const std::string written = joined(path, node.name), name = canonical(written);
-    const DeepSpeedKey* row = find_deepspeed_key(name);
-    if (!row && !is_deepspeed_section(name)) {
+    const std::string written = joined(path, node.name), name = table_.canonical(written);
+    const ForeignKey* row = table_.find(name);
+    if (!row && !table_.is_section(name)) {
       unknown(written, node);
       continue;
     }
-    if (node.kind == JsonNode::Kind::null) continue;  // as if it were not there
+    if (node.kind == JsonNode::Kind::null) {
+      note(name, "null: as if it were not there");
+      continue;
+    }
     if (!places_.emplace(name, node.place).second) {
-      if (written != name) add(node.name_place, written, "is another name of bf16, which is there too; leave one of the two out");
+      if (written != name)
+        add(node.name_place, written, fmt::format("is another name of {}, which is there too; leave one of the two out", name));
       continue;
     }
     if (row) {
@@ -147,61 +144,68 @@ void Importer::walk_section(const JsonNode& object, const std::string& path) {
   }
 }
 
-void Importer::one(const DeepSpeedKey& row, const JsonNode& node) {
+void Importer::one(const ForeignKey& row, const JsonNode& node) {
   if (!fits(row, node)) return;
-  if (row.type == DeepSpeedType::section) return whole_section(row, node);
+  if (node.is("auto")) autos_.insert(std::string(row.name));
+  if (row.type == ForeignType::section) return whole_section(row, node);
   switch (row.outcome) {
-    case DeepSpeedOutcome::mapped:
+    case ForeignOutcome::mapped:
       if (row.together)
         given_.emplace(row.name, &node);
       else
         translate(row, node);
       break;
-    case DeepSpeedOutcome::unneeded:
-      note(row.name, row.says);
+    case ForeignOutcome::unneeded:
+      note(row.name, row.reason());
       break;
-    case DeepSpeedOutcome::refused:
+    case ForeignOutcome::refused:
       refuse(row, node);
       break;
-    case DeepSpeedOutcome::part:
+    case ForeignOutcome::part:
       break;  // its section has been dealt with
   }
 }
 
 /// Type, and "auto" where somebody fills it in.
-bool Importer::fits(const DeepSpeedKey& row, const JsonNode& node) {
-  if (node.is("auto") && row.type != DeepSpeedType::text && row.type != DeepSpeedType::any) {
-    const DeepSpeedKey& decides = deciding_row(row);
-    const Key* ours = row.outcome == DeepSpeedOutcome::mapped ? find_key(row.ours) : nullptr;
+bool Importer::fits(const ForeignKey& row, const JsonNode& node) {
+  if (node.is("auto") && row.type != ForeignType::text && row.type != ForeignType::any) {
+    const ForeignKey& decides = table_.deciding(row);
+    const Key* ours = row.outcome == ForeignOutcome::mapped ? find_key(row.ours) : nullptr;
     const bool of_a_switch = decides.name != row.name && decides.off == row.leaf();  // as false: the Trainer's default
-    if (decides.outcome == DeepSpeedOutcome::unneeded || of_a_switch || !row.automatic.empty() || (ours && ours->automatic != Auto::no))
+    if (decides.outcome == ForeignOutcome::unneeded || of_a_switch || !row.automatic.empty() || (ours && ours->automatic != Auto::no))
       return true;
     add(node.place, std::string(row.name), fmt::format("\"auto\" is filled in by nobody here; give {}", expected(row.type)));
     return false;
   }
   if (is_of(row.type, node)) return true;
+  const auto other = std::ranges::find(row.words, node.written, &std::pair<std::string_view, std::string_view>::first);
   std::string message = fmt::format("expected {}, got {}", expected(row.type), shortened(node.literal.str()));
-  if (node.kind == JsonNode::Kind::text && row.type != DeepSpeedType::section && row.type != DeepSpeedType::list &&
+  if (node.kind == JsonNode::Kind::text && row.type != ForeignType::section && row.type != ForeignType::list &&
       node.written.find_first_not_of("0123456789.eE+-truefalse") == std::string::npos)
     message += "; drop the quotes";
+  else if (node.kind == JsonNode::Kind::text && other != row.words.end())
+    message += fmt::format("; it is {} there", other->second);
   add(node.place, std::string(row.name), message);
   return false;
 }
 
 /// A section that is unneeded or refused as a whole.
-void Importer::whole_section(const DeepSpeedKey& row, const JsonNode& node) {
-  if (!row.open) check_names(node, std::string(row.name));
-  if (row.outcome == DeepSpeedOutcome::unneeded) return note(row.name, row.says);
-  if (const JsonNode* on = row.off.empty() ? nullptr : node.member(row.off); on && on->is("auto")) given_.emplace(row.name, on);
-  if (is_off(row, node)) return note(row.name, "it is off");
+void Importer::whole_section(const ForeignKey& row, const JsonNode& node) {
   if (!row.ours.empty() && overridden(row.ours)) return note(row.name, fmt::format("{} of the command line takes its place", row.ours));
-  add(row.off.empty() ? node.place : node.member(row.off)->place, std::string(row.name), std::string(row.says));
+  if (!row.open) check_names(node, std::string(row.name));
+  if (row.outcome == ForeignOutcome::unneeded) return note(row.name, row.reason());
+  if (const JsonNode* on = row.off.empty() ? nullptr : node.member(row.off); on && on->is("auto")) given_.emplace(row.name, on);
+  if (is_off(row, node)) {
+    const std::string gone = row.gone.empty() ? "" : fmt::format("; DeepSpeed itself refuses it since {}", row.gone);
+    return note(row.name, "it is off" + gone);
+  }
+  add(row.off.empty() ? node.place : node.member(row.off)->place, std::string(row.name), row.reason());
 }
 
 void Importer::check_names(const JsonNode& object, const std::string& path) {
   for (const JsonNode& node : object.children) {
     const std::string name = joined(path, node.name);
-    const DeepSpeedKey* row = find_deepspeed_key(name);
+    const ForeignKey* row = table_.find(name);
     if (!row)
       unknown(name, node);
     else if (node.kind != JsonNode::Kind::null)
@@ -209,19 +213,20 @@ void Importer::check_names(const JsonNode& object, const std::string& path) {
   }
 }
 
-void Importer::refuse(const DeepSpeedKey& row, const JsonNode& node) {
+void Importer::refuse(const ForeignKey& row, const JsonNode& node) {
   if (beside_the_point(row))
     return note(row.name, fmt::format("it goes with {}.type, which is another here", row.name.substr(0, row.name.find('.'))));
   if (node.is("auto") && !row.automatic.empty()) return note(row.name, fmt::format("auto: {} ({})", row.automatic, row.filled_by));
   if (!row.off.empty() && same_value(node, row.off)) return note(row.name, "as it is here");
-  add(node.place, std::string(row.name), fmt::format("{} is refused: {}", shortened(node.literal.str()), row.says));
+  if (!row.ours.empty() && overridden(row.ours)) return note(row.name, fmt::format("{} of the command line takes its place", row.ours));
+  add(node.place, std::string(row.name), fmt::format("{} is refused: {}", shortened(node.literal.str()), row.reason()));
 }
 
-bool Importer::beside_the_point(const DeepSpeedKey& row) const {
+bool Importer::beside_the_point(const ForeignKey& row) const {
   return std::ranges::any_of(foreign_, [&](const std::string& what) { return row.name.starts_with(what + ".params."); });
 }
 
-void Importer::translate(const DeepSpeedKey& row, const JsonNode& node) {
+void Importer::translate(const ForeignKey& row, const JsonNode& node) {
   const Key& ours = *find_key(row.ours);
   const bool filled = ours.automatic != Auto::no || !row.automatic.empty();  // else a text of no meaning, which the deck's key refuses
   if (!node.is("auto") || !filled) return put(row.ours, deck_value(ours, row, node), row.name);
@@ -233,31 +238,34 @@ void Importer::unknown(const std::string& name, const JsonNode& node) {
   const std::string section = name.substr(0, name.size() - node.name.size());  // with its dot
   std::vector<std::string_view> here;
   std::string_view elsewhere;
-  for (const DeepSpeedKey& key : deepspeed_keys()) {
+  for (const ForeignKey& key : table_.rows) {
     if (key.name.starts_with(section)) {
       const std::string_view below = key.name.substr(section.size());
       here.push_back(below.substr(0, below.find('.')));
     }
     if (!elsewhere.empty()) continue;
-    if (key.leaf() == node.name && key.outcome != DeepSpeedOutcome::part) elsewhere = key.name;
+    if (key.leaf() == node.name && key.outcome != ForeignOutcome::part) elsewhere = key.name;
     // A section of keys, as offload_optimizer is.
     const std::string inside = fmt::format(".{}.", node.name);
     if (const std::size_t at = key.name.find(inside); at != key.name.npos) elsewhere = key.name.substr(0, at + inside.size() - 1);
   }
-  std::string message = "is not a key of DeepSpeed's";
-  if (const std::string_view near = nearest(node.name, here); !near.empty())
+  std::string message = fmt::format("is not a key of {}'s", table_.owner);
+  const auto meant = std::ranges::find(table_.misnamed, name, &std::pair<std::string_view, std::string_view>::first);
+  if (meant != table_.misnamed.end())
+    message += fmt::format("; {}", meant->second);
+  else if (const std::string_view near = nearest(node.name, here); !near.empty())
     message += fmt::format("; did you mean {}?", near);
   else if (!elsewhere.empty())
     message += fmt::format(" in this place; {} is", elsewhere);
   else
-    message += "; leave it out (`tessera deck import --keys` lists them all)";
+    message += fmt::format("; leave it out (`{}` lists them all)", table_.command);
   add(node.name_place, shortened(name), message);
 }
 
 void Importer::put(std::string_view ours, const std::string& value, std::string_view theirs, const std::string& comment) {
   const auto it = places_.find(theirs);
   const JsonPlace place = it == places_.end() ? JsonPlace{} : it->second;
-  ImportedLine line{value, fmt::format("from {}{}{}", theirs, comment.empty() ? "" : "; ", comment), std::string(theirs), place};
+  ImportedLine line{value, fmt::format("from {}{}{}", theirs, comment.empty() ? "" : "; ", comment), std::string(theirs), file_, place};
   const auto [old, is_new] = lines_.emplace(ours, line);
   if (is_new) return;
   if (old->second.from.empty()) {
@@ -268,12 +276,26 @@ void Importer::put(std::string_view ours, const std::string& value, std::string_
 }
 
 void Importer::assume(std::string_view ours, const std::string& value, const std::string& comment) {
-  lines_.emplace(ours, ImportedLine{value, comment, "", {}});
+  lines_.emplace(ours, ImportedLine{value, comment, "", "", {}});
 }
 
 const JsonNode* Importer::given(std::string_view theirs) const {
   const auto it = given_.find(theirs);
   return it == given_.end() ? nullptr : it->second;
+}
+
+std::string Importer::override_of(std::string_view ours) const {
+  const auto it = overridden_.find(std::string(ours));
+  return it == overridden_.end() ? "" : it->second;
+}
+
+std::string Importer::word_of(std::string_view theirs) const {
+  const JsonNode* node = given(theirs);
+  if (!node) return "";
+  const std::string word = lower_case(node->written);
+  for (const auto& [there, ours] : row(theirs).words)
+    if (there == word) return std::string(ours);
+  return word;
 }
 
 const ImportedLine* Importer::line(std::string_view ours) const {
@@ -289,40 +311,7 @@ void Importer::fault(std::string_view theirs, const std::string& message) {
 void Importer::note(std::string_view theirs, std::string_view why) { notes_.emplace_back(theirs, why); }
 
 void Importer::add(JsonPlace place, const std::string& key, const std::string& message) {
-  faults_.push_back({request_.path, place.line, place.column, key, message});
-}
-
-ImportedDeck import_deepspeed_text(const std::string& text, const ImportRequest& request) {
-  ImportedDeck out;
-  JsonNode root;
-  const bool whole = read_json(text, request.path, root, out.faults);
-  ModelSource model = read_model(request.model, out.faults);
-  if (model.model.tied && request.own_head && request.own_head(request.model)) take_own_head(model, request.model);
-  if (model.output_bias)
-    out.faults.push_back(
-        {request.model, 0, 0, "attention_bias", "a bias on the attention's output is not in this version; set it to false"});
-  if (!whole) return out;
-  Importer in(request);
-  in.put_model(model);
-  in.walk(root);
-  import_batch(in);
-  import_precision(in);
-  import_optimizer(in);
-  import_schedule(in);
-  import_activation(in);
-  import_rest(in);
-  ImportedDeck made =
-      in.finish(fmt::format("Made of {}, a configuration of DeepSpeed, by `tessera deck import`.", toml_string(request.path)));
-  out.faults.insert(out.faults.end(), made.faults.begin(), made.faults.end());
-  out.text = out.faults.empty() ? made.text : "";
-  out.notes = model.notes;
-  return out;
-}
-
-ImportedDeck import_deepspeed(const ImportRequest& request) {
-  std::string text, why;
-  if (!read_regular(request.path, most_configuration_bytes, text, why)) return {"", {{request.path, 0, 0, "", why}}};
-  return import_deepspeed_text(text, request);
+  faults_.push_back({file_, place.line, place.column, key, message});
 }
 
 }  // namespace tessera

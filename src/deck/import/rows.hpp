@@ -1,42 +1,47 @@
-// How rows of the table of DeepSpeed's keys are written.
+// How rows of the tables of other programs' keys are written.
 #pragma once
-#include "deck/import/deepspeed_keys.hpp"
+#include "deck/import/foreign_keys.hpp"
 
 namespace tessera::rows {
 
-using enum DeepSpeedType;
+using enum ForeignType;
 
-inline DeepSpeedKey mapped(std::string_view name, DeepSpeedType type, std::string_view ours, std::string_view says = "") {
-  return {.name = name, .type = type, .outcome = DeepSpeedOutcome::mapped, .ours = ours, .says = says};
+inline ForeignKey mapped(std::string_view name, ForeignType type, std::string_view ours, std::string_view says = "") {
+  return {.name = name, .type = type, .outcome = ForeignOutcome::mapped, .ours = ours, .says = says};
 }
-inline DeepSpeedKey unneeded(std::string_view name, DeepSpeedType type, std::string_view says) {
-  return {.name = name, .type = type, .outcome = DeepSpeedOutcome::unneeded, .says = says};
+inline ForeignKey unneeded(std::string_view name, ForeignType type, std::string_view says) {
+  return {.name = name, .type = type, .outcome = ForeignOutcome::unneeded, .says = says};
 }
 /// `off`: the value that changes nothing; of a section the name of its switch, "enabled".
-inline DeepSpeedKey refused(std::string_view name, DeepSpeedType type, std::string_view off, std::string_view says) {
-  return {.name = name, .type = type, .outcome = DeepSpeedOutcome::refused, .says = says, .off = off};
+inline ForeignKey refused(std::string_view name, ForeignType type, std::string_view off, std::string_view says) {
+  return {.name = name, .type = type, .outcome = ForeignOutcome::refused, .says = says, .off = off};
 }
-inline DeepSpeedKey part(std::string_view name, DeepSpeedType type = any) { return {.name = name, .type = type}; }
+inline ForeignKey part(std::string_view name, ForeignType type = any) { return {.name = name, .type = type}; }
 
 /// "auto" means `value`, as `filled_by` would fill it in.
-inline DeepSpeedKey with_auto(DeepSpeedKey key, std::string_view value, std::string_view filled_by) {
+inline ForeignKey with_auto(ForeignKey key, std::string_view value, std::string_view filled_by) {
   key.automatic = value, key.filled_by = filled_by;
   return key;
 }
-inline DeepSpeedKey with_words(DeepSpeedKey key, std::vector<std::pair<std::string_view, std::string_view>> words) {
+inline ForeignKey with_words(ForeignKey key, std::vector<std::pair<std::string_view, std::string_view>> words) {
   key.words = std::move(words);
   return key;
 }
-inline DeepSpeedKey together(DeepSpeedKey key) {
+inline ForeignKey together(ForeignKey key) {
   key.together = true;
   return key;
 }
-inline DeepSpeedKey open(DeepSpeedKey key) {
+/// The other program refuses the key itself since this version.
+inline ForeignKey gone_since(std::string_view version, ForeignKey key) {
+  key.gone = version;
+  return key;
+}
+inline ForeignKey open(ForeignKey key) {
   key.open = true;
   return key;
 }
 /// The key of ours that, given on the command line, takes the place of a refused one.
-inline DeepSpeedKey unless_given(std::string_view ours, DeepSpeedKey key) {
+inline ForeignKey unless_given(std::string_view ours, ForeignKey key) {
   key.ours = ours;
   return key;
 }

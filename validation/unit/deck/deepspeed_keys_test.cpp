@@ -4,9 +4,10 @@
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <sstream>
 
-#include "deck/import/deepspeed_keys.hpp"
+#include "deck/import/foreign_keys.hpp"
 #include "deck/import/import.hpp"
 #include "deck/value.hpp"
 #include "deepspeed_cases.hpp"
@@ -31,9 +32,9 @@ json::json_pointer pointer(std::string name) {
 std::string configuration(const DeepSpeedCase& c) {
   json root = {{"train_batch_size", 2}, {"train_micro_batch_size_per_gpu", 1}};
   root.merge_patch(json::parse(c.beside));
-  const DeepSpeedKey* row = find_deepspeed_key(c.name);
-  if (row && row->outcome == DeepSpeedOutcome::part) {
-    const DeepSpeedKey& whole = deciding_row(*row);
+  const ForeignKey* row = deepspeed_table().find(c.name);
+  if (row && row->outcome == ForeignOutcome::part) {
+    const ForeignKey& whole = deepspeed_table().deciding(*row);
     if (!whole.off.empty()) root[pointer(fmt::format("{}.{}", whole.name, whole.off))] = true;
   }
   root[pointer(std::string(c.name))] = json::parse(c.value);
@@ -55,11 +56,11 @@ std::string value_in(const std::string& deck, std::string_view name) {
 
 TEST(DeepSpeedKeys, EveryKeyHasItsOutcome) {
   for (const DeepSpeedCase& c : deepspeed_cases) {
-    const DeepSpeedKey* row = find_deepspeed_key(c.name);
+    const ForeignKey* row = deepspeed_table().find(c.name);
     ASSERT_TRUE(row) << c.name;
     const ImportedDeck imported = import_case(c);
     if (c.outcome == DeepSpeedCase::refused) {
-      const std::string where(deciding_row(*row).name);
+      const std::string where(deepspeed_table().deciding(*row).name);
       ASSERT_EQ(imported.faults.size(), 1u) << c.name << "\n" << faults_text(imported);
       EXPECT_EQ(imported.faults[0].key, where);
       EXPECT_GT(imported.faults[0].line, 0) << c.name;
@@ -70,12 +71,12 @@ TEST(DeepSpeedKeys, EveryKeyHasItsOutcome) {
     ASSERT_EQ(faults_text(imported), "") << c.name;
     if (c.outcome == DeepSpeedCase::mapped) {
       EXPECT_EQ(value_in(imported.text, c.becomes.substr(0, c.becomes.find(' '))), c.becomes) << c.name;
-      EXPECT_EQ(row->outcome, DeepSpeedOutcome::mapped) << c.name;
+      EXPECT_EQ(row->outcome, ForeignOutcome::mapped) << c.name;
     } else {
-      const std::string name(deciding_row(*row).name);
+      const std::string name(deepspeed_table().deciding(*row).name);
       EXPECT_NE(imported.text.find(name), std::string::npos) << name << "\n" << imported.text;
-      EXPECT_EQ(deciding_row(*row).outcome, DeepSpeedOutcome::unneeded) << c.name;
-      EXPECT_GT(deciding_row(*row).says.size(), 15u) << c.name;
+      EXPECT_EQ(deepspeed_table().deciding(*row).outcome, ForeignOutcome::unneeded) << c.name;
+      EXPECT_GT(deepspeed_table().deciding(*row).says.size(), 15u) << c.name;
     }
   }
 }
@@ -83,14 +84,14 @@ TEST(DeepSpeedKeys, EveryKeyHasItsOutcome) {
 // A section whose switch is off, or a refused key whose value asks for nothing, stops nobody.
 TEST(DeepSpeedKeys, WhatIsOffIsLetPass) {
   int off = 0;
-  for (const DeepSpeedKey& key : deepspeed_keys()) {
-    if (key.outcome != DeepSpeedOutcome::refused || key.off.empty()) continue;
+  for (const ForeignKey& key : deepspeed_table().rows) {
+    if (key.outcome != ForeignOutcome::refused || key.off.empty()) continue;
     json root = {{"train_batch_size", 2}, {"train_micro_batch_size_per_gpu", 1}, {"optimizer", {{"type", "Adam"}}}};
     root["scheduler"] = {{"type", "WarmupLR"}};
-    if (key.type == DeepSpeedType::section)
+    if (key.type == ForeignType::section)
       root[pointer(fmt::format("{}.{}", key.name, key.off))] = false;
     else
-      root[pointer(std::string(key.name))] = key.type == DeepSpeedType::text ? json(key.off) : json::parse(key.off);
+      root[pointer(std::string(key.name))] = json::accept(key.off) ? json::parse(key.off) : json(key.off);
     const ImportedDeck imported =
         import_deepspeed_text(root.dump(2), {.path = "ds.json", .model = "llama3-8b", .overrides = {}, .ranks = 2});
     EXPECT_EQ(faults_text(imported), "") << key.name;
@@ -100,17 +101,74 @@ TEST(DeepSpeedKeys, WhatIsOffIsLetPass) {
   EXPECT_GT(off, 25);
 }
 
+json beside(std::string_view name, const json& value) {
+  json root = {{"train_batch_size", 2}, {"train_micro_batch_size_per_gpu", 1}};
+  root[pointer(std::string(name))] = value;
+  return root;
+}
+
+// null is as if the key were not there, and a remark says so; what is no key is a fault at any depth.
+TEST(DeepSpeedKeys, NullAndUnknownKeysAreNotSilent) {
+  const auto import_json = [](const json& root) {
+    return import_deepspeed_text(root.dump(2), {.path = "ds.json", .model = "llama3-8b", .overrides = {}, .ranks = 2});
+  };
+  std::set<std::string> sections = {""};
+  for (const ForeignKey& key : deepspeed_table().rows) {
+    for (std::string_view name = key.name; name.find('.') != name.npos;) sections.emplace(name = name.substr(0, name.rfind('.')));
+    if (key.name.starts_with("train_")) continue;  // what a batch cannot do without
+    const ImportedDeck imported = import_json(beside(key.name, nullptr));
+    const std::string section(key.section());
+    const bool whole = !section.empty() && deepspeed_table().find(section);  // the section as a whole is a remark or a fault
+    const std::string named = whole ? section : std::string(key.name);
+    const bool said = std::ranges::any_of(imported.faults, [&](const Fault& f) { return named.starts_with(f.key); });
+    EXPECT_TRUE(said || imported.text.find(named) != std::string::npos) << key.name << "\n" << faults_text(imported);
+  }
+  for (const std::string& section : sections) {
+    const ForeignKey* row = deepspeed_table().find(section);
+    if (row && (row->open || row->type != ForeignType::section)) continue;  // its keys are not looked at
+    const std::string name = section.empty() ? "no_such_word" : section + ".no_such_word";
+    EXPECT_NE(faults_text(import_json(beside(name, 1))).find(name + ": is not a key of DeepSpeed's"), std::string::npos) << name;
+    EXPECT_NE(faults_text(import_json(beside(name, nullptr))).find(name + ": is not a key of DeepSpeed's"), std::string::npos) << name;
+  }
+}
+
+// What DeepSpeed 0.19.8 removed and what it brought.
+TEST(DeepSpeedKeys, WhatDeepSpeedItselfRefusesIsMarked) {
+  for (const std::string_view name :
+       {"nebula", "compression_training", "amp", "quantize_training", "sparse_gradients", "eigenvalue", "sparse_attention", "elasticity",
+        "graph_harvesting", "curriculum_learning", "progressive_layer_drop", "zero_optimization.mics_shard_size",
+        "zero_optimization.mics_hierarchical_params_gather", "zero_optimization.zeropp_loco_param"}) {
+    const ForeignKey* row = deepspeed_table().find(name);
+    ASSERT_TRUE(row) << name;
+    const json value = row->type == ForeignType::section   ? json{{"enabled", true}}
+                       : row->type == ForeignType::integer ? json(4)
+                                                           : json(true);
+    const ImportedDeck imported =
+        import_deepspeed_text(beside(name, value).dump(2), {.path = "ds.json", .model = "llama3-8b", .overrides = {}, .ranks = 2});
+    EXPECT_NE((faults_text(imported) + imported.text).find("DeepSpeed itself refuses it since 0.19.8"), std::string::npos) << name;
+  }
+  for (const char* type : {"OneBitAdam", "ZeroOneAdam", "OneBitLamb"}) {
+    const std::string text = beside("optimizer", {{"type", type}}).dump();
+    const ImportRequest request{.path = "ds.json", .model = "llama3-8b", .overrides = {}, .ranks = 2};
+    EXPECT_NE(faults_text(import_deepspeed_text(text, request)).find("DeepSpeed itself refuses them since 0.19.8"), std::string::npos)
+        << type;
+    ImportRequest other = request;
+    other.overrides = {"optimizer.type=adamw"};
+    EXPECT_EQ(faults_text(import_deepspeed_text(text, other)), "") << type;
+  }
+}
+
 TEST(DeepSpeedKeys, TableAndListHoldTheSameKeys) {
   std::map<std::string_view, int> listed;
   for (const DeepSpeedCase& c : deepspeed_cases) EXPECT_EQ(++listed[c.name], 1) << c.name << " stands twice in the list";
   for (const std::string_view name : beyond_the_list) ++listed[name];
   std::map<std::string_view, int> rows;
-  for (const DeepSpeedKey& key : deepspeed_keys()) {
+  for (const ForeignKey& key : deepspeed_table().rows) {
     EXPECT_EQ(++rows[key.name], 1) << key.name << " has two rows";
     // A section's row decides for its parts, which are the keys.
-    const bool has_parts = key.type == DeepSpeedType::section && is_deepspeed_section(key.name);
+    const bool has_parts = key.type == ForeignType::section && deepspeed_table().is_section(key.name);
     EXPECT_TRUE(listed.contains(key.name) || has_parts) << key.name << " is not in the list";
-    if (key.outcome == DeepSpeedOutcome::mapped) {
+    if (key.outcome == ForeignOutcome::mapped) {
       EXPECT_TRUE(find_key(key.ours)) << key.name << " becomes " << key.ours << ", which is no key";
     }
   }
@@ -129,11 +187,11 @@ TEST(DeepSpeedKeys, GuidesKeysHaveOutcomesToo) {
 
 // A section at the wrong level is not refused as if it were none: its place is said.
 TEST(DeepSpeedKeys, ASectionInTheWrongPlaceIsToldItsOwn) {
-  for (const DeepSpeedKey& key : deepspeed_keys()) {
+  for (const ForeignKey& key : deepspeed_table().rows) {
     const std::size_t first = key.name.find('.'), second = key.name.find('.', first + 1);
     if (second == key.name.npos || key.name.find(".params") != key.name.npos) continue;
     const std::string section(key.name.substr(first + 1, second - first - 1));
-    if (find_deepspeed_key(section) || is_deepspeed_section(section)) continue;
+    if (deepspeed_table().find(section) || deepspeed_table().is_section(section)) continue;
     const ImportedDeck imported = import_deepspeed_text(fmt::format("{{\"train_batch_size\": 2, \"{}\": {{}}}}", section),
                                                         {.path = "ds.json", .model = "llama3-8b", .overrides = {}, .ranks = 2});
     EXPECT_NE(faults_text(imported).find("in this place; "), std::string::npos) << section << ": " << faults_text(imported);
@@ -146,7 +204,7 @@ TEST(DeepSpeedKeys, ThePageHoldsTheTable) {
   std::ifstream in(std::string(TESSERA_SOURCE_DIR) + "/docs/deepspeed.md");
   std::ostringstream page;
   page << in.rdbuf();
-  EXPECT_NE(page.str().find(deepspeed_reference()), std::string::npos)
+  EXPECT_NE(page.str().find(deepspeed_table().reference()), std::string::npos)
       << "put the output of `tessera deck import --keys` into docs/deepspeed.md";
 }
 

@@ -77,6 +77,52 @@ TEST(Import, BatchFollowsFromTwoOfThreeAndTheRanks) {
   }
 }
 
+// The advice of the messages works: what the command line says takes the place of what does not fit.
+TEST(Import, TheCommandLineSettlesWhatDoesNotFit) {
+  const std::string three = R"({"train_batch_size": 64, "train_micro_batch_size_per_gpu": 2, "gradient_accumulation_steps": 4})";
+  const std::string two = R"({"train_batch_size": 64, "gradient_accumulation_steps": 4})", none = "{\"steps_per_print\": 1}",
+                    bad = R"({"train_batch_size": 0, "train_micro_batch_size_per_gpu": 2})";
+  struct Case {
+    std::string text;
+    std::vector<std::string> settles;
+    int ranks;
+    std::int64_t global, micro;
+  };
+  for (const Case& c : std::vector<Case>{{three, {"batch.global=32"}, 4, 32, 2},
+                                         {three, {"batch.micro=4"}, 4, 64, 4},
+                                         {two, {"batch.global=60"}, 5, 60, 3},
+                                         {two, {"batch.micro=2"}, 0, 64, 2},
+                                         {none, {"batch.global=8", "batch.micro=2"}, 0, 8, 2},
+                                         {bad, {"batch.global=8"}, 3, 8, 2}}) {
+    EXPECT_NE(faults_in(c.text, {}, c.ranks), "") << c.text;
+    const Deck deck = deck_of(c.text, c.settles, c.ranks);
+    EXPECT_EQ(deck.batch.global, c.global) << c.text;
+    EXPECT_EQ(deck.batch.micro, c.micro) << c.text;
+  }
+  const std::string half = with(R"("fp16": {"enabled": true, "initial_loss_scale": 65536, "loss_scale": "dynamic"})");
+  EXPECT_NE(faults_in(half).find("fp16.initial_loss_scale: is not a key of DeepSpeed's; its name there is initial_scale_power, n of 2^n"),
+            std::string::npos);
+  EXPECT_NE(faults_in(half).find("fp16.loss_scale: expected a number, got \"dynamic\"; it is 0 there"), std::string::npos);
+  EXPECT_EQ(faults_in(half, {"precision.compute=bf16"}), "");
+  EXPECT_EQ(faults_in(with(R"("scheduler": {"type": "WarmupDecayLR"})"), {"run.epochs=3"}), "");
+}
+
+TEST(Import, OffloadHasDeepSpeedsDefaults) {
+  const auto of = [](const std::string& optimizer) {
+    return with(fmt::format("\"zero_optimization\": {{\"stage\": 3, \"offload_optimizer\": {{{}}}}}", optimizer));
+  };
+  const OffloadOptimizerKeys disk = deck_of(of(R"("device": "nvme", "nvme_path": "/a")")).zero.offload_optimizer;
+  EXPECT_TRUE(disk.pin_memory);
+  EXPECT_FALSE(disk.pipeline_read || disk.pipeline_write || disk.fast_init);
+  EXPECT_TRUE(deck_of(of(R"("device": "nvme", "nvme_path": "/a", "pipeline_read": true)")).zero.offload_optimizer.pipeline_read);
+  EXPECT_FALSE(deck_of(of(R"("device": "cpu", "pin_memory": false)")).zero.offload_optimizer.pin_memory);
+  EXPECT_NE(import_of(of(R"("device": "cpu")")).text.find("pin_memory = true            # DeepSpeed's default since August 2026"),
+            std::string::npos);
+  EXPECT_NE(
+      import_of(of(R"("device": "cpu")")).text.find("gradient_clipping = 1.0      # DeepSpeed's default since June 2026; before that"),
+      std::string::npos);
+}
+
 TEST(Import, ABatchThatDoesNotFollowIsRefused) {
   const std::string all = "\"train_batch_size\": ", micro = "\"train_micro_batch_size_per_gpu\": ",
                     steps = "\"gradient_accumulation_steps\": ";
@@ -89,13 +135,13 @@ TEST(Import, ABatchThatDoesNotFollowIsRefused) {
             "batch.micro=N\n");
   EXPECT_EQ(faults_in("{" + all + "64, " + micro + "3, " + steps + "4}"),
             "ds.json:1:22: train_batch_size: 64 is not train_micro_batch_size_per_gpu 3 x gradient_accumulation_steps 4 x a number of "
-            "ranks; change "
-            "one of the three, or leave one out\n");
+            "ranks; change one of them, or say batch.global=N on the command line, which settles it\n");
   EXPECT_EQ(faults_in("{" + all + "64, " + micro + "2, " + steps + "4}", {}, 4),
             "ds.json:1:22: train_batch_size: 64 = train_micro_batch_size_per_gpu 2 x gradient_accumulation_steps 4 x 8 ranks, and --ranks "
-            "says 4\n");
+            "says 4; change one of them, or say batch.global=N on the command line, which settles it\n");
   EXPECT_EQ(faults_in("{" + all + "64}", {}, 5),
-            "ds.json:1:22: train_batch_size: 64 is not divisible by 5 ranks x 1 accumulation step; change one of them\n");
+            "ds.json:1:22: train_batch_size: 64 is not divisible by 5 ranks x 1 accumulation step; change one of them, or say "
+            "batch.global=N on the command line, which settles it\n");
   EXPECT_NE(faults_in("{}").find("train_batch_size: is missing, and so is train_micro_batch_size_per_gpu"), std::string::npos);
   EXPECT_NE(faults_in("{" + micro + "0}", {}, 2).find("0 is out of range: at least 1 and at most 1000000000"), std::string::npos);
   EXPECT_NE(faults_in("{" + micro + "1e9, " + steps + "1e9}", {}, 2).find("more than 1000000000 sequences on 2 ranks"), std::string::npos);
@@ -363,10 +409,10 @@ TEST(Import, FilesAreReadAndTheirNamesAreEscaped) {
   const test::Scratch scratch;
   const std::string path = scratch / "a\nb.json";
   test::spill(path, with("\"steps_per_print\": 3"));
-  const ImportedDeck imported = import_deepspeed({.path = path, .model = "llama2-7b", .overrides = {}, .ranks = 0});
+  const ImportedDeck imported = import_configuration({.path = path, .model = "llama2-7b", .overrides = {}, .ranks = 0});
   EXPECT_EQ(faults_of({{}, imported.faults, {}}), "");
   EXPECT_EQ(parse_deck_text(imported.text, "x.toml", {}, 0).deck.run.log_every, 3);
-  const ImportedDeck missing = import_deepspeed({.path = scratch / "none.json", .model = "llama2-7b", .overrides = {}, .ranks = 0});
+  const ImportedDeck missing = import_configuration({.path = scratch / "none.json", .model = "llama2-7b", .overrides = {}, .ranks = 0});
   ASSERT_EQ(missing.faults.size(), 1u);
   EXPECT_NE(missing.faults[0].message.find("No such file"), std::string::npos);
 }

@@ -1,0 +1,250 @@
+// Arguments of Hugging Face's Trainer that have a meaning together, its defaults, and how they fill in a configuration of DeepSpeed.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <sstream>
+
+#include "deck/import/importer.hpp"
+
+namespace tessera {
+namespace {
+
+constexpr std::string_view default_note = "the Trainer's default";
+
+double number(const Importer& in, std::string_view key, double fallback) { return in.given(key) ? in.given(key)->number() : fallback; }
+
+std::string whole(double value) { return fmt::format("{}", static_cast<std::int64_t>(value)); }
+
+void put_length(Importer& in) {
+  constexpr std::string_view steps = "max_steps", epochs = "num_train_epochs";
+  if (number(in, steps, -1) > 0) {
+    in.put("run.steps", whole(number(in, steps, 0)), steps);
+    if (in.given(epochs)) in.note(epochs, "max_steps takes its place, there as here");
+    return;
+  }
+  if (in.given(steps)) in.note(steps, "it is not above 0, so num_train_epochs says how long the run is");
+  if (const JsonNode* node = in.given(epochs))
+    in.put("run.epochs", node->written, epochs, "a start counts the steps");
+  else
+    in.assume("run.epochs", "3.0", std::string(default_note));
+}
+
+void put_batch(Importer& in) {
+  import_batch(in, {.all = "", .micro = "per_device_train_batch_size", .steps = "gradient_accumulation_steps", .default_micro = 8});
+}
+
+void put_names(Importer& in) {
+  constexpr std::string_view name = "run_name", of_data = "data_seed";
+  if (const JsonNode* node = in.given(name); node && !node->written.empty()) {
+    if (node->written.find('/') == std::string::npos)
+      in.put("run.name", toml_string(node->written), name);
+    else
+      in.note(name, "it is a path; run.name is none, and follows from the deck's own name");
+  }
+  if (const JsonNode* node = in.given(of_data)) {
+    const std::string seed = in.line("run.seed") ? in.line("run.seed")->value : "42";
+    if (node->written == seed)
+      in.note(of_data, "as it is here");
+    else if (!in.overridden("run.seed"))
+      in.fault(of_data,
+               fmt::format("is {} and seed is {}, and one seed is for both here; leave it out, or say run.seed=N on the command line",
+                           node->written, seed));
+  }
+  in.assume("run.seed", "42", std::string(default_note));
+}
+
+void put_optimizer(Importer& in) {
+  if (const std::string word = in.word_of("optim"); !word.empty()) in.put("optimizer.type", toml_string(word), "optim");
+  for (const auto& [ours, value] :
+       {std::pair("optimizer.learning_rate", "5e-5"), std::pair("optimizer.beta1", "0.9"), std::pair("optimizer.beta2", "0.999"),
+        std::pair("optimizer.eps", "1e-8"), std::pair("optimizer.weight_decay", "0.0"), std::pair("optimizer.gradient_clipping", "1.0")})
+    in.assume(ours, value, std::string(default_note));
+}
+
+/// The last learning rate of a cosine that does not end at 0.
+void put_floor(Importer& in) {
+  constexpr std::string_view share = "lr_scheduler_kwargs.min_lr_rate", rate = "lr_scheduler_kwargs.min_lr",
+                             ours = "learning_rate.min_ratio";
+  if (in.given(share)) return in.put(ours, in.given(share)->written, share);
+  if (!in.given(rate)) return;
+  in.put(ours, shortest(in.given(rate)->number() / std::strtod(in.line("optimizer.learning_rate")->value.c_str(), nullptr)), rate,
+         "over learning_rate");
+}
+
+void put_warmup(Importer& in, bool none) {
+  constexpr std::string_view steps = "warmup_steps", ratio = "warmup_ratio";
+  constexpr std::string_view unused = "lr_scheduler_type \"constant\" has no warmup there; constant_with_warmup has";
+  const double count = number(in, steps, 0), share = number(in, ratio, 0);
+  for (const std::string_view key : {steps, ratio})
+    if (none && in.given(key)) in.note(key, number(in, key, 0) == 0 ? "no warmup" : unused);
+  if (none) return;
+  const bool of_steps = count != 0 || share == 0;
+  if (in.given(ratio) && of_steps) in.note(ratio, share == 0 ? "no warmup" : "warmup_steps takes its place, there as here");
+  if (in.given(steps) && !of_steps) in.note(steps, "warmup_ratio says it");
+  if (of_steps && in.given(steps)) {
+    const bool part = count > 0 && count < 1;
+    in.put(part ? "learning_rate.warmup_ratio" : "learning_rate.warmup_steps", part ? in.given(steps)->written : whole(count), steps);
+  } else if (!of_steps) {
+    in.put("learning_rate.warmup_ratio", in.given(ratio)->written, ratio);
+  }
+}
+
+void put_schedule(Importer& in) {
+  constexpr std::string_view type = "lr_scheduler_type", ours = "learning_rate.schedule";
+  const JsonNode* node = in.given(type);
+  const std::string word = node ? in.word_of(type) : "linear";
+  if (node)
+    in.put(ours, toml_string(word), type);
+  else
+    in.assume(ours, "\"linear\"", std::string(default_note));
+  put_warmup(in, node && lower_case(node->written) == "constant");
+  put_floor(in);
+  if (word == "linear" || word == "cosine") in.assume("learning_rate.min_ratio", "0.0", "the Trainer's schedules end at 0");
+}
+
+void put_precision(Importer& in) {
+  if (in.is_true("bf16")) return in.put("precision.compute", "\"bf16\"", "bf16");
+  in.assume("precision.compute", "\"fp32\"", "no other type is asked for, and the Trainer then computes in fp32");
+}
+
+/// Whole steps between events, of a strategy and a count of steps.
+void put_interval(Importer& in, std::string_view strategy, std::string_view steps, double fallback, std::string_view ours) {
+  const std::string word = in.given(strategy) ? in.word_of(strategy) : "steps";
+  if (in.overridden(ours)) {
+    for (const std::string_view key : {strategy, steps})
+      if (in.given(key)) in.note(key, fmt::format("{} of the command line takes its place", ours));
+    return;
+  }
+  const double count = number(in, steps, fallback);
+  if (word == "no") {
+    in.put(ours, "0", strategy);
+    if (in.given(steps)) in.note(steps, fmt::format("{} \"no\" leaves it without effect", strategy));
+  } else if (word != "steps") {
+    in.fault(strategy, fmt::format("{} is refused: intervals are whole steps here; write \"steps\", or say {}=N on the command line",
+                                   shortened(in.given(strategy)->literal.str()), ours));
+  } else if (count < 1) {
+    in.fault(steps, fmt::format("{} is refused: intervals are whole steps here; give them, or say {}=N on the command line",
+                                in.given(steps)->written, ours));
+  } else if (in.given(steps)) {
+    in.put(ours, whole(count), steps);
+  } else {
+    in.assume(ours, whole(count), std::string(default_note));
+  }
+}
+
+void put_events(Importer& in) {
+  constexpr std::string_view log = "logging_steps", old = "evaluation_strategy";
+  const double every = number(in, log, 500);
+  put_interval(in, "save_strategy", "save_steps", 500, "checkpoint.every");
+  in.assume("checkpoint.keep", "0", "the Trainer keeps all where save_total_limit is missing");
+  if (every < 1 && !in.overridden("run.log_every"))
+    in.fault(log, fmt::format("{} is refused: intervals are whole steps here; give them, or say run.log_every=N on the command line",
+                              in.given(log)->written));
+  else if (in.given(log))
+    in.put("run.log_every", whole(std::max(every, 1.0)), log);
+  else
+    in.assume("run.log_every", "500", std::string(default_note));
+  const std::string_view strategy = in.given(old) && !in.given("eval_strategy") ? old : "eval_strategy";
+  if (!in.given(strategy)) {
+    if (in.given("eval_steps")) in.note("eval_steps", "without eval_strategy there are no evaluations, there as here");
+    return;
+  }
+  put_interval(in, strategy, "eval_steps", std::max(every, 1.0), "evaluate.every");
+  if (const ImportedLine* line = in.line("evaluate.every"); line && line->value != "0")
+    in.assume("data.validation", "\"data/validation.h5\"", "FILL IN: tokens to evaluate on");
+}
+
+/// The words of `fsdp`: a text of them, a list, or a truth.
+std::vector<std::string> fsdp_words(const JsonNode* node) {
+  std::vector<std::string> words;
+  const auto split = [&](const std::string& text) {
+    std::istringstream in(text);
+    for (std::string word; in >> word;) words.push_back(lower_case(word));
+  };
+  if (!node) return {};
+  if (node->kind == JsonNode::Kind::list)
+    for (const JsonNode& child : node->children) split(child.written);
+  else
+    split(node->written);
+  return words;
+}
+
+void put_shards(Importer& in) {
+  constexpr std::string_view fsdp = "fsdp", reshard = "fsdp_config.reshard_after_forward", offload = "fsdp_config.cpu_offload";
+  const std::vector<std::string> words = fsdp_words(in.given(fsdp));
+  const auto has = [&](const char* word) { return std::ranges::find(words, word) != words.end(); };
+  for (const std::string& word : words)
+    if (word != "true" && word != "false" && word != "full_shard" && word != "shard_grad_op" && word != "no_shard" && word != "offload" &&
+        word != "auto_wrap" && !in.overridden("zero.stage"))
+      in.fault(fsdp,
+               fmt::format("{} is refused: full_shard, shard_grad_op, no_shard, offload and auto_wrap are here; say zero.stage=N on the "
+                           "command line, and mesh.replicate=N for groups that have the whole state each",
+                           toml_string(shortened(word))));
+  const bool on = !words.empty() && !has("false");
+  const std::string kept = in.given(reshard) ? lower_case(in.given(reshard)->written) : "";
+  if (on)
+    in.put("zero.stage", has("no_shard") ? "0" : has("shard_grad_op") || kept == "false" || kept == "shard_grad_op" ? "2" : "3", fsdp);
+  else
+    for (const std::string_view key : {reshard, offload, fsdp})
+      if (in.given(key)) in.note(key, "fsdp is off");
+  if (!on || (!has("offload") && !in.is_true(offload))) return;
+  const std::string_view from = has("offload") ? fsdp : offload;
+  in.put("zero.offload_optimizer.device", "\"host\"", from);
+  in.put("zero.offload_param.device", "\"host\"", from);
+}
+
+}  // namespace
+
+void import_trainer_keys(Importer& in) {
+  put_length(in);
+  put_batch(in);
+  put_names(in);
+  put_optimizer(in);
+  put_schedule(in);
+  put_precision(in);
+  put_events(in);
+  put_shards(in);
+}
+
+namespace {
+
+/// Of what a scheduler of DeepSpeed's says all: the Trainer then makes none.
+constexpr std::string_view of_a_scheduler[] = {"learning_rate.schedule", "learning_rate.min_ratio", "learning_rate.decay_steps"};
+/// What the Trainer does, whatever the other file says.
+constexpr std::string_view of_the_trainer[] = {"run.log_every", "activation.recompute"};
+
+bool same(const std::string& a, const std::string& b) {
+  char *end_a = nullptr, *end_b = nullptr;
+  const double x = std::strtod(a.c_str(), &end_a), y = std::strtod(b.c_str(), &end_b);
+  return a == b || (*end_a == '\0' && *end_b == '\0' && x == y);
+}
+
+}  // namespace
+
+void Importer::fill_from(const Importer& trainer) {
+  notes_.insert(notes_.end(), trainer.notes_.begin(), trainer.notes_.end());
+  faults_.insert(faults_.end(), trainer.faults_.begin(), trainer.faults_.end());
+  const auto open = [&](std::string_view ours) {
+    const ImportedLine* mine = line(ours);
+    return !mine || mine->from.empty() || autos_.contains(mine->from);
+  };
+  const bool scheduled = !open("learning_rate.schedule");
+  for (const auto& [ours, theirs] : trainer.lines_) {
+    if (scheduled && std::ranges::find(of_a_scheduler, ours) != std::end(of_a_scheduler)) {
+      if (!theirs.from.empty()) note(theirs.from, fmt::format("the scheduler of {} takes its place, there as here", file_));
+    } else if (open(ours) || (!theirs.from.empty() && std::ranges::find(of_the_trainer, ours) != std::end(of_the_trainer))) {
+      lines_[ours] = theirs;
+    } else if (const ImportedLine& mine = *line(ours); !theirs.from.empty() && !same(theirs.value, mine.value)) {
+      faults_.push_back({theirs.file, theirs.place.line, theirs.place.column, theirs.from,
+                         fmt::format("says {} of {}, and {} of {} says {}; let them agree, or write \"auto\" there", theirs.value, ours,
+                                     mine.from, mine.file, mine.value)});
+    }
+  }
+  // Passes and steps say the same thing, as do a warmup's share and its steps.
+  for (const auto& [one, other] :
+       {std::pair("run.epochs", "run.steps"), std::pair("learning_rate.warmup_ratio", "learning_rate.warmup_steps")})
+    if (trainer.line(one) && line(other)) lines_.erase(lines_.find(open(other) ? other : one));
+}
+
+}  // namespace tessera

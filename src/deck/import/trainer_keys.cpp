@@ -1,0 +1,299 @@
+// THE table of the arguments of Hugging Face's Trainer: the names of transformers' TrainingArguments, older ones that files still hold
+// included.
+#include <tuple>
+
+#include "deck/import/rows.hpp"
+
+namespace tessera {
+namespace {
+
+using namespace rows;
+
+constexpr std::string_view nothing_sent = "metrics.jsonl in the run's folder holds every step; nothing is sent anywhere";
+constexpr std::string_view what_logs = "a line every run.log_every steps, and metrics.jsonl holds every step";
+constexpr std::string_view of_hub = "push_to_hub, which it belongs to, is refused where it is true";
+constexpr std::string_view of_loading = "samples are read from token files ahead of the step, without processes of their own";
+constexpr std::string_view of_evaluation = "an evaluation is the mean loss over evaluate.batches micro-batches of batch.micro sequences";
+constexpr std::string_view of_best = "it chooses the best checkpoint, which load_best_model_at_end asks for";
+constexpr std::string_view of_ddp = "a step's collectives are a schedule made before the run";
+constexpr std::string_view compiled = "kernels are compiled with the program, and a step is a schedule made before the run";
+constexpr std::string_view of_fsdp = "parameters are gathered by unit (embedding, a layer, the head), and a step's schedule says when";
+constexpr std::string_view other_schedule = "it is of a schedule that is not here; leave it out";
+constexpr std::string_view of_memory = "`tessera plan` lists a rank's memory before the run";
+constexpr std::string_view of_commands = "`tessera train`, `tessera evaluate` and `tessera generate` are commands of their own";
+constexpr std::string_view of_launch = "ranks and their places are the launcher's";
+
+using Words = std::vector<std::pair<std::string_view, std::string_view>>;
+using Rows = std::vector<ForeignKey>;
+
+Rows unneeded_rows(std::string_view says, const std::vector<std::pair<std::string_view, ForeignType>>& names) {
+  Rows all;
+  for (const auto& [name, type] : names) all.push_back(unneeded(name, type, says));
+  return all;
+}
+
+Rows length_and_batch() {
+  return {
+      mapped("output_dir", text, "run.output_dir"),
+      together(mapped("run_name", text, "run.name", "where it is no path")),
+      together(mapped("num_train_epochs", real, "run.epochs", "3.0 where it is missing; without effect where max_steps is above 0")),
+      together(mapped("max_steps", integer, "run.steps", "where it is above 0")),
+      together(mapped("per_device_train_batch_size", integer, "batch.micro", "sequences; 8 where it is missing")),
+      together(mapped("gradient_accumulation_steps", integer, "batch.global", "per_device_train_batch_size x it x ranks")),
+      refused("auto_find_batch_size", boolean, "false", "`tessera plan --recommend` finds batch.micro before the run; set it to false"),
+      mapped("seed", integer, "run.seed", "42 where it is missing"),
+      together(mapped("data_seed", integer, "run.seed", "one seed is for weights and the order of data; another than seed is refused")),
+      mapped("full_determinism", boolean, "run.reproducible"),
+      with_words(mapped("use_cpu", boolean, "run.device", "true is \"host\""), {{"true", "host"}, {"false", "auto"}}),
+      with_words(mapped("no_cuda", boolean, "run.device", "true is \"host\""), {{"true", "host"}, {"false", "auto"}}),
+      mapped("max_length", integer, "batch.sequence_length", "tokens; of TRL's arguments"),
+      mapped("max_seq_length", integer, "batch.sequence_length", "tokens; of TRL's arguments"),
+      refused("packing", boolean, "false",
+              "of TRL's arguments: set it to false and say data.packing=documents data.document_mask=true on the command line"),
+  };
+}
+
+Rows optimizer_and_schedule() {
+  const Words adamw = {{"adamw_torch", "adamw"},           {"adamw_torch_fused", "adamw"}, {"adamw_torch_xla", "adamw"},
+                       {"adamw_torch_npu_fused", "adamw"}, {"adamw_apex_fused", "adamw"},  {"adamw_hf", "adamw"},
+                       {"paged_adamw_32bit", "adamw"},     {"paged_adamw", "adamw"}};
+  const Words schedules = {{"constant_with_warmup", "constant"}, {"cosine_with_min_lr", "cosine"}};
+  return {
+      together(
+          with_words(mapped("optim", text, "optimizer.type", "AdamW in fp32, whoever's kernel, is \"adamw\"; others are refused"), adamw)),
+      refused("optim_args", text, "", "AdamW takes its arguments by their own names; leave it out"),
+      refused("optim_target_modules", any, "", "it is of GaLore and APOLLO, which are not in this version; leave it out"),
+      refused("adafactor", boolean, "false", "Adafactor is not in this version; set it to false"),
+      mapped("learning_rate", real, "optimizer.learning_rate"),
+      mapped("weight_decay", real, "optimizer.weight_decay", "of matrices only, there as here"),
+      mapped("adam_beta1", real, "optimizer.beta1"),
+      mapped("adam_beta2", real, "optimizer.beta2"),
+      mapped("adam_epsilon", real, "optimizer.eps"),
+      mapped("max_grad_norm", real, "optimizer.gradient_clipping", "0 is no clipping, there as here"),
+      together(with_words(mapped("lr_scheduler_type", text, "learning_rate.schedule",
+                                 "\"linear\" where it is missing; it ends at 0, as \"cosine\" does (`learning_rate.min_ratio` = 0.0)"),
+                          schedules)),
+      together(mapped("lr_scheduler_kwargs.min_lr_rate", real, "learning_rate.min_ratio", "with cosine_with_min_lr")),
+      together(mapped("lr_scheduler_kwargs.min_lr", real, "learning_rate.min_ratio", "over learning_rate, with cosine_with_min_lr")),
+      refused("lr_scheduler_kwargs.num_cycles", real, "0.5", other_schedule),
+      refused("lr_scheduler_kwargs.power", real, "1.0", other_schedule),
+      refused("lr_scheduler_kwargs.lr_end", real, "", other_schedule),
+      refused("lr_scheduler_kwargs.timescale", any, "", other_schedule),
+      refused("lr_scheduler_kwargs.warmup_lr_rate", any, "", other_schedule),
+      unless_given("learning_rate.decay_steps", refused("lr_scheduler_kwargs.num_decay_steps", integer, "",
+                                                        "say learning_rate.schedule=wsd learning_rate.decay_steps=N on the command line")),
+      refused("lr_scheduler_kwargs.num_stable_steps", any, "", other_schedule),
+      refused("lr_scheduler_kwargs.warmup_type", text, "linear", other_schedule),
+      refused("lr_scheduler_kwargs.decay_type", text, "linear", "the decay of \"wsd\" is linear; write that, or leave it out"),
+      refused("lr_scheduler_kwargs.min_lr_ratio", real, "0", "say learning_rate.min_ratio=R on the command line, and leave it out"),
+      together(
+          mapped("warmup_steps", real, "learning_rate.warmup_steps", "below 1 it is a share of the steps, `learning_rate.warmup_ratio`")),
+      together(mapped("warmup_ratio", real, "learning_rate.warmup_ratio", "where warmup_steps is 0")),
+      refused("label_smoothing_factor", real, "0", "targets are single tokens in this version; set it to 0.0"),
+      refused("neftune_noise_alpha", real, "0", "noise on embeddings is not in this version; leave it out"),
+      unneeded("average_tokens_across_devices", boolean, "the loss is the mean over the tokens of the global batch, wherever they lie"),
+      unneeded("logging_nan_inf_filter", boolean, "a loss that is not finite ends the run, with status 8"),
+  };
+}
+
+Rows precision_and_memory() {
+  const Words recompute = {{"true", "full"}, {"false", "none"}};
+  Rows all = {
+      together(mapped("bf16", boolean, "precision.compute", "true is \"bf16\"; false, where nothing else is asked for, \"fp32\"")),
+      unless_given("precision.compute",
+                   refused("fp16", boolean, "false",
+                           "fp16 with loss scaling is not in this version; set bf16 to true in its place, or say precision.compute=bf16 on "
+                           "the command line")),
+      with_words(mapped("activation_checkpointing", boolean, "activation.recompute", "true is \"full\""), recompute),
+      with_words(mapped("gradient_checkpointing", boolean, "activation.recompute", "true is \"full\""), recompute),
+  };
+  const auto add = [&](const Rows& rows) { all.insert(all.end(), rows.begin(), rows.end()); };
+  for (const auto& [use_reentrant, every, offload] :
+       {std::tuple("activation_checkpointing_kwargs.use_reentrant", "activation_checkpointing_kwargs.every_n_layers",
+                   "activation_checkpointing_kwargs.offload"),
+        std::tuple("gradient_checkpointing_kwargs.use_reentrant", "gradient_checkpointing_kwargs.every_n_layers",
+                   "gradient_checkpointing_kwargs.offload")}) {
+    add({unneeded(use_reentrant, boolean, "what is made again is a part of the step's schedule"),
+         mapped(every, integer, "activation.every"),
+         with_words(mapped(offload, boolean, "activation.offload", "true is \"host\""), {{"true", "host"}, {"false", "none"}})});
+  }
+  add(unneeded_rows("an evaluation computes in precision.compute, as the training does",
+                    {{"bf16_full_eval", boolean}, {"fp16_full_eval", boolean}}));
+  add(unneeded_rows("precision.compute is the one type to choose",
+                    {{"tf32", boolean}, {"half_precision_backend", text}, {"fp16_backend", text}, {"fp16_opt_level", text}}));
+  add(unneeded_rows(compiled, {{"torch_compile", boolean},
+                               {"torch_compile_backend", text},
+                               {"torch_compile_mode", text},
+                               {"torchdynamo", text},
+                               {"use_liger_kernel", boolean},
+                               {"liger_kernel_config", any},
+                               {"use_ipex", boolean},
+                               {"jit_mode_eval", boolean}}));
+  add(unneeded_rows(of_memory, {{"torch_empty_cache_steps", integer}, {"skip_memory_metrics", boolean}, {"use_cache", boolean}}));
+  return all;
+}
+
+Rows logging_and_evaluation() {
+  Rows all = {
+      together(mapped("logging_steps", real, "run.log_every", "500 where it is missing; whole steps alone")),
+      together(mapped("eval_strategy", text, "evaluate.every", "\"steps\" takes eval_steps, \"no\" is 0; \"epoch\" is refused")),
+      together(mapped("evaluation_strategy", text, "evaluate.every", "the older name of eval_strategy")),
+      together(mapped("eval_steps", real, "evaluate.every", "where it is missing, logging_steps; whole steps alone")),
+      refused("eval_delay", real, "0", "evaluations come every evaluate.every steps from the first on; set it to 0"),
+      refused("eval_on_start", boolean, "false", "evaluations come after steps; set it to false (`tessera evaluate` takes any checkpoint)"),
+  };
+  const auto add = [&](const Rows& rows) { all.insert(all.end(), rows.begin(), rows.end()); };
+  add(unneeded_rows(what_logs, {{"logging_strategy", text},
+                                {"logging_first_step", boolean},
+                                {"log_on_each_node", boolean},
+                                {"log_level", text},
+                                {"log_level_replica", text},
+                                {"disable_tqdm", boolean},
+                                {"include_num_input_tokens_seen", any},
+                                {"include_tokens_per_second", boolean},
+                                {"debug", any}}));
+  add(unneeded_rows(nothing_sent, {{"report_to", any},
+                                   {"logging_dir", text},
+                                   {"project", text},
+                                   {"trackio_space_id", text},
+                                   {"trackio_bucket_id", text},
+                                   {"trackio_static_space_id", any}}));
+  add(unneeded_rows(of_evaluation, {{"per_device_eval_batch_size", integer},
+                                    {"per_gpu_eval_batch_size", integer},
+                                    {"eval_batch_size", integer},
+                                    {"prediction_loss_only", boolean},
+                                    {"eval_do_concat_batches", boolean},
+                                    {"eval_use_gather_object", boolean},
+                                    {"eval_accumulation_steps", integer},
+                                    {"include_for_metrics", list},
+                                    {"include_inputs_for_metrics", boolean},
+                                    {"batch_eval_metrics", boolean},
+                                    {"past_index", integer}}));
+  add(unneeded_rows(of_commands, {{"do_train", boolean}, {"do_eval", boolean}, {"do_predict", boolean}}));
+  return all;
+}
+
+Rows saving() {
+  Rows all = {
+      together(
+          mapped("save_strategy", text, "checkpoint.every", "\"steps\" takes save_steps, \"no\" is 0; \"epoch\" and \"best\" are refused")),
+      together(mapped("save_steps", real, "checkpoint.every", "500 where it is missing; whole steps alone")),
+      mapped("save_total_limit", integer, "checkpoint.keep", "all where it is missing"),
+      refused("save_only_model", boolean, "false",
+              "a run goes on from whole checkpoints; set it to false (checkpoint.weights_every=N saves weights alone beside them)"),
+      refused("save_on_each_node", boolean, "false",
+              "a checkpoint is one folder that all ranks write, on a file system that all nodes see (run.output_dir); set it to false"),
+      unneeded("enable_jit_checkpoint", boolean, "a signal always saves before the run ends, with status 75"),
+      unneeded("save_safetensors", boolean, "`tessera consolidate` writes safetensors of any checkpoint"),
+      unneeded("overwrite_output_dir", boolean, "a folder of another run is refused; run.overwrite=true moves that run aside"),
+      refused("load_best_model_at_end", boolean, "false",
+              "no checkpoint is chosen by its loss: metrics.jsonl has each val_loss; set it to false"),
+      refused(
+          "resume_from_checkpoint", any, "true",
+          "a checkpoint of the Trainer's is none of Tessera's: leave it out, and say run.init=FOLDER where its weights are to begin with"),
+      refused("ignore_data_skip", boolean, "false", "a resumed run goes on with the next sample; set it to false"),
+      unneeded("restore_callback_states_from_checkpoint", boolean, "a checkpoint holds all that a run goes on from"),
+      refused("push_to_hub", boolean, "false",
+              "nothing is sent anywhere; set it to false (`tessera consolidate` writes the folder that the Hub takes)"),
+  };
+  const auto add = [&](const Rows& rows) { all.insert(all.end(), rows.begin(), rows.end()); };
+  add(unneeded_rows(of_best, {{"metric_for_best_model", text}, {"greater_is_better", boolean}}));
+  add(unneeded_rows(of_hub, {{"hub_token", text},
+                             {"hub_private_repo", boolean},
+                             {"hub_model_id", text},
+                             {"hub_strategy", text},
+                             {"hub_always_push", boolean},
+                             {"hub_revision", text},
+                             {"push_to_hub_model_id", text},
+                             {"push_to_hub_organization", text},
+                             {"push_to_hub_token", text}}));
+  return all;
+}
+
+Rows data_and_launch() {
+  Rows all = {
+      refused("train_sampling_strategy", text, "random", "samples come in one random order of run.seed; set \"random\""),
+      refused("group_by_length", boolean, "false",
+              "samples come in one random order; set it to false (data.packing=documents leaves little padding)"),
+      refused("accelerator_config.split_batches", boolean, "false",
+              "per_device_train_batch_size is that of a rank here; set it to false and say batch.global on the command line"),
+      refused("split_batches", boolean, "false",
+              "per_device_train_batch_size is that of a rank here; set it to false and say batch.global on the command line"),
+      refused("parallelism_config", any, "",
+              "leave it out and say the axes on the command line: mesh.tp, mesh.cp, mesh.pp, mesh.ep, mesh.replicate"),
+      refused("sharded_ddp", any, "", "say zero.stage on the command line, and leave it out"),
+      refused("use_mps_device", boolean, "false", "kernels are for hosts and CUDA; set it to false"),
+      refused("tpu_num_cores", integer, "", "kernels are for hosts and CUDA; leave it out"),
+      together(mapped("deepspeed", any, "zero.stage",
+                      "a file of DeepSpeed's, or its content: imported with this one, which says what is \"auto\" there")),
+      together(mapped("fsdp", any, "zero.stage",
+                      "true and full_shard are 3, shard_grad_op 2, no_shard 0; offload is `zero.offload_optimizer.device` and "
+                      "`zero.offload_param.device` = \"host\"; hybrid ones are refused")),
+      together(mapped("fsdp_config.reshard_after_forward", any, "zero.stage", "false is 2")),
+      together(mapped("fsdp_config.cpu_offload", boolean, "zero.offload_param.device", "true is \"host\", of the optimizer too")),
+      with_words(mapped("fsdp_config.activation_checkpointing", boolean, "activation.recompute", "true is \"full\""),
+                 {{"true", "full"}, {"false", "none"}}),
+      refused("fsdp_config.xla", boolean, "false", "kernels are for hosts and CUDA; set it to false"),
+      refused("fsdp_config.xla_fsdp_v2", boolean, "false", "kernels are for hosts and CUDA; set it to false"),
+      refused("fsdp_config.xla_fsdp_grad_ckpt", boolean, "false", "kernels are for hosts and CUDA; set it to false"),
+  };
+  const auto add = [&](const Rows& rows) { all.insert(all.end(), rows.begin(), rows.end()); };
+  add(unneeded_rows(of_fsdp, {{"fsdp_config.version", any},
+                              {"fsdp_config.min_num_params", any},
+                              {"fsdp_config.transformer_layer_cls_to_wrap", any},
+                              {"fsdp_config.auto_wrap_policy", text},
+                              {"fsdp_config.backward_prefetch", any},
+                              {"fsdp_config.forward_prefetch", any},
+                              {"fsdp_config.limit_all_gathers", any},
+                              {"fsdp_config.use_orig_params", any},
+                              {"fsdp_config.sync_module_states", any},
+                              {"fsdp_config.cpu_ram_efficient_loading", any},
+                              {"fsdp_config.state_dict_type", text},
+                              {"fsdp_config.xla_fsdp_settings", any},
+                              {"fsdp_min_num_params", integer},
+                              {"fsdp_transformer_layer_cls_to_wrap", text}}));
+  add(unneeded_rows(of_loading, {{"dataloader_drop_last", boolean},
+                                 {"dataloader_num_workers", integer},
+                                 {"dataloader_pin_memory", boolean},
+                                 {"dataloader_persistent_workers", boolean},
+                                 {"dataloader_prefetch_factor", integer},
+                                 {"dataloader_multiprocessing_context", text},
+                                 {"dataloader_in_order", boolean},
+                                 {"remove_unused_columns", boolean},
+                                 {"label_names", list},
+                                 {"length_column_name", text},
+                                 {"dispatch_batches", boolean},
+                                 {"accelerator_config.dispatch_batches", boolean},
+                                 {"accelerator_config.even_batches", boolean},
+                                 {"accelerator_config.use_seedable_sampler", boolean},
+                                 {"accelerator_config.non_blocking", boolean},
+                                 {"accelerator_config.gradient_accumulation_kwargs", any},
+                                 {"accelerator_config.use_configured_state", boolean}}));
+  add(unneeded_rows(of_ddp, {{"ddp_find_unused_parameters", boolean},
+                             {"ddp_bucket_cap_mb", integer},
+                             {"ddp_broadcast_buffers", boolean},
+                             {"ddp_static_graph", boolean},
+                             {"ddp_backend", text}}));
+  add(unneeded_rows("topology.collective_timeout is how long a rank waits for the others", {{"ddp_timeout", integer}}));
+  add(unneeded_rows(of_launch,
+                    {{"local_rank", integer}, {"_n_gpu", integer}, {"mp_parameters", text}, {"ray_scope", text}, {"xpu_backend", text}}));
+  return all;
+}
+
+}  // namespace
+
+const ForeignTable& trainer_table() {
+  static const ForeignTable table = [] {
+    ForeignTable all{.owner = "the Trainer",
+                     .command = "tessera deck import --keys",
+                     .rows = {},
+                     .renamed = {{"fsdp_config.fsdp_", "fsdp_config."}, {"per_gpu_train_batch_size", "per_device_train_batch_size"}}};
+    for (const Rows& some :
+         {length_and_batch(), optimizer_and_schedule(), precision_and_memory(), logging_and_evaluation(), saving(), data_and_launch()})
+      all.rows.insert(all.rows.end(), some.begin(), some.end());
+    return all;
+  }();
+  return table;
+}
+
+}  // namespace tessera

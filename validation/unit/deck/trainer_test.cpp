@@ -1,0 +1,371 @@
+// Arguments of Hugging Face's Trainer become decks: every name has an outcome, alone and beside a configuration of DeepSpeed.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "../scratch.hpp"
+#include "deck/import/foreign_keys.hpp"
+#include "deck/import/import.hpp"
+#include "deck/value.hpp"
+#include "small_deck.hpp"
+
+namespace tessera {
+namespace {
+
+using nlohmann::json;
+
+// Of TrainingArguments in transformers 5.24; older files hold names of the table beyond these.
+constexpr std::string_view names_of_transformers[] = {"output_dir",
+                                                      "per_device_train_batch_size",
+                                                      "num_train_epochs",
+                                                      "max_steps",
+                                                      "learning_rate",
+                                                      "lr_scheduler_type",
+                                                      "lr_scheduler_kwargs",
+                                                      "warmup_steps",
+                                                      "optim",
+                                                      "optim_args",
+                                                      "weight_decay",
+                                                      "adam_beta1",
+                                                      "adam_beta2",
+                                                      "adam_epsilon",
+                                                      "optim_target_modules",
+                                                      "gradient_accumulation_steps",
+                                                      "average_tokens_across_devices",
+                                                      "max_grad_norm",
+                                                      "label_smoothing_factor",
+                                                      "bf16",
+                                                      "fp16",
+                                                      "bf16_full_eval",
+                                                      "fp16_full_eval",
+                                                      "tf32",
+                                                      "activation_checkpointing",
+                                                      "activation_checkpointing_kwargs",
+                                                      "gradient_checkpointing",
+                                                      "gradient_checkpointing_kwargs",
+                                                      "torch_compile",
+                                                      "torch_compile_backend",
+                                                      "torch_compile_mode",
+                                                      "use_liger_kernel",
+                                                      "liger_kernel_config",
+                                                      "use_cache",
+                                                      "neftune_noise_alpha",
+                                                      "torch_empty_cache_steps",
+                                                      "auto_find_batch_size",
+                                                      "logging_strategy",
+                                                      "logging_steps",
+                                                      "logging_first_step",
+                                                      "log_on_each_node",
+                                                      "logging_nan_inf_filter",
+                                                      "include_num_input_tokens_seen",
+                                                      "log_level",
+                                                      "log_level_replica",
+                                                      "disable_tqdm",
+                                                      "report_to",
+                                                      "run_name",
+                                                      "project",
+                                                      "trackio_space_id",
+                                                      "trackio_bucket_id",
+                                                      "trackio_static_space_id",
+                                                      "eval_strategy",
+                                                      "eval_steps",
+                                                      "eval_delay",
+                                                      "per_device_eval_batch_size",
+                                                      "prediction_loss_only",
+                                                      "eval_on_start",
+                                                      "eval_do_concat_batches",
+                                                      "eval_use_gather_object",
+                                                      "eval_accumulation_steps",
+                                                      "include_for_metrics",
+                                                      "batch_eval_metrics",
+                                                      "save_only_model",
+                                                      "save_strategy",
+                                                      "save_steps",
+                                                      "save_on_each_node",
+                                                      "save_total_limit",
+                                                      "enable_jit_checkpoint",
+                                                      "push_to_hub",
+                                                      "hub_token",
+                                                      "hub_private_repo",
+                                                      "hub_model_id",
+                                                      "hub_strategy",
+                                                      "hub_always_push",
+                                                      "hub_revision",
+                                                      "load_best_model_at_end",
+                                                      "metric_for_best_model",
+                                                      "greater_is_better",
+                                                      "ignore_data_skip",
+                                                      "restore_callback_states_from_checkpoint",
+                                                      "full_determinism",
+                                                      "seed",
+                                                      "data_seed",
+                                                      "use_cpu",
+                                                      "accelerator_config",
+                                                      "parallelism_config",
+                                                      "dataloader_drop_last",
+                                                      "dataloader_num_workers",
+                                                      "dataloader_pin_memory",
+                                                      "dataloader_persistent_workers",
+                                                      "dataloader_prefetch_factor",
+                                                      "dataloader_multiprocessing_context",
+                                                      "dataloader_in_order",
+                                                      "remove_unused_columns",
+                                                      "label_names",
+                                                      "train_sampling_strategy",
+                                                      "length_column_name",
+                                                      "ddp_find_unused_parameters",
+                                                      "ddp_bucket_cap_mb",
+                                                      "ddp_broadcast_buffers",
+                                                      "ddp_static_graph",
+                                                      "ddp_backend",
+                                                      "ddp_timeout",
+                                                      "fsdp",
+                                                      "fsdp_config",
+                                                      "deepspeed",
+                                                      "debug",
+                                                      "skip_memory_metrics",
+                                                      "do_train",
+                                                      "do_eval",
+                                                      "do_predict",
+                                                      "resume_from_checkpoint",
+                                                      "local_rank"};
+
+ImportedDeck import_of(const json& arguments, const std::vector<std::string>& overrides = {}, const std::string& deepspeed = "") {
+  return import_trainer_text(arguments.dump(),
+                             {.path = deepspeed, .trainer = "args.json", .model = "llama3-8b", .overrides = overrides, .ranks = 2});
+}
+
+std::string faults_in(const json& arguments, const std::vector<std::string>& overrides = {}, const std::string& deepspeed = "") {
+  return faults_of({{}, import_of(arguments, overrides, deepspeed).faults, {}});
+}
+
+Deck deck_of(const json& arguments, const std::vector<std::string>& overrides = {}, const std::string& deepspeed = "") {
+  const ImportedDeck imported = import_of(arguments, overrides, deepspeed);
+  EXPECT_EQ(faults_of({{}, imported.faults, {}}), "") << arguments;
+  const ParsedDeck parsed = parse_deck_text(imported.text, "imported.toml", {}, 2);
+  EXPECT_EQ(faults_of(parsed), "") << imported.text;
+  return parsed.deck;
+}
+
+/// {"a": {"b": value}} of "a.b".
+json nested(std::string_view name, const json& value) {
+  std::string path = "/" + std::string(name);
+  std::ranges::replace(path, '.', '/');
+  json root = json::object();
+  root[json::json_pointer(path)] = value;
+  return root;
+}
+
+/// A value that asks for something.
+json sample(const ForeignKey& key) {
+  switch (key.type) {
+    case ForeignType::integer:
+      return 3;
+    case ForeignType::real:
+      return 2.5;
+    case ForeignType::boolean:
+      return key.off != "true";
+    case ForeignType::list:
+      return json::array({"labels"});
+    case ForeignType::section:
+      return json::object();
+    default:
+      return "word";
+  }
+}
+
+TEST(Trainer, EveryNameOfTransformersIsInTheTable) {
+  for (const std::string_view name : names_of_transformers)
+    EXPECT_TRUE(trainer_table().find(name) || trainer_table().is_section(name)) << name;
+}
+
+// Nothing is silent: a name becomes a line, a remark, or a fault; null is a remark, and what is no name a fault at any depth.
+TEST(Trainer, NoNameIsSilent) {
+  for (const ForeignKey& key : trainer_table().rows) {
+    const ImportedDeck absent = import_of(nested(key.name, nullptr));
+    EXPECT_NE(absent.text.find(key.name), std::string::npos) << key.name << "\n" << faults_of({{}, absent.faults, {}});
+    const ImportedDeck given = import_of(nested(key.name, sample(key)));
+    const bool said = std::ranges::any_of(given.faults, [&](const Fault& f) { return f.key == key.name && f.line > 0; });
+    if (key.outcome == ForeignOutcome::refused) {
+      EXPECT_TRUE(said) << key.name;
+      if (key.off.empty()) continue;
+      const ImportedDeck off = import_of(nested(key.name, key.type == ForeignType::text ? json(key.off) : json::parse(key.off)));
+      EXPECT_EQ(faults_of({{}, off.faults, {}}), "") << key.name;
+      EXPECT_NE(off.text.find(key.name), std::string::npos) << key.name;
+    } else if (key.outcome == ForeignOutcome::unneeded) {
+      EXPECT_EQ(faults_of({{}, given.faults, {}}), "") << key.name;
+      EXPECT_NE(given.text.find(key.name), std::string::npos) << key.name;
+    } else {
+      EXPECT_TRUE(find_key(key.ours)) << key.ours;
+      EXPECT_TRUE(said || given.text.find(key.name) != std::string::npos) << key.name << "\n"
+                                                                          << given.text << faults_of({{}, given.faults, {}});
+    }
+  }
+  EXPECT_NE(faults_in({{"learning_rat", 1}}).find("is not a key of the Trainer's; did you mean learning_rate?"), std::string::npos);
+  for (const ForeignKey& key : trainer_table().rows) {
+    if (key.section().empty()) continue;
+    const std::string wrong = std::string(key.section()) + ".no_such_word";
+    EXPECT_NE(faults_in(nested(wrong, 1)).find(wrong + ": is not a key of the Trainer's"), std::string::npos) << wrong;
+  }
+}
+
+TEST(Trainer, ValuesBecomeTheDecks) {
+  struct Case {
+    json arguments;
+    std::string key, value;
+  };
+  for (const Case& c : std::vector<Case>{
+           {{}, "run.epochs", "3.0"},
+           {{}, "run.steps", "\"auto\""},
+           {{}, "run.seed", "42"},
+           {{}, "run.log_every", "500"},
+           {{}, "checkpoint.every", "500"},
+           {{}, "checkpoint.keep", "0"},
+           {{}, "batch.micro", "8"},
+           {{}, "batch.global", "16"},
+           {{}, "learning_rate.schedule", "\"linear\""},
+           {{}, "learning_rate.min_ratio", "0.0"},
+           {{}, "optimizer.beta2", "0.999"},
+           {{}, "precision.compute", "\"fp32\""},
+           {{{"num_train_epochs", 1.5}}, "run.epochs", "1.5"},
+           {{{"num_train_epochs", 1.5}, {"max_steps", -1}}, "run.epochs", "1.5"},
+           {{{"num_train_epochs", 1.5}, {"max_steps", 70}}, "run.steps", "70"},
+           {{{"per_device_train_batch_size", 2}, {"gradient_accumulation_steps", 3}}, "batch.global", "12"},
+           {{{"per_gpu_train_batch_size", 2}}, "batch.micro", "2"},
+           {{{"warmup_steps", 20}}, "learning_rate.warmup_steps", "20"},
+           {{{"warmup_steps", 0.05}}, "learning_rate.warmup_ratio", "0.05"},
+           {{{"warmup_steps", 0}, {"warmup_ratio", 0.03}}, "learning_rate.warmup_ratio", "0.03"},
+           {{{"warmup_steps", 7}, {"warmup_ratio", 0.03}}, "learning_rate.warmup_ratio", "0.0"},
+           {{{"lr_scheduler_type", "cosine"}}, "learning_rate.schedule", "\"cosine\""},
+           {{{"lr_scheduler_type", "constant_with_warmup"}, {"warmup_steps", 9}}, "learning_rate.warmup_steps", "9"},
+           {{{"lr_scheduler_type", "constant"}, {"warmup_steps", 9}}, "learning_rate.warmup_steps", "0"},
+           {{{"lr_scheduler_type", "cosine_with_min_lr"}, {"lr_scheduler_kwargs", {{"min_lr_rate", 0.2}}}},
+            "learning_rate.min_ratio",
+            "0.2"},
+           {{{"lr_scheduler_type", "cosine_with_min_lr"}, {"learning_rate", 1e-3}, {"lr_scheduler_kwargs", {{"min_lr", 1e-4}}}},
+            "learning_rate.min_ratio",
+            "0.1"},
+           {{{"optim", "adamw_torch_fused"}}, "optimizer.type", "\"adamw\""},
+           {{{"bf16", true}}, "precision.compute", "\"bf16\""},
+           {{{"activation_checkpointing", true}, {"activation_checkpointing_kwargs", {{"every_n_layers", 2}}}}, "activation.every", "2"},
+           {{{"gradient_checkpointing", true}, {"activation_checkpointing", true}}, "activation.recompute", "\"full\""},
+           {{{"use_cpu", true}}, "run.device", "\"host\""},
+           {{{"save_strategy", "no"}}, "checkpoint.every", "0"},
+           {{{"save_total_limit", 4}}, "checkpoint.keep", "4"},
+           {{{"eval_strategy", "steps"}, {"eval_steps", 30}}, "evaluate.every", "30"},
+           {{{"evaluation_strategy", "steps"}, {"logging_steps", 40}}, "evaluate.every", "40"},
+           {{{"eval_strategy", "no"}, {"eval_steps", 30}}, "evaluate.every", "0"},
+           {{{"run_name", "mine"}}, "run.name", "\"mine\""},
+           {{{"data_seed", 42}}, "run.seed", "42"},
+           {{{"fsdp", "full_shard auto_wrap"}}, "zero.stage", "3"},
+           {{{"fsdp", {"shard_grad_op"}}}, "zero.stage", "2"},
+           {{{"fsdp", true}, {"fsdp_config", {{"reshard_after_forward", false}}}}, "zero.stage", "2"},
+           {{{"fsdp", "full_shard offload"}}, "zero.offload_param.device", "\"host\""},
+           {{{"fsdp", true}, {"fsdp_config", {{"fsdp_cpu_offload", true}}}}, "zero.offload_optimizer.device", "\"host\""},
+           {{{"fsdp", json::array()}}, "zero.stage", "0"},
+           {{{"deepspeed", {{"zero_optimization", {{"stage", 2}}}}}}, "zero.stage", "2"},
+       })
+    EXPECT_EQ(value_text(*find_key(c.key), deck_of(c.arguments.is_null() ? json::object() : c.arguments)), c.value) << c.arguments;
+}
+
+TEST(Trainer, WhatIsNotHereIsRefusedUnlessTheCommandLineSettlesIt) {
+  struct Case {
+    json arguments;
+    std::string says;
+    std::vector<std::string> settles;
+  };
+  for (const Case& c : std::vector<Case>{
+           {{{"fp16", true}}, "fp16: true is refused: fp16 with loss scaling", {"precision.compute=bf16"}},
+           {{{"optim", "adamw_bnb_8bit"}}, "optim: as optimizer.type: \"adamw_bnb_8bit\" is not a value", {"optimizer.type=adamw"}},
+           {{{"optim", "adafactor"}}, "optim: as optimizer.type", {"optimizer.type=adamw"}},
+           {{{"lr_scheduler_type", "polynomial"}}, "powers other than 1", {"learning_rate.schedule=linear"}},
+           {{{"lr_scheduler_type", "warmup_stable_decay"}, {"lr_scheduler_kwargs", {{"num_decay_steps", 5}}}},
+            "num_decay_steps: 5 is refused: say learning_rate.schedule=wsd learning_rate.decay_steps=N",
+            {"learning_rate.schedule=wsd", "learning_rate.decay_steps=5"}},
+           {{{"save_strategy", "epoch"}}, "save_strategy: \"epoch\" is refused: intervals are whole steps here", {"checkpoint.every=50"}},
+           {{{"save_steps", 0.1}}, "save_steps: 0.1 is refused", {"checkpoint.every=50"}},
+           {{{"logging_steps", 0.1}}, "logging_steps: 0.1 is refused", {"run.log_every=5"}},
+           {{{"eval_strategy", "epoch"}}, "eval_strategy: \"epoch\" is refused", {"evaluate.every=50", "data.validation=v.h5"}},
+           {{{"data_seed", 7}}, "data_seed: is 7 and seed is 42", {"run.seed=7"}},
+           {{{"fsdp", "hybrid_shard"}}, "fsdp: \"hybrid_shard\" is refused", {"zero.stage=3"}},
+       }) {
+    EXPECT_NE(faults_in(c.arguments).find(c.says), std::string::npos) << c.arguments << "\n" << faults_in(c.arguments);
+    EXPECT_EQ(faults_in(c.arguments, c.settles), "") << c.arguments;
+  }
+  const ImportedDeck unknown =
+      import_trainer_text("{}", {.path = "", .trainer = "args.json", .model = "llama3-8b", .overrides = {}, .ranks = 0});
+  EXPECT_NE(faults_of({{}, unknown.faults, {}}).find("add --ranks N, or batch.global=N"), std::string::npos);
+}
+
+// "auto" and what is not there come from the Trainer; what both say must be one thing.
+TEST(Trainer, FillsInAConfigurationOfDeepSpeed) {
+  const test::Scratch scratch;
+  const std::string ds = scratch / "ds.json";
+  test::spill(ds, R"({"bf16": {"enabled": "auto"}, "train_micro_batch_size_per_gpu": "auto", "gradient_accumulation_steps": "auto",
+    "gradient_clipping": "auto", "zero_optimization": {"stage": 3, "reduce_bucket_size": "auto"},
+    "optimizer": {"type": "AdamW", "params": {"lr": "auto", "betas": "auto", "eps": "auto", "weight_decay": "auto"}},
+    "scheduler": {"type": "WarmupDecayLR", "params": {"warmup_min_lr": "auto", "warmup_max_lr": "auto", "warmup_num_steps": "auto",
+    "total_num_steps": "auto"}}})");
+  const json arguments = {{"bf16", true},
+                          {"learning_rate", 2e-5},
+                          {"per_device_train_batch_size", 1},
+                          {"gradient_accumulation_steps", 4},
+                          {"warmup_ratio", 0.03},
+                          {"weight_decay", 0.1},
+                          {"max_grad_norm", 0.5},
+                          {"num_train_epochs", 2},
+                          {"adam_beta2", 0.95}};
+  for (const bool named : {false, true}) {
+    json held = arguments;
+    if (named) held["deepspeed"] = ds;
+    const Deck deck = deck_of(held, {}, named ? "" : ds);
+    EXPECT_EQ(deck.zero.stage, 3);
+    EXPECT_EQ(deck.zero.reduce_bucket_size, 4096 * 4096);
+    EXPECT_EQ(deck.batch, (BatchKeys{.global = 8, .micro = 1, .sequence_length = 4096}));
+    EXPECT_EQ(deck.optimizer.learning_rate, 2e-5);
+    EXPECT_EQ(deck.optimizer.beta2, 0.95);
+    EXPECT_EQ(deck.optimizer.weight_decay, 0.1);
+    EXPECT_EQ(deck.optimizer.gradient_clipping, 0.5);
+    EXPECT_EQ(deck.run.epochs, 2);
+    EXPECT_EQ(deck.run.steps, 0);
+    EXPECT_EQ(deck.learning_rate.warmup_ratio, 0.03);
+    EXPECT_EQ(deck.learning_rate.warmup_steps, 0);
+    EXPECT_EQ(deck.precision.compute, DType::bf16);
+  }
+  // A scheduler there takes the place of the Trainer's; what is only printed does not.
+  test::spill(ds, R"({"train_batch_size": "auto", "train_micro_batch_size_per_gpu": "auto", "steps_per_print": 2000,
+    "scheduler": {"type": "WarmupLR", "params": {"warmup_num_steps": 5}}})");
+  const json whole = {{"lr_scheduler_type", "cosine"}, {"logging_steps", 7}, {"num_train_epochs", 2}};
+  EXPECT_EQ(deck_of(whole, {}, ds).learning_rate.schedule, "constant");
+  EXPECT_EQ(deck_of(whole, {}, ds).learning_rate.warmup_steps, 5);
+  EXPECT_EQ(deck_of(whole, {}, ds).run.log_every, 7);
+  EXPECT_NE(import_of(whole, {}, ds).text.find("lr_scheduler_type:\n#     the scheduler of "), std::string::npos);
+  test::spill(ds, R"({"train_micro_batch_size_per_gpu": 2, "gradient_clipping": 1.0, "zero_optimization": {"stage": 2}})");
+  const std::string faults = faults_in(arguments, {}, ds);
+  EXPECT_NE(faults.find("args.json:1:"), std::string::npos) << faults;
+  EXPECT_NE(faults.find("max_grad_norm: says 0.5 of optimizer.gradient_clipping, and gradient_clipping of " + ds + " says 1.0"),
+            std::string::npos)
+      << faults;
+  EXPECT_NE(faults.find("per_device_train_batch_size: says 1 of batch.micro"), std::string::npos) << faults;
+  EXPECT_NE(faults_in({{"deepspeed", "no/such.json"}}).find("no/such.json: cannot open"), std::string::npos);
+}
+
+TEST(Trainer, YamlIsToldHowItBecomesJson) {
+  const ImportedDeck imported =
+      import_configuration({.path = "", .trainer = "recipe.yaml", .model = "llama3-8b", .overrides = {}, .ranks = 2});
+  EXPECT_NE(faults_of({{}, imported.faults, {}}).find("recipe.yaml: this is YAML, and what is read is JSON: python3 -c "),
+            std::string::npos);
+}
+
+TEST(Trainer, AConfigurationOfAccelerateIsKnown) {
+  EXPECT_NE(faults_in({{"distributed_type", "DEEPSPEED"}, {"num_processes", 8}}).find("this is a configuration of Accelerate"),
+            std::string::npos);
+}
+
+TEST(Trainer, ThePageHoldsTheTable) {
+  EXPECT_NE(test::slurp(std::string(TESSERA_SOURCE_DIR) + "/docs/trainer.md").find(trainer_table().reference()), std::string::npos)
+      << "put the second table of `tessera deck import --keys` into docs/trainer.md";
+}
+
+}  // namespace
+}  // namespace tessera
