@@ -9,7 +9,7 @@
 namespace tessera {
 
 SampleFile::SampleFile(const std::string& path, std::int64_t sequence_length, std::int64_t vocab, const DataKeys& data, std::int64_t seed)
-    : file_(path), T_(sequence_length), vocab_(vocab) {
+    : file_(path, data.bin_ids), T_(sequence_length), vocab_(vocab) {
   if (file_.declared_vocab() > vocab)
     fail(ExitCode::data, "{} was tokenized with a vocabulary of {} and model.vocab is {}. Set model.vocab={} (or a larger multiple of 64).",
          path, file_.declared_vocab(), vocab, file_.declared_vocab());
