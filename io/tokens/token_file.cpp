@@ -197,14 +197,21 @@ struct TokenFile::Impl {
   static constexpr const char *checksums_name = "tokens.xxh3", *mask_name = "loss_mask";
 };
 
-TokenFile::TokenFile(const std::string& path) : impl_(std::make_unique<Impl>()) {
+TokenFile::TokenFile(const std::string& path, const std::string& bin_ids) : impl_(std::make_unique<Impl>()) {
   impl_->path = path;
   impl_->raw = PosixFile::open(path, ExitCode::data);  // says why, where the file is missing or closed to us
   impl_->stamp = FileStamp::of(impl_->raw);
-  if (ends_with_any(path, {".h5", ".hdf5"})) {
+  const bool hdf5 = has_hdf5_signature(impl_->raw), headed = has_bin_header(impl_->raw);  // say more than a name
+  if (hdf5) {
     impl_->open_hdf5();
-  } else if (path.ends_with(".bin")) {
-    impl_->layout = bin_layout(impl_->raw);
+  } else if (headed || path.ends_with(".bin")) {
+    impl_->layout = bin_layout(impl_->raw, bin_ids);
+  } else if (ends_with_any(path, {".h5", ".hdf5"})) {
+    fail(ExitCode::data,
+         "{}: cannot open as HDF5: it does not begin as HDF5 does, so it is damaged, or another format. Copy or make it again; ids alone, "
+         "of "
+         "16 bits, are named .bin.",
+         path);
   } else {
     fail(ExitCode::data, "{}: a token file ends in .h5, .hdf5 or .bin. Make one from text with `tessera tokenize`.", path);
   }

@@ -15,9 +15,10 @@ namespace tessera::io {
 /// An open token file, used by one thread at a time. Errors (ExitCode::data) name the file and the position and say what to do.
 class TokenFile {
  public:
-  /// Opens .h5/.hdf5 or .bin. Holds what the file declares against its size, and takes its checksums from itself or from the file beside
-  /// it: 8 bytes for each 32,768 tokens, which stay in memory.
-  explicit TokenFile(const std::string& path);
+  /// Opens HDF5 and headed .bin by their first bytes, and what else is called .bin; `bin_ids`: bin_layout. Holds what the file declares
+  /// against its size, and takes its checksums from itself or from the file beside it: 8 bytes for each 32,768 tokens, which stay in
+  /// memory.
+  explicit TokenFile(const std::string& path, const std::string& bin_ids = "auto");
   ~TokenFile();
   TokenFile(TokenFile&&) noexcept;
 

@@ -13,6 +13,7 @@
 #include "commands/evaluate_task.hpp"
 #include "generate/inference.hpp"
 #include "io/tokenizer/tokenizer.hpp"
+#include "io/tokens/bin_layout.hpp"
 #include "kernels/cross_entropy/cross_entropy.hpp"
 #include "memory/runtime.hpp"
 #include "train/batches.hpp"
@@ -24,7 +25,7 @@ namespace tessera {
 namespace {
 
 struct EvaluateOptions {
-  std::string checkpoint, data, task, details, tokenizer, device = "auto";
+  std::string checkpoint, data, bin_ids, task, details, tokenizer, device = "auto";
   std::int64_t samples = 0;
   bool json = false;
 };
@@ -42,7 +43,8 @@ int evaluate(const EvaluateOptions& o) {
   if (!o.task.empty())
     return evaluate_task(
         {.checkpoint = o.checkpoint, .task = o.task, .details = o.details, .device = device, .tokenizer = o.tokenizer, .json = o.json});
-  const Deck deck = load_deck(o.checkpoint, device);
+  Deck deck = load_deck(o.checkpoint, device);
+  if (!o.bin_ids.empty()) deck.data.bin_ids = o.bin_ids;
   SampleFile data(o.data, deck.batch.sequence_length, deck.model.vocab, deck.data, deck.run.seed);
   require_tokenizer(find_tokenizer(Deck{}, "", o.checkpoint), data);
   data.check(nullptr);
@@ -99,6 +101,9 @@ void add_evaluate(CLI::App& app, Chosen& chosen) {
   auto options = std::make_shared<EvaluateOptions>();
   command->add_option("CHECKPOINT", options->checkpoint, "Step folder, for example runs/quickstart/checkpoints/latest")->required();
   auto* data = command->add_option("--data", options->data, "Token file: .h5 or .bin");
+  command->add_option("--bin-ids", options->bin_ids, "Of --data without a header: data.bin_ids; without, the checkpoint's")
+      ->check(CLI::IsMember(std::vector<std::string>(std::begin(io::bin_ids_types), std::end(io::bin_ids_types))))
+      ->needs(data);
   auto* task =
       command
           ->add_option(

@@ -68,11 +68,12 @@ struct BatchKeys {
 };
 
 struct DataKeys {
-  std::vector<std::string> train;       // token files: .h5 or .bin
+  std::vector<std::string> train;       // token files
   std::vector<double> weights, epochs;  // of each of them
   std::string validation;               // a token file
   std::string tokenizer = {};           // a folder, or a digest
   std::string chat_template = {};       // a name, or a file
+  std::string bin_ids = "auto";         // auto | uint16 | uint32
   bool document_mask = false;
   std::string packing = "concatenate";  // concatenate | documents
   std::string too_long = "refuse";      // refuse | truncate | split

@@ -220,6 +220,9 @@ const std::vector<Key> table = {
      .help = "Tokenizer that the token files must be of: a folder with a tokenizer.json, which the run keeps, or the digest of one, as "
              "token files name it (`tokenizer.xxh3`). Empty: that of run.init, of the run's folder or of the checkpoint that it begins "
              "with. Checkpoints carry the digest in its place."},
+    {KEY(data.bin_ids), .type = text, .choices = {"auto", "uint16", "uint32"}, .fallback = "\"auto\"",
+     .help = "Type of the ids in token files without a header (.bin); others say it themselves. auto is uint16, and refuses files whose "
+             "bytes look like wider ids, floats or text."},
     {KEY(data.document_mask), .type = boolean, .fallback = "false", .identity = true, .silent = true,
      .help =
          "Keeps the documents of a sequence apart: attention sees a token's own document alone, positions count from its begin, and the "

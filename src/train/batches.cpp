@@ -25,7 +25,7 @@ void require_rows(const io::TokenFile& file, std::int64_t vocab) {
 }  // namespace
 
 SampleFile::SampleFile(const std::string& path, std::int64_t sequence_length, std::int64_t vocab, const DataKeys& data, std::int64_t seed)
-    : file_(path), T_(sequence_length), vocab_(vocab) {
+    : file_(path, data.bin_ids), T_(sequence_length), vocab_(vocab) {
   if (file_.declared_vocab() > vocab) require_rows(file_, vocab);
   if (data.document_mask) documents_.emplace(file_);
   if (data.packing == "documents")

@@ -26,14 +26,15 @@ bool has_tokenizer(const std::string& folder) {
 std::string first_digits(const std::string& digest) { return digest.substr(0, 8); }
 
 /// `tessera tokenize --train-bpe` leaves the tokenizer beside the tokens that it made; of others it is none.
-RunTokenizer tokenizer_beside(const std::vector<std::string>& files) {
+RunTokenizer tokenizer_beside(const DataKeys& data) {
+  const std::vector<std::string>& files = data.train;
   if (files.empty()) return {};
   const std::string folder = (fs::path(files.front()).parent_path() / "tokenizer").string();
   std::error_code ignored;  // a file that is not there is refused by who reads it
   if (!has_tokenizer(folder) || !fs::is_regular_file(files.front(), ignored)) return {};
   const std::string digest = io::tokenizer_digest(folder);
-  return io::TokenFile(files.front()).tokenizer_digest() == digest ? RunTokenizer{folder, digest, folder + "/tokenizer.json"}
-                                                                   : RunTokenizer{};
+  return io::TokenFile(files.front(), data.bin_ids).tokenizer_digest() == digest ? RunTokenizer{folder, digest, folder + "/tokenizer.json"}
+                                                                                 : RunTokenizer{};
 }
 
 bool is_digest(const std::string& text) { return text.size() == 32 && text.find_first_not_of("0123456789abcdef") == text.npos; }
@@ -75,7 +76,7 @@ RunTokenizer find_files(const Deck& deck, const std::string& run, const std::str
   if (const std::string carried = carried_digest(checkpoint); !carried.empty())
     take({.folder = "", .digest = carried, .source = "the tokenizer of " + checkpoint});
   if (!found.folder.empty()) return found;
-  const RunTokenizer beside = tokenizer_beside(deck.data.train);
+  const RunTokenizer beside = tokenizer_beside(deck.data);
   return !beside.folder.empty() && (found.digest.empty() || found.digest == beside.digest) ? beside : found;
 }
 
