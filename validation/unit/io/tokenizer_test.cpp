@@ -322,6 +322,10 @@ TEST_F(ModelTokenizer, TheEndTokenIsTheModels) {
   EXPECT_EQ(end_of("bare").stops, (std::vector<std::int32_t>{end_id, begin_id}));
   spill(dir / "bare/generation_config.json", R"({"eos_token_id": [1114113, 1114112]})");
   EXPECT_EQ(end_of("bare").end, end_id) << "of several none is taken";
+  for (const char* nothing : {"{}", R"({"eos_token_id": null, "bos_token_id": null})", R"({"temperature": 0.6, "nobody_knows": [1]})"}) {
+    spill(dir / "bare/generation_config.json", nothing);
+    EXPECT_EQ(end_of("bare").stops, std::vector<std::int32_t>{end_id}) << nothing << ": that of config.json counts";
+  }
   make_model("wrong", fake_tokenizer, R"({"eos_token": "</s>"})");
   EXPECT_ERROR(end_of("wrong"), ExitCode::usage, "tokenizer_config.json names the end token '</s>', which is no token of");
 }
