@@ -22,6 +22,7 @@ constexpr std::size_t shown = 6;  // meshes
 struct SearchedMeshes {
   Deck deck;
   MeshRecommendation found;
+  std::optional<double> slowdown = {};  ///< of the first, where it has no stages of a pipeline
 };
 
 SearchedMeshes search(PlanOptions o, const MachineProfile& machine, int ranks) {
@@ -31,7 +32,13 @@ SearchedMeshes search(PlanOptions o, const MachineProfile& machine, int ranks) {
   kernels::plan_for_threads(threads);
   const bool side_by_side = deck.run.device == "cuda" || lane_mode(deck, ranks, threads) == LaneMode::threads;
   const LimitsOf limits = [ranks](const Deck& d) { return limits_with(d, ranks); };
-  return {.deck = deck, .found = recommend_meshes(deck, machine, ranks, per_node, side_by_side, limits)};
+  SearchedMeshes s{.deck = deck, .found = recommend_meshes(deck, machine, ranks, per_node, side_by_side, limits)};
+  if (s.found.choices.empty()) return s;
+  const MeshChoice& first = s.found.choices.front();
+  if (first.mesh.size(Axis::pp) == 1)
+    s.slowdown =
+        slowdown(first.choice, machine, {.mesh = first.mesh, .ranks_per_node = per_node, .lanes_side_by_side = side_by_side}, limits);
+  return s;
 }
 
 std::string mesh_text(const Mesh& mesh) {
@@ -55,6 +62,7 @@ Json found_json(const SearchedMeshes& s, int ranks) {
   Json out = {{"ranks", ranks}, {"meshes", s.found.meshes}, {"planned", s.found.planned}, {"simulated", s.found.simulated}};
   for (const MeshChoice& c : s.found.choices) out["choices"].push_back(choice_json(c));
   if (s.found.choices.empty()) out["choices"] = Json::array();
+  if (s.slowdown) out["slowdown"] = *s.slowdown;
   return out;
 }
 
@@ -75,6 +83,7 @@ void print_found(const SearchedMeshes& s, const PlanOptions& o, const MachinePro
     put("note      batch.micro is part of a run's identity: another run, no resume\n");
   put("memory    {}, of the fullest\n", memory_text(first));
   put("predicted{}\n", print_prediction(p, 5));
+  if (s.slowdown) put("slowdown  {}\n", slowdown_text(*s.slowdown));
   if (o.price > 0)
     put("cost      {:.2f} for a billion tokens, at {} for a rank and hour\n", cost_of_billion_tokens(o.price, p.ranks, p.tokens_per_second),
         o.price);

@@ -50,6 +50,9 @@ int recommend(const PlanOptions& options);
 /// The same with `--meshes`.
 int recommend_meshes(const PlanOptions& options);
 
+/// "1.04 times the step without ZeRO and offload, were memory no limit"
+std::string slowdown_text(double slowdown);
+
 /// As many changes as it takes to say it: none is the deck itself.
 std::string words_of(const std::vector<Change>& changes);
 /// The user's deck with the changes, where --write says: what the machine said of memory stays out, so that it is said again where the

@@ -180,7 +180,7 @@ void print_recommendation(const Searched& s, const std::optional<Choice>& now, c
   if (s.options.price > 0)
     put("cost      {:.2f} for a billion tokens, at {} for a rank and hour\n",
         cost_of_billion_tokens(s.options.price, first.prediction.ranks, rate), s.options.price);
-  put("slowdown  {:.2f} times the step without ZeRO and offload, were memory no limit\n", s.slowdown);
+  put("slowdown  {}\n", slowdown_text(s.slowdown));
   if (!first.changes.empty())
     put("as it is  {}\n",
         now ? fmt::format("{:.0f} tokens/s ({})", now->prediction.tokens_per_second, percent(now->prediction.tokens_per_second))
@@ -261,6 +261,10 @@ std::string memory_text(const TierBytes& bytes, const MemoryLimits& limits) {
                         limit ? fmt::format(" of {}", human_bytes(static_cast<double>(limit->bytes))) : "");
   }
   return text + " on each rank";
+}
+
+std::string slowdown_text(double slowdown) {
+  return fmt::format("{:.2f} times the step without ZeRO and offload, were memory no limit", slowdown);
 }
 
 std::string words_of(const std::vector<Change>& changes) { return changes.empty() ? "the deck as it is" : overrides_of(changes); }

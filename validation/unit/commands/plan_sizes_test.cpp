@@ -88,6 +88,8 @@ TEST(PlanCommand, SaysWhatFittingCosts) {
   const auto whole = planned(words);
   EXPECT_NEAR(found["slowdown"].get<double>(),
               found["first"]["prediction"]["step_seconds"].get<double>() / whole["prediction"]["step_seconds"].get<double>(), 1e-9);
+  const auto meshes = run({"--parameters", "1B", "--gpus", "2", "--machine", h100, "--recommend", "--meshes"});
+  EXPECT_TRUE(test::has(meshes.out, "slowdown  ")) << meshes.out << meshes.err;
 }
 
 TEST(PlanCommand, AdviceForTheHostsUpdateWorks) {

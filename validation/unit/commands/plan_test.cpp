@@ -321,6 +321,7 @@ TEST(PlanCommand, RecommendsAMeshWhoseDeckPlansAsItSays) {
   const auto text = run_plan(scratch, {"--machine", machine("h100_8"), "--recommend", "--meshes", "--gpus", "8"});
   EXPECT_TRUE(test::has(text.out, "choose    ")) << text.out << text.err;
   EXPECT_TRUE(test::has(text.out, "instead of ")) << text.out;
+  EXPECT_FALSE(test::has(text.out, "slowdown  ")) << "stages of a pipeline have no such step to be compared with: " << text.out;
   const auto rows = plan_of(scratch, {"--machine", machine("h100_8"), "--sweep", "15,1", "--meshes", keys[0], keys[1]});
   EXPECT_EQ(rows["sweep"][0]["choices"][0], first);
   EXPECT_EQ(run_plan(scratch, {"--machine", machine("h100_8"), "--meshes"}).status, 2);
