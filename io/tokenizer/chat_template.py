@@ -220,22 +220,23 @@ class Template:
 class Templates:
     """Those of a model by name, or the one that the user named."""
 
-    def __init__(self, folder, config, chosen, text):
-        """`chosen`: a name, "" for what the model has; `text`: of a template that is not the model's, "" where there is no such."""
+    def __init__(self, folder, config, chosen, text, ours):
+        """`chosen`: a name, "" for what the model has; `text`: of a template that is not the model's, "" where there is no such; `ours`: names of those that
+        come with the program."""
         require_jinja2()
         self.folder, self.made = folder, {}
         own = own_templates(folder, config)
         if chosen and chosen in own:
             self.sources = {"default": own[chosen]}
         elif chosen and not text:
-            raise Fault(f"--chat-template {chosen}: {folder} has no chat template of this name ({', '.join(sorted(own)) or 'it has none'}), none comes with this "
-                        "program, and there is no such file.", "usage")
+            raise Fault(f"--chat-template {chosen}: {folder} has no chat template of this name ({', '.join(sorted(own)) or 'it has none'}), the program has "
+                        f"{', '.join(ours)}, and there is no such file.", "usage")
         else:
             self.sources = {"default": text} if chosen else own
         self.named = f"the chat template {chosen}" if chosen else f"the chat template of {folder}"
         if not self.sources:
             raise Fault(f"{folder}: the model has no chat template: neither chat_template.jinja nor \"chat_template\" in tokenizer_config.json. Name one: "
-                        "--chat-template chatml, or llama3, alpaca, plain, or a file.", "usage")
+                        f"--chat-template with {', '.join(ours)}, or a file.", "usage")
         self.tokens = template_tokens(config, os.path.join(folder, "tokenizer_config.json"))
 
     def of(self, tools):

@@ -98,7 +98,8 @@ Tokenizer::Tokenizer(const TokenizerSource& source) : folder_(source.folder), pa
   const Json asked{{"folder", source.folder},
                    {"end_token", source.end_token},
                    {"chat_template", source.chat_template},
-                   {"chat_template_text", find_chat_template(source.chat_template).value_or("")}};
+                   {"chat_template_text", find_chat_template(source.chat_template).value_or("")},
+                   {"our_templates", chat_template_names()}};
   const Json found = Json::parse(ask("open", asked.dump(), worker_patience));
   found.at("vocab").get_to(facts_.vocab), found.at("end").get_to(facts_.end), found.at("end_name").get_to(facts_.end_name);
   found.at("stops").get_to(facts_.stops), found.at("cuts").get_to(facts_.cuts), found.at("package").get_to(facts_.package);

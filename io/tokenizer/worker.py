@@ -32,7 +32,7 @@ def every_byte():
 class Model:
     """A model's tokenizer, from its folder."""
 
-    def __init__(self, folder, end_token, chat_template, chat_template_text):
+    def __init__(self, folder, end_token, chat_template):
         self.folder, self.path = folder, os.path.join(folder, "tokenizer.json")
         with self.faults("read it"):
             check_charsmaps(self.path)
@@ -48,7 +48,7 @@ class Model:
         declared = [end_ids(read_json(folder, name), os.path.join(folder, name)) for name in ("generation_config.json", "config.json")]
         self.end = self.find_end(end_token, declared)
         self.stops = sorted({self.end, *declared[0], *declared[1]})
-        self.chat, self.chat_template, self.unused = None, (chat_template, chat_template_text), set()
+        self.chat, self.chat_template, self.unused = None, chat_template, set()
         self.find_frame(numbers)
         self.check_bytes()
 
@@ -279,7 +279,7 @@ def open_model(request):
     require(tokenizers, "tokenizers", missing, PACKAGES)
     global model
     asked = json.loads(request.data)
-    model = Model(asked["folder"], asked["end_token"], asked["chat_template"], asked["chat_template_text"])
+    model = Model(asked["folder"], asked["end_token"], (asked["chat_template"], asked["chat_template_text"], asked["our_templates"]))
     return json.dumps(model.describe()).encode()
 
 

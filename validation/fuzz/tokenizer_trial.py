@@ -255,7 +255,7 @@ def try_input(worker, files):
     """Asks everything of an input that lies in FOLDER; whether the tokenizer is taken. Finding: what must not be."""
     worker.said.clear()
     asked = asked_of(files.get("asked.json", b""))
-    answer = worker.ask(b"open", json.dumps({"folder": FOLDER, "end_token": text_of(asked["end_token"]).decode(), "chat_template": "", "chat_template_text": ""}).encode())
+    answer = worker.ask(b"open", json.dumps({"folder": FOLDER, "end_token": text_of(asked["end_token"]).decode(), "chat_template": "", "chat_template_text": "", "our_templates": []}).encode())
     if answer is None:
         return False
     facts = json.loads(answer)

@@ -163,16 +163,16 @@ def rendered(names, templates, line, field="", ignored=()):
 
 def check_lines(names, folder):
     for source, line, text, counts, told in GOOD:
-        got = rendered(names, names["Templates"](folder, {}, "x", source), line)
+        got = rendered(names, names["Templates"](folder, {}, "x", source, ["ours"]), line)
         if told.startswith("refused") and told[9:] in got[2]:
             continue
         if got[0] != text or (counts is not None and got[1] != counts) or got[2] != told:
             fail(f"{line} became {got}, and should be {(text, counts, told)}")
     for source, line, words in BAD:
-        got = rendered(names, names["Templates"](folder, {"chat_template": source}, "", ""), line)[2]
+        got = rendered(names, names["Templates"](folder, {"chat_template": source}, "", "", ["ours"]), line)[2]
         if not got.startswith("refused: c.jsonl:1: ") or words not in got:
             fail(f"{line}: {got}\nshould be refused with: {words}")
-    one = names["Templates"](folder, {}, "x", CHATML)
+    one = names["Templates"](folder, {}, "x", CHATML, ["ours"])
     for line, ignored, field, told in ((messages(ASK, {**SAY, "odd": 1}, other=2), ["odd", "other"], "", "odd other"),
                                        (messages(ASK, SAY, tools=[TOOL]), ["tools"], "", ""), ({"turns": [ASK, SAY], "messages": 5, "prompt": "x"}, [], "turns", "")):
         got = rendered(names, one, line, field, ignored)
@@ -190,7 +190,7 @@ def check_templates(names, folder):
     for k, (config, files, chosen, plain, tooled) in enumerate(cases):
         model = os.path.join(folder, f"m{k}")
         write(model, **files)
-        templates = names["Templates"](model, config, chosen, "")
+        templates = names["Templates"](model, config, chosen, "", ["ours"])
         got = [templates.of(tools).compiled.render() for tools in (None, [])]
         if got != [plain, tooled]:
             fail(f"{config}, {files}: the templates are {got}, and should be {plain}, {tooled}")
@@ -198,12 +198,12 @@ def check_templates(names, folder):
     write(more, chat_template_jinja="J")
     write(os.path.join(more, "additional_chat_templates"), tool_use_jinja="A", rag_jinja="R")
     for chosen, tools, text in (("", None, "J"), ("", [TOOL], "A"), ("rag", None, "R")):
-        if names["Templates"](more, {"chat_template": "C"}, chosen, "").of(tools).compiled.render() != text:
+        if names["Templates"](more, {"chat_template": "C"}, chosen, "", ["ours"]).of(tools).compiled.render() != text:
             fail(f"{chosen or 'default'} of additional_chat_templates is not {text}")
     for config, chosen, words in (({"chat_template": [two[1]]}, "", "none is called default: tool_use"), ({}, "", "the model has no chat template"),
-                                  ({"chat_template": two}, "none", "has no chat template of this name (default, tool_use)")):
+                                  ({"chat_template": two}, "none", "has no chat template of this name (default, tool_use), the program has ours")):
         try:
-            names["Templates"](folder, config, chosen, "").of(None)
+            names["Templates"](folder, config, chosen, "", ["ours"]).of(None)
             fail(f"{config} is not refused")
         except names["Fault"] as fault:
             if words not in str(fault) or fault.kind != "usage":
@@ -226,7 +226,7 @@ def check_ours(names, folder):
     found = sorted(os.listdir(os.path.join(SOURCES, "templates")))
     for name in found:
         with open(os.path.join(SOURCES, "templates", name), encoding="utf-8") as file:
-            templates = names["Templates"](folder, {"eos_token": "<e>", "bos_token": "<b>"}, name, file.read())
+            templates = names["Templates"](folder, {"eos_token": "<e>", "bos_token": "<b>"}, name, file.read(), ["ours"])
         text, counts, told = rendered(names, templates, messages({"role": "system", "content": "be"}, ASK, SAY, {**ASK, "content": "r"}, {**SAY, "content": "b"}))
         chat = names["messages_of"]("here", [{"role": "system", "content": "be"}, ASK, SAY, {**ASK, "content": "r"}])
         prompt = templates.of(None).prompt("here", chat, 10)
