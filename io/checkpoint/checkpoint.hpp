@@ -72,6 +72,20 @@ struct CheckpointLine {
 /// From the run's first line to the current one, never empty. Each began at a later step than the one before it.
 using Lineage = std::vector<CheckpointLine>;
 
+/// What a file of tokens held that a run was trained on. Files are the same where all but `path` and `bytes` are.
+struct CheckpointData {
+  std::string path;    ///< where it lay, for people
+  std::string digest;  ///< XXH3-128 (hex) of its ids and its loss mask: TokenFacts::content
+  std::int64_t tokens = 0, token_bytes = 0;
+  std::int64_t bytes = 0;      ///< of the file
+  double share = 1;            ///< of the run's samples
+  std::string documents = {};  ///< digest of where its documents begin; "" where the run does not keep them apart
+
+  bool holds_the_same(const CheckpointData& other) const {
+    return digest == other.digest && tokens == other.tokens && token_bytes == other.token_bytes && documents == other.documents;
+  }
+};
+
 struct CheckpointMeta {
   std::int64_t step = 0;           // steps finished
   std::int64_t sample_cursor = 0;  // samples consumed: the whole state of the data order
@@ -81,6 +95,7 @@ struct CheckpointMeta {
   std::string version;       // of Tessera
   std::string program = {};  // that wrote it: commit, digest, libraries; empty in older checkpoints
   Lineage lineage = Lineage(1);
+  std::vector<CheckpointData> data = {};  // in the order of data.train; empty in older checkpoints, and in imported models
 };
 
 /// Where a save finds the values of a slice.

@@ -152,6 +152,33 @@ Lineage parse_lineage(const Json& j) {
   return lineage;
 }
 
+Json data_json(const std::vector<CheckpointData>& data) {
+  Json files = Json::array();
+  for (const CheckpointData& file : data) {
+    files.push_back({{"path", file.path},
+                     {"xxh3", file.digest},
+                     {"tokens", file.tokens},
+                     {"token_bytes", file.token_bytes},
+                     {"file_bytes", file.bytes},
+                     {"share", file.share}});
+    if (!file.documents.empty()) files.back()["documents_xxh3"] = file.documents;
+  }
+  return files;
+}
+
+std::vector<CheckpointData> parse_data(const Json& j) {
+  std::vector<CheckpointData> data;
+  for (auto& file : j)
+    data.push_back({.path = file.at("path"),
+                    .digest = file.at("xxh3"),
+                    .tokens = file.at("tokens"),
+                    .token_bytes = file.at("token_bytes"),
+                    .bytes = file.at("file_bytes"),
+                    .share = file.at("share"),
+                    .documents = file.value("documents_xxh3", "")});
+  return data;
+}
+
 Hash128 parse_digest(const Json& j) {
   Hash128 h;
   if (!parse_hash(j.get<std::string>(), h)) throw std::runtime_error("a checksum is not 32 hexadecimal digits");
@@ -231,6 +258,9 @@ int checkpoint_format(const CheckpointLayout& layout) {
 }
 
 std::string layout_text(const CheckpointLayout& layout) { return layout_json(layout).dump(); }
+std::string data_text(const std::vector<CheckpointData>& data) {
+  return data_json(data).dump(-1, ' ', false, Json::error_handler_t::replace);  // a path may be no text
+}
 std::string lineage_text(const Lineage& lineage) { return lineage_json(lineage).dump(); }
 Lineage parse_lineage(const std::string& text, const std::string& file) {
   return parsing(file, [&] { return parse_lineage(Json::parse(text)); });
@@ -269,19 +299,20 @@ std::string write_directory(const ShardDirectory& d, const CheckpointLayout& lay
 std::string write_directory(const IndexDirectory& d) {
   std::vector<std::string> shards;
   for (auto& h : d.files) shards.push_back(h.hex());
-  return Json{{"step", d.meta.step},
-              {"sample_cursor", d.meta.sample_cursor},
-              {"seed", d.meta.seed},
-              {"identity", d.meta.identity},
-              {"version", d.meta.version},
-              {"program", d.meta.program},
-              {"lineage", lineage_json(d.meta.lineage)},
-              {"hash_block", hash_block},
-              {"structure_xxh3", d.structure.hex()},
-              {"shard_xxh3", shards},
-              {"layout", layout_json(d.layout)},
-              {"deck", d.meta.deck}}
-      .dump();
+  Json index{{"step", d.meta.step},
+             {"sample_cursor", d.meta.sample_cursor},
+             {"seed", d.meta.seed},
+             {"identity", d.meta.identity},
+             {"version", d.meta.version},
+             {"program", d.meta.program},
+             {"lineage", lineage_json(d.meta.lineage)},
+             {"hash_block", hash_block},
+             {"structure_xxh3", d.structure.hex()},
+             {"shard_xxh3", shards},
+             {"layout", layout_json(d.layout)},
+             {"deck", d.meta.deck}};
+  if (!d.meta.data.empty()) index["data"] = data_json(d.meta.data);
+  return index.dump(-1, ' ', false, Json::error_handler_t::replace);  // a path may be no text
 }
 
 ShardDirectory parse_shard_directory(const std::string& text, const std::string& file) {
@@ -307,6 +338,7 @@ IndexDirectory parse_index_directory(const std::string& text, const std::string&
     d.meta.identity = j.at("identity"), d.meta.version = j.at("version"), d.meta.deck = j.at("deck");
     d.meta.program = j.value("program", "");
     if (j.contains("lineage")) d.meta.lineage = parse_lineage(j.at("lineage"));  // older versions wrote none
+    if (j.contains("data")) d.meta.data = parse_data(j.at("data"));
     if (j.at("hash_block") != hash_block) throw std::runtime_error("another block size of checksums");
     d.structure = parse_digest(j.at("structure_xxh3"));
     for (auto& h : j.at("shard_xxh3")) d.files.push_back(parse_digest(h));

@@ -70,6 +70,8 @@ struct IndexDirectory {
 std::string layout_text(const CheckpointLayout& layout);
 /// A lineage as JSON, as the index and a run's line.json hold it.
 std::string lineage_text(const Lineage& lineage);
+/// The files of a run's data as JSON, as the index holds them.
+std::string data_text(const std::vector<CheckpointData>& data);
 Lineage parse_lineage(const std::string& text, const std::string& file);
 /// A defect of the caller (a tensor outside its unit or not covered by its pieces, a name twice) is an internal error.
 void require_layout(const CheckpointLayout& layout);

@@ -223,6 +223,13 @@ Image index_image(const std::string& path, std::int64_t block, const CheckpointL
     file.set_attribute("seed", meta.seed);
     file.set_attribute("identity", meta.identity);
     file.create_text("/deck", meta.deck);
+    if (!meta.data.empty()) {
+      const std::string data = data_text(meta.data);
+      file.set_attribute("data_files", static_cast<std::int64_t>(meta.data.size()));
+      // Of one file, as most runs have, without JSON.
+      file.set_attribute("data_xxh3", meta.data.size() == 1 ? meta.data.front().digest : hash_text(data).hex());
+      file.create_text("/data", data);
+    }
     file.create_text("/layout", layout_text(layout));
     for (auto& group : layout.groups) {
       file.create_group("/" + group);

@@ -14,6 +14,7 @@
 #include "base/check.hpp"
 #include "base/hash.hpp"
 #include "base/log.hpp"
+#include "base/printable.hpp"
 #include "base/types.hpp"
 #include "commands/commands.hpp"
 #include "commands/inspect_diff.hpp"
@@ -155,6 +156,7 @@ void print_json(const io::CheckpointReader& reader, const InspectOptions& o, con
          {"seed", meta.seed},
          {"identity", meta.identity},
          {"lineage", Json::parse(io::lineage_text(meta.lineage))},
+         {"data", Json::parse(io::data_text(meta.data))},
          {"groups", layout.groups},
          {"units", units},
          {"files", files},
@@ -226,6 +228,9 @@ void print_text(const io::CheckpointReader& reader, const InspectOptions& o, con
       meta.sample_cursor, meta.seed, meta.version, io::checkpoint_format(layout), meta.identity);
   if (const io::CheckpointLine& line = meta.lineage.back(); !line.from.empty())
     put("  line {} of the run, begun at step {} from {}\n", line.number, line.from_step, line.from);
+  for (const io::CheckpointData& file : meta.data)
+    put("  trained on {}{}: {} tokens, digest {}\n", printable_name(file.path),
+        meta.data.size() > 1 ? fmt::format(" ({:.4g} % of the samples)", 100 * file.share) : "", file.tokens, file.digest);
   put("  {} elements in {} tensors, {} units, groups {}\n", human_count(static_cast<double>(elements)), layout.tensors.size(),
       layout.units.size(), fmt::join(layout.groups, ", "));
   put("  {} shard{}{}, {}{}\n", layout.shards, layout.shards == 1 ? "" : "s",

@@ -198,7 +198,7 @@ const std::vector<Key> table = {
      .help = "Tokens of a sequence."},
 
     // [data]
-    {KEY(data.train), .type = paths, .unit = "path", .identity = true,
+    {KEY(data.train), .type = paths, .unit = "path",
      .help =
          "Training tokens, relative to the current directory: .h5 as `tessera tokenize` writes it, or .bin of uint16. A list of files is "
          "a mixture by data.weights."},

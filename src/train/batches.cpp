@@ -45,6 +45,16 @@ void SampleFile::check(const World* world) {
   if (packed_ && (!world || world->rank() == 0)) info("{}: {}", file_.path(), packed_->describe());
 }
 
+io::CheckpointData SampleFile::record() const {
+  const io::TokenFacts& facts = *file_.facts();
+  return {.path = path(),
+          .digest = facts.content.hex(),
+          .tokens = facts.tokens,
+          .token_bytes = facts.token_bytes,
+          .bytes = file_.bytes(),
+          .documents = documents_ ? documents_->hash().hex() : ""};
+}
+
 bool SampleFile::holds_the_same(const SampleFile& other) const {
   const io::TokenFacts &a = *file_.facts(), &b = *other.file_.facts();
   return a.tokens == b.tokens && a.token_bytes == b.token_bytes && a.content == b.content && a.counted == b.counted;

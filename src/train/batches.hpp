@@ -6,6 +6,7 @@
 #include <string>
 
 #include "deck/deck.hpp"
+#include "io/checkpoint/checkpoint.hpp"
 #include "io/tokens/tokens.hpp"
 #include "train/packed_rows.hpp"
 #include "train/token_check.hpp"
@@ -34,6 +35,8 @@ class SampleFile {
   const std::string& path() const { return file_.path(); }
   std::string tokenizer() const { return file_.tokenizer(); }
   std::string tokenizer_digest() const { return file_.tokenizer_digest(); }
+  /// What a file that was checked holds, for the checkpoints of a run.
+  io::CheckpointData record() const;
   /// Of two files that were checked: the same tokens, of which the same count in the loss.
   bool holds_the_same(const SampleFile& other) const;
   /// Some targets may not count in the loss: they are kernels::no_target.

@@ -11,6 +11,7 @@
 #include "io/checkpoint/checkpoint.hpp"
 #include "io/files/path_state.hpp"
 #include "io/files/posix_file.hpp"
+#include "train/data_identity.hpp"
 #include "train/program_identity.hpp"
 
 namespace tessera {
@@ -41,8 +42,14 @@ std::string read_text(const std::string& path) { return io::read_small_file(path
 
 std::string resume_proof_file(const std::string& step_folder) { return step_folder + "/resume_proof.json"; }
 
-ResumeProof::ResumeProof(const World& world, const Deck& deck, std::string root, const std::string& checkpoint)
-    : world_(world), deck_(deck), on_(deck.checkpoint.verify_resume), root_(std::move(root)), checkpoint_(checkpoint) {
+ResumeProof::ResumeProof(const World& world, const Deck& deck, std::string root, const std::string& checkpoint,
+                         std::vector<io::CheckpointData> data)
+    : world_(world),
+      deck_(deck),
+      data_(std::move(data)),
+      on_(deck.checkpoint.verify_resume),
+      root_(std::move(root)),
+      checkpoint_(checkpoint) {
   if (!on_ || checkpoint.empty()) return;
   world.together([&] {
     if (world.rank() == 0) read(checkpoint);
@@ -82,7 +89,9 @@ void ResumeProof::read(const std::string& checkpoint) {
       fail(ExitCode::checkpoint, "{}: step {} is not one of those after step {}, in their order. Remove it, or restore the folder. {}",
            path, expected_[k].step, reader.meta().step, way_on);
   const Deck there = require_deck(parse_stored_deck(reader.meta().deck, reader.folder() + "/checkpoint.h5:deck", device));
-  if (const auto differing = differing_arithmetic(there, deck_); !differing.empty()) {
+  std::vector<std::string> differing = differing_arithmetic(there, deck_);
+  if (!reader.meta().data.empty() && !data_differences(reader.meta().data, data_).empty()) differing.emplace_back("what data.train holds");
+  if (!differing.empty()) {
     warning("checkpoint.verify_resume: this resume is not compared, since bits depend on what differs from the run that saved {}: {}",
             reader.folder(), fmt::format("{}", fmt::join(differing, "; ")));
     expected_.clear();

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "io/checkpoint/checkpoint.hpp"
 #include "topology/world.hpp"
 #include "train/progress.hpp"
 
@@ -22,9 +23,9 @@ class ResumeProof {
  public:
   /// So many steps after a checkpoint are compared.
   static constexpr std::int64_t steps = 2;
-  /// The run goes on from `checkpoint` ("": none) and saves below `root`. A proof that is damaged, or of another save than the checkpoint
-  /// beside it, is AgreedError(checkpoint).
-  ResumeProof(const World& world, const Deck& deck, std::string root, const std::string& checkpoint);
+  /// The run goes on from `checkpoint` ("": none) and saves below `root`; `data` are rank 0's records of what it is trained on. A proof
+  /// that is damaged, or of another save than the checkpoint beside it, is AgreedError(checkpoint).
+  ResumeProof(const World& world, const Deck& deck, std::string root, const std::string& checkpoint, std::vector<io::CheckpointData> data);
 
   /// A step is done. AgreedError(checkpoint) that names step and figures where they are not those of the run that saved the checkpoint; a
   /// line for the log where the last of them is as it must be, else "".
@@ -53,6 +54,7 @@ class ResumeProof {
 
   const World& world_;
   const Deck& deck_;
+  std::vector<io::CheckpointData> data_;
   bool on_;
   std::string root_, checkpoint_, saved_by_;  // the last two: what the run went on from, and which program saved it
   std::vector<Figures> expected_;             // rank 0's: those still to come

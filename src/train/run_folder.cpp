@@ -162,6 +162,12 @@ void examine_run_folder(const Deck& deck, StartPoint& start) {
   if (!start.checkpoint.empty()) io::CheckpointReader check(start.checkpoint);  // refuses here, before memory and time are spent
 }
 
+bool is_of_folder(const StartPoint& start) {
+  std::error_code ignored;  // a folder that cannot be looked at has been refused
+  const fs::path step = fs::weakly_canonical(start.checkpoint, ignored);
+  return !start.move_aside && step.parent_path() == fs::weakly_canonical(start.folder.checkpoints(), ignored);
+}
+
 RunClaim::RunClaim(const Deck& deck, RunFolder folder, io::Lineage lineage, RunLock lock)
     : folder_(std::move(folder)), deck_(print_deck(deck)), lineage_(std::move(lineage)), lock_(std::move(lock)) {
   lock_.keep();

@@ -33,6 +33,9 @@ struct StartPoint {
   RunLock lock = {};  ///< rank 0's, until the run claims its folder
 };
 
+/// Whether the run goes on from a checkpoint of its own folder.
+bool is_of_folder(const StartPoint& start);
+
 /// A run's hold on its folder, from the start to the end.
 class RunClaim {
  public:

@@ -46,7 +46,7 @@ std::vector<io::ShardSlice> slices_in(const io::CheckpointLayout& layout, int sh
 }  // namespace
 
 Saver::Saver(const World& world, Engine& engine, const Deck& deck, const RunFolder& folder, RunClaim* claim, std::string last,
-             std::function<void(const Saved&)> note)
+             std::vector<io::CheckpointData> data, std::function<void(const Saved&)> note)
     : world_(world),
       engine_(engine),
       deck_(deck),
@@ -54,6 +54,7 @@ Saver::Saver(const World& world, Engine& engine, const Deck& deck, const RunFold
       weights_root_(folder.weights()),
       claim_(claim),
       last_(std::move(last)),
+      data_(std::move(data)),
       note_(std::move(note)) {
   files_ = files_of_ranks(world_, deck_.checkpoint.files);
   if (deck_.checkpoint.staging.empty()) return;
@@ -233,7 +234,8 @@ void Saver::write_index() {
                    .identity = deck_identity(deck_).hex(),
                    .version = version(),
                    .program = describe(program_identity()),
-                   .lineage = claim_->lineage()},
+                   .lineage = claim_->lineage(),
+                   .data = data_},
                   linked);
   const io::Retention retention{.newest = deck_.checkpoint.keep, .every = deck_.checkpoint.keep_every};
   io::commit_checkpoint(root(), step_, what_ == SaveOf::state ? retention : io::Retention());

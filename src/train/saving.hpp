@@ -33,9 +33,10 @@ struct Saved {
 /// step, all ranks throw Error(storage).
 class Saver {
  public:
-  /// `claim` is rank 0's, null on others; `last` the checkpoint that the run started from, "" for none; `note` hears of each save.
+  /// `claim` and `data`, what the run is trained on, are rank 0's; `last` the checkpoint that the run started from, "" for none; `note`
+  /// hears of each save.
   Saver(const World& world, Engine& engine, const Deck& deck, const RunFolder& folder, RunClaim* claim, std::string last,
-        std::function<void(const Saved&)> note);
+        std::vector<io::CheckpointData> data, std::function<void(const Saved&)> note);
   Saver(const Saver&) = delete;
 
   /// What is to be saved after `step` steps: by the deck, at the run's end, or since it has failed before. `state_too`: of the state, a
@@ -90,6 +91,7 @@ class Saver {
   std::string root_, weights_root_;
   RunClaim* claim_;
   std::string last_;
+  std::vector<io::CheckpointData> data_;
   std::function<void(const Saved&)> note_;
   std::optional<io::Staging> staging_;
   std::vector<int> files_;  ///< the file of each rank; empty: its own

@@ -31,6 +31,7 @@
 #include "train/banner.hpp"
 #include "train/batch_feed.hpp"
 #include "train/carried_files.hpp"
+#include "train/data_identity.hpp"
 #include "train/device.hpp"
 #include "train/device_overhead.hpp"
 #include "train/engine/engine.hpp"
@@ -109,11 +110,16 @@ class Training {
     parsed_.deck.data.tokenizer = world_.broadcast_text(tokenizer.digest);  // what the run's folder and its checkpoints carry
     train_->check(&world_);
     if (validation_) validation_->check(&world_);
+    together([&] {
+      if (world_.rank() == 0) data_ = train_->records();
+      if (world_.rank() == 0 && !start.checkpoint.empty())
+        require_same_data(io::CheckpointReader(start.checkpoint), data_, is_of_folder(start));
+    });
     // 4. Plan, memory, lanes.
     build_engine();
     // 5. State: a checkpoint, a model that run.init names, or new weights.
     first_step_ = restore(start.checkpoint);
-    proof_.emplace(world_, deck_, start.folder.checkpoints(), start.checkpoint);
+    proof_.emplace(world_, deck_, start.folder.checkpoints(), start.checkpoint, data_);
     // 6. Nothing can be refused any more: the folder is ours.
     std::string staged;  // where the last start did, by rank 0
     together([&] {
@@ -425,7 +431,7 @@ class Training {
       metrics->write(row);
     };
     std::int64_t done = first_step_;
-    Saver saver(world_, *engine_, deck_, folder, claim_ ? &*claim_ : nullptr, start.checkpoint, [&](const Saved& saved) {
+    Saver saver(world_, *engine_, deck_, folder, claim_ ? &*claim_ : nullptr, start.checkpoint, data_, [&](const Saved& saved) {
       progress.note(saved.line);
       const bool state = saved.what == SaveOf::state;
       record({{"step", done},
@@ -434,7 +440,7 @@ class Training {
               {"save_stall_seconds", saved.stalled}});
       if (state) proof_->save_stands(saved.step);
     });
-    if (first_step_ >= deck_.run.steps) info("all {} steps are done already; raise run.steps to go on", deck_.run.steps);
+    if (first_step_ >= deck_.run.steps) info("all {} steps are done already; raise run.steps (or run.epochs) to go on", deck_.run.steps);
     saver.catch_up(first_step_);
     bool stopped = false;
     for (std::int64_t step = first_step_; step < deck_.run.steps && !stopped; ++step) {
@@ -500,7 +506,8 @@ class Training {
   std::optional<InitialWeights> initial_;  ///< until they are read
   std::optional<TrainingData> train_;
   std::optional<SampleFile> validation_;
-  std::optional<RunClaim> claim_;  ///< rank 0's
+  std::vector<io::CheckpointData> data_;  ///< rank 0's: what the files hold
+  std::optional<RunClaim> claim_;         ///< rank 0's
   std::optional<ResumeProof> proof_;
   std::optional<KernelRuntime> runtime_;
   std::optional<Node> node_;

@@ -110,6 +110,13 @@ void TrainingData::check(const World* world) {
           files_[k].path(), epochs(k), worthwhile_epochs);
 }
 
+std::vector<io::CheckpointData> TrainingData::records() const {
+  std::vector<io::CheckpointData> records;
+  for (const SampleFile& file : files_) records.push_back(file.record());
+  for (std::size_t k = 0; k < records.size(); ++k) records[k].share = shares_[k].share;
+  return records;
+}
+
 bool TrainingData::masked() const {
   return std::ranges::any_of(files_, [](const SampleFile& file) { return file.masked(); });
 }

@@ -37,6 +37,8 @@ class TrainingData {
   /// Collective over `world`; null: this process alone.
   void check(const World* world);
   std::span<const SampleFile> files() const { return files_; }
+  /// What the files hold, in their order. After check().
+  std::vector<io::CheckpointData> records() const;
   /// Some targets may not count in the loss, those of one file at least.
   bool masked() const;
   /// Sample `cursor` of the run into row `row`, and which file it is of; see SampleFile::read.

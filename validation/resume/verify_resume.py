@@ -13,7 +13,7 @@ import runs
 
 check = runs.Checks()
 COMMON = {"batch__global": 12, "run__reproducible": True, "checkpoint__verify_resume": True, "checkpoint__keep": 0, "learning_rate__schedule": "constant"}
-DAMAGED = 4  # exit status
+USAGE, DAMAGED = 2, 4  # exit statuses
 
 
 LAYOUTS = {
@@ -136,8 +136,10 @@ def check_data(folder):
         tokens = file.read()
     with open(folder.data, "wb") as out:
         out.write(tokens[2:] + tokens[:2])
-    done = folder.train("data", 1, expect=DAMAGED, **COMMON, run__steps=8)
-    check("other data: status 4, and the step is named", "step 5 after the resume" in done.stderr and "Compare the token files" in done.stderr, done.stderr)
+    done = folder.train("data", 1, expect=USAGE, **COMMON, run__steps=8)
+    check("other data are refused before any step", "data.train holds other data than this run was trained on" in done.stderr, done.stderr)
+    done = folder.train("data-begun", 1, **COMMON, run__steps=8, run__resume=folder.latest("data"))
+    check("a run that begins there with other data is not compared", "this resume is not compared" in output(done) and "what data.train holds" in output(done), output(done))
 
 
 def main():
