@@ -38,6 +38,53 @@ def read_json(folder, name):
     return read
 
 
+# Keys of tokenizer_config.json that are used, and those that change no token of a text beside a tokenizer.json: of padding, of decoding, of other files, of slow
+# tokenizers. What ends with _token or _token_id is a special token's.
+CONFIG_USED = frozenset("chat_template added_tokens_decoder extra_special_tokens additional_special_tokens split_special_tokens".split())
+CONFIG_HARMLESS = frozenset(
+    "tokenizer_class model_max_length max_len max_length padding padding_side pad_to_multiple_of pad_token_type_id truncation_side truncation_strategy stride "
+    "clean_up_tokenization_spaces spaces_between_special_tokens name_or_path use_fast legacy from_slow sp_model_kwargs add_bos_token add_eos_token add_prefix_space "
+    "auto_map processor_class special_tokens_map_file tokenizer_file vocab_file merges_file vocab_size errors use_default_system_prompt do_lower_case do_basic_tokenize "
+    "lowercase strip_accents tokenize_chinese_chars never_split model_input_names model_type response_schema backend is_local local_files_only init_inputs "
+    "device_map trust_remote_code remove_space keep_accents do_lowercase_text transformers_version".split())
+TOKEN_SIDES = ("lstrip", "rstrip", "single_word", "normalized")
+
+
+def unused_keys(config):
+    return [key for key, value in config.items()
+            if value is not None and key not in CONFIG_USED and key not in CONFIG_HARMLESS and not key.endswith(("_token", "_token_id"))]
+
+
+def listed_tokens(config, path):
+    """Those of added_tokens_decoder, in the order of their numbers: what an AddedToken is made of."""
+    listed = config.get("added_tokens_decoder") or {}
+    rows = listed.items() if isinstance(listed, dict) else [("", listed)]
+    for number, token in rows:
+        if not number.isdecimal() or not isinstance(token, dict) or not is_text(token.get("content")):
+            raise Fault(f'{path}: "added_tokens_decoder" has {shown(number)}: {shown(token)}, and must have objects with "content" by the numbers of tokens. {AGAIN}, '
+                        "or correct it.")
+    return [token_parts(token) for _, token in sorted(rows, key=lambda row: int(row[0]))]
+
+
+def special_tokens(config, path):
+    """Those that have a name, and those that have none, likewise."""
+    more = [config.get(key) for key in ("extra_special_tokens", "additional_special_tokens")]
+    some = [*(value for key, value in config.items() if key.endswith("_token") and not isinstance(value, (bool, int, float))),
+            *(token for one in more if one for token in (one.values() if isinstance(one, dict) else one if isinstance(one, list) else [one]))]
+    parts = []
+    for token in some:
+        text = token.get("content") if isinstance(token, dict) else token
+        if text is not None and not is_text(text):
+            raise Fault(f"{path}: {shown(token)} stands among the special tokens, and must be a text, or an object with that as \"content\". {AGAIN}, or correct it.")
+        if text:
+            parts.append({**token_parts(token if isinstance(token, dict) else {"content": token}), "special": True})
+    return parts
+
+
+def token_parts(token):
+    return {"content": token["content"], **{key: bool(token[key]) for key in (*TOKEN_SIDES, "special") if key in token}}
+
+
 def tokenizer_config(folder):
     """That of a tokenizer. special_tokens_map.json comes before it where it does not say its own added tokens, as in transformers."""
     config = read_json(folder, "tokenizer_config.json")

@@ -102,7 +102,8 @@ Tokenizer::Tokenizer(const TokenizerSource& source) : folder_(source.folder), pa
                    {"our_templates", chat_template_names()}};
   const Json found = Json::parse(ask("open", asked.dump(), worker_patience));
   found.at("vocab").get_to(facts_.vocab), found.at("end").get_to(facts_.end), found.at("end_name").get_to(facts_.end_name);
-  found.at("stops").get_to(facts_.stops), found.at("cuts").get_to(facts_.cuts), found.at("package").get_to(facts_.package);
+  found.at("stops").get_to(facts_.stops), found.at("cuts").get_to(facts_.cuts), found.at("notes").get_to(facts_.notes),
+      found.at("package").get_to(facts_.package);
 }
 
 std::string Tokenizer::ask(std::string_view operation, std::string_view request) { return ask(operation, request, patience_); }

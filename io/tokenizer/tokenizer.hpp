@@ -30,6 +30,7 @@ struct TokenizerFacts {
   std::string end_name;             ///< its text
   std::vector<std::int32_t> stops;  ///< end a text that is generated: `end`, and what the model's files name beside it
   bool cuts = false;                ///< a text may be cut between two lines that are not blank, and no token changes
+  std::vector<std::string> notes;   ///< what of the folder's files is of no use, or was taken in an unusual way, for the log
   std::string package;              ///< name and version of what reads tokenizer.json
 };
 

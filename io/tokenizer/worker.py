@@ -42,10 +42,13 @@ class Model:
             numbers = self.tokenizer.get_vocab(with_added_tokens=True)
         self.config_path = os.path.join(folder, "tokenizer_config.json")
         self.config = tokenizer_config(folder)
+        declared = [end_ids(read_json(folder, name), os.path.join(folder, name)) for name in ("generation_config.json", "config.json")]
+        self.notes = []
+        if self.add_tokens():
+            numbers = self.tokenizer.get_vocab(with_added_tokens=True)
         self.vocab = 1 + max(numbers.values(), default=-1)
         if not 0 < self.vocab <= MOST_VOCAB:
             raise Fault(f"{self.path}: its vocabulary {f'goes to the number {self.vocab - 1}' if numbers else 'is empty'}. {AGAIN}.")
-        declared = [end_ids(read_json(folder, name), os.path.join(folder, name)) for name in ("generation_config.json", "config.json")]
         self.end = self.find_end(end_token, declared)
         self.stops = sorted({self.end, *declared[0], *declared[1]})
         self.chat, self.chat_template, self.unused = None, chat_template, set()
@@ -69,6 +72,32 @@ class Model:
     def decoded(self, ids, skip=True):
         with self.faults("make a text of tokens"):
             return self.tokenizer.decode(ids, skip_special_tokens=skip)
+
+    def add_tokens(self):
+        """Those that tokenizer_config.json has, and tokenizer.json has not or has otherwise, as transformers adds them; but an end token that it names must be
+        there. Answers whether there were such."""
+        named = special_token(self.config, "eos_token", self.config_path)
+        before = self.tokenizer.get_added_tokens_decoder().values()
+        known, texts = {repr(token) for token in before}, {token.content for token in before}
+        wanted = [tokenizers.AddedToken(**parts) for parts in listed_tokens(self.config, self.config_path)]
+        wanted = [token for token in wanted if repr(token) not in known]
+        texts.update(token.content for token in wanted)
+        for parts in special_tokens(self.config, self.config_path):
+            if parts["content"] not in texts and (parts["content"] != named or self.tokenizer.token_to_id(named) is not None):
+                wanted.append(tokenizers.AddedToken(**parts))
+                texts.add(parts["content"])
+        new = [token.content for token in wanted if self.tokenizer.token_to_id(token.content) is None]
+        if new:
+            self.notes.append(f"{self.config_path}: tokens that tokenizer.json has not get the numbers after its last, as in transformers: {', '.join(new)}")
+        unused = unused_keys(self.config)
+        if unused:
+            self.notes.append(f"{self.config_path}: not used: {', '.join(unused)}")
+        if self.config.get("split_special_tokens"):
+            self.tokenizer.encode_special_tokens = True
+        if wanted:
+            with self.faults("add the tokens of tokenizer_config.json"):
+                self.tokenizer.add_tokens(wanted)
+        return bool(wanted)
 
     def find_end(self, name, declared):
         """The token that ends a document."""
@@ -134,7 +163,7 @@ class Model:
         return all(ids[x + "\n" + y] == ids[x + "\n"] + ids[y] for x in PROBES for y in PROBES)
 
     def describe(self):
-        return {"vocab": self.vocab, "end": self.end, "end_name": self.tokenizer.id_to_token(self.end), "stops": self.stops, "cuts": self.cuts,
+        return {"vocab": self.vocab, "end": self.end, "end_name": self.tokenizer.id_to_token(self.end), "stops": self.stops, "cuts": self.cuts, "notes": self.notes,
                 "package": f"tokenizers {tokenizers.__version__}"}
 
     def ended(self, ids, mask, counts=True):

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/check.hpp"
+#include "base/log.hpp"
 #include "base/model_folder.hpp"
 #include "io/files/byte_progress.hpp"
 #include "io/files/path_state.hpp"
@@ -123,6 +124,7 @@ class Outputs {
                   o.workers);
     queue_.emplace(*pool_);
     const TokenizerFacts& facts = pool_->facts();
+    for (const std::string& note : facts.notes) info("{}", note);
     kind_ = {.tokenizer = facts.name, .digest = facts.digest, .vocab = facts.vocab, .end_token = facts.end};
   }
   /// Opens a file for about so many bytes of text.

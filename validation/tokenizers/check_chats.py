@@ -110,6 +110,32 @@ def check_tools(folder):
     print(f"{len(TOOLED_LINES)} conversations with tools by three forms of templates")
 
 
+# What tokenizer_config.json may say of tokens beside tokenizer.json; each with words of a note, where one is due.
+ADDED = [({"pad_token": "<pad>"}, "<pad>"), ({"extra_special_tokens": ["<a>", "<b>"]}, "<a>, <b>"), ({"extra_special_tokens": {"image_token": "<img>"}}, "<img>"),
+         ({"additional_special_tokens": [{"content": "<c>", "lstrip": True, "__type": "AddedToken"}]}, "<c>"), ({"image_token": "is"}, ""),
+         ({"added_tokens_decoder": {"900": {"content": "<d>", "rstrip": True, "special": True}, "80": {"content": "the", "special": False}}}, "<d>"),
+         ({"split_special_tokens": True}, ""), ({"pad_token": None, "odd": None, "extra_special_tokens": []}, ""), ({"odd": 5}, "not used: odd")]
+
+
+def check_added(folder):
+    text = "the <pad> is <a><b>  <img> in <c>  so <d>  the end <|eot_id|> is"
+    for k, (more, note) in enumerate(ADDED):
+        model, source, out = (os.path.join(folder, f"added{k}{end}") for end in ("", ".jsonl", "out"))
+        make("llama3", model)
+        path = os.path.join(model, "tokenizer_config.json")
+        with open(path, encoding="utf-8") as file:
+            config = json.load(file)
+        with open(path, "w", encoding="utf-8") as file:
+            json.dump(config | more, file)
+        write_lines(source, [{"text": text}])
+        status, _, said = run("tokenize", "--tokenizer", model, source, out)
+        want = PreTrainedTokenizerFast.from_pretrained(model)
+        ids = read(out + "/train.h5")[0][0][0] if status == 0 else said
+        if ids != [*want(text)["input_ids"], want.convert_tokens_to_ids("<|eot_id|>")] or note not in said or ("tokenizer_config.json: " in said) != bool(note):
+            fail(f"{more}: {ids} is {want(text)['input_ids']}\n{said}")
+    print(f"tokens of {len(ADDED)} tokenizer_config.json beside a tokenizer.json")
+
+
 def check_refusals(folder):
     """A template that complains, one that has no marks and renders earlier turns otherwise, and a model without one."""
     def refuse(model, messages, status, words):
@@ -138,4 +164,5 @@ with tempfile.TemporaryDirectory() as scratch:
         if template:
             check(scratch, kind)
     check_tools(scratch)
+    check_added(scratch)
     check_refusals(scratch)
