@@ -108,7 +108,7 @@ def wrong_files(folder):
     ends("a pipe for token file", folder.command("wrong", 2, data__train=pipe, **COMMON), DATA, [f"{pipe}: this is a pipe"])
     wide = folder.path + "/wide.bin"
     write(wide, struct.pack("<4000I", *[n * n % 211 for n in range(4000)]))
-    ends("ids of 32 bits", folder.command("wrong", 2, data__train=wide, **COMMON), DATA, [wide, "32 bits", "numpy.uint16"])
+    ends("ids of 32 bits", folder.command("wrong", 2, data__train=wide, **COMMON), DATA, [wide, "32 bits", 'data.bin_ids = "uint32"'])
     header = struct.pack("<256i", 20240520, 3, 1000, *[0] * 253)
     write(folder.path + "/version.bin", header + bytes(2000))
     ends("another version of llm.c's header", folder.command("wrong", 2, data__train=folder.path + "/version.bin", **COMMON), DATA, ["version 3"])
