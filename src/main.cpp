@@ -8,6 +8,7 @@
 #include "base/current_error.hpp"
 #include "base/end_report.hpp"
 #include "base/log.hpp"
+#include "base/open_files.hpp"
 #include "commands/commands.hpp"
 #include "deck/environment.hpp"
 #include "deck/hints.hpp"
@@ -106,8 +107,10 @@ int run_command_line(int argc, char** argv) {
     log_stamps(host);
   }
 
-  // 5. The command. A file above the limit of `ulimit -f` is an error that says so, not a signal that kills.
+  // 5. The command, with as many open files as it may have. A file above the limit of `ulimit -f` is an error that says so, not a signal
+  // that kills.
   std::signal(SIGXFSZ, SIG_IGN);
+  raise_open_files();
   return run(chosen, app.got_subcommand("train"));
 }
 

@@ -12,6 +12,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/open_files.hpp"
 #include "base/own_files.hpp"
 #include "base/regular_file.hpp"
 #include "base/types.hpp"
@@ -52,6 +53,9 @@ std::string advice(int error_number, const std::string& path) {
     case EACCES:
     case EPERM:
       return "Check the permissions of the folder, or write to another one.";
+    case EMFILE:
+    case ENFILE:
+      return open_advice(error_number);
     case EROFS:
       return "The file system is mounted read-only: write to another one.";
     case ENOENT:
@@ -106,7 +110,7 @@ PosixFile PosixFile::open(const std::string& path, ExitCode on_error) {
 
 PosixFile PosixFile::open_stream(const std::string& path, ExitCode on_error) {
   int d = path == "-" ? ::fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 0) : ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (d < 0) fail(on_error, "{}: cannot open: {}. Check the path and its permissions.", path, std::strerror(errno));
+  if (d < 0) fail(on_error, "{}: cannot open: {}. {}", path, std::strerror(errno), open_advice(errno));
   return {d, path == "-" ? "standard input" : path, on_error};
 }
 

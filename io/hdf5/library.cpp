@@ -1,6 +1,10 @@
 #include "io/hdf5/library.hpp"
 
+#include <cerrno>
+#include <cstring>
 #include <utility>
+
+#include "base/open_files.hpp"
 
 namespace tessera::io::hdf5 {
 namespace {
@@ -52,6 +56,7 @@ std::string library_reason() {
     auto end = reason.find('\'', at + mark.size());
     if (end != std::string::npos) reason = reason.substr(at + mark.size(), end - at - mark.size());
   }
+  if (reason == std::strerror(EMFILE)) reason += ". " + open_advice(EMFILE);
   return reason.empty() ? "HDF5 gives no reason" : reason;
 }
 

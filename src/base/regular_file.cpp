@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "base/open_files.hpp"
 #include "base/types.hpp"
 
 namespace tessera {
@@ -24,7 +25,7 @@ int open_regular(const std::string& path, std::string& why) {
   const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   struct stat what;
   if (descriptor < 0 || ::fstat(descriptor, &what) != 0) {
-    why = fmt::format("cannot open: {}. Check the path and its permissions.", std::strerror(errno));
+    why = fmt::format("cannot open: {}. {}", std::strerror(errno), open_advice(errno));
   } else if (const char* other = other_than_regular(what)) {
     why =
         fmt::format("this is a {}, and a regular file is needed, whose size is known and which is read at any place. Give a file.", other);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <cstdint>
 #include <functional>
 #include <string>
 
@@ -19,6 +20,17 @@ inline CLI::Validator number_between(double least, double most) {
                        : fmt::format("{} is not a number from {} to {}", text, least, most);
           },
           fmt::format("{} to {}", least, most)};
+}
+
+/// --worker-memory: into `bytes`, which outlives the parsing. `who`: what may take so much.
+inline CLI::Option* add_worker_memory(CLI::App& command, std::int64_t& bytes, const std::string& who) {
+  constexpr double gibibyte = 1 << 30;
+  return command
+      .add_option_function<double>(
+          "--worker-memory", [&bytes](double gib) { bytes = static_cast<std::int64_t>(gib * gibibyte); },
+          "GiB that " + who + " may take before its work is given up; 0: what there is")
+      ->check(CLI::Range(0.0, 1e6))
+      ->default_str(fmt::format("{:g}", static_cast<double>(bytes) / gibibyte));
 }
 
 using Chosen = std::function<int()>;

@@ -26,7 +26,7 @@ namespace {
 
 struct EvaluateOptions {
   std::string checkpoint, data, bin_ids, task, details, tokenizer, device = "auto";
-  std::int64_t samples = 0;
+  std::int64_t samples = 0, worker_memory = io::worker_memory;
   bool json = false;
 };
 
@@ -41,8 +41,13 @@ int evaluate(const EvaluateOptions& o) {
   const std::string device = choose_device(o.device);
   KernelRuntime runtime(usable_threads(), spaces_of(device));
   if (!o.task.empty())
-    return evaluate_task(
-        {.checkpoint = o.checkpoint, .task = o.task, .details = o.details, .device = device, .tokenizer = o.tokenizer, .json = o.json});
+    return evaluate_task({.checkpoint = o.checkpoint,
+                          .task = o.task,
+                          .details = o.details,
+                          .device = device,
+                          .tokenizer = o.tokenizer,
+                          .worker_memory = o.worker_memory,
+                          .json = o.json});
   Deck deck = load_deck(o.checkpoint, device);
   if (!o.bin_ids.empty()) deck.data.bin_ids = o.bin_ids;
   SampleFile data(o.data, deck.batch.sequence_length, deck.model.vocab, deck.data, deck.run.seed);
@@ -116,6 +121,7 @@ void add_evaluate(CLI::App& app, Chosen& chosen) {
       ->add_option("--tokenizer", options->tokenizer,
                    "Folder of the model whose tokenizer the task's texts pass; without, the one beside the run (RUN/tokenizer), or bytes")
       ->needs(task);
+  add_worker_memory(*command, options->worker_memory, "the process of the task's tokenizer")->needs(task);
   command->add_option("--samples", options->samples, "Only the first N samples of batch.sequence_length tokens; 0: all")
       ->check(CLI::NonNegativeNumber)
       ->excludes(task)

@@ -23,7 +23,7 @@ namespace {
 
 struct GenerateOptions {
   std::string checkpoint, prompt, prompt_tokens, chat, system, chat_template, tokenizer, end_token, device = "auto";
-  std::int64_t tokens = 200, top_k = 0, seed = 1;
+  std::int64_t tokens = 200, top_k = 0, seed = 1, worker_memory = io::worker_memory;
   double temperature = 0.8;
 };
 
@@ -84,7 +84,11 @@ class Bytes : public Language {
 class Words : public Language {
  public:
   Words(const GenerateOptions& o, const std::string& folder, std::int64_t vocab)
-      : tokenizer_({.python = tokenizer_python(), .folder = folder, .end_token = o.end_token, .chat_template = o.chat_template}),
+      : tokenizer_({.python = tokenizer_python(),
+                    .folder = folder,
+                    .end_token = o.end_token,
+                    .chat_template = o.chat_template,
+                    .memory = o.worker_memory}),
         prompt_(o.chat.empty() ? tokenizer_.encode_prompt(o.prompt) : tokenizer_.encode_question(o.system, o.chat)) {
     for (const std::int32_t id : prompt_)
       if (id >= vocab)
@@ -174,6 +178,7 @@ void add_generate(CLI::App& app, Chosen& chosen) {
       ->needs(chat);
   command->add_option("--tokenizer", options->tokenizer, "Folder of the model whose tokenizer is taken instead");
   command->add_option("--end-token", options->end_token, "Ends the text, by name, beside those that the tokenizer's files name");
+  add_worker_memory(*command, options->worker_memory, "the process of the tokenizer");
   command->add_option("--prompt-tokens", options->prompt_tokens, "Token ids to continue, 1,2,3 (any model); prints ids")
       ->excludes("--prompt")
       ->excludes(chat);

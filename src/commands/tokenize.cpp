@@ -16,7 +16,7 @@
 namespace tessera {
 namespace {
 
-constexpr double mebibyte = 1 << 20, gibibyte = 1 << 30;
+constexpr double mebibyte = 1 << 20;
 
 /// The usage names the folder, which is the last of the words.
 struct PlacesFormatter : CLI::Formatter {
@@ -95,12 +95,7 @@ void add_tokenize(CLI::App& app, Chosen& chosen) {
           "before anything is tokenized; 0: any")
       ->check(CLI::Range(0.0, 1e6))
       ->capture_default_str();
-  auto memory = std::make_shared<double>(static_cast<double>(options->worker_memory) / gibibyte);
-  command
-      ->add_option("--worker-memory", *memory,
-                   "GiB that one of these may take, and the process that reads Parquet, before its work is given up; 0: what there is")
-      ->check(CLI::Range(0.0, 1e6))
-      ->capture_default_str();
+  add_worker_memory(*command, options->worker_memory, "one of these, and the process that reads Parquet,");
   command->add_option(
       "--field", options->field,
       "The key or column of the text, or of the messages with --chat; by itself \"text\", or \"prompt\" and \"completion\"");
@@ -118,12 +113,11 @@ void add_tokenize(CLI::App& app, Chosen& chosen) {
       "--validation 0.01\n  tessera tokenize --tokenizer "
       "models/Llama-3.2-1B-Instruct chat.jsonl data/ --chat\n  zcat text.jsonl.gz | "
       "tessera tokenize - data/");
-  command->callback([options, places, longest, memory, &chosen] {
-    chosen = [options, places, longest, memory] {
+  command->callback([options, places, longest, &chosen] {
+    chosen = [options, places, longest] {
       options->output_dir = places->back();
       options->inputs.assign(places->begin(), places->end() - 1);
       options->longest_line = static_cast<std::int64_t>(*longest * mebibyte);
-      options->worker_memory = static_cast<std::int64_t>(*memory * gibibyte);
       options->python = tokenizer_python();
       return run_tokenize(*options);
     };

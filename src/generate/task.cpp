@@ -77,8 +77,8 @@ std::vector<TaskItem> read_task(const std::string& path) {
 }
 
 Examiner::Examiner(const std::string& checkpoint, const std::string& device, std::vector<TaskItem> items, const std::string& path,
-                   const std::string& tokenizer, std::int64_t pass_tokens)
-    : items_(std::move(items)), model_(load(checkpoint, device, path, tokenizer, pass_tokens)) {}
+                   const std::string& tokenizer, std::int64_t pass_tokens, std::int64_t worker_memory)
+    : items_(std::move(items)), model_(load(checkpoint, device, path, tokenizer, pass_tokens, worker_memory)) {}
 
 Examiner::~Examiner() = default;
 
@@ -108,7 +108,7 @@ void Examiner::cut(std::int64_t T, const std::string& path) {
 }
 
 LoadedModel Examiner::load(const std::string& checkpoint, const std::string& device, const std::string& path, const std::string& tokenizer,
-                           std::int64_t pass_tokens) {
+                           std::int64_t pass_tokens, std::int64_t worker_memory) {
   const Deck deck = load_deck(checkpoint, device);
   const std::string folder = choose_tokenizer(tokenizer, checkpoint);
   if (folder.empty() && deck.model.vocab != byte_tokenizer_vocab)
@@ -117,7 +117,7 @@ LoadedModel Examiner::load(const std::string& checkpoint, const std::string& dev
         "this model has a vocabulary of {}, which is not the byte tokenizer's ({}), and no tokenizer lies beside its run: give --tokenizer "
         "DIR, or evaluate it on a token file (--data).",
         deck.model.vocab, byte_tokenizer_vocab);
-  texts_ = task_tokens(items_, path, folder, deck.model.vocab);
+  texts_ = task_tokens(items_, path, folder, deck.model.vocab, worker_memory);
   cut(deck.batch.sequence_length, path);
   const std::int64_t longest = std::ranges::max_element(pieces_, {}, &TaskPiece::places)->places();
   if (pass_tokens == 0) pass_tokens = device == "cuda" ? gpu_pass_tokens : host_pass_tokens;

@@ -6,6 +6,7 @@
 
 #include "generate/inference.hpp"
 #include "generate/task_pass.hpp"
+#include "io/tokenizer/worker.hpp"
 
 namespace tessera {
 
@@ -48,10 +49,10 @@ class Examiner {
  public:
   /// Loads the checkpoint for sequences as long as the items of the file `path` ask for, at most those of its deck. `tokenizer` is a folder
   /// with a tokenizer.json; "": the one beside the checkpoint's run, or bytes. Throws Error(usage) where there is none and the vocabulary
-  /// is not the byte tokenizer's, Error(data) where a choice is longer than a sequence. `pass_tokens`: of
-  /// a pass; 0: as many as the device likes and memory has room for; 1: each text alone.
+  /// is not the byte tokenizer's, Error(data) where a choice is longer than a sequence. `worker_memory`: bytes that the tokenizer's process
+  /// may take; 0: any. `pass_tokens`: of a pass; 0: as many as the device likes and memory has room for; 1: each text alone.
   Examiner(const std::string& checkpoint, const std::string& device, std::vector<TaskItem> items, const std::string& path,
-           const std::string& tokenizer = "", std::int64_t pass_tokens = 0);
+           const std::string& tokenizer = "", std::int64_t pass_tokens = 0, std::int64_t worker_memory = io::worker_memory);
   ~Examiner();
 
   const std::vector<TaskItem>& items() const { return items_; }
@@ -68,7 +69,7 @@ class Examiner {
   /// The pieces of all items, of rows of at most T places; `path` names the file in an error.
   void cut(std::int64_t T, const std::string& path);
   LoadedModel load(const std::string& checkpoint, const std::string& device, const std::string& path, const std::string& tokenizer,
-                   std::int64_t pass_tokens);
+                   std::int64_t pass_tokens, std::int64_t worker_memory);
 
   std::vector<TaskItem> items_;
   std::vector<std::vector<ScoredText>> texts_;  ///< of each item

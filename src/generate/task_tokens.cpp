@@ -68,9 +68,9 @@ ScoredText scored_of(const io::Encoded& encoded, std::int32_t end) {
 }  // namespace
 
 std::vector<std::vector<ScoredText>> task_tokens(const std::vector<TaskItem>& items, const std::string& path, const std::string& folder,
-                                                 std::int64_t vocab) {
+                                                 std::int64_t vocab, std::int64_t worker_memory) {
   if (folder.empty()) return as_bytes(items, path);
-  io::Tokenizer tokenizer({.python = tokenizer_python(), .folder = folder, .end_token = ""});
+  io::Tokenizer tokenizer({.python = tokenizer_python(), .folder = folder, .end_token = "", .memory = worker_memory});
   Texts all(items.size());
   const std::vector<Asked> asked = asked_of(items, path, tokenizer);
   for (std::size_t first = 0; first < asked.size(); first += batch) {

@@ -219,6 +219,9 @@ TEST_F(Task, TheModelsOwnTokenizerMakesTheTokens) {
     Examiner(checkpoint_, "host", {question("x", {"a", "\xe2\x82\xac"})}, "task.jsonl", bare);
   });
   EXPECT_TRUE(test::has(said, "task.jsonl:7: ") && test::has(said, "makes token 8364, and the model has 257 tokens")) << said;
+  const std::string eats =
+      test::error_of(ExitCode::environment, [&] { Examiner(checkpoint_, "host", {document("EAT")}, "task.jsonl", bare, 0, 128 << 20); });
+  EXPECT_TRUE(test::has(eats, "it may take 0.125 GiB") && test::has(eats, "--worker-memory")) << eats;
 }
 
 /// Messages are rendered up to the model's turn, and nothing stands before what the template says.
