@@ -111,7 +111,7 @@ int print_imported(const std::string& path, const ImportedDeck& imported) {
 }
 
 int print_tables() {
-  put("{}\n{}", deepspeed_table().reference(), trainer_table().reference());
+  put("{}\n{}\n{}", deepspeed_table().reference(), trainer_table().reference(), accelerate_table().reference());
   return 0;
 }
 
@@ -153,7 +153,8 @@ void add_from_deepspeed(CLI::App& deck, Chosen& chosen) {
   options->request.own_head = has_own_head;
   CLI::App* app = deck.add_subcommand(
       "import", "Print the deck that a DeepSpeed configuration or the Trainer's arguments make, or every fault of them");
-  app->add_option("FILE", options->request.path, "DeepSpeed's JSON, with comments and \"auto\"");
+  app->add_option("FILE", options->request.path,
+                  "DeepSpeed's JSON, with comments and \"auto\", or the configuration of Accelerate as JSON");
   app->add_option("--trainer", options->request.trainer,
                   "JSON of transformers' TrainingArguments, as to_json_string() writes it: makes a deck alone, or says what FILE, or the "
                   "configuration that it names, leaves to \"auto\"");
@@ -164,7 +165,8 @@ void add_from_deepspeed(CLI::App& deck, Chosen& chosen) {
                   known_models()));
   app->add_option("--ranks", options->request.ranks, "Ranks of the launch, where the global batch does not follow without them")
       ->check(CLI::Range(1, 10000000));
-  app->add_flag("--keys", options->keys, "Print the tables of DeepSpeed's keys and the Trainer's arguments and of what becomes of each");
+  app->add_flag("--keys", options->keys,
+                "Print the tables of DeepSpeed's keys, the Trainer's arguments and Accelerate's keys, and of what becomes of each");
   app->footer(
       "Example:\n  tessera deck import ds_config.json --model llama3-8b --ranks 8 data.train=data/train.h5 > mine.toml\n  tessera plan "
       "mine.toml --ranks 8");

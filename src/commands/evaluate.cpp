@@ -25,8 +25,9 @@ namespace tessera {
 namespace {
 
 struct EvaluateOptions {
-  std::string checkpoint, data, bin_ids, task, details, tokenizer, device = "auto";
-  std::int64_t samples = 0, worker_memory = io::worker_memory;
+  std::string checkpoint, data, bin_ids, task, details, device = "auto";
+  TaskTokenizer tokenizer;
+  std::int64_t samples = 0;
   bool json = false;
 };
 
@@ -41,13 +42,8 @@ int evaluate(const EvaluateOptions& o) {
   const std::string device = choose_device(o.device);
   KernelRuntime runtime(usable_threads(), spaces_of(device));
   if (!o.task.empty())
-    return evaluate_task({.checkpoint = o.checkpoint,
-                          .task = o.task,
-                          .details = o.details,
-                          .device = device,
-                          .tokenizer = o.tokenizer,
-                          .worker_memory = o.worker_memory,
-                          .json = o.json});
+    return evaluate_task(
+        {.checkpoint = o.checkpoint, .task = o.task, .details = o.details, .device = device, .tokenizer = o.tokenizer, .json = o.json});
   Deck deck = load_deck(o.checkpoint, device);
   if (!o.bin_ids.empty()) deck.data.bin_ids = o.bin_ids;
   SampleFile data(o.data, deck.batch.sequence_length, deck.model.vocab, deck.data, deck.run.seed);
@@ -118,10 +114,14 @@ void add_evaluate(CLI::App& app, Chosen& chosen) {
           ->excludes(data);
   command->add_option("--details", options->details, "A file for what came of each line of the task, as JSON lines")->needs(task);
   command
-      ->add_option("--tokenizer", options->tokenizer,
+      ->add_option("--tokenizer", options->tokenizer.folder,
                    "Folder of the model whose tokenizer the task's texts pass; without, the one beside the run (RUN/tokenizer), or bytes")
       ->needs(task);
-  add_worker_memory(*command, options->worker_memory, "the process of the task's tokenizer")->needs(task);
+  command
+      ->add_option("--chat-template", options->tokenizer.chat_template,
+                   "Template for \"messages\" in the place of the run's: a name, or a file")
+      ->needs(task);
+  add_worker_memory(*command, options->tokenizer.memory, "the process of the task's tokenizer")->needs(task);
   command->add_option("--samples", options->samples, "Only the first N samples of batch.sequence_length tokens; 0: all")
       ->check(CLI::NonNegativeNumber)
       ->excludes(task)

@@ -90,7 +90,7 @@ int evaluate_task(const TaskOptions& o) {
   std::vector<TaskItem> items = read_task(o.task);
   std::optional<io::PosixFile> details;
   if (!o.details.empty()) details = io::PosixFile::output(o.details);
-  Examiner model(o.checkpoint, o.device, std::move(items), o.task, o.tokenizer, 0, o.worker_memory);
+  Examiner model(o.checkpoint, o.device, std::move(items), o.task, o.tokenizer);
   const bool terminal = isatty(STDERR_FILENO);
   const double begin = now_seconds();
   Totals totals;

@@ -1,13 +1,14 @@
 // tessera evaluate CHECKPOINT --task FILE
 #pragma once
-#include <cstdint>
 #include <string>
+
+#include "generate/task.hpp"
 
 namespace tessera {
 
 struct TaskOptions {
-  std::string checkpoint, task, details, device, tokenizer;
-  std::int64_t worker_memory = 0;  ///< bytes that the process of the tokenizer may take; 0: any
+  std::string checkpoint, task, details, device;
+  TaskTokenizer tokenizer;
   bool json = false;
 };
 

@@ -77,8 +77,8 @@ std::vector<TaskItem> read_task(const std::string& path) {
 }
 
 Examiner::Examiner(const std::string& checkpoint, const std::string& device, std::vector<TaskItem> items, const std::string& path,
-                   const std::string& tokenizer, std::int64_t pass_tokens, std::int64_t worker_memory)
-    : items_(std::move(items)), model_(load(checkpoint, device, path, tokenizer, pass_tokens, worker_memory)) {}
+                   const TaskTokenizer& tokenizer, std::int64_t pass_tokens)
+    : items_(std::move(items)), model_(load(checkpoint, device, path, tokenizer, pass_tokens)) {}
 
 Examiner::~Examiner() = default;
 
@@ -107,17 +107,17 @@ void Examiner::cut(std::int64_t T, const std::string& path) {
   first_piece_.push_back(pieces_.size());
 }
 
-LoadedModel Examiner::load(const std::string& checkpoint, const std::string& device, const std::string& path, const std::string& tokenizer,
-                           std::int64_t pass_tokens, std::int64_t worker_memory) {
+LoadedModel Examiner::load(const std::string& checkpoint, const std::string& device, const std::string& path,
+                           const TaskTokenizer& tokenizer, std::int64_t pass_tokens) {
   const Deck deck = load_deck(checkpoint, device);
-  const std::string folder = choose_tokenizer(tokenizer, checkpoint);
+  const std::string folder = choose_tokenizer(tokenizer.folder, checkpoint);
   if (folder.empty() && deck.model.vocab != byte_tokenizer_vocab)
     fail(
         ExitCode::usage,
         "this model has a vocabulary of {}, which is not the byte tokenizer's ({}), and no tokenizer lies beside its run: give --tokenizer "
         "DIR, or evaluate it on a token file (--data).",
         deck.model.vocab, byte_tokenizer_vocab);
-  texts_ = task_tokens(items_, path, folder, deck.model.vocab, worker_memory);
+  texts_ = task_tokens(items_, path, {folder, tokenizer.chat_template, tokenizer.memory}, deck.model.vocab);
   cut(deck.batch.sequence_length, path);
   const std::int64_t longest = std::ranges::max_element(pieces_, {}, &TaskPiece::places)->places();
   if (pass_tokens == 0) pass_tokens = device == "cuda" ? gpu_pass_tokens : host_pass_tokens;

@@ -41,18 +41,24 @@ struct Read {
 /// Texts of as many tokens together go through a model in one pass.
 inline constexpr std::int64_t host_pass_tokens = 2048, gpu_pass_tokens = 16384;
 
+/// What makes tokens of a task's texts.
+struct TaskTokenizer {
+  std::string folder = {};                  ///< with a tokenizer.json; "": the one beside the checkpoint's run, or bytes
+  std::string chat_template = {};           ///< io::TokenizerSource
+  std::int64_t memory = io::worker_memory;  ///< bytes that its process may take; 0: any
+};
+
 /// A model that is asked. As lm-evaluation-harness does it (github.com/EleutherAI/lm-evaluation-harness): a context that is too long loses
 /// its beginning, and a document is read in windows of as many tokens as the model was trained with, each after the token before it.
 /// Choices and windows go through the model many at a time, packed into rows as documents that do not see each other. A model whose experts
 /// drop tokens takes one at a time, since which they drop depends on who else is there.
 class Examiner {
  public:
-  /// Loads the checkpoint for sequences as long as the items of the file `path` ask for, at most those of its deck. `tokenizer` is a folder
-  /// with a tokenizer.json; "": the one beside the checkpoint's run, or bytes. Throws Error(usage) where there is none and the vocabulary
-  /// is not the byte tokenizer's, Error(data) where a choice is longer than a sequence. `worker_memory`: bytes that the tokenizer's process
-  /// may take; 0: any. `pass_tokens`: of a pass; 0: as many as the device likes and memory has room for; 1: each text alone.
+  /// Loads the checkpoint for sequences as long as the items of the file `path` ask for, at most those of its deck. Throws Error(usage)
+  /// where there is no tokenizer and the vocabulary is not the byte tokenizer's, Error(data) where a choice is longer than a sequence.
+  /// `pass_tokens`: of a pass; 0: as many as the device likes and memory has room for; 1: each text alone.
   Examiner(const std::string& checkpoint, const std::string& device, std::vector<TaskItem> items, const std::string& path,
-           const std::string& tokenizer = "", std::int64_t pass_tokens = 0, std::int64_t worker_memory = io::worker_memory);
+           const TaskTokenizer& tokenizer = {}, std::int64_t pass_tokens = 0);
   ~Examiner();
 
   const std::vector<TaskItem>& items() const { return items_; }
@@ -68,8 +74,8 @@ class Examiner {
   void make_pass();
   /// The pieces of all items, of rows of at most T places; `path` names the file in an error.
   void cut(std::int64_t T, const std::string& path);
-  LoadedModel load(const std::string& checkpoint, const std::string& device, const std::string& path, const std::string& tokenizer,
-                   std::int64_t pass_tokens, std::int64_t worker_memory);
+  LoadedModel load(const std::string& checkpoint, const std::string& device, const std::string& path, const TaskTokenizer& tokenizer,
+                   std::int64_t pass_tokens);
 
   std::vector<TaskItem> items_;
   std::vector<std::vector<ScoredText>> texts_;  ///< of each item

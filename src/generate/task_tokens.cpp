@@ -67,10 +67,14 @@ ScoredText scored_of(const io::Encoded& encoded, std::int32_t end) {
 
 }  // namespace
 
-std::vector<std::vector<ScoredText>> task_tokens(const std::vector<TaskItem>& items, const std::string& path, const std::string& folder,
-                                                 std::int64_t vocab, std::int64_t worker_memory) {
-  if (folder.empty()) return as_bytes(items, path);
-  io::Tokenizer tokenizer({.python = tokenizer_python(), .folder = folder, .end_token = "", .memory = worker_memory});
+std::vector<std::vector<ScoredText>> task_tokens(const std::vector<TaskItem>& items, const std::string& path, const TaskTokenizer& chosen,
+                                                 std::int64_t vocab) {
+  if (chosen.folder.empty()) return as_bytes(items, path);
+  io::Tokenizer tokenizer({.python = tokenizer_python(),
+                           .folder = chosen.folder,
+                           .end_token = "",
+                           .chat_template = chosen.chat_template,
+                           .memory = chosen.memory});
   Texts all(items.size());
   const std::vector<Asked> asked = asked_of(items, path, tokenizer);
   for (std::size_t first = 0; first < asked.size(); first += batch) {
@@ -83,12 +87,12 @@ std::vector<std::vector<ScoredText>> task_tokens(const std::vector<TaskItem>& it
       ScoredText scored = scored_of(encoded[i], tokenizer.facts().end);
       if (scored.counted == 0)
         fail(ExitCode::data, "{}:{}: {}/tokenizer.json makes no token of a choice or a text. Change it or remove the line.", path,
-             items[item].line, folder);
+             items[item].line, chosen.folder);
       for (const std::int32_t id : scored.tokens)
         if (id >= vocab)
           fail(ExitCode::data,
                "{}:{}: {}/tokenizer.json makes token {}, and the model has {} tokens: it is the tokenizer of another model.", path,
-               items[item].line, folder, id, vocab);
+               items[item].line, chosen.folder, id, vocab);
       all[item].push_back(std::move(scored));
     }
   }

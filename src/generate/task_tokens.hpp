@@ -15,10 +15,10 @@ struct ScoredText {
 };
 
 /// Of each item its choices after the context, or the one document. Before a text stands what the tokenizer puts there, or else what ends a
-/// document, so that its first token has one before it. A token that is of the context and of the choice counts. `folder` has the
-/// tokenizer.json; "": bytes. `worker_memory`: Examiner. Throws Error(data) that names the line: a choice of which no token is left, a
+/// document, so that its first token has one before it. A token that is of the context and of the choice counts. A tokenizer without a
+/// folder is that of bytes. Throws Error(data) that names the line: a choice of which no token is left, a
 /// token that the model lacks.
-std::vector<std::vector<ScoredText>> task_tokens(const std::vector<TaskItem>& items, const std::string& path, const std::string& folder,
-                                                 std::int64_t vocab, std::int64_t worker_memory);
+std::vector<std::vector<ScoredText>> task_tokens(const std::vector<TaskItem>& items, const std::string& path, const TaskTokenizer& chosen,
+                                                 std::int64_t vocab);
 
 }  // namespace tessera

@@ -63,6 +63,8 @@ struct ForeignTable {
 };
 
 const ForeignTable& deepspeed_table();
+/// Of what `accelerate config` writes.
+const ForeignTable& accelerate_table();
 /// Of transformers' TrainingArguments.
 const ForeignTable& trainer_table();
 

@@ -50,14 +50,19 @@ void put_all(Importer& in, std::int64_t all, std::string_view from, const std::s
 /// The global batch where the file does not give it.
 void multiply(Importer& in, const Batch& b) {
   const std::int64_t ranks = data_ranks(in), steps = std::max<std::int64_t>(b.steps, 1);
+  const std::string_view key = in.given(b.names.steps) && !in.given(b.names.micro) ? b.names.steps : b.names.micro;
   if (ranks == 0)
     return in.fault(
-        b.names.micro,
-        fmt::format("the global batch is {} x {} x the ranks of the launch, which no file says; add --ranks N, or batch.global=N", b.micro,
-                    steps));
+        key, fmt::format("the global batch is {} x {} x the ranks of the launch, which no file says; add --ranks N, or batch.global=N",
+                         b.micro, steps));
   const double product = static_cast<double>(b.micro) * static_cast<double>(steps) * static_cast<double>(ranks);
   if (product > most) return in.fault(b.names.micro, fmt::format("makes a batch of more than {} sequences on {} ranks", most, ranks));
-  put_all(in, b.micro * steps * ranks, b.names.micro, fmt::format("{} x {} {} x {} ranks", b.micro, b.names.steps, steps, ranks));
+  const std::string comment = fmt::format("{} x {} {} x {} ranks", b.micro, b.names.steps, steps, ranks);
+  const std::string_view from = in.given(b.names.micro) ? b.names.micro : b.names.steps;
+  if (in.given(from))
+    put_all(in, b.micro * steps * ranks, from, comment);
+  else
+    in.assume("batch.global", fmt::format("{}", b.micro * steps * ranks), comment);
 }
 
 /// The micro-batch where the file does not give it.
@@ -103,8 +108,11 @@ void import_batch(Importer& in, const BatchNames& names, bool trainer) {
   if (in.is_auto(names.steps) && b.all == 0) b.steps = 1;
   if (b.all == 0 && b.micro == 0 && names.default_micro > 0) {
     b.micro = names.default_micro;
-    in.assume("batch.micro", fmt::format("{}", b.micro), fmt::format("the default of {}", names.micro));
+    in.assume("batch.micro", fmt::format("{}", b.micro),
+              names.micro.empty() ? "FILL IN: sequences that a rank passes through the model at once"
+                                  : fmt::format("the default of {}", names.micro));
   } else if (b.all == 0 && b.micro == 0) {
+    if (trainer && in.given(names.steps)) in.note(names.steps, "the Trainer's arguments say the batch");
     if (!trainer)
       in.fault(names.all, fmt::format("is missing, and so is {}; DeepSpeed needs one of them: add it, or say batch.global=N batch.micro=N "
                                       "on the command line",

@@ -1,4 +1,4 @@
-// From files of DeepSpeed and of the Trainer of Hugging Face, alone or together, to a deck.
+// From files of DeepSpeed, of Accelerate and of the Trainer of Hugging Face, alone or together, to a deck.
 #include <fmt/format.h>
 
 #include "base/regular_file.hpp"
@@ -41,9 +41,12 @@ ModelSource model_of(const ImportRequest& request, std::vector<Fault>& faults) {
   return model;
 }
 
+const ForeignTable& table_of(const JsonNode& root) { return is_of_accelerate(root) ? accelerate_table() : deepspeed_table(); }
+
 /// All but what no such file holds.
-void import_deepspeed_keys(Importer& in, const JsonNode& root, bool trainer) {
+void import_keys(Importer& in, const JsonNode& root, bool trainer) {
   in.walk(root);
+  if (is_of_accelerate(root)) return import_accelerate_keys(in, trainer);
   import_batch(in, {.all = "train_batch_size", .micro = "train_micro_batch_size_per_gpu", .steps = "gradient_accumulation_steps"}, trainer);
   import_precision(in);
   import_optimizer(in);
@@ -59,7 +62,9 @@ ImportedDeck finished(Importer& in, const std::string& title, const ModelSource&
   return {.text = faults.empty() ? made.text : "", .faults = faults, .notes = model.notes};
 }
 
-std::string title_of_deepspeed(const std::string& path) { return fmt::format("{}, a configuration of DeepSpeed", toml_string(path)); }
+std::string title_of(const std::string& path, const JsonNode& root) {
+  return fmt::format("{}, a configuration of {}", toml_string(path), table_of(root).owner);
+}
 
 /// The configuration that the Trainer's arguments hold or name; nothing where there is none.
 const JsonNode* deepspeed_of(Importer& trainer, const ImportRequest& request, Configuration& read, std::vector<Fault>& faults) {
@@ -79,10 +84,10 @@ ImportedDeck import_deepspeed_text(const std::string& text, const ImportRequest&
   const Configuration file = read_text(request.path, text, out.faults);
   const ModelSource model = model_of(request, out.faults);
   if (!file.whole) return out;
-  Importer in(request, deepspeed_table(), file.path);
+  Importer in(request, table_of(file.root), file.path);
   in.put_model(model);
-  import_deepspeed_keys(in, file.root, false);
-  return finished(in, title_of_deepspeed(file.path), model, out.faults);
+  import_keys(in, file.root, false);
+  return finished(in, title_of(file.path, file.root), model, out.faults);
 }
 
 ImportedDeck import_trainer_text(const std::string& text, const ImportRequest& request) {
@@ -90,10 +95,12 @@ ImportedDeck import_trainer_text(const std::string& text, const ImportRequest& r
   const Configuration file = read_text(request.trainer, text, out.faults);
   const ModelSource model = model_of(request, out.faults);
   if (!file.whole) return out;
-  if (file.root.member("distributed_type") || file.root.member("compute_environment")) {
-    out.faults.push_back({file.path, 0, 0, "",
-                          "this is a configuration of Accelerate, and not the Trainer's arguments: docs/trainer.md says which of its names "
-                          "go on the command line as what"});
+  if (is_of_accelerate(file.root)) {
+    out.faults.push_back(
+        {file.path, 0, 0, "",
+         fmt::format("this is a configuration of Accelerate, and not the Trainer's arguments: tessera deck import {}, with "
+                     "--trainer for those",
+                     file.path)});
     return out;
   }
   const std::string title = fmt::format("{}, arguments of the Trainer of Hugging Face", toml_string(file.path));
@@ -104,11 +111,11 @@ ImportedDeck import_trainer_text(const std::string& text, const ImportRequest& r
   Configuration read{.path = file.path, .text = "", .root = {}};
   const JsonNode* deepspeed = deepspeed_of(trainer, request, read, out.faults);
   if (!deepspeed) return finished(trainer, title, model, out.faults);
-  Importer in(request, deepspeed_table(), read.path);
+  Importer in(request, table_of(*deepspeed), read.path);
   in.put_model(model);
-  import_deepspeed_keys(in, *deepspeed, true);
+  import_keys(in, *deepspeed, true);
   in.fill_from(trainer);
-  return finished(in, fmt::format("{}, and {}", title_of_deepspeed(read.path), title), model, out.faults);
+  return finished(in, fmt::format("{}, and {}", title_of(read.path, *deepspeed), title), model, out.faults);
 }
 
 ImportedDeck import_configuration(const ImportRequest& request) {

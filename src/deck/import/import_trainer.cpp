@@ -157,10 +157,14 @@ void put_events(Importer& in) {
 
 /// The words of `fsdp`: a text of them, a list, or a truth.
 std::vector<std::string> fsdp_words(const JsonNode* node) {
+  const std::vector<std::string> numbers = {"1", "2", "3", "4"}, names = {"full_shard", "shard_grad_op", "no_shard", "hybrid_shard"};
   std::vector<std::string> words;
   const auto split = [&](const std::string& text) {
     std::istringstream in(text);
-    for (std::string word; in >> word;) words.push_back(lower_case(word));
+    for (std::string word; in >> word;) {
+      const auto number = std::ranges::find(numbers, word);  // as torch counts them
+      words.push_back(number == numbers.end() ? lower_case(word) : names[static_cast<std::size_t>(number - numbers.begin())]);
+    }
   };
   if (!node) return {};
   if (node->kind == JsonNode::Kind::list)
@@ -170,31 +174,34 @@ std::vector<std::string> fsdp_words(const JsonNode* node) {
   return words;
 }
 
-void put_shards(Importer& in) {
-  constexpr std::string_view fsdp = "fsdp", reshard = "fsdp_config.reshard_after_forward", offload = "fsdp_config.cpu_offload";
-  const std::vector<std::string> words = fsdp_words(in.given(fsdp));
+}  // namespace
+
+void import_shards(Importer& in, const ShardNames& names) {
+  const std::vector<std::string> words = fsdp_words(in.given(names.words));
   const auto has = [&](const char* word) { return std::ranges::find(words, word) != words.end(); };
+  const auto known = {"true", "false", "full_shard", "shard_grad_op", "no_shard", "offload", "auto_wrap"};
   for (const std::string& word : words)
-    if (word != "true" && word != "false" && word != "full_shard" && word != "shard_grad_op" && word != "no_shard" && word != "offload" &&
-        word != "auto_wrap" && !in.overridden("zero.stage"))
-      in.fault(fsdp,
-               fmt::format("{} is refused: full_shard, shard_grad_op, no_shard, offload and auto_wrap are here; say zero.stage=N on the "
-                           "command line, and mesh.replicate=N for groups that have the whole state each",
+    if (std::ranges::find(known, word) == known.end() && !in.overridden("zero.stage"))
+      in.fault(names.words,
+               fmt::format("{} is refused: full_shard, shard_grad_op, no_shard, offload and auto_wrap are here; say zero.stage=N on "
+                           "the command line, and mesh.replicate=N for groups that have the whole state each",
                            toml_string(shortened(word))));
-  const bool on = !words.empty() && !has("false");
-  const std::string kept = in.given(reshard) ? lower_case(in.given(reshard)->written) : "";
-  if (on)
-    in.put("zero.stage", has("no_shard") ? "0" : has("shard_grad_op") || kept == "false" || kept == "shard_grad_op" ? "2" : "3", fsdp);
+  const bool on = names.on || (!words.empty() && !has("false"));
+  const std::string kept = in.given(names.reshard) ? lower_case(in.given(names.reshard)->written) : "";
+  const bool keeps = has("shard_grad_op") || kept == "false" || kept == "shard_grad_op";
+  const std::string_view said = in.given(names.words) ? names.words : names.reshard;
+  if (on && in.given(said))
+    in.put("zero.stage", has("no_shard") ? "0" : keeps ? "2" : "3", said);
+  else if (on)
+    in.assume("zero.stage", "3", "without a strategy parameters are sharded too");
   else
-    for (const std::string_view key : {reshard, offload, fsdp})
+    for (const std::string_view key : {names.reshard, names.offload, names.words})
       if (in.given(key)) in.note(key, "fsdp is off");
-  if (!on || (!has("offload") && !in.is_true(offload))) return;
-  const std::string_view from = has("offload") ? fsdp : offload;
+  if (!on || (!has("offload") && !in.is_true(names.offload))) return;
+  const std::string_view from = has("offload") ? names.words : names.offload;
   in.put("zero.offload_optimizer.device", "\"host\"", from);
   in.put("zero.offload_param.device", "\"host\"", from);
 }
-
-}  // namespace
 
 void import_trainer_keys(Importer& in) {
   put_length(in);
@@ -204,7 +211,7 @@ void import_trainer_keys(Importer& in) {
   put_schedule(in);
   put_precision(in);
   put_events(in);
-  put_shards(in);
+  import_shards(in, {.words = "fsdp", .reshard = "fsdp_config.reshard_after_forward", .offload = "fsdp_config.cpu_offload"});
 }
 
 namespace {

@@ -96,6 +96,12 @@ struct BatchNames {
   std::int64_t default_micro = 0;  ///< 0: one of `all` and `micro` must be given
 };
 
+/// Those of FSDP, as a program calls them.
+struct ShardNames {
+  std::string_view words, reshard, offload;
+  bool on = false;  ///< it is on without words, too
+};
+
 // Keys that have a meaning together. Each reads what is given and puts lines.
 /// `trainer`: its arguments say what is not here, or auto.
 void import_batch(Importer& in, const BatchNames& names, bool trainer = false);
@@ -107,6 +113,10 @@ void import_offload_defaults(Importer& in);
 void import_activation(Importer& in);
 /// What no file of another program holds.
 void import_rest(Importer& in);
+void import_shards(Importer& in, const ShardNames& names);
+bool is_of_accelerate(const JsonNode& root);
+/// What of a configuration of Accelerate is not translated by itself.
+void import_accelerate_keys(Importer& in, bool trainer);
 /// Of the Trainer's arguments, all that is not translated by itself.
 void import_trainer_keys(Importer& in);
 

@@ -357,14 +357,64 @@ TEST(Trainer, YamlIsToldHowItBecomesJson) {
             std::string::npos);
 }
 
-TEST(Trainer, AConfigurationOfAccelerateIsKnown) {
-  EXPECT_NE(faults_in({{"distributed_type", "DEEPSPEED"}, {"num_processes", 8}}).find("this is a configuration of Accelerate"),
-            std::string::npos);
+TEST(Accelerate, ItsConfigurationBecomesADeck) {
+  const auto import_json = [](const json& root, const std::vector<std::string>& overrides = {}) {
+    return import_deepspeed_text(root.dump(), {.path = "acc.json", .model = "llama3-8b", .overrides = overrides, .ranks = 2});
+  };
+  const auto value = [&](const json& root, const char* key) {
+    const ImportedDeck imported = import_json(root);
+    EXPECT_EQ(faults_of({{}, imported.faults, {}}), "") << root;
+    return value_text(*find_key(key), parse_deck_text(imported.text, "imported.toml", {}, 2).deck);
+  };
+  const json deepspeed = {{"distributed_type", "DEEPSPEED"},
+                          {"mixed_precision", "bf16"},
+                          {"num_processes", 2},
+                          {"deepspeed_config",
+                           {{"zero_stage", 3},
+                            {"offload_optimizer_device", "cpu"},
+                            {"offload_param_device", "none"},
+                            {"gradient_accumulation_steps", 4},
+                            {"gradient_clipping", 0.5},
+                            {"zero3_init_flag", true}}}};
+  for (const auto& [key, text] : {std::pair("zero.stage", "3"), std::pair("zero.offload_optimizer.device", "\"host\""),
+                                  std::pair("zero.offload_param.device", "\"none\""), std::pair("batch.global", "64"),
+                                  std::pair("optimizer.gradient_clipping", "0.5"), std::pair("precision.compute", "\"bf16\"")})
+    EXPECT_EQ(value(deepspeed, key), text) << key;
+  json fsdp = {
+      {"distributed_type", "FSDP"}, {"mixed_precision", "no"}, {"fsdp_config", {{"fsdp_version", 2}, {"fsdp_offload_params", true}}}};
+  EXPECT_EQ(value(fsdp, "zero.stage"), "3");
+  EXPECT_EQ(value(fsdp, "zero.offload_param.device"), "\"host\"");
+  EXPECT_EQ(value(fsdp, "precision.compute"), "\"fp32\"");
+  for (const json& strategy : {json("SHARD_GRAD_OP"), json(2)}) {
+    fsdp["fsdp_config"] = {{"fsdp_sharding_strategy", strategy}};
+    EXPECT_EQ(value(fsdp, "zero.stage"), "2") << strategy;
+  }
+  const auto faults = [&](const json& root) { return faults_of({{}, import_json(root).faults, {}}); };
+  fsdp["fsdp_config"] = {{"fsdp_sharding_strategy", "HYBRID_SHARD"}};
+  EXPECT_NE(faults(fsdp).find("hybrid_shard\" is refused"), std::string::npos) << faults(fsdp);
+  EXPECT_NE(faults({{"distributed_type", "NO"}, {"mixed_precision", "fp16"}}).find("fp16 with loss scaling"), std::string::npos);
+  EXPECT_NE(faults({{"distributed_type", "NO"}, {"num_proceses", 2}}).find("did you mean num_processes?"), std::string::npos);
+  EXPECT_NE(faults_in(deepspeed).find("this is a configuration of Accelerate"), std::string::npos);
+  for (const ForeignKey& key : accelerate_table().rows) {
+    json root = nested(key.name, nullptr);
+    root["distributed_type"] = "NO";
+    EXPECT_NE(import_json(root).text.find(key.name), std::string::npos) << key.name;
+    EXPECT_TRUE(key.outcome != ForeignOutcome::mapped || find_key(key.ours)) << key.name;
+  }
+  // Beside the Trainer's arguments.
+  const test::Scratch scratch;
+  test::spill(scratch / "acc.json", deepspeed.dump());
+  const Deck both = deck_of({{"learning_rate", 2e-5}, {"bf16", true}, {"max_grad_norm", 0.5}, {"per_device_train_batch_size", 1}}, {},
+                            scratch / "acc.json");
+  EXPECT_EQ(both.zero.stage, 3);
+  EXPECT_EQ(both.batch, (BatchKeys{.global = 2, .micro = 1, .sequence_length = 4096}));
+  EXPECT_EQ(both.optimizer.learning_rate, 2e-5);
 }
 
 TEST(Trainer, ThePageHoldsTheTable) {
-  EXPECT_NE(test::slurp(std::string(TESSERA_SOURCE_DIR) + "/docs/trainer.md").find(trainer_table().reference()), std::string::npos)
-      << "put the second table of `tessera deck import --keys` into docs/trainer.md";
+  const std::string page = test::slurp(std::string(TESSERA_SOURCE_DIR) + "/docs/trainer.md");
+  for (const ForeignTable* table : {&trainer_table(), &accelerate_table()})
+    EXPECT_NE(page.find(table->reference()), std::string::npos) << "put the table of `tessera deck import --keys` into docs/trainer.md";
 }
 
 }  // namespace

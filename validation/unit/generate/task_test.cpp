@@ -110,7 +110,7 @@ TEST_F(Task, ADocumentIsReadInWindows) {
 
 /// Likelihoods of all choices and losses of all documents, of a model that takes so many tokens a pass.
 std::vector<double> scores(const std::string& checkpoint, const std::vector<TaskItem>& items, std::int64_t pass_tokens) {
-  Examiner model(checkpoint, "host", items, "task", "", pass_tokens);
+  Examiner model(checkpoint, "host", items, "task", {}, pass_tokens);
   std::vector<double> all;
   for (std::size_t i = 0; i < items.size(); ++i) {
     if (!items[i].question()) {
@@ -201,7 +201,7 @@ TEST_F(Task, TheModelsOwnTokenizerMakesTheTokens) {
   const std::string bare = make_tokenizer("bare", R"({"added": {"<end>": 255}})");
   const std::vector<TaskItem> items{question("one ", {"two", "\xc3\xa9t"}), question("", {"a", "bcd"}), document("caf\xc3\xa9 or so")};
   for (const auto& [folder, first] : {std::pair(framed, 254), std::pair(bare, 255)}) {
-    Examiner model(checkpoint_, "host", items, "task", folder);
+    Examiner model(checkpoint_, "host", items, "task", {.folder = folder});
     const auto likelihood = [&, first = first](std::vector<std::int32_t> tokens, std::size_t counted, bool begun) {
       if (begun) tokens.insert(tokens.begin(), first);
       return oracle(tokens, counted);
