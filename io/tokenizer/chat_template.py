@@ -126,6 +126,7 @@ class Template:
         with bounds():
             self.check_line(where, chat, frozenset())
             text = self.render(where, chat.messages, chat, True)
+            self.check_messages(where, chat, text, frozenset(), True)
         self.check_length(where, text, given)
         return text
 
@@ -167,12 +168,12 @@ class Template:
                         f"{','.join(unknown)}.")
         return set(chat.left)
 
-    def check_messages(self, where, chat, text, ignored):
+    def check_messages(self, where, chat, text, ignored, prompt=False):
         """Nor of what messages have: keys that the template does not read, and messages of which it makes nothing."""
         unused = set()
         for k, message in enumerate(chat.messages):
             unread = [key for key, value in message.items() if key not in self.keys and value not in ("", [], {})]
-            if unread and self.without(where, chat, k, {key: value for key, value in message.items() if key not in unread}) == text:
+            if unread and self.without(where, chat, k, {key: value for key, value in message.items() if key not in unread}, prompt) == text:
                 unknown = [key for key in unread if key not in ABOUT_A_MESSAGE and key not in ignored]
                 if unknown:
                     raise Fault(f"{where}: message {k + 1}: {self.name} does not read {quoted(unknown)}, so the model would not see it. Take a template that does "
@@ -180,16 +181,16 @@ class Template:
                 unused.update(unread)
             said = message.get("content", "").strip()
             if (said or message.get("tool_calls")) and (message["role"] not in ("user", "assistant") or said not in text) and \
-                    self.without(where, chat, k, None) == text:
+                    self.without(where, chat, k, None, prompt) == text:
                 raise Fault(f"{where}: message {k + 1}, of the role {shown(message['role'])}, leaves no trace in the text that {self.name} makes. Give it a role "
                             "that the template has, or leave the message out.")
         return unused
 
-    def without(self, where, chat, k, message):
+    def without(self, where, chat, k, message, prompt):
         """The text with another message k, or with none; None where the template does not render that."""
         messages = [*chat.messages[:k], *([message] if message else []), *chat.messages[k + 1 :]]
         try:
-            return self.render(where, messages, chat, False)
+            return self.render(where, messages, chat, prompt)
         except Fault:
             return None
 

@@ -10,6 +10,8 @@
 #include <utility>
 
 #include "base/clock.hpp"
+#include "base/printable.hpp"
+#include "base/some_of.hpp"
 #include "base/types.hpp"
 #include "generate/task.hpp"
 #include "io/files/posix_file.hpp"
@@ -87,7 +89,9 @@ void print_totals(const Totals& t, std::int64_t step) {
 }  // namespace
 
 int evaluate_task(const TaskOptions& o) {
-  std::vector<TaskItem> items = read_task(o.task);
+  io::UnusedKeys unused;
+  std::vector<TaskItem> items = read_task(o.task, unused);
+  if (!unused.names().empty()) info("{}: not used: {}", o.task, printable_name(some_of(unused.names(), 20)));
   std::optional<io::PosixFile> details;
   if (!o.details.empty()) details = io::PosixFile::output(o.details);
   Examiner model(o.checkpoint, o.device, std::move(items), o.task, o.tokenizer);

@@ -1,6 +1,7 @@
 #include "generate/task.hpp"
 
 #include <algorithm>
+#include <array>
 #include <nlohmann/json.hpp>
 
 #include "base/byte_tokenizer.hpp"
@@ -14,6 +15,9 @@ namespace {
 
 constexpr std::int64_t most_task_bytes = std::int64_t{1} << 32;  // it is held in memory
 
+/// Keys that a conversation to be trained on has for its template.
+constexpr std::array<std::string_view, 5> of_conversations{"system", "tools", "documents", "chat_template_kwargs", "history"};
+
 constexpr std::string_view wanted =
     R"(Every line must be {"context": "...", "choices": ["...", "..."], "answer": 0}, where the answer is the number of a choice, the same with "messages": [{"role": "user", "content": "..."}] in place of the context, or {"text": "..."}.)";
 
@@ -23,7 +27,24 @@ std::string take_text(const nlohmann::json& object, const char* key, const std::
   return found->get<std::string>();
 }
 
-TaskItem item_of(const std::string& text, std::int64_t line, const std::string& where) {
+/// A key whose value is null is absent.
+void leave_out_nulls(nlohmann::json& object) {
+  for (auto it = object.begin(); it != object.end();) it = it->is_null() ? object.erase(it) : std::next(it);
+}
+
+/// Names the keys of which nothing is made; beside messages, those that would change what the model is asked are refused.
+void look_at_others(const nlohmann::json& object, const std::string& where, io::UnusedKeys& unused) {
+  const bool text = object.contains("text"), messages = object.contains("messages");
+  for (const auto& [key, value] : object.items()) {
+    const bool used = text ? key == "text" : key == "choices" || key == "answer" || key == (messages ? "messages" : "context");
+    if (used) continue;
+    if (messages && std::ranges::find(of_conversations, key) != of_conversations.end())
+      fail(ExitCode::data, "{}: a task's messages are rendered without \"{}\". Say it in a message, or leave it out.", where, key);
+    unused.add(key);
+  }
+}
+
+TaskItem item_of(const std::string& text, std::int64_t line, const std::string& where, io::UnusedKeys& unused) {
   nlohmann::json object;
   try {
     object = nlohmann::json::parse(text);
@@ -31,13 +52,14 @@ TaskItem item_of(const std::string& text, std::int64_t line, const std::string& 
     fail(ExitCode::data, "{}: this is no JSON: {}. {}", where, error.what(), wanted);
   }
   if (!object.is_object()) fail(ExitCode::data, "{}: this is no JSON object. {}", where, wanted);
+  leave_out_nulls(object);
   TaskItem item;
   item.line = line;
   if (object.contains("text")) {
     if (object.contains("choices")) fail(ExitCode::data, "{}: it has a \"text\" beside \"choices\". {}", where, wanted);
     item.text = take_text(object, "text", where);
     if (item.text.empty()) fail(ExitCode::data, "{}: \"text\" is empty, so there is nothing to read. Remove the line.", where);
-    return item;
+    return look_at_others(object, where, unused), item;
   }
   if (const auto messages = object.find("messages"); messages == object.end()) {
     item.context = take_text(object, "context", where);
@@ -57,19 +79,21 @@ TaskItem item_of(const std::string& text, std::int64_t line, const std::string& 
       answer->get<std::int64_t>() >= std::ssize(item.choices))
     fail(ExitCode::data, "{}: \"answer\" is no number from 0 to {}. {}", where, item.choices.size() - 1, wanted);
   item.answer = answer->get<std::size_t>();
+  look_at_others(object, where, unused);
   return item;
 }
 
 }  // namespace
 
-std::vector<TaskItem> read_task(const std::string& path) {
+std::vector<TaskItem> read_task(const std::string& path, io::UnusedKeys& unused) {
   const std::string all = io::read_small_file(path, ExitCode::data, most_task_bytes);
   std::vector<TaskItem> items;
   std::int64_t line = 1;
   for (std::size_t at = 0; at < all.size(); ++line) {
     const std::size_t end = std::min(all.find('\n', at), all.size());
     const std::string text = all.substr(at, end - at);
-    if (text.find_first_not_of(" \t\r") != std::string::npos) items.push_back(item_of(text, line, fmt::format("{}:{}", path, line)));
+    if (text.find_first_not_of(" \t\r") != std::string::npos)
+      items.push_back(item_of(text, line, fmt::format("{}:{}", path, line), unused));
     at = end + 1;
   }
   if (items.empty()) fail(ExitCode::data, "{}: it holds no lines. {}", path, wanted);

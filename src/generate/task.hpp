@@ -7,6 +7,7 @@
 #include "generate/inference.hpp"
 #include "generate/task_pass.hpp"
 #include "io/tokenizer/worker.hpp"
+#include "io/tokens/json_input.hpp"
 
 namespace tessera {
 
@@ -21,8 +22,8 @@ struct TaskItem {
   bool question() const { return !choices.empty(); }
 };
 
-/// Reads all lines; blank ones are passed over. Throws Error(data) that names the line.
-std::vector<TaskItem> read_task(const std::string& path);
+/// Reads all lines; blank ones are passed over. Keys of which nothing is made go to `unused`. Throws Error(data) that names the line.
+std::vector<TaskItem> read_task(const std::string& path, io::UnusedKeys& unused);
 
 struct ScoredText;  ///< task_tokens.hpp
 

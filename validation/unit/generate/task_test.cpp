@@ -216,11 +216,12 @@ TEST_F(Task, TheModelsOwnTokenizerMakesTheTokens) {
     EXPECT_NEAR(read.loss, -likelihood({'c', 'a', 'f', 0xe9, ' ', 'o', 'r', ' ', 's', 'o'}, 10, true), 1e-3);
   }
   const std::string said = test::error_of(ExitCode::data, [&] {
-    Examiner(checkpoint_, "host", {question("x", {"a", "\xe2\x82\xac"})}, "task.jsonl", bare);
+    Examiner(checkpoint_, "host", {question("x", {"a", "\xe2\x82\xac"})}, "task.jsonl", {.folder = bare});
   });
   EXPECT_TRUE(test::has(said, "task.jsonl:7: ") && test::has(said, "makes token 8364, and the model has 257 tokens")) << said;
-  const std::string eats =
-      test::error_of(ExitCode::environment, [&] { Examiner(checkpoint_, "host", {document("EAT")}, "task.jsonl", bare, 0, 128 << 20); });
+  const std::string eats = test::error_of(ExitCode::environment, [&] {
+    Examiner(checkpoint_, "host", {document("EAT")}, "task.jsonl", {.folder = bare, .memory = 128 << 20});
+  });
   EXPECT_TRUE(test::has(eats, "it may take 0.125 GiB") && test::has(eats, "--worker-memory")) << eats;
 }
 
@@ -241,11 +242,11 @@ TEST_F(Task, ConversationsAreAskedByTheChatTemplate) {
     return item;
   };
   const TaskItem item = asked(R"([{"role": "user", "content": "hi?"}])");
-  Examiner model(checkpoint_, "host", {item}, "task.jsonl", folder);
+  Examiner model(checkpoint_, "host", {item}, "task.jsonl", {.folder = folder});
   EXPECT_NEAR(model.answer(0).log_likelihoods[0], oracle({'u', 'h', 'i', '?', 'A', ':', 'n', 'o'}, 2), 1e-3);
   EXPECT_NEAR(model.answer(0).log_likelihoods[1], oracle({'u', 'h', 'i', '?', 'A', ':', 'y'}, 1), 1e-3);
   const auto refused = [&](ExitCode code, const TaskItem& wrong, const std::string& tokenizer) {
-    return test::error_of(code, [&] { Examiner(checkpoint_, "host", {wrong}, "task.jsonl", tokenizer); });
+    return test::error_of(code, [&] { Examiner(checkpoint_, "host", {wrong}, "task.jsonl", {.folder = tokenizer}); });
   };
   EXPECT_TRUE(
       test::has(refused(ExitCode::data, asked(R"([{"content": "hi"}])"), folder), "task.jsonl:7: message 1 has no string \"role\""));
@@ -263,8 +264,12 @@ TEST_F(Task, AnotherTokenizersModelIsRefused) {
 
 TEST_F(Task, FilesAreReadByLine) {
   test::spill(scratch_ / "a.jsonl",
-              "{\"context\": \"c\\n\", \"choices\": [\"x\", \"yz\"], \"answer\": 1, \"id\": 5}\n\n \t\r\n{\"text\": \"free \\u20ac\"}");
-  const std::vector<TaskItem> items = read_task(scratch_ / "a.jsonl");
+              "{\"context\": \"c\\n\", \"choices\": [\"x\", \"yz\"], \"answer\": 1, \"id\": 5, \"messages\": null}\n\n \t\r\n{\"text\": "
+              "\"free \\u20ac\", "
+              "\"id\": null, \"question\": \"q\", \"choices\": null}");
+  io::UnusedKeys unused, ignored;
+  const std::vector<TaskItem> items = read_task(scratch_ / "a.jsonl", unused);
+  EXPECT_EQ(unused.names(), (std::vector<std::string>{"id", "question"}));
   ASSERT_EQ(items.size(), 2u);
   EXPECT_TRUE(items[0].question());
   EXPECT_EQ(items[0].context, "c\n");
@@ -287,17 +292,19 @@ TEST_F(Task, FilesAreReadByLine) {
            {"{\"context\": \"c\", \"choices\": [\"a\", \"b\"], \"answer\": \"a\"}", "from 0 to 1"},
            {"{\"context\": \"c\", \"choices\": [\"a\", \"b\"]}", "from 0 to 1"},
            {"{\"context\": \"c\", \"messages\": [], \"choices\": [\"a\", \"b\"], \"answer\": 0}", "beside"},
+           {"{\"messages\": [], \"choices\": [\"a\", \"b\"], \"answer\": 0, \"tools\": []}", "rendered without \"tools\""},
+           {"{\"text\": null, \"choices\": [\"a\", \"b\"], \"answer\": 0}", "\"context\""},
            {"{\"text\": \"\"}", "nothing to read"},
            {"{\"text\": 3}", "no string \"text\""},
            {"{\"text\": \"a\", \"choices\": []}", "beside"},
            {"{\"text\": \"\xff\"}", "no JSON"}}) {
     test::spill(scratch_ / "b.jsonl", "{\"text\": \"fine\"}\n" + line + "\n");
-    const std::string said = test::error_of(ExitCode::data, [&] { read_task(scratch_ / "b.jsonl"); });
+    const std::string said = test::error_of(ExitCode::data, [&] { read_task(scratch_ / "b.jsonl", ignored); });
     EXPECT_TRUE(test::has(said, "b.jsonl:2: ") && test::has(said, says)) << line << ": " << said;
   }
   test::spill(scratch_ / "c.jsonl", "\n\n");
-  EXPECT_TRUE(test::has(test::error_of(ExitCode::data, [&] { read_task(scratch_ / "c.jsonl"); }), "holds no lines"));
-  EXPECT_TRUE(test::has(test::error_of(ExitCode::data, [&] { read_task(scratch_ / "none"); }), "none"));
+  EXPECT_TRUE(test::has(test::error_of(ExitCode::data, [&] { read_task(scratch_ / "c.jsonl", ignored); }), "holds no lines"));
+  EXPECT_TRUE(test::has(test::error_of(ExitCode::data, [&] { read_task(scratch_ / "none", ignored); }), "none"));
 }
 
 }  // namespace
