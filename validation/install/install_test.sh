@@ -51,7 +51,7 @@ echo "JobId=7 JobName=tessera"
 echo "   Restarts=0 TimeLimit=1-00:00:00"
 echo "   Command=$share/slurm/\$SCRIPT"
 END
-printf '#!/bin/sh\nshift 3\necho "srun: $*"\n"$1" deck check "$3" --ranks 64\n' >"$dir/slurm/srun"
+printf '#!/bin/sh\nwhile case $1 in --*) ;; *) false ;; esac; do shift; done\necho "srun: $*"\n"$1" deck check "$3" --ranks 64\n' >"$dir/slurm/srun"
 chmod +x "$dir/slurm/scontrol" "$dir/slurm/srun"
 ranks=64
 job() {
