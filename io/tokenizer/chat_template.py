@@ -284,13 +284,12 @@ def read_template(path):
 
 def template_tokens(config, path):
     """The texts of special tokens: those that every tokenizer may have, and a model's own."""
-    names = ("bos_token", "eos_token", "unk_token", "pad_token", "sep_token", "cls_token", "mask_token")
-    tokens = {name: special_token(config, name, path) for name in names}
+    tokens = {name: special_token(config, name, path) for name in NAMED_TOKENS}
     more = config.get("extra_special_tokens")
     for some in (config, more if isinstance(more, dict) else {}):
         for name, token in some.items():
             text = token.get("content") if isinstance(token, dict) else token
-            if name not in names and is_text(text) and (some is not config or name.endswith("_token")):
+            if name not in NAMED_TOKENS and is_text(text) and (some is not config or name.endswith("_token")):
                 tokens[name] = text
     return {name: text for name, text in tokens.items() if text}
 

@@ -47,6 +47,7 @@ CONFIG_HARMLESS = frozenset(
     "auto_map processor_class special_tokens_map_file tokenizer_file vocab_file merges_file vocab_size errors use_default_system_prompt do_lower_case do_basic_tokenize "
     "lowercase strip_accents tokenize_chinese_chars never_split model_input_names model_type response_schema backend is_local local_files_only init_inputs "
     "device_map trust_remote_code remove_space keep_accents do_lowercase_text transformers_version".split())
+NAMED_TOKENS = ("bos_token", "eos_token", "unk_token", "pad_token", "sep_token", "cls_token", "mask_token")
 TOKEN_SIDES = ("lstrip", "rstrip", "single_word", "normalized")
 
 
@@ -68,15 +69,13 @@ def listed_tokens(config, path):
 
 def special_tokens(config, path):
     """Those that have a name, and those that have none, likewise."""
-    more = [config.get(key) for key in ("extra_special_tokens", "additional_special_tokens")]
-    some = [*(value for key, value in config.items() if key.endswith("_token") and not isinstance(value, (bool, int, float))),
-            *(token for one in more if one for token in (one.values() if isinstance(one, dict) else one if isinstance(one, list) else [one]))]
+    some = {key: value for key, value in config.items() if key in NAMED_TOKENS or key.endswith("_token") and not isinstance(value, (bool, int, float))}
+    for key in ("extra_special_tokens", "additional_special_tokens"):
+        more = config.get(key) or []
+        some |= more if isinstance(more, dict) else {f"{key}[{k}]": token for k, token in enumerate(more if isinstance(more, list) else [more])}
     parts = []
-    for token in some:
-        text = token.get("content") if isinstance(token, dict) else token
-        if text is not None and not is_text(text):
-            raise Fault(f"{path}: {shown(token)} stands among the special tokens, and must be a text, or an object with that as \"content\". {AGAIN}, or correct it.")
-        if text:
+    for key, token in some.items():
+        if special_token(some, key, path):
             parts.append({**token_parts(token if isinstance(token, dict) else {"content": token}), "special": True})
     return parts
 
