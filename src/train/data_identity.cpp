@@ -39,23 +39,32 @@ std::vector<std::string> data_differences(const std::vector<io::CheckpointData>&
   return differences;
 }
 
-void require_same_data(const io::CheckpointReader& checkpoint, const std::vector<io::CheckpointData>& here, bool own) {
+bool goes_on_with(const io::CheckpointReader& checkpoint, const std::vector<io::CheckpointData>& here, bool own, bool overwrite) {
   const std::vector<io::CheckpointData>& there = checkpoint.meta().data;
-  if (there.empty())
-    return info(
+  if (there.empty()) {
+    info(
         "{} does not say which data it was trained on (it was imported, or an earlier version saved it): nothing to compare data.train "
         "with",
         checkpoint.folder());
+    return true;
+  }
   const std::vector<std::string> differences = data_differences(there, here);
-  if (differences.empty()) return;
+  if (differences.empty()) return true;
   const std::string all = fmt::format("\n  {}", fmt::join(differences, "\n  "));
-  if (!own)
-    return info("data.train holds other data than {} was trained on, and this run goes on with it from the same count of samples:{}",
-                checkpoint.folder(), all);
+  if (!own) {
+    info("data.train holds other data than {} was trained on, and this run goes on with it from the same count of samples:{}",
+         checkpoint.folder(), all);
+    return true;
+  }
+  if (overwrite) {
+    info("data.train holds other data than the run that stands here was trained on up to {}, so run.overwrite moves that aside:{}",
+         checkpoint.folder(), all);
+    return false;
+  }
   fail(ExitCode::usage,
        "data.train holds other data than this run was trained on up to {}:{}\nGive the files back that it was made with, under any path. "
-       "To go "
-       "on with these, begin another run there: run.output_dir=NEW run.resume={}; to begin anew, run.resume=never run.overwrite=true.",
+       "To go on with these, begin another run there: run.output_dir=NEW run.resume={}; to begin anew, set run.overwrite=true (the earlier "
+       "run is kept beside it).",
        checkpoint.folder(), all, checkpoint.folder());
 }
 

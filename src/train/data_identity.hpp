@@ -12,7 +12,8 @@ namespace tessera {
 std::vector<std::string> data_differences(const std::vector<io::CheckpointData>& there, const std::vector<io::CheckpointData>& here);
 
 /// Holds the data of a start, which goes on from `checkpoint`, against what the checkpoint carries. Other data in the run's own folder
-/// (`own`) are Error(usage); of another run's checkpoint they are said, and so is that an older one carries nothing.
-void require_same_data(const io::CheckpointReader& checkpoint, const std::vector<io::CheckpointData>& here, bool own);
+/// (`own`) are Error(usage), or with `overwrite` false: the run is another one. Of another run's checkpoint they are said, and so is that
+/// an older one carries nothing.
+bool goes_on_with(const io::CheckpointReader& checkpoint, const std::vector<io::CheckpointData>& here, bool own, bool overwrite);
 
 }  // namespace tessera

@@ -132,6 +132,12 @@ StartPoint reach_run_folder(const Deck& deck) {
   return start;
 }
 
+void begin_anew(StartPoint& start) {
+  start.move_aside = true, start.goes_back = false;
+  start.checkpoint.clear(), start.candidates.clear();
+  require_writable(fs::absolute(start.folder.path).lexically_normal().parent_path().string());
+}
+
 void examine_run_folder(const Deck& deck, StartPoint& start) {
   TESSERA_REQUIRE(start.lock.held(), "what is found in a folder that another run may write in is nothing to decide by");
   const RunFolder& folder = start.folder;

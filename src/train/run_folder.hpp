@@ -70,6 +70,9 @@ std::string last_staging(const RunFolder& folder);
 /// refused leaves no trace.
 void examine_run_folder(const Deck& deck, StartPoint& start);
 
+/// Rank 0 only: the run that stands in the folder is another one after all, and is to be moved aside.
+void begin_anew(StartPoint& start);
+
 /// Rank 0 only, when everything else of the start has succeeded: moves an earlier run aside (never deletes one), makes the folder, takes
 /// the lock over, removes what killed saves left there, lets `latest` lead to the checkpoint that the run goes on from, and writes
 /// deck.toml.

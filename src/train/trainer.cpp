@@ -98,23 +98,26 @@ class Training {
     world_.limit_waits(static_cast<double>(deck_.topology.collective_timeout));
     // 2. The run folder and where to start from.
     StartPoint start = agree_on_start(world_, deck_);
-    if (start.checkpoint.empty() && !deck_.run.init.empty()) together([&] { initial_.emplace(deck_, world_.rank() == 0); });
     // 3. Data.
     together([&] {
       train_.emplace(deck_);
       if (deck_.evaluate.every > 0)
         validation_.emplace(deck_.data.validation, deck_.batch.sequence_length, deck_.model.vocab, deck_.data, deck_.run.seed);
     });
-    RunTokenizer tokenizer;  // rank 0's
-    together([&] { tokenizer = agree_on_tokenizer(start); });
-    parsed_.deck.data.tokenizer = world_.broadcast_text(tokenizer.digest);  // what the run's folder and its checkpoints carry
     train_->check(&world_);
     if (validation_) validation_->check(&world_);
     together([&] {
-      if (world_.rank() == 0) data_ = train_->records();
-      if (world_.rank() == 0 && !start.checkpoint.empty())
-        require_same_data(io::CheckpointReader(start.checkpoint), data_, is_of_folder(start));
+      if (world_.rank() != 0) return;
+      data_ = train_->records();
+      if (!start.checkpoint.empty() &&
+          !goes_on_with(io::CheckpointReader(start.checkpoint), data_, is_of_folder(start), deck_.run.overwrite))
+        begin_anew(start);
     });
+    start.checkpoint = world_.broadcast_text(start.checkpoint);
+    RunTokenizer tokenizer;  // rank 0's
+    together([&] { tokenizer = agree_on_tokenizer(start); });
+    parsed_.deck.data.tokenizer = world_.broadcast_text(tokenizer.digest);  // what the run's folder and its checkpoints carry
+    if (start.checkpoint.empty() && !deck_.run.init.empty()) together([&] { initial_.emplace(deck_, world_.rank() == 0); });
     // 4. Plan, memory, lanes.
     build_engine();
     // 5. State: a checkpoint, a model that run.init names, or new weights.

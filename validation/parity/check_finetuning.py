@@ -133,7 +133,7 @@ def of_torch(model, texts, groups=()):
 
 def sequences_of(work, deck, path):
     """How many sequences Tessera makes of a file."""
-    done = subprocess.run([TESSERA, "train", deck, f"data.train={path}", "data.weights=[]", "run.steps=1", "batch.global=1", f"run.output_dir={work}/count",
+    done = subprocess.run([TESSERA, "train", deck, f"data.train={path}", "data.weights=[]", "run.steps=1", "batch.global=1", f"run.output_dir={path}.count",
                            "run.overwrite=true"], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=600)
     said = re.search(r" passes over its (\d+)\n", done.stderr)
     if done.returncode or not said:

@@ -62,8 +62,9 @@ def main():
             check(f"{what}: a run of its own goes on with them, and says so", "holds other data than" in done.stderr and sorted(folder.losses(f"begun{number}")) == [3, 4], done.stderr)
             restore()
         write(folder.data, turned)
-        folder.train("refused0", 1, **COMMON, run__steps=4, run__resume="never", run__overwrite=True)
-        check("with run.resume=never run.overwrite=true it begins anew", sorted(folder.losses("refused0")) == [1, 2, 3, 4])
+        folder.train("refused0", 2, **COMMON, run__steps=4, run__overwrite=True)
+        check("with run.overwrite=true it begins anew, and the run that was there is kept",
+              sorted(folder.losses("refused0")) == [1, 2, 3, 4] and os.path.isdir(folder.run("refused0") + ".old-1/checkpoints"))
         restore()
 
         # The same contents.

@@ -278,9 +278,9 @@ std::vector<ForeignKey> scheduler_keys() {
   constexpr std::string_view of_cycle = "it is of OneCycle, which is not in this version; leave it out";
   constexpr std::string_view from_zero = "the warmup begins near 0, as its shape says; set 0 or leave it out";
   std::vector<ForeignKey> keys = {
-      together(
-          mapped("scheduler.type", text, "learning_rate.schedule",
-                 "WarmupLR is \"constant\", WarmupDecayLR \"linear\", WarmupCosineLR \"cosine\"; LRRangeTest and OneCycle are refused")),
+      together(mapped("scheduler.type", text, "learning_rate.schedule",
+                      "WarmupLR is \"constant\", WarmupDecayLR \"linear\", WarmupCosineLR and Cosine \"cosine\"; LRRangeTest and OneCycle "
+                      "are refused")),
       unneeded("scheduler.params.last_batch_iteration", integer, "a resumed run goes on at its checkpoint's step"),
       with_auto(refused("scheduler.params.warmup_min_lr", real, "0", from_zero), "0", "the Trainer"),
       together(with_auto(

@@ -101,7 +101,7 @@ void import_schedule(Importer& in, bool trainer) {
   constexpr std::string_view type = "scheduler.type", steps = "scheduler.params.total_num_steps", ours = "learning_rate.schedule";
   const std::string word = in.word_of(type);
   if (word.empty()) return in.assume(ours, "\"constant\"", "the file has no scheduler; a program may pass one to DeepSpeed");
-  const bool decay = word == "warmupdecaylr", cosine = word == "warmupcosinelr";
+  const bool decay = word == "warmupdecaylr", cosine = word == "warmupcosinelr" || word == "cosine";
   if (!decay && !cosine && word != "warmuplr") {
     if (!in.overridden(ours))
       in.fault(type, fmt::format("{} is refused: WarmupLR, WarmupDecayLR and WarmupCosineLR are here; write one of them, or say "
