@@ -205,8 +205,6 @@ inline constexpr DeepSpeedCase deepspeed_cases[] = {
     {"optimizer.params.adam_lr", "1e-3", DeepSpeedCase::refused, "", R"({"optimizer": {"type": "AdamW"}})"},
     {"optimizer.params.ns_method", R"("gram")", DeepSpeedCase::refused, "", R"({"optimizer": {"type": "AdamW"}})"},
     {"scheduler.type", R"("WarmupLR")", DeepSpeedCase::mapped, R"(learning_rate.schedule = "constant")"},
-    {"scheduler.type", R"("Cosine")", DeepSpeedCase::mapped, R"(learning_rate.schedule = "cosine")",
-     R"({"scheduler": {"params": {"total_num_steps": 5000}}})"},
     {"scheduler.params.warmup_max_lr", "2e-3", DeepSpeedCase::mapped, "optimizer.learning_rate = 0.002",
      R"({"scheduler": {"type": "WarmupLR"}})"},
     {"scheduler.params.warmup_num_steps", "50", DeepSpeedCase::mapped, "learning_rate.warmup_steps = 50",

@@ -194,6 +194,9 @@ TEST(Import, SchedulersBecomeSchedules) {
       "params": {"total_num_steps": 5000, "warmup_num_steps": 100, "warmup_type": "linear", "cos_min_ratio": 0.1}})"));
   EXPECT_EQ(cosine.learning_rate, (LearningRateKeys{.schedule = "cosine", .warmup_steps = 100, .decay_steps = 0, .min_ratio = 0.1}));
   EXPECT_EQ(cosine.run.steps, 5000);
+  const Deck by_short_name = deck_of(with(R"("optimizer": {"type": "AdamW", "params": {"lr": 3e-4}}, "scheduler": {"type": "Cosine",
+      "params": {"total_num_steps": 5000, "warmup_num_steps": 100, "warmup_type": "linear", "cos_min_ratio": 0.1}})"));
+  EXPECT_EQ(by_short_name, cosine);
   EXPECT_EQ(cosine.optimizer.learning_rate, 3e-4);
   const Deck decay = deck_of(with(R"("optimizer": {"type": "AdamW", "params": {"lr": 3e-4}}, "scheduler": {"type": "WarmupDecayLR",
       "params": {"total_num_steps": 5000}})"));
