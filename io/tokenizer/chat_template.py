@@ -255,9 +255,14 @@ class Templates:
 def own_templates(folder, config):
     """A model's templates by name. Files come before what tokenizer_config.json has, as in transformers."""
     more = os.path.join(folder, "additional_chat_templates")
-    names = sorted(name for name in os.listdir(more) if name.endswith(".jinja")) if os.path.isdir(more) else []
+    try:
+        names = sorted(name for name in os.listdir(more) if name.endswith(".jinja"))
+    except FileNotFoundError:
+        names = []
+    except OSError as error:
+        raise Fault(f"{more}: it cannot be read: {error}. {AGAIN}.")
     paths = {"default": os.path.join(folder, "chat_template.jinja"), **{name[: -len(".jinja")]: os.path.join(more, name) for name in names}}
-    found = {name: read_template(path) for name, path in paths.items() if os.path.exists(path)}
+    found = {name: read_template(path) for name, path in paths.items() if os.path.lexists(path)}
     if found:
         return found
     name = "tokenizer_config.json"

@@ -4,10 +4,10 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
-#include <filesystem>
 
 #include "base/check.hpp"
 #include "commands/plan_options.hpp"
+#include "io/files/path_state.hpp"
 #include "model/model_of_size.hpp"
 #include "model/parameters.hpp"
 
@@ -62,7 +62,7 @@ recompute = "full"
 PlanOptions with_parameters(PlanOptions o) {
   if (o.parameters.empty()) return o;
   const std::int64_t wanted = read_parameters(o.parameters);
-  if (o.path.find('=') != o.path.npos && !std::filesystem::exists(o.path)) o.overrides.insert(o.overrides.begin(), o.path), o.path.clear();
+  if (o.path.find('=') != o.path.npos && io::look_at(o.path).nothing()) o.overrides.insert(o.overrides.begin(), o.path), o.path.clear();
   if (o.path.empty()) o.text = usual_deck(o), o.path = "--parameters " + o.parameters;
   const ModelKeys like = require_deck(read_deck(o, o.overrides, 0)).model;
   if (like.experts > 0)

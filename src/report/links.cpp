@@ -39,7 +39,7 @@ std::vector<Fact> link_facts(const std::string& sys) {
   std::vector<Fact> facts;
   const fs::path net = fs::path(sys) / "class/net", infiniband = fs::path(sys) / "class/infiniband";
   for (const std::string& name : names_in(net))
-    if (fs::exists(net / name / "device"))  // others are made by software
+    if (std::error_code ignored; fs::exists(net / name / "device", ignored))  // others are made by software, or cannot be looked at
       facts.push_back({"links", name, fmt::format("{}, {}", speed_text(line_of(net / name / "speed")), line_of(net / name / "operstate"))});
   for (const std::string& name : names_in(infiniband))
     for (const std::string& port : names_in(infiniband / name / "ports")) {

@@ -98,6 +98,7 @@ class Training {
     world_.limit_waits(static_cast<double>(deck_.topology.collective_timeout));
     // 2. The run folder and where to start from.
     StartPoint start = agree_on_start(world_, deck_);
+    read_initial(start);
     // 3. Data.
     together([&] {
       train_.emplace(deck_);
@@ -117,7 +118,7 @@ class Training {
     RunTokenizer tokenizer;  // rank 0's
     together([&] { tokenizer = agree_on_tokenizer(start); });
     parsed_.deck.data.tokenizer = world_.broadcast_text(tokenizer.digest);  // what the run's folder and its checkpoints carry
-    if (start.checkpoint.empty() && !deck_.run.init.empty()) together([&] { initial_.emplace(deck_, world_.rank() == 0); });
+    read_initial(start);                                                    // where the data have said that the run begins anew
     // 4. Plan, memory, lanes.
     build_engine();
     // 5. State: a checkpoint, a model that run.init names, or new weights.
@@ -141,6 +142,11 @@ class Training {
   }
 
  private:
+  /// The model that new weights are those of: what cannot be served is said before time is spent.
+  void read_initial(const StartPoint& start) {
+    if (!initial_ && start.checkpoint.empty() && !deck_.run.init.empty()) together([&] { initial_.emplace(deck_, world_.rank() == 0); });
+  }
+
   /// Rank 0's: the run's tokenizer, of which its token files must be.
   RunTokenizer agree_on_tokenizer(const StartPoint& start) const {
     if (world_.rank() != 0) return {};

@@ -208,6 +208,16 @@ def check_templates(names, folder):
         except names["Fault"] as fault:
             if words not in str(fault) or fault.kind != "usage":
                 fail(f"{config}: {fault}")
+    for name, make in (("chat_template.jinja", lambda path: os.symlink("nowhere", path)), ("additional_chat_templates", lambda path: open(path, "w").close())):
+        odd = os.path.join(folder, "odd-" + name)
+        os.mkdir(odd)
+        make(os.path.join(odd, name))
+        try:
+            names["Templates"](odd, {"chat_template": "C"}, "", "", ["ours"])
+            fail(f"{name} that cannot be read is passed over")
+        except names["Fault"] as fault:
+            if f"{name}: it cannot be read" not in str(fault):
+                fail(f"{name}: {fault}")
     tokens = os.path.join(folder, "tokens")
     write(tokens, tokenizer_config_json={"eos_token": None, "image_token": "<i>", "add_bos_token": True, "extra_special_tokens": {"think": "<t>"}},
           special_tokens_map_json={"bos_token": {"content": "<b>"}, "eos_token": "<e>", "pad_token": None})
