@@ -1,27 +1,20 @@
 #include "topology/world.hpp"
 
 #include <fcntl.h>
-#include <poll.h>
-#include <pthread.h>
-#include <signal.h>
-#include <sys/ioctl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 #include <map>
 
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <condition_variable>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
-#include <mutex>
 #include <numeric>
+#include <optional>
 #include <thread>
 #include <utility>
 
-#include "base/address_space.hpp"
 #include "base/clock.hpp"
 #include "base/current_error.hpp"
 #include "base/end_report.hpp"
@@ -35,55 +28,6 @@ namespace {
 
 constexpr double abort_grace_seconds = 5;
 
-/// Calls `leave`, which does not return, unless it is destroyed within `seconds`.
-class ExitTimer {
- public:
-  ExitTimer(double seconds, std::function<void()> leave)
-      : thread_([this, seconds, leave] {
-          std::unique_lock lock(mutex_);
-          if (!stopped_.wait_for(lock, std::chrono::duration<double>(seconds), [this] { return stop_; })) leave();
-        }) {}
-  ~ExitTimer() {
-    {
-      std::lock_guard lock(mutex_);
-      stop_ = true;
-    }
-    stopped_.notify_all();
-    thread_.join();
-  }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable stopped_;
-  bool stop_ = false;
-  std::thread thread_;  // last: it uses the others
-};
-
-extern "C" void stay_here(int) {
-  while (true) pause();
-}
-
-/// Leaves a finished run while MPI_Finalize hangs in `stuck`. A launcher takes an exit without its protocol's goodbye for a crash and kills
-/// the ranks that are still there, which would turn a good run's status into 9. So the stuck thread is stopped, or it would read the
-/// launcher's answer, and the goodbye is said here: one line on the socket that hydra and Slurm give to each rank (PMI-1).
-void leave_without_finalize(pthread_t stuck, int launcher_socket, int status) {
-  constexpr std::string_view goodbye = "cmd=finalize\n", answer = "finalize_ack";
-  struct sigaction action = {};
-  action.sa_handler = stay_here;
-  if (launcher_socket >= 0 && sigaction(SIGUSR2, &action, nullptr) == 0 && pthread_kill(stuck, SIGUSR2) == 0) {
-    usleep(50000);
-    std::string heard;
-    char text[256];
-    if (write(launcher_socket, goodbye.data(), goodbye.size()) < 0) _exit(status);
-    for (pollfd socket{launcher_socket, POLLIN, 0}; heard.find(answer) == std::string::npos && poll(&socket, 1, 2000) == 1;) {
-      ssize_t bytes = read(launcher_socket, text, sizeof(text));
-      if (bytes <= 0) break;
-      heard.append(text, static_cast<std::size_t>(bytes));
-    }
-  }
-  _exit(status);
-}
-
 [[noreturn]] void end_process(int status) {
   tell_launcher(status);
   _exit(status);
@@ -94,29 +38,22 @@ int environment_number(const char* name) {
   return text.empty() ? 0 : std::atoi(text.c_str());
 }
 
-/// Each lane calls MPI from its own thread.
-void refuse_single_thread(int provided) {
-  if (provided < MPI_THREAD_MULTIPLE)
-    fail(ExitCode::environment,
-         "this MPI library ({}) offers thread level {} and Tessera needs MPI_THREAD_MULTIPLE ({}): build with one that has it (of MPICH, "
-         "one configured with --enable-threads=multiple)",
-         mpi_version(), provided, MPI_THREAD_MULTIPLE);
-}
-
-/// A launcher that speaks another process-management protocol than the MPI library starts N processes that each believe to be alone.
-void refuse_singletons(int ranks) {
-  if (ranks > 1) return;
-  for (const char* name : {"PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE", "SLURM_NTASKS"}) {
-    int promised = environment_number(name);
-    if (promised <= 1) continue;
-    fail(ExitCode::environment,
-         "the launcher started {} processes ({}={}), but MPI connected none of them: each would train alone. This program runs with {}: "
-         "start "
-         "with the mpiexec of that MPI, or with `srun --mpi=pmi2` (`--mpi=pmix` for Open MPI); for one rank on purpose inside an "
-         "allocation, "
-         "`srun --mpi=pmi2 -n 1`.",
-         promised, name, promised, mpi_version());
+/// Collective over these ranks alone.
+MPI_Comm comm_of_first(int ranks, int all) {
+  MPI_Comm comm = MPI_COMM_NULL;
+  if (ranks == all) {
+    MPI_CHECK(MPI_Comm_dup(MPI_COMM_WORLD, &comm));
+    return comm;
   }
+  MPI_Group everybody = MPI_GROUP_NULL, first = MPI_GROUP_NULL;
+  int range[1][3] = {{0, ranks - 1, 1}};
+  MPI_CHECK(MPI_Comm_group(MPI_COMM_WORLD, &everybody));
+  MPI_CHECK(MPI_Group_range_incl(everybody, 1, range, &first));
+  MPI_CHECK(MPI_Comm_create_group(MPI_COMM_WORLD, first, 0, &comm));
+  MPI_CHECK(MPI_Group_free(&first));
+  MPI_CHECK(MPI_Group_free(&everybody));
+  MPI_CHECK(MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN));
+  return comm;
 }
 
 /// The ranks that share this one's node. With TESSERA_RANKS_PER_NODE a node counts as several, of so many consecutive ranks each: what
@@ -144,42 +81,23 @@ std::string host_name() {
 
 }  // namespace
 
-World::World(const WorldOptions& options) : options_(options), exceptions_at_start_(std::uncaught_exceptions()) {
-#ifdef OPEN_MPI
-  // It ends a process that Slurm has started without PMIx by a text on how to build Open MPI.
-  if (!environment("PMIX_RANK") && !environment("OMPI_COMM_WORLD_SIZE")) refuse_singletons(1);
-#endif
-  // As seen of MPICH with UCX, which may crash where it gets fewer.
-  require_address_space((launched_as_several() ? 256 : 160) << 20, "MPI with its threads");
-  const StartWatch start(options.start);
-  int provided = MPI_THREAD_SINGLE;
-  {
-    const MpiStart init;
-    MPI_CHECK(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided));
-  }
-  MPI_CHECK(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN));
-  MPI_CHECK(MPI_Comm_rank(MPI_COMM_WORLD, &place_.rank));
-  MPI_CHECK(MPI_Comm_size(MPI_COMM_WORLD, &place_.ranks));
-  log_identity(place_.rank, place_.ranks);
-  try {
-    refuse_single_thread(provided);
-    refuse_singletons(place_.ranks);
-  } catch (const Error&) {
-    // All ranks see the same fault, so all come here.
-    MPI_Finalize();
-    throw;
-  }
-
+World::World(Launch& launch, int ranks, const WorldOptions& options)
+    : launch_(launch), options_(options), exceptions_at_start_(std::uncaught_exceptions()) {
+  TESSERA_REQUIRE(launch.rank() < ranks && ranks <= launch.ranks(), "rank {} in a world of {} of {} ranks", launch.rank(), ranks,
+                  launch.ranks());
   handles_ = std::make_unique<Handles>();
-  MPI_Comm comm = MPI_COMM_NULL;
-  MPI_CHECK(MPI_Comm_dup(MPI_COMM_WORLD, &comm));
+  MPI_Comm comm = comm_of_first(ranks, launch.ranks());
   handles_->world = OwnedComm(comm);
+  MPI_CHECK(MPI_Comm_rank(comm, &place_.rank));
+  MPI_CHECK(MPI_Comm_size(comm, &place_.ranks));
+  log_identity(place_.rank, place_.ranks);
+
   comm = node_comm(comm, place_.rank);
   handles_->node = OwnedComm(comm);
   MPI_CHECK(MPI_Comm_rank(comm, &place_.local_rank));
   MPI_CHECK(MPI_Comm_size(comm, &place_.local_ranks));
 
-  handles_->peers = Peers(comm);
+  handles_->peers = Peers(comm, place_.rank);
   std::string reason;
   handles_->block = make_shared_block(comm, Handles::block_bytes(place_.local_ranks), true, reason);
   handles_->peers.share_marks(handles_->marks());
@@ -200,6 +118,7 @@ World::World(const WorldOptions& options) : options_(options), exceptions_at_sta
   // Last: were anything to throw after it, the handler would be left with what is freed. Without marks or a watch nobody can tell who was
   // lost.
   if (handles_->watch && (handles_->marks() || place_.local_ranks == 1)) explain_aborts(&handles_->peers, place_.rank);
+  launch_.stands();
 }
 
 World::~World() {
@@ -380,12 +299,9 @@ int World::finish(int status) {
     leave_end_report_to_others();
   handles_->peers.set_watch(nullptr);
   handles_->watch.reset();
-  // From here all work of all ranks is done, so leaving without MPI_Finalize loses nothing.
-  int launcher_socket = environment("PMI_FD") ? environment_number("PMI_FD") : -1;
-  ExitTimer timer(options_.finalize_timeout_seconds,
-                  [=, stuck = pthread_self()] { leave_without_finalize(stuck, launcher_socket, highest); });
+  for (auto end = handles_->ends.rbegin(); end != handles_->ends.rend(); ++end) (*end)();
   handles_.reset();
-  MPI_CHECK(MPI_Finalize());
+  log_identity(launch_.rank(), launch_.ranks());
   return highest;
 }
 
@@ -423,6 +339,8 @@ std::string World::map_of_ranks() const {
   return named.substr(named.find(' ') + 1);
 }
 
+void World::at_end(std::function<void()> part) const { handles_->ends.push_back(std::move(part)); }
+
 void World::describe_work(std::function<std::string()> describe) const {
   if (handles_->watch) handles_->watch->whereabouts().set_work(std::move(describe));
 }
@@ -442,27 +360,39 @@ std::string mpi_version() {
   return name_mpi({text, static_cast<std::size_t>(length)});
 }
 
+namespace {
+
+int run_in(Launch& launch, const WorldOptions& options, const std::function<int(World&)>& body) {
+  World world(launch, launch.chosen(), options);
+  try {
+    int status = 0;
+    try {
+      world.require_same_program();
+      status = body(world);
+    } catch (const AgreedError& error) {
+      // To be stopped is no fault. Info lines are rank 0's; the request may have come to another one.
+      if (error.code == ExitCode::interrupted)
+        info("{}", error.what());
+      else if (world.rank() == error.speaker)
+        log_line(LogLevel::error, error.what());
+      status = static_cast<int>(error.code);
+    }
+    return world.finish(status);
+  } catch (const std::exception&) {
+    const Error error = current_error();
+    world.abort_all(error.code, error.what());
+  }
+}
+
+}  // namespace
+
 int run_in_world(const WorldOptions& options, const std::function<int(World&)>& body) {
   try {
-    World world(options);
-    try {
-      int status = 0;
-      try {
-        world.require_same_program();
-        status = body(world);
-      } catch (const AgreedError& error) {
-        // To be stopped is no fault. Info lines are rank 0's; the request may have come to another one.
-        if (error.code == ExitCode::interrupted)
-          info("{}", error.what());
-        else if (world.rank() == error.speaker)
-          log_line(LogLevel::error, error.what());
-        status = static_cast<int>(error.code);
-      }
-      return world.finish(status);
-    } catch (const std::exception&) {
-      const Error error = current_error();
-      world.abort_all(error.code, error.what());
-    }
+    if (Launch* launch = Launch::current()) return run_in(*launch, options, body);
+    Launch launch(options.start);
+    const int status = run_in(launch, options, body);
+    launch.end(status, options.finalize_timeout_seconds);
+    return status;
   } catch (const Error& error) {
     // The world could not be made. Others may wait for it.
     report_end(static_cast<int>(error.code));

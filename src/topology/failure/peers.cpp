@@ -88,16 +88,15 @@ void explain_aborts(const Peers* peers, int rank) {
   sigaction(SIGABRT, &action, nullptr);  // fails for wrong arguments only
 }
 
-Peers::Peers(MPI_Comm node) {
+Peers::Peers(MPI_Comm node, int world_rank) {
   struct Entry {
     ProcessName process;
     int world_rank;
   };
   int local_ranks = 0;
-  Entry mine{ProcessName::own(), 0};
+  Entry mine{ProcessName::own(), world_rank};
   MPI_CHECK(MPI_Comm_size(node, &local_ranks));
   MPI_CHECK(MPI_Comm_rank(node, &own_));
-  MPI_CHECK(MPI_Comm_rank(MPI_COMM_WORLD, &mine.world_rank));
   std::vector<Entry> all(static_cast<std::size_t>(local_ranks));
   MPI_CHECK(MPI_Allgather(&mine, sizeof(Entry), MPI_BYTE, all.data(), sizeof(Entry), MPI_BYTE, node));
   for (const Entry& entry : all) {
