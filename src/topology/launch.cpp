@@ -11,7 +11,7 @@
 #include <cstdlib>
 #include <exception>
 #include <mutex>
-#include <optional>
+#include <numeric>
 #include <thread>
 #include <utility>
 
@@ -19,7 +19,7 @@
 #include "base/log.hpp"
 #include "deck/environment.hpp"
 #include "topology/failure/leave.hpp"
-#include "topology/mpi.hpp"
+#include "topology/launch_handles.hpp"
 #include "topology/world.hpp"
 
 namespace tessera {
@@ -96,6 +96,21 @@ void await(MPI_Request& request) {
   }
 }
 
+/// Collective: by rank the lowest one that shares its node.
+std::vector<int> find_leaders(MPI_Comm all, int rank, int ranks) {
+  MPI_Comm comm = MPI_COMM_NULL;
+  MPI_CHECK(MPI_Comm_split_type(all, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, &comm));
+  const OwnedComm node(comm);
+  int leader = rank;
+  MPI_Request request = MPI_REQUEST_NULL;
+  MPI_CHECK(MPI_Ibcast(&leader, 1, MPI_INT, 0, comm, &request));
+  complete(request);
+  std::vector<int> leaders(static_cast<std::size_t>(ranks));
+  MPI_CHECK(MPI_Iallgather(&leader, 1, MPI_INT, leaders.data(), 1, MPI_INT, all, &request));
+  complete(request);
+  return leaders;
+}
+
 }  // namespace
 
 struct ExitTimer::Waiting {
@@ -120,11 +135,6 @@ ExitTimer::~ExitTimer() {
   waiting_->stopped.notify_all();
   waiting_->thread.join();
 }
-
-struct Launch::Handles {
-  OwnedComm all;                    ///< a duplicate of MPI_COMM_WORLD
-  std::optional<StartWatch> start;  ///< until a world stands, or somebody waits for one
-};
 
 Launch::Launch(const StartOptions& start) : exceptions_at_start_(std::uncaught_exceptions()) {
   TESSERA_REQUIRE(!g_current, "MPI was to be started twice");
@@ -154,9 +164,8 @@ Launch::Launch(const StartOptions& start) : exceptions_at_start_(std::uncaught_e
     MPI_Finalize();
     throw;
   }
-  MPI_Comm comm = MPI_COMM_NULL;
-  MPI_CHECK(MPI_Comm_dup(MPI_COMM_WORLD, &comm));
-  handles_->all = OwnedComm(comm);
+  handles_->all = OwnedComm(duplicate(MPI_COMM_WORLD));
+  handles_->leaders = find_leaders(handles_->all.get(), rank_, ranks_);
   g_current = this;
 }
 
@@ -166,6 +175,17 @@ Launch::~Launch() {
 }
 
 Launch* Launch::current() { return g_current; }
+
+MPI_Comm Launch::Handles::first(int ranks) {
+  if (std::cmp_equal(ranks, leaders.size())) return all.get();
+  auto found = parts.find(ranks);
+  if (found == parts.end()) {
+    std::vector<int> members(static_cast<std::size_t>(ranks));
+    std::iota(members.begin(), members.end(), 0);
+    found = parts.try_emplace(ranks, comm_of(all.get(), members, 0)).first;
+  }
+  return found->second.get();
+}
 
 void Launch::stands() { handles_->start.reset(); }
 

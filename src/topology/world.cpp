@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <unistd.h>
-#include <map>
 
 #include <algorithm>
 #include <atomic>
@@ -10,8 +9,10 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <map>
 #include <numeric>
 #include <optional>
+#include <set>
 #include <thread>
 #include <utility>
 
@@ -21,6 +22,7 @@
 #include "base/log.hpp"
 #include "deck/environment.hpp"
 #include "topology/failure/leave.hpp"
+#include "topology/launch_handles.hpp"
 #include "topology/world_handles.hpp"
 
 namespace tessera {
@@ -38,39 +40,21 @@ int environment_number(const char* name) {
   return text.empty() ? 0 : std::atoi(text.c_str());
 }
 
-/// Collective over these ranks alone.
-MPI_Comm comm_of_first(int ranks, int all) {
-  MPI_Comm comm = MPI_COMM_NULL;
-  if (ranks == all) {
-    MPI_CHECK(MPI_Comm_dup(MPI_COMM_WORLD, &comm));
-    return comm;
-  }
-  MPI_Group everybody = MPI_GROUP_NULL, first = MPI_GROUP_NULL;
-  int range[1][3] = {{0, ranks - 1, 1}};
-  MPI_CHECK(MPI_Comm_group(MPI_COMM_WORLD, &everybody));
-  MPI_CHECK(MPI_Group_range_incl(everybody, 1, range, &first));
-  MPI_CHECK(MPI_Comm_create_group(MPI_COMM_WORLD, first, 0, &comm));
-  MPI_CHECK(MPI_Group_free(&first));
-  MPI_CHECK(MPI_Group_free(&everybody));
-  MPI_CHECK(MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN));
-  return comm;
-}
-
-/// The ranks that share this one's node. With TESSERA_RANKS_PER_NODE a node counts as several, of so many consecutive ranks each: what
+/// By rank the lowest one on its node. With TESSERA_RANKS_PER_NODE a node counts as several, of so many consecutive ranks each: what
 /// happens between nodes can be tried on one.
-MPI_Comm node_comm(MPI_Comm world, int rank) {
-  MPI_Comm node = MPI_COMM_NULL;
-  MPI_CHECK(MPI_Comm_split_type(world, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, &node));
+std::vector<int> leaders_of(std::vector<int> leaders, int ranks) {
+  leaders.resize(static_cast<std::size_t>(ranks));
   const auto pretended = environment("TESSERA_RANKS_PER_NODE");
-  if (!pretended) return node;
+  if (!pretended) return leaders;
   const int size = environment_number("TESSERA_RANKS_PER_NODE");
   if (size < 1) fail(ExitCode::environment, "TESSERA_RANKS_PER_NODE={} is not a number of ranks", *pretended);
-  int local = 0;
-  MPI_Comm part = MPI_COMM_NULL;
-  MPI_CHECK(MPI_Comm_rank(node, &local));
-  MPI_CHECK(MPI_Comm_split(node, local / size, local, &part));
-  MPI_Comm_free(&node);
-  return part;
+  std::map<int, std::pair<int, int>> last;  // of each true node: its ranks so far, and who leads the present part of it
+  for (int rank = 0; rank < ranks; ++rank) {
+    auto& [count, leader] = last[leaders[static_cast<std::size_t>(rank)]];
+    if (count++ % size == 0) leader = rank;
+    leaders[static_cast<std::size_t>(rank)] = leader;
+  }
+  return leaders;
 }
 
 std::string host_name() {
@@ -85,31 +69,32 @@ World::World(Launch& launch, int ranks, const WorldOptions& options)
     : launch_(launch), options_(options), exceptions_at_start_(std::uncaught_exceptions()) {
   TESSERA_REQUIRE(launch.rank() < ranks && ranks <= launch.ranks(), "rank {} in a world of {} of {} ranks", launch.rank(), ranks,
                   launch.ranks());
-  handles_ = std::make_unique<Handles>();
-  MPI_Comm comm = comm_of_first(ranks, launch.ranks());
-  handles_->world = OwnedComm(comm);
-  MPI_CHECK(MPI_Comm_rank(comm, &place_.rank));
-  MPI_CHECK(MPI_Comm_size(comm, &place_.ranks));
+  place_.rank = launch.rank(), place_.ranks = ranks;
   log_identity(place_.rank, place_.ranks);
+  handles_ = std::make_unique<Handles>();
+  handles_->world = OwnedComm(duplicate(launch.handles_->first(ranks)));
 
-  comm = node_comm(comm, place_.rank);
-  handles_->node = OwnedComm(comm);
-  MPI_CHECK(MPI_Comm_rank(comm, &place_.local_rank));
-  MPI_CHECK(MPI_Comm_size(comm, &place_.local_ranks));
+  const std::vector<int> leaders = leaders_of(launch.handles_->leaders, ranks);
+  const int leader = leaders[static_cast<std::size_t>(place_.rank)];
+  std::vector<int> members;
+  std::set<int> nodes;
+  for (int rank = 0; rank < ranks; ++rank) {
+    const int other = leaders[static_cast<std::size_t>(rank)];
+    nodes.insert(other);
+    if (other == leader) members.push_back(rank);
+  }
+  handles_->node = OwnedComm(comm_of(handles_->world.get(), members, 0));
+  place_.local_ranks = static_cast<int>(members.size());
+  place_.local_rank = static_cast<int>(std::ranges::lower_bound(members, place_.rank) - members.begin());
+  place_.nodes = static_cast<int>(nodes.size());
+  place_.node = static_cast<int>(std::distance(nodes.begin(), nodes.find(leader)));
 
+  const MPI_Comm comm = handles_->node.get();
   handles_->peers = Peers(comm, place_.rank);
   std::string reason;
   handles_->block = make_shared_block(comm, Handles::block_bytes(place_.local_ranks), true, reason);
   handles_->peers.share_marks(handles_->marks());
 
-  int leader = place_.rank;
-  MPI_CHECK(MPI_Bcast(&leader, 1, MPI_INT, 0, comm));
-  std::vector<int> leaders(static_cast<std::size_t>(place_.ranks));
-  MPI_CHECK(MPI_Allgather(&leader, 1, MPI_INT, leaders.data(), 1, MPI_INT, handles_->world.get()));
-  std::sort(leaders.begin(), leaders.end());
-  leaders.erase(std::unique(leaders.begin(), leaders.end()), leaders.end());
-  place_.nodes = static_cast<int>(leaders.size());
-  place_.node = static_cast<int>(std::lower_bound(leaders.begin(), leaders.end(), leader) - leaders.begin());
   place_.host = host_name();
   hosts_ = gather_text(place_.host);
   log_identity(place_.rank, place_.ranks, place_.nodes > 1 ? place_.host : "");

@@ -23,6 +23,7 @@ std::atomic<int> communicators{0}, types{0};
 }
 extern "C" {
 int MPI_Comm_dup(MPI_Comm from, MPI_Comm* made) { return ++communicators, PMPI_Comm_dup(from, made); }
+int MPI_Comm_idup(MPI_Comm from, MPI_Comm* made, MPI_Request* request) { return ++communicators, PMPI_Comm_idup(from, made, request); }
 int MPI_Comm_split(MPI_Comm from, int color, int key, MPI_Comm* made) { return ++communicators, PMPI_Comm_split(from, color, key, made); }
 int MPI_Comm_split_type(MPI_Comm from, int type, int key, MPI_Info info, MPI_Comm* made) {
   return ++communicators, PMPI_Comm_split_type(from, type, key, info, made);
