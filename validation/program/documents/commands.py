@@ -27,7 +27,7 @@ PROGRAMS = ("tessera", "build/host/tessera", "$HOME/tessera/bin/tessera")
 # Words of pages that stand for a name of the reader's.
 STAND_INS = [(r"^DECK$", "inputs/quickstart.toml"), (r"\b(RUN_DIR|runs/NAME)\b", "runs/quickstart"), (r"^OUT$", "out"), (r"^STEP$", "runs/quickstart/checkpoints/latest"),
              (r"^CHECKPOINT$", "runs/quickstart/checkpoints/latest"), (r"\bPREFIX/share/tessera/", ""), (r"^\$HOME/tessera/bin/tessera$", "tessera"),
-             (r"/local\d?(?=$|:)", "local"), (r"\$JOB\b", "7"), (r"^inputs/mine.toml$", "mine.toml")]
+             (r"/local\d?(?=$|:)", "local"), (r"\$JOB\b", "7"), (r"^inputs/mine.toml$", "mine.toml"), (r"step-00000200", "step-00000012")]
 # A model and a batch that take milliseconds. What a deck of a Hugging Face model says of its model stays.
 SMALL_MODEL = ["model.layers=2", "model.width=64", "model.heads=4", "model.kv_heads=2", "model.ff_width=96", "model.vocab=257"]
 SMALL_BATCH = ["batch.global=4", "batch.micro=1", "batch.sequence_length=32", "run.steps=2", "run.threads=1", "run.device=host", "learning_rate.warmup_steps=1",
@@ -164,7 +164,7 @@ def train_small(command, launch, deck, number):
             small += ["data.train=data/train.h5", "data.validation=data/val.h5"]
     if launch.value("data.packing", "") == "documents":
         small += ["data.validation=data/val.h5"]
-    if step := launch.value("run.trace_step", ""):
+    if step := launch.value("run.trace_step", "14" if launch.value("run.resume", "") else ""):
         small += [f"run.steps={step}"]
     run(launch.start(ranks, [*launch.words[1:], *small, f"run.output_dir=runs/try-{number}"]), command.line)
 
@@ -337,6 +337,16 @@ def commands():
             yield from pages.commands_of(line)
 
 
+def check_outside():
+    """A command that stands in no block of code would be tried by nobody."""
+    for page in pages.paths():
+        text = pages.read(page)
+        inside = {line.number for _, lines in pages.blocks_of(page, text) for line in lines}
+        for number, line in enumerate(text.split("\n"), 1):
+            if number not in inside and not line.startswith("  ") and re.match(r"(mpiexec|srun|sbatch) -|tessera [a-z-]+ [a-zA-Z/.-]+ |scripts/\w+ ", line):
+                faults.append(f"{page}:{number}: a command outside of a block of code: indent it by four spaces, or put it between fences")
+
+
 def make_scratch():
     """What the lines read: decks and scripts of the tree, token files, runs, a model in the form of Hugging Face's, and other programs' configurations."""
     for name in ("inputs", "scripts", "slurm"):
@@ -452,6 +462,7 @@ def main():
             train_small(command, launch, deck, number)
         os.chdir("/")
     inline = check_inline()
+    check_outside()
     for number, rule in enumerate(RULES):
         print(f"{counts[number]:4} {rule.action.__name__}: {rule.why}")
         if not counts[number]:
