@@ -173,6 +173,71 @@ void add_from_deepspeed(CLI::App& deck, Chosen& chosen) {
   app->callback([options, &chosen] { chosen = [options] { return options->keys ? print_tables() : import_files(options->request); }; });
 }
 
+const char* type_name(KeyType type) {
+  switch (type) {
+    case KeyType::integer:
+      return "integer";
+    case KeyType::elements:
+      return "elements";
+    case KeyType::bytes:
+      return "bytes";
+    case KeyType::duration:
+      return "duration";
+    case KeyType::real:
+      return "real";
+    case KeyType::boolean:
+      return "boolean";
+    case KeyType::text:
+      return "text";
+    case KeyType::texts:
+      return "texts";
+    case KeyType::paths:
+      return "paths";
+    case KeyType::integers:
+      return "integers";
+    case KeyType::reals:
+      return "reals";
+    case KeyType::groups:
+      return "groups";
+    case KeyType::toggle:
+      return "toggle";
+    case KeyType::counted:
+      return "counted";
+  }
+  return "";
+}
+
+nlohmann::ordered_json limits_json(const Limits& limits) {
+  auto all = nlohmann::ordered_json::object();
+  for (const auto& [name, limit] :
+       {std::pair("least", limits.least), std::pair("above", limits.above), std::pair("most", limits.most), std::pair("below", limits.below)})
+    if (limit) all[name] = *limit;
+  return all;
+}
+
+/// Every row of the schema: for programs that write or check decks.
+int print_reference_json() {
+  auto keys = nlohmann::ordered_json::array();
+  for (const Key& key : deck_keys()) {
+    auto refused = nlohmann::ordered_json::object();
+    for (const auto& [value, reason] : key.refused) refused[std::string(value)] = reason;
+    keys.push_back({{"key", key.name},
+                    {"type", type_name(key.type)},
+                    {"unit", key.unit},
+                    {"choices", key.choices},
+                    {"auto", key.automatic != Auto::no},
+                    {"zero", key.zero},
+                    {"limits", limits_json(key.limits)},
+                    {"default", key.fallback},
+                    {"required", key.required()},
+                    {"identity", key.identity},
+                    {"refused", refused},
+                    {"meaning", key.help}});
+  }
+  put("{}\n", keys.dump(2));
+  return 0;
+}
+
 CLI::App* add_reader(CLI::App& deck, const char* name, const char* what, const char* example, const std::shared_ptr<DeckOptions>& o) {
   CLI::App* app = deck.add_subcommand(name, what);
   app->add_option("DECK", o->path, "TOML file")->required();
@@ -209,9 +274,13 @@ void add_deck(CLI::App& app, Chosen& chosen) {
   add_from_huggingface(*deck, chosen);
 
   CLI::App* reference = deck->add_subcommand("reference", "Print the table of all keys as Markdown");
+  reference->add_flag("--json", options->json,
+                      "Print it as JSON: of each key type, unit, choices, limits, default (as a deck has it), refused values, and whether "
+                      "it is part of a run's identity, which a resume must not change");
   reference->footer("Example:\n  tessera deck reference > docs/deck.md");
-  reference->callback([&chosen] {
-    chosen = [] {
+  reference->callback([options, &chosen] {
+    chosen = [options] {
+      if (options->json) return print_reference_json();
       put("{}", deck_reference());
       return 0;
     };
