@@ -209,8 +209,8 @@ const char* type_name(KeyType type) {
 
 nlohmann::ordered_json limits_json(const Limits& limits) {
   auto all = nlohmann::ordered_json::object();
-  for (const auto& [name, limit] :
-       {std::pair("least", limits.least), std::pair("above", limits.above), std::pair("most", limits.most), std::pair("below", limits.below)})
+  for (const auto& [name, limit] : {std::pair("least", limits.least), std::pair("above", limits.above), std::pair("most", limits.most),
+                                    std::pair("below", limits.below)})
     if (limit) all[name] = *limit;
   return all;
 }
