@@ -117,5 +117,6 @@ NOT_DRAWN = {
 # What decides a run's numbers beside the keys of its identity, which the schema marks: a plain layout keeps it, and a resume.
 KEPT = ("data.train", "data.validation", "data.bin_ids", "data.epochs", "evaluate.every", "evaluate.batches", "precision.gradients", "topology.share_gpu")
 
-# Axes whose sizes are part of what a step computes, since sums have another order; context.method where there is mesh.cp.
-ARITHMETIC = ("mesh.tp", "mesh.cp", "mesh.ep")
+# Keys of the layout that are part of what a step computes, since sums have another order with them; context.method where there is mesh.cp.
+AXES = ("mesh.tp", "mesh.cp", "mesh.ep")
+ARITHMETIC = (*AXES, "kernels.loss_chunk")

@@ -17,6 +17,7 @@ import random
 import resource
 import sys
 
+import choices
 import draw
 from decks import RANKS, Place, Schema, make_files, rid_of_plain, runs
 from trial import Fault, Refused, Trial
@@ -43,7 +44,7 @@ class Driver:
         drops = self.schema.value(deck, "experts.capacity_factor") != self.schema.plain["experts.capacity_factor"]
         if drops or chance.random() < 0.6:
             kept.update(axes)
-            fixed |= {"mesh.tp", "mesh.cp", "mesh.ep"} | ({"context.method"} if axes.get("mesh.cp") else set())
+            fixed |= {*choices.ARITHMETIC} | ({"context.method"} if axes.get("mesh.cp") else set())
         others = [key for key in self.schema.drawn if key not in fixed]
         for _ in range(3):
             found, _ = self.place.settle(chance, draw.with_ranks(self.schema, chance, {**draw.at_random(self.schema, chance, others), **kept}), fixed)
@@ -65,6 +66,8 @@ class Driver:
         except Refused as refused:
             self.seen["refused at the start"] += 1
             self.refused[refused.key] += 1
+            if self.options.verbose:
+                print("refused by", refused.key, [line for line in str(refused).splitlines() if "error:" in line or line.startswith("  ")][-3:], flush=True)
         except Fault as fault:
             return fault
         return None
@@ -105,11 +108,9 @@ class Driver:
         if case["then"] is not None and stays({**case, "then": None}):
             case = {**case, "then": None}
         if case["then"] is not None:
-            for axes in (self.trial.axes(case["deck"]),):
-                plain = {key: value for key, value in case["deck"].items() if self.schema.identity(key)}
-                plain = {**plain, **axes, RANKS: self.trial.plain(case["deck"], axes)[RANKS]}
-                if stays({**case, "then": plain}):
-                    case = {**case, "then": plain}
+            plain = self.trial.plain(case["deck"], self.trial.axes(case["deck"]))
+            if stays({**case, "then": plain}):
+                case = {**case, "then": plain}
         for part in ("deck", "then"):
             if case[part] is None:
                 continue
@@ -269,6 +270,7 @@ def main():
     parser.add_argument("--pairs", action="store_true", default=full)
     parser.add_argument("--most", type=int, default=10**6, help="decks that pairs may take")
     parser.add_argument("--deck")
+    parser.add_argument("--verbose", action="store_true", help="say what refused a deck")
     options = parser.parse_args()
     if options.decks is None:
         options.decks = 3000 if full else 100

@@ -133,15 +133,17 @@ class Place:
             faults += self.faults_of_data(deck, values)
             if not faults:
                 return rid_of_plain(self.schema, deck), values
-            key, message = chance.choice(faults)
-            named = {name for name in [key, *re.findall(r"[a-z_]+(?:\.[a-z_]+)+", message)] if name in self.schema.values and len(self.schema.values[name]) > 1}
-            if re.search(r"there (is|are) \d+ rank|start \d+ rank", message):
-                named.add(RANKS)
-            named = sorted(named - set(fixed))
-            if not named:
-                continue
-            key = chance.choice(named)
-            deck[key] = self.schema.plain[key] if chance.random() < 0.4 else chance.choice(self.schema.values[key])
+            changed = set(fixed)
+            for key, message in faults:
+                named = {name for name in [key, *re.findall(r"[a-z_]+(?:\.[a-z_]+)+", message)] if len(self.schema.values.get(name, [])) > 1}
+                if re.search(r"there (is|are) \d+ rank|start \d+ rank", message):
+                    named.add(RANKS)
+                if named & changed - set(fixed):  # may be mended already
+                    continue
+                if named := sorted(named - changed):
+                    key = chance.choice(named)
+                    changed.add(key)
+                    deck[key] = self.schema.plain[key] if chance.random() < 0.4 else chance.choice(self.schema.values[key])
         return None, faults
 
 

@@ -21,7 +21,7 @@ class Fault(Exception):
     """`kind` stays the same while a deck is shrunk; the words say more."""
 
     def __init__(self, kind, words=""):
-        super().__init__(f"{kind}\n{words}".strip())
+        super().__init__("\n    ".join([kind, *words.splitlines()[-8:]]))
         self.kind = kind
 
 
@@ -52,7 +52,7 @@ class Trial:
         shape = re.sub(r"\d+|/\S+|step-\S*|'[^']*'|\"[^\"]*\"", "N", error[1]) if error else ""
         if status not in STATUSES:
             raise Fault(f"status {status}: {shape}", said)
-        named = [key for key in re.findall(r"[a-z_]+(?:\.[a-z_]+)+", said) if key in self.schema.rows]
+        named = [key for key in re.findall(r"[a-z_]+(?:\.[a-z_]+)+", said[error.start():] if error else "") if key in self.schema.rows]
         if not named:
             raise Fault(f"status {status} names no key: {shape}", said)
         steps = self.steps(name)
@@ -72,7 +72,7 @@ class Trial:
         said = self.start("run-a", deck)
         self.look_at("run-a", deck, said)
         references = self.references(deck)
-        self.compare("run", "run-a", deck, references)
+        self.compare("run", "run-a", deck, references, self.axes(deck))
         if then is None or not (start := self.first_save("run-a")):
             return "alone"
         if then.get(RANKS) is None:
@@ -82,7 +82,7 @@ class Trial:
         except Refused as refused:
             raise Refused("resume: " + refused.key, str(refused)) from None
         self.look_at("run-b", then, said)
-        self.compare("resume", "run-b", then, references)
+        self.compare("resume", "run-b", then, references, self.axes(deck))
         return "resumed"
 
     # What a run leaves
@@ -91,6 +91,7 @@ class Trial:
         for used, planned in re.findall(r"memory (\S+ \S+) of (\S+ \S+)", said):
             if used != planned:
                 raise Fault("bytes used and planned", f"{used} used, {planned} planned\n{said}")
+        self.look_at_plan(name, deck, said)
         losses = self.folder.losses(name)
         if not losses or any(not math.isfinite(x) for values in losses.values() for x in values):
             raise Fault("losses that are not finite", str(losses))
@@ -111,6 +112,15 @@ class Trial:
             if not glob.glob(os.path.join(self.folder.run(name), "weights", "step-*")):
                 raise Fault("no weights were saved")
 
+    def look_at_plan(self, name, deck, said):
+        """`tessera plan` says the bytes that rank 0 has, for as many threads. What is as large as memory allows it cannot know."""
+        used, threads = re.search(r"memory (\S+ \S+) of", said), re.search(r"machine +(\d+) threads a rank", said)
+        if not used or not threads or self.schema.value(deck, "activation.recompute") == '"auto"':
+            return
+        plan = self.folder.plan(int(self.schema.value(deck, RANKS)), "--threads", threads[1])
+        if runs.human_bytes(plan["bytes_per_rank"]) != used[1]:
+            raise Fault("bytes of tessera plan", f"{used[1]} used, {runs.human_bytes(plan['bytes_per_rank'])} planned")
+
     def first_save(self, name):
         """A checkpoint before the last step, if one stays."""
         last = max(self.steps(name))
@@ -128,7 +138,7 @@ class Trial:
     def plain(self, deck, axes):
         """The plain layout of a deck, with these sizes of the axes that are part of the arithmetic."""
         kept = {key: value for key, value in deck.items() if self.schema.identity(key)}
-        ranks = math.prod(int(axes.get(axis, 1)) for axis in choices.ARITHMETIC)
+        ranks = math.prod(int(axes.get(axis, 1)) for axis in choices.AXES)
         if self.schema.value(deck, "precision.gradients") == '"bf16"':  # one micro-batch a rank
             shares = -(-int(self.schema.value(deck, "batch.global")) // int(self.schema.value(deck, "batch.micro")))
             ranks *= -(-shares // int(axes.get("mesh.ep", 1)))
@@ -150,8 +160,10 @@ class Trial:
             return made[key]
         return of
 
-    def compare(self, what, name, deck, references):
-        exact, axes = self.schema.value(deck, "run.reproducible") == "true", self.axes(deck)
+    def compare(self, what, name, deck, references, begun):
+        """Bits are promised where all steps had the same arithmetic, that of `begun` for the first ones."""
+        axes = self.axes(deck)
+        exact = self.schema.value(deck, "run.reproducible") == "true" and axes == begun
         if exact:
             self.same(what, name, references(axes))
         # Where there is room for some tokens only, whose they are is a rank's own affair.
