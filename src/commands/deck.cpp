@@ -8,6 +8,7 @@
 #include "base/check.hpp"
 #include "base/log.hpp"
 #include "commands/commands.hpp"
+#include "commands/deck_reference.hpp"
 #include "deck/import/foreign_keys.hpp"
 #include "deck/import/import.hpp"
 #include "deck/import/model_source.hpp"
@@ -203,9 +204,12 @@ void add_deck(const Command& app) {
   add_from_huggingface(deck);
 
   const Command reference = deck.command("reference", "Print the table of all keys as Markdown");
+  reference.flag("--json", options->json,
+                 "Print it as JSON: of each key type, unit, choices, limits, default (as a deck has it), refused values, and whether "
+                 "it is part of a run's identity, which a resume must not change");
   reference.footer("Example:\n  tessera deck reference > docs/deck.md");
-  reference.does([] {
-    put("{}", deck_reference());
+  reference.does([options] {
+    put("{}", options->json ? reference_json() : deck_reference());
     return 0;
   });
 }

@@ -162,6 +162,8 @@ TEST(ChromeTrace, OfNothingIsStillJson) {
 
 TEST(ChromeTrace, KindsOfTasks) {
   EXPECT_STREQ(kind_of({.name = "", .op = RunPass{.kind = PassKind::backward}, .uses = {}}), "backward");
+  EXPECT_STREQ(kind_of({.name = "", .op = RunPass{.kind = PassKind::again}, .uses = {}}), "recompute");
+  EXPECT_STREQ(kind_of({.name = "", .op = RunPass{.kind = PassKind::weights}, .uses = {}}), "weight gradients");
   EXPECT_STREQ(kind_of(compute), "forward");
   EXPECT_STREQ(kind_of(gather), "gather");
   EXPECT_STREQ(kind_of({.name = "", .op = Collective{.kind = CollectiveKind::all_reduce}, .lane = Lane::reduce, .uses = {}}), "reduce");
