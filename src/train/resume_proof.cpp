@@ -36,8 +36,6 @@ std::vector<std::string> differing_arithmetic(Deck there, const Deck& here) {
   return out;
 }
 
-std::string read_text(const std::string& path) { return io::read_small_file(path, ExitCode::checkpoint); }
-
 }  // namespace
 
 std::string resume_proof_file(const std::string& step_folder) { return step_folder + "/resume_proof.json"; }
@@ -67,7 +65,7 @@ void ResumeProof::read(const std::string& checkpoint) {
         reader.folder());
   std::string device;
   try {
-    const Json proof = Json::parse(read_text(path));
+    const Json proof = Json::parse(io::read_small_file(path, ExitCode::checkpoint));
     if (proof.at("format").get<int>() != proof_format)
       fail(ExitCode::checkpoint, "{}: it has format {}, and this version reads {}. {}", path, proof.at("format").get<int>(), proof_format,
            way_on);
