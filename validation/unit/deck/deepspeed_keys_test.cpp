@@ -13,7 +13,7 @@
 #include "deepspeed_cases.hpp"
 #include "small_deck.hpp"
 
-namespace tessera {
+namespace tessera::deepspeed_keys_test {
 namespace {
 
 using nlohmann::json;
@@ -209,4 +209,4 @@ TEST(DeepSpeedKeys, ThePageHoldsTheTable) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::deepspeed_keys_test

@@ -9,7 +9,7 @@
 #include "deck/value.hpp"
 #include "small_deck.hpp"
 
-namespace tessera {
+namespace tessera::trainer_test {
 namespace {
 
 using nlohmann::json;
@@ -418,4 +418,4 @@ TEST(Trainer, ThePageHoldsTheTable) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::trainer_test

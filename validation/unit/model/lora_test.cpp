@@ -12,7 +12,7 @@
 #include "model/segment.hpp"
 #include "random_models.hpp"
 
-namespace tessera {
+namespace tessera::lora_test {
 namespace {
 
 LoraKeys lora_of(std::int64_t rank, double alpha, std::vector<std::string> targets = {}) {
@@ -173,4 +173,4 @@ TEST(Lora, PeftKnowsModulesByTheirLastNameWhereAllHaveAdapters) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::lora_test

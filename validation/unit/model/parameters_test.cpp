@@ -14,7 +14,7 @@
 #include "model/layout.hpp"
 #include "random_models.hpp"
 
-namespace tessera {
+namespace tessera::parameters_test {
 namespace {
 
 using Json = nlohmann::json;
@@ -208,4 +208,4 @@ TEST(ParameterTable, CountsByHand) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::parameters_test

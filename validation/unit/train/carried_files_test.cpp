@@ -9,7 +9,7 @@
 #include "train/consolidate.hpp"
 #include "train/import_model.hpp"
 
-namespace tessera {
+namespace tessera::carried_files_test {
 namespace {
 
 using namespace tessera::test;
@@ -118,4 +118,4 @@ TEST(CarriedFiles, WhatIsNoIdIsRefused) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::carried_files_test

@@ -14,7 +14,7 @@
 #include "io/safetensors/safetensors.hpp"
 #include "io/safetensors/safetensors_model.hpp"
 
-namespace tessera {
+namespace tessera::consolidate_test {
 namespace {
 
 using test::Scratch;
@@ -305,4 +305,4 @@ TEST(Consolidate, WeightsOfAnotherSplitAreNotLeftBeside) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::consolidate_test

@@ -12,7 +12,7 @@
 #include "train/consolidate.hpp"
 #include "train/import_model.hpp"
 
-namespace tessera {
+namespace tessera::initial_weights_test {
 namespace {
 
 using test::Scratch;
@@ -257,4 +257,4 @@ TEST(InitialWeights, BiasesOfRoutersAreNotOfTheFile) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::initial_weights_test

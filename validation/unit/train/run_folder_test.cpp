@@ -11,7 +11,7 @@
 #include "train/save_room.hpp"
 #include "train/start_point.hpp"
 
-namespace tessera {
+namespace tessera::run_folder_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -540,4 +540,4 @@ TEST_F(Folder, ADeckCutShortByAKillDoesNotBlockTheRun) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::run_folder_test

@@ -7,7 +7,7 @@
 #include "io/tokens/token_writer.hpp"
 #include "train/carried_files.hpp"
 
-namespace tessera {
+namespace tessera::run_tokenizer_test {
 namespace {
 
 using namespace tessera::test;
@@ -145,4 +145,4 @@ TEST(RunTokenizer, RefusesTokensOfAnother) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::run_tokenizer_test
