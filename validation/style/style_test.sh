@@ -59,6 +59,9 @@ expect_fault src/topology/a.cpp 1 "making a file stands in src/base/own_files" '
 expect_fault src/topology/a.cpp 1 "getenv stands in src/deck" 'auto n = std::getenv("N");\n'
 expect_fault src/schedule/a.cpp 1 "a Kokkos header stands in" '#include <Kokkos_Core.hpp>\n'
 expect_fault kernels/gemm/gemm.hpp 1 "a Kokkos header stands in" '#include <Kokkos_Core.hpp>\n'
+expect_fault src/train/a.cpp 1 "the JSON library stands in" "#include <nlohmann/json.hpp>\n"
+expect_fault src/commands/plan.cpp 1 "CLI11 stands in" "#include <CLI/CLI.hpp>\n"
+expect_fault io/files/a.cpp 1 "spdlog stands in" "#include <spdlog/spdlog.h>\n"
 expect_fault src/base/a.cpp 1 "not formatted" 'int  f( ){return 1 ;}\n'
 expect_fault docs/a.md 2 "trailing space" 'text\nmore \n'
 expect_fault docs/a.md 1 "tab; indent with spaces" 'a\tb\n'
@@ -80,18 +83,18 @@ if "$root/scripts/style" --tree "$tree" >/dev/null; then :; else
   echo "FAIL: types of two namespaces were refused"; failed=1
 fi
 
-# --fix mends what clang-format can mend and the deck that README shows, and the check then passes.
+# --fix mends what clang-format can mend and the deck that the page of the first run shows, and the check then passes.
 sound_tree
-mkdir -p "$tree/inputs"
+mkdir -p "$tree/inputs" "$tree/docs"
 printf 'int  f( ){return 1 ;}\n' >"$tree/src/base/a.cpp"
 printf '[run]\nsteps = 2\n' >"$tree/inputs/quickstart.toml"
-printf 'head\n```toml\n[run]\nsteps = 1\nold = 1\n```\ntail\n' >"$tree/README.md"
-if "$root/scripts/style" --tree "$tree" | grep -q 'README.md:1: its toml block'; then :; else
-  echo "FAIL: another deck in README was not refused"; failed=1
+printf 'head\n```toml\n[run]\nsteps = 1\nold = 1\n```\ntail\n' >"$tree/docs/quickstart.md"
+if "$root/scripts/style" --tree "$tree" | grep -q 'docs/quickstart.md:1: its toml block'; then :; else
+  echo "FAIL: another deck in docs/quickstart.md was not refused"; failed=1
 fi
 if ! "$root/scripts/style" --fix --tree "$tree" >/dev/null || [ "$(cat "$tree/src/base/a.cpp")" != 'int f() { return 1; }' ] ||
-  [ "$(cat "$tree/README.md")" != "$(printf 'head\n```toml\n[run]\nsteps = 2\n```\ntail')" ]; then
-  echo "FAIL: --fix did not mend format and README"; failed=1
+  [ "$(cat "$tree/docs/quickstart.md")" != "$(printf 'head\n```toml\n[run]\nsteps = 2\n```\ntail')" ]; then
+  echo "FAIL: --fix did not mend format and the shown deck"; failed=1
 fi
 
 [ $failed = 0 ] && echo "scripts/style refuses every fault and accepts a sound tree"
