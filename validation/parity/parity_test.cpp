@@ -11,7 +11,7 @@
 #include "train/engine/device.hpp"
 #include "train/engine/engine.hpp"
 #include "validation/parity/fixture.hpp"
-#include "validation/skips.hpp"
+#include "validation/test_run.hpp"
 
 namespace tessera {
 namespace {

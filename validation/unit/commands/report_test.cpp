@@ -10,7 +10,7 @@
 #include "program.hpp"
 #include "train/engine/device.hpp"
 
-namespace tessera {
+namespace tessera::report_test {
 namespace {
 
 TEST(ReportCommand, PrintsWhatThereIs) {
@@ -86,4 +86,4 @@ TEST(ReportCommand, MeasuresNothingOnAFolderThatIsNotThere) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::report_test

@@ -6,7 +6,7 @@
 
 #include "random_models.hpp"
 
-namespace tessera {
+namespace tessera::flops_test {
 namespace {
 
 FlopsPerToken flops_of(const std::vector<std::string>& overrides) { return flops_per_token(test::tiny_deck(overrides)); }
@@ -82,4 +82,4 @@ TEST(Flops, APlanWithMaskedDocumentsNamesABound) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::flops_test

@@ -16,7 +16,7 @@
 #include "random_models.hpp"
 #include "validation/unit/sample.hpp"
 
-namespace tessera {
+namespace tessera::frozen_recompute_test {
 namespace {
 
 using Digest = std::uint64_t;
@@ -322,4 +322,4 @@ TEST(FrozenBesideRecompute, Adapters) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::frozen_recompute_test

@@ -10,7 +10,7 @@
 #include "base/check.hpp"
 #include "random_models.hpp"
 
-namespace tessera {
+namespace tessera::frozen_test {
 namespace {
 
 ModelKeys frozen_model(std::vector<std::string> patterns, const std::vector<std::string>& overrides = {}) {
@@ -108,4 +108,4 @@ TEST(Freeze, TheBackwardPassEndsBelowTheLowestTensorThatIsTrained) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::frozen_test

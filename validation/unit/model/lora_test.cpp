@@ -13,7 +13,7 @@
 #include "model/table/frozen.hpp"
 #include "random_models.hpp"
 
-namespace tessera {
+namespace tessera::lora_test {
 namespace {
 
 LoraKeys lora_of(std::int64_t rank, double alpha, std::vector<std::string> targets = {}) {
@@ -174,4 +174,4 @@ TEST(Lora, PeftKnowsModulesByTheirLastNameWhereAllHaveAdapters) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::lora_test

@@ -8,7 +8,7 @@
 #include "base/check.hpp"
 #include "model/table/parameters.hpp"
 
-namespace tessera {
+namespace tessera::model_of_size_test {
 namespace {
 
 ModelKeys like(std::int64_t heads, std::int64_t kv_heads, std::int64_t vocab) {
@@ -54,4 +54,4 @@ TEST(ModelOfSize, SaysWhereEmbeddingsAloneAreMore) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::model_of_size_test

@@ -17,7 +17,7 @@
 #include "model/table/layout.hpp"
 #include "random_models.hpp"
 
-namespace tessera {
+namespace tessera::parameters_test {
 namespace {
 
 struct Export {
@@ -209,4 +209,4 @@ TEST(ParameterTable, CountsByHand) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::parameters_test

@@ -12,7 +12,7 @@
 #include "model/record/recompute.hpp"
 #include "random_models.hpp"
 
-namespace tessera {
+namespace tessera::passes_test {
 namespace {
 
 std::set<std::string> kept_names(const Segment& segment, const Kept& kept) {
@@ -568,4 +568,4 @@ TEST(CutAtExchanges, KeepsTheCallsAndPartsThemAtCollectives) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::passes_test

@@ -6,7 +6,7 @@
 
 #include "random_models.hpp"
 
-namespace tessera {
+namespace tessera::shape_test {
 namespace {
 
 TEST(Shape, TextsDropNothing) {
@@ -123,4 +123,4 @@ TEST(Shape, OnAGpuLossChunksAreLargeAndEqual) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::shape_test

@@ -11,7 +11,7 @@
 
 #include "../scratch.hpp"
 
-namespace tessera {
+namespace tessera::peer_file_test {
 namespace {
 
 constexpr std::size_t bytes = 4096;
@@ -72,4 +72,4 @@ TEST(PeerFile, NoOtherIs) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::peer_file_test

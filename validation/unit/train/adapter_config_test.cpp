@@ -7,7 +7,7 @@
 
 #include "../scratch.hpp"
 
-namespace tessera {
+namespace tessera::adapter_config_test {
 namespace {
 
 using namespace tessera::test;
@@ -81,4 +81,4 @@ TEST(AdapterConfig, NothingThatStandsThereIsSilent) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::adapter_config_test

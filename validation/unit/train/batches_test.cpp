@@ -6,7 +6,7 @@
 #include "../scratch.hpp"
 #include "io/tokens/token_writer.hpp"
 
-namespace tessera {
+namespace tessera::batches_test {
 namespace {
 
 const std::vector<Range> whole = {{0, 5}};
@@ -109,4 +109,4 @@ TEST(SampleFile, ALargerDeclaredVocabularyIsRefused) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::batches_test

@@ -9,7 +9,7 @@
 #include "exchange/consolidate.hpp"
 #include "exchange/import_model.hpp"
 
-namespace tessera {
+namespace tessera::carried_files_test {
 namespace {
 
 using namespace tessera::test;
@@ -116,4 +116,4 @@ TEST(CarriedFiles, WhatIsNoIdIsRefused) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::carried_files_test

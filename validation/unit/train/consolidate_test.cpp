@@ -16,7 +16,7 @@
 #include "io/safetensors/safetensors.hpp"
 #include "io/safetensors/safetensors_model.hpp"
 
-namespace tessera {
+namespace tessera::consolidate_test {
 namespace {
 
 using test::Scratch;
@@ -307,4 +307,4 @@ TEST(Consolidate, WeightsOfAnotherSplitAreNotLeftBeside) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::consolidate_test

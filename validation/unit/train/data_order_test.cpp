@@ -6,7 +6,7 @@
 #include <cmath>
 #include <vector>
 
-namespace tessera {
+namespace tessera::data_order_test {
 namespace {
 
 std::vector<std::int64_t> epoch(std::uint64_t seed, std::int64_t samples, std::int64_t number) {
@@ -78,4 +78,4 @@ TEST(DataOrder, HugeDataSetsAreReachedEverywhere) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::data_order_test

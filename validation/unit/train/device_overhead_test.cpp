@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace tessera {
+namespace tessera::device_overhead_test {
 namespace {
 
 TEST(DeviceOverhead, CountsWhatIsNotPlanned) {
@@ -30,4 +30,4 @@ TEST(DeviceOverhead, WhatOthersGaveBackIsNotNegative) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::device_overhead_test

@@ -13,7 +13,7 @@
 #include "kernels/elementwise/elementwise.hpp"
 #include "train/data/batches.hpp"
 
-namespace tessera {
+namespace tessera::documents_test {
 namespace {
 
 using kernels::no_target;
@@ -175,4 +175,4 @@ TEST(Documents, SquaresAreThoseOfTheirLengths) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::documents_test

@@ -12,7 +12,7 @@
 #include "io/safetensors/safetensors.hpp"
 #include "model/table/huggingface.hpp"
 
-namespace tessera {
+namespace tessera::initial_weights_test {
 namespace {
 
 using test::Scratch;
@@ -257,4 +257,4 @@ TEST(InitialWeights, BiasesOfRoutersAreNotOfTheFile) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::initial_weights_test

@@ -9,7 +9,7 @@
 
 #include "base/types.hpp"
 
-namespace tessera {
+namespace tessera::interleave_test {
 namespace {
 
 using Shares = std::vector<std::int64_t>;
@@ -82,4 +82,4 @@ TEST(Interleave, OtherWeightsAreWithinAMillionth) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::interleave_test

@@ -7,7 +7,7 @@
 
 #include "train/engine/machine_rate.hpp"
 
-namespace tessera {
+namespace tessera::progress_test {
 namespace {
 
 TEST(HumanDuration, Edges) {
@@ -68,4 +68,4 @@ TEST(Progress, LinesGoOutAtTheirStepsAndAtTheEnd) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::progress_test

@@ -11,7 +11,7 @@
 #include "train/folder/start_point.hpp"
 #include "train/save/save_room.hpp"
 
-namespace tessera {
+namespace tessera::run_folder_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -540,4 +540,4 @@ TEST_F(Folder, ADeckCutShortByAKillDoesNotBlockTheRun) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::run_folder_test

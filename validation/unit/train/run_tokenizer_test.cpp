@@ -7,7 +7,7 @@
 #include "io/tokenizer/tokenizer.hpp"
 #include "io/tokens/token_writer.hpp"
 
-namespace tessera {
+namespace tessera::run_tokenizer_test {
 namespace {
 
 using namespace tessera::test;
@@ -145,4 +145,4 @@ TEST(RunTokenizer, RefusesTokensOfAnother) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::run_tokenizer_test

@@ -11,7 +11,7 @@
 #include "io/tokens/token_writer.hpp"
 #include "train/data/data_order.hpp"
 
-namespace tessera {
+namespace tessera::training_data_test {
 namespace {
 
 using namespace tessera::test;
@@ -188,4 +188,4 @@ TEST(TrainingData, AFileWithALossMaskBesideOneWithout) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::training_data_test
