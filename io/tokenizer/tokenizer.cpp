@@ -2,7 +2,7 @@
 
 #include <cstring>
 #include <filesystem>
-#include <nlohmann/json.hpp>
+#include "base/json.hpp"
 
 #include "base/check.hpp"
 #include "base/hash.hpp"
@@ -15,18 +15,17 @@
 namespace tessera::io {
 namespace {
 
-using Json = nlohmann::json;
 namespace fs = std::filesystem;
 
 /// The bytes of a request.
-class Request {
+class WorkerRequest {
  public:
   template <class Number>
-  Request& add(Number number) {
+  WorkerRequest& add(Number number) {
     bytes_.append(reinterpret_cast<const char*>(&number), sizeof number);  // little-endian, as the machine
     return *this;
   }
-  Request& add_text(std::string_view text) {
+  WorkerRequest& add_text(std::string_view text) {
     add(static_cast<std::uint32_t>(text.size()));
     bytes_.append(text);
     return *this;
@@ -121,7 +120,7 @@ Tokenizer::~Tokenizer() = default;
 Tokenizer::Tokenizer(Tokenizer&&) noexcept = default;
 
 std::vector<Encoded> Tokenizer::encode(const std::vector<DocumentPart>& parts, bool masked) {
-  Request request;
+  WorkerRequest request;
   request.add<std::uint8_t>(masked).add(static_cast<std::uint32_t>(parts.size()));
   for (const DocumentPart& part : parts) {
     request.add(static_cast<std::uint8_t>((part.begins ? 1 : 0) | (part.ends ? 2 : 0))).add(static_cast<std::uint32_t>(part.pieces.size()));
@@ -135,7 +134,7 @@ std::vector<Encoded> Tokenizer::encode(const std::vector<DocumentPart>& parts, b
 
 std::vector<Encoded> Tokenizer::encode_chats(const std::vector<ChatLine>& lines, const ChatKeys& keys, std::vector<std::string>& unused) {
   require_utf8("--field", keys.field);
-  Request request;
+  WorkerRequest request;
   request.add_text(keys.field).add(static_cast<std::uint32_t>(keys.ignored.size()));
   for (const std::string& key : keys.ignored) {
     require_utf8("--ignore", key);
@@ -166,7 +165,7 @@ std::vector<std::int32_t> Tokenizer::encode_question(const std::string& system, 
 }
 
 std::string Tokenizer::render_prompt(const ChatLine& messages) {
-  Request request;
+  WorkerRequest request;
   request.add_text(messages.place).add_text(messages.text);
   return ask("rend", request.bytes());
 }

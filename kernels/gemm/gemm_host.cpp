@@ -4,6 +4,7 @@
 // widened   bf16 where the processor's bf16 dot product is slower than its fp32 multiply-add: Xeons with AVX512_BF16 and no AMX do half the
 //           rate, and AVX2 has none. Pieces of a and b are widened to fp32 in the cache and multiplied there. Reproducible by construction.
 #include "kernels/gemm/gemm.hpp"
+#include "kernels/gemm/host_bytes.hpp"
 
 #include <algorithm>
 
@@ -15,17 +16,7 @@
 namespace tessera::kernels::host {
 namespace {
 
-constexpr std::size_t line = 64;
-std::size_t aligned(std::size_t bytes) { return (bytes + line - 1) / line * line; }
-
 bool is_widened(const Gemm& g) { return g.in == DType::bf16 && !bf16_is_faster(); }
-
-const std::byte* at(const void* p, std::int64_t elements, DType t) {
-  return static_cast<const std::byte*>(p) + elements * static_cast<std::int64_t>(size_of(t));
-}
-std::byte* at(void* p, std::int64_t elements, DType t) {
-  return static_cast<std::byte*>(p) + elements * static_cast<std::int64_t>(size_of(t));
-}
 
 Matmul whole_matmul(const Gemm& g) {
   return {.M = g.M,

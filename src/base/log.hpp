@@ -1,7 +1,7 @@
 // Lines for people, on standard error, where rank 0 speaks and a rank that fails speaks for itself; and what commands print. All of it is
 // made printable here, since names in files may hold what a terminal takes for commands.
 #pragma once
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <string>
 
@@ -16,6 +16,8 @@ void log_identity(int rank, int ranks, const std::string& host = "");
 bool log_knows_rank();
 /// From now on every message begins with the time and this host, as in the log of a job that runs for weeks.
 void log_stamps(const std::string& host);
+/// As at the start of the process: no rank, no stamps, no file that the log goes on in. For a process that runs another command now.
+void log_anew();
 void log_threshold(LogLevel lowest);
 /// Where standard error can no longer be written (whoever read it has ended), the log goes on at the end of this file, which says so. Until
 /// then the file is not touched. Empty: what is said then is lost.
@@ -26,22 +28,22 @@ void log_line(LogLevel level, const std::string& message);
 void put_text(const std::string& text);
 template <class... Args>
 void put(fmt::format_string<Args...> format, Args&&... args) {
-  put_text(fmt::format(format, std::forward<Args>(args)...));
+  put_text(fmt::vformat(format, fmt::make_format_args(args...)));
 }
 
 /// Rank 0 only.
 template <class... Args>
 void info(fmt::format_string<Args...> format, Args&&... args) {
-  log_line(LogLevel::info, fmt::format(format, std::forward<Args>(args)...));
+  log_line(LogLevel::info, fmt::vformat(format, fmt::make_format_args(args...)));
 }
 template <class... Args>
 void debug(fmt::format_string<Args...> format, Args&&... args) {
-  log_line(LogLevel::debug, fmt::format(format, std::forward<Args>(args)...));
+  log_line(LogLevel::debug, fmt::vformat(format, fmt::make_format_args(args...)));
 }
 /// Any rank.
 template <class... Args>
 void warning(fmt::format_string<Args...> format, Args&&... args) {
-  log_line(LogLevel::warning, fmt::format(format, std::forward<Args>(args)...));
+  log_line(LogLevel::warning, fmt::vformat(format, fmt::make_format_args(args...)));
 }
 
 }  // namespace tessera

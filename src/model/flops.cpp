@@ -17,7 +17,7 @@ ModelShape shape_of_a_token(const Deck& deck) {
   return s;
 }
 
-void add(FlopsPerToken& sum, const Call& call, double attention) {
+void add_flops(FlopsPerToken& sum, const Call& call, double attention) {
   const auto* work = std::get_if<AttentionWork>(&call.work);
   if (!work) {
     sum.products += call.flops;
@@ -35,9 +35,9 @@ FlopsPerToken flops_per_token(const Deck& deck) {
   const double attention = 2 * causal_flops(shape);
   FlopsPerToken sum;
   for (const Segment& segment : segments) {
-    for (const Call& call : segment.backward) add(sum, call, attention);
+    for (const Call& call : segment.backward) add_flops(sum, call, attention);
     if (segment.joint) continue;
-    for (const Call& call : segment.forward) add(sum, call, attention);
+    for (const Call& call : segment.forward) add_flops(sum, call, attention);
   }
   return sum;
 }

@@ -39,8 +39,6 @@ void freeze(std::vector<Parameter>& table, const std::string& pattern) {
          fmt::join(nearest_names(table, pattern), ", "));
 }
 
-std::size_t index(Value value) { return static_cast<std::size_t>(value.id); }
-
 bool trains(const Segment& segment) {
   return std::ranges::any_of(segment.values, [](const ValueInfo& v) { return v.kind == ValueKind::weight_gradient; });
 }

@@ -9,10 +9,6 @@
 namespace tessera {
 namespace {
 
-std::size_t index(Value value) { return static_cast<std::size_t>(value.id); }
-bool writes(const Touch& touch) { return touch.access != Access::read; }
-bool reads(const Touch& touch) { return touch.access != Access::write; }
-
 /// Of values that were there before the first call.
 constexpr int before_all = -1;
 

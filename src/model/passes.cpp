@@ -11,10 +11,6 @@ namespace {
 
 constexpr std::size_t max_values = 96;  // of a segment: addresses stand on the stack, so that a run allocates nothing
 
-std::size_t index(Value value) { return static_cast<std::size_t>(value.id); }
-bool writes(const Touch& touch) { return touch.access != Access::read; }
-bool reads(const Touch& touch) { return touch.access != Access::write; }
-
 /// A list of calls that grows by what its calls need.
 class Replay {
  public:

@@ -70,6 +70,10 @@ struct Touch {
   Access access = Access::read;
 };
 
+inline std::size_t index(Value value) { return static_cast<std::size_t>(value.id); }
+inline bool writes(const Touch& touch) { return touch.access != Access::read; }
+inline bool reads(const Touch& touch) { return touch.access != Access::write; }
+
 /// What a call is handed: where its values are.
 class At {
  public:

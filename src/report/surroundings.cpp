@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include <fstream>
-#include <nlohmann/json.hpp>
+#include "base/json.hpp"
 
 #include "base/control_groups.hpp"
 #include "base/types.hpp"
@@ -31,7 +31,7 @@ namespace {
 std::string human(std::int64_t bytes) { return human_bytes(static_cast<double>(bytes)); }
 
 /// The first line of a file, empty where there is none.
-std::string line_of(const std::string& path) {
+std::string file_line(const std::string& path) {
   std::ifstream in(path);
   std::string line;
   std::getline(in, line);
@@ -64,7 +64,7 @@ void add_node(Surroundings& s) {
                        fmt::format("{} near units {}", n.bytes > 0 ? human(n.bytes) : "unknown size", n.units)});
   s.facts.push_back({"node", "memory", human(static_cast<std::int64_t>(memory.total))});
   s.facts.push_back({"node", "free memory", human(static_cast<std::int64_t>(memory.available)), true});
-  const std::string huge = line_of("/sys/kernel/mm/transparent_hugepage/enabled");
+  const std::string huge = file_line("/sys/kernel/mm/transparent_hugepage/enabled");
   s.facts.push_back({"node", "huge pages", huge.empty() ? "not known" : huge});
   if (huge.find("[never]") != huge.npos)
     s.lacking.push_back({"kernels on the host at full speed", "transparent huge pages are never given",
@@ -156,9 +156,9 @@ std::string print_surroundings(const Surroundings& around) {
 }
 
 std::string surroundings_json(const Surroundings& around) {
-  nlohmann::ordered_json out;
+  Json out;
   for (const Fact& f : around.facts) out[f.room][f.name] = f.value;
-  out["lacking"] = nlohmann::ordered_json::array();
+  out["lacking"] = Json::array();
   for (const Lack& l : around.lacking) out["lacking"].push_back({{"feature", l.feature}, {"why", l.why}, {"remedy", l.remedy}});
   return out.dump(2);
 }

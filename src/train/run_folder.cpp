@@ -25,7 +25,7 @@ namespace fs = std::filesystem;
 namespace {
 
 /// "" where it cannot be read.
-std::string read_text(const std::string& path) {
+std::string text_or_nothing(const std::string& path) {
   std::string text, ignored;
   return read_regular(path, io::small_file_bytes, text, ignored) ? text : "";
 }
@@ -48,7 +48,7 @@ bool holds_another_deck(const Deck& deck, const RunFolder& folder, std::string& 
     why = fmt::format("\n  {} cannot be read: {}", folder.deck(), there_is.reason);
     return true;
   }
-  ParsedDeck there = parse_stored_deck(read_text(folder.deck()), folder.deck());
+  ParsedDeck there = parse_stored_deck(text_or_nothing(folder.deck()), folder.deck());
   if (!there.faults.empty()) {
     why = fmt::format("\n  {} cannot be understood", folder.deck());
     return true;
@@ -203,7 +203,7 @@ void RunClaim::renew() {
 
 std::string last_staging(const RunFolder& folder) {
   if (io::look_at(folder.deck()).kind != io::PathState::Kind::file) return "";
-  const ParsedDeck last = parse_stored_deck(read_text(folder.deck()), folder.deck());
+  const ParsedDeck last = parse_stored_deck(text_or_nothing(folder.deck()), folder.deck());
   return last.faults.empty() ? last.deck.checkpoint.staging : "";
 }
 

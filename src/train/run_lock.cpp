@@ -31,7 +31,7 @@ constexpr const char* leaves = "leaves\n";
 constexpr double leaving_seconds = 3600;  // of a large save on a busy file system
 constexpr double late_seconds = 30;       // in which a network file system shows on one node what was written on another
 
-std::string read_text(const std::string& path) {
+std::string text_of(const std::string& path) {
   std::ifstream in(path);
   std::stringstream text;
   text << in.rdbuf();
@@ -70,7 +70,7 @@ bool RunLock::wait(double seconds, double patience) {
   const double begin = now_seconds();
   if (waiting_since_ < 0) waiting_since_ = begin;
   while (!try_to_hold()) {
-    const std::string text = read_text(path()), owner = text.substr(0, text.find('\n'));
+    const std::string text = text_of(path()), owner = text.substr(0, text.find('\n'));
     const bool leaving = text.ends_with(leaves);
     if (now_seconds() - waiting_since_ >= (leaving ? std::max(leaving_seconds, patience) : patience))
       fail(ExitCode::environment, "another run is writing in {}: {}. Wait for it or stop it, or choose another run.output_dir.", folder_,
@@ -130,7 +130,7 @@ int RunLock::open_file() {
 }
 
 void RunLock::sign() {
-  before_ = read_text(path());
+  before_ = text_of(path());
   if (!before_.empty() && !before_.starts_with("process ")) {
     before_.clear(), close(std::exchange(descriptor_, -1));
     fail(ExitCode::storage, "{}: this is no lock of a run: something else has its name. Move it away, then run again.", path());
@@ -185,7 +185,7 @@ void require_seen_by_all(const World& world, const std::string& folder, const st
     const std::string here = absolute(folder), lock = here + "/run.lock";
     const bool same_node = world.place().node == 0 || world.place().host == host;
     const double begin = now_seconds(), patience = same_node ? 0 : std::min(late_seconds, world.options().collective_timeout_seconds / 2);
-    while (read_text(lock).find(wanted) == std::string::npos) {
+    while (text_of(lock).find(wanted) == std::string::npos) {
       if (now_seconds() - begin < patience) {
         std::this_thread::sleep_for(std::chrono::milliseconds(100));
         continue;

@@ -57,7 +57,15 @@ Schedule ScheduleBuilder::build() {
   build_publish();
   if (request_.training() && deck_.checkpoint.async) build_saving();
   if (request_.text.capacity > 0) build_text();
+  free_idle_requests();
   return std::move(schedule_);
+}
+
+/// Where each stream comes back too soon to leave, nothing goes to disk, and no engine of disks works in its buffer.
+void ScheduleBuilder::free_idle_requests() {
+  const int requests = schedule_.find_buffer("nvme.requests");
+  if (requests >= 0 && std::ranges::none_of(schedule_.buffers, [](const Buffer& b) { return b.tier == Tier::nvme; }))
+    schedule_.buffers[index(requests)].bytes = 0;
 }
 
 void ScheduleBuilder::build_train() {

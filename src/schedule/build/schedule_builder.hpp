@@ -262,6 +262,7 @@ class ScheduleBuilder {
   // ---- A text (builder_generate.cpp) ----
 
   void build_text();
+  void free_idle_requests();
   void build_text_pass(Program& program, const char* name, Feed feed);
   Use bind_of_text(const Operand& o, const std::string& segment, const ValueInfo& v);
 

@@ -1,11 +1,9 @@
 #include "schedule/trace/chrome_trace.hpp"
 
-#include <nlohmann/json.hpp>
+#include "base/json.hpp"
 
 namespace tessera {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 /// The name of the process or of a lane's row, and where it stands.
 void append_names(std::string& text, const Timeline& timeline, const TraceOrigin& origin) {
@@ -71,8 +69,16 @@ Json summary_json(const TimelineSummary& s, const UntracedRuns& untraced, const 
 
 const char* kind_of(const Task& task) {
   if (const auto* run = std::get_if<RunPass>(&task.op)) {
-    const char* kinds[] = {"forward", "recompute", "backward"};
-    return kinds[static_cast<std::size_t>(run->kind)];
+    switch (run->kind) {
+      case PassKind::forward:
+        return "forward";
+      case PassKind::again:
+        return "recompute";
+      case PassKind::backward:
+        return "backward";
+      case PassKind::weights:
+        return "weight gradients";
+    }
   }
   if (info_of(task.lane).collective) return name_of(task.lane);
   return std::holds_alternative<OptimizerStep>(task.op) ? "optimizer" : "step";

@@ -231,6 +231,19 @@ TEST(MemoryPlan, OfFrozenPartsIsWhatIsTouched) {
   }
 }
 
+// Streams of few layers come back before they could leave.
+TEST(MemoryPlan, OfDisksThatNothingGoesToIsWhatIsTouched) {
+  for (const int layers : {1, 2, 3, 5})
+    for (const char* recompute : {"none", "selective", "full"}) {
+      const Schedule schedule =
+          test::schedule_of({.name = "",
+                             .overrides = {fmt::format("model.layers={}", layers), fmt::format("activation.recompute={}", recompute),
+                                           "activation.offload=nvme", "zero.offload_optimizer.nvme_path=/local", "run.lanes=threads"}});
+      const MemoryPlan plan = place(schedule);
+      EXPECT_EQ(touched_bytes(schedule, plan), plan.bytes) << layers << " layers, " << recompute;
+    }
+}
+
 TEST(MemoryPlan, TheTestFindsAClash) {
   const Schedule schedule = test::schedule_of({.name = "", .overrides = {}});
   MemoryPlan plan = place(schedule);

@@ -1,0 +1,206 @@
+"""Plays a deck: it trains, goes on at another layout, and gives what the plain layout gives. What differs is a Fault."""
+import glob
+import json
+import math
+import os
+import re
+import shutil
+import subprocess
+
+import choices
+from decks import RANKS, rid_of_plain, runs
+
+# Of a loss, where sums have another order: of fp32, and of values that are rounded to bf16 on the way. A gradient's norm sums more of what differs.
+NEAR = {'"fp32"': (1e-4, 2e-3), '"bf16"': (1e-2, 5e-2)}
+STATUSES = (2, 3, 4, 5, 6)  # of ExitCode: those of a run that is refused before its first step
+FIGURES = ("val_loss", "targets", "document_squares", "dropped", "expert_load", "router_balance", "router_z", "samples_of_files", "targets_of_files", "loss_of_files")
+OF_RUN = {"metrics.jsonl", "deck.toml", "run.lock", "checkpoints", "weights", "trace", "tokenizer"}
+
+
+class Fault(Exception):
+    """`kind` stays the same while a deck is shrunk; the words say more."""
+
+    def __init__(self, kind, words=""):
+        super().__init__("\n    ".join([kind, *words.splitlines()[-8:]]))
+        self.kind = kind
+
+
+class Refused(Exception):
+    def __init__(self, key, words):
+        super().__init__(words)
+        self.key = key
+
+
+class Trial:
+    def __init__(self, schema, place, folder):
+        self.schema, self.place, self.folder = schema, place, folder
+        self.count = 0
+
+    def start(self, name, deck, **keys):
+        """The output of a run, or what refused it."""
+        self.folder.deck = os.path.join(self.place.path, name + ".toml")
+        with open(self.folder.deck, "w") as out:
+            out.write(self.place.text(deck))
+        try:
+            return self.folder.train(name, int(self.schema.value(deck, RANKS)), **keys).stderr
+        except subprocess.TimeoutExpired:
+            raise Fault("a run that does not end") from None
+        except SystemExit as ended:
+            said = str(ended)
+        status = int(re.search(r"status (-?\d+)", said)[1])
+        error = re.search(r"error: (.*)", said)
+        shape = re.sub(r"\d+|/\S+|step-\S*|'[^']*'|\"[^\"]*\"", "N", error[1]) if error else ""
+        if status not in STATUSES:
+            raise Fault(f"status {status}: {shape}", said)
+        named = [key for key in re.findall(r"[a-z_]+(?:\.[a-z_]+)+", said[error.start():] if error else "") if key in self.schema.rows]
+        if not named:
+            raise Fault(f"status {status} names no key: {shape}", said)
+        steps = self.steps(name)
+        if any(step > 0 for step in steps):
+            raise Fault(f"status {status} after step {max(steps)}: {shape}", said)
+        raise Refused(f"{named[0]} ({status})", said)
+
+    def steps(self, name):
+        return [row["step"] for row in self.folder.metrics(name) if "loss" in row] if os.path.exists(os.path.join(self.folder.run(name), "metrics.jsonl")) else []
+
+    def play(self, case):
+        """case: {"deck": ..., "then": ... or None}. Raises Fault or Refused; returns what was compared."""
+        for entry in os.scandir(self.place.path):
+            if entry.is_dir() and entry.name.startswith("run-") or entry.name.startswith("run-"):
+                shutil.rmtree(entry.path) if entry.is_dir() else os.remove(entry.path)
+        deck, then = case["deck"], case.get("then")
+        said = self.start("run-a", deck)
+        self.look_at("run-a", deck, said)
+        references = self.references(deck)
+        self.compare("run", "run-a", deck, references, self.axes(deck))
+        if then is None or not (start := self.first_save("run-a")):
+            return "alone"
+        if then.get(RANKS) is None:
+            then = {**then, RANKS: "1"}
+        try:
+            said = self.start("run-b", then, run__resume=start)
+        except Refused as refused:
+            raise Refused("resume: " + refused.key, str(refused)) from None
+        self.look_at("run-b", then, said)
+        self.compare("resume", "run-b", then, references, self.axes(deck))
+        return "resumed"
+
+    # What a run leaves
+
+    def look_at(self, name, deck, said):
+        for used, planned in re.findall(r"memory (\S+ \S+) of (\S+ \S+)", said):
+            if used != planned:
+                raise Fault("bytes used and planned", f"{used} used, {planned} planned\n{said}")
+        self.look_at_plan(name, deck, said)
+        losses = self.folder.losses(name)
+        if not losses or any(not math.isfinite(x) for values in losses.values() for x in values):
+            raise Fault("losses that are not finite", str(losses))
+        left = {entry.name for entry in os.scandir(self.folder.run(name))} - OF_RUN
+        saves = os.path.join(self.folder.run(name), "checkpoints")
+        left |= {entry for entry in os.listdir(saves) if not re.fullmatch(r"step-\d{8}|latest|line\.json", entry)}
+        for folder in ("disk", "disk2", "tmp"):
+            left |= {f"{folder}/{entry}" for entry in os.listdir(os.path.join(self.place.path, folder))}
+        left |= {os.path.relpath(path, self.place.path) for path in glob.glob(os.path.join(self.place.path, "staging", "**"), recursive=True) if os.path.isfile(path)}
+        left |= {entry for entry in os.listdir(self.place.path) if entry.startswith(".")}
+        if left:
+            raise Fault("left behind", ", ".join(sorted(left)))
+        if (step := int(self.schema.value(deck, "run.trace_step"))) in losses:
+            timelines = glob.glob(os.path.join(self.folder.run(name), "trace", f"step-*{step}", "rank-*.json"))
+            if len(timelines) != int(self.schema.value(deck, RANKS)):
+                raise Fault("timelines", f"{timelines} of {self.schema.value(deck, RANKS)} ranks")
+        if (every := int(self.schema.value(deck, "checkpoint.weights_every"))) and any(step % every == 0 for step in losses):
+            if not glob.glob(os.path.join(self.folder.run(name), "weights", "step-*")):
+                raise Fault("no weights were saved")
+
+    def look_at_plan(self, name, deck, said):
+        """`tessera plan` says the bytes that rank 0 has, for as many threads. What is as large as memory allows it cannot know."""
+        used, threads = re.search(r"memory (\S+ \S+) of", said), re.search(r"machine +(\d+) threads a rank", said)
+        if not used or not threads or self.schema.value(deck, "activation.recompute") == '"auto"':
+            return
+        plan = self.folder.plan(int(self.schema.value(deck, RANKS)), "--threads", threads[1])
+        if runs.human_bytes(plan["bytes_per_rank"]) != used[1]:
+            raise Fault("bytes of tessera plan", f"{used[1]} used, {runs.human_bytes(plan['bytes_per_rank'])} planned")
+
+    def first_save(self, name):
+        """A checkpoint before the last step, if one stays."""
+        last = max(self.steps(name))
+        saves = sorted(glob.glob(os.path.join(self.folder.run(name), "checkpoints", "step-*")))
+        return next((save for save in saves if int(save[-8:]) < last), None)
+
+    # What a run computes
+
+    def axes(self, deck):
+        sizes = {axis: self.schema.value(deck, axis) for axis in choices.ARITHMETIC}
+        if sizes["mesh.cp"] != "1":
+            sizes["context.method"] = self.schema.value(deck, "context.method")
+        return rid_of_plain(self.schema, sizes)
+
+    def plain(self, deck, axes):
+        """The plain layout of a deck, with these sizes of the axes that are part of the arithmetic."""
+        kept = {key: value for key, value in deck.items() if self.schema.identity(key)}
+        ranks = math.prod(int(axes.get(axis, 1)) for axis in choices.AXES)
+        if self.schema.value(deck, "precision.gradients") == '"bf16"':  # one micro-batch a rank
+            shares = -(-int(self.schema.value(deck, "batch.global")) // int(self.schema.value(deck, "batch.micro")))
+            ranks *= -(-shares // int(axes.get("mesh.ep", 1)))
+        return {**kept, **axes, RANKS: str(ranks), "run.lanes": '"inline"', "run.threads": "1"}
+
+    def references(self, deck):
+        """By sizes of the axes: names of runs of the plain layout, made when asked for."""
+        made = {}
+
+        def of(axes):
+            key = json.dumps(axes, sort_keys=True)
+            if key not in made:
+                name = f"run-plain{len(made)}"
+                try:
+                    self.start(name, self.plain(deck, axes))
+                except Refused as refused:
+                    raise Fault(f"the plain layout is refused by {refused.key}", str(refused)) from None
+                made[key] = name
+            return made[key]
+        return of
+
+    def compare(self, what, name, deck, references, begun):
+        """Bits are promised where all steps had the same arithmetic, that of `begun` for the first ones."""
+        axes = self.axes(deck)
+        exact = self.schema.value(deck, "run.reproducible") == "true" and axes == begun
+        if exact:
+            self.same(what, name, references(axes))
+        # Where there is room for some tokens only, whose they are is a rank's own affair.
+        drops = self.schema.value(deck, "model.experts") != "0" and self.schema.value(deck, "experts.capacity_factor") != '"dropless"'
+        cut = drops and ("mesh.tp" in axes or "mesh.cp" in axes)
+        if (axes or not exact) and not (cut and exact):
+            self.near(what, name, references(axes if cut else {}), NEAR[self.schema.value(deck, "precision.compute")])
+
+    def figures(self, name, after):
+        """Of each step after this one, in order, what the rows of metrics.jsonl say."""
+        return {(row["step"], key): row[key] for row in self.folder.metrics(name) for key in FIGURES if key in row and row["step"] > after and "saved" not in row}
+
+    def same(self, what, name, reference):
+        losses, wanted = self.folder.losses(name), self.folder.losses(reference)
+        for step, values in losses.items():
+            if values != wanted[step]:
+                raise Fault(f"{what}: bits of {'the loss' if values[0] != wanted[step][0] else 'the gradient norm'}", f"step {step}: {values} instead of {wanted[step]}")
+        after = min(losses) - 1
+        ours, theirs = self.figures(name, after), self.figures(reference, after)
+        for key in sorted(ours.keys() | theirs.keys()):
+            if ours.get(key) != theirs.get(key):
+                raise Fault(f"{what}: {key[1]}", f"step {key[0]}: {ours.get(key)} instead of {theirs.get(key)}")
+        ours, theirs = self.folder.hashes(name), self.folder.hashes(reference)
+        for key in sorted(ours.keys() | theirs.keys()):
+            if ours.get(key) != theirs.get(key):
+                raise Fault(f"{what}: bits of the state", f"{key}: {ours.get(key)} instead of {theirs.get(key)}")
+
+    def near(self, what, name, reference, limits):
+        wanted = self.folder.losses(reference)
+        for step, values in self.folder.losses(name).items():
+            for ours, theirs, limit, of in zip(values, wanted[step], limits, ("the loss", "the gradient norm")):
+                if abs(ours - theirs) > limit * max(abs(theirs), 1e-3):
+                    raise Fault(f"{what}: {of} is not near", f"step {step}: {values} instead of {wanted[step]}")
+        after = min(self.folder.losses(name)) - 1
+        ours, theirs = self.figures(name, after), self.figures(reference, after)
+        for key in ours.keys() & theirs.keys():
+            if key[1] in ("targets", "document_squares", "samples_of_files", "targets_of_files") and ours[key] != theirs[key]:
+                raise Fault(f"{what}: {key[1]}", f"step {key[0]}: {ours[key]} instead of {theirs[key]}")
+            if key[1] == "val_loss" and abs(ours[key] / theirs[key] - 1) > limits[0]:
+                raise Fault(f"{what}: val_loss is not near", f"step {key[0]}: {ours[key]} instead of {theirs[key]}")
