@@ -2,16 +2,14 @@
 
 #include <algorithm>
 #include <limits>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <unordered_map>
+#include "base/json.hpp"
 
 #include "base/check.hpp"
 
 namespace tessera::io {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 Json tensor_json(const CheckpointLayout& layout, const CheckpointTensor& t) {
   auto unit_of = [&](const CheckpointPiece& p) { return layout.units[static_cast<std::size_t>(p.unit)].name; };
@@ -259,7 +257,7 @@ int checkpoint_format(const CheckpointLayout& layout) {
 
 std::string layout_text(const CheckpointLayout& layout) { return layout_json(layout).dump(); }
 std::string data_text(const std::vector<CheckpointData>& data) {
-  return data_json(data).dump(-1, ' ', false, Json::error_handler_t::replace);  // a path may be no text
+  return data_json(data).dump(-1, BadText::replace);  // a path may be no text
 }
 std::string lineage_text(const Lineage& lineage) { return lineage_json(lineage).dump(); }
 Lineage parse_lineage(const std::string& text, const std::string& file) {
@@ -312,7 +310,7 @@ std::string write_directory(const IndexDirectory& d) {
              {"layout", layout_json(d.layout)},
              {"deck", d.meta.deck}};
   if (!d.meta.data.empty()) index["data"] = data_json(d.meta.data);
-  return index.dump(-1, ' ', false, Json::error_handler_t::replace);  // a path may be no text
+  return index.dump(-1, BadText::replace);  // a path may be no text
 }
 
 ShardDirectory parse_shard_directory(const std::string& text, const std::string& file) {

@@ -1,4 +1,5 @@
 // Reading: every block is compared with its checksum before a value of it is given out.
+#include <fmt/format.h>
 #include <algorithm>
 #include <array>
 #include <cstdlib>

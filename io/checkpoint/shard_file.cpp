@@ -1,5 +1,6 @@
 #include "io/checkpoint/shard_file.hpp"
 
+#include <fmt/format.h>
 #include <algorithm>
 
 #include "io/files/path_state.hpp"

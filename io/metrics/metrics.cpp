@@ -3,7 +3,7 @@
 #include <charconv>
 #include <cmath>
 #include <fstream>
-#include <nlohmann/json.hpp>
+#include "base/json.hpp"
 
 #include "base/log.hpp"
 #include "io/files/path_state.hpp"
@@ -12,7 +12,7 @@
 namespace tessera::io {
 namespace {
 
-std::string quoted(const std::string& text) { return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace); }
+std::string quoted(const std::string& text) { return Json(text).dump(-1, BadText::replace); }
 
 std::string number(double value) {
   if (!std::isfinite(value)) return "null";
@@ -25,7 +25,7 @@ std::string number(double value) {
 std::string value_text(const MetricValue& value) {
   if (auto i = std::get_if<std::int64_t>(&value)) return std::to_string(*i);
   if (auto d = std::get_if<double>(&value)) return number(*d);
-  if (auto all = std::get_if<std::vector<std::int64_t>>(&value)) return nlohmann::json(*all).dump();
+  if (auto all = std::get_if<std::vector<std::int64_t>>(&value)) return Json(*all).dump();
   if (auto named = std::get_if<NamedNumbers>(&value)) {
     std::string text;
     for (const auto& [name, x] : *named) text += fmt::format("{}{}:{}", text.empty() ? "" : ",", quoted(name), number(x));
@@ -41,10 +41,10 @@ std::int64_t kept_bytes(const PosixFile& file, std::int64_t first_step) {
   std::int64_t kept = 0, number = 0;
   while (std::getline(in, line) && !in.eof()) {  // a last line without its end is torn
     ++number;
-    auto row = nlohmann::json::parse(line, nullptr, false);
-    if (row.is_discarded())
+    const std::optional<Json> row = Json::try_parse(line);
+    if (!row)
       warning("{}:{}: this line is no JSON; it stays as it is.", file.path(), number);
-    else if (row.is_object() && row.contains("step") && row["step"].is_number_integer() && row["step"].get<std::int64_t>() >= first_step)
+    else if (row->contains("step") && row->at("step").is_number_integer() && row->at("step").get<std::int64_t>() >= first_step)
       break;
     kept += static_cast<std::int64_t>(line.size()) + 1;
   }

@@ -1,7 +1,8 @@
 #include "io/safetensors/safetensors.hpp"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
+#include <map>
+#include "base/json.hpp"
 
 #include "base/check.hpp"
 #include "io/files/posix_file.hpp"
@@ -9,7 +10,6 @@
 namespace tessera::io {
 namespace {
 
-using Json = nlohmann::ordered_json;
 constexpr std::size_t buffer_bytes = 1 << 20;
 constexpr std::int64_t writeback_bytes = 8 << 20;
 
@@ -113,9 +113,11 @@ std::vector<SafetensorsFile> plan_safetensors(const std::vector<SafetensorsEntry
 
 std::string safetensors_index(const std::vector<SafetensorsFile>& files) {
   std::int64_t total = 0;
-  nlohmann::json map = nlohmann::json::object();  // sorted by name, as Hugging Face writes it
+  std::map<std::string, std::string> names;  // sorted by name, as Hugging Face writes it
   for (auto& f : files)
-    for (auto& e : f.entries) map[e.name] = f.name, total += bytes_of(e);
+    for (auto& e : f.entries) names[e.name] = f.name, total += bytes_of(e);
+  Json map = Json::object();
+  for (const auto& [name, file] : names) map[name] = file;
   return Json{{"metadata", {{"total_size", total}}}, {"weight_map", map}}.dump(2) + "\n";
 }
 

@@ -2,15 +2,14 @@
 #include <array>
 #include <utility>
 
+#include "base/json.hpp"
 #include "base/printable.hpp"
 #include "io/files/posix_file.hpp"
 #include "io/safetensors/safetensors_model.hpp"
-#include "io/safetensors/strict_json.hpp"
 
 namespace tessera::io {
 namespace {
 
-using Json = nlohmann::ordered_json;
 constexpr std::uint64_t most_header_bytes = 100 << 20;
 
 constexpr std::array<std::pair<std::string_view, std::int64_t>, 19> types = {{{"F64", 8},
@@ -90,7 +89,7 @@ std::vector<SafetensorsTensor> read_safetensors_header(const std::string& path) 
   std::vector<SafetensorsTensor> out;
   const std::int64_t data_begin = 8 + static_cast<std::int64_t>(length);
   try {
-    const Json header = parse_strict_json(text);
+    const Json header = Json::parse_strict(text);
     if (!header.is_object()) throw std::runtime_error("it is no object");
     for (const auto& [name, j] : header.items())
       if (printable_name(name) != name)

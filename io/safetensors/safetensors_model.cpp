@@ -1,4 +1,5 @@
 #include "io/safetensors/safetensors_model.hpp"
+#include "base/json.hpp"
 
 #include <algorithm>
 #include <bit>
@@ -13,7 +14,6 @@
 #include "io/checkpoint/finite.hpp"
 #include "io/files/path_state.hpp"
 #include "io/files/posix_file.hpp"
-#include "io/safetensors/strict_json.hpp"
 
 namespace tessera::io {
 namespace fs = std::filesystem;
@@ -56,7 +56,7 @@ void widen(std::string_view type, const std::byte* from, std::span<float> out) {
 std::vector<std::pair<std::string, std::string>> read_index(const std::string& path) {
   std::vector<std::pair<std::string, std::string>> map;
   try {
-    const auto index = parse_strict_json(read_small_file(path, ExitCode::data, most_index_bytes));
+    const auto index = Json::parse_strict(read_small_file(path, ExitCode::data, most_index_bytes));
     const auto& weights = index.at("weight_map");
     if (!weights.is_object() || weights.empty()) throw std::runtime_error("its weight_map is no object with tensors");
     for (const auto& [tensor, file] : weights.items()) map.emplace_back(tensor, file.get<std::string>());

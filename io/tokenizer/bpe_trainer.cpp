@@ -2,7 +2,7 @@
 
 #include <cstring>
 #include <filesystem>
-#include <nlohmann/json.hpp>
+#include "base/json.hpp"
 
 #include "io/files/posix_file.hpp"
 #include "io/tokenizer/child.hpp"
@@ -35,7 +35,7 @@ void write_file(const std::string& path, const std::string& text) {
 BpeTrainer::BpeTrainer(const std::string& python, std::int64_t vocab, std::string end_token)
     : child_(start_worker(python, worker_text, endless_memory)), end_token_(end_token.empty() ? "<|endoftext|>" : std::move(end_token)) {
   require_utf8("--end-token", end_token_);
-  ask_worker(*child_, "lear", nlohmann::json{{"vocab", vocab}, {"end_token", end_token_}}.dump());
+  ask_worker(*child_, "lear", Json{{"vocab", vocab}, {"end_token", end_token_}}.dump());
 }
 BpeTrainer::~BpeTrainer() = default;
 
@@ -73,12 +73,12 @@ void BpeTrainer::write(const std::string& folder) {
   std::error_code error;
   std::filesystem::create_directories(folder, error);
   if (error) fail_storage("create the folder", folder, error.value());
-  const nlohmann::ordered_json config{{"tokenizer_class", "PreTrainedTokenizerFast"},
-                                      {"bos_token", end_token_},
-                                      {"eos_token", end_token_},
-                                      {"unk_token", end_token_},
-                                      {"add_bos_token", false},
-                                      {"clean_up_tokenization_spaces", false}};
+  const Json config{{"tokenizer_class", "PreTrainedTokenizerFast"},
+                    {"bos_token", end_token_},
+                    {"eos_token", end_token_},
+                    {"unk_token", end_token_},
+                    {"add_bos_token", false},
+                    {"clean_up_tokenization_spaces", false}};
   write_file(folder + "/tokenizer.json", learnt);
   write_file(folder + "/tokenizer_config.json", config.dump(2) + "\n");
 }

@@ -2,7 +2,7 @@
 
 #include <cstring>
 #include <filesystem>
-#include <nlohmann/json.hpp>
+#include "base/json.hpp"
 
 #include "base/check.hpp"
 #include "base/hash.hpp"
@@ -15,7 +15,6 @@
 namespace tessera::io {
 namespace {
 
-using Json = nlohmann::json;
 namespace fs = std::filesystem;
 
 /// The bytes of a request.

@@ -1,5 +1,5 @@
 #include <cstring>
-#include <nlohmann/json.hpp>
+#include "base/json.hpp"
 
 #include "base/check.hpp"
 #include "io/tokenizer/child.hpp"
@@ -35,7 +35,7 @@ std::string ask_worker(Child& worker, std::string_view operation, std::string_vi
   std::string answer(length, '\0');
   worker.receive(answer.data(), answer.size());
   if (head.starts_with("done")) return answer;
-  const nlohmann::json fault = nlohmann::json::parse(answer);
+  const Json fault = Json::parse(answer);
   throw Error(code_of(fault.at("kind").get<std::string>()), fault.at("message").get<std::string>());
 }
 

@@ -3,44 +3,33 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
+#include "base/json.hpp"
 
 #include "base/printable.hpp"
 
 namespace tessera::io {
 namespace {
 
-using Json = nlohmann::json;
-
-/// The library's reason without its own name, and not longer than a line.
-std::string reason_of(const Json::exception& error) {
-  std::string text = error.what();
-  if (const auto end = text.find("] "); text.starts_with("[json") && end != std::string::npos) text.erase(0, end + 2);
-  if (text.size() > 120) text = text.substr(0, 120) + " ...";
-  return text;
-}
-
 /// Hears an object's values one by one, so that none is kept that nobody asks for.
-class FirstLevel : public Json::json_sax_t {
+class FirstLevel : public JsonEvents {
  public:
   FirstLevel(std::span<JsonField> fields, const std::function<void(const std::string&)>& unused) : fields_(fields), unused_(unused) {}
-  const std::string& fault() const { return fault_; }
+  const std::string& why() const { return fault_; }
 
   bool null() override { return value(JsonField::Kind::null); }
   bool boolean(bool) override { return value(JsonField::Kind::other); }
-  bool number_integer(number_integer_t) override { return value(JsonField::Kind::other); }
-  bool number_unsigned(number_unsigned_t) override { return value(JsonField::Kind::other); }
-  bool number_float(number_float_t, const string_t&) override { return value(JsonField::Kind::other); }
-  bool binary(binary_t&) override { return value(JsonField::Kind::other); }
-  bool string(string_t& text) override {
+  bool integer(std::int64_t) override { return value(JsonField::Kind::other); }
+  bool natural(std::uint64_t) override { return value(JsonField::Kind::other); }
+  bool real(double) override { return value(JsonField::Kind::other); }
+  bool text(std::string& text) override {
     if (depth_ == 1 && field_) field_->text.swap(text);
     return value(JsonField::Kind::text);
   }
-  bool start_object(std::size_t) override { return depth_ == 0 || value(JsonField::Kind::other) ? ++depth_ > 0 : false; }
-  bool start_array(std::size_t) override { return value(JsonField::Kind::other) ? ++depth_ > 0 : false; }
+  bool begin_object() override { return depth_ == 0 || value(JsonField::Kind::other) ? ++depth_ > 0 : false; }
+  bool begin_list() override { return value(JsonField::Kind::other) ? ++depth_ > 0 : false; }
   bool end_object() override { return --depth_ >= 0; }
-  bool end_array() override { return --depth_ >= 0; }
-  bool key(string_t& name) override {
+  bool end_list() override { return --depth_ >= 0; }
+  bool key(std::string& name) override {
     if (depth_ != 1) return true;
     const auto asked = std::ranges::find(fields_, name, &JsonField::key);
     field_ = asked == fields_.end() ? nullptr : &*asked;
@@ -49,9 +38,9 @@ class FirstLevel : public Json::json_sax_t {
     fault_ = fmt::format("{} stands there twice", printable_name(name));
     return false;
   }
-  bool parse_error(std::size_t byte, const std::string&, const Json::exception& error) override {
-    const bool syntax = dynamic_cast<const Json::parse_error*>(&error) != nullptr;
-    fault_ = syntax ? fmt::format("broken JSON at byte {}", byte) : "JSON that cannot be read: " + reason_of(error);
+  bool fault(std::size_t byte, const std::string& reason, bool syntax) override {
+    fault_ = syntax ? fmt::format("broken JSON at byte {}", byte)
+                    : "JSON that cannot be read: " + (reason.size() > 120 ? reason.substr(0, 120) + " ..." : reason);
     return false;
   }
 
@@ -72,8 +61,8 @@ class FirstLevel : public Json::json_sax_t {
 
 std::string read_object(std::string_view text, std::span<JsonField> fields, const std::function<void(const std::string& key)>& unused) {
   FirstLevel heard(fields, unused);
-  Json::sax_parse(text, &heard);
-  return heard.fault();
+  read_json_events(text, heard);
+  return heard.why();
 }
 
 bool JsonObjects::next(std::string_view& piece) {

@@ -1,7 +1,7 @@
 #include "io/tokens/parquet_input.hpp"
 
 #include <cstring>
-#include <nlohmann/json.hpp>
+#include "base/json.hpp"
 
 #include "base/check.hpp"
 #include "base/types.hpp"
@@ -60,10 +60,10 @@ void ParquetReader::scan(const std::string& path, const TextVisitor& visit) {
 
 void ParquetReader::scan_rows(const std::string& path, const TextVisitor& visit) {
   const auto bytes = PosixFile::open(path, ExitCode::data).size();
-  const nlohmann::json asked{{"path", path}, {"field", options_.field}, {"chat", options_.chat}};
-  const nlohmann::json opened = nlohmann::json::parse(ask_worker(*child_, "open", asked.dump()));
+  const Json asked{{"path", path}, {"field", options_.field}, {"chat", options_.chat}};
+  const Json opened = Json::parse(ask_worker(*child_, "open", asked.dump()));
   const auto rows = opened.at("rows").get<std::int64_t>();
-  for (const nlohmann::json& name : opened.at("unused")) unused_.add(name.get<std::string>());
+  for (const Json& name : opened.at("unused")) unused_.add(name.get<std::string>());
   std::int64_t row = 0, shown = 0;  // shown: bytes of the file that count as read
   for (;;) {
     Rows answer(ask_worker(*child_, "next", ""));

@@ -3,15 +3,13 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <nlohmann/json.hpp>
+#include "base/json.hpp"
 
 #include "base/types.hpp"
 #include "io/tokens/loss_mask.hpp"
 
 namespace tessera::io {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 template <class T>
 T id_at(const char* ids, std::int64_t i) {
@@ -114,7 +112,7 @@ std::optional<TokenFacts> TokenFacts::parse(std::string_view text) {
     if (json.contains("tokenizer_xxh3")) json.at("tokenizer_xxh3").get_to(facts.digest);
     if (json.contains("end_token")) json.at("end_token").get_to(facts.end_token);
     if (!parse_hash(json.at("content").get<std::string>(), facts.content)) return std::nullopt;
-  } catch (const Json::exception&) {
+  } catch (const JsonError&) {
     return std::nullopt;
   }
   // Whatever else the line held, another version or another size of blocks, shows here.

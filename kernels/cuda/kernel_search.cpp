@@ -7,7 +7,7 @@
 #include <filesystem>
 #include <fstream>
 #include <limits>
-#include <nlohmann/json.hpp>
+#include "base/json.hpp"
 
 #include "base/check.hpp"
 #include "base/own_files.hpp"
@@ -15,8 +15,6 @@
 
 namespace tessera::kernels::cuda {
 namespace {
-
-using Json = nlohmann::json;
 
 KernelSearch* g_active = nullptr;
 
@@ -31,8 +29,8 @@ std::string this_machine() {
 /// The file's object, empty where there is none that can be read.
 Json object_in(const std::string& file) {
   std::ifstream in(file);
-  Json all = Json::parse(in, nullptr, false);
-  return all.is_object() ? all : Json::object();
+  const std::optional<Json> all = Json::try_parse({std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()});
+  return all && all->is_object() ? *all : Json::object();
 }
 
 }  // namespace
@@ -40,7 +38,7 @@ Json object_in(const std::string& file) {
 KernelSearch::KernelSearch(std::string file, Wanted wanted) : file_(std::move(file)), machine_(this_machine()), wanted_(wanted) {
   TESSERA_REQUIRE(!g_active, "a search is under way already");
   const Json all = object_in(file_);
-  if (auto mine = all.find(machine_); mine != all.end() && mine->is_object())
+  if (const Json* mine = all.find(machine_); mine && mine->is_object())
     for (const auto& [operation, choice] : mine->items())
       if (choice.is_string()) choices_[operation] = choice;
   g_active = this;

@@ -1,6 +1,6 @@
 // The one error family. Every failure is an Error with an exit code and a message that names the thing and what to do next.
 #pragma once
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <stdexcept>
 #include <string>
@@ -29,10 +29,12 @@ class Error : public std::runtime_error {
   ExitCode code;
 };
 
+[[noreturn]] void throw_error(ExitCode code, fmt::string_view format, fmt::format_args args);
+
 /// Throws Error(code) with a formatted message. The message says what is wrong, where, and what to do next.
 template <class... Args>
 [[noreturn]] void fail(ExitCode code, fmt::format_string<Args...> format, Args&&... args) {
-  throw Error(code, fmt::format(format, std::forward<Args>(args)...));
+  throw_error(code, format, fmt::make_format_args(args...));
 }
 
 [[noreturn]] void fail_require(const char* condition, const char* file, int line, const std::string& message);

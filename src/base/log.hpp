@@ -1,7 +1,7 @@
 // Lines for people, on standard error, where rank 0 speaks and a rank that fails speaks for itself; and what commands print. All of it is
 // made printable here, since names in files may hold what a terminal takes for commands.
 #pragma once
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <string>
 
@@ -26,22 +26,22 @@ void log_line(LogLevel level, const std::string& message);
 void put_text(const std::string& text);
 template <class... Args>
 void put(fmt::format_string<Args...> format, Args&&... args) {
-  put_text(fmt::format(format, std::forward<Args>(args)...));
+  put_text(fmt::vformat(format, fmt::make_format_args(args...)));
 }
 
 /// Rank 0 only.
 template <class... Args>
 void info(fmt::format_string<Args...> format, Args&&... args) {
-  log_line(LogLevel::info, fmt::format(format, std::forward<Args>(args)...));
+  log_line(LogLevel::info, fmt::vformat(format, fmt::make_format_args(args...)));
 }
 template <class... Args>
 void debug(fmt::format_string<Args...> format, Args&&... args) {
-  log_line(LogLevel::debug, fmt::format(format, std::forward<Args>(args)...));
+  log_line(LogLevel::debug, fmt::vformat(format, fmt::make_format_args(args...)));
 }
 /// Any rank.
 template <class... Args>
 void warning(fmt::format_string<Args...> format, Args&&... args) {
-  log_line(LogLevel::warning, fmt::format(format, std::forward<Args>(args)...));
+  log_line(LogLevel::warning, fmt::vformat(format, fmt::make_format_args(args...)));
 }
 
 }  // namespace tessera

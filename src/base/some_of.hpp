@@ -1,20 +1,12 @@
 // The first few of many names, for a message.
 #pragma once
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-
-#include <algorithm>
+#include <cstddef>
 #include <string>
 #include <vector>
 
 namespace tessera {
 
 /// "a, b, c and 12 more"
-inline std::string some_of(const std::vector<std::string>& names, std::size_t most = 5) {
-  const std::size_t shown = std::min(names.size(), most);
-  std::string text = fmt::format("{}", fmt::join(names.begin(), names.begin() + static_cast<std::ptrdiff_t>(shown), ", "));
-  if (names.size() > shown) text += fmt::format(" and {} more", names.size() - shown);
-  return text;
-}
+std::string some_of(const std::vector<std::string>& names, std::size_t most = 5);
 
 }  // namespace tessera

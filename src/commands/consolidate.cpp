@@ -35,36 +35,34 @@ int run(const ConsolidateOptions& options) {
 
 }  // namespace
 
-void add_consolidate(CLI::App& app, Chosen& chosen) {
-  CLI::App* command = app.add_subcommand("consolidate", "Write a checkpoint's weights as one Hugging Face or HDF5 model");
+void add_consolidate(const Command& app) {
+  const Command command = app.command("consolidate", "Write a checkpoint's weights as one Hugging Face or HDF5 model");
   auto options = std::make_shared<ConsolidateOptions>();
   auto dtype = std::make_shared<std::string>("fp32");
-  command->add_option("CHECKPOINT", options->checkpoint, "Step folder, for example runs/quickstart/checkpoints/latest")->required();
-  command->add_option("OUT", options->output, "Folder to write; made where it does not exist")->required();
-  command->add_option("--format", options->format, "safetensors (with config.json, for transformers) or hdf5")
-      ->check(CLI::IsMember({"safetensors", "hdf5"}))
-      ->capture_default_str();
-  command->add_option("--dtype", *dtype, "fp32 or bf16")->check(CLI::IsMember({"fp32", "bf16"}))->capture_default_str();
-  command->add_option("--max-file-bytes", options->max_file_bytes, "Largest safetensors file; larger models are split, with an index")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  command->add_option("--tensor", options->tensors,
-                      "Only tensors of this pattern (* any run of characters), by our names or the export's; may be given again");
-  command->add_flag("--adapter", options->adapter,
-                    "The adapter of a run with [lora] alone, as PEFT reads it; without, the model has it in its weights");
-  command->add_flag("--optimizer", options->optimizer, "With --format hdf5: the optimizer's moments too, as /adam_m/NAME and /adam_v/NAME");
-  command->footer(
+  command.option("CHECKPOINT", options->checkpoint, "Step folder, for example runs/quickstart/checkpoints/latest").required();
+  command.option("OUT", options->output, "Folder to write; made where it does not exist").required();
+  command.option("--format", options->format, "safetensors (with config.json, for transformers) or hdf5")
+      .one_of({"safetensors", "hdf5"})
+      .shows_default();
+  command.option("--dtype", *dtype, "fp32 or bf16").one_of({"fp32", "bf16"}).shows_default();
+  command.option("--max-file-bytes", options->max_file_bytes, "Largest safetensors file; larger models are split, with an index")
+      .positive()
+      .shows_default();
+  command.option("--tensor", options->tensors,
+                 "Only tensors of this pattern (* any run of characters), by our names or the export's; may be given again");
+  command.flag("--adapter", options->adapter,
+               "The adapter of a run with [lora] alone, as PEFT reads it; without, the model has it in its weights");
+  command.flag("--optimizer", options->optimizer, "With --format hdf5: the optimizer's moments too, as /adam_m/NAME and /adam_v/NAME");
+  command.footer(
       "Example:\n  tessera consolidate runs/quickstart/checkpoints/latest out/\n  tessera consolidate runs/a/checkpoints/latest "
       "head/ --tensor 'head*' --format hdf5 --optimizer\n  mpiexec -n 4 tessera consolidate runs/a/checkpoints/latest out/\n\nA fixed "
       "buffer, any model "
       "size; values are checked against their checksums. Several ranks share the files of safetensors. One that was interrupted goes on "
       "where it was: give the same command again.");
-  command->callback([options, dtype, &chosen] {
-    chosen = [options, dtype] {
-      options->dtype = *dtype == "bf16" ? DType::bf16 : DType::f32;
-      options->progress = true;
-      return run(*options);
-    };
+  command.does([options, dtype] {
+    options->dtype = *dtype == "bf16" ? DType::bf16 : DType::f32;
+    options->progress = true;
+    return run(*options);
   });
 }
 

@@ -3,7 +3,7 @@
 
 #include <cstdio>
 #include <memory>
-#include <nlohmann/json.hpp>
+#include "base/json.hpp"
 
 #include "base/check.hpp"
 #include "base/log.hpp"
@@ -39,8 +39,8 @@ ParsedDeck parse_for_model(const DeckOptions& o) {
   return parsed;
 }
 
-nlohmann::ordered_json groups_json(const std::vector<OptimizerGroup>& groups) {
-  auto list = nlohmann::ordered_json::array();
+Json groups_json(const std::vector<OptimizerGroup>& groups) {
+  auto list = Json::array();
   for (const OptimizerGroup& group : groups) {
     list.push_back({{"tensors", group.tensors}});
     if (group.learning_rate) list.back()["learning_rate"] = *group.learning_rate;
@@ -50,12 +50,10 @@ nlohmann::ordered_json groups_json(const std::vector<OptimizerGroup>& groups) {
 }
 
 /// Every key with its typed value, nested by section.
-nlohmann::ordered_json values_json(const Deck& deck) {
-  nlohmann::ordered_json values;
+Json values_json(const Deck& deck) {
+  Json values;
   for (const Key& key : deck_keys()) {
-    std::string pointer = "/" + std::string(key.name);
-    for (char& c : pointer) c = c == '.' ? '/' : c;
-    auto& slot = values[nlohmann::ordered_json::json_pointer(pointer)];
+    Json& slot = values.nested(key.name, '.');
     std::visit(
         [&](const auto& v) {
           using Value = std::decay_t<decltype(v)>;
@@ -70,10 +68,10 @@ nlohmann::ordered_json values_json(const Deck& deck) {
 }
 
 int check_json(const DeckOptions& o, const ParsedDeck& parsed) {
-  nlohmann::ordered_json out;
+  Json out;
   out["deck"] = o.path;
   out["ok"] = parsed.faults.empty();
-  out["faults"] = nlohmann::ordered_json::array();
+  out["faults"] = Json::array();
   for (const Fault& f : parsed.faults) {
     out["faults"].push_back({{"file", f.file}, {"line", f.line}, {"column", f.column}, {"key", f.key}, {"message", f.message}});
   }
@@ -84,7 +82,7 @@ int check_json(const DeckOptions& o, const ParsedDeck& parsed) {
     out["values"] = values_json(parsed.deck);
   }
   // Text of a deck that is not UTF-8 is itself a fault, so it may stand in a message: replace it, do not throw.
-  put("{}\n", out.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+  put("{}\n", out.dump(2, BadText::replace));
   return static_cast<int>(parsed.faults.empty() ? ExitCode::ok : ExitCode::usage);
 }
 
@@ -131,46 +129,44 @@ int import_files(ImportRequest request) {
   return print_imported(request.path.empty() ? request.trainer : request.path, import_configuration(request));
 }
 
-void add_from_huggingface(CLI::App& deck, Chosen& chosen) {
+void add_from_huggingface(const Command& deck) {
   auto request = std::make_shared<ImportRequest>();
   request->own_head = has_own_head;
-  CLI::App* app = deck.add_subcommand("from-hf", "Print the deck of a run that begins from a Hugging Face model");
-  app->add_option("DIR", request->path, "The model's folder, or its config.json alone")->required();
-  app->add_option("key=value", request->overrides, "Keys of the deck, which the model's folder does not hold");
-  app->add_option("--ranks", request->ranks, "Ranks of the launch: checks what depends on them too")->check(CLI::Range(1, 10000000));
-  app->footer(
+  const Command app = deck.command("from-hf", "Print the deck of a run that begins from a Hugging Face model");
+  app.option("DIR", request->path, "The model's folder, or its config.json alone").required();
+  app.option("key=value", request->overrides, "Keys of the deck, which the model's folder does not hold");
+  app.option("--ranks", request->ranks, "Ranks of the launch: checks what depends on them too").between(1, 10000000);
+  app.footer(
       "Example:\n  tessera deck from-hf models/Llama-3.2-1B data.train=data/train.h5 run.steps=2000 > llama.toml\n  mpiexec -n 4 tessera "
       "train llama.toml");
-  app->callback([request, &chosen] { chosen = [request] { return print_imported(request->path, import_huggingface(*request)); }; });
+  app.does([request] { return print_imported(request->path, import_huggingface(*request)); });
 }
 
-void add_from_deepspeed(CLI::App& deck, Chosen& chosen) {
+void add_from_deepspeed(const Command& deck) {
   struct Options {
     ImportRequest request;
     bool keys = false;
   };
   auto options = std::make_shared<Options>();
   options->request.own_head = has_own_head;
-  CLI::App* app = deck.add_subcommand(
-      "import", "Print the deck that a DeepSpeed configuration or the Trainer's arguments make, or every fault of them");
-  app->add_option("FILE", options->request.path,
-                  "DeepSpeed's JSON, with comments and \"auto\", or the configuration of Accelerate as JSON");
-  app->add_option("--trainer", options->request.trainer,
-                  "JSON of transformers' TrainingArguments, as to_json_string() writes it: makes a deck alone, or says what FILE, or the "
-                  "configuration that it names, leaves to \"auto\"");
-  app->add_option("key=value", options->request.overrides, "Keys of the deck that the configuration does not hold, or holds otherwise");
-  app->add_option(
-      "--model", options->request.model,
-      fmt::format("{}; or a deck (FILE.toml), whose [model] is taken; or the config.json of a model on Hugging Face, or its folder",
-                  known_models()));
-  app->add_option("--ranks", options->request.ranks, "Ranks of the launch, where the global batch does not follow without them")
-      ->check(CLI::Range(1, 10000000));
-  app->add_flag("--keys", options->keys,
-                "Print the tables of DeepSpeed's keys, the Trainer's arguments and Accelerate's keys, and of what becomes of each");
-  app->footer(
+  const Command app =
+      deck.command("import", "Print the deck that a DeepSpeed configuration or the Trainer's arguments make, or every fault of them");
+  app.option("FILE", options->request.path, "DeepSpeed's JSON, with comments and \"auto\", or the configuration of Accelerate as JSON");
+  app.option("--trainer", options->request.trainer,
+             "JSON of transformers' TrainingArguments, as to_json_string() writes it: makes a deck alone, or says what FILE, or the "
+             "configuration that it names, leaves to \"auto\"");
+  app.option("key=value", options->request.overrides, "Keys of the deck that the configuration does not hold, or holds otherwise");
+  app.option("--model", options->request.model,
+             fmt::format("{}; or a deck (FILE.toml), whose [model] is taken; or the config.json of a model on Hugging Face, or its folder",
+                         known_models()));
+  app.option("--ranks", options->request.ranks, "Ranks of the launch, where the global batch does not follow without them")
+      .between(1, 10000000);
+  app.flag("--keys", options->keys,
+           "Print the tables of DeepSpeed's keys, the Trainer's arguments and Accelerate's keys, and of what becomes of each");
+  app.footer(
       "Example:\n  tessera deck import ds_config.json --model llama3-8b --ranks 8 data.train=data/train.h5 > mine.toml\n  tessera plan "
       "mine.toml --ranks 8");
-  app->callback([options, &chosen] { chosen = [options] { return options->keys ? print_tables() : import_files(options->request); }; });
+  app.does([options] { return options->keys ? print_tables() : import_files(options->request); });
 }
 
 const char* type_name(KeyType type) {
@@ -207,8 +203,8 @@ const char* type_name(KeyType type) {
   return "";
 }
 
-nlohmann::ordered_json limits_json(const Limits& limits) {
-  auto all = nlohmann::ordered_json::object();
+Json limits_json(const Limits& limits) {
+  auto all = Json::object();
   for (const auto& [name, limit] : {std::pair("least", limits.least), std::pair("above", limits.above), std::pair("most", limits.most),
                                     std::pair("below", limits.below)})
     if (limit) all[name] = *limit;
@@ -217,73 +213,70 @@ nlohmann::ordered_json limits_json(const Limits& limits) {
 
 /// Every row of the schema: for programs that write or check decks.
 int print_reference_json() {
-  auto keys = nlohmann::ordered_json::array();
+  auto keys = Json::array();
   for (const Key& key : deck_keys()) {
-    auto refused = nlohmann::ordered_json::object();
-    for (const auto& [value, reason] : key.refused) refused[std::string(value)] = reason;
-    keys.push_back({{"key", key.name},
-                    {"type", type_name(key.type)},
-                    {"unit", key.unit},
-                    {"choices", key.choices},
-                    {"auto", key.automatic != Auto::no},
-                    {"zero", key.zero},
-                    {"limits", limits_json(key.limits)},
-                    {"default", key.fallback},
-                    {"required", key.required()},
-                    {"identity", key.identity},
-                    {"refused", refused},
-                    {"meaning", key.help}});
+    auto refused = Json::object();
+    for (const auto& [value, reason] : key.refused) refused[value] = reason;
+    keys.push_back(Json{{"key", key.name},
+                        {"type", type_name(key.type)},
+                        {"unit", key.unit},
+                        {"choices", key.choices},
+                        {"auto", key.automatic != Auto::no},
+                        {"zero", key.zero},
+                        {"limits", limits_json(key.limits)},
+                        {"default", key.fallback},
+                        {"required", key.required()},
+                        {"identity", key.identity},
+                        {"refused", refused},
+                        {"meaning", key.help}});
   }
   put("{}\n", keys.dump(2));
   return 0;
 }
 
-CLI::App* add_reader(CLI::App& deck, const char* name, const char* what, const char* example, const std::shared_ptr<DeckOptions>& o) {
-  CLI::App* app = deck.add_subcommand(name, what);
-  app->add_option("DECK", o->path, "TOML file")->required();
-  app->add_option("key=value", o->overrides, "Overrides, for example model.layers=4; applied in order");
-  app->add_option("--ranks", o->ranks, "Ranks of the launch: checks what depends on them too")->check(CLI::Range(1, 10000000));
-  app->footer(fmt::format("Example:\n  {}", example));
+Command add_reader(const Command& deck, const char* name, const char* what, const char* example, const std::shared_ptr<DeckOptions>& o) {
+  const Command app = deck.command(name, what);
+  app.option("DECK", o->path, "TOML file").required();
+  app.option("key=value", o->overrides, "Overrides, for example model.layers=4; applied in order");
+  app.option("--ranks", o->ranks, "Ranks of the launch: checks what depends on them too").between(1, 10000000);
+  app.footer(fmt::format("Example:\n  {}", example));
   return app;
 }
 
 }  // namespace
 
-void add_deck(CLI::App& app, Chosen& chosen) {
-  CLI::App* deck = app.add_subcommand(
+void add_deck(const Command& app) {
+  const Command deck = app.command(
       "deck", "Check or print a deck, make one of a DeepSpeed configuration or a Hugging Face model, or print the reference of all keys");
-  deck->require_subcommand(1);
-  deck->footer("Example:\n  tessera deck check inputs/quickstart.toml --ranks 2");
+  deck.requires_command();
+  deck.footer("Example:\n  tessera deck check inputs/quickstart.toml --ranks 2");
   auto options = std::make_shared<DeckOptions>();
 
-  CLI::App* checker = add_reader(*deck, "check", "Print every fault of a deck, or the values that auto became",
-                                 "tessera deck check inputs/quickstart.toml batch.global=60 --ranks 4", options);
-  checker->add_flag("--json", options->json, "Print faults, or all values, as JSON");
-  checker->callback([options, &chosen] { chosen = [options] { return check(*options); }; });
+  const Command checker = add_reader(deck, "check", "Print every fault of a deck, or the values that auto became",
+                                     "tessera deck check inputs/quickstart.toml batch.global=60 --ranks 4", options);
+  checker.flag("--json", options->json, "Print faults, or all values, as JSON");
+  checker.does([options] { return check(*options); });
 
-  CLI::App* printer = add_reader(*deck, "print", "Print the whole deck, every key with its resolved value",
-                                 "tessera deck print inputs/quickstart.toml zero.stage=2 > mine.toml", options);
-  printer->callback([options, &chosen] {
-    chosen = [options] {
-      put("{}", print_deck(require_deck(parse(*options))));
-      return 0;
-    };
+  const Command printer = add_reader(deck, "print", "Print the whole deck, every key with its resolved value",
+                                     "tessera deck print inputs/quickstart.toml zero.stage=2 > mine.toml", options);
+  printer.does([options] {
+    put("{}", print_deck(require_deck(parse(*options))));
+    return 0;
   });
 
-  add_from_deepspeed(*deck, chosen);
-  add_from_huggingface(*deck, chosen);
+  add_from_deepspeed(deck);
+  add_from_huggingface(deck);
 
-  CLI::App* reference = deck->add_subcommand("reference", "Print the table of all keys as Markdown");
-  reference->add_flag("--json", options->json,
-                      "Print it as JSON: of each key type, unit, choices, limits, default (as a deck has it), refused values, and whether "
-                      "it is part of a run's identity, which a resume must not change");
-  reference->footer("Example:\n  tessera deck reference > docs/deck.md");
-  reference->callback([options, &chosen] {
-    chosen = [options] {
-      if (options->json) return print_reference_json();
-      put("{}", deck_reference());
-      return 0;
-    };
+  const Command reference = deck.command("reference", "Print the table of all keys as Markdown");
+  reference.flag(
+      "--json", options->json,
+      "Print it as JSON: of each key type, unit, choices, limits, default (as a deck has it), refused values, and whether it is part "
+      "of a run's identity, which a resume must not change");
+  reference.footer("Example:\n  tessera deck reference > docs/deck.md");
+  reference.does([options] {
+    if (options->json) return print_reference_json();
+    put("{}", deck_reference());
+    return 0;
   });
 }
 

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
-#include <nlohmann/json.hpp>
+#include "base/json.hpp"
 
 #include "base/clock.hpp"
 #include "base/control_groups.hpp"
@@ -81,12 +81,12 @@ int evaluate(const EvaluateOptions& o) {
   const double loss = sum.value() / static_cast<double>(targets), perplexity = std::exp(loss),
                rate = static_cast<double>(samples * T) / (now_seconds() - begin);
   if (o.json)
-    put("{}\n", nlohmann::ordered_json{{"loss", loss},
-                                       {"perplexity", perplexity},
-                                       {"tokens", samples * T},
-                                       {"targets", targets},
-                                       {"step", model.step},
-                                       {"tokens_per_second", rate}}
+    put("{}\n", Json{{"loss", loss},
+                     {"perplexity", perplexity},
+                     {"tokens", samples * T},
+                     {"targets", targets},
+                     {"step", model.step},
+                     {"tokens_per_second", rate}}
                     .dump());
   else
     put("loss {:.6f} a token, perplexity {:.3f}, over {} tokens ({} samples of {}{}) at step {}; {} tokens/s\n", loss, perplexity, targets,
@@ -96,45 +96,43 @@ int evaluate(const EvaluateOptions& o) {
 
 }  // namespace
 
-void add_evaluate(CLI::App& app, Chosen& chosen) {
-  CLI::App* command = app.add_subcommand(
-      "evaluate", "Mean loss per token and perplexity of a checkpoint on a token file, or how it does a task of questions");
+void add_evaluate(const Command& app) {
+  const Command command =
+      app.command("evaluate", "Mean loss per token and perplexity of a checkpoint on a token file, or how it does a task of questions");
   auto options = std::make_shared<EvaluateOptions>();
-  command->add_option("CHECKPOINT", options->checkpoint, "Step folder, for example runs/quickstart/checkpoints/latest")->required();
-  auto* data = command->add_option("--data", options->data, "Token file: .h5 or .bin");
-  command->add_option("--bin-ids", options->bin_ids, "Of --data without a header: data.bin_ids; without, the checkpoint's")
-      ->check(CLI::IsMember(std::vector<std::string>(std::begin(io::bin_ids_types), std::end(io::bin_ids_types))))
-      ->needs(data);
-  auto* task =
+  command.option("CHECKPOINT", options->checkpoint, "Step folder, for example runs/quickstart/checkpoints/latest").required();
+  const Option data = command.option("--data", options->data, "Token file: .h5 or .bin");
+  command.option("--bin-ids", options->bin_ids, "Of --data without a header: data.bin_ids; without, the checkpoint's")
+      .one_of(std::vector<std::string>(std::begin(io::bin_ids_types), std::end(io::bin_ids_types)))
+      .needs(data);
+  const Option task =
       command
-          ->add_option(
-              "--task", options->task,
-              "JSON lines of {\"context\", \"choices\", \"answer\"}: the likeliest choice is compared with the answer, which is its "
-              "number; or of {\"text\"}: how well each document is foreseen")
-          ->excludes(data);
-  command->add_option("--details", options->details, "A file for what came of each line of the task, as JSON lines")->needs(task);
+          .option("--task", options->task,
+                  "JSON lines of {\"context\", \"choices\", \"answer\"}: the likeliest choice is compared with the answer, which is its "
+                  "number; or of {\"text\"}: how well each document is foreseen")
+          .excludes(data);
+  command.option("--details", options->details, "A file for what came of each line of the task, as JSON lines").needs(task);
   command
-      ->add_option("--tokenizer", options->tokenizer.folder,
-                   "Folder of the model whose tokenizer the task's texts pass; without, the one beside the run (RUN/tokenizer), or bytes")
-      ->needs(task);
+      .option("--tokenizer", options->tokenizer.folder,
+              "Folder of the model whose tokenizer the task's texts pass; without, the one beside the run (RUN/tokenizer), or bytes")
+      .needs(task);
   command
-      ->add_option("--chat-template", options->tokenizer.chat_template,
-                   "Template for \"messages\" in the place of the run's: a name, or a file")
-      ->needs(task);
-  add_worker_memory(*command, options->tokenizer.memory, "the process of the task's tokenizer")->needs(task);
-  command->add_option("--samples", options->samples, "Only the first N samples of batch.sequence_length tokens; 0: all")
-      ->check(CLI::NonNegativeNumber)
-      ->excludes(task)
-      ->capture_default_str();
-  command->add_option("--device", options->device, "host, cuda, or auto: a GPU where this build has kernels for one and sees one")
-      ->check(CLI::IsMember({"auto", "host", "cuda"}))
-      ->capture_default_str();
-  command->add_flag("--json", options->json, "Print one JSON object");
-  command->footer(
+      .option("--chat-template", options->tokenizer.chat_template, "Template for \"messages\" in the place of the run's: a name, or a file")
+      .needs(task);
+  add_worker_memory(command, options->tokenizer.memory, "the process of the task's tokenizer").needs(task);
+  command.option("--samples", options->samples, "Only the first N samples of batch.sequence_length tokens; 0: all")
+      .not_negative()
+      .excludes(task)
+      .shows_default();
+  command.option("--device", options->device, "host, cuda, or auto: a GPU where this build has kernels for one and sees one")
+      .one_of({"auto", "host", "cuda"})
+      .shows_default();
+  command.flag("--json", options->json, "Print one JSON object");
+  command.footer(
       "Examples:\n  tessera evaluate runs/quickstart/checkpoints/latest --data data/val.h5\n  tessera evaluate "
       "runs/quickstart/checkpoints/latest "
       "--task questions.jsonl --details answers.jsonl");
-  command->callback([options, &chosen] { chosen = [options] { return evaluate(*options); }; });
+  command.does([options] { return evaluate(*options); });
 }
 
 }  // namespace tessera

@@ -5,9 +5,9 @@
 #include <unistd.h>
 
 #include <cmath>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
+#include "base/json.hpp"
 
 #include "base/clock.hpp"
 #include "base/printable.hpp"
@@ -19,8 +19,6 @@
 
 namespace tessera {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 /// What all items come to.
 struct Totals {
@@ -111,7 +109,7 @@ int evaluate_task(const TaskOptions& o) {
   }
   if (terminal) std::fputs("\r\033[K", stderr);
   if (o.json)
-    put("{}\n", json_of(totals, model.step()).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+    put("{}\n", json_of(totals, model.step()).dump(-1, BadText::replace));
   else
     print_totals(totals, model.step());
   return 0;

@@ -164,39 +164,33 @@ int generate(const GenerateOptions& o) {
 
 }  // namespace
 
-void add_generate(CLI::App& app, Chosen& chosen) {
-  CLI::App* command = app.add_subcommand("generate", "Continue a text with a checkpoint's model");
+void add_generate(const Command& app) {
+  const Command command = app.command("generate", "Continue a text with a checkpoint's model");
   auto options = std::make_shared<GenerateOptions>();
-  command->add_option("CHECKPOINT", options->checkpoint, "Step folder, for example runs/quickstart/checkpoints/latest")->required();
-  command->add_option("--prompt", options->prompt,
-                      "Text to continue, by the tokenizer that lies beside the run (RUN/tokenizer), or by bytes");
-  auto* chat =
-      command->add_option("--chat", options->chat, "A message to answer, in the chat template of the run's tokenizer; prints the answer")
-          ->excludes("--prompt");
-  command->add_option("--system", options->system, "A system's message before it")->needs(chat);
-  command->add_option("--chat-template", options->chat_template, "Template in the place of that of the run: a name, or a file")
-      ->needs(chat);
-  command->add_option("--tokenizer", options->tokenizer, "Folder of the model whose tokenizer is taken instead");
-  command->add_option("--end-token", options->end_token, "Ends the text, by name, beside those that the tokenizer's files name");
-  add_worker_memory(*command, options->worker_memory, "the process of the tokenizer");
-  command->add_option("--prompt-tokens", options->prompt_tokens, "Token ids to continue, 1,2,3 (any model); prints ids")
-      ->excludes("--prompt")
-      ->excludes(chat);
-  command->add_option("--tokens", options->tokens, "Tokens to add")->check(CLI::Range(1, 1000000000))->capture_default_str();
-  command->add_option("--temperature", options->temperature, "0 takes the likeliest token each time")
-      ->check(number_between(0, 1e6))
-      ->capture_default_str();
-  command->add_option("--top-k", options->top_k, "Draw from the k likeliest tokens; 0: from all")
-      ->check(CLI::NonNegativeNumber)
-      ->capture_default_str();
-  command->add_option("--seed", options->seed, "The same seed gives the same text")->capture_default_str();
-  command->add_option("--device", options->device, "host, cuda, or auto: a GPU where this build has kernels for one and sees one")
-      ->check(CLI::IsMember({"auto", "host", "cuda"}))
-      ->capture_default_str();
-  command->footer(
+  command.option("CHECKPOINT", options->checkpoint, "Step folder, for example runs/quickstart/checkpoints/latest").required();
+  command.option("--prompt", options->prompt, "Text to continue, by the tokenizer that lies beside the run (RUN/tokenizer), or by bytes");
+  const Option chat =
+      command.option("--chat", options->chat, "A message to answer, in the chat template of the run's tokenizer; prints the answer")
+          .excludes("--prompt");
+  command.option("--system", options->system, "A system's message before it").needs(chat);
+  command.option("--chat-template", options->chat_template, "Template in the place of that of the run: a name, or a file").needs(chat);
+  command.option("--tokenizer", options->tokenizer, "Folder of the model whose tokenizer is taken instead");
+  command.option("--end-token", options->end_token, "Ends the text, by name, beside those that the tokenizer's files name");
+  add_worker_memory(command, options->worker_memory, "the process of the tokenizer");
+  command.option("--prompt-tokens", options->prompt_tokens, "Token ids to continue, 1,2,3 (any model); prints ids")
+      .excludes("--prompt")
+      .excludes(chat);
+  command.option("--tokens", options->tokens, "Tokens to add").between(1, 1000000000).shows_default();
+  command.option("--temperature", options->temperature, "0 takes the likeliest token each time").between(0.0, 1e6).shows_default();
+  command.option("--top-k", options->top_k, "Draw from the k likeliest tokens; 0: from all").not_negative().shows_default();
+  command.option("--seed", options->seed, "The same seed gives the same text").shows_default();
+  command.option("--device", options->device, "host, cuda, or auto: a GPU where this build has kernels for one and sees one")
+      .one_of({"auto", "host", "cuda"})
+      .shows_default();
+  command.footer(
       "Example:\n  tessera generate runs/quickstart/checkpoints/latest --prompt \"In the beginning\" --tokens 200\n  tessera generate "
       "runs/ft/checkpoints/latest --chat \"Why is the sky blue?\"");
-  command->callback([options, &chosen] { chosen = [options] { return generate(*options); }; });
+  command.does([options] { return generate(*options); });
 }
 
 }  // namespace tessera

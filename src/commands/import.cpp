@@ -23,27 +23,22 @@ int run_import(const ImportModelOptions& options) {
 
 }  // namespace
 
-void add_import(CLI::App& app, Chosen& chosen) {
-  CLI::App* command = app.add_subcommand("import", "Make a checkpoint of a Hugging Face model");
+void add_import(const Command& app) {
+  const Command command = app.command("import", "Make a checkpoint of a Hugging Face model");
   auto options = std::make_shared<ImportModelOptions>();
-  command->add_option("DIR", options->model, "The model's folder: config.json and safetensors")->required();
-  command
-      ->add_option("RUN", options->run,
-                   "Folder to write: RUN/checkpoints/step-00000000, to which latest leads; made where it does not exist")
-      ->required();
-  command->add_option("key=value", options->overrides,
-                      "Keys of the deck that the checkpoint holds, for example batch.sequence_length=2048");
-  command->footer(
+  command.option("DIR", options->model, "The model's folder: config.json and safetensors").required();
+  command.option("RUN", options->run, "Folder to write: RUN/checkpoints/step-00000000, to which latest leads; made where it does not exist")
+      .required();
+  command.option("key=value", options->overrides, "Keys of the deck that the checkpoint holds, for example batch.sequence_length=2048");
+  command.footer(
       "Example:\n  tessera import models/Llama-3.2-1B runs/base\n\nOne process, a fixed buffer, any model size. The checkpoint holds "
       "weights "
       "alone: evaluate, generate,\nconsolidate and inspect take it, and a run begins with it by run.resume=runs/base/checkpoints/latest. A "
       "run "
       "that begins\nwith the model itself needs no import: run.init=models/Llama-3.2-1B.");
-  command->callback([options, &chosen] {
-    chosen = [options] {
-      options->progress = true;
-      return run_import(*options);
-    };
+  command.does([options] {
+    options->progress = true;
+    return run_import(*options);
   });
 }
 

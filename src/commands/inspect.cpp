@@ -7,9 +7,9 @@
 #include <filesystem>
 #include <limits>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <vector>
+#include "base/json.hpp"
 
 #include "base/check.hpp"
 #include "base/hash.hpp"
@@ -24,8 +24,6 @@
 
 namespace tessera {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 struct InspectOptions {
   std::string path, tensor, other;
@@ -164,7 +162,7 @@ void print_json(const io::CheckpointReader& reader, const InspectOptions& o, con
          {"tensors", tensors},
          {"verified", o.verify}};
   if (o.deck) j["deck"] = meta.deck;
-  put("{}\n", j.dump(2, ' ', false, Json::error_handler_t::replace));
+  put("{}\n", j.dump(2, BadText::replace));
 }
 
 void print_rows(const std::vector<Row>& rows, bool with_group) {
@@ -268,26 +266,26 @@ int run_inspect(const InspectOptions& o) {
 
 }  // namespace
 
-void add_inspect(CLI::App& app, Chosen& chosen) {
-  CLI::App* command = app.add_subcommand("inspect", "Show what a checkpoint holds and check that it is whole");
+void add_inspect(const Command& app) {
+  const Command command = app.command("inspect", "Show what a checkpoint holds and check that it is whole");
   auto o = std::make_shared<InspectOptions>();
-  command->add_option("CHECKPOINT", o->path, "Step folder, checkpoints/latest, or a checkpoint.h5")->required();
-  command->add_flag("--json", o->json, "Print JSON");
-  command->add_flag("--verify", o->verify, "Compare every byte of all files with the checksums");
-  command->add_flag("--deck", o->deck, "Print the run's deck too");
-  command->add_flag("--brief", o->brief, "Names and shapes only: reads no values");
-  command->add_option("--tensor", o->tensor, "Only this tensor, in every group (weights and optimizer state)");
+  command.option("CHECKPOINT", o->path, "Step folder, checkpoints/latest, or a checkpoint.h5").required();
+  command.flag("--json", o->json, "Print JSON");
+  command.flag("--verify", o->verify, "Compare every byte of all files with the checksums");
+  command.flag("--deck", o->deck, "Print the run's deck too");
+  command.flag("--brief", o->brief, "Names and shapes only: reads no values");
+  command.option("--tensor", o->tensor, "Only this tensor, in every group (weights and optimizer state)");
   command
-      ->add_option("--diff", o->other,
-                   "Another checkpoint, of any layout, or an exported model (weights alone): which tensors differ, and by how much; status "
-                   "4 where one does")
-      ->excludes("--verify")
-      ->excludes("--deck")
-      ->excludes("--brief");
-  command->footer(
+      .option("--diff", o->other,
+              "Another checkpoint, of any layout, or an exported model (weights alone): which tensors differ, and by how much; status "
+              "4 where one does")
+      .excludes("--verify")
+      .excludes("--deck")
+      .excludes("--brief");
+  command.footer(
       "Example:\n  tessera inspect runs/quickstart/checkpoints/latest --verify\n  tessera inspect runs/a/checkpoints/latest --diff "
       "runs/b/checkpoints/latest");
-  command->callback([o, &chosen] { chosen = [o] { return run_inspect(*o); }; });
+  command.does([o] { return run_inspect(*o); });
 }
 
 }  // namespace tessera

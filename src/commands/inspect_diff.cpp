@@ -9,10 +9,10 @@
 #include <cstdio>
 #include <map>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
 #include <vector>
+#include "base/json.hpp"
 
 #include "base/check.hpp"
 #include "deck/deck.hpp"
@@ -24,8 +24,6 @@
 
 namespace tessera {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 /// What is compared: a checkpoint, or the weights of an exported model under our names.
 class Side {
@@ -248,7 +246,7 @@ int run_diff(const DiffOptions& o) {
     const Json j{{"folder", a.folder()},     {"other", b.folder()},    {"step", step_of(a)},
                  {"other_step", step_of(b)}, {"compared", all.size()}, {"same", all.size() - differing.size()},
                  {"differing", rows}};
-    put("{}\n", j.dump(2, ' ', false, Json::error_handler_t::replace));
+    put("{}\n", j.dump(2, BadText::replace));
   } else {
     for (const Side* side : {&a, &b})
       put("{} ({})\n", side->folder(), side->step() ? fmt::format("step {}", *side->step()) : "a model's weights");

@@ -1,7 +1,7 @@
 // tessera plan DECK: what a run would do and need, without running or allocating anything.
 #include <algorithm>
 #include <memory>
-#include <nlohmann/json.hpp>
+#include "base/json.hpp"
 
 #include "base/limits.hpp"
 #include "base/log.hpp"
@@ -51,8 +51,6 @@ struct Planned {
 
   bool fits() const { return lacking.empty() && stages_fit(stages, limits); }
 };
-
-using Json = nlohmann::ordered_json;
 
 Json tiers_json(const Planned& p) {
   Json tiers;
@@ -328,7 +326,7 @@ int run(const PlanOptions& asked) {
   if (mesh.size(Axis::pp) > 1) planned.stages = plan_stages(planned.request);
   if (machine) add_prediction(planned, mesh);
   if (o.json)
-    put("{}\n", plan_json(planned).dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
+    put("{}\n", plan_json(planned).dump(2, BadText::replace));
   else
     print_plan(planned);
   if (!o.trace.empty()) write_trace(planned);
@@ -339,74 +337,73 @@ int run(const PlanOptions& asked) {
 
 }  // namespace
 
-void add_plan(CLI::App& app, Chosen& chosen) {
-  CLI::App* command = app.add_subcommand(
+void add_plan(const Command& app) {
+  const Command command = app.command(
       "plan", "Memory, FLOPs, traffic and tasks of a run, before it runs and for any machine; allocates nothing and needs no MPI or GPU");
   auto options = std::make_shared<PlanOptions>();
-  auto* deck = command->add_option("DECK", options->path, "TOML file; may be left out with --parameters");
-  command->add_option("key=value", options->overrides, "Overrides, for example zero.stage=3; applied in order");
-  auto* parameters =
-      command->add_option("--parameters", options->parameters,
-                          "Plan a dense model of about so many parameters (7e9 or 7B), of a usual shape, in place of the deck's");
-  auto* ranks = command->add_option("--ranks,--gpus", options->ranks, "Ranks of the launch, one a GPU")
-                    ->check(CLI::Range(1, 1000000))
-                    ->capture_default_str();
+  const Option deck = command.option("DECK", options->path, "TOML file; may be left out with --parameters");
+  command.option("key=value", options->overrides, "Overrides, for example zero.stage=3; applied in order");
+  const Option parameters =
+      command.option("--parameters", options->parameters,
+                     "Plan a dense model of about so many parameters (7e9 or 7B), of a usual shape, in place of the deck's");
+  const Option ranks =
+      command.option("--ranks,--gpus", options->ranks, "Ranks of the launch, one a GPU").between(1, 1000000).shows_default();
   command
-      ->add_option("--ranks-per-node", options->ranks_per_node,
-                   "Ranks that share a node's cores and host memory; 0: what the machine profile says, else all")
-      ->check(CLI::Range(0, 1000000))
-      ->capture_default_str();
+      .option("--ranks-per-node", options->ranks_per_node,
+              "Ranks that share a node's cores and host memory; 0: what the machine profile says, else all")
+      .between(0, 1000000)
+      .shows_default();
   command
-      ->add_option("--threads", options->threads,
-                   "Threads a rank computes with (workspace depends on it); 0: what the machine profile says, else this machine's cores "
-                   "over the ranks "
-                   "of a node")
-      ->check(CLI::Range(0, most_threads))
-      ->capture_default_str();
+      .option("--threads", options->threads,
+              "Threads a rank computes with (workspace depends on it); 0: what the machine profile says, else this machine's cores "
+              "over the ranks "
+              "of a node")
+      .between(0, most_threads)
+      .shows_default();
   command
-      ->add_option("--rank", options->rank,
-                   "The rank whose plan it is: those of a pipeline's stages differ. Memory of all stages is shown in any case")
-      ->check(CLI::Range(0, 999999))
-      ->capture_default_str();
-  auto* machine =
-      command->add_option("--machine", options->machine,
-                          "Machine profile (inputs/machines/*.toml, or of `tessera report --measure`): predicts time, tokens/s and "
-                          "MFU, and says memory and ranks of a node where nothing else does");
+      .option("--rank", options->rank,
+              "The rank whose plan it is: those of a pipeline's stages differ. Memory of all stages is shown in any case")
+      .between(0, 999999)
+      .shows_default();
+  const Option machine =
+      command.option("--machine", options->machine,
+                     "Machine profile (inputs/machines/*.toml, or of `tessera report --measure`): predicts time, tokens/s and "
+                     "MFU, and says memory and ranks of a node where nothing else does");
   command
-      ->add_option("--network", options->network,
-                   "Bytes a second into a node (\"1.25 GB/s\", \"10 Gbit/s\"), in place of the profile's collectives.network.bandwidth")
-      ->needs(machine);
-  auto* trace =
-      command->add_option("--trace", options->trace, "Write the predicted step as a trace that ui.perfetto.dev opens")->needs(machine);
-  auto* schedule = command->add_flag("--schedule", options->schedule, "Print every task with its lane and buffers");
-  auto* map =
-      command->add_flag("--map", options->map, "Print which ranks sit on which node, and over how many nodes the groups of each axis are");
-  command->add_flag("--json", options->json, "Print one JSON object");
-  auto* recommend =
+      .option("--network", options->network,
+              "Bytes a second into a node (\"1.25 GB/s\", \"10 Gbit/s\"), in place of the profile's collectives.network.bandwidth")
+      .needs(machine);
+  const Option trace =
+      command.option("--trace", options->trace, "Write the predicted step as a trace that ui.perfetto.dev opens").needs(machine);
+  const Option schedule = command.flag("--schedule", options->schedule, "Print every task with its lane and buffers");
+  const Option map =
+      command.flag("--map", options->map, "Print which ranks sit on which node, and over how many nodes the groups of each axis are");
+  command.flag("--json", options->json, "Print one JSON object");
+  const Option recommend =
       command
-          ->add_flag("--recommend", options->recommend,
-                     "Search stage, offload, recompute, batch.micro, prefetch and reuse for the most predicted tokens/s that fit")
-          ->needs(machine)
-          ->excludes(trace)
-          ->excludes(map)
-          ->excludes(schedule);
-  command->add_option("--write", options->write, "Write the deck that --recommend has found")->needs(recommend);
-  command->add_option("--sweep", options->sweep, "The recommendation for each of these numbers of ranks: 8,16,32")
-      ->delimiter(',')
-      ->allow_extra_args(false)
-      ->check(CLI::Range(1, 1000000))
-      ->needs(machine)
-      ->excludes(trace)
-      ->excludes(map)
-      ->excludes(schedule)
-      ->excludes(recommend)
-      ->excludes(ranks);
-  command->add_flag("--meshes", options->meshes,
-                    "With --recommend or --sweep: search the axes of the mesh too, beside stage, recompute and batch.micro");
-  command->add_option("--price", options->price, "Price of a rank for an hour, in any currency: says what a billion tokens cost")
-      ->check(number_between(1e-9, 1e9))
-      ->needs(machine);
-  command->footer(
+          .flag("--recommend", options->recommend,
+                "Search stage, offload, recompute, batch.micro, prefetch and reuse for the most predicted tokens/s that fit")
+          .needs(machine)
+          .excludes(trace)
+          .excludes(map)
+          .excludes(schedule);
+  command.option("--write", options->write, "Write the deck that --recommend has found").needs(recommend);
+  command.option("--sweep", options->sweep, "The recommendation for each of these numbers of ranks: 8,16,32")
+      .parted_by(',')
+      .one_word()
+      .between(1, 1000000)
+      .needs(machine)
+      .excludes(trace)
+      .excludes(map)
+      .excludes(schedule)
+      .excludes(recommend)
+      .excludes(ranks);
+  command.flag("--meshes", options->meshes,
+               "With --recommend or --sweep: search the axes of the mesh too, beside stage, recompute and batch.micro");
+  command.option("--price", options->price, "Price of a rank for an hour, in any currency: says what a billion tokens cost")
+      .between(1e-9, 1e9)
+      .needs(machine);
+  command.footer(
       "Examples:\n  tessera plan inputs/quickstart.toml --ranks 4\n  tessera plan inputs/train_70b.toml --ranks 64 --ranks-per-node 8 "
       "run.device=cuda memory.device=\"80 GB\"\n  tessera plan inputs/train_70b.toml --ranks 64 --machine inputs/machines/h100_8.toml\n"
       "  tessera plan inputs/train_70b_tp8.toml --ranks 64 --ranks-per-node 8 --map\n"
@@ -414,10 +411,8 @@ void add_plan(CLI::App& app, Chosen& chosen) {
       "  tessera plan inputs/train_70b.toml --recommend --meshes --gpus 512 --machine inputs/machines/h100_8.toml\n"
       "  tessera plan --parameters 7e9 --gpus 8 --machine inputs/machines/h100_8.toml --recommend\n"
       "  tessera plan inputs/train_70b.toml --sweep 32,64,128 --price 2.5 --machine inputs/machines/h100_8.toml");
-  command->callback([options, deck, parameters, &chosen] {
-    if (deck->empty() && parameters->empty()) throw CLI::RequiredError("DECK, or --parameters,");
-    chosen = [options] { return run(*options); };
-  });
+  command.does([options] { return run(*options); },
+               [deck, parameters] { return deck.given() || parameters.given() ? std::string() : "DECK, or --parameters,"; });
 }
 
 }  // namespace tessera

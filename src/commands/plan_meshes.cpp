@@ -1,7 +1,7 @@
 // tessera plan DECK --recommend --meshes and --sweep --meshes: over which axes to lay a deck on a machine.
 #include <fmt/format.h>
 
-#include <nlohmann/json.hpp>
+#include "base/json.hpp"
 
 #include "base/check.hpp"
 #include "base/clock.hpp"
@@ -13,8 +13,6 @@
 
 namespace tessera {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 constexpr std::size_t shown = 6;  // meshes
 
@@ -110,7 +108,7 @@ int recommend_one(const PlanOptions& o, const MachineProfile& machine) {
     Json out = {{"deck", o.path}, {"machine", machine.name}, {"profile", o.machine}};
     out.update(found_json(s, o.ranks));
     if (!o.write.empty()) out["written"] = o.write;
-    put("{}\n", out.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
+    put("{}\n", out.dump(2, BadText::replace));
   } else {
     print_found(s, o, machine);
     if (!o.write.empty()) put("written   {}\n", o.write);
@@ -143,9 +141,7 @@ int sweep(const PlanOptions& o, const MachineProfile& machine) {
     }
     put("\n");
   }
-  if (o.json)
-    put("{}\n",
-        Json({{"deck", o.path}, {"machine", machine.name}, {"sweep", rows}}).dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
+  if (o.json) put("{}\n", Json({{"deck", o.path}, {"machine", machine.name}, {"sweep", rows}}).dump(2, BadText::replace));
   return any ? 0 : static_cast<int>(ExitCode::memory);
 }
 

@@ -2,7 +2,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <nlohmann/json.hpp>
+#include "base/json.hpp"
 
 #include "base/check.hpp"
 #include "base/log.hpp"
@@ -16,8 +16,6 @@
 
 namespace tessera {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 /// A search for one number of ranks, with all that it started from.
 struct Searched {
@@ -210,7 +208,7 @@ int recommend_one(const PlanOptions& o, const MachineProfile& machine) {
   const std::vector<WhatIf> others = what_ifs(s, recommender);
   if (!o.write.empty()) write_deck(s);
   if (o.json)
-    put("{}\n", recommendation_json(s, now, others).dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
+    put("{}\n", recommendation_json(s, now, others).dump(2, BadText::replace));
   else
     print_recommendation(s, now, others);
   return 0;
@@ -236,9 +234,7 @@ int sweep(const PlanOptions& options, const MachineProfile& machine) {
     put("{:>6} {:>6} {:>12.0f} {:>9.0f} {:>5.1f} %  {}{}\n", ranks, p.nodes, p.tokens_per_second, p.tokens_per_second / ranks,
         100 * p.mfu_causal, words(*s.found.first), cost_text(o, p));
   }
-  if (options.json)
-    put("{}\n", Json({{"deck", options.path}, {"machine", machine.name}, {"sweep", rows}})
-                    .dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
+  if (options.json) put("{}\n", Json({{"deck", options.path}, {"machine", machine.name}, {"sweep", rows}}).dump(2, BadText::replace));
   return any ? 0 : static_cast<int>(ExitCode::memory);
 }
 

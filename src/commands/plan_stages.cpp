@@ -41,13 +41,13 @@ std::vector<StagePlan> plan_stages(const BuildRequest& like) {
   return stages;
 }
 
-nlohmann::ordered_json stages_json(const BuildRequest& request, const std::vector<StagePlan>& stages) {
-  auto rows = nlohmann::ordered_json::array();
+Json stages_json(const BuildRequest& request, const std::vector<StagePlan>& stages) {
+  auto rows = Json::array();
   for (const StagePlan& s : stages) {
     const Stage& stage = s.plan.request.stage;
-    auto layers = nlohmann::ordered_json::array({stage.layers.front().begin, stage.layers.front().end});
+    auto layers = Json::array({stage.layers.front().begin, stage.layers.front().end});
     if (stage.chunks() > 1) {
-      layers.clear();
+      layers = Json::array();
       for (const Range& run : stage.layers) layers.push_back({run.begin, run.end});
     }
     rows.push_back({{"stage", stage.number},

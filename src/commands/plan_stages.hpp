@@ -1,7 +1,7 @@
 // What `tessera plan` says of the stages of a pipeline.
 #pragma once
-#include <nlohmann/json.hpp>
 #include <vector>
+#include "base/json.hpp"
 
 #include "schedule/plan/limits.hpp"
 #include "schedule/plan/run_plan.hpp"
@@ -18,7 +18,7 @@ struct StagePlan {
 
 std::vector<StagePlan> plan_stages(const BuildRequest& like);
 
-nlohmann::ordered_json stages_json(const BuildRequest& request, const std::vector<StagePlan>& stages);
+Json stages_json(const BuildRequest& request, const std::vector<StagePlan>& stages);
 /// Where stages differ: what each has, and what is in flight there. `request` is of the rank that is shown.
 void print_stages(const BuildRequest& request, const std::vector<StagePlan>& stages);
 /// Whether those of all stages fit.

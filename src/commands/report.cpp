@@ -60,33 +60,34 @@ int report(const ReportOptions& o) {
 
 }  // namespace
 
-void add_report(CLI::App& app, Chosen& chosen) {
-  CLI::App* command = app.add_subcommand(
+void add_report(const Command& app) {
+  const Command command = app.command(
       "report",
       "Versions, cores, memory, limits, devices, links and disks of this node, and what lacks for which feature; under mpiexec or srun of "
       "all ranks, what differs between them apart; --measure: a machine profile");
   auto options = std::make_shared<ReportOptions>();
-  auto* json = command->add_flag("--json", options->json, "Print one JSON object");
-  auto* measured = command->add_flag("--measure", options->measure,
-                                     "Measure products, passes over memory, copies, AdamW and, under mpiexec, collectives; print a profile "
-                                     "for `tessera plan --machine` (about 20 s on two cores)");
-  measured->excludes(json);
-  command->add_option("--threads", options->how.threads, "Threads a rank is measured with; 0: its share of the cores")
-      ->check(CLI::Range(0, 512))
-      ->needs(measured)
-      ->capture_default_str();
-  command->add_option("--device", options->how.device, "What kernels are measured on; auto: a GPU where there is one")
-      ->check(CLI::IsMember({"auto", "host", "cuda"}))
-      ->needs(measured)
-      ->capture_default_str();
-  command->add_option("--disk", options->how.disks,
-                      "Folder on a local disk to look at or, with --measure, to write 512 MiB to and read; several are used at once");
-  command->footer(
+  const Option json = command.flag("--json", options->json, "Print one JSON object");
+  const Option measured =
+      command.flag("--measure", options->measure,
+                   "Measure products, passes over memory, copies, AdamW and, under mpiexec, collectives; print a profile "
+                   "for `tessera plan --machine` (about 20 s on two cores)");
+  measured.excludes(json);
+  command.option("--threads", options->how.threads, "Threads a rank is measured with; 0: its share of the cores")
+      .between(0, 512)
+      .needs(measured)
+      .shows_default();
+  command.option("--device", options->how.device, "What kernels are measured on; auto: a GPU where there is one")
+      .one_of({"auto", "host", "cuda"})
+      .needs(measured)
+      .shows_default();
+  command.option("--disk", options->how.disks,
+                 "Folder on a local disk to look at or, with --measure, to write 512 MiB to and read; several are used at once");
+  command.footer(
       "Examples:\n  tessera report --disk /tmp\n  srun tessera report\n  tessera report --measure > here.toml\n  mpiexec -n 2 tessera "
       "report --measure > "
       "here.toml\n  "
       "tessera plan inputs/quickstart.toml --ranks 2 --machine here.toml");
-  command->callback([options, &chosen] { chosen = [options] { return options->measure ? measure(*options) : report(*options); }; });
+  command.does([options] { return options->measure ? measure(*options) : report(*options); });
 }
 
 }  // namespace tessera

@@ -19,10 +19,6 @@ namespace {
 constexpr double mebibyte = 1 << 20;
 
 /// The usage names the folder, which is the last of the words.
-struct PlacesFormatter : CLI::Formatter {
-  std::string make_option_usage(const CLI::Option*) const override { return "INPUT... FOLDER"; }
-};
-
 int run_tokenize(const io::TokenizeOptions& o) {
   auto result = io::tokenize(o);
   auto documents = result.documents == 1 ? "1 document" : fmt::format("{} documents", result.documents);
@@ -37,90 +33,84 @@ int run_tokenize(const io::TokenizeOptions& o) {
 
 }  // namespace
 
-void add_tokenize(CLI::App& app, Chosen& chosen) {
-  CLI::App* command = app.add_subcommand("tokenize", "Turn text into token files for training");
+void add_tokenize(const Command& app) {
+  const Command command = app.command("tokenize", "Turn text into token files for training");
   auto options = std::make_shared<io::TokenizeOptions>();
   options->progress = true;
   auto places = std::make_shared<std::vector<std::string>>();
   command
-      ->add_option(
+      .option(
           "INPUT... FOLDER", *places,
           "Inputs in their order, then where train.h5 (and val.h5) go, which is made where missing. An input is text (one document), "
           "or JSON lines, an array of JSON or Parquet: a document a line, object or row, its \"text\", or \"prompt\" and \"completion\", "
           "of "
           "which completions alone count in the loss; a pipe, or - for standard input; or a pattern in quotes for many files")
-      ->expected(2, CLI::detail::expected_max_vector_size)
-      ->required();
-  command->formatter(std::make_shared<PlacesFormatter>());
+      .at_least(2)
+      .required();
+  command.usage("INPUT... FOLDER");
   command
-      ->add_option("--tokenizer", options->tokenizer,
-                   "byte: a token is a byte, 256 separates documents; or the folder of a Hugging Face model, with its tokenizer.json")
-      ->capture_default_str();
+      .option("--tokenizer", options->tokenizer,
+              "byte: a token is a byte, 256 separates documents; or the folder of a Hugging Face model, with its tokenizer.json")
+      .shows_default();
   command
-      ->add_option(
-          "--train-bpe", options->train_bpe,
-          "Learns a byte-level BPE tokenizer of so many tokens from INPUT first, in FOLDER/tokenizer: for --tokenizer of other texts")
-      ->check(CLI::PositiveNumber);
-  CLI::Option* chat =
-      command->add_flag("--chat", options->chat,
-                        "Lines or rows are conversations (\"messages\" with roles, or \"instruction\" and \"output\", or \"prompt\" and "
-                        "\"completion\"): the model's "
-                        "chat template renders them, and the assistant's turns alone count in the loss");
+      .option("--train-bpe", options->train_bpe,
+              "Learns a byte-level BPE tokenizer of so many tokens from INPUT first, in FOLDER/tokenizer: for --tokenizer of other texts")
+      .positive();
+  const Option chat =
+      command.flag("--chat", options->chat,
+                   "Lines or rows are conversations (\"messages\" with roles, or \"instruction\" and \"output\", or \"prompt\" and "
+                   "\"completion\"): the model's "
+                   "chat template renders them, and the assistant's turns alone count in the loss");
   command
-      ->add_option("--chat-template", options->chat_template,
-                   fmt::format("With --chat, a template in the place of the model's, or one of several that it has: a name ({}), or a file",
-                               fmt::join(io::chat_template_names(), ", ")))
-      ->needs(chat);
+      .option("--chat-template", options->chat_template,
+              fmt::format("With --chat, a template in the place of the model's, or one of several that it has: a name ({}), or a file",
+                          fmt::join(io::chat_template_names(), ", ")))
+      .needs(chat);
   command
-      ->add_option("--ignore", options->ignored,
-                   "With --chat, keys of lines or messages, with commas between them, that are not for the model; unknown ones are refused")
-      ->delimiter(',')
-      ->needs(chat);
-  command->add_option("--end-token", options->end_token,
-                      "Token that ends a document, by name; by itself the one that the model's files name");
+      .option("--ignore", options->ignored,
+              "With --chat, keys of lines or messages, with commas between them, that are not for the model; unknown ones are refused")
+      .parted_by(',')
+      .needs(chat);
+  command.option("--end-token", options->end_token, "Token that ends a document, by name; by itself the one that the model's files name");
+  command.option("--workers", options->workers, "Processes that tokenize beside each other, for the tokenizer of a model; 0: one a core")
+      .between(0, 4096)
+      .shows_default();
   command
-      ->add_option("--workers", options->workers, "Processes that tokenize beside each other, for the tokenizer of a model; 0: one a core")
-      ->check(CLI::Range(0, 4096))
-      ->capture_default_str();
-  command
-      ->add_option("--patience", options->patience_seconds,
-                   "Seconds that one of these may go without an answer, and one more for each 64 KiB that it was given, before it is ended")
-      ->check(CLI::Range(1, 1000000))
-      ->capture_default_str();
+      .option("--patience", options->patience_seconds,
+              "Seconds that one of these may go without an answer, and one more for each 64 KiB that it was given, before it is ended")
+      .between(1, 1000000)
+      .shows_default();
   auto longest = std::make_shared<double>(static_cast<double>(options->longest_line) / mebibyte);
   command
-      ->add_option(
+      .option(
           "--longest-line", *longest,
           "MiB that a line may have, or an object, a row, or a text that cannot be tokenized in parts: a longer line is refused by name "
           "before anything is tokenized; 0: any")
-      ->check(CLI::Range(0.0, 1e6))
-      ->capture_default_str();
-  add_worker_memory(*command, options->worker_memory, "one of these, and the process that reads Parquet,");
-  command->add_option(
-      "--field", options->field,
-      "The key or column of the text, or of the messages with --chat; by itself \"text\", or \"prompt\" and \"completion\"");
+      .between(0.0, 1e6)
+      .shows_default();
+  add_worker_memory(command, options->worker_memory, "one of these, and the process that reads Parquet,");
+  command.option("--field", options->field,
+                 "The key or column of the text, or of the messages with --chat; by itself \"text\", or \"prompt\" and \"completion\"");
   command
-      ->add_option("--format", options->format,
-                   "Of all inputs: text, jsonl (an object a line), json (an array of objects, or objects one after the other), parquet, or "
-                   "auto: by the bytes of each")
-      ->check(CLI::IsMember(std::vector<std::string>(std::begin(io::input_formats), std::end(io::input_formats))))
-      ->capture_default_str();
-  command->add_option("--validation", options->validation, "Share of the documents, or of the only one, that goes to val.h5: the tail")
-      ->capture_default_str();
-  command->footer(
+      .option("--format", options->format,
+              "Of all inputs: text, jsonl (an object a line), json (an array of objects, or objects one after the other), parquet, or "
+              "auto: by the bytes of each")
+      .one_of(std::vector<std::string>(std::begin(io::input_formats), std::end(io::input_formats)))
+      .shows_default();
+  command.option("--validation", options->validation, "Share of the documents, or of the only one, that goes to val.h5: the tail")
+      .shows_default();
+  command.footer(
       "Example:\n  tessera tokenize --tokenizer byte input.txt data/ --validation 0.05\n  tessera tokenize --tokenizer models/SmolLM2-135M "
       "docs.jsonl data/\n  tessera tokenize a.jsonl b.txt 'web/*.parquet' data/\n  tessera tokenize --train-bpe 32000 corpus.txt data/ "
       "--validation 0.01\n  tessera tokenize --tokenizer "
       "models/Llama-3.2-1B-Instruct chat.jsonl data/ --chat\n  zcat text.jsonl.gz | "
       "tessera tokenize - data/");
-  command->callback([options, places, longest, &chosen] {
-    chosen = [options, places, longest] {
-      options->output_dir = places->back();
-      options->inputs.assign(places->begin(), places->end() - 1);
-      options->longest_line = static_cast<std::int64_t>(*longest * mebibyte);
-      options->python = tokenizer_python();
-      return run_tokenize(*options);
-    };
+  command.does([options, places, longest] {
+    options->output_dir = places->back();
+    options->inputs.assign(places->begin(), places->end() - 1);
+    options->longest_line = static_cast<std::int64_t>(*longest * mebibyte);
+    options->python = tokenizer_python();
+    return run_tokenize(*options);
   });
 }
 

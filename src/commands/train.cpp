@@ -52,20 +52,20 @@ int train(TrainOptions o) {
 
 }  // namespace
 
-void add_train(CLI::App& app, Chosen& chosen) {
-  CLI::App* command = app.add_subcommand("train", "Train the model of a deck; under mpiexec or srun on many ranks");
+void add_train(const Command& app) {
+  const Command command = app.command("train", "Train the model of a deck; under mpiexec or srun on many ranks");
   auto options = std::make_shared<TrainOptions>();
-  command->add_option("DECK", options->path, "TOML file")->required();
-  command->add_option("key=value", options->overrides, "Overrides, for example zero.stage=2; applied in order");
-  command->add_option(
+  command.option("DECK", options->path, "TOML file").required();
+  command.option("key=value", options->overrides, "Overrides, for example zero.stage=2; applied in order");
+  command.option(
       "--resume", options->resume,
       "auto (the default: go on where the run folder's last checkpoint stands), newest-good (where the newest one that verifies stands), "
       "never, or the path of a checkpoint");
-  command->footer(
+  command.footer(
       "Examples:\n  tessera train inputs/quickstart.toml\n  mpiexec -n 4 tessera train inputs/quickstart.toml zero.stage=2 run.steps=50\n\n"
       "Exit status 0: all steps done. 75: stopped by a signal after saving; start the same command again to go on.\n"
       "76: a rank or node was lost; the same command goes on from the last checkpoint.");
-  command->callback([options, &chosen] { chosen = [options] { return train(*options); }; });
+  command.does([options] { return train(*options); });
 }
 
 }  // namespace tessera

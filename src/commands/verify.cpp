@@ -4,8 +4,8 @@
 #include <cstdio>
 #include <filesystem>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <vector>
+#include "base/json.hpp"
 
 #include "base/check.hpp"
 #include "base/clock.hpp"
@@ -23,8 +23,6 @@ namespace tessera {
 namespace {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::ordered_json;
-
 struct VerifyOptions {
   std::vector<std::string> paths;
   bool json = false;
@@ -139,8 +137,7 @@ int run_verify(const VerifyOptions& o) {
     if (!v.fault.empty()) rows.back()["fault"] = v.fault;
   }
   if (o.json)
-    put("{}\n",
-        Json{{"whole", found - damaged}, {"damaged", damaged}, {"found", rows}}.dump(2, ' ', false, Json::error_handler_t::replace));
+    put("{}\n", Json{{"whole", found - damaged}, {"damaged", damaged}, {"found", rows}}.dump(2, BadText::replace));
   else if (verdicts.size() > 1)
     put("{} of {} are whole\n", found - damaged, found);
   return static_cast<int>(damaged == 0 ? ExitCode::ok : ExitCode::checkpoint);
@@ -148,16 +145,15 @@ int run_verify(const VerifyOptions& o) {
 
 }  // namespace
 
-void add_verify(CLI::App& app, Chosen& chosen) {
-  CLI::App* command = app.add_subcommand("verify", "Check that checkpoints are what was written, to the last byte");
+void add_verify(const Command& app) {
+  const Command command = app.command("verify", "Check that checkpoints are what was written, to the last byte");
   auto o = std::make_shared<VerifyOptions>();
-  command
-      ->add_option("FOLDER", o->paths, "A run's folder (all of its checkpoints), a step folder, checkpoints/latest, or an exported model")
-      ->required();
-  command->add_flag("--json", o->json, "Print JSON");
-  command->footer(
+  command.option("FOLDER", o->paths, "A run's folder (all of its checkpoints), a step folder, checkpoints/latest, or an exported model")
+      .required();
+  command.flag("--json", o->json, "Print JSON");
+  command.footer(
       "Example:\n  tessera verify runs/quickstart\n  tessera verify runs/a/checkpoints/latest out/\nStatus 4 where one is damaged.");
-  command->callback([o, &chosen] { chosen = [o] { return run_verify(*o); }; });
+  command.does([o] { return run_verify(*o); });
 }
 
 }  // namespace tessera

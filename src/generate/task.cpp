@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <array>
-#include <nlohmann/json.hpp>
+#include "base/json.hpp"
 
 #include "base/byte_tokenizer.hpp"
 #include "base/check.hpp"
@@ -21,19 +21,22 @@ constexpr std::array<std::string_view, 5> of_conversations{"system", "tools", "d
 constexpr std::string_view wanted =
     R"(Every line must be {"context": "...", "choices": ["...", "..."], "answer": 0}, where the answer is the number of a choice, the same with "messages": [{"role": "user", "content": "..."}] in place of the context, or {"text": "..."}.)";
 
-std::string take_text(const nlohmann::json& object, const char* key, const std::string& where) {
-  const auto found = object.find(key);
-  if (found == object.end() || !found->is_string()) fail(ExitCode::data, "{}: it has no string \"{}\". {}", where, key, wanted);
+std::string take_text(const Json& object, const char* key, const std::string& where) {
+  const Json* found = object.find(key);
+  if (!found || !found->is_string()) fail(ExitCode::data, "{}: it has no string \"{}\". {}", where, key, wanted);
   return found->get<std::string>();
 }
 
 /// A key whose value is null is absent.
-void leave_out_nulls(nlohmann::json& object) {
-  for (auto it = object.begin(); it != object.end();) it = it->is_null() ? object.erase(it) : std::next(it);
+void leave_out_nulls(Json& object) {
+  Json kept = Json::object();
+  for (const auto& [key, value] : object.items())
+    if (!value.is_null()) kept[key] = value;
+  object = std::move(kept);
 }
 
 /// Names the keys of which nothing is made; beside messages, those that would change what the model is asked are refused.
-void look_at_others(const nlohmann::json& object, const std::string& where, io::UnusedKeys& unused) {
+void look_at_others(const Json& object, const std::string& where, io::UnusedKeys& unused) {
   const bool text = object.contains("text"), messages = object.contains("messages");
   for (const auto& [key, value] : object.items()) {
     const bool used = text ? key == "text" : key == "choices" || key == "answer" || key == (messages ? "messages" : "context");
@@ -45,10 +48,10 @@ void look_at_others(const nlohmann::json& object, const std::string& where, io::
 }
 
 TaskItem item_of(const std::string& text, std::int64_t line, const std::string& where, io::UnusedKeys& unused) {
-  nlohmann::json object;
+  Json object;
   try {
-    object = nlohmann::json::parse(text);
-  } catch (const nlohmann::json::exception& error) {
+    object = Json::parse(text);
+  } catch (const JsonError& error) {
     fail(ExitCode::data, "{}: this is no JSON: {}. {}", where, error.what(), wanted);
   }
   if (!object.is_object()) fail(ExitCode::data, "{}: this is no JSON object. {}", where, wanted);
@@ -61,17 +64,17 @@ TaskItem item_of(const std::string& text, std::int64_t line, const std::string& 
     if (item.text.empty()) fail(ExitCode::data, "{}: \"text\" is empty, so there is nothing to read. Remove the line.", where);
     return look_at_others(object, where, unused), item;
   }
-  if (const auto messages = object.find("messages"); messages == object.end()) {
+  if (const Json* messages = object.find("messages"); !messages) {
     item.context = take_text(object, "context", where);
   } else {
     if (object.contains("context")) fail(ExitCode::data, "{}: it has \"messages\" beside a \"context\". {}", where, wanted);
     item.messages = messages->dump();
   }
-  const auto choices = object.find("choices"), answer = object.find("answer");
-  if (choices == object.end() || !choices->is_array() || choices->size() < 2)
+  const Json *choices = object.find("choices"), *answer = object.find("answer");
+  if (!choices || !choices->is_array() || choices->size() < 2)
     fail(ExitCode::data, "{}: it has no list \"choices\" of two or more. {}", where, wanted);
   for (const auto& choice : *choices) {
-    if (!choice.is_string() || choice.get_ref<const std::string&>().empty())
+    if (!choice.is_string() || choice.text().empty())
       fail(ExitCode::data, "{}: choice {} is no text, or an empty one. {}", where, item.choices.size(), wanted);
     item.choices.push_back(choice.get<std::string>());
   }

@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <nlohmann/json.hpp>
+#include "base/json.hpp"
 
 #include "base/byte_tokenizer.hpp"
 #include "base/check.hpp"
@@ -45,8 +45,6 @@ ModelClass class_of(const ModelKeys& m) {
 
 /// Qwen3 has one switch for the biases of all four projections: with ours on q, k and v comes one of the output, which adds nothing.
 bool has_output_bias(const ModelKeys& m) { return m.qk_norm && m.qkv_bias; }
-
-using Json = nlohmann::ordered_json;
 
 void put_experts(Json& c, const ModelKeys& m, const std::string& type) {
   if (m.experts == 0) return;

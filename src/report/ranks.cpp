@@ -3,14 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
+#include "base/json.hpp"
 
 #include "topology/devices/binding.hpp"
 
 namespace tessera {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 struct Shared {
   std::string value;
@@ -72,7 +70,7 @@ std::string pack(const Surroundings& around) {
   Json out = {{"facts", Json::array()}, {"lacking", Json::array()}};
   for (const Fact& f : around.facts) out["facts"].push_back({f.room, f.name, f.value, f.passing});
   for (const Lack& l : around.lacking) out["lacking"].push_back({l.feature, l.why, l.remedy});
-  return out.dump(-1, ' ', false, Json::error_handler_t::replace);
+  return out.dump(-1, BadText::replace);
 }
 
 Surroundings unpack(const std::string& text) {

@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include <fstream>
-#include <nlohmann/json.hpp>
+#include "base/json.hpp"
 
 #include "base/control_groups.hpp"
 #include "base/types.hpp"
@@ -156,9 +156,9 @@ std::string print_surroundings(const Surroundings& around) {
 }
 
 std::string surroundings_json(const Surroundings& around) {
-  nlohmann::ordered_json out;
+  Json out;
   for (const Fact& f : around.facts) out[f.room][f.name] = f.value;
-  out["lacking"] = nlohmann::ordered_json::array();
+  out["lacking"] = Json::array();
   for (const Lack& l : around.lacking) out["lacking"].push_back({{"feature", l.feature}, {"why", l.why}, {"remedy", l.remedy}});
   return out.dump(2);
 }

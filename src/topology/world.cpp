@@ -9,6 +9,7 @@
 #include <unistd.h>
 #include <map>
 
+#include <fmt/format.h>
 #include <algorithm>
 #include <atomic>
 #include <chrono>

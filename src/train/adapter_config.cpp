@@ -10,23 +10,22 @@
 #include <vector>
 
 #include "base/check.hpp"
+#include "base/json.hpp"
 #include "base/log.hpp"
 #include "base/printable.hpp"
 #include "deck/value.hpp"
 #include "io/files/posix_file.hpp"
-#include "io/safetensors/strict_json.hpp"
 
 namespace tessera {
 namespace {
 
-using Json = nlohmann::ordered_json;
 constexpr std::int64_t most_config_bytes = 16 << 20;
 
 Json read_config(const std::string& folder) {
   const std::string path = folder + "/adapter_config.json";
   const std::string text = io::read_small_file(path, ExitCode::data, most_config_bytes);
   try {
-    Json config = io::parse_strict_json(text);
+    Json config = Json::parse_strict(text);
     if (!config.is_object()) throw std::runtime_error("it is no object");
     return config;
   } catch (const std::exception& e) {
@@ -81,8 +80,8 @@ class Comparison {
   template <class T>
   void expect(const char* key, const T& wanted, const std::string& reason) {
     asked_.insert(key);
-    const auto found = config_.find(key);
-    if (found == config_.end() || found->is_null())
+    const Json* found = config_.find(key);
+    if (!found || found->is_null())
       faults_.push_back(fmt::format("{} is missing", key));
     else if (*found != Json(wanted))
       faults_.push_back(fmt::format("{} is {}, {}", key, found->dump(), reason));

@@ -1,7 +1,7 @@
 #include "train/adapter_export.hpp"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
+#include "base/json.hpp"
 
 #include "base/check.hpp"
 #include "io/files/posix_file.hpp"
@@ -34,7 +34,7 @@ void append(io::SafetensorsWriter& writer, const io::CheckpointReader& reader, c
 
 std::string peft_config(const Deck& deck, const std::vector<Parameter>& table) {
   const LoraKeys& lora = deck.model.lora;
-  nlohmann::ordered_json c;
+  Json c;
   c["base_model_name_or_path"] = deck.run.init;
   c["bias"] = "none";
   c["fan_in_fan_out"] = false;

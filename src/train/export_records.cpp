@@ -4,9 +4,9 @@
 
 #include <cerrno>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <utility>
 #include <vector>
+#include "base/json.hpp"
 
 #include "base/log.hpp"
 #include "io/files/path_state.hpp"
@@ -16,7 +16,6 @@ namespace tessera {
 namespace {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::ordered_json;
 constexpr const char* ending = ".finished";
 constexpr std::int64_t piece_bytes = 4 << 20;
 
@@ -29,7 +28,7 @@ Record read_record(const std::string& path) {
   try {
     const Json record = Json::parse(io::read_small_file(path, ExitCode::usage));
     return {record.at("identity").get<std::string>(), record.at("export").get<std::string>(), record.at("xxh3").get<std::string>()};
-  } catch (const nlohmann::json::exception& error) {
+  } catch (const JsonError& error) {
     fail(ExitCode::usage, "{}: it cannot be understood ({}). Remove it, and the file beside it is written again.", path, error.what());
   }
 }

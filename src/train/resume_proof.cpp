@@ -1,9 +1,10 @@
 #include "train/resume_proof.hpp"
 
+#include <fmt/format.h>
 #include <algorithm>
 #include <array>
-#include <nlohmann/json.hpp>
 #include <utility>
+#include "base/json.hpp"
 
 #include "base/log.hpp"
 #include "base/version.hpp"
@@ -17,7 +18,6 @@
 namespace tessera {
 namespace {
 
-using Json = nlohmann::ordered_json;
 constexpr int proof_format = 1;
 constexpr const char* way_on = "To go on without the proof set checkpoint.verify_resume=false for this start.";
 
@@ -80,7 +80,7 @@ void ResumeProof::read(const std::string& checkpoint) {
                            .loss = row.at("loss").get<double>(),
                            .grad_norm = row.at("grad_norm").get<double>(),
                            .learning_rate = row.at("learning_rate").get<double>()});
-  } catch (const nlohmann::json::exception& error) {
+  } catch (const JsonError& error) {
     fail(ExitCode::checkpoint, "{}: it cannot be understood ({}). Remove it, or restore the folder from a copy. {}", path, error.what(),
          way_on);
   }

@@ -7,8 +7,8 @@
 #include <algorithm>
 #include <atomic>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <optional>
+#include "base/json.hpp"
 
 #include "base/clock.hpp"
 #include "base/log.hpp"

@@ -8,9 +8,9 @@
 #include <cstring>
 #include <functional>
 #include <limits>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
+#include "base/json.hpp"
 
 #include "base/clock.hpp"
 #include "memory/arena.hpp"
@@ -52,7 +52,7 @@ void measure(std::vector<Contender>& contenders, Communicator& gate, int repeat,
 }
 
 /// One line of the table: ours, the copy, MPICH.
-nlohmann::json row(const std::string& name, const Contender& ours, double copy_seconds, const Contender& mpich) {
+Json row(const std::string& name, const Contender& ours, double copy_seconds, const Contender& mpich) {
   return {{"collective", name},
           {"seconds", ours.best_seconds},
           {"bytes_per_second", ours.moved_bytes / ours.best_seconds},
@@ -61,7 +61,7 @@ nlohmann::json row(const std::string& name, const Contender& ours, double copy_s
           {"mpich_seconds", mpich.best_seconds}};
 }
 
-nlohmann::json measure_large(Communicator& comm, Arena& arena, const Settings& settings) {
+Json measure_large(Communicator& comm, Arena& arena, const Settings& settings) {
   std::int64_t bytes = settings.mib << 20, count = bytes / comm.size() / 4, block = count * 4;
   std::byte *large = arena.data(), *small = arena.data() + bytes;
   std::vector<std::byte> heap_large(static_cast<std::size_t>(bytes)), heap_small(static_cast<std::size_t>(block));
@@ -88,19 +88,19 @@ nlohmann::json measure_large(Communicator& comm, Arena& arena, const Settings& s
   measure(all, comm, settings.repeat, 1);
   double gather_copy = std::min(all[0].best_seconds, all[1].best_seconds);
   double scatter_copy = std::min(all[2].best_seconds, all[3].best_seconds);
-  nlohmann::json rows = nlohmann::json::array();
+  Json rows = Json::array();
   rows.push_back(row("all_gather", all[4], gather_copy, all[9]));
   rows.push_back(row("reduce_scatter", all[5], scatter_copy, all[10]));
   // A reduce-scatter and a gather of the others' blocks.
   rows.push_back(row("all_reduce", all[6], scatter_copy + gather_copy * (n - 1) / n, all[11]));
   rows.push_back(row("all_gather, window", all[7], gather_copy, all[9]));
   rows.push_back(row("reduce_scatter, window", all[8], scatter_copy, all[10]));
-  nlohmann::json copies = {{"memcpy_bytes_per_second", double(gathered) / all[0].best_seconds},
-                           {"streaming_copy_bytes_per_second", double(gathered) / all[1].best_seconds}};
+  Json copies = {{"memcpy_bytes_per_second", double(gathered) / all[0].best_seconds},
+                 {"streaming_copy_bytes_per_second", double(gathered) / all[1].best_seconds}};
   return {{"bytes", bytes}, {"copy_per_rank", copies}, {"collectives", rows}};
 }
 
-nlohmann::json measure_small(Communicator& comm, Communicator& over_mpi, int repeat) {
+Json measure_small(Communicator& comm, Communicator& over_mpi, int repeat) {
   std::vector<float> values(256, 0.0f);
   auto n = static_cast<std::int64_t>(values.size());
   std::vector<Contender> all = {
@@ -116,7 +116,7 @@ nlohmann::json measure_small(Communicator& comm, Communicator& over_mpi, int rep
           {"times_mpich", all[2].best_seconds / all[0].best_seconds}};
 }
 
-void print_table(const nlohmann::json& result) {
+void print_table(const Json& result) {
   fmt::print("{} ranks, {} path, {} MiB fp32; a copy by every rank at once: memcpy {:.1f} GB/s, streaming {:.1f} GB/s per rank\n",
              result["ranks"].get<int>(), result["path"].get<std::string>(), result["large"]["bytes"].get<std::int64_t>() >> 20,
              result["large"]["copy_per_rank"]["memcpy_bytes_per_second"].get<double>() / 1e9,
@@ -159,7 +159,7 @@ int run(World& world, int argc, char** argv) {
   node.register_arena(arena);
   auto comm = make_communicator(world, all, {.node = &node});
   auto over_mpi = make_communicator(world, all, {.path = CommunicatorPath::mpi});
-  nlohmann::json result = {{"ranks", world.ranks()}, {"path", comm->path()}};
+  Json result = {{"ranks", world.ranks()}, {"path", comm->path()}};
   result["small"] = measure_small(*comm, *over_mpi, settings.repeat);
   result["large"] = measure_large(*comm, arena, settings);
   if (world.rank() == 0) {

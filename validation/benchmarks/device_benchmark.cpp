@@ -14,8 +14,8 @@
 #include <charconv>
 #include <cstdio>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <set>
+#include "base/json.hpp"
 
 #include "base/check.hpp"
 #include "kernels/cuda/devices.hpp"
@@ -85,7 +85,7 @@ double time_once(cudaStream_t stream, const std::function<void(cudaStream_t)>& r
 
 namespace {
 
-nlohmann::ordered_json describe() {
+Json describe() {
   cudaDeviceProp properties{};
   int device = 0, driver = 0, runtime = 0;
   TESSERA_CUDA_CHECK(cudaGetDevice(&device));
@@ -116,7 +116,7 @@ void measure(Part& part, const Settings& settings) {
     for (Contender& c : part.contenders) c.seconds.push_back(time_once(nullptr, c.run));
 }
 
-nlohmann::ordered_json rows_of(const Part& part) {
+Json rows_of(const Part& part) {
   struct Limit {
     double rate = 0;
     std::string name;
@@ -125,10 +125,10 @@ nlohmann::ordered_json rows_of(const Part& part) {
   for (const Contender& c : part.contenders)
     for (const std::string& name : {c.name, c.stands_for})
       if (!name.empty() && c.rate() > limits[name].rate) limits[name] = {c.rate(), c.name};
-  auto rows = nlohmann::ordered_json::array();
+  auto rows = Json::array();
   for (const Contender& c : part.contenders) {
     const double unit = c.flops ? 1e12 : 1e9;
-    nlohmann::ordered_json row{{"name", c.name}, {"unit", c.flops ? "TFLOP/s" : "GB/s"}, {"value", c.rate() / unit}, {"amount", c.amount}};
+    Json row{{"name", c.name}, {"unit", c.flops ? "TFLOP/s" : "GB/s"}, {"value", c.rate() / unit}, {"amount", c.amount}};
     if (!c.limit.empty()) {
       const Limit& limit = limits.at(c.limit);
       row["limit"] = limit.name == c.limit ? c.limit : fmt::format("{} ({})", c.limit, limit.name);
@@ -141,7 +141,7 @@ nlohmann::ordered_json rows_of(const Part& part) {
   return rows;
 }
 
-void print(const nlohmann::ordered_json& rows, bool json) {
+void print(const Json& rows, bool json) {
   for (const auto& row : rows) {
     if (json) {
       fmt::print("{}\n", row.dump());
@@ -193,7 +193,7 @@ int run(const Settings& settings) {
     const std::string error = measure_group(group, settings);
     if (error.empty()) continue;
     good = false;
-    if (settings.json) fmt::print("{}\n", nlohmann::ordered_json{{"name", group.name}, {"error", error}}.dump());
+    if (settings.json) fmt::print("{}\n", Json{{"name", group.name}, {"error", error}}.dump());
     std::fflush(stdout);
     fmt::print(stderr, "device_benchmark: {}: {}\n", group.name, error);
   }

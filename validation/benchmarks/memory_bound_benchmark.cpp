@@ -13,9 +13,9 @@
 #include <limits>
 #include <map>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
+#include "base/json.hpp"
 
 #include "base/clock.hpp"
 #include "kernels/adamw/adamw.hpp"
@@ -352,7 +352,7 @@ void print(const std::vector<Contender>& list, const Settings& settings) {
   for (const Contender& c : list) {
     if (c.peer.empty()) best = std::max(best, streams[c.name] = c.bandwidth());
   }
-  nlohmann::json rows = nlohmann::json::array();
+  Json rows = Json::array();
   for (const Contender& c : list) {
     const std::string& peer = c.peer.empty() ? c.name : c.peer;
     double of_peer = c.bandwidth() / streams[peer], of_best = c.bandwidth() / best;
@@ -361,7 +361,7 @@ void print(const std::vector<Contender>& list, const Settings& settings) {
     fmt::print("{:36} {:7.2f} GB/s {:6.1f} % of {:34} {:6.1f} % of best\n", c.name, c.bandwidth() * 1e-9, 100 * of_peer, peer,
                100 * of_best);
   }
-  if (settings.json) fmt::print("{}\n", nlohmann::json{{"threads", settings.threads}, {"rows", rows}}.dump(1));
+  if (settings.json) fmt::print("{}\n", Json{{"threads", settings.threads}, {"rows", rows}}.dump(1));
 }
 
 void run(const Settings& settings) {

@@ -13,9 +13,9 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <utility>
 #include <vector>
+#include "base/json.hpp"
 
 #include "base/check.hpp"
 #include "base/clock.hpp"
@@ -67,7 +67,7 @@ Rate fio(const Setting& s, int depth, const char* what) {
   char piece[4096];
   for (std::size_t n; out && (n = std::fread(piece, 1, sizeof piece, out.get())) > 0;) text.append(piece, n);
   if (text.find('{') == std::string::npos) return {};
-  const nlohmann::json job = nlohmann::json::parse(text.substr(text.find('{'))).at("jobs").at(0);
+  const Json job = Json::parse(text.substr(text.find('{'))).at("jobs").at(0);
   const double rate = job.at(what).at("bw_bytes"), busy = job.at("usr_cpu").get<double>() + job.at("sys_cpu").get<double>();
   return {rate, busy / 100 / (rate / 1e9)};
 }

@@ -1,5 +1,5 @@
 // adapter_config.json of PEFT, against the [lora] section that a first byte chooses. What is accepted is an object that says the rank.
-#include <nlohmann/json.hpp>
+#include "base/json.hpp"
 
 #include "train/adapter_config.hpp"
 #include "validation/fuzz/fuzz.hpp"
@@ -20,7 +20,7 @@ void read_input(std::string_view bytes) {
     if (error.code == ExitCode::usage) return;  // another adapter
     throw;
   }
-  const auto config = nlohmann::json::parse(bytes.substr(1));
+  const auto config = Json::parse(bytes.substr(1));
   if (config.at("peft_type") != "LORA" || config.at("r") != lora.rank || config.at("lora_alpha") != lora.alpha)
     defect("an adapter that is accepted and is another");
   if (config.value("use_rslora", false) != stabilized) defect("an adapter of another scale is accepted");

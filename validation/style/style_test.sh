@@ -59,6 +59,9 @@ expect_fault src/topology/a.cpp 1 "making a file stands in src/base/own_files" '
 expect_fault src/topology/a.cpp 1 "getenv stands in src/deck" 'auto n = std::getenv("N");\n'
 expect_fault src/schedule/a.cpp 1 "a Kokkos header stands in" '#include <Kokkos_Core.hpp>\n'
 expect_fault kernels/gemm/gemm.hpp 1 "a Kokkos header stands in" '#include <Kokkos_Core.hpp>\n'
+expect_fault src/train/a.cpp 1 "the JSON library stands in" "#include <nlohmann/json.hpp>\n"
+expect_fault src/commands/plan.cpp 1 "CLI11 stands in" "#include <CLI/CLI.hpp>\n"
+expect_fault io/files/a.cpp 1 "spdlog stands in" "#include <spdlog/spdlog.h>\n"
 expect_fault src/base/a.cpp 1 "not formatted" 'int  f( ){return 1 ;}\n'
 expect_fault docs/a.md 2 "trailing space" 'text\nmore \n'
 expect_fault docs/a.md 1 "tab; indent with spaces" 'a\tb\n'

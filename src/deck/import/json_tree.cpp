@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cctype>
 #include <cstring>
-#include <nlohmann/json.hpp>
+#include "base/json.hpp"
 
 namespace tessera {
 namespace {
@@ -63,58 +63,34 @@ class Places {
   std::vector<std::size_t> lines_ = {0};
 };
 
-/// Hands bytes to the parser and notes how many it has taken: a value ends where the parser is when it reports it.
-struct Counted {
-  using iterator_category = std::input_iterator_tag;
-  using value_type = char;
-  using difference_type = std::ptrdiff_t;
-  using pointer = const char*;
-  using reference = const char&;
-
-  const char* at;
-  const char** taken;
-  reference operator*() const { return *at; }
-  Counted& operator++() {
-    *taken = ++at;
-    return *this;
-  }
-  friend bool operator==(const Counted& a, const Counted& b) { return a.at == b.at; }
-};
-
 /// Receives what the parser finds.
-class TreeBuilder {
+class TreeBuilder : public JsonEvents {
  public:
   /// `plain` is `text` without its comments, byte for byte in the same place.
   TreeBuilder(const std::string& text, const std::string& plain, const std::string& file, JsonNode& root, std::vector<Fault>& faults)
       : text_(plain), places_(text), file_(file), root_(root), faults_(faults) {}
 
   bool parse() {
-    const char* begin = text_.data();
-    taken_ = begin;
-    const bool whole = nlohmann::json::sax_parse(Counted{begin, &taken_}, Counted{begin + text_.size(), &taken_}, this);
+    const bool whole = read_json_events(text_, *this, &taken_);
     if (whole && root_.kind != JsonNode::Kind::object) return add(places_.of(0), "", "a configuration is an object: { ... }"), false;
     return whole;
   }
 
-  bool null() { return scalar(JsonNode::Kind::null, {std::monostate{}, "null"}, word_begin()); }
-  bool boolean(bool value) { return scalar(JsonNode::Kind::boolean, {value, ""}, word_begin()); }
-  bool number_integer(std::int64_t value) { return scalar(JsonNode::Kind::integer, {value, ""}, word_begin()); }
-  bool number_unsigned(std::uint64_t value) {
-    if (value <= static_cast<std::uint64_t>(INT64_MAX)) return number_integer(static_cast<std::int64_t>(value));
-    return scalar(JsonNode::Kind::real, {static_cast<double>(value), ""}, word_begin());
-  }
-  bool number_float(double value, const std::string&) { return scalar(JsonNode::Kind::real, {value, ""}, word_begin()); }
-  bool string(std::string& value) {
+  bool null() override { return scalar(JsonNode::Kind::null, {std::monostate{}, "null"}, word_begin()); }
+  bool boolean(bool value) override { return scalar(JsonNode::Kind::boolean, {value, ""}, word_begin()); }
+  bool integer(std::int64_t value) override { return scalar(JsonNode::Kind::integer, {value, ""}, word_begin()); }
+  bool natural(std::uint64_t value) override { return scalar(JsonNode::Kind::real, {static_cast<double>(value), ""}, word_begin()); }
+  bool real(double value) override { return scalar(JsonNode::Kind::real, {value, ""}, word_begin()); }
+  bool text(std::string& value) override {
     const std::size_t begin = quote_begin();
     return scalar(JsonNode::Kind::text, {value, ""}, begin);
   }
-  bool binary(nlohmann::json::binary_t&) { return false; }  // not in texts
-  bool start_object(std::size_t) { return open(JsonNode::Kind::object, "an object { ... }"); }
-  bool start_array(std::size_t) { return open(JsonNode::Kind::list, "a list [ ... ]"); }
-  bool end_object() { return close(); }
-  bool end_array() { return close(); }
+  bool begin_object() override { return open(JsonNode::Kind::object, "an object { ... }"); }
+  bool begin_list() override { return open(JsonNode::Kind::list, "a list [ ... ]"); }
+  bool end_object() override { return close(); }
+  bool end_list() override { return close(); }
 
-  bool key(std::string& name) {
+  bool key(std::string& name) override {
     name_ = name;
     name_place_ = places_.of(quote_begin());
     const auto& members = open_.back()->children;
@@ -123,8 +99,8 @@ class TreeBuilder {
     return true;
   }
 
-  bool parse_error(std::size_t position, const std::string&, const nlohmann::json::exception& error) {
-    std::string what = error.what();  // "[...] parse error at line 3, column 5: syntax error while parsing ..."
+  bool fault(std::size_t position, const std::string& reason, bool) override {
+    std::string what = reason;  // "parse error at line 3, column 5: syntax error while parsing ..."
     if (const auto colon = what.find(": "); colon != std::string::npos) what.erase(0, colon + 2);
     add(places_.of(position > 0 ? position - 1 : 0), "", shortened(what));
     return false;

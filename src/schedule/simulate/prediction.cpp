@@ -11,8 +11,6 @@
 
 namespace tessera {
 
-using Json = nlohmann::ordered_json;
-
 std::string time_text(double seconds) {
   if (seconds >= 1) return fmt::format("{:.3f} s", seconds);
   return seconds >= 1e-3 ? fmt::format("{:.3f} ms", 1e3 * seconds) : fmt::format("{:.1f} us", 1e6 * seconds);

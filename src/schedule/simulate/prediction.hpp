@@ -1,6 +1,6 @@
 // What a training step of a plan comes to on a machine, and how that is told.
 #pragma once
-#include <nlohmann/json.hpp>
+#include "base/json.hpp"
 
 #include "schedule/plan/run_plan.hpp"
 #include "schedule/simulate/placement.hpp"
@@ -37,6 +37,6 @@ std::string time_text(double seconds);
 
 /// Lines for people, each after a line break.
 std::string print_prediction(const Prediction& prediction, std::size_t most_critical = 10);
-nlohmann::ordered_json prediction_json(const Prediction& prediction, std::size_t most_critical = 10);
+Json prediction_json(const Prediction& prediction, std::size_t most_critical = 10);
 
 }  // namespace tessera

@@ -1,11 +1,9 @@
 #include "schedule/trace/chrome_trace.hpp"
 
-#include <nlohmann/json.hpp>
+#include "base/json.hpp"
 
 namespace tessera {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 /// The name of the process or of a lane's row, and where it stands.
 void append_names(std::string& text, const Timeline& timeline, const TraceOrigin& origin) {

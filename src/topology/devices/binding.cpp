@@ -2,6 +2,7 @@
 
 #include <hwloc.h>
 
+#include <fmt/format.h>
 #include <algorithm>
 #include <cerrno>
 #include <charconv>

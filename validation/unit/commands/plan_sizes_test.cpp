@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
+#include "base/json.hpp"
 
 #include "program.hpp"
 
@@ -17,15 +17,15 @@ test::Finished run(Words arguments) {
   arguments.insert(arguments.begin(), {"plan", "--threads", "1"});
   return test::run_program(scratch, arguments);
 }
-nlohmann::json planned(Words arguments) {
+Json planned(Words arguments) {
   arguments.emplace_back("--json");
   const auto done = run(std::move(arguments));
   EXPECT_EQ(done.status, 0) << done.err;
-  return nlohmann::json::parse(done.out);
+  return Json::parse(done.out);
 }
 std::string input(const char* name) { return fmt::format("{}/inputs/{}.toml", TESSERA_SOURCE_DIR, name); }
 const std::string h100 = input("machines/h100_8");
-double rate_of(const nlohmann::json& plan) { return plan["prediction"]["tokens_per_second"]; }
+double rate_of(const Json& plan) { return plan["prediction"]["tokens_per_second"]; }
 
 TEST(PlanCommand, PlansSoManyParameters) {
   const auto none = planned({"--parameters", "124e6", "model.vocab=50304", "zero.stage=2", "--ranks", "3"});

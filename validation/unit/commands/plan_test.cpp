@@ -1,7 +1,7 @@
 // tessera plan --json: the bytes that it promises are those that a run takes.
 #include <gtest/gtest.h>
 
-#include <nlohmann/json.hpp>
+#include "base/json.hpp"
 
 #include "../model/random_models.hpp"
 #include "../plan_alone.hpp"
@@ -21,11 +21,11 @@ test::Finished run_plan(const test::Scratch& scratch, std::vector<std::string> a
   return test::run_program(scratch, arguments);
 }
 
-nlohmann::json plan_of(const test::Scratch& scratch, std::vector<std::string> arguments) {
+Json plan_of(const test::Scratch& scratch, std::vector<std::string> arguments) {
   arguments.emplace_back("--json");
   const auto done = run_plan(scratch, std::move(arguments));
   EXPECT_EQ(done.status, 0) << done.err;
-  return nlohmann::json::parse(done.out);
+  return Json::parse(done.out);
 }
 
 TEST(PlanCommand, PromisesTheBytesThatAnEngineUses) {
@@ -88,7 +88,7 @@ TEST(PlanCommand, PlansForGpusInEveryBuild) {
   EXPECT_FALSE(plan["tiers"]["device"]["peak"]["task"].get<std::string>().empty());
   const auto other = test::run_program(
       scratch, {"plan", scratch / "tiny.toml", "--threads", "7", "run.device=cuda", "memory.device=4 GiB", "--ranks", "2", "--json"});
-  EXPECT_EQ(nlohmann::json::parse(other.out)["tiers"], plan["tiers"]);
+  EXPECT_EQ(Json::parse(other.out)["tiers"], plan["tiers"]);
 }
 
 TEST(PlanCommand, MapsRanksToNodes) {
@@ -96,7 +96,7 @@ TEST(PlanCommand, MapsRanksToNodes) {
   const std::vector<std::string> four{"mesh.tp=2", "--ranks", "4", "--ranks-per-node", "2", "--map"};
   const auto map = plan_of(scratch, four)["map"];
   ASSERT_EQ(map.size(), 4u);
-  EXPECT_EQ(map[3], (nlohmann::json{{"rank", 3}, {"node", 1}, {"pp", 0}, {"replicate", 0}, {"dp", 1}, {"cp", 0}, {"ep", 0}, {"tp", 1}}));
+  EXPECT_EQ(map[3], (Json{{"rank", 3}, {"node", 1}, {"pp", 0}, {"replicate", 0}, {"dp", 1}, {"cp", 0}, {"ep", 0}, {"tp", 1}}));
   EXPECT_TRUE(test::has(run_plan(scratch, four).out, "node 1     ranks 2-3: dp 1, tp 0-1"));
 }
 
@@ -116,7 +116,7 @@ TEST(PlanCommand, WhatDoesNotFitIsRefusedWithWhatToChange) {
   EXPECT_TRUE(test::has(text.out, "too much: memory.device")) << "the table is shown all the same: " << text.out;
   const auto json = run_plan(scratch, with({limit, "--json"}));
   EXPECT_EQ(json.status, 5);
-  const auto plan = nlohmann::json::parse(json.out);
+  const auto plan = Json::parse(json.out);
   EXPECT_EQ(plan["fits"], false);
   EXPECT_LT(plan["limits"]["host"]["left"], 0);
   ASSERT_FALSE(plan["remedies"].empty());
@@ -127,7 +127,7 @@ TEST(PlanCommand, WhatDoesNotFitIsRefusedWithWhatToChange) {
     for (std::string word; words >> word;) again.push_back(word);
     const auto done = run_plan(scratch, again);
     EXPECT_EQ(done.status, 0) << remedy["change"] << done.err;
-    EXPECT_EQ(nlohmann::json::parse(done.out)["limits"]["host"]["needed"], remedy["host_bytes"]) << remedy["change"];
+    EXPECT_EQ(Json::parse(done.out)["limits"]["host"]["needed"], remedy["host_bytes"]) << remedy["change"];
   }
 }
 
@@ -210,7 +210,7 @@ TEST(PlanCommand, PredictsAStepOnAMachine) {
 TEST(PlanCommand, WritesThePredictedStepAsATrace) {
   const test::Scratch scratch;
   const auto plan = plan_of(scratch, {"--ranks", "2", "zero.stage=2", "--machine", machine("a100_8"), "--trace", scratch / "step.json"});
-  const auto trace = nlohmann::json::parse(test::slurp(scratch / "step.json"));
+  const auto trace = Json::parse(test::slurp(scratch / "step.json"));
   std::size_t tasks = 0;
   double end = 0;
   for (const auto& event : trace["traceEvents"])
@@ -263,7 +263,7 @@ TEST(PlanCommand, RecommendsADeckThatPlansAsItSays) {
   const auto again = test::run_program(
       scratch, {"plan", written, "--threads", std::to_string(threads), "--ranks", "16", "--machine", machine("h100_8"), "--json"});
   ASSERT_EQ(again.status, 0) << again.err;
-  const auto plan = nlohmann::json::parse(again.out);
+  const auto plan = Json::parse(again.out);
   for (const char* kind : {"device", "host"}) EXPECT_EQ(plan["limits"][kind]["needed"], first["bytes_per_rank"][kind]) << kind;
   EXPECT_EQ(plan["prediction"]["tokens_per_second"], first["prediction"]["tokens_per_second"]);
   EXPECT_FALSE(test::has(test::slurp(written), "device = \"80000000000 B\"")) << "the machine's memory is not the deck's";
@@ -316,7 +316,7 @@ TEST(PlanCommand, RecommendsAMeshWhoseDeckPlansAsItSays) {
   const auto again = test::run_program(
       scratch, {"plan", written, "--threads", std::to_string(threads), "--ranks", "15", "--machine", machine("h100_8"), "--json"});
   ASSERT_EQ(again.status, 0) << again.err;
-  const auto plan = nlohmann::json::parse(again.out);
+  const auto plan = Json::parse(again.out);
   EXPECT_EQ(plan["prediction"]["tokens_per_second"], first["prediction"]["tokens_per_second"]);
   const auto text = run_plan(scratch, {"--machine", machine("h100_8"), "--recommend", "--meshes", "--gpus", "8"});
   EXPECT_TRUE(test::has(text.out, "choose    ")) << text.out << text.err;

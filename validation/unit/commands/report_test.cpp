@@ -5,7 +5,7 @@
 #include <cstdlib>
 #include <optional>
 
-#include <nlohmann/json.hpp>
+#include "base/json.hpp"
 
 #include "program.hpp"
 #include "train/device.hpp"
@@ -21,7 +21,7 @@ TEST(ReportCommand, PrintsWhatThereIs) {
     EXPECT_TRUE(test::has(text.out, part)) << text.out;
   const auto json = test::run_program(scratch, {"report", "--json"});
   EXPECT_EQ(json.status, 0) << json.err;
-  EXPECT_TRUE(nlohmann::json::parse(json.out)["lacking"].is_array());
+  EXPECT_TRUE(Json::parse(json.out)["lacking"].is_array());
 }
 
 /// Sets a variable for the programs that a test starts.
@@ -42,7 +42,7 @@ TEST(ReportCommand, LooksForGpusInEveryBuild) {
     const Setting count("PRETENDED_GPUS", gpus);
     const auto json = test::run_program(scratch, {"report", "--json"});
     EXPECT_EQ(json.status, 0) << json.err;
-    return nlohmann::json::parse(json.out);
+    return Json::parse(json.out);
   };
   const auto two = devices("2"), none = devices("0"), silent = devices("-1");
   EXPECT_EQ(two["devices"]["GPU driver"], "580.65.06");

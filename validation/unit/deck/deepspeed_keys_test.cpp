@@ -1,11 +1,12 @@
 // Every key of DeepSpeed's has an outcome: it becomes a key of the deck, a remark that says why none is needed, or a refusal.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <fstream>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <sstream>
+#include "base/json.hpp"
 
 #include "deck/import/foreign_keys.hpp"
 #include "deck/import/import.hpp"
@@ -16,28 +17,31 @@
 namespace tessera {
 namespace {
 
-using nlohmann::json;
 using test::deepspeed_cases;
 using test::DeepSpeedCase;
 
 // Guides write these; DeepSpeed itself reads none of them, or writes them itself.
 constexpr std::string_view beyond_the_list[] = {"aio.thread_count", "tensor_parallel.tp_size", "pipeline_parallel.pp_size"};
 
-json::json_pointer pointer(std::string name) {
-  for (char& c : name) c = c == '.' ? '/' : c;
-  return json::json_pointer("/" + name);
+/// The members of `more` join those of `root`, at every depth.
+void merge(Json& root, const Json& more) {
+  for (const auto& [key, value] : more.items())
+    if (value.is_object())
+      merge(root[key], value);
+    else
+      root[key] = value;
 }
 
 /// A configuration in which the key asks for something.
 std::string configuration(const DeepSpeedCase& c) {
-  json root = {{"train_batch_size", 2}, {"train_micro_batch_size_per_gpu", 1}};
-  root.merge_patch(json::parse(c.beside));
+  Json root = {{"train_batch_size", 2}, {"train_micro_batch_size_per_gpu", 1}};
+  merge(root, Json::parse(c.beside));
   const ForeignKey* row = deepspeed_table().find(c.name);
   if (row && row->outcome == ForeignOutcome::part) {
     const ForeignKey& whole = deepspeed_table().deciding(*row);
-    if (!whole.off.empty()) root[pointer(fmt::format("{}.{}", whole.name, whole.off))] = true;
+    if (!whole.off.empty()) root.nested(fmt::format("{}.{}", whole.name, whole.off), '.') = true;
   }
-  root[pointer(std::string(c.name))] = json::parse(c.value);
+  root.nested(c.name, '.') = Json::parse(c.value);
   return root.dump(2);
 }
 
@@ -86,12 +90,12 @@ TEST(DeepSpeedKeys, WhatIsOffIsLetPass) {
   int off = 0;
   for (const ForeignKey& key : deepspeed_table().rows) {
     if (key.outcome != ForeignOutcome::refused || key.off.empty()) continue;
-    json root = {{"train_batch_size", 2}, {"train_micro_batch_size_per_gpu", 1}, {"optimizer", {{"type", "Adam"}}}};
+    Json root = {{"train_batch_size", 2}, {"train_micro_batch_size_per_gpu", 1}, {"optimizer", {{"type", "Adam"}}}};
     root["scheduler"] = {{"type", "WarmupLR"}};
     if (key.type == ForeignType::section)
-      root[pointer(fmt::format("{}.{}", key.name, key.off))] = false;
+      root.nested(fmt::format("{}.{}", key.name, key.off), '.') = false;
     else
-      root[pointer(std::string(key.name))] = json::accept(key.off) ? json::parse(key.off) : json(key.off);
+      root.nested(key.name, '.') = Json::try_parse(key.off).value_or(Json(key.off));
     const ImportedDeck imported =
         import_deepspeed_text(root.dump(2), {.path = "ds.json", .model = "llama3-8b", .overrides = {}, .ranks = 2});
     EXPECT_EQ(faults_text(imported), "") << key.name;
@@ -101,15 +105,15 @@ TEST(DeepSpeedKeys, WhatIsOffIsLetPass) {
   EXPECT_GT(off, 25);
 }
 
-json beside(std::string_view name, const json& value) {
-  json root = {{"train_batch_size", 2}, {"train_micro_batch_size_per_gpu", 1}};
-  root[pointer(std::string(name))] = value;
+Json beside(std::string_view name, const Json& value) {
+  Json root = {{"train_batch_size", 2}, {"train_micro_batch_size_per_gpu", 1}};
+  root.nested(name, '.') = value;
   return root;
 }
 
 // null is as if the key were not there, and a remark says so; what is no key is a fault at any depth.
 TEST(DeepSpeedKeys, NullAndUnknownKeysAreNotSilent) {
-  const auto import_json = [](const json& root) {
+  const auto import_json = [](const Json& root) {
     return import_deepspeed_text(root.dump(2), {.path = "ds.json", .model = "llama3-8b", .overrides = {}, .ranks = 2});
   };
   std::set<std::string> sections = {""};
@@ -140,9 +144,9 @@ TEST(DeepSpeedKeys, WhatDeepSpeedItselfRefusesIsMarked) {
         "zero_optimization.mics_hierarchical_params_gather", "zero_optimization.zeropp_loco_param"}) {
     const ForeignKey* row = deepspeed_table().find(name);
     ASSERT_TRUE(row) << name;
-    const json value = row->type == ForeignType::section   ? json{{"enabled", true}}
-                       : row->type == ForeignType::integer ? json(4)
-                                                           : json(true);
+    const Json value = row->type == ForeignType::section   ? Json{{"enabled", true}}
+                       : row->type == ForeignType::integer ? Json(4)
+                                                           : Json(true);
     const ImportedDeck imported =
         import_deepspeed_text(beside(name, value).dump(2), {.path = "ds.json", .model = "llama3-8b", .overrides = {}, .ranks = 2});
     EXPECT_NE((faults_text(imported) + imported.text).find("DeepSpeed itself refuses it since 0.19.8"), std::string::npos) << name;

@@ -2,8 +2,8 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <nlohmann/json.hpp>
 #include <set>
+#include "base/json.hpp"
 
 #include "../scratch.hpp"
 #include "deck/import/huggingface_keys.hpp"
@@ -209,13 +209,13 @@ TEST(HuggingfaceConfig, RefusesByName) {
 }
 
 /// A configuration of the family that says all that its reader must be told.
-nlohmann::json whole_config(const std::string& type) {
+Json whole_config(const std::string& type) {
   const std::string experts =
       type == "mixtral" ? R"("num_local_experts": 4, "num_experts_per_tok": 2)"
       : type.ends_with("moe")
           ? R"("num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16, "shared_expert_intermediate_size": 40)"
           : R"("bos_token_id": 1)";
-  nlohmann::json all = nlohmann::json::parse(config(type, experts + R"(, "num_key_value_heads": 2, "sliding_window": null)"));
+  Json all = Json::parse(config(type, experts + R"(, "num_key_value_heads": 2, "sliding_window": null)"));
   if (type == "qwen3_moe") all.erase("shared_expert_intermediate_size");
   return all;
 }
@@ -224,7 +224,7 @@ TEST(HuggingfaceConfig, NullIsAbsentAsInTransformers) {
   const std::set<std::string> needed = {"hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "vocab_size"};
   const std::set<std::string> not_alone = {"model_type", "num_key_value_heads", "head_dim", "sliding_window"};  // below
   for (const huggingface::Family& family : huggingface::families) {
-    nlohmann::json all = whole_config(std::string(family.type));
+    Json all = whole_config(std::string(family.type));
     std::set<std::string> keys = {"rope_theta",   "rope_scaling",   "rope_parameters",     "rms_norm_eps",    "initializer_range",
                                   "mlp_bias",     "attention_bias", "tie_word_embeddings", "layer_types",     "architectures",
                                   "qkv_bias",     "norm_topk_prob", "decoder_sparse_step", "mlp_only_layers", "use_sliding_window",
@@ -234,7 +234,7 @@ TEST(HuggingfaceConfig, NullIsAbsentAsInTransformers) {
     for (const huggingface::Idle& row : huggingface::idle) keys.emplace(row.key);
     for (const std::string& key : keys) {
       if (not_alone.contains(key)) continue;
-      nlohmann::json null = all, absent = all;
+      Json null = all, absent = all;
       null[key] = nullptr, absent.erase(key);
       ModelSource of_null, of_absent;
       const std::string said = faults_of_config(null.dump(1), &of_null), same = faults_of_config(absent.dump(1), &of_absent);
@@ -250,7 +250,7 @@ TEST(HuggingfaceConfig, NullIsAbsentAsInTransformers) {
 
 TEST(HuggingfaceConfig, NothingThatStandsThereIsSilent) {
   for (const huggingface::Family& family : huggingface::families) {
-    nlohmann::json all = whole_config(std::string(family.type));
+    Json all = whole_config(std::string(family.type));
     for (const std::string_view key : huggingface::harmless) all[std::string(key)] = "whatever";
     ModelSource source;
     EXPECT_EQ(faults_of_config(all.dump(1), &source), "") << family.type;

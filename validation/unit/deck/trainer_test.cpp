@@ -1,7 +1,9 @@
 // Arguments of Hugging Face's Trainer become decks: every name has an outcome, alone and beside a configuration of DeepSpeed.
 #include <gtest/gtest.h>
 
-#include <nlohmann/json.hpp>
+#include <algorithm>
+
+#include "base/json.hpp"
 
 #include "../scratch.hpp"
 #include "deck/import/foreign_keys.hpp"
@@ -11,8 +13,6 @@
 
 namespace tessera {
 namespace {
-
-using nlohmann::json;
 
 // Of TrainingArguments in transformers 5.24; older files hold names of the table beyond these.
 constexpr std::string_view names_of_transformers[] = {"output_dir",
@@ -130,34 +130,32 @@ constexpr std::string_view names_of_transformers[] = {"output_dir",
                                                       "resume_from_checkpoint",
                                                       "local_rank"};
 
-ImportedDeck import_of(const json& arguments, const std::vector<std::string>& overrides = {}, const std::string& deepspeed = "") {
+ImportedDeck import_of(const Json& arguments, const std::vector<std::string>& overrides = {}, const std::string& deepspeed = "") {
   return import_trainer_text(arguments.dump(),
                              {.path = deepspeed, .trainer = "args.json", .model = "llama3-8b", .overrides = overrides, .ranks = 2});
 }
 
-std::string faults_in(const json& arguments, const std::vector<std::string>& overrides = {}, const std::string& deepspeed = "") {
+std::string faults_in(const Json& arguments, const std::vector<std::string>& overrides = {}, const std::string& deepspeed = "") {
   return faults_of({{}, import_of(arguments, overrides, deepspeed).faults, {}});
 }
 
-Deck deck_of(const json& arguments, const std::vector<std::string>& overrides = {}, const std::string& deepspeed = "") {
+Deck deck_of(const Json& arguments, const std::vector<std::string>& overrides = {}, const std::string& deepspeed = "") {
   const ImportedDeck imported = import_of(arguments, overrides, deepspeed);
-  EXPECT_EQ(faults_of({{}, imported.faults, {}}), "") << arguments;
+  EXPECT_EQ(faults_of({{}, imported.faults, {}}), "") << arguments.dump();
   const ParsedDeck parsed = parse_deck_text(imported.text, "imported.toml", {}, 2);
   EXPECT_EQ(faults_of(parsed), "") << imported.text;
   return parsed.deck;
 }
 
 /// {"a": {"b": value}} of "a.b".
-json nested(std::string_view name, const json& value) {
-  std::string path = "/" + std::string(name);
-  std::ranges::replace(path, '.', '/');
-  json root = json::object();
-  root[json::json_pointer(path)] = value;
+Json nested(std::string_view name, const Json& value) {
+  Json root = Json::object();
+  root.nested(name, '.') = value;
   return root;
 }
 
 /// A value that asks for something.
-json sample(const ForeignKey& key) {
+Json sample(const ForeignKey& key) {
   switch (key.type) {
     case ForeignType::integer:
       return 3;
@@ -166,9 +164,9 @@ json sample(const ForeignKey& key) {
     case ForeignType::boolean:
       return key.off != "true";
     case ForeignType::list:
-      return json::array({"labels"});
+      return Json::array({"labels"});
     case ForeignType::section:
-      return json::object();
+      return Json::object();
     default:
       return "word";
   }
@@ -189,7 +187,7 @@ TEST(Trainer, NoNameIsSilent) {
     if (key.outcome == ForeignOutcome::refused) {
       EXPECT_TRUE(said) << key.name;
       if (key.off.empty()) continue;
-      const ImportedDeck off = import_of(nested(key.name, key.type == ForeignType::text ? json(key.off) : json::parse(key.off)));
+      const ImportedDeck off = import_of(nested(key.name, key.type == ForeignType::text ? Json(key.off) : Json::parse(key.off)));
       EXPECT_EQ(faults_of({{}, off.faults, {}}), "") << key.name;
       EXPECT_NE(off.text.find(key.name), std::string::npos) << key.name;
     } else if (key.outcome == ForeignOutcome::unneeded) {
@@ -211,7 +209,7 @@ TEST(Trainer, NoNameIsSilent) {
 
 TEST(Trainer, ValuesBecomeTheDecks) {
   struct Case {
-    json arguments;
+    Json arguments;
     std::string key, value;
   };
   for (const Case& c : std::vector<Case>{
@@ -262,15 +260,15 @@ TEST(Trainer, ValuesBecomeTheDecks) {
            {{{"fsdp", true}, {"fsdp_config", {{"reshard_after_forward", false}}}}, "zero.stage", "2"},
            {{{"fsdp", "full_shard offload"}}, "zero.offload_param.device", "\"host\""},
            {{{"fsdp", true}, {"fsdp_config", {{"fsdp_cpu_offload", true}}}}, "zero.offload_optimizer.device", "\"host\""},
-           {{{"fsdp", json::array()}}, "zero.stage", "0"},
+           {{{"fsdp", Json::array()}}, "zero.stage", "0"},
            {{{"deepspeed", {{"zero_optimization", {{"stage", 2}}}}}}, "zero.stage", "2"},
        })
-    EXPECT_EQ(value_text(*find_key(c.key), deck_of(c.arguments.is_null() ? json::object() : c.arguments)), c.value) << c.arguments;
+    EXPECT_EQ(value_text(*find_key(c.key), deck_of(c.arguments.is_null() ? Json::object() : c.arguments)), c.value) << c.arguments;
 }
 
 TEST(Trainer, WhatIsNotHereIsRefusedUnlessTheCommandLineSettlesIt) {
   struct Case {
-    json arguments;
+    Json arguments;
     std::string says;
     std::vector<std::string> settles;
   };
@@ -306,7 +304,7 @@ TEST(Trainer, FillsInAConfigurationOfDeepSpeed) {
     "optimizer": {"type": "AdamW", "params": {"lr": "auto", "betas": "auto", "eps": "auto", "weight_decay": "auto"}},
     "scheduler": {"type": "WarmupDecayLR", "params": {"warmup_min_lr": "auto", "warmup_max_lr": "auto", "warmup_num_steps": "auto",
     "total_num_steps": "auto"}}})");
-  const json arguments = {{"bf16", true},
+  const Json arguments = {{"bf16", true},
                           {"learning_rate", 2e-5},
                           {"per_device_train_batch_size", 1},
                           {"gradient_accumulation_steps", 4},
@@ -316,7 +314,7 @@ TEST(Trainer, FillsInAConfigurationOfDeepSpeed) {
                           {"num_train_epochs", 2},
                           {"adam_beta2", 0.95}};
   for (const bool named : {false, true}) {
-    json held = arguments;
+    Json held = arguments;
     if (named) held["deepspeed"] = ds;
     const Deck deck = deck_of(held, {}, named ? "" : ds);
     EXPECT_EQ(deck.zero.stage, 3);
@@ -335,7 +333,7 @@ TEST(Trainer, FillsInAConfigurationOfDeepSpeed) {
   // A scheduler there takes the place of the Trainer's; what is only printed does not.
   test::spill(ds, R"({"train_batch_size": "auto", "train_micro_batch_size_per_gpu": "auto", "steps_per_print": 2000,
     "scheduler": {"type": "WarmupLR", "params": {"warmup_num_steps": 5}}})");
-  const json whole = {{"lr_scheduler_type", "cosine"}, {"logging_steps", 7}, {"num_train_epochs", 2}};
+  const Json whole = {{"lr_scheduler_type", "cosine"}, {"logging_steps", 7}, {"num_train_epochs", 2}};
   EXPECT_EQ(deck_of(whole, {}, ds).learning_rate.schedule, "constant");
   EXPECT_EQ(deck_of(whole, {}, ds).learning_rate.warmup_steps, 5);
   EXPECT_EQ(deck_of(whole, {}, ds).run.log_every, 7);
@@ -358,15 +356,15 @@ TEST(Trainer, YamlIsToldHowItBecomesJson) {
 }
 
 TEST(Accelerate, ItsConfigurationBecomesADeck) {
-  const auto import_json = [](const json& root, const std::vector<std::string>& overrides = {}) {
+  const auto import_json = [](const Json& root, const std::vector<std::string>& overrides = {}) {
     return import_deepspeed_text(root.dump(), {.path = "acc.json", .model = "llama3-8b", .overrides = overrides, .ranks = 2});
   };
-  const auto value = [&](const json& root, const char* key) {
+  const auto value = [&](const Json& root, const char* key) {
     const ImportedDeck imported = import_json(root);
     EXPECT_EQ(faults_of({{}, imported.faults, {}}), "") << root;
     return value_text(*find_key(key), parse_deck_text(imported.text, "imported.toml", {}, 2).deck);
   };
-  const json deepspeed = {{"distributed_type", "DEEPSPEED"},
+  const Json deepspeed = {{"distributed_type", "DEEPSPEED"},
                           {"mixed_precision", "bf16"},
                           {"num_processes", 2},
                           {"deepspeed_config",
@@ -380,23 +378,23 @@ TEST(Accelerate, ItsConfigurationBecomesADeck) {
                                   std::pair("zero.offload_param.device", "\"none\""), std::pair("batch.global", "64"),
                                   std::pair("optimizer.gradient_clipping", "0.5"), std::pair("precision.compute", "\"bf16\"")})
     EXPECT_EQ(value(deepspeed, key), text) << key;
-  json fsdp = {
+  Json fsdp = {
       {"distributed_type", "FSDP"}, {"mixed_precision", "no"}, {"fsdp_config", {{"fsdp_version", 2}, {"fsdp_offload_params", true}}}};
   EXPECT_EQ(value(fsdp, "zero.stage"), "3");
   EXPECT_EQ(value(fsdp, "zero.offload_param.device"), "\"host\"");
   EXPECT_EQ(value(fsdp, "precision.compute"), "\"fp32\"");
-  for (const json& strategy : {json("SHARD_GRAD_OP"), json(2)}) {
+  for (const Json& strategy : {Json("SHARD_GRAD_OP"), Json(2)}) {
     fsdp["fsdp_config"] = {{"fsdp_sharding_strategy", strategy}};
     EXPECT_EQ(value(fsdp, "zero.stage"), "2") << strategy;
   }
-  const auto faults = [&](const json& root) { return faults_of({{}, import_json(root).faults, {}}); };
+  const auto faults = [&](const Json& root) { return faults_of({{}, import_json(root).faults, {}}); };
   fsdp["fsdp_config"] = {{"fsdp_sharding_strategy", "HYBRID_SHARD"}};
   EXPECT_NE(faults(fsdp).find("hybrid_shard\" is refused"), std::string::npos) << faults(fsdp);
   EXPECT_NE(faults({{"distributed_type", "NO"}, {"mixed_precision", "fp16"}}).find("fp16 with loss scaling"), std::string::npos);
   EXPECT_NE(faults({{"distributed_type", "NO"}, {"num_proceses", 2}}).find("did you mean num_processes?"), std::string::npos);
   EXPECT_NE(faults_in(deepspeed).find("this is a configuration of Accelerate"), std::string::npos);
   for (const ForeignKey& key : accelerate_table().rows) {
-    json root = nested(key.name, nullptr);
+    Json root = nested(key.name, nullptr);
     root["distributed_type"] = "NO";
     EXPECT_NE(import_json(root).text.find(key.name), std::string::npos) << key.name;
     EXPECT_TRUE(key.outcome != ForeignOutcome::mapped || find_key(key.ours)) << key.name;

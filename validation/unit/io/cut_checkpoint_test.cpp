@@ -1,5 +1,5 @@
 // Checkpoints whose tensors are cut in any way, held by any shards: read as wholes, as other boxes, and through HDF5.
-#include <nlohmann/json.hpp>
+#include "base/json.hpp"
 
 #include "base/hash.hpp"
 #include "checkpoint_model.hpp"
@@ -324,7 +324,7 @@ TEST(Format1, AStoredCheckpointIsReadAndWouldBeWrittenAlike) {
   auto directory = [](const std::string& path) {
     const auto bytes = slurp(path);
     EXPECT_EQ(bytes.substr(0, 28), "tessera checkpoint format 1:") << path;
-    auto j = nlohmann::ordered_json::parse(bytes.substr(160, bytes.find('\0', 160) - 160));
+    auto j = Json::parse(bytes.substr(160, bytes.find('\0', 160) - 160));
     j.erase("structure_xxh3"), j.erase("shard_xxh3");
     if (j.contains("slices"))
       for (auto& s : j["slices"]) s.erase("data_at"), s.erase("hashes_at");  // other versions of HDF5 may put them elsewhere

@@ -5,8 +5,8 @@
 #include <bit>
 #include <cmath>
 #include <limits>
-#include <nlohmann/json.hpp>
 #include <random>
+#include "base/json.hpp"
 
 #include "../scratch.hpp"
 
@@ -51,7 +51,7 @@ TEST(Metrics, DoublesReadBackBitForBit) {
   std::string line;
   for (auto v : values) {
     ASSERT_TRUE(std::getline(in, line));
-    auto row = nlohmann::json::parse(line);
+    auto row = Json::parse(line);
     ASSERT_EQ(row["loss"].get<double>(), v) << line;
     ASSERT_EQ(std::bit_cast<std::uint64_t>(std::strtod(line.c_str() + line.rfind(' ') + 1, nullptr)), std::bit_cast<std::uint64_t>(v));
   }

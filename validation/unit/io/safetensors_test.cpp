@@ -1,8 +1,8 @@
 #include "io/safetensors/safetensors.hpp"
 #include "io/safetensors/safetensors_model.hpp"
 
-#include <nlohmann/json.hpp>
 #include <random>
+#include "base/json.hpp"
 
 #include "../scratch.hpp"
 
@@ -54,7 +54,7 @@ TEST(Safetensors, RoundTripInPieces) {
   std::memcpy(&length, file.data(), 8);
   EXPECT_EQ(length % 8, 0u);
   EXPECT_EQ(file.size(), 8 + length + bytes.size());
-  auto header = nlohmann::json::parse(file.substr(8, length));
+  auto header = Json::parse(file.substr(8, length));
   EXPECT_EQ(header["__metadata__"]["format"], "pt");
   EXPECT_EQ(header["model.norm.weight"]["dtype"], "BF16");
   EXPECT_EQ(header["scale"]["shape"].size(), 0u);
@@ -82,7 +82,7 @@ TEST(Safetensors, SplitAndIndex) {
   EXPECT_EQ(files[1].name, "model-00002-of-00003.safetensors");
   EXPECT_EQ(files[1].entries[0].name, "t2");
   EXPECT_EQ(plan_safetensors(entries, 10).size(), 5u);  // a tensor larger than the limit has a file of its own
-  auto index = nlohmann::json::parse(safetensors_index(files));
+  auto index = Json::parse(safetensors_index(files));
   EXPECT_EQ(index["metadata"]["total_size"], 1000);
   EXPECT_EQ(index["weight_map"]["t4"], "model-00003-of-00003.safetensors");
 }

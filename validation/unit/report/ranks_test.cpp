@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include <nlohmann/json.hpp>
+#include "base/json.hpp"
 
 namespace tessera {
 namespace {
@@ -55,11 +55,11 @@ lacks
 }
 
 TEST(Ranks, JsonHasTheSame) {
-  const auto json = nlohmann::json::parse(ranks_json(small_cluster()));
-  EXPECT_EQ(json["same"], nlohmann::json::parse(R"({"node": {"processor": "fast", "free memory": "9 GiB"}})"));
+  const auto json = Json::parse(ranks_json(small_cluster()));
+  EXPECT_EQ(json["same"], Json::parse(R"({"node": {"processor": "fast", "free memory": "9 GiB"}})"));
   ASSERT_EQ(json["differs"].size(), 3u);
-  EXPECT_EQ(json["differs"][1]["values"][0], nlohmann::json::parse(R"({"ranks": [0, 2], "value": "1024"})"));
-  EXPECT_EQ(json["lacking"][1]["ranks"], nlohmann::json::parse("[2]"));
+  EXPECT_EQ(json["differs"][1]["values"][0], Json::parse(R"({"ranks": [0, 2], "value": "1024"})"));
+  EXPECT_EQ(json["lacking"][1]["ranks"], Json::parse("[2]"));
 }
 
 TEST(Ranks, AreUnpackedAsTheyWerePacked) {

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
+#include "base/json.hpp"
 
 #include "../scratch.hpp"
 #include "report/links.hpp"
@@ -15,7 +15,7 @@ namespace {
 TEST(Surroundings, HoldVersionsMemoryLimitsDevicesAndDisks) {
   const test::Scratch scratch;
   const Surroundings around = look_around({scratch.path()});
-  const auto json = nlohmann::json::parse(surroundings_json(around));
+  const auto json = Json::parse(surroundings_json(around));
   for (const char* room : {"program", "node", "limits", "devices", "disks"}) EXPECT_TRUE(json.contains(room)) << room;
   for (const char* fact : {"version", "compiler", "MPI", "oneDNN"}) EXPECT_FALSE(json["program"][fact].get<std::string>().empty()) << fact;
   for (const char* fact : {"memory", "processor", "processing units", "huge pages"}) EXPECT_TRUE(json["node"].contains(fact)) << fact;

@@ -1,7 +1,7 @@
 // What a timeline comes to, on intervals made by hand; and its text in the Chrome trace event format.
 #include <gtest/gtest.h>
 
-#include <nlohmann/json.hpp>
+#include "base/json.hpp"
 
 #include "schedule/trace/chrome_trace.hpp"
 
@@ -126,9 +126,9 @@ TEST(Summary, IsPrintedInMilliseconds) {
 TEST(ChromeTrace, HoldsEveryTaskAndTheSummary) {
   Timeline timeline = timeline_of(12, {{2, 5}, {7, 9}}, {{0, 2.5}}, {{5, 7.5}});
   timeline.lanes[0][1].micro_batch = 3;
-  const auto json = nlohmann::json::parse(
-      chrome_trace(timeline, {.count = 5, .median_seconds = 10}, {.step = 17, .rank = 2, .ranks = 4, .device = "host"}));
-  std::vector<nlohmann::json> tasks;
+  const auto json =
+      Json::parse(chrome_trace(timeline, {.count = 5, .median_seconds = 10}, {.step = 17, .rank = 2, .ranks = 4, .device = "host"}));
+  std::vector<Json> tasks;
   std::map<int, std::string> rows;
   for (const auto& event : json["traceEvents"]) {
     EXPECT_EQ(event["pid"], 2);
@@ -137,9 +137,9 @@ TEST(ChromeTrace, HoldsEveryTaskAndTheSummary) {
   }
   EXPECT_EQ(rows, (std::map<int, std::string>{{0, "compute"}, {1, "gather"}, {2, "reduce"}}));
   ASSERT_EQ(tasks.size(), 4u);
-  EXPECT_EQ(tasks[1], nlohmann::json::parse(R"({"name": "forward layers.0.mlp", "cat": "forward", "ph": "X", "pid": 2, "tid": 0, "ts": 7e6,
+  EXPECT_EQ(tasks[1], Json::parse(R"({"name": "forward layers.0.mlp", "cat": "forward", "ph": "X", "pid": 2, "tid": 0, "ts": 7e6,
       "dur": 2e6, "args": {"flops": 100.0, "bytes_moved": 0.0, "micro_batch": 3}})"));
-  EXPECT_EQ(tasks[2], nlohmann::json::parse(R"({"name": "gather layers.0", "cat": "gather", "ph": "X", "pid": 2, "tid": 1, "ts": 0.0,
+  EXPECT_EQ(tasks[2], Json::parse(R"({"name": "gather layers.0", "cat": "gather", "ph": "X", "pid": 2, "tid": 1, "ts": 0.0,
       "dur": 2.5e6, "args": {"flops": 0.0, "bytes_moved": 30.0}})"));
   EXPECT_EQ(tasks[3]["name"], "reduce \"layers.0\"");
   const auto& other = json["otherData"];
@@ -150,12 +150,12 @@ TEST(ChromeTrace, HoldsEveryTaskAndTheSummary) {
   EXPECT_EQ(other["busy_seconds"], 9);
   EXPECT_EQ(other["exposed_communication_seconds"], 4);
   EXPECT_EQ(other["idle_share"], 0.25);
-  EXPECT_EQ(other["steps_before"], nlohmann::json::parse(R"({"count": 5, "median_seconds": 10.0})"));
+  EXPECT_EQ(other["steps_before"], Json::parse(R"({"count": 5, "median_seconds": 10.0})"));
   EXPECT_NEAR(other["launch_gap_share"].get<double>(), 0.1, 1e-15);
 }
 
 TEST(ChromeTrace, OfNothingIsStillJson) {
-  const auto json = nlohmann::json::parse(chrome_trace({}, {}, {.step = 1, .device = "host"}));
+  const auto json = Json::parse(chrome_trace({}, {}, {.step = 1, .device = "host"}));
   EXPECT_EQ(json["otherData"]["lanes"]["reduce"]["tasks"], 0);
   EXPECT_FALSE(json["otherData"].contains("launch_gap_share"));
 }

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include <nlohmann/json.hpp>
+#include "base/json.hpp"
 
 #include "../scratch.hpp"
 
@@ -11,8 +11,6 @@ namespace tessera {
 namespace {
 
 using namespace tessera::test;
-using Json = nlohmann::json;
-
 /// What PEFT 0.21 writes of a plain adapter.
 const Json plain = Json::parse(R"({"alora_invocation_tokens": null, "alpha_pattern": {}, "arrow_config": null, "auto_mapping": null,
 "base_model_name_or_path": "m", "bias": "none", "corda_config": null, "ensure_weight_tying": false, "eva_config": null, "exclude_modules": null,

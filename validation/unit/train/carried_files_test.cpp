@@ -1,7 +1,7 @@
 // What goes along with a model: from its folder through an import and a run into an export.
 #include "train/carried_files.hpp"
 
-#include <nlohmann/json.hpp>
+#include "base/json.hpp"
 
 #include "../model/random_models.hpp"
 #include "../scratch.hpp"
@@ -13,8 +13,6 @@ namespace tessera {
 namespace {
 
 using namespace tessera::test;
-using Json = nlohmann::json;
-
 /// A whole model of transformers in a folder, whose config.json has other keys too; null: not that one.
 void make_model(const std::string& folder, const Json& keys) {
   consolidate({.checkpoint = write_sharded(folder + ".run", tiny_deck(), 1), .output = folder});

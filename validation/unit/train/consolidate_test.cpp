@@ -3,9 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <fmt/format.h>
+
 #include <cstring>
-#include <nlohmann/json.hpp>
 #include <set>
+#include "base/json.hpp"
 
 #include "../model/random_models.hpp"
 #include "../scratch.hpp"
@@ -77,7 +79,7 @@ TEST(Consolidate, EveryModelAsItsStoredListAndEveryValue) {
       for (std::string line; std::getline(list, line);) theirs.insert(line);
       EXPECT_EQ(ours, theirs) << e.name;
       expect_values<float>(deck, {scratch / "out/model.safetensors"});
-      EXPECT_EQ(nlohmann::json::parse(test::slurp(scratch / "out/config.json")).at("torch_dtype"), "float32");
+      EXPECT_EQ(Json::parse(test::slurp(scratch / "out/config.json")).at("torch_dtype"), "float32");
     }
 }
 
@@ -108,7 +110,7 @@ TEST(Consolidate, Bf16IsTheRoundedValue) {
   const Deck deck = test::tiny_deck({"zero.stage=3", "zero.param_persistence_threshold=100"});
   consolidate({.checkpoint = test::write_sharded(scratch.path(), deck, 4), .output = scratch / "out", .dtype = DType::bf16});
   expect_values<bf16>(deck, {scratch / "out/model.safetensors"});
-  EXPECT_EQ(nlohmann::json::parse(test::slurp(scratch / "out/config.json")).at("torch_dtype"), "bfloat16");
+  EXPECT_EQ(Json::parse(test::slurp(scratch / "out/config.json")).at("torch_dtype"), "bfloat16");
 }
 
 TEST(Consolidate, SplitFilesHoldEachTensorOnceAndTheIndexSaysWhere) {
@@ -116,7 +118,7 @@ TEST(Consolidate, SplitFilesHoldEachTensorOnceAndTheIndexSaysWhere) {
   const Deck deck = test::tiny_deck();
   const auto result =
       consolidate({.checkpoint = test::write_sharded(scratch.path(), deck, 2), .output = scratch / "out", .max_file_bytes = 20000});
-  const auto index = nlohmann::json::parse(test::slurp(scratch / "out/model.safetensors.index.json"));
+  const auto index = Json::parse(test::slurp(scratch / "out/model.safetensors.index.json"));
   std::vector<std::string> paths;
   for (const auto& file : result.files)
     if (file.ends_with(".safetensors")) paths.push_back(scratch / ("out/" + file));
@@ -193,7 +195,7 @@ TEST(Consolidate, Qwen3WithBiasHasAnOutputBiasOfZeros) {
   const Scratch scratch;
   const Deck deck = test::tiny_deck({"model.qk_norm=true", "model.qkv_bias=true"});
   const auto result = consolidate({.checkpoint = test::write_sharded(scratch.path(), deck, 2), .output = scratch / "out"});
-  const auto config = nlohmann::json::parse(test::slurp(scratch / "out/config.json"));
+  const auto config = Json::parse(test::slurp(scratch / "out/config.json"));
   EXPECT_EQ(config.at("model_type"), "qwen3");
   EXPECT_EQ(config.at("attention_bias"), true);
   int biases = 0;
@@ -213,19 +215,19 @@ TEST(Consolidate, AWidthThatIsNoMultipleOfTheHeadsIsAMistral) {
   const Deck deck = test::tiny_deck({"model.heads=3", "model.kv_heads=3", "model.head_dim=8"});
   ASSERT_NE(deck.model.width % deck.model.heads, 0);
   consolidate({.checkpoint = test::write_sharded(scratch.path(), deck, 1), .output = scratch / "out"});
-  const auto config = nlohmann::json::parse(test::slurp(scratch / "out/config.json"));
-  EXPECT_EQ(config.at("architectures"), nlohmann::json({"MistralForCausalLM"}));
+  const auto config = Json::parse(test::slurp(scratch / "out/config.json"));
+  EXPECT_EQ(config.at("architectures"), Json({"MistralForCausalLM"}));
   EXPECT_EQ(config.at("model_type"), "mistral");
   EXPECT_EQ(config.at("head_dim"), 8);
   EXPECT_TRUE(config.at("sliding_window").is_null());
 }
 
 TEST(Consolidate, TextsOfTheByteTokenizerBeginAndEndWithItsSeparator) {
-  for (auto [vocab, id] : {std::pair{"model.vocab=257", nlohmann::json(256)}, std::pair{"model.vocab=258", nlohmann::json()}}) {
+  for (auto [vocab, id] : {std::pair{"model.vocab=257", Json(256)}, std::pair{"model.vocab=258", Json()}}) {
     const Scratch scratch;
     consolidate({.checkpoint = test::write_sharded(scratch.path(), test::tiny_deck({vocab}), 1), .output = scratch / "out"});
     for (const char* file : {"out/config.json", "out/generation_config.json"}) {
-      const auto written = nlohmann::json::parse(test::slurp(scratch / file));
+      const auto written = Json::parse(test::slurp(scratch / file));
       EXPECT_EQ(written.at("bos_token_id"), id) << file;
       EXPECT_EQ(written.at("eos_token_id"), id) << file;
     }

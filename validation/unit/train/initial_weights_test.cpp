@@ -1,7 +1,7 @@
 // Weights of a run.init: read as they stand in the files, and refused with the names of what is wrong.
 #include "train/initial_weights.hpp"
 
-#include <nlohmann/json.hpp>
+#include "base/json.hpp"
 
 #include "../model/random_models.hpp"
 #include "../scratch.hpp"
@@ -168,7 +168,7 @@ TEST(InitialWeights, AHeadOfItsOwnIsTheModelsHead) {
     const Deck imported = require_deck(parse_stored_deck(import_and_deck(folder, scratch / head.what), "the checkpoint"));
     EXPECT_EQ(imported.model.tied, !head.own) << head.what;
     consolidate({.checkpoint = scratch / head.what + "/checkpoints/latest", .output = scratch / head.what + "/out"});
-    const auto config = nlohmann::json::parse(test::slurp(scratch / head.what + "/out/config.json"));
+    const auto config = Json::parse(test::slurp(scratch / head.what + "/out/config.json"));
     EXPECT_EQ(config.at("tie_word_embeddings"), !head.own);
     const io::SafetensorsModel out(scratch / head.what + "/out");
     ASSERT_EQ(out.find("lm_head.weight") != nullptr, head.own);

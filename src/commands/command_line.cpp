@@ -1,0 +1,140 @@
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <string_view>
+#include <utility>
+
+#include "base/check.hpp"
+#include "base/log.hpp"
+#include "commands/commands.hpp"
+#include "deck/hints.hpp"
+
+namespace tessera {
+namespace {
+
+/// Takes numbers from `least` to `most` and no NaN; the name of the range stands in the help.
+CLI::Validator number_between(double least, double most) {
+  return {[least, most](std::string& text) {
+            double value = 0;
+            return CLI::detail::lexical_cast(text, value) && value >= least && value <= most
+                       ? std::string()
+                       : fmt::format("{} is not a number from {} to {}", text, least, most);
+          },
+          fmt::format("{} to {}", least, most)};
+}
+
+struct PlacesFormatter : CLI::Formatter {
+  explicit PlacesFormatter(std::string places) : places(std::move(places)) {}
+  std::string make_option_usage(const CLI::Option*) const override { return places; }
+  std::string places;
+};
+
+/// The innermost command that was understood.
+const CLI::App& innermost(const CLI::App& app) {
+  auto chosen = app.get_subcommands();
+  return chosen.empty() ? app : innermost(*chosen.front());
+}
+
+/// "tessera deck check"
+std::string path_of(const CLI::App& app) { return app.get_parent() ? path_of(*app.get_parent()) + " " + app.get_name() : app.get_name(); }
+
+int usage_error(const CLI::App& app, const CLI::ParseError& error) {
+  const CLI::App& at = innermost(app);
+  std::string message = error.what();
+  std::vector<std::string> names, extra = at.remaining();
+  for (const CLI::App* c : at.get_subcommands([](const CLI::App*) { return true; })) names.push_back(c->get_name());
+  if (!names.empty() && !extra.empty() && !extra.front().starts_with('-')) {
+    std::vector<std::string_view> words(names.begin(), names.end());
+    std::string_view near = nearest(extra.front(), words);
+    message =
+        fmt::format("{} is not a command of {}{}", extra.front(), path_of(at), near.empty() ? "" : fmt::format("; did you mean {}?", near));
+  }
+  log_line(LogLevel::error, fmt::format("{}\n  try: {} --help", message, path_of(at)));
+  return static_cast<int>(ExitCode::usage);
+}
+
+}  // namespace
+
+Option Option::required() const { return Option(option_->required()); }
+Option Option::one_of(const std::vector<std::string>& names) const { return Option(option_->check(CLI::IsMember(names))); }
+Option Option::between(int least, int most) const { return Option(option_->check(CLI::Range(least, most))); }
+Option Option::between(double least, double most) const { return Option(option_->check(number_between(least, most))); }
+Option Option::positive() const { return Option(option_->check(CLI::PositiveNumber)); }
+Option Option::not_negative() const { return Option(option_->check(CLI::NonNegativeNumber)); }
+Option Option::shows_default() const { return Option(option_->capture_default_str()); }
+Option Option::shows_default(const std::string& text) const { return Option(option_->default_str(text)); }
+Option Option::needs(Option other) const { return Option(option_->needs(other.option_)); }
+Option Option::excludes(Option other) const { return Option(option_->excludes(other.option_)); }
+Option Option::excludes(const std::string& name) const { return Option(option_->excludes(name)); }
+Option Option::at_least(int values) const { return Option(option_->expected(values, CLI::detail::expected_max_vector_size)); }
+Option Option::parted_by(char separator) const { return Option(option_->delimiter(separator)); }
+Option Option::one_word() const { return Option(option_->allow_extra_args(false)); }
+bool Option::given() const { return !option_->empty(); }
+
+Command Command::command(const std::string& name, const std::string& help) const { return {app_->add_subcommand(name, help), chosen_}; }
+Option Command::option(const std::string& name, std::string& value, const std::string& help) const {
+  return Option(app_->add_option(name, value, help));
+}
+Option Command::option(const std::string& name, std::vector<std::string>& values, const std::string& help) const {
+  return Option(app_->add_option(name, values, help));
+}
+Option Command::option(const std::string& name, std::vector<int>& values, const std::string& help) const {
+  return Option(app_->add_option(name, values, help));
+}
+Option Command::option(const std::string& name, int& value, const std::string& help) const {
+  return Option(app_->add_option(name, value, help));
+}
+Option Command::option(const std::string& name, std::int64_t& value, const std::string& help) const {
+  return Option(app_->add_option(name, value, help));
+}
+Option Command::option(const std::string& name, double& value, const std::string& help) const {
+  return Option(app_->add_option(name, value, help));
+}
+Option Command::option(const std::string& name, const std::function<void(double)>& take, const std::string& help) const {
+  return Option(app_->add_option_function<double>(name, take, help));
+}
+Option Command::flag(const std::string& name, bool& value, const std::string& help) const {
+  return Option(app_->add_flag(name, value, help));
+}
+void Command::usage(const std::string& places) const { app_->formatter(std::make_shared<PlacesFormatter>(places)); }
+void Command::footer(const std::string& text) const { app_->footer(text); }
+void Command::requires_command() const { app_->require_subcommand(1); }
+
+void Command::does(Chosen run, std::function<std::string()> lacks) const {
+  app_->final_callback([run = std::move(run), lacks = std::move(lacks), chosen = chosen_] {
+    if (const std::string what = lacks ? lacks() : ""; !what.empty()) throw CLI::RequiredError(what);
+    *chosen = run;
+  });
+}
+
+Option add_worker_memory(const Command& command, std::int64_t& bytes, const std::string& who) {
+  constexpr double gibibyte = 1 << 30;
+  return command
+      .option(
+          "--worker-memory", [&bytes](double gib) { bytes = static_cast<std::int64_t>(gib * gibibyte); },
+          "GiB that " + who + " may take before its work is given up; 0: what there is")
+      .between(0.0, 1e6)
+      .shows_default(fmt::format("{:g}", static_cast<double>(bytes) / gibibyte));
+}
+
+CommandLine read_command_line(int argc, const char* const* argv) {
+  CommandLine line;
+  CLI::App app("Tessera trains transformers from an input deck on MPI ranks.", "tessera");
+  app.set_version_flag("--version", version_text);
+  app.require_subcommand(1);
+  app.footer("Example:\n  tessera deck check inputs/quickstart.toml\n\nEvery command has its own --help.");
+  const Command root(&app, &line.chosen);
+#define TESSERA_ADD_COMMAND(name) add_##name(root);
+  TESSERA_COMMANDS(TESSERA_ADD_COMMAND)
+#undef TESSERA_ADD_COMMAND
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    // Help and version arrive as errors with status 0.
+    line.status = error.get_exit_code() == 0 ? app.exit(error) : usage_error(app, error);
+  }
+  line.trains = app.got_subcommand("train");
+  return line;
+}
+
+}  // namespace tessera
