@@ -7,6 +7,7 @@
 #include <mutex>
 
 #include "base/types.hpp"
+#include "memory/runtime.hpp"
 
 namespace tessera::kernels {
 namespace {
@@ -14,10 +15,16 @@ using Host = Kokkos::DefaultHostExecutionSpace;
 
 std::atomic<int> g_planned_threads{1};
 
-/// Making an execution space allocates, and asking it for its threads makes one: so one is kept while Kokkos runs, and given back before it
-/// ends.
-struct KeptSpace {
+/// The default space has the threads that Kokkos was started with, which a later runtime of the process may differ from.
+Host space_of(int threads) {
   Host space;
+  return space.concurrency() == threads ? space : Host(threads);
+}
+
+/// Making an execution space allocates, and asking it for its threads makes one: so one is kept while a runtime lives, and given back
+/// before that ends.
+struct KeptSpace {
+  Host space = space_of(runtime_threads());
   int threads = space.concurrency();
 };
 std::atomic<KeptSpace*> g_kept{nullptr};
@@ -25,11 +32,11 @@ std::mutex g_making;
 
 KeptSpace* kept_space() {
   if (KeptSpace* kept = g_kept.load(std::memory_order_acquire)) return kept;
-  if (!Kokkos::is_initialized()) return nullptr;
+  if (runtime_threads() == 0) return nullptr;
   std::lock_guard lock(g_making);
   if (!g_kept.load()) {
     g_kept = new KeptSpace;
-    Kokkos::push_finalize_hook([] { delete g_kept.exchange(nullptr); });
+    at_runtime_end([] { delete g_kept.exchange(nullptr); });
   }
   return g_kept;
 }

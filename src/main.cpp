@@ -1,20 +1,7 @@
-// tessera: reads the command line, runs the chosen command, turns errors into exit statuses.
-#include <unistd.h>
-
-#include <csignal>
-#include <cstdio>
-
-#include "base/check.hpp"
-#include "base/current_error.hpp"
-#include "base/end_report.hpp"
-#include "base/log.hpp"
-#include "base/open_files.hpp"
-#include "commands/commands.hpp"
-#include "deck/environment.hpp"
+// tessera: what must come before all libraries, and the program.
+#include "commands/program.hpp"
 #include "deck/openmp_binding.hpp"
-#include "topology/failure/leave.hpp"
 #include "topology/failure/signals.hpp"
-#include "topology/failure/start.hpp"
 
 namespace {
 
@@ -25,63 +12,6 @@ using namespace tessera;
 [[gnu::section(".preinit_array"), gnu::used]] void (*const second_instruction)(int, char**,
                                                                                char**) noexcept = leave_openmp_binding_at_start;
 
-int output_error() {
-  log_line(LogLevel::error, "standard output could not be written; free space or print elsewhere");
-  return static_cast<int>(ExitCode::storage);
-}
-
-/// Of a fault that comes before MPI is up: the launcher's word says which rank this is, and the ranks that wait for it in MPI are ended.
-int end_by_fault(const Error& error, bool trains) {
-  log_launch_identity();
-  log_line(LogLevel::error, error.what());
-  const int status = static_cast<int>(error.code);
-  if (!trains || !launched_as_several()) return status;
-  report_end(status);
-  drain_standard_error();
-  tell_launcher(status);
-  return status;
-}
-
-int run(const Chosen& chosen, bool trains) {
-  try {
-    int status = chosen();
-    // What was printed must have arrived: a full disk behind a redirection is a failure too.
-    return std::fflush(stdout) == 0 && !std::ferror(stdout) ? status : output_error();
-  } catch (const Error& error) {
-    return end_by_fault(error, trains);
-  } catch (const std::exception&) {
-    if (std::ferror(stdout)) return output_error();
-    return end_by_fault(current_error(), trains);
-  }
-}
-
-int run_command_line(int argc, char** argv) {
-  // 1. The command line.
-  const CommandLine line = read_command_line(argc, argv);
-  if (line.status) return *line.status;
-
-  // 2. Signals: training alone has something to save.
-  if (!line.trains) release_stop_signals();
-
-  // 3. What a batch job prints is read weeks later, from many nodes in one file.
-  if (environment("SLURM_JOB_ID") && !isatty(STDERR_FILENO)) {
-    char host[256] = {};
-    gethostname(host, sizeof host - 1);
-    log_stamps(host);
-  }
-
-  // 4. The command, with as many open files as it may have. A file above the limit of `ulimit -f` is an error that says so, not a signal
-  // that kills.
-  std::signal(SIGXFSZ, SIG_IGN);
-  raise_open_files();
-  return run(line.chosen, line.trains);
-}
-
 }  // namespace
 
-int main(int argc, char** argv) {
-  if (const auto path = environment("TESSERA_STATUS_FILE")) prepare_end_report(*path);
-  const int status = run_command_line(argc, argv);
-  report_end(status);
-  return status;
-}
+int main(int argc, char** argv) { return run_program(argc, argv); }

@@ -40,6 +40,12 @@ void prepare_end_report(const std::string& path) {
   // Processes in PID namespaces of their own may have one number.
   g_unfinished = fmt::format("{}.{}.{}.{:08x}", path, host, getpid(), std::random_device()());
   g_path = path, g_path_of_saves = path + ".saved";
+  g_reported = false, g_saved = -1;
+}
+
+void forget_end_report() {
+  g_path.clear();
+  g_reported = false, g_saved = -1;
 }
 
 void note_saved(std::int64_t step, bool told) {

@@ -6,8 +6,10 @@
 
 namespace tessera {
 
-/// From now on the end of this process is reported in the file `path`, if nobody has reported one there. Call it once, first.
+/// From now on the end of this process is reported in the file `path`, if nobody has reported one there. Call it first.
 void prepare_end_report(const std::string& path);
+/// As at the start of the process, for one that runs another command now.
+void forget_end_report();
 
 /// A checkpoint of this step was written by this start of the run: it has made progress. One rank tells of it at once ("saved STEP", in
 /// the file `path`.saved), since all of them may be killed without a word.

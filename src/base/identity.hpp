@@ -25,7 +25,7 @@ Hash128 program_digest();
 /// One field a line, for other ranks; parse_identity reads it. Names and values have no tabs and no line ends.
 std::string print_identity(const Identity& identity);
 Identity parse_identity(std::string_view text);
-/// "version 0.1.0, commit abc, ...": for a line of a log or a checkpoint.
+/// "version 0.2.0, commit abc, ...": for a line of a log or a checkpoint.
 std::string describe(const Identity& identity);
 
 /// A rank and what it is.

@@ -52,6 +52,13 @@ void log_outlives_its_reader(const std::string& path) { g_afterwards = path; }
 
 void log_stamps(const std::string& host) { logger().set_pattern(fmt::format("%Y-%m-%d %H:%M:%S {}: %v", host)); }
 
+void log_anew() {
+  g_rank = 0, g_ranks = 1, g_host.clear(), g_identified = false;
+  g_afterwards.clear();
+  logger().set_pattern("%v");
+  logger().set_level(spdlog::level::info);
+}
+
 void log_threshold(LogLevel lowest) {
   logger().set_level(lowest == LogLevel::debug     ? spdlog::level::debug
                      : lowest == LogLevel::info    ? spdlog::level::info

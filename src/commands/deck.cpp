@@ -8,6 +8,7 @@
 #include "base/check.hpp"
 #include "base/log.hpp"
 #include "commands/commands.hpp"
+#include "commands/deck_reference.hpp"
 #include "deck/import/foreign_keys.hpp"
 #include "deck/import/import.hpp"
 #include "deck/import/model_source.hpp"
@@ -169,71 +170,6 @@ void add_from_deepspeed(const Command& deck) {
   app.does([options] { return options->keys ? print_tables() : import_files(options->request); });
 }
 
-const char* type_name(KeyType type) {
-  switch (type) {
-    case KeyType::integer:
-      return "integer";
-    case KeyType::elements:
-      return "elements";
-    case KeyType::bytes:
-      return "bytes";
-    case KeyType::duration:
-      return "duration";
-    case KeyType::real:
-      return "real";
-    case KeyType::boolean:
-      return "boolean";
-    case KeyType::text:
-      return "text";
-    case KeyType::texts:
-      return "texts";
-    case KeyType::paths:
-      return "paths";
-    case KeyType::integers:
-      return "integers";
-    case KeyType::reals:
-      return "reals";
-    case KeyType::groups:
-      return "groups";
-    case KeyType::toggle:
-      return "toggle";
-    case KeyType::counted:
-      return "counted";
-  }
-  return "";
-}
-
-Json limits_json(const Limits& limits) {
-  auto all = Json::object();
-  for (const auto& [name, limit] : {std::pair("least", limits.least), std::pair("above", limits.above), std::pair("most", limits.most),
-                                    std::pair("below", limits.below)})
-    if (limit) all[name] = *limit;
-  return all;
-}
-
-/// Every row of the schema: for programs that write or check decks.
-int print_reference_json() {
-  auto keys = Json::array();
-  for (const Key& key : deck_keys()) {
-    auto refused = Json::object();
-    for (const auto& [value, reason] : key.refused) refused[value] = reason;
-    keys.push_back(Json{{"key", key.name},
-                        {"type", type_name(key.type)},
-                        {"unit", key.unit},
-                        {"choices", key.choices},
-                        {"auto", key.automatic != Auto::no},
-                        {"zero", key.zero},
-                        {"limits", limits_json(key.limits)},
-                        {"default", key.fallback},
-                        {"required", key.required()},
-                        {"identity", key.identity},
-                        {"refused", refused},
-                        {"meaning", key.help}});
-  }
-  put("{}\n", keys.dump(2));
-  return 0;
-}
-
 Command add_reader(const Command& deck, const char* name, const char* what, const char* example, const std::shared_ptr<DeckOptions>& o) {
   const Command app = deck.command(name, what);
   app.option("DECK", o->path, "TOML file").required();
@@ -268,14 +204,12 @@ void add_deck(const Command& app) {
   add_from_huggingface(deck);
 
   const Command reference = deck.command("reference", "Print the table of all keys as Markdown");
-  reference.flag(
-      "--json", options->json,
-      "Print it as JSON: of each key type, unit, choices, limits, default (as a deck has it), refused values, and whether it is part "
-      "of a run's identity, which a resume must not change");
+  reference.flag("--json", options->json,
+                 "Print it as JSON: of each key type, unit, choices, limits, default (as a deck has it), refused values, and whether "
+                 "it is part of a run's identity, which a resume must not change");
   reference.footer("Example:\n  tessera deck reference > docs/deck.md");
   reference.does([options] {
-    if (options->json) return print_reference_json();
-    put("{}", deck_reference());
+    put("{}", options->json ? reference_json() : deck_reference());
     return 0;
   });
 }

@@ -17,7 +17,22 @@ class KernelRuntime {
   KernelRuntime& operator=(const KernelRuntime&) = delete;
 
  private:
-  bool whole_;  ///< all of Kokkos was started
+  int threads_before_;  ///< OpenMP's, of this thread
+};
+
+/// Threads of the runtime that lives; 0 where none does.
+int runtime_threads();
+/// Calls `end` once, before the runtime that lives comes to its end.
+void at_runtime_end(void (*end)());
+
+/// Kokkos can be started once in a process. While this lives, the first KernelRuntime starts it and later ones go on with it, each with its
+/// own number of threads: for a process that runs one training after another. A later one must not ask for what the first has not started.
+class KeptKokkos {
+ public:
+  KeptKokkos();
+  ~KeptKokkos();
+  KeptKokkos(const KeptKokkos&) = delete;
+  KeptKokkos& operator=(const KeptKokkos&) = delete;
 };
 
 }  // namespace tessera

@@ -3,7 +3,10 @@
 #include <sched.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <limits>
 #include <string_view>
+#include <utility>
 
 #include "base/clock.hpp"
 #include "topology/failure/patience.hpp"
@@ -84,6 +87,30 @@ void wait_for(MPI_Request& request, const WaitLimit& limit) {
     if (waited > limit.seconds)
       fail(ExitCode::lost, "waited {:.0f} s in {}; {}", waited, limit.what(), explain_wait(limit.peers, limit.what()));
   }
+}
+
+void complete(MPI_Request& request) { wait_for(request, {.seconds = std::numeric_limits<double>::infinity()}); }
+
+MPI_Comm duplicate(MPI_Comm comm) {
+  MPI_Comm made = MPI_COMM_NULL;
+  MPI_Request request = MPI_REQUEST_NULL;
+  MPI_CHECK(MPI_Comm_idup(comm, &made, &request));
+  complete(request);
+  return made;
+}
+
+MPI_Comm comm_of(MPI_Comm comm, const std::vector<int>& ranks, int tag) {
+  int size = 0;
+  MPI_CHECK(MPI_Comm_size(comm, &size));
+  if (std::cmp_equal(ranks.size(), size) && std::is_sorted(ranks.begin(), ranks.end())) return duplicate(comm);
+  MPI_Group everyone = MPI_GROUP_NULL, members = MPI_GROUP_NULL;
+  MPI_CHECK(MPI_Comm_group(comm, &everyone));
+  MPI_CHECK(MPI_Group_incl(everyone, static_cast<int>(ranks.size()), ranks.data(), &members));
+  MPI_Comm made = MPI_COMM_NULL;
+  MPI_CHECK(MPI_Comm_create_group(comm, members, tag, &made));
+  MPI_Group_free(&members);
+  MPI_Group_free(&everyone);
+  return made;
 }
 
 void OwnedComm::wait(MPI_Request& request, const WaitLimit& limit) {

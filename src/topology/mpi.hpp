@@ -5,6 +5,7 @@
 
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "base/check.hpp"
 
@@ -29,6 +30,13 @@ std::string explain_wait(const Peers* peers, const std::string& wait);
 /// Completes a request by polling, so that ranks that share a core leave it to each other. Throws Error(lost) at the limit, and where a
 /// peer has ended.
 void wait_for(MPI_Request& request, const WaitLimit& limit);
+
+/// The same without a limit, for what is made before a world has its own. MPI's blocking calls would keep the core from whom they wait for.
+void complete(MPI_Request& request);
+/// Collective over `comm`: a duplicate.
+MPI_Comm duplicate(MPI_Comm comm);
+/// Collective over these ranks of `comm` alone, in this order. All of its ranks in their order are a duplicate.
+MPI_Comm comm_of(MPI_Comm comm, const std::vector<int>& ranks, int tag);
 
 /// A communicator handle that is freed with its owner (not after MPI_Finalize, where it is gone already).
 class OwnedComm {

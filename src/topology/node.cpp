@@ -32,7 +32,9 @@ void Node::register_arena(const Arena& arena) {
   auto me = static_cast<std::size_t>(world_.place().local_rank);
   Offer mine{options_.direct ? PeerFile::of(arena.descriptor()) : PeerFile(), arena.bytes()};
   std::vector<Offer> offers(static_cast<std::size_t>(world_.place().local_ranks));
-  MPI_CHECK(MPI_Allgather(&mine, sizeof(Offer), MPI_BYTE, offers.data(), sizeof(Offer), MPI_BYTE, comm));
+  MPI_Request request = MPI_REQUEST_NULL;
+  MPI_CHECK(MPI_Iallgather(&mine, sizeof(Offer), MPI_BYTE, offers.data(), sizeof(Offer), MPI_BYTE, comm, &request));
+  complete(request);
 
   auto registration = std::make_unique<Registration>();
   registration->base = arena.data();
@@ -60,7 +62,9 @@ void Node::register_arena(const Arena& arena) {
 }
 
 void Node::unregister_arena(const Arena& arena) {
-  MPI_CHECK(MPI_Barrier(world_.handles().node.get()));
+  MPI_Request request = MPI_REQUEST_NULL;
+  MPI_CHECK(MPI_Ibarrier(world_.handles().node.get(), &request));
+  complete(request);
   std::unique_lock lock(mutex_);
   for (auto& registration : registrations_)
     if (registration && registration->base == arena.data() && registration->bytes == arena.bytes()) {

@@ -1,89 +1,35 @@
 #include "topology/world.hpp"
 
 #include <fcntl.h>
-#include <poll.h>
-#include <pthread.h>
-#include <signal.h>
-#include <sys/ioctl.h>
-#include <sys/stat.h>
 #include <unistd.h>
-#include <map>
 
 #include <fmt/format.h>
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <condition_variable>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
-#include <mutex>
+#include <map>
 #include <numeric>
+#include <optional>
+#include <set>
 #include <thread>
 #include <utility>
 
-#include "base/address_space.hpp"
 #include "base/clock.hpp"
 #include "base/current_error.hpp"
 #include "base/end_report.hpp"
 #include "base/log.hpp"
 #include "deck/environment.hpp"
 #include "topology/failure/leave.hpp"
+#include "topology/launch_handles.hpp"
 #include "topology/world_handles.hpp"
 
 namespace tessera {
 namespace {
 
 constexpr double abort_grace_seconds = 5;
-
-/// Calls `leave`, which does not return, unless it is destroyed within `seconds`.
-class ExitTimer {
- public:
-  ExitTimer(double seconds, std::function<void()> leave)
-      : thread_([this, seconds, leave] {
-          std::unique_lock lock(mutex_);
-          if (!stopped_.wait_for(lock, std::chrono::duration<double>(seconds), [this] { return stop_; })) leave();
-        }) {}
-  ~ExitTimer() {
-    {
-      std::lock_guard lock(mutex_);
-      stop_ = true;
-    }
-    stopped_.notify_all();
-    thread_.join();
-  }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable stopped_;
-  bool stop_ = false;
-  std::thread thread_;  // last: it uses the others
-};
-
-extern "C" void stay_here(int) {
-  while (true) pause();
-}
-
-/// Leaves a finished run while MPI_Finalize hangs in `stuck`. A launcher takes an exit without its protocol's goodbye for a crash and kills
-/// the ranks that are still there, which would turn a good run's status into 9. So the stuck thread is stopped, or it would read the
-/// launcher's answer, and the goodbye is said here: one line on the socket that hydra and Slurm give to each rank (PMI-1).
-void leave_without_finalize(pthread_t stuck, int launcher_socket, int status) {
-  constexpr std::string_view goodbye = "cmd=finalize\n", answer = "finalize_ack";
-  struct sigaction action = {};
-  action.sa_handler = stay_here;
-  if (launcher_socket >= 0 && sigaction(SIGUSR2, &action, nullptr) == 0 && pthread_kill(stuck, SIGUSR2) == 0) {
-    usleep(50000);
-    std::string heard;
-    char text[256];
-    if (write(launcher_socket, goodbye.data(), goodbye.size()) < 0) _exit(status);
-    for (pollfd socket{launcher_socket, POLLIN, 0}; heard.find(answer) == std::string::npos && poll(&socket, 1, 2000) == 1;) {
-      ssize_t bytes = read(launcher_socket, text, sizeof(text));
-      if (bytes <= 0) break;
-      heard.append(text, static_cast<std::size_t>(bytes));
-    }
-  }
-  _exit(status);
-}
 
 [[noreturn]] void end_process(int status) {
   tell_launcher(status);
@@ -95,46 +41,21 @@ int environment_number(const char* name) {
   return text.empty() ? 0 : std::atoi(text.c_str());
 }
 
-/// Each lane calls MPI from its own thread.
-void refuse_single_thread(int provided) {
-  if (provided < MPI_THREAD_MULTIPLE)
-    fail(ExitCode::environment,
-         "this MPI library ({}) offers thread level {} and Tessera needs MPI_THREAD_MULTIPLE ({}): build with one that has it (of MPICH, "
-         "one configured with --enable-threads=multiple)",
-         mpi_version(), provided, MPI_THREAD_MULTIPLE);
-}
-
-/// A launcher that speaks another process-management protocol than the MPI library starts N processes that each believe to be alone.
-void refuse_singletons(int ranks) {
-  if (ranks > 1) return;
-  for (const char* name : {"PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE", "SLURM_NTASKS"}) {
-    int promised = environment_number(name);
-    if (promised <= 1) continue;
-    fail(ExitCode::environment,
-         "the launcher started {} processes ({}={}), but MPI connected none of them: each would train alone. This program runs with {}: "
-         "start "
-         "with the mpiexec of that MPI, or with `srun --mpi=pmi2` (`--mpi=pmix` for Open MPI); for one rank on purpose inside an "
-         "allocation, "
-         "`srun --mpi=pmi2 -n 1`.",
-         promised, name, promised, mpi_version());
-  }
-}
-
-/// The ranks that share this one's node. With TESSERA_RANKS_PER_NODE a node counts as several, of so many consecutive ranks each: what
+/// By rank the lowest one on its node. With TESSERA_RANKS_PER_NODE a node counts as several, of so many consecutive ranks each: what
 /// happens between nodes can be tried on one.
-MPI_Comm node_comm(MPI_Comm world, int rank) {
-  MPI_Comm node = MPI_COMM_NULL;
-  MPI_CHECK(MPI_Comm_split_type(world, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, &node));
+std::vector<int> leaders_of(std::vector<int> leaders, int ranks) {
+  leaders.resize(static_cast<std::size_t>(ranks));
   const auto pretended = environment("TESSERA_RANKS_PER_NODE");
-  if (!pretended) return node;
+  if (!pretended) return leaders;
   const int size = environment_number("TESSERA_RANKS_PER_NODE");
   if (size < 1) fail(ExitCode::environment, "TESSERA_RANKS_PER_NODE={} is not a number of ranks", *pretended);
-  int local = 0;
-  MPI_Comm part = MPI_COMM_NULL;
-  MPI_CHECK(MPI_Comm_rank(node, &local));
-  MPI_CHECK(MPI_Comm_split(node, local / size, local, &part));
-  MPI_Comm_free(&node);
-  return part;
+  std::map<int, std::pair<int, int>> last;  // of each true node: its ranks so far, and who leads the present part of it
+  for (int rank = 0; rank < ranks; ++rank) {
+    auto& [count, leader] = last[leaders[static_cast<std::size_t>(rank)]];
+    if (count++ % size == 0) leader = rank;
+    leaders[static_cast<std::size_t>(rank)] = leader;
+  }
+  return leaders;
 }
 
 std::string host_name() {
@@ -145,54 +66,36 @@ std::string host_name() {
 
 }  // namespace
 
-World::World(const WorldOptions& options) : options_(options), exceptions_at_start_(std::uncaught_exceptions()) {
-#ifdef OPEN_MPI
-  // It ends a process that Slurm has started without PMIx by a text on how to build Open MPI.
-  if (!environment("PMIX_RANK") && !environment("OMPI_COMM_WORLD_SIZE")) refuse_singletons(1);
-#endif
-  // As seen of MPICH with UCX, which may crash where it gets fewer.
-  require_address_space((launched_as_several() ? 256 : 160) << 20, "MPI with its threads");
-  const StartWatch start(options.start);
-  int provided = MPI_THREAD_SINGLE;
-  {
-    const MpiStart init;
-    MPI_CHECK(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided));
-  }
-  MPI_CHECK(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN));
-  MPI_CHECK(MPI_Comm_rank(MPI_COMM_WORLD, &place_.rank));
-  MPI_CHECK(MPI_Comm_size(MPI_COMM_WORLD, &place_.ranks));
+World::World(Launch& launch, int ranks, const WorldOptions& options)
+    : launch_(launch), options_(options), exceptions_at_start_(std::uncaught_exceptions()) {
+  TESSERA_REQUIRE(launch.rank() < ranks && ranks <= launch.ranks(), "rank {} in a world of {} of {} ranks", launch.rank(), ranks,
+                  launch.ranks());
+  place_.rank = launch.rank(), place_.ranks = ranks;
   log_identity(place_.rank, place_.ranks);
-  try {
-    refuse_single_thread(provided);
-    refuse_singletons(place_.ranks);
-  } catch (const Error&) {
-    // All ranks see the same fault, so all come here.
-    MPI_Finalize();
-    throw;
-  }
-
   handles_ = std::make_unique<Handles>();
-  MPI_Comm comm = MPI_COMM_NULL;
-  MPI_CHECK(MPI_Comm_dup(MPI_COMM_WORLD, &comm));
-  handles_->world = OwnedComm(comm);
-  comm = node_comm(comm, place_.rank);
-  handles_->node = OwnedComm(comm);
-  MPI_CHECK(MPI_Comm_rank(comm, &place_.local_rank));
-  MPI_CHECK(MPI_Comm_size(comm, &place_.local_ranks));
+  handles_->world = OwnedComm(duplicate(launch.handles_->first(ranks)));
 
-  handles_->peers = Peers(comm);
+  const std::vector<int> leaders = leaders_of(launch.handles_->leaders, ranks);
+  const int leader = leaders[static_cast<std::size_t>(place_.rank)];
+  std::vector<int> members;
+  std::set<int> nodes;
+  for (int rank = 0; rank < ranks; ++rank) {
+    const int other = leaders[static_cast<std::size_t>(rank)];
+    nodes.insert(other);
+    if (other == leader) members.push_back(rank);
+  }
+  handles_->node = OwnedComm(comm_of(handles_->world.get(), members, 0));
+  place_.local_ranks = static_cast<int>(members.size());
+  place_.local_rank = static_cast<int>(std::ranges::lower_bound(members, place_.rank) - members.begin());
+  place_.nodes = static_cast<int>(nodes.size());
+  place_.node = static_cast<int>(std::distance(nodes.begin(), nodes.find(leader)));
+
+  const MPI_Comm comm = handles_->node.get();
+  handles_->peers = Peers(comm, place_.rank);
   std::string reason;
   handles_->block = make_shared_block(comm, Handles::block_bytes(place_.local_ranks), true, reason);
   handles_->peers.share_marks(handles_->marks());
 
-  int leader = place_.rank;
-  MPI_CHECK(MPI_Bcast(&leader, 1, MPI_INT, 0, comm));
-  std::vector<int> leaders(static_cast<std::size_t>(place_.ranks));
-  MPI_CHECK(MPI_Allgather(&leader, 1, MPI_INT, leaders.data(), 1, MPI_INT, handles_->world.get()));
-  std::sort(leaders.begin(), leaders.end());
-  leaders.erase(std::unique(leaders.begin(), leaders.end()), leaders.end());
-  place_.nodes = static_cast<int>(leaders.size());
-  place_.node = static_cast<int>(std::lower_bound(leaders.begin(), leaders.end(), leader) - leaders.begin());
   place_.host = host_name();
   hosts_ = gather_text(place_.host);
   log_identity(place_.rank, place_.ranks, place_.nodes > 1 ? place_.host : "");
@@ -201,6 +104,7 @@ World::World(const WorldOptions& options) : options_(options), exceptions_at_sta
   // Last: were anything to throw after it, the handler would be left with what is freed. Without marks or a watch nobody can tell who was
   // lost.
   if (handles_->watch && (handles_->marks() || place_.local_ranks == 1)) explain_aborts(&handles_->peers, place_.rank);
+  launch_.stands();
 }
 
 World::~World() {
@@ -381,12 +285,9 @@ int World::finish(int status) {
     leave_end_report_to_others();
   handles_->peers.set_watch(nullptr);
   handles_->watch.reset();
-  // From here all work of all ranks is done, so leaving without MPI_Finalize loses nothing.
-  int launcher_socket = environment("PMI_FD") ? environment_number("PMI_FD") : -1;
-  ExitTimer timer(options_.finalize_timeout_seconds,
-                  [=, stuck = pthread_self()] { leave_without_finalize(stuck, launcher_socket, highest); });
+  for (auto end = handles_->ends.rbegin(); end != handles_->ends.rend(); ++end) (*end)();
   handles_.reset();
-  MPI_CHECK(MPI_Finalize());
+  log_identity(launch_.rank(), launch_.ranks());
   return highest;
 }
 
@@ -424,6 +325,8 @@ std::string World::map_of_ranks() const {
   return named.substr(named.find(' ') + 1);
 }
 
+void World::at_end(std::function<void()> part) const { handles_->ends.push_back(std::move(part)); }
+
 void World::describe_work(std::function<std::string()> describe) const {
   if (handles_->watch) handles_->watch->whereabouts().set_work(std::move(describe));
 }
@@ -443,27 +346,39 @@ std::string mpi_version() {
   return name_mpi({text, static_cast<std::size_t>(length)});
 }
 
+namespace {
+
+int run_in(Launch& launch, const WorldOptions& options, const std::function<int(World&)>& body) {
+  World world(launch, launch.chosen(), options);
+  try {
+    int status = 0;
+    try {
+      world.require_same_program();
+      status = body(world);
+    } catch (const AgreedError& error) {
+      // To be stopped is no fault. Info lines are rank 0's; the request may have come to another one.
+      if (error.code == ExitCode::interrupted)
+        info("{}", error.what());
+      else if (world.rank() == error.speaker)
+        log_line(LogLevel::error, error.what());
+      status = static_cast<int>(error.code);
+    }
+    return world.finish(status);
+  } catch (const std::exception&) {
+    const Error error = current_error();
+    world.abort_all(error.code, error.what());
+  }
+}
+
+}  // namespace
+
 int run_in_world(const WorldOptions& options, const std::function<int(World&)>& body) {
   try {
-    World world(options);
-    try {
-      int status = 0;
-      try {
-        world.require_same_program();
-        status = body(world);
-      } catch (const AgreedError& error) {
-        // To be stopped is no fault. Info lines are rank 0's; the request may have come to another one.
-        if (error.code == ExitCode::interrupted)
-          info("{}", error.what());
-        else if (world.rank() == error.speaker)
-          log_line(LogLevel::error, error.what());
-        status = static_cast<int>(error.code);
-      }
-      return world.finish(status);
-    } catch (const std::exception&) {
-      const Error error = current_error();
-      world.abort_all(error.code, error.what());
-    }
+    if (Launch* launch = Launch::current()) return run_in(*launch, options, body);
+    Launch launch(options.start);
+    const int status = run_in(launch, options, body);
+    launch.end(status, options.finalize_timeout_seconds);
+    return status;
   } catch (const Error& error) {
     // The world could not be made. Others may wait for it.
     report_end(static_cast<int>(error.code));

@@ -9,12 +9,13 @@
 #include "base/check.hpp"
 #include "base/identity.hpp"
 #include "topology/failure/start.hpp"
+#include "topology/launch.hpp"
 
 namespace tessera {
 
 struct WorldOptions {
   double collective_timeout_seconds = 300;  ///< a collective that waits longer is an error
-  double finalize_timeout_seconds = 10;     ///< MPI_Finalize may hang (MPICH 4.0.2 over TCP); after this the process leaves without it
+  double finalize_timeout_seconds = 10;     ///< MPI's end may hang (MPICH 4.0.2 over TCP); after this the process leaves without it
   StartOptions start = {};                  ///< how long ranks wait for each other at the start, and who is missing
   Identity identity = {};                   ///< of this program: ranks whose identities differ are refused before anything else
   bool mixed_processors = false;            ///< what differs may follow from the processor; all ranks must say so
@@ -35,12 +36,12 @@ class AgreedError : public Error {
   int speaker;
 };
 
-/// One per process. Its functions are collective over all ranks unless they say otherwise.
+/// One at a time in a process. Its functions are collective over its ranks unless they say otherwise. What it starts ends with it: threads,
+/// links, shared memory, communicators, handlers of signals, the process's binding to cores.
 class World {
  public:
-  /// Starts MPI with MPI_THREAD_MULTIPLE and sets the log's identity. Throws Error(environment) when the MPI library cannot run several
-  /// threads, or when a launcher started N processes that do not see each other.
-  explicit World(const WorldOptions& options = {});
+  /// Of the launch's ranks below `ranks`, of which this must be one; the others take no part. The launch must outlive it.
+  World(Launch& launch, int ranks, const WorldOptions& options = {});
   /// Leaves as finish(0) would if nobody called finish; during an exception ends all ranks instead, since the others may wait.
   ~World();
   World(const World&) = delete;
@@ -54,6 +55,8 @@ class World {
   std::string map_of_ranks() const;
   /// Where this process is will be asked of `describe`, from another thread, when a rank waits too long. This rank only.
   void describe_work(std::function<std::string()> describe) const;
+  /// Calls `part` when the world ends as it should, the last one first: what was changed of the process for it is put back. This rank only.
+  void at_end(std::function<void()> part) const;
   /// From now on a collective of this world, or of a communicator made in it, that waits longer is an error. This rank only.
   void limit_waits(double seconds) { options_.collective_timeout_seconds = seconds; }
 
@@ -79,8 +82,8 @@ class World {
   /// skip by failing.
   void together(const std::function<void()>& part) const;
 
-  /// Normal end; results are on disk before. Waits for all ranks, leaves MPI within a time limit, returns the highest status of all ranks.
-  /// mpiexec and srun return that status.
+  /// Normal end; results are on disk before. Waits for all ranks, returns the highest status of all ranks, which is what mpiexec and srun
+  /// return where the launch ends with it. The launch stays.
   int finish(int status = 0);
   /// One rank only, from any thread: prints the message and ends all ranks. mpiexec then returns `code`; srun kills every task of the step
   /// and returns 137, so what ranks can find out together belongs into together(), whose code srun does return. When several ranks of a
@@ -91,6 +94,7 @@ class World {
   const Handles& handles() const { return *handles_; }
 
  private:
+  Launch& launch_;
   WorldOptions options_;
   Place place_;
   std::vector<std::string> hosts_;  // by rank
@@ -120,6 +124,7 @@ std::string nccl_version();
 
 /// The frame of a program that needs MPI: starts a World, has its ranks compare their programs, calls body, returns the exit status. An
 /// Error that leaves body ends all ranks; an AgreedError is printed once. Nothing that leaves body is lost, and no rank is left waiting.
+/// Where this process has a Launch, the World is one of the ranks that it has chosen, and MPI stays; else MPI starts and ends with it.
 int run_in_world(const WorldOptions& options, const std::function<int(World&)>& body);
 
 }  // namespace tessera

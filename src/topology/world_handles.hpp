@@ -2,6 +2,8 @@
 #pragma once
 #include <atomic>
 #include <cstddef>
+#include <functional>
+#include <vector>
 
 #include "topology/communicators/shared_block.hpp"
 #include "topology/failure/peers.hpp"
@@ -17,10 +19,11 @@ struct Failure {
 };
 
 struct World::Handles {
-  OwnedComm world;               ///< a duplicate of MPI_COMM_WORLD: a library that uses MPI on its own cannot meet our messages
+  OwnedComm world;               ///< its own: a library that uses MPI on its own cannot meet our messages
   OwnedComm node;                ///< the ranks of this node
   Peers peers;                   ///< the processes of this node
   std::unique_ptr<Watch> watch;  ///< over all ranks; null for one alone
+  std::vector<std::function<void()>> ends;
   Mapping block;  ///< a Failure and `peers`' marks; empty where the node's ranks cannot share memory: then each speaks for itself
   static std::size_t block_bytes(int local_ranks) {
     return sizeof(Failure) + static_cast<std::size_t>(local_ranks) * sizeof(std::atomic<bool>);

@@ -1,10 +1,13 @@
 #include "train/machine_rate.hpp"
 
 #include <algorithm>
+#include <map>
+#include <tuple>
 
 #include "base/clock.hpp"
 #include "kernels/elementwise/elementwise.hpp"
 #include "kernels/gemm/gemm.hpp"
+#include "kernels/parallel.hpp"
 #include "memory/arena.hpp"
 #include "train/device.hpp"
 
@@ -68,6 +71,13 @@ double measure_gemm_rate(DType dtype, kernels::Backend backend, std::int64_t lar
     if (best >= long_enough) break;
   }
   return rate;
+}
+
+double known_gemm_rate(DType dtype, kernels::Backend backend, int local_ranks) {
+  static std::map<std::tuple<DType, kernels::Backend, int, int>, double> known;
+  const auto [rate, fresh] = known.try_emplace({dtype, backend, local_ranks, kernels::threads()});
+  if (fresh) rate->second = measure_gemm_rate(dtype, backend);
+  return rate->second;
 }
 
 bool Yardstick::mend(double mfu) {

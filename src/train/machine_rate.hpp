@@ -11,6 +11,9 @@ namespace tessera {
 /// of `largest`. Needs up to 3 x largest^2 elements of memory while it runs.
 double measure_gemm_rate(DType dtype, kernels::Backend backend, std::int64_t largest = 8192);
 
+/// The same, measured once in a process for each number of ranks that share the node: one that runs again takes what it has found.
+double known_gemm_rate(DType dtype, kernels::Backend backend, int local_ranks);
+
 /// FLOP/s that MFU is a share of. What was measured while other programs took the machine may be less than what steps then reach.
 class Yardstick {
  public:

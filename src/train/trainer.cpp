@@ -240,8 +240,8 @@ class Training {
     const kernels::Backend backend = model_shape(deck_).backend;
     constexpr std::int64_t small = 1024;  // 16 MB beside the plan
     yardstick_.emplace(
-        measure_gemm_rate(dtype, backend) * world_.ranks(), [=] { return measure_gemm_rate(dtype, backend, small); },
-        world_.ranks() == 1 && backend == kernels::Backend::host ? 3 : 0);
+        known_gemm_rate(dtype, backend, world_.place().local_ranks) * world_.ranks(),
+        [=] { return measure_gemm_rate(dtype, backend, small); }, world_.ranks() == 1 && backend == kernels::Backend::host ? 3 : 0);
   }
 
   /// Stages run schedules of their own: one rank plays those of all roles together, and each must have that of its role.

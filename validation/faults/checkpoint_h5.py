@@ -165,7 +165,7 @@ def resume_rules(folder):
     check("the same command goes on with what it saved", "all 3 steps are done already" in again.stderr and "its own" in again.stderr)
     back = folder.train("steps", 2, run__resume=first, **COMMON)
     check("a path to an own checkpoint goes back to it", "at step 1 of 3" in back.stderr and folder.hashes("steps") == before)
-    print("run.resume: auto, never and a path do what docs/operations.md says")
+    print("run.resume: auto, never and a path do what docs/resume.md says")
 
 
 def main():

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """A folder that others may write to: somebody has put a link under each name that a run makes, before the run does. What the link leads to stays as
-it is; the run takes the name for itself, or refuses by it. docs/operations.md has the table. And what killed starts staged on a node goes."""
+it is; the run takes the name for itself, or refuses by it. docs/saves.md has the table. And what killed starts staged on a node goes."""
 import os
 import shutil
 import subprocess

@@ -37,10 +37,10 @@ expect 0 "metrics" "$share/scripts/plot_run" --help
 
 # 2. What documents link to is there.
 documents=$prefix/share/doc/tessera
-for document in "$documents/README.md" "$documents"/docs/*.md; do
+for document in "$documents/README.md" "$documents"/docs/*.md "$documents"/docs/*/*.md; do
   while read -r link; do
     expect 0 "" ls "$(dirname "$document")/$link"
-  done < <(grep -oE '\]\([a-zA-Z_/.]+\.md' "$document" | cut -c3-)
+  done < <(grep -oE '\]\([a-zA-Z0-9_/.]+\.(md|png)' "$document" | cut -c3-)
 done
 
 # 3. The job scripts, as Slurm runs them: a copy elsewhere, in the folder where sbatch was called. They find the settings, the program and the deck.

@@ -1,4 +1,15 @@
-"""Starts tessera on small decks and reads what it left: shared by the tests of bits, resume and faults. Standard library only."""
+"""Starts tessera on small decks and reads what it left: shared by the tests of bits, resume and faults. Standard library only.
+
+Folder.train, Folder.plan and tessera() play their commands in one launch of ranks that stays (players.py); what needs a process of its own says own_process=True, and
+Folder.start and Folder.command are always of one. From elsewhere:
+
+    sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "resume"))   # the way to this folder
+    import runs                                                                                   # TESSERA in the environment names the program
+    with runs.Folder() as folder:
+        done = folder.train("name", ranks=2, zero__stage=3, run__steps=3)                         # ends this process where the status is another than expect
+        done = runs.tessera("train", DECK, "run.steps=3", ranks=4)                                # any status; done.returncode, .stdout, .stderr
+        folder.losses("name"), folder.hashes("name")
+"""
 import hashlib
 import itertools
 import json
@@ -11,6 +22,8 @@ import subprocess
 import sys
 import tempfile
 import time
+
+import players
 
 TESSERA = os.environ.get("TESSERA", "build/host/tessera")
 
@@ -74,6 +87,14 @@ def human_bytes(count):
         count /= 1024
 
 
+def tessera(*arguments, ranks=1, own_process=False):
+    """What a command line of the program on so many ranks came to: a subprocess.CompletedProcess."""
+    if not own_process and players.beside(TESSERA):
+        return players.play(TESSERA, arguments, ranks, MPIEXEC)
+    command = [TESSERA, *arguments] if ranks == 1 else [MPIEXEC, "-n", str(ranks), TESSERA, *arguments]
+    return subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=HANG_SECONDS)
+
+
 class Folder:
     """A temporary folder with token data; removed at the end."""
 
@@ -104,14 +125,16 @@ class Folder:
     def __exit__(self, *unused):
         self._temporary.cleanup()
 
+    def arguments(self, name, **keys):
+        return ["train", self.deck, f"run.output_dir={self.run(name)}"] + overrides(keys)
+
     def command(self, name, ranks, **keys):
-        run = [TESSERA, "train", self.deck, f"run.output_dir={self.run(name)}"] + overrides(keys)
+        run = [TESSERA] + self.arguments(name, **keys)
         return run if ranks == 1 else [MPIEXEC, "-n", str(ranks)] + run
 
     def plan(self, ranks, *options, **keys):
         """What `tessera plan --json` says of such a run."""
-        done = subprocess.run([TESSERA, "plan", self.deck, "--ranks", str(ranks), "--json", *options, *overrides(keys)], stdin=subprocess.DEVNULL,
-                              capture_output=True, text=True, timeout=HANG_SECONDS)
+        done = tessera("plan", self.deck, "--ranks", str(ranks), "--json", *options, *overrides(keys))
         if done.returncode != 0:
             sys.exit(f"FAIL plan: status {done.returncode}\n{done.stderr}")
         return json.loads(done.stdout)
@@ -122,8 +145,8 @@ class Folder:
     def latest(self, name):
         return os.path.join(self.run(name), "checkpoints", "latest")
 
-    def train(self, name, ranks, expect=0, **keys):
-        done = subprocess.run(self.command(name, ranks, **keys), stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=HANG_SECONDS)
+    def train(self, name, ranks, expect=0, own_process=False, **keys):
+        done = tessera(*self.arguments(name, **keys), ranks=ranks, own_process=own_process)
         if done.returncode != expect:
             sys.exit(f"{name}: status {done.returncode}, expected {expect}\n{done.stderr[-4000:]}")
         return done
@@ -166,8 +189,7 @@ class Checks:
 
 def runs_unless(folder, missing, name, **keys):
     """Whether a short run on the GPU succeeds; it may fail only with these words."""
-    run = subprocess.run(folder.command(name, 1, run__device="cuda", run__steps=2, batch__global=1, **keys), stdin=subprocess.DEVNULL,
-                         capture_output=True, text=True, timeout=HANG_SECONDS)
+    run = tessera(*folder.arguments(name, run__device="cuda", run__steps=2, batch__global=1, **keys))
     if run.returncode and missing not in run.stderr:
         sys.exit(f"status {run.returncode}\n{run.stderr[-4000:]}")
     return run.returncode == 0

@@ -83,18 +83,18 @@ if "$root/scripts/style" --tree "$tree" >/dev/null; then :; else
   echo "FAIL: types of two namespaces were refused"; failed=1
 fi
 
-# --fix mends what clang-format can mend and the deck that README shows, and the check then passes.
+# --fix mends what clang-format can mend and the deck that the page of the first run shows, and the check then passes.
 sound_tree
-mkdir -p "$tree/inputs"
+mkdir -p "$tree/inputs" "$tree/docs"
 printf 'int  f( ){return 1 ;}\n' >"$tree/src/base/a.cpp"
 printf '[run]\nsteps = 2\n' >"$tree/inputs/quickstart.toml"
-printf 'head\n```toml\n[run]\nsteps = 1\nold = 1\n```\ntail\n' >"$tree/README.md"
-if "$root/scripts/style" --tree "$tree" | grep -q 'README.md:1: its toml block'; then :; else
-  echo "FAIL: another deck in README was not refused"; failed=1
+printf 'head\n```toml\n[run]\nsteps = 1\nold = 1\n```\ntail\n' >"$tree/docs/quickstart.md"
+if "$root/scripts/style" --tree "$tree" | grep -q 'docs/quickstart.md:1: its toml block'; then :; else
+  echo "FAIL: another deck in docs/quickstart.md was not refused"; failed=1
 fi
 if ! "$root/scripts/style" --fix --tree "$tree" >/dev/null || [ "$(cat "$tree/src/base/a.cpp")" != 'int f() { return 1; }' ] ||
-  [ "$(cat "$tree/README.md")" != "$(printf 'head\n```toml\n[run]\nsteps = 2\n```\ntail')" ]; then
-  echo "FAIL: --fix did not mend format and README"; failed=1
+  [ "$(cat "$tree/docs/quickstart.md")" != "$(printf 'head\n```toml\n[run]\nsteps = 2\n```\ntail')" ]; then
+  echo "FAIL: --fix did not mend format and the shown deck"; failed=1
 fi
 
 [ $failed = 0 ] && echo "scripts/style refuses every fault and accepts a sound tree"

@@ -46,7 +46,9 @@ std::optional<NodeGrid> grid_of(const World& world, MPI_Comm comm, int size) {
   const Place& place = world.place();
   int mine[2] = {place.node, place.local_rank};
   std::vector<int> all(2 * static_cast<std::size_t>(size)), nodes, counts;
-  MPI_CHECK(MPI_Allgather(mine, 2, MPI_INT, all.data(), 2, MPI_INT, comm));
+  MPI_Request request = MPI_REQUEST_NULL;
+  MPI_CHECK(MPI_Iallgather(mine, 2, MPI_INT, all.data(), 2, MPI_INT, comm, &request));
+  complete(request);
   NodeGrid grid;
   for (std::size_t r = 0; r < all.size(); r += 2) {
     if (nodes.empty() || all[r] != nodes.back()) nodes.push_back(all[r]), counts.push_back(0);
@@ -68,15 +70,7 @@ std::unique_ptr<Communicator> make_on_gpus(OwnedComm, const std::string& label, 
 
 /// An MPI communicator of the group's ranks, in its order. Collective over the group alone: ranks outside need not know of it.
 OwnedComm make_group_comm(const World& world, const Group& group) {
-  const MPI_Comm all = world.handles().world.get();
-  MPI_Group everyone = MPI_GROUP_NULL, members = MPI_GROUP_NULL;
-  MPI_CHECK(MPI_Comm_group(all, &everyone));
-  MPI_CHECK(MPI_Group_incl(everyone, group.size, group.world.data(), &members));
-  MPI_Comm made = MPI_COMM_NULL;
-  MPI_CHECK(MPI_Comm_create_group(all, members, static_cast<int>(group.axes), &made));
-  MPI_Group_free(&members);
-  MPI_Group_free(&everyone);
-  return OwnedComm(made);
+  return OwnedComm(comm_of(world.handles().world.get(), group.world, static_cast<int>(group.axes)));
 }
 
 }  // namespace

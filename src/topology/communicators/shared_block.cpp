@@ -47,7 +47,9 @@ Mapping share(MPI_Comm comm, std::size_t bytes, std::string& reason, Create crea
     if (!mapping) reason = std::strerror(errno);
     if (mapping) invitation.file = PeerFile::of(file.get());
   }
-  MPI_CHECK(MPI_Bcast(&invitation, static_cast<int>(sizeof(invitation)), MPI_BYTE, 0, comm));
+  MPI_Request request = MPI_REQUEST_NULL;
+  MPI_CHECK(MPI_Ibcast(&invitation, static_cast<int>(sizeof(invitation)), MPI_BYTE, 0, comm, &request));
+  complete(request);
   if (rank != 0 && invitation.file.descriptor >= 0) mapping = attach(invitation);
   if (!all_agree(comm, static_cast<bool>(mapping))) mapping = Mapping();
   return mapping;
@@ -57,7 +59,9 @@ Mapping share(MPI_Comm comm, std::size_t bytes, std::string& reason, Create crea
 
 bool all_agree(MPI_Comm comm, bool mine) {
   int good = mine, all = 0;
-  MPI_CHECK(MPI_Allreduce(&good, &all, 1, MPI_INT, MPI_MIN, comm));
+  MPI_Request request = MPI_REQUEST_NULL;
+  MPI_CHECK(MPI_Iallreduce(&good, &all, 1, MPI_INT, MPI_MIN, comm, &request));
+  complete(request);
   return all != 0;
 }
 

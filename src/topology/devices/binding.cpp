@@ -1,6 +1,7 @@
 #include "topology/devices/binding.hpp"
 
 #include <hwloc.h>
+#include <sched.h>
 
 #include <fmt/format.h>
 #include <algorithm>
@@ -8,8 +9,10 @@
 #include <charconv>
 #include <cmath>
 #include <cstring>
+#include <filesystem>
 #include <set>
 #include <sstream>
+#include <system_error>
 
 #include "base/limits.hpp"
 #include "base/log.hpp"
@@ -100,6 +103,23 @@ std::vector<int> read_units(const std::string& text) {
   return units;
 }
 
+/// Lets every thread of this process run on these units again.
+void allow_threads(const std::vector<int>& units) {
+  const auto count = static_cast<std::size_t>(units.back()) + 1;
+  cpu_set_t* set = CPU_ALLOC(count);
+  if (!set) return;  // the binding stays
+  CPU_ZERO_S(CPU_ALLOC_SIZE(count), set);
+  for (int unit : units) CPU_SET_S(static_cast<std::size_t>(unit), CPU_ALLOC_SIZE(count), set);
+  std::error_code error;
+  for (const auto& thread : std::filesystem::directory_iterator("/proc/self/task", error)) {
+    int id = 0;
+    const std::string name = thread.path().filename().string();
+    std::from_chars(name.data(), name.data() + name.size(), id);
+    sched_setaffinity(id, CPU_ALLOC_SIZE(count), set);  // fails for a thread that has just ended
+  }
+  CPU_FREE(set);
+}
+
 /// "2000000 /path" a line, in millionths of a core.
 std::string write_groups(const std::vector<GroupCores>& groups) {
   std::string text;
@@ -180,7 +200,10 @@ Binding bind_process(const World& world, bool bind) {
   Bitmap set;
   for (int unit : plan.units) hwloc_bitmap_set(set.get(), static_cast<unsigned>(unit));
   bool done = bind && hwloc_set_cpubind(hardware.get(), set.get(), HWLOC_CPUBIND_PROCESS) == 0;
-  if (done) return plan;
+  if (done) {
+    world.at_end([mine] { allow_threads(mine); });
+    return plan;
+  }
   if (bind) warning("binding this rank to units {} failed: {}. It runs unbound.", unit_ranges(plan.units), std::strerror(errno));
   Binding unbound = plan;
   unbound.source = Binding::Source::none;

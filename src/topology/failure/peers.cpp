@@ -88,25 +88,27 @@ void explain_aborts(const Peers* peers, int rank) {
   sigaction(SIGABRT, &action, nullptr);  // fails for wrong arguments only
 }
 
-Peers::Peers(MPI_Comm node) {
+Peers::Peers(MPI_Comm node, int world_rank) {
   struct Entry {
     ProcessName process;
     int world_rank;
   };
   int local_ranks = 0;
-  Entry mine{ProcessName::own(), 0};
+  Entry mine{ProcessName::own(), world_rank};
   MPI_CHECK(MPI_Comm_size(node, &local_ranks));
   MPI_CHECK(MPI_Comm_rank(node, &own_));
-  MPI_CHECK(MPI_Comm_rank(MPI_COMM_WORLD, &mine.world_rank));
   std::vector<Entry> all(static_cast<std::size_t>(local_ranks));
-  MPI_CHECK(MPI_Allgather(&mine, sizeof(Entry), MPI_BYTE, all.data(), sizeof(Entry), MPI_BYTE, node));
+  MPI_Request request = MPI_REQUEST_NULL;
+  MPI_CHECK(MPI_Iallgather(&mine, sizeof(Entry), MPI_BYTE, all.data(), sizeof(Entry), MPI_BYTE, node, &request));
+  complete(request);
   for (const Entry& entry : all) {
     const bool watched = static_cast<int>(world_ranks_.size()) != own_ && entry.process.means_the_same_here();
     world_ranks_.push_back(entry.world_rank);
     descriptors_.push_back(watched ? static_cast<int>(syscall(SYS_pidfd_open, entry.process.pid, 0)) : -1);
   }
   // All are alive now, so none of the numbers has gone to another process meanwhile.
-  MPI_CHECK(MPI_Barrier(node));
+  MPI_CHECK(MPI_Ibarrier(node, &request));
+  complete(request);
 }
 
 Peers::~Peers() {

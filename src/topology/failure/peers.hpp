@@ -16,7 +16,7 @@ class Peers {
  public:
   Peers() = default;
   /// Collective over the ranks of a node.
-  explicit Peers(MPI_Comm node);
+  Peers(MPI_Comm node, int world_rank);
   ~Peers();
   Peers(Peers&& other) noexcept { *this = std::move(other); }
   Peers& operator=(Peers&& other) noexcept;

@@ -61,7 +61,10 @@ void watch() {
 }  // namespace
 
 void hold_stop_signals() noexcept {
-  if (sigismember(&held, SIGTERM) == 1) return;  // what a library has done to SIGHUP since the start is not what was asked for
+  if (sigismember(&held, SIGTERM) == 1) {  // what a library has done to SIGHUP since the start is not what was asked for
+    sigprocmask(SIG_BLOCK, &held, nullptr);
+    return;
+  }
   sigemptyset(&held);
   for (int signal : {SIGTERM, SIGINT, SIGUSR1}) sigaddset(&held, signal);
   struct sigaction action = {};
@@ -76,8 +79,10 @@ void release_stop_signals() {
 
 void watch_stop_signals() {
   hold_stop_signals();
+  taken.store(false);
+  static std::atomic<bool> watched{false};
   // Detached: it holds nothing, and a signal may come until the process ends.
-  std::thread(watch).detach();
+  if (!watched.exchange(true)) std::thread(watch).detach();
 }
 
 void take_stop_signals() { taken.store(true); }

@@ -12,10 +12,11 @@ void hold_stop_signals() noexcept;
 /// For a command that has nothing to save: they do what they do by default, also those that came meanwhile.
 void release_stop_signals();
 
-/// Holds them and waits for them on a thread of its own. Call it once, before other threads exist: MPI's transports and OpenMP start some.
-/// A signal sent to a single thread is not seen. From here on they are requests to leave. One that nobody looks at (take_stop_signals) for
-/// five seconds ends the process with status 75: MPI is being started, maybe for ever, and there is nothing to save. A second SIGINT ends
-/// the process at once with status 130: two times Ctrl-C always works.
+/// Holds them and waits for them on a thread of its own, one a process. Call it before other threads exist: MPI's transports and OpenMP
+/// start some. A process that runs again calls it again: what has come is still a request, until somebody takes it. A signal sent to a
+/// single thread is not seen. From here on they are requests to leave. One that nobody looks at (take_stop_signals) for five seconds ends
+/// the process with status 75: MPI is being started, maybe for ever, and there is nothing to save. A second SIGINT ends the process at once
+/// with status 130: two times Ctrl-C always works.
 void watch_stop_signals();
 /// From here on the run looks at stop_requested().
 void take_stop_signals();

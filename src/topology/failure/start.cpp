@@ -56,8 +56,8 @@ std::string seconds_text(double seconds) { return fmt::format("{:.0f} s", second
 
 }  // namespace
 
-Launch launch_of_environment() {
-  Launch launch;
+LauncherWord launch_of_environment() {
+  LauncherWord launch;
   const auto first = [](std::initializer_list<const char*> names, int fallback) {
     for (const char* name : names)
       if (const auto value = environment(name)) return number_of(value, fallback);
@@ -74,7 +74,7 @@ Launch launch_of_environment() {
 
 void log_launch_identity() {
   if (log_knows_rank() || !launched_as_several()) return;
-  const Launch launch = launch_of_environment();
+  const LauncherWord launch = launch_of_environment();
   log_identity(launch.rank, launch.ranks, launch.host);
 }
 
@@ -120,7 +120,7 @@ std::vector<std::string> expand_hosts(std::string_view list) {
   return hosts;
 }
 
-std::string describe_missing(const Launch& launch, const std::vector<Waiter>& come) {
+std::string describe_missing(const LauncherWord& launch, const std::vector<Waiter>& come) {
   if (come.empty()) return fmt::format("of {} ranks not all have come; this is rank {} on {}", launch.ranks, launch.rank, launch.host);
   std::vector<std::string> hosts(static_cast<std::size_t>(launch.ranks));
   std::set<std::string> seen;
@@ -201,7 +201,7 @@ MpiStart::MpiStart() {
   const bool limited = getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur != RLIM_INFINITY;
   const std::string scarce = describe_scarcity(free_shared_bytes(), limited && !error ? static_cast<std::int64_t>(files.rlim_cur) : -1,
                                                open, std::max(1, number_of(local, 1)));
-  const Launch launch = launch_of_environment();
+  const LauncherWord launch = launch_of_environment();
   if (!scarce.empty()) warning("rank {} on {}: MPI may not start:{}", launch.rank, launch.host, scarce);
   auto* start = new FailedStart;  // for handlers: never freed under one
   start->rank_socket = launcher_socket();

@@ -20,11 +20,11 @@ struct StartOptions {
 };
 
 /// What the launcher says of this process. For messages alone: ranks and nodes come from MPI.
-struct Launch {
+struct LauncherWord {
   int rank = 0, ranks = 1;
   std::string host, nodes;  ///< `nodes`: all of the job, as Slurm writes them
 };
-Launch launch_of_environment();
+LauncherWord launch_of_environment();
 /// For an error that comes before MPI has said which rank this is: from here on the log names it, and its host, by the launcher's word.
 void log_launch_identity();
 /// Whether a launcher has started several processes, of which this is one: by mpiexec, or as tasks of a step of srun. A process inside an
@@ -42,7 +42,7 @@ struct Waiter {
   std::string host;
 };
 /// Who has come and who has not.
-std::string describe_missing(const Launch& launch, const std::vector<Waiter>& come);
+std::string describe_missing(const LauncherWord& launch, const std::vector<Waiter>& come);
 
 /// What of this machine MPI's start takes, and what there is of it. One sentence each; empty where there is enough.
 std::string describe_scarcity(std::int64_t shared_free_bytes, std::int64_t files_allowed, std::int64_t files_open, int local_ranks);
@@ -73,7 +73,7 @@ class StartWatch {
   void say(double waited, bool last) const;
 
   StartOptions options_;
-  Launch launch_;
+  LauncherWord launch_;
   std::string folder_;  ///< of the files; empty where there is none
   bool shown_ = false;
   std::mutex mutex_;

@@ -103,7 +103,7 @@ TEST(Start, ReadsSlurmsListsOfHosts) {
 }
 
 TEST(Start, NamesRanksThatHaveNotCome) {
-  const Launch launch{.rank = 0, .ranks = 4, .host = "n1", .nodes = "n[1-3]"};
+  const LauncherWord launch{.rank = 0, .ranks = 4, .host = "n1", .nodes = "n[1-3]"};
   EXPECT_EQ(describe_missing(launch, {{0, "n1.cluster"}, {1, "n1.cluster"}, {3, "n3"}}),
             "of 4 ranks 2 has not come; ranks 0-1 on n1.cluster, 3 on n3 are here; nobody has come from n2");
   EXPECT_EQ(describe_missing(launch, {}), "of 4 ranks not all have come; this is rank 0 on n1");
