@@ -9,6 +9,7 @@ import sys
 import choices
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "resume"))
+import players
 import runs
 
 RANKS = "ranks"
