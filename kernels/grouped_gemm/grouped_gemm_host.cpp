@@ -17,7 +17,7 @@
 #include "base/check.hpp"
 #include "kernels/gemm/matmul_host.hpp"
 #include "kernels/parallel.hpp"
-#include "kernels/vector.hpp"
+#include "kernels/vector/vector.hpp"
 
 namespace tessera::kernels::host {
 namespace {

@@ -7,7 +7,7 @@
 #include "kernels/gemm/matmul_host.hpp"
 #include "validation/kernels/gemm_test_support.hpp"
 
-namespace tessera::kernels {
+namespace tessera::kernels::gemm_test {
 namespace {
 using namespace testing;
 
@@ -241,6 +241,4 @@ TEST(Gemm, Digest) {
 TEST(Gemm, SameBitsForAnyThreadCount) { expect_same_digest("Gemm.Digest"); }
 
 }  // namespace
-}  // namespace tessera::kernels
-
-int main(int argc, char** argv) { return tessera::kernels::testing::run_with_kokkos(argc, argv); }
+}  // namespace tessera::kernels::gemm_test

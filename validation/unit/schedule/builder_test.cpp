@@ -12,7 +12,7 @@
 #include "schedule/plan/memory_plan.hpp"
 #include "schedules.hpp"
 
-namespace tessera {
+namespace tessera::builder_test {
 namespace {
 
 Hash128 hash_of(const std::vector<std::string>& overrides, int rank = 0, int ranks = 4, std::int64_t evaluation = 2) {
@@ -386,4 +386,4 @@ TEST(LayoutFor, OnlyStage3KeepsSmallTensorsApart) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::builder_test

@@ -40,7 +40,7 @@ void* counted(std::size_t bytes, std::size_t alignment) {
 [[gnu::noinline]] void operator delete(void* p, std::size_t, std::align_val_t) noexcept { std::free(p); }
 [[gnu::noinline]] void operator delete[](void* p, std::size_t, std::align_val_t) noexcept { std::free(p); }
 
-namespace tessera {
+namespace tessera::executor_test {
 namespace {
 
 HostExecutor on_host(const Schedule& schedule, const MemoryPlan& plan, std::array<std::byte*, tier_count> bases, LaneMode mode,
@@ -399,4 +399,4 @@ TEST(Executor, ALaneThatFailsEndsWhatTheOthersWaitFor) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::executor_test

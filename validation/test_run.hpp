@@ -1,0 +1,48 @@
+// How a GoogleTest binary of this project starts and ends.
+#pragma once
+#include <gtest/gtest.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <string_view>
+
+namespace tessera {
+
+/// InitGoogleTest, and `--file NAME_test.cpp`: of a binary that holds a folder's tests, those of one file.
+inline void start_tests(int& argc, char** argv) {
+  ::testing::InitGoogleTest(&argc, argv);
+  if (argc < 2) return;
+  const auto refuse = [word = argv[argc - 1]](const char* why) {
+    std::fprintf(stderr, "%s: %s; a test takes GoogleTest's options, or --file NAME_test.cpp\n", word, why);
+    std::exit(2);
+  };
+  if (argc != 3 || std::string_view(argv[1]) != "--file") refuse("not understood");
+  argc = 1;
+  if (!::testing::GTEST_FLAG(internal_run_death_test).empty()) return;  // a child of a death test, which has its filter from GoogleTest
+  if (::testing::GTEST_FLAG(filter) != "*") refuse("--file and --gtest_filter both choose tests");
+  const std::string_view wanted = argv[2];
+  std::string filter;
+  const ::testing::UnitTest& all = *::testing::UnitTest::GetInstance();
+  for (int s = 0; s < all.total_test_suite_count(); ++s) {
+    const ::testing::TestSuite& suite = *all.GetTestSuite(s);
+    for (int t = 0; t < suite.total_test_count(); ++t) {
+      const ::testing::TestInfo& test = *suite.GetTestInfo(t);
+      const std::string_view file = test.file();
+      if (file.substr(file.rfind('/') + 1) == wanted) filter.append(suite.name()).append(".").append(test.name()).append(":");
+    }
+  }
+  if (filter.empty()) refuse("holds no test of this binary");
+  ::testing::GTEST_FLAG(filter) = filter;
+}
+
+/// Runs the tests that were chosen. GoogleTest ends with 0 when every test skipped itself, which reads as success; here with 77: "not
+/// tested" to CTest (SKIP_RETURN_CODE) and to scripts/gpu_check.
+inline int run_all_tests() {
+  const int status = RUN_ALL_TESTS();
+  const ::testing::UnitTest& done = *::testing::UnitTest::GetInstance();
+  const bool none_ran = done.test_to_run_count() > 0 && done.skipped_test_count() == done.test_to_run_count();
+  return status == 0 && none_ran ? 77 : status;
+}
+
+}  // namespace tessera
