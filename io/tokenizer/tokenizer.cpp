@@ -7,10 +7,10 @@
 #include "base/check.hpp"
 #include "base/hash.hpp"
 #include "io/files/posix_file.hpp"
+#include "io/files/utf8.hpp"
 #include "io/tokenizer/chat_templates.hpp"
 #include "io/tokenizer/child.hpp"
 #include "io/tokenizer/worker.hpp"
-#include "io/tokens/utf8.hpp"
 
 namespace tessera::io {
 namespace {
@@ -62,7 +62,7 @@ class Answer {
   std::size_t at_ = 0;
 };
 
-std::string name_of(const std::string& folder) {
+std::string name_of_tokenizer(const std::string& folder) {
   std::error_code ignored;  // a folder that cannot be looked at is refused by who reads it
   const fs::path path = fs::weakly_canonical(folder, ignored);
   return path.has_filename() ? path.filename().string() : path.parent_path().filename().string();
@@ -90,7 +90,7 @@ std::string tokenizer_digest(const std::string& folder) {
 Tokenizer::Tokenizer(const TokenizerSource& source) : folder_(source.folder), patience_(source.patience) {
   require_utf8("the name of the tokenizer's folder", source.folder);
   require_utf8("--end-token", source.end_token);
-  facts_.name = name_of(source.folder);
+  facts_.name = name_of_tokenizer(source.folder);
   facts_.digest = tokenizer_digest(source.folder);
   child_ = start_worker(source.python, worker_text, source.memory);
   require_utf8("--chat-template", source.chat_template);

@@ -6,12 +6,12 @@
 
 #include "base/check.hpp"
 #include "io/files/posix_file.hpp"
+#include "io/files/utf8.hpp"
 #include "io/hdf5/hdf5.hpp"
 #include "io/tokens/bin_layout.hpp"
 #include "io/tokens/input_form.hpp"
 #include "io/tokens/loss_mask.hpp"
 #include "io/tokens/tokens.hpp"
-#include "io/tokens/utf8.hpp"
 
 namespace tessera::io {
 

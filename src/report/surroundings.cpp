@@ -19,8 +19,8 @@
 #include "report/nvml.hpp"
 #include "topology/devices/numa.hpp"
 #include "topology/world.hpp"
-#include "train/device.hpp"
-#include "train/program_identity.hpp"
+#include "train/engine/device.hpp"
+#include "train/engine/program_identity.hpp"
 #ifdef TESSERA_CUDA
 #include "kernels/cuda/devices.hpp"
 #endif

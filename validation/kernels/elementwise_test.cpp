@@ -2,7 +2,7 @@
 
 #include "base/check.hpp"
 #include "kernels/elementwise/philox.hpp"
-#include "kernels/vector.hpp"
+#include "kernels/vector/vector.hpp"
 #include "same_bits.hpp"
 
 namespace tessera::kernels::testing::elementwise_test {

@@ -1,4 +1,4 @@
-#include "kernels/vector.hpp"
+#include "kernels/vector/vector.hpp"
 
 #include <cstdio>
 #include <string>

@@ -8,7 +8,7 @@
 #include "generate/decoder.hpp"
 #include "kernels/cuda/devices.hpp"
 #include "memory/runtime.hpp"
-#include "train/device.hpp"
+#include "train/engine/device.hpp"
 #include "train/engine/engine.hpp"
 #include "validation/parity/fixture.hpp"
 #include "validation/test_run.hpp"

@@ -61,7 +61,7 @@ class Launch:
         self.folder = tempfile.mkdtemp(prefix="tessera-play-")
         self.words = open(os.path.join(self.folder, "launch.err"), "w+b")
         self.process = subprocess.Popen([mpiexec, "-n", str(ranks), play], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.words, start_new_session=True)
-        self.rest = b""
+        self.rest, self.answered = b"", None
 
     def fits(self, ranks):
         """Whether it can play a command of so many ranks with the environment of now."""
@@ -90,6 +90,7 @@ class Launch:
                 texts.append(text.read())
             os.remove(path)
         if answer is not None:
+            self.answered = answer
             return Done(arguments, answer["status"], *texts, answer["seconds"], answer["processor_seconds"])
         status = self.process.wait(SECONDS)
         self.words.seek(0)
@@ -109,7 +110,7 @@ class Launch:
                 continue
             if not select.select([self.process.stdout], [], [], max(0, deadline - time.monotonic()))[0]:
                 self.kill()
-                sys.exit(f"FAIL a played command was still running after {SECONDS} s")
+                raise subprocess.TimeoutExpired(self.process.args, SECONDS)
             piece = os.read(self.process.stdout.fileno(), 65536)
             if not piece:
                 return None

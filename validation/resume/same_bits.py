@@ -25,6 +25,7 @@ import runs
 HOST_MATRIX = [(stage, ranks) for stage in range(4) for ranks in (1, 2, 3, 4)] + [(3, 5), (2, 6)]  # 5 and 6 ranks once each
 
 FULL = bool(os.environ.get("TESSERA_TEST_FULL"))
+DRAW = int(os.environ.get("TESSERA_TEST_DRAW", "1"))
 AFTER = (7, 10, 15) if FULL else (2, 4, 6)  # steps on the host after which layouts resume one another
 
 # Of each device: layouts (stage, ranks) by mode and type, those that resume one another after the step that is named last, and keys. Ranks may
@@ -127,7 +128,8 @@ def reproducible(folder, dtype, device):
     common = {"run__reproducible": True, "precision__compute": dtype, "run__steps": steps, **device["keys"]}
     saves = [after for _, _, after in device["resumes"]] + [steps]
     graph = {"kernels__cuda_graph": "on"} if "graph_off" in device else {}
-    folder.train("reference", 1, zero__stage=0, checkpoint__every=saves[0], checkpoint__keep=0, **graph, **common)
+    # The others are played (runs.py): the program itself makes the reference, and one layout that is drawn.
+    folder.train("reference", 1, own_process=True, zero__stage=0, checkpoint__every=saves[0], checkpoint__keep=0, **graph, **common)
     losses, hashes = folder.losses("reference"), folder.hashes("reference")
     if len(losses) != steps:
         sys.exit(f"FAIL the reference run has {len(losses)} steps")
@@ -145,8 +147,9 @@ def reproducible(folder, dtype, device):
                     for mode in ("none", "selective", "full", "auto") for stage in range(4) for ranks in (1, 2, 3)]
     if "graph_off" in device:
         layouts.insert(0, ("graph-off", *device["graph_off"], {"kernels__cuda_graph": "off"}))
+    own = layouts[DRAW % len(layouts)][0]
     for name, stage, ranks, more in layouts:
-        folder.train(name, ranks, **with_memory_between(folder, ranks, {**layout_keys(stage, ranks), **more, **common}))
+        folder.train(name, ranks, own_process=name == own, **with_memory_between(folder, ranks, {**layout_keys(stage, ranks), **more, **common}))
         good &= runs.same(name + " losses", folder.losses(name), losses)
         good &= runs.same(name + " state", folder.hashes(name), hashes)
     # From the reference's first checkpoint on, at other layouts, and from one of those on again.
@@ -942,7 +945,7 @@ def main():
     parser.add_argument("mode", choices=["reproducible", "fast", "gradients", "tensor", "shared_keys", "context", "ring", "pipeline", "experts", "replicas", "nodes", "frozen", "lora", "shapes"])
     parser.add_argument("--dtype", choices=["fp32", "bf16"], default="fp32")
     parser.add_argument("--device", choices=DEVICES, default="host")
-    parser.add_argument("--seed", type=int, default=int(os.environ.get("TESSERA_TEST_DRAW", "1")))
+    parser.add_argument("--seed", type=int, default=DRAW)
     options = parser.parse_args()
     with runs.Folder() as folder:
         if options.device == "cuda" and not runs.has_gpu(folder):

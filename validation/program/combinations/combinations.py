@@ -19,7 +19,7 @@ import sys
 
 import choices
 import draw
-from decks import RANKS, Place, Schema, make_files, rid_of_plain, runs
+from decks import LAUNCH, RANKS, Place, Schema, make_files, players, runs
 from trial import Fault, Refused, Trial
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -60,36 +60,53 @@ class Driver:
     # Judging
 
     def kind_of(self, case):
-        """The kind of fault that a case shows, with its words, or None."""
+        """The fault that a case shows, what refused it, or None."""
         try:
             self.seen[self.trial.play(case)] += 1
         except Refused as refused:
             self.seen["refused at the start"] += 1
             self.refused[refused.key] += 1
             if self.options.verbose:
-                print("refused by", refused.key, [line for line in str(refused).splitlines() if "error:" in line or line.startswith("  ")][-3:], flush=True)
+                print(f"refused: {refused}", flush=True)
+            return refused
         except Fault as fault:
             return fault
         return None
 
-    def play(self, case, number):
-        fault = self.kind_of(case)
-        if fault is None:
-            return True
+    def play(self, case, number, chance=None, fixed=()):
+        """Plays a case, and where it is refused at the start, with `chance` others in its place, without what refused it. Returns the one that trained, or None."""
+        for _ in range(6):
+            fault = self.kind_of(case)
+            if fault is None:
+                return case
+            if not isinstance(fault, Refused):
+                return self.look_into(case, fault, number)
+            named = [key for key in fault.named or () if key not in fixed and len(self.schema.values[key]) > 1]
+            if chance is None or fault.named and not named:
+                return None
+            deck = dict(case["deck"])
+            for key in [chance.choice(named)] if named else []:
+                self.place.change(chance, deck, key)
+            case, _ = self.case(chance, deck, fixed)
+            if case is None:
+                return None
+        return None
+
+    def look_into(self, case, fault, number):
         self.seen["faults"] += 1
         self.kinds.setdefault(fault.kind, 0)
         self.kinds[fault.kind] += 1
         if self.kinds[fault.kind] > 1:  # the same again is counted
-            return False
+            return None
         self.good = False
         print(f"FAIL deck {number}: {fault}", flush=True)
         least = self.shrink(case, fault.kind)
-        path = os.path.abspath(f"combination-{len(self.kinds)}.toml")
+        path = os.path.abspath(f"combination-{self.schema.device}-{len(self.kinds)}.toml")
         with open(path, "w") as out:
             out.write(text_of(least))
         again = self.kind_of(least)
         print(f"the least deck that shows it:\n{text_of(least)}{again or fault}\nrepeat: {sys.argv[0]} --device {self.schema.device} --deck {path}", flush=True)
-        return False
+        return None
 
     def shrink(self, case, kind, tries=200):
         """The same fault with the fewest keys: halves, quarters and single keys become plain for as long as it stays."""
@@ -103,7 +120,7 @@ class Driver:
                 if self.place.check(deck)[0]:
                     return False
             fault = self.kind_of(trial)
-            return fault is not None and fault.kind == kind
+            return isinstance(fault, Fault) and fault.kind == kind
 
         if case["then"] is not None and stays({**case, "then": None}):
             case = {**case, "then": None}
@@ -196,43 +213,40 @@ class Driver:
             if case is None:
                 self.seen["not settled"] += 1
                 continue
-            self.play(case, f"{number} of seed {self.options.seed}")
+            self.play(case, f"{number} of seed {self.options.seed}", chance)
 
     def pairs(self):
         """Decks until each pair was in one that trained or is refused: such a pair contradicts itself, whatever else is said."""
-        missing = draw.all_pairs(self.schema)
-        count, refused, decks = len(missing), {}, 0
         chance = random.Random(f"{self.options.seed} pairs")
-        tried = collections.Counter()
+        all_pairs = draw.all_pairs(self.schema)
+        chance.shuffle(all_pairs)
+        missing, refused, tried, decks = dict.fromkeys(all_pairs), {}, collections.Counter(), 0
         while missing and decks < self.options.most:
-            pair = chance.choice(sorted(missing)) if decks % 50 == 0 or len(missing) < 2000 else next(iter(missing))
-            case, said = self.case(chance, draw.for_pair(self.schema, chance, pair, missing), dict(pair))
-            if case is None:
-                case, said = self.case(chance, draw.with_ranks(self.schema, chance, dict(pair)), dict(pair))
-            if case is None:
-                tried[pair] += 1
-                if tried[pair] > 2:
-                    missing.discard(pair)
-                    refused[pair] = said[0]
-                continue
-            before = self.seen["alone"] + self.seen["resumed"]
-            self.play(case, f"{decks} of the pairs of seed {self.options.seed}")
-            decks += 1
+            pair = next(iter(missing))
             tried[pair] += 1
-            trained = self.seen["alone"] + self.seen["resumed"] > before
-            if trained or tried[pair] > 2:
-                missing -= draw.pairs_of(self.schema, case["deck"]) if trained else {pair}
-                if not trained:
-                    refused[pair] = ("", "at the start")
-            if decks % 50 == 0:
-                print(f"{decks} decks, {len(missing)} of {count} pairs are missing, {len(refused)} refused; {dict(self.seen)}", flush=True)
-        print(f"pairs: {count} of {len(self.schema.drawn)} keys; {decks} decks; {len(refused)} refused; {len(missing)} missing")
-        for (key, _), words in collections.Counter((tuple(sorted(k for k, _ in pair)), why[0]) for pair, why in refused.items()).most_common(40):
-            print(f"  refused together: {' and '.join(key)}: {words}")
+            first = draw.for_pair(self.schema, chance, pair, missing) if tried[pair] == 1 else draw.with_ranks(self.schema, chance, dict(pair))
+            case, said = self.case(chance, first, dict(pair))
+            if case is not None:
+                decks += 1
+                case = self.play(case, f"{decks} of the pairs of seed {self.options.seed}", chance, dict(pair))
+                said = [("", "at the start")]
+            for covered in draw.pairs_of(self.schema, case["deck"]) if case is not None else ():
+                missing.pop(covered, None)
+            if pair in missing and tried[pair] == 3:
+                del missing[pair]
+                refused[pair] = said[0]
+            if decks % 50 == 0 and case is not None:
+                print(f"{decks} decks, {len(missing)} of {len(all_pairs)} pairs are missing, {len(refused)} refused; {dict(self.seen)}", flush=True)
+        print(f"pairs: {len(all_pairs)} of {len(self.schema.drawn)} keys; {decks} decks; {len(refused)} refused; {len(missing)} missing")
+        together = collections.Counter((" and ".join(key for key, _ in pair), why[0] or why[1]) for pair, why in refused.items())
+        for (keys, why), count in sorted(together.items()):
+            print(f"  {count} of {keys}: {why}")
 
     def found(self):
+        """Decks that showed a fault once train now."""
         for path in sorted(glob.glob(os.path.join(HERE, "found", "*.toml"))):
-            if not self.play(read_case(path), os.path.basename(path)):
+            if self.play(read_case(path), os.path.basename(path)) is None:
+                print(f"FAIL {os.path.basename(path)} does not train", flush=True)
                 self.good = False
 
 
@@ -242,10 +256,9 @@ def chunks(items, size):
 
 def text_of(case):
     """A case as a file: the deck's keys, and after `# then` those of the layout that goes on."""
-    lines = [f"{'# ' if key == RANKS else ''}{key} = {value}" for key, value in sorted(case["deck"].items())]
-    if case["then"] is not None:
-        lines += ["# then"] + [f"{'# ' if key == RANKS else ''}{key} = {value}" for key, value in sorted(case["then"].items())]
-    return "\n".join(lines) + "\n"
+    def lines(deck):
+        return [f"{'# ' if key in LAUNCH else ''}{key} = {value}" for key, value in sorted(deck.items())]
+    return "\n".join(lines(case["deck"]) + (["# then"] + lines(case["then"]) if case["then"] is not None else [])) + "\n"
 
 
 def read_case(path):
@@ -255,7 +268,7 @@ def read_case(path):
         for line in lines:
             if line.strip() == "# then":
                 part = case["then"] = {}
-            elif line.startswith(f"# {RANKS} = ") or " = " in line and not line.startswith("#"):
+            elif line.startswith(tuple(f"# {key} = " for key in LAUNCH)) or " = " in line and not line.startswith("#"):
                 key, value = line.removeprefix("# ").strip().split(" = ", 1)
                 part[key] = value
     return case
@@ -273,8 +286,11 @@ def main():
     parser.add_argument("--verbose", action="store_true", help="say what refused a deck")
     options = parser.parse_args()
     if options.decks is None:
-        options.decks = 3000 if full else 100
+        options.decks = (3000 if full else 100) // (1 if options.device == "host" else 10)
     with runs.Folder() as folder:
+        if options.device == "cuda" and not runs.has_gpu(folder):
+            print("no GPU is seen")
+            return 77
         schema = Schema(options.device)
         for fault in schema.faults:
             print(f"FAIL {fault}")
@@ -283,13 +299,14 @@ def main():
         driver = Driver(options, schema, folder)
         if options.deck:
             fault = driver.kind_of(read_case(options.deck))
-            print(fault or f"no fault: {dict(driver.seen)} {dict(driver.refused)}")
-            return 1 if fault else 0
+            print(fault or f"no fault: {dict(driver.seen)}")
+            return 1 if isinstance(fault, Fault) else 0
         driver.refused_values()
         driver.found()
         if options.pairs and options.device == "host":
             driver.pairs()
         driver.at_random(options.decks)
+        players.end()
         used = sum(time for time in resource.getrusage(resource.RUSAGE_CHILDREN)[:2])
         print(f"decks: {dict(driver.seen)}; {driver.place.checks} checks; {used:.0f} s of processor time")
         print("refused by: " + ", ".join(f"{key} {count}" for key, count in driver.refused.most_common() if "(value)" not in key))

@@ -1,5 +1,5 @@
 """Decks as drawn: choices of each key from the schema, what contradicts itself, and text. A deck is a dict of key -> value as text of TOML, without keys that have
-their plain value; RANKS is among them, though it is no key."""
+their plain value; RANKS and NODE are among them, though they are no keys."""
 import json
 import os
 import re
@@ -9,9 +9,12 @@ import sys
 import choices
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "resume"))
+import players
 import runs
 
 RANKS = "ranks"
+NODE = "ranks of a node"  # as TESSERA_RANKS_PER_NODE pretends; 0: all
+LAUNCH = (RANKS, NODE)
 MOST_RANKS = 4
 STEPS = (3, 12)  # of a run: as many as a save on the way needs, and as a test has time for
 
@@ -30,6 +33,7 @@ class Schema:
             if key not in self.rows:
                 self.faults.append(f"{key} is in choices.py and no key of the schema")
         self.values[RANKS] = [str(ranks) for ranks in range(1, MOST_RANKS + 1)]
+        self.values[NODE] = ["0", "1", "2"]
         self.drawn = [key for key, values in self.values.items() if len(values) > 1]
         self.plain = {key: values[0] for key, values in self.values.items() if values}
 
@@ -98,8 +102,7 @@ class Place:
         path = os.path.join(self.path, "checked.toml")
         with open(path, "w") as out:
             out.write(self.text(deck))
-        done = subprocess.run([runs.TESSERA, "deck", "check", path, "--ranks", self.schema.value(deck, RANKS), "--json"], stdin=subprocess.DEVNULL,
-                              capture_output=True, text=True, timeout=runs.HANG_SECONDS)
+        done = runs.tessera("deck", "check", path, "--ranks", self.schema.value(deck, RANKS), "--json")
         try:
             said = json.loads(done.stdout)
         except ValueError:
@@ -108,6 +111,14 @@ class Place:
         if (done.returncode == 2) != bool(faults) or done.returncode not in (0, 2):
             faults.append(("", f"status {done.returncode} with {len(faults)} faults"))
         return faults, said.get("values", {})
+
+    def named_in(self, message):
+        """Keys of the schema, and the number of ranks where that is what a message is about."""
+        named = {name for name in re.findall(r"[a-z_]+(?:\.[a-z_]+)+", message) if name in self.schema.rows}
+        return named | ({RANKS} if re.search(r"there (is|are) \d+ rank|start \d+ rank", message) else set())
+
+    def change(self, chance, deck, key):
+        deck[key] = self.schema.plain[key] if chance.random() < 0.4 else chance.choice(self.schema.values[key])
 
     def faults_of_data(self, deck, values):
         """What a start, which reads the data, will refuse: so that few drawn decks end there."""
@@ -135,15 +146,13 @@ class Place:
                 return rid_of_plain(self.schema, deck), values
             changed = set(fixed)
             for key, message in faults:
-                named = {name for name in [key, *re.findall(r"[a-z_]+(?:\.[a-z_]+)+", message)] if len(self.schema.values.get(name, [])) > 1}
-                if re.search(r"there (is|are) \d+ rank|start \d+ rank", message):
-                    named.add(RANKS)
+                named = {name for name in {key, *self.named_in(message)} if len(self.schema.values.get(name, [])) > 1}
                 if named & changed - set(fixed):  # may be mended already
                     continue
                 if named := sorted(named - changed):
                     key = chance.choice(named)
                     changed.add(key)
-                    deck[key] = self.schema.plain[key] if chance.random() < 0.4 else chance.choice(self.schema.values[key])
+                    self.change(chance, deck, key)
         return None, faults
 
 

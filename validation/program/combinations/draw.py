@@ -24,11 +24,11 @@ def at_random(schema, chance, keys=None):
 
 def all_pairs(schema):
     items = [(key, value) for key in schema.drawn for value in schema.values[key]]
-    return {pair for pair in itertools.combinations(items, 2) if pair[0][0] != pair[1][0]}
+    return [pair for pair in itertools.combinations(items, 2) if pair[0][0] != pair[1][0]]
 
 
 def pairs_of(schema, deck):
-    return set(itertools.combinations([(key, schema.value(deck, key)) for key in schema.drawn], 2))
+    return itertools.combinations([(key, schema.value(deck, key)) for key in schema.drawn], 2)
 
 
 def for_pair(schema, chance, pair, missing):

@@ -8,7 +8,7 @@ import shutil
 import subprocess
 
 import choices
-from decks import RANKS, rid_of_plain, runs
+from decks import NODE, RANKS, rid_of_plain, runs
 
 # Of a loss, where sums have another order: of fp32, and of values that are rounded to bf16 on the way. A gradient's norm sums more of what differs.
 NEAR = {'"fp32"': (1e-4, 2e-3), '"bf16"': (1e-2, 5e-2)}
@@ -26,9 +26,9 @@ class Fault(Exception):
 
 
 class Refused(Exception):
-    def __init__(self, key, words):
+    def __init__(self, key, words, named):
         super().__init__(words)
-        self.key = key
+        self.key, self.named = key, named
 
 
 class Trial:
@@ -41,24 +41,30 @@ class Trial:
         self.folder.deck = os.path.join(self.place.path, name + ".toml")
         with open(self.folder.deck, "w") as out:
             out.write(self.place.text(deck))
+        os.environ.pop("TESSERA_RANKS_PER_NODE", None)
+        if (node := self.schema.value(deck, NODE)) != "0":
+            os.environ["TESSERA_RANKS_PER_NODE"] = node
         try:
             return self.folder.train(name, int(self.schema.value(deck, RANKS)), **keys).stderr
         except subprocess.TimeoutExpired:
             raise Fault("a run that does not end") from None
         except SystemExit as ended:
             said = str(ended)
-        status = int(re.search(r"status (-?\d+)", said)[1])
+        status = re.search(r"status (-?\d+)", said)
+        if status is None:
+            raise Fault("a run that does not end", said)
+        status = int(status[1])
         error = re.search(r"error: (.*)", said)
         shape = re.sub(r"\d+|/\S+|step-\S*|'[^']*'|\"[^\"]*\"", "N", error[1]) if error else ""
         if status not in STATUSES:
             raise Fault(f"status {status}: {shape}", said)
-        named = [key for key in re.findall(r"[a-z_]+(?:\.[a-z_]+)+", said[error.start():] if error else "") if key in self.schema.rows]
+        named = sorted(self.place.named_in(said[error.start():]) - {RANKS}) if error else []
         if not named:
             raise Fault(f"status {status} names no key: {shape}", said)
         steps = self.steps(name)
         if any(step > 0 for step in steps):
             raise Fault(f"status {status} after step {max(steps)}: {shape}", said)
-        raise Refused(f"{named[0]} ({status})", said)
+        raise Refused(f"{named[0]} ({status})", said[error.start():], named)
 
     def steps(self, name):
         return [row["step"] for row in self.folder.metrics(name) if "loss" in row] if os.path.exists(os.path.join(self.folder.run(name), "metrics.jsonl")) else []
@@ -80,7 +86,7 @@ class Trial:
         try:
             said = self.start("run-b", then, run__resume=start)
         except Refused as refused:
-            raise Refused("resume: " + refused.key, str(refused)) from None
+            raise Refused("resume: " + refused.key, str(refused), None) from None
         self.look_at("run-b", then, said)
         self.compare("resume", "run-b", then, references, self.axes(deck))
         return "resumed"
@@ -117,7 +123,7 @@ class Trial:
         used, threads = re.search(r"memory (\S+ \S+) of", said), re.search(r"machine +(\d+) threads a rank", said)
         if not used or not threads or self.schema.value(deck, "activation.recompute") == '"auto"':
             return
-        plan = self.folder.plan(int(self.schema.value(deck, RANKS)), "--threads", threads[1])
+        plan = self.folder.plan(int(self.schema.value(deck, RANKS)), "--threads", threads[1], "--ranks-per-node", self.schema.value(deck, NODE))
         if runs.human_bytes(plan["bytes_per_rank"]) != used[1]:
             raise Fault("bytes of tessera plan", f"{used[1]} used, {runs.human_bytes(plan['bytes_per_rank'])} planned")
 

@@ -8,7 +8,7 @@
 #include "base/json.hpp"
 
 #include "program.hpp"
-#include "train/device.hpp"
+#include "train/engine/device.hpp"
 
 namespace tessera::report_test {
 namespace {

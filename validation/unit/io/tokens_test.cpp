@@ -7,8 +7,8 @@
 #include <thread>
 
 #include "../scratch.hpp"
+#include "io/files/utf8.hpp"
 #include "io/hdf5/hdf5.hpp"
-#include "io/tokens/utf8.hpp"
 
 namespace tessera::io::test::tokens_test {
 using namespace tessera::test;

@@ -1,5 +1,5 @@
 // What a token costs, by hand.
-#include "model/flops.hpp"
+#include "model/record/flops.hpp"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>

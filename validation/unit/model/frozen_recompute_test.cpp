@@ -10,8 +10,9 @@
 #include <set>
 #include <string>
 
-#include "model/frozen.hpp"
-#include "model/passes.hpp"
+#include "model/record/leave_frozen.hpp"
+#include "model/record/passes.hpp"
+#include "model/table/frozen.hpp"
 #include "random_models.hpp"
 #include "validation/unit/sample.hpp"
 

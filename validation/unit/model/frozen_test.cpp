@@ -1,5 +1,6 @@
 // What model.freeze leaves: which tensors, in which units, and which calls of the backward texts.
-#include "model/frozen.hpp"
+#include "model/table/frozen.hpp"
+#include "model/record/leave_frozen.hpp"
 
 #include <gtest/gtest.h>
 

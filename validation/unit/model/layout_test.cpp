@@ -1,5 +1,5 @@
 // Layouts of random models: every tensor once, on blocks, never overlapping, joined ones together.
-#include "model/layout.hpp"
+#include "model/table/layout.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // Adapters: which matrices have them, their rows of the table, and the calls that texts make for them.
-#include "model/lora.hpp"
+#include "model/table/lora.hpp"
 
 #include <gtest/gtest.h>
 
@@ -8,8 +8,9 @@
 #include <set>
 
 #include "base/check.hpp"
-#include "model/frozen.hpp"
-#include "model/segment.hpp"
+#include "model/record/leave_frozen.hpp"
+#include "model/record/segment.hpp"
+#include "model/table/frozen.hpp"
 #include "random_models.hpp"
 
 namespace tessera::lora_test {

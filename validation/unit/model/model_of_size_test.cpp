@@ -1,12 +1,12 @@
 // Shapes for numbers of parameters.
-#include "model/model_of_size.hpp"
+#include "model/table/model_of_size.hpp"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 
 #include "base/check.hpp"
-#include "model/parameters.hpp"
+#include "model/table/parameters.hpp"
 
 namespace tessera::model_of_size_test {
 namespace {

@@ -1,5 +1,5 @@
 // Texts and readings of their records: what is kept, what is made again and in which order; and the activation plans made of them.
-#include "model/passes.hpp"
+#include "model/record/passes.hpp"
 
 #include <gtest/gtest.h>
 
@@ -9,7 +9,7 @@
 #include <set>
 
 #include "base/hash.hpp"
-#include "model/recompute.hpp"
+#include "model/record/recompute.hpp"
 #include "random_models.hpp"
 
 namespace tessera::passes_test {

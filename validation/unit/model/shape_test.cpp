@@ -1,5 +1,5 @@
 // Numbers of a model by hand.
-#include "model/shape.hpp"
+#include "model/table/shape.hpp"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>

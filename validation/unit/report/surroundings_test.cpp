@@ -7,7 +7,7 @@
 
 #include "../scratch.hpp"
 #include "report/links.hpp"
-#include "train/device.hpp"
+#include "train/engine/device.hpp"
 
 namespace tessera::surroundings_test {
 namespace {

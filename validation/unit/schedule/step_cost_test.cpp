@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "model/flops.hpp"
+#include "model/record/flops.hpp"
 #include "schedules.hpp"
 
 namespace tessera::step_cost_test {

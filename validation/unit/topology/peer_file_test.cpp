@@ -1,5 +1,5 @@
 // A memory file is opened only where it is the one that its owner announced.
-#include "topology/communicators/peer_file.hpp"
+#include "topology/failure/peer_file.hpp"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>

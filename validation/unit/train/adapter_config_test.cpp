@@ -1,5 +1,5 @@
 // adapter_config.json of PEFT: each key is compared, harmless, refused or named.
-#include "train/adapter_config.hpp"
+#include "exchange/adapter_config.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // Samples cut from a token file.
-#include "train/batches.hpp"
+#include "train/data/batches.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,13 +1,13 @@
 // What goes along with a model: from its folder through an import and a run into an export.
-#include "train/carried_files.hpp"
+#include "exchange/carried_files.hpp"
 
 #include "base/json.hpp"
 
 #include "../model/random_models.hpp"
 #include "../scratch.hpp"
 #include "../sharded_checkpoint.hpp"
-#include "train/consolidate.hpp"
-#include "train/import_model.hpp"
+#include "exchange/consolidate.hpp"
+#include "exchange/import_model.hpp"
 
 namespace tessera::carried_files_test {
 namespace {

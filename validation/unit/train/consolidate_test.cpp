@@ -1,5 +1,5 @@
 // Whole weights out of shards: names, shapes, types and every value.
-#include "train/consolidate.hpp"
+#include "exchange/consolidate.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // Which data a checkpoint is of, held against other data.
-#include "train/data_identity.hpp"
+#include "train/data/data_identity.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // The order of the data: every epoch takes every sample once, each in an order of its own.
-#include "train/data_order.hpp"
+#include "train/data/data_order.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "train/device_overhead.hpp"
+#include "train/engine/device_overhead.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 // A checkpoint's model in a GPU's memory, for evaluate and generate. The emulator's device memory is host memory: there a copy that is
 // missing goes unseen, on a GPU it does not.
-#include "train/device.hpp"
+#include "train/engine/device.hpp"
 
 #include <gtest/gtest.h>
 

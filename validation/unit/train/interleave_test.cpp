@@ -1,5 +1,5 @@
 // Which file of a mixture comes when: each has its share of any number of samples.
-#include "train/interleave.hpp"
+#include "train/data/interleave.hpp"
 
 #include <gtest/gtest.h>
 

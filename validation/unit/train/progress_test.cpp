@@ -1,11 +1,11 @@
 // What people read of a step: durations, lines, and a share that is none.
-#include "train/progress.hpp"
+#include "base/progress.hpp"
 
 #include <gtest/gtest.h>
 
 #include <vector>
 
-#include "train/machine_rate.hpp"
+#include "train/engine/machine_rate.hpp"
 
 namespace tessera::progress_test {
 namespace {

@@ -1,5 +1,5 @@
 // Files with weights as one sequence of samples.
-#include "train/training_data.hpp"
+#include "train/data/training_data.hpp"
 
 #include <gtest/gtest.h>
 
@@ -9,7 +9,7 @@
 #include "../model/random_models.hpp"
 #include "../scratch.hpp"
 #include "io/tokens/token_writer.hpp"
-#include "train/data_order.hpp"
+#include "train/data/data_order.hpp"
 
 namespace tessera::training_data_test {
 namespace {
