@@ -108,8 +108,8 @@ def files(*patterns):
 
 
 SEEDS = {
-    "deck": lambda work: files("inputs/*.toml", "validation/decks/*.toml"),
-    "deepspeed": lambda work: files("validation/decks/deepspeed/*.json"),
+    "deck": lambda work: files("inputs/*.toml", "validation/program/decks/*.toml"),
+    "deepspeed": lambda work: files("validation/program/decks/deepspeed/*.json"),
     "config": lambda work: config_seeds(),
     "adapter": lambda work: adapter_seeds(),
     "safetensors": lambda work: safetensors_seeds(),

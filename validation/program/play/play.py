@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "resume"))
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "resume"))
 import players  # noqa: E402
 import runs  # noqa: E402
 

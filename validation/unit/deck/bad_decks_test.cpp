@@ -1,5 +1,5 @@
-// validation/decks through the parser: each deck gives exactly the faults that stand beside it. validation/decks/check does the same
-// through the program.
+// validation/program/decks through the parser: each deck gives exactly the faults that stand beside it. validation/program/decks/check does
+// the same through the program.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -26,7 +26,7 @@ std::string read_text(const fs::path& path) {
   return text.str();
 }
 
-/// Splits the "# args:" line as validation/decks/check does.
+/// Splits the "# args:" line as validation/program/decks/check does.
 BadDeck read_bad_deck(const fs::path& path) {
   BadDeck bad{read_text(path), read_text(fs::path(path).replace_extension(".expected")), {}, 0};
   std::istringstream lines(bad.text);
@@ -46,7 +46,7 @@ BadDeck read_bad_deck(const fs::path& path) {
 
 TEST(BadDecks, GiveExactlyTheirFaults) {
   int decks = 0;
-  for (const auto& entry : fs::directory_iterator(std::string(TESSERA_SOURCE_DIR) + "/validation/decks")) {
+  for (const auto& entry : fs::directory_iterator(std::string(TESSERA_SOURCE_DIR) + "/validation/program/decks")) {
     if (entry.path().extension() != ".toml") continue;
     ++decks;
     BadDeck bad = read_bad_deck(entry.path());

@@ -345,7 +345,7 @@ TEST(Import, OverridesStandInTheDeck) {
 TEST(Import, DamagedConfigurationsMakeADeckOrFaults) {
   std::vector<std::string> whole;
   for (const char* name : {"quickstart_8b", "finetune_70b", "pretrain_13b", "pretrain_175b_3d", "trainer_auto", "infinity_70b"})
-    whole.push_back(test::slurp(fmt::format("{}/validation/decks/deepspeed/{}.json", TESSERA_SOURCE_DIR, name)));
+    whole.push_back(test::slurp(fmt::format("{}/validation/program/decks/deepspeed/{}.json", TESSERA_SOURCE_DIR, name)));
   const std::vector<std::string> words = {"\"auto\"", "null",        "true", "-1", "0",    "1e300", "9223372036854775807", "{}",
                                           "[]",       "\"\\u0000\"", "2.5",  "#",  "\"\"", "\\",    "\"stage\": 3",        "[0.9, 0.95]"};
   std::mt19937_64 random(13);

@@ -13,7 +13,7 @@
 
 #include "../scratch.hpp"
 #include "io/nvme/spill_file.hpp"
-#include "validation/faults/fault_disk.hpp"
+#include "validation/program/faults/fault_disk.hpp"
 
 namespace tessera::test {
 

@@ -3,9 +3,9 @@
 
 #include <limits>
 
-#include "../altered_checkpoint.hpp"
-#include "../model/random_models.hpp"
-#include "../sharded_checkpoint.hpp"
+#include "../../unit/altered_checkpoint.hpp"
+#include "../../unit/model/random_models.hpp"
+#include "../../unit/sharded_checkpoint.hpp"
 #include "program.hpp"
 
 namespace tessera::consolidate_test {

@@ -5,9 +5,9 @@
 
 #include <algorithm>
 
-#include "../altered_checkpoint.hpp"
-#include "../model/random_models.hpp"
-#include "../sharded_checkpoint.hpp"
+#include "../../unit/altered_checkpoint.hpp"
+#include "../../unit/model/random_models.hpp"
+#include "../../unit/sharded_checkpoint.hpp"
 #include "program.hpp"
 #ifdef TESSERA_CUDA
 #include "kernels/cuda/devices.hpp"

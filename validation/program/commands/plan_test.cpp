@@ -3,8 +3,8 @@
 
 #include "base/json.hpp"
 
-#include "../model/random_models.hpp"
-#include "../plan_alone.hpp"
+#include "../../unit/model/random_models.hpp"
+#include "../../unit/plan_alone.hpp"
 #include "memory/runtime.hpp"
 #include "program.hpp"
 #include "schedule/plan/recompute_choice.hpp"

@@ -10,7 +10,7 @@ import re
 import sys
 import tempfile
 
-ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
+ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "..")
 PAGE = os.path.join(ROOT, "docs", "planning.md")
 MARK = re.compile(r"<!-- (.*), made by scripts/sizing -->\n")
 

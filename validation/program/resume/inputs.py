@@ -7,7 +7,7 @@ import sys
 
 import runs
 
-INPUTS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "inputs")
+INPUTS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "..", "inputs")
 # Ranks that a deck is made for. Those for GPUs must leave each of them room for the libraries' code and buffers.
 RANKS = {"quickstart.toml": 2, "gpt2_124m.toml": 1, "train_7b.toml": 8, "train_13b.toml": 32, "train_30b.toml": 32, "train_70b.toml": 64, "train_70b_tp8.toml": 64,
          "finetune_70b_offload.toml": 8, "infinity_175b.toml": 8, "train_175b_3d.toml": 1024, "mixtral_tiny.toml": 2, "mixtral_8x22b.toml": 128,

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "../scratch.hpp"
+#include "../../unit/scratch.hpp"
 
 namespace tessera::test {
 
