@@ -2,6 +2,7 @@
 #include "kernels/attention/attention.hpp"
 
 #include "kernels/attention/attention_kernels.hpp"
+#include "kernels/cuda/vector.hpp"
 
 namespace tessera::kernels::cuda {
 namespace {
