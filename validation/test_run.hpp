@@ -1,7 +1,9 @@
 // How a GoogleTest binary of this project starts and ends.
 #pragma once
+#include <fnmatch.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <string>
@@ -9,18 +11,32 @@
 
 namespace tessera {
 
-/// InitGoogleTest, and `--file NAME_test.cpp`: of a binary that holds a folder's tests, those of one file.
+/// Whether a test is among those of a `--gtest_filter`: patterns between colons, and after a minus those that are left out.
+inline bool is_chosen(const std::string& filter, const std::string& name) {
+  const auto matches = [&](std::string patterns) {
+    for (std::size_t begin = 0; begin <= patterns.size();) {
+      const std::size_t end = std::min(patterns.find(':', begin), patterns.size());
+      if (fnmatch(patterns.substr(begin, end - begin).c_str(), name.c_str(), 0) == 0) return true;
+      begin = end + 1;
+    }
+    return false;
+  };
+  const std::size_t minus = filter.find('-');
+  const std::string wanted = filter.substr(0, minus);
+  return (wanted.empty() || matches(wanted)) && (minus == std::string::npos || !matches(filter.substr(minus + 1)));
+}
+
+/// InitGoogleTest, and `--file NAME_test.cpp`: of a binary that holds a folder's tests, those of one file; of these what --gtest_filter
+/// chooses.
 inline void start_tests(int& argc, char** argv) {
   ::testing::InitGoogleTest(&argc, argv);
   if (argc < 2) return;
   const auto refuse = [word = argv[argc - 1]](const char* why) {
-    std::fprintf(stderr, "%s: %s; a test takes GoogleTest's options, or --file NAME_test.cpp\n", word, why);
+    std::fprintf(stderr, "%s: %s; a test takes GoogleTest's options, and --file NAME_test.cpp\n", word, why);
     std::exit(2);
   };
   if (argc != 3 || std::string_view(argv[1]) != "--file") refuse("not understood");
   argc = 1;
-  if (!::testing::GTEST_FLAG(internal_run_death_test).empty()) return;  // a child of a death test, which has its filter from GoogleTest
-  if (::testing::GTEST_FLAG(filter) != "*") refuse("--file and --gtest_filter both choose tests");
   const std::string_view wanted = argv[2];
   std::string filter;
   const ::testing::UnitTest& all = *::testing::UnitTest::GetInstance();
@@ -29,10 +45,12 @@ inline void start_tests(int& argc, char** argv) {
     for (int t = 0; t < suite.total_test_count(); ++t) {
       const ::testing::TestInfo& test = *suite.GetTestInfo(t);
       const std::string_view file = test.file();
-      if (file.substr(file.rfind('/') + 1) == wanted) filter.append(suite.name()).append(".").append(test.name()).append(":");
+      std::string name = suite.name();
+      name.append(".").append(test.name());
+      if (file.substr(file.rfind('/') + 1) == wanted && is_chosen(::testing::GTEST_FLAG(filter), name)) filter.append(name).append(":");
     }
   }
-  if (filter.empty()) refuse("holds no test of this binary");
+  if (filter.empty()) refuse("holds none of the chosen tests of this binary");
   ::testing::GTEST_FLAG(filter) = filter;
 }
 

@@ -78,7 +78,7 @@ void add_addend(const Gemm& g, std::int64_t row, std::int64_t column, std::int64
 }
 void join_addend(const Gemm& g, std::int64_t row, std::int64_t column, std::int64_t rows, std::int64_t columns) {
   if (!g.addend) return;
-  g.out == DType::f32 ? add_addend<float>(g, row, column, rows, columns) : add_addend<bf16>(g, row, column, rows, columns);
+  with_float_type(g.out, "gemm", [&](auto type) { add_addend<decltype(type)>(g, row, column, rows, columns); });
 }
 
 void run_pieces(const Context& context, const Gemm& g) {
@@ -184,7 +184,7 @@ void run_widened_piece(const Gemm& g, const WideBuffers& w, std::int64_t row, st
       widen(w.b, b + k * g.N + column, depth, columns, g.N);
     run_matmul(wide_matmul(g, rows, columns, depth, k > 0), {.c = w.c, .a = w.a, .b = w.b, .scratch = w.scratch}, 1);
   }
-  g.out == DType::f32 ? finish<float>(g, w.c, row, column, rows, columns) : finish<bf16>(g, w.c, row, column, rows, columns);
+  with_float_type(g.out, "gemm", [&](auto type) { finish<decltype(type)>(g, w.c, row, column, rows, columns); });
 }
 
 void run_widened(const Context& context, const Gemm& g) {

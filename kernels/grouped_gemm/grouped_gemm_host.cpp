@@ -228,7 +228,7 @@ void grouped_gemm(const Context& context, const GroupedGemm& p) {
     const WorkerRoom mine(context, room, worker);
     const Tile tile = tile_of(p, number);
     multiply(p, tile, mine);
-    p.dtype == DType::f32 ? finish<float>(p, tile, mine.c) : finish<bf16>(p, tile, mine.c);
+    with_float_type(p.dtype, "grouped_gemm", [&](auto type) { finish<decltype(type)>(p, tile, mine.c); });
   });
   const auto size = static_cast<std::int64_t>(size_of(p.dtype));
   for (std::int64_t row = used; row < p.rows && !p.accumulate; ++row)

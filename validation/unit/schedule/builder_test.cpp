@@ -214,8 +214,12 @@ TEST_P(Built, StateLiesInItsBuffers) {
   EXPECT_EQ(rows.size(), GetParam().training ? 3 * request_.layout.units.size() : 0);
 }
 
-TEST_P(Built, PrintsEveryTask) {
+TEST_P(Built, PrintsEveryProgramAndTask) {
   const std::string text = print_schedule(schedule_);
+  for (int kind = 0; kind < program_count; ++kind) {
+    const Program& program = schedule_.program(static_cast<ProgramKind>(kind));
+    EXPECT_EQ(text.find("program " + program.name + "\n") != std::string::npos, !program.phases.empty()) << program.name;
+  }
   for (const Section& section : schedule_.sections)
     for (const Task& task : section.tasks) EXPECT_NE(text.find(task.name), std::string::npos) << task.name;
 }
