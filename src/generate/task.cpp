@@ -78,8 +78,7 @@ TaskItem item_of(const std::string& text, std::int64_t line, const std::string& 
       fail(ExitCode::data, "{}: choice {} is no text, or an empty one. {}", where, item.choices.size(), wanted);
     item.choices.push_back(choice.get<std::string>());
   }
-  if (answer == object.end() || !answer->is_number_integer() || answer->get<std::int64_t>() < 0 ||
-      answer->get<std::int64_t>() >= std::ssize(item.choices))
+  if (!answer || !answer->is_number_integer() || answer->get<std::int64_t>() < 0 || answer->get<std::int64_t>() >= std::ssize(item.choices))
     fail(ExitCode::data, "{}: \"answer\" is no number from 0 to {}. {}", where, item.choices.size() - 1, wanted);
   item.answer = answer->get<std::size_t>();
   look_at_others(object, where, unused);
