@@ -1,5 +1,6 @@
 # Sourced by scripts/test, scripts/quickstart and .ci/run: named steps with their time, so that a reader of a log sees where it stands.
-# STEPS_FILE in the environment: steps are listed there too, for a caller who runs several such scripts.
+# STEPS_FILE in the environment: steps are listed there too, for a caller who runs several such scripts; what runs now stands in
+# STEPS_FILE.now.
 
 step_lines=() failed_steps=0
 
@@ -8,6 +9,7 @@ try_step() {
   local name=$1 begin=$SECONDS status=0 line options=$-
   shift
   printf '\n== %s: %s\n' "$program" "$name"
+  [ -z "${STEPS_FILE:-}" ] || printf '%s\n' "$name" >"$STEPS_FILE.now"
   # Without `if` or `||` around it, so that `set -e` holds inside a function that is run as a step.
   set +e
   ( set -e; "$@" )
@@ -16,7 +18,7 @@ try_step() {
   line=$(printf '%6d  %s' $((SECONDS - begin)) "$name")
   [ $status -eq 0 ] || line+=": failed with status $status"
   step_lines+=("$line")
-  [ -z "${STEPS_FILE:-}" ] || printf '%s\n' "$line" >>"$STEPS_FILE"
+  [ -z "${STEPS_FILE:-}" ] || { printf '%s\n' "$line" >>"$STEPS_FILE"; rm -f "$STEPS_FILE.now"; }
   if [ $status -ne 0 ]; then
     failed_steps=$((failed_steps + 1))
     printf '== %s: "%s" failed with status %d after %d s\n' "$program" "$name" $status $((SECONDS - begin)) >&2

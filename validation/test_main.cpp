@@ -1,7 +1,7 @@
 // The main of tests that need no setting up of their own.
-#include "validation/skips.hpp"
+#include "validation/test_run.hpp"
 
 int main(int argc, char** argv) {
-  testing::InitGoogleTest(&argc, argv);
+  tessera::start_tests(argc, argv);
   return tessera::run_all_tests();
 }

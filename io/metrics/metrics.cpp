@@ -12,7 +12,7 @@
 namespace tessera::io {
 namespace {
 
-std::string quoted(const std::string& text) { return Json(text).dump(-1, BadText::replace); }
+std::string json_text(const std::string& text) { return Json(text).dump(-1, BadText::replace); }
 
 std::string number(double value) {
   if (!std::isfinite(value)) return "null";
@@ -28,10 +28,10 @@ std::string value_text(const MetricValue& value) {
   if (auto all = std::get_if<std::vector<std::int64_t>>(&value)) return Json(*all).dump();
   if (auto named = std::get_if<NamedNumbers>(&value)) {
     std::string text;
-    for (const auto& [name, x] : *named) text += fmt::format("{}{}:{}", text.empty() ? "" : ",", quoted(name), number(x));
+    for (const auto& [name, x] : *named) text += fmt::format("{}{}:{}", text.empty() ? "" : ",", json_text(name), number(x));
     return "{" + text + "}";
   }
-  return quoted(std::get<std::string>(value));
+  return json_text(std::get<std::string>(value));
 }
 
 /// Bytes at the head of the file to keep: whole lines up to the first row of step >= first_step. Rows come in the order of steps.
@@ -93,7 +93,7 @@ MetricsFile::~MetricsFile() = default;
 
 void MetricsFile::write(const MetricRow& row) {
   std::string line = "{";
-  for (auto& [key, value] : row) line += fmt::format("{}{}: {}", line.size() > 1 ? ", " : "", quoted(key), value_text(value));
+  for (auto& [key, value] : row) line += fmt::format("{}{}: {}", line.size() > 1 ? ", " : "", json_text(key), value_text(value));
   line += "}\n";
   // What the file system does not tell is left to the write.
   if (const PathState there = look_at(impl_->path); !there.unknown() && !there.same_as(impl_->file.state())) impl_->write_anew();

@@ -5,9 +5,9 @@
 #include "base/json.hpp"
 
 #include "io/files/posix_file.hpp"
+#include "io/files/utf8.hpp"
 #include "io/tokenizer/child.hpp"
 #include "io/tokenizer/worker.hpp"
-#include "io/tokens/utf8.hpp"
 
 namespace tessera::io {
 namespace {

@@ -7,10 +7,10 @@
 #include "base/check.hpp"
 #include "base/hash.hpp"
 #include "io/files/posix_file.hpp"
+#include "io/files/utf8.hpp"
 #include "io/tokenizer/chat_templates.hpp"
 #include "io/tokenizer/child.hpp"
 #include "io/tokenizer/worker.hpp"
-#include "io/tokens/utf8.hpp"
 
 namespace tessera::io {
 namespace {
@@ -18,14 +18,14 @@ namespace {
 namespace fs = std::filesystem;
 
 /// The bytes of a request.
-class Request {
+class WorkerRequest {
  public:
   template <class Number>
-  Request& add(Number number) {
+  WorkerRequest& add(Number number) {
     bytes_.append(reinterpret_cast<const char*>(&number), sizeof number);  // little-endian, as the machine
     return *this;
   }
-  Request& add_text(std::string_view text) {
+  WorkerRequest& add_text(std::string_view text) {
     add(static_cast<std::uint32_t>(text.size()));
     bytes_.append(text);
     return *this;
@@ -62,7 +62,7 @@ class Answer {
   std::size_t at_ = 0;
 };
 
-std::string name_of(const std::string& folder) {
+std::string name_of_tokenizer(const std::string& folder) {
   std::error_code ignored;  // a folder that cannot be looked at is refused by who reads it
   const fs::path path = fs::weakly_canonical(folder, ignored);
   return path.has_filename() ? path.filename().string() : path.parent_path().filename().string();
@@ -90,7 +90,7 @@ std::string tokenizer_digest(const std::string& folder) {
 Tokenizer::Tokenizer(const TokenizerSource& source) : folder_(source.folder), patience_(source.patience) {
   require_utf8("the name of the tokenizer's folder", source.folder);
   require_utf8("--end-token", source.end_token);
-  facts_.name = name_of(source.folder);
+  facts_.name = name_of_tokenizer(source.folder);
   facts_.digest = tokenizer_digest(source.folder);
   child_ = start_worker(source.python, worker_text, source.memory);
   require_utf8("--chat-template", source.chat_template);
@@ -120,7 +120,7 @@ Tokenizer::~Tokenizer() = default;
 Tokenizer::Tokenizer(Tokenizer&&) noexcept = default;
 
 std::vector<Encoded> Tokenizer::encode(const std::vector<DocumentPart>& parts, bool masked) {
-  Request request;
+  WorkerRequest request;
   request.add<std::uint8_t>(masked).add(static_cast<std::uint32_t>(parts.size()));
   for (const DocumentPart& part : parts) {
     request.add(static_cast<std::uint8_t>((part.begins ? 1 : 0) | (part.ends ? 2 : 0))).add(static_cast<std::uint32_t>(part.pieces.size()));
@@ -134,7 +134,7 @@ std::vector<Encoded> Tokenizer::encode(const std::vector<DocumentPart>& parts, b
 
 std::vector<Encoded> Tokenizer::encode_chats(const std::vector<ChatLine>& lines, const ChatKeys& keys, std::vector<std::string>& unused) {
   require_utf8("--field", keys.field);
-  Request request;
+  WorkerRequest request;
   request.add_text(keys.field).add(static_cast<std::uint32_t>(keys.ignored.size()));
   for (const std::string& key : keys.ignored) {
     require_utf8("--ignore", key);
@@ -165,7 +165,7 @@ std::vector<std::int32_t> Tokenizer::encode_question(const std::string& system, 
 }
 
 std::string Tokenizer::render_prompt(const ChatLine& messages) {
-  Request request;
+  WorkerRequest request;
   request.add_text(messages.place).add_text(messages.text);
   return ask("rend", request.bytes());
 }

@@ -9,16 +9,16 @@
 namespace tessera::io {
 namespace {
 
-struct Kind {
+struct LayoutKind {
   std::int32_t magic, version;
   std::size_t token_bytes;
   const char* name;
 };
-constexpr Kind kinds[] = {{20240520, 1, 2, "GPT-2"}, {20240801, 7, 4, "Llama-3"}};
+constexpr LayoutKind kinds[] = {{20240520, 1, 2, "GPT-2"}, {20240801, 7, 4, "Llama-3"}};
 constexpr std::int32_t evaluation_magic = 20240522;
 constexpr std::int64_t header_bytes = 1024;
 
-BinLayout with_header(const PosixFile& file, const Kind& kind, std::int32_t version, std::int32_t tokens) {
+BinLayout with_header(const PosixFile& file, const LayoutKind& kind, std::int32_t version, std::int32_t tokens) {
   const std::int64_t bytes = file.size();
   if (version != kind.version)
     fail(ExitCode::data,
@@ -132,8 +132,8 @@ void refuse_numpy(const PosixFile& file) {
        file.path(), narrow ? "<u2" : "<u4", narrow ? "u16" : "u32", narrow ? "" : ", and set data.bin_ids = \"uint32\"");
 }
 
-const Kind* kind_of(std::int32_t magic) {
-  const auto* kind = std::ranges::find(kinds, magic, &Kind::magic);
+const LayoutKind* kind_of(std::int32_t magic) {
+  const auto* kind = std::ranges::find(kinds, magic, &LayoutKind::magic);
   return kind == std::end(kinds) ? nullptr : kind;
 }
 
@@ -156,7 +156,7 @@ BinLayout bin_layout(const PosixFile& file, const std::string& ids) {
   const std::int64_t bytes = file.size();
   std::int32_t header[3] = {0, 0, 0};
   if (file.read(0, header, sizeof header) == sizeof header) {
-    if (const Kind* kind = kind_of(header[0])) return with_header(file, *kind, header[1], header[2]);
+    if (const LayoutKind* kind = kind_of(header[0])) return with_header(file, *kind, header[1], header[2]);
     if (header[0] == evaluation_magic)
       fail(ExitCode::data, "{}: this is a file of multiple-choice questions of llm.c, no text to train on. Give a file of tokens.",
            file.path());

@@ -8,7 +8,7 @@
 namespace tessera::io {
 namespace {
 
-constexpr std::size_t batch_bytes = 256 << 10;  // of a request: a twentieth of a second of work
+constexpr std::size_t request_bytes = 256 << 10;  // of a request: a twentieth of a second of work
 
 /// Whether a character that begins with this byte can be no blank and stands alone. Blanks beyond ASCII begin with 0xc2, 0xe1, 0xe2 and
 /// 0xe3.
@@ -57,7 +57,7 @@ void ModelDocuments::text(std::string_view piece, bool counts) {
   if (part_.pieces.empty() || part_.pieces.back().counts != counts) part_.pieces.push_back({"", counts});
   part_.pieces.back().text += piece;
   part_bytes_ += piece.size();
-  if (part_bytes_ >= batch_bytes && part_.pieces.size() == 1 && queue_.pool().facts().cuts) cut();
+  if (part_bytes_ >= request_bytes && part_.pieces.size() == 1 && queue_.pool().facts().cuts) cut();
   if (longest_ > 0 && std::cmp_greater(part_bytes_, longest_)) refuse_long(place_, "text, which cannot be tokenized in parts,", longest_);
 }
 
@@ -68,7 +68,7 @@ void ModelDocuments::cut() {
   if (end == 0) return;
   const std::string_view all(text);
   for (std::size_t at = 0; at < end;) {  // parts of about a batch, for several workers
-    std::size_t stop = at + batch_bytes < end ? at + last_cut(all.substr(at, batch_bytes)) : end;
+    std::size_t stop = at + request_bytes < end ? at + last_cut(all.substr(at, request_bytes)) : end;
     if (stop == at) stop = end;
     batch_.push_back({.begins = part_.begins && at == 0, .ends = false, .pieces = {{std::string(all.substr(at, stop - at)), counts}}});
     flush();
@@ -81,7 +81,7 @@ void ModelDocuments::cut() {
 void ModelDocuments::end() {
   batch_bytes_ += part_bytes_;
   batch_.push_back(std::move(part_));
-  if (batch_bytes_ >= batch_bytes) flush();
+  if (batch_bytes_ >= request_bytes) flush();
 }
 
 void ModelDocuments::flush() {
@@ -91,7 +91,7 @@ void ModelDocuments::flush() {
 }
 
 void ChatDocuments::end() {
-  if (bytes_ >= batch_bytes) finish();
+  if (bytes_ >= request_bytes) finish();
 }
 
 void ChatDocuments::finish() {

@@ -40,10 +40,6 @@ constexpr Foreign foreign[] = {
 constexpr std::string_view parquet_magic = "PAR1";
 constexpr std::string_view blanks = " \t\r\n";
 
-bool ends_with_any(const std::string& path, std::initializer_list<std::string_view> endings) {
-  return std::ranges::any_of(endings, [&](std::string_view ending) { return path.ends_with(ending); });
-}
-
 /// As a shell wants it.
 std::string quoted(const std::string& path) {
   const auto plain = [](unsigned char c) {
@@ -119,6 +115,10 @@ InputForm form_by_bytes(const InputHead& head, bool documents) {
 }
 
 }  // namespace
+
+bool ends_with_any(const std::string& path, std::initializer_list<std::string_view> endings) {
+  return std::ranges::any_of(endings, [&](std::string_view ending) { return path.ends_with(ending); });
+}
 
 void refuse_piped_parquet(const std::string& name) {
   fail(ExitCode::usage, "{}: Parquet is read from its end, and this is a pipe. Give a file.", name);

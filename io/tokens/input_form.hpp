@@ -1,6 +1,7 @@
 // What an input of `tessera tokenize` is, by its bytes: its name is a hint where they leave a choice.
 #pragma once
 #include <cstdint>
+#include <initializer_list>
 #include <string>
 #include <string_view>
 
@@ -8,6 +9,8 @@ namespace tessera::io {
 
 /// A byte order mark may stand at the beginning of UTF-8 and is no part of the text.
 constexpr std::string_view utf8_mark = "\xef\xbb\xbf";
+
+bool ends_with_any(const std::string& path, std::initializer_list<std::string_view> endings);
 
 enum class InputForm : std::uint8_t {
   text,     ///< one document

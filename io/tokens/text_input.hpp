@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "io/files/posix_file.hpp"
+#include "io/files/utf8.hpp"
 #include "io/tokens/input_form.hpp"
-#include "io/tokens/utf8.hpp"
 
 namespace tessera::io {
 

@@ -6,23 +6,18 @@
 
 #include "base/check.hpp"
 #include "io/files/posix_file.hpp"
+#include "io/files/utf8.hpp"
 #include "io/hdf5/hdf5.hpp"
 #include "io/tokens/bin_layout.hpp"
+#include "io/tokens/input_form.hpp"
 #include "io/tokens/loss_mask.hpp"
 #include "io/tokens/tokens.hpp"
-#include "io/tokens/utf8.hpp"
 
 namespace tessera::io {
 
 const char* const documents_digest_name = "documents.xxh3";
 
 namespace {
-
-bool ends_with_any(const std::string& path, std::initializer_list<std::string_view> endings) {
-  for (auto e : endings)
-    if (path.ends_with(e)) return true;
-  return false;
-}
 
 std::int64_t id_at(const char* ids, std::size_t i, std::size_t token_bytes) {
   std::uint32_t id = 0;  // little-endian, as the machine

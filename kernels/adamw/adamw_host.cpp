@@ -5,7 +5,7 @@
 
 #include "kernels/adamw/coefficients.hpp"
 #include "kernels/parallel.hpp"
-#include "kernels/vector.hpp"
+#include "kernels/vector/vector.hpp"
 
 namespace tessera::kernels::host {
 namespace {

@@ -2,7 +2,7 @@
 #pragma once
 #include <limits>
 
-#include "kernels/vector.hpp"
+#include "kernels/vector/vector.hpp"
 
 namespace tessera::kernels {
 

@@ -2,6 +2,7 @@
 #include "kernels/attention/attention.hpp"
 
 #include "kernels/attention/attention_kernels.hpp"
+#include "kernels/cuda/vector.hpp"
 
 namespace tessera::kernels::cuda {
 namespace {
@@ -71,7 +72,7 @@ void native_attention_backward(const Context& context, const BackwardPass& a) {
   auto* base = reinterpret_cast<float*>(context.workspace.data());
   const std::int64_t count = s.B * s.H * rows;
   const RowTerms terms{.delta = base, .lse_base2 = base + count, .rows = rows, .parts = has_parts(s) ? base + 2 * count : nullptr};
-  s.dtype == DType::f32 ? launch_row_terms<float>(context, a, terms) : launch_row_terms<bf16>(context, a, terms);
+  with_float_type(s.dtype, [&](auto type) { launch_row_terms<decltype(type)>(context, a, terms); });
   if (s.dtype == DType::f32)
     attention_backward_fp32(context, a, terms);
   else if (takes_warpgroup(a))

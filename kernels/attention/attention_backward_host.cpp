@@ -8,6 +8,7 @@
 #include "base/check.hpp"
 #include "kernels/attention/tiles.hpp"
 #include "kernels/parallel.hpp"
+#include "kernels/vector/vector.hpp"
 
 namespace tessera::kernels::host {
 
@@ -175,7 +176,7 @@ std::size_t workspace_bytes(const AttentionShape& s, std::int64_t queries, std::
 void backward(const Context& context, const BackwardPass& a) {
   TESSERA_REQUIRE(context.workspace.size() >= workspace_bytes(a.shape, a.queries, a.keys), "workspace of {} bytes",
                   context.workspace.size());
-  a.shape.dtype == DType::f32 ? backward<float>(context, a) : backward<bf16>(context, a);
+  with_float_type(a.shape.dtype, "attention_backward", [&](auto type) { backward<decltype(type)>(context, a); });
 }
 
 }  // namespace

@@ -274,7 +274,7 @@ void attention_decode(const Context& context, const AttentionDecode& a) {
   TESSERA_CUDA_REQUIRE(a.capacity > 0 && a.capacity < (1 << 30) && a.shape.H < 65536);
   TESSERA_CUDA_REQUIRE(context.workspace.size() >= cuda::attention_decode_workspace_bytes(a));
   if (a.shape.B == 0) return;
-  a.shape.dtype == DType::f32 ? decode<float>(context, a) : decode<bf16>(context, a);
+  with_float_type(a.shape.dtype, [&](auto type) { decode<decltype(type)>(context, a); });
 }
 
 }  // namespace tessera::kernels::cuda

@@ -11,6 +11,7 @@
 #include "base/check.hpp"
 #include "kernels/attention/tiles.hpp"
 #include "kernels/parallel.hpp"
+#include "kernels/vector/vector.hpp"
 
 namespace tessera::kernels::host {
 namespace {
@@ -133,7 +134,7 @@ void forward(const Context& context, const ForwardPass& a) {
 void forward(const Context& context, const ForwardPass& a) {
   TESSERA_REQUIRE(context.workspace.size() >= host::attention_forward_workspace_bytes(a.shape), "workspace of {} bytes",
                   context.workspace.size());
-  a.shape.dtype == DType::f32 ? forward<float>(context, a) : forward<bf16>(context, a);
+  with_float_type(a.shape.dtype, "attention_forward", [&](auto type) { forward<decltype(type)>(context, a); });
 }
 
 template <class T>
@@ -211,8 +212,7 @@ void attention_decode(const Context&, const AttentionDecode& a) {
   append(a);
   parallel_ranges(a.shape.B * a.shape.H, 1, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i)
-      a.shape.dtype == DType::f32 ? decode_head<float>(a, i / a.shape.H, i % a.shape.H)
-                                  : decode_head<bf16>(a, i / a.shape.H, i % a.shape.H);
+      with_float_type(a.shape.dtype, "attention_decode", [&](auto type) { decode_head<decltype(type)>(a, i / a.shape.H, i % a.shape.H); });
   });
 }
 

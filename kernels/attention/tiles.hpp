@@ -6,7 +6,7 @@
 
 #include "kernels/attention/passes.hpp"
 #include "kernels/exp.hpp"
-#include "kernels/vector.hpp"
+#include "kernels/vector/vector.hpp"
 
 namespace tessera::kernels::host {
 /// Throws where the shape makes no sense.

@@ -1,4 +1,5 @@
-// The head's loss over rows of logits, and its gradient. Who calls it holds the logits of a chunk of tokens at a time (src/model/head.cpp).
+// The head's loss over rows of logits, and its gradient. Who calls it holds the logits of a chunk of tokens at a time
+// (src/model/texts/head.cpp).
 #pragma once
 #include "kernels/context.hpp"
 

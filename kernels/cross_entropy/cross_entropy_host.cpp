@@ -8,6 +8,7 @@
 #include "kernels/cross_entropy/cross_entropy.hpp"
 #include "kernels/cross_entropy/row_host.hpp"
 #include "kernels/parallel.hpp"
+#include "kernels/vector/vector.hpp"
 
 namespace tessera::kernels::host {
 namespace {
@@ -63,7 +64,7 @@ void loss_row(const SoftmaxLossRows& s, std::int64_t r) {
       double probability = std::exp(target_logit - static_cast<double>(most)) / total;
       to[target] = static_cast<T>(static_cast<float>((probability - 1) * static_cast<double>(s.grad_scale)));
     };
-    s.dtype == DType::f32 ? write(static_cast<float*>(s.d_logits) + r * s.V) : write(static_cast<bf16*>(s.d_logits) + r * s.V);
+    with_float_type(s.dtype, "softmax_loss_rows", [&](auto type) { write(static_cast<decltype(type)*>(s.d_logits) + r * s.V); });
   }
 }
 

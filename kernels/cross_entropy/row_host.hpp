@@ -4,7 +4,7 @@
 #include <limits>
 
 #include "kernels/exp.hpp"
-#include "kernels/vector.hpp"
+#include "kernels/vector/vector.hpp"
 
 namespace tessera::kernels::host {
 

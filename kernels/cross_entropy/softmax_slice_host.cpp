@@ -6,6 +6,7 @@
 #include "kernels/cross_entropy/row_host.hpp"
 #include "kernels/cross_entropy/softmax_slice_code.hpp"
 #include "kernels/parallel.hpp"
+#include "kernels/vector/vector.hpp"
 
 namespace tessera::kernels::host {
 namespace {
@@ -55,8 +56,8 @@ void softmax_slice_loss(const Context&, const SoftmaxSliceLoss& s) {
       const softmax_slice::Row row = softmax_slice::row_of(s, r);
       s.losses[r] = row.loss;
       if (!s.d_logits) continue;
-      s.dtype == DType::f32 ? gradient_of_row(s, r, row, static_cast<float*>(s.d_logits) + r * s.V)
-                            : gradient_of_row(s, r, row, static_cast<bf16*>(s.d_logits) + r * s.V);
+      with_float_type(s.dtype, "softmax_slice_loss",
+                      [&](auto type) { gradient_of_row(s, r, row, static_cast<decltype(type)*>(s.d_logits) + r * s.V); });
     }
   });
 }

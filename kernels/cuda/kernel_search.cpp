@@ -29,7 +29,7 @@ std::string this_machine() {
 /// The file's object, empty where there is none that can be read.
 Json object_in(const std::string& file) {
   std::ifstream in(file);
-  const std::optional<Json> all = Json::try_parse({std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()});
+  const std::optional<Json> all = Json::try_parse(std::string(std::istreambuf_iterator<char>(in), {}));
   return all && all->is_object() ? *all : Json::object();
 }
 

@@ -6,12 +6,12 @@
 #include "base/check.hpp"
 #include "kernels/dispatch/slots.hpp"
 #include "kernels/parallel.hpp"
-#include "kernels/vector.hpp"
+#include "kernels/vector/vector.hpp"
 
 namespace tessera::kernels::host {
 namespace {
 
-std::int64_t rows_per_piece(std::int64_t columns) { return std::max<std::int64_t>(1, 16384 / std::max<std::int64_t>(columns, 1)); }
+std::int64_t dispatch_rows(std::int64_t columns) { return std::max<std::int64_t>(1, 16384 / std::max<std::int64_t>(columns, 1)); }
 
 template <class T>
 void combine(const CombineRows& p, std::int64_t m) {
@@ -78,7 +78,7 @@ void gather_rows(const Context&, const GatherRows& p) {
   const std::size_t bytes = static_cast<std::size_t>(p.C) * size_of(p.dtype);
   auto* out = static_cast<std::byte*>(p.out);
   const auto* in = static_cast<const std::byte*>(p.in);
-  parallel_ranges(p.rows, rows_per_piece(p.C), [&](std::int64_t begin, std::int64_t end) {
+  parallel_ranges(p.rows, dispatch_rows(p.C), [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t row = begin; row < end; ++row) {
       std::byte* to = out + static_cast<std::size_t>(row) * bytes;
       if (p.sources[row] < 0)
@@ -91,7 +91,7 @@ void gather_rows(const Context&, const GatherRows& p) {
 
 void combine_rows(const Context&, const CombineRows& p) {
   with_float_type(p.dtype, "combine_rows", [&](auto type) {
-    parallel_ranges(p.M, rows_per_piece(p.C), [&](std::int64_t begin, std::int64_t end) {
+    parallel_ranges(p.M, dispatch_rows(p.C), [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t m = begin; m < end; ++m) combine<decltype(type)>(p, m);
     });
   });
@@ -99,7 +99,7 @@ void combine_rows(const Context&, const CombineRows& p) {
 
 void weigh_rows(const Context&, const WeighRows& p) {
   with_float_type(p.dtype, "weigh_rows", [&](auto type) {
-    parallel_ranges(p.rows, rows_per_piece(p.F), [&](std::int64_t begin, std::int64_t end) {
+    parallel_ranges(p.rows, dispatch_rows(p.F), [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t row = begin; row < end; ++row) weigh<decltype(type)>(p, row);
     });
   });

@@ -15,7 +15,7 @@
 namespace tessera::kernels {
 namespace {
 
-constexpr std::int64_t block = 4096;
+constexpr std::int64_t draw_block = 4096;
 
 /// e^(scale (x - most)) for x <= most, and 0 where that is not a normal number: what is impossible must not be drawn.
 TESSERA_INLINE f32x16 weight(const f32x16& x, float most, float scale) {
@@ -43,7 +43,7 @@ Block block_of(const float* x, std::int64_t n, float scale) {
 /// The index of a block at which the running sum of weights goes beyond `target`. The sum was rounded in another order, so that it may
 /// end below: then the last that is possible.
 std::int64_t place_in_block(const float* x, std::int64_t n, float most, float scale, double target) {
-  float weights[block];
+  float weights[draw_block];
   for_vectors(0, n, [&](std::int64_t i, auto count) { store(weights + i, weight(load(x + i, count), most, scale), count); });
   std::int64_t place = 0;
   for (std::int64_t i = 0; i < n; ++i) {
@@ -80,10 +80,10 @@ std::int32_t draw(std::span<const float> x, double temperature, double uniform) 
   TESSERA_REQUIRE(temperature > 0, "a temperature of {}", temperature);
   const auto n = static_cast<std::int64_t>(x.size());
   const auto scale = static_cast<float>(std::min(1 / temperature, static_cast<double>(std::numeric_limits<float>::max())));
-  std::vector<Block> blocks(static_cast<std::size_t>(ceil_div(n, block)));
-  parallel_ranges(n, block, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t at = begin; at < end; at += block)
-      blocks[static_cast<std::size_t>(at / block)] = block_of(x.data() + at, std::min(block, end - at), scale);
+  std::vector<Block> blocks(static_cast<std::size_t>(ceil_div(n, draw_block)));
+  parallel_ranges(n, draw_block, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t at = begin; at < end; at += draw_block)
+      blocks[static_cast<std::size_t>(at / draw_block)] = block_of(x.data() + at, std::min(draw_block, end - at), scale);
   });
   float most = -std::numeric_limits<float>::infinity();
   for (const Block& b : blocks) {
@@ -106,8 +106,8 @@ std::int32_t draw(std::span<const float> x, double temperature, double uniform) 
     target -= b.sum * b.factor;
     if (target < 0) break;
   }
-  const std::int64_t begin = static_cast<std::int64_t>(chosen) * block;
-  const std::int64_t place = place_in_block(x.data() + begin, std::min(block, n - begin), blocks[chosen].largest, scale, in_block);
+  const std::int64_t begin = static_cast<std::int64_t>(chosen) * draw_block;
+  const std::int64_t place = place_in_block(x.data() + begin, std::min(draw_block, n - begin), blocks[chosen].largest, scale, in_block);
   return static_cast<std::int32_t>(begin + place);
 }
 
@@ -116,7 +116,7 @@ std::vector<std::int32_t> largest(std::span<const float> x, std::int64_t k) {
   TESSERA_REQUIRE(k > 0 && k <= n, "the {} largest of {}", k, n);
   // Of disjoint parts, the k-th largest maximum is no larger than the k-th largest number: what is below it need not be looked at again.
   // Four parts for each of the k leave about k candidates. All of it takes one thread no longer than several take to meet.
-  const std::int64_t piece = std::clamp(n * Maxima::parts / (4 * k), Maxima::parts, block);
+  const std::int64_t piece = std::clamp(n * Maxima::parts / (4 * k), Maxima::parts, draw_block);
   std::vector<float> maxima(static_cast<std::size_t>(ceil_div(n, piece) * Maxima::parts));
   float* to = maxima.data();
   for (std::int64_t begin = 0; begin < n; begin += piece) {

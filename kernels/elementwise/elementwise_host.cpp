@@ -1,6 +1,6 @@
 #include "kernels/elementwise/elementwise.hpp"
 
-#include "kernels/row_blocks.hpp"
+#include "kernels/vector/row_blocks.hpp"
 
 namespace tessera::kernels::host {
 namespace {

@@ -5,7 +5,7 @@
 #include "kernels/elementwise/elementwise.hpp"
 #include "kernels/elementwise/philox.hpp"
 #include "kernels/parallel.hpp"
-#include "kernels/vector.hpp"
+#include "kernels/vector/vector.hpp"
 
 namespace tessera::kernels {
 

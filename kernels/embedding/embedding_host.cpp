@@ -3,7 +3,7 @@
 #include "kernels/embedding/embedding.hpp"
 
 #include "kernels/parallel.hpp"
-#include "kernels/vector.hpp"
+#include "kernels/vector/vector.hpp"
 
 namespace tessera::kernels::host {
 namespace {

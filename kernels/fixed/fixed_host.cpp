@@ -5,12 +5,12 @@
 #include <cmath>
 
 #include "kernels/parallel.hpp"
-#include "kernels/vector.hpp"
+#include "kernels/vector/vector.hpp"
 
 namespace tessera::kernels::host {
 namespace {
 
-constexpr std::int64_t grain = 16384;
+constexpr std::int64_t fixed_grain = 16384;
 
 void raise_flag(std::int32_t* overflow) { std::atomic_ref<std::int32_t>(*overflow).store(1, std::memory_order_relaxed); }
 
@@ -56,19 +56,19 @@ void round_range(Out* out, const std::int64_t* sum, std::int64_t begin, std::int
 template <class Out>
 void round_sums(Out* out, const std::int64_t* sum, std::int64_t n) {
   auto* range = worth_streaming(out, n * static_cast<std::int64_t>(sizeof(Out)), 64) ? round_range<true, Out> : round_range<false, Out>;
-  parallel_ranges(n, grain, [&](std::int64_t begin, std::int64_t end) { range(out, sum, begin, end); });
+  parallel_ranges(n, fixed_grain, [&](std::int64_t begin, std::int64_t end) { range(out, sum, begin, end); });
 }
 
 }  // namespace
 
 void fixed_accumulate(const Context&, std::int64_t* sum, const float* x, std::int64_t n, std::int32_t* overflow, std::int64_t limit) {
-  parallel_ranges(n, grain, [&](std::int64_t begin, std::int64_t end) {
+  parallel_ranges(n, fixed_grain, [&](std::int64_t begin, std::int64_t end) {
     if (accumulate_range(sum, x, begin, end, limit)) raise_flag(overflow);
   });
 }
 
 void fixed_add(const Context&, std::int64_t* sum, const std::int64_t* x, std::int64_t n, std::int32_t* overflow) {
-  parallel_ranges(n, grain, [&](std::int64_t begin, std::int64_t end) {
+  parallel_ranges(n, fixed_grain, [&](std::int64_t begin, std::int64_t end) {
     // Bits, not branches, so that the loop vectorises: the sign bit of `bad` is set by a sum that wraps, and where the distance of the
     // total to a bound is negative.
     std::uint64_t bad = 0;

@@ -4,28 +4,19 @@
 // widened   bf16 where the processor's bf16 dot product is slower than its fp32 multiply-add: Xeons with AVX512_BF16 and no AMX do half the
 //           rate, and AVX2 has none. Pieces of a and b are widened to fp32 in the cache and multiplied there. Reproducible by construction.
 #include "kernels/gemm/gemm.hpp"
+#include "kernels/gemm/host_bytes.hpp"
 
 #include <algorithm>
 
 #include "base/check.hpp"
 #include "kernels/gemm/matmul_host.hpp"
 #include "kernels/parallel.hpp"
-#include "kernels/vector.hpp"
+#include "kernels/vector/vector.hpp"
 
 namespace tessera::kernels::host {
 namespace {
 
-constexpr std::size_t line = 64;
-std::size_t aligned(std::size_t bytes) { return (bytes + line - 1) / line * line; }
-
 bool is_widened(const Gemm& g) { return g.in == DType::bf16 && !bf16_is_faster(); }
-
-const std::byte* at(const void* p, std::int64_t elements, DType t) {
-  return static_cast<const std::byte*>(p) + elements * static_cast<std::int64_t>(size_of(t));
-}
-std::byte* at(void* p, std::int64_t elements, DType t) {
-  return static_cast<std::byte*>(p) + elements * static_cast<std::int64_t>(size_of(t));
-}
 
 Matmul whole_matmul(const Gemm& g) {
   return {.M = g.M,
@@ -87,7 +78,7 @@ void add_addend(const Gemm& g, std::int64_t row, std::int64_t column, std::int64
 }
 void join_addend(const Gemm& g, std::int64_t row, std::int64_t column, std::int64_t rows, std::int64_t columns) {
   if (!g.addend) return;
-  g.out == DType::f32 ? add_addend<float>(g, row, column, rows, columns) : add_addend<bf16>(g, row, column, rows, columns);
+  with_float_type(g.out, "gemm", [&](auto type) { add_addend<decltype(type)>(g, row, column, rows, columns); });
 }
 
 void run_pieces(const Context& context, const Gemm& g) {
@@ -193,7 +184,7 @@ void run_widened_piece(const Gemm& g, const WideBuffers& w, std::int64_t row, st
       widen(w.b, b + k * g.N + column, depth, columns, g.N);
     run_matmul(wide_matmul(g, rows, columns, depth, k > 0), {.c = w.c, .a = w.a, .b = w.b, .scratch = w.scratch}, 1);
   }
-  g.out == DType::f32 ? finish<float>(g, w.c, row, column, rows, columns) : finish<bf16>(g, w.c, row, column, rows, columns);
+  with_float_type(g.out, "gemm", [&](auto type) { finish<decltype(type)>(g, w.c, row, column, rows, columns); });
 }
 
 void run_widened(const Context& context, const Gemm& g) {

@@ -7,6 +7,7 @@
 //
 // Operands are copied into the cache a piece at a time, where a matrix's piece serves up to 256 rows. bf16 is widened to fp32 on the way
 // where the processor multiplies that faster (kernels/gemm/gemm_host.cpp).
+#include "kernels/gemm/host_bytes.hpp"
 #include "kernels/grouped_gemm/grouped_gemm.hpp"
 
 #include <algorithm>
@@ -16,17 +17,14 @@
 #include "base/check.hpp"
 #include "kernels/gemm/matmul_host.hpp"
 #include "kernels/parallel.hpp"
-#include "kernels/vector.hpp"
+#include "kernels/vector/vector.hpp"
 
 namespace tessera::kernels::host {
 namespace {
 
-constexpr std::size_t line = 64;
 constexpr std::int64_t most_columns = 384, most_depth = 512, group_rows = 256;
 /// Rows of copies are a cache line longer than what they hold: see gemm_host.cpp.
 constexpr std::int64_t pad = line / sizeof(float);
-
-std::size_t aligned(std::size_t bytes) { return (bytes + line - 1) / line * line; }
 
 /// Rows of a block: divides group_rows.
 std::int64_t block_rows(std::int64_t rows, std::int64_t E) {
@@ -41,10 +39,6 @@ DType computed(DType dtype) { return is_widened(dtype) ? DType::f32 : dtype; }
 void check(DType dtype, std::int64_t rows, std::int64_t E, std::int64_t N, std::int64_t K) {
   TESSERA_REQUIRE(dtype == DType::f32 || dtype == DType::bf16, "grouped products of {}", name_of(dtype));
   TESSERA_REQUIRE(rows >= 0 && E > 0 && N > 0 && K > 0, "grouped products of {} rows, {} experts, N={} K={}", rows, E, N, K);
-}
-
-const std::byte* at(const void* p, std::int64_t elements, DType t) {
-  return static_cast<const std::byte*>(p) + elements * static_cast<std::int64_t>(size_of(t));
 }
 
 /// A copy of rows x columns from `from`, whose rows are `stride` apart, in the type that is computed in; rows up to `filled` are zeros. Its
@@ -234,7 +228,7 @@ void grouped_gemm(const Context& context, const GroupedGemm& p) {
     const WorkerRoom mine(context, room, worker);
     const Tile tile = tile_of(p, number);
     multiply(p, tile, mine);
-    p.dtype == DType::f32 ? finish<float>(p, tile, mine.c) : finish<bf16>(p, tile, mine.c);
+    with_float_type(p.dtype, "grouped_gemm", [&](auto type) { finish<decltype(type)>(p, tile, mine.c); });
   });
   const auto size = static_cast<std::int64_t>(size_of(p.dtype));
   for (std::int64_t row = used; row < p.rows && !p.accumulate; ++row)

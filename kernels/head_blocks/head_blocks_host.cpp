@@ -4,7 +4,7 @@
 #include "base/check.hpp"
 #include "kernels/head_blocks/places.hpp"
 #include "kernels/parallel.hpp"
-#include "kernels/vector.hpp"
+#include "kernels/vector/vector.hpp"
 
 namespace tessera::kernels::host {
 namespace {
@@ -61,7 +61,7 @@ void head_blocks_to_rows(const Context&, const HeadBlocks& p) {
   parallel_ranges(p.B * p.G * p.T, std::max<std::int64_t>(1, 16384 / places.keys), [&](std::int64_t first, std::int64_t last) {
     for (std::int64_t i = first; i < last; ++i) {
       const std::int64_t row = i / p.T * places.sharing * p.T + i % p.T;  // (B,G,T) as (B,N,T)
-      p.dtype == DType::f32 ? sum_keys<float>(p, places, row) : sum_keys<bf16>(p, places, row);
+      with_float_type(p.dtype, "head_blocks", [&](auto type) { sum_keys<decltype(type)>(p, places, row); });
     }
   });
 }

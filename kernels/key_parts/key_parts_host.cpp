@@ -17,7 +17,7 @@ Places bytes_of(const KeyParts& p) {
 }
 
 /// Rows of that many bytes that are worth a thread's while.
-std::int64_t grain(std::int64_t width) { return std::max<std::int64_t>(1, 65536 / std::max<std::int64_t>(width, 1)); }
+std::int64_t part_grain(std::int64_t width) { return std::max<std::int64_t>(1, 65536 / std::max<std::int64_t>(width, 1)); }
 
 }  // namespace
 
@@ -26,7 +26,7 @@ void join_key_parts(const Context&, const JoinKeyParts& p) {
   const auto copy = [](std::byte* to, const std::byte* from, std::int64_t bytes) {
     std::memcpy(to, from, static_cast<std::size_t>(bytes));
   };
-  parallel_ranges(p.shape.M, grain(places.width()), [&](std::int64_t begin, std::int64_t end) {
+  parallel_ranges(p.shape.M, part_grain(places.width()), [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t token = begin; token < end; ++token) {
       std::byte* row = static_cast<std::byte*>(p.rows) + token * places.width();
       copy(row, static_cast<const std::byte*>(p.made) + token * places.made_width(), places.queries);
@@ -39,7 +39,7 @@ void join_key_parts(const Context&, const JoinKeyParts& p) {
 void spread_key_gradients(const Context&, const SpreadKeyGradients& p) {
   const Places places = bytes_of(p.shape);
   const auto part = static_cast<std::size_t>(places.part);
-  parallel_ranges(p.shape.N * p.shape.M, grain(2 * places.part), [&](std::int64_t begin, std::int64_t end) {
+  parallel_ranges(p.shape.N * p.shape.M, part_grain(2 * places.part), [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t row = begin; row < end; ++row) {
       const std::int64_t rank = row / places.M, token = row % places.M;
       std::byte* to = static_cast<std::byte*>(p.parts) + row * 2 * places.part;

@@ -5,7 +5,7 @@
 
 #include "kernels/rmsnorm/row_host.hpp"
 #include "kernels/rope/rotation_host.hpp"
-#include "kernels/row_blocks.hpp"
+#include "kernels/vector/row_blocks.hpp"
 
 namespace tessera::kernels::host {
 namespace {

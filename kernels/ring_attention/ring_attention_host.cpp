@@ -4,7 +4,7 @@
 #include "base/check.hpp"
 #include "kernels/parallel.hpp"
 #include "kernels/ring_attention/merge.hpp"
-#include "kernels/vector.hpp"
+#include "kernels/vector/vector.hpp"
 
 namespace tessera::kernels::host {
 namespace {

@@ -2,7 +2,7 @@
 #include "kernels/rmsnorm/rmsnorm.hpp"
 
 #include "kernels/rmsnorm/row_host.hpp"
-#include "kernels/row_blocks.hpp"
+#include "kernels/vector/row_blocks.hpp"
 
 namespace tessera::kernels::host {
 namespace {

@@ -1,7 +1,7 @@
 // The statistic of RMSNorm on the host.
 #pragma once
 #include "kernels/rmsnorm/formulas.hpp"
-#include "kernels/vector.hpp"
+#include "kernels/vector/vector.hpp"
 
 namespace tessera::kernels::host {
 

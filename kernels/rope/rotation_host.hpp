@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "kernels/rope/rotation.hpp"
-#include "kernels/vector.hpp"
+#include "kernels/vector/vector.hpp"
 
 namespace tessera::kernels::host {
 

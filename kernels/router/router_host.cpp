@@ -2,7 +2,7 @@
 #include "base/check.hpp"
 #include "kernels/parallel.hpp"
 #include "kernels/router/router_code.hpp"
-#include "kernels/vector.hpp"
+#include "kernels/vector/vector.hpp"
 
 namespace tessera::kernels::host {
 namespace {

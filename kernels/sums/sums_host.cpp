@@ -3,7 +3,7 @@
 #include <atomic>
 
 #include "kernels/parallel.hpp"
-#include "kernels/vector.hpp"
+#include "kernels/vector/vector.hpp"
 
 namespace tessera::kernels::host {
 namespace {

@@ -2,12 +2,12 @@
 #include "kernels/exp.hpp"
 #include "kernels/parallel.hpp"
 #include "kernels/swiglu/swiglu.hpp"
-#include "kernels/vector.hpp"
+#include "kernels/vector/vector.hpp"
 
 namespace tessera::kernels::host {
 namespace {
 
-std::int64_t rows_per_piece(std::int64_t F) { return std::max<std::int64_t>(1, 16384 / F); }
+std::int64_t swiglu_rows(std::int64_t F) { return std::max<std::int64_t>(1, 16384 / F); }
 
 /// e^-|g| in [0, 1], from which the sigmoids of g and -g come without a difference; what would be subnormal is 0.
 TESSERA_INLINE f32x16 exp_of_minus_abs(f32x16 g) {
@@ -53,7 +53,7 @@ void swiglu_forward(const Context&, const SwigluForward& p) {
     std::int64_t row_bytes = p.F * static_cast<std::int64_t>(sizeof(T));
     bool stream = worth_streaming(out, p.M * row_bytes, row_bytes);
     auto run_row = stream ? forward_row<true, T> : forward_row<false, T>;
-    parallel_ranges(p.M, rows_per_piece(p.F), [&](std::int64_t begin, std::int64_t end) {
+    parallel_ranges(p.M, swiglu_rows(p.F), [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t m = begin; m < end; ++m) {
         const T* gate = gate_up + 2 * m * p.F;
         run_row(out + m * p.F, gate, gate + p.F, p.F, m + 1 < p.M ? 2 * p.F : 0);
@@ -72,7 +72,7 @@ void swiglu_backward(const Context&, const SwigluBackward& p) {
     std::int64_t row_bytes = p.F * static_cast<std::int64_t>(sizeof(T));
     bool stream = d_gate_up != gate_up && worth_streaming(d_gate_up, 2 * p.M * row_bytes, row_bytes);
     auto run_row = stream ? backward_row<true, T> : backward_row<false, T>;
-    parallel_ranges(p.M, rows_per_piece(p.F), [&](std::int64_t begin, std::int64_t end) {
+    parallel_ranges(p.M, swiglu_rows(p.F), [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t m = begin; m < end; ++m) {
         std::int64_t gate = 2 * m * p.F, up = gate + p.F;
         run_row(d_gate_up + gate, d_gate_up + up, d_out + m * p.F, gate_up + gate, gate_up + up, p.F, m + 1 < p.M ? 2 * p.F : 0);

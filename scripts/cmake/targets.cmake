@@ -34,4 +34,6 @@ function(tessera_layer name)
   endif()
   add_library(tessera_${name} STATIC ${ARG_SOURCES})
   target_link_libraries(tessera_${name} PUBLIC tessera_flags ${ARG_LINKS})
+  # Where whoever builds has CMAKE_UNITY_BUILD: so many sources at a time, which then read their headers once.
+  set_target_properties(tessera_${name} PROPERTIES UNITY_BUILD_BATCH_SIZE 12)
 endfunction()

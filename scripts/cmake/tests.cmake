@@ -56,6 +56,36 @@ function(tessera_test name)
   endif()
 endfunction()
 
+#   tessera_test_folder(NAME LINKS libraries... [PREFIX p] [LABELS l...] [THREADS n] [FILES *_test.cpp... | EXCEPT *_test.cpp...]):
+#   test_NAME, one GoogleTest binary of the folder's tests, or of FILES, compiled by eights; each file is a test of its own, PREFIX_STEM (NAME_STEM without a
+#   PREFIX), which `test_NAME --file STEM_test.cpp` runs. THREADS are those of the kernels that its tests run. Names of a file stand in a namespace of its
+#   own, since others are compiled with it. What replaces functions of the whole program, such as operator new, is a tessera_test.
+function(tessera_test_folder name)
+  cmake_parse_arguments(ARG "" "PREFIX;THREADS" "LINKS;LABELS;FILES;EXCEPT" ${ARGN})
+  if(NOT ARG_FILES)
+    file(GLOB ARG_FILES CONFIGURE_DEPENDS RELATIVE ${CMAKE_CURRENT_SOURCE_DIR} ${CMAKE_CURRENT_SOURCE_DIR}/*_test.cpp)
+    list(REMOVE_ITEM ARG_FILES "" ${ARG_EXCEPT})
+  endif()
+  if(NOT ARG_PREFIX)
+    set(ARG_PREFIX ${name})
+  endif()
+  add_executable(test_${name} ${ARG_FILES})
+  target_link_libraries(test_${name} PRIVATE ${ARG_LINKS} GTest::gtest)
+  tessera_brief_optimization(test_${name})
+  set_target_properties(test_${name} PROPERTIES TESSERA_TEST ON UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)
+  if(ARG_THREADS)
+    target_sources(test_${name} PRIVATE ${PROJECT_SOURCE_DIR}/validation/kernel_test_main.cpp)
+    set_source_files_properties(${PROJECT_SOURCE_DIR}/validation/kernel_test_main.cpp PROPERTIES COMPILE_DEFINITIONS TESSERA_TEST_THREADS=${ARG_THREADS})
+  else()
+    target_link_libraries(test_${name} PRIVATE tessera_test_main)
+  endif()
+  foreach(file ${ARG_FILES})
+    string(REGEX REPLACE "_test\\.(cpp|cu)$" "" stem ${file})
+    add_test(NAME ${ARG_PREFIX}_${stem} COMMAND test_${name} --file ${file})
+    set_tests_properties(${ARG_PREFIX}_${stem} PROPERTIES LABELS "${ARG_LABELS}" SKIP_RETURN_CODE 77)
+  endforeach()
+endfunction()
+
 # What needs a GPU, or the emulator: tests get label gpu where it is a GPU, and scripts/gpu_check finds them in gpu_tests.json without CTest.
 #   tessera_device_test(NAME PATH KIND [RANKS n] [ARGUMENTS...]): KIND is kernels, parity, program, or script (of Python); RANKS are the most that
 #   share the GPU, which a script starts itself

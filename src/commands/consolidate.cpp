@@ -1,5 +1,5 @@
 // tessera consolidate CHECKPOINT OUT
-#include "train/consolidate.hpp"
+#include "exchange/consolidate.hpp"
 #include "base/log.hpp"
 
 #include <memory>
@@ -7,7 +7,7 @@
 #include "base/clock.hpp"
 #include "commands/commands.hpp"
 #include "topology/world.hpp"
-#include "train/program_identity.hpp"
+#include "train/engine/program_identity.hpp"
 
 namespace tessera {
 namespace {

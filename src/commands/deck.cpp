@@ -13,9 +13,9 @@
 #include "deck/import/import.hpp"
 #include "deck/import/model_source.hpp"
 #include "deck/value.hpp"
-#include "model/recompute.hpp"
-#include "train/own_head.hpp"
-#include "train/training_data.hpp"
+#include "exchange/own_head.hpp"
+#include "model/record/recompute.hpp"
+#include "train/data/training_data.hpp"
 
 namespace tessera {
 namespace {

@@ -9,6 +9,7 @@
 #include "base/clock.hpp"
 #include "base/control_groups.hpp"
 #include "base/log.hpp"
+#include "base/progress.hpp"
 #include "commands/commands.hpp"
 #include "commands/evaluate_task.hpp"
 #include "generate/inference.hpp"
@@ -16,10 +17,9 @@
 #include "io/tokens/bin_layout.hpp"
 #include "kernels/cross_entropy/cross_entropy.hpp"
 #include "memory/runtime.hpp"
-#include "train/batches.hpp"
-#include "train/device.hpp"
-#include "train/progress.hpp"
-#include "train/run_tokenizer.hpp"
+#include "train/data/batches.hpp"
+#include "train/data/run_tokenizer.hpp"
+#include "train/engine/device.hpp"
 
 namespace tessera {
 namespace {

@@ -11,11 +11,11 @@
 
 #include "base/clock.hpp"
 #include "base/printable.hpp"
+#include "base/progress.hpp"
 #include "base/some_of.hpp"
 #include "base/types.hpp"
 #include "generate/task.hpp"
 #include "io/files/posix_file.hpp"
-#include "train/progress.hpp"
 
 namespace tessera {
 namespace {

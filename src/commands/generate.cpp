@@ -12,11 +12,11 @@
 #include "generate/decoder.hpp"
 #include "generate/inference.hpp"
 #include "generate/sampling.hpp"
+#include "io/files/utf8.hpp"
 #include "io/tokenizer/tokenizer.hpp"
-#include "io/tokens/utf8.hpp"
 #include "memory/runtime.hpp"
-#include "train/device.hpp"
-#include "train/run_tokenizer.hpp"
+#include "train/data/run_tokenizer.hpp"
+#include "train/engine/device.hpp"
 
 namespace tessera {
 namespace {

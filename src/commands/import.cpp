@@ -7,7 +7,7 @@
 #include "base/log.hpp"
 #include "base/types.hpp"
 #include "commands/commands.hpp"
-#include "train/import_model.hpp"
+#include "exchange/import_model.hpp"
 
 namespace tessera {
 namespace {

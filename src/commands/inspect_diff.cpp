@@ -16,11 +16,11 @@
 
 #include "base/check.hpp"
 #include "deck/deck.hpp"
+#include "exchange/lora_merge.hpp"
 #include "io/checkpoint/checkpoint.hpp"
 #include "io/files/byte_progress.hpp"
 #include "io/safetensors/safetensors_model.hpp"
-#include "model/huggingface.hpp"
-#include "train/lora_merge.hpp"
+#include "model/table/huggingface.hpp"
 
 namespace tessera {
 namespace {

@@ -11,9 +11,9 @@
 #include "io/files/posix_file.hpp"
 #include "kernels/parallel.hpp"
 #include "memory/arena.hpp"
-#include "model/flops.hpp"
-#include "model/frozen.hpp"
-#include "model/lora.hpp"
+#include "model/record/flops.hpp"
+#include "model/table/frozen.hpp"
+#include "model/table/lora.hpp"
 #include "optimizer/groups.hpp"
 #include "schedule/build/builder.hpp"
 #include "schedule/build/describe_mesh.hpp"
@@ -27,7 +27,7 @@
 #include "schedule/simulate/prediction.hpp"
 #include "schedule/trace/chrome_trace.hpp"
 #include "topology/mesh_map.hpp"
-#include "train/training_data.hpp"
+#include "train/data/training_data.hpp"
 
 namespace tessera {
 namespace {

@@ -1,4 +1,4 @@
-// tessera plan DECK --recommend --meshes and --sweep --meshes: over which axes to lay a deck on a machine.
+// tessera plan DECK --recommend --meshes and --sweep_meshes --meshes: over which axes to lay a deck on a machine.
 #include <fmt/format.h>
 
 #include "base/json.hpp"
@@ -93,7 +93,7 @@ void print_found(const SearchedMeshes& s, const PlanOptions& o, const MachinePro
   }
 }
 
-int recommend_one(const PlanOptions& o, const MachineProfile& machine) {
+int recommend_mesh(const PlanOptions& o, const MachineProfile& machine) {
   const SearchedMeshes s = search(o, machine, o.ranks);
   if (s.found.choices.empty())
     fail(ExitCode::memory, "{}. More ranks, a smaller batch.sequence_length or offloading needs less.", least_text(s, o.ranks));
@@ -116,7 +116,7 @@ int recommend_one(const PlanOptions& o, const MachineProfile& machine) {
   return 0;
 }
 
-int sweep(const PlanOptions& o, const MachineProfile& machine) {
+int sweep_meshes(const PlanOptions& o, const MachineProfile& machine) {
   Json rows = Json::array();
   bool any = false;
   if (!o.json) put("{:>6} {:>6} {:>12} {:>9} {:>7}  choice\n", "ranks", "nodes", "tokens/s", "a rank", "MFU");
@@ -149,7 +149,7 @@ int sweep(const PlanOptions& o, const MachineProfile& machine) {
 
 int recommend_meshes(const PlanOptions& options) {
   const MachineProfile machine = *machine_of(options);
-  return options.recommend ? recommend_one(options, machine) : sweep(options, machine);
+  return options.recommend ? recommend_mesh(options, machine) : sweep_meshes(options, machine);
 }
 
 }  // namespace tessera

@@ -9,7 +9,7 @@
 #include "base/limits.hpp"
 #include "kernels/parallel.hpp"
 #include "machine/keys.hpp"
-#include "train/training_data.hpp"
+#include "train/data/training_data.hpp"
 
 namespace tessera {
 namespace {

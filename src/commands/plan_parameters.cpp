@@ -8,8 +8,8 @@
 #include "base/check.hpp"
 #include "commands/plan_options.hpp"
 #include "io/files/path_state.hpp"
-#include "model/model_of_size.hpp"
-#include "model/parameters.hpp"
+#include "model/table/model_of_size.hpp"
+#include "model/table/parameters.hpp"
 
 namespace tessera {
 namespace {

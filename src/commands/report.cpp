@@ -10,7 +10,7 @@
 #include "report/surroundings.hpp"
 #include "topology/devices/binding.hpp"
 #include "topology/world.hpp"
-#include "train/program_identity.hpp"
+#include "train/engine/program_identity.hpp"
 
 namespace tessera {
 namespace {

@@ -6,10 +6,10 @@
 #include "deck/deck.hpp"
 #include "topology/failure/signals.hpp"
 #include "topology/world.hpp"
-#include "train/device.hpp"
-#include "train/program_identity.hpp"
-#include "train/trainer.hpp"
-#include "train/training_data.hpp"
+#include "train/data/training_data.hpp"
+#include "train/engine/device.hpp"
+#include "train/engine/program_identity.hpp"
+#include "train/run/trainer.hpp"
 
 namespace tessera {
 namespace {
@@ -33,7 +33,7 @@ WorldOptions world_options(const TrainOptions& o) {
   return options;
 }
 
-int train(TrainOptions o) {
+int run_train(TrainOptions o) {
   if (!o.resume.empty()) o.overrides.push_back("run.resume=" + o.resume);
   watch_stop_signals();           // before MPI starts threads
   std::signal(SIGPIPE, SIG_IGN);  // a run outlives who reads its log
@@ -65,7 +65,7 @@ void add_train(const Command& app) {
       "Examples:\n  tessera train inputs/quickstart.toml\n  mpiexec -n 4 tessera train inputs/quickstart.toml zero.stage=2 run.steps=50\n\n"
       "Exit status 0: all steps done. 75: stopped by a signal after saving; start the same command again to go on.\n"
       "76: a rank or node was lost; the same command goes on from the last checkpoint.");
-  command.does([options] { return train(*options); });
+  command.does([options] { return run_train(*options); });
 }
 
 }  // namespace tessera

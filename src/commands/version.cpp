@@ -1,7 +1,7 @@
 #include <fmt/core.h>
 
 #include "commands/commands.hpp"
-#include "train/program_identity.hpp"
+#include "train/engine/program_identity.hpp"
 
 namespace tessera {
 

@@ -10,7 +10,7 @@
 namespace tessera {
 namespace {
 
-constexpr std::string_view planned_buffers = "pieces and buffers of offloaded state follow from the plan; leave it out";
+constexpr std::string_view state_buffers = "pieces and buffers of offloaded state follow from the plan; leave it out";
 constexpr std::string_view not_needed_consolidate =
     "it is not needed: every checkpoint opens as whole weights, and `tessera consolidate` writes them as safetensors; leave it out";
 constexpr std::string_view no_fp16 = "fp16 with loss scaling is not in this version; set precision.compute to bf16 or fp32";
@@ -53,7 +53,7 @@ constexpr HintWord aliases[] = {
     {"cpu_offload", "zero.offload_optimizer.device", "\"host\" is what it means"},
     {"cpu_offload_param", "zero.offload_param.device", "\"host\" is what it means"},
     {"nvme_path", "zero.offload_optimizer.nvme_path"},
-    {"buffer_size", "", planned_buffers},
+    {"buffer_size", "", state_buffers},
     {"cpu_offload_use_pin_memory", "zero.offload_optimizer.pin_memory"},
     {"aio", "nvme"},
     {"intra_op_parallelism", "nvme.threads"},
@@ -258,7 +258,7 @@ Hint hint_for_key(std::string_view name) {
   // The keys of DeepSpeed's offload sections have words that mean something else elsewhere (ratio, buffer_size).
   const auto may_mean = [&](const Key& key) { return key.section() == section_of(name) && edit_distance(leaf, key.leaf()) <= 2; };
   if (section_of(name).starts_with("zero.offload_") && std::ranges::none_of(deck_keys(), may_mean)) {
-    return {fmt::format("is not a key here: {}", planned_buffers), ""};
+    return {fmt::format("is not a key here: {}", state_buffers), ""};
   }
   // The same word in another section is a better guess than any other word: [run] learning_rate means optimizer.learning_rate.
   for (const Key& key : deck_keys()) {

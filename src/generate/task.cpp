@@ -8,7 +8,7 @@
 #include "base/check.hpp"
 #include "generate/task_tokens.hpp"
 #include "io/files/posix_file.hpp"
-#include "train/run_tokenizer.hpp"
+#include "train/data/run_tokenizer.hpp"
 
 namespace tessera {
 namespace {

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "deck/deck.hpp"
-#include "model/parameters.hpp"
+#include "model/table/parameters.hpp"
 
 namespace tessera {
 

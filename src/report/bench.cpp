@@ -8,7 +8,7 @@
 #include "base/check.hpp"
 #include "base/clock.hpp"
 #include "kernels/elementwise/elementwise.hpp"
-#include "train/device.hpp"
+#include "train/engine/device.hpp"
 
 namespace tessera {
 namespace {

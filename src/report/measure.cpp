@@ -6,7 +6,7 @@
 #include "report/surroundings.hpp"
 #include "topology/devices/binding.hpp"
 #include "topology/devices/gpu_binding.hpp"
-#include "train/device.hpp"
+#include "train/engine/device.hpp"
 #ifdef TESSERA_CUDA
 #include "kernels/cuda/devices.hpp"
 #endif

@@ -9,10 +9,10 @@
 #include "kernels/elementwise/elementwise.hpp"
 #include "kernels/fixed/fixed.hpp"
 #include "kernels/sums/sums.hpp"
-#include "model/linear.hpp"
-#include "model/segment.hpp"
+#include "model/record/linear.hpp"
+#include "model/record/segment.hpp"
 #include "schedule/run/executor.hpp"
-#include "train/machine_rate.hpp"
+#include "train/engine/machine_rate.hpp"
 
 namespace tessera {
 namespace {

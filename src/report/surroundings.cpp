@@ -19,8 +19,8 @@
 #include "report/nvml.hpp"
 #include "topology/devices/numa.hpp"
 #include "topology/world.hpp"
-#include "train/device.hpp"
-#include "train/program_identity.hpp"
+#include "train/engine/device.hpp"
+#include "train/engine/program_identity.hpp"
 #ifdef TESSERA_CUDA
 #include "kernels/cuda/devices.hpp"
 #endif
@@ -31,7 +31,7 @@ namespace {
 std::string human(std::int64_t bytes) { return human_bytes(static_cast<double>(bytes)); }
 
 /// The first line of a file, empty where there is none.
-std::string line_of(const std::string& path) {
+std::string file_line(const std::string& path) {
   std::ifstream in(path);
   std::string line;
   std::getline(in, line);
@@ -64,7 +64,7 @@ void add_node(Surroundings& s) {
                        fmt::format("{} near units {}", n.bytes > 0 ? human(n.bytes) : "unknown size", n.units)});
   s.facts.push_back({"node", "memory", human(static_cast<std::int64_t>(memory.total))});
   s.facts.push_back({"node", "free memory", human(static_cast<std::int64_t>(memory.available)), true});
-  const std::string huge = line_of("/sys/kernel/mm/transparent_hugepage/enabled");
+  const std::string huge = file_line("/sys/kernel/mm/transparent_hugepage/enabled");
   s.facts.push_back({"node", "huge pages", huge.empty() ? "not known" : huge});
   if (huge.find("[never]") != huge.npos)
     s.lacking.push_back({"kernels on the host at full speed", "transparent huge pages are never given",

@@ -87,11 +87,11 @@ std::string print_uses(const Schedule& schedule, const Task& task, bool writes) 
 
 std::string print_schedule(const Schedule& schedule) {
   std::string out;
-  for (const Program* program :
-       {&schedule.train, &schedule.evaluate, &schedule.publish, &schedule.prompt, &schedule.token, &schedule.saving}) {
-    if (program->phases.empty()) continue;
-    out += fmt::format("program {}\n", program->name);
-    for (const auto& phase : program->phases) {
+  for (int kind = 0; kind < program_count; ++kind) {
+    const Program& program = schedule.program(static_cast<ProgramKind>(kind));
+    if (program.phases.empty()) continue;
+    out += fmt::format("program {}\n", program.name);
+    for (const auto& phase : program.phases) {
       const Section& section = schedule.sections[static_cast<std::size_t>(phase.section)];
       out += fmt::format("  section {} x {}\n", section.name, phase.repeat);
       for (std::size_t i = 0; i < section.tasks.size(); ++i) {

@@ -8,7 +8,7 @@
 
 #include "base/hash.hpp"
 #include "memory/arena.hpp"
-#include "model/passes.hpp"
+#include "model/record/passes.hpp"
 #include "optimizer/groups.hpp"
 #include "topology/communicators/communicator.hpp"
 #include "topology/mesh.hpp"

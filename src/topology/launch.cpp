@@ -54,11 +54,6 @@ void leave_without_finalize(pthread_t stuck, int launcher_socket, int status) {
   _exit(status);
 }
 
-int environment_number(const char* name) {
-  std::string text = environment(name).value_or("");
-  return text.empty() ? 0 : std::atoi(text.c_str());
-}
-
 /// Each lane calls MPI from its own thread.
 void refuse_single_thread(int provided) {
   if (provided < MPI_THREAD_MULTIPLE)

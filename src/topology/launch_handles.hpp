@@ -4,8 +4,8 @@
 #include <optional>
 #include <vector>
 
+#include "topology/failure/mpi.hpp"
 #include "topology/launch.hpp"
-#include "topology/mpi.hpp"
 
 namespace tessera {
 

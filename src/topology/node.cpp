@@ -5,7 +5,7 @@
 #include "base/check.hpp"
 #include "base/log.hpp"
 #include "base/types.hpp"
-#include "topology/communicators/shared_block.hpp"
+#include "topology/shared/shared_block.hpp"
 #include "topology/world_handles.hpp"
 
 namespace tessera {

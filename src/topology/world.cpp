@@ -24,6 +24,7 @@
 #include "deck/environment.hpp"
 #include "topology/failure/leave.hpp"
 #include "topology/launch_handles.hpp"
+#include "topology/make_watch.hpp"
 #include "topology/world_handles.hpp"
 
 namespace tessera {
@@ -34,11 +35,6 @@ constexpr double abort_grace_seconds = 5;
 [[noreturn]] void end_process(int status) {
   tell_launcher(status);
   _exit(status);
-}
-
-int environment_number(const char* name) {
-  std::string text = environment(name).value_or("");
-  return text.empty() ? 0 : std::atoi(text.c_str());
 }
 
 /// By rank the lowest one on its node. With TESSERA_RANKS_PER_NODE a node counts as several, of so many consecutive ranks each: what

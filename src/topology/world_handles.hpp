@@ -5,10 +5,10 @@
 #include <functional>
 #include <vector>
 
-#include "topology/communicators/shared_block.hpp"
+#include "topology/failure/mpi.hpp"
 #include "topology/failure/peers.hpp"
 #include "topology/failure/watch.hpp"
-#include "topology/mpi.hpp"
+#include "topology/shared/shared_block.hpp"
 #include "topology/world.hpp"
 
 namespace tessera {

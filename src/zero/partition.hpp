@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "model/layout.hpp"
+#include "model/table/layout.hpp"
 
 namespace tessera {
 

@@ -31,7 +31,7 @@
 #include "kernels/rope/rope.hpp"
 #include "kernels/sums/sums.hpp"
 #include "kernels/swiglu/swiglu.hpp"
-#include "kernels/vector.hpp"
+#include "kernels/vector/vector.hpp"
 #include "memory/runtime.hpp"
 #include "update_stream.hpp"
 

@@ -6,7 +6,7 @@
 
 #include "limits.hpp"
 #include "memory/runtime.hpp"
-#include "model/flops.hpp"
+#include "model/record/flops.hpp"
 #include "train/engine/engine.hpp"
 
 namespace tessera {

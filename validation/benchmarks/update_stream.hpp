@@ -2,7 +2,7 @@
 #pragma once
 #include "kernels/adamw/adamw.hpp"
 #include "kernels/parallel.hpp"
-#include "kernels/vector.hpp"
+#include "kernels/vector/vector.hpp"
 
 namespace tessera::benchmarks {
 

@@ -50,12 +50,12 @@ def searches_products(folder):
     file = os.path.join(os.environ["XDG_CACHE_HOME"], "tessera", "kernels.json")
     check("choices of matrix products are kept", os.path.exists(file) and all(json.load(open(file)).values()))
     before = os.stat(file).st_mtime_ns
-    folder.train("again", 1, **{**KEYS, "run__steps": 2, "run__reproducible": True})
+    folder.train("again", 1, own_process=True, **{**KEYS, "run__steps": 2, "run__reproducible": True})
     check("reproducible runs search none", os.stat(file).st_mtime_ns == before)
-    folder.train("once", 1, **{**KEYS, "run__steps": 2, "batch__sequence_length": 9})
+    folder.train("once", 1, own_process=True, **{**KEYS, "run__steps": 2, "batch__sequence_length": 9})
     searched = os.stat(file).st_mtime_ns
     check("new shapes are searched", searched != before)
-    folder.train("twice", 1, **{**KEYS, "run__steps": 2, "batch__sequence_length": 9})
+    folder.train("twice", 1, own_process=True, **{**KEYS, "run__steps": 2, "batch__sequence_length": 9})
     check("known shapes are not", os.stat(file).st_mtime_ns == searched)
 
 

@@ -1,7 +1,7 @@
 // adapter_config.json of PEFT, against the [lora] section that a first byte chooses. What is accepted is an object that says the rank.
 #include "base/json.hpp"
 
-#include "train/adapter_config.hpp"
+#include "exchange/adapter_config.hpp"
 #include "validation/fuzz/fuzz.hpp"
 
 namespace tessera::fuzz {

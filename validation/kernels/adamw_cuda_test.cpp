@@ -2,7 +2,7 @@
 #include "device_array.hpp"
 #include "kernels/adamw/adamw.hpp"
 
-namespace tessera::kernels::testing {
+namespace tessera::kernels::testing::adamw_cuda_test {
 namespace {
 
 class AdamwCuda : public OnDevice {};
@@ -88,4 +88,4 @@ TEST_F(AdamwCuda, RunsWithoutACopyAndSkipsWhenTold) {
 TEST_F(AdamwCuda, RefusesOtherGradientTypes) { EXPECT_THROW(cuda::adamw({}, {.grad_dtype = DType::u32, .n = 16}), Error); }
 
 }  // namespace
-}  // namespace tessera::kernels::testing
+}  // namespace tessera::kernels::testing::adamw_cuda_test

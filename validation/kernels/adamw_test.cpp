@@ -3,7 +3,7 @@
 #include "base/check.hpp"
 #include "same_bits.hpp"
 
-namespace tessera::kernels::testing {
+namespace tessera::kernels::testing::adamw_test {
 namespace {
 
 constexpr double beta1 = 0.9, beta2 = 0.95;
@@ -177,4 +177,4 @@ TEST(Adamw, SameBitsForAnyThreadCount) {
 }
 
 }  // namespace
-}  // namespace tessera::kernels::testing
+}  // namespace tessera::kernels::testing::adamw_test

@@ -4,7 +4,7 @@
 
 #include "device_array.hpp"
 
-namespace tessera::kernels::testing {
+namespace tessera::kernels::testing::argmax_cuda_test {
 namespace {
 
 class ArgmaxCuda : public OnDevice {};
@@ -65,4 +65,4 @@ TEST_F(ArgmaxCuda, DoesNotDependOnTheOrderOfThreads) {
 }
 
 }  // namespace
-}  // namespace tessera::kernels::testing
+}  // namespace tessera::kernels::testing::argmax_cuda_test

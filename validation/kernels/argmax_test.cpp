@@ -7,7 +7,7 @@
 
 #include "same_bits.hpp"
 
-namespace tessera::kernels::testing {
+namespace tessera::kernels::testing::argmax_test {
 namespace {
 
 std::int32_t place_of_largest(const std::vector<float>& x) {
@@ -51,4 +51,4 @@ TEST(Argmax, NoneWhereAnyIsNanOrAllAreMinusInfinity) {
 TEST(Argmax, NothingHasNoLargest) { EXPECT_ANY_THROW(place_of_largest({})); }
 
 }  // namespace
-}  // namespace tessera::kernels::testing
+}  // namespace tessera::kernels::testing::argmax_test

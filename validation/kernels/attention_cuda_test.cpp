@@ -13,7 +13,7 @@
 #include <emulator.hpp>
 #endif
 
-namespace tessera::kernels {
+namespace tessera::kernels::attention_cuda_test {
 namespace {
 using namespace testing;
 
@@ -358,4 +358,4 @@ TEST(AttentionCuda, DecodeGivesTheSameBitsTwice) {
 }
 
 }  // namespace
-}  // namespace tessera::kernels
+}  // namespace tessera::kernels::attention_cuda_test

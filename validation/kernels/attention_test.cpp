@@ -6,7 +6,7 @@
 #include "validation/kernels/documents.hpp"
 #include "validation/kernels/gemm_test_support.hpp"
 
-namespace tessera::kernels {
+namespace tessera::kernels::attention_test {
 namespace {
 using namespace testing;
 
@@ -284,6 +284,4 @@ TEST(Attention, Digest) {
 TEST(Attention, SameBitsForAnyThreadCount) { expect_same_digest("Attention.Digest"); }
 
 }  // namespace
-}  // namespace tessera::kernels
-
-int main(int argc, char** argv) { return tessera::kernels::testing::run_with_kokkos(argc, argv); }
+}  // namespace tessera::kernels::attention_test

@@ -15,7 +15,7 @@
 #include <emulator.hpp>
 #endif
 
-namespace tessera::kernels {
+namespace tessera::kernels::cudnn_attention_cuda_test {
 namespace {
 using namespace testing;
 
@@ -180,4 +180,4 @@ TEST_F(CudnnAttention, WithoutTheLibraryFastestIsOurs) {
 #endif
 
 }  // namespace
-}  // namespace tessera::kernels
+}  // namespace tessera::kernels::cudnn_attention_cuda_test

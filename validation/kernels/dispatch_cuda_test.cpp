@@ -1,7 +1,7 @@
 #include "device_array.hpp"
 #include "kernels/dispatch/dispatch.hpp"
 
-namespace tessera::kernels::testing {
+namespace tessera::kernels::testing::dispatch_cuda_test {
 namespace {
 
 class DispatchCuda : public OnDevice {};
@@ -119,4 +119,4 @@ TEST_F(DispatchCuda, SameBitsInEveryOrder) {
 }
 
 }  // namespace
-}  // namespace tessera::kernels::testing
+}  // namespace tessera::kernels::testing::dispatch_cuda_test

@@ -3,7 +3,7 @@
 #include "base/check.hpp"
 #include "same_bits.hpp"
 
-namespace tessera::kernels::testing {
+namespace tessera::kernels::testing::dispatch_test {
 namespace {
 
 struct Case {
@@ -291,4 +291,4 @@ TEST(Dispatch, SameBitsForAnyThreadCount) {
 }
 
 }  // namespace
-}  // namespace tessera::kernels::testing
+}  // namespace tessera::kernels::testing::dispatch_test

@@ -8,7 +8,7 @@
 
 #include "same_bits.hpp"
 
-namespace tessera::kernels::testing {
+namespace tessera::kernels::testing::draw_test {
 namespace {
 
 /// The definition, in fp64 and in the order of x.
@@ -98,4 +98,4 @@ TEST(Draw, DoesNotDependOnThreads) {
 }
 
 }  // namespace
-}  // namespace tessera::kernels::testing
+}  // namespace tessera::kernels::testing::draw_test

@@ -1,7 +1,7 @@
 #include "device_array.hpp"
 #include "kernels/elementwise/elementwise.hpp"
 
-namespace tessera::kernels::testing {
+namespace tessera::kernels::testing::elementwise_cuda_test {
 namespace {
 
 class ElementwiseCuda : public OnDevice {};
@@ -132,4 +132,4 @@ TEST_F(ElementwiseCuda, AHundredThousandNormalsHaveTheBitsOfTheHost) {
 }
 
 }  // namespace
-}  // namespace tessera::kernels::testing
+}  // namespace tessera::kernels::testing::elementwise_cuda_test

@@ -2,10 +2,10 @@
 
 #include "base/check.hpp"
 #include "kernels/elementwise/philox.hpp"
-#include "kernels/vector.hpp"
+#include "kernels/vector/vector.hpp"
 #include "same_bits.hpp"
 
-namespace tessera::kernels::testing {
+namespace tessera::kernels::testing::elementwise_test {
 namespace {
 
 const std::int64_t lengths[] = {1, 15, 16, 77, 1013};
@@ -224,4 +224,4 @@ TEST(Elementwise, SameBitsForAnyThreadCount) {
 }
 
 }  // namespace
-}  // namespace tessera::kernels::testing
+}  // namespace tessera::kernels::testing::elementwise_test

@@ -2,7 +2,7 @@
 #include "device_array.hpp"
 #include "kernels/embedding/embedding.hpp"
 
-namespace tessera::kernels::testing {
+namespace tessera::kernels::testing::embedding_cuda_test {
 namespace {
 
 class EmbeddingCuda : public OnDevice {};
@@ -120,4 +120,4 @@ TEST_F(EmbeddingCuda, ATokenOutsideTheVocabularyTraps) {
 #endif
 
 }  // namespace
-}  // namespace tessera::kernels::testing
+}  // namespace tessera::kernels::testing::embedding_cuda_test

@@ -3,7 +3,7 @@
 #include "base/check.hpp"
 #include "same_bits.hpp"
 
-namespace tessera::kernels::testing {
+namespace tessera::kernels::testing::embedding_test {
 namespace {
 
 struct Case {
@@ -143,4 +143,4 @@ TEST(Embedding, SameBitsForAnyThreadCount) {
 }
 
 }  // namespace
-}  // namespace tessera::kernels::testing
+}  // namespace tessera::kernels::testing::embedding_test

@@ -1,7 +1,7 @@
 #include "device_array.hpp"
 #include "expert_blocks_cases.hpp"
 
-namespace tessera::kernels::testing {
+namespace tessera::kernels::testing::expert_blocks_cuda_test {
 namespace {
 
 class ExpertBlocksCuda : public OnDevice {};
@@ -50,4 +50,4 @@ TEST_F(ExpertBlocksCuda, AreTheirDefinition) {
 }
 
 }  // namespace
-}  // namespace tessera::kernels::testing
+}  // namespace tessera::kernels::testing::expert_blocks_cuda_test

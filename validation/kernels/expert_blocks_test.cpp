@@ -1,7 +1,7 @@
 #include "base/check.hpp"
 #include "expert_blocks_cases.hpp"
 
-namespace tessera::kernels::testing {
+namespace tessera::kernels::testing::expert_blocks_test {
 namespace {
 
 std::vector<std::uint32_t> labelled(const BlockCase& c, const Sent& sent) {
@@ -81,4 +81,4 @@ TEST(ExpertBlocks, SameBitsOnAnyThreads) {
 }
 
 }  // namespace
-}  // namespace tessera::kernels::testing
+}  // namespace tessera::kernels::testing::expert_blocks_test

@@ -1,7 +1,7 @@
 #include "device_array.hpp"
 #include "kernels/fixed/fixed.hpp"
 
-namespace tessera::kernels::testing {
+namespace tessera::kernels::testing::fixed_cuda_test {
 namespace {
 
 class FixedCuda : public OnDevice {};
@@ -120,4 +120,4 @@ TEST_F(FixedCuda, ToFloatHasTheBitsOfTheHost) {
 }
 
 }  // namespace
-}  // namespace tessera::kernels::testing
+}  // namespace tessera::kernels::testing::fixed_cuda_test

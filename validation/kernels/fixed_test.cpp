@@ -2,7 +2,7 @@
 
 #include "same_bits.hpp"
 
-namespace tessera::kernels::testing {
+namespace tessera::kernels::testing::fixed_test {
 namespace {
 
 constexpr std::int64_t limit = std::int64_t{1} << 62;
@@ -237,4 +237,4 @@ TEST(Fixed, SameBitsForAnyThreadCount) {
 }
 
 }  // namespace
-}  // namespace tessera::kernels::testing
+}  // namespace tessera::kernels::testing::fixed_test

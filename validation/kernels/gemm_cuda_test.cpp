@@ -9,7 +9,7 @@
 #include "device_array.hpp"
 #include "kernels/cuda/kernel_search.hpp"
 
-namespace tessera::kernels::testing {
+namespace tessera::kernels::testing::gemm_cuda_test {
 namespace {
 
 class GemmCuda : public OnDevice {};
@@ -234,4 +234,4 @@ TEST_F(GemmCuda, SearchTakesTheFastest) {
 #endif
 
 }  // namespace
-}  // namespace tessera::kernels::testing
+}  // namespace tessera::kernels::testing::gemm_cuda_test

@@ -8,7 +8,7 @@
 #include "kernels/gemm/matmul_host.hpp"
 #include "validation/kernels/gemm_test_support.hpp"
 
-namespace tessera::kernels {
+namespace tessera::kernels::gemm_test {
 namespace {
 using namespace testing;
 
@@ -274,6 +274,4 @@ TEST(Gemm, BitsOfASingleRowAreThoseOfItsShape) {
 }
 
 }  // namespace
-}  // namespace tessera::kernels
-
-int main(int argc, char** argv) { return tessera::kernels::testing::run_with_kokkos(argc, argv); }
+}  // namespace tessera::kernels::gemm_test

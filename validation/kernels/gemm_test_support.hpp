@@ -111,11 +111,4 @@ inline void expect_same_digest(const std::string& test) {
   for (int threads : {2, 3}) EXPECT_EQ(digest_with_threads(test, threads), one) << threads << " threads";
 }
 
-inline int run_with_kokkos(int argc, char** argv) {
-  ::testing::InitGoogleTest(&argc, argv);
-  const char* wanted = std::getenv("TEST_THREADS");
-  const KernelRuntime runtime(wanted ? std::atoi(wanted) : 2);
-  return RUN_ALL_TESTS();
-}
-
 }  // namespace tessera::kernels::testing

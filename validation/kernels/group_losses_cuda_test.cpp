@@ -4,7 +4,7 @@
 #include "group_losses_cases.hpp"
 #include "kernels/group_losses/group_losses.hpp"
 
-namespace tessera::kernels::testing {
+namespace tessera::kernels::testing::group_losses_cuda_test {
 namespace {
 
 class GroupLossesCuda : public OnDevice {};
@@ -63,4 +63,4 @@ TEST_F(GroupLossesCuda, DoNotDependOnTheOrderOfThreads) {
 }
 
 }  // namespace
-}  // namespace tessera::kernels::testing
+}  // namespace tessera::kernels::testing::group_losses_cuda_test

@@ -4,7 +4,7 @@
 
 #include "group_losses_cases.hpp"
 
-namespace tessera::kernels::testing {
+namespace tessera::kernels::testing::group_losses_test {
 namespace {
 
 std::vector<GroupTotals> sums_of(const GroupLossesCase& c, std::int64_t pieces, double weight = 1) {
@@ -65,4 +65,4 @@ TEST(GroupLosses, OfAnEmptyMicroBatchNothingIsRead) {
 }
 
 }  // namespace
-}  // namespace tessera::kernels::testing
+}  // namespace tessera::kernels::testing::group_losses_test

@@ -3,7 +3,7 @@
 #include "device_array.hpp"
 #include "kernels/grouped_gemm/grouped_gemm.hpp"
 
-namespace tessera::kernels::testing {
+namespace tessera::kernels::testing::grouped_gemm_cuda_test {
 namespace {
 
 class GroupedGemmCuda : public OnDevice {};
@@ -146,4 +146,4 @@ TEST_F(GroupedGemmCuda, SameBitsInEveryOrder) {
 }
 
 }  // namespace
-}  // namespace tessera::kernels::testing
+}  // namespace tessera::kernels::testing::grouped_gemm_cuda_test

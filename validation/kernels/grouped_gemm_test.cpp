@@ -4,7 +4,7 @@
 
 #include "same_bits.hpp"
 
-namespace tessera::kernels::testing {
+namespace tessera::kernels::testing::grouped_gemm_test {
 namespace {
 
 struct Case {
@@ -222,4 +222,4 @@ TEST(GroupedGemm, SameBitsForAnyThreadCount) {
 }
 
 }  // namespace
-}  // namespace tessera::kernels::testing
+}  // namespace tessera::kernels::testing::grouped_gemm_test

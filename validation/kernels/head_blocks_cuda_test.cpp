@@ -1,7 +1,7 @@
 #include "device_array.hpp"
 #include "head_blocks_cases.hpp"
 
-namespace tessera::kernels::testing {
+namespace tessera::kernels::testing::head_blocks_cuda_test {
 namespace {
 
 class HeadBlocksCuda : public OnDevice {};
@@ -34,4 +34,4 @@ TEST_F(HeadBlocksCuda, AreTheirDefinitionInFp32) { compare<float>(); }
 TEST_F(HeadBlocksCuda, AreTheirDefinitionInBf16) { compare<bf16>(); }
 
 }  // namespace
-}  // namespace tessera::kernels::testing
+}  // namespace tessera::kernels::testing::head_blocks_cuda_test

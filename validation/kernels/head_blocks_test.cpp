@@ -1,7 +1,7 @@
 #include "base/check.hpp"
 #include "head_blocks_cases.hpp"
 
-namespace tessera::kernels::testing {
+namespace tessera::kernels::testing::head_blocks_test {
 namespace {
 
 template <class T>
@@ -45,4 +45,4 @@ TEST(HeadBlocks, HeadsThatDoNotDivideAreRefused) {
 }
 
 }  // namespace
-}  // namespace tessera::kernels::testing
+}  // namespace tessera::kernels::testing::head_blocks_test

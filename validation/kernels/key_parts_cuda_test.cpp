@@ -1,7 +1,7 @@
 #include "device_array.hpp"
 #include "key_parts_cases.hpp"
 
-namespace tessera::kernels::testing {
+namespace tessera::kernels::testing::key_parts_cuda_test {
 namespace {
 
 class KeyPartsCuda : public OnDevice {};
@@ -37,4 +37,4 @@ TEST_F(KeyPartsCuda, AreTheirDefinitionInFp32) { compare<float>(); }
 TEST_F(KeyPartsCuda, AreTheirDefinitionInBf16) { compare<bf16>(); }
 
 }  // namespace
-}  // namespace tessera::kernels::testing
+}  // namespace tessera::kernels::testing::key_parts_cuda_test

@@ -1,7 +1,7 @@
 #include "base/check.hpp"
 #include "key_parts_cases.hpp"
 
-namespace tessera::kernels::testing {
+namespace tessera::kernels::testing::key_parts_test {
 namespace {
 
 template <class T>
@@ -60,4 +60,4 @@ TEST(KeyParts, PartsThatDoNotDivideAreRefused) {
 }
 
 }  // namespace
-}  // namespace tessera::kernels::testing
+}  // namespace tessera::kernels::testing::key_parts_test

@@ -4,7 +4,7 @@
 #include "kernels/qk_norm_rope/qk_norm_rope.hpp"
 #include "kernels/rope/rope.hpp"
 
-namespace tessera::kernels::testing {
+namespace tessera::kernels::testing::qk_norm_rope_cuda_test {
 namespace {
 
 class QkNormRopeCuda : public OnDevice {};
@@ -199,4 +199,4 @@ TEST_F(QkNormRopeCuda, RefusesWhatItCannotDo) {
 }
 
 }  // namespace
-}  // namespace tessera::kernels::testing
+}  // namespace tessera::kernels::testing::qk_norm_rope_cuda_test

@@ -5,7 +5,7 @@
 #include "kernels/rope/rope.hpp"
 #include "same_bits.hpp"
 
-namespace tessera::kernels::testing {
+namespace tessera::kernels::testing::qk_norm_rope_test {
 namespace {
 
 struct Case {
@@ -305,4 +305,4 @@ TEST(QkNormRope, RefusesWhatItCannotDo) {
 }
 
 }  // namespace
-}  // namespace tessera::kernels::testing
+}  // namespace tessera::kernels::testing::qk_norm_rope_test

@@ -7,7 +7,7 @@
 #include "kernels/cuda/device.hpp"
 #include "validation/kernels/device_array.hpp"
 
-namespace tessera::kernels::testing {
+namespace tessera::kernels::testing::reduce_cuda_test {
 namespace {
 using namespace tessera::cuda;
 
@@ -43,4 +43,4 @@ TEST_F(ReduceCuda, CallsInARowGiveEachGroupItsSumAndTheBlockItsMaximum) {
 }
 
 }  // namespace
-}  // namespace tessera::kernels::testing
+}  // namespace tessera::kernels::testing::reduce_cuda_test

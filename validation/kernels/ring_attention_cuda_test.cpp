@@ -3,7 +3,7 @@
 #include "validation/kernels/attention_runs.hpp"
 #include "validation/kernels/ring_attention_cases.hpp"
 
-namespace tessera::kernels {
+namespace tessera::kernels::ring_attention_cuda_test {
 namespace {
 using namespace testing;
 
@@ -261,4 +261,4 @@ TEST_F(RingAttentionCuda, KeysArePackedAndSumsBeginAndEnd) {
 }
 
 }  // namespace
-}  // namespace tessera::kernels
+}  // namespace tessera::kernels::ring_attention_cuda_test

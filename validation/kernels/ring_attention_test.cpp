@@ -4,7 +4,7 @@
 #include "base/hash.hpp"
 #include "validation/kernels/ring_attention_cases.hpp"
 
-namespace tessera::kernels {
+namespace tessera::kernels::ring_attention_test {
 namespace {
 using namespace testing;
 
@@ -289,6 +289,4 @@ TEST(Ring, Digest) {
 TEST(Ring, SameBitsForAnyThreadCount) { expect_same_digest("Ring.Digest"); }
 
 }  // namespace
-}  // namespace tessera::kernels
-
-int main(int argc, char** argv) { return tessera::kernels::testing::run_with_kokkos(argc, argv); }
+}  // namespace tessera::kernels::ring_attention_test

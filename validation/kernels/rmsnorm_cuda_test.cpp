@@ -2,7 +2,7 @@
 #include "device_array.hpp"
 #include "kernels/rmsnorm/rmsnorm.hpp"
 
-namespace tessera::kernels::testing {
+namespace tessera::kernels::testing::rmsnorm_cuda_test {
 namespace {
 
 class RmsnormCuda : public OnDevice {};
@@ -139,4 +139,4 @@ TEST_F(RmsnormCuda, SameBitsWhereverOperandsLie) {
 TEST_F(RmsnormCuda, RefusesAShortWorkspace) { EXPECT_THROW(cuda::rmsnorm_backward({}, {.rows = 77, .C = 48}), Error); }
 
 }  // namespace
-}  // namespace tessera::kernels::testing
+}  // namespace tessera::kernels::testing::rmsnorm_cuda_test

@@ -4,7 +4,7 @@
 
 #include "same_bits.hpp"
 
-namespace tessera::kernels::testing {
+namespace tessera::kernels::testing::rmsnorm_test {
 namespace {
 
 struct Case {
@@ -185,4 +185,4 @@ TEST(Rmsnorm, RefusesAShortWorkspace) {
 }
 
 }  // namespace
-}  // namespace tessera::kernels::testing
+}  // namespace tessera::kernels::testing::rmsnorm_test

@@ -2,7 +2,7 @@
 #include "documents.hpp"
 #include "kernels/rope/rope.hpp"
 
-namespace tessera::kernels::testing {
+namespace tessera::kernels::testing::rope_cuda_test {
 namespace {
 
 class RopeCuda : public OnDevice {};
@@ -55,4 +55,4 @@ TEST_F(RopeCuda, PositionsRestartWithDocuments) {
 }
 
 }  // namespace
-}  // namespace tessera::kernels::testing
+}  // namespace tessera::kernels::testing::rope_cuda_test

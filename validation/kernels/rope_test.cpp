@@ -3,7 +3,7 @@
 #include "documents.hpp"
 #include "same_bits.hpp"
 
-namespace tessera::kernels::testing {
+namespace tessera::kernels::testing::rope_test {
 namespace {
 
 /// The frequencies of Llama 3.1 as its authors define them, in fp64: long waves are slowed by `factor`, those between blend smoothly.
@@ -209,4 +209,4 @@ TEST(Rope, SameBitsForAnyThreadCount) {
 }
 
 }  // namespace
-}  // namespace tessera::kernels::testing
+}  // namespace tessera::kernels::testing::rope_test

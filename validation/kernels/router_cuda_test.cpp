@@ -1,7 +1,7 @@
 #include "device_array.hpp"
 #include "kernels/router/router.hpp"
 
-namespace tessera::kernels::testing {
+namespace tessera::kernels::testing::router_cuda_test {
 namespace {
 
 class RouterCuda : public OnDevice {};
@@ -120,4 +120,4 @@ TEST_F(RouterCuda, AddsTotals) {
 }
 
 }  // namespace
-}  // namespace tessera::kernels::testing
+}  // namespace tessera::kernels::testing::router_cuda_test

@@ -6,7 +6,7 @@
 #include "base/check.hpp"
 #include "same_bits.hpp"
 
-namespace tessera::kernels::testing {
+namespace tessera::kernels::testing::router_test {
 namespace {
 
 const RouterShape shapes[] = {{.M = 1, .E = 1, .k = 1},
@@ -298,4 +298,4 @@ TEST(Router, SameBitsForAnyThreadCount) {
 }
 
 }  // namespace
-}  // namespace tessera::kernels::testing
+}  // namespace tessera::kernels::testing::router_test

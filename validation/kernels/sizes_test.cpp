@@ -10,7 +10,7 @@
 #include "kernels/rmsnorm/rmsnorm.hpp"
 #include "kernels/sums/sums.hpp"
 
-namespace tessera::kernels {
+namespace tessera::kernels::sizes_test {
 namespace {
 
 constexpr Backend gpu = Backend::cuda;
@@ -66,4 +66,4 @@ TEST(SizesOnGpus, ProductsAndEmbedding) {
 }
 
 }  // namespace
-}  // namespace tessera::kernels
+}  // namespace tessera::kernels::sizes_test

@@ -1,7 +1,7 @@
 #include "device_array.hpp"
 #include "kernels/cross_entropy/cross_entropy.hpp"
 
-namespace tessera::kernels::testing {
+namespace tessera::kernels::testing::softmax_loss_rows_cuda_test {
 namespace {
 
 class SoftmaxLossRowsCuda : public OnDevice {};
@@ -155,4 +155,4 @@ TEST_F(SoftmaxLossRowsCuda, SumsLossesInFp64) {
 }
 
 }  // namespace
-}  // namespace tessera::kernels::testing
+}  // namespace tessera::kernels::testing::softmax_loss_rows_cuda_test

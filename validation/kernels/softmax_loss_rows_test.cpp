@@ -3,7 +3,7 @@
 
 #include "validation/kernels/gemm_test_support.hpp"
 
-namespace tessera::kernels {
+namespace tessera::kernels::softmax_loss_rows_test {
 namespace {
 using namespace testing;
 
@@ -76,6 +76,4 @@ TEST(SoftmaxLossRows, LeavesNoSubnormalGradient) {
 }
 
 }  // namespace
-}  // namespace tessera::kernels
-
-int main(int argc, char** argv) { return tessera::kernels::testing::run_with_kokkos(argc, argv); }
+}  // namespace tessera::kernels::softmax_loss_rows_test

@@ -1,7 +1,7 @@
 #include "device_array.hpp"
 #include "softmax_slice_cases.hpp"
 
-namespace tessera::kernels::testing {
+namespace tessera::kernels::testing::softmax_slice_cuda_test {
 namespace {
 
 class SoftmaxSliceCuda : public OnDevice {};
@@ -70,4 +70,4 @@ TEST_F(SoftmaxSliceCuda, SameBitsInPlaceAndWhereverOperandsLie) {
 }
 
 }  // namespace
-}  // namespace tessera::kernels::testing
+}  // namespace tessera::kernels::testing::softmax_slice_cuda_test

@@ -1,7 +1,7 @@
 // The loss over slices of the vocabulary against that of whole rows.
 #include "softmax_slice_cases.hpp"
 
-namespace tessera::kernels::testing {
+namespace tessera::kernels::testing::softmax_slice_test {
 namespace {
 
 template <class T>
@@ -80,4 +80,4 @@ TEST(SoftmaxSlice, WhatIsNotANumberShowsInEverySlice) {
 }
 
 }  // namespace
-}  // namespace tessera::kernels::testing
+}  // namespace tessera::kernels::testing::softmax_slice_test

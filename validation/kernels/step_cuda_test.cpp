@@ -2,7 +2,7 @@
 #include "device_array.hpp"
 #include "kernels/step/step.hpp"
 
-namespace tessera::kernels::testing {
+namespace tessera::kernels::testing::step_cuda_test {
 namespace {
 
 class StepCuda : public OnDevice {};
@@ -135,4 +135,4 @@ TEST_F(StepCuda, AStopIsCounted) {
 }
 
 }  // namespace
-}  // namespace tessera::kernels::testing
+}  // namespace tessera::kernels::testing::step_cuda_test

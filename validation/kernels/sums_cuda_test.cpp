@@ -2,7 +2,7 @@
 #include "device_array.hpp"
 #include "kernels/sums/sums.hpp"
 
-namespace tessera::kernels::testing {
+namespace tessera::kernels::testing::sums_cuda_test {
 namespace {
 
 class SumsCuda : public OnDevice {};
@@ -71,4 +71,4 @@ TEST_F(SumsCuda, SameBitsInEveryOrder) {
 TEST_F(SumsCuda, RefusesPartsOfBlocks) { EXPECT_THROW(cuda::sum_of_squares({}, {.n = 77}), Error); }
 
 }  // namespace
-}  // namespace tessera::kernels::testing
+}  // namespace tessera::kernels::testing::sums_cuda_test

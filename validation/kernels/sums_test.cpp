@@ -3,7 +3,7 @@
 #include "base/check.hpp"
 #include "same_bits.hpp"
 
-namespace tessera::kernels::testing {
+namespace tessera::kernels::testing::sums_test {
 namespace {
 
 struct Result {
@@ -82,4 +82,4 @@ TEST(Sums, SameBitsForAnyThreadCount) {
 }
 
 }  // namespace
-}  // namespace tessera::kernels::testing
+}  // namespace tessera::kernels::testing::sums_test

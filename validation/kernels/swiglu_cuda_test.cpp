@@ -1,7 +1,7 @@
 #include "device_array.hpp"
 #include "kernels/swiglu/swiglu.hpp"
 
-namespace tessera::kernels::testing {
+namespace tessera::kernels::testing::swiglu_cuda_test {
 namespace {
 
 class SwigluCuda : public OnDevice {};
@@ -66,4 +66,4 @@ TEST_F(SwigluCuda, SameBitsTwiceAndInPlace) {
 }
 
 }  // namespace
-}  // namespace tessera::kernels::testing
+}  // namespace tessera::kernels::testing::swiglu_cuda_test

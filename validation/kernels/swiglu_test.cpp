@@ -2,7 +2,7 @@
 
 #include "same_bits.hpp"
 
-namespace tessera::kernels::testing {
+namespace tessera::kernels::testing::swiglu_test {
 namespace {
 
 struct Case {
@@ -105,4 +105,4 @@ TEST(Swiglu, SameBitsForAnyThreadCount) {
 }
 
 }  // namespace
-}  // namespace tessera::kernels::testing
+}  // namespace tessera::kernels::testing::swiglu_test

@@ -7,7 +7,7 @@
 
 #include "validation/kernels/device_array.hpp"
 
-namespace tessera::kernels::testing {
+namespace tessera::kernels::testing::tensor_core_cuda_test {
 namespace {
 
 using namespace tessera::cuda;
@@ -171,4 +171,4 @@ TEST(TensorCore, AMisalignedCopyIsAnError) {
 #endif
 
 }  // namespace
-}  // namespace tessera::kernels::testing
+}  // namespace tessera::kernels::testing::tensor_core_cuda_test

@@ -1,4 +1,4 @@
-#include "kernels/vector.hpp"
+#include "kernels/vector/vector.hpp"
 
 #include <cstdio>
 #include <string>
@@ -6,7 +6,7 @@
 #include "kernels/exp.hpp"
 #include "same_bits.hpp"
 
-namespace tessera::kernels::testing {
+namespace tessera::kernels::testing::vector_test {
 namespace {
 
 std::uint32_t bits_of(float x) { return std::bit_cast<std::uint32_t>(x); }
@@ -138,4 +138,4 @@ TEST(Vector, KernelsHaveTheSameBitsWithGenericVectors) {
 }
 
 }  // namespace
-}  // namespace tessera::kernels::testing
+}  // namespace tessera::kernels::testing::vector_test

@@ -11,7 +11,7 @@
 #include "kernels/attention/warpgroup_tiles.hpp"
 #include "validation/kernels/device_array.hpp"
 
-namespace tessera::kernels::testing {
+namespace tessera::kernels::testing::warpgroup_cuda_test {
 namespace {
 
 using namespace tessera::cuda;
@@ -348,4 +348,4 @@ TEST_F(Warpgroup, ReadsTheLeftTileInPlace) { expect_left_in_place(); }
 TEST_F(Warpgroup, MultipliesTilesOfAttention) { expect_products_of_tiles(); }
 
 }  // namespace
-}  // namespace tessera::kernels::testing
+}  // namespace tessera::kernels::testing::warpgroup_cuda_test

@@ -8,10 +8,10 @@
 #include "generate/decoder.hpp"
 #include "kernels/cuda/devices.hpp"
 #include "memory/runtime.hpp"
-#include "train/device.hpp"
+#include "train/engine/device.hpp"
 #include "train/engine/engine.hpp"
 #include "validation/parity/fixture.hpp"
-#include "validation/skips.hpp"
+#include "validation/test_run.hpp"
 
 namespace tessera {
 namespace {

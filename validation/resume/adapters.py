@@ -7,7 +7,6 @@ import math
 import os
 import re
 import shutil
-import subprocess
 import sys
 
 import runs
@@ -29,10 +28,6 @@ EXPERTS = {**MODEL, "model__experts": 4, "model__experts_per_token": 2, "model__
            "model__router_aux_loss": 0, "model__router_z_loss": 0}
 ALL = {**LORA, "lora__targets": '["all-linear"]'}
 EXPERT_LAYOUTS = [(1, {}), (2, {"mesh__ep": 2}), (2, SHARDED), (2, {"mesh__tp": 2}), (4, {"mesh__ep": 2, **SHARDED}), (2, {"mesh__pp": 2})]
-
-
-def tessera(*arguments):
-    return subprocess.run([runs.TESSERA, *arguments], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=runs.HANG_SECONDS)
 
 
 def floats(data):
@@ -100,12 +95,12 @@ def of_experts(folder):
           sorted(["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]), str(config["target_modules"]))
     check("experts: the adapter is two matrices beside each of 38", len(tensors_of(adapter)) == 76 and
           all(module_of(f"layers.1.moe.experts.{e}.w_down") + ".lora_B.weight" in tensors_of(adapter) for e in range(4)))
-    done = tessera("inspect", step, "--diff", merged)
+    done = runs.tessera("inspect", step, "--diff", merged)
     check("experts: inspect --diff: the export is its checkpoint with the adapter in it", done.returncode == 0 and "same bits" in done.stdout, done.stdout + done.stderr)
     losses = []
     folder.train("experts-merged-once", 1, **{**STILL, **EXPERTS}, run__init=merged)
     for where in (step, of_step(folder, "experts-merged-once", 1)):
-        done = tessera("evaluate", where, "--data", folder.data, "--json")
+        done = runs.tessera("evaluate", where, "--data", folder.data, "--json")
         losses.append(json.loads(done.stdout)["loss"] if done.returncode == 0 else math.nan)
     check(f"experts: evaluate: {losses[0]} with adapters beside the model and {losses[1]} with them in it", abs(losses[0] - losses[1]) < 1e-5 * abs(losses[1]))
     gradients(folder, base, adapter, EXPERTS, ALL, EXPERT_LAYOUTS, 38)
@@ -113,8 +108,7 @@ def of_experts(folder):
         name = f"experts-back-{ranks}-" + "-".join(f"{key.split('__')[-1]}{value}" for key, value in layout.items())
         folder.train(name, ranks, **{**STILL, **EXPERTS}, **ALL, **layout, run__init=base, lora__init=adapter)
         check(f"{name}: the adapter's bytes", tensors_of(consolidate(folder, of_step(folder, name, 1), name + "-a", "--adapter")) == tensors_of(adapter))
-    done = subprocess.run(folder.command("some", 1, **STEADY, **EXPERTS, **{**LORA, "lora__targets": '["layers.0.moe.experts.1.*"]'}), stdin=subprocess.DEVNULL, capture_output=True,
-                          text=True, timeout=runs.HANG_SECONDS)
+    done = runs.tessera(*folder.arguments("some", **STEADY, **EXPERTS, **{**LORA, "lora__targets": '["layers.0.moe.experts.1.*"]'}))
     check("experts: adapters of some of a layer are refused", done.returncode == USAGE and "all experts of a layer have adapters, or none" in done.stderr, done.stderr)
 
 
@@ -129,24 +123,24 @@ def exports(folder, base):
           (RANK, ALPHA, False, base) and sorted(config["target_modules"]) == sorted(["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]))
     check("the adapter is 28 tensors, and no other", len(tensors_of(adapter)) == 28 and all(".lora_" in name for name in tensors_of(adapter)))
     check("the merged model has the model's tensors", set(tensors_of(merged)) == set(tensors_of(base)))
-    done = tessera("inspect", step, "--diff", merged)
+    done = runs.tessera("inspect", step, "--diff", merged)
     check("inspect --diff: the export is its checkpoint with the adapter in it", done.returncode == 0 and "same bits" in done.stdout, done.stdout + done.stderr)
-    done = tessera("inspect", step, "--diff", base)
+    done = runs.tessera("inspect", step, "--diff", base)
     check("inspect --diff: of the model that it began with, what has no adapter is the same", done.returncode == 4 and "13 of 27 tensors of the weights" in done.stdout, done.stdout)
     losses = {}
     folder.train("merged-once", 1, **STILL, run__init=merged)
     for name, where in (("adapters beside", step), ("adapters merged", of_step(folder, "merged-once", 1))):
-        done = tessera("evaluate", where, "--data", folder.data, "--json")
+        done = runs.tessera("evaluate", where, "--data", folder.data, "--json")
         check(f"evaluate: {name}", done.returncode == 0, done.stderr)
         losses[name] = json.loads(done.stdout)["loss"] if done.returncode == 0 else math.nan
     first, second = losses.values()
     check(f"evaluate: {first} with adapters beside the model and {second} with them in it", abs(first - second) < 1e-5 * abs(second))
-    done = tessera("generate", step, "--prompt-tokens", "1,2,3", "--tokens", "8", "--temperature", "0")
+    done = runs.tessera("generate", step, "--prompt-tokens", "1,2,3", "--tokens", "8", "--temperature", "0")
     check("generate takes a checkpoint with adapters", done.returncode == 0, done.stderr)
-    done = tessera("consolidate", step, os.path.join(folder.path, "part"), "--adapter", "--tensor", "head.*")
+    done = runs.tessera("consolidate", step, os.path.join(folder.path, "part"), "--adapter", "--tensor", "head.*")
     check("consolidate --adapter with --tensor is refused", done.returncode == USAGE and "--adapter writes all of an adapter" in done.stderr, done.stderr)
     folder.train("plain", 1, **STEADY, **MODEL, run__steps=1)
-    done = tessera("consolidate", folder.latest("plain"), os.path.join(folder.path, "none"), "--adapter")
+    done = runs.tessera("consolidate", folder.latest("plain"), os.path.join(folder.path, "none"), "--adapter")
     check("consolidate --adapter of a run without [lora] is refused", done.returncode == USAGE and "has no adapter" in done.stderr, done.stderr)
     return adapter
 
@@ -171,7 +165,7 @@ def comes_back(folder, base, adapter):
         check(f"{name}: B is zero, and A within its bound", zeros and max(map(abs, values)) < bound and max(map(abs, values)) > 0.9 * bound)
     first, *others = drawn.values()
     check("adapters are drawn alike on any layout", all(other == first for other in others))
-    done = tessera("import", base, folder.run("imported"))
+    done = runs.tessera("import", base, folder.run("imported"))
     check("tessera import", done.returncode == 0, done.stderr)
     for ranks, layout in LAYOUTS[:3]:
         name = f"imported-{ranks}-" + "-".join(f"{key.split('__')[-1]}{value}" for key, value in layout.items())
@@ -224,8 +218,7 @@ def refusals(folder, base, adapter):
         path = shutil.copytree(adapter, os.path.join(folder.path, f"bad-{number}"))
         change(path)
         name = f"refused-{number}"
-        done = subprocess.run(folder.command(name, 2, **{**STEADY, **MODEL, **LORA, "run__steps": 1, "run__init": base, "lora__init": path, **keys}), stdin=subprocess.DEVNULL,
-                              capture_output=True, text=True, timeout=runs.HANG_SECONDS)
+        done = runs.tessera(*folder.arguments(name, **{**STEADY, **MODEL, **LORA, "run__steps": 1, "run__init": base, "lora__init": path, **keys}), ranks=2)
         good = done.returncode == status and all(word in done.stderr for word in words)
         check(f"{what}: status {done.returncode}, named, nothing made", good and not os.path.exists(folder.run(name)), f"expected {status} and {words}\n{done.stderr}")
 

@@ -79,7 +79,7 @@ def main():
             check(f"{what}: goes on with the same bits", folder.hashes(f"same{number}") == folder.hashes(kind + "-whole") and "other data" not in done.stderr, done.stderr)
 
         # What a checkpoint says of it.
-        inspect = lambda *options: subprocess.run([runs.TESSERA, "inspect", folder.latest("two"), *options], capture_output=True, text=True).stdout
+        inspect = lambda *options: runs.tessera("inspect", folder.latest("two"), *options).stdout
         data = json.loads(inspect("--json", "--brief"))["data"]
         check("inspect shows the files, their digests, sizes and shares", [file["path"] for file in data] == [first, second] and [file["tokens"] for file in data] == [10000, 10000]
               and [file["file_bytes"] for file in data] == [20000, 20000] and abs(data[0]["share"] - 2 / 3) < 1e-5

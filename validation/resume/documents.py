@@ -6,7 +6,6 @@ import argparse
 import json
 import os
 import random
-import subprocess
 import sys
 
 import runs
@@ -30,7 +29,7 @@ def tokenize(folder, name, texts):
     path = os.path.join(folder.path, name + ".jsonl")
     with open(path, "w") as out:
         out.writelines(json.dumps({"text": text}) + "\n" for text in texts)
-    done = subprocess.run([runs.TESSERA, "tokenize", path, os.path.join(folder.path, name)], capture_output=True, text=True)
+    done = runs.tessera("tokenize", path, os.path.join(folder.path, name))
     check(f"{name} is tokenized", done.returncode == 0, done.stderr)
     return os.path.join(folder.path, name, "train.h5")
 
@@ -40,7 +39,7 @@ def rows(folder, name, key):
 
 
 def evaluate(checkpoint, data, device):
-    done = subprocess.run([runs.TESSERA, "evaluate", checkpoint, "--data", data, "--device", device, "--json"], capture_output=True, text=True)
+    done = runs.tessera("evaluate", checkpoint, "--data", data, "--device", device, "--json")
     check(f"{os.path.basename(os.path.dirname(data))} is evaluated", done.returncode == 0, done.stderr)
     return json.loads(done.stdout)
 

@@ -33,13 +33,9 @@ LAYOUTS = {"llama": DENSE + [(2, {**SHARDED, "zero__offload_optimizer__device": 
 TYPES = {"llama": ("fp32", "bf16"), "mixtral": ("fp32", "bf16")}  # of exports; others: fp32
 
 
-def tessera(*arguments):
-    return subprocess.run([runs.TESSERA, *arguments], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=runs.HANG_SECONDS)
-
-
 def consolidate(folder, step, name, *options):
     out = os.path.join(folder.path, name)
-    done = tessera("consolidate", step, out, *options)
+    done = runs.tessera("consolidate", step, out, *options)
     if done.returncode:
         sys.exit(f"FAIL consolidate {step}: {done.stderr}")
     return out
@@ -55,7 +51,7 @@ def contents(path):
 
 def model_of(deck, *overrides):
     """[model] as values, without what says nothing of the trained function."""
-    done = tessera("deck", "check", deck, "--json", *overrides)
+    done = runs.tessera("deck", "check", deck, "--json", *overrides)
     if done.returncode:
         sys.exit(f"FAIL deck check {deck}: {done.stdout}")
     model = json.loads(done.stdout)["values"]["model"]
@@ -73,15 +69,15 @@ def round_trips(folder, name, architecture, keys):
     for dtype in TYPES.get(name, ("fp32",)):
         options = ["--dtype", dtype] + (["--max-file-bytes", "9000"] if dtype == "bf16" else [])
         exports[dtype] = consolidate(folder, folder.latest(name), f"{name}-{dtype}", *options)
-        done = tessera("inspect", folder.latest(name), "--diff", exports[dtype])
+        done = runs.tessera("inspect", folder.latest(name), "--diff", exports[dtype])
         check(f"{name} {dtype}: the export is its checkpoint, rounded", done.returncode == 0 and "of the weights have the same bits" in done.stdout, done.stdout)
         deck = os.path.join(folder.path, f"{name}-{dtype}.toml")
-        done = tessera("deck", "from-hf", exports[dtype], f"data.train={folder.data}")
+        done = runs.tessera("deck", "from-hf", exports[dtype], f"data.train={folder.data}")
         with open(deck, "w") as file:
             file.write(done.stdout)
         check(f"{name} {dtype}: deck from-hf says its [model]", done.returncode == 0 and model_of(deck) == model_of(folder.deck, *runs.overrides(keys)),
               f"{done.stderr}{done.stdout}")
-        planned = tessera("plan", deck, "--ranks", "2")
+        planned = runs.tessera("plan", deck, "--ranks", "2")
         check(f"{name} {dtype}: tessera plan takes that deck", planned.returncode == 0, planned.stderr)
         for ranks, layout in LAYOUTS[name]:
             run = f"{name}-{dtype}-{ranks}-" + "-".join(f"{key.split('__')[-1]}{value}" for key, value in layout.items())
@@ -157,9 +153,9 @@ def imports(folder, model, sharded):
     steady = {"run__reproducible": True, "batch__global": 4, "run__steps": 4, "learning_rate__schedule": "constant"}
     folder.train("with-the-model", 1, **steady, run__init=model)
     for name, source, dtype in (("base", model, "fp32"), ("base-sharded", sharded, "bf16")):
-        done = tessera("import", source, folder.run(name))
+        done = runs.tessera("import", source, folder.run(name))
         check(f"{name}: tessera import", done.returncode == 0 and done.stdout.startswith(of_step(folder, name, 0) + " of " + source), done.stdout + done.stderr)
-        done = tessera("inspect", folder.latest(name), "--verify", "--json")
+        done = runs.tessera("inspect", folder.latest(name), "--verify", "--json")
         said = json.loads(done.stdout or "{}")
         check(f"{name}: it holds weights alone", said.get("groups") == ["master"] and said["step"] == 0 and said["verified"], done.stderr)
         options = ["--dtype", dtype] + (["--max-file-bytes", "9000"] if dtype == "bf16" else [])
@@ -171,18 +167,18 @@ def imports(folder, model, sharded):
         check(f"{name}: the bits of the run that began with the model", folder.losses(name) == folder.losses("with-the-model")
               and folder.hashes(name) == folder.hashes("with-the-model") and "weights alone" in done.stderr, f"{folder.losses(name)}")
     data = ["--data", folder.data, "--json", "--samples", "4"]
-    losses = [json.loads(tessera("evaluate", folder.latest(name), *data).stdout)["loss"] for name in ("base", "with-the-model")]
+    losses = [json.loads(runs.tessera("evaluate", folder.latest(name), *data).stdout)["loss"] for name in ("base", "with-the-model")]
     check("tessera evaluate takes it", 0 < losses[0] != losses[1], f"{losses}")
-    done = tessera("import", model, folder.run("base"))
+    done = runs.tessera("import", model, folder.run("base"))
     check("a folder with checkpoints is left alone", done.returncode == USAGE and "there are checkpoints already" in done.stderr, done.stderr)
-    done = tessera("import", folder.path, folder.run("nothing"))
+    done = runs.tessera("import", folder.path, folder.run("nothing"))
     check("a folder without a model", done.returncode == USAGE and "config.json" in done.stderr and not os.path.exists(folder.run("nothing")), done.stderr)
     os.makedirs(os.path.join(folder.path, "config-alone"))
     shutil.copy(os.path.join(model, "config.json"), os.path.join(folder.path, "config-alone"))
-    done = tessera("import", os.path.join(folder.path, "config-alone"), folder.run("nothing"))
+    done = runs.tessera("import", os.path.join(folder.path, "config-alone"), folder.run("nothing"))
     dangling = shutil.copytree(os.path.join(folder.path, "config-alone"), os.path.join(folder.path, "dangling"))
     os.symlink("/nowhere", os.path.join(dangling, "model.safetensors"))
-    lost = tessera("import", dangling, folder.run("nothing"))
+    lost = runs.tessera("import", dangling, folder.run("nothing"))
     check("weights that are a link to nothing are named", lost.returncode == DATA and "model.safetensors: cannot open" in lost.stderr, lost.stderr)
     check("a model without weights", done.returncode == DATA and "no weights" in done.stderr and not os.path.exists(folder.run("nothing")), done.stderr)
 
@@ -317,14 +313,13 @@ def refusals(folder, model, sharded):
         path = shutil.copytree(source, os.path.join(folder.path, f"bad-{number}"))
         change(path)
         name = f"refused-{number}"
-        done = subprocess.run(folder.command(name, 2, **{**FROZEN, "run__init": path}), stdin=subprocess.DEVNULL, capture_output=True, text=True,
-                              timeout=runs.HANG_SECONDS)
+        done = runs.tessera(*folder.arguments(name, **{**FROZEN, "run__init": path}), ranks=2)
         good = done.returncode == status and all(word in done.stderr for word in words) and done.stderr.count("error:") == 1
         check(f"{what}: status {done.returncode}, named, once, nothing made", good and not os.path.exists(folder.run(name)),
               f"expected {status} and {words}\n{done.stderr}")
-    done = tessera("deck", "from-hf", os.path.join(folder.path, "bad-2"))
+    done = runs.tessera("deck", "from-hf", os.path.join(folder.path, "bad-2"))
     check("deck from-hf: an unknown class", done.returncode == USAGE and "gpt2" in done.stderr and not done.stdout, done.stderr)
-    done = tessera("deck", "from-hf", os.path.join(folder.path, "no such"))
+    done = runs.tessera("deck", "from-hf", os.path.join(folder.path, "no such"))
     check("deck from-hf: no folder", done.returncode == USAGE and "No such file" in done.stderr, done.stderr)
 
 

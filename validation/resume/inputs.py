@@ -3,7 +3,6 @@
     inputs.py [--gpus]"""
 import json
 import os
-import subprocess
 import sys
 
 import runs
@@ -28,15 +27,15 @@ def main():
         gpus = "--gpus" in sys.argv  # a build that can plan for them
         for name in decks:
             deck, ranks = os.path.join(INPUTS, name), str(RANKS[name])
-            plan = [runs.TESSERA, "plan", deck, "--ranks", ranks, "--ranks-per-node", "8", "--json"]
-            done = subprocess.run(plan + (["run.device=cuda"] if gpus else []), capture_output=True, text=True)
+            plan = ["plan", deck, "--ranks", ranks, "--ranks-per-node", "8", "--json"]
+            done = runs.tessera(*plan, *(["run.device=cuda"] if gpus else []))
             check(f"{name} is planned on {ranks} ranks", done.returncode == 0, done.stderr)
             if gpus and done.returncode == 0:
                 device = json.loads(done.stdout)["tiers"]["device"]["bytes"]
                 check(f"{name}: {device / 1e9:.1f} GB of a GPU of 80 GB", device + ROOM <= GPU_BYTES)
             axes = [axis for axis in ("pp", "cp", "ep", "tp") if f"\n{axis} = " in open(deck).read()]
             small = 2 ** max(1, len(axes))
-            train = [runs.MPIEXEC, "-n", str(small), runs.TESSERA, "train", deck, *SMALL, f"data.train={folder.data}", f"data.validation={folder.data}",
+            train = ["train", deck, *SMALL, f"data.train={folder.data}", f"data.validation={folder.data}",
                      f"run.output_dir={folder.run(name)}"]
             train += [f"mesh.{axis}=2" for axis in axes]
             train += ["model.layers=4", "pipeline.virtual_stages=2"] if "\nvirtual_stages = " in open(deck).read() else []
@@ -44,15 +43,14 @@ def main():
             train += [f"zero.offload_optimizer.nvme_path={folder.path}"] if "nvme_path" in open(deck).read() else []
             # The model and the conversations of a fine-tuning are its user's.
             train += ['run.init=""', "data.packing=concatenate", "data.document_mask=false"] if "\ninit = " in open(deck).read() else []
-            done = subprocess.run(train, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+            done = runs.tessera(*train, ranks=small)
             check(f"{name}, scaled down, trains on {small} ranks", done.returncode == 0, done.stderr)
             if "\ninit = " in open(deck).read():
-                done = subprocess.run([*train, "lora.rank=4", "lora.alpha=8", "run.overwrite=true"], capture_output=True, text=True, stdin=subprocess.DEVNULL)
+                done = runs.tessera(*train, "lora.rank=4", "lora.alpha=8", "run.overwrite=true", ranks=small)
                 check(f"{name}, scaled down, trains adapters on {small} ranks", done.returncode == 0, done.stderr)
         # As its head says, with its own experts.
-        done = subprocess.run([runs.MPIEXEC, "-n", "4", runs.TESSERA, "train", os.path.join(INPUTS, "mixtral_tiny.toml"), *SMALL, *SMALL_EXPERTS, "mesh.ep=2", "zero.stage=2",
-                               f"data.train={folder.data}", f"data.validation={folder.data}", f"run.output_dir={folder.run('ep')}"],
-                              capture_output=True, text=True, stdin=subprocess.DEVNULL)
+        done = runs.tessera("train", os.path.join(INPUTS, "mixtral_tiny.toml"), *SMALL, *SMALL_EXPERTS, "mesh.ep=2", "zero.stage=2",
+                            f"data.train={folder.data}", f"data.validation={folder.data}", f"run.output_dir={folder.run('ep')}", ranks=4)
         check("mixtral_tiny.toml trains on 4 ranks of which two share the experts", done.returncode == 0, done.stderr)
     return 0 if check.good else 1
 

@@ -5,7 +5,6 @@ import argparse
 import json
 import os
 import random
-import subprocess
 import sys
 
 import runs
@@ -29,7 +28,7 @@ def tokenize(folder, name, lines):
     path = os.path.join(folder.path, name + ".jsonl")
     with open(path, "w") as out:
         out.writelines(json.dumps(line) + "\n" for line in lines)
-    done = subprocess.run([runs.TESSERA, "tokenize", path, os.path.join(folder.path, name), "--validation", "0.2"], capture_output=True, text=True)
+    done = runs.tessera("tokenize", path, os.path.join(folder.path, name), "--validation", "0.2")
     check(f"{name} is tokenized", done.returncode == 0, done.stderr)
     return os.path.join(folder.path, name), done.stdout
 
@@ -47,17 +46,17 @@ def check_task(folder, checkpoint, pairs, draw):
             wrong = ["".join(draw.choice(ALPHABET) for _ in letter) + "!" for _ in range(2)]
             out.write(json.dumps({"context": pair["prompt"], "choices": wrong[:answer] + [letter + letter[0]] + wrong[answer:], "answer": answer}) + "\n")
         out.write(json.dumps({"text": pairs[0]["prompt"] * 3}) + "\n")
-    command = [runs.TESSERA, "evaluate", checkpoint, "--task", task]
-    done = subprocess.run(command + ["--json", "--details", details], capture_output=True, text=True)
+    command = ["evaluate", checkpoint, "--task", task]
+    done = runs.tessera(*command, "--json", "--details", details)
     said, lines = json.loads(done.stdout), [json.loads(line) for line in open(details)]
     questions = [line for line in lines if "answer" in line]
     right = sum(max(range(3), key=lambda i: line["log_likelihoods"][i]) == line["answer"] for line in questions) / len(questions)
     check("a task's accuracy is that of its details", len(questions) == len(pairs) == said["questions"] and said["accuracy"] == right and said["documents"] == 1
           and abs(lines[-1]["loss"] - said["loss"]) < 1e-9, done.stdout)
     check("what was learned is answered", said["accuracy"] > 0.9 > said["chance"] * 2, done.stdout)
-    done = subprocess.run(command, capture_output=True, text=True)
+    done = runs.tessera(*command)
     check("a task in words", f"{len(pairs)} questions: " in done.stdout and "bits a byte" in done.stdout, done.stdout)
-    done = subprocess.run(command + ["--data", task], capture_output=True, text=True)
+    done = runs.tessera(*command, "--data", task)
     check("a task or a token file", done.returncode == 2, done.stderr)
 
 
@@ -95,8 +94,7 @@ def main():
             pairs_of = [(folder.losses(name)[step][0], loss[0]) for step, loss in folder.losses("fast").items()]
             check(f"{name}: near one rank", all(abs(a / b - 1) < (1e-5 if device == "host" else 1e-4) for a, b in pairs_of) and rows(folder, name, "targets") == rows(folder, "fast", "targets"),
                   str(pairs_of))
-        evaluated = json.loads(subprocess.run([runs.TESSERA, "evaluate", folder.latest("alone"), "--data", data + "/val.h5", "--json"],
-                                              capture_output=True, text=True).stdout)
+        evaluated = json.loads(runs.tessera("evaluate", folder.latest("alone"), "--data", data + "/val.h5", "--json").stdout)
         check("tessera evaluate counts targets too", 0 < evaluated["targets"] < evaluated["tokens"] and evaluated["targets"] <= counted[1], str(evaluated))
         if device == "host":
             # Completions can be learned, prompts cannot: with a mask the loss comes below what prompts would hold it at.

@@ -5,7 +5,6 @@ import json
 import os
 import random
 import shutil
-import subprocess
 import sys
 
 import runs
@@ -23,7 +22,7 @@ def tokenize(folder, name, lines, *options):
     path = os.path.join(folder.path, name + ".jsonl")
     with open(path, "w") as out:
         out.writelines(json.dumps(line) + "\n" for line in lines)
-    done = subprocess.run([runs.TESSERA, "tokenize", path, os.path.join(folder.path, name), *options], capture_output=True, text=True)
+    done = runs.tessera("tokenize", path, os.path.join(folder.path, name), *options)
     check(f"{name} is tokenized", done.returncode == 0, done.stderr)
     return os.path.join(folder.path, name, "train.h5")
 

@@ -61,7 +61,7 @@ class Launch:
         self.folder = tempfile.mkdtemp(prefix="tessera-play-")
         self.words = open(os.path.join(self.folder, "launch.err"), "w+b")
         self.process = subprocess.Popen([mpiexec, "-n", str(ranks), play], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.words, start_new_session=True)
-        self.rest = b""
+        self.rest, self.answered, self.ended = b"", None, False  # ended: by an item, which is said
 
     def fits(self, ranks):
         """Whether it can play a command of so many ranks with the environment of now."""
@@ -90,8 +90,10 @@ class Launch:
                 texts.append(text.read())
             os.remove(path)
         if answer is not None:
+            self.answered = answer
             return Done(arguments, answer["status"], *texts, answer["seconds"], answer["processor_seconds"])
         status = self.process.wait(SECONDS)
+        self.ended = True
         self.words.seek(0)
         words = self.words.read().decode(errors="replace")
         print(f"     the launch of {self.ranks} ranks ended with status {status} in {' '.join(arguments[:2])}; another one is started for what comes", flush=True)
@@ -109,7 +111,8 @@ class Launch:
                 continue
             if not select.select([self.process.stdout], [], [], max(0, deadline - time.monotonic()))[0]:
                 self.kill()
-                sys.exit(f"FAIL a played command was still running after {SECONDS} s")
+                self.ended = True
+                raise subprocess.TimeoutExpired(self.process.args, SECONDS)
             piece = os.read(self.process.stdout.fileno(), 65536)
             if not piece:
                 return None
@@ -132,9 +135,12 @@ class Launch:
             self.process.wait(60)
         except subprocess.TimeoutExpired:
             self.kill()
+        self.words.seek(0)
+        words = self.words.read().decode(errors="replace")
         self.process.stdout.close()
         self.words.close()
         shutil.rmtree(self.folder, ignore_errors=True)
+        return "" if self.ended or self.process.returncode == 0 else f"FAIL a launch of {self.ranks} ranks left with status {self.process.returncode}\n{words}"
 
 
 launches = {}  # by program
@@ -147,15 +153,21 @@ def play(program, arguments, ranks=1, mpiexec="mpiexec"):
         size = max(FEWEST, ranks)
         if launch is not None:
             size = max(size, launch.ranks)
-            launches.pop(program).end()
+            if wrong := launches.pop(program).end():
+                sys.exit(wrong)
         launch = launches[program] = Launch(beside(program), size, mpiexec)
     return launch.play([str(argument) for argument in arguments], ranks)
 
 
 def end():
-    """Ends all launches."""
-    while launches:
-        launches.popitem()[1].end()
+    """Ends all launches; what is wrong with an end, which a sanitizer may say."""
+    return "".join(launches.popitem()[1].end() for _ in range(len(launches)))
 
 
-atexit.register(end)
+def end_with_process():
+    if wrong := end():
+        print(wrong, flush=True)
+        os._exit(1)
+
+
+atexit.register(end_with_process)

@@ -65,7 +65,7 @@ def check_way(folder, number, case, common, references, disk):
     beside = "staging" in way or "async" in way
     lines = re.findall(r"saved \S+ \(\S+ \S+ in \S+ s beside the steps, which waited (\S+) s\)", done.stdout + done.stderr)
     check(f"{what}: the log tells whether steps waited", len(lines) == (STEPS if beside else 0), done.stdout + done.stderr)
-    verified = subprocess.run([runs.TESSERA, "verify", folder.run(name)], stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    verified = runs.tessera("verify", folder.run(name))
     check(f"{what}: tessera verify", verified.returncode == 0, verified.stdout + verified.stderr)
     if "staging" in way:
         check(f"{what}: the node's disk is left empty", os.listdir(disk) == [], str(os.listdir(disk)))
@@ -110,7 +110,7 @@ def check_weights(folder, common, disk):
         check(f"{what}: the run's checkpoints are its own", sorted(os.listdir(folder.run(name) + "/checkpoints")) == ["latest", "line.json", "step-00000006"]
               and folder.hashes(name) == checkpoints["step-00000006"], str(os.listdir(folder.run(name) + "/checkpoints")))
         check(f"{what}: metrics.jsonl", [row["saved_weights"] for row in folder.metrics(name) if "saved_weights" in row] == [2, 4, 6])
-        verified = subprocess.run([runs.TESSERA, "verify", folder.run(name)], stdin=subprocess.DEVNULL, capture_output=True, text=True)
+        verified = runs.tessera("verify", folder.run(name))
         check(f"{what}: tessera verify sees them", verified.returncode == 0 and "weights/step-00000002" in verified.stdout, verified.stdout + verified.stderr)
     # A kill has left out those of the last step: no step comes that could copy them.
     root = folder.run("weights1") + "/weights"
@@ -153,7 +153,7 @@ def constant_files(folder, name, ranks, below="checkpoints"):
 
 
 def verify(folder, name):
-    done = subprocess.run([runs.TESSERA, "verify", folder.run(name)], stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    done = runs.tessera("verify", folder.run(name))
     return done.returncode == 0, done.stdout + done.stderr
 
 

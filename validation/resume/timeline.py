@@ -6,7 +6,6 @@ import collections
 import json
 import os
 import re
-import subprocess
 import sys
 
 import runs
@@ -21,10 +20,8 @@ TIMES = 1e-9  # seconds by which sums over events may differ: they are written i
 
 def plan_of(folder, **keys):
     """{(lane, task): how often it runs in a step} and the plan's totals."""
-    command = folder.command("plan", 1, **keys)
-    at = command.index("train")
-    command[at] = "plan"
-    done = subprocess.run([*command, "--ranks", str(RANKS), "--json", "--schedule"], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=runs.HANG_SECONDS)
+    _, *arguments = folder.arguments("plan", **keys)
+    done = runs.tessera("plan", *arguments, "--ranks", str(RANKS), "--json", "--schedule")
     if done.returncode:
         sys.exit(f"plan: status {done.returncode}\n{done.stderr}")
     plan = json.loads(done.stdout)

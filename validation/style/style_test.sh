@@ -16,12 +16,16 @@ sound_tree() {
   printf '// MPI_Finalize, H5Fopen, getenv( and <<< in a comment are words.\nconst char* text = "MPI_Init H5Fopen getenv( <<<";\n/* and\n   MPI_Init here */\nint quote = '"'\"'"';\n' >"$tree/src/base/words.cpp"
 }
 
-# expect_fault FILE LINE RULE TEXT: a tree with that file must be refused, naming FILE:LINE and words of the rule.
+# expect_fault FILE LINE RULE TEXT [FILE TEXT]: a tree with that file (and the other) must be refused, naming FILE:LINE and words of the rule.
 expect_fault() {
   local output
   sound_tree
   mkdir -p "$tree/$(dirname "$1")"
   printf '%b' "$4" >"$tree/$1"
+  if [ $# -gt 4 ]; then
+    mkdir -p "$tree/$(dirname "$5")"
+    printf '%b' "$6" >"$tree/$5"
+  fi
   output=$("$root/scripts/style" --tree "$tree" 2>&1)
   if [ $? -ne 1 ] || ! grep -qF -- "$1:$2: " <<<"$output" || ! grep -qF -- "$3" <<<"$output"; then
     echo "FAIL: $1 with '$4' should be refused at line $2 for '$3'; scripts/style said:"
@@ -37,7 +41,7 @@ fi
 
 expect_fault src/base/a.cpp 1 "base sees base" '#include "memory/arena.hpp"\n'
 expect_fault src/zero/a.cpp 2 "zero sees" '#include "zero/partition.hpp"\n#include "optimizer/adamw.hpp"\n'
-expect_fault src/schedule/a.cpp 1 "schedule sees" '#include "train/trainer.hpp"\n'
+expect_fault src/schedule/a.cpp 1 "schedule sees" '#include "train/run/trainer.hpp"\n'
 expect_fault src/model/a.cpp 1 "model sees" '#include "io/tokens/tokens.hpp"\n'
 expect_fault src/train/a.cpp 1 "train sees" '#include "commands/train.hpp"\n'
 expect_fault kernels/gemm/a.cpp 1 "kernels sees base memory" '#include "deck/deck.hpp"\n'
@@ -62,6 +66,8 @@ expect_fault kernels/gemm/gemm.hpp 1 "a Kokkos header stands in" '#include <Kokk
 expect_fault src/train/a.cpp 1 "the JSON library stands in" "#include <nlohmann/json.hpp>\n"
 expect_fault src/commands/plan.cpp 1 "CLI11 stands in" "#include <CLI/CLI.hpp>\n"
 expect_fault io/files/a.cpp 1 "spdlog stands in" "#include <spdlog/spdlog.h>\n"
+expect_fault src/train/save/a.cpp 1 "in a circle: train/save -> train/run -> train/save" '#include "train/run/b.hpp"\n' src/train/run/b.hpp '#include "train/save/c.hpp"\n'
+expect_fault src/deck/b.cpp 4 "most is a name of src/deck/a.cpp:4 too" '\nnamespace tessera {\nnamespace {\nconstexpr int most = 2;\n}  // namespace\n}  // namespace tessera\n' src/deck/a.cpp '\nnamespace tessera {\nnamespace {\nint most(int x) { return x; }\n}  // namespace\n}  // namespace tessera\n'
 expect_fault src/base/a.cpp 1 "not formatted" 'int  f( ){return 1 ;}\n'
 expect_fault docs/a.md 2 "trailing space" 'text\nmore \n'
 expect_fault docs/a.md 1 "tab; indent with spaces" 'a\tb\n'

@@ -4,7 +4,7 @@
 #include <map>
 #include <memory>
 
-#include "model/passes.hpp"
+#include "model/record/passes.hpp"
 #include "validation/kernels/workspace.hpp"
 
 namespace tessera::test {

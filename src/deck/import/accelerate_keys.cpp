@@ -10,8 +10,9 @@ using Rows = std::vector<ForeignKey>;
 
 constexpr std::string_view of_launch =
     "ranks and their places are the launcher's: `mpiexec -n N`, or srun; --ranks says how many to the import";
-constexpr std::string_view by_unit = "parameters are gathered by unit (embedding, a layer, the head), and a step's schedule says when";
-constexpr std::string_view compiled = "kernels are compiled with the program, and a step is a schedule made before the run";
+constexpr std::string_view gathered_by_unit =
+    "parameters are gathered by unit (embedding, a layer, the head), and a step's schedule says when";
+constexpr std::string_view compiled_before = "kernels are compiled_before with the program, and a step is a schedule made before the run";
 constexpr std::string_view of_axes =
     "leave it out and say the axes on the command line: mesh.tp, mesh.cp, mesh.pp, mesh.ep, mesh.replicate";
 
@@ -34,7 +35,7 @@ Rows deepspeed_rows() {
       unneeded("deepspeed_config.deepspeed_hostfile", text, of_launch),
       unneeded("deepspeed_config.deepspeed_exclusion_filter", text, of_launch),
       unneeded("deepspeed_config.deepspeed_inclusion_filter", text, of_launch),
-      unneeded("deepspeed_config.deepspeed_moe_layer_cls_names", any, by_unit),
+      unneeded("deepspeed_config.deepspeed_moe_layer_cls_names", any, gathered_by_unit),
   };
 }
 
@@ -51,7 +52,7 @@ Rows fsdp_rows() {
                                       "fsdp_config.min_num_params", "fsdp_config.backward_prefetch", "fsdp_config.backward_prefetch_policy",
                                       "fsdp_config.forward_prefetch", "fsdp_config.use_orig_params", "fsdp_config.sync_module_states",
                                       "fsdp_config.cpu_ram_efficient_loading", "fsdp_config.state_dict_type", "fsdp_config.version"})
-    all.push_back(unneeded(name, any, by_unit));
+    all.push_back(unneeded(name, any, gathered_by_unit));
   return all;
 }
 
@@ -71,7 +72,7 @@ Rows other_rows() {
                                       "main_process_port", "main_training_function", "rdzv_backend", "same_network", "gpu_ids", "tpu_env",
                                       "tpu_name", "tpu_zone", "tpu_use_cluster", "tpu_use_sudo", "commands", "command_file"})
     all.push_back(unneeded(name, any, of_launch));
-  for (const std::string_view name : {"dynamo_config", "ipex_config", "mpirun_config"}) all.push_back(unneeded(name, any, compiled));
+  for (const std::string_view name : {"dynamo_config", "ipex_config", "mpirun_config"}) all.push_back(unneeded(name, any, compiled_before));
   all.push_back(unneeded("downcast_bf16", any, "`precision.compute` is the one type to choose"));
   return all;
 }

@@ -238,7 +238,7 @@ class ConfigReader {
     const bool with_zeros = type == "qwen3" || type == "qwen3_moe";  // biases of q, k, v, and one of the output that must be zeros
     if (!with_zeros && truth("attention_bias", false)) fault("attention_bias", "a bias on the attention's output is not in this version");
     if (truth("mlp_bias", false)) fault("mlp_bias", "biases in the feed-forward block are not in this version");
-    for (const Refused& row : refused)
+    for (const Refused& row : refused_keys)
       if (find(row.key)) fault(row.key, std::string(row.why));
     for (const Idle& row : idle) {
       const JsonNode* node = find(row.key);

@@ -108,7 +108,7 @@ constexpr bool holds(const std::array<std::string_view, n>& keys, std::string_vi
 struct Refused {
   std::string_view key, why;
 };
-constexpr std::array<Refused, 3> refused = {
+constexpr std::array<Refused, 3> refused_keys = {
     {{"quantization_config", "quantized weights are not in this version; get the model in BF16, F16 or F32"},
      {"compression_config", "compressed weights are not in this version; get the model in BF16, F16 or F32"},
      {"auto_map", "the model brings code of its own (trust_remote_code), and what that computes is not known here"}}};

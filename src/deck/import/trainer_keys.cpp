@@ -16,7 +16,8 @@ constexpr std::string_view of_loading = "samples are read from token files ahead
 constexpr std::string_view of_evaluation = "an evaluation is the mean loss over evaluate.batches micro-batches of batch.micro sequences";
 constexpr std::string_view of_best = "it chooses the best checkpoint, which load_best_model_at_end asks for";
 constexpr std::string_view of_ddp = "a step's collectives are a schedule made before the run";
-constexpr std::string_view compiled = "kernels are compiled with the program, and a step is a schedule made before the run";
+constexpr std::string_view kernels_are_compiled =
+    "kernels are kernels_are_compiled with the program, and a step is a schedule made before the run";
 constexpr std::string_view of_fsdp = "parameters are gathered by unit (embedding, a layer, the head), and a step's schedule says when";
 constexpr std::string_view other_schedule = "it is of a schedule that is not here; leave it out";
 constexpr std::string_view of_memory = "`tessera plan` lists a rank's memory before the run";
@@ -121,14 +122,14 @@ Rows precision_and_memory() {
                     {{"bf16_full_eval", boolean}, {"fp16_full_eval", boolean}}));
   add(unneeded_rows("precision.compute is the one type to choose",
                     {{"tf32", boolean}, {"half_precision_backend", text}, {"fp16_backend", text}, {"fp16_opt_level", text}}));
-  add(unneeded_rows(compiled, {{"torch_compile", boolean},
-                               {"torch_compile_backend", text},
-                               {"torch_compile_mode", text},
-                               {"torchdynamo", text},
-                               {"use_liger_kernel", boolean},
-                               {"liger_kernel_config", any},
-                               {"use_ipex", boolean},
-                               {"jit_mode_eval", boolean}}));
+  add(unneeded_rows(kernels_are_compiled, {{"torch_compile", boolean},
+                                           {"torch_compile_backend", text},
+                                           {"torch_compile_mode", text},
+                                           {"torchdynamo", text},
+                                           {"use_liger_kernel", boolean},
+                                           {"liger_kernel_config", any},
+                                           {"use_ipex", boolean},
+                                           {"jit_mode_eval", boolean}}));
   add(unneeded_rows(of_memory, {{"torch_empty_cache_steps", integer}, {"skip_memory_metrics", boolean}, {"use_cache", boolean}}));
   return all;
 }

@@ -1,13 +1,13 @@
 #include "schedule/build/builder.hpp"
+#include "schedule/build/memory_kind.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 
-#include "model/frozen.hpp"
+#include "model/record/leave_frozen.hpp"
 #include "schedule/build/micro_batches.hpp"
 #include "schedule/build/schedule_builder.hpp"
-#include "schedule/plan/limits.hpp"
 
 namespace tessera {
 

@@ -13,14 +13,14 @@ namespace {
 constexpr std::int64_t nothing = -1;
 
 /// A pass of a micro-batch through a chunk.
-struct Place {
+struct StagePlace {
   int chunk = 0;
   std::int64_t micro = nothing;
   bool there() const { return micro != nothing; }
 };
 /// What a stage does between two looks at its neighbours.
 struct Turn {
-  Place forward = {}, backward = {}, weights = {};
+  StagePlace forward = {}, backward = {}, weights = {};
 };
 
 /// Where warm-up and cool-down are as in 1F1B: `ahead` forward passes more than backward ones, `behind` gradients of weights fewer.
@@ -38,10 +38,10 @@ std::vector<Turn> turns_of_micro_batches(std::int64_t A, std::int64_t ahead, boo
 }
 
 /// All passes in one direction: of a group of micro-batches through one chunk, then through the next one.
-std::vector<Place> through_chunks(std::int64_t A, const Stage& stage, bool backward) {
+std::vector<StagePlace> through_chunks(std::int64_t A, const Stage& stage, bool backward) {
   const int chunks = stage.chunks();
   const std::int64_t groups = std::max<std::int64_t>(1, A / stage.count);
-  std::vector<Place> places;
+  std::vector<StagePlace> places;
   for (std::int64_t g = 0, first = 0; g < groups; ++g) {
     const std::int64_t end = first + A / groups + (g < A % groups ? 1 : 0);
     for (int c = 0; c < chunks; ++c)
@@ -52,7 +52,7 @@ std::vector<Place> through_chunks(std::int64_t A, const Stage& stage, bool backw
 }
 
 std::vector<Turn> interleaved_turns(std::int64_t A, const Stage& stage) {
-  const std::vector<Place> forward = through_chunks(A, stage, false), backward = through_chunks(A, stage, true);
+  const std::vector<StagePlace> forward = through_chunks(A, stage, false), backward = through_chunks(A, stage, true);
   const auto ahead = static_cast<std::size_t>(std::min<std::int64_t>(
       std::ssize(forward), 2 * (stage.count - 1 - stage.number) + (stage.chunks() - 1) * group_size(A, stage.count)));
   std::vector<Turn> turns;
@@ -65,7 +65,7 @@ std::vector<Turn> interleaved_turns(std::int64_t A, const Stage& stage) {
 }
 
 PipelinePhase phase_of(const Turn& turn, std::int64_t A) {
-  const Place &f = turn.forward, &b = turn.backward, &w = turn.weights;
+  const StagePlace &f = turn.forward, &b = turn.backward, &w = turn.weights;
   PipelinePhase phase{.name = {}, .forward = f.there(), .backward = b.there(), .weights = w.there()};
   phase.first = b.micro == 0, phase.last = b.micro == A - 1;
   phase.first_weights = w.micro == 0, phase.last_weights = w.micro == A - 1;
@@ -132,7 +132,7 @@ std::int64_t group_size(std::int64_t micro_batches, int stages) {
 
 std::vector<PipelinePhase> forward_order(const Stage& stage, std::int64_t micro_batches) {
   std::vector<Turn> turns;
-  for (const Place& place : through_chunks(micro_batches, stage, false)) turns.push_back({.forward = place});
+  for (const StagePlace& place : through_chunks(micro_batches, stage, false)) turns.push_back({.forward = place});
   return phases_of(turns, stage, micro_batches, false, false);
 }
 

@@ -3,9 +3,9 @@
 #include <vector>
 
 #include "deck/deck.hpp"
-#include "model/layout.hpp"
-#include "model/recompute.hpp"
-#include "model/shape.hpp"
+#include "model/record/recompute.hpp"
+#include "model/table/layout.hpp"
+#include "model/table/shape.hpp"
 #include "schedule/build/stages.hpp"
 #include "topology/mesh.hpp"
 

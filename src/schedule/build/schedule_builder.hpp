@@ -9,7 +9,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "model/recompute.hpp"
+#include "model/record/recompute.hpp"
 #include "schedule/build/builder.hpp"
 #include "schedule/build/pipeline_order.hpp"
 #include "zero/residency.hpp"

@@ -7,9 +7,9 @@
 #include <limits>
 
 #include "base/check.hpp"
-#include "model/frozen.hpp"
-#include "model/parameters.hpp"
-#include "model/recompute.hpp"
+#include "model/record/leave_frozen.hpp"
+#include "model/record/recompute.hpp"
+#include "model/table/parameters.hpp"
 #include "schedule/build/micro_batches.hpp"
 #include "schedule/build/pipeline_order.hpp"
 

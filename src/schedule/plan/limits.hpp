@@ -7,20 +7,9 @@
 
 #include "deck/deck.hpp"
 #include "memory/tier.hpp"
+#include "schedule/build/memory_kind.hpp"
 
 namespace tessera {
-
-/// Tiers that count together: device, which is a GPU's memory or, where state is offloaded on host ranks, what kernels use of the host's;
-/// host, shared and pinned; pinned, which is a part of the host's; nvme, which is no memory but runs out like it.
-enum class MemoryKind : std::uint8_t { device, host, pinned, nvme };
-inline constexpr int memory_kinds = 4;
-inline constexpr MemoryKind all_memory_kinds[memory_kinds] = {MemoryKind::device, MemoryKind::host, MemoryKind::pinned, MemoryKind::nvme};
-const char* name_of(MemoryKind);
-std::int64_t bytes_of(const TierBytes& tiers, MemoryKind kind);
-/// Of all tiers that are memory.
-std::int64_t memory_bytes(const TierBytes& tiers);
-/// Where kernels work.
-MemoryKind kernel_memory(const Deck& deck);
 
 /// What a GPU holds beside the plan. None of it has been measured: these are allowances, and a run prints what it finds (DeviceOverhead).
 struct GpuReserve {

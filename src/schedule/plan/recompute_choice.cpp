@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <map>
 
-#include "model/frozen.hpp"
+#include "model/record/leave_frozen.hpp"
 #include "schedule/plan/memory_plan.hpp"
 
 namespace tessera {

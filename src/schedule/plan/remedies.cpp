@@ -138,7 +138,7 @@ bool is_sound(const BuildRequest& request) {
 /// Of each axis the number of its level plus one, or 0.
 using Chosen = std::vector<std::size_t>;
 
-struct Trial {
+struct RemedyTrial {
   Chosen chosen;
   BuildRequest request;
   TierBytes bytes{};
@@ -164,9 +164,9 @@ class Search {
   Remedies run(std::size_t most) {
     // Pairs may cost less than one strong change; three changes at once are asked for only where fewer do not help.
     for (std::size_t size = 1; size <= axes_.size() && (size <= 2 || fitting_.empty()); ++size) try_all(size, 0, Chosen(axes_.size(), 0));
-    std::ranges::stable_sort(fitting_, [](const Trial& a, const Trial& b) { return a.price < b.price; });
+    std::ranges::stable_sort(fitting_, [](const RemedyTrial& a, const RemedyTrial& b) { return a.price < b.price; });
     Remedies remedies{.found = {}, .least = least_};
-    for (const Trial* trial : different_ones_first()) {
+    for (const RemedyTrial* trial : different_ones_first()) {
       if (remedies.found.size() == most) break;
       remedies.found.push_back({.change = words(*trial), .cost = cost_in_words(*trial), .bytes = trial->bytes});
     }
@@ -181,10 +181,11 @@ class Search {
   }
 
   /// By price, but what changes the same keys as a cheaper one comes after all that do not.
-  std::vector<const Trial*> different_ones_first() const {
-    std::vector<const Trial*> first, rest;
-    for (const Trial& trial : fitting_) {
-      const bool known = std::ranges::any_of(first, [&](const Trial* t) { return changed_axes(t->chosen) == changed_axes(trial.chosen); });
+  std::vector<const RemedyTrial*> different_ones_first() const {
+    std::vector<const RemedyTrial*> first, rest;
+    for (const RemedyTrial& trial : fitting_) {
+      const bool known =
+          std::ranges::any_of(first, [&](const RemedyTrial* t) { return changed_axes(t->chosen) == changed_axes(trial.chosen); });
       (known ? rest : first).push_back(&trial);
     }
     first.insert(first.end(), rest.begin(), rest.end());
@@ -194,7 +195,7 @@ class Search {
   /// All choices of `size` more axes from `first` on. What contains changes that fit by themselves is left out.
   void try_all(std::size_t size, std::size_t first, Chosen chosen) {
     if (size == 0) {
-      const auto contains = [&](const Trial& t) {
+      const auto contains = [&](const RemedyTrial& t) {
         for (std::size_t a = 0; a < chosen.size(); ++a)
           if (t.chosen[a] > chosen[a]) return false;
         return changed_axes(t.chosen) != changed_axes(chosen);
@@ -247,7 +248,7 @@ class Search {
   void plan(const Chosen& chosen) {
     std::optional<BuildRequest> changed = with(chosen);
     if (!changed) return;
-    Trial trial{.chosen = chosen, .request = std::move(*changed), .cost = {}};
+    RemedyTrial trial{.chosen = chosen, .request = std::move(*changed), .cost = {}};
     const BuildRequest& request = trial.request;
     const Schedule schedule = build_schedule(request);
     const MemoryLimits limits = limits_for(request.mesh.ranks());
@@ -275,14 +276,14 @@ class Search {
 
   int ranks() const { return request_.mesh.ranks(); }
 
-  std::string words(const Trial& trial) const {
+  std::string words(const RemedyTrial& trial) const {
     std::vector<std::string> changes;
     for (std::size_t a = 0; a < axes_.size(); ++a)
       if (trial.chosen[a] > 0) changes.push_back(axes_[a][trial.chosen[a] - 1].text);
     return fmt::format("{}", fmt::join(changes, " "));
   }
 
-  std::string cost_in_words(const Trial& trial) const {
+  std::string cost_in_words(const RemedyTrial& trial) const {
     const BuildRequest& request = trial.request;
     std::vector<std::string> words;
     if (request.mesh.ranks() > ranks())
@@ -316,7 +317,7 @@ class Search {
   const MemoryLimits& limits_;
   StepCost now_ = {};
   std::vector<Axis> axes_;
-  std::vector<Trial> fitting_;
+  std::vector<RemedyTrial> fitting_;
   TierBytes least_{};
 };
 

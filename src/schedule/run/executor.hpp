@@ -7,7 +7,7 @@
 #include <optional>
 #include <thread>
 
-#include "schedule/trace/timeline.hpp"
+#include "schedule/run/timeline.hpp"
 
 namespace tessera {
 

@@ -14,7 +14,7 @@ constexpr double long_wait = 0.2, worth_saying = 1.05;
 double host_wait(const Prediction& p) { return p.step.waited[static_cast<std::size_t>(WaitKind::host)]; }
 
 /// Tries changes, and keeps those that are worth it.
-struct Trial {
+struct UpdateTrial {
   const Deck& deck;
   const MachineProfile& machine;
   const Placement& placement;
@@ -64,7 +64,7 @@ struct Trial {
 std::vector<Help> help_with_host_update(const Deck& deck, const Prediction& now, const MachineProfile& machine, const Placement& placement,
                                         const std::function<MemoryLimits(const Deck&, int ranks)>& limits) {
   if (deck.zero.offload_optimizer.device != "host" || host_wait(now) < long_wait * now.step.seconds) return {};
-  Trial trial{.deck = deck, .machine = machine, .placement = placement, .limits = limits, .now = now.tokens_per_second};
+  UpdateTrial trial{.deck = deck, .machine = machine, .placement = placement, .limits = limits, .now = now.tokens_per_second};
   trial.more_tokens(), trial.less_of_the_state(), trial.more_ranks(), trial.faster_memory();
   std::ranges::stable_sort(trial.help, std::greater<>(), &Help::tokens_per_second);
   return trial.help;

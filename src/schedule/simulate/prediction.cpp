@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "model/flops.hpp"
+#include "model/record/flops.hpp"
 #include "schedule/plan/cross_check.hpp"
 #include "schedule/simulate/task_seconds.hpp"
 

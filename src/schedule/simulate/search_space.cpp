@@ -8,7 +8,7 @@
 namespace tessera {
 namespace {
 
-using Level = std::vector<Change>;  // of one axis
+using SpaceLevel = std::vector<Change>;  // of one axis
 
 /// The deck's other memories, as far as the profile knows how fast they are. Host ranks have one only where the deck says what kernels have
 /// of theirs.
@@ -22,13 +22,13 @@ std::vector<std::string> devices_of(const Deck& deck, const MachineProfile& mach
 }
 
 /// Stage, and where optimizer and parameters lie.
-std::vector<Level> layout_levels(const Deck& deck, const std::vector<std::string>& devices) {
+std::vector<SpaceLevel> layout_levels(const Deck& deck, const std::vector<std::string>& devices) {
   const std::optional<Change> path = example_path_change(deck);
-  std::vector<Level> levels;
+  std::vector<SpaceLevel> levels;
   for (std::int64_t stage = 0; stage <= 3; ++stage)
     for (const std::string& optimizer : devices)
       for (const std::string& parameters : devices) {
-        Level level{stage_change(stage), offload_optimizer_change(optimizer), offload_param_change(parameters)};
+        SpaceLevel level{stage_change(stage), offload_optimizer_change(optimizer), offload_param_change(parameters)};
         if ((optimizer == "nvme" || parameters == "nvme") && path) level.push_back(*path);
         levels.push_back(std::move(level));
       }
@@ -36,15 +36,15 @@ std::vector<Level> layout_levels(const Deck& deck, const std::vector<std::string
 }
 
 /// What of activations is made again, and where kept streams wait.
-std::vector<Level> activation_levels(const Deck& deck, const std::vector<std::string>& devices) {
+std::vector<SpaceLevel> activation_levels(const Deck& deck, const std::vector<std::string>& devices) {
   const ActivationKeys& now = deck.activation;
   const std::optional<Change> path = example_path_change(deck);
-  Level none{recompute_change(now, "none")};
+  SpaceLevel none{recompute_change(now, "none")};
   if (!now.keep.empty()) none.push_back({"activation.keep=[]", [](Deck& d) { d.activation.keep.clear(); }});
-  std::vector<Level> recompute{none, {recompute_change(now, "selective")}, {recompute_change(now, "full")}}, levels;
+  std::vector<SpaceLevel> recompute{none, {recompute_change(now, "selective")}, {recompute_change(now, "full")}}, levels;
   if (now.recompute == "full" && now.every > 1) recompute.push_back({recompute_change(now, "full", now.every)});
   for (const std::string& device : devices)
-    for (Level level : recompute) {
+    for (SpaceLevel level : recompute) {
       level.push_back(offload_activation_change(device));
       if (device == "nvme" && path) level.push_back(*path);
       levels.push_back(std::move(level));
@@ -53,12 +53,12 @@ std::vector<Level> activation_levels(const Deck& deck, const std::vector<std::st
 }
 
 /// What is gathered ahead: as the deck says, nothing, or one layer; and what is kept between two uses: as the deck says, or nothing.
-std::vector<Level> bucket_levels(const Deck& deck, std::int64_t layer) {
+std::vector<SpaceLevel> bucket_levels(const Deck& deck, std::int64_t layer) {
   const std::set<std::int64_t> ahead{deck.zero.prefetch_bucket_size, 0, layer}, kept{deck.zero.max_reuse_distance, 0};
-  std::vector<Level> levels;
+  std::vector<SpaceLevel> levels;
   for (const std::int64_t a : ahead)
     for (const std::int64_t k : kept) levels.push_back({prefetch_change(a), reuse_change(k)});
-  const auto changes = [&](const Level& level) {
+  const auto changes = [&](const SpaceLevel& level) {
     Deck changed = deck;
     for (const Change& c : level) c.apply(changed);
     return (changed.zero.prefetch_bucket_size != deck.zero.prefetch_bucket_size) +
@@ -79,7 +79,7 @@ std::int64_t elements_of_a_layer(const Deck& deck, int ranks) {
 /// A written deck is read again, so what the rules refuse is no choice.
 bool is_allowed(const Deck& deck, int ranks) { return parse_deck_text(print_deck(deck), "the choice", {}, ranks).faults.empty(); }
 
-SearchPoint changed(SearchPoint point, const Level& level) {
+SearchPoint changed(SearchPoint point, const SpaceLevel& level) {
   for (const Change& c : level) {
     const Deck then = point.deck;
     c.apply(point.deck);
@@ -91,14 +91,14 @@ SearchPoint changed(SearchPoint point, const Level& level) {
 }  // namespace
 
 std::vector<SearchPoint> search_space(const Deck& deck, const MachineProfile& machine, int ranks) {
-  const std::vector<Level> buckets = bucket_levels(deck, elements_of_a_layer(deck, ranks));
+  const std::vector<SpaceLevel> buckets = bucket_levels(deck, elements_of_a_layer(deck, ranks));
   const std::vector<std::string> devices = devices_of(deck, machine);
   // No rule holds between a layout and the rest, so that each is asked alone.
   std::vector<SearchPoint> layouts;
-  for (const Level& level : layout_levels(deck, devices))
+  for (const SpaceLevel& level : layout_levels(deck, devices))
     if (SearchPoint point = changed({.changes = {}, .deck = deck, .layout = layouts.size()}, level); is_allowed(point.deck, ranks))
       layouts.push_back(std::move(point));
-  const std::vector<Level> activations = activation_levels(deck, devices);
+  const std::vector<SpaceLevel> activations = activation_levels(deck, devices);
   std::vector<std::pair<std::size_t, std::int64_t>> inner;
   for (std::size_t a = 0; a < activations.size(); ++a)
     for (const std::int64_t micro : micro_sizes(deck.batch, batch_ranks(make_mesh(deck, ranks))))
@@ -114,7 +114,7 @@ std::vector<SearchPoint> search_space(const Deck& deck, const MachineProfile& ma
         points.push_back(std::move(core));
         continue;
       }
-      for (const Level& level : buckets) points.push_back(changed(core, level));
+      for (const SpaceLevel& level : buckets) points.push_back(changed(core, level));
     }
   return points;
 }

@@ -2,7 +2,7 @@
 // on. A pure function; its waits are those that executors wait for.
 #pragma once
 #include "schedule/plan/order.hpp"
-#include "schedule/trace/timeline.hpp"
+#include "schedule/run/timeline.hpp"
 
 namespace tessera {
 

@@ -2,7 +2,7 @@
 #pragma once
 #include <initializer_list>
 
-#include "schedule/trace/timeline.hpp"
+#include "schedule/run/timeline.hpp"
 
 namespace tessera {
 

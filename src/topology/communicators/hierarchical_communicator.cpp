@@ -16,12 +16,12 @@ namespace {
 // Below, one call of MPI's is faster than meetings on both sides of it.
 constexpr std::int64_t hierarchical_minimum_bytes = 32 << 10;
 constexpr std::size_t gather_piece_bytes = 64 << 10;  // of a node's block, at least
-constexpr std::size_t window_minimum = 1 << 20;
+constexpr std::size_t node_window_minimum = 1 << 20;
 
 std::size_t window_bytes_for(int nodes, int locals) {
   const std::size_t gathers = gather_piece_bytes * static_cast<std::size_t>(nodes);
   const std::size_t sums = static_cast<std::size_t>(Rail::piece_bytes) * static_cast<std::size_t>(locals);
-  return std::max({window_minimum, gathers, sums});
+  return std::max({node_window_minimum, gathers, sums});
 }
 
 /// Rank i of each node stands on rail i and carries what falls to it: of a gather the blocks of its rail's ranks, of a reduce-scatter the

@@ -9,8 +9,8 @@
 #include "topology/communicators/mpi_communicator.hpp"
 #include "topology/communicators/nccl_communicator.hpp"
 #include "topology/communicators/reduce.hpp"
-#include "topology/communicators/shared_block.hpp"
 #include "topology/communicators/shared_communicator.hpp"
+#include "topology/shared/shared_block.hpp"
 #include "topology/world_handles.hpp"
 
 namespace tessera {

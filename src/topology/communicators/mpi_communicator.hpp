@@ -4,7 +4,7 @@
 #include <string>
 
 #include "topology/communicators/communicator.hpp"
-#include "topology/mpi.hpp"
+#include "topology/failure/mpi.hpp"
 
 namespace tessera {
 

@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "base/types.hpp"
-#include "topology/mpi.hpp"
+#include "topology/failure/mpi.hpp"
 
 namespace tessera {
 

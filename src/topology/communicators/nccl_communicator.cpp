@@ -24,7 +24,18 @@ constexpr double look_seconds = 0.25, finalize_seconds = 10;
 
 ncclDataType_t type_of(DType dtype) {
   require_reducible(dtype);
-  return dtype == DType::f32 ? ncclFloat32 : dtype == DType::bf16 ? ncclBfloat16 : ncclInt64;
+  switch (dtype) {
+    case DType::f32:
+      return ncclFloat32;
+    case DType::bf16:
+      return ncclBfloat16;
+    case DType::i64:
+      return ncclInt64;
+    case DType::u16:
+    case DType::u32:
+      break;
+  }
+  fail(ExitCode::internal, "no type of NCCL's for {}", name_of(dtype));
 }
 std::size_t bytes_of(std::int64_t count, DType dtype) { return static_cast<std::size_t>(count) * size_of(dtype); }
 cudaStream_t stream_of(const kernels::Context& context) { return static_cast<cudaStream_t>(context.stream); }

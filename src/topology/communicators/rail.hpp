@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "topology/communicators/communicator.hpp"
-#include "topology/mpi.hpp"
+#include "topology/failure/mpi.hpp"
 
 namespace tessera {
 

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "topology/communicators/communicator.hpp"
-#include "topology/communicators/shared_block.hpp"
 #include "topology/node.hpp"
+#include "topology/shared/shared_block.hpp"
 
 namespace tessera {
 

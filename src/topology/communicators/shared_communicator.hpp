@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "topology/communicators/communicator.hpp"
-#include "topology/mpi.hpp"
+#include "topology/failure/mpi.hpp"
 #include "topology/node.hpp"
 
 namespace tessera {

@@ -12,7 +12,7 @@
 #include <utility>
 
 #include "base/end_report.hpp"
-#include "topology/communicators/peer_file.hpp"
+#include "topology/failure/peer_file.hpp"
 #include "topology/failure/watch.hpp"
 
 namespace tessera {

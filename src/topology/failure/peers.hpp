@@ -4,7 +4,7 @@
 #include <optional>
 #include <vector>
 
-#include "topology/mpi.hpp"
+#include "topology/failure/mpi.hpp"
 
 namespace tessera {
 

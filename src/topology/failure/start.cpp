@@ -39,7 +39,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr double look_seconds = 0.25, show_seconds = 1, say_again_seconds = 60, last_words_seconds = 1.5;
+constexpr double start_look_seconds = 0.25, show_seconds = 1, say_again_seconds = 60, last_words_seconds = 1.5;
 constexpr std::int64_t most_host_bytes = 4096;
 constexpr std::chrono::seconds fresh{10};  // since a waiting rank last touched its file
 
@@ -252,7 +252,7 @@ void StartWatch::loop() {
   Patience patience;
   double say_at = std::min(options_.say_seconds, options_.timeout_seconds / 2), show_at = std::min(show_seconds, say_at);
   std::unique_lock lock(mutex_);
-  while (!over_.wait_for(lock, std::chrono::duration<double>(look_seconds), [this] { return stop_; })) {
+  while (!over_.wait_for(lock, std::chrono::duration<double>(start_look_seconds), [this] { return stop_; })) {
     const double waited = patience.waited();
     const bool last = waited >= options_.timeout_seconds;
     if (waited >= show_at || last) show_presence(), show_at = waited + show_seconds;

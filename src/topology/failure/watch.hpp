@@ -77,7 +77,4 @@ class Watch {
   std::thread thread_;  // last: it uses the others
 };
 
-/// Collective over all ranks, each with the hosts of all: makes the links. Rank 0 warns once of ranks that it cannot reach.
-std::unique_ptr<Watch> make_watch(const class World& world, std::vector<std::string> hosts);
-
 }  // namespace tessera

@@ -14,7 +14,7 @@
 #include "optimizer/learning_rate.hpp"
 #include "schedule/trace/timeline_summary.hpp"
 #include "topology/node.hpp"
-#include "train/device.hpp"
+#include "train/engine/device.hpp"
 
 namespace tessera {
 namespace {

@@ -4,7 +4,7 @@
 #include <exception>
 
 #include "kernels/elementwise/elementwise.hpp"
-#include "train/device.hpp"
+#include "train/engine/device.hpp"
 
 namespace tessera {
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "kernels/router/router.hpp"
-#include "model/shape.hpp"
+#include "model/table/shape.hpp"
 
 namespace tessera {
 

@@ -3,7 +3,7 @@
 #include <span>
 
 #include "io/checkpoint/checkpoint.hpp"
-#include "model/layout.hpp"
+#include "model/table/layout.hpp"
 
 namespace tessera {
 

@@ -10,7 +10,7 @@
 #include "kernels/elementwise/elementwise.hpp"
 #include "optimizer/state.hpp"
 #include "topology/failure/signals.hpp"
-#include "train/device.hpp"
+#include "train/engine/device.hpp"
 
 namespace tessera {
 namespace {

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Every command line of README and docs runs, in a scratch folder and small, or is checked without running where it needs what is not there. RULES says
-which, and why; a line that no rule takes is a fault, so that no page can hold what nobody tried. And options that pages name inside sentences exist.
+"""Every command line of README, docs and the program's --help runs, in a scratch folder and small, or is checked without running where it needs what is not
+there. RULES says which, and why; a line that no rule takes is a fault, so that no page can hold what nobody tried. And options that pages name inside sentences exist.
     commands.py [--all] [--show]
 Of runs of training a sample is started, drawn by TESSERA_TEST_DRAW (of the commit); with --all, or TESSERA_TEST_FULL in the environment, all are."""
 import dataclasses
@@ -42,7 +42,7 @@ def fault(line, text, output=""):
 def run(words, line, expect=0, output="", **options):
     """Runs in the scratch folder; what goes to standard output goes to the file that the line names. Another status than expected is a fault."""
     try:
-        done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=HANG_SECONDS, **options)
+        done = subprocess.run(words, **{"stdin": subprocess.DEVNULL} | options, capture_output=True, text=True, errors="replace", timeout=HANG_SECONDS)
     except (OSError, subprocess.TimeoutExpired) as error:
         fault(line, f"cannot be run: {error}")
         return ""
@@ -175,7 +175,8 @@ def plan(command, launch):
     words = launch.words[1:]
     if "--recommend" in words or "--sweep" in words:
         words = ["inputs/gpt2_124m.toml" if word.endswith(".toml") and not word.startswith("inputs/machines") and words[n - 1] != "--write" else
-                 re.sub(r"^[\d,]+$", "2,4" if "," in word else "4", word) if words[n - 1] in ("--gpus", "--ranks", "--sweep") else word for n, word in enumerate(words)]
+                 re.sub(r"^[\d,]+$", "2,4" if "," in word else "4", word) if words[n - 1] in ("--gpus", "--ranks", "--sweep") else
+                 "1e8" if words[n - 1] == "--parameters" else word for n, word in enumerate(words)]
     # A block may go on with what the program answers.
     refused = any(line.text.startswith("tessera: error:") for line in following(command.line))
     run(["tessera", *words], command.line, expect=5 if refused else 0, output=command.output)
@@ -187,6 +188,11 @@ def as_it_stands(command, launch):
     words = launch.words[1:]
     if words[0] == "tokenize":
         words = ["tokens" if word == "data/" else word for word in words]
+        if "-" in words:  # the end of a pipe
+            run(["tessera", *words], command.line, stdin=open("docs.jsonl"))
+            return
+    if words[0] == "consolidate":  # exports of other models stand in no folder together
+        shutil.rmtree(words[2].rstrip("/"), ignore_errors=True)
     if words[0] in ("generate", "evaluate") and "--device" not in words:
         words += ["--device", "host"]  # an emulated GPU takes minutes
     run(launch.start(min(launch.ranks, 2), words), command.line, output=command.output)
@@ -301,15 +307,17 @@ RULES = [
     Rule(r"scripts/plot_run ", plot, "draws what the runs here left"),
     Rule(r"scripts/(quickstart|setup|test|gpu_check|bundle)\b", script, "installs and builds for minutes, or wants a GPU; CI runs setup and test"),
     Rule(r"cmake ", cmake, "builds for minutes; CI does"),
-    Rule(r"(module|conda|spack|apptainer|export|jq) ", named_files, "belongs to another program, which is not here"),
+    Rule(r"(module|conda|spack|apptainer|export|jq|zcat) ", named_files, "belongs to another program, which is not here"),
     Rule(r"(\$PEER|validation/parity/peer_python) ", named_files, "asks torch and transformers; label peer runs it"),
 ]
 # Words that begin a command: a line of code that begins with one must have a rule.
-FIRST_WORDS = ("tessera", "mpiexec", "srun", "sbatch", "scripts/", "slurm/", "build/", "validation/", "cmake", "ctest", "module", "conda", "spack", "apptainer", "export", "jq", "$")
+FIRST_WORDS = ("tessera", "mpiexec", "srun", "sbatch", "scripts/", "slurm/", "build/", "validation/", "cmake", "ctest", "module", "conda", "spack", "apptainer", "export", "jq", "zcat", "$")
 
 
 def following(line):
-    """The lines of the same block after this one."""
+    """The lines of the same block of a page after this one."""
+    if not os.path.exists(os.path.join(pages.ROOT, line.page)):
+        return []
     for _, lines in pages.blocks_of(line.page, pages.read(line.page)):
         numbers = [one.number for one in lines]
         if line.number in numbers:
@@ -335,6 +343,20 @@ def commands():
             if answer or line.text.startswith("#") or re.fullmatch(r"[A-Z]+=\S+", line.text):
                 continue
             yield from pages.commands_of(line)
+    shown = list(examples())
+    if len(shown) < 30:
+        faults.append(f"only {len(shown)} examples were found in --help")
+    yield from shown
+
+
+def examples(*command):
+    """What --help of the program and of all its commands shows."""
+    text = HELP.of(*command)
+    for number, line in enumerate(re.sub(r"(?s)^.*?\nExamples?:\n|\n(?! ).*", "", text.partition("\nExample")[1] + text.partition("\nExample")[2]).split("\n"), 1):
+        if line.startswith("  "):
+            yield from pages.commands_of(pages.Line(" ".join(("tessera", *command, "--help")), number, line))
+    for name in re.findall(r"(?m)^  ([a-z][a-z-]*) ", subcommands(text)):
+        yield from examples(*command, name)
 
 
 def check_outside():
@@ -442,7 +464,7 @@ def check_inline():
 
 
 def main():
-    counts = dict.fromkeys(range(len(RULES)), 0)
+    counts, tried = dict.fromkeys(range(len(RULES)), 0), set()
     with tempfile.TemporaryDirectory(prefix="tessera-documents-") as folder:
         os.chdir(folder)
         make_scratch()
@@ -456,7 +478,9 @@ def main():
                 fault(command.line, f"no rule of commands.py takes this line: {command.text()}")
                 continue
             counts[number] += 1
-            RULES[number].action(command, launch)
+            if (words, command.output) not in tried:
+                RULES[number].action(command, launch)
+            tried.add((words, command.output))
         drawn = RUNS if ALL else random.Random(int(os.environ.get("TESSERA_TEST_DRAW", "1"))).sample(RUNS, min(DRAWN_RUNS, len(RUNS)))
         for number, (command, launch, deck) in enumerate(drawn):
             train_small(command, launch, deck, number)
@@ -470,7 +494,7 @@ def main():
     print(f"{len(drawn)} of {len(RUNS)} runs were started; {inline} commands inside sentences; python with tokenizers: {'yes' if TOKENIZERS else 'no'}")
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     print(f"{used.ru_utime + used.ru_stime:.1f} s of processor time")
-    print("\n".join(faults) if faults else "every command line of README and docs is good")
+    print("\n".join(faults) if faults else "every command line of README, docs and --help is good")
     return 1 if faults else 0
 
 

@@ -13,7 +13,7 @@
 
 #include "base/current_error.hpp"
 
-namespace tessera {
+namespace tessera::address_space_test {
 namespace {
 
 constexpr std::int64_t mib = 1 << 20;
@@ -71,4 +71,4 @@ TEST(CurrentError, IsWhatTheExceptionMeans) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::address_space_test

@@ -6,7 +6,7 @@
 #include <map>
 #include <random>
 
-namespace tessera {
+namespace tessera::box_test {
 namespace {
 
 using Element = std::vector<std::int64_t>;
@@ -139,4 +139,4 @@ TEST(Box, ColumnsOfAMatrixAreARunARow) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::box_test

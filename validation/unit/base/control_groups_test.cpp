@@ -5,7 +5,7 @@
 
 #include "../scratch.hpp"
 
-namespace tessera {
+namespace tessera::control_groups_test {
 namespace {
 
 /// A pretended /proc and /sys.
@@ -83,4 +83,4 @@ TEST_F(Groups, OfVersion1) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::control_groups_test

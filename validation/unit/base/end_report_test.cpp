@@ -8,7 +8,7 @@
 #include <fstream>
 #include <iterator>
 
-namespace tessera {
+namespace tessera::end_report_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -72,4 +72,4 @@ TEST_F(EndReport, AFolderThatIsGoneIsNoFurtherError) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::end_report_test

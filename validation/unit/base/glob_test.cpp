@@ -6,7 +6,7 @@
 #include <random>
 #include <string>
 
-namespace tessera {
+namespace tessera::glob_test {
 namespace {
 
 bool plainly(std::string_view pattern, std::string_view name) {
@@ -41,4 +41,4 @@ TEST(Glob, AsAPlainReadingSays) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::glob_test

@@ -6,7 +6,7 @@
 #include <random>
 #include <vector>
 
-namespace tessera {
+namespace tessera::hash_test {
 namespace {
 
 TEST(Hash, KnownValues) {
@@ -53,4 +53,4 @@ TEST(Hash, TextBothWays) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::hash_test

@@ -5,7 +5,7 @@
 #include <fstream>
 #include <iterator>
 
-namespace tessera {
+namespace tessera::identity_test {
 namespace {
 
 Identity identity(const std::string& commit, const std::string& instructions) {
@@ -58,4 +58,4 @@ TEST(Identity, TheDigestIsThatOfTheRunningFile) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::identity_test

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <limits>
 
-namespace tessera {
+namespace tessera::json_test {
 namespace {
 
 TEST(Json, PairsMakeObjectsAndEverythingElseLists) {
@@ -89,4 +89,4 @@ TEST(Json, MembersAndPaths) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::json_test

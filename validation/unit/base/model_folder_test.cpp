@@ -5,7 +5,7 @@
 
 #include "../scratch.hpp"
 
-namespace tessera {
+namespace tessera::model_folder_test {
 namespace {
 
 using namespace tessera::test;
@@ -69,4 +69,4 @@ TEST(ModelFolder, ARunWhereAModelIsWanted) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::model_folder_test

@@ -8,7 +8,7 @@
 #include <algorithm>
 #include <cerrno>
 
-namespace tessera {
+namespace tessera::open_files_test {
 namespace {
 
 TEST(OpenFiles, TheSoftLimitIsRaisedAndNeverLowered) {
@@ -35,4 +35,4 @@ TEST(OpenFiles, TheSoftLimitIsRaisedAndNeverLowered) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::open_files_test

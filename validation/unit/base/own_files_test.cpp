@@ -8,7 +8,7 @@
 
 #include "../scratch.hpp"
 
-namespace tessera {
+namespace tessera::own_files_test {
 namespace {
 
 using test::Scratch;
@@ -84,4 +84,4 @@ TEST(OwnFiles, AFolderIsOursAlone) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::own_files_test

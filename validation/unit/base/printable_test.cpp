@@ -5,7 +5,7 @@
 
 #include "base/log.hpp"
 
-namespace tessera::test {
+namespace tessera::test::printable_test {
 namespace {
 
 TEST(Printable, WhatATerminalWouldObeyIsShown) {
@@ -67,4 +67,4 @@ TEST(Printable, LinesOfTheLogAndWhatCommandsPrintAre) {
 }
 
 }  // namespace
-}  // namespace tessera::test
+}  // namespace tessera::test::printable_test

@@ -9,7 +9,7 @@
 
 #include "base/check.hpp"
 
-namespace tessera {
+namespace tessera::types_test {
 namespace {
 
 float from_bits(std::uint32_t bits) { return std::bit_cast<float>(bits); }
@@ -157,4 +157,4 @@ TEST(Check, ABrokenInvariantNamesConditionFileAndLine) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::types_test

@@ -8,7 +8,7 @@
 #include "../sharded_checkpoint.hpp"
 #include "program.hpp"
 
-namespace tessera {
+namespace tessera::consolidate_test {
 namespace {
 
 TEST(ConsolidateCommand, SaysWhatItWrote) {
@@ -147,4 +147,4 @@ TEST(ConsolidateCommand, BadUseHasTheUsageStatus) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::consolidate_test

@@ -13,7 +13,7 @@
 #include "kernels/cuda/devices.hpp"
 #endif
 
-namespace tessera {
+namespace tessera::generate_test {
 namespace {
 
 bool has_device() {
@@ -131,4 +131,4 @@ TEST(GenerateCommand, BadUseSaysWhatToDo) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::generate_test

@@ -7,7 +7,7 @@
 
 #include "program.hpp"
 
-namespace tessera {
+namespace tessera::plan_sizes_test {
 namespace {
 
 using Words = std::vector<std::string>;
@@ -117,4 +117,4 @@ TEST(PlanCommand, AdviceForTheHostsUpdateWorks) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::plan_sizes_test

@@ -10,7 +10,7 @@
 #include "schedule/plan/recompute_choice.hpp"
 #include "train/engine/engine.hpp"
 
-namespace tessera {
+namespace tessera::plan_test {
 namespace {
 
 constexpr int threads = 2;
@@ -355,10 +355,4 @@ TEST(PlanCommand, GrowsWithTheLayersAndNotWithTheirSquare) {
 }
 
 }  // namespace
-}  // namespace tessera
-
-int main(int argc, char** argv) {
-  testing::InitGoogleTest(&argc, argv);
-  tessera::KernelRuntime runtime(tessera::threads);
-  return RUN_ALL_TESTS();
-}
+}  // namespace tessera::plan_test

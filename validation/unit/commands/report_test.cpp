@@ -8,9 +8,9 @@
 #include "base/json.hpp"
 
 #include "program.hpp"
-#include "train/device.hpp"
+#include "train/engine/device.hpp"
 
-namespace tessera {
+namespace tessera::report_test {
 namespace {
 
 TEST(ReportCommand, PrintsWhatThereIs) {
@@ -86,4 +86,4 @@ TEST(ReportCommand, MeasuresNothingOnAFolderThatIsNotThere) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::report_test

@@ -8,7 +8,7 @@
 
 #include "small_deck.hpp"
 
-namespace tessera {
+namespace tessera::bad_decks_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -58,4 +58,4 @@ TEST(BadDecks, GiveExactlyTheirFaults) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::bad_decks_test

@@ -14,7 +14,7 @@
 #include "deepspeed_cases.hpp"
 #include "small_deck.hpp"
 
-namespace tessera {
+namespace tessera::deepspeed_keys_test {
 namespace {
 
 using test::deepspeed_cases;
@@ -213,4 +213,4 @@ TEST(DeepSpeedKeys, ThePageHoldsTheTable) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::deepspeed_keys_test

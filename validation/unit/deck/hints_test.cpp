@@ -4,7 +4,7 @@
 
 #include "deck/schema.hpp"
 
-namespace tessera {
+namespace tessera::hints_test {
 namespace {
 
 TEST(Hints, EditDistance) {
@@ -53,4 +53,4 @@ TEST(Hints, WordsOfOthers) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::hints_test

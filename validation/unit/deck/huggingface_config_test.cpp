@@ -11,7 +11,7 @@
 #include "deck/import/model_source.hpp"
 #include "small_deck.hpp"
 
-namespace tessera {
+namespace tessera::huggingface_config_test {
 namespace {
 
 /// `more` comes after what every configuration has; a key that stands in both is a fault.
@@ -339,4 +339,4 @@ TEST(FromHuggingface, RefusesWithTheFilesPlaces) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::huggingface_config_test

@@ -9,7 +9,7 @@
 #include "deck/value.hpp"
 #include "small_deck.hpp"
 
-namespace tessera {
+namespace tessera::import_test {
 namespace {
 
 ImportedDeck import_of(const std::string& text, const std::vector<std::string>& overrides = {}, int ranks = 0) {
@@ -421,4 +421,4 @@ TEST(Import, FilesAreReadAndTheirNamesAreEscaped) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::import_test

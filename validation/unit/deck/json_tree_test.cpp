@@ -5,7 +5,7 @@
 
 #include "small_deck.hpp"
 
-namespace tessera {
+namespace tessera::json_tree_test {
 namespace {
 
 struct Read {
@@ -109,4 +109,4 @@ TEST(JsonTree, NumbersKeepWhatWasWritten) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::json_tree_test

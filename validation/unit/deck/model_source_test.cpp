@@ -6,7 +6,7 @@
 #include "../scratch.hpp"
 #include "small_deck.hpp"
 
-namespace tessera {
+namespace tessera::model_source_test {
 namespace {
 
 std::string text_of(const std::vector<Fault>& faults) { return faults_of({{}, faults, {}}); }
@@ -153,4 +153,4 @@ TEST(ModelSource, RefusesWhatADeckCannotSay) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::model_source_test

@@ -5,7 +5,7 @@
 
 #include <vector>
 
-namespace tessera {
+namespace tessera::openmp_binding_test {
 namespace {
 
 /// What is left of such an environment.
@@ -35,4 +35,4 @@ TEST(OpenMpBinding, IsLeftByRanksThatWouldShareCores) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::openmp_binding_test

@@ -7,7 +7,7 @@
 #include "base/check.hpp"
 #include "small_deck.hpp"
 
-namespace tessera {
+namespace tessera::parser_test {
 namespace {
 
 TEST(Parser, SmallDeckAndItsDefaults) {
@@ -200,4 +200,4 @@ TEST(Parser, RequireDeckListsEveryFault) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::parser_test

@@ -10,7 +10,7 @@
 #include "deck/value.hpp"
 #include "small_deck.hpp"
 
-namespace tessera {
+namespace tessera::print_test {
 namespace {
 
 std::string read_text(const std::string& path) {
@@ -175,4 +175,4 @@ TEST(Print, AKeyThatCameLaterLeavesTheIdentityOfEarlierRuns) {
 TEST(Print, ReferencePageIsCommitted) { EXPECT_EQ(read_text(std::string(TESSERA_SOURCE_DIR) + "/docs/deck.md"), deck_reference()); }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::print_test

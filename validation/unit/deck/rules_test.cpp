@@ -4,7 +4,7 @@
 
 #include "small_deck.hpp"
 
-namespace tessera {
+namespace tessera::rules_test {
 namespace {
 
 bool valid(const std::vector<std::string>& overrides, int ranks = 0) { return parse_small(overrides, ranks).faults.empty(); }
@@ -339,4 +339,4 @@ TEST(Rules, GpusTakeAnyStageOnManyRanks) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::rules_test

@@ -11,7 +11,7 @@
 #include "deck/import/foreign_keys.hpp"
 #include "deck/schema.hpp"
 
-namespace tessera {
+namespace tessera::texts_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -127,4 +127,4 @@ TEST(Texts, NothingIsDeniedThatIsThere) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::texts_test

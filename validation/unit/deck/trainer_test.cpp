@@ -11,7 +11,7 @@
 #include "deck/value.hpp"
 #include "small_deck.hpp"
 
-namespace tessera {
+namespace tessera::trainer_test {
 namespace {
 
 // Of TrainingArguments in transformers 5.24; older files hold names of the table beyond these.
@@ -416,4 +416,4 @@ TEST(Trainer, ThePageHoldsTheTable) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::trainer_test

@@ -7,7 +7,7 @@
 
 #include "small_deck.hpp"
 
-namespace tessera {
+namespace tessera::value_test {
 namespace {
 
 std::string fault_of(std::string_view key, Literal literal, Deck& deck) {
@@ -164,4 +164,4 @@ TEST(Values, ListsOfTexts) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::value_test

@@ -13,7 +13,7 @@
 #include "generate/inference.hpp"
 #include "memory/runtime.hpp"
 
-namespace tessera {
+namespace tessera::decoder_test {
 namespace {
 
 struct Model {
@@ -153,10 +153,4 @@ TEST(Decoder, TheModelIsRefusedWhereItDoesNotFitWithTheTextsCaches) {
 }
 
 }  // namespace
-}  // namespace tessera
-
-int main(int argc, char** argv) {
-  testing::InitGoogleTest(&argc, argv);
-  tessera::KernelRuntime runtime(1);
-  return RUN_ALL_TESTS();
-}
+}  // namespace tessera::decoder_test

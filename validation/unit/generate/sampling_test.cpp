@@ -10,7 +10,7 @@
 #include "../scratch.hpp"
 #include "memory/runtime.hpp"
 
-namespace tessera {
+namespace tessera::sampling_test {
 namespace {
 
 const std::vector<float> logits = {0.0f, 2.0f, 1.0f, -1.0f, 1.5f};
@@ -107,10 +107,4 @@ TEST(SampleToken, LogitsThatAreNoNumbersAreRefusedWithTheTokensNumber) {
 }
 
 }  // namespace
-}  // namespace tessera
-
-int main(int argc, char** argv) {
-  testing::InitGoogleTest(&argc, argv);
-  tessera::KernelRuntime runtime(2);
-  return RUN_ALL_TESTS();
-}
+}  // namespace tessera::sampling_test

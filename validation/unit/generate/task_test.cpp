@@ -12,7 +12,7 @@
 #include "generate/decoder.hpp"
 #include "memory/runtime.hpp"
 
-namespace tessera {
+namespace tessera::task_test {
 namespace {
 
 constexpr std::int64_t T = 24;
@@ -308,10 +308,4 @@ TEST_F(Task, FilesAreReadByLine) {
 }
 
 }  // namespace
-}  // namespace tessera
-
-int main(int argc, char** argv) {
-  testing::InitGoogleTest(&argc, argv);
-  const tessera::KernelRuntime runtime(1);
-  return RUN_ALL_TESTS();
-}
+}  // namespace tessera::task_test

@@ -7,7 +7,7 @@
 #include "../scratch.hpp"
 #include "io/tokens/tokens.hpp"
 
-namespace tessera::io::test {
+namespace tessera::io::test::bin_layout_test {
 using namespace tessera::test;
 namespace {
 
@@ -149,4 +149,4 @@ TEST(BinIds, ANameDoesNotDecideWhatAFileIs) {
 }
 
 }  // namespace
-}  // namespace tessera::io::test
+}  // namespace tessera::io::test::bin_layout_test

@@ -12,7 +12,7 @@
 #include "../altered_checkpoint.hpp"
 #include "checkpoint_model.hpp"
 
-namespace tessera::io::test {
+namespace tessera::io::test::checkpoint_faults_test {
 namespace {
 
 class Damage : public testing::Test {
@@ -378,4 +378,4 @@ TEST(Storage, NoFolderAndNoPermission) {
 }
 
 }  // namespace
-}  // namespace tessera::io::test
+}  // namespace tessera::io::test::checkpoint_faults_test

@@ -6,7 +6,7 @@
 #include "io/checkpoint/survey.hpp"
 #include "io/hdf5/hdf5.hpp"
 
-namespace tessera::io::test {
+namespace tessera::io::test::checkpoint_test {
 namespace {
 
 class Shards : public testing::TestWithParam<int> {};
@@ -411,4 +411,4 @@ TEST(Commit, Discard) {
 }
 
 }  // namespace
-}  // namespace tessera::io::test
+}  // namespace tessera::io::test::checkpoint_test

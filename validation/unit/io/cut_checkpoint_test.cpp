@@ -5,7 +5,7 @@
 #include "checkpoint_model.hpp"
 #include "io/hdf5/hdf5.hpp"
 
-namespace tessera::io::test {
+namespace tessera::io::test::cut_checkpoint_test {
 namespace {
 
 /// Tensors of random shapes, whole.
@@ -335,4 +335,4 @@ TEST(Format1, AStoredCheckpointIsReadAndWouldBeWrittenAlike) {
 }
 
 }  // namespace
-}  // namespace tessera::io::test
+}  // namespace tessera::io::test::cut_checkpoint_test

@@ -8,7 +8,7 @@
 #include "../scratch.hpp"
 #include "io/files/posix_file.hpp"
 
-namespace tessera::io::test {
+namespace tessera::io::test::files_test {
 using namespace tessera::test;
 namespace {
 
@@ -96,4 +96,4 @@ TEST(PosixFile, AStreamIsReadToItsEnd) {
 }
 
 }  // namespace
-}  // namespace tessera::io::test
+}  // namespace tessera::io::test::files_test

@@ -10,7 +10,7 @@
 #include "io/tokens/json_objects.hpp"
 #include "io/tokens/tokens.hpp"
 
-namespace tessera::io::test {
+namespace tessera::io::test::input_forms_test {
 using namespace tessera::test;
 namespace {
 
@@ -309,4 +309,4 @@ TEST(InputForms, ALineHasALimitThatAnOptionRaises) {
 }
 
 }  // namespace
-}  // namespace tessera::io::test
+}  // namespace tessera::io::test::input_forms_test

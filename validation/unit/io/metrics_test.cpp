@@ -10,7 +10,7 @@
 
 #include "../scratch.hpp"
 
-namespace tessera::io::test {
+namespace tessera::io::test::metrics_test {
 using namespace tessera::test;
 namespace {
 
@@ -121,4 +121,4 @@ TEST(Metrics, MovedRemovedAndReplaced) {
 }
 
 }  // namespace
-}  // namespace tessera::io::test
+}  // namespace tessera::io::test::metrics_test

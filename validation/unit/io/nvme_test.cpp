@@ -8,7 +8,7 @@
 #include "io/nvme/preflight.hpp"
 #include "spill_support.hpp"
 
-namespace tessera::io::test {
+namespace tessera::io::test::nvme_test {
 using namespace tessera::test;
 namespace {
 
@@ -317,4 +317,4 @@ TEST(SpillPreflight, NotesWhatIsSlowerThanItCouldBe) {
 }
 
 }  // namespace
-}  // namespace tessera::io::test
+}  // namespace tessera::io::test::nvme_test

@@ -10,7 +10,7 @@
 #include "../scratch.hpp"
 #include "io/safetensors/safetensors.hpp"
 
-namespace tessera::io::test {
+namespace tessera::io::test::safetensors_model_test {
 using namespace tessera::test;
 namespace {
 
@@ -254,4 +254,4 @@ TEST(SafetensorsModel, FilesThatChangeAndTypesThatAreNone) {
 }
 
 }  // namespace
-}  // namespace tessera::io::test
+}  // namespace tessera::io::test::safetensors_model_test

@@ -6,7 +6,7 @@
 
 #include "../scratch.hpp"
 
-namespace tessera::io::test {
+namespace tessera::io::test::safetensors_test {
 using namespace tessera::test;
 namespace {
 
@@ -129,4 +129,4 @@ TEST(Safetensors, DamagedFiles) {
 }
 
 }  // namespace
-}  // namespace tessera::io::test
+}  // namespace tessera::io::test::safetensors_test

@@ -8,7 +8,7 @@
 #include "checkpoint_model.hpp"
 #include "io/checkpoint/staging.hpp"
 
-namespace tessera::io {
+namespace tessera::io::staging_test {
 namespace {
 using namespace test;
 namespace fs = std::filesystem;
@@ -205,4 +205,4 @@ TEST(SharedFiles, WrongNumbersOfFilesAreRefused) {
 }
 
 }  // namespace
-}  // namespace tessera::io
+}  // namespace tessera::io::staging_test

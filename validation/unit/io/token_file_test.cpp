@@ -12,7 +12,7 @@
 /// hundred bytes in a command that then ends.
 extern "C" const char* __lsan_default_suppressions() { return "leak:libhdf5\n"; }  // NOLINT
 
-namespace tessera::io::test {
+namespace tessera::io::test::token_file_test {
 using namespace tessera::test;
 namespace {
 
@@ -625,4 +625,4 @@ TEST(TokenFile, IdsOf32BitsWithoutAHeaderAreRefused) {
 }
 
 }  // namespace
-}  // namespace tessera::io::test
+}  // namespace tessera::io::test::token_file_test

@@ -22,7 +22,7 @@
 #include "io/tokens/loss_mask.hpp"
 #include "io/tokens/tokens.hpp"
 
-namespace tessera::io::test {
+namespace tessera::io::test::tokenizer_test {
 using namespace tessera::test;
 namespace {
 
@@ -557,4 +557,4 @@ TEST_F(ModelTokenizer, ConversationsThatATemplateMakesLongAreTokenizedInParts) {
 }
 
 }  // namespace
-}  // namespace tessera::io::test
+}  // namespace tessera::io::test::tokenizer_test

@@ -7,10 +7,10 @@
 #include <thread>
 
 #include "../scratch.hpp"
+#include "io/files/utf8.hpp"
 #include "io/hdf5/hdf5.hpp"
-#include "io/tokens/utf8.hpp"
 
-namespace tessera::io::test {
+namespace tessera::io::test::tokens_test {
 using namespace tessera::test;
 namespace {
 
@@ -333,4 +333,4 @@ TEST(Utf8, EveryByteInEveryPiece) {
 }
 
 }  // namespace
-}  // namespace tessera::io::test
+}  // namespace tessera::io::test::tokens_test

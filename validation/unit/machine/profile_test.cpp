@@ -10,7 +10,7 @@
 
 #include "base/check.hpp"
 
-namespace tessera {
+namespace tessera::profile_test {
 namespace {
 
 /// The least that a machine is.
@@ -136,4 +136,4 @@ TEST(Machine, WhatIsPrintedIsReadAgain) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::profile_test

@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-namespace tessera {
+namespace tessera::rate_grid_test {
 namespace {
 
 const RateGrid grid{.axes = {{10, 1000}, {1, 4, 16}}, .rates = {1, 2, 4, 8, 16, 32}};
@@ -47,4 +47,4 @@ TEST(RateGrid, RisesWithEachRate) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::rate_grid_test

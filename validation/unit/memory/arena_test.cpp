@@ -10,7 +10,7 @@
 #include "base/check.hpp"
 #include "memory/runtime.hpp"
 
-namespace tessera {
+namespace tessera::arena_test {
 namespace {
 
 class ArenaOf : public testing::TestWithParam<Tier> {};
@@ -97,10 +97,4 @@ TEST(NodeMemory, FreeIsPartOfAll) {
 }
 
 }  // namespace
-}  // namespace tessera
-
-int main(int argc, char** argv) {
-  testing::InitGoogleTest(&argc, argv);
-  tessera::KernelRuntime runtime(1);
-  return RUN_ALL_TESTS();
-}
+}  // namespace tessera::arena_test

@@ -1,12 +1,12 @@
 // What a token costs, by hand.
-#include "model/flops.hpp"
+#include "model/record/flops.hpp"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "random_models.hpp"
 
-namespace tessera {
+namespace tessera::flops_test {
 namespace {
 
 FlopsPerToken flops_of(const std::vector<std::string>& overrides) { return flops_per_token(test::tiny_deck(overrides)); }
@@ -82,4 +82,4 @@ TEST(Flops, APlanWithMaskedDocumentsNamesABound) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::flops_test

@@ -10,12 +10,13 @@
 #include <set>
 #include <string>
 
-#include "model/frozen.hpp"
-#include "model/passes.hpp"
+#include "model/record/leave_frozen.hpp"
+#include "model/record/passes.hpp"
+#include "model/table/frozen.hpp"
 #include "random_models.hpp"
 #include "validation/unit/sample.hpp"
 
-namespace tessera {
+namespace tessera::frozen_recompute_test {
 namespace {
 
 using Digest = std::uint64_t;
@@ -321,4 +322,4 @@ TEST(FrozenBesideRecompute, Adapters) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::frozen_recompute_test

@@ -1,5 +1,6 @@
 // What model.freeze leaves: which tensors, in which units, and which calls of the backward texts.
-#include "model/frozen.hpp"
+#include "model/table/frozen.hpp"
+#include "model/record/leave_frozen.hpp"
 
 #include <gtest/gtest.h>
 
@@ -9,7 +10,7 @@
 #include "base/check.hpp"
 #include "random_models.hpp"
 
-namespace tessera {
+namespace tessera::frozen_test {
 namespace {
 
 ModelKeys frozen_model(std::vector<std::string> patterns, const std::vector<std::string>& overrides = {}) {
@@ -107,4 +108,4 @@ TEST(Freeze, TheBackwardPassEndsBelowTheLowestTensorThatIsTrained) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::frozen_test

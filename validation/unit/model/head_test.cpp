@@ -7,7 +7,7 @@
 #include "validation/kernels/gemm_test_support.hpp"
 #include "validation/unit/segment_run.hpp"
 
-namespace tessera {
+namespace tessera::head_test {
 namespace {
 using namespace kernels::testing;
 using enum ValueKind;
@@ -228,6 +228,4 @@ TEST(Head, Digest) {
 TEST(Head, SameBitsForAnyThreadCount) { expect_same_digest("Head.Digest"); }
 
 }  // namespace
-}  // namespace tessera
-
-int main(int argc, char** argv) { return tessera::kernels::testing::run_with_kokkos(argc, argv); }
+}  // namespace tessera::head_test

@@ -1,5 +1,5 @@
 // Layouts of random models: every tensor once, on blocks, never overlapping, joined ones together.
-#include "model/layout.hpp"
+#include "model/table/layout.hpp"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 #include "base/check.hpp"
 #include "random_models.hpp"
 
-namespace tessera {
+namespace tessera::layout_test {
 namespace {
 
 const Parameter& row(const Layout& layout, const Slot& slot) { return layout.table[static_cast<std::size_t>(slot.parameter)]; }
@@ -309,4 +309,4 @@ TEST(PiecesIn, AnyRangeIsCoveredExactly) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::layout_test

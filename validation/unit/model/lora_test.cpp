@@ -1,5 +1,5 @@
 // Adapters: which matrices have them, their rows of the table, and the calls that texts make for them.
-#include "model/lora.hpp"
+#include "model/table/lora.hpp"
 
 #include <gtest/gtest.h>
 
@@ -8,11 +8,12 @@
 #include <set>
 
 #include "base/check.hpp"
-#include "model/frozen.hpp"
-#include "model/segment.hpp"
+#include "model/record/leave_frozen.hpp"
+#include "model/record/segment.hpp"
+#include "model/table/frozen.hpp"
 #include "random_models.hpp"
 
-namespace tessera {
+namespace tessera::lora_test {
 namespace {
 
 LoraKeys lora_of(std::int64_t rank, double alpha, std::vector<std::string> targets = {}) {
@@ -173,4 +174,4 @@ TEST(Lora, PeftKnowsModulesByTheirLastNameWhereAllHaveAdapters) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::lora_test

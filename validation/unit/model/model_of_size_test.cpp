@@ -1,14 +1,14 @@
 // Shapes for numbers of parameters.
-#include "model/model_of_size.hpp"
+#include "model/table/model_of_size.hpp"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 
 #include "base/check.hpp"
-#include "model/parameters.hpp"
+#include "model/table/parameters.hpp"
 
-namespace tessera {
+namespace tessera::model_of_size_test {
 namespace {
 
 ModelKeys like(std::int64_t heads, std::int64_t kv_heads, std::int64_t vocab) {
@@ -54,4 +54,4 @@ TEST(ModelOfSize, SaysWhereEmbeddingsAloneAreMore) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::model_of_size_test

@@ -6,7 +6,7 @@
 #include "validation/kernels/gemm_test_support.hpp"
 #include "validation/unit/segment_run.hpp"
 
-namespace tessera {
+namespace tessera::moe_test {
 namespace {
 using namespace kernels::testing;
 using enum ValueKind;
@@ -259,6 +259,4 @@ TEST(MoeShape, CapacityAndRows) {
 }
 
 }  // namespace
-}  // namespace tessera
-
-int main(int argc, char** argv) { return tessera::kernels::testing::run_with_kokkos(argc, argv); }
+}  // namespace tessera::moe_test

@@ -1,5 +1,5 @@
 // The table of tensors and config.json against what transformers itself writes for the same models.
-#include "model/parameters.hpp"
+#include "model/table/parameters.hpp"
 
 #include <gtest/gtest.h>
 
@@ -13,11 +13,11 @@
 
 #include "base/check.hpp"
 #include "deck/import/model_source.hpp"
-#include "model/huggingface.hpp"
-#include "model/layout.hpp"
+#include "model/table/huggingface.hpp"
+#include "model/table/layout.hpp"
 #include "random_models.hpp"
 
-namespace tessera {
+namespace tessera::parameters_test {
 namespace {
 
 struct Export {
@@ -209,4 +209,4 @@ TEST(ParameterTable, CountsByHand) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::parameters_test

@@ -1,5 +1,5 @@
 // Texts and readings of their records: what is kept, what is made again and in which order; and the activation plans made of them.
-#include "model/passes.hpp"
+#include "model/record/passes.hpp"
 
 #include <gtest/gtest.h>
 
@@ -9,10 +9,10 @@
 #include <set>
 
 #include "base/hash.hpp"
-#include "model/recompute.hpp"
+#include "model/record/recompute.hpp"
 #include "random_models.hpp"
 
-namespace tessera {
+namespace tessera::passes_test {
 namespace {
 
 std::set<std::string> kept_names(const Segment& segment, const Kept& kept) {
@@ -568,4 +568,4 @@ TEST(CutAtExchanges, KeepsTheCallsAndPartsThemAtCollectives) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::passes_test

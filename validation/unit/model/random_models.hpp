@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "deck/deck.hpp"
-#include "model/layout.hpp"
+#include "model/table/layout.hpp"
 
 namespace tessera::test {
 

@@ -1,12 +1,12 @@
 // Numbers of a model by hand.
-#include "model/shape.hpp"
+#include "model/table/shape.hpp"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "random_models.hpp"
 
-namespace tessera {
+namespace tessera::shape_test {
 namespace {
 
 TEST(Shape, TextsDropNothing) {
@@ -123,4 +123,4 @@ TEST(Shape, OnAGpuLossChunksAreLargeAndEqual) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::shape_test

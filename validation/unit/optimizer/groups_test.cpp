@@ -8,7 +8,7 @@
 #include "../model/random_models.hpp"
 #include "base/check.hpp"
 
-namespace tessera {
+namespace tessera::groups_test {
 namespace {
 
 Deck deck_with(const std::string& groups, const std::vector<std::string>& more = {}) {
@@ -73,4 +73,4 @@ TEST(OptimizerGroups, AreDescribed) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::groups_test

@@ -8,7 +8,7 @@
 
 #include "base/check.hpp"
 
-namespace tessera {
+namespace tessera::learning_rate_test {
 namespace {
 
 constexpr double peak = 3e-4;
@@ -132,4 +132,4 @@ TEST(Wsd, DecayMayBeginRightAfterTheWarmup) {
 TEST(LearningRate, AnUnknownScheduleIsADefect) { EXPECT_THROW(learning_rate_at(keys("cubic", 0), peak, 10, 5), Error); }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::learning_rate_test

@@ -5,7 +5,7 @@
 
 #include "base/json.hpp"
 
-namespace tessera {
+namespace tessera::ranks_test {
 namespace {
 
 /// Three ranks on two nodes, of which one has an adapter more, another limit, and memory that is taken meanwhile.
@@ -74,4 +74,4 @@ TEST(Ranks, AreUnpackedAsTheyWerePacked) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::ranks_test

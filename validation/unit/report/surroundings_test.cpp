@@ -7,9 +7,9 @@
 
 #include "../scratch.hpp"
 #include "report/links.hpp"
-#include "train/device.hpp"
+#include "train/engine/device.hpp"
 
-namespace tessera {
+namespace tessera::surroundings_test {
 namespace {
 
 TEST(Surroundings, HoldVersionsMemoryLimitsDevicesAndDisks) {
@@ -56,4 +56,4 @@ TEST(Surroundings, WhatLacksIsToldWithItsFeature) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::surroundings_test

@@ -12,7 +12,7 @@
 #include "schedule/plan/memory_plan.hpp"
 #include "schedules.hpp"
 
-namespace tessera {
+namespace tessera::builder_test {
 namespace {
 
 Hash128 hash_of(const std::vector<std::string>& overrides, int rank = 0, int ranks = 4, std::int64_t evaluation = 2) {
@@ -214,8 +214,12 @@ TEST_P(Built, StateLiesInItsBuffers) {
   EXPECT_EQ(rows.size(), GetParam().training ? 3 * request_.layout.units.size() : 0);
 }
 
-TEST_P(Built, PrintsEveryTask) {
+TEST_P(Built, PrintsEveryProgramAndTask) {
   const std::string text = print_schedule(schedule_);
+  for (int kind = 0; kind < program_count; ++kind) {
+    const Program& program = schedule_.program(static_cast<ProgramKind>(kind));
+    EXPECT_EQ(text.find("program " + program.name + "\n") != std::string::npos, !program.phases.empty()) << program.name;
+  }
   for (const Section& section : schedule_.sections)
     for (const Task& task : section.tasks) EXPECT_NE(text.find(task.name), std::string::npos) << task.name;
 }
@@ -386,4 +390,4 @@ TEST(LayoutFor, OnlyStage3KeepsSmallTensorsApart) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::builder_test

@@ -10,7 +10,7 @@
 #include "schedule/plan/cross_check.hpp"
 #include "schedules.hpp"
 
-namespace tessera {
+namespace tessera::context_parallel_test {
 namespace {
 
 constexpr Axes context = axes({Axis::cp}), tensor = axes({Axis::tp});
@@ -214,4 +214,4 @@ TEST(ContextOverlap, AloneNothingIsExchanged) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::context_parallel_test

@@ -9,6 +9,7 @@
 #include <mutex>
 #include <new>
 
+#include "../sample.hpp"
 #include "schedules.hpp"
 #include "timelines.hpp"
 
@@ -40,7 +41,7 @@ void* counted(std::size_t bytes, std::size_t alignment) {
 [[gnu::noinline]] void operator delete(void* p, std::size_t, std::align_val_t) noexcept { std::free(p); }
 [[gnu::noinline]] void operator delete[](void* p, std::size_t, std::align_val_t) noexcept { std::free(p); }
 
-namespace tessera {
+namespace tessera::executor_test {
 namespace {
 
 HostExecutor on_host(const Schedule& schedule, const MemoryPlan& plan, std::array<std::byte*, tier_count> bases, LaneMode mode,
@@ -98,6 +99,8 @@ std::vector<test::Setting> some_settings() {
 class Run : public testing::TestWithParam<test::Setting> {};
 
 TEST_P(Run, ThreadsGiveWhatOneThreadGives) {
+  if (!test::Sample::takes(GetParam().name, 3)) return;
+  SCOPED_TRACE(test::Sample::describe());
   const Schedule schedule = test::schedule_of(GetParam());
   const MemoryPlan plan = place(schedule);
   Memory one(plan), many(plan);
@@ -117,6 +120,8 @@ TEST_P(Run, ThreadsGiveWhatOneThreadGives) {
 }
 
 TEST_P(Run, TimelinesAreTrueToTheProgram) {
+  if (!test::Sample::takes("traced " + GetParam().name, 3)) return;
+  SCOPED_TRACE(test::Sample::describe());
   const Schedule schedule = test::schedule_of(GetParam());
   const MemoryPlan plan = place(schedule);
   for (LaneMode mode : {LaneMode::inline_order, LaneMode::threads}) {
@@ -399,4 +404,4 @@ TEST(Executor, ALaneThatFailsEndsWhatTheOthersWaitFor) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::executor_test

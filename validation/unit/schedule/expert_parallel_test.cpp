@@ -9,7 +9,7 @@
 #include "schedule/plan/cross_check.hpp"
 #include "schedules.hpp"
 
-namespace tessera {
+namespace tessera::expert_parallel_test {
 namespace {
 
 class Experts : public testing::TestWithParam<test::Setting> {
@@ -269,4 +269,4 @@ TEST(ExpertsOverlap, AloneNothingIsExchanged) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::expert_parallel_test

@@ -13,7 +13,7 @@
 #include "schedule/plan/step_cost.hpp"
 #include "schedules.hpp"
 
-namespace tessera {
+namespace tessera::limits_test {
 namespace {
 
 constexpr auto gpu = static_cast<std::size_t>(MemoryKind::device), host = static_cast<std::size_t>(MemoryKind::host);
@@ -310,4 +310,4 @@ TEST_F(RemediesOf, SayThatThereIsNoneAndWhatTheLeastIs) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::limits_test

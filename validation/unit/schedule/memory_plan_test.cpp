@@ -10,7 +10,7 @@
 #include "schedules.hpp"
 #include "validation/unit/sample.hpp"
 
-namespace tessera {
+namespace tessera::memory_plan_test {
 namespace {
 
 struct Place {
@@ -409,4 +409,4 @@ TEST(MemoryPlan, FullRecomputeNeedsTheStreamsAndOneLayer) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::memory_plan_test

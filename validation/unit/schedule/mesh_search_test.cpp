@@ -11,7 +11,7 @@
 #include "schedule/build/request.hpp"
 #include "schedules.hpp"
 
-namespace tessera {
+namespace tessera::mesh_search_test {
 namespace {
 
 const LimitsOf no_limits = [](const Deck&) { return MemoryLimits{}; };
@@ -110,4 +110,4 @@ TEST(MeshSearch, WhereNothingFitsSaysTheLeast) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::mesh_search_test

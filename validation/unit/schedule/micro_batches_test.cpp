@@ -4,7 +4,7 @@
 
 #include <set>
 
-namespace tessera {
+namespace tessera::micro_batches_test {
 namespace {
 
 Deck with(std::int64_t global, std::int64_t micro, std::int64_t ep = 1) {
@@ -66,4 +66,4 @@ TEST(MicroBatches, SaysWhatEmptyOnesCost) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::micro_batches_test

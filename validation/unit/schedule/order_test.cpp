@@ -8,7 +8,7 @@
 #include "instances.hpp"
 #include "schedules.hpp"
 
-namespace tessera {
+namespace tessera::order_test {
 namespace {
 
 using test::Instance;
@@ -345,4 +345,4 @@ TEST(Order, AMicroBatchWaitsForItsSlotAndNotForItsNeighbours) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::order_test

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <map>
 
-namespace tessera {
+namespace tessera::pipeline_order_test {
 namespace {
 
 Stage stage(int number, int count, int chunks = 1) {
@@ -156,4 +156,4 @@ TEST(Bubble, OfEvenStages) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::pipeline_order_test

@@ -12,7 +12,7 @@
 #include "schedule/plan/cross_check.hpp"
 #include "schedules.hpp"
 
-namespace tessera {
+namespace tessera::pipeline_parallel_test {
 namespace {
 
 std::vector<std::int64_t> cut_of(std::vector<std::string> overrides, int pp, int dp = 1) {
@@ -393,4 +393,4 @@ TEST(CrossCheck, FourThousandRanks) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::pipeline_parallel_test

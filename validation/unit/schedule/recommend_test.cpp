@@ -6,7 +6,7 @@
 #include "../machine/small_machine.hpp"
 #include "schedules.hpp"
 
-namespace tessera {
+namespace tessera::recommend_test {
 namespace {
 
 struct Case {
@@ -175,4 +175,4 @@ TEST(Recommend, NamesThePartThatIsLonger) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::recommend_test

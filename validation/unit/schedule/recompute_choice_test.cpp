@@ -10,7 +10,7 @@
 #include "schedules.hpp"
 #include "validation/unit/sample.hpp"
 
-namespace tessera {
+namespace tessera::recompute_choice_test {
 namespace {
 
 using Place = RecomputeChoices::Place;
@@ -225,4 +225,4 @@ TEST(RecomputeAuto, EachStageMakesAgainWhatItMust) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::recompute_choice_test

@@ -13,7 +13,7 @@
 #include "schedules.hpp"
 #include "timelines.hpp"
 
-namespace tessera {
+namespace tessera::simulate_test {
 namespace {
 
 constexpr auto C = Lane::compute, G = Lane::gather, R = Lane::reduce;
@@ -318,4 +318,4 @@ TEST(Prediction, NothingExceedsThePeak) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::simulate_test

@@ -3,10 +3,10 @@
 
 #include <gtest/gtest.h>
 
-#include "model/flops.hpp"
+#include "model/record/flops.hpp"
 #include "schedules.hpp"
 
-namespace tessera {
+namespace tessera::step_cost_test {
 namespace {
 
 /// FLOPs of the products of a step, and of its attention as if no key were masked, as the calls of its tasks have them.
@@ -52,4 +52,4 @@ TEST(StepCost, TasksMakeWhatATokenIsSaidToCost) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::step_cost_test

@@ -11,7 +11,7 @@
 #include "schedules.hpp"
 #include "validation/unit/sample.hpp"
 
-namespace tessera {
+namespace tessera::tensor_parallel_test {
 namespace {
 
 constexpr Axes tensor = axes({Axis::tp});
@@ -192,4 +192,4 @@ TEST(TensorOverlap, WeightGradientsRunBesideTheReduction) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::tensor_parallel_test

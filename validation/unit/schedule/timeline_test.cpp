@@ -5,7 +5,7 @@
 
 #include "schedule/trace/chrome_trace.hpp"
 
-namespace tessera {
+namespace tessera::timeline_test {
 namespace {
 
 using Spans = std::vector<std::pair<double, double>>;
@@ -172,4 +172,4 @@ TEST(ChromeTrace, KindsOfTasks) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::timeline_test

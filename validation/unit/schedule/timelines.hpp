@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "instances.hpp"
-#include "schedule/trace/timeline.hpp"
+#include "schedule/run/timeline.hpp"
 
 namespace tessera::test {
 

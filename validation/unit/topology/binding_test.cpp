@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace tessera {
+namespace tessera::binding_test {
 namespace {
 
 using Units = std::vector<int>;
@@ -81,4 +81,4 @@ TEST(Binding, ThreadsAreNoMoreThanGroupsGrant) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::binding_test

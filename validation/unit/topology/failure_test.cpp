@@ -17,7 +17,7 @@
 #include "topology/failure/start.hpp"
 #include "topology/failure/whereabouts.hpp"
 
-namespace tessera {
+namespace tessera::failure_test {
 namespace {
 
 const std::vector<std::string> hosts{"n1", "n1", "n2", "n2", "n2"};
@@ -226,4 +226,4 @@ TEST(Link, SaysWhyThereIsNone) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::failure_test

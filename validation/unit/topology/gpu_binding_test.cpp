@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace tessera {
+namespace tessera::gpu_binding_test {
 namespace {
 
 using Gpus = std::vector<VisibleGpu>;
@@ -55,4 +55,4 @@ TEST(GpuBinding, TooFewAreSharedEvenly) {
 TEST(GpuBinding, WhoSeesNoneHasNone) { EXPECT_EQ(plan_gpu_binding({{}, {{"a"}}})[0].device, -1); }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::gpu_binding_test

@@ -14,7 +14,7 @@
 
 #include "topology/communicators/make_communicator.hpp"
 #include "topology/devices/binding.hpp"
-#include "topology/mpi.hpp"
+#include "topology/failure/mpi.hpp"
 #include "topology/world.hpp"
 
 // MPI's profiling interface: what is made and not freed shows.

@@ -8,7 +8,7 @@
 #include "base/check.hpp"
 #include "topology/mesh_map.hpp"
 
-namespace tessera {
+namespace tessera::mesh_test {
 namespace {
 
 const Mesh every_axis{{2, 1, 3, 2, 1, 4}};
@@ -158,4 +158,4 @@ TEST(MeshMap, GroupsReachAsManyNodesAsTheirMembers) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::mesh_test

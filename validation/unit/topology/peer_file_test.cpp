@@ -1,5 +1,5 @@
 // A memory file is opened only where it is the one that its owner announced.
-#include "topology/communicators/peer_file.hpp"
+#include "topology/failure/peer_file.hpp"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@
 
 #include "../scratch.hpp"
 
-namespace tessera {
+namespace tessera::peer_file_test {
 namespace {
 
 constexpr std::size_t bytes = 4096;
@@ -72,4 +72,4 @@ TEST(PeerFile, NoOtherIs) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::peer_file_test

@@ -10,7 +10,7 @@
 
 #include "base/check.hpp"
 
-namespace tessera {
+namespace tessera::signals_test {
 namespace {
 
 /// What never comes ends with the time limit that CTest has for the program.
@@ -65,4 +65,4 @@ TEST(Signals, ThreadsThatStartLaterCannotBeInterrupted) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::signals_test

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "topology/world.hpp"
+#include "validation/test_run.hpp"
 
 namespace tessera::testing {
 
@@ -13,7 +14,7 @@ inline World& world() { return *current_world; }
 /// `prepare` runs once before the tests. A rank that leaves a test early fails the run, by a limit below CTest's, and does not hang it.
 inline int run_tests(
     int argc, char** argv, const std::function<void(const World&)>& prepare = [](const World&) {}) {
-  ::testing::InitGoogleTest(&argc, argv);
+  start_tests(argc, argv);
   return run_in_world({.collective_timeout_seconds = 120, .finalize_timeout_seconds = 5}, [&](World& world) {
     current_world = &world;
     prepare(world);

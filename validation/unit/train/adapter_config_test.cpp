@@ -1,5 +1,5 @@
 // adapter_config.json of PEFT: each key is compared, harmless, refused or named.
-#include "train/adapter_config.hpp"
+#include "exchange/adapter_config.hpp"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 
 #include "../scratch.hpp"
 
-namespace tessera {
+namespace tessera::adapter_config_test {
 namespace {
 
 using namespace tessera::test;
@@ -81,4 +81,4 @@ TEST(AdapterConfig, NothingThatStandsThereIsSilent) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::adapter_config_test

@@ -1,5 +1,5 @@
 // activation.recompute = "auto" over ranks: whatever each has, all choose the same, for the least.
-#include "train/agree_on_recompute.hpp"
+#include "train/engine/agree_on_recompute.hpp"
 
 #include <gtest/gtest.h>
 

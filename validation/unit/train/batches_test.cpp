@@ -1,12 +1,12 @@
 // Samples cut from a token file.
-#include "train/batches.hpp"
+#include "train/data/batches.hpp"
 
 #include <gtest/gtest.h>
 
 #include "../scratch.hpp"
 #include "io/tokens/token_writer.hpp"
 
-namespace tessera {
+namespace tessera::batches_test {
 namespace {
 
 const std::vector<Range> whole = {{0, 5}};
@@ -109,4 +109,4 @@ TEST(SampleFile, ALargerDeclaredVocabularyIsRefused) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::batches_test

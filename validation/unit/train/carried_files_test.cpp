@@ -1,15 +1,15 @@
 // What goes along with a model: from its folder through an import and a run into an export.
-#include "train/carried_files.hpp"
+#include "exchange/carried_files.hpp"
 
 #include "base/json.hpp"
 
 #include "../model/random_models.hpp"
 #include "../scratch.hpp"
 #include "../sharded_checkpoint.hpp"
-#include "train/consolidate.hpp"
-#include "train/import_model.hpp"
+#include "exchange/consolidate.hpp"
+#include "exchange/import_model.hpp"
 
-namespace tessera {
+namespace tessera::carried_files_test {
 namespace {
 
 using namespace tessera::test;
@@ -116,4 +116,4 @@ TEST(CarriedFiles, WhatIsNoIdIsRefused) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::carried_files_test

@@ -1,5 +1,5 @@
 // Whole weights out of shards: names, shapes, types and every value.
-#include "train/consolidate.hpp"
+#include "exchange/consolidate.hpp"
 
 #include <gtest/gtest.h>
 
@@ -16,7 +16,7 @@
 #include "io/safetensors/safetensors.hpp"
 #include "io/safetensors/safetensors_model.hpp"
 
-namespace tessera {
+namespace tessera::consolidate_test {
 namespace {
 
 using test::Scratch;
@@ -307,4 +307,4 @@ TEST(Consolidate, WeightsOfAnotherSplitAreNotLeftBeside) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::consolidate_test

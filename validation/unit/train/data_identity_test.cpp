@@ -1,12 +1,12 @@
 // Which data a checkpoint is of, held against other data.
-#include "train/data_identity.hpp"
+#include "train/data/data_identity.hpp"
 
 #include <gtest/gtest.h>
 
 #include "../scratch.hpp"
 #include "io/checkpoint/format.hpp"
 
-namespace tessera {
+namespace tessera::data_identity_test {
 namespace {
 
 io::CheckpointData file(const std::string& path, char digit, std::int64_t tokens = 100, const std::string& documents = "") {
@@ -57,4 +57,4 @@ TEST(DataIdentity, LiesInTheIndex) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::data_identity_test

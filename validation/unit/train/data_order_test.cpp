@@ -1,12 +1,12 @@
 // The order of the data: every epoch takes every sample once, each in an order of its own.
-#include "train/data_order.hpp"
+#include "train/data/data_order.hpp"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <vector>
 
-namespace tessera {
+namespace tessera::data_order_test {
 namespace {
 
 std::vector<std::int64_t> epoch(std::uint64_t seed, std::int64_t samples, std::int64_t number) {
@@ -78,4 +78,4 @@ TEST(DataOrder, HugeDataSetsAreReachedEverywhere) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::data_order_test

@@ -1,8 +1,8 @@
-#include "train/device_overhead.hpp"
+#include "train/engine/device_overhead.hpp"
 
 #include <gtest/gtest.h>
 
-namespace tessera {
+namespace tessera::device_overhead_test {
 namespace {
 
 TEST(DeviceOverhead, CountsWhatIsNotPlanned) {
@@ -30,4 +30,4 @@ TEST(DeviceOverhead, WhatOthersGaveBackIsNotNegative) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::device_overhead_test

@@ -1,6 +1,6 @@
 // A checkpoint's model in a GPU's memory, for evaluate and generate. The emulator's device memory is host memory: there a copy that is
 // missing goes unseen, on a GPU it does not.
-#include "train/device.hpp"
+#include "train/engine/device.hpp"
 
 #include <gtest/gtest.h>
 
@@ -14,7 +14,7 @@
 #include "generate/sampling.hpp"
 #include "kernels/cuda/devices.hpp"
 #include "train/engine/fit.hpp"
-#include "validation/skips.hpp"
+#include "validation/test_run.hpp"
 #ifdef TESSERA_EMULATED_GPU
 #include <emulator.hpp>
 #endif

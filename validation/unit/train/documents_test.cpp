@@ -1,5 +1,5 @@
 // Documents of a token file: where they begin in samples, and whole ones put into sequences.
-#include "train/documents.hpp"
+#include "train/data/documents.hpp"
 
 #include <gtest/gtest.h>
 
@@ -11,9 +11,9 @@
 #include "io/hdf5/hdf5.hpp"
 #include "kernels/cross_entropy/cross_entropy.hpp"
 #include "kernels/elementwise/elementwise.hpp"
-#include "train/batches.hpp"
+#include "train/data/batches.hpp"
 
-namespace tessera {
+namespace tessera::documents_test {
 namespace {
 
 using kernels::no_target;
@@ -175,4 +175,4 @@ TEST(Documents, SquaresAreThoseOfTheirLengths) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::documents_test

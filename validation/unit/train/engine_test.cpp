@@ -14,7 +14,7 @@
 #include "memory/runtime.hpp"
 #include "train/engine/fit.hpp"
 
-namespace tessera {
+namespace tessera::engine_test {
 namespace {
 
 using Weights = std::map<std::string, std::vector<float>>;
@@ -600,10 +600,4 @@ TEST(Engine, AnotherModelsCheckpointIsRefusedByItsFirstTensor) {
 }
 
 }  // namespace
-}  // namespace tessera
-
-int main(int argc, char** argv) {
-  testing::InitGoogleTest(&argc, argv);
-  tessera::KernelRuntime runtime(1);  // tensors are tiny, and a second thread spins where the machine is busy
-  return RUN_ALL_TESTS();
-}
+}  // namespace tessera::engine_test

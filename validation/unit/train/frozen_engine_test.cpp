@@ -11,7 +11,7 @@
 #include "train/engine/engine.hpp"
 #include "validation/unit/sample.hpp"
 
-namespace tessera {
+namespace tessera::frozen_engine_test {
 namespace {
 
 struct Steps {
@@ -92,10 +92,4 @@ TEST(FrozenSteps, OfAdaptersHaveTheBitsOfNoRecompute) {
 }
 
 }  // namespace
-}  // namespace tessera
-
-int main(int argc, char** argv) {
-  testing::InitGoogleTest(&argc, argv);
-  tessera::KernelRuntime runtime(1);
-  return RUN_ALL_TESTS();
-}
+}  // namespace tessera::frozen_engine_test

@@ -1,18 +1,18 @@
 // Weights of a run.init: read as they stand in the files, and refused with the names of what is wrong.
-#include "train/initial_weights.hpp"
+#include "exchange/initial_weights.hpp"
 
 #include "base/json.hpp"
 
 #include "../model/random_models.hpp"
 #include "../scratch.hpp"
 #include "../sharded_checkpoint.hpp"
+#include "exchange/consolidate.hpp"
+#include "exchange/import_model.hpp"
 #include "io/files/posix_file.hpp"
 #include "io/safetensors/safetensors.hpp"
-#include "model/huggingface.hpp"
-#include "train/consolidate.hpp"
-#include "train/import_model.hpp"
+#include "model/table/huggingface.hpp"
 
-namespace tessera {
+namespace tessera::initial_weights_test {
 namespace {
 
 using test::Scratch;
@@ -257,4 +257,4 @@ TEST(InitialWeights, BiasesOfRoutersAreNotOfTheFile) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::initial_weights_test

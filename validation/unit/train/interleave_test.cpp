@@ -1,5 +1,5 @@
 // Which file of a mixture comes when: each has its share of any number of samples.
-#include "train/interleave.hpp"
+#include "train/data/interleave.hpp"
 
 #include <gtest/gtest.h>
 
@@ -9,7 +9,7 @@
 
 #include "base/types.hpp"
 
-namespace tessera {
+namespace tessera::interleave_test {
 namespace {
 
 using Shares = std::vector<std::int64_t>;
@@ -82,4 +82,4 @@ TEST(Interleave, OtherWeightsAreWithinAMillionth) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::interleave_test

@@ -1,13 +1,13 @@
 // What people read of a step: durations, lines, and a share that is none.
-#include "train/progress.hpp"
+#include "base/progress.hpp"
 
 #include <gtest/gtest.h>
 
 #include <vector>
 
-#include "train/machine_rate.hpp"
+#include "train/engine/machine_rate.hpp"
 
-namespace tessera {
+namespace tessera::progress_test {
 namespace {
 
 TEST(HumanDuration, Edges) {
@@ -68,4 +68,4 @@ TEST(Progress, LinesGoOutAtTheirStepsAndAtTheEnd) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::progress_test

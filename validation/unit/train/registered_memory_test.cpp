@@ -8,7 +8,7 @@
 #include "memory/runtime.hpp"
 #include "topology/communicators/make_communicator.hpp"
 #include "topology/devices/gpu_binding.hpp"
-#include "train/device.hpp"
+#include "train/engine/device.hpp"
 #include "train/engine/engine.hpp"
 
 #ifdef TESSERA_EMULATED_GPU

@@ -1,5 +1,5 @@
 // The folder of a run: made, taken again, refused, moved aside.
-#include "train/run_folder.hpp"
+#include "train/folder/run_folder.hpp"
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -8,10 +8,10 @@
 #include "../scratch.hpp"
 #include "io/checkpoint/checkpoint.hpp"
 #include "io/checkpoint/format.hpp"
-#include "train/save_room.hpp"
-#include "train/start_point.hpp"
+#include "train/folder/start_point.hpp"
+#include "train/save/save_room.hpp"
 
-namespace tessera {
+namespace tessera::run_folder_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -540,4 +540,4 @@ TEST_F(Folder, ADeckCutShortByAKillDoesNotBlockTheRun) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::run_folder_test

@@ -1,13 +1,13 @@
 // Which tokenizer a run has, what token files it takes, and what goes along with it.
-#include "train/run_tokenizer.hpp"
+#include "train/data/run_tokenizer.hpp"
 
 #include "../model/random_models.hpp"
 #include "../scratch.hpp"
+#include "exchange/carried_files.hpp"
 #include "io/tokenizer/tokenizer.hpp"
 #include "io/tokens/token_writer.hpp"
-#include "train/carried_files.hpp"
 
-namespace tessera {
+namespace tessera::run_tokenizer_test {
 namespace {
 
 using namespace tessera::test;
@@ -145,4 +145,4 @@ TEST(RunTokenizer, RefusesTokensOfAnother) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::run_tokenizer_test

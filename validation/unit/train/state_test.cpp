@@ -18,7 +18,7 @@
 #include "memory/runtime.hpp"
 #include "optimizer/state.hpp"
 
-namespace tessera {
+namespace tessera::state_test {
 namespace {
 
 using Tensors = std::map<std::string, std::vector<float>>;
@@ -392,10 +392,4 @@ TEST(SavedLayout, CopiesAreSavedOnceAndUnitsAreNamedApart) {
 }
 
 }  // namespace
-}  // namespace tessera
-
-int main(int argc, char** argv) {
-  testing::InitGoogleTest(&argc, argv);
-  tessera::KernelRuntime runtime(1);  // tensors are tiny
-  return RUN_ALL_TESTS();
-}
+}  // namespace tessera::state_test

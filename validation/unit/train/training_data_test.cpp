@@ -1,5 +1,5 @@
 // Files with weights as one sequence of samples.
-#include "train/training_data.hpp"
+#include "train/data/training_data.hpp"
 
 #include <gtest/gtest.h>
 
@@ -9,9 +9,9 @@
 #include "../model/random_models.hpp"
 #include "../scratch.hpp"
 #include "io/tokens/token_writer.hpp"
-#include "train/data_order.hpp"
+#include "train/data/data_order.hpp"
 
-namespace tessera {
+namespace tessera::training_data_test {
 namespace {
 
 using namespace tessera::test;
@@ -188,4 +188,4 @@ TEST(TrainingData, AFileWithALossMaskBesideOneWithout) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::training_data_test

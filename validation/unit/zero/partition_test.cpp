@@ -5,7 +5,7 @@
 
 #include "../model/random_models.hpp"
 
-namespace tessera {
+namespace tessera::partition_test {
 namespace {
 
 TEST(OwnedRange, RanksTileEveryUnit) {
@@ -82,4 +82,4 @@ TEST(UnitStorage, EachStageShardsOneThingMore) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::partition_test

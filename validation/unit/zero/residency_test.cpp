@@ -10,7 +10,7 @@
 
 #include "../model/random_models.hpp"
 
-namespace tessera {
+namespace tessera::residency_test {
 namespace {
 
 struct Case {
@@ -234,4 +234,4 @@ TEST(Residency, PrefetchReachesOneUnitAhead) {
 TEST(Residency, NoEventsNoResidencies) { EXPECT_TRUE(plan_residencies({}, {}, {}).empty()); }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::residency_test

@@ -5,7 +5,7 @@
 
 #include "../model/random_models.hpp"
 
-namespace tessera {
+namespace tessera::unit_plan_test {
 namespace {
 
 using enum GradientPath::Meeting;
@@ -149,4 +149,4 @@ TEST(UnitPlan, WithoutTrainingParametersAreWhole) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::unit_plan_test

@@ -1,0 +1,68 @@
+#include "base/progress.hpp"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <cstdio>
+
+#include "base/log.hpp"
+#include "base/types.hpp"
+
+namespace tessera {
+
+std::string human_duration(double seconds) {
+  const auto s = static_cast<std::int64_t>(seconds + 0.5);
+  if (s >= 3600) return fmt::format("{} h {:02} min", s / 3600, s % 3600 / 60);
+  if (s >= 60) return fmt::format("{} min {:02} s", s / 60, s % 60);
+  return fmt::format("{} s", s);
+}
+
+std::string mfu_text(double full, double causal) {
+  return fmt::format("{:.1f} % ({:.1f} % causal{})", 100 * full, 100 * causal,
+                     causal > 1 ? ": no share, since the product was measured on a busy machine" : "");
+}
+
+Progress::Progress(std::int64_t first_step, std::int64_t steps, std::int64_t log_every, std::string memory)
+    : steps_(steps), done_(first_step), log_every_(log_every), memory_(std::move(memory)), terminal_(isatty(STDERR_FILENO)) {}
+
+void Progress::step(const StepFigures& f, std::span<const std::pair<std::string, double>> loss_of_files) {
+  done_ = f.step;
+  seconds_per_step_ = seconds_per_step_ == 0 ? f.seconds : 0.9 * seconds_per_step_ + 0.1 * f.seconds;
+  const double left = seconds_per_step_ * static_cast<double>(steps_ - done_);
+  if (f.step % log_every_ == 0 || f.step == steps_)
+    note(fmt::format("step {:>{}}/{}  loss {:.4f}  grad norm {:.3f}  lr {:.2e}  {} tokens/s  MFU {}  memory {}  left {}", f.step,
+                     std::to_string(steps_).size(), steps_, f.loss, f.grad_norm, f.learning_rate, human_count(f.tokens_per_second),
+                     mfu_text(f.mfu_full, f.mfu_causal), memory_, human_duration(left)));
+  if (!loss_of_files.empty() && (f.step % log_every_ == 0 || f.step == steps_)) {
+    std::string line = "  loss of files";
+    for (const auto& [path, loss] : loss_of_files)
+      line += std::isfinite(loss) ? fmt::format("  {} {:.4f}", path, loss) : fmt::format("  {} -", path);
+    note(line);
+  }
+  draw_bar();
+}
+
+void Progress::note(const std::string& line) {
+  if (terminal_) std::fputs("\r\033[K", stderr);
+  info("{}", line);
+  draw_bar();
+}
+
+void Progress::draw_bar() {
+  if (!terminal_ || steps_ == 0) return;
+  constexpr int width = 30;
+  const int filled = static_cast<int>(width * done_ / steps_);
+  const std::string bar = std::string(static_cast<std::size_t>(filled), '#') + std::string(static_cast<std::size_t>(width - filled), '.');
+  std::fputs(fmt::format("\r\033[K[{}] {}/{} steps, {} left", bar, done_, steps_,
+                         human_duration(seconds_per_step_ * static_cast<double>(steps_ - done_)))
+                 .c_str(),
+             stderr);
+  std::fflush(stderr);
+}
+
+void Progress::finish() {
+  if (terminal_) std::fputs("\r\033[K", stderr);
+}
+
+}  // namespace tessera

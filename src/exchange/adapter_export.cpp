@@ -1,0 +1,80 @@
+#include "exchange/adapter_export.hpp"
+
+#include <algorithm>
+#include "base/json.hpp"
+
+#include "base/check.hpp"
+#include "io/files/posix_file.hpp"
+#include "io/safetensors/safetensors.hpp"
+#include "model/table/lora.hpp"
+
+namespace tessera {
+namespace {
+
+constexpr const char* config_name = "adapter_config.json";
+constexpr const char* weights_name = "adapter_model.safetensors";
+
+void append(io::SafetensorsWriter& writer, const io::CheckpointReader& reader, const io::CheckpointTensor& tensor, DType dtype) {
+  std::vector<float> values(static_cast<std::size_t>(io::hash_block));
+  std::vector<bf16> narrow(values.size());
+  const std::int64_t elements = tensor.shape.elements();
+  for (std::int64_t at = 0; at < elements; at += io::hash_block) {
+    const std::span<float> chunk(values.data(), static_cast<std::size_t>(std::min(io::hash_block, elements - at)));
+    reader.read("master", tensor, at, chunk);
+    if (dtype == DType::f32) {
+      writer.append(std::as_bytes(chunk));
+      continue;
+    }
+    std::ranges::transform(chunk, narrow.begin(), [](float f) { return bf16(f); });
+    writer.append(std::as_bytes(std::span<const bf16>(narrow.data(), chunk.size())));
+  }
+}
+
+}  // namespace
+
+std::string peft_config(const Deck& deck, const std::vector<Parameter>& table) {
+  const LoraKeys& lora = deck.model.lora;
+  Json c;
+  c["base_model_name_or_path"] = deck.run.init;
+  c["bias"] = "none";
+  c["fan_in_fan_out"] = false;
+  c["inference_mode"] = true;
+  c["init_lora_weights"] = true;
+  c["lora_alpha"] = lora.alpha;
+  c["lora_dropout"] = 0.0;
+  c["modules_to_save"] = nullptr;
+  c["peft_type"] = "LORA";
+  c["r"] = lora.rank;
+  c["target_modules"] = peft_target_modules(table);
+  c["task_type"] = "CAUSAL_LM";
+  c["use_rslora"] = lora.scaling == "rslora";
+  return c.dump(2) + "\n";
+}
+
+std::vector<std::string> adapter_files() { return {weights_name, config_name}; }
+
+std::int64_t export_adapter(const io::CheckpointReader& reader, const Deck& deck, const std::vector<Parameter>& table,
+                            const std::string& folder, DType dtype) {
+  if (deck.model.lora.rank == 0)
+    fail(ExitCode::usage, "{} has no adapter: its deck has no [lora]. Leave --adapter out for the whole model.", reader.folder());
+  std::vector<io::SafetensorsEntry> entries;
+  std::vector<const Parameter*> rows;
+  for (const Parameter& p : table)
+    if (p.adapter) entries.push_back({p.export_name, dtype, p.shape}), rows.push_back(&p);
+  io::SafetensorsWriter writer(folder + "/" + weights_name, entries);
+  std::int64_t bytes = 0;
+  for (const Parameter* p : rows) {
+    const io::CheckpointTensor* tensor = reader.find(p->name);
+    if (!tensor) fail(ExitCode::checkpoint, "{} has no tensor {}, which its own deck asks for", reader.folder(), p->name);
+    append(writer, reader, *tensor, dtype);
+    bytes += p->shape.elements() * static_cast<std::int64_t>(size_of(dtype));
+  }
+  writer.finish();
+  const std::string config = peft_config(deck, table);
+  io::AtomicFile out(folder + "/" + config_name);
+  out.file().write(0, config.data(), config.size());
+  out.commit();
+  return bytes;
+}
+
+}  // namespace tessera

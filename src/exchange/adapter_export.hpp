@@ -1,0 +1,25 @@
+// The adapter of a checkpoint alone, as PEFT reads it.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/types.hpp"
+#include "deck/deck.hpp"
+#include "io/checkpoint/checkpoint.hpp"
+#include "model/table/parameters.hpp"
+
+namespace tessera {
+
+/// The text of adapter_config.json.
+std::string peft_config(const Deck& deck, const std::vector<Parameter>& table);
+
+/// Names of the files that export_adapter writes.
+std::vector<std::string> adapter_files();
+
+/// Writes adapter_config.json and adapter_model.safetensors into `folder`, which is there; bytes of values. Throws Error(usage) where the
+/// run has no adapters.
+std::int64_t export_adapter(const io::CheckpointReader& reader, const Deck& deck, const std::vector<Parameter>& table,
+                            const std::string& folder, DType dtype);
+
+}  // namespace tessera

@@ -1,0 +1,59 @@
+#include "exchange/adapter_weights.hpp"
+
+#include <map>
+#include <vector>
+
+#include "base/check.hpp"
+#include "base/some_of.hpp"
+#include "deck/value.hpp"
+#include "exchange/adapter_config.hpp"
+
+namespace tessera {
+namespace {
+
+/// Every tensor of the deck's adapters, and no other.
+void require_tensors(const io::SafetensorsModel& file, const Deck& deck) {
+  std::map<std::string, Shape, std::less<>> wanted;
+  for (const Parameter& p : parameter_table(deck.model))
+    if (p.adapter) wanted.emplace(p.export_name, p.shape);
+  std::vector<std::string> missing, shapes, types, others;
+  for (const auto& [name, shape] : wanted)
+    if (!file.find(name)) missing.push_back(name);
+  for (const io::SafetensorsModel::Tensor& t : file.tensors()) {
+    const auto found = wanted.find(t.name);
+    if (found == wanted.end())
+      others.push_back(t.name);
+    else if (!(found->second == t.shape))
+      shapes.push_back(fmt::format("{} is {} and must be {}", t.name, t.shape.str(), found->second.str()));
+    else if (t.type != "F32" && t.type != "BF16" && t.type != "F16")
+      types.push_back(fmt::format("{} is {}", t.name, t.type));
+  }
+  std::string faults;
+  const auto add = [&](const std::vector<std::string>& names, const char* what) {
+    if (!names.empty()) faults += fmt::format("\n  {} {}: {}", names.size(), what, some_of(names));
+  };
+  add(missing, "missing, which lora.targets ask for");
+  add(shapes, "of another shape: the adapter was made for another model");
+  add(types, "of a type other than F32, BF16 and F16");
+  add(others, "that lora.targets do not ask for, or this model does not have");
+  if (!faults.empty())
+    fail(ExitCode::data, "lora.init = {}: its tensors are not those of the deck's [lora] and [model]:{}", toml_string(deck.model.lora.init),
+         faults);
+}
+
+}  // namespace
+
+AdapterWeights::AdapterWeights(const Deck& deck) : file_(deck.model.lora.init, "adapter_model") {
+  require_same_adapter(deck.model.lora);
+  require_tensors(file_, deck);
+}
+
+void AdapterWeights::read(const Parameter& parameter, const Box& box, std::int64_t at, std::span<float> out) const {
+  file_.read_finite(*file_.find(parameter.export_name), box, out, at);
+}
+
+std::string AdapterWeights::describe() const {
+  return fmt::format("{} ({} tensors, {})", file_.folder(), file_.tensors().size(), human_bytes(static_cast<double>(file_.bytes())));
+}
+
+}  // namespace tessera

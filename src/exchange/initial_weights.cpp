@@ -1,0 +1,165 @@
+#include "exchange/initial_weights.hpp"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "base/check.hpp"
+#include "base/clock.hpp"
+#include "base/log.hpp"
+#include "base/some_of.hpp"
+#include "deck/import/model_source.hpp"
+#include "deck/value.hpp"
+#include "exchange/own_head.hpp"
+#include "train/engine/engine.hpp"
+
+namespace tessera {
+namespace {
+
+constexpr std::int64_t most_elements = 1 << 20;  // of a tensor that are read at once
+
+/// What its config.json says, which must be what the deck says.
+ModelSource require_model_of_deck(const Deck& deck, bool warn) {
+  std::vector<Fault> faults;
+  ModelSource source = read_huggingface_folder(deck.run.init, faults);
+  if (!faults.empty()) {
+    std::string all = fmt::format("run.init = {} names a model that cannot be taken:", toml_string(deck.run.init));
+    for (const Fault& fault : faults) all += "\n  " + fault.str();
+    throw Error(ExitCode::usage, all);
+  }
+  if (source.model.tied && has_own_head(deck.run.init)) take_own_head(source, deck.run.init);
+  ModelSource compared = source;
+  if (source.model.vocab > 0 && deck.model.vocab > source.model.vocab) {
+    compared.model.vocab = deck.model.vocab;
+    source.notes.push_back(
+        fmt::format("model.vocab = {}, and the model of {} has {} tokens: rows of the others begin as the mean of its rows",
+                    deck.model.vocab, deck.run.init, source.model.vocab));
+  }
+  const std::vector<std::string> differences = model_differences(deck.model, compared);
+  if (!differences.empty())
+    fail(ExitCode::usage,
+         "run.init = {} names another model than this deck's [model]:\n  {}\nTake the [model] that `tessera deck from-hf {}` prints.",
+         toml_string(deck.run.init), fmt::join(differences, "\n  "), deck.run.init);
+  for (const std::string& note : source.notes)
+    if (warn) info("{}", note);
+  if (warn && source.context > 0 && deck.batch.sequence_length > source.context)
+    warning("batch.sequence_length = {} is more than the {} tokens that the model of run.init was made for (max_position_embeddings)",
+            deck.batch.sequence_length, source.context);
+  return source;
+}
+
+/// Files have them, and they say nothing that the deck does not: frequencies of the rotation; a head that is the embedding once more.
+bool says_nothing(const std::string& name, const Deck& deck) {
+  return name.ends_with("rotary_emb.inv_freq") || (deck.model.tied && name == "lm_head.weight");
+}
+
+/// A bias that a deck cannot say may stand there if it adds nothing.
+void require_zeros(const io::SafetensorsModel& model, const io::SafetensorsModel::Tensor& tensor) {
+  std::vector<float> values(static_cast<std::size_t>(tensor.shape.elements()));
+  model.read_box(tensor, whole_box(tensor.shape), values);
+  if (std::ranges::any_of(values, [](float x) { return x != 0; }))
+    fail(ExitCode::data, "{}: {} is not zero everywhere, and a bias on the attention's output is not in this version.", model.folder(),
+         tensor.name);
+}
+
+/// Every tensor of the deck's model, and no other.
+void require_tensors(const io::SafetensorsModel& model, const Deck& deck, const ModelSource& source) {
+  std::map<std::string, Shape, std::less<>> wanted;
+  for (const Parameter& p : parameter_table(deck.model))
+    if (p.trained && !p.adapter) wanted.emplace(p.export_name, p.shape);
+  std::vector<std::string> missing, shapes, types, others;
+  for (const auto& [name, shape] : wanted)
+    if (!model.find(name)) missing.push_back(name);
+  for (const io::SafetensorsModel::Tensor& t : model.tensors()) {
+    const auto found = wanted.find(t.name);
+    const bool output_bias = source.output_bias && t.name.ends_with(".self_attn.o_proj.bias");
+    if (found == wanted.end() && output_bias)
+      require_zeros(model, t);
+    else if (found == wanted.end() && !says_nothing(t.name, deck))
+      others.push_back(t.name);
+    else if (found != wanted.end() && !(found->second == t.shape))
+      shapes.push_back(fmt::format("{} is {} and must be {}", t.name, t.shape.str(), found->second.str()));
+    else if (found != wanted.end() && t.type != "F32" && t.type != "BF16" && t.type != "F16")
+      types.push_back(fmt::format("{} is {}", t.name, t.type));
+  }
+  std::string faults;
+  const auto add = [&](const std::vector<std::string>& names, const char* what) {
+    if (!names.empty()) faults += fmt::format("\n  {} {}: {}", names.size(), what, some_of(names));
+  };
+  add(missing, missing.size() == 1 ? "tensor is missing" : "tensors are missing");
+  add(shapes, "of another shape");
+  add(types, "of a type other than F32, BF16 and F16");
+  add(others, "that such a model does not have");
+  if (!faults.empty())
+    fail(ExitCode::data,
+         "run.init = {}: its tensors are not those of the {} that its config.json says:{}\nGet the model again, or mend its config.json.",
+         toml_string(model.folder()), source.architecture, faults);
+}
+
+}  // namespace
+
+InitialWeights::InitialWeights(const Deck& deck, bool warn) : InitialWeights(deck, require_model_of_deck(deck, warn)) {}
+
+InitialWeights::InitialWeights(const Deck& deck, const ModelSource& source) : architecture_(source.architecture), model_(deck.run.init) {
+  Deck of_files = deck;
+  of_files.model.vocab = source.model.vocab;
+  require_tensors(model_, of_files, source);
+  find_means(deck);
+  if (!deck.model.lora.init.empty()) adapter_.emplace(deck);
+}
+
+void InitialWeights::read(const Parameter& parameter, const Box& box, std::int64_t at, std::span<float> out) const {
+  if (parameter.adapter) return adapter_->read(parameter, box, at, out);
+  const io::SafetensorsModel::Tensor& tensor = *model_.find(parameter.export_name);
+  tensor.shape == parameter.shape ? model_.read_finite(tensor, box, out, at) : read_longer(tensor, box, at, out);
+}
+
+void InitialWeights::find_means(const Deck& deck) {
+  for (const Parameter& p : parameter_table(deck.model)) {
+    const auto* tensor = p.trained && !p.adapter ? model_.find(p.export_name) : nullptr;
+    if (!tensor || tensor->shape == p.shape) continue;
+    const std::int64_t rows = tensor->shape.dims[0], width = tensor->shape.dims[1];
+    const std::int64_t at_once = std::max<std::int64_t>(1, most_elements / width);
+    std::vector<float> piece(static_cast<std::size_t>(std::min(rows, at_once) * width)), mean(static_cast<std::size_t>(width));
+    std::vector<double> sum(mean.size());
+    for (std::int64_t r = 0; r < rows; r += at_once) {
+      const std::span part = std::span(piece).first(static_cast<std::size_t>(std::min(at_once, rows - r) * width));
+      model_.read_box(*tensor, whole_box(tensor->shape), part, r * width);
+      for (std::size_t i = 0; i < part.size(); ++i) sum[i % sum.size()] += part[i];
+    }
+    std::ranges::transform(sum, mean.begin(), [&](double s) { return static_cast<float>(s / static_cast<double>(rows)); });
+    means_.emplace(p.export_name, std::move(mean));
+  }
+}
+
+/// Of a tensor with a row for each token, whose file has fewer.
+void InitialWeights::read_longer(const io::SafetensorsModel::Tensor& tensor, const Box& box, std::int64_t at, std::span<float> out) const {
+  const std::vector<float>& mean = means_.find(tensor.name)->second;
+  for (const Box& inner : flat_range_boxes(box.count, at, at + std::ssize(out))) {
+    const Box part = outside(inner, box);
+    const std::int64_t rows = std::clamp<std::int64_t>(tensor.shape.dims[0] - part.start[0], 0, part.count[0]), width = part.count[1];
+    const auto there = static_cast<std::size_t>(rows * width);
+    if (rows > 0) model_.read_finite(tensor, {.start = part.start, .count = {rows, width}}, out.first(there));
+    for (std::int64_t r = rows; r < part.count[0]; ++r) std::copy_n(mean.begin() + part.start[1], width, out.begin() + r * width);
+    out = out.subspan(static_cast<std::size_t>(part.elements()));
+  }
+}
+
+std::string InitialWeights::describe() const {
+  return fmt::format("{} ({}, {} tensors, {})", model_.folder(), architecture_, model_.tensors().size(),
+                     human_bytes(static_cast<double>(model_.bytes()))) +
+         (adapter_ ? ", and adapter " + adapter_->describe() : "");
+}
+
+void load_initial_weights(const World& world, Engine& engine, const InitialWeights& weights) {
+  const double begin = now_seconds();
+  world.together([&] {
+    engine.read_weights(
+        {.has = [&](const Parameter& p) { return weights.has(p); },
+         .read = [&](const Parameter& p, const Box& box, std::int64_t at, std::span<float> out) { weights.read(p, box, at, out); }});
+  });
+  engine.publish();
+  info("initial weights: {} read in {:.2f} s", weights.describe(), now_seconds() - begin);
+}
+
+}  // namespace tessera

@@ -1,0 +1,242 @@
+// The kernels that the text of a layer with experts calls.
+#include <algorithm>
+
+#include "kernels/cross_entropy/cross_entropy.hpp"
+#include "kernels/elementwise/elementwise.hpp"
+#include "kernels/grouped_gemm/grouped_gemm.hpp"
+#include "kernels/router/router.hpp"
+#include "kernels/step/step.hpp"
+#include "model/record/recorder.hpp"
+
+namespace tessera {
+namespace {
+
+using enum Access;
+
+kernels::RouterShape router_shape(const ModelShape& s) {
+  return {.M = s.tokens(),
+          .E = s.experts.E,
+          .k = s.experts.k,
+          .shared = s.experts.S > 0,
+          .normalized = s.experts.normalized,
+          .parts = s.parts()};
+}
+
+kernels::GroupedGemm grouped(const ModelShape& s, std::int64_t N, std::int64_t K, bool b_transposed) {
+  return {.rows = s.arriving_rows(), .E = s.own_experts(), .N = N, .K = K, .b_transposed = b_transposed, .dtype = s.dtype};
+}
+
+/// Of the rows that come on average: as many as this rank's tokens have.
+double flops(const ModelShape& s, std::int64_t N, std::int64_t K) {
+  return 2.0 * static_cast<double>(s.expert_rows()) * static_cast<double>(N) * static_cast<double>(K);
+}
+
+/// As a product of the rows that an expert has on average: the rate of all is the rate of one.
+ProductWork work_of(const ModelShape& s, linear::Product product, std::int64_t N, std::int64_t K) {
+  return {.product = product, .tokens = std::max<std::int64_t>(1, s.expert_rows() / s.own_experts()), .outputs = N, .inputs = K};
+}
+
+}  // namespace
+
+void Recorder::router(Value experts, Value weights, Value logits, Value bias) {
+  std::vector<Touch> touches = {{experts, write}, {weights, write}, {logits, read}};
+  if (bias) touches.push_back({bias, read});
+  call({.name = "router", .touches = std::move(touches), .run = [=, shape = router_shape(s)](const At& at) {
+          kernels::router_forward(at.context, {.experts = at.get<std::int32_t>(experts),
+                                               .weights = at.get<float>(weights),
+                                               .logits = at.get<float>(logits),
+                                               .bias = at.get<float>(bias),
+                                               .shape = shape});
+        }});
+}
+
+void Recorder::router_backward(Value d_logits, Value d_weights, Value weights, Value experts, Value logits, Value counts) {
+  const Value weight = declare({.kind = ValueKind::micro_batch_weight, .name = "weight"});
+  call({.name = "router_backward",
+        .touches = {{d_logits, write}, {d_weights, read}, {weights, read}, {experts, read}, {logits, read}, {counts, read}, {weight, read}},
+        .run = [=, s = s](const At& at) {
+          kernels::router_backward(at.context, {.d_logits = at.get(d_logits),
+                                                .d_weights = at.get<float>(d_weights),
+                                                .weights = at.get<float>(weights),
+                                                .experts = at.get<std::int32_t>(experts),
+                                                .logits = at.get<float>(logits),
+                                                .counts = at.get<std::int32_t>(counts),
+                                                .weight = at.get<double>(weight),
+                                                .balance_scale = s.experts.balance_loss * at.grad_scale,
+                                                .z_scale = s.experts.z_loss * at.grad_scale,
+                                                .shape = router_shape(s),
+                                                .dtype = s.dtype});
+        }});
+}
+
+void Recorder::router_totals(Value logits, Value counts, const Dispatch& d) {
+  if (s.feed != Feed::samples) return;
+  const std::int64_t M = s.tokens();
+  const Value balance = value("balance", {M}, DType::f32), z = value("z", {M}, DType::f32), sums = value("router_sums", {2}, DType::i64);
+  call({.name = "router_losses",
+        .touches = {{balance, write}, {z, write}, {logits, read}, {counts, read}},
+        .run = [=, shape = router_shape(s)](const At& at) {
+          kernels::router_losses(at.context, {.balance = at.get<float>(balance),
+                                              .z = at.get<float>(z),
+                                              .logits = at.get<float>(logits),
+                                              .counts = at.get<std::int32_t>(counts),
+                                              .shape = shape});
+        }});
+  call({.name = "sum_losses router", .touches = {{sums, write}, {balance, read}, {z, read}}, .run = [=](const At& at) {
+          auto* sum = at.get<double>(sums);
+          kernels::sum_losses(at.context, {.sum = sum, .losses = at.get<float>(balance), .M = M});
+          kernels::sum_losses(at.context, {.sum = sum + 1, .losses = at.get<float>(z), .M = M});
+        }});
+  const Value weight = declare({.kind = ValueKind::micro_batch_weight, .name = "weight"}),
+              scalars = declare({.kind = ValueKind::scalars, .name = "scalars"}),
+              totals = declare({.kind = ValueKind::router_totals, .name = "router"});
+  call({.name = "add_router_totals",
+        .touches = {{totals, Access::add}, {scalars, Access::add}, {sums, read}, {weight, read}, {d.counts, read}, {d.offsets, read}},
+        .run = [=, E = s.experts.E, layer = segment_.layer, own = d.counts, offsets = d.offsets](const At& at) {
+          auto* all = at.get<kernels::RouterTotals>(totals);
+          kernels::add_router_totals(at.context, {.totals = all,
+                                                  .loads = reinterpret_cast<std::int64_t*>(all + 1) + layer * E,
+                                                  .balance = at.get<double>(sums),
+                                                  .z = at.get<double>(sums) + 1,
+                                                  .weight = at.get<double>(weight),
+                                                  .counts = at.get<std::int32_t>(own),
+                                                  .offsets = at.get<std::int32_t>(offsets),
+                                                  .not_finite = &at.get<kernels::StepScalars>(scalars)->not_finite,
+                                                  .E = E});
+        }});
+}
+
+Dispatch Recorder::dispatch(Value experts) {
+  const ExpertShape& e = s.experts;
+  const Dispatch d{.counts = value("counts", {e.E}, DType::u32),
+                   .offsets = value("offsets", {e.E + 1}, DType::u32),
+                   .places = value("places", {s.tokens(), e.k}, DType::u32),
+                   .sources = value("sources", {s.arriving_rows()}, DType::u32)};
+  const kernels::PlanDispatch plan{
+      .M = s.tokens(), .k = e.k, .E = e.E, .capacity = s.expert_capacity(), .rows = s.arriving_rows(), .blocks = s.ep};
+  call({.name = "plan_dispatch",
+        .touches = {{d.counts, write}, {d.offsets, write}, {d.places, write}, {d.sources, write}, {experts, read}},
+        .workspace = kernels::plan_dispatch_workspace_bytes(plan, s.backend),
+        .run = [=](const At& at) {
+          auto p = plan;
+          p.counts = at.get<std::int32_t>(d.counts), p.offsets = at.get<std::int32_t>(d.offsets);
+          p.places = at.get<std::int32_t>(d.places), p.sources = at.get<std::int32_t>(d.sources);
+          p.experts = at.get<std::int32_t>(experts);
+          kernels::plan_dispatch(at.context, p);
+        }});
+  return d;
+}
+
+void Recorder::gather_rows(Value out, Value in, const Dispatch& d) {
+  call({.name = "gather_rows " + name_of(out),
+        .touches = {{out, write}, {in, read}, {d.sources, read}},
+        .run = [=, s = s, sources = d.sources](const At& at) {
+          kernels::gather_rows(at.context, {.out = at.get(out),
+                                            .in = at.get(in),
+                                            .sources = at.get<std::int32_t>(sources),
+                                            .k = s.experts.k,
+                                            .rows = s.arriving_rows(),
+                                            .C = s.C,
+                                            .dtype = s.dtype});
+        }});
+}
+
+void Recorder::combine_rows(Value out, Value rows, const Dispatch& d, const CombineExtra& extra) {
+  const bool in_place = extra.add == out;
+  std::vector<Touch> touches = {{out, in_place ? Access::add : write}, {rows, read}, {d.places, read}};
+  for (const Value optional : {extra.weights, extra.shared, in_place ? Value{} : extra.add})
+    if (optional) touches.push_back({optional, read});
+  call({.name = "combine_rows " + name_of(out), .touches = std::move(touches), .run = [=, s = s, places = d.places](const At& at) {
+          kernels::combine_rows(at.context, {.out = at.get(out),
+                                             .rows = at.get(rows),
+                                             .places = at.get<std::int32_t>(places),
+                                             .weights = at.get<float>(extra.weights),
+                                             .shared = at.get(extra.shared),
+                                             .addend = at.get(extra.add),
+                                             .M = s.tokens(),
+                                             .k = s.experts.k,
+                                             .C = s.C,
+                                             .dtype = s.dtype});
+        }});
+}
+
+void Recorder::weigh(Value d_weights, Value d, Value a, Value weights, const kernels::WeighRows& rows, Value sources, std::int64_t clears) {
+  std::vector<Touch> touches = {{d_weights, sources ? write : Access::add}, {d, Access::add}, {a, Access::add}, {weights, read}};
+  if (sources) touches.push_back({sources, read});
+  weighed_.insert(a.id);
+  call({.name = "weigh_rows " + name_of(d), .touches = std::move(touches), .run = [=](const At& at) {
+          auto p = rows;
+          p.d_weights = at.get<float>(d_weights), p.d = at.get(d), p.a = at.get(a), p.weights = at.get<float>(weights);
+          p.sources = at.get<std::int32_t>(sources);
+          // What was dropped has no row, and no gradient.
+          if (sources) kernels::fill_zero(at.context, p.d_weights, static_cast<std::size_t>(clears) * sizeof(float));
+          kernels::weigh_rows(at.context, p);
+        }});
+}
+
+void Recorder::weigh_rows(Value d_weights, Value d, Value a, Value weights, const Dispatch& to, const Arrivals& here) {
+  const std::int64_t R = s.arriving_rows();
+  kernels::WeighRows rows{.k = s.experts.k, .slots = router_shape(s).slots(), .rows = R, .F = s.experts.F, .dtype = s.dtype};
+  if (s.ep == 1) return weigh(d_weights, d, a, weights, rows, to.sources, s.tokens() * rows.slots);
+  rows.k = rows.slots = 1;  // a weight a row, as rows have arrived
+  const Value found = value("d_arrived_weights", {R}, DType::f32);
+  d_row_weights_ = value("d_row_weights", {R}, DType::f32);
+  weigh(found, d, a, here.weights, rows, here.order, R);
+  exchange_blocks(d_row_weights_, found, s.expert_block(), DType::f32);
+}
+
+void Recorder::weigh_shared(Value d_weights, Value d, Value a, Value weights) {
+  const kernels::WeighRows rows{.k = s.experts.k, .slots = router_shape(s).slots(), .rows = s.tokens(), .F = s.experts.S, .dtype = s.dtype};
+  weigh(d_weights, d, a, weights, rows, {}, 0);
+}
+
+void Recorder::expert_linear(Value y, Value x, const Arrivals& here, const std::string& w, std::int64_t N, std::int64_t K) {
+  const Value weight = this->weight(w);
+  const kernels::GroupedGemm product = grouped(s, N, K, true);
+  call({.name = "expert_linear " + w,
+        .touches = {{y, write}, {x, read}, {weight, read}, {here.offsets, read}},
+        .flops = flops(s, N, K),
+        .work = work_of(s, linear::Product::forward, N, K),
+        .workspace = kernels::grouped_gemm_workspace_bytes(product, s.backend),
+        .run = [=, offsets = here.offsets](const At& at) {
+          auto p = product;
+          p.c = at.get(y), p.a = at.get(x), p.b = at.get(weight), p.offsets = at.get<std::int32_t>(offsets);
+          kernels::grouped_gemm(at.context, p);
+        }});
+  add_adapters(y, x, w, N, K, here.offsets);
+}
+
+void Recorder::expert_input_gradient(Value d_x, Value d_y, const Arrivals& here, const std::string& w, std::int64_t N, std::int64_t K) {
+  const Value weight = this->weight(w);
+  const kernels::GroupedGemm product = grouped(s, K, N, false);
+  call({.name = "expert_input_gradient " + w,
+        .touches = {{d_x, write}, {d_y, read}, {weight, read}, {here.offsets, read}},
+        .flops = flops(s, N, K),
+        .work = work_of(s, linear::Product::input_gradient, N, K),
+        .workspace = kernels::grouped_gemm_workspace_bytes(product, s.backend),
+        .run = [=, offsets = here.offsets](const At& at) {
+          auto p = product;
+          p.c = at.get(d_x), p.a = at.get(d_y), p.b = at.get(weight), p.offsets = at.get<std::int32_t>(offsets);
+          kernels::grouped_gemm(at.context, p);
+        }});
+  add_adapter_input_gradients(d_x, d_y, w, N, K, here.offsets);
+}
+
+void Recorder::expert_weight_gradient(Value d_y, Value x, const Arrivals& here, const std::string& w, std::int64_t N, std::int64_t K) {
+  const Value d_weight = gradient(w);
+  const kernels::GroupedWeightGradient product{.rows = s.arriving_rows(), .E = s.own_experts(), .N = N, .K = K, .dtype = s.dtype};
+  call({.name = "expert_weight_gradient " + w,
+        .touches = {{d_weight, Access::add}, {d_y, read}, {x, read}, {here.offsets, read}},
+        .flops = flops(s, N, K),
+        .work = work_of(s, linear::Product::weight_gradient, N, K),
+        .workspace = kernels::grouped_weight_gradient_workspace_bytes(product, s.backend),
+        .run = [=, offsets = here.offsets](const At& at) {
+          auto p = product;
+          p.d_w = at.get<float>(d_weight), p.d_y = at.get(d_y), p.x = at.get(x), p.offsets = at.get<std::int32_t>(offsets);
+          p.accumulate = at.adds(d_weight);
+          kernels::grouped_weight_gradient(at.context, p);
+        }});
+  adapter_weight_gradients(d_y, x, w, N, K, here.offsets);
+}
+
+}  // namespace tessera

@@ -1,0 +1,225 @@
+#include "model/table/lora.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <iterator>
+#include <map>
+#include <set>
+
+#include "base/check.hpp"
+#include "base/glob.hpp"
+
+namespace tessera {
+namespace {
+
+constexpr std::string_view suffix_a = ".lora_a", suffix_b = ".lora_b", weight = ".weight";
+
+/// The matrices of a layer that may have an adapter: "BLOCK.NAME" ends their names, of experts with a number between; and the names of
+/// their modules at Hugging Face, of a Mixtral's experts the second.
+struct Target {
+  std::string_view block, ours, theirs, of_mixtral = {};
+  bool of_experts() const { return block == "experts" || block == "shared"; }
+};
+constexpr std::array<Target, 13> targets = {{{"attention", "wq", "q_proj"},
+                                             {"attention", "wk", "k_proj"},
+                                             {"attention", "wv", "v_proj"},
+                                             {"attention", "wo", "o_proj"},
+                                             {"mlp", "w_gate", "gate_proj"},
+                                             {"mlp", "w_up", "up_proj"},
+                                             {"mlp", "w_down", "down_proj"},
+                                             {"shared", "w_gate", "gate_proj"},
+                                             {"shared", "w_up", "up_proj"},
+                                             {"shared", "w_down", "down_proj"},
+                                             {"experts", "w_gate", "gate_proj", "w1"},
+                                             {"experts", "w_up", "up_proj", "w3"},
+                                             {"experts", "w_down", "down_proj", "w2"}}};
+
+/// "wq" of "layers.3.attention.wq".
+std::string_view last_of(std::string_view name) { return name.substr(name.rfind('.') + 1); }
+
+const Target* target_of(std::string_view tensor) {
+  const std::string_view leaf = last_of(tensor);
+  std::string_view rest = tensor.substr(0, tensor.size() - std::min(tensor.size(), leaf.size() + 1));
+  if (const std::string_view number = last_of(rest); number.find_first_not_of("0123456789") == number.npos && number.size() < rest.size())
+    rest.remove_suffix(number.size() + 1);
+  const auto found = std::ranges::find_if(targets, [&](const Target& t) { return t.block == last_of(rest) && t.ours == leaf; });
+  return found == targets.end() ? nullptr : &*found;
+}
+
+bool matches(std::string_view pattern, std::string_view tensor, const Target& target) {
+  return pattern == "all-linear" || pattern == target.of_mixtral || matches_glob(pattern, tensor) ||
+         matches_glob(pattern, fmt::format("{}.{}", target.block, target.ours)) || matches_glob(pattern, target.ours) ||
+         matches_glob(pattern, target.theirs);
+}
+
+bool is_adapted(const LoraKeys& lora, std::string_view tensor) {
+  const Target* target = target_of(tensor);
+  if (!target) return false;
+  if (lora.targets.empty()) return !target->of_experts();
+  return std::ranges::any_of(lora.targets, [&](const std::string& p) { return matches(p, tensor, *target); });
+}
+
+void require_targets(const std::vector<Parameter>& table, const LoraKeys& lora) {
+  for (const std::string& pattern : lora.targets)
+    if (std::ranges::none_of(table, [&](const Parameter& p) {
+          const Target* target = target_of(p.name);
+          return target && matches(pattern, p.name, *target);
+        }))
+      fail(ExitCode::usage,
+           "lora.targets: \"{}\" is no matrix of an attention, MLP or expert of this model. Adapters stand beside wq, wk, wv, wo, w_gate, "
+           "w_up and w_down, which may be called as Hugging Face does (q_proj), by patterns of tensors (\"layers.3.*\", \"experts.*\"), or "
+           "\"all-linear\".",
+           pattern);
+  // One product multiplies the rows of all experts.
+  std::map<std::pair<int, std::string_view>, std::array<const Parameter*, 2>> seen;  // by layer and name: without an adapter, with one
+  for (const Parameter& p : table) {
+    if (p.expert < 0 || !target_of(p.name)) continue;
+    auto& both = seen[{p.layer, last_of(p.name)}];
+    both[is_adapted(lora, p.name) ? 1 : 0] = &p;
+    if (both[0] && both[1])
+      fail(ExitCode::usage, "lora.targets describe {} and not {}: all experts of a layer have adapters, or none. Take \"experts.{}\".",
+           both[1]->name, both[0]->name, last_of(p.name));
+  }
+}
+
+/// The two matrices beside p.
+std::array<Parameter, 2> adapter_of(const Parameter& p, std::int64_t rank) {
+  const std::int64_t N = p.shape.dims.at(0), K = p.shape.dims.at(1);
+  const std::string theirs = "base_model.model." + p.export_name.substr(0, p.export_name.size() - weight.size());
+  // A is uniform in 1 / sqrt(K) around 0, as PEFT draws it (He et al.'s bound with a slope of sqrt(5)).
+  Parameter a{.name = lora_a(p.name),
+              .shape = {rank, K},
+              .part = p.part,
+              .layer = p.layer,
+              .expert = p.expert,
+              .init = Init::uniform,
+              .std = 1 / std::sqrt(3 * static_cast<double>(K)),
+              .decay = true,
+              .tp_dim = p.tp_dim == 1 ? 1 : -1,
+              .adapter = true,
+              .export_name = theirs + ".lora_A.weight"};
+  Parameter b{.name = lora_b(p.name),
+              .shape = {N, rank},
+              .part = p.part,
+              .layer = p.layer,
+              .expert = p.expert,
+              .init = Init::zeros,
+              .decay = true,
+              .tp_dim = p.tp_dim == 0 ? 0 : -1,
+              .adapter = true,
+              .export_name = theirs + ".lora_B.weight"};
+  return {std::move(a), std::move(b)};
+}
+
+/// Adapters of a layer's tensors: of experts the matrices A of all are neighbours, which one product takes, and so are the matrices B.
+void append_adapters(std::vector<Parameter>& table, const std::vector<Parameter>& of_layer, std::int64_t rank) {
+  std::map<std::string_view, std::array<std::vector<Parameter>, 2>> of_experts;  // by name
+  for (const Parameter& p : of_layer) {
+    std::array<Parameter, 2> both = adapter_of(p, rank);
+    for (std::size_t i = 0; i < both.size(); ++i) {
+      if (p.expert < 0) {
+        table.push_back(std::move(both[i]));
+        continue;
+      }
+      std::vector<Parameter>& alike = of_experts[last_of(p.name)][i];
+      both[i].joined = !alike.empty();
+      alike.push_back(std::move(both[i]));
+    }
+  }
+  for (auto& [name, matrices] : of_experts)
+    for (std::vector<Parameter>& alike : matrices) std::ranges::move(alike, std::back_inserter(table));
+}
+
+/// The name of the tensor that an adapter's matrix A stands beside, or nothing.
+std::string_view adapted_by(const Parameter& p) {
+  const std::string_view name = p.name;
+  return p.adapter && name.ends_with(suffix_a) ? name.substr(0, name.size() - suffix_a.size()) : std::string_view{};
+}
+
+}  // namespace
+
+std::string lora_a(std::string_view tensor) { return fmt::format("{}{}", tensor, suffix_a); }
+std::string lora_b(std::string_view tensor) { return fmt::format("{}{}", tensor, suffix_b); }
+
+double lora_scale(const LoraKeys& lora) {
+  const auto rank = static_cast<double>(lora.rank);
+  return lora.alpha / (lora.scaling == "rslora" ? std::sqrt(rank) : rank);
+}
+
+void add_adapters(std::vector<Parameter>& table, const LoraKeys& lora) {
+  if (lora.rank == 0) return;
+  require_targets(table, lora);
+  std::vector<Parameter> all;
+  std::vector<Parameter> of_layer;  // adapted, and not yet followed by their adapters
+  const auto add_pending = [&] {
+    append_adapters(all, of_layer, lora.rank);
+    of_layer.clear();
+  };
+  for (Parameter& p : table) {
+    if (!of_layer.empty() && of_layer.back().layer != p.layer) add_pending();
+    if (is_adapted(lora, p.name)) of_layer.push_back(p);
+    p.frozen = p.trained;
+    all.push_back(std::move(p));
+  }
+  add_pending();
+  table = std::move(all);
+}
+
+std::vector<AdaptedColumns> adapted_columns(const ModelShape& s, const std::string& w, std::int64_t N) {
+  if (s.lora.rank == 0 || !target_of(w)) return {};
+  std::vector<AdaptedColumns> columns;
+  const auto add = [&](const std::string& tensor, std::int64_t first, std::int64_t count) {
+    if (is_adapted(s.lora, tensor)) columns.push_back({tensor, first, count});
+  };
+  const auto neighbour = [&](const char* leaf) { return w.substr(0, w.rfind('.') + 1) + leaf; };
+  if (w.ends_with("attention.wq")) {
+    const std::int64_t queries = s.H * s.D, keys = (N - queries) / 2;
+    add(w, 0, queries), add(neighbour("wk"), queries, keys), add(neighbour("wv"), queries + keys, keys);
+  } else if (w.ends_with(".w_gate")) {
+    add(w, 0, N / 2), add(neighbour("w_up"), N / 2, N / 2);
+  } else {
+    add(w, 0, N);
+  }
+  return columns;
+}
+
+std::string describe_lora(const ModelKeys& model, const std::vector<Parameter>& table) {
+  if (model.lora.rank == 0) return "";
+  std::int64_t matrices = 0, parameters = 0;
+  for (const Parameter& p : table)
+    if (p.adapter) matrices += adapted_by(p).empty() ? 0 : 1, parameters += p.shape.elements();
+  return fmt::format("rank {}, alpha {} ({}scale {:.4g}), beside {} matrices, {} parameters", model.lora.rank, model.lora.alpha,
+                     model.lora.scaling == "rslora" ? "rsLoRA, " : "", lora_scale(model.lora), matrices,
+                     human_count(static_cast<double>(parameters)));
+}
+
+std::vector<std::string> peft_target_modules(const std::vector<Parameter>& table) {
+  struct Modules {
+    std::string leaf;
+    std::size_t all = 0;
+    std::vector<std::string> adapted = {};
+  };
+  std::vector<Modules> by_leaf;
+  std::set<std::string_view> adapted;
+  for (const Parameter& p : table) adapted.insert(adapted_by(p));
+  for (const Parameter& p : table) {
+    if (p.adapter || !target_of(p.name)) continue;
+    const std::string module = p.export_name.substr(0, p.export_name.size() - weight.size());
+    auto found = std::ranges::find(by_leaf, last_of(module), &Modules::leaf);
+    if (found == by_leaf.end()) found = by_leaf.insert(by_leaf.end(), {.leaf = std::string(last_of(module))});
+    ++found->all;
+    if (adapted.contains(p.name)) found->adapted.push_back(module);
+  }
+  std::vector<std::string> modules;
+  for (Modules& m : by_leaf) {
+    if (m.adapted.size() == m.all) m.adapted = {m.leaf};
+    std::ranges::move(m.adapted, std::back_inserter(modules));
+  }
+  return modules;
+}
+
+}  // namespace tessera

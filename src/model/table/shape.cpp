@@ -1,0 +1,174 @@
+#include "model/table/shape.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace tessera {
+namespace {
+
+/// Auto is ours where runs must be reproducible, since which of two is faster differs from start to start, and where documents are masked.
+kernels::AttentionPath attention_path(const Deck& deck) {
+  using kernels::AttentionPath;
+  if (deck.kernels.attention == "native" || deck.data.document_mask) return AttentionPath::native;
+  if (deck.kernels.attention == "cudnn") return AttentionPath::cudnn;
+  return deck.run.reproducible ? AttentionPath::native : AttentionPath::fastest;
+}
+
+ExpertShape experts_of(const Deck& deck) {
+  const ModelKeys& m = deck.model;
+  if (m.experts == 0) return {};
+  return {.E = m.experts,
+          .k = m.experts_per_token,
+          .F = m.expert_ff_width,
+          .S = m.shared_ff_width,
+          .normalized = m.normalize_top_k,
+          .capacity_factor = deck.experts.capacity_factor,
+          .balance_loss = static_cast<float>(m.router_aux_loss),
+          .z_loss = static_cast<float>(m.router_z_loss),
+          .biased = m.router_balance == "bias"};
+}
+
+/// Tokens of a chunk of logits where the deck says auto.
+/// On the host a chunk of about 32 MiB of fp32 keeps the products large and the chunk inside the last-level cache.
+/// On a GPU each chunk moves the head's gradient twice and its weight twice, 12 bytes an element beside 6 floating-point operations a
+/// token: that is small from some 2000 tokens on. Chunks are made equal.
+std::int64_t loss_chunk(const ModelShape& s) {
+  const std::int64_t row = 4 * s.V;  // bytes
+  if (s.backend == kernels::Backend::host) return std::clamp<std::int64_t>((std::int64_t{32} << 20) / row, 64, 4096);
+  const std::int64_t most = std::clamp<std::int64_t>((std::int64_t{512} << 20) / row, 2048, 8192);
+  return round_up(ceil_div(s.tokens(), ceil_div(s.tokens(), most)), std::int64_t{128});
+}
+
+}  // namespace
+
+std::int64_t ModelShape::expert_capacity() const {
+  if (experts.capacity_factor == 0) return tokens();
+  const double share = experts.capacity_factor * static_cast<double>(tokens() * experts.k) / static_cast<double>(experts.E);
+  return share >= static_cast<double>(tokens()) ? tokens() : std::max<std::int64_t>(1, static_cast<std::int64_t>(std::ceil(share)));
+}
+
+std::int64_t ModelShape::expert_rows() const { return std::min(tokens() * experts.k, experts.E * expert_capacity()); }
+
+std::int64_t ModelShape::expert_block() const {
+  // A token goes to an expert once.
+  return std::min(tokens() * std::min(experts.k, own_experts()), own_experts() * expert_capacity());
+}
+
+ModelShape model_shape(const Deck& deck) {
+  const ModelKeys& m = deck.model;
+  ModelShape s{.B = deck.batch.micro,
+               .T = deck.batch.sequence_length,
+               .C = m.width,
+               .H = m.heads,
+               .G = m.kv_heads,
+               .D = m.head_dim,
+               .F = m.ff_width,
+               .V = m.vocab,
+               .L = m.layers,
+               .dtype = deck.precision.compute,
+               .backend = deck.run.device == "cuda" ? kernels::Backend::cuda : kernels::Backend::host,
+               .norm_eps = static_cast<float>(m.norm_eps),
+               .tied = m.tied,
+               .qk_norm = m.qk_norm,
+               .qkv_bias = m.qkv_bias,
+               .experts = experts_of(deck),
+               .loss_chunk = deck.kernels.loss_chunk,
+               .pack_weights = deck.kernels.pack_weights,
+               .attention = attention_path(deck),
+               .deterministic = deck.run.reproducible,
+               .lora = m.lora,
+               .documents = deck.data.document_mask,
+               .cp = deck.mesh.cp,
+               .ring = deck.mesh.cp > 1 && deck.context.method == "ring",
+               .ep = static_cast<int>(deck.mesh.ep)};
+  s.loss_chunk = std::min(s.loss_chunk == 0 ? loss_chunk(s) : s.loss_chunk, s.tokens());
+  return s;
+}
+
+std::string describe_experts(const ModelShape& s) {
+  const ExpertShape& e = s.experts;
+  std::string text = fmt::format("{} in each layer of {} features, {} for a token", e.E, e.F, e.k);
+  if (e.S > 0) text += fmt::format(", and one of {} features for all", e.S);
+  const char* passed = s.parts() == 1 ? "a micro-batch" : "a rank's part of a micro-batch";
+  if (e.capacity_factor == 0)
+    text += fmt::format("; dropless: {} rows of {}, however its tokens choose", s.expert_rows(), passed);
+  else
+    text += fmt::format("; each takes at most {} of the {} tokens of {}, {} rows together; what is beyond is dropped", s.expert_capacity(),
+                        s.tokens(), passed, s.expert_rows());
+  if (s.ep == 1) return text;
+  return text + fmt::format(
+                    "; {} of them on each of {} ranks, which send each other blocks of {} rows, {}: room for {} rows on a rank, {} for "
+                    "each value of their width, of which {} are used where experts are balanced",
+                    s.own_experts(), s.ep, s.expert_block(),
+                    e.capacity_factor == 0 ? "as many as their tokens could ask for there" : "what the experts there take of them",
+                    s.arriving_rows(), human_bytes(static_cast<double>(s.bytes_of(s.arriving_rows() * s.C))), s.expert_rows());
+}
+
+Range part_of(std::int64_t n, int size, int index) {
+  const auto begin = [&](std::int64_t i) { return n / size * i + std::min(i, n % size); };
+  return {begin(index), begin(index + 1)};
+}
+
+ModelShape cut_over_tp(const ModelShape& shape, int size, int index) {
+  ModelShape s = shape;
+  s.keys_shared = shape.G < size ? static_cast<int>(size / shape.G) : 1;
+  s.H /= size, s.G = std::max<std::int64_t>(1, shape.G / size), s.F /= size;
+  s.tp = size, s.tp_index = index;
+  return s;
+}
+
+ModelShape on_own_rows(const ModelShape& shape) {
+  ModelShape s = shape;
+  s.apart = s.tp, s.tp = 1, s.tp_index = 0, s.keys_shared = 1;
+  return s;
+}
+
+ModelShape cut_over_ep(const ModelShape& shape, int index) {
+  ModelShape s = shape;
+  s.ep_index = index;
+  return s;
+}
+
+ModelShape cut_over_cp(const ModelShape& shape, int index) {
+  ModelShape s = shape;
+  s.cp_index = index;
+  return s;
+}
+
+std::vector<Range> positions_of(const ModelShape& s, int index) {
+  if (!s.ring) return {part_of(s.T, static_cast<int>(s.cp), index)};
+  const std::int64_t n = s.T / (2 * s.cp), head = index * n, tail = (2 * s.cp - 1 - index) * n;
+  return {{head, head + n}, {tail, tail + n}};
+}
+
+ModelShape inside_attention(const ModelShape& shape) {
+  ModelShape s = shape;
+  if (s.ring)
+    s.T /= s.cp;
+  else
+    s.H /= s.cp, s.G = std::max<std::int64_t>(1, s.G / s.cp);
+  s.cp = 1, s.ring = false, s.keys_shared = 1;
+  return s;
+}
+
+ModelShape text_shape(const ModelShape& shape, const TextSize& text, Feed feed) {
+  ModelShape s = shape;
+  s.B = 1, s.T = feed == Feed::prompt ? text.prompt : 1, s.cp = 1, s.ring = false, s.ep = 1;
+  s.feed = feed, s.capacity = text.capacity, s.likeliest = text.likeliest;
+  s.pack_weights = false;                        // for products of many rows
+  s.attention = kernels::AttentionPath::native;  // no search comes before a text
+  s.experts.capacity_factor = 0;                 // what a token becomes does not depend on those beside it
+  return s;
+}
+
+kernels::AttentionShape attention_shape(const ModelShape& s) {
+  return {.B = s.B, .T = s.T, .H = s.H, .G = s.G, .D = s.D, .dtype = s.dtype, .path = s.attention, .deterministic = s.deterministic};
+}
+
+double causal_flops(const ModelShape& s) {
+  return 2.0 * static_cast<double>(s.B * s.H * s.D) * static_cast<double>(s.T) * static_cast<double>(s.T);
+}
+
+}  // namespace tessera

@@ -1,0 +1,150 @@
+// The feed-forward part of a layer with experts.
+#include <fmt/format.h>
+
+#include "model/record/recorder.hpp"
+
+namespace tessera {
+namespace {
+
+/// The expert that takes every token (Qwen-MoE).
+struct Shared {
+  Value gate_up;    ///< (M,2S)
+  Value activated;  ///< (M,S)
+  Value out;        ///< (M,C)
+};
+
+struct Moe {
+  Value x;          ///< (M,C)
+  Value normed;     ///< (M,C)
+  Value rstd;       ///< (M) fp32
+  Value logits;     ///< (M,E) fp32; with a shared expert (M,E+1), the last its gate's
+  Value experts;    ///< (M,k) int32
+  Value weights;    ///< (M,k) fp32; with a shared expert (M,k+1)
+  Dispatch to;      ///< which rows are whose
+  Value counts;     ///< (parts,E) int32: choices of the whole micro-batch
+  Arrivals here;    ///< which of them come to this rank's experts
+  Value rows;       ///< (R,C): of each choice its token's
+  Value gate_up;    ///< (R,2F)
+  Value activated;  ///< (R,F)
+  Value out;        ///< (R,C)
+  Shared shared;    ///< absent where there is none
+};
+
+/// Names of tensors: those of a product of all experts of this rank are called as the first one's.
+struct Weights {
+  std::string norm, router, router_bias, gate, down, shared_gate, shared_down;
+  Weights(const std::string& w, std::int64_t first)
+      : norm(w + "norm"),
+        router(w + "router"),
+        router_bias(w + "router_bias"),
+        gate(fmt::format("{}experts.{}.w_gate", w, first)),
+        down(fmt::format("{}experts.{}.w_down", w, first)),
+        shared_gate(w + "shared.w_gate"),
+        shared_down(w + "shared.w_down") {}
+};
+
+std::int64_t logits_of_token(const ExpertShape& e) { return e.E + (e.S > 0 ? 1 : 0); }
+std::int64_t weights_of_token(const ExpertShape& e) { return e.k + (e.S > 0 ? 1 : 0); }
+
+Shared forward_shared(Recorder& r, const Weights& w, Value normed) {
+  const std::int64_t M = r.s.tokens(), C = r.s.C, S = r.s.experts.S;
+  if (S == 0) return {};
+  const Shared v{.gate_up = r.value("shared_gate_up", {M, 2 * S}),
+                 .activated = r.remade("shared_activated", {M, S}),
+                 .out = r.value("shared_out", {M, C})};
+  r.linear(v.gate_up, normed, w.shared_gate, 2 * S, C);
+  r.swiglu(v.activated, v.gate_up, M, S);
+  r.linear(v.out, v.activated, w.shared_down, C, S);
+  return v;
+}
+
+/// Between tokens and experts that other ranks have, rows travel there and back (exchanges.cpp).
+/// out = x + sum over a token's experts of weight * expert(norm(x)), where an expert is w_down(silu(gate) * up) of [gate; up] = [w_gate;
+/// w_up](.).
+Moe moe_forward(Recorder& r, const Weights& w) {
+  const ExpertShape& e = r.s.experts;
+  const std::int64_t M = r.s.tokens(), C = r.s.C, F = e.F, R = r.s.arriving_rows(), columns = logits_of_token(e);
+  Moe v{.x = r.stream_in(),
+        .normed = r.remade("normed", {M, C}),
+        .rstd = r.value("rstd", {M}, DType::f32),
+        .logits = r.value("logits", {M, columns}, DType::f32),
+        .experts = r.value("experts", {M, e.k}, DType::u32),
+        .weights = r.value("weights", {M, weights_of_token(e)}, DType::f32),
+        .to = {},
+        .counts = {},
+        .here = {},
+        // What would have to be exchanged again is kept as other values are.
+        .rows = r.s.ep == 1 ? r.remade("rows", {R, C}) : r.value("rows", {R, C}),
+        .gate_up = r.value("gate_up", {R, 2 * F}),
+        .activated = r.remade("activated", {R, F}),
+        .out = r.value("out", {R, C}),
+        .shared = {}};
+  r.rmsnorm(v.normed, v.rstd, v.x, w.norm);
+  r.linear(v.logits, v.normed, w.router, columns, C, {.fp32 = true});
+  r.router(v.experts, v.weights, v.logits, e.biased ? r.weight(w.router_bias) : Value{});
+  v.to = r.dispatch(v.experts);
+  v.counts = r.counts_of_all(v.to);
+  const Value labels = r.send_labels(v.to, v.weights);
+  r.router_totals(v.logits, v.counts, v.to);
+  r.send_rows(v.normed, v.to);
+  v.here = r.arrivals(labels, v.to);
+  r.take_rows(v.rows, v.normed, v.to, v.here);
+  r.expert_linear(v.gate_up, v.rows, v.here, w.gate, 2 * F, C);
+  r.swiglu(v.activated, v.gate_up, R, F);
+  r.expert_linear(v.out, v.activated, v.here, w.down, C, F);
+  const Value returned = r.return_rows(v.out, v.here);
+  v.shared = forward_shared(r, w, v.normed);
+  r.combine_rows(r.stream_out(), returned, v.to, {.weights = v.weights, .shared = v.shared.out, .add = v.x});
+  return v;
+}
+
+/// What comes to normed from the shared expert, (M,C); its weights' gradients join d_weights.
+Value backward_shared(Recorder& r, const Weights& w, const Moe& v, Value d_weights, Value d_stream) {
+  const std::int64_t M = r.s.tokens(), C = r.s.C, S = r.s.experts.S;
+  if (S == 0) return {};
+  const Value d_activated = r.value("d_shared_activated", {M, S}), d_normed = r.value("d_shared_normed", {M, C});
+  r.input_gradient(d_activated, d_stream, w.shared_down, C, S);
+  r.weigh_shared(d_weights, d_activated, v.shared.activated, v.weights);
+  r.weight_gradient(d_stream, v.shared.activated, w.shared_down, C, S);
+  const Value d_gate_up = v.shared.gate_up;  // which is not needed again: its gradient takes its place
+  r.swiglu_backward(d_gate_up, d_activated, v.shared.gate_up, M, S);
+  r.linear_backward(d_normed, d_gate_up, v.normed, w.shared_gate, 2 * S, C);
+  return d_normed;
+}
+
+/// No output of an expert is kept: the gradient of what it counts for comes from its inputs (weigh_rows).
+void backward(Recorder& r, const Weights& w, const Moe& v) {
+  const ExpertShape& e = r.s.experts;
+  const std::int64_t M = r.s.tokens(), C = r.s.C, F = e.F, R = r.s.arriving_rows(), columns = logits_of_token(e);
+  const Value d_stream = r.d_stream();  // of out, in the end of x
+  const Value d_out = r.value("d_out", {R, C}), d_activated = r.value("d_activated", {R, F});
+  const Value d_weights = r.value("d_weights", {M, weights_of_token(e)}, DType::f32), d_logits = r.value("d_logits", {M, columns});
+  r.send_rows(d_stream, v.to);
+  r.take_rows(d_out, d_stream, v.to, v.here);
+  r.expert_input_gradient(d_activated, d_out, v.here, w.down, C, F);
+  r.weigh_rows(d_weights, d_activated, v.activated, v.weights, v.to, v.here);
+  r.expert_weight_gradient(d_out, v.activated, v.here, w.down, C, F);
+  // What is not needed again gives its place to a gradient.
+  const Value d_gate_up = v.gate_up, d_rows = r.s.ep == 1 ? v.rows : d_out, d_normed = v.normed;
+  r.swiglu_backward(d_gate_up, d_activated, v.gate_up, R, F);
+  const Value d_returned = r.expert_backward_to_rows(d_rows, d_gate_up, v.rows, v.here, w.gate, 2 * F, C);
+  r.collect_weights(d_weights, v.to);
+  const Value d_shared = backward_shared(r, w, v, d_weights, d_stream);
+  r.router_backward(d_logits, d_weights, v.weights, v.experts, v.logits, v.counts);
+  r.linear_backward(d_normed, d_logits, v.normed, w.router, columns, C);
+  r.combine_rows(d_normed, d_returned, v.to, {.shared = d_shared, .add = d_normed});
+  r.rmsnorm_backward(d_stream, d_normed, v.x, w.norm, v.rstd, true);
+}
+
+}  // namespace
+
+Segment moe_segment(const ModelShape& shape, int layer) {
+  const ModelShape s = on_own_rows(shape);
+  Recorder r(s, fmt::format("layers.{}.moe", layer), layer);
+  const Weights w(fmt::format("layers.{}.moe.", layer), s.first_expert());
+  const Moe v = moe_forward(r, w);
+  if (r.backward()) backward(r, w, v);
+  return r.take();
+}
+
+}  // namespace tessera

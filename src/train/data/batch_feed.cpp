@@ -1,0 +1,103 @@
+#include "train/data/batch_feed.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <string>
+
+#include "base/check.hpp"
+#include "kernels/cross_entropy/cross_entropy.hpp"
+#include "schedule/build/micro_batches.hpp"
+#include "train/data/documents.hpp"
+
+namespace tessera {
+namespace {
+
+/// Runs `f`; a failure says what it was met in.
+template <class F>
+void within(const std::string& what, F&& f) {
+  try {
+    f();
+  } catch (const Error& error) {
+    throw Error(error.code, what + ": " + error.what());
+  }
+}
+
+}  // namespace
+
+BatchFeed::BatchFeed(const World& world, const Deck& deck, Engine& engine, TrainingData& train, SampleFile* validation)
+    : world_(world), deck_(deck), engine_(engine), train_(train), validation_(validation) {}
+
+MicroBatch BatchFeed::micro_batch(std::int64_t m) {
+  return {.tokens = engine_.tokens(m),
+          .targets = engine_.targets(m),
+          .document_starts = engine_.document_starts(m),
+          .groups = engine_.token_groups(m)};
+}
+
+void BatchFeed::read(std::int64_t step) {
+  const std::int64_t A = engine_.accumulation();
+  const std::vector<Range> positions = engine_.positions();
+  for (std::int64_t m = 0; m < A; ++m) {
+    const std::optional<std::int64_t> number = micro_batch_at(deck_, engine_.data().size, engine_.data().rank, m);
+    if (!number) {
+      const MicroBatch empty = micro_batch(m);
+      std::ranges::fill(empty.tokens, 0), std::ranges::fill(empty.document_starts, 0);
+      std::ranges::fill(empty.targets, kernels::no_target), std::ranges::fill(empty.groups, -1);
+      continue;
+    }
+    const std::int64_t first = step * deck_.batch.global + *number * deck_.batch.micro;
+    within(fmt::format("step {}", step + 1), [&] {
+      for (std::int64_t row = 0; row < deck_.batch.micro; ++row) train_.read(first + row, positions, micro_batch(m), row);
+    });
+  }
+  steps_ = step + 1;
+}
+
+/// Targets of micro-batches that count, over all ranks: each is counted where the ranks of its mesh share it out.
+std::int64_t BatchFeed::counted_targets(std::int64_t micro_batches) const {
+  const Coordinates at = coordinates_of(engine_.planned().request.mesh, world_.rank());
+  std::int64_t mine = 0;
+  for (std::int64_t m = 0; m < micro_batches && at[static_cast<std::size_t>(Axis::tp)] == 0; ++m)
+    mine += std::ranges::count_if(engine_.targets(m), [](std::int32_t target) { return target != kernels::no_target; });
+  return world_.sum(mine);
+}
+
+/// Over the sequences of the batch, each counted where the ranks that share it begin.
+std::int64_t BatchFeed::counted_squares() const {
+  const Coordinates at = coordinates_of(engine_.planned().request.mesh, world_.rank());
+  const bool counts =
+      std::ranges::all_of(std::array{Axis::tp, Axis::cp, Axis::pp}, [&](Axis axis) { return at[static_cast<std::size_t>(axis)] == 0; });
+  std::int64_t mine = 0;
+  for (std::int64_t m = 0; m < engine_.accumulation() && counts; ++m)
+    if (micro_batch_at(deck_, engine_.data().size, engine_.data().rank, m))
+      mine += squares_of_documents(engine_.document_starts(m), deck_.batch.sequence_length);
+  return world_.sum(mine);
+}
+
+BatchCounts BatchFeed::count() const {
+  BatchCounts counts;
+  if (train_.masked()) counts.targets = counted_targets(engine_.accumulation());
+  if (deck_.data.document_mask) counts.document_squares = counted_squares();
+  return counts;
+}
+
+StepReport BatchFeed::evaluate() {
+  const std::int64_t per_rank = engine_.planned().request.evaluation_micro_batches, B = deck_.batch.micro;
+  const std::vector<Range> positions = engine_.positions();
+  for (std::int64_t m = 0; m < per_rank; ++m) {
+    const std::int64_t number = m * engine_.data().size + engine_.data().rank;
+    engine_.weight(m) = number < deck_.evaluate.batches ? 1 : 0;
+    std::ranges::fill(engine_.token_groups(m), -1);
+    within(fmt::format("the evaluation after step {}", steps_), [&] {
+      for (std::int64_t row = 0; row < B; ++row)
+        validation_->read((number * B + row) % validation_->samples(), positions, micro_batch(m), row);
+    });
+    if (engine_.weight(m) == 0) std::ranges::fill(engine_.targets(m), kernels::no_target);
+  }
+  const std::int64_t tokens = deck_.evaluate.batches * B * deck_.batch.sequence_length;
+  return engine_.evaluate(static_cast<double>(validation_->masked() ? std::max<std::int64_t>(1, counted_targets(per_rank)) : tokens));
+}
+
+}  // namespace tessera

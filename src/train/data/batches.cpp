@@ -1,0 +1,110 @@
+#include "train/data/batches.hpp"
+
+#include <algorithm>
+
+#include "base/check.hpp"
+#include "base/log.hpp"
+#include "kernels/cross_entropy/cross_entropy.hpp"
+
+namespace tessera {
+namespace {
+
+/// Of a file whose vocabulary is larger than the model's. The tokenizer of a model may have more tokens than the model, for padding as an
+/// example: then what stands in the file counts, which SampleFile::check() looks at where it is not known yet.
+void require_rows(const io::TokenFile& file, std::int64_t vocab) {
+  const bool of_model = !file.tokenizer_digest().empty();
+  if (of_model && (!file.facts() || file.facts()->largest_id < vocab)) return;
+  fail(ExitCode::data,
+       "{} was tokenized with a vocabulary of {} and model.vocab is {}{}. Set model.vocab={} (or a larger multiple of 64){}.", file.path(),
+       file.declared_vocab(), vocab,
+       of_model ? fmt::format(": it has token {} at position {}", file.facts()->largest_id, file.facts()->largest_at) : "",
+       file.declared_vocab(),
+       of_model ? ", with which a model of run.init gets rows for new tokens, or take that token out of the texts" : "");
+}
+
+}  // namespace
+
+SampleFile::SampleFile(const std::string& path, std::int64_t sequence_length, std::int64_t vocab, const DataKeys& data, std::int64_t seed)
+    : file_(path, data.bin_ids), T_(sequence_length), vocab_(vocab) {
+  if (file_.declared_vocab() > vocab) require_rows(file_, vocab);
+  if (data.document_mask) documents_.emplace(file_);
+  if (data.packing == "documents")
+    packed_.emplace(*documents_, file_.tokens(), path,
+                    PackingOptions{.places = T_, .too_long = data.too_long, .seed = static_cast<std::uint64_t>(seed)});
+  samples_ = packed_ ? packed_->rows() : (file_.tokens() - 1) / T_;
+  if (samples_ < 1)
+    fail(ExitCode::data,
+         "{} holds {} tokens, fewer than one sample of batch.sequence_length + 1 = {}. Use more text or a shorter sequence.", path,
+         file_.tokens(), T_ + 1);
+  scratch_.resize(static_cast<std::size_t>(T_ + 1));
+}
+
+void SampleFile::check(const World* world) {
+  check_tokens(file_, vocab_, world);
+  if (world && documents_) world->require_same("documents of " + file_.path(), documents_->hash());
+  if (packed_ && (!world || world->rank() == 0)) info("{}: {}", file_.path(), packed_->describe());
+}
+
+io::CheckpointData SampleFile::record() const {
+  const io::TokenFacts& facts = *file_.facts();
+  return {.path = path(),
+          .digest = facts.content.hex(),
+          .tokens = facts.tokens,
+          .token_bytes = facts.token_bytes,
+          .bytes = file_.bytes(),
+          .documents = documents_ ? documents_->hash().hex() : ""};
+}
+
+bool SampleFile::holds_the_same(const SampleFile& other) const {
+  const io::TokenFacts &a = *file_.facts(), &b = *other.file_.facts();
+  return a.tokens == b.tokens && a.token_bytes == b.token_bytes && a.content == b.content && a.counted == b.counted;
+}
+
+void SampleFile::read_packed(std::int64_t sample, std::span<const Range> positions, const MicroBatch& to, std::int64_t row) {
+  std::vector<std::int32_t> inputs(static_cast<std::size_t>(T_), 0), targets(inputs.size(), kernels::no_target), starts(inputs.size());
+  std::size_t at = 0;
+  for (const PackedDocument& piece : packed_->row(sample)) {
+    const auto places = static_cast<std::size_t>(piece.places);
+    const std::span<std::int32_t> tokens = std::span(scratch_).first(places + 1), after = std::span(targets).subspan(at, places);
+    file_.read(piece.begin, tokens, vocab_);
+    std::ranges::copy(tokens.first(places), inputs.begin() + static_cast<std::ptrdiff_t>(at));
+    std::ranges::copy(tokens.last(places), after.begin());
+    file_.drop_uncounted(piece.begin + 1, after, kernels::no_target);
+    std::fill_n(starts.begin() + static_cast<std::ptrdiff_t>(at), places, static_cast<std::int32_t>(at));
+    at += places;
+  }
+  std::fill(starts.begin() + static_cast<std::ptrdiff_t>(at), starts.end(), static_cast<std::int32_t>(at));
+  if (!to.document_starts.empty()) std::ranges::copy(starts, to.document_starts.begin() + row * T_);
+  std::int64_t width = 0;
+  for (const Range& part : positions) width += part.size();
+  std::int64_t place = row * width;
+  for (const Range& part : positions) {
+    if (!to.tokens.empty()) std::copy(inputs.begin() + part.begin, inputs.begin() + part.end, to.tokens.begin() + place);
+    if (!to.targets.empty()) std::copy(targets.begin() + part.begin, targets.begin() + part.end, to.targets.begin() + place);
+    place += part.size();
+  }
+}
+
+void SampleFile::read(std::int64_t sample, std::span<const Range> positions, const MicroBatch& to, std::int64_t row) {
+  if (packed_) return read_packed(sample, positions, to, row);
+  if (!to.document_starts.empty())
+    documents_->find_starts(sample * T_, to.document_starts.subspan(static_cast<std::size_t>(row * T_), static_cast<std::size_t>(T_)));
+  if (to.tokens.empty() && to.targets.empty()) return;
+  std::int64_t width = 0;
+  for (const Range& part : positions) width += part.size();
+  std::int64_t at = row * width;
+  for (const Range& part : positions) {
+    const std::span<std::int32_t> tokens = std::span(scratch_).first(static_cast<std::size_t>(part.size() + 1));
+    file_.read(sample * T_ + part.begin, tokens, vocab_);
+    if (!to.tokens.empty()) std::copy(tokens.begin(), tokens.end() - 1, to.tokens.begin() + at);
+    if (!to.targets.empty()) {
+      const auto targets = to.targets.subspan(static_cast<std::size_t>(at), static_cast<std::size_t>(part.size()));
+      std::copy(tokens.begin() + 1, tokens.end(), targets.begin());
+      file_.drop_uncounted(sample * T_ + part.begin + 1, targets, kernels::no_target);
+      if (documents_) documents_->drop_first_tokens(sample * T_ + part.begin + 1, targets, kernels::no_target);
+    }
+    at += part.size();
+  }
+}
+
+}  // namespace tessera

@@ -1,0 +1,58 @@
+// Fills micro-batches from token files.
+#pragma once
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "deck/deck.hpp"
+#include "io/checkpoint/checkpoint.hpp"
+#include "io/tokens/tokens.hpp"
+#include "train/data/packed_rows.hpp"
+#include "train/data/token_check.hpp"
+
+namespace tessera {
+
+/// What the host writes of a micro-batch (Engine); those that nobody asks for are empty.
+struct MicroBatch {
+  std::span<std::int32_t> tokens, targets;    ///< this rank's positions of B sequences each
+  std::span<std::int32_t> document_starts{};  ///< (B, T), whole sequences: where in its sequence the document of each token begins
+  std::span<std::int32_t> groups{};           ///< this rank's positions: the file of data.train that each token is of
+};
+
+/// One token file seen as samples of T inputs, whose targets are the same tokens one further on: sample k begins at token k*T, or with
+/// data.packing = "documents" is a row of PackedRows, and padding that counts in no loss and is a document of its own.
+class SampleFile {
+ public:
+  /// Throws Error(data) when the file holds not one sample, declares a vocabulary larger than `vocab`, does not say where its documents
+  /// begin and `data` masks them, or holds one that is too long for a sample and refused.
+  SampleFile(const std::string& path, std::int64_t sequence_length, std::int64_t vocab, const DataKeys& data = {}, std::int64_t seed = 1);
+  std::int64_t samples() const { return samples_; }
+  std::int64_t tokens() const { return file_.tokens(); }
+  /// Throws Error(data) where a token is outside the vocabulary or not what was written, or where ranks see other documents; see
+  /// check_tokens.
+  void check(const World* world);
+  const std::string& path() const { return file_.path(); }
+  std::string tokenizer() const { return file_.tokenizer(); }
+  std::string tokenizer_digest() const { return file_.tokenizer_digest(); }
+  /// What a file that was checked holds, for the checkpoints of a run.
+  io::CheckpointData record() const;
+  /// Of two files that were checked: the same tokens, of which the same count in the loss.
+  bool holds_the_same(const SampleFile& other) const;
+  /// Some targets may not count in the loss: they are kernels::no_target.
+  bool masked() const { return file_.masked() || documents_; }
+  /// Row `row` of a micro-batch whose rows have these positions of the T inputs and T targets of a sample, one range after the other. Where
+  /// documents are masked, a token's target is no token of another one.
+  void read(std::int64_t sample, std::span<const Range> positions, const MicroBatch& to, std::int64_t row);
+
+ private:
+  void read_packed(std::int64_t sample, std::span<const Range> positions, const MicroBatch& to, std::int64_t row);
+
+  io::TokenFile file_;
+  std::int64_t T_, vocab_, samples_;
+  std::optional<Documents> documents_;  ///< where they are masked
+  std::optional<PackedRows> packed_;    ///< where samples are made of whole ones
+  std::vector<std::int32_t> scratch_;
+};
+
+}  // namespace tessera

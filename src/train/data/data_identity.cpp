@@ -1,0 +1,71 @@
+#include "train/data/data_identity.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "base/log.hpp"
+#include "deck/deck.hpp"
+
+namespace tessera {
+namespace {
+
+std::string holds(const io::CheckpointData& file) {
+  return fmt::format("{} tokens of {} bits, digest {}{}", file.tokens, 8 * file.token_bytes, file.digest,
+                     file.documents.empty() ? "" : ", documents " + file.documents);
+}
+
+/// The same files, wherever they stand in the list.
+bool same_files(const std::vector<io::CheckpointData>& a, const std::vector<io::CheckpointData>& b) {
+  return std::ranges::is_permutation(a, b, [](auto& one, auto& other) { return one.holds_the_same(other); });
+}
+
+}  // namespace
+
+std::vector<std::string> data_differences(const std::vector<io::CheckpointData>& there, const std::vector<io::CheckpointData>& here) {
+  std::vector<std::string> differences;
+  for (std::size_t k = 0; k < std::max(there.size(), here.size()); ++k) {
+    if (k >= there.size())
+      differences.push_back(fmt::format("file {} was none, and is {}: {}", k + 1, here[k].path, holds(here[k])));
+    else if (k >= here.size())
+      differences.push_back(fmt::format("file {} was {}: {}, and is none", k + 1, there[k].path, holds(there[k])));
+    else if (!there[k].holds_the_same(here[k]))
+      differences.push_back(
+          fmt::format("file {} was {}: {}, and is {}: {}", k + 1, there[k].path, holds(there[k]), here[k].path, holds(here[k])));
+  }
+  if (!differences.empty() && same_files(there, here))
+    differences.emplace_back("these are the same files in another order, in which each gives other samples");
+  return differences;
+}
+
+bool goes_on_with(const io::CheckpointReader& checkpoint, const std::vector<io::CheckpointData>& here, bool own, bool overwrite) {
+  const std::vector<io::CheckpointData>& there = checkpoint.meta().data;
+  if (there.empty()) {
+    info(
+        "{} does not say which data it was trained on (it was imported, or an earlier version saved it): nothing to compare data.train "
+        "with",
+        checkpoint.folder());
+    return true;
+  }
+  const std::vector<std::string> differences = data_differences(there, here);
+  if (differences.empty()) return true;
+  const std::string all = fmt::format("\n  {}", fmt::join(differences, "\n  "));
+  if (!own) {
+    info("data.train holds other data than {} was trained on, and this run goes on with it from the same count of samples:{}",
+         checkpoint.folder(), all);
+    return true;
+  }
+  if (overwrite) {
+    info("data.train holds other data than the run that stands here was trained on up to {}, so run.overwrite moves that aside:{}",
+         checkpoint.folder(), all);
+    return false;
+  }
+  fail(ExitCode::usage,
+       "data.train holds other data than this run was trained on up to {}:{}\nGive the files back that it was made with, under any path. "
+       "To go on with these, begin another run there: run.output_dir=NEW run.resume={}; to begin anew, set run.overwrite=true (the earlier "
+       "run is kept beside it).",
+       checkpoint.folder(), all, checkpoint.folder());
+}
+
+}  // namespace tessera

@@ -1,0 +1,57 @@
+#include "train/data/documents.hpp"
+
+#include <algorithm>
+
+#include "base/check.hpp"
+
+namespace tessera {
+
+Documents::Documents(const io::TokenFile& file) : begins_(file.read_documents()) {
+  if (begins_.empty())
+    fail(ExitCode::data,
+         "{} does not say where its documents begin, which data.document_mask needs: it has no dataset 'documents'. Make the file with "
+         "`tessera tokenize`, or set data.document_mask = false.",
+         file.path());
+  const auto fallen = std::ranges::adjacent_find(begins_, std::greater{});
+  if (begins_.front() == 0 && fallen == begins_.end() && begins_.back() < file.tokens()) {
+    begins_.erase(std::unique(begins_.begin(), begins_.end()), begins_.end());  // of empty ones nothing is left
+    return;
+  }
+  const auto wrong = begins_.front() != 0 ? begins_.begin() : fallen != begins_.end() ? fallen + 1 : begins_.end() - 1;
+  fail(ExitCode::data,
+       "{}: document {} of the dataset 'documents' begins at token {}; the first begins at 0, none before the one that it follows, and all "
+       "before the end at {}. Write it again.",
+       file.path(), wrong - begins_.begin(), *wrong, file.tokens());
+}
+
+std::vector<std::int64_t>::const_iterator Documents::first_from(std::int64_t token) const {
+  return std::ranges::lower_bound(begins_, token);
+}
+
+void Documents::find_starts(std::int64_t begin, std::span<std::int32_t> starts) const {
+  auto next = first_from(begin + 1);
+  std::int32_t start = 0;
+  for (std::size_t t = 0; t < starts.size(); ++t) {
+    if (next != begins_.end() && *next == begin + static_cast<std::int64_t>(t)) start = static_cast<std::int32_t>(t), ++next;
+    starts[t] = start;
+  }
+}
+
+void Documents::drop_first_tokens(std::int64_t begin, std::span<std::int32_t> ids, std::int32_t instead) const {
+  const std::int64_t end = begin + static_cast<std::int64_t>(ids.size());
+  for (auto at = first_from(begin); at != begins_.end() && *at < end; ++at) ids[static_cast<std::size_t>(*at - begin)] = instead;
+}
+
+Hash128 Documents::hash() const {
+  Hasher hasher;
+  hasher.update(begins_.data(), begins_.size() * sizeof(std::int64_t));
+  return hasher.digest();
+}
+
+std::int64_t squares_of_documents(std::span<const std::int32_t> starts, std::int64_t sequence_length) {
+  std::int64_t squares = 0;  // n^2 is the sum of the first n odd numbers
+  for (std::size_t i = 0; i < starts.size(); ++i) squares += 2 * (static_cast<std::int64_t>(i) % sequence_length - starts[i]) + 1;
+  return squares;
+}
+
+}  // namespace tessera

@@ -1,0 +1,153 @@
+#include "train/data/run_tokenizer.hpp"
+
+#include <fmt/ranges.h>
+
+#include <filesystem>
+#include <optional>
+
+#include "base/check.hpp"
+#include "base/log.hpp"
+#include "base/model_folder.hpp"
+#include "io/checkpoint/checkpoint.hpp"
+#include "io/files/path_state.hpp"
+#include "io/files/utf8.hpp"
+#include "io/tokenizer/chat_templates.hpp"
+#include "io/tokenizer/tokenizer.hpp"
+
+namespace tessera {
+namespace fs = std::filesystem;
+namespace {
+
+bool has_tokenizer(const std::string& folder) {
+  std::error_code ignored;  // what cannot be looked at is no tokenizer of the run; the run's folder itself was checked
+  return !folder.empty() && fs::is_regular_file(folder + "/tokenizer.json", ignored);
+}
+
+std::string first_digits(const std::string& digest) { return digest.substr(0, 8); }
+
+/// `tessera tokenize --train-bpe` leaves the tokenizer beside the tokens that it made; of others it is none.
+RunTokenizer tokenizer_beside(const DataKeys& data) {
+  const std::vector<std::string>& files = data.train;
+  if (files.empty()) return {};
+  const std::string folder = (fs::path(files.front()).parent_path() / "tokenizer").string();
+  std::error_code ignored;  // a file that is not there is refused by who reads it
+  if (!has_tokenizer(folder) || !fs::is_regular_file(files.front(), ignored)) return {};
+  const std::string digest = io::tokenizer_digest(folder);
+  return io::TokenFile(files.front(), data.bin_ids).tokenizer_digest() == digest ? RunTokenizer{folder, digest, folder + "/tokenizer.json"}
+                                                                                 : RunTokenizer{};
+}
+
+bool is_digest(const std::string& text) { return text.size() == 32 && text.find_first_not_of("0123456789abcdef") == text.npos; }
+
+/// The digest that a checkpoint's deck carries; "" where it has none. What cannot be read is refused by who reads it.
+std::string carried_digest(const std::string& checkpoint) {
+  if (checkpoint.empty()) return "";
+  try {
+    const io::CheckpointReader reader(checkpoint);
+    const std::string named = parse_stored_deck(reader.meta().deck, reader.folder() + "/checkpoint.h5:deck").deck.data.tokenizer;
+    return is_digest(named) ? named : "";
+  } catch (const Error&) {
+    return "";
+  }
+}
+
+/// The tokenizer alone.
+RunTokenizer find_files(const Deck& deck, const std::string& run, const std::string& checkpoint) {
+  RunTokenizer found;
+  const auto take = [&](const RunTokenizer& one) {
+    if (found.digest.empty())
+      found = one;
+    else if (one.digest != found.digest)
+      fail(ExitCode::usage,
+           "{} (digest {}) is another tokenizer than {} ({}). A run has one: choose another run.output_dir, or the tokenizer or model that "
+           "the run began with.",
+           found.source, first_digits(found.digest), one.source, first_digits(one.digest));
+  };
+  const std::string& named = deck.data.tokenizer;
+  if (!named.empty() && !is_digest(named) && !has_tokenizer(named))
+    fail(ExitCode::usage,
+         "data.tokenizer: there is no {}/tokenizer.json, and {} is not the digest of one, 32 hexadecimal digits. Name the folder of a "
+         "tokenizer, or the digest that its token files have.{}",
+         named, named, instead_of_model(named));
+  for (const std::string& folder : {is_digest(named) ? std::string() : named, deck.run.init, run.empty() ? run : run + "/tokenizer",
+                                    checkpoint.empty() ? checkpoint : tokenizer_folder(checkpoint)})
+    if (has_tokenizer(folder)) take({.folder = folder, .digest = io::tokenizer_digest(folder), .source = folder + "/tokenizer.json"});
+  if (is_digest(named)) take({.folder = "", .digest = named, .source = "data.tokenizer"});
+  if (const std::string carried = carried_digest(checkpoint); !carried.empty())
+    take({.folder = "", .digest = carried, .source = "the tokenizer of " + checkpoint});
+  if (!found.folder.empty()) return found;
+  const RunTokenizer beside = tokenizer_beside(deck.data);
+  return !beside.folder.empty() && (found.digest.empty() || found.digest == beside.digest) ? beside : found;
+}
+
+std::string require_chat_template(const std::string& named, const RunTokenizer& tokenizer) {
+  if (tokenizer.folder.empty())
+    fail(ExitCode::usage,
+         "data.chat_template: the run has no tokenizer, beside which it would keep a chat template. Name one: data.tokenizer = \"DIR\".");
+  const std::optional<std::string> text = io::find_chat_template(named);
+  if (!text)
+    fail(ExitCode::usage, "data.chat_template: {} is neither a file nor one of {}.", named, fmt::join(io::chat_template_names(), ", "));
+  io::require_utf8("data.chat_template: the text of " + named, *text);
+  return *text;
+}
+
+}  // namespace
+
+std::string kept_folder(const std::string& checkpoint) {
+  std::error_code ignored;  // a checkpoint that is not there is refused by who reads it
+  fs::path step = fs::weakly_canonical(checkpoint, ignored);
+  if (!step.has_filename()) step = step.parent_path();
+  return (step.parent_path().parent_path() / "tokenizer").string();
+}
+
+std::string tokenizer_folder(const std::string& checkpoint) {
+  const std::string folder = kept_folder(checkpoint);
+  return has_tokenizer(folder) ? folder : "";
+}
+
+RunTokenizer find_tokenizer(const Deck& deck, const std::string& run, const std::string& checkpoint) {
+  RunTokenizer found = find_files(deck, run, checkpoint);
+  for (const std::string& folder : {checkpoint.empty() ? checkpoint : kept_folder(checkpoint), deck.run.init})
+    if (found.model.empty() && !folder.empty() && !io::look_at(folder + "/config.json").nothing()) found.model = folder;
+  if (!deck.data.chat_template.empty()) found.chat_template = require_chat_template(deck.data.chat_template, found);
+  return found;
+}
+
+std::string choose_tokenizer(const std::string& named, const std::string& checkpoint) {
+  const std::string folder = named.empty() ? tokenizer_folder(checkpoint) : named, carried = carried_digest(checkpoint);
+  if (!named.empty() && io::look_at(named + "/tokenizer.json").nothing())
+    fail(ExitCode::data, "--tokenizer {}: there is no {}/tokenizer.json. Give the folder of a Hugging Face model.{}", named, named,
+         instead_of_model(named));
+  if (!folder.empty() && !carried.empty() && io::tokenizer_digest(folder) != carried)
+    fail(ExitCode::usage,
+         "{}/tokenizer.json (digest {}) is another tokenizer than that of {} ({}). Name the folder of the one that it was trained with.",
+         folder, first_digits(io::tokenizer_digest(folder)), checkpoint, first_digits(carried));
+  return folder;
+}
+
+void require_tokenizer(const RunTokenizer& tokenizer, const SampleFile& file) {
+  if (tokenizer.digest.empty()) return;
+  const std::string again =
+      fmt::format("Tokenize again: tessera tokenize --tokenizer {} ...", tokenizer.folder.empty() ? "DIR" : tokenizer.folder);
+  if (!file.tokenizer_digest().empty() && file.tokenizer_digest() != tokenizer.digest)
+    fail(ExitCode::data, "{} holds tokens of another tokenizer ({}, digest {}) than {} (digest {}). {}", file.path(), file.tokenizer(),
+         first_digits(file.tokenizer_digest()), tokenizer.source, first_digits(tokenizer.digest), again);
+  if (file.tokenizer() == "byte")
+    fail(ExitCode::data, "{} holds bytes, and this run's model has a tokenizer of its own, {} (digest {}). {}", file.path(),
+         tokenizer.source, first_digits(tokenizer.digest), again);
+  if (file.tokenizer_digest().empty())
+    info("{} does not say whose tokens it holds; they are taken for those of {}", file.path(), tokenizer.source);
+}
+
+void require_same_tokenizer(const SampleFile& file, const SampleFile& other) {
+  const auto known = [](const SampleFile& f) { return !f.tokenizer_digest().empty() || f.tokenizer() == "byte"; };
+  if (!known(file) || !known(other) || file.tokenizer_digest() == other.tokenizer_digest()) return;
+  const auto whose = [](const SampleFile& f) {
+    return f.tokenizer_digest().empty() ? std::string("bytes")
+                                        : fmt::format("tokens of {}, digest {}", f.tokenizer(), first_digits(f.tokenizer_digest()));
+  };
+  fail(ExitCode::data, "{} holds {} and {} {}: a run has one tokenizer. Tokenize one of them again.", file.path(), whose(file),
+       other.path(), whose(other));
+}
+
+}  // namespace tessera

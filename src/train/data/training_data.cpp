@@ -1,0 +1,148 @@
+#include "train/data/training_data.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/check.hpp"
+#include "base/log.hpp"
+#include "train/data/data_order.hpp"
+#include "train/data/run_tokenizer.hpp"
+
+namespace tessera {
+namespace {
+
+/// Up to about as many passes repeated data are worth nearly as much as new ones (Muennighoff et al., arXiv:2305.16264).
+constexpr double worthwhile_epochs = 4;
+constexpr double most_sequences = 1e18;  // of a run: more tokens than one may have
+
+/// The interleave of a deck's files: one file has all samples, whatever its weight.
+Interleave interleave_of(const DataKeys& data) {
+  return Interleave(data.train.size() == 1 ? std::vector<std::int64_t>{1} : whole_shares(data.weights));
+}
+
+}  // namespace
+
+std::vector<FileShare> shares_of_files(const Deck& deck) {
+  const Interleave interleave = interleave_of(deck.data);
+  std::vector<FileShare> shares;
+  for (std::size_t k = 0; k < deck.data.train.size(); ++k)
+    shares.push_back({.path = deck.data.train[k],
+                      .share = static_cast<double>(interleave.shares()[k]) / static_cast<double>(interleave.period()),
+                      .samples = interleave.count(static_cast<int>(k), deck.run.steps * deck.batch.global)});
+  return shares;
+}
+
+CountedSteps count_steps(const Deck& deck) {
+  std::int64_t samples = 0;
+  for (const std::string& path : deck.data.train)
+    samples += SampleFile(path, deck.batch.sequence_length, deck.model.vocab, deck.data, deck.run.seed).samples();
+  // Rounded up, but not for the rounding of the product.
+  const double wanted = std::ceil(deck.run.epochs * static_cast<double>(samples) * (1 - 1e-12));
+  return {.steps = ceil_div(static_cast<std::int64_t>(std::clamp(wanted, 1.0, most_sequences)), deck.batch.global),
+          .why = fmt::format("{} sequences of data.train a pass / batch.global {}, rounded up", samples, deck.batch.global)};
+}
+
+CountedSteps count_steps_if_readable(const Deck& deck) {
+  try {
+    return count_steps(deck);
+  } catch (const Error& error) {
+    return {.steps = 0, .why = fmt::format("a start counts the samples of data.train; here {}", error.what())};
+  }
+}
+
+std::string describe(const FileShare& file) {
+  const std::string share = fmt::format("{:.4g} % of the samples", 100 * file.share);
+  return file.samples > 0 ? fmt::format("{}, {} sequences", share, file.samples) : share;
+}
+
+TrainingData::TrainingData(const Deck& deck)
+    : seed_(static_cast<std::uint64_t>(deck.run.seed)),
+      shares_(shares_of_files(deck)),
+      most_epochs_(deck.data.epochs),
+      before_last_step_((deck.run.steps - 1) * deck.batch.global),
+      interleave_(interleave_of(deck.data)) {
+  most_epochs_.resize(deck.data.train.size(), 0);
+  for (const std::string& path : deck.data.train) {
+    files_.emplace_back(path, deck.batch.sequence_length, deck.model.vocab, deck.data, deck.run.seed);
+    for (const SampleFile& earlier : files_) require_same_tokenizer(earlier, files_.back());
+  }
+  require_epochs();
+}
+
+double TrainingData::epochs(std::size_t file) const {
+  return static_cast<double>(shares_[file].samples) / static_cast<double>(files_[file].samples());
+}
+
+void TrainingData::require_epochs() const {
+  for (std::size_t k = 0; k < files_.size(); ++k)
+    if (most_epochs_[k] > 0 && static_cast<double>(interleave_.count(static_cast<int>(k), before_last_step_)) >
+                                   most_epochs_[k] * static_cast<double>(files_[k].samples()))
+      fail(ExitCode::data,
+           "the run takes {} sequences of {}, which has {}: {:.2f} passes over it, and data.epochs allows {:g}. Lower run.steps (or "
+           "run.epochs) or the "
+           "file's weight in data.weights, or raise data.epochs.",
+           shares_[k].samples, files_[k].path(), files_[k].samples(), epochs(k), most_epochs_[k]);
+}
+
+void TrainingData::require_different_files() const {
+  for (std::size_t k = 0; k < files_.size(); ++k)
+    for (std::size_t j = 0; j < k; ++j)
+      if (files_[k].holds_the_same(files_[j]))
+        fail(ExitCode::data,
+             "{} and {} hold the same tokens. Name one of them in data.train, with the sum of both weights in data.weights.",
+             files_[j].path(), files_[k].path());
+}
+
+void TrainingData::check(const World* world) {
+  for (SampleFile& file : files_) file.check(world);
+  const auto compare = [this] { require_different_files(); };
+  world ? world->together(compare) : compare();
+  if (world && world->rank() != 0) return;
+  for (const std::string& line : lines()) info("{}", line);
+  if (files_.size() == 1) return;
+  for (std::size_t k = 0; k < files_.size(); ++k)
+    if (most_epochs_[k] == 0 && epochs(k) > worthwhile_epochs)
+      warning(
+          "the run passes over {} {:.1f} times; beyond {:g} passes repeated text teaches less and less. Lower its weight, or give it a "
+          "number in data.epochs to say that it is meant.",
+          files_[k].path(), epochs(k), worthwhile_epochs);
+}
+
+std::vector<io::CheckpointData> TrainingData::records() const {
+  std::vector<io::CheckpointData> records;
+  for (const SampleFile& file : files_) records.push_back(file.record());
+  for (std::size_t k = 0; k < records.size(); ++k) records[k].share = shares_[k].share;
+  return records;
+}
+
+bool TrainingData::masked() const {
+  return std::ranges::any_of(files_, [](const SampleFile& file) { return file.masked(); });
+}
+
+void TrainingData::read(std::int64_t cursor, std::span<const Range> positions, const MicroBatch& to, std::int64_t row) {
+  const Interleave::Place place = interleave_.at(cursor);
+  const auto k = static_cast<std::size_t>(place.source);
+  files_[k].read(sample_at(seed_of_file(seed_, k), files_[k].samples(), place.number), positions, to, row);
+  if (to.groups.empty()) return;
+  std::size_t places = 0;
+  for (const Range& part : positions) places += static_cast<std::size_t>(part.size());
+  std::ranges::fill(to.groups.subspan(static_cast<std::size_t>(row) * places, places), place.source);
+}
+
+std::vector<std::int64_t> TrainingData::served(std::int64_t cursor) const {
+  std::vector<std::int64_t> counts;
+  for (std::size_t k = 0; k < files_.size(); ++k) counts.push_back(interleave_.count(static_cast<int>(k), cursor));
+  return counts;
+}
+
+std::vector<std::string> TrainingData::lines() const {
+  std::vector<std::string> lines;
+  for (std::size_t k = 0; k < files_.size(); ++k)
+    lines.push_back(fmt::format("{}: {} of the run, {:.2f} passes over its {}", files_[k].path(), describe(shares_[k]), epochs(k),
+                                files_[k].samples()));
+  return lines;
+}
+
+}  // namespace tessera

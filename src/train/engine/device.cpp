@@ -1,0 +1,95 @@
+#include "train/engine/device.hpp"
+
+#include "base/check.hpp"
+#include "kernels/attention/attention_path.hpp"
+#include "kernels/attention/cudnn_attention.hpp"
+#include "kernels/cuda/devices.hpp"
+
+namespace tessera {
+namespace {
+
+/// A GPU that auto may take. The emulator is none: it serves those who ask for it.
+bool sees_gpu() {
+#if defined(TESSERA_CUDA) && !defined(TESSERA_EMULATED_GPU)
+  return cuda::device_count() > 0;
+#else
+  return false;
+#endif
+}
+
+void require_device(const std::string& device) {
+  if (device != "cuda") return;
+#ifdef TESSERA_CUDA
+  if (const std::string why = cuda::why_no_device(); !why.empty())
+    fail(ExitCode::environment,
+         "there is no GPU to use on this machine ({}): run where there is one, or set run.device = \"host\" (or \"auto\")", why);
+#else
+  fail(ExitCode::environment, "this build has no CUDA backend: build with the cuda preset, or choose the host");
+#endif
+}
+
+}  // namespace
+
+std::string choose_device(const std::string& asked) {
+  require_device(asked);
+  return asked == "auto" ? sees_gpu() ? "cuda" : "host" : asked;
+}
+
+void choose_device(const World& world, ParsedDeck& parsed) {
+  std::string& device = parsed.deck.run.device;
+  if (device == "auto") {
+    // The first rank looks for all: where ranks see different machines, those without a GPU say so below.
+    const bool seen = !world.broadcast_text(sees_gpu() ? "seen" : "").empty();
+    device = seen ? "cuda" : "host";
+    parsed.resolved.push_back(fmt::format("run.device = \"{}\" (auto: {})", device,
+                                          !has_gpu_backend() ? "the only backend of this build"
+                                          : seen             ? "a GPU is seen"
+                                                             : "no GPU is seen"));
+  }
+  world.together([&] { require_device(device); });
+}
+
+Spaces spaces_of(const std::string& device) { return device == "cuda" ? Spaces::host_and_gpu : Spaces::host; }
+
+void require_attention([[maybe_unused]] const ModelShape& shape) {
+#ifdef TESSERA_CUDA
+  using kernels::cuda::AttentionPass;
+  if (shape.backend != kernels::Backend::cuda || shape.attention != kernels::AttentionPath::cudnn) return;
+  for (AttentionPass pass : {AttentionPass::forward, AttentionPass::backward})
+    if (const std::string reason = kernels::cuda::why_not_cudnn(attention_shape(shape), pass); !reason.empty())
+      fail(ExitCode::environment,
+           "kernels.attention = \"cudnn\", and cuDNN cannot run this model's attention here: {}. Set \"native\" or \"auto\"", reason);
+#endif
+}
+
+std::vector<std::string> describe_attention([[maybe_unused]] const ModelShape& shape) {
+#ifdef TESSERA_CUDA
+  if (shape.backend != kernels::Backend::cuda) return {};
+  if (shape.attention == kernels::AttentionPath::cudnn) return {"attention: " + kernels::cuda::cudnn_name()};
+  if (const auto choices = kernels::cuda::attention_choices(); !choices.empty()) return choices;
+  return {"attention: ours"};
+#else
+  return {};
+#endif
+}
+
+GraphMode graph_mode(const Deck& deck) {
+  const std::string& said = deck.kernels.cuda_graph;
+  return said == "on" ? GraphMode::on : said == "off" ? GraphMode::off : GraphMode::automatic;
+}
+
+std::int64_t used_device_memory() {
+#ifdef TESSERA_CUDA
+  return static_cast<std::int64_t>(cuda::used_memory());
+#else
+  return 0;
+#endif
+}
+
+void wait_for_device([[maybe_unused]] kernels::Backend backend) {
+#ifdef TESSERA_CUDA
+  if (backend == kernels::Backend::cuda) cuda::synchronize();
+#endif
+}
+
+}  // namespace tessera

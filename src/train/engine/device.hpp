@@ -1,0 +1,42 @@
+// Whether a run works on the host or on a GPU: what run.device = "auto" becomes, and what is said where there is no GPU.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "deck/deck.hpp"
+#include "memory/runtime.hpp"
+#include "model/table/shape.hpp"
+#include "schedule/run/executor.hpp"
+#include "topology/world.hpp"
+
+namespace tessera {
+
+/// Whether this build has kernels for GPUs.
+constexpr bool has_gpu_backend() {
+#ifdef TESSERA_CUDA
+  return true;
+#else
+  return false;
+#endif
+}
+
+/// "host" or "cuda" for one process: what was asked for, or for "auto" a GPU where one is seen. Throws Error(environment) where "cuda" was
+/// asked for and there is no GPU, with the cause and what to set.
+std::string choose_device(const std::string& asked);
+/// The same for the ranks of a run, whose deck then says what was chosen. Collective; all ranks choose alike.
+void choose_device(const World& world, ParsedDeck& parsed);
+/// What Kokkos must start for a device.
+Spaces spaces_of(const std::string& device);
+/// Throws Error(environment) with the reason where attention is to be cuDNN's and cuDNN cannot run this shape here.
+void require_attention(const ModelShape& shape);
+/// Lines that say whose attention runs on a GPU; none on the host.
+std::vector<std::string> describe_attention(const ModelShape& shape);
+/// What the deck says of CUDA graphs.
+GraphMode graph_mode(const Deck& deck);
+
+/// Bytes of this process's GPU that anyone uses.
+std::int64_t used_device_memory();
+/// Returns when a GPU has done all that this process gave it; at once on the host.
+void wait_for_device(kernels::Backend backend);
+
+}  // namespace tessera

@@ -1,0 +1,92 @@
+#include "train/engine/machine_rate.hpp"
+
+#include <algorithm>
+#include <map>
+#include <tuple>
+
+#include "base/clock.hpp"
+#include "kernels/elementwise/elementwise.hpp"
+#include "kernels/gemm/gemm.hpp"
+#include "kernels/parallel.hpp"
+#include "memory/arena.hpp"
+#include "train/engine/device.hpp"
+
+namespace tessera {
+namespace {
+
+/// A square product of normal numbers in memory of its own.
+class Product {
+ public:
+  Product(std::int64_t n, DType dtype, kernels::Backend backend) : n_(n), backend_(backend) {
+    gemm_ = {.M = n, .N = n, .K = n, .b_transposed = true, .in = dtype, .out = dtype};
+    const std::size_t matrix = round_up(static_cast<std::size_t>(n * n) * size_of(dtype), std::size_t{256});
+    const std::size_t wide = round_up(static_cast<std::size_t>(n * n) * sizeof(float), std::size_t{256});
+    workspace_bytes_ = kernels::gemm_workspace_bytes(gemm_, backend);
+    memory_ = Arena(backend == kernels::Backend::cuda ? Tier::device : Tier::host, 3 * matrix + wide + workspace_bytes_, "tessera.rate");
+    gemm_.c = memory_.data(), gemm_.a = memory_.data() + matrix, gemm_.b = memory_.data() + 2 * matrix;
+    auto* values = reinterpret_cast<float*>(memory_.data() + 3 * matrix);
+    workspace_ = memory_.data() + 3 * matrix + wide;
+    for (std::uint64_t stream : {1, 2}) {
+      kernels::normal(context(), values, n * n, 1.0f, 1, stream, 0);
+      kernels::cast(context(), const_cast<void*>(stream == 1 ? gemm_.a : gemm_.b), dtype, values, DType::f32, n * n);
+    }
+    wait_for_device(backend_);
+  }
+
+  double seconds() const {
+    const double begin = now_seconds();
+    kernels::gemm(context(), gemm_);
+    wait_for_device(backend_);
+    return now_seconds() - begin;
+  }
+
+ private:
+  kernels::Context context() const {
+    kernels::Context c;
+    c.workspace = {workspace_, workspace_bytes_};
+    c.backend = backend_;
+    return c;
+  }
+
+  std::int64_t n_;
+  kernels::Backend backend_;
+  kernels::Gemm gemm_;
+  Arena memory_;
+  std::byte* workspace_ = nullptr;
+  std::size_t workspace_bytes_ = 0;
+};
+
+}  // namespace
+
+double measure_gemm_rate(DType dtype, kernels::Backend backend, std::int64_t largest) {
+  constexpr double long_enough = 4e-3, largest_of_all = 8192;
+  double rate = 0;
+  for (double n = 256; n <= static_cast<double>(largest); n *= 2) {
+    const Product product(static_cast<std::int64_t>(n), dtype, backend);
+    double best = product.seconds();
+    // The largest is for GPUs alone, which take it faster; an idle one also needs some time to reach its clocks.
+    const int runs = n < largest_of_all || best >= long_enough ? 6 : 60;
+    for (int i = 1; i < runs; ++i) best = std::min(best, product.seconds());
+    rate = std::max(rate, 2 * n * n * n / best);
+    if (best >= long_enough) break;
+  }
+  return rate;
+}
+
+double known_gemm_rate(DType dtype, kernels::Backend backend, int local_ranks) {
+  static std::map<std::tuple<DType, kernels::Backend, int, int>, double> known;
+  const auto [rate, fresh] = known.try_emplace({dtype, backend, local_ranks, kernels::threads()});
+  if (fresh) rate->second = measure_gemm_rate(dtype, backend);
+  return rate->second;
+}
+
+bool Yardstick::mend(double mfu) {
+  if (mfu <= 1 || left_ == 0) return false;
+  --left_;
+  const double found = again_();
+  if (found <= rate_) return false;
+  rate_ = found;
+  return true;
+}
+
+}  // namespace tessera

@@ -1,0 +1,544 @@
+#include "train/run/trainer.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <filesystem>
+#include <optional>
+#include "base/json.hpp"
+
+#include "base/clock.hpp"
+#include "base/log.hpp"
+#include "base/own_files.hpp"
+#include "base/progress.hpp"
+#include "deck/environment.hpp"
+#include "deck/openmp_binding.hpp"
+#include "exchange/carried_files.hpp"
+#include "exchange/initial_weights.hpp"
+#include "io/files/path_state.hpp"
+#include "io/metrics/metrics.hpp"
+#include "memory/runtime.hpp"
+#include "model/record/flops.hpp"
+#include "optimizer/learning_rate.hpp"
+#include "schedule/build/describe_mesh.hpp"
+#include "schedule/plan/cross_check.hpp"
+#include "schedule/run/make_executor.hpp"
+#include "topology/communicators/make_communicator.hpp"
+#include "topology/devices/binding.hpp"
+#include "topology/devices/gpu_binding.hpp"
+#include "topology/failure/signals.hpp"
+#include "train/data/batch_feed.hpp"
+#include "train/data/data_identity.hpp"
+#include "train/data/run_tokenizer.hpp"
+#include "train/data/training_data.hpp"
+#include "train/engine/agree_on_recompute.hpp"
+#include "train/engine/device.hpp"
+#include "train/engine/device_overhead.hpp"
+#include "train/engine/engine.hpp"
+#include "train/engine/fit.hpp"
+#include "train/engine/machine_rate.hpp"
+#include "train/engine/program_identity.hpp"
+#include "train/folder/run_folder.hpp"
+#include "train/run/banner.hpp"
+#include "train/run/step_trace.hpp"
+#include "train/save/resume_proof.hpp"
+#include "train/save/save_room.hpp"
+#include "train/save/saving.hpp"
+
+namespace tessera {
+namespace {
+
+StartPoint agree_on_start(const World& world, const Deck& deck) {
+  StartPoint start{.folder = {deck.run.output_dir}};
+  const auto on_rank_0 = [&](const auto& part) {
+    world.together([&] {
+      leave_if_stopped();
+      if (world.rank() == 0) part();
+    });
+  };
+  on_rank_0([&] { start = reach_run_folder(deck); });
+  // In pieces: no collective waits for the end of another run, and a signal is heard meanwhile.
+  for (bool waits = true; waits; waits = world.sum(waits) > 0) {
+    waits = false;
+    on_rank_0([&] { waits = !start.lock.wait(0.5); });
+  }
+  on_rank_0([&] { examine_run_folder(deck, start); });
+  require_seen_by_all(world, start.folder.path, start.lock.claim());
+  if (deck.run.resume == "newest-good")
+    start.checkpoint = choose_verified(world, start.candidates);
+  else
+    start.checkpoint = world.broadcast_text(start.checkpoint);
+  return start;
+}
+
+/// One run's moving parts.
+class Training {
+ public:
+  Training(World& world, const ParsedDeck& parsed)
+      : world_(world), parsed_(parsed), deck_(parsed_.deck), begin_(now_seconds()), flops_(flops_per_token(deck_)) {}
+
+  /// Where this machine's choices of kernels are kept; empty: none are searched. Times that ranks took from each other would mislead all
+  /// later runs.
+  std::string kernel_choices(const GpuBinding& gpu) const {
+    const bool attention = model_shape(deck_).attention == kernels::AttentionPath::fastest;
+    if (deck_.run.device != "cuda" || (!deck_.kernels.gemm_search && !attention) || deck_.run.reproducible || gpu.sharing > 1) return "";
+    const auto cache = environment("XDG_CACHE_HOME"), home = environment("HOME");
+    if (cache || home) return (cache ? *cache : *home + "/.cache") + "/tessera/kernels.json";
+    // Where everybody may write: in a folder of this user's, or nowhere.
+    const std::string own = fmt::format("{}/tessera-{}", std::filesystem::temp_directory_path().string(), geteuid());
+    return make_own_folder(own).empty() ? own + "/kernels.json" : "";
+  }
+
+  int run() {
+    // 1. What every rank must agree on, before anything is touched.
+    require_same_deck();
+    world_.limit_waits(static_cast<double>(deck_.topology.collective_timeout));
+    // 2. The run folder and where to start from.
+    StartPoint start = agree_on_start(world_, deck_);
+    read_initial(start);
+    // 3. Data.
+    together([&] {
+      train_.emplace(deck_);
+      if (deck_.evaluate.every > 0)
+        validation_.emplace(deck_.data.validation, deck_.batch.sequence_length, deck_.model.vocab, deck_.data, deck_.run.seed);
+    });
+    train_->check(&world_);
+    if (validation_) validation_->check(&world_);
+    together([&] {
+      if (world_.rank() != 0) return;
+      data_ = train_->records();
+      if (!start.checkpoint.empty() &&
+          !goes_on_with(io::CheckpointReader(start.checkpoint), data_, is_of_folder(start), deck_.run.overwrite))
+        begin_anew(start);
+    });
+    start.checkpoint = world_.broadcast_text(start.checkpoint);
+    RunTokenizer tokenizer;  // rank 0's
+    together([&] { tokenizer = agree_on_tokenizer(start); });
+    parsed_.deck.data.tokenizer = world_.broadcast_text(tokenizer.digest);  // what the run's folder and its checkpoints carry
+    read_initial(start);                                                    // where the data have said that the run begins anew
+    // 4. Plan, memory, lanes.
+    build_engine();
+    // 5. State: a checkpoint, a model that run.init names, or new weights.
+    first_step_ = restore(start.checkpoint);
+    proof_.emplace(world_, deck_, start.folder.checkpoints(), start.checkpoint, data_);
+    // 6. Nothing can be refused any more: the folder is ours.
+    std::string staged;  // where the last start did, by rank 0
+    together([&] {
+      if (world_.rank() != 0) return;
+      staged = last_staging(start.folder);
+      claim_.emplace(claim_run_folder(deck_, start));
+      if (const std::string log = start.folder.log(); !io::look_at(log).nothing())
+        info("{} holds what earlier starts said when nobody read their log any more", log);
+      log_outlives_its_reader(start.folder.log());
+      keep_files(tokenizer, start.folder.path);
+      foresee_full_disk(*engine_, world_.ranks(), deck_, first_step_, start.folder.checkpoints(), claim_->lineage());
+    });
+    clear_last_staging(world_, world_.broadcast_text(staged), deck_, start.folder);
+    // 7. Steps.
+    return steps(start);
+  }
+
+ private:
+  /// The model that new weights are those of: what cannot be served is said before time is spent.
+  void read_initial(const StartPoint& start) {
+    if (!initial_ && start.checkpoint.empty() && !deck_.run.init.empty()) together([&] { initial_.emplace(deck_, world_.rank() == 0); });
+  }
+
+  /// Rank 0's: the run's tokenizer, of which its token files must be.
+  RunTokenizer agree_on_tokenizer(const StartPoint& start) const {
+    if (world_.rank() != 0) return {};
+    RunTokenizer tokenizer = find_tokenizer(deck_, start.move_aside ? "" : start.folder.path, start.checkpoint);
+    for (const SampleFile& file : train_->files()) require_tokenizer(tokenizer, file);
+    if (validation_) {
+      require_tokenizer(tokenizer, *validation_);
+      for (const SampleFile& file : train_->files()) require_same_tokenizer(*validation_, file);
+    }
+    for (const SampleFile& file : train_->files())
+      if (tokenizer.digest.empty()) tokenizer.digest = file.tokenizer_digest();
+    return tokenizer;
+  }
+
+  void require_same_deck() const {
+    world_.require_like_rank_0(print_deck(deck_), [&](const std::string& of_rank_0) {
+      const std::vector<std::string> differing = deck_differences(parse_deck_text(of_rank_0, "the deck of rank 0", {}, 0).deck, deck_);
+      return fmt::format(
+          "the deck of rank {} on {} differs from that of rank 0: {}. All ranks must read the same deck with the same "
+          "overrides; compare the nodes",
+          world_.rank(), world_.place().host, fmt::join(differing, "; "));
+    });
+  }
+
+  /// A part of the start. Whoever was asked to stop before it takes all ranks out of it: there is nothing to save yet.
+  void together(const std::function<void()>& part) {
+    world_.together([&] {
+      leave_if_stopped();
+      part();
+    });
+  }
+
+  void build_engine() {
+    const Binding binding = bind_process(world_);
+    if (const std::string left = left_openmp_binding(); !left.empty())
+      info(
+          "{} of the environment are not used: on each rank they would begin at the node's first core. Ranks are bound apart here; bind "
+          "them by "
+          "the launcher to place their threads yourself.",
+          left);
+    const int threads = deck_.run.threads > 0 ? static_cast<int>(deck_.run.threads) : binding.threads;
+    const bool on_gpus = deck_.run.device == "cuda";
+    const GpuBinding gpu = on_gpus ? bind_gpu(world_, binding, deck_.topology.share_gpu) : GpuBinding{};
+    runtime_.emplace(threads, spaces_of(deck_.run.device), gpu.device);
+    if (on_gpus) overhead_.emplace(used_device_memory), overhead_->count("CUDA context");
+    const Mesh mesh = make_mesh(deck_, world_.ranks());
+    RunPlan plan = plan_for_this_machine(mesh, {.node = world_.place().local_ranks, .gpu = gpu.sharing});
+    // Ranks with the same parameters run the same schedule; the others meet them in collectives, which must be the same.
+    const int role = group_of(mesh, owner_axes(mesh), world_.rank()).world.front();
+    world_.require_same_lines("schedule", plan.schedule.lines(), role);
+    for (const Axis axis : all_axes)  // stages of a pipeline are compared below
+      if (axis != Axis::pp && mesh.size(axis) > 1 && !contains(alike_axes(mesh), axis))
+        world_.require_same_lines(fmt::format("order of collectives along {}", name_of(axis)), plan.schedule.collectives_along(axis),
+                                  group_of(mesh, axes({axis}), world_.rank()).world.front());
+    if (plan.request.stage.count > 1) require_fitting_stages(plan);
+    Meeting meeting;
+    if (world_.ranks() > 1) {
+      meeting.node = &node_.emplace(world_);
+      meeting.communicators = make_communicators(world_, mesh, plan.schedule,
+                                                 {.node = meeting.node,
+                                                  .path = on_gpus ? CommunicatorPath::nccl : CommunicatorPath::fastest,
+                                                  .hierarchical = deck_.topology.hierarchical == "auto"});
+      if (overhead_) overhead_->count("NCCL");
+    }
+    path_ = meeting.communicators.path();
+    lanes_ = lane_mode(deck_, world_.ranks(), threads);
+    measure_yardstick();
+    together([&] { require_attention(model_shape(deck_)); });
+    engine_.emplace(std::move(plan), EngineOptions{.lanes = lanes_, .kernel_choices = kernel_choices(gpu)}, std::move(meeting));
+    work_.emplace(world_, [this] {
+      const std::string tasks = engine_->under_way();
+      return tasks.empty() ? std::string(stage_.load()) : tasks;
+    });
+    feed_.emplace(world_, deck_, *engine_, *train_, validation_ ? &*validation_ : nullptr);
+    if (overhead_) overhead_->count("libraries", engine_->plan().bytes[static_cast<std::size_t>(Tier::device)]);
+    print_banner({.parsed = parsed_,
+                  .ranks = world_.map_of_ranks(),
+                  .mesh = describe(mesh) + describe_tensor(deck_, mesh) + describe_context(deck_, mesh),
+                  .path = path_,
+                  .lanes = lanes_,
+                  .threads = threads,
+                  .binding = on_gpus ? fmt::format("{}; {}", describe(binding), describe(gpu)) : describe(binding),
+                  .gemm_rate = yardstick_->rate(),
+                  .attention = describe_attention(engine_->schedule().shape),
+                  .engine = *engine_});
+  }
+
+  /// Beside other ranks, or with a GPU whose memory is taken by now, the product is measured once.
+  void measure_yardstick() {
+    const DType dtype = deck_.precision.compute;
+    const kernels::Backend backend = model_shape(deck_).backend;
+    constexpr std::int64_t small = 1024;  // 16 MB beside the plan
+    yardstick_.emplace(
+        known_gemm_rate(dtype, backend, world_.place().local_ranks) * world_.ranks(),
+        [=] { return measure_gemm_rate(dtype, backend, small); }, world_.ranks() == 1 && backend == kernels::Backend::host ? 3 : 0);
+  }
+
+  /// Stages run schedules of their own: one rank plays those of all roles together, and each must have that of its role.
+  void require_fitting_stages(const RunPlan& mine) {
+    std::string hashes;
+    together([&] {
+      if (world_.rank() != 0) return;
+      const std::vector<RunPlan> roles = plan_roles(mine.request);
+      if (const std::string fault = cross_check(roles); !fault.empty())
+        fail(ExitCode::internal, "the stages do not fit together: {}. This is a defect of Tessera; please report it with the deck.", fault);
+      for (const RunPlan& role : roles) hashes += fmt::format("{}:{}\n", role.request.rank, role.schedule.hash().hex());
+    });
+    hashes = world_.broadcast_text(hashes);
+    const int role = role_of(mine.request.mesh, world_.rank());
+    together([&] {
+      if (hashes.find(fmt::format("{}:{}\n", role, mine.schedule.hash().hex())) == hashes.npos)
+        fail(
+            ExitCode::environment,
+            "the schedule of rank {} on {} is not the one that rank 0 makes for it: all ranks must run the same binary with the same deck; "
+            "compare the nodes",
+            world_.rank(), world_.place().host);
+    });
+  }
+
+  /// Settles what the deck leaves to the memory that there is, and refuses what does not fit.
+  RunPlan plan_for_this_machine(const Mesh& mesh, const Sharing& sharing) {
+    BuildRequest request = request_for(deck_, mesh, world_.rank(), Purpose::training);
+    MemoryLimits limits;
+    together([&] { limits = limits_here(deck_, world_.ranks(), sharing); });
+    request.recompute = agree_on_recompute(world_, request, limits);
+    std::optional<RunPlan> plan;
+    together([&] {
+      plan = plan_run(request);
+      require_fits(*plan, limits);
+    });
+    return std::move(*plan);
+  }
+
+  std::int64_t restore(const std::string& checkpoint) {
+    if (checkpoint.empty()) {
+      if (!initial_) return engine_->initialise_weights(), 0;
+      stage_ = "the reading of initial weights";
+      load_initial_weights(world_, *engine_, *initial_);
+      initial_.reset();
+      return 0;
+    }
+    std::int64_t step = 0;
+    together([&] {
+      const io::CheckpointReader reader(checkpoint);
+      step = reader.meta().step;
+      const std::int64_t cursor = step * deck_.batch.global;
+      if (reader.meta().sample_cursor != cursor)
+        warning("{} had seen {} samples; with batch.global = {} this run goes on from sample {}", reader.folder(),
+                reader.meta().sample_cursor, deck_.batch.global, cursor);
+    });
+    stage_ = "the loading of a checkpoint";
+    load_checkpoint(world_, *engine_, checkpoint);
+    info("resumed from {} at step {} of {}", checkpoint, step, deck_.run.steps);
+    return step;
+  }
+
+  /// Reads the step's batch.
+  BatchCounts load_step(std::int64_t step) {
+    stage_ = "the reading of a batch";
+    feed_->read(step);
+    stage_ = "the step's end";
+    return feed_->count();
+  }
+
+  StepFigures figures(std::int64_t step, const StepReport& report, double seconds, const BatchCounts& batch) const {
+    const double tokens = static_cast<double>(deck_.batch.global * deck_.batch.sequence_length), rate = tokens / seconds;
+    const double length =
+        batch.document_squares ? static_cast<double>(*batch.document_squares) / tokens : static_cast<double>(deck_.batch.sequence_length);
+    return {.step = step + 1,
+            .loss = report.loss,
+            .grad_norm = report.grad_norm,
+            .learning_rate = learning_rate_at(deck_.learning_rate, deck_.optimizer.learning_rate, deck_.run.steps, step),
+            .tokens_per_second = rate,
+            .seconds = seconds,
+            .mfu_full = flops_.full(length) * rate / yardstick_->rate(),
+            .mfu_causal = flops_.causal(length) * rate / yardstick_->rate()};
+  }
+
+  void require_finite(std::int64_t step, const StepReport& report, const std::string& last) const {
+    if (!report.not_finite) return;
+    // The sums leave out what is not a number, so loss and norm would say nothing here.
+    world_.together([&] {
+      fail(ExitCode::numerics,
+           "step {}: the loss or a gradient is not finite{}; weights were left as they were before this step. Look at the data of this "
+           "step, or change what the model is trained with, for example optimizer.learning_rate or learning_rate.warmup_steps. That makes "
+           "another run, with a folder of its own: the same command with run.output_dir=NEW {}",
+           step + 1, deck_.run.reproducible ? " or exceeds the range of exact sums" : "",
+           last.empty()
+               ? "and the new keys; there is no checkpoint to begin from."
+               : fmt::format("run.resume={} and the new keys, or an earlier checkpoint where that one has gone wrong already.", last));
+    });
+  }
+
+  void require_finite_evaluation(std::int64_t done, const StepReport& report, const std::string& last) const {
+    if (!report.not_finite) return;
+    world_.together([&] {
+      fail(ExitCode::numerics,
+           "step {}: the validation loss is not finite. Look at {}, or change what the model is trained with, for example "
+           "optimizer.learning_rate. The weights of this step are not saved; {}",
+           done, deck_.data.validation,
+           last.empty() ? "there is no checkpoint before it." : fmt::format("the checkpoint before it is {}.", last));
+    });
+  }
+
+  /// Of each file the mean over its targets in the last step's batch; no number where it has none there.
+  io::NamedNumbers loss_of_files() const {
+    io::NamedNumbers losses;
+    for (const GroupLoss& loss : engine_->group_losses())
+      losses.emplace_back(train_->files()[losses.size()].path(), loss.sum / static_cast<double>(loss.targets));
+    return losses;
+  }
+
+  std::vector<std::int64_t> targets_of_files() const {
+    std::vector<std::int64_t> targets;
+    for (const GroupLoss& loss : engine_->group_losses()) targets.push_back(loss.targets);
+    return targets;
+  }
+
+  io::MetricRow row_of(const StepFigures& f, const BatchCounts& batch) const {
+    io::MetricRow row{{"step", f.step},
+                      {"loss", f.loss},
+                      {"grad_norm", f.grad_norm},
+                      {"lr", f.learning_rate},
+                      {"tokens_per_second", f.tokens_per_second},
+                      {"seconds", f.seconds},
+                      {"mfu", f.mfu_full},
+                      {"mfu_causal", f.mfu_causal}};
+    if (batch.targets) row.push_back({"targets", *batch.targets});
+    if (batch.document_squares) row.push_back({"document_squares", *batch.document_squares});
+    if (train_->files().size() > 1) {
+      row.push_back({"samples_of_files", train_->served(f.step * deck_.batch.global)});
+      row.push_back({"loss_of_files", loss_of_files()});
+      row.push_back({"targets_of_files", targets_of_files()});
+    }
+    if (const std::optional<RouterFigures> router = engine_->router_figures())
+      row.insert(row.end(), {{"router_balance", router->balance},
+                             {"router_z", router->z},
+                             {"dropped", router->dropped},
+                             {"dropped_share", router->dropped_share},
+                             {"most_loaded", router->most_loaded},
+                             {"expert_load", router->load}});
+    return row;
+  }
+
+  /// At the head of what a start adds: which program wrote the rows below it. Its step is the last one before them.
+  io::MetricRow start_row(std::int64_t first_step) const {
+    io::MetricRow row{{"step", first_step}, {"ranks", static_cast<std::int64_t>(world_.ranks())}};
+    for (const IdentityField& field : program_identity()) {
+      std::string name = field.name;
+      std::ranges::replace(name, ' ', '_');
+      row.push_back({name, field.value});
+    }
+    return row;
+  }
+
+  void note_first_step(Progress& progress) {
+    progress.note(fmt::format("first step done {:.2f} s after launch", now_seconds() - begin_));
+    if (!overhead_) return;
+    overhead_->count("first step");
+    progress.note("beside the plan, on the GPU of rank 0: " + overhead_->text());
+  }
+
+  /// What a run that goes on from here must make too. Their results are not kept.
+  void make_steps_after_last_save(std::int64_t done, Progress& progress) {
+    for (std::int64_t step = done; step < done + ResumeProof::steps; ++step) {
+      const BatchCounts batch = load_step(step);
+      const StepReport report = engine_->step(step, {.targets = batch.targets.value_or(0)});
+      if (report.not_finite)
+        return progress.note(fmt::format("step {} is not finite: no figures of it stand beside the last save", step + 1));
+      if (const std::string proven = proof_->after(figures(step, report, 1, batch)); !proven.empty()) progress.note(proven);
+    }
+    progress.note(
+        fmt::format("made steps {} to {} for checkpoint.verify_resume; their results are not kept", done + 1, done + ResumeProof::steps));
+  }
+
+  int steps(const StartPoint& start) {
+    const RunFolder& folder = start.folder;
+    std::optional<io::MetricsFile> metrics;
+    together([&] {
+      if (world_.rank() != 0) return;
+      metrics.emplace(folder.metrics(), first_step_ + 1);
+      metrics->write(start_row(first_step_));
+    });
+    const std::int64_t planned = memory_bytes(engine_->plan().bytes), used = memory_bytes(engine_->used_bytes());
+    Progress progress(first_step_, deck_.run.steps, deck_.run.log_every,
+                      fmt::format("{} of {}", human_bytes(static_cast<double>(used)), human_bytes(static_cast<double>(planned))));
+    StepTrace trace(world_, deck_, folder, first_step_);
+    auto record = [&](const io::MetricRow& row) {
+      if (!metrics) return;
+      claim_->renew();
+      metrics->write(row);
+    };
+    std::int64_t done = first_step_;
+    Saver saver(world_, *engine_, deck_, folder, claim_ ? &*claim_ : nullptr, start.checkpoint, data_, [&](const Saved& saved) {
+      progress.note(saved.line);
+      const bool state = saved.what == SaveOf::state;
+      record({{"step", done},
+              {state ? "saved" : "saved_weights", saved.step},
+              {"save_seconds", saved.seconds},
+              {"save_stall_seconds", saved.stalled}});
+      if (state) proof_->save_stands(saved.step);
+    });
+    if (first_step_ >= deck_.run.steps) info("all {} steps are done already; raise run.steps (or run.epochs) to go on", deck_.run.steps);
+    saver.catch_up(first_step_);
+    bool stopped = false;
+    for (std::int64_t step = first_step_; step < deck_.run.steps && !stopped; ++step) {
+      const double begin = now_seconds();
+      const BatchCounts batch = load_step(step);
+      const StepReport report =
+          engine_->step(step, {.stop = stop_requested(), .timeline = trace.of(step), .targets = batch.targets.value_or(0)});
+      if (report.not_finite) saver.finish();
+      require_finite(step, report, saver.last());
+      const double seconds = now_seconds() - begin;
+      StepFigures f = figures(step, report, seconds, batch);
+      if (yardstick_->mend(f.mfu_causal)) {
+        f = figures(step, report, seconds, batch);
+        progress.note(fmt::format("MFU: a product reaches {:.0f} GFLOP/s now: the machine was busy when it was measured before",
+                                  yardstick_->rate() * 1e-9));
+      }
+      const std::string proven = proof_->after(f);
+      record(row_of(f, batch));
+      progress.step(f, loss_of_files());
+      if (!proven.empty()) progress.note(proven);
+      if (batch.targets && *batch.targets == 0)
+        progress.note(fmt::format("step {}: no target of its batch counts in the loss, so it moves nothing but what the optimizer carries",
+                                  step + 1));
+      if (step == first_step_) note_first_step(progress);
+      if (const std::string table = trace.after(step, f.seconds); !table.empty()) progress.note(table);
+      done = step + 1;
+      if (deck_.evaluate.every > 0 && (done % deck_.evaluate.every == 0 || done == deck_.run.steps)) {
+        const StepReport evaluated = feed_->evaluate();
+        if (evaluated.not_finite) saver.finish();
+        require_finite_evaluation(done, evaluated, saver.last());
+        record({{"step", done}, {"val_loss", evaluated.loss}});
+        progress.note(fmt::format("step {}: validation loss {:.4f}", done, evaluated.loss));
+      }
+      stopped = report.stop != 0 && done < deck_.run.steps;
+      stage_ = "the saving of a checkpoint";
+      saver.look();
+      const bool last = stopped || done == deck_.run.steps;
+      if (last && claim_) claim_->say_leaving();
+      // A resume that is not proven yet must not take the place of what it went on from.
+      const std::vector<SaveOf> due = saver.due(done, last, !proof_->open());
+      if (due.empty()) continue;
+      if (due.front() == SaveOf::state) proof_->save_begins(done);
+      saver.save(done, last, due);
+    }
+    saver.finish();  // where no step was left, of what the start has caught up on
+    if (proof_->on() && done > first_step_) make_steps_after_last_save(done, progress);
+    progress.finish();
+    if (!stopped) return static_cast<int>(ExitCode::ok);
+    info("stopped by {} after saving; start the same command again to go on",
+         stop_signal() ? signal_name(stop_signal()) : "a signal to another rank");
+    return static_cast<int>(ExitCode::interrupted);
+  }
+
+  World& world_;
+  ParsedDeck parsed_;
+  const Deck& deck_;
+  double begin_;
+  std::optional<Yardstick> yardstick_;
+  FlopsPerToken flops_;
+  std::string path_ = "none";
+  LaneMode lanes_ = LaneMode::inline_order;
+  std::int64_t first_step_ = 0;
+  std::optional<InitialWeights> initial_;  ///< until they are read
+  std::optional<TrainingData> train_;
+  std::optional<SampleFile> validation_;
+  std::vector<io::CheckpointData> data_;  ///< rank 0's: what the files hold
+  std::optional<RunClaim> claim_;         ///< rank 0's
+  std::optional<ResumeProof> proof_;
+  std::optional<KernelRuntime> runtime_;
+  std::optional<Node> node_;
+  std::optional<Engine> engine_;
+  std::optional<BatchFeed> feed_;
+  std::optional<DeviceOverhead> overhead_;
+  std::atomic<const char*> stage_{""};  ///< beside the engine's tasks
+  std::optional<DescribedWork> work_;   ///< of the engine: goes before it
+};
+
+}  // namespace
+
+int run_training(World& world, const ParsedDeck& parsed) {
+  Training training(world, parsed);
+  try {
+    return training.run();
+  } catch (const AgreedError&) {
+    throw;
+  } catch (const Error& error) {
+    // Said while the run's memory still stands: after a fault of a GPU, freeing it may end the process or wait for ever.
+    world.abort_all(error.code, error.what());
+  }
+}
+
+}  // namespace tessera

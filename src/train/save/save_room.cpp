@@ -1,0 +1,78 @@
+#include "train/save/save_room.hpp"
+
+#include <fmt/format.h>
+#include <sys/statvfs.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "base/log.hpp"
+#include "io/checkpoint/format.hpp"
+#include "io/checkpoint/survey.hpp"
+
+namespace tessera {
+
+std::int64_t bytes_of(const io::CheckpointLayout& layout) {
+  std::int64_t bytes = 0;
+  for (const auto& unit : layout.units) bytes += unit.elements * 4 * static_cast<std::int64_t>(layout.groups.size());
+  return bytes;
+}
+
+SaveBytes save_bytes(const io::CheckpointLayout& layout, int ranks) {
+  SaveBytes bytes;
+  for (const auto& unit : layout.units)
+    if (has_constants(layout, ranks) && !unit.holders.empty() && unit.holders.front() >= ranks)
+      bytes.constant += unit.elements * 4;
+    else
+      bytes.changing += unit.elements * 4 * static_cast<std::int64_t>(layout.groups.size());
+  return bytes;
+}
+
+std::int64_t disk_bytes_needed(const Deck& deck, std::int64_t first_step, std::int64_t own, const SaveBytes& bytes) {
+  const std::int64_t steps = std::max<std::int64_t>(deck.run.steps - first_step, 0), keep = deck.checkpoint.keep;
+  const std::int64_t saves = deck.checkpoint.every > 0 ? ceil_div(steps, deck.checkpoint.every) : std::min<std::int64_t>(steps, 1);
+  // Those that stay for ever are such steps that are saved, all but the newest of them beside those that come and go.
+  const std::int64_t milestones =
+      deck.checkpoint.keep_every > 0 && deck.checkpoint.every > 0 ? steps / std::lcm(deck.checkpoint.keep_every, deck.checkpoint.every) : 0;
+  const std::int64_t at_once = keep == 0 ? saves : std::min(saves, std::max<std::int64_t>(keep + 1 - own, 1) + milestones);
+  const std::int64_t weights = deck.checkpoint.weights_every > 0 ? steps / deck.checkpoint.weights_every : 0;
+  const std::int64_t roots = (at_once > 0 ? 1 : 0) + (weights > 0 ? 1 : 0);
+  return at_once * bytes.changing + weights * ceil_div(bytes.changing, 3) + roots * bytes.constant;  // of weights and two moments
+}
+
+void foresee_full_disk(const Engine& engine, int ranks, const Deck& deck, std::int64_t first_step, const std::string& root,
+                       const io::Lineage& lineage) {
+  std::int64_t own = 0;
+  for (const io::CheckpointEntry& entry : io::survey_checkpoints(root).entries)
+    own += entry.fault.empty() && entry.line() == lineage.back().number;
+  const SaveBytes bytes = save_bytes(engine.state().checkpoint_layout(), ranks);
+  const std::int64_t needed = disk_bytes_needed(deck, first_step, own, bytes);
+  struct statvfs s;
+  if (statvfs(root.c_str(), &s) != 0) return;  // only a forecast: a disk that is full says so at the save
+  const double room = static_cast<double>(s.f_bavail) * static_cast<double>(s.f_frsize);
+  if (room >= static_cast<double>(needed)) return;
+  warning(
+      "{}: the saves of this run need {} at once ({} each; checkpoint.keep = {}, and one more while it is written), and the file system "
+      "has {} free. Make room, lower checkpoint.keep or choose another run.output_dir; a save that finds the disk full ends the run.",
+      root, human_bytes(static_cast<double>(needed)), human_bytes(static_cast<double>(bytes.changing + bytes.constant)),
+      deck.checkpoint.keep, human_bytes(room));
+}
+
+/// The node's disk must have room for what its ranks save at once.
+void foresee_full_staging(const World& world, const Engine& engine, const std::string& folder) {
+  const io::CheckpointLayout layout = engine.state().checkpoint_layout();
+  std::int64_t mine = 0;
+  for (const io::UnitSlice& slice : io::slices_of(layout, world.rank())) mine += slice.end - slice.begin;
+  const double needed = static_cast<double>(mine) * 4 * static_cast<double>(layout.groups.size()) * world.place().local_ranks;
+  struct statvfs s;
+  if (world.place().local_rank != 0 || statvfs(folder.c_str(), &s) != 0) return;
+  const double room = static_cast<double>(s.f_bavail) * static_cast<double>(s.f_frsize);
+  if (room < needed)
+    warning(
+        "{} (checkpoint.staging) on {}: a save needs about {} there, and {} are free. Saves that find it full go straight to the run's "
+        "folder "
+        "while the steps wait.",
+        folder, world.place().host, human_bytes(needed), human_bytes(room));
+}
+
+}  // namespace tessera
