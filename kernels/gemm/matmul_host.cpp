@@ -67,13 +67,21 @@ dnnl::memory::desc packed_layout(const Matmul& m) {
   return dnnl::matmul::primitive_desc(dnnl::matmul::desc(a, b, c), engine()).weights_desc();
 }
 
+/// A matrix as oneDNN knows it. The stride of a dim of one element says nothing, and oneDNN's cache takes products that differ in such
+/// strides for the same, though it chooses other code for them, with other bits: so each shape has one, and no bit depends on what a
+/// process computed before.
+dnnl::memory::desc matrix(std::int64_t rows, std::int64_t columns, dnnl::memory::data_type type, std::int64_t stride, bool transposed) {
+  dnnl::memory::dims strides = transposed ? dnnl::memory::dims{1, stride} : dnnl::memory::dims{stride, 1};
+  if (columns == 1) strides[1] = 1;
+  if (rows == 1) strides[0] = strides[1] == 1 ? columns : 1;
+  return {{rows, columns}, type, strides};
+}
+
 dnnl::matmul::primitive_desc describe(const Matmul& m) {
   using Desc = dnnl::memory::desc;
   auto in = dnnl_type(m.in), out = dnnl_type(m.out);
-  Desc a({m.M, m.K}, in, m.a_transposed ? dnnl::memory::dims{1, m.a_stride} : dnnl::memory::dims{m.a_stride, 1});
-  Desc b({m.K, m.N}, in, m.b_transposed ? dnnl::memory::dims{1, m.b_stride} : dnnl::memory::dims{m.b_stride, 1});
-  if (m.b_packed) b = packed_layout(m);
-  Desc c({m.M, m.N}, out, dnnl::memory::dims{m.c_stride, 1});
+  const Desc a = matrix(m.M, m.K, in, m.a_stride, m.a_transposed), c = matrix(m.M, m.N, out, m.c_stride, false);
+  const Desc b = m.b_packed ? packed_layout(m) : matrix(m.K, m.N, in, m.b_stride, m.b_transposed);
   dnnl::primitive_attr attr;
   attr.set_scratchpad_mode(dnnl::scratchpad_mode::user);
   dnnl::post_ops after;

@@ -1,6 +1,7 @@
 #include "kernels/gemm/gemm.hpp"
 
 #include <cstring>
+#include <dnnl.hpp>
 #include <thread>
 
 #include "base/hash.hpp"
@@ -239,6 +240,38 @@ TEST(Gemm, Digest) {
   print_digest(h.digest().hex());
 }
 TEST(Gemm, SameBitsForAnyThreadCount) { expect_same_digest("Gemm.Digest"); }
+
+// oneDNN's cache does not tell strides of a single row apart, and chooses other code for each: a run's products would depend on what its
+// process made before, another deck or another stage of a pipeline.
+TEST(Gemm, BitsOfASingleRowAreThoseOfItsShape) {
+  constexpr std::int64_t N = 259, K = 32;
+  Tensor a(K, DType::f32), b(K * N, DType::f32);
+  a.randomize(1);
+  b.randomize(2);
+  const auto product = [&](std::int64_t a_stride, std::int64_t c_stride, bool b_transposed, bool accumulate) {
+    const Matmul m{.M = 1,
+                   .N = N,
+                   .K = K,
+                   .a_stride = a_stride,
+                   .b_stride = b_transposed ? K : N,
+                   .c_stride = c_stride,
+                   .b_transposed = b_transposed,
+                   .accumulate = accumulate};
+    Tensor scratch(ceil_div(static_cast<std::int64_t>(matmul_scratch_bytes(m, 1)), std::int64_t{4}), DType::f32);
+    std::vector<float> c(static_cast<std::size_t>(N), 0.1F);
+    run_matmul(m, {.c = c.data(), .a = a.data(), .b = b.data(), .scratch = scratch.data()}, 1);
+    return c;
+  };
+  const int capacity = dnnl::get_primitive_cache_capacity();
+  dnnl::set_primitive_cache_capacity(0);  // each is made anew
+  for (const bool b_transposed : {false, true})
+    for (const bool accumulate : {false, true}) {
+      const std::vector<float> alone = product(K, N, b_transposed, accumulate);
+      EXPECT_EQ(product(4 * K, N, b_transposed, accumulate), alone);
+      EXPECT_EQ(product(K, 4 * N, b_transposed, accumulate), alone);
+    }
+  dnnl::set_primitive_cache_capacity(capacity);
+}
 
 }  // namespace
 }  // namespace tessera::kernels::gemm_test

@@ -14,12 +14,11 @@ import glob
 import json
 import os
 import random
-import resource
 import sys
 
 import choices
 import draw
-from decks import LAUNCH, RANKS, Place, Schema, make_files, players, runs
+from decks import LAUNCH, RANKS, Place, Schema, make_files, runs
 from trial import Fault, Refused, Trial
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -306,9 +305,7 @@ def main():
         if options.pairs and options.device == "host":
             driver.pairs()
         driver.at_random(options.decks)
-        players.end()
-        used = sum(time for time in resource.getrusage(resource.RUSAGE_CHILDREN)[:2])
-        print(f"decks: {dict(driver.seen)}; {driver.place.checks} checks; {used:.0f} s of processor time")
+        print(f"decks: {dict(driver.seen)}; {driver.place.checks} checks; {driver.place.seconds:.0f} s of processor time")
         print("refused by: " + ", ".join(f"{key} {count}" for key, count in driver.refused.most_common() if "(value)" not in key))
         for kind, count in driver.kinds.items():
             print(f"fault of {count} decks: {kind}")

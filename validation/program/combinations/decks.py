@@ -9,7 +9,6 @@ import sys
 import choices
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "resume"))
-import players
 import runs
 
 RANKS = "ranks"
@@ -72,7 +71,7 @@ class Place:
 
     def __init__(self, schema, folder):
         self.schema, self.path = schema, folder.path
-        self.checks = 0
+        self.checks, self.seconds = 0, 0.0  # of processor time, of all ranks
 
     def text(self, deck):
         """A deck as a file has it, with real paths."""
@@ -103,6 +102,7 @@ class Place:
         with open(path, "w") as out:
             out.write(self.text(deck))
         done = runs.tessera("deck", "check", path, "--ranks", self.schema.value(deck, RANKS), "--json")
+        self.count(done)
         try:
             said = json.loads(done.stdout)
         except ValueError:
@@ -111,6 +111,10 @@ class Place:
         if (done.returncode == 2) != bool(faults) or done.returncode not in (0, 2):
             faults.append(("", f"status {done.returncode} with {len(faults)} faults"))
         return faults, said.get("values", {})
+
+    def count(self, done):
+        """Of a played command its processor time; of processes of their own it is not known."""
+        self.seconds += getattr(done, "processor_seconds", None) or 0
 
     def named_in(self, message):
         """Keys of the schema, and the number of ranks where that is what a message is about."""

@@ -45,7 +45,9 @@ class Trial:
         if (node := self.schema.value(deck, NODE)) != "0":
             os.environ["TESSERA_RANKS_PER_NODE"] = node
         try:
-            return self.folder.train(name, int(self.schema.value(deck, RANKS)), **keys).stderr
+            done = self.folder.train(name, int(self.schema.value(deck, RANKS)), **keys)
+            self.place.count(done)
+            return done.stderr
         except subprocess.TimeoutExpired:
             raise Fault("a run that does not end") from None
         except SystemExit as ended:

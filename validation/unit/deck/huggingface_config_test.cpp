@@ -230,7 +230,7 @@ TEST(HuggingfaceConfig, NullIsAbsentAsInTransformers) {
                                   "qkv_bias",     "norm_topk_prob", "decoder_sparse_step", "mlp_only_layers", "use_sliding_window",
                                   "eos_token_id", "nobody_knows"};
     for (const auto& [key, value] : all.items()) keys.insert(key);
-    for (const huggingface::Refused& row : huggingface::refused) keys.emplace(row.key);
+    for (const huggingface::Refused& row : huggingface::refused_keys) keys.emplace(row.key);
     for (const huggingface::Idle& row : huggingface::idle) keys.emplace(row.key);
     for (const std::string& key : keys) {
       if (not_alone.contains(key)) continue;

@@ -22,7 +22,6 @@ namespace {
 using Digest = std::uint64_t;
 using Memory = std::vector<std::optional<Digest>>;
 
-std::size_t index(Value value) { return static_cast<std::size_t>(value.id); }
 Digest mix(Digest a, Digest b) {
   a ^= b + 0x9e3779b97f4a7c15u + (a << 6) + (a >> 2);
   a *= 0xff51afd7ed558ccdu;
