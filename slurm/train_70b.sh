@@ -8,7 +8,7 @@
 # the queue, where it goes on from the checkpoint. So it does when a rank or a node is lost, after a pause (TESSERA_LOST_PAUSE=120 seconds, twice as
 # long each time), and no more after TESSERA_LOST_TRIES=3 starts in a row that saved no newer step. It ends with 0 when the run is done, and with tessera's
 # status when it failed.
-#   scancel --batch --signal=USR1 JOB                                          save now and go on in a later slot
+#   scancel --batch --signal=USR1 JOB                                          save now and go on later
 #   scontrol update JobId=JOB Requeue=0; scancel --batch --signal=USR1 JOB     save now and stop
 #SBATCH --job-name=tessera
 #SBATCH --nodes=8

@@ -98,12 +98,12 @@ TEST_P(StepAllocations, NoneAfterTheFirstStep) {
   const Mesh mesh = make_mesh(deck, world->ranks());
   RunPlan plan = plan_run(request_for(deck, mesh, world->rank(), Purpose::training));
   std::optional<Node> node;
-  Meeting meeting;
+  RankLinks links;
   if (world->ranks() > 1) {
-    meeting.node = &node.emplace(*world);
-    meeting.communicators = make_communicators(*world, mesh, plan.schedule, {.node = &*node});
+    links.node = &node.emplace(*world);
+    links.communicators = make_communicators(*world, mesh, plan.schedule, {.node = &*node});
   }
-  Engine engine(std::move(plan), {.lanes = c.lanes}, std::move(meeting));
+  Engine engine(std::move(plan), {.lanes = c.lanes}, std::move(links));
   engine.initialise_weights();
   for (std::int64_t m = 0; m < engine.accumulation(); ++m)
     for (std::size_t i = 0; i < engine.tokens(m).size(); ++i)

@@ -31,7 +31,7 @@ struct RoundCall {
 
 /// A round is complete when all ranks have arrived in it. What a rank writes for round k (its call, its window) is read by the others after
 /// they have passed round k, and stays until the rank has passed round k + 1: so two copies, by parity of the round, need no second
-/// meeting.
+/// round.
 ///
 /// All ranks count their arrivals in one word. The last to arrive wakes the others, if any sleeps, with one system call: with more ranks
 /// than cores nobody spins while others have work.

@@ -13,13 +13,13 @@ namespace {
 
 constexpr std::size_t window_minimum = 256 << 10;        // with its twin and the peers' it stays in a second-level cache
 constexpr std::size_t window_bytes_per_rank = 16 << 10;  // a reduction cuts its window into a part for each rank
-// Smaller blocks go through the windows even when the peers could read them: one meeting instead of two.
+// Smaller blocks go through the windows even when the peers could read them: one round instead of two.
 constexpr std::int64_t direct_minimum_bytes = 64 << 10;
 
 std::size_t window_bytes_for(int size) { return std::max(window_minimum, window_bytes_per_rank * static_cast<std::size_t>(size)); }
 
 /// A rank's buffer is either read by its peers where it lies (all buffers are in registered arenas; every byte is then moved once) or goes
-/// through the windows in chunks. In the direct case a last meeting keeps every rank's buffer until all have read it.
+/// through the windows in chunks. In the direct case a last round keeps every rank's buffer until all have read it.
 class SharedCommunicator final : public Communicator {
  public:
   SharedCommunicator(Rounds rounds, const Node& node)

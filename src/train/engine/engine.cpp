@@ -28,13 +28,13 @@ kernels::RopeMethod rope_method(const std::string& scaling) {
 
 }  // namespace
 
-Engine::Engine(RunPlan plan, const EngineOptions& options, Meeting meeting)
-    : plan_(std::move(plan)), meeting_(std::move(meeting)), memory_(plan_, meeting_.node, meeting_.communicators), state_(plan_, memory_) {
+Engine::Engine(RunPlan plan, const EngineOptions& options, RankLinks links)
+    : plan_(std::move(plan)), links_(std::move(links)), memory_(plan_, links_.node, links_.communicators), state_(plan_, memory_) {
   const Deck& deck = plan_.request.deck;
   const kernels::Backend backend = schedule().shape.backend;
   executor_ = make_executor(schedule(), plan_.memory, memory_.bases(), options.lanes, graph_mode(deck),
                             {.schedule = &schedule(),
-                             .communicators = &meeting_.communicators,
+                             .communicators = &links_.communicators,
                              .disk = memory_.disk(),
                              .reproducible = deck.run.reproducible,
                              .backend = backend,

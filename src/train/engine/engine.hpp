@@ -22,8 +22,8 @@ struct EngineOptions {
   bool poison = false;
 };
 
-/// What the ranks of a run meet by; empty for one alone.
-struct Meeting {
+/// By what a rank reaches the others; empty for one alone.
+struct RankLinks {
   Communicators communicators = {};
   Node* node = nullptr;  ///< where shared arenas are registered; it must outlive the engine
 };
@@ -44,7 +44,7 @@ struct GroupLoss {
 class Engine {
  public:
   /// Allocates what was planned: see fit.hpp for whether there is room.
-  explicit Engine(RunPlan plan, const EngineOptions& options = {}, Meeting meeting = {});
+  explicit Engine(RunPlan plan, const EngineOptions& options = {}, RankLinks links = {});
   Engine(const Engine&) = delete;
 
   const RunPlan& planned() const { return plan_; }
@@ -140,7 +140,7 @@ class Engine {
   void fill_parameters_with_noise();
 
   RunPlan plan_;
-  Meeting meeting_;
+  RankLinks links_;
   RankMemory memory_;
   ModelState state_;
   std::unique_ptr<Executor> executor_;

@@ -202,20 +202,20 @@ class Training {
         world_.require_same_lines(fmt::format("order of collectives along {}", name_of(axis)), plan.schedule.collectives_along(axis),
                                   group_of(mesh, axes({axis}), world_.rank()).world.front());
     if (plan.request.stage.count > 1) require_fitting_stages(plan);
-    Meeting meeting;
+    RankLinks links;
     if (world_.ranks() > 1) {
-      meeting.node = &node_.emplace(world_);
-      meeting.communicators = make_communicators(world_, mesh, plan.schedule,
-                                                 {.node = meeting.node,
-                                                  .path = on_gpus ? CommunicatorPath::nccl : CommunicatorPath::fastest,
-                                                  .hierarchical = deck_.topology.hierarchical == "auto"});
+      links.node = &node_.emplace(world_);
+      links.communicators = make_communicators(world_, mesh, plan.schedule,
+                                               {.node = links.node,
+                                                .path = on_gpus ? CommunicatorPath::nccl : CommunicatorPath::fastest,
+                                                .hierarchical = deck_.topology.hierarchical == "auto"});
       if (overhead_) overhead_->count("NCCL");
     }
-    path_ = meeting.communicators.path();
+    path_ = links.communicators.path();
     lanes_ = lane_mode(deck_, world_.ranks(), threads);
     measure_yardstick();
     together([&] { require_attention(model_shape(deck_)); });
-    engine_.emplace(std::move(plan), EngineOptions{.lanes = lanes_, .kernel_choices = kernel_choices(gpu)}, std::move(meeting));
+    engine_.emplace(std::move(plan), EngineOptions{.lanes = lanes_, .kernel_choices = kernel_choices(gpu)}, std::move(links));
     work_.emplace(world_, [this] {
       const std::string tasks = engine_->under_way();
       return tasks.empty() ? std::string(stage_.load()) : tasks;
