@@ -26,6 +26,12 @@ struct Settings {
   bool json = false, describe = false, list = false;
 };
 
+constexpr double wanted = 0.85;  ///< of the copy, for the kernels that the project's goals name
+
+inline kernels::Context on(cudaStream_t stream, void* workspace = nullptr, std::size_t bytes = 0) {
+  return {.workspace = {static_cast<std::byte*>(workspace), bytes}, .backend = kernels::Backend::cuda, .stream = stream};
+}
+
 /// Memory of the GPU until the end of the program's part; all contenders of a part share what they can.
 class DeviceMemory {
  public:

@@ -15,7 +15,6 @@ namespace {
 
 using namespace kernels;
 
-constexpr double wanted = 0.85;  // of the copy
 constexpr std::int64_t some_turns = 64;
 /// Five times the second-level cache of a Hopper GPU, 50 MB, and more than twice that of a Blackwell GPU: what was read once is gone before
 /// its turn comes again.
@@ -39,10 +38,6 @@ std::function<void(cudaStream_t)> as_graph(std::int64_t turns, const std::functi
 std::int64_t turns_of(const Settings& s, std::int64_t bytes) {
   const std::int64_t most = s.mib << 20, caches_ask = most < beyond_caches ? 1 : ceil_div(beyond_caches, bytes);
   return std::clamp(most / bytes, std::int64_t{1}, std::max(some_turns, caches_ask));
-}
-
-Context on(cudaStream_t stream, void* workspace = nullptr, std::size_t bytes = 0) {
-  return {.workspace = {static_cast<std::byte*>(workspace), bytes}, .backend = Backend::cuda, .stream = stream};
 }
 
 void add_row_product(Part& part, const Settings& s, const std::string& name, std::int64_t N, std::int64_t K, DType out) {

@@ -23,12 +23,8 @@ namespace {
 
 using namespace kernels;
 
-constexpr double wanted = 0.85;  // of the copy, for the kernels that the project's goals name
 constexpr std::int64_t head_dim = 128;
 
-Context on(cudaStream_t stream, void* workspace = nullptr, std::size_t bytes = 0) {
-  return {.workspace = {static_cast<std::byte*>(workspace), bytes}, .backend = Backend::cuda, .stream = stream};
-}
 double count(std::int64_t n) { return static_cast<double>(n); }
 double bytes_of(std::int64_t n, DType dtype) { return count(n) * static_cast<double>(size_of(dtype)); }
 std::string named(const char* name, DType dtype) { return fmt::format("{} {}", name, name_of(dtype)); }

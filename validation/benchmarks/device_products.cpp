@@ -139,10 +139,6 @@ class Search {
   std::size_t timed_ = 0;
 };
 
-Context on(cudaStream_t stream, void* workspace, std::size_t bytes) {
-  return {.workspace = {static_cast<std::byte*>(workspace), bytes}, .backend = Backend::cuda, .stream = stream};
-}
-
 /// A product with its operands and workspace.
 struct Product {
   Gemm g;
