@@ -12,7 +12,7 @@ constexpr std::string_view of_launch =
     "ranks and their places are the launcher's: `mpiexec -n N`, or srun; --ranks says how many to the import";
 constexpr std::string_view gathered_by_unit =
     "parameters are gathered by unit (embedding, a layer, the head), and a step's schedule says when";
-constexpr std::string_view compiled_before = "kernels are compiled_before with the program, and a step is a schedule made before the run";
+constexpr std::string_view compiled_before = "kernels are compiled with the program, and a step is a schedule made before the run";
 constexpr std::string_view of_axes =
     "leave it out and say the axes on the command line: mesh.tp, mesh.cp, mesh.pp, mesh.ep, mesh.replicate";
 

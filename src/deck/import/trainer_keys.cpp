@@ -16,8 +16,7 @@ constexpr std::string_view of_loading = "samples are read from token files ahead
 constexpr std::string_view of_evaluation = "an evaluation is the mean loss over evaluate.batches micro-batches of batch.micro sequences";
 constexpr std::string_view of_best = "it chooses the best checkpoint, which load_best_model_at_end asks for";
 constexpr std::string_view of_ddp = "a step's collectives are a schedule made before the run";
-constexpr std::string_view kernels_are_compiled =
-    "kernels are kernels_are_compiled with the program, and a step is a schedule made before the run";
+constexpr std::string_view kernels_are_compiled = "kernels are compiled with the program, and a step is a schedule made before the run";
 constexpr std::string_view of_fsdp = "parameters are gathered by unit (embedding, a layer, the head), and a step's schedule says when";
 constexpr std::string_view other_schedule = "it is of a schedule that is not here; leave it out";
 constexpr std::string_view of_memory = "`tessera plan` lists a rank's memory before the run";

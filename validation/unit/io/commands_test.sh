@@ -86,7 +86,7 @@ expect 0 "layers.0.attention.wq is cut into" "$tessera" inspect "$dir/cut/latest
 expect 0 ") of the piece" "$tessera" inspect "$dir/cut/latest" --tensor layers.0.attention.wq
 for run in run cut; do "$tessera" inspect "$dir/$run/latest" --json > "$dir/$run.json" || exit 1; done
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-PYTHONPATH="$here/../../resume" python3 - "$dir" << 'END' || { echo "FAILED: a cut checkpoint is not what the whole one is"; failures=$((failures + 1)); }
+PYTHONPATH="$here/../../program/resume" python3 - "$dir" << 'END' || { echo "FAILED: a cut checkpoint is not what the whole one is"; failures=$((failures + 1)); }
 import json, sys
 import runs
 dir = sys.argv[1]

@@ -44,5 +44,5 @@ class Tessera(CMakePackage):
             self.define_from_variant("TESSERA_TESTS", "tests"),
             self.define_from_variant("TESSERA_BENCHMARKS", "tests"),
             self.define_from_variant("TESSERA_HOST_ARCH", "march"),
-            self.define("CMAKE_UNITY_BUILD", True),
+            "-DCMAKE_UNITY_BUILD=ON",
         ]
