@@ -86,7 +86,7 @@ KernelRuntime::KernelRuntime(int threads, Spaces spaces, int device) : threads_b
   }
   TESSERA_REQUIRE(runtime_threads() == 0, "Kokkos was to be started twice");
   if (whole && (!g_kokkos.whole || device_of(device) != g_kokkos.device))
-    fail(ExitCode::internal, "Kokkos runs in this process on other devices than it is asked for now, and can be started once");
+    throw Error(ExitCode::internal, "Kokkos runs in this process on other devices than it is asked for now, and can be started once");
   if (threads > 0) omp_set_num_threads(threads);
   g_threads = omp_get_max_threads();
 }

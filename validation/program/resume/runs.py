@@ -148,7 +148,7 @@ class Folder:
     def train(self, name, ranks, expect=0, own_process=False, **keys):
         done = tessera(*self.arguments(name, **keys), ranks=ranks, own_process=own_process)
         if done.returncode != expect:
-            sys.exit(f"{name}: status {done.returncode}, expected {expect}\n{done.stderr[-4000:]}")
+            sys.exit(f"{name}: status {done.returncode}, expected {expect}\n{done.stderr[-20000:]}")
         return done
 
     def losses(self, name):
