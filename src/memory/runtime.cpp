@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/check.hpp"
+#include "base/error.hpp"
 #include "base/limits.hpp"
 #include "memory/kokkos_memory.hpp"
 
@@ -84,7 +84,6 @@ KernelRuntime::KernelRuntime(int threads, Spaces spaces, int device) : threads_b
     g_threads = Host().concurrency();
     return;
   }
-  // nvcc, which compiles this file for GPUs, cannot check fmt's formats.
   if (runtime_threads() != 0) throw Error(ExitCode::internal, "Kokkos was to be started twice; this is a defect of Tessera");
   if (whole && (!g_kokkos.whole || device_of(device) != g_kokkos.device))
     throw Error(ExitCode::internal, "Kokkos runs in this process on other devices than it is asked for now, and can be started once");
