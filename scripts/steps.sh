@@ -6,7 +6,7 @@ step_lines=() failed_steps=0
 
 # try_step NAME COMMAND...: runs the command under a heading. Its status is the command's; a failure is said again in the summary.
 try_step() {
-  local name=$1 begin=$SECONDS status=0 line options=$-
+  local name=$1 begin=$SECONDS status=0 line shell_flags=$-
   shift
   printf '\n== %s: %s\n' "$program" "$name"
   [ -z "${STEPS_FILE:-}" ] || printf '%s\n' "$name" >"$STEPS_FILE.now"
@@ -14,7 +14,7 @@ try_step() {
   set +e
   ( set -e; "$@" )
   status=$?
-  [[ $options != *e* ]] || set -e
+  [[ $shell_flags != *e* ]] || set -e
   line=$(printf '%6d  %s' $((SECONDS - begin)) "$name")
   [ $status -eq 0 ] || line+=": failed with status $status"
   step_lines+=("$line")
