@@ -240,7 +240,7 @@ double measure_task_overhead() {
   Schedule schedule;
   schedule.sections.push_back({"tasks", {}});
   for (std::int64_t i = 0; i < tasks; ++i) schedule.sections.front().tasks.push_back({.name = "nothing", .op = Zero{}, .uses = {}});
-  schedule.train = {"train", {{0, 1}}};
+  schedule.program(ProgramKind::train).phases = {{0, 1}};
   HostExecutor executor(TaskTable(schedule, place(schedule), {}, [](const TaskRun&) {}), LaneMode::inline_order);
   executor.run(ProgramKind::train);
   const double begin = now_seconds();

@@ -37,11 +37,9 @@ std::vector<std::string> Schedule::lines() const {
   auto agreed_bytes = [&](const Buffer& b, std::int64_t bytes) { return b.category == Category::workspace ? 0 : bytes; };
   for (const Buffer& b : buffers)
     lines.push_back(fmt::format("{},{},{},{},{};", b.name, name_of(b.tier), agreed_bytes(b, b.bytes), static_cast<int>(b.life), b.slots));
-  for (int kind = 0; kind < program_count; ++kind) {
-    const Program& program = this->program(static_cast<ProgramKind>(kind));
-    for (const auto& phase : program.phases)
-      lines.push_back(fmt::format("{}:{}x{}@{};", program.name, phase.section, phase.repeat, phase.micro.value_or(-1)));
-  }
+  for (const ProgramRow& row : program_rows)
+    for (const Program::Phase& phase : program(row.kind).phases)
+      lines.push_back(fmt::format("{}:{}x{}@{};", row.name, phase.section, phase.repeat, phase.micro.value_or(-1)));
   for (const Section& section : sections) {
     lines.push_back(section.name);
     for (const Task& task : section.tasks) {
@@ -87,11 +85,10 @@ std::string print_uses(const Schedule& schedule, const Task& task, bool writes) 
 
 std::string print_schedule(const Schedule& schedule) {
   std::string out;
-  for (int kind = 0; kind < program_count; ++kind) {
-    const Program& program = schedule.program(static_cast<ProgramKind>(kind));
-    if (program.phases.empty()) continue;
-    out += fmt::format("program {}\n", program.name);
-    for (const auto& phase : program.phases) {
+  for (const ProgramRow& row : program_rows) {
+    if (!schedule.has(row.kind)) continue;
+    out += fmt::format("program {}\n", row.name);
+    for (const Program::Phase& phase : schedule.program(row.kind).phases) {
       const Section& section = schedule.sections[static_cast<std::size_t>(phase.section)];
       out += fmt::format("  section {} x {}\n", section.name, phase.repeat);
       for (std::size_t i = 0; i < section.tasks.size(); ++i) {

@@ -1,5 +1,6 @@
 // A step is a list of named tasks on lanes, with the buffers that each reads and writes. Everything else reads this list.
 #pragma once
+#include <array>
 #include <iterator>
 #include <optional>
 #include <string>
@@ -238,12 +239,39 @@ struct Program {
     std::optional<std::int64_t> micro =
         {};  ///< the micro-batch of the first repetition; each later one's is the next; none: no micro-batch
   };
-  std::string name;
-  std::vector<Phase> phases;
+  std::vector<Phase> phases;  ///< none: a schedule has no such program
 };
 
-enum class ProgramKind : std::uint8_t { train, evaluate, publish, prompt, token, first, update, saving };
-inline constexpr int program_count = 8;
+enum class ProgramKind : std::uint8_t {
+  train,     ///< one optimizer step; where updates are late, with the update that the step before has left
+  evaluate,  ///< forward passes over validation micro-batches
+  publish,   ///< makes the compute copies from the master weights: after initialisation and loading
+  prompt,    ///< of a text: fills its caches, and says what follows
+  token,     ///< of a text: one token joins it
+  first,     ///< where updates are late: a step that finds none
+  update,    ///< where updates are late: the one that a step has left
+  saving     ///< where saves go on beside steps: a step that copies the state they write before it changes it
+};
+struct ProgramRow {
+  ProgramKind kind;
+  const char* name;
+  bool often;  ///< runs so often that a graph of it pays
+};
+/// A row a program, in the order of the enum. Plans, executors and digests have as many programs as this has rows.
+inline constexpr ProgramRow program_rows[] = {
+    {ProgramKind::train, "train", true},      {ProgramKind::evaluate, "evaluate", true},
+    {ProgramKind::publish, "publish", false}, {ProgramKind::prompt, "prompt", false},
+    {ProgramKind::token, "token", true},      {ProgramKind::first, "first step", false},
+    {ProgramKind::update, "update", false},   {ProgramKind::saving, "step with copies for a save", false},
+};
+inline constexpr int program_count = static_cast<int>(std::size(program_rows));
+constexpr const ProgramRow& row_of(ProgramKind kind) { return program_rows[static_cast<std::size_t>(kind)]; }
+inline const char* name_of(ProgramKind kind) { return row_of(kind).name; }
+static_assert([] {
+  for (int i = 0; i < program_count; ++i)
+    if (program_rows[i].kind != static_cast<ProgramKind>(i)) return false;
+  return true;
+}());
 
 /// A unit's part of a group of optimizer state on this rank: what is initialised, saved and loaded, one number an element.
 struct Held {
@@ -260,16 +288,9 @@ struct Schedule {
   std::vector<Held> state;   ///< unit by unit; a unit's master weights first
   std::vector<Held> copies;  ///< where saves go on beside steps: what of the state this rank saves, as the program saving leaves it
   std::vector<Section> sections;
-  Program train;                    ///< one optimizer step; where updates are late, with the update that the step before has left
-  Program evaluate;                 ///< forward passes over validation micro-batches
-  Program publish;                  ///< makes the compute copies from the master weights: after initialisation and loading
-  Program prompt;                   ///< of a text: fills its caches, and says what follows
-  Program token;                    ///< of a text: one token joins it
-  Program first;                    ///< where updates are late: a step that finds none
-  Program update;                   ///< where updates are late: the one that a step has left
-  Program saving;                   ///< where saves go on beside steps: a step that copies the state they write before it changes it
-  std::vector<Segment> segments;    ///< as training and evaluation read them, then as a prompt does and a token
-  std::vector<SegmentPass> passes;  ///< readings of them
+  std::array<Program, program_count> programs;  ///< by kind
+  std::vector<Segment> segments;                ///< as training and evaluation read them, then as a prompt does and a token
+  std::vector<SegmentPass> passes;              ///< readings of them
   ModelShape shape;
 
   /// What all ranks of a role must agree on: buffers, sections, tasks, lanes, collectives and their sizes; not which shard a rank owns.
@@ -279,12 +300,11 @@ struct Schedule {
   /// The collectives in which ranks meet that differ along this axis, perhaps among others, in order: what such ranks must agree on,
   /// whatever their roles.
   std::vector<std::string> collectives_along(Axis axis) const;
-  const Program& program(ProgramKind kind) const {
-    const Program* programs[] = {&train, &evaluate, &publish, &prompt, &token, &first, &update, &saving};
-    return *programs[static_cast<std::size_t>(kind)];
-  }
+  const Program& program(ProgramKind kind) const { return programs[static_cast<std::size_t>(kind)]; }
+  Program& program(ProgramKind kind) { return programs[static_cast<std::size_t>(kind)]; }
+  bool has(ProgramKind kind) const { return !program(kind).phases.empty(); }
   /// Whether a step leaves its update to the next, which makes each unit's before that unit's first use.
-  bool updates_late() const { return !update.phases.empty(); }
+  bool updates_late() const { return has(ProgramKind::update); }
   int find_buffer(const std::string& name) const;  ///< -1 where there is none
 };
 

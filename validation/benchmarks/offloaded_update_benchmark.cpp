@@ -21,7 +21,7 @@
 namespace tessera::benchmarks {
 namespace {
 
-constexpr std::int64_t piece = 1 << 22, staged_pieces = 4;  // as ScheduleBuilder::offload_piece() and zero.offload_optimizer.buffer_count
+constexpr std::int64_t piece = 1 << 22, staged_pieces = 4;  // as Frame::offload_piece() and zero.offload_optimizer.buffer_count
 
 struct Way {
   std::string name;

@@ -225,7 +225,7 @@ class Play {
                           transfer->peer, transfer->border == 0 ? "" : fmt::format(", before virtual stage {}", transfer->border));
     if (const auto* c = std::get_if<Collective>(&w.task().op))
       what += fmt::format(" ({} {} over {})", c->count, name_of(c->dtype), tessera::describe(c->axes));
-    return what + fmt::format(" in the program {}", roles_[index(m.role)].schedule.program(kind_).name);
+    return what + fmt::format(" in the program {}", name_of(kind_));
   }
 
   const Mesh& mesh_;
@@ -269,8 +269,8 @@ PlayedTogether play_together(std::span<const RunPlan> roles, ProgramKind kind, s
 }
 
 std::string cross_check(std::span<const RunPlan> roles) {
-  for (const ProgramKind kind : {ProgramKind::publish, ProgramKind::first, ProgramKind::train, ProgramKind::update, ProgramKind::evaluate})
-    if (std::string fault = play_together(roles, kind).fault; !fault.empty()) return fault;
+  for (const ProgramRow& row : program_rows)
+    if (std::string fault = play_together(roles, row.kind).fault; !fault.empty()) return fault;
   return "";
 }
 

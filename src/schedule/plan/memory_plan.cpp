@@ -104,9 +104,9 @@ Lives lives_of(const Schedule& schedule) {
   for (std::size_t b = 0; b < lives.size(); ++b) {
     if (schedule.buffers[b].life != Life::program) continue;
     std::map<std::int64_t, Moments> life;
-    for (int kind = 0; kind < program_count; ++kind) {
-      const Program& program = schedule.program(static_cast<ProgramKind>(kind));
-      TESSERA_REQUIRE(written_first(schedule, program, b), "{} reads {} before it is written", program.name, schedule.buffers[b].name);
+    for (const ProgramRow& row : program_rows) {
+      const Program& program = schedule.program(row.kind);
+      TESSERA_REQUIRE(written_first(schedule, program, b), "{} reads {} before it is written", row.name, schedule.buffers[b].name);
       for (const Moments& moments : life_in_program(sections, program, lives[b])) life[moments.first] = moments;
     }
     lives[b].clear();

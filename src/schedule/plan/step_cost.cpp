@@ -14,7 +14,7 @@ std::int64_t total_bytes(const MemoryPlan& plan) { return memory_bytes(plan.byte
 
 StepCost step_cost(const Schedule& schedule) {
   StepCost cost;
-  for (const auto& phase : schedule.train.phases)
+  for (const auto& phase : schedule.program(ProgramKind::train).phases)
     for (const Task& task : schedule.sections[static_cast<std::size_t>(phase.section)].tasks) {
       const auto repeat = static_cast<double>(phase.repeat);
       cost.tasks += phase.repeat;

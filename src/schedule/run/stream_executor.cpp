@@ -85,8 +85,7 @@ void StreamExecutor::end_all() {
 
 bool StreamExecutor::wants_graph(ProgramKind kind) const {
   // Others run seldom, and copy to memory that a graph may not know.
-  const bool often = kind == ProgramKind::train || kind == ProgramKind::evaluate || kind == ProgramKind::token;
-  if (graphs_ == GraphMode::off || !often) return false;
+  if (graphs_ == GraphMode::off || !row_of(kind).often) return false;
   if (graphs_ == GraphMode::on) return true;
   std::int64_t tasks = 0;
   for (const OrderedPhase& phase : table_.program(kind))
@@ -106,7 +105,7 @@ bool StreamExecutor::capture(ProgramKind kind) {
         watch_.check(0);  // a rank that was lost meanwhile is not CUDA's refusal
       });
   capturing_ = nullptr;
-  program.whole.name = fmt::format("the graph of {}", table_.name(kind));
+  program.whole.name = fmt::format("the graph of {}", name_of(kind));
   return program.graph != nullptr;
 }
 

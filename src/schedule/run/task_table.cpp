@@ -7,8 +7,8 @@
 namespace tessera {
 TaskTable::TaskTable(const Schedule& schedule, const MemoryPlan& plan, std::array<std::byte*, tier_count> bases, TaskFunction run)
     : schedule_(schedule), run_(std::move(run)) {
-  for (int kind = 0; kind < program_count; ++kind)
-    programs_[static_cast<std::size_t>(kind)] = order(schedule, plan, schedule.program(static_cast<ProgramKind>(kind)));
+  for (const ProgramRow& row : program_rows)
+    programs_[static_cast<std::size_t>(row.kind)] = order(schedule, plan, schedule.program(row.kind));
   for (const Section& section : schedule.sections) {
     auto& tasks = addresses_.emplace_back();
     for (const Task& task : section.tasks) {

@@ -26,7 +26,6 @@ class TaskTable {
   const OrderedProgram& program(ProgramKind kind) const { return programs_[static_cast<std::size_t>(kind)]; }
   /// Whether any task is on this lane.
   bool uses(Lane lane) const;
-  const std::string& name(ProgramKind kind) const { return schedule_.program(kind).name; }
   const std::vector<Task>& tasks(int section) const { return schedule_.sections[static_cast<std::size_t>(section)].tasks; }
   /// Calls the task's code for a micro-batch; an error names the task.
   void run(int section, int task, std::int64_t micro) const;

@@ -45,7 +45,7 @@ Prediction predict(const BuildRequest& request, const Schedule& schedule, const 
 
 Prediction predict(const BuildRequest& request, const Schedule& schedule, const MemoryPlan& memory, const TaskSeconds& seconds,
                    const MachineProfile& machine, const Placement& placement, bool timeline) {
-  Prediction p{.step = simulate(schedule, order(schedule, memory, schedule.train), seconds,
+  Prediction p{.step = simulate(schedule, order(schedule, memory, schedule.program(ProgramKind::train)), seconds,
                                 {.lanes_side_by_side = placement.lanes_side_by_side, .timeline = timeline}),
                .tokens = request.deck.batch.global * request.deck.batch.sequence_length,
                .ranks = placement.ranks(),

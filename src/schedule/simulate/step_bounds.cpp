@@ -123,14 +123,14 @@ double least_seconds(const Schedule& schedule, const TaskSeconds& seconds, bool 
   LaneSeconds busy{};
   double before = 0, all = 0;
   bool sampled = false;
-  for (const Program::Phase& phase : schedule.train.phases) {
+  for (const Program::Phase& phase : schedule.program(ProgramKind::train).phases) {
     const auto s = static_cast<std::size_t>(phase.section);
     const LaneSeconds once = lanes_in(schedule.sections[s], seconds[s]);
     add(busy, once, static_cast<double>(phase.repeat));
     before += once[compute] * static_cast<double>(phase.repeat);
     sampled |= phase.repeat > SimulationOptions{}.most_repetitions;
   }
-  const auto end = static_cast<std::size_t>(schedule.train.phases.back().section);
+  const auto end = static_cast<std::size_t>(schedule.program(ProgramKind::train).phases.back().section);
   const AroundNorm norm = around_norm(schedule.sections[end], seconds[end]);
   before += norm.compute_before - lanes_in(schedule.sections[end], seconds[end])[compute];
   for (const double lane : busy) all += lane;
@@ -188,7 +188,7 @@ SearchBounds::OfLayout SearchBounds::look_at_layout(const Deck& deck) const {
   OfLayout found{.steps = accumulation_steps(deck, batch_ranks(placement_.mesh)), .kernels = kernel_tier(deck)};
   for (const Buffer& buffer : schedule.buffers)
     if (buffer.life == Life::run && buffer.category != Category::inputs) found.kept[index(buffer.tier)] += placed_bytes(buffer);
-  const std::vector<Program::Phase>& phases = schedule.train.phases;
+  const std::vector<Program::Phase>& phases = schedule.program(ProgramKind::train).phases;
   const auto lanes_of_phase = [&](std::size_t p) {
     const auto s = static_cast<std::size_t>(phases[p].section);
     return lanes_in(schedule.sections[s], seconds[s]);

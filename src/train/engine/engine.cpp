@@ -137,7 +137,7 @@ void Engine::run_step(ProgramKind kind, Timeline* timeline) {
 }
 
 void Engine::copy_with_next_step() {
-  TESSERA_REQUIRE(!pending_ && !schedule().saving.phases.empty());
+  TESSERA_REQUIRE(!pending_ && schedule().has(ProgramKind::saving));
   copies_ = true;
 }
 

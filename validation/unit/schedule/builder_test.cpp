@@ -1,6 +1,7 @@
 // Schedules as built: what every stage gathers, reduces and keeps, and a digest that tells ranks apart that would not agree.
 #include "schedule/build/builder.hpp"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -49,10 +50,11 @@ TEST(Text, CachesAreAllThatAPassLeavesAndThePlanCountsThem) {
                 place(large).by_category[host][static_cast<std::size_t>(Category::activations)],
             4 * 297 * (2 * C + std::max(C + 3 * F + 1, C + (H + 2 * G) * D + H * D + H + 1)));
   for (const Schedule* schedule : {&small, &large, &longer}) {
-    EXPECT_TRUE(schedule->train.phases.empty() && schedule->evaluate.phases.empty());
-    EXPECT_EQ(schedule->segments.size(), 2 * schedule->sections[static_cast<std::size_t>(schedule->token.phases[0].section)].tasks.size());
+    EXPECT_FALSE(schedule->has(ProgramKind::train) || schedule->has(ProgramKind::evaluate));
+    EXPECT_EQ(schedule->segments.size(),
+              2 * schedule->sections[static_cast<std::size_t>(schedule->program(ProgramKind::token).phases[0].section)].tasks.size());
   }
-  EXPECT_TRUE(text(1, 9).prompt.phases.empty()) << "one token needs no pass of its own";
+  EXPECT_FALSE(text(1, 9).has(ProgramKind::prompt)) << "one token needs no pass of its own";
   EXPECT_THROW(text(10, 9), Error);
 }
 
@@ -74,7 +76,7 @@ TEST_P(Built, BufferNamesAreUniqueAndUsed) {
 TEST_P(Built, MicroBatchesOfAStepAreAllRun) {
   if (!GetParam().training) return;
   std::int64_t micro = 0;
-  for (const auto& phase : schedule_.train.phases)
+  for (const auto& phase : schedule_.program(ProgramKind::train).phases)
     for (const Task& task : schedule_.sections[static_cast<std::size_t>(phase.section)].tasks)
       if (task.name == "forward embedding") micro += phase.repeat;
   EXPECT_EQ(micro * GetParam().ranks * request_.deck.batch.micro, request_.deck.batch.global);
@@ -86,7 +88,7 @@ const Collective* collective_of(const Task& task, CollectiveKind kind) {
 }
 
 TEST_P(Built, PhasesNumberTheMicroBatches) {
-  for (const Program* program : {&schedule_.train, &schedule_.evaluate}) {
+  for (const Program* program : {&schedule_.program(ProgramKind::train), &schedule_.program(ProgramKind::evaluate)}) {
     std::int64_t next = 0;
     for (const auto& phase : program->phases) {
       if (!phase.micro) continue;
@@ -94,7 +96,7 @@ TEST_P(Built, PhasesNumberTheMicroBatches) {
       next += phase.repeat;
     }
     if (!program->phases.empty()) {
-      EXPECT_EQ(next, program == &schedule_.train ? accumulation_steps(request_.deck, GetParam().ranks) : GetParam().evaluation);
+      EXPECT_EQ(next, program == &schedule_.program(ProgramKind::train) ? accumulation_steps(request_.deck, GetParam().ranks) : GetParam().evaluation);
     }
   }
 }
@@ -102,7 +104,7 @@ TEST_P(Built, PhasesNumberTheMicroBatches) {
 /// Elements that a section moves on a lane, by what the task is called.
 std::map<std::string, std::int64_t> moved(const Schedule& schedule, Lane lane) {
   std::map<std::string, std::int64_t> result;
-  for (const auto& phase : schedule.train.phases)
+  for (const auto& phase : schedule.program(ProgramKind::train).phases)
     for (const Task& task : schedule.sections[static_cast<std::size_t>(phase.section)].tasks) {
       if (task.lane != lane) continue;
       if (const auto* collective = std::get_if<Collective>(&task.op)) result[task.name] += collective->count * phase.repeat;
@@ -150,7 +152,7 @@ TEST_P(Built, TheOptimizerTouchesEveryOwnedElementOnce) {
     test::Setting other = GetParam();
     other.rank = rank;
     const Schedule schedule = test::schedule_of(other);
-    for (const auto& phase : schedule.train.phases)
+    for (const auto& phase : schedule.program(ProgramKind::train).phases)
       for (const Task& task : schedule.sections[static_cast<std::size_t>(phase.section)].tasks)
         if (const auto* step = std::get_if<OptimizerStep>(&task.op))
           for (std::size_t i = 0; i < step->pieces.size(); ++i) {
@@ -177,16 +179,17 @@ TEST_P(Built, AnUpdateThatAStepLeavesIsMadeOnceBeforeItsWeightsAreRead) {
   if (!GetParam().training) return;
   EXPECT_EQ(schedule_.updates_late(), request_.deck.zero.offload_optimizer.device != "none");
   if (!schedule_.updates_late()) {
-    EXPECT_TRUE(schedule_.first.phases.empty());
+    EXPECT_FALSE(schedule_.has(ProgramKind::first));
     return;
   }
-  std::vector<std::string> with = updates(schedule_, schedule_.train), alone = updates(schedule_, schedule_.update);
-  EXPECT_TRUE(updates(schedule_, schedule_.first).empty());
+  std::vector<std::string> with = updates(schedule_, schedule_.program(ProgramKind::train)),
+                           alone = updates(schedule_, schedule_.program(ProgramKind::update));
+  EXPECT_TRUE(updates(schedule_, schedule_.program(ProgramKind::first)).empty());
   std::ranges::sort(with), std::ranges::sort(alone);
   EXPECT_EQ(with, alone);
   std::map<int, std::size_t> written, read;  // last and first task of the step, by buffer
   std::size_t now = 0;
-  for (const auto& phase : schedule_.train.phases)
+  for (const auto& phase : schedule_.program(ProgramKind::train).phases)
     for (const Task& task : schedule_.sections[static_cast<std::size_t>(phase.section)].tasks) {
       ++now;
       for (const Use& use : task.uses) {
@@ -216,10 +219,8 @@ TEST_P(Built, StateLiesInItsBuffers) {
 
 TEST_P(Built, PrintsEveryProgramAndTask) {
   const std::string text = print_schedule(schedule_);
-  for (int kind = 0; kind < program_count; ++kind) {
-    const Program& program = schedule_.program(static_cast<ProgramKind>(kind));
-    EXPECT_EQ(text.find("program " + program.name + "\n") != std::string::npos, !program.phases.empty()) << program.name;
-  }
+  for (const ProgramRow& row : program_rows)
+    EXPECT_EQ(text.find(fmt::format("program {}\n", row.name)) != std::string::npos, schedule_.has(row.kind)) << row.name;
   for (const Section& section : schedule_.sections)
     for (const Task& task : section.tasks) EXPECT_NE(text.find(task.name), std::string::npos) << task.name;
 }

@@ -151,7 +151,7 @@ INSTANTIATE_TEST_SUITE_P(Grid, Context, testing::ValuesIn(test::context_settings
 TEST(ContextOverlap, AWeightGradientRunsBesideTheExchange) {
   const Schedule schedule = test::schedule_of({.name = "", .overrides = {"mesh.cp=2", "batch.global=2"}, .ranks = 2, .cp = 2});
   const MemoryPlan plan = place(schedule);
-  const auto all = test::unroll(schedule, plan, order(schedule, plan, schedule.train));
+  const auto all = test::unroll(schedule, plan, order(schedule, plan, schedule.program(ProgramKind::train)));
   int beside = 0;
   for (std::size_t j = 0; j + 1 < all.size(); ++j) {
     if (!all[j].task->name.starts_with("exchange d_context_blocks (backward layers.")) continue;
@@ -167,7 +167,7 @@ TEST(ContextOverlap, ABlockComesWhileTheOneBeforeItIsWorkedOn) {
   const Schedule schedule =
       test::schedule_of({.name = "", .overrides = {"mesh.cp=3", "context.method=ring", "batch.global=2"}, .ranks = 3, .cp = 3});
   const MemoryPlan plan = place(schedule);
-  const auto all = test::unroll(schedule, plan, order(schedule, plan, schedule.train));
+  const auto all = test::unroll(schedule, plan, order(schedule, plan, schedule.program(ProgramKind::train)));
   int beside = 0;
   for (std::size_t j = 0; j + 1 < all.size(); ++j) {
     const std::string& name = all[j].task->name;

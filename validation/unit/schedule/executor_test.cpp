@@ -170,7 +170,7 @@ Schedule toy() {
                 body("middle"),
                 body("last"),
                 {"end", {{.name = "double", .op = Zero{}, .uses = {{1, 0, 8, Access::add}, {2, 0, 8, Access::read}}}}}};
-  s.train = {"train", {{0, 1}, {1, 1, 0}, {2, 4, 1}, {3, 1, 5}, {4, 1}}};
+  s.program(ProgramKind::train).phases = {{0, 1}, {1, 1, 0}, {2, 4, 1}, {3, 1, 5}, {4, 1}};
   return s;
 }
 
@@ -353,7 +353,7 @@ TEST(Executor, LanesOverlapWhereNothingForbidsIt) {
   s.sections = {{"both",
                  {{.name = "reduce", .op = Zero{}, .lane = Lane::reduce, .uses = {{2, 0, 8, Access::write}}},
                   {.name = "add", .op = Zero{}, .lane = Lane::compute, .uses = {{1, 0, 8, Access::write}}}}}};
-  s.train = {"train", {{0, 1}}};
+  s.program(ProgramKind::train).phases = {{0, 1}};
   const MemoryPlan plan = place(s);
   Memory memory(plan);
   std::atomic<bool> added{false};

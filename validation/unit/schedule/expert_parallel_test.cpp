@@ -184,7 +184,7 @@ TEST_P(ExpertsBeside, BiasesMoveByTheLoadsOfAllRanks) {
   const Schedule schedule = build_schedule(mine);
   std::vector<std::string> last;
   std::set<std::int64_t> layers;
-  for (const auto& phase : schedule.train.phases)
+  for (const auto& phase : schedule.program(ProgramKind::train).phases)
     for (const Task& task : schedule.sections[static_cast<std::size_t>(phase.section)].tasks) {
       const auto* op = std::get_if<BalanceRouters>(&task.op);
       const auto* c = std::get_if<Collective>(&task.op);
@@ -213,7 +213,7 @@ TEST_P(ExpertsBeside, BiasesMoveByTheLoadsOfAllRanks) {
             4 * mine.layout.units.back().elements)
       << "fp32 whatever the compute type";
   EXPECT_EQ(schedule.find_buffer("gradients.untrained"), -1);
-  for (const auto& phase : schedule.evaluate.phases)
+  for (const auto& phase : schedule.program(ProgramKind::evaluate).phases)
     for (const Task& task : schedule.sections[static_cast<std::size_t>(phase.section)].tasks)
       EXPECT_FALSE(std::holds_alternative<BalanceRouters>(task.op));
 }
@@ -224,7 +224,7 @@ INSTANTIATE_TEST_SUITE_P(Grid, ExpertsBeside, testing::ValuesIn(test::experts_be
 /// Tasks of a training step that follow a given one in the list and do not wait for it, by what they are called.
 std::map<std::string, int> beside_exchanges(const Schedule& schedule) {
   const MemoryPlan plan = place(schedule);
-  const auto all = test::unroll(schedule, plan, order(schedule, plan, schedule.train));
+  const auto all = test::unroll(schedule, plan, order(schedule, plan, schedule.program(ProgramKind::train)));
   std::map<std::string, int> beside;
   for (std::size_t j = 0; j + 1 < all.size(); ++j)
     if (all[j].task->lane == Lane::experts && all[j + 1].task->lane == Lane::compute)

@@ -292,7 +292,7 @@ Schedule small_schedule() {
                  {{.name = "make a", .op = Zero{}, .uses = {{1, 0, 5000, Access::write}}},
                   {.name = "use a", .op = Zero{}, .uses = {{1, 0, 5000, Access::read}, {0, 0, 100, Access::write}}},
                   {.name = "make b", .op = Zero{}, .uses = {{2, 0, 9000, Access::write}}}}}};
-  s.train = {"train", {{0, 1}}};
+  s.program(ProgramKind::train).phases = {{0, 1}};
   return s;
 }
 
@@ -341,8 +341,8 @@ Schedule kept_over_sections() {
   s.buffers[0].life = Life::program;
   const Task reads_kept{.name = "read", .op = Zero{}, .uses = {{0, 0, plan_alignment, Access::read}}};
   s.sections = {{"begin", {writes(1), writes(0)}}, {"loop", {writes(2)}}, {"end", {reads_kept, writes(3)}}, {"other", {writes(4)}}};
-  s.train = {"train", {{0}, {1, 5}, {2}}};
-  s.evaluate = {"evaluate", {{3}}};
+  s.program(ProgramKind::train).phases = {{0}, {1, 5}, {2}};
+  s.program(ProgramKind::evaluate).phases = {{3}};
   return s;
 }
 

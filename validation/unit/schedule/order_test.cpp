@@ -139,7 +139,7 @@ test::Setting stage3() {
 TEST(Order, TheTestFindsAMissingWait) {
   const Schedule schedule = test::schedule_of(stage3());
   const MemoryPlan plan = place(schedule);
-  const auto all = unroll(schedule, plan, order(schedule, plan, schedule.train));
+  const auto all = unroll(schedule, plan, order(schedule, plan, schedule.program(ProgramKind::train)));
   ASSERT_EQ(unordered_pair(all), "");
   // Every wait that order() gives is there for a reason: without it some pair is free.
   int waits = 0, needed = 0;
@@ -158,7 +158,7 @@ TEST(Order, TheTestFindsAMissingWait) {
 TEST(Order, GathersRunAheadOfCompute) {
   const Schedule schedule = test::schedule_of(stage3());
   const MemoryPlan plan = place(schedule);
-  const auto all = unroll(schedule, plan, order(schedule, plan, schedule.train));
+  const auto all = unroll(schedule, plan, order(schedule, plan, schedule.program(ProgramKind::train)));
   const auto done = certainly_done(all);
   const auto compute = static_cast<std::size_t>(Lane::compute), gather = static_cast<std::size_t>(Lane::gather);
   int ahead = 0;
@@ -175,7 +175,7 @@ int held_up(const std::string& overlap) {
   const Schedule schedule = test::schedule_of(
       {.name = "", .overrides = {"model.layers=4", "zero.stage=2", "zero.overlap_comm=" + overlap, "batch.global=8"}, .ranks = 2});
   const MemoryPlan plan = place(schedule);
-  const auto all = unroll(schedule, plan, order(schedule, plan, schedule.train));
+  const auto all = unroll(schedule, plan, order(schedule, plan, schedule.program(ProgramKind::train)));
   const auto done = certainly_done(all);
   std::map<std::string, std::vector<std::size_t>> instances;
   for (std::size_t j = 0; j < all.size(); ++j) instances[all[j].task->name].push_back(j);
@@ -202,7 +202,7 @@ TEST(Order, UpdatesOnTheHostRunBesideTheForwardPass) {
   const Schedule schedule = test::schedule_of(
       {.name = "", .overrides = {"model.layers=4", "zero.stage=2", "zero.offload_optimizer.device=host", "batch.global=8"}, .ranks = 2});
   const MemoryPlan plan = place(schedule);
-  const auto all = unroll(schedule, plan, order(schedule, plan, schedule.train));
+  const auto all = unroll(schedule, plan, order(schedule, plan, schedule.program(ProgramKind::train)));
   const auto done = certainly_done(all);
   std::map<std::string, std::size_t> at;  // the first of a name
   for (std::size_t j = 0; j < all.size(); ++j) at.try_emplace(all[j].task->name, j);
@@ -222,7 +222,7 @@ TEST(Order, CopiesForASaveHoldUpUpdatesAlone) {
     const Schedule schedule =
         test::schedule_of({.name = "", .overrides = {"model.layers=4", "zero.stage=2", "checkpoint.async=true"}, .ranks = ranks});
     const MemoryPlan plan = place(schedule);
-    const auto all = unroll(schedule, plan, order(schedule, plan, schedule.saving));
+    const auto all = unroll(schedule, plan, order(schedule, plan, schedule.program(ProgramKind::saving)));
     const auto done = certainly_done(all);
     std::map<std::string, std::int64_t> copies;  // the last of a unit: its number on the lane
     for (const Instance& one : all) {
@@ -253,14 +253,14 @@ Schedule ping_pong() {
                 {"body",
                  {{.name = "read", .op = Zero{}, .lane = Lane::compute, .uses = {{0, 0, 64, Access::read}, {1, 0, 8, Access::read, true}}},
                   {.name = "write", .op = Zero{}, .lane = Lane::reduce, .uses = {{0, 0, 64, Access::write}}}}}};
-  s.train = {"train", {{0, 1}, {1, 5, 0}, {0, 1}}};
+  s.program(ProgramKind::train).phases = {{0, 1}, {1, 5, 0}, {0, 1}};
   return s;
 }
 
 TEST(Order, RepetitionsWaitForTheOnesBefore) {
   const Schedule schedule = ping_pong();
   const MemoryPlan plan = place(schedule);
-  const OrderedProgram program = order(schedule, plan, schedule.train);
+  const OrderedProgram program = order(schedule, plan, schedule.program(ProgramKind::train));
   const auto compute = static_cast<std::size_t>(Lane::compute), gather = static_cast<std::size_t>(Lane::gather),
              reduce = static_cast<std::size_t>(Lane::reduce);
   const OrderedPhase& body = program[1];
@@ -275,13 +275,13 @@ TEST(Order, RepetitionsWaitForTheOnesBefore) {
 
 TEST(Order, SlotsThatAreOnlyReadDoNotLengthenTheTable) {
   const Schedule schedule = ping_pong();
-  EXPECT_EQ(order(schedule, place(schedule), schedule.train)[1].waits.size(), 2u);
+  EXPECT_EQ(order(schedule, place(schedule), schedule.program(ProgramKind::train))[1].waits.size(), 2u);
 }
 
 TEST(Order, ReadersDoNotWaitForReaders) {
   Schedule s = ping_pong();
   s.sections[1].tasks[1].uses[0].access = Access::read;
-  const OrderedProgram program = order(s, place(s), s.train);
+  const OrderedProgram program = order(s, place(s), s.program(ProgramKind::train));
   const auto compute = static_cast<std::size_t>(Lane::compute), reduce = static_cast<std::size_t>(Lane::reduce);
   EXPECT_FALSE(program[1].waits[0][1][compute]);
   EXPECT_FALSE(program[1].waits[1][0][reduce]);
@@ -311,7 +311,7 @@ Schedule slotted(test::Random& random) {
     }
     s.sections.push_back(std::move(section));
     const std::int64_t repeat = random(1, 11);
-    s.train.phases.push_back({static_cast<int>(s.sections.size()) - 1, repeat, micro});
+    s.program(ProgramKind::train).phases.push_back({static_cast<int>(s.sections.size()) - 1, repeat, micro});
     micro += repeat;
   }
   return s;
@@ -322,7 +322,7 @@ TEST(Order, SlotsKeepTheirOrderHoweverManyMicroBatchesThereAre) {
   for (int trial = 0; trial < 400; ++trial) {
     const Schedule schedule = slotted(random);
     const MemoryPlan plan = place(schedule);
-    const auto all = unroll(schedule, plan, order(schedule, plan, schedule.train));
+    const auto all = unroll(schedule, plan, order(schedule, plan, schedule.program(ProgramKind::train)));
     ASSERT_EQ(unordered_pair(all), "") << "trial " << trial;
     ASSERT_FALSE(simulate(all, random).empty()) << "trial " << trial << ": all lanes wait";
   }
@@ -335,8 +335,8 @@ TEST(Order, AMicroBatchWaitsForItsSlotAndNotForItsNeighbours) {
   s.sections = {{"body",
                  {{.name = "fill", .op = Zero{}, .lane = Lane::gather, .uses = {{0, 0, 8, Access::write, true}}},
                   {.name = "empty", .op = Zero{}, .lane = Lane::compute, .uses = {{0, 0, 8, Access::read, true}}}}}};
-  s.train = {"train", {{0, 10, 0}}};
-  const OrderedProgram program = order(s, place(s), s.train);
+  s.program(ProgramKind::train).phases = {{0, 10, 0}};
+  const OrderedProgram program = order(s, place(s), s.program(ProgramKind::train));
   const auto compute = static_cast<std::size_t>(Lane::compute);
   ASSERT_EQ(program[0].waits.size(), 4u);
   for (std::int64_t r = 0; r < 3; ++r) EXPECT_FALSE(program[0].waits_of(r)[0][compute]) << "slot " << r << " was never used";

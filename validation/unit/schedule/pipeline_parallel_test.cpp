@@ -173,7 +173,7 @@ TEST_P(Pipeline, WhatBothEndsShareMeetsAfterAllThatStagesSend) {
   const BuildRequest mine = request(GetParam().rank);
   const Schedule schedule = build_schedule(mine);
   int meetings = 0;
-  for (const auto& phase : schedule.train.phases) {
+  for (const auto& phase : schedule.program(ProgramKind::train).phases) {
     bool met = false;
     for (const Task& task : schedule.sections[static_cast<std::size_t>(phase.section)].tasks) {
       EXPECT_FALSE(met && std::holds_alternative<Transfer>(task.op)) << task.name;
@@ -184,7 +184,7 @@ TEST_P(Pipeline, WhatBothEndsShareMeetsAfterAllThatStagesSend) {
     }
   }
   // What follows on that lane would wait for the other end, and the other end, perhaps, for what follows.
-  const auto& phases = schedule.train.phases;
+  const auto& phases = schedule.program(ProgramKind::train).phases;
   for (std::size_t p = 0; p + 2 < phases.size(); ++p)
     for (const Task& task : schedule.sections[static_cast<std::size_t>(phases[p].section)].tasks)
       if (const auto* c = std::get_if<Collective>(&task.op); c && task.lane == Lane::reduce) {

@@ -113,8 +113,10 @@ TEST(Recommend, NoPointTakesLessThanItsBounds) {
         EXPECT_LE(bytes_of(far.bytes, kind), bytes_of(near.bytes, kind)) << what << " " << name_of(kind);
         EXPECT_LE(bytes_of(near.bytes, kind), bytes_of(t.bytes, kind)) << what << " " << name_of(kind);
       }
-      EXPECT_LE(least_seconds(schedule, seconds, false),
-                simulate(schedule, order(schedule, place(schedule), schedule.train), seconds, {.lanes_side_by_side = false}).seconds)
+      EXPECT_LE(
+          least_seconds(schedule, seconds, false),
+          simulate(schedule, order(schedule, place(schedule), schedule.program(ProgramKind::train)), seconds, {.lanes_side_by_side = false})
+              .seconds)
           << what;
       tightest = std::max(tightest, far.seconds / t.prediction.step.seconds);
     }

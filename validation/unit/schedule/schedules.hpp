@@ -38,7 +38,7 @@ inline std::vector<std::vector<int>> updates_of(Setting s) {
   for (s.rank = 0; s.rank < s.ranks; ++s.rank) {
     const BuildRequest mine = request_of(s);
     const Schedule schedule = build_schedule(mine);
-    const Program& program = schedule.updates_late() ? schedule.update : schedule.train;
+    const Program& program = schedule.updates_late() ? schedule.program(ProgramKind::update) : schedule.program(ProgramKind::train);
     for (const auto& phase : program.phases)
       for (const Task& task : schedule.sections[static_cast<std::size_t>(phase.section)].tasks)
         if (const auto* step = std::get_if<OptimizerStep>(&task.op))

@@ -188,9 +188,9 @@ class SimulateReal : public testing::TestWithParam<test::Setting> {};
 
 TEST_P(SimulateReal, IsTrueToTheScheduleAndAddsUp) {
   const Schedule schedule = test::schedule_of(GetParam());
-  if (schedule.train.phases.empty()) return;
+  if (!schedule.has(ProgramKind::train)) return;
   const MemoryPlan plan = place(schedule);
-  const OrderedProgram program = order(schedule, plan, schedule.train);
+  const OrderedProgram program = order(schedule, plan, schedule.program(ProgramKind::train));
   const TaskSeconds seconds = task_seconds(schedule, test::small_machine(), placement_of(GetParam(), 2, true));
   const Simulation beside = simulate(schedule, program, seconds, {.timeline = true, .most_repetitions = 1 << 20});
   test::expect_true_to(beside.timeline, schedule, plan, ProgramKind::train);
@@ -209,8 +209,8 @@ TEST_P(SimulateReal, IsTrueToTheScheduleAndAddsUp) {
 // Nothing that becomes faster makes a step slower.
 TEST_P(SimulateReal, RisesWithNoRate) {
   const Schedule schedule = test::schedule_of(GetParam());
-  if (schedule.train.phases.empty()) return;
-  const OrderedProgram program = order(schedule, place(schedule), schedule.train);
+  if (!schedule.has(ProgramKind::train)) return;
+  const OrderedProgram program = order(schedule, place(schedule), schedule.program(ProgramKind::train));
   const auto run = [&](const MachineProfile& machine) {
     return simulate(schedule, program, task_seconds(schedule, machine, placement_of(GetParam(), 2, true))).seconds;
   };

@@ -12,7 +12,7 @@ namespace {
 /// FLOPs of the products of a step, and of its attention as if no key were masked, as the calls of its tasks have them.
 FlopsPerToken flops_of_tasks(const Schedule& schedule) {
   FlopsPerToken sum;
-  for (const auto& phase : schedule.train.phases)
+  for (const auto& phase : schedule.program(ProgramKind::train).phases)
     for (const Task& task : schedule.sections[static_cast<std::size_t>(phase.section)].tasks) {
       const auto* run = std::get_if<RunPass>(&task.op);
       if (!run) continue;

@@ -27,7 +27,7 @@ Schedule counting() {
                  {{.name = "gather", .op = Zero{}, .lane = Lane::gather, .uses = {{2, 0, 8, Access::write}}},
                   {.name = "add", .op = Zero{}, .lane = Lane::compute, .uses = {{0, 0, 8, Access::add}, {2, 0, 8, Access::read}}},
                   {.name = "reduce", .op = Zero{}, .lane = Lane::reduce, .uses = {{1, 0, 8, Access::add}, {0, 0, 8, Access::read}}}}}};
-  s.train = {"train", {{0, repetitions}}};
+  s.program(ProgramKind::train).phases = {{0, repetitions}};
   return s;
 }
 

@@ -112,7 +112,7 @@ TEST_P(Tensor, GradientsMeetOverTheRanksThatHaveThem) {
     EXPECT_EQ(unit.shards, replicated ? GetParam().ranks : GetParam().ranks / GetParam().tp) << unit.name;
   }
   std::set<std::string> reduced;
-  for (const auto& phase : schedule.train.phases)
+  for (const auto& phase : schedule.program(ProgramKind::train).phases)
     for (const Task& task : schedule.sections[static_cast<std::size_t>(phase.section)].tasks) {
       const auto* c = std::get_if<Collective>(&task.op);
       if (!c || task.lane != Lane::reduce || !(task.name.starts_with("reduce ") || task.name.starts_with("all-reduce "))) continue;
@@ -180,7 +180,7 @@ TEST(TensorMesh, OfSharedKeysPassesTheCheckBeforeTheFirstStep) {
 TEST(TensorOverlap, WeightGradientsRunBesideTheReduction) {
   const Schedule schedule = test::schedule_of({.name = "", .overrides = {"mesh.tp=2", "batch.global=2"}, .ranks = 2, .tp = 2});
   const MemoryPlan plan = place(schedule);
-  const auto all = test::unroll(schedule, plan, order(schedule, plan, schedule.train));
+  const auto all = test::unroll(schedule, plan, order(schedule, plan, schedule.program(ProgramKind::train)));
   int beside = 0;
   for (std::size_t j = 0; j + 1 < all.size(); ++j) {
     if (!all[j].task->name.starts_with("reduce d_sums (backward layers.")) continue;

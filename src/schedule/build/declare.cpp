@@ -1,0 +1,110 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "kernels/group_losses/group_losses.hpp"
+#include "kernels/router/router.hpp"
+#include "kernels/step/step.hpp"
+#include "optimizer/state.hpp"
+#include "schedule/build/micro_batches.hpp"
+#include "schedule/build/schedule_builder.hpp"
+
+namespace tessera {
+
+namespace {
+
+/// int64 that a step's routers add up to.
+std::int64_t router_sums(const ModelShape& s) { return kernels::router_sums + s.L * s.experts.E; }
+
+/// The category in which the memory table counts a group of state.
+Category category_named(std::string_view group) {
+  for (int c = 0; c < category_count; ++c)
+    if (name_of(static_cast<Category>(c)) == group) return static_cast<Category>(c);
+  fail(ExitCode::internal, "state {} has no category in the memory table", group);
+}
+
+}  // namespace
+
+void ScheduleBuilder::declare_all() {
+  const ModelShape& s = schedule_.shape;
+  const std::int64_t micros = std::max(frame_.training() ? frame_.micro_batches() : 0, frame_.request.evaluation_micro_batches);
+  for (int u = 0; u < frame_.units(); ++u) declare_unit(u);
+  for (const auto& [unit, v] : frame_.packed()) buffers_.declare(packed_name(*v), Category::packed, frame_.local_tier, v->bytes, Life::run);
+  const std::int64_t slots = std::max<std::int64_t>(micros, 1);
+  // A stage of a pipeline has those that it reads.
+  const auto has = [&](ValueKind kind) { return !frame_.pipelined() || passes_.any_value(kind); };
+  if (has(ValueKind::tokens)) buffers_.input("tokens", Category::inputs, 4 * s.tokens() * micros, slots);
+  if (has(ValueKind::targets)) buffers_.input("targets", Category::inputs, 4 * s.tokens() * micros, slots);
+  if (passes_.any_value(ValueKind::token_groups)) buffers_.input("token_groups", Category::inputs, 4 * s.tokens() * micros, slots);
+  if (passes_.any_value(ValueKind::document_starts))
+    buffers_.input("document_starts", Category::inputs, 4 * inside_attention(s).tokens() * micros, slots);
+  if (has(ValueKind::micro_batch_weight)) buffers_.input("weights", Category::inputs, 8 * slots, slots);
+  // A text may be longer than the samples that a model learns from.
+  buffers_.input("rope", Category::inputs, 4 * std::max(inside_attention(s).T, frame_.request.text.capacity) * s.D);
+  buffers_.declare("scalars", Category::scalars, frame_.local_tier, sizeof(kernels::StepScalars), Life::run);
+  buffers_.input("inputs", Category::scalars, sizeof(kernels::StepInputs));
+  if (s.loss_groups > 0) buffers_.input("group_losses", Category::scalars, 8 * kernels::group_sums * s.loss_groups);
+  if (frame_.has_experts()) buffers_.input("router", Category::scalars, 8 * router_sums(s));
+  const bool on_disk = std::ranges::any_of(schedule_.buffers, [](const Buffer& b) { return b.tier == Tier::nvme; });
+  if (frame_.training() && (on_disk || frame_.deck.activation.offload == "nvme"))
+    buffers_.declare("nvme.requests", Category::workspace, Tier::host,
+                     (frame_.deck.nvme.queue_depth + frame_.deck.nvme.threads) * frame_.deck.nvme.block_bytes(), Life::run);
+  if (frame_.offloads()) {
+    buffers_.input("adamw", Category::scalars, sizeof(kernels::AdamwScalars));
+    buffers_.input("offloaded_sums", Category::scalars, sizeof(kernels::StepScalars));
+  } else {
+    buffers_.declare("adamw", Category::scalars, frame_.local_tier, sizeof(kernels::AdamwScalars), Life::run);
+  }
+  buffers_.input("report", Category::scalars, sizeof(kernels::StepReport));
+}
+
+void ScheduleBuilder::declare_unit(int unit) {
+  const std::string& name = frame_.unit_at(unit).name;
+  const UnitPlan& p = frame_.plan(unit);
+  const Tier home = p.parameters_offloaded ? shard_home(unit) : frame_.comm_tier;
+  buffers_.declare("parameters." + name, Category::parameters, home, frame_.parameter_bytes(unit, p.parameters.size()), Life::run);
+  if (!frame_.training()) return;
+  if (frame_.unit_at(unit).frozen) {  // what kernels read is all there is
+    schedule_.state.push_back({.group = std::string(master_group),
+                               .unit = unit,
+                               .elements = p.state,
+                               .use = buffers_.parameters(unit, p.state, Access::read),
+                               .type = frame_.type_of(unit)});
+    return;
+  }
+  for (const std::string_view group : state_groups(frame_.deck.optimizer.type)) {
+    Held held{.group = std::string(group), .unit = unit, .elements = p.state, .use = {}};
+    if (group == master_group && frame_.type_of(unit) == DType::f32 && p.parameters_offloaded == p.gradient.offloaded)
+      held.use = buffers_.parameters(unit, p.state, Access::read);
+    else
+      held.use =
+          buffers_.whole(buffers_.declare(fmt::format("{}.{}", group, name), category_named(group),
+                                          p.gradient.offloaded ? frame_.state_home() : frame_.local_tier, 4 * p.state.size(), Life::run),
+                         Access::read);
+    schedule_.state.push_back(std::move(held));
+  }
+  if (!frame_.unit_at(unit).learns()) return;
+  if (!p.gradient.offloaded || p.storage.gradients_whole)
+    buffers_.declare("gradients." + name, Category::gradients, p.storage.gradients_whole ? frame_.comm_tier : frame_.local_tier,
+                     frame_.gradient_bytes(unit, p.gradient.held.size()), Life::run);
+  if (p.gradient.offloaded)
+    buffers_.declare("offloaded_gradients." + name, Category::gradients, frame_.below_tier, frame_.gradient_bytes(unit, p.owned.size()),
+                     Life::run);
+}
+
+Tier ScheduleBuilder::shard_home(int unit) {
+  const OffloadParamKeys& keys = frame_.deck.zero.offload_param;
+  const std::int64_t kept = parameters_on_host_ + frame_.plan(unit).shard;
+  if (keys.device == "nvme" && kept > keys.max_in_cpu) return Tier::nvme;
+  parameters_on_host_ = kept;
+  return frame_.below(keys.pin_memory);
+}
+
+/// Where each stream comes back too soon to leave, nothing goes to disk, and no engine of disks works in its buffer.
+void ScheduleBuilder::free_idle_requests() {
+  const int requests = schedule_.find_buffer("nvme.requests");
+  if (requests >= 0 && std::ranges::none_of(schedule_.buffers, [](const Buffer& b) { return b.tier == Tier::nvme; }))
+    buffers_[requests].bytes = 0;
+}
+
+}  // namespace tessera

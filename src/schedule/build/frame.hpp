@@ -1,0 +1,100 @@
+// What does not change while a schedule is built.
+#pragma once
+#include <vector>
+
+#include "schedule/build/micro_batches.hpp"
+#include "schedule/build/request.hpp"
+#include "schedule/task.hpp"
+#include "zero/unit_plan.hpp"
+
+namespace tessera {
+
+inline std::size_t index(int i) { return static_cast<std::size_t>(i); }
+
+/// The segments that a rank trains or evaluates: those of its stage, cut over its axes, without what only frozen tensors would need.
+std::vector<Segment> segments_of_stage(const BuildRequest& request, const ModelShape& shape);
+
+/// A request, and what follows from it for units and tensors, and for where bytes lie.
+class Frame {
+ public:
+  /// Both outlive the frame.
+  Frame(const BuildRequest& request, const ModelShape& shape, const std::vector<Segment>& segments);
+
+  const BuildRequest& request;
+  const Deck& deck;
+  const Layout& layout;
+  const ModelShape& shape;
+  const Tier local_tier;  ///< where kernels work
+  const Tier comm_tier;   ///< what collectives touch
+  const Tier below_tier;  ///< where gradients and pieces of the optimizer pass
+
+  bool training() const { return request.training(); }
+  bool on_gpu() const { return shape.backend == kernels::Backend::cuda; }
+  bool has_experts() const { return shape.experts.E > 0; }
+  bool offloads() const;
+  bool offloads_parameters() const;
+  /// Whether a step leaves its update to the next, so that it runs beside the forward pass. Where kernels make it, nothing would be won.
+  bool updates_late() const { return offloads(); }
+  /// Whether reductions run beside the backward pass, at the cost of one more unit's gradient in memory.
+  bool overlaps() const;
+  /// Of a step, on each rank.
+  std::int64_t micro_batches() const { return accumulation_steps(deck, request.data.size); }
+
+  // ---- Units ----
+
+  int units() const { return static_cast<int>(layout.units.size()); }
+  const Unit& unit_at(int unit) const { return layout.units[index(unit)]; }
+  const UnitPlan& plan(int unit) const { return plans_[index(unit)]; }
+  DType compute() const { return deck.precision.compute; }
+  DType type_of(int unit) const { return unit_at(unit).type(compute()); }
+  std::int64_t compute_bytes(std::int64_t n) const { return n * static_cast<std::int64_t>(size_of(compute())); }
+  /// Of a unit's elements where kernels read them.
+  std::int64_t parameter_bytes(int unit, std::int64_t n) const { return n * static_cast<std::int64_t>(size_of(type_of(unit))); }
+  /// Of gradients as the step keeps them, and as they meet.
+  std::int64_t gradient_bytes(int unit, std::int64_t n) const { return n * static_cast<std::int64_t>(size_of(plan(unit).gradient.kept)); }
+  std::int64_t sum_bytes(int unit, std::int64_t n) const { return n * static_cast<std::int64_t>(size_of(plan(unit).gradient.sum)); }
+  /// Whether shards of other replicas join a rank's part of a compute copy as a program begins, beside its first passes. With late updates
+  /// they do so after the update, as whole copies always do.
+  bool refreshed_first(int unit) const;
+  /// Whether a tensor has a copy that is packed for its products.
+  bool keeps_packed(const ValueInfo& v) const;
+  struct Packed {
+    int unit = 0;
+    const ValueInfo* value = nullptr;
+  };
+  /// Packed copies, each once: the head's passes share one.
+  const std::vector<Packed>& packed() const { return packed_; }
+
+  // ---- Offloaded state ----
+
+  /// The tier of what copies to and from the host touch there.
+  Tier below(bool pinned) const { return on_gpu() && pinned ? Tier::pinned : Tier::host; }
+  /// Where optimizer state lies that is offloaded.
+  Tier state_home() const;
+  /// Elements that are on their way at a time: a piece goes up while the next is updated.
+  std::int64_t offload_piece() const;
+
+  // ---- The stage ----
+
+  const Stage& stage() const { return request.stage; }
+  bool pipelined() const { return stage().count > 1; }
+  /// Of the stage's chunks.
+  int chunk_of(int segment) const { return chunks_[index(segment)]; }
+  bool begins_chunk(int segment) const { return segment == 0 || chunk_of(segment - 1) != chunk_of(segment); }
+  bool ends_chunk(int segment) const { return segment + 1 == std::ssize(chunks_) || begins_chunk(segment + 1); }
+  /// The number of a chunk among those of all stages: its virtual stage.
+  int virtual_stage(int chunk) const { return chunk * stage().count + stage().number; }
+  /// Whether gradients of weights are apart from the backward passes.
+  bool parts_backward() const;
+  /// Of the stream that goes from stage to stage.
+  std::int64_t stream_elements() const { return shape.rows() / request.mesh.size(Axis::tp) * shape.C; }
+
+ private:
+  std::vector<UnitPlan> plans_;  // by unit
+  std::vector<int> chunks_;      // by segment
+  std::vector<Packed> packed_;
+};
+
+std::string packed_name(const ValueInfo& v);
+
+}  // namespace tessera

@@ -1,0 +1,231 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "schedule/build/section_builder.hpp"
+
+namespace tessera {
+
+SectionBuilder::SectionBuilder(const Frame& frame, Buffers& buffers, Passes& passes, StepPasses& step, std::vector<Section>& sections,
+                               std::string name, PipelinePhase turn)
+    : frame_(frame),
+      buffers_(buffers),
+      passes_(passes),
+      step_(step),
+      sections_(sections),
+      number_(static_cast<int>(sections.size())),
+      turn_(std::move(turn)) {
+  sections.push_back({std::move(name), {}});
+}
+
+Task& SectionBuilder::emit(Task task) {
+  std::vector<Task>& tasks = sections_[index(number_)].tasks;
+  tasks.push_back(std::move(task));
+  return tasks.back();
+}
+
+std::vector<int> SectionBuilder::gathered_units(const SegmentPass& p) const {
+  std::vector<int> result;
+  for (const Operand& o : p.operands) {
+    if (passes_.value(p, o).kind != ValueKind::weight) continue;
+    const int unit = passes_.tensor(p, o).unit;
+    if (!frame_.plan(unit).storage.parameters_whole && std::find(result.begin(), result.end(), unit) == result.end())
+      result.push_back(unit);
+  }
+  return result;
+}
+
+std::vector<Residency> SectionBuilder::residencies(const Events& events) const {
+  std::vector<std::vector<int>> used;
+  for (const int e : events) used.push_back(gathered_units(passes_.at(e)));
+  std::vector<std::int64_t> elements;
+  for (const Unit& unit : frame_.layout.units) elements.push_back(unit.elements);
+  const ZeroKeys& z = frame_.deck.zero;
+  return plan_residencies(used, elements, {z.prefetch_bucket_size, z.max_live_parameters, z.max_reuse_distance});
+}
+
+void SectionBuilder::emit_events(const Events& events) {
+  const std::vector<Residency> live = residencies(events);
+  const std::vector<std::vector<int>> done = gradients_done(events);
+  const std::map<int, Shared> shared = gradients_shared(events);
+  gathered_.assign(frame_.layout.units.size(), {});
+  plan_absences(events);
+  std::size_t next = 0;
+  for (int e = 0; e < static_cast<int>(events.size()); ++e) {
+    for (; next < live.size() && live[next].issue <= e; ++next) {
+      emit_owed_update(live[next].unit);
+      emit_gather(live[next], static_cast<int>(next), events);
+    }
+    const SegmentPass& p = passes_.at(events[index(e)]);
+    for (const Operand& o : p.operands)
+      if (passes_.value(p, o).kind == ValueKind::weight) emit_owed_update(passes_.tensor(p, o).unit);
+    emit_absences(e, false);
+    emit_arrivals(events, e);
+    emit_stream_gradient_for_weights(events, e);
+    emit_pass(events[index(e)], e, p.kind == PassKind::weights ? turn_.first_weights : turn_.first);
+    emit_departures(events, e);
+    emit_absences(e, true);
+    if (const auto tensor = shared.find(e); tensor != shared.end()) emit_shared_sum(tensor->second, turn_.first);
+    if (!done[index(e)].empty()) emit_meetings_put_off();
+    for (int unit : done[index(e)]) {
+      const StepPasses::Writers& by = step_.writers(unit);
+      const bool first = by.weights ? turn_.first_weights : turn_.first, last = by.weights ? turn_.last_weights : turn_.last;
+      emit_gradient_done(unit, first && turn_.backward_chunk == by.first_chunk, last && turn_.backward_chunk == by.last_chunk);
+    }
+  }
+  for (int u = 0; u < frame_.units(); ++u) emit_owed_update(u);
+  emit_meetings_put_off();
+  emit_meetings_of_ends(false);
+}
+
+void SectionBuilder::emit_pass(int number, int event, bool first) {
+  const SegmentPass& p = passes_.at(number);
+  if (const Exchange* exchange = exchange_of(passes_.segment_of(p), p)) return emit_exchange(p, *exchange, event, first);
+  Task task{.name = p.name, .op = RunPass{number, p.kind}, .lane = Lane::compute, .uses = {}, .flops = p.flops};
+  for (const Operand& o : p.operands) task.uses.push_back(bind(o, p, event, first));
+  task.uses.push_back(buffers_.workspace("workspace." + p.whole, frame_.local_tier, static_cast<std::int64_t>(p.workspace)));
+  emit(std::move(task));
+}
+
+namespace {
+Lane lane_of(Axis axis) { return axis == Axis::tp ? Lane::tensor : axis == Axis::cp ? Lane::context : Lane::experts; }
+}  // namespace
+
+void SectionBuilder::emit_exchange(const SegmentPass& p, const Exchange& exchange, int event, bool first) {
+  const Use to = bind(p.operands[0], p, event, first), from = bind(p.operands[1], p, event, first);
+  const Axes along = axes({exchange.axis});
+  // A rank keeps its own part of what is gathered, reduced or exchanged, and sends all that rotates.
+  const std::int64_t size = frame_.request.mesh.size(exchange.axis), most = std::max(to.bytes, from.bytes);
+  const std::int64_t moved = exchange.kind == CollectiveKind::rotate ? most : most / size * (size - 1);
+  Task task{.name = p.name,
+            .op = Collective{exchange.kind, along, exchange.count, 0, exchange.dtype, false, exchange.times},
+            .lane = lane_of(exchange.axis),
+            .uses = {to, from},
+            .bytes_moved = static_cast<double>(moved)};
+  if (exchange.kind == CollectiveKind::reduce_scatter) task.uses.push_back(buffers_.absent());
+  emit(std::move(task));
+}
+
+Tier SectionBuilder::tier_of(const ValueInfo& v) const {
+  const bool stream = v.kind == ValueKind::stream_in || v.kind == ValueKind::stream_out || v.kind == ValueKind::d_stream;
+  return v.exchanged || (stream && frame_.request.mesh.size(Axis::tp) > 1) ? frame_.comm_tier : frame_.local_tier;
+}
+
+Use SectionBuilder::activation_use(const std::string& name, const ValueInfo& v, Access access) {
+  return buffers_.first_of(name, Category::activations, tier_of(v), v.bytes, access);
+}
+
+std::string SectionBuilder::stream_name(const SegmentPass& p, int segment) const {
+  if (p.kind != PassKind::forward && absences_.contains(segment)) return returned(segment);
+  return step_.stream_name(p, segment);
+}
+
+std::int64_t SectionBuilder::shift_of(const SegmentPass& p) const {
+  return p.kind == PassKind::forward ? turn_.ahead : p.kind == PassKind::weights ? -turn_.behind : 0;
+}
+
+Use SectionBuilder::stream_use(const SegmentPass& p, int stream, const ValueInfo& v, Access access) {
+  if (frame_.pipelined() && v.kind == ValueKind::stream_in && frame_.begins_chunk(p.segment))
+    return boundary(Boundary::incoming, frame_.chunk_of(p.segment), access, shift_of(p));
+  if (frame_.pipelined() && v.kind == ValueKind::stream_out && frame_.ends_chunk(p.segment))
+    return boundary(Boundary::outgoing, frame_.chunk_of(p.segment), access, 0);
+  const bool kept = step_.keeps() && !step_.stream_dropped(stream);
+  return kept ? kept_use(stream_name(p, stream), v, p, access) : activation_use(stream_name(p, stream), v, access);
+}
+
+Use SectionBuilder::activation_of(const Operand& o, const SegmentPass& p, const ValueInfo& v) {
+  const std::string name = fmt::format("{}.{}", passes_.segment_of(p).name, v.name);
+  switch (o.kept_by) {
+    case KeptBy::forward:
+      return kept_use(name, v, p, o.access);
+    case KeptBy::backward:
+      return waiting_use(name, v, p, o.access);
+    case KeptBy::again: {
+      const std::string again = step_.made_again_name(passes_.segment_of(p), v);
+      return step_.waits(again) ? waiting_use(again, v, p, o.access) : activation_use(again, v, o.access);
+    }
+    case KeptBy::none:
+      return activation_use(fmt::format("scratch.{}.{}", p.whole, v.name), v, o.access);
+  }
+  return {};
+}
+
+Use SectionBuilder::bind(const Operand& o, const SegmentPass& p, int event, bool first) {
+  const Segment& segment = passes_.segment_of(p);
+  const ValueInfo& v = segment.at(o.value);
+  switch (v.kind) {
+    case ValueKind::stream_in:
+      return stream_use(p, p.segment - 1, v, o.access);
+    case ValueKind::stream_out:
+      return stream_use(p, p.segment, v, o.access);
+    case ValueKind::d_stream:
+      if (p.kind == PassKind::weights) return waiting_use("d_stream." + segment.name, v, p, o.access);
+      return frame_.pipelined() ? boundary(Boundary::gradient, frame_.chunk_of(p.segment), o.access, 0)
+                                : activation_use("d_stream", v, o.access);
+    case ValueKind::activation:
+      return activation_of(o, p, v);
+    case ValueKind::weight:
+      return weight_use(passes_.tensor(p, o), event);
+    case ValueKind::packed_weight:
+      return frame_.keeps_packed(v) ? buffers_.whole(packed_name(v), Access::read) : buffers_.absent();
+    case ValueKind::weight_gradient:
+      return tensor_gradient_use(v.name, passes_.tensor(p, o), p, first);
+    case ValueKind::rope_table:
+      return buffers_.whole("rope", Access::read);
+    case ValueKind::tokens:
+      return buffers_.slot("tokens", shift_of(p));
+    case ValueKind::targets:
+      return buffers_.slot("targets", shift_of(p));
+    case ValueKind::token_groups:
+      return buffers_.slot("token_groups", shift_of(p));
+    case ValueKind::document_starts:
+      return buffers_.slot("document_starts", shift_of(p));
+    case ValueKind::micro_batch_weight:
+      return buffers_.slot("weights", shift_of(p));
+    case ValueKind::scalars:
+      return buffers_.whole("scalars", Access::add);
+    case ValueKind::group_losses:
+      return buffers_.whole("group_losses", Access::add);
+    case ValueKind::router_totals:
+      return buffers_.whole("router", Access::add);
+    case ValueKind::rotations:
+    case ValueKind::text_tokens:
+    case ValueKind::position:
+    case ValueKind::cached_keys:
+    case ValueKind::cached_values:
+    case ValueKind::logits:
+    case ValueKind::likeliest:
+      return bind_of_text(o, segment.name, v);
+  }
+  return {};
+}
+
+void SectionBuilder::emit_gather(const Residency& r, int number, const Events& events) {
+  const std::int64_t P = frame_.unit_at(r.unit).elements, S = frame_.plan(r.unit).parameters.size();
+  const int target = buffers_.declare(fmt::format("gathered.{}#{}", frame_.unit_at(r.unit).name, number), Category::gathered,
+                                      frame_.comm_tier, frame_.compute_bytes(P));
+  gathered_[index(r.unit)].push_back({r, target});
+  Use shard = buffers_.whole("parameters." + frame_.unit_at(r.unit).name, Access::read);
+  if (frame_.plan(r.unit).parameters_offloaded) shard = emit_upload_shard(r.unit, number, target);
+  if (shard.buffer == target) return;
+  const SegmentPass& reader = passes_.at(events[index(r.first)]);
+  const bool backward = reader.kind != PassKind::forward && !passes_.segment(reader.segment).joint;
+  emit({.name = fmt::format("gather {} ({})", frame_.unit_at(r.unit).name, backward ? "backward" : "forward"),
+        .op = Collective{CollectiveKind::all_gather, frame_.plan(r.unit).copies.axes, S, S, frame_.compute()},
+        .lane = Lane::gather,
+        .uses = {buffers_.whole(target, Access::write), shard},
+        .bytes_moved = static_cast<double>(frame_.compute_bytes(P - S))});
+}
+
+Use SectionBuilder::weight_use(const TensorRef& tensor, int event) const {
+  const std::int64_t offset = frame_.parameter_bytes(tensor.unit, tensor.offset),
+                     bytes = frame_.parameter_bytes(tensor.unit, tensor.elements);
+  const std::string& unit = frame_.unit_at(tensor.unit).name;
+  if (frame_.plan(tensor.unit).storage.parameters_whole) return {buffers_.named("parameters." + unit), offset, bytes, Access::read};
+  for (const Gathered& copy : gathered_[index(tensor.unit)])
+    if (copy.live.first <= event && event <= copy.live.last) return {copy.buffer, offset, bytes, Access::read};
+  fail(ExitCode::internal, "{} is not gathered where it is read", unit);
+}
+
+}  // namespace tessera

@@ -1,0 +1,208 @@
+// Begin and end of a step: what comes up and is cleared, norms and scalars, updates and the compute copies that they change.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "kernels/step/step.hpp"
+#include "kernels/sums/sums.hpp"
+#include "schedule/build/section_builder.hpp"
+
+namespace tessera {
+
+void SectionBuilder::emit_copy(const char* verb, const std::string& to, const std::string& from) {
+  emit({.name = fmt::format("{} {}", verb, to),
+        .op = Copy{},
+        .uses = {buffers_.whole(to, Access::write), buffers_.whole(from, Access::read)}});
+}
+
+void SectionBuilder::emit_upload(const std::vector<std::string>& names) {
+  if (!frame_.on_gpu()) return;
+  for (const std::string& name : names)
+    if (buffers_.has(name)) emit_copy("upload", name, Buffers::host_side(name));
+}
+
+void SectionBuilder::emit_download(const std::string& name) {
+  if (frame_.on_gpu()) emit_copy("download", Buffers::host_side(name), name);
+}
+
+void SectionBuilder::emit_begin() {
+  emit_upload({"tokens", "targets", "token_groups", "document_starts", "weights", "inputs"});
+  emit({.name = "clear scalars", .op = Zero{}, .uses = {buffers_.whole("scalars", Access::write)}});
+  if (frame_.shape.loss_groups > 0)
+    emit({.name = "clear losses of groups", .op = Zero{}, .uses = {buffers_.whole("group_losses", Access::write)}});
+  if (frame_.has_experts()) emit({.name = "clear router totals", .op = Zero{}, .uses = {buffers_.whole("router", Access::write)}});
+  for (int u = 0; u < frame_.units(); ++u)
+    if (frame_.refreshed_first(u)) emit_publish_gather(u, Lane::reduce);
+}
+
+void SectionBuilder::emit_cast(int unit) {
+  if (frame_.plan(unit).gradient.offloaded) return emit_offloaded_cast(unit);
+  if (!frame_.training() || frame_.unit_at(unit).frozen || frame_.type_of(unit) == DType::f32) return;
+  const Range& state = frame_.plan(unit).state;
+  emit({.name = "cast " + frame_.unit_at(unit).name,
+        .op = RoundToBf16{state.size()},
+        .uses = {buffers_.parameters(unit, state, Access::write), buffers_.whole("master." + frame_.unit_at(unit).name, Access::read)}});
+}
+
+void SectionBuilder::emit_pack(int unit) {
+  for (const auto& [of, v] : frame_.packed()) {
+    if (of != unit) continue;
+    const TensorRef ref = frame_.layout.find(v->name);
+    const Use weight{buffers_.named("parameters." + frame_.unit_at(unit).name), frame_.compute_bytes(ref.offset),
+                     frame_.compute_bytes(ref.elements), Access::read};
+    emit({.name = fmt::format("pack {} ({})", v->name, v->product.b_transposed ? "forward" : "backward"),
+          .op = PackWeight{v->product},
+          .uses = {buffers_.whole(packed_name(*v), Access::write), weight}});
+  }
+}
+
+void SectionBuilder::emit_epilogue() {
+  for (int u = 0; u < frame_.units(); ++u)
+    if (frame_.unit_at(u).learns() && !frame_.plan(u).gradient.offloaded && frame_.plan(u).counted) emit_norm(u);
+  emit_finish(false);
+  if (!frame_.updates_late()) emit_updates();
+}
+
+void SectionBuilder::emit_updates() {
+  for (int u = 0; u < frame_.units(); ++u) emit_update(u);
+  for (int u = 0; u < frame_.units(); ++u)
+    if (frame_.unit_at(u).learns()) emit_pack(u);
+}
+
+void SectionBuilder::emit_update(int unit) {
+  if (!frame_.unit_at(unit).learns()) return;
+  if (frame_.plan(unit).gradient.offloaded)
+    emit_offloaded_optimizer(unit);
+  else
+    emit_optimizer(unit);
+  if (!frame_.refreshed_first(unit)) emit_publish_gather(unit, Lane::gather);
+}
+
+void SectionBuilder::owe_updates() {
+  owed_.assign(frame_.layout.units.size(), true);
+  // Both ends of a pipeline meet in the update of what they share, before either waits for the other's micro-batches.
+  for (int u = 0; u < frame_.units(); ++u)
+    if (frame_.unit_at(u).owners & pipeline_ends) emit_owed_update(u);
+}
+
+void SectionBuilder::emit_owed_update(int unit) {
+  if (owed_.empty() || !owed_[index(unit)]) return;
+  owed_[index(unit)] = false;
+  emit_update(unit);
+  if (frame_.unit_at(unit).learns()) emit_pack(unit);
+}
+
+void SectionBuilder::emit_norm(int unit) {
+  const UnitPlan& p = frame_.plan(unit);
+  const kernels::SumOfSquares shape{.n = p.shard, .dtype = p.gradient.kept};
+  const auto bytes = static_cast<std::int64_t>(kernels::sum_of_squares_workspace_bytes(shape, frame_.shape.backend));
+  const int workspace = buffers_.declare("workspace.norm", Category::workspace, frame_.local_tier, std::max<std::int64_t>(bytes, 64));
+  emit(
+      {.name = "norm " + frame_.unit_at(unit).name,
+       .op = SumSquares{p.shard, p.gradient.kept},
+       .uses = {
+           buffers_.gradients(unit, p.owned, Access::read), buffers_.whole("scalars", Access::add), {workspace, 0, bytes, Access::write}}});
+}
+
+void SectionBuilder::emit_finish(bool evaluation) {
+  const Use scalars = buffers_.whole("scalars", Access::add), inputs = buffers_.whole("inputs", Access::read);
+  if (!evaluation && frame_.offloads()) {
+    emit_upload({"offloaded_sums"});
+    emit({.name = "join offloaded sums", .op = JoinSums{}, .uses = {scalars, buffers_.whole("offloaded_sums", Access::read)}});
+  }
+  emit({.name = "count flags", .op = CountFlags{}, .uses = {scalars, inputs}});
+  if (frame_.request.mesh.ranks() > 1)
+    emit({.name = "all-reduce loss, norm and flags",
+          .op = Collective{CollectiveKind::all_reduce, frame_.request.axes(), kernels::step_sums, 0, DType::i64},
+          .lane = Lane::reduce,
+          .uses = {{buffers_.named("scalars"), 0, 8 * kernels::step_sums, Access::add}}});
+  if (frame_.shape.loss_groups > 0) emit_totals("losses of groups", "group_losses");
+  if (frame_.has_experts()) emit_totals("router totals", "router");
+  emit({.name = evaluation ? "finish evaluation" : "norm, clip factor and learning rate",
+        .op = FinishStep{},
+        .uses = {buffers_.whole("scalars", Access::read), inputs, evaluation ? buffers_.absent() : buffers_.whole("adamw", Access::write),
+                 buffers_.whole("report", Access::write)}});
+  if (!evaluation) emit_balance();
+  emit_download("report");
+  if (!evaluation && frame_.offloads()) emit_download("adamw");
+}
+
+void SectionBuilder::emit_totals(const char* what, const char* name) {
+  const Use totals = buffers_.whole(name, Access::add);
+  if (frame_.request.mesh.ranks() > 1)
+    emit({.name = fmt::format("all-reduce {}", what),
+          .op = Collective{CollectiveKind::all_reduce, frame_.request.axes(), totals.bytes / 8, 0, DType::i64},
+          .lane = Lane::reduce,
+          .uses = {totals}});
+  emit_download(name);
+}
+
+void SectionBuilder::emit_balance() {
+  for (int u = 0; u < frame_.units(); ++u)
+    if (!frame_.unit_at(u).trained)
+      emit({.name = "balance routers",
+            .op = balance_of(frame_.unit_at(u)),
+            .uses = {buffers_.parameters(u, frame_.plan(u).parameters, Access::add), buffers_.whole("router", Access::read),
+                     buffers_.whole("adamw", Access::read)}});
+}
+
+BalanceRouters SectionBuilder::balance_of(const Unit& untrained) const {
+  BalanceRouters op{.experts = frame_.deck.model.experts,
+                    .stride = round_up(frame_.deck.model.experts, shard_block),
+                    .rate = static_cast<float>(frame_.deck.model.router_bias_rate),
+                    .runs = {}};
+  for (const Slot& slot : untrained.slots) {
+    const std::int64_t layer = frame_.layout.table[index(slot.parameter)].layer;
+    if (op.runs.empty() || op.runs.back().layer + op.runs.back().layers != layer) op.runs.push_back({layer, 0, slot.offset});
+    BalanceRouters::Run& run = op.runs.back();
+    TESSERA_REQUIRE(slot.offset == run.offset + run.layers * op.stride, "layer {} begins at element {}", layer, slot.offset);
+    ++run.layers;
+  }
+  return op;
+}
+
+void SectionBuilder::emit_optimizer(int unit) {
+  const std::string& name = frame_.unit_at(unit).name;
+  const UnitPlan& p = frame_.plan(unit);
+  const bool copy = frame_.compute() != DType::f32;
+  const std::int64_t group = std::max<std::int64_t>(shard_block, frame_.deck.zero.sub_group_size / shard_block * shard_block);
+  for (std::int64_t begin = p.state.begin; begin < p.state.end; begin += group) {
+    const Range some{begin, std::min(p.state.end, begin + group)};
+    const std::int64_t at = begin - p.state.begin, n = some.size();
+    std::vector<Use> uses{
+        copy ? Use{buffers_.named("master." + name), 4 * at, 4 * n, Access::add} : buffers_.parameters(unit, some, Access::add),
+        {buffers_.named("adam_m." + name), 4 * at, 4 * n, Access::add},
+        {buffers_.named("adam_v." + name), 4 * at, 4 * n, Access::add},
+        buffers_.gradients(unit, some, Access::read),
+        buffers_.whole("adamw", Access::read)};
+    if (copy) uses.push_back(buffers_.parameters(unit, some, Access::write));
+    emit({.name = "optimizer " + name, .op = optimizer_step(unit, some), .uses = std::move(uses)});
+  }
+}
+
+OptimizerStep SectionBuilder::optimizer_step(int unit, const Range& elements) const {
+  OptimizerStep op{.gradient = frame_.plan(unit).gradient.kept,
+                   .copy = frame_.compute() != DType::f32,
+                   .begin = elements.begin,
+                   .pieces = pieces_in(frame_.unit_at(unit), elements.begin, elements.end),
+                   .rates = {}};
+  for (const Piece& piece : op.pieces) op.rates.push_back(rates_of(frame_.deck.optimizer, frame_.layout.table[index(piece.parameter)]));
+  return op;
+}
+
+void SectionBuilder::emit_publish_gather(int unit, Lane lane) {
+  const UnitPlan& p = frame_.plan(unit);
+  if (!frame_.training() || p.sources.size == 1) return;
+  for (const Range& cut : cut_shard(p.shard, p.sources.size, frame_.deck.zero.allgather_bucket_size)) {
+    const std::int64_t first = p.parameters.begin;
+    const Range all{first + cut.begin, first + (p.sources.size - 1) * p.shard + cut.end};
+    const Range mine{p.owned.begin + cut.begin, p.owned.begin + cut.end};
+    emit({.name = "gather " + frame_.unit_at(unit).name + " (updated)",
+          .op = Collective{CollectiveKind::all_gather, p.sources.axes, cut.size(), p.shard, frame_.compute()},
+          .lane = lane,
+          .uses = {buffers_.parameters(unit, all, Access::write), buffers_.parameters(unit, mine, Access::read)},
+          .bytes_moved = static_cast<double>(frame_.compute_bytes(cut.size())) * (p.sources.size - 1)});
+  }
+}
+
+}  // namespace tessera

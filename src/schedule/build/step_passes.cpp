@@ -1,0 +1,158 @@
+#include "schedule/build/step_passes.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace tessera {
+namespace {
+/// Of what a step makes a second time.
+constexpr const char* again = " (again)";
+}  // namespace
+
+// ---- Passes ----
+
+Passes::Passes(const Layout& layout, std::vector<Segment>& segments, std::vector<SegmentPass>& passes)
+    : layout_(layout), segments_(segments), passes_(passes) {
+  find_tensors();
+}
+
+void Passes::add_segments(std::vector<Segment> segments) {
+  for (Segment& segment : segments) segments_.push_back(std::move(segment));
+  find_tensors();
+}
+
+void Passes::find_tensors() {
+  for (std::size_t s = tensors_.size(); s < segments_.size(); ++s) {
+    std::vector<TensorRef>& found = tensors_.emplace_back(segments_[s].values.size());
+    for (std::size_t v = 0; v < found.size(); ++v) switch (const ValueInfo& value = segments_[s].values[v]; value.kind) {
+        case ValueKind::weight:
+        case ValueKind::weight_gradient:
+        case ValueKind::packed_weight:
+          found[v] = layout_.find(value.name);
+          break;
+        default:
+          break;
+      }
+  }
+}
+
+void Passes::add(Events& events, const SegmentPass& pass) {
+  for (SegmentPass& part : cut_at_exchanges(segment_of(pass), pass)) {
+    events.push_back(static_cast<int>(passes_.size()));
+    passes_.push_back(std::move(part));
+  }
+}
+
+Events Passes::forward(std::size_t first) {
+  Events events;
+  for (std::size_t s = first; s < segments_.size(); ++s)
+    add(events, forward_pass(segments_[s], static_cast<int>(s), Kept(segments_[s].values.size(), KeptBy::none)));
+  return events;
+}
+
+bool Passes::any_value(ValueKind kind) const {
+  return std::ranges::any_of(segments_, [&](const Segment& segment) {
+    return std::ranges::any_of(segment.values, [&](const ValueInfo& v) { return v.kind == kind; });
+  });
+}
+
+// ---- StepPasses ----
+
+StepPasses::StepPasses(const Frame& frame, Passes& passes) : frame_(frame) {
+  const std::vector<Segment>& segments = passes.segments();
+  const int count = static_cast<int>(segments.size());
+  std::set<int> begins;
+  for (int s = 0; s < count; ++s)
+    if (frame.begins_chunk(s)) begins.insert(s);
+  const RecomputeChoice* chosen = frame.request.choice();
+  activations_ = plan_activations(segments, chosen ? *chosen : recompute_of(segments, frame.deck.activation), begins);
+  const auto kept = [&](int s) -> const Kept& { return activations_.kept[index(s)]; };
+  for (int s = 0; s < count; ++s)
+    if (!passes.segment(s).joint) passes.add(all_, forward_pass(passes.segment(s), s, kept(s)));
+  Events weights;
+  for (auto span = activations_.spans.rbegin(); span != activations_.spans.rend(); ++span) {
+    int lowest = span->first;  // of those with a backward pass: what is frozen below all that is trained has none
+    while (lowest <= span->last && passes.segment(lowest).backward.empty()) ++lowest;
+    for (int s = span->first; s < span->last && lowest <= span->last; ++s) passes.add(all_, again_pass(passes.segment(s), s, kept(s)));
+    for (int s = span->last; s >= lowest; --s)
+      if (passes.segment(s).backward.empty())
+        continue;
+      else if (frame.parts_backward())
+        add_parted(passes, weights, s);
+      else
+        passes.add(all_, backward_pass(passes.segment(s), s, kept(s)));
+  }
+  note_waiting(passes, weights);
+  all_.insert(all_.end(), weights.begin(), weights.end());
+  note_writers(passes);
+  order_ = pipeline_order(frame.deck.pipeline, frame.stage(), frame.micro_batches(), frame.updates_late());
+  flights_ = in_flight(order_, frame.stage().chunks());
+}
+
+void StepPasses::add_parted(Passes& passes, Events& weights, int segment) {
+  const bool stream_kept = frame_.begins_chunk(segment) || !stream_dropped(segment - 1);
+  const PartedBackward parted =
+      part_backward(passes.segment(segment), segment, activations_.kept[index(segment)], stream_kept,
+                    [&](const ValueInfo& weight) { return frame_.plan(frame_.layout.find(weight.name).unit).storage.parameters_whole; });
+  passes.add(all_, parted.inputs);
+  if (parted.weights.calls.empty()) return;
+  passes.add(weights, parted.weights);
+  if (parted.reads_d_stream) keeps_gradient_.insert(segment);
+}
+
+void StepPasses::note_writers(const Passes& passes) {
+  for (const int number : all_) {
+    const SegmentPass& p = passes.at(number);
+    const int chunk = frame_.chunk_of(p.segment);
+    for (const Operand& o : p.operands) {
+      if (passes.value(p, o).kind != ValueKind::weight_gradient) continue;
+      Writers& writers = writers_.try_emplace(passes.tensor(p, o).unit, Writers{false, chunk, chunk}).first->second;
+      writers.weights |= p.kind == PassKind::weights;
+      writers.first_chunk = std::max(writers.first_chunk, chunk), writers.last_chunk = std::min(writers.last_chunk, chunk);
+    }
+  }
+}
+
+void StepPasses::note_waiting(const Passes& passes, const Events& weights) {
+  for (const int number : weights) {
+    const SegmentPass& p = passes.at(number);
+    for (const Operand& o : p.operands) {
+      const ValueInfo& v = passes.value(p, o);
+      if (o.kept_by == KeptBy::forward) waits_.insert(fmt::format("{}.{}", passes.segment_of(p).name, v.name));
+      if (o.kept_by == KeptBy::again) waits_.insert(made_again_name(passes.segment_of(p), v));
+      if (v.kind == ValueKind::stream_in)
+        waits_.insert(frame_.begins_chunk(p.segment) ? boundary_name(Boundary::incoming, frame_.chunk_of(p.segment))
+                                                     : stream_name(p, p.segment - 1));
+    }
+  }
+}
+
+Events StepPasses::of_phase(const Passes& passes, const PipelinePhase& phase) const {
+  Events events;
+  for (const int number : all_) {
+    const SegmentPass& p = passes.at(number);
+    const int chunk = frame_.chunk_of(p.segment);
+    const bool in = p.kind == PassKind::forward   ? phase.forward && chunk == phase.forward_chunk
+                    : p.kind == PassKind::weights ? phase.weights
+                                                  : phase.backward && chunk == phase.backward_chunk;
+    if (in) events.push_back(number);
+  }
+  return events;
+}
+
+std::string StepPasses::stream_name(const SegmentPass& p, int segment) const {
+  return fmt::format("stream.{}{}", segment, p.kind != PassKind::forward && stream_dropped(segment) ? again : "");
+}
+
+std::string StepPasses::made_again_name(const Segment& segment, const ValueInfo& v) const {
+  return fmt::format("{}.{}{}", segment.name, v.name, again);
+}
+
+std::string StepPasses::boundary_name(Boundary what, int chunk) const {
+  const char* names[] = {"incoming.stream", "outgoing.stream", "d_stream"};
+  const char* name = names[static_cast<std::size_t>(what)];
+  return frame_.stage().chunks() == 1 ? name : fmt::format("{}.{}", name, chunk);
+}
+
+}  // namespace tessera

@@ -1,0 +1,112 @@
+// The passes that a program makes of the model's segments, and what is known of them over all of its sections.
+#pragma once
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "model/record/recompute.hpp"
+#include "schedule/build/frame.hpp"
+#include "schedule/build/pipeline_order.hpp"
+#include "zero/residency.hpp"
+
+namespace tessera {
+
+/// Passes in order, by their number: the events that residencies are planned over.
+using Events = std::vector<int>;
+
+/// Readings of segments, and the tensor that an operand is, found once.
+class Passes {
+ public:
+  /// Both become the schedule's.
+  Passes(const Layout& layout, std::vector<Segment>& segments, std::vector<SegmentPass>& passes);
+
+  void add_segments(std::vector<Segment> segments);
+  const std::vector<Segment>& segments() const { return segments_; }
+  const Segment& segment(int number) const { return segments_[index(number)]; }
+  const Segment& segment_of(const SegmentPass& p) const { return segment(p.segment); }
+  /// As tasks: one, or where it has collectives several.
+  void add(Events& events, const SegmentPass& pass);
+  /// Forward passes that keep nothing, of the segments from `first` on.
+  Events forward(std::size_t first = 0);
+
+  const SegmentPass& at(int number) const { return passes_[index(number)]; }
+  const ValueInfo& value(const SegmentPass& p, const Operand& o) const { return segment_of(p).at(o.value); }
+  /// What a weight, its gradient or its packed copy is a part of.
+  const TensorRef& tensor(const SegmentPass& p, const Operand& o) const { return tensors_[index(p.segment)][index(o.value)]; }
+  bool any_value(ValueKind kind) const;
+
+ private:
+  void find_tensors();
+
+  const Layout& layout_;
+  std::vector<Segment>& segments_;
+  std::vector<SegmentPass>& passes_;
+  std::vector<std::vector<TensorRef>> tensors_;  // by segment and value
+};
+
+/// A gradient's sum that meets those of other ranks later than it is complete.
+struct Meeting {
+  int unit = 0, whole = 0;           ///< and the buffer with all elements of its sum
+  bool first = false, last = false;  ///< of the step's
+};
+
+/// Streams at the borders of a stage, and their gradient, which turns from that of one into that of the other.
+enum class Boundary : std::uint8_t { incoming, outgoing, gradient };
+
+/// What the sections of a program have in common. Of forward passes that keep nothing, empty but for the passes.
+class StepPasses {
+ public:
+  /// Of the passes that write a unit's gradient.
+  struct Writers {
+    bool weights = false;                 ///< those for weights alone end it
+    int first_chunk = 0, last_chunk = 0;  ///< in the order of the backward passes
+  };
+
+  StepPasses(const Frame& frame, Events forward) : frame_(frame), all_(std::move(forward)) {}
+  /// Of a training step: forward passes in order, backward passes in reverse.
+  StepPasses(const Frame& frame, Passes& passes);
+
+  const Events& all() const { return all_; }
+  /// Those that a phase has.
+  Events of_phase(const Passes& passes, const PipelinePhase& phase) const;
+  const std::vector<PipelinePhase>& order() const { return order_; }
+  /// Whether passes keep something for others.
+  bool keeps() const { return !flights_.empty(); }
+  const InFlight& flight(int chunk) const { return flights_[index(chunk)]; }
+  /// Whether the stream that leaves a segment is made again where it is needed.
+  bool stream_dropped(int segment) const { return activations_.stream_dropped[index(segment)]; }
+  const Writers& writers(int unit) const { return writers_.at(unit); }
+  /// Whether gradients of weights read a kept value of this name.
+  bool waits(const std::string& name) const { return waits_.contains(name); }
+  /// Whether a segment's gradient of the stream waits for those of weights.
+  bool keeps_gradient(int segment) const { return keeps_gradient_.contains(segment); }
+
+  // Names of buffers.
+
+  std::string stream_name(const SegmentPass& p, int segment) const;
+  std::string made_again_name(const Segment& segment, const ValueInfo& v) const;
+  std::string boundary_name(Boundary what, int chunk) const;
+
+  std::map<int, std::map<std::string, TensorRef>> waiting_gradients = {};  ///< by unit: tensors whose gradient backward passes have written
+  std::vector<Meeting> at_end = {};  ///< with the other end of the pipeline, which come after all that goes there
+
+ private:
+  /// A backward pass and what of it comes later, which `weights` gets.
+  void add_parted(Passes& passes, Events& weights, int segment);
+  /// What the passes for weights read of those before them.
+  void note_waiting(const Passes& passes, const Events& weights);
+  /// Which passes make a unit's gradient.
+  void note_writers(const Passes& passes);
+
+  const Frame& frame_;
+  Events all_;
+  ActivationPlan activations_ = {};
+  std::vector<PipelinePhase> order_ = {};
+  std::vector<InFlight> flights_ = {};   // by chunk
+  std::map<int, Writers> writers_ = {};  // by unit
+  std::set<std::string> waits_ = {};
+  std::set<int> keeps_gradient_ = {};
+};
+
+}  // namespace tessera
