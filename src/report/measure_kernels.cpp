@@ -9,7 +9,7 @@
 #include "kernels/elementwise/elementwise.hpp"
 #include "kernels/fixed/fixed.hpp"
 #include "kernels/sums/sums.hpp"
-#include "model/record/linear.hpp"
+#include "model/record/products.hpp"
 #include "model/record/segment.hpp"
 #include "schedule/run/executor.hpp"
 #include "train/engine/machine_rate.hpp"
@@ -25,7 +25,7 @@ void measure_products(Bench& bench, const MeasureSizes& sizes, DType dtype, Comp
   for (const double tokens : sizes.tokens)
     for (const double outputs : sizes.features)
       for (const double inputs : sizes.features) {
-        const linear::Dims d{whole(tokens), whole(outputs), whole(inputs), dtype};
+        const products::Dims d{whole(tokens), whole(outputs), whole(inputs), dtype};
         // What a product reads of the pass before it is in caches; weights, gradients and results are elsewhere each time, as over layers.
         const auto rate = [&](const auto& product, std::int64_t out, std::int64_t in) {
           bench.release();
@@ -37,19 +37,19 @@ void measure_products(Bench& bench, const MeasureSizes& sizes, DType dtype, Comp
           for (std::int64_t i = 0; i < std::clamp<std::int64_t>(sets, 1, 64); ++i)
             buffers.emplace_back(matrix(out), in > 0 ? matrix(in) : nullptr);
           std::size_t turn = 0;
-          return rounded(linear::flops(d) / bench.seconds([&] {
+          return rounded(products::flops(d) / bench.seconds([&] {
             const auto& [result, weight] = buffers[turn++ % buffers.size()];
             kernels::gemm(context, product(x, y, result, weight));
           }));
         };
         rates.forward.rates.push_back(rate(
-            [&](void* x, void*, void* result, void* weight) { return linear::forward(d, result, x, {weight}); }, d.M * d.N, d.N * d.K));
+            [&](void* x, void*, void* result, void* weight) { return products::forward(d, result, x, {weight}); }, d.M * d.N, d.N * d.K));
         rates.input_gradient.rates.push_back(
-            rate([&](void*, void* y, void* result, void* weight) { return linear::input_gradient(d, result, y, {weight}); }, d.M * d.K,
+            rate([&](void*, void* y, void* result, void* weight) { return products::input_gradient(d, result, y, {weight}); }, d.M * d.K,
                  d.N * d.K));
-        rates.weight_gradient.rates.push_back(
-            rate([&](void* x, void* y, void* result, void*) { return linear::weight_gradient(d, static_cast<float*>(result), y, x, true); },
-                 d.N * d.K, 0));
+        rates.weight_gradient.rates.push_back(rate(
+            [&](void* x, void* y, void* result, void*) { return products::weight_gradient(d, static_cast<float*>(result), y, x, true); },
+            d.N * d.K, 0));
       }
 }
 

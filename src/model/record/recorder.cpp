@@ -25,4 +25,34 @@ Value Recorder::packed(const std::string& tensor, const kernels::Gemm& product) 
   return add({.kind = ValueKind::packed_weight, .name = tensor, .bytes = bytes, .product = product});
 }
 
+Value Recorder::tokens() {
+  if (s.feed == Feed::samples) return declare({.kind = ValueKind::tokens, .name = "tokens"});
+  return declare({.kind = ValueKind::text_tokens,
+                  .name = s.feed == Feed::prompt ? "prompt" : "token",
+                  .bytes = s.tokens() * static_cast<std::int64_t>(sizeof(std::int32_t))});
+}
+
+Value Recorder::document_starts() {
+  if (!s.documents || s.feed != Feed::samples) return {};
+  return declare({.kind = ValueKind::document_starts, .name = "document_starts"});
+}
+
+Value Recorder::rotations() {
+  if (s.feed != Feed::token) return rope_table();
+  return declare({.kind = ValueKind::rotations, .name = "rotations", .bytes = s.D * static_cast<std::int64_t>(sizeof(float))});
+}
+
+void Recorder::call(Call call) {
+  if (auto* memory = std::get_if<MemoryWork>(&call.work); memory && memory->bytes == 0)
+    for (const Touch& touch : call.touches)
+      memory->bytes += static_cast<double>(segment_.at(touch.value).bytes) * (touch.access == Access::add ? 2 : 1);
+  call.turns = turns;
+  (in_backward_ ? segment_.backward : segment_.forward).push_back(std::move(call));
+}
+
+void Recorder::exchange(const Exchange& exchange, const std::string& name, Value to, Value from) {
+  for (const Value value : {to, from}) segment_.values[index(value)].exchanged = true;
+  call({.name = name, .touches = {{to, Access::write}, {from, Access::read}}, .run = {}, .exchange = exchange});
+}
+
 }  // namespace tessera

@@ -13,7 +13,7 @@
 
 #include "base/check.hpp"
 #include "kernels/gemm/gemm.hpp"
-#include "model/record/linear.hpp"
+#include "model/record/products.hpp"
 #include "model/table/shape.hpp"
 #include "topology/communicators/communicator.hpp"
 #include "topology/mesh.hpp"
@@ -98,7 +98,7 @@ class At {
 
 /// A product of a linear layer: `outputs` and `inputs` features of `tokens` rows.
 struct ProductWork {
-  linear::Product product{};
+  products::Product product{};
   std::int64_t tokens = 0, outputs = 0, inputs = 0;
 };
 /// Attention over sequences of `tokens`: causal, or as many FLOPs of a block without a mask.

@@ -1,13 +1,22 @@
 // The stream begins as rows of the embedding's table.
-#include "model/record/recorder.hpp"
+#include "model/calls/embedding.hpp"
+#include "model/axes/tensor.hpp"
+#include "model/calls/rotation.hpp"
 
 namespace tessera {
 
 Segment embedding_segment(const ModelShape& s) {
   Recorder r(s, "embedding");
-  r.embedding(r.stream_out(), "embedding.weight");
-  r.positions();
-  if (r.backward()) r.embedding_backward(r.d_stream(), "embedding.weight");
+  const std::string w = "embedding.weight";
+  const Value out = r.stream_out(), rows = sums_of(r, out, "rows", s.C);
+  embedding(r, rows, w);
+  scatter_rows(r, out, rows);
+  positions(r);
+  if (r.backward()) {
+    const Value d_out = r.d_stream(), d_rows = whole_of(r, d_out, "d_rows", s.C);
+    gather_rows(r, d_rows, d_out);
+    embedding_backward(r, d_rows, w);
+  }
   return r.take();
 }
 

@@ -1,6 +1,9 @@
 // The head: final norm, logits, loss. A training step makes loss and gradient in one pass; an evaluation makes the loss alone, and a text
 // the logits of what follows.
-#include "model/record/recorder.hpp"
+#include "model/axes/tensor.hpp"
+#include "model/calls/losses.hpp"
+#include "model/calls/norms.hpp"
+#include "model/calls/products.hpp"
 
 namespace tessera {
 
@@ -9,40 +12,40 @@ Segment head_segment(const ModelShape& s) {
   const std::int64_t M = s.tokens(), R = s.rows(), C = s.C, V = r.vocabulary(), m = s.loss_chunk;
   const std::string w = s.tied ? "embedding.weight" : "head.weight";
   const Value x = r.stream_in(), normed = r.value("normed", {R, C}), rstd = r.value("rstd", {R}, DType::f32);
-  const Value whole = r.whole_of(normed, "normed_whole", C);
+  const Value whole = whole_of(r, normed, "normed_whole", C);
 
-  r.rmsnorm(normed, rstd, x, "head.norm");
-  r.gather_rows(whole, normed);
+  rmsnorm(r, normed, rstd, x, "head.norm");
+  gather_rows(r, whole, normed);
   if (s.feed != Feed::samples) {
-    r.next_token(whole, w);
+    next_token(r, whole, w);
     return r.take();
   }
   // (M,V) is never held whole: logits are those of m tokens at a time.
   const Value losses = r.value("losses", {M}, DType::f32), sum = r.value("loss_sum", {1}, DType::i64);  // a double
   const Value logits = r.value("logits", {m, V}, DType::f32);
   for (const Rows& rows : r.chunks(m)) {
-    r.linear(logits, whole, w, V, C, {.rows = rows, .fp32 = true});
-    r.softmax_loss(losses, {}, logits, rows);
+    linear(r, logits, whole, w, V, C, {.rows = rows, .fp32 = true});
+    softmax_loss(r, losses, {}, logits, rows);
   }
-  r.sum_losses(sum, losses);
-  r.add_group_losses(losses);
-  r.add_loss(sum);
+  sum_losses(r, sum, losses);
+  add_group_losses(r, losses);
+  add_loss(r, sum);
 
   r.backward_with_forward("loss", "loss and gradient");
   const Value d_normed = r.value("d_normed", {R, C}), d_whole = s.tp == 1 ? d_normed : r.value("d_normed_whole", {M, C}),
               d_logits = s.dtype == DType::f32 ? logits : r.value("d_logits", {m, V});
-  r.rmsnorm(normed, rstd, x, "head.norm");
-  r.gather_rows(whole, normed);
+  rmsnorm(r, normed, rstd, x, "head.norm");
+  gather_rows(r, whole, normed);
   for (const Rows& rows : r.chunks(m)) {
-    r.linear(logits, whole, w, V, C, {.rows = rows, .fp32 = true});
-    r.softmax_loss(losses, d_logits, logits, rows);
-    r.linear_backward(d_whole, d_logits, whole, w, V, C, rows);
+    linear(r, logits, whole, w, V, C, {.rows = rows, .fp32 = true});
+    softmax_loss(r, losses, d_logits, logits, rows);
+    linear_backward(r, d_whole, d_logits, whole, w, V, C, rows);
   }
-  r.scatter_rows(d_normed, d_whole);
-  r.sum_losses(sum, losses);
-  r.add_group_losses(losses);
-  r.add_loss(sum);
-  r.rmsnorm_backward(r.d_stream(), d_normed, x, "head.norm", rstd, false);
+  scatter_rows(r, d_normed, d_whole);
+  sum_losses(r, sum, losses);
+  add_group_losses(r, losses);
+  add_loss(r, sum);
+  rmsnorm_backward(r, r.d_stream(), d_normed, x, "head.norm", rstd, false);
   return r.take();
 }
 

@@ -1,7 +1,10 @@
 // The feed-forward part of a layer with experts.
 #include <fmt/format.h>
 
-#include "model/record/recorder.hpp"
+#include "model/axes/experts.hpp"
+#include "model/calls/activations.hpp"
+#include "model/calls/norms.hpp"
+#include "model/calls/products.hpp"
 
 namespace tessera {
 namespace {
@@ -52,13 +55,13 @@ Shared forward_shared(Recorder& r, const Weights& w, Value normed) {
   const Shared v{.gate_up = r.value("shared_gate_up", {M, 2 * S}),
                  .activated = r.remade("shared_activated", {M, S}),
                  .out = r.value("shared_out", {M, C})};
-  r.linear(v.gate_up, normed, w.shared_gate, 2 * S, C);
-  r.swiglu(v.activated, v.gate_up, M, S);
-  r.linear(v.out, v.activated, w.shared_down, C, S);
+  linear(r, v.gate_up, normed, w.shared_gate, 2 * S, C);
+  swiglu(r, v.activated, v.gate_up, M, S);
+  linear(r, v.out, v.activated, w.shared_down, C, S);
   return v;
 }
 
-/// Between tokens and experts that other ranks have, rows travel there and back (exchanges.cpp).
+/// Between tokens and experts that other ranks have, rows travel there and back (axes/experts.hpp).
 /// out = x + sum over a token's experts of weight * expert(norm(x)), where an expert is w_down(silu(gate) * up) of [gate; up] = [w_gate;
 /// w_up](.).
 Moe moe_forward(Recorder& r, const Weights& w) {
@@ -79,22 +82,22 @@ Moe moe_forward(Recorder& r, const Weights& w) {
         .activated = r.remade("activated", {R, F}),
         .out = r.value("out", {R, C}),
         .shared = {}};
-  r.rmsnorm(v.normed, v.rstd, v.x, w.norm);
-  r.linear(v.logits, v.normed, w.router, columns, C, {.fp32 = true});
-  r.router(v.experts, v.weights, v.logits, e.biased ? r.weight(w.router_bias) : Value{});
-  v.to = r.dispatch(v.experts);
-  v.counts = r.counts_of_all(v.to);
-  const Value labels = r.send_labels(v.to, v.weights);
-  r.router_totals(v.logits, v.counts, v.to);
-  r.send_rows(v.normed, v.to);
-  v.here = r.arrivals(labels, v.to);
-  r.take_rows(v.rows, v.normed, v.to, v.here);
-  r.expert_linear(v.gate_up, v.rows, v.here, w.gate, 2 * F, C);
-  r.swiglu(v.activated, v.gate_up, R, F);
-  r.expert_linear(v.out, v.activated, v.here, w.down, C, F);
-  const Value returned = r.return_rows(v.out, v.here);
+  rmsnorm(r, v.normed, v.rstd, v.x, w.norm);
+  linear(r, v.logits, v.normed, w.router, columns, C, {.fp32 = true});
+  router(r, v.experts, v.weights, v.logits, e.biased ? r.weight(w.router_bias) : Value{});
+  v.to = dispatch(r, v.experts);
+  v.counts = counts_of_all(r, v.to);
+  const Value labels = send_labels(r, v.to, v.weights);
+  router_totals(r, v.logits, v.counts, v.to);
+  send_rows(r, v.normed, v.to);
+  v.here = arrivals(r, labels, v.to);
+  take_rows(r, v.rows, v.normed, v.to, v.here);
+  expert_linear(r, v.gate_up, v.rows, v.here, w.gate, 2 * F, C);
+  swiglu(r, v.activated, v.gate_up, R, F);
+  expert_linear(r, v.out, v.activated, v.here, w.down, C, F);
+  const Value returned = return_rows(r, v.out, v.here);
   v.shared = forward_shared(r, w, v.normed);
-  r.combine_rows(r.stream_out(), returned, v.to, {.weights = v.weights, .shared = v.shared.out, .add = v.x});
+  combine_rows(r, r.stream_out(), returned, v.to, {.weights = v.weights, .shared = v.shared.out, .add = v.x});
   return v;
 }
 
@@ -103,12 +106,12 @@ Value backward_shared(Recorder& r, const Weights& w, const Moe& v, Value d_weigh
   const std::int64_t M = r.s.tokens(), C = r.s.C, S = r.s.experts.S;
   if (S == 0) return {};
   const Value d_activated = r.value("d_shared_activated", {M, S}), d_normed = r.value("d_shared_normed", {M, C});
-  r.input_gradient(d_activated, d_stream, w.shared_down, C, S);
-  r.weigh_shared(d_weights, d_activated, v.shared.activated, v.weights);
-  r.weight_gradient(d_stream, v.shared.activated, w.shared_down, C, S);
+  input_gradient(r, d_activated, d_stream, w.shared_down, C, S);
+  weigh_shared(r, d_weights, d_activated, v.shared.activated, v.weights);
+  weight_gradient(r, d_stream, v.shared.activated, w.shared_down, C, S);
   const Value d_gate_up = v.shared.gate_up;  // which is not needed again: its gradient takes its place
-  r.swiglu_backward(d_gate_up, d_activated, v.shared.gate_up, M, S);
-  r.linear_backward(d_normed, d_gate_up, v.normed, w.shared_gate, 2 * S, C);
+  swiglu_backward(r, d_gate_up, d_activated, v.shared.gate_up, M, S);
+  linear_backward(r, d_normed, d_gate_up, v.normed, w.shared_gate, 2 * S, C);
   return d_normed;
 }
 
@@ -119,21 +122,21 @@ void backward(Recorder& r, const Weights& w, const Moe& v) {
   const Value d_stream = r.d_stream();  // of out, in the end of x
   const Value d_out = r.value("d_out", {R, C}), d_activated = r.value("d_activated", {R, F});
   const Value d_weights = r.value("d_weights", {M, weights_of_token(e)}, DType::f32), d_logits = r.value("d_logits", {M, columns});
-  r.send_rows(d_stream, v.to);
-  r.take_rows(d_out, d_stream, v.to, v.here);
-  r.expert_input_gradient(d_activated, d_out, v.here, w.down, C, F);
-  r.weigh_rows(d_weights, d_activated, v.activated, v.weights, v.to, v.here);
-  r.expert_weight_gradient(d_out, v.activated, v.here, w.down, C, F);
+  send_rows(r, d_stream, v.to);
+  take_rows(r, d_out, d_stream, v.to, v.here);
+  expert_input_gradient(r, d_activated, d_out, v.here, w.down, C, F);
+  weigh_rows(r, d_weights, d_activated, v.activated, v.weights, v.to, v.here);
+  expert_weight_gradient(r, d_out, v.activated, v.here, w.down, C, F);
   // What is not needed again gives its place to a gradient.
   const Value d_gate_up = v.gate_up, d_rows = r.s.ep == 1 ? v.rows : d_out, d_normed = v.normed;
-  r.swiglu_backward(d_gate_up, d_activated, v.gate_up, R, F);
-  const Value d_returned = r.expert_backward_to_rows(d_rows, d_gate_up, v.rows, v.here, w.gate, 2 * F, C);
-  r.collect_weights(d_weights, v.to);
+  swiglu_backward(r, d_gate_up, d_activated, v.gate_up, R, F);
+  const Value d_returned = expert_backward_to_rows(r, d_rows, d_gate_up, v.rows, v.here, w.gate, 2 * F, C);
+  collect_weights(r, d_weights, v.to);
   const Value d_shared = backward_shared(r, w, v, d_weights, d_stream);
-  r.router_backward(d_logits, d_weights, v.weights, v.experts, v.logits, v.counts);
-  r.linear_backward(d_normed, d_logits, v.normed, w.router, columns, C);
-  r.combine_rows(d_normed, d_returned, v.to, {.shared = d_shared, .add = d_normed});
-  r.rmsnorm_backward(d_stream, d_normed, v.x, w.norm, v.rstd, true);
+  router_backward(r, d_logits, d_weights, v.weights, v.experts, v.logits, v.counts);
+  linear_backward(r, d_normed, d_logits, v.normed, w.router, columns, C);
+  combine_rows(r, d_normed, d_returned, v.to, {.shared = d_shared, .add = d_normed});
+  rmsnorm_backward(r, d_stream, d_normed, v.x, w.norm, v.rstd, true);
 }
 
 }  // namespace

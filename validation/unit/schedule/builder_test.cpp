@@ -96,7 +96,8 @@ TEST_P(Built, PhasesNumberTheMicroBatches) {
       next += phase.repeat;
     }
     if (!program->phases.empty()) {
-      EXPECT_EQ(next, program == &schedule_.program(ProgramKind::train) ? accumulation_steps(request_.deck, GetParam().ranks) : GetParam().evaluation);
+      EXPECT_EQ(next, program == &schedule_.program(ProgramKind::train) ? accumulation_steps(request_.deck, GetParam().ranks)
+                                                                        : GetParam().evaluation);
     }
   }
 }

@@ -2,7 +2,7 @@
 #pragma once
 #include "kernels/gemm/gemm.hpp"
 
-namespace tessera::linear {
+namespace tessera::products {
 
 enum class Product : std::uint8_t { forward, input_gradient, weight_gradient };
 
@@ -44,4 +44,4 @@ inline std::size_t workspace_bytes(const Dims& d, kernels::Backend backend, bool
 }
 inline double flops(const Dims& d) { return 2.0 * static_cast<double>(d.M) * static_cast<double>(d.N) * static_cast<double>(d.K); }
 
-}  // namespace tessera::linear
+}  // namespace tessera::products

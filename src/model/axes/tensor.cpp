@@ -1,0 +1,148 @@
+#include "model/axes/tensor.hpp"
+
+#include "kernels/cross_entropy/softmax_slice.hpp"
+#include "kernels/elementwise/elementwise.hpp"
+#include "kernels/key_parts/key_parts.hpp"
+#include "model/calls/losses.hpp"
+#include "model/calls/products.hpp"
+
+namespace tessera {
+namespace {
+
+using enum Access;
+
+constexpr std::int64_t slice_numbers = 3;  // a row, of SoftmaxSliceSums
+
+kernels::KeyParts key_parts(const ModelShape& s) {
+  const int first = s.tp_index / s.keys_shared * s.keys_shared;
+  return {.M = s.tokens(), .H = s.H, .D = s.D, .N = s.tp, .sharing = s.keys_shared, .first = first, .dtype = s.dtype};
+}
+
+void softmax_loss_of_slice(Recorder& r, Value losses, Value d_logits, Value logits, const Rows& rows) {
+  const ModelShape& s = r.s;
+  const Value ids = r.targets();
+  Value &noted = r.note("slice_sums"), &noted_all = r.note("all_sums");
+  if (!noted) {  // doubles; the first rows are the most at a time
+    noted = r.value("slice_sums", {rows.count, slice_numbers}, DType::i64);
+    noted_all = r.value("all_sums", {s.tp, rows.count, slice_numbers}, DType::i64);
+  }
+  const Value mine = noted, all = noted_all;
+  const Range vocabulary = s.vocabulary();
+  r.call({.name = "softmax_slice_sums", .touches = {{mine, write}, {logits, read}, {ids, read}}, .run = [=](const At& at) {
+            kernels::softmax_slice_sums(at.context, {.sums = at.get<double>(mine),
+                                                     .logits = at.get<float>(logits),
+                                                     .targets = at.get<std::int32_t>(ids) + rows.first,
+                                                     .rows = rows.count,
+                                                     .V = vocabulary.size(),
+                                                     .first = vocabulary.begin});
+          }});
+  r.exchange({.kind = CollectiveKind::all_gather, .count = rows.count * slice_numbers, .dtype = DType::i64}, "gather slice_sums", all,
+             mine);
+  std::vector<Touch> touches = {{losses, write}, {logits, d_logits == logits ? Access::add : read}, {all, read}, {ids, read}};
+  if (d_logits && d_logits != logits) touches.push_back({d_logits, write});
+  r.call({.name = "softmax_slice_loss", .touches = std::move(touches), .run = [=, s = s](const At& at) {
+            kernels::softmax_slice_loss(at.context, {.losses = at.get<float>(losses) + rows.first,
+                                                     .logits = at.get<float>(logits),
+                                                     .d_logits = at.get(d_logits),
+                                                     .sums = at.get<double>(all),
+                                                     .targets = at.get<std::int32_t>(ids) + rows.first,
+                                                     .grad_scale = at.grad_scale,
+                                                     .rows = rows.count,
+                                                     .V = vocabulary.size(),
+                                                     .first = vocabulary.begin,
+                                                     .slices = s.tp,
+                                                     .dtype = s.dtype});
+          }});
+}
+
+}  // namespace
+
+Value whole_of(Recorder& r, Value part, const char* name, std::int64_t N) { return r.s.tp == 1 ? part : r.remade(name, {r.s.tokens(), N}); }
+
+void gather_rows(Recorder& r, Value whole, Value part) {
+  const ModelShape& s = r.s;
+  if (s.tp == 1) return;
+  const std::int64_t elements = r.at(part).bytes / s.bytes_of(1);
+  r.exchange({.kind = CollectiveKind::all_gather, .count = elements, .dtype = s.dtype}, "gather " + r.name_of(part), whole, part);
+}
+
+void will_need(Recorder& r, Value whole) {
+  const ModelShape& s = r.s;
+  if (s.tp > 1) r.call({.name = "will_need " + r.name_of(whole), .touches = {{whole, read}}, .run = {}});
+}
+
+void scatter_rows(Recorder& r, Value part, Value sums) {
+  const ModelShape& s = r.s;
+  if (s.tp == 1) return;
+  const std::int64_t elements = r.at(part).bytes / s.bytes_of(1);
+  r.exchange({.kind = CollectiveKind::reduce_scatter, .count = elements, .dtype = s.dtype}, "reduce " + r.name_of(sums), part, sums);
+}
+
+Value gradient_of_part(Recorder& r, Value part, const char* name, std::int64_t N) {
+  return r.s.tp == 1 ? part : r.value(name, {r.s.rows(), N});
+}
+
+Value sums_of(Recorder& r, Value part, const char* name, std::int64_t N) { return r.s.tp == 1 ? part : r.value(name, {r.s.tokens(), N}); }
+
+Value made_of(Recorder& r, Value rows, const char* name) {
+  return r.s.shares_keys() ? r.remade(name, {r.s.tokens(), r.s.made_width()}) : rows;
+}
+
+void linear_to_stream(Recorder& r, Value out, Value x, const std::string& w, std::int64_t N, std::int64_t K, Value residual) {
+  const ModelShape& s = r.s;
+  if (s.tp == 1) return linear(r, out, x, w, N, K, {.add = residual});
+  const Value sums = r.value("sums", {s.tokens(), N}), met = r.value("met", {s.rows(), N});
+  linear(r, sums, x, w, N, K);
+  scatter_rows(r, met, sums);
+  r.call({.name = "add", .touches = {{out, write}, {met, read}, {residual, read}}, .run = [=, s = s](const At& at) {
+            kernels::add(at.context, at.get(out), at.get(met), at.get(residual), s.rows() * N, s.dtype);
+          }});
+}
+
+void linear_backward_to_part(Recorder& r, Value d_part, Value d_y, Value x, const std::string& w, std::int64_t N, std::int64_t K) {
+  const ModelShape& s = r.s;
+  if (s.tp == 1) return linear_backward(r, d_part, d_y, x, w, N, K);
+  const Value sums = r.value("d_sums", {s.tokens(), K});
+  input_gradient(r, sums, d_y, w, N, K);
+  scatter_rows(r, d_part, sums);
+  weight_gradient(r, d_y, x, w, N, K);
+}
+
+void softmax_loss(Recorder& r, Value losses, Value d_logits, Value logits, const Rows& rows) {
+  r.s.tp == 1 ? softmax_loss_of_rows(r, losses, d_logits, logits, rows) : softmax_loss_of_slice(r, losses, d_logits, logits, rows);
+}
+
+void gather_keys(Recorder& r, Value rows, Value made) {
+  const ModelShape& s = r.s;
+  if (!s.shares_keys()) return;
+  const kernels::KeyParts p = key_parts(s);
+  const Value mine = r.remade("key_part", {p.M, 2 * p.part()}), all = r.remade("key_parts", {p.N, p.M, 2 * p.part()});
+  const auto moved = [&](Value value) { return MemoryWork{2.0 * static_cast<double>(r.at(value).bytes)}; };
+  r.call({.name = "take_key_part", .touches = {{mine, write}, {made, read}}, .work = moved(mine), .run = [=](const At& at) {
+            kernels::take_key_part(at.context, at.get(mine), at.get(made), p);
+          }});
+  gather_rows(r, all, mine);
+  r.call({.name = "join_key_parts", .touches = {{rows, write}, {made, read}, {all, read}}, .work = moved(rows), .run = [=](const At& at) {
+            kernels::join_key_parts(at.context, {.rows = at.get(rows), .made = at.get(made), .parts = at.get(all), .shape = p});
+          }});
+}
+
+void scatter_keys(Recorder& r, Value d_made, Value d_rows) {
+  const ModelShape& s = r.s;
+  if (!s.shares_keys()) return;
+  const kernels::KeyParts p = key_parts(s);
+  const Value all = r.value("d_key_parts", {p.N, p.M, 2 * p.part()}), mine = r.value("d_key_part", {p.M, 2 * p.part()});
+  r.call({.name = "spread_key_gradients",
+          .touches = {{all, write}, {d_rows, read}},
+          .work = MemoryWork{static_cast<double>(r.at(all).bytes + s.bytes_of(2 * p.M * p.D))},
+          .run = [=](const At& at) {
+            kernels::spread_key_gradients(at.context, {.parts = at.get(all), .d_rows = at.get(d_rows), .shape = p});
+          }});
+  scatter_rows(r, mine, all);
+  r.call({.name = "put_key_part",
+          .touches = {{d_made, write}, {d_rows, read}, {mine, read}},
+          .work = MemoryWork{2.0 * static_cast<double>(r.at(d_made).bytes)},
+          .run = [=](const At& at) { kernels::put_key_part(at.context, at.get(d_made), at.get(d_rows), at.get(mine), p); }});
+}
+
+}  // namespace tessera

@@ -1,0 +1,42 @@
+// Over tensor-parallel ranks (Megatron-LM, arXiv:1909.08053; rows of the stream are shared as in Korthikanti et al., arXiv:2205.05198):
+// products that read the stream have a part of their outputs on each rank and gather its rows before, products that write it have a part
+// of their inputs and sum over ranks after. Each rank holds R = M / tp rows of the stream, and all rows inside a segment's products. Alone,
+// a rank's part is the whole, and nothing is called.
+#pragma once
+#include "model/record/recorder.hpp"
+
+namespace tessera {
+
+/// All ranks' rows (M,N) of a part (R,N), to be gathered; made again in the backward pass.
+Value whole_of(Recorder& r, Value part, const char* name, std::int64_t N);
+void gather_rows(Recorder& r, Value whole, Value part);
+/// The backward pass will read a whole: where it makes it again it does so from here on, so that it is gathered beside what comes
+/// between.
+void will_need(Recorder& r, Value whole);
+/// Where the gradient of a part (R,N) comes to lie. Alone it is the part itself, which is not needed again; among others the whole of the
+/// part is gathered while the gradient's sums meet.
+Value gradient_of_part(Recorder& r, Value part, const char* name, std::int64_t N);
+/// part (R,N) = this rank's rows of the sum over ranks of `sums` (M,N).
+void scatter_rows(Recorder& r, Value part, Value sums);
+/// Where those sums come to lie: alone in the part.
+Value sums_of(Recorder& r, Value part, const char* name, std::int64_t N);
+/// out (R,N) = x (M,K) w (N,K)^T + residual (R,N), where each rank has a part of K: their sums meet.
+void linear_to_stream(Recorder& r, Value out, Value x, const std::string& w, std::int64_t N, std::int64_t K, Value residual);
+/// linear_backward where x is the whole of a part (R,K), whose gradient is d_part: sums of ranks meet beside the weight's gradient. Alone
+/// d_part may be x.
+void linear_backward_to_part(Recorder& r, Value d_part, Value d_y, Value x, const std::string& w, std::int64_t N, std::int64_t K);
+/// Losses (M) fp32 of `rows` from their logits (m,V) fp32, which are destroyed, and with d_logits their gradient: see
+/// softmax_loss_of_rows. Each rank has the logits of its vocabulary.
+void softmax_loss(Recorder& r, Value losses, Value d_logits, Value logits, const Rows& rows);
+
+// Of fewer key heads than ranks, neighbours have the same one (kernels/key_parts): a rank's product makes a part of its features, beside
+// queries of whole heads, (M, made_width) in all. Else that is what attention reads, and nothing is called.
+
+/// What the product makes of rows (M, (H+2G) D).
+Value made_of(Recorder& r, Value rows, const char* name);
+/// rows from what the products of the ranks have made.
+void gather_keys(Recorder& r, Value rows, Value made);
+/// The gradient of what this rank has made, from those of rows: of keys and values the sum over the ranks that have them.
+void scatter_keys(Recorder& r, Value d_made, Value d_rows);
+
+}  // namespace tessera

@@ -1,0 +1,12 @@
+// What stands between the products of a feed-forward layer.
+#pragma once
+#include "model/record/recorder.hpp"
+
+namespace tessera {
+
+/// out (M,F) = silu(gate) * up of gate_up (M,2F).
+void swiglu(Recorder& r, Value out, Value gate_up, std::int64_t M, std::int64_t F);
+/// d_gate_up may be gate_up.
+void swiglu_backward(Recorder& r, Value d_gate_up, Value d_out, Value gate_up, std::int64_t M, std::int64_t F);
+
+}  // namespace tessera

@@ -1,0 +1,80 @@
+#include "model/calls/attention.hpp"
+
+#include "kernels/attention/attention.hpp"
+#include "kernels/elementwise/elementwise.hpp"
+#include "model/calls/parts.hpp"
+
+namespace tessera {
+namespace {
+
+using enum Access;
+
+}  // namespace
+
+void own_attention(Recorder& r, Value out, Value lse, Value qkv) {
+  const ModelShape& s = r.s;
+  const kernels::AttentionShape shape = attention_shape(r.inside);
+  const Value documents = r.document_starts();
+  r.call({.name = "attention",
+          .touches = with_reads({{out, write}, {lse, write}, {qkv, read}}, {documents}),
+          .flops = causal_flops(r.inside),
+          .work = AttentionWork{.tokens = r.inside.T, .head_dim = s.D},
+          .workspace = kernels::attention_forward_workspace_bytes(shape, s.backend),
+          .run = [=](const At& at) {
+            attention_forward(at.context, {.out = at.get(out),
+                                           .lse = at.get<float>(lse),
+                                           .qkv = at.get(qkv),
+                                           .shape = shape,
+                                           .document_starts = at.get<std::int32_t>(documents)});
+          }});
+}
+
+void own_attention_backward(Recorder& r, Value d_qkv, Value d_out, Value qkv, Value out, Value lse) {
+  const ModelShape& s = r.s;
+  const kernels::AttentionShape shape = attention_shape(r.inside);
+  const Value documents = r.document_starts();
+  r.call({.name = "attention_backward",
+          .touches = with_reads({{d_qkv, write}, {d_out, read}, {qkv, read}, {out, read}, {lse, read}}, {documents}),
+          .flops = 2.5 * causal_flops(r.inside),
+          .work = AttentionWork{.backward = true, .tokens = r.inside.T, .head_dim = s.D},
+          .workspace = kernels::attention_backward_workspace_bytes(shape, s.backend),
+          .run = [=](const At& at) {
+            kernels::attention_backward(at.context, {.d_qkv = at.get(d_qkv),
+                                                     .d_out = at.get(d_out),
+                                                     .qkv = at.get(qkv),
+                                                     .out = at.get(out),
+                                                     .lse = at.get<float>(lse),
+                                                     .shape = shape,
+                                                     .document_starts = at.get<std::int32_t>(documents)});
+          }});
+}
+
+void fill_caches(Recorder& r, Value qkv) {
+  const Value keys = r.cached_keys(), values = r.cached_values();
+  r.call({.name = "fill_caches", .touches = {{keys, write}, {values, write}, {qkv, read}}, .run = [=, s = r.inside](const At& at) {
+            const std::int64_t width = s.bytes_of(s.qkv_width()), cached = s.bytes_of(s.G * s.D);
+            const std::byte* from = at.get<std::byte>(qkv) + s.bytes_of(s.H * s.D);
+            for (const Value cache : {keys, values}) {
+              copy_rows(at.context,
+                        {.to = at.get(cache), .to_stride = cached, .from = from, .from_stride = width, .bytes = cached, .rows = s.T});
+              from += cached;
+            }
+          }});
+}
+
+void attention_decode(Recorder& r, Value out, Value qkv) {
+  const ModelShape& s = r.s;
+  const kernels::AttentionDecode shape{.capacity = s.capacity, .shape = attention_shape(s)};
+  const Value keys = r.cached_keys(), values = r.cached_values(), position = r.position();
+  r.call({.name = "attention_decode",
+          .touches = {{out, write}, {qkv, read}, {keys, Access::add}, {values, Access::add}, {position, read}},
+          .workspace = kernels::attention_decode_workspace_bytes(shape, s.backend),
+          .run = [=](const At& at) {
+            auto decode = shape;
+            decode.out = at.get(out), decode.qkv = at.get(qkv), decode.cache_k = at.get(keys), decode.cache_v = at.get(values);
+            decode.position = at.get<std::int32_t>(position);
+            kernels::attention_decode(at.context, decode);
+          }});
+}
+
+}  // namespace tessera

@@ -1,0 +1,15 @@
+// Attention of the rows that a rank has, of rows and heads as `inside` counts them; over axes see axes/context.hpp.
+#pragma once
+#include "model/record/recorder.hpp"
+
+namespace tessera {
+
+/// out (M, H D) and lse (B,H,T) fp32 of qkv (M, (H+2G) D), causal.
+void own_attention(Recorder& r, Value out, Value lse, Value qkv);
+void own_attention_backward(Recorder& r, Value d_qkv, Value d_out, Value qkv, Value out, Value lse);
+/// Keys and values of a prompt begin the caches.
+void fill_caches(Recorder& r, Value qkv);
+/// Those of a token join them, and it sees all that they hold.
+void attention_decode(Recorder& r, Value out, Value qkv);
+
+}  // namespace tessera

@@ -1,0 +1,79 @@
+#include "model/calls/losses.hpp"
+
+#include "kernels/argmax/argmax.hpp"
+#include "kernels/cross_entropy/cross_entropy.hpp"
+#include "kernels/group_losses/group_losses.hpp"
+#include "kernels/step/step.hpp"
+#include "model/calls/products.hpp"
+
+namespace tessera {
+namespace {
+
+using enum Access;
+
+}  // namespace
+
+void softmax_loss_of_rows(Recorder& r, Value losses, Value d_logits, Value logits, const Rows& rows) {
+  const ModelShape& s = r.s;
+  const Value ids = r.targets();
+  std::vector<Touch> touches = {{losses, write}, {logits, Access::add}, {ids, read}};
+  if (d_logits && d_logits != logits) touches.push_back({d_logits, write});
+  r.call({.name = "softmax_loss", .touches = std::move(touches), .run = [=, s = s](const At& at) {
+            softmax_loss_rows(at.context, {.losses = at.get<float>(losses) + rows.first,
+                                           .logits = at.get<float>(logits),
+                                           .d_logits = at.get(d_logits),
+                                           .targets = at.get<std::int32_t>(ids) + rows.first,
+                                           .grad_scale = at.grad_scale,
+                                           .rows = rows.count,
+                                           .V = s.V,
+                                           .dtype = s.dtype});
+          }});
+}
+
+void sum_losses(Recorder& r, Value sum, Value losses) {
+  const ModelShape& s = r.s;
+  r.call({.name = "sum_losses", .touches = {{sum, write}, {losses, read}}, .run = [=, s = s](const At& at) {
+            kernels::sum_losses(at.context,
+                                {.sum = at.get<double>(sum), .losses = at.get<float>(losses) + s.tp_index * s.rows(), .M = s.rows()});
+          }});
+}
+
+void add_group_losses(Recorder& r, Value losses) {
+  const ModelShape& s = r.s;
+  if (s.loss_groups == 0) return;
+  const Value ids = r.targets(), members = r.declare({.kind = ValueKind::token_groups, .name = "token_groups"}),
+              weight = r.micro_batch_weight(), totals = r.declare({.kind = ValueKind::group_losses, .name = "group_losses"});
+  r.call({.name = "add_group_losses",
+          .touches = {{totals, Access::add}, {losses, read}, {ids, read}, {members, read}, {weight, read}},
+          .run = [=, s = s, first = s.tp_index * s.rows()](const At& at) {
+            kernels::add_group_losses(at.context, {.totals = at.get<kernels::GroupTotals>(totals),
+                                                   .losses = at.get<float>(losses) + first,
+                                                   .targets = at.get<std::int32_t>(ids) + first,
+                                                   .members = at.get<std::int32_t>(members) + first,
+                                                   .weight = at.get<double>(weight),
+                                                   .M = s.rows(),
+                                                   .groups = s.loss_groups});
+          }});
+}
+
+void add_loss(Recorder& r, Value sum) {
+  const Value weight = r.micro_batch_weight(), scalars = r.scalars();
+  r.call({.name = "add_loss", .touches = {{sum, read}, {weight, read}, {scalars, Access::add}}, .run = [=](const At& at) {
+            kernels::add_loss(
+                at.context,
+                {.scalars = at.get<kernels::StepScalars>(scalars), .loss_sum = at.get<double>(sum), .weight = at.get<double>(weight)});
+          }});
+}
+
+void next_token(Recorder& r, Value x, const std::string& w) {
+  const ModelShape& s = r.s;
+  const Value logits = r.declare({.kind = ValueKind::logits, .name = "logits", .bytes = 4 * s.V});
+  linear(r, logits, x, w, s.V, s.C, {.rows = Rows{s.tokens() - 1, 1}, .fp32 = true});
+  if (!s.likeliest) return;
+  const Value id = r.declare({.kind = ValueKind::likeliest, .name = "likeliest"});
+  r.call({.name = "argmax", .touches = {{id, write}, {logits, read}}, .run = [=, s = s](const At& at) {
+            argmax(at.context, {.index = at.get<std::int32_t>(id), .x = at.get<float>(logits), .n = s.V});
+          }});
+}
+
+}  // namespace tessera

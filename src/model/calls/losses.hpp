@@ -1,0 +1,20 @@
+// Losses of a micro-batch, and of a text what follows it.
+#pragma once
+#include "model/record/recorder.hpp"
+
+namespace tessera {
+
+/// Losses (M) fp32 of `rows` from their logits (m,V) fp32, which are destroyed. With d_logits (m,V), which may be logits in fp32, also
+/// their gradient.
+void softmax_loss_of_rows(Recorder& r, Value losses, Value d_logits, Value logits, const Rows& rows);
+/// sum (1 double) of losses (M), on tensor-parallel ranks of this rank's rows.
+void sum_losses(Recorder& r, Value sum, Value losses);
+/// The losses (M) of this rank's rows join the totals of the groups that their tokens belong to; nothing where there are none.
+void add_group_losses(Recorder& r, Value losses);
+/// The micro-batch's loss joins the step's.
+void add_loss(Recorder& r, Value sum);
+/// Of a text: what follows its last token, from the last row of x (M,C) and the head w (V,C): logits, and the likeliest token if asked
+/// for.
+void next_token(Recorder& r, Value x, const std::string& w);
+
+}  // namespace tessera

@@ -1,0 +1,99 @@
+#include "model/calls/products.hpp"
+
+#include "model/calls/adapters.hpp"
+#include "model/calls/parts.hpp"
+#include "model/record/products.hpp"
+
+namespace tessera {
+namespace {
+
+using enum Access;
+
+ProductWork work_of(products::Product product, const products::Dims& d) {
+  return {.product = product, .tokens = d.M, .outputs = d.N, .inputs = d.K};
+}
+
+}  // namespace
+
+void linear(Recorder& r, Value y, Value x, const std::string& w, std::int64_t N, std::int64_t K, const LinearExtra& extra) {
+  const ModelShape& s = r.s;
+  const Rows rows = extra.rows.value_or(r.all_rows());
+  const products::Dims dims{rows.count, N, K, s.dtype};
+  const DType out = extra.fp32 ? DType::f32 : s.dtype;
+  const auto product = [dims, out](void* y, const void* x, const products::Weight& w, const void* bias) {
+    kernels::Gemm g = products::forward(dims, y, x, w, bias);
+    g.out = out;
+    return g;
+  };
+  const Value weight = r.weight(w), copy = r.packed(w, product(nullptr, nullptr, {}, nullptr));
+  const Value bias = extra.bias.empty() ? Value{} : r.weight(extra.bias), addend = extra.add;
+  const char present = 0;
+  r.call({.name = "linear " + w,
+          .touches = with_reads({{y, write}, {x, read}, {weight, read}}, {copy, bias, addend}),
+          .flops = products::flops(dims),
+          .work = work_of(products::Product::forward, dims),
+          .workspace = kernels::gemm_workspace_bytes(product(nullptr, nullptr, {}, bias ? &present : nullptr), s.backend),
+          .run = [=, first = s.bytes_of(rows.first * K)](const At& at) {
+            auto g = product(at.get(y), at.get<std::byte>(x) + first, {at.get(weight), at.get(copy)}, at.get(bias));
+            g.addend = at.get(addend);
+            gemm(at.context, g);
+          }});
+  if (!extra.rows) add_adapters(r, y, x, w, N, K);
+}
+
+void weight_gradient(Recorder& r, Value d_y, Value x, const std::string& w, std::int64_t N, std::int64_t K,
+                     const std::optional<Rows>& only) {
+  const ModelShape& s = r.s;
+  const Rows rows = only.value_or(r.all_rows());
+  const products::Dims dims{rows.count, N, K, s.dtype};
+  const Value d_weight = r.gradient(w);
+  const auto sums = [&](bool adds) {
+    return kernels::gemm_workspace_bytes(products::weight_gradient(dims, nullptr, nullptr, nullptr, adds), s.backend);
+  };
+  r.call({.name = "weight_gradient " + w,
+          .touches = {{d_weight, Access::add}, {d_y, read}, {x, read}},
+          .flops = products::flops(dims),
+          .work = work_of(products::Product::weight_gradient, dims),
+          .workspace = std::max(sums(true), sums(false)),
+          .run = [=, first = s.bytes_of(rows.first * K)](const At& at) {
+            gemm(at.context,
+                 products::weight_gradient(dims, at.get<float>(d_weight), at.get(d_y), at.get<std::byte>(x) + first, at.adds(d_weight)));
+          }});
+  if (!only) adapter_weight_gradients(r, d_y, x, w, N, K);
+}
+
+void input_gradient(Recorder& r, Value d_x, Value d_y, const std::string& w, std::int64_t N, std::int64_t K,
+                    const std::optional<Rows>& only) {
+  const ModelShape& s = r.s;
+  const Rows rows = only.value_or(r.all_rows());
+  const products::Dims dims{rows.count, N, K, s.dtype};
+  const Value weight = r.weight(w), copy = r.packed(w, products::packed_input_gradient(dims));
+  r.call({.name = "input_gradient " + w,
+          .touches = with_reads({{d_x, write}, {d_y, read}, {weight, read}}, {copy}),
+          .flops = products::flops(dims),
+          .work = work_of(products::Product::input_gradient, dims),
+          .workspace = kernels::gemm_workspace_bytes(products::input_gradient(dims, nullptr, nullptr, {}), s.backend),
+          .run = [=, first = s.bytes_of(rows.first * K)](const At& at) {
+            gemm(at.context, products::input_gradient(dims, at.get<std::byte>(d_x) + first, at.get(d_y), {at.get(weight), at.get(copy)}));
+          }});
+  if (!only) add_adapter_input_gradients(r, d_x, d_y, w, N, K);
+}
+
+void linear_backward(Recorder& r, Value d_x, Value d_y, Value x, const std::string& w, std::int64_t N, std::int64_t K,
+                     const std::optional<Rows>& only) {
+  weight_gradient(r, d_y, x, w, N, K, only);
+  input_gradient(r, d_x, d_y, w, N, K, only);
+}
+
+void bias_backward(Recorder& r, Value d_y, const std::string& bias, std::int64_t N) {
+  const ModelShape& s = r.s;
+  const Value d_bias = r.gradient(bias);
+  r.call({.name = "column_sums " + bias,
+          .touches = {{d_bias, Access::add}, {d_y, read}},
+          .workspace = kernels::column_sums_workspace_bytes({.M = s.tokens(), .N = N}, s.backend),
+          .run = [=, s = s](const At& at) {
+            column_sums(at.context, {.sum = started(at, d_bias, N), .x = at.get(d_y), .M = s.tokens(), .N = N, .dtype = s.dtype});
+          }});
+}
+
+}  // namespace tessera
