@@ -12,6 +12,7 @@ from decks import NODE, RANKS, rid_of_plain, runs
 
 # Of a loss, where sums have another order: of fp32, and of values that are rounded to bf16 on the way. A gradient's norm sums more of what differs.
 NEAR = {'"fp32"': (1e-4, 2e-3), '"bf16"': (1e-2, 5e-2)}
+FAR = 0.5  # of a gradient's norm in bf16 after updates, which round otherwise: whether rounding is all of it, the same deck in fp32 tells
 STATUSES = (2, 3, 4, 5, 6)  # of ExitCode: those of a run that is refused before its first step
 FIGURES = ("val_loss", "targets", "document_squares", "dropped", "expert_load", "router_balance", "router_z", "samples_of_files", "targets_of_files", "loss_of_files")
 OF_RUN = {"metrics.jsonl", "deck.toml", "run.lock", "checkpoints", "weights", "trace", "tokenizer"}
@@ -23,6 +24,10 @@ class Fault(Exception):
     def __init__(self, kind, words=""):
         super().__init__("\n    ".join([kind, *words.splitlines()[-8:]]))
         self.kind = kind
+
+
+class Rounding(Fault):
+    """What is far in bf16, and perhaps near in fp32."""
 
 
 class Refused(Exception):
@@ -73,6 +78,18 @@ class Trial:
 
     def play(self, case):
         """case: {"deck": ..., "then": ... or None}. Raises Fault or Refused; returns what was compared."""
+        try:
+            return self.play_once(case)
+        except Rounding as far:
+            in_fp32 = {part: deck and {**deck, "precision.compute": '"fp32"', "precision.gradients": '"fp32"'} for part, deck in case.items()}
+            try:
+                return self.play_once(in_fp32) + ", near in fp32"
+            except Refused as refused:
+                raise Fault(far.kind, f"{far}\nin fp32 it is refused: {refused}") from None
+            except Fault as fault:
+                raise Fault(far.kind, f"{far}\nin fp32: {fault}") from None
+
+    def play_once(self, case):
         for entry in os.scandir(self.place.path):
             if entry.is_dir() and entry.name.startswith("run-") or entry.name.startswith("run-"):
                 shutil.rmtree(entry.path) if entry.is_dir() else os.remove(entry.path)
@@ -203,10 +220,10 @@ class Trial:
         wanted = self.folder.losses(reference)
         for step, values in self.folder.losses(name).items():
             for ours, theirs, limit, of in zip(values, wanted[step], limits, ("the loss", "the gradient norm")):
-                if of != "the loss" and limits == NEAR['"bf16"'] and step > 1:
-                    limit = 0.5  # what the updates before have rounded otherwise moves it further than the loss
-                if abs(ours - theirs) > limit * max(abs(theirs), 1e-3):
-                    raise Fault(f"{what}: {of} is not near", f"step {step}: {values} instead of {wanted[step]}")
+                off = abs(ours - theirs) / max(abs(theirs), 1e-3)
+                if off > limit:
+                    rounded = of != "the loss" and limits == NEAR['"bf16"'] and step > 1 and off <= FAR
+                    raise (Rounding if rounded else Fault)(f"{what}: {of} is not near", f"step {step}: {values} instead of {wanted[step]}")
         after = min(self.folder.losses(name)) - 1
         ours, theirs = self.figures(name, after), self.figures(reference, after)
         for key in ours.keys() & theirs.keys():
