@@ -14,7 +14,7 @@
 #include "deck/import/model_source.hpp"
 #include "deck/value.hpp"
 #include "exchange/own_head.hpp"
-#include "model/record/recompute.hpp"
+#include "optimizer/check_names.hpp"
 #include "train/data/training_data.hpp"
 
 namespace tessera {
@@ -29,14 +29,10 @@ struct DeckOptions {
 
 ParsedDeck parse(const DeckOptions& o) { return parse_deck(o.path, o.overrides, o.ranks, count_steps_if_readable); }
 
-/// With what only the model's record knows.
+/// With what only the model knows.
 ParsedDeck parse_for_model(const DeckOptions& o) {
   ParsedDeck parsed = parse(o);
-  if (!parsed.faults.empty() || parsed.deck.activation.keep.empty()) return parsed;
-  Deck deck = parsed.deck;
-  deck.model.layers = 1;
-  if (const std::string fault = fault_of_keep(model_segments(model_shape(deck)), deck.activation.keep); !fault.empty())
-    parsed.faults.push_back({o.path, 0, 0, "activation.keep", fault});
+  check_names(parsed);
   return parsed;
 }
 

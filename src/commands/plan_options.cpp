@@ -9,6 +9,7 @@
 #include "base/limits.hpp"
 #include "kernels/parallel.hpp"
 #include "machine/keys.hpp"
+#include "optimizer/check_names.hpp"
 #include "train/data/training_data.hpp"
 
 namespace tessera {
@@ -20,8 +21,10 @@ std::string human_size(std::int64_t bytes) { return fmt::format("\"{} B\"", byte
 }  // namespace
 
 ParsedDeck read_deck(const PlanOptions& o, const std::vector<std::string>& overrides, int ranks) {
-  return o.text.empty() ? parse_deck(o.path, overrides, ranks, count_steps_if_readable)
-                        : parse_deck_text(o.text, o.path, overrides, ranks, count_steps_if_readable);
+  ParsedDeck parsed = o.text.empty() ? parse_deck(o.path, overrides, ranks, count_steps_if_readable)
+                                     : parse_deck_text(o.text, o.path, overrides, ranks, count_steps_if_readable);
+  check_names(parsed);
+  return parsed;
 }
 
 std::optional<MachineProfile> machine_of(const PlanOptions& o) {

@@ -4,6 +4,7 @@
 
 #include "commands/commands.hpp"
 #include "deck/deck.hpp"
+#include "optimizer/check_names.hpp"
 #include "topology/failure/signals.hpp"
 #include "topology/world.hpp"
 #include "train/data/training_data.hpp"
@@ -43,6 +44,7 @@ int run_train(TrainOptions o) {
     world.together([&] {
       leave_if_stopped();
       parsed = parse_deck(o.path, o.overrides, world.ranks(), count_steps);
+      check_names(parsed);
       require_deck(parsed);
     });
     choose_device(world, parsed);

@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -252,10 +253,17 @@ struct Fault {
   std::string str() const;   // "file:line:column: key: message"
 };
 
+/// Where a value stands: a line of a file, or an override, which has no line.
+struct DeckPlace {
+  std::string file;
+  int line = 0, column = 0;
+};
+
 struct ParsedDeck {
   Deck deck;
-  std::vector<Fault> faults;          // empty: the deck may be used
-  std::vector<std::string> resolved;  // "zero.overlap_comm = false (auto: one thread per rank)": what `auto` became and why
+  std::vector<Fault> faults;                     // empty: the deck may be used
+  std::vector<std::string> resolved;             // "zero.overlap_comm = false (auto: one thread per rank)": what `auto` became and why
+  std::map<std::string, DeckPlace> places = {};  // of each key that was given
 };
 
 /// The optimizer steps that run.epochs passes over a deck's data are.

@@ -8,11 +8,6 @@
 namespace tessera {
 
 /// Where a key was written: a place in the file, or the override itself.
-struct DeckPlace {
-  std::string file;
-  int line = 0, column = 0;
-};
-
 struct Entry {
   Literal literal;
   DeckPlace place;

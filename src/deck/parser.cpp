@@ -215,7 +215,10 @@ ParsedDeck read_deck(const std::string& text, const std::string& name, const std
     check_steps(draft);
   }
   sort_faults(draft.faults, overrides);
-  return {draft.deck, draft.faults, draft.resolved};
+  std::map<std::string, DeckPlace> places;
+  for (const auto& [key, entry] : draft.entries)
+    if (entry.given) places.emplace(key, entry.place);
+  return {draft.deck, draft.faults, draft.resolved, std::move(places)};
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 
 #include "base/check.hpp"
 #include "base/glob.hpp"
+#include "model/table/frozen.hpp"
 
 namespace tessera {
 namespace {
@@ -31,11 +32,13 @@ UpdateRates rates_of(const OptimizerKeys& keys, const Parameter& p) {
 }
 
 void require_groups(const OptimizerKeys& keys, const std::vector<Parameter>& table) {
+  std::vector<Parameter> updated;
+  std::ranges::copy_if(table, std::back_inserter(updated), is_updated);
   for (const OptimizerGroup& group : keys.groups)
     for (const std::string& pattern : group.tensors)
-      if (std::ranges::none_of(table, [&](const Parameter& p) { return is_updated(p) && matches_glob(pattern, p.name); }))
-        fail(ExitCode::usage, "optimizer.groups: \"{}\" describes no tensor that is trained. `tessera inspect CHECKPOINT` lists the names.",
-             pattern);
+      if (std::ranges::none_of(updated, [&](const Parameter& p) { return matches_glob(pattern, p.name); }))
+        fail(ExitCode::usage, "optimizer.groups: \"{}\" describes no tensor that is trained; the nearest names are {}", pattern,
+             fmt::join(nearest_names(updated, pattern), ", "));
 }
 
 std::vector<std::string> describe_groups(const OptimizerKeys& keys, const std::vector<Parameter>& table) {

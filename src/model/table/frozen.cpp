@@ -13,17 +13,6 @@
 namespace tessera {
 namespace {
 
-/// The three tensors whose names differ least from a pattern.
-std::vector<std::string> nearest_names(const std::vector<Parameter>& table, std::string_view pattern) {
-  std::vector<std::pair<int, std::string>> names;
-  for (const Parameter& p : table) names.emplace_back(edit_distance(pattern, p.name), p.name);
-  const auto most = names.begin() + std::min<std::ptrdiff_t>(3, std::ssize(names));
-  std::partial_sort(names.begin(), most, names.end());
-  std::vector<std::string> nearest;
-  for (auto name = names.begin(); name != most; ++name) nearest.push_back(name->second);
-  return nearest;
-}
-
 void freeze(std::vector<Parameter>& table, const std::string& pattern) {
   bool any = false;
   for (Parameter& p : table) {
@@ -40,6 +29,16 @@ void freeze(std::vector<Parameter>& table, const std::string& pattern) {
 }
 
 }  // namespace
+
+std::vector<std::string> nearest_names(const std::vector<Parameter>& table, std::string_view pattern) {
+  std::vector<std::pair<int, std::string>> names;
+  for (const Parameter& p : table) names.emplace_back(edit_distance(pattern, p.name), p.name);
+  const auto most = names.begin() + std::min<std::ptrdiff_t>(3, std::ssize(names));
+  std::partial_sort(names.begin(), most, names.end());
+  std::vector<std::string> nearest;
+  for (auto name = names.begin(); name != most; ++name) nearest.push_back(name->second);
+  return nearest;
+}
 
 void freeze(std::vector<Parameter>& table, std::span<const std::string> patterns) {
   if (patterns.empty()) return;

@@ -12,6 +12,9 @@ namespace tessera {
 /// a tensor that no gradient reaches, two tensors of one product of which one is frozen, and patterns that leave nothing to train.
 void freeze(std::vector<Parameter>& table, std::span<const std::string> patterns);
 
+/// The three tensors whose names differ least from a pattern.
+std::vector<std::string> nearest_names(const std::vector<Parameter>& table, std::string_view pattern);
+
 /// "12 of 30 tensors, 1.2 M of 3.0 M parameters"; empty where nothing is frozen.
 std::string describe_frozen(const std::vector<Parameter>& table);
 
