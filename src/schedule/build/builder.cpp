@@ -34,7 +34,7 @@ ScheduleBuilder::ScheduleBuilder(const BuildRequest& request) : request_(request
   }
   // About as many as a model of many layers has: growing costs more than finding.
   by_name_.reserve(32 * index(static_cast<int>(schedule_.shape.L)));
-  const bool device = deck_.run.device == "cuda";
+  const bool device = deck_.run.device == RunDevice::cuda;
   // What is offloaded leaves the memory that kernels use, also where that is a part of the host's.
   local_tier_ = device || (request.training() && kernel_memory(deck_) == MemoryKind::device) ? Tier::device : Tier::host;
   below_ = below(deck_.zero.offload_optimizer.pin_memory);

@@ -59,7 +59,7 @@ void ScheduleBuilder::declare_persistent() {
   if (s.loss_groups > 0) input("group_losses", Category::scalars, 8 * kernels::group_sums * s.loss_groups);
   if (has_experts()) input("router", Category::scalars, 8 * router_sums(s));
   const bool on_disk = std::ranges::any_of(schedule_.buffers, [](const Buffer& b) { return b.tier == Tier::nvme; });
-  if (request_.training() && (on_disk || deck_.activation.offload == "nvme"))
+  if (request_.training() && (on_disk || deck_.activation.offload == OffloadDevice::nvme))
     buffer("nvme.requests", Category::workspace, Tier::host, (deck_.nvme.queue_depth + deck_.nvme.threads) * deck_.nvme.block_bytes(),
            Life::run);
   if (offloads())

@@ -92,10 +92,11 @@ void ScheduleBuilder::emit_gradient_done(int unit, bool first, bool last) {
 }
 
 bool ScheduleBuilder::overlaps() const {
-  const std::string &overlap = deck_.zero.overlap_comm, &lanes = deck_.run.lanes;
-  if (overlap == "false" || lanes == "inline") return false;
+  const OverlapComm overlap = deck_.zero.overlap_comm;
+  const RunLanes lanes = deck_.run.lanes;
+  if (overlap == OverlapComm::no || lanes == RunLanes::inline_order) return false;
   // Lanes of a host run in the order of the list unless ranks have threads to spare, which schedules do not know.
-  return on_gpu() || overlap == "true" || lanes == "threads";
+  return on_gpu() || overlap == OverlapComm::yes || lanes == RunLanes::threads;
 }
 
 void ScheduleBuilder::emit_meetings_put_off() {

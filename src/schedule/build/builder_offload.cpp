@@ -39,12 +39,12 @@ int ScheduleBuilder::staging(const std::string& name, std::int64_t bytes) {
   return buffer(fmt::format("staging.{}#{}", name, turn), Category::workspace, below_, bytes);
 }
 
-Tier ScheduleBuilder::state_home() const { return deck_.zero.offload_optimizer.device == "nvme" ? Tier::nvme : Tier::host; }
+Tier ScheduleBuilder::state_home() const { return deck_.zero.offload_optimizer.device == OffloadDevice::nvme ? Tier::nvme : Tier::host; }
 
 Tier ScheduleBuilder::shard_home(int unit) {
   const OffloadParamKeys& keys = deck_.zero.offload_param;
   const std::int64_t kept = parameters_on_host_ + plan(unit).shard;
-  if (keys.device == "nvme" && kept > keys.max_in_cpu) return Tier::nvme;
+  if (keys.device == OffloadDevice::nvme && kept > keys.max_in_cpu) return Tier::nvme;
   parameters_on_host_ = kept;
   return below(keys.pin_memory);
 }
@@ -196,7 +196,7 @@ Use ScheduleBuilder::emit_upload_shard(int unit, int number, int target) {
 
 void ScheduleBuilder::plan_absences(const Events& events) {
   absences_.clear();
-  if (deck_.activation.offload == "none") return;
+  if (deck_.activation.offload == OffloadDevice::none) return;
   std::map<int, int> last_forward;  // event by stream
   std::set<int> back;               // streams whose first use in the backward pass has come
   for (int e = 0; e < static_cast<int>(events.size()); ++e) {
@@ -219,7 +219,7 @@ void ScheduleBuilder::emit_absences(int event, bool leave) {
     if ((leave ? absence.leaves_after : absence.returns_before) != event) continue;
     const std::string here = fmt::format("stream.{}", stream);
     const std::int64_t bytes = schedule_.buffers[index(named(here))].bytes;
-    const bool on_disk = deck_.activation.offload == "nvme";
+    const bool on_disk = deck_.activation.offload == OffloadDevice::nvme;
     const Use away{buffer("away." + here, Category::activations, on_disk ? Tier::nvme : below_, bytes), 0, bytes, Access::write};
     const Use passing = on_disk ? Use{staging("streams", bytes), 0, bytes, Access::write} : away;
     if (!leave && on_disk) emit_disk("read", here, {{passing, away}});

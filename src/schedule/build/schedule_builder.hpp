@@ -65,8 +65,8 @@ class ScheduleBuilder {
   Use parameter_use(int unit, const Range& elements, Access access) const;
   Use gradient_use(int unit, const Range& elements, Access access) const;
   bool has_experts() const { return schedule_.shape.experts.E > 0; }
-  bool offloads() const { return request_.training() && deck_.zero.offload_optimizer.device != "none"; }
-  bool offloads_parameters() const { return request_.training() && deck_.zero.offload_param.device != "none"; }
+  bool offloads() const { return request_.training() && deck_.zero.offload_optimizer.device != OffloadDevice::none; }
+  bool offloads_parameters() const { return request_.training() && deck_.zero.offload_param.device != OffloadDevice::none; }
   /// The tier of what copies to and from the host touch there.
   Tier below(bool pinned) const { return on_gpu() && pinned ? Tier::pinned : Tier::host; }
 
@@ -187,7 +187,7 @@ class ScheduleBuilder {
   /// The number of a chunk among those of all stages: its virtual stage.
   int virtual_stage(int chunk) const { return chunk * request_.stage.count + request_.stage.number; }
   /// Whether gradients of weights are apart from the backward passes.
-  bool parts_backward() const { return deck_.pipeline.schedule == "zero_bubble" && request_.stage.number > 0; }
+  bool parts_backward() const { return deck_.pipeline.schedule == PipelineSchedule::zero_bubble && request_.stage.number > 0; }
 
   // ---- Gradients of weights apart from the backward passes (builder_weights.cpp) ----
 

@@ -61,7 +61,7 @@ double state_bytes(const Deck& deck, int shards, bool frozen) {
 /// FLOPs and activations of each layer.
 std::vector<LayerCost> costs_of_layers(const Deck& deck, const std::vector<Segment>& segments) {
   ActivationKeys keys = deck.activation;
-  if (keys.recompute == "auto") keys.recompute = "none";
+  if (keys.recompute == Recompute::automatic) keys.recompute = Recompute::none;
   const ActivationPlan plan = plan_activations(segments, recompute_of(segments, keys));
   std::vector<LayerCost> layers;
   for (std::size_t s = 0; s < segments.size(); ++s) {
@@ -247,7 +247,9 @@ int Stage::chunk_of(std::int64_t layer) const {
   return -1;
 }
 
-int chunks_of_stage(const PipelineKeys& keys) { return keys.schedule == "interleaved" ? static_cast<int>(keys.virtual_stages) : 1; }
+int chunks_of_stage(const PipelineKeys& keys) {
+  return keys.schedule == PipelineSchedule::interleaved ? static_cast<int>(keys.virtual_stages) : 1;
+}
 
 std::vector<std::int64_t> layers_of_stages(const Deck& deck, const Mesh& mesh) {
   const std::vector<VirtualStage> stages = virtual_stages(deck, mesh);

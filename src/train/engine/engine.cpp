@@ -19,11 +19,21 @@
 namespace tessera {
 namespace {
 
-kernels::RopeMethod rope_method(const std::string& scaling) {
+kernels::RopeMethod rope_method(RopeMode scaling) {
   using enum kernels::RopeMethod;
-  for (const auto& [name, method] : {std::pair("none", none), {"llama3", llama3}, {"linear", linear}, {"dynamic", dynamic}, {"yarn", yarn}})
-    if (scaling == name) return method;
-  fail(ExitCode::internal, "model.rope_scaling {} has no method", scaling);
+  switch (scaling) {
+    case RopeMode::none:
+      return none;
+    case RopeMode::llama3:
+      return llama3;
+    case RopeMode::linear:
+      return linear;
+    case RopeMode::dynamic:
+      return dynamic;
+    case RopeMode::yarn:
+      return yarn;
+  }
+  fail(ExitCode::internal, "model.rope_scaling {} has no method", static_cast<int>(scaling));
 }
 
 }  // namespace
@@ -32,7 +42,7 @@ Engine::Engine(RunPlan plan, const EngineOptions& options, RankLinks links)
     : plan_(std::move(plan)), links_(std::move(links)), memory_(plan_, links_.node, links_.communicators), state_(plan_, memory_) {
   const Deck& deck = plan_.request.deck;
   const kernels::Backend backend = schedule().shape.backend;
-  executor_ = make_executor(schedule(), plan_.memory, memory_.bases(), options.lanes, graph_mode(deck),
+  executor_ = make_executor(schedule(), plan_.memory, memory_.bases(), options.lanes, deck.kernels.cuda_graph,
                             {.schedule = &schedule(),
                              .communicators = &links_.communicators,
                              .disk = memory_.disk(),
