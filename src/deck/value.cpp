@@ -229,9 +229,7 @@ std::string assign_text(const Key& key, const std::string& text, Deck& deck) {
     if (std::string fault = assign_choice(key, text); !fault.empty()) return fault;
   }
   if (auto* dtype = std::get_if<DType& (*)(Deck&)>(&key.field)) {
-    for (DType t : {DType::f32, DType::bf16}) {
-      if (name_of(t) == text) (*dtype)(deck) = t;
-    }
+    (*dtype)(deck) = float_type_of(text).value();
   } else if (auto* mode = std::get_if<ModeField>(&key.field)) {
     mode->write(deck, text);
   } else {

@@ -67,6 +67,20 @@ void put_experts(Json& c, const ModelKeys& m, const std::string& type) {
   }
 }
 
+const char* torch_name(DType dtype) {
+  switch (dtype) {
+    case DType::f32:
+      return "float32";
+    case DType::bf16:
+      return "bfloat16";
+    case DType::i64:
+    case DType::u16:
+    case DType::u32:
+      break;
+  }
+  fail(ExitCode::internal, "a model of {} for transformers", name_of(dtype));
+}
+
 /// The scaling of the rotary frequencies, in the form of transformers 4.
 Json rotation(const ModelKeys& m) {
   Json c{{"rope_type", word_of(m.rope_scaling)}, {"factor", m.rope_factor}};
@@ -145,7 +159,7 @@ std::string huggingface_config(const Deck& deck, DType dtype, const std::optiona
   c["rope_scaling"] = rotation(m);
   put_token_ids(c, m, ids);
   c["use_cache"] = true;
-  c["torch_dtype"] = dtype == DType::bf16 ? "bfloat16" : "float32";
+  c["torch_dtype"] = torch_name(dtype);
   return c.dump(2) + "\n";
 }
 

@@ -16,7 +16,8 @@ int ScheduleBuilder::gradient_buffer(int unit) {
   const std::string& name = unit_at(unit).name;
   const GradientPath& path = plan(unit).gradient;
   if (path.direct) return named("gradients." + name);
-  const Tier tier = path.sum == DType::f32 ? comm_tier_ : local_tier_;
+  const bool summed_here = path.sum == DType::f32;
+  const Tier tier = summed_here ? comm_tier_ : local_tier_;
   return buffer("micro_gradients." + name, Category::gradients, tier, 4 * unit_at(unit).elements);
 }
 
@@ -145,7 +146,8 @@ int ScheduleBuilder::sum_buffer(int unit) {
   const std::string& name = unit_at(unit).name;
   const UnitPlan& p = plan(unit);
   if (p.storage.gradients_whole && p.gradient.kept == p.gradient.sum) return named("gradients." + name);
-  const char* kind = p.gradient.sum == DType::i64 ? "fixed" : "rounded";
+  const bool fixed = p.gradient.sum == DType::i64;
+  const char* kind = fixed ? "fixed" : "rounded";
   return buffer(fmt::format("{}_gradients.{}", kind, name), Category::gradients, comm_tier_, sum_bytes(unit, unit_at(unit).elements));
 }
 

@@ -53,7 +53,8 @@ double flops_of(const Segment& segment) {
 double state_bytes(const Deck& deck, int shards, bool frozen) {
   const double ranks = shards, stage = static_cast<double>(deck.zero.stage);
   const double copy = static_cast<double>(size_of(deck.precision.compute)), optimizer = copy < 4 ? 12 : 8;
-  const double gradient = deck.precision.gradients == DType::bf16 ? 2 : deck.run.reproducible ? 8 : 4;
+  const bool fixed = deck.run.reproducible && deck.precision.gradients == DType::f32;
+  const auto gradient = static_cast<double>(size_of(fixed ? DType::i64 : deck.precision.gradients));
   const double compute = copy / (stage == 3 ? ranks : 1);
   return frozen ? compute : compute + gradient / (stage >= 2 ? ranks : 1) + optimizer / (stage >= 1 ? ranks : 1);
 }

@@ -193,7 +193,8 @@ std::vector<float> Engine::gradient_of(const std::string& tensor) const {
   const TensorRef ref = layout().find_alone(tensor);
   const int buffer = schedule().find_buffer("gradients." + layout().units[static_cast<std::size_t>(ref.unit)].name);
   const Deck& deck = plan_.request.deck;
-  const DType type = deck.precision.gradients == DType::bf16 ? DType::bf16 : deck.run.reproducible ? DType::i64 : DType::f32;
+  const bool rounded = deck.precision.gradients == DType::bf16;
+  const DType type = deck.run.reproducible && !rounded ? DType::i64 : deck.precision.gradients;
   const auto size = static_cast<std::int64_t>(size_of(type));
   std::vector<std::byte> sums(static_cast<std::size_t>(size * ref.elements));
   memory_.copy(sums.data(), memory_.address(buffer, size * ref.offset), size * ref.elements);
