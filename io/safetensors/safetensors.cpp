@@ -14,8 +14,17 @@ constexpr std::size_t buffer_bytes = 1 << 20;
 constexpr std::int64_t writeback_bytes = 8 << 20;
 
 std::string_view format_name(DType t) {
-  TESSERA_REQUIRE(t == DType::f32 || t == DType::bf16, "safetensors of {}", name_of(t));
-  return t == DType::f32 ? "F32" : "BF16";
+  switch (t) {
+    case DType::f32:
+      return "F32";
+    case DType::bf16:
+      return "BF16";
+    case DType::i64:
+    case DType::u16:
+    case DType::u32:
+      break;
+  }
+  fail(ExitCode::internal, "safetensors of {}", name_of(t));
 }
 
 std::int64_t bytes_of(const SafetensorsEntry& e) { return e.shape.elements() * static_cast<std::int64_t>(size_of(e.dtype)); }

@@ -152,7 +152,7 @@ bool has_hdf5_signature(const PosixFile& file) {
   return false;
 }
 
-BinLayout bin_layout(const PosixFile& file, const std::string& ids) {
+BinLayout bin_layout(const PosixFile& file, BinIds ids) {
   const std::int64_t bytes = file.size();
   std::int32_t header[3] = {0, 0, 0};
   if (file.read(0, header, sizeof header) == sizeof header) {
@@ -162,11 +162,11 @@ BinLayout bin_layout(const PosixFile& file, const std::string& ids) {
            file.path());
   }
   refuse_numpy(file);
-  const std::int64_t width = ids == "uint32" ? 4 : 2;
+  const std::int64_t width = ids == BinIds::uint32 ? 4 : 2;
   if (bytes % width != 0)
     fail(ExitCode::data, "{}: {} bytes are not whole uint{} tokens: the file is truncated. Copy or make it again.", file.path(), bytes,
          8 * width);
-  if (ids == "auto") refuse_others(file);
+  if (ids == BinIds::automatic) refuse_others(file);
   return {0, bytes / width, static_cast<std::size_t>(width)};
 }
 

@@ -2,8 +2,8 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
-#include <string>
 
+#include "base/words.hpp"
 #include "io/files/posix_file.hpp"
 
 namespace tessera::io {
@@ -14,13 +14,10 @@ struct BinLayout {
   std::size_t token_bytes = 2;
 };
 
-/// What data.bin_ids may be.
-inline constexpr const char* bin_ids_types[] = {"auto", "uint16", "uint32"};
-
-/// nanoGPT's form is uint16 and nothing else; `ids` = "uint32" says 32 bits of a file without a header. llm.c's has a header of 256 int32
+/// nanoGPT's form is uint16 and nothing else; `ids` = uint32 says 32 bits of a file without a header. llm.c's has a header of 256 int32
 /// first (magic, version, number of tokens) and uint16 for GPT-2, uint32 for Llama-3. Errors (ExitCode::data): a header of another version,
-/// a number of tokens that the file's size belies, an array of NumPy, and with `ids` = "auto" text, and ids of 32 or 64 bits or floats.
-BinLayout bin_layout(const PosixFile& file, const std::string& ids);
+/// a number of tokens that the file's size belies, an array of NumPy, and with `ids` = automatic text, and ids of 32 or 64 bits or floats.
+BinLayout bin_layout(const PosixFile& file, BinIds ids);
 /// Whether the file begins with a header of llm.c.
 bool has_bin_header(const PosixFile& file);
 /// Whether the file has the signature of HDF5, at one of the places where it may stand.

@@ -192,7 +192,7 @@ struct TokenFile::Impl {
   static constexpr const char *checksums_name = "tokens.xxh3", *mask_name = "loss_mask";
 };
 
-TokenFile::TokenFile(const std::string& path, const std::string& bin_ids) : impl_(std::make_unique<Impl>()) {
+TokenFile::TokenFile(const std::string& path, BinIds bin_ids) : impl_(std::make_unique<Impl>()) {
   impl_->path = path;
   impl_->raw = PosixFile::open(path, ExitCode::data);  // says why, where the file is missing or closed to us
   impl_->stamp = FileStamp::of(impl_->raw);

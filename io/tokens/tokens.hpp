@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/types.hpp"
+#include "base/words.hpp"
 #include "io/tokens/token_checks.hpp"
 
 namespace tessera::io {
@@ -18,7 +19,7 @@ class TokenFile {
   /// Opens HDF5 and headed .bin by their first bytes, and what else is called .bin; `bin_ids`: bin_layout. Holds what the file declares
   /// against its size, and takes its checksums from itself or from the file beside it: 8 bytes for each 32,768 tokens, which stay in
   /// memory.
-  explicit TokenFile(const std::string& path, const std::string& bin_ids = "auto");
+  explicit TokenFile(const std::string& path, BinIds bin_ids = BinIds::automatic);
   ~TokenFile();
   TokenFile(TokenFile&&) noexcept;
 

@@ -201,11 +201,20 @@ inline bool whole_vectors(int elements, std::initializer_list<std::int64_t> leng
   return true;
 }
 
-/// Calls f with a float or a bf16 value: the element type that dtype names.
+/// Calls f with a float or a bf16 value: the element type that dtype names. Others are refused.
 template <class F>
 void with_float_type(DType dtype, F&& f) {
+  switch (dtype) {
+    case DType::f32:
+      return f(float{});
+    case DType::bf16:
+      return f(bf16{});
+    case DType::i64:
+    case DType::u16:
+    case DType::u32:
+      break;
+  }
   TESSERA_CUDA_REQUIRE(dtype == DType::f32 || dtype == DType::bf16);
-  dtype == DType::f32 ? f(float{}) : f(bf16{});
 }
 /// Calls f with std::true_type or std::false_type: Whole.
 template <class F>

@@ -28,8 +28,17 @@ void check(cublasStatus_t status, const char* call, const Gemm& g) {
 #define TESSERA_CUBLAS_CHECK(call, g) check((call), #call, (g))
 
 cudaDataType_t type_of(DType t) {
-  TESSERA_REQUIRE(t == DType::f32 || t == DType::bf16, "gemm of {}", name_of(t));
-  return t == DType::f32 ? CUDA_R_32F : CUDA_R_16BF;
+  switch (t) {
+    case DType::f32:
+      return CUDA_R_32F;
+    case DType::bf16:
+      return CUDA_R_16BF;
+    case DType::i64:
+    case DType::u16:
+    case DType::u32:
+      break;
+  }
+  fail(ExitCode::internal, "gemm of {}", name_of(t));
 }
 
 cublasLtHandle_t handle() {

@@ -12,8 +12,17 @@ namespace tessera::kernels {
 namespace {
 
 dnnl::memory::data_type dnnl_type(DType t) {
-  TESSERA_REQUIRE(t == DType::f32 || t == DType::bf16, "matmul of {}", name_of(t));
-  return t == DType::f32 ? dnnl::memory::data_type::f32 : dnnl::memory::data_type::bf16;
+  switch (t) {
+    case DType::f32:
+      return dnnl::memory::data_type::f32;
+    case DType::bf16:
+      return dnnl::memory::data_type::bf16;
+    case DType::i64:
+    case DType::u16:
+    case DType::u32:
+      break;
+  }
+  fail(ExitCode::internal, "matmul of {}", name_of(t));
 }
 
 const dnnl::engine& engine() {

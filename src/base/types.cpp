@@ -35,6 +35,12 @@ std::string_view name_of(DType t) {
   return "?";
 }
 
+std::optional<DType> float_type_of(std::string_view name) {
+  for (const DType type : {DType::f32, DType::bf16})
+    if (name_of(type) == name) return type;
+  return std::nullopt;
+}
+
 std::int64_t Shape::elements() const {
   std::int64_t n = 1;
   for (auto d : dims) n *= d;

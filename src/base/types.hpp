@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -23,6 +24,8 @@ enum class DType : std::uint8_t { f32, bf16, i64, u16, u32 };
 std::size_t size_of(DType);
 /// "fp32", "bf16", "int64", ...: the words of decks and reports.
 std::string_view name_of(DType);
+/// f32 or bf16 of its name; none of others.
+std::optional<DType> float_type_of(std::string_view name);
 
 /// bfloat16: the upper half of an fp32, rounded to nearest even. NaN stays NaN.
 struct bf16 {

@@ -60,7 +60,7 @@ void add_consolidate(const Command& app) {
       "size; values are checked against their checksums. Several ranks share the files of safetensors. One that was interrupted goes on "
       "where it was: give the same command again.");
   command.does([options, dtype] {
-    options->dtype = *dtype == "bf16" ? DType::bf16 : DType::f32;
+    options->dtype = float_type_of(*dtype).value();
     options->progress = true;
     return run(*options);
   });

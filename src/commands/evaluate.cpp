@@ -39,13 +39,13 @@ std::int64_t micro_batch_for(std::int64_t samples, std::int64_t largest) {
 
 int evaluate(const EvaluateOptions& o) {
   if (o.data.empty() == o.task.empty()) fail(ExitCode::usage, "give either a token file (--data) or a task (--task)");
-  const std::string device = choose_device(o.device);
+  const RunDevice device = choose_device(from_word<RunDevice>(o.device).value());
   KernelRuntime runtime(usable_threads(), spaces_of(device));
   if (!o.task.empty())
     return evaluate_task(
         {.checkpoint = o.checkpoint, .task = o.task, .details = o.details, .device = device, .tokenizer = o.tokenizer, .json = o.json});
   Deck deck = load_deck(o.checkpoint, device);
-  if (!o.bin_ids.empty()) deck.data.bin_ids = o.bin_ids;
+  if (!o.bin_ids.empty()) deck.data.bin_ids = from_word<BinIds>(o.bin_ids).value();
   SampleFile data(o.data, deck.batch.sequence_length, deck.model.vocab, deck.data, deck.run.seed);
   require_tokenizer(find_tokenizer(Deck{}, "", o.checkpoint), data);
   data.check(nullptr);
@@ -103,7 +103,7 @@ void add_evaluate(const Command& app) {
   command.option("CHECKPOINT", options->checkpoint, "Step folder, for example runs/quickstart/checkpoints/latest").required();
   const Option data = command.option("--data", options->data, "Token file: .h5 or .bin");
   command.option("--bin-ids", options->bin_ids, "Of --data without a header: data.bin_ids; without, the checkpoint's")
-      .one_of(std::vector<std::string>(std::begin(io::bin_ids_types), std::end(io::bin_ids_types)))
+      .one_of({enum_words<BinIds>.begin(), enum_words<BinIds>.end()})
       .needs(data);
   const Option task =
       command
@@ -125,7 +125,7 @@ void add_evaluate(const Command& app) {
       .excludes(task)
       .shows_default();
   command.option("--device", options->device, "host, cuda, or auto: a GPU where this build has kernels for one and sees one")
-      .one_of({"auto", "host", "cuda"})
+      .one_of({enum_words<RunDevice>.begin(), enum_words<RunDevice>.end()})
       .shows_default();
   command.flag("--json", options->json, "Print one JSON object");
   command.footer(

@@ -7,7 +7,8 @@
 namespace tessera {
 
 struct TaskOptions {
-  std::string checkpoint, task, details, device;
+  std::string checkpoint, task, details;
+  RunDevice device = RunDevice::host;
   TaskTokenizer tokenizer;
   bool json = false;
 };

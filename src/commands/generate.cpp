@@ -133,7 +133,7 @@ std::unique_ptr<Language> language_of(const GenerateOptions& o, const Deck& deck
 }
 
 int generate(const GenerateOptions& o) {
-  const std::string device = choose_device(o.device);
+  const RunDevice device = choose_device(from_word<RunDevice>(o.device).value());
   KernelRuntime runtime(usable_threads(), spaces_of(device));
   // 1. The prompt, which says how much memory the text takes.
   const Deck deck = load_deck(o.checkpoint, device);
@@ -185,7 +185,7 @@ void add_generate(const Command& app) {
   command.option("--top-k", options->top_k, "Draw from the k likeliest tokens; 0: from all").not_negative().shows_default();
   command.option("--seed", options->seed, "The same seed gives the same text").shows_default();
   command.option("--device", options->device, "host, cuda, or auto: a GPU where this build has kernels for one and sees one")
-      .one_of({"auto", "host", "cuda"})
+      .one_of({enum_words<RunDevice>.begin(), enum_words<RunDevice>.end()})
       .shows_default();
   command.footer(
       "Example:\n  tessera generate runs/quickstart/checkpoints/latest --prompt \"In the beginning\" --tokens 200\n  tessera generate "

@@ -89,7 +89,7 @@ Json limits_json(const Planned& p) {
 
 Json recompute_json(const Planned& p) {
   const ActivationKeys& a = p.request.deck.activation;
-  Json recompute = {{"mode", a.recompute},
+  Json recompute = {{"mode", word_of(a.recompute)},
                     {"every", a.every},
                     {"keep", a.keep},
                     {"flops", step_cost(p.schedule).remade_flops},
@@ -214,7 +214,7 @@ void print_plan(const Planned& p) {
   const Deck& deck = p.request.deck;
   const StepCost cost = step_cost(p.schedule);
   for (const std::string& line : p.parsed.resolved) put("auto      {}\n", line);
-  if (deck.run.device == "auto") put("auto      run.device: planned for the host; run.device=cuda plans for a GPU\n");
+  if (deck.run.device == RunDevice::automatic) put("auto      run.device: planned for the host; run.device=cuda plans for a GPU\n");
   put("model     {} parameters in {} units; {}\n", human_count(static_cast<double>(parameter_count(p.request.layout.table))),
       p.request.layout.units.size(), describe_flops(deck));
   if (const std::string lora = describe_lora(p.request.deck.model, p.request.layout.table); !lora.empty()) put("lora      {}\n", lora);
@@ -251,7 +251,7 @@ void print_plan(const Planned& p) {
 
 /// What auto may take: what the deck says, or on the host of this machine's share.
 MemoryLimits limits_of_auto(const Deck& deck, const MemoryLimits& stated, int per_node) {
-  const bool gpu = deck.run.device == "cuda";
+  const bool gpu = deck.run.device == RunDevice::cuda;
   if (stated[static_cast<std::size_t>(kernel_memory(deck))]) return stated;
   if (gpu)
     fail(
@@ -307,7 +307,7 @@ int run(const PlanOptions& asked) {
   if (o.rank >= o.ranks) fail(ExitCode::usage, "--rank {} of {} ranks: they are 0 to {}", o.rank, o.ranks, o.ranks - 1);
   BuildRequest request = request_for(deck, mesh, o.rank, Purpose::training);
   const MemoryLimits stated = stated_limits(deck, o.ranks);
-  if (deck.activation.recompute == "auto") {
+  if (deck.activation.recompute == Recompute::automatic) {
     const MemoryLimits limits = limits_of_auto(deck, stated, per_node);
     settle_recompute(request, limits);
     for (const auto& limit : limits)
@@ -321,7 +321,7 @@ int run(const PlanOptions& asked) {
                   .limits = stated,
                   .per_node = std::min(per_node, o.ranks),
                   .threads = threads,
-                  .lanes = deck.run.device == "cuda" ? LaneMode::threads : lane_mode(deck, o.ranks, threads),
+                  .lanes = deck.run.device == RunDevice::cuda ? LaneMode::threads : lane_mode(deck, o.ranks, threads),
                   .machine = machine};
   if (mesh.size(Axis::pp) > 1) planned.stages = plan_stages(planned.request);
   if (machine) add_prediction(planned, mesh);

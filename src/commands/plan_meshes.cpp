@@ -28,7 +28,7 @@ SearchedMeshes search(PlanOptions o, const MachineProfile& machine, int ranks) {
   const Deck deck = require_deck(parse_for(o, machine));
   const int per_node = ranks_per_node(o, machine), threads = threads_of(o, deck, machine, per_node);
   kernels::plan_for_threads(threads);
-  const bool side_by_side = deck.run.device == "cuda" || lane_mode(deck, ranks, threads) == LaneMode::threads;
+  const bool side_by_side = deck.run.device == RunDevice::cuda || lane_mode(deck, ranks, threads) == LaneMode::threads;
   const LimitsOf limits = [ranks](const Deck& d) { return limits_with(d, ranks); };
   SearchedMeshes s{.deck = deck, .found = recommend_meshes(deck, machine, ranks, per_node, side_by_side, limits)};
   if (s.found.choices.empty()) return s;

@@ -63,16 +63,16 @@ ParsedDeck parse_for(const PlanOptions& o, const std::optional<MachineProfile>& 
     said.push_back(fmt::format("{}: {}, from {}", key, value, o.machine));
   };
   const Deck& deck = parsed.deck;
-  if (deck.run.device == "auto") say("run.device", machine->device);
+  if (deck.run.device == RunDevice::automatic) say("run.device", machine->device);
   if (deck.memory.device == 0 && machine->device_memory > 0) say("memory.device", human_size(machine->device_memory));
   const int sharing = std::min(o.ranks, ranks_per_node(o, machine));
   if (deck.memory.host == 0 && machine->host_memory > 0) say("memory.host", human_size(machine->host_memory / sharing));
   parsed = read_deck(o, overrides, ranks);
   parsed.resolved.insert(parsed.resolved.end(), said.begin(), said.end());
-  if (parsed.faults.empty() && parsed.deck.run.device != machine->device)
+  if (parsed.faults.empty() && word_of(parsed.deck.run.device) != machine->device)
     fail(ExitCode::usage,
          "run.device = \"{}\", and ranks of {} compute on \"{}\": leave run.device out, or name a profile of such a machine",
-         parsed.deck.run.device, o.machine, machine->device);
+         word_of(parsed.deck.run.device), o.machine, machine->device);
   return parsed;
 }
 

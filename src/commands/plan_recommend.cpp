@@ -42,7 +42,7 @@ struct WhatIf {
 Placement placement_of(const PlanOptions& o, const Deck& deck, const MachineProfile& machine, int ranks) {
   const int per_node = ranks_per_node(o, machine), threads = threads_of(o, deck, machine, per_node);
   kernels::plan_for_threads(threads);
-  const bool side_by_side = deck.run.device == "cuda" || lane_mode(deck, ranks, threads) == LaneMode::threads;
+  const bool side_by_side = deck.run.device == RunDevice::cuda || lane_mode(deck, ranks, threads) == LaneMode::threads;
   return {.mesh = make_mesh(deck, ranks), .ranks_per_node = per_node, .lanes_side_by_side = side_by_side};
 }
 
@@ -113,7 +113,7 @@ std::vector<WhatIf> what_ifs(const Searched& s, Recommender& recommender) {
     if (rows.back().first) rows.back().why = why_no_gain(*s.found.first, *rows.back().first);
   }
   if (limits_with(s.deck, ranks)[static_cast<std::size_t>(kernel_memory(s.deck))])
-    rows.push_back({.what = s.deck.run.device == "cuda" ? "20 GB more of each GPU" : "20 GB more for each rank",
+    rows.push_back({.what = s.deck.run.device == RunDevice::cuda ? "20 GB more of each GPU" : "20 GB more for each rank",
                     .ranks = ranks,
                     .first = recommender.best(limits_of(s, more_memory)).first});
   return rows;
@@ -242,7 +242,7 @@ int sweep(const PlanOptions& options, const MachineProfile& machine) {
 
 MemoryLimits limits_with(const Deck& deck, int ranks, std::int64_t more) {
   MemoryLimits limits = stated_limits(deck, ranks);
-  const bool one_memory = deck.run.device != "cuda" && deck.memory.device == 0;
+  const bool one_memory = deck.run.device != RunDevice::cuda && deck.memory.device == 0;
   if (auto& limit = limits[static_cast<std::size_t>(one_memory ? MemoryKind::host : kernel_memory(deck))]) limit->bytes += more;
   return limits;
 }

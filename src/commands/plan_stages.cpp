@@ -68,7 +68,7 @@ void print_stages(const BuildRequest& request, const std::vector<StagePlan>& sta
   const std::int64_t A = accumulation_steps(request.deck, request.data.size);
   const int each = request.mesh.ranks() / request.mesh.size(Axis::pp);
   put("pipeline  {} stages, {}: {:.1f} % of a stage's time is bubble where stages are even and transfers take none\n", stages.size(),
-      request.deck.pipeline.schedule, 100 * even_bubble(request.deck.pipeline, static_cast<int>(stages.size()), A));
+      word_of(request.deck.pipeline.schedule), 100 * even_bubble(request.deck.pipeline, static_cast<int>(stages.size()), A));
   for (const StagePlan& s : stages) {
     const Stage& stage = s.plan.request.stage;
     put("  stage {:<3} ranks {:13} layers {:9}{:12} {} of {} micro-batches{} in flight; activations take up to {}; {} FLOPs; {} on each "

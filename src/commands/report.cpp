@@ -17,6 +17,7 @@ namespace {
 
 struct ReportOptions {
   bool json = false, measure = false;
+  std::string device = "auto";
   MeasureOptions how;
 };
 
@@ -76,8 +77,8 @@ void add_report(const Command& app) {
       .between(0, 512)
       .needs(measured)
       .shows_default();
-  command.option("--device", options->how.device, "What kernels are measured on; auto: a GPU where there is one")
-      .one_of({"auto", "host", "cuda"})
+  command.option("--device", options->device, "What kernels are measured on; auto: a GPU where there is one")
+      .one_of({enum_words<RunDevice>.begin(), enum_words<RunDevice>.end()})
       .needs(measured)
       .shows_default();
   command.option("--disk", options->how.disks,
@@ -87,7 +88,10 @@ void add_report(const Command& app) {
       "report --measure > "
       "here.toml\n  "
       "tessera plan inputs/quickstart.toml --ranks 2 --machine here.toml");
-  command.does([options] { return options->measure ? measure(*options) : report(*options); });
+  command.does([options] {
+    options->how.device = from_word<RunDevice>(options->device).value();
+    return options->measure ? measure(*options) : report(*options);
+  });
 }
 
 }  // namespace tessera

@@ -60,11 +60,11 @@ void check_mixture(Draft& draft) {
 void check_document_mask(Draft& draft) {
   const Deck& d = draft.deck;
   if (!draft.good({"data.document_mask"}) || !d.data.document_mask) return;
-  if (draft.good({"mesh.cp", "context.method"}) && d.mesh.cp > 1 && d.context.method == "ring")
+  if (draft.good({"mesh.cp", "context.method"}) && d.mesh.cp > 1 && d.context.method == ContextMethod::ring)
     draft.fault({"data.document_mask", "context.method", "mesh.cp"},
                 "blocks of keys that go round a ring are seen whole by the queries after them, whatever their documents, in this version; "
                 "set context.method = \"ulysses\", mesh.cp = 1, or data.document_mask = false");
-  if (draft.good({"kernels.attention", "run.device"}) && d.kernels.attention == "cudnn" && d.run.device != "host")
+  if (draft.good({"kernels.attention", "run.device"}) && d.kernels.attention == AttentionMode::cudnn && d.run.device != RunDevice::host)
     draft.fault({"data.document_mask", "kernels.attention"},
                 "documents are masked by our own attention, and kernels.attention = \"cudnn\" asks for another; set it to \"auto\" or "
                 "\"native\", or data.document_mask = false");
@@ -74,11 +74,11 @@ void check_document_mask(Draft& draft) {
 void check_packed_documents(Draft& draft) {
   const DataKeys& data = draft.deck.data;
   if (!draft.good({"data.packing", "data.document_mask", "data.too_long"})) return;
-  if (data.packing == "documents" && !data.document_mask)
+  if (data.packing == Packing::documents && !data.document_mask)
     draft.fault({"data.packing", "data.document_mask"},
                 "documents that are put into a sequence by size have nothing to do with each other, and would see each other; with "
                 "data.packing = \"documents\" set data.document_mask = true");
-  if (data.packing != "documents" && data.too_long != "refuse")
+  if (data.packing != Packing::documents && data.too_long != TooLong::refuse)
     draft.idle("data.too_long", "data.packing",
                "has no effect with data.packing = \"concatenate\", which takes documents of any length; set data.packing = \"documents\" "
                "or leave this key out");

@@ -9,11 +9,14 @@
 
 #include "base/hash.hpp"
 #include "base/types.hpp"
+#include "deck/modes.hpp"
 
 namespace tessera {
 
 struct RunKeys {
-  std::string name, output_dir, device, resume, lanes;
+  std::string name, output_dir, resume;
+  RunDevice device = RunDevice::automatic;
+  RunLanes lanes = RunLanes::automatic;
   std::string init;        // folder of a Hugging Face model; empty: weights are drawn
   std::int64_t steps = 0;  // 0: those of epochs
   double epochs = 0;       // passes over the data; 0: steps says how long the run is
@@ -30,8 +33,8 @@ struct LoraKeys {
   std::int64_t rank = 0;  // 0: no adapters
   double alpha = 16;
   std::vector<std::string> targets = {};
-  std::string scaling = "standard";  // standard | rslora
-  std::string init;                  // folder of an adapter; empty: drawn
+  LoraScaling scaling = LoraScaling::standard;
+  std::string init;  // folder of an adapter; empty: drawn
   friend bool operator==(const LoraKeys&, const LoraKeys&) = default;
 };
 
@@ -40,7 +43,7 @@ struct ModelKeys {
   double norm_eps = 1e-5, init_std = 0.02;
   bool tied = false, qk_norm = false, qkv_bias = false;
   double rope_theta = 10000;
-  std::string rope_scaling;  // none | llama3 | linear | dynamic | yarn
+  RopeMode rope_scaling = RopeMode::none;
   double rope_factor = 8, rope_low_freq_factor = 1, rope_high_freq_factor = 4;
   std::int64_t rope_original_context = 8192;
   double rope_beta_fast = 32, rope_beta_slow = 1;
@@ -50,7 +53,7 @@ struct ModelKeys {
   std::int64_t experts_per_token = 2, expert_ff_width = 0, shared_ff_width = 0;
   bool normalize_top_k = true;
   double router_aux_loss = 0, router_z_loss = 0;  // coefficients
-  std::string router_balance = "loss";            // loss | bias
+  RouterBalance router_balance = RouterBalance::loss;
   double router_bias_rate = 0.001;
   std::vector<std::string> freeze = {};  // patterns of tensors that training leaves as they are
   LoraKeys lora = {};                    // [lora] of a deck
@@ -74,10 +77,10 @@ struct DataKeys {
   std::string validation;               // a token file
   std::string tokenizer = {};           // a folder, or a digest
   std::string chat_template = {};       // a name, or a file
-  std::string bin_ids = "auto";         // auto | uint16 | uint32
+  BinIds bin_ids = BinIds::automatic;
   bool document_mask = false;
-  std::string packing = "concatenate";  // concatenate | documents
-  std::string too_long = "refuse";      // refuse | truncate | split
+  Packing packing = Packing::concatenate;
+  TooLong too_long = TooLong::refuse;
   friend bool operator==(const DataKeys&, const DataKeys&) = default;
 };
 
@@ -89,18 +92,18 @@ struct OptimizerGroup {
 };
 
 struct OptimizerKeys {
-  std::string type;
+  OptimizerType type = OptimizerType::adamw;
   double learning_rate = 0, beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0, gradient_clipping = 0;
   std::vector<OptimizerGroup> groups = {};  // the first that has a tensor
   friend bool operator==(const OptimizerKeys&, const OptimizerKeys&) = default;
 };
 
 struct LearningRateKeys {
-  std::string schedule;  // cosine | linear | constant | wsd
+  RateSchedule schedule = RateSchedule::cosine;
   std::int64_t warmup_steps = 0, decay_steps = 0;
   double warmup_ratio = 0;  // of run.steps; 0: warmup_steps says it
   double min_ratio = 0.1;
-  std::string warmup_type = "linear";  // linear | log
+  WarmupType warmup_type = WarmupType::linear;
   friend bool operator==(const LearningRateKeys&, const LearningRateKeys&) = default;
 };
 
@@ -111,7 +114,7 @@ struct PrecisionKeys {
 };
 
 struct OffloadParamKeys {
-  std::string device;  // none | host | nvme
+  OffloadDevice device = OffloadDevice::none;
   bool pin_memory = true;
   std::string nvme_path;        // folders
   std::int64_t max_in_cpu = 0;  // elements of the shards that stay on the host beside nvme
@@ -119,7 +122,7 @@ struct OffloadParamKeys {
 };
 
 struct OffloadOptimizerKeys {
-  std::string device;             // none | host | nvme
+  OffloadDevice device = OffloadDevice::none;
   double ratio = 1;               // share of the elements that is offloaded
   std::string nvme_path;          // folders
   std::int64_t buffer_count = 4;  // pieces on their way between tiers
@@ -130,7 +133,7 @@ struct OffloadOptimizerKeys {
 
 struct ZeroKeys {
   std::int64_t stage = 0;
-  std::string overlap_comm;  // auto | true | false
+  OverlapComm overlap_comm = OverlapComm::automatic;
   bool contiguous_gradients = true, reduce_scatter = true, round_robin_gradients = false;
   std::int64_t reduce_bucket_size = 0;           // elements
   std::int64_t allgather_bucket_size = 0;        // elements
@@ -155,10 +158,10 @@ struct NvmeKeys {
 };
 
 struct ActivationKeys {
-  std::string recompute;               // none | selective | full | auto
+  Recompute recompute = Recompute::none;
   std::int64_t every = 1;              // layers between two kept streams
   std::vector<std::string> keep = {};  // values, or kinds of segments, that are not made again
-  std::string offload = "none";        // none | host | nvme
+  OffloadDevice offload = OffloadDevice::none;
   friend bool operator==(const ActivationKeys&, const ActivationKeys&) = default;
 };
 
@@ -169,23 +172,23 @@ struct MeshKeys {
 };
 
 struct ContextKeys {
-  std::string method;  // ulysses, ring
+  ContextMethod method = ContextMethod::ulysses;
   friend bool operator==(const ContextKeys&, const ContextKeys&) = default;
 };
 
 struct PipelineKeys {
-  std::string schedule = "1f1b";
-  std::int64_t virtual_stages = 2;        // of each stage, with "interleaved"
+  PipelineSchedule schedule = PipelineSchedule::one_forward_one_backward;
+  std::int64_t virtual_stages = 2;        // of each stage, with schedule interleaved
   std::vector<std::int64_t> layers = {};  // of each stage or virtual stage; none: auto
   friend bool operator==(const PipelineKeys&, const PipelineKeys&) = default;
 };
 
 struct TopologyKeys {
-  bool share_gpu = false;               // several ranks on one GPU
-  bool mixed_processors = false;        // ranks may compute with other instructions
-  std::string hierarchical = "auto";    // or never: groups over several nodes
-  std::int64_t start_timeout = 0;       // seconds
-  std::int64_t collective_timeout = 0;  // seconds
+  bool share_gpu = false;                               // several ranks on one GPU
+  bool mixed_processors = false;                        // ranks may compute with other instructions
+  Hierarchical hierarchical = Hierarchical::automatic;  // of groups over several nodes
+  std::int64_t start_timeout = 0;                       // seconds
+  std::int64_t collective_timeout = 0;                  // seconds
   friend bool operator==(const TopologyKeys&, const TopologyKeys&) = default;
 };
 
@@ -209,8 +212,8 @@ struct KernelKeys {
   std::int64_t loss_chunk = 0;  // tokens of logits held at once; 0: auto
   bool pack_weights = false;    // packed copies of whole weight matrices
   bool gemm_search = true;      // on a GPU: times algorithms of matrix products at the start
-  std::string cuda_graph;       // auto, on, off
-  std::string attention;        // on a GPU: auto, native, cudnn
+  GraphMode cuda_graph = GraphMode::automatic;
+  AttentionMode attention = AttentionMode::automatic;  // on a GPU
   friend bool operator==(const KernelKeys&, const KernelKeys&) = default;
 };
 

@@ -29,17 +29,17 @@ void check_warmup(Draft& draft) {
 void check_schedule(Draft& draft) {
   const LearningRateKeys& lr = draft.deck.learning_rate;
   if (!draft.good({"learning_rate.schedule"})) return;
-  if (lr.schedule == "constant" && draft.differs("learning_rate.min_ratio")) {
+  if (lr.schedule == RateSchedule::constant && draft.differs("learning_rate.min_ratio")) {
     draft.idle("learning_rate.min_ratio", "learning_rate.schedule",
                "has no effect with learning_rate.schedule = \"constant\"; leave it out or choose another schedule");
   }
   if (!draft.good({"learning_rate.decay_steps"})) return;
-  if (lr.schedule != "wsd" && lr.decay_steps > 0) {
+  if (lr.schedule != RateSchedule::wsd && lr.decay_steps > 0) {
     draft.idle("learning_rate.decay_steps", "learning_rate.schedule",
                fmt::format("has no effect with learning_rate.schedule = {}, which decays from the end of "
                            "the warmup to the last step; leave it out or set \"wsd\"",
-                           toml_string(lr.schedule)));
-  } else if (lr.schedule == "wsd" && lr.decay_steps == 0) {
+                           toml_string(word_of(lr.schedule))));
+  } else if (lr.schedule == RateSchedule::wsd && lr.decay_steps == 0) {
     draft.fault({"learning_rate.decay_steps", "learning_rate.schedule"},
                 "learning_rate.schedule = \"wsd\" needs learning_rate.decay_steps, the steps of the decay at the end of the run; "
                 "10 to 20 % of run.steps is usual");
@@ -54,7 +54,8 @@ void check_phases(Draft& draft) {
     return draft.fault(
         {"learning_rate.warmup_steps", "run.steps", "run.epochs"},
         fmt::format("learning_rate.warmup_steps {} is more than run.steps {}; set it to at most {}", lr.warmup_steps, steps, steps));
-  if (!draft.good({"learning_rate.schedule", "learning_rate.decay_steps"}) || lr.schedule != "wsd" || lr.decay_steps == 0) return;
+  if (!draft.good({"learning_rate.schedule", "learning_rate.decay_steps"}) || lr.schedule != RateSchedule::wsd || lr.decay_steps == 0)
+    return;
   if (lr.warmup_steps + lr.decay_steps > steps)
     draft.fault({"learning_rate.decay_steps", "learning_rate.warmup_steps", "learning_rate.warmup_ratio", "run.steps", "run.epochs"},
                 fmt::format("learning_rate.warmup_steps {} + learning_rate.decay_steps {} is more than run.steps {}; set decay_steps to at "

@@ -13,7 +13,7 @@ void check_lora(Draft& draft) {
   }
   if (draft.good({"lora.init", "run.init"}) && !m.lora.init.empty() && draft.deck.run.init.empty())
     draft.fault({"lora.init", "run.init"}, "an adapter belongs to the model that it was made for; name its folder with run.init too");
-  if (draft.good({"model.experts", "model.router_balance"}) && m.experts > 0 && m.router_balance == "bias")
+  if (draft.good({"model.experts", "model.router_balance"}) && m.experts > 0 && m.router_balance == RouterBalance::bias)
     draft.fault({"lora.rank", "model.router_balance"},
                 "a bias of experts that moves with their loads would change the model that adapters leave as it is; set "
                 "model.router_balance = \"loss\", or lora.rank = 0");

@@ -133,7 +133,7 @@ void check_heads_of_context(Draft& draft) {
 void check_context_axis(Draft& draft) {
   const std::int64_t cp = draft.deck.mesh.cp;
   if (!draft.good({"mesh.cp", "mesh.tp"})) return;
-  const bool ring = draft.good({"context.method"}) && draft.deck.context.method == "ring";
+  const bool ring = draft.good({"context.method"}) && draft.deck.context.method == ContextMethod::ring;
   if (cp == 1 && ring) draft.idle("context.method", "mesh.cp", "has no effect with mesh.cp = 1; set mesh.cp or leave this key out");
   if (cp == 1) return;
   if (ring) return check_ring(draft);
@@ -170,7 +170,7 @@ void check_replicas(Draft& draft, int ranks) {
     draft.fault({"mesh.replicate", "zero.stage"},
                 "with zero.stage = 0 each rank has the whole state, so that there is nothing to replicate; set zero.stage to 1, 2 or 3, or "
                 "leave mesh.replicate at 1");
-  if (draft.good({"zero.offload_optimizer.device"}) && draft.deck.zero.offload_optimizer.device != "none")
+  if (draft.good({"zero.offload_optimizer.device"}) && draft.deck.zero.offload_optimizer.device != OffloadDevice::none)
     draft.fault({"mesh.replicate", "zero.offload_optimizer.device"},
                 "gradients that go down after each micro-batch do not meet over replicas in this version; leave mesh.replicate at 1, or "
                 "zero.offload_optimizer.device at \"none\"");
@@ -188,7 +188,7 @@ void check_copies(Draft& draft, int ranks) {
   if (draft.good({"mesh.replicate"}) && draft.deck.mesh.replicate > 1)
     draft.fault({"zero.hpz_partition_size", "mesh.replicate"},
                 "replicas have the whole state each, so that their gathers are their own already; leave one of both at 1");
-  if (draft.good({"zero.offload_param.device"}) && draft.deck.zero.offload_param.device != "none")
+  if (draft.good({"zero.offload_param.device"}) && draft.deck.zero.offload_param.device != OffloadDevice::none)
     draft.fault({"zero.hpz_partition_size", "zero.offload_param.device"},
                 "a compute copy in each group is memory that offloaded parameters save; leave zero.hpz_partition_size at 1, or "
                 "zero.offload_param.device at \"none\"");
@@ -223,9 +223,9 @@ void check_pipeline_in_use(Draft& draft) {
   const bool alone = draft.deck.mesh.pp == 1, known = draft.good({"pipeline.schedule", "pipeline.virtual_stages"});
   if (alone && !keys.layers.empty())
     draft.idle("pipeline.layers", "mesh.pp", "has no effect with mesh.pp = 1; set mesh.pp or leave this key out");
-  if (alone && known && keys.schedule != "1f1b")
+  if (alone && known && keys.schedule != PipelineSchedule::one_forward_one_backward)
     draft.idle("pipeline.schedule", "mesh.pp", "has no effect with mesh.pp = 1; set mesh.pp or leave this key out");
-  if (known && keys.schedule != "interleaved" && draft.differs("pipeline.virtual_stages"))
+  if (known && keys.schedule != PipelineSchedule::interleaved && draft.differs("pipeline.virtual_stages"))
     draft.idle("pipeline.virtual_stages", "pipeline.schedule",
                "has no effect unless pipeline.schedule = \"interleaved\"; set that or leave this key out");
 }
@@ -235,7 +235,7 @@ void check_stages(Draft& draft) {
   const std::int64_t pp = draft.deck.mesh.pp, layers = draft.deck.model.layers;
   const PipelineKeys& keys = draft.deck.pipeline;
   const std::vector<std::int64_t>& cut = keys.layers;
-  const bool interleaved = draft.good({"pipeline.schedule", "pipeline.virtual_stages"}) && keys.schedule == "interleaved";
+  const bool interleaved = draft.good({"pipeline.schedule", "pipeline.virtual_stages"}) && keys.schedule == PipelineSchedule::interleaved;
   const std::int64_t runs = pp * (interleaved ? keys.virtual_stages : 1);
   if (pp > layers)
     draft.fault(
@@ -268,17 +268,17 @@ void check_pipeline(Draft& draft) {
   if (draft.deck.mesh.pp == 1) return;
   check_stages(draft);
   const Deck& d = draft.deck;
-  if (draft.good({"precision.gradients"}) && d.pipeline.schedule == "interleaved" && d.precision.gradients == DType::bf16)
+  if (draft.good({"precision.gradients"}) && d.pipeline.schedule == PipelineSchedule::interleaved && d.precision.gradients == DType::bf16)
     draft.fault({"pipeline.schedule", "precision.gradients"},
                 "a unit of tensors of several runs of layers is reduced once for each, and sums in bf16 are rounded once; with "
                 "precision.gradients = \"bf16\" set pipeline.schedule to \"1f1b\" or \"zero_bubble\"");
-  if (draft.good({"run.lanes"}) && d.run.lanes == "inline")
+  if (draft.good({"run.lanes"}) && d.run.lanes == RunLanes::inline_order)
     draft.fault({"run.lanes", "mesh.pp"},
                 "a stage sends while it receives, which one thread cannot; with mesh.pp set run.lanes to \"auto\" or \"threads\"");
-  if (draft.good({"zero.overlap_comm"}) && d.zero.overlap_comm == "false")
+  if (draft.good({"zero.overlap_comm"}) && d.zero.overlap_comm == OverlapComm::no)
     draft.fault({"zero.overlap_comm", "mesh.pp"},
                 "a stage sends while it computes; with mesh.pp set zero.overlap_comm to \"auto\" or true");
-  if (draft.good({"activation.offload"}) && d.activation.offload != "none")
+  if (draft.good({"activation.offload"}) && d.activation.offload != OffloadDevice::none)
     draft.fault({"activation.offload", "mesh.pp"},
                 "streams of several micro-batches wait at a time on a stage, and stay with the kernels in this version; with mesh.pp leave "
                 "activation.offload at \"none\"");

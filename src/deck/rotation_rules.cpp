@@ -16,17 +16,24 @@ namespace {
 /// A key, and the scalings that read it.
 struct Use {
   std::string_view key;
-  std::vector<std::string_view> scalings;
+  std::vector<RopeMode> scalings;
 };
 const std::array<Use, 7>& uses() {
-  static const std::array<Use, 7> all = {{{"model.rope_factor", {"llama3", "linear", "dynamic", "yarn"}},
-                                          {"model.rope_low_freq_factor", {"llama3"}},
-                                          {"model.rope_high_freq_factor", {"llama3"}},
-                                          {"model.rope_original_context", {"llama3", "dynamic", "yarn"}},
-                                          {"model.rope_beta_fast", {"yarn"}},
-                                          {"model.rope_beta_slow", {"yarn"}},
-                                          {"model.rope_attention_factor", {"yarn"}}}};
+  using enum RopeMode;
+  static const std::array<Use, 7> all = {{{"model.rope_factor", {llama3, linear, dynamic, yarn}},
+                                          {"model.rope_low_freq_factor", {llama3}},
+                                          {"model.rope_high_freq_factor", {llama3}},
+                                          {"model.rope_original_context", {llama3, dynamic, yarn}},
+                                          {"model.rope_beta_fast", {yarn}},
+                                          {"model.rope_beta_slow", {yarn}},
+                                          {"model.rope_attention_factor", {yarn}}}};
   return all;
+}
+
+std::string words_of(const std::vector<RopeMode>& scalings) {
+  std::vector<std::string_view> words;
+  for (const RopeMode scaling : scalings) words.push_back(word_of(scaling));
+  return fmt::format("\"{}\"", fmt::join(words, "\" or \""));
 }
 
 /// Two keys of which the first must be the larger.
@@ -43,12 +50,13 @@ void check_rotation(Draft& draft) {
   for (const Use& use : uses())
     if (draft.differs(use.key) && std::ranges::find(use.scalings, m.rope_scaling) == use.scalings.end())
       draft.idle(use.key, "model.rope_scaling",
-                 fmt::format("has no effect with model.rope_scaling = \"{}\"; set model.rope_scaling = \"{}\" or leave this key out",
-                             m.rope_scaling, fmt::join(use.scalings, "\" or \"")));
-  if (m.rope_scaling == "llama3")
+                 fmt::format("has no effect with model.rope_scaling = \"{}\"; set model.rope_scaling = {} or leave this key out",
+                             word_of(m.rope_scaling), words_of(use.scalings)));
+  if (m.rope_scaling == RopeMode::llama3)
     require_above(draft, "model.rope_high_freq_factor", m.rope_high_freq_factor, "model.rope_low_freq_factor", m.rope_low_freq_factor);
-  if (m.rope_scaling == "yarn") require_above(draft, "model.rope_beta_fast", m.rope_beta_fast, "model.rope_beta_slow", m.rope_beta_slow);
-  if (m.rope_scaling == "dynamic" && draft.good({"model.head_dim"}) && m.head_dim <= 2)
+  if (m.rope_scaling == RopeMode::yarn)
+    require_above(draft, "model.rope_beta_fast", m.rope_beta_fast, "model.rope_beta_slow", m.rope_beta_slow);
+  if (m.rope_scaling == RopeMode::dynamic && draft.good({"model.head_dim"}) && m.head_dim <= 2)
     draft.fault({"model.head_dim", "model.rope_scaling"},
                 "dynamic scaling raises the base to a power of head_dim / (head_dim - 2); set model.head_dim to 4 or more");
 }

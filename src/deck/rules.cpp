@@ -139,7 +139,7 @@ void check_experts(Draft& draft) {
         draft.idle(key, "model.experts", "has no effect with model.experts = 0; set model.experts or leave this key out");
     return;
   }
-  if (draft.good({"model.router_balance"}) && m.router_balance != "bias" && draft.differs("model.router_bias_rate"))
+  if (draft.good({"model.router_balance"}) && m.router_balance != RouterBalance::bias && draft.differs("model.router_bias_rate"))
     draft.idle("model.router_bias_rate", "model.router_balance",
                "has no effect unless model.router_balance = \"bias\"; set that or leave this key out");
   if (draft.good({"model.experts_per_token"}) && m.experts_per_token > m.experts)
@@ -183,8 +183,8 @@ void check_evaluation(Draft& draft) {
 /// What the disk tier needs to be told.
 void check_nvme(Draft& draft) {
   const ZeroKeys& zero = draft.deck.zero;
-  const bool state = zero.offload_optimizer.device == "nvme", parameters = zero.offload_param.device == "nvme";
-  const bool streams = draft.deck.activation.offload == "nvme";
+  const bool state = zero.offload_optimizer.device == OffloadDevice::nvme, parameters = zero.offload_param.device == OffloadDevice::nvme;
+  const bool streams = draft.deck.activation.offload == OffloadDevice::nvme;
   if ((state || parameters || streams) && zero.offload_optimizer.nvme_path.empty() && zero.offload_param.nvme_path.empty())
     draft.fault({parameters && !state ? "zero.offload_param.nvme_path" : "zero.offload_optimizer.nvme_path"},
                 "nvme needs a folder on a local disk; name it, for example \"/local\"");
@@ -193,21 +193,21 @@ void check_nvme(Draft& draft) {
 void check_offload(Draft& draft) {
   if (!draft.good({"activation.offload", "zero.offload_optimizer.device", "zero.offload_param.device", "zero.stage"})) return;
   const ZeroKeys& zero = draft.deck.zero;
-  if (zero.offload_optimizer.device != "none" && zero.stage == 0)
+  if (zero.offload_optimizer.device != OffloadDevice::none && zero.stage == 0)
     draft.fault({"zero.offload_optimizer.device", "zero.stage"},
                 "zero.offload_optimizer goes with stages 1 to 3, where each rank updates its own part; set zero.stage = 1 or more");
   check_nvme(draft);
   if (draft.good({"checkpoint.async"}) && draft.deck.checkpoint.async &&
-      (zero.offload_optimizer.device == "nvme" || zero.offload_param.device == "nvme"))
+      (zero.offload_optimizer.device == OffloadDevice::nvme || zero.offload_param.device == OffloadDevice::nvme))
     draft.fault(
         {"checkpoint.async", "zero.offload_optimizer.device", "zero.offload_param.device"},
         "a save beside the steps is written from a copy of the state in the host's memory, and this state lies on disks since the host "
         "has no room for it; set checkpoint.async = false, or name a disk of the nodes with checkpoint.staging in its place");
-  if (zero.offload_param.device == "none") return;
+  if (zero.offload_param.device == OffloadDevice::none) return;
   if (zero.stage != 3)
     draft.fault({"zero.offload_param.device", "zero.stage"},
                 fmt::format("parameters are gathered for each use at stage 3 alone, and zero.stage is {}; set it to 3", zero.stage));
-  if (zero.offload_optimizer.device == "none")
+  if (zero.offload_optimizer.device == OffloadDevice::none)
     draft.fault({"zero.offload_param.device", "zero.offload_optimizer.device"},
                 "the optimizer's state is six times as large as the parameters, and goes first; set zero.offload_optimizer.device too");
   if (zero.offload_optimizer.ratio < 1)
@@ -217,12 +217,13 @@ void check_offload(Draft& draft) {
 
 void check_lanes(Draft& draft) {
   if (!draft.good({"zero.overlap_comm", "run.lanes"})) return;
-  const std::string &overlap = draft.deck.zero.overlap_comm, &lanes = draft.deck.run.lanes;
-  if (overlap == "true" && lanes == "inline") {
+  const OverlapComm overlap = draft.deck.zero.overlap_comm;
+  const RunLanes lanes = draft.deck.run.lanes;
+  if (overlap == OverlapComm::yes && lanes == RunLanes::inline_order) {
     draft.fault({"zero.overlap_comm", "run.lanes"},
                 "zero.overlap_comm = true needs communication lanes of their own, and run.lanes = \"inline\" has none; set run.lanes to "
                 "\"auto\" or \"threads\", or overlap_comm to \"auto\" or false");
-  } else if (overlap == "false" && lanes == "threads") {
+  } else if (overlap == OverlapComm::no && lanes == RunLanes::threads) {
     draft.fault(
         {"run.lanes", "zero.overlap_comm"},
         "run.lanes = \"threads\" runs communication beside compute, which zero.overlap_comm = false forbids; set one of them to \"auto\"");
@@ -232,7 +233,7 @@ void check_lanes(Draft& draft) {
 /// One deck serves both backends, so a key for one of them alone is legal with the other; but it is not silent.
 void note_idle_device_keys(Draft& draft) {
   if (!draft.good({"run.device"})) return;
-  if (draft.deck.run.device != "host") {
+  if (draft.deck.run.device != RunDevice::host) {
     if (draft.differs("topology.hierarchical"))
       draft.resolved.push_back("note: topology.hierarchical has no effect with run.device = \"cuda\": NCCL knows the nodes");
     return;
@@ -243,7 +244,7 @@ void note_idle_device_keys(Draft& draft) {
 
 void check_attention(Draft& draft) {
   if (!draft.good({"kernels.attention", "precision.compute", "model.head_dim", "run.device"})) return;
-  if (draft.deck.kernels.attention != "cudnn" || draft.deck.run.device == "host") return;
+  if (draft.deck.kernels.attention != AttentionMode::cudnn || draft.deck.run.device == RunDevice::host) return;
   if (draft.deck.precision.compute != DType::bf16)
     draft.fault({"kernels.attention", "precision.compute"},
                 "cuDNN has attention in bf16 alone; set precision.compute = \"bf16\" or "
@@ -274,18 +275,18 @@ void check_packing(Draft& draft) {
 void check_activation(Draft& draft) {
   if (!draft.good({"activation.recompute", "activation.every"})) return;
   const ActivationKeys& a = draft.deck.activation;
-  if (draft.good({"activation.keep"}) && !a.keep.empty() && a.recompute == "none")
+  if (draft.good({"activation.keep"}) && !a.keep.empty() && a.recompute == Recompute::none)
     draft.fault(
         {"activation.keep", "activation.recompute"},
         "activation.recompute = \"none\" makes nothing again; leave activation.keep out, or set recompute to \"selective\", \"full\" or "
         "\"auto\"");
-  if (a.every == 1 || a.recompute == "full") return;
+  if (a.every == 1 || a.recompute == Recompute::full) return;
   draft.idle(
       "activation.every", "activation.recompute",
       fmt::format(
           "streams are dropped between layers with activation.recompute = \"full\" alone, and it is \"{}\"; leave activation.every out or "
           "set recompute to \"full\"",
-          a.recompute));
+          word_of(a.recompute)));
 }
 
 void check_retention(Draft& draft) {

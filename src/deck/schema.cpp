@@ -8,11 +8,32 @@
 namespace tessera {
 namespace {
 
+template <class F>
+FieldRef field_of(F) {
+  using T = std::remove_reference_t<std::invoke_result_t<F, Deck&>>;
+  if constexpr (Worded<T>)
+    return ModeField{.words = enum_words<T>,
+                     .read = [](const Deck& d) { return word_of(F{}(const_cast<Deck&>(d))); },  // F only forms a reference
+                     .write = [](Deck& d, std::string_view word) { F{}(d) = from_word<T>(word).value(); }};
+  else
+    return static_cast<T& (*)(Deck&)>(F{});
+}
+
+/// Puts the words of modes into their rows.
+std::vector<Key> with_choices(std::vector<Key> keys) {
+  for (Key& key : keys)
+    if (const auto* mode = std::get_if<ModeField>(&key.field); mode && key.type == KeyType::text)
+      std::ranges::copy_if(mode->words, std::back_inserter(key.choices),
+                           [&](std::string_view word) { return word != "auto" || key.automatic == Auto::no; });
+  return keys;
+}
+
 // The name of a key is the path of its field: the two cannot drift apart.
-#define KEY(path) .name = #path, .field = +[](Deck& d) -> decltype((std::declval<Deck&>().path)) { return d.path; }
+#define KEY(path) .name = #path, .field = field_of([](Deck& d) -> decltype((std::declval<Deck&>().path)) { return d.path; })
 
 // A section of its own whose fields belong to the model's.
-#define MODEL_KEY(path) .name = #path, .field = +[](Deck& d) -> decltype((std::declval<Deck&>().model.path)) { return d.model.path; }
+#define MODEL_KEY(path) \
+  .name = #path, .field = field_of([](Deck& d) -> decltype((std::declval<Deck&>().model.path)) { return d.model.path; })
 
 constexpr double max_dim = 1 << 24;
 
@@ -37,7 +58,7 @@ const Refusals other_schedules = {
     {"lrrangetest", "it is not in this version; set \"linear\" or \"constant\""}};
 
 const Refusals no_cpu = {{"cpu", "the host's memory is called \"host\" here"}};
-const std::vector<Key> table = {
+const std::vector<Key> table = with_choices({
     // [run]
     {KEY(run.name), .type = text, .fallback = "\"auto\"", .automatic = Auto::resolved,
      .help = "Name of the run; auto takes the file name of the deck without its extension."},
@@ -70,13 +91,13 @@ const std::vector<Key> table = {
      .help = "Seed of the initial weights and of the order of the data."},
     {KEY(run.reproducible), .type = boolean, .fallback = "false", .identity = true,
      .help = "Makes every sum exact, so that the same deck gives the same bits on any number of ranks and at any ZeRO stage."},
-    {KEY(run.device), .type = text, .choices = {"host", "cuda"}, .fallback = "\"auto\"", .automatic = Auto::kept,
+    {KEY(run.device), .type = text, .fallback = "\"auto\"", .automatic = Auto::kept,
      .help =
          "Where tensors live and kernels run; a run with cuda needs a build with CUDA. auto takes cuda when a run of such a "
          "build starts and sees a GPU, else host. tessera plan looks for no GPU, in any build: auto plans for the host, cuda for a GPU."},
     {KEY(run.threads), .type = integer, .unit = "threads a rank", .limits = {.least = 0, .most = most_threads}, .fallback = "\"auto\"",
      .automatic = Auto::kept, .help = "Compute threads of each rank; auto shares the cores of a node among its ranks."},
-    {KEY(run.lanes), .type = text, .choices = {"threads", "inline"}, .fallback = "\"auto\"", .automatic = Auto::kept,
+    {KEY(run.lanes), .type = text, .fallback = "\"auto\"", .automatic = Auto::kept,
      .help = "threads runs communication lanes on threads of their own beside compute; inline runs every task in order on one thread."},
     {KEY(run.log_every), .type = integer, .unit = "optimizer steps", .limits = {.least = 1, .most = 1e12}, .fallback = "1",
      .help = "Steps between two progress lines; metrics.jsonl holds every step."},
@@ -112,8 +133,7 @@ const std::vector<Key> table = {
      .help = "Standard deviation of the initial weights."},
     {KEY(model.rope_theta), .type = real, .limits = {.above = 1, .most = 1e12}, .fallback = "10000.0", .identity = true,
      .help = "Base of the rotary frequencies."},
-    {KEY(model.rope_scaling), .type = text, .choices = {"none", "llama3", "linear", "dynamic", "yarn"}, .fallback = "\"none\"",
-     .identity = true,
+    {KEY(model.rope_scaling), .type = text, .fallback = "\"none\"", .identity = true,
      .refused = {{"longrope", "LongRoPE scaling is not in this version; set \"none\", \"llama3\", \"linear\", \"dynamic\" or \"yarn\""}},
      .help = "Scaling of the rotary frequencies for long contexts, as Hugging Face's classes do it."},
     {KEY(model.rope_factor), .type = real, .unit = "ratio", .limits = {.least = 1, .most = 1e6}, .fallback = "8.0", .identity = true,
@@ -151,7 +171,7 @@ const std::vector<Key> table = {
              "their mean probability, 1 where all have the same; of each micro-batch, averaged over those of a step. 0.01 is usual."},
     {KEY(model.router_z_loss), .type = real, .limits = {.least = 0, .most = 1000}, .fallback = "0.0", .identity = true,
      .help = "Coefficient of the mean square of the log-sum-exp of router logits, for each layer. 0.001 is usual."},
-    {KEY(model.router_balance), .type = text, .choices = {"loss", "bias"}, .fallback = "\"loss\"", .identity = true,
+    {KEY(model.router_balance), .type = text, .fallback = "\"loss\"", .identity = true,
      .help =
          "What balances experts: \"loss\" model.router_aux_loss alone; \"bias\" a bias of each expert, which joins its probability where a "
          "token's experts are chosen and not in what they count for, and which each step moves by its load (arXiv:2408.15664, "
@@ -176,7 +196,7 @@ const std::vector<Key> table = {
      .help =
          "Matrices that have adapters: wq, wk, wv, wo, w_gate, w_up, w_down, or as Hugging Face calls them (q_proj), or patterns of "
          "tensors' names (\"layers.1?.attention.*\", \"experts.*\"); [] is all seven of every layer, but for experts, which are named."},
-    {MODEL_KEY(lora.scaling), .type = text, .choices = {"standard", "rslora"}, .fallback = "\"standard\"", .identity = true, .silent = true,
+    {MODEL_KEY(lora.scaling), .type = text, .fallback = "\"standard\"", .identity = true, .silent = true,
      .help = "standard divides lora.alpha by the rank, rslora by its square root, which suits large ranks (arXiv:2312.03732)."},
     {MODEL_KEY(lora.init), .type = text, .unit = "path", .fallback = "\"\"", .identity = true, .silent = true,
      .help = "Folder of an adapter as PEFT writes it, which training begins with, beside the model of run.init that it was made for; its "
@@ -220,7 +240,7 @@ const std::vector<Key> table = {
      .help = "Tokenizer that the token files must be of: a folder with a tokenizer.json, which the run keeps, or the digest of one, as "
              "token files name it (`tokenizer.xxh3`). Empty: that of run.init, of the run's folder or of the checkpoint that it begins "
              "with. Checkpoints carry the digest in its place."},
-    {KEY(data.bin_ids), .type = text, .choices = {"auto", "uint16", "uint32"}, .fallback = "\"auto\"",
+    {KEY(data.bin_ids), .type = text, .fallback = "\"auto\"",
      .help = "Type of the ids in token files without a header (.bin); others say it themselves. auto is uint16, and refuses files whose "
              "bytes look like wider ids, floats or text."},
     {KEY(data.document_mask), .type = boolean, .fallback = "false", .identity = true, .silent = true,
@@ -228,19 +248,17 @@ const std::vector<Key> table = {
          "Keeps the documents of a sequence apart: attention sees a token's own document alone, positions count from its begin, and the "
          "token that a document ends with has no target. Attention then takes time by the squares of documents, not of the sequence. "
          "Token files must say where their documents begin, as `tessera tokenize` writes them."},
-    {KEY(data.packing), .type = text, .choices = {"concatenate", "documents"}, .fallback = "\"concatenate\"", .identity = true,
-     .silent = true,
+    {KEY(data.packing), .type = text, .fallback = "\"concatenate\"", .identity = true, .silent = true,
      .help =
          "How documents become sequences. concatenate: sequences are cut out of the file's tokens as they follow each other. documents: "
          "sequences hold whole documents, as many as fit (best fit, in an order of run.seed); what stays empty is padding that counts in "
          "no loss. It asks for data.document_mask = true."},
-    {KEY(data.too_long), .type = text, .choices = {"refuse", "truncate", "split"}, .fallback = "\"refuse\"", .identity = true,
-     .silent = true,
+    {KEY(data.too_long), .type = text, .fallback = "\"refuse\"", .identity = true, .silent = true,
      .help = "With data.packing = \"documents\", what becomes of a document of more than batch.sequence_length + 1 tokens: refuse ends the "
              "start and names it, truncate takes its first tokens, split makes documents of its parts."},
 
     // [optimizer]
-    {KEY(optimizer.type), .type = text, .choices = {"adamw"}, .fallback = "\"adamw\"", .identity = true,
+    {KEY(optimizer.type), .type = text, .fallback = "\"adamw\"", .identity = true,
      .refused = {{"adam", "plain Adam is not in this version; set \"adamw\" with weight_decay = 0.0, which is the same update"},
                  {"lamb", "LAMB is not in this version; set \"adamw\""},
                  {"onebit_adam", "1-bit Adam is not in this version; set \"adamw\""},
@@ -267,8 +285,7 @@ const std::vector<Key> table = {
              "first group that has a tensor counts. A pattern of no tensor that is trained is refused."},
 
     // [learning_rate]
-    {KEY(learning_rate.schedule), .type = text, .choices = {"cosine", "linear", "constant", "wsd"}, .fallback = "\"cosine\"",
-     .identity = true, .refused = other_schedules,
+    {KEY(learning_rate.schedule), .type = text, .fallback = "\"cosine\"", .identity = true, .refused = other_schedules,
      .help = "Shape of the learning rate after the warmup; wsd is constant and then falls linearly over decay_steps."},
     {KEY(learning_rate.warmup_steps), .type = integer, .unit = "optimizer steps", .limits = {.least = 0, .most = 1e12}, .fallback = "0",
      .identity = true, .help = "Steps of warmup; the last one has the peak."},
@@ -276,7 +293,7 @@ const std::vector<Key> table = {
      .silent = true,
      .help = "In the place of warmup_steps: the warmup as a share of run.steps, rounded up. The run's folder holds the steps in its place, "
              "so a run that is made longer keeps its warmup where warmup_steps is given."},
-    {KEY(learning_rate.warmup_type), .type = text, .choices = {"linear", "log"}, .fallback = "\"linear\"", .identity = true,
+    {KEY(learning_rate.warmup_type), .type = text, .fallback = "\"linear\"", .identity = true,
      .help = "Rise of the warmup. linear: step i of warmup_steps, counted from 1, has i / warmup_steps of the peak; log: log(i) / "
              "log(warmup_steps), which begins at 0 and is DeepSpeed's default."},
     {KEY(learning_rate.decay_steps), .type = integer, .unit = "optimizer steps", .limits = {.least = 0, .most = 1e12}, .fallback = "0",
@@ -339,7 +356,7 @@ const std::vector<Key> table = {
     {KEY(zero.quantized_gradients), .type = boolean, .fallback = "false",
      .refused = {{"true", "quantized gradient reduction (ZeRO++ qgZ) is not in this version; leave it at false"}},
      .help = "Reduces gradients in 4 bits (ZeRO++ qgZ); not in this version."},
-    {KEY(zero.offload_optimizer.device), .type = text, .choices = {"none", "host", "nvme"}, .fallback = "\"none\"", .refused = no_cpu,
+    {KEY(zero.offload_optimizer.device), .type = text, .fallback = "\"none\"", .refused = no_cpu,
      .help = "Where master weights and moments lie when not with the kernels: host, or nvme, from where pieces pass through the host. Its "
              "cores then run the optimizer (stages 1 to 3), and the gradients that it reads lie on the host. No bit of a run in "
              "reproducible mode depends on it."},
@@ -361,7 +378,7 @@ const std::vector<Key> table = {
     {KEY(zero.offload_optimizer.fast_init), .type = boolean, .fallback = "true",
      .help = "With nvme: moments of a new run are zeros that need not be written; false writes them, so that a disk shows its faults "
              "before the first step."},
-    {KEY(zero.offload_param.device), .type = text, .choices = {"none", "host", "nvme"}, .fallback = "\"none\"", .refused = no_cpu,
+    {KEY(zero.offload_param.device), .type = text, .fallback = "\"none\"", .refused = no_cpu,
      .help = "Where the shards of the parameters that kernels read lie when not with the kernels: host or nvme, from where each comes up "
              "for its gathers (stage 3, beside offload_optimizer). Small tensors (zero.param_persistence_threshold) stay. No bit of a run "
              "depends on it."},
@@ -373,7 +390,7 @@ const std::vector<Key> table = {
      .help = "With offload_param on a GPU: the shards lie in pinned memory, which copies beside other work need."},
 
     // [activation]
-    {KEY(activation.recompute), .type = text, .choices = {"none", "selective", "full"}, .fallback = "\"none\"", .automatic = Auto::kept,
+    {KEY(activation.recompute), .type = text, .fallback = "\"none\"", .automatic = Auto::kept,
      .help =
          "What the backward pass makes again and the forward pass need not keep. selective: the half of the bytes that costs the fewest "
          "FLOPs; full: all but the residual stream that enters a layer; auto: the fewest FLOPs with which the plan fits memory.device, or "
@@ -384,7 +401,7 @@ const std::vector<Key> table = {
      .help = "What recompute does not drop: values of a layer, for example \"attention.context\", or kinds of segments (\"attention\", "
              "\"mlp\"), "
              "which stand for all that recompute = \"none\" keeps of them. A name that is none is refused with the list of all."},
-    {KEY(activation.offload), .type = text, .choices = {"none", "host", "nvme"}, .fallback = "\"none\"", .refused = no_cpu,
+    {KEY(activation.offload), .type = text, .fallback = "\"none\"", .refused = no_cpu,
      .help = "Where the residual streams that the backward pass reads wait for it: none leaves them with the kernels; host and nvme (the "
              "folders of zero.offload_optimizer.nvme_path) take them from there, two passes before they are used. No bit depends on it."},
 
@@ -418,14 +435,14 @@ const std::vector<Key> table = {
          "tokens could ask for, or with experts.capacity_factor as many as experts take."},
 
     // [context]
-    {KEY(context.method), .type = text, .choices = {"ulysses", "ring"}, .fallback = "\"ulysses\"",
+    {KEY(context.method), .type = text, .fallback = "\"ulysses\"",
      .help = "With mesh.cp above 1, how attention sees whole sequences. ulysses: ranks exchange tokens for heads before attention, so that "
              "each has all tokens with a part of the heads, and back after it. Of fewer key and value heads than ranks, several have the "
              "same. ring: each rank keeps its tokens, a chunk from the sequence's begin and one from its end, and blocks of keys and "
              "values go round the ranks beside the attention to them: for more ranks than heads, in as many steps as there are ranks."},
 
     // [pipeline]
-    {KEY(pipeline.schedule), .type = text, .choices = {"1f1b", "interleaved", "zero_bubble"}, .fallback = "\"1f1b\"",
+    {KEY(pipeline.schedule), .type = text, .fallback = "\"1f1b\"",
      .help =
          "Order in which a stage works on the micro-batches. 1f1b alternates a forward and a backward pass, so that at most as many "
          "micro-batches as there are stages after it, and its own, have activations there. interleaved gives each stage several runs of "
@@ -448,7 +465,7 @@ const std::vector<Key> table = {
          "Lets ranks compute with other instructions than each other (as oneDNN chooses them on nodes of several kinds), so that results "
          "depend on which rank computes what; not with run.reproducible. false refuses such a launch. The program is the same on all "
          "ranks in any case."},
-    {KEY(topology.hierarchical), .type = text, .choices = {"auto", "never"}, .fallback = "\"auto\"",
+    {KEY(topology.hierarchical), .type = text, .fallback = "\"auto\"",
      .help = "How host ranks of a group that spans nodes, as many on each, gather and sum. auto: through shared memory inside a node, and "
              "between nodes each byte once; never: all of it by MPI. Bits are the same."},
     {KEY(topology.start_timeout), .type = duration, .unit = "time", .limits = {.least = 1, .most = 31536000}, .fallback = "\"5 min\"",
@@ -500,12 +517,12 @@ const std::vector<Key> table = {
      .help =
          "On a GPU, times cuBLASLt's algorithms for each matrix product at the start and keeps the fastest in a file of the user's cache "
          "folder, for this kind of GPU; false takes cuBLASLt's first choice, and so does reproducible mode."},
-    {KEY(kernels.cuda_graph), .type = text, .choices = {"on", "off"}, .fallback = "\"auto\"", .automatic = Auto::kept,
+    {KEY(kernels.cuda_graph), .type = text, .fallback = "\"auto\"", .automatic = Auto::kept,
      .help =
          "On a GPU, makes a CUDA graph of the step (of a token in generate) when it runs for the second time, and launches that from then "
          "on; auto does so for steps of up to 20000 tasks, and goes on without where CUDA refuses."},
 
-    {KEY(kernels.attention), .type = text, .choices = {"native", "cudnn"}, .fallback = "\"auto\"", .automatic = Auto::kept,
+    {KEY(kernels.attention), .type = text, .fallback = "\"auto\"", .automatic = Auto::kept,
      .help =
          "On a GPU, whose attention runs: ours, or cuDNN's (bf16, head dims that are multiples of 8), which plans more workspace. auto "
          "times both at the start, forward and backward apart, says which it took, and keeps that with gemm_search's choices; it is ours "
@@ -536,7 +553,7 @@ const std::vector<Key> table = {
      .help = "Encrypts what lies on disks (AES-256-XTS) under a key that only the process knows."},
     {KEY(nvme.wipe), .type = boolean, .fallback = "false",
      .help = "Overwrites what lay on disks at the end of a run; after a kill, only encrypt hides it."},
-};
+});
 #undef KEY
 #undef MODEL_KEY
 

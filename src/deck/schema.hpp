@@ -12,10 +12,16 @@
 
 namespace tessera {
 
+/// A field that holds one of fixed words, as an enum of deck/modes.hpp.
+struct ModeField {
+  std::span<const std::string_view> words;
+  std::string_view (*read)(const Deck&);
+  void (*write)(Deck&, std::string_view word);  ///< one of the words
+};
 /// How a key finds its field in a deck: one function for each type that a field can have.
 using FieldRef = std::variant<std::int64_t& (*)(Deck&), double& (*)(Deck&), bool& (*)(Deck&), std::string& (*)(Deck&), DType& (*)(Deck&),
                               std::vector<std::string>& (*)(Deck&), std::vector<std::int64_t>& (*)(Deck&), std::vector<double>& (*)(Deck&),
-                              std::vector<OptimizerGroup>& (*)(Deck&)>;
+                              std::vector<OptimizerGroup>& (*)(Deck&), ModeField>;
 
 /// What a user writes for the value.
 enum class KeyType {
@@ -31,7 +37,7 @@ enum class KeyType {
   integers,  ///< [9, 8, 7]
   reals,     ///< [0.7, 3]
   groups,    ///< [{ tensors = ["head.*"], learning_rate = 1e-4 }], or a table [[optimizer.groups]] each
-  toggle,    ///< "auto", true or false, kept as text
+  toggle,    ///< "auto", true or false; the field is a mode with these words
   counted    ///< a word of the choices, or an integer; kept as text
 };
 
@@ -53,9 +59,9 @@ struct Key {
   KeyType type;
   std::string_view unit = "";
   Limits limits = {};
-  std::vector<std::string_view> choices = {};
-  std::string_view zero = "";      ///< of a real: the word that stands for 0
-  std::string_view fallback = "";  ///< the default as it would be written after `=`; empty: the key must be given
+  std::vector<std::string_view> choices = {};  ///< of a mode: its words, and the table leaves them out
+  std::string_view zero = "";                  ///< of a real: the word that stands for 0
+  std::string_view fallback = "";              ///< the default as it would be written after `=`; empty: the key must be given
   Auto automatic = Auto::no;
   bool identity = false;  ///< part of deck_identity
   bool silent = false;    ///< of identity: no part of it where it has its default, so that runs from before the key keep theirs

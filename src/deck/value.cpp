@@ -229,9 +229,9 @@ std::string assign_text(const Key& key, const std::string& text, Deck& deck) {
     if (std::string fault = assign_choice(key, text); !fault.empty()) return fault;
   }
   if (auto* dtype = std::get_if<DType& (*)(Deck&)>(&key.field)) {
-    for (DType t : {DType::f32, DType::bf16}) {
-      if (name_of(t) == text) (*dtype)(deck) = t;
-    }
+    (*dtype)(deck) = float_type_of(text).value();
+  } else if (auto* mode = std::get_if<ModeField>(&key.field)) {
+    mode->write(deck, text);
   } else {
     field<std::string>(key, deck) = text;
   }
@@ -241,6 +241,8 @@ std::string assign_text(const Key& key, const std::string& text, Deck& deck) {
 void assign_auto(const Key& key, Deck& deck) {
   if (std::holds_alternative<std::int64_t& (*)(Deck&)>(key.field)) {
     field<std::int64_t>(key, deck) = 0;
+  } else if (auto* mode = std::get_if<ModeField>(&key.field)) {
+    mode->write(deck, "auto");
   } else {
     field<std::string>(key, deck) = "auto";
   }
@@ -268,7 +270,7 @@ std::string assign(const Key& key, const Literal& literal, Deck& deck, bool& is_
     case KeyType::toggle: {
       auto* truth = std::get_if<bool>(&literal.value);
       if (!truth) return wrong_type(key, literal);
-      field<std::string>(key, deck) = *truth ? "true" : "false";
+      std::get<ModeField>(key.field).write(deck, *truth ? "true" : "false");
       return {};
     }
     case KeyType::counted: {
@@ -318,6 +320,10 @@ Literal read_value(const Key& key, const Deck& deck) {
   }
   if (std::holds_alternative<bool& (*)(Deck&)>(key.field)) return {field<bool>(key, deck), ""};
   if (std::holds_alternative<DType& (*)(Deck&)>(key.field)) return {std::string(name_of(field<DType>(key, deck))), ""};
+  if (auto* mode = std::get_if<ModeField>(&key.field)) {
+    const std::string_view word = mode->read(deck);
+    return key.type == KeyType::toggle && word != "auto" ? Literal{word == "true", ""} : Literal{std::string(word), ""};
+  }
   if (key.type == KeyType::texts) return {field<std::vector<std::string>>(key, deck), ""};
   if (key.type == KeyType::paths) {
     const std::vector<std::string>& texts = field<std::vector<std::string>>(key, deck);
@@ -327,7 +333,6 @@ Literal read_value(const Key& key, const Deck& deck) {
   if (key.type == KeyType::groups) return {field<std::vector<OptimizerGroup>>(key, deck), ""};
   if (key.type == KeyType::reals) return {field<std::vector<double>>(key, deck), ""};
   const std::string& text = field<std::string>(key, deck);
-  if (key.type == KeyType::toggle && text != "auto") return {text == "true", ""};
   if (key.type == KeyType::counted && text.find_first_not_of("0123456789") == std::string::npos)
     return {static_cast<std::int64_t>(std::stoll(text)), ""};
   return {text, ""};

@@ -59,7 +59,8 @@ class Comparison {
     expect("peft_type", "LORA", "only LoRA is in this version");
     expect("r", lora_.rank, fmt::format("and lora.rank = {}", lora_.rank));
     expect("lora_alpha", lora_.alpha, fmt::format("and lora.alpha = {}", shortest(lora_.alpha)));
-    expect_or_absent("use_rslora", lora_.scaling == "rslora", fmt::format("and lora.scaling = {}", toml_string(lora_.scaling)));
+    expect_or_absent("use_rslora", lora_.scaling == LoraScaling::rslora,
+                     fmt::format("and lora.scaling = {}", toml_string(word_of(lora_.scaling))));
     expect_or_absent("bias", "none", "biases are not trained beside adapters in this version");
     check_init();
     for (const auto& [key, value] : config_.items()) {

@@ -47,7 +47,7 @@ std::string peft_config(const Deck& deck, const std::vector<Parameter>& table) {
   c["r"] = lora.rank;
   c["target_modules"] = peft_target_modules(table);
   c["task_type"] = "CAUSAL_LM";
-  c["use_rslora"] = lora.scaling == "rslora";
+  c["use_rslora"] = lora.scaling == LoraScaling::rslora;
   return c.dump(2) + "\n";
 }
 

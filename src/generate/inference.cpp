@@ -7,13 +7,14 @@
 namespace tessera {
 namespace {
 
-Deck deck_of(const io::CheckpointReader& reader, const std::string& device) {
-  Deck deck = require_deck(parse_stored_deck(reader.meta().deck, reader.folder() + "/checkpoint.h5:deck", device));
+Deck deck_of(const io::CheckpointReader& reader, RunDevice device) {
+  Deck deck = require_deck(parse_stored_deck(reader.meta().deck, reader.folder() + "/checkpoint.h5:deck", std::string(word_of(device))));
   deck.zero.stage = 0;
-  deck.zero.offload_optimizer.device = deck.zero.offload_param.device = "none";
+  deck.zero.offload_optimizer.device = deck.zero.offload_param.device = OffloadDevice::none;
   deck.mesh = {.dp = 1};
-  deck.memory.device = 0;                                                    // of the machine that it was trained on
-  if (deck.kernels.attention == "cudnn") deck.kernels.attention = "native";  // cuDNN may not be where the checkpoint is read
+  deck.memory.device = 0;  // of the machine that it was trained on
+  if (deck.kernels.attention == AttentionMode::cudnn)
+    deck.kernels.attention = AttentionMode::native;  // cuDNN may not be where the checkpoint is read
   return deck;
 }
 
@@ -29,7 +30,7 @@ RunPlan plan_of(Deck& deck, const LoadOptions& options, std::int64_t rows) {
   return plan_run(request);
 }
 
-LoadedModel load_from(const io::CheckpointReader& reader, const std::string& device, const LoadOptions& options) {
+LoadedModel load_from(const io::CheckpointReader& reader, RunDevice device, const LoadOptions& options) {
   LoadedModel model{.deck = deck_of(reader, device), .step = reader.meta().step, .engine = nullptr};
   if (options.mask_documents) model.deck.data.document_mask = true;
   if (options.sequence_length > 0) model.deck.batch.sequence_length = options.sequence_length;
@@ -50,9 +51,9 @@ LoadedModel load_from(const io::CheckpointReader& reader, const std::string& dev
 
 }  // namespace
 
-Deck load_deck(const std::string& checkpoint, const std::string& device) { return deck_of(io::CheckpointReader(checkpoint), device); }
+Deck load_deck(const std::string& checkpoint, RunDevice device) { return deck_of(io::CheckpointReader(checkpoint), device); }
 
-LoadedModel load_model(const std::string& checkpoint, const std::string& device, const LoadOptions& options) {
+LoadedModel load_model(const std::string& checkpoint, RunDevice device, const LoadOptions& options) {
   return io::read_checkpoint(checkpoint, [&](const io::CheckpointReader& reader) { return load_from(reader, device, options); });
 }
 

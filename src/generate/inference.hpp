@@ -13,8 +13,8 @@ struct LoadedModel {
   std::unique_ptr<Engine> engine;
 };
 
-/// A checkpoint's deck as one process on `device` ("host" or "cuda") takes it; reads no weights.
-Deck load_deck(const std::string& checkpoint, const std::string& device);
+/// A checkpoint's deck as one process on `device` (host or cuda) takes it; reads no weights.
+Deck load_deck(const std::string& checkpoint, RunDevice device);
 /// What a model is loaded for.
 struct LoadOptions {
   std::int64_t micro_batch = 0;              ///< sequences of an evaluation's forward pass; 0: no evaluation
@@ -27,6 +27,6 @@ struct LoadOptions {
 /// Reads the weights of a checkpoint, whatever ranks wrote it, to where `device` has its kernels. Throws Error(memory) before it allocates
 /// where the model does not fit with all that its programs need. Where a run removes the checkpoint meanwhile, what `checkpoint` leads to
 /// then is read.
-LoadedModel load_model(const std::string& checkpoint, const std::string& device, const LoadOptions& options = {});
+LoadedModel load_model(const std::string& checkpoint, RunDevice device, const LoadOptions& options = {});
 
 }  // namespace tessera

@@ -102,7 +102,7 @@ std::vector<TaskItem> read_task(const std::string& path, io::UnusedKeys& unused)
   return items;
 }
 
-Examiner::Examiner(const std::string& checkpoint, const std::string& device, std::vector<TaskItem> items, const std::string& path,
+Examiner::Examiner(const std::string& checkpoint, RunDevice device, std::vector<TaskItem> items, const std::string& path,
                    const TaskTokenizer& tokenizer, std::int64_t pass_tokens)
     : items_(std::move(items)), model_(load(checkpoint, device, path, tokenizer, pass_tokens)) {}
 
@@ -133,8 +133,8 @@ void Examiner::cut(std::int64_t T, const std::string& path) {
   first_piece_.push_back(pieces_.size());
 }
 
-LoadedModel Examiner::load(const std::string& checkpoint, const std::string& device, const std::string& path,
-                           const TaskTokenizer& tokenizer, std::int64_t pass_tokens) {
+LoadedModel Examiner::load(const std::string& checkpoint, RunDevice device, const std::string& path, const TaskTokenizer& tokenizer,
+                           std::int64_t pass_tokens) {
   const Deck deck = load_deck(checkpoint, device);
   const std::string folder = choose_tokenizer(tokenizer.folder, checkpoint);
   if (folder.empty() && deck.model.vocab != byte_tokenizer_vocab)
@@ -146,7 +146,7 @@ LoadedModel Examiner::load(const std::string& checkpoint, const std::string& dev
   texts_ = task_tokens(items_, path, {folder, tokenizer.chat_template, tokenizer.memory}, deck.model.vocab);
   cut(deck.batch.sequence_length, path);
   const std::int64_t longest = std::ranges::max_element(pieces_, {}, &TaskPiece::places)->places();
-  if (pass_tokens == 0) pass_tokens = device == "cuda" ? gpu_pass_tokens : host_pass_tokens;
+  if (pass_tokens == 0) pass_tokens = device == RunDevice::cuda ? gpu_pass_tokens : host_pass_tokens;
   const bool drops = deck.model.experts > 0 && deck.experts.capacity_factor > 0;
   if (pass_tokens == 1 || drops) return load_model(checkpoint, device, {.micro_batch = 1, .sequence_length = longest, .loss_groups = 1});
   std::int64_t all = 0;

@@ -58,7 +58,7 @@ class Examiner {
   /// Loads the checkpoint for sequences as long as the items of the file `path` ask for, at most those of its deck. Throws Error(usage)
   /// where there is no tokenizer and the vocabulary is not the byte tokenizer's, Error(data) where a choice is longer than a sequence.
   /// `pass_tokens`: of a pass; 0: as many as the device likes and memory has room for; 1: each text alone.
-  Examiner(const std::string& checkpoint, const std::string& device, std::vector<TaskItem> items, const std::string& path,
+  Examiner(const std::string& checkpoint, RunDevice device, std::vector<TaskItem> items, const std::string& path,
            const TaskTokenizer& tokenizer = {}, std::int64_t pass_tokens = 0);
   ~Examiner();
 
@@ -75,7 +75,7 @@ class Examiner {
   void make_pass();
   /// The pieces of all items, of rows of at most T places; `path` names the file in an error.
   void cut(std::int64_t T, const std::string& path);
-  LoadedModel load(const std::string& checkpoint, const std::string& device, const std::string& path, const TaskTokenizer& tokenizer,
+  LoadedModel load(const std::string& checkpoint, RunDevice device, const std::string& path, const TaskTokenizer& tokenizer,
                    std::int64_t pass_tokens);
 
   std::vector<TaskItem> items_;

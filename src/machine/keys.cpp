@@ -2,7 +2,24 @@
 
 #include <fmt/format.h>
 
+#include "base/check.hpp"
+
 namespace tessera {
+
+ComputeRates MachineProfile::*MachineProfile::rates_of(DType dtype) {
+  switch (dtype) {
+    case DType::f32:
+      return &MachineProfile::fp32;
+    case DType::bf16:
+      return &MachineProfile::bf16;
+    case DType::i64:
+    case DType::u16:
+    case DType::u32:
+      break;
+  }
+  fail(ExitCode::internal, "a machine's rates of {}", name_of(dtype));
+}
+
 namespace {
 
 using enum MachineValue;

@@ -69,8 +69,11 @@ struct MachineProfile {
     double adamw = 0, stream = 0;
   } host;
 
-  const ComputeRates& rates(DType dtype) const { return dtype == DType::bf16 ? bf16 : fp32; }
-  ComputeRates& rates(DType dtype) { return dtype == DType::bf16 ? bf16 : fp32; }
+  const ComputeRates& rates(DType dtype) const { return this->*rates_of(dtype); }
+  ComputeRates& rates(DType dtype) { return this->*rates_of(dtype); }
+
+ private:
+  static ComputeRates MachineProfile::*rates_of(DType dtype);
 };
 
 struct ParsedMachine {

@@ -6,10 +6,13 @@
 
 namespace tessera {
 
-std::span<const std::string_view> state_groups(std::string_view optimizer) {
+std::span<const std::string_view> state_groups(OptimizerType optimizer) {
   static constexpr std::array<std::string_view, 3> adamw = {master_group, "adam_m", "adam_v"};
-  if (optimizer == "adamw") return adamw;
-  fail(ExitCode::internal, "optimizer {} has no row in state_groups", optimizer);
+  switch (optimizer) {
+    case OptimizerType::adamw:
+      return adamw;
+  }
+  fail(ExitCode::internal, "optimizer {} has no groups of state", static_cast<int>(optimizer));
 }
 
 }  // namespace tessera

@@ -32,9 +32,9 @@ void measure_host(const MachineProfile& measured, MachineProfile& profile) {
 
 }  // namespace
 
-MeasureSizes sizes_for(const std::string& device) {
+MeasureSizes sizes_for(RunDevice device) {
   constexpr std::int64_t mib = 1 << 20;
-  if (device == "cuda")
+  if (device == RunDevice::cuda)
     return {.tokens = {512, 4096},
             .features = {1024, 8192},
             .lengths = {2048, 8192},
@@ -55,19 +55,20 @@ MeasureSizes sizes_for(const std::string& device) {
 
 MachineProfile measure_machine(const World& world, const MeasureOptions& options, const std::function<void(const std::string&)>& progress) {
   MachineProfile profile;
-  profile.device = options.device == "host" ? "host" : choose_device(options.device);
-  const bool gpu = profile.device == "cuda";
+  const RunDevice device = choose_device(options.device);
+  profile.device = word_of(device);
+  const bool gpu = device == RunDevice::cuda;
   const Binding binding = bind_process(world);
   const int threads = options.threads > 0 ? options.threads : binding.threads;
   const GpuBinding bound = gpu ? bind_gpu(world, binding, false) : GpuBinding{};
-  const KernelRuntime runtime(threads, spaces_of(profile.device), bound.device);
+  const KernelRuntime runtime(threads, spaces_of(device), bound.device);
   profile.ranks_per_node = world.place().local_ranks;
   profile.threads = gpu ? 0 : threads;
   const auto counted = [](std::int64_t n, const char* what) { return fmt::format("{} {}{}", n, what, n == 1 ? "" : "s"); };
   profile.name =
       fmt::format("{}, {} of {}", processor_name(), counted(profile.ranks_per_node, "rank"), gpu ? "a GPU" : counted(threads, "thread"));
   profile.host_memory = static_cast<std::int64_t>(node_memory().total);
-  const MeasureSizes sizes = options.sizes.value_or(sizes_for(profile.device));
+  const MeasureSizes sizes = options.sizes.value_or(sizes_for(device));
   const kernels::Backend backend = gpu ? kernels::Backend::cuda : kernels::Backend::host;
   {
     if (gpu) profile.device_memory = device_bytes();
@@ -81,7 +82,7 @@ MachineProfile measure_machine(const World& world, const MeasureOptions& options
   }
   if (gpu) {
     progress("the host's cores");
-    const MeasureSizes of_host = options.sizes.value_or(sizes_for("host"));
+    const MeasureSizes of_host = options.sizes.value_or(sizes_for(RunDevice::host));
     Bench bench(world, kernels::Backend::host, static_cast<std::size_t>(of_host.bench_bytes));
     MachineProfile host;
     host.fp32 = measure_passes(bench, of_host, DType::f32);

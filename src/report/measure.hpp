@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "deck/modes.hpp"
 #include "machine/profile.hpp"
 #include "topology/world.hpp"
 
@@ -18,13 +19,13 @@ struct MeasureSizes {
   std::int64_t disk_bytes = 0;
 };
 /// Large ones for GPUs, which need them to be busy.
-MeasureSizes sizes_for(const std::string& device);
+MeasureSizes sizes_for(RunDevice device);
 
 struct MeasureOptions {
-  int threads = 0;                         ///< of a rank; 0: its cores
-  std::string device = "auto";             ///< "host", "cuda", or what there is
-  std::vector<std::string> disks;          ///< folders on disks that shall be measured together; empty: none
-  std::optional<MeasureSizes> sizes = {};  ///< else those for the device
+  int threads = 0;                          ///< of a rank; 0: its cores
+  RunDevice device = RunDevice::automatic;  ///< what there is
+  std::vector<std::string> disks;           ///< folders on disks that shall be measured together; empty: none
+  std::optional<MeasureSizes> sizes = {};   ///< else those for the device
 };
 
 /// Collective over the world, with the same options on all ranks. All ranks measure at once, as they compute at once in a run, so rates are

@@ -68,8 +68,9 @@ UnitPlan plan_unit(const Layout& layout, int unit, const UnitRules& rules, const
   using enum GradientPath::Meeting;
   const bool whole = plan.storage.gradients_whole;
   const DType sum = rules.reproducible ? DType::i64 : rules.gradients;
+  const bool rounded = rules.gradients == DType::bf16;
   plan.gradient = {.sum = sum,
-                   .kept = rules.gradients == DType::bf16 ? DType::bf16 : sum,
+                   .kept = rounded ? rules.gradients : sum,
                    .direct = whole && sum == DType::f32,
                    .scattered = !plan.storage.optimizer_whole,
                    .meeting = owners.size == 1 ? never

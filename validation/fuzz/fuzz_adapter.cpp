@@ -12,7 +12,8 @@ void read_input(std::string_view bytes) {
   if (bytes.empty()) return;
   const bool stabilized = bytes.front() == 'r';
   LoraKeys lora;
-  lora.rank = 8, lora.alpha = stabilized ? 16.0 : 12.5, lora.targets = {"attention"}, lora.scaling = stabilized ? "rslora" : "standard";
+  lora.rank = 8, lora.alpha = stabilized ? 16.0 : 12.5, lora.targets = {"attention"},
+  lora.scaling = stabilized ? LoraScaling::rslora : LoraScaling::standard;
   lora.init = folder_with("adapter_config.json", bytes.substr(1));
   try {
     require_same_adapter(lora);

@@ -167,6 +167,6 @@ INSTANTIATE_TEST_SUITE_P(Fixtures, Parity, testing::ValuesIn(cases()), [](const 
 
 int main(int argc, char** argv) {
   testing::InitGoogleTest(&argc, argv);
-  tessera::KernelRuntime runtime(2, tessera::spaces_of(tessera::choose_device("auto")));
+  tessera::KernelRuntime runtime(2, tessera::spaces_of(tessera::choose_device(tessera::RunDevice::automatic)));
   return tessera::run_all_tests();
 }

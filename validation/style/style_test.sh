@@ -13,7 +13,7 @@ sound_tree() {
   printf '#include <mpi.h>\n#include "deck/deck.hpp"\n\nint size() { return MPI_SUCCESS; }\n' >"$tree/src/topology/world.cpp"
   printf '#include <hdf5.h>\n#include "base/check.hpp"\n\nhid_t none() { return H5P_DEFAULT; }\n' >"$tree/io/hdf5/file.cpp"
   printf '#include <Kokkos_Core.hpp>\n#include "memory/arena.hpp"\n' >"$tree/kernels/gemm/gemm_host.cpp"
-  printf '// MPI_Finalize, H5Fopen, getenv( and <<< in a comment are words.\nconst char* text = "MPI_Init H5Fopen getenv( <<<";\n/* and\n   MPI_Init here */\nint quote = '"'\"'"';\n' >"$tree/src/base/words.cpp"
+  printf '// MPI_Finalize, H5Fopen, getenv( and <<< in a comment are words.\nconst char* text = "MPI_Init H5Fopen getenv( <<<";\n/* and\n   MPI_Init here */\nint quote = '"'\"'"';\nbool same = type == DType::f32;  // == DType::f32 ? a : b is a word too\n' >"$tree/src/base/words.cpp"
 }
 
 # expect_fault FILE LINE RULE TEXT [FILE TEXT]: a tree with that file (and the other) must be refused, naming FILE:LINE and words of the rule.
@@ -68,6 +68,9 @@ expect_fault src/commands/plan.cpp 1 "CLI11 stands in" "#include <CLI/CLI.hpp>\n
 expect_fault io/files/a.cpp 1 "spdlog stands in" "#include <spdlog/spdlog.h>\n"
 expect_fault src/train/save/a.cpp 1 "in a circle: train/save -> train/run -> train/save" '#include "train/run/b.hpp"\n' src/train/run/b.hpp '#include "train/save/c.hpp"\n'
 expect_fault src/deck/b.cpp 4 "most is a name of src/deck/a.cpp:4 too" '\nnamespace tessera {\nnamespace {\nconstexpr int most = 2;\n}  // namespace\n}  // namespace tessera\n' src/deck/a.cpp '\nnamespace tessera {\nnamespace {\nint most(int x) { return x; }\n}  // namespace\n}  // namespace tessera\n'
+expect_fault src/zero/a.cpp 1 "switch over DType" 'int f(DType t) { return t == DType::f32 ? 1 : 2; }\n'
+expect_fault kernels/gemm/a.cu 1 "switch over DType" 'int f(DType t) { return (t != tessera::DType::bf16) ? 1 : 2; }\n'
+expect_fault io/tokens/a.cpp 2 "switch over DType" 'int a = b == DType::bf16\n            ? 1 : 2;\n'
 expect_fault src/base/a.cpp 1 "not formatted" 'int  f( ){return 1 ;}\n'
 expect_fault docs/a.md 2 "trailing space" 'text\nmore \n'
 expect_fault docs/a.md 1 "tab; indent with spaces" 'a\tb\n'

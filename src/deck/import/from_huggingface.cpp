@@ -19,7 +19,7 @@ ImportedDeck import_huggingface(const ImportRequest& request) {
   Importer in(request, deepspeed_table(), request.path);
   in.put_model(source);
   if (source.own_head) in.assume("model.tied", "false", "the files have a head of their own, whatever tie_word_embeddings says");
-  if (source.context > 0 && source.model.rope_scaling != "dynamic")
+  if (source.context > 0 && source.model.rope_scaling != RopeMode::dynamic)
     in.assume("model.max_context", fmt::format("{}", source.context), "what exports declare, as the model does");
   const fs::path folder(request.path);
   // What cannot be looked at, or is a link to nothing, is there for us: who reads it says why it cannot.

@@ -132,7 +132,7 @@ class ConfigReader {
   /// stand, as when somebody adds it to a file of version 5: then the other must not say something else.
   void read_rotation(ModelKeys& m, const Family& family) {
     m.rope_theta = real("rope_theta", family.rope_theta);
-    m.rope_scaling = "none";
+    m.rope_scaling = RopeMode::none;
     ModelKeys other = m;
     const JsonNode *older = rotation_of("rope_scaling"), *newer = rotation_of("rope_parameters");
     if (const JsonNode* used = older ? older : newer) read_rotation_of(m, *used);
@@ -144,7 +144,7 @@ class ConfigReader {
                                 "rope_theta into rope_scaling too, or leave one of the two out",
                                 shortest(other.rope_theta), shortest(m.rope_theta)));
     other.rope_theta = m.rope_theta;
-    if (other.rope_scaling != "none" && !(other == m))
+    if (other.rope_scaling != RopeMode::none && !(other == m))
       fault("rope_parameters", "says another rotation than rope_scaling; leave one of the two out");
   }
 
@@ -169,8 +169,8 @@ class ConfigReader {
     }
     check_rotation_keys(rotation, kind);
     if (!kind || kind->is("default")) return;
-    for (const std::string_view scaling : {"llama3", "linear", "dynamic", "yarn"})
-      if (kind->is(scaling)) return m.rope_scaling = scaling, read_scaling(m, rotation);
+    for (const RopeMode scaling : {RopeMode::llama3, RopeMode::linear, RopeMode::dynamic, RopeMode::yarn})
+      if (kind->is(word_of(scaling))) return m.rope_scaling = scaling, read_scaling(m, rotation);
     fault(*kind, fmt::format("{} is not in this version; \"default\", \"llama3\", \"linear\", \"dynamic\" and \"yarn\" are",
                              shortened(kind->literal.str())));
   }
@@ -180,14 +180,15 @@ class ConfigReader {
     const auto given = [&](std::string_view key) { return rotation.member(key); };
     const auto part = [&](std::string_view key) {
       const JsonNode* node = given(key);
-      if (!node) fault(rotation, fmt::format("has no {}, which a rotation of type {} needs", key, m.rope_scaling));
+      if (!node) fault(rotation, fmt::format("has no {}, which a rotation of type {} needs", key, word_of(m.rope_scaling)));
       return node ? number(*node) : 0;
     };
     m.rope_factor = part("factor");
-    if (m.rope_scaling == "llama3") m.rope_low_freq_factor = part("low_freq_factor"), m.rope_high_freq_factor = part("high_freq_factor");
-    if (m.rope_scaling == "llama3") m.rope_original_context = static_cast<std::int64_t>(part("original_max_position_embeddings"));
-    if (m.rope_scaling == "dynamic") m.rope_original_context = whole("max_position_embeddings");
-    if (m.rope_scaling != "yarn") return;
+    if (m.rope_scaling == RopeMode::llama3)
+      m.rope_low_freq_factor = part("low_freq_factor"), m.rope_high_freq_factor = part("high_freq_factor");
+    if (m.rope_scaling == RopeMode::llama3) m.rope_original_context = static_cast<std::int64_t>(part("original_max_position_embeddings"));
+    if (m.rope_scaling == RopeMode::dynamic) m.rope_original_context = whole("max_position_embeddings");
+    if (m.rope_scaling != RopeMode::yarn) return;
     const JsonNode* original = given("original_max_position_embeddings");
     m.rope_original_context = original ? static_cast<std::int64_t>(number(*original)) : whole("max_position_embeddings");
     if (const JsonNode* fast = given("beta_fast")) m.rope_beta_fast = number(*fast);

@@ -25,7 +25,7 @@ struct Preset {
 
 /// As Llama 3.1 and 3.2 stretch the rotation.
 ModelKeys stretched(ModelKeys m, double factor) {
-  m.rope_scaling = "llama3", m.rope_factor = factor;
+  m.rope_scaling = RopeMode::llama3, m.rope_factor = factor;
   m.rope_low_freq_factor = 1, m.rope_high_freq_factor = 4, m.rope_original_context = 8192;
   return m;
 }
@@ -41,7 +41,7 @@ ModelKeys llama(std::int64_t layers, std::int64_t width, std::int64_t heads, std
           .vocab = vocab,
           .norm_eps = 1e-5,
           .rope_theta = theta,
-          .rope_scaling = "none"};
+          .rope_scaling = RopeMode::none};
 }
 
 ModelKeys tied(ModelKeys m) {

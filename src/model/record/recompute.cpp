@@ -222,10 +222,10 @@ std::set<std::string> kept_values(const std::vector<Segment>& segments, const st
 }
 
 RecomputeChoice recompute_of(const std::vector<Segment>& segments, const ActivationKeys& keys) {
-  TESSERA_REQUIRE(keys.recompute != "auto", "activation.recompute = auto has not been settled");
+  TESSERA_REQUIRE(keys.recompute != Recompute::automatic, "activation.recompute = auto has not been settled");
   RecomputeChoice choice{.early = {}, .late = {}, .layers = 0, .keep = kept_values(segments, keys.keep)};
-  if (keys.recompute == "selective") choice.late = {cheapest_half(segments, choice.keep), 0};
-  if (keys.recompute == "full") choice.late = full_level(segments, keys.every);
+  if (keys.recompute == Recompute::selective) choice.late = {cheapest_half(segments, choice.keep), 0};
+  if (keys.recompute == Recompute::full) choice.late = full_level(segments, keys.every);
   return choice;
 }
 

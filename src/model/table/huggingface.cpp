@@ -29,7 +29,7 @@ ModelClass class_with_experts(const ModelKeys& m) {
 }
 
 ModelClass class_of(const ModelKeys& m) {
-  if (m.router_balance == "bias")
+  if (m.router_balance == RouterBalance::bias)
     fail(
         ExitCode::usage,
         "no class of transformers that has this model's experts chooses them with a bias (model.router_balance = \"bias\"), and without it "
@@ -67,15 +67,39 @@ void put_experts(Json& c, const ModelKeys& m, const std::string& type) {
   }
 }
 
+const char* torch_name(DType dtype) {
+  switch (dtype) {
+    case DType::f32:
+      return "float32";
+    case DType::bf16:
+      return "bfloat16";
+    case DType::i64:
+    case DType::u16:
+    case DType::u32:
+      break;
+  }
+  fail(ExitCode::internal, "a model of {} for transformers", name_of(dtype));
+}
+
 /// The scaling of the rotary frequencies, in the form of transformers 4.
 Json rotation(const ModelKeys& m) {
-  if (m.rope_scaling == "none") return nullptr;
-  Json c{{"rope_type", m.rope_scaling}, {"factor", m.rope_factor}};
-  if (m.rope_scaling == "llama3") c["low_freq_factor"] = m.rope_low_freq_factor, c["high_freq_factor"] = m.rope_high_freq_factor;
-  if (m.rope_scaling == "yarn") c["beta_fast"] = m.rope_beta_fast, c["beta_slow"] = m.rope_beta_slow;
-  if (m.rope_scaling == "yarn" && m.rope_attention_factor > 0) c["attention_factor"] = m.rope_attention_factor;
-  // A dynamic rotation goes by max_position_embeddings.
-  if (m.rope_scaling == "llama3" || m.rope_scaling == "yarn") c["original_max_position_embeddings"] = m.rope_original_context;
+  Json c{{"rope_type", word_of(m.rope_scaling)}, {"factor", m.rope_factor}};
+  switch (m.rope_scaling) {
+    case RopeMode::none:
+      return nullptr;
+    case RopeMode::llama3:
+      c["low_freq_factor"] = m.rope_low_freq_factor, c["high_freq_factor"] = m.rope_high_freq_factor;
+      c["original_max_position_embeddings"] = m.rope_original_context;
+      break;
+    case RopeMode::yarn:
+      c["beta_fast"] = m.rope_beta_fast, c["beta_slow"] = m.rope_beta_slow;
+      if (m.rope_attention_factor > 0) c["attention_factor"] = m.rope_attention_factor;
+      c["original_max_position_embeddings"] = m.rope_original_context;
+      break;
+    case RopeMode::linear:
+    case RopeMode::dynamic:  // goes by max_position_embeddings
+      break;
+  }
   return c;
 }
 
@@ -121,9 +145,9 @@ std::string huggingface_config(const Deck& deck, DType dtype, const std::optiona
   c["hidden_act"] = "silu";
   c["rms_norm_eps"] = m.norm_eps;
   c["tie_word_embeddings"] = m.tied;
-  c["max_position_embeddings"] = m.rope_scaling == "dynamic" ? m.rope_original_context
-                                 : m.max_context > 0         ? m.max_context
-                                                             : deck.batch.sequence_length;
+  c["max_position_embeddings"] = m.rope_scaling == RopeMode::dynamic ? m.rope_original_context
+                                 : m.max_context > 0                 ? m.max_context
+                                                                     : deck.batch.sequence_length;
   c["initializer_range"] = m.init_std;
   c["attention_bias"] = has_output_bias(m);
   if (type == "llama") c["mlp_bias"] = false;
@@ -135,7 +159,7 @@ std::string huggingface_config(const Deck& deck, DType dtype, const std::optiona
   c["rope_scaling"] = rotation(m);
   put_token_ids(c, m, ids);
   c["use_cache"] = true;
-  c["torch_dtype"] = dtype == DType::bf16 ? "bfloat16" : "float32";
+  c["torch_dtype"] = torch_name(dtype);
   return c.dump(2) + "\n";
 }
 

@@ -147,7 +147,7 @@ std::string lora_b(std::string_view tensor) { return fmt::format("{}{}", tensor,
 
 double lora_scale(const LoraKeys& lora) {
   const auto rank = static_cast<double>(lora.rank);
-  return lora.alpha / (lora.scaling == "rslora" ? std::sqrt(rank) : rank);
+  return lora.alpha / (lora.scaling == LoraScaling::rslora ? std::sqrt(rank) : rank);
 }
 
 void add_adapters(std::vector<Parameter>& table, const LoraKeys& lora) {
@@ -193,7 +193,7 @@ std::string describe_lora(const ModelKeys& model, const std::vector<Parameter>& 
   for (const Parameter& p : table)
     if (p.adapter) matrices += adapted_by(p).empty() ? 0 : 1, parameters += p.shape.elements();
   return fmt::format("rank {}, alpha {} ({}scale {:.4g}), beside {} matrices, {} parameters", model.lora.rank, model.lora.alpha,
-                     model.lora.scaling == "rslora" ? "rsLoRA, " : "", lora_scale(model.lora), matrices,
+                     model.lora.scaling == LoraScaling::rslora ? "rsLoRA, " : "", lora_scale(model.lora), matrices,
                      human_count(static_cast<double>(parameters)));
 }
 

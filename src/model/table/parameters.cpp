@@ -47,7 +47,7 @@ void add_experts(std::vector<Parameter>& table, const ModelKeys& m, int layer) {
     matrix(Part::shared, "shared.w_down", C, S, residual_std, false, "mlp.shared_expert.down_proj.weight");
   }
   // No class that is exported has it.
-  if (m.router_balance == "bias")
+  if (m.router_balance == RouterBalance::bias)
     table.push_back(
         {.name = ours + "router_bias", .shape = {m.experts}, .layer = layer, .init = Init::zeros, .trained = false, .export_name = ""});
   const auto of_expert = [&](std::int64_t e, const char* name) { return fmt::format("experts.{}.{}", e, name); };

@@ -11,8 +11,15 @@ namespace {
 /// Auto is ours where runs must be reproducible, since which of two is faster differs from start to start, and where documents are masked.
 kernels::AttentionPath attention_path(const Deck& deck) {
   using kernels::AttentionPath;
-  if (deck.kernels.attention == "native" || deck.data.document_mask) return AttentionPath::native;
-  if (deck.kernels.attention == "cudnn") return AttentionPath::cudnn;
+  if (deck.data.document_mask) return AttentionPath::native;
+  switch (deck.kernels.attention) {
+    case AttentionMode::native:
+      return AttentionPath::native;
+    case AttentionMode::cudnn:
+      return AttentionPath::cudnn;
+    case AttentionMode::automatic:
+      break;
+  }
   return deck.run.reproducible ? AttentionPath::native : AttentionPath::fastest;
 }
 
@@ -27,7 +34,7 @@ ExpertShape experts_of(const Deck& deck) {
           .capacity_factor = deck.experts.capacity_factor,
           .balance_loss = static_cast<float>(m.router_aux_loss),
           .z_loss = static_cast<float>(m.router_z_loss),
-          .biased = m.router_balance == "bias"};
+          .biased = m.router_balance == RouterBalance::bias};
 }
 
 /// Tokens of a chunk of logits where the deck says auto.
@@ -68,7 +75,7 @@ ModelShape model_shape(const Deck& deck) {
                .V = m.vocab,
                .L = m.layers,
                .dtype = deck.precision.compute,
-               .backend = deck.run.device == "cuda" ? kernels::Backend::cuda : kernels::Backend::host,
+               .backend = deck.run.device == RunDevice::cuda ? kernels::Backend::cuda : kernels::Backend::host,
                .norm_eps = static_cast<float>(m.norm_eps),
                .tied = m.tied,
                .qk_norm = m.qk_norm,
@@ -81,7 +88,7 @@ ModelShape model_shape(const Deck& deck) {
                .lora = m.lora,
                .documents = deck.data.document_mask,
                .cp = deck.mesh.cp,
-               .ring = deck.mesh.cp > 1 && deck.context.method == "ring",
+               .ring = deck.mesh.cp > 1 && deck.context.method == ContextMethod::ring,
                .ep = static_cast<int>(deck.mesh.ep)};
   s.loss_chunk = std::min(s.loss_chunk == 0 ? loss_chunk(s) : s.loss_chunk, s.tokens());
   return s;

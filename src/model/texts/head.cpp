@@ -32,8 +32,9 @@ Segment head_segment(const ModelShape& s) {
   add_loss(r, sum);
 
   r.backward_with_forward("loss", "loss and gradient");
+  const bool in_place = s.dtype == DType::f32;
   const Value d_normed = r.value("d_normed", {R, C}), d_whole = s.tp == 1 ? d_normed : r.value("d_normed_whole", {M, C}),
-              d_logits = s.dtype == DType::f32 ? logits : r.value("d_logits", {m, V});
+              d_logits = in_place ? logits : r.value("d_logits", {m, V});
   rmsnorm(r, normed, rstd, x, "head.norm");
   gather_rows(r, whole, normed);
   for (const Rows& rows : r.chunks(m)) {

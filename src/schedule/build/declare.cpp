@@ -46,7 +46,7 @@ void ScheduleBuilder::declare_all() {
   if (s.loss_groups > 0) buffers_.input("group_losses", Category::scalars, 8 * kernels::group_sums * s.loss_groups);
   if (frame_.has_experts()) buffers_.input("router", Category::scalars, 8 * router_sums(s));
   const bool on_disk = std::ranges::any_of(schedule_.buffers, [](const Buffer& b) { return b.tier == Tier::nvme; });
-  if (frame_.training() && (on_disk || frame_.deck.activation.offload == "nvme"))
+  if (frame_.training() && (on_disk || frame_.deck.activation.offload == OffloadDevice::nvme))
     buffers_.declare("nvme.requests", Category::workspace, Tier::host,
                      (frame_.deck.nvme.queue_depth + frame_.deck.nvme.threads) * frame_.deck.nvme.block_bytes(), Life::run);
   if (frame_.offloads()) {
@@ -95,7 +95,7 @@ void ScheduleBuilder::declare_unit(int unit) {
 Tier ScheduleBuilder::shard_home(int unit) {
   const OffloadParamKeys& keys = frame_.deck.zero.offload_param;
   const std::int64_t kept = parameters_on_host_ + frame_.plan(unit).shard;
-  if (keys.device == "nvme" && kept > keys.max_in_cpu) return Tier::nvme;
+  if (keys.device == OffloadDevice::nvme && kept > keys.max_in_cpu) return Tier::nvme;
   parameters_on_host_ = kept;
   return frame_.below(keys.pin_memory);
 }

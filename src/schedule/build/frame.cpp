@@ -24,7 +24,8 @@ std::vector<int> chunks_of(const Stage& stage, const std::vector<Segment>& segme
 
 /// What is offloaded leaves the memory that kernels use, also where that is a part of the host's.
 Tier kernel_tier(const BuildRequest& request) {
-  const bool apart = request.deck.run.device == "cuda" || (request.training() && kernel_memory(request.deck) == MemoryKind::device);
+  const bool apart =
+      request.deck.run.device == RunDevice::cuda || (request.training() && kernel_memory(request.deck) == MemoryKind::device);
   return apart ? Tier::device : Tier::host;
 }
 
@@ -79,14 +80,15 @@ Frame::Frame(const BuildRequest& r, const ModelShape& s, const std::vector<Segme
          name_of(compute()));
 }
 
-bool Frame::offloads() const { return training() && deck.zero.offload_optimizer.device != "none"; }
-bool Frame::offloads_parameters() const { return training() && deck.zero.offload_param.device != "none"; }
+bool Frame::offloads() const { return training() && deck.zero.offload_optimizer.device != OffloadDevice::none; }
+bool Frame::offloads_parameters() const { return training() && deck.zero.offload_param.device != OffloadDevice::none; }
 
 bool Frame::overlaps() const {
-  const std::string &overlap = deck.zero.overlap_comm, &lanes = deck.run.lanes;
-  if (overlap == "false" || lanes == "inline") return false;
+  const OverlapComm overlap = deck.zero.overlap_comm;
+  const RunLanes lanes = deck.run.lanes;
+  if (overlap == OverlapComm::no || lanes == RunLanes::inline_order) return false;
   // Lanes of a host run in the order of the list unless ranks have threads to spare, which schedules do not know.
-  return on_gpu() || overlap == "true" || lanes == "threads";
+  return on_gpu() || overlap == OverlapComm::yes || lanes == RunLanes::threads;
 }
 
 bool Frame::refreshed_first(int unit) const {
@@ -96,7 +98,7 @@ bool Frame::refreshed_first(int unit) const {
 
 bool Frame::keeps_packed(const ValueInfo& v) const { return training() && plan(layout.find(v.name).unit).storage.parameters_whole; }
 
-Tier Frame::state_home() const { return deck.zero.offload_optimizer.device == "nvme" ? Tier::nvme : Tier::host; }
+Tier Frame::state_home() const { return deck.zero.offload_optimizer.device == OffloadDevice::nvme ? Tier::nvme : Tier::host; }
 
 std::int64_t Frame::offload_piece() const {
   const std::int64_t most = std::min(most_piece_elements, deck.zero.sub_group_size);
@@ -106,7 +108,7 @@ std::int64_t Frame::offload_piece() const {
   return most < block ? most : most / block * block;
 }
 
-bool Frame::parts_backward() const { return deck.pipeline.schedule == "zero_bubble" && stage().number > 0; }
+bool Frame::parts_backward() const { return deck.pipeline.schedule == PipelineSchedule::zero_bubble && stage().number > 0; }
 
 std::string packed_name(const ValueInfo& v) { return fmt::format("packed.{}.{}", v.name, v.product.b_transposed ? "forward" : "backward"); }
 

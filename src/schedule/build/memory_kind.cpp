@@ -25,8 +25,8 @@ std::int64_t bytes_of(const TierBytes& tiers, MemoryKind kind) {
 std::int64_t memory_bytes(const TierBytes& tiers) { return bytes_of(tiers, MemoryKind::device) + bytes_of(tiers, MemoryKind::host); }
 
 MemoryKind kernel_memory(const Deck& deck) {
-  const bool offloads = deck.zero.offload_optimizer.device != "none" || deck.activation.offload != "none";
-  return deck.run.device == "cuda" || offloads ? MemoryKind::device : MemoryKind::host;
+  const bool offloads = deck.zero.offload_optimizer.device != OffloadDevice::none || deck.activation.offload != OffloadDevice::none;
+  return deck.run.device == RunDevice::cuda || offloads ? MemoryKind::device : MemoryKind::host;
 }
 
 }  // namespace tessera

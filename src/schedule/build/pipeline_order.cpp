@@ -121,7 +121,7 @@ std::vector<PipelinePhase> phases_of(const std::vector<Turn>& turns, const Stage
 std::vector<PipelinePhase> pipeline_order(const PipelineKeys& keys, const Stage& stage, std::int64_t micro_batches, bool first_apart) {
   const std::int64_t A = micro_batches;
   if (stage.chunks() > 1) return phases_of(interleaved_turns(A, stage), stage, A, false, first_apart);
-  const bool parts = keys.schedule == "zero_bubble" && stage.number > 0;
+  const bool parts = keys.schedule == PipelineSchedule::zero_bubble && stage.number > 0;
   const auto ahead = std::min<std::int64_t>(A, stage.count - 1 - stage.number), behind = std::min<std::int64_t>(A, stage.number);
   return phases_of(turns_of_micro_batches(A, ahead, parts, behind), stage, A, parts, first_apart);
 }
@@ -174,7 +174,17 @@ std::int64_t most_in_flight(const std::vector<PipelinePhase>& phases) {
 
 double even_bubble(const PipelineKeys& keys, int stages, std::int64_t micro_batches) {
   const double others = stages - 1, work = static_cast<double>(micro_batches);
-  const double times = keys.schedule == "zero_bubble" ? 3 : keys.schedule == "interleaved" ? static_cast<double>(keys.virtual_stages) : 1;
+  double times = 1;  // as many parts of a micro-batch's time are between two turns
+  switch (keys.schedule) {
+    case PipelineSchedule::one_forward_one_backward:
+      break;
+    case PipelineSchedule::interleaved:
+      times = static_cast<double>(keys.virtual_stages);
+      break;
+    case PipelineSchedule::zero_bubble:
+      times = 3;
+      break;
+  }
   return others / (work * times + others);
 }
 

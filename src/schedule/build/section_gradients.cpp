@@ -16,7 +16,8 @@ int SectionBuilder::gradient_buffer(int unit) {
   const std::string& name = frame_.unit_at(unit).name;
   const GradientPath& path = frame_.plan(unit).gradient;
   if (path.direct) return buffers_.named("gradients." + name);
-  const Tier tier = path.sum == DType::f32 ? frame_.comm_tier : frame_.local_tier;
+  const bool meets_itself = path.sum == DType::f32;
+  const Tier tier = meets_itself ? frame_.comm_tier : frame_.local_tier;
   return buffers_.declare("micro_gradients." + name, Category::gradients, tier, 4 * frame_.unit_at(unit).elements);
 }
 
@@ -138,7 +139,8 @@ int SectionBuilder::sum_buffer(int unit) {
   const std::string& name = frame_.unit_at(unit).name;
   const UnitPlan& p = frame_.plan(unit);
   if (p.storage.gradients_whole && p.gradient.kept == p.gradient.sum) return buffers_.named("gradients." + name);
-  const char* kind = p.gradient.sum == DType::i64 ? "fixed" : "rounded";
+  const bool fixed = p.gradient.sum == DType::i64;
+  const char* kind = fixed ? "fixed" : "rounded";
   return buffers_.declare(fmt::format("{}_gradients.{}", kind, name), Category::gradients, frame_.comm_tier,
                           frame_.sum_bytes(unit, frame_.unit_at(unit).elements));
 }

@@ -160,7 +160,7 @@ Use SectionBuilder::emit_upload_shard(int unit, int number, int target) {
 
 void SectionBuilder::plan_absences(const Events& events) {
   absences_.clear();
-  if (frame_.deck.activation.offload == "none") return;
+  if (frame_.deck.activation.offload == OffloadDevice::none) return;
   std::map<int, int> last_forward;  // event by stream
   std::set<int> back;               // streams whose first use in the backward pass has come
   for (int e = 0; e < static_cast<int>(events.size()); ++e) {
@@ -183,7 +183,7 @@ void SectionBuilder::emit_absences(int event, bool leave) {
     if ((leave ? absence.leaves_after : absence.returns_before) != event) continue;
     const std::string here = fmt::format("stream.{}", stream);
     const std::int64_t bytes = buffers_[(buffers_.named(here))].bytes;
-    const bool on_disk = frame_.deck.activation.offload == "nvme";
+    const bool on_disk = frame_.deck.activation.offload == OffloadDevice::nvme;
     const Use away =
         buffers_.first_of("away." + here, Category::activations, on_disk ? Tier::nvme : frame_.below_tier, bytes, Access::write);
     const Use passing = on_disk ? buffers_.staging("streams", bytes, Access::write) : away;

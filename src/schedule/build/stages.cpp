@@ -53,7 +53,8 @@ double flops_of(const Segment& segment) {
 double state_bytes(const Deck& deck, int shards, bool frozen) {
   const double ranks = shards, stage = static_cast<double>(deck.zero.stage);
   const double copy = static_cast<double>(size_of(deck.precision.compute)), optimizer = copy < 4 ? 12 : 8;
-  const double gradient = deck.precision.gradients == DType::bf16 ? 2 : deck.run.reproducible ? 8 : 4;
+  const bool fixed = deck.run.reproducible && deck.precision.gradients == DType::f32;
+  const auto gradient = static_cast<double>(size_of(fixed ? DType::i64 : deck.precision.gradients));
   const double compute = copy / (stage == 3 ? ranks : 1);
   return frozen ? compute : compute + gradient / (stage >= 2 ? ranks : 1) + optimizer / (stage >= 1 ? ranks : 1);
 }
@@ -61,7 +62,7 @@ double state_bytes(const Deck& deck, int shards, bool frozen) {
 /// FLOPs and activations of each layer.
 std::vector<LayerCost> costs_of_layers(const Deck& deck, const std::vector<Segment>& segments) {
   ActivationKeys keys = deck.activation;
-  if (keys.recompute == "auto") keys.recompute = "none";
+  if (keys.recompute == Recompute::automatic) keys.recompute = Recompute::none;
   const ActivationPlan plan = plan_activations(segments, recompute_of(segments, keys));
   std::vector<LayerCost> layers;
   for (std::size_t s = 0; s < segments.size(); ++s) {
@@ -247,7 +248,9 @@ int Stage::chunk_of(std::int64_t layer) const {
   return -1;
 }
 
-int chunks_of_stage(const PipelineKeys& keys) { return keys.schedule == "interleaved" ? static_cast<int>(keys.virtual_stages) : 1; }
+int chunks_of_stage(const PipelineKeys& keys) {
+  return keys.schedule == PipelineSchedule::interleaved ? static_cast<int>(keys.virtual_stages) : 1;
+}
 
 std::vector<std::int64_t> layers_of_stages(const Deck& deck, const Mesh& mesh) {
   const std::vector<VirtualStage> stages = virtual_stages(deck, mesh);

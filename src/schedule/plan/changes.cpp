@@ -4,21 +4,21 @@
 
 namespace tessera {
 
-Change recompute_change(const ActivationKeys& now, const std::string& mode, std::int64_t every) {
-  return {fmt::format("activation.recompute={}{}", mode, every != now.every ? fmt::format(" activation.every={}", every) : ""),
+Change recompute_change(const ActivationKeys& now, Recompute mode, std::int64_t every) {
+  return {fmt::format("activation.recompute={}{}", word_of(mode), every != now.every ? fmt::format(" activation.every={}", every) : ""),
           [=](Deck& d) { d.activation.recompute = mode, d.activation.every = every; }};
 }
 Change stage_change(std::int64_t stage) {
   return {fmt::format("zero.stage={}", stage), [=](Deck& d) { d.zero.stage = stage; }};
 }
-Change offload_optimizer_change(const std::string& device) {
-  return {"zero.offload_optimizer.device=" + device, [=](Deck& d) { d.zero.offload_optimizer.device = device; }};
+Change offload_optimizer_change(OffloadDevice device) {
+  return {fmt::format("zero.offload_optimizer.device={}", word_of(device)), [=](Deck& d) { d.zero.offload_optimizer.device = device; }};
 }
-Change offload_param_change(const std::string& device) {
-  return {"zero.offload_param.device=" + device, [=](Deck& d) { d.zero.offload_param.device = device; }};
+Change offload_param_change(OffloadDevice device) {
+  return {fmt::format("zero.offload_param.device={}", word_of(device)), [=](Deck& d) { d.zero.offload_param.device = device; }};
 }
-Change offload_activation_change(const std::string& device) {
-  return {"activation.offload=" + device, [=](Deck& d) { d.activation.offload = device; }};
+Change offload_activation_change(OffloadDevice device) {
+  return {fmt::format("activation.offload={}", word_of(device)), [=](Deck& d) { d.activation.offload = device; }};
 }
 Change pageable_optimizer_change() {
   return {"zero.offload_optimizer.pin_memory=false", [](Deck& d) { d.zero.offload_optimizer.pin_memory = false; }};

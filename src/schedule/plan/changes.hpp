@@ -15,11 +15,11 @@ struct Change {
 };
 
 /// activation.recompute and activation.every of a deck that has the values of `now`.
-Change recompute_change(const ActivationKeys& now, const std::string& mode, std::int64_t every = 1);
+Change recompute_change(const ActivationKeys& now, Recompute mode, std::int64_t every = 1);
 Change stage_change(std::int64_t stage);
-Change offload_optimizer_change(const std::string& device);
-Change offload_param_change(const std::string& device);
-Change offload_activation_change(const std::string& device);
+Change offload_optimizer_change(OffloadDevice device);
+Change offload_param_change(OffloadDevice device);
+Change offload_activation_change(OffloadDevice device);
 Change pageable_optimizer_change();
 Change pageable_param_change();
 /// Saves stop the steps, and need no copy of the state.

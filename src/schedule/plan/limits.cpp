@@ -18,7 +18,7 @@ MemoryLimits stated_limits(const Deck& deck, int ranks) {
   if (deck.memory.host > 0) lower(host, {deck.memory.host, "memory.host"});
   if (deck.memory.pinned > 0) lower(limits[static_cast<std::size_t>(MemoryKind::pinned)], {deck.memory.pinned, "memory.pinned"});
   if (deck.memory.device == 0) return limits;
-  if (deck.run.device != "cuda")
+  if (deck.run.device != RunDevice::cuda)
     return lower(kernel_memory(deck) == MemoryKind::device ? gpu : host, {deck.memory.device, "memory.device"}), limits;
   const std::int64_t reserve = GpuReserve{}.bytes(ranks);
   lower(gpu, {std::max<std::int64_t>(0, deck.memory.device - reserve),
@@ -53,7 +53,7 @@ std::vector<Shortfall> shortfalls(const TierBytes& needed, const MemoryLimits& l
 }
 
 std::vector<Shortfall> shortfalls(const Deck& deck, TierBytes needed, const MemoryLimits& limits) {
-  if (deck.run.device != "cuda" && deck.memory.device == 0)
+  if (deck.run.device != RunDevice::cuda && deck.memory.device == 0)
     needed[static_cast<std::size_t>(Tier::host)] += std::exchange(needed[static_cast<std::size_t>(Tier::device)], 0);
   return shortfalls(needed, limits);
 }

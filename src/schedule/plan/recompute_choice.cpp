@@ -201,12 +201,12 @@ void take_places(BuildRequest& request, const std::vector<Place>& places) {
 }
 
 void settle_recompute(BuildRequest& request, const MemoryLimits& limits) {
-  if (!request.training() || request.deck.activation.recompute != "auto") return;
+  if (!request.training() || request.deck.activation.recompute != Recompute::automatic) return;
   take_places(request, choose_for_stages(request, limits));
 }
 
 void settle_own_recompute(BuildRequest& request, const MemoryLimits& limits) {
-  if (!request.training() || request.deck.activation.recompute != "auto") return;
+  if (!request.training() || request.deck.activation.recompute != Recompute::automatic) return;
   const RecomputeChoices choices(request);
   request.recompute.assign(static_cast<std::size_t>(request.stage.count), choices.at(choose_recompute(request, choices, limits)));
 }

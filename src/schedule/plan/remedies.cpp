@@ -16,7 +16,7 @@ namespace tessera {
 namespace {
 
 /// FLOPs of a rank while a byte travels: 400 TFLOP/s beside 50 GB/s of an NDR link on a GPU, 500 GFLOP/s beside 10 GB/s on a host rank.
-double flops_per_byte(const Deck& deck) { return deck.run.device == "cuda" ? 8000 : 50; }
+double flops_per_byte(const Deck& deck) { return deck.run.device == RunDevice::cuda ? 8000 : 50; }
 
 /// One step of an axis: the deck, or the number of ranks, after it.
 struct Level : Change {
@@ -28,12 +28,12 @@ using Axis = std::vector<Level>;
 
 Axis recompute_axis(const Deck& deck) {
   const ActivationKeys& now = deck.activation;
-  if (now.recompute == "auto") return {};
-  Axis axis{{recompute_change(now, "auto"), 1, true}};
-  if (now.recompute == "none") axis.push_back({recompute_change(now, "selective")});
-  if (now.recompute != "full") axis.push_back({recompute_change(now, "full")});
+  if (now.recompute == Recompute::automatic) return {};
+  Axis axis{{recompute_change(now, Recompute::automatic), 1, true}};
+  if (now.recompute == Recompute::none) axis.push_back({recompute_change(now, Recompute::selective)});
+  if (now.recompute != Recompute::full) axis.push_back({recompute_change(now, Recompute::full)});
   for (std::int64_t every = 2; every <= std::min<std::int64_t>(8, deck.model.layers); every *= 2)
-    if (now.recompute != "full" || every > now.every) axis.push_back({recompute_change(now, "full", every)});
+    if (now.recompute != Recompute::full || every > now.every) axis.push_back({recompute_change(now, Recompute::full, every)});
   return axis;
 }
 
@@ -48,26 +48,27 @@ using Lacks = std::function<bool(MemoryKind)>;
 
 /// What lies with the kernels goes to the host, where that is another memory; and where the host has no room for it, to disks.
 Axis offload_axis(const Deck& deck, const Lacks& lacks, bool host_is_limited) {
-  const std::string &optimizer = deck.zero.offload_optimizer.device, &parameters = deck.zero.offload_param.device;
+  const OffloadDevice optimizer = deck.zero.offload_optimizer.device, parameters = deck.zero.offload_param.device;
+  using enum OffloadDevice;
   Axis axis;
-  const auto add = [&](const std::string& to, const std::string& parameters_to) {
+  const auto add = [&](OffloadDevice to, OffloadDevice parameters_to) {
     std::vector<Change> changes;
     if (to != optimizer) changes.push_back(offload_optimizer_change(to));
     if (parameters_to != parameters) changes.push_back(offload_param_change(parameters_to));
     const std::optional<Change> path = example_path_change(deck);
-    if (path && (to == "nvme" || parameters_to == "nvme")) changes.push_back(*path);
+    if (path && (to == nvme || parameters_to == nvme)) changes.push_back(*path);
     Change all = changes.front();
     for (std::size_t c = 1; c < changes.size(); ++c) all = both(all, changes[c]);
     axis.push_back({all});
   };
   if (lacks(MemoryKind::device)) {
-    const std::string below = optimizer == "none" ? "host" : optimizer;
-    if (optimizer == "none") add(below, parameters);
-    if (parameters == "none") add(below, "host");
+    const OffloadDevice below = optimizer == none ? host : optimizer;
+    if (optimizer == none) add(below, parameters);
+    if (parameters == none) add(below, host);
   }
   if (lacks(MemoryKind::host) || (lacks(MemoryKind::device) && host_is_limited)) {
-    if (optimizer != "nvme") add("nvme", parameters);
-    if (parameters != "nvme") add("nvme", "nvme");
+    if (optimizer != nvme) add(nvme, parameters);
+    if (parameters != nvme) add(nvme, nvme);
   }
   return axis;
 }
@@ -77,9 +78,9 @@ Axis pin_axis(const Deck& deck, const Lacks& lacks) {
   const ZeroKeys& zero = deck.zero;
   if (!lacks(MemoryKind::pinned)) return {};
   Axis axis;
-  const bool parameters = zero.offload_param.device != "none" && zero.offload_param.pin_memory;
+  const bool parameters = zero.offload_param.device != OffloadDevice::none && zero.offload_param.pin_memory;
   if (parameters) axis.push_back({pageable_param_change()});
-  if (zero.offload_optimizer.device != "none" && zero.offload_optimizer.pin_memory) {
+  if (zero.offload_optimizer.device != OffloadDevice::none && zero.offload_optimizer.pin_memory) {
     axis.push_back({pageable_optimizer_change()});
     if (parameters) axis.push_back({both(pageable_optimizer_change(), pageable_param_change())});
   }
@@ -127,11 +128,14 @@ Axis rank_axis(const Deck& deck, int ranks) {
 /// offloading has its stages.
 bool is_sound(const BuildRequest& request) {
   const ZeroKeys& zero = request.deck.zero;
-  const bool optimizer = zero.offload_optimizer.device != "none", parameters = zero.offload_param.device != "none";
+  const bool optimizer = zero.offload_optimizer.device != OffloadDevice::none,
+             parameters = zero.offload_param.device != OffloadDevice::none;
   if (optimizer && zero.stage == 0) return false;
   if (parameters && (!optimizer || zero.stage != 3 || zero.offload_optimizer.ratio < 1)) return false;
-  if (request.deck.checkpoint.async && (zero.offload_optimizer.device == "nvme" || zero.offload_param.device == "nvme")) return false;
-  if (request.stage.count > 1 && request.deck.activation.offload != "none") return false;
+  if (request.deck.checkpoint.async &&
+      (zero.offload_optimizer.device == OffloadDevice::nvme || zero.offload_param.device == OffloadDevice::nvme))
+    return false;
+  if (request.stage.count > 1 && request.deck.activation.offload != OffloadDevice::none) return false;
   return request.deck.precision.gradients != DType::bf16 || accumulation_steps(request.deck, request.data.size) == 1;
 }
 
@@ -215,7 +219,7 @@ class Search {
 
   /// With auto, the choice that a run would make, if some level fits in all layers; mixtures alone are not looked for. Else the last level.
   BuildRequest settled(BuildRequest request) const {
-    if (request.deck.activation.recompute != "auto") return request;
+    if (request.deck.activation.recompute != Recompute::automatic) return request;
     const RecomputeChoices choices(request);
     const MemoryLimits limits = limits_for(request.mesh.ranks());
     for (int level = 0; level < static_cast<int>(choices.levels.size()); ++level) {
@@ -288,7 +292,7 @@ class Search {
     std::vector<std::string> words;
     if (request.mesh.ranks() > ranks())
       words.push_back(fmt::format("{} times the {}", request.mesh.ranks() / ranks(),
-                                  request.deck.run.device == "cuda" ? "GPUs" : "ranks, each with as much memory"));
+                                  request.deck.run.device == RunDevice::cuda ? "GPUs" : "ranks, each with as much memory"));
     else if (trial.cost.flops > now_.flops)
       words.push_back(fmt::format("{:.1f} % more FLOPs a step", 100 * (trial.cost.flops / now_.flops - 1)));
     if (request.mesh.ranks() == ranks() && trial.cost.bytes_moved > now_.bytes_moved)
@@ -332,12 +336,13 @@ std::string print_remedies(const Remedies& remedies, const Deck& deck) {
     return fmt::format(
         "No change of activation.recompute (now {}), zero.stage (now {}), batch.micro (now {}), offload, buckets or ranks makes it fit; "
         "the least that any of them needs is {} on each rank. A smaller batch.sequence_length or model needs less.",
-        deck.activation.recompute, deck.zero.stage, deck.batch.micro, human_bytes(static_cast<double>(memory_bytes(remedies.least))));
+        word_of(deck.activation.recompute), deck.zero.stage, deck.batch.micro,
+        human_bytes(static_cast<double>(memory_bytes(remedies.least))));
   std::string text = "Each of these makes it fit, the cheapest first:";
   for (const Remedy& remedy : remedies.found)
     text += fmt::format("\n  {}: {} on each rank{}; {}", remedy.change,
                         human_bytes(static_cast<double>(bytes_of(remedy.bytes, kernel_memory(deck)))),
-                        deck.run.device == "cuda" ? "'s GPU" : "", remedy.cost);
+                        deck.run.device == RunDevice::cuda ? "'s GPU" : "", remedy.cost);
   return text;
 }
 

@@ -27,9 +27,9 @@ StepCost step_cost(const Schedule& schedule) {
 }
 
 RecomputeGain recompute_gain(const BuildRequest& request, const Schedule& schedule, const MemoryPlan& plan) {
-  if (request.deck.activation.recompute == "none") return {};
+  if (request.deck.activation.recompute == Recompute::none) return {};
   BuildRequest without = request;
-  without.deck.activation = {.recompute = "none", .offload = request.deck.activation.offload}, without.recompute.clear();
+  without.deck.activation = {.recompute = Recompute::none, .offload = request.deck.activation.offload}, without.recompute.clear();
   const StepCost cost = step_cost(schedule);
   return {.bytes_saved = total_bytes(place(build_schedule(without))) - total_bytes(plan),
           .flops_share = cost.remade_flops / (cost.flops - cost.remade_flops)};
@@ -37,12 +37,13 @@ RecomputeGain recompute_gain(const BuildRequest& request, const Schedule& schedu
 
 std::string describe_recompute(const BuildRequest& request, const RecomputeGain& gain) {
   const ActivationKeys& a = request.deck.activation;
-  if (a.recompute == "none") return "none: activations are kept for the backward pass";
+  if (a.recompute == Recompute::none) return "none: activations are kept for the backward pass";
   std::string what;
-  if (a.recompute == "full") what = a.every == 1 ? ", a kept stream every layer" : fmt::format(", a kept stream every {} layers", a.every);
+  if (a.recompute == Recompute::full)
+    what = a.every == 1 ? ", a kept stream every layer" : fmt::format(", a kept stream every {} layers", a.every);
   if (const RecomputeChoice* chosen = request.choice()) what = " makes again " + describe(*chosen, request.stage);
-  return fmt::format("{}{}: {} a rank saved for {:.1f} % more FLOPs", a.recompute, what, human_bytes(static_cast<double>(gain.bytes_saved)),
-                     100 * gain.flops_share);
+  return fmt::format("{}{}: {} a rank saved for {:.1f} % more FLOPs", word_of(a.recompute), what,
+                     human_bytes(static_cast<double>(gain.bytes_saved)), 100 * gain.flops_share);
 }
 
 }  // namespace tessera

@@ -99,7 +99,7 @@ std::string Disk::under_way() const {
 }
 
 bool uses_disks(const Deck& deck) {
-  const auto on_disk = [](const std::string& device) { return device == "nvme"; };
+  const auto on_disk = [](OffloadDevice device) { return device == OffloadDevice::nvme; };
   return on_disk(deck.zero.offload_optimizer.device) || on_disk(deck.zero.offload_param.device) || on_disk(deck.activation.offload);
 }
 

@@ -7,6 +7,7 @@
 #include <optional>
 #include <thread>
 
+#include "deck/modes.hpp"
 #include "schedule/run/timeline.hpp"
 
 namespace tessera {
@@ -14,13 +15,6 @@ namespace tessera {
 enum class LaneMode : std::uint8_t {
   inline_order,  ///< one thread runs all tasks in the order of the list, which satisfies every wait
   threads        ///< the compute lane on the calling thread, a thread for each other lane
-};
-
-/// Whether a GPU's executor makes a graph of a program the second time it runs, and launches that from then on.
-enum class GraphMode : std::uint8_t {
-  off,
-  on,
-  automatic  ///< on, but for programs of very many tasks and where CUDA refuses
 };
 
 /// Seconds spent in tasks and in waits, by lane.

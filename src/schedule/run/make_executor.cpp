@@ -54,8 +54,8 @@ LaneWatch watch_over_streams(const TaskBackend& backend) {
 }  // namespace
 
 LaneMode lane_mode(const Deck& deck, int ranks, int cores) {
-  if (deck.zero.overlap_comm == "false" || deck.run.lanes == "inline") return LaneMode::inline_order;
-  if (deck.run.lanes == "threads" || deck.zero.overlap_comm == "true") return LaneMode::threads;
+  if (deck.zero.overlap_comm == OverlapComm::no || deck.run.lanes == RunLanes::inline_order) return LaneMode::inline_order;
+  if (deck.run.lanes == RunLanes::threads || deck.zero.overlap_comm == OverlapComm::yes) return LaneMode::threads;
   // Who waits for a disk takes no core, nor does a stage that waits for another; and what stages send must not wait for what they receive.
   if (uses_disks(deck) || deck.mesh.pp > 1) return LaneMode::threads;
   // A rank alone has no lanes beside compute but that of copies for saves, which takes a core seldom.

@@ -63,7 +63,7 @@ struct UpdateTrial {
 
 std::vector<Help> help_with_host_update(const Deck& deck, const Prediction& now, const MachineProfile& machine, const Placement& placement,
                                         const std::function<MemoryLimits(const Deck&, int ranks)>& limits) {
-  if (deck.zero.offload_optimizer.device != "host" || host_wait(now) < long_wait * now.step.seconds) return {};
+  if (deck.zero.offload_optimizer.device != OffloadDevice::host || host_wait(now) < long_wait * now.step.seconds) return {};
   UpdateTrial trial{.deck = deck, .machine = machine, .placement = placement, .limits = limits, .now = now.tokens_per_second};
   trial.more_tokens(), trial.less_of_the_state(), trial.more_ranks(), trial.faster_memory();
   std::ranges::stable_sort(trial.help, std::greater<>(), &Help::tokens_per_second);

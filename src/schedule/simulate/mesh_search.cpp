@@ -22,8 +22,12 @@ Change copies_change(std::int64_t ranks) {
   return {fmt::format("zero.hpz_partition_size={}", ranks), [=](Deck& d) { d.zero.hpz_partition_size = ranks; }};
 }
 
-Change method_change(const std::string& method) {
-  return {"context.method=" + method, [=](Deck& d) { d.context.method = method; }};
+Change method_change(ContextMethod method) {
+  return {fmt::format("context.method={}", word_of(method)), [=](Deck& d) { d.context.method = method; }};
+}
+
+Change order_change(PipelineSchedule order) {
+  return {fmt::format("pipeline.schedule={}", word_of(order)), [=](Deck& d) { d.pipeline.schedule = order; }};
 }
 
 /// A deck, by what it changes of the one that is asked for.
@@ -97,12 +101,12 @@ class MeshSearch {
     // Groups of data-parallel ranks are looked at where the mesh is known.
     trial.apply(axis_change("replicate", &MeshKeys::replicate, 1));
     trial.apply(copies_change(1));
-    if (cp == 1) trial.apply(method_change("ulysses"));
+    if (cp == 1) trial.apply(method_change(ContextMethod::ulysses));
     if (!deck_.pipeline.layers.empty() && pp != deck_.mesh.pp)
       trial.apply({"pipeline.layers=[]", [](Deck& d) { d.pipeline.layers.clear(); }});
-    if (deck_.activation.recompute == "auto" || deck_.activation.recompute == "none")
-      trial.apply(recompute_change(deck_.activation, "selective"));
-    if (!deck_.activation.keep.empty() && trial.deck.activation.recompute == "none") return std::nullopt;
+    if (deck_.activation.recompute == Recompute::automatic || deck_.activation.recompute == Recompute::none)
+      trial.apply(recompute_change(deck_.activation, Recompute::selective));
+    if (!deck_.activation.keep.empty() && trial.deck.activation.recompute == Recompute::none) return std::nullopt;
     trial.apply(stage_change(1));
     const std::int64_t micros = trial.deck.batch.global / trial.deck.batch.micro, data = ranks_ / (tp * cp * pp);
     if (micros < data) trial.apply(micro_change(1));
@@ -111,7 +115,7 @@ class MeshSearch {
     if (is_allowed(trial.deck)) return trial;
     if (cp == 1) return std::nullopt;
     // What one method cannot share the other may.
-    trial.apply(method_change(deck_.context.method == "ring" ? "ulysses" : "ring"));
+    trial.apply(method_change(deck_.context.method == ContextMethod::ring ? ContextMethod::ulysses : ContextMethod::ring));
     if (!is_allowed(trial.deck)) return std::nullopt;
     return trial;
   }
@@ -128,9 +132,9 @@ class MeshSearch {
 
   /// From the least that is made again on: the first that fits is the fastest.
   void try_recompute(std::optional<MeshChoice>& best, const Trial& trial) {
-    for (const char* mode : {"none", "selective", "full"}) {
+    for (const Recompute mode : {Recompute::none, Recompute::selective, Recompute::full}) {
       Trial now = trial;
-      if (std::string_view(mode) == "none" && !now.deck.activation.keep.empty())
+      if (mode == Recompute::none && !now.deck.activation.keep.empty())
         now.apply({"activation.keep=[]", [](Deck& d) { d.activation.keep.clear(); }});
       now.apply(recompute_change(deck_.activation, mode));
       if (keep_faster(best, now)) return;
@@ -143,16 +147,16 @@ class MeshSearch {
     const Mesh& mesh = choice.mesh;
     for (const std::int64_t stage : {0, 1, 2, 3})
       for (const std::int64_t micro : micro_sizes(first.batch, batch_ranks(mesh)))
-        for (const std::string& order : orders(mesh)) {
+        for (const std::optional<PipelineSchedule> order : orders(mesh)) {
           if (micro > most_micro || (stage >= 2 && mesh.size(Axis::pp) > 1)) continue;
           Trial trial{.asked = &deck_, .changes = choice.choice.changes, .deck = first};
           trial.apply(stage_change(stage));
           trial.apply(micro_change(micro));
-          if (!order.empty()) trial.apply({"pipeline.schedule=" + order, [=](Deck& d) { d.pipeline.schedule = order; }});
+          if (order) trial.apply(order_change(*order));
           if (is_allowed(trial.deck)) try_recompute(best, trial);
         }
     if (mesh.size(Axis::cp) > 1)
-      for (const char* method : {"ulysses", "ring"}) try_with(best, {method_change(method)});
+      for (const ContextMethod method : {ContextMethod::ulysses, ContextMethod::ring}) try_with(best, {method_change(method)});
     // Where data-parallel ranks are on several nodes, groups of those of a node.
     const std::int64_t of_node = std::max(1, per_node_ / (mesh.size(Axis::tp) * mesh.size(Axis::cp) * mesh.size(Axis::ep)));
     if (const std::int64_t dp = mesh.size(Axis::dp); dp > of_node && dp % of_node == 0) {
@@ -169,10 +173,11 @@ class MeshSearch {
     if (trial.deck != best->choice.deck && is_allowed(trial.deck)) try_recompute(best, trial);
   }
 
-  /// Of a pipeline's micro-batches; one without a name where there are no stages.
-  static std::vector<std::string> orders(const Mesh& mesh) {
-    if (mesh.size(Axis::pp) == 1) return {""};
-    return {"1f1b", "zero_bubble", "interleaved"};
+  /// Of a pipeline's micro-batches; none of them where there are no stages.
+  static std::vector<std::optional<PipelineSchedule>> orders(const Mesh& mesh) {
+    using enum PipelineSchedule;
+    if (mesh.size(Axis::pp) == 1) return {std::nullopt};
+    return {one_forward_one_backward, zero_bubble, interleaved};
   }
 
   /// False where it does not fit.

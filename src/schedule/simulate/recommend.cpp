@@ -67,34 +67,35 @@ void Recommender::add_points(std::vector<SearchPoint> space) {
   std::map<std::string, const Point*> by_keys;
   const auto keys_of = [&](const Deck& deck) {
     const ZeroKeys& z = deck.zero;
-    return fmt::format("{} {} {} {} {} {} {} {}", z.stage, z.offload_optimizer.device, z.offload_param.device, deck.activation.offload,
-                       deck.activation.recompute, deck.activation.every, deck.batch.micro, z.stage == 3 ? digest_of_gathers(deck) : "");
+    return fmt::format("{} {} {} {} {} {} {} {}", z.stage, word_of(z.offload_optimizer.device), word_of(z.offload_param.device),
+                       word_of(deck.activation.offload), word_of(deck.activation.recompute), deck.activation.every, deck.batch.micro,
+                       z.stage == 3 ? digest_of_gathers(deck) : "");
   };
   for (const Point& point : points_) by_keys.emplace(keys_of(point.at.deck), &point);
   for (Point& point : points_) {
-    const auto compare = [&](const std::string& device, const Change& to_host) {
-      if (device != "nvme") return;
+    const auto compare = [&](OffloadDevice device, const Change& to_host) {
+      if (device != OffloadDevice::nvme) return;
       Deck deck = point.at.deck;
       to_host.apply(deck);
       if (const auto other = by_keys.find(keys_of(deck)); other != by_keys.end()) point.no_slower.push_back(other->second);
     };
     const ZeroKeys& zero = point.at.deck.zero;
-    compare(zero.offload_optimizer.device, offload_optimizer_change("host"));
-    compare(zero.offload_param.device, offload_param_change("host"));
-    compare(point.at.deck.activation.offload, offload_activation_change("host"));
+    compare(zero.offload_optimizer.device, offload_optimizer_change(OffloadDevice::host));
+    compare(zero.offload_param.device, offload_param_change(OffloadDevice::host));
+    compare(point.at.deck.activation.offload, offload_activation_change(OffloadDevice::host));
   }
 }
 
 /// Of a step that gathers as the deck says: what decides it is known without micro-batches, and without where other things lie.
 std::string Recommender::digest_of_gathers(const Deck& deck) {
   const ZeroKeys& z = deck.zero;
-  const bool offloaded = z.offload_param.device != "none";
-  std::string& digest = gathers_[fmt::format("{} {} {} {} {}", deck.activation.recompute, deck.activation.every, z.prefetch_bucket_size,
-                                             z.max_reuse_distance, offloaded)];
+  const bool offloaded = z.offload_param.device != OffloadDevice::none;
+  std::string& digest = gathers_[fmt::format("{} {} {} {} {}", word_of(deck.activation.recompute), deck.activation.every,
+                                             z.prefetch_bucket_size, z.max_reuse_distance, offloaded)];
   if (!digest.empty()) return digest;
   Deck plain = deck;
-  plain.batch.global = plain.batch.micro, plain.activation.offload = "none";
-  plain.zero.offload_optimizer.device = plain.zero.offload_param.device = offloaded ? "host" : "none";
+  plain.batch.global = plain.batch.micro, plain.activation.offload = OffloadDevice::none;
+  plain.zero.offload_optimizer.device = plain.zero.offload_param.device = offloaded ? OffloadDevice::host : OffloadDevice::none;
   return digest = digest_of_tasks(build_schedule(request_of(plain)));
 }
 
@@ -182,7 +183,7 @@ std::vector<const Recommender::Point*> Recommender::places_of_auto(const std::ve
   const Point* roomy = nullptr;
   for (const Point* point : found) {
     const ActivationKeys& keys = point->at.deck.activation;
-    if (keys.recompute == "none" || !groups.insert(point->at.group).second) continue;
+    if (keys.recompute == Recompute::none || !groups.insert(point->at.group).second) continue;
     if (places.empty()) places.push_back(roomy = point);
     const ActivationKeys& fastest = places.front()->at.deck.activation;
     if (point->prediction->step.seconds > share * places.front()->prediction->step.seconds) break;
@@ -193,18 +194,18 @@ std::vector<const Recommender::Point*> Recommender::places_of_auto(const std::ve
 }
 
 void Recommender::try_autos(Recommendation& result, const std::vector<const Point*>& found, const LimitsOf& limits) {
-  const Change change = recompute_change(deck_.activation, "auto");
+  const Change change = recompute_change(deck_.activation, Recompute::automatic);
   const auto is_faster = [](double seconds, const std::optional<Choice>& than) { return !than || seconds < than->prediction.step.seconds; };
   for (const Point* place : places_of_auto(found)) {
     const SearchPoint& at = place->at;
     Auto made{.changes = at.changes, .deck = at.deck};
     change.apply(made.deck);
     std::erase_if(made.changes, [](const Change& c) { return c.text.starts_with("activation.recompute"); });
-    if (deck_.activation.recompute != "auto") made.changes.push_back(change);
+    if (deck_.activation.recompute != Recompute::automatic) made.changes.push_back(change);
     // It makes again no less than nothing.
     for (const Point& p : points_)
       if (p.at.layout == at.layout && p.at.deck.activation.offload == at.deck.activation.offload &&
-          p.at.deck.activation.recompute == "none" && p.at.deck.batch.micro == at.deck.batch.micro)
+          p.at.deck.activation.recompute == Recompute::none && p.at.deck.batch.micro == at.deck.batch.micro)
         made.least_seconds = bounds_->of(p.at).seconds;
     if (std::ranges::none_of(autos_, [&](const Auto& known) { return known.deck == made.deck; })) autos_.push_back(std::move(made));
   }
@@ -238,8 +239,8 @@ double slowdown(const Choice& choice, const MachineProfile& machine, const Place
   BuildRequest chosen = request_for(choice.deck, placement.mesh, 0, Purpose::training);
   settle_recompute(chosen, limits(choice.deck));
   Deck whole = choice.deck;
-  for (const Change& change :
-       {stage_change(0), offload_optimizer_change("none"), offload_param_change("none"), offload_activation_change("none")})
+  for (const Change& change : {stage_change(0), offload_optimizer_change(OffloadDevice::none), offload_param_change(OffloadDevice::none),
+                               offload_activation_change(OffloadDevice::none)})
     change.apply(whole);
   BuildRequest request = request_for(whole, placement.mesh, 0, Purpose::training);
   request.recompute = chosen.recompute;

@@ -12,41 +12,41 @@ using SpaceLevel = std::vector<Change>;  // of one axis
 
 /// The deck's other memories, as far as the profile knows how fast they are. Host ranks have one only where the deck says what kernels have
 /// of theirs.
-std::vector<std::string> devices_of(const Deck& deck, const MachineProfile& machine) {
-  std::vector<std::string> devices{"none"};
-  const bool second = deck.run.device == "cuda" || deck.memory.device > 0;
+std::vector<OffloadDevice> devices_of(const Deck& deck, const MachineProfile& machine) {
+  std::vector<OffloadDevice> devices{OffloadDevice::none};
+  const bool second = deck.run.device == RunDevice::cuda || deck.memory.device > 0;
   if (!second || machine.transfer.up <= 0) return devices;
-  if (machine.host.adamw > 0) devices.emplace_back("host");
-  if (machine.host.adamw > 0 && machine.disk.read > 0) devices.emplace_back("nvme");
+  if (machine.host.adamw > 0) devices.push_back(OffloadDevice::host);
+  if (machine.host.adamw > 0 && machine.disk.read > 0) devices.push_back(OffloadDevice::nvme);
   return devices;
 }
 
 /// Stage, and where optimizer and parameters lie.
-std::vector<SpaceLevel> layout_levels(const Deck& deck, const std::vector<std::string>& devices) {
+std::vector<SpaceLevel> layout_levels(const Deck& deck, const std::vector<OffloadDevice>& devices) {
   const std::optional<Change> path = example_path_change(deck);
   std::vector<SpaceLevel> levels;
   for (std::int64_t stage = 0; stage <= 3; ++stage)
-    for (const std::string& optimizer : devices)
-      for (const std::string& parameters : devices) {
+    for (const OffloadDevice optimizer : devices)
+      for (const OffloadDevice parameters : devices) {
         SpaceLevel level{stage_change(stage), offload_optimizer_change(optimizer), offload_param_change(parameters)};
-        if ((optimizer == "nvme" || parameters == "nvme") && path) level.push_back(*path);
+        if ((optimizer == OffloadDevice::nvme || parameters == OffloadDevice::nvme) && path) level.push_back(*path);
         levels.push_back(std::move(level));
       }
   return levels;
 }
 
 /// What of activations is made again, and where kept streams wait.
-std::vector<SpaceLevel> activation_levels(const Deck& deck, const std::vector<std::string>& devices) {
+std::vector<SpaceLevel> activation_levels(const Deck& deck, const std::vector<OffloadDevice>& devices) {
   const ActivationKeys& now = deck.activation;
   const std::optional<Change> path = example_path_change(deck);
-  SpaceLevel none{recompute_change(now, "none")};
+  SpaceLevel none{recompute_change(now, Recompute::none)};
   if (!now.keep.empty()) none.push_back({"activation.keep=[]", [](Deck& d) { d.activation.keep.clear(); }});
-  std::vector<SpaceLevel> recompute{none, {recompute_change(now, "selective")}, {recompute_change(now, "full")}}, levels;
-  if (now.recompute == "full" && now.every > 1) recompute.push_back({recompute_change(now, "full", now.every)});
-  for (const std::string& device : devices)
+  std::vector<SpaceLevel> recompute{none, {recompute_change(now, Recompute::selective)}, {recompute_change(now, Recompute::full)}}, levels;
+  if (now.recompute == Recompute::full && now.every > 1) recompute.push_back({recompute_change(now, Recompute::full, now.every)});
+  for (const OffloadDevice device : devices)
     for (SpaceLevel level : recompute) {
       level.push_back(offload_activation_change(device));
-      if (device == "nvme" && path) level.push_back(*path);
+      if (device == OffloadDevice::nvme && path) level.push_back(*path);
       levels.push_back(std::move(level));
     }
   return levels;
@@ -92,7 +92,7 @@ SearchPoint changed(SearchPoint point, const SpaceLevel& level) {
 
 std::vector<SearchPoint> search_space(const Deck& deck, const MachineProfile& machine, int ranks) {
   const std::vector<SpaceLevel> buckets = bucket_levels(deck, elements_of_a_layer(deck, ranks));
-  const std::vector<std::string> devices = devices_of(deck, machine);
+  const std::vector<OffloadDevice> devices = devices_of(deck, machine);
   // No rule holds between a layout and the rest, so that each is asked alone.
   std::vector<SearchPoint> layouts;
   for (const SpaceLevel& level : layout_levels(deck, devices))

@@ -206,7 +206,7 @@ SearchBounds::OfLayout SearchBounds::look_at_layout(const Deck& deck) const {
 SearchBounds::OfActivation SearchBounds::look_at_activation(Deck deck) const {
   // One micro-batch, where all that passes use beside activations comes and goes: gathered units and gradients.
   deck.batch.global = deck.batch.micro, deck.zero.stage = 3, deck.kernels.pack_weights = false;
-  deck.zero.offload_optimizer.device = deck.zero.offload_param.device = "none";
+  deck.zero.offload_optimizer.device = deck.zero.offload_param.device = OffloadDevice::none;
   deck.zero.prefetch_bucket_size = deck.zero.max_reuse_distance = 0;
   BuildRequest request = request_for(deck, placement_.mesh, 0, Purpose::training);
   request.evaluation_micro_batches = 0;

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/check.hpp"
 #include "base/types.hpp"
 #include "topology/failure/mpi.hpp"
 
@@ -20,7 +21,7 @@ inline MPI_Datatype mpi_type(DType dtype) {
     case DType::u16:
       return MPI_UINT16_T;
   }
-  return MPI_DATATYPE_NULL;
+  fail(ExitCode::internal, "no type of MPI's for element type {}", static_cast<int>(dtype));
 }
 
 /// `count` elements whose copies stand `stride` elements apart: with it MPI places the blocks of all ranks in one call.

@@ -99,13 +99,18 @@ void with_type(DType dtype, Reduction reduction, F f) {
     else
       f.template operator()<Reduction::max>(element);
   };
+  switch (dtype) {
+    case DType::f32:
+      return with_reduction(float{});
+    case DType::bf16:
+      return with_reduction(bf16{});
+    case DType::i64:
+      return with_reduction(std::int64_t{});
+    case DType::u16:
+    case DType::u32:
+      break;
+  }
   require_reducible(dtype);
-  if (dtype == DType::f32)
-    with_reduction(float{});
-  else if (dtype == DType::bf16)
-    with_reduction(bf16{});
-  else
-    with_reduction(std::int64_t{});
 }
 
 }  // namespace

@@ -15,7 +15,10 @@ void reduce_in_order(void* out, const void* const* sources, int source_count, st
 
 // The same in parts, for sums that travel: before the first and after the last source they are fp32 where elements are bf16.
 
-inline std::size_t size_of_sum(DType dtype) { return dtype == DType::bf16 ? size_of(DType::f32) : size_of(dtype); }
+inline std::size_t size_of_sum(DType dtype) {
+  if (dtype == DType::bf16) return size_of(DType::f32);
+  return size_of(dtype);
+}
 /// sums[i] = before[i] + sources[0][i] + ... in this order; without `before` it begins with the first source. `sums` may be `before`.
 void continue_in_order(void* sums, const void* before, const void* const* sources, int source_count, std::int64_t count, DType dtype,
                        Reduction reduction);

@@ -28,7 +28,7 @@ SampleFile::SampleFile(const std::string& path, std::int64_t sequence_length, st
     : file_(path, data.bin_ids), T_(sequence_length), vocab_(vocab) {
   if (file_.declared_vocab() > vocab) require_rows(file_, vocab);
   if (data.document_mask) documents_.emplace(file_);
-  if (data.packing == "documents")
+  if (data.packing == Packing::documents)
     packed_.emplace(*documents_, file_.tokens(), path,
                     PackingOptions{.places = T_, .too_long = data.too_long, .seed = static_cast<std::uint64_t>(seed)});
   samples_ = packed_ ? packed_->rows() : (file_.tokens() - 1) / T_;

@@ -31,13 +31,13 @@ void PackedRows::cut(const Documents& documents, std::int64_t tokens, const std:
     std::int64_t places = end - begin - 1;
     documents_ += places > 0;
     if (places > T) {
-      if (options_.too_long == "refuse")
+      if (options_.too_long == TooLong::refuse)
         fail(ExitCode::data,
              "{}: document {} has {} tokens (from {} on), and a sequence of batch.sequence_length {} takes {}. Set data.too_long to "
              "\"truncate\" or \"split\", or a longer sequence.",
              path, d, end - begin, begin, T, T + 1);
       ++too_long_;
-      if (options_.too_long == "truncate") places = T;
+      if (options_.too_long == TooLong::truncate) places = T;
     }
     for (std::int64_t at = 0; at < places; at += T) pieces_.push_back({begin + at, std::min(T, places - at)});
   }
@@ -87,7 +87,7 @@ std::string PackedRows::describe() const {
                                  100.0 * static_cast<double>(all - filled) / static_cast<double>(all));
   if (too_long_ > 0)
     text += fmt::format("; {} longer than that {} {}", too_long_, too_long_ == 1 ? "was" : "were",
-                        options_.too_long == "split" ? "split" : "truncated");
+                        options_.too_long == TooLong::split ? "split" : "truncated");
   return text;
 }
 

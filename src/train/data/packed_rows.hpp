@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "deck/modes.hpp"
 #include "train/data/documents.hpp"
 
 namespace tessera {
@@ -15,9 +16,9 @@ struct PackedDocument {
 };
 
 struct PackingOptions {
-  std::int64_t places = 0;  ///< T: of a row
-  std::string too_long;     ///< data.too_long: of a document of more than T + 1 tokens
-  std::uint64_t seed = 0;   ///< in whose order documents are put into rows
+  std::int64_t places = 0;             ///< T: of a row
+  TooLong too_long = TooLong::refuse;  ///< of a document of more than T + 1 tokens
+  std::uint64_t seed = 0;              ///< in whose order documents are put into rows
 };
 
 /// Rows of pieces, a function of the documents' offsets and the options alone. Documents come in an order of the seed, and each goes to the

@@ -21,7 +21,7 @@ MemoryLimits least_of_all(const World& world, MemoryLimits limits) {
 }  // namespace
 
 std::vector<RecomputeChoice> agree_on_recompute(const World& world, const BuildRequest& request, const MemoryLimits& here) {
-  if (!request.training() || request.deck.activation.recompute != "auto") return {};
+  if (!request.training() || request.deck.activation.recompute != Recompute::automatic) return {};
   const MemoryLimits limits = least_of_all(world, with_room_left(here, stated_limits(request.deck, request.mesh.ranks())));
   std::string chosen;
   // One rank looks for all: plans differ where ranks compute with different numbers of threads.

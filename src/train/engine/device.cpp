@@ -17,8 +17,8 @@ bool sees_gpu() {
 #endif
 }
 
-void require_device(const std::string& device) {
-  if (device != "cuda") return;
+void require_device(RunDevice device) {
+  if (device != RunDevice::cuda) return;
 #ifdef TESSERA_CUDA
   if (const std::string why = cuda::why_no_device(); !why.empty())
     fail(ExitCode::environment,
@@ -30,18 +30,18 @@ void require_device(const std::string& device) {
 
 }  // namespace
 
-std::string choose_device(const std::string& asked) {
+RunDevice choose_device(RunDevice asked) {
   require_device(asked);
-  return asked == "auto" ? sees_gpu() ? "cuda" : "host" : asked;
+  return asked != RunDevice::automatic ? asked : sees_gpu() ? RunDevice::cuda : RunDevice::host;
 }
 
 void choose_device(const World& world, ParsedDeck& parsed) {
-  std::string& device = parsed.deck.run.device;
-  if (device == "auto") {
+  RunDevice& device = parsed.deck.run.device;
+  if (device == RunDevice::automatic) {
     // The first rank looks for all: where ranks see different machines, those without a GPU say so below.
     const bool seen = !world.broadcast_text(sees_gpu() ? "seen" : "").empty();
-    device = seen ? "cuda" : "host";
-    parsed.resolved.push_back(fmt::format("run.device = \"{}\" (auto: {})", device,
+    device = seen ? RunDevice::cuda : RunDevice::host;
+    parsed.resolved.push_back(fmt::format("run.device = \"{}\" (auto: {})", word_of(device),
                                           !has_gpu_backend() ? "the only backend of this build"
                                           : seen             ? "a GPU is seen"
                                                              : "no GPU is seen"));
@@ -49,7 +49,7 @@ void choose_device(const World& world, ParsedDeck& parsed) {
   world.together([&] { require_device(device); });
 }
 
-Spaces spaces_of(const std::string& device) { return device == "cuda" ? Spaces::host_and_gpu : Spaces::host; }
+Spaces spaces_of(RunDevice device) { return device == RunDevice::cuda ? Spaces::host_and_gpu : Spaces::host; }
 
 void require_attention([[maybe_unused]] const ModelShape& shape) {
 #ifdef TESSERA_CUDA
@@ -71,11 +71,6 @@ std::vector<std::string> describe_attention([[maybe_unused]] const ModelShape& s
 #else
   return {};
 #endif
-}
-
-GraphMode graph_mode(const Deck& deck) {
-  const std::string& said = deck.kernels.cuda_graph;
-  return said == "on" ? GraphMode::on : said == "off" ? GraphMode::off : GraphMode::automatic;
 }
 
 std::int64_t used_device_memory() {

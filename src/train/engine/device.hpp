@@ -6,7 +6,6 @@
 #include "deck/deck.hpp"
 #include "memory/runtime.hpp"
 #include "model/table/shape.hpp"
-#include "schedule/run/executor.hpp"
 #include "topology/world.hpp"
 
 namespace tessera {
@@ -20,19 +19,17 @@ constexpr bool has_gpu_backend() {
 #endif
 }
 
-/// "host" or "cuda" for one process: what was asked for, or for "auto" a GPU where one is seen. Throws Error(environment) where "cuda" was
+/// Host or cuda for one process: what was asked for, or for automatic a GPU where one is seen. Throws Error(environment) where cuda was
 /// asked for and there is no GPU, with the cause and what to set.
-std::string choose_device(const std::string& asked);
+RunDevice choose_device(RunDevice asked);
 /// The same for the ranks of a run, whose deck then says what was chosen. Collective; all ranks choose alike.
 void choose_device(const World& world, ParsedDeck& parsed);
 /// What Kokkos must start for a device.
-Spaces spaces_of(const std::string& device);
+Spaces spaces_of(RunDevice device);
 /// Throws Error(environment) with the reason where attention is to be cuDNN's and cuDNN cannot run this shape here.
 void require_attention(const ModelShape& shape);
 /// Lines that say whose attention runs on a GPU; none on the host.
 std::vector<std::string> describe_attention(const ModelShape& shape);
-/// What the deck says of CUDA graphs.
-GraphMode graph_mode(const Deck& deck);
 
 /// Bytes of this process's GPU that anyone uses.
 std::int64_t used_device_memory();

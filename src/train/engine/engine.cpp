@@ -19,11 +19,21 @@
 namespace tessera {
 namespace {
 
-kernels::RopeMethod rope_method(const std::string& scaling) {
+kernels::RopeMethod rope_method(RopeMode scaling) {
   using enum kernels::RopeMethod;
-  for (const auto& [name, method] : {std::pair("none", none), {"llama3", llama3}, {"linear", linear}, {"dynamic", dynamic}, {"yarn", yarn}})
-    if (scaling == name) return method;
-  fail(ExitCode::internal, "model.rope_scaling {} has no method", scaling);
+  switch (scaling) {
+    case RopeMode::none:
+      return none;
+    case RopeMode::llama3:
+      return llama3;
+    case RopeMode::linear:
+      return linear;
+    case RopeMode::dynamic:
+      return dynamic;
+    case RopeMode::yarn:
+      return yarn;
+  }
+  fail(ExitCode::internal, "model.rope_scaling {} has no method", static_cast<int>(scaling));
 }
 
 }  // namespace
@@ -32,7 +42,7 @@ Engine::Engine(RunPlan plan, const EngineOptions& options, RankLinks links)
     : plan_(std::move(plan)), links_(std::move(links)), memory_(plan_, links_.node, links_.communicators), state_(plan_, memory_) {
   const Deck& deck = plan_.request.deck;
   const kernels::Backend backend = schedule().shape.backend;
-  executor_ = make_executor(schedule(), plan_.memory, memory_.bases(), options.lanes, graph_mode(deck),
+  executor_ = make_executor(schedule(), plan_.memory, memory_.bases(), options.lanes, deck.kernels.cuda_graph,
                             {.schedule = &schedule(),
                              .communicators = &links_.communicators,
                              .disk = memory_.disk(),
@@ -183,7 +193,8 @@ std::vector<float> Engine::gradient_of(const std::string& tensor) const {
   const TensorRef ref = layout().find_alone(tensor);
   const int buffer = schedule().find_buffer("gradients." + layout().units[static_cast<std::size_t>(ref.unit)].name);
   const Deck& deck = plan_.request.deck;
-  const DType type = deck.precision.gradients == DType::bf16 ? DType::bf16 : deck.run.reproducible ? DType::i64 : DType::f32;
+  const bool rounded = deck.precision.gradients == DType::bf16;
+  const DType type = deck.run.reproducible && !rounded ? DType::i64 : deck.precision.gradients;
   const auto size = static_cast<std::int64_t>(size_of(type));
   std::vector<std::byte> sums(static_cast<std::size_t>(size * ref.elements));
   memory_.copy(sums.data(), memory_.address(buffer, size * ref.offset), size * ref.elements);

@@ -17,7 +17,7 @@ namespace {
 /// Free memory of the GPU, where this build can ask for it.
 std::optional<MemoryLimit> gpu_limit([[maybe_unused]] const Deck& deck, [[maybe_unused]] int ranks, [[maybe_unused]] int sharing) {
 #ifdef TESSERA_CUDA
-  if (deck.run.device == "cuda") {
+  if (deck.run.device == RunDevice::cuda) {
     const auto share = static_cast<std::int64_t>(cuda::free_memory()) / sharing;
     const std::int64_t reserve = GpuReserve{.context = 0}.bytes(ranks);  // the context is there
     return MemoryLimit{std::max<std::int64_t>(0, share - reserve),
@@ -57,7 +57,7 @@ MemoryLimits limits_here(const Deck& deck, int ranks, const Sharing& sharing) {
                                         "memory as it is used, memory.host says what it can have)",
                                         sharing.node)};
     lower(host, share);
-    if (deck.run.device != "cuda") lower(limits[static_cast<std::size_t>(kernel_memory(deck))], share);  // the same chips
+    if (deck.run.device != RunDevice::cuda) lower(limits[static_cast<std::size_t>(kernel_memory(deck))], share);  // the same chips
   }
   if (const auto found = gpu_limit(deck, ranks, sharing.gpu)) lower(gpu, *found);
   if (const auto found = disk_limit(deck, sharing.node)) lower(limits[static_cast<std::size_t>(MemoryKind::nvme)], *found);

@@ -104,13 +104,14 @@ void ModelState::write(const Held& held, std::int64_t begin, std::int64_t n, con
   if (memory_.on_host(held.use.buffer) && held.type == DType::f32)
     return fill(begin, {reinterpret_cast<float*>(address(held, begin)), static_cast<std::size_t>(n)});
   std::vector<float> staging(static_cast<std::size_t>(std::min(n, staged_elements)));
-  std::vector<std::byte> rounded(held.type == DType::f32 ? 0 : staging.size() * size_of(held.type));
+  const bool as_filled = held.type == DType::f32;
+  std::vector<std::byte> rounded(as_filled ? 0 : staging.size() * size_of(held.type));
   for (std::int64_t at = begin; at < begin + n; at += staged_elements) {
     const std::span<float> piece(staging.data(), static_cast<std::size_t>(std::min(staged_elements, begin + n - at)));
     fill(at, piece);
     const auto bytes = std::ssize(piece) * static_cast<std::int64_t>(size_of(held.type));
-    if (held.type != DType::f32) kernels::cast({}, rounded.data(), held.type, piece.data(), DType::f32, std::ssize(piece));
-    memory_.copy(address(held, at), held.type == DType::f32 ? static_cast<const void*>(piece.data()) : rounded.data(), bytes);
+    if (!as_filled) kernels::cast({}, rounded.data(), held.type, piece.data(), DType::f32, std::ssize(piece));
+    memory_.copy(address(held, at), as_filled ? static_cast<const void*>(piece.data()) : rounded.data(), bytes);
   }
 }
 

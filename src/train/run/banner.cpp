@@ -34,7 +34,7 @@ void print_banner(const BannerFacts& f) {
   info("batch       {}", describe_batch(deck, f.engine.data().size));
   if (const Stage& stage = f.engine.planned().request.stage; stage.count > 1)
     info("pipeline    {} stages of {} layers, {}; at best {:.1f} % of a step is bubble", stage.count,
-         fmt::join(layers_of_stages(deck, f.engine.planned().request.mesh), ", "), deck.pipeline.schedule,
+         fmt::join(layers_of_stages(deck, f.engine.planned().request.mesh), ", "), word_of(deck.pipeline.schedule),
          100 * even_bubble(deck.pipeline, stage.count, f.engine.accumulation()));
   info("recompute   {}",
        describe_recompute(f.engine.planned().request, recompute_gain(f.engine.planned().request, f.engine.schedule(), f.engine.plan())));

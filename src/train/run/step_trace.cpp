@@ -32,7 +32,7 @@ void write(const std::string& path, const std::string& text) {
 }  // namespace
 
 StepTrace::StepTrace(const World& world, const Deck& deck, RunFolder folder, std::int64_t first_step)
-    : world_(world), folder_(std::move(folder)), device_(deck.run.device), step_(deck.run.trace_step), first_step_(first_step) {
+    : world_(world), folder_(std::move(folder)), device_(word_of(deck.run.device)), step_(deck.run.trace_step), first_step_(first_step) {
   if (step_ > 0 && step_ <= first_step)
     info("run.trace_step = {}: that step is done already, this run goes on after step {} and traces none", step_, first_step);
 }

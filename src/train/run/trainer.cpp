@@ -84,7 +84,8 @@ class Training {
   /// later runs.
   std::string kernel_choices(const GpuBinding& gpu) const {
     const bool attention = model_shape(deck_).attention == kernels::AttentionPath::fastest;
-    if (deck_.run.device != "cuda" || (!deck_.kernels.gemm_search && !attention) || deck_.run.reproducible || gpu.sharing > 1) return "";
+    if (deck_.run.device != RunDevice::cuda || (!deck_.kernels.gemm_search && !attention) || deck_.run.reproducible || gpu.sharing > 1)
+      return "";
     const auto cache = environment("XDG_CACHE_HOME"), home = environment("HOME");
     if (cache || home) return (cache ? *cache : *home + "/.cache") + "/tessera/kernels.json";
     // Where everybody may write: in a folder of this user's, or nowhere.
@@ -188,7 +189,7 @@ class Training {
           "the launcher to place their threads yourself.",
           left);
     const int threads = deck_.run.threads > 0 ? static_cast<int>(deck_.run.threads) : binding.threads;
-    const bool on_gpus = deck_.run.device == "cuda";
+    const bool on_gpus = deck_.run.device == RunDevice::cuda;
     const GpuBinding gpu = on_gpus ? bind_gpu(world_, binding, deck_.topology.share_gpu) : GpuBinding{};
     runtime_.emplace(threads, spaces_of(deck_.run.device), gpu.device);
     if (on_gpus) overhead_.emplace(used_device_memory), overhead_->count("CUDA context");
@@ -208,7 +209,7 @@ class Training {
       links.communicators = make_communicators(world_, mesh, plan.schedule,
                                                {.node = links.node,
                                                 .path = on_gpus ? CommunicatorPath::nccl : CommunicatorPath::fastest,
-                                                .hierarchical = deck_.topology.hierarchical == "auto"});
+                                                .hierarchical = deck_.topology.hierarchical != Hierarchical::never});
       if (overhead_) overhead_->count("NCCL");
     }
     path_ = links.communicators.path();

@@ -155,7 +155,7 @@ void ResumeProof::write(const Pending& save) const {
   try {
     Json proof = {{"format", proof_format},
                   {"checkpoint", io::CheckpointReader(folder).digest()},
-                  {"device", deck_.run.device},
+                  {"device", word_of(deck_.run.device)},
                   {"steps", Json::array()}};
     for (const Figures& f : save.figures)
       proof["steps"].push_back({{"step", f.step}, {"loss", f.loss}, {"grad_norm", f.grad_norm}, {"learning_rate", f.learning_rate}});

@@ -32,6 +32,12 @@ std::uint16_t nearest(float f) {
   return (below & 1u) == 0 ? below : above;
 }
 
+TEST(Types, FloatTypesAreKnownByTheirNamesAndNoOthers) {
+  for (const DType type : {DType::f32, DType::bf16}) EXPECT_EQ(float_type_of(name_of(type)), type);
+  for (const DType type : {DType::i64, DType::u16, DType::u32}) EXPECT_EQ(float_type_of(name_of(type)), std::nullopt);
+  EXPECT_EQ(float_type_of("fp16"), std::nullopt);
+}
+
 TEST(Bf16, RoundsToNearestEven) {
   std::mt19937 random(1);
   for (int i = 0; i < 300000; ++i) {

@@ -44,7 +44,7 @@ ModelKeys plain() {
           .ff_width = 96,
           .vocab = 300,
           .norm_eps = 1e-6,
-          .rope_scaling = "none"};
+          .rope_scaling = RopeMode::none};
 }
 
 TEST(HuggingfaceConfig, Llama) {
@@ -61,7 +61,7 @@ TEST(HuggingfaceConfig, Llama) {
       source_of("llama", R"("tie_word_embeddings": true, "num_key_value_heads": 2, "is_llama_config": true, "rope_interleaved": false)")
           .model,
       m);
-  m.rope_theta = 5e5, m.rope_scaling = "llama3", m.rope_factor = 32, m.rope_high_freq_factor = 4;
+  m.rope_theta = 5e5, m.rope_scaling = RopeMode::llama3, m.rope_factor = 32, m.rope_high_freq_factor = 4;
   const std::string part =
       R"("factor": 32.0, "high_freq_factor": 4.0, "low_freq_factor": 1.0, "original_max_position_embeddings": 8192, "rope_type": "llama3")";
   const std::string rest = R"("tie_word_embeddings": true, "num_key_value_heads": 2, )";
@@ -75,11 +75,11 @@ TEST(HuggingfaceConfig, Rotations) {
   };
   ModelKeys m = plain();
   m.kv_heads = 2, m.norm_eps = 1e-6;
-  m.rope_scaling = "linear", m.rope_factor = 2;
+  m.rope_scaling = RopeMode::linear, m.rope_factor = 2;
   EXPECT_EQ(model(R"("type": "linear", "factor": 2.0)"), m);
-  m.rope_scaling = "dynamic", m.rope_original_context = 2048;
+  m.rope_scaling = RopeMode::dynamic, m.rope_original_context = 2048;
   EXPECT_EQ(model(R"("rope_type": "dynamic", "factor": 2)"), m);
-  m.rope_scaling = "yarn", m.rope_factor = 4;
+  m.rope_scaling = RopeMode::yarn, m.rope_factor = 4;
   EXPECT_EQ(model(R"("rope_type": "yarn", "factor": 4.0, "truncate": true)"), m);
   m.rope_original_context = 512, m.rope_beta_fast = 16, m.rope_beta_slow = 2, m.rope_attention_factor = 1.25;
   const std::string original = R"("rope_type": "yarn", "original_max_position_embeddings": 512, )";
@@ -91,7 +91,7 @@ TEST(HuggingfaceConfig, Rotations) {
 TEST(HuggingfaceConfig, RopeScalingBesideRopeParameters) {
   const std::string yarn = R"("rope_scaling": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64)";
   ModelKeys m = plain();
-  m.rope_scaling = "yarn", m.rope_factor = 4, m.rope_original_context = 64;
+  m.rope_scaling = RopeMode::yarn, m.rope_factor = 4, m.rope_original_context = 64;
   const auto beside = [](const std::string& scaling, const std::string& parameters) {
     return scaling + R"(, "rope_parameters": {)" + parameters + "}";
   };

@@ -46,8 +46,8 @@ TEST(Import, DefaultsAreDeepSpeedsWhereTheyDiffer) {
   EXPECT_EQ(plain.optimizer.beta2, 0.999);
   EXPECT_EQ(plain.optimizer.weight_decay, 0);
   EXPECT_EQ(plain.optimizer.gradient_clipping, 1);
-  EXPECT_EQ(plain.learning_rate.schedule, "constant");
-  EXPECT_EQ(plain.activation.recompute, "none");
+  EXPECT_EQ(plain.learning_rate.schedule, RateSchedule::constant);
+  EXPECT_EQ(plain.activation.recompute, Recompute::none);
   EXPECT_EQ(deck_of(with("\"zero_optimization\": {\"stage\": 1}")).optimizer.learning_rate, 5e-5) << "the Trainer's";
 }
 
@@ -169,7 +169,7 @@ TEST(Import, PrecisionIsTheOneThatIsEnabled) {
 }
 
 TEST(Import, OptimizersAreAdamWOrRefused) {
-  EXPECT_EQ(deck_of(with("\"optimizer\": {\"type\": \"ADAM\"}")).optimizer.type, "adamw");
+  EXPECT_EQ(deck_of(with("\"optimizer\": {\"type\": \"ADAM\"}")).optimizer.type, OptimizerType::adamw);
   const Deck automatic =
       deck_of(with("\"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": \"auto\", \"betas\": \"auto\", \"eps\": \"auto\", "
                    "\"weight_decay\": \"auto\"}}"));
@@ -192,7 +192,8 @@ TEST(Import, OptimizersAreAdamWOrRefused) {
 TEST(Import, SchedulersBecomeSchedules) {
   const Deck cosine = deck_of(with(R"("optimizer": {"type": "AdamW", "params": {"lr": 3e-4}}, "scheduler": {"type": "WarmupCosineLR",
       "params": {"total_num_steps": 5000, "warmup_num_steps": 100, "warmup_type": "linear", "cos_min_ratio": 0.1}})"));
-  EXPECT_EQ(cosine.learning_rate, (LearningRateKeys{.schedule = "cosine", .warmup_steps = 100, .decay_steps = 0, .min_ratio = 0.1}));
+  EXPECT_EQ(cosine.learning_rate,
+            (LearningRateKeys{.schedule = RateSchedule::cosine, .warmup_steps = 100, .decay_steps = 0, .min_ratio = 0.1}));
   EXPECT_EQ(cosine.run.steps, 5000);
   const Deck by_short_name = deck_of(with(R"("optimizer": {"type": "AdamW", "params": {"lr": 3e-4}}, "scheduler": {"type": "Cosine",
       "params": {"total_num_steps": 5000, "warmup_num_steps": 100, "warmup_type": "linear", "cos_min_ratio": 0.1}})"));
@@ -201,11 +202,12 @@ TEST(Import, SchedulersBecomeSchedules) {
   const Deck decay = deck_of(with(R"("optimizer": {"type": "AdamW", "params": {"lr": 3e-4}}, "scheduler": {"type": "WarmupDecayLR",
       "params": {"total_num_steps": 5000}})"));
   EXPECT_EQ(decay.learning_rate,
-            (LearningRateKeys{.schedule = "linear", .warmup_steps = 1000, .decay_steps = 0, .min_ratio = 0, .warmup_type = "log"}));
+            (LearningRateKeys{
+                .schedule = RateSchedule::linear, .warmup_steps = 1000, .decay_steps = 0, .min_ratio = 0, .warmup_type = WarmupType::log}));
   EXPECT_EQ(decay.optimizer.learning_rate, 1e-3) << "WarmupDecayLR's default takes the place of the optimizer's";
   const Deck warmup = deck_of(with(R"("optimizer": {"type": "AdamW", "params": {"lr": 3e-4}}, "scheduler": {"type": "WarmupLR",
       "params": {"warmup_min_lr": "auto", "warmup_max_lr": 1e-4, "warmup_num_steps": 2000}})"));
-  EXPECT_EQ(warmup.learning_rate.schedule, "constant");
+  EXPECT_EQ(warmup.learning_rate.schedule, RateSchedule::constant);
   EXPECT_EQ(warmup.optimizer.learning_rate, 1e-4) << "and so does a given one";
   EXPECT_GE(warmup.run.steps, 2000) << "a placeholder that the warmup fits into";
   const ImportedDeck automatic = import_of(with(R"("scheduler": {"type": "WarmupDecayLR", "params": {"warmup_min_lr": "auto",
@@ -221,7 +223,7 @@ TEST(Import, SchedulersThatAreNotHereAreRefused) {
             "ds.json:1:84: scheduler.type: \"OneCycle\" is refused: WarmupLR, WarmupDecayLR and WarmupCosineLR are here; write one of "
             "them, or say "
             "learning_rate.schedule=cosine (or linear, constant, wsd) on the command line\n");
-  EXPECT_EQ(deck_of(cycle, {"learning_rate.schedule=linear"}).learning_rate.schedule, "linear");
+  EXPECT_EQ(deck_of(cycle, {"learning_rate.schedule=linear"}).learning_rate.schedule, RateSchedule::linear);
   EXPECT_NE(faults_in(with(R"("scheduler": {"type": "WarmupDecayLR"})")).find("needs params.total_num_steps"), std::string::npos);
   EXPECT_EQ(deck_of(with(R"("scheduler": {"type": "WarmupDecayLR"})"), {"run.steps=2000"}).run.steps, 2000);
 }
@@ -230,22 +232,23 @@ TEST(Import, AWarmupHasItsShape) {
   const auto shape = [](const std::string& params, const std::vector<std::string>& overrides = {}) {
     return deck_of(with("\"scheduler\": {\"type\": \"WarmupLR\", \"params\": {" + params + "}}"), overrides).learning_rate.warmup_type;
   };
-  EXPECT_EQ(shape(R"("warmup_type": "log")"), "log");
-  EXPECT_EQ(shape(R"("warmup_type": "linear")"), "linear");
-  EXPECT_EQ(shape(R"("warmup_num_steps": 10)"), "log") << "DeepSpeed's default";
-  EXPECT_EQ(shape(R"("warmup_num_steps": 0)"), "log") << "without a warmup it says nothing, and is no fault";
-  EXPECT_EQ(shape("", {"learning_rate.warmup_type=linear"}), "linear");
-  EXPECT_EQ(deck_of(with("\"steps_per_print\": 1")).learning_rate.warmup_type, "linear") << "without a scheduler the deck's default";
+  EXPECT_EQ(shape(R"("warmup_type": "log")"), WarmupType::log);
+  EXPECT_EQ(shape(R"("warmup_type": "linear")"), WarmupType::linear);
+  EXPECT_EQ(shape(R"("warmup_num_steps": 10)"), WarmupType::log) << "DeepSpeed's default";
+  EXPECT_EQ(shape(R"("warmup_num_steps": 0)"), WarmupType::log) << "without a warmup it says nothing, and is no fault";
+  EXPECT_EQ(shape("", {"learning_rate.warmup_type=linear"}), WarmupType::linear);
+  EXPECT_EQ(deck_of(with("\"steps_per_print\": 1")).learning_rate.warmup_type, WarmupType::linear)
+      << "without a scheduler the deck's default";
   EXPECT_NE(faults_in(with(R"("scheduler": {"type": "WarmupLR", "params": {"warmup_type": "cubic"}})")).find("warmup_type"),
             std::string::npos);
 }
 
 TEST(Import, ActivationCheckpointingBecomesRecompute) {
   const Deck deck = deck_of(with("\"activation_checkpointing\": {\"number_checkpoints\": 5, \"partition_activations\": true}"));
-  EXPECT_EQ(deck.activation.recompute, "full");
+  EXPECT_EQ(deck.activation.recompute, Recompute::full);
   EXPECT_EQ(deck.activation.every, 7) << "32 layers over 5, rounded up";
-  EXPECT_EQ(deck_of(with("\"activation_checkpointing\": null")).activation.recompute, "none");
-  EXPECT_EQ(deck_of(with("\"pipeline\": {\"activation_checkpoint_interval\": 0}")).activation.recompute, "none");
+  EXPECT_EQ(deck_of(with("\"activation_checkpointing\": null")).activation.recompute, Recompute::none);
+  EXPECT_EQ(deck_of(with("\"pipeline\": {\"activation_checkpoint_interval\": 0}")).activation.recompute, Recompute::none);
 }
 
 TEST(Import, AutoIsTheTrainersOrNobodys) {

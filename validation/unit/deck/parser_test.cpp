@@ -17,12 +17,12 @@ TEST(Parser, SmallDeckAndItsDefaults) {
   EXPECT_EQ(d.run.steps, 100);
   EXPECT_EQ(d.run.name, "small");
   EXPECT_EQ(d.run.output_dir, "runs/small");
-  EXPECT_EQ(d.run.device, "auto");
+  EXPECT_EQ(d.run.device, RunDevice::automatic);
   EXPECT_EQ(d.run.resume, "auto");
   EXPECT_EQ(d.model.head_dim, 16);
   EXPECT_EQ(d.model.kv_heads, 4);
   EXPECT_EQ(d.precision.compute, DType::bf16);
-  EXPECT_EQ(d.zero.overlap_comm, "auto");
+  EXPECT_EQ(d.zero.overlap_comm, OverlapComm::automatic);
   EXPECT_EQ(d.mesh.dp, 0);
   // The defaults of DeepSpeed.
   EXPECT_EQ(d.zero.stage, 0);
@@ -57,7 +57,7 @@ TEST(Parser, OverridesInOrder) {
   EXPECT_EQ(d.zero.stage, 3);
   EXPECT_EQ(d.run.output_dir, "/tmp/x y");
   EXPECT_TRUE(d.run.reproducible);
-  EXPECT_EQ(d.zero.overlap_comm, "false");
+  EXPECT_EQ(d.zero.overlap_comm, OverlapComm::no);
   EXPECT_EQ(d.zero.reduce_bucket_size, 2000000);
   EXPECT_EQ(d.memory.host, std::int64_t{8} << 30);
   EXPECT_EQ(d.run.name, "2024") << "a key that holds text takes digits as text";

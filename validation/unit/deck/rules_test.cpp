@@ -297,7 +297,7 @@ TEST(Rules, StagesOfAPipelineHaveLayers) {
 }
 
 TEST(Rules, DecksForGpusAreGoodInEveryBuild) {
-  EXPECT_EQ(parse_small({"run.device=host"}).deck.run.device, "host");
+  EXPECT_EQ(parse_small({"run.device=host"}).deck.run.device, RunDevice::host);
   EXPECT_EQ(faults_of(parse_small({"run.device=cuda"})), "");
 }
 
@@ -309,8 +309,8 @@ TEST(Rules, StoredDecksBindNoDevice) {
   text.replace(text.find(here), here.size(), "device = \"cuda\"");
   const ParsedDeck stored = parse_stored_deck(text, "checkpoint.h5:deck");
   EXPECT_EQ(faults_of(stored), "");
-  EXPECT_EQ(stored.deck.run.device, "auto");
-  EXPECT_EQ(parse_stored_deck(text, "checkpoint.h5:deck", "host").deck.run.device, "host");
+  EXPECT_EQ(stored.deck.run.device, RunDevice::automatic);
+  EXPECT_EQ(parse_stored_deck(text, "checkpoint.h5:deck", "host").deck.run.device, RunDevice::host);
 }
 
 // Runs and checkpoints of earlier versions hold a key under its older name, which a deck of today may not have.

@@ -334,7 +334,7 @@ TEST(Trainer, FillsInAConfigurationOfDeepSpeed) {
   test::spill(ds, R"({"train_batch_size": "auto", "train_micro_batch_size_per_gpu": "auto", "steps_per_print": 2000,
     "scheduler": {"type": "WarmupLR", "params": {"warmup_num_steps": 5}}})");
   const Json whole = {{"lr_scheduler_type", "cosine"}, {"logging_steps", 7}, {"num_train_epochs", 2}};
-  EXPECT_EQ(deck_of(whole, {}, ds).learning_rate.schedule, "constant");
+  EXPECT_EQ(deck_of(whole, {}, ds).learning_rate.schedule, RateSchedule::constant);
   EXPECT_EQ(deck_of(whole, {}, ds).learning_rate.warmup_steps, 5);
   EXPECT_EQ(deck_of(whole, {}, ds).run.log_every, 7);
   EXPECT_NE(import_of(whole, {}, ds).text.find("lr_scheduler_type:\n#     the scheduler of "), std::string::npos);

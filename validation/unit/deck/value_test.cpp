@@ -4,6 +4,8 @@
 
 #include <cmath>
 #include <limits>
+#include <set>
+#include <stdexcept>
 
 #include "small_deck.hpp"
 
@@ -161,6 +163,56 @@ TEST(Values, ListsOfTexts) {
   EXPECT_EQ(value_text(key, deck), "[]");
   for (const Literal& wrong : {Literal{"attention", ""}, Literal{std::int64_t{3}, ""}, Literal{std::monostate{}, "an array"}})
     EXPECT_NE(fault_of("activation.keep", wrong, deck).find("expected a list of texts"), std::string::npos) << wrong.str();
+}
+
+/// What stands in a deck for a word of a mode: true and false of a toggle have no quotes.
+Literal written(const Key& key, std::string_view word) {
+  if (key.type == KeyType::toggle && word != "auto") return {word == "true", ""};
+  return {std::string(word), ""};
+}
+
+TEST(Modes, EachWordIsReadAndPrintedAndNoOtherIsTaken) {
+  std::int64_t modes = 0;
+  for (const Key& key : deck_keys()) {
+    const auto* mode = std::get_if<ModeField>(&key.field);
+    if (!mode) continue;
+    SCOPED_TRACE(std::string(key.name));
+    ++modes;
+    Deck deck;
+    std::set<std::string> printed;
+    for (const std::string_view word : mode->words) {
+      const Literal literal = written(key, word);
+      bool is_auto = false;
+      EXPECT_EQ(assign(key, literal, deck, is_auto), "") << word;
+      EXPECT_EQ(is_auto, word == "auto" && key.automatic != Auto::no) << word;
+      EXPECT_EQ(mode->read(deck), word);
+      EXPECT_EQ(value_text(key, deck), literal.str());
+      printed.insert(value_text(key, deck));
+      const std::string wrong = fault_of(key.name, {"no such word", ""}, deck);
+      EXPECT_EQ(mode->read(deck), word) << "a refused word changed it";
+      for (const std::string_view named : mode->words) EXPECT_NE(wrong.find(written(key, named).str()), wrong.npos) << wrong;
+      EXPECT_NE(fault_of(key.name, {std::string(word) + " ", ""}, deck), "");
+    }
+    EXPECT_EQ(printed.size(), mode->words.size()) << "two values have one word";
+  }
+  EXPECT_EQ(modes, 21);
+}
+
+// Choices beside modes: types of numbers, and a word in the place of a number.
+TEST(Modes, KeysOfFixedWordsAreModes) {
+  const std::set<std::string_view> others{"precision.compute", "precision.gradients", "checkpoint.files"};
+  for (const Key& key : deck_keys())
+    EXPECT_EQ(!key.choices.empty() || key.type == KeyType::toggle,
+              std::holds_alternative<ModeField>(key.field) || others.contains(key.name))
+        << key.name;
+}
+
+TEST(Modes, AWordIsOfItsEnumAlone) {
+  EXPECT_EQ(from_word<Recompute>("selective"), Recompute::selective);
+  EXPECT_EQ(word_of(PipelineSchedule::one_forward_one_backward), "1f1b");
+  EXPECT_EQ(from_word<Recompute>("1f1b"), std::nullopt);
+  EXPECT_EQ(from_word<Recompute>(""), std::nullopt);
+  EXPECT_THROW(word_of(static_cast<Recompute>(enum_words<Recompute>.size())), std::out_of_range) << "an enumerator without a word";
 }
 
 }  // namespace

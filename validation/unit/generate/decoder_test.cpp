@@ -146,9 +146,9 @@ TEST(Decoder, LogitsThatAreNoNumbersHaveNoLikeliest) {
 TEST(Decoder, TheModelIsRefusedWhereItDoesNotFitWithTheTextsCaches) {
   const test::Scratch scratch;
   const std::string checkpoint = test::write_sharded(scratch.path(), test::tiny_deck({"memory.host=8 MiB"}), 1);
-  load_model(checkpoint, "host", {.text = {.prompt = 4, .capacity = 8}});
+  load_model(checkpoint, RunDevice::host, {.text = {.prompt = 4, .capacity = 8}});
   const std::string text =
-      test::error_of(ExitCode::memory, [&] { load_model(checkpoint, "host", {.text = {.prompt = 4, .capacity = 40000}}); });
+      test::error_of(ExitCode::memory, [&] { load_model(checkpoint, RunDevice::host, {.text = {.prompt = 4, .capacity = 40000}}); });
   for (const char* part : {"memory.host", "8.00 MiB", "--tokens", "--device"}) EXPECT_TRUE(test::has(text, part)) << text;
 }
 

@@ -26,7 +26,7 @@ class Task : public testing::Test {
   /// The log-likelihood of the last `counted` of these tokens, from logits.
   double oracle(const std::vector<std::int32_t>& tokens, std::size_t counted) const {
     const LoadedModel model =
-        load_model(checkpoint_, "host", {.text = {.prompt = 1, .capacity = static_cast<std::int64_t>(tokens.size())}});
+        load_model(checkpoint_, RunDevice::host, {.text = {.prompt = 1, .capacity = static_cast<std::int64_t>(tokens.size())}});
     Decoder decoder(*model.engine);
     double sum = 0;
     for (std::size_t t = 0; t + 1 < tokens.size(); ++t) {
@@ -60,7 +60,7 @@ class Task : public testing::Test {
 
 TEST_F(Task, AChoiceIsAsLikelyAsItsLogitsSay) {
   const std::vector<TaskItem> items{question("two and two are ", {"four", "5", "\xc3\xa9t\xc3\xa9"}), question("", {"a", "bcd"})};
-  Examiner model(checkpoint_, "host", items, "task");
+  Examiner model(checkpoint_, RunDevice::host, items, "task");
   for (std::size_t item_at = 0; item_at < items.size(); ++item_at) {
     const TaskItem& item = items[item_at];
     const Answered answered = model.answer(item_at);
@@ -79,13 +79,13 @@ TEST_F(Task, AChoiceIsAsLikelyAsItsLogitsSay) {
 TEST_F(Task, AContextThatIsTooLongLosesItsBeginning) {
   const std::string context = "a context of more tokens than the sequences of the model have, by far", choice = "yes, so it is";
   const std::vector<TaskItem> items{question(context, {choice, "no"})};
-  Examiner model(checkpoint_, "host", items, "task");
+  Examiner model(checkpoint_, RunDevice::host, items, "task");
   std::vector<std::int32_t> tokens = tokens_of(context + choice);
   tokens.erase(tokens.begin(), tokens.end() - (T + 1));
   const double wanted = oracle(tokens, choice.size());
   EXPECT_NEAR(model.answer(0).log_likelihoods[0], wanted, 1e-4 * std::abs(wanted));
   const std::vector<TaskItem> too_long{question("", {"short", std::string(T + 1, 'x')})};
-  const std::string said = test::error_of(ExitCode::data, [&] { Examiner(checkpoint_, "host", too_long, "task.jsonl"); });
+  const std::string said = test::error_of(ExitCode::data, [&] { Examiner(checkpoint_, RunDevice::host, too_long, "task.jsonl"); });
   EXPECT_TRUE(test::has(said, "task.jsonl:7: a choice of 25 tokens")) << said;
 }
 
@@ -94,7 +94,7 @@ TEST_F(Task, ADocumentIsReadInWindows) {
     std::string text;
     for (std::size_t i = 0; i < length; ++i) text += static_cast<char>('a' + i * 5 % 26);
     const std::vector<TaskItem> items{document(text)};
-    Examiner model(checkpoint_, "host", items, "task");
+    Examiner model(checkpoint_, RunDevice::host, items, "task");
     const std::vector<std::int32_t> tokens = tokens_of(text);
     double wanted = 0;
     for (std::size_t at = 0; at < length; at += T) {
@@ -110,7 +110,7 @@ TEST_F(Task, ADocumentIsReadInWindows) {
 
 /// Likelihoods of all choices and losses of all documents, of a model that takes so many tokens a pass.
 std::vector<double> scores(const std::string& checkpoint, const std::vector<TaskItem>& items, std::int64_t pass_tokens) {
-  Examiner model(checkpoint, "host", items, "task", {}, pass_tokens);
+  Examiner model(checkpoint, RunDevice::host, items, "task", {}, pass_tokens);
   std::vector<double> all;
   for (std::size_t i = 0; i < items.size(); ++i) {
     if (!items[i].question()) {
@@ -147,7 +147,7 @@ TEST_F(Task, TextsTogetherAreAsLikelyAsAlone) {
     expect_near(scores(checkpoint_, items, pass_tokens), alone, 2e-6);
   EXPECT_EQ(scores(checkpoint_, items, 0), scores(checkpoint_, items, 0)) << "the same bits twice";
   // Whoever is asked for first.
-  Examiner model(checkpoint_, "host", items, "task");
+  Examiner model(checkpoint_, RunDevice::host, items, "task");
   const double last = model.answer(59).log_likelihoods[0];
   EXPECT_EQ(model.answer(59).log_likelihoods[0], last);
   EXPECT_NEAR(model.read(0).loss, -alone[0], 2e-6 * std::abs(alone[0]));
@@ -201,7 +201,7 @@ TEST_F(Task, TheModelsOwnTokenizerMakesTheTokens) {
   const std::string bare = make_tokenizer("bare", R"({"added": {"<end>": 255}})");
   const std::vector<TaskItem> items{question("one ", {"two", "\xc3\xa9t"}), question("", {"a", "bcd"}), document("caf\xc3\xa9 or so")};
   for (const auto& [folder, first] : {std::pair(framed, 254), std::pair(bare, 255)}) {
-    Examiner model(checkpoint_, "host", items, "task", {.folder = folder});
+    Examiner model(checkpoint_, RunDevice::host, items, "task", {.folder = folder});
     const auto likelihood = [&, first = first](std::vector<std::int32_t> tokens, std::size_t counted, bool begun) {
       if (begun) tokens.insert(tokens.begin(), first);
       return oracle(tokens, counted);
@@ -216,11 +216,11 @@ TEST_F(Task, TheModelsOwnTokenizerMakesTheTokens) {
     EXPECT_NEAR(read.loss, -likelihood({'c', 'a', 'f', 0xe9, ' ', 'o', 'r', ' ', 's', 'o'}, 10, true), 1e-3);
   }
   const std::string said = test::error_of(ExitCode::data, [&] {
-    Examiner(checkpoint_, "host", {question("x", {"a", "\xe2\x82\xac"})}, "task.jsonl", {.folder = bare});
+    Examiner(checkpoint_, RunDevice::host, {question("x", {"a", "\xe2\x82\xac"})}, "task.jsonl", {.folder = bare});
   });
   EXPECT_TRUE(test::has(said, "task.jsonl:7: ") && test::has(said, "makes token 8364, and the model has 257 tokens")) << said;
   const std::string eats = test::error_of(ExitCode::environment, [&] {
-    Examiner(checkpoint_, "host", {document("EAT")}, "task.jsonl", {.folder = bare, .memory = 128 << 20});
+    Examiner(checkpoint_, RunDevice::host, {document("EAT")}, "task.jsonl", {.folder = bare, .memory = 128 << 20});
   });
   EXPECT_TRUE(test::has(eats, "it may take 0.125 GiB") && test::has(eats, "--worker-memory")) << eats;
 }
@@ -242,11 +242,11 @@ TEST_F(Task, ConversationsAreAskedByTheChatTemplate) {
     return item;
   };
   const TaskItem item = asked(R"([{"role": "user", "content": "hi?"}])");
-  Examiner model(checkpoint_, "host", {item}, "task.jsonl", {.folder = folder});
+  Examiner model(checkpoint_, RunDevice::host, {item}, "task.jsonl", {.folder = folder});
   EXPECT_NEAR(model.answer(0).log_likelihoods[0], oracle({'u', 'h', 'i', '?', 'A', ':', 'n', 'o'}, 2), 1e-3);
   EXPECT_NEAR(model.answer(0).log_likelihoods[1], oracle({'u', 'h', 'i', '?', 'A', ':', 'y'}, 1), 1e-3);
   const auto refused = [&](ExitCode code, const TaskItem& wrong, const std::string& tokenizer) {
-    return test::error_of(code, [&] { Examiner(checkpoint_, "host", {wrong}, "task.jsonl", {.folder = tokenizer}); });
+    return test::error_of(code, [&] { Examiner(checkpoint_, RunDevice::host, {wrong}, "task.jsonl", {.folder = tokenizer}); });
   };
   EXPECT_TRUE(
       test::has(refused(ExitCode::data, asked(R"([{"content": "hi"}])"), folder), "task.jsonl:7: message 1 has no string \"role\""));
@@ -258,7 +258,7 @@ TEST_F(Task, ConversationsAreAskedByTheChatTemplate) {
 TEST_F(Task, AnotherTokenizersModelIsRefused) {
   test::Scratch other;
   const std::string checkpoint = test::write_sharded(other.path(), test::tiny_deck({"model.vocab=300"}), 1);
-  const std::string said = test::error_of(ExitCode::usage, [&] { Examiner(checkpoint, "host", {document("x")}, "task"); });
+  const std::string said = test::error_of(ExitCode::usage, [&] { Examiner(checkpoint, RunDevice::host, {document("x")}, "task"); });
   EXPECT_TRUE(test::has(said, "vocabulary of 300")) << said;
 }
 

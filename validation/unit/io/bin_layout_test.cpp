@@ -33,7 +33,7 @@ std::vector<std::uint32_t> text_like(std::size_t count, std::uint32_t vocab, std
 }
 
 /// "" where it is taken, else the refusal.
-std::string refusal_of(const std::string& path, const std::string& bin_ids = "auto") {
+std::string refusal_of(const std::string& path, BinIds bin_ids = BinIds::automatic) {
   try {
     const TokenFile file(path, bin_ids);
     return "";
@@ -61,17 +61,17 @@ TEST(BinIds, OfOtherTypesAreRefusedUntilTheDeckSaysThem) {
         const std::string why = refusal_of(dir / "a.bin");
         EXPECT_HAS(why, "a.bin: it looks like ids of " + type.says);
         EXPECT_HAS(why, "data.bin_ids = \"uint16\"");
-        EXPECT_EQ(refusal_of(dir / "a.bin", "uint16"), "");
+        EXPECT_EQ(refusal_of(dir / "a.bin", BinIds::uint16), "");
       }
   const auto ids = text_like(5000, 128256, 3);
   spill(dir / "a.bin", as<std::uint32_t>(ids));
-  const TokenFile wide(dir / "a.bin", "uint32");
+  const TokenFile wide(dir / "a.bin", BinIds::uint32);
   ASSERT_EQ(wide.tokens(), 5000);
   std::vector<std::int32_t> got(5000);
   wide.read(0, got, 128256);
   EXPECT_TRUE(std::ranges::equal(got, ids, {}, [](std::int32_t id) { return static_cast<std::uint32_t>(id); }));
   spill(dir / "a.bin", as<std::uint32_t>(ids) + "ab");
-  EXPECT_HAS(refusal_of(dir / "a.bin", "uint32"), "are not whole uint32 tokens");
+  EXPECT_HAS(refusal_of(dir / "a.bin", BinIds::uint32), "are not whole uint32 tokens");
 }
 
 /// Real ids of 16 bits, and odd ones: none is refused.
@@ -106,14 +106,14 @@ TEST(BinIds, ATextAndAnArrayAreNone) {
   for (int i = 0; i < 200; ++i) text += fmt::format("{{\"text\": \"line {} caf\xc3\xa9\"}}\n", i);
   spill(dir / "a.bin", text.substr(0, text.size() / 2 * 2));
   EXPECT_HAS(refusal_of(dir / "a.bin"), "a.bin: it looks like text");
-  EXPECT_EQ(refusal_of(dir / "a.bin", "uint16"), "");
+  EXPECT_EQ(refusal_of(dir / "a.bin", BinIds::uint16), "");
   for (const std::string type : {"<u2", "<u4", "<i8"}) {
     std::string head = "\x93NUMPY\x01" + std::string(1, '\0') + "v" + std::string(1, '\0') + "{'descr': '" + type +
                        "', 'fortran_order': False, 'shape': (400,), }";
     head.resize(127, ' ');
     spill(dir / "a.bin", head + "\n" + as<std::uint16_t>(text_like(400, 257, 1)));
     fs::copy_file(dir / "a.bin", dir / "a.npy", fs::copy_options::overwrite_existing);
-    for (const std::string ids : {"auto", "uint16", "uint32"}) {
+    for (const BinIds ids : {BinIds::automatic, BinIds::uint16, BinIds::uint32}) {
       const std::string why = refusal_of(dir / "a.bin", ids);
       EXPECT_HAS(why, "this is an array of NumPy");
       EXPECT_EQ(has(why, "data.bin_ids = \"uint32\""), type != "<u2") << why;

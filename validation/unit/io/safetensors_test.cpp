@@ -21,6 +21,14 @@ std::vector<std::byte> some_bytes(std::size_t n) {
   return v;
 }
 
+TEST(Safetensors, HoldFloatTypesAlone) {
+  Scratch dir;
+  for (const DType type : {DType::i64, DType::u16, DType::u32}) {
+    const std::string why = error_of(ExitCode::internal, [&] { SafetensorsWriter(dir / "m.safetensors", {{"a", type, {3}}}); });
+    EXPECT_TRUE(has(why, "safetensors of " + std::string(name_of(type)))) << why;
+  }
+}
+
 TEST(Safetensors, RoundTripInPieces) {
   Scratch dir;
   auto bytes = some_bytes(701 * 513 * 4 + 33 * 2 + 4);

@@ -56,6 +56,13 @@ std::string faults_of(const std::string& text) {
   return all;
 }
 
+TEST(Machine, HasRatesOfFloatTypesAlone) {
+  const MachineProfile profile;
+  EXPECT_EQ(&profile.rates(DType::f32), &profile.fp32);
+  EXPECT_EQ(&profile.rates(DType::bf16), &profile.bf16);
+  for (const DType other : {DType::i64, DType::u16, DType::u32}) EXPECT_THROW(profile.rates(other), Error);
+}
+
 TEST(Machine, IsReadWithItsUnits) {
   const ParsedMachine parsed = parse_machine_text(small, "m.toml");
   ASSERT_TRUE(parsed.faults.empty()) << faults_of(small);

@@ -124,7 +124,7 @@ TEST(Lora, TheTableHasAdaptersAfterTheirLayerAndAllElseFrozen) {
 TEST(Lora, ScaleIsAlphaOverTheRankOrItsRoot) {
   LoraKeys lora = lora_of(16, 24);
   EXPECT_DOUBLE_EQ(lora_scale(lora), 1.5);
-  lora.scaling = "rslora";
+  lora.scaling = LoraScaling::rslora;
   EXPECT_DOUBLE_EQ(lora_scale(lora), 6);
 }
 

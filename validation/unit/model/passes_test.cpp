@@ -241,11 +241,12 @@ TEST(ActivationPlans, EveryPlanGivesTheSameGradients) {
     for (int layers : {1, 2, 5}) {
       const auto segments =
           segments_of({fmt::format("model.layers={}", layers), fmt::format("model.qk_norm={}", norm), "model.qkv_bias=true"});
-      const auto expected = gradients(segments, plan_of(segments, {.recompute = "none"}));
+      const auto expected = gradients(segments, plan_of(segments, {.recompute = Recompute::none}));
       ASSERT_GT(expected.size(), 5u);
-      EXPECT_EQ(gradients(segments, plan_of(segments, {.recompute = "selective"})), expected);
+      EXPECT_EQ(gradients(segments, plan_of(segments, {.recompute = Recompute::selective})), expected);
       for (int every : {1, 2, 3, 10})
-        EXPECT_EQ(gradients(segments, plan_of(segments, {.recompute = "full", .every = every})), expected) << layers << " " << every;
+        EXPECT_EQ(gradients(segments, plan_of(segments, {.recompute = Recompute::full, .every = every})), expected)
+            << layers << " " << every;
     }
 }
 
@@ -264,18 +265,20 @@ std::vector<std::vector<Segment>> segments_of_rings() {
 // Blocks of keys come into the same bytes in turns, so all calls of a ring are made again together.
 TEST(ActivationPlans, EveryPlanOfARingGivesTheSameGradients) {
   for (const auto& segments : segments_of_rings()) {
-    const auto expected = gradients(segments, plan_of(segments, {.recompute = "none"}));
+    const auto expected = gradients(segments, plan_of(segments, {.recompute = Recompute::none}));
     ASSERT_GT(expected.size(), 5u);
-    EXPECT_EQ(gradients(segments, plan_of(segments, {.recompute = "selective"})), expected);
-    for (int every : {1, 2, 3}) EXPECT_EQ(gradients(segments, plan_of(segments, {.recompute = "full", .every = every})), expected) << every;
+    EXPECT_EQ(gradients(segments, plan_of(segments, {.recompute = Recompute::selective})), expected);
+    for (int every : {1, 2, 3})
+      EXPECT_EQ(gradients(segments, plan_of(segments, {.recompute = Recompute::full, .every = every})), expected) << every;
     for (const LevelCost& level : recompute_levels(segments, {}))
       EXPECT_EQ(gradients(segments, plan_activations(segments, {.early = {}, .late = level.level, .layers = 1, .keep = {}})), expected)
           << describe(level.level);
     for (const char* keep : {"attention.context", "attention.lse", "attention.qkv", "attention.merged", "attention"})
-      EXPECT_EQ(gradients(segments, plan_of(segments, {.recompute = "full", .keep = {keep}})), expected) << keep;
+      EXPECT_EQ(gradients(segments, plan_of(segments, {.recompute = Recompute::full, .keep = {keep}})), expected) << keep;
     for (const bool at_hand : {true, false})
-      for (const char* recompute : {"none", "selective", "full"})
-        EXPECT_EQ(parted_gradients(segments, plan_of(segments, {.recompute = recompute, .every = 1}), at_hand), expected) << recompute;
+      for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full})
+        EXPECT_EQ(parted_gradients(segments, plan_of(segments, {.recompute = recompute, .every = 1}), at_hand), expected)
+            << word_of(recompute);
   }
 }
 
@@ -295,20 +298,22 @@ std::vector<std::vector<Segment>> segments_of_shared_keys() {
 // Parts of keys are gathered, and their gradients meet, whatever is made again and whatever comes later.
 TEST(ActivationPlans, EveryPlanOfSharedKeysGivesTheSameGradients) {
   for (const auto& segments : segments_of_shared_keys()) {
-    const auto expected = gradients(segments, plan_of(segments, {.recompute = "none"}));
+    const auto expected = gradients(segments, plan_of(segments, {.recompute = Recompute::none}));
     ASSERT_TRUE(expected.contains("d layers.1.attention.wq"));
-    EXPECT_EQ(gradients(segments, plan_of(segments, {.recompute = "selective"})), expected);
-    for (int every : {1, 2, 3}) EXPECT_EQ(gradients(segments, plan_of(segments, {.recompute = "full", .every = every})), expected) << every;
+    EXPECT_EQ(gradients(segments, plan_of(segments, {.recompute = Recompute::selective})), expected);
+    for (int every : {1, 2, 3})
+      EXPECT_EQ(gradients(segments, plan_of(segments, {.recompute = Recompute::full, .every = every})), expected) << every;
     for (const char* keep : {"attention.qkv", "attention.qkv_made", "attention.key_parts", "attention"})
-      EXPECT_EQ(gradients(segments, plan_of(segments, {.recompute = "full", .keep = {keep}})), expected) << keep;
+      EXPECT_EQ(gradients(segments, plan_of(segments, {.recompute = Recompute::full, .keep = {keep}})), expected) << keep;
     for (const LevelCost& level : recompute_levels(segments, {})) {
       const ActivationPlan plan = plan_activations(segments, {.early = {}, .late = level.level, .layers = 1, .keep = {}});
       EXPECT_EQ(gradients(segments, plan), expected) << describe(level.level);
       for (const bool at_hand : {true, false}) EXPECT_EQ(parted_gradients(segments, plan, at_hand), expected) << describe(level.level);
     }
     for (const bool at_hand : {true, false})
-      for (const char* recompute : {"none", "selective", "full"})
-        EXPECT_EQ(parted_gradients(segments, plan_of(segments, {.recompute = recompute, .every = 1}), at_hand), expected) << recompute;
+      for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full})
+        EXPECT_EQ(parted_gradients(segments, plan_of(segments, {.recompute = recompute, .every = 1}), at_hand), expected)
+            << word_of(recompute);
   }
 }
 
@@ -343,14 +348,15 @@ TEST(Passes, OfARingKeepWhatAttentionAloneKeeps) {
 TEST(ActivationPlans, EveryPlanOfExpertsGivesTheSameGradients) {
   for (const char* shared : {"0", "8"}) {
     const auto segments = segments_of({"model.layers=3", "model.experts=4", fmt::format("model.shared_ff_width={}", shared)});
-    const auto expected = gradients(segments, plan_of(segments, {.recompute = "none"}));
+    const auto expected = gradients(segments, plan_of(segments, {.recompute = Recompute::none}));
     ASSERT_EQ(expected.contains("d layers.1.moe.shared.w_gate"), shared[0] == '8');
-    EXPECT_EQ(gradients(segments, plan_of(segments, {.recompute = "selective"})), expected);
-    for (int every : {1, 2, 3}) EXPECT_EQ(gradients(segments, plan_of(segments, {.recompute = "full", .every = every})), expected) << every;
+    EXPECT_EQ(gradients(segments, plan_of(segments, {.recompute = Recompute::selective})), expected);
+    for (int every : {1, 2, 3})
+      EXPECT_EQ(gradients(segments, plan_of(segments, {.recompute = Recompute::full, .every = every})), expected) << every;
     for (const LevelCost& level : recompute_levels(segments, {}))
       EXPECT_EQ(gradients(segments, plan_activations(segments, {.early = {}, .late = level.level, .layers = 1, .keep = {}})), expected)
           << describe(level.level);
-    EXPECT_EQ(gradients(segments, plan_of(segments, {.recompute = "full", .keep = {"moe.gate_up", "moe.activated", "moe.rows"}})),
+    EXPECT_EQ(gradients(segments, plan_of(segments, {.recompute = Recompute::full, .keep = {"moe.gate_up", "moe.activated", "moe.rows"}})),
               expected);
   }
 }
@@ -362,12 +368,13 @@ TEST(PartedBackward, GivesTheSameGradients) {
     std::vector<std::string> overrides = more;
     overrides.push_back("model.layers=3");
     const auto segments = segments_of(overrides);
-    const auto expected = gradients(segments, plan_of(segments, {.recompute = "none"}));
+    const auto expected = gradients(segments, plan_of(segments, {.recompute = Recompute::none}));
     for (const bool at_hand : {true, false}) {
-      for (const char* recompute : {"none", "selective"})
-        EXPECT_EQ(parted_gradients(segments, plan_of(segments, {.recompute = recompute}), at_hand), expected) << recompute;
+      for (const Recompute recompute : {Recompute::none, Recompute::selective})
+        EXPECT_EQ(parted_gradients(segments, plan_of(segments, {.recompute = recompute}), at_hand), expected) << word_of(recompute);
       for (const int every : {1, 2, 3})
-        EXPECT_EQ(parted_gradients(segments, plan_of(segments, {.recompute = "full", .every = every}), at_hand), expected) << every;
+        EXPECT_EQ(parted_gradients(segments, plan_of(segments, {.recompute = Recompute::full, .every = every}), at_hand), expected)
+            << every;
       for (const LevelCost& level : recompute_levels(segments, {}))
         EXPECT_EQ(
             parted_gradients(segments, plan_activations(segments, {.early = {}, .late = level.level, .layers = 1, .keep = {}}), at_hand),
@@ -408,7 +415,7 @@ TEST(PartedBackward, LeavesTheHeadWhole) {
 TEST(ActivationPlans, FullKeepsTheStreamOfEveryNthLayerAlone) {
   const auto segments = segments_of({"model.layers=5"});
   for (int every : {1, 2, 3, 5, 9}) {
-    const ActivationPlan plan = plan_of(segments, {.recompute = "full", .every = every});
+    const ActivationPlan plan = plan_of(segments, {.recompute = Recompute::full, .every = every});
     for (std::size_t s = 0; s < segments.size(); ++s) {
       EXPECT_TRUE(std::ranges::none_of(plan.kept[s], [](KeptBy by) { return by == KeptBy::forward; })) << segments[s].name;
       const int layer = segments[s].layer;
@@ -438,8 +445,9 @@ TEST(ActivationPlans, SelectiveHalvesTheBytesForLessThanFull) {
       for (std::size_t v = 0; v < plan.kept[s].size(); ++v) sum += plan.kept[s][v] == KeptBy::forward ? segments[s].values[v].bytes : 0;
     return sum;
   };
-  const ActivationPlan none = plan_of(segments, {.recompute = "none"}), some = plan_of(segments, {.recompute = "selective"}),
-                       full = plan_of(segments, {.recompute = "full"});
+  const ActivationPlan none = plan_of(segments, {.recompute = Recompute::none}),
+                       some = plan_of(segments, {.recompute = Recompute::selective}),
+                       full = plan_of(segments, {.recompute = Recompute::full});
   EXPECT_LE(2 * bytes(some), bytes(none));
   EXPECT_GT(bytes(some), 0);
   EXPECT_EQ(recomputed_flops(segments, none), 0);
@@ -466,7 +474,7 @@ std::int64_t kept_forward(const std::vector<Segment>& segments, const Activation
 TEST(ActivationPlans, MixturesOfLevelsGiveTheSameGradientsForTheFlopsThatTheySay) {
   for (const char* norm : {"false", "true"}) {
     const auto segments = segments_of({"model.layers=3", fmt::format("model.qk_norm={}", norm)});
-    const auto expected = gradients(segments, plan_of(segments, {.recompute = "none"}));
+    const auto expected = gradients(segments, plan_of(segments, {.recompute = Recompute::none}));
     const std::vector<LevelCost> levels = recompute_levels(segments, {});
     ASSERT_GE(levels.size(), 4u);
     EXPECT_TRUE(levels.front().level.dropped.empty()) << "the cheapest drops nothing";
@@ -488,8 +496,8 @@ TEST(ActivationPlans, MixturesOfLevelsGiveTheSameGradientsForTheFlopsThatTheySay
 
 TEST(ActivationPlans, WhatTheDeckKeepsIsNotMadeAgain) {
   const auto segments = segments_of({"model.layers=4"});
-  const auto expected = gradients(segments, plan_of(segments, {.recompute = "none"}));
-  for (const char* mode : {"selective", "full"})
+  const auto expected = gradients(segments, plan_of(segments, {.recompute = Recompute::none}));
+  for (const Recompute mode : {Recompute::selective, Recompute::full})
     for (std::int64_t every : {1, 2}) {
       const ActivationPlan without = plan_of(segments, {.recompute = mode, .every = every});
       for (const std::vector<std::string>& keep : std::vector<std::vector<std::string>>{{"attention"},
@@ -500,13 +508,14 @@ TEST(ActivationPlans, WhatTheDeckKeepsIsNotMadeAgain) {
                                                                                         {"mlp.normed"},
                                                                                         {"attention.qkv"}}) {
         const ActivationPlan plan = plan_of(segments, {.recompute = mode, .every = every, .keep = keep});
-        EXPECT_EQ(gradients(segments, plan), expected) << mode << every << keep[0];
-        if (mode == std::string("full")) {
+        EXPECT_EQ(gradients(segments, plan), expected) << word_of(mode) << every << keep[0];
+        if (mode == Recompute::full) {
           EXPECT_LE(recomputed_flops(segments, plan), recomputed_flops(segments, without)) << every << keep[0];
         }
       }
-      const ActivationPlan attention = plan_of(segments, {.recompute = "full", .every = every, .keep = {"attention"}});
-      EXPECT_GT(kept_forward(segments, attention), kept_forward(segments, plan_of(segments, {.recompute = "full", .every = every})));
+      const ActivationPlan attention = plan_of(segments, {.recompute = Recompute::full, .every = every, .keep = {"attention"}});
+      EXPECT_GT(kept_forward(segments, attention),
+                kept_forward(segments, plan_of(segments, {.recompute = Recompute::full, .every = every})));
       for (std::size_t s = 0; s < segments.size(); ++s)
         for (std::size_t v = 0; v < attention.kept[s].size(); ++v)
           if (segments[s].name.ends_with("attention") && segments[s].values[v].name == "context") {

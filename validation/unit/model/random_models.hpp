@@ -27,7 +27,7 @@ inline ModelKeys random_model(Random& random) {
   m.layers = random(1, 4), m.width = random(1, 40), m.kv_heads = random(1, 3), m.heads = m.kv_heads * random(1, 3);
   m.head_dim = 2 * random(1, 8), m.ff_width = random(1, 70), m.vocab = random(2, 90);
   m.tied = random(0, 1), m.qk_norm = random(0, 1), m.qkv_bias = random(0, 1);
-  m.rope_scaling = "none";
+  m.rope_scaling = RopeMode::none;
   return m;
 }
 

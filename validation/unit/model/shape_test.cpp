@@ -113,7 +113,7 @@ TEST(Shape, TheLossChunkIsBoundedByTheMicroBatch) {
 TEST(Shape, OnAGpuLossChunksAreLargeAndEqual) {
   const auto chunk = [](const std::string& vocab, const std::string& length) {
     Deck deck = test::tiny_deck({"model.vocab=" + vocab, "batch.sequence_length=" + length, "batch.micro=1", "batch.global=16"});
-    deck.run.device = "cuda";  // which the parser refuses in a build without it
+    deck.run.device = RunDevice::cuda;  // which the parser refuses in a build without it
     return model_shape(deck).loss_chunk;
   };
   EXPECT_EQ(chunk("50304", "4096"), 2048);   // two of at most 2668

@@ -13,14 +13,14 @@ namespace {
 
 constexpr double peak = 3e-4;
 
-LearningRateKeys keys(const std::string& schedule, std::int64_t warmup, double min_ratio = 0.1, std::int64_t decay = 0) {
+LearningRateKeys keys(RateSchedule schedule, std::int64_t warmup, double min_ratio = 0.1, std::int64_t decay = 0) {
   return {.schedule = schedule, .warmup_steps = warmup, .decay_steps = decay, .min_ratio = min_ratio};
 }
 
-class EverySchedule : public testing::TestWithParam<const char*> {
+class EverySchedule : public testing::TestWithParam<RateSchedule> {
  protected:
   LearningRateKeys with_warmup(std::int64_t warmup, double min_ratio = 0.1) const {
-    return keys(GetParam(), warmup, min_ratio, std::string(GetParam()) == "wsd" ? 20 : 0);
+    return keys(GetParam(), warmup, min_ratio, GetParam() == RateSchedule::wsd ? 20 : 0);
   }
 };
 
@@ -44,7 +44,7 @@ TEST_P(EverySchedule, NeverRisesAfterTheWarmupAndStaysInItsRange) {
 }
 
 TEST_P(EverySchedule, EndsAtTheFloorOnTheLastStep) {
-  if (std::string(GetParam()) == "constant") {
+  if (GetParam() == RateSchedule::constant) {
     EXPECT_EQ(learning_rate_at(with_warmup(10), peak, 100, 99), peak);
     return;
   }
@@ -77,7 +77,7 @@ double deepspeed_warmup(std::int64_t warmup_steps, std::int64_t iteration) {
 TEST_P(EverySchedule, ALogarithmicWarmupIsDeepSpeeds) {
   for (const std::int64_t warmup : {2, 10, 80}) {
     LearningRateKeys k = with_warmup(warmup);
-    k.warmup_type = "log";
+    k.warmup_type = WarmupType::log;
     EXPECT_EQ(learning_rate_at(k, peak, 100, 0), 0);
     for (std::int64_t step = 1; step < warmup; ++step) {
       EXPECT_NEAR(learning_rate_at(k, peak, 100, step), deepspeed_warmup(warmup, step), 1e-15) << warmup << " " << step;
@@ -89,47 +89,50 @@ TEST_P(EverySchedule, ALogarithmicWarmupIsDeepSpeeds) {
       EXPECT_EQ(learning_rate_at(k, peak, 100, step), learning_rate_at(with_warmup(warmup), peak, 100, step));
   }
   LearningRateKeys one = with_warmup(1);
-  one.warmup_type = "log";
+  one.warmup_type = WarmupType::log;
   EXPECT_EQ(learning_rate_at(one, peak, 100, 0), 0);
 }
 
 TEST(LearningRate, ALogarithmicWarmupInNumbers) {
   // log(i) / log(10) of steps 1 to 10.
   const double share[] = {0, 0.30103, 0.477121, 0.60206, 0.69897, 0.778151, 0.845098, 0.90309, 0.954243, 1};
-  LearningRateKeys k = keys("constant", 10);
-  k.warmup_type = "log";
+  LearningRateKeys k = keys(RateSchedule::constant, 10);
+  k.warmup_type = WarmupType::log;
   for (std::int64_t step = 0; step < 10; ++step) EXPECT_NEAR(learning_rate_at(k, 1.0, 100, step), share[step], 1e-6) << step;
-  k.warmup_type = "cubic";
+  k.warmup_type = static_cast<WarmupType>(enum_words<WarmupType>.size());
   EXPECT_THROW(learning_rate_at(k, peak, 100, 5), Error);
 }
 
-INSTANTIATE_TEST_SUITE_P(All, EverySchedule, testing::Values("cosine", "linear", "constant", "wsd"),
-                         [](const auto& info) { return std::string(info.param); });
+INSTANTIATE_TEST_SUITE_P(All, EverySchedule,
+                         testing::Values(RateSchedule::cosine, RateSchedule::linear, RateSchedule::constant, RateSchedule::wsd),
+                         [](const auto& info) { return std::string(word_of(info.param)); });
 
 TEST(Cosine, IsHalfWayInTheMiddle) {
-  EXPECT_DOUBLE_EQ(learning_rate_at(keys("cosine", 0, 0.2), peak, 101, 50), 0.6 * peak);
-  EXPECT_DOUBLE_EQ(learning_rate_at(keys("cosine", 0, 0.0), peak, 5, 1), peak * 0.5 * (1 + std::sqrt(0.5)));
+  EXPECT_DOUBLE_EQ(learning_rate_at(keys(RateSchedule::cosine, 0, 0.2), peak, 101, 50), 0.6 * peak);
+  EXPECT_DOUBLE_EQ(learning_rate_at(keys(RateSchedule::cosine, 0, 0.0), peak, 5, 1), peak * 0.5 * (1 + std::sqrt(0.5)));
 }
 
 TEST(Linear, FallsByEqualSteps) {
   for (std::int64_t step = 0; step < 11; ++step)
-    EXPECT_NEAR(learning_rate_at(keys("linear", 0, 0.0), 1.0, 11, step), 1 - 0.1 * static_cast<double>(step), 1e-12);
+    EXPECT_NEAR(learning_rate_at(keys(RateSchedule::linear, 0, 0.0), 1.0, 11, step), 1 - 0.1 * static_cast<double>(step), 1e-12);
 }
 
 TEST(Wsd, StaysThenFallsLinearlyOverTheLastSteps) {
-  const auto k = keys("wsd", 10, 0.0, 20);
+  const auto k = keys(RateSchedule::wsd, 10, 0.0, 20);
   EXPECT_EQ(learning_rate_at(k, 1.0, 100, 79), 1.0);
   for (std::int64_t step = 80; step < 100; ++step)
     EXPECT_NEAR(learning_rate_at(k, 1.0, 100, step), 1 - static_cast<double>(step - 79) / 20, 1e-12) << step;
 }
 
 TEST(Wsd, DecayMayBeginRightAfterTheWarmup) {
-  const auto k = keys("wsd", 80, 0.5, 20);
+  const auto k = keys(RateSchedule::wsd, 80, 0.5, 20);
   EXPECT_DOUBLE_EQ(learning_rate_at(k, 1.0, 100, 79), 1.0);
   EXPECT_DOUBLE_EQ(learning_rate_at(k, 1.0, 100, 80), 1 - 0.5 / 20);
 }
 
-TEST(LearningRate, AnUnknownScheduleIsADefect) { EXPECT_THROW(learning_rate_at(keys("cubic", 0), peak, 10, 5), Error); }
+TEST(LearningRate, AnUnknownScheduleIsADefect) {
+  EXPECT_THROW(learning_rate_at(keys(static_cast<RateSchedule>(enum_words<RateSchedule>.size()), 0), peak, 10, 5), Error);
+}
 
 }  // namespace
 }  // namespace tessera::learning_rate_test

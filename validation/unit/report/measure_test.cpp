@@ -15,7 +15,7 @@ using testing::world;
 
 TEST(Measure, MakesAProfileThatPlansCanUse) {
   const test::Scratch scratch;
-  MeasureOptions options{.threads = 1, .device = "auto", .disks = {scratch.path()}};
+  MeasureOptions options{.threads = 1, .device = RunDevice::automatic, .disks = {scratch.path()}};
   options.sizes = MeasureSizes{.tokens = {8, 16},
                                .features = {16, 32},
                                .lengths = {16},

@@ -178,7 +178,7 @@ std::vector<std::string> updates(const Schedule& schedule, const Program& progra
 
 TEST_P(Built, AnUpdateThatAStepLeavesIsMadeOnceBeforeItsWeightsAreRead) {
   if (!GetParam().training) return;
-  EXPECT_EQ(schedule_.updates_late(), request_.deck.zero.offload_optimizer.device != "none");
+  EXPECT_EQ(schedule_.updates_late(), request_.deck.zero.offload_optimizer.device != OffloadDevice::none);
   if (!schedule_.updates_late()) {
     EXPECT_FALSE(schedule_.has(ProgramKind::first));
     return;

@@ -202,7 +202,7 @@ TEST_P(ExpertsBeside, BiasesMoveByTheLoadsOfAllRanks) {
           EXPECT_GE(mine.stage.count == 1 ? 0 : mine.stage.chunk_of(static_cast<int>(run.layer + l)), 0) << "of another stage";
         }
     }
-  if (mine.deck.model.router_balance == "loss") {
+  if (mine.deck.model.router_balance == RouterBalance::loss) {
     EXPECT_EQ(std::ssize(last), 2);
     EXPECT_EQ(mine.layout.units.back().trained, true);
     return;

@@ -65,7 +65,7 @@ TEST(MeshSearch, OfFewMeshesFindsTheFastestStep) {
   for (const std::int64_t tp : {1, 2})
     for (const std::int64_t stage : {0, 1, 2, 3})
       for (const std::int64_t micro : micro_sizes(deck.batch, static_cast<int>(4 / tp)))
-        for (const char* mode : {"none", "selective", "full"}) {
+        for (const Recompute mode : {Recompute::none, Recompute::selective, Recompute::full}) {
           Deck tried = deck;
           tried.mesh.tp = tp, tried.mesh.dp = 0, tried.zero.stage = stage, tried.batch.micro = micro, tried.activation.recompute = mode;
           const ParsedDeck parsed = parse_deck_text(print_deck(tried), "tried", {}, 4);
@@ -88,8 +88,8 @@ TEST(MeshSearch, TriesTheOtherMethodWhereTheDecksCannotShareHeads) {
     const Deck deck = test::tiny_deck({"run.device=cuda", "memory.device=80 GB", "model.heads=2", "model.kv_heads=2", "model.layers=1",
                                        "batch.global=8", "batch.sequence_length=16", "mesh.cp=2", fmt::format("context.method={}", method)},
                                       4);
-    std::map<std::string, std::string> methods;
-    for (const MeshChoice& c : search(deck, 4, 4).choices) methods[describe(c.mesh)] = c.choice.deck.context.method;
+    std::map<std::string, std::string_view> methods;
+    for (const MeshChoice& c : search(deck, 4, 4).choices) methods[describe(c.mesh)] = word_of(c.choice.deck.context.method);
     EXPECT_EQ(methods["pp 1 x dp 1 x cp 4 x ep 1 x tp 1"], "ring");
     EXPECT_NE(methods["pp 1 x dp 2 x cp 2 x ep 1 x tp 1"], "") << "the faster of both, where both can";
     EXPECT_EQ(methods["pp 1 x dp 4 x cp 1 x ep 1 x tp 1"], "ulysses");

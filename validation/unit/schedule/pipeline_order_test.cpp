@@ -13,7 +13,7 @@ Stage stage(int number, int count, int chunks = 1) {
   return {.number = number, .count = count, .layers = std::vector<Range>(static_cast<std::size_t>(chunks))};
 }
 
-PipelineKeys keys(const char* schedule, int chunks = 2) { return {.schedule = schedule, .virtual_stages = chunks}; }
+PipelineKeys keys(PipelineSchedule schedule, int chunks = 2) { return {.schedule = schedule, .virtual_stages = chunks}; }
 
 /// What a stage does of a kind: chunk and micro-batch, in order.
 using Done = std::vector<std::pair<int, std::int64_t>>;
@@ -72,7 +72,7 @@ TEST(OneForwardOneBackward, EachMicroBatchOnceInOrder) {
     for (int number = 0; number < stages; ++number)
       for (std::int64_t A = 1; A <= 9; ++A)
         for (const bool apart : {false, true}) {
-          const auto phases = pipeline_order(keys("1f1b"), stage(number, stages), A, apart);
+          const auto phases = pipeline_order(keys(PipelineSchedule::one_forward_one_backward), stage(number, stages), A, apart);
           const Walked done = walk(phases, A);
           EXPECT_EQ(done.forward, in_order(A));
           EXPECT_EQ(done.backward, in_order(A));
@@ -93,7 +93,7 @@ TEST(ZeroBubble, WeightsComeAfterInputsAndAllStagesHoldAsMuch) {
   for (int stages = 2; stages <= 5; ++stages)
     for (int number = 0; number < stages; ++number)
       for (std::int64_t A = 1; A <= 9; ++A) {
-        const auto phases = pipeline_order(keys("zero_bubble"), stage(number, stages), A, false);
+        const auto phases = pipeline_order(keys(PipelineSchedule::zero_bubble), stage(number, stages), A, false);
         const Walked done = walk(phases, A);
         EXPECT_EQ(done.forward, in_order(A));
         EXPECT_EQ(done.backward, in_order(A));
@@ -114,7 +114,7 @@ TEST(Interleaved, EachMicroBatchOnceThroughEachChunk) {
         Walked first;
         for (int number = 0; number < stages; ++number)
           for (const bool apart : {false, true}) {
-            const auto phases = pipeline_order(keys("interleaved", chunks), stage(number, stages, chunks), A, apart);
+            const auto phases = pipeline_order(keys(PipelineSchedule::interleaved, chunks), stage(number, stages, chunks), A, apart);
             const Walked done = walk(phases, A);
             // All stages go through chunks and micro-batches alike: what one sends, the next expects.
             if (first.forward.empty()) first = done;
@@ -136,7 +136,7 @@ TEST(Interleaved, EachMicroBatchOnceThroughEachChunk) {
             expect_alike_by_name(phases);
           }
         // The first stage holds the most: its forward passes before the first backward one, and one more.
-        const auto phases = pipeline_order(keys("interleaved", chunks), stage(0, stages, chunks), A, false);
+        const auto phases = pipeline_order(keys(PipelineSchedule::interleaved, chunks), stage(0, stages, chunks), A, false);
         EXPECT_EQ(most_in_flight(phases), std::min(A * chunks, 2 * (stages - 1) + (chunks - 1) * group_size(A, stages) + 1));
       }
 }
@@ -150,9 +150,9 @@ TEST(Interleaved, GroupsHaveAsManyAsThereAreStagesOrFewMore) {
 }
 
 TEST(Bubble, OfEvenStages) {
-  EXPECT_DOUBLE_EQ(even_bubble(keys("1f1b"), 4, 9), 3.0 / 12);
-  EXPECT_DOUBLE_EQ(even_bubble(keys("zero_bubble"), 4, 9), 1.0 / 10);
-  EXPECT_DOUBLE_EQ(even_bubble(keys("interleaved", 3), 4, 9), 1.0 / 10);
+  EXPECT_DOUBLE_EQ(even_bubble(keys(PipelineSchedule::one_forward_one_backward), 4, 9), 3.0 / 12);
+  EXPECT_DOUBLE_EQ(even_bubble(keys(PipelineSchedule::zero_bubble), 4, 9), 1.0 / 10);
+  EXPECT_DOUBLE_EQ(even_bubble(keys(PipelineSchedule::interleaved, 3), 4, 9), 1.0 / 10);
 }
 
 }  // namespace

@@ -136,7 +136,7 @@ TEST_P(Pipeline, SlotsAreThoseInFlight) {
   const Schedule schedule = build_schedule(mine);
   const std::int64_t A = accumulation_steps(mine.deck, mine.data.size);
   const auto flights = in_flight(pipeline_order(mine.deck.pipeline, mine.stage, A, false), mine.stage.chunks());
-  const bool parted = mine.deck.pipeline.schedule == "zero_bubble" && !mine.stage.first();
+  const bool parted = mine.deck.pipeline.schedule == PipelineSchedule::zero_bubble && !mine.stage.first();
   std::set<std::int64_t> kept, waiting;
   for (const Buffer& buffer : schedule.buffers) {
     if (buffer.name.starts_with("in_flight.")) kept.insert(buffer.slots);
@@ -148,7 +148,7 @@ TEST_P(Pipeline, SlotsAreThoseInFlight) {
     if (parted) possible.insert(flight.to_weights);
   }
   EXPECT_TRUE(std::ranges::includes(possible, kept));
-  if (mine.deck.pipeline.schedule == "1f1b") {
+  if (mine.deck.pipeline.schedule == PipelineSchedule::one_forward_one_backward) {
     EXPECT_EQ(!kept.empty(), !possible.empty());
   }
   EXPECT_EQ(waiting, parted ? std::set<std::int64_t>{std::min<std::int64_t>(A, mine.stage.number + 1)} : std::set<std::int64_t>{});

@@ -82,8 +82,8 @@ TEST(Recommend, EqualsTryingAll) {
       ASSERT_TRUE(r.first) << share;
       EXPECT_TRUE(shortfalls(r.first->deck, r.first->bytes, limits(r.first->deck)).empty());
       EXPECT_LE(r.first->prediction.mfu_causal, 1);
-      const Choice& fixed = r.first->deck.activation.recompute == "auto" ? *r.runner_up : *r.first;
-      if (fixed.deck.activation.recompute == "auto") continue;
+      const Choice& fixed = r.first->deck.activation.recompute == Recompute::automatic ? *r.runner_up : *r.first;
+      if (fixed.deck.activation.recompute == Recompute::automatic) continue;
       EXPECT_DOUBLE_EQ(fixed.prediction.step.seconds, best->prediction.step.seconds)
           << share << ": " << overrides_of(fixed.changes) << " against " << overrides_of(best->at.changes);
       EXPECT_LT(r.planned, r.choices) << "not all of them";
@@ -138,17 +138,17 @@ TEST(Recommend, ChangesMakeTheDeckAndAreOfTheSearchedKeys) {
 
 TEST(Recommend, OffersOnlyWhatTheProfileKnows) {
   Case c = cases()[2];
-  const auto uses = [&](const char* device) {
+  const auto uses = [&](OffloadDevice device) {
     return std::ranges::any_of(search_space(c.deck(), c.machine, c.ranks), [&](const SearchPoint& p) {
       return p.deck.zero.offload_optimizer.device == device || p.deck.zero.offload_param.device == device ||
              p.deck.activation.offload == device;
     });
   };
-  EXPECT_TRUE(uses("host") && uses("nvme"));
+  EXPECT_TRUE(uses(OffloadDevice::host) && uses(OffloadDevice::nvme));
   c.machine.disk = {};
-  EXPECT_TRUE(uses("host") && !uses("nvme"));
+  EXPECT_TRUE(uses(OffloadDevice::host) && !uses(OffloadDevice::nvme));
   c.machine.host = {};
-  EXPECT_FALSE(uses("host"));
+  EXPECT_FALSE(uses(OffloadDevice::host));
 }
 
 TEST(Recommend, MicroBatchesDivideTheBatchAndReachAllRanks) {

@@ -67,7 +67,7 @@ TEST(RecomputeAuto, NoCheaperSetFits) {
     const Model& model = all_models[m];
     const BuildRequest request = test::request_of({.name = model.name, .overrides = model.overrides, .ranks = model.ranks});
     const RecomputeChoices choices(request);
-    const bool on_gpu = request.deck.run.device == "cuda";
+    const bool on_gpu = request.deck.run.device == RunDevice::cuda;
     const MemoryKind kind = on_gpu ? MemoryKind::device : MemoryKind::host;
     const std::vector<Planned> all = all_places(request, choices, kind);
     const auto [least, most] = std::ranges::minmax(all, {}, &Planned::bytes);

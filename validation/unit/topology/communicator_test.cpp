@@ -10,6 +10,7 @@
 #include "../sample.hpp"
 #include "memory/arena.hpp"
 #include "topology/communicators/make_communicator.hpp"
+#include "topology/communicators/mpi_types.hpp"
 #include "topology/node.hpp"
 #include "world_main.hpp"
 
@@ -429,6 +430,15 @@ TEST(HierarchicalCommunicator, AWaitThatIsGivenUpEnds) {
   EXPECT_THROW(comm->all_reduce(values.data(), 100000, DType::f32), Error);
   other.join();
   world().barrier();
+}
+
+TEST(MpiTypes, AreAsLargeAsElementsAndOfKnownTypesAlone) {
+  for (const DType type : {DType::f32, DType::bf16, DType::i64, DType::u16, DType::u32}) {
+    int bytes = 0;
+    MPI_CHECK(MPI_Type_size(mpi_type(type), &bytes));
+    EXPECT_EQ(static_cast<std::size_t>(bytes), size_of(type)) << name_of(type);
+  }
+  EXPECT_THROW(mpi_type(static_cast<DType>(9)), Error);
 }
 
 TEST(Communicators, AlongDifferentAxesStayApart) {

@@ -34,7 +34,7 @@ TEST_F(OnDevice, LoadsTheWeightsOfTheHost) {
     const test::Scratch scratch;
     const Deck deck = test::tiny_deck({std::string("precision.compute=") + compute});
     const std::string checkpoint = test::write_sharded(scratch.path(), deck, 2);
-    const LoadedModel host = load_model(checkpoint, "host"), device = load_model(checkpoint, "cuda");
+    const LoadedModel host = load_model(checkpoint, RunDevice::host), device = load_model(checkpoint, RunDevice::cuda);
     for (const Parameter& p : host.engine->layout().table)
       EXPECT_EQ(device.engine->weight_of(p.name), host.engine->weight_of(p.name)) << compute << " " << p.name;
   }
@@ -46,7 +46,7 @@ TEST_F(OnDevice, EvaluatesAsTheHostDoes) {
   const std::string checkpoint = test::write_sharded(scratch.path(), deck, 1);
   double losses[2] = {};
   for (int on_device = 0; on_device < 2; ++on_device) {
-    const LoadedModel model = load_model(checkpoint, on_device ? "cuda" : "host", {.micro_batch = 2});
+    const LoadedModel model = load_model(checkpoint, on_device ? RunDevice::cuda : RunDevice::host, {.micro_batch = 2});
     std::int32_t token = 0;
     for (auto& t : model.engine->tokens(0)) t = static_cast<std::int32_t>(token++ % deck.model.vocab);
     for (auto& t : model.engine->targets(0)) t = static_cast<std::int32_t>(token++ % deck.model.vocab);
@@ -73,7 +73,7 @@ std::string write_initial(const test::Scratch& scratch, const Deck& deck) {
 struct Generator {
   LoadedModel model;
   Decoder decoder;
-  Generator(const std::string& checkpoint, const std::string& device, const TextSize& text)
+  Generator(const std::string& checkpoint, RunDevice device, const TextSize& text)
       : model(load_model(checkpoint, device, {.text = text})), decoder(*model.engine) {}
 };
 
@@ -100,7 +100,7 @@ TEST_F(OnDevice, DecodesAsTheHostDoes) {
       const auto tokens = some_tokens(140, deck.model.vocab);
       for (const std::int64_t prompt : {1, 133}) {
         const TextSize text{.prompt = prompt, .capacity = 140};
-        Generator host(checkpoint, "host", text), device(checkpoint, "cuda", text);
+        Generator host(checkpoint, RunDevice::host, text), device(checkpoint, RunDevice::cuda, text);
         const auto first = std::span(tokens).first(static_cast<std::size_t>(prompt));
         host.decoder.start(first), device.decoder.start(first);
         const auto difference = [&] { return test::relative_difference(device.decoder.logits(), host.decoder.logits()); };
@@ -120,7 +120,7 @@ struct Text {
   std::vector<float> logits;
   int graphs = 0;  ///< that there were while the decoder lived; of the emulator alone
 };
-Text likeliest_text(const std::string& checkpoint, const std::string& device, std::int64_t prompt, std::int64_t tokens) {
+Text likeliest_text(const std::string& checkpoint, RunDevice device, std::int64_t prompt, std::int64_t tokens) {
   TextSize size{.prompt = prompt, .capacity = prompt + tokens};
   Text text;
   Generator drawn(checkpoint, device, size);
@@ -159,8 +159,8 @@ TEST_F(OnDevice, AGraphOfATokenGivesWhatItsCallsGive) {
                        {"batch.global=2", "model.init_std=0.1", std::string("kernels.cuda_graph=") + (graph ? "on" : "off")});
       const test::Scratch scratch;
       const std::string checkpoint = write_initial(scratch, test::tiny_deck(overrides));
-      texts[graph][0] = likeliest_text(checkpoint, "cuda", 1, 70);
-      texts[graph][1] = likeliest_text(checkpoint, "cuda", 125, 7);
+      texts[graph][0] = likeliest_text(checkpoint, RunDevice::cuda, 1, 70);
+      texts[graph][1] = likeliest_text(checkpoint, RunDevice::cuda, 125, 7);
     }
     for (int prompt : {0, 1}) {
       EXPECT_EQ(texts[1][prompt].ids, texts[0][prompt].ids) << model[1];
@@ -180,7 +180,8 @@ TEST_F(OnDevice, TheLikeliestTextIsTheHosts) {
     const test::Scratch scratch;
     const std::string checkpoint = write_initial(scratch, test::tiny_deck(overrides));
     for (const std::int64_t prompt : {1, 5}) {
-      const Text host = likeliest_text(checkpoint, "host", prompt, 70), device = likeliest_text(checkpoint, "cuda", prompt, 70);
+      const Text host = likeliest_text(checkpoint, RunDevice::host, prompt, 70),
+                 device = likeliest_text(checkpoint, RunDevice::cuda, prompt, 70);
       EXPECT_EQ(device.ids, host.ids);
       EXPECT_EQ(host.ids.size(), 70u);
     }
@@ -190,7 +191,7 @@ TEST_F(OnDevice, TheLikeliestTextIsTheHosts) {
 TEST_F(OnDevice, ATokenBeyondTheCacheIsADefectWithAGraphToo) {
   const test::Scratch scratch;
   const std::string checkpoint = write_initial(scratch, test::tiny_deck({"batch.global=2", "kernels.cuda_graph=on"}));
-  Generator generator(checkpoint, "cuda", {.prompt = 2, .capacity = 6});
+  Generator generator(checkpoint, RunDevice::cuda, {.prompt = 2, .capacity = 6});
   generator.decoder.start(some_tokens(2, 61));
   for (std::int32_t token = 0; token < 4; ++token) generator.decoder.next(token);
   EXPECT_THROW(generator.decoder.next(4), Error);
@@ -199,12 +200,12 @@ TEST_F(OnDevice, ATokenBeyondTheCacheIsADefectWithAGraphToo) {
 TEST_F(OnDevice, TheCachesOfALongTextCountBeforeTheModelIsLoaded) {
   const test::Scratch scratch;
   const std::string checkpoint = write_initial(scratch, test::tiny_deck({"batch.global=2", "memory.host=1000 GiB"}));
-  const LoadedModel one = load_model(checkpoint, "cuda", {.text = {.prompt = 1, .capacity = 1}});
+  const LoadedModel one = load_model(checkpoint, RunDevice::cuda, {.text = {.prompt = 1, .capacity = 1}});
   EXPECT_GT(one.engine->plan().bytes[static_cast<std::size_t>(Tier::device)], 0);
   EXPECT_GT(one.engine->plan().bytes[static_cast<std::size_t>(Tier::pinned)], 0);
   EXPECT_EQ(one.engine->plan().bytes[static_cast<std::size_t>(Tier::host)], 0);
-  const std::string text =
-      test::error_of(ExitCode::memory, [&] { load_model(checkpoint, "cuda", {.text = {.prompt = 1, .capacity = std::int64_t{1} << 30}}); });
+  const std::string text = test::error_of(
+      ExitCode::memory, [&] { load_model(checkpoint, RunDevice::cuda, {.text = {.prompt = 1, .capacity = std::int64_t{1} << 30}}); });
   for (const char* part : {"of the GPU", "--tokens"}) EXPECT_TRUE(test::has(text, part)) << text;
 }
 
@@ -251,6 +252,6 @@ TEST_F(OnDevice, RefusesAPlanAboveTheFreeMemoryOfTheGpu) {
 
 int main(int argc, char** argv) {
   testing::InitGoogleTest(&argc, argv);
-  tessera::KernelRuntime runtime(1, tessera::spaces_of(tessera::choose_device("auto")));
+  tessera::KernelRuntime runtime(1, tessera::spaces_of(tessera::choose_device(tessera::RunDevice::automatic)));
   return tessera::run_all_tests();
 }

@@ -53,8 +53,14 @@ Row read(SampleFile& file, std::int64_t sample, std::int64_t T) {
 
 constexpr std::int64_t vocab = 1 << 20;
 const DataKeys masked{.train = {}, .weights = {}, .epochs = {}, .validation = {}, .document_mask = true};
-DataKeys packing(const char* too_long = "refuse") {
-  return {.train = {}, .weights = {}, .epochs = {}, .validation = {}, .document_mask = true, .packing = "documents", .too_long = too_long};
+DataKeys packing(TooLong too_long = TooLong::refuse) {
+  return {.train = {},
+          .weights = {},
+          .epochs = {},
+          .validation = {},
+          .document_mask = true,
+          .packing = Packing::documents,
+          .too_long = too_long};
 }
 
 TEST(Documents, ASampleKnowsWhereItsDocumentsBegin) {
@@ -123,7 +129,7 @@ TEST(PackedRows, ADocumentThatIsTooLong) {
   const std::string path = file_of(scratch, 40, {0, 5, 30});  // of 5, 25 and 10 tokens
   const std::string text = test::error_of(ExitCode::data, [&] { SampleFile(path, 9, vocab, packing()); });
   for (const char* part : {"t.h5", "document 1 has 25 tokens", "from 5 on", "data.too_long"}) EXPECT_TRUE(test::has(text, part)) << text;
-  SampleFile truncated(path, 9, vocab, packing("truncate")), split(path, 9, vocab, packing("split"));
+  SampleFile truncated(path, 9, vocab, packing(TooLong::truncate)), split(path, 9, vocab, packing(TooLong::split));
   std::map<std::int32_t, std::int32_t> first, all;
   for (std::int32_t t = 0; t < 39; ++t) {
     if (t == 4 || t == 29) continue;  // the last of a document
@@ -145,7 +151,7 @@ TEST(PackedRows, AreThoseOfTheSeed) {
   const test::Scratch scratch;
   const std::string path = file_of(scratch, 4000, random_begins(250, 15));
   const auto row = [&](std::int64_t seed) {
-    SampleFile file(path, 64, vocab, packing("split"), seed);
+    SampleFile file(path, 64, vocab, packing(TooLong::split), seed);
     return read(file, 3, 64).tokens;
   };
   EXPECT_EQ(row(1), row(1));
@@ -154,7 +160,7 @@ TEST(PackedRows, AreThoseOfTheSeed) {
 
 TEST(PackedRows, SharesOfASequenceAreItsParts) {
   const test::Scratch scratch;
-  SampleFile file(file_of(scratch, 4000, random_begins(250, 15)), 64, vocab, packing("split"));
+  SampleFile file(file_of(scratch, 4000, random_begins(250, 15)), 64, vocab, packing(TooLong::split));
   for (std::int64_t sample : {0, 7}) {
     const Row whole = read(file, sample, 64);
     for (std::int64_t share = 0; share < 4; ++share) {

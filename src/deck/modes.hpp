@@ -1,0 +1,102 @@
+// Modes of a deck: the enums of keys that take one of fixed words, each beside its words. The schema takes the choices of a key from here,
+// "auto" apart where the program puts something in its place. A new choice is an enumerator and its word.
+#pragma once
+#include "base/words.hpp"
+
+namespace tessera {
+
+/// run.device
+enum class RunDevice : std::uint8_t { automatic, host, cuda };
+template <>
+inline constexpr auto enum_words<RunDevice> = std::to_array<std::string_view>({"auto", "host", "cuda"});
+
+/// run.lanes
+enum class RunLanes : std::uint8_t { automatic, threads, inline_order };
+template <>
+inline constexpr auto enum_words<RunLanes> = std::to_array<std::string_view>({"auto", "threads", "inline"});
+
+/// model.rope_scaling
+enum class RopeMode : std::uint8_t { none, llama3, linear, dynamic, yarn };
+template <>
+inline constexpr auto enum_words<RopeMode> = std::to_array<std::string_view>({"none", "llama3", "linear", "dynamic", "yarn"});
+
+/// model.router_balance
+enum class RouterBalance : std::uint8_t { loss, bias };
+template <>
+inline constexpr auto enum_words<RouterBalance> = std::to_array<std::string_view>({"loss", "bias"});
+
+/// lora.scaling
+enum class LoraScaling : std::uint8_t { standard, rslora };
+template <>
+inline constexpr auto enum_words<LoraScaling> = std::to_array<std::string_view>({"standard", "rslora"});
+
+/// data.packing
+enum class Packing : std::uint8_t { concatenate, documents };
+template <>
+inline constexpr auto enum_words<Packing> = std::to_array<std::string_view>({"concatenate", "documents"});
+
+/// data.too_long
+enum class TooLong : std::uint8_t { refuse, truncate, split };
+template <>
+inline constexpr auto enum_words<TooLong> = std::to_array<std::string_view>({"refuse", "truncate", "split"});
+
+/// optimizer.type
+enum class OptimizerType : std::uint8_t { adamw };
+template <>
+inline constexpr auto enum_words<OptimizerType> = std::to_array<std::string_view>({"adamw"});
+
+/// learning_rate.schedule
+enum class RateSchedule : std::uint8_t { cosine, linear, constant, wsd };
+template <>
+inline constexpr auto enum_words<RateSchedule> = std::to_array<std::string_view>({"cosine", "linear", "constant", "wsd"});
+
+/// learning_rate.warmup_type
+enum class WarmupType : std::uint8_t { linear, log };
+template <>
+inline constexpr auto enum_words<WarmupType> = std::to_array<std::string_view>({"linear", "log"});
+
+/// zero.overlap_comm
+enum class OverlapComm : std::uint8_t { automatic, yes, no };
+template <>
+inline constexpr auto enum_words<OverlapComm> = std::to_array<std::string_view>({"auto", "true", "false"});
+
+/// zero.offload_optimizer.device, zero.offload_param.device and activation.offload
+enum class OffloadDevice : std::uint8_t { none, host, nvme };
+template <>
+inline constexpr auto enum_words<OffloadDevice> = std::to_array<std::string_view>({"none", "host", "nvme"});
+
+/// activation.recompute
+enum class Recompute : std::uint8_t { automatic, none, selective, full };
+template <>
+inline constexpr auto enum_words<Recompute> = std::to_array<std::string_view>({"auto", "none", "selective", "full"});
+
+/// context.method
+enum class ContextMethod : std::uint8_t { ulysses, ring };
+template <>
+inline constexpr auto enum_words<ContextMethod> = std::to_array<std::string_view>({"ulysses", "ring"});
+
+/// pipeline.schedule
+enum class PipelineSchedule : std::uint8_t { one_forward_one_backward, interleaved, zero_bubble };
+template <>
+inline constexpr auto enum_words<PipelineSchedule> = std::to_array<std::string_view>({"1f1b", "interleaved", "zero_bubble"});
+
+/// topology.hierarchical
+enum class Hierarchical : std::uint8_t { automatic, never };
+template <>
+inline constexpr auto enum_words<Hierarchical> = std::to_array<std::string_view>({"auto", "never"});
+
+/// kernels.cuda_graph: whether a GPU's executor makes a graph of a program the second time it runs, and launches that from then on.
+enum class GraphMode : std::uint8_t {
+  automatic,  ///< on, but for programs of very many tasks and where CUDA refuses
+  on,
+  off
+};
+template <>
+inline constexpr auto enum_words<GraphMode> = std::to_array<std::string_view>({"auto", "on", "off"});
+
+/// kernels.attention
+enum class AttentionMode : std::uint8_t { automatic, native, cudnn };
+template <>
+inline constexpr auto enum_words<AttentionMode> = std::to_array<std::string_view>({"auto", "native", "cudnn"});
+
+}  // namespace tessera
