@@ -10,7 +10,8 @@
 namespace tessera::check_names_test {
 namespace {
 
-std::vector<std::string> faults(const std::string& tables, const std::vector<std::string>& overrides = {}) {
+std::vector<std::string> faults(const std::string& tables, std::vector<std::string> overrides = {}) {
+  overrides.emplace_back("activation.recompute=full");
   ParsedDeck parsed = parse_deck_text(test::tiny_deck_text + tables, "tiny.toml", overrides, 1);
   EXPECT_TRUE(parsed.faults.empty()) << parsed.faults.front().str();
   check_names(parsed);
@@ -52,7 +53,7 @@ TEST(CheckNames, TheLineIsThatOfTheKey) {
 
 TEST(CheckNames, WhatTheModelHasIsNoFault) {
   EXPECT_TRUE(faults("", {R"(model.freeze=["embedding.*"])", R"(optimizer.groups=[{ tensors = ["head.*"], weight_decay = 1 }])",
-                          R"(activation.keep=["attention"])", "activation.recompute=full"})
+                          R"(activation.keep=["attention"])"})
                   .empty());
 }
 
