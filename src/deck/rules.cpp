@@ -54,7 +54,17 @@ void resolve_experts(Draft& draft) {
   draft.note("model.expert_ff_width", fmt::format("{}", m.expert_ff_width), "model.ff_width");
 }
 
-/// The rules by which Hugging Face fills `auto` in a DeepSpeed configuration.
+/// Elements of the largest unit: of a layer without its experts, of these, or of embedding or head.
+std::int64_t largest_unit(const ModelKeys& m) {
+  const auto width = static_cast<double>(m.width);  // sizes are checked later: products may exceed 64 bits
+  const auto features = [](std::int64_t n) { return 3 * static_cast<double>(n); };
+  const double attention = 2 * static_cast<double>(m.head_dim) * static_cast<double>(m.heads + m.kv_heads);
+  const double experts = features(m.expert_ff_width) * static_cast<double>(m.experts);
+  const double layer = attention + (m.experts == 0 ? features(m.ff_width) : static_cast<double>(m.experts) + features(m.shared_ff_width));
+  return static_cast<std::int64_t>(std::min(1e18, width * std::max({static_cast<double>(m.vocab), layer, experts})));
+}
+
+/// The rules by which Hugging Face fills `auto` in a DeepSpeed configuration, but for prefetch: what is smaller than a unit is none.
 void resolve_zero(Draft& draft) {
   ZeroKeys& z = draft.deck.zero;
   std::int64_t width = draft.deck.model.width;
@@ -65,8 +75,13 @@ void resolve_zero(Draft& draft) {
     draft.note(key, fmt::format("{}", value), fmt::format("{}, model.width {}", rule, width));
   };
   put("zero.reduce_bucket_size", z.reduce_bucket_size, width * width, "width squared");
-  put("zero.prefetch_bucket_size", z.prefetch_bucket_size, width * width * 9 / 10, "0.9 x width squared");
   put("zero.param_persistence_threshold", z.param_persistence_threshold, 10 * width, "10 x width");
+  if (draft.is_auto("zero.prefetch_bucket_size") &&
+      draft.good({"model.head_dim", "model.heads", "model.kv_heads", "model.ff_width", "model.vocab", "model.experts",
+                  "model.expert_ff_width", "model.shared_ff_width"})) {
+    z.prefetch_bucket_size = largest_unit(draft.deck.model);
+    draft.note("zero.prefetch_bucket_size", fmt::format("{}", z.prefetch_bucket_size), "the largest unit of the model");
+  }
 }
 
 void check_names(Draft& draft) {

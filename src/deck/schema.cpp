@@ -334,14 +334,17 @@ const std::vector<Key> table = with_choices({
      .automatic = Auto::resolved, .help = "Gradient elements that are reduced together at most; auto is width squared."},
     {KEY(zero.allgather_bucket_size), .type = elements, .unit = "elements", .limits = {.least = 1, .most = 1e18}, .fallback = "500000000",
      .help = "Parameter elements that are gathered together after the update at most, stages 1 and 2."},
-    {KEY(zero.prefetch_bucket_size), .type = elements, .unit = "elements", .limits = {.least = 0, .most = 1e18}, .fallback = "50000000",
+    {KEY(zero.prefetch_bucket_size), .type = elements, .unit = "elements", .limits = {.least = 0, .most = 1e18}, .fallback = "\"auto\"",
      .automatic = Auto::resolved,
-     .help = "Stage 3: parameter elements that may be gathered ahead of their use; auto is 0.9 x width squared; 0: no prefetch."},
+     .help = "Stage 3: parameter elements that may be gathered ahead of their use, and at least what the next pass needs; auto is the "
+             "largest unit of the model; 0: no prefetch."},
     {KEY(zero.param_persistence_threshold), .type = elements, .unit = "elements", .limits = {.least = 0, .most = 1e18},
      .fallback = "100000", .automatic = Auto::resolved,
      .help = "Stage 3: parameters with at most so many elements stay whole on every rank; auto is 10 x width."},
     {KEY(zero.max_live_parameters), .type = elements, .unit = "elements", .limits = {.least = 0, .most = 1e18}, .fallback = "1000000000",
-     .help = "Stage 3: gathered parameter elements that a rank may hold at one time."},
+     .help =
+         "Stage 3: gathered parameter elements that a rank may hold at one time. What a pass needs is always held, and with prefetch what "
+         "the next one needs beside it."},
     {KEY(zero.max_reuse_distance), .type = elements, .unit = "elements", .limits = {.least = 0, .most = 1e18}, .fallback = "1000000000",
      .help = "Stage 3: gathered parameters stay if they are used again within this many parameter elements."},
     {KEY(zero.sub_group_size), .type = elements, .unit = "elements", .limits = {.least = 1, .most = 1e18}, .fallback = "1000000000",

@@ -24,6 +24,16 @@ std::vector<std::int64_t> live_elements(const std::vector<Residency>& residencie
   return change;
 }
 
+/// Elements that each event reads.
+std::vector<std::int64_t> read_elements(const Events& events, const Sizes& elements) {
+  std::vector<std::int64_t> read;
+  for (const std::vector<int>& units : events) {
+    read.push_back(0);
+    for (const int unit : units) read.back() += size_of_unit(elements, unit);
+  }
+  return read;
+}
+
 /// Elements of the units whose latest use so far lies after an event: a Fenwick tree over events, where a unit counts once, at its latest
 /// use.
 class LatestUses {
@@ -118,18 +128,25 @@ std::vector<Residency> join_uses(const Events& events, const Sizes& elements, co
 std::vector<Residency> plan_residencies(const Events& events, const Sizes& elements, const ResidencyLimits& limits) {
   std::vector<Residency> result = join_uses(events, elements, limits);
   std::vector<std::int64_t> live = live_elements(result, elements, events.size());
+  const std::vector<std::int64_t> read = read_elements(events, elements);
   std::vector<int> live_until(elements.size(), -1);  // of each unit, by the residencies so far
   for (std::size_t i = 0; i < result.size(); ++i) {
     Residency& r = result[i];
     const std::int64_t size = size_of_unit(elements, r.unit);
     const int earliest = i == 0 ? 0 : result[i - 1].issue;
     // Going back from the first use, ever more of the residencies before this one wait unused; all are issued at `earliest` or sooner.
-    std::int64_t waiting = 0;
+    std::int64_t waiting = 0, with = 0;  // for the same event
     std::size_t used = i;
-    while (r.issue > earliest) {
+    while (r.issue > earliest && limits.prefetch_elements > 0) {
       const int e = r.issue - 1;
-      for (; used > 0 && result[used - 1].first > e; --used) waiting += size_of_unit(elements, result[used - 1].unit);
-      if (live[static_cast<std::size_t>(e)] + size > limits.max_live_elements || waiting + size > limits.prefetch_elements) break;
+      for (; used > 0 && result[used - 1].first > e; --used) {
+        waiting += size_of_unit(elements, result[used - 1].unit);
+        if (result[used - 1].first == r.first) with += size_of_unit(elements, result[used - 1].unit);
+      }
+      const std::int64_t there = live[static_cast<std::size_t>(e)];
+      const bool next = waiting == with, alone = there == read[static_cast<std::size_t>(e)] + with;
+      if (waiting + size > limits.prefetch_elements && !next) break;
+      if (there + size > limits.max_live_elements && !(next && alone)) break;
       // The same unit may still be live from its last residency: then it would exist twice.
       if (live_until[static_cast<std::size_t>(r.unit)] >= e) break;
       live[static_cast<std::size_t>(e)] += size;

@@ -13,9 +13,11 @@ struct Residency {
   int last = 0;   ///< last one
 };
 
+/// What one event needs is always allowed, and unless prefetch is 0, so is what the next one needs beside it: a unit that is larger than a
+/// limit would else be waited for at each use.
 struct ResidencyLimits {
-  std::int64_t prefetch_elements = 0;   ///< gathered ahead and not yet used, at any time
-  std::int64_t max_live_elements = 0;   ///< gathered and live; a unit that an event needs is always allowed
+  std::int64_t prefetch_elements = 0;   ///< gathered ahead and not yet used, at any time; 0: nothing
+  std::int64_t max_live_elements = 0;   ///< gathered and live
   std::int64_t max_reuse_elements = 0;  ///< a unit stays live when at most so many elements of other units are used before its next use
 };
 

@@ -255,7 +255,7 @@ TEST(Import, AutoIsTheTrainersOrNobodys) {
   const Deck deck = deck_of(with(R"("gradient_clipping": "auto", "zero_optimization": {"stage": 3, "reduce_bucket_size": "auto",
       "stage3_prefetch_bucket_size": "auto", "stage3_param_persistence_threshold": "auto"})"));
   EXPECT_EQ(deck.zero.reduce_bucket_size, 4096 * 4096);
-  EXPECT_EQ(deck.zero.prefetch_bucket_size, 4096 * 4096 * 9ll / 10);
+  EXPECT_EQ(deck.zero.prefetch_bucket_size, 4096 * deck.model.vocab) << "the largest unit";
   EXPECT_EQ(deck.zero.param_persistence_threshold, 40960);
   EXPECT_EQ(deck.optimizer.gradient_clipping, 1);
   EXPECT_NE(

@@ -28,7 +28,7 @@ TEST(Parser, SmallDeckAndItsDefaults) {
   EXPECT_EQ(d.zero.stage, 0);
   EXPECT_EQ(d.zero.reduce_bucket_size, 500000000);
   EXPECT_EQ(d.zero.allgather_bucket_size, 500000000);
-  EXPECT_EQ(d.zero.prefetch_bucket_size, 50000000);
+  EXPECT_EQ(d.zero.prefetch_bucket_size, 64 * (2 * 16 * (4 + 4) + 3 * 128)) << "ours: the largest unit, a layer";
   EXPECT_EQ(d.zero.param_persistence_threshold, 100000);
   EXPECT_EQ(d.zero.max_live_parameters, 1000000000);
   EXPECT_EQ(d.zero.max_reuse_distance, 1000000000);
@@ -40,7 +40,7 @@ TEST(Parser, AutoIsResolvedWithItsReason) {
   ASSERT_EQ(faults_of(parsed), "");
   EXPECT_EQ(parsed.deck.mesh.dp, 2);
   EXPECT_EQ(parsed.deck.zero.reduce_bucket_size, 4096);
-  EXPECT_EQ(parsed.deck.zero.prefetch_bucket_size, 3686);
+  EXPECT_EQ(parsed.deck.zero.prefetch_bucket_size, 40960);
   std::string all = fmt::format("{}", fmt::join(parsed.resolved, "\n"));
   EXPECT_NE(all.find("model.head_dim = 16 (auto: model.width 64 / model.heads 4)"), std::string::npos) << all;
   EXPECT_NE(all.find("mesh.dp = 2 (auto: all ranks of the launch)"), std::string::npos) << all;

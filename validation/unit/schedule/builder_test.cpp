@@ -274,7 +274,7 @@ TEST(ScheduleHash, TellsApartWhatRanksMustAgreeOn) {
       {"zero.stage=3", "zero.param_persistence_threshold=0"},
       {"zero.stage=3", "zero.param_persistence_threshold=0", "zero.prefetch_bucket_size=0"},
       {"zero.stage=3", "zero.param_persistence_threshold=0", "zero.max_reuse_distance=0"},
-      {"zero.stage=3", "zero.param_persistence_threshold=0", "zero.max_live_parameters=20000"},
+      {"zero.stage=3", "zero.param_persistence_threshold=0", "zero.max_live_parameters=12000"},
       {"zero.stage=3", "zero.param_persistence_threshold=1100"},
       {"zero.stage=2", "zero.reduce_bucket_size=2048"},
       {"zero.stage=2", "zero.allgather_bucket_size=2048"},
