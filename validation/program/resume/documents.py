@@ -99,7 +99,7 @@ def main():
         data = tokenize(folder, "texts", texts)
         common = {**MODEL, "data__train": data, "data__validation": data}
         if device == "cuda":
-            common.update(run__device="cuda", topology__share_gpu=True, kernels__gemm_search=False, run__steps=3, checkpoint__every=2, evaluate__every=3, batch__global=3, model__layers=2)
+            common.update(runs.ON_GPUS, model__kv_heads=2, model__layers=2, run__steps=3, checkpoint__every=2, evaluate__every=3)
         check_layouts(folder, "masked", common, device)
         check_squares(folder, texts, common)
         check_layouts(folder, "packed", {**common, **PACKED}, device)

@@ -503,12 +503,12 @@ def fast_layouts(device):
 
 
 def fast(folder, dtype, device):
-    on_host = {**device["keys"], **device["uneven"], "run__device": "host", "run__steps": 20 if FULL or device is DEVICES["host"] else 8}
+    on_host = {**device["keys"], **device["uneven"], **device["few_heads"], "run__device": "host", "run__steps": 20 if FULL or device is DEVICES["host"] else 8}
     folder.train("reference", 1, zero__stage=0, precision__compute=dtype, **on_host)
     reference = folder.losses("reference")
     good = True
     for name, ranks, keys in fast_layouts(device):
-        folder.train(name, ranks, **with_memory_between(folder, ranks, {"precision__compute": dtype, **keys, **device["uneven"], "run__steps": on_host["run__steps"]}))
+        folder.train(name, ranks, **with_memory_between(folder, ranks, {"precision__compute": dtype, **keys, **device["uneven"], **device["few_heads"], "run__steps": on_host["run__steps"]}))
         good &= near(name, folder.losses(name), reference, dtype)
     return good
 
@@ -526,7 +526,7 @@ def gradients(folder, dtype, device):
     stages and ranks, and across resume; else near what fp32 sums give, and not the same."""
     good, steps = True, device["steps"]
     for micros, ranks_of_full in ((1, (1, 2, 3)), (2, (2, 3, 4))):
-        common = {**device["keys"], "run__steps": steps, "batch__micro": 2, "batch__global": 2 * micros, "precision__compute": dtype}
+        common = {**device["keys"], **device["few_heads"], "run__steps": steps, "batch__micro": 2, "batch__global": 2 * micros, "precision__compute": dtype}
         exact = {**common, "precision__gradients": "bf16", "run__reproducible": True}
         reference, first = f"rounded{micros}", ranks_of_full[0]
         folder.train(reference, first, zero__stage=0, checkpoint__every=steps // 2, checkpoint__keep=0, **exact)
@@ -820,7 +820,7 @@ def replicas(folder, dtype, device):
     """Groups of data-parallel ranks: the bits of one rank, and in fast mode near them; evaluations and resumes among them, and memory is what was planned."""
     steps, good = device["steps"], True
     common = {"run__reproducible": True, "precision__compute": dtype, "run__steps": steps, "run__log_every": 1, "model__layers": 3, "model__tied": False,
-              "zero__param_persistence_threshold": 64, "evaluate__every": steps, "evaluate__batches": device["evaluations"], "data__validation": folder.data, **device["keys"]}
+              "zero__param_persistence_threshold": 64, "evaluate__every": steps, "evaluate__batches": device["evaluations"], "data__validation": folder.data, **device["keys"], **device["few_heads"]}
     folder.train("alone", 1, checkpoint__every=steps // 2, checkpoint__keep=0, **common)
     losses, hashes = folder.losses("alone"), folder.hashes("alone")
     value = lambda name: [row["val_loss"] for row in folder.metrics(name) if "val_loss" in row]
