@@ -211,7 +211,7 @@ TEST_F(OnDevice, TheCachesOfALongTextCountBeforeTheModelIsLoaded) {
 
 #ifdef TESSERA_EMULATED_GPU
 TEST_F(OnDevice, MemoryOfTheGpuIsTakenWhileStartingAlone) {
-  const Deck deck = test::tiny_deck({"run.device=cuda", "precision.compute=bf16"});
+  const Deck deck = test::tiny_deck({"run.device=cuda", "batch.global=4", "precision.compute=bf16"});
   Engine engine(test::plan_alone(deck));
   engine.initialise_weights();
   for (std::int64_t m = 0; m < engine.accumulation(); ++m) {
