@@ -1,10 +1,8 @@
-#include "kernels/attention/attention.hpp"
+#include "validation/kernels/attention_cases.hpp"
 
 #include <algorithm>
 
 #include "base/hash.hpp"
-#include "validation/kernels/documents.hpp"
-#include "validation/kernels/gemm_test_support.hpp"
 
 namespace tessera::kernels::attention_test {
 namespace {
@@ -12,16 +10,14 @@ using namespace testing;
 
 std::size_t z(std::int64_t i) { return static_cast<std::size_t>(i); }
 
-struct Reference {
-  std::vector<double> out, lse, d_qkv;
-};
-
 using Starts = std::vector<std::int32_t>;
 
 // In doubles, straight from the definition. d_out may be empty, and so may document starts.
-Reference reference(const AttentionShape& s, const std::vector<double>& qkv, const std::vector<double>& d_out, const Starts& starts = {}) {
+AttentionValues reference(const AttentionShape& s, const std::vector<double>& qkv, const std::vector<double>& d_out,
+                          const Starts& starts = {}) {
   std::int64_t stride = (s.H + 2 * s.G) * s.D;
-  Reference r{std::vector<double>(z(s.B * s.T * s.H * s.D)), std::vector<double>(z(s.B * s.H * s.T)), std::vector<double>(qkv.size())};
+  AttentionValues r{std::vector<double>(z(s.B * s.T * s.H * s.D)), std::vector<double>(z(s.B * s.H * s.T)),
+                    std::vector<double>(qkv.size())};
   double scale = 1 / std::sqrt(static_cast<double>(s.D));
   for (std::int64_t b = 0; b < s.B; ++b)
     for (std::int64_t h = 0; h < s.H; ++h)
@@ -58,42 +54,37 @@ Reference reference(const AttentionShape& s, const std::vector<double>& qkv, con
   return r;
 }
 
-const std::int32_t* pointer(const Starts& starts) { return starts.empty() ? nullptr : starts.data(); }
-
-struct Result {
-  Tensor qkv, d_out, out, lse, d_qkv;
+struct Result : AttentionOperands {
+  Tensor out, lse, d_qkv;
   explicit Result(const AttentionShape& s, double size = 1)
-      : qkv(s.B * s.T * (s.H + 2 * s.G) * s.D, s.dtype),
-        d_out(s.B * s.T * s.H * s.D, s.dtype),
-        out(s.B * s.T * s.H * s.D, s.dtype),
-        lse(s.B * s.H * s.T, DType::f32),
-        d_qkv(qkv.size(), s.dtype) {
-    qkv.randomize(1, size);
-    d_out.randomize(2);
-  }
+      : AttentionOperands(s, size), out(s.B * s.T * s.H * s.D, s.dtype), lse(s.B * s.H * s.T, DType::f32), d_qkv(qkv.size(), s.dtype) {}
+  AttentionValues values() const { return {out.doubles(), lse.doubles(), d_qkv.doubles()}; }
 };
 
-void run(Result& r, const AttentionShape& s, const Starts& starts) {
+void run(Result& r, const AttentionShape& s) {
   Workspace forward(attention_forward_workspace_bytes(s)), backward(attention_backward_workspace_bytes(s));
-  attention_forward(forward.context(),
-                    {.out = r.out.data(), .lse = r.lse.as<float>(), .qkv = r.qkv.data(), .shape = s, .document_starts = pointer(starts)});
+  attention_forward(
+      forward.context(),
+      {.out = r.out.data(), .lse = r.lse.as<float>(), .qkv = r.qkv.data(), .shape = s, .document_starts = r.document_starts()});
   attention_backward(backward.context(), {.d_qkv = r.d_qkv.data(),
                                           .d_out = r.d_out.data(),
                                           .qkv = r.qkv.data(),
                                           .out = r.out.data(),
                                           .lse = r.lse.as<float>(),
                                           .shape = s,
-                                          .document_starts = pointer(starts)});
+                                          .document_starts = r.document_starts()});
   EXPECT_TRUE(forward.intact() && backward.intact());
 }
 Result run(const AttentionShape& s, double size = 1, const Starts& starts = {}) {
   Result r(s, size);
-  run(r, s, starts);
+  r.starts = starts;
+  run(r, s);
   return r;
 }
 
+/// Those of both backends, and of the host alone.
 std::vector<AttentionShape> shapes(DType t) {
-  std::vector<AttentionShape> all;
+  std::vector<AttentionShape> all = attention_cases(t);
   for (std::int64_t T : {1, 2, 64, 65, 77, 130})
     for (auto [H, G] : {std::pair{2, 2}, {4, 1}, {7, 1}, {6, 3}}) all.push_back({.B = 2, .T = T, .H = H, .G = G, .D = 48, .dtype = t});
   for (std::int64_t D : {2, 6, 16, 40, 64, 80, 96, 128, 256}) all.push_back({.B = 1, .T = 77, .H = 2, .G = 1, .D = D, .dtype = t});
@@ -101,37 +92,25 @@ std::vector<AttentionShape> shapes(DType t) {
   return all;
 }
 
-// d_qkv has three parts of different size: each is compared by itself.
-std::vector<double> part_of(const std::vector<double>& rows, const AttentionShape& s, int part) {
-  std::int64_t stride = (s.H + 2 * s.G) * s.D, begin = part == 0 ? 0 : (s.H + (part - 1) * s.G) * s.D,
-               width = (part == 0 ? s.H : s.G) * s.D;
-  std::vector<double> r;
-  for (std::int64_t i = 0; i < s.B * s.T; ++i)
-    r.insert(r.end(), rows.begin() + i * stride + begin, rows.begin() + i * stride + begin + width);
-  return r;
-}
-
 TEST(Attention, MatchesFp64) {
   for (DType t : {DType::f32, DType::bf16})
     for (const AttentionShape& s : shapes(t)) {
       Result r = run(s);
-      Reference want = reference(s, r.qkv.doubles(), r.d_out.doubles());
-      SCOPED_TRACE(fmt::format("B{} T{} H{} G{} D{} {}", s.B, s.T, s.H, s.G, s.D, name_of(t)));
-      EXPECT_LT(relative_error(r.out.doubles(), want.out), tolerance(t));
-      EXPECT_LT(relative_error(r.lse.doubles(), want.lse), 1e-5);
-      for (int part = 0; part < 3; ++part) {
-        if (s.T == 1 && part < 2) continue;  // one token attends to itself alone: dQ and dK are zero but for rounding
-        EXPECT_LT(relative_error(part_of(r.d_qkv.doubles(), s, part), part_of(want.d_qkv, s, part)), tolerance(t)) << "qkv"[part];
-      }
-      for (int part = 0; part < (s.T == 1 ? 2 : 0); ++part)
-        for (double d : part_of(r.d_qkv.doubles(), s, part)) EXPECT_NEAR(d, 0, t == DType::f32 ? 1e-5 : 1e-1);
+      AttentionValues want = reference(s, r.qkv.doubles(), r.d_out.doubles());
+      expect_close(s, r.values(), want);
     }
 }
 
 std::vector<AttentionShape> document_shapes(DType t) {
-  return {{.B = 3, .T = 130, .H = 8, .G = 8, .D = 64, .dtype = t}, {.B = 2, .T = 400, .H = 4, .G = 2, .D = 48, .dtype = t},
-          {.B = 2, .T = 500, .H = 3, .G = 1, .D = 32, .dtype = t}, {.B = 1, .T = 333, .H = 2, .G = 1, .D = 2, .dtype = t},
-          {.B = 4, .T = 64, .H = 2, .G = 2, .D = 80, .dtype = t},  {.B = 2, .T = 67, .H = 2, .G = 2, .D = 16, .dtype = t}};
+  std::vector<AttentionShape> all = attention_document_cases(t);
+  for (const AttentionShape& s : std::vector<AttentionShape>{{.B = 3, .T = 130, .H = 8, .G = 8, .D = 64, .dtype = t},
+                                                             {.B = 2, .T = 400, .H = 4, .G = 2, .D = 48, .dtype = t},
+                                                             {.B = 2, .T = 500, .H = 3, .G = 1, .D = 32, .dtype = t},
+                                                             {.B = 1, .T = 333, .H = 2, .G = 1, .D = 2, .dtype = t},
+                                                             {.B = 4, .T = 64, .H = 2, .G = 2, .D = 80, .dtype = t},
+                                                             {.B = 2, .T = 67, .H = 2, .G = 2, .D = 16, .dtype = t}})
+    all.push_back(s);
+  return all;
 }
 
 TEST(Attention, DocumentsMatchFp64) {
@@ -139,12 +118,8 @@ TEST(Attention, DocumentsMatchFp64) {
     for (const AttentionShape& s : document_shapes(t)) {
       const Starts starts = random_documents(s.B, s.T, 5);
       const Result r = run(s, 1, starts);
-      const Reference want = reference(s, r.qkv.doubles(), r.d_out.doubles(), starts);
-      SCOPED_TRACE(fmt::format("B{} T{} H{} G{} D{} {}", s.B, s.T, s.H, s.G, s.D, name_of(t)));
-      EXPECT_LT(relative_error(r.out.doubles(), want.out), tolerance(t));
-      EXPECT_LT(relative_error(r.lse.doubles(), want.lse), 1e-5);
-      for (int part = 0; part < 3; ++part)
-        EXPECT_LT(relative_error(part_of(r.d_qkv.doubles(), s, part), part_of(want.d_qkv, s, part)), tolerance(t)) << "qkv"[part];
+      const AttentionValues want = reference(s, r.qkv.doubles(), r.d_out.doubles(), starts);
+      expect_close(s, r.values(), want);
     }
 }
 
@@ -182,14 +157,15 @@ TEST(Attention, NanOfAnotherDocumentIsNotSeen) {
   starts.resize(90, 50), starts.resize(200, 90);
   Result r(s);
   r.qkv.set(70 * 48 + 16 + 2, std::nan(""));  // a key of the second document
-  run(r, s, starts);
+  r.starts = starts;
+  run(r, s);
   for (std::int64_t t = 0; t < s.T; ++t) EXPECT_EQ(std::isnan(r.out.get(t * 16)), t >= 70 && t < 90) << t;
 }
 
 TEST(Attention, LargeScoresDoNotOverflow) {
   AttentionShape s{.B = 1, .T = 150, .H = 2, .G = 1, .D = 64};
   Result r = run(s, 30);
-  Reference want = reference(s, r.qkv.doubles(), r.d_out.doubles());
+  AttentionValues want = reference(s, r.qkv.doubles(), r.d_out.doubles());
   EXPECT_LT(relative_error(r.out.doubles(), want.out), 1e-3);
   EXPECT_LT(relative_error(r.d_qkv.doubles(), want.d_qkv), 1e-2);
 }
@@ -225,38 +201,39 @@ TEST(Attention, FiniteDifferences) {
 
 TEST(Attention, DecodeMatchesTheLastRow) {
   for (DType t : {DType::f32, DType::bf16})
-    for (std::int64_t D : {6, 48, 64, 128}) {
-      AttentionShape s{.B = 2, .T = 77, .H = 6, .G = 2, .D = D, .dtype = t};
-      Result r(s);
-      std::int64_t capacity = 90, stride = (s.H + 2 * s.G) * D;
-      Tensor row(s.B * stride, t), k(s.B * capacity * s.G * D, t), v(k.size(), t), out(s.B * s.H * D, t);
-      std::vector<double> want, full = reference(s, r.qkv.doubles(), {}).out;
-      for (std::int64_t b = 0; b < s.B; ++b) {
-        for (std::int64_t u = 0; u + 1 < s.T; ++u)
-          for (std::int64_t i = 0; i < s.G * D; ++i) {
-            k.set((b * capacity + u) * s.G * D + i, r.qkv.get((b * s.T + u) * stride + s.H * D + i));
-            v.set((b * capacity + u) * s.G * D + i, r.qkv.get((b * s.T + u) * stride + (s.H + s.G) * D + i));
-          }
-        for (std::int64_t i = 0; i < stride; ++i) row.set(b * stride + i, r.qkv.get((b * s.T + s.T - 1) * stride + i));
-        for (std::int64_t i = 0; i < s.H * D; ++i) want.push_back(full[z((b * s.T + s.T - 1) * s.H * D + i)]);
+    for (std::int64_t position : {0, 76, 128})
+      for (AttentionShape s : attention_decode_cases(t)) {
+        s.T = position + 1;
+        Result r(s);
+        const std::int64_t D = s.D, capacity = s.T + 13, stride = (s.H + 2 * s.G) * D;
+        Tensor row(s.B * stride, t), k(s.B * capacity * s.G * D, t), v(k.size(), t), out(s.B * s.H * D, t);
+        std::vector<double> want, full = reference(s, r.qkv.doubles(), {}).out;
+        for (std::int64_t b = 0; b < s.B; ++b) {
+          for (std::int64_t u = 0; u + 1 < s.T; ++u)
+            for (std::int64_t i = 0; i < s.G * D; ++i) {
+              k.set((b * capacity + u) * s.G * D + i, r.qkv.get((b * s.T + u) * stride + s.H * D + i));
+              v.set((b * capacity + u) * s.G * D + i, r.qkv.get((b * s.T + u) * stride + (s.H + s.G) * D + i));
+            }
+          for (std::int64_t i = 0; i < stride; ++i) row.set(b * stride + i, r.qkv.get((b * s.T + s.T - 1) * stride + i));
+          for (std::int64_t i = 0; i < s.H * D; ++i) want.push_back(full[z((b * s.T + s.T - 1) * s.H * D + i)]);
+        }
+        const auto last = static_cast<std::int32_t>(s.T - 1);
+        attention_decode({}, {.out = out.data(),
+                              .qkv = row.data(),
+                              .cache_k = k.data(),
+                              .cache_v = v.data(),
+                              .position = &last,
+                              .capacity = capacity,
+                              .shape = s});
+        EXPECT_LT(relative_error(out.doubles(), want), tolerance(t)) << name_of(s);
       }
-      const auto last = static_cast<std::int32_t>(s.T - 1);
-      attention_decode({}, {.out = out.data(),
-                            .qkv = row.data(),
-                            .cache_k = k.data(),
-                            .cache_v = v.data(),
-                            .position = &last,
-                            .capacity = capacity,
-                            .shape = s});
-      EXPECT_LT(relative_error(out.doubles(), want), tolerance(t)) << D;
-    }
 }
 
 TEST(Attention, LargeScoresOfDocumentsDoNotOverflow) {
   const AttentionShape s{.B = 1, .T = 300, .H = 2, .G = 1, .D = 64};
   const Starts starts = random_documents(1, 300, 7);
   const Result r = run(s, 30, starts);
-  const Reference want = reference(s, r.qkv.doubles(), r.d_out.doubles(), starts);
+  const AttentionValues want = reference(s, r.qkv.doubles(), r.d_out.doubles(), starts);
   EXPECT_LT(relative_error(r.out.doubles(), want.out), 1e-3);
   EXPECT_LT(relative_error(r.d_qkv.doubles(), want.d_qkv), 1e-2);
 }

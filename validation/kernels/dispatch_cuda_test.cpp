@@ -1,27 +1,12 @@
 #include "device_array.hpp"
-#include "kernels/dispatch/dispatch.hpp"
+#include "dispatch_cases.hpp"
 
 namespace tessera::kernels::testing::dispatch_cuda_test {
 namespace {
 
 class DispatchCuda : public OnDevice {};
 
-struct Case {
-  std::int64_t M, k, E, capacity, C, blocks = 1;
-  std::int64_t rows() const { return blocks * (std::min(M * std::min(k, E / blocks), E / blocks * capacity) + 2); }
-};
-const Case cases[] = {{1, 1, 1, 1, 1},      {77, 2, 8, 77, 48},    {77, 2, 8, 15, 33},      {5, 3, 300, 5, 130},
-                      {700, 4, 6, 300, 16}, {77, 2, 8, 77, 48, 4}, {700, 4, 6, 300, 16, 2}, {5, 3, 300, 5, 130, 100}};
-
-std::vector<std::int32_t> random_choices(const Case& c) {
-  std::mt19937 engine(5 + test_seed());
-  std::vector<std::int32_t> experts;
-  for (std::int64_t m = 0; m < c.M; ++m) {
-    const auto first = static_cast<std::int64_t>(engine() % 3 ? engine() % static_cast<unsigned>(c.E) : 0);
-    for (std::int64_t j = 0; j < c.k; ++j) experts.push_back(static_cast<std::int32_t>((first + j) % c.E));
-  }
-  return experts;
-}
+using Case = DispatchCase;
 
 /// The plan and what rows become by it, of operands on the host or on a GPU. Only weigh_rows sums in another order there.
 template <class T>
@@ -99,10 +84,10 @@ struct Results {
 
 template <class T>
 void check_against_the_host() {
-  for (const Case& c : cases)
+  for (const Case& c : dispatch_cases)
     for (const std::int64_t shift : {0, 1}) {
       if (watches_races() && shift != c.M % 2) continue;
-      SCOPED_TRACE(::testing::Message() << c.M << " tokens, " << c.E << " experts of " << c.capacity << " in " << c.blocks << " blocks");
+      SCOPED_TRACE(::testing::Message() << c << ", shift " << shift);
       const Results<T> ours(c, false, shift), host(c, true);
       EXPECT_EQ(ours.exact().hex(), host.exact().hex());
       EXPECT_LT(norm_error(ours.d_weights, host.d_weights), 1e-5);
@@ -113,7 +98,7 @@ TEST_F(DispatchCuda, HasTheBitsOfTheHostBf16) { check_against_the_host<bf16>(); 
 
 TEST_F(DispatchCuda, SameBitsInEveryOrder) {
   expect_same_bits_on_device([] {
-    const Results<bf16> r(cases[2], false);
+    const Results<bf16> r(dispatch_cases[2], false);
     return digest(r.places, r.rows, r.combined, r.d, r.d_weights);
   });
 }

@@ -1,30 +1,15 @@
-#include "kernels/dispatch/dispatch.hpp"
+#include "dispatch_cases.hpp"
+
+#include <set>
 
 #include "base/check.hpp"
-#include "same_bits.hpp"
 
 namespace tessera::kernels::testing::dispatch_test {
 namespace {
 
-struct Case {
-  std::int64_t M, k, E, capacity, C;
-  std::int64_t rows() const { return std::min(M * k, E * capacity); }
-};
-/// Dropless, with room for all; room for some; more experts than choices.
-const Case cases[] = {{1, 1, 1, 1, 1}, {77, 2, 8, 77, 48}, {77, 2, 8, 15, 33}, {5, 3, 40, 5, 130}, {300, 4, 6, 100, 17}};
+using Case = DispatchCase;
 
 std::size_t size(std::int64_t n) { return static_cast<std::size_t>(n); }
-
-/// Of each token other experts; the first expert is chosen more than others.
-std::vector<std::int32_t> random_choices(const Case& c) {
-  std::mt19937 engine(5 + test_seed());
-  std::vector<std::int32_t> experts;
-  for (std::int64_t m = 0; m < c.M; ++m) {
-    const auto first = static_cast<std::int64_t>(engine() % 3 ? engine() % static_cast<unsigned>(c.E) : 0);
-    for (std::int64_t j = 0; j < c.k; ++j) experts.push_back(static_cast<std::int32_t>((first + j) % c.E));
-  }
-  return experts;
-}
 
 struct Plan {
   Case c;
@@ -35,7 +20,7 @@ struct Plan {
         counts(poisoned<std::int32_t>(c.E)),
         offsets(poisoned<std::int32_t>(c.E + 1)),
         places(poisoned<std::int32_t>(c.M * c.k)),
-        sources(poisoned<std::int32_t>(c.rows() + 3)) {
+        sources(poisoned<std::int32_t>(c.rows())) {
     const PlanDispatch p{.counts = counts.data(),
                          .offsets = offsets.data(),
                          .places = places.data(),
@@ -45,16 +30,18 @@ struct Plan {
                          .k = c.k,
                          .E = c.E,
                          .capacity = c.capacity,
-                         .rows = c.rows() + 3};
+                         .rows = c.rows(),
+                         .blocks = c.blocks};
     Workspace workspace(plan_dispatch_workspace_bytes(p));
     plan_dispatch(workspace.context(), p);
   }
-  std::int64_t rows() const { return c.rows() + 3; }
+  std::int64_t rows() const { return c.rows(); }
 };
 
 TEST(Dispatch, RowsAreSortedByExpertAndToken) {
-  for (const Case& c : cases) {
-    SCOPED_TRACE(::testing::Message() << c.M << " tokens, " << c.E << " experts of " << c.capacity);
+  for (const Case& c : dispatch_cases) {
+    if (c.blocks > 1) continue;
+    SCOPED_TRACE(::testing::Message() << c);
     const Plan plan(c);
     std::int32_t row = 0;
     for (std::int32_t e = 0; e < c.E; ++e) {
@@ -76,11 +63,11 @@ TEST(Dispatch, RowsAreSortedByExpertAndToken) {
 
 // In blocks, rows are those of one block, each part of the experts with room of its own.
 TEST(Dispatch, BlocksHaveTheRowsOfTheirExperts) {
-  for (const Case& c : cases)
-    for (const std::int64_t blocks : {2, 3, 4}) {
+  for (const Case& c : dispatch_cases)
+    for (const std::int64_t blocks : std::set<std::int64_t>{2, 3, 4, std::max<std::int64_t>(2, c.blocks)}) {
       if (c.E % blocks != 0) continue;
-      SCOPED_TRACE(::testing::Message() << c.M << " tokens, " << c.E << " experts of " << c.capacity << " in " << blocks << " blocks");
-      const Plan whole(c);
+      SCOPED_TRACE(::testing::Message() << c << ", here " << blocks);
+      const Plan whole({c.M, c.k, c.E, c.capacity, c.C});
       const std::int64_t of_block = c.E / blocks, rows = std::min(c.M * std::min(c.k, of_block), of_block * c.capacity) + 1;
       auto counts = poisoned<std::int32_t>(c.E), offsets = poisoned<std::int32_t>(c.E + 1), places = poisoned<std::int32_t>(c.M * c.k),
            sources = poisoned<std::int32_t>(blocks * rows);
@@ -146,7 +133,7 @@ std::vector<T> gathered(const Plan& plan, const std::vector<T>& in) {
 
 template <class T>
 void check_gather() {
-  for (const Case& c : cases) {
+  for (const Case& c : dispatch_cases) {
     const Plan plan(c);
     const auto in = random_values<T>(c.M * c.C, 1), out = gathered(plan, in);
     for (std::int64_t r = 0; r < plan.rows(); ++r)
@@ -179,7 +166,7 @@ std::vector<double> combined(const Plan& plan, const std::vector<double>& rows, 
 
 template <class T>
 void check_combine(bool weighed, bool with_shared, bool with_addend) {
-  for (const Case& c : cases) {
+  for (const Case& c : dispatch_cases) {
     const Plan plan(c);
     const auto rows = random_values<T>(plan.rows() * c.C, 1), shared = random_values<T>(with_shared ? c.M * c.C : 0, 2);
     const auto weights = random_values<float>(weighed ? c.M * (c.k + with_shared) : 0, 3);
@@ -245,7 +232,7 @@ struct Weighed {
 // y = w a W: with d = d_y W the gradient of w is a . d.
 template <class T>
 void check_weigh(bool shared) {
-  for (const Case& c : cases) {
+  for (const Case& c : dispatch_cases) {
     const Plan plan(c);
     const std::int64_t F = c.C, slots = c.k + 1, rows = shared ? c.M : plan.rows();
     const Weighed<T> run(plan, F, slots, shared);

@@ -1,15 +1,14 @@
 #include "device_array.hpp"
-#include "kernels/elementwise/elementwise.hpp"
+#include "elementwise_cases.hpp"
 
 namespace tessera::kernels::testing::elementwise_cuda_test {
 namespace {
 
 class ElementwiseCuda : public OnDevice {};
-const std::int64_t sizes[] = {1, 7, 8, 77, 1013, 4096, 10001};
 
 template <class T>
 void expect_bits_of_host(std::int64_t shift) {
-  for (std::int64_t n : sizes) {
+  for (std::int64_t n : elementwise_lengths) {
     SCOPED_TRACE(n);
     const auto x = random_values<T>(n, 1), y = random_values<T>(n, 2);
     std::vector<T> expected = poisoned<T>(n);
@@ -26,7 +25,7 @@ TEST_F(ElementwiseCuda, AddHasTheBitsOfTheHost) {
 }
 
 TEST_F(ElementwiseCuda, SumsOfIntegersWrapAsOnTheHost) {
-  for (std::int64_t n : sizes) {
+  for (std::int64_t n : elementwise_lengths) {
     std::vector<std::int64_t> x(static_cast<std::size_t>(n)), y = x, expected = x;
     for (std::size_t i = 0; i < x.size(); ++i) {
       x[i] = std::numeric_limits<std::int64_t>::max() - static_cast<std::int64_t>(i), y[i] = static_cast<std::int64_t>(i * i) - 7;
@@ -45,9 +44,8 @@ TEST_F(ElementwiseCuda, SumsOfIntegersWrapAsOnTheHost) {
 
 template <class Out, class In>
 void check_cast(std::int64_t shift) {
-  for (std::int64_t n : sizes) {
-    auto x = random_values<In>(n, 1);
-    if (n > 3) x[0] = In(0x1p-130f), x[1] = In(INFINITY), x[2] = In(-0.0f), x[3] = In(0x1.ffffp127f);
+  for (std::int64_t n : elementwise_lengths) {
+    const auto x = values_to_cast<In>(n);
     std::vector<Out> expected = poisoned<Out>(n);
     host::cast({}, expected.data(), dtype_of<Out>(), x.data(), dtype_of<In>(), n);
     DeviceArray<In> dx(x, shift);
@@ -62,18 +60,12 @@ TEST_F(ElementwiseCuda, CastHasTheBitsOfTheHost) {
   }
 }
 
-TEST_F(ElementwiseCuda, CopyRowsIsThatOfTheHost) {
-  for (const auto& [rows, n] : {std::pair<std::int64_t, std::int64_t>{1, 24}, {7, 24}, {300, 5}, {0, 5}}) {
-    const std::int64_t from_stride = 2 * (3 * n + 1), to_stride = 2 * n, all = std::max<std::int64_t>(rows, 1);
-    const auto from = random_values<bf16>(all * from_stride / 2, 1);
-    auto expected = poisoned<bf16>(all * to_stride / 2);
-    CopyRows p{
-        .to = expected.data(), .to_stride = to_stride, .from = from.data(), .from_stride = from_stride, .bytes = 2 * n, .rows = rows};
-    host::copy_rows({}, p);
-    DeviceArray<bf16> source(from), target(poisoned<bf16>(all * to_stride / 2));
-    p.to = target.data(), p.from = source.data();
-    cuda::copy_rows({}, p);
-    EXPECT_EQ(digest(target.host()).hex(), digest(expected).hex()) << rows << " rows of " << n;
+TEST_F(ElementwiseCuda, CopyRowsLeavesWhatLiesBetween) {
+  for (const CopyRowsCase& c : copy_rows_cases) {
+    CopiedRows rows(c);
+    DeviceArray<bf16> source(rows.from), target(rows.to);
+    cuda::copy_rows({}, copy_of(c, target.data(), source.data()));
+    EXPECT_EQ(digest(target.host()).hex(), digest(rows.expected).hex()) << c;
   }
 }
 
@@ -84,12 +76,12 @@ TEST_F(ElementwiseCuda, FillZeroFills) {
 }
 
 template <class T>
-Hash128 column_sums_of(std::int64_t M, std::int64_t N, bool compare) {
-  const auto x = random_values<T>(M * N, 3);
-  auto expected = random_values<float>(N, 4);
-  DeviceArray<float> sum(expected);
-  DeviceArray<T> dx(x);
-  ColumnSums p{.sum = expected.data(), .x = x.data(), .M = M, .N = N, .dtype = dtype_of<T>()};
+Hash128 column_sums_of(const ColumnSumsCase& c, bool compare) {
+  const ColumnSumsInputs<T> in(c);
+  auto expected = in.sum;
+  DeviceArray<float> sum(in.sum);
+  DeviceArray<T> dx(in.x);
+  ColumnSums p{.sum = expected.data(), .x = in.x.data(), .M = c.M, .N = c.N, .dtype = dtype_of<T>()};
   if (compare) {
     Workspace workspace(host::column_sums_workspace_bytes(p));
     host::column_sums(workspace.context(), p);
@@ -98,20 +90,19 @@ Hash128 column_sums_of(std::int64_t M, std::int64_t N, bool compare) {
   DeviceBytes workspace(cuda::column_sums_workspace_bytes(p));
   cuda::column_sums(workspace.context(), p);
   if (compare) {
-    EXPECT_LT(norm_error(sum.host(), expected), 1e-5) << M << " x " << N;
+    EXPECT_LT(norm_error(sum.host(), expected), 1e-5) << c;
   }
   return digest(sum.host());
 }
 TEST_F(ElementwiseCuda, ColumnSumsMatchTheHost) {
-  const std::int64_t shapes[][2] = {{1, 1}, {1, 48}, {3, 1013}, {77, 1}, {77, 128}, {130, 300}, {2100, 80}};
-  for (auto [M, N] : shapes) column_sums_of<float>(M, N, true), column_sums_of<bf16>(M, N, true);
-  expect_same_bits_on_device([] { return column_sums_of<float>(300, 300, false); });
-  expect_same_bits_on_device([] { return column_sums_of<bf16>(300, 304, false); });
+  for (const ColumnSumsCase& c : column_sums_cases) column_sums_of<float>(c, true), column_sums_of<bf16>(c, true);
+  expect_same_bits_on_device([] { return column_sums_of<float>({300, 300}, false); });
+  expect_same_bits_on_device([] { return column_sums_of<bf16>({300, 304}, false); });
 }
 
 // Initial weights do not depend on the backend.
 TEST_F(ElementwiseCuda, NormalHasTheBitsOfTheHost) {
-  for (std::int64_t n : sizes) {
+  for (std::int64_t n : elementwise_lengths) {
     for (std::uint64_t first : {std::uint64_t{0}, std::uint64_t{3}, std::uint64_t{0xfffffffe} * 4 + 1}) {
       std::vector<float> expected = poisoned<float>(n);
       host::normal({}, expected.data(), n, 0.02f, 0x123456789abcdef0u, 77, first);

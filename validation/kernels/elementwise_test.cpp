@@ -1,18 +1,15 @@
-#include "kernels/elementwise/elementwise.hpp"
+#include "elementwise_cases.hpp"
 
 #include "base/check.hpp"
 #include "kernels/elementwise/philox.hpp"
 #include "kernels/vector/vector.hpp"
-#include "same_bits.hpp"
 
 namespace tessera::kernels::testing::elementwise_test {
 namespace {
 
-const std::int64_t lengths[] = {1, 15, 16, 77, 1013};
-
 template <class T>
 void check_add() {
-  for (std::int64_t n : lengths) {
+  for (std::int64_t n : elementwise_lengths) {
     auto x = random_values<T>(n, 1), y = random_values<T>(n, 2), out = poisoned<T>(n), expected = out;
     for (std::size_t i = 0; i < x.size(); ++i) expected[i] = T(static_cast<float>(x[i]) + static_cast<float>(y[i]));
     add({}, out.data(), x.data(), y.data(), n, dtype_of<T>());
@@ -31,7 +28,7 @@ TEST(Elementwise, AddRoundsOnce) {
 }
 
 TEST(Elementwise, FillZeroFillsItsBytesAlone) {
-  for (std::int64_t n : lengths) {
+  for (std::int64_t n : elementwise_lengths) {
     auto bytes = poisoned<char>(n + 1);
     fill_zero({}, bytes.data(), static_cast<std::size_t>(n));
     EXPECT_EQ(std::count(bytes.begin(), bytes.end(), '\0'), n);
@@ -41,14 +38,15 @@ TEST(Elementwise, FillZeroFillsItsBytesAlone) {
 
 template <class T>
 void check_column_sums() {
-  for (auto [M, N] : {std::pair<std::int64_t, std::int64_t>{1, 1}, {1, 1013}, {77, 48}, {77, 1}, {2100, 77}}) {
-    auto x = random_values<T>(M * N, 1);
-    auto sum = random_values<float>(N, 2);
+  for (const ColumnSumsCase& c : column_sums_cases) {
+    const ColumnSumsInputs<T> in(c);
+    auto sum = in.sum;
     std::vector<double> expected = doubles(sum);
-    for (std::size_t i = 0; i < x.size(); ++i) expected[i % static_cast<std::size_t>(N)] += static_cast<double>(static_cast<float>(x[i]));
-    Workspace workspace(column_sums_workspace_bytes({.M = M, .N = N}));
-    column_sums(workspace.context(), {sum.data(), x.data(), M, N, dtype_of<T>()});
-    EXPECT_LT(relative_error(sum, expected), 2e-6) << M << " " << N;
+    for (std::size_t i = 0; i < in.x.size(); ++i)
+      expected[i % static_cast<std::size_t>(c.N)] += static_cast<double>(static_cast<float>(in.x[i]));
+    Workspace workspace(column_sums_workspace_bytes({.M = c.M, .N = c.N}));
+    column_sums(workspace.context(), {sum.data(), in.x.data(), c.M, c.N, dtype_of<T>()});
+    EXPECT_LT(relative_error(sum, expected), 2e-6) << c;
   }
   float one = 1;
   EXPECT_THROW(column_sums({}, {&one, &one, 1, 1, DType::f32}), Error) << "no workspace";
@@ -89,14 +87,25 @@ TEST(Elementwise, CastHasTheBitsOfTheScalarConversion) {
 }
 
 TEST(Elementwise, CopyRowsLeavesWhatLiesBetween) {
-  for (const auto& [rows, bytes] : {std::pair<std::int64_t, std::int64_t>{1, 12}, {5, 12}, {0, 12}, {3, 0}, {3, 1 << 20}}) {
-    const std::int64_t from_stride = bytes + 20, to_stride = bytes + 4;
-    const auto from = random_values<float>((rows * from_stride) / 4 + 1, 1);
-    auto to = poisoned<float>(rows * to_stride / 4 + 1), expected = to;
-    for (std::int64_t r = 0; r < rows; ++r) std::copy_n(from.data() + r * from_stride / 4, bytes / 4, expected.data() + r * to_stride / 4);
-    copy_rows({}, {.to = to.data(), .to_stride = to_stride, .from = from.data(), .from_stride = from_stride, .bytes = bytes, .rows = rows});
-    EXPECT_EQ(digest(to).hex(), digest(expected).hex()) << rows << " rows of " << bytes;
+  for (const CopyRowsCase& c : copy_rows_cases) {
+    CopiedRows rows(c);
+    copy_rows({}, copy_of(c, rows.to.data(), rows.from.data()));
+    EXPECT_EQ(digest(rows.to).hex(), digest(rows.expected).hex()) << c;
   }
+}
+
+template <class Out, class In>
+void check_cast() {
+  for (std::int64_t n : elementwise_lengths) {
+    const auto x = values_to_cast<In>(n);
+    std::vector<Out> out = poisoned<Out>(n), expected;
+    for (In v : x) expected.push_back(Out(static_cast<float>(v)));
+    cast({}, out.data(), dtype_of<Out>(), x.data(), dtype_of<In>(), n);
+    EXPECT_EQ(digest(out).hex(), digest(expected).hex()) << n;
+  }
+}
+TEST(Elementwise, CastOfAnyLengthHasTheBitsOfTheScalarConversion) {
+  check_cast<bf16, float>(), check_cast<float, bf16>(), check_cast<float, float>(), check_cast<bf16, bf16>();
 }
 
 TEST(Elementwise, CastOfManyElementsStreamsTheSameBits) {

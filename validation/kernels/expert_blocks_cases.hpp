@@ -8,20 +8,20 @@
 
 namespace tessera::kernels::testing {
 
-struct BlockCase {
+struct ExpertBlocksCase {
   std::int64_t N, E, rows, M, k, slots;
   ExpertBlocks blocks() const { return {.N = N, .E = E, .rows = rows}; }
   std::int64_t all_rows() const { return N * rows; }
   std::int64_t all_labels() const { return N * (E + rows); }
 };
 /// A rank alone; an expert a rank; several, more than a block of threads of a GPU has rows for; blocks of no rows.
-inline const BlockCase block_cases[] = {{1, 1, 1, 1, 1, 1},     {2, 1, 7, 9, 1, 1},     {2, 4, 12, 6, 2, 3},
-                                        {4, 3, 300, 150, 2, 2}, {3, 300, 40, 40, 5, 6}, {2, 2, 0, 1, 1, 1}};
+inline const ExpertBlocksCase expert_blocks_cases[] = {{1, 1, 1, 1, 1, 1},     {2, 1, 7, 9, 1, 1},     {2, 4, 12, 6, 2, 3},
+                                                       {4, 3, 300, 150, 2, 2}, {3, 300, 40, 40, 5, 6}, {2, 2, 0, 1, 1, 1}};
 
 inline std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
 /// Rows of each expert of each block: blocks that are full, empty and in between.
-inline std::vector<std::int32_t> random_counts(const BlockCase& c) {
+inline std::vector<std::int32_t> random_counts(const ExpertBlocksCase& c) {
   std::mt19937 engine(11 + test_seed());
   std::vector<std::int32_t> counts(at(c.N * c.E), 0);
   for (std::int64_t n = 0; n < c.N; ++n) {
@@ -36,7 +36,7 @@ inline std::vector<std::int32_t> random_counts(const BlockCase& c) {
 struct Sent {
   std::vector<std::int32_t> offsets{0}, sources;
   std::vector<float> weights;
-  explicit Sent(const BlockCase& c) : sources(at(c.all_rows()), -1), weights(random_values<float>(c.M * c.slots, 3)) {
+  explicit Sent(const ExpertBlocksCase& c) : sources(at(c.all_rows()), -1), weights(random_values<float>(c.M * c.slots, 3)) {
     const std::vector<std::int32_t> counts = random_counts(c);
     std::mt19937 engine(12 + test_seed());
     for (std::int64_t n = 0; n < c.N; ++n) {
@@ -48,7 +48,7 @@ struct Sent {
   }
 };
 
-inline std::vector<std::uint32_t> labels_by_definition(const BlockCase& c, const Sent& sent) {
+inline std::vector<std::uint32_t> labels_by_definition(const ExpertBlocksCase& c, const Sent& sent) {
   std::vector<std::uint32_t> labels;
   for (std::int64_t n = 0; n < c.N; ++n) {
     for (std::int64_t e = n * c.E; e < (n + 1) * c.E; ++e)
@@ -68,7 +68,7 @@ struct Arrived {
 };
 
 /// Expert by expert, then by rank, then as they came.
-inline Arrived arrived_by_definition(const BlockCase& c, const std::vector<std::uint32_t>& labels) {
+inline Arrived arrived_by_definition(const ExpertBlocksCase& c, const std::vector<std::uint32_t>& labels) {
   Arrived r{{0}, std::vector<std::int32_t>(at(c.all_rows()), -1), std::vector<std::int32_t>(at(c.all_rows()), -1), {}};
   std::int32_t sorted = 0;
   for (std::int64_t e = 0; e < c.E; ++e) {
@@ -87,7 +87,7 @@ inline Arrived arrived_by_definition(const BlockCase& c, const std::vector<std::
 }
 
 /// Of each choice a row, or none.
-inline std::vector<std::int32_t> random_places(const BlockCase& c) {
+inline std::vector<std::int32_t> random_places(const ExpertBlocksCase& c) {
   std::mt19937 engine(13 + test_seed());
   std::vector<std::int32_t> places;
   for (std::int64_t i = 0; i < c.M * c.k; ++i)
@@ -97,7 +97,7 @@ inline std::vector<std::int32_t> random_places(const BlockCase& c) {
 }
 
 /// `before` where nothing is written.
-inline std::vector<float> collected_by_definition(const BlockCase& c, const std::vector<float>& rows,
+inline std::vector<float> collected_by_definition(const ExpertBlocksCase& c, const std::vector<float>& rows,
                                                   const std::vector<std::int32_t>& places, std::vector<float> before) {
   for (std::int64_t m = 0; m < c.M; ++m)
     for (std::int64_t j = 0; j < c.k; ++j)

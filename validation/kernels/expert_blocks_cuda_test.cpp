@@ -13,7 +13,7 @@ struct Results {
   std::vector<float> collected;
 };
 
-Results on_device(const BlockCase& c, const Sent& sent, const std::vector<float>& of_rows, const std::vector<float>& before,
+Results on_device(const ExpertBlocksCase& c, const Sent& sent, const std::vector<float>& of_rows, const std::vector<float>& before,
                   const std::vector<std::int32_t>& of_choices) {
   DeviceArray<std::uint32_t> labels(c.all_labels());
   DeviceArray<std::int32_t> sent_offsets(sent.offsets), sources(sent.sources), offsets(c.E + 1), order(c.all_rows()), places(c.all_rows()),
@@ -37,7 +37,7 @@ Results on_device(const BlockCase& c, const Sent& sent, const std::vector<float>
 }
 
 TEST_F(ExpertBlocksCuda, AreTheirDefinition) {
-  for (const BlockCase& c : block_cases) {
+  for (const ExpertBlocksCase& c : expert_blocks_cases) {
     SCOPED_TRACE(::testing::Message() << c.N << " blocks of " << c.rows << " for " << c.E);
     const Sent sent(c);
     const auto rows = random_values<float>(c.all_rows(), 4), before = random_values<float>(c.M * c.slots, 5);

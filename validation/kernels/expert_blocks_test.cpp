@@ -4,7 +4,7 @@
 namespace tessera::kernels::testing::expert_blocks_test {
 namespace {
 
-std::vector<std::uint32_t> labelled(const BlockCase& c, const Sent& sent) {
+std::vector<std::uint32_t> labelled(const ExpertBlocksCase& c, const Sent& sent) {
   auto labels = poisoned<std::uint32_t>(c.all_labels());
   label_blocks({}, {.labels = labels.data(),
                     .offsets = sent.offsets.data(),
@@ -16,7 +16,7 @@ std::vector<std::uint32_t> labelled(const BlockCase& c, const Sent& sent) {
   return labels;
 }
 
-Arrived arrived(const BlockCase& c, const std::vector<std::uint32_t>& labels) {
+Arrived arrived(const ExpertBlocksCase& c, const std::vector<std::uint32_t>& labels) {
   Arrived r{poisoned<std::int32_t>(c.E + 1), poisoned<std::int32_t>(c.all_rows()), poisoned<std::int32_t>(c.all_rows()),
             poisoned<float>(c.all_rows())};
   plan_arrivals({}, {.offsets = r.offsets.data(),
@@ -28,21 +28,21 @@ Arrived arrived(const BlockCase& c, const std::vector<std::uint32_t>& labels) {
   return r;
 }
 
-std::vector<float> collected(const BlockCase& c, const std::vector<float>& rows, const std::vector<std::int32_t>& places,
+std::vector<float> collected(const ExpertBlocksCase& c, const std::vector<float>& rows, const std::vector<std::int32_t>& places,
                              std::vector<float> out) {
   collect_rows({}, {.out = out.data(), .rows = rows.data(), .places = places.data(), .M = c.M, .k = c.k, .slots = c.slots});
   return out;
 }
 
 TEST(ExpertBlocks, LabelsAreCountsAndWeights) {
-  for (const BlockCase& c : block_cases) {
+  for (const ExpertBlocksCase& c : expert_blocks_cases) {
     const Sent sent(c);
     EXPECT_EQ(labelled(c, sent), labels_by_definition(c, sent)) << c.N << " blocks of " << c.rows;
   }
 }
 
 TEST(ExpertBlocks, ArrivalsAreSortedByExpertAndRank) {
-  for (const BlockCase& c : block_cases) {
+  for (const ExpertBlocksCase& c : expert_blocks_cases) {
     SCOPED_TRACE(::testing::Message() << c.N << " blocks of " << c.rows << " for " << c.E);
     const std::vector<std::uint32_t> labels = labels_by_definition(c, Sent(c));
     const Arrived got = arrived(c, labels), expected = arrived_by_definition(c, labels);
@@ -54,7 +54,7 @@ TEST(ExpertBlocks, ArrivalsAreSortedByExpertAndRank) {
 }
 
 TEST(ExpertBlocks, NumbersOfRowsAreCollectedByChoice) {
-  for (const BlockCase& c : block_cases) {
+  for (const ExpertBlocksCase& c : expert_blocks_cases) {
     const auto rows = random_values<float>(c.all_rows(), 4), before = random_values<float>(c.M * c.slots, 5);
     const auto places = random_places(c);
     EXPECT_EQ(collected(c, rows, places, before), collected_by_definition(c, rows, places, before));
@@ -62,14 +62,14 @@ TEST(ExpertBlocks, NumbersOfRowsAreCollectedByChoice) {
 }
 
 TEST(ExpertBlocks, MoreRowsThanBlocksHaveAreRefused) {
-  const BlockCase c{2, 1, 3, 1, 1, 1};
+  const ExpertBlocksCase c{2, 1, 3, 1, 1, 1};
   std::vector<std::uint32_t> labels(at(c.all_labels()), 0);
   labels[0] = 7;
   EXPECT_THROW(arrived(c, labels), Error);
 }
 
 TEST(ExpertBlocks, SameBitsOnAnyThreads) {
-  const BlockCase large{4, 8, 9000, 9000, 2, 3};
+  const ExpertBlocksCase large{4, 8, 9000, 9000, 2, 3};
   const Sent sent(large);
   const auto rows = random_values<float>(large.all_rows(), 4), before = random_values<float>(large.M * large.slots, 5);
   const auto places = random_places(large);

@@ -1,5 +1,5 @@
 #include "device_array.hpp"
-#include "kernels/fixed/fixed.hpp"
+#include "fixed_cases.hpp"
 
 namespace tessera::kernels::testing::fixed_cuda_test {
 namespace {
@@ -24,68 +24,43 @@ Result accumulate_on_device(const std::vector<std::int64_t>& sum, const std::vec
   cuda::fixed_accumulate({}, s.data(), dx.data(), s.size(), overflow.data(), limit);
   return {s.host(), overflow.host()[0]};
 }
-std::vector<std::int64_t> fixed_values(std::int64_t n, unsigned seed) {
-  std::vector<std::int64_t> v;
-  for (float x : random_values<float>(n, seed, 1000)) v.push_back(std::llrint(static_cast<double>(x) * 0x1p40) * 16 + 5);
-  return v;
-}
 
 TEST_F(FixedCuda, AccumulateHasTheBitsOfTheHost) {
-  for (std::int64_t n : {1, 2, 77, 1013, 4096, 8193}) {
-    const auto sum = fixed_values(n, 1);
-    auto x = random_values<float>(n, 2);
-    x[0] = 0x1.8p-44f;  // a tie
-    EXPECT_TRUE(accumulate_on_device(sum, x, fixed_limit) == accumulate_on_host(sum, x, fixed_limit)) << n;
-    EXPECT_TRUE(accumulate_on_device(sum, x, fixed_limit, 1) == accumulate_on_host(sum, x, fixed_limit)) << n;
-    EXPECT_EQ(accumulate_on_device(sum, x, fixed_limit).overflow, 0);
-  }
+  for (std::int64_t n : fixed_lengths)
+    for (const auto& x : {random_values<float>(n, 2), fixed_terms(n)}) {
+      const auto sum = fixed_values(n, 1);
+      EXPECT_TRUE(accumulate_on_device(sum, x, fixed_limit) == accumulate_on_host(sum, x, fixed_limit)) << n;
+      EXPECT_TRUE(accumulate_on_device(sum, x, fixed_limit, 1) == accumulate_on_host(sum, x, fixed_limit)) << n;
+      EXPECT_EQ(accumulate_on_device(sum, x, fixed_limit).overflow, 0);
+    }
 }
 
 TEST_F(FixedCuda, AccumulateFlagsWhatDoesNotFit) {
-  const std::int64_t limit = fixed_limit / 3;
-  struct {
-    float x;
-    std::int64_t sum;
-    bool flagged;
-  } const cases[] = {{0x1p18f, 0, true},
-                     {-0x1p18f, 0, true},
-                     {0x1.fffffep17f, 0, true},  // it reaches the limit
-                     {0x1p16f, 0, false},
-                     {std::numeric_limits<float>::quiet_NaN(), 0, true},
-                     {-std::numeric_limits<float>::infinity(), 0, true},
-                     {0, limit - 1, false},
-                     {0, 1 - limit, false},
-                     {0, limit, true},
-                     {0, -limit, true},
-                     {0x1p-44f, limit - 1, true},
-                     {-0x1p-44f, 1 - limit, true},
-                     {0x1p17f, std::numeric_limits<std::int64_t>::max(), true}};
-  for (const auto& c : cases) {
-    for (std::size_t at : {0u, 300u, 1012u}) {
-      std::vector<std::int64_t> sum(1013, 0);
-      std::vector<float> x(1013, 1.0f);
-      sum[at] = c.sum, x[at] = c.x;
-      const Result r = accumulate_on_device(sum, x, limit);
-      EXPECT_EQ(r.overflow, c.flagged) << c.x << " to " << c.sum << " at " << at;
-      EXPECT_TRUE(r == accumulate_on_host(sum, x, limit));
-    }
-  }
+  for (const std::int64_t limit : {fixed_limit, fixed_limit / 3})
+    for (const FixedAccumulateCase& c : fixed_accumulate_cases(limit))
+      for (std::size_t at : {0u, 300u, 1012u}) {
+        std::vector<std::int64_t> sum(1013, 0);
+        std::vector<float> x(1013, 1.0f);
+        sum[at] = c.sum, x[at] = c.x;
+        const Result r = accumulate_on_device(sum, x, limit);
+        EXPECT_EQ(r.overflow, c.flagged) << c.x << " to " << c.sum << " at " << at << ", limit " << limit;
+        EXPECT_TRUE(r == accumulate_on_host(sum, x, limit));
+      }
 }
 
 TEST_F(FixedCuda, AddHasTheBitsAndTheFlagOfTheHost) {
-  constexpr std::int64_t most = std::numeric_limits<std::int64_t>::max(), least = std::numeric_limits<std::int64_t>::min();
-  const std::int64_t pairs[][2] = {{1, 2},       {fixed_limit - 1, 0}, {fixed_limit - 1, 1}, {1 - fixed_limit, 0}, {1 - fixed_limit, -1},
-                                   {most, most}, {least, least},       {most, least},        {least, -1},          {0, fixed_limit}};
   for (std::int64_t n : {1, 77, 2048, 5001}) {
-    for (auto [a, b] : pairs) {
+    for (const FixedAddCase& c : fixed_add_cases()) {
       auto sum = fixed_values(n, 1), x = fixed_values(n, 2);
-      sum.back() = a, x.back() = b;
+      sum.back() = c.a, x.back() = c.b;
       Result expected{sum};
       host::fixed_add({}, expected.sum.data(), x.data(), n, &expected.overflow);
       DeviceArray<std::int64_t> s(sum), dx(x);
       DeviceArray<std::int32_t> overflow(std::vector<std::int32_t>{0});
       cuda::fixed_add({}, s.data(), dx.data(), n, overflow.data());
-      EXPECT_TRUE((Result{s.host(), overflow.host()[0]} == expected)) << a << " + " << b << ", " << n << " values";
+      const Result r{s.host(), overflow.host()[0]};
+      EXPECT_EQ(r.overflow, c.flagged) << c.a << " + " << c.b << ", " << n << " values";
+      EXPECT_TRUE(r == expected) << c.a << " + " << c.b << ", " << n << " values";
     }
   }
 }
@@ -100,7 +75,7 @@ TEST_F(FixedCuda, AFlagStaysUp) {
 }
 
 TEST_F(FixedCuda, ToFloatHasTheBitsOfTheHost) {
-  for (std::int64_t n : {1, 77, 4096, 8193}) {
+  for (std::int64_t n : fixed_lengths) {
     auto sum = fixed_values(n, 1);
     sum[0] = std::numeric_limits<std::int64_t>::min();
     std::vector<float> expected = poisoned<float>(n);

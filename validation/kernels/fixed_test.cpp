@@ -1,20 +1,11 @@
-#include "kernels/fixed/fixed.hpp"
-
-#include "same_bits.hpp"
+#include "fixed_cases.hpp"
 
 namespace tessera::kernels::testing::fixed_test {
 namespace {
 
-constexpr std::int64_t limit = std::int64_t{1} << 62;
-
 TEST(Fixed, AccumulateRoundsToNearestEven) {
-  for (std::int64_t n : {1, 7, 8, 77, 1013}) {
-    auto x = random_values<float>(n, 1, 1e-6f);
-    for (std::int64_t i = 0; i < n; ++i) {
-      // Every eighth is a tie between two multiples of 2^-44; every ninth has a size of its own.
-      if (i % 8 == 0) x[static_cast<std::size_t>(i)] = static_cast<float>(i - 20) * 0x1p-44f + 0x1p-45f;
-      if (i % 9 == 0) x[static_cast<std::size_t>(i)] = std::ldexp(x[static_cast<std::size_t>(i)], static_cast<int>(i % 60) - 30);
-    }
+  for (std::int64_t n : fixed_lengths) {
+    const auto x = fixed_terms(n);
     std::vector<std::int64_t> sum(static_cast<std::size_t>(n), 5), expected = sum;
     for (std::size_t i = 0; i < x.size(); ++i) {
       double scaled = static_cast<double>(x[i]) * 0x1p44, below = std::floor(scaled), rest = scaled - below;
@@ -52,15 +43,15 @@ TEST(Fixed, SumsDoNotDependOnOrder) {
   EXPECT_EQ(overflow, 0);
 }
 
-/// The flag after accumulating x onto start, at each position of a vector and its remainder.
-int flags_of_accumulate(std::int64_t start, float x) {
+/// How often the flag is raised by x that joins start at each position of a vector and its remainder.
+int flags_of_accumulate(std::int64_t start, float x, std::int64_t limit) {
   int raised = 0;
   for (std::size_t at = 0; at < 21; ++at) {
     std::vector<float> values(21, 0.5f);
     std::vector<std::int64_t> sum(21, 0);
     values[at] = x, sum[at] = start;
     std::int32_t overflow = 0;
-    fixed_accumulate({}, sum.data(), values.data(), 21, &overflow, fixed_limit);
+    fixed_accumulate({}, sum.data(), values.data(), 21, &overflow, limit);
     raised += overflow;
   }
   return raised;
@@ -78,22 +69,10 @@ int flags_of_add(std::int64_t start, std::int64_t x) {
 }
 
 TEST(Fixed, OverflowIsSeenAtEveryPosition) {
-  float infinity = std::numeric_limits<float>::infinity(), largest = std::nextafter(0x1p18f, 0.0f);
-  for (float x : {infinity, -infinity, std::numeric_limits<float>::quiet_NaN(), 0x1p18f, -0x1p18f, 1e30f}) {
-    EXPECT_EQ(flags_of_accumulate(0, x), 21) << x;
-  }
-  for (float x : {largest, -largest, 0.0f, 1e-40f}) EXPECT_EQ(flags_of_accumulate(0, x), 0) << x;
-  for (std::int64_t sign : {1, -1}) {
-    float unit = static_cast<float>(sign) * 0x1p-44f;
-    EXPECT_EQ(flags_of_accumulate(sign * (limit - 2), unit), 0);
-    EXPECT_EQ(flags_of_accumulate(sign * (limit - 1), unit), 21);
-    EXPECT_EQ(flags_of_add(sign * (limit - 2), sign), 0);
-    EXPECT_EQ(flags_of_add(sign * (limit - 1), sign), 21);
-    EXPECT_EQ(flags_of_add(sign * (limit - 1), sign * (limit - 1)), 21);
-    EXPECT_EQ(flags_of_add(sign * (limit + 5), sign * (limit + 5)), 21) << "wraps";
-  }
-  EXPECT_EQ(flags_of_add(std::numeric_limits<std::int64_t>::min(), 0), 21);
-  EXPECT_EQ(flags_of_add(std::numeric_limits<std::int64_t>::min(), std::numeric_limits<std::int64_t>::min()), 21) << "wraps to 0";
+  for (const std::int64_t most : {fixed_limit, fixed_limit / 3})
+    for (const FixedAccumulateCase& c : fixed_accumulate_cases(most))
+      EXPECT_EQ(flags_of_accumulate(c.sum, c.x, most), c.flagged ? 21 : 0) << c.x << " to " << c.sum << ", limit " << most;
+  for (const FixedAddCase& c : fixed_add_cases()) EXPECT_EQ(flags_of_add(c.a, c.b), c.flagged ? 21 : 0) << c.a << " + " << c.b;
   // A flag that is up stays up.
   std::int32_t overflow = 1;
   std::int64_t sum = 0;
@@ -103,7 +82,7 @@ TEST(Fixed, OverflowIsSeenAtEveryPosition) {
 }
 
 TEST(Fixed, BackToFloatRoundsOnce) {
-  std::vector<std::int64_t> sum = {0, 1, -1, limit - 1, (std::int64_t{1} << 44) + 1, -(std::int64_t{3} << 30) - 1};
+  std::vector<std::int64_t> sum = {0, 1, -1, fixed_limit - 1, (std::int64_t{1} << 44) + 1, -(std::int64_t{3} << 30) - 1};
   for (std::int64_t k = 0; k < 50; ++k) sum.push_back((std::int64_t{1} << 61) - (k << 36) - k);
   auto out = poisoned<float>(static_cast<std::int64_t>(sum.size()));
   fixed_to_float({}, out.data(), sum.data(), static_cast<std::int64_t>(sum.size()));

@@ -1,4 +1,4 @@
-#include "kernels/gemm/gemm.hpp"
+#include "gemm_cases.hpp"
 
 #include <unistd.h>
 
@@ -14,10 +14,7 @@ namespace {
 
 class GemmCuda : public OnDevice {};
 
-struct Shape {
-  std::int64_t M, N, K;
-};
-const Shape shapes[] = {{1, 1, 1}, {1, 64, 33}, {77, 48, 64}, {64, 1013, 16}, {33, 7, 130}};
+using Shape = GemmSize;
 
 template <class T>
 struct Trial {
@@ -66,17 +63,16 @@ struct Trial {
     cuda::gemm(context, g);
     return c.host();
   }
-  /// x + a b, on the host and on the device.
-  std::vector<T> joined(bool device, std::int64_t shift = 0) const {
+  /// x + a b, on the host and, where there is a workspace of it, on the device.
+  std::vector<T> joined(DeviceBytes* device, std::int64_t shift = 0) const {
     const std::vector<T> x = random_values<T>(s.M * s.N, 5);
     std::vector<T> c = poisoned<T>(s.M * s.N);
     DeviceArray<T> there_a(a, shift), there_b(b, shift), there_x(x, shift), there_c(c, shift);
     Gemm g = device ? product(there_c.data(), there_a.data(), there_b.data(), nullptr, false, dtype_of<T>())
                     : product(c.data(), a.data(), b.data(), nullptr, false, dtype_of<T>());
     g.addend = device ? there_x.data() : x.data();
-    DeviceBytes there(cuda::gemm_workspace_bytes(g));
-    Workspace here(host::gemm_workspace_bytes(g));
-    device ? cuda::gemm(there.context(), g) : host::gemm(here.context(), g);
+    Workspace here(device ? 0 : host::gemm_workspace_bytes(g));
+    device ? cuda::gemm(device->context(), g) : host::gemm(here.context(), g);
     EXPECT_EQ(there_x.host(), x) << "an addend is only read";
     return device ? there_c.host() : c;
   }
@@ -88,7 +84,7 @@ struct Trial {
 
 template <class T>
 void expect_all_layouts() {
-  for (Shape s : shapes) {
+  for (Shape s : gemm_sizes) {
     for (int layout = 0; layout < 3; ++layout) {  // nothing transposed, a, b: what linear layers use
       const Trial<T> t(s, layout == 1, layout == 2);
       const auto where = fmt::format("{} x {} x {}, layout {}", s.M, s.N, s.K, layout);
@@ -105,10 +101,11 @@ TEST_F(GemmCuda, MatchesTheHostInBf16) { expect_all_layouts<bf16>(); }
 
 template <class T>
 void expect_addend() {
-  for (Shape s : shapes)
+  DeviceBytes workspace(cuda::gemm_workspace_bytes({}));  // the same for every shape
+  for (Shape s : gemm_sizes)
     for (std::int64_t shift : {0, 1}) {
       const Trial<T> t(s, false, true);
-      EXPECT_LT(norm_error(t.joined(true, shift), t.joined(false)), device_tolerance<T>()) << s.M << "x" << s.N << "x" << s.K;
+      EXPECT_LT(norm_error(t.joined(&workspace, shift), t.joined(nullptr)), device_tolerance<T>()) << s;
     }
 }
 TEST_F(GemmCuda, AddsAResidual) { expect_addend<float>(), expect_addend<bf16>(); }
@@ -116,7 +113,8 @@ TEST_F(GemmCuda, AddsAResidual) { expect_addend<float>(), expect_addend<bf16>();
 /// Columns of wider matrices, scaled: a from its third on, c from its fifth on.
 template <class T>
 void expect_columns() {
-  for (Shape s : shapes)
+  DeviceBytes device_workspace(cuda::gemm_workspace_bytes({}));  // the same for every shape
+  for (Shape s : gemm_sizes)
     for (bool a_transposed : {false, true})
       for (bool accumulate : {false, true}) {
         const std::int64_t a_step = (a_transposed ? s.M : s.K) + 9, c_step = s.N + 13;
@@ -140,10 +138,9 @@ void expect_columns() {
         };
         const Gemm here = product(c.data(), a.data(), b.data()), there = product(there_c.data(), there_a.data(), there_b.data());
         Workspace workspace(host::gemm_workspace_bytes(here));
-        DeviceBytes device_workspace(cuda::gemm_workspace_bytes(there));
         host::gemm(workspace.context(), here);
         cuda::gemm(device_workspace.context(), there);
-        EXPECT_LT(norm_error(there_c.host(), c), device_tolerance<T>()) << s.M << "x" << s.N << "x" << s.K;
+        EXPECT_LT(norm_error(there_c.host(), c), device_tolerance<T>()) << s;
       }
 }
 TEST_F(GemmCuda, ScalesColumnsOfWiderMatrices) { expect_columns<float>(), expect_columns<bf16>(); }

@@ -1,4 +1,4 @@
-#include "kernels/gemm/gemm.hpp"
+#include "gemm_cases.hpp"
 
 #include <cstring>
 #include <dnnl.hpp>
@@ -21,11 +21,10 @@ struct Case {
 
 std::vector<Case> all_cases() {
   std::vector<Case> cases;
-  struct Size {
-    std::int64_t M, N, K;
-  };
-  for (Size s :
-       {Size{1, 1, 1}, {1, 77, 5}, {7, 1, 33}, {64, 48, 96}, {40, 101, 513}, {66, 390, 515}, {600, 33, 20}, {3, 1013, 48}, {5, 3, 4096}})
+  std::vector<GemmSize> sizes(std::begin(gemm_sizes), std::end(gemm_sizes));
+  // Several tiles of the host's, and depths that it splits.
+  sizes.insert(sizes.end(), {{3, 1013, 48}, {600, 33, 20}, {40, 101, 513}, {66, 390, 515}, {5, 3, 4096}});
+  for (GemmSize s : sizes)
     for (auto [in, out] : {std::pair{DType::f32, DType::f32}, {DType::bf16, DType::bf16}, {DType::bf16, DType::f32}})
       for (int flags = 0; flags < 32; ++flags) {
         Case c{s.M, s.N, s.K, (flags & 1) != 0, (flags & 2) != 0, (flags & 4) != 0, (flags & 8) != 0, (flags & 16) != 0, in, out};

@@ -1,6 +1,7 @@
 // Losses of tokens in groups, drawn by a seed.
 #pragma once
 #include <cmath>
+#include <ostream>
 #include <random>
 #include <vector>
 
@@ -9,20 +10,30 @@
 namespace tessera::kernels::testing {
 
 struct GroupLossesCase {
+  std::int64_t tokens, groups;
+};
+/// About a block of threads of a GPU; one group and more than a warp has lanes.
+inline const GroupLossesCase group_losses_cases[] = {{1, 1},    {1, 3},   {1, 40},  {127, 1},  {127, 3}, {127, 40}, {128, 1},  {128, 3},
+                                                     {128, 40}, {129, 1}, {129, 3}, {129, 40}, {999, 4}, {5000, 1}, {5000, 3}, {5000, 40}};
+inline std::ostream& operator<<(std::ostream& out, const GroupLossesCase& c) {
+  return out << c.tokens << " tokens in " << c.groups << " groups";
+}
+
+struct GroupLossesInputs {
   std::int64_t groups = 0;
   std::vector<float> losses;
   std::vector<std::int32_t> targets, members;
 };
 
 /// Losses from 2^-20 to 2^5; some tokens have no target, and some no group.
-inline GroupLossesCase random_group_losses(std::int64_t tokens, std::int64_t groups) {
+inline GroupLossesInputs random_group_losses(const GroupLossesCase& of) {
   std::mt19937 random(17);
-  GroupLossesCase c{.groups = groups, .losses = {}, .targets = {}, .members = {}};
-  for (std::int64_t t = 0; t < tokens; ++t) {
+  GroupLossesInputs c{.groups = of.groups, .losses = {}, .targets = {}, .members = {}};
+  for (std::int64_t t = 0; t < of.tokens; ++t) {
     const auto mantissa = static_cast<float>(random() >> 8);
     c.losses.push_back(std::ldexp(mantissa, -20 - static_cast<int>(random() % 24)));
     c.targets.push_back(random() % 5 == 0 ? no_target : static_cast<std::int32_t>(random() % 100));
-    c.members.push_back(static_cast<std::int32_t>(random() % static_cast<std::uint32_t>(groups + 1)) - 1);
+    c.members.push_back(static_cast<std::int32_t>(random() % static_cast<std::uint32_t>(of.groups + 1)) - 1);
   }
   return c;
 }

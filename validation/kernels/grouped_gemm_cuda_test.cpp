@@ -1,25 +1,12 @@
-#include <numeric>
-
 #include "device_array.hpp"
-#include "kernels/grouped_gemm/grouped_gemm.hpp"
+#include "grouped_gemm_cases.hpp"
 
 namespace tessera::kernels::testing::grouped_gemm_cuda_test {
 namespace {
 
 class GroupedGemmCuda : public OnDevice {};
 
-struct Case {
-  std::vector<std::int32_t> counts;  ///< rows of each expert
-  std::int64_t unused, N, K;
-  std::int64_t E() const { return static_cast<std::int64_t>(counts.size()); }
-  std::int64_t rows() const { return std::accumulate(counts.begin(), counts.end(), std::int64_t{0}) + unused; }
-};
-/// Rows that are whole vectors and rows that are none, tiles that are not full, experts without rows, more experts than a warp has lanes.
-std::vector<Case> cases() {
-  std::vector<std::int32_t> many(40, 0);
-  for (std::size_t e = 0; e < many.size(); e += 3) many[e] = static_cast<std::int32_t>(e % 7);
-  return {{{1}, 0, 1, 1}, {{3, 0, 70, 17}, 0, 40, 72}, {{0, 5, 0}, 66, 65, 33}, {{130, 20}, 0, 136, 24}, {many, 1, 16, 48}};
-}
+using Case = GroupedGemmCase;
 
 template <class T>
 struct Results {
@@ -28,10 +15,9 @@ struct Results {
 
   /// `accumulate`: the gradient of w is added to ones.
   Results(const Case& c, bool on_host, bool accumulate, std::int64_t shift = 0) {
-    std::vector<std::int32_t> offsets{0};
-    for (const std::int32_t n : c.counts) offsets.push_back(offsets.back() + n);
-    const auto x = random_values<T>(c.rows() * c.K, 1), w = random_values<T>(c.E() * c.N * c.K, 2),
-               dy = random_values<T>(c.rows() * c.N, 3);
+    const GroupedGemmInputs<T> in(c);
+    const auto& offsets = in.offsets;
+    const auto &x = in.x, &w = in.w, &dy = in.d_y;
     const std::vector<float> ones(static_cast<std::size_t>(c.E() * c.N * c.K), 1.0f);
     GroupedGemm forward{.rows = c.rows(), .E = c.E(), .N = c.N, .K = c.K, .b_transposed = true, .dtype = dtype_of<T>()};
     GroupedGemm input{.rows = c.rows(), .E = c.E(), .N = c.K, .K = c.N, .dtype = dtype_of<T>()};
@@ -67,10 +53,10 @@ struct Results {
 
 template <class T>
 void check_against_the_host() {
-  for (const Case& c : cases())
+  for (const Case& c : grouped_gemm_cases())
     for (const std::int64_t shift : {0, 1})
       for (const bool accumulate : {false, true}) {
-        SCOPED_TRACE(::testing::Message() << c.E() << " experts, N " << c.N << ", K " << c.K << ", shift " << shift);
+        SCOPED_TRACE(::testing::Message() << c << ", shift " << shift);
         const Results<T> ours(c, false, accumulate, shift), host(c, true, accumulate);
         EXPECT_LT(norm_error(ours.y, host.y), device_tolerance<T>());
         EXPECT_LT(norm_error(ours.d_x, host.d_x), device_tolerance<T>());
@@ -87,8 +73,7 @@ struct Columns {
   std::vector<float> d_w;
 
   Columns(const Case& c, bool on_host, bool accumulate, std::int64_t first) {
-    std::vector<std::int32_t> offsets{0};
-    for (const std::int32_t n : c.counts) offsets.push_back(offsets.back() + n);
+    const std::vector<std::int32_t> offsets = c.offsets();
     const std::int64_t width = c.N + 16;
     const auto x = random_values<T>(c.rows() * c.K, 1), w = random_values<T>(c.E() * c.N * c.K, 2),
                wide = random_values<T>(c.rows() * width, 3);
@@ -124,10 +109,10 @@ struct Columns {
 
 template <class T>
 void check_columns() {
-  for (const Case& c : cases())
+  for (const Case& c : grouped_gemm_cases())
     for (const std::int64_t first : {3, 8})
       for (const bool accumulate : {false, true}) {
-        SCOPED_TRACE(::testing::Message() << c.E() << " experts, N " << c.N << ", K " << c.K << ", from column " << first);
+        SCOPED_TRACE(::testing::Message() << c << ", from column " << first);
         const Columns<T> ours(c, false, accumulate, first), host(c, true, accumulate, first);
         EXPECT_LT(norm_error(ours.y, host.y), device_tolerance<T>());
         EXPECT_LT(norm_error(ours.d_x, host.d_x), device_tolerance<T>());
@@ -139,8 +124,8 @@ TEST_F(GroupedGemmCuda, ColumnsMatchTheHostBf16) { check_columns<bf16>(); }
 
 TEST_F(GroupedGemmCuda, SameBitsInEveryOrder) {
   expect_same_bits_on_device([] {
-    const Results<bf16> half(cases()[1], false, false);
-    const Results<float> whole(cases()[2], false, true);
+    const Results<bf16> half(grouped_gemm_cases()[1], false, false);
+    const Results<float> whole(grouped_gemm_cases()[3], false, true);
     return digest(half.y, half.d_x, half.d_w, whole.y, whole.d_x, whole.d_w);
   });
 }

@@ -1,44 +1,27 @@
-#include "kernels/grouped_gemm/grouped_gemm.hpp"
-
-#include <numeric>
-
-#include "same_bits.hpp"
+#include "grouped_gemm_cases.hpp"
 
 namespace tessera::kernels::testing::grouped_gemm_test {
 namespace {
 
-struct Case {
-  std::vector<std::int32_t> counts;  ///< rows of each expert
-  std::int64_t unused, N, K;
-  std::int64_t E() const { return static_cast<std::int64_t>(counts.size()); }
-  std::int64_t rows() const { return std::accumulate(counts.begin(), counts.end(), std::int64_t{0}) + unused; }
-  std::vector<std::int32_t> offsets() const {
-    std::vector<std::int32_t> at{0};
-    for (const std::int32_t n : counts) at.push_back(at.back() + n);
-    return at;
-  }
-};
-/// Experts without rows, blocks that are not full, more than a group of rows, pieces of columns and depth.
-const Case cases[] = {
-    {{1}, 0, 1, 1}, {{3, 0, 40, 17}, 0, 37, 48}, {{0, 5, 0}, 4, 65, 33}, {{300, 20}, 0, 400, 24}, {{16, 31, 2}, 3, 50, 1030}};
+using Case = GroupedGemmCase;
+
+/// Those of both backends, and of the host alone: more than a group of rows, pieces of columns and depth.
+std::vector<Case> cases() {
+  std::vector<Case> all = grouped_gemm_cases();
+  all.insert(all.end(), {{{300, 20}, 0, 400, 24}, {{16, 31, 2}, 3, 50, 1030}});
+  return all;
+}
 
 std::size_t size(std::int64_t n) { return static_cast<std::size_t>(n); }
 
 template <class T>
-struct Trial {
-  Case c;
-  std::vector<std::int32_t> offsets;
-  std::vector<T> x, w, d_y, y, d_x;
+struct Trial : GroupedGemmInputs<T> {
+  using Inputs = GroupedGemmInputs<T>;
+  using Inputs::c, Inputs::offsets, Inputs::x, Inputs::w, Inputs::d_y;
+  std::vector<T> y, d_x;
   std::vector<float> d_w;
   explicit Trial(const Case& c)
-      : c(c),
-        offsets(c.offsets()),
-        x(random_values<T>(c.rows() * c.K, 1)),
-        w(random_values<T>(c.E() * c.N * c.K, 2)),
-        d_y(random_values<T>(c.rows() * c.N, 3)),
-        y(poisoned<T>(c.rows() * c.N)),
-        d_x(poisoned<T>(c.rows() * c.K)),
-        d_w(poisoned<float>(c.E() * c.N * c.K)) {}
+      : Inputs(c), y(poisoned<T>(c.rows() * c.N)), d_x(poisoned<T>(c.rows() * c.K)), d_w(poisoned<float>(c.E() * c.N * c.K)) {}
   GroupedGemm forward_shape() {
     return {.c = y.data(),
             .a = x.data(),
@@ -125,8 +108,8 @@ struct Trial {
 
 template <class T>
 void check_against_reference() {
-  for (const Case& c : cases) {
-    SCOPED_TRACE(::testing::Message() << c.E() << " experts, N " << c.N << ", K " << c.K);
+  for (const Case& c : cases()) {
+    SCOPED_TRACE(::testing::Message() << c);
     Trial<T> run(c);
     run.forward(), run.input_gradient(), run.weight_gradient(false);
     EXPECT_LT(relative_error(run.y, run.expected_y()), tolerance<T>());
@@ -145,8 +128,8 @@ TEST(GroupedGemm, MatchesReferenceBf16) { check_against_reference<bf16>(); }
 template <class T>
 void check_columns() {
   constexpr std::int64_t first = 3, more = 8;
-  for (const Case& c : cases) {
-    SCOPED_TRACE(::testing::Message() << c.E() << " experts, N " << c.N << ", K " << c.K);
+  for (const Case& c : cases()) {
+    SCOPED_TRACE(::testing::Message() << c);
     Trial<T> run(c);
     run.input_gradient(), run.weight_gradient(false);
     const std::int64_t width = c.N + more;

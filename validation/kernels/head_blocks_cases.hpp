@@ -5,7 +5,7 @@
 
 namespace tessera::kernels::testing {
 
-struct HeadCase {
+struct HeadBlocksCase {
   std::int64_t B, T, N, H, G, D;
   std::int64_t rows() const { return B * T * (H + 2 * G) * D; }  ///< elements
   std::int64_t width_of_rank() const { return (H / N + 2 * (G == 0 ? 0 : std::max<std::int64_t>(1, G / N))) * D; }
@@ -13,17 +13,17 @@ struct HeadCase {
 };
 /// One of each; grouped queries; several sequences; a context, which has queries alone; heads of odd bytes; a rank alone; key heads that
 /// two, four and six ranks have.
-inline const HeadCase head_cases[] = {{1, 1, 1, 1, 1, 2},  {1, 5, 2, 4, 2, 16}, {3, 7, 2, 6, 2, 64},
-                                      {2, 9, 4, 8, 0, 24}, {2, 3, 3, 6, 3, 10}, {2, 130, 1, 3, 1, 6},
-                                      {2, 5, 4, 8, 2, 16}, {1, 9, 4, 4, 1, 10}, {2, 3, 6, 6, 1, 64}};
+inline const HeadBlocksCase head_blocks_cases[] = {{1, 1, 1, 1, 1, 2},  {1, 5, 2, 4, 2, 16}, {3, 7, 2, 6, 2, 64},
+                                                   {2, 9, 4, 8, 0, 24}, {2, 3, 3, 6, 3, 10}, {2, 130, 1, 3, 1, 6},
+                                                   {2, 5, 4, 8, 2, 16}, {1, 9, 4, 4, 1, 10}, {2, 3, 6, 6, 1, 64}};
 
-inline HeadBlocks shape_of(const HeadCase& c, DType dtype) {
+inline HeadBlocks shape_of(const HeadBlocksCase& c, DType dtype) {
   return {.B = c.B, .T = c.T, .N = c.N, .H = c.H, .G = c.G, .D = c.D, .dtype = dtype};
 }
 
 /// Calls f(element of rows (B T, (H+2G) D), element of blocks (B, N, T, W)) for each element of blocks, ranks in their order.
 template <class F>
-void each_element(const HeadCase& c, F f) {
+void each_element(const HeadBlocksCase& c, F f) {
   for (std::int64_t b = 0; b < c.B; ++b)
     for (std::int64_t n = 0; n < c.N; ++n)
       for (std::int64_t t = 0; t < c.T; ++t) {
@@ -41,14 +41,14 @@ void each_element(const HeadCase& c, F f) {
 }
 
 template <class T>
-struct HeadResults {
+struct HeadBlocksResults {
   std::vector<T> blocks, rows;
 };
 
 /// Blocks of rows, and rows of other blocks, by definition: what several ranks have is added in fp32.
 template <class T>
-HeadResults<T> by_definition(const HeadCase& c, const std::vector<T>& rows, const std::vector<T>& blocks) {
-  HeadResults<T> r{poisoned<T>(c.blocks()), poisoned<T>(c.rows())};
+HeadBlocksResults<T> by_definition(const HeadBlocksCase& c, const std::vector<T>& rows, const std::vector<T>& blocks) {
+  HeadBlocksResults<T> r{poisoned<T>(c.blocks()), poisoned<T>(c.rows())};
   std::vector<float> sums(r.rows.size());
   std::vector<bool> met(r.rows.size(), false);
   each_element(c, [&](std::int64_t at_row, std::int64_t at_block) {

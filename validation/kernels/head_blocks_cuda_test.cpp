@@ -7,7 +7,8 @@ namespace {
 class HeadBlocksCuda : public OnDevice {};
 
 template <class T>
-HeadResults<T> on_device(const HeadCase& c, const std::vector<T>& of_rows, const std::vector<T>& of_blocks, std::int64_t shift) {
+HeadBlocksResults<T> on_device(const HeadBlocksCase& c, const std::vector<T>& of_rows, const std::vector<T>& of_blocks,
+                               std::int64_t shift) {
   DeviceArray<T> from_rows(of_rows, shift), from_blocks(of_blocks, shift), blocks(c.blocks(), shift), rows(c.rows(), shift);
   HeadBlocks p = shape_of(c, dtype_of<T>());
   p.from = from_rows.data(), p.to = blocks.data();
@@ -20,12 +21,12 @@ HeadResults<T> on_device(const HeadCase& c, const std::vector<T>& of_rows, const
 // Whole sixteen bytes where heads have them, single elements elsewhere and where operands lie anyhow.
 template <class T>
 void compare() {
-  for (const HeadCase& c : head_cases)
+  for (const HeadBlocksCase& c : head_blocks_cases)
     for (const std::int64_t shift : {0, 1}) {
       SCOPED_TRACE(::testing::Message() << c.B << " x " << c.T << " tokens of " << c.H << " and " << c.G << " heads over " << c.N
                                         << ", shifted by " << shift);
       const auto rows = random_values<T>(c.rows(), 7), blocks = random_values<T>(c.blocks(), 8);
-      const HeadResults<T> got = on_device(c, rows, blocks, shift), expected = by_definition(c, rows, blocks);
+      const HeadBlocksResults<T> got = on_device(c, rows, blocks, shift), expected = by_definition(c, rows, blocks);
       EXPECT_TRUE(same_values(got.blocks, expected.blocks));
       EXPECT_TRUE(same_values(got.rows, expected.rows));
     }

@@ -7,23 +7,23 @@ namespace tessera::kernels::testing {
 
 /// Two and four ranks that have one head; several heads, of which this rank has the first, a middle one or the last; parts of single
 /// features and of odd ones; a part that is a whole head; one token.
-inline const KeyParts key_part_cases[] = {
+inline const KeyParts key_parts_cases[] = {
     {.M = 5, .H = 2, .D = 16, .N = 2, .sharing = 2, .first = 0}, {.M = 9, .H = 1, .D = 64, .N = 4, .sharing = 4, .first = 0},
     {.M = 7, .H = 3, .D = 64, .N = 4, .sharing = 2, .first = 2}, {.M = 130, .H = 2, .D = 24, .N = 6, .sharing = 2, .first = 2},
     {.M = 3, .H = 2, .D = 4, .N = 8, .sharing = 4, .first = 4},  {.M = 6, .H = 1, .D = 10, .N = 2, .sharing = 2, .first = 0},
     {.M = 4, .H = 2, .D = 16, .N = 3, .sharing = 1, .first = 1}, {.M = 1, .H = 1, .D = 128, .N = 8, .sharing = 8, .first = 0}};
 
-struct KeyPartSizes {
+struct KeyPartsSizes {
   std::int64_t rows, made, mine, parts;  ///< elements
 };
-inline KeyPartSizes sizes_of(const KeyParts& p) {
+inline KeyPartsSizes sizes_of(const KeyParts& p) {
   return {p.M * (p.H + 2) * p.D, p.M * (p.H * p.D + 2 * p.part()), p.M * 2 * p.part(), p.N * p.M * 2 * p.part()};
 }
 
 template <class T>
-struct KeyPartInputs {
+struct KeyPartsInputs {
   std::vector<T> made, parts, d_rows, mine;
-  explicit KeyPartInputs(const KeyParts& p)
+  explicit KeyPartsInputs(const KeyParts& p)
       : made(random_values<T>(sizes_of(p).made, 1)),
         parts(random_values<T>(sizes_of(p).parts, 2)),
         d_rows(random_values<T>(sizes_of(p).rows, 3)),
@@ -31,9 +31,9 @@ struct KeyPartInputs {
 };
 
 template <class T>
-struct KeyPartResults {
+struct KeyPartsResults {
   std::vector<T> taken, rows, spread, d_made;
-  explicit KeyPartResults(const KeyParts& p)
+  explicit KeyPartsResults(const KeyParts& p)
       : taken(poisoned<T>(sizes_of(p).mine)),
         rows(poisoned<T>(sizes_of(p).rows)),
         spread(poisoned<T>(sizes_of(p).parts)),
@@ -42,8 +42,8 @@ struct KeyPartResults {
 
 /// Feature d of the key head (kind 0) or of the value head (1) is made by the rank `first + d / P`.
 template <class T>
-KeyPartResults<T> by_definition(const KeyParts& p, const KeyPartInputs<T>& in) {
-  KeyPartResults<T> r(p);
+KeyPartsResults<T> by_definition(const KeyParts& p, const KeyPartsInputs<T>& in) {
+  KeyPartsResults<T> r(p);
   const std::int64_t P = p.part(), queries = p.H * p.D, row = queries + 2 * p.D, made = queries + 2 * P;
   const auto at = [](auto& values, std::int64_t i) -> auto& { return values[static_cast<std::size_t>(i)]; };
   std::fill(r.spread.begin(), r.spread.end(), T(0.0f));
@@ -65,7 +65,7 @@ KeyPartResults<T> by_definition(const KeyParts& p, const KeyPartInputs<T>& in) {
 }
 
 template <class T>
-void expect_same(const KeyPartResults<T>& got, const KeyPartResults<T>& expected) {
+void expect_same(const KeyPartsResults<T>& got, const KeyPartsResults<T>& expected) {
   const auto same = [](const std::vector<T>& a, const std::vector<T>& b) {
     return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0;
   };

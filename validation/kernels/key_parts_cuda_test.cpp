@@ -7,9 +7,9 @@ namespace {
 class KeyPartsCuda : public OnDevice {};
 
 template <class T>
-KeyPartResults<T> on_device(KeyParts p, const KeyPartInputs<T>& in, std::int64_t shift) {
+KeyPartsResults<T> on_device(KeyParts p, const KeyPartsInputs<T>& in, std::int64_t shift) {
   p.dtype = dtype_of<T>();
-  const KeyPartSizes n = sizes_of(p);
+  const KeyPartsSizes n = sizes_of(p);
   DeviceArray<T> made(in.made, shift), parts(in.parts, shift), d_rows(in.d_rows, shift), mine(in.mine, shift);
   DeviceArray<T> taken(n.mine, shift), rows(n.rows, shift), spread(n.parts, shift), d_made(n.made, shift);
   const Context context{.workspace = {}, .backend = Backend::cuda};
@@ -17,7 +17,7 @@ KeyPartResults<T> on_device(KeyParts p, const KeyPartInputs<T>& in, std::int64_t
   join_key_parts(context, {.rows = rows.data(), .made = made.data(), .parts = parts.data(), .shape = p});
   spread_key_gradients(context, {.parts = spread.data(), .d_rows = d_rows.data(), .shape = p});
   put_key_part(context, d_made.data(), d_rows.data(), mine.data(), p);
-  KeyPartResults<T> r(p);
+  KeyPartsResults<T> r(p);
   r.taken = taken.host(), r.rows = rows.host(), r.spread = spread.host(), r.d_made = d_made.host();
   return r;
 }
@@ -25,11 +25,11 @@ KeyPartResults<T> on_device(KeyParts p, const KeyPartInputs<T>& in, std::int64_t
 // Whole sixteen bytes where parts have them, single elements elsewhere and where operands lie anyhow.
 template <class T>
 void compare() {
-  for (const KeyParts& p : key_part_cases)
+  for (const KeyParts& p : key_parts_cases)
     for (const std::int64_t shift : {0, 1}) {
       SCOPED_TRACE(::testing::Message() << p.M << " tokens, " << p.D << " features, " << p.sharing << " of " << p.N << " ranks from "
                                         << p.first << ", shifted by " << shift);
-      const KeyPartInputs<T> in(p);
+      const KeyPartsInputs<T> in(p);
       expect_same(on_device(p, in, shift), by_definition(p, in));
     }
 }

@@ -5,9 +5,9 @@ namespace tessera::kernels::testing::key_parts_test {
 namespace {
 
 template <class T>
-KeyPartResults<T> on_host(KeyParts p, const KeyPartInputs<T>& in) {
+KeyPartsResults<T> on_host(KeyParts p, const KeyPartsInputs<T>& in) {
   p.dtype = dtype_of<T>();
-  KeyPartResults<T> r(p);
+  KeyPartsResults<T> r(p);
   take_key_part({}, r.taken.data(), in.made.data(), p);
   join_key_parts({}, {.rows = r.rows.data(), .made = in.made.data(), .parts = in.parts.data(), .shape = p});
   spread_key_gradients({}, {.parts = r.spread.data(), .d_rows = in.d_rows.data(), .shape = p});
@@ -17,10 +17,10 @@ KeyPartResults<T> on_host(KeyParts p, const KeyPartInputs<T>& in) {
 
 template <class T>
 void compare() {
-  for (const KeyParts& p : key_part_cases) {
+  for (const KeyParts& p : key_parts_cases) {
     SCOPED_TRACE(::testing::Message() << p.M << " tokens, " << p.D << " features, " << p.sharing << " of " << p.N << " ranks from "
                                       << p.first);
-    const KeyPartInputs<T> in(p);
+    const KeyPartsInputs<T> in(p);
     expect_same(on_host(p, in), by_definition(p, in));
   }
 }
@@ -44,9 +44,9 @@ TEST(KeyParts, GradientsOfAllRanksMeetWhereThePartWasMade) {
 
 TEST(KeyParts, SameBitsOnAnyThreads) {
   const KeyParts large{.M = 3000, .H = 4, .D = 64, .N = 4, .sharing = 2, .first = 2};
-  const KeyPartInputs<float> in(large);
+  const KeyPartsInputs<float> in(large);
   expect_same_bits([&] {
-    const KeyPartResults<float> r = on_host(large, in);
+    const KeyPartsResults<float> r = on_host(large, in);
     return digest(r.taken, r.rows, r.spread, r.d_made);
   });
 }

@@ -1,75 +1,26 @@
 #include "base/check.hpp"
 #include "device_array.hpp"
-#include "documents.hpp"
-#include "kernels/qk_norm_rope/qk_norm_rope.hpp"
-#include "kernels/rope/rope.hpp"
+#include "qk_norm_rope_cases.hpp"
 
 namespace tessera::kernels::testing::qk_norm_rope_cuda_test {
 namespace {
 
 class QkNormRopeCuda : public OnDevice {};
 
-struct Case {
-  std::int64_t M, T, H, G, D;
-  std::int64_t heads() const { return H + G; }
-  std::int64_t width() const { return (H + 2 * G) * D; }
-};
-// From a head on one thread to heads on whole warps, odd halves, positions that wrap, heads that are no power of two, several row blocks.
-const Case cases[] = {{1, 1, 1, 1, 2},    {9, 4, 3, 1, 6},     {45, 16, 6, 2, 18}, {10, 5, 4, 2, 30},
-                      {33, 40, 5, 5, 48}, {77, 50, 8, 2, 128}, {21, 7, 3, 1, 256}, {130, 64, 4, 1, 64}};
-
-/// The query and key heads of each row, without the value heads.
-template <class T>
-std::vector<T> turned_heads(const std::vector<T>& v, const Case& c) {
-  std::vector<T> out;
-  for (std::int64_t m = 0; m < c.M; ++m) out.insert(out.end(), v.begin() + m * c.width(), v.begin() + m * c.width() + c.heads() * c.D);
-  return out;
-}
-template <class T>
-std::vector<T> value_heads(const std::vector<T>& v, const Case& c) {
-  std::vector<T> out;
-  for (std::int64_t m = 0; m < c.M; ++m)
-    out.insert(out.end(), v.begin() + m * c.width() + c.heads() * c.D, v.begin() + (m + 1) * c.width());
-  return out;
-}
+using Case = QkNormRopeCase;
 
 template <class T>
-struct Trial {
-  Case c;
-  std::vector<T> x, q_norm, k_norm, d_qkv;
-  std::vector<float> table, d_q_norm, d_k_norm;
-  std::vector<std::int32_t> starts;  ///< of documents, or none
-  explicit Trial(const Case& c)
-      : c(c),
-        x(random_values<T>(c.M * c.width(), 1)),
-        q_norm(random_values<T>(c.D, 2)),
-        k_norm(random_values<T>(c.D, 3)),
-        d_qkv(random_values<T>(c.M * c.width(), 4)),
-        table(poisoned<float>(c.T * c.D)),
-        d_q_norm(random_values<float>(c.D, 5)),
-        d_k_norm(random_values<float>(c.D, 6)) {
-    rope_table(table.data(), 3, c.T, c.D, 10000, {});
-    // The gradient of value heads is neither read nor written.
-    const auto poison = poisoned<T>(c.G * c.D);
-    for (std::int64_t m = 0; m < c.M; ++m) std::copy(poison.begin(), poison.end(), d_qkv.begin() + m * c.width() + c.heads() * c.D);
-  }
+struct Trial : QkNormRopeInputs<T> {
+  using Inputs = QkNormRopeInputs<T>;
+  using Inputs::c, Inputs::x, Inputs::q_norm, Inputs::k_norm, Inputs::d_qkv, Inputs::table, Inputs::d_q_norm, Inputs::d_k_norm;
+  using Inputs::forward_arguments, Inputs::backward_arguments;
+  std::vector<std::int32_t> starts_of_documents;  ///< or none
+  explicit Trial(const Case& c) : Inputs(c) { this->poison_value_heads(); }
 
   struct Forward {
     std::vector<T> out;
     std::vector<float> rstd;
   };
-  QkNormRopeForward forward_arguments() const {
-    return {.x = x.data(),
-            .q_norm = q_norm.data(),
-            .k_norm = k_norm.data(),
-            .table = table.data(),
-            .M = c.M,
-            .T = c.T,
-            .H = c.H,
-            .G = c.G,
-            .D = c.D,
-            .dtype = dtype_of<T>()};
-  }
   Forward host_forward() const {
     Forward f{poisoned<T>(c.M * c.width()), poisoned<float>(c.M * c.heads())};
     QkNormRopeForward p = forward_arguments();
@@ -82,8 +33,8 @@ struct Trial {
     DeviceArray<float> rstd(c.M * c.heads()), angles(table);
     QkNormRopeForward p = forward_arguments();
     p.out = out.data(), p.rstd = rstd.data(), p.x = dx.data(), p.q_norm = q.data(), p.k_norm = k.data(), p.table = angles.data();
-    DeviceArray<std::int32_t> there(starts);
-    if (!starts.empty()) p.document_starts = there.data();
+    DeviceArray<std::int32_t> there(starts_of_documents);
+    if (!starts_of_documents.empty()) p.document_starts = there.data();
     cuda::qk_norm_rope_forward({}, p);
     return {out.host(), rstd.host()};
   }
@@ -102,18 +53,6 @@ struct Trial {
     std::vector<float> d_q_norm, d_k_norm;
     std::string hash() const { return digest(d_qkv, d_q_norm, d_k_norm).hex(); }
   };
-  QkNormRopeBackward backward_arguments() const {
-    return {.x = x.data(),
-            .q_norm = q_norm.data(),
-            .k_norm = k_norm.data(),
-            .table = table.data(),
-            .M = c.M,
-            .T = c.T,
-            .H = c.H,
-            .G = c.G,
-            .D = c.D,
-            .dtype = dtype_of<T>()};
-  }
   Backward host_backward() const {
     Backward b{d_qkv, d_q_norm, d_k_norm};
     const auto rstd = host_forward().rstd;
@@ -129,8 +68,8 @@ struct Trial {
     QkNormRopeBackward p = backward_arguments();
     p.d_qkv = d.data(), p.d_q_norm = d_q.data(), p.d_k_norm = d_k.data(), p.rstd = rstd.data();
     p.x = dx.data(), p.q_norm = q.data(), p.k_norm = k.data(), p.table = angles.data();
-    DeviceArray<std::int32_t> there(starts);
-    if (!starts.empty()) p.document_starts = there.data();
+    DeviceArray<std::int32_t> there(starts_of_documents);
+    if (!starts_of_documents.empty()) p.document_starts = there.data();
     DeviceBytes workspace(cuda::qk_norm_rope_backward_workspace_bytes(p));
     cuda::qk_norm_rope_backward(workspace.context(), p);
     return {d.host(), d_q.host(), d_k.host()};
@@ -140,10 +79,11 @@ struct Trial {
 // Positions restart with documents: the bits are those of a table that has a row for each token.
 template <class T>
 void restart_with_documents() {
-  for (const Case& c : {Case{45, 15, 6, 2, 18}, Case{100, 50, 8, 2, 128}, Case{128, 64, 4, 1, 64}}) {
-    const auto starts = random_documents(c.M / c.T, c.T, 3);
+  for (const Case& c : qk_norm_rope_document_cases) {
+    SCOPED_TRACE(::testing::Message() << c);
     Trial<T> restarting(c), by_token(c);
-    restarting.starts = starts;
+    const auto starts = restarting.starts();
+    restarting.starts_of_documents = starts;
     by_token.table = rotations_of(restarting.table, starts, c.T, c.D), by_token.c.T = c.M;
     const auto f = restarting.forward(), wanted = by_token.forward();
     EXPECT_EQ(digest(f.out, f.rstd), digest(wanted.out, wanted.rstd));
@@ -154,8 +94,8 @@ TEST_F(QkNormRopeCuda, PositionsRestartWithDocuments) { restart_with_documents<f
 
 template <class T>
 void compare_with_host() {
-  for (const Case& c : cases) {
-    SCOPED_TRACE(::testing::Message() << c.M << " rows, T " << c.T << ", H " << c.H << ", G " << c.G << ", D " << c.D);
+  for (const Case& c : qk_norm_rope_cases) {
+    SCOPED_TRACE(::testing::Message() << c);
     const Trial<T> t(c);
     const auto f = t.forward(), wanted = t.host_forward();
     EXPECT_LT(norm_error(f.out, wanted.out), sizeof(T) == 4 ? 1e-6 : 2e-3);
@@ -177,7 +117,7 @@ TEST_F(QkNormRopeCuda, MatchesTheHostInBf16) { compare_with_host<bf16>(); }
 // Sums are taken in an order that depends on shapes alone: not on where operands lie, or on timing.
 template <class T>
 void same_bits(const Case& c) {
-  SCOPED_TRACE(::testing::Message() << c.M << " rows, D " << c.D);
+  SCOPED_TRACE(::testing::Message() << c);
   const Trial<T> t(c);
   const auto f = t.forward();
   EXPECT_EQ(digest(t.forward(1).out), digest(f.out));
@@ -190,7 +130,7 @@ void same_bits(const Case& c) {
   });
 }
 TEST_F(QkNormRopeCuda, SameBitsWhereverOperandsLie) {
-  for (const Case& c : cases) same_bits<float>(c), same_bits<bf16>(c);
+  for (const Case& c : qk_norm_rope_cases) same_bits<float>(c), same_bits<bf16>(c);
 }
 
 TEST_F(QkNormRopeCuda, RefusesWhatItCannotDo) {

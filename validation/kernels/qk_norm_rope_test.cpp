@@ -1,25 +1,18 @@
-#include "kernels/qk_norm_rope/qk_norm_rope.hpp"
+#include "qk_norm_rope_cases.hpp"
 
 #include "base/check.hpp"
-#include "documents.hpp"
-#include "kernels/rope/rope.hpp"
-#include "same_bits.hpp"
 
 namespace tessera::kernels::testing::qk_norm_rope_test {
 namespace {
 
-struct Case {
-  std::int64_t M, T, H, G, D;
-  std::int64_t heads() const { return H + G; }
-  std::int64_t width() const { return (H + 2 * G) * D; }
-};
-std::ostream& operator<<(std::ostream& out, const Case& c) {
-  return out << c.M << " rows, T " << c.T << ", H " << c.H << ", G " << c.G << ", D " << c.D;
+using Case = QkNormRopeCase;
+
+/// Those of both backends, and of the host alone: many rows, and a head whose cosines and sines are taken in parts.
+std::vector<Case> cases() {
+  std::vector<Case> all(std::begin(qk_norm_rope_cases), std::end(qk_norm_rope_cases));
+  all.insert(all.end(), {{300, 100, 4, 2, 128}, {40, 64, 2, 2, 256}, {9, 5, 2, 1, 330}, {2100, 700, 2, 1, 48}});
+  return all;
 }
-// Odd halves, positions that wrap (in the middle of the rows too), one key head and as many as query heads, several row blocks, and a head
-// whose cosines and sines are taken in parts.
-const Case cases[] = {{1, 1, 1, 1, 2},       {6, 3, 2, 1, 6},     {77, 77, 3, 1, 64}, {45, 16, 6, 2, 18},   {10, 5, 4, 2, 30},
-                      {300, 100, 4, 2, 128}, {40, 64, 2, 2, 256}, {9, 5, 2, 1, 330},  {2100, 700, 2, 1, 48}};
 constexpr double eps = 1e-5;
 constexpr double float_eps = static_cast<double>(static_cast<float>(eps));
 
@@ -87,71 +80,24 @@ Gradients reference_backward(const Operands& o, const std::vector<double>& d_out
   return g;
 }
 
-/// The query and key heads of each row (first = 0, count = H + G), or its value heads.
 template <class T>
-std::vector<T> heads_of(const std::vector<T>& v, const Case& c, std::int64_t first, std::int64_t count) {
+struct Trial : QkNormRopeInputs<T> {
+  using Inputs = QkNormRopeInputs<T>;
+  using Inputs::c, Inputs::x, Inputs::q_norm, Inputs::k_norm, Inputs::d_qkv, Inputs::table, Inputs::d_q_norm, Inputs::d_k_norm;
   std::vector<T> out;
-  for (std::int64_t m = 0; m < c.M; ++m) {
-    const auto begin = v.begin() + m * c.width() + first * c.D;
-    out.insert(out.end(), begin, begin + count * c.D);
-  }
-  return out;
-}
-template <class T>
-std::vector<T> turned_heads(const std::vector<T>& v, const Case& c) {
-  return heads_of(v, c, 0, c.heads());
-}
-template <class T>
-std::vector<T> value_heads(const std::vector<T>& v, const Case& c) {
-  return heads_of(v, c, c.heads(), c.G);
-}
+  std::vector<float> rstd;
 
-template <class T>
-struct Trial {
-  Case c;
-  std::vector<T> x, q_norm, k_norm, d_qkv, out;
-  std::vector<float> table, rstd, d_q_norm, d_k_norm;
-
-  explicit Trial(Case c) : c(c) {
-    x = random_values<T>(c.M * c.width(), 1);
-    q_norm = random_values<T>(c.D, 2), k_norm = random_values<T>(c.D, 3);
-    d_qkv = random_values<T>(c.M * c.width(), 4);
-    out = poisoned<T>(c.M * c.width());
-    table = poisoned<float>(c.T * c.D), rstd = poisoned<float>(c.M * c.heads());
-    d_q_norm = random_values<float>(c.D, 5), d_k_norm = random_values<float>(c.D, 6);
-    rope_table(table.data(), 0, c.T, c.D, 10000, {});
-  }
+  explicit Trial(const Case& c) : Inputs(c), out(poisoned<T>(c.M * c.width())), rstd(poisoned<float>(c.M * c.heads())) {}
   Operands operands() const { return {c, doubles(x), doubles(q_norm), doubles(k_norm), doubles(table)}; }
   QkNormRopeForward forward_arguments() {
-    return {.out = out.data(),
-            .rstd = rstd.data(),
-            .x = x.data(),
-            .q_norm = q_norm.data(),
-            .k_norm = k_norm.data(),
-            .table = table.data(),
-            .M = c.M,
-            .T = c.T,
-            .H = c.H,
-            .G = c.G,
-            .D = c.D,
-            .eps = static_cast<float>(eps),
-            .dtype = dtype_of<T>()};
+    QkNormRopeForward p = Inputs::forward_arguments();
+    p.out = out.data(), p.rstd = rstd.data(), p.eps = static_cast<float>(eps);
+    return p;
   }
   QkNormRopeBackward backward_arguments() {
-    return {.d_qkv = d_qkv.data(),
-            .d_q_norm = d_q_norm.data(),
-            .d_k_norm = d_k_norm.data(),
-            .x = x.data(),
-            .q_norm = q_norm.data(),
-            .k_norm = k_norm.data(),
-            .rstd = rstd.data(),
-            .table = table.data(),
-            .M = c.M,
-            .T = c.T,
-            .H = c.H,
-            .G = c.G,
-            .D = c.D,
-            .dtype = dtype_of<T>()};
+    QkNormRopeBackward p = Inputs::backward_arguments();
+    p.d_qkv = d_qkv.data(), p.d_q_norm = d_q_norm.data(), p.d_k_norm = d_k_norm.data(), p.rstd = rstd.data();
+    return p;
   }
   void forward() { qk_norm_rope_forward({}, forward_arguments()); }
   void backward() {
@@ -163,7 +109,7 @@ struct Trial {
 
 template <class T>
 void check_forward() {
-  for (const Case& c : cases) {
+  for (const Case& c : cases()) {
     SCOPED_TRACE(::testing::Message() << c);
     Trial<T> run(c);
     const Operands o = run.operands();
@@ -187,7 +133,7 @@ TEST(QkNormRope, MatchesReferenceBf16) { check_forward<bf16>(); }
 
 template <class T>
 void check_backward() {
-  for (const Case& c : cases) {
+  for (const Case& c : cases()) {
     SCOPED_TRACE(::testing::Message() << c);
     Trial<T> run(c);
     run.forward();
@@ -196,9 +142,7 @@ void check_backward() {
       expected.d_q_norm[i] += static_cast<double>(run.d_q_norm[i]);
       expected.d_k_norm[i] += static_cast<double>(run.d_k_norm[i]);
     }
-    // Value heads are poison: read, they would spoil what is near; written, they would change.
-    const auto poison = poisoned<T>(c.G * c.D);
-    for (std::int64_t m = 0; m < c.M; ++m) std::copy(poison.begin(), poison.end(), run.d_qkv.begin() + m * c.width() + c.heads() * c.D);
+    run.poison_value_heads();
     run.backward();
     EXPECT_LT(relative_error(turned_heads(run.d_qkv, c), turned_heads(expected.d_x, c), expected.largest_term), tolerance<T>());
     EXPECT_EQ(digest(value_heads(run.d_qkv, c)), digest(poisoned<T>(c.M * c.G * c.D)));
@@ -212,10 +156,12 @@ TEST(QkNormRope, GradientMatchesReferenceBf16) { check_backward<bf16>(); }
 // Positions restart with documents: the bits, and so those of the weights' gradients, are those of a table that has a row for each token.
 template <class T>
 void check_documents() {
-  for (const Case& c : {Case{77, 77, 3, 1, 64}, Case{300, 100, 4, 2, 128}, Case{10, 5, 2, 1, 330}}) {
+  std::vector<Case> all(std::begin(qk_norm_rope_document_cases), std::end(qk_norm_rope_document_cases));
+  all.insert(all.end(), {{300, 100, 4, 2, 128}, {10, 5, 2, 1, 330}});
+  for (const Case& c : all) {
     SCOPED_TRACE(::testing::Message() << c);
     Trial<T> run(c), by_token(c);
-    const auto starts = random_documents(c.M / c.T, c.T, 3);
+    const auto starts = run.starts();
     by_token.table = rotations_of(run.table, starts, c.T, c.D), by_token.c.T = c.M;
     QkNormRopeForward forward = run.forward_arguments();
     forward.document_starts = starts.data();

@@ -113,7 +113,7 @@ inline double written_error(const Tensor& got, const std::vector<double>& want) 
 
 /// Blocks with the first half of the keys for all queries, with all keys for the second half of the queries, and with rows anywhere. Of
 /// each tile that the kernels have, whole ones, less than one, and a few rows or one more; grouped queries; head dims of every kernel.
-inline std::vector<AttentionBlock> blocks(DType t) {
+inline std::vector<AttentionBlock> ring_attention_cases(DType t) {
   const auto lower = [&](std::int64_t B, std::int64_t T, std::int64_t H, std::int64_t G, std::int64_t D) {
     return AttentionBlock{{.B = B, .T = T, .H = H, .G = G, .D = D, .dtype = t}, {0, T}, {0, T / 2}};
   };

@@ -72,8 +72,8 @@ std::vector<AttentionBlock> few_in_the_race_build(std::vector<AttentionBlock> al
   return all;
 }
 
-TEST_F(RingAttentionCuda, BlocksMatchTheHostInFp32) { compare_blocks(few_in_the_race_build(blocks(DType::f32))); }
-TEST_F(RingAttentionCuda, BlocksMatchTheHostInBf16) { compare_blocks(few_in_the_race_build(blocks(DType::bf16))); }
+TEST_F(RingAttentionCuda, BlocksMatchTheHostInFp32) { compare_blocks(few_in_the_race_build(ring_attention_cases(DType::f32))); }
+TEST_F(RingAttentionCuda, BlocksMatchTheHostInBf16) { compare_blocks(few_in_the_race_build(ring_attention_cases(DType::bf16))); }
 
 /// Rows of a tile beyond the keys have scores of 0: far above those here, and with the first size their powers would overflow.
 void compare_low_scores(DType t, std::int64_t D) {
@@ -130,7 +130,7 @@ class RingAttentionOnHopper : public OnDevice {
 
 TEST_F(RingAttentionOnHopper, BlocksMatchTheHost) {
   std::vector<AttentionBlock> all;
-  for (const AttentionBlock& b : blocks(DType::bf16)) {
+  for (const AttentionBlock& b : ring_attention_cases(DType::bf16)) {
     if (cuda::warpgroup_head_dim(b.shape.D)) all.push_back(b);
   }
   compare_blocks(few_in_the_race_build(all));

@@ -1,33 +1,21 @@
 #include "base/check.hpp"
 #include "device_array.hpp"
-#include "kernels/rmsnorm/rmsnorm.hpp"
+#include "rmsnorm_cases.hpp"
 
 namespace tessera::kernels::testing::rmsnorm_cuda_test {
 namespace {
 
 class RmsnormCuda : public OnDevice {};
 
-struct Case {
-  std::int64_t rows, C;
-  std::int64_t elements() const { return rows * C; }
-};
-// From a row on part of a warp to rows that registers do not hold; lengths that are no whole vectors.
-const Case cases[] = {{1, 1}, {1, 48}, {77, 1}, {77, 128}, {9, 1013}, {130, 80}, {40, 1000}, {33, 2048}, {9, 4096}, {3, 8192}, {3, 16448}};
+using Case = RmsnormCase;
 
 enum class Place { apart, in_residual, in_d_out };
 
 template <class T>
-struct Trial {
-  Case c;
-  std::vector<T> x, weight, d_out, residual;
-  std::vector<float> d_weight;
-  explicit Trial(const Case& c)
-      : c(c),
-        x(random_values<T>(c.elements(), 1)),
-        weight(random_values<T>(c.C, 2)),
-        d_out(random_values<T>(c.elements(), 3)),
-        residual(random_values<T>(c.elements(), 4)),
-        d_weight(random_values<float>(c.C, 5)) {}
+struct Trial : RmsnormInputs<T> {
+  using Inputs = RmsnormInputs<T>;
+  using Inputs::c, Inputs::x, Inputs::weight, Inputs::d_out, Inputs::residual, Inputs::d_weight, Inputs::backward_arguments;
+  using Inputs::Inputs;
 
   struct Forward {
     std::vector<T> out;
@@ -37,13 +25,8 @@ struct Trial {
     Forward f{poisoned<T>(c.elements()), poisoned<float>(c.rows)};
     DeviceArray<T> out(c.elements(), shift), dx(x, shift), w(weight, shift);
     DeviceArray<float> rstd(c.rows);
-    RmsnormForward p{.out = f.out.data(),
-                     .rstd = f.rstd.data(),
-                     .x = x.data(),
-                     .weight = weight.data(),
-                     .rows = c.rows,
-                     .C = c.C,
-                     .dtype = dtype_of<T>()};
+    RmsnormForward p = this->forward_arguments();
+    p.out = f.out.data(), p.rstd = f.rstd.data();
     if (on_host) {
       host::rmsnorm_forward({}, p);
       return f;
@@ -58,20 +41,10 @@ struct Trial {
     std::vector<float> d_weight;
     std::string hash() const { return digest(d_x, d_weight).hex(); }
   };
-  RmsnormBackward arguments(const std::vector<float>& rstd) {
-    return {.d_out = d_out.data(),
-            .d_residual = residual.data(),
-            .x = x.data(),
-            .weight = weight.data(),
-            .rstd = rstd.data(),
-            .rows = c.rows,
-            .C = c.C,
-            .dtype = dtype_of<T>()};
-  }
   Backward host_backward(bool with_residual) {
     Backward b{poisoned<T>(c.elements()), d_weight};
     const auto rstd = forward(true).rstd;
-    RmsnormBackward p = arguments(rstd);
+    RmsnormBackward p = backward_arguments(rstd);
     p.d_x = b.d_x.data(), p.d_weight = b.d_weight.data();
     if (!with_residual) p.d_residual = nullptr;
     Workspace workspace(host::rmsnorm_backward_workspace_bytes(p));
@@ -80,7 +53,7 @@ struct Trial {
   }
   Backward backward(bool with_residual, Place place = Place::apart, std::int64_t shift = 0) {
     const auto host_rstd = forward(true).rstd;
-    RmsnormBackward p = arguments(host_rstd);
+    RmsnormBackward p = backward_arguments(host_rstd);
     DeviceArray<T> d_x(c.elements(), shift), dy(d_out, shift), r(residual, shift), dx(x, shift), w(weight, shift);
     DeviceArray<float> rstd(host_rstd), dw(d_weight);
     DeviceArray<T>& to = place == Place::in_residual ? r : place == Place::in_d_out ? dy : d_x;
@@ -94,8 +67,8 @@ struct Trial {
 
 template <class T>
 void compare_with_host() {
-  for (const Case& c : cases) {
-    SCOPED_TRACE(::testing::Message() << "rows " << c.rows << ", C " << c.C);
+  for (const Case& c : rmsnorm_cases) {
+    SCOPED_TRACE(::testing::Message() << c);
     Trial<T> t(c);
     const auto out = t.forward(false), expected = t.forward(true);
     EXPECT_LT(norm_error(out.out, expected.out), sizeof(T) == 4 ? 1e-6 : 2e-3);
@@ -115,7 +88,7 @@ TEST_F(RmsnormCuda, MatchesTheHostInBf16) { compare_with_host<bf16>(); }
 // Sums are taken in an order that depends on shapes alone: not on where operands lie, on which memory is shared, or on timing.
 template <class T>
 void same_bits(const Case& c) {
-  SCOPED_TRACE(::testing::Message() << "rows " << c.rows << ", C " << c.C);
+  SCOPED_TRACE(::testing::Message() << c);
   Trial<T> t(c);
   EXPECT_EQ(digest(t.forward(false).out), digest(t.forward(false, 1).out));
   const std::string expected = t.backward(true).hash();

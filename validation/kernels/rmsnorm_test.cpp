@@ -1,16 +1,18 @@
-#include "kernels/rmsnorm/rmsnorm.hpp"
+#include "rmsnorm_cases.hpp"
 
 #include "base/check.hpp"
-
-#include "same_bits.hpp"
 
 namespace tessera::kernels::testing::rmsnorm_test {
 namespace {
 
-struct Case {
-  std::int64_t rows, C;
-};
-const Case cases[] = {{1, 1}, {1, 48}, {3, 1013}, {77, 1}, {77, 48}, {77, 128}, {130, 1013}, {2100, 80}};
+using Case = RmsnormCase;
+
+/// Those of both backends, and of the host alone: many rows.
+std::vector<Case> cases() {
+  std::vector<Case> all(std::begin(rmsnorm_cases), std::end(rmsnorm_cases));
+  all.insert(all.end(), {{130, 1013}, {2100, 80}});
+  return all;
+}
 constexpr double eps = 1e-5;
 
 /// The definition, dense, in fp64.
@@ -51,43 +53,22 @@ Gradients reference_backward(const std::vector<double>& d_out, const std::vector
 }
 
 template <class T>
-struct Trial {
-  std::vector<T> x, weight, d_out, residual, out, d_x;
-  std::vector<float> rstd, d_weight;
-  Case c;
+struct Trial : RmsnormInputs<T> {
+  using Inputs = RmsnormInputs<T>;
+  using Inputs::c, Inputs::x, Inputs::weight, Inputs::d_out, Inputs::residual, Inputs::d_weight;
+  std::vector<T> out, d_x;
+  std::vector<float> rstd;
 
-  explicit Trial(Case c) : c(c) {
-    std::int64_t n = c.rows * c.C;
-    x = random_values<T>(n, 1);
-    weight = random_values<T>(c.C, 2);
-    d_out = random_values<T>(n, 3);
-    residual = random_values<T>(n, 4);
-    out = poisoned<T>(n);
-    d_x = poisoned<T>(n);
-    rstd = poisoned<float>(c.rows);
-    d_weight = random_values<float>(c.C, 5);
-  }
+  explicit Trial(const Case& c) : Inputs(c), out(poisoned<T>(c.elements())), d_x(out), rstd(poisoned<float>(c.rows)) {}
   void forward() {
-    rmsnorm_forward({}, {.out = out.data(),
-                         .rstd = rstd.data(),
-                         .x = x.data(),
-                         .weight = weight.data(),
-                         .rows = c.rows,
-                         .C = c.C,
-                         .eps = static_cast<float>(eps),
-                         .dtype = dtype_of<T>()});
+    RmsnormForward p = this->forward_arguments();
+    p.out = out.data(), p.rstd = rstd.data(), p.eps = static_cast<float>(eps);
+    rmsnorm_forward({}, p);
   }
   RmsnormBackward arguments() {
-    return {.d_x = d_x.data(),
-            .d_weight = d_weight.data(),
-            .d_out = d_out.data(),
-            .d_residual = residual.data(),
-            .x = x.data(),
-            .weight = weight.data(),
-            .rstd = rstd.data(),
-            .rows = c.rows,
-            .C = c.C,
-            .dtype = dtype_of<T>()};
+    RmsnormBackward p = this->backward_arguments(rstd);
+    p.d_x = d_x.data(), p.d_weight = d_weight.data();
+    return p;
   }
   void backward(const RmsnormBackward& p) {
     Workspace workspace(rmsnorm_backward_workspace_bytes(p));
@@ -97,8 +78,8 @@ struct Trial {
 
 template <class T>
 void check_against_reference() {
-  for (Case c : cases) {
-    SCOPED_TRACE(::testing::Message() << "rows " << c.rows << ", C " << c.C);
+  for (const Case& c : cases()) {
+    SCOPED_TRACE(::testing::Message() << c);
     Trial<T> run(c);
     run.forward();
     EXPECT_LT(relative_error(run.out, reference_forward(doubles(run.x), doubles(run.weight))), tolerance<T>());

@@ -1,7 +1,4 @@
-#include "kernels/rope/rope.hpp"
-
-#include "documents.hpp"
-#include "same_bits.hpp"
+#include "rope_cases.hpp"
 
 namespace tessera::kernels::testing::rope_test {
 namespace {
@@ -95,34 +92,14 @@ TEST(Rope, ScalingKeepsShortWavesAndSlowsLongOnes) {
   EXPECT_GT(between, 0);
 }
 
-struct Case {
-  std::int64_t M, T, heads, D, stride;
-};
-const Case cases[] = {{1, 1, 1, 2, 2}, {6, 3, 2, 48, 3 * 48}, {77, 77, 3, 64, 5 * 64 + 1}, {10, 5, 7, 30, 9 * 30}, {300, 100, 2, 128, 256}};
-
 template <class T>
-struct Trial {
-  Case c;
-  std::vector<float> table;
-  std::vector<T> x;
-  explicit Trial(Case c) : c(c), table(poisoned<float>(c.T * c.D)), x(random_values<T>(c.M * c.stride, 1)) {
-    rope_table(table.data(), 0, c.T, c.D, 10000, {});
-  }
-  void rotate(bool inverse) {
-    rope({}, {.x = x.data(),
-              .table = table.data(),
-              .M = c.M,
-              .T = c.T,
-              .heads = c.heads,
-              .D = c.D,
-              .stride = c.stride,
-              .inverse = inverse,
-              .dtype = dtype_of<T>()});
-  }
+struct Trial : RopeInputs<T> {
+  using RopeInputs<T>::RopeInputs;
+  void rotate(bool inverse) { rope({}, this->arguments(inverse)); }
 };
 
 /// Rotation by +angle or -angle with the table's own values; elements beyond the heads stay.
-std::vector<double> reference(const std::vector<double>& x, const std::vector<float>& table, Case c, double direction) {
+std::vector<double> reference(const std::vector<double>& x, const std::vector<float>& table, const RopeCase& c, double direction) {
   std::vector<double> out = x;
   for (std::int64_t m = 0; m < c.M; ++m) {
     for (std::int64_t h = 0; h < c.heads; ++h) {
@@ -140,8 +117,8 @@ std::vector<double> reference(const std::vector<double>& x, const std::vector<fl
 
 template <class T>
 void check_against_reference() {
-  for (Case c : cases) {
-    SCOPED_TRACE(::testing::Message() << "M " << c.M << ", T " << c.T << ", heads " << c.heads << ", D " << c.D);
+  for (const RopeCase& c : rope_cases) {
+    SCOPED_TRACE(::testing::Message() << c);
     for (bool inverse : {false, true}) {
       Trial<T> trial(c);
       auto expected = reference(doubles(trial.x), trial.table, c, inverse ? -1 : 1);
@@ -156,19 +133,13 @@ TEST(Rope, MatchesReferenceBf16) { check_against_reference<bf16>(); }
 // Positions restart with documents: the bits are those of a table that has a row for each token.
 template <class T>
 void check_documents() {
-  for (const Case& c : {Case{77, 77, 3, 64, 5 * 64 + 1}, Case{300, 100, 2, 128, 256}, Case{10, 5, 7, 30, 9 * 30}}) {
+  for (const RopeCase& c : rope_cases) {
+    SCOPED_TRACE(::testing::Message() << c);
     Trial<T> trial(c), by_token(c);
-    const auto starts = random_documents(c.M / c.T, c.T, 3);
+    const auto starts = trial.starts();
     by_token.table = rotations_of(trial.table, starts, c.T, c.D);
-    Rope p{.x = trial.x.data(),
-           .table = trial.table.data(),
-           .M = c.M,
-           .T = c.T,
-           .heads = c.heads,
-           .D = c.D,
-           .stride = c.stride,
-           .dtype = dtype_of<T>(),
-           .document_starts = starts.data()};
+    Rope p = trial.arguments(false);
+    p.document_starts = starts.data();
     rope({}, p);
     by_token.c.T = c.M;
     by_token.rotate(false);
@@ -179,19 +150,21 @@ TEST(Rope, PositionsRestartWithDocuments) { check_documents<float>(), check_docu
 
 // What lies beyond the rotated heads (value heads, padding) keeps its bits.
 TEST(Rope, LeavesTheRestOfTheRowAlone) {
-  Trial<float> trial(cases[2]);
-  std::vector<float> before = trial.x;
-  trial.rotate(false);
-  const Case& c = trial.c;
-  for (std::int64_t m = 0; m < c.M; ++m) {
-    std::int64_t at = m * c.stride + c.heads * c.D;
-    ASSERT_EQ(std::memcmp(trial.x.data() + at, before.data() + at, static_cast<std::size_t>(c.stride - c.heads * c.D) * sizeof(float)), 0);
+  for (const RopeCase& c : rope_cases) {
+    Trial<float> trial(c);
+    const std::vector<float> before = trial.x;
+    trial.rotate(false);
+    for (std::int64_t m = 0; m < c.M; ++m) {
+      const std::int64_t at = m * c.stride + c.heads * c.D;
+      ASSERT_EQ(std::memcmp(trial.x.data() + at, before.data() + at, static_cast<std::size_t>(c.stride - c.heads * c.D) * sizeof(float)), 0)
+          << c;
+    }
   }
 }
 
 // The backward pass is the inverse rotation: the transpose of an orthogonal map.
 TEST(Rope, InverseIsTheGradient) {
-  Case c{4, 2, 2, 10, 25};
+  const RopeCase c{4, 2, 2, 10, 25};
   Trial<float> trial(c);
   std::vector<double> d_out = doubles(trial.x), x = doubles(random_values<float>(c.M * c.stride, 2));
   auto expected = finite_differences(x, [&](const std::vector<double>& v) { return dot(d_out, reference(v, trial.table, c, 1)); });

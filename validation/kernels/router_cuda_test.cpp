@@ -1,25 +1,18 @@
 #include "device_array.hpp"
-#include "kernels/router/router.hpp"
+#include "router_cases.hpp"
 
 namespace tessera::kernels::testing::router_cuda_test {
 namespace {
 
 class RouterCuda : public OnDevice {};
 
-const RouterShape shapes[] = {{.M = 1, .E = 1, .k = 1},
-                              {.M = 130, .E = 8, .k = 2},
-                              {.M = 65, .E = 60, .k = 4, .shared = true, .normalized = false},
-                              {.M = 9, .E = 5, .k = 5, .shared = true},
-                              {.M = 20, .E = 6, .k = 2, .parts = 4}};
-
 /// What all ops of the router leave, on the host or on a GPU.
 template <class T>
 Hash128 results(const RouterShape& s, bool on_host, bool biased = false) {
-  auto logits = random_values<float>(s.M * s.columns(), 1, 2), d_weights = random_values<float>(s.M * s.slots(), 2);
-  auto bias = random_values<float>(s.E, 3, 0.3);
-  std::vector<double> weight{1};
-  std::vector<std::int32_t> counts(static_cast<std::size_t>(s.parts * s.E));
-  for (std::size_t e = 0; e < counts.size(); ++e) counts[e] = static_cast<std::int32_t>(7 * e % 5);
+  RouterInputs in(s);
+  auto &logits = in.logits, &d_weights = in.d_weights, &bias = in.bias;
+  auto& counts = in.counts;
+  std::vector<double> weight{in.weight};
   RouterBackward backward{.balance_scale = 0.2f, .z_scale = 0.01f, .shape = s, .dtype = dtype_of<T>()};
   if (on_host) {
     auto experts = poisoned<std::int32_t>(s.M * s.k);
@@ -55,40 +48,38 @@ Hash128 results(const RouterShape& s, bool on_host, bool biased = false) {
 }
 
 TEST_F(RouterCuda, HasTheBitsOfTheHost) {
-  for (const RouterShape& s : shapes) {
-    EXPECT_EQ(results<float>(s, false).hex(), results<float>(s, true).hex()) << s.E << " experts";
-    EXPECT_EQ(results<bf16>(s, false).hex(), results<bf16>(s, true).hex()) << s.E << " experts";
-    EXPECT_EQ(results<float>(s, false, true).hex(), results<float>(s, true, true).hex()) << s.E << " experts with a bias";
+  for (const RouterShape& s : router_cases) {
+    EXPECT_EQ(results<float>(s, false).hex(), results<float>(s, true).hex()) << describe(s);
+    EXPECT_EQ(results<bf16>(s, false).hex(), results<bf16>(s, true).hex()) << describe(s);
+    EXPECT_EQ(results<float>(s, false, true).hex(), results<float>(s, true, true).hex()) << describe(s) << " with a bias";
   }
 }
 
 TEST_F(RouterCuda, SameBitsInEveryOrder) {
-  expect_same_bits_on_device([] { return results<float>(shapes[2], false); });
+  expect_same_bits_on_device([] { return results<float>(router_cases[5], false); });
 }
 
 TEST_F(RouterCuda, BalancesAsTheHostDoes) {
-  constexpr std::int64_t layers = 3, E = 100, stride = 128;
-  std::vector<std::int64_t> loads(layers * E);
-  for (std::size_t i = 0; i < loads.size(); ++i) loads[i] = static_cast<std::int64_t>(31 * i % 17);
-  auto biases = random_values<float>(layers * stride, 5, 0.1);
-  DeviceArray<std::int64_t> device_loads(loads);
-  for (const int skip : {0, 1}) {
-    std::vector<float> expected = biases;
-    std::vector<AdamwScalars> scalars{{.skip = skip}};
-    BalanceRouters p{.biases = expected.data(),
-                     .loads = loads.data(),
-                     .scalars = scalars.data(),
-                     .rate = 0.001f,
-                     .layers = layers,
-                     .E = E,
-                     .stride = stride};
-    host::balance_routers({}, p);
-    DeviceArray<float> device_biases(biases);
-    DeviceArray<AdamwScalars> device_scalars(scalars);
-    p.biases = device_biases.data(), p.loads = device_loads.data(), p.scalars = device_scalars.data();
-    cuda::balance_routers({}, p);
-    EXPECT_EQ(device_biases.host(), expected) << "skip " << skip;
-    EXPECT_EQ(expected == biases, skip == 1);
+  for (const BalanceRoutersCase& c : balance_routers_cases()) {
+    DeviceArray<std::int64_t> device_loads(c.loads);
+    for (const int skip : {0, 1}) {
+      std::vector<float> expected = c.biases;
+      std::vector<AdamwScalars> scalars{{.skip = skip}};
+      BalanceRouters p{.biases = expected.data(),
+                       .loads = c.loads.data(),
+                       .scalars = scalars.data(),
+                       .rate = balance_rate,
+                       .layers = c.layers,
+                       .E = c.E,
+                       .stride = c.stride};
+      host::balance_routers({}, p);
+      DeviceArray<float> device_biases(c.biases);
+      DeviceArray<AdamwScalars> device_scalars(scalars);
+      p.biases = device_biases.data(), p.loads = device_loads.data(), p.scalars = device_scalars.data();
+      cuda::balance_routers({}, p);
+      EXPECT_EQ(device_biases.host(), expected) << c.E << " experts, skip " << skip;
+      EXPECT_EQ(expected, skip == 1 ? c.biases : balanced_by_definition(c)) << c.E << " experts, skip " << skip;
+    }
   }
 }
 

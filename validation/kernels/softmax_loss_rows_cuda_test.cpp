@@ -1,26 +1,12 @@
 #include "device_array.hpp"
-#include "kernels/cross_entropy/cross_entropy.hpp"
+#include "softmax_loss_rows_cases.hpp"
 
 namespace tessera::kernels::testing::softmax_loss_rows_cuda_test {
 namespace {
 
 class SoftmaxLossRowsCuda : public OnDevice {};
 
-struct Case {
-  std::int64_t rows, V;
-  float spread = 3;
-};
-// Rows shorter than a block, several tiles, longer than what shared memory keeps, no whole vectors; peaked rows with a subnormal tail.
-const Case cases[] = {{1, 1}, {3, 7}, {5, 64}, {3, 1013}, {2, 2048}, {2, 16384}, {2, 20001}, {1, 45056}, {1, 50257}, {3, 1000, 60}};
-
-struct Inputs {
-  std::vector<float> logits;
-  std::vector<std::int32_t> targets;
-  explicit Inputs(const Case& c) : logits(random_values<float>(c.rows * c.V, 1, c.spread)) {
-    for (std::int64_t r = 0; r < c.rows; ++r)
-      targets.push_back(r == 2 ? no_target : static_cast<std::int32_t>(r == 0 ? c.V - 1 : (r * 7919) % c.V));
-  }
-};
+using Case = SoftmaxLossRowsCase;
 
 struct Result {
   std::vector<float> losses;
@@ -29,18 +15,17 @@ struct Result {
 };
 
 enum class Mode { loss, gradient, in_place };
-constexpr float grad_scale = 0x1p-10f;
 
 template <class T>
 Result on_host(const Case& c, Mode mode) {
-  Inputs in(c);
+  SoftmaxLossRowsInputs in(c);
   auto losses = poisoned<float>(c.rows);
   auto d = poisoned<T>(c.rows * c.V);
   host::softmax_loss_rows({}, {.losses = losses.data(),
                                .logits = in.logits.data(),
                                .d_logits = mode == Mode::loss ? nullptr : d.data(),
                                .targets = in.targets.data(),
-                               .grad_scale = grad_scale,
+                               .grad_scale = softmax_grad_scale,
                                .rows = c.rows,
                                .V = c.V,
                                .dtype = dtype_of<T>()});
@@ -49,7 +34,7 @@ Result on_host(const Case& c, Mode mode) {
 
 template <class T>
 Result on_device(const Case& c, Mode mode, std::int64_t shift = 0) {
-  Inputs in(c);
+  SoftmaxLossRowsInputs in(c);
   DeviceArray<float> losses(c.rows), logits(in.logits, shift);
   DeviceArray<std::int32_t> targets(in.targets);
   DeviceArray<T> d(c.rows * c.V, shift);
@@ -58,7 +43,7 @@ Result on_device(const Case& c, Mode mode, std::int64_t shift = 0) {
                                .logits = logits.data(),
                                .d_logits = to,
                                .targets = targets.data(),
-                               .grad_scale = grad_scale,
+                               .grad_scale = softmax_grad_scale,
                                .rows = c.rows,
                                .V = c.V,
                                .dtype = dtype_of<T>()});
@@ -74,15 +59,15 @@ double largest(const std::vector<double>& v) {
 
 template <class T>
 void compare() {
-  for (const Case& c : cases) {
-    SCOPED_TRACE(::testing::Message() << c.rows << " rows of " << c.V);
+  for (const Case& c : softmax_loss_rows_cases) {
+    SCOPED_TRACE(::testing::Message() << c);
     const Result expected = on_host<T>(c, Mode::gradient), result = on_device<T>(c, Mode::gradient);
     for (std::size_t r = 0; r < expected.losses.size(); ++r) {
       EXPECT_NEAR(result.losses[r], expected.losses[r], 1e-6 * std::max(1.0, std::abs(static_cast<double>(expected.losses[r]))));
     }
     ASSERT_EQ(result.d_logits.size(), expected.d_logits.size());
     if (c.V == 1) {  // probability - 1 is nothing but rounding
-      EXPECT_LT(largest(result.d_logits), 1e-6 * static_cast<double>(grad_scale));
+      EXPECT_LT(largest(result.d_logits), 1e-6 * static_cast<double>(softmax_grad_scale));
       continue;
     }
     double difference = 0, norm = 0;

@@ -1,6 +1,5 @@
 // Rows of logits against fp64; the head as a whole is tested in validation/unit/model/head_test.cpp.
-#include "kernels/cross_entropy/cross_entropy.hpp"
-
+#include "softmax_loss_rows_cases.hpp"
 #include "validation/kernels/gemm_test_support.hpp"
 
 namespace tessera::kernels::softmax_loss_rows_test {
@@ -8,33 +7,33 @@ namespace {
 using namespace testing;
 
 TEST(SoftmaxLossRows, MatchesFp64) {
-  for (const std::int64_t V : {1, 2, 7, 64, 1013, 50257})
+  for (const SoftmaxLossRowsCase& c : softmax_loss_rows_cases)
     for (const DType t : {DType::f32, DType::bf16}) {
-      constexpr std::int64_t rows = 3;
-      Tensor logits(rows * V, DType::f32), d(rows * V, t), losses(rows, DType::f32);
-      logits.randomize(1, 5);
-      const std::vector<double> x = logits.doubles();
-      const std::int32_t targets[rows] = {static_cast<std::int32_t>(V - 1), no_target, static_cast<std::int32_t>(V / 2)};
+      SCOPED_TRACE(::testing::Message() << c << " in " << name_of(t));
+      SoftmaxLossRowsInputs in(c);
+      const std::vector<double> x = doubles(in.logits);  // before the kernel works in them
+      Tensor d(c.rows * c.V, t), losses(c.rows, DType::f32);
       softmax_loss_rows({}, {.losses = losses.as<float>(),
-                             .logits = logits.as<float>(),
+                             .logits = in.logits.data(),
                              .d_logits = d.data(),
-                             .targets = targets,
-                             .grad_scale = 0.25f,
-                             .rows = rows,
-                             .V = V,
+                             .targets = in.targets.data(),
+                             .grad_scale = softmax_grad_scale,
+                             .rows = c.rows,
+                             .V = c.V,
                              .dtype = t});
       std::vector<double> want_losses, want_d;
-      for (std::int64_t r = 0; r < rows; ++r) {
-        const double* row = x.data() + r * V;
-        const double most = *std::max_element(row, row + V);
+      for (std::int64_t r = 0; r < c.rows; ++r) {
+        const double* row = x.data() + r * c.V;
+        const std::int32_t target = in.targets[static_cast<std::size_t>(r)];
+        const double most = *std::max_element(row, row + c.V);
         double total = 0;
-        for (std::int64_t v = 0; v < V; ++v) total += std::exp(row[v] - most);
-        want_losses.push_back(targets[r] == no_target ? 0 : std::log(total) + most - row[targets[r]]);
-        for (std::int64_t v = 0; v < V; ++v)
-          want_d.push_back(targets[r] == no_target ? 0 : 0.25 * (std::exp(row[v] - most) / total - (v == targets[r] ? 1 : 0)));
+        for (std::int64_t v = 0; v < c.V; ++v) total += std::exp(row[v] - most);
+        want_losses.push_back(target == no_target ? 0 : std::log(total) + most - row[target]);
+        for (std::int64_t v = 0; v < c.V; ++v)
+          want_d.push_back(target == no_target ? 0 : softmax_grad_scale * (std::exp(row[v] - most) / total - (v == target ? 1 : 0)));
       }
-      EXPECT_LT(relative_error(losses.doubles(), want_losses), 1e-6) << V;
-      EXPECT_LT(relative_error(d.doubles(), want_d), tolerance(t)) << V;
+      EXPECT_LT(relative_error(losses.doubles(), want_losses), 1e-6);
+      EXPECT_LT(relative_error(d.doubles(), want_d), tolerance(t));
     }
 }
 

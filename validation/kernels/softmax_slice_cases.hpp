@@ -6,23 +6,24 @@
 
 namespace tessera::kernels::testing {
 
-struct SliceCase {
+struct SoftmaxSliceCase {
   std::int64_t rows, V, slices;
   float spread = 3;
 };
 // Slices of one token, unequal ones, whole vectors, more than a block's threads; peaked rows with a subnormal tail.
-inline const SliceCase slice_cases[] = {{1, 1, 1}, {3, 7, 7}, {4, 257, 2}, {5, 64, 4}, {3, 1013, 3}, {2, 20001, 2}, {3, 1000, 5, 60}};
+inline const SoftmaxSliceCase softmax_slice_cases[] = {{1, 1, 1},    {3, 7, 7},     {4, 257, 2},     {5, 64, 4},
+                                                       {3, 1013, 3}, {2, 20001, 2}, {3, 1000, 5, 60}};
 
-struct SliceInputs {
+struct SoftmaxSliceInputs {
   std::vector<float> logits;
   std::vector<std::int32_t> targets;
-  explicit SliceInputs(const SliceCase& c) : logits(random_values<float>(c.rows * c.V, 1, c.spread)) {
+  explicit SoftmaxSliceInputs(const SoftmaxSliceCase& c) : logits(random_values<float>(c.rows * c.V, 1, c.spread)) {
     for (std::int64_t r = 0; r < c.rows; ++r)
       targets.push_back(r == 2 ? no_target : static_cast<std::int32_t>(r == 0 ? c.V - 1 : (r * 7919) % c.V));
   }
-  Range slice(const SliceCase& c, std::int64_t k) const { return {c.V * k / c.slices, c.V * (k + 1) / c.slices}; }
+  Range slice(const SoftmaxSliceCase& c, std::int64_t k) const { return {c.V * k / c.slices, c.V * (k + 1) / c.slices}; }
   /// Columns of a slice, row by row.
-  std::vector<float> columns(const SliceCase& c, const Range& range) const {
+  std::vector<float> columns(const SoftmaxSliceCase& c, const Range& range) const {
     std::vector<float> part;
     for (std::int64_t r = 0; r < c.rows; ++r)
       part.insert(part.end(), logits.begin() + r * c.V + range.begin, logits.begin() + r * c.V + range.end);
@@ -30,35 +31,35 @@ struct SliceInputs {
   }
 };
 
-struct SliceResult {
+struct SoftmaxSliceResult {
   std::vector<float> losses;     ///< (rows)
   std::vector<double> d_logits;  ///< (rows,V)
   Hash128 hash() const { return digest(losses, d_logits); }
 };
 
-inline constexpr float slice_grad_scale = 0x1p-10f;
+inline constexpr float softmax_slice_grad_scale = 0x1p-10f;
 
 /// What the loss of whole rows makes of it, on the host.
 template <class T>
-SliceResult of_whole_rows(const SliceCase& c) {
-  SliceInputs in(c);
+SoftmaxSliceResult of_whole_rows(const SoftmaxSliceCase& c) {
+  SoftmaxSliceInputs in(c);
   auto losses = poisoned<float>(c.rows);
   auto d = poisoned<T>(c.rows * c.V);
   host::softmax_loss_rows({}, {.losses = losses.data(),
                                .logits = in.logits.data(),
                                .d_logits = d.data(),
                                .targets = in.targets.data(),
-                               .grad_scale = slice_grad_scale,
+                               .grad_scale = softmax_slice_grad_scale,
                                .rows = c.rows,
                                .V = c.V,
                                .dtype = dtype_of<T>()});
-  SliceResult result{losses, {}};
+  SoftmaxSliceResult result{losses, {}};
   for (const T x : d) result.d_logits.push_back(static_cast<double>(static_cast<float>(x)));
   return result;
 }
 
 template <class T>
-void expect_close(const SliceResult& result, const SliceResult& expected) {
+void expect_close(const SoftmaxSliceResult& result, const SoftmaxSliceResult& expected) {
   for (std::size_t r = 0; r < expected.losses.size(); ++r)
     EXPECT_NEAR(result.losses[r], expected.losses[r], 1e-6 * std::max(1.0, std::abs(static_cast<double>(expected.losses[r]))));
   ASSERT_EQ(result.d_logits.size(), expected.d_logits.size());

@@ -7,8 +7,8 @@ namespace {
 class SoftmaxSliceCuda : public OnDevice {};
 
 template <class T>
-SliceResult on_device(const SliceCase& c, std::int64_t shift = 0, bool in_place = false) {
-  SliceInputs in(c);
+SoftmaxSliceResult on_device(const SoftmaxSliceCase& c, std::int64_t shift = 0, bool in_place = false) {
+  SoftmaxSliceInputs in(c);
   DeviceArray<std::int32_t> targets(in.targets);
   std::vector<double> sums;
   for (std::int64_t k = 0; k < c.slices; ++k) {
@@ -21,7 +21,7 @@ SliceResult on_device(const SliceCase& c, std::int64_t shift = 0, bool in_place 
     const std::vector<double> found = mine.host();
     sums.insert(sums.end(), found.begin(), found.end());
   }
-  SliceResult result{{}, std::vector<double>(static_cast<std::size_t>(c.rows * c.V))};
+  SoftmaxSliceResult result{{}, std::vector<double>(static_cast<std::size_t>(c.rows * c.V))};
   DeviceArray<double> all(sums);
   for (std::int64_t k = 0; k < c.slices; ++k) {
     const Range range = in.slice(c, k);
@@ -32,7 +32,7 @@ SliceResult on_device(const SliceCase& c, std::int64_t shift = 0, bool in_place 
                                   .d_logits = in_place ? static_cast<void*>(logits.data()) : d.data(),
                                   .sums = all.data(),
                                   .targets = targets.data(),
-                                  .grad_scale = slice_grad_scale,
+                                  .grad_scale = softmax_slice_grad_scale,
                                   .rows = c.rows,
                                   .V = range.size(),
                                   .first = range.begin,
@@ -52,7 +52,7 @@ SliceResult on_device(const SliceCase& c, std::int64_t shift = 0, bool in_place 
 
 template <class T>
 void compare() {
-  for (const SliceCase& c : slice_cases) {
+  for (const SoftmaxSliceCase& c : softmax_slice_cases) {
     SCOPED_TRACE(::testing::Message() << c.rows << " rows of " << c.V << " in " << c.slices << " slices");
     expect_close<T>(on_device<T>(c), of_whole_rows<T>(c));
   }
@@ -61,7 +61,7 @@ TEST_F(SoftmaxSliceCuda, MatchesWholeRowsInFp32) { compare<float>(); }
 TEST_F(SoftmaxSliceCuda, MatchesWholeRowsInBf16) { compare<bf16>(); }
 
 TEST_F(SoftmaxSliceCuda, SameBitsInPlaceAndWhereverOperandsLie) {
-  for (const SliceCase& c : {slice_cases[3], slice_cases[4]}) {
+  for (const SoftmaxSliceCase& c : {softmax_slice_cases[3], softmax_slice_cases[4]}) {
     const Hash128 expected = on_device<float>(c).hash();
     EXPECT_EQ(on_device<float>(c, 0, true).hash(), expected);
     EXPECT_EQ(on_device<float>(c, 1).hash(), expected);

@@ -5,8 +5,8 @@ namespace tessera::kernels::testing::softmax_slice_test {
 namespace {
 
 template <class T>
-SliceResult by_slices(const SliceCase& c, bool in_place = false) {
-  SliceInputs in(c);
+SoftmaxSliceResult by_slices(const SoftmaxSliceCase& c, bool in_place = false) {
+  SoftmaxSliceInputs in(c);
   auto sums = poisoned<double>(c.slices * c.rows * 3);
   for (std::int64_t k = 0; k < c.slices; ++k) {
     const Range range = in.slice(c, k);
@@ -17,7 +17,7 @@ SliceResult by_slices(const SliceCase& c, bool in_place = false) {
                             .V = range.size(),
                             .first = range.begin});
   }
-  SliceResult result{{}, std::vector<double>(static_cast<std::size_t>(c.rows * c.V))};
+  SoftmaxSliceResult result{{}, std::vector<double>(static_cast<std::size_t>(c.rows * c.V))};
   for (std::int64_t k = 0; k < c.slices; ++k) {
     const Range range = in.slice(c, k);
     std::vector<float> logits = in.columns(c, range);
@@ -28,7 +28,7 @@ SliceResult by_slices(const SliceCase& c, bool in_place = false) {
                             .d_logits = in_place ? static_cast<void*>(logits.data()) : d.data(),
                             .sums = sums.data(),
                             .targets = in.targets.data(),
-                            .grad_scale = slice_grad_scale,
+                            .grad_scale = softmax_slice_grad_scale,
                             .rows = c.rows,
                             .V = range.size(),
                             .first = range.begin,
@@ -50,7 +50,7 @@ SliceResult by_slices(const SliceCase& c, bool in_place = false) {
 
 template <class T>
 void compare() {
-  for (const SliceCase& c : slice_cases) {
+  for (const SoftmaxSliceCase& c : softmax_slice_cases) {
     SCOPED_TRACE(::testing::Message() << c.rows << " rows of " << c.V << " in " << c.slices << " slices");
     expect_close<T>(by_slices<T>(c), of_whole_rows<T>(c));
   }
@@ -59,7 +59,7 @@ TEST(SoftmaxSlice, MatchesWholeRowsInFp32) { compare<float>(); }
 TEST(SoftmaxSlice, MatchesWholeRowsInBf16) { compare<bf16>(); }
 
 TEST(SoftmaxSlice, SameBitsInPlaceAndOnAnyThreads) {
-  for (const SliceCase& c : slice_cases) {
+  for (const SoftmaxSliceCase& c : softmax_slice_cases) {
     EXPECT_EQ(by_slices<float>(c, true).hash(), by_slices<float>(c).hash());
     expect_same_bits([&] { return by_slices<bf16>(c).hash(); });
   }

@@ -1,16 +1,17 @@
 #include "device_array.hpp"
-#include "kernels/swiglu/swiglu.hpp"
+#include "swiglu_cases.hpp"
 
 namespace tessera::kernels::testing::swiglu_cuda_test {
 namespace {
 
 class SwigluCuda : public OnDevice {};
 
+/// With gates of any size among them.
 template <class T>
-struct Trial {
+struct Trial : SwigluInputs<T> {
+  using SwigluInputs<T>::gate_up, SwigluInputs<T>::d_out;
   std::int64_t M, F;
-  std::vector<T> gate_up, d_out;
-  Trial(std::int64_t M, std::int64_t F) : M(M), F(F), gate_up(random_values<T>(2 * M * F, 1, 4)), d_out(random_values<T>(M * F, 2)) {
+  explicit Trial(const SwigluCase& c) : SwigluInputs<T>(c), M(c.M), F(c.F) {
     const float extremes[] = {0.0f, -0.0f, 88.0f, -88.0f, 200.0f, -200.0f, 30.0f, -30.0f};
     for (std::size_t i = 0; i < std::size(extremes) && static_cast<std::int64_t>(i) < F; ++i) gate_up[i] = T(extremes[i]);
   }
@@ -38,30 +39,28 @@ struct Trial {
   }
 };
 
-const std::int64_t shapes[][2] = {{1, 1}, {1, 48}, {3, 1013}, {77, 1}, {77, 64}, {5, 2056}, {1, 4096}};
-
 // fp32 runs the host's very operations.
 TEST_F(SwigluCuda, HasTheBitsOfTheHostInFp32) {
-  for (auto [M, F] : shapes) {
-    Trial<float> t(M, F);
-    EXPECT_EQ(digest(t.forward()).hex(), digest(t.host_forward()).hex()) << M << " x " << F;
-    EXPECT_EQ(digest(t.backward(false)).hex(), digest(t.host_backward()).hex()) << M << " x " << F;
+  for (const SwigluCase& c : swiglu_cases) {
+    Trial<float> t(c);
+    EXPECT_EQ(digest(t.forward()).hex(), digest(t.host_forward()).hex()) << c;
+    EXPECT_EQ(digest(t.backward(false)).hex(), digest(t.host_backward()).hex()) << c;
   }
 }
 
 TEST_F(SwigluCuda, MatchesTheHostInBf16) {
-  for (auto [M, F] : shapes) {
-    Trial<bf16> t(M, F);
-    EXPECT_LT(norm_error(t.forward(), t.host_forward()), 1e-3) << M << " x " << F;
-    EXPECT_LT(norm_error(t.backward(false), t.host_backward()), 1e-3) << M << " x " << F;
+  for (const SwigluCase& c : swiglu_cases) {
+    Trial<bf16> t(c);
+    EXPECT_LT(norm_error(t.forward(), t.host_forward()), 1e-3) << c;
+    EXPECT_LT(norm_error(t.backward(false), t.host_backward()), 1e-3) << c;
   }
 }
 
 TEST_F(SwigluCuda, SameBitsTwiceAndInPlace) {
-  expect_same_bits_on_device([] { return digest(Trial<bf16>(7, 520).forward(), Trial<float>(7, 77).backward(false)); });
-  Trial<bf16> half(7, 77);
+  expect_same_bits_on_device([] { return digest(Trial<bf16>({7, 520}).forward(), Trial<float>({7, 77}).backward(false)); });
+  Trial<bf16> half({7, 77});
   EXPECT_EQ(digest(half.backward(true)), digest(half.backward(false)));
-  Trial<float> whole(7, 128);
+  Trial<float> whole({7, 128});
   EXPECT_EQ(digest(whole.backward(true)), digest(whole.backward(false)));
 }
 

@@ -1,14 +1,7 @@
-#include "kernels/swiglu/swiglu.hpp"
-
-#include "same_bits.hpp"
+#include "swiglu_cases.hpp"
 
 namespace tessera::kernels::testing::swiglu_test {
 namespace {
-
-struct Case {
-  std::int64_t M, F;
-};
-const Case cases[] = {{1, 1}, {1, 48}, {77, 1013}, {5, 15}, {77, 64}, {300, 129}};
 
 std::vector<double> reference_forward(const std::vector<double>& gate_up, std::size_t F) {
   std::vector<double> out(gate_up.size() / 2);
@@ -31,15 +24,10 @@ std::vector<double> reference_backward(const std::vector<double>& d_out, const s
 }
 
 template <class T>
-struct Trial {
-  Case c;
-  std::vector<T> gate_up, d_out, out, d_gate_up;
-  explicit Trial(Case c)
-      : c(c),
-        gate_up(random_values<T>(2 * c.M * c.F, 1, 3.0f)),
-        d_out(random_values<T>(c.M * c.F, 2)),
-        out(poisoned<T>(c.M * c.F)),
-        d_gate_up(poisoned<T>(2 * c.M * c.F)) {}
+struct Trial : SwigluInputs<T> {
+  using SwigluInputs<T>::c, SwigluInputs<T>::gate_up, SwigluInputs<T>::d_out;
+  std::vector<T> out, d_gate_up;
+  explicit Trial(const SwigluCase& c) : SwigluInputs<T>(c), out(poisoned<T>(c.M * c.F)), d_gate_up(poisoned<T>(2 * c.M * c.F)) {}
   void forward() { swiglu_forward({}, {.out = out.data(), .gate_up = gate_up.data(), .M = c.M, .F = c.F, .dtype = dtype_of<T>()}); }
   void backward(T* d) {
     swiglu_backward({}, {.d_gate_up = d, .d_out = d_out.data(), .gate_up = gate_up.data(), .M = c.M, .F = c.F, .dtype = dtype_of<T>()});
@@ -48,8 +36,8 @@ struct Trial {
 
 template <class T>
 void check_against_reference() {
-  for (Case c : cases) {
-    SCOPED_TRACE(::testing::Message() << "M " << c.M << ", F " << c.F);
+  for (const SwigluCase& c : swiglu_cases) {
+    SCOPED_TRACE(::testing::Message() << c);
     Trial<T> run(c);
     auto F = static_cast<std::size_t>(c.F);
     run.forward();
@@ -93,7 +81,7 @@ TEST(Swiglu, KeepsDigitsOverTheWholeRange) {
 }
 
 TEST(Swiglu, SameBitsForAnyThreadCount) {
-  for (Case c : {Case{77, 1013}, Case{1200, 48}}) {
+  for (const SwigluCase& c : {SwigluCase{77, 1013}, {1200, 48}}) {
     expect_same_bits([c] {
       Trial<float> run(c);
       Trial<bf16> half(c);

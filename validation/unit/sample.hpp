@@ -39,6 +39,8 @@ class Sample {
     for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211u;
     return full() || (hash >> 20) % parts == 0;
   }
+  /// Whether the case of this number is among one of `parts`, of which every number is in one.
+  static bool takes(std::size_t number, std::size_t parts) { return full() || (number + draw()) % parts == 0; }
   static bool full() { return std::getenv("TESSERA_TEST_FULL") != nullptr; }
   static std::string describe() { return full() ? "TESSERA_TEST_FULL=1" : "TESSERA_TEST_DRAW=" + std::to_string(draw()); }
 

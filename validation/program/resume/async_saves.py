@@ -41,7 +41,7 @@ def main():
     with runs.Folder() as folder:
         common = dict(COMMON)
         if device == "cuda":
-            common.update(run__device="cuda", topology__share_gpu=True, kernels__gemm_search=False)
+            common.update(runs.ON_GPUS)
         references = {}
         for number, (ranks, keys) in enumerate(LAYOUTS[device]):
             what = f"{ranks} ranks, {keys}"

@@ -94,12 +94,12 @@ def main():
     device = parser.parse_args().device
     draw = random.Random(11)
     text = lambda longest: "".join(draw.choice("abcdefgh ") for _ in range(draw.randrange(1, longest)))
-    texts = [text(90 if i % 9 == 0 else 30) for i in range(500 if device == "host" else 120)]
+    texts = [text(90 if i % 9 == 0 else 30) for i in range(500 if device == "host" else 60)]
     with runs.Folder() as folder:
         data = tokenize(folder, "texts", texts)
         common = {**MODEL, "data__train": data, "data__validation": data}
         if device == "cuda":
-            common.update(run__device="cuda", topology__share_gpu=True, kernels__gemm_search=False, run__steps=4, checkpoint__every=2, evaluate__every=4, batch__global=8)
+            common.update(runs.ON_GPUS, model__kv_heads=2, model__layers=2, run__steps=3, checkpoint__every=2, evaluate__every=3)
         check_layouts(folder, "masked", common, device)
         check_squares(folder, texts, common)
         check_layouts(folder, "packed", {**common, **PACKED}, device)

@@ -75,7 +75,7 @@ def main():
         check("as many tokens count as completions have", f"{counted[0]} of which count" in said and f"{counted[1]} of which count" in said, said)
         common = {**MODEL, "data__train": data + "/train.h5", "data__validation": data + "/val.h5"}
         if device == "cuda":
-            common.update(run__device="cuda", topology__share_gpu=True, kernels__gemm_search=False, run__steps=3, checkpoint__every=3, evaluate__every=3)
+            common.update(runs.ON_GPUS, model__kv_heads=2, run__steps=3, checkpoint__every=3, evaluate__every=3)
         exact = {**common, "run__reproducible": True}
         folder.train("alone", 1, **exact)
         losses, hashes, targets, values = folder.losses("alone"), folder.hashes("alone"), rows(folder, "alone", "targets"), rows(folder, "alone", "val_loss")

@@ -65,6 +65,9 @@ MODEL = {
 }
 
 
+# Keys of runs on GPUs, which ranks share, and which may be emulated: these take as long as there are launches, whatever their sizes.
+ON_GPUS = {"run__device": "cuda", "topology__share_gpu": True, "kernels__gemm_search": False, "model__heads": 2, "model__kv_heads": 1, "batch__global": 3}
+
 # A bound against hangs, for what takes well under a second: no test passes or fails by how fast the machine is.
 HANG_SECONDS = 600
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)  # after which a run saves and leaves

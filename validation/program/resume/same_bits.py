@@ -5,9 +5,10 @@ to 1e-5. Usage: same_bits.py reproducible|fast|gradients|tensor|shared_keys|cont
                                                     with its experts cut over ranks, and beside ranks that cut its tokens
                 same_bits.py shapes [--seed N]      models and layouts drawn at random: 2 models of 3 layouts; with TESSERA_TEST_FULL=1 in the
                                                     environment 8 of 12
-Runs have 8 steps of 28 sequences, on GPUs 3 of 5. A third of the matrix on the host is made, and of `pipeline`, `frozen` and `lora` a part by type and device: which,
-TESSERA_TEST_DRAW says, so that landings cover all. With TESSERA_TEST_FULL=1 they have 20 of 60 and 5 of 5, `reproducible` runs every mode of recompute at every stage on
-1, 2 and 3 ranks too, `gradients` all of its layouts, and `pipeline`, `frozen` and `lora` all of theirs in each type and on each device.
+Runs have 8 steps of 28 sequences, on GPUs 3 of 3, or of 5 in `reproducible` and `fast`. A third of the matrix is made, of `pipeline`, `frozen` and `lora` a part
+by type and device, and of `experts` on GPUs a half: which, TESSERA_TEST_DRAW says, so that landings cover all. With TESSERA_TEST_FULL=1 they have 20 of 60 and 5
+of 5, `reproducible` runs every mode of recompute at every stage on 1, 2 and 3 ranks too, `gradients` all of its layouts, and `pipeline`, `frozen`, `lora` and
+`experts` all of theirs in each type and on each device.
 The reference of a fast mode on GPUs runs on the host: both devices must agree."""
 import argparse
 import fnmatch
@@ -36,7 +37,8 @@ HOST_MATRIX = drawn([(stage, ranks) for stage in range(4) for ranks in (1, 2, 3,
 AFTER = (7, 10, 15) if FULL else (2, 4, 6)  # steps on the host after which layouts resume one another
 
 # Of each device: layouts (stage, ranks) by mode and type, those that resume one another after the step that is named last, and keys. Ranks may
-# share a GPU, and GPUs may be emulated, so theirs are fewer and smaller.
+# share a GPU, and GPUs may be emulated, so theirs are fewer and smaller: an emulated one takes as long as it has launches, one for each layer, head,
+# expert and micro-batch, whatever their sizes. Three steps are the first, the one that becomes a CUDA graph, and one that launches it again.
 DEVICES = {
     "host": {
         "steps": 20 if FULL else 8,
@@ -59,10 +61,13 @@ DEVICES = {
         "pp_orders": (("zero_bubble", 0, 4, 1), ("zero_bubble", 1, 2, 2), ("zero_bubble", 2, 3, 2), ("zero_bubble", 3, 2, 2),
                       ("interleaved", 0, 4, 1), ("interleaved", 1, 2, 2), ("interleaved", 2, 3, 1), ("interleaved", 3, 2, 2)),
         "keys": {"batch__micro": 2, "batch__global": 60 if FULL else 28},
+        "uneven": {},
+        "few_heads": {},
+        "evaluations": 5,
     },
     "cuda": {
         "steps": 5 if FULL else 3,
-        "fp32": [(stage, ranks) for stage in range(4) for ranks in (2, 3, 4)] + [(3, 1)],
+        "fp32": drawn([(stage, ranks) for stage in range(4) for ranks in (2, 3, 4)]) + [(3, 1)],
         "bf16": [(0, 2), (3, 2)],
         "fast": [(0, 1), (2, 3), (3, 2)],
         "resumes": ((3, 3, 2), (1, 1, 3), (2, 2, 4)) if FULL else ((3, 3, 1), (2, 2, 2)),
@@ -81,7 +86,10 @@ DEVICES = {
         "pp_orders": (("zero_bubble", 1, 3, 1), ("interleaved", 3, 2, 1)),
         "graph_off": (0, 1),  # beside a reference whose steps must be a CUDA graph
         "keys": {"run__device": "cuda", "topology__share_gpu": True, "kernels__gemm_search": False,
-                 "batch__global": 5, "batch__sequence_length": 8},
+                 "batch__global": 5 if FULL else 3, "batch__sequence_length": 8},
+        "uneven": {"batch__global": 5},  # sequences, which neither 2 nor 3 nor 4 ranks can share evenly
+        "few_heads": {} if FULL else {"model__heads": 2, "model__kv_heads": 1},  # where none are cut
+        "evaluations": 5 if FULL else 3,
     },
 }
 
@@ -132,7 +140,7 @@ def with_memory_between(folder, ranks, keys):
 
 def reproducible(folder, dtype, device):
     steps = device["steps"]
-    common = {"run__reproducible": True, "precision__compute": dtype, "run__steps": steps, **device["keys"]}
+    common = {"run__reproducible": True, "precision__compute": dtype, "run__steps": steps, **device["keys"], **device["uneven"], **device["few_heads"]}
     saves = [after for _, _, after in device["resumes"]] + [steps]
     graph = {"kernels__cuda_graph": "on"} if "graph_off" in device else {}
     # The others are played (runs.py): the program itself makes the reference, and one layout that is drawn.
@@ -177,6 +185,21 @@ EXPERTS = {"model__experts": 4, "model__experts_per_token": 2, "model__expert_ff
            "model__normalize_top_k": False, "model__router_aux_loss": 0.02, "model__router_z_loss": 0.001, "experts__capacity_factor": 1.1}
 
 
+def experts_of(device):
+    """EXPERTS, on a GPU with gates that fit a tile of its grouped products."""
+    return EXPERTS if FULL or device is DEVICES["host"] else {**EXPERTS, "model__expert_ff_width": 24}
+
+
+def of_model(device, size, least):
+    """A number of layers or heads: on GPUs the least that the layouts of a mode can cut."""
+    return size if FULL or device is DEVICES["host"] else least
+
+
+def heads_of(device):
+    """A key head for each query head, which two ranks can cut."""
+    return {"model__heads": of_model(device, 4, 2), "model__kv_heads": of_model(device, 4, 2)}
+
+
 def near_state(what, ours, reference, dtype):
     """Complains where a weight differs by more of its norm than the order of its sums explains."""
     if dtype != "fp32":
@@ -196,10 +219,11 @@ def experts_over_ranks(folder, dtype, device):
     """mesh.ep: the same bits at equal sizes over stages of either kind, data-parallel ranks, recompute, offload, resumes and kills, with room for all
     tokens and for some; near what one rank gives, whose state a run reads and writes bit for bit whatever its axis; evaluations and loads likewise."""
     steps = device["steps"]
-    evaluated = {"evaluate__every": steps, "evaluate__batches": 5, "data__validation": f'"{folder.data}"'}
-    good = over_axes(folder, dtype, device, device["ep"], device["ep_layouts"], {**EXPERTS, **evaluated})
-    common = {"run__reproducible": True, "precision__compute": dtype, "run__steps": steps, "model__heads": 4, "model__kv_heads": 4, "model__vocab": 263,
-              **device["keys"], **EXPERTS, **evaluated}
+    evaluated = {"evaluate__every": steps, "evaluate__batches": device["evaluations"], "data__validation": f'"{folder.data}"'}
+    good = over_axes(folder, dtype, device, device["ep"], device["ep_layouts"],
+                     {**experts_of(device), **evaluated, **heads_of(device)})
+    common = {"run__reproducible": True, "precision__compute": dtype, "run__steps": steps, **heads_of(device), "model__vocab": 263,
+              **device["keys"], **experts_of(device), **evaluated}
 
     def last_row(name):
         return {key: row[key] for row in folder.metrics(name) if row["step"] == steps for key in ("val_loss", "dropped", "expert_load", "router_balance") if key in row}
@@ -249,19 +273,25 @@ EXPERTS_BESIDE_FULL = [({"tp": 2}, ((0, 1, 2), (1, 1, 3), (2, 2, 2), (3, 1, 4)))
                        ({"tp": 2, "cp": 2}, ((3, 1, 2), (1, 2, 1))), ({"tp": 2, "cp": 2, "ep": 2}, ()), ({"tp": 4, "ep": 2}, ()), ({"tp": 4}, ((3, 1, 2), (2, 2, 1)))]
 
 
+def half_on_gpus(device):
+    """A function that says of one comparison after the other whether it is left to another draw: on GPUs every other one is."""
+    turn = itertools.count()
+    return lambda: not FULL and device is DEVICES["cuda"] and (next(turn) + DRAW) % 2 == 0
+
+
 def experts_beside(folder, dtype, device):
     """Experts beside mesh.tp and mesh.cp, with a shared one and both losses: near what one rank gives where nothing is dropped, the same bits, loads and
     evaluations at equal sizes of these axes, and likewise with room for some tokens only, which is a rank's own."""
     steps, good = device["steps"], True
-    common = {"run__reproducible": True, "precision__compute": dtype, "run__steps": steps, "model__heads": 4, "model__kv_heads": 4, "model__vocab": 263,
-              **device["keys"], **EXPERTS, "experts__capacity_factor": '"dropless"', "evaluate__every": steps, "evaluate__batches": 5,
+    common = {"run__reproducible": True, "precision__compute": dtype, "run__steps": steps, **heads_of(device), "model__vocab": 263,
+              **device["keys"], **experts_of(device), "experts__capacity_factor": '"dropless"', "evaluate__every": steps, "evaluate__batches": device["evaluations"],
               "data__validation": f'"{folder.data}"'}
 
     def figures(name):
         return [{k: row[k] for k in ("val_loss", "router_balance", "router_z", "dropped", "expert_load") if k in row} for row in folder.metrics(name) if "saved" not in row]
 
     folder.train("beside-alone", 1, **common)
-    full = FULL and device is DEVICES["host"]
+    full, left = FULL and device is DEVICES["host"], half_on_gpus(device)
     for sizes, layouts in EXPERTS_BESIDE + (EXPERTS_BESIDE_FULL if full else []):
         axes, ranks = {f"mesh__{axis}": size for axis, size in sizes.items()}, math.prod(sizes.values())
         for room in ({}, {"experts__capacity_factor": 1.1}) if full or "cp" in sizes else ({},):
@@ -274,6 +304,8 @@ def experts_beside(folder, dtype, device):
                 good &= near(reference, folder.losses(reference), folder.losses("beside-alone"), dtype)
                 good &= near_state(reference, runs.read_state(folder.latest(reference)), runs.read_state(folder.latest("beside-alone")), dtype)
             for zero, pp, dp in layouts:
+                if left():
+                    continue
                 keys = stage_keys(zero, pp, dp) if pp > 1 else layout_keys(zero, dp)
                 name = f"{reference}-stage{zero}-pp{pp}-dp{dp}"
                 folder.train(name, ranks * pp * dp, **with_memory_between(folder, ranks * pp * dp, {**keys, **common, **axes, **room}))
@@ -295,9 +327,9 @@ def balanced_by_bias(folder, dtype, device):
     """model.router_balance = "bias": the bits of one rank over stages, data-parallel ranks, stages of a pipeline, offload and resumes, and at equal sizes of
     tp, cp and ep; biases are multiples of the rate that a step moved up or down; loads are more equal than without; evaluations choose with them."""
     steps, good, rate = device["steps"], True, 1 / 1024  # a power of two: sums of it are exact
-    plain = {"run__reproducible": True, "precision__compute": dtype, "run__steps": steps, "model__heads": 4, "model__kv_heads": 4, "model__vocab": 263,
-             "model__layers": 4, **device["keys"], **EXPERTS, "experts__capacity_factor": '"dropless"', "model__router_aux_loss": 0,
-             "evaluate__every": steps, "evaluate__batches": 5, "data__validation": f'"{folder.data}"'}
+    plain = {"run__reproducible": True, "precision__compute": dtype, "run__steps": steps, **heads_of(device), "model__vocab": 263,
+             "model__layers": of_model(device, 4, 2), **device["keys"], **experts_of(device), "experts__capacity_factor": '"dropless"', "model__router_aux_loss": 0,
+             "evaluate__every": steps, "evaluate__batches": device["evaluations"], "data__validation": f'"{folder.data}"'}
     common = {**plain, "model__router_balance": '"bias"', "model__router_bias_rate": rate}
 
     def figures(name, after):
@@ -312,11 +344,11 @@ def balanced_by_bias(folder, dtype, device):
         return (alike and runs.same(name + " losses", folder.losses(name), {s: v for s, v in folder.losses(reference).items() if s > after}) and
                 runs.same(name + " state", folder.hashes(name), folder.hashes(reference)))
 
-    half = steps // 2
+    half, left = steps // 2, half_on_gpus(device)
     folder.train("biased", 1, checkpoint__every=half, checkpoint__keep=0, **common)
     biases = biases_of(runs.read_state(folder.latest("biased")))
     moved = [b / rate for values in biases.values() for b in values]
-    if len(biases) != 4 or len(moved) != 16 or any(b != round(b) or abs(b) > steps for b in moved) or not any(moved):
+    if len(biases) != plain["model__layers"] or len(moved) != 4 * len(biases) or any(b != round(b) or abs(b) > steps for b in moved) or not any(moved):
         print(f"FAIL biases after {steps} steps of {rate}: {biases}")
         good = False
     folder.train("unbiased", 1, **plain)
@@ -325,6 +357,8 @@ def balanced_by_bias(folder, dtype, device):
         print(f"FAIL the last loads are no more equal than without a bias: {most}")
         good = False
     for zero, pp, dp in ((3, 1, 2), (1, 2, 1)) + (((0, 1, 3), (2, 2, 2), (1, 1, 4), (3, 4, 1)) if FULL else ()):
+        if left():
+            continue
         keys = stage_keys(zero, pp, dp) if pp > 1 else layout_keys(zero, dp)
         good &= same(f"biased-stage{zero}-pp{pp}-dp{dp}", "biased", pp * dp, **with_memory_between(folder, pp * dp, {**keys, **common}))
     start = folder.run("biased") + f"/checkpoints/step-{half:08d}"
@@ -469,12 +503,12 @@ def fast_layouts(device):
 
 
 def fast(folder, dtype, device):
-    on_host = {**device["keys"], "run__device": "host"}
+    on_host = {**device["keys"], **device["uneven"], **device["few_heads"], "run__device": "host", "run__steps": 20 if FULL or device is DEVICES["host"] else 8}
     folder.train("reference", 1, zero__stage=0, precision__compute=dtype, **on_host)
     reference = folder.losses("reference")
     good = True
     for name, ranks, keys in fast_layouts(device):
-        folder.train(name, ranks, **with_memory_between(folder, ranks, {"precision__compute": dtype, **keys}))
+        folder.train(name, ranks, **with_memory_between(folder, ranks, {"precision__compute": dtype, **keys, **device["uneven"], **device["few_heads"], "run__steps": on_host["run__steps"]}))
         good &= near(name, folder.losses(name), reference, dtype)
     return good
 
@@ -492,7 +526,7 @@ def gradients(folder, dtype, device):
     stages and ranks, and across resume; else near what fp32 sums give, and not the same."""
     good, steps = True, device["steps"]
     for micros, ranks_of_full in ((1, (1, 2, 3)), (2, (2, 3, 4))):
-        common = {**device["keys"], "run__steps": steps, "batch__micro": 2, "batch__global": 2 * micros, "precision__compute": dtype}
+        common = {**device["keys"], **device["few_heads"], "run__steps": steps, "batch__micro": 2, "batch__global": 2 * micros, "precision__compute": dtype}
         exact = {**common, "precision__gradients": "bf16", "run__reproducible": True}
         reference, first = f"rounded{micros}", ranks_of_full[0]
         folder.train(reference, first, zero__stage=0, checkpoint__every=steps // 2, checkpoint__keep=0, **exact)
@@ -561,7 +595,7 @@ def shared_keys(folder, dtype, device):
     """mesh.tp of more ranks than key heads, some of which make parts of the same: as for others, beside context-parallel ranks of both methods and stages of a
     pipeline in every order. Fast mode gives the same numbers, and memory is what was planned."""
     steps = device["steps"]
-    model = {"model__kv_heads": 1, "model__qk_norm": True, "model__qkv_bias": True, "model__tied": False, "model__layers": 4}
+    model = {"model__kv_heads": 1, "model__qk_norm": True, "model__qkv_bias": True, "model__tied": False, "model__layers": of_model(device, 4, 2)}
     good = over_axes(folder, dtype, device, [{"tp": tp} for tp in device["shared"]], device["shared_layouts"], model)
     good &= near_state("tp2", runs.read_state(folder.latest("tp2")), runs.read_state(folder.latest("alone")), dtype)
     common = {"run__reproducible": True, "precision__compute": dtype, "run__steps": steps, "model__heads": 4, "model__vocab": 263, **device["keys"], **model}
@@ -682,8 +716,9 @@ def pipeline(folder, dtype, device):
     """mesh.pp: the bits of one rank over schedules, stages of either kind, data-parallel ranks, numbers of micro-batches and resumes; with mesh.tp those of tp
     alone. In fast mode, where both ends share a matrix, near what one rank gives."""
     steps, good = device["steps"], True
-    common = {"run__reproducible": True, "precision__compute": dtype, "run__steps": steps, "model__layers": 8, "model__tied": False, **device["keys"],
-              "evaluate__every": steps, "evaluate__batches": 5, "data__validation": folder.data}
+    most = of_model(device, 4, 3)  # stages
+    common = {"run__reproducible": True, "precision__compute": dtype, "run__steps": steps, "model__layers": 2 * most, "model__tied": False, **device["keys"], **device["few_heads"],
+              "evaluate__every": steps, "evaluate__batches": device["evaluations"], "data__validation": folder.data}
     saves = [after for *_, after in device["pp_resumes"]] + [steps]
     left = left_to_others(dtype, device)
     reference = "alone"
@@ -706,12 +741,12 @@ def pipeline(folder, dtype, device):
 
     for zero, pp, dp in device["pp_layouts"]:
         good &= same(f"stage{zero}-pp{pp}-dp{dp}", pp * dp, **stage_keys(zero, pp, dp))
-    good &= same("unequal", 3, mesh__pp=3, pipeline__layers="[1,4,3]")
+    good &= same("unequal", 3, mesh__pp=3, pipeline__layers="[1,4,3]" if most == 4 else "[1,3,2]")
     for schedule, zero, pp, dp in orders_of(device):
         recompute = {"activation__recompute": ("none", "selective", "full", "auto")[(zero + pp) % 4], "activation__every": 1, "activation__keep": "[]"}
         virtual = 2 + (zero + dp) % (8 // pp - 1)
         good &= same(f"{schedule}-stage{zero}-pp{pp}-dp{dp}", pp * dp, **{**stage_keys(zero, pp, dp), **recompute, **ordered(schedule, pp, virtual)})
-    good &= same("unequal-interleaved", 2, mesh__pp=2, pipeline__layers="[1,3,2,2]", **ordered("interleaved", 2))
+    good &= same("unequal-interleaved", 2, mesh__pp=2, pipeline__layers="[1,3,2,2]" if most == 4 else "[1,2,2,1]", **ordered("interleaved", 2))
     before = "alone"
     for (zero, pp, dp, after), save in zip(device["pp_resumes"], saves[1:]):
         name = f"resumed-stage{zero}-pp{pp}-dp{dp}"
@@ -725,7 +760,7 @@ def pipeline(folder, dtype, device):
         losses, hashes = folder.losses(reference), folder.hashes(reference)
         good &= same(f"few{micros}-pp3", 3, **few, **stage_keys(0, 3, 1)) and same(f"few{micros}-pp2-dp2", 4, **few, **stage_keys(2, 2, 2))
         for schedule in ("zero_bubble", "interleaved"):
-            good &= same(f"few{micros}-{schedule}", 4, **few, **stage_keys(micros % 4, 4, 1), **ordered(schedule, 4))
+            good &= same(f"few{micros}-{schedule}", most, **few, **stage_keys(micros % 4, most, 1), **ordered(schedule, most))
     tied, reference = {"model__tied": True, "model__layers": 4}, "tied"
     folder.train(reference, 1, **{**common, **tied})
     losses, hashes = folder.losses(reference), folder.hashes(reference)
@@ -733,27 +768,29 @@ def pipeline(folder, dtype, device):
         good &= same("tied-stage3-dp2", 2, **tied, **layout_keys(3, 2)) if dtype == "bf16" else same("tied-stage1-dp3", 3, **tied, **layout_keys(1, 3))
     for schedule, zero, pp, dp in (("1f1b", 1, 2, 2), ("zero_bubble", 3, 2, 1), ("interleaved", 0, 2, 1)):
         good &= same(f"tied-{schedule}-pp{pp}-dp{dp}", pp * dp, **tied, **stage_keys(zero, pp, dp), **ordered(schedule, pp))
-    reference = "with-experts"
-    folder.train(reference, 1, **{**common, **EXPERTS})
+    of_two = {"model__layers": of_model(device, 8, 4)}  # stages, with two of the interleaved schedule's on each
+    routed, reference = {**experts_of(device), **of_two}, "with-experts"
+    folder.train(reference, 1, **{**common, **routed})
     losses, hashes = folder.losses(reference), folder.hashes(reference)
-    good &= same("experts-pp2-dp2", 4, **EXPERTS, **stage_keys(1, 2, 2))
+    good &= same("experts-pp2-dp2", 4, **routed, **stage_keys(1, 2, 2))
     for schedule in ("zero_bubble", "interleaved"):
-        good &= same(f"experts-{schedule}", 4, **EXPERTS, **stage_keys(3, 2, 2), **ordered(schedule, 2))
-    heads, reference = {"model__heads": 4, "model__kv_heads": 4, "mesh__tp": 2}, "tp2"
-    folder.train(reference, 2, **{**common, **heads})
+        good &= same(f"experts-{schedule}", 4, **routed, **stage_keys(3, 2, 2), **ordered(schedule, 2))
+    heads = {**heads_of(device), **of_two}
+    tensor_parallel, reference = {**heads, "mesh__tp": 2}, "tp2"
+    folder.train(reference, 2, **{**common, **tensor_parallel})
     losses, hashes = folder.losses(reference), folder.hashes(reference)
-    good &= same("pp2-tp2", 4, **heads, **stage_keys(1, 2, 1))
-    good &= same("zero_bubble-pp2-tp2", 4, **heads, **stage_keys(3, 2, 1), **ordered("zero_bubble", 2))
-    good &= same("interleaved-pp2-tp2", 4, **heads, **stage_keys(2, 2, 1), **ordered("interleaved", 2))
-    cut, reference = {"model__heads": 4, "model__kv_heads": 4, "mesh__cp": 2}, "cp2"
+    good &= same("pp2-tp2", 4, **tensor_parallel, **stage_keys(1, 2, 1))
+    good &= same("zero_bubble-pp2-tp2", 4, **tensor_parallel, **stage_keys(3, 2, 1), **ordered("zero_bubble", 2))
+    good &= same("interleaved-pp2-tp2", 4, **tensor_parallel, **stage_keys(2, 2, 1), **ordered("interleaved", 2))
+    cut, reference = {**heads, "mesh__cp": 2}, "cp2"
     folder.train(reference, 2, **{**common, **cut})
     losses, hashes = folder.losses(reference), folder.hashes(reference)
     for schedule, zero, dp in (("1f1b", 3, 1), ("zero_bubble", 1, 2), ("interleaved", 2, 1)):
         good &= same(f"{schedule}-pp2-cp2-dp{dp}", 4 * dp, **cut, **stage_keys(zero, 2, dp), **ordered(schedule, 2))
     fast_keys = {**common, "run__reproducible": False, "model__tied": True}
     folder.train("fast", 1, **fast_keys)
-    for schedule, zero, pp, dp in (("1f1b", 0, 2, 1), ("1f1b", 3, 2, 2), ("1f1b", 2, 3, 1), ("zero_bubble", 1, 4, 1), ("zero_bubble", 3, 2, 2),
-                                   ("interleaved", 0, 4, 1), ("interleaved", 2, 2, 2)):
+    for schedule, zero, pp, dp in (("1f1b", 0, 2, 1), ("1f1b", 3, 2, 2), ("1f1b", 2, 3, 1), ("zero_bubble", 1, most, 1), ("zero_bubble", 3, 2, 2),
+                                   ("interleaved", 0, most, 1), ("interleaved", 2, 2, 2)):
         name = f"fast-{schedule}-stage{zero}-pp{pp}-dp{dp}"
         if left():
             continue
@@ -783,7 +820,7 @@ def replicas(folder, dtype, device):
     """Groups of data-parallel ranks: the bits of one rank, and in fast mode near them; evaluations and resumes among them, and memory is what was planned."""
     steps, good = device["steps"], True
     common = {"run__reproducible": True, "precision__compute": dtype, "run__steps": steps, "run__log_every": 1, "model__layers": 3, "model__tied": False,
-              "zero__param_persistence_threshold": 64, "evaluate__every": steps, "evaluate__batches": 5, "data__validation": folder.data, **device["keys"]}
+              "zero__param_persistence_threshold": 64, "evaluate__every": steps, "evaluate__batches": device["evaluations"], "data__validation": folder.data, **device["keys"], **device["few_heads"]}
     folder.train("alone", 1, checkpoint__every=steps // 2, checkpoint__keep=0, **common)
     losses, hashes = folder.losses("alone"), folder.hashes("alone")
     value = lambda name: [row["val_loss"] for row in folder.metrics(name) if "val_loss" in row]
@@ -853,7 +890,7 @@ def frozen(folder, dtype, device):
     """model.freeze: the bits of one rank over stages of either kind, data-parallel ranks, replicas, groups of compute copies, offload, recompute and
     resumes, and at equal sizes of tp, cp and ep; what is frozen stays to the byte."""
     steps, good = device["steps"], True
-    plain = {"run__reproducible": True, "precision__compute": dtype, "run__steps": steps, "run__threads": 1, "model__layers": 4, "model__heads": 4, "model__kv_heads": 4,
+    plain = {"run__reproducible": True, "precision__compute": dtype, "run__steps": steps, "run__threads": 1, "model__layers": 4, **heads_of(device),
              "model__vocab": 263, **device["keys"], "model__freeze": json.dumps(FROZEN)}
     half = steps // 2
     left = left_to_others(dtype, device)
@@ -865,7 +902,7 @@ def frozen(folder, dtype, device):
         return (runs.same(name + " losses", folder.losses(name), {s: v for s, v in folder.losses(reference).items() if s > after}) and
                 runs.same(name + " state", folder.hashes(name), folder.hashes(reference)))
 
-    for kind, more in (("dense", {}), ("tied", {"model__tied": True}), ("experts", EXPERTS)):
+    for kind, more in (("dense", {}), ("tied", {"model__tied": True}), ("experts", {**experts_of(device), "model__layers": of_model(device, 4, 3)})):
         common = {**plain, **more}
         reference = f"frozen-{kind}"
         folder.train(reference, 1, checkpoint__every=half, checkpoint__keep=0, **common)
@@ -923,6 +960,8 @@ def lora(folder, dtype, device):
 
     for kind, more in LORA.items():
         common = {**plain, **more}
+        if kind == "experts":
+            common.update(experts_of(device), model__layers=of_model(device, 4, 2), model__heads=of_model(device, 4, 2))
         reference = f"lora-{kind}"
         folder.train(reference, 1, checkpoint__every=half, checkpoint__keep=0, **common)
         start = folder.run(reference) + f"/checkpoints/step-{half:08d}"

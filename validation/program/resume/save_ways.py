@@ -205,7 +205,7 @@ def main():
     with runs.Folder() as folder:
         common = dict(COMMON)
         if options.device == "cuda":
-            common.update(run__device="cuda", topology__share_gpu=True, kernels__gemm_search=False)
+            common.update(runs.ON_GPUS)
         disk = os.path.join(folder.path, "disk")
         os.mkdir(disk)
         folder.train("reference", 1, **common)

@@ -147,7 +147,7 @@ def main():
     parser.add_argument("--device", choices=("host", "cuda"), default="host")
     device = parser.parse_args().device
     if device == "cuda":
-        COMMON.update(run__device="cuda", topology__share_gpu=True, kernels__gemm_search=False)
+        COMMON.update(runs.ON_GPUS)
     with runs.Folder() as folder:
         check_proofs(folder, device)
         if device == "host":  # what it is compared and refused by is no matter of the device

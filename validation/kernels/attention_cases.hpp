@@ -1,0 +1,83 @@
+// Shapes of attention, what it reads, and how near results must be.
+#pragma once
+#include <fmt/format.h>
+
+#include "kernels/attention/attention.hpp"
+#include "validation/kernels/documents.hpp"
+#include "validation/kernels/gemm_test_support.hpp"
+
+namespace tessera::kernels::testing {
+
+/// One token, tiles that are full and that are not, one token more; queries that share a key head and that do not; head dims of every
+/// kernel.
+inline std::vector<AttentionShape> attention_cases(DType t) {
+  return {{.B = 2, .T = 1, .H = 7, .G = 1, .D = 64, .dtype = t},    {.B = 2, .T = 77, .H = 4, .G = 4, .D = 16, .dtype = t},
+          {.B = 1, .T = 257, .H = 2, .G = 1, .D = 64, .dtype = t},  {.B = 1, .T = 77, .H = 7, .G = 1, .D = 128, .dtype = t},
+          {.B = 1, .T = 200, .H = 2, .G = 2, .D = 96, .dtype = t},  {.B = 2, .T = 128, .H = 4, .G = 2, .D = 48, .dtype = t},
+          {.B = 1, .T = 257, .H = 1, .G = 1, .D = 128, .dtype = t}, {.B = 1, .T = 130, .H = 2, .G = 1, .D = 192, .dtype = t},
+          {.B = 1, .T = 130, .H = 1, .G = 1, .D = 256, .dtype = t}, {.B = 1, .T = 65, .H = 2, .G = 1, .D = 90, .dtype = t},
+          {.B = 2, .T = 67, .H = 3, .G = 1, .D = 6, .dtype = t}};
+}
+
+/// Those with documents: the others, and sequences that are longer than the longest document.
+inline std::vector<AttentionShape> attention_document_cases(DType t) {
+  std::vector<AttentionShape> all = attention_cases(t);
+  all.push_back({.B = 2, .T = 400, .H = 2, .G = 1, .D = 64, .dtype = t});
+  return all;
+}
+
+/// New tokens: groups of one, of what is taken at once on a GPU, and of more.
+inline std::vector<AttentionShape> attention_decode_cases(DType t) {
+  return {{.B = 2, .H = 4, .G = 4, .D = 64, .dtype = t},  {.B = 1, .H = 7, .G = 1, .D = 128, .dtype = t},
+          {.B = 1, .H = 14, .G = 2, .D = 64, .dtype = t}, {.B = 1, .H = 10, .G = 2, .D = 96, .dtype = t},
+          {.B = 1, .H = 8, .G = 2, .D = 128, .dtype = t}, {.B = 2, .H = 2, .G = 1, .D = 6, .dtype = t},
+          {.B = 1, .H = 2, .G = 1, .D = 16, .dtype = t},  {.B = 1, .H = 2, .G = 2, .D = 250, .dtype = t},
+          {.B = 2, .H = 6, .G = 2, .D = 48, .dtype = t}};
+}
+/// At the first and the last token of a piece, which is 64 tokens, or 128 of heads of up to eight elements.
+inline const std::int64_t attention_decode_positions[] = {0, 1, 62, 63, 64, 127, 128, 300};
+
+inline std::string name_of(const AttentionShape& s) {
+  return fmt::format("B{} T{} H{} G{} D{} {}", s.B, s.T, s.H, s.G, s.D, tessera::name_of(s.dtype));
+}
+
+struct AttentionOperands {
+  Tensor qkv, d_out;
+  std::vector<std::int32_t> starts;  ///< of documents, (B, T), or none
+  explicit AttentionOperands(const AttentionShape& s, double size = 1)
+      : qkv(s.B * s.T * (s.H + 2 * s.G) * s.D, s.dtype), d_out(s.B * s.T * s.H * s.D, s.dtype) {
+    qkv.randomize(1, size);
+    d_out.randomize(2);
+  }
+  const std::int32_t* document_starts() const { return starts.empty() ? nullptr : starts.data(); }
+};
+
+/// Results in doubles.
+struct AttentionValues {
+  std::vector<double> out, lse, d_qkv;
+};
+
+/// d_qkv has three parts of different size: each is compared by itself.
+inline std::vector<double> part_of(const std::vector<double>& rows, const AttentionShape& s, int part) {
+  const std::int64_t stride = (s.H + 2 * s.G) * s.D, begin = part == 0 ? 0 : (s.H + (part - 1) * s.G) * s.D;
+  const std::int64_t width = (part == 0 ? s.H : s.G) * s.D;
+  std::vector<double> r;
+  for (std::int64_t i = 0; i < s.B * s.T; ++i)
+    r.insert(r.end(), rows.begin() + i * stride + begin, rows.begin() + i * stride + begin + width);
+  return r;
+}
+
+inline void expect_close(const AttentionShape& s, const AttentionValues& got, const AttentionValues& want) {
+  SCOPED_TRACE(name_of(s));
+  EXPECT_LT(relative_error(got.out, want.out), tolerance(s.dtype));
+  EXPECT_LT(relative_error(got.lse, want.lse), 1e-5);
+  for (int part = 0; part < 3; ++part) {
+    if (s.T == 1 && part < 2) {  // one token attends to itself alone: dQ and dK are zero but for rounding
+      for (double d : part_of(got.d_qkv, s, part)) EXPECT_NEAR(d, 0, s.dtype == DType::f32 ? 1e-5 : 1e-1);
+    } else {
+      EXPECT_LT(relative_error(part_of(got.d_qkv, s, part), part_of(want.d_qkv, s, part)), tolerance(s.dtype)) << "qkv"[part];
+    }
+  }
+}
+
+}  // namespace tessera::kernels::testing

@@ -1,0 +1,33 @@
+// Rows of logits and their targets.
+#pragma once
+#include <ostream>
+
+#include "kernels/cross_entropy/cross_entropy.hpp"
+#include "same_bits.hpp"
+
+namespace tessera::kernels::testing {
+
+struct SoftmaxLossRowsCase {
+  std::int64_t rows, V;
+  float spread = 3;
+};
+/// Rows shorter than a block of threads, several tiles, longer than what shared memory keeps, no whole vectors; peaked rows with a
+/// subnormal tail.
+inline const SoftmaxLossRowsCase softmax_loss_rows_cases[] = {{1, 1},     {3, 2},     {3, 7},     {5, 64},    {3, 1013},    {2, 2048},
+                                                              {2, 16384}, {2, 20001}, {1, 45056}, {3, 50257}, {3, 1000, 60}};
+inline std::ostream& operator<<(std::ostream& out, const SoftmaxLossRowsCase& c) {
+  return out << c.rows << " rows of " << c.V << ", spread " << c.spread;
+}
+
+struct SoftmaxLossRowsInputs {
+  std::vector<float> logits;
+  std::vector<std::int32_t> targets;  ///< the last token, another one, none, others
+  explicit SoftmaxLossRowsInputs(const SoftmaxLossRowsCase& c) : logits(random_values<float>(c.rows * c.V, 1, c.spread)) {
+    for (std::int64_t r = 0; r < c.rows; ++r)
+      targets.push_back(r == 2 ? no_target : static_cast<std::int32_t>(r == 0 ? c.V - 1 : (r * 7919) % c.V));
+  }
+};
+
+inline constexpr float softmax_grad_scale = 0x1p-10f;
+
+}  // namespace tessera::kernels::testing
