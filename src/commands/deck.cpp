@@ -9,6 +9,7 @@
 #include "base/log.hpp"
 #include "commands/commands.hpp"
 #include "commands/deck_reference.hpp"
+#include "commands/plan_options.hpp"
 #include "deck/import/foreign_keys.hpp"
 #include "deck/import/import.hpp"
 #include "deck/import/model_source.hpp"
@@ -20,9 +21,12 @@
 namespace tessera {
 namespace {
 
+constexpr const char* machine_help = "Machine profile (inputs/machines/*.toml): warns of keys that cost more than 2 % of a step there";
+
 struct DeckOptions {
   std::string path;
   std::vector<std::string> overrides;
+  std::string machine;
   int ranks = 0;
   bool json = false;
 };
@@ -64,6 +68,14 @@ Json values_json(const Deck& deck) {
   return values;
 }
 
+/// Of a deck without faults, where a machine is named: what its keys cost there.
+std::vector<std::string> costs(const DeckOptions& o, const ParsedDeck& parsed) {
+  if (o.machine.empty() || !parsed.faults.empty()) return {};
+  PlanOptions plan;
+  plan.path = o.path, plan.machine = o.machine, plan.overrides = o.overrides, plan.ranks = std::max(o.ranks, 1);
+  return costly_lines(plan);
+}
+
 int check_json(const DeckOptions& o, const ParsedDeck& parsed) {
   Json out;
   out["deck"] = o.path;
@@ -74,6 +86,7 @@ int check_json(const DeckOptions& o, const ParsedDeck& parsed) {
   }
   if (parsed.faults.empty()) {
     out["resolved"] = parsed.resolved;
+    if (!o.machine.empty()) out["costs"] = costs(o, parsed);
     out["hash"] = deck_hash(parsed.deck).hex();
     out["identity"] = deck_identity(parsed.deck).hex();
     out["values"] = values_json(parsed.deck);
@@ -93,6 +106,7 @@ int check(const DeckOptions& o) {
   }
   put("{}: ok\n", o.path);
   for (const std::string& r : parsed.resolved) put("  {}\n", r);
+  for (const std::string& line : costs(o, parsed)) log_line(LogLevel::warning, line);
   return 0;
 }
 
@@ -110,7 +124,18 @@ int print_tables() {
   return 0;
 }
 
-int import_files(ImportRequest request) {
+/// What keys cost, in lines of the log: what is printed is the deck.
+int print_imported_for(const ImportRequest& request, const ImportedDeck& imported, const std::string& machine) {
+  const std::string& name = request.path.empty() ? request.trainer : request.path;
+  print_imported(name, imported);
+  if (machine.empty()) return 0;
+  PlanOptions plan;
+  plan.path = name, plan.machine = machine, plan.text = imported.text, plan.ranks = request.ranks;
+  for (const std::string& line : costly_lines(plan)) log_line(LogLevel::warning, line);
+  return 0;
+}
+
+int import_files(ImportRequest request, const std::string& machine) {
   // With --trainer alone the first word may be an override.
   if (!request.trainer.empty() && find_key(request.path.substr(0, request.path.find('=')))) {
     request.overrides.insert(request.overrides.begin(), request.path);
@@ -123,7 +148,7 @@ int import_files(ImportRequest request) {
   if (request.model.empty())
     fail(ExitCode::usage, "such a file does not hold the model: add --model, one of {}; or a deck (FILE.toml), or a config.json",
          known_models());
-  return print_imported(request.path.empty() ? request.trainer : request.path, import_configuration(request));
+  return print_imported_for(request, import_configuration(request), machine);
 }
 
 void add_from_huggingface(const Command& deck) {
@@ -142,6 +167,7 @@ void add_from_huggingface(const Command& deck) {
 void add_from_deepspeed(const Command& deck) {
   struct Options {
     ImportRequest request;
+    std::string machine;
     bool keys = false;
   };
   auto options = std::make_shared<Options>();
@@ -156,14 +182,16 @@ void add_from_deepspeed(const Command& deck) {
   app.option("--model", options->request.model,
              fmt::format("{}; or a deck (FILE.toml), whose [model] is taken; or the config.json of a model on Hugging Face, or its folder",
                          known_models()));
-  app.option("--ranks", options->request.ranks, "Ranks of the launch, where the global batch does not follow without them")
-      .between(1, 10000000);
+  const Option ranks =
+      app.option("--ranks", options->request.ranks, "Ranks of the launch, where the global batch does not follow without them")
+          .between(1, 10000000);
+  app.option("--machine", options->machine, machine_help).needs(ranks);
   app.flag("--keys", options->keys,
            "Print the tables of DeepSpeed's keys, the Trainer's arguments and Accelerate's keys, and of what becomes of each");
   app.footer(
       "Example:\n  tessera deck import ds_config.json --model llama3-8b --ranks 8 data.train=data/train.h5 > mine.toml\n  tessera plan "
       "mine.toml --ranks 8");
-  app.does([options] { return options->keys ? print_tables() : import_files(options->request); });
+  app.does([options] { return options->keys ? print_tables() : import_files(options->request, options->machine); });
 }
 
 Command add_reader(const Command& deck, const char* name, const char* what, const char* example, const std::shared_ptr<DeckOptions>& o) {
@@ -186,6 +214,7 @@ void add_deck(const Command& app) {
 
   const Command checker = add_reader(deck, "check", "Print every fault of a deck, or the values that auto became",
                                      "tessera deck check inputs/quickstart.toml batch.global=60 --ranks 4", options);
+  checker.option("--machine", options->machine, machine_help);
   checker.flag("--json", options->json, "Print faults, or all values, as JSON");
   checker.does([options] { return check(*options); });
 

@@ -23,6 +23,7 @@
 #include "schedule/plan/remedies.hpp"
 #include "schedule/plan/step_cost.hpp"
 #include "schedule/run/make_executor.hpp"
+#include "schedule/simulate/costly_keys.hpp"
 #include "schedule/simulate/host_update.hpp"
 #include "schedule/simulate/prediction.hpp"
 #include "schedule/trace/chrome_trace.hpp"
@@ -48,6 +49,7 @@ struct Planned {
   std::vector<StagePlan> stages = {};  ///< of a pipeline
   std::optional<Prediction> prediction = {};
   std::vector<Help> help = {};  ///< where the step waits for the host
+  std::vector<CostlyKey> costly = {};
 
   bool fits() const { return lacking.empty() && stages_fit(stages, limits); }
 };
@@ -151,6 +153,8 @@ Json plan_json(const Planned& p) {
   if (p.prediction) {
     out["prediction"] = {{"machine", p.machine->name}, {"profile", p.options.machine}};
     out["prediction"].update(prediction_json(*p.prediction));
+    for (const CostlyKey& c : p.costly)
+      out["prediction"]["costly_keys"].push_back({{"key", c.key}, {"change", c.change}, {"step_seconds", c.seconds}});
     for (const Help& h : p.help)
       out["prediction"]["host_help"].push_back({{"change", h.change}, {"tokens_per_second", h.tokens_per_second}});
     if (p.options.price > 0)
@@ -205,6 +209,7 @@ void print_machine_part(const Planned& p) {
   if (p.machine->threads > 0 && p.machine->threads != p.threads)
     put("note      the profile is of ranks with {} threads, and these have {}\n", p.machine->threads, p.threads);
   put("predicted{}\n{}", print_prediction(*p.prediction), print_help(p.help, *p.prediction));
+  for (const CostlyKey& costly : p.costly) put("costly    {}\n", text_of(costly, *p.prediction));
   if (p.options.price > 0)
     put("cost      {:.2f} for a billion tokens, at {} for a rank and hour\n",
         cost_of_billion_tokens(p.options.price, p.prediction->ranks, p.prediction->tokens_per_second), p.options.price);
@@ -283,6 +288,8 @@ void add_prediction(Planned& p, const Mesh& mesh) {
   const bool timeline = !p.options.trace.empty();
   if (p.stages.empty()) {
     p.prediction = predict(p.request, p.schedule, p.plan, *p.machine, placement, timeline);
+    p.costly = costly_keys(p.request.deck, *p.prediction, *p.machine, placement,
+                           [&](const Deck& deck) { return limits_with(deck, placement.ranks()); });
     p.help = help_with_host_update(p.request.deck, *p.prediction, *p.machine, placement,
                                    [](const Deck& deck, int ranks) { return limits_with(deck, ranks); });
     return;

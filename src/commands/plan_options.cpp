@@ -10,6 +10,8 @@
 #include "kernels/parallel.hpp"
 #include "machine/keys.hpp"
 #include "optimizer/check_names.hpp"
+#include "schedule/run/make_executor.hpp"
+#include "schedule/simulate/costly_keys.hpp"
 #include "train/data/training_data.hpp"
 
 namespace tessera {
@@ -81,6 +83,23 @@ int threads_of(const PlanOptions& o, const Deck& deck, const std::optional<Machi
   if (deck.run.threads > 0) return static_cast<int>(deck.run.threads);
   if (machine && machine->threads > 0) return static_cast<int>(std::min<std::int64_t>(machine->threads, most_threads));
   return std::clamp(usable_threads() / per_node, 1, most_threads);
+}
+
+std::vector<std::string> costly_lines(const PlanOptions& o) {
+  const std::optional<MachineProfile> machine = machine_of(o);
+  const Deck deck = require_deck(parse_for(o, machine));
+  const int per_node = ranks_per_node(o, machine), threads = threads_of(o, deck, machine, per_node);
+  kernels::plan_for_threads(threads);
+  const bool side_by_side = deck.run.device == RunDevice::cuda || lane_mode(deck, o.ranks, threads) == LaneMode::threads;
+  const Placement placement{.mesh = make_mesh(deck, o.ranks), .ranks_per_node = per_node, .lanes_side_by_side = side_by_side};
+  const LimitsOf limits = [&](const Deck& of) { return limits_with(of, o.ranks); };
+  std::vector<std::string> lines;
+  if (placement.mesh.size(Axis::pp) > 1) return lines;
+  const auto now = choice_as_is(deck, *machine, placement, limits);
+  if (!now) return lines;  // it does not fit, which `tessera plan` explains
+  for (const CostlyKey& costly : costly_keys(deck, now->prediction, *machine, placement, limits))
+    lines.push_back(fmt::format("{}, on {}", text_of(costly, now->prediction), machine->name));
+  return lines;
 }
 
 }  // namespace tessera

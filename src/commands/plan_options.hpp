@@ -42,6 +42,9 @@ ParsedDeck parse_for(const PlanOptions& options, const std::optional<MachineProf
 
 int threads_of(const PlanOptions& options, const Deck& deck, const std::optional<MachineProfile>& machine, int per_node);
 
+/// Lines on keys of the deck that cost more than a fiftieth of a step of these ranks on --machine, by the simulator (costly_keys.hpp).
+std::vector<std::string> costly_lines(const PlanOptions& options);
+
 /// Of a billion tokens, at what a rank costs an hour.
 double cost_of_billion_tokens(double price, int ranks, double tokens_per_second);
 
