@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Writes the weights of a run's newest checkpoint as Hugging Face safetensors. It streams: its memory does not grow with the model.
 #   sbatch slurm/consolidate.sh RUN_DIR OUT [options of tessera consolidate]
-#   sbatch --nodes=4 slurm/consolidate.sh RUN_DIR OUT                          a rank a node; --ntasks-per-node=2: two
+#   sbatch --nodes=4 slurm/consolidate.sh RUN_DIR OUT                          # a rank a node; --ntasks-per-node=2: two
 # Several ranks share the files of safetensors, so more of them than files have nothing to do (--max-file-bytes makes more files). A job that was ended
 # goes on where it was: give the same line again.
 # After a training job, once it has ended well, however often it was queued again:

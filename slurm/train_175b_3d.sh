@@ -2,8 +2,8 @@
 # Trains a model of 175 B parameters on 128 nodes of 8 GPUs, shared by tensor-parallel ranks inside a node and stages of a pipeline over nodes
 # (inputs/train_175b_3d.toml). Else it is slurm/train_70b.sh, which says how jobs go on.
 #   sbatch slurm/train_175b_3d.sh
-#   sbatch --nodes=64 slurm/train_175b_3d.sh                       half of the pipelines, the same batch; from a checkpoint of 128 nodes too
-#   sbatch --nodes=8 slurm/train_175b_3d.sh batch.global=96        one pipeline
+#   sbatch --nodes=64 slurm/train_175b_3d.sh                       # half of the pipelines, the same batch; from a checkpoint of 128 nodes too
+#   sbatch --nodes=8 slurm/train_175b_3d.sh batch.global=96        # one pipeline
 # A node that is lost costs all pipelines the steps since the last checkpoint: a spare node in the partition lets the job start again at once.
 #SBATCH --job-name=tessera
 #SBATCH --nodes=128

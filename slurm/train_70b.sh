@@ -2,14 +2,14 @@
 # Trains the Llama-3-70B shape: 8 nodes x 8 GPUs, one rank per GPU. Submit from the repository's top folder, or, where Tessera is installed, from any
 # folder: sbatch PREFIX/share/tessera/slurm/train_70b.sh. Paths on the line are relative to that folder.
 #   sbatch slurm/train_70b.sh
-#   sbatch slurm/train_70b.sh optimizer.learning_rate=1e-4 run.output_dir=runs/70b     overrides of the deck
-#   DECK=inputs/mine.toml sbatch --nodes=4 slurm/train_70b.sh                          another deck, another size
+#   sbatch slurm/train_70b.sh optimizer.learning_rate=1e-4 run.output_dir=runs/70b     # overrides of the deck
+#   DECK=inputs/mine.toml sbatch --nodes=4 slurm/train_70b.sh                          # another deck, another size
 # Five minutes before the time limit Slurm signals this script; the ranks save and leave with status 75, and the job puts itself back into
 # the queue, where it goes on from the checkpoint. So it does when a rank or a node is lost, after a pause (TESSERA_LOST_PAUSE=120 seconds, twice as
 # long each time), and no more after TESSERA_LOST_TRIES=3 starts in a row that saved no newer step. It ends with 0 when the run is done, and with tessera's
 # status when it failed.
-#   scancel --batch --signal=USR1 JOB                                          save now and go on later
-#   scontrol update JobId=JOB Requeue=0; scancel --batch --signal=USR1 JOB     save now and stop
+#   scancel --batch --signal=USR1 JOB                                          # save now and go on later
+#   scontrol update JobId=JOB Requeue=0; scancel --batch --signal=USR1 JOB     # save now and stop
 #SBATCH --job-name=tessera
 #SBATCH --nodes=8
 #SBATCH --ntasks-per-node=8

@@ -4,7 +4,7 @@
 //                                             deck, step, cursor
 //   checkpoints/step-00001000/shard-00000.h5  one per rank: /GROUP/UNIT is that rank's slice of the flat range of a unit that it holds,
 //                                             1-D fp32, and /GROUP/UNIT.xxh3 the XXH3-128 of each block of `hash_block` elements;
-//                                             or one for several ranks, with /GROUP/shard-N of each
+//                                             or one for several ranks, with /shard-N/GROUP/UNIT of each
 //   checkpoints/latest -> step-00001000       moved only when every file of the step is on disk
 //
 // This file knows nothing of models or ranks' layout beyond the numbers in CheckpointLayout.

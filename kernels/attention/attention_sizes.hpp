@@ -34,7 +34,7 @@ constexpr std::int64_t decode_pieces_of(const AttentionDecode& a) {
 }
 
 /// Bytes of workspace that cuDNN's pass may take of this shape: of the frontend's own tensors, and of the engine; one that needs more is
-/// not used. Follows what cuDNN 9.19 asks of an H200 and of an A100 (validation/kernels/cudnn_attention_cuda_test.cpp asks it).
+/// not used. Follows what cuDNN 9.19 asks of an H200 and of an A100 (validation/kernels/cudnn_support_test.cpp asks it).
 struct CudnnWorkspace {
   std::int64_t frontend = 0, engine = 0;
   std::int64_t bytes() const { return frontend + engine; }
