@@ -68,6 +68,8 @@ expect_fault src/commands/plan.cpp 1 "CLI11 stands in" "#include <CLI/CLI.hpp>\n
 expect_fault io/files/a.cpp 1 "spdlog stands in" "#include <spdlog/spdlog.h>\n"
 expect_fault src/train/save/a.cpp 1 "in a circle: train/save -> train/run -> train/save" '#include "train/run/b.hpp"\n' src/train/run/b.hpp '#include "train/save/c.hpp"\n'
 expect_fault src/deck/b.cpp 4 "most is a name of src/deck/a.cpp:4 too" '\nnamespace tessera {\nnamespace {\nconstexpr int most = 2;\n}  // namespace\n}  // namespace tessera\n' src/deck/a.cpp '\nnamespace tessera {\nnamespace {\nint most(int x) { return x; }\n}  // namespace\n}  // namespace tessera\n'
+expect_fault src/deck/b.cpp 4 "least is a name of src/deck/a.cpp:4 too" '\nnamespace tessera {\nnamespace {\nconstexpr int most = 2, least = 1;\n}  // namespace\n}  // namespace tessera\n' src/deck/a.cpp '\nnamespace tessera {\nnamespace {\nconstexpr int least = 2;\n}  // namespace\n}  // namespace tessera\n'
+expect_fault src/deck/b.cpp 4 "Place is a type of src/deck/a.hpp:4 too" '\nnamespace tessera {\nnamespace {\nusing Place = int;\n}  // namespace\n}  // namespace tessera\n' src/deck/a.hpp '#pragma once\nnamespace tessera {\n\nstruct Place {};\n\n}  // namespace tessera\n'
 expect_fault src/zero/a.cpp 1 "switch over DType" 'int f(DType t) { return t == DType::f32 ? 1 : 2; }\n'
 expect_fault kernels/gemm/a.cu 1 "switch over DType" 'int f(DType t) { return (t != tessera::DType::bf16) ? 1 : 2; }\n'
 expect_fault io/tokens/a.cpp 2 "switch over DType" 'int a = b == DType::bf16\n            ? 1 : 2;\n'

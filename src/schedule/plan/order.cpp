@@ -18,7 +18,7 @@ constexpr Positions nowhere = [] {
 }();
 
 /// Which tasks touched a run of bytes last: positions are numbers of a task within its lane, counted through the whole program.
-struct Touch {
+struct Run {
   std::int64_t end = 0;
   int write_lane = 0;
   std::int64_t write = never;
@@ -26,7 +26,7 @@ struct Touch {
 };
 
 /// Non-overlapping runs of bytes by their begin.
-class TouchMap {
+class RunMap {
  public:
   /// Calls f on every run of [begin, end), having cut runs at both borders and filled holes.
   template <class F>
@@ -38,7 +38,7 @@ class TouchMap {
       auto it = runs_.lower_bound(at);
       if (it == runs_.end() || it->first > at) {
         const std::int64_t stop = it == runs_.end() ? end : std::min(end, it->first);
-        it = runs_.emplace(at, Touch{.end = stop}).first;
+        it = runs_.emplace(at, Run{.end = stop}).first;
       }
       f(it->second);
       at = it->second.end;
@@ -51,11 +51,11 @@ class TouchMap {
     if (it == runs_.begin()) return;
     --it;
     if (it->first == at || it->second.end <= at) return;
-    Touch right = it->second;
+    Run right = it->second;
     it->second.end = at;
     runs_.emplace(at, right);
   }
-  std::map<std::int64_t, Touch> runs_;
+  std::map<std::int64_t, Run> runs_;
 };
 
 template <class F>
@@ -105,7 +105,7 @@ class Orderer {
     auto wants = [&](std::size_t other, std::int64_t position) { need[other] = std::max(need[other], position); };
     for (const Use& use : task.uses) {
       if (use.bytes == 0) continue;
-      visit(use, [&](Touch& t) {
+      visit(use, [&](Run& t) {
         if (t.write != never) wants(static_cast<std::size_t>(t.write_lane), t.write);
         if (use.access != Access::read)
           for (std::size_t l = 0; l < lane_count; ++l) wants(l, t.read[l]);
@@ -113,7 +113,7 @@ class Orderer {
     }
     for (const Use& use : task.uses) {
       if (use.bytes == 0) continue;
-      visit(use, [&](Touch& t) {
+      visit(use, [&](Run& t) {
         if (use.access == Access::read) {
           t.read[lane] = count_[lane];
         } else {
@@ -145,7 +145,7 @@ class Orderer {
 
   const Schedule& schedule_;
   const MemoryPlan& plan_;
-  std::array<TouchMap, tier_count> maps_;
+  std::array<RunMap, tier_count> maps_;
   Positions count_{};
   std::array<Positions, lane_count> known_;  ///< what a lane has already waited for
   std::vector<bool> written_slots_;          ///< by buffer: tasks write its slots

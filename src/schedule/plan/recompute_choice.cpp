@@ -11,7 +11,7 @@
 namespace tessera {
 namespace {
 
-using Place = RecomputeChoices::Place;
+using ChoicePlace = RecomputeChoices::Place;
 
 /// Bytes of what kernels work on that are held while the loss is made, when all that is kept is there, without gathered units.
 std::int64_t bytes_at_the_loss(const Schedule& schedule, MemoryKind kind) {
@@ -49,7 +49,7 @@ class Trials {
         limit && request.stage.count == 1 && choices.bounded ? bytes_at_the_loss(build_schedule(request_), kind) - limit->bytes : 0;
   }
 
-  std::int64_t lacking(const Place& at) {
+  std::int64_t lacking(const ChoicePlace& at) {
     const auto [it, is_new] = lacking_.try_emplace(std::tuple(at.early, at.late, at.n), 0);
     if (!is_new) return it->second;
     make_again(at);
@@ -59,13 +59,13 @@ class Trials {
       if (const auto& limit = limits_[static_cast<std::size_t>(kind)]) most = std::max(most, bytes_of(bytes, kind) - limit->bytes);
     return it->second = most;
   }
-  bool fits(const Place& at) { return cannot_fit(at) ? false : lacking(at) <= 0; }
-  Place all(int level) const { return {level, level, choices_.layers}; }
+  bool fits(const ChoicePlace& at) { return cannot_fit(at) ? false : lacking(at) <= 0; }
+  ChoicePlace all(int level) const { return {level, level, choices_.layers}; }
 
  private:
-  void make_again(const Place& at) { request_.recompute.assign(static_cast<std::size_t>(request_.stage.count), choices_.at(at)); }
+  void make_again(const ChoicePlace& at) { request_.recompute.assign(static_cast<std::size_t>(request_.stage.count), choices_.at(at)); }
   /// By what is kept until the loss alone: known without a plan.
-  bool cannot_fit(const Place& at) const {
+  bool cannot_fit(const ChoicePlace& at) const {
     const auto saved = [&](int level) { return choices_.levels[0].bytes - choices_.levels[static_cast<std::size_t>(level)].bytes; };
     return least_lacking_ > at.n * saved(at.early) + (choices_.layers - at.n) * saved(at.late);
   }
@@ -164,8 +164,8 @@ std::pair<double, double> RecomputeChoices::cost(const Place& place) const {
 
 RecomputeChoices::Place choose_recompute(const BuildRequest& request, const RecomputeChoices& choices, const MemoryLimits& limits) {
   Trials trials(request, choices, limits);
-  std::optional<Place> best;
-  const auto offer = [&](const Place& place) {
+  std::optional<ChoicePlace> best;
+  const auto offer = [&](const ChoicePlace& place) {
     if (!best || choices.cost(place) < choices.cost(*best)) best = place;
   };
   // Levels that keep less may still need more while they make things again, so each is asked.
@@ -182,8 +182,8 @@ RecomputeChoices::Place choose_recompute(const BuildRequest& request, const Reco
   return best ? *best : trials.all(static_cast<int>(choices.levels.size()) - 1);
 }
 
-std::vector<Place> choose_for_stages(const BuildRequest& request, const MemoryLimits& limits) {
-  std::vector<Place> places;
+std::vector<ChoicePlace> choose_for_stages(const BuildRequest& request, const MemoryLimits& limits) {
+  std::vector<ChoicePlace> places;
   const int each = request.mesh.ranks() / request.stage.count;
   for (int stage = 0; stage < request.stage.count; ++stage) {
     const BuildRequest of_stage = request_like(request, stage * each);
@@ -192,7 +192,7 @@ std::vector<Place> choose_for_stages(const BuildRequest& request, const MemoryLi
   return places;
 }
 
-void take_places(BuildRequest& request, const std::vector<Place>& places) {
+void take_places(BuildRequest& request, const std::vector<ChoicePlace>& places) {
   std::vector<RecomputeChoice> chosen;
   const int each = request.mesh.ranks() / request.stage.count;
   for (std::size_t stage = 0; stage < places.size(); ++stage)

@@ -24,12 +24,12 @@ struct Level : Change {
   bool searched = false;  ///< its plan is a search of plans: tried alone and with one other change
 };
 /// Levels of one kind of change, weakest first. Of an axis one level is taken, or none.
-using Axis = std::vector<Level>;
+using Levels = std::vector<Level>;
 
-Axis recompute_axis(const Deck& deck) {
+Levels recompute_axis(const Deck& deck) {
   const ActivationKeys& now = deck.activation;
   if (now.recompute == Recompute::automatic) return {};
-  Axis axis{{recompute_change(now, Recompute::automatic), 1, true}};
+  Levels axis{{recompute_change(now, Recompute::automatic), 1, true}};
   if (now.recompute == Recompute::none) axis.push_back({recompute_change(now, Recompute::selective)});
   if (now.recompute != Recompute::full) axis.push_back({recompute_change(now, Recompute::full)});
   for (std::int64_t every = 2; every <= std::min<std::int64_t>(8, deck.model.layers); every *= 2)
@@ -37,8 +37,8 @@ Axis recompute_axis(const Deck& deck) {
   return axis;
 }
 
-Axis stage_axis(const Deck& deck, int ranks) {
-  Axis axis;
+Levels stage_axis(const Deck& deck, int ranks) {
+  Levels axis;
   for (std::int64_t stage = deck.zero.stage + 1; stage <= 3 && ranks > 1; ++stage) axis.push_back({stage_change(stage)});
   return axis;
 }
@@ -47,10 +47,10 @@ Axis stage_axis(const Deck& deck, int ranks) {
 using Lacks = std::function<bool(MemoryKind)>;
 
 /// What lies with the kernels goes to the host, where that is another memory; and where the host has no room for it, to disks.
-Axis offload_axis(const Deck& deck, const Lacks& lacks, bool host_is_limited) {
+Levels offload_axis(const Deck& deck, const Lacks& lacks, bool host_is_limited) {
   const OffloadDevice optimizer = deck.zero.offload_optimizer.device, parameters = deck.zero.offload_param.device;
   using enum OffloadDevice;
-  Axis axis;
+  Levels axis;
   const auto add = [&](OffloadDevice to, OffloadDevice parameters_to) {
     std::vector<Change> changes;
     if (to != optimizer) changes.push_back(offload_optimizer_change(to));
@@ -74,10 +74,10 @@ Axis offload_axis(const Deck& deck, const Lacks& lacks, bool host_is_limited) {
 }
 
 /// What is copied to and from a GPU need not be pinned.
-Axis pin_axis(const Deck& deck, const Lacks& lacks) {
+Levels pin_axis(const Deck& deck, const Lacks& lacks) {
   const ZeroKeys& zero = deck.zero;
   if (!lacks(MemoryKind::pinned)) return {};
-  Axis axis;
+  Levels axis;
   const bool parameters = zero.offload_param.device != OffloadDevice::none && zero.offload_param.pin_memory;
   if (parameters) axis.push_back({pageable_param_change()});
   if (zero.offload_optimizer.device != OffloadDevice::none && zero.offload_optimizer.pin_memory) {
@@ -88,22 +88,22 @@ Axis pin_axis(const Deck& deck, const Lacks& lacks) {
 }
 
 /// The copy of the state that saves are written from.
-Axis save_axis(const Deck& deck, const Lacks& lacks) {
+Levels save_axis(const Deck& deck, const Lacks& lacks) {
   if (!deck.checkpoint.async || !(lacks(MemoryKind::host) || lacks(MemoryKind::pinned) || kernel_memory(deck) == MemoryKind::host))
     return {};
   return {{waiting_saves_change()}};
 }
 
-Axis micro_axis(const Deck& deck) {
-  Axis axis;
+Levels micro_axis(const Deck& deck) {
+  Levels axis;
   for (std::int64_t micro = deck.batch.micro - 1; micro > 0; --micro)
     if (deck.batch.micro % micro == 0 && deck.batch.global % micro == 0) axis.push_back({micro_change(micro)});
   return axis;
 }
 
 /// Gathered units that wait for their use, or are kept between two of them.
-Axis bucket_axis(const Deck& deck, int ranks) {
-  Axis axis;
+Levels bucket_axis(const Deck& deck, int ranks) {
+  Levels axis;
   if (deck.zero.stage != 3 || ranks == 1) return axis;
   if (deck.zero.prefetch_bucket_size > 0) axis.push_back({prefetch_change(0)});
   if (deck.zero.max_reuse_distance > 0) axis.push_back({both(prefetch_change(0), reuse_change(0))});
@@ -111,13 +111,13 @@ Axis bucket_axis(const Deck& deck, int ranks) {
 }
 
 /// Only where a rank has one micro-batch; with more ranks or larger micro-batches there are no more of them.
-Axis gradient_axis(const Deck& deck, int ranks) {
+Levels gradient_axis(const Deck& deck, int ranks) {
   if (deck.precision.gradients == DType::bf16 || accumulation_steps(deck, ranks) > 1) return {};
   return {{gradients_change(DType::bf16)}};
 }
 
-Axis rank_axis(const Deck& deck, int ranks) {
-  Axis axis;
+Levels rank_axis(const Deck& deck, int ranks) {
+  Levels axis;
   const std::int64_t most = std::min<std::int64_t>(deck.batch.global / deck.batch.micro, 64 * static_cast<std::int64_t>(ranks));
   for (int more = 2; static_cast<std::int64_t>(ranks) * more <= most; more *= 2)
     axis.push_back({{fmt::format("--ranks {}", ranks * more), [](Deck&) {}}, more});
@@ -159,7 +159,7 @@ class Search {
     const std::vector<Shortfall> lacking = shortfalls(deck, place(now).bytes, limits);
     const Lacks lacks = [&](MemoryKind kind) { return std::ranges::find(lacking, kind, &Shortfall::kind) != lacking.end(); };
     const bool host_is_limited = limits[static_cast<std::size_t>(MemoryKind::host)].has_value();
-    for (Axis axis :
+    for (Levels axis :
          {recompute_axis(deck), bucket_axis(deck, ranks()), gradient_axis(deck, ranks()), pin_axis(deck, lacks), save_axis(deck, lacks),
           stage_axis(deck, ranks()), offload_axis(deck, lacks, host_is_limited), micro_axis(deck), rank_axis(deck, ranks())})
       if (!axis.empty()) axes_.push_back(std::move(axis));
@@ -320,7 +320,7 @@ class Search {
   const BuildRequest& request_;
   const MemoryLimits& limits_;
   StepCost now_ = {};
-  std::vector<Axis> axes_;
+  std::vector<Levels> axes_;
   std::vector<RemedyTrial> fitting_;
   TierBytes least_{};
 };

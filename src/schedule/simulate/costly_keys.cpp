@@ -10,7 +10,7 @@
 namespace tessera {
 namespace {
 
-constexpr double worth_saying = 0.02;               // of a step
+constexpr double least_share = 0.02;                // of a step
 constexpr std::int64_t usual_bucket = 500'000'000;  // the default of zero.reduce_bucket_size and allgather_bucket_size
 constexpr std::int64_t usual_live = 1'000'000'000;  // of zero.max_live_parameters
 constexpr std::size_t most_micro_sizes = 4;         // that are tried
@@ -61,12 +61,12 @@ std::vector<CostlyKey> costly_keys(const Deck& deck, const Prediction& now, cons
                                    const LimitsOf& limits) {
   std::vector<CostlyKey> costly;
   const double waits = now.step.waited[static_cast<std::size_t>(WaitKind::communication)];
-  if (placement.mesh.size(Axis::pp) > 1 || waits < worth_saying * now.step.seconds) return costly;
+  if (placement.mesh.size(Axis::pp) > 1 || waits < least_share * now.step.seconds) return costly;
   for (const Candidate& candidate : candidates(deck, placement)) {
     Deck changed = deck;
     candidate.apply(changed);
     const auto choice = choice_as_is(changed, machine, placement, limits);
-    if (!choice || choice->prediction.step.seconds > (1 - worth_saying) * now.step.seconds) continue;
+    if (!choice || choice->prediction.step.seconds > (1 - least_share) * now.step.seconds) continue;
     const CostlyKey key{candidate.key, candidate.change, choice->prediction.step.seconds};
     const auto same = std::ranges::find(costly, key.key, &CostlyKey::key);  // of several sizes the best
     if (same == costly.end())

@@ -17,11 +17,11 @@ constexpr double order_of_disks = 0.98;
 constexpr double any_time = std::numeric_limits<double>::infinity();
 
 /// Compute, and what it waits for.
-struct Part {
+struct StepPart {
   const char* name;
   double seconds;
 };
-std::array<Part, 5> parts_of(const Prediction& p) {
+std::array<StepPart, 5> parts_of(const Prediction& p) {
   const auto waited = [&](WaitKind kind) { return p.step.waited[static_cast<std::size_t>(kind)]; };
   return {{{"compute", p.step.busy[static_cast<std::size_t>(Lane::compute)]},
            {"exposed communication", waited(WaitKind::communication)},
