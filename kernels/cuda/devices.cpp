@@ -48,6 +48,14 @@ std::string device_id(int device) {
   return id;
 }
 
+std::string device_model() {
+  int device = 0;
+  cudaDeviceProp properties{};
+  TESSERA_CUDA_CHECK(cudaGetDevice(&device));
+  TESSERA_CUDA_CHECK(cudaGetDeviceProperties(&properties, device));
+  return std::string(properties.name) + " with " + std::to_string(properties.multiProcessorCount) + " multiprocessors";
+}
+
 void use_device(int device) { TESSERA_CUDA_CHECK(cudaSetDevice(device)); }
 
 }  // namespace tessera::cuda

@@ -21,6 +21,9 @@ void synchronize(void* stream);
 /// The device's place on the PCI bus, "0000:17:00.0": the same for every process of the machine.
 std::string device_id(int device);
 
+/// Model and size of this thread's device: "NVIDIA H100 80GB HBM3 with 132 multiprocessors".
+std::string device_model();
+
 /// What this thread does on a GPU from now on is done on this one.
 void use_device(int device);
 

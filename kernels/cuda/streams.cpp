@@ -13,11 +13,16 @@ cudaEvent_t make_event() {
 }
 }  // namespace
 
-Streams::Streams(std::size_t lanes) : lanes_(lanes) {
-  TESSERA_CUDA_CHECK(cudaHostAlloc(reinterpret_cast<void**>(&marks_), lanes * sizeof(std::int64_t), cudaHostAllocDefault));
+Streams::Streams(const std::vector<StreamKind>& lanes) : lanes_(lanes.size()) {
+  TESSERA_CUDA_CHECK(cudaHostAlloc(reinterpret_cast<void**>(&marks_), lanes.size() * sizeof(std::int64_t), cudaHostAllocDefault));
   clear_marks();
-  for (Lane& lane : lanes_) {
-    TESSERA_CUDA_CHECK(cudaStreamCreateWithFlags(&lane.stream, cudaStreamNonBlocking));
+  int least = 0, greatest = 0;  // the greatest priority is the lowest number
+  TESSERA_CUDA_CHECK(cudaDeviceGetStreamPriorityRange(&least, &greatest));
+  for (std::size_t l = 0; l < lanes.size(); ++l) {
+    if (lanes[l] == StreamKind::none) continue;
+    Lane& lane = lanes_[l];
+    const int priority = lanes[l] == StreamKind::urgent ? greatest : least;
+    TESSERA_CUDA_CHECK(cudaStreamCreateWithPriority(&lane.stream, cudaStreamNonBlocking, priority));
     for (std::size_t i = 0; i < ring; ++i) lane.events.push_back(make_event());
     lane.joined = make_event();
   }
@@ -42,11 +47,13 @@ void Streams::wait(std::size_t lane, std::size_t other, std::int64_t count) cons
 
 void Streams::fork() const {
   TESSERA_CUDA_CHECK(cudaEventRecord(lanes_[0].joined, lanes_[0].stream));
-  for (std::size_t l = 1; l < lanes_.size(); ++l) TESSERA_CUDA_CHECK(cudaStreamWaitEvent(lanes_[l].stream, lanes_[0].joined, 0));
+  for (std::size_t l = 1; l < lanes_.size(); ++l)
+    if (lanes_[l].stream) TESSERA_CUDA_CHECK(cudaStreamWaitEvent(lanes_[l].stream, lanes_[0].joined, 0));
 }
 
 void Streams::join() const {
   for (std::size_t l = 1; l < lanes_.size(); ++l) {
+    if (!lanes_[l].stream) continue;
     TESSERA_CUDA_CHECK(cudaEventRecord(lanes_[l].joined, lanes_[l].stream));
     TESSERA_CUDA_CHECK(cudaStreamWaitEvent(lanes_[0].stream, lanes_[l].joined, 0));
   }

@@ -20,10 +20,14 @@ class Graph {
   cudaGraphExec_t graph_;
 };
 
-/// One stream a lane, and for each a ring of events: event n is recorded after the lane's n-th task.
+/// Of a lane: none where it has no tasks, since each stream takes one of CUDA's hardware queues; urgent before usual ones, so that a
+/// collective's few blocks need not wait until a product's have all been dealt out.
+enum class StreamKind : std::uint8_t { none, usual, urgent };
+
+/// A stream a lane, and for each a ring of events: event n is recorded after the lane's n-th task. The first lane has one.
 class Streams {
  public:
-  explicit Streams(std::size_t lanes);
+  explicit Streams(const std::vector<StreamKind>& lanes);
   ~Streams();
   Streams(const Streams&) = delete;
   Streams& operator=(const Streams&) = delete;

@@ -9,6 +9,7 @@
 #include "report/ranks.hpp"
 #include "report/surroundings.hpp"
 #include "topology/devices/binding.hpp"
+#include "topology/devices/gpu_environment.hpp"
 #include "topology/world.hpp"
 #include "train/engine/program_identity.hpp"
 
@@ -22,6 +23,7 @@ struct ReportOptions {
 };
 
 int measure(const ReportOptions& o) {
+  set_gpu_environment(false);
   return run_in_world({.identity = program_identity()}, [&](World& world) {
     world.require_same_program();
     const double begin = now_seconds();
@@ -53,6 +55,7 @@ int report_of_ranks(const ReportOptions& o) {
 }
 
 int report(const ReportOptions& o) {
+  set_gpu_environment(true);  // as a reproducible run would
   if (launched_as_several()) return report_of_ranks(o);
   const Surroundings around = look_around(o.how.disks);
   put("{}", o.json ? surroundings_json(around) + "\n" : print_surroundings(around));

@@ -5,6 +5,7 @@
 #include "commands/commands.hpp"
 #include "deck/deck.hpp"
 #include "optimizer/check_names.hpp"
+#include "topology/devices/gpu_environment.hpp"
 #include "topology/failure/signals.hpp"
 #include "topology/world.hpp"
 #include "train/data/training_data.hpp"
@@ -20,13 +21,14 @@ struct TrainOptions {
   std::vector<std::string> overrides;
 };
 
-/// What the start of the world needs of the deck. Its faults are left to the reading that all ranks do together, so that each is printed
-/// once.
+/// What the start of the world and of GPUs needs of the deck. Its faults are left to the reading that all ranks do together, so that each
+/// is printed once.
 WorldOptions world_options(const TrainOptions& o) {
   WorldOptions options{.identity = program_identity()};
   try {
     const Deck deck = parse_deck(o.path, o.overrides, 0).deck;
     options.mixed_processors = deck.topology.mixed_processors;
+    if (has_gpu_backend() && deck.run.device != RunDevice::host) set_gpu_environment(deck.run.reproducible);
     if (deck.topology.start_timeout > 0) options.start.timeout_seconds = static_cast<double>(deck.topology.start_timeout);
     options.start.run_folder = deck.run.output_dir;
   } catch (const Error&) {

@@ -17,6 +17,7 @@
 #include "memory/arena.hpp"
 #include "report/links.hpp"
 #include "report/nvml.hpp"
+#include "topology/devices/gpu_environment.hpp"
 #include "topology/devices/numa.hpp"
 #include "topology/world.hpp"
 #include "train/engine/device.hpp"
@@ -95,6 +96,8 @@ void add_devices(Surroundings& s) {
   if (!seen.driver.empty()) s.facts.push_back({"devices", "GPU driver", seen.driver});
   if (const auto visible = environment("CUDA_VISIBLE_DEVICES")) s.facts.push_back({"devices", "CUDA_VISIBLE_DEVICES", *visible});
 #ifdef TESSERA_CUDA
+  for (const std::string& line : describe_gpu_environment())
+    s.facts.push_back({"devices", line.substr(0, line.find('=')), line.substr(line.find('=') + 1)});
   const int count = cuda::device_count();
   for (int d = 0; d < count; ++d) s.facts.push_back({"devices", fmt::format("GPU {}", d), cuda::device_id(d)});
   if (count == 0) {

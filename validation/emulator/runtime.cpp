@@ -32,6 +32,7 @@ struct CUstream_st {
   std::deque<tessera::emulator::Work> queue;
   CUgraph_st* capturing = nullptr;
   std::size_t merged = 0;  ///< nodes of a capture that its origin waits for
+  int priority = 0;
 };
 
 /// What streams were given during a capture: work, and events that are recorded and waited for.
@@ -186,6 +187,19 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void*
 }
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
   *stream = g_streams.emplace_back(new CUstream_st);
+  return cudaSuccess;
+}
+cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
+  *least = 0, *greatest = -5;  // as GPUs have it
+  return cudaSuccess;
+}
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned flags, int priority) {
+  const cudaError_t status = cudaStreamCreateWithFlags(stream, flags);
+  (*stream)->priority = priority;
+  return status;
+}
+cudaError_t cudaStreamGetPriority(cudaStream_t stream, int* priority) {
+  *priority = stream->priority;
   return cudaSuccess;
 }
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {

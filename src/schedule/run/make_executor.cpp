@@ -70,7 +70,12 @@ std::unique_ptr<Executor> make_executor(const Schedule& schedule, const MemoryPl
     return std::make_unique<HostExecutor>(TaskTable(schedule, plan, bases, std::move(run)), mode, watch_over_calls(backend));
   }
 #ifdef TESSERA_CUDA
-  auto streams = std::make_unique<cuda::Streams>(lane_count);
+  std::vector<cuda::StreamKind> kinds(lane_count, cuda::StreamKind::none);
+  kinds[static_cast<std::size_t>(Lane::compute)] = cuda::StreamKind::usual;
+  for (const Section& section : schedule.sections)
+    for (const Task& task : section.tasks)
+      kinds[static_cast<std::size_t>(task.lane)] = info_of(task.lane).collective ? cuda::StreamKind::urgent : cuda::StreamKind::usual;
+  auto streams = std::make_unique<cuda::Streams>(kinds);
   for (std::size_t lane = 0; lane < lane_count; ++lane) backend.streams[lane] = (*streams)[lane];
   return std::make_unique<StreamExecutor>(TaskTable(schedule, plan, bases, backend), std::move(streams), graphs,
                                           watch_over_streams(backend));

@@ -32,7 +32,8 @@ class Communicator {
   virtual void all_gather(void* recv, const void* send, std::int64_t count, DType, std::int64_t stride = 0,
                           const kernels::Context& context = {}) = 0;
   /// recv[i] (+)= sum over ranks of send[rank() * stride + i], i < count. On host ranks sums go in rank order, in fp32 for bf16; on GPUs in
-  /// an order that NCCL keeps while ranks and machine stay the same. `accumulate` adds to recv; it needs reduce_scatter_workspace_bytes.
+  /// NCCL's order, which is the same in each call where in-switch sums are left out (gpu_environment.hpp) and ranks are mapped alike.
+  /// `accumulate` adds to recv; it needs reduce_scatter_workspace_bytes.
   virtual void reduce_scatter(void* recv, const void* send, std::int64_t count, DType, std::int64_t stride = 0, bool accumulate = false,
                               const kernels::Context& context = {}) = 0;
   /// In place. The result has the same bits on all ranks.

@@ -4,6 +4,7 @@
 #include "kernels/attention/attention_path.hpp"
 #include "kernels/attention/cudnn_attention.hpp"
 #include "kernels/cuda/devices.hpp"
+#include "kernels/libraries/libraries.hpp"
 
 namespace tessera {
 namespace {
@@ -71,6 +72,13 @@ std::vector<std::string> describe_attention([[maybe_unused]] const ModelShape& s
 #else
   return {};
 #endif
+}
+
+std::string describe_hardware([[maybe_unused]] RunDevice device) {
+#ifdef TESSERA_CUDA
+  if (device == RunDevice::cuda) return fmt::format("{}, {}, NCCL {}", cuda::device_model(), kernels::cuda_libraries(), nccl_version());
+#endif
+  return kernels::onednn_instructions();
 }
 
 std::int64_t used_device_memory() {

@@ -31,6 +31,10 @@ void require_attention(const ModelShape& shape);
 /// Lines that say whose attention runs on a GPU; none on the host.
 std::vector<std::string> describe_attention(const ModelShape& shape);
 
+/// What bits depend on beside program and deck: of a GPU its model, its multiprocessors and the libraries' versions; of the host the
+/// instructions of its products.
+std::string describe_hardware(RunDevice device);
+
 /// Bytes of this process's GPU that anyone uses.
 std::int64_t used_device_memory();
 /// Returns when a GPU has done all that this process gave it; at once on the host.

@@ -12,6 +12,7 @@
 #include "schedule/build/micro_batches.hpp"
 #include "schedule/build/pipeline_order.hpp"
 #include "schedule/plan/step_cost.hpp"
+#include "topology/devices/gpu_environment.hpp"
 #include "train/engine/program_identity.hpp"
 
 namespace tessera {
@@ -25,6 +26,8 @@ void print_banner(const BannerFacts& f) {
   info("mesh        {}; collectives by {}; lanes {}", f.mesh, f.path, f.lanes == LaneMode::threads ? "on threads" : "inline");
   info("machine     {} threads a rank; {}; measured {} GEMM {:.0f} GFLOP/s over all ranks", f.threads, f.binding,
        name_of(deck.precision.compute), f.gemm_rate * 1e-9);
+  if (deck.run.device == RunDevice::cuda)
+    for (const std::string& line : describe_gpu_environment()) info("environment {}", line);
   for (const std::string& line : f.attention) info("kernels     {}", line);
   info("model       {} parameters in {} units; {}", human_count(static_cast<double>(parameter_count(f.engine.layout().table))),
        f.engine.layout().units.size(), describe_flops(deck));

@@ -13,6 +13,7 @@
 #include "io/files/path_state.hpp"
 #include "io/files/posix_file.hpp"
 #include "train/data/data_identity.hpp"
+#include "train/engine/device.hpp"
 #include "train/engine/program_identity.hpp"
 
 namespace tessera {
@@ -63,7 +64,7 @@ void ResumeProof::read(const std::string& checkpoint) {
         "checkpoint.verify_resume: nothing to compare this resume with: {} has no figures of the steps after it (its run ended before "
         "them, or had no checkpoint.verify_resume)",
         reader.folder());
-  std::string device;
+  std::string device, hardware;
   try {
     const Json proof = Json::parse(io::read_small_file(path, ExitCode::checkpoint));
     if (proof.at("format").get<int>() != proof_format)
@@ -73,6 +74,7 @@ void ResumeProof::read(const std::string& checkpoint) {
       fail(ExitCode::checkpoint,
            "{}: it is of another save than the checkpoint beside it. Remove it, or restore the folder from a copy. {}", path, way_on);
     device = proof.at("device").get<std::string>();
+    if (const Json* found = proof.find("hardware")) hardware = found->get<std::string>();  // older proofs have none
     for (const Json& row : proof.at("steps"))
       expected_.push_back({.step = row.at("step").get<std::int64_t>(),
                            .loss = row.at("loss").get<double>(),
@@ -89,6 +91,9 @@ void ResumeProof::read(const std::string& checkpoint) {
   const Deck there = require_deck(parse_stored_deck(reader.meta().deck, reader.folder() + "/checkpoint.h5:deck", device));
   std::vector<std::string> differing = differing_arithmetic(there, deck_);
   if (!reader.meta().data.empty() && !data_differences(reader.meta().data, data_).empty()) differing.emplace_back("what data.train holds");
+  if (const std::string here = describe_hardware(deck_.run.device);
+      device == word_of(deck_.run.device) && !hardware.empty() && hardware != here)
+    differing.push_back(fmt::format("other hardware: {} there, {} here", hardware, here));
   if (!differing.empty()) {
     warning("checkpoint.verify_resume: this resume is not compared, since bits depend on what differs from the run that saved {}: {}",
             reader.folder(), fmt::format("{}", fmt::join(differing, "; ")));
@@ -156,6 +161,7 @@ void ResumeProof::write(const Pending& save) const {
     Json proof = {{"format", proof_format},
                   {"checkpoint", io::CheckpointReader(folder).digest()},
                   {"device", word_of(deck_.run.device)},
+                  {"hardware", describe_hardware(deck_.run.device)},
                   {"steps", Json::array()}};
     for (const Figures& f : save.figures)
       proof["steps"].push_back({{"step", f.step}, {"loss", f.loss}, {"grad_norm", f.grad_norm}, {"learning_rate", f.learning_rate}});

@@ -120,6 +120,14 @@ def check_not_compared(folder):
     done = folder.train("begun", 1, **COMMON, run__steps=4, run__resume=folder.latest("other"))
     check("a run that begins from one of other keys is not compared, and they are named",
           "this resume is not compared" in output(done) and "optimizer.learning_rate" in output(done), output(done))
+    copy(folder, "run", "hardware")
+    there = proof(folder, "hardware", 4)
+    check("a proof knows the hardware that bits depend on", there["hardware"] != "", there)
+    with open(proof_path(folder, "hardware", 4), "w") as out:
+        json.dump({**there, "hardware": "another machine", "steps": [{**row, "loss": 2 * row["loss"]} for row in there["steps"]]}, out)
+    done = folder.train("hardware", 1, **COMMON, run__steps=6)
+    check("on other hardware bits are others: said, not compared, and the data are not blamed",
+          "this resume is not compared" in output(done) and "other hardware: another machine there" in output(done), output(done))
     copy(folder, "plain", "unproven")
     done = folder.train("unproven", 1, **COMMON, run__steps=10)
     check("a checkpoint without figures: said", "nothing to compare this resume with" in output(done), output(done))

@@ -45,11 +45,18 @@ emulator::Work work_of(const TaskRun& run, std::int64_t repetition, int polls) {
   };
 }
 
+/// Compute, gather and reduce have one.
+std::vector<cuda::StreamKind> kinds() {
+  std::vector<cuda::StreamKind> kinds(lane_count, cuda::StreamKind::none);
+  kinds[0] = cuda::StreamKind::usual, kinds[1] = kinds[2] = cuda::StreamKind::urgent;
+  return kinds;
+}
+
 struct LaggingLanes {
   Schedule schedule = counting();
   MemoryPlan plan = place(schedule);
   std::vector<std::byte> memory = std::vector<std::byte>(static_cast<std::size_t>(plan.bytes[static_cast<std::size_t>(Tier::host)]));
-  std::unique_ptr<cuda::Streams> streams = std::make_unique<cuda::Streams>(lane_count);
+  std::unique_ptr<cuda::Streams> streams = std::make_unique<cuda::Streams>(kinds());
   std::array<cudaStream_t, lane_count> of_lane{(*streams)[0], (*streams)[1], (*streams)[2]};
   std::int64_t gathers = 0;
 
@@ -61,6 +68,15 @@ struct LaggingLanes {
   cudaStream_t stream(const TaskRun& run) const { return of_lane[static_cast<std::size_t>(run.task.lane)]; }
   std::int64_t value(std::size_t buffer) { return number(memory.data() + plan.offset[buffer]); }
 };
+
+TEST(Streams, AreOfLanesInUseAndThoseOfCollectivesGoFirst) {
+  const cuda::Streams streams(kinds());
+  for (std::size_t lane = 3; lane < lane_count; ++lane) EXPECT_EQ(streams[lane], nullptr) << name_of(static_cast<Lane>(lane));
+  int compute = 0, gather = 0;
+  cudaStreamGetPriority(streams[0], &compute), cudaStreamGetPriority(streams[1], &gather);
+  EXPECT_LT(gather, compute) << "a lower number is a higher priority";
+  streams.fork(), streams.join();
+}
 
 TEST(StreamExecutor, LanesThatLagGiveWhatOneThreadGives) {
   std::mt19937 random(1);
