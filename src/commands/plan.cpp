@@ -24,6 +24,7 @@
 #include "schedule/plan/step_cost.hpp"
 #include "schedule/run/make_executor.hpp"
 #include "schedule/simulate/costly_keys.hpp"
+#include "schedule/simulate/figures.hpp"
 #include "schedule/simulate/host_update.hpp"
 #include "schedule/simulate/prediction.hpp"
 #include "schedule/trace/chrome_trace.hpp"
@@ -50,6 +51,7 @@ struct Planned {
   std::optional<Prediction> prediction = {};
   std::vector<Help> help = {};  ///< where the step waits for the host
   std::vector<CostlyKey> costly = {};
+  Figures figures = {};
 
   bool fits() const { return lacking.empty() && stages_fit(stages, limits); }
 };
@@ -153,6 +155,7 @@ Json plan_json(const Planned& p) {
   if (p.prediction) {
     out["prediction"] = {{"machine", p.machine->name}, {"profile", p.options.machine}};
     out["prediction"].update(prediction_json(*p.prediction));
+    out["prediction"]["figures"] = {{"used", p.figures.used}, {"assumed", p.figures.assumed}};
     for (const CostlyKey& c : p.costly)
       out["prediction"]["costly_keys"].push_back({{"key", c.key}, {"change", c.change}, {"step_seconds", c.seconds}});
     for (const Help& h : p.help)
@@ -209,6 +212,7 @@ void print_machine_part(const Planned& p) {
   if (p.machine->threads > 0 && p.machine->threads != p.threads)
     put("note      the profile is of ranks with {} threads, and these have {}\n", p.machine->threads, p.threads);
   put("predicted{}\n{}", print_prediction(*p.prediction), print_help(p.help, *p.prediction));
+  if (const std::string assumed = describe_assumed(p.figures); !assumed.empty()) put("assumed   {}\n", assumed);
   for (const CostlyKey& costly : p.costly) put("costly    {}\n", text_of(costly, *p.prediction));
   if (p.options.price > 0)
     put("cost      {:.2f} for a billion tokens, at {} for a rank and hour\n",
@@ -286,6 +290,7 @@ void write_trace(const Planned& p) {
 void add_prediction(Planned& p, const Mesh& mesh) {
   const Placement placement{.mesh = mesh, .ranks_per_node = p.per_node, .lanes_side_by_side = p.lanes == LaneMode::threads};
   const bool timeline = !p.options.trace.empty();
+  p.figures = figures_of(p.schedule, *p.machine, placement);
   if (p.stages.empty()) {
     p.prediction = predict(p.request, p.schedule, p.plan, *p.machine, placement, timeline);
     p.costly = costly_keys(p.request.deck, *p.prediction, *p.machine, placement,

@@ -12,6 +12,7 @@
 #include "schedule/build/micro_batches.hpp"
 #include "schedule/plan/recompute_choice.hpp"
 #include "schedule/run/make_executor.hpp"
+#include "schedule/simulate/figures.hpp"
 #include "schedule/simulate/recommend.hpp"
 
 namespace tessera {
@@ -24,7 +25,8 @@ struct Searched {
   Deck deck;
   Placement placement;
   Recommendation found = {};
-  double slowdown = 1;  ///< of what was found
+  double slowdown = 1;   ///< of what was found
+  Figures figures = {};  ///< on which its prediction rests
 };
 
 LimitsOf limits_of(const Searched& s, std::int64_t more = 0) {
@@ -143,12 +145,19 @@ Json choice_json(const Choice& choice, const Searched& s) {
 
 Json recommendation_json(const Searched& s, const std::optional<Choice>& now, const std::vector<WhatIf>& others) {
   const Recommendation& r = s.found;
-  Json out = {{"deck", s.options.path},       {"machine", s.machine.name},
-              {"profile", s.options.machine}, {"ranks", s.placement.ranks()},
-              {"choices", r.choices},         {"planned", r.planned},
-              {"simulated", r.simulated},     {"first", choice_json(*r.first, s)},
-              {"slowdown", s.slowdown},       {"as_it_is", now ? choice_json(*now, s) : Json()},
-              {"runner_up", Json()},          {"what_if", Json::array()}};
+  Json out = {{"deck", s.options.path},
+              {"machine", s.machine.name},
+              {"profile", s.options.machine},
+              {"ranks", s.placement.ranks()},
+              {"choices", r.choices},
+              {"planned", r.planned},
+              {"simulated", r.simulated},
+              {"first", choice_json(*r.first, s)},
+              {"slowdown", s.slowdown},
+              {"figures", {{"used", s.figures.used}, {"assumed", s.figures.assumed}}},
+              {"as_it_is", now ? choice_json(*now, s) : Json()},
+              {"runner_up", Json()},
+              {"what_if", Json::array()}};
   if (r.runner_up) {
     out["runner_up"] = choice_json(*r.runner_up, s);
     out["runner_up"]["why"] = why_slower(r.first->prediction, r.runner_up->prediction);
@@ -175,6 +184,7 @@ void print_recommendation(const Searched& s, const std::optional<Choice>& now, c
   put("batch     {}\n", describe_batch(first.deck, data_ranks(first)));
   put("memory    {}\n", memory_text(first));
   put("predicted{}\n", print_prediction(first.prediction, 5));
+  if (const std::string assumed = describe_assumed(s.figures); !assumed.empty()) put("assumed   {}\n", assumed);
   if (s.options.price > 0)
     put("cost      {:.2f} for a billion tokens, at {} for a rank and hour\n",
         cost_of_billion_tokens(s.options.price, first.prediction.ranks, rate), s.options.price);
@@ -204,6 +214,7 @@ int recommend_one(const PlanOptions& o, const MachineProfile& machine) {
   s.found = recommender.best(limits_of(s));
   if (!s.found.first) nothing_fits(s);
   s.slowdown = slowdown(*s.found.first, machine, s.placement, limits_of(s));
+  s.figures = figures_of_choice(*s.found.first, machine, s.placement);
   const std::optional<Choice> now = choice_as_is(s.deck, machine, s.placement, limits_of(s));
   const std::vector<WhatIf> others = what_ifs(s, recommender);
   if (!o.write.empty()) write_deck(s);

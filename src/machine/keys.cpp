@@ -97,6 +97,9 @@ std::vector<MachineKey> make_keys() {
       {"machine.threads", count, Needed::never, "threads that a rank of the host was measured with", at([](P& p) { return &p.threads; })},
       {"machine.device_memory", bytes, Needed::never, "memory of a rank's GPU", at([](P& p) { return &p.device_memory; })},
       {"machine.host_memory", bytes, Needed::never, "memory of a node, for all its ranks", at([](P& p) { return &p.host_memory; })},
+      {"machine.assumed", MachineValue::keys, Needed::never,
+       "figures that rest on nobody's measurement, as patterns of keys: predictions say how many of them they rest on",
+       at([](P& p) { return &p.assumed; })},
       {"overhead.task", seconds, Needed::always, "what each task takes beside its work", at([](P& p) { return &p.task_overhead; })},
       {"overhead.call", seconds, Needed::always, "the least that a call of a kernel takes", at([](P& p) { return &p.least_call; })}};
   add_compute(keys, DType::bf16);

@@ -11,16 +11,17 @@ namespace tessera {
 
 /// What a user writes for the value.
 enum class MachineValue {
-  text,         ///< "8 x H100"
-  count,        ///< 8
-  bytes,        ///< "80 GB"
-  seconds,      ///< "4 us"
-  flops,        ///< "989.4 TFLOP/s"
-  traffic,      ///< "3.35 TB/s"
-  sizes,        ///< [256, 4096]: an axis
-  amounts,      ///< ["256 KiB", "64 MiB"]: an axis of bytes
-  flops_list,   ///< ["200 GFLOP/s", "220 GFLOP/s"], or one for all sizes
-  traffic_list  ///< ["20 GB/s", "50 GB/s"], or one
+  text,          ///< "8 x H100"
+  count,         ///< 8
+  bytes,         ///< "80 GB"
+  seconds,       ///< "4 us"
+  flops,         ///< "989.4 TFLOP/s"
+  traffic,       ///< "3.35 TB/s"
+  sizes,         ///< [256, 4096]: an axis
+  amounts,       ///< ["256 KiB", "64 MiB"]: an axis of bytes
+  flops_list,    ///< ["200 GFLOP/s", "220 GFLOP/s"], or one for all sizes
+  traffic_list,  ///< ["20 GB/s", "50 GB/s"], or one
+  keys           ///< ["overhead.*", "transfer.latency"]: patterns of keys
 };
 
 enum class Needed {
@@ -29,7 +30,7 @@ enum class Needed {
   never
 };
 
-using MachineField = std::variant<std::string*, std::int64_t*, double*, std::vector<double>*>;
+using MachineField = std::variant<std::string*, std::int64_t*, double*, std::vector<double>*, std::vector<std::string>*>;
 
 struct MachineKey {
   std::string name;  ///< "gemm.bf16.peak": section, dot, leaf

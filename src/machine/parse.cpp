@@ -10,6 +10,7 @@
 #include <set>
 
 #include "base/check.hpp"
+#include "base/glob.hpp"
 #include "base/regular_file.hpp"
 #include "deck/hints.hpp"
 #include "deck/syntax.hpp"
@@ -154,6 +155,8 @@ class Reader {
       case MachineValue::flops:
       case MachineValue::traffic:
         return assign_quantity(key.value, node, *std::get<double*>(field));
+      case MachineValue::keys:
+        return assign_keys(node, *std::get<std::vector<std::string>*>(field));
       default:
         return assign_list(key, node, *std::get<std::vector<double>*>(field));
     }
@@ -163,6 +166,18 @@ class Reader {
     const auto text = node.value_exact<std::string>();
     if (!text) return fmt::format("expected text with a unit, got {}; write for example {}", found(node), example_of(value));
     return read_quantity(*text, value, out);
+  }
+
+  static std::string assign_keys(const toml::node& node, std::vector<std::string>& out) {
+    if (!node.is_array()) return fmt::format("expected a list of keys, got {}", found(node));
+    for (const toml::node& element : *node.as_array()) {
+      const auto pattern = element.value_exact<std::string>();
+      if (!pattern) return fmt::format("expected a list of keys, got {} in it", found(element));
+      if (std::ranges::none_of(machine_keys(), [&](const MachineKey& k) { return matches_glob(*pattern, k.name); }))
+        return fmt::format("{} is no key of a machine profile, nor a pattern of some (\"overhead.*\")", toml_string(shortened(*pattern)));
+      out.push_back(*pattern);
+    }
+    return {};
   }
 
   /// Sizes, amounts and rates. A rate may also stand alone, for all sizes.

@@ -40,6 +40,11 @@ std::string text_of(const MachineKey& key, MachineProfile& profile) {
   }
   if (const auto* number = std::get_if<double*>(&field))
     return **number == 0 && key.value != MachineValue::seconds ? "" : quoted(**number, key.value);
+  if (const auto* patterns = std::get_if<std::vector<std::string>*>(&field)) {
+    std::vector<std::string> texts;
+    for (const std::string& pattern : **patterns) texts.push_back(toml_string(pattern));
+    return texts.empty() ? "" : fmt::format("[{}]", fmt::join(texts, ", "));
+  }
   const auto& values = *std::get<std::vector<double>*>(field);
   return values.empty() ? "" : list(values, key.value);
 }

@@ -44,6 +44,8 @@ struct MachineProfile {
   std::int64_t device_memory = 0;  ///< bytes of a rank's GPU; 0 where ranks compute on the host
   std::int64_t host_memory = 0;    ///< bytes of a node; 0: not said
 
+  std::vector<std::string> assumed;  ///< patterns of keys whose figures nobody has measured or published
+
   double task_overhead = 0;  ///< seconds that each task takes beside its work
   double least_call = 0;     ///< seconds: no call of a kernel takes less
   ComputeRates fp32, bf16;

@@ -257,4 +257,10 @@ std::string why_slower(const Prediction& first, const Prediction& second) {
   return fmt::format("{} more of {}", time_text(b[most].seconds - a[most].seconds), b[most].name);
 }
 
+Figures figures_of_choice(const Choice& choice, const MachineProfile& machine, const Placement& placement) {
+  BuildRequest request = request_for(choice.deck, placement.mesh, 0, Purpose::training);
+  if (choice.recompute) request.recompute = {*choice.recompute};
+  return figures_of(build_schedule(request), machine, placement);
+}
+
 }  // namespace tessera

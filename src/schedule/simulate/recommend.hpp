@@ -4,6 +4,7 @@
 #include <map>
 
 #include "schedule/plan/limits.hpp"
+#include "schedule/simulate/figures.hpp"
 #include "schedule/simulate/prediction.hpp"
 #include "schedule/simulate/search_space.hpp"
 #include "schedule/simulate/step_bounds.hpp"
@@ -84,5 +85,8 @@ double slowdown(const Choice& choice, const MachineProfile& machine, const Place
 
 /// Of the parts of two steps the one by which the second is longest behind: "0.520 s more of compute".
 std::string why_slower(const Prediction& first, const Prediction& second);
+
+/// On which figures of the profile the prediction of a choice rests.
+Figures figures_of_choice(const Choice& choice, const MachineProfile& machine, const Placement& placement);
 
 }  // namespace tessera

@@ -587,8 +587,15 @@ def over_axes(folder, dtype, device, meshes, layouts, more, of_cut=None):
 
 
 def tensor(folder, dtype, device):
-    """mesh.tp: another size is another order of sums."""
-    return over_axes(folder, dtype, device, [{"tp": tp} for tp in device["tp"]], device["tp_layouts"], {})
+    """mesh.tp: another size is another order of sums. In bf16 a loss near that of a fair guess says little of it: fp32 tells, weights too."""
+    good = over_axes(folder, dtype, device, [{"tp": tp} for tp in device["tp"]], device["tp_layouts"], {})
+    if dtype == "fp32":
+        return good
+    exact = {"run__reproducible": True, "precision__compute": "fp32", "run__steps": 2, "model__vocab": 263, **device["keys"]}
+    folder.train("alone-fp32", 1, **exact)
+    folder.train("tp2-fp32", 2, **exact, mesh__tp=2)
+    good &= near("tp2-fp32", folder.losses("tp2-fp32"), folder.losses("alone-fp32"), "fp32")
+    return good & near_state("tp2-fp32", runs.read_state(folder.latest("tp2-fp32")), runs.read_state(folder.latest("alone-fp32")), "fp32")
 
 
 def shared_keys(folder, dtype, device):

@@ -1,0 +1,62 @@
+#include "schedule/simulate/figures.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "base/glob.hpp"
+#include "machine/keys.hpp"
+
+namespace tessera {
+namespace {
+
+/// A profile whose figure is worse by half; false where the key is no figure, or not said.
+bool worsen(const MachineKey& key, MachineProfile& profile) {
+  switch (key.value) {
+    case MachineValue::seconds:
+      *std::get<double*>(key.field(profile)) *= 2;
+      return true;
+    case MachineValue::flops:
+    case MachineValue::traffic:
+      *std::get<double*>(key.field(profile)) /= 2;
+      return true;
+    case MachineValue::flops_list:
+    case MachineValue::traffic_list: {
+      std::vector<double>& rates = *std::get<std::vector<double>*>(key.field(profile));
+      for (double& rate : rates) rate /= 2;
+      return !rates.empty();
+    }
+    case MachineValue::text:
+    case MachineValue::count:
+    case MachineValue::bytes:
+    case MachineValue::sizes:
+    case MachineValue::amounts:
+    case MachineValue::keys:
+      return false;
+  }
+  return false;
+}
+
+}  // namespace
+
+Figures figures_of(const Schedule& schedule, const MachineProfile& machine, const Placement& placement) {
+  Figures figures;
+  const auto seconds = task_seconds(schedule, machine, placement);
+  for (const MachineKey& key : machine_keys()) {
+    MachineProfile other = machine;
+    if (!worsen(key, other) || task_seconds(schedule, other, placement) == seconds) continue;
+    figures.used.push_back(key.name);
+    if (std::ranges::any_of(machine.assumed, [&](const std::string& pattern) { return matches_glob(pattern, key.name); }))
+      figures.assumed.push_back(key.name);
+  }
+  return figures;
+}
+
+std::string describe_assumed(const Figures& figures) {
+  if (figures.assumed.empty()) return "";
+  return fmt::format("{} of the {} figures that this step rests on: {}", figures.assumed.size(), figures.used.size(),
+                     fmt::join(figures.assumed, ", "));
+}
+
+}  // namespace tessera
