@@ -22,7 +22,7 @@ constexpr std::int64_t beyond_caches = std::int64_t{256} << 20;
 
 /// `turns` calls of `call` on one stream, as a graph.
 std::function<void(cudaStream_t)> as_graph(std::int64_t turns, const std::function<void(cudaStream_t, std::int64_t)>& call) {
-  const auto streams = std::make_shared<tessera::cuda::Streams>(1);
+  const auto streams = std::make_shared<tessera::cuda::Streams>(std::vector{tessera::cuda::StreamKind::usual});
   const auto all = [&] {
     for (std::int64_t turn = 0; turn < turns; ++turn) call((*streams)[0], turn);
   };
