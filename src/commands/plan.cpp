@@ -293,7 +293,7 @@ void add_prediction(Planned& p, const Mesh& mesh) {
   p.figures = figures_of(p.schedule, *p.machine, placement);
   if (p.stages.empty()) {
     p.prediction = predict(p.request, p.schedule, p.plan, *p.machine, placement, timeline);
-    p.costly = costly_keys(p.request.deck, *p.prediction, *p.machine, placement,
+    p.costly = costly_keys(p.request, *p.prediction, *p.machine, placement,
                            [&](const Deck& deck) { return limits_with(deck, placement.ranks()); });
     p.help = help_with_host_update(p.request.deck, *p.prediction, *p.machine, placement,
                                    [](const Deck& deck, int ranks) { return limits_with(deck, ranks); });

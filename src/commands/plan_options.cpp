@@ -97,7 +97,9 @@ std::vector<std::string> costly_lines(const PlanOptions& o) {
   if (placement.mesh.size(Axis::pp) > 1) return lines;
   const auto now = choice_as_is(deck, *machine, placement, limits);
   if (!now) return lines;  // it does not fit, which `tessera plan` explains
-  for (const CostlyKey& costly : costly_keys(deck, now->prediction, *machine, placement, limits))
+  BuildRequest request = request_for(deck, placement.mesh, 0, Purpose::training);
+  if (now->recompute) request.recompute = {*now->recompute};
+  for (const CostlyKey& costly : costly_keys(request, now->prediction, *machine, placement, limits))
     lines.push_back(fmt::format("{}, on {}", text_of(costly, now->prediction), machine->name));
   return lines;
 }

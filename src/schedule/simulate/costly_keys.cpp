@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "schedule/build/builder.hpp"
 #include "schedule/build/micro_batches.hpp"
 #include "schedule/build/request.hpp"
 
@@ -57,17 +58,21 @@ std::vector<Candidate> candidates(const Deck& deck, const Placement& placement) 
 
 }  // namespace
 
-std::vector<CostlyKey> costly_keys(const Deck& deck, const Prediction& now, const MachineProfile& machine, const Placement& placement,
-                                   const LimitsOf& limits) {
+std::vector<CostlyKey> costly_keys(const BuildRequest& request, const Prediction& now, const MachineProfile& machine,
+                                   const Placement& placement, const LimitsOf& limits) {
   std::vector<CostlyKey> costly;
   const double waits = now.step.waited[static_cast<std::size_t>(WaitKind::communication)];
   if (placement.mesh.size(Axis::pp) > 1 || waits < least_share * now.step.seconds) return costly;
-  for (const Candidate& candidate : candidates(deck, placement)) {
-    Deck changed = deck;
-    candidate.apply(changed);
-    const auto choice = choice_as_is(changed, machine, placement, limits);
-    if (!choice || choice->prediction.step.seconds > (1 - least_share) * now.step.seconds) continue;
-    const CostlyKey key{candidate.key, candidate.change, choice->prediction.step.seconds};
+  for (const Candidate& candidate : candidates(request.deck, placement)) {
+    Deck deck = request.deck;
+    candidate.apply(deck);
+    BuildRequest changed = request_for(deck, placement.mesh, 0, Purpose::training);
+    changed.recompute = request.recompute;
+    const Schedule schedule = build_schedule(changed);
+    const MemoryPlan plan = place(schedule);
+    if (!shortfalls(deck, plan.bytes, limits(deck)).empty()) continue;
+    const CostlyKey key{candidate.key, candidate.change, predict(changed, schedule, plan, machine, placement).step.seconds};
+    if (key.seconds > (1 - least_share) * now.step.seconds) continue;
     const auto same = std::ranges::find(costly, key.key, &CostlyKey::key);  // of several sizes the best
     if (same == costly.end())
       costly.push_back(key);

@@ -15,9 +15,9 @@ struct CostlyKey {
 
 /// Keys that cost more than a fiftieth of the step `now` each, the costliest first, where the change fits: what is gathered ahead and live,
 /// buckets, overlap_comm = false, and micro-batches so small that each gather serves little. Empty where compute waits for communication
-/// less than that, and of a pipeline, whose stages are told apart.
-std::vector<CostlyKey> costly_keys(const Deck& deck, const Prediction& now, const MachineProfile& machine, const Placement& placement,
-                                   const LimitsOf& limits);
+/// less than that, and of a pipeline, whose stages are told apart. What `request` makes again stays so.
+std::vector<CostlyKey> costly_keys(const BuildRequest& request, const Prediction& now, const MachineProfile& machine,
+                                   const Placement& placement, const LimitsOf& limits);
 
 /// "zero.prefetch_bucket_size = 0 costs 3.7 % of a step (6.106 s); zero.prefetch_bucket_size=auto saves it"
 std::string text_of(const CostlyKey& costly, const Prediction& now);

@@ -23,13 +23,14 @@ constexpr int proof_format = 1;
 constexpr const char* way_on = "To go on without the proof set checkpoint.verify_resume=false for this start.";
 
 /// Keys beside those of the trained function that bits of a reproducible run depend on.
-constexpr std::array other_arithmetic = {"run.device", "precision.gradients", "mesh.tp",           "mesh.cp",
-                                         "mesh.ep",    "context.method",      "kernels.loss_chunk"};
+constexpr std::array other_arithmetic = {"run.device",     "precision.gradients", "mesh.tp",          "mesh.cp", "mesh.ep",
+                                         "context.method", "kernels.loss_chunk",  "kernels.attention"};
 
 /// What of the deck that saved a checkpoint gives other bits than the deck here.
 std::vector<std::string> differing_arithmetic(Deck there, const Deck& here) {
   there.run.steps = here.run.steps;  // moves the learning rate alone, which is compared itself
   if (there.mesh.cp == 1 && here.mesh.cp == 1) there.context.method = here.context.method;
+  if (here.run.device == RunDevice::host) there.kernels.attention = here.kernels.attention;  // of GPUs alone
   std::vector<std::string> out = identity_differences(there, here);
   for (const std::string& difference : deck_differences(there, here))
     if (std::ranges::any_of(other_arithmetic, [&](const std::string& key) { return difference.starts_with(key + " = "); }))

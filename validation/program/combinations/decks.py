@@ -32,7 +32,7 @@ class Schema:
             if key not in self.rows:
                 self.faults.append(f"{key} is in choices.py and no key of the schema")
         self.values[RANKS] = [str(ranks) for ranks in range(1, MOST_RANKS + 1)]
-        self.values[NODE] = ["0", "1", "2"]
+        self.values[NODE] = ["0", "1", "2"] if device == "host" else ["0"]  # ranks of other nodes have other GPUs, and here there is one
         self.drawn = [key for key, values in self.values.items() if len(values) > 1]
         self.plain = {key: values[0] for key, values in self.values.items() if values}
 

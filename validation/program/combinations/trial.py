@@ -158,6 +158,8 @@ class Trial:
         sizes = {axis: self.schema.value(deck, axis) for axis in choices.ARITHMETIC}
         if sizes["mesh.cp"] != "1":
             sizes["context.method"] = self.schema.value(deck, "context.method")
+        if self.schema.device == "cuda":  # ours and cuDNN's round otherwise
+            sizes["kernels.attention"] = self.schema.value(deck, "kernels.attention")
         return rid_of_plain(self.schema, sizes)
 
     def plain(self, deck, axes):

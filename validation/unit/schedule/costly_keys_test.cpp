@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "deck/deck.hpp"
+#include "schedule/build/request.hpp"
 
 namespace tessera::costly_keys_test {
 namespace {
@@ -24,7 +25,8 @@ Found found(std::vector<std::string> overrides, int ranks = 8) {
   const MachineProfile machine = require_machine(inputs + "machines/h100_8.toml");
   const Placement placement{.mesh = make_mesh(deck, ranks), .ranks_per_node = 8};
   const auto now = choice_as_is(deck, machine, placement, no_limits);
-  return {now->prediction.step.seconds, costly_keys(deck, now->prediction, machine, placement, no_limits)};
+  return {now->prediction.step.seconds,
+          costly_keys(request_for(deck, placement.mesh, 0, Purpose::training), now->prediction, machine, placement, no_limits)};
 }
 
 /// A key that is found, whose change gives the step of the deck with `better`.

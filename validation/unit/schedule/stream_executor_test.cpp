@@ -45,10 +45,11 @@ emulator::Work work_of(const TaskRun& run, std::int64_t repetition, int polls) {
   };
 }
 
-/// Compute, gather and reduce have one.
+/// Compute, gather and reduce have one, and what runs on the host.
 std::vector<cuda::StreamKind> kinds() {
   std::vector<cuda::StreamKind> kinds(lane_count, cuda::StreamKind::none);
   kinds[0] = cuda::StreamKind::usual, kinds[1] = kinds[2] = cuda::StreamKind::urgent;
+  kinds[static_cast<std::size_t>(Lane::cpu_optimizer)] = cuda::StreamKind::usual;
   return kinds;
 }
 
@@ -71,7 +72,8 @@ struct LaggingLanes {
 
 TEST(Streams, AreOfLanesInUseAndThoseOfCollectivesGoFirst) {
   const cuda::Streams streams(kinds());
-  for (std::size_t lane = 3; lane < lane_count; ++lane) EXPECT_EQ(streams[lane], nullptr) << name_of(static_cast<Lane>(lane));
+  for (const Lane lane : {Lane::tensor, Lane::wrapped_streams, Lane::host_snapshot})
+    EXPECT_EQ(streams[static_cast<std::size_t>(lane)], nullptr) << name_of(lane);
   int compute = 0, gather = 0;
   cudaStreamGetPriority(streams[0], &compute), cudaStreamGetPriority(streams[1], &gather);
   EXPECT_LT(gather, compute) << "a lower number is a higher priority";
