@@ -28,6 +28,25 @@ ProductWork work_of(const ModelShape& s, products::Product product, std::int64_t
   return {.product = product, .tokens = std::max<std::int64_t>(1, s.expert_rows() / s.own_experts()), .outputs = N, .inputs = K};
 }
 
+/// out from `in` and the weights of experts (E,N,K): y (R,N) from x (R,K) forward, d_x (R,K) from d_y (R,N) backward.
+void expert_product(Recorder& r, products::Product product, Value out, Value in, const Arrivals& here, const std::string& w, std::int64_t N,
+                    std::int64_t K) {
+  const ModelShape& s = r.s;
+  const Value weight = r.weight(w);
+  const bool forward = product == products::Product::forward;
+  const kernels::GroupedGemm gemm = grouped(s, forward ? N : K, forward ? K : N, forward);
+  r.call({.name = (forward ? "expert_linear " : "expert_input_gradient ") + w,
+          .touches = {{out, write}, {in, read}, {weight, read}, {here.offsets, read}},
+          .flops = flops(s, N, K),
+          .work = work_of(s, product, N, K),
+          .workspace = kernels::grouped_gemm_workspace_bytes(gemm, s.backend),
+          .run = [=, offsets = here.offsets](const At& at) {
+            auto p = gemm;
+            p.c = at.get(out), p.a = at.get(in), p.b = at.get(weight), p.offsets = at.get<std::int32_t>(offsets);
+            kernels::grouped_gemm(at.context, p);
+          }});
+}
+
 }  // namespace
 
 kernels::RouterShape router_shape(const ModelShape& s) {
@@ -184,36 +203,12 @@ void weigh(Recorder& r, Value d_weights, Value d, Value a, Value weights, const 
 }
 
 void expert_linear(Recorder& r, Value y, Value x, const Arrivals& here, const std::string& w, std::int64_t N, std::int64_t K) {
-  const ModelShape& s = r.s;
-  const Value weight = r.weight(w);
-  const kernels::GroupedGemm product = grouped(s, N, K, true);
-  r.call({.name = "expert_linear " + w,
-          .touches = {{y, write}, {x, read}, {weight, read}, {here.offsets, read}},
-          .flops = flops(s, N, K),
-          .work = work_of(s, products::Product::forward, N, K),
-          .workspace = kernels::grouped_gemm_workspace_bytes(product, s.backend),
-          .run = [=, offsets = here.offsets](const At& at) {
-            auto p = product;
-            p.c = at.get(y), p.a = at.get(x), p.b = at.get(weight), p.offsets = at.get<std::int32_t>(offsets);
-            kernels::grouped_gemm(at.context, p);
-          }});
+  expert_product(r, products::Product::forward, y, x, here, w, N, K);
   add_adapters(r, y, x, w, N, K, here.offsets);
 }
 
 void expert_input_gradient(Recorder& r, Value d_x, Value d_y, const Arrivals& here, const std::string& w, std::int64_t N, std::int64_t K) {
-  const ModelShape& s = r.s;
-  const Value weight = r.weight(w);
-  const kernels::GroupedGemm product = grouped(s, K, N, false);
-  r.call({.name = "expert_input_gradient " + w,
-          .touches = {{d_x, write}, {d_y, read}, {weight, read}, {here.offsets, read}},
-          .flops = flops(s, N, K),
-          .work = work_of(s, products::Product::input_gradient, N, K),
-          .workspace = kernels::grouped_gemm_workspace_bytes(product, s.backend),
-          .run = [=, offsets = here.offsets](const At& at) {
-            auto p = product;
-            p.c = at.get(d_x), p.a = at.get(d_y), p.b = at.get(weight), p.offsets = at.get<std::int32_t>(offsets);
-            kernels::grouped_gemm(at.context, p);
-          }});
+  expert_product(r, products::Product::input_gradient, d_x, d_y, here, w, N, K);
   add_adapter_input_gradients(r, d_x, d_y, w, N, K, here.offsets);
 }
 
