@@ -39,6 +39,28 @@ __global__ void __launch_bounds__(block_threads) add_kernel(T* out, const T* x, 
   }
 }
 
+/// Reads P elements of T, or one more, and writes one. Vectors are whole where n is a multiple of theirs: parts begin at multiples of n.
+template <class T, class Whole>
+__global__ void __launch_bounds__(block_threads) sum_in_order_kernel(SumInOrder p) {
+  constexpr int N = vector_elements<T>;
+  const std::int64_t at = Tile<N, 1>{}.at(0);
+  T* out = static_cast<T*>(p.out);
+  float sum[N], next[N];
+  load<Whole>(sum, static_cast<const T*>(p.parts), at, p.n);
+#pragma unroll 4
+  for (std::int64_t k = 1; k < p.P; ++k) {
+    load<Whole>(next, static_cast<const T*>(p.parts) + k * p.n, at, p.n);
+#pragma unroll
+    for (int i = 0; i < N; ++i) sum[i] += next[i];
+  }
+  if (p.accumulate) {
+    load<Whole>(next, static_cast<const T*>(out), at, p.n);
+#pragma unroll
+    for (int i = 0; i < N; ++i) sum[i] += next[i];
+  }
+  store<Whole>(out, at, p.n, sum);
+}
+
 /// Reads an element of In and writes one of Out.
 template <class Out, class In, class Whole>
 __global__ void __launch_bounds__(block_threads) cast_kernel(Out* out, const In* x, std::int64_t n) {
@@ -99,6 +121,17 @@ void add(const Context& context, void* out, const void* x, const void* y, std::i
   };
   if (dtype == DType::i64) return add_values(std::int64_t{});
   with_float_type(dtype, add_values);
+}
+
+void sum_in_order(const Context& context, const SumInOrder& p) {
+  if (p.n == 0) return;
+  with_float_type(p.dtype, [&](auto type) {
+    using T = decltype(type);
+    constexpr int N = vector_elements<T>;
+    with_whole(on_sixteen_bytes(p.out, p.parts) && whole_vectors(N, {p.n}), [&](auto whole) {
+      launch(stream_of(context), Tile<N, 1>::blocks(p.n), block_threads, 0, sum_in_order_kernel<T, decltype(whole)>, p);
+    });
+  });
 }
 
 void column_sums(const Context& context, const ColumnSums& p) {

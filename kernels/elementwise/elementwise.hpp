@@ -8,6 +8,17 @@ namespace tessera::kernels {
 TESSERA_OP(add, (const Context& context, void* out, const void* x, const void* y, std::int64_t n, DType dtype),
            (context, out, x, y, n, dtype))
 
+/// out[i] = part 0 [i] + part 1 [i] + ... in this order, in fp32 and rounded once; with `accumulate` the previous out[i] is added last.
+/// What ranks send for a sum of theirs, in the order of the ranks. f32 or bf16.
+struct SumInOrder {
+  void* out = nullptr;          ///< (n); may be one of the parts
+  const void* parts = nullptr;  ///< (P,n)
+  std::int64_t P = 0, n = 0;
+  DType dtype = DType::f32;
+  bool accumulate = false;
+};
+TESSERA_OP(sum_in_order, (const Context& context, const SumInOrder& arguments), (context, arguments))
+
 /// sum[j] += sum over rows of x(M,N) in a fixed order: the gradient of a bias. x is f32 or bf16.
 struct ColumnSums {
   float* sum = nullptr;     ///< (N)

@@ -49,6 +49,21 @@ void add(const Context&, void* out, const void* x, const void* y, std::int64_t n
   });
 }
 
+void sum_in_order(const Context&, const SumInOrder& p) {
+  with_float_type(p.dtype, "sum_in_order", [&](auto type) {
+    using T = decltype(type);
+    T* out = static_cast<T*>(p.out);
+    const T* parts = static_cast<const T*>(p.parts);
+    parallel_ranges(p.n, grain, [&](std::int64_t begin, std::int64_t end) {
+      for_vectors(begin, end, [&](std::int64_t i, auto count) {
+        f32x16 sum = load_any(parts + i, count);
+        for (std::int64_t k = 1; k < p.P; ++k) sum = sum + load_any(parts + k * p.n + i, count);
+        store_any(out + i, p.accumulate ? sum + load_any(out + i, count) : sum, count);
+      });
+    });
+  });
+}
+
 void column_sums(const Context& context, const ColumnSums& p) {
   if (p.M == 0 || p.N == 0) return;
   std::size_t needed = host::column_sums_workspace_bytes(p);

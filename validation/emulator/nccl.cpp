@@ -73,6 +73,7 @@ struct ncclComm {
   std::vector<MPI_Request> requests;  // of the start
   bool told = false;                  // rank 0 has told the members of each other
   ncclResult_t state = ncclInProgress;
+  std::size_t sums = 0;  // begun so far, the same on all ranks
   std::string error;
   std::vector<std::unique_ptr<Registration>> registrations;
   /// Work that streams still have to do; it outlives a communicator that is aborted.
@@ -157,7 +158,8 @@ void combine(void* into, const void* term, std::size_t n, ncclDataType_t type, n
   }
 }
 
-/// One call under way: messages to and from the members, then sums in rank order.
+/// One call under way: messages to and from the members, then sums. NCCL promises no order of theirs: each call of a communicator begins
+/// with another rank, so that whoever relies on one order gets different bits.
 class Transfer {
  public:
   Transfer(const Call& call, std::vector<MPI_Request>& requests) : call_(call), comm_(*call.comm), requests_(requests) {
@@ -173,6 +175,7 @@ class Transfer {
     const bool scatter = call.kind == Kind::reduce_scatter;
     const auto* from = static_cast<const std::byte*>(call.send);
     sums_ = call.kind != Kind::reduce || comm_.mine.rank == call.root;
+    first_ = comm_.sums++ % n;
     if (sums_) terms_.assign(n, std::vector<std::byte>(bytes));
     if (sums_) std::memcpy(terms_[me].data(), from + (scatter ? me * bytes : 0), bytes);
     for (std::size_t r = 0; r < n; ++r) {
@@ -183,8 +186,10 @@ class Transfer {
   }
   void finish() {
     if (!sums_) return;
-    for (std::size_t r = 1; r < terms_.size(); ++r) combine(terms_[0].data(), terms_[r].data(), call_.count, call_.type, call_.op);
-    std::memcpy(call_.recv, terms_[0].data(), terms_[0].size());
+    std::vector<std::byte>& sum = terms_[first_];
+    for (std::size_t r = 1; r < terms_.size(); ++r)
+      combine(sum.data(), terms_[(first_ + r) % terms_.size()].data(), call_.count, call_.type, call_.op);
+    std::memcpy(call_.recv, sum.data(), sum.size());
   }
 
  private:
@@ -211,9 +216,10 @@ class Transfer {
   }
 
   Call call_;
-  const ncclComm& comm_;
+  ncclComm& comm_;
   std::vector<MPI_Request>& requests_;
   bool sums_ = false;
+  std::size_t first_ = 0;                      // whose term a sum begins with
   std::vector<std::vector<std::byte>> terms_;  // of each rank
 };
 

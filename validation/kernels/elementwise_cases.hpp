@@ -42,6 +42,28 @@ inline CopyRows copy_of(const CopyRowsCase& c, bf16* to, const bf16* from) {
   return {.to = to, .to_stride = c.bytes + c.to_gap, .from = from, .from_stride = c.bytes + c.from_gap, .bytes = c.bytes, .rows = c.rows};
 }
 
+struct SumInOrderCase {
+  std::int64_t P, n;
+  bool accumulate;
+};
+inline const SumInOrderCase sum_in_order_cases[] = {{1, 16, false}, {2, 1013, false}, {3, 7, true}, {5, 4096, false}, {8, 10008, true}};
+inline std::ostream& operator<<(std::ostream& out, const SumInOrderCase& c) {
+  return out << c.P << " parts of " << c.n << (c.accumulate ? ", accumulated" : "");
+}
+/// Parts whose sum has other bits in any other order, what is there before, and the sum by definition.
+template <class T>
+struct SumInOrderInputs {
+  std::vector<T> parts, before, expected;
+  explicit SumInOrderInputs(const SumInOrderCase& c) : parts(random_values<T>(c.P * c.n, 5)), before(random_values<T>(c.n, 6)) {
+    for (std::size_t i = 0; i < before.size(); ++i) {
+      float sum = static_cast<float>(parts[i]);
+      for (std::size_t k = 1; k < static_cast<std::size_t>(c.P); ++k) sum += static_cast<float>(parts[k * before.size() + i]);
+      expected.push_back(T(c.accumulate ? sum + static_cast<float>(before[i]) : sum));
+    }
+  }
+  SumInOrder arguments(const SumInOrderCase& c, T* out, const T* from) const { return {out, from, c.P, c.n, dtype_of<T>(), c.accumulate}; }
+};
+
 struct ColumnSumsCase {
   std::int64_t M, N;
 };

@@ -76,6 +76,21 @@ TEST_F(ElementwiseCuda, FillZeroFills) {
 }
 
 template <class T>
+void check_sum_in_order(std::int64_t shift) {
+  for (const SumInOrderCase& c : sum_in_order_cases) {
+    const SumInOrderInputs<T> in(c);
+    std::vector<T> host = in.before;
+    host::sum_in_order({}, in.arguments(c, host.data(), in.parts.data()));
+    DeviceArray<T> parts(in.parts, shift), out(in.before, shift);
+    cuda::sum_in_order({}, in.arguments(c, out.data(), parts.data()));
+    EXPECT_EQ(digest(out.host()).hex(), digest(host).hex()) << c;
+  }
+}
+TEST_F(ElementwiseCuda, SumInOrderHasTheBitsOfTheHost) {
+  for (std::int64_t shift : {0, 1}) check_sum_in_order<float>(shift), check_sum_in_order<bf16>(shift);
+}
+
+template <class T>
 Hash128 column_sums_of(const ColumnSumsCase& c, bool compare) {
   const ColumnSumsInputs<T> in(c);
   auto expected = in.sum;

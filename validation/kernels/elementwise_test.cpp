@@ -37,6 +37,20 @@ TEST(Elementwise, FillZeroFillsItsBytesAlone) {
 }
 
 template <class T>
+void check_sum_in_order() {
+  for (const SumInOrderCase& c : sum_in_order_cases) {
+    const SumInOrderInputs<T> in(c);
+    auto out = in.before;
+    sum_in_order({}, in.arguments(c, out.data(), in.parts.data()));
+    EXPECT_EQ(digest(out).hex(), digest(in.expected).hex()) << c;
+  }
+}
+TEST(Elementwise, SumInOrderRoundsOnce) {
+  check_sum_in_order<float>();
+  check_sum_in_order<bf16>();
+}
+
+template <class T>
 void check_column_sums() {
   for (const ColumnSumsCase& c : column_sums_cases) {
     const ColumnSumsInputs<T> in(c);

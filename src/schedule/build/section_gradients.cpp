@@ -216,7 +216,8 @@ void SectionBuilder::emit_reduce_scatter(int unit, int whole, const Use& to, boo
   const UnitPlan& p = frame_.plan(unit);
   const std::int64_t S = p.shard;
   const auto workspace = [&](std::int64_t count) {
-    const std::int64_t bytes = reduce_scatter_workspace_bytes(frame_.shape.backend, count, p.gradient.sum, accumulate);
+    const ScatteredSum sum{p.owners.size, count, p.gradient.sum, accumulate, frame_.shape.deterministic};
+    const std::int64_t bytes = reduce_scatter_workspace_bytes(frame_.shape.backend, sum);
     return buffers_.workspace("workspace.reduce", frame_.local_tier, bytes);
   };
   for (const Range& cut : cut_shard(S, p.owners.size, frame_.deck.zero.reduce_bucket_size)) {

@@ -103,7 +103,11 @@ void SectionBuilder::emit_exchange(const SegmentPass& p, const Exchange& exchang
             .lane = lane_of(exchange.axis),
             .uses = {to, from},
             .bytes_moved = static_cast<double>(moved)};
-  if (exchange.kind == CollectiveKind::reduce_scatter) task.uses.push_back(buffers_.absent());
+  if (exchange.kind == CollectiveKind::reduce_scatter) {
+    const ScatteredSum sum{size, exchange.count, exchange.dtype, false, frame_.shape.deterministic};
+    const std::int64_t bytes = reduce_scatter_workspace_bytes(frame_.shape.backend, sum);
+    task.uses.push_back(buffers_.workspace("workspace.sums", frame_.comm_tier, bytes));
+  }
   emit(std::move(task));
 }
 

@@ -31,9 +31,9 @@ class Communicator {
   /// recv[r * stride + i] = send of rank r, i < count. In place when send == recv + rank * stride.
   virtual void all_gather(void* recv, const void* send, std::int64_t count, DType, std::int64_t stride = 0,
                           const kernels::Context& context = {}) = 0;
-  /// recv[i] (+)= sum over ranks of send[rank() * stride + i], i < count. On host ranks sums go in rank order, in fp32 for bf16; on GPUs in
-  /// NCCL's order, which is the same in each call where in-switch sums are left out (gpu_environment.hpp) and ranks are mapped alike.
-  /// `accumulate` adds to recv; it needs reduce_scatter_workspace_bytes.
+  /// recv[i] (+)= sum over ranks of send[rank() * stride + i], i < count; `accumulate` adds to recv. Sums go in rank order, in fp32 for
+  /// bf16, on host ranks, and on GPUs where context.reproducible asks for it; otherwise in NCCL's order, which depends on nodes, on how
+  /// ranks lie on GPUs, and with in-switch sums on the call. On GPUs it needs reduce_scatter_workspace_bytes.
   virtual void reduce_scatter(void* recv, const void* send, std::int64_t count, DType, std::int64_t stride = 0, bool accumulate = false,
                               const kernels::Context& context = {}) = 0;
   /// In place. The result has the same bits on all ranks.
@@ -85,9 +85,18 @@ class RegisteredMemory {
   Communicator& communicator_;
 };
 
-/// Bytes of workspace for reduce_scatter: NCCL cannot add to what is there.
-constexpr std::int64_t reduce_scatter_workspace_bytes(kernels::Backend backend, std::int64_t count, DType dtype, bool accumulate) {
-  return backend == kernels::Backend::cuda && accumulate ? count * static_cast<std::int64_t>(size_of(dtype)) : 0;
+/// A reduce_scatter, as far as its workspace depends on it.
+struct ScatteredSum {
+  std::int64_t members = 1, count = 0;
+  DType dtype = DType::f32;
+  bool accumulate = false, reproducible = false;
+  /// All members' terms are gathered and added here: the order is ours. Integers have no order to keep.
+  constexpr bool in_order() const { return reproducible && dtype != DType::i64; }
+};
+/// Bytes of workspace for reduce_scatter: NCCL cannot add to what is there, nor in an order of ours.
+constexpr std::int64_t reduce_scatter_workspace_bytes(kernels::Backend backend, const ScatteredSum& sum) {
+  if (backend == kernels::Backend::host) return 0;
+  return (sum.in_order() ? sum.members : sum.accumulate ? 1 : 0) * sum.count * static_cast<std::int64_t>(size_of(sum.dtype));
 }
 
 }  // namespace tessera

@@ -82,10 +82,11 @@ class NcclCommunicator final : public Communicator {
 
   void reduce_scatter(void* recv, const void* send, std::int64_t count, DType dtype, std::int64_t stride, bool accumulate,
                       const kernels::Context& context) override {
-    void* sum = accumulate ? static_cast<void*>(context.workspace.data()) : recv;
-    TESSERA_REQUIRE(static_cast<std::int64_t>(context.workspace.size()) >=
-                        reduce_scatter_workspace_bytes(kernels::Backend::cuda, count, dtype, accumulate),
+    const ScatteredSum shape{size_, count, dtype, accumulate, context.reproducible};
+    TESSERA_REQUIRE(static_cast<std::int64_t>(context.workspace.size()) >= reduce_scatter_workspace_bytes(kernels::Backend::cuda, shape),
                     "a reduce_scatter of {} {} has {} bytes of workspace", count, name_of(dtype), context.workspace.size());
+    if (shape.in_order()) return sum_in_order(recv, send, shape, stride ? stride : count, context);
+    void* sum = accumulate ? static_cast<void*>(context.workspace.data()) : recv;
     const auto n = static_cast<std::size_t>(count);
     if (stride == 0 || stride == count)
       settle(ncclReduceScatter(send, sum, n, type_of(dtype), ncclSum, nccl_, stream_of(context)), "ncclReduceScatter");
@@ -187,6 +188,23 @@ class NcclCommunicator final : public Communicator {
   }
 
  private:
+  /// As many bytes on the wire as a ring's, and every term in its place.
+  void sum_in_order(void* recv, const void* send, const ScatteredSum& sum, std::int64_t stride, const kernels::Context& context) {
+    const std::size_t bytes = bytes_of(sum.count, sum.dtype);
+    std::byte* terms = context.workspace.data();
+    const auto* from = static_cast<const std::byte*>(send);
+    const auto term = [&](int r) { return terms + static_cast<std::size_t>(r) * bytes; };
+    const auto block = [&](int r) { return from + bytes_of(r * stride, sum.dtype); };
+    kernels::copy(context, term(rank_), block(rank_), bytes);
+    group("ncclSend and ncclRecv", [&](int r) {
+      if (r == rank_) return ncclSuccess;
+      const ncclResult_t result = ncclSend(block(r), bytes, ncclUint8, r, nccl_, stream_of(context));
+      return result != ncclSuccess ? result : ncclRecv(term(r), bytes, ncclUint8, r, nccl_, stream_of(context));
+    });
+    kernels::sum_in_order(context,
+                          {.out = recv, .parts = terms, .P = size_, .n = sum.count, .dtype = sum.dtype, .accumulate = sum.accumulate});
+  }
+
   std::string who() const { return fmt::format("rank {} of {} ({})", rank_, size_, label_); }
 
   ncclUniqueId agree_on_id() {

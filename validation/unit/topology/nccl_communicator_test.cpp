@@ -29,7 +29,9 @@ struct Stream {
   cudaStream_t stream = nullptr;
   Stream() { TESSERA_CUDA_CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking)); }
   ~Stream() { cudaStreamDestroy(stream); }
-  kernels::Context context(std::span<std::byte> workspace = {}) const { return {workspace, false, kernels::Backend::cuda, stream}; }
+  kernels::Context context(std::span<std::byte> workspace = {}, bool reproducible = false) const {
+    return {workspace, reproducible, kernels::Backend::cuda, stream};
+  }
   /// As an executor waits.
   void wait(Communicator& comm) const {
     for (const double begin = now_seconds(); cudaStreamQuery(stream) == cudaErrorNotReady;) comm.check(now_seconds() - begin);
@@ -95,12 +97,13 @@ struct Pair {
   /// Does `call` on host and device with the same two buffers, and compares both.
   template <class T>
   void expect_same(const std::vector<T>& a, const std::vector<T>& b, bool sums, const std::string& what,
-                   const std::function<void(Communicator&, T* a, T* b, const kernels::Context&)>& call, std::int64_t workspace_bytes = 0) {
+                   const std::function<void(Communicator&, T* a, T* b, const kernels::Context&)>& call, std::int64_t workspace_bytes = 0,
+                   bool reproducible = false) {
     std::vector<T> host_a = a, host_b = b;
     call(*host, host_a.data(), host_b.data(), {});
     const Values<T> device_a(a), device_b(b);
     const Values<std::byte> workspace(std::vector<std::byte>(static_cast<std::size_t>(std::max<std::int64_t>(workspace_bytes, 1))));
-    call(*device, device_a.data, device_b.data, stream.context({workspace.data, static_cast<std::size_t>(workspace_bytes)}));
+    call(*device, device_a.data, device_b.data, stream.context({workspace.data, static_cast<std::size_t>(workspace_bytes)}, reproducible));
     stream.wait(*device);
     const std::string full = fmt::format("{} of {}", what, name_of(dtype_of<T>()));
     expect_near(device_a.host(), host_a, sums, full);
@@ -131,25 +134,28 @@ void check_rotate(Pair& pair, std::int64_t count) {
                       [&](Communicator& c, T* recv, T* send, auto& on) { c.rotate(recv, send, count, dtype_of<T>(), on); });
 }
 
+/// Reproducible ones bit for bit: NCCL's own order, which changes from call to call here, is not taken.
 template <class T>
-void check_scatter(Pair& pair, std::int64_t count, std::int64_t stride, bool accumulate) {
+void check_scatter(Pair& pair, std::int64_t count, std::int64_t stride, bool accumulate, bool reproducible) {
   const std::int64_t apart = stride ? stride : count, all = apart * (world().ranks() - 1) + count + 3, mine = world().rank() * apart;
-  const std::int64_t workspace = reduce_scatter_workspace_bytes(kernels::Backend::cuda, count, dtype_of<T>(), accumulate);
-  const std::string text = fmt::format(" {} stride {}{}", count, stride, accumulate ? " accumulated" : "");
+  const std::int64_t workspace =
+      reduce_scatter_workspace_bytes(kernels::Backend::cuda, {world().ranks(), count, dtype_of<T>(), accumulate, reproducible});
+  const std::string text =
+      fmt::format(" {} stride {}{}{}", count, stride, accumulate ? " accumulated" : "", reproducible ? " in order" : "");
   pair.expect_same<T>(
-      values<T>(count, 3), values<T>(all, 4), true, "reduce_scatter" + text,
+      values<T>(count, 3), values<T>(all, 4), !reproducible, "reduce_scatter" + text,
       [&](Communicator& c, T* recv, T* send, auto& on) { c.reduce_scatter(recv, send, count, dtype_of<T>(), stride, accumulate, on); },
-      workspace);
+      workspace, reproducible);
   // In place the other ranks' blocks of the buffer are free to change: only the result is looked at.
   std::vector<T> host = values<T>(all, 4);
   const Values<T> device(host);
   const Values<std::byte> space(std::vector<std::byte>(static_cast<std::size_t>(std::max<std::int64_t>(workspace, 1))));
   pair.host->reduce_scatter(host.data() + mine, host.data(), count, dtype_of<T>(), stride, accumulate);
   pair.device->reduce_scatter(device.data + mine, device.data, count, dtype_of<T>(), stride, accumulate,
-                              pair.stream.context({space.data, static_cast<std::size_t>(workspace)}));
+                              pair.stream.context({space.data, static_cast<std::size_t>(workspace)}, reproducible));
   pair.stream.wait(*pair.device);
   const std::vector<T> got = device.host();
-  expect_near<T>({got.begin() + mine, got.begin() + mine + count}, {host.begin() + mine, host.begin() + mine + count}, true,
+  expect_near<T>({got.begin() + mine, got.begin() + mine + count}, {host.begin() + mine, host.begin() + mine + count}, !reproducible,
                  "reduce_scatter in place" + text);
 }
 
@@ -158,7 +164,8 @@ void check_all(Pair& pair) {
   for (std::int64_t count : {1, 7, 255, 5000})
     for (std::int64_t stride : {std::int64_t{0}, count + 5}) {
       check_moves<T>(pair, count, stride);
-      for (bool accumulate : {false, true}) check_scatter<T>(pair, count, stride, accumulate);
+      for (bool accumulate : {false, true})
+        for (bool reproducible : {false, true}) check_scatter<T>(pair, count, stride, accumulate, reproducible);
     }
   for (std::int64_t count : {1, 7, 5000}) {
     for (std::int64_t times : {1, 3}) check_exchange<T>(pair, count, times);
