@@ -42,10 +42,19 @@ void synchronize() { TESSERA_CUDA_CHECK(cudaDeviceSynchronize()); }
 
 void synchronize(void* stream) { TESSERA_CUDA_CHECK(cudaStreamSynchronize(static_cast<cudaStream_t>(stream))); }
 
-std::string device_id(int device) {
-  char id[64] = {};
-  TESSERA_CUDA_CHECK(cudaDeviceGetPCIBusId(id, sizeof id, device));
-  return id;
+DeviceName device_name(int device) {
+  char bus[64] = {};
+  TESSERA_CUDA_CHECK(cudaDeviceGetPCIBusId(bus, sizeof bus, device));
+  cudaDeviceProp properties{};
+  TESSERA_CUDA_CHECK(cudaGetDeviceProperties(&properties, device));
+  std::string uuid = "GPU";
+  for (int i = 0; i < 16; ++i) {
+    constexpr const char* digits = "0123456789abcdef";
+    const auto byte = static_cast<unsigned char>(properties.uuid.bytes[i]);
+    if (i == 0 || i == 4 || i == 6 || i == 8 || i == 10) uuid += '-';
+    uuid += digits[byte / 16], uuid += digits[byte % 16];
+  }
+  return {uuid, bus};
 }
 
 std::string device_model() {

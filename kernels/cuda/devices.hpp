@@ -18,8 +18,12 @@ void synchronize();
 /// Returns when the work of a stream (cudaStream_t) is done. Throws Error(environment) when some of it failed.
 void synchronize(void* stream);
 
-/// The device's place on the PCI bus, "0000:17:00.0": the same for every process of the machine.
-std::string device_id(int device);
+/// A device as every process of the machine names it.
+struct DeviceName {
+  std::string uuid;  ///< "GPU-8f1c0a52-...": of an instance (MIG) its own
+  std::string bus;   ///< place on the PCI bus, "0000:17:00.0": instances of one GPU have the same
+};
+DeviceName device_name(int device);
 
 /// Model and size of this thread's device: "NVIDIA H100 80GB HBM3 with 132 multiprocessors".
 std::string device_model();

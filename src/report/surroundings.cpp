@@ -99,7 +99,10 @@ void add_devices(Surroundings& s) {
   for (const std::string& line : describe_gpu_environment())
     s.facts.push_back({"devices", line.substr(0, line.find('=')), line.substr(line.find('=') + 1)});
   const int count = cuda::device_count();
-  for (int d = 0; d < count; ++d) s.facts.push_back({"devices", fmt::format("GPU {}", d), cuda::device_id(d)});
+  for (int d = 0; d < count; ++d) {
+    const cuda::DeviceName name = cuda::device_name(d);
+    s.facts.push_back({"devices", fmt::format("GPU {}", d), fmt::format("{}, {}", name.bus, name.uuid)});
+  }
   if (count == 0) {
     s.facts.push_back({"devices", "GPUs", "none"});
     s.lacking.push_back({"run.device = \"cuda\"", cuda::why_no_device(), "run where a GPU and its driver are"});

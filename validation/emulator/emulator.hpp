@@ -44,6 +44,9 @@ void set_compute_capability(int major);
 /// Products that the stand-in for cuBLASLt has run with its algorithm `number`, 0 to 3. Of several that it offers the third is the fastest.
 int products_of_algorithm(int number);
 
+/// The device's place on the bus. With TESSERA_EMULATED_INSTANCES=n in the environment so many devices in a row are instances of one GPU.
+int bus_of(int device);
+
 /// Executable graphs that have not been destroyed.
 int live_graphs();
 /// Calls so far that took memory of the GPU, or pinned memory: cudaMalloc and its like.

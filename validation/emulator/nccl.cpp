@@ -331,6 +331,7 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* made, int size, ncclUniqueId uni
   comm->mine.rank = rank;
   MPI_Comm_rank(MPI_COMM_WORLD, &comm->mine.world_rank);
   cudaGetDevice(&comm->mine.device);
+  comm->mine.device = tessera::emulator::bus_of(comm->mine.device);  // NCCL compares places on the bus
   if (const char* host = std::getenv("NCCL_HOSTID")) std::strncpy(comm->mine.host, host, sizeof comm->mine.host - 1);
   if (rank == 0) {
     comm->members[0] = comm->mine;

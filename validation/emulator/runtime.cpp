@@ -126,6 +126,10 @@ double now() { return std::chrono::duration<double, std::milli>(std::chrono::ste
 
 namespace tessera::emulator {
 int live_graphs() { return g_graphs; }
+int bus_of(int device) {
+  const char* instances = std::getenv("TESSERA_EMULATED_INSTANCES");
+  return device / std::max(1, instances ? std::atoi(instances) : 1);
+}
 std::int64_t allocations() { return g_allocations; }
 void set_compute_capability(int major) { g_major = major; }
 
@@ -321,7 +325,7 @@ cudaError_t cudaSetDevice(int device) {
   return cudaSuccess;
 }
 cudaError_t cudaDeviceGetPCIBusId(char* id, int length, int device) {
-  std::snprintf(id, static_cast<std::size_t>(length), "emulated:%02x:00.0", static_cast<unsigned>(device));
+  std::snprintf(id, static_cast<std::size_t>(length), "emulated:%02x:00.0", static_cast<unsigned>(tessera::emulator::bus_of(device)));
   return cudaSuccess;
 }
 cudaError_t cudaDriverGetVersion(int* version) {
@@ -329,8 +333,9 @@ cudaError_t cudaDriverGetVersion(int* version) {
   return cudaSuccess;
 }
 cudaError_t cudaRuntimeGetVersion(int* version) { return cudaDriverGetVersion(version); }
-cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   *properties = {};
+  properties->uuid.bytes[15] = static_cast<char>(device);
   std::strcpy(properties->name, "emulator");
   properties->major = g_major;
   properties->multiProcessorCount = 4;

@@ -45,8 +45,8 @@ std::vector<VisibleGpu> visible_gpus(const std::vector<int>& units) {
   const Devices devices;
   std::vector<VisibleGpu> gpus;
   for (int device = 0; device < cuda::device_count(); ++device) {
-    const std::string id = cuda::device_id(device);
-    gpus.push_back({id, devices.near(id, units)});
+    const cuda::DeviceName name = cuda::device_name(device);
+    gpus.push_back({name.uuid, name.bus, devices.near(name.bus, units)});
   }
   return gpus;
 }
@@ -62,10 +62,10 @@ void use_device(int) {}
 
 #endif
 
-/// node, then id and near of each GPU, as words.
+/// node, then id, bus and near of each GPU, as words.
 std::string write_gpus(int node, const std::vector<VisibleGpu>& gpus) {
   std::string text = std::to_string(node);
-  for (const VisibleGpu& gpu : gpus) text += fmt::format(" {} {}", gpu.id, gpu.near ? 1 : 0);
+  for (const VisibleGpu& gpu : gpus) text += fmt::format(" {} {} {}", gpu.id, gpu.bus, gpu.near ? 1 : 0);
   return text;
 }
 
@@ -78,7 +78,7 @@ std::vector<std::vector<VisibleGpu>> gather_gpus(const World& world, const std::
     words >> node;
     if (node != world.place().node) continue;
     all.emplace_back();
-    for (VisibleGpu gpu; words >> gpu.id >> gpu.near;) all.back().push_back(gpu);
+    for (VisibleGpu gpu; words >> gpu.id >> gpu.bus >> gpu.near;) all.back().push_back(gpu);
   }
   return all;
 }
@@ -97,7 +97,7 @@ std::vector<GpuBinding> plan_gpu_binding(const std::vector<std::vector<VisibleGp
       const VisibleGpu& gpu = visible[r][d];
       if ((near_only && !gpu.near) || ranks[gpu.id] > most) continue;
       ++ranks[gpu.id];
-      plan[r].device = static_cast<int>(d), plan[r].id = gpu.id;
+      plan[r].device = static_cast<int>(d), plan[r].id = gpu.id, plan[r].bus = gpu.bus;
     }
   };
   for (int most = 0; most < static_cast<int>(visible.size()); ++most)
@@ -105,6 +105,11 @@ std::vector<GpuBinding> plan_gpu_binding(const std::vector<std::vector<VisibleGp
       for (std::size_t r : order) assign(r, near_only, most);
   for (GpuBinding& gpu : plan) gpu.sharing = ranks[gpu.id];
   return plan;
+}
+
+bool one_bus_has_several(const std::vector<GpuBinding>& gpus) {
+  std::map<std::string, int> ranks;
+  return std::any_of(gpus.begin(), gpus.end(), [&](const GpuBinding& gpu) { return gpu.device >= 0 && ++ranks[gpu.bus] > 1; });
 }
 
 GpuBinding bind_gpu(const World& world, const Binding& cores, bool share) {
@@ -119,24 +124,23 @@ GpuBinding bind_gpu(const World& world, const Binding& cores, bool share) {
   const GpuBinding gpu = plan[static_cast<std::size_t>(place.local_rank)];
   const bool shared = std::any_of(plan.begin(), plan.end(), [](const GpuBinding& other) { return other.sharing > 1; });
   world.together([&] {
-    if (!shared) return;
+    // NCCL refuses two ranks of one host on one GPU, by its place on the bus; ranks of different hosts it does not compare.
+    if (one_bus_has_several(plan)) default_environment("NCCL_HOSTID", fmt::format("rank{}", place.rank).c_str());
+    if (!shared || share) return;
     std::map<std::string, int> ids;
     for (const auto& of_rank : visible)
       for (const VisibleGpu& seen : of_rank) ++ids[seen.id];
-    if (!share)
-      fail(ExitCode::usage,
-           "{} ranks on {} have {} GPU{} between them, and a rank needs one of its own. Start at most {} rank{} on a node, or set "
-           "topology.share_gpu = true to let ranks share, which is for tests: it is slow, or run.device = \"host\"",
-           place.local_ranks, place.host, ids.size(), ids.size() == 1 ? "" : "s", ids.size(), ids.size() == 1 ? "" : "s");
-    // NCCL refuses two ranks of one host on one GPU; ranks of different hosts it does not compare.
-    default_environment("NCCL_HOSTID", fmt::format("rank{}", place.rank).c_str());
+    fail(ExitCode::usage,
+         "{} ranks on {} have {} GPU{} between them, and a rank needs one of its own. Start at most {} rank{} on a node, or set "
+         "topology.share_gpu = true to let ranks share, which is for tests: it is slow, or run.device = \"host\"",
+         place.local_ranks, place.host, ids.size(), ids.size() == 1 ? "" : "s", ids.size(), ids.size() == 1 ? "" : "s");
   });
   use_device(gpu.device);
   return gpu;
 }
 
 std::string describe(const GpuBinding& gpu) {
-  return fmt::format("GPU {} ({}){}", gpu.device, gpu.id, gpu.sharing > 1 ? fmt::format(", shared by {} ranks", gpu.sharing) : "");
+  return fmt::format("GPU {} ({}){}", gpu.device, gpu.bus, gpu.sharing > 1 ? fmt::format(", shared by {} ranks", gpu.sharing) : "");
 }
 
 }  // namespace tessera

@@ -43,6 +43,12 @@ def too_few(folder):
     done = subprocess.run(folder.command("few", 3, **{**KEYS, "run__steps": 2}), stdin=subprocess.DEVNULL, capture_output=True, text=True,
                           env={**os.environ, "CUDA_VISIBLE_DEVICES": "0", "TESSERA_EMULATED_GPUS": "1"}, timeout=runs.HANG_SECONDS)
     check("and train where they may share it", done.returncode == 0 and "shared by 3 ranks" in done.stderr + done.stdout, done.stderr)
+    if "emulated:" not in done.stderr + done.stdout:
+        return
+    done = subprocess.run(folder.command("instances", 2, **{**KEYS, "topology__share_gpu": False, "run__steps": 2}), stdin=subprocess.DEVNULL,
+                          capture_output=True, text=True, env={**os.environ, "TESSERA_EMULATED_GPUS": "2", "TESSERA_EMULATED_INSTANCES": "2"},
+                          timeout=runs.HANG_SECONDS)
+    check("two instances of a GPU are two GPUs", done.returncode == 0 and "shared by 2 ranks" not in done.stderr + done.stdout, done.stderr)
 
 
 def searches_products(folder):
