@@ -42,6 +42,13 @@ void synchronize() { TESSERA_CUDA_CHECK(cudaDeviceSynchronize()); }
 
 void synchronize(void* stream) { TESSERA_CUDA_CHECK(cudaStreamSynchronize(static_cast<cudaStream_t>(stream))); }
 
+bool idle(void* stream) {
+  const cudaError_t status = cudaStreamQuery(static_cast<cudaStream_t>(stream));
+  if (status == cudaErrorNotReady) return cudaGetLastError(), false;  // or the next launch would report it
+  TESSERA_CUDA_CHECK(status);
+  return true;
+}
+
 DeviceName device_name(int device) {
   char bus[64] = {};
   TESSERA_CUDA_CHECK(cudaDeviceGetPCIBusId(bus, sizeof bus, device));

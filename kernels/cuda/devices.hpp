@@ -18,6 +18,9 @@ void synchronize();
 /// Returns when the work of a stream (cudaStream_t) is done. Throws Error(environment) when some of it failed.
 void synchronize(void* stream);
 
+/// Whether the work of a stream is done; does not wait. Throws as synchronize does.
+bool idle(void* stream);
+
 /// A device as every process of the machine names it.
 struct DeviceName {
   std::string uuid;  ///< "GPU-8f1c0a52-...": of an instance (MIG) its own

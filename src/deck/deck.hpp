@@ -131,6 +131,9 @@ struct OffloadOptimizerKeys {
   friend bool operator==(const OffloadOptimizerKeys&, const OffloadOptimizerKeys&) = default;
 };
 
+/// Least elements of a bucket on GPUs.
+inline constexpr std::int64_t gpu_bucket = std::int64_t{1} << 31;
+
 struct ZeroKeys {
   std::int64_t stage = 0;
   OverlapComm overlap_comm = OverlapComm::automatic;

@@ -353,6 +353,11 @@ void note_idle_limits(Draft& draft) {
     }
   }
   if (stage == 0 || stage == 3) idle("zero.allgather_bucket_size", "stages 1 and 2");
+  const ZeroKeys& z = draft.deck.zero;
+  for (const auto& [key, size] :
+       {std::pair{"zero.reduce_bucket_size", z.reduce_bucket_size}, std::pair{"zero.allgather_bucket_size", z.allgather_bucket_size}})
+    if (draft.good({"run.device", key}) && draft.deck.run.device == RunDevice::cuda && draft.differs(key) && size < gpu_bucket)
+      draft.resolved.push_back(fmt::format("note: {} is {} on GPUs, where shards travel whole", key, gpu_bucket));
 }
 
 }  // namespace

@@ -331,9 +331,11 @@ const std::vector<Key> table = with_choices({
      .refused = {{"true", "every rank owns one contiguous slice of each unit, there is nothing to deal out in turns; leave it at false"}},
      .help = "Not in this version: shards are contiguous slices of units."},
     {KEY(zero.reduce_bucket_size), .type = elements, .unit = "elements", .limits = {.least = 1, .most = 1e18}, .fallback = "500000000",
-     .automatic = Auto::resolved, .help = "Gradient elements that are reduced together at most; auto is width squared."},
+     .automatic = Auto::resolved,
+     .help = "Gradient elements that are reduced together at most; auto is width squared. On GPUs at least 2^31: shards travel whole."},
     {KEY(zero.allgather_bucket_size), .type = elements, .unit = "elements", .limits = {.least = 1, .most = 1e18}, .fallback = "500000000",
-     .help = "Parameter elements that are gathered together after the update at most, stages 1 and 2."},
+     .help = "Parameter elements that are gathered together after the update at most, stages 1 and 2. On GPUs at least 2^31: shards "
+             "travel whole."},
     {KEY(zero.prefetch_bucket_size), .type = elements, .unit = "elements", .limits = {.least = 0, .most = 1e18}, .fallback = "\"auto\"",
      .automatic = Auto::resolved,
      .help = "Stage 3: parameter elements that may be gathered ahead of their use, and at least what the next pass needs; auto is the "

@@ -1,5 +1,6 @@
 // What does not change while a schedule is built.
 #pragma once
+#include <algorithm>
 #include <vector>
 
 #include "schedule/build/micro_batches.hpp"
@@ -37,6 +38,9 @@ class Frame {
   bool updates_late() const { return offloads(); }
   /// Whether reductions run beside the backward pass, at the cost of one more unit's gradient in memory.
   bool overlaps() const;
+  /// A bucket of the deck in elements. NCCL has no call for pieces of shards: they go as a group of reduces or of broadcasts, a rank each.
+  /// So GPUs take shards whole, as far as 32 bits count.
+  std::int64_t bucket(std::int64_t size) const { return on_gpu() ? std::max(size, gpu_bucket) : size; }
   /// Of a step, on each rank.
   std::int64_t micro_batches() const { return accumulation_steps(deck, request.data.size); }
 

@@ -192,7 +192,7 @@ std::int64_t SectionBuilder::fixed_limit_of(int unit) const {
 
 void SectionBuilder::emit_all_reduce(int unit, int whole) {
   const Group& owners = frame_.plan(unit).owners;
-  for (const Range& cut : cut_shard(frame_.unit_at(unit).elements, 1, frame_.deck.zero.reduce_bucket_size)) {
+  for (const Range& cut : cut_shard(frame_.unit_at(unit).elements, 1, frame_.bucket(frame_.deck.zero.reduce_bucket_size))) {
     const std::int64_t bytes = frame_.sum_bytes(unit, cut.size());
     emit({.name = "all-reduce " + frame_.unit_at(unit).name,
           .op = Collective{CollectiveKind::all_reduce, owners.axes, cut.size(), 0, frame_.plan(unit).gradient.sum},
@@ -204,7 +204,7 @@ void SectionBuilder::emit_all_reduce(int unit, int whole) {
 
 void SectionBuilder::emit_meeting_of_replicas(int unit, const Use& sums) {
   const std::int64_t element = frame_.sum_bytes(unit, 1), n = frame_.plan(unit).gradient.replicas;
-  for (const Range& cut : cut_shard(sums.bytes / element, 1, frame_.deck.zero.reduce_bucket_size))
+  for (const Range& cut : cut_shard(sums.bytes / element, 1, frame_.bucket(frame_.deck.zero.reduce_bucket_size)))
     emit({.name = "all-reduce " + frame_.unit_at(unit).name + " over replicas",
           .op = Collective{CollectiveKind::all_reduce, axes({Axis::replicate}), cut.size(), 0, frame_.plan(unit).gradient.sum},
           .lane = Lane::reduce,
@@ -220,7 +220,7 @@ void SectionBuilder::emit_reduce_scatter(int unit, int whole, const Use& to, boo
     const std::int64_t bytes = reduce_scatter_workspace_bytes(frame_.shape.backend, sum);
     return buffers_.workspace("workspace.reduce", frame_.local_tier, bytes);
   };
-  for (const Range& cut : cut_shard(S, p.owners.size, frame_.deck.zero.reduce_bucket_size)) {
+  for (const Range& cut : cut_shard(S, p.owners.size, frame_.bucket(frame_.deck.zero.reduce_bucket_size))) {
     // Reads a piece of every rank's block: the whole buffer from the first piece to the last one.
     const Use read{whole, frame_.sum_bytes(unit, cut.begin), frame_.sum_bytes(unit, (p.owners.size - 1) * S + cut.size()), Access::read};
     const Use mine{to.buffer, to.offset + frame_.sum_bytes(unit, cut.begin), frame_.sum_bytes(unit, cut.size()), to.access};

@@ -193,7 +193,7 @@ OptimizerStep SectionBuilder::optimizer_step(int unit, const Range& elements) co
 void SectionBuilder::emit_publish_gather(int unit, Lane lane) {
   const UnitPlan& p = frame_.plan(unit);
   if (!frame_.training() || p.sources.size == 1) return;
-  for (const Range& cut : cut_shard(p.shard, p.sources.size, frame_.deck.zero.allgather_bucket_size)) {
+  for (const Range& cut : cut_shard(p.shard, p.sources.size, frame_.bucket(frame_.deck.zero.allgather_bucket_size))) {
     const std::int64_t first = p.parameters.begin;
     const Range all{first + cut.begin, first + (p.sources.size - 1) * p.shard + cut.end};
     const Range mine{p.owned.begin + cut.begin, p.owned.begin + cut.end};

@@ -11,12 +11,25 @@
 
 namespace tessera {
 
-/// What a GPU holds beside the plan. None of it has been measured: these are allowances, and a run prints what it finds (DeviceOverhead).
+/// What a rank of a launch has of NCCL, at most: a communicator for each lane and group of ranks, and for each lane and neighbour in a
+/// pipeline. All-to-alls, rotations and sums in order connect every pair of ranks.
+struct Communication {
+  int communicators = 0;
+  bool pairs = false;
+};
+/// Of the rank that has most. By the mesh alone: none where it does not divide the ranks, which others say.
+Communication communication_of(const Deck& deck, int ranks);
+
+/// What a GPU holds beside the plan. None of it has been measured here: these are allowances, and a run prints what it finds
+/// (DeviceOverhead) and plans with what is free once NCCL has connected.
 struct GpuReserve {
   std::int64_t context = std::int64_t{1} << 29;  ///< CUDA's context and our kernels
-  std::int64_t nccl = std::int64_t{1} << 30;  ///< two communicators: 4 MiB a channel, peer and direction (NCCL_BUFFSIZE), a few hundred MiB
+  std::int64_t communicator = std::int64_t{700}
+                              << 20;               ///< NCCL's issue 964: 544 to 688 MB each on 4 A100; 864: 1.6 GB for one, 6 GB for three
+  std::int64_t pairs = std::int64_t{3} << 30;      ///< NCCL's issue 1685: 3.3 GB more with an all-to-all on 8 H100
   std::int64_t libraries = std::int64_t{1} << 30;  ///< modules and buffers of cuBLASLt and cuDNN, graphs: taken after the plan's memory
-  std::int64_t bytes(int ranks) const { return context + (ranks > 1 ? nccl : 0) + libraries; }
+  std::int64_t nccl(const Communication& c) const { return c.communicators * communicator + (c.pairs ? pairs : 0); }
+  std::int64_t bytes(const Communication& c) const { return context + nccl(c) + libraries; }
 };
 
 struct MemoryLimit {

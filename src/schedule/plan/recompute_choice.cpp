@@ -211,6 +211,13 @@ void settle_own_recompute(BuildRequest& request, const MemoryLimits& limits) {
   request.recompute.assign(static_cast<std::size_t>(request.stage.count), choices.at(choose_recompute(request, choices, limits)));
 }
 
+void drop_most(BuildRequest& request) {
+  if (!request.training() || request.deck.activation.recompute != Recompute::automatic) return;
+  const RecomputeChoices choices(request);
+  const int last = static_cast<int>(choices.levels.size()) - 1;
+  request.recompute.assign(static_cast<std::size_t>(request.stage.count), choices.at({last, last, choices.layers}));
+}
+
 std::string describe(const RecomputeChoice& choice, const Stage& stage) {
   std::int64_t layers = 0, early = 0;
   for (const Range& run : stage.layers) {

@@ -38,6 +38,9 @@ void settle_recompute(BuildRequest& request, const MemoryLimits& limits);
 /// The same for the request's own stage, for who asks of no other.
 void settle_own_recompute(BuildRequest& request, const MemoryLimits& limits);
 
+/// Settles it without limits, so that most is made again: a schedule whose collectives are those of any other choice.
+void drop_most(BuildRequest& request);
+
 /// "mlp.gate_up in the first 42 of 80 layers, nothing in the others"; the layers are those of the stage.
 std::string describe(const RecomputeChoice& choice, const Stage& stage);
 

@@ -221,7 +221,7 @@ class Search {
   BuildRequest settled(BuildRequest request) const {
     if (request.deck.activation.recompute != Recompute::automatic) return request;
     const RecomputeChoices choices(request);
-    const MemoryLimits limits = limits_for(request.mesh.ranks());
+    const MemoryLimits limits = limits_for(request);
     for (int level = 0; level < static_cast<int>(choices.levels.size()); ++level) {
       request.recompute.assign(static_cast<std::size_t>(request.stage.count), choices.at({level, level, choices.layers}));
       if (!shortfalls(request.deck, place(build_schedule(request)).bytes, limits).empty()) continue;
@@ -255,7 +255,7 @@ class Search {
     RemedyTrial trial{.chosen = chosen, .request = std::move(*changed), .cost = {}};
     const BuildRequest& request = trial.request;
     const Schedule schedule = build_schedule(request);
-    const MemoryLimits limits = limits_for(request.mesh.ranks());
+    const MemoryLimits limits = limits_for(request);
     const auto is_less = [&](const TierBytes& bytes) { return memory_bytes(least_) == 0 || memory_bytes(bytes) < memory_bytes(least_); };
     // Where no place of the others can make it fit, it need not be found.
     const TierBytes kept = kept_bytes(schedule);
@@ -271,10 +271,10 @@ class Search {
   }
 
   /// A rank that was alone has no communicators yet.
-  MemoryLimits limits_for(int size) const {
+  MemoryLimits limits_for(const BuildRequest& request) const {
     MemoryLimits limits = limits_;
     auto& gpu = limits[static_cast<std::size_t>(MemoryKind::device)];
-    if (gpu && ranks() == 1 && size > 1) gpu->bytes -= GpuReserve{}.nccl;
+    if (gpu && ranks() == 1) gpu->bytes -= GpuReserve{}.nccl(communication_of(request.deck, request.mesh.ranks()));
     return limits;
   }
 

@@ -3,9 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <set>
 
 namespace tessera {
+namespace {
+/// Weights and gradients travel beside products, which need the other multiprocessors: 16 blocks fill the links of a node (NCCL's own
+/// choice is up to 32). Not measured here.
+constexpr int blocks_beside_products = 16;
+}  // namespace
 
 Communicator& Communicators::at(Lane lane, Axes axes) const {
   const auto& found = by_lane_[static_cast<std::size_t>(lane)][axes];
@@ -41,21 +45,27 @@ std::string Communicators::path() const {
   return some.empty() ? "none" : some.front()->path();
 }
 
-Communicators make_communicators(const World& world, const Mesh& mesh, const Schedule& schedule, CommunicatorOptions options) {
-  std::set<std::pair<Lane, Axes>> wanted;  // in an order that all ranks of a group share
-  std::set<std::pair<Lane, int>> links;    // by peer: with the stage before first, so that no ring of stages waits
+WantedCommunicators wanted_communicators(const Schedule& schedule) {
+  WantedCommunicators wanted;
   for (const Section& section : schedule.sections)
     for (const Task& task : section.tasks)
       if (const auto* collective = std::get_if<Collective>(&task.op))
-        wanted.insert({task.lane, collective->axes});
+        wanted.groups.insert({task.lane, collective->axes});
       else if (const auto* transfer = std::get_if<Transfer>(&task.op))
-        links.insert({task.lane, transfer->peer});
+        wanted.links.insert({task.lane, transfer->peer});
+  return wanted;
+}
+
+Communicators make_communicators(const World& world, const Mesh& mesh, const Schedule& schedule, CommunicatorOptions options) {
+  const WantedCommunicators wanted = wanted_communicators(schedule);
   Communicators made;
-  for (const auto& [lane, axes] : wanted) {
+  for (const auto& [lane, axes] : wanted.groups) {
     options.lane = name_of(lane);
+    options.most_blocks = lane == Lane::gather || lane == Lane::reduce ? blocks_beside_products : 0;
     made.set(lane, axes, make_communicator(world, group_of(mesh, axes, world.rank()), options));
   }
-  for (const auto& [lane, peer] : links) {
+  options.most_blocks = 0;
+  for (const auto& [lane, peer] : wanted.links) {
     const auto [low, high] = std::minmax({peer, world.rank()});
     options.lane = fmt::format("{} between ranks {} and {}", name_of(lane), low, high);
     const Group pair{.axes = axes({Axis::pp}), .rank = world.rank() == high, .size = 2, .world = {low, high}};

@@ -1,6 +1,7 @@
 // The communicators that a schedule's collectives run on: one for each lane and group of ranks that they name.
 #pragma once
 #include <map>
+#include <set>
 
 #include "schedule/task.hpp"
 #include "topology/communicators/make_communicator.hpp"
@@ -24,6 +25,13 @@ class Communicators {
   std::array<std::array<std::unique_ptr<Communicator>, axes_sets>, lane_count> by_lane_;
   std::map<std::pair<Lane, int>, std::unique_ptr<Communicator>> links_;  ///< by lane and peer
 };
+
+/// What a schedule's collectives and transfers run on, in an order that all ranks of a group share.
+struct WantedCommunicators {
+  std::set<std::pair<Lane, Axes>> groups;
+  std::set<std::pair<Lane, int>> links;  ///< by peer: with the stage before first, so that no ring of stages waits
+};
+WantedCommunicators wanted_communicators(const Schedule& schedule);
 
 /// Collective over the ranks of the mesh, each of which hands in its own schedule. `options.lane` is set for each.
 Communicators make_communicators(const World& world, const Mesh& mesh, const Schedule& schedule, CommunicatorOptions options);

@@ -137,6 +137,7 @@ void StreamExecutor::issue_all(ProgramKind kind) {
 void StreamExecutor::warm_up(ProgramKind kind) {
   constexpr auto lane = static_cast<std::size_t>(Lane::compute);
   issued_ = done_ = start_ = {};
+  streams_->mark(lane, 0);  // what graphs have beside tasks
   for (const OrderedPhase& phase : table_.program(kind)) {
     const auto& tasks = table_.tasks(phase.section);
     for (std::size_t i = 0; i < tasks.size(); ++i) {

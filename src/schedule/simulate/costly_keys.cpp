@@ -36,9 +36,10 @@ std::vector<Candidate> candidates(const Deck& deck, const Placement& placement) 
   if (const std::int64_t live = std::max(usual_live, 4 * largest); z.stage == 3 && z.max_live_parameters < live)
     found.push_back(
         elements("zero.max_live_parameters", z.max_live_parameters, live, fmt::format("{}", live), &ZeroKeys::max_live_parameters));
-  if (z.reduce_bucket_size < usual_bucket)
+  const bool cut = deck.run.device != RunDevice::cuda;  // on GPUs buckets are as large as they can be
+  if (cut && z.reduce_bucket_size < usual_bucket)
     found.push_back(elements("zero.reduce_bucket_size", z.reduce_bucket_size, usual_bucket, "500000000", &ZeroKeys::reduce_bucket_size));
-  if ((z.stage == 1 || z.stage == 2) && z.allgather_bucket_size < usual_bucket)
+  if (cut && (z.stage == 1 || z.stage == 2) && z.allgather_bucket_size < usual_bucket)
     found.push_back(
         elements("zero.allgather_bucket_size", z.allgather_bucket_size, usual_bucket, "500000000", &ZeroKeys::allgather_bucket_size));
   if (z.overlap_comm == OverlapComm::no)

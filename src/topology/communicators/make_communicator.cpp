@@ -63,7 +63,7 @@ std::optional<NodeGrid> grid_of(const World& world, MPI_Comm comm, int size) {
 #ifdef TESSERA_CUDA
 constexpr auto make_on_gpus = make_nccl_communicator;
 #else
-std::unique_ptr<Communicator> make_on_gpus(OwnedComm, const std::string& label, double, const Peers*) {
+std::unique_ptr<Communicator> make_on_gpus(OwnedComm, const std::string& label, double, const Peers*, int) {
   fail(ExitCode::environment, "{}: this build has no CUDA backend, so no NCCL; build with the cuda preset", label);
 }
 #endif
@@ -88,7 +88,8 @@ std::unique_ptr<Communicator> make_communicator(const World& world, const Group&
   std::string label = fmt::format("axis {}, lane {}", describe(group.axes), options.lane);
   double timeout = options.timeout_seconds > 0 ? options.timeout_seconds : world.options().collective_timeout_seconds;
   OwnedComm comm = make_group_comm(world, group);
-  if (options.path == CommunicatorPath::nccl) return make_on_gpus(std::move(comm), label, timeout, &world.handles().peers);
+  if (options.path == CommunicatorPath::nccl)
+    return make_on_gpus(std::move(comm), label, timeout, &world.handles().peers, options.most_blocks);
 
   const Peers* peers = &world.handles().peers;
   const std::optional<NodeGrid> grid = fastest && options.node ? grid_of(world, comm.get(), group.size) : std::nullopt;

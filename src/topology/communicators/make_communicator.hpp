@@ -18,6 +18,7 @@ struct CommunicatorOptions {
   CommunicatorPath path = CommunicatorPath::fastest;
   bool hierarchical = true;    ///< a group over several nodes moves bytes through shared memory inside them
   double timeout_seconds = 0;  ///< 0: the world's
+  int most_blocks = 0;         ///< of a GPU that a collective may take; 0: as NCCL likes. NCCL_MAX_CTAS of the environment stands above it
 };
 
 /// fastest: nothing to do for a group of one rank, shared memory where its ranks are on one node, shared memory and

@@ -43,13 +43,14 @@ cudaStream_t stream_of(const kernels::Context& context) { return static_cast<cud
 /// Neither a rank that does not come nor one that dies can then hold the host in a call for ever.
 class NcclCommunicator final : public Communicator {
  public:
-  NcclCommunicator(OwnedComm comm, std::string label, double timeout_seconds, const Peers* peers)
+  NcclCommunicator(OwnedComm comm, std::string label, double timeout_seconds, const Peers* peers, int most_blocks)
       : mpi_(std::move(comm)), label_(std::move(label)), timeout_seconds_(timeout_seconds), peers_(peers) {
     MPI_CHECK(MPI_Comm_rank(mpi_.get(), &rank_));
     MPI_CHECK(MPI_Comm_size(mpi_.get(), &size_));
     const ncclUniqueId id = agree_on_id();
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 0;
+    if (most_blocks > 0) config.maxCTAs = most_blocks;
     config.commName = label_.c_str();  // in NCCL's own log
     try {
       settle(ncclCommInitRankConfig(&nccl_, size_, id, rank_, &config), "ncclCommInitRankConfig");
@@ -315,8 +316,9 @@ std::string nccl_version() {
   return fmt::format("{}.{}.{}", version / 10000, version % 10000 / 100, version % 100);
 }
 
-std::unique_ptr<Communicator> make_nccl_communicator(OwnedComm comm, const std::string& label, double timeout_seconds, const Peers* peers) {
-  return std::make_unique<NcclCommunicator>(std::move(comm), label, timeout_seconds, peers);
+std::unique_ptr<Communicator> make_nccl_communicator(OwnedComm comm, const std::string& label, double timeout_seconds, const Peers* peers,
+                                                     int most_blocks) {
+  return std::make_unique<NcclCommunicator>(std::move(comm), label, timeout_seconds, peers, most_blocks);
 }
 
 }  // namespace tessera

@@ -52,7 +52,9 @@ Engine::Engine(RunPlan plan, const EngineOptions& options, RankLinks links)
                              .poison = options.poison});
   if (backend == kernels::Backend::cuda) {
     clear_device();
-    if (plan_.request.training() && !options.kernel_choices.empty()) warm_up(options.kernel_choices);
+    // A rank that meets others loads all kernels before one of them waits on its GPU: loading may wait for the whole device.
+    const bool meets = !links_.communicators.all().empty();
+    if (plan_.request.training() && (meets || !options.kernel_choices.empty())) warm_up(options.kernel_choices);
   }
   tokens_ = memory_.host_side("tokens"), targets_ = memory_.host_side("targets"), weights_ = memory_.host_side("weights");
   token_groups_ = memory_.host_side("token_groups"), document_starts_ = memory_.host_side("document_starts");

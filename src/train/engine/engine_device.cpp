@@ -1,4 +1,6 @@
 // What an engine does with a GPU before its first step: its memory is zeroed, kernels are chosen and loaded.
+#include <optional>
+
 #include "base/log.hpp"
 #include "kernels/cuda/devices.hpp"
 #include "kernels/cuda/kernel_search.hpp"
@@ -44,9 +46,12 @@ void Engine::warm_up([[maybe_unused]] const std::string& kernel_choices) {
 #ifdef TESSERA_CUDA
   // Tokens are 0 and so valid. Weights are not: a GPU multiplies zeros faster than numbers, and kernels would be chosen by that.
   fill_parameters_with_noise();
-  kernels::cuda::KernelSearch search(kernel_choices, {.products = plan_.request.deck.kernels.gemm_search, .attention = true});
+  std::optional<kernels::cuda::KernelSearch> search;
+  if (!kernel_choices.empty())
+    search.emplace(kernel_choices,
+                   kernels::cuda::KernelSearch::Wanted{.products = plan_.request.deck.kernels.gemm_search, .attention = true});
   executor_->warm_up(ProgramKind::train);
-  if (!search.save() && data().rank == 0)
+  if (search && !search->save() && data().rank == 0)
     warning("could not write {}: the next start searches for the fastest kernels again", kernel_choices);
   clear_device();
 #endif

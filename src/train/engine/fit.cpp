@@ -15,15 +15,15 @@ namespace tessera {
 namespace {
 
 /// Free memory of the GPU, where this build can ask for it.
-std::optional<MemoryLimit> gpu_limit([[maybe_unused]] const Deck& deck, [[maybe_unused]] int ranks, [[maybe_unused]] int sharing) {
+std::optional<MemoryLimit> gpu_limit([[maybe_unused]] const Deck& deck, [[maybe_unused]] int sharing) {
 #ifdef TESSERA_CUDA
   if (deck.run.device == RunDevice::cuda) {
     const auto share = static_cast<std::int64_t>(cuda::free_memory()) / sharing;
-    const std::int64_t reserve = GpuReserve{.context = 0}.bytes(ranks);  // the context is there
+    const std::int64_t reserve = GpuReserve{}.libraries;  // the context is there, and NCCL has connected
     return MemoryLimit{std::max<std::int64_t>(0, share - reserve),
-                       fmt::format("the free memory of the GPU ({}{}) without {} for {}libraries", human_bytes(static_cast<double>(share)),
+                       fmt::format("the free memory of the GPU ({}{}) without {} for libraries", human_bytes(static_cast<double>(share)),
                                    sharing > 1 ? fmt::format(" for each of the {} ranks that share it", sharing) : "",
-                                   human_bytes(static_cast<double>(reserve)), ranks > 1 ? "NCCL and " : "")};
+                                   human_bytes(static_cast<double>(reserve)))};
   }
 #endif
   return std::nullopt;
@@ -59,7 +59,7 @@ MemoryLimits limits_here(const Deck& deck, int ranks, const Sharing& sharing) {
     lower(host, share);
     if (deck.run.device != RunDevice::cuda) lower(limits[static_cast<std::size_t>(kernel_memory(deck))], share);  // the same chips
   }
-  if (const auto found = gpu_limit(deck, ranks, sharing.gpu)) lower(gpu, *found);
+  if (const auto found = gpu_limit(deck, sharing.gpu)) lower(gpu, *found);
   if (const auto found = disk_limit(deck, sharing.node)) lower(limits[static_cast<std::size_t>(MemoryKind::nvme)], *found);
   return limits;
 }

@@ -25,6 +25,8 @@
 #include "optimizer/learning_rate.hpp"
 #include "schedule/build/describe_mesh.hpp"
 #include "schedule/plan/cross_check.hpp"
+#include "schedule/plan/recompute_choice.hpp"
+#include "schedule/run/connect.hpp"
 #include "schedule/run/make_executor.hpp"
 #include "topology/communicators/make_communicator.hpp"
 #include "topology/devices/binding.hpp"
@@ -194,24 +196,22 @@ class Training {
     runtime_.emplace(threads, spaces_of(deck_.run.device), gpu.device);
     if (on_gpus) overhead_.emplace(used_device_memory), overhead_->count("CUDA context");
     const Mesh mesh = make_mesh(deck_, world_.ranks());
-    RunPlan plan = plan_for_this_machine(mesh, {.node = world_.place().local_ranks, .gpu = gpu.sharing});
-    // Ranks with the same parameters run the same schedule; the others meet them in collectives, which must be the same.
-    const int role = group_of(mesh, owner_axes(mesh), world_.rank()).world.front();
-    world_.require_same_lines("schedule", plan.schedule.lines(), role);
-    for (const Axis axis : all_axes)  // stages of a pipeline are compared below
-      if (axis != Axis::pp && mesh.size(axis) > 1 && !contains(alike_axes(mesh), axis))
-        world_.require_same_lines(fmt::format("order of collectives along {}", name_of(axis)), plan.schedule.collectives_along(axis),
-                                  group_of(mesh, axes({axis}), world_.rank()).world.front());
-    if (plan.request.stage.count > 1) require_fitting_stages(plan);
     RankLinks links;
-    if (world_.ranks() > 1) {
-      links.node = &node_.emplace(world_);
-      links.communicators = make_communicators(world_, mesh, plan.schedule,
-                                               {.node = links.node,
-                                                .path = on_gpus ? CommunicatorPath::nccl : CommunicatorPath::fastest,
-                                                .hierarchical = deck_.topology.hierarchical != Hierarchical::never});
-      if (overhead_) overhead_->count("NCCL");
+    if (world_.ranks() > 1) links.node = &node_.emplace(world_);
+    if (on_gpus && world_.ranks() > 1) {
+      // NCCL takes what it needs before the plan takes what is left.
+      const Schedule draft = draft_schedule(mesh);
+      require_same_schedules(mesh, draft);
+      links.communicators = make_communicators(world_, mesh, draft, {.node = links.node, .path = CommunicatorPath::nccl});
+      connect(links.communicators, draft);
+      overhead_->count("NCCL");
     }
+    RunPlan plan = plan_for_this_machine(mesh, {.node = world_.place().local_ranks, .gpu = gpu.sharing});
+    require_same_schedules(mesh, plan.schedule);
+    if (plan.request.stage.count > 1) require_fitting_stages(plan);
+    if (!on_gpus && world_.ranks() > 1)
+      links.communicators = make_communicators(world_, mesh, plan.schedule,
+                                               {.node = links.node, .hierarchical = deck_.topology.hierarchical != Hierarchical::never});
     path_ = links.communicators.path();
     lanes_ = lane_mode(deck_, world_.ranks(), threads);
     measure_yardstick();
@@ -268,6 +268,26 @@ class Training {
   }
 
   /// Settles what the deck leaves to the memory that there is, and refuses what does not fit.
+  /// Before it is known what fits: of its communicators alone.
+  Schedule draft_schedule(const Mesh& mesh) {
+    std::optional<Schedule> draft;
+    together([&] {
+      BuildRequest request = request_for(deck_, mesh, world_.rank(), Purpose::training);
+      drop_most(request);
+      draft = build_schedule(request);
+    });
+    return std::move(*draft);
+  }
+
+  /// Ranks with the same parameters run the same schedule; the others meet them in collectives, which must be the same.
+  void require_same_schedules(const Mesh& mesh, const Schedule& schedule) const {
+    world_.require_same_lines("schedule", schedule.lines(), group_of(mesh, owner_axes(mesh), world_.rank()).world.front());
+    for (const Axis axis : all_axes)  // stages of a pipeline are compared by themselves
+      if (axis != Axis::pp && mesh.size(axis) > 1 && !contains(alike_axes(mesh), axis))
+        world_.require_same_lines(fmt::format("order of collectives along {}", name_of(axis)), schedule.collectives_along(axis),
+                                  group_of(mesh, axes({axis}), world_.rank()).world.front());
+  }
+
   RunPlan plan_for_this_machine(const Mesh& mesh, const Sharing& sharing) {
     BuildRequest request = request_for(deck_, mesh, world_.rank(), Purpose::training);
     MemoryLimits limits;

@@ -31,12 +31,17 @@ Found found(std::vector<std::string> overrides, int ranks = 8) {
 
 /// A key that is found, whose change gives the step of the deck with `better`.
 void expect_found(const std::string& key, const std::string& change, const std::string& worse, const std::string& better,
-                  const std::string& more = "model.layers=8") {
-  const Found of = found({worse, more});
+                  const std::vector<std::string>& more = {"model.layers=8"}) {
+  const auto with = [&](const std::string& one) {
+    std::vector<std::string> overrides = more;
+    overrides.push_back(one);
+    return found(overrides);
+  };
+  const Found of = with(worse);
   const auto costly = std::ranges::find(of.keys, key, &CostlyKey::key);
   ASSERT_NE(costly, of.keys.end()) << worse;
   EXPECT_EQ(costly->change, change);
-  EXPECT_EQ(costly->seconds, found({better, more}).seconds);
+  EXPECT_EQ(costly->seconds, with(better).seconds);
   EXPECT_LT(costly->seconds, 0.98 * of.seconds);
 }
 
@@ -47,7 +52,8 @@ TEST(CostlyKeys, PrefetchOverlapAndBucketsAreFound) {
                "zero.prefetch_bucket_size=auto");
   expect_found("zero.overlap_comm = false", "zero.overlap_comm=auto", "zero.overlap_comm=false", "zero.overlap_comm=auto");
   expect_found("zero.reduce_bucket_size = 100000", "zero.reduce_bucket_size=500000000", "zero.reduce_bucket_size=100000",
-               "zero.reduce_bucket_size=500000000", "model.layers=1");
+               "zero.reduce_bucket_size=500000000", {"model.layers=1", "run.device=host"});
+  EXPECT_TRUE(found({"zero.reduce_bucket_size=100000", "model.layers=8"}).keys.empty()) << "GPUs move shards whole";
 }
 
 TEST(CostlyKeys, ABatchThatMakesEachGatherServeLittleIsFound) {

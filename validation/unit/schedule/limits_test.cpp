@@ -11,6 +11,7 @@
 #include "schedule/plan/recompute_choice.hpp"
 #include "schedule/plan/remedies.hpp"
 #include "schedule/plan/step_cost.hpp"
+#include "schedule/run/communicators.hpp"
 #include "schedules.hpp"
 
 namespace tessera::limits_test {
@@ -19,18 +20,56 @@ namespace {
 constexpr auto gpu = static_cast<std::size_t>(MemoryKind::device), host = static_cast<std::size_t>(MemoryKind::host);
 
 TEST(Limits, AreThoseOfTheDeck) {
-  const auto limits = [](const std::vector<std::string>& overrides, int ranks) { return stated_limits(test::tiny_deck(overrides), ranks); };
+  const auto limits = [](const std::vector<std::string>& overrides, int ranks) {
+    return stated_limits(test::tiny_deck(overrides, ranks), ranks);
+  };
   EXPECT_FALSE(limits({}, 1)[gpu] || limits({}, 1)[host]);
   EXPECT_EQ(limits({"memory.host=3 GiB"}, 2)[host]->bytes, std::int64_t{3} << 30);
   const auto on_gpu = limits({"run.device=cuda", "memory.device=80 GB"}, 2), alone = limits({"run.device=cuda", "memory.device=80 GB"}, 1);
-  EXPECT_EQ(on_gpu[gpu]->bytes, 80000000000 - GpuReserve{}.bytes(2));
-  EXPECT_EQ(alone[gpu]->bytes - on_gpu[gpu]->bytes, GpuReserve{}.nccl) << "one rank has no NCCL";
+  EXPECT_EQ(on_gpu[gpu]->bytes, 80000000000 - GpuReserve{}.bytes({.communicators = 1}));
+  EXPECT_EQ(alone[gpu]->bytes - on_gpu[gpu]->bytes, GpuReserve{}.communicator) << "one rank has no NCCL";
   EXPECT_FALSE(on_gpu[host]);
-  EXPECT_NE(on_gpu[gpu]->source.find("memory.device (74.51 GiB) without 2.50 GiB for CUDA, NCCL and libraries"), std::string::npos);
+  EXPECT_NE(on_gpu[gpu]->source.find("memory.device (74.51 GiB) without 2.18 GiB for CUDA, NCCL and libraries"), std::string::npos);
   // On host ranks both keys are limits of the same memory.
   EXPECT_EQ(limits({"run.device=host", "memory.device=2 GiB", "memory.host=3 GiB"}, 2)[host]->source, "memory.device");
   EXPECT_EQ(limits({"run.device=host", "memory.device=4 GiB", "memory.host=3 GiB"}, 2)[host]->source, "memory.host");
   EXPECT_EQ(limits({"run.device=cuda", "memory.device=1 GiB"}, 1)[gpu]->bytes, 0) << "less than the reserve";
+}
+
+// NCCL's memory goes by their number, which the mesh tells without a schedule.
+TEST(Limits, TheCommunicatorsOfAMeshAreThoseOfItsSchedules) {
+  struct Layout {
+    std::vector<std::string> keys;
+    int ranks;
+    bool replicates = false;
+  };
+  const Layout layouts[] = {
+      {{}, 2},
+      {{"mesh.tp=2"}, 4},
+      {{"mesh.cp=2"}, 4},
+      {{"mesh.ep=2", "model.experts=4", "model.experts_per_token=2", "model.expert_ff_width=16"}, 4},
+      {{"mesh.pp=2", "model.tied=true"}, 4},
+      {{"mesh.pp=4", "model.tied=true"}, 4},
+      {{"mesh.pp=2", "pipeline.schedule=interleaved"}, 4},
+      {{"mesh.replicate=2"}, 4, true},
+      {{"mesh.replicate=4"}, 4, true},
+      {{"mesh.tp=2", "mesh.pp=2"}, 8},
+  };
+  for (const Layout& layout : layouts)
+    for (const int stage : {0, 1, 2, 3}) {
+      if (stage == 0 && layout.replicates) continue;
+      std::vector<std::string> keys = layout.keys;
+      keys.insert(keys.end(), {"run.device=cuda", "batch.global=8", "model.layers=4", fmt::format("zero.stage={}", stage)});
+      const Deck deck = test::tiny_deck(keys, layout.ranks);
+      int most = 0;
+      for (int rank = 0; rank < layout.ranks; ++rank) {
+        const WantedCommunicators wanted =
+            wanted_communicators(build_schedule(request_for(deck, make_mesh(deck, layout.ranks), rank, Purpose::training)));
+        most = std::max(most, static_cast<int>(wanted.groups.size() + wanted.links.size()));
+      }
+      EXPECT_EQ(communication_of(deck, layout.ranks).communicators, most)
+          << fmt::format("{} on {} ranks", fmt::join(keys, " "), layout.ranks);
+    }
 }
 
 constexpr auto pinned = static_cast<std::size_t>(MemoryKind::pinned);
