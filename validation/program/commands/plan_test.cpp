@@ -79,7 +79,7 @@ TEST(PlanCommand, PlansForGpusInEveryBuild) {
   const auto plan = plan_of(scratch, {"run.device=cuda", "memory.device=4 GiB", "--ranks", "2", "--ranks-per-node", "2"});
   ASSERT_TRUE(plan["tiers"].contains("device"));
   EXPECT_EQ(plan["limits"]["device"]["needed"], plan["tiers"]["device"]["bytes"]);
-  EXPECT_EQ(plan["limits"]["device"]["limit"], (std::int64_t{4} << 30) - GpuReserve{}.bytes(2));
+  EXPECT_EQ(plan["limits"]["device"]["limit"], (std::int64_t{4} << 30) - GpuReserve{}.bytes({.communicators = 1}));
   EXPECT_EQ(plan["limits"]["device"]["left"].get<std::int64_t>(),
             plan["limits"]["device"]["limit"].get<std::int64_t>() - plan["limits"]["device"]["needed"].get<std::int64_t>());
   EXPECT_EQ(plan["limits"]["host"]["needed_by_node"].get<std::int64_t>(), 2 * plan["limits"]["host"]["needed"].get<std::int64_t>());
