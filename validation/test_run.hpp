@@ -26,10 +26,34 @@ inline bool is_chosen(const std::string& filter, const std::string& name) {
   return (wanted.empty() || matches(wanted)) && (minus == std::string::npos || !matches(filter.substr(minus + 1)));
 }
 
+/// CUDA's name of an error that the device of this process will not leave; null in a binary that needs no device (watched_device.hpp).
+inline std::string (*find_device_fault)() = nullptr;
+
+/// Behind a test that broke the device no other can pass: that test fails, and the others are not run. scripts/gpu_check looks for the
+/// line, and runs them in another process.
+class StopsAtFault : public ::testing::EmptyTestEventListener {
+ public:
+  void OnTestEnd(const ::testing::TestInfo& test) override {
+    if (!find_device_fault || stopped_) return;
+    const std::string fault = find_device_fault();
+    if (fault.empty()) return;
+    stopped_ = true;
+    std::printf("[ STOPPED  ] %s.%s left the device in %s; the tests behind it are not run\n", test.test_suite_name(), test.name(),
+                fault.c_str());
+    std::fflush(stdout);
+    ADD_FAILURE() << "the device was left in " << fault << ", which lasts";
+    ::testing::GTEST_FLAG(fail_fast) = true;
+  }
+
+ private:
+  bool stopped_ = false;
+};
+
 /// InitGoogleTest, and `--file NAME_test.cpp`: of a binary that holds a folder's tests, those of one file; of these what --gtest_filter
 /// chooses.
 inline void start_tests(int& argc, char** argv) {
   ::testing::InitGoogleTest(&argc, argv);
+  ::testing::UnitTest::GetInstance()->listeners().Append(new StopsAtFault);
   if (argc < 2) return;
   const auto refuse = [word = argv[argc - 1]](const char* why) {
     std::fprintf(stderr, "%s: %s; a test takes GoogleTest's options, and --file NAME_test.cpp\n", word, why);

@@ -246,6 +246,7 @@ bool watches_races() { return races::watched; }
 
 void launch(dim3 grid, dim3 block, std::size_t shared_bytes, const std::function<void()>& body) {
   if (g_block) throw std::logic_error("emulator: a kernel started from a kernel");
+  if (kernel_faults()) return;
   if (block.x * block.y * block.z > 1024 || block.x * block.y * block.z == 0 || grid.x == 0 || grid.y == 0 || grid.z == 0 ||
       grid.x > 0x7fffffff || grid.y > 65535 || grid.z > 65535)
     throw std::logic_error("emulator: a launch that CUDA refuses: " + std::to_string(grid.x) + " blocks of " + std::to_string(block.x));

@@ -417,13 +417,13 @@ ncclResult_t ncclReduce(const void* send, void* recv, std::size_t count, ncclDat
                         cudaStream_t stream) {
   return submit({Kind::reduce, send, recv, count, type, op, root, comm, stream});
 }
-/// A rank may send to itself inside a group; nothing of ours does.
+/// A rank may send to itself inside a group.
 ncclResult_t ncclSend(const void* send, std::size_t count, ncclDataType_t type, int peer, ncclComm_t comm, cudaStream_t stream) {
-  if (comm && peer == comm->mine.rank) return ncclInvalidUsage;
+  if (comm && peer == comm->mine.rank && g_depth == 0) return ncclInvalidUsage;
   return submit({Kind::send, send, nullptr, count, type, ncclSum, peer, comm, stream});
 }
 ncclResult_t ncclRecv(void* recv, std::size_t count, ncclDataType_t type, int peer, ncclComm_t comm, cudaStream_t stream) {
-  if (comm && peer == comm->mine.rank) return ncclInvalidUsage;
+  if (comm && peer == comm->mine.rank && g_depth == 0) return ncclInvalidUsage;
   return submit({Kind::receive, nullptr, recv, count, type, ncclSum, peer, comm, stream});
 }
 }

@@ -66,6 +66,7 @@ cudaError_t give(void** p, std::size_t bytes) {
   return *p ? cudaSuccess : cudaErrorMemoryAllocation;
 }
 int g_major = 8, g_device = 0;
+cudaError_t g_fault = cudaSuccess;  // of a kernel: what every later call returns
 std::vector<std::pair<const std::byte*, std::size_t>> g_held;
 std::vector<CUstream_st*> g_streams;
 std::atomic<int> g_graphs = 0;
@@ -108,7 +109,7 @@ template <class Condition>
 cudaError_t wait_until(Condition condition) {
   if (capturing()) return cudaErrorStreamCaptureUnsupported;
   for (progress(); !condition(); progress()) sched_yield();
-  return cudaSuccess;
+  return g_fault;
 }
 template <class F>
 cudaError_t do_on(cudaStream_t stream, F f) {
@@ -132,6 +133,12 @@ int bus_of(int device) {
 }
 std::int64_t allocations() { return g_allocations; }
 void set_compute_capability(int major) { g_major = major; }
+bool kernel_faults() {
+  static const char* const asked = std::getenv("TESSERA_EMULATED_FAULT");
+  static std::int64_t left = asked ? std::atoll(asked) : 0;
+  if (left > 0 && --left == 0) g_fault = cudaErrorIllegalAddress;
+  return g_fault != cudaSuccess;
+}
 
 void hold(const void* memory, std::size_t bytes) { g_held.emplace_back(static_cast<const std::byte*>(memory), bytes); }
 void let_go(const void* memory) {
@@ -151,7 +158,10 @@ void enqueue(cudaStream_t stream, Work work) {
 }  // namespace tessera::emulator
 
 extern "C" {
-cudaError_t cudaMalloc(void** p, std::size_t bytes) { return capturing() ? cudaErrorStreamCaptureUnsupported : give(p, bytes); }
+cudaError_t cudaMalloc(void** p, std::size_t bytes) {
+  if (g_fault != cudaSuccess) return g_fault;
+  return capturing() ? cudaErrorStreamCaptureUnsupported : give(p, bytes);
+}
 cudaError_t cudaFree(void* p) {
   for (const auto& [memory, bytes] : g_held)
     if (p && memory <= p && p < memory + bytes) {
@@ -166,7 +176,7 @@ cudaError_t cudaMallocHost(void** p, std::size_t bytes) { return give(p, bytes);
 cudaError_t cudaFreeHost(void* p) { return cudaFree(p); }
 cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind) {
   std::memmove(to, from, bytes);
-  return cudaSuccess;
+  return g_fault;
 }
 cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind, cudaStream_t stream) {
   return do_on(stream, [=] { cudaMemcpy(to, from, bytes, kind); });
@@ -307,10 +317,12 @@ cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t from, cudaEven
   *milliseconds = static_cast<float>(to->last->time - from->last->time);
   return cudaSuccess;
 }
-cudaError_t cudaGetLastError() { return cudaSuccess; }
-cudaError_t cudaPeekAtLastError() { return cudaSuccess; }
-const char* cudaGetErrorName(cudaError_t) { return "emulated"; }
-const char* cudaGetErrorString(cudaError_t) { return "the emulated runtime ran out of memory"; }
+cudaError_t cudaGetLastError() { return g_fault; }
+cudaError_t cudaPeekAtLastError() { return g_fault; }
+const char* cudaGetErrorName(cudaError_t status) { return status == cudaErrorIllegalAddress ? "cudaErrorIllegalAddress" : "emulated"; }
+const char* cudaGetErrorString(cudaError_t status) {
+  return status == cudaErrorIllegalAddress ? "an illegal memory access was encountered" : "the emulated runtime ran out of memory";
+}
 cudaError_t cudaGetDeviceCount(int* count) {
   *count = device_count();
   return *count > 0 ? cudaSuccess : cudaErrorNoDevice;
@@ -345,6 +357,11 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
   *value = attribute == cudaDevAttrMultiProcessorCount ? 4 : attribute == cudaDevAttrComputeCapabilityMajor ? g_major : 0;
   return cudaSuccess;
+}
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void*) {
+  *attributes = {};
+  attributes->binaryVersion = attributes->ptxVersion = 10 * g_major;
+  return g_fault;
 }
 cudaError_t cudaMemGetInfo(std::size_t* available, std::size_t* total) {
   *available = *total = device_memory;

@@ -10,6 +10,7 @@
 #include "kernels/cuda/devices.hpp"
 #include "kernels/cuda/runtime.hpp"
 #include "same_bits.hpp"
+#include "validation/watched_device.hpp"
 
 #ifdef TESSERA_EMULATED_GPU
 #include <emulator.hpp>

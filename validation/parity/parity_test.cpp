@@ -14,6 +14,9 @@
 #include "validation/parity/fixture.hpp"
 #include "validation/test_run.hpp"
 #include "validation/unit/sample.hpp"
+#ifdef TESSERA_CUDA
+#include "validation/watched_device.hpp"
+#endif
 
 namespace tessera {
 namespace {

@@ -11,6 +11,7 @@
 #include "kernels/cuda/runtime.hpp"
 #include "topology/communicators/make_communicator.hpp"
 #include "topology/devices/gpu_binding.hpp"
+#include "validation/device_fault.hpp"
 #include "world_main.hpp"
 
 #ifdef TESSERA_EMULATED_GPU
@@ -402,5 +403,8 @@ int main(int argc, char** argv) {
     fmt::print("skipped: no GPU\n");
     return 77;
   }
-  return tessera::testing::run_tests(argc, argv, [](const tessera::World& world) { tessera::bind_gpu(world, {}, true); });
+  return tessera::testing::run_tests(argc, argv, [](const tessera::World& world) {
+    tessera::bind_gpu(world, {}, true);
+    if (world.ranks() == 1) tessera::find_device_fault = tessera::device_fault;  // of several, the others would wait for one that stops
+  });
 }

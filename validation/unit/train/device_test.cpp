@@ -14,7 +14,7 @@
 #include "generate/sampling.hpp"
 #include "kernels/cuda/devices.hpp"
 #include "train/engine/fit.hpp"
-#include "validation/test_run.hpp"
+#include "validation/watched_device.hpp"
 #ifdef TESSERA_EMULATED_GPU
 #include <emulator.hpp>
 #endif
