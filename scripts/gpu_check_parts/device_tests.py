@@ -8,6 +8,8 @@ import tempfile
 
 from .report import row
 
+STOPPED = re.compile(r"^\[ STOPPED +\] (\S+)", re.MULTILINE)  # a test that broke its process's device, by validation/test_run.hpp
+STOPS = 5  # processes of a binary whose device may be broken: behind them the rest is not run
 SCRIPT_TIMES = 4  # a script starts many programs, so it may take as often the time of one
 ORDER = ("kernels", "parity", "program", "script")
 
@@ -48,18 +50,52 @@ def cases_in(output):
         yield found[2], words[found[1]], int(found[3]) / 1e3, output if failed else ""
 
 
-def run_test_binary(programs, entry, seconds):
-    """A binary that ends by itself, by a signal or without a report is a failed row of its own."""
+def names_of(programs, entry, seconds):
+    """The tests of a binary, in their order."""
+    listed = programs.run([programs.test(entry), "--gtest_list_tests", *entry["arguments"]], seconds).out
+    names, suite = [], ""
+    for line in listed.splitlines():
+        word = line.split("#")[0].rstrip()
+        if word and not word.startswith(" ") and word.endswith("."):
+            suite = word
+        elif suite and word.startswith("  "):
+            names.append(suite + word.strip())
+    return names
+
+
+def run_once(programs, entry, seconds, chosen):
+    """(how the process ended, rows of its tests, the test that broke the device)"""
     with tempfile.TemporaryDirectory() as scratch:
         report = os.path.join(scratch, "report.json")
-        done = programs.run([programs.test(entry), *entry["arguments"], f"--gtest_output=json:{report}"], seconds)
+        done = programs.run([programs.test(entry), *entry["arguments"], f"--gtest_output=json:{report}", *chosen], seconds)
         try:
             with open(report) as file:
-                rows = [row(entry["name"], *case) for case in cases_of(json.load(file))]
+                cases = list(cases_of(json.load(file)))
         except (OSError, ValueError):
-            rows = [row(entry["name"], *case) for case in cases_in(done.out)]
+            cases = list(cases_in(done.out))
+    stopped = STOPPED.search(done.out)
+    if stopped:  # what GoogleTest counts as skipped behind it was not run
+        names = [case[0] for case in cases]
+        cases = cases[:names.index(stopped[1]) + 1 if stopped[1] in names else len(cases)]
+    return done, [row(entry["name"], *case) for case in cases], stopped and stopped[1]
+
+
+def run_test_binary(programs, entry, seconds):
+    """A binary that ends by itself, by a signal or without a report is a failed row of its own. Behind a test that breaks the device the others have their
+    turn in another process."""
+    done, rows, stopped = run_once(programs, entry, seconds, [])
+    names = names_of(programs, entry, seconds) if stopped else []
+    for stops in range(1, STOPS + 1):
+        rest = names[names.index(stopped) + 1:] if stopped in names else []
+        if not rest or programs.clock.over():
+            break
+        if stops == STOPS:
+            rows.append(row(entry["name"], "(the program)", "failed", 0, f"{len(rest)} tests were not run: {stops} processes ended with a broken device"))
+            break
+        done, more, stopped = run_once(programs, entry, seconds, [f"--gtest_filter={':'.join(rest)}"])
+        rows += more
     for r in rows:
-        if r["result"] == "failed":  # not in front: a row keeps the end of its words
+        if r["result"] == "failed":  # not in front, where the error is
             r["message"] += f"\nrandom values of --seed {programs.environment.get('TESSERA_TEST_SEED', '0')}"
     failed = any(r["result"] == "failed" for r in rows)
     if done.status not in (0, 77) and (done.late or not failed):

@@ -39,6 +39,9 @@ class Programs:
     def benchmark(self):
         return self.path("device_benchmark", "validation/benchmarks/device_benchmark")
 
+    def smoke(self):
+        return self.path("gpu_smoke", "validation/smoke/gpu_smoke")
+
     def test(self, entry):
         if not self.bundle:
             return entry["path"]

@@ -4,13 +4,21 @@ import json
 import os
 import sys
 
-TAIL = 2000  # characters of output that a failure keeps
+KEPT = 8000  # characters of output that a failure keeps: its beginning, where errors begin, and its end
 RESULTS = ("passed", "failed", "skipped", "unfinished")
+
+
+def clipped(text, most=KEPT):
+    """Head and tail of a text that is too long."""
+    if len(text) <= most:
+        return text
+    left_out = f"\n[... {len(text) - most} characters ...]\n"
+    return text[:most // 2] + left_out + text[-(most // 2):]
 
 
 def row(group, name, result, seconds, message="", late=False):
     """`late`: it was ended because it ran too long."""
-    made = {"group": group, "name": name, "result": result, "seconds": round(seconds, 3), "message": message[-TAIL:]}
+    made = {"group": group, "name": name, "result": result, "seconds": round(seconds, 3), "message": clipped(message)}
     if late:
         made["late"] = True
     return made

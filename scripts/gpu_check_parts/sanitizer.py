@@ -9,7 +9,7 @@ import os
 import re
 import shutil
 
-from .device_tests import cases_in
+from .device_tests import cases_in, names_of
 from .report import row
 
 OURS = "kns=tessera"
@@ -73,14 +73,7 @@ class Sanitizer:
 
     def tests_of(self, entry):
         """(those to run, how many there are)"""
-        listed = self.programs.run([self.programs.test(entry), "--gtest_list_tests", *entry["arguments"]], self.seconds).out
-        names, suite = [], ""
-        for line in listed.splitlines():
-            word = line.split("#")[0].rstrip()
-            if word and not word.startswith(" ") and word.endswith("."):
-                suite = word
-            elif suite and word.startswith("  "):
-                names.append(suite + word.strip())
+        names = names_of(self.programs, entry, self.seconds)
         return [name for name in names if not name.endswith(LEFT_OUT)], len(names)
 
     def check(self, kind, entry):

@@ -73,6 +73,7 @@ def rows_of_training(result):
     for words, key in (("start to first step", "start_seconds"), ("start to first step, choices of kernels kept", "later_start_seconds")):
         if ours[key] is not None:
             yield {"name": f"{name} {words}", "value": ours[key], "unit": "s", **({"below": 5} if shape == "1.5b" else {})}
+    yield from ours.get("notes", [])
     if ours["used_bytes"] is not None:
         yield {"name": f"{name} memory in use beyond plan and overhead", "value": 100 * (ours["used_bytes"] / ours["expected_bytes"] - 1), "unit": "%",
                "at_most": 1, "note": f"{ours['used_bytes'] / 2**30:.2f} GiB by {ours['used_by']}; planned {ours['device_bytes'] / 2**30:.2f} GiB, "

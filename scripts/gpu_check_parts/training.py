@@ -4,7 +4,8 @@ import json
 import os
 import tempfile
 
-from .report import row
+from .report import KEPT, clipped, row
+from .smoke import rows_said
 
 DECK = """[model]
 layers = 2
@@ -30,8 +31,16 @@ threads = 1
 EXACT = ("run.device=cuda", "run.reproducible=true")
 
 
-class Late(RuntimeError):
-    """A program ran too long."""
+# How a run that failed is repeated: where it then passes, the fault is of what runs at once, or of the graph.
+PLAIN = "CUDA_LAUNCH_BLOCKING=1 and kernels.cuda_graph=off"
+
+
+class Failed(RuntimeError):
+    """`late`: a program ran too long."""
+
+    def __init__(self, words, late):
+        super().__init__(words)
+        self.late = late
 
 
 class Training:
@@ -39,16 +48,26 @@ class Training:
 
     def __init__(self, programs, seconds):
         self.programs, self.seconds, self.scratch, self.exact_losses = programs, seconds, None, None
+        self.said = {}  # notes of runs on the device, by their text
 
     def close(self):
         if self.scratch:
             self.scratch.cleanup()
 
-    def run(self, *arguments):
-        done = self.programs.run([self.programs.tessera(), *arguments], self.seconds, self.scratch.name)
+    def run(self, *arguments, limit=None, **environment):
+        done = self.programs.run([self.programs.tessera(), *arguments], limit or self.seconds, self.scratch.name, **environment)
         if done.status != 0:
-            raise (Late if done.late else RuntimeError)(f"{done.text()}\n{' '.join(arguments)}: status {done.status}")
+            raise Failed(f"{clipped(done.text(), KEPT // 3)}\n{' '.join(arguments)}: status {done.status}", done.late)
         return done
+
+    def run_plainly(self, name, overrides, limit):
+        """What becomes of a run that failed, once more with every launch waited for and no graph, in words."""
+        overrides = [word for word in overrides if not word.startswith("kernels.cuda_graph=")]
+        try:
+            self.run("train", "deck.toml", f"run.output_dir={name}_plain", *overrides, "kernels.cuda_graph=off", limit=limit, CUDA_LAUNCH_BLOCKING="1")
+        except Failed as error:
+            return f"with {PLAIN} it fails too:\n{error}"
+        return f"with {PLAIN} it passes"
 
     def prepare(self):
         if self.scratch:
@@ -68,9 +87,24 @@ class Training:
         with open(os.path.join(self.scratch.name, name, "metrics.jsonl")) as file:
             return [entry["loss"] for entry in map(json.loads, file) if "loss" in entry]
 
-    def train(self, name, *overrides):
-        done = self.run("train", "deck.toml", f"run.output_dir={name}", *overrides)
+    def train(self, name, *overrides, limit=None):
+        try:
+            done = self.run("train", "deck.toml", f"run.output_dir={name}", *overrides, limit=limit)
+        except Failed as error:
+            if "run.device=cuda" not in overrides or self.programs.clock.over():
+                raise
+            raise Failed(f"{error}\n{self.run_plainly(name, overrides, limit)}", error.late)
+        if "run.device=cuda" in overrides:
+            for note in rows_said(f"training {name}", done.text()):
+                self.said.setdefault(note["note"], note)
         return self.losses(name), done.text()
+
+    def tell(self, report):
+        """Rows of what runs said, each once."""
+        for note in self.said.values():
+            if not note.get("told"):
+                report.measure({**note})
+                note["told"] = True
 
     def exact(self):
         """Losses of the reproducible run at stage 0, which others are compared with."""
@@ -117,11 +151,12 @@ class Training:
     CHECKS = {"same bits over ZeRO stages 0 to 3": stages, "same bits twice": again, "same bits without a CUDA graph": graph,
               "same bits after a resume at another stage": resume, "the host's losses": host, "the host's text": text}
 
-    def check(self, name):
+    def check(self, name, report):
         begin, late = self.programs.clock.seconds(), False
         try:
             self.prepare()
             fault = self.CHECKS[name](self)
         except (RuntimeError, OSError, ValueError) as error:
-            fault, late = str(error), isinstance(error, Late)
+            fault, late = str(error), getattr(error, "late", False)
+        self.tell(report)
         return [row("training", name, "failed" if fault else "passed", self.programs.clock.seconds() - begin, fault or "", late)]

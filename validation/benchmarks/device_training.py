@@ -31,6 +31,8 @@ sys.dont_write_bytecode = True
 HERE = os.path.dirname(os.path.realpath(__file__))
 sys.path[:0] = [HERE, os.path.join(os.path.dirname(os.path.dirname(HERE)), "scripts")]
 from gpu_check_parts import processes  # noqa: E402
+from gpu_check_parts.report import clipped  # noqa: E402
+from gpu_check_parts.smoke import rows_said  # noqa: E402
 from shapes import SHAPES, flops_per_token  # noqa: E402
 
 # Of the host's memory only checkpoints would use much, and none is written; a virtual machine may have little of it at first.
@@ -111,7 +113,7 @@ class Ours:
     """Runs of tessera train of one shape."""
 
     def __init__(self, options, name, scratch):
-        self.options, self.shape, self.scratch, self.count = options, SHAPES[name], scratch, 0
+        self.options, self.name, self.shape, self.scratch, self.count = options, name, SHAPES[name], scratch, 0
         libraries = {"LD_LIBRARY_PATH": options.library_path} if options.library_path else {}
         # Choices of kernels are found anew, and kept for the later runs, as with a user.
         self.environment = {**os.environ, **libraries, "XDG_CACHE_HOME": os.path.join(scratch, "cache")}
@@ -150,7 +152,7 @@ class Ours:
             if "there is no GPU" in said or "no CUDA backend" in said:
                 raise NoGpu(said.strip().splitlines()[-1])
             how = f"did not trace step {last + 1} within {self.options.limit:.0f} s" if late else f"ended with status {process.returncode}"
-            raise Failed(f"{self.options.tessera} train at stage {stage} {how}\n{said[-4000:]}")
+            raise Failed(f"{self.options.tessera} train at stage {stage} {how}\n{clipped(said, 4000)}")
         with open(timeline) as file:
             summary = json.load(file)["otherData"]
         rows = steps_of(run)
@@ -159,7 +161,7 @@ class Ours:
         # Tokens a second over all steps that count, as the peer is timed. The program's utilisation is of the rate that it measured of its own products.
         return {"stage": stage, "tokens_per_second": statistics.harmonic_mean([row["tokens_per_second"] for row in counted]),
                 "matmul_flops": statistics.median(row["tokens_per_second"] * full / row["mfu"] for row in counted), "timeline": summary,
-                "overhead_bytes": overhead_bytes(said), "used": (used, used_by), "choices_kept": self.count > 1,
+                "overhead_bytes": overhead_bytes(said), "used": (used, used_by), "choices_kept": self.count > 1, "notes": list(rows_said(f"training {self.name}", said)),
                 "start_seconds": start_seconds if start_seconds is not None else time.monotonic() - begin}
 
     def planned_bytes(self):
@@ -197,6 +199,7 @@ def ours_of(runs, device_bytes):
             "overhead_bytes": first["overhead_bytes"], "used_bytes": used, "used_by": used_by, "expected_bytes": device_bytes + first["overhead_bytes"],
             "idle_share": idle_of(first["timeline"]), "timeline": first["timeline"], "start_seconds": first["start_seconds"],
             "later_start_seconds": next(later, None),
+            "notes": first.get("notes", []),
             "stage3_tokens_per_second": statistics.mean(run["tokens_per_second"] for run in sharded) if sharded else None,
             "stage0_beside_stage3": statistics.mean(run["tokens_per_second"] for run in beside), "matmul_flops": first["matmul_flops"]}
 

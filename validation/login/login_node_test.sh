@@ -4,6 +4,7 @@
 # Exit 77 (skipped) where there is a GPU: then nothing here is true.
 set -uo pipefail
 tessera=$1 mpiexec=$2
+root=$(dirname "$(dirname "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")")")
 if [ -e /dev/nvidiactl ]; then
   echo "skipped: this machine has a GPU, and the test is of machines without one"
   exit 77
@@ -85,6 +86,11 @@ expect 6 'no GPU' "$tessera" generate host/checkpoints/latest --prompt "In the" 
 one_line
 expect 0 "loss " "$tessera" evaluate host/checkpoints/latest --data data/train.h5 --samples 4
 expect 6 'no GPU' "$tessera" evaluate host/checkpoints/latest --data data/train.h5 --device cuda
+one_line
+
+# 5. The checks of a GPU get to their first probe.
+expect 1 'gpu_check: smoke, probe 1 (binary version): there is no GPU on this machine' \
+  env PYTHONDONTWRITEBYTECODE=1 python3 "$root/scripts/gpu_check" --build "$(dirname "$tessera")" --part smoke
 one_line
 if [ $failures = 0 ]; then echo "every command did what a machine without a GPU allows"; fi
 exit $((failures > 0))

@@ -18,11 +18,26 @@ if name in BROKEN: print('{{"name": "%s", "error": "misaligned address"}}' % nam
 """
 NO_GPU = "import sys; print('device_benchmark: there is no GPU to measure on this machine (none)', file=sys.stderr); sys.exit(6)"
 
+# Stands for gpu_smoke: passes but for the probes of FAILS, of which those in ENDS end the process, with a word of it or, in DIES, without.
+SMOKE = """import json, os, sys
+if '--only' in sys.argv: print(json.dumps({'probe': 1, 'name': 'binary version', 'state': 'failed', 'said': 'there is no GPU', 'layer': 'l', 'next': 'n'})); sys.exit(6)
+print(json.dumps({'library': 'NCCL', 'version': '2.28', 'path': '/lib/libnccl.so.2'}))
+for n in range(int(sys.argv[sys.argv.index('--from') + 1]), 8):
+    line = {'probe': n, 'name': f'layer {n}'}
+    print(json.dumps({**line, 'state': 'begins'}), flush=True)
+    if n in DIES: os._exit(139)
+    if n in FAILS: print(json.dumps({**line, 'state': 'failed', 'said': 'it broke', 'layer': 'its layer', 'next': 'its log', 'ends': n in ENDS}), flush=True)
+    if n in FAILS and n in ENDS: os._exit(6)
+    if n not in FAILS: print(json.dumps({**line, 'state': 'absent' if n in ABSENT else 'passed', 'said': 'all good'}), flush=True)
+"""
+
 # Stands for the program: the same losses and the same text whatever it is told, from the step that it resumes at.
 TESSERA = """import json, os, sys
 if 'train' in sys.argv:
     folder = next(a.split('=')[1] for a in sys.argv if a.startswith('run.output_dir='))
     os.makedirs(folder, exist_ok=True)
+    if os.environ.get('FAILS_IN_A_GRAPH') and not (os.environ.get('CUDA_LAUNCH_BLOCKING') and 'kernels.cuda_graph=off' in sys.argv):
+        print('first words'); print('x' * 20000); sys.exit('an illegal memory access')
     loss = 5.0 + (0.1 if DRIFTS and 'zero.stage=2' in sys.argv else 0)
     with open(folder + '/metrics.jsonl', 'w') as file:
         steps = 30 if 'run.steps=1000000' in sys.argv else 6
@@ -57,6 +72,22 @@ if cases is not None:
 sys.exit(STATUS)
 """
 
+
+# Of a binary that breaks its device in the tests of BREAKS: those behind count as skipped.
+BREAKING = """import json, sys
+names = ['Suite.a', 'Suite.b', 'Suite.c', 'Suite.d']
+if '--gtest_list_tests' in sys.argv: print('Suite.\\n  a\\n  b\\n  c\\n  d'); sys.exit()
+names = next((a.split('=')[1].split(':') for a in sys.argv if 'filter' in a), names)
+tests, broken = [], False
+for name in names:
+    test = {'name': name[-1], 'status': 'RUN', 'result': 'SKIPPED' if broken else 'COMPLETED', 'time': '0.1s'}
+    if name in BREAKS and not broken:
+        broken, test['failures'] = True, [{'failure': 'left in cudaErrorIllegalAddress'}]
+        print(f'[ STOPPED  ] {name} left the device in cudaErrorIllegalAddress; the tests behind it are not run')
+    tests.append(test)
+json.dump({'testsuites': [{'name': 'Suite', 'testsuite': tests}]}, open(next(a.split(':', 1)[1] for a in sys.argv if 'output=json' in a), 'w'))
+sys.exit(broken)
+"""
 
 # Of a binary that lists three tests, runs what its filter names, and may hang behind the first.
 LISTED_TESTS = """import os, time

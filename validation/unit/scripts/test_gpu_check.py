@@ -12,7 +12,7 @@ import tempfile
 import time
 import unittest
 
-from pretended import BENCHMARK, BINARY, DEVICE, LISTED_TESTS, NO_GPU, NVIDIA_SMI, PEER, SANITIZER, TESSERA
+from pretended import BENCHMARK, BINARY, BREAKING, DEVICE, LISTED_TESTS, NO_GPU, NVIDIA_SMI, PEER, SANITIZER, SMOKE, TESSERA
 
 SCRIPT = os.path.abspath(os.path.join(os.path.dirname(__file__), "../../../scripts/gpu_check"))
 
@@ -40,6 +40,7 @@ class GpuCheck(unittest.TestCase):
         self.tests = []
         self.benchmark()
         self.program()
+        self.smoke()
 
     def write(self, name, text):
         path = os.path.join(self.scratch.name, name)
@@ -56,6 +57,10 @@ class GpuCheck(unittest.TestCase):
 
     def benchmark(self, broken=(), gpu="pretended"):
         self.write("validation/benchmarks/device_benchmark", BENCHMARK.replace("BROKEN", repr(broken)).replace("pretended", gpu))
+
+    def smoke(self, fails=(), ends=(), dies=(), absent=()):
+        self.write("validation/smoke/gpu_smoke", SMOKE.replace("FAILS", repr(fails)).replace("ENDS", repr(ends)).replace("DIES", repr(dies))
+                   .replace("ABSENT", repr(absent)))
 
     def peer(self, crashes=False):
         """PATH with a python3 that has PyTorch."""
@@ -188,9 +193,9 @@ class GpuCheck(unittest.TestCase):
         self.assertRegex(done.stdout, r"near .*target 85%: met")
         self.assertRegex(done.stdout, r"far .*target 95%: missed")
         self.assertEqual([r["name"] for r in report["benchmarks"]],
-                         ["near", "far", *("training 124m" + words for words in (
+                         ["loaded NCCL", *("training 124m" + words for words in (
                              "", " MFU, full count, of measured products", " MFU, causal count, of measured products", " FLOP/s, full count", " idle share, at least", " ZeRO stage 3, one rank",
-                             " start to first step", " start to first step, choices of kernels kept"))])
+                             " start to first step", " start to first step, choices of kernels kept")), "near", "far"])
         self.assertRegex(done.stdout, r"training 124m +1015.4\d tokens/s")
         self.assertRegex(done.stdout, r"idle share, at least +2.00 % \(target below 3 %: not decided\); a lower bound")
         self.assertRegex(done.stdout, r"of measured products .*the rate that counts is .* reaches \d+\.\d % of the datasheet's 989 TFLOP/s")
@@ -269,6 +274,83 @@ time.sleep(3000)
         done, report = self.check("--part", "tests", "--continue", "report.json")
         self.assertEqual((done.returncode, report["verdict"], report["left_over"]), (0, "passed", []))
         self.assertEqual(len(report["calls"]), 2)
+
+    def test_a_broken_device_costs_no_other_test_its_turn(self):
+        for breaks, result in ((("Suite.b",), "failed"), (("Suite.a", "Suite.d"), "failed")):
+            path = self.write("breaking", BREAKING.replace("BREAKS", repr(breaks)))
+            self.tests = [{"name": "breaking", "kind": "kernels", "path": path, "ranks": 1, "arguments": []}]
+            done, report = self.check("--part", "tests")
+            self.assertEqual(done.returncode, 1)
+            self.assertEqual(self.results(report, "breaking"), {f"Suite.{name}": "failed" if f"Suite.{name}" in breaks else "passed" for name in "abcd"})
+
+    def test_a_device_that_breaks_always_is_given_up(self):
+        gpu_check = load()
+        from gpu_check_parts import device_tests
+        names = [f"Suite.{letter}" for letter in "abcd"]
+        path = self.write("breaking", BREAKING.replace("BREAKS", repr(names)))
+        self.tests = [{"name": "breaking", "kind": "kernels", "path": path, "ranks": 1, "arguments": []}]
+        self.command()
+        before, device_tests.STOPS = device_tests.STOPS, 2
+        try:
+            where = gpu_check.Programs(self.scratch.name, gpu_check.Clock())
+            rows = device_tests.run_test(where, self.tests[0], 90)
+        finally:
+            device_tests.STOPS = before
+        self.assertEqual([(r["name"], r["result"]) for r in rows], [("Suite.a", "failed"), ("Suite.b", "failed"), ("(the program)", "failed")])
+        self.assertIn("2 tests were not run", rows[-1]["message"])
+
+    def test_each_probe_is_a_row_that_names_its_layer(self):
+        self.smoke(fails=(3, 6), ends=(3,), dies=(4,), absent=(5,))
+        done, report = self.check("--part", "smoke")
+        self.assertEqual(done.returncode, 1)
+        want = dict(enumerate(("passed", "passed", "failed", "failed", "skipped", "failed", "passed"), 1))
+        self.assertEqual(self.results(report, "smoke"), {**{f"{n} layer {n}": result for n, result in want.items()},
+                                                         "8 three steps of training, as a CUDA graph": "passed"})
+        self.assertRegex(done.stdout, r"FAILED 3 layer 3\n +it broke\n +layer: its layer\n +look at: its log")
+        self.assertRegex(done.stdout, r"FAILED 4 layer 4\n +the process ended within this probe, with status 139")
+        self.assertRegex(done.stdout, r"loaded NCCL +2.28, /lib/libnccl.so.2")
+
+    def test_nothing_stands_on_a_first_probe_that_fails(self):
+        self.smoke(fails=(1,), ends=(1,))
+        done, report = self.check("--part", "smoke", "--only", "probes")
+        self.assertEqual(self.results(report, "smoke"), {"1 layer 1": "failed"})
+
+    def test_without_a_gpu_the_first_probe_says_what_is_missing(self):
+        self.write("validation/benchmarks/device_benchmark", NO_GPU)
+        done, report = self.check("--part", "smoke")
+        self.assertEqual((done.returncode, done.stdout, report), (1, "", None))
+        self.assertEqual(done.stderr, "gpu_check: smoke, probe 1 (binary version): there is no GPU\n")
+
+    def test_a_training_that_fails_is_repeated_without_a_graph(self):
+        self.binary("good", [("one", "COMPLETED", False)], 0)
+        done, report = self.check("--part", "smoke,training", "--only", "training", FAILS_IN_A_GRAPH="1")
+        self.assertEqual(done.returncode, 1)
+        self.assertEqual(done.stdout.count("with CUDA_LAUNCH_BLOCKING=1 and kernels.cuda_graph=off it passes\n"), 7)
+        # Head and tail of what it printed stay.
+        message = report["tests"][0]["message"]
+        self.assertLess(len(message), 8100)
+        self.assertTrue(message.startswith("first words"))
+        self.assertIn("characters ...]", message)
+        self.assertIn("an illegal memory access", message)
+
+    def test_a_long_message_keeps_head_and_tail(self):
+        load()
+        from gpu_check_parts.report import KEPT, row
+        message = row("group", "name", "failed", 0, "head" + "x" * 2 * KEPT + "tail")["message"]
+        self.assertTrue(message.startswith("head") and message.endswith("tail") and len(message) < KEPT + 100)
+
+    def test_what_tells_most_comes_first(self):
+        load()
+        from gpu_check_parts import order
+        wanted = ["smoke/probes", "tests/kernel_warpgroup_cuda", "tests/kernel_gemm_cuda", "tests/kernel_attention_cuda", "tests/parity.fixtures.device",
+                  "tests/train_device", "training/same bits twice", "benchmarks/limits", "speed/124m", "speed/8b-cut", "speed/1.5b",
+                  "benchmarks/products-bf16", "benchmarks/attention-D64", "benchmarks/adamw", "tests/kernel_ring_attention_cuda", "tests/anything",
+                  "memcheck/kernel_softmax_slice_cuda", "memcheck/kernel_adamw_cuda", "racecheck/kernel_adamw_cuda", "tests/resume.loss_curve_fp32",
+                  "tests/topology_nccl_communicator.ranks1", "tests/topology_nccl_communicator.ranks2", "tests/resume.same_bits_cuda",
+                  "tests/resume.timeline_cuda"]
+        places = [order.place(key) for key in wanted]
+        self.assertEqual(places, sorted(places))
+        self.assertEqual(len(set(order.PLACES)), len(order.PLACES))
 
     def test_a_deadline_makes_a_job_unfinished_and_not_failed(self):
         gpu_check = load()
