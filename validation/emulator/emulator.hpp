@@ -46,6 +46,7 @@ int products_of_algorithm(int number);
 
 /// The device's place on the bus. With TESSERA_EMULATED_INSTANCES=n in the environment so many devices in a row are instances of one GPU.
 int bus_of(int device);
+
 /// Whether a kernel that is started now does nothing, since one has ended in a fault that every later call of the runtime returns: the n-th
 /// of the process with TESSERA_EMULATED_FAULT=n in the environment.
 bool kernel_faults();
