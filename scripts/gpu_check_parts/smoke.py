@@ -6,6 +6,7 @@ import re
 from .report import json_lines, row
 
 GROUP = "smoke"
+PROBES = 7  # of gpu_smoke
 LIMIT = 20  # seconds of a probe
 START = 10  # seconds of the process beside its probes
 TRAINING = "training"
@@ -37,7 +38,7 @@ def row_of(line):
 
 def run_from(programs, first, report):
     """(rows, the probe that the next process begins with; 0: none) of one process."""
-    count = 8 - first
+    count = PROBES + 1 - first
     done = programs.run([programs.smoke(), "--from", str(first), "--seconds", str(LIMIT)], START + count * LIMIT)
     lines = list(json_lines(done.out))
     report.measure(*({"name": f"loaded {line['library']}", "value": None, "unit": "", "note": f"{line['version']}, {line['path']}"}
@@ -52,7 +53,7 @@ def run_from(programs, first, report):
     elif not probes:
         rows.append(row(GROUP, "(the program)", "failed", done.seconds, f"{done.text()}\nstatus {done.status}", done.late))
     last = probes[-1] if probes else None
-    goes_on = last and last["probe"] > 1 and last["probe"] < 7 and (broken or last.get("ends")) and not programs.clock.over()
+    goes_on = last and last["probe"] > 1 and last["probe"] < PROBES and (broken or last.get("ends")) and not programs.clock.over()
     return rows, last["probe"] + 1 if goes_on else 0
 
 
@@ -84,4 +85,4 @@ def train(programs, training, report):
         fault, late = str(error), getattr(error, "late", False)
     if fault:
         fault += f"\nlayer: the step as a whole\nlook at: {NEXT_OF_TRAINING}"
-    return [row(GROUP, "8 three steps of training, as a CUDA graph", "failed" if fault else "passed", programs.clock.seconds() - begin, fault or "", late)]
+    return [row(GROUP, f"{PROBES + 1} three steps of training, as a CUDA graph", "failed" if fault else "passed", programs.clock.seconds() - begin, fault or "", late)]

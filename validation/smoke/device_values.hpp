@@ -12,6 +12,7 @@ class DeviceValues {
   explicit DeviceValues(const std::vector<T>& from) : count_(from.size()) {
     TESSERA_CUDA_CHECK(cudaMalloc(reinterpret_cast<void**>(&data_), count_ * sizeof(T)));
     TESSERA_CUDA_CHECK(cudaMemcpy(data_, from.data(), count_ * sizeof(T), cudaMemcpyHostToDevice));
+    TESSERA_CUDA_CHECK(cudaDeviceSynchronize());  // the copy may still be on its way, and streams of ours do not wait for it
   }
   ~DeviceValues() { cudaFree(data_); }
   DeviceValues(const DeviceValues&) = delete;
