@@ -1,7 +1,9 @@
 #include "kernels/cuda/streams.hpp"
 
 #include <algorithm>
+#include <string>
 
+#include "base/check.hpp"
 #include "kernels/cuda/mark.hpp"
 
 namespace tessera::cuda {
@@ -64,14 +66,19 @@ void Streams::begin_capture() const {
   TESSERA_CUDA_CHECK(cudaStreamBeginCapture(lanes_[0].stream, cudaStreamCaptureModeThreadLocal));
 }
 
-std::unique_ptr<Graph> Streams::end_capture() const {
+std::unique_ptr<Graph> Streams::end_capture(std::size_t most) const {
   cudaGraph_t graph = nullptr;
   TESSERA_CUDA_CHECK(cudaStreamEndCapture(lanes_[0].stream, &graph));
   cudaGraphExec_t made = nullptr;
-  const cudaError_t status = cudaGraphInstantiate(&made, graph, 0);
+  std::size_t nodes = 0;
+  cudaError_t status = cudaGraphGetNodes(graph, nullptr, &nodes);
+  if (status == cudaSuccess && nodes <= most) status = cudaGraphInstantiate(&made, graph, 0);
   cudaGraphDestroy(graph);
   TESSERA_CUDA_CHECK(status);
-  auto whole = std::make_unique<Graph>(made);
+  if (nodes > most)
+    throw Error(ExitCode::environment,
+                "its graph would have " + std::to_string(nodes) + " nodes, and " + std::to_string(most) + " are the most");
+  auto whole = std::make_unique<Graph>(made, nodes);
   // Now, and not at the first launch: where its memory cannot be had, the tasks can still be issued one by one.
   TESSERA_CUDA_CHECK(cudaGraphUpload(made, lanes_[0].stream));
   return whole;

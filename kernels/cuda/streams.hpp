@@ -1,6 +1,7 @@
 // Streams that wait for each other's progress.
 #pragma once
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <vector>
 
@@ -11,13 +12,15 @@ namespace tessera::cuda {
 /// What streams were given while they were captured, to be given again by one call.
 class Graph {
  public:
-  explicit Graph(cudaGraphExec_t graph) : graph_(graph) {}
+  Graph(cudaGraphExec_t graph, std::size_t nodes) : graph_(graph), nodes_(nodes) {}
   ~Graph();
   Graph(const Graph&) = delete;
   void launch(cudaStream_t stream) const;
+  std::size_t nodes() const { return nodes_; }
 
  private:
   cudaGraphExec_t graph_;
+  std::size_t nodes_;
 };
 
 /// Of a lane: none where it has no tasks, since each stream takes one of CUDA's hardware queues; urgent before usual ones, so that a
@@ -45,9 +48,9 @@ class Streams {
   /// Lane 0 waits for all lanes.
   void join() const;
   /// From here to end_capture nothing that lanes are given is done; it becomes a graph. Lanes must begin with fork and end with join.
-  /// Throws what CUDA says where something was given that no graph can hold.
+  /// Throws what CUDA says where something was given that no graph can hold, and where it would have more nodes than `most`.
   void begin_capture() const;
-  std::unique_ptr<Graph> end_capture() const;
+  std::unique_ptr<Graph> end_capture(std::size_t most = std::numeric_limits<std::size_t>::max()) const;
   /// Ends a capture that an error broke off.
   void drop_capture() const;
 

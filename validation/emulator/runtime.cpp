@@ -257,6 +257,11 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
   }
   return joined ? cudaSuccess : cudaErrorStreamCaptureUnjoined;
 }
+cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t*, std::size_t* count) {
+  *count = 0;
+  for (const auto& [stream, nodes] : graph->streams) *count += nodes.size();
+  return cudaSuccess;
+}
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t* made, cudaGraph_t graph, unsigned long long) {
   *made = new CUgraphExec_st{*graph};
   ++g_graphs;

@@ -17,13 +17,13 @@
 namespace tessera {
 namespace {
 
-constexpr std::int64_t elements = 256, widest = 8;  // of a rank's block; bytes of an element at most
+constexpr std::int64_t few = 256, widest = 8;  // elements of a rank's block; bytes of one at most
 
 /// Device memory for the largest group: what is received, what is sent, workspace.
 class Memory {
  public:
   explicit Memory(int members)
-      : part_(members * elements * widest), memory_(Tier::device, static_cast<std::size_t>(3 * part_), "tessera.connect") {
+      : part_(members * few * widest), memory_(Tier::device, static_cast<std::size_t>(3 * part_), "tessera.connect") {
     kernels::cuda::fill_zero({}, memory_.data(), memory_.bytes());
     cuda::synchronize();
   }
@@ -61,26 +61,26 @@ void connect(const Communicators& communicators, const Schedule& schedule) {
     Communicator& group = communicators.at(lane, axes);
     switch (kind) {
       case CollectiveKind::all_gather:
-        group.all_gather(memory.received(), memory.sent(), elements, dtype, 0, context);
+        group.all_gather(memory.received(), memory.sent(), few, dtype, 0, context);
         break;
       case CollectiveKind::reduce_scatter:
-        group.reduce_scatter(memory.received(), memory.sent(), elements, dtype, 0, accumulate, context);
+        group.reduce_scatter(memory.received(), memory.sent(), few, dtype, 0, accumulate, context);
         break;
       case CollectiveKind::all_reduce:
-        group.all_reduce(memory.received(), elements, dtype, Reduction::sum, context);
+        group.all_reduce(memory.received(), few, dtype, Reduction::sum, context);
         break;
       case CollectiveKind::all_to_all:
-        group.all_to_all(memory.received(), memory.sent(), elements, dtype, 1, context);
+        group.all_to_all(memory.received(), memory.sent(), few, dtype, 1, context);
         break;
       case CollectiveKind::rotate:
-        group.rotate(memory.received(), memory.sent(), elements, dtype, context);
+        group.rotate(memory.received(), memory.sent(), few, dtype, context);
         break;
     }
     wait_for(group, streams[0]);
   }
   for (const auto& [lane, peer] : wanted_communicators(schedule).links) {
     Communicator& link = communicators.link(lane, peer);
-    for (const int root : {0, 1}) link.broadcast(memory.received(), elements, DType::f32, root, context);
+    for (const int root : {0, 1}) link.broadcast(memory.received(), few, DType::f32, root, context);
     wait_for(link, streams[0]);
   }
 }

@@ -10,7 +10,9 @@ std::unique_ptr<cuda::Graph> capture_graph(const cuda::Streams& streams, GraphMo
   try {
     streams.begin_capture();
     issue();
-    return streams.end_capture();
+    auto graph = mode == GraphMode::on ? streams.end_capture() : streams.end_capture(most_graph_nodes);
+    debug("a program is a CUDA graph of {} nodes", graph->nodes());
+    return graph;
   } catch (const Error& error) {
     streams.drop_capture();
     dropped();

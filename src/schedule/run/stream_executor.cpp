@@ -17,8 +17,8 @@ namespace tessera {
 namespace {
 constexpr std::int64_t ring = cuda::Streams::ring;
 constexpr double check_seconds = 0.05;
-/// A graph's nodes cost memory and a first launch that grows with them.
-constexpr std::int64_t most_graph_tasks = 20000;
+/// A graph's nodes cost memory and a first launch that grows with them. A task has about ten, which are counted once there is a graph.
+constexpr std::int64_t most_graph_tasks = most_graph_nodes / 10;
 
 }  // namespace
 

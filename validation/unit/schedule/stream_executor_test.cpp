@@ -168,6 +168,28 @@ TEST(StreamExecutor, ATracedTaskThatNeverEndsIsNamedToo) {
   EXPECT_TRUE(given_up);
 }
 
+TEST(StreamExecutor, AGraphOfMoreNodesThanAllowedIsNone) {
+  const cuda::Streams streams(kinds());
+  const auto capture = [&](std::size_t most) {
+    streams.begin_capture();
+    streams.fork();
+    for (std::int64_t i = 0; i < 5; ++i) streams.mark(1, i);
+    streams.join();
+    return streams.end_capture(most);
+  };
+  const std::size_t nodes = capture(1000)->nodes();
+  EXPECT_GE(nodes, 5u);
+  EXPECT_EQ(capture(nodes)->nodes(), nodes);
+  std::string text;
+  try {
+    capture(nodes - 1);
+  } catch (const Error& error) {
+    text = error.what();
+  }
+  EXPECT_NE(text.find(fmt::format("{} nodes", nodes)), std::string::npos) << text;
+  EXPECT_EQ(emulator::live_graphs(), 0);
+}
+
 // What waits for a stream cannot be captured.
 TEST(StreamExecutor, WhereCudaRefusesAGraphTasksGoOn) {
   std::int64_t calls = 0;
