@@ -1,4 +1,5 @@
-// Bound by memory: forward reads two elements and writes one, backward reads three and writes two. In fp32 the exponential and the
+// Bound by memory: forward reads two elements and writes one, backward reads three and writes two, or three where it makes
+// forward's output once more. In fp32 the exponential and the
 // division are the host's, and so are the bits; in bf16 the hardware's approximations (2^-21 or so) leave arithmetic well below the time
 // that memory takes. Not yet measured.
 #include "kernels/swiglu/swiglu.hpp"
@@ -25,6 +26,12 @@ __device__ float quotient(float x, float y) {
   return sizeof(T) == 4 ? x / y : __fdividef(x, y);
 }
 
+/// silu(g), where e = e^-|g|.
+template <class T>
+__device__ float silu(float g, float e) {
+  return quotient<T>(std::signbit(g) ? g * e : g, e + 1.0f);
+}
+
 template <class T, class Whole>
 __global__ void __launch_bounds__(block_threads) forward_kernel(SwigluForward p, RowVectors vectors) {
   constexpr int N = vector_elements<T>;
@@ -36,27 +43,27 @@ __global__ void __launch_bounds__(block_threads) forward_kernel(SwigluForward p,
   load<Whole>(g, gate, i, p.F), load<Whole>(u, gate + p.F, i, p.F);
 #pragma unroll
   for (int k = 0; k < N; ++k) {
-    const float e = exp_of_minus_abs<T>(g[k]);
-    g[k] = quotient<T>(std::signbit(g[k]) ? g[k] * e : g[k], e + 1.0f) * u[k];
+    g[k] = silu<T>(g[k], exp_of_minus_abs<T>(g[k])) * u[k];
   }
   store<Whole>(static_cast<T*>(p.out) + row * p.F, i, p.F, g);
 }
 
 /// With s = sigmoid(g) and 1 - s = sigmoid(-g): d_gate = d_out * up * s * (1 + g (1 - s)), d_up = d_out * g * s. A thread writes what it
-/// alone has read, so d_gate_up may be gate_up.
-template <class T, class Whole>
+/// alone has read, so d_gate_up may be gate_up, and out d_out.
+template <class T, class Whole, bool again>
 __global__ void __launch_bounds__(block_threads) backward_kernel(SwigluBackward p, RowVectors vectors) {
   constexpr int N = vector_elements<T>;
   const auto [row, vector] = vectors.place();
   if (row >= vectors.rows) return;
   const std::int64_t i = static_cast<std::int64_t>(vector) * N;
   const T* gate = static_cast<const T*>(p.gate_up) + 2 * row * p.F;
-  float g[N], u[N], d[N];
+  float g[N], u[N], d[N], out[N];
   load<Whole>(g, gate, i, p.F), load<Whole>(u, gate + p.F, i, p.F);
   load<Whole>(d, static_cast<const T*>(p.d_out) + row * p.F, i, p.F);
 #pragma unroll
   for (int k = 0; k < N; ++k) {
     const float e = exp_of_minus_abs<T>(g[k]), larger = quotient<T>(1.0f, e + 1.0f), smaller = e * larger;
+    if constexpr (again) out[k] = silu<T>(g[k], e) * u[k];
     const bool negative = std::signbit(g[k]);
     const float ds = d[k] * (negative ? smaller : larger), complement = negative ? larger : smaller;
     d[k] = ds * u[k] * fmaf(g[k], complement, 1.0f);
@@ -64,6 +71,7 @@ __global__ void __launch_bounds__(block_threads) backward_kernel(SwigluBackward 
   }
   T* d_gate = static_cast<T*>(p.d_gate_up) + 2 * row * p.F;
   store<Whole>(d_gate, i, p.F, d), store<Whole>(d_gate + p.F, i, p.F, u);
+  if constexpr (again) store<Whole>(static_cast<T*>(p.out) + row * p.F, i, p.F, out);
 }
 
 }  // namespace
@@ -86,8 +94,9 @@ void swiglu_backward(const Context& context, const SwigluBackward& p) {
     using T = decltype(type);
     constexpr int N = vector_elements<T>;
     const RowVectors vectors(p.M, p.F, N);
-    with_whole(on_sixteen_bytes(p.d_gate_up, p.d_out, p.gate_up) && whole_vectors(N, {p.F}), [&](auto whole) {
-      launch(stream_of(context), vectors.blocks(), block_threads, 0, backward_kernel<T, decltype(whole)>, p, vectors);
+    with_whole(on_sixteen_bytes(p.d_gate_up, p.d_out, p.gate_up, p.out) && whole_vectors(N, {p.F}), [&](auto whole) {
+      auto* kernel = p.out ? backward_kernel<T, decltype(whole), true> : backward_kernel<T, decltype(whole), false>;
+      launch(stream_of(context), vectors.blocks(), block_threads, 0, kernel, p, vectors);
     });
   });
 }

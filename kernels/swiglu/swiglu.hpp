@@ -18,6 +18,7 @@ struct SwigluBackward {
   const void* gate_up = nullptr;  ///< (M,2F)
   std::int64_t M = 0, F = 0;
   DType dtype = DType::f32;
+  void* out = nullptr;  ///< (M,F): forward's once more, to the bit; may be the memory of d_out. Null: not wanted
 };
 TESSERA_OP(swiglu_backward, (const Context& context, const SwigluBackward& arguments), (context, arguments))
 

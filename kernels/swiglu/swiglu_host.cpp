@@ -15,6 +15,9 @@ TESSERA_INLINE f32x16 exp_of_minus_abs(f32x16 g) {
   return select(x >= splat(lowest_exponent), exp_nonpositive_in_range(x), f32x16{});
 }
 
+/// silu(g), where e = e^-|g|.
+TESSERA_INLINE f32x16 silu(f32x16 g, f32x16 e) { return select_by_sign(g, g * e, g) / (e + 1.0f); }
+
 /// `ahead` is how far the next row of (M,2F) lies ahead, 0 in the last: it is asked for early.
 template <bool Stream, class T>
 void forward_row(T* out, const T* gate, const T* up, std::int64_t F, std::int64_t ahead) {
@@ -22,20 +25,20 @@ void forward_row(T* out, const T* gate, const T* up, std::int64_t F, std::int64_
     prefetch(gate + ahead + i);
     prefetch(up + ahead + i);
     f32x16 g = load_any(gate + i, n), e = exp_of_minus_abs(g);
-    f32x16 numerator = select_by_sign(g, g * e, g);
-    store_any<Stream>(out + i, numerator / (e + 1.0f) * load_any(up + i, n), n);
+    store_any<Stream>(out + i, silu(g, e) * load_any(up + i, n), n);
   });
 }
 
 /// With s = sigmoid(g) and 1 - s = sigmoid(-g): d_gate = d_out * up * s * (1 + g (1 - s)), d_up = d_out * g * s.
-template <bool Stream, class T>
-void backward_row(T* d_gate, T* d_up, const T* d_out, const T* gate, const T* up, std::int64_t F, std::int64_t ahead) {
+template <bool Stream, bool Again, class T>
+void backward_row(T* d_gate, T* d_up, T* out, const T* d_out, const T* gate, const T* up, std::int64_t F, std::int64_t ahead) {
   for_vectors(0, F, [&](std::int64_t i, auto n) {
     prefetch(gate + ahead + i);
     prefetch(up + ahead + i);
     prefetch(d_out + ahead / 2 + i);
     f32x16 g = load_any(gate + i, n), u = load_any(up + i, n), d = load_any(d_out + i, n);
     f32x16 e = exp_of_minus_abs(g), larger = 1.0f / (e + 1.0f), smaller = e * larger;
+    if constexpr (Again) store_any(out + i, silu(g, e) * u, n);
     f32x16 ds = d * select_by_sign(g, smaller, larger), complement = select_by_sign(g, larger, smaller);
     store_any<Stream>(d_up + i, ds * g, n);
     store_any<Stream>(d_gate + i, ds * u * fma(g, complement, splat(1.0f)), n);
@@ -68,14 +71,17 @@ void swiglu_backward(const Context&, const SwigluBackward& p) {
   with_float_type(p.dtype, "swiglu_backward", [&](auto type) {
     using T = decltype(type);
     T* d_gate_up = static_cast<T*>(p.d_gate_up);
+    T* out = static_cast<T*>(p.out);
     const T *d_out = static_cast<const T*>(p.d_out), *gate_up = static_cast<const T*>(p.gate_up);
     std::int64_t row_bytes = p.F * static_cast<std::int64_t>(sizeof(T));
     bool stream = d_gate_up != gate_up && worth_streaming(d_gate_up, 2 * p.M * row_bytes, row_bytes);
-    auto run_row = stream ? backward_row<true, T> : backward_row<false, T>;
+    auto run_row = out ? (stream ? backward_row<true, true, T> : backward_row<false, true, T>)
+                       : (stream ? backward_row<true, false, T> : backward_row<false, false, T>);
     parallel_ranges(p.M, swiglu_rows(p.F), [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t m = begin; m < end; ++m) {
         std::int64_t gate = 2 * m * p.F, up = gate + p.F;
-        run_row(d_gate_up + gate, d_gate_up + up, d_out + m * p.F, gate_up + gate, gate_up + up, p.F, m + 1 < p.M ? 2 * p.F : 0);
+        run_row(d_gate_up + gate, d_gate_up + up, out ? out + m * p.F : nullptr, d_out + m * p.F, gate_up + gate, gate_up + up, p.F,
+                m + 1 < p.M ? 2 * p.F : 0);
       }
       if (stream) stream_fence();
     });

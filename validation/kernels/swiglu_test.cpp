@@ -29,8 +29,9 @@ struct Trial : SwigluInputs<T> {
   std::vector<T> out, d_gate_up;
   explicit Trial(const SwigluCase& c) : SwigluInputs<T>(c), out(poisoned<T>(c.M * c.F)), d_gate_up(poisoned<T>(2 * c.M * c.F)) {}
   void forward() { swiglu_forward({}, {.out = out.data(), .gate_up = gate_up.data(), .M = c.M, .F = c.F, .dtype = dtype_of<T>()}); }
-  void backward(T* d) {
-    swiglu_backward({}, {.d_gate_up = d, .d_out = d_out.data(), .gate_up = gate_up.data(), .M = c.M, .F = c.F, .dtype = dtype_of<T>()});
+  void backward(T* d, T* again = nullptr) {
+    swiglu_backward(
+        {}, {.d_gate_up = d, .d_out = d_out.data(), .gate_up = gate_up.data(), .M = c.M, .F = c.F, .dtype = dtype_of<T>(), .out = again});
   }
 };
 
@@ -44,6 +45,11 @@ void check_against_reference() {
     EXPECT_LT(relative_error(run.out, reference_forward(doubles(run.gate_up), F)), tolerance<T>());
     run.backward(run.d_gate_up.data());
     EXPECT_LT(relative_error(run.d_gate_up, reference_backward(doubles(run.d_out), doubles(run.gate_up), F)), tolerance<T>());
+    std::vector<T> d = run.d_gate_up;
+    run.backward(d.data(), run.d_out.data());
+    EXPECT_EQ(digest(d).hex(), digest(run.d_gate_up).hex()) << "beside forward's output";
+    EXPECT_EQ(digest(run.d_out).hex(), digest(run.out).hex()) << "which is forward's";
+    run.d_out = SwigluInputs<T>(c).d_out;
     run.backward(run.gate_up.data());
     EXPECT_EQ(digest(run.gate_up).hex(), digest(run.d_gate_up).hex()) << "in place";
   }

@@ -16,14 +16,18 @@ void swiglu(Recorder& r, Value out, Value gate_up, std::int64_t M, std::int64_t 
           }});
 }
 
-void swiglu_backward(Recorder& r, Value d_gate_up, Value d_out, Value gate_up, std::int64_t M, std::int64_t F) {
+void swiglu_backward(Recorder& r, Value d_gate_up, Value d_out, Value gate_up, std::int64_t M, std::int64_t F, Value out) {
   const ModelShape& s = r.s;
-  r.call({.name = "swiglu_backward",
-          .touches = {{gate_up, read}, {d_gate_up, write}, {d_out, read}},
-          .run = [=, dtype = s.dtype](const At& at) {
-            kernels::swiglu_backward(
-                at.context,
-                {.d_gate_up = at.get(d_gate_up), .d_out = at.get(d_out), .gate_up = at.get(gate_up), .M = M, .F = F, .dtype = dtype});
+  std::vector<Touch> touches = {{gate_up, read}, {d_gate_up, write}, {d_out, read}};
+  if (out) touches.push_back({out, write});
+  r.call({.name = "swiglu_backward", .touches = std::move(touches), .run = [=, dtype = s.dtype](const At& at) {
+            kernels::swiglu_backward(at.context, {.d_gate_up = at.get(d_gate_up),
+                                                  .d_out = at.get(d_out),
+                                                  .gate_up = at.get(gate_up),
+                                                  .M = M,
+                                                  .F = F,
+                                                  .dtype = dtype,
+                                                  .out = at.get(out)});
           }});
 }
 

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <ranges>
 
 #include "deck/hints.hpp"
 
@@ -183,12 +184,30 @@ LevelCost cost_of_span(const std::vector<const Segment*>& kinds, const std::vect
 
 }  // namespace
 
+namespace {
+/// Values that a backward pass reads, or that what it reads is made of.
+std::vector<bool> needed_by_backward(const Segment& segment) {
+  std::vector<bool> needed(segment.values.size(), false);
+  const auto of = [&](const Touch& t) { return needed[static_cast<std::size_t>(t.value.id)]; };
+  const auto take_reads = [&](const Call& call) {
+    for (const Touch& t : call.touches)
+      if (t.access != Access::write) needed[static_cast<std::size_t>(t.value.id)] = true;
+  };
+  for (const Call& call : segment.backward) take_reads(call);
+  for (const Call& call : segment.forward | std::views::reverse)
+    if (std::ranges::any_of(call.touches, [&](const Touch& t) { return t.access != Access::read && of(t); })) take_reads(call);
+  return needed;
+}
+}  // namespace
+
 std::vector<std::string> value_names(const std::vector<Segment>& segments) {
   std::vector<std::string> names;
-  for (const Segment* segment : kinds_of(segments))
+  for (const Segment* segment : kinds_of(segments)) {
+    const std::vector<bool> needed = needed_by_backward(*segment);
     for (std::size_t v = 0; v < segment->values.size(); ++v)
-      if (segment->values[v].kind == ValueKind::activation && !made_with(*segment, v).empty())
+      if (segment->values[v].kind == ValueKind::activation && needed[v] && !made_with(*segment, v).empty())
         names.push_back(name_of(*segment, segment->values[v]));
+  }
   std::ranges::sort(names);
   return names;
 }
@@ -200,7 +219,7 @@ std::string fault_of_keep(const std::vector<Segment>& segments, const std::vecto
   for (const std::string& name : keep) {
     if (std::ranges::find(known, name) != known.end()) continue;
     const std::string_view near = nearest(name, words);
-    return fmt::format("\"{}\" is neither a value of this model's layers nor a kind of segment{}; there are {}", name,
+    return fmt::format("\"{}\" is neither a value that the backward pass of a layer needs nor a kind of segment{}; there are {}", name,
                        near.empty() ? "" : fmt::format(" (did you mean \"{}\"?)", near), fmt::join(known, ", "));
   }
   return "";

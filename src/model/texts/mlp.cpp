@@ -27,7 +27,7 @@ Mlp mlp_forward(Recorder& r, const std::string& w) {
               .rstd = r.value("rstd", {R}, DType::f32),
               .whole = whole_of(r, normed, "normed_whole", C),
               .gate_up = r.value("gate_up", {M, 2 * F}),
-              .activated = r.remade("activated", {M, F})};
+              .activated = r.value("activated", {M, F})};
   rmsnorm(r, v.normed, v.rstd, v.x, w + "norm");
   gather_rows(r, v.whole, v.normed);
   linear(r, v.gate_up, v.whole, w + "w_gate", 2 * F, C);
@@ -42,10 +42,13 @@ void backward(Recorder& r, const std::string& w, const Mlp& v) {
   const Value d_out = whole_of(r, d_stream, "d_out", C), d_activated = r.value("d_activated", {M, F});
   gather_rows(r, d_out, d_stream);
   will_need(r, v.whole);
-  linear_backward(r, d_activated, d_out, v.activated, w + "w_down", C, F);
-  const Value d_gate_up = v.gate_up;  // which is not needed again: its gradient takes its place
+  input_gradient(r, d_activated, d_out, w + "w_down", C, F);
+  // What is not needed again gives its place: gate and up to their gradient, that of the activation to the activation, which the pass that
+  // reads both makes beside it. So no pass of its own makes it, and nobody keeps it.
+  const Value d_gate_up = v.gate_up, activated = d_activated;
   const Value d_normed = gradient_of_part(r, v.normed, "d_normed", C);
-  swiglu_backward(r, d_gate_up, d_activated, v.gate_up, M, F);
+  swiglu_backward(r, d_gate_up, d_activated, v.gate_up, M, F, activated);
+  weight_gradient(r, d_out, activated, w + "w_down", C, F);
   linear_backward_to_part(r, d_normed, d_gate_up, v.whole, w + "w_gate", 2 * F, C);
   rmsnorm_backward(r, d_stream, d_normed, v.x, w + "norm", v.rstd, true);
 }

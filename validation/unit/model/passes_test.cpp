@@ -390,14 +390,14 @@ TEST(PartedBackward, PutsOffTheProductsOfWeights) {
   const PartedBackward parted = part_backward(mlp, 1, keep_for_backward(mlp, [](const ValueInfo& v) { return all_kept(v); }), true,
                                               [](const ValueInfo&) { return true; });
   EXPECT_EQ(call_names(mlp, parted.inputs),
-            (std::vector<std::string>{"swiglu", "input_gradient layers.0.mlp.w_down", "swiglu_backward", "rmsnorm normed",
+            (std::vector<std::string>{"input_gradient layers.0.mlp.w_down", "swiglu_backward", "rmsnorm normed",
                                       "input_gradient layers.0.mlp.w_gate", "rmsnorm_backward layers.0.mlp.norm"}));
   EXPECT_EQ(call_names(mlp, parted.weights),
             (std::vector<std::string>{"weight_gradient layers.0.mlp.w_down", "rmsnorm normed", "weight_gradient layers.0.mlp.w_gate"}));
   EXPECT_TRUE(parted.reads_d_stream);
   std::set<std::string> waiting;
   for (const Value v : parted.waiting) waiting.insert(mlp.at(v).name);
-  EXPECT_EQ(waiting, (std::set<std::string>{"activated", "gate_up"}));
+  EXPECT_EQ(waiting, (std::set<std::string>{"d_activated", "gate_up"})) << "in whose places activation and gradient are";
   // A norm's weight that would have to be gathered for it: what it makes cannot wait, since its gradient takes its place.
   const PartedBackward away = part_backward(mlp, 1, keep_for_backward(mlp, [](const ValueInfo& v) { return all_kept(v); }), true,
                                             [](const ValueInfo&) { return false; });
@@ -496,6 +496,7 @@ TEST(ActivationPlans, MixturesOfLevelsGiveTheSameGradientsForTheFlopsThatTheySay
 
 TEST(ActivationPlans, WhatTheDeckKeepsIsNotMadeAgain) {
   const auto segments = segments_of({"model.layers=4"});
+  EXPECT_THROW(kept_values(segments, {"mlp.activated"}), Error) << "which no backward pass reads";
   const auto expected = gradients(segments, plan_of(segments, {.recompute = Recompute::none}));
   for (const Recompute mode : {Recompute::selective, Recompute::full})
     for (std::int64_t every : {1, 2}) {
@@ -504,7 +505,7 @@ TEST(ActivationPlans, WhatTheDeckKeepsIsNotMadeAgain) {
                                                                                         {"mlp"},
                                                                                         {"attention", "mlp"},
                                                                                         {"attention.context"},
-                                                                                        {"mlp.activated", "mlp.normed"},
+                                                                                        {"mlp.gate_up", "mlp.normed"},
                                                                                         {"mlp.normed"},
                                                                                         {"attention.qkv"}}) {
         const ActivationPlan plan = plan_of(segments, {.recompute = mode, .every = every, .keep = keep});

@@ -390,9 +390,9 @@ TEST(MemoryPlan, FullRecomputeNeedsTheStreamsAndOneLayer) {
   const std::int64_t stream = 4 * M * C, rstd = 4 * M, head = 4 * M + 8;
   const std::int64_t attention = 4 * (M * W + M * H * D + B * H * T);  // qkv, context, lse
   const std::int64_t layer = std::max({
-      attention + 2 * stream + rstd,                                    // recompute attention: the stream inside the layer, normed
-      attention + 2 * stream + rstd + 4 * (2 * M * F + M * F + M * F),  // backward mlp: the same; gate_up, activated, d_activated
-      attention + stream + rstd + 4 * (M * H * D + M * W),              // backward attention: normed; d_context, d_qkv
+      attention + 2 * stream + rstd,                            // recompute attention: the stream inside the layer, normed
+      attention + 2 * stream + rstd + 4 * (2 * M * F + M * F),  // backward mlp: the same; gate_up, activated or its gradient
+      attention + stream + rstd + 4 * (M * H * D + M * W),      // backward attention: normed; d_context, d_qkv
   });
   for (const std::int64_t every : {1, 2, 4}) {
     const Schedule schedule = test::schedule_of(
